@@ -24,7 +24,7 @@ expect run_on_the_sim_has_no_nccl 0 '^none$' "$shunt" run --device sim sh -c 'ec
 expect run_on_the_sim_keeps_a_named_nccl 0 '^/x .$' env SHUNT_NCCL_LIB=/x "$shunt" run --device sim sh -c 'echo "$SHUNT_NCCL_LIB ."'
 expect run_on_other_devices_says_nothing_of_nccl 0 '^=$' "$shunt" run --device sim --device cuda sh -c 'echo "$SHUNT_NCCL_LIB="'
 expect run_print_names_the_nccl 0 "^export SHUNT_NCCL_LIB='none'\$" "$shunt" run --device sim --print
-expect run_wrong_device_is_usage_error 2 'not "gpu"' "$shunt" run --device gpu true
+expect run_wrong_device_is_usage_error 2 '--device: there is no "gpu"; it takes auto, cuda, sim' "$shunt" run --device gpu true
 expect run_print_takes_no_program 2 'it takes no "true"' "$shunt" run --print true
 expect run_no_program_is_usage_error 2 'which program' "$shunt" run
 expect run_missing_program_is_127 127 'cannot run /nonexistent' "$shunt" run /nonexistent
@@ -88,6 +88,26 @@ fi
 expect bench_bad_size_is_usage_error 2 '"8x" is no whole number' "$shunt" bench -b 8x
 expect bench_size_order_is_usage_error 2 'first <= --last' "$shunt" bench -b 16 -e 8
 expect bench_unknown_type_is_usage_error 2 '"float17"' "$shunt" bench -d float17
+expect bench_option_without_value_is_usage_error 2 '--first needs a value' "$shunt" bench --first
+expect bench_empty_list_is_usage_error 2 '--dtype: "," is an empty list' "$shunt" bench -d ,
+expect bench_long_list_is_usage_error 2 '--dtype: .*... is too long for a list' "$shunt" bench -d "$(printf '%0300d' 0)"
+expect bench_one_word_of_a_list_is_wrong 2 '--op: there is no "frob"; it takes sum, prod, max, min, avg' "$shunt" bench -o sum,frob
+expect bench_five_libraries_are_usage_error 2 '--vs: at most 4 libraries' "$shunt" bench --vs a --vs b --vs c --vs d
+expect bench_size_of_nothing_is_usage_error 2 '--first: 0 is less than 1' "$shunt" bench -b 0
+expect tune_many_blocks_are_usage_error 2 '--blocks: 9 is one too many; there may be 8' "$shunt" tune --blocks 1,2,3,4,5,6,7,8,9
+expect tune_empty_name_is_usage_error 2 '--output: "" names nothing' "$shunt" tune --output ''
+expect plan_long_name_is_usage_error 2 '--name: "0{32}..." has not 1 to 255 letters' "$shunt" plan new all_reduce ring -n 2 --name "$(printf '%0300d' 0)"
+expect report_more_limits_than_there_may_be 2 '--limit: there may be 16 limits' sh -c '"$1" bench report x -o y $(printf "%017d" 0 | sed "s/0/ --limit 1/g")' sh "$shunt"
+# The text has each option of its table once, and no line that a terminal would break.
+for cmd in run info 'info select' doctor 'doctor dumps' bench 'bench report' conform torture 'plan check' 'plan show' 'plan run' 'plan new' tune; do
+	"$shunt" $cmd --help >"$dir/help"
+	if sed -n 's/^ *\(-., \)*--\([a-z-]*\).*/\2/p' "$dir/help" | sort | uniq -d | grep . || grep '^  .\{120\}' "$dir/help" || ! grep -q '^  -h, --help ' "$dir/help"; then
+		echo "not ok: help of $cmd"
+		failed=1
+	else
+		echo "ok: help of $cmd"
+	fi
+done
 expect bench_unknown_collective_is_usage_error 2 'no collective "all_frob" to measure; there are all_reduce, ' "$shunt" bench all_frob
 expect bench_of_sizes_without_parts_is_error 1 'nothing was measured: alltoall of 2 ranks begins at 32 bytes, ' "$shunt" bench alltoall -n 2 -e 16
 expect bench_measures_a_size_once 0 '^1$' sh -c '"$1" bench -n 2 -b 1 -e 3 -r 1 -i 1 --mode eager --in-place | grep -c "float32 .* in "' sh "$shunt"

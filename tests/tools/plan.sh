@@ -15,7 +15,7 @@ for action in check show run new; do
 	expect plan_${action}_help 0 "^usage: shunt plan $action" "$shunt" plan $action --help
 	expect plan_${action}_unknown_option_is_usage_error 2 'no option --frob' "$shunt" plan $action --frob
 done
-expect plan_worker_is_not_for_users 2 'not for you' "$shunt" plan --worker=x
+expect plan_worker_is_not_for_users 2 'not for you' "$shunt" plan run --worker=x x
 
 # check
 expect check_right_plan 0 '^ok +.*ring_4.json: all_reduce_ring_4, allreduce of 4 ranks, in place' "$shunt" plan check "$ring"

@@ -14,8 +14,7 @@ static const struct shunt_algo *algo(enum shunt_kind kind, const char *name)
 
 static struct tune_opts gpu_opts(void)
 {
-	return (
-	    struct tune_opts){ .blocks = { 8, 16, 32, 64 }, .nblocks = 4, .threads = { 128, 256, 512 }, .nthreads = 3 };
+	return (struct tune_opts){ .blocks = { { 8, 16, 32, 64 }, 4 }, .threads = { { 128, 256, 512 }, 3 } };
 }
 
 /* ---- candidates ---- */
@@ -78,12 +77,12 @@ static void test_candidates_messages_have_one_geometry(void **state)
 
 static void test_candidates_fit_the_list(void **state)
 {
-	struct tune_opts o = { .nblocks = TUNE_MAX_LIST, .nthreads = TUNE_MAX_LIST };
+	struct tune_opts o = { .blocks.n = OPTION_MAX_LIST, .threads.n = OPTION_MAX_LIST };
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
 
-	for (int i = 0; i < TUNE_MAX_LIST; i++) {
-		o.blocks[i] = (unsigned)i + 57;
-		o.threads[i] = (unsigned)(i + 1) * 32;
+	for (int i = 0; i < OPTION_MAX_LIST; i++) {
+		o.blocks.at[i] = (unsigned)i + 57;
+		o.threads.at[i] = (unsigned)(i + 1) * 32;
 	}
 	assert_int_equal(tune_candidates(&o, BENCH_COLL_ALLREDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
 }

@@ -286,7 +286,7 @@ static int files_check(const struct bench_opts *o, const struct bench_launch *l)
 static int worker_start(struct watchdog *w, int i, int fd, int argc, char **argv, const sigset_t *old)
 {
 	char option[48];
-	char **args = calloc((size_t)argc + 4, sizeof(*args));
+	char **args = calloc((size_t)argc + 5, sizeof(*args));
 	pid_t parent = getpid(), pid;
 	int n = 0;
 
@@ -294,7 +294,9 @@ static int worker_start(struct watchdog *w, int i, int fd, int argc, char **argv
 		return -ENOMEM;
 	snprintf(option, sizeof(option), "--worker=%d:%d", fd, i);
 	args[n++] = "shunt";
-	args[n++] = argv[0];
+	args[n++] = (char *)(uintptr_t)tool_cmd_name();
+	if (tool_action())
+		args[n++] = (char *)(uintptr_t)tool_action();
 	args[n++] = option;
 	memcpy(args + n, argv + 1, (size_t)(argc - 1) * sizeof(*args));
 	pid = fork();
@@ -384,5 +386,5 @@ static int bench_main(int argc, char **argv)
 
 const struct tool_cmd tool_cmd_bench = { .name = "bench",
 	.summary = "measure and check libraries that speak NCCL's ABI",
-	.help = bench_help,
+	.options = &bench_options,
 	.run = bench_main };

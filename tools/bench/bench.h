@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "tools/common/options.h"
 #include "tools/common/tool.h"
 #include "base/coll.h"
 #include "shim/nccl/abi.h"
@@ -202,22 +203,35 @@ struct bench_opts {
 	int nlibs;
 	int worker_fd, worker_index; /* --worker FD:INDEX, given by the parent; -1 in the parent */
 };
-extern const char bench_help[];
+extern const struct option_table bench_options;
 /* 0, or -1: exit with *status_p. */
 int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p);
+
 /*
- * Options of every tool that starts ranks. 0; -EINVAL, -ERANGE: arg is not a value of opt, or opt is not one of these.
+ * Rows of every tool that starts ranks. The tool's struct begins with a struct bench_opts. low, high: of ranks;
+ * timeout: the default, as text.
  */
-enum { BENCH_OPT_THREADS = 512, BENCH_OPT_DEVICE, BENCH_OPT_TIMEOUT, BENCH_OPT_RENDEZVOUS, BENCH_OPT_WORKER };
-int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
-/* Their rows for getopt_long(). */
-#define BENCH_OPTS_START \
-	{ "threads", no_argument, NULL, BENCH_OPT_THREADS }, { "device", required_argument, NULL, BENCH_OPT_DEVICE }, \
-	    { "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT }, \
-	    { "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS }, \
+#define BENCH_OPTIONS_RANKS(ranks_help, low, high, timeout) \
+	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct bench_opts, nranks), low, high, .help = ranks_help }, \
+	    BENCH_OPTIONS_START(timeout), \
+	    { "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct bench_opts, rendezvous), \
+		    .help = "under mpirun or srun: a directory that all ranks see" }
+#define BENCH_OPTIONS_START(timeout) \
+	{ "threads", 0, OPTION_FLAG, NULL, offsetof(struct bench_opts, threads), \
+		.help = "ranks are threads of one process" }, \
+	    BENCH_OPTIONS_WATCH(timeout)
+#define BENCH_OPTIONS_WATCH(timeout) \
+	{ "device", 0, OPTION_CALL, "D", .call = bench_option_device_apply, .help = "auto, cuda or sim" }, \
+	    { "timeout", 0, OPTION_NUMBER, "S", offsetof(struct bench_opts, timeout_s), 1, 1u << 20, \
+		    .help = "end the run after S seconds without progress (" timeout ")" }, \
 	{ \
-		"worker", required_argument, NULL, BENCH_OPT_WORKER \
+		"worker", 0, OPTION_CALL, "FD:INDEX", .call = bench_option_worker \
 	}
+int bench_option_vs(void *opts, const struct option_row *row, const char *text);
+int bench_option_worker(void *opts, const struct option_row *row, const char *text);
+/* Index of a device's name, or -1. */
+int bench_option_device(const char *text);
+int bench_option_device_apply(void *opts, const struct option_row *row, const char *text);
 
 /* ---- memory that the parent and its workers share ---- */
 
@@ -277,7 +291,7 @@ struct bench_shared {
  */
 int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
 
-/* Starts the workers and watches them. argv[0] is the subcommand; --worker is inserted behind it. Exit status. */
+/* Starts the workers and watches them. The options of argv are theirs, too, behind --worker. Exit status. */
 int bench_launch_run(const struct bench_opts *o, int argc, char **argv);
 
 /* ---- the ranks of one worker (tools/common/rank_slot.c) ---- */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The options of shunt bench. */
+/* The options of shunt bench, and those of all commands that start ranks. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include "tools/bench/bench.h"
 
-const char bench_help[] =
+static const char usage[] =
     "usage: shunt bench [COLLECTIVE] [options]\n"
     "       shunt bench report FILE.json... -o FILE.html [options]     (shunt bench report --help)\n\n"
     "Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every "
@@ -16,54 +14,8 @@ const char bench_help[] =
     "(default),\n"
     "all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv (a ring), alltoallv (a group "
     "of messages;\n"
-    "from rank r to rank s 1 + (s - r mod n) parts, so that all ranks have as much, and no two pairs of one rank).\n\n"
-    "What to measure\n"
-    "  --lib LIB            shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every "
-    "call on\n"
-    "                       to it), or a path\n"
-    "  --vs LIB             another one to compare it with; may be given three times\n"
-    "                       LIB:reg: with buffers of its ncclMemAlloc, registered by ncclCommWindowRegister as "
-    "symmetric\n"
-    "  --register           all libraries with such buffers\n"
-    "  -b, --first SIZE     smallest size, bytes of the larger side (8)\n"
-    "  -e, --last SIZE      largest size (64M)\n"
-    "  -f, --factor N       from one size to the next (2)\n"
-    "  -d, --dtype LIST     data types, comma separated, or all (float32)\n"
-    "  -o, --op LIST        sum, prod, max, min, avg, or all (sum)\n"
-    "  -R, --root N         of broadcast, reduce, gather, scatter (0)\n"
-    "  -g, --group K        make K calls in one group; times are per call all the same (1)\n"
-    "  --mode M             eager, graph or both (both)\n"
-    "  --in-place, --out-of-place, --both-places    (both)\n"
-    "  --buffers K          take K pairs of buffers in turn (1)\n"
-    "  --rotate MB          take as many pairs in turn as fill MB on each side, so that caches do not help; in a graph "
-    "its 20\n"
-    "                       calls have buffers of their own\n"
-    "  --skew US            every rank waits a random time up to US before each call, or launch of a graph; its own "
-    "waits are\n"
-    "                       not counted, those for the others are\n"
-    "  --host               measure what a call costs the host: time and CPU time of the calls, without what they "
-    "start\n"
-    "  --gemm               measure each round once more beside matrix multiplications (bfloat16, by cuBLAS) on "
-    "another stream\n"
-    "                       of each GPU: the calls' time then, and what becomes of the multiplications\n"
-    "  --init               measure communicators instead: time and device memory of ncclCommInitRank, of the first "
-    "call (of\n"
-    "                       --first bytes; 1M), of --comms more by ncclCommSplit, and of a first call of these\n"
-    "  --comms K            how many more (4)\n"
-    "How\n"
-    "  -n, --ranks N        ranks to start (all GPUs; 4 on the sim)\n"
-    "  --threads            ranks are threads of one process\n"
-    "  --device D           auto, cuda or sim\n"
-    "  -w, --warmup N       calls before the timing (GPU 5, sim 1)\n"
-    "  -i, --iters N        calls per round (GPU 20, sim 2; with --host 50)\n"
-    "  -r, --rounds N       rounds; median and p99 are over these (GPU 20, sim 3)\n"
-    "  --check, --no-check  compare every result with a reference (on)\n"
-    "  --seed N             of the data (random)\n"
-    "  --timeout S          end the run after S seconds without progress (300)\n"
-    "  --rendezvous DIR     under mpirun or srun: a directory that all ranks see\n"
-    "What to print\n"
-    "  --json FILE          everything, every round included\n"
-    "  --stats              the counters of rank 0's communicators at the end\n\n"
+    "from rank r to rank s 1 + (s - r mod n) parts, so that all ranks have as much, and no two pairs of one rank).\n\n";
+static const char notes[] =
     "Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in "
     "graph mode\n"
     "graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F "
@@ -88,93 +40,13 @@ static int redop_find(const char *name)
 	return tool_lookup(name, names, SHUNT_PREMUL);
 }
 
-/* "a,b,c" or "all" to a bit set. */
-static int list_parse(const char *text, int (*find)(const char *), unsigned all, unsigned *set_p)
-{
-	char copy[256], *save = NULL;
-	unsigned set = 0;
-
-	if (!strcmp(text, "all")) {
-		*set_p = all;
-		return 0;
-	}
-	if (strlen(text) >= sizeof(copy))
-		return -EINVAL;
-	strcpy(copy, text);
-	for (char *name = strtok_r(copy, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
-		int i = find(name);
-
-		if (i < 0)
-			return -EINVAL;
-		set |= 1u << i;
-	}
-	*set_p = set;
-	return set ? 0 : -EINVAL;
-}
-
-enum {
-	OPT_LIB = 256,
-	OPT_VS,
-	OPT_MODE,
-	OPT_IN,
-	OPT_OUT,
-	OPT_BOTH,
-	OPT_BUFFERS,
-	OPT_CHECK,
-	OPT_NO_CHECK,
-	OPT_SEED,
-	OPT_JSON,
-	OPT_STATS,
-	OPT_ROTATE,
-	OPT_SKEW,
-	OPT_HOST,
-	OPT_REGISTER,
-	OPT_GEMM,
-	OPT_INIT,
-	OPT_COMMS
-};
-
-static const struct option long_options[] = {
-	{ "lib", required_argument, NULL, OPT_LIB },
-	{ "vs", required_argument, NULL, OPT_VS },
-	{ "first", required_argument, NULL, 'b' },
-	{ "last", required_argument, NULL, 'e' },
-	{ "factor", required_argument, NULL, 'f' },
-	{ "dtype", required_argument, NULL, 'd' },
-	{ "op", required_argument, NULL, 'o' },
-	{ "mode", required_argument, NULL, OPT_MODE },
-	{ "in-place", no_argument, NULL, OPT_IN },
-	{ "out-of-place", no_argument, NULL, OPT_OUT },
-	{ "both-places", no_argument, NULL, OPT_BOTH },
-	{ "buffers", required_argument, NULL, OPT_BUFFERS },
-	{ "rotate", required_argument, NULL, OPT_ROTATE },
-	{ "skew", required_argument, NULL, OPT_SKEW },
-	{ "host", no_argument, NULL, OPT_HOST },
-	{ "register", no_argument, NULL, OPT_REGISTER },
-	{ "gemm", no_argument, NULL, OPT_GEMM },
-	{ "init", no_argument, NULL, OPT_INIT },
-	{ "comms", required_argument, NULL, OPT_COMMS },
-	{ "root", required_argument, NULL, 'R' },
-	{ "group", required_argument, NULL, 'g' },
-	{ "ranks", required_argument, NULL, 'n' },
-	BENCH_OPTS_START,
-	{ "warmup", required_argument, NULL, 'w' },
-	{ "iters", required_argument, NULL, 'i' },
-	{ "rounds", required_argument, NULL, 'r' },
-	{ "check", no_argument, NULL, OPT_CHECK },
-	{ "no-check", no_argument, NULL, OPT_NO_CHECK },
-	{ "seed", required_argument, NULL, OPT_SEED },
-	{ "json", required_argument, NULL, OPT_JSON },
-	{ "stats", no_argument, NULL, OPT_STATS },
-	{ "help", no_argument, NULL, 'h' },
-	{ 0 },
-};
-
-static int mode_parse(struct bench_opts *o, const char *text)
+static int mode_apply(void *opts, const struct option_row *row, const char *text)
 {
 	const char *const names[] = { bench_mode_names[BENCH_EAGER], bench_mode_names[BENCH_GRAPH], "both" };
+	struct bench_opts *o = opts;
 	int mode = tool_lookup(text, names, 3);
 
+	(void)row;
 	if (mode < 0)
 		return -EINVAL;
 	for (int i = 0; i < BENCH_NMODES; i++)
@@ -182,120 +54,127 @@ static int mode_parse(struct bench_opts *o, const char *text)
 	return 0;
 }
 
-int bench_opts_start(struct bench_opts *o, int opt, const char *arg)
+static int place_apply(void *opts, const struct option_row *row, const char *text)
+{
+	struct bench_opts *o = opts;
+
+	(void)text;
+	o->places[BENCH_IN] = strcmp(row->name, "out-of-place") != 0;
+	o->places[BENCH_OUT] = strcmp(row->name, "in-place") != 0;
+	return 0;
+}
+
+int bench_option_vs(void *opts, const struct option_row *row, const char *text)
+{
+	struct bench_opts *o = opts;
+
+	(void)row;
+	if (o->nlibs == BENCH_MAX_LIBS)
+		return tool_refuse(-ERANGE, text, "at most %d libraries can be compared", BENCH_MAX_LIBS);
+	o->libs[o->nlibs++] = text;
+	return 0;
+}
+
+static int rotate_apply(void *opts, const struct option_row *row, const char *text)
+{
+	unsigned mb;
+	int err = tool_parse_uint(text, 1, 1u << 17, &mb);
+
+	(void)row;
+	if (!err)
+		((struct bench_opts *)opts)->rotate = (uint64_t)mb << 20;
+	return err;
+}
+
+int bench_option_worker(void *opts, const struct option_row *row, const char *text)
+{
+	struct bench_opts *o = opts;
+
+	(void)row;
+	if (sscanf(text, "%d:%d", &o->worker_fd, &o->worker_index) == 2)
+		return 0;
+	return tool_refuse(-EINVAL, text, "it is not for you: the command gives it to the processes that it starts");
+}
+
+int bench_option_device(const char *text)
 {
 	static const char *const devices[] = { "auto", "cuda", "sim" };
 
-	switch (opt) {
-	case BENCH_OPT_THREADS:
-		o->threads = true;
-		return 0;
-	case BENCH_OPT_DEVICE:
-		o->device = arg;
-		return tool_lookup(arg, devices, 3) < 0 ? -EINVAL : 0;
-	case BENCH_OPT_TIMEOUT:
-		return tool_parse_uint(arg, 1, 1u << 20, &o->timeout_s);
-	case BENCH_OPT_RENDEZVOUS:
-		o->rendezvous = arg;
-		return 0;
-	case BENCH_OPT_WORKER:
-		return sscanf(arg, "%d:%d", &o->worker_fd, &o->worker_index) == 2 ? 0 : -EINVAL;
-	}
-	return -EINVAL;
+	return tool_lookup(text, devices, 3);
 }
 
-/* 0 or -EINVAL, -ERANGE: arg is not a value of this option. */
-static int option_apply(struct bench_opts *o, int opt, const char *arg)
+int bench_option_device_apply(void *opts, const struct option_row *row, const char *text)
 {
-	unsigned n = 0;
-	int err = 0;
-
-	switch (opt) {
-	case OPT_LIB:
-		o->libs[0] = arg;
-		return 0;
-	case OPT_VS:
-		if (o->nlibs == BENCH_MAX_LIBS)
-			return -ERANGE;
-		o->libs[o->nlibs++] = arg;
-		return 0;
-	case 'b':
-		return tool_parse_size(arg, 1, UINT64_MAX, &o->first);
-	case 'e':
-		return tool_parse_size(arg, 1, UINT64_MAX, &o->last);
-	case 'f':
-		return tool_parse_uint(arg, 2, 1u << 30, &o->factor);
-	case 'd':
-		return list_parse(arg, tool_dtype_find, (1u << SHUNT_NDTYPES) - 1, &o->dtypes);
-	case 'o':
-		return list_parse(arg, redop_find, (1u << SHUNT_PREMUL) - 1, &o->redops);
-	case OPT_MODE:
-		return mode_parse(o, arg);
-	case OPT_IN:
-	case OPT_OUT:
-	case OPT_BOTH:
-		o->places[BENCH_IN] = opt != OPT_OUT;
-		o->places[BENCH_OUT] = opt != OPT_IN;
-		return 0;
-	case 'g':
-		return tool_parse_uint(arg, 1, 64, &o->group);
-	case 'R':
-		err = tool_parse_uint(arg, 0, BENCH_MAX_RANKS - 1, &n);
-		o->root = (int)n;
-		return err;
-	case OPT_ROTATE:
-		err = tool_parse_uint(arg, 1, 1u << 17, &n);
-		o->rotate = (uint64_t)n << 20;
-		return err;
-	case OPT_SKEW:
-		return tool_parse_uint(arg, 1, 1000000, &o->skew_us);
-	case OPT_HOST:
-		o->host = true;
-		return 0;
-	case OPT_REGISTER:
-		o->registered = true;
-		return 0;
-	case OPT_GEMM:
-		o->gemm = true;
-		return 0;
-	case OPT_INIT:
-		o->init = true;
-		return 0;
-	case OPT_COMMS:
-		return tool_parse_uint(arg, 0, 64, &o->comms);
-	case OPT_BUFFERS:
-		return tool_parse_uint(arg, 1, 64, &o->buffers);
-	case 'n':
-		err = tool_parse_uint(arg, 1, BENCH_MAX_RANKS, &n);
-		o->nranks = (int)n;
-		return err;
-	case 'w':
-		err = tool_parse_uint(arg, 0, 1u << 20, &n);
-		o->warmup = (int)n;
-		return err;
-	case 'i':
-		err = tool_parse_uint(arg, 1, 1u << 20, &n);
-		o->iters = (int)n;
-		return err;
-	case 'r':
-		err = tool_parse_uint(arg, 1, BENCH_MAX_ROUNDS, &n);
-		o->rounds = (int)n;
-		return err;
-	case OPT_CHECK:
-	case OPT_NO_CHECK:
-		o->check = opt == OPT_CHECK;
-		return 0;
-	case OPT_SEED:
-		return tool_parse_size(arg, 0, UINT64_MAX, &o->seed);
-	case OPT_JSON:
-		o->json = arg;
-		return 0;
-	case OPT_STATS:
-		o->stats = true;
-		return 0;
-	}
-	return bench_opts_start(o, opt, arg);
+	(void)row;
+	((struct bench_opts *)opts)->device = text;
+	return bench_option_device(text) < 0 ? -EINVAL : 0;
 }
+
+#define AT(field) .at = offsetof(struct bench_opts, field)
+static const struct option_row rows[] = {
+	{ .type = OPTION_TITLE, .help = "What to measure" },
+	{ "lib", 0, OPTION_TEXT, "LIB", AT(libs[0]),
+	    .help = "shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every call on to "
+	            "it), or "
+	            "a path" },
+	{ "vs", 0, OPTION_CALL, "LIB", .call = bench_option_vs,
+	    .help =
+	        "another one to compare it with; may be given three times. LIB:reg: with buffers of its ncclMemAlloc, "
+	        "registered by ncclCommWindowRegister as symmetric" },
+	{ "register", 0, OPTION_FLAG, AT(registered), .help = "all libraries with such buffers" },
+	{ "first", 'b', OPTION_SIZE, "SIZE", AT(first), 1, UINT64_MAX,
+	    .help = "smallest size, bytes of the larger side (8)" },
+	{ "last", 'e', OPTION_SIZE, "SIZE", AT(last), 1, UINT64_MAX, .help = "largest size (64M)" },
+	{ "factor", 'f', OPTION_NUMBER, "N", AT(factor), 2, 1u << 30, .help = "from one size to the next (2)" },
+	{ "dtype", 'd', OPTION_WORDS, "LIST", AT(dtypes), .high = (1u << SHUNT_NDTYPES) - 1, .find = tool_dtype_find,
+	    .help = "data types, comma separated, or all (float32)" },
+	{ "op", 'o', OPTION_WORDS, "LIST", AT(redops), .high = (1u << SHUNT_PREMUL) - 1, .find = redop_find,
+	    .help = "sum, prod, max, min, avg, or all (sum)" },
+	{ "root", 'R', OPTION_NUMBER, "N", AT(root), 0, BENCH_MAX_RANKS - 1,
+	    .help = "of broadcast, reduce, gather, scatter (0)" },
+	{ "group", 'g', OPTION_NUMBER, "K", AT(group), 1, 64,
+	    .help = "make K calls in one group; times are per call all the same (1)" },
+	{ "mode", 0, OPTION_CALL, "M", .call = mode_apply, .help = "eager, graph or both (both)" },
+	{ "in-place", 0, OPTION_CALL, .call = place_apply, .help = "only with one buffer" },
+	{ "out-of-place", 0, OPTION_CALL, .call = place_apply, .help = "only with two buffers" },
+	{ "both-places", 0, OPTION_CALL, .call = place_apply, .help = "both (default)" },
+	{ "buffers", 0, OPTION_NUMBER, "K", AT(buffers), 1, 64, .help = "take K pairs of buffers in turn (1)" },
+	{ "rotate", 0, OPTION_CALL, "MB", .call = rotate_apply,
+	    .help = "take as many pairs in turn as fill MB on each side, so that caches do not help; in a graph its 20 "
+	            "calls "
+	            "have buffers of their own" },
+	{ "skew", 0, OPTION_NUMBER, "US", AT(skew_us), 1, 1000000,
+	    .help =
+	        "every rank waits a random time up to US before each call, or launch of a graph; its own waits are not "
+	        "counted, those for the others are" },
+	{ "host", 0, OPTION_FLAG, AT(host),
+	    .help = "measure what a call costs the host: time and CPU time of the calls, without what they start" },
+	{ "gemm", 0, OPTION_FLAG, AT(gemm),
+	    .help =
+	        "measure each round once more beside matrix multiplications (bfloat16, by cuBLAS) on another stream of "
+	        "each GPU: the calls' time then, and what becomes of the multiplications" },
+	{ "init", 0, OPTION_FLAG, AT(init),
+	    .help = "measure communicators instead: time and device memory of ncclCommInitRank, of the first call (of "
+	            "--first "
+	            "bytes; 1M), of --comms more by ncclCommSplit, and of a first call of these" },
+	{ "comms", 0, OPTION_NUMBER, "K", AT(comms), 0, 64, .help = "how many more (4)" },
+	{ .type = OPTION_TITLE, .help = "How" },
+	BENCH_OPTIONS_RANKS("ranks to start (all GPUs; 4 on the sim)", 1, BENCH_MAX_RANKS, "300"),
+	{ "warmup", 'w', OPTION_NUMBER, "N", AT(warmup), 0, 1u << 20,
+	    .help = "calls before the timing (GPU 5, sim 1)" },
+	{ "iters", 'i', OPTION_NUMBER, "N", AT(iters), 1, 1u << 20,
+	    .help = "calls per round (GPU 20, sim 2; with --host 50)" },
+	{ "rounds", 'r', OPTION_NUMBER, "N", AT(rounds), 1, BENCH_MAX_ROUNDS,
+	    .help = "rounds; median and p99 are over these (GPU 20, sim 3)" },
+	{ "check", 0, OPTION_FLAG, AT(check), .help = "compare every result with a reference (default)" },
+	{ "no-check", 0, OPTION_FLAG, AT(check), .clear = true, .help = "do not" },
+	{ "seed", 0, OPTION_SIZE, "N", AT(seed), 0, UINT64_MAX, .help = "of the data (random)" },
+	{ .type = OPTION_TITLE, .help = "What to print" },
+	{ "json", 0, OPTION_TEXT, "FILE", AT(json), .help = "everything, every round included" },
+	{ "stats", 0, OPTION_FLAG, AT(stats), .help = "the counters of rank 0's communicators at the end" },
+	{ .type = OPTION_END },
+};
+const struct option_table bench_options = { usage, rows, notes };
 
 /* Checks that the options fit together. 0, or -1 after a message. */
 static int combination_check(struct bench_opts *o)
@@ -340,7 +219,7 @@ static int combination_check(struct bench_opts *o)
 
 int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 {
-	int opt, err;
+	int first;
 
 	*o = (struct bench_opts){ .coll = &bench_colls[0],
 		.last = 64 << 20,
@@ -361,38 +240,22 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 		.nlibs = 1,
 		.worker_fd = -1,
 		.worker_index = -1 };
+	*status_p = options_parse(&bench_options, o, argc, argv, &first);
+	if (*status_p >= 0)
+		return -1;
 	*status_p = TOOL_USAGE;
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:n:w:i:r:R:g:h", long_options, NULL)) != -1) {
-		if (opt == 'h') {
-			fputs(bench_help, stdout);
-			*status_p = TOOL_OK;
-			return -1;
-		}
-		if (opt == ':' || opt == '?') {
-			tool_option_error(opt, argv[optind - 1]);
-			return -1;
-		}
-		err = option_apply(o, opt, optarg);
-		if (err == -ERANGE && opt == OPT_VS)
-			tool_usage_error("at most %d libraries can be compared", BENCH_MAX_LIBS);
-		else if (err)
-			tool_value_error(long_options, opt, optarg, err);
-		if (err)
-			return -1;
-	}
-	if (optind < argc) {
-		const struct bench_coll *c = bench_coll_find(argv[optind]);
+	if (first < argc) {
+		const struct bench_coll *c = bench_coll_find(argv[first]);
 
 		if (!c || c->conform_only) {
 			tool_usage_error("there is no collective \"%s\" to measure; there are all_reduce, all_gather, "
 			                 "reduce_scatter, broadcast, reduce, "
 			                 "alltoall, gather, scatter, sendrecv and alltoallv",
-			    argv[optind]);
+			    argv[first]);
 			return -1;
 		}
-		if (optind + 1 < argc) {
-			tool_usage_error("\"%s\" is one argument too many", argv[optind + 1]);
+		if (first + 1 < argc) {
+			tool_usage_error("\"%s\" is one argument too many", argv[first + 1]);
 			return -1;
 		}
 		o->coll = c;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The `shunt` command: finds the subcommand and runs it. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/os.h"
+#include "tools/common/options.h"
 #include "tools/common/tool.h"
 
 static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_bench,
@@ -46,43 +46,19 @@ int tool_usage_error(const char *fmt, ...)
 	return TOOL_USAGE;
 }
 
-int tool_option_error(int opt, const char *text)
-{
-	return opt == ':' ? tool_usage_error("%s needs a value", text) :
-	                    tool_usage_error("there is no option %s", text);
-}
-
-int tool_value_error(const struct option *options, int opt, const char *text, int err)
-{
-	while (options->name && options->val != opt)
-		options++;
-	if (tool_refused(text))
-		return tool_usage_error("--%s: %s", options->name ? options->name : "?", tool_refused(text));
-	return tool_usage_error("--%s: \"%s\" is %s", options->name ? options->name : "?", text,
-	    err == -ERANGE ? "out of range" : "not one of its values");
-}
-
 void tool_action_set(const char *name)
 {
 	action = name;
 }
 
-int tool_options_apply(const struct tool_options *t, void *opts, int argc, char **argv)
+const char *tool_action(void)
 {
-	int opt;
+	return action;
+}
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, t->letters, t->rows, NULL)) != -1) {
-		if (opt == 'h') {
-			fputs(t->help, stdout);
-			return TOOL_OK;
-		}
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		if (!t->apply(opts, opt, optarg))
-			return tool_value_error(t->rows, opt, optarg, -EINVAL);
-	}
-	return -1;
+const char *tool_cmd_name(void)
+{
+	return current->name;
 }
 
 static void help_print(FILE *out)
@@ -133,7 +109,7 @@ static int command_run(int argc, char **argv)
 		return tool_usage_error("there is no command \"%s\"", help ? argv[2] : name);
 	current = cmd;
 	if (help || (argc > 2 && is_help(argv[2]))) {
-		fputs(cmd->help, stdout);
+		options_help_print(cmd->options, stdout);
 		return TOOL_OK;
 	}
 	return cmd->run(argc - 1, argv + 1);

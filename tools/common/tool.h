@@ -12,10 +12,11 @@
 
 enum { TOOL_OK = 0, TOOL_FAIL = 1, TOOL_USAGE = 2 };
 
+struct option_table;
 struct tool_cmd {
 	const char *name;
-	const char *summary;               /* one line, for the list of subcommands */
-	const char *help;                  /* the whole text of --help */
+	const char *summary; /* one line, for the list of subcommands */
+	const struct option_table *options;
 	int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
 };
 
@@ -32,29 +33,8 @@ int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
  * storage.
  */
 void tool_action_set(const char *name);
-
-/*
- * Message for getopt's ':' (text lacks its value) or '?' (no such option), with opterr = 0 and a leading ':'. Returns
- * TOOL_USAGE.
- */
-int tool_option_error(int opt, const char *text);
-struct option;
-/*
- * Message: text is not a value of the option that getopt_long returned as opt, with the reason if one is known
- * (tool_refused). err: -ERANGE or another. Returns TOOL_USAGE.
- */
-int tool_value_error(const struct option *options, int opt, const char *text, int err);
-
-/* A subcommand's options, as for getopt_long(). */
-struct option;
-struct tool_options {
-	const char *letters; /* begin with ':' */
-	const struct option *rows;
-	const char *help;                                    /* for 'h' */
-	bool (*apply)(void *opts, int opt, const char *arg); /* false: arg is not a value of this option */
-};
-/* Applies the given options; other arguments begin at optind. -1: continue; else the exit status. */
-int tool_options_apply(const struct tool_options *options, void *opts, int argc, char **argv);
+const char *tool_action(void);   /* NULL: none */
+const char *tool_cmd_name(void); /* of the subcommand that runs */
 
 /*
  * "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted), at least lo and at most hi. 0 or -EINVAL,

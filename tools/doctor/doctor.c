@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt doctor: finds problems of this host before a run, and the cause of a hang in a run. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,27 +8,23 @@
 #include <unistd.h>
 #include "tools/doctor/doctor.h"
 
-static const char doctor_help[] =
-    "usage: shunt doctor [--json] [PROGRAM]\n"
-    "       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
-    "       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
-    "Without --pid: looks at this machine as a program started from this shell would find it, and says what is wrong "
-    "and what to do.\n"
-    "PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n\n"
-    "  -p, --pid PID     asks running processes what they do in their communicators, and says who waits for whom; give "
-    "all ranks\n"
-    "  -o, --output DIR  ... and keeps their dumps there\n"
-    "      --json        findings as JSON\n\n"
-    "dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output kept\n\n"
-    "Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n";
-
 struct pids {
 	pid_t *at;
 	size_t n;
 };
 
-static int pids_parse(struct pids *pids, const char *list)
+struct doctor_opts {
+	struct pids pids;
+	const char *output;
+	bool json;
+};
+
+static int pids_apply(void *opts, const struct option_row *row, const char *text)
 {
+	struct pids *pids = &((struct doctor_opts *)opts)->pids;
+	const char *list = text;
+
+	(void)row;
 	while (*list) {
 		char number[16];
 		size_t n = strcspn(list, ",");
@@ -38,10 +33,10 @@ static int pids_parse(struct pids *pids, const char *list)
 
 		snprintf(number, sizeof(number), "%.*s", (int)n, list);
 		if (n >= sizeof(number) || tool_parse_uint(number, 1, 1u << 30, &pid))
-			return -EINVAL;
+			return tool_refuse(-EINVAL, text, "\"%.64s\" is not a list of process numbers", text);
 		more = realloc(pids->at, (pids->n + 1) * sizeof(*more));
 		if (!more)
-			return -ENOMEM;
+			return tool_refuse(-ENOMEM, text, "out of memory");
 		pids->at = more;
 		pids->at[pids->n++] = (pid_t)pid;
 		list += n + (list[n] != 0);
@@ -162,56 +157,57 @@ static int check_main(const char *program, bool json)
 	return status;
 }
 
-static int doctor_run(struct pids *pids, int argc, char **argv)
+#define AT(field) .at = offsetof(struct doctor_opts, field)
+static const struct option_row rows[] = {
+	{ "pid", 'p', OPTION_CALL, "PID", .call = pids_apply,
+	    .help = "asks running processes what they do in their communicators, and says who waits for whom; give all "
+	            "ranks" },
+	{ "output", 'o', OPTION_TEXT, "DIR", AT(output), .help = "... and keeps their dumps there" },
+	{ "json", 0, OPTION_FLAG, AT(json), .help = "findings as JSON" },
+	{ .type = OPTION_END },
+};
+static const struct option_table options = {
+	"usage: shunt doctor [--json] [PROGRAM]\n"
+	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
+	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
+	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is "
+	"wrong "
+	"and what to do.\n"
+	"PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n\n",
+	rows,
+	"dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output "
+	"kept\n\n"
+	"Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n",
+};
+
+static int doctor_run(struct doctor_opts *o, int argc, char **argv)
 {
-	static const struct option options[] = { { "pid", required_argument, NULL, 'p' },
-		{ "output", required_argument, NULL, 'o' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *output = NULL;
-	bool json = false;
-	int opt;
+	int first, status = options_parse(&options, o, argc, argv, &first);
+
+	if (status >= 0)
+		return status;
+	if (o->output && !o->pids.n)
+		return tool_usage_error("--output goes with --pid");
+	if (argc - first > 1 || (o->pids.n && first < argc))
+		return tool_usage_error("\"%s\" is one argument too many", argv[argc - 1]);
+	return o->pids.n ? requests_run(&o->pids, o->output, o->json) : check_main(argv[first], o->json);
+}
+
+static int doctor_main(int argc, char **argv)
+{
+	struct doctor_opts o = { 0 };
+	int status;
 
 	if (argc > 1 && !strcmp(argv[1], "dumps")) {
 		tool_action_set("dumps");
 		return doctor_dumps_main(argc - 1, argv + 1);
 	}
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":p:o:h", options, NULL)) != -1) {
-		switch (opt) {
-		case 'p':
-			if (pids_parse(pids, optarg))
-				return tool_usage_error("--pid: \"%s\" is not a list of process numbers", optarg);
-			break;
-		case 'o':
-			output = optarg;
-			break;
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(doctor_help, stdout);
-			return TOOL_OK;
-		default:
-			return tool_option_error(opt, argv[optind - 1]);
-		}
-	}
-	if (output && !pids->n)
-		return tool_usage_error("--output goes with --pid");
-	if (argc - optind > 1 || (pids->n && optind < argc))
-		return tool_usage_error("\"%s\" is one argument too many", argv[argc - 1]);
-	return pids->n ? requests_run(pids, output, json) : check_main(argv[optind], json);
-}
-
-static int doctor_main(int argc, char **argv)
-{
-	struct pids pids = { 0 };
-	int status = doctor_run(&pids, argc, argv);
-
-	free(pids.at);
+	status = doctor_run(&o, argc, argv);
+	free(o.pids.at);
 	return status;
 }
 
 const struct tool_cmd tool_cmd_doctor = { .name = "doctor",
 	.summary = "find what is wrong: before a run, in one that hangs, and after it",
-	.help = doctor_help,
+	.options = &options,
 	.run = doctor_main };

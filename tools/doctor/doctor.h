@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <jansson.h>
+#include "tools/common/options.h"
 #include "tools/common/tool.h"
 
 /*

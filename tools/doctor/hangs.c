@@ -174,27 +174,30 @@ void doctor_hangs(struct findings *f, const struct dumps *d)
 	findings_sort(f->rows + start, f->n - start);
 }
 
-static const char dumps_help[] = "usage: shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
-                                 "Puts the dumps of all ranks together and says who waits for whom. Exit status 0: "
-                                 "nobody, 1: perhaps, 2: somebody.\n";
+struct dumps_opts {
+	bool json;
+};
+static const struct option_row rows[] = {
+	{ "json", 0, OPTION_FLAG, .at = offsetof(struct dumps_opts, json), .help = "findings as JSON" },
+	{ .type = OPTION_END },
+};
+static const struct option_table options = {
+	"usage: shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
+	"Puts the dumps of all ranks together and says who waits for whom.\n\n",
+	rows,
+	"Exit status: 0 nobody, 1 perhaps, 2 somebody.\n",
+};
 
 int doctor_dumps_main(int argc, char **argv)
 {
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
-	bool json = false;
-	int status = TOOL_USAGE, first = 1;
+	struct dumps_opts o = { 0 };
+	int first, status = options_parse(&options, &o, argc, argv, &first);
 
-	for (; first < argc && argv[first][0] == '-'; first++) {
-		if (!strcmp(argv[first], "--json")) {
-			json = true;
-		} else if (!strcmp(argv[first], "--help") || !strcmp(argv[first], "-h")) {
-			fputs(dumps_help, stdout);
-			return TOOL_OK;
-		} else {
-			return tool_usage_error("there is no option %s", argv[first]);
-		}
-	}
+	if (status >= 0)
+		return status;
+	status = TOOL_USAGE;
 	if (first == argc)
 		return tool_usage_error("which files?");
 	for (int i = first; i < argc; i++)
@@ -203,7 +206,7 @@ int doctor_dumps_main(int argc, char **argv)
 			    "%s is left out: there is no dump in it that can be read", argv[i]);
 	if (d.n) {
 		doctor_hangs(&f, &d);
-		status = findings_print(&f, json);
+		status = findings_print(&f, o.json);
 	}
 	findings_finish(&f);
 	dumps_finish(&d);

@@ -2,7 +2,6 @@
 /* shunt info: devices and libraries, settings, and decisions. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,32 +10,8 @@
 #include "base/log.h"
 #include "plan/registry.h"
 #include "shim/nccl/abi.h"
+#include "tools/common/options.h"
 #include "tools/common/tool.h"
-
-static const char info_help[] =
-    "usage: shunt info [-l] [-d] [-c] [-a]\n"
-    "       shunt info select --ranks N [options] [SIZE...]\n\n"
-    "Without options all sections:\n"
-    "  -l, --library     versions, and which real NCCL would be used\n"
-    "  -d, --devices     device layer and devices\n"
-    "  -c, --config      every variable: value, where it comes from, meaning\n"
-    "      --markdown    with -c: names, defaults and meanings as a table for a document\n"
-    "  -a, --algorithms  Shunt's own algorithms\n\n"
-    "select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's "
-    "file, SHUNT_ALGO,\n"
-    "a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` "
-    "elements: of one rank's\n"
-    "part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the ranks), "
-    "else of the\n"
-    "message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n"
-    "  -n, --ranks N     ranks of the communicator\n"
-    "  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
-    "  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
-    "  --redop OP        sum (default), prod, max, min, avg\n"
-    "  --windows         as if the buffers were registered as symmetric memory\n"
-    "  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
-    "  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n\n"
-    "Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n";
 
 static int library_print(const struct tool_lib *lib)
 {
@@ -330,179 +305,200 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.takes_all, true);
 }
 
-static int select_main(int argc, char **argv)
+enum { MODE_HERE, MODE_OVERLAY, MODE_STANDALONE };
+
+struct select_opts {
+	struct select_query query;
+	unsigned ranks, cc; /* 0: not given */
+	int mode;
+};
+
+static int mode_apply(void *opts, const struct option_row *row, const char *text)
 {
-	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
-		{ "op", required_argument, NULL, 'o' }, { "dtype", required_argument, NULL, 'd' },
-		{ "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
-		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' },
-		{ "windows", no_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct select_query q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
-	int opt, found = 0, mode = 0, status = TOOL_OK;
-	unsigned ranks = 0, cc = 0;
+	(void)text;
+	((struct select_opts *)opts)->mode = strcmp(row->name, "overlay") ? MODE_STANDALONE : MODE_OVERLAY;
+	return 0;
+}
 
-	while ((opt = getopt_long(argc, argv, ":n:h", options, NULL)) != -1) {
-		switch (opt) {
-		case 'n':
-			if (tool_parse_uint(optarg, 1, 1u << 20, &ranks))
-				return tool_value_error(options, opt, optarg, -EINVAL);
-			break;
-		case 'o':
-			q.kind = (enum shunt_kind)(found = kind_find(optarg));
-			break;
-		case 'd':
-			q.dtype = (enum shunt_dtype)(found = tool_dtype_find(optarg));
-			break;
-		case 'r':
-			q.redop = (enum shunt_redop)(found = redop_find(optarg));
-			break;
-		case 'v':
-		case 's':
-			mode = opt;
-			break;
-		case 'w':
-			q.sel_key.symmem = true;
-			break;
-		case 'c':
-			if (tool_parse_uint(optarg, 10, 9999, &cc))
-				return tool_usage_error("--cc: \"%s\" is not a compute capability such as 90", optarg);
-			break;
-		case 'h':
-			fputs(info_help, stdout);
-			return TOOL_OK;
-		default:
-			return tool_option_error(opt, argv[optind - 1]);
-		}
-		if (found < 0)
-			return tool_value_error(options, opt, optarg, -EINVAL);
-	}
-	if (!ranks)
-		return tool_usage_error("how many --ranks?");
-	if (argc - optind > 0) {
-		uint64_t bytes;
+#define AT(field) .at = offsetof(struct select_opts, field)
+static const struct option_row select_rows[] = {
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(ranks), 1, 1u << 20, .help = "ranks of the communicator" },
+	{ "op", 0, OPTION_WORD, "OP", AT(query.kind), .find = kind_find,
+	    .help = "allreduce (default), reduce, broadcast, allgather, ..." },
+	{ "dtype", 0, OPTION_WORD, "TYPE", AT(query.dtype), .find = tool_dtype_find,
+	    .help = "float32 (default), float16, bfloat16, int8, ..." },
+	{ "redop", 0, OPTION_WORD, "OP", AT(query.redop), .find = redop_find,
+	    .help = "sum (default), prod, max, min, avg" },
+	{ "windows", 0, OPTION_FLAG, AT(query.sel_key.symmem),
+	    .help = "as if the buffers were registered as symmetric memory" },
+	{ "cc", 0, OPTION_NUMBER, "N", AT(cc), 10, 9999,
+	    .help = "as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file" },
+	{ "overlay", 0, OPTION_CALL, .call = mode_apply,
+	    .help = "as if a real NCCL were there, on GPUs (default: as here)" },
+	{ "standalone", 0, OPTION_CALL, .call = mode_apply, .help = "as if not, on GPUs" },
+	{ .type = OPTION_END },
+};
+static const struct option_table select_options = {
+	"usage: shunt info select --ranks N [options] [SIZE...]\n\n"
+	"Which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's file, "
+	"SHUNT_ALGO,\n"
+	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` "
+	"elements: of one rank's\n"
+	"part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the "
+	"ranks), "
+	"else of the\n"
+	"message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n\n",
+	select_rows, "Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n"
+};
+#undef AT
 
-		for (int i = optind; i < argc; i++)
-			if (tool_parse_size(argv[i], 1, UINT64_MAX, &bytes))
-				return tool_usage_error("size: %s", tool_refused(argv[i]));
-	}
-	q.sel_key.nranks = (int)ranks;
-	q.sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
-	q.sel_key.takes_all = mode == 's';
-	q.sel_key.deterministic = shunt_config()->deterministic;
+/* Checks that the sizes can be read. 0, or an exit status after a message. */
+static int sizes_check(int n, char **sizes)
+{
+	uint64_t bytes;
+
+	for (int i = 0; i < n; i++)
+		if (tool_parse_size(sizes[i], 1, UINT64_MAX, &bytes))
+			return tool_usage_error("size: %s", tool_refused(sizes[i]));
+	return TOOL_OK;
+}
+
+/* Fills in the rest of the query: from the options, and from this machine. 0, or an exit status after a message. */
+static int query_complete(struct select_opts *o)
+{
+	struct select_query *q = &o->query;
+	struct tool_lib lib;
+	int version;
+
+	q->sel_key.nranks = (int)o->ranks;
+	q->sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
+	q->sel_key.takes_all = o->mode == MODE_STANDALONE;
+	q->sel_key.deterministic = shunt_config()->deterministic;
 	/*
 	 * Missing GPUs are expected here. The command's own copy of the code warns about files and variables; it reads
 	 * its log level here, before that.
 	 */
 	shunt_log_enabled(SHUNT_LOGLEVEL_WARN, SHUNT_LOG_ENV);
 	setenv("SHUNT_LOG", "error", 0);
-	if (!mode) {
-		struct tool_lib lib;
-		int version;
-
+	if (o->mode == MODE_HERE) {
 		if (tool_lib_open(&lib))
 			return TOOL_FAIL;
 		__typeof__(ncclGetVersion) *get_version =
 		    (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
 		if (get_version)
 			get_version(&version);
-		q.sel_key.takes_all = !lib.real_nccl_path();
-		const char *device = q.sel_key.takes_all ? lib.device_kind() : NULL;
-		q.sel_key.sim = device && !strcmp(device, "sim");
-		if (!cc)
-			tables_find(&q, &lib, false);
-	} else if (!cc) {
-		struct tool_lib lib;
-
-		if (!tool_lib_open(&lib))
-			tables_find(&q, &lib, true);
+		q->sel_key.takes_all = !lib.real_nccl_path();
+		const char *device = q->sel_key.takes_all ? lib.device_kind() : NULL;
+		q->sel_key.sim = device && !strcmp(device, "sim");
+		if (!o->cc)
+			tables_find(q, &lib, false);
+	} else if (!o->cc && !tool_lib_open(&lib)) {
+		tables_find(q, &lib, true);
 	}
-	if (!q.sel_key.cc && !q.sel_key.sim)
-		q.sel_key.cc = (uint16_t)(cc ? cc : 90);
-	q.plans = shunt_plan_set_get(q.sel_key.nranks, q.sel_key.nranks);
-	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype),
-	    shunt_redop_name(q.redop), ranks,
-	    q.sel_key.sim           ? "standalone on the sim" :
-	        q.sel_key.takes_all ? "standalone" :
-	                              "in front of the real NCCL",
-	    q.sel_key.symmem ? ", symmetric buffers" : "");
-	if (optind == argc)
-		status = ranges_print(&q);
-	for (int i = optind; i < argc; i++) {
+	if (!q->sel_key.cc && !q->sel_key.sim)
+		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
+	q->plans = shunt_plan_set_get(q->sel_key.nranks, q->sel_key.nranks);
+	return TOOL_OK;
+}
+
+static int select_main(int argc, char **argv)
+{
+	struct select_opts o = { .query = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM } };
+	const struct select_query *q = &o.query;
+	int first, status = options_parse(&select_options, &o, argc, argv, &first);
+
+	if (status >= 0)
+		return status;
+	if (!o.ranks)
+		return tool_usage_error("how many --ranks?");
+	status = sizes_check(argc - first, argv + first);
+	if (!status)
+		status = query_complete(&o);
+	if (status)
+		return status;
+	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q->kind), shunt_dtype_name(q->dtype),
+	    shunt_redop_name(q->redop), o.ranks,
+	    q->sel_key.sim           ? "standalone on the sim" :
+	        q->sel_key.takes_all ? "standalone" :
+	                               "in front of the real NCCL",
+	    q->sel_key.symmem ? ", symmetric buffers" : "");
+	if (first == argc)
+		status = ranges_print(q);
+	for (int i = first; i < argc; i++) {
 		struct selection is;
 		uint64_t bytes;
 
 		tool_parse_size(argv[i], 1, UINT64_MAX, &bytes);
-		selection_make(&q, bytes, &is);
+		selection_make(q, bytes, &is);
 		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.reason ? ": " : "", is.reason, is.source);
 	}
-	shunt_plan_set_unref(q.plans);
+	shunt_plan_set_unref(o.query.plans);
 	return status;
 }
+struct info_opts {
+	bool library, devices, config, algorithms, markdown;
+};
+
+#define AT(field) .at = offsetof(struct info_opts, field)
+static const struct option_row rows[] = {
+	{ "library", 'l', OPTION_FLAG, AT(library), .help = "versions, and which real NCCL would be used" },
+	{ "devices", 'd', OPTION_FLAG, AT(devices), .help = "device layer and devices" },
+	{ "config", 'c', OPTION_FLAG, AT(config), .help = "every variable: value, where it comes from, meaning" },
+	{ "markdown", 0, OPTION_FLAG, AT(markdown),
+	    .help = "with -c: names, defaults and meanings as a table for a document" },
+	{ "algorithms", 'a', OPTION_FLAG, AT(algorithms), .help = "Shunt's own algorithms" },
+	{ .type = OPTION_END },
+};
+static const struct option_table options = {
+	"usage: shunt info [-l] [-d] [-c] [-a]\n"
+	"       shunt info select --ranks N [options] [SIZE...]     (shunt info select --help)\n\n"
+	"Without options all sections:\n",
+	rows,
+	"select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written.\n\n"
+	"Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n",
+};
 
 static int info_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "library", no_argument, NULL, 'l' },
-		{ "devices", no_argument, NULL, 'd' }, { "config", no_argument, NULL, 'c' },
-		{ "algorithms", no_argument, NULL, 'a' }, { "markdown", no_argument, NULL, 'm' },
-		{ "help", no_argument, NULL, 'h' }, { 0 } };
-	bool library = false, devices = false, config = false, algorithms = false, markdown = false;
-	int opt, status = TOOL_OK;
+	struct info_opts o = { 0 };
+	int first, status;
 
-	opterr = 0;
-	if (argc > 1 && !strcmp(argv[1], "select"))
+	if (argc > 1 && !strcmp(argv[1], "select")) {
+		tool_action_set("select");
 		return select_main(argc - 1, argv + 1);
-	while ((opt = getopt_long(argc, argv, "ldcah", options, NULL)) != -1) {
-		switch (opt) {
-		case 'l':
-			library = true;
-			break;
-		case 'd':
-			devices = true;
-			break;
-		case 'c':
-			config = true;
-			break;
-		case 'a':
-			algorithms = true;
-			break;
-		case 'm':
-			markdown = true;
-			break;
-		case 'h':
-			fputs(info_help, stdout);
-			return TOOL_OK;
-		default:
-			return tool_option_error(opt, argv[optind - 1]);
-		}
 	}
-	if (optind < argc)
-		return tool_usage_error("\"%s\" is not one of its arguments", argv[optind]);
-	if (markdown && !config)
+	status = options_parse(&options, &o, argc, argv, &first);
+	if (status >= 0)
+		return status;
+	status = TOOL_OK;
+	if (first < argc)
+		return tool_usage_error("\"%s\" is not one of its arguments", argv[first]);
+	if (o.markdown && !o.config)
 		return tool_usage_error("--markdown goes with -c");
-	if (!library && !devices && !config && !algorithms)
-		library = devices = config = algorithms = true;
-	if (library || devices) {
+	if (!o.library && !o.devices && !o.config && !o.algorithms)
+		o.library = o.devices = o.config = o.algorithms = true;
+	if (o.library || o.devices) {
 		struct tool_lib lib;
 
 		if (tool_lib_open(&lib)) {
 			status = TOOL_FAIL;
 		} else {
-			if (library)
+			if (o.library)
 				status = library_print(&lib);
-			if (devices && devices_print(&lib))
+			if (o.devices && devices_print(&lib))
 				status = TOOL_FAIL;
 		}
 	}
-	if (config && markdown)
+	if (o.config && o.markdown)
 		config_markdown();
-	else if (config)
+	else if (o.config)
 		config_print();
-	if (algorithms)
+	if (o.algorithms)
 		algorithms_print();
 	return status;
 }
 
 const struct tool_cmd tool_cmd_info = { .name = "info",
 	.summary = "show versions, devices, configuration and which path a call takes",
-	.help = info_help,
+	.options = &options,
 	.run = info_main };

@@ -2,7 +2,6 @@
 /* shunt plan check: runs the library's loader and checker on files and directories. */
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +9,8 @@
 #include "base/files.h"
 #include "tools/plan/plan.h"
 
-const char plan_check_help[] =
-    "usage: shunt plan check [-q] [--json] FILE|DIRECTORY...\n\n"
-    "Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, "
-    "every\n"
-    "index and size, pairs of signals and waits, waits that nobody can end. One line for each.\n\n"
-    "  -q, --quiet   only what is wrong\n"
-    "      --json    an array with an object for each file: file, ok, and the error or what the plan is\n\n"
-    "Exit status: 0 all are right, 1 some are not or cannot be read, 2 wrong option.\n";
-
 struct check {
-	bool quiet, json;
+	bool wrong_only, json;
 	unsigned right, wrong;
 };
 
@@ -55,7 +45,7 @@ static void check_file(struct check *c, const char *path)
 		report_json(c, path, plan, reason);
 	else if (!plan)
 		printf("wrong  %s\n", reason);
-	else if (!c->quiet)
+	else if (!c->wrong_only)
 		printf("ok     %s: %s, %s of %u ranks, %s, %s\n", path, plan->name,
 		    shunt_plan_collective_name(plan->collective), plan->nranks,
 		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range));
@@ -97,27 +87,36 @@ static int check_path(struct check *c, const char *path)
 	return n ? err : -ENOENT;
 }
 
+#define AT(field) .at = offsetof(struct check, field)
+static const struct option_row rows[] = {
+	{ "quiet", 'q', OPTION_FLAG, AT(wrong_only), .help = "only what is wrong" },
+	{ "json", 0, OPTION_FLAG, AT(json),
+	    .help = "an array with an object for each file: file, ok, and the error or what the plan is" },
+	{ .type = OPTION_END },
+};
+const struct option_table plan_check_options = {
+	"usage: shunt plan check [-q] [--json] FILE|DIRECTORY...\n\n"
+	"Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, "
+	"every\n"
+	"index and size, pairs of signals and waits, waits that nobody can end. One line for each.\n\n",
+	rows, "Exit status: 0 all are right, 1 some are not or cannot be read, 2 wrong option.\n"
+};
+
 int plan_check_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "quiet", no_argument, NULL, 'q' },
-		{ "json", no_argument, NULL, 'j' }, { 0 } };
 	struct check c = { 0 };
-	int opt, err = 0;
+	int first, err = 0, status = options_parse(&plan_check_options, &c, argc, argv, &first);
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, "q", options, NULL)) != -1) {
-		if (opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		*(opt == 'q' ? &c.quiet : &c.json) = true;
-	}
-	if (optind == argc)
+	if (status >= 0)
+		return status;
+	if (first == argc)
 		return tool_usage_error("which plans?");
-	for (int i = optind; i < argc; i++)
+	for (int i = first; i < argc; i++)
 		if (check_path(&c, argv[i]))
 			err = -EIO;
 	if (c.json)
 		puts(c.right + c.wrong ? "\n]" : "[]");
-	else if (c.right + c.wrong > 1 && !(c.quiet && !c.wrong))
+	else if (c.right + c.wrong > 1 && !(c.wrong_only && !c.wrong))
 		printf("%u right, %u wrong\n", c.right, c.wrong);
 	return err || c.wrong ? TOOL_FAIL : TOOL_OK;
 }

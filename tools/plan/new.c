@@ -1,42 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plan new: writes a plan of a known shape. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tools/plan/plan.h"
 #include "plan/format/ops.h"
 
-const char plan_new_help[] =
-    "usage: shunt plan new COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n"
-    "       shunt plan new --list\n\n"
-    "Writes a plan, to standard output or to FILE. The same arguments give the same bytes.\n\n"
-    "  all_reduce       oneshot-ll, twoshot-ll, pipelined, ring\n"
-    "  all_gather       oneshot-ll, pipelined, ring\n"
-    "  reduce_scatter   oneshot-ll, pipelined, ring\n"
-    "  all_to_all       oneshot-ll, pipelined\n\n"
-    "  -n, --ranks N       2 to 8\n"
-    "  -B, --blocks N      thread blocks of a rank; of pipelined a multiple of its stages, 3 for all_reduce and 2 for "
-    "others\n"
-    "  -t, --threads N     threads of a block (512)\n"
-    "      --min SIZE      smallest message (bytes received by all_gather, sent by others)\n"
-    "      --max SIZE      largest message; any: no limit\n"
-    "      --unit SIZE     pipelined: bytes of a window (64K)\n"
-    "      --op OP         sum (default), prod, max, min, avg\n"
-    "      --in-place      for calls with one buffer (default of all_reduce); --out-of-place: for two. Calls of the "
-    "other kind\n"
-    "                      run too, with a copy\n"
-    "      --priority N    among plans that fit a call, those of higher priority are tried first (0; ring -1)\n"
-    "      --name NAME     COLLECTIVE_SHAPE_RANKS\n"
-    "  -o, --output FILE\n"
-    "      --list          shapes, and the sizes and blocks that they have unless told otherwise\n\n"
-    "Exit status: 0, 1 if the file cannot be written, 2 for a wrong option.\n";
-
-enum { OPT_MIN = 256, OPT_MAX, OPT_UNIT, OPT_OP, OPT_IN_PLACE, OPT_OUT_OF_PLACE, OPT_PRIORITY, OPT_NAME, OPT_LIST };
+static const char usage[] = "usage: shunt plan new COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n"
+                            "       shunt plan new --list\n\n"
+                            "Writes a plan, to standard output or to FILE. The same arguments give the same bytes.\n\n"
+                            "  all_reduce       oneshot-ll, twoshot-ll, pipelined, ring\n"
+                            "  all_gather       oneshot-ll, pipelined, ring\n"
+                            "  reduce_scatter   oneshot-ll, pipelined, ring\n"
+                            "  all_to_all       oneshot-ll, pipelined\n\n";
 
 struct new_opts {
 	struct plan_recipe recipe;
-	bool min_given, max_given, place_given, priority_given, unit_given, op_given;
+	bool min_given, max_given, place_given, priority_given, unit_given, op_given, list;
 	const char *output;
 };
 
@@ -51,63 +31,65 @@ static void list_print(void)
 	}
 }
 
-static int int_parse(const char *text, int *value_p)
+static int priority_apply(void *opts, const struct option_row *row, const char *text)
 {
 	char *end;
 	long value;
 
+	(void)row;
 	errno = 0;
 	value = strtol(text, &end, 10);
 	if (end == text || *end || errno || value < INT_MIN || value > INT_MAX)
 		return tool_refuse(-EINVAL, text, "\"%.64s\" is no whole number from %d to %d", text, INT_MIN, INT_MAX);
-	*value_p = (int)value;
+	((struct new_opts *)opts)->recipe.priority = (int)value;
 	return 0;
 }
 
-static int option_apply(struct new_opts *o, int opt, const char *arg)
+static int max_apply(void *opts, const struct option_row *row, const char *text)
 {
-	struct plan_recipe *r = &o->recipe;
-	int err;
+	struct new_opts *o = opts;
 
-	switch (opt) {
-	case 'n':
-		return tool_parse_uint(arg, 2, 8, &r->nranks);
-	case 'B':
-		return tool_parse_uint(arg, 1, 128, &r->blocks);
-	case 't':
-		return tool_parse_uint(arg, 1, 1024, &r->threads);
-	case OPT_MIN:
-		o->min_given = true;
-		return tool_parse_size(arg, 0, UINT64_MAX, &r->min_bytes);
-	case OPT_MAX:
-		o->max_given = true;
-		r->max_bytes = UINT64_MAX;
-		return strcmp(arg, "any") ? tool_parse_size(arg, 0, UINT64_MAX, &r->max_bytes) : 0;
-	case OPT_UNIT:
-		o->unit_given = true;
-		err = tool_parse_size(arg, 16, UINT64_MAX, &r->unit);
-		return err || !(r->unit % 16) ? err : tool_refuse(-EINVAL, arg, "%.64s is no multiple of 16", arg);
-	case OPT_OP:
-		o->op_given = true;
-		r->redop = arg;
-		return tool_lookup(arg, shunt_plan_redop_names, 5) < 0 ? -EINVAL : 0;
-	case OPT_IN_PLACE:
-	case OPT_OUT_OF_PLACE:
-		o->place_given = true;
-		r->inplace = opt == OPT_IN_PLACE;
-		return 0;
-	case OPT_PRIORITY:
-		o->priority_given = true;
-		return int_parse(arg, &r->priority);
-	case OPT_NAME:
-		r->name = arg;
-		return *arg && strlen(arg) < 256 ? 0 : tool_refuse(-EINVAL, arg, "a name has 1 to 255 letters");
-	case 'o':
-		o->output = arg;
-		return 0;
-	}
-	return -EINVAL;
+	(void)row;
+	o->recipe.max_bytes = UINT64_MAX;
+	return strcmp(text, "any") ? tool_parse_size(text, 0, UINT64_MAX, &o->recipe.max_bytes) : 0;
 }
+
+static int op_apply(void *opts, const struct option_row *row, const char *text)
+{
+	(void)row;
+	((struct new_opts *)opts)->recipe.redop = text;
+	return tool_lookup(text, shunt_plan_redop_names, 5) < 0 ? -EINVAL : 0;
+}
+
+#define AT(field) .at = offsetof(struct new_opts, field)
+#define GIVEN(field) .given = offsetof(struct new_opts, field)
+static const struct option_row rows[] = {
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(recipe.nranks), 2, 8, .help = "2 to 8" },
+	{ "blocks", 'B', OPTION_NUMBER, "N", AT(recipe.blocks), 1, 128,
+	    .help =
+	        "thread blocks of a rank; of pipelined a multiple of its stages, 3 for all_reduce and 2 for others" },
+	{ "threads", 't', OPTION_NUMBER, "N", AT(recipe.threads), 1, 1024, .help = "threads of a block (512)" },
+	{ "min", 0, OPTION_SIZE, "SIZE", AT(recipe.min_bytes), 0, UINT64_MAX, GIVEN(min_given),
+	    .help = "smallest message (bytes received by all_gather, sent by others)" },
+	{ "max", 0, OPTION_CALL, "SIZE", .call = max_apply, GIVEN(max_given),
+	    .help = "largest message; any: no limit" },
+	{ "unit", 0, OPTION_SIZE, "SIZE", AT(recipe.unit), 16, UINT64_MAX, .step = 16, GIVEN(unit_given),
+	    .help = "pipelined: bytes of a window (64K)" },
+	{ "op", 0, OPTION_CALL, "OP", .call = op_apply, GIVEN(op_given), .help = "sum (default), prod, max, min, avg" },
+	{ "in-place", 0, OPTION_FLAG, AT(recipe.inplace), GIVEN(place_given),
+	    .help = "for calls with one buffer (default of all_reduce). Calls of the other kind run too, with a copy" },
+	{ "out-of-place", 0, OPTION_FLAG, AT(recipe.inplace), .clear = true, GIVEN(place_given),
+	    .help = "for calls with two" },
+	{ "priority", 0, OPTION_CALL, "N", .call = priority_apply, GIVEN(priority_given),
+	    .help = "among plans that fit a call, those of higher priority are tried first (0; ring -1)" },
+	{ "name", 0, OPTION_TEXT, "NAME", AT(recipe.name), 1, 255, .help = "COLLECTIVE_SHAPE_RANKS" },
+	{ "output", 'o', OPTION_TEXT, "FILE", AT(output), .help = "instead of standard output" },
+	{ "list", 0, OPTION_FLAG, AT(list),
+	    .help = "shapes, and the sizes and blocks that they have unless told otherwise" },
+	{ .type = OPTION_END },
+};
+const struct option_table plan_new_options = { usage, rows,
+	"Exit status: 0, 1 if the file cannot be written, 2 for a wrong option.\n" };
 
 static int shape_find(struct new_opts *o, const char *collective, const char *name)
 {
@@ -184,34 +166,21 @@ static int text_write(const char *text, const char *path)
 
 int plan_new_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
-		{ "blocks", required_argument, NULL, 'B' }, { "threads", required_argument, NULL, 't' },
-		{ "min", required_argument, NULL, OPT_MIN }, { "max", required_argument, NULL, OPT_MAX },
-		{ "unit", required_argument, NULL, OPT_UNIT }, { "op", required_argument, NULL, OPT_OP },
-		{ "in-place", no_argument, NULL, OPT_IN_PLACE },
-		{ "out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE },
-		{ "priority", required_argument, NULL, OPT_PRIORITY }, { "name", required_argument, NULL, OPT_NAME },
-		{ "output", required_argument, NULL, 'o' }, { "list", no_argument, NULL, OPT_LIST }, { 0 } };
 	struct new_opts o = { .recipe = { .threads = 512, .redop = "sum", .unit = 64 << 10 } };
 	char name[300], reason[PLAN_REASON_BYTES], *text;
 	struct shunt_plan *plan;
-	int opt, err, status;
+	int first, status;
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":n:B:t:o:", options, NULL)) != -1) {
-		if (opt == OPT_LIST) {
-			list_print();
-			return TOOL_OK;
-		}
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		err = option_apply(&o, opt, optarg);
-		if (err)
-			return tool_value_error(options, opt, optarg, err);
+	status = options_parse(&plan_new_options, &o, argc, argv, &first);
+	if (status >= 0)
+		return status;
+	if (o.list) {
+		list_print();
+		return TOOL_OK;
 	}
-	if (optind + 2 != argc)
+	if (first + 2 != argc)
 		return tool_usage_error("a collective and a shape, please; --list has them");
-	if (shape_find(&o, argv[optind], argv[optind + 1]))
+	if (shape_find(&o, argv[first], argv[first + 1]))
 		return TOOL_USAGE;
 	status = recipe_complete(&o, name);
 	if (status)

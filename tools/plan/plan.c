@@ -5,29 +5,32 @@
 #include "tools/plan/plan.h"
 
 static const struct {
-	const char *name, *help;
+	const char *name;
+	const struct option_table *options;
 	int (*run)(int argc, char **argv);
 } actions[] = {
-	{ "check", plan_check_help, plan_check_main },
-	{ "show", plan_show_help, plan_show_main },
-	{ "run", plan_run_help, plan_run_main },
-	{ "new", plan_new_help, plan_new_main },
+	{ "check", &plan_check_options, plan_check_main },
+	{ "show", &plan_show_options, plan_show_main },
+	{ "run", &plan_run_options, plan_run_main },
+	{ "new", &plan_new_options, plan_new_main },
 };
 enum { NACTIONS = sizeof(actions) / sizeof(actions[0]) };
 
-static const char plan_help[] =
-    "usage: shunt plan check [--json] FILE|DIRECTORY...\n"
-    "       shunt plan show  [--rank R] [--block B] [--svg FILE [--all]] FILE\n"
-    "       shunt plan run   [options] FILE\n"
-    "       shunt plan new   COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n\n"
-    "Execution plans: JSON files that say step by step what each block of each rank does for a collective. Programs "
-    "use\n"
-    "those in the directories of SHUNT_PLAN_DIR.\n\n"
-    "  check   are they right? Everything that is verified before a plan may run\n"
-    "  show    what each block does, in words or as a picture\n"
-    "  run     run one on this machine's GPUs, or on the sim, check the values and measure\n"
-    "  new     write a plan\n\n"
-    "`shunt plan ACTION --help` explains one of them.\n";
+static const struct option_table plan_options = {
+	"usage: shunt plan check [--json] FILE|DIRECTORY...\n"
+	"       shunt plan show  [--rank R] [--block B] [--svg FILE [--all]] FILE\n"
+	"       shunt plan run   [options] FILE\n"
+	"       shunt plan new   COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n\n"
+	"Execution plans: JSON files that say step by step what each block of each rank does for a collective. "
+	"Programs "
+	"use\n"
+	"those in the directories of SHUNT_PLAN_DIR.\n\n"
+	"  check   are they right? Everything that is verified before a plan may run\n"
+	"  show    what each block does, in words or as a picture\n"
+	"  run     run one on this machine's GPUs, or on the sim, check the values and measure\n"
+	"  new     write a plan\n",
+	NULL, "`shunt plan ACTION --help` explains one of them.\n"
+};
 
 struct shunt_plan *plan_open(const char *path)
 {
@@ -56,23 +59,16 @@ static int plan_main(int argc, char **argv)
 {
 	if (argc < 2)
 		return tool_usage_error("check, show, run or new?");
-	if (!strncmp(argv[1], "--worker=", 9)) {
-		tool_action_set("run");
-		return plan_run_worker(argc, argv);
-	}
 	for (int i = 0; i < NACTIONS; i++) {
 		if (strcmp(argv[1], actions[i].name))
 			continue;
-		if (argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h"))) {
-			fputs(actions[i].help, stdout);
-			return TOOL_OK;
-		}
 		tool_action_set(actions[i].name);
 		return actions[i].run(argc - 1, argv + 1);
 	}
 	return tool_usage_error("there is no action \"%s\"", argv[1]);
 }
 
-const struct tool_cmd tool_cmd_plan = {
-	.name = "plan", .summary = "check, show, run and write execution plans", .help = plan_help, .run = plan_main
-};
+const struct tool_cmd tool_cmd_plan = { .name = "plan",
+	.summary = "check, show, run and write execution plans",
+	.options = &plan_options,
+	.run = plan_main };

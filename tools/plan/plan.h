@@ -4,6 +4,7 @@
 /* shunt plan: declarations for the files of this folder. check, show, run and new have a file each. */
 #include <stdio.h>
 #include "plan/format/plan.h"
+#include "tools/common/options.h"
 #include "tools/common/tool.h"
 
 /* argv[0] is the action's name; returns the exit status. */
@@ -11,10 +12,7 @@ int plan_check_main(int argc, char **argv);
 int plan_show_main(int argc, char **argv);
 int plan_run_main(int argc, char **argv);
 int plan_new_main(int argc, char **argv);
-extern const char plan_check_help[], plan_show_help[], plan_run_help[], plan_new_help[];
-
-/* The process of a rank of plan run. argv is the command's: argv[0] "plan", argv[1] "--worker=...". */
-int plan_run_worker(int argc, char **argv);
+extern const struct option_table plan_check_options, plan_show_options, plan_run_options, plan_new_options;
 
 enum { PLAN_REASON_BYTES = 1024 };
 

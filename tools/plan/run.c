@@ -4,76 +4,51 @@
  * ranks as shunt bench does. Each rank registers the plan, sets a selector for it, and calls NCCL's function.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tools/plan/run.h"
 
-const char plan_run_help[] =
-    "usage: shunt plan run [options] FILE\n\n"
-    "Runs a plan through libshunt.so, one process for each rank, on GPUs or on the sim; compares every result with a "
-    "plain\n"
-    "reference, with inputs whose result is exact and with others, and measures. A line for each size: the median over "
-    "rounds\n"
-    "of the slowest rank's time of a call.\n\n"
-    "  -n, --ranks N          as many as the plan has; anything else is an error\n"
-    "  -b, --first SIZE       smallest message in bytes, as the plan counts them (1K, or what the plan admits)\n"
-    "  -e, --last SIZE        largest (64M, on the sim 256K)\n"
-    "  -f, --factor N         from one to the next (4)\n"
-    "  -d, --dtype TYPE       float32 (default), float16, bfloat16, int8, ...\n"
-    "      --in-place, --out-of-place   only these (default: both)\n"
-    "      --graph            captured once and replayed, instead of call by call\n"
-    "  -i, --iters N          calls of a round (20, on the sim 2)\n"
-    "  -r, --rounds N         (10, on the sim 3)\n"
-    "      --seed N           of the inputs (1)\n"
-    "      --threads          ranks are threads of one process\n"
-    "      --device D         auto, cuda or sim\n"
-    "      --timeout S        end when nothing has moved for so long (60)\n\n"
-    "Exit status: 0 all values are right and the plan made them, 1 not so, 2 wrong option.\n";
-
-enum { OPT_IN_PLACE = 256, OPT_OUT_OF_PLACE, OPT_GRAPH, OPT_SEED };
-
-static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
+static int place_apply(void *opts, const struct option_row *row, const char *text)
 {
-	struct bench_opts *b = &o->base;
-	unsigned n = 0;
-	int err;
+	struct plan_run_opts *o = opts;
 
-	switch (opt) {
-	case 'n':
-		err = tool_parse_uint(arg, 1, BENCH_MAX_RANKS, &n);
-		b->nranks = (int)n;
-		return err;
-	case 'b':
-		return tool_parse_size(arg, 1, UINT64_MAX, &b->first);
-	case 'e':
-		return tool_parse_size(arg, 1, UINT64_MAX, &b->last);
-	case 'f':
-		return tool_parse_uint(arg, 2, 1u << 20, &b->factor);
-	case 'd':
-		err = tool_dtype_find(arg);
-		o->dtype = (enum shunt_dtype)err;
-		return err < 0 ? -EINVAL : 0;
-	case 'i':
-		err = tool_parse_uint(arg, 1, 1u << 20, &n);
-		b->iters = (int)n;
-		return err;
-	case 'r':
-		err = tool_parse_uint(arg, 1, BENCH_MAX_ROUNDS, &n);
-		b->rounds = (int)n;
-		return err;
-	case OPT_IN_PLACE:
-	case OPT_OUT_OF_PLACE:
-		b->places[opt == OPT_IN_PLACE ? BENCH_OUT : BENCH_IN] = false;
-		return 0;
-	case OPT_GRAPH:
-		o->graph = true;
-		return 0;
-	case OPT_SEED:
-		return tool_parse_size(arg, 0, UINT64_MAX, &b->seed);
-	}
-	return bench_opts_start(b, opt, arg);
+	(void)text;
+	o->base.places[strcmp(row->name, "in-place") ? BENCH_IN : BENCH_OUT] = false;
+	return 0;
 }
+
+#define AT(field) .at = offsetof(struct plan_run_opts, field)
+static const struct option_row rows[] = {
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.nranks), 1, BENCH_MAX_RANKS,
+	    .help = "as many as the plan has; anything else is an error" },
+	{ "first", 'b', OPTION_SIZE, "SIZE", AT(base.first), 1, UINT64_MAX,
+	    .help = "smallest message in bytes, as the plan counts them (1K, or what the plan admits)" },
+	{ "last", 'e', OPTION_SIZE, "SIZE", AT(base.last), 1, UINT64_MAX, .help = "largest (64M, on the sim 256K)" },
+	{ "factor", 'f', OPTION_NUMBER, "N", AT(base.factor), 2, 1u << 20, .help = "from one to the next (4)" },
+	{ "dtype", 'd', OPTION_WORD, "TYPE", AT(dtype), .find = tool_dtype_find,
+	    .help = "float32 (default), float16, bfloat16, int8, ..." },
+	{ "in-place", 0, OPTION_CALL, .call = place_apply, .help = "only these calls (default: both kinds)" },
+	{ "out-of-place", 0, OPTION_CALL, .call = place_apply, .help = "only the others" },
+	{ "graph", 0, OPTION_FLAG, AT(graph), .help = "captured once and replayed, instead of call by call" },
+	{ "iters", 'i', OPTION_NUMBER, "N", AT(base.iters), 1, 1u << 20,
+	    .help = "calls of a round (20, on the sim 2)" },
+	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(10, on the sim 3)" },
+	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, UINT64_MAX, .help = "of the inputs (1)" },
+	BENCH_OPTIONS_START("60"),
+	{ .type = OPTION_END },
+};
+const struct option_table plan_run_options = {
+	"usage: shunt plan run [options] FILE\n\n"
+	"Runs a plan through libshunt.so, one process for each rank, on GPUs or on the sim; compares every result with "
+	"a "
+	"plain\n"
+	"reference, with inputs whose result is exact and with others, and measures. A line for each size: the median "
+	"over "
+	"rounds\n"
+	"of the slowest rank's time of a call.\n\n",
+	rows,
+	"Exit status: 0 all values are right and the plan made them, 1 not so, 2 wrong option.\n",
+};
 
 /* The NCCL call for a plan's collective; NULL: none. */
 static const struct bench_coll *coll_of(const struct shunt_plan *plan)
@@ -131,19 +106,10 @@ static int plan_suit(struct plan_run_opts *o)
 	return TOOL_OK;
 }
 
-/* 0, or an exit status after a message. The caller drops o->plan in every case. */
+/* -1: go on; else the exit status. The caller drops o->plan in every case. */
 static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 {
-	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
-		{ "first", required_argument, NULL, 'b' }, { "last", required_argument, NULL, 'e' },
-		{ "factor", required_argument, NULL, 'f' }, { "dtype", required_argument, NULL, 'd' },
-		{ "iters", required_argument, NULL, 'i' }, { "rounds", required_argument, NULL, 'r' },
-		{ "in-place", no_argument, NULL, OPT_IN_PLACE },
-		{ "out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE }, { "graph", no_argument, NULL, OPT_GRAPH },
-		{ "seed", required_argument, NULL, OPT_SEED }, { "threads", no_argument, NULL, BENCH_OPT_THREADS },
-		{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
-		{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT }, { 0 } };
-	int opt, err;
+	int first, status;
 
 	*o = (struct plan_run_opts){ .base = { .factor = 4,
 		                         .places = { true, true },
@@ -158,60 +124,32 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 		                         .worker_fd = -1,
 		                         .worker_index = -1 },
 		.dtype = SHUNT_F32 };
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":n:b:e:f:d:i:r:", options, NULL)) != -1) {
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		err = option_apply(o, opt, optarg);
-		if (err)
-			return tool_value_error(options, opt, optarg, err);
-	}
-	if (optind == argc)
+	status = options_parse(&plan_run_options, o, argc, argv, &first);
+	if (status >= 0)
+		return status;
+	if (first == argc)
 		return tool_usage_error("which plan?");
-	if (optind + 1 < argc)
-		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[optind + 1]);
-	o->file = argv[optind];
+	if (first + 1 < argc)
+		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[first + 1]);
+	o->file = argv[first];
 	o->plan = plan_open(o->file);
-	return o->plan ? plan_suit(o) : TOOL_FAIL;
+	status = o->plan ? plan_suit(o) : TOOL_FAIL;
+	return status ? status : -1;
 }
 
 int plan_run_main(int argc, char **argv)
 {
 	struct plan_run_opts o;
-	char **args = calloc((size_t)argc + 2, sizeof(*args));
-	int status;
+	int status = opts_parse(&o, argc, argv);
 
-	if (!args) {
-		tool_error("out of memory");
-		return TOOL_FAIL;
-	}
-	args[0] = "plan";
-	memcpy(args + 1, argv, (size_t)argc * sizeof(*args));
-	status = opts_parse(&o, argc, argv);
 	/* No other plans: the cache directory may have one with the same name. */
-	if (!status && (unsetenv("SHUNT_PLAN_DIR") || setenv("SHUNT_CACHE_DIR", "/dev/null", 1))) {
+	if (status < 0 && (unsetenv("SHUNT_PLAN_DIR") || setenv("SHUNT_CACHE_DIR", "/dev/null", 1))) {
 		tool_error("out of memory");
 		status = TOOL_FAIL;
 	}
-	if (!status)
-		status = bench_launch_run(&o.base, argc + 1, args);
-	shunt_plan_unref(o.plan);
-	free(args);
-	return status;
-}
-
-int plan_run_worker(int argc, char **argv)
-{
-	struct plan_run_opts o;
-	int fd, index, status;
-
-	if (argc < 4 || sscanf(argv[1], "--worker=%d:%d", &fd, &index) != 2)
-		return tool_usage_error("--worker is not for you: plan run gives it to the processes that it starts");
-	status = opts_parse(&o, argc - 2, argv + 2);
-	o.base.worker_fd = fd;
-	o.base.worker_index = index;
-	if (!status)
-		status = bench_rank_slots_run(&o.base, plan_run_rank, &o);
+	if (status < 0)
+		status = o.base.worker_fd >= 0 ? bench_rank_slots_run(&o.base, plan_run_rank, &o) :
+		                                 bench_launch_run(&o.base, argc, argv);
 	shunt_plan_unref(o.plan);
 	return status;
 }

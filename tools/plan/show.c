@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plan show: a plan as text, or as a picture. */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "tools/plan/plan.h"
-
-const char plan_show_help[] =
-    "usage: shunt plan show [--rank R] [--block B] FILE\n"
-    "       shunt plan show --svg OUT [--all] [--rank R] FILE\n\n"
-    "What each block of each rank does, step by step. Buffers are counted in chunks: input[2..3] are two of them.\n\n"
-    "  -r, --rank R    only this rank; in the picture only its arrows\n"
-    "  -b, --block B   only this block of each rank\n"
-    "      --svg OUT   a picture instead: time goes to the right, a row for each kind of block, arrows for signals, "
-    "semaphores,\n"
-    "                  barriers and data. How long things take is made up; what waits for what is not\n"
-    "      --all       in the picture a row for each block, also for those that do the same to other parts or "
-    "chunks\n\n"
-    "Exit status: 0, 1 if the plan is wrong or a file cannot be read or written, 2 for a wrong option.\n";
 
 enum { ANY = -1 };
 
@@ -95,44 +81,56 @@ static int svg_print(const struct shunt_plan *p, const char *path, bool all, int
 	return tool_file_end(&f, err) ? TOOL_FAIL : TOOL_OK;
 }
 
+struct show_opts {
+	const char *svg;
+	unsigned rank, block;
+	bool rank_given, block_given, all;
+};
+
+#define AT(field) .at = offsetof(struct show_opts, field)
+#define GIVEN(field) .given = offsetof(struct show_opts, field)
+static const struct option_row rows[] = {
+	{ "rank", 'r', OPTION_NUMBER, "R", AT(rank), 0, INT_MAX, GIVEN(rank_given),
+	    .help = "only this rank; in the picture only its arrows" },
+	{ "block", 'b', OPTION_NUMBER, "B", AT(block), 0, INT_MAX, GIVEN(block_given),
+	    .help = "only this block of each rank" },
+	{ "svg", 0, OPTION_TEXT, "OUT", AT(svg),
+	    .help = "a picture instead: time goes to the right, a row for each kind of block, arrows for signals, "
+	            "semaphores, "
+	            "barriers and data. How long things take is made up; what waits for what is not" },
+	{ "all", 0, OPTION_FLAG, AT(all),
+	    .help = "in the picture a row for each block, also for those that do the same to other parts or chunks" },
+	{ .type = OPTION_END },
+};
+const struct option_table plan_show_options = { "usage: shunt plan show [--rank R] [--block B] FILE\n"
+	                                        "       shunt plan show --svg OUT [--all] [--rank R] FILE\n\n"
+	                                        "What each block of each rank does, step by step. Buffers are counted "
+	                                        "in chunks: input[2..3] are two of them.\n\n",
+	rows, "Exit status: 0, 1 if the plan is wrong or a file cannot be read or written, 2 for a wrong option.\n" };
+
 int plan_show_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "rank", required_argument, NULL, 'r' },
-		{ "block", required_argument, NULL, 'b' }, { "svg", required_argument, NULL, 's' },
-		{ "all", no_argument, NULL, 'a' }, { 0 } };
-	int64_t rank = ANY, block = ANY;
-	const char *svg = NULL;
+	struct show_opts o = { 0 };
 	struct shunt_plan *plan;
-	bool all = false;
-	unsigned n = 0;
-	int opt, status = TOOL_OK;
+	int64_t rank, block;
+	int first, status = options_parse(&plan_show_options, &o, argc, argv, &first);
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":r:b:", options, NULL)) != -1) {
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		if (opt == 's')
-			svg = optarg;
-		else if (opt == 'a')
-			all = true;
-		else if (tool_parse_uint(optarg, 0, INT_MAX, &n))
-			return tool_value_error(options, opt, optarg, -EINVAL);
-		if (opt == 'r')
-			rank = n;
-		if (opt == 'b')
-			block = n;
-	}
-	if (optind == argc)
+	if (status >= 0)
+		return status;
+	status = TOOL_OK;
+	rank = o.rank_given ? (int64_t)o.rank : ANY;
+	block = o.block_given ? (int64_t)o.block : ANY;
+	if (first == argc)
 		return tool_usage_error("which plan?");
-	if (optind + 1 < argc)
-		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[optind + 1]);
-	if (all && !svg)
+	if (first + 1 < argc)
+		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[first + 1]);
+	if (o.all && !o.svg)
 		return tool_usage_error("--all goes with --svg");
-	if (svg && block != ANY)
+	if (o.svg && block != ANY)
 		return tool_usage_error("--block does not go with --svg");
-	if (svg && same_file(svg, argv[optind]))
-		return tool_usage_error("--svg: %s is the plan itself", svg);
-	plan = plan_open(argv[optind]);
+	if (o.svg && same_file(o.svg, argv[first]))
+		return tool_usage_error("--svg: %s is the plan itself", o.svg);
+	plan = plan_open(argv[first]);
 	if (!plan)
 		return TOOL_FAIL;
 	if (rank >= (int64_t)plan->nranks) {
@@ -143,8 +141,8 @@ int plan_show_main(int argc, char **argv)
 		tool_error(
 		    "there is no block %lld: %s has %u blocks at most", (long long)block, plan->name, plan->max_blocks);
 		status = TOOL_FAIL;
-	} else if (svg) {
-		status = svg_print(plan, svg, all, rank);
+	} else if (o.svg) {
+		status = svg_print(plan, o.svg, o.all, rank);
 	} else {
 		head_print(plan);
 		for (uint32_t r = 0; r < plan->nranks; r++)

@@ -132,10 +132,10 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 	for (int i = 0; bench_colls[i].name; i++)
 		if (o->colls >> i & 1)
 			snprintf(colls + strlen(colls), sizeof(colls) - strlen(colls), "%s,", bench_colls[i].name);
-	for (int i = 0; i < o->nblocks; i++)
-		snprintf(blocks + strlen(blocks), sizeof(blocks) - strlen(blocks), "%u,", o->blocks[i]);
-	for (int i = 0; i < o->nthreads; i++)
-		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads[i]);
+	for (int i = 0; i < o->blocks.n; i++)
+		snprintf(blocks + strlen(blocks), sizeof(blocks) - strlen(blocks), "%u,", o->blocks.at[i]);
+	for (int i = 0; i < o->threads.n; i++)
+		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads.at[i]);
 	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
 	    "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc",
 	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "sim", r->machine.sim,

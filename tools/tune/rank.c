@@ -51,15 +51,15 @@ static void defaults_fill(struct tune_opts *o, bool sim)
 	b->factor = b->factor ? b->factor : sim || o->quick ? 4 : 2;
 	b->rounds = b->rounds > 0 ? b->rounds : sim ? 1 : o->quick ? 7 : 15;
 	o->minutes = o->minutes > 0 ? o->minutes : o->quick ? 4 : 0;
-	if (!o->nblocks) {
-		o->nblocks = sim || o->quick ? 2 : 4;
-		for (int i = 0; i < o->nblocks; i++)
-			o->blocks[i] = sim ? (unsigned)i + 1 : o->quick ? quick_blocks[i] : blocks[i];
+	if (!o->blocks.n) {
+		o->blocks.n = sim || o->quick ? 2 : 4;
+		for (int i = 0; i < o->blocks.n; i++)
+			o->blocks.at[i] = sim ? (unsigned)i + 1 : o->quick ? quick_blocks[i] : blocks[i];
 	}
-	if (!o->nthreads) {
-		o->nthreads = sim ? 1 : o->quick ? 2 : 3;
-		for (int i = 0; i < o->nthreads; i++)
-			o->threads[i] = sim ? 64 : o->quick ? quick_threads[i] : threads[i];
+	if (!o->threads.n) {
+		o->threads.n = sim ? 1 : o->quick ? 2 : 3;
+		for (int i = 0; i < o->threads.n; i++)
+			o->threads.at[i] = sim ? 64 : o->quick ? quick_threads[i] : threads[i];
 	}
 }
 

@@ -64,11 +64,11 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 			continue;
 		n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 		/* The channels of a message between two ranks depend on its size only. */
-		for (int b = 0; b < o->nblocks && kind != SHUNT_SEND; b++)
-			for (int t = 0; t < o->nthreads; t++)
+		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND; b++)
+			for (int t = 0; t < o->threads.n; t++)
 				n = candidate_add(list, n,
-				    (struct tune_candidate){
-				        .algo = a, .geometry = { (uint16_t)o->blocks[b], (uint16_t)o->threads[t], 0 } },
+				    (struct tune_candidate){ .algo = a,
+				        .geometry = { (uint16_t)o->blocks.at[b], (uint16_t)o->threads.at[t], 0 } },
 				    part, nranks, sim);
 	}
 	return n;

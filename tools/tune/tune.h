@@ -22,7 +22,6 @@
 enum {
 	TUNE_MAX_CANDIDATES = 96,
 	TUNE_MAX_POINTS = 1024,
-	TUNE_MAX_LIST = 8,
 	TUNE_FINALISTS = 4,
 	TUNE_QUICK_ROUNDS = 3,
 	TUNE_CHECK_BYTES = 1 << 20, /* larger results are not checked; shunt conform does that */
@@ -35,10 +34,9 @@ struct tune_opts {
 	const char *out;  /* NULL: in the cache directory */
 	const char *show; /* print this file and measure nothing */
 	bool restart, no_nccl, quick;
-	double minutes; /* time limit; 0: none */
-	double margin;  /* required advantage over NCCL, as a fraction */
-	unsigned blocks[TUNE_MAX_LIST], threads[TUNE_MAX_LIST];
-	int nblocks, nthreads; /* 0: the default of the device */
+	double minutes;                     /* time limit; 0: none */
+	double margin;                      /* required advantage over NCCL, as a fraction */
+	struct option_list blocks, threads; /* empty: the default of the device */
 };
 
 /* A candidate: one of our algorithms, or the real NCCL. */

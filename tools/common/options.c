@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* Parses options by a command's table, and prints the table. */
+#include "tools/common/options.h"
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+#include "tools/common/tool.h"
+
+enum {
+	MAX_ROWS = 48,
+	FIRST_VALUE = 256, /* getopt's value of row 0; below are letters */
+	COLUMNS = 118,     /* of a line of the text */
+	MAX_LEFT = 24,     /* columns for names; a longer name has a line of its own */
+};
+
+static size_t rows_count(const struct option_table *t)
+{
+	size_t n = 0;
+
+	while (t->rows && t->rows[n].type != OPTION_END)
+		n++;
+	return n;
+}
+
+/* ---- values ---- */
+
+static int words_find(const struct option_row *row, const char *text)
+{
+	int n = 0;
+
+	if (row->find)
+		return row->find(text);
+	while (row->names[n])
+		n++;
+	return tool_lookup(text, row->names, n);
+}
+
+static int number_apply(void *field, const struct option_row *row, const char *text)
+{
+	unsigned n;
+	int err = tool_parse_uint(text, (unsigned)row->low, (unsigned)row->high, &n);
+
+	if (!err)
+		memcpy(field, &n, sizeof(n));
+	return err;
+}
+
+/* Calls take() for each of the comma separated words. */
+static int list_apply(void *field, const struct option_row *row, const char *text,
+    int (*take)(void *field, const struct option_row *row, const char *word))
+{
+	char copy[256], *save = NULL;
+	int err = -EINVAL;
+
+	if (strlen(text) >= sizeof(copy))
+		return tool_refuse(-EINVAL, text, "%.32s... is too long for a list", text);
+	strcpy(copy, text);
+	for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		err = take(field, row, word);
+		if (err)
+			return err;
+	}
+	return err ? tool_refuse(err, text, "\"%.64s\" is an empty list", text) : 0;
+}
+
+static int number_take(void *field, const struct option_row *row, const char *word)
+{
+	struct option_list *list = field;
+	unsigned n;
+	int err = tool_parse_uint(word, 1, (unsigned)row->high, &n);
+
+	if (err)
+		return err;
+	if (row->step && n % row->step)
+		return tool_refuse(-EINVAL, word, "%s is no multiple of %u", word, row->step);
+	if (list->n == OPTION_MAX_LIST)
+		return tool_refuse(-EINVAL, word, "%s is one too many; there may be %d", word, OPTION_MAX_LIST);
+	list->at[list->n++] = n;
+	return 0;
+}
+
+static int word_take(void *field, const struct option_row *row, const char *word)
+{
+	int i = words_find(row, word);
+
+	if (i < 0)
+		return -EINVAL;
+	*(unsigned *)field |= 1u << i;
+	return 0;
+}
+
+static int words_apply(void *field, const struct option_row *row, const char *text)
+{
+	unsigned set = (unsigned)row->high;
+	int err = strcmp(text, "all") ? list_apply((set = 0, &set), row, text, word_take) : 0;
+
+	if (!err)
+		memcpy(field, &set, sizeof(set));
+	return err;
+}
+
+static int text_apply(void *field, const struct option_row *row, const char *text)
+{
+	size_t n = strlen(text);
+
+	if (n < row->low || (row->high && n > row->high))
+		return row->high ? tool_refuse(-EINVAL, text, "\"%.32s%s\" has not %d to %d letters", text,
+		                       n > 32 ? "..." : "", (int)row->low, (int)row->high) :
+		                   tool_refuse(-EINVAL, text, "\"\" names nothing");
+	memcpy(field, &text, sizeof(text));
+	return 0;
+}
+
+static int size_apply(void *field, const struct option_row *row, const char *text)
+{
+	uint64_t bytes = row->without;
+	int err = text ? tool_parse_size(text, row->low, row->high, &bytes) : 0;
+
+	if (!err && row->step && bytes % row->step)
+		err = tool_refuse(-EINVAL, text, "%.64s is no multiple of %u", text, row->step);
+	if (!err)
+		memcpy(field, &bytes, sizeof(bytes));
+	return err;
+}
+
+static int row_apply(const struct option_row *row, void *opts, const char *text)
+{
+	void *field = (char *)opts + row->at;
+	int i;
+
+	if (row->given)
+		*(bool *)((char *)opts + row->given) = true;
+	switch (row->type) {
+	case OPTION_END:
+	case OPTION_TITLE:
+		return 0;
+	case OPTION_FLAG:
+		*(bool *)field = !row->clear;
+		return 0;
+	case OPTION_NUMBER:
+		return number_apply(field, row, text);
+	case OPTION_NUMBERS:
+		((struct option_list *)field)->n = 0;
+		return list_apply(field, row, text, number_take);
+	case OPTION_SIZE:
+		return size_apply(field, row, text);
+	case OPTION_MINUTES:
+		return tool_parse_minutes(text, field);
+	case OPTION_TEXT:
+		return text_apply(field, row, text);
+	case OPTION_WORD:
+		i = words_find(row, text);
+		if (i >= 0)
+			memcpy(field, &i, sizeof(i));
+		return i < 0 ? -EINVAL : 0;
+	case OPTION_WORDS:
+		return words_apply(field, row, text);
+	case OPTION_CALL:
+		return row->call(opts, row, text);
+	}
+	return -EINVAL;
+}
+
+/* ---- the command line ---- */
+
+/* The table for getopt_long(). letters: 3 bytes for each row, and 8. */
+static void getopt_fill(const struct option_table *t, size_t n, struct option *rows, char *letters)
+{
+	size_t used = 0;
+
+	if (t->stops)
+		*letters++ = '+';
+	*letters++ = ':';
+	*letters++ = 'h';
+	for (size_t i = 0; i < n; i++) {
+		const struct option_row *row = &t->rows[i];
+
+		if (row->type == OPTION_TITLE)
+			continue;
+		rows[used++] = (struct option){ row->name,
+			!row->value      ? no_argument :
+			    row->without ? optional_argument :
+			                   required_argument,
+			NULL, FIRST_VALUE + (int)i };
+		if (!row->letter)
+			continue;
+		*letters++ = row->letter;
+		if (row->value)
+			*letters++ = ':';
+	}
+	*letters = 0;
+	rows[used] = (struct option){ "help", no_argument, NULL, 'h' };
+	rows[used + 1] = (struct option){ 0 };
+}
+
+static const struct option_row *row_of(const struct option_table *t, size_t n, int opt)
+{
+	if (opt >= FIRST_VALUE)
+		return &t->rows[opt - FIRST_VALUE];
+	for (size_t i = 0; i < n; i++)
+		if (t->rows[i].letter == opt)
+			return &t->rows[i];
+	return NULL;
+}
+
+static int value_error(const struct option_row *row, const char *text, int err)
+{
+	const char *reason = tool_refused(text ? text : "");
+
+	if (reason)
+		return tool_usage_error("--%s: %s", row->name, reason);
+	return tool_usage_error("--%s: \"%s\" is %s", row->name, text ? text : "",
+	    err == -ERANGE ? "out of range" : "not one of its values");
+}
+
+int options_parse(const struct option_table *t, void *opts, int argc, char **argv, int *first_p)
+{
+	struct option rows[MAX_ROWS + 2];
+	char letters[2 * MAX_ROWS + 8];
+	size_t n = rows_count(t);
+	int opt, err;
+
+	if (n > MAX_ROWS)
+		return tool_usage_error("more than %d rows", MAX_ROWS);
+	getopt_fill(t, n, rows, letters);
+	opterr = 0;
+	optind = 1;
+	while ((opt = getopt_long(argc, argv, letters, rows, NULL)) != -1) {
+		const struct option_row *row;
+
+		if (opt == 'h') {
+			options_help_print(t, stdout);
+			return TOOL_OK;
+		}
+		if (opt == ':')
+			return tool_usage_error("%s needs a value", argv[optind - 1]);
+		row = opt == '?' ? NULL : row_of(t, n, opt);
+		if (!row)
+			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		err = row_apply(row, opts, optarg);
+		if (err)
+			return value_error(row, optarg, err);
+	}
+	*first_p = optind;
+	return -1;
+}
+
+/* ---- the text ---- */
+
+/* "-n, --ranks N" */
+static void left_write(const struct option_row *row, char text[80])
+{
+	const char *open = row->without ? "[=" : " ", *close = row->without ? "]" : "";
+
+	snprintf(text, 80, "%c%c%s--%s%s%s%s", row->letter ? '-' : ' ', row->letter ? row->letter : ' ',
+	    row->letter ? ", " : "  ", row->name, row->value ? open : "", row->value ? row->value : "",
+	    row->value ? close : "");
+}
+
+static void row_print(const char *left, const char *help, int column, FILE *out)
+{
+	int at = fprintf(out, "  %s", left);
+
+	if (at > column - 2) {
+		fputc('\n', out);
+		at = 0;
+	}
+	at += fprintf(out, "%*s", column - at, "");
+	while (*help) {
+		size_t word = strcspn(help, " ");
+
+		if (at > column && at + 1 + (int)word > COLUMNS)
+			at = fprintf(out, "\n%*s", column, "") - 1;
+		at += fprintf(out, "%s%.*s", at > column ? " " : "", (int)word, help);
+		help += word;
+		help += strspn(help, " ");
+	}
+	fputc('\n', out);
+}
+
+void options_help_print(const struct option_table *t, FILE *out)
+{
+	size_t n = rows_count(t), longest = strlen("    --help");
+	char left[80];
+
+	fputs(t->usage, out);
+	for (size_t i = 0; i < n; i++)
+		if (t->rows[i].type != OPTION_TITLE && t->rows[i].help) {
+			left_write(&t->rows[i], left);
+			if (strlen(left) > longest && strlen(left) <= MAX_LEFT)
+				longest = strlen(left);
+		}
+	for (size_t i = 0; i < n; i++) {
+		if (!t->rows[i].help)
+			continue;
+		if (t->rows[i].type == OPTION_TITLE) {
+			fprintf(out, "%s\n", t->rows[i].help);
+			continue;
+		}
+		left_write(&t->rows[i], left);
+		row_print(left, t->rows[i].help, (int)longest + 4, out);
+	}
+	row_print("-h, --help", "print this text", (int)longest + 4, out);
+	if (t->notes)
+		fprintf(out, "\n%s", t->notes);
+}
