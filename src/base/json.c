@@ -2,12 +2,15 @@
 #include "base/json.h"
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A plan needs 11 levels. Unknown keys are ignored and may be deeper. */
 #define MAX_DEPTH 64
@@ -133,7 +136,7 @@ static char *mark_big_integers(struct shunt_json_log *log, const char *text, siz
 		}
 	}
 	if (brackets > 64 + bytes / BYTES_PER_BRACKET) {
-		shunt_json_fail(log, EINVAL, "%zu objects and arrays in %zu bytes are no plan", brackets, bytes);
+		shunt_json_fail(log, EINVAL, "%zu objects and arrays in %zu bytes are too many", brackets, bytes);
 		goto err_free;
 	}
 	*out_p = n;
@@ -163,6 +166,56 @@ json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t by
 				*p = '?';
 		shunt_json_fail(log, memory ? ENOMEM : EINVAL, "line %d: no JSON: %s", error.line, error.text);
 	}
+	return root;
+}
+
+int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, char **text_p, size_t *bytes_p)
+{
+	/* O_NONBLOCK: opening a pipe must not wait for a writer. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
+	struct stat st;
+	size_t n = 0;
+	char *text = NULL;
+
+	if (fd < 0)
+		return shunt_json_fail(log, errno, "cannot be opened: %s", strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		err = shunt_json_fail(log, EINVAL, "not a regular file");
+	else if ((uint64_t)st.st_size > most)
+		err = shunt_json_fail(log, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, most);
+	else if (!(text = malloc((size_t)st.st_size + 1)))
+		err = shunt_json_fail(log, ENOMEM, "no memory for %lld bytes of text", (long long)st.st_size);
+	while (!err && n < (size_t)st.st_size) {
+		ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			err = shunt_json_fail(log, errno, "cannot be read: %s", strerror(errno));
+		if (got <= 0)
+			break; /* the file has become shorter: its reader sees what is left */
+		n += (size_t)got;
+	}
+	close(fd);
+	if (err) {
+		free(text);
+		return err;
+	}
+	*text_p = text;
+	*bytes_p = n;
+	return 0;
+}
+
+json_t *shunt_json_parse_file(struct shunt_json_log *log, const char *path, size_t most)
+{
+	size_t bytes;
+	json_t *root;
+	char *text;
+
+	if (shunt_json_file(log, path, most, &text, &bytes))
+		return NULL;
+	root = shunt_json_parse(log, text, bytes);
+	free(text);
 	return root;
 }
 
@@ -249,6 +302,14 @@ static bool read_uint(struct shunt_json_log *log, const json_t *v, const char *w
 	}
 	*value_p = value;
 	return true;
+}
+
+uint64_t shunt_json_uint_of(const json_t *v)
+{
+	bool negative, huge;
+	uint64_t value;
+
+	return v && parse_integer(v, &negative, &value, &huge) && !negative && !huge ? value : 0;
 }
 
 bool shunt_json_uint(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, uint64_t low,

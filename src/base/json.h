@@ -2,13 +2,20 @@
 #ifndef SHUNT_BASE_JSON_H
 #define SHUNT_BASE_JSON_H
 /*
- * Strict reader of JSON values. A value of another type or out of range is an error, whose text names the place, the
- * value and the expectation. The first error is kept.
+ * The reader and the writer of JSON.
+ *
+ * The reader is strict. A value of another type or out of range is an error, whose text names the place, the
+ * value and the expectation. The first error is kept. The whole document is in memory.
+ *
+ * The writer streams: it takes no memory and no lock of its own and keeps nothing but the struct, so it also works in a
+ * process that is about to end, from any thread. It is not for a signal's handler: the stream is stdio's. Errors stay
+ * in the stream.
  */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Only for the linker; see json.c. */
 extern void *const shunt_json_no_stdin;
@@ -40,6 +47,14 @@ struct shunt_json_quoted shunt_json_quote(const char *text);
 json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t bytes);
 
 /*
+ * Reads a regular file of at most `most` bytes; the caller frees *text_p. 0 or -errno, in log. What is no file, such as
+ * a pipe, is refused at once.
+ */
+int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, char **text_p, size_t *bytes_p);
+/* Both together. */
+json_t *shunt_json_parse_file(struct shunt_json_log *log, const char *path, size_t most);
+
+/*
  * Reads member `key` of an object. where: the object's name in error texts ("src_buff[1]", "" at the top). A missing
  * key is an error if need is true. Else the value is def; NULL for arrays and objects. False: an error.
  */
@@ -66,4 +81,32 @@ bool shunt_json_object_at(
     struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, const json_t **object_p);
 bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low,
     uint64_t high, uint64_t *value_p);
+/* The value of a number of a document that was parsed by shunt_json_parse(); 0 for what is none from 0 to 2^64 - 1. */
+uint64_t shunt_json_uint_of(const json_t *value);
+
+/* ---- the writer */
+
+/*
+ * { .out = a stream, .lines = n }. Values of up to n levels below the top have lines of their own, deeper ones share a
+ * line. n: 0 to 31.
+ */
+struct shunt_json_writer {
+	FILE *out;
+	unsigned lines, depth;
+	bool any; /* the object or array that is open has a value */
+};
+
+/* key: NULL in an array and at the top. Each begin has its end. */
+void shunt_json_write_object(struct shunt_json_writer *w, const char *key);
+void shunt_json_write_object_end(struct shunt_json_writer *w);
+void shunt_json_write_array(struct shunt_json_writer *w, const char *key);
+void shunt_json_write_array_end(struct shunt_json_writer *w);
+void shunt_json_write_uint(struct shunt_json_writer *w, const char *key, uint64_t value);
+void shunt_json_write_int(struct shunt_json_writer *w, const char *key, int64_t value);
+void shunt_json_write_bool(struct shunt_json_writer *w, const char *key, bool value);
+/* Six digits. What is no number becomes null. */
+void shunt_json_write_real(struct shunt_json_writer *w, const char *key, double value);
+/* Text need not be UTF-8: of other text one byte becomes one character. DEL, which the reader refuses, becomes '?'. */
+void shunt_json_write_text(struct shunt_json_writer *w, const char *key, const char *text);
+void shunt_json_write_null(struct shunt_json_writer *w, const char *key);
 #endif

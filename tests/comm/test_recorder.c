@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include "base/dump_address.h"
+#include "base/dump_schema.h"
 #include "comm/observe/dump.h"
 #include "comm/observe/recorder.h"
 #include "comm/registry.h"
@@ -356,6 +357,36 @@ static void test_state_follows_from_progress(void **state)
 
 /* ---- the text */
 
+/* The fields that this test's dumps had so far. */
+static bool field_seen[128];
+
+static void fields_note(const json_t *o, enum shunt_dump_object object)
+{
+	for (size_t i = 0; shunt_dump_fields[i].name; i++) {
+		const struct shunt_dump_field *f = &shunt_dump_fields[i];
+		const json_t *v = f->object == object ? json_object_get(o, f->name) : NULL;
+
+		field_seen[i] |= v != NULL;
+		if (json_is_object(v))
+			fields_note(v, shunt_dump_object_of(f));
+		for (size_t k = 0; v && f->type == SHUNT_DUMP_OBJECTS && k < json_array_size(v); k++)
+			fields_note(json_array_get(v, k), shunt_dump_object_of(f));
+	}
+}
+
+/* Each dump has the fields of the schema, and no other. */
+static void form_check(const char *text, size_t bytes)
+{
+	char reason[256] = "";
+	struct shunt_json_log log = { .source = "dump", .reason = reason, .bytes = sizeof(reason) };
+	json_t *dump = shunt_json_parse(&log, text, bytes);
+
+	if (!dump || !shunt_dump_check(&log, dump))
+		fail_msg("%s", reason);
+	fields_note(dump, SHUNT_DUMP_process);
+	json_decref(dump);
+}
+
 static json_t *dump_now(void)
 {
 	size_t bytes = 0;
@@ -367,6 +398,7 @@ static json_t *dump_now(void)
 	assert_non_null(f);
 	assert_int_equal(shunt_dump_write(f, "asked"), 0);
 	fclose(f);
+	form_check(text, bytes);
 	dump = json_loads(text, JSON_REJECT_DUPLICATES, &reason);
 	if (!dump)
 		fail_msg("line %d: %s in:\n%s", reason.line, reason.text, text);
@@ -898,6 +930,37 @@ static void test_dump_while_communicators_come_and_go(void **state)
 	test_dump_without_communicators_is_json(state);
 }
 
+static void test_dump_of_a_mismatch_has_both_calls(void **state)
+{
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	struct shunt_fault fault = {
+		.set = SHUNT_FAULT_MISMATCH, .rank = 1, .peer = 2, .mine_count = 7, .theirs_count = 8
+	};
+	json_t *dump, *seen;
+
+	shunt_recorder_set_rank(rec, 1, 3, 0);
+	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
+	dump = dump_now();
+	seen = json_object_get(json_array_get(json_object_get(dump, "communicators"), 0), "fault");
+	assert_string_equal(string(seen, "what"), "mismatch");
+	assert_non_null(strstr(string(seen, "mine"), "7"));
+	assert_non_null(strstr(string(seen, "theirs"), "8"));
+	json_decref(dump);
+	shunt_recorder_unready(rec);
+	recorder_remove(rec);
+	free(ctrl);
+}
+
+/* After all others: a field that no dump has had is in the schema for nothing. */
+static void test_dumps_had_each_field(void **state)
+{
+	for (size_t i = 0; shunt_dump_fields[i].name; i++)
+		if (!field_seen[i])
+			fail_msg(
+			    "no dump had %s (of object %d)", shunt_dump_fields[i].name, shunt_dump_fields[i].object);
+}
+
 static int remove_dir(void **state)
 {
 	char path[512];
@@ -933,6 +996,8 @@ int main(void)
 		cmocka_unit_test(test_forked_child_answers_for_itself),
 		cmocka_unit_test(test_socket_without_descriptors_waits_at_rest),
 		cmocka_unit_test(test_dump_while_communicators_come_and_go),
+		cmocka_unit_test(test_dump_of_a_mismatch_has_both_calls),
+		cmocka_unit_test(test_dumps_had_each_field),
 	};
 
 	if (!mkdtemp(dump_dir))

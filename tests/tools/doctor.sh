@@ -117,9 +117,9 @@ says_dumps() {
 # dump RANK COLLECTIVES OPERATIONS [MORE]: one rank's file, of a communicator of two.
 dump() {
 	cat >"$dir/d/shunt-h-$((100 + $1))-0.json" <<-END
-		{"shunt_dump": 2, "version": "x", "reason": "asked", "host": "h", "pid": $((100 + $1)), "program": "p", "time_ns": 10000000000,
-		 "communicators": [{"id": "00000001", "key": "k", "rank": $1, "nranks": 2, "device": $1, "state": "ready", "calls": $2, "collectives": $2
-		  ${4:-}, "operations": [$3]}]}
+		{"shunt_dump": 2, "version": "x", "reason": "asked", "host": "h", "pid": $((100 + $1)), "pid_namespace": 0, "program": "p", "time_ns": 10000000000,
+		 "communicators": [{"id": "00000001", "key": "k", "rank": $1, "nranks": 2, "device": $1, "state": "ready", "calls": $2, "collectives": $2,
+		  "captured_calls": 0${4:-}, "operations": [$3]}]}
 	END
 }
 # op NUMBER KIND COUNT STATE [AGE IN S]
@@ -155,7 +155,7 @@ says_dumps held_driver_is_named 2 'CUDA does not answer in rank 1 \(pid 101 on h
 # Two containers of one host name: the processes have one number.
 dump 0 1 "$(op 1 allreduce 8 running)"
 dump 1 0 ""
-sed -i 's/"pid": 10\([01]\)/"pid": 1, "pid_namespace": 400\1/' "$dir"/d/*.json
+sed -i 's/"pid": 10\([01]\), "pid_namespace": 0/"pid": 1, "pid_namespace": 400\1/' "$dir"/d/*.json
 says_dumps containers_have_pids_of_their_own 2 'rank 1 \(pid 1 on h\) is behind: it has not called collective 1' "$dir/d"
 dump 0 2 "" ', "phase": "set-up", "phase_time_ns": 1000000000'
 dump 1 0 ""
@@ -183,7 +183,7 @@ says_dumps brackets_are_part_of_a_name 2 'rank 1 .* has not called collective 2'
 says_dumps empty_file_does_not_drop_the_others 2 'rank 1 .* has not called collective 2' "$dir/some [1]"
 says_dumps empty_file_is_told 2 'warning +.*/some \[1\]/shunt-h-1-0.json is left out' "$dir/some [1]"
 says_dumps named_empty_file_is_an_error 2 'error +.*/shunt-h-1-0.json is left out' "$dir/some [1]/shunt-h-1-0.json" "$dir/d"
-says_dumps nothing_but_empty_files_is_error 2 'shunt-h-1-0.json, line' "$dir/some [1]/shunt-h-1-0.json"
+says_dumps nothing_but_empty_files_is_error 2 'shunt-h-1-0.json: line' "$dir/some [1]/shunt-h-1-0.json"
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 --clear-groups "$shunt" --version >/dev/null 2>&1; then
 	chmod 711 "$dir"
 	mkdir -m 700 "$dir/closed"
@@ -195,11 +195,51 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor
 fi
 echo '{"shunt_dump": 1, "version": "0.1.0", "why": "asked", "communicators": []}' >"$dir/e/a"
-says_dumps format_of_before_is_named 2 'another version \(0.1.0\)' "$dir/e/a"
+says_dumps format_of_before_is_named 2 'another version \("0.1.0"\)' "$dir/e/a"
 echo '{"shunt_dump": 9, "version": "7.0", "communicators": []}' >"$dir/e/a"
-says_dumps newer_format_is_error 2 'another version \(7.0\)' "$dir/e/a"
-echo '{"shunt_dump": 2, "communicators": [{"rank": 5, "nranks": 2, "operations": [{}, 7, null]}, 3, {"rank": 0, "nranks": 99999999, "key": 1},
- {"rank": 0, "nranks": 2, "key": "k", "collectives": 9223372036854775807, "sends": [-1, "x"], "receives": 3, "operations": [{"number": 9223372036854775807,
- "kind": "allreduce"}, {"number": 1, "kind": 5}]}]}' >"$dir/e/a"
-says_dumps nonsense_does_no_harm 1 'rank 1 has no dump' "$dir/e/a"
+says_dumps newer_format_is_error 2 'another version \("7.0"\)' "$dir/e/a"
+# What is not of the format is refused by a line that names it.
+dump 0 1 "$(op 1 allreduce 8 finished)"
+good=$dir/d/shunt-h-100-0.json
+refuses() {
+	name=$1 pattern=$2
+	shift 2
+	sed "$@" "$good" >"$dir/e/a"
+	says_dumps "refused_$name" 2 "/e/a: $pattern" "$dir/e/a"
+}
+refuses other_field 'communicators\[0\] has a field "frob", which is none of format 2' 's/"rank": 0/"rank": 0, "frob": 1/'
+refuses other_field_at_the_top 'it has a field "frob", which is none' 's/"host"/"frob": {}, "host"/'
+refuses missing_field 'communicators\[0\].captured_calls is missing' 's/"captured_calls": 0,//'
+refuses missing_field_of_a_call 'communicators\[0\].operations\[0\].seq is missing' 's/"seq": 1, //'
+refuses text_for_a_number 'communicators\[0\].calls is a string, expected a whole number' 's/"calls": 1/"calls": "1"/'
+refuses number_for_a_text 'communicators\[0\].operations\[0\].kind is a number, expected a string' 's/"allreduce"/5/'
+refuses number_out_of_range 'communicators\[0\].rank is -2, expected -1 to 2147483647' 's/"rank": 0/"rank": -2/'
+refuses number_of_more_than_64_bits 'time_ns is more than 64 bits' 's/"time_ns": 1[0-9]*/"time_ns": 99999999999999999999/'
+refuses number_for_a_call 'communicators\[0\].operations\[0\] is a number, expected an object' 's/"operations": .*\]}\]}/"operations": [7]}]}/'
+refuses object_for_a_list 'communicators\[0\].operations is an object, expected an array' 's/"operations": .*\]}\]}/"operations": {}}]}/'
+refuses list_for_a_list_of_numbers 'communicators\[0\].sends\[1\] is a string' 's/"operations"/"sends": [1, "x"], "operations"/'
+refuses depth 'nested more than 64 deep' "s/\"operations\".*/\"operations\": $(printf '%0100d' 0 | tr 0 '[')/"
+refuses many_brackets '[0-9]+ objects and arrays in [0-9]+ bytes are too many' "s/\"operations\".*/\"operations\": [$(printf '%05000d' 0 | sed 's/0/[],/g')/"
+refuses escape_in_a_field 'it has a field "\?\[31m", which is none' 's/"host"/"\\u001b[31m": 1, "host"/'
+dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
+dump 1 1 "$(op 1 allreduce 8 finished)"
+sed -i 's/"host": "h"/"host": "\\u001b[31mh"/' "$dir"/d/*.json
+says_dumps escape_in_a_name_is_made_visible 2 'rank 1 \(pid 101 on \?\[31mh\) is behind' "$dir/d"
+if grep -q "$(printf '\033')" "$dir/out"; then
+	echo "not ok: escape_in_a_name_is_not_printed"
+	failed=1
+else
+	echo "ok: escape_in_a_name_is_not_printed"
+fi
+dump 0 1 "$(op 1 allreduce 8 finished)"
+sed 's/"rank": 0, "nranks": 2/"rank": 0, "nranks": 99999999/; s/"number": 1/"number": 9223372036854775807/; s/"collectives": 1/"collectives": 18446744073709551615/; s/"operations"/"sends": [18446744073709551615], "operations"/' "$good" >"$dir/e/a"
+says_dumps large_numbers_do_no_harm 0 'no dump has a communicator whose ranks are known' "$dir/e/a"
+"$shunt" doctor dumps --fields >"$dir/table" || failed=1
+sed -n '/^| field | type | since | meaning |$/,/^$/p' "$(dirname "$0")/../../docs/doctor.md" | sed '/^$/d' >"$dir/page"
+if diff "$dir/page" "$dir/table"; then
+	echo "ok: page_has_the_fields"
+else
+	echo "not ok: page_has_the_fields: replace the table in docs/doctor.md by the output of: shunt doctor dumps --fields"
+	failed=1
+fi
 exit $failed

@@ -58,22 +58,44 @@ static int dump_directory_create(const char *dir)
 }
 
 /* Saves an unchanged dump, readable by its owner only. */
-static int dump_save(const char *dir, pid_t pid, json_t *dump)
+static int dump_save(const char *dir, pid_t pid, const struct dump_process *p, const char *text, size_t bytes)
 {
-	const char *host = json_string_value(json_object_get(dump, "host"));
 	char path[PATH_MAX];
 	mode_t before;
-	int err;
+	FILE *f;
+	int err = 0;
 
 	/* The host's name comes from the process and may contain anything, also slashes. */
-	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, host ? (int)strcspn(host, "/") : 0,
-	    host ? host : "", (int)pid);
+	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, (int)strcspn(p->host, "/"), p->host, (int)pid);
 	before = umask(077);
-	err = json_dump_file(dump, path, JSON_INDENT(1));
+	f = fopen(path, "we");
 	umask(before);
-	if (err)
+	if (f) {
+		fwrite(text, 1, bytes, f);
+		err = ferror(f);
+		err |= fclose(f);
+	}
+	if (!f || err)
 		tool_error("cannot write %s: %s", path, strerror(errno));
-	return err ? -EIO : 0;
+	return !f || err ? -EIO : 0;
+}
+
+/* False: a dump could not be kept. */
+static bool request_run(struct findings *f, struct dumps *d, pid_t pid, const char *output)
+{
+	char name[32], *text;
+	bool kept = true;
+	size_t bytes, before = d->n;
+
+	if (doctor_dump_request(f, pid, &text, &bytes))
+		return true;
+	snprintf(name, sizeof(name), "process %d", (int)pid);
+	if (dumps_add(d, name, text, bytes))
+		finding_add(f, FINDING_ERROR, "processes", "", "%s answered with what is no dump", name);
+	else if (output && d->n > before)
+		kept = !dump_save(output, pid, d->processes[before], text, bytes);
+	free(text);
+	return kept;
 }
 
 static int requests_run(const struct pids *pids, const char *output, bool json)
@@ -85,17 +107,8 @@ static int requests_run(const struct pids *pids, const char *output, bool json)
 
 	if (output && dump_directory_create(output))
 		return TOOL_USAGE;
-	for (size_t i = 0; i < pids->n; i++) {
-		char name[32];
-		json_t *dump;
-
-		if (doctor_dump_request(&f, pids->at[i], &dump))
-			continue;
-		lost = (output && dump_save(output, pids->at[i], dump)) || lost;
-		snprintf(name, sizeof(name), "process %d", (int)pids->at[i]);
-		if (dumps_add(&d, dump, name))
-			f.failed = true;
-	}
+	for (size_t i = 0; i < pids->n; i++)
+		lost = !request_run(&f, &d, pids->at[i], output) || lost;
 	if (d.n)
 		doctor_hangs(&f, &d);
 	status = findings_print(&f, json);

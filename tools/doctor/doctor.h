@@ -112,11 +112,13 @@ struct dumps {
 	size_t n;
 };
 
+enum { DUMP_MAX_BYTES = 256 << 20 };
+
 /*
- * Adds one dump and takes over json. name: the file, for messages. Of several dumps of a process the newest is kept. 0;
- * -EINVAL after a message: not a dump; -ENOMEM.
+ * Adds one dump. name: the file, for messages. Of several dumps of a process the newest is kept. 0; -EINVAL after a
+ * message: not a dump of this format; -ENOMEM.
  */
-int dumps_add(struct dumps *d, json_t *json, const char *name);
+int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes);
 /*
  * Adds a file, or all shunt-*.json of a directory; f gets a finding for each file of the directory that cannot be used.
  * 0, or -errno after a message if no file could be used.
@@ -127,8 +129,10 @@ void dumps_finish(struct dumps *d);
 /* Finds the causes of hangs from all dumps together. */
 void doctor_hangs(struct findings *f, const struct dumps *d);
 
-/* Requests the dump of a running process. 0, and the caller frees the dump; or -errno after a finding. */
-int doctor_dump_request(struct findings *f, pid_t pid, json_t **dump_p);
+/* Requests the dump of a running process. 0, and the caller frees its text; or -errno after a finding. */
+int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *bytes_p);
+/* Prints the table of a dump's fields, for docs/doctor.md. */
+void dumps_fields_print(void);
 /* The subcommands' main functions: argv[0] is their name. */
 int doctor_dumps_main(int argc, char **argv);
 #endif

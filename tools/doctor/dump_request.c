@@ -12,7 +12,6 @@
 #include "tools/doctor/doctor.h"
 
 #define TIMEOUT_MS 10000
-#define MAX_BYTES (256u << 20)
 
 static const char topic[] = "processes";
 
@@ -107,7 +106,7 @@ static int fd_read_all(int fd, char **text_p, size_t *bytes_p)
 		}
 		bytes += (size_t)n;
 		if (bytes == cap) {
-			char *more = cap < MAX_BYTES ? realloc(text, cap *= 2) : NULL;
+			char *more = cap < DUMP_MAX_BYTES ? realloc(text, cap *= 2) : NULL;
 
 			if (!more)
 				break;
@@ -158,12 +157,11 @@ static void failure_explain(struct findings *f, pid_t pid, const struct process 
 		finding_add(f, FINDING_ERROR, topic, "", "process %d (%s): %s", (int)pid, p->name, strerror(-err));
 }
 
-int doctor_dump_request(struct findings *f, pid_t pid, json_t **dump_p)
+int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *bytes_p)
 {
 	struct process p;
 	size_t bytes = 0;
 	char *text = NULL;
-	json_error_t error;
 	int fd = -1, err = process_read(pid, &p);
 
 	if (err) {
@@ -182,15 +180,11 @@ int doctor_dump_request(struct findings *f, pid_t pid, json_t **dump_p)
 	if (!err && !bytes)
 		err = -ECONNRESET;
 	if (err) {
+		free(text);
 		failure_explain(f, pid, &p, err);
 		return err;
 	}
-	*dump_p = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-	free(text);
-	if (!*dump_p) {
-		finding_add(f, FINDING_ERROR, topic, "", "process %d (%s) answered with what is no dump: %s", (int)pid,
-		    p.name, error.text);
-		return -EPROTO;
-	}
+	*text_p = text;
+	*bytes_p = bytes;
 	return 0;
 }

@@ -7,51 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/dump_schema.h"
 #include "tools/doctor/doctor.h"
 
-#define FORMAT 2
-#define MAX_FILE (256u << 20)
-
-static const char *json_text(json_t *o, const char *name)
-{
-	json_t *v = json_object_get(o, name);
-
-	return json_is_string(v) ? json_string_value(v) : "";
-}
-
-static uint64_t json_number(json_t *o, const char *name)
-{
-	json_t *v = json_object_get(o, name);
-
-	return json_is_integer(v) && json_integer_value(v) > 0 ? (uint64_t)json_integer_value(v) : 0;
-}
-
-static int json_int(json_t *o, const char *name, int otherwise)
-{
-	json_t *v = json_object_get(o, name);
-	json_int_t n = json_is_integer(v) ? json_integer_value(v) : otherwise;
-
-	return n < -1 || n > INT_MAX ? otherwise : (int)n;
-}
-
-static void op_read(json_t *o, struct dump_op *op)
+static void op_read(const json_t *o, struct dump_op *op)
 {
 	*op = (struct dump_op){
-		.seq = json_number(o, "seq"),
-		.number = json_number(o, "number"),
-		.count = json_number(o, "count"),
-		.time_ns = json_number(o, "time_ns"),
-		.kind = json_text(o, "kind"),
-		.dtype = json_text(o, "dtype"),
-		.op = json_text(o, "op"),
-		.path = json_text(o, "path"),
-		.reason = json_text(o, "reason"),
-		.stream = json_text(o, "stream"),
-		.state = json_text(o, "state"),
-		.root = json_int(o, "root", json_int(o, "peer", -1)),
-		.captured = json_is_true(json_object_get(o, "captured")),
+		.seq = shunt_dump_read_op_seq(o),
+		.number = shunt_dump_read_op_number(o),
+		.count = shunt_dump_read_op_count(o),
+		.time_ns = shunt_dump_read_op_time_ns(o),
+		.kind = shunt_dump_read_op_kind(o),
+		.dtype = shunt_dump_read_op_dtype(o),
+		.op = shunt_dump_read_op_op(o),
+		.path = shunt_dump_read_op_path(o),
+		.reason = shunt_dump_read_op_reason(o),
+		.stream = shunt_dump_read_op_stream(o),
+		.state = shunt_dump_read_op_state(o),
+		.root = shunt_dump_read_op_root(o),
+		.captured = shunt_dump_read_op_captured(o),
 	};
 	op->message = !strcmp(op->kind, "send") || !strcmp(op->kind, "recv");
+	if (op->message)
+		op->root = shunt_dump_read_op_peer(o);
 }
 
 static int by_number(const void *a, const void *b)
@@ -63,52 +41,51 @@ static int by_number(const void *a, const void *b)
 	return x->number != y->number ? (x->number < y->number ? -1 : 1) : 0;
 }
 
-static unsigned *counts_read(json_t *comm, const char *name, size_t n)
+static unsigned *counts_read(const json_t *array, size_t n)
 {
-	json_t *array = json_object_get(comm, name);
 	unsigned *counts = calloc(n + 1, sizeof(*counts));
 
 	for (size_t i = 0; counts && i < n; i++) {
-		json_int_t v = json_integer_value(json_array_get(array, i));
+		uint64_t v = shunt_json_uint_of(json_array_get(array, i));
 
-		counts[i] = v > 0 && v <= UINT_MAX ? (unsigned)v : 0;
+		counts[i] = v <= UINT_MAX ? (unsigned)v : 0;
 	}
 	return counts;
 }
 
-static int comm_read(const struct dump_process *p, json_t *o, struct dump_comm *c)
+static int comm_read(const struct dump_process *p, const json_t *o, struct dump_comm *c)
 {
-	json_t *ops = json_object_get(o, "operations"), *progress = json_object_get(o, "progress"),
-	       *fault = json_object_get(o, "fault");
+	const json_t *ops = shunt_dump_read_comm_operations(o), *progress = shunt_dump_read_comm_progress(o),
+	             *fault = shunt_dump_read_comm_fault(o);
 
 	*c = (struct dump_comm){
 		.process = p,
-		.id = json_text(o, "id"),
-		.key = json_text(o, "key"),
-		.state = json_text(o, "state"),
-		.reason = json_text(o, "reason"),
-		.error = json_text(o, "error"),
-		.phase = json_text(o, "phase"),
-		.rank = json_int(o, "rank", -1),
-		.nranks = json_int(o, "nranks", -1),
-		.phase_time_ns = json_number(o, "phase_time_ns"),
-		.calls = json_number(o, "calls"),
-		.collectives = json_number(o, "collectives"),
-		.replays = json_number(progress, "replays"),
-		.last = json_number(progress, "last"),
-		.has_progress = json_is_object(progress),
-		.silent = json_is_true(json_object_get(o, "unresponsive")),
-		.running = json_is_true(json_object_get(progress, "running")),
-		.last_captured = json_is_true(json_object_get(progress, "captured")),
-		.fault_peer = json_int(fault, "peer", -1),
-		.fault_op = json_number(fault, "op"),
-		.fault_peer_call = json_text(fault, "theirs"),
+		.id = shunt_dump_read_comm_id(o),
+		.key = shunt_dump_read_comm_key(o),
+		.state = shunt_dump_read_comm_state(o),
+		.reason = shunt_dump_read_comm_reason(o),
+		.error = shunt_dump_read_comm_error(o),
+		.phase = shunt_dump_read_comm_phase(o),
+		.rank = shunt_dump_read_comm_rank(o),
+		.nranks = shunt_dump_read_comm_nranks(o),
+		.phase_time_ns = shunt_dump_read_comm_phase_time_ns(o),
+		.calls = shunt_dump_read_comm_calls(o),
+		.collectives = shunt_dump_read_comm_collectives(o),
+		.replays = shunt_dump_read_progress_replays(progress),
+		.last = shunt_dump_read_progress_last(progress),
+		.has_progress = progress != NULL,
+		.silent = shunt_dump_read_comm_unresponsive(o),
+		.running = shunt_dump_read_progress_running(progress),
+		.last_captured = shunt_dump_read_progress_captured(progress),
+		.fault_peer = shunt_dump_read_fault_peer(fault),
+		.fault_op = shunt_dump_read_fault_op(fault),
+		.fault_peer_call = shunt_dump_read_fault_theirs(fault),
 		.nops = json_array_size(ops),
-		.npeers = json_array_size(json_object_get(o, "sends")),
+		.npeers = json_array_size(shunt_dump_read_comm_sends(o)),
 	};
 	c->ops = calloc(c->nops + 1, sizeof(*c->ops));
-	c->sends = counts_read(o, "sends", c->npeers);
-	c->receives = counts_read(o, "receives", c->npeers);
+	c->sends = counts_read(shunt_dump_read_comm_sends(o), c->npeers);
+	c->receives = counts_read(shunt_dump_read_comm_receives(o), c->npeers);
 	if (!c->ops || !c->sends || !c->receives)
 		return -ENOMEM;
 	for (size_t i = 0; i < c->nops; i++)
@@ -132,22 +109,20 @@ static void process_free(struct dump_process *p)
 	free(p);
 }
 
-int dumps_add(struct dumps *d, json_t *json, const char *name)
+int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes)
 {
-	json_t *comms = json_object_get(json, "communicators");
+	char reason[512];
+	struct shunt_json_log log = { .source = name, .reason = reason, .bytes = sizeof(reason) };
+	json_t *json = shunt_json_parse(&log, text, bytes);
+	const json_t *comms;
 	struct dump_process *p, **all;
 
-	if (!json_is_integer(json_object_get(json, "shunt_dump")) || !json_is_array(comms)) {
-		tool_error("%s is not a dump of Shunt", name);
+	if (!json || !shunt_dump_check(&log, json)) {
+		tool_error("%s", reason);
 		json_decref(json);
-		return -EINVAL;
+		return -log.err;
 	}
-	if (json_int(json, "shunt_dump", 0) != FORMAT) {
-		tool_error("%s is a dump of another version (%s) of Shunt; use that version's shunt doctor", name,
-		    json_text(json, "version"));
-		json_decref(json);
-		return -EINVAL;
-	}
+	comms = shunt_dump_read_process_communicators(json);
 	p = calloc(1, sizeof(*p));
 	if (!p) {
 		json_decref(json);
@@ -155,12 +130,12 @@ int dumps_add(struct dumps *d, json_t *json, const char *name)
 	}
 	*p = (struct dump_process){ .json = json,
 		.file = strdup(name),
-		.host = json_text(json, "host"),
-		.program = json_text(json, "program"),
-		.reason = json_text(json, "reason"),
-		.pid = json_int(json, "pid", 0),
-		.pid_namespace = json_number(json, "pid_namespace"),
-		.time_ns = json_number(json, "time_ns") };
+		.host = shunt_dump_read_process_host(json),
+		.program = shunt_dump_read_process_program(json),
+		.reason = shunt_dump_read_process_reason(json),
+		.pid = (int)shunt_dump_read_process_pid(json),
+		.pid_namespace = shunt_dump_read_process_pid_namespace(json),
+		.time_ns = shunt_dump_read_process_time_ns(json) };
 	p->comms = calloc(json_array_size(comms) + 1, sizeof(*p->comms));
 	if (!p->file || !p->comms)
 		goto err_free;
@@ -191,23 +166,18 @@ err_free:
 
 static int dump_file_add(struct dumps *d, const char *path)
 {
-	json_error_t reason;
-	struct stat st;
-	json_t *json;
+	char reason[512], *text;
+	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = sizeof(reason) };
+	size_t bytes;
+	int err = shunt_json_file(&log, path, DUMP_MAX_BYTES, &text, &bytes);
 
-	if (stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
-		tool_error("%s: %s", path,
-		    stat(path, &st)          ? strerror(errno) :
-		        !S_ISREG(st.st_mode) ? "not a file" :
-		                               "too large for a dump");
-		return -EINVAL;
+	if (err) {
+		tool_error("%s", reason);
+		return err;
 	}
-	json = json_load_file(path, JSON_REJECT_DUPLICATES, &reason);
-	if (!json) {
-		tool_error("%s, line %d: %s", path, reason.line, reason.text);
-		return -EINVAL;
-	}
-	return dumps_add(d, json, path);
+	err = dumps_add(d, path, text, bytes);
+	free(text);
+	return err;
 }
 
 static int is_dump(const struct dirent *entry)
@@ -256,4 +226,35 @@ void dumps_finish(struct dumps *d)
 		process_free(d->processes[i]);
 	free(d->processes);
 	*d = (struct dumps){ 0 };
+}
+
+/* ---- the table of fields */
+
+static void fields_print(enum shunt_dump_object object, const char *place)
+{
+	static const char *const types[] = { [SHUNT_DUMP_UINT] = "number",
+		[SHUNT_DUMP_INT] = "number, or -1",
+		[SHUNT_DUMP_BOOL] = "bool",
+		[SHUNT_DUMP_TEXT] = "text",
+		[SHUNT_DUMP_UINTS] = "numbers",
+		[SHUNT_DUMP_OBJECT] = "object",
+		[SHUNT_DUMP_OBJECTS] = "objects" };
+
+	for (const struct shunt_dump_field *f = shunt_dump_fields; f->name; f++) {
+		char path[128];
+
+		if (f->object != object)
+			continue;
+		printf("| `%s%s` | %s%s | %u | %s |\n", place, f->name, types[f->type], f->always ? "" : ", or none",
+		    f->since, f->meaning);
+		snprintf(path, sizeof(path), "%.60s%s%s.", place, f->name, f->type == SHUNT_DUMP_OBJECTS ? "[]" : "");
+		if (f->type == SHUNT_DUMP_OBJECT || f->type == SHUNT_DUMP_OBJECTS)
+			fields_print(shunt_dump_object_of(f), path);
+	}
+}
+
+void dumps_fields_print(void)
+{
+	puts("| field | type | since | meaning |\n|---|---|---|---|");
+	fields_print(SHUNT_DUMP_process, "");
 }

@@ -23,6 +23,10 @@ void finding_add(
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
+	/* Names come from files and other processes: no terminal shall obey them. */
+	for (char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
 	rows[f->n] = (struct finding){ level, topic, strdup(text), strdup(advice) };
 	if (!rows[f->n].text || !rows[f->n].advice) {
 		free(rows[f->n].text);

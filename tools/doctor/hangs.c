@@ -175,10 +175,12 @@ void doctor_hangs(struct findings *f, const struct dumps *d)
 }
 
 struct dumps_opts {
-	bool json;
+	bool json, fields;
 };
 static const struct option_row rows[] = {
 	{ "json", 0, OPTION_FLAG, .at = offsetof(struct dumps_opts, json), .help = "findings as JSON" },
+	{ "fields", 0, OPTION_FLAG, .at = offsetof(struct dumps_opts, fields),
+	    .help = "print the fields of a dump as a table for a document, and read none" },
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
@@ -197,6 +199,10 @@ int doctor_dumps_main(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
+	if (o.fields) {
+		dumps_fields_print();
+		return TOOL_OK;
+	}
 	status = TOOL_USAGE;
 	if (first == argc)
 		return tool_usage_error("which files?");

@@ -4,11 +4,8 @@
  * printed.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "algos/algos.h"
 #include "algos/select/tuning.h"
 #include "base/json.h"
@@ -181,41 +178,14 @@ err_free:
 int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason, size_t reason_bytes)
 {
 	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = reason ? reason_bytes : 0 };
-	/* O_NONBLOCK: a pipe may have no writer. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
-	size_t n = 0, room;
-	struct stat st;
+	size_t n;
 	char *text;
+	int err = shunt_json_file(&log, path, SHUNT_TUNING_MAX_BYTES, &text, &n);
 
-	if (fd < 0)
-		return shunt_json_fail(&log, errno, "cannot be opened: %s", strerror(errno));
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		err = shunt_json_fail(&log, EINVAL, "not a regular file");
-		goto out_close;
-	}
-	/* One byte more, to notice a file that is too long. */
-	room = (uint64_t)st.st_size < SHUNT_TUNING_MAX_BYTES ? (size_t)st.st_size : SHUNT_TUNING_MAX_BYTES + 1;
-	text = malloc(room + 1);
-	if (!text) {
-		err = shunt_json_fail(&log, ENOMEM, "no memory");
-		goto out_close;
-	}
-	while (n < room) {
-		ssize_t got = read(fd, text + n, room - n);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			err = shunt_json_fail(&log, errno, "cannot be read: %s", strerror(errno));
-		if (got <= 0)
-			break; /* the file was cut meanwhile: parse what there is */
-		n += (size_t)got;
-	}
-	if (!err)
-		err = shunt_tuning_parse(path, text, n, t_p, reason, reason_bytes);
+	if (err)
+		return err;
+	err = shunt_tuning_parse(path, text, n, t_p, reason, reason_bytes);
 	free(text);
-out_close:
-	close(fd);
 	return err;
 }
 

@@ -18,13 +18,13 @@
 #include "comm/observe/check.h"
 #include "base/config.h"
 #include "base/dump_address.h"
+#include "base/dump_schema.h"
 #include "base/log.h"
 #include "comm/observe/recorder.h"
 #include "base/os.h"
 #include "base/lock.h"
 #include "comm/registry.h"
 
-#define FORMAT 2
 #define MAX_FILES 32 /* of one process, so that it does not fill a disk */
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
@@ -53,28 +53,12 @@ static uint64_t time_of_day(const struct times *t, uint64_t mono_ns)
 	return t->real_ns - (t->mono_ns > mono_ns ? t->mono_ns - mono_ns : 0);
 }
 
-static void put_string(FILE *f, const char *text)
+/* Ends the array that the caller began. */
+static void put_numbers(struct shunt_json_writer *w, const unsigned *values, unsigned n)
 {
-	fputc('"', f);
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-
-		if (c == '"' || c == '\\')
-			fprintf(f, "\\%c", c);
-		else if (c < 0x20 || c >= 0x7f) /* a name need not be UTF-8: one byte becomes one character */
-			fprintf(f, "\\u%04x", c);
-		else
-			fputc(c, f);
-	}
-	fputc('"', f);
-}
-
-static void put_array(FILE *f, const char *name, const unsigned *values, unsigned n)
-{
-	fprintf(f, ",\n   \"%s\": [", name);
 	for (unsigned i = 0; i < n; i++)
-		fprintf(f, "%s%u", i ? ", " : "", values[i]);
-	fputc(']', f);
+		shunt_json_write_uint(w, NULL, values[i]);
+	shunt_json_write_array_end(w);
 }
 
 static uint64_t sum(const uint64_t *values, size_t n)
@@ -87,117 +71,158 @@ static uint64_t sum(const uint64_t *values, size_t n)
 }
 
 /* LL128 slots and chunks to or from each other rank, all channels together; 0 for this rank. */
-static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks,
+static void put_peers(struct shunt_json_writer *w, const uint64_t *lines, const uint64_t *chunks,
     const struct shunt_recorder_snapshot *snapshot)
 {
 	unsigned n = (unsigned)snapshot->nranks, per_peer = SHUNT_P2P_PER_PEER(n);
 
-	fprintf(f, ", \"%s\": [", name);
 	for (unsigned r = 0; r < n; r++) {
-		unsigned at = r - (r > (unsigned)snapshot->rank); /* the table has no entry for this rank */
+		/* The table has no entry for this rank. */
+		size_t at = (size_t)(r - (r > (unsigned)snapshot->rank)) * per_peer;
 
-		fprintf(f, "%s%" PRIu64, r ? ", " : "",
-		    r == (unsigned)snapshot->rank ?
-		        0 :
-		        sum(lines + (size_t)at * per_peer, per_peer) + sum(chunks + (size_t)at * per_peer, per_peer));
+		shunt_json_write_uint(w, NULL,
+		    r == (unsigned)snapshot->rank ? 0 : sum(lines + at, per_peer) + sum(chunks + at, per_peer));
 	}
-	fputc(']', f);
+	shunt_json_write_array_end(w);
 }
 
-static void put_device(FILE *f, const struct shunt_recorder_snapshot *snapshot)
+static void put_device(struct shunt_json_writer *w, const struct shunt_recorder_snapshot *snapshot)
 {
 	const struct shunt_ctrl *c = snapshot->ctrl;
 	const struct shunt_progress *p = &c->progress;
 
-	fprintf(f,
-	    ",\n   \"progress\": {\"last\": %" PRIu64 ", \"captured\": %s, \"eager\": %" PRIu64
-	    ", \"replays\": %" PRIu64 ", \"running\": %s}",
-	    p->now & ~SHUNT_OP_CAPTURED, p->now & SHUNT_OP_CAPTURED ? "true" : "false", p->eager, p->replays,
-	    p->begun != p->ended ? "true" : "false");
-	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LL128_CHANNELS));
+	shunt_dump_write_comm_progress_begin(w);
+	shunt_dump_write_progress_last(w, p->now & ~SHUNT_OP_CAPTURED);
+	shunt_dump_write_progress_captured(w, (p->now & SHUNT_OP_CAPTURED) != 0);
+	shunt_dump_write_progress_eager(w, p->eager);
+	shunt_dump_write_progress_replays(w, p->replays);
+	shunt_dump_write_progress_running(w, p->begun != p->ended);
+	shunt_json_write_object_end(w);
+	shunt_dump_write_comm_channels_begin(w);
+	shunt_dump_write_channels_epochs(w, sum(c->epoch, SHUNT_LL128_CHANNELS));
 	if (snapshot->nranks > 1 && snapshot->nranks <= SHUNT_MAX_RANKS && snapshot->rank >= 0) {
-		put_peers(f, "sent", c->ll128.sent, c->simple.sent, snapshot);
-		put_peers(f, "received", c->ll128.received, c->simple.received, snapshot);
-		put_peers(f, "taken", c->ll128.head, c->simple.head, snapshot);
+		shunt_dump_write_channels_sent_begin(w);
+		put_peers(w, c->ll128.sent, c->simple.sent, snapshot);
+		shunt_dump_write_channels_received_begin(w);
+		put_peers(w, c->ll128.received, c->simple.received, snapshot);
+		shunt_dump_write_channels_taken_begin(w);
+		put_peers(w, c->ll128.head, c->simple.head, snapshot);
 	}
-	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
+	shunt_json_write_object_end(w);
+	shunt_dump_write_comm_aborted(w, c->abort != 0);
 }
 
-static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot,
-    const struct times *t, bool first)
-{
-	const struct shunt_progress *progress = snapshot->ctrl ? &snapshot->ctrl->progress : NULL;
-	bool known = (unsigned)op->dtype < SHUNT_NDTYPES;
-
-	fprintf(f,
-	    "%s\n    {\"seq\": %" PRIu64 ", \"number\": %" PRIu64 ", \"kind\": \"%s\", \"count\": %" PRIu64
-	    ", \"dtype\": \"%s\"",
-	    first ? "" : ",", op->seq, op->number, shunt_kind_name(op->kind), op->count,
-	    known ? shunt_dtype_name(op->dtype) : "bytes");
-	if (shunt_kind_reduces(op->kind) && known)
-		fprintf(f, ", \"op\": \"%s\"", shunt_redop_name(op->redop));
-	if (shunt_kind_has_root(op->kind))
-		fprintf(f, ", \"root\": %d", op->root);
-	if (shunt_kind_is_p2p(op->kind))
-		fprintf(f, ", \"peer\": %d", op->root);
-	fprintf(f, ", \"path\": ");
-	put_string(f, op->path ? op->path : "nccl");
-	if (!op->path && op->reason != SHUNT_REASON_NONE)
-		fprintf(f, ", \"reason\": \"%s\"", shunt_reason_name(op->reason));
-	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}",
-	    (uintptr_t)op->stream, time_of_day(t, op->time_ns), op->captured ? "true" : "false",
-	    shunt_operation_state_name(shunt_operation_state(op, progress, &snapshot->fault)));
-}
-
-static void put_fault(FILE *f, const struct shunt_fault *fault)
+static void put_fault(struct shunt_json_writer *w, const struct shunt_fault *fault)
 {
 	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout",
 		[SHUNT_FAULT_ABORT] = "abort",
 		[SHUNT_FAULT_MISMATCH] = "mismatch",
 		[SHUNT_FAULT_PLACE] = "place" };
-	char mine[256], theirs[256];
+	char text[256];
 
-	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %" PRId64 ", \"op\": %" PRIu64,
-	    fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?",
-	    fault->peer == SHUNT_FAULT_ANY_PEER ? (int64_t)-1 : fault->peer, fault->op & ~SHUNT_OP_CAPTURED);
+	shunt_dump_write_comm_fault_begin(w);
+	shunt_dump_write_fault_what(w, fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?");
+	shunt_dump_write_fault_peer(w, fault->peer == SHUNT_FAULT_ANY_PEER ? -1 : (int64_t)fault->peer);
+	shunt_dump_write_fault_op(w, fault->op & ~SHUNT_OP_CAPTURED);
 	if (fault->set == SHUNT_FAULT_MISMATCH) {
-		shunt_check_text(&fault->mine, fault->mine_count, mine, sizeof(mine));
-		shunt_check_text(&fault->theirs, fault->theirs_count, theirs, sizeof(theirs));
-		fprintf(f, ", \"mine\": \"%s\", \"theirs\": \"%s\"}", mine, theirs);
+		shunt_check_text(&fault->mine, fault->mine_count, text, sizeof(text));
+		shunt_dump_write_fault_mine(w, text);
+		shunt_check_text(&fault->theirs, fault->theirs_count, text, sizeof(text));
+		shunt_dump_write_fault_theirs(w, text);
 	} else {
-		fprintf(f, ", \"channel\": %" PRId64 ", \"expected\": %" PRIu64 ", \"seen\": %" PRIu64 "}",
-		    fault->channel == SHUNT_CHECK_CHANNEL ? (int64_t)-1 : fault->channel, fault->expected, fault->seen);
+		shunt_dump_write_fault_channel(w, fault->channel == SHUNT_CHECK_CHANNEL ? -1 : (int64_t)fault->channel);
+		shunt_dump_write_fault_expected(w, fault->expected);
+		shunt_dump_write_fault_seen(w, fault->seen);
 	}
+	shunt_json_write_object_end(w);
 }
 
 struct writer {
-	FILE *f;
+	struct shunt_json_writer json;
 	struct times times;
 	struct shunt_operation *ops; /* room for a ring */
-	bool any;
-	bool unresponsive; /* a device did not answer */
+	bool unresponsive;           /* a device did not answer */
 	int err;
 };
 
+static void put_operation(
+    struct writer *writer, const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot)
+{
+	const struct shunt_progress *progress = snapshot->ctrl ? &snapshot->ctrl->progress : NULL;
+	bool known = (unsigned)op->dtype < SHUNT_NDTYPES;
+	struct shunt_json_writer *w = &writer->json;
+	char stream[32];
+
+	snprintf(stream, sizeof(stream), "0x%" PRIxPTR, (uintptr_t)op->stream);
+	shunt_json_write_object(w, NULL);
+	shunt_dump_write_op_seq(w, op->seq);
+	shunt_dump_write_op_number(w, op->number);
+	shunt_dump_write_op_kind(w, shunt_kind_name(op->kind));
+	shunt_dump_write_op_count(w, op->count);
+	shunt_dump_write_op_dtype(w, known ? shunt_dtype_name(op->dtype) : "bytes");
+	if (shunt_kind_reduces(op->kind) && known)
+		shunt_dump_write_op_op(w, shunt_redop_name(op->redop));
+	if (shunt_kind_has_root(op->kind))
+		shunt_dump_write_op_root(w, op->root);
+	if (shunt_kind_is_p2p(op->kind))
+		shunt_dump_write_op_peer(w, op->root);
+	shunt_dump_write_op_path(w, op->path ? op->path : "nccl");
+	if (!op->path && op->reason != SHUNT_REASON_NONE)
+		shunt_dump_write_op_reason(w, shunt_reason_name(op->reason));
+	shunt_dump_write_op_stream(w, stream);
+	shunt_dump_write_op_time_ns(w, time_of_day(&writer->times, op->time_ns));
+	shunt_dump_write_op_captured(w, op->captured);
+	shunt_dump_write_op_state(w, shunt_operation_state_name(shunt_operation_state(op, progress, &snapshot->fault)));
+	shunt_json_write_object_end(w);
+}
+
 static void put_operations(struct writer *w, struct shunt_recorder *rec, const struct shunt_recorder_snapshot *snapshot)
 {
-	bool first = true;
-
-	fprintf(w->f, ",\n   \"operations\": [");
+	shunt_dump_write_comm_operations_begin(&w->json);
 	for (int captured = 1; captured >= 0; captured--) {
 		size_t n = shunt_recorder_read(rec, captured, w->ops, SHUNT_RECORDER_OPERATIONS);
 
-		for (size_t i = 0; i < n; i++, first = false)
-			put_operation(w->f, &w->ops[i], snapshot, &w->times, first);
+		for (size_t i = 0; i < n; i++)
+			put_operation(w, &w->ops[i], snapshot);
 	}
-	fprintf(w->f, "]}");
+	shunt_json_write_array_end(&w->json);
+}
+
+/* The host's side of a communicator. */
+static void put_host(struct writer *writer, const struct shunt_recorder_snapshot *s)
+{
+	struct shunt_json_writer *w = &writer->json;
+	const char *error = s->error ? strerrorname_np(-s->error) : NULL;
+
+	shunt_dump_write_comm_id(w, s->id);
+	shunt_dump_write_comm_key(w, s->key);
+	shunt_dump_write_comm_rank(w, s->rank);
+	shunt_dump_write_comm_nranks(w, s->nranks);
+	shunt_dump_write_comm_device(w, s->device);
+	shunt_dump_write_comm_state(w, s->forward ? "forward" : s->have_device ? "ready" : "new");
+	if (s->forward)
+		shunt_dump_write_comm_reason(w, s->reason);
+	if (s->error)
+		shunt_dump_write_comm_error(w, error ? error : "?");
+	if (s->phase) {
+		shunt_dump_write_comm_phase(w, s->phase);
+		shunt_dump_write_comm_phase_time_ns(w, time_of_day(&writer->times, s->phase_ns));
+	}
+	shunt_dump_write_comm_calls(w, s->calls);
+	shunt_dump_write_comm_collectives(w, s->collectives);
+	shunt_dump_write_comm_captured_calls(w, s->captured);
+	if (!s->npeers)
+		return;
+	shunt_dump_write_comm_sends_begin(w);
+	put_numbers(w, s->sends, s->npeers);
+	shunt_dump_write_comm_receives_begin(w);
+	put_numbers(w, s->receives, s->npeers);
 }
 
 static void put_communicator(struct shunt_recorder *rec, void *arg)
 {
 	struct writer *w = arg;
 	struct shunt_recorder_snapshot snapshot;
-	FILE *f = w->f;
 	int err = shunt_recorder_snapshot(rec, w->unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot);
 
 	if (err) {
@@ -205,38 +230,16 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 		return;
 	}
 	w->unresponsive |= snapshot.unresponsive;
-	fprintf(f,
-	    "%s\n  {\"id\": \"%s\", \"key\": \"%s\", \"rank\": %d, \"nranks\": %d, \"device\": %d, \"state\": \"%s\"",
-	    w->any ? "," : "", snapshot.id, snapshot.key, snapshot.rank, snapshot.nranks, snapshot.device,
-	    snapshot.forward         ? "forward" :
-	        snapshot.have_device ? "ready" :
-	                               "new");
-	w->any = true;
-	if (snapshot.forward) {
-		fprintf(f, ", \"reason\": ");
-		put_string(f, snapshot.reason);
-	}
-	if (snapshot.error)
-		fprintf(f, ", \"error\": \"%s\"",
-		    strerrorname_np(-snapshot.error) ? strerrorname_np(-snapshot.error) : "?");
-	if (snapshot.phase) {
-		fprintf(f, ",\n   \"phase\": ");
-		put_string(f, snapshot.phase);
-		fprintf(f, ", \"phase_time_ns\": %" PRIu64, time_of_day(&w->times, snapshot.phase_ns));
-	}
-	fprintf(f, ",\n   \"calls\": %" PRIu64 ", \"collectives\": %" PRIu64 ", \"captured_calls\": %" PRIu64,
-	    snapshot.calls, snapshot.collectives, snapshot.captured);
-	if (snapshot.npeers) {
-		put_array(f, "sends", snapshot.sends, snapshot.npeers);
-		put_array(f, "receives", snapshot.receives, snapshot.npeers);
-	}
+	shunt_json_write_object(&w->json, NULL);
+	put_host(w, &snapshot);
 	if (snapshot.fault.set)
-		put_fault(f, &snapshot.fault);
+		put_fault(&w->json, &snapshot.fault);
 	if (snapshot.unresponsive)
-		fprintf(f, ",\n   \"unresponsive\": true");
+		shunt_dump_write_comm_unresponsive(&w->json, true);
 	if (snapshot.ctrl)
-		put_device(f, &snapshot);
+		put_device(&w->json, &snapshot);
 	put_operations(w, rec, &snapshot);
+	shunt_json_write_object_end(&w->json);
 	shunt_recorder_snapshot_finish(&snapshot);
 }
 
@@ -262,7 +265,9 @@ static void host_name(char *name, size_t bytes)
 
 int shunt_dump_write(FILE *out, const char *reason)
 {
-	struct writer w = { .f = out, .times = { clock_ns(CLOCK_REALTIME), clock_ns(CLOCK_MONOTONIC) } };
+	struct writer w = { .json = { .out = out, .lines = 4 },
+		.times = { clock_ns(CLOCK_REALTIME), clock_ns(CLOCK_MONOTONIC) } };
+	struct shunt_json_writer *json = &w.json;
 	char host[256], program[512];
 
 	w.ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*w.ops));
@@ -270,15 +275,19 @@ int shunt_dump_write(FILE *out, const char *reason)
 		return -ENOMEM;
 	host_name(host, sizeof(host));
 	program_name(program, sizeof(program));
-	fprintf(out, "{\"shunt_dump\": %d, \"version\": \"%s\", \"reason\": \"%s\", \"host\": ", FORMAT, SHUNT_VERSION,
-	    reason);
-	put_string(out, host);
-	fprintf(out, ", \"pid\": %d, \"pid_namespace\": %lu, \"program\": ", (int)getpid(),
-	    (unsigned long)shunt_dump_namespace("self"));
-	put_string(out, program);
-	fprintf(out, ",\n \"time_ns\": %" PRIu64 ",\n \"communicators\": [", w.times.real_ns);
+	shunt_json_write_object(json, NULL);
+	shunt_dump_write_process_shunt_dump(json, SHUNT_DUMP_FORMAT);
+	shunt_dump_write_process_version(json, SHUNT_VERSION);
+	shunt_dump_write_process_reason(json, reason);
+	shunt_dump_write_process_host(json, host);
+	shunt_dump_write_process_pid(json, (uint64_t)getpid());
+	shunt_dump_write_process_pid_namespace(json, shunt_dump_namespace("self"));
+	shunt_dump_write_process_program(json, program);
+	shunt_dump_write_process_time_ns(json, w.times.real_ns);
+	shunt_dump_write_process_communicators_begin(json);
 	shunt_registry_visit(put_communicator, &w);
-	fprintf(out, "\n ]}\n");
+	shunt_json_write_array_end(json);
+	shunt_json_write_object_end(json);
 	free(w.ops);
 	return w.err;
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A plan's JSON, from the top to the tables of each rank; load_ops.c reads the operations. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "plan/format/ops.h"
 #include "plan/format/priv.h"
 
@@ -394,58 +391,12 @@ err_drop:
 	return -log.json.err;
 }
 
-/* Reads the whole file; the caller frees *text_p. */
-static int read_file(struct shunt_plan_log *log, const char *path, char **text_p, size_t *bytes_p)
-{
-	/* O_NONBLOCK: opening a pipe must not wait for a writer. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
-	struct stat st;
-	size_t n = 0;
-	char *text;
-
-	if (fd < 0)
-		return shunt_json_fail(&log->json, errno, "cannot be opened: %s", strerror(errno));
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		err = shunt_json_fail(&log->json, EINVAL, "not a regular file");
-		goto err_close;
-	}
-	if ((uint64_t)st.st_size > SHUNT_PLAN_MAX_JSON) {
-		err = shunt_json_fail(
-		    &log->json, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, SHUNT_PLAN_MAX_JSON);
-		goto err_close;
-	}
-	text = malloc((size_t)st.st_size + 1);
-	if (shunt_plan_no_memory(log, text)) {
-		err = -ENOMEM;
-		goto err_close;
-	}
-	while (n < (size_t)st.st_size) {
-		ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0) {
-			err = shunt_json_fail(&log->json, errno, "cannot be read: %s", strerror(errno));
-			free(text);
-			goto err_close;
-		}
-		if (!got)
-			break; /* the file has become shorter: parse the bytes read */
-		n += (size_t)got;
-	}
-	*text_p = text;
-	*bytes_p = n;
-err_close:
-	close(fd);
-	return err;
-}
-
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
 	struct shunt_plan_log log = shunt_plan_log_init(path, reason, bytes);
 	size_t n = 0;
 	char *text = NULL;
-	int err = read_file(&log, path, &text, &n);
+	int err = shunt_json_file(&log.json, path, SHUNT_PLAN_MAX_JSON, &text, &n);
 
 	if (err)
 		return err;
