@@ -2,29 +2,21 @@
 #ifndef SHUNT_TOOLS_BENCH_BENCH_H
 #define SHUNT_TOOLS_BENCH_BENCH_H
 /*
- * shunt bench: measures libraries that have NCCL's ABI against each other in one run.
- *
- * The parent process (bench.c) reads the options, finds out the number of ranks and starts the workers: all of them, or
- * under torchrun, mpirun or srun the one of this launch. It touches no device and no NCCL; it only watches, so that no
- * library can keep the run from ending. A worker (worker.c) runs one rank, or with --threads all ranks, one thread
- * each. Ranks synchronize through struct bench_ranks (tools/common/ranks.c).
+ * shunt bench: measures libraries that have NCCL's ABI against each other in one run. The launcher
+ * (tools/common/ranks/ranks.h) starts its ranks; worker.c runs one.
  */
-#include <stdalign.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include "tools/common/options.h"
+#include "tools/common/ranks/ranks.h"
 #include "tools/common/tool.h"
 #include "base/coll.h"
 #include "shim/nccl/abi.h"
 
 enum {
-	BENCH_MAX_RANKS = 64,
-	BENCH_MAX_LIBS = 4,
 	BENCH_MAX_ROUNDS = 500,
-	BENCH_SHM_SLOT_BYTES = 64 << 10, /* largest contribution of one rank to bench_ranks_allgather */
 };
 
 /* The ways to make a call; index = mode * 2 + place. */
@@ -32,6 +24,7 @@ enum bench_mode { BENCH_EAGER, BENCH_GRAPH, BENCH_NMODES };
 enum bench_place { BENCH_OUT, BENCH_IN, BENCH_NPLACES };
 enum { BENCH_NWAYS = BENCH_NMODES * BENCH_NPLACES };
 extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_names[BENCH_NPLACES];
+extern const char *const bench_way_names[BENCH_NWAYS];
 
 /* ---- one library that has NCCL's ABI (tools/common/nccl.c) ---- */
 
@@ -74,8 +67,6 @@ struct bench_nccl {
  * every call to NCCL) or a path. 0 or -errno after a message.
  */
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
-/* name: spec without ":reg" at its end. *registered_p: spec has it. */
-void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p);
 /* 0, or -EIO after a message with library, call and cause. */
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
 
@@ -176,10 +167,8 @@ struct bench_block bench_coll_block(
 /* ---- options (opts.c) ---- */
 
 struct bench_opts {
+	struct ranks_opts ranks;
 	const struct bench_coll *coll;
-	int nranks; /* 0: all devices */
-	bool threads;
-	bool single_thread;   /* conform: like threads, with one thread for all ranks */
 	uint64_t first, last; /* bytes */
 	unsigned factor;
 	unsigned dtypes, redops; /* bit sets of enum shunt_dtype, enum shunt_redop */
@@ -196,134 +185,11 @@ struct bench_opts {
 	unsigned comms;   /* init: number of communicators by ncclCommSplit */
 	int root;
 	bool check, stats;
-	unsigned timeout_s;
 	uint64_t seed;
-	const char *json, *rendezvous, *device;
-	const char *libs[BENCH_MAX_LIBS];
-	int nlibs;
-	int worker_fd, worker_index; /* --worker FD:INDEX, given by the parent; -1 in the parent */
 };
 extern const struct option_table bench_options;
 /* 0, or -1: exit with *status_p. */
 int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p);
-
-/*
- * Rows of every tool that starts ranks. The tool's struct begins with a struct bench_opts. low, high: of ranks;
- * timeout: the default, as text.
- */
-#define BENCH_OPTIONS_RANKS(ranks_help, low, high, timeout) \
-	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct bench_opts, nranks), low, high, .help = ranks_help }, \
-	    BENCH_OPTIONS_START(timeout), \
-	    { "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct bench_opts, rendezvous), \
-		    .help = "under mpirun or srun: a directory that all ranks see" }
-#define BENCH_OPTIONS_START(timeout) \
-	{ "threads", 0, OPTION_FLAG, NULL, offsetof(struct bench_opts, threads), \
-		.help = "ranks are threads of one process" }, \
-	    BENCH_OPTIONS_WATCH(timeout)
-#define BENCH_OPTIONS_WATCH(timeout) \
-	{ "device", 0, OPTION_CALL, "D", .call = bench_option_device_apply, .help = "auto, cuda or sim" }, \
-	    { "timeout", 0, OPTION_NUMBER, "S", offsetof(struct bench_opts, timeout_s), 1, 1u << 20, \
-		    .help = "end the run after S seconds without progress (" timeout ")" }, \
-	{ \
-		"worker", 0, OPTION_CALL, "FD:INDEX", .call = bench_option_worker \
-	}
-int bench_option_vs(void *opts, const struct option_row *row, const char *text);
-int bench_option_worker(void *opts, const struct option_row *row, const char *text);
-/* Index of a device's name, or -1. */
-int bench_option_device(const char *text);
-int bench_option_device_apply(void *opts, const struct option_row *row, const char *text);
-
-/* ---- memory that the parent and its workers share ---- */
-
-/* Stage of a rank, for the parent's messages. */
-enum bench_stage {
-	BENCH_START,
-	BENCH_RENDEZVOUS,
-	BENCH_INIT,
-	BENCH_CHECK,
-	BENCH_WARMUP,
-	BENCH_CAPTURE,
-	BENCH_TIME,
-	BENCH_WAIT,
-	BENCH_ALLGATHER,
-	BENCH_DESTROY,
-	BENCH_DONE,
-	BENCH_NSTAGES
-};
-
-struct bench_progress {
-	alignas(64) atomic_uint heartbeats; /* changes with every step */
-	atomic_int stage, lib, way;         /* lib, way: -1 if none */
-	atomic_ullong bytes;                /* 0: before the first size */
-	char what[512]; /* conform, torture: the case or operation, and its error; read only to be printed */
-};
-void bench_progress_set(struct bench_progress *p, enum bench_stage stage, int lib, int way);
-
-/* Shared memory for the rendezvous of one host's ranks. Zero-filled memory is a valid start. */
-struct bench_shm {
-	atomic_int failed; /* a rank failed: no rank waits any more */
-	alignas(64) atomic_uint arrived;
-	alignas(64) atomic_uint generation;
-	uint8_t slot[BENCH_MAX_RANKS][BENCH_SHM_SLOT_BYTES];
-};
-
-/* How this process was launched. Written by the parent before the workers start. */
-struct bench_launch {
-	int nranks;
-	int external;         /* the ranks come from torchrun, mpirun or srun: one rank per parent */
-	int rank, local_rank; /* external only */
-	char host[256];       /* external: rank 0's address, or "" if file is set */
-	unsigned port;
-	char file[PATH_MAX]; /* external: the file with rank 0's address */
-	char kind[8];        /* "cuda" or "sim" */
-	int ndevices;
-};
-
-struct bench_shared {
-	struct bench_launch launch;
-	struct bench_progress progress[BENCH_MAX_RANKS];
-	struct bench_shm shm; /* of the self-launched ranks, and of an external rank 0's host */
-};
-
-/*
- * Fills nranks, external, rank, local_rank, host, port and file from the launcher's variables. 0 or -errno after a
- * message.
- */
-int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
-
-/* Starts the workers and watches them. The options of argv are theirs, too, behind --worker. Exit status. */
-int bench_launch_run(const struct bench_opts *o, int argc, char **argv);
-
-/* ---- the ranks of one worker (tools/common/rank_slot.c) ---- */
-
-struct bench_rank_slot {
-	struct bench_shared *shared;
-	int rank, device;
-	struct bench_progress *progress;
-};
-/* Worker: runs each local rank on a thread of its own. Exit status: 0 if every run returned 0. */
-int bench_rank_slots_run(
-    const struct bench_opts *o, int (*run)(const void *arg, const struct bench_rank_slot *rank_slot), const void *arg);
-
-/* ---- ranks (tools/common/ranks.c) ---- */
-
-struct bench_ranks;
-/*
- * Collective over all ranks. own: shared memory of this process's parent; fd: its descriptor. 0 or -errno after a
- * message.
- */
-int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_ranks **ranks_p);
-/* All functions: 0; -ECANCELED when another rank failed or left (silent); or -errno after a message. */
-int bench_ranks_barrier(struct bench_ranks *ranks);
-/* Every rank contributes bytes <= BENCH_SHM_SLOT_BYTES and receives nranks x bytes. */
-int bench_ranks_allgather(struct bench_ranks *ranks, const void *mine, size_t bytes, void *all);
-/* Error messages for ranks: of a collective of the ranks (none for -ECANCELED), or of a device call. Return err. */
-int bench_ranks_error(int rank, int err);
-int bench_device_error(int rank, int device, const char *what, int err);
-double bench_now_us(void); /* monotonic */
-/* Tells the other ranks that this one failed. ranks: NULL before join; own: as for join. */
-void bench_ranks_abort(struct bench_ranks *ranks, struct bench_shared *own);
-void bench_ranks_leave(struct bench_ranks *ranks); /* NULL allowed */
 
 /* ---- data (tools/common/data.c) ---- */
 
@@ -368,23 +234,23 @@ struct bench_cell {
 struct bench_row {
 	uint64_t bytes, count;
 	int dtype, redop, way;
-	struct bench_cell cell[BENCH_MAX_LIBS];
+	struct bench_cell cell[RANKS_MAX_LIBS];
 };
 
 /* Of n <= BENCH_MAX_ROUNDS values, which do not change. p99_p: may be NULL. */
 double bench_median(const double *values, int n, double *p99_p);
 /* Geometric means of a library's time over the first one's (means.c). Zero-filled is a valid start. */
-enum { BENCH_BEST = BENCH_MAX_LIBS }; /* used as a library: at each size the fastest of all but the first one */
+enum { BENCH_BEST = RANKS_MAX_LIBS }; /* used as a library: at each size the fastest of all but the first one */
 struct bench_means {
 	unsigned n[BENCH_NWAYS];
-	double log_sum[BENCH_NWAYS][BENCH_MAX_LIBS + 1];
+	double log_sum[BENCH_NWAYS][RANKS_MAX_LIBS + 1];
 };
 void bench_means_add(struct bench_means *m, int way, const double *us, int nlibs);
 /* way: -1 for all together. 0: no values. */
 double bench_means_get(const struct bench_means *m, int lib, int way);
 
 struct bench_report;
-struct bench_report *bench_report_create(const struct bench_opts *o, const struct bench_launch *l,
+struct bench_report *bench_report_create(const struct bench_opts *o, const struct ranks_launch *l,
     const struct bench_nccl *libs, const char *device_name, const char *version);
 void bench_report_row(struct bench_report *r, const struct bench_row *row);
 /* --init: the steps of a round. */

@@ -74,7 +74,7 @@ static int lib_buffers_alloc(struct bench_rank *r, int lib, uint64_t bytes)
 	b->nccl = nccl;
 	b->comm = r->comm[lib];
 	bytes = (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
-	bench_rank_progress(r, BENCH_INIT, lib, -1);
+	bench_rank_progress(r, RANKS_INIT, lib, -1);
 	err = buffers_alloc(r, b, bytes);
 	if (err)
 		return err;
@@ -111,7 +111,7 @@ int bench_buffers_alloc(struct bench_rank *r)
 
 		bytes = r->pool_bytes = r->o->rotate > least ? r->o->rotate : least;
 	}
-	for (int i = 0; i < r->o->nlibs; i++) {
+	for (int i = 0; i < r->o->ranks.nlibs; i++) {
 		const char *reason = r->nccl[i].buffers == BENCH_PLAIN ? "" : register_lacks(&r->nccl[i]);
 
 		if (!reason)
@@ -124,7 +124,7 @@ int bench_buffers_alloc(struct bench_rank *r)
 	}
 	if (plain)
 		err = buffers_alloc(r, &r->plain, bytes);
-	for (int i = 0; !err && i < r->o->nlibs; i++)
+	for (int i = 0; !err && i < r->o->ranks.nlibs; i++)
 		if (!r->buffers[i])
 			err = lib_buffers_alloc(r, i, bytes);
 	return err;
@@ -132,7 +132,7 @@ int bench_buffers_alloc(struct bench_rank *r)
 
 void bench_buffers_deregister(struct bench_rank *r)
 {
-	for (int i = 0; i < r->o->nlibs; i++) {
+	for (int i = 0; i < r->o->ranks.nlibs; i++) {
 		struct bench_buffers *b = &r->own[i];
 
 		for (unsigned k = 0; b->window && k < b->n * 2; k++)
@@ -159,13 +159,13 @@ static void buffers_free(struct bench_rank *r, struct bench_buffers *b)
 void bench_buffers_free(struct bench_rank *r)
 {
 	buffers_free(r, &r->plain);
-	for (int i = 0; i < r->o->nlibs; i++)
+	for (int i = 0; i < r->o->ranks.nlibs; i++)
 		buffers_free(r, &r->own[i]);
 }
 
 void bench_buffers_free_host(struct bench_rank *r)
 {
-	for (int i = -1; i < r->o->nlibs; i++) {
+	for (int i = -1; i < r->o->ranks.nlibs; i++) {
 		struct bench_buffers *b = i < 0 ? &r->plain : &r->own[i];
 
 		free(b->send);

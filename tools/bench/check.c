@@ -163,7 +163,7 @@ int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, i
 		uint64_t seed = r->o->seed +
 		    ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS +
 		         (uint64_t)way) *
-		            BENCH_MAX_LIBS +
+		            RANKS_MAX_LIBS +
 		        (uint64_t)lib) *
 		        BENCH_NCLASSES +
 		    (uint64_t)class;
@@ -171,7 +171,7 @@ int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, i
 
 		if (!bench_data_has(t->dtype, class))
 			continue;
-		bench_rank_progress(r, BENCH_CHECK, lib, way);
+		bench_rank_progress(r, RANKS_CHECK, lib, way);
 		data = bench_data_create(t->dtype, t->redop, class, r->shared->launch.nranks, seed);
 		err = data ? class_check(r, t, lib, way, graph, data, wrong_p) :
 		             bench_rank_check(r, "host memory", -ENOMEM);

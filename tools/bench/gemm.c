@@ -231,12 +231,12 @@ static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, in
 		err = gemms_start(r, g->calls);
 	if (err)
 		return err;
-	bench_rank_progress(r, BENCH_TIME, lib, way);
-	start = bench_now_us();
+	bench_rank_progress(r, RANKS_TIME, lib, way);
+	start = ranks_now_us();
 	err = bench_calls_run(r, t, lib, way, graph, calls, seed, &a->waited);
 	if (!err)
 		err = bench_sync(r, lib);
-	a->us = bench_now_us() - start;
+	a->us = ranks_now_us() - start;
 	a->outlasted = !err && g->event_elapsed_us(g->start, g->stop, &us) == -EAGAIN;
 	return err ? err : gemms_wait(r, &a->concurrent_us);
 }
@@ -256,10 +256,10 @@ static int next_gemm_count(const struct bench_rank *r, const struct attempt *all
 int bench_gemm_round(
     struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round)
 {
-	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
+	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * RANKS_MAX + r->rank) * 7919);
 	const double flop = 2.0 * MATRIX_DIM * MATRIX_DIM * MATRIX_DIM;
 	struct bench_gemm *g = r->gemm;
-	struct attempt mine, all[BENCH_MAX_RANKS];
+	struct attempt mine, all[RANKS_MAX];
 
 	for (int i = 0; i < TRIES; i++) {
 		double share, each = (double)calls * r->o->group;

@@ -27,7 +27,7 @@ static int first_call_run(struct bench_rank *r, const struct bench_task *t, int 
 	ncclComm_t before = r->comm[lib];
 	int err;
 
-	bench_rank_progress(r, BENCH_WARMUP, lib, -1);
+	bench_rank_progress(r, RANKS_WARMUP, lib, -1);
 	r->comm[lib] = comm;
 	err = bench_call(r, t, lib, r->o->places[BENCH_OUT] ? BENCH_OUT : BENCH_IN, 0);
 	r->comm[lib] = before;
@@ -39,7 +39,7 @@ static int comms_split(struct bench_rank *r, int lib, ncclComm_t parent, ncclCom
 	const struct bench_nccl *nccl = &r->nccl[lib];
 	int err = 0;
 
-	bench_rank_progress(r, BENCH_INIT, lib, -1);
+	bench_rank_progress(r, RANKS_INIT, lib, -1);
 	for (unsigned i = 0; !err && i < r->o->comms; i++)
 		err = bench_nccl_check(
 		    nccl, r->rank, "ncclCommSplit", nccl->CommSplit(parent, 0, r->rank, &comms[i], NULL));
@@ -52,7 +52,7 @@ static int step_end(struct bench_rank *r, double start, double *before_p, struct
 	double now;
 	int err;
 
-	step->us = bench_now_us() - start;
+	step->us = ranks_now_us() - start;
 	err = free_memory_read(r, &now);
 	step->bytes = *before_p - now;
 	*before_p = now;
@@ -76,17 +76,17 @@ static int round_run(
 		err = step_end(r, 0, &memory, &steps[BENCH_INIT_COMM]);
 		steps[BENCH_INIT_COMM].us = us;
 	}
-	start = bench_now_us();
+	start = ranks_now_us();
 	if (!err)
 		err = first_call_run(r, t, lib, first);
 	if (!err)
 		err = step_end(r, start, &memory, &steps[BENCH_INIT_CALL]);
-	start = bench_now_us();
+	start = ranks_now_us();
 	if (!err && splits)
 		err = comms_split(r, lib, first, comms);
 	if (!err && splits)
 		err = step_end(r, start, &memory, &steps[BENCH_INIT_SPLIT]);
-	start = bench_now_us();
+	start = ranks_now_us();
 	for (unsigned i = 0; !err && splits && i < r->o->comms; i++)
 		err = first_call_run(r, t, lib, comms[i]);
 	if (!err && splits)
@@ -100,7 +100,7 @@ static int round_run(
 /* Of every step the time of the slowest rank, and the memory of the rank that lost most. */
 static int round_reduce(struct bench_rank *r, const struct bench_init_step *mine, struct bench_init_step *worst)
 {
-	struct bench_init_step all[BENCH_MAX_RANKS][BENCH_INIT_NSTEPS];
+	struct bench_init_step all[RANKS_MAX][BENCH_INIT_NSTEPS];
 	int err = bench_allgather(r, mine, sizeof(all[0]), all);
 
 	for (int i = 0; i < BENCH_INIT_NSTEPS; i++)
@@ -118,11 +118,11 @@ static void rounds_report(const struct bench_rank *r, const struct bench_init_st
 {
 	double us[BENCH_MAX_ROUNDS], bytes[BENCH_MAX_ROUNDS];
 
-	for (int lib = 0; lib < r->o->nlibs; lib++)
+	for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 		for (int i = 0; i < BENCH_INIT_NSTEPS; i++) {
 			for (int round = 0; round < r->o->rounds; round++) {
-				us[round] = rounds[round * BENCH_MAX_LIBS + lib][i].us;
-				bytes[round] = rounds[round * BENCH_MAX_LIBS + lib][i].bytes;
+				us[round] = rounds[round * RANKS_MAX_LIBS + lib][i].us;
+				bytes[round] = rounds[round * RANKS_MAX_LIBS + lib][i].bytes;
 			}
 			bench_report_init(r->report, lib, (enum bench_init_what)i, us, bytes);
 		}
@@ -146,7 +146,7 @@ int bench_init_run(struct bench_rank *r)
 			    nranks);
 		return -EINVAL;
 	}
-	rounds = calloc((size_t)r->o->rounds * BENCH_MAX_LIBS, sizeof(*rounds));
+	rounds = calloc((size_t)r->o->rounds * RANKS_MAX_LIBS, sizeof(*rounds));
 	comms = calloc(r->o->comms + 1, sizeof(*comms));
 	if (!rounds || !comms) {
 		err = bench_rank_check(r, "host memory", -ENOMEM);
@@ -155,13 +155,13 @@ int bench_init_run(struct bench_rank *r)
 	bench_buffers_layout(r, t.bytes);
 	atomic_store(&r->progress->bytes, t.bytes);
 	for (int round = 0; !err && round < r->o->rounds; round++)
-		for (int i = 0; !err && i < r->o->nlibs; i++) {
-			int lib = (i + round) % r->o->nlibs; /* each library is first in turn */
+		for (int i = 0; !err && i < r->o->ranks.nlibs; i++) {
+			int lib = (i + round) % r->o->ranks.nlibs; /* each library is first in turn */
 			struct bench_init_step mine[BENCH_INIT_NSTEPS] = { 0 };
 
 			err = round_run(r, &t, lib, comms, mine);
 			if (!err)
-				err = round_reduce(r, mine, rounds[round * BENCH_MAX_LIBS + lib]);
+				err = round_reduce(r, mine, rounds[round * RANKS_MAX_LIBS + lib]);
 		}
 	if (!err && !r->rank)
 		rounds_report(r, rounds);

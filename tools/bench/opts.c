@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The options of shunt bench, and those of all commands that start ranks. */
+/* The options of shunt bench. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,8 @@ static const char notes[] =
     "Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
 const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
+const char *const bench_way_names[BENCH_NWAYS] = { "eager out of place", "eager in place", "graph out of place",
+	"graph in place" };
 const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
 
 /* User-defined operators are not measured. */
@@ -64,17 +66,6 @@ static int place_apply(void *opts, const struct option_row *row, const char *tex
 	return 0;
 }
 
-int bench_option_vs(void *opts, const struct option_row *row, const char *text)
-{
-	struct bench_opts *o = opts;
-
-	(void)row;
-	if (o->nlibs == BENCH_MAX_LIBS)
-		return tool_refuse(-ERANGE, text, "at most %d libraries can be compared", BENCH_MAX_LIBS);
-	o->libs[o->nlibs++] = text;
-	return 0;
-}
-
 static int rotate_apply(void *opts, const struct option_row *row, const char *text)
 {
 	unsigned mb;
@@ -86,38 +77,14 @@ static int rotate_apply(void *opts, const struct option_row *row, const char *te
 	return err;
 }
 
-int bench_option_worker(void *opts, const struct option_row *row, const char *text)
-{
-	struct bench_opts *o = opts;
-
-	(void)row;
-	if (sscanf(text, "%d:%d", &o->worker_fd, &o->worker_index) == 2)
-		return 0;
-	return tool_refuse(-EINVAL, text, "it is not for you: the command gives it to the processes that it starts");
-}
-
-int bench_option_device(const char *text)
-{
-	static const char *const devices[] = { "auto", "cuda", "sim" };
-
-	return tool_lookup(text, devices, 3);
-}
-
-int bench_option_device_apply(void *opts, const struct option_row *row, const char *text)
-{
-	(void)row;
-	((struct bench_opts *)opts)->device = text;
-	return bench_option_device(text) < 0 ? -EINVAL : 0;
-}
-
 #define AT(field) .at = offsetof(struct bench_opts, field)
 static const struct option_row rows[] = {
 	{ .type = OPTION_TITLE, .help = "What to measure" },
-	{ "lib", 0, OPTION_TEXT, "LIB", AT(libs[0]),
+	{ "lib", 0, OPTION_TEXT, "LIB", AT(ranks.libs[0]),
 	    .help = "shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every call on to "
 	            "it), or "
 	            "a path" },
-	{ "vs", 0, OPTION_CALL, "LIB", .call = bench_option_vs,
+	{ "vs", 0, OPTION_CALL, "LIB", .call = ranks_option_vs,
 	    .help =
 	        "another one to compare it with; may be given three times. LIB:reg: with buffers of its ncclMemAlloc, "
 	        "registered by ncclCommWindowRegister as symmetric" },
@@ -130,7 +97,7 @@ static const struct option_row rows[] = {
 	    .help = "data types, comma separated, or all (float32)" },
 	{ "op", 'o', OPTION_WORDS, "LIST", AT(redops), .high = (1u << SHUNT_PREMUL) - 1, .find = redop_find,
 	    .help = "sum, prod, max, min, avg, or all (sum)" },
-	{ "root", 'R', OPTION_NUMBER, "N", AT(root), 0, BENCH_MAX_RANKS - 1,
+	{ "root", 'R', OPTION_NUMBER, "N", AT(root), 0, RANKS_MAX - 1,
 	    .help = "of broadcast, reduce, gather, scatter (0)" },
 	{ "group", 'g', OPTION_NUMBER, "K", AT(group), 1, 64,
 	    .help = "make K calls in one group; times are per call all the same (1)" },
@@ -159,7 +126,7 @@ static const struct option_row rows[] = {
 	            "bytes; 1M), of --comms more by ncclCommSplit, and of a first call of these" },
 	{ "comms", 0, OPTION_NUMBER, "K", AT(comms), 0, 64, .help = "how many more (4)" },
 	{ .type = OPTION_TITLE, .help = "How" },
-	BENCH_OPTIONS_RANKS("ranks to start (all GPUs; 4 on the sim)", 1, BENCH_MAX_RANKS, "300"),
+	RANKS_OPTIONS("ranks to start (all GPUs; 4 on the sim)", 1, RANKS_MAX, "300"),
 	{ "warmup", 'w', OPTION_NUMBER, "N", AT(warmup), 0, 1u << 20,
 	    .help = "calls before the timing (GPU 5, sim 1)" },
 	{ "iters", 'i', OPTION_NUMBER, "N", AT(iters), 1, 1u << 20,
@@ -170,7 +137,7 @@ static const struct option_row rows[] = {
 	{ "no-check", 0, OPTION_FLAG, AT(check), .clear = true, .help = "do not" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(seed), 0, UINT64_MAX, .help = "of the data (random)" },
 	{ .type = OPTION_TITLE, .help = "What to print" },
-	{ "json", 0, OPTION_TEXT, "FILE", AT(json), .help = "everything, every round included" },
+	{ "json", 0, OPTION_TEXT, "FILE", AT(ranks.json), .help = "everything, every round included" },
 	{ "stats", 0, OPTION_FLAG, AT(stats), .help = "the counters of rank 0's communicators at the end" },
 	{ .type = OPTION_END },
 };
@@ -183,8 +150,8 @@ static int combination_check(struct bench_opts *o)
 	char name[PATH_MAX];
 	bool windows = o->registered, any_value = false;
 
-	for (int i = 0; i < o->nlibs; i++) {
-		bench_spec_split(o->libs[i], name, &any_value);
+	for (int i = 0; i < o->ranks.nlibs; i++) {
+		tool_spec_split(o->ranks.libs[i], name, &any_value);
 		windows = windows || any_value;
 	}
 	if (!o->first)
@@ -235,11 +202,8 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 		.group = 1,
 		.comms = 4,
 		.check = true,
-		.timeout_s = 300,
-		.libs = { "shunt" },
-		.nlibs = 1,
-		.worker_fd = -1,
-		.worker_index = -1 };
+		.ranks = RANKS_OPTS(300, "shunt") };
+	o->ranks.way_names = bench_way_names;
 	*status_p = options_parse(&bench_options, o, argc, argv, &first);
 	if (*status_p >= 0)
 		return -1;

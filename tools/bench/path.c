@@ -17,7 +17,7 @@ static void counters_read(const struct bench_rank *r, int lib, struct bench_coun
 
 void bench_path_begin(struct bench_rank *r)
 {
-	for (int lib = 0; lib < r->o->nlibs; lib++)
+	for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 		counters_read(r, lib, &r->counters_before[lib]);
 }
 

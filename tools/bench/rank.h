@@ -34,17 +34,17 @@ struct bench_counters {
 struct bench_rank {
 	const struct bench_opts *o; /* &opts */
 	struct bench_opts opts;     /* with defaults filled in and one seed for all ranks */
-	struct bench_shared *shared;
+	struct ranks_shared *shared;
 	int fd;
 	int rank, device;
-	struct bench_ranks *ranks;
-	struct bench_progress *progress;
+	struct ranks *ranks;
+	struct ranks_progress *progress;
 	struct tool_lib lib;
-	struct bench_nccl nccl[BENCH_MAX_LIBS];
-	ncclComm_t comm[BENCH_MAX_LIBS];
+	struct bench_nccl nccl[RANKS_MAX_LIBS];
+	ncclComm_t comm[RANKS_MAX_LIBS];
 	void *stream;
-	struct bench_buffers plain, own[BENCH_MAX_LIBS];     /* own: registered buffers of a library */
-	const struct bench_buffers *buffers[BENCH_MAX_LIBS]; /* buffers for each library's calls */
+	struct bench_buffers plain, own[RANKS_MAX_LIBS];     /* own: registered buffers of a library */
+	const struct bench_buffers *buffers[RANKS_MAX_LIBS]; /* buffers for each library's calls */
 	unsigned sets;                                       /* sets of buffers for the current size */
 	uint64_t pool_bytes, stride; /* --rotate: bytes of the one buffer of a side; distance of two sets */
 	unsigned next_set;           /* the set of the next call */
@@ -52,7 +52,7 @@ struct bench_rank {
 	struct bench_gemm *gemm;     /* --gemm */
 	struct bench_report *report; /* rank 0 */
 	struct bench_row *row;
-	struct bench_counters counters_before[BENCH_MAX_LIBS]; /* before the current size */
+	struct bench_counters counters_before[RANKS_MAX_LIBS]; /* before the current size */
 	double *samples;                                       /* [enum bench_sample][way][lib][round] */
 	double *gathered; /* the samples of all ranks: [enum bench_sample][rank][way][lib][round] */
 	size_t nsamples;  /* of one rank and kind */
@@ -79,7 +79,7 @@ const char *bench_path_taken(const struct bench_rank *r, int lib);
 /* ---- worker.c ---- */
 
 /* Stores what this rank does now, for the parent's messages. lib, way: -1 if none. */
-void bench_rank_progress(struct bench_rank *r, enum bench_stage stage, int lib, int way);
+void bench_rank_progress(struct bench_rank *r, enum ranks_stage stage, int lib, int way);
 int bench_barrier(struct bench_rank *r);
 int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all);
 /* Prints a message for a device call's error, once. Returns err. */

@@ -8,15 +8,15 @@
 
 struct bench_report {
 	const struct bench_opts *o;
-	const struct bench_launch *l;
+	const struct ranks_launch *l;
 	const struct bench_nccl *libs;
 	json_t *root, *results;
 	struct bench_means means, gemm_means; /* gemm: of the times during multiplications */
 	json_t *init;                         /* --init */
 	uint64_t wrong;
 	/* --host, by library: sums over rows, and number of rows. */
-	double own_us[BENCH_MAX_LIBS], forwarded_us[BENCH_MAX_LIBS], direct_us[BENCH_MAX_LIBS];
-	unsigned own[BENCH_MAX_LIBS], forwarded[BENCH_MAX_LIBS];
+	double own_us[RANKS_MAX_LIBS], forwarded_us[RANKS_MAX_LIBS], direct_us[RANKS_MAX_LIBS];
+	unsigned own[RANKS_MAX_LIBS], forwarded[RANKS_MAX_LIBS];
 };
 
 static const char *const memory_text[BENCH_NMEMORIES] = {
@@ -42,11 +42,11 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 	const struct bench_opts *o = r->o;
 
 	printf("# shunt %s, %s, %d ranks as %s, %s (%s)\n", version, o->coll->name, r->l->nranks,
-	    r->l->external ? "launched from outside" :
-	        o->threads ? "threads" :
-	                     "processes",
+	    r->l->external       ? "launched from outside" :
+	        o->ranks.threads ? "threads" :
+	                           "processes",
 	    r->l->kind, device_name);
-	for (int i = 0; i < o->nlibs; i++)
+	for (int i = 0; i < o->ranks.nlibs; i++)
 		printf("# %c = %s: %s, NCCL ABI %d%s\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version,
 		    memory_text[r->libs[i].buffers]);
 	if (o->init) {
@@ -79,10 +79,10 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 		printf("# every result checked; seed %" PRIu64 "\n", o->seed);
 	sim_print(r);
 	printf("#\n# %-37s", "");
-	for (int i = 0; i < o->nlibs; i++)
+	for (int i = 0; i < o->ranks.nlibs; i++)
 		printf(" | %-*.59s", o->gemm ? 83 : 59, r->libs[i].label);
 	printf("\n# %5s %10s %10s %5s %-5s %-3s", "size", "count", "dtype", "op", "mode", "to");
-	for (int i = 0; i < o->nlibs; i++) {
+	for (int i = 0; i < o->ranks.nlibs; i++) {
 		printf(" | %10s %10s %8s %8s %-11s %5s%s", "us", "p99", o->host ? "cpu" : "algbw",
 		    o->host ? "-" : "busbw", "path", "wrong", i ? "  ratio" : "");
 		if (o->gemm)
@@ -92,7 +92,7 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 	fflush(stdout);
 }
 
-struct bench_report *bench_report_create(const struct bench_opts *o, const struct bench_launch *l,
+struct bench_report *bench_report_create(const struct bench_opts *o, const struct ranks_launch *l,
     const struct bench_nccl *libs, const char *device_name, const char *version)
 {
 	struct bench_report *r = calloc(1, sizeof(*r));
@@ -104,7 +104,7 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	r->l = l;
 	r->libs = libs;
 	list = json_array();
-	for (int i = 0; i < o->nlibs; i++)
+	for (int i = 0; i < o->ranks.nlibs; i++)
 		json_array_append_new(list,
 		    json_pack("{s:s, s:s, s:i, s:s}", "label", libs[i].label, "path", libs[i].path, "version",
 		        libs[i].version, "buffers", bench_memory_names[libs[i].buffers]));
@@ -112,7 +112,7 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	r->root =
 	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:b, s:b, s:I, s:o, s:O}",
 	        "shunt", version, "collective", o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name",
-	        device_name, "threads", o->threads, "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds,
+	        device_name, "threads", o->ranks.threads, "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds,
 	        "buffers", (int)o->buffers, "group", (int)o->group, "root", o->root, "rotate_bytes",
 	        (json_int_t)o->rotate, "skew_us", (int)o->skew_us, "host", o->host, "checked", o->check, "seed",
 	        (json_int_t)o->seed, "libraries", list, "results", r->results);
@@ -138,7 +138,7 @@ static void row_print(struct bench_report *r, const struct bench_row *row)
 	printf("%7s %10" PRIu64 " %10s %5s %-5s %-3s", tool_format_size(row->bytes, size), row->count,
 	    shunt_dtype_name(row->dtype), r->o->coll->reduces ? shunt_redop_name(row->redop) : "-",
 	    bench_mode_names[row->way / BENCH_NPLACES], bench_place_names[row->way % BENCH_NPLACES]);
-	for (int i = 0; i < r->o->nlibs; i++) {
+	for (int i = 0; i < r->o->ranks.nlibs; i++) {
 		const struct bench_cell *cell = &row->cell[i];
 
 		snprintf(wrong, sizeof(wrong), "%" PRIu64, cell->wrong);
@@ -179,10 +179,10 @@ static void forwarding_cost_add(struct bench_report *r, const struct bench_row *
 {
 	int direct = -1;
 
-	for (int i = 0; i < r->o->nlibs; i++)
+	for (int i = 0; i < r->o->ranks.nlibs; i++)
 		if (!strcmp(r->libs[i].label, "nccl"))
 			direct = i;
-	for (int i = 0; i < r->o->nlibs; i++) {
+	for (int i = 0; i < r->o->ranks.nlibs; i++) {
 		if (!r->libs[i].path_of)
 			continue;
 		if (strcmp(row->cell[i].path, "nccl")) {
@@ -198,7 +198,7 @@ static void forwarding_cost_add(struct bench_report *r, const struct bench_row *
 
 static void forwarding_cost_print(const struct bench_report *r)
 {
-	for (int i = 0; i < r->o->nlibs; i++) {
+	for (int i = 0; i < r->o->ranks.nlibs; i++) {
 		if (r->own[i])
 			printf("# %s: own calls %.0f ns of the host's time on average\n", r->libs[i].label,
 			    r->own_us[i] / r->own[i] * 1e3);
@@ -214,20 +214,20 @@ void bench_report_row(struct bench_report *r, const struct bench_row *row)
 {
 	json_t *cells = json_array();
 
-	double us[BENCH_MAX_LIBS], gemm_us[BENCH_MAX_LIBS];
+	double us[RANKS_MAX_LIBS], gemm_us[RANKS_MAX_LIBS];
 
 	row_print(r, row);
 	forwarding_cost_add(r, row);
-	for (int i = 0; i < r->o->nlibs; i++) {
+	for (int i = 0; i < r->o->ranks.nlibs; i++) {
 		if (r->o->check)
 			r->wrong += row->cell[i].wrong;
 		us[i] = row->cell[i].us;
 		gemm_us[i] = row->cell[i].gemm_us;
 		json_array_append_new(cells, cell_json(r, &row->cell[i]));
 	}
-	bench_means_add(&r->means, row->way, us, r->o->nlibs);
+	bench_means_add(&r->means, row->way, us, r->o->ranks.nlibs);
 	if (r->o->gemm)
-		bench_means_add(&r->gemm_means, row->way, gemm_us, r->o->nlibs);
+		bench_means_add(&r->gemm_means, row->way, gemm_us, r->o->ranks.nlibs);
 	json_array_append_new(r->results,
 	    json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:o}", "bytes", (json_int_t)row->bytes, "count",
 	        (json_int_t)row->count, "dtype", shunt_dtype_name(row->dtype), "op", shunt_redop_name(row->redop),
@@ -317,9 +317,9 @@ static json_t *means_print(const struct bench_report *r, const struct bench_mean
 {
 	json_t *list = json_array();
 
-	for (int i = 1; i < r->o->nlibs; i++)
+	for (int i = 1; i < r->o->ranks.nlibs; i++)
 		json_array_append_new(list, mean_print(r, m, i, what));
-	if (r->o->nlibs > 2)
+	if (r->o->ranks.nlibs > 2)
 		json_array_append_new(list, mean_print(r, m, BENCH_BEST, what));
 	return list;
 }
@@ -340,7 +340,7 @@ int bench_report_finish(struct bench_report *r)
 		if (r->o->check)
 			json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
 	}
-	if (r->o->json && tool_file_json(r->o->json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
+	if (r->o->ranks.json && tool_file_json(r->o->ranks.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		status = TOOL_FAIL;
 	fflush(stdout);
 	return status;

@@ -7,39 +7,39 @@
 #include <time.h>
 #include "tools/bench/rank.h"
 
-void bench_rank_progress(struct bench_rank *r, enum bench_stage stage, int lib, int way)
+void bench_rank_progress(struct bench_rank *r, enum ranks_stage stage, int lib, int way)
 {
-	bench_progress_set(r->progress, stage, lib, way);
+	ranks_progress_set(r->progress, stage, lib, way);
 }
 
 int bench_barrier(struct bench_rank *r)
 {
-	bench_rank_progress(r, BENCH_WAIT, -1, -1);
-	int err = bench_ranks_barrier(r->ranks);
+	bench_rank_progress(r, RANKS_WAIT, -1, -1);
+	int err = ranks_barrier(r->ranks);
 
-	return bench_ranks_error(r->rank, err);
+	return ranks_error(r->rank, err);
 }
 
 int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all)
 {
-	bench_rank_progress(r, BENCH_ALLGATHER, -1, -1);
-	int err = bench_ranks_allgather(r->ranks, mine, bytes, all);
+	bench_rank_progress(r, RANKS_ALLGATHER, -1, -1);
+	int err = ranks_allgather(r->ranks, mine, bytes, all);
 
-	return bench_ranks_error(r->rank, err);
+	return ranks_error(r->rank, err);
 }
 
 int bench_rank_check(const struct bench_rank *r, const char *what, int err)
 {
-	return bench_device_error(r->rank, r->device, what, err);
+	return ranks_device_error(r->rank, r->device, what, err);
 }
 
 static int seed_broadcast(struct bench_rank *r)
 {
-	uint64_t seed = r->o->seed, seeds[BENCH_MAX_RANKS];
+	uint64_t seed = r->o->seed, seeds[RANKS_MAX];
 	int err;
 
 	if (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
-		seed = (uint64_t)bench_now_us();
+		seed = (uint64_t)ranks_now_us();
 	seed &= INT64_MAX; /* fits a JSON integer */
 	err = bench_allgather(r, &seed, sizeof(seed), seeds);
 	if (!err)
@@ -49,24 +49,24 @@ static int seed_broadcast(struct bench_rank *r)
 
 int bench_comm_create(struct bench_rank *r, int lib, ncclComm_t *comm_p, double *us_p)
 {
-	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	ncclUniqueId id, ids[RANKS_MAX];
 	struct bench_nccl *nccl = &r->nccl[lib];
 	double start;
 	int err;
 
-	bench_rank_progress(r, BENCH_INIT, lib, -1);
+	bench_rank_progress(r, RANKS_INIT, lib, -1);
 	memset(&id, 0, sizeof(id));
 	err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
 	if (!err)
 		err = bench_allgather(r, &id, sizeof(id), ids);
 	if (err)
 		return err;
-	bench_rank_progress(r, BENCH_INIT, lib, -1);
-	start = bench_now_us();
+	bench_rank_progress(r, RANKS_INIT, lib, -1);
+	start = ranks_now_us();
 	err = bench_nccl_check(
 	    nccl, r->rank, "ncclCommInitRank", nccl->CommInitRank(comm_p, r->shared->launch.nranks, ids[0], r->rank));
 	if (us_p)
-		*us_p = bench_now_us() - start;
+		*us_p = ranks_now_us() - start;
 	return err;
 }
 
@@ -74,7 +74,7 @@ static int comms_create(struct bench_rank *r)
 {
 	int err = 0;
 
-	for (int i = 0; !err && i < r->o->nlibs; i++)
+	for (int i = 0; !err && i < r->o->ranks.nlibs; i++)
 		err = bench_comm_create(r, i, &r->comm[i], NULL);
 	/* NCCL's communicator exists only when all ranks have come. A mock library in a test may not wait for them. */
 	return err ? err : bench_barrier(r);
@@ -107,10 +107,10 @@ static int libs_open(struct bench_rank *r)
 	bool registered;
 	int err = 0;
 
-	for (int i = 0; !err && i < r->o->nlibs; i++) {
+	for (int i = 0; !err && i < r->o->ranks.nlibs; i++) {
 		struct bench_nccl *nccl = &r->nccl[i];
 
-		bench_spec_split(r->o->libs[i], name, &registered);
+		tool_spec_split(r->o->ranks.libs[i], name, &registered);
 		err = bench_nccl_open(nccl, name, &r->lib);
 		if (err)
 			break;
@@ -124,7 +124,7 @@ static int libs_open(struct bench_rank *r)
 
 static int memory_alloc(struct bench_rank *r)
 {
-	r->nsamples = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
+	r->nsamples = (size_t)BENCH_NWAYS * RANKS_MAX_LIBS * (size_t)r->o->rounds;
 	r->samples = calloc(r->nsamples * BENCH_NSAMPLES, sizeof(double));
 	r->gathered = calloc(r->nsamples * BENCH_NSAMPLES * (size_t)r->shared->launch.nranks, sizeof(double));
 	r->row = calloc(1, sizeof(*r->row));
@@ -149,13 +149,13 @@ static int rank_open(struct bench_rank *r)
 
 	if (err)
 		return err;
-	bench_rank_progress(r, BENCH_RENDEZVOUS, -1, -1);
-	err = bench_ranks_join(r->shared, r->fd, r->rank, r->o->timeout_s, &r->ranks);
+	bench_rank_progress(r, RANKS_RENDEZVOUS, -1, -1);
+	err = ranks_join(r->shared, r->fd, r->rank, r->o->ranks.timeout_s, &r->ranks);
 	if (!err)
 		err = seed_broadcast(r);
 	if (err)
 		return err;
-	bench_rank_progress(r, BENCH_INIT, -1, -1);
+	bench_rank_progress(r, RANKS_INIT, -1, -1);
 	err = tool_lib_open(&r->lib);
 	if (!err)
 		err = libs_open(r);
@@ -177,12 +177,12 @@ static int rank_open(struct bench_rank *r)
 
 static void rank_close(struct bench_rank *r, bool clean)
 {
-	bench_rank_progress(r, BENCH_DESTROY, -1, -1);
+	bench_rank_progress(r, RANKS_DESTROY, -1, -1);
 	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		bench_buffers_deregister(r);
-		for (int i = 0; i < r->o->nlibs; i++) {
-			bench_rank_progress(r, BENCH_DESTROY, i, -1);
+		for (int i = 0; i < r->o->ranks.nlibs; i++) {
+			bench_rank_progress(r, RANKS_DESTROY, i, -1);
 			if (r->comm[i] &&
 			    bench_nccl_check(
 			        &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
@@ -199,8 +199,8 @@ static void rank_close(struct bench_rank *r, bool clean)
 	free(r->samples);
 	free(r->gathered);
 	free(r->row);
-	bench_rank_progress(r, BENCH_DONE, -1, -1);
-	bench_ranks_leave(r->ranks);
+	bench_rank_progress(r, RANKS_DONE, -1, -1);
+	ranks_leave(r->ranks);
 }
 
 /* ---- one call ---- */
@@ -247,7 +247,7 @@ int bench_capture(
 	unsigned spread;
 	int err, end;
 
-	bench_rank_progress(r, BENCH_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
+	bench_rank_progress(r, RANKS_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
 	err = bench_rank_check(r, "capture", r->lib.capture_begin(r->stream));
 	if (err)
 		return err;
@@ -277,10 +277,10 @@ static double skew_sleep(const struct bench_rank *r, unsigned *seed)
 	if (!r->o->skew_us)
 		return 0;
 	us = (double)r->o->skew_us * rand_r(seed) / RAND_MAX;
-	start = bench_now_us();
-	while (bench_now_us() - start < us)
+	start = ranks_now_us();
+	while (ranks_now_us() - start < us)
 		;
-	return bench_now_us() - start;
+	return ranks_now_us() - start;
 }
 
 int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
@@ -315,7 +315,7 @@ static int round_time(struct bench_rank *r, const struct bench_task *t, int lib,
 	double *us_p = bench_sample_at(r, BENCH_US, way, lib) + round,
 	       *cpu_us_p = bench_sample_at(r, BENCH_CPU_US, way, lib) + round;
 	int calls = calls_per_launch(r, graph), err;
-	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
+	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * RANKS_MAX + r->rank) * 7919);
 	double start, cpu, waited, each = (double)calls * r->o->group;
 
 	/* The first barrier may sleep; the second one releases all ranks at once. */
@@ -324,18 +324,18 @@ static int round_time(struct bench_rank *r, const struct bench_task *t, int lib,
 		err = bench_barrier(r);
 	if (err)
 		return err;
-	bench_rank_progress(r, BENCH_TIME, lib, way);
-	start = bench_now_us();
+	bench_rank_progress(r, RANKS_TIME, lib, way);
+	start = ranks_now_us();
 	cpu = cpu_us();
 	err = bench_calls_run(r, t, lib, way, graph, calls, seed, &waited);
 	if (r->o->host) {
 		*cpu_us_p = (cpu_us() - cpu) / each;
-		*us_p = (bench_now_us() - start - waited) / each;
+		*us_p = (ranks_now_us() - start - waited) / each;
 	}
 	if (!err)
 		err = bench_sync(r, lib);
 	if (!r->o->host)
-		*us_p = (bench_now_us() - start - waited) / each;
+		*us_p = (ranks_now_us() - start - waited) / each;
 	return err;
 }
 
@@ -346,28 +346,28 @@ static bool way_wanted(const struct bench_opts *o, int way)
 
 double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int way, int lib)
 {
-	return r->samples + r->nsamples * kind + (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
+	return r->samples + r->nsamples * kind + (way * RANKS_MAX_LIBS + lib) * r->o->rounds;
 }
 
 static double *gathered_at(const struct bench_rank *r, enum bench_sample kind, int rank, int way, int lib)
 {
 	return r->gathered + r->nsamples * (size_t)(kind * r->shared->launch.nranks + rank) +
-	    (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
+	    (way * RANKS_MAX_LIBS + lib) * r->o->rounds;
 }
 
 static int task_time(struct bench_rank *r, const struct bench_task *t)
 {
-	void *graph[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 };
+	void *graph[BENCH_NWAYS][RANKS_MAX_LIBS] = { 0 };
 	int err = 0;
 
 	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
-		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++) {
+		for (int lib = 0; !err && lib < r->o->ranks.nlibs && way_wanted(r->o, way); lib++) {
 			if (way / BENCH_NPLACES == BENCH_GRAPH)
 				err =
 				    bench_capture(r, t, lib, way % BENCH_NPLACES, BENCH_GRAPH_CALLS, &graph[way][lib]);
 			if (err)
 				break;
-			bench_rank_progress(r, BENCH_WARMUP, lib, way);
+			bench_rank_progress(r, RANKS_WARMUP, lib, way);
 			if (r->o->warmup) {
 				double waited;
 
@@ -379,9 +379,9 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 	}
 	for (int round = 0; !err && round < r->o->rounds; round++)
 		for (int way = 0; !err && way < BENCH_NWAYS; way++)
-			for (int i = 0; !err && i < r->o->nlibs && way_wanted(r->o, way); i++) {
+			for (int i = 0; !err && i < r->o->ranks.nlibs && way_wanted(r->o, way); i++) {
 				/* Each library is first in turn. */
-				int lib = (i + round) % r->o->nlibs;
+				int lib = (i + round) % r->o->ranks.nlibs;
 
 				err = round_time(r, t, lib, way, graph[way][lib], round);
 				if (!err && r->o->gemm)
@@ -389,7 +389,7 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 					    calls_per_launch(r, graph[way][lib]), round);
 			}
 	for (int way = 0; way < BENCH_NWAYS; way++)
-		for (int lib = 0; lib < r->o->nlibs; lib++)
+		for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 			if (graph[way][lib])
 				r->lib.graph_destroy(graph[way][lib]);
 	return err;
@@ -413,7 +413,7 @@ static void slowest_rank(
 }
 
 static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way, int lib,
-    const uint64_t (*wrong)[BENCH_NWAYS][BENCH_MAX_LIBS], struct bench_cell *cell)
+    const uint64_t (*wrong)[BENCH_NWAYS][RANKS_MAX_LIBS], struct bench_cell *cell)
 {
 	int n = r->o->rounds, nranks = r->shared->launch.nranks;
 
@@ -444,7 +444,7 @@ static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way,
 /* Gathers the samples of all ranks. */
 static int samples_gather(struct bench_rank *r, enum bench_sample kind)
 {
-	size_t way_bytes = (size_t)r->o->rounds * sizeof(double) * BENCH_MAX_LIBS;
+	size_t way_bytes = (size_t)r->o->rounds * sizeof(double) * RANKS_MAX_LIBS;
 	int nranks = r->shared->launch.nranks, err = 0;
 	char *gathered = malloc(way_bytes * (size_t)nranks);
 
@@ -462,14 +462,14 @@ static int samples_gather(struct bench_rank *r, enum bench_sample kind)
 
 static int task_run(struct bench_rank *r, const struct bench_task *t)
 {
-	uint64_t wrong[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 }, all_wrong[BENCH_MAX_RANKS][BENCH_NWAYS][BENCH_MAX_LIBS];
+	uint64_t wrong[BENCH_NWAYS][RANKS_MAX_LIBS] = { 0 }, all_wrong[RANKS_MAX][BENCH_NWAYS][RANKS_MAX_LIBS];
 	int err = 0;
 
 	atomic_store(&r->progress->bytes, t->bytes);
 	bench_buffers_layout(r, t->bytes);
 	bench_path_begin(r);
 	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
-		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++)
+		for (int lib = 0; !err && lib < r->o->ranks.nlibs && way_wanted(r->o, way); lib++)
 			err = bench_way_check(r, t, lib, way, &wrong[way][lib]);
 	if (!err)
 		err = task_time(r, t);
@@ -488,7 +488,7 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 		r->row->dtype = t->dtype;
 		r->row->redop = t->redop;
 		r->row->way = way;
-		for (int lib = 0; lib < r->o->nlibs; lib++)
+		for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 			cell_fill(r, t, way, lib, all_wrong, &r->row->cell[lib]);
 		bench_report_row(r->report, r->row);
 	}
@@ -541,7 +541,7 @@ static int tasks_run(struct bench_rank *r)
 static void counters_print(struct bench_rank *r)
 {
 	bench_path_begin(r);
-	for (int lib = 0; lib < r->o->nlibs; lib++)
+	for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 		if (r->nccl[lib].counters)
 			bench_report_counters(r->report, lib, r->counters_before[lib].rows, r->counters_before[lib].n);
 }
@@ -561,7 +561,7 @@ static void rank_main(struct bench_rank *r)
 	 * All ranks return rank 0's status. The exchange also keeps a rank from destroying a communicator that others
 	 * still use.
 	 */
-	int statuses[BENCH_MAX_RANKS];
+	int statuses[RANKS_MAX];
 
 	if (!err)
 		err = bench_allgather(r, &r->status, sizeof(r->status), statuses);
@@ -569,7 +569,7 @@ static void rank_main(struct bench_rank *r)
 		r->status = statuses[0];
 	} else {
 		r->status = err == -ENOPKG ? TOOL_USAGE : TOOL_FAIL;
-		bench_ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->ranks, r->shared);
 	}
 	rank_close(r, !err);
 }
@@ -584,21 +584,21 @@ static void defaults_fill(struct bench_opts *o, const char *kind)
 	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
 }
 
-static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
+static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 {
 	const struct bench_opts *o = arg;
 	struct bench_rank *r = calloc(1, sizeof(*r));
 	int status;
 
 	if (!r) {
-		bench_ranks_abort(NULL, rank_slot->shared);
+		ranks_abort(NULL, rank_slot->shared);
 		return TOOL_FAIL;
 	}
 	r->opts = *o;
 	defaults_fill(&r->opts, rank_slot->shared->launch.kind);
 	r->o = &r->opts;
 	r->shared = rank_slot->shared;
-	r->fd = o->worker_fd;
+	r->fd = o->ranks.worker_fd;
 	r->rank = rank_slot->rank;
 	r->device = rank_slot->device;
 	r->progress = rank_slot->progress;
@@ -610,5 +610,5 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 
 int bench_worker(const struct bench_opts *o)
 {
-	return bench_rank_slots_run(o, rank_run, o);
+	return ranks_slots_run(&o->ranks, rank_run, o);
 }

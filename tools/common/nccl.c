@@ -15,7 +15,7 @@
 
 const char *const bench_memory_names[BENCH_NMEMORIES] = { "plain", "allocated", "registered" };
 
-void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p)
+void tool_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p)
 {
 	static const char suffix[] = ":reg";
 	size_t len = strlen(spec), end = sizeof(suffix) - 1;

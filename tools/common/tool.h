@@ -56,6 +56,8 @@ int tool_refuse(int err, const char *text, const char *fmt, ...) __attribute__((
 const char *tool_refused(const char *text);
 /* The value of SHUNT_NCCL_LIB or of the variable with the same meaning; NULL if both are unset or empty. */
 const char *tool_nccl_lib(void);
+/* A library as --lib names it: name: spec without ":reg" at its end. *registered_p: spec has it. */
+void tool_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p);
 /* "64K" if that is exact, else the plain number. buf: 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);
 

@@ -142,14 +142,14 @@ void conform_case_add(struct conform_list *l, const struct conform_case *c)
 	}
 	l->cases[l->n] = *c;
 	l->cases[l->n].nranks = l->nranks;
-	l->cases[l->n++].seed = conform_hash_mix(o->base.seed ^ name_hash(c->name));
+	l->cases[l->n++].seed = conform_hash_mix(o->seed ^ name_hash(c->name));
 }
 
 /* Adds a single call. The loops of sweep_add() have set all fields but name and root. */
 static void single_add(struct conform_list *list, const struct sweep *s, struct conform_case c)
 {
 	const struct bench_coll *coll = &bench_colls[c.coll];
-	int members[BENCH_MAX_RANKS], me, last = list->nranks - 1;
+	int members[RANKS_MAX], me, last = list->nranks - 1;
 
 	if ((c.place == CONFORM_IN && !coll->in_place) ||
 	    (c.place == CONFORM_NULL_UNUSED && !coll->send_root && !coll->recv_root))

@@ -109,10 +109,10 @@ const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm 
 	return dlsym(nccl->handle, name) ? NULL : rows[comm].needs;
 }
 
-int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p)
+int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[RANKS_MAX], int *me_p)
 {
 	const struct row *row = &rows[comm];
-	int parents[BENCH_MAX_RANKS], mine = 0, n, in = 0;
+	int parents[RANKS_MAX], mine = 0, n, in = 0;
 
 	if (row->origin == GIVEN) {
 		for (int i = 0; i < nranks; i++)
@@ -179,7 +179,7 @@ ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm
     const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS])
 {
 	const struct row *row = &rows[comm];
-	int parents[BENCH_MAX_RANKS], mine = 0, n = conform_comm_members(row->parent, rank, nranks, parents, &mine);
+	int parents[RANKS_MAX], mine = 0, n = conform_comm_members(row->parent, rank, nranks, parents, &mine);
 	ncclConfig_t config = conform_comm_config();
 
 	if (!n)
@@ -215,8 +215,8 @@ bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, i
     ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes)
 {
 	const struct row *row = &rows[comm];
-	int members[BENCH_MAX_RANKS], me = 0, n = conform_comm_members(comm, rank, nranks, members, &me),
-	                              parents[BENCH_MAX_RANKS], mine;
+	int members[RANKS_MAX], me = 0, n = conform_comm_members(comm, rank, nranks, members, &me), parents[RANKS_MAX],
+	                        mine;
 	/* A child's state is asked of its parent. */
 	ncclComm_t asked = row->origin == INIT_ASYNC ? comms[comm] : comms[row->parent];
 	int count = -1, user = -1, where = -1;

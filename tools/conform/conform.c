@@ -10,18 +10,18 @@ static int one_thread_apply(void *opts, const struct option_row *row, const char
 
 	(void)row;
 	(void)text;
-	o->base.threads = o->base.single_thread = true;
+	o->ranks.threads = o->single_thread = true;
 	return 0;
 }
 
 #define AT(field) .at = offsetof(struct conform_opts, field)
 static const struct option_row rows[] = {
-	{ "lib", 0, OPTION_TEXT, "LIB", AT(base.libs[0]),
+	{ "lib", 0, OPTION_TEXT, "LIB", AT(ranks.libs[0]),
 	    .help = "shunt (default), nccl (the real one that shunt finds), or a path" },
-	{ "vs", 0, OPTION_CALL, "LIB", .call = bench_option_vs,
+	{ "vs", 0, OPTION_CALL, "LIB", .call = ranks_option_vs,
 	    .help = "another library, run side by side on the same inputs" },
 	/* The reference reduces 16 inputs at most. */
-	BENCH_OPTIONS_RANKS("ranks to start, 16 at most (all GPUs; 4 on the sim)", 1, 16, "60"),
+	RANKS_OPTIONS("ranks to start, 16 at most (all GPUs; 4 on the sim)", 1, 16, "60"),
 	{ "one-thread", 0, OPTION_CALL, .call = one_thread_apply,
 	    .help = "one thread drives all devices, by ncclCommInitAll and groups of all ranks' calls" },
 	{ "quick", 0, OPTION_FLAG, AT(full), .clear = true, .help = "a few cases of each kind (default)" },
@@ -31,10 +31,10 @@ static const struct option_row rows[] = {
 	{ "filter", 0, OPTION_TEXT, "TEXT", AT(filter), .help = "only cases whose name contains TEXT" },
 	{ "case", 0, OPTION_TEXT, "NAME", AT(only), .help = "only this case" },
 	{ "list", 0, OPTION_FLAG, AT(list), .help = "print the names and run nothing (give -n too)" },
-	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, INT64_MAX, .help = "of the data (1)" },
+	{ "seed", 0, OPTION_SIZE, "N", AT(seed), 0, INT64_MAX, .help = "of the data (1)" },
 	{ "strict", 0, OPTION_FLAG, AT(strict_missing),
 	    .help = "a case that is skipped because a library lacks a function has failed" },
-	{ "json", 0, OPTION_TEXT, "FILE", AT(base.json), .help = "every case with its status" },
+	{ "json", 0, OPTION_TEXT, "FILE", AT(ranks.json), .help = "every case with its status" },
 	{ "verbose", 'v', OPTION_FLAG, AT(verbose), .help = "a line for every case" },
 	{ .type = OPTION_END },
 };
@@ -55,7 +55,7 @@ static const struct option_table options = {
 static int list_print(const struct conform_opts *o)
 {
 	struct conform_list list = { 0 };
-	int err = conform_cases(o, o->base.nranks ? o->base.nranks : 4, &list);
+	int err = conform_cases(o, o->ranks.nranks ? o->ranks.nranks : 4, &list);
 
 	for (size_t i = 0; i < list.n; i++)
 		puts(list.cases[i].name);
@@ -65,12 +65,7 @@ static int list_print(const struct conform_opts *o)
 
 static int conform_main(int argc, char **argv)
 {
-	struct conform_opts o = { .base = { .libs = { "shunt" },
-		                      .nlibs = 1,
-		                      .timeout_s = 60,
-		                      .seed = 1,
-		                      .worker_fd = -1,
-		                      .worker_index = -1 } };
+	struct conform_opts o = { .ranks = RANKS_OPTS(60, "shunt"), .seed = 1 };
 	int first, status;
 
 	/* Thousands of cases allocate buffers: keep the pages. */
@@ -83,7 +78,7 @@ static int conform_main(int argc, char **argv)
 		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	if (o.list)
 		return list_print(&o);
-	return o.base.worker_fd >= 0 ? conform_worker(&o) : bench_launch_run(&o.base, argc, argv);
+	return o.ranks.worker_fd >= 0 ? conform_worker(&o) : ranks_run(&o.ranks, argc, argv);
 }
 
 const struct tool_cmd tool_cmd_conform = { .name = "conform",

@@ -45,7 +45,7 @@ int conform_comm_least(enum conform_comm comm);
  * Members of a rank's communicator of this kind, as world ranks in the order of their ranks in it. Returns their number
  * (0: rank is no member); *me_p: index of rank.
  */
-int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
+int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[RANKS_MAX], int *me_p);
 enum conform_comm conform_comm_parent(enum conform_comm comm);
 /* A function that the communicator needs and the library lacks, or NULL. */
 const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm comm);
@@ -185,7 +185,9 @@ struct conform_case {
 };
 
 struct conform_opts {
-	struct bench_opts base; /* libraries, ranks, device, timeout, seed, worker: as the launcher expects */
+	struct ranks_opts ranks;
+	uint64_t seed;
+	bool single_thread; /* like threads, with one thread for all ranks */
 	bool full, strict_missing, verbose, list;
 	uint64_t huge; /* bytes of a message of the huge cases; 0: no such cases */
 	const char *filter, *only;
@@ -260,7 +262,7 @@ enum conform_status { CONFORM_PASS, CONFORM_SKIP, CONFORM_FAIL };
 struct conform_outcome {
 	int status;
 	char text[480];                /* the reason, unless passed; then a remark */
-	uint64_t bits[BENCH_MAX_LIBS]; /* determinism: hash of the results; 0: none */
+	uint64_t bits[RANKS_MAX_LIBS]; /* determinism: hash of the results; 0: none */
 };
 /* A skip replaces a remark, and a failure a skip. The first failure stays. */
 void conform_outcome_set(struct conform_outcome *out, enum conform_status status, const char *fmt, ...)
@@ -268,7 +270,7 @@ void conform_outcome_set(struct conform_outcome *out, enum conform_status status
 
 struct conform_report;
 struct conform_report *conform_report_create(
-    const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs);
+    const struct conform_opts *o, const struct ranks_launch *l, const struct bench_nccl *libs);
 /* outcomes: of all ranks. */
 void conform_report_case(
     struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes);
@@ -289,10 +291,10 @@ struct conform_side {
 
 struct conform_rank {
 	const struct conform_opts *o;
-	struct bench_progress *progress;
+	struct ranks_progress *progress;
 	struct tool_lib lib;
 	int rank, nranks, device;
-	struct conform_side side[BENCH_MAX_LIBS];
+	struct conform_side side[RANKS_MAX_LIBS];
 	void *stream[2];
 	void *send, *recv, *scalars; /* the buffers on the device, and a scalar for each step */
 	size_t send_bytes, recv_bytes, scalar_bytes;
@@ -302,8 +304,8 @@ struct conform_rank {
 struct conform_fixture {
 	const struct conform_case *c;
 	int nranks;
-	struct conform_program program[BENCH_MAX_RANKS];
-	struct conform_image image[BENCH_MAX_RANKS];
+	struct conform_program program[RANKS_MAX];
+	struct conform_image image[RANKS_MAX];
 };
 
 /* Further memory of a rank. */
@@ -312,7 +314,7 @@ struct conform_memory {
 	unsigned char *expected, *like; /* like: the first library's result */
 };
 
-void conform_rank_progress(struct conform_rank *r, enum bench_stage stage, int lib);
+void conform_rank_progress(struct conform_rank *r, enum ranks_stage stage, int lib);
 /* Opens device, streams, small buffers, and the libraries without communicators. 0 or -errno after a message. */
 int conform_rank_open(struct conform_rank *r);
 /* Not for a rank that failed: a library may wait for ranks that will not come. */

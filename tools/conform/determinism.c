@@ -153,12 +153,12 @@ void conform_determinism_run(struct conform_rank *r, const struct conform_fixtur
 	const struct conform_program *program = &fixture->program[r->rank];
 	size_t bytes = COMMON * shunt_dtype_bytes[fixture->c->dtype];
 
-	for (int lib = 0; lib < r->o->base.nlibs; lib++) {
+	for (int lib = 0; lib < r->o->ranks.nlibs; lib++) {
 		const struct conform_side *s = &r->side[lib];
 		struct seen seen = { 0 };
 
 		for (int run = 0; run < RUNS; run++) {
-			conform_rank_progress(r, BENCH_CHECK, lib);
+			conform_rank_progress(r, RANKS_CHECK, lib);
 			if (!conform_rank_upload(r, lib, fixture, out))
 				return;
 			conform_rank_run(r, lib, fixture, run == RUNS - 1, out);

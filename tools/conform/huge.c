@@ -65,8 +65,8 @@ struct huge {
 	const struct conform_case *c;
 	const struct bench_coll *coll;
 	size_t element;
-	uint64_t send, recv;               /* elements of each side */
-	char *period[BENCH_MAX_RANKS + 1]; /* PERIOD elements of each rank's input, and of the reduced inputs */
+	uint64_t send, recv;         /* elements of each side */
+	char *period[RANKS_MAX + 1]; /* PERIOD elements of each rank's input, and of the reduced inputs */
 	char *piece;
 	char *out, *in; /* device memory of the result and of the input; in place they overlap */
 	void *memory[2];
@@ -87,7 +87,7 @@ static void elements_repeat(const struct huge *h, const char *period, uint64_t f
 
 static int periods_create(struct huge *h)
 {
-	const void *in[BENCH_MAX_RANKS];
+	const void *in[RANKS_MAX];
 	int n = h->r->nranks;
 
 	for (int rank = 0; rank <= n; rank++) {
@@ -223,7 +223,7 @@ static int library_run(struct huge *h, int lib, struct conform_outcome *out)
 	ncclResult_t result;
 	int err;
 
-	conform_rank_progress(r, BENCH_CHECK, lib);
+	conform_rank_progress(r, RANKS_CHECK, lib);
 	err = inputs_upload(h);
 	if (err)
 		return err;
@@ -246,13 +246,13 @@ void conform_huge_run(struct conform_rank *r, const struct conform_case *c, stru
 		.recv = c->count * bench_coll_blocks(coll, coll->recv_many, r->nranks) };
 	int err;
 
-	for (int i = 0; i < r->o->base.nlibs; i++)
+	for (int i = 0; i < r->o->ranks.nlibs; i++)
 		if (r->side[i].lacks >> c->coll & 1)
 			conform_outcome_set(out, CONFORM_SKIP, "%s lacks %s", r->side[i].nccl.label, coll->name);
 	if (out->status)
 		return;
 	err = memory_create(&h);
-	for (int i = 0; !err && i < r->o->base.nlibs; i++)
+	for (int i = 0; !err && i < r->o->ranks.nlibs; i++)
 		err = library_run(&h, i, out);
 	if (err)
 		conform_outcome_set(out, CONFORM_FAIL, "of %llu and %llu bytes: %s",

@@ -368,17 +368,17 @@ void conform_invalid_run(struct conform_rank *r, const struct conform_case *c, s
 	const char *lacks = NULL;
 	int first = 0;
 
-	for (int i = 0; i < r->o->base.nlibs; i++)
+	for (int i = 0; i < r->o->ranks.nlibs; i++)
 		if (w->coll >= 0 && r->side[i].lacks >> w->coll & 1)
 			conform_outcome_set(
 			    out, CONFORM_SKIP, "%s lacks %s", r->side[i].nccl.label, bench_colls[w->coll].name);
-	for (int i = 0; !out->status && i < r->o->base.nlibs; i++) {
+	for (int i = 0; !out->status && i < r->o->ranks.nlibs; i++) {
 		const struct conform_side *s = &r->side[i];
 		struct conform_invalid_env e = { &s->nccl, &r->lib, s->comm[CONFORM_WORLD], r->stream[0], r->send,
 			r->recv, r->rank, r->nranks, r->device, &lacks };
 		ncclResult_t result;
 
-		conform_rank_progress(r, BENCH_CHECK, i);
+		conform_rank_progress(r, RANKS_CHECK, i);
 		result = w->run(&e);
 		if (lacks) {
 			conform_outcome_set(out, CONFORM_SKIP, "%s lacks %s", s->nccl.label, lacks);

@@ -51,7 +51,7 @@ void conform_pattern_comms_messages(struct conform_build *b, const struct confor
 {
 	static const enum conform_comm order[] = { CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_CHILD,
 		CONFORM_SOME, CONFORM_SELF, CONFORM_TIES };
-	int members[BENCH_MAX_RANKS], me = 0;
+	int members[RANKS_MAX], me = 0;
 
 	conform_group_start(b);
 	for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -70,7 +70,7 @@ void conform_pattern_comms_messages(struct conform_build *b, const struct confor
 /* Non-blocking communicators: calls, messages, a group of several calls. */
 void conform_pattern_async(struct conform_build *b, const struct conform_case *c)
 {
-	int members[BENCH_MAX_RANKS], me = 0, n;
+	int members[RANKS_MAX], me = 0, n;
 
 	for (unsigned i = 0; i < 4; i++) {
 		b->comm = i & 1 ? CONFORM_ASYNC_CHILD : CONFORM_ASYNC;

@@ -74,7 +74,7 @@ struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id id
 	struct conform_program *s = b->program;
 	struct conform_step *step;
 	size_t element = shunt_dtype_bytes[b->dtype], offset;
-	int members[BENCH_MAX_RANKS], me = 0, n = conform_comm_members(b->comm, b->rank, b->nranks, members, &me);
+	int members[RANKS_MAX], me = 0, n = conform_comm_members(b->comm, b->rank, b->nranks, members, &me);
 	size_t send = count * element * (size_t)(coll->send_many ? n : 1),
 	       recv = count * element * (size_t)(coll->recv_many ? n : 1);
 

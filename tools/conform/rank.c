@@ -8,9 +8,9 @@
 #include <time.h>
 #include "tools/conform/conform.h"
 
-void conform_rank_progress(struct conform_rank *r, enum bench_stage stage, int lib)
+void conform_rank_progress(struct conform_rank *r, enum ranks_stage stage, int lib)
 {
-	bench_progress_set(r->progress, stage, lib, -1);
+	ranks_progress_set(r->progress, stage, lib, -1);
 }
 
 void conform_outcome_set(struct conform_outcome *out, enum conform_status status, const char *fmt, ...)
@@ -62,11 +62,11 @@ int conform_rank_open(struct conform_rank *r)
 		err = conform_workspace_grow(r, &r->recv, &r->recv_bytes, CONFORM_INVALID_BYTES);
 	if (err)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
-	for (int i = 0; !err && i < r->o->base.nlibs; i++) {
+	for (int i = 0; !err && i < r->o->ranks.nlibs; i++) {
 		struct conform_side *s = &r->side[i];
 		__typeof__(shunt_real_nccl_path) *real_path;
 
-		err = bench_nccl_open(&s->nccl, r->o->base.libs[i], &r->lib);
+		err = bench_nccl_open(&s->nccl, r->o->ranks.libs[i], &r->lib);
 		if (err)
 			break;
 		real_path = (__typeof__(shunt_real_nccl_path) *)dlsym(s->nccl.handle, "shunt_real_nccl_path");

@@ -91,7 +91,7 @@ void conform_image_fill(
 	memset(image->recv, CONFORM_POISON, s->recv_bytes);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct conform_step *step = &s->steps[i];
-		int members[BENCH_MAX_RANKS], me;
+		int members[RANKS_MAX], me;
 		size_t blocks = 1;
 
 		if (step->kind != CONFORM_CALL || step->send == CONFORM_NULL)
@@ -139,10 +139,10 @@ struct member {
 
 /* The steps of all members that belong to my step i; for a receive the sender's only. */
 static int step_members(const struct conform_program *programs, const struct conform_image *images, int rank,
-    int nranks, size_t i, struct member members[BENCH_MAX_RANKS], int *n_p, int *me_p)
+    int nranks, size_t i, struct member members[RANKS_MAX], int *n_p, int *me_p)
 {
 	const struct conform_step *s = &programs[rank].steps[i];
-	int world[BENCH_MAX_RANKS], n = conform_comm_members(s->comm, rank, nranks, world, me_p);
+	int world[RANKS_MAX], n = conform_comm_members(s->comm, rank, nranks, world, me_p);
 	size_t occurrence = 0;
 
 	for (size_t k = 0; k < i; k++) {
@@ -169,8 +169,8 @@ static int step_members(const struct conform_program *programs, const struct con
 static void reference_reduce(const struct conform_step *s, const struct member *members, int n, const int *world,
     size_t from_block, unsigned char *out)
 {
-	const void *in[BENCH_MAX_RANKS], *scalars[BENCH_MAX_RANKS];
-	uint64_t scalar[BENCH_MAX_RANKS] = { 0 };
+	const void *in[RANKS_MAX], *scalars[RANKS_MAX];
+	uint64_t scalar[RANKS_MAX] = { 0 };
 
 	for (int m = 0; m < n; m++) {
 		in[m] = members[m].send + from_block * s->count * shunt_dtype_bytes[s->dtype];
@@ -185,8 +185,8 @@ static int step_expect(const struct conform_program *programs, const struct conf
 {
 	const struct conform_step *s = &programs[rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
-	struct member members[BENCH_MAX_RANKS] = { 0 };
-	int n, me = 0, world[BENCH_MAX_RANKS], err;
+	struct member members[RANKS_MAX] = { 0 };
+	int n, me = 0, world[RANKS_MAX], err;
 	size_t bytes = s->count * shunt_dtype_bytes[s->dtype];
 
 	if (!conform_step_is_call(s) || s->coll == BENCH_COLL_SEND || s->recv == CONFORM_NULL)
@@ -281,8 +281,8 @@ static bool floats_check(
 {
 	const struct conform_step *s = &k->programs[k->rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
-	struct member members[BENCH_MAX_RANKS];
-	int n, me = 0, world[BENCH_MAX_RANKS], from, from_block;
+	struct member members[RANKS_MAX];
+	int n, me = 0, world[RANKS_MAX], from, from_block;
 	size_t element = shunt_dtype_bytes[s->dtype];
 
 	if (step_members(k->programs, k->images, k->rank, k->nranks, i, members, &n, &me))
@@ -336,7 +336,7 @@ static void byte_describe(
 	for (size_t i = 0; i < program->n; i++) {
 		const struct conform_step *s = &program->steps[i];
 		size_t element = shunt_dtype_bytes[s->dtype];
-		int members[BENCH_MAX_RANKS], me, n = conform_comm_members(s->comm, k->rank, k->nranks, members, &me);
+		int members[RANKS_MAX], me, n = conform_comm_members(s->comm, k->rank, k->nranks, members, &me);
 		size_t bytes = s->count * element * (size_t)(bench_colls[s->coll].recv_many ? n : 1);
 
 		if (s->kind != CONFORM_CALL || s->recv == CONFORM_NULL || s->recv > at)
@@ -374,7 +374,7 @@ static bool results_check(
 
 	for (size_t i = 0; i < program->n; i++) {
 		const struct conform_step *s = &program->steps[i];
-		int members[BENCH_MAX_RANKS], me = 0;
+		int members[RANKS_MAX], me = 0;
 
 		if (!conform_step_is_call(s) || !bench_colls[s->coll].reduces || !mantissa_of(s->dtype) ||
 		    s->recv == CONFORM_NULL)

@@ -9,10 +9,10 @@ enum { MAX_REASONS = 32 };
 
 struct conform_report {
 	const struct conform_opts *o;
-	const struct bench_launch *l;
+	const struct ranks_launch *l;
 	json_t *root, *cases;
 	uint64_t counts[3];                     /* by status */
-	uint64_t bits[BENCH_MAX_LIBS], remarks; /* of the determinism cases */
+	uint64_t bits[RANKS_MAX_LIBS], remarks; /* of the determinism cases */
 	struct {
 		char text[sizeof(((struct conform_outcome *)0)->text)];
 		uint64_t cases;
@@ -22,7 +22,7 @@ struct conform_report {
 static const char *const status_names[] = { "passed", "skipped", "failed" };
 
 struct conform_report *conform_report_create(
-    const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs)
+    const struct conform_opts *o, const struct ranks_launch *l, const struct bench_nccl *libs)
 {
 	struct conform_report *r = calloc(1, sizeof(*r));
 	json_t *list = json_array();
@@ -32,12 +32,12 @@ struct conform_report *conform_report_create(
 	r->o = o;
 	r->l = l;
 	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
-	    l->external               ? "launched from outside" :
-	        o->base.single_thread ? "one thread" :
-	        o->base.threads       ? "threads" :
-	                                "processes",
-	    l->kind, (unsigned long long)o->base.seed);
-	for (int i = 0; i < o->base.nlibs; i++) {
+	    l->external          ? "launched from outside" :
+	        o->single_thread ? "one thread" :
+	        o->ranks.threads ? "threads" :
+	                           "processes",
+	    l->kind, (unsigned long long)o->seed);
+	for (int i = 0; i < o->ranks.nlibs; i++) {
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
 		json_array_append_new(list,
 		    json_pack(
@@ -46,7 +46,7 @@ struct conform_report *conform_report_create(
 	fflush(stdout);
 	r->cases = json_array();
 	r->root = json_pack("{s:i, s:s, s:b, s:I, s:o, s:O}", "ranks", l->nranks, "device", l->kind, "threads",
-	    o->base.threads, "seed", (json_int_t)o->base.seed, "libraries", list, "cases", r->cases);
+	    o->ranks.threads, "seed", (json_int_t)o->seed, "libraries", list, "cases", r->cases);
 	if (!r->root) {
 		conform_report_destroy(r);
 		return NULL;
@@ -57,17 +57,20 @@ struct conform_report *conform_report_create(
 /* The command that runs this case by itself. */
 static void reproducer_print(const struct conform_report *r, const struct conform_case *c)
 {
-	const struct bench_opts *o = &r->o->base;
+	const struct ranks_opts *o = &r->o->ranks;
 
 	printf("      again: shunt conform");
 	if (!r->l->external)
-		printf(" -n %d%s", r->l->nranks, o->single_thread ? " --one-thread" : o->threads ? " --threads" : "");
+		printf(" -n %d%s", r->l->nranks,
+		    r->o->single_thread ? " --one-thread" :
+		        o->threads      ? " --threads" :
+		                          "");
 	printf(" --device %s --lib %s", r->l->kind, o->libs[0]);
 	for (int i = 1; i < o->nlibs; i++)
 		printf(" --vs %s", o->libs[i]);
 	if (c->kind == CONFORM_HUGE)
 		printf(" --huge=%llu", (unsigned long long)r->o->huge);
-	printf(" --seed %llu --case %s\n", (unsigned long long)o->seed, c->name);
+	printf(" --seed %llu --case %s\n", (unsigned long long)r->o->seed, c->name);
 }
 
 static void skip_add(struct conform_report *r, const char *text)
@@ -94,7 +97,7 @@ void conform_report_case(struct conform_report *r, const struct conform_case *c,
 	for (int i = 0; !status && !*outcomes[worst].text && i < r->l->nranks; i++)
 		worst = *outcomes[i].text ? i : worst;
 	r->remarks += !status && *outcomes[worst].text;
-	for (int lib = 0; lib < r->o->base.nlibs; lib++)
+	for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 		for (int i = 0; i < r->l->nranks; i++)
 			if (outcomes[i].bits[lib])
 				r->bits[lib] = conform_hash_mix(r->bits[lib] + outcomes[i].bits[lib]);
@@ -127,7 +130,7 @@ int conform_report_finish(struct conform_report *r)
 	if (r->remarks)
 		printf("# remarks on %llu cases that passed; --verbose or --json has them\n",
 		    (unsigned long long)r->remarks);
-	for (int i = 0; i < r->o->base.nlibs; i++)
+	for (int i = 0; i < r->o->ranks.nlibs; i++)
 		if (r->bits[i]) {
 			char text[20];
 
@@ -138,7 +141,7 @@ int conform_report_finish(struct conform_report *r)
 		}
 	for (int i = 0; i < 3; i++)
 		json_object_set_new(r->root, status_names[i], json_integer((json_int_t)r->counts[i]));
-	if (r->o->base.json && tool_file_json(r->o->base.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
+	if (r->o->ranks.json && tool_file_json(r->o->ranks.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		status = TOOL_FAIL;
 	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
 	    (unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);

@@ -7,24 +7,24 @@
 
 struct rank_slot {
 	struct conform_rank rank;
-	struct bench_shared *shared;
-	struct bench_ranks *ranks;
+	struct ranks_shared *shared;
+	struct ranks *ranks;
 	struct conform_report *report; /* rank 0 */
 };
 
 static int rank_allgather(struct rank_slot *t, const void *mine, size_t bytes, void *all)
 {
-	conform_rank_progress(&t->rank, BENCH_WAIT, -1);
-	int err = bench_ranks_allgather(t->ranks, mine, bytes, all);
+	conform_rank_progress(&t->rank, RANKS_WAIT, -1);
+	int err = ranks_allgather(t->ranks, mine, bytes, all);
 
-	return bench_ranks_error(t->rank.rank, err);
+	return ranks_error(t->rank.rank, err);
 }
 
 /* ---- communicators ---- */
 
 static int id_broadcast(struct rank_slot *t, struct conform_side *s, ncclUniqueId *id)
 {
-	ncclUniqueId ids[BENCH_MAX_RANKS];
+	ncclUniqueId ids[RANKS_MAX];
 	int err = 0;
 
 	memset(id, 0, sizeof(*id));
@@ -53,7 +53,7 @@ static int comm_create(struct rank_slot *t, int lib, enum conform_comm comm, str
 		err = comm_create(t, lib, conform_comm_parent(comm), out);
 	if (!err)
 		err = id_broadcast(t, s, &id);
-	conform_rank_progress(r, BENCH_INIT, lib);
+	conform_rank_progress(r, RANKS_INIT, lib);
 	if (err)
 		return err;
 	if (!conform_comm_check(&s->nccl, comm, r->rank, r->nranks, r->device,
@@ -80,8 +80,8 @@ static int program_run(struct rank_slot *t, const struct conform_case *c, struct
 	struct conform_rank *r = &t->rank;
 	struct conform_fixture fixture;
 	struct conform_memory memory = { 0 };
-	int err = conform_fixture_create(&fixture, c, r->nranks), nlibs = r->o->base.nlibs;
-	char token = 0, all[BENCH_MAX_RANKS];
+	int err = conform_fixture_create(&fixture, c, r->nranks), nlibs = r->o->ranks.nlibs;
+	char token = 0, all[RANKS_MAX];
 
 	if (!err)
 		err = conform_memory_create(&memory, r, &fixture);
@@ -109,7 +109,7 @@ static int program_run(struct rank_slot *t, const struct conform_case *c, struct
 	if (!err && out->status != CONFORM_SKIP && c->kind == CONFORM_DETERMINISM)
 		conform_determinism_run(r, &fixture, &memory, out);
 	for (int i = 0; !err && out->status != CONFORM_SKIP && c->kind == CONFORM_PROGRAM && i < nlibs; i++) {
-		conform_rank_progress(r, BENCH_CHECK, i);
+		conform_rank_progress(r, RANKS_CHECK, i);
 		if (!conform_rank_upload(r, i, &fixture, out))
 			break;
 		conform_rank_run(r, i, &fixture, c->graph, out);
@@ -141,7 +141,7 @@ static int case_run(struct rank_slot *t, const struct conform_case *c, struct co
 static int side_probe(struct rank_slot *t, struct conform_side *s)
 {
 	struct conform_rank *r = &t->rank;
-	uint64_t lacks = 0, all[BENCH_MAX_RANKS];
+	uint64_t lacks = 0, all[RANKS_MAX];
 	int err;
 
 	for (int id = 0; id < BENCH_NCOLLS; id++) {
@@ -178,9 +178,9 @@ static int side_open(struct rank_slot *t, int lib)
 	ncclUniqueId id;
 	int err;
 
-	conform_rank_progress(r, BENCH_INIT, lib);
+	conform_rank_progress(r, RANKS_INIT, lib);
 	err = id_broadcast(t, s, &id);
-	conform_rank_progress(r, BENCH_INIT, lib);
+	conform_rank_progress(r, RANKS_INIT, lib);
 	if (!err)
 		err = bench_nccl_check(&s->nccl, r->rank, "ncclCommInitRank",
 		    s->nccl.CommInitRank(&s->comm[CONFORM_WORLD], r->nranks, id, r->rank));
@@ -192,12 +192,12 @@ static int rank_open(struct rank_slot *t, int fd)
 {
 	struct conform_rank *r = &t->rank;
 	/* Longer than the parent waits: its message is better. */
-	int err = bench_ranks_join(t->shared, fd, r->rank, r->o->base.timeout_s + 10, &t->ranks);
+	int err = ranks_join(t->shared, fd, r->rank, r->o->ranks.timeout_s + 10, &t->ranks);
 
-	conform_rank_progress(r, BENCH_INIT, -1);
+	conform_rank_progress(r, RANKS_INIT, -1);
 	if (!err)
 		err = conform_rank_open(r);
-	for (int i = 0; !err && i < r->o->base.nlibs; i++)
+	for (int i = 0; !err && i < r->o->ranks.nlibs; i++)
 		err = side_open(t, i);
 	return err;
 }
@@ -206,17 +206,17 @@ static void rank_close(struct rank_slot *t, bool clean)
 {
 	struct conform_rank *r = &t->rank;
 
-	conform_rank_progress(r, BENCH_DESTROY, -1);
+	conform_rank_progress(r, RANKS_DESTROY, -1);
 	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
-	for (int i = 0; clean && i < r->o->base.nlibs; i++)
+	for (int i = 0; clean && i < r->o->ranks.nlibs; i++)
 		for (int k = CONFORM_NCOMMS - 1; k >= 0; k--)
 			if (r->side[i].comm[k])
 				r->side[i].nccl.CommDestroy(r->side[i].comm[k]);
 	if (clean)
 		conform_rank_close(r);
 	conform_report_destroy(t->report);
-	conform_rank_progress(r, BENCH_DONE, -1);
-	bench_ranks_leave(t->ranks);
+	conform_rank_progress(r, RANKS_DONE, -1);
+	ranks_leave(t->ranks);
 }
 
 static int cases_run(struct rank_slot *t, const struct conform_list *list)
@@ -250,15 +250,15 @@ static int cases_run(struct rank_slot *t, const struct conform_list *list)
 	return err;
 }
 
-static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
+static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 {
 	struct rank_slot *t = calloc(1, sizeof(*t));
 	struct conform_list list = { 0 };
-	int status = TOOL_OK, statuses[BENCH_MAX_RANKS], err = -ENOMEM;
+	int status = TOOL_OK, statuses[RANKS_MAX], err = -ENOMEM;
 	struct conform_rank *r;
 
 	if (!t) {
-		bench_ranks_abort(NULL, rank_slot->shared);
+		ranks_abort(NULL, rank_slot->shared);
 		return TOOL_FAIL;
 	}
 	r = &t->rank;
@@ -268,13 +268,13 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 	r->rank = rank_slot->rank;
 	r->device = rank_slot->device;
 	r->nranks = rank_slot->shared->launch.nranks;
-	err = rank_open(t, r->o->base.worker_fd);
+	err = rank_open(t, r->o->ranks.worker_fd);
 	if (!err)
 		err = conform_cases(r->o, r->nranks, &list);
 	if (!err && !r->rank) {
-		struct bench_nccl libs[BENCH_MAX_LIBS];
+		struct bench_nccl libs[RANKS_MAX_LIBS];
 
-		for (int i = 0; i < r->o->base.nlibs; i++)
+		for (int i = 0; i < r->o->ranks.nlibs; i++)
 			libs[i] = r->side[i].nccl;
 		t->report = conform_report_create(r->o, &t->shared->launch, libs);
 		err = t->report ? 0 : -ENOMEM;
@@ -289,7 +289,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 		status = statuses[0];
 	} else {
 		status = TOOL_FAIL;
-		bench_ranks_abort(t->ranks, t->shared);
+		ranks_abort(t->ranks, t->shared);
 	}
 	rank_close(t, !err);
 	free(list.cases);
@@ -299,5 +299,5 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 
 int conform_worker(const struct conform_opts *o)
 {
-	return o->base.single_thread ? conform_single_thread(o) : bench_rank_slots_run(&o->base, rank_run, o);
+	return o->single_thread ? conform_single_thread(o) : ranks_slots_run(&o->ranks, rank_run, o);
 }

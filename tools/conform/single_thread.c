@@ -13,11 +13,11 @@
 
 struct single_thread {
 	const struct conform_opts *o;
-	struct bench_shared *shared;
+	struct ranks_shared *shared;
 	int nranks;
-	struct conform_rank rank[BENCH_MAX_RANKS];
-	struct conform_memory memory[BENCH_MAX_RANKS];
-	struct conform_outcome out[BENCH_MAX_RANKS];
+	struct conform_rank rank[RANKS_MAX];
+	struct conform_memory memory[RANKS_MAX];
+	struct conform_outcome out[RANKS_MAX];
 	struct conform_fixture fixture;
 };
 
@@ -78,10 +78,10 @@ static void comm_create(struct single_thread *t, int lib, enum conform_comm comm
 static int side_open(struct single_thread *t, int lib)
 {
 	const struct bench_nccl *nccl = lib_nccl(t, lib);
-	ncclComm_t comms[BENCH_MAX_RANKS] = { 0 };
-	int devices[BENCH_MAX_RANKS], err;
+	ncclComm_t comms[RANKS_MAX] = { 0 };
+	int devices[RANKS_MAX], err;
 
-	conform_rank_progress(&t->rank[0], BENCH_INIT, lib);
+	conform_rank_progress(&t->rank[0], RANKS_INIT, lib);
 	if (!nccl->CommInitAll || !nccl->GroupStart || !nccl->GroupEnd) {
 		tool_error(
 		    "library %s lacks ncclCommInitAll or groups, without which one thread cannot drive several devices",
@@ -146,7 +146,7 @@ static enum conform_step_kind segment_run(struct single_thread *t, int lib, int 
 
 static void segments_run(struct single_thread *t, int lib)
 {
-	size_t at[BENCH_MAX_RANKS] = { 0 }, n = segments_count(&t->fixture.program[0]);
+	size_t at[RANKS_MAX] = { 0 }, n = segments_count(&t->fixture.program[0]);
 	ncclResult_t result;
 
 	for (size_t segment = 0; segment < n; segment++) {
@@ -189,7 +189,7 @@ static void library_run(struct single_thread *t, int lib)
 {
 	bool even = true;
 
-	conform_rank_progress(&t->rank[0], BENCH_CHECK, lib);
+	conform_rank_progress(&t->rank[0], RANKS_CHECK, lib);
 	for (int rank = 0; rank < t->nranks; rank++) {
 		device_use(t, rank);
 		if (!conform_rank_upload(&t->rank[rank], lib, &t->fixture, &t->out[rank]))
@@ -212,7 +212,7 @@ static void library_run(struct single_thread *t, int lib)
 
 static void case_run(struct single_thread *t, const struct conform_case *c)
 {
-	int err = conform_fixture_create(&t->fixture, c, t->nranks), nlibs = t->o->base.nlibs;
+	int err = conform_fixture_create(&t->fixture, c, t->nranks), nlibs = t->o->ranks.nlibs;
 	struct conform_outcome *first = &t->out[0];
 
 	memset(t->out, 0, sizeof(t->out));
@@ -255,10 +255,10 @@ static int ranks_open(struct single_thread *t)
 		r->rank = i;
 		r->nranks = t->nranks;
 		r->device = i % t->shared->launch.ndevices;
-		conform_rank_progress(r, BENCH_INIT, -1);
+		conform_rank_progress(r, RANKS_INIT, -1);
 		err = conform_rank_open(r);
 	}
-	for (int i = 0; !err && i < t->o->base.nlibs; i++)
+	for (int i = 0; !err && i < t->o->ranks.nlibs; i++)
 		err = side_open(t, i);
 	return err;
 }
@@ -268,9 +268,9 @@ static void ranks_close(struct single_thread *t)
 	ncclResult_t result;
 
 	/* All ranks of one communicator together: each may wait for the others. */
-	for (int lib = 0; lib < t->o->base.nlibs; lib++)
+	for (int lib = 0; lib < t->o->ranks.nlibs; lib++)
 		for (int comm = CONFORM_NCOMMS - 1; comm >= 0; comm--) {
-			conform_rank_progress(&t->rank[0], BENCH_DESTROY, lib);
+			conform_rank_progress(&t->rank[0], RANKS_DESTROY, lib);
 			if (!t->rank[0].side[lib].tried[comm])
 				continue;
 			group_call(t, lib, CONFORM_GROUP_START, &result);
@@ -308,13 +308,13 @@ int conform_single_thread(const struct conform_opts *o)
 {
 	struct single_thread *t = calloc(1, sizeof(*t));
 	struct conform_report *report = NULL;
-	struct bench_nccl libs[BENCH_MAX_LIBS];
+	struct bench_nccl libs[RANKS_MAX_LIBS];
 	int err, status = TOOL_FAIL;
 
 	if (!t)
 		return TOOL_FAIL;
 	t->o = o;
-	t->shared = mmap(NULL, sizeof(*t->shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->base.worker_fd, 0);
+	t->shared = mmap(NULL, sizeof(*t->shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->ranks.worker_fd, 0);
 	if (t->shared == MAP_FAILED) {
 		tool_error("--worker is not for you: the command gives it to the processes that it starts");
 		free(t);
@@ -322,7 +322,7 @@ int conform_single_thread(const struct conform_opts *o)
 	}
 	t->nranks = t->shared->launch.nranks;
 	err = ranks_open(t);
-	for (int i = 0; !err && i < o->base.nlibs; i++)
+	for (int i = 0; !err && i < o->ranks.nlibs; i++)
 		libs[i] = *lib_nccl(t, i);
 	if (!err)
 		report = conform_report_create(o, &t->shared->launch, libs);

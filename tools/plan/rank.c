@@ -6,22 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void plan_rank_note(struct plan_rank *r, enum bench_stage stage)
+void plan_rank_note(struct plan_rank *r, enum ranks_stage stage)
 {
-	bench_progress_set(r->progress, stage, 0, -1);
+	ranks_progress_set(r->progress, stage, 0, -1);
 }
 
 int plan_rank_gather(struct plan_rank *r, const void *mine, size_t bytes, void *all)
 {
-	plan_rank_note(r, BENCH_ALLGATHER);
-	int err = bench_ranks_allgather(r->ranks, mine, bytes, all);
+	plan_rank_note(r, RANKS_ALLGATHER);
+	int err = ranks_allgather(r->ranks, mine, bytes, all);
 
-	return bench_ranks_error(r->rank, err);
+	return ranks_error(r->rank, err);
 }
 
 int plan_rank_device(const struct plan_rank *r, const char *what, int err)
 {
-	return bench_device_error(r->rank, r->device, what, err);
+	return ranks_device_error(r->rank, r->device, what, err);
 }
 
 /* ---- set-up ---- */
@@ -56,15 +56,15 @@ static int plan_register(struct plan_rank *r)
 
 static int comm_create(struct plan_rank *r)
 {
-	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	ncclUniqueId id, ids[RANKS_MAX];
 	int err;
 
-	plan_rank_note(r, BENCH_INIT);
+	plan_rank_note(r, RANKS_INIT);
 	memset(&id, 0, sizeof(id));
 	err = r->rank ? 0 : bench_nccl_check(&r->nccl, 0, "ncclGetUniqueId", r->nccl.GetUniqueId(&id));
 	if (!err)
 		err = plan_rank_gather(r, &id, sizeof(id), ids);
-	plan_rank_note(r, BENCH_INIT);
+	plan_rank_note(r, RANKS_INIT);
 	return err ? err :
 	             bench_nccl_check(&r->nccl, r->rank, "ncclCommInitRank",
 	                 r->nccl.CommInitRank(&r->comm, r->nranks, ids[0], r->rank));
@@ -100,11 +100,11 @@ static int rank_open(struct plan_rank *r)
 	const char *missing;
 	int err;
 
-	plan_rank_note(r, BENCH_RENDEZVOUS);
-	err = bench_ranks_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->ranks);
+	plan_rank_note(r, RANKS_RENDEZVOUS);
+	err = ranks_join(r->shared, r->o->base.ranks.worker_fd, r->rank, r->o->base.ranks.timeout_s, &r->ranks);
 	if (err)
 		return err;
-	plan_rank_note(r, BENCH_INIT);
+	plan_rank_note(r, RANKS_INIT);
 	err = tool_lib_open(&r->lib);
 	if (!err)
 		err = bench_nccl_open(&r->nccl, "shunt", &r->lib);
@@ -135,7 +135,7 @@ static int rank_open(struct plan_rank *r)
 
 static void rank_close(struct plan_rank *r, bool clean)
 {
-	plan_rank_note(r, BENCH_DESTROY);
+	plan_rank_note(r, RANKS_DESTROY);
 	/* After an error the library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		bench_nccl_check(&r->nccl, r->rank, "ncclCommDestroy", r->nccl.CommDestroy(r->comm));
@@ -144,15 +144,15 @@ static void rank_close(struct plan_rank *r, bool clean)
 		r->lib.stream_destroy(r->stream);
 	}
 	free(r->block);
-	plan_rank_note(r, BENCH_DONE);
-	bench_ranks_leave(r->ranks);
+	plan_rank_note(r, RANKS_DONE);
+	ranks_leave(r->ranks);
 }
 
 /* ---- the table ---- */
 
 static int task_run(struct plan_rank *r, const struct plan_task *t)
 {
-	uint64_t wrong = 0, all[BENCH_MAX_RANKS];
+	uint64_t wrong = 0, all[RANKS_MAX];
 	void *graph = NULL;
 	double us = 0;
 	int err = 0;
@@ -217,13 +217,13 @@ static int tasks_run(struct plan_rank *r)
 	return err;
 }
 
-int plan_run_rank(const void *arg, const struct bench_rank_slot *rank_slot)
+int plan_run_rank(const void *arg, const struct ranks_slot *rank_slot)
 {
 	struct plan_rank *r = calloc(1, sizeof(*r));
 	int err, status = TOOL_FAIL;
 
 	if (!r) {
-		bench_ranks_abort(NULL, rank_slot->shared);
+		ranks_abort(NULL, rank_slot->shared);
 		return TOOL_FAIL;
 	}
 	r->o = arg;
@@ -240,7 +240,7 @@ int plan_run_rank(const void *arg, const struct bench_rank_slot *rank_slot)
 		err = tasks_run(r);
 	/* No rank destroys what others still use. */
 	if (!err)
-		err = bench_ranks_barrier(r->ranks);
+		err = ranks_barrier(r->ranks);
 	if (!err && !r->rank && !r->sizes)
 		tool_error("no size from %llu to %llu bytes is one that the plan admits", (unsigned long long)r->first,
 		    (unsigned long long)r->last);
@@ -249,7 +249,7 @@ int plan_run_rank(const void *arg, const struct bench_rank_slot *rank_slot)
 	if (!err)
 		status = r->wrong || !r->sizes ? TOOL_FAIL : TOOL_OK;
 	else
-		bench_ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->ranks, r->shared);
 	rank_close(r, !err);
 	free(r);
 	return status;

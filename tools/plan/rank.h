@@ -11,9 +11,9 @@ enum {
 
 struct plan_rank {
 	const struct plan_run_opts *o;
-	struct bench_shared *shared;
-	struct bench_progress *progress;
-	struct bench_ranks *ranks;
+	struct ranks_shared *shared;
+	struct ranks_progress *progress;
+	struct ranks *ranks;
 	struct tool_lib lib;
 	struct bench_nccl nccl;
 	ncclComm_t comm;
@@ -33,7 +33,7 @@ struct plan_task {
 };
 
 /* Stores what this rank does now, for the parent's messages. */
-void plan_rank_note(struct plan_rank *r, enum bench_stage stage);
+void plan_rank_note(struct plan_rank *r, enum ranks_stage stage);
 int plan_rank_gather(struct plan_rank *r, const void *mine, size_t bytes, void *all);
 int plan_rank_device(const struct plan_rank *r, const char *what, int err);
 

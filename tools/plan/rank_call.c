@@ -34,7 +34,7 @@ int plan_rank_capture(struct plan_rank *r, const struct plan_task *t, void **gra
 {
 	int err, end;
 
-	plan_rank_note(r, BENCH_CAPTURE);
+	plan_rank_note(r, RANKS_CAPTURE);
 	err = plan_rank_device(r, "capture", r->lib.capture_begin(r->stream));
 	if (err)
 		return err;
@@ -55,21 +55,21 @@ int plan_rank_calls(struct plan_rank *r, const struct plan_task *t, void *graph,
 
 int plan_rank_measure(struct plan_rank *r, const struct plan_task *t, void *graph, double *us_p)
 {
-	double slowest[BENCH_MAX_ROUNDS], all[BENCH_MAX_RANKS], mine, start;
+	double slowest[BENCH_MAX_ROUNDS], all[RANKS_MAX], mine, start;
 	int err = 0;
 
-	plan_rank_note(r, BENCH_WARMUP);
+	plan_rank_note(r, RANKS_WARMUP);
 	err = plan_rank_calls(r, t, graph, r->iters);
 	for (int round = 0; !err && round < r->rounds; round++) {
-		plan_rank_note(r, BENCH_TIME);
+		plan_rank_note(r, RANKS_TIME);
 		/* The first barrier may sleep; the second one releases all ranks at once. */
-		err = bench_ranks_barrier(r->ranks);
+		err = ranks_barrier(r->ranks);
 		if (!err)
-			err = bench_ranks_barrier(r->ranks);
-		start = bench_now_us();
+			err = ranks_barrier(r->ranks);
+		start = ranks_now_us();
 		if (!err)
 			err = plan_rank_calls(r, t, graph, r->iters);
-		mine = (bench_now_us() - start) / r->iters;
+		mine = (ranks_now_us() - start) / r->iters;
 		if (!err)
 			err = plan_rank_gather(r, &mine, sizeof(mine), all);
 		slowest[round] = 0;

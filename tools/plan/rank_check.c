@@ -95,7 +95,7 @@ int plan_rank_check(struct plan_rank *r, const struct plan_task *t, void *graph,
 
 		if (!bench_data_has(r->o->dtype, class))
 			continue;
-		plan_rank_note(r, BENCH_CHECK);
+		plan_rank_note(r, RANKS_CHECK);
 		data = bench_data_create(r->o->dtype, r->o->redop, class, r->nranks,
 		    r->o->base.seed + (t->bytes * 2 + t->place) * 2 + (uint64_t)class);
 		if (!data)
@@ -139,7 +139,7 @@ static uint64_t count_other_paths(struct plan_rank *r, const char **path_p, cons
 int plan_rank_used(struct plan_rank *r)
 {
 	const char *path = "", *reason = "";
-	uint64_t mine, all[BENCH_MAX_RANKS];
+	uint64_t mine, all[RANKS_MAX];
 	int err;
 
 	mine = count_other_paths(r, &path, &reason);

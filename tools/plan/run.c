@@ -19,7 +19,7 @@ static int place_apply(void *opts, const struct option_row *row, const char *tex
 
 #define AT(field) .at = offsetof(struct plan_run_opts, field)
 static const struct option_row rows[] = {
-	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.nranks), 1, BENCH_MAX_RANKS,
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.ranks.nranks), 1, RANKS_MAX,
 	    .help = "as many as the plan has; anything else is an error" },
 	{ "first", 'b', OPTION_SIZE, "SIZE", AT(base.first), 1, UINT64_MAX,
 	    .help = "smallest message in bytes, as the plan counts them (1K, or what the plan admits)" },
@@ -34,7 +34,7 @@ static const struct option_row rows[] = {
 	    .help = "calls of a round (20, on the sim 2)" },
 	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(10, on the sim 3)" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, UINT64_MAX, .help = "of the inputs (1)" },
-	BENCH_OPTIONS_START("60"),
+	RANKS_OPTIONS_START("60"),
 	{ .type = OPTION_END },
 };
 const struct option_table plan_run_options = {
@@ -72,15 +72,15 @@ static int plan_suit(struct plan_run_opts *o)
 		    shunt_plan_collective_name(p->collective));
 		return TOOL_FAIL;
 	}
-	if (b->nranks && b->nranks != (int)p->nranks) {
-		tool_error("%s is for %u ranks, not for %d", p->name, p->nranks, b->nranks);
+	if (b->ranks.nranks && b->ranks.nranks != (int)p->nranks) {
+		tool_error("%s is for %u ranks, not for %d", p->name, p->nranks, b->ranks.nranks);
 		return TOOL_FAIL;
 	}
 	if (p->nranks > 16) {
 		tool_error("%s is for %u ranks, and values can be checked for up to 16", p->name, p->nranks);
 		return TOOL_FAIL;
 	}
-	b->nranks = (int)p->nranks;
+	b->ranks.nranks = (int)p->nranks;
 	if (b->coll->reduces && (!p->redops || p->redops & (p->redops - 1))) {
 		tool_error("%s %s, so no call of %s means it", p->name,
 		    p->redops ? "mixes several operators" : "reduces nothing", b->coll->name);
@@ -117,13 +117,10 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 		                         .rounds = -1,
 		                         .buffers = 1,
 		                         .group = 1,
-		                         .timeout_s = 60,
 		                         .seed = 1,
-		                         .libs = { "shunt" },
-		                         .nlibs = 1,
-		                         .worker_fd = -1,
-		                         .worker_index = -1 },
+		                         .ranks = RANKS_OPTS(60, "shunt") },
 		.dtype = SHUNT_F32 };
+	o->base.ranks.way_names = bench_way_names;
 	status = options_parse(&plan_run_options, o, argc, argv, &first);
 	if (status >= 0)
 		return status;
@@ -148,8 +145,8 @@ int plan_run_main(int argc, char **argv)
 		status = TOOL_FAIL;
 	}
 	if (status < 0)
-		status = o.base.worker_fd >= 0 ? bench_rank_slots_run(&o.base, plan_run_rank, &o) :
-		                                 bench_launch_run(&o.base, argc, argv);
+		status = o.base.ranks.worker_fd >= 0 ? ranks_slots_run(&o.base.ranks, plan_run_rank, &o) :
+		                                       ranks_run(&o.base.ranks, argc, argv);
 	shunt_plan_unref(o.plan);
 	return status;
 }

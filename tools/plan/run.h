@@ -15,5 +15,5 @@ struct plan_run_opts {
 };
 
 /* One rank, in its process or thread. arg: struct plan_run_opts. Exit status. */
-int plan_run_rank(const void *arg, const struct bench_rank_slot *rank_slot);
+int plan_run_rank(const void *arg, const struct ranks_slot *rank_slot);
 #endif

@@ -344,7 +344,7 @@ void torture_op_describe(const struct torture_op *m, char *text, size_t bytes)
 void torture_view_create(const struct torture_op *m, int rank, int nranks, struct torture_view *s)
 {
 	const struct torture_kind *k = &kinds[m->kind];
-	int members[BENCH_MAX_RANKS];
+	int members[RANKS_MAX];
 	uint64_t blocks;
 
 	*s = (struct torture_view){ 0 };

@@ -83,7 +83,7 @@ static void comm_create(struct torture_rank *r, enum conform_comm comm, const nc
 
 	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu",
 	    conform_comm_name(comm), (unsigned long long)r->seed);
-	torture_rank_progress(r, BENCH_INIT);
+	torture_rank_progress(r, RANKS_INIT);
 	if (id)
 		torture_nccl_error(
 		    r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
@@ -124,7 +124,7 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 	windows_deregister(r, comm);
 	if (!r->comm[comm] || r->err)
 		return;
-	torture_rank_progress(r, BENCH_DESTROY);
+	torture_rank_progress(r, RANKS_DESTROY);
 	if (r->nccl.counters && !r->nccl.counters(r->comm[comm], rows, TORTURE_COUNTERS, &n))
 		for (size_t i = 0; i < n && i < TORTURE_COUNTERS; i++)
 			path_count_add(r, &rows[i]);
@@ -151,7 +151,7 @@ static void comm_round(struct torture_rank *r)
 	 * flight. Ranks that are threads with GPUs always check first: a CUDA call that waits for a GPU locks the
 	 * driver for all of them, so that no rank can launch what the GPU waits for.
 	 */
-	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1) || (r->cuda && r->o->base.threads))
+	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1) || (r->cuda && r->o->ranks.threads))
 		torture_check_all(r);
 	torture_rendezvous(r);
 	if (!(r->comms >> comm & 1)) {
@@ -175,7 +175,7 @@ static void comm_round(struct torture_rank *r)
 static void abort_round(struct torture_rank *r)
 {
 	unsigned children = r->comms & ~(1u << CONFORM_WORLD);
-	char token = 0, all[BENCH_MAX_RANKS];
+	char token = 0, all[RANKS_MAX];
 	enum conform_comm comm;
 
 	if (!r->nccl.CommAbort || r->serialized || !children)
@@ -191,7 +191,7 @@ static void abort_round(struct torture_rank *r)
 	torture_dying_round(r, comm);
 	if (torture_random(&r->own, 2))
 		usleep(torture_random(&r->own, 2000));
-	torture_rank_progress(r, BENCH_DESTROY);
+	torture_rank_progress(r, RANKS_DESTROY);
 	if (r->comm[comm] && !r->err)
 		torture_nccl_error(r, "ncclCommAbort", r->nccl.CommAbort(r->comm[comm]));
 	r->comm[comm] = NULL;
@@ -247,7 +247,7 @@ static bool usage_is_back(const struct torture_rank *r)
 /* Compares memory and descriptors with the baseline. No rank has a communicator. */
 static void usage_check(struct torture_rank *r)
 {
-	char token = 0, all[BENCH_MAX_RANKS];
+	char token = 0, all[RANKS_MAX];
 
 	/*
 	 * No rank measures before the others have destroyed their communicators, or creates the next one before all
@@ -288,8 +288,8 @@ static void stop_vote(struct torture_rank *r)
 	struct vote {
 		uint64_t wrong;
 		bool time_is_up;
-	} mine = { r->stats.wrong, false }, all[BENCH_MAX_RANKS];
-	double seconds = (bench_now_us() - r->began_us) / 1e6;
+	} mine = { r->stats.wrong, false }, all[RANKS_MAX];
+	double seconds = (ranks_now_us() - r->began_us) / 1e6;
 
 	mine.time_is_up =
 	    r->o->ops ? r->stats.ops >= r->o->ops : seconds >= 60 * (r->o->minutes > 0 ? r->o->minutes : 1);
@@ -302,7 +302,7 @@ static void stop_vote(struct torture_rank *r)
 
 static void lifecycle_begin(struct torture_rank *r)
 {
-	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	ncclUniqueId id, ids[RANKS_MAX];
 
 	memset(&id, 0, sizeof(id));
 	if (!r->rank)

@@ -13,7 +13,7 @@ static void op_progress(struct torture_rank *r, const char *context, const struc
 	torture_op_describe(&s->op, text, sizeof(text));
 	snprintf(r->progress->what, sizeof(r->progress->what), "op %llu (%s%s) of --seed %llu",
 	    (unsigned long long)s->number, context, text, (unsigned long long)r->seed);
-	torture_rank_progress(r, BENCH_CHECK);
+	torture_rank_progress(r, RANKS_CHECK);
 }
 
 /* ---- checks ---- */
@@ -34,8 +34,8 @@ static void slot_check(struct torture_rank *r, const struct torture_slot *s)
 			tool_error("rank %d: op %llu (%s): %s; again: shunt torture -n %d%s%s%s --lib %s --max %llu "
 			           "--seed %llu --ops %llu",
 			    r->rank, (unsigned long long)s->number, op, text, r->nranks,
-			    r->o->base.threads ? " --threads" : "", r->o->base.device ? " --device " : "",
-			    r->o->base.device ? r->o->base.device : "", r->o->base.libs[0],
+			    r->o->ranks.threads ? " --threads" : "", r->o->ranks.device ? " --device " : "",
+			    r->o->ranks.device ? r->o->ranks.device : "", r->o->ranks.libs[0],
 			    (unsigned long long)r->max_bytes, (unsigned long long)r->seed,
 			    (unsigned long long)r->stats.ops);
 		r->stats.wrong++;
@@ -44,7 +44,7 @@ static void slot_check(struct torture_rank *r, const struct torture_slot *s)
 
 void torture_check_all(struct torture_rank *r)
 {
-	torture_rank_progress(r, BENCH_CHECK);
+	torture_rank_progress(r, RANKS_CHECK);
 	for (int i = 0; i < TORTURE_STREAMS && !r->err; i++)
 		torture_device_error(r, "waiting for the calls", r->lib.stream_synchronize(r->streams[i]));
 	for (int i = 0; i < r->nslots && !r->err; i++)

@@ -7,15 +7,15 @@
 #include <time.h>
 #include "tools/torture/rank.h"
 
-void torture_rank_progress(struct torture_rank *r, enum bench_stage stage)
+void torture_rank_progress(struct torture_rank *r, enum ranks_stage stage)
 {
-	bench_progress_set(r->progress, stage, 0, -1);
+	ranks_progress_set(r->progress, stage, 0, -1);
 }
 
 void torture_device_error(struct torture_rank *r, const char *what, int err)
 {
 	if (err && !r->err)
-		r->err = bench_device_error(r->rank, r->device, what, err);
+		r->err = ranks_device_error(r->rank, r->device, what, err);
 }
 
 void torture_nccl_error(struct torture_rank *r, const char *call, ncclResult_t result)
@@ -32,8 +32,8 @@ int torture_allgather(struct torture_rank *r, const void *mine, size_t bytes, vo
 {
 	int err;
 
-	torture_rank_progress(r, BENCH_WAIT);
-	err = bench_ranks_error(r->rank, bench_ranks_allgather(r->ranks, mine, bytes, all));
+	torture_rank_progress(r, RANKS_WAIT);
+	err = ranks_error(r->rank, ranks_allgather(r->ranks, mine, bytes, all));
 	if (err && !r->err)
 		r->err = err;
 	return err;
@@ -41,7 +41,7 @@ int torture_allgather(struct torture_rank *r, const void *mine, size_t bytes, vo
 
 void torture_rendezvous(struct torture_rank *r)
 {
-	char token = 0, all[BENCH_MAX_RANKS];
+	char token = 0, all[RANKS_MAX];
 
 	if (!r->serialized || r->err)
 		return;
@@ -51,7 +51,7 @@ void torture_rendezvous(struct torture_rank *r)
 
 static int seed_broadcast(struct torture_rank *r)
 {
-	uint64_t mine = r->o->base.seed, all[BENCH_MAX_RANKS];
+	uint64_t mine = r->o->seed, all[RANKS_MAX];
 	struct timespec t;
 
 	if (!mine) {
@@ -80,20 +80,20 @@ static bool orders_communicators(const struct bench_nccl *nccl)
 
 static int rank_open(struct torture_rank *r)
 {
-	int err = bench_ranks_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s + 10, &r->ranks);
+	int err = ranks_join(r->shared, r->o->ranks.worker_fd, r->rank, r->o->ranks.timeout_s + 10, &r->ranks);
 
-	torture_rank_progress(r, BENCH_INIT);
+	torture_rank_progress(r, RANKS_INIT);
 	if (!err)
 		err = seed_broadcast(r);
 	if (!err)
 		err = tool_lib_open(&r->lib);
 	if (!err)
-		err = bench_nccl_open(&r->nccl, r->o->base.libs[0], &r->lib);
+		err = bench_nccl_open(&r->nccl, r->o->ranks.libs[0], &r->lib);
 	if (err)
 		return err;
 	r->cuda = !strcmp(r->shared->launch.kind, "cuda");
 	r->any_order = orders_communicators(&r->nccl);
-	r->serialized = r->o->base.threads && r->cuda && !r->any_order;
+	r->serialized = r->o->ranks.threads && r->cuda && !r->any_order;
 	r->max_bytes = r->o->max_bytes ? r->o->max_bytes : r->cuda ? 16 << 20 : 64 << 10;
 	r->delay_bytes = r->cuda ? 64 << 20 : 1 << 20;
 	r->env = (struct torture_env){ .lib = &r->lib,
@@ -141,8 +141,8 @@ static void rank_close(struct torture_rank *r, bool clean)
 	}
 	torture_data_destroy(&r->data);
 	free(r->env.host);
-	torture_rank_progress(r, BENCH_DONE);
-	bench_ranks_leave(r->ranks);
+	torture_rank_progress(r, RANKS_DONE);
+	ranks_leave(r->ranks);
 }
 
 static void summary_print(const struct torture_rank *r, const struct torture_stats *all)
@@ -177,10 +177,10 @@ static void summary_print(const struct torture_rank *r, const struct torture_sta
 	    (unsigned long long)r->latest.descriptors);
 	printf("%llu ops, %llu results and %llu elements checked, wrong values in %llu, %.1f s, seed %llu\n",
 	    (unsigned long long)t->ops, (unsigned long long)checks, (unsigned long long)elements,
-	    (unsigned long long)wrong, (bench_now_us() - r->began_us) / 1e6, (unsigned long long)r->seed);
+	    (unsigned long long)wrong, (ranks_now_us() - r->began_us) / 1e6, (unsigned long long)r->seed);
 }
 
-static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
+static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 {
 	struct torture_rank *r = calloc(1, sizeof(*r));
 	struct torture_stats *all = calloc(TORTURE_MAX_RANKS, sizeof(*all));
@@ -188,7 +188,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 
 	if (!r || !all || rank_slot->shared->launch.nranks > TORTURE_MAX_RANKS) {
 		tool_error("%s", r && all ? "there may be 8 ranks at most; give -n" : "out of memory");
-		bench_ranks_abort(NULL, rank_slot->shared);
+		ranks_abort(NULL, rank_slot->shared);
 		goto out;
 	}
 	r->o = arg;
@@ -197,11 +197,11 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 	r->rank = rank_slot->rank;
 	r->device = rank_slot->device;
 	r->nranks = rank_slot->shared->launch.nranks;
-	r->began_us = bench_now_us();
+	r->began_us = ranks_now_us();
 	r->err = rank_open(r);
 	if (!r->err && !r->rank) {
 		printf("# shunt torture %s: %d %s on %s, %s, up to %llu bytes, seed %llu\n", r->lib.version(),
-		    r->nranks, r->o->base.threads ? "threads" : "processes", r->shared->launch.kind, r->nccl.path,
+		    r->nranks, r->o->ranks.threads ? "threads" : "processes", r->shared->launch.kind, r->nccl.path,
 		    (unsigned long long)r->max_bytes, (unsigned long long)r->seed);
 		if (r->serialized)
 			printf("# no graphs: a real NCCL connects threads of one process at their first calls, which a "
@@ -218,7 +218,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 			summary_print(r, all);
 	}
 	if (r->err)
-		bench_ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->ranks, r->shared);
 	rank_close(r, !r->err);
 out:
 	free(all);
@@ -228,5 +228,5 @@ out:
 
 int torture_worker(const struct torture_opts *o)
 {
-	return bench_rank_slots_run(&o->base, rank_run, o);
+	return ranks_slots_run(&o->ranks, rank_run, o);
 }

@@ -33,9 +33,9 @@ struct torture_stats {
 
 struct torture_rank {
 	const struct torture_opts *o;
-	struct bench_shared *shared;
-	struct bench_progress *progress;
-	struct bench_ranks *ranks;
+	struct ranks_shared *shared;
+	struct ranks_progress *progress;
+	struct ranks *ranks;
 	struct tool_lib lib;
 	struct bench_nccl nccl;
 	struct torture_env env;
@@ -67,7 +67,7 @@ struct torture_rank {
 /* ---- rank.c ---- */
 
 /* Stores what this rank does now, for the parent's messages. */
-void torture_rank_progress(struct torture_rank *r, enum bench_stage stage);
+void torture_rank_progress(struct torture_rank *r, enum ranks_stage stage);
 /*
  * For r->serialized ranks: waits until no rank has work in flight. When a real NCCL connects two GPUs of one process,
  * or destroys a communicator, it calls CUDA functions that wait for all kernels of the process, also for those of a

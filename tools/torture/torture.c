@@ -7,11 +7,11 @@
 static const struct option_row rows[] = {
 	{ "minutes", 0, OPTION_MINUTES, "M", AT(minutes), .help = "how long (1)" },
 	{ "ops", 0, OPTION_SIZE, "K", AT(ops), 1, UINT64_MAX, .help = "instead: how many calls" },
-	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 1, INT64_MAX,
+	{ "seed", 0, OPTION_SIZE, "N", AT(seed), 1, INT64_MAX,
 	    .help = "the random seed (a new one each time, which is printed)" },
-	{ "lib", 0, OPTION_TEXT, "LIB", AT(base.libs[0]),
+	{ "lib", 0, OPTION_TEXT, "LIB", AT(ranks.libs[0]),
 	    .help = "shunt (default), nccl (the real one that shunt finds), or a path" },
-	BENCH_OPTIONS_RANKS("ranks to start, 8 at most (all GPUs; 4 on the sim)", 1, TORTURE_MAX_RANKS, "60"),
+	RANKS_OPTIONS("ranks to start, 8 at most (all GPUs; 4 on the sim)", 1, TORTURE_MAX_RANKS, "60"),
 	{ "max", 0, OPTION_SIZE, "SIZE", AT(max_bytes), 64, 1ull << 30,
 	    .help = "of the larger side of a call, 64 to 1G (16M; 64K on the sim)" },
 	{ "shared", 0, OPTION_FLAG, AT(shared),
@@ -35,9 +35,7 @@ static const struct option_table options = {
 
 static int torture_main(int argc, char **argv)
 {
-	struct torture_opts o = {
-		.base = { .libs = { "shunt" }, .nlibs = 1, .timeout_s = 60, .worker_fd = -1, .worker_index = -1 }
-	};
+	struct torture_opts o = { .ranks = RANKS_OPTS(60, "shunt") };
 	int first, status;
 
 	status = options_parse(&options, &o, argc, argv, &first);
@@ -47,7 +45,7 @@ static int torture_main(int argc, char **argv)
 		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	if (o.minutes > 0 && o.ops)
 		return tool_usage_error("--minutes and --ops are two ends for one run; give one of them");
-	return o.base.worker_fd >= 0 ? torture_worker(&o) : bench_launch_run(&o.base, argc, argv);
+	return o.ranks.worker_fd >= 0 ? torture_worker(&o) : ranks_run(&o.ranks, argc, argv);
 }
 
 const struct tool_cmd tool_cmd_torture = { .name = "torture",

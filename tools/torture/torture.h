@@ -11,7 +11,7 @@
  * everything in and around the output is compared with the reference (tools/common/data.c). rank.h has the state of one
  * rank.
  *
- * Launcher, watchdog and rendezvous are those of shunt bench, the communicators those of shunt conform.
+ * The launcher is that of tools/common/ranks, the communicators those of shunt conform.
  */
 #include "tools/conform/conform.h"
 
@@ -27,11 +27,12 @@ enum {
 };
 
 struct torture_opts {
-	struct bench_opts base; /* library, ranks, device, timeout, seed, worker: as the launcher expects */
-	uint64_t ops;           /* 0: no limit */
-	double minutes;         /* 0: no limit */
-	uint64_t max_bytes;     /* of an operation's larger side; 0: the default of the device */
-	bool shared;            /* other programs use the devices, too */
+	struct ranks_opts ranks;
+	uint64_t seed;      /* 0: a new one */
+	uint64_t ops;       /* 0: no limit */
+	double minutes;     /* 0: no limit */
+	uint64_t max_bytes; /* of an operation's larger side; 0: the default of the device */
+	bool shared;        /* other programs use the devices, too */
 };
 
 /* The same numbers for the same seed. */

@@ -73,7 +73,7 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 	for (int i = 0; !err && i < *n_p; i++) {
 		const struct tune_candidate *c = &r->list[i];
 
-		tune_rank_progress(r, BENCH_WARMUP, c->nccl);
+		tune_rank_progress(r, RANKS_WARMUP, c->nccl);
 		err = candidate_force(r, t, c);
 		if (!err)
 			err = lib_call(r, t, c->nccl);
@@ -153,7 +153,7 @@ static int result_check(struct tune_rank *r, const struct tune_task *t, const st
 /* Medians over rounds of the slowest rank's time; samples: [candidate][round]. The same on all ranks. */
 static int medians_reduce(struct tune_rank *r, int n, int rounds, double *us)
 {
-	double heard[BENCH_MAX_RANKS * TUNE_MAX_ROUNDS] = { 0 };
+	double heard[RANKS_MAX * TUNE_MAX_ROUNDS] = { 0 };
 	int err = 0;
 
 	for (int i = 0; !err && i < n; i++) {
@@ -178,7 +178,7 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 
 	memset(r->graph, 0, sizeof(r->graph));
 	for (int i = 0; !err && i < n; i++) {
-		tune_rank_progress(r, graphs ? BENCH_CAPTURE : BENCH_WARMUP, list[i].nccl);
+		tune_rank_progress(r, graphs ? RANKS_CAPTURE : RANKS_WARMUP, list[i].nccl);
 		err = candidate_force(r, t, &list[i]);
 		if (!err && graphs)
 			err = graph_capture(r, t, list[i].nccl, burst.calls, &r->graph[i]);
@@ -202,15 +202,15 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 				err = tune_rank_allgather(r, NULL, 0, NULL);
 			if (err)
 				break;
-			tune_rank_progress(r, BENCH_TIME, list[i].nccl);
-			start = bench_now_us();
+			tune_rank_progress(r, RANKS_TIME, list[i].nccl);
+			start = ranks_now_us();
 			for (int l = 0; !err && graphs && l < burst.launches; l++)
 				err = tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream));
 			for (int c = 0; !err && !graphs && c < calls; c++)
 				err = lib_call(r, t, list[i].nccl);
 			if (!err)
 				err = stream_sync(r);
-			r->samples[i * rounds + round] = (bench_now_us() - start) / calls;
+			r->samples[i * rounds + round] = (ranks_now_us() - start) / calls;
 		}
 	for (int i = 0; i < n; i++)
 		if (r->graph[i])
@@ -275,7 +275,7 @@ int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tu
 
 	err = candidates_try(r, t, &n);
 	for (int i = 0; !err && i < n && r->o->base.check && t->bytes <= TUNE_CHECK_BYTES; i++) {
-		tune_rank_progress(r, BENCH_CHECK, r->list[i].nccl);
+		tune_rank_progress(r, RANKS_CHECK, r->list[i].nccl);
 		err = result_check(r, t, &r->list[i]);
 	}
 	if (!err)

@@ -7,22 +7,22 @@
 #include "base/config.h"
 #include "tools/tune/rank.h"
 
-void tune_rank_progress(struct tune_rank *r, enum bench_stage stage, int lib)
+void tune_rank_progress(struct tune_rank *r, enum ranks_stage stage, int lib)
 {
-	bench_progress_set(r->progress, stage, lib, -1);
+	ranks_progress_set(r->progress, stage, lib, -1);
 }
 
 int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all)
 {
-	tune_rank_progress(r, BENCH_ALLGATHER, -1);
-	int err = bytes ? bench_ranks_allgather(r->ranks, mine, bytes, all) : bench_ranks_barrier(r->ranks);
+	tune_rank_progress(r, RANKS_ALLGATHER, -1);
+	int err = bytes ? ranks_allgather(r->ranks, mine, bytes, all) : ranks_barrier(r->ranks);
 
-	return bench_ranks_error(r->rank, err);
+	return ranks_error(r->rank, err);
 }
 
 int tune_rank_device(const struct tune_rank *r, const char *what, int err)
 {
-	return bench_device_error(r->rank, r->device, what, err);
+	return ranks_device_error(r->rank, r->device, what, err);
 }
 
 /* ---- set-up ---- */
@@ -69,7 +69,7 @@ static int machine_identify(struct tune_rank *r)
 	struct identity {
 		struct shunt_device_identity device;
 		int nccl, version;
-	} mine, all[BENCH_MAX_RANKS];
+	} mine, all[RANKS_MAX];
 	__typeof__(shunt_device_identify) *identify =
 	    (__typeof__(shunt_device_identify) *)dlsym(r->lib.handle, "shunt_device_identify");
 	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(r->lib.handle, "ncclGetVersion");
@@ -125,7 +125,7 @@ static int machine_identify(struct tune_rank *r)
 
 static int comms_create(struct tune_rank *r)
 {
-	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	ncclUniqueId id, ids[RANKS_MAX];
 	int err = bench_nccl_open(&r->nccl[TUNE_SHUNT], "shunt", &r->lib);
 
 	if (!err && r->have_nccl)
@@ -133,7 +133,7 @@ static int comms_create(struct tune_rank *r)
 	for (int i = 0; !err && i < (r->have_nccl ? TUNE_NLIBS : TUNE_NCCL); i++) {
 		struct bench_nccl *nccl = &r->nccl[i];
 
-		tune_rank_progress(r, BENCH_INIT, i);
+		tune_rank_progress(r, RANKS_INIT, i);
 		memset(&id, 0, sizeof(id));
 		err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
 		if (!err)
@@ -167,9 +167,9 @@ static int rank_open(struct tune_rank *r)
 {
 	int err;
 
-	tune_rank_progress(r, BENCH_RENDEZVOUS, -1);
-	err = bench_ranks_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->ranks);
-	tune_rank_progress(r, BENCH_INIT, -1);
+	tune_rank_progress(r, RANKS_RENDEZVOUS, -1);
+	err = ranks_join(r->shared, r->o->base.ranks.worker_fd, r->rank, r->o->base.ranks.timeout_s, &r->ranks);
+	tune_rank_progress(r, RANKS_INIT, -1);
 	if (!err)
 		err = tool_lib_open(&r->lib);
 	if (!err)
@@ -187,7 +187,7 @@ static int rank_open(struct tune_rank *r)
 
 static void rank_close(struct tune_rank *r, bool clean)
 {
-	tune_rank_progress(r, BENCH_DESTROY, -1);
+	tune_rank_progress(r, RANKS_DESTROY, -1);
 	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		for (int i = 0; i < TUNE_NLIBS; i++)
@@ -199,11 +199,11 @@ static void rank_close(struct tune_rank *r, bool clean)
 		r->lib.stream_destroy(r->stream);
 	}
 	free(r->host);
-	tune_rank_progress(r, BENCH_DONE, -1);
-	bench_ranks_leave(r->ranks);
+	tune_rank_progress(r, RANKS_DONE, -1);
+	ranks_leave(r->ranks);
 }
 
-static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
+static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 {
 	struct tune_rank *r = calloc(1, sizeof(*r));
 	int err = -ENOMEM;
@@ -211,7 +211,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 	if (r)
 		r->results = calloc(1, sizeof(*r->results));
 	if (!r || !r->results) {
-		bench_ranks_abort(NULL, rank_slot->shared);
+		ranks_abort(NULL, rank_slot->shared);
 		free(r);
 		return TOOL_FAIL;
 	}
@@ -223,7 +223,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 	r->device = rank_slot->device;
 	r->nranks = rank_slot->shared->launch.nranks;
 	r->sim = !strcmp(rank_slot->shared->launch.kind, "sim");
-	r->start_us = bench_now_us();
+	r->start_us = ranks_now_us();
 	environment_clear(r);
 	defaults_fill(&r->opts, r->sim);
 	if (r->nranks < 2 || r->nranks > SHUNT_MAX_RANKS) {
@@ -241,7 +241,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 	if (!err)
 		err = tune_tasks_finish(r);
 	if (err)
-		bench_ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->ranks, r->shared);
 	tune_partial_close(r->partial, false);
 	rank_close(r, !err);
 	free((char *)r->cache_dir);
@@ -252,5 +252,5 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 
 int tune_worker(const struct tune_opts *o)
 {
-	return bench_rank_slots_run(&o->base, rank_run, o);
+	return ranks_slots_run(&o->base.ranks, rank_run, o);
 }

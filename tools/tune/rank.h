@@ -19,9 +19,9 @@ enum {
 struct tune_rank {
 	struct tune_opts opts;
 	const struct tune_opts *o; /* &opts, with the defaults filled in */
-	struct bench_shared *shared;
-	struct bench_progress *progress;
-	struct bench_ranks *ranks;
+	struct ranks_shared *shared;
+	struct ranks_progress *progress;
+	struct ranks *ranks;
 	int rank, nranks, device;
 	bool sim, have_nccl;
 	const char *cache_dir;
@@ -47,7 +47,7 @@ struct tune_rank {
 /* ---- rank.c ---- */
 
 /* Stores what this rank does now, for the parent's messages. lib: -1 if none. */
-void tune_rank_progress(struct tune_rank *r, enum bench_stage stage, int lib);
+void tune_rank_progress(struct tune_rank *r, enum ranks_stage stage, int lib);
 /* 0 bytes: a barrier. */
 int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all);
 int tune_rank_device(const struct tune_rank *r, const char *what, int err);

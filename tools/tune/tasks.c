@@ -10,7 +10,7 @@ int tune_tasks_open(struct tune_rank *r)
 	struct known {
 		uint64_t coll, bytes;
 	} *mine, *all;
-	size_t n = 0, counts[BENCH_MAX_RANKS];
+	size_t n = 0, counts[RANKS_MAX];
 	int err = 0;
 
 	if (!r->rank)
@@ -118,7 +118,7 @@ static size_t tasks_left(const struct tune_rank *r, double *cost_us_p)
 /* Checks the time limit; rank 0's clock decides for all. */
 static int time_check(struct tune_rank *r, bool *time_is_up_p)
 {
-	double mine = bench_now_us() - r->start_us, all[BENCH_MAX_RANKS];
+	double mine = ranks_now_us() - r->start_us, all[RANKS_MAX];
 	int err = 0;
 
 	*time_is_up_p = false;
@@ -142,7 +142,7 @@ int tune_tasks_run(struct tune_rank *r)
 	done = r->ntasks - left;
 	if (!r->rank)
 		schedule_print(r, left, left_us);
-	begin = bench_now_us();
+	begin = ranks_now_us();
 	for (size_t i = 0; !err && i < r->ntasks; i++) {
 		const struct tune_task *t = &r->tasks[i];
 
@@ -162,7 +162,7 @@ int tune_tasks_run(struct tune_rank *r)
 		if (r->rank)
 			continue;
 		/* The actual pace corrects the estimate. */
-		progress_print(&p, done, r->ntasks, left_us * (bench_now_us() - begin) / done_us);
+		progress_print(&p, done, r->ntasks, left_us * (ranks_now_us() - begin) / done_us);
 		err = tune_partial_add(r->partial, &p);
 	}
 	if (time_is_up && !r->rank)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The options of shunt tune. tools/bench/bench.c starts and watches its ranks. */
+/* The options of shunt tune. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ static int margin_apply(void *opts, const struct option_row *row, const char *te
 
 #define AT(field) .at = offsetof(struct tune_opts, field)
 static const struct option_row rows[] = {
-	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.nranks), 2, SHUNT_MAX_RANKS,
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.ranks.nranks), 2, SHUNT_MAX_RANKS,
 	    .help = "ranks, 2 to 8 (all GPUs; 4 on the sim)" },
 	{ "first", 'b', OPTION_SIZE, "SIZE", AT(base.first), 1, UINT64_MAX,
 	    .help = "smallest size, bytes of the larger side (1K; 256 on the sim)" },
@@ -43,7 +43,7 @@ static const struct option_row rows[] = {
 	    .help = "do not measure the real NCCL: the file will do for standalone only" },
 	{ "no-check", 0, OPTION_FLAG, AT(base.check), .clear = true,
 	    .help = "do not compare results with a reference" },
-	BENCH_OPTIONS_WATCH("300"),
+	RANKS_OPTIONS_WATCH("300"),
 	{ "output", 'o', OPTION_TEXT, "FILE", AT(out), .low = 1,
 	    .help = "tuning file (a name for this machine in ~/.cache/shunt/tuning, or SHUNT_CACHE_DIR's)" },
 	{ "restart", 0, OPTION_FLAG, AT(restart), .help = "forget what an earlier run that was stopped has measured" },
@@ -102,11 +102,7 @@ static int tune_main(int argc, char **argv)
 		                   .buffers = 1,
 		                   .group = 1,
 		                   .check = true,
-		                   .timeout_s = 300,
-		                   .libs = { "shunt", "nccl" },
-		                   .nlibs = 1,
-		                   .worker_fd = -1,
-		                   .worker_index = -1 },
+		                   .ranks = RANKS_OPTS(300, "shunt", "nccl") },
 		.dtype = SHUNT_F16,
 		.margin = 0.01 };
 	struct stat st;
@@ -136,9 +132,9 @@ static int tune_main(int argc, char **argv)
 			o.colls |= 1u << i;
 	if (o.base.first && o.base.last && o.base.first > o.base.last)
 		return tool_usage_error("the sizes must be --first <= --last");
-	if (o.base.worker_fd >= 0)
+	if (o.base.ranks.worker_fd >= 0)
 		return tune_worker(&o);
-	return environment_check() ? TOOL_FAIL : bench_launch_run(&o.base, argc, argv);
+	return environment_check() ? TOOL_FAIL : ranks_run(&o.base.ranks, argc, argv);
 }
 
 const struct tool_cmd tool_cmd_tune = { .name = "tune",

@@ -5,9 +5,8 @@
  * shunt tune: finds, for each collective and size, the fastest of our algorithms on this machine, with its number of
  * blocks and threads, and whether it is faster than the real NCCL. The result is a tuning file (docs/tuning.md).
  *
- * The ranks are workers, as in shunt bench.
+ * tools/common/ranks starts and watches the ranks.
  *
- *   tools/bench/bench.c  starts and watches the ranks
  *   schedule.c           points to measure
  *   rank.h, rank.c, measure.c, tasks.c  measure them
  *   select.c             decides

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tools/bench/bench.h"
+#include "tools/common/ranks/ranks.h"
 
 /* In order of precedence: people set torchrun's variables by hand, too, and these win. */
 static const struct launcher {
@@ -35,7 +35,7 @@ static int launcher_number(const struct launcher *from, const char *name, unsign
  * The file with rank 0's address when there is no MASTER_ADDR: the same name on all ranks of this run, another one for
  * every other run.
  */
-static void rendezvous_file_name(const struct launcher *from, const struct bench_opts *o, char file[PATH_MAX])
+static void rendezvous_file_name(const struct launcher *from, const struct ranks_opts *o, char file[PATH_MAX])
 {
 	const char *job = getenv(from->job), *step = getenv("SLURM_STEP_ID");
 	char safe[128];
@@ -69,7 +69,7 @@ static int host_check(const char *host)
 	return -EHOSTUNREACH;
 }
 
-int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
+int ranks_detect(const struct ranks_opts *o, struct ranks_launch *l)
 {
 	const struct launcher *from = NULL;
 	const char *addr, *port;
@@ -86,8 +86,8 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 		l->nranks = 0;
 		return 0;
 	}
-	if (!err && l->nranks > BENCH_MAX_RANKS) {
-		tool_error("%s started %d ranks; at most %d can be measured", from->name, l->nranks, BENCH_MAX_RANKS);
+	if (!err && l->nranks > RANKS_MAX) {
+		tool_error("%s started %d ranks; at most %d can be measured", from->name, l->nranks, RANKS_MAX);
 		err = -ERANGE;
 	}
 	if (!err)

@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "tools/bench/bench.h"
+#include "tools/common/ranks/ranks.h"
 
-void bench_progress_set(struct bench_progress *p, enum bench_stage stage, int lib, int way)
+void ranks_progress_set(struct ranks_progress *p, enum ranks_stage stage, int lib, int way)
 {
 	atomic_store(&p->stage, stage);
 	atomic_store(&p->lib, lib);
@@ -14,8 +14,8 @@ void bench_progress_set(struct bench_progress *p, enum bench_stage stage, int li
 }
 
 struct rank_thread {
-	struct bench_rank_slot rank_slot;
-	int (*run)(const void *arg, const struct bench_rank_slot *rank_slot);
+	struct ranks_slot rank_slot;
+	int (*run)(const void *arg, const struct ranks_slot *rank_slot);
 	const void *arg;
 	int status;
 	pthread_t thread;
@@ -30,18 +30,18 @@ static void *rank_thread_main(void *arg)
 	return NULL;
 }
 
-int bench_rank_slots_run(
-    const struct bench_opts *o, int (*run)(const void *arg, const struct bench_rank_slot *rank_slot), const void *arg)
+int ranks_slots_run(
+    const struct ranks_opts *o, int (*run)(const void *arg, const struct ranks_slot *rank_slot), const void *arg)
 {
-	struct bench_shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->worker_fd, 0);
-	struct rank_thread rank_threads[BENCH_MAX_RANKS];
+	struct ranks_shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->worker_fd, 0);
+	struct rank_thread rank_threads[RANKS_MAX];
 	int started = 1, status = 0;
 
 	if (shared == MAP_FAILED) {
 		tool_error("--worker is not for you: the command gives it to the processes that it starts");
 		return TOOL_USAGE;
 	}
-	const struct bench_launch *l = &shared->launch;
+	const struct ranks_launch *l = &shared->launch;
 	int n = o->threads && !l->external ? l->nranks : 1;
 
 	for (int i = 0; i < n; i++) {
@@ -58,7 +58,7 @@ int bench_rank_slots_run(
 	for (; started < n; started++) {
 		if (pthread_create(&rank_threads[started].thread, NULL, rank_thread_main, &rank_threads[started])) {
 			tool_error("cannot start a thread for rank %d", started);
-			bench_ranks_abort(NULL, shared);
+			ranks_abort(NULL, shared);
 			break;
 		}
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rendezvous of a benchmark's ranks. Ranks of one host use shared memory: the parent's memfd if one parent started them
- * all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is not shared, a
- * star of TCP connections (transport/rendezvous/star.h) does the same, slower. External ranks keep these connections in
- * any case: a closed one shows that a rank died.
+ * How ranks come together and wait for each other. Ranks of one host use shared memory: the parent's memfd if one
+ * parent started them all, or external rank 0's, which the others open through /proc. Over several hosts, or where
+ * /proc is not shared, a star of TCP connections (transport/rendezvous/star.h) does the same, slower. External ranks
+ * keep these connections in any case: a closed one shows that a rank died.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,15 +19,15 @@
 #include <unistd.h>
 #include "base/hash.h"
 #include "base/os.h"
-#include "tools/bench/bench.h"
+#include "tools/common/ranks/ranks.h"
 #include "transport/rendezvous/star.h"
 
-struct bench_ranks {
+struct ranks {
 	int rank, nranks;
-	struct bench_shm *shm;        /* NULL: over TCP */
-	struct bench_shared *mapped;  /* mapping of external rank 0's memory */
+	struct ranks_shm *shm;        /* NULL: over TCP */
+	struct ranks_shared *mapped;  /* mapping of external rank 0's memory */
 	struct shunt_rendezvous *tcp; /* external ranks: the star around rank 0; else NULL */
-	struct bench_shared *own;
+	struct ranks_shared *own;
 	long long timeout_ns;
 };
 
@@ -118,7 +118,7 @@ static void secret_from_address(const char *host, unsigned port, uint8_t secret[
 	shunt_mac(secret, "shunt MASTER_ADDR", 17, "shunt bench secret", host, strlen(host), &port, sizeof(port));
 }
 
-static struct shunt_star star_of(const struct bench_ranks *t, const uint8_t secret[SECRET_BYTES])
+static struct shunt_star star_of(const struct ranks *t, const uint8_t secret[SECRET_BYTES])
 {
 	return (struct shunt_star){ .secret = secret,
 		.secret_bytes = SECRET_BYTES,
@@ -151,7 +151,7 @@ static int listen_anywhere(const struct shunt_star *star, unsigned *port_p, stru
 	return err;
 }
 
-static int tcp_listen(struct bench_ranks *t, const struct bench_launch *l)
+static int tcp_listen(struct ranks *t, const struct ranks_launch *l)
 {
 	uint8_t secret[SECRET_BYTES];
 	struct shunt_star star = star_of(t, secret);
@@ -203,7 +203,7 @@ static int call_host(const struct shunt_star *star, const char *host, unsigned p
 	return err;
 }
 
-static int tcp_connect(struct bench_ranks *t, const struct bench_launch *l, long long deadline)
+static int tcp_connect(struct ranks *t, const struct ranks_launch *l, long long deadline)
 {
 	uint8_t secret[SECRET_BYTES];
 	struct shunt_star star = star_of(t, secret);
@@ -225,7 +225,7 @@ static int tcp_connect(struct bench_ranks *t, const struct bench_launch *l, long
 	return err;
 }
 
-static int tcp_allgather(struct bench_ranks *t, const void *mine, size_t bytes, void *all)
+static int tcp_allgather(struct ranks *t, const void *mine, size_t bytes, void *all)
 {
 	int err = shunt_rendezvous_allgather(t->tcp, mine, bytes, all, -1, NULL, t->timeout_ns / 1000000, NULL);
 
@@ -234,9 +234,9 @@ static int tcp_allgather(struct bench_ranks *t, const void *mine, size_t bytes, 
 
 /* ---- shared memory ---- */
 
-static int shm_barrier(struct bench_ranks *t)
+static int shm_barrier(struct ranks *t)
 {
-	struct bench_shm *h = t->shm;
+	struct ranks_shm *h = t->shm;
 	unsigned generation = atomic_load(&h->generation), spins = 0;
 	long long start = 0;
 
@@ -275,7 +275,7 @@ static int shm_barrier(struct bench_ranks *t)
 	return 0;
 }
 
-static int shm_allgather(struct bench_ranks *t, const void *mine, size_t bytes, void *all)
+static int shm_allgather(struct ranks *t, const void *mine, size_t bytes, void *all)
 {
 	int err;
 
@@ -289,13 +289,13 @@ static int shm_allgather(struct bench_ranks *t, const void *mine, size_t bytes, 
 }
 
 /* External ranks use rank 0's shared memory if all of them can open it through /proc. All ranks get the same answer. */
-static int shm_find(struct bench_ranks *t, int fd)
+static int shm_find(struct ranks *t, int fd)
 {
 	const struct shunt_rendezvous_row *rows = shunt_rendezvous_rows(t->tcp);
 	struct {
 		char path[64];
-	} mine = { 0 }, all[BENCH_MAX_RANKS];
-	int8_t has_shm = 0, all_have_shm[BENCH_MAX_RANKS];
+	} mine = { 0 }, all[RANKS_MAX];
+	int8_t has_shm = 0, all_have_shm[RANKS_MAX];
 	int err, root_fd;
 
 	snprintf(mine.path, sizeof(mine.path), "/proc/%ld/fd/%d", (long)getpid(), fd);
@@ -311,9 +311,9 @@ static int shm_find(struct bench_ranks *t, int fd)
 			void *p = MAP_FAILED;
 
 			/* In another pid namespace the number belongs to another process. */
-			if (!fstat(root_fd, &st) && st.st_size == (off_t)sizeof(struct bench_shared))
+			if (!fstat(root_fd, &st) && st.st_size == (off_t)sizeof(struct ranks_shared))
 				p = mmap(
-				    NULL, sizeof(struct bench_shared), PROT_READ | PROT_WRITE, MAP_SHARED, root_fd, 0);
+				    NULL, sizeof(struct ranks_shared), PROT_READ | PROT_WRITE, MAP_SHARED, root_fd, 0);
 			close(root_fd);
 			if (p != MAP_FAILED) {
 				t->mapped = p;
@@ -334,10 +334,10 @@ static int shm_find(struct bench_ranks *t, int fd)
 
 /* ---- both transports ---- */
 
-int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_ranks **ranks_p)
+int ranks_join(struct ranks_shared *own, int fd, int rank, unsigned timeout_s, struct ranks **ranks_p)
 {
-	const struct bench_launch *l = &own->launch;
-	struct bench_ranks *t = calloc(1, sizeof(*t));
+	const struct ranks_launch *l = &own->launch;
+	struct ranks *t = calloc(1, sizeof(*t));
 	long long deadline;
 	int err;
 
@@ -357,26 +357,26 @@ int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeou
 	if (!err)
 		err = shm_find(t, fd);
 	if (err) {
-		bench_ranks_leave(t);
+		ranks_leave(t);
 		return err;
 	}
 	*ranks_p = t;
 	return 0;
 }
 
-int bench_ranks_barrier(struct bench_ranks *t)
+int ranks_barrier(struct ranks *t)
 {
 	return t->shm ? shm_barrier(t) : tcp_allgather(t, NULL, 0, NULL);
 }
 
-int bench_ranks_allgather(struct bench_ranks *t, const void *mine, size_t bytes, void *all)
+int ranks_allgather(struct ranks *t, const void *mine, size_t bytes, void *all)
 {
-	if (bytes > BENCH_SHM_SLOT_BYTES)
+	if (bytes > RANKS_SLOT_BYTES)
 		return -EMSGSIZE;
 	return t->shm ? shm_allgather(t, mine, bytes, all) : tcp_allgather(t, mine, bytes, all);
 }
 
-void bench_ranks_abort(struct bench_ranks *t, struct bench_shared *own)
+void ranks_abort(struct ranks *t, struct ranks_shared *own)
 {
 	if (!t) {
 		atomic_store(&own->shm.failed, 1);
@@ -388,7 +388,7 @@ void bench_ranks_abort(struct bench_ranks *t, struct bench_shared *own)
 		shunt_star_abort(t->tcp);
 }
 
-void bench_ranks_leave(struct bench_ranks *t)
+void ranks_leave(struct ranks *t)
 {
 	if (!t)
 		return;
@@ -398,21 +398,21 @@ void bench_ranks_leave(struct bench_ranks *t)
 	free(t);
 }
 
-int bench_ranks_error(int rank, int err)
+int ranks_error(int rank, int err)
 {
 	if (err && err != -ECANCELED)
 		tool_error("rank %d: waiting for the other ranks: %s", rank, strerror(-err));
 	return err;
 }
 
-int bench_device_error(int rank, int device, const char *what, int err)
+int ranks_device_error(int rank, int device, const char *what, int err)
 {
 	if (err)
 		tool_error("rank %d: device %d: %s: %s", rank, device, what, strerror(-err));
 	return err;
 }
 
-double bench_now_us(void)
+double ranks_now_us(void)
 {
 	struct timespec ts;
 
