@@ -40,7 +40,7 @@
 	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \
 	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
 	X(HANDLES, PROCESS, "shim/handles.c: writers of the table of handles") \
-	X(SCRATCH, PROCESS, "transport/symm/scratch.c: scratch memory and who borrowed it") \
+	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \
 	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \
 	X(DEVICE, OBJECT, "device/cuda/dev.h: a device's first use, and access to memory from it") \
 	X(ENVIRONMENT, PROCESS, "base/env.c: values from NCCL's configuration files") \

@@ -72,6 +72,11 @@ struct shunt_comm {
 	struct shunt_counters_table counters;
 };
 
+/* For rounds among all ranks, with the communicator's lock. */
+static inline struct shunt_ranks shunt_comm_ranks(const struct shunt_comm *comm, int64_t timeout_ms)
+{
+	return (struct shunt_ranks){ comm->rendezvous, comm->rank, comm->nranks, timeout_ms, &comm->life.cancel };
+}
 /* Does the set-up unless it is done; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /*

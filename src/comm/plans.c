@@ -43,24 +43,14 @@ static void drop_set(struct shunt_comm *comm)
 	comm->plans.set = NULL;
 }
 
-static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds)
+static struct shunt_ranks ranks_of(const struct shunt_comm *comm)
 {
-	struct shunt_comm *comm = ctx;
-
-	return shunt_rendezvous_allgather(
-	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->life.cancel);
-}
-
-/* Fails the round that the others are about to enter, so that they do not wait until their deadline. */
-static int fail_round_enomem(struct shunt_comm *comm)
-{
-	if (comm->nranks > 1)
-		gather(comm, NULL, 0, NULL, -1, NULL);
-	return -ENOMEM;
+	return shunt_comm_ranks(comm, shunt_config()->timeout);
 }
 
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
 {
+	struct shunt_ranks ranks = ranks_of(comm);
 	struct shunt_plan_summary mine, *all;
 	bool same = true;
 	char reason[256];
@@ -78,8 +68,8 @@ int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
 		shunt_plan_set_summary(comm->plans.set, &mine);
 	all = malloc((size_t)comm->nranks * sizeof(*all));
 	if (!all)
-		return fail_round_enomem(comm);
-	err = gather(comm, &mine, sizeof(mine), all, -1, NULL);
+		return shunt_rendezvous_lacks_memory(&ranks);
+	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, -1, NULL);
 	if (!err && comm->rank == 0) {
 		shunt_plan_summaries_differ(all, comm->nranks, reason, sizeof(reason));
 		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks,
@@ -130,26 +120,23 @@ static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, s
 	struct shunt_plan_exec_config host = {
 		.gpu = comm->gpu,
 		.device = comm->device,
-		.rank = comm->rank,
-		.nranks = comm->nranks,
+		.ranks = ranks_of(comm),
 		.ctrl = comm->mem[comm->rank].ptr,
 		.process = shunt_process_token(),
-		.gather = gather,
-		.ctx = comm,
 		.max_blocks = (unsigned)comm->sel_key.max_ctas,
 	};
 	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
 	int err;
 
 	if (!e)
-		return fail_round_enomem(comm);
+		return shunt_rendezvous_lacks_memory(&host.ranks);
 	e->plan = plan;
 	e->name = intern_name(plan->name);
 	e->refused_from = UINT64_MAX;
 	err = shunt_plan_exec_create(&host, (struct shunt_plan *)(uintptr_t)plan, &e->exec);
 	if (err == -ENOMEM) {
 		free(e);
-		return fail_round_enomem(comm);
+		return shunt_rendezvous_lacks_memory(&host.ranks);
 	}
 	if (err) /* the same on all ranks */
 		e->refused_from = 0;

@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "comm/observe/peers.h"
 #include "comm/deferred_free.h"
-#include "transport/symm/scratch.h"
+#include "transport/symm/symm.h"
 
 #define DEVICE_SYNC_MS 20000
 #define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead */
@@ -90,8 +90,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	shunt_recorder_unready(comm->recorder);
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		shunt_scratch_free(comm->gpu, &comm->mem[r]);
+	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);
 	if (comm->words)
 		comm->gpu->host_free(comm->words);
 	comm->words = NULL;

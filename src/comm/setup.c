@@ -2,11 +2,11 @@
 /*
  * First use of a communicator: three rounds among all ranks.
  *
- * | round | each rank says                                                | it decides                  |
- * |-------|---------------------------------------------------------------|-----------------------------|
- * | 1     | what it is (struct hello)                                     | whether to try              |
- * | 2     | where its scratch is (struct scratch_offer)                   | whether all ranks have some |
- * | 3     | whether it has mapped all others' scratch (struct shunt_vote) | whether our kernels run     |
+ * | round | each rank says                                | it decides                  |
+ * |-------|-----------------------------------------------|-----------------------------|
+ * | 1     | what it is (struct hello)                     | whether to try              |
+ * | 2     | where its scratch is (transport/symm/symm.h)  | whether all ranks have some |
+ * | 3     | whether it has mapped all others' scratch     | whether our kernels run     |
  *
  * Every rank checks the same tables, so all come to the same outcome: our kernels, or forward-only with one line of log
  * that has the reason.
@@ -26,8 +26,7 @@
 #include "comm/observe/peers.h"
 #include "base/os.h"
 #include "comm/deferred_free.h"
-#include "transport/symm/scratch.h"
-#include "transport/symm/vote.h"
+#include "transport/symm/symm.h"
 
 struct hello {
 	uint32_t protocol;
@@ -45,11 +44,6 @@ struct hello {
 	struct shunt_gpu_info gpu;
 };
 
-struct scratch_offer {
-	struct shunt_vote vote;
-	uint64_t ptr, bytes; /* of the scratch; ptr is valid in the same process only */
-};
-
 /* logs: this rank logs the reason for all. */
 static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reason)
 {
@@ -64,16 +58,6 @@ static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reas
 	shunt_comm_life_forward(&comm->life, reason, true);
 	shunt_comm_changed(comm);
 	return 0;
-}
-
-static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
-{
-	if (comm->nranks == 1) {
-		memcpy(all, mine, bytes);
-		return 0;
-	}
-	return shunt_rendezvous_allgather(
-	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->setup_timeout, &comm->life.cancel);
 }
 
 static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
@@ -198,58 +182,57 @@ static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
 	}
 }
 
-static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, struct scratch_offer *o)
+/* True: this rank's device can use the memory of all others. */
+static bool reaches_peers(const struct shunt_comm *comm, const struct hello *hellos, struct shunt_vote *vote)
 {
-	const struct shunt_gpu_ops *gpu = comm->gpu;
-	void *host, *dev;
-	int err;
-
-	memset(o, 0, sizeof(*o));
-	o->vote.ok = 1;
-	for (int r = 0; r < comm->nranks && o->vote.ok; r++) {
+	for (int r = 0; r < comm->nranks && vote->ok; r++) {
 		const char *reason = "no peer access";
 
 		if (r == comm->rank)
 			continue;
 		if (same_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
-			shunt_vote_refuse(&o->vote,
-			    "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
-		else if (gpu->peer_check(comm->device, &hellos[r].gpu, &reason))
-			shunt_vote_refuse(&o->vote, "its device cannot reach rank %d's: %s", r, reason);
+			shunt_vote_refuse(
+			    vote, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
+		else if (comm->gpu->peer_check(comm->device, &hellos[r].gpu, &reason))
+			shunt_vote_refuse(vote, "its device cannot reach rank %d's: %s", r, reason);
 	}
-	if (!o->vote.ok)
-		return 0;
+	return vote->ok;
+}
+
+/* What fails becomes this rank's vote. */
+static void make_scratch(struct shunt_comm *comm, const struct hello *hellos, struct shunt_symm *symm)
+{
+	const struct shunt_gpu_ops *gpu = comm->gpu;
+	struct shunt_ctrl *ctrl;
+	void *host, *dev;
+	int err;
+
+	if (!reaches_peers(comm, hellos, &symm->vote))
+		return;
 	err = gpu->kernels_load(comm->device);
 	if (err) {
-		shunt_vote_refuse(&o->vote, "kernels cannot be loaded: %s", strerror(-err));
-		return 0;
+		shunt_vote_refuse(&symm->vote, "kernels cannot be loaded: %s", strerror(-err));
+		return;
 	}
-	err = shunt_scratch_alloc(gpu, comm->device, SHUNT_SCRATCH_BYTES(comm->nranks), &comm->mem[comm->rank]);
-	if (err) {
-		shunt_vote_refuse(&o->vote, "%llu bytes of scratch cannot be allocated: %s",
-		    (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
-		return 0;
-	}
+	if (shunt_symm_alloc(symm, SHUNT_SCRATCH_BYTES(comm->nranks)))
+		return;
 	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
 	if (err) {
-		shunt_vote_refuse(&o->vote, "page-locked memory cannot be allocated: %s", strerror(-err));
-		return 0;
+		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", strerror(-err));
+		return;
 	}
 	comm->words = host;
 	comm->words->limit_ns = shunt_comm_spin_limit();
-
-	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	ctrl = comm->mem[comm->rank].ptr;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
 	if (err)
-		shunt_vote_refuse(&o->vote, "its scratch cannot be written: %s", strerror(-err));
-	o->ptr = (uintptr_t)ctrl;
-	o->bytes = comm->mem[comm->rank].bytes;
-	return 0;
+		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", strerror(-err));
 }
 
 /* For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
-static int write_peers(struct shunt_comm *comm)
+static int write_peers(void *ctx)
 {
+	struct shunt_comm *comm = ctx;
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
@@ -258,28 +241,17 @@ static int write_peers(struct shunt_comm *comm)
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }
 
-static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct scratch_offer *offers,
-    const int *fds, struct shunt_vote *v)
+static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
 {
-	memset(v, 0, sizeof(*v));
-	v->ok = 1;
-	for (int r = 0; r < comm->nranks && v->ok; r++) {
-		int err;
-
-		if (r == comm->rank)
-			continue;
-		if (hellos[r].process == hellos[comm->rank].process)
-			err = shunt_scratch_borrow(
-			    comm->gpu, comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
-		else if (fds[r] < 0)
-			err = -EBADF;
-		else
-			err = comm->gpu->share_map(comm->device, fds[r], offers[r].bytes, &comm->mem[r]);
-		if (err)
-			shunt_vote_refuse(v, "rank %d's scratch cannot be mapped: %s", r, strerror(-err));
-	}
-	if (v->ok && comm->checks && write_peers(comm))
-		shunt_vote_refuse(v, "its scratch cannot be written");
+	shunt_symm_init(symm,
+	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout),
+	        .gpu = comm->gpu,
+	        .device = comm->device,
+	        .process = shunt_process_token(),
+	        .what = "scratch",
+	        .mem = comm->mem,
+	        .fill = comm->checks ? write_peers : NULL,
+	        .ctx = comm });
 }
 
 /* Logs the failure, and breaks the communicator. reason: more than err says, or empty. */
@@ -312,6 +284,7 @@ static void start_account(struct shunt_comm *comm)
 /* A single rank has no peers to agree with. Its kernels keep their counters in a small allocation of their own. */
 static int setup_single_rank(struct shunt_comm *comm)
 {
+	struct shunt_symm symm;
 	void *ctrl;
 	int err;
 
@@ -319,11 +292,13 @@ static int setup_single_rank(struct shunt_comm *comm)
 	if (!comm->gpu)
 		return -ENODEV;
 	err = comm->gpu->kernels_load(comm->device);
+	begin_scratch(comm, &symm);
 	if (!err)
-		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
+		err = shunt_symm_alloc(&symm, sizeof(struct shunt_ctrl));
+	if (!err)
+		err = shunt_symm_agree(&symm);
 	if (err)
 		return err;
-	shunt_scratch_close_fd(&comm->mem[0]); /* no peer needs it */
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
@@ -336,10 +311,8 @@ static int setup_single_rank(struct shunt_comm *comm)
 /* State of a set-up. */
 struct setup {
 	struct hello hello, hellos[SHUNT_MAX_RANKS];
-	struct scratch_offer offers[SHUNT_MAX_RANKS];
-	int fds[SHUNT_MAX_RANKS]; /* of the latest round; -1: none */
-	bool logs;                /* this rank logs the outcome */
-	char reason[160];         /* of -EOPNOTSUPP, and of a rank that does not come */
+	bool logs;        /* this rank logs the outcome */
+	char reason[160]; /* of -EOPNOTSUPP, and of a rank that does not come */
 	struct timespec begun, met_at;
 };
 
@@ -390,20 +363,22 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 /* First round. */
 static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
+	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
+	int processes[SHUNT_MAX_RANKS], self = shunt_peers_self();
 	struct shunt_peer peers[SHUNT_MAX_RANKS];
-	int self = shunt_peers_self(), err = gather(comm, &s->hello, sizeof(s->hello), s->hellos, self, s->fds);
+	int err = shunt_rendezvous_allgather(&ranks, &s->hello, sizeof(s->hello), s->hellos, self, processes);
 
 	if (self >= 0)
 		close(self);
 	if (err)
 		return err;
-	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
+	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason))) {
+		shunt_io_close_all(processes, comm->nranks);
 		return -EOPNOTSUPP;
-	agree_on_sel_key(comm, s->hellos);
-	for (int r = 0; r < comm->nranks; r++) {
-		peers[r] = (struct shunt_peer){ s->hellos[r].process, s->hellos[r].pid, s->fds[r] };
-		s->fds[r] = -1;
 	}
+	agree_on_sel_key(comm, s->hellos);
+	for (int r = 0; r < comm->nranks; r++)
+		peers[r] = (struct shunt_peer){ s->hellos[r].process, s->hellos[r].pid, processes[r] };
 	shunt_peers_watch(comm, peers);
 	return 0;
 }
@@ -417,41 +392,18 @@ static int compare_plans(struct shunt_comm *comm, struct setup *s)
 	return shunt_comm_plans_agree(comm, plans);
 }
 
-static int set_refusal(struct setup *s, int rank, const struct shunt_vote *vote)
+/* Second and third round. */
+static int share_scratch(struct shunt_comm *comm, struct setup *s)
 {
-	snprintf(s->reason, sizeof(s->reason), "rank %d: %.95s", rank, vote->reason);
-	return -EOPNOTSUPP;
-}
-
-/* Second round. */
-static int exchange_scratch(struct shunt_comm *comm, struct setup *s)
-{
-	struct scratch_offer scratch_offer;
+	struct shunt_symm symm;
 	int err;
 
-	make_scratch(comm, s->hellos, &scratch_offer);
-	err = gather(comm, &scratch_offer, sizeof(scratch_offer), s->offers,
-	    scratch_offer.vote.ok ? comm->mem[comm->rank].fd : -1, s->fds);
-	if (!err && scratch_offer.vote.ok)
-		shunt_scratch_close_fd(&comm->mem[comm->rank]);
-	for (int r = 0; r < comm->nranks && !err; r++)
-		if (!s->offers[r].vote.ok)
-			err = set_refusal(s, r, &s->offers[r].vote);
+	begin_scratch(comm, &symm);
+	make_scratch(comm, s->hellos, &symm);
+	err = shunt_symm_agree(&symm);
+	if (err == -EOPNOTSUPP)
+		snprintf(s->reason, sizeof(s->reason), "%s", symm.refusal);
 	return err;
-}
-
-/* Third round. */
-static int map_scratch(struct shunt_comm *comm, struct setup *s)
-{
-	struct shunt_vote vote, votes[SHUNT_MAX_RANKS];
-	int err, who;
-
-	map_peers(comm, s->hellos, s->offers, s->fds, &vote);
-	err = gather(comm, &vote, sizeof(vote), votes, -1, NULL);
-	if (err)
-		return err;
-	who = shunt_vote_find_refusal(votes, comm->nranks);
-	return who < 0 ? 0 : set_refusal(s, who, &votes[who]);
 }
 
 static double ms_between(const struct timespec *from, const struct timespec *to)
@@ -495,20 +447,16 @@ static int setup_all_ranks(struct shunt_comm *comm)
 		{ rendezvous, "rendezvous with the other ranks" },
 		{ exchange_hellos, "exchanging capabilities" },
 		{ compare_plans, "comparing execution plans" },
-		{ exchange_scratch, "exchanging scratch memory" },
-		{ map_scratch, "mapping scratch memory" },
+		{ share_scratch, "sharing scratch memory" },
 	};
 	struct setup s = { .logs = comm->rank == 0 };
 	const char *what = NULL;
 	int err = 0;
 
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		s.fds[r] = -1;
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !err; i++) {
 		what = steps[i].what;
 		err = steps[i].run(comm, &s);
 	}
-	shunt_io_close_all(s.fds, SHUNT_MAX_RANKS);
 	if (err)
 		return err == -EOPNOTSUPP ? forward_from_now(comm, s.logs, s.reason) :
 		                            setup_failed(comm, what, s.reason, err);

@@ -6,11 +6,10 @@
 #include <string.h>
 #include "comm/comm_priv.h"
 #include "base/config.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/lock.h"
-#include "transport/symm/vote.h"
+#include "transport/symm/symm.h"
 
 /* shunt_symmem_offset: the window's number, then this many bits of offset. */
 #define OFFSET_BITS 48
@@ -27,15 +26,6 @@ struct shunt_window {
 	uint64_t at[SHUNT_MAX_RANKS];              /* ... and the window's offset in it */
 };
 
-/* What a rank says in the first round of an agreement. */
-struct window_offer {
-	struct shunt_vote vote;
-	uint64_t number, bytes; /* of the window */
-	uint64_t process;       /* ranks of one process need no descriptor */
-	uint64_t ptr, all;      /* the allocation; ptr is valid in the same process only */
-	uint64_t at;
-};
-
 static struct shunt_comm *comm_of(struct shunt_symmem *w)
 {
 	return (struct shunt_comm *)((char *)w - offsetof(struct shunt_comm, symmem));
@@ -48,8 +38,8 @@ void shunt_symmem_init(struct shunt_symmem *w)
 
 static void unmap_window(const struct shunt_gpu_ops *gpu, struct shunt_window *w)
 {
-	for (int r = 0; w->ready && r < SHUNT_MAX_RANKS; r++)
-		gpu->share_free(&w->mem[r]);
+	if (w->ready)
+		shunt_symm_free(gpu, w->mem, SHUNT_MAX_RANKS);
 	w->ready = false;
 }
 
@@ -401,127 +391,77 @@ void shunt_symmem_free(struct shunt_comm *comm, struct shunt_window *deferred)
 
 /* ---- agreement */
 
-static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
+/* What fails becomes this rank's vote. */
+static void offer_window(struct shunt_comm *comm, struct shunt_window *w, struct shunt_symm *symm)
 {
-	return shunt_rendezvous_allgather(
-	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->life.cancel);
-}
-
-/* The caller closes *fd_p. */
-static void fill_offer(struct shunt_comm *comm, const struct shunt_window *w, struct window_offer *o, int *fd_p)
-{
-	struct shunt_gpu_export memory;
-	const char *reason;
 	int err;
 
-	memset(o, 0, sizeof(*o));
-	o->vote.ok = 1;
 	if (!w) {
-		shunt_vote_refuse(&o->vote, "it was deregistered in the meantime");
+		shunt_vote_refuse(&symm->vote, "it was deregistered in the meantime");
 		return;
 	}
-	o->number = w->number;
-	o->bytes = w->bytes;
-	o->process = shunt_process_token();
-	err = comm->symmem.used_event ? 0 : comm->gpu->event_create(comm->device, false, &comm->symmem.used_event);
-	if (!err)
-		err = comm->gpu->share_export(comm->device, w->base, w->bytes, &memory, &reason);
-	if (err) {
-		shunt_vote_refuse(&o->vote, "%s", err == -EOPNOTSUPP ? reason : strerror(-err));
+	if (shunt_symm_register(symm, w->base, w->bytes) || comm->symmem.used_event)
 		return;
-	}
-	*fd_p = memory.fd;
-	o->ptr = (uintptr_t)memory.base;
-	o->all = memory.bytes;
-	o->at = (uint64_t)(w->base - (char *)memory.base);
-}
-
-/* The first thing that is wrong with the offers, and *who_p, the rank; NULL: nothing. The same on all ranks. */
-static const char *check_offers(const struct window_offer *o, int n, int *who_p)
-{
-	const char *reason = NULL;
-
-	for (int r = 0; r < n && !reason; r++) {
-		*who_p = r;
-		if (!o[r].vote.ok)
-			reason = o[r].vote.reason;
-		else if (o[r].number != o[0].number)
-			reason = "its buffer lies in another window than that of rank 0";
-		else if (o[r].bytes != o[0].bytes)
-			reason = "its window has another size than that of rank 0";
-	}
-	return reason;
-}
-
-static void map_peers(
-    struct shunt_comm *comm, struct shunt_window *w, const struct window_offer *o, const int *fds, struct shunt_vote *v)
-{
-	memset(v, 0, sizeof(*v));
-	v->ok = 1;
-	for (int r = 0; r < comm->nranks && v->ok; r++) {
-		int err;
-
-		w->at[r] = o[r].at;
-		if (r == comm->rank)
-			continue;
-		if (o[r].process == o[comm->rank].process)
-			err = comm->gpu->share_alias(comm->device, (void *)(uintptr_t)o[r].ptr, o[r].all, &w->mem[r]);
-		else
-			err = fds[r] < 0 ? -EBADF : comm->gpu->share_map(comm->device, fds[r], o[r].all, &w->mem[r]);
-		if (err)
-			shunt_vote_refuse(v, "the memory of rank %d cannot be mapped: %s", r, strerror(-err));
-	}
+	err = comm->gpu->event_create(comm->device, false, &comm->symmem.used_event);
+	if (err)
+		shunt_vote_refuse(&symm->vote, "%s", strerror(-err));
 }
 
 /*
  * Refuses every window that some rank offered: a later call with one of them must not wait for ranks that have refused
  * theirs.
  */
-static void refuse_windows(struct shunt_comm *comm, const struct window_offer *o)
+static void refuse_windows(struct shunt_comm *comm, const struct shunt_symm_terms *offered)
 {
 	struct shunt_symmem *w = &comm->symmem;
 
 	shunt_mutex_lock(&w->lock);
 	for (struct shunt_window *i = w->live; i; i = i->next)
 		for (int r = 0; r < comm->nranks; r++)
-			i->refused_now |= i->number && i->number == o[r].number;
+			i->refused_now |= i->number && i->number == offered[r].value[0];
 	shunt_mutex_unlock(&w->lock);
 }
 
-static int refused_now(struct shunt_comm *comm, const struct window_offer *o, int who, const char *reason)
+static void window_refused(struct shunt_comm *comm, const struct shunt_symm_terms *offered, const char *refusal)
 {
-	refuse_windows(comm, o);
+	refuse_windows(comm, offered);
 	if (comm->rank == 0)
 		shunt_info(SHUNT_LOG_INIT,
-		    "communicator of %d ranks: window %llu of %llu bytes is not used in place, rank %d: %s",
-		    comm->nranks, (unsigned long long)o[0].number, (unsigned long long)o[0].bytes, who, reason);
-	return -EOPNOTSUPP;
+		    "communicator of %d ranks: window %llu of %llu bytes is not used in place, %s", comm->nranks,
+		    (unsigned long long)offered[0].value[0], (unsigned long long)offered[0].bytes, refusal);
 }
 
-static int agree_on(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, int *fds)
+/* w: NULL if the window is gone. */
+static int agree_on(struct shunt_comm *comm, struct shunt_window *w)
 {
-	struct window_offer window_offer, offers[SHUNT_MAX_RANKS];
-	struct shunt_vote vote, votes[SHUNT_MAX_RANKS];
-	const char *reason;
-	int who = 0, err;
+	struct shunt_symm_terms offered[SHUNT_MAX_RANKS];
+	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
+	uint64_t at[SHUNT_MAX_RANKS];
+	struct shunt_symm symm;
+	int err;
 
-	fill_offer(comm, w, &window_offer, fd_p);
-	err = gather(comm, &window_offer, sizeof(window_offer), offers, *fd_p, fds);
-	if (err)
-		return err;
-	reason = check_offers(offers, comm->nranks, &who);
-	if (reason)
-		return refused_now(comm, offers, who, reason);
-	map_peers(comm, w, offers, fds, &vote);
-	err = gather(comm, &vote, sizeof(vote), votes, -1, NULL);
-	if (!err && (who = shunt_vote_find_refusal(votes, comm->nranks)) >= 0)
-		err = refused_now(comm, offers, who, votes[who].reason);
+	shunt_symm_init(&symm,
+	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->timeout),
+	        .gpu = comm->gpu,
+	        .device = comm->device,
+	        .process = shunt_process_token(),
+	        .what = "window",
+	        .mem = mem,
+	        .at = at,
+	        .value = { w ? w->number : 0 },
+	        .differs = { "its buffer lies in another window than that of rank 0" },
+	        .terms = offered });
+	offer_window(comm, w, &symm);
+	err = shunt_symm_agree(&symm);
+	if (err == -EOPNOTSUPP)
+		window_refused(comm, offered, symm.refusal);
 	if (err) {
-		for (int r = 0; r < comm->nranks; r++)
-			comm->gpu->share_free(&w->mem[r]);
+		shunt_symm_free(comm->gpu, mem, comm->nranks);
 		return err;
 	}
 	shunt_mutex_lock(&comm->symmem.lock);
+	memcpy(w->mem, mem, sizeof(mem[0]) * (size_t)comm->nranks);
+	memcpy(w->at, at, sizeof(at[0]) * (size_t)comm->nranks);
 	w->ready = true;
 	shunt_mutex_unlock(&comm->symmem.lock);
 	if (comm->rank == 0)
@@ -533,11 +473,9 @@ static int agree_on(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, 
 int shunt_symmem_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
 {
 	struct shunt_symmem *all = &comm->symmem;
-	int fd = -1, fds[SHUNT_MAX_RANKS], err;
 	struct shunt_window *w;
+	int err;
 
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		fds[r] = -1;
 	/* A window is freed only with the communicator's lock, which the caller holds. */
 	shunt_mutex_lock(&all->lock);
 	w = find_window(all->live, ptr, bytes, false);
@@ -545,10 +483,8 @@ int shunt_symmem_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
 	if (w && w->ready)
 		return 0;
 	shunt_recorder_phase(comm->recorder, "agreement on a window");
-	err = agree_on(comm, w, &fd, fds);
+	err = agree_on(comm, w);
 	shunt_recorder_phase(comm->recorder, NULL);
-	shunt_io_close_all(&fd, 1);
-	shunt_io_close_all(fds, comm->nranks);
 	if (err && err != -EOPNOTSUPP) {
 		if (err != -ECANCELED)
 			shunt_error("communicator of %d ranks, rank %d: agreeing on a window: %s", comm->nranks,

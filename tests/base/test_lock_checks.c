@@ -58,7 +58,7 @@ static void print_while_opening(void)
 static void device_in_process_lock(void)
 {
 	shunt_mutex_lock(&comm);
-	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
+	shunt_lock_acquire(SHUNT_LOCK_SYMM);
 	shunt_lock_check_blocking("calls the device", true);
 }
 
@@ -123,7 +123,7 @@ static void test_lock_checks_name_both_locks(void **state)
 		{ after_a_release_in_between, "REGISTRY", "takes WINDOWS" },
 		{ print_in_process_lock, "REGISTRY", "prints" },
 		{ print_while_opening, "KERNELS", "prints" },
-		{ device_in_process_lock, "SCRATCH", "calls the device" },
+		{ device_in_process_lock, "SYMM", "calls the device" },
 		{ by_the_rules, "COMM", "takes COMM" },
 	};
 	char text[1024], holds[64];

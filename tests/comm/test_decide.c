@@ -156,7 +156,7 @@ static void prepare_plans(struct seat *s)
 {
 	const struct shunt_plan *plan;
 	struct shunt_plan_exec_config config = {
-		.gpu = &no_gpu, .rank = s->comm.rank, .nranks = s->comm.nranks, .device = s->comm.device
+		.gpu = &no_gpu, .ranks = shunt_comm_ranks(&s->comm, 0), .device = s->comm.device
 	};
 
 	for (size_t i = 0; (plan = shunt_plan_set_at(s->comm.plans.set, i)); i++) {

@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/os.h"
 #include "device/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
 #include "tests/plan/exec_plans.h"
 #include "plan/exec/exec.h"
 #include "kernels/set.h"
+#include "transport/symm/symm.h"
 
 enum { MAX = 8, ROUNDS = 9, PLAN = 0, KERNEL, NWAYS };
 static const char *const way_names[NWAYS] = { "plan", "kernel" };
@@ -25,13 +27,11 @@ static const char *const way_names[NWAYS] = { "plan", "kernel" };
 static const struct shunt_gpu_ops *gpu;
 static struct shunt_plan *plan;
 static pthread_barrier_t barrier;
-static const void *mine[MAX];
 static uint64_t min_bytes = 1024, max_bytes = 1 << 20;
 static unsigned per_graph = 50, replays = 20, blocks = 64, threads = 512;
 static enum shunt_plan_ll_format ll_format;
 static int n, bad;
 static double micros[MAX][NWAYS][ROUNDS];
-static struct shunt_gpu_mem scratch[MAX];
 
 struct rank {
 	int rank, device;
@@ -39,6 +39,7 @@ struct rank {
 	struct shunt_host_ctrl *words;
 	struct shunt_plan_exec *exec;
 	struct shunt_gpu_mem peer[MAX];
+	struct shunt_ranks ranks;
 };
 
 static void check_err(int err, const char *what)
@@ -47,21 +48,6 @@ static void check_err(int err, const char *what)
 		return;
 	fprintf(stderr, "%s: %s\n", what, strerror(-err));
 	exit(1);
-}
-
-static int gather(void *ctx, const void *data, size_t bytes, void *all, int fd, int *fds)
-{
-	struct rank *r = ctx;
-
-	mine[r->rank] = data;
-	pthread_barrier_wait(&barrier);
-	for (int i = 0; i < n; i++) {
-		memcpy((char *)all + i * bytes, mine[i], bytes);
-		if (fds)
-			fds[i] = -1;
-	}
-	pthread_barrier_wait(&barrier);
-	return 0;
 }
 
 static void launch_kernel(struct rank *r, uint64_t bytes)
@@ -221,43 +207,28 @@ static void run_size(struct rank *r, uint64_t bytes, float *host)
 /* Scratch of our own kernels, with its control words. */
 static void share_scratch(struct rank *r, const struct shunt_ctrl *ctrl)
 {
-	check_err(gpu->share_alloc(r->device, SHUNT_SCRATCH_BYTES(n), &scratch[r->rank]), "scratch");
-	check_err(gpu->copy(r->device, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
-	pthread_barrier_wait(&barrier);
-	for (int i = 0; i < n; i++)
-		if (i == r->rank)
-			r->peer[i] = scratch[i];
-		else
-			check_err(
-			    gpu->share_borrow(r->device, scratch[i].ptr, scratch[i].bytes, &r->peer[i]), "scratch");
-}
+	struct shunt_symm symm;
 
-static void leave_scratch(struct rank *r)
-{
-	for (int i = 0; i < n; i++)
-		if (i != r->rank)
-			gpu->share_free(&r->peer[i]);
-	pthread_barrier_wait(&barrier);
-	gpu->share_free(&scratch[r->rank]);
+	shunt_symm_init(&symm,
+	    &(struct shunt_symm_config){
+	        .ranks = r->ranks, .gpu = gpu, .device = r->device, .process = 1, .what = "scratch", .mem = r->peer });
+	check_err(shunt_symm_alloc(&symm, SHUNT_SCRATCH_BYTES(n)), "scratch");
+	check_err(gpu->copy(r->device, r->peer[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
+	check_err(shunt_symm_agree(&symm), "scratch");
 }
 
 static void *rank_main(void *arg)
 {
 	struct rank *r = arg;
-	struct shunt_plan_exec_config host = { .gpu = gpu,
-		.device = r->device,
-		.rank = r->rank,
-		.nranks = n,
-		.process = 1,
-		.gather = gather,
-		.ctx = r,
-		.ll_format = ll_format };
+	struct shunt_plan_exec_config host = { .gpu = gpu, .device = r->device, .process = 1, .ll_format = ll_format };
 	static const struct shunt_ctrl zero;
 	struct shunt_ctrl ctrl = zero;
 	float *values = malloc(max_bytes);
 	const char *reason;
 	void *p;
 
+	check_err(shunt_rendezvous_join(r->ranks.rendezvous, n, r->rank, n, NULL, NULL), "rendezvous");
+	host.ranks = r->ranks;
 	check_err(gpu->kernels_load(r->device), "kernels");
 	check_err(gpu->stream_create(r->device, &r->stream), "stream");
 	check_err(gpu->event_create(r->device, true, &r->start), "event");
@@ -277,7 +248,8 @@ static void *rank_main(void *arg)
 		run_size(r, bytes, values);
 	pthread_barrier_wait(&barrier);
 	shunt_plan_exec_destroy(r->exec);
-	leave_scratch(r);
+	shunt_symm_free(gpu, r->peer, n);
+	shunt_rendezvous_destroy(r->ranks.rendezvous);
 	gpu->event_destroy(r->device, r->start);
 	gpu->event_destroy(r->device, r->stop);
 	gpu->stream_destroy(r->device, r->stream);
@@ -294,6 +266,7 @@ int main(int argc, char **argv)
 	pthread_t thread[MAX];
 	struct shunt_gpu_info info;
 	char reason[256], *text;
+	struct shunt_id id;
 	static const char *const ll_formats[] = { "ll128", "ll16", "ll8" };
 	int ranks, plan_blocks, devices = 0;
 
@@ -331,8 +304,12 @@ int main(int argc, char **argv)
 	printf("plan %s, %d ranks on %d %s, packets as %s\n", plan->name, n, devices < n ? devices : n, info.name,
 	    ll_format == SHUNT_PLAN_LL_FORMAT_LL128 && !plan->ll128 ? "ll16" : ll_formats[ll_format]);
 	pthread_barrier_init(&barrier, NULL, (unsigned)n);
+	shunt_random(&id, sizeof(id));
 	for (int r = 0; r < n; r++) {
-		rank[r] = (struct rank){ .rank = r, .device = r % devices };
+		rank[r] = (struct rank){ .rank = r, .device = r % devices, .ranks = { .rank = r, .nranks = n } };
+		check_err(shunt_rendezvous_bind(&id, r, &rank[r].ranks.rendezvous), "rendezvous");
+	}
+	for (int r = 0; r < n; r++) {
 		check_err(-pthread_create(&thread[r], NULL, rank_main, &rank[r]), "thread");
 	}
 	for (int r = 0; r < n; r++)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/plan/exec_ranks.h"
+#include "base/os.h"
 #include "tools/common/reference.h"
 
 #define GUARD 64
@@ -15,29 +17,44 @@ static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 
 /* ---- ranks */
 
-static int exec_gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds)
+static void *join_thread(void *arg)
 {
-	struct exec_rank *r = ctx;
-	struct exec_ranks *f = r->exec_ranks;
-	int injected_err = f->injected_err;
+	struct exec_rank *r = arg;
+	int n = r->exec_ranks->n;
 
-	f->mine[r->rank] = mine;
-	f->fd[r->rank] = fd;
-	pthread_barrier_wait(&f->barrier);
+	return shunt_rendezvous_join(r->ranks.rendezvous, n, r->rank, n, NULL, NULL) ? r : NULL;
+}
+
+static void join_ranks(struct exec_ranks *f)
+{
+	pthread_t thread[EXEC_RANKS_MAX];
+	struct shunt_id id;
+	void *failed;
+
+	shunt_random(&id, sizeof(id));
 	for (int i = 0; i < f->n; i++) {
-		memcpy((char *)all + i * bytes, f->mine[i], bytes);
-		if (fds)
-			fds[i] = i == r->rank || f->fd[i] < 0 ? -1 : dup(f->fd[i]);
+		f->rank[i].ranks = (struct shunt_ranks){ .rank = i, .nranks = f->n, .timeout_ms = 120000 };
+		if (f->n > 1)
+			assert_int_equal(shunt_rendezvous_bind(&id, i, &f->rank[i].ranks.rendezvous), 0);
 	}
-	pthread_barrier_wait(&f->barrier);
-	return injected_err;
+	for (int i = 0; i < f->n && f->n > 1; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, join_thread, &f->rank[i]), 0);
+	for (int i = 0; i < f->n && f->n > 1; i++) {
+		pthread_join(thread[i], &failed);
+		assert_null(failed);
+	}
+}
+
+void exec_ranks_break(struct exec_ranks *f)
+{
+	for (int i = 0; i < f->n; i++) /* a descriptor in a round without descriptors */
+		assert_int_equal(shunt_rendezvous_allgather(&f->rank[i].ranks, NULL, 0, NULL, 0, NULL), -EINVAL);
 }
 
 void exec_ranks_start(struct exec_ranks *f, int n)
 {
 	memset(f, 0, sizeof(*f));
 	f->n = n;
-	pthread_barrier_init(&f->barrier, NULL, (unsigned)n);
 	for (int i = 0; i < n; i++) {
 		struct exec_rank *r = &f->rank[i];
 		struct shunt_ctrl *ctrl;
@@ -55,6 +72,7 @@ void exec_ranks_start(struct exec_ranks *f, int n)
 		assert_int_equal(gpu->copy(r->device, &ctrl->host_ctrl, &r->words_dev, sizeof(r->words_dev)), 0);
 		assert_int_equal(gpu->stream_create(r->device, &r->stream), 0);
 	}
+	join_ranks(f);
 }
 
 void exec_ranks_stop(struct exec_ranks *f)
@@ -65,8 +83,8 @@ void exec_ranks_stop(struct exec_ranks *f)
 		gpu->stream_destroy(r->device, r->stream);
 		gpu->mem_free(r->ctrl);
 		gpu->host_free(r->words);
+		shunt_rendezvous_destroy(r->ranks.rendezvous);
 	}
-	pthread_barrier_destroy(&f->barrier);
 }
 
 void exec_ranks_create(struct exec_ranks *f, struct shunt_plan *plan, const struct exec_options *options)
@@ -74,12 +92,9 @@ void exec_ranks_create(struct exec_ranks *f, struct shunt_plan *plan, const stru
 	for (int i = 0; i < f->n; i++) {
 		struct shunt_plan_exec_config host = { .gpu = gpu,
 			.device = f->rank[i].device,
-			.rank = i,
-			.nranks = f->n,
+			.ranks = f->rank[i].ranks,
 			.ctrl = f->rank[i].ctrl,
 			.process = options && options->mapped ? (uint64_t)i + 1 : 7,
-			.gather = exec_gather,
-			.ctx = &f->rank[i],
 			.max_blocks = options ? options->max_blocks : 0,
 			.ll_format = options ? options->ll_format : SHUNT_PLAN_LL_FORMAT_LL128 };
 

@@ -21,16 +21,12 @@ struct exec_rank {
 	void *ctrl, *words_dev;
 	struct shunt_host_ctrl *words;
 	struct shunt_plan_exec *exec;
+	struct shunt_ranks ranks;
 };
 
 struct exec_ranks {
 	int n;
 	struct exec_rank rank[EXEC_RANKS_MAX];
-	/* Of the gather. */
-	pthread_barrier_t barrier;
-	const void *mine[EXEC_RANKS_MAX];
-	int fd[EXEC_RANKS_MAX];
-	int injected_err; /* the next rounds fail with this */
 };
 
 struct exec_options {
@@ -47,6 +43,8 @@ void exec_ranks_create(struct exec_ranks *f, struct shunt_plan *plan, const stru
 void exec_ranks_destroy(struct exec_ranks *f);
 /* shunt_plan_exec_prepare by all ranks at once; they must agree. */
 int exec_ranks_prepare(struct exec_ranks *f, uint64_t message_bytes);
+/* All rounds of all ranks fail with -EINVAL from now on. */
+void exec_ranks_break(struct exec_ranks *f);
 /* Expects no rank to have given up. */
 void exec_ranks_wait(struct exec_ranks *f, const char *what);
 

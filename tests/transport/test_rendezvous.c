@@ -81,7 +81,8 @@ static void barrier(atomic_int *count, int n)
 static int gather_numbers(struct world *w, struct shunt_rendezvous *rdzv, int rank, int round)
 {
 	uint32_t all[UNIT_MAX_RANKS], mine = (uint32_t)(rank * 1000 + round);
-	int err = shunt_rendezvous_allgather(rdzv, &mine, sizeof(mine), all, -1, NULL, TIMEOUT_MS, &w->cancel[rank]);
+	struct shunt_ranks ranks = { rdzv, rank, w->nranks, TIMEOUT_MS, &w->cancel[rank] };
+	int err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, -1, NULL);
 
 	for (int r = 0; !err && r < w->nranks; r++)
 		if (all[r] != (uint32_t)(r * 1000 + round))
@@ -105,10 +106,11 @@ static int gather_memfds(struct world *w, struct shunt_rendezvous *rdzv, int ran
 {
 	int fds[UNIT_MAX_RANKS], fd = rank % 3 ? make_memfd(rank) : -1;
 	uint8_t big[5000], *all = malloc(sizeof(big) * (size_t)w->nranks);
+	struct shunt_ranks ranks = { rdzv, rank, w->nranks, TIMEOUT_MS, &w->cancel[rank] };
 	int err;
 
 	memset(big, rank + 1, sizeof(big));
-	err = shunt_rendezvous_allgather(rdzv, big, sizeof(big), all, fd, fds, TIMEOUT_MS, &w->cancel[rank]);
+	err = shunt_rendezvous_allgather(&ranks, big, sizeof(big), all, fd, fds);
 	for (int r = 0; !err && r < w->nranks; r++) {
 		int number = -1;
 
@@ -542,14 +544,14 @@ static int join_pair(int rank, void *arg)
 static int gather_pair(int rank, void *arg)
 {
 	struct pair *p = arg;
+	struct shunt_ranks ranks = { p->rdzv[rank], rank, 2, p->timeout_ms, &p->cancel };
 	int fds[2], err;
 	void *all;
 
 	if (p->absent[rank])
 		return 0;
 	all = calloc(2, p->bytes[rank] + 1);
-	err = shunt_rendezvous_allgather(
-	    p->rdzv[rank], all, p->bytes[rank], all, -1, p->uses_fds[rank] ? fds : NULL, p->timeout_ms, &p->cancel);
+	err = shunt_rendezvous_allgather(&ranks, all, p->bytes[rank], all, -1, p->uses_fds[rank] ? fds : NULL);
 	free(all);
 	return err;
 }

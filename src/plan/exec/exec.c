@@ -4,10 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
 #include "base/log.h"
-#include "transport/symm/scratch.h"
-#include "transport/symm/vote.h"
+#include "transport/symm/symm.h"
 #include "kernels/kernel_list.h"
 #include "plan/compile/program.h"
 
@@ -35,12 +33,6 @@ struct shunt_plan_exec {
 	struct resources *resources_list; /* the newest first */
 	uint64_t refused_units;           /* units of the smallest chunks that were refused */
 	char reason[128];
-};
-
-/* A rank's contribution to the first round of making resources. */
-struct peer_info {
-	struct shunt_vote vote;
-	uint64_t hash, process, ptr, bytes, units;
 };
 
 bool shunt_plan_call_from_coll(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
@@ -94,13 +86,13 @@ int shunt_plan_exec_create(
 	struct shunt_plan_exec *e;
 	int err;
 
-	if (plan->nranks != (uint32_t)host->nranks)
+	if (plan->nranks != (uint32_t)host->ranks.nranks)
 		return -EINVAL;
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
 	err = shunt_program_create(
-	    plan, (uint32_t)host->rank, host->ll_format == SHUNT_PLAN_LL_FORMAT_LL128, &e->program);
+	    plan, (uint32_t)host->ranks.rank, host->ll_format == SHUNT_PLAN_LL_FORMAT_LL128, &e->program);
 	if (err) {
 		free(e);
 		return err;
@@ -117,9 +109,7 @@ static void resources_destroy(struct shunt_plan_exec *e, struct resources *a)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 
-	/* A peer's kernel may still write there that it has left, so the last user in a process frees the memory. */
-	for (int r = 0; r < e->host.nranks; r++)
-		shunt_scratch_free(gpu, &a->mem[r]);
+	shunt_symm_free(gpu, a->mem, e->host.ranks.nranks);
 	if (a->bytecodes)
 		gpu->mem_free(a->bytecodes);
 	free(a);
@@ -147,20 +137,10 @@ struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *e)
 
 void *shunt_plan_exec_resources(const struct shunt_plan_exec *e)
 {
-	return e->resources_list ? e->resources_list->mem[e->host.rank].ptr : NULL;
+	return e->resources_list ? e->resources_list->mem[e->host.ranks.rank].ptr : NULL;
 }
 
 /* ---- resources */
-
-static int gather_ranks(struct shunt_plan_exec *e, const void *mine, size_t bytes, void *all, int fd, int *fds)
-{
-	if (e->host.nranks > 1)
-		return e->host.gather(e->host.ctx, mine, bytes, all, fd, fds);
-	memcpy(all, mine, bytes);
-	if (fds)
-		fds[0] = -1;
-	return 0;
-}
 
 /*
  * Bytes of bounce buffers for all buffers that peers do not reach. Each rank decides alone whether a call needs them,
@@ -192,7 +172,8 @@ static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
 	return up;
 }
 
-static void fill_peer_info(struct shunt_plan_exec *e, struct resources *a, struct peer_info *o)
+/* Allocates this rank's resources. What fails becomes its vote. */
+static void resources_alloc(struct shunt_plan_exec *e, struct resources *a, struct shunt_symm *symm)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 	struct shunt_gpu_info info;
@@ -200,66 +181,43 @@ static void fill_peer_info(struct shunt_plan_exec *e, struct resources *a, struc
 	unsigned sets = p->bytecode_bytes > SHUNT_PLAN_SHARED_BYTECODE ? 2 : 1;
 	uint64_t bytes = 0, bytecodes = ((uint64_t)p->nblocks * p->bytecode_bytes * sets + 511) / 512 * 512, bounce = 0;
 	unsigned most;
-	int err;
 
-	memset(o, 0, sizeof(*o));
-	o->vote.ok = 1;
-	o->hash = e->plan->hash;
-	o->process = e->host.process;
-	o->units = a->units;
 	if (gpu->device_info(e->host.device, &info)) {
-		shunt_vote_refuse(&o->vote, "its device cannot be asked");
+		shunt_vote_refuse(&symm->vote, "its device cannot be asked");
 		return;
 	}
 	most = info.sim ? 1024 : info.sms;
 	if (e->host.max_blocks && e->host.max_blocks < most)
 		most = e->host.max_blocks;
 	if (e->plan->max_blocks > most)
-		shunt_vote_refuse(&o->vote, "its device runs at most %u blocks at once", most);
+		shunt_vote_refuse(&symm->vote, "its device runs at most %u blocks at once", most);
 	else if (!shunt_program_resources_bytes(p, e->plan, a->units, &bytes) || !bounce_bytes(e, a->units, &bounce))
-		shunt_vote_refuse(&o->vote, "chunks of %llu units are too large", (unsigned long long)a->units);
-	if (!o->vote.ok)
+		shunt_vote_refuse(&symm->vote, "chunks of %llu units are too large", (unsigned long long)a->units);
+	if (!symm->vote.ok || shunt_symm_alloc(symm, bytes))
 		return;
-	err = shunt_scratch_alloc(gpu, e->host.device, bytes, &a->mem[e->host.rank]);
-	if (!err)
-		err = gpu->mem_alloc(e->host.device, bytecodes + bounce, (void **)&a->bytecodes);
-	if (err) {
-		shunt_vote_refuse(
-		    &o->vote, "%llu bytes of memory cannot be had", (unsigned long long)(bytes + bytecodes + bounce));
-		return;
-	}
-	a->bounce = a->bytecodes + bytecodes;
-	o->ptr = (uintptr_t)a->mem[e->host.rank].ptr;
-	o->bytes = a->mem[e->host.rank].bytes;
+	if (gpu->mem_alloc(e->host.device, bytecodes + bounce, (void **)&a->bytecodes))
+		shunt_vote_refuse(&symm->vote, "%llu bytes of memory of its own cannot be allocated",
+		    (unsigned long long)(bytecodes + bounce));
+	else
+		a->bounce = a->bytecodes + bytecodes;
 }
 
-static int map_peers(struct shunt_plan_exec *e, struct resources *a, const struct peer_info *peer_infos, const int *fds)
-{
-	const struct shunt_gpu_ops *gpu = e->host.gpu;
-	int err = 0;
-
-	for (int r = 0; r < e->host.nranks && !err; r++) {
-		if (r == e->host.rank)
-			continue;
-		if (peer_infos[r].process == e->host.process)
-			err = shunt_scratch_borrow(
-			    gpu, e->host.device, (void *)(uintptr_t)peer_infos[r].ptr, peer_infos[r].bytes, &a->mem[r]);
-		else
-			err = fds[r] < 0 ? -EBADF :
-			                   gpu->share_map(e->host.device, fds[r], peer_infos[r].bytes, &a->mem[r]);
-	}
-	return err;
-}
+struct fill {
+	struct shunt_plan_exec *e;
+	struct resources *resources;
+};
 
 /* Writes the bytecode, and the semaphores' first values; all else is zero. */
-static int resources_fill(struct shunt_plan_exec *e, struct resources *a)
+static int resources_fill(void *ctx)
 {
+	struct shunt_plan_exec *e = ((struct fill *)ctx)->e;
+	struct resources *a = ((struct fill *)ctx)->resources;
 	const struct shunt_program *p = e->program;
-	char **bases = calloc((unsigned)e->host.nranks, sizeof(*bases)), *mine = a->mem[e->host.rank].ptr;
+	char **bases = calloc((unsigned)e->host.ranks.nranks, sizeof(*bases)), *mine = a->mem[e->host.ranks.rank].ptr;
 	uint64_t *values = calloc(p->nsemaphores ? p->nsemaphores : 1, 64);
 	int err = bases && values ? 0 : -ENOMEM;
 
-	for (int r = 0; r < e->host.nranks && !err; r++)
+	for (int r = 0; r < e->host.ranks.nranks && !err; r++)
 		bases[r] = a->mem[r].ptr;
 	for (uint32_t i = 0; i < p->nsemaphores && !err; i++)
 		values[i * 8] = p->semaphores[i];
@@ -277,84 +235,53 @@ static int resources_fill(struct shunt_plan_exec *e, struct resources *a)
 	return err;
 }
 
-/* Both rounds. 0 and *refused_p (e->reason has a text), the same on all ranks; or an error of gather. */
-static int exchange_resources(struct shunt_plan_exec *e, struct resources *a, struct peer_info *peer_infos,
-    struct shunt_vote *votes, int *fds, bool *refused_p)
+/* 0; -EOPNOTSUPP, the same on all ranks, and e->reason has a text; or an error of a round. */
+static int exchange_resources(struct shunt_plan_exec *e, struct resources *a)
 {
-	int n = e->host.nranks, me = e->host.rank, who, err;
-	struct shunt_vote v = { .ok = 1 };
-	struct peer_info o;
+	struct fill fill = { e, a };
+	struct shunt_symm symm;
+	int err;
 
-	for (int r = 0; r < n; r++)
-		fds[r] = -1;
-	fill_peer_info(e, a, &o);
-	err = gather_ranks(e, &o, sizeof(o), peer_infos, o.vote.ok ? a->mem[me].fd : -1, fds);
-	if (err)
-		return err;
-	if (o.vote.ok)
-		shunt_scratch_close_fd(&a->mem[me]);
-	for (int r = 0; r < n && !*refused_p; r++) {
-		const char *reason = peer_infos[r].vote.ok ? NULL : peer_infos[r].vote.reason;
-
-		if (peer_infos[r].hash != peer_infos[0].hash)
-			reason = "it has another plan of this name than rank 0";
-		else if (!reason &&
-		    (peer_infos[r].units != peer_infos[0].units || peer_infos[r].bytes != peer_infos[0].bytes))
-			reason = "it wants another amount of memory than rank 0";
-		if (reason) {
-			snprintf(e->reason, sizeof(e->reason), "rank %d: %.95s", r, reason);
-			*refused_p = true;
-		}
-	}
-	if (!*refused_p) {
-		err = map_peers(e, a, peer_infos, fds);
-		if (!err)
-			err = resources_fill(e, a);
-		if (err)
-			shunt_vote_refuse(&v, "its memory cannot be mapped or written (error %d)", -err);
-		err = gather_ranks(e, &v, sizeof(v), votes, -1, NULL);
-	}
-	shunt_io_close_all(fds, n);
-	if (!err && !*refused_p && (who = shunt_vote_find_refusal(votes, n)) >= 0) {
-		snprintf(e->reason, sizeof(e->reason), "rank %d: %.95s", who, votes[who].reason);
-		*refused_p = true;
-	}
+	shunt_symm_init(&symm,
+	    &(struct shunt_symm_config){ .ranks = e->host.ranks,
+	        .gpu = e->host.gpu,
+	        .device = e->host.device,
+	        .process = e->host.process,
+	        .what = "memory",
+	        .mem = a->mem,
+	        .value = { e->plan->hash, a->units },
+	        .differs = { "it has another plan of this name than rank 0",
+	            "it wants another amount of memory than rank 0" },
+	        .fill = resources_fill,
+	        .ctx = &fill });
+	resources_alloc(e, a, &symm);
+	err = shunt_symm_agree(&symm);
+	if (err == -EOPNOTSUPP)
+		snprintf(e->reason, sizeof(e->reason), "%s", symm.refusal);
 	return err;
 }
 
 static int grow_resources(struct shunt_plan_exec *e, uint64_t units)
 {
-	size_t n = (unsigned)e->host.nranks;
-	struct resources *a = calloc(1, sizeof(*a) + n * sizeof(a->mem[0]));
-	struct peer_info *peer_infos = calloc(n, sizeof(*peer_infos));
-	struct shunt_vote *votes = calloc(n, sizeof(*votes));
-	int *fds = calloc(n, sizeof(*fds)), err = -ENOMEM;
-	bool refused = false;
+	struct resources *a = calloc(1, sizeof(*a) + (unsigned)e->host.ranks.nranks * sizeof(a->mem[0]));
+	int err;
 
-	if (a && peer_infos && votes && fds) {
-		for (size_t r = 0; r < n; r++)
-			a->mem[r].fd = -1;
-		a->units = round_units(e, units);
-		err = exchange_resources(e, a, peer_infos, votes, fds, &refused);
-	} else if (n > 1) {
-		e->host.gather(e->host.ctx, NULL, 0, NULL, -1, NULL);
+	if (!a)
+		return shunt_rendezvous_lacks_memory(&e->host.ranks);
+	a->units = round_units(e, units);
+	err = exchange_resources(e, a);
+	if (!err) {
+		a->next = e->resources_list;
+		e->resources_list = a;
+		return 0;
 	}
-	free(peer_infos);
-	free(votes);
-	free(fds);
-	if (err || refused) {
-		if (a)
-			resources_destroy(e, a);
-		if (refused) {
-			e->refused_units = units < e->refused_units ? units : e->refused_units;
-			if (!e->host.rank)
-				shunt_warn("plan %s cannot run at this size: %s", e->plan->name, e->reason);
-		}
-		return err ? err : -EOPNOTSUPP;
+	resources_destroy(e, a);
+	if (err == -EOPNOTSUPP) {
+		e->refused_units = units < e->refused_units ? units : e->refused_units;
+		if (!e->host.ranks.rank)
+			shunt_warn("plan %s cannot run at this size: %s", e->plan->name, e->reason);
 	}
-	a->next = e->resources_list;
-	e->resources_list = a;
-	return 0;
+	return err;
 }
 
 static int prepare_units(struct shunt_plan_exec *e, uint64_t units)
@@ -447,7 +374,7 @@ static void choose_direct(
 		if (!direct[i])
 			continue;
 		a->k.flags |= SHUNT_PLAN_DIRECT0 << buffer;
-		memcpy(a->remote[buffer], call->remote[i], (unsigned)e->host.nranks * sizeof(char *));
+		memcpy(a->remote[buffer], call->remote[i], (unsigned)e->host.ranks.nranks * sizeof(char *));
 		a->place = a->place * 0x9e3779b97f4a7c15u + call->place[i] + (uint64_t)i;
 	}
 }
@@ -462,9 +389,9 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 {
 	const struct shunt_program *p = e->program;
 	const struct resources *resources = e->resources_list;
-	char *mine = resources->mem[e->host.rank].ptr, *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
+	char *mine = resources->mem[e->host.ranks.rank].ptr, *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
 	bool scaled = a->k.flags & SHUNT_K_PREMUL, divided = a->k.flags & SHUNT_K_DIVIDE;
-	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.rank;
+	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.ranks.rank;
 
 	for (int i = 0; i < 2; i++) {
 		if (a->k.flags & SHUNT_PLAN_DIRECT0 << i)
@@ -512,8 +439,8 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	uint64_t chunk, units;
 	struct shunt_kargs_plan a = { .k.send = call->send,
 		.k.recv = call->recv,
-		.k.rank = (uint16_t)e->host.rank,
-		.k.nranks = (uint16_t)e->host.nranks,
+		.k.rank = (uint16_t)e->host.ranks.rank,
+		.k.nranks = (uint16_t)e->host.ranks.nranks,
 		.k.op = call->op,
 		.k.check = call->check,
 		.k.count = call->count,
@@ -540,7 +467,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	a.ctrl = e->host.ctrl;
 	a.bytecodes = e->resources_list->bytecodes;
 	a.bytecode_bytes = p->bytecode_bytes;
-	a.resources = e->resources_list->mem[e->host.rank].ptr;
+	a.resources = e->resources_list->mem[e->host.ranks.rank].ptr;
 	a.chunk = units;
 	a.part_bytes[0] = call->send_bytes / parts[0];
 	a.part_bytes[1] = call->recv_bytes / parts[1];

@@ -33,6 +33,7 @@
 #include "device/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "plan/format/plan.h"
+#include "transport/rendezvous/rendezvous.h"
 
 struct shunt_plan_exec;
 
@@ -47,18 +48,12 @@ enum shunt_plan_ll_format { SHUNT_PLAN_LL_FORMAT_LL128, SHUNT_PLAN_LL_FORMAT_LL1
 /* What an exec needs of its communicator; copied. */
 struct shunt_plan_exec_config {
 	const struct shunt_gpu_ops *gpu;
-	int device, rank, nranks;
+	int device;
+	/* The rounds that make memory; their errors are those of a launch, and break the communicator. */
+	struct shunt_ranks ranks;
 	struct shunt_ctrl
 	    *ctrl; /* device address: abort word, deadline and fault record of our kernels; lives as long as the exec */
-	uint64_t process; /* shunt_process_token(): ranks of one process borrow each other's memory */
-	/*
-	 * A round among all ranks, as shunt_rendezvous_allgather with the time-out and cancellation of the
-	 * communicator. Every rank contributes bytes and (if fds is not NULL, on all ranks alike) a descriptor or -1.
-	 * The launch returns its error, which breaks the communicator. A rank without the memory to take part passes 0
-	 * bytes and no fds; then the round fails on all ranks.
-	 */
-	int (*gather)(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds);
-	void *ctx;
+	uint64_t process;    /* shunt_process_token(): ranks of one process borrow each other's memory */
 	unsigned max_blocks; /* of a launch, the same on all ranks; 0: as many as the device holds at once */
 	enum shunt_plan_ll_format ll_format; /* the same on all ranks */
 };
@@ -108,13 +103,13 @@ void shunt_plan_exec_destroy(struct shunt_plan_exec *exec);
 /*
  * Makes sure that there is memory for a message of this many bytes (as plan->min_bytes counts them); collective if the
  * resources must grow. 0; -EOPNOTSUPP, the same on all ranks: some rank (see *reason_p) lacks memory or
- * multiprocessors, the plan cannot run at this size, and nothing has changed; else as gather. Allowed while a stream
+ * multiprocessors, the plan cannot run at this size, and nothing has changed; else as a round. Allowed while a stream
  * captures.
  */
 int shunt_plan_exec_prepare(struct shunt_plan_exec *exec, uint64_t message_bytes, const char **reason_p);
 /*
  * Prepares and launches one kernel. 0; -EOPNOTSUPP as above (nothing launched); -EINVAL: the sizes do not fit the
- * plan's collective; or another error of gather or of the launch.
+ * plan's collective; or another error of a round or of the launch.
  */
 int shunt_plan_exec_launch(struct shunt_plan_exec *exec, const struct shunt_plan_call *call);
 

@@ -108,7 +108,8 @@ static int collect_contribs(struct root_round *h)
 		h->in[r] = (struct rdzv_recv){ .fd = rdzv->peer_fds[r],
 			.buf = (char *)&h->contrib[r],
 			.expected = sizeof(h->contrib[r]),
-			.max_fds = h->round->fds ? 1 : 0 };
+			/* A root that lacks memory gets the descriptors that the others send, and closes them. */
+			.max_fds = h->round->fds || !h->round->bytes ? 1 : 0 };
 		h->pfds[r] = (struct pollfd){ .fd = rdzv->peer_fds[r], .events = POLLIN };
 	}
 	while (left) {

@@ -198,12 +198,26 @@ bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv)
 	return rdzv->is_leader;
 }
 
-int shunt_rendezvous_allgather(struct shunt_rendezvous *rdzv, const void *mine, size_t bytes, void *all, int fd,
-    int *fds, int64_t timeout_ms, const atomic_int *cancel)
+/* A rank that is alone. */
+static void gather_alone(const void *mine, size_t bytes, void *all, int *fds)
 {
-	struct rdzv_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(timeout_ms), cancel };
+	if (bytes)
+		memcpy(all, mine, bytes);
+	if (fds)
+		fds[0] = -1;
+}
+
+int shunt_rendezvous_allgather(
+    const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	struct rdzv_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(ranks->timeout_ms), ranks->cancel };
+	struct shunt_rendezvous *rdzv = ranks->rendezvous;
 	int err;
 
+	if (ranks->nranks == 1) {
+		gather_alone(mine, bytes, all, fds);
+		return 0;
+	}
 	if (rdzv->err)
 		return rdzv->err;
 	if (!rdzv->joined)
@@ -219,6 +233,18 @@ int shunt_rendezvous_allgather(struct shunt_rendezvous *rdzv, const void *mine, 
 		close_connections(rdzv);
 	}
 	return err;
+}
+
+int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks)
+{
+	if (ranks->nranks > 1)
+		shunt_rendezvous_allgather(ranks, NULL, 0, NULL, -1, NULL);
+	return -ENOMEM;
+}
+
+bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks)
+{
+	return ranks->nranks == 1 || ranks->rendezvous->lobby.kind == &shunt_rendezvous_unix;
 }
 
 const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv)

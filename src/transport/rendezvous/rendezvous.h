@@ -77,20 +77,33 @@ int shunt_rendezvous_await(
  */
 bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv);
 
+/* The ranks of a rendezvous, and how long they wait for each other in a round. */
+struct shunt_ranks {
+	struct shunt_rendezvous *rendezvous; /* after a join; not used for a rank that is alone */
+	int rank, nranks;
+	int64_t timeout_ms; /* of a round; <= 0: no limit */
+	const atomic_int *cancel;
+};
+
 /*
- * Every rank contributes the same number of bytes (0 is allowed) and at most one descriptor.
- *   all         gets nranks x bytes in rank order
- *   fd          the descriptor, which stays the caller's; -1: none
- *   fds         fds[r] is a new descriptor, which the caller owns; -1 for ranks that gave none and for our own rank.
- *               NULL: the round has no descriptors, and fd must be -1; all ranks must agree on that
- *   timeout_ms  <= 0: no limit
- * A rank that lacks the memory for a round comes to it with 0 bytes and no fds, which ends the round on all ranks.
+ * A round. Every rank contributes the same number of bytes (0 is allowed) and at most one descriptor.
+ *   all  gets nranks x bytes in rank order
+ *   fd   the descriptor, which stays the caller's; -1: none
+ *   fds  fds[r] is a new descriptor, which the caller owns; -1 for ranks that gave none and for our own rank.
+ *        NULL: the round has no descriptors, and fd must be -1; all ranks must agree on that
  * Errors: -EINVAL (bytes or use of fds differ), -ENOMEM (a rank lacks memory), -ETIMEDOUT, -EOWNERDEAD, -ECANCELED,
  * -EPROTO, -EMFILE (the kernel refused the descriptors). On an error fds has no descriptors. One rank's error ends the
  * round on all ranks, unless the other ranks already have their result: then their next round fails.
  */
-int shunt_rendezvous_allgather(struct shunt_rendezvous *rdzv, const void *mine, size_t bytes, void *all, int fd,
-    int *fds, int64_t timeout_ms, const atomic_int *cancel);
+int shunt_rendezvous_allgather(
+    const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds);
+/*
+ * For a rank that lacks the memory to take part in the next round: ends that round on all ranks, which would wait for
+ * this one until their deadline. Always -ENOMEM.
+ */
+int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks);
+/* True: rounds pass descriptors, which they do inside a host alone. The same on all ranks. */
+bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks);
 
 /* nranks rows after a join, which the rendezvous owns; else NULL. */
 const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv);

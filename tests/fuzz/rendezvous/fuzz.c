@@ -218,6 +218,7 @@ static void try_round(const uint8_t *data, size_t bytes)
 	bool is_root = bytes && *data & 1, unix_socket = bytes && *data & 2;
 	struct shunt_rendezvous *rdzv =
 	    shunt_rendezvous_create(unix_socket ? &shunt_rendezvous_unix : &shunt_rendezvous_tcp, fuzz_key());
+	struct shunt_ranks ranks = { .rank = is_root ? 0 : 1, .nranks = 2, .timeout_ms = 1000 };
 	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB), .bytes = 8 };
 	struct rdzv_result result = { .head = rdzv_head(RDZV_RESULT), .bytes = 8 };
 	uint8_t all[16], mine[8] = { 1 }, rest[18] = { 0 };
@@ -247,7 +248,8 @@ static void try_round(const uint8_t *data, size_t bytes)
 	(void)!write(pair[1], is_root ? (void *)&contrib : (void *)&result, sizeof(contrib));
 	(void)!write(pair[1], rest, is_root ? 8 : sizeof(rest));
 	shutdown(pair[1], SHUT_WR);
-	err = shunt_rendezvous_allgather(rdzv, mine, sizeof(mine), all, -1, unix_socket ? fds : NULL, 1000, NULL);
+	ranks.rendezvous = rdzv;
+	err = shunt_rendezvous_allgather(&ranks, mine, sizeof(mine), all, -1, unix_socket ? fds : NULL);
 	require(err <= 0, "an error that there is not");
 	require(fds[0] < 0 && fds[1] < 0, "a descriptor that nobody sent");
 	require(err || !is_root || !memcmp(all, mine, sizeof(mine)), "the root's own part is lost");

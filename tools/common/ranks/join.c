@@ -227,7 +227,10 @@ static int tcp_connect(struct ranks *t, const struct ranks_launch *l, long long 
 
 static int tcp_allgather(struct ranks *t, const void *mine, size_t bytes, void *all)
 {
-	int err = shunt_rendezvous_allgather(t->tcp, mine, bytes, all, -1, NULL, t->timeout_ns / 1000000, NULL);
+	struct shunt_ranks ranks = {
+		.rendezvous = t->tcp, .rank = t->rank, .nranks = t->nranks, .timeout_ms = t->timeout_ns / 1000000
+	};
+	int err = shunt_rendezvous_allgather(&ranks, mine, bytes, all, -1, NULL);
 
 	return err == -EOWNERDEAD ? -ECANCELED : err;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/symm/scratch.h"
+#include "transport/symm/shared.h"
 #include "base/lock.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-struct scratch {
-	struct scratch *next;
+struct shared {
+	struct shared *next;
 	const struct shunt_gpu_ops *gpu;
 	struct shunt_gpu_mem mem;
 	unsigned users;
 };
 
-static struct scratch *list;
+static struct shared *list;
 
 /* A forked child has none of what these stand for. */
 static void drop_list(void)
@@ -21,83 +21,83 @@ static void drop_list(void)
 }
 SHUNT_IN_FORKED_CHILD(drop_list)
 
-static struct scratch **find_scratch(void *ptr)
+static struct shared **find_shared(void *ptr)
 {
-	struct scratch **at = &list;
+	struct shared **at = &list;
 
 	while (*at && (*at)->mem.ptr != ptr)
 		at = &(*at)->next;
 	return at;
 }
 
-int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p)
+int shunt_shared_alloc(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	struct scratch *s = malloc(sizeof(*s));
+	struct shared *s = malloc(sizeof(*s));
 	int err = s ? gpu->share_alloc(device, bytes, mem_p) : -ENOMEM;
 
 	if (err) {
 		free(s);
 		return err;
 	}
-	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
-	*s = (struct scratch){ .next = list, .gpu = gpu, .mem = *mem_p, .users = 1 };
+	shunt_lock_acquire(SHUNT_LOCK_SYMM);
+	*s = (struct shared){ .next = list, .gpu = gpu, .mem = *mem_p, .users = 1 };
 	list = s;
-	shunt_lock_release(SHUNT_LOCK_SCRATCH);
+	shunt_lock_release(SHUNT_LOCK_SYMM);
 	return 0;
 }
 
-void shunt_scratch_close_fd(struct shunt_gpu_mem *mem)
+void shunt_shared_close_fd(struct shunt_gpu_mem *mem)
 {
-	struct scratch *s;
+	struct shared *s;
 
-	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
-	s = *find_scratch(mem->ptr);
+	shunt_lock_acquire(SHUNT_LOCK_SYMM);
+	s = *find_shared(mem->ptr);
 	if (s)
 		s->mem.fd = -1;
-	shunt_lock_release(SHUNT_LOCK_SCRATCH);
+	shunt_lock_release(SHUNT_LOCK_SYMM);
 	close(mem->fd);
 	mem->fd = -1;
 }
 
 /* Removes a user; the last one frees the memory. False: not in the registry. */
-static bool scratch_put(void *ptr)
+static bool shared_put(void *ptr)
 {
-	struct scratch **at, *s, *last = NULL;
+	struct shared **at, *s, *last = NULL;
 
-	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
-	at = find_scratch(ptr);
+	shunt_lock_acquire(SHUNT_LOCK_SYMM);
+	at = find_shared(ptr);
 	s = *at;
 	if (s && !--s->users) {
 		*at = s->next;
 		last = s;
 	}
-	shunt_lock_release(SHUNT_LOCK_SCRATCH);
+	shunt_lock_release(SHUNT_LOCK_SYMM);
 	if (last) /* not under the lock: freeing may wait for the device */
 		last->gpu->share_free(&last->mem);
 	free(last);
 	return s != NULL;
 }
 
-int shunt_scratch_borrow(
+int shunt_shared_borrow(
     const struct shunt_gpu_ops *gpu, int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	struct scratch *s;
+	struct shared *s;
 	int err;
 
-	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
-	s = *find_scratch(ptr);
+	shunt_lock_acquire(SHUNT_LOCK_SYMM);
+	s = *find_shared(ptr);
 	if (s)
 		s->users++;
-	shunt_lock_release(SHUNT_LOCK_SCRATCH);
+	shunt_lock_release(SHUNT_LOCK_SYMM);
 	err = s ? gpu->share_borrow(device, ptr, bytes, mem_p) : -ESTALE;
 	if (s && err)
-		scratch_put(ptr);
+		shared_put(ptr);
 	return err;
 }
 
-void shunt_scratch_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
+void shunt_shared_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
 {
-	if (mem->ptr && scratch_put(mem->ptr))
+	if (mem->ptr && shared_put(mem->ptr))
 		*mem = (struct shunt_gpu_mem){ .fd = -1 };
 	else
 		gpu->share_free(mem);
