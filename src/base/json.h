@@ -109,4 +109,6 @@ void shunt_json_write_real(struct shunt_json_writer *w, const char *key, double 
 /* Text need not be UTF-8: of other text one byte becomes one character. DEL, which the reader refuses, becomes '?'. */
 void shunt_json_write_text(struct shunt_json_writer *w, const char *key, const char *text);
 void shunt_json_write_null(struct shunt_json_writer *w, const char *key);
+/* A value that is in memory as a whole, with all that is in it. */
+void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const json_t *value);
 #endif

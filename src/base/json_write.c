@@ -129,3 +129,40 @@ void shunt_json_write_null(struct shunt_json_writer *w, const char *key)
 	value_begin(w, key);
 	fputs("null", w->out);
 }
+
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as its caller has built it */
+void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const json_t *value)
+{
+	const char *name;
+	json_t *member;
+	size_t i;
+
+	switch (json_typeof(value)) {
+	case JSON_OBJECT:
+		shunt_json_write_object(w, key);
+		json_object_foreach((json_t *)(uintptr_t)value, name, member) shunt_json_write_value(w, name, member);
+		shunt_json_write_object_end(w);
+		break;
+	case JSON_ARRAY:
+		shunt_json_write_array(w, key);
+		json_array_foreach(value, i, member) shunt_json_write_value(w, NULL, member);
+		shunt_json_write_array_end(w);
+		break;
+	case JSON_STRING:
+		shunt_json_write_text(w, key, json_string_value(value));
+		break;
+	case JSON_INTEGER:
+		shunt_json_write_int(w, key, json_integer_value(value));
+		break;
+	case JSON_REAL:
+		shunt_json_write_real(w, key, json_real_value(value));
+		break;
+	case JSON_TRUE:
+	case JSON_FALSE:
+		shunt_json_write_bool(w, key, json_is_true(value));
+		break;
+	case JSON_NULL:
+		shunt_json_write_null(w, key);
+		break;
+	}
+}

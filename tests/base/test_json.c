@@ -83,6 +83,24 @@ static void test_numbers_of_64_bits_come_back(void **state)
 	free(text);
 }
 
+static void test_value_comes_back_with_all_that_is_in_it(void **state)
+{
+	static const char document[] =
+	    "{\"a\": [1, -2, 1.5, true, false, null, \"x \\\" \\n\"], \"b\": {\"c\": {}, \"d\": []}}";
+	struct shunt_json_log log = { .source = "t", .reason = NULL };
+	struct shunt_json_writer w = begin(3);
+	json_t *before = shunt_json_parse(&log, document, strlen(document)), *after;
+
+	assert_non_null(before);
+	shunt_json_write_value(&w, NULL, before);
+	fclose(w.out);
+	after = shunt_json_parse(&log, text, bytes);
+	assert_true(json_equal(before, after));
+	json_decref(before);
+	json_decref(after);
+	free(text);
+}
+
 static void test_what_is_no_file_is_refused(void **state)
 {
 	char reason[128];
@@ -104,6 +122,7 @@ int main(void)
 		cmocka_unit_test(test_lines_are_of_the_upper_levels),
 		cmocka_unit_test(test_texts_come_back),
 		cmocka_unit_test(test_numbers_of_64_bits_come_back),
+		cmocka_unit_test(test_value_comes_back_with_all_that_is_in_it),
 		cmocka_unit_test(test_what_is_no_file_is_refused),
 	};
 

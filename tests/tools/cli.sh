@@ -231,7 +231,7 @@ for coll in all_reduce alltoall; do
 done
 expect report_does_not_write_over_what_it_reads 2 'is a file to read as well' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/all_reduce.json"
 expect report_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench report "$dir/all_reduce.json" -o /nonexistent/x
-expect report_missing_file_is_error 1 'report: unable to open /nonexistent/y' "$shunt" bench report /nonexistent/y -o "$dir/y.html"
+expect report_missing_file_is_error 1 'report: /nonexistent/y: cannot be opened' "$shunt" bench report /nonexistent/y -o "$dir/y.html"
 "$shunt" bench $small --host --json "$dir/host.json" >/dev/null 2>&1
 report() {
 	"$shunt" bench report "$@" -o "$dir/x.html" && cat "$dir/x.html"
@@ -271,8 +271,8 @@ expect report_without_files_is_usage_error 2 'which files' "$shunt" bench report
 expect report_without_output_is_usage_error 2 'output is missing' "$shunt" bench report "$dir/host.json"
 expect report_bad_limit_is_usage_error 2 '"all_frob:3" is not' "$shunt" bench report "$dir/host.json" -o "$dir/x.html" --limit all_frob:3
 expect report_missing_file_is_error 1 'nosuch.json' "$shunt" bench report "$dir/nosuch.json" -o "$dir/x.html"
-expect report_not_json_is_error 1 'readme, line 1' sh -c '"$2" bench report "$1/readme" -o "$1/x.html"' sh "$dir" "$shunt"
-expect report_of_directory_is_error 1 'is a directory, and it takes a file' "$shunt" bench report "$dir" -o "$dir/x.html"
+expect report_not_json_is_error 1 'readme: line 1: no JSON' sh -c '"$2" bench report "$1/readme" -o "$1/x.html"' sh "$dir" "$shunt"
+expect report_of_directory_is_error 1 'not a regular file' "$shunt" bench report "$dir" -o "$dir/x.html"
 echo '{"results": 3}' >"$dir/other.json"
 expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
 echo '{"collective": "all_reduce", "results": []}' >"$dir/empty.json"

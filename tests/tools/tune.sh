@@ -110,8 +110,8 @@ cp "$dir/partial" "$dir/t.json.partial"
 expect second_run_at_a_time_is_refused 1 'another shunt tune is writing .*/t.json.partial' flock "$dir/t.json.partial" $tune $small -o "$dir/t.json"
 expect second_run_leaves_what_is_there 0 "^same$" sh -c 'cmp "$1" "$2" && echo same' sh "$dir/partial" "$dir/t.json.partial"
 # Lines that are points, and that this run cannot have measured.
-for change in 's/"us":[0-9.]*/"us":-5.0/' 's/"before_us":[0-9.]*/"before_us":1e300/' 's/"part":1024/"part":1/' 's/"nccl":false/"nccl":true/' \
-	's/"bytes":1024,"part":1024/"bytes":65536,"part":65536/' 's/all_reduce","bytes":1024/broadcast","bytes":1024/'; do
+for change in 's/"us": [0-9.]*/"us": -5.0/' 's/"before_us": [0-9.]*/"before_us": 1e300/' 's/"part": 1024/"part": 1/' 's/"nccl": false/"nccl": true/' \
+	's/"bytes": 1024, "part": 1024/"bytes": 65536, "part": 65536/' 's/all_reduce", "bytes": 1024/broadcast", "bytes": 1024/'; do
 	sed "3$change" "$dir/partial" >"$dir/t.json.partial"
 	cmp -s "$dir/partial" "$dir/t.json.partial" && echo "not ok: $change changes nothing" && failed=1
 	expect point_that_was_not_measured_is_dropped 0 '^# 1 points are there' $tune $small -o "$dir/t.json"

@@ -340,7 +340,7 @@ int bench_report_finish(struct bench_report *r)
 		if (r->o->check)
 			json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
 	}
-	if (r->o->ranks.json && tool_file_json(r->o->ranks.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
+	if (r->o->ranks.json && tool_file_json(r->o->ranks.json, r->root))
 		status = TOOL_FAIL;
 	fflush(stdout);
 	return status;

@@ -2,11 +2,11 @@
 /* Files that the subcommands write. */
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/json.h"
 #include "tools/common/tool.h"
 
 /* Creates a temporary file in path's directory, with the permissions that path has or would get. 0 or -errno. */
@@ -74,19 +74,18 @@ int tool_file_end(struct tool_file *f, int err)
 	return err ? err : write_error(f->path, closed);
 }
 
-int tool_file_json(const char *path, const struct json_t *root, size_t flags)
+int tool_file_json(const char *path, const json_t *root)
 {
 	struct tool_file f;
+	struct shunt_json_writer w = { .lines = 4 };
 	int err = tool_file_begin(&f, path);
 
 	if (err)
 		return err;
+	w.out = f.out;
+	shunt_json_write_value(&w, NULL, root);
 	/* A failed write is reported at the end of the file. */
-	if (json_dumpf(root, f.out, flags) && !ferror(f.out)) {
-		tool_error("out of memory");
-		err = -ENOMEM;
-	}
-	return tool_file_end(&f, err);
+	return tool_file_end(&f, 0);
 }
 
 int tool_file_try(const char *path)

@@ -75,9 +75,9 @@ struct tool_file {
 int tool_file_begin(struct tool_file *f, const char *path);
 /* Closes and renames the file. With err: removes it instead, and returns err without a message. */
 int tool_file_end(struct tool_file *f, int err);
-/* Writes a whole JSON file in this way. flags are jansson's. */
+/* Writes a whole JSON file in this way. */
 struct json_t;
-int tool_file_json(const char *path, const struct json_t *root, size_t flags);
+int tool_file_json(const char *path, const struct json_t *root);
 /* Checks that the file can be written, before the work for it begins. Leaves no file. */
 int tool_file_try(const char *path);
 

@@ -141,7 +141,7 @@ int conform_report_finish(struct conform_report *r)
 		}
 	for (int i = 0; i < 3; i++)
 		json_object_set_new(r->root, status_names[i], json_integer((json_int_t)r->counts[i]));
-	if (r->o->ranks.json && tool_file_json(r->o->ranks.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
+	if (r->o->ranks.json && tool_file_json(r->o->ranks.json, r->root))
 		status = TOOL_FAIL;
 	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
 	    (unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
 #include "tools/doctor/doctor.h"
 
 static const char *const level_names[] = { "ok", "info", "warning", "error" };
@@ -47,27 +48,24 @@ static enum finding_level worst_of(const struct findings *f)
 	return worst;
 }
 
-static int print_json(const struct findings *f)
+static void print_json(const struct findings *f)
 {
-	json_t *rows = json_array(), *all;
-	int err = 0;
+	struct shunt_json_writer w = { .out = stdout, .lines = 2 };
 
-	for (size_t i = 0; i < f->n && !err; i++) {
-		const struct finding *row = &f->rows[i];
-		/* JSON takes only UTF-8. */
-		json_t *text = json_string(row->text), *advice = json_string(row->advice);
-
-		err = json_array_append_new(rows,
-		    json_pack("{s:s, s:s, s:o, s:o}", "level", level_names[row->level], "topic", row->topic, "text",
-		        text ? text : json_string("(not UTF-8)"), "advice", advice ? advice : json_string("")));
+	shunt_json_write_object(&w, NULL);
+	shunt_json_write_text(&w, "version", SHUNT_VERSION);
+	shunt_json_write_text(&w, "worst", level_names[worst_of(f)]);
+	shunt_json_write_array(&w, "findings");
+	for (size_t i = 0; i < f->n; i++) {
+		shunt_json_write_object(&w, NULL);
+		shunt_json_write_text(&w, "level", level_names[f->rows[i].level]);
+		shunt_json_write_text(&w, "topic", f->rows[i].topic);
+		shunt_json_write_text(&w, "text", f->rows[i].text);
+		shunt_json_write_text(&w, "advice", f->rows[i].advice);
+		shunt_json_write_object_end(&w);
 	}
-	all =
-	    json_pack("{s:s, s:s, s:o}", "version", SHUNT_VERSION, "worst", level_names[worst_of(f)], "findings", rows);
-	if (!all || err || json_dumpf(all, stdout, JSON_INDENT(1)))
-		err = -1;
-	putchar('\n');
-	json_decref(all);
-	return err;
+	shunt_json_write_array_end(&w);
+	shunt_json_write_object_end(&w);
 }
 
 static void print_text(const struct findings *f)
@@ -89,12 +87,10 @@ int findings_print(const struct findings *f, bool json)
 {
 	enum finding_level worst = worst_of(f);
 
-	if (json) {
-		if (print_json(f))
-			worst = FINDING_ERROR;
-	} else {
+	if (json)
+		print_json(f);
+	else
 		print_text(f);
-	}
 	if (f->failed)
 		tool_error("no memory: some findings are missing");
 	return worst == FINDING_ERROR ? 2 : worst == FINDING_WARN ? 1 : 0;

@@ -7,32 +7,41 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/files.h"
+#include "base/json.h"
 #include "tools/plan/plan.h"
 
 struct check {
 	bool wrong_only, json;
 	unsigned right, wrong;
+	struct shunt_json_writer writer;
 };
 
 static void report_json(struct check *c, const char *path, const struct shunt_plan *plan, const char *reason)
 {
-	printf("%s\n {\"file\": ", c->right + c->wrong ? "," : "[");
-	plan_json_string(stdout, path);
-	if (!plan) {
-		fputs(", \"ok\": false, \"error\": ", stdout);
-		plan_json_string(stdout, reason);
-		putchar('}');
-		return;
+	struct shunt_json_writer *w = &c->writer;
+	char hash[24];
+
+	shunt_json_write_object(w, NULL);
+	shunt_json_write_text(w, "file", path);
+	shunt_json_write_bool(w, "ok", plan != NULL);
+	if (plan) {
+		snprintf(hash, sizeof(hash), "%016" PRIx64, plan->hash);
+		shunt_json_write_text(w, "name", plan->name);
+		shunt_json_write_text(w, "collective", shunt_plan_collective_name(plan->collective));
+		shunt_json_write_uint(w, "ranks", plan->nranks);
+		shunt_json_write_text(w, "protocol", plan->ll ? "LL" : "Simple");
+		shunt_json_write_bool(w, "inplace", plan->inplace);
+		shunt_json_write_uint(w, "blocks", plan->max_blocks);
+		shunt_json_write_uint(w, "threads", plan->threads);
+		shunt_json_write_uint(w, "min_message_size", plan->min_bytes);
+		shunt_json_write_uint(w, "max_message_size", plan->max_bytes);
+		shunt_json_write_int(w, "priority", plan->priority);
+		shunt_json_write_bool(w, "auto", plan->automatic);
+		shunt_json_write_text(w, "hash", hash);
+	} else {
+		shunt_json_write_text(w, "error", reason);
 	}
-	fputs(", \"ok\": true, \"name\": ", stdout);
-	plan_json_string(stdout, plan->name);
-	printf(", \"collective\": \"%s\", \"ranks\": %u, \"protocol\": \"%s\", \"inplace\": %s, \"blocks\": %u, "
-	       "\"threads\": %u,"
-	       " \"min_message_size\": %" PRIu64 ", \"max_message_size\": %" PRIu64 ", \"priority\": %d, \"auto\": %s,"
-	       " \"hash\": \"%016" PRIx64 "\"}",
-	    shunt_plan_collective_name(plan->collective), plan->nranks, plan->ll ? "LL" : "Simple",
-	    plan->inplace ? "true" : "false", plan->max_blocks, plan->threads, plan->min_bytes, plan->max_bytes,
-	    plan->priority, plan->automatic ? "true" : "false", plan->hash);
+	shunt_json_write_object_end(w);
 }
 
 static void check_file(struct check *c, const char *path)
@@ -111,11 +120,14 @@ int plan_check_main(int argc, char **argv)
 		return status;
 	if (first == argc)
 		return tool_usage_error("which plans?");
+	c.writer = (struct shunt_json_writer){ .out = stdout, .lines = 1 };
+	if (c.json)
+		shunt_json_write_array(&c.writer, NULL);
 	for (int i = first; i < argc; i++)
 		if (check_path(&c, argv[i]))
 			err = -EIO;
 	if (c.json)
-		puts(c.right + c.wrong ? "\n]" : "[]");
+		shunt_json_write_array_end(&c.writer);
 	else if (c.right + c.wrong > 1 && !(c.wrong_only && !c.wrong))
 		printf("%u right, %u wrong\n", c.right, c.wrong);
 	return err || c.wrong ? TOOL_FAIL : TOOL_OK;

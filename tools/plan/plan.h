@@ -20,8 +20,6 @@ enum { PLAN_REASON_BYTES = 1024 };
 struct shunt_plan *plan_open(const char *path);
 /* "1K to 64M bytes" and similar; buf: 64 bytes. */
 const char *plan_range_text(const struct shunt_plan *plan, char *buf);
-/* Text as a JSON string, with its quotes. */
-void plan_json_string(FILE *out, const char *text);
 
 /* ---- operations as text (text.c) ---- */
 

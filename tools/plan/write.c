@@ -3,40 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
 #include "plan/format/ops.h"
 #include "tools/plan/plan.h"
-
-/* Bytes of the text's first character. 0: no UTF-8 (cut off, overlong, or no character). */
-static size_t character_bytes(const char *text)
-{
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	const unsigned char *b = (const unsigned char *)text;
-	size_t n = *b < 0x80 ? 1 : *b < 0xc0 ? 0 : *b < 0xe0 ? 2 : *b < 0xf0 ? 3 : *b < 0xf8 ? 4 : 0;
-	uint32_t c = n > 1 ? *b & (0x7fu >> n) : *b;
-
-	for (size_t i = 1; i < n; i++) {
-		if ((b[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (b[i] & 0x3f);
-	}
-	return n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) ? 0 : n;
-}
-
-/* A file's name may not be UTF-8: then one byte becomes one character, as in dumps. */
-void plan_json_string(FILE *out, const char *text)
-{
-	putc('"', out);
-	while (*text) {
-		size_t n = character_bytes(text);
-
-		if (!n || (unsigned char)*text < ' ')
-			fprintf(out, "\\u%04x", (unsigned char)*text);
-		else
-			fprintf(out, *text == '"' || *text == '\\' ? "\\%.*s" : "%.*s", (int)n, text);
-		text += n ? n : 1;
-	}
-	putc('"', out);
-}
 
 static unsigned count_peers(const struct plan_writer *w)
 {
@@ -213,7 +182,7 @@ char *plan_recipe_text(const struct plan_recipe *r)
 	if (!w.out)
 		return NULL;
 	fputs("{\n  \"name\": ", w.out);
-	plan_json_string(w.out, r->name);
+	shunt_json_write_text(&(struct shunt_json_writer){ .out = w.out }, NULL, r->name);
 	fprintf(w.out,
 	    ",\n  \"collective\": \"%s\",\n  \"protocol\": \"%s\",\n  \"inplace\": %s,\n  \"reuse_resources\": %s,\n",
 	    r->shape->plan_collective, r->shape->ll ? "LL" : "Simple", r->inplace ? "true" : "false",

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "algos/algos.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "tools/tune/tune.h"
 
 struct tune_partial {
@@ -119,6 +120,24 @@ static bool point_read(json_t *json, struct tune_point *p)
 
 /* ---- the partial file ---- */
 
+/* A value as a line, with its newline; the caller frees it. NULL: out of memory. */
+static char *line_text(const json_t *json)
+{
+	struct shunt_json_writer w = { 0 };
+	char *text = NULL;
+	size_t bytes;
+
+	w.out = open_memstream(&text, &bytes);
+	if (!w.out)
+		return NULL;
+	shunt_json_write_value(&w, NULL, json);
+	if (fclose(w.out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
 /*
  * Header of the partial file. Two runs share points only if it is the same. It contains the options, too: at its end, a
  * run looks for its own sizes only, and would take another run's few points of a collective for all of them.
@@ -142,7 +161,7 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 	    "nccl", r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
 	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
 	    o->base.rounds, "margin", o->margin);
-	text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	text = json ? line_text(json) : NULL;
 	json_decref(json);
 	return text;
 }
@@ -176,7 +195,7 @@ static long points_read(const struct tune_opts *o, FILE *f, struct tune_results 
 
 		if (!len || line[len - 1] != '\n')
 			break;
-		json = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+		json = shunt_json_parse(&(struct shunt_json_log){ .source = "" }, line, len);
 		ok = json && point_read(json, &r->points[r->n]) && point_belongs(o, r, &r->points[r->n]);
 		json_decref(json);
 		if (!ok)
@@ -229,7 +248,6 @@ int tune_partial_open(
 	if (err)
 		goto err_say;
 	if (!o->restart && fgets(line, sizeof(line), p->f)) {
-		line[strcspn(line, "\n")] = 0;
 		if (strcmp(line, head)) {
 			tool_error("%s is of a run on another machine or of another command: give the same "
 			           "collectives, sizes and "
@@ -247,8 +265,7 @@ int tune_partial_open(
 		if (r->n)
 			printf("# %zu points are there from a run that was stopped (%s)\n", r->n, p->path);
 	} else {
-		if (fseek(p->f, 0, SEEK_SET) || ftruncate(fileno(p->f), 0) || fprintf(p->f, "%s\n", head) < 0 ||
-		    fflush(p->f)) {
+		if (fseek(p->f, 0, SEEK_SET) || ftruncate(fileno(p->f), 0) || fputs(head, p->f) < 0 || fflush(p->f)) {
 			err = -errno;
 			goto err_say;
 		}
@@ -270,10 +287,10 @@ err_free:
 int tune_partial_add(struct tune_partial *partial, const struct tune_point *p)
 {
 	json_t *json = point_json(p);
-	char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+	char *text = json ? line_text(json) : NULL;
 	int err = text ? 0 : -ENOMEM;
 
-	if (!err && (fprintf(partial->f, "%s\n", text) < 0 || fflush(partial->f)))
+	if (!err && (fputs(text, partial->f) < 0 || fflush(partial->f)))
 		err = -errno;
 	if (err)
 		tool_error("cannot write %s: %s", partial->path, strerror(-err));
@@ -342,18 +359,18 @@ int tune_write(const struct tune_results *r, const char *path)
 	char tmp[PATH_MAX + 32], reason[512];
 	json_t *root = results_json(r);
 	struct shunt_tuning *t;
-	int err = root ? 0 : -ENOMEM;
+	int err;
 
 	/* Not in place: a communicator never reads half a file. */
 	snprintf(tmp, sizeof(tmp), "%s.tmp.%ld", path, (long)getpid());
-	if (!err && json_dump_file(root, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
-		err = errno ? -errno : -EIO;
-	json_decref(root);
-	if (err) {
-		tool_error("cannot write %s: %s", tmp, strerror(-err));
-		unlink(tmp);
-		return err;
+	if (!root) {
+		tool_error("out of memory");
+		return -ENOMEM;
 	}
+	err = tool_file_json(tmp, root);
+	json_decref(root);
+	if (err)
+		return err;
 	err = shunt_tuning_read(tmp, &t, reason, sizeof(reason));
 	if (err) {
 		tool_error("what was written cannot be read: %s", reason);
@@ -434,7 +451,8 @@ static int results_read(const char *path, struct tune_results *r, char *reason, 
 		return err;
 	r->machine = t->machine;
 	shunt_tuning_free(t);
-	root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+	root = shunt_json_parse_file(
+	    &(struct shunt_json_log){ .source = path, .reason = reason, .bytes = bytes }, path, SHUNT_TUNING_MAX_BYTES);
 	points = json_object_get(root, "points");
 	json_unpack(root, "{s?s, s?s}", "dtype", &dtype, "nccl", &nccl);
 	printable_copy(r->dtype, sizeof(r->dtype), dtype);

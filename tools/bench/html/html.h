@@ -11,7 +11,7 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/html/chart.h"
 
-enum { HTML_MAX_LIMITS = 16, HTML_MAX_SERIES = CHART_MAX_LINES - 1 };
+enum { HTML_MAX_FILE = 256 << 20, HTML_MAX_LIMITS = 16, HTML_MAX_SERIES = CHART_MAX_LINES - 1 };
 
 struct html_series {
 	char name[96];

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include "base/json.h"
 #include "tools/bench/html/html.h"
 
 const char *html_string(json_t *object, const char *key)
@@ -238,22 +238,14 @@ static int series_join(const struct html_report *r, struct html_panel *p)
 
 static int file_read(struct html_report *r, int file)
 {
-	json_error_t error;
-	struct stat st;
+	char reason[512];
+	struct shunt_json_log log = { .source = r->names[file], .reason = reason, .bytes = sizeof(reason) };
 	json_t *rows;
 
-	/* A directory can be opened, and then reads as an empty file. */
-	if (!stat(r->names[file], &st) && S_ISDIR(st.st_mode)) {
-		tool_error("%s is a directory, and it takes a file", r->names[file]);
-		return -EISDIR;
-	}
-	r->files[file] = json_load_file(r->names[file], 0, &error);
+	r->files[file] = shunt_json_parse_file(&log, r->names[file], HTML_MAX_FILE);
 	if (!r->files[file]) {
-		if (error.line < 0)
-			tool_error("%s", error.text);
-		else
-			tool_error("%s, line %d: %s", r->names[file], error.line, error.text);
-		return -EINVAL;
+		tool_error("%s", reason);
+		return -log.err;
 	}
 	rows = json_object_get(r->files[file], "results");
 	if (!json_is_array(rows) || !*html_string(r->files[file], "collective")) {
