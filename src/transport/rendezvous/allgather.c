@@ -17,13 +17,13 @@ int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struc
 		.round = rdzv->round,
 		.uses_fds = round->fds != NULL,
 		.has_fd = round->fd >= 0 };
+	struct rdzv_send out = { &contrib, sizeof(contrib), &round->fd, round->fd >= 0, round->mine, round->bytes };
 	struct rdzv_result result;
 	struct rdzv_recv in = { .fd = rdzv->root_fd, .max_fds = round->fds ? rdzv->nranks - 1 : 0 };
 	uint8_t has[SHUNT_RENDEZVOUS_MAX_RANKS];
 	int next = 0, count = 0, err;
 
-	err = shunt_rendezvous_send(rdzv->root_fd, &contrib, sizeof(contrib), &round->fd, round->fd >= 0, round->mine,
-	    round->bytes, round->deadline, round->cancel);
+	err = shunt_rendezvous_send(rdzv->root_fd, &out, round->deadline, round->cancel);
 	if (err && err != -EOWNERDEAD)
 		return err;
 	/* A failed root may still have sent its status. */
@@ -151,7 +151,9 @@ static int send_result(struct root_round *h, int to, int status)
 		       .bytes = round->bytes,
 		       .round = rdzv->round,
 		       .status = status } };
-	int send_fds[RDZV_MAX_FDS], n = 0;
+	int send_fds[RDZV_MAX_FDS];
+	struct rdzv_send out = { &head, sizeof(head.result) + (size_t)rdzv->nranks, send_fds, 0, round->all,
+		round->bytes * (size_t)rdzv->nranks };
 
 	if (status) {
 		/* Do not wait for the peer: the round has failed in any case. */
@@ -163,10 +165,9 @@ static int send_result(struct root_round *h, int to, int status)
 
 		head.has[r] = give_fd >= 0;
 		if (give_fd >= 0 && r != to)
-			send_fds[n++] = give_fd;
+			send_fds[out.nfds++] = give_fd;
 	}
-	return shunt_rendezvous_send(rdzv->peer_fds[to], &head, sizeof(head.result) + (size_t)rdzv->nranks, send_fds, n,
-	    round->all, round->bytes * (size_t)rdzv->nranks, round->deadline, round->cancel);
+	return shunt_rendezvous_send(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
 }
 
 int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)

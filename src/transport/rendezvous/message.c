@@ -90,27 +90,26 @@ static void iov_advance(struct iovec *iov_parts, size_t nparts, size_t bytes)
 	}
 }
 
-int shunt_rendezvous_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body,
-    size_t body_bytes, int64_t deadline, const atomic_int *cancel)
+int shunt_rendezvous_send(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel)
 {
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int) * RDZV_MAX_FDS)];
 	} control;
-	struct iovec iov_parts[2] = { { (void *)(uintptr_t)head, head_bytes },
-		{ (void *)(uintptr_t)body, body_bytes } };
+	struct iovec iov_parts[2] = { { (void *)(uintptr_t)out->head, out->head_bytes },
+		{ (void *)(uintptr_t)out->body, out->body_bytes } };
 	struct msghdr msg = { .msg_iov = iov_parts, .msg_iovlen = 2 };
 	struct cmsghdr *rights = (struct cmsghdr *)control.buf;
 	int64_t next_check = 0;
 
-	if (nfds) {
+	if (out->nfds) {
 		memset(&control, 0, sizeof(control));
 		msg.msg_control = &control;
-		msg.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)nfds);
+		msg.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)out->nfds);
 		rights->cmsg_level = SOL_SOCKET;
 		rights->cmsg_type = SCM_RIGHTS;
-		rights->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)nfds);
-		memcpy(CMSG_DATA(rights), fds, sizeof(int) * (size_t)nfds);
+		rights->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)out->nfds);
+		memcpy(CMSG_DATA(rights), out->fds, sizeof(int) * (size_t)out->nfds);
 	}
 	while (iov_parts[0].iov_len || iov_parts[1].iov_len) {
 		struct pollfd pfd = { .fd = fd, .events = POLLOUT };

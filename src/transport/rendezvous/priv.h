@@ -173,9 +173,18 @@ int shunt_rendezvous_recv_fill(
     struct rdzv_recv *in, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
 /* Closes the descriptors that are still in `in`. */
 void shunt_rendezvous_recv_close(struct rdzv_recv *in);
-/* Sends head with the descriptors attached to its first byte, then body. */
-int shunt_rendezvous_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body,
-    size_t body_bytes, int64_t deadline, const atomic_int *cancel);
+
+/* Outgoing: head, with the descriptors attached to its first byte, then body. */
+struct rdzv_send {
+	const void *head;
+	size_t head_bytes;
+	const int *fds;
+	int nfds;
+	const void *body;
+	size_t body_bytes;
+};
+
+int shunt_rendezvous_send(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel);
 
 /* ---- a round (allgather.c) */
 
