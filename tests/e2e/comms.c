@@ -19,6 +19,7 @@
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 /* Mapped before the ranks are forked, zeroed before each run. */
 static struct {
@@ -133,7 +134,7 @@ static int body_survive(struct rank *r)
 		kill(getpid(), SIGKILL);
 	CHECK(shunt_malloc((void **)&buf, 400) == 0);
 	NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
-	pause_us(PAUSE_MIDDLE, 50000);
+	CHECK(until_begun(getpid(), 2));
 	if (r->rank == 0)
 		NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
 	CHECK(r->rank != 0 || shunt_stream_synchronize(r->stream) == 0); /* nothing spins any more */
@@ -189,7 +190,8 @@ static int body_revoke(struct rank *r)
 /* Rank 2 does not come to a split. The others are told to give up, and go on without it. */
 static void *revoke_later(void *comm)
 {
-	pause_us(PAUSE_MIDDLE, 300000);
+	if (!until_all_threads_wait()) /* the split's, too: it waits for rank 2 */
+		return comm;
 	return (void *)(intptr_t)ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
 }
 

@@ -5,6 +5,7 @@
  * and not all at once.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,8 +22,32 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
+
+/* Mapped before the ranks are forked, zeroed before each run. */
+static struct {
+	atomic_int in_place; /* ranks in the middle of what the victim's death is to hit */
+	atomic_int victim;   /* process that is about to end */
+} *shared;
+
+static int run(const struct ranks *ranks)
+{
+	memset(shared, 0, sizeof(*shared));
+	return ranks_run_as(ranks);
+}
+
+static void victim_ends(void)
+{
+	atomic_store(&shared->victim, getpid());
+}
+
+/* The victim has ended, with whatever of it would answer. */
+static bool until_victim_is_gone(void)
+{
+	return until_counted(&shared->victim, 1, "victims on their way") && until_process_ends(shared->victim);
+}
 
 static int stderr_has(int fd, const char *text)
 {
@@ -103,14 +128,16 @@ static int body_killed(struct rank *r)
 	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM) {
-		pause_us(PAUSE_MIDDLE, 200000);
+		if (how != 1)
+			until_counted(&shared->in_place, N - 1, "ranks in the collective");
 		if (how == 4)
 			fork_child_that_stays();
+		victim_ends();
 		kill(getpid(), SIGKILL);
 	}
 	fd = redirect_stderr();
 	if (how == 1)
-		pause_us(PAUSE_MIDDLE, 500000);
+		CHECK(until_victim_is_gone());
 	since = now();
 	if (how == 2) {
 		CHECK(shunt_capture_begin(r->stream) == 0);
@@ -123,6 +150,8 @@ static int body_killed(struct rank *r)
 	} else {
 		NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
 	}
+	CHECK(how == 1 || until_begun(getpid(), 2));
+	atomic_fetch_add(&shared->in_place, 1);
 	failed = expect_death_reported(r, buf, fd, since, call);
 	if (failed) {
 		dup2(before, 2);
@@ -137,7 +166,7 @@ static int body_killed(struct rank *r)
 static void test_death_is_told_to_those_who_wait(void **state)
 {
 	for (how = 0; how < 5; how++)
-		if (ranks_run_as(&(struct ranks){
+		if (run(&(struct ranks){
 		        .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
 }
@@ -173,11 +202,13 @@ static int body_killed_and_log_hangs(struct rank *r)
 	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM) {
-		pause_us(PAUSE_MIDDLE, 200000);
+		until_counted(&shared->in_place, 1, "ranks in the collective");
 		kill(getpid(), SIGKILL);
 	}
-	CHECK(block_stderr() == 0);
 	NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
+	CHECK(until_begun(getpid(), 2));
+	CHECK(block_stderr() == 0);
+	atomic_fetch_add(&shared->in_place, 1);
 	since = now();
 	while (ncclCommGetAsyncError(r->comm, &async) == ncclSuccess && !async && now() - since < AT_ONCE_S)
 		pause_us(PAUSE_POLL, 10000);
@@ -194,7 +225,7 @@ static void test_death_whose_line_of_log_hangs_keeps_no_abort(void **state)
 	ids = mmap(NULL, sizeof(*ids), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(ids != MAP_FAILED);
 	assert_int_equal(
-	    ranks_run_as(&(struct ranks){
+	    run(&(struct ranks){
 	        .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_killed_and_log_hangs, .dies = 1 << VICTIM }),
 	    0);
 }
@@ -202,21 +233,34 @@ static void test_death_whose_line_of_log_hangs_keeps_no_abort(void **state)
 /* The others wait for it on the host: in the set-up, or in what a plan's first call agrees on after that. */
 static int in_plan;
 
+/* The set-up is over, and the call waits for the other rank all the same. */
+static void *tell_of_agreement(void *arg)
+{
+	if (until_dump_has(getpid(), "\"state\": \"ready\"") && until_all_threads_wait())
+		atomic_fetch_add(&shared->in_place, 1);
+	return NULL;
+}
+
 static int body_killed_before_kernels(struct rank *r)
 {
+	pthread_t thread;
 	float *buf;
 	double since;
 
 	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	if (r->rank == VICTIM) {
-		pause_us(PAUSE_MIDDLE, in_plan ? 1000000 : 0); /* meanwhile the set-up goes on without its program */
+		if (in_plan) /* the set-up goes on without its program */
+			until_counted(&shared->in_place, 1, "ranks in the plan's first call");
 		fork_child_that_stays();
+		victim_ends();
 		kill(getpid(), SIGKILL);
 	}
-	pause_us(PAUSE_MIDDLE, in_plan ? 0 : 500000);
+	CHECK(in_plan || until_victim_is_gone());
+	CHECK(!in_plan || pthread_create(&thread, NULL, tell_of_agreement, NULL) == 0);
 	since = now();
 	CHECK(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream) == ncclRemoteError);
+	CHECK(!in_plan || pthread_join(thread, NULL) == 0);
 	CHECK(now() - since < AT_ONCE_S);
 	NCCL(ncclCommAbort(r->comm));
 	return 0;
@@ -226,7 +270,7 @@ static void test_death_before_kernels_is_told_though_a_child_lives(void **state)
 {
 	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
 	for (in_plan = 0; in_plan < 2; in_plan++)
-		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES,
+		if (run(&(struct ranks){ .how = RANKS_PROCESSES,
 		        .n = 2,
 		        .raw = 1,
 		        .body = body_killed_before_kernels,
@@ -350,7 +394,7 @@ static void test_death_in_another_pid_namespace_is_told(void **state)
 		skip();
 	}
 	how = 0;
-	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES,
+	assert_int_equal(run(&(struct ranks){ .how = RANKS_PROCESSES,
 	                     .n = N,
 	                     .raw = 1,
 	                     .body = body_killed,
@@ -375,8 +419,11 @@ static int body_leaves(struct rank *r)
 
 	if (make_comm(r, &buf))
 		return 1;
-	if (r->rank == VICTIM)
+	if (r->rank == VICTIM) {
+		victim_ends();
 		return 0;
+	}
+	CHECK(until_victim_is_gone());
 	pause_us(PAUSE_GRACE, LONGER_THAN_GRACE_US);
 	if (no_error(r))
 		return 1;
@@ -386,7 +433,7 @@ static int body_leaves(struct rank *r)
 
 static void test_death_of_who_is_done_breaks_nothing(void **state)
 {
-	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_leaves), 0);
+	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_leaves }), 0);
 }
 
 /* The others have messages for each other, and wait for these longer than a death would be waited for. */
@@ -396,9 +443,11 @@ static int body_messages_go_on(struct rank *r)
 
 	if (make_comm(r, &buf))
 		return 1;
-	if (r->rank == VICTIM)
+	if (r->rank == VICTIM) {
+		victim_ends();
 		return 0;
-	pause_us(PAUSE_MIDDLE, 300000);
+	}
+	CHECK(until_victim_is_gone());
 	if (r->rank == 0) {
 		pause_us(PAUSE_GRACE, LONGER_THAN_GRACE_US);
 		buf[0] = 4711;
@@ -413,7 +462,7 @@ static int body_messages_go_on(struct rank *r)
 
 static void test_death_leaves_the_others_messages_alone(void **state)
 {
-	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_messages_go_on), 0);
+	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_messages_go_on }), 0);
 }
 
 /* A root may have sent all it has, and be gone when the others come for it. */
@@ -424,17 +473,18 @@ static int body_root_leaves(struct rank *r)
 	if (make_comm(r, &buf))
 		return 1;
 	buf[0] = r->rank == VICTIM ? 4711 : 0;
-	if (r->rank != VICTIM)
-		pause_us(PAUSE_LATE, 700000);
+	CHECK(r->rank == VICTIM || until_victim_is_gone());
 	NCCL(ncclBroadcast(buf, buf, 1, ncclInt32, VICTIM, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (r->rank == VICTIM)
+		victim_ends();
 	CHECK(buf[0] == 4711);
 	return no_error(r);
 }
 
 static void test_death_of_a_root_that_has_sent_all_breaks_nothing(void **state)
 {
-	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_root_leaves), 0);
+	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_root_leaves }), 0);
 }
 
 /*
@@ -525,6 +575,9 @@ int main(void)
 		cmocka_unit_test(test_forked_child_is_refused_its_parents_communicators),
 	};
 
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return 1;
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tools/common/reference.h"
@@ -14,6 +15,7 @@
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 /* Bytes that `from` sends to `to` in message i of a test; the receiver knows them too. */
 static unsigned char pattern_byte(int from, int to, int i, size_t at)
@@ -90,6 +92,8 @@ static void test_send_recv_all_to_all_v_arrives(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_all_to_all_v), 0);
 }
 
+static atomic_int *arrived; /* ranks of the pair that are done */
+
 /* The first thing on the communicator is a message between two ranks. The others call nothing until it has arrived. */
 static int body_pair(struct rank *r)
 {
@@ -106,16 +110,21 @@ static int body_pair(struct rank *r)
 		if (r->rank == 2 && check_pattern(r, buf, 1, 2, 0, bytes))
 			return 1;
 		shunt_free(buf);
+		atomic_fetch_add(arrived, 1);
 	} else {
-		pause_us(PAUSE_MIDDLE, 1000000);
+		CHECK(until_counted(arrived, 2, "ranks have their message"));
 	}
 	return 0;
 }
 
 static void test_send_recv_needs_only_its_two_ranks(void **state)
 {
+	arrived = mmap(NULL, sizeof(*arrived), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(arrived, MAP_FAILED);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_pair), 0);
+	atomic_store(arrived, 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 4, 0, body_pair), 0);
+	munmap(arrived, sizeof(*arrived));
 }
 
 /* A pipeline: each rank receives from the one before and sends on, without groups. */

@@ -25,6 +25,7 @@
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 /* ------------------------------------------------------------------------------------------------- what ranks share */
 
@@ -39,6 +40,7 @@ static struct {
 	atomic_int warnings[16]; /* lines about forward-only communicators */
 	int odd;                 /* the rank that differs */
 	atomic_int stopped;      /* process of the rank that stops itself */
+	atomic_int victim;       /* process of the rank that is to die */
 } *shared;
 
 static int run(enum ranks_how how, int n, rank_fn body)
@@ -1166,20 +1168,21 @@ static void test_communicator_destroyed_too_early_lives_on(void **state)
  * An operator that a group's end is to destroy, because a call uses it, and a communicator that another thread has
  * aborted by then: both have gone.
  */
-static void *abort_in_a_while(void *comm)
+static void *abort_in_set_up(void *comm)
 {
-	pause_us(PAUSE_MIDDLE, 700000);
+	bool waits = until_dump_has(getpid(), "\"phase\": \"set-up\"");
+
 	ncclCommAbort(comm);
-	return NULL;
+	return waits ? NULL : comm;
 }
 
 static int body_aborted_before_its_operator(struct rank *r)
 {
 	float half = 0.5f;
+	void *buf, *missed;
 	pthread_t thread;
 	ncclRedOp_t op;
 	ncclComm_t comm;
-	void *buf;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	CHECK(shunt_malloc(&buf, 4000) == 0);
@@ -1189,16 +1192,14 @@ static int body_aborted_before_its_operator(struct rank *r)
 		NCCL(ncclCommAbort(comm));
 		return 0;
 	}
-	while (!atomic_load(&shared->stopped))
-		pause_us(PAUSE_POLL, 1000);
-	pause_us(PAUSE_MIDDLE, 100000);
-	CHECK(pthread_create(&thread, NULL, abort_in_a_while, comm) == 0);
+	CHECK(until_counted(&shared->stopped, 1, "ranks that stop") && until_process_stops(shared->stopped));
+	CHECK(pthread_create(&thread, NULL, abort_in_set_up, comm) == 0);
 	NCCL(ncclGroupStart());
 	NCCL(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comm));
 	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat32, op, comm, r->stream));
 	NCCL(ncclRedOpDestroy(op, comm));
 	CHECK(ncclGroupEnd() != ncclSuccess);
-	pthread_join(thread, NULL);
+	CHECK(pthread_join(thread, &missed) == 0 && !missed);
 	CHECK(strstr(FAKE(fake_nccl_log)(), "CommAbort") && !strstr(FAKE(fake_nccl_log)(), "RedOpDestroy"));
 	kill(atomic_load(&shared->stopped), SIGCONT);
 	return 0;
@@ -1262,15 +1263,33 @@ static void test_one_thread_drives_all_ranks_in_groups(void **state)
 
 /* ------------------------------------------------------------------------------------------------- death and rescue */
 
+static useconds_t dies_after_us;
+static int rank_that_dies, dies_after_calls;
+static atomic_int calls; /* that this rank has made */
+
+/* At any time from the set-up on, or in the loop after it. */
 static void *die_later(void *arg)
 {
-	pause_us(PAUSE_MIDDLE, *(useconds_t *)arg);
+	pause_us(PAUSE_LATE, dies_after_us);
+	until_counted(&calls, dies_after_calls, "calls");
 	kill(getpid(), SIGKILL);
 	return NULL;
 }
 
-static useconds_t dies_after_us;
-static int rank_that_dies;
+static void *die_in_set_up(void *arg)
+{
+	until_dump_has(getpid(), "\"phase\": \"set-up\"");
+	kill(getpid(), SIGKILL);
+	return NULL;
+}
+
+/* The stopped rank goes on when the other one is dead. */
+static void *wake_later(void *arg)
+{
+	if (until_process_ends(shared->victim))
+		kill(shared->stopped, SIGCONT);
+	return NULL;
+}
 
 /*
  * The others notice within the deadline and can go on to abort. Who finds at its first call that a rank is gone cannot
@@ -1287,6 +1306,7 @@ static int survive(struct rank *r, ncclComm_t comm, int may_forward)
 		res = ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, comm, r->stream);
 		if (!res)
 			CHECK(shunt_stream_synchronize(r->stream) == 0);
+		atomic_fetch_add(&calls, 1);
 		NCCL(ncclCommGetAsyncError(comm, &state));
 	} while (!res && !state && !count_calls(comm, 0) && now() < began + 2 * AT_ONCE_S);
 	if (may_forward && count_calls(comm, 0)) {
@@ -1314,9 +1334,6 @@ static int body_dies_before(struct rank *r)
 	return survive(r, comm, 1);
 }
 
-/*
- * Dies when it has been in the set-up, or in the loop after it, for some time; the last rank comes late to the former.
- */
 static int body_dies_inside(struct rank *r)
 {
 	ncclComm_t comm;
@@ -1325,21 +1342,31 @@ static int body_dies_inside(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	all_ranks_barrier(r, 0);
 	if (r->rank == rank_that_dies)
-		pthread_create(&thread, NULL, die_later, &dies_after_us);
-	return survive(r, comm, dies_after_us < 20000);
+		pthread_create(&thread, NULL, die_later, NULL);
+	return survive(r, comm, !dies_after_calls);
 }
 
+/* In the set-up, which waits for the last rank: that is stopped. */
 static int body_dies_while_waiting(struct rank *r)
 {
 	ncclComm_t comm;
 	pthread_t thread;
+	int failed;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (r->rank == r->nranks - 1) {
+		CHECK(until_counted(&shared->victim, 1, "ranks that die"));
+		atomic_store(&shared->stopped, getpid());
+		raise(SIGSTOP);
+		return survive(r, comm, 1);
+	}
 	if (r->rank == rank_that_dies)
-		pthread_create(&thread, NULL, die_later, &dies_after_us);
-	else if (r->rank == r->nranks - 1)
-		pause_us(PAUSE_MIDDLE, 600000);
-	return survive(r, comm, 1);
+		atomic_store(&shared->victim, getpid());
+	CHECK(until_counted(&shared->stopped, 1, "ranks that stop") && until_process_stops(shared->stopped));
+	pthread_create(&thread, NULL, r->rank == rank_that_dies ? die_in_set_up : wake_later, NULL);
+	failed = survive(r, comm, 1);
+	pthread_join(thread, NULL);
+	return failed;
 }
 
 static void expect_survivors(rank_fn body, int n, int who)
@@ -1358,7 +1385,6 @@ static void test_rank_killed_before_the_first_call_is_an_error_for_the_rest(void
 
 static void test_rank_killed_during_set_up_is_an_error_for_the_rest(void **state)
 {
-	dies_after_us = 200000;
 	expect_survivors(body_dies_while_waiting, 3, 0);
 	expect_survivors(body_dies_while_waiting, 3, 1);
 	for (int i = 0; i < 8; i++) {
@@ -1369,13 +1395,16 @@ static void test_rank_killed_during_set_up_is_an_error_for_the_rest(void **state
 
 static void test_rank_killed_in_a_loop_is_an_error_for_the_rest(void **state)
 {
-	dies_after_us = 400000;
+	dies_after_us = 0;
+	dies_after_calls = 50;
 	expect_survivors(body_dies_inside, 3, 1);
+	dies_after_calls = 0;
 }
 
 /* A second thread aborts while the first is stuck. */
 struct rescue {
 	ncclComm_t comm;
+	unsigned seq; /* of the call that hangs */
 	double took;
 	ncclResult_t res;
 };
@@ -1385,9 +1414,12 @@ static void *abort_later(void *arg)
 	struct rescue *rescue = arg;
 	double began;
 
-	pause_us(PAUSE_MIDDLE, 300000);
+	bool hangs = until_begun(getpid(), rescue->seq);
+
 	began = now();
 	rescue->res = ncclCommAbort(rescue->comm);
+	if (!hangs)
+		rescue->res = ncclInternalError;
 	rescue->took = now() - began;
 	return NULL;
 }
@@ -1406,12 +1438,13 @@ static int body_abort(struct rank *r)
 		NCCL(ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	if (r->rank == 0) {
+		rescue.seq = shared->odd ? 1 : 2;
 		pthread_create(&thread, NULL, abort_later, &rescue);
 		began = now();
 		res = ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream);
 		CHECK(res == ncclSuccess);
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
-		CHECK(now() < began + 0.5 + SOON);
+		CHECK(now() < began + SOON);
 		pthread_join(thread, NULL);
 		NCCL(rescue.res);
 		CHECK(rescue.took < SOON);

@@ -19,6 +19,7 @@
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 #define MAX_BYTES (1u << 20)
 
@@ -471,14 +472,20 @@ static void test_ranks_share_a_device_where_they_may(void **state)
 	unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
 }
 
+static atomic_int *met; /* ranks of a test, or the process of one */
+
 /* Rank 1 dies before it joins the first collective: the others get an error, not a hang. */
 static int body_dead_peer(struct rank *r)
 {
 	void *buf;
 
 	CHECK(shunt_malloc(&buf, 64) == 0);
-	if (r->rank == 1)
+	if (r->rank == 1) {
+		atomic_store(met, getpid());
 		_exit(0);
+	}
+	/* Until then its service takes part in the set-up. */
+	CHECK(until_counted(met, 1, "ranks on their way out") && until_process_ends(*met));
 	ncclResult_t res = ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream);
 	CHECK(res != ncclSuccess);
 	ncclResult_t async = ncclSuccess;
@@ -496,10 +503,9 @@ static int body_dead_peer_outer(struct rank *r)
 
 static void test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest(void **state)
 {
+	atomic_store(met, 0);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_dead_peer_outer), 0);
 }
-
-static atomic_int *met; /* ranks of a test */
 
 /* Rank 1 never calls: the deadline ends the kernels of the others, GetAsyncError reports it, abort frees. */
 static int body_late_peer(struct rank *r)

@@ -24,6 +24,7 @@
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 #define EVERY_KIND \
 	"allgather:0-:ce,alltoall:0-:ce,broadcast:0-:ce,gather:0-:ce,scatter:0-:ce," \
@@ -701,24 +702,30 @@ static void test_buffer_at_another_offset_than_promised_is_an_error(void **state
 		assert_int_equal(run_with(RANKS_PROCESSES, 2, body_misplaced, kind, set_patience), 0);
 }
 
-static void *abort_later(void *comm)
-{
-	pause_us(PAUSE_MIDDLE, 300000);
-	return (void *)(uintptr_t)(ncclCommAbort(comm) != ncclSuccess);
-}
-
 /* A call that the other ranks do not make: another thread aborts it, or its deadline passes. */
 struct lone_call {
 	double began;
-	bool aborted;
+	ncclComm_t comm;
+	const char *waits; /* what the process's dump says when the call waits; NULL: it is not aborted */
 	pthread_t thread;
 };
 
-static void lone_call_begin(struct lone_call *l, ncclComm_t comm, bool aborted)
+#define KERNEL_WAITS "\"running\": true"
+#define HOST_WAITS "\"phase\": \"agreement on a window\""
+
+static void *abort_when_it_waits(void *arg)
 {
-	*l = (struct lone_call){ .began = now(), .aborted = aborted };
-	if (aborted)
-		pthread_create(&l->thread, NULL, abort_later, comm);
+	const struct lone_call *l = arg;
+	bool waits = until_dump_has(getpid(), l->waits);
+
+	return (void *)(uintptr_t)(ncclCommAbort(l->comm) != ncclSuccess || !waits);
+}
+
+static void lone_call_begin(struct lone_call *l, ncclComm_t comm, const char *waits)
+{
+	*l = (struct lone_call){ .began = now(), .comm = comm, .waits = waits };
+	if (waits)
+		pthread_create(&l->thread, NULL, abort_when_it_waits, l);
 }
 
 static int lone_call_end(struct rank *r, struct lone_call *l, void *stream)
@@ -727,7 +734,7 @@ static int lone_call_end(struct rank *r, struct lone_call *l, void *stream)
 
 	CHECK(shunt_stream_synchronize(stream) == 0);
 	CHECK(now() < l->began + AT_ONCE_S);
-	if (l->aborted)
+	if (l->waits)
 		pthread_join(l->thread, &failed);
 	CHECK(!failed);
 	return 0;
@@ -752,7 +759,7 @@ static int body_abort(struct rank *r)
 		return 1;
 	all_ranks_barrier(r, 1); /* what rank 0 has enqueued is copied all the same when its barrier gives up */
 	if (r->rank == 0) {
-		lone_call_begin(&lone_call, p.comm, true);
+		lone_call_begin(&lone_call, p.comm, shared->odd ? HOST_WAITS : KERNEL_WAITS);
 		res = enqueue(&p, &c);
 		CHECK(shared->odd ? res != ncclSuccess : res == ncclSuccess);
 		if (lone_call_end(r, &lone_call, p.stream))
@@ -1412,7 +1419,7 @@ static int body_reduction_abort(struct rank *r)
 		return 1;
 	all_ranks_barrier(r, 1);
 	if (r->rank == 0) {
-		lone_call_begin(&lone_call, p.comm, shared->odd == 0);
+		lone_call_begin(&lone_call, p.comm, shared->odd ? NULL : KERNEL_WAITS);
 		NCCL(reduction_enqueue(&p, &f));
 		if (lone_call_end(r, &lone_call, p.stream))
 			return 1;
