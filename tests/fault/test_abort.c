@@ -20,6 +20,7 @@
 #include "tests/support/clock.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */
 
@@ -32,8 +33,10 @@ struct scenario {
 	atomic_int out;          /* ranks that came back from it */
 	ncclComm_t other[RANKS]; /* aborted before comm */
 	void *graph[RANKS];
-	int nonblocking;
 };
+
+/* What the hang is made of, which is to be complete when the aborts begin. */
+enum hang_in { HANG_IN_KERNELS, HANG_IN_SECOND_STREAM, HANG_ON_HOST, HANG_IN_TEST };
 
 struct rank_thread {
 	struct scenario *scenario;
@@ -215,8 +218,17 @@ static void *rank_thread_main(void *arg)
 	return NULL;
 }
 
+static void wait_for_hang(const struct scenario *s, enum hang_in in)
+{
+	assert_true(until_counted(&s->in_place, RANKS, "ranks that are about to hang"));
+	if (in == HANG_ON_HOST)
+		assert_true(until_all_threads_wait());
+	for (int r = 0; r < 2 && in <= HANG_IN_SECOND_STREAM; r++)
+		assert_true(shunt_sim_wait_stuck(r, s->lifecycle[r].stream[in == HANG_IN_SECOND_STREAM]));
+}
+
 /* All but rank 2 hang at the end of it. */
-static void run_scenario(const char *what, int (*hang)(struct scenario *s, int rank))
+static void run_scenario(const char *what, int (*hang)(struct scenario *s, int rank), enum hang_in in)
 {
 	static struct scenario scenario;
 	struct scenario *s = &scenario;
@@ -236,10 +248,7 @@ static void run_scenario(const char *what, int (*hang)(struct scenario *s, int r
 		rank_thread[r] = (struct rank_thread){ s, r, hang, 0 };
 		assert_int_equal(pthread_create(&thread[r], NULL, rank_thread_main, &rank_thread[r]), 0);
 	}
-	for (start = now(); s->in_place < RANKS && now() < start + AT_ONCE_S;)
-		pause_us(PAUSE_POLL, 200);
-	assert_int_equal(s->in_place, RANKS);
-	pause_us(PAUSE_MIDDLE, 150000); /* now it hangs */
+	wait_for_hang(s, in);
 	for (int i = 0; i < 2 * RANKS; i++) {
 		int r = i % RANKS;
 		/* An init that has not returned yet has written the handle. */
@@ -268,17 +277,18 @@ static void run_scenario(const char *what, int (*hang)(struct scenario *s, int r
 static const struct {
 	const char *what;
 	int (*hang)(struct scenario *s, int rank);
+	enum hang_in in;
 } scenarios[] = {
-	{ "kernels", hang_in_kernels },
-	{ "kernels beside another communicator", hang_with_other_comm },
-	{ "kernels beside a communicator of one rank", hang_with_one_rank_comm },
-	{ "split", hang_in_split },
-	{ "init", hang_in_init },
-	{ "group of an init", hang_in_group },
-	{ "open group", hang_before_group_end },
-	{ "graph", hang_in_graph },
-	{ "non-blocking init", hang_nonblocking },
-	{ "open group of a non-blocking init", hang_before_nonblocking },
+	{ "kernels", hang_in_kernels, HANG_IN_KERNELS },
+	{ "kernels beside another communicator", hang_with_other_comm, HANG_IN_KERNELS },
+	{ "kernels beside a communicator of one rank", hang_with_one_rank_comm, HANG_IN_KERNELS },
+	{ "split", hang_in_split, HANG_ON_HOST },
+	{ "init", hang_in_init, HANG_ON_HOST },
+	{ "group of an init", hang_in_group, HANG_ON_HOST },
+	{ "open group", hang_before_group_end, HANG_IN_TEST },
+	{ "graph", hang_in_graph, HANG_IN_SECOND_STREAM },
+	{ "non-blocking init", hang_nonblocking, HANG_ON_HOST },
+	{ "open group of a non-blocking init", hang_before_nonblocking, HANG_IN_TEST },
 };
 
 static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **state)
@@ -289,7 +299,7 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 	shunt_sim_set_free_blocks(1);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < N; i++)
-			run_scenario(scenarios[i].what, scenarios[i].hang);
+			run_scenario(scenarios[i].what, scenarios[i].hang, scenarios[i].in);
 		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
 		for (double begun = now(); now() < begun + AT_ONCE_S; pause_us(PAUSE_POLL, 20000)) {
 			b = fault_balance();
@@ -305,25 +315,38 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 	}
 }
 
+/* How far the ranks of a job are. */
+struct progress {
+	atomic_int ready, waiting, out; /* ranks */
+	atomic_int victim;              /* its process */
+};
+
+/* All ranks have come to where the victim's fault is to strike. */
+static bool all_ready(struct lifecycle *l, const struct job *c, struct progress *at)
+{
+	if (l->rank == c->victim)
+		atomic_store(&at->victim, getpid());
+	atomic_fetch_add(&at->ready, 1);
+	return until_counted(&at->ready, c->n, "ranks are ready");
+}
+
 /* One rank is dead, the others' kernels wait for it. */
 static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const struct job *c, void *shared)
 {
-	atomic_int *ready = shared;
+	struct progress *at = shared;
 	double start;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]) || !all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
-	atomic_fetch_add(ready, 1);
-	while (*ready < c->n)
-		pause_us(PAUSE_POLL, 200);
-	if (l->rank == c->victim) {
-		pause_us(PAUSE_MIDDLE, 20000);
+	if (l->rank == c->victim && until_counted(&at->waiting, c->n - 1, "kernels wait"))
 		kill(getpid(), SIGKILL);
-	}
-	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]) ||
+	    !shunt_sim_wait_stuck(l->rank, l->stream[0]))
 		return LIFECYCLE_WRONG;
-	pause_us(PAUSE_MIDDLE, 100000);
+	atomic_fetch_add(&at->waiting, 1);
+	if (!until_process_ends(at->victim))
+		return LIFECYCLE_WRONG;
 	start = now();
 	if (ncclCommAbort(l->comm) || now() - start > AT_ONCE_S || shunt_stream_synchronize(l->stream[0])) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort took %.2f s", l->rank, now() - start);
@@ -359,28 +382,25 @@ static void *first_use_main(void *arg)
 static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct job *c, void *shared)
 {
 	struct first_use use = { l, 0 };
-	atomic_int *ready = shared;
+	struct progress *at = shared;
 	pthread_t thread;
 	double start;
+	bool waits;
 	int err;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || !all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
-	atomic_fetch_add(ready, 1);
-	while (*ready < c->n)
-		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim) {
 		kill(getpid(), SIGSTOP);
 		return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 	}
-	pause_us(PAUSE_MIDDLE, 30000);
-	if (pthread_create(&thread, NULL, first_use_main, &use))
+	if (!until_process_stops(at->victim) || pthread_create(&thread, NULL, first_use_main, &use))
 		return LIFECYCLE_WRONG;
-	pause_us(PAUSE_MIDDLE, 200000);
+	waits = until_dump_has(getpid(), "\"phase\": \"set-up\"");
 	start = now();
 	err = ncclCommAbort(l->comm);
 	pthread_join(thread, NULL);
-	if (err || use.err <= 0 || now() - start > AT_ONCE_S) {
+	if (!waits || err || use.err <= 0 || now() - start > AT_ONCE_S) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort gave %d, the call %d, after %.2f s", l->rank, err,
 		    use.err, now() - start);
 		return LIFECYCLE_WRONG;
@@ -403,8 +423,9 @@ static void test_abort_in_the_setup_ends_the_first_call(void **state)
  */
 static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, const struct job *c, void *shared)
 {
+	bool dies = l->rank == c->victim, hangs;
 	struct first_use use = { l, 0 };
-	atomic_int *ready = shared;
+	struct progress *at = shared;
 	ncclComm_t other = NULL;
 	pthread_t thread;
 	double start;
@@ -415,21 +436,19 @@ static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, co
 	    lifecycle_sum(l, other, l->rank, l->nranks, 100, l->stream[1]) ||
 	    ncclCommSplit(other, 0, l->rank, &l->comm, NULL))
 		return LIFECYCLE_WRONG;
-	if (l->rank == c->victim)
+	if (dies)
 		fault_arm(FAULT_SEND, FAULT_STOP, SETUP_SENDS);
 	else if (ncclAllReduce(l->dev + 6000, l->dev + 6000, 5000, ncclInt32, ncclSum, other, l->stream[1]))
 		return LIFECYCLE_WRONG;
-	atomic_fetch_add(ready, 1);
-	while (*ready < c->n)
-		pause_us(PAUSE_POLL, 200);
-	if (!l->rank && pthread_create(&thread, NULL, first_use_main, &use))
+	if (!all_ready(l, c, at) || (!l->rank && pthread_create(&thread, NULL, first_use_main, &use)))
 		return LIFECYCLE_WRONG;
-	pause_us(PAUSE_MIDDLE, l->rank == c->victim ? 3000000 : 400000);
+	hangs = dies ? until_counted(&at->out, c->n - 1, "ranks are out") : until_process_stops(at->victim);
 	start = now();
-	err = ncclCommAbort(l->comm) || ncclCommAbort(other);
+	err = !hangs || ncclCommAbort(l->comm) || ncclCommAbort(other);
 	if (!l->rank)
 		pthread_join(thread, NULL);
-	if (l->rank != c->victim && (err || now() - start > AT_ONCE_S)) {
+	atomic_fetch_add(&at->out, 1);
+	if (!dies && (err || now() - start > AT_ONCE_S)) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the aborts gave %d after %.2f s", l->rank, err,
 		    now() - start);
 		return LIFECYCLE_WRONG;

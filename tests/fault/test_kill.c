@@ -18,6 +18,7 @@
 #include "tests/support/clock.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 enum { RANKS = 3 };
 
@@ -106,7 +107,8 @@ static void run_patiently(struct job *c)
 }
 
 struct progress {
-	atomic_int ready, launched;
+	atomic_int ready, launched; /* ranks */
+	atomic_int victim;          /* its process */
 };
 
 /*
@@ -123,26 +125,23 @@ static enum lifecycle_result die_in_a_kernel(struct lifecycle *l, const struct j
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
 	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
 		goto wrong;
+	if (victim)
+		atomic_store(&at->victim, getpid());
 	atomic_fetch_add(&at->ready, 1);
-	while (at->ready < c->n)
-		pause_us(PAUSE_POLL, 200);
+	if (!until_counted(&at->ready, c->n, "ranks are ready"))
+		goto wrong;
 	if (c->at == 1 ? !last : !victim) {
-		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]) ||
+		    !shunt_sim_wait_stuck(l->rank, l->stream[0]))
 			goto wrong;
 		atomic_fetch_add(&at->launched, 1);
 	}
-	if (victim) {
-		while (at->launched < c->n - 1)
-			pause_us(PAUSE_POLL, 200);
-		pause_us(PAUSE_MIDDLE, 30000); /* in the middle of it */
+	if (victim && until_counted(&at->launched, c->n - 1, "kernels wait"))
 		kill(getpid(), SIGKILL);
-	}
 	start = now();
 	if (c->at == 1 && last) {
-		while (at->launched < c->n - 1)
-			pause_us(PAUSE_POLL, 200);
-		pause_us(PAUSE_MIDDLE, 60000);
-		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+		if (!until_process_ends(at->victim) ||
+		    ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 			goto wrong;
 	}
 	/*
@@ -246,17 +245,17 @@ static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
 		return LIFECYCLE_WRONG;
+	if (l->rank == c->victim)
+		atomic_store(&at->victim, getpid());
 	atomic_fetch_add(&at->ready, 1);
+	if (!until_counted(&at->ready, c->n, "ranks are ready"))
+		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim) {
-		while (at->ready < c->n)
-			pause_us(PAUSE_POLL, 200);
-		atomic_store(&at->launched, 1);
 		kill(getpid(), SIGSTOP);
 		return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 	}
-	while (!at->launched)
-		pause_us(PAUSE_POLL, 200);
-	pause_us(PAUSE_MIDDLE, 10000);
+	if (!until_process_stops(at->victim))
+		return LIFECYCLE_WRONG;
 	start = now();
 	err = lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
 	if (err <= 0 || now() - start > AT_ONCE_S || ncclCommAbort(l->comm)) {

@@ -30,6 +30,7 @@
 #include "tests/support/rendezvous_name.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 enum { RANKS = 3, HELD = 90, DEADLINE_S = 60 };
 
@@ -122,15 +123,19 @@ static void *attacker_main(void *arg)
 static enum lifecycle_result under_attack(struct lifecycle *l, const struct job *c, void *shared)
 {
 	struct attacker a = { .id = l->id, .attack = (enum attack)c->at };
+	enum { CROWD = 5 };
+	atomic_int *crowd = shared; /* is there first */
 	enum lifecycle_result end;
 	pthread_t thread;
 
-	if (l->rank)
-		pause_us(PAUSE_MIDDLE, 150000); /* the crowd is there first */
 	if (l->rank == 0 && pthread_create(&thread, NULL, attacker_main, &a))
 		return LIFECYCLE_WRONG;
-	while (l->rank == 0 && atomic_load(&a.calls) < 5)
+	while (l->rank == 0 && atomic_load(&a.calls) < CROWD)
 		pause_us(PAUSE_POLL, 500);
+	if (l->rank == 0)
+		atomic_store(crowd, CROWD);
+	else if (!until_counted(crowd, CROWD, "strangers have called"))
+		return LIFECYCLE_WRONG;
 	end = lifecycle_run(l);
 	if (l->rank == 0) {
 		atomic_store(&a.stop, 1);
