@@ -18,6 +18,7 @@
 #include "tests/shim/mock_core.h"
 #include "shim/nccl/abi.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 enum { MAX = 6 };
 
@@ -575,7 +576,7 @@ static void test_comms_abort_ends_a_waiting_split(void **state)
 	assert_int_equal(ncclCommRevoke(comms[0], 0), ncclInProgress);
 	assert_int_equal(wait_async(comms[0]), ncclSuccess);
 	assert_int_equal(ncclCommSplit(comms[0], 0, 0, place, NULL), ncclInProgress);
-	pause_us(PAUSE_MIDDLE, 20000);
+	assert_true(until_all_threads_wait());
 	began = now();
 	assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
 	assert_true(now() - began < AT_ONCE_S);

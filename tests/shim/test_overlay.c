@@ -852,16 +852,17 @@ static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
 /* Nothing is written to the program's memory any more once the parent is gone, whatever the real library still does. */
 static void test_split_whose_parent_dies_is_forgotten(void **state)
 {
-	for (int ms = 0; ms < 40; ms += 13) {
+	for (int ms = 0; ms < 40; ms += 13) { /* its child has come, or the real library is at it */
 		ncclComm_t comm = nonblocking_comm(0, 4), *place = malloc(sizeof(*place)), was;
 
 		fake.late(ms);
 		assert_int_equal(ncclCommSplit(comm, 1, 0, place, NULL), ncclInProgress);
-		pause_us(PAUSE_MIDDLE, 1000 * 13);
+		while (!ms && !__atomic_load_n(place, __ATOMIC_ACQUIRE))
+			pause_us(PAUSE_POLL, 100);
 		assert_int_equal(ncclCommAbort(comm), ncclSuccess);
 		was = *place;
 		*place = (ncclComm_t)place;
-		pause_us(PAUSE_GRACE, 5000);
+		pause_us(PAUSE_GRACE, 5000 + 1000 * (unsigned)ms);
 		assert_ptr_equal(*place, place);
 		free(place);
 		if (was)
@@ -1021,7 +1022,8 @@ static void test_memory_statistics_count_ours(void **state)
 
 static void *stop_kernel(void *arg)
 {
-	pause_us(PAUSE_MIDDLE, 100000);
+	while (!strstr(shunt_mock_log(), "quiet"))
+		pause_us(PAUSE_POLL, 1000);
 	shunt_mock_kernel_runs(0);
 	return NULL;
 }

@@ -25,7 +25,8 @@ struct shared {
 };
 
 struct rank {
-	int rank, n;
+	int rank, n, hangs;
+	int *hanging; /* ranks */
 	ncclComm_t comm, other;
 	void *stream, *buffer, *out;
 };
@@ -36,6 +37,13 @@ static void require(int failed, const char *what)
 		return;
 	fprintf(stderr, "doctor_hang: %s: %d\n", what, failed);
 	_exit(1);
+}
+
+/* Has made its last call, or is about to stop. */
+static void hangs(struct rank *r)
+{
+	if (!r->hangs++)
+		__atomic_add_fetch(r->hanging, 1, __ATOMIC_ACQ_REL);
 }
 
 static void reduce(struct rank *r, ncclComm_t comm, size_t count)
@@ -71,8 +79,10 @@ static void other_kind(struct rank *r)
 
 static void stopped_process(struct rank *r)
 {
-	if (r->rank == 1)
+	if (r->rank == 1) {
+		hangs(r);
 		raise(SIGSTOP);
+	}
 	reduce(r, r->comm, COUNT);
 }
 
@@ -80,6 +90,7 @@ static void stopped_process(struct rank *r)
 static void crossed(struct rank *r)
 {
 	reduce(r, r->rank == 1 ? r->other : r->comm, COUNT);
+	hangs(r);
 	require(shunt_stream_synchronize(r->stream), "the stream");
 	reduce(r, r->rank == 1 ? r->comm : r->other, COUNT);
 }
@@ -135,7 +146,7 @@ static const struct {
 
 static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))
 {
-	struct rank r = { .rank = rank, .n = n };
+	struct rank r = { .rank = rank, .n = n, .hanging = &shared->hanging };
 	ncclResult_t state = ncclSuccess;
 
 	shunt_device_set(rank);
@@ -153,9 +164,8 @@ static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *
 		reduce(&r, r.comm, COUNT);
 	reduce(&r, r.other, COUNT);
 	require(shunt_stream_synchronize(r.stream), "the stream");
-	/* What stops or waits for ever does not come back. */
-	__atomic_add_fetch(&shared->hanging, 1, __ATOMIC_ACQ_REL);
 	fn(&r);
+	hangs(&r);
 	for (;;) { /* as a watchdog does */
 		pause_us(PAUSE_POLL, 20000);
 		if (ncclCommGetAsyncError(r.comm, &state) || state)
@@ -189,7 +199,6 @@ int main(int argc, char **argv)
 		pause_us(PAUSE_POLL, 1000);
 	if (__atomic_load_n(&shared->hanging, __ATOMIC_ACQUIRE) < n)
 		return 1; /* a rank failed, and said why */
-	pause_us(PAUSE_MIDDLE, 200000);
 	puts("hanging");
 	fflush(stdout);
 	pause();

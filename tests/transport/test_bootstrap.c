@@ -12,12 +12,15 @@
 #include "transport/rendezvous/wire.h"
 #include "base/log.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 struct world {
 	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
 	int nranks;
 	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
 	int delay_ms[UNIT_MAX_RANKS];
+	bool comes_after_0[UNIT_MAX_RANKS];
+	atomic_int out[UNIT_MAX_RANKS]; /* 1: has come back */
 	atomic_int cancel[UNIT_MAX_RANKS];
 	char text[UNIT_MAX_RANKS][256]; /* last error of each */
 };
@@ -47,7 +50,10 @@ static int rank_body(int rank, void *arg)
 	int err;
 
 	pause_us(PAUSE_LATE, (unsigned)w->delay_ms[rank] * 1000);
+	if (w->comes_after_0[rank] && !until_counted(&w->out[0], 1, "joins of rank 0 are over"))
+		return -ETIME;
 	err = shunt_bootstrap_join(w->id, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank]);
+	atomic_store(&w->out[rank], 1);
 	snprintf(w->text[rank], sizeof(w->text[rank]), "%.255s", shunt_last_error());
 	return err;
 }
@@ -448,22 +454,25 @@ static void test_bootstrap_dead_rank_is_eownerdead_on_the_others(void **state)
 
 static void *cancel_later(void *arg)
 {
-	pause_us(PAUSE_MIDDLE, 200000);
+	bool waits = until_all_threads_wait();
+
 	atomic_store((atomic_int *)arg, 1);
-	return NULL;
+	return waits ? NULL : arg;
 }
 
 static void test_bootstrap_cancel_returns_and_tells_the_others(void **state)
 {
 	struct world *w = world_create(3);
 	int errs[UNIT_MAX_RANKS];
+	void *missed;
 	pthread_t thread;
 	int64_t start = unit_now_ms();
 
-	w->delay_ms[2] = 600;
+	w->comes_after_0[2] = true;
 	assert_int_equal(pthread_create(&thread, NULL, cancel_later, &w->cancel[0]), 0);
 	unit_run_threads(3, rank_body, w, errs);
-	pthread_join(thread, NULL);
+	pthread_join(thread, &missed);
+	assert_null(missed);
 	assert_int_equal(errs[0], -ECANCELED);
 	assert_int_equal(errs[1], -EOWNERDEAD);
 	assert_int_equal(errs[2], -EOWNERDEAD);

@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 #define NMEMBERS 40
 #define TIMEOUT_MS 120000
@@ -531,9 +532,10 @@ struct pair {
 
 static void *cancel_later(void *arg)
 {
-	pause_us(PAUSE_MIDDLE, 200000);
+	bool waits = until_all_threads_wait();
+
 	atomic_store((atomic_int *)arg, 1);
-	return NULL;
+	return waits ? NULL : arg;
 }
 
 static int join_pair(int rank, void *arg)
@@ -636,6 +638,7 @@ static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
 	for (int absent = 0; absent < 2; absent++) {
 		for (int cancel = 0; cancel < 2; cancel++) {
 			int64_t start = unit_now_ms();
+			void *missed = NULL;
 			pthread_t thread;
 			struct pair p;
 			int errs[2];
@@ -648,7 +651,8 @@ static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
 				assert_int_equal(pthread_create(&thread, NULL, cancel_later, &p.cancel), 0);
 			unit_run_threads(2, gather_pair, &p, errs);
 			if (cancel)
-				pthread_join(thread, NULL);
+				pthread_join(thread, &missed);
+			assert_null(missed);
 			assert_int_equal(errs[!absent], cancel ? -ECANCELED : -ETIMEDOUT);
 			assert_true(unit_now_ms() - start < AT_ONCE_MS);
 			/* The other comes late and learns it at once. */
