@@ -2,17 +2,16 @@
 #ifndef TESTS_SUPPORT_PAUSE_H
 #define TESTS_SUPPORT_PAUSE_H
 /*
- * The only sleeps of tests, each with its reason; tools/lint.sh finds others. A test waits for a condition or holds a
- * stream at a gate (device/sim/hooks.h) where it can.
+ * The only sleeps of tests, each with its reason; tools/lint.sh finds others. A test that acts in the middle of what
+ * others do waits for that (tests/support/until.h), or holds a stream at a gate (device/sim/hooks.h).
  */
 #include <errno.h>
 #include <time.h>
 
 enum pause_reason {
-	PAUSE_POLL,   /* between two looks of a loop that has an end */
-	PAUSE_LATE,   /* this thread or rank comes later than others; the test is right with any delay */
-	PAUSE_MIDDLE, /* another one gets into the middle of what cannot be asked; the test says less without */
-	PAUSE_GRACE   /* longer than a time that the library grants: what must not happen would have by then */
+	PAUSE_POLL, /* between two looks of a loop that has an end */
+	PAUSE_LATE, /* this thread or rank comes later than others; the test is right with any delay */
+	PAUSE_GRACE /* longer than a time that the library grants: what must not happen would have by then */
 };
 
 static inline void pause_us(enum pause_reason reason, unsigned us)
