@@ -451,7 +451,7 @@ static void put_line(const char *line, size_t bytes)
 	}
 	if (failed)
 		write_stderr(line, bytes);
-	file_put(f);
+	file_put(f); /* NOLINT(clang-analyzer-unix.Malloc): f has a reference of its own until here */
 }
 
 /* A line, and after it how many before it were lost. */

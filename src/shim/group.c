@@ -174,9 +174,7 @@ static int launch_comm(
 
 	for (size_t i = first; i < g->n; i++)
 		if (g->calls[i].entry == e && !shunt_call_launch(&g->calls[i].state)) {
-			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the caller has checked both arrays */
 			calls[n] = &g->calls[i].coll;
-			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): likewise */
 			decisions[n++] = g->calls[i].decision;
 		}
 	g->done += n;
@@ -204,18 +202,12 @@ static size_t next_comm(const struct shunt_group *g)
 	return next;
 }
 
-static ncclResult_t launch_all(struct shunt_group *g)
+/* calls, decisions: room for all calls of the group. */
+static ncclResult_t launch_with(
+    struct shunt_group *g, const struct shunt_coll **calls, struct shunt_decision *decisions)
 {
-	const struct shunt_coll *few_calls[SHUNT_INLINE_CALLS], **calls = few_calls;
-	struct shunt_decision few_decisions[SHUNT_INLINE_CALLS], *decisions = few_decisions;
-	bool many = g->n > SHUNT_INLINE_CALLS;
-	ncclResult_t result;
+	ncclResult_t result = ncclSuccess;
 
-	if (many) {
-		calls = malloc(g->n * sizeof(*calls));
-		decisions = malloc(g->n * sizeof(*decisions));
-	}
-	result = calls && decisions ? ncclSuccess : shunt_to_nccl(-ENOMEM);
 	while (g->done < g->n && result == ncclSuccess) {
 		size_t first = next_comm(g), which = 0;
 		int err = launch_comm(g, first, calls, decisions);
@@ -226,10 +218,22 @@ static ncclResult_t launch_all(struct shunt_group *g)
 		    shunt_standalone_declined(g->calls[first].entry, calls[which], decisions[which].reason) :
 		    shunt_to_nccl(err);
 	}
-	if (many) {
-		free(calls);
-		free(decisions);
-	}
+	return result;
+}
+
+static ncclResult_t launch_all(struct shunt_group *g)
+{
+	const struct shunt_coll *few_calls[SHUNT_INLINE_CALLS], **calls;
+	struct shunt_decision few_decisions[SHUNT_INLINE_CALLS], *decisions;
+	ncclResult_t result;
+
+	if (g->n <= SHUNT_INLINE_CALLS)
+		return launch_with(g, few_calls, few_decisions);
+	calls = malloc(g->n * sizeof(*calls));
+	decisions = malloc(g->n * sizeof(*decisions));
+	result = calls && decisions ? launch_with(g, calls, decisions) : shunt_to_nccl(-ENOMEM);
+	free(calls);
+	free(decisions);
 	return result;
 }
 

@@ -84,8 +84,11 @@ static void list_write(void)
 /* FILE:LINE[-LINE]:KIND; false: something else. */
 static bool fault_parse(const char *text)
 {
-	char *file = strdup(text), *line = file ? strchr(file, ':') : nullptr, *kind;
+	static char file[256];
+	char *line, *kind;
 
+	snprintf(file, sizeof(file), "%s", text);
+	line = strchr(file, ':');
 	if (!line)
 		return false;
 	*line++ = 0;

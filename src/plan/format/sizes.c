@@ -37,11 +37,12 @@ static uint64_t message_parts(enum shunt_plan_collective collective, int nranks)
 
 uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes)
 {
-	uint64_t parts = message_parts(plan->collective, (int)plan->nranks), part = message_bytes / parts, units;
+	uint64_t parts = message_parts(plan->collective, (int)plan->nranks), part, units;
 
 	if (!plan->part_chunks)
 		return 0;
-	part += message_bytes % parts != 0;
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a side of every collective has a part */
+	part = message_bytes / parts + (message_bytes % parts != 0);
 	units = part / plan->alignment + (part % plan->alignment != 0);
 	return units / plan->part_chunks + (units % plan->part_chunks != 0);
 }
