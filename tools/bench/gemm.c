@@ -214,8 +214,7 @@ struct attempt {
 	int outlasted; /* multiplications still ran when the last call had ended */
 };
 
-static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
-    unsigned seed, struct attempt *a)
+static int attempt(struct bench_rank *r, const struct bench_task *t, const struct bench_burst *burst, struct attempt *a)
 {
 	struct bench_gemm *g = r->gemm;
 	double start;
@@ -231,11 +230,11 @@ static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, in
 		err = gemms_start(r, g->calls);
 	if (err)
 		return err;
-	bench_rank_progress(r, RANKS_TIME, lib, way);
+	bench_rank_progress(r, RANKS_TIME, burst->lib, burst->way);
 	start = ranks_now_us();
-	err = bench_calls_run(r, t, lib, way, graph, calls, seed, &a->waited);
+	err = bench_calls_run(r, t, burst, &a->waited);
 	if (!err)
-		err = bench_sync(r, lib);
+		err = bench_sync(r, burst->lib);
 	a->us = ranks_now_us() - start;
 	a->outlasted = !err && g->event_elapsed_us(g->start, g->stop, &us) == -EAGAIN;
 	return err ? err : gemms_wait(r, &a->concurrent_us);
@@ -253,21 +252,19 @@ static int next_gemm_count(const struct bench_rank *r, const struct attempt *all
 	return (int)fmin(fmax(2.5 * max_us / min_us, 2 * calls), MAX_CALLS);
 }
 
-int bench_gemm_round(
-    struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round)
+int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, const struct bench_burst *burst, int round)
 {
-	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * RANKS_MAX + r->rank) * 7919);
 	const double flop = 2.0 * MATRIX_DIM * MATRIX_DIM * MATRIX_DIM;
 	struct bench_gemm *g = r->gemm;
 	struct attempt mine, all[RANKS_MAX];
 
 	for (int i = 0; i < TRIES; i++) {
-		double share, each = (double)calls * r->o->group;
+		double share, each = (double)burst->calls * r->o->group;
 		bool outlasted = true;
 		int err;
 
 		memset(&mine, 0, sizeof(mine));
-		err = attempt(r, t, lib, way, graph, calls, seed, &mine);
+		err = attempt(r, t, burst, &mine);
 		if (!err)
 			err = bench_allgather(r, &mine, sizeof(mine), all);
 		if (err)
@@ -279,10 +276,11 @@ int bench_gemm_round(
 			    1 -
 			        (mine.concurrent_us - mine.isolated_us) /
 			            mine.us); /* noise of the host may exceed the time of the calls */
-			bench_sample_at(r, BENCH_GEMM_US, way, lib)[round] = (mine.us - mine.waited) / each;
-			bench_sample_at(r, BENCH_GEMM_ALONE, way, lib)[round] =
+			bench_sample_at(r, BENCH_GEMM_US, burst->way, burst->lib)[round] =
+			    (mine.us - mine.waited) / each;
+			bench_sample_at(r, BENCH_GEMM_ALONE, burst->way, burst->lib)[round] =
 			    flop * g->calls / mine.isolated_us / 1e6;
-			bench_sample_at(r, BENCH_GEMM_WITH, way, lib)[round] =
+			bench_sample_at(r, BENCH_GEMM_WITH, burst->way, burst->lib)[round] =
 			    share * flop * g->calls / mine.isolated_us / 1e6;
 			return 0;
 		}
@@ -292,6 +290,6 @@ int bench_gemm_round(
 	}
 	if (!r->rank)
 		tool_error("--gemm: %d calls of %llu bytes take longer than %d multiplications: give fewer --iters",
-		    calls, (unsigned long long)t->bytes, g->calls);
+		    burst->calls, (unsigned long long)t->bytes, g->calls);
 	return -ERANGE;
 }

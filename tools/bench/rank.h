@@ -84,13 +84,16 @@ int bench_barrier(struct bench_rank *r);
 int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all);
 /* Prints a message for a device call's error, once. Returns err. */
 int bench_rank_check(const struct bench_rank *r, const char *what, int err);
-int bench_sync(struct bench_rank *r, int lib);
 
 /*
  * Collective: creates the library's communicator *comm_p. us_p: the time of ncclCommInitRank on this rank; may be NULL.
  */
 int bench_comm_create(struct bench_rank *r, int lib, ncclComm_t *comm_p, double *us_p);
 
+/* ---- timing.c ---- */
+
+/* Waits for the calls, or notices that they failed. */
+int bench_sync(struct bench_rank *r, int lib);
 /*
  * A group of --group calls. Each call has buffers of its own, because calls of a group may run at the same time. first:
  * set of the first call.
@@ -99,9 +102,19 @@ int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum b
 int bench_capture(
     struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned calls, void **graph_p);
 
-/* Makes `calls` calls (with a graph, whole graphs). *waited_p: the waits of --skew. */
-int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
-    unsigned seed, double *waited_p);
+/* Calls one after another. */
+struct bench_burst {
+	int lib, way;
+	void *graph;   /* NULL: eager */
+	int calls;     /* with a graph, of whole graphs */
+	unsigned seed; /* of --skew */
+};
+/* *waited_p: the waits of --skew. */
+int bench_calls_run(
+    struct bench_rank *r, const struct bench_task *t, const struct bench_burst *burst, double *waited_p);
+/* Warms up and times all wanted ways and libraries: fills the samples. */
+int bench_task_time(struct bench_rank *r, const struct bench_task *t);
+bool bench_way_wanted(const struct bench_opts *o, int way);
 /* This rank's samples. */
 double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int way, int lib);
 
@@ -140,9 +153,8 @@ int bench_gemm_open(struct bench_rank *r);
 /* Creates streams and matrices on the current device, and times one multiplication. */
 int bench_gemm_create(struct bench_rank *r);
 void bench_gemm_destroy(struct bench_rank *r, bool clean);
-/* One round of `calls` calls during multiplications. Fills this round's samples of the last three kinds. */
-int bench_gemm_round(
-    struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round);
+/* A round of calls during multiplications. Fills this round's samples of the last three kinds. */
+int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, const struct bench_burst *burst, int round);
 
 /* ---- init.c ---- */
 

@@ -211,35 +211,36 @@ ncclResult_t conform_comm_wait(const struct bench_nccl *nccl, ncclComm_t comm, n
 	return result;
 }
 
-bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, int device,
-    ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes)
+bool conform_comm_check(const struct bench_nccl *nccl, const struct conform_made *made, char *text, size_t text_bytes)
 {
-	const struct row *row = &rows[comm];
-	int members[RANKS_MAX], me = 0, n = conform_comm_members(comm, rank, nranks, members, &me), parents[RANKS_MAX],
-	                        mine;
+	const struct row *row = &rows[made->comm];
+	int members[RANKS_MAX], parents[RANKS_MAX], me = 0, mine;
+	int n = conform_comm_members(made->comm, made->rank, made->nranks, members, &me);
 	/* A child's state is asked of its parent. */
-	ncclComm_t asked = row->origin == INIT_ASYNC ? comms[comm] : comms[row->parent];
+	ncclComm_t asked = made->comms[row->origin == INIT_ASYNC ? made->comm : row->parent], comm;
+	ncclResult_t result = made->result;
 	int count = -1, user = -1, where = -1;
 
-	if (conform_comm_members(row->parent, rank, nranks, parents, &mine))
+	if (conform_comm_members(row->parent, made->rank, made->nranks, parents, &mine))
 		result = conform_comm_wait(nccl, asked, row->async && !result ? ncclInProgress : result);
 	if (result) {
 		snprintf(text, text_bytes, "making the communicator \"%s\" returned %d: %s", row->name, (int)result,
 		    nccl->GetErrorString(result));
 		return false;
 	}
-	if (!n != !comms[comm]) {
+	comm = made->comms[made->comm]; /* it may have come while we waited */
+	if (!n != !comm) {
 		snprintf(text, text_bytes, "the communicator \"%s\" is %sNULL on a rank that %s to it", row->name,
 		    n ? "" : "not ", n ? "belongs" : "does not belong");
 		return false;
 	}
 	if (!n || !nccl->CommCount || !nccl->CommUserRank || !nccl->CommCuDevice)
 		return true;
-	if (nccl->CommCount(comms[comm], &count) || nccl->CommUserRank(comms[comm], &user) ||
-	    nccl->CommCuDevice(comms[comm], &where) || count != n || user != me || where != device) {
+	if (nccl->CommCount(comm, &count) || nccl->CommUserRank(comm, &user) || nccl->CommCuDevice(comm, &where) ||
+	    count != n || user != me || where != made->device) {
 		snprintf(text, text_bytes,
 		    "the communicator \"%s\" has rank %d of %d on device %d, not rank %d of %d on device %d", row->name,
-		    user, count, where, me, n, device);
+		    user, count, where, me, n, made->device);
 		return false;
 	}
 	return true;

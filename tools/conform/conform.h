@@ -56,12 +56,15 @@ const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm 
  */
 ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks,
     const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS]);
-/*
- * After conform_comm_start(), with its result or that of the group around it: waits until the communicator is usable.
- * False: text has the error.
- */
-bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, int device,
-    ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes);
+/* A communicator of a rank, after conform_comm_start(). */
+struct conform_made {
+	enum conform_comm comm;
+	int rank, nranks, device;
+	ncclResult_t result; /* conform_comm_start()'s, or that of the group around it */
+	const ncclComm_t *comms;
+};
+/* Waits until the communicator is usable. False: text has the error. */
+bool conform_comm_check(const struct bench_nccl *nccl, const struct conform_made *made, char *text, size_t text_bytes);
 /* A configuration without settings. */
 ncclConfig_t conform_comm_config(void);
 /* Waits while the result is ncclInProgress. */
@@ -246,14 +249,19 @@ int conform_expect(const struct conform_case *c, const struct conform_program *p
     const struct conform_image *images, int rank, int nranks, unsigned char *recv);
 /* The host scalar of a rank's PreMulSum operator. */
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar);
-/*
- * Compares a result. got: the buffers after the run; they are changed. strict: the very bits of the reference, also of
- * float sums. like: another library's result, which must be within the same bound, or NULL. False: text has the
- * difference.
- */
-bool conform_check(const struct conform_program *programs, const struct conform_image *images,
-    const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
-    const unsigned char *like, const char *like_name, char *text, size_t text_bytes);
+/* What is compared. */
+struct conform_claim {
+	const struct conform_program *programs; /* of all ranks, as the images before the run */
+	const struct conform_image *images;
+	int rank, nranks;
+	bool strict;                   /* the very bits of the reference, also of float sums */
+	const unsigned char *expected; /* of conform_expect() */
+	const unsigned char *like;     /* another library's result, which must be within the same bound, or NULL */
+	const char *like_name;
+	struct conform_image *got; /* the buffers after the run; the comparison changes them */
+};
+/* False: text has the difference. */
+bool conform_check(const struct conform_claim *claim, char *text, size_t text_bytes);
 
 /* ---- options and results (conform.c, report.c) ---- */
 

@@ -401,18 +401,25 @@ void conform_rank_check(struct conform_rank *r, int lib, const struct conform_fi
 {
 	const struct conform_program *program = &fixture->program[r->rank];
 	const struct conform_side *s = &r->side[lib];
+	struct conform_claim claim = { .programs = fixture->program,
+		.images = fixture->image,
+		.rank = r->rank,
+		.nranks = r->nranks,
+		.strict = s->strict,
+		.expected = m->expected,
+		.like = m->like,
+		.like_name = r->side[0].nccl.label,
+		.got = &m->got };
 	char text[400];
 
 	if (!conform_rank_download(r, lib, fixture, m, out) || out->status)
 		return;
-	if (lib &&
-	    !conform_check(fixture->program, fixture->image, m->expected, r->rank, r->nranks, s->strict, &m->got,
-	        m->like, r->side[0].nccl.label, text, sizeof(text)))
+	if (lib && !conform_check(&claim, text, sizeof(text)))
 		conform_outcome_set(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 	else if (!lib)
 		memcpy(m->like, m->got.recv, program->recv_bytes);
 	r->lib.memcpy(m->got.recv, r->recv, program->recv_bytes); /* the check has changed it */
-	if (!conform_check(fixture->program, fixture->image, m->expected, r->rank, r->nranks, s->strict, &m->got, NULL,
-	        NULL, text, sizeof(text)))
+	claim.like = NULL;
+	if (!conform_check(&claim, text, sizeof(text)))
 		conform_outcome_set(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 }

@@ -394,28 +394,24 @@ static bool results_check(
 	return false;
 }
 
-bool conform_check(const struct conform_program *programs, const struct conform_image *images,
-    const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
-    const unsigned char *like, const char *like_name, char *text, size_t text_bytes)
+bool conform_check(const struct conform_claim *c, char *text, size_t text_bytes)
 {
-	struct check k = { programs, images, rank, nranks, strict, text, text_bytes };
+	struct check k = { c->programs, c->images, c->rank, c->nranks, c->strict, text, text_bytes };
+	const unsigned char *input = c->images[c->rank].send;
 	char reference_name[64] = "";
 
-	if (memcmp(got->send, images[rank].send, programs[rank].send_bytes)) {
+	if (memcmp(c->got->send, input, c->programs[c->rank].send_bytes)) {
 		size_t at = 0;
 
-		while (got->send[at] == images[rank].send[at])
+		while (c->got->send[at] == input[at])
 			at++;
 		snprintf(text, text_bytes, "byte %zu of the inputs was written", at);
 		return false;
 	}
-	if (like) {
-		/* Two correct results may differ by rounding. */
-		k.strict = false;
-		snprintf(reference_name, sizeof(reference_name), " as %s has it", like_name);
-		if (!results_check(&k, like, got->recv, reference_name))
-			return false;
-		return true;
-	}
-	return results_check(&k, expected, got->recv, reference_name);
+	if (!c->like)
+		return results_check(&k, c->expected, c->got->recv, reference_name);
+	/* Two correct results may differ by rounding. */
+	k.strict = false;
+	snprintf(reference_name, sizeof(reference_name), " as %s has it", c->like_name);
+	return results_check(&k, c->like, c->got->recv, reference_name);
 }

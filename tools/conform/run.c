@@ -42,6 +42,7 @@ static int comm_create(struct rank_slot *t, int lib, enum conform_comm comm, str
 {
 	struct conform_rank *r = &t->rank;
 	struct conform_side *s = &r->side[lib];
+	struct conform_made made;
 	ncclUniqueId id;
 	char text[400];
 	int err = 0;
@@ -56,8 +57,13 @@ static int comm_create(struct rank_slot *t, int lib, enum conform_comm comm, str
 	conform_rank_progress(r, RANKS_INIT, lib);
 	if (err)
 		return err;
-	if (!conform_comm_check(&s->nccl, comm, r->rank, r->nranks, r->device,
-	        conform_comm_start(&s->nccl, comm, r->rank, r->nranks, &id, s->comm), s->comm, text, sizeof(text)))
+	made = (struct conform_made){ .comm = comm,
+		.rank = r->rank,
+		.nranks = r->nranks,
+		.device = r->device,
+		.result = conform_comm_start(&s->nccl, comm, r->rank, r->nranks, &id, s->comm),
+		.comms = s->comm };
+	if (!conform_comm_check(&s->nccl, &made, text, sizeof(text)))
 		conform_outcome_set(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 	return 0;
 }

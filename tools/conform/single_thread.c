@@ -69,10 +69,17 @@ static void comm_create(struct single_thread *t, int lib, enum conform_comm comm
 			    nccl->label, conform_comm_name(comm), (int)result, nccl->GetErrorString(result));
 	}
 	group_call(t, lib, CONFORM_GROUP_END, &end);
-	for (int i = 0; i < t->nranks; i++)
-		if (!conform_comm_check(nccl, comm, i, t->nranks, t->rank[i].device, end, t->rank[i].side[lib].comm,
-		        text, sizeof(text)))
+	for (int i = 0; i < t->nranks; i++) {
+		const struct conform_made made = { .comm = comm,
+			.rank = i,
+			.nranks = t->nranks,
+			.device = t->rank[i].device,
+			.result = end,
+			.comms = t->rank[i].side[lib].comm };
+
+		if (!conform_comm_check(nccl, &made, text, sizeof(text)))
 			conform_outcome_set(&t->out[i], CONFORM_FAIL, "%s: %s", nccl->label, text);
+	}
 }
 
 static int side_open(struct single_thread *t, int lib)

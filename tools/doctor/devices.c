@@ -70,20 +70,6 @@ static bool driver_check(struct findings *f, bool real_nccl)
 	return true;
 }
 
-static void peer_access_check(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info,
-    char *reached, size_t bytes, const char **reason_p, int *bad_p)
-{
-	size_t n = strlen(reached);
-
-	if (i == k)
-		return;
-	if (!gpu->peer_check(i, &info[k], reason_p)) {
-		snprintf(reached + n, bytes - n, " %d", k);
-		return;
-	}
-	(*bad_p)++;
-}
-
 /* One line for each GPU; together they are a matrix. */
 static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
 {
@@ -94,7 +80,10 @@ static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, con
 		char reached[512] = "";
 
 		for (int k = 0; k < n; k++)
-			peer_access_check(gpu, i, k, info, reached, sizeof(reached), &reason, &bad);
+			if (i != k && !gpu->peer_check(i, &info[k], &reason))
+				snprintf(reached + strlen(reached), sizeof(reached) - strlen(reached), " %d", k);
+			else
+				bad += i != k;
 		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name,
 		    (unsigned)info[i].cc, *reached ? reached : " none");
 	}

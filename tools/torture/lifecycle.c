@@ -79,6 +79,9 @@ static void windows_round(struct torture_rank *r)
 /* id: for the world only; else NULL. */
 static void comm_create(struct torture_rank *r, enum conform_comm comm, const ncclUniqueId *id)
 {
+	struct conform_made made = {
+		.comm = comm, .rank = r->rank, .nranks = r->nranks, .device = r->device, .comms = r->comm
+	};
 	char text[400];
 
 	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu",
@@ -87,9 +90,9 @@ static void comm_create(struct torture_rank *r, enum conform_comm comm, const nc
 	if (id)
 		torture_nccl_error(
 		    r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
-	else if (!conform_comm_check(&r->nccl, comm, r->rank, r->nranks, r->device,
-	             conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm), r->comm, text,
-	             sizeof(text))) {
+	else
+		made.result = conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm);
+	if (!id && !conform_comm_check(&r->nccl, &made, text, sizeof(text))) {
 		tool_error("rank %d: %s", r->rank, text);
 		r->err = -EIO;
 	}
