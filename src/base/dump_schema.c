@@ -49,19 +49,19 @@ static bool list_check(struct shunt_json_log *log, const json_t *o, const struct
 	uint64_t number;
 	uint32_t n;
 
-	if (!shunt_json_array(log, o, where, f->name, true, &list, &n))
+	if (!shunt_json_array(shunt_json_at(log, o, where), f->name, true, &list, &n))
 		return false;
 	snprintf(place, sizeof(place), "%.40s%s%s", where, *where ? "." : "", f->name);
 	for (uint32_t i = 0; i < n; i++) {
 		char each[80];
 
 		if (f->type == SHUNT_DUMP_UINTS) {
-			if (!shunt_json_uint_at(log, list, place, i, 0, UINT64_MAX, &number))
+			if (!shunt_json_uint_at(shunt_json_at(log, list, place), i, 0, UINT64_MAX, &number))
 				return false;
 			continue;
 		}
 		snprintf(each, sizeof(each), "%s[%u]", place, i);
-		if (!shunt_json_object_at(log, list, place, i, &element) ||
+		if (!shunt_json_object_at(shunt_json_at(log, list, place), i, &element) ||
 		    !object_check(log, element, shunt_dump_object_of(f), each))
 			return false;
 	}
@@ -81,19 +81,19 @@ static bool field_check(
 
 	switch (f->type) {
 	case SHUNT_DUMP_UINT:
-		return shunt_json_uint(log, o, where, f->name, 0, UINT64_MAX, true, 0, &number);
+		return shunt_json_uint(shunt_json_at(log, o, where), f->name, 0, UINT64_MAX, &number);
 	case SHUNT_DUMP_INT:
-		return shunt_json_int(log, o, where, f->name, -1, INT_MAX, true, 0, &integer);
+		return shunt_json_int(shunt_json_at(log, o, where), f->name, -1, INT_MAX, &integer);
 	case SHUNT_DUMP_BOOL:
-		return shunt_json_bool(log, o, where, f->name, true, false, &flag);
+		return shunt_json_bool(shunt_json_at(log, o, where), f->name, &flag);
 	case SHUNT_DUMP_TEXT:
-		return shunt_json_string(log, o, where, f->name, &text);
+		return shunt_json_string(shunt_json_at(log, o, where), f->name, &text);
 	case SHUNT_DUMP_UINTS:
 	case SHUNT_DUMP_OBJECTS:
 		return list_check(log, o, f, where);
 	case SHUNT_DUMP_OBJECT:
 		snprintf(place, sizeof(place), "%.40s%s%s", where, *where ? "." : "", f->name);
-		return shunt_json_object(log, o, where, f->name, true, &inner) &&
+		return shunt_json_object(shunt_json_at(log, o, where), f->name, true, &inner) &&
 		    object_check(log, inner, shunt_dump_object_of(f), place);
 	}
 	return false;
@@ -124,7 +124,7 @@ bool shunt_dump_check(struct shunt_json_log *log, const json_t *root)
 		shunt_json_fail(log, EINVAL, "it is not a dump of Shunt");
 		return false;
 	}
-	if (!shunt_json_uint(log, root, "", "shunt_dump", 0, UINT64_MAX, true, 0, &format))
+	if (!shunt_json_uint(shunt_json_at(log, root, ""), "shunt_dump", 0, UINT64_MAX, &format))
 		return false;
 	if (format != SHUNT_DUMP_FORMAT) {
 		shunt_json_fail(log, EINVAL,

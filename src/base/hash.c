@@ -5,25 +5,25 @@
 #include <string.h>
 #include <unistd.h>
 
-static void add(crypto_generichash_state *state, const void *data, size_t bytes)
+static void add(crypto_generichash_state *state, struct shunt_bytes data)
 {
-	uint64_t n = bytes;
+	uint64_t n = data.n;
 
 	/* The length keeps (ab, c) and (a, bc) apart. */
 	crypto_generichash_update(state, (const uint8_t *)&n, sizeof(n));
-	if (bytes)
-		crypto_generichash_update(state, data, bytes);
+	if (data.n)
+		crypto_generichash_update(state, data.at, data.n);
 }
 
-void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a,
-    size_t a_bytes, const void *b, size_t b_bytes)
+void shunt_mac(
+    uint8_t out[SHUNT_MAC_BYTES], struct shunt_bytes key, const char *label, struct shunt_bytes a, struct shunt_bytes b)
 {
 	crypto_generichash_state state;
 
-	crypto_generichash_init(&state, key, key_bytes, SHUNT_MAC_BYTES);
-	add(&state, label, strlen(label));
-	add(&state, a, a_bytes);
-	add(&state, b, b_bytes);
+	crypto_generichash_init(&state, key.at, key.n, SHUNT_MAC_BYTES);
+	add(&state, shunt_bytes(label, strlen(label)));
+	add(&state, a);
+	add(&state, b);
 	crypto_generichash_final(&state, out, SHUNT_MAC_BYTES);
 }
 
@@ -56,6 +56,7 @@ void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_by
 	/* Without /proc use the host's name. */
 	if (n <= 0 && gethostname(text, sizeof(text) - 1) == 0)
 		n = (ssize_t)strnlen(text, sizeof(text) - 1);
-	shunt_mac(mac, key, key_bytes, "shunt host", text, n > 0 ? (size_t)n : 0, NULL, 0);
+	shunt_mac(mac, shunt_bytes(key, key_bytes), "shunt host", shunt_bytes(text, n > 0 ? (size_t)n : 0),
+	    (struct shunt_bytes){ 0 });
 	memcpy(out, mac, SHUNT_HOST_BYTES);
 }

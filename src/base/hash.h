@@ -9,11 +9,21 @@
 #define SHUNT_MAC_BYTES 32
 #define SHUNT_HOST_BYTES 16
 
+struct shunt_bytes {
+	const void *at;
+	size_t n;
+};
+static inline struct shunt_bytes shunt_bytes(const void *at, size_t n)
+{
+	return (struct shunt_bytes){ at, n };
+}
+
 /*
  * Keyed hash (BLAKE2b) of label, a and b, each with its length. The key has 16 to 64 bytes. Each use has its own label.
+ * a and b may be empty.
  */
-void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a,
-    size_t a_bytes, const void *b, size_t b_bytes);
+void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], struct shunt_bytes key, const char *label, struct shunt_bytes a,
+    struct shunt_bytes b);
 /* Compares in constant time. */
 bool shunt_mac_equal(const uint8_t a[SHUNT_MAC_BYTES], const uint8_t b[SHUNT_MAC_BYTES]);
 

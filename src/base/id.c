@@ -13,8 +13,10 @@ struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *ta
 
 	/* The secret may be of any length: hash it to a key first. */
 	static const uint8_t zero[32];
-	shunt_mac(key, zero, sizeof(zero), "shunt id secret", secret, bytes, NULL, 0);
-	shunt_mac(mac, key, sizeof(key), tag, numbers, sizeof(numbers), NULL, 0);
+	shunt_mac(key, shunt_bytes(zero, sizeof(zero)), "shunt id secret", shunt_bytes(secret, bytes),
+	    (struct shunt_bytes){ 0 });
+	shunt_mac(
+	    mac, shunt_bytes(key, sizeof(key)), tag, shunt_bytes(numbers, sizeof(numbers)), (struct shunt_bytes){ 0 });
 	memcpy(id.b, mac, sizeof(id.b));
 	return id;
 }

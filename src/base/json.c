@@ -234,31 +234,28 @@ static const char *type_name(const json_t *v)
 }
 
 /* A member of an object; NULL: missing, which is an error if need is true. */
-static const json_t *get_member(
-    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need)
+static const json_t *get_member(struct shunt_json_at at, const char *key, bool need)
 {
-	const json_t *v = json_object_get(object, key);
+	const json_t *v = json_object_get(at.json, key);
 
 	if (!v && need)
-		shunt_json_fail(log, EINVAL, "%s%s%s is missing", where, *where ? "." : "", key);
+		shunt_json_fail(at.log, EINVAL, "%s%s%s is missing", at.where, *at.where ? "." : "", key);
 	return v;
 }
 
-static bool fail_type(
-    struct shunt_json_log *log, const json_t *v, const char *where, const char *key, const char *expected)
+static bool fail_type(struct shunt_json_at at, const char *key, const json_t *v, const char *expected)
 {
-	shunt_json_fail(
-	    log, EINVAL, "%s%s%s is %s, expected %s", where, *where && *key ? "." : "", key, type_name(v), expected);
+	shunt_json_fail(at.log, EINVAL, "%s%s%s is %s, expected %s", at.where, *at.where && *key ? "." : "", key,
+	    type_name(v), expected);
 	return false;
 }
 
-static bool fail_range(struct shunt_json_log *log, const char *where, const char *key, const char *value,
-    const char *low, const char *high)
+static bool fail_range(struct shunt_json_at at, const char *key, const char *value, const char *low, const char *high)
 {
 	bool one = !strcmp(low, high);
 
-	shunt_json_fail(log, EINVAL, "%s%s%s is %s, expected %s%s%s", where, *where && *key ? "." : "", key, value, low,
-	    one ? "" : " to ", one ? "" : high);
+	shunt_json_fail(at.log, EINVAL, "%s%s%s is %s, expected %s%s%s", at.where, *at.where && *key ? "." : "", key,
+	    value, low, one ? "" : " to ", one ? "" : high);
 	return false;
 }
 
@@ -282,15 +279,15 @@ static bool parse_integer(const json_t *v, bool *negative_p, uint64_t *value_p, 
 	return false;
 }
 
-static bool read_uint(struct shunt_json_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
-    uint64_t high, uint64_t *value_p)
+static bool read_uint(
+    struct shunt_json_at at, const char *key, const json_t *v, uint64_t low, uint64_t high, uint64_t *value_p)
 {
 	char text[32], from[24], to[24];
 	bool negative, huge;
 	uint64_t value = 0;
 
 	if (!parse_integer(v, &negative, &value, &huge))
-		return fail_type(log, v, where, key, "a whole number");
+		return fail_type(at, key, v, "a whole number");
 	if (negative || huge || value < low || value > high) {
 		if (huge)
 			snprintf(text, sizeof(text), "more than 64 bits");
@@ -298,7 +295,7 @@ static bool read_uint(struct shunt_json_log *log, const json_t *v, const char *w
 			snprintf(text, sizeof(text), "%s%" PRIu64, negative ? "-" : "", value);
 		snprintf(from, sizeof(from), "%" PRIu64, low);
 		snprintf(to, sizeof(to), "%" PRIu64, high);
-		return fail_range(log, where, key, text, from, to);
+		return fail_range(at, key, text, from, to);
 	}
 	*value_p = value;
 	return true;
@@ -312,60 +309,90 @@ uint64_t shunt_json_uint_of(const json_t *v)
 	return v && parse_integer(v, &negative, &value, &huge) && !negative && !huge ? value : 0;
 }
 
-bool shunt_json_uint(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, uint64_t low,
-    uint64_t high, bool need, uint64_t def, uint64_t *value_p)
+bool shunt_json_uint(struct shunt_json_at at, const char *key, uint64_t low, uint64_t high, uint64_t *value_p)
 {
-	const json_t *v = get_member(log, object, where, key, need);
+	const json_t *v = get_member(at, key, true);
 
-	*value_p = def;
-	return v ? read_uint(log, v, where, key, low, high, value_p) : !need;
+	*value_p = 0;
+	return v && read_uint(at, key, v, low, high, value_p);
 }
 
-bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low,
-    uint64_t high, uint64_t *value_p)
+bool shunt_json_uint_or(
+    struct shunt_json_at at, const char *key, uint64_t low, uint64_t high, uint64_t def, uint64_t *value_p)
+{
+	const json_t *v = get_member(at, key, false);
+
+	*value_p = def;
+	return !v || read_uint(at, key, v, low, high, value_p);
+}
+
+bool shunt_json_uint_at(struct shunt_json_at array, uint32_t i, uint64_t low, uint64_t high, uint64_t *value_p)
 {
 	char place[64];
 
-	snprintf(place, sizeof(place), "%s[%u]", where, i);
+	snprintf(place, sizeof(place), "%s[%u]", array.where, i);
 	*value_p = 0;
-	return read_uint(log, json_array_get(array, i), place, "", low, high, value_p);
+	return read_uint(shunt_json_at(array.log, NULL, place), "", json_array_get(array.json, i), low, high, value_p);
 }
 
-bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, int64_t low,
-    int64_t high, bool need, int64_t def, int64_t *value_p)
+static bool read_int(
+    struct shunt_json_at at, const char *key, const json_t *v, int64_t low, int64_t high, int64_t *value_p)
 {
-	const json_t *v = get_member(log, object, where, key, need);
 	char text[32], from[24], to[24];
 	bool negative, huge;
 	uint64_t value;
 
-	*value_p = def;
-	if (!v)
-		return !need;
 	if (!parse_integer(v, &negative, &value, &huge))
-		return fail_type(log, v, where, key, "a whole number");
+		return fail_type(at, key, v, "a whole number");
 	if (huge || !json_is_integer(v) || json_integer_value(v) < low || json_integer_value(v) > high) {
 		snprintf(text, sizeof(text), "%s%" PRIu64, negative ? "-" : huge ? "more than " : "", value);
 		snprintf(from, sizeof(from), "%" PRId64, low);
 		snprintf(to, sizeof(to), "%" PRId64, high);
-		return fail_range(log, where, key, text, from, to);
+		return fail_range(at, key, text, from, to);
 	}
 	*value_p = json_integer_value(v);
 	return true;
 }
 
-bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
-    bool def, bool *value_p)
+bool shunt_json_int(struct shunt_json_at at, const char *key, int64_t low, int64_t high, int64_t *value_p)
 {
-	const json_t *v = get_member(log, object, where, key, need);
+	const json_t *v = get_member(at, key, true);
+
+	*value_p = 0;
+	return v && read_int(at, key, v, low, high, value_p);
+}
+
+bool shunt_json_int_or(
+    struct shunt_json_at at, const char *key, int64_t low, int64_t high, int64_t def, int64_t *value_p)
+{
+	const json_t *v = get_member(at, key, false);
 
 	*value_p = def;
-	if (!v)
-		return !need;
+	return !v || read_int(at, key, v, low, high, value_p);
+}
+
+static bool read_bool(struct shunt_json_at at, const char *key, const json_t *v, bool *value_p)
+{
 	if (!json_is_boolean(v))
-		return fail_type(log, v, where, key, "true or false");
+		return fail_type(at, key, v, "true or false");
 	*value_p = json_is_true(v);
 	return true;
+}
+
+bool shunt_json_bool(struct shunt_json_at at, const char *key, bool *value_p)
+{
+	const json_t *v = get_member(at, key, true);
+
+	*value_p = false;
+	return v && read_bool(at, key, v, value_p);
+}
+
+bool shunt_json_bool_or(struct shunt_json_at at, const char *key, bool def, bool *value_p)
+{
+	const json_t *v = get_member(at, key, false);
+
+	*value_p = def;
+	return !v || read_bool(at, key, v, value_p);
 }
 
 /* True for a string that is no marked integer. */
@@ -374,18 +401,17 @@ static bool is_text(const json_t *v)
 	return json_is_string(v) && *json_string_value(v) != BIG_MARK;
 }
 
-bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const char *where, const char *key,
-    const char *const *names, bool need, unsigned def, unsigned *value_p)
+bool shunt_json_word(struct shunt_json_at at, const char *key, const char *const *names, unsigned *value_p)
 {
-	const json_t *v = get_member(log, object, where, key, need);
+	const json_t *v = get_member(at, key, true);
 	char list[256] = "";
 	unsigned i = 0;
 
-	*value_p = def;
+	*value_p = 0;
 	if (!v)
-		return !need;
+		return false;
 	if (!is_text(v))
-		return fail_type(log, v, where, key, "a string");
+		return fail_type(at, key, v, "a string");
 	for (; names[i]; i++) {
 		size_t n = strlen(list);
 
@@ -395,64 +421,60 @@ bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const cha
 		}
 		snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", names[i]);
 	}
-	shunt_json_fail(log, EINVAL, "%s%s%s is %s, expected one of %s", where, *where ? "." : "", key,
+	shunt_json_fail(at.log, EINVAL, "%s%s%s is %s, expected one of %s", at.where, *at.where ? "." : "", key,
 	    shunt_json_quote(json_string_value(v)).text, list);
 	return false;
 }
 
-bool shunt_json_string(
-    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, const char **value_p)
+bool shunt_json_string(struct shunt_json_at at, const char *key, const char **value_p)
 {
-	const json_t *v = get_member(log, object, where, key, true);
+	const json_t *v = get_member(at, key, true);
 
 	*value_p = "";
 	if (!v)
 		return false;
 	if (!is_text(v))
-		return fail_type(log, v, where, key, "a string");
+		return fail_type(at, key, v, "a string");
 	*value_p = json_string_value(v);
 	return true;
 }
 
-bool shunt_json_array(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
-    const json_t **array_p, uint32_t *n_p)
+bool shunt_json_array(struct shunt_json_at at, const char *key, bool need, const json_t **array_p, uint32_t *n_p)
 {
-	const json_t *v = get_member(log, object, where, key, need);
+	const json_t *v = get_member(at, key, need);
 
 	*array_p = NULL;
 	*n_p = 0;
 	if (!v)
 		return !need;
 	if (!json_is_array(v))
-		return fail_type(log, v, where, key, "an array");
+		return fail_type(at, key, v, "an array");
 	*array_p = v;
 	*n_p = (uint32_t)json_array_size(v); /* the text is shorter than 2^32 */
 	return true;
 }
 
-bool shunt_json_object(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
-    const json_t **object_p)
+bool shunt_json_object(struct shunt_json_at at, const char *key, bool need, const json_t **object_p)
 {
-	const json_t *v = get_member(log, object, where, key, need);
+	const json_t *v = get_member(at, key, need);
 
 	*object_p = NULL;
 	if (!v)
 		return !need;
 	if (!json_is_object(v))
-		return fail_type(log, v, where, key, "an object");
+		return fail_type(at, key, v, "an object");
 	*object_p = v;
 	return true;
 }
 
-bool shunt_json_object_at(
-    struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, const json_t **object_p)
+bool shunt_json_object_at(struct shunt_json_at array, uint32_t i, const json_t **object_p)
 {
-	const json_t *v = json_array_get(array, i);
+	const json_t *v = json_array_get(array.json, i);
 	char place[64];
 
 	*object_p = v;
 	if (json_is_object(v))
 		return true;
-	snprintf(place, sizeof(place), "%s[%u]", where, i);
-	return fail_type(log, v, place, "", "an object");
+	snprintf(place, sizeof(place), "%s[%u]", array.where, i);
+	return fail_type(shunt_json_at(array.log, NULL, place), "", v, "an object");
 }

@@ -54,33 +54,37 @@ int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, c
 /* Both together. */
 json_t *shunt_json_parse_file(struct shunt_json_log *log, const char *path, size_t most);
 
+/* An object or an array to read, with its name in error texts ("src_buff[1]", "" at the top). */
+struct shunt_json_at {
+	struct shunt_json_log *log;
+	const json_t *json;
+	const char *where;
+};
+static inline struct shunt_json_at shunt_json_at(struct shunt_json_log *log, const json_t *json, const char *where)
+{
+	return (struct shunt_json_at){ log, json, where };
+}
+
 /*
- * Reads member `key` of an object. where: the object's name in error texts ("src_buff[1]", "" at the top). A missing
- * key is an error if need is true. Else the value is def; NULL for arrays and objects. False: an error.
+ * Reads member `key` of an object. A missing key is an error. With _or it gives def instead, and arrays and objects
+ * that are not needed give NULL. False: an error.
  */
-bool shunt_json_uint(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, uint64_t low,
-    uint64_t high, bool need, uint64_t def, uint64_t *value_p);
-bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, int64_t low,
-    int64_t high, bool need, int64_t def, int64_t *value_p);
-bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
-    bool def, bool *value_p);
+bool shunt_json_uint(struct shunt_json_at at, const char *key, uint64_t low, uint64_t high, uint64_t *value_p);
+bool shunt_json_uint_or(
+    struct shunt_json_at at, const char *key, uint64_t low, uint64_t high, uint64_t def, uint64_t *value_p);
+bool shunt_json_int(struct shunt_json_at at, const char *key, int64_t low, int64_t high, int64_t *value_p);
+bool shunt_json_int_or(
+    struct shunt_json_at at, const char *key, int64_t low, int64_t high, int64_t def, int64_t *value_p);
+bool shunt_json_bool(struct shunt_json_at at, const char *key, bool *value_p);
+bool shunt_json_bool_or(struct shunt_json_at at, const char *key, bool def, bool *value_p);
 /* The value is the string's index in names (NULL-terminated). */
-bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const char *where, const char *key,
-    const char *const *names, bool need, unsigned def, unsigned *value_p);
-bool shunt_json_string(
-    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, const char **value_p);
-bool shunt_json_array(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
-    const json_t **array_p, uint32_t *n_p);
-bool shunt_json_object(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
-    const json_t **object_p);
-/*
- * Reads element i (in range) of an array: an object, or a number from low to high. where: the array's name in error
- * texts.
- */
-bool shunt_json_object_at(
-    struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, const json_t **object_p);
-bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low,
-    uint64_t high, uint64_t *value_p);
+bool shunt_json_word(struct shunt_json_at at, const char *key, const char *const *names, unsigned *value_p);
+bool shunt_json_string(struct shunt_json_at at, const char *key, const char **value_p);
+bool shunt_json_array(struct shunt_json_at at, const char *key, bool need, const json_t **array_p, uint32_t *n_p);
+bool shunt_json_object(struct shunt_json_at at, const char *key, bool need, const json_t **object_p);
+/* Reads element i (in range) of an array: an object, or a number from low to high. */
+bool shunt_json_object_at(struct shunt_json_at array, uint32_t i, const json_t **object_p);
+bool shunt_json_uint_at(struct shunt_json_at array, uint32_t i, uint64_t low, uint64_t high, uint64_t *value_p);
 /* The value of a number of a document that was parsed by shunt_json_parse(); 0 for what is none from 0 to 2^64 - 1. */
 uint64_t shunt_json_uint_of(const json_t *value);
 

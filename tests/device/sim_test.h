@@ -39,7 +39,9 @@ static inline struct shunt_kargs make_kargs(const void *send, void *recv, uint64
 static inline int launch_fn(void (*fn)(const struct shunt_kargs &), int device, unsigned blocks, unsigned threads,
     const struct shunt_kargs *a, void *stream)
 {
-	return shunt_sim_launch_fn((void (*)(const void *))(void *)fn, device, blocks, threads, a, sizeof(*a), stream);
+	struct shunt_sim_launch launch = { (void (*)(const void *))(void *)fn, blocks, threads, a, sizeof(*a) };
+
+	return shunt_sim_launch_fn(device, &launch, stream);
 }
 
 static inline int run_kernel(

@@ -17,7 +17,8 @@ static inline socklen_t rendezvous_name(const struct shunt_id *id, int32_t membe
 	uint8_t mac[SHUNT_MAC_BYTES];
 	size_t n = 6;
 
-	shunt_mac(mac, id, sizeof(*id), "shunt rdzv name", &member, sizeof(member), NULL, 0);
+	shunt_mac(mac, shunt_bytes(id, sizeof(*id)), "shunt rdzv name", shunt_bytes(&member, sizeof(member)),
+	    (struct shunt_bytes){ 0 });
 	memset(addr, 0, sizeof(*addr));
 	addr->sun_family = AF_UNIX;
 	memcpy(addr->sun_path + 1, "shunt-", 6);

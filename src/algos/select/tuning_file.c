@@ -22,7 +22,7 @@ static bool version_read(struct shunt_json_log *log, const json_t *root)
 	const char *version;
 	uint64_t format;
 
-	if (!shunt_json_uint(log, root, "", "shunt_tuning", 0, UINT32_MAX, true, 0, &format))
+	if (!shunt_json_uint(shunt_json_at(log, root, ""), "shunt_tuning", 0, UINT32_MAX, &format))
 		return false;
 	if (format != SHUNT_TUNING_FORMAT) {
 		shunt_json_fail(log, EXDEV,
@@ -30,7 +30,7 @@ static bool version_read(struct shunt_json_log *log, const json_t *root)
 		    SHUNT_VERSION, SHUNT_TUNING_FORMAT);
 		return false;
 	}
-	if (!shunt_json_string(log, root, "", "shunt", &version))
+	if (!shunt_json_string(shunt_json_at(log, root, ""), "shunt", &version))
 		return false;
 	if (strcmp(version, SHUNT_VERSION)) {
 		shunt_json_fail(log, EXDEV, "made by Shunt %s, and this is %s: run `shunt tune` again",
@@ -54,12 +54,12 @@ static bool machine_read(struct shunt_json_log *log, const json_t *root, struct 
 	const json_t *object;
 	const char *gpu;
 
-	if (!shunt_json_object(log, root, "", "machine", true, &object) ||
-	    !shunt_json_string(log, object, "machine", "gpu", &gpu) ||
-	    !shunt_json_bool(log, object, "machine", "sim", false, false, &m->sim) ||
-	    !shunt_json_uint(log, object, "machine", "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, true, 0, &cc) ||
-	    !shunt_json_uint(log, object, "machine", "driver", 0, INT32_MAX, true, 0, &driver) ||
-	    !shunt_json_uint(log, object, "machine", "ranks", 2, SHUNT_MAX_RANKS, true, 0, &ranks))
+	if (!shunt_json_object(shunt_json_at(log, root, ""), "machine", true, &object) ||
+	    !shunt_json_string(shunt_json_at(log, object, "machine"), "gpu", &gpu) ||
+	    !shunt_json_bool_or(shunt_json_at(log, object, "machine"), "sim", false, &m->sim) ||
+	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, &cc) ||
+	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "driver", 0, INT32_MAX, &driver) ||
+	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "ranks", 2, SHUNT_MAX_RANKS, &ranks))
 		return false;
 	if (strlen(gpu) >= sizeof(m->gpu) || !printable(gpu)) {
 		shunt_json_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
@@ -84,13 +84,13 @@ static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t 
 	for (int k = 0; k < SHUNT_NKINDS; k++)
 		kinds[k] = shunt_kind_name((enum shunt_kind)k);
 	snprintf(where, sizeof(where), "rows[%u]", i);
-	if (!shunt_json_word(log, object, where, "kind", kinds, true, 0, &kind) ||
-	    !shunt_json_uint(log, object, where, "upto", 0, UINT64_MAX, false, UINT64_MAX, &row->upto) ||
-	    !shunt_json_string(log, object, where, "algorithm", &algo) ||
-	    !shunt_json_uint(log, object, where, "blocks", 0, SHUNT_MAX_BLOCKS, false, 0, &blocks) ||
-	    !shunt_json_uint(log, object, where, "threads", 0, SHUNT_MAX_THREADS, false, 0, &threads) ||
-	    !shunt_json_uint(log, object, where, "channels", 0, SHUNT_P2P_CHANNELS, false, 0, &channels) ||
-	    !shunt_json_bool(log, object, where, "nccl", false, false, &row->forward))
+	if (!shunt_json_word(shunt_json_at(log, object, where), "kind", kinds, &kind) ||
+	    !shunt_json_uint_or(shunt_json_at(log, object, where), "upto", 0, UINT64_MAX, UINT64_MAX, &row->upto) ||
+	    !shunt_json_string(shunt_json_at(log, object, where), "algorithm", &algo) ||
+	    !shunt_json_uint_or(shunt_json_at(log, object, where), "blocks", 0, SHUNT_MAX_BLOCKS, 0, &blocks) ||
+	    !shunt_json_uint_or(shunt_json_at(log, object, where), "threads", 0, SHUNT_MAX_THREADS, 0, &threads) ||
+	    !shunt_json_uint_or(shunt_json_at(log, object, where), "channels", 0, SHUNT_P2P_CHANNELS, 0, &channels) ||
+	    !shunt_json_bool_or(shunt_json_at(log, object, where), "nccl", false, &row->forward))
 		return false;
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
@@ -114,7 +114,7 @@ static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shu
 	const json_t *array, *object;
 	uint32_t n;
 
-	if (!shunt_json_array(log, root, "", "rows", true, &array, &n))
+	if (!shunt_json_array(shunt_json_at(log, root, ""), "rows", true, &array, &n))
 		return false;
 	if (n > SHUNT_TUNING_MAX_ROWS) {
 		shunt_json_fail(log, EFBIG, "%u rows, expected at most %u", n, SHUNT_TUNING_MAX_ROWS);
@@ -127,7 +127,8 @@ static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shu
 	}
 	t->nrows = n;
 	for (uint32_t i = 0; i < n; i++)
-		if (!shunt_json_object_at(log, array, "rows", i, &object) || !row_read(log, object, i, &t->rows[i]))
+		if (!shunt_json_object_at(shunt_json_at(log, array, "rows"), i, &object) ||
+		    !row_read(log, object, i, &t->rows[i]))
 			return false;
 	return true;
 }
@@ -156,7 +157,8 @@ int shunt_tuning_parse(
 		goto err_free;
 	if (json_is_object(root) && version_read(&log, root) && machine_read(&log, root, &o->tuning.machine) &&
 	    rows_read(&log, root, &o->tuning)) {
-		o->tuning.vs_nccl = json_object_get(root, "nccl") && shunt_json_string(&log, root, "", "nccl", &nccl);
+		o->tuning.vs_nccl =
+		    json_object_get(root, "nccl") && shunt_json_string(shunt_json_at(&log, root, ""), "nccl", &nccl);
 		err = log.err ? 0 : shunt_tuning_finalize(&o->tuning);
 		if (err == -EINVAL)
 			shunt_json_fail(&log, EINVAL, "two rows of one kind have the same upto");

@@ -76,7 +76,7 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 	if (!rec)
 		return NULL;
 	snprintf(rec->id, sizeof(rec->id), "%s", shunt_id_text(id).s);
-	shunt_mac(mac, id, 16, "shunt dump", NULL, 0, NULL, 0);
+	shunt_mac(mac, shunt_bytes(id, 16), "shunt dump", (struct shunt_bytes){ 0 }, (struct shunt_bytes){ 0 });
 	for (int i = 0; i < 8; i++)
 		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
 	atomic_init(&rec->rank, -1);

@@ -18,8 +18,9 @@ static void wait_at_gate(const void *args)
 int shunt_sim_gate(int device, void *stream, const uint32_t *gate)
 {
 	struct gate_args args = { gate };
+	struct shunt_sim_launch launch = { wait_at_gate, 1, SIM_LANES, &args, sizeof(args) };
 
-	return shunt_sim_launch_fn(wait_at_gate, device, 1, SIM_LANES, &args, sizeof(args), stream);
+	return shunt_sim_launch_fn(device, &launch, stream);
 }
 
 void shunt_sim_gate_open(uint32_t *gate) { __atomic_store_n(gate, 1u, __ATOMIC_RELAXED); }

@@ -9,12 +9,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/*
- * Enqueues any function as a kernel, which gets a copy of args. Returns 0 or a negative errno, as
- * shunt_gpu_ops.launch.
- */
-int shunt_sim_launch_fn(void (*fn)(const void *args), int device, unsigned blocks, unsigned threads, const void *args,
-    size_t arg_bytes, void *stream);
+/* Any function as a kernel, which gets a copy of args. */
+struct shunt_sim_launch {
+	void (*fn)(const void *args);
+	unsigned blocks, threads;
+	const void *args;
+	size_t arg_bytes;
+};
+/* Returns 0 or a negative errno, as shunt_gpu_ops.launch. */
+int shunt_sim_launch_fn(int device, const struct shunt_sim_launch *launch, void *stream);
 /* Blocks sleep for random times of at most max_us at their start, and now and then when they poll. max_us 0: never. */
 void shunt_sim_set_jitter(unsigned seed, unsigned max_us);
 /* waits: memory that peers can map is freed only when its device is idle, as with the CUDA driver; the caller waits. */

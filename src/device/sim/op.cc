@@ -135,14 +135,14 @@ const struct sim_op_kind sim_op_graph_launch = { run_graph, drop_graph };
 const struct sim_op_kind sim_op_external_record = { nullptr, drop_event };
 const struct sim_op_kind sim_op_external_wait = { nullptr, drop_event };
 
-int shunt_sim_launch_fn(shunt_sim_kernel *fn, int device, unsigned blocks, unsigned threads, const void *args,
-    size_t arg_bytes, void *handle)
+int shunt_sim_launch_fn(int device, const struct shunt_sim_launch *launch, void *handle)
 {
+	unsigned blocks = launch->blocks, threads = launch->threads;
 	struct sim_stream *stream;
 	struct sim_op *op;
 	int err;
 
-	if (!fn || !args || !blocks || blocks > SIM_MAX_BLOCKS || !threads || threads % SIM_LANES ||
+	if (!launch->fn || !launch->args || !blocks || blocks > SIM_MAX_BLOCKS || !threads || threads % SIM_LANES ||
 	    threads > SIM_MAX_THREADS) {
 		shunt_error("sim: cannot launch %u blocks of %u threads", blocks, threads);
 		return -EINVAL;
@@ -159,15 +159,15 @@ int shunt_sim_launch_fn(shunt_sim_kernel *fn, int device, unsigned blocks, unsig
 	if (!op)
 		return -ENOMEM;
 	op->launch.device = device;
-	op->launch.fn = fn;
+	op->launch.fn = launch->fn;
 	op->launch.blocks = blocks;
 	op->launch.threads = threads;
-	op->launch.args = sim_new(arg_bytes);
+	op->launch.args = sim_new(launch->arg_bytes);
 	if (!op->launch.args) {
 		sim_op_destroy(op);
 		return -ENOMEM;
 	}
-	memcpy(op->launch.args, args, arg_bytes);
+	memcpy(op->launch.args, launch->args, launch->arg_bytes);
 	return sim_stream_submit(stream, op);
 }
 
@@ -179,35 +179,40 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 		shunt_error("sim: kernel %u is not in this build, or has no arguments", launch->kernel);
 		return -EINVAL;
 	}
-	return shunt_sim_launch_fn(fn, device, launch->blocks, launch->threads, launch->args,
-	    sim_kernel_desc(launch->kernel)->arg_bytes, launch->stream);
+	struct shunt_sim_launch function = { fn, launch->blocks, launch->threads, launch->args,
+		sim_kernel_desc(launch->kernel)->arg_bytes };
+
+	return shunt_sim_launch_fn(device, &function, launch->stream);
 }
 
-static int submit_copy(
-    const struct sim_op_kind *kind, int device, void *dst, const void *src, int value, size_t bytes, void *handle)
+static int submit_copy(const struct sim_op_kind *kind, int device, const struct sim_copy *copy, void *handle)
 {
 	struct sim_stream *stream = sim_stream_get(device, handle);
 	struct sim_op *op;
 
 	if (!stream)
 		return -EINVAL;
-	if (bytes && (!dst || !src)) {
-		shunt_error("sim: null address in a copy of %zu bytes", bytes);
+	if (copy->bytes && (!copy->dst || !copy->src)) {
+		shunt_error("sim: null address in a copy of %zu bytes", copy->bytes);
 		return -EINVAL;
 	}
 	op = sim_op_create(kind);
 	if (!op)
 		return -ENOMEM;
-	op->copy = { dst, src, bytes, value };
+	op->copy = *copy;
 	return sim_stream_submit(stream, op);
 }
 
 int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream)
 {
-	return submit_copy(&sim_op_copy, device, dst, src, 0, bytes, stream);
+	struct sim_copy copy = { dst, src, bytes, 0 };
+
+	return submit_copy(&sim_op_copy, device, &copy, stream);
 }
 
 int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream)
 {
-	return submit_copy(&sim_op_memset, device, dst, dst, value, bytes, stream);
+	struct sim_copy copy = { dst, dst, bytes, value };
+
+	return submit_copy(&sim_op_memset, device, &copy, stream);
 }

@@ -58,17 +58,18 @@ struct sim_completion {
 };
 struct sim_graph;
 struct sim_event;
+struct sim_copy {
+	void *dst;
+	const void *src;
+	size_t bytes;
+	int value; /* of a memset, where src is dst */
+};
 struct sim_op {
 	const struct sim_op_kind *kind;
 	struct sim_op *next;
 	union {
 		struct sim_launch launch;
-		struct {
-			void *dst;
-			const void *src;
-			size_t bytes;
-			int value;
-		} copy;
+		struct sim_copy copy;
 		struct sim_completion *completion;
 		struct sim_event *event; /* of a node for an external event; a reference */
 		struct {

@@ -14,6 +14,11 @@ struct loader {
 	uint32_t nranks;
 };
 
+static struct shunt_json_at in(const struct loader *l, const json_t *json, const char *where)
+{
+	return shunt_json_at(&l->log->json, json, where);
+}
+
 /* Loads an entry of a rank's "channels" that is of type memory or port. */
 static bool add_channels(
     struct loader *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
@@ -21,14 +26,14 @@ static bool add_channels(
 	const json_t *peers;
 	uint32_t n;
 
-	if (!shunt_json_array(&l->log->json, entry, where, "connected_to", true, &peers, &n))
+	if (!shunt_json_array(in(l, entry, where), "connected_to", true, &peers, &n))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
 		char place[64];
 		uint64_t peer;
 
 		snprintf(place, sizeof(place), "%s.connected_to", where);
-		if (!shunt_json_uint_at(&l->log->json, peers, place, i, 0, l->nranks - 1, &peer))
+		if (!shunt_json_uint_at(in(l, peers, place), i, 0, l->nranks - 1, &peer))
 			return false;
 		channels[(*n_p)++] = (struct shunt_plan_channel){ (uint32_t)peer, NIL };
 	}
@@ -43,8 +48,8 @@ static bool add_switches(
 	uint32_t ngroups, n;
 	unsigned buffer;
 
-	if (!shunt_json_word(&l->log->json, entry, where, "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-	    !shunt_json_array(&l->log->json, entry, where, "rank_groups", true, &groups, &ngroups))
+	if (!shunt_json_word(in(l, entry, where), "buffer_type", shunt_plan_buffer_letters, &buffer) ||
+	    !shunt_json_array(in(l, entry, where), "rank_groups", true, &groups, &ngroups))
 		return false;
 	for (uint32_t g = 0; g < ngroups; g++) {
 		char list[112], place[96];
@@ -53,16 +58,16 @@ static bool add_switches(
 
 		snprintf(list, sizeof(list), "%.40s.rank_groups", where);
 		snprintf(place, sizeof(place), "%.60s[%u]", list, g);
-		if (!shunt_json_object_at(&l->log->json, groups, list, g, &group) ||
-		    !shunt_json_array(&l->log->json, group, place, "ranks", true, &ranks, &n) ||
-		    !shunt_json_uint(&l->log->json, group, place, "size", n, n, false, n, &size))
+		if (!shunt_json_object_at(in(l, groups, list), g, &group) ||
+		    !shunt_json_array(in(l, group, place), "ranks", true, &ranks, &n) ||
+		    !shunt_json_uint_or(in(l, group, place), "size", n, n, n, &size))
 			return false;
 		members = shunt_pool_alloc(l->pool, n, sizeof(*members));
 		if (shunt_plan_no_memory(l->log, members))
 			return false;
 		snprintf(list, sizeof(list), "%s.ranks", place);
 		for (uint32_t i = 0; i < n; i++) {
-			if (!shunt_json_uint_at(&l->log->json, ranks, list, i, 0, l->nranks - 1, &rank))
+			if (!shunt_json_uint_at(in(l, ranks, list), i, 0, l->nranks - 1, &rank))
 				return false;
 			members[i] = (uint32_t)rank;
 		}
@@ -79,7 +84,7 @@ static bool load_channels(struct loader *l, const json_t *object, struct shunt_p
 	size_t capacity[3] = { 0 };
 	uint32_t n;
 
-	if (!shunt_json_array(&l->log->json, object, "", "channels", true, &entries, &n))
+	if (!shunt_json_array(in(l, object, ""), "channels", true, &entries, &n))
 		return false;
 	/* Room for all entries, whatever their types, which are checked below. */
 	for (uint32_t i = 0; i < n; i++) {
@@ -98,9 +103,8 @@ static bool load_channels(struct loader *l, const json_t *object, struct shunt_p
 		unsigned type;
 
 		snprintf(where, sizeof(where), "channels[%u]", i);
-		if (!shunt_json_object_at(&l->log->json, entries, "channels", i, &entry) ||
-		    !shunt_json_word(
-		        &l->log->json, entry, where, "channel_type", shunt_plan_type_names, true, 0, &type))
+		if (!shunt_json_object_at(in(l, entries, "channels"), i, &entry) ||
+		    !shunt_json_word(in(l, entry, where), "channel_type", shunt_plan_type_names, &type))
 			return false;
 		if (type == SHUNT_PLAN_SWITCH && !add_switches(l, entry, where, switches, &gpu->nswitches))
 			return false;
@@ -119,7 +123,7 @@ static bool load_remotes(struct loader *l, const json_t *object, struct shunt_pl
 	struct shunt_plan_remote *remotes;
 	uint32_t n;
 
-	if (!shunt_json_array(&l->log->json, object, "", "remote_buffers", true, &entries, &n))
+	if (!shunt_json_array(in(l, object, ""), "remote_buffers", true, &entries, &n))
 		return false;
 	remotes = shunt_pool_alloc(l->pool, n, sizeof(*remotes));
 	if (shunt_plan_no_memory(l->log, remotes))
@@ -132,11 +136,10 @@ static bool load_remotes(struct loader *l, const json_t *object, struct shunt_pl
 
 		snprintf(where, sizeof(where), "remote_buffers[%u]", i);
 		snprintf(list, sizeof(list), "%s.access_channel_types", where);
-		if (!shunt_json_object_at(&l->log->json, entries, "remote_buffers", i, &entry) ||
-		    !shunt_json_uint(&l->log->json, entry, where, "rank", 0, l->nranks - 1, true, 0, &rank) ||
-		    !shunt_json_word(
-		        &l->log->json, entry, where, "type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-		    !shunt_json_array(&l->log->json, entry, where, "access_channel_types", true, &types, &ntypes))
+		if (!shunt_json_object_at(in(l, entries, "remote_buffers"), i, &entry) ||
+		    !shunt_json_uint(in(l, entry, where), "rank", 0, l->nranks - 1, &rank) ||
+		    !shunt_json_word(in(l, entry, where), "type", shunt_plan_buffer_letters, &buffer) ||
+		    !shunt_json_array(in(l, entry, where), "access_channel_types", true, &types, &ntypes))
 			return false;
 		remotes[i] = (struct shunt_plan_remote){ (uint32_t)rank, (uint8_t)buffer, 0 };
 		for (uint32_t t = 0; t < ntypes; t++) {
@@ -161,7 +164,7 @@ static bool load_semaphores(struct loader *l, const json_t *object, struct shunt
 	const json_t *entries, *entry;
 	uint32_t *values, n;
 
-	if (!shunt_json_array(&l->log->json, object, "", "semaphores", false, &entries, &n))
+	if (!shunt_json_array(in(l, object, ""), "semaphores", false, &entries, &n))
 		return false;
 	values = shunt_pool_alloc(l->pool, n, sizeof(*values));
 	if (shunt_plan_no_memory(l->log, values))
@@ -171,8 +174,8 @@ static bool load_semaphores(struct loader *l, const json_t *object, struct shunt
 		uint64_t value;
 
 		snprintf(where, sizeof(where), "semaphores[%u]", i);
-		if (!shunt_json_object_at(&l->log->json, entries, "semaphores", i, &entry) ||
-		    !shunt_json_uint(&l->log->json, entry, where, "init_value", 0, INT32_MAX, true, 0, &value))
+		if (!shunt_json_object_at(in(l, entries, "semaphores"), i, &entry) ||
+		    !shunt_json_uint(in(l, entry, where), "init_value", 0, INT32_MAX, &value))
 			return false;
 		values[i] = (uint32_t)value;
 	}
@@ -188,15 +191,14 @@ static bool load_gpu(struct loader *l, const json_t *gpus, uint32_t rank, struct
 	uint64_t id;
 
 	l->log->at.rank = rank;
-	if (!shunt_json_object_at(&l->log->json, gpus, "gpus", rank, &object) ||
-	    !shunt_json_uint(&l->log->json, object, "", "id", rank, rank, true, 0, &id))
+	if (!shunt_json_object_at(in(l, gpus, "gpus"), rank, &object) ||
+	    !shunt_json_uint(in(l, object, ""), "id", rank, rank, &id))
 		return false;
 	for (int b = 0; b < SHUNT_PLAN_NBUFFERS; b++)
-		if (!shunt_json_uint(
-		        &l->log->json, object, "", keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &gpu->chunks[b]))
+		if (!shunt_json_uint(in(l, object, ""), keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, &gpu->chunks[b]))
 			return false;
 	return load_channels(l, object, gpu) && load_remotes(l, object, gpu) && load_semaphores(l, object, gpu) &&
-	    shunt_json_array(&l->log->json, object, "", "threadblocks", true, &blocks, &gpu->nblocks) &&
+	    shunt_json_array(in(l, object, ""), "threadblocks", true, &blocks, &gpu->nblocks) &&
 	    !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
 }
 
@@ -208,14 +210,13 @@ static bool load_extras(struct loader *l, const json_t *root, struct shunt_plan 
 	int64_t priority = 0, automatic = 1;
 	uint32_t n;
 
-	if (!shunt_json_uint(
-	        &l->log->json, root, "", "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, false, 0, &ranks_per_node) ||
-	    !shunt_json_array(&l->log->json, root, "", "dtypes", false, &dtypes, &n) ||
-	    !shunt_json_object(&l->log->json, root, "", "tags", false, &tags))
+	if (!shunt_json_uint_or(in(l, root, ""), "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, 0, &ranks_per_node) ||
+	    !shunt_json_array(in(l, root, ""), "dtypes", false, &dtypes, &n) ||
+	    !shunt_json_object(in(l, root, ""), "tags", false, &tags))
 		return false;
 	if (tags &&
-	    (!shunt_json_int(&l->log->json, tags, "tags", "priority", INT32_MIN, INT32_MAX, false, 0, &priority) ||
-	        !shunt_json_int(&l->log->json, tags, "tags", "auto", 0, 1, false, 1, &automatic)))
+	    (!shunt_json_int_or(in(l, tags, "tags"), "priority", INT32_MIN, INT32_MAX, 0, &priority) ||
+	        !shunt_json_int_or(in(l, tags, "tags"), "auto", 0, 1, 1, &automatic)))
 		return false;
 	plan->ranks_per_node = (uint32_t)ranks_per_node;
 	plan->priority = (int32_t)priority;
@@ -245,7 +246,7 @@ static bool load_name(struct loader *l, const json_t *root, struct shunt_plan *p
 {
 	const char *name;
 
-	if (!shunt_json_string(&l->log->json, root, "", "name", &name))
+	if (!shunt_json_string(in(l, root, ""), "name", &name))
 		return false;
 	for (const char *p = name; *p; p++)
 		if ((unsigned char)*p < ' ') {
@@ -280,21 +281,16 @@ static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *pl
 		return false;
 	}
 	if (!load_name(l, root, plan) ||
-	    !shunt_json_word(
-	        &l->log->json, root, "", "collective", shunt_plan_collective_names, true, 0, &collective) ||
-	    !shunt_json_string(&l->log->json, root, "", "protocol", &protocol) ||
-	    !shunt_json_bool(&l->log->json, root, "", "inplace", true, false, &plan->inplace) ||
-	    !shunt_json_bool(&l->log->json, root, "", "reuse_resources", false, false, &plan->reuse_resources) ||
-	    !shunt_json_bool(
-	        &l->log->json, root, "", "use_double_scratch_buffer", false, false, &plan->double_scratch) ||
-	    !shunt_json_uint(
-	        &l->log->json, root, "", "buffer_alignment", 16, (uint64_t)1 << 30, false, 16, &alignment) ||
-	    !shunt_json_uint(&l->log->json, root, "", "num_threads_per_block", 1, 1024, false, 1024, &threads) ||
-	    !shunt_json_uint(&l->log->json, root, "", "min_message_size", 0, UINT64_MAX, false, 0, &plan->min_bytes) ||
-	    !shunt_json_uint(
-	        &l->log->json, root, "", "max_message_size", 0, UINT64_MAX, false, UINT64_MAX, &plan->max_bytes) ||
-	    !load_extras(l, root, plan) ||
-	    !shunt_json_array(&l->log->json, root, "", "gpus", true, &json_gpus, &plan->nranks))
+	    !shunt_json_word(in(l, root, ""), "collective", shunt_plan_collective_names, &collective) ||
+	    !shunt_json_string(in(l, root, ""), "protocol", &protocol) ||
+	    !shunt_json_bool(in(l, root, ""), "inplace", &plan->inplace) ||
+	    !shunt_json_bool_or(in(l, root, ""), "reuse_resources", false, &plan->reuse_resources) ||
+	    !shunt_json_bool_or(in(l, root, ""), "use_double_scratch_buffer", false, &plan->double_scratch) ||
+	    !shunt_json_uint_or(in(l, root, ""), "buffer_alignment", 16, (uint64_t)1 << 30, 16, &alignment) ||
+	    !shunt_json_uint_or(in(l, root, ""), "num_threads_per_block", 1, 1024, 1024, &threads) ||
+	    !shunt_json_uint_or(in(l, root, ""), "min_message_size", 0, UINT64_MAX, 0, &plan->min_bytes) ||
+	    !shunt_json_uint_or(in(l, root, ""), "max_message_size", 0, UINT64_MAX, UINT64_MAX, &plan->max_bytes) ||
+	    !load_extras(l, root, plan) || !shunt_json_array(in(l, root, ""), "gpus", true, &json_gpus, &plan->nranks))
 		return false;
 	plan->collective = (enum shunt_plan_collective)collective;
 	plan->ll = !strcmp(protocol, "LL");

@@ -23,6 +23,11 @@ struct loader {
 	struct table remotes[2];
 };
 
+static struct shunt_json_at in(const struct loader *l, const json_t *json, const char *where)
+{
+	return shunt_json_at(&l->log->json, json, where);
+}
+
 /* A list of a block with tables: its keys, and the types that it may have. */
 struct table_list {
 	const char *list, *type_key, *ids_key;
@@ -43,7 +48,7 @@ static bool load_tables(
 	size_t capacity = 0;
 	uint32_t n, nids;
 
-	if (!shunt_json_array(&l->log->json, block, "", list, false, &entries, &n))
+	if (!shunt_json_array(in(l, block, ""), list, false, &entries, &n))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		capacity += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
@@ -59,9 +64,9 @@ static bool load_tables(
 
 		snprintf(where, sizeof(where), "%s[%u]", list, i);
 		snprintf(place, sizeof(place), "%s.%s", where, ids_key);
-		if (!shunt_json_object_at(&l->log->json, entries, list, i, &entry) ||
-		    !shunt_json_word(&l->log->json, entry, where, t->type_key, shunt_plan_type_names, true, 0, &type) ||
-		    !shunt_json_array(&l->log->json, entry, where, ids_key, true, &ids, &nids))
+		if (!shunt_json_object_at(in(l, entries, list), i, &entry) ||
+		    !shunt_json_word(in(l, entry, where), t->type_key, shunt_plan_type_names, &type) ||
+		    !shunt_json_array(in(l, entry, where), ids_key, true, &ids, &nids))
 			return false;
 		if (type >= t->ntypes && nids) {
 			shunt_json_fail(&l->log->json, EINVAL, "%s has numbers of type %s, expected none", place,
@@ -75,7 +80,7 @@ static bool load_tables(
 			return false;
 		}
 		for (uint32_t j = 0; j < nids; j++) {
-			if (!shunt_json_uint_at(&l->log->json, ids, place, j, 0, limits[type] - 1, &id))
+			if (!shunt_json_uint_at(in(l, ids, place), j, 0, limits[type] - 1, &id))
 				return false;
 			tables[type].ids[tables[type].n++] = (uint32_t)id;
 		}
@@ -99,7 +104,7 @@ static bool lookup_id(struct loader *l, const json_t *object, const char *where,
 		    key, channel ? "channels" : "remote_buffer_refs", shunt_plan_type_names[type]);
 		return false;
 	}
-	if (!shunt_json_uint(&l->log->json, object, where, key, 0, table->n - 1, true, 0, &i))
+	if (!shunt_json_uint(in(l, object, where), key, 0, table->n - 1, &i))
 		return false;
 	*id_p = table->ids[i];
 	return true;
@@ -114,14 +119,14 @@ static bool load_slice(struct loader *l, const json_t *object, const char *where
 	uint32_t id;
 
 	slice->packet = kind & SHUNT_PLAN_SLICE_PACKETS;
-	if (!shunt_json_uint(&l->log->json, object, where, "index", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->index) ||
-	    !shunt_json_uint(&l->log->json, object, where, "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->size))
+	if (!shunt_json_uint(in(l, object, where), "index", 0, SHUNT_PLAN_MAX_CHUNKS, &slice->index) ||
+	    !shunt_json_uint(in(l, object, where), "size", 1, SHUNT_PLAN_MAX_CHUNKS, &slice->size))
 		return false;
 	switch (kind & SHUNT_PLAN_SLICE_PLACE) {
 	case SHUNT_PLAN_SLICE_LOCAL:
 		slice->place = SHUNT_PLAN_LOCAL;
 		slice->target = l->rank;
-		if (!shunt_json_word(&l->log->json, object, where, "type", shunt_plan_buffer_letters, true, 0, &buffer))
+		if (!shunt_json_word(in(l, object, where), "type", shunt_plan_buffer_letters, &buffer))
 			return false;
 		slice->buffer = (uint8_t)buffer;
 		return true;
@@ -167,7 +172,7 @@ static bool load_slices(struct loader *l, const json_t *object, const struct sli
 
 	if (!least)
 		return true;
-	if (!shunt_json_array(&l->log->json, object, "", key, true, &array, &n))
+	if (!shunt_json_array(in(l, object, ""), key, true, &array, &n))
 		return false;
 	if (n < least || (n > least && !more)) {
 		shunt_json_fail(
@@ -181,7 +186,7 @@ static bool load_slices(struct loader *l, const json_t *object, const struct sli
 		char where[32];
 
 		snprintf(where, sizeof(where), "%s[%u]", key, i);
-		if (!shunt_json_object_at(&l->log->json, array, key, i, &entry) ||
+		if (!shunt_json_object_at(in(l, array, key), i, &entry) ||
 		    !load_slice(l, entry, where, shunt_plan_list_kind(t->list, i), t->type, &slices[i]))
 			return false;
 	}
@@ -201,13 +206,12 @@ static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_
 	uint32_t n;
 
 	if (shunt_plan_no_memory(l->log, s) ||
-	    !shunt_json_word(&l->log->json, object, "", "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-	    !shunt_json_uint(
-	        &l->log->json, object, "", "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].index) ||
-	    !shunt_json_uint(&l->log->json, object, "", "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].size) ||
-	    !shunt_json_array(&l->log->json, object, "", "channel_ids", true, &ids, &n) ||
-	    !shunt_json_object(&l->log->json, object, "", "dst_chunk", true, &chunk) ||
-	    !shunt_json_uint(&l->log->json, chunk, "dst_chunk", "rank", l->rank, l->rank, false, l->rank, &rank) ||
+	    !shunt_json_word(in(l, object, ""), "buffer_type", shunt_plan_buffer_letters, &buffer) ||
+	    !shunt_json_uint(in(l, object, ""), "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, &s[0].index) ||
+	    !shunt_json_uint(in(l, object, ""), "size", 1, SHUNT_PLAN_MAX_CHUNKS, &s[0].size) ||
+	    !shunt_json_array(in(l, object, ""), "channel_ids", true, &ids, &n) ||
+	    !shunt_json_object(in(l, object, ""), "dst_chunk", true, &chunk) ||
+	    !shunt_json_uint_or(in(l, chunk, "dst_chunk"), "rank", l->rank, l->rank, l->rank, &rank) ||
 	    !load_slice(l, chunk, "dst_chunk", SHUNT_PLAN_SLICE_LOCAL, SHUNT_PLAN_SWITCH, &s[1]))
 		return false;
 	if (n != 1 || !table->n) {
@@ -215,7 +219,7 @@ static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_
 		    "channel_ids has %u entries, expected 1, a switch channel of the block, which has %u", n, table->n);
 		return false;
 	}
-	if (!shunt_json_uint_at(&l->log->json, ids, "channel_ids", 0, 0, table->n - 1, &i))
+	if (!shunt_json_uint_at(in(l, ids, "channel_ids"), 0, 0, table->n - 1, &i))
 		return false;
 	s[0].place = SHUNT_PLAN_MULTICAST;
 	s[0].target = table->ids[i];
@@ -245,7 +249,7 @@ static bool load_ids(struct loader *l, const json_t *object, const struct id_lis
 	const json_t *array;
 	uint32_t *ids, n;
 
-	if (!shunt_json_array(&l->log->json, object, "", key, true, &array, &n))
+	if (!shunt_json_array(in(l, object, ""), key, true, &array, &n))
 		return false;
 	if (!n) {
 		shunt_json_fail(&l->log->json, EINVAL, "%s is empty, expected at least one number", key);
@@ -262,7 +266,7 @@ static bool load_ids(struct loader *l, const json_t *object, const struct id_lis
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t id;
 
-		if (!shunt_json_uint_at(&l->log->json, array, key, i, 0, t->limit - 1, &id))
+		if (!shunt_json_uint_at(in(l, array, key), i, 0, t->limit - 1, &id))
 			return false;
 		ids[i] = t->table ? t->table->ids[id] : (uint32_t)id;
 	}
@@ -288,7 +292,7 @@ static bool load_type(
 	op->type = SHUNT_PLAN_NONE;
 	if (!row->types)
 		return true;
-	if (!shunt_json_word(&l->log->json, object, "", "channel_type", shunt_plan_type_names, true, 0, &type))
+	if (!shunt_json_word(in(l, object, ""), "channel_type", shunt_plan_type_names, &type))
 		return false;
 	op->type = (uint8_t)type;
 	if (row->types & (1u << type))
@@ -307,7 +311,7 @@ static bool load_group(struct loader *l, const json_t *object, struct shunt_plan
 	uint64_t part, parts;
 
 	op->parts = 1;
-	if (!shunt_json_object(&l->log->json, object, "", "tbg_info", false, &info))
+	if (!shunt_json_object(in(l, object, ""), "tbg_info", false, &info))
 		return false;
 	if (!info)
 		return true;
@@ -316,8 +320,8 @@ static bool load_group(struct loader *l, const json_t *object, struct shunt_plan
 		    &l->log->json, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
 		return false;
 	}
-	if (!shunt_json_uint(&l->log->json, info, "tbg_info", "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, true, 0, &parts) ||
-	    !shunt_json_uint(&l->log->json, info, "tbg_info", "tb_id", 0, parts - 1, true, 0, &part))
+	if (!shunt_json_uint(in(l, info, "tbg_info"), "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, &parts) ||
+	    !shunt_json_uint(in(l, info, "tbg_info"), "tb_id", 0, parts - 1, &part))
 		return false;
 	op->part = (uint32_t)part;
 	op->parts = (uint32_t)parts;
@@ -329,8 +333,8 @@ static bool load_barrier(struct loader *l, const json_t *object, struct shunt_pl
 	uint64_t id, n;
 
 	/* The file's number; the checker makes the numbers dense. */
-	if (!shunt_json_uint(&l->log->json, object, "", "barrier_id", 0, UINT32_MAX - 1, true, 0, &id) ||
-	    !shunt_json_uint(&l->log->json, object, "", "num_threadblocks", 1, l->gpu->nblocks, true, 0, &n))
+	if (!shunt_json_uint(in(l, object, ""), "barrier_id", 0, UINT32_MAX - 1, &id) ||
+	    !shunt_json_uint(in(l, object, ""), "num_threadblocks", 1, l->gpu->nblocks, &n))
 		return false;
 	op->barrier = (uint32_t)id;
 	op->nblocks = (uint32_t)n;
@@ -343,12 +347,11 @@ static bool load_pipeline(struct loader *l, const json_t *object, struct shunt_p
 {
 	const json_t *context, *body, *entry;
 
-	if (!shunt_json_object(&l->log->json, object, "", "iter_context", true, &context) ||
+	if (!shunt_json_object(in(l, object, ""), "iter_context", true, &context) ||
+	    !shunt_json_uint(in(l, context, "iter_context"), "unit_size", 1, UINT64_MAX, &op->unit_size) ||
 	    !shunt_json_uint(
-	        &l->log->json, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
-	    !shunt_json_uint(&l->log->json, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, true, 0,
-	        &op->num_chunks) ||
-	    !shunt_json_array(&l->log->json, object, "", "ops", true, &body, &op->nbody))
+	        in(l, context, "iter_context"), "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, &op->num_chunks) ||
+	    !shunt_json_array(in(l, object, ""), "ops", true, &body, &op->nbody))
 		return false;
 	if (!op->nbody) {
 		shunt_json_fail(&l->log->json, EINVAL, "ops is empty, expected at least one operation");
@@ -357,8 +360,7 @@ static bool load_pipeline(struct loader *l, const json_t *object, struct shunt_p
 	for (uint32_t i = 0; i < op->nbody; i++) {
 		l->log->at.inner = i;
 		l->log->at.code = NULL;
-		if (!shunt_json_object_at(&l->log->json, body, "ops", i, &entry) ||
-		    !load_op(l, entry, true, &op[1 + i]))
+		if (!shunt_json_object_at(in(l, body, "ops"), i, &entry) || !load_op(l, entry, true, &op[1 + i]))
 			return false;
 		op[1 + i].at = op->at;
 		op[1 + i].inner = i;
@@ -372,7 +374,7 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 	unsigned code, redop = SHUNT_SUM;
 	struct slice_list src = { "src_buff" }, dst = { "dst_buff" };
 
-	if (!shunt_json_word(&l->log->json, object, "", "name", shunt_plan_op_names, true, 0, &code))
+	if (!shunt_json_word(in(l, object, ""), "name", shunt_plan_op_names, &code))
 		return false;
 	row = &shunt_plan_op_rows[code];
 	l->log->at.code = row->name;
@@ -403,7 +405,7 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 	    !load_ids(l, object, &(struct id_list){ "semaphore_ids", "semaphore", NULL, l->gpu->nsemaphores }, op))
 		return false;
 	if ((row->effects & SHUNT_PLAN_REDUCES) &&
-	    !shunt_json_word(&l->log->json, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
+	    !shunt_json_word(in(l, object, ""), "reduce_op", shunt_plan_redop_names, &redop))
 		return false;
 	op->redop = (uint8_t)redop;
 	if (!load_group(l, object, op) || ((row->effects & SHUNT_PLAN_SYNCS_BLOCKS) && !load_barrier(l, object, op)))
@@ -424,7 +426,7 @@ static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_b
 	size_t capacity = 0, at = 0;
 	uint32_t n;
 
-	if (!shunt_json_array(&l->log->json, object, "", "ops", true, &array, &n))
+	if (!shunt_json_array(in(l, object, ""), "ops", true, &array, &n))
 		return false;
 	/* Only pipelines have inner operations; elsewhere "ops" is an unknown key. */
 	for (uint32_t i = 0; i < n; i++) {
@@ -439,8 +441,7 @@ static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_b
 		l->log->at.inner = NIL;
 		l->log->at.code = NULL;
 		ops[at].at = i;
-		if (!shunt_json_object_at(&l->log->json, array, "ops", i, &entry) ||
-		    !load_op(l, entry, false, &ops[at]))
+		if (!shunt_json_object_at(in(l, array, "ops"), i, &entry) || !load_op(l, entry, false, &ops[at]))
 			return false;
 		at += 1 + ops[at].nbody;
 	}
@@ -465,8 +466,8 @@ int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, 
 		return -log->json.err;
 	for (uint32_t b = 0; b < gpu->nblocks; b++) {
 		log->at.block = b;
-		if (!shunt_json_object_at(&log->json, blocks, "threadblocks", b, &object) ||
-		    !shunt_json_uint(&log->json, object, "", "id", b, b, true, 0, &id) ||
+		if (!shunt_json_object_at(shunt_json_at(&log->json, blocks, "threadblocks"), b, &object) ||
+		    !shunt_json_uint(shunt_json_at(&log->json, object, ""), "id", b, b, &id) ||
 		    !load_tables(&l, object, &channel_list, channels, l.channels) ||
 		    !load_tables(&l, object, &remote_list, remotes, l.remotes) || !load_ops(&l, object, &all[b]))
 			return -log->json.err;

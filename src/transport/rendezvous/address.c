@@ -22,7 +22,8 @@ void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct
 	int32_t number = member;
 	int n;
 
-	shunt_mac(mac, id, sizeof(*id), "shunt rdzv name", &number, sizeof(number), NULL, 0);
+	shunt_mac(mac, shunt_bytes(id, sizeof(*id)), "shunt rdzv name", shunt_bytes(&number, sizeof(number)),
+	    (struct shunt_bytes){ 0 });
 	n = snprintf(sun.sun_path + 1, sizeof(sun.sun_path) - 1, "shunt-");
 	for (int i = 0; i < 16; i++)
 		n += snprintf(sun.sun_path + 1 + n, sizeof(sun.sun_path) - 1 - (size_t)n, "%02x", mac[i]);

@@ -68,7 +68,8 @@ static int id_from_env(const char *text, struct rdzv_unique_id *id)
 		return err;
 	id->from_env = 1;
 	id_from_address(id, &addr);
-	shunt_mac(mac, "shunt NCCL_COMM_ID", 18, "shunt bootstrap secret", text, strlen(text), NULL, 0);
+	shunt_mac(mac, shunt_bytes("shunt NCCL_COMM_ID", 18), "shunt bootstrap secret", shunt_bytes(text, strlen(text)),
+	    (struct shunt_bytes){ 0 });
 	memcpy(id->secret, mac, sizeof(id->secret));
 	return 0;
 }

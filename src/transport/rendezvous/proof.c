@@ -27,8 +27,8 @@ int shunt_rendezvous_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, c
 static void mac_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_hello *hello, const struct rdzv_key *key,
     const uint8_t nonce[RDZV_NONCE])
 {
-	shunt_mac(
-	    mac, key->bytes, key->n, "shunt rdzv hello", nonce, RDZV_NONCE, hello, offsetof(struct rdzv_hello, mac));
+	shunt_mac(mac, shunt_bytes(key->bytes, key->n), "shunt rdzv hello", shunt_bytes(nonce, RDZV_NONCE),
+	    shunt_bytes(hello, offsetof(struct rdzv_hello, mac)));
 }
 
 void shunt_rendezvous_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
@@ -49,14 +49,15 @@ bool shunt_rendezvous_hello_proves(
 static void mac_rows(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_rendezvous_row *rows, size_t nrows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
-	shunt_mac(mac, key->bytes, key->n, "shunt rdzv rows", nonce, RDZV_NONCE, rows, nrows * sizeof(*rows));
+	shunt_mac(mac, shunt_bytes(key->bytes, key->n), "shunt rdzv rows", shunt_bytes(nonce, RDZV_NONCE),
+	    shunt_bytes(rows, nrows * sizeof(*rows)));
 }
 
 static void mac_answer(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_answer *answer, const struct rdzv_key *key,
     const uint8_t nonce[RDZV_NONCE])
 {
-	shunt_mac(
-	    mac, key->bytes, key->n, "shunt rdzv answer", nonce, RDZV_NONCE, answer, offsetof(struct rdzv_answer, mac));
+	shunt_mac(mac, shunt_bytes(key->bytes, key->n), "shunt rdzv answer", shunt_bytes(nonce, RDZV_NONCE),
+	    shunt_bytes(answer, offsetof(struct rdzv_answer, mac)));
 }
 
 void shunt_rendezvous_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,

@@ -115,7 +115,8 @@ static int rendezvous_file_read(const char *file, char host[256], unsigned *port
 /* With MASTER_ADDR the ranks have nothing else in common. It admits everybody who knows the variables. */
 static void secret_from_address(const char *host, unsigned port, uint8_t secret[SECRET_BYTES])
 {
-	shunt_mac(secret, "shunt MASTER_ADDR", 17, "shunt bench secret", host, strlen(host), &port, sizeof(port));
+	shunt_mac(secret, shunt_bytes("shunt MASTER_ADDR", 17), "shunt bench secret", shunt_bytes(host, strlen(host)),
+	    shunt_bytes(&port, sizeof(port)));
 }
 
 static struct shunt_star star_of(const struct ranks *t, const uint8_t secret[SECRET_BYTES])
