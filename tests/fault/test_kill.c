@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/fault/job.h"
+#include "comm/observe/peers.h"
 #include "device/sim/hooks.h"
 #include "tests/support/clock.h"
 #include "shunt/device.h"
@@ -208,6 +210,57 @@ static void test_kill_with_a_blocked_driver_ends_the_kernel(void **state)
 	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver });
 }
 
+/*
+ * A peer leaves while nothing is under way, and the survivor's program goes on without its communicators: watching them
+ * costs next to nothing. A call that needs the peer after all is reported as soon as any other.
+ */
+static enum lifecycle_result outlive_an_idle_peer(struct lifecycle *l, const struct job *c, void *shared)
+{
+	enum { COMMS = 12, SECONDS = 3, MOST_SWITCHES = 50 }; /* 5 looks a second; reading devices makes over 120 */
+	struct progress *at = shared;
+	struct rusage before, after;
+	ncclResult_t async = ncclSuccess;
+	ncclComm_t comm[COMMS];
+	long switches = 0;
+	double start;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
+		return LIFECYCLE_WRONG;
+	for (int i = 0; i < COMMS; i++)
+		if (ncclCommSplit(l->comm, 0, l->rank, &comm[i], NULL) ||
+		    lifecycle_sum(l, comm[i], l->rank, l->nranks, 100, l->stream[0]))
+			return LIFECYCLE_WRONG;
+	atomic_fetch_add(&at->ready, 1);
+	while (at->ready < c->n)
+		pause_us(PAUSE_POLL, 200);
+	if (l->rank == c->victim)
+		kill(getpid(), SIGKILL);
+	pause_us(PAUSE_GRACE, (SHUNT_PEERS_GRACE_MS + 1000) * 1000);
+	getrusage(RUSAGE_SELF, &before);
+	pause_us(PAUSE_GRACE, SECONDS * 1000000);
+	getrusage(RUSAGE_SELF, &after);
+	switches = (after.ru_nvcsw - before.ru_nvcsw) / SECONDS;
+	start = now();
+	if (switches > MOST_SWITCHES ||
+	    ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, comm[COMMS / 2], l->stream[0]) ||
+	    shunt_stream_synchronize(l->stream[0]) || now() - start > AT_ONCE_S ||
+	    ncclCommGetAsyncError(comm[COMMS / 2], &async) || async != ncclRemoteError)
+		goto wrong;
+	for (int i = 0; i < COMMS; i++)
+		if (ncclCommAbort(comm[i]))
+			goto wrong;
+	return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
+wrong:
+	snprintf(l->wrong, sizeof(l->wrong), "%ld context switches a second, async %d after %.1f s", switches,
+	    (int)async, now() - start);
+	return LIFECYCLE_WRONG;
+}
+
+static void test_an_idle_peer_that_left_costs_nothing(void **state)
+{
+	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = outlive_an_idle_peer });
+}
+
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
 static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct job *c, void *shared)
 {
@@ -279,6 +332,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
 		cmocka_unit_test(test_kill_with_a_blocked_driver_ends_the_kernel),
+		cmocka_unit_test(test_an_idle_peer_that_left_costs_nothing),
 		cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
 		cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
 		cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),

@@ -15,6 +15,7 @@
 #define POLL_MS 200
 #define DEVICE_WAIT_MS 200 /* for a device; after one that did not answer, the time below */
 #define UNRESPONSIVE_WAIT_MS 20
+#define IDLE_MS 30000 /* between two reads of a device that has nothing to do */
 #define GRACE_NS ((uint64_t)SHUNT_PEERS_GRACE_MS * 1000000)
 
 struct process {
@@ -36,6 +37,9 @@ struct shunt_peers {
 	bool driver_held;      /* progress could not be seen, and that was logged */
 	uint64_t begun, ended; /* warps, at the last poll */
 	int64_t since_ms;      /* when they last changed */
+	bool idle;             /* the device has done all of `issued`, and no graph is alive */
+	int64_t idle_ms;       /* when the device was last read and said so */
+	struct shunt_recorder_issued issued;
 };
 
 /* With the registry's lock. */
@@ -235,6 +239,32 @@ static void driver_released(struct shunt_peers *m)
 	shunt_comm_life_found(&m->comm->life);
 }
 
+/* True: a graph with launches of this communicator may be launched at any time, which the host does not see. */
+static bool graphs_alive(const struct shunt_comm *comm, const struct shunt_recorder_issued *issued)
+{
+	return issued->ncaptured && (!comm->order.mixing || shunt_order_graphs(&comm->order));
+}
+
+/*
+ * True: nothing of the communicator was launched since its device had done everything. A device is not read then: a
+ * read takes a thread and a call of the driver, and a program that goes on for hours after a peer has left in peace
+ * would pay for it five times a second.
+ */
+static bool still_idle(const struct shunt_peers *m, const struct shunt_recorder_issued *issued)
+{
+	return m->idle && issued->eager == m->issued.eager && !graphs_alive(m->comm, issued) &&
+	    shunt_now_ms() - m->idle_ms < IDLE_MS;
+}
+
+/* issued: from before p was read. Calls that were launched in the meantime count as launched after it. */
+static void check_idle(
+    struct shunt_peers *m, const struct shunt_progress *p, const struct shunt_recorder_issued *issued)
+{
+	m->idle = p->begun == p->ended && p->eager == issued->eager && !graphs_alive(m->comm, issued);
+	m->idle_ms = shunt_now_ms();
+	m->issued = *issued;
+}
+
 static void check_progress(struct shunt_peers *m, const struct shunt_progress *p)
 {
 	int rank;
@@ -255,13 +285,15 @@ static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 {
 	struct shunt_comm *comm = m->comm;
 	struct shunt_recorder_snapshot snapshot;
+	struct shunt_recorder_issued issued;
 	bool dead = false;
 
 	for (int r = 0; r < comm->nranks; r++)
 		dead = dead || (m->of[r] && m->of[r]->dead);
 	if (!dead || m->failed || !comm->recorder)
 		return false;
-	if (shunt_comm_life_state(&comm->life) != COMM_READY ||
+	issued = shunt_recorder_issued(comm->recorder);
+	if (shunt_comm_life_state(&comm->life) != COMM_READY || still_idle(m, &issued) ||
 	    shunt_recorder_snapshot(comm->recorder, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
 		return true;
 	*unresponsive |= snapshot.unresponsive;
@@ -269,8 +301,11 @@ static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 		driver_blocked(m);
 	else if (m->driver_held)
 		driver_released(m);
-	if (snapshot.ctrl && !m->failed)
+	m->idle = false;
+	if (snapshot.ctrl && !m->failed) {
+		check_idle(m, &snapshot.ctrl->progress, &issued);
 		check_progress(m, &snapshot.ctrl->progress);
+	}
 	shunt_recorder_snapshot_finish(&snapshot);
 	return !m->failed;
 }

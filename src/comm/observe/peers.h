@@ -11,6 +11,9 @@
  * the kernel is for messages that the dead rank has no part in. Then the communicator's error is -EOWNERDEAD, one line
  * of log says who died and what waits, and the abort word is raised.
  *
+ * Where the kernels are is read from the device, unless the host knows that nothing can run: the device has done all
+ * that was launched, nothing was launched since, and no graph is alive.
+ *
  * Only the driver can tell the progress of kernels, and a call of the program that waits for them, such as cudaFree,
  * may block the driver for all. Between two ranks every wait is for the other rank: then kernels are told to give up
  * after waiting SHUNT_PEERS_GRACE_MS, and the fault that they leave is reported as the death. Among more ranks one line

@@ -34,6 +34,7 @@ struct shunt_recorder {
 	char id[9], key[17];
 	atomic_int rank, nranks, device, error;
 	atomic_uint_fast64_t calls, collectives;
+	atomic_uint_fast64_t last_eager; /* kargs.op */
 	struct ring eager, captured;
 	_Atomic(atomic_uint *) peers; /* [2][nranks]: sent to, received from; NULL: not counted */
 	_Atomic(const char *) phase;
@@ -236,7 +237,8 @@ static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_
 	entries = atomic_load_explicit(&ring->entries, memory_order_acquire);
 	if (!entries && !(entries = entries_make(ring)))
 		goto out;
-	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
+	/* Release: who sees a captured operation also sees what its stream's order made for the capture. */
+	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_release) % SHUNT_RECORDER_OPERATIONS];
 	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 |
 	    (uint64_t)reason << 24 | (uint64_t)(uint32_t)coll->root << 32;
 	/* A reader that sees one of these words also sees the 0 before it, and skips the entry. */
@@ -258,7 +260,11 @@ out:
 uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
 {
-	return record_operation(rec, coll, path, SHUNT_REASON_NONE, left, captured);
+	uint64_t op = record_operation(rec, coll, path, SHUNT_REASON_NONE, left, captured);
+
+	if (rec && !captured)
+		atomic_store_explicit(&rec->last_eager, op, memory_order_relaxed);
+	return op;
 }
 
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason)
@@ -306,6 +312,11 @@ size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shu
 	for (at = end > cap ? end - cap : 0; entries && at < end; at++)
 		n += read_entry(&entries[at % SHUNT_RECORDER_OPERATIONS], captured, &ops[n]);
 	return n;
+}
+
+struct shunt_recorder_issued shunt_recorder_issued(struct shunt_recorder *rec)
+{
+	return (struct shunt_recorder_issued){ atomic_load(&rec->last_eager), atomic_load(&rec->captured.next) };
 }
 
 /* ---- the device, which may not answer */

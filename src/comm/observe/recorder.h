@@ -107,6 +107,14 @@ const char *shunt_operation_state_name(enum shunt_operation_state state);
 enum shunt_operation_state shunt_operation_state(
     const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault);
 
+/* What the host has launched, for who compares it with what the device says. */
+struct shunt_recorder_issued {
+	uint64_t eager;     /* kargs.op of the last operation outside of a capture; 0: none */
+	uint64_t ncaptured; /* operations within captures */
+};
+/* Does not wait. An operation is in it before it is launched. */
+struct shunt_recorder_issued shunt_recorder_issued(struct shunt_recorder *rec);
+
 struct shunt_recorder_snapshot {
 	char id[9];               /* as in the log */
 	char key[17];             /* equal on all ranks, different for each communicator; does not tell the id */
