@@ -397,6 +397,8 @@ static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct jo
 	if (!until_process_stops(at->victim) || pthread_create(&thread, NULL, first_use_main, &use))
 		return LIFECYCLE_WRONG;
 	waits = until_dump_has(getpid(), "\"phase\": \"set-up\"");
+	atomic_fetch_add(&at->waiting, 1); /* the first abort ends the others' wait, too */
+	waits &= until_counted(&at->waiting, c->n - 1, "set-ups wait");
 	start = now();
 	err = ncclCommAbort(l->comm);
 	pthread_join(thread, NULL);
