@@ -6,6 +6,7 @@
  * selection key below (agreed on in the set-up), the kind of collective, type, operator and size. It never depends on
  * pointers, alignment or stream.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -203,6 +204,9 @@ const struct shunt_algo *shunt_algo_row(size_t i);
 
 /* Selects the algorithm of a call, or false and the reason. Sizes are NCCL's count x type. */
 bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision);
+
+/* Goes up when shunt_algo_force() has changed what selection answers: decisions from before hold no more. */
+extern _Atomic uint32_t shunt_select_version;
 
 /* True: plans may take calls of this kind. */
 bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind);

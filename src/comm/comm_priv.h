@@ -84,11 +84,19 @@ int shunt_comm_setup_locked(struct shunt_comm *comm);
  * is to be forwarded.
  */
 int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
+/*
+ * What a decision that is made now depends on. Both numbers only go up, so their sum changes with each of them; 0 is no
+ * sum.
+ */
+static inline uint32_t shunt_comm_version(const struct shunt_comm *comm)
+{
+	return atomic_load_explicit(&comm->version, memory_order_acquire) +
+	    atomic_load_explicit(&shunt_select_version, memory_order_acquire);
+}
 /* True: the decision is Shunt's, it still holds, and the call needs nothing of the peers any more. */
 static inline bool shunt_comm_can_launch(const struct shunt_comm *comm, const struct shunt_decision *decision)
 {
-	return decision->version == atomic_load_explicit(&comm->version, memory_order_acquire) && decision->algo &&
-	    !decision->need;
+	return decision->version == shunt_comm_version(comm) && decision->algo && !decision->need;
 }
 /* Says that something has changed that decisions depend on: those that were made before hold no more. */
 static inline void shunt_comm_changed(struct shunt_comm *comm)

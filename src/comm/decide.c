@@ -6,8 +6,8 @@
  * decide() is the only place that knows the order: plans, kernels, NCCL. It looks at values that are equal on all ranks
  * and at nothing else, because a rank that decided otherwise than its peers would hang with them;
  * tests/comm/test_decide.c enumerates that. A decision is kept with its call, and holds until something changes that it
- * depends on: the state, the plans, the windows. Such changes have the same places among the calls of all ranks, but
- * come at times of their own: a rank that has decided before one decides again.
+ * depends on: the state, the plans, the windows, the rules of shunt_algo_force(). Such changes have the same places
+ * among the calls of all ranks, but come at times of their own: a rank that has decided before one decides again.
  */
 #include <errno.h>
 #include <string.h>
@@ -127,7 +127,7 @@ static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 
 bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	uint32_t version = atomic_load_explicit(&comm->version, memory_order_acquire);
+	uint32_t version = shunt_comm_version(comm);
 
 	if (decision->version != version) {
 		decide(comm, coll, decision);

@@ -552,6 +552,16 @@ static void test_decide_a_decision_holds_until_something_changes(void **state)
 	early.path = "kept";
 	shunt_comm_decide(&s->comm, &c, &early);
 	assert_string_equal(early.path, "kept");
+	assert_true(shunt_comm_can_launch(&s->comm, &early));
+
+	/* Rules that come in between count, too. */
+	assert_int_equal(shunt_algo_force("allgather:0-:simple"), 0);
+	assert_false(shunt_comm_can_launch(&s->comm, &early));
+	assert_true(shunt_comm_decide(&s->comm, &c, &early));
+	assert_string_equal(early.path, "simple");
+	assert_int_equal(shunt_algo_force(NULL), 0);
+	assert_true(shunt_comm_decide(&s->comm, &c, &early));
+	assert_string_equal(early.path, "ll128");
 
 	window = shunt_symmem_add(&s->comm, window_of(s), 2 * MB, true);
 	assert_true(shunt_comm_decide(&s->comm, &c, &early) && shunt_comm_decide(&s->comm, &c, &late));

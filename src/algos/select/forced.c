@@ -33,6 +33,7 @@ struct rules {
 static const struct rules unread; /* SHUNT_ALGO was not read yet */
 static struct rules *all, *variable;
 static _Atomic(const struct rules *) current = &unread;
+_Atomic uint32_t shunt_select_version;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* "64k", "1m", "" (open). */
@@ -228,9 +229,11 @@ int shunt_algo_force(const char *rules)
 	r = variable;
 	if (rules)
 		err = parse(rules, false, &r);
-	if (!err)
-		atomic_store(&current, r);
-	return err;
+	if (err)
+		return err;
+	atomic_store(&current, r);
+	atomic_fetch_add_explicit(&shunt_select_version, 1, memory_order_release);
+	return 0;
 }
 
 bool shunt_forced_find(
