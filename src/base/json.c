@@ -183,8 +183,12 @@ int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, c
 		err = shunt_json_fail(log, EINVAL, "not a regular file");
 	else if ((uint64_t)st.st_size > most)
 		err = shunt_json_fail(log, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, most);
-	else if (!(text = malloc((size_t)st.st_size + 1)))
-		err = shunt_json_fail(log, ENOMEM, "no memory for %lld bytes of text", (long long)st.st_size);
+	else
+		text = malloc((size_t)st.st_size + 1);
+	if (!err && !text) {
+		shunt_json_fail(log, ENOMEM, "no memory for %lld bytes of text", (long long)st.st_size);
+		err = -ENOMEM;
+	}
 	while (!err && n < (size_t)st.st_size) {
 		ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
 

@@ -155,6 +155,7 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 
 	if (err || is_prepared(e, bytes))
 		return err;
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without an error create_exec gives one */
 	err = e->refused_from <= bytes ? -EOPNOTSUPP : shunt_plan_exec_prepare(e->exec, bytes, &reason);
 	if (!err)
 		__atomic_store_n(&e->max_bytes, bytes, __ATOMIC_RELAXED);

@@ -434,8 +434,8 @@ static void window_refused(struct shunt_comm *comm, const struct shunt_symm_term
 /* w: NULL if the window is gone. */
 static int agree_on(struct shunt_comm *comm, struct shunt_window *w)
 {
-	struct shunt_symm_terms offered[SHUNT_MAX_RANKS];
-	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
+	struct shunt_symm_terms offered[SHUNT_MAX_RANKS] = { 0 };
+	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS] = { 0 };
 	uint64_t at[SHUNT_MAX_RANKS];
 	struct shunt_symm symm;
 	int err;
@@ -460,6 +460,7 @@ static int agree_on(struct shunt_comm *comm, struct shunt_window *w)
 		return err;
 	}
 	shunt_mutex_lock(&comm->symmem.lock);
+	/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): offer_window refuses for a window that is gone */
 	memcpy(w->mem, mem, sizeof(mem[0]) * (size_t)comm->nranks);
 	memcpy(w->at, at, sizeof(at[0]) * (size_t)comm->nranks);
 	w->ready = true;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,7 @@ static inline void unit_capture_begin(struct unit_capture *c)
 	c->saved = dup(STDERR_FILENO);
 	c->file = memfd_create("stderr", 0);
 	assert_true(c->saved >= 0 && c->file >= 0);
+	fcntl(c->file, F_SETFL, O_APPEND); /* the kernel does not lock such a file's position for a write */
 	dup2(c->file, STDERR_FILENO);
 }
 
