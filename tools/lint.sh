@@ -1,9 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# What holds of the sources without running them: layers, words, tables of the rows, format, figures in the docs, and what clang-tidy
-# (.clang-tidy) and cppcheck have to say
-# of src/, tools/ and include/ as they are built for the sim. Each step is named and runs whatever the others found; the exit status is 0
-# if all are silent, 77 if a tool cannot be had, else 1. The tools change their minds from version to version: clang-format and clang-tidy
+# What holds of the sources without running them: layers, words, tables of the rows, format, figures in the docs, types of the Python
+# package, and what clang-tidy (.clang-tidy) and cppcheck have to say of src/, tools/ and include/ as they are built for the sim. Each step is named and runs whatever the others found; the exit status is 0
+# if all are silent, 77 if a tool cannot be had, else 1. The tools change their minds from version to version: those of tools/lint.txt
 # come from PyPI in the versions of tools/lint.txt, cppcheck is that of Debian 12. What is right in spite of them is marked where it stands, with
 # a reason. `tools/lint.sh quick` leaves clang-tidy and cppcheck out.
 set -u
@@ -31,6 +30,14 @@ git ls-files | grep -E '\.(c|h|cc|cu|def|S)$' | xargs awk '
 	{ line = $0; while ((at = index(line, "\t")) > 0) line = substr(line, 1, at - 1) substr("        ", 1, 8 - (at - 1) % 8) substr(line, at + 1) }
 	length(line) > 120 { printf "%s:%d: %d columns\n", FILENAME, FNR, length(line); found = 1 }
 	END { exit found }' || broken "lines: at most 120 columns"
+ruff check --quiet || broken "python: ruff"
+ruff format --quiet --diff || broken "python format: run tools/format.sh"
+# The package with the syntax and the standard library of each Python that it says it runs on.
+pythons="3.10 3.11 3.12 3.13 3.14"
+[ "${1:-}" != quick ] || pythons=3.10
+for python in $pythons; do
+	mypy --no-error-summary --python-version "$python" || broken "python: mypy for Python $python"
+done
 # Tests wait for conditions and gates; what sleeps all the same says why.
 ! grep -rnE --include='*.c' --include='*.h' --include='*.cc' '\b(usleep|nanosleep|clock_nanosleep|sleep|sleep_for)\(' tests |
 	grep -v '^tests/support/pause.h:' || broken "sleeps: tests/support/pause.h has the only one, and the reasons"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Fails on a word that docs/glossary.md retires, and on a file that it names and that is not there.
 
-A word counts in src/, tools/, include/ and docs/, as a whole word, as a part of a name (courier_init, SHUNT_FOLD) and
+A word counts in src/, tools/, include/, docs/ and python/, as a whole word, as a part of a name (courier_init, SHUNT_FOLD) and
 in any case.
 The page's second table has the words as regular expressions.
 """
@@ -11,7 +11,7 @@ import re
 import sys
 
 GLOSSARY = "docs/glossary.md"
-TOPS = ("src", "tools", "include", "docs")
+TOPS = ("src", "tools", "include", "docs", "python")
 OURSELVES = (GLOSSARY, "tools/lint_words.py", "src/base/renamed.def")
 
 

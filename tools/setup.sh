@@ -59,12 +59,12 @@ need_build_tools() {
 	fi
 }
 
-# clang-format and clang-tidy in the versions of tools/lint.txt.
+# The tools of tools/lint.txt in their versions.
 need_lint_tools() {
 	need_venv || return 1
 	for tool in $(sed -n 's/^\([a-z-]*\)==\(.*\)/\1=\2/p' tools/lint.txt); do
-		"${tool%%=*}" --version 2>/dev/null | grep -q "version ${tool#*=}" || {
-			say "installing clang-format and clang-tidy from PyPI"
+		"${tool%%=*}" --version 2>/dev/null | grep -qwF "${tool#*=}" || {
+			say "installing from PyPI what checks the sources"
 			pip install -q --disable-pip-version-check -r tools/lint.txt
 			return
 		}
