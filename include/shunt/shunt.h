@@ -5,6 +5,12 @@
  * Information about Shunt. A program does not need this header to be accelerated; tools and tests use it. All functions
  * may be called from any thread at any time, and never block on a peer or a device. Functions that return an errno
  * answer -EINVAL to NULL, unless their comment says otherwise.
+ *
+ * A program is linked with libshunt_api.so.0 (`pkg-config --libs shunt`), whose functions hand their calls to the
+ * libshunt.so that the process has loaded, else to the one beside libshunt_api.so.0, which they load. Without either, a
+ * line on stderr says so once, and functions return -ELIBACC, NULL, or in shunt_version the version of
+ * libshunt_api.so.0; a function that an older libshunt.so lacks returns -ENOSYS or the same. That holds of device.h,
+ * too.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 
 int main(void)
 {
-	struct shunt_counter row;
+	struct shunt_counter row = { 0 };
 	size_t n = 1;
 	int count = 0;
 

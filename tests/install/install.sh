@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# install.sh BUILD CLIENT PKG_CONFIG MESON PYTHON (CC and CXX in the environment): an installation in a staging directory is
+# install.sh BUILD CLIENT PKG_CONFIG MESON PYTHON NCCL (CC and CXX in the environment): an installation in a staging directory is
 # complete, can be built against, runs, and leaves alone the programs that do not use NCCL.
 set -u
-build=$1 client=$2 pkg_config=$3 meson=$4 python=$5
+build=$1 client=$2 pkg_config=$3 meson=$4 python=$5 nccl=$6
 CC=${CC:-cc} CXX=${CXX:-c++}
 bad=0
 complain() {
@@ -17,7 +17,7 @@ check() { # what, expected, actual
 . "$(dirname "$0")/../support/own.sh"
 work=$dir
 stage=$work/stage
-unset DESTDIR
+unset DESTDIR LD_LIBRARY_PATH
 "$meson" install -C "$build" --no-rebuild --destdir "$stage" >"$work/log" 2>&1 || {
 	cat "$work/log"
 	exit 1
@@ -34,6 +34,9 @@ for link in libnccl.so.2 libnccl.so; do
 	[ -L "$libdir/shunt/$link" ] || complain "tests/support/shunt/$link is not a link"
 	check "tests/support/shunt/$link" "$(realpath "$lib")" "$(realpath "$libdir/shunt/$link")"
 done
+for link in "$libdir/libshunt_api.so" "$libdir/shunt/libshunt_api.so.0"; do
+	check "$link" "$(realpath "$libdir")/libshunt_api.so.0" "$(realpath "$link")"
+done
 include=$(dirname "$(find "$stage" -path '*/include/shunt' -type d)")
 for header in shunt device; do
 	[ -f "$include/shunt/$header.h" ] || complain "no include/shunt/$header.h"
@@ -48,15 +51,39 @@ done
 export PKG_CONFIG_SYSROOT_DIR="$stage" PKG_CONFIG_LIBDIR="$libdir/pkgconfig"
 unset PKG_CONFIG_PATH
 flags=$("$pkg_config" --cflags --libs shunt) || complain "pkg-config does not know shunt"
+shunt=$(find "$stage" -path '*/bin/shunt')
 # shellcheck disable=SC2086
 if $CC -o "$work/client" "$client" $flags; then
 	export SHUNT_DEVICE=sim SHUNT_SIM_DEVICES=3
 	expected="$("$pkg_config" --modversion shunt) sim"
-	# Its SONAME is NCCL's: the loader finds it under that name in lib/shunt.
-	check "a client that links it" "$expected" "$(LD_LIBRARY_PATH=$libdir/shunt "$work/client")"
+	check "a client that links it" "$expected" "$(LD_LIBRARY_PATH=$libdir "$work/client")"
+	# The loader finds an NCCL first.
+	check "a client beside an NCCL" "$expected" "$(LD_LIBRARY_PATH=$(dirname "$nccl"):$libdir "$work/client")"
+	check "a client, preloaded" "$expected" "$(LD_PRELOAD=$lib LD_LIBRARY_PATH=$libdir "$work/client")"
+	[ -z "$shunt" ] || check "a client under shunt run" "$expected" "$("$shunt" run -- "$work/client")"
+	check "what a client needs" "libshunt_api.so.0" "$(readelf -d "$work/client" | sed -n 's/.*NEEDED.*\[\(lib[sn][hc][uc].*\)\]/\1/p')"
 	unset SHUNT_DEVICE SHUNT_SIM_DEVICES
 else
 	complain "a client does not build with: $flags"
+fi
+# One that calls NCCL, too, and takes Shunt for it wherever it runs.
+linkdir=$("$pkg_config" --variable=linkdir shunt)
+linkdir=$stage${linkdir#"$stage"}
+cat >"$work/both.c" <<'C'
+#include <stdio.h>
+#include <shunt/shunt.h>
+int ncclGetVersion(int *version);
+int main(void)
+{
+	int version = 0;
+	return ncclGetVersion(&version) || !printf("%s %s\n", shunt_version(), version > 20000 ? "nccl" : "");
+}
+C
+# shellcheck disable=SC2086
+if $CC -o "$work/both" "$work/both.c" $flags -L"$linkdir" -lnccl -Wl,-rpath,"$linkdir"; then
+	check "a client that has Shunt for its NCCL" "$("$pkg_config" --modversion shunt) nccl" "$(SHUNT_NCCL_LIB=none "$work/both")"
+else
+	complain "a client does not build with: $flags -L$linkdir -lnccl"
 fi
 for variable in preload linkdir; do
 	path=$("$pkg_config" --variable=$variable shunt)
@@ -64,7 +91,6 @@ for variable in preload linkdir; do
 done
 
 # The command finds the library beside itself.
-shunt=$(find "$stage" -path '*/bin/shunt')
 if [ -n "$shunt" ]; then
 	preload=$("$shunt" run --print | sed -n "s/^\(export \)*LD_PRELOAD=['\"]*\([^'\"]*\).*/\2/p")
 	check "shunt run" "$(realpath "$lib")" "$(realpath "${preload%%:*}" 2>&1)"

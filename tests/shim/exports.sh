@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# exports.sh LIBRARY NEWER_NAMES: what the library exports is what it should: every name of an installed libnccl, with the same
-# binding, the names of newer versions with their twins, and nothing outside nccl*, pnccl*, shunt_*.
+# exports.sh LIBRARY NEWER_NAMES API_LIBRARY: what the library exports is what it should: every name of an installed libnccl, with the same
+# binding, the names of newer versions with their twins, and nothing outside nccl*, pnccl*, shunt_*. API_LIBRARY, libshunt_api.so.0, exports the
+# same functions shunt_*, and nothing else.
 set -u
 lib=$1
 newer=$2
+api=$3
 bad=0
 ours=$(nm -D --defined-only "$lib" | awk '{print $3 " " $2}' | sort)
 
@@ -18,6 +20,11 @@ undefined=$(nm -D --undefined-only "$lib" | grep -E ' (nccl|cu[A-Z]|cuda)' || tr
 needed=$(readelf -d "$lib" | grep NEEDED | grep -Ei 'cuda|nccl' || true)
 [ -z "$needed" ] || complain "linked with: $needed"
 readelf -d "$lib" | grep -q 'SONAME.*\[libnccl.so.2\]' || complain "the SONAME is not libnccl.so.2"
+
+functions=$(printf '%s\n' "$ours" | awk '$1 ~ /^shunt_/ && $2 == "T"')
+[ "$(nm -D --defined-only "$api" | awk '{print $3 " " $2}' | sort)" = "$functions" ] ||
+	complain "src/shim/api/functions.def: $api does not export the functions that $lib does"
+readelf -d "$api" | grep -q 'SONAME.*\[libshunt_api.so.0\]' || complain "the SONAME is not libshunt_api.so.0"
 
 while read -r name; do
 	has "$name W" || complain "missing: $name (weak)"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM: what the doctor says of an environment, of files, and of dumps that are none.
+# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME: what the doctor says of an environment, of files, and of dumps that are none.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
 . "$(dirname "$0")/expect.sh"
@@ -74,6 +74,7 @@ says real_nccl_is_named "ok +the real NCCL .*$fake" env SHUNT_NCCL_LIB="$fake" "
 says preload_missing 'error +LD_PRELOAD has /nonexistent/lib.so' $none LD_PRELOAD=/nonexistent/lib.so "$shunt" doctor
 says later_nccl 'warning +.* has ncclOfALaterVersion, which Shunt does not know' env SHUNT_NCCL_LIB="$(realpath "$4")" "$shunt" doctor
 expect program_of_a_later_nccl_is_status_2 2 'error +.* needs ncclOfALaterVersion, which Shunt does not know' $none "$shunt" doctor "$(realpath "$5")"
+says linked_by_soname 'warning +.*linked_by_soname calls functions of shunt.h and is linked with libshunt.so, whose SONAME is libnccl.so.2' $none "$shunt" doctor "$(realpath "$6")"
 says plain_program '/sh itself has nothing to do with NCCL' $none "$shunt" doctor /bin/sh
 says script_is_told 'is no program of this machine; a script' $none "$shunt" doctor "$0"
 says missing_library 'error +libshunt.so cannot be used' env SHUNT_LIB=/nonexistent "$shunt" doctor

@@ -58,12 +58,15 @@ void doctor_plans(struct findings *f);
  * (-ENOEXEC).
  */
 struct doctor_elf {
-	bool needs_nccl;    /* is linked with libnccl.so* */
-	bool imports;       /* imports ncclAllReduce */
-	bool exports;       /* exports ncclAllReduce */
-	bool contains;      /* has a hidden NCCL of its own, linked statically */
-	bool mentions_nccl; /* contains the text libnccl.so, so it may dlopen it */
-	bool is_shunt;
+	bool needs_nccl;            /* is linked with libnccl.so* */
+	bool imports;               /* imports ncclAllReduce */
+	bool exports;               /* exports ncclAllReduce */
+	bool contains;              /* has a hidden NCCL of its own, linked statically */
+	bool mentions_nccl;         /* contains the text libnccl.so, so it may dlopen it */
+	bool has_api;               /* has the functions of shunt/shunt.h */
+	bool imports_api;           /* imports one of them */
+	bool needs_api;             /* is linked with libshunt_api.so* */
+	bool is_shunt;              /* libshunt.so, under whatever name */
 	char needs_later[64];       /* an imported function of NCCL's that Shunt does not know, or "" */
 	char has_later[64];         /* the same for an exported function */
 	char interpreter[PATH_MAX]; /* "" for a library */

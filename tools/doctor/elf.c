@@ -74,7 +74,9 @@ static void symbols_read(
 		const char *name = table_string(names, names_bytes, symbols[i].st_name);
 
 		if (!strcmp(name, "shunt_version") && symbols[i].st_shndx != SHN_UNDEF)
-			elf->is_shunt = true;
+			elf->has_api = true;
+		if (s->sh_type == SHT_DYNSYM && symbols[i].st_shndx == SHN_UNDEF && !strncmp(name, "shunt_", 6))
+			elf->imports_api = true;
 		if (s->sh_type == SHT_DYNSYM)
 			later_symbol_read(&symbols[i], name, elf);
 		if (strcmp(name, "ncclAllReduce"))
@@ -94,10 +96,14 @@ static void needed_read(
 	uint64_t n = s->sh_size / sizeof(Elf64_Dyn);
 	const Elf64_Dyn *dynamic = s->sh_offset % 8 ? NULL : image_at(m, s->sh_offset, n * sizeof(*dynamic));
 
-	for (uint64_t i = 0; dynamic && i < n && dynamic[i].d_tag != DT_NULL; i++)
-		if (dynamic[i].d_tag == DT_NEEDED &&
-		    !strncmp(table_string(names, names_bytes, dynamic[i].d_un.d_val), "libnccl.so", 10))
-			elf->needs_nccl = true;
+	for (uint64_t i = 0; dynamic && i < n && dynamic[i].d_tag != DT_NULL; i++) {
+		const char *needed = table_string(names, names_bytes, dynamic[i].d_un.d_val);
+
+		if (dynamic[i].d_tag != DT_NEEDED)
+			continue;
+		elf->needs_nccl |= !strncmp(needed, "libnccl.so", 10);
+		elf->needs_api |= !strncmp(needed, "libshunt_api.so", 15);
+	}
 }
 
 static const char *find_text(const struct image *m, const char *text)
@@ -151,6 +157,7 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 			snprintf(elf->interpreter, sizeof(elf->interpreter), "%.*s",
 			    (int)(p->p_filesz < PATH_MAX ? p->p_filesz : PATH_MAX), path);
 	}
+	elf->is_shunt = elf->has_api && elf->exports; /* libshunt_api.so.0 exports none of NCCL's names */
 	elf->mentions_nccl = find_text(m, "libnccl.so") != NULL;
 	nccl_version_read(m, elf);
 	/* A stripped file has no symbols, but it still contains the version. */

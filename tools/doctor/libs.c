@@ -206,6 +206,13 @@ static void check_preload(struct findings *f, const char *lib)
 
 static void binary_report(struct findings *f, const char *path, const struct doctor_elf *elf, bool is_program)
 {
+	if (elf->imports_api && elf->needs_nccl && !elf->needs_api)
+		finding_add(f, FINDING_WARN, topic,
+		    "link it with `pkg-config --libs shunt`, which names libshunt_api.so.0; `shunt run` starts it as "
+		    "it is",
+		    "%s calls functions of shunt.h and is linked with libshunt.so, whose SONAME is libnccl.so.2: with "
+		    "another NCCL under this name it does not start",
+		    path);
 	if (elf->is_shunt)
 		finding_add(f, FINDING_OK, topic, "", "%s is Shunt", path);
 	else if (*elf->needs_later)

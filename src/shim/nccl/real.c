@@ -163,12 +163,14 @@ static bool open_explicit(const char *path)
 /* Takes an NCCL that is linked statically into a library loaded after Shunt. */
 static bool open_static(void)
 {
-	void *symbol = dlsym(RTLD_NEXT, "ncclAllReduce");
-	Dl_info info;
+	void *symbol = dlsym(RTLD_NEXT, "ncclAllReduce"), *version = dlsym(RTLD_NEXT, "shunt_version");
+	Dl_info info, of_version;
 
 	if (!symbol || !dladdr(symbol, &info) || !info.dli_fname || !dlsym(RTLD_NEXT, "ncclGetVersion"))
 		return false;
-	if (shunt_find_is_self(info.dli_fname) || dlsym(RTLD_NEXT, "shunt_version"))
+	/* libshunt_api.so.0 has a shunt_version, too, but not NCCL's names. */
+	if (shunt_find_is_self(info.dli_fname) ||
+	    (version && dladdr(version, &of_version) && of_version.dli_fbase == info.dli_fbase))
 		return false;
 	real_path = strdup(info.dli_fname);
 	if (!real_path)
