@@ -146,12 +146,12 @@ uint64_t bench_coll_send_offset(const struct bench_coll *coll, uint64_t count, i
 uint64_t bench_coll_recv_offset(const struct bench_coll *coll, uint64_t count, int rank);
 bool bench_coll_has_send(const struct bench_coll *coll, int rank, int root);
 bool bench_coll_has_recv(const struct bench_coll *coll, int rank, int root);
-/*
- * Block `block` of rank's result is block *from_block_p of rank *from_p's input. *from_p -1: of all ranks' inputs,
- * reduced.
- */
-void bench_coll_source(
-    const struct bench_coll *coll, int rank, int nranks, int root, int block, int *from_p, int *from_block_p);
+/* A block of a rank's input; rank -1: of all ranks' inputs, reduced. */
+struct bench_source {
+	int rank, block;
+};
+/* What block `block` of rank's result is. */
+struct bench_source bench_coll_source(const struct bench_coll *coll, int rank, int nranks, int root, int block);
 
 /*
  * The same in elements, also for uneven blocks: `count` elements at `at` of the result are those at from_at of rank

@@ -179,26 +179,28 @@ bool bench_coll_has_recv(const struct bench_coll *c, int rank, int root)
 	return !c->recv_root || rank == root;
 }
 
-void bench_coll_source(
-    const struct bench_coll *c, int rank, int nranks, int root, int block, int *from_p, int *from_block_p)
+struct bench_source bench_coll_source(const struct bench_coll *c, int rank, int nranks, int root, int block)
 {
-	*from_block_p = c->send_many ? rank : 0;
+	struct bench_source from = { .block = c->send_many ? rank : 0 };
+
 	if (c->reduces)
-		*from_p = -1;
+		from.rank = -1;
 	else if (c->recv_many)
-		*from_p = block;
+		from.rank = block;
 	else
-		*from_p = c->rooted ? root : (rank + nranks - 1) % nranks;
+		from.rank = c->rooted ? root : (rank + nranks - 1) % nranks;
+	return from;
 }
 
 struct bench_block bench_coll_block(
     const struct bench_coll *c, int rank, int nranks, int root, int block, uint64_t count)
 {
-	struct bench_block b = { .count = count, .at = (uint64_t)block * count };
-	int from_block;
+	struct bench_source from = bench_coll_source(c, rank, nranks, root, block);
+	struct bench_block b = { .count = count,
+		.at = (uint64_t)block * count,
+		.from = from.rank,
+		.from_at = (uint64_t)from.block * count };
 
-	bench_coll_source(c, rank, nranks, root, block, &b.from, &from_block);
-	b.from_at = (uint64_t)from_block * count;
 	if (!c->uneven)
 		return b;
 	b.count = count * bench_coll_weight(block, rank, nranks);

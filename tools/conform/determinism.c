@@ -27,16 +27,25 @@ static const struct row rows[] = { ROWS(SHUNT_F16, "float16"), ROWS(SHUNT_F32, "
 enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* A call with the common elements at element `at` of `count`. */
-static void common_call(
-    struct conform_build *b, enum bench_coll_id coll, int root, size_t count, size_t at, bool in_place, int misalign)
-{
-	struct conform_step *step;
+struct common {
+	enum bench_coll_id coll;
+	int root;
+	size_t count, at;
+	bool in_place;
+	int misalign;
+};
 
-	b->place = in_place ? CONFORM_IN : CONFORM_OUT;
-	b->misalign = misalign;
-	step = conform_call(b, coll, root, count);
-	step->common = COMMON;
-	step->common_at = at;
+static void common_calls(struct conform_build *b, const struct common *calls, size_t n)
+{
+	for (const struct common *c = calls; c < calls + n; c++) {
+		struct conform_step *step;
+
+		b->place = c->in_place ? CONFORM_IN : CONFORM_OUT;
+		b->misalign = c->misalign;
+		step = conform_call(b, c->coll, c->root, c->count);
+		step->common = COMMON;
+		step->common_at = c->at;
+	}
 }
 
 /* c->count: of the largest message. */
@@ -45,22 +54,29 @@ static void program_build(struct conform_build *b, const struct conform_case *c)
 	size_t large = c->count, medium = c->count / 3;
 	int last = b->nranks - 1;
 
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, COMMON, 0, false, 0);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, COMMON, 0, true, 1);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, 5000, 1234, false, 0);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, medium, medium - COMMON, true, 0);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, large, large / 2 + 77, false, -1);
-	common_call(b, BENCH_COLL_REDUCESCATTER, 0, COMMON, 0, false, 0);
-	common_call(b, BENCH_COLL_REDUCESCATTER, 0, large / 9, large / 9 - COMMON - 1, false, 1);
-	common_call(b, BENCH_COLL_REDUCE, 0, COMMON, 0, false, 0);
-	common_call(b, BENCH_COLL_REDUCE, last, large / 6, 999, true, 0);
+	const struct common alone[] = {
+		{ BENCH_COLL_ALLREDUCE, 0, COMMON, 0, false, 0 },
+		{ BENCH_COLL_ALLREDUCE, 0, COMMON, 0, true, 1 },
+		{ BENCH_COLL_ALLREDUCE, 0, 5000, 1234, false, 0 },
+		{ BENCH_COLL_ALLREDUCE, 0, medium, medium - COMMON, true, 0 },
+		{ BENCH_COLL_ALLREDUCE, 0, large, large / 2 + 77, false, -1 },
+		{ BENCH_COLL_REDUCESCATTER, 0, COMMON, 0, false, 0 },
+		{ BENCH_COLL_REDUCESCATTER, 0, large / 9, large / 9 - COMMON - 1, false, 1 },
+		{ BENCH_COLL_REDUCE, 0, COMMON, 0, false, 0 },
+		{ BENCH_COLL_REDUCE, last, large / 6, 999, true, 0 },
+	};
+	const struct common grouped[] = {
+		{ BENCH_COLL_ALLREDUCE, 0, 2000, 1300, false, 0 },
+		{ BENCH_COLL_ALLREDUCE, 0, COMMON, 0, false, 3 },
+		{ BENCH_COLL_ALLREDUCE, 0, medium, 3, true, 0 },
+		{ BENCH_COLL_REDUCESCATTER, 0, 1000, 1, false, 0 },
+		{ BENCH_COLL_REDUCE, last, COMMON, 0, false, 0 },
+		{ BENCH_COLL_REDUCE, 0, large / 9, 300, false, 0 },
+	};
+
+	common_calls(b, alone, sizeof(alone) / sizeof(alone[0]));
 	conform_group_start(b);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, 2000, 1300, false, 0);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, COMMON, 0, false, 3);
-	common_call(b, BENCH_COLL_ALLREDUCE, 0, medium, 3, true, 0);
-	common_call(b, BENCH_COLL_REDUCESCATTER, 0, 1000, 1, false, 0);
-	common_call(b, BENCH_COLL_REDUCE, last, COMMON, 0, false, 0);
-	common_call(b, BENCH_COLL_REDUCE, 0, large / 9, 300, false, 0);
+	common_calls(b, grouped, sizeof(grouped) / sizeof(grouped[0]));
 	conform_group_end(b);
 }
 
@@ -109,16 +125,17 @@ static uint64_t bits_hash(const unsigned char *p, size_t bytes)
 	return h ? h : 1;
 }
 
+/* What the runs of one library gave. */
 struct seen {
+	const struct conform_side *side;
 	const unsigned char *first[2]; /* first results for the common elements, of Shunt and of another library */
 	unsigned char bits[2][COMMON * 8];
 	size_t others, other; /* calls of another library; those with different bits */
 };
 
-/* Compares the results of a run with the first ones. */
-static void results_compare(const struct conform_side *s, const struct conform_rank *r,
-    const struct conform_program *program, const struct conform_memory *m, const char *how, struct seen *seen,
-    struct conform_outcome *out)
+/* Compares the results of rank's run with the first ones. */
+static void results_compare(struct seen *seen, int rank, const struct conform_program *program,
+    const struct conform_memory *m, const char *how, struct conform_outcome *out)
 {
 	size_t bytes = COMMON * shunt_dtype_bytes[program->steps[0].dtype];
 
@@ -128,9 +145,9 @@ static void results_compare(const struct conform_side *s, const struct conform_r
 		const unsigned char *bits = m->got.recv + step->recv + step->common_at * shunt_dtype_bytes[step->dtype];
 		int ours;
 
-		if (!conform_step_is_call(step) || !bench_coll_has_recv(coll, r->rank, step->root))
+		if (!conform_step_is_call(step) || !bench_coll_has_recv(coll, rank, step->root))
 			continue;
-		ours = step_is_ours(s, step);
+		ours = step_is_ours(seen->side, step);
 		seen->others += !ours;
 		if (!seen->first[ours]) {
 			memcpy(seen->bits[ours], bits, bytes);
@@ -141,7 +158,7 @@ static void results_compare(const struct conform_side *s, const struct conform_r
 		if (ours)
 			conform_outcome_set(out, CONFORM_FAIL,
 			    "%s: step %zu (%s of %zu %s), %s: other bits than the same elements gave before",
-			    s->nccl.label, i, coll->name, step->count, shunt_dtype_name(step->dtype), how);
+			    seen->side->nccl.label, i, coll->name, step->count, shunt_dtype_name(step->dtype), how);
 		seen->other++;
 	}
 }
@@ -155,7 +172,7 @@ void conform_determinism_run(struct conform_rank *r, const struct conform_fixtur
 
 	for (int lib = 0; lib < r->o->ranks.nlibs; lib++) {
 		const struct conform_side *s = &r->side[lib];
-		struct seen seen = { 0 };
+		struct seen seen = { .side = s };
 
 		for (int run = 0; run < RUNS; run++) {
 			conform_rank_progress(r, RANKS_CHECK, lib);
@@ -164,7 +181,7 @@ void conform_determinism_run(struct conform_rank *r, const struct conform_fixtur
 			conform_rank_run(r, lib, fixture, run == RUNS - 1, out);
 			if (!conform_rank_download(r, lib, fixture, m, out))
 				return;
-			results_compare(s, r, program, m, variants[run], &seen, out);
+			results_compare(&seen, r->rank, program, m, variants[run], out);
 			/* The results must be correct, too. The check changes the downloaded bytes. */
 			conform_rank_check(r, lib, fixture, m, out);
 		}

@@ -132,52 +132,54 @@ static const struct conform_step *step_find(
 	return NULL;
 }
 
-struct member {
-	const struct conform_step *step;
-	const unsigned char *send;
+/* The n ranks of a step's communicator; I am number `me`. */
+struct members {
+	int n, me;
+	int world[RANKS_MAX];                 /* their numbers in the world */
+	const unsigned char *send[RANKS_MAX]; /* their inputs; of a receive the sender's only */
 };
 
-/* The steps of all members that belong to my step i; for a receive the sender's only. */
+/* The members of my step i, and their steps that belong to it. */
 static int step_members(const struct conform_program *programs, const struct conform_image *images, int rank,
-    int nranks, size_t i, struct member members[RANKS_MAX], int *n_p, int *me_p)
+    int nranks, size_t i, struct members *m_p)
 {
 	const struct conform_step *s = &programs[rank].steps[i];
-	int world[RANKS_MAX], n = conform_comm_members(s->comm, rank, nranks, world, me_p);
 	size_t occurrence = 0;
 
+	memset(m_p, 0, sizeof(*m_p));
+	m_p->n = conform_comm_members(s->comm, rank, nranks, m_p->world, &m_p->me);
 	for (size_t k = 0; k < i; k++) {
 		const struct conform_step *o = &programs[rank].steps[k];
 
 		if (conform_step_is_call(o) && o->comm == s->comm)
 			occurrence += is_p2p(s) ? o->coll == s->coll && o->root == s->root : !is_p2p(o);
 	}
-	for (int m = 0; m < n; m++) {
+	for (int m = 0; m < m_p->n; m++) {
 		bool p2p = is_p2p(s);
 		const struct conform_step *theirs;
 
 		if (p2p && m != s->root)
 			continue;
-		theirs = step_find(&programs[world[m]], s->comm, p2p ? BENCH_COLL_SEND : -1, *me_p, occurrence);
+		theirs = step_find(&programs[m_p->world[m]], s->comm, p2p ? BENCH_COLL_SEND : -1, m_p->me, occurrence);
 		if (!theirs || theirs->count != s->count || theirs->dtype != s->dtype)
 			return -EPROTO;
-		members[m] = (struct member){ theirs, step_input(theirs, &images[world[m]]) };
+		m_p->send[m] = step_input(theirs, &images[m_p->world[m]]);
 	}
-	*n_p = n;
 	return 0;
 }
 
-static void reference_reduce(const struct conform_step *s, const struct member *members, int n, const int *world,
-    size_t from_block, unsigned char *out)
+static void reference_reduce(
+    const struct conform_step *s, const struct members *members, size_t from_block, unsigned char *out)
 {
 	const void *in[RANKS_MAX], *scalars[RANKS_MAX];
 	uint64_t scalar[RANKS_MAX] = { 0 };
 
-	for (int m = 0; m < n; m++) {
-		in[m] = members[m].send + from_block * s->count * shunt_dtype_bytes[s->dtype];
-		conform_scalar(s->dtype, world[m], &scalar[m]);
+	for (int m = 0; m < members->n; m++) {
+		in[m] = members->send[m] + from_block * s->count * shunt_dtype_bytes[s->dtype];
+		conform_scalar(s->dtype, members->world[m], &scalar[m]);
 		scalars[m] = &scalar[m];
 	}
-	ref_allreduce(out, in, n, s->count, s->dtype, s->redop, scalars);
+	ref_allreduce(out, in, members->n, s->count, s->dtype, s->redop, scalars);
 }
 
 static int step_expect(const struct conform_program *programs, const struct conform_image *images, int rank, int nranks,
@@ -185,28 +187,26 @@ static int step_expect(const struct conform_program *programs, const struct conf
 {
 	const struct conform_step *s = &programs[rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
-	struct member members[RANKS_MAX] = { 0 };
-	int n, me = 0, world[RANKS_MAX], err;
+	struct members members;
+	int err;
 	size_t bytes = s->count * shunt_dtype_bytes[s->dtype];
 
 	if (!conform_step_is_call(s) || s->coll == BENCH_COLL_SEND || s->recv == CONFORM_NULL)
 		return 0;
-	err = step_members(programs, images, rank, nranks, i, members, &n, &me);
-	if (err || !bench_coll_has_recv(coll, me, s->root))
+	err = step_members(programs, images, rank, nranks, i, &members);
+	if (err || !bench_coll_has_recv(coll, members.me, s->root))
 		return err;
-	conform_comm_members(s->comm, rank, nranks, world, &me);
-	for (int block = 0; block < (coll->recv_many ? n : 1); block++) {
+	for (int block = 0; block < (coll->recv_many ? members.n : 1); block++) {
 		unsigned char *out = recv + s->recv + (size_t)block * bytes;
-		int from, from_block;
+		struct bench_source from = bench_coll_source(coll, members.me, members.n, s->root, block);
 
-		bench_coll_source(coll, me, n, s->root, block, &from, &from_block);
 		if (s->coll == BENCH_COLL_RECV)
-			from = s->root;
-		if (from < 0)
-			reference_reduce(s, members, n, world, (size_t)from_block, out);
+			from.rank = s->root;
+		if (from.rank < 0)
+			reference_reduce(s, &members, (size_t)from.block, out);
 		else
 			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): step_members() found all of them */
-			memcpy(out, members[from].send + (size_t)from_block * bytes, bytes);
+			memcpy(out, members.send[from.rank] + (size_t)from.block * bytes, bytes);
 	}
 	return 0;
 }
@@ -230,28 +230,28 @@ int conform_expect(const struct conform_case *c, const struct conform_program *p
  * Largest error of a float result, for any order of the reduction and any place of rounding: n - 1 operations, a
  * product, and the last rounding, half a unit of the sum of absolute values each; doubled, and one for the reference.
  */
-static double error_bound(const struct conform_step *s, const struct member *members, int n, const int *world,
-    size_t from_block, size_t element, double want)
+static double error_bound(
+    const struct conform_step *s, const struct members *members, size_t from_block, size_t element, double want)
 {
 	double size = 0, scalar_value;
 	uint64_t scalar;
 
 	if (s->redop == SHUNT_MAX || s->redop == SHUNT_MIN)
 		return 0;
-	for (int m = 0; m < n; m++) {
+	for (int m = 0; m < members->n; m++) {
 		size_t at = (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
 		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): likewise */
-		const unsigned char *in = members[m].send + at;
+		const unsigned char *in = members->send[m] + at;
 
-		conform_scalar(s->dtype, world[m], &scalar);
+		conform_scalar(s->dtype, members->world[m], &scalar);
 		scalar_value = s->redop == SHUNT_PREMUL ? ref_to_double(&scalar, s->dtype) :
-		    s->redop == SHUNT_AVG               ? 1.0 / n :
+		    s->redop == SHUNT_AVG               ? 1.0 / members->n :
 		                                          1;
 		size += fabs(ref_to_double(in, s->dtype) * scalar_value);
 	}
 	if (s->redop == SHUNT_PROD)
 		size = fabs(want) * 2;
-	return (n + 3) * (ldexp(size, -mantissa_of(s->dtype)) + ldexp(1, tiny_of(s->dtype)));
+	return (members->n + 3) * (ldexp(size, -mantissa_of(s->dtype)) + ldexp(1, tiny_of(s->dtype)));
 }
 
 static bool within_tolerance(double got, double want, double tolerance)
@@ -281,14 +281,13 @@ static bool floats_check(
 {
 	const struct conform_step *s = &k->programs[k->rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
-	struct member members[RANKS_MAX];
-	int n, me = 0, world[RANKS_MAX], from, from_block;
+	struct members members;
+	struct bench_source from;
 	size_t element = shunt_dtype_bytes[s->dtype];
 
-	if (step_members(k->programs, k->images, k->rank, k->nranks, i, members, &n, &me))
+	if (step_members(k->programs, k->images, k->rank, k->nranks, i, &members))
 		return true; /* reported before */
-	conform_comm_members(s->comm, k->rank, k->nranks, world, &me);
-	bench_coll_source(coll, me, n, s->root, 0, &from, &from_block);
+	from = bench_coll_source(coll, members.me, members.n, s->root, 0);
 	for (size_t e = 0; e < s->count; e++) {
 		unsigned char *g = got + s->recv + e * element;
 		const unsigned char *w = want + s->recv + e * element;
@@ -298,7 +297,7 @@ static bool floats_check(
 			continue;
 		gv = ref_to_double(g, s->dtype);
 		wv = ref_to_double(w, s->dtype);
-		tolerance = k->strict ? 0 : error_bound(s, members, n, world, (size_t)from_block, e, wv);
+		tolerance = k->strict ? 0 : error_bound(s, &members, (size_t)from.block, e, wv);
 		/* strict: the same bits, but any NaN equals any other. */
 		if (k->strict ? !(isnan(gv) && isnan(wv)) : !within_tolerance(gv, wv, tolerance)) {
 			step_describe(

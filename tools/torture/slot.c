@@ -6,6 +6,7 @@
 #include "tools/torture/torture.h"
 
 enum {
+	TEXT_BYTES = 320,
 	POISON = 0xa5,
 	GUARD = 128,                 /* bytes before and behind a result; nothing may write there */
 	WHOLE_CHECK_BYTES = 1 << 20, /* a larger result is checked in samples */
@@ -172,11 +173,12 @@ static void poison_check(struct check *k, ptrdiff_t at, size_t bytes)
 	}
 }
 
-static size_t elements_check(const struct check *k, const struct torture_piece *p, size_t from, size_t count,
-    const char *got, char *text, size_t text_bytes)
+/* text, unless NULL: TEXT_BYTES for the first wrong element. */
+static size_t elements_check(
+    const struct check *k, const struct torture_piece *p, size_t from, size_t count, const char *got, char *text)
 {
-	return p->source == TORTURE_COPY ? bench_data_check_copy(k->data, p->from, from, count, got, text, text_bytes) :
-	                                   bench_data_check(k->data, from, count, got, text, text_bytes);
+	return p->source == TORTURE_COPY ? bench_data_check_copy(k->data, p->from, from, count, got, text, TEXT_BYTES) :
+	                                   bench_data_check(k->data, from, count, got, text, TEXT_BYTES);
 }
 
 /* Checks `count` elements of a piece, from `first` on. */
@@ -185,7 +187,7 @@ static void sample_check(struct check *k, const struct torture_piece *p, size_t 
 	size_t element = shunt_dtype_bytes[k->s->op.dtype], from = k->s->view.start + p->from_at + first, wrong, i = 0;
 	ptrdiff_t at = (ptrdiff_t)((p->at + first) * element);
 	const char *got;
-	char text[320];
+	char text[TEXT_BYTES];
 
 	k->checked += count;
 	if (p->source == TORTURE_POISON) {
@@ -195,9 +197,9 @@ static void sample_check(struct check *k, const struct torture_piece *p, size_t 
 	got = count && !k->err ? result_fetch(k, at, count * element) : NULL;
 	if (!got)
 		return;
-	wrong = elements_check(k, p, from, count, got, NULL, 0);
+	wrong = elements_check(k, p, from, count, got, NULL);
 	if (wrong && !k->wrong) {
-		while (!elements_check(k, p, from + i, 1, got + i * element, text, sizeof(text)))
+		while (!elements_check(k, p, from + i, 1, got + i * element, text))
 			i++;
 		/* `text` has the index in the data; the index in the result goes before it. */
 		snprintf(k->text, k->text_bytes, "at %zu of %zu elements: %s", p->at + first + i, k->s->view.recv_count,
