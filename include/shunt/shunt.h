@@ -67,6 +67,44 @@ SHUNT_API int shunt_counters(const void *comm, struct shunt_counter *rows, size_
 SHUNT_API int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p);
 
 /*
+ * Copies at most cap handles (ncclComm_t) of the communicators that the process has now to comms (NULL if cap is 0),
+ * and stores how many there are in *count_p. In no order. Another thread may end one of them at any time. Returns 0.
+ */
+SHUNT_API int shunt_comm_list(void **comms, size_t cap, size_t *count_p);
+
+/*
+ * Describes a communicator. The caller sets size to that of the struct; later versions may add fields at its end.
+ *
+ * | state      | meaning                                                                                   |
+ * |------------|-------------------------------------------------------------------------------------------|
+ * | untouched  | no call has needed Shunt's kernels yet; plans and selectors that come now still count     |
+ * | ready      | Shunt's kernels run on it                                                                 |
+ * | forwarding | all its calls go to the real NCCL, for the reason that stands beside it                   |
+ */
+struct shunt_comm_info {
+	size_t size;
+	int rank, nranks, device; /* -1: not known yet */
+	int error;                /* 0, or the negative errno that broke it */
+	const char *state;        /* static storage */
+	char id[40];              /* the same on all ranks, as in the log and in dumps */
+	char reason[160];
+	uint64_t memory; /* bytes of device memory that it has on this rank */
+	/* Of a ready one: what it took at its first use, and keeps. */
+	uint64_t plans;
+	int selector; /* 1: it has one */
+};
+/* 0; -ENOENT: Shunt does not know the communicator, or it is NULL; -EINVAL: size is none of this struct. */
+SHUNT_API int shunt_comm_describe(const void *comm, struct shunt_comm_info *info);
+
+/* A row of `shunt info -a`: an algorithm of one collective. All strings have static storage. */
+struct shunt_algo_info {
+	size_t size; /* that of the struct, set by the caller */
+	const char *collective, *name, *description;
+};
+/* Row i, from 0. 0; -ENOENT: there are fewer; -EINVAL: as above. */
+SHUNT_API int shunt_algo_at(size_t i, struct shunt_algo_info *info);
+
+/*
  * For tools that compare algorithms: from the next call on, selection works as if SHUNT_ALGO had this value; NULL: the
  * variable's own value again. All ranks must do this at the same place among their calls; unlike the variable, the
  * value is not compared between them. 0; -EINVAL: a rule cannot be read (logged in one line), and nothing changes;
@@ -92,6 +130,34 @@ SHUNT_API int shunt_plan_register(const char *label, const void *json, size_t js
  */
 SHUNT_API int shunt_plan_unregister(const char *name);
 
+/* What is known of a plan. Names that are too long are cut. */
+struct shunt_plan_info {
+	size_t size; /* that of the struct, set by the caller */
+	char name[128];
+	char source[256];           /* the file or label that it came from */
+	const char *collective;     /* static storage */
+	int nranks, ranks_per_node; /* ranks_per_node 0: any */
+	uint64_t min_bytes, max_bytes;
+	uint64_t hash;   /* equal for equal plans, on all machines */
+	uint32_t dtypes; /* mask of 1 << ncclDataType_t */
+	int32_t priority;
+	int automatic; /* 0: it runs only when a selector names it */
+	int in_place;  /* 1: made for calls in place */
+};
+/*
+ * Plan i (from 0) of those that a communicator would choose from now, whatever its number of ranks: first the
+ * program's, then those of files. 0; -ENOENT: there are fewer; -EINVAL: size is none of this struct.
+ */
+SHUNT_API int shunt_plan_at(size_t i, struct shunt_plan_info *info);
+/*
+ * Loads and checks a plan as registering does, without registering it. report gets a JSON object (as of `shunt plan
+ * check --json`, label for the file's name), terminated, of which *needed_p is the size with the terminator. 0: the
+ * plan is right; -EINVAL, -EFBIG, -ENOMEM: it is not, and the report says why; -ENOBUFS: the report needs more than
+ * `bytes`, and there is none.
+ */
+SHUNT_API int shunt_plan_verify(
+    const char *label, const void *json, size_t json_bytes, char *report, size_t bytes, size_t *needed_p);
+
 /*
  * A selector's question. Its answer must be the same on all ranks, so it must follow from these values alone, which are
  * the same on all ranks. size is that of the struct; later versions may add fields at its end.
@@ -108,14 +174,32 @@ struct shunt_plan_request {
 };
 
 /*
- * Sets the function that chooses for each call; NULL: none. It returns the name of a plan that fits, "native" for
- * Shunt's own kernels, "nccl" for the real NCCL (if there is one), or NULL for the choice without a selector. The
- * string must live until the calling thread's next call. The function may be called from any thread that calls NCCL,
- * from several at the same time, for as long as communicators live that were first used while it was set. It must not
- * call NCCL itself.
+ * Sets the function that chooses for each call; NULL: none. It returns the name of a plan that fits, the name of an
+ * algorithm as in a rule of SHUNT_ALGO ("oneshot", "twoshot@8x256"), "native" for Shunt's own choice among these,
+ * "nccl" for the real NCCL (if there is one), or NULL for the choice without a selector. A communicator asks each
+ * question once and remembers the answer. An answer that cannot be followed counts as NULL; the first gets a line in
+ * the log. An algorithm that needs windows is taken for calls in windows only.
+ *
+ * The string must live until the calling thread's next call. The function may be called from any thread that calls
+ * NCCL, from several at the same time, for as long as communicators live that were first used while it was set. It must
+ * not call NCCL itself.
  */
 SHUNT_API void shunt_plan_set_selector(
     const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg);
+/*
+ * Ends a selector that was set with this argument, wherever a communicator still has it: from the return on nobody
+ * calls it. What it has answered remains; other calls go on without an answer. For a selector whose code or interpreter
+ * is about to go; set another one first, else later communicators begin with one that is ended. Waits for threads that
+ * are in it, the calling thread left out. 0; -ENOENT: no such selector is in use; -ETIMEDOUT: a thread has been in it
+ * for ten seconds.
+ */
+SHUNT_API int shunt_plan_end_selector(
+    const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg);
+/*
+ * Makes all communicators ask their selectors again, because what the answers follow from has changed. All ranks must
+ * do this at the same place among their calls.
+ */
+SHUNT_API void shunt_plan_forget_answers(void);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

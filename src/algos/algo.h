@@ -52,6 +52,12 @@ struct shunt_geometry {
 	uint16_t channels;        /* p2p engine: of a pair of ranks and a direction */
 };
 
+/* An algorithm with limits on its launches, as SHUNT_ALGO and selectors name it. algo is NULL for none. */
+struct shunt_path {
+	const struct shunt_algo *algo;
+	struct shunt_geometry geometry;
+};
+
 /* What has to happen among the ranks before a call can be launched. */
 enum shunt_need {
 	SHUNT_NEED_NOTHING,
@@ -205,7 +211,19 @@ const struct shunt_algo *shunt_algo_row(size_t i);
 /* Selects the algorithm of a call, or false and the reason. Sizes are NCCL's count x type. */
 bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision);
 
-/* Goes up when shunt_algo_force() has changed what selection answers: decisions from before hold no more. */
+/* Reads "oneshot" or "oneshot@16x256", as in a rule of SHUNT_ALGO. False: it is not an algorithm of this kind. */
+bool shunt_path_parse(enum shunt_kind kind, const char *text, struct shunt_path *path_p);
+/*
+ * As shunt_select, with the algorithm of this path. False: it has none, or one for windows and the call is not in one;
+ * nothing is decided then. For more than one rank.
+ */
+bool shunt_select_path(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
+    const struct shunt_path *path, struct shunt_decision *decision);
+
+/*
+ * Goes up when shunt_algo_force() has changed what selection answers, or all answers of selectors are forgotten:
+ * decisions from before hold no more.
+ */
 extern _Atomic uint32_t shunt_select_version;
 
 /* True: plans may take calls of this kind. */

@@ -33,6 +33,7 @@
 	X(PLAN_FILES, OPENING, "plan/registry.c: reads the plans' directories") \
 	X(PLANS, PROCESS, "plan/registry.c: the process's plans") \
 	X(PLAN_NAMES, PROCESS, "comm/plans.c: names of plans") \
+	X(ANSWERS, OBJECT, "comm/answers.h: what a selector has answered for a communicator") \
 	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \
 	X(WINDOWS, OBJECT, "comm/symmem.h: a communicator's windows") \
 	X(REGISTRY, PROCESS, "comm/registry.c: the communicators, and what threads of ours do for them") \

@@ -85,6 +85,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);
 	shunt_symmem_init(&comm->symmem);
+	shunt_answers_init(&comm->plans.answers);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r].fd = -1;
 	shunt_select_check();
@@ -156,6 +157,7 @@ static void free_comm(struct shunt_comm *comm)
 	shunt_mutex_unlock(&comm->lock);
 	shunt_registry_remove(&comm->registration);
 	shunt_symmem_finish(comm);
+	shunt_answers_finish(&comm->plans.answers);
 	shunt_mutex_destroy(&comm->lock);
 	shunt_recorder_destroy(comm->recorder);
 	free(comm);
@@ -288,6 +290,29 @@ int shunt_comm_device(const struct shunt_comm *comm)
 size_t shunt_comm_memory(struct shunt_comm *comm)
 {
 	return shunt_comm_life_state(&comm->life) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
+}
+
+void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
+{
+	enum comm_state state = shunt_comm_life_state(&comm->life);
+	bool forwards = shunt_comm_life_forwards(&comm->life), ready = state == COMM_READY;
+
+	*info = (struct shunt_comm_info){ .size = info->size,
+		.rank = comm->rank,
+		.nranks = comm->nranks,
+		.device = comm->device,
+		.error = shunt_comm_error(comm),
+		.state = forwards ? "forwarding" :
+		    ready         ? "ready" :
+		                    "untouched",
+		.memory = shunt_comm_memory(comm) };
+	snprintf(info->id, sizeof(info->id), "%s", shunt_id_text(comm->id.b).s);
+	if (forwards)
+		snprintf(info->reason, sizeof(info->reason), "%s", comm->life.reason);
+	if (ready && comm->plans.set) {
+		info->plans = shunt_plan_set_count(comm->plans.set);
+		info->selector = shunt_plan_set_asks(comm->plans.set, SHUNT_ALLREDUCE);
+	}
 }
 
 size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)

@@ -128,6 +128,8 @@ int shunt_comm_device(const struct shunt_comm *comm);
 int shunt_comm_quiesce(struct shunt_comm *comm);
 /* Bytes of device memory that the communicator has on this rank. Any thread. */
 size_t shunt_comm_memory(struct shunt_comm *comm);
+/* Fills in all but the size. Any thread. */
+void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info);
 /* As shunt_counters_list (comm/observe/counters.h). */
 size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap);
 #endif

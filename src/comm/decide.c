@@ -63,13 +63,13 @@ static const struct shunt_sel_key *key_of(
 	return early;
 }
 
-/* True: the plans have decided, for a plan or for NCCL. */
-static bool plans_decide(
-    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
+/* True: the plans have decided, for a plan or for NCCL. path_p: the algorithm that a selector wants, if any. */
+static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
+    struct shunt_decision *d, struct shunt_path *path_p)
 {
 	if ((state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
-	switch (shunt_comm_plans_choose(comm, coll, d)) {
+	switch (shunt_comm_plans_choose(comm, coll, d, path_p)) {
 	case SHUNT_PLAN_CHOICE_PLAN:
 		d->algo = &shunt_plan_algo;
 		d->reason = SHUNT_REASON_NONE;
@@ -84,8 +84,9 @@ static bool plans_decide(
 	}
 }
 
-static void decide_kernel(
-    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
+/* wanted: an algorithm that a selector wants; its algo is NULL for none. */
+static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
+    const struct shunt_path *wanted, struct shunt_decision *d)
 {
 	bool any = comm->nranks > 1 && atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
@@ -97,7 +98,7 @@ static void decide_kernel(
 		with_window.symmem = true;
 		key = &with_window;
 	}
-	if (!shunt_select(key, coll, d))
+	if (!shunt_select_path(key, coll, wanted, d) && !shunt_select(key, coll, d))
 		return;
 	d->path = d->algo->name;
 	if (shunt_comm_needs_window(d)) {
@@ -110,6 +111,7 @@ static void decide_kernel(
 static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
 {
 	enum comm_state state = shunt_comm_life_state(&comm->life);
+	struct shunt_path wanted = { 0 };
 
 	d->algo = NULL;
 	d->path = NULL;
@@ -117,8 +119,8 @@ static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 	d->settled = state >= COMM_READY || comm->nranks == 1;
 	if (state >= COMM_FORWARD_UNTOLD)
 		d->reason = comm->nranks == 1 ? SHUNT_REASON_ONE_RANK : SHUNT_REASON_COMM;
-	else if (comm->nranks == 1 || !plans_decide(comm, coll, state, d))
-		decide_kernel(comm, coll, state, d);
+	else if (comm->nranks == 1 || !plans_decide(comm, coll, state, d, &wanted))
+		decide_kernel(comm, coll, state, &wanted, d);
 	if (d->algo && state < COMM_READY)
 		d->need = SHUNT_NEED_SETUP;
 	else if (d->need)

@@ -231,8 +231,20 @@ static bool choose_plan(struct shunt_comm *comm, const struct shunt_coll *coll, 
 	return true;
 }
 
+/* The choice among the plans of a set: the selector's, else the set's own. */
+static enum shunt_plan_choice choose_in(struct shunt_comm *comm, const struct shunt_plan_set *set,
+    const struct shunt_plan_query *query, const struct shunt_plan **plan_p, struct shunt_path *path_p)
+{
+	struct shunt_answer answer = shunt_answers_get(&comm->plans.answers, set, query);
+
+	if (answer.choice == SHUNT_PLAN_CHOICE_PLAN)
+		*plan_p = shunt_plan_set_at(set, answer.plan);
+	*path_p = answer.path;
+	return answer.choice ? answer.choice : shunt_plan_set_choose(set, query, plan_p);
+}
+
 enum shunt_plan_choice shunt_comm_plans_choose(
-    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p)
 {
 	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY;
 	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
@@ -244,7 +256,7 @@ enum shunt_plan_choice shunt_comm_plans_choose(
 	if (shunt_plan_set_hash(set)) {
 		struct shunt_plan_query query = query_of(comm, coll);
 
-		choice = shunt_plan_set_choose(set, &query, &plan);
+		choice = choose_in(comm, set, &query, &plan, path_p);
 	}
 	if (choice == SHUNT_PLAN_CHOICE_PLAN && fresh)
 		decision->path = intern_name(plan->name);

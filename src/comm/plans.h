@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/coll.h"
+#include "comm/answers.h"
 #include "plan/registry.h"
 
 struct shunt_comm;
@@ -27,6 +28,7 @@ struct shunt_comm_exec {
 
 struct shunt_comm_plans {
 	struct shunt_plan_set *set; /* NULL: none */
+	struct shunt_answers answers;
 	struct shunt_comm_exec *execs;
 };
 
@@ -40,10 +42,10 @@ int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
 /*
  * What the plans say about a call. Any thread, no lock. A plan that was refused for such a call does not count. For a
  * plan, sets the decision's path, need, and plan or exec; before the set-up the path alone, because the answer is from
- * the plans of that moment, which may go again.
+ * the plans of that moment, which may go again. For OTHER, sets *path_p to the algorithm that the selector wants.
  */
 enum shunt_plan_choice shunt_comm_plans_choose(
-    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p);
 /*
  * Collective: creates the device's part for the call. -EOPNOTSUPP: some rank cannot, and from now on the plan is not
  * chosen for such a call; another error breaks the communicator.

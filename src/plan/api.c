@@ -2,7 +2,11 @@
 /* The plan functions of shunt/shunt.h. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
+#include "base/log.h"
+#include "plan/report.h"
 #include "plan/registry_priv.h"
 
 static int register_plan(struct shunt_plan *plan, char *reason, size_t bytes)
@@ -52,7 +56,69 @@ int shunt_plan_unregister(const char *name)
 	return name ? shunt_plan_registry_remove(name) : -EINVAL;
 }
 
+int shunt_plan_at(size_t i, struct shunt_plan_info *info)
+{
+	struct shunt_plan *plan;
+
+	if (!info || info->size < sizeof(*info))
+		return -EINVAL;
+	plan = shunt_plan_registry_at(i);
+	if (!plan)
+		return -ENOENT;
+	*info = (struct shunt_plan_info){ .size = info->size,
+		.collective = shunt_plan_collective_name(plan->collective),
+		.nranks = (int)plan->nranks,
+		.ranks_per_node = (int)plan->ranks_per_node,
+		.min_bytes = plan->min_bytes,
+		.max_bytes = plan->max_bytes,
+		.hash = plan->hash,
+		.dtypes = plan->dtypes,
+		.priority = plan->priority,
+		.automatic = plan->automatic,
+		.in_place = plan->inplace };
+	snprintf(info->name, sizeof(info->name), "%s", plan->name);
+	snprintf(info->source, sizeof(info->source), "%s", plan->source);
+	shunt_plan_unref(plan);
+	return 0;
+}
+
+int shunt_plan_verify(
+    const char *label, const void *json, size_t json_bytes, char *report, size_t bytes, size_t *needed_p)
+{
+	struct shunt_json_writer writer = { 0 };
+	struct shunt_plan *plan = NULL;
+	char reason[1024] = "", *text = NULL;
+	size_t size = 0;
+	int err;
+
+	if (!label || !json || !needed_p || (!report && bytes))
+		return -EINVAL;
+	err = shunt_plan_load_buffer(label, json, json_bytes, &plan, reason, sizeof(reason));
+	writer.out = open_memstream(&text, &size);
+	if (!writer.out) {
+		shunt_plan_unref(plan);
+		return -ENOMEM;
+	}
+	shunt_plan_report(&writer, label, plan, reason);
+	shunt_plan_unref(plan);
+	if (fclose(writer.out))
+		err = -ENOMEM;
+	*needed_p = size + 1;
+	if (text && size < bytes)
+		memcpy(report, text, size + 1);
+	else if (!err || err == -EINVAL)
+		err = -ENOBUFS;
+	free(text);
+	return err;
+}
+
 void shunt_plan_set_selector(const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg)
 {
-	shunt_plan_registry_selector(selector, arg);
+	if (shunt_plan_registry_selector(selector, arg))
+		shunt_warn("the selector was not set: out of memory");
+}
+
+int shunt_plan_end_selector(const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg)
+{
+	return selector ? shunt_selector_end(selector, arg) : -EINVAL;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Selects the plan of a set that a call runs. The choice depends on nothing but the set and the call. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
-#include "base/log.h"
+#include "base/lock.h"
 #include "plan/registry_priv.h"
 
 struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set)
@@ -20,6 +19,11 @@ void shunt_plan_set_unref(struct shunt_plan_set *set)
 		return;
 	for (size_t i = 0; i < set->n; i++)
 		shunt_plan_unref(set->entries[i].plan);
+	if (set->selector) {
+		shunt_lock_acquire(SHUNT_LOCK_PLANS);
+		shunt_selector_unref(set->selector);
+		shunt_lock_release(SHUNT_LOCK_PLANS);
+	}
 	free(set);
 }
 
@@ -107,12 +111,54 @@ const struct shunt_plan *shunt_plan_set_match(
 	return NULL;
 }
 
-/* Asks the selector. NONE: it has no answer, or no plan of that name fits. */
-static enum shunt_plan_choice ask_selector(
-    const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p)
+static size_t index_of(const struct shunt_plan_set *set, const struct shunt_plan *plan)
+{
+	size_t i = 0;
+
+	while (set->entries[i].plan != plan)
+		i++;
+	return i;
+}
+
+/* Finds the plan of this name that is tried first, as names need not be unique. False: none of that name fits. */
+static bool find_by_name(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, const char *name, size_t *plan_p)
+{
+	const struct shunt_plan *plan;
+
+	for (size_t i = 0; (plan = shunt_plan_set_match(set, call, i)); i++)
+		if (!strcmp(plan->name, name)) {
+			*plan_p = index_of(set, plan);
+			return true;
+		}
+	for (size_t i = 0; i < set->n; i++)
+		if (!strcmp(set->entries[i].plan->name, name) && plan_fits(set->entries[i].plan, set, call, true)) {
+			*plan_p = i;
+			return true;
+		}
+	return false;
+}
+
+bool shunt_plan_set_asks(const struct shunt_plan_set *set, enum shunt_kind kind)
+{
+	return set->selector && !shunt_kind_is_p2p(kind);
+}
+
+bool shunt_plan_set_same_place(const struct shunt_plan_set *set)
+{
+	return set->same_place;
+}
+
+bool shunt_plan_set_first_wrong(const struct shunt_plan_set *set)
+{
+	return set->selector && !atomic_exchange(&set->selector->was_wrong, true);
+}
+
+bool shunt_plan_set_ask(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, struct shunt_plan_answer *answer)
 {
 	enum { MAX_NAMES = 64 };
-	const char *names[MAX_NAMES], *answer;
+	const char *names[MAX_NAMES], *said;
 	const struct shunt_plan *plan;
 	struct shunt_plan_request request = { .size = sizeof(request),
 		.collective = shunt_kind_name(call->kind),
@@ -122,51 +168,41 @@ static enum shunt_plan_choice ask_selector(
 		.redop = call->redop,
 		.plans = names };
 	enum shunt_plan_collective collective;
-	static atomic_bool warned;
 
+	*answer = (struct shunt_plan_answer){ .choice = SHUNT_PLAN_CHOICE_NONE };
+	if (!shunt_plan_set_asks(set, call->kind))
+		return true;
 	if (!collective_of(call->kind, &collective))
 		collective = SHUNT_PLAN_CUSTOM;
 	if (!shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &request.bytes))
-		return SHUNT_PLAN_CHOICE_NONE;
+		return true;
 	while (request.nplans < MAX_NAMES && (plan = shunt_plan_set_match(set, call, request.nplans)))
 		names[request.nplans++] = plan->name;
-	answer = set->selector(set->arg, &request);
-	if (!answer)
-		return SHUNT_PLAN_CHOICE_NONE;
-	if (!strcmp(answer, "native"))
-		return SHUNT_PLAN_CHOICE_NATIVE;
-	if (!strcmp(answer, "nccl"))
-		return SHUNT_PLAN_CHOICE_NCCL;
-	/* Names need not be unique: take the plan that is tried first. */
-	for (size_t i = 0; (plan = shunt_plan_set_match(set, call, i)); i++)
-		if (!strcmp(plan->name, answer)) {
-			*plan_p = plan;
-			return SHUNT_PLAN_CHOICE_PLAN;
-		}
-	for (size_t i = 0; i < set->n; i++)
-		if (!strcmp(set->entries[i].plan->name, answer) && plan_fits(set->entries[i].plan, set, call, true)) {
-			*plan_p = set->entries[i].plan;
-			return SHUNT_PLAN_CHOICE_PLAN;
-		}
-	if (!atomic_exchange(&warned, true))
-		shunt_warn("the selector wants plan \"%.64s\" for %s of %" PRIu64
-		           " bytes of %s, but no plan of that name fits: going on without it",
-		    answer, request.collective, request.bytes, shunt_dtype_name(call->dtype));
-	return SHUNT_PLAN_CHOICE_NONE;
+	answer->bytes = request.bytes;
+	if (!shunt_selector_ask(set->selector, &request, &said))
+		return atomic_exchange(&set->selector->end_noticed, true);
+	if (!said)
+		return true;
+	if (!strcmp(said, "native")) {
+		answer->choice = SHUNT_PLAN_CHOICE_NATIVE;
+	} else if (!strcmp(said, "nccl")) {
+		answer->choice = SHUNT_PLAN_CHOICE_NCCL;
+	} else if (find_by_name(set, call, said, &answer->plan)) {
+		answer->choice = SHUNT_PLAN_CHOICE_PLAN;
+	} else {
+		answer->choice = SHUNT_PLAN_CHOICE_OTHER;
+		snprintf(answer->other, sizeof(answer->other), "%s", said);
+	}
+	return true;
 }
 
 enum shunt_plan_choice shunt_plan_set_choose(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p)
 {
-	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
 	const struct shunt_plan *plan;
 
-	if (!set->hash || shunt_kind_is_p2p(call->kind))
+	if (!set->n || shunt_kind_is_p2p(call->kind))
 		return SHUNT_PLAN_CHOICE_NONE;
-	if (set->selector)
-		choice = ask_selector(set, call, plan_p);
-	if (choice != SHUNT_PLAN_CHOICE_NONE)
-		return choice;
 	plan = shunt_plan_set_match(set, call, 0);
 	if (!plan)
 		return SHUNT_PLAN_CHOICE_NONE;

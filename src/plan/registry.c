@@ -22,8 +22,7 @@ static struct {
 	struct shunt_plan **plans;
 	size_t n, capacity;
 	size_t nregistered; /* the first of them, which the program registered */
-	shunt_plan_selector *selector;
-	void *arg;
+	struct shunt_selector *selector;
 } registry;
 
 /* With the lock held. On success the registry owns the caller's reference. -EEXIST: the same plan is there already. */
@@ -115,6 +114,17 @@ int shunt_plan_registry_add(struct shunt_plan *plan)
 	return err;
 }
 
+struct shunt_plan *shunt_plan_registry_at(size_t i)
+{
+	struct shunt_plan *plan;
+
+	load_once();
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
+	plan = i < registry.n ? shunt_plan_ref(registry.plans[i]) : NULL;
+	shunt_lock_release(SHUNT_LOCK_PLANS);
+	return plan;
+}
+
 int shunt_plan_registry_remove(const char *name)
 {
 	size_t kept = 0, removed, program;
@@ -136,12 +146,21 @@ int shunt_plan_registry_remove(const char *name)
 	return removed ? 0 : -ENOENT;
 }
 
-void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg)
+int shunt_plan_registry_selector(shunt_plan_selector *function, void *arg)
 {
+	struct shunt_selector *s = NULL;
+	bool done;
+
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	registry.selector = selector;
-	registry.arg = arg;
+	if (function)
+		s = shunt_selector_create(function, arg);
+	done = s || !function;
+	if (done) {
+		shunt_selector_unref(registry.selector);
+		registry.selector = s;
+	}
 	shunt_lock_release(SHUNT_LOCK_PLANS);
+	return done ? 0 : -ENOMEM;
 }
 
 void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool same_place)
@@ -154,8 +173,8 @@ void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool
 	free(registry.cache_dir);
 	registry.plans = NULL;
 	registry.n = registry.capacity = registry.nregistered = 0;
+	shunt_selector_unref(registry.selector);
 	registry.selector = NULL;
-	registry.arg = NULL;
 	atomic_store(&registry.loaded, false);
 	registry.replaced = true;
 	registry.plan_dir = strdup(plan_dir);
@@ -201,8 +220,7 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 	set->nranks = nranks;
 	set->ranks_per_node = ranks_per_node;
 	set->same_place = registry.same_place;
-	set->selector = registry.selector;
-	set->arg = registry.arg;
+	set->selector = shunt_selector_ref(registry.selector);
 	for (size_t i = 0; i < registry.n; i++) {
 		struct shunt_plan *plan = registry.plans[i];
 

@@ -69,14 +69,33 @@ enum shunt_plan_choice {
 	SHUNT_PLAN_CHOICE_PLAN,
 	SHUNT_PLAN_CHOICE_NATIVE, /* the selector wants native kernels */
 	SHUNT_PLAN_CHOICE_NCCL,   /* the selector wants NCCL */
+	SHUNT_PLAN_CHOICE_OTHER,  /* the selector names no plan that fits: an algorithm, or nothing that there is */
 };
 
-/*
- * The choice for a call: the selector's answer, if there is a selector and its answer can be followed; else the first
- * plan that fits. Pure if the selector is. Send and receive: always NONE.
+/* The choice for a call without the selector: the first plan that fits, or NONE. Pure. Send and receive: always NONE.
  */
 enum shunt_plan_choice shunt_plan_set_choose(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p);
+
+/* A selector's answer to one question. */
+struct shunt_plan_answer {
+	enum shunt_plan_choice choice;
+	size_t plan;     /* PLAN: its index in the set */
+	uint64_t bytes;  /* of the message, as the selector was told */
+	char other[128]; /* OTHER: what it said, cut */
+};
+/*
+ * Asks the set's selector. NONE: there is none, it has been ended or has no answer. False: it has been ended, and it
+ * was the first time that somebody noticed. Pure if the selector is. Not under a lock of the process.
+ */
+bool shunt_plan_set_ask(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, struct shunt_plan_answer *answer);
+/* True: there is a selector to ask about calls of this kind. */
+bool shunt_plan_set_asks(const struct shunt_plan_set *set, enum shunt_kind kind);
+/* True: the user has promised that ranks never differ in whether a call is in place. */
+bool shunt_plan_set_same_place(const struct shunt_plan_set *set);
+/* True for the first caller: the set's selector has named something that there is not. */
+bool shunt_plan_set_first_wrong(const struct shunt_plan_set *set);
 
 /*
  * Summary of a set. If the ranks' hashes differ they exchange summaries, to find the plan that makes the difference.

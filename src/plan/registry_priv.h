@@ -11,6 +11,19 @@
 /* The callback of shunt/shunt.h. */
 typedef const char *shunt_plan_selector(void *arg, const struct shunt_plan_request *request);
 
+/*
+ * A selector that was set once, in the list of all that the registry or a set still has (SHUNT_LOCK_PLANS). An asker
+ * counts itself before it looks at `ended`: whoever ends the selector and then finds no asker knows that none comes.
+ */
+struct shunt_selector {
+	struct shunt_selector *next;
+	shunt_plan_selector *function;
+	void *arg;
+	unsigned refs; /* with the lock */
+	atomic_uint askers;
+	atomic_bool ended, end_noticed, was_wrong;
+};
+
 struct shunt_plan_entry {
 	struct shunt_plan *plan;
 	size_t order;
@@ -20,8 +33,7 @@ struct shunt_plan_set {
 	atomic_uint refcount;
 	int nranks, ranks_per_node;
 	bool same_place;
-	shunt_plan_selector *selector;
-	void *arg;
+	struct shunt_selector *selector;
 	uint64_t hash;
 	size_t n;
 	struct shunt_plan_entry entries[];
@@ -29,7 +41,25 @@ struct shunt_plan_set {
 
 /* On success the registry owns the caller's reference. 0; -EEXIST: the same plan is there already; -ENOMEM. */
 int shunt_plan_registry_add(struct shunt_plan *plan);
+/* Plan i of all, with a reference for the caller; NULL: there are fewer. */
+struct shunt_plan *shunt_plan_registry_at(size_t i);
 /* Removes all plans of this name. 0; -ENOENT: none. */
 int shunt_plan_registry_remove(const char *name);
-void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg);
+/* 0 or -ENOMEM: nothing has changed. */
+int shunt_plan_registry_selector(shunt_plan_selector *function, void *arg);
+
+/* ---- selector.c */
+
+/* Puts a selector with one reference into the list; NULL: no memory. With SHUNT_LOCK_PLANS. */
+struct shunt_selector *shunt_selector_create(shunt_plan_selector *function, void *arg);
+/* NULL is allowed. The last reference frees. With SHUNT_LOCK_PLANS. */
+struct shunt_selector *shunt_selector_ref(struct shunt_selector *s);
+void shunt_selector_unref(struct shunt_selector *s);
+/* False: it has been ended. */
+bool shunt_selector_ask(struct shunt_selector *s, const struct shunt_plan_request *request, const char **answer_p);
+/*
+ * Ends all with this function and argument, and waits for threads that are in them, this one left out. 0; -ENOENT:
+ * there is none; -ETIMEDOUT: a thread has been in one for ten seconds.
+ */
+int shunt_selector_end(shunt_plan_selector *function, void *arg);
 #endif

@@ -26,6 +26,29 @@ int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, siz
 	return 0;
 }
 
+int shunt_comm_list(void **comms, size_t cap, size_t *count_p)
+{
+	if (!count_p || (!comms && cap))
+		return -EINVAL;
+	*count_p = shunt_entry_list((ncclComm_t *)comms, cap);
+	return 0;
+}
+
+int shunt_comm_describe(const void *comm, struct shunt_comm_info *info)
+{
+	struct shunt_entry *e;
+
+	if (!info || info->size < sizeof(*info))
+		return -EINVAL;
+	e = shunt_entry_find((ncclComm_t)comm);
+	if (!e)
+		return -ENOENT;
+	shunt_attach_takes_calls(e, (ncclComm_t)comm); /* the real NCCL may know its rank by now */
+	shunt_comm_info(e->comm, info);
+	shunt_entry_put(e);
+	return 0;
+}
+
 int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)
 {
 	struct shunt_coll c = { .dtype = (enum shunt_dtype)dtype, .redop = (enum shunt_redop)redop, .count = count };

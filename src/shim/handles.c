@@ -290,6 +290,21 @@ struct shunt_entry *shunt_entry_remove(ncclComm_t handle)
 	return e;
 }
 
+size_t shunt_entry_list(ncclComm_t *handles, size_t cap)
+{
+	struct handle_table *t;
+	struct shunt_entry *e;
+	size_t n = 0;
+
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
+	t = atomic_load(&current_table);
+	for (size_t i = 0; t && i <= t->mask; i++)
+		if ((e = atomic_load(&t->buckets[i])) && n++ < cap)
+			handles[n - 1] = atomic_load(&e->key);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
+	return n;
+}
+
 struct shunt_user_op shunt_user_op_describe(
     ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
 {

@@ -75,6 +75,8 @@ bool shunt_entry_exists(ncclComm_t handle);
  * called before the handle becomes invalid.
  */
 struct shunt_entry *shunt_entry_remove(ncclComm_t handle);
+/* Copies at most cap handles of the table; returns how many there are. */
+size_t shunt_entry_list(ncclComm_t *handles, size_t cap);
 void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
 /*
  * For callers that must not wait, such as an allocator's callback: if this was the last reference, a thread of ours

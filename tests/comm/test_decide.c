@@ -131,9 +131,12 @@ static bool has(const struct seat *s, enum own own)
 
 static const char *select_by_size(void *arg, const struct shunt_plan_request *request)
 {
-	if (request->bytes % 3 == 0)
-		return "nccl";
-	return request->bytes % 3 == 1 ? "native" : request->nplans ? request->plans[request->nplans - 1] : NULL;
+	/* Not all collectives have each of these. */
+	static const char *const answers[] = { "nccl", "native", NULL, "twoshot@8x256", "direct", "simple@4",
+		"nonsense" };
+	const char *answer = answers[request->bytes % 6];
+
+	return answer || !request->nplans ? answer : request->plans[request->nplans - 1];
 }
 
 static struct shunt_sel_key key_of(const struct setting *t)
@@ -201,6 +204,7 @@ static void seat_open(struct seat *s, int i, const struct setting *t)
 	c->order.warps = (uint64_t)i * 100;
 	c->side_stream = has(s, EARLIER) ? &something : NULL;
 	shunt_symmem_init(&c->symmem);
+	shunt_answers_init(&c->plans.answers);
 	if (t->windows)
 		assert_non_null(shunt_symmem_add(c, window_of(s), (uint64_t)1 << 47, true));
 	if (t->plans)
@@ -215,6 +219,7 @@ static void seat_close(struct seat *s)
 		shunt_plan_exec_destroy(s->execs[i].exec);
 	shunt_plan_set_unref(s->comm.plans.set);
 	shunt_symmem_finish(&s->comm);
+	shunt_answers_finish(&s->comm.plans.answers);
 }
 
 /* The seat's view of the call: what all ranks pass alike, and what each has for itself. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Description: where plans come from, which of them a call gets, and what ranks compare. */
+#include <semaphore.h>
 #include <sys/stat.h>
 #include "base/config.h"
 #include "tests/plan/edit.h"
 #include "plan/registry.h"
+#include "tests/support/until.h"
 
 static char root_dir[64];
 
@@ -418,28 +420,47 @@ static const char *selector(void *arg, const struct shunt_plan_request *request)
 	return s->answer;
 }
 
-static void test_selector_is_called_and_followed(void **state)
+/* What the set's selector answers: the plan's name, "native", "nccl", "other: " and the text, or "". */
+static const char *ask(const struct shunt_plan_set *set, const struct shunt_plan_query *call)
+{
+	static char text[160];
+	struct shunt_plan_answer answer;
+
+	assert_true(shunt_plan_set_ask(set, call, &answer));
+	switch (answer.choice) {
+	case SHUNT_PLAN_CHOICE_PLAN:
+		return shunt_plan_set_at(set, answer.plan)->name;
+	case SHUNT_PLAN_CHOICE_NATIVE:
+		return "native";
+	case SHUNT_PLAN_CHOICE_NCCL:
+		return "nccl";
+	case SHUNT_PLAN_CHOICE_OTHER:
+		snprintf(text, sizeof(text), "other: %s", answer.other);
+		return text;
+	default:
+		return "";
+	}
+}
+
+static void test_selector_is_asked_and_followed(void **state)
 {
 	static const struct {
-		const char *answer;
-		enum shunt_plan_choice choice;
-		const char *plan;
+		const char *said, *answer;
 	} cases[] = {
-		{ NULL, SHUNT_PLAN_CHOICE_PLAN, "one" },
-		{ "one", SHUNT_PLAN_CHOICE_PLAN, "one" },
-		{ "two", SHUNT_PLAN_CHOICE_PLAN, "two" },
-		{ "byname", SHUNT_PLAN_CHOICE_PLAN, "byname" },
-		{ "native", SHUNT_PLAN_CHOICE_NATIVE, NULL },
-		{ "nccl", SHUNT_PLAN_CHOICE_NCCL, NULL },
-		{ "gather", SHUNT_PLAN_CHOICE_PLAN, "one" },
-		{ "nonsense", SHUNT_PLAN_CHOICE_PLAN, "one" },
-		{ "", SHUNT_PLAN_CHOICE_PLAN, "one" },
+		{ NULL, "" },
+		{ "one", "one" },
+		{ "two", "two" },
+		{ "byname", "byname" },
+		{ "native", "native" },
+		{ "nccl", "nccl" },
+		{ "gather", "other: gather" }, /* a plan that does not fit */
+		{ "nonsense", "other: nonsense" },
+		{ "", "other: " },
 	};
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan;
 	struct script script = { 0 };
 	struct shunt_plan_set *set, *without;
-	struct unit_capture c;
 
 	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
 	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
@@ -449,18 +470,10 @@ static void test_selector_is_called_and_followed(void **state)
 	shunt_plan_set_selector(selector, &script);
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) != shunt_plan_set_hash(without));
-	unit_capture_begin(&c);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		plan = NULL;
-		script.answer = cases[i].answer;
-		assert_int_equal(shunt_plan_set_choose(set, &call, &plan), cases[i].choice);
-		if (cases[i].plan)
-			assert_string_equal(plan->name, cases[i].plan);
-		else
-			assert_null(plan);
+		script.answer = cases[i].said;
+		assert_string_equal(ask(set, &call), cases[i].answer);
 	}
-	assert_int_equal(unit_count(unit_capture_end(&c), "the selector wants plan \"gather\""), 1);
-	assert_int_equal(unit_count(c.text, "\n"), 1); /* once, however often */
 	assert_int_equal(script.ncalls, 9);
 	assert_string_equal(script.names, "one two");
 	assert_int_equal(script.request.size, sizeof(script.request));
@@ -471,14 +484,15 @@ static void test_selector_is_called_and_followed(void **state)
 	assert_int_equal(script.request.dtype, SHUNT_BF16);
 	assert_int_equal(script.request.redop, SHUNT_SUM);
 	/* The set without it does not ask, nor do calls that only two ranks make. */
+	assert_string_equal(ask(without, &call), "");
 	assert_int_equal(shunt_plan_set_choose(without, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
 	call.kind = SHUNT_SEND;
-	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NONE);
+	assert_string_equal(ask(set, &call), "");
 	assert_int_equal(script.ncalls, 9);
 	/* Collectives that have no plans are offered as well. */
 	call.kind = SHUNT_BROADCAST;
 	script.answer = "nccl";
-	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NCCL);
+	assert_string_equal(ask(set, &call), "nccl");
 	assert_string_equal(script.names, "");
 	shunt_plan_set_unref(set);
 	shunt_plan_set_unref(without);
@@ -488,18 +502,168 @@ static void test_selector_alone_makes_a_hash(void **state)
 {
 	struct script script = { .answer = "native" };
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_INPLACE_ANY };
-	const struct shunt_plan *plan;
 	struct shunt_plan_set *set;
 
 	shunt_plan_set_selector(selector, &script);
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) != 0);
-	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NATIVE);
+	assert_string_equal(ask(set, &call), "native");
 	shunt_plan_set_unref(set);
 	shunt_plan_set_selector(NULL, NULL);
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) == 0);
 	shunt_plan_set_unref(set);
+}
+
+static void test_selector_that_was_ended_is_not_called(void **state)
+{
+	struct script script = { .answer = "native" }, other = { .answer = "nccl" };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_INPLACE_ANY };
+	struct shunt_plan_answer answer;
+	struct shunt_plan_set *set, *later;
+
+	assert_int_equal(shunt_plan_end_selector(NULL, NULL), -EINVAL);
+	assert_int_equal(shunt_plan_end_selector(selector, &script), -ENOENT);
+	shunt_plan_set_selector(selector, &script);
+	set = shunt_plan_set_get(2, 2);
+	shunt_plan_set_selector(selector, &other);
+	later = shunt_plan_set_get(2, 2);
+	assert_string_equal(ask(set, &call), "native");
+	assert_int_equal(shunt_plan_end_selector(selector, &script), 0);
+	assert_false(shunt_plan_set_ask(set, &call, &answer)); /* said once */
+	assert_int_equal(answer.choice, SHUNT_PLAN_CHOICE_NONE);
+	assert_string_equal(ask(set, &call), "");
+	assert_int_equal(script.ncalls, 1);
+	assert_string_equal(ask(later, &call), "nccl");
+	shunt_plan_set_unref(set);
+	assert_int_equal(shunt_plan_end_selector(selector, &script), -ENOENT); /* nobody has it any more */
+	shunt_plan_set_unref(later);
+}
+
+/* A thread is in the selector until the test lets it go. */
+static struct gate {
+	sem_t entered, open;
+	atomic_int opened, calls;
+	const struct shunt_plan_set *set;
+} gate;
+
+static const char *waiting_selector(void *arg, const struct shunt_plan_request *request)
+{
+	struct gate *g = arg;
+
+	atomic_fetch_add(&g->calls, 1);
+	sem_post(&g->entered);
+	sem_wait(&g->open);
+	return "nccl";
+}
+
+static const char *ending_selector(void *arg, const struct shunt_plan_request *request)
+{
+	atomic_fetch_add(&gate.calls, 1);
+	/* It does not wait for itself. */
+	return shunt_plan_end_selector(ending_selector, arg) ? "native" : "nccl";
+}
+
+static void *ask_through_gate(void *arg)
+{
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_INPLACE_ANY };
+	struct shunt_plan_answer answer;
+
+	shunt_plan_set_ask(gate.set, &call, &answer);
+	return (void *)(uintptr_t)answer.choice;
+}
+
+/* Once both other threads wait: one in the selector, one for its end. */
+static void *open_gate(void *arg)
+{
+	bool waits = until_all_threads_wait();
+
+	atomic_store(&gate.opened, waits);
+	sem_post(&gate.open);
+	return NULL;
+}
+
+static void test_selector_ends_when_nobody_is_in_it(void **state)
+{
+	pthread_t asker, opener;
+	struct shunt_plan_set *set;
+	void *choice;
+
+	sem_init(&gate.entered, 0, 0);
+	sem_init(&gate.open, 0, 0);
+	shunt_plan_set_selector(waiting_selector, &gate);
+	gate.set = set = shunt_plan_set_get(2, 2);
+	assert_int_equal(pthread_create(&asker, NULL, ask_through_gate, NULL), 0);
+	sem_wait(&gate.entered);
+	assert_int_equal(pthread_create(&opener, NULL, open_gate, NULL), 0);
+	assert_int_equal(shunt_plan_end_selector(waiting_selector, &gate), 0);
+	assert_int_equal(gate.opened, 1); /* it waited for the asker */
+	pthread_join(asker, &choice);
+	pthread_join(opener, NULL);
+	assert_int_equal((uintptr_t)choice, SHUNT_PLAN_CHOICE_NCCL);
+	assert_int_equal((uintptr_t)ask_through_gate(NULL), SHUNT_PLAN_CHOICE_NONE);
+	assert_int_equal(gate.calls, 1);
+	shunt_plan_set_unref(set);
+
+	shunt_plan_set_selector(ending_selector, NULL);
+	gate.set = set = shunt_plan_set_get(2, 2);
+	assert_int_equal((uintptr_t)ask_through_gate(NULL), SHUNT_PLAN_CHOICE_NCCL);
+	assert_int_equal((uintptr_t)ask_through_gate(NULL), SHUNT_PLAN_CHOICE_NONE);
+	assert_int_equal(gate.calls, 2);
+	shunt_plan_set_unref(set);
+}
+
+static void test_plans_are_listed(void **state)
+{
+	struct shunt_plan_info info = { .size = sizeof(info) }, small = { .size = 8 };
+
+	write_plan("a/1.json", "allgather_put_2", "file", "max_message_size", "200");
+	reset_to("A", NULL);
+	register_plan(
+	    "allreduce_oneshot_2", "program", "tags", "{\"auto\":0,\"priority\":-3}", "dtypes", "[\"float32\"]");
+	assert_int_equal(shunt_plan_at(0, &info), 0);
+	assert_string_equal(info.name, "program");
+	assert_string_equal(info.source, "test");
+	assert_string_equal(info.collective, "allreduce");
+	assert_int_equal(info.nranks, 2);
+	assert_int_equal(info.priority, -3);
+	assert_int_equal(info.automatic, 0);
+	assert_int_equal(info.dtypes, 1u << SHUNT_F32);
+	assert_int_equal(info.size, sizeof(info));
+	assert_int_equal(shunt_plan_at(1, &info), 0);
+	assert_string_equal(info.name, "file");
+	assert_non_null(strstr(info.source, "/a/1.json"));
+	assert_int_equal(info.max_bytes, 200);
+	assert_int_equal(info.automatic, 1);
+	assert_int_equal(shunt_plan_at(2, &info), -ENOENT);
+	assert_int_equal(shunt_plan_at(0, &small), -EINVAL);
+	assert_int_equal(shunt_plan_at(0, NULL), -EINVAL);
+}
+
+static void test_verifying_reports_and_registers_nothing(void **state)
+{
+	char *text = plan_text("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL), report[1024];
+	size_t needed = 0;
+	json_t *root;
+
+	assert_int_equal(shunt_plan_verify("x", text, strlen(text), report, sizeof(report), &needed), 0);
+	assert_int_equal(needed, strlen(report) + 1);
+	root = json_loads(report, 0, NULL);
+	assert_true(json_is_true(json_object_get(root, "ok")));
+	assert_string_equal(json_string_value(json_object_get(root, "file")), "x");
+	assert_string_equal(json_string_value(json_object_get(root, "name")), "one");
+	json_decref(root);
+	assert_string_equal(names_now(2), "");
+	assert_int_equal(shunt_plan_verify("x", text, strlen(text), report, needed - 1, &needed), -ENOBUFS);
+	assert_int_equal(shunt_plan_verify("x", text, strlen(text), NULL, 0, &needed), -ENOBUFS);
+	assert_int_equal(shunt_plan_verify("x", text, strlen(text) - 1, report, sizeof(report), &needed), -EINVAL);
+	root = json_loads(report, 0, NULL);
+	assert_true(json_is_false(json_object_get(root, "ok")));
+	assert_non_null(strstr(json_string_value(json_object_get(root, "error")), "x: line 1: no JSON"));
+	json_decref(root);
+	assert_int_equal(shunt_plan_verify("x", text, strlen(text), report, sizeof(report), NULL), -EINVAL);
+	assert_int_equal(shunt_plan_verify(NULL, text, strlen(text), report, sizeof(report), &needed), -EINVAL);
+	free(text);
 }
 
 /* The summary of what is registered now; the set's hash in *hash_p. */
@@ -660,8 +824,12 @@ int main(int argc, char **argv)
 		TEST(test_match_ranks_per_node_are_the_plans_wish),
 		TEST(test_match_place_counts_only_with_the_promise),
 		TEST(test_place_is_as_nccl_defines_it),
-		TEST(test_selector_is_called_and_followed),
+		TEST(test_selector_is_asked_and_followed),
 		TEST(test_selector_alone_makes_a_hash),
+		TEST(test_selector_that_was_ended_is_not_called),
+		TEST(test_selector_ends_when_nobody_is_in_it),
+		TEST(test_plans_are_listed),
+		TEST(test_verifying_reports_and_registers_nothing),
 		TEST(test_summaries_name_the_difference),
 		TEST(test_registry_threads_do_not_disturb_each_other),
 		TEST(test_registry_reads_the_environment),

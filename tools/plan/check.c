@@ -2,12 +2,12 @@
 /* shunt plan check: runs the library's loader and checker on files and directories. */
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/files.h"
 #include "base/json.h"
+#include "plan/report.h"
 #include "tools/plan/plan.h"
 
 struct check {
@@ -16,34 +16,6 @@ struct check {
 	struct shunt_json_writer writer;
 };
 
-static void report_json(struct check *c, const char *path, const struct shunt_plan *plan, const char *reason)
-{
-	struct shunt_json_writer *w = &c->writer;
-	char hash[24];
-
-	shunt_json_write_object(w, NULL);
-	shunt_json_write_text(w, "file", path);
-	shunt_json_write_bool(w, "ok", plan != NULL);
-	if (plan) {
-		snprintf(hash, sizeof(hash), "%016" PRIx64, plan->hash);
-		shunt_json_write_text(w, "name", plan->name);
-		shunt_json_write_text(w, "collective", shunt_plan_collective_name(plan->collective));
-		shunt_json_write_uint(w, "ranks", plan->nranks);
-		shunt_json_write_text(w, "protocol", plan->ll ? "LL" : "Simple");
-		shunt_json_write_bool(w, "inplace", plan->inplace);
-		shunt_json_write_uint(w, "blocks", plan->max_blocks);
-		shunt_json_write_uint(w, "threads", plan->threads);
-		shunt_json_write_uint(w, "min_message_size", plan->min_bytes);
-		shunt_json_write_uint(w, "max_message_size", plan->max_bytes);
-		shunt_json_write_int(w, "priority", plan->priority);
-		shunt_json_write_bool(w, "auto", plan->automatic);
-		shunt_json_write_text(w, "hash", hash);
-	} else {
-		shunt_json_write_text(w, "error", reason);
-	}
-	shunt_json_write_object_end(w);
-}
-
 static void check_file(struct check *c, const char *path)
 {
 	char reason[PLAN_REASON_BYTES], range[64];
@@ -51,7 +23,7 @@ static void check_file(struct check *c, const char *path)
 
 	shunt_plan_load_file(path, &plan, reason, sizeof(reason));
 	if (c->json)
-		report_json(c, path, plan, reason);
+		shunt_plan_report(&c->writer, path, plan, reason);
 	else if (!plan)
 		printf("wrong  %s\n", reason);
 	else if (!c->wrong_only)

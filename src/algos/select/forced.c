@@ -18,8 +18,7 @@
 struct rule {
 	enum shunt_kind kind;
 	uint64_t from, to;
-	const struct shunt_algo *algo; /* NULL: nccl */
-	struct shunt_geometry geometry;
+	struct shunt_path path; /* without an algorithm: nccl */
 };
 
 /* Never freed, because another thread may still read rules that were replaced. Each text has one struct. */
@@ -90,11 +89,40 @@ static bool parse_geometry(const char *s, struct shunt_geometry *g)
 	return true;
 }
 
+/* Reads name[@blocks[xthreads[xchannels]]]. NULL, or what is wrong with it; algo is NULL for an unknown name. Changes
+ * text.
+ */
+static const char *parse_path(enum shunt_kind kind, char *text, struct shunt_path *path, bool *geometry_p)
+{
+	char *at = strchr(text, '@');
+
+	*path = (struct shunt_path){ 0 };
+	*geometry_p = at;
+	if (at) {
+		*at++ = 0;
+		if (!parse_geometry(at, &path->geometry))
+			return "its blocks, threads or channels cannot be used";
+	}
+	path->algo = shunt_algo_find(kind, text);
+	return NULL;
+}
+
+bool shunt_path_parse(enum shunt_kind kind, const char *text, struct shunt_path *path_p)
+{
+	char copy[64];
+	bool geometry;
+
+	if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
+		return false;
+	return !parse_path(kind, copy, path_p, &geometry) && path_p->algo;
+}
+
 /* NULL, or what is wrong with the rule. Changes text. */
 static const char *parse_rule(char *text, struct rule *r)
 {
-	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash, *at;
-	const char *now;
+	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash;
+	const char *now, *wrong;
+	bool geometry;
 	int kind;
 
 	if (!name)
@@ -114,15 +142,9 @@ static const char *parse_rule(char *text, struct rule *r)
 		return "its sizes cannot be read";
 	if (r->from >= r->to)
 		return "no size is in it: a rule holds for from <= size < to";
-	at = strchr(name, '@');
-	if (at) {
-		*at++ = 0;
-		if (!parse_geometry(at, &r->geometry))
-			return "its blocks, threads or channels cannot be used";
-	}
-	r->algo = shunt_algo_find(r->kind, name);
-	if (r->algo || (!strcmp(name, "nccl") && !at))
-		return NULL;
+	wrong = parse_path(r->kind, name, &r->path, &geometry);
+	if (wrong || r->path.algo || (!strcmp(name, "nccl") && !geometry))
+		return wrong;
 	now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, name);
 	return now ? now : "the collective has no such algorithm";
 }
@@ -247,8 +269,8 @@ bool shunt_forced_find(
 	}
 	for (size_t i = 0; r && i < r->n; i++)
 		if (r->rule[i].kind == kind && bytes >= r->rule[i].from && bytes < r->rule[i].to) {
-			*algo_p = r->rule[i].algo;
-			*geometry_p = r->rule[i].geometry;
+			*algo_p = r->rule[i].path.algo;
+			*geometry_p = r->rule[i].path.geometry;
 			return true;
 		}
 	return false;

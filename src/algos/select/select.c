@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The path and the kernel of a call. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
+#include "shunt/shunt.h"
 
 /*
  * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to
@@ -22,6 +24,20 @@ const struct shunt_algo *shunt_algo_row(size_t i)
 			if (!i--)
 				return a;
 	return NULL;
+}
+
+int shunt_algo_at(size_t i, struct shunt_algo_info *info)
+{
+	const struct shunt_algo *algo = shunt_algo_row(i);
+
+	if (!info || info->size < sizeof(*info))
+		return -EINVAL;
+	if (!algo)
+		return -ENOENT;
+	info->collective = shunt_kind_name(algo->kind);
+	info->name = algo->name;
+	info->description = algo->doc;
+	return 0;
 }
 
 const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
@@ -211,6 +227,18 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 	}
 	if (!decision->algo)
 		return false;
+	decision->reason = SHUNT_REASON_NONE;
+	set_type_op(sel_key, coll, decision);
+	return true;
+}
+
+bool shunt_select_path(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
+    const struct shunt_path *path, struct shunt_decision *decision)
+{
+	if (!path->algo || (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel_key->symmem))
+		return false;
+	decision->algo = path->algo;
+	decision->geometry = path->geometry;
 	decision->reason = SHUNT_REASON_NONE;
 	set_type_op(sel_key, coll, decision);
 	return true;

@@ -80,8 +80,9 @@ static int try_rules(const char *text, size_t bytes)
 
 		if (parse_rule(one, &r)) /* why it cannot be used */
 			continue;
-		require_geometry(&r.geometry);
-		require(!r.algo || shunt_algo_find(r.kind, r.algo->name) == r.algo, "an algorithm of another kind");
+		require_geometry(&r.path.geometry);
+		require(!r.path.algo || shunt_algo_find(r.kind, r.path.algo->name) == r.path.algo,
+		    "an algorithm of another kind");
 		taken++;
 	}
 	free(copy);

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_REPORT_H
+#define SHUNT_PLAN_REPORT_H
+/* A plan, or what is wrong with it, as a JSON object. */
+#include "base/json.h"
+#include "plan/format/plan.h"
+
+/* plan: NULL if it was refused, for this reason. file: where it came from. */
+void shunt_plan_report(
+    struct shunt_json_writer *w, const char *file, const struct shunt_plan *plan, const char *reason);
+#endif

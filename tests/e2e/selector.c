@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program's selector, and what it learns of its communicators: through NCCL's ABI, on the sim, ranks as processes and
+ * as threads.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/support/own.h"
+#include "tests/e2e/ranks.h"
+#include "tests/plan/exec_plans.h"
+#include "shunt/shunt.h"
+
+/* Of this process: ranks that are threads share it. */
+static struct questions {
+	atomic_int n;
+	_Atomic(const char *) answer; /* for messages of 1024 bytes */
+} questions;
+
+static const char *select_path(void *arg, const struct shunt_plan_request *request)
+{
+	struct questions *q = arg;
+
+	atomic_fetch_add(&q->n, 1);
+	if (request->bytes == 1024)
+		return atomic_load(&q->answer);
+	return request->bytes == 4096 ? "native" : request->bytes == 65536 ? "twoshot@8x256" : NULL;
+}
+
+static int reduce(struct rank *r, ncclComm_t comm, size_t bytes, void *buf)
+{
+	NCCL(ncclAllReduce(buf, buf, bytes / 4, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	return 0;
+}
+
+static uint64_t calls_by(struct rank *r, ncclComm_t comm, const char *path)
+{
+	struct shunt_counter rows[16];
+	size_t n = 0;
+	uint64_t calls = 0;
+
+	shunt_counters(comm, rows, 16, &n);
+	for (size_t i = 0; i < n && i < 16; i++)
+		calls += !strcmp(rows[i].path, path) ? rows[i].calls : 0;
+	return calls;
+}
+
+static int plan_add(struct rank *r)
+{
+	char *text = plan_twoshot(2, 1, "sum"), reason[256];
+	int err = shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason));
+
+	free(text);
+	CHECK(err == 0 || err == -EEXIST); /* another thread's rank has done it */
+	return 0;
+}
+
+static int path_is(struct rank *r, ncclComm_t comm, size_t bytes, const char *expected)
+{
+	const char *path = NULL;
+
+	CHECK(shunt_path_of(comm, "allreduce", bytes / 4, ncclFloat32, ncclSum, &path) == 0);
+	if (strcmp(path, expected))
+		fprintf(stderr, "%zu bytes by %s, not %s\n", bytes, path, expected);
+	CHECK(!strcmp(path, expected));
+	return 0;
+}
+
+static int body_paths(struct rank *r)
+{
+	ncclComm_t comm;
+	void *buf;
+	int asked;
+
+	if (plan_add(r))
+		return 1;
+	atomic_store(&questions.answer, "twoshot"); /* a plan's name goes before an algorithm's */
+	shunt_plan_set_selector(select_path, &questions);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc(&buf, 1 << 20) == 0 && shunt_memset_async(buf, 0, 1 << 20, r->stream) == 0);
+	for (int i = 0; i < 3; i++)
+		if (reduce(r, comm, 1024, buf) || reduce(r, comm, 4096, buf) || reduce(r, comm, 65536, buf))
+			return 1;
+	if (path_is(r, comm, 4096, "oneshot") || path_is(r, comm, 65536, "twoshot") || path_is(r, comm, 1024, "twoshot"))
+		return 1;
+	CHECK(calls_by(r, comm, "oneshot") == 3 && calls_by(r, comm, "twoshot") == 6);
+	/* Three questions for each rank of this process, however often the calls came. */
+	asked = atomic_load(&questions.n);
+	CHECK(asked >= 3 && asked <= 3 * r->nranks);
+	NCCL(ncclCommDestroy(comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_selector_chooses_plans_and_algorithms(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_paths), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_paths), 0);
+}
+
+/* A wrong answer costs one line; other answers come only when the old ones are forgotten. */
+static int body_answers(struct rank *r)
+{
+	ncclComm_t comm;
+	void *buf;
+
+	atomic_store(&questions.answer, "no_such_path");
+	shunt_plan_set_selector(select_path, &questions);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc(&buf, 1 << 20) == 0);
+	if (path_is(r, comm, 1024, "oneshot") || reduce(r, comm, 1024, buf) || reduce(r, comm, 4096, buf))
+		return 1;
+	CHECK(atomic_load(&questions.n) == 2);
+	atomic_store(&questions.answer, "simple");
+	if (reduce(r, comm, 1024, buf) || path_is(r, comm, 1024, "oneshot"))
+		return 1;
+	shunt_plan_forget_answers();
+	if (path_is(r, comm, 1024, "simple"))
+		return 1;
+	atomic_store(&questions.answer, "twoshot@2");
+	shunt_plan_forget_answers();
+	if (path_is(r, comm, 1024, "twoshot") || reduce(r, comm, 1024, buf))
+		return 1;
+	CHECK(atomic_load(&questions.n) == 4);
+	/* Ended with a communicator that goes on: remembered answers stay, new questions get none. */
+	shunt_plan_set_selector(NULL, NULL);
+	CHECK(shunt_plan_end_selector(select_path, &questions) == 0);
+	if (reduce(r, comm, 1024, buf) || reduce(r, comm, 2048, buf) || path_is(r, comm, 1024, "twoshot") ||
+	    path_is(r, comm, 65536, "twoshot"))
+		return 1;
+	CHECK(atomic_load(&questions.n) == 4);
+	NCCL(ncclCommDestroy(comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_answers_are_remembered_and_forgotten(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_answers), 0);
+}
+
+static int body_list(struct rank *r)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) }, small = { .size = 4 };
+	struct shunt_algo_info algo = { .size = sizeof(algo) };
+	void *comms[4], *buf;
+	ncclComm_t half;
+	size_t n = 9, found = 0;
+	int err;
+
+	CHECK(shunt_comm_list(NULL, 0, &n) == 0 && n == 1);
+	CHECK(shunt_comm_list(comms, 4, &n) == 0 && n == 1 && comms[0] == r->comm);
+	CHECK(shunt_comm_list(NULL, 1, &n) == -EINVAL && shunt_comm_list(comms, 1, NULL) == -EINVAL);
+	CHECK(shunt_comm_describe(r->comm, &info) == 0);
+	CHECK(info.rank == r->rank && info.nranks == r->nranks && info.device == r->rank && info.error == 0);
+	CHECK(!strcmp(info.state, "untouched") && !*info.reason && strlen(info.id) >= 8 && !info.memory);
+	CHECK(shunt_comm_describe(&n, &info) == -ENOENT && shunt_comm_describe(NULL, &info) == -ENOENT);
+	CHECK(shunt_comm_describe(r->comm, &small) == -EINVAL && shunt_comm_describe(r->comm, NULL) == -EINVAL);
+	if (plan_add(r))
+		return 1;
+	CHECK(shunt_malloc(&buf, 1 << 20) == 0);
+	if (reduce(r, r->comm, 4096, buf))
+		return 1;
+	CHECK(shunt_comm_describe(r->comm, &info) == 0 && !strcmp(info.state, "ready"));
+	CHECK(info.memory > 0 && info.plans == 1 && !info.selector && info.size == sizeof(info));
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &half, NULL));
+	CHECK(shunt_comm_list(comms, 1, &n) == 0 && n == 2);
+	NCCL(ncclCommDestroy(half));
+	CHECK(shunt_comm_list(comms, 4, &n) == 0 && n == 1);
+	for (size_t i = 0; !(err = shunt_algo_at(i, &algo)); i++)
+		found += !strcmp(algo.name, "twoshot") && !strcmp(algo.collective, "allreduce") && *algo.description;
+	CHECK(err == -ENOENT && found == 1);
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_communicators_are_listed_and_described(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_list), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_selector_chooses_plans_and_algorithms),
+		cmocka_unit_test(test_answers_are_remembered_and_forgotten),
+		cmocka_unit_test(test_communicators_are_listed_and_described),
+	};
+
+	own_environment();
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
