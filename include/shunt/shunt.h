@@ -96,6 +96,12 @@ struct shunt_comm_info {
 /* 0; -ENOENT: Shunt does not know the communicator, or it is NULL; -EINVAL: size is none of this struct. */
 SHUNT_API int shunt_comm_describe(const void *comm, struct shunt_comm_info *info);
 
+/*
+ * Writes the state of all communicators of the process to a new file in dir, which is created if its parent exists, for
+ * `shunt doctor dumps`; path gets its name (at most bytes, always terminated). 0, or the negative errno of the file.
+ */
+SHUNT_API int shunt_dump(const char *dir, char *path, size_t bytes);
+
 /* A row of `shunt info -a`: an algorithm of one collective. All strings have static storage. */
 struct shunt_algo_info {
 	size_t size; /* that of the struct, set by the caller */

@@ -109,8 +109,8 @@ static void remember(
 }
 
 /* Turns an answer that is no plan into an algorithm; without one, says so once for each selector. */
-static struct shunt_answer resolve(const struct shunt_plan_set *set, const struct shunt_plan_query *call,
-    const struct shunt_plan_answer *said)
+static struct shunt_answer resolve(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan_answer *said)
 {
 	struct shunt_answer answer = { .choice = said->choice, .plan = said->plan };
 
@@ -118,7 +118,8 @@ static struct shunt_answer resolve(const struct shunt_plan_set *set, const struc
 		return answer;
 	answer.choice = SHUNT_PLAN_CHOICE_NONE;
 	if (shunt_plan_set_first_wrong(set))
-		shunt_warn("the selector wants \"%.64s\" for %s of %" PRIu64 " bytes of %s, but no plan of that name fits, "
+		shunt_warn("the selector wants \"%.64s\" for %s of %" PRIu64
+		           " bytes of %s, but no plan of that name fits, "
 		           "and %s has no such algorithm (`shunt info -a` lists them): going on without its answer",
 		    said->other, shunt_kind_name(call->kind), said->bytes, shunt_dtype_name(call->dtype),
 		    shunt_kind_name(call->kind));

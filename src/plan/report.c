@@ -3,8 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void shunt_plan_report(
-    struct shunt_json_writer *w, const char *file, const struct shunt_plan *plan, const char *reason)
+void shunt_plan_report(struct shunt_json_writer *w, const char *file, const struct shunt_plan *plan, const char *reason)
 {
 	char hash[24];
 

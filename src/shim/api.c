@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include "algos/algo.h"
+#include "comm/observe/dump.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/pending_child.h"
 #include "shim/nccl/real.h"
@@ -47,6 +48,11 @@ int shunt_comm_describe(const void *comm, struct shunt_comm_info *info)
 	shunt_comm_info(e->comm, info);
 	shunt_entry_put(e);
 	return 0;
+}
+
+int shunt_dump(const char *dir, char *path, size_t bytes)
+{
+	return dir && path && bytes ? shunt_dump_file(dir, "asked", path, bytes) : -EINVAL;
 }
 
 int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)

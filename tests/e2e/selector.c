@@ -87,7 +87,8 @@ static int body_paths(struct rank *r)
 	for (int i = 0; i < 3; i++)
 		if (reduce(r, comm, 1024, buf) || reduce(r, comm, 4096, buf) || reduce(r, comm, 65536, buf))
 			return 1;
-	if (path_is(r, comm, 4096, "oneshot") || path_is(r, comm, 65536, "twoshot") || path_is(r, comm, 1024, "twoshot"))
+	if (path_is(r, comm, 4096, "oneshot") || path_is(r, comm, 65536, "twoshot") ||
+	    path_is(r, comm, 1024, "twoshot"))
 		return 1;
 	CHECK(calls_by(r, comm, "oneshot") == 3 && calls_by(r, comm, "twoshot") == 6);
 	/* Three questions for each rank of this process, however often the calls came. */
@@ -149,6 +150,7 @@ static int body_list(struct rank *r)
 {
 	struct shunt_comm_info info = { .size = sizeof(info) }, small = { .size = 4 };
 	struct shunt_algo_info algo = { .size = sizeof(algo) };
+	char dir[] = "/tmp/shunt-dump-XXXXXX", path[128];
 	void *comms[4], *buf;
 	ncclComm_t half;
 	size_t n = 9, found = 0;
@@ -169,6 +171,10 @@ static int body_list(struct rank *r)
 		return 1;
 	CHECK(shunt_comm_describe(r->comm, &info) == 0 && !strcmp(info.state, "ready"));
 	CHECK(info.memory > 0 && info.plans == 1 && !info.selector && info.size == sizeof(info));
+	CHECK(mkdtemp(dir) && shunt_dump(dir, path, sizeof(path)) == 0 && !access(path, R_OK));
+	CHECK(!strncmp(path, dir, strlen(dir)) && !unlink(path) && !rmdir(dir));
+	CHECK(shunt_dump("/nonexistent/a/b", path, sizeof(path)) == -ENOENT);
+	CHECK(shunt_dump(NULL, path, sizeof(path)) == -EINVAL && shunt_dump(dir, NULL, 0) == -EINVAL);
 	NCCL(ncclCommSplit(r->comm, 0, r->rank, &half, NULL));
 	CHECK(shunt_comm_list(comms, 1, &n) == 0 && n == 2);
 	NCCL(ncclCommDestroy(half));

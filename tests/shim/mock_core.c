@@ -11,6 +11,7 @@
 #include "algos/algo.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "comm/comm.h"
+#include "comm/observe/dump.h"
 #include "base/config.h"
 #include "transport/rendezvous/group.h"
 #include "base/hash.h"
@@ -556,6 +557,11 @@ int shunt_comm_quiesce(struct shunt_comm *comm)
 size_t shunt_comm_memory(struct shunt_comm *comm)
 {
 	return 1000;
+}
+
+int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
+{
+	return -ENOSYS;
 }
 
 void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
