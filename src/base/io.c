@@ -52,31 +52,6 @@ int shunt_io_error(int err)
 	return err == EPIPE || err == ECONNRESET || err == ENOTCONN || err == ECONNABORTED ? -EOWNERDEAD : -err;
 }
 
-int shunt_io_read(int fd, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel)
-{
-	uint8_t *p = buf;
-
-	while (bytes) {
-		struct pollfd pfd = { .fd = fd, .events = POLLIN };
-		int err = shunt_io_poll(&pfd, 1, deadline, cancel);
-		ssize_t n;
-
-		if (err < 0)
-			return err;
-		n = recv(fd, p, bytes, MSG_DONTWAIT);
-		if (n == 0)
-			return -EOWNERDEAD;
-		if (n < 0) {
-			if (errno == EAGAIN || errno == EINTR)
-				continue;
-			return shunt_io_error(errno);
-		}
-		p += n;
-		bytes -= (size_t)n;
-	}
-	return 0;
-}
-
 int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel)
 {
 	const uint8_t *p = buf;

@@ -18,8 +18,7 @@ int64_t shunt_deadline_ms(int64_t ms);
 
 /* Number of ready entries (at least 1), -ETIMEDOUT, -ECANCELED or another -errno. n may be 0: sleeps. */
 int shunt_io_poll(struct pollfd *fds, nfds_t n, int64_t deadline, const atomic_int *cancel);
-/* Reads or writes exactly `bytes`. 0; -EOWNERDEAD: the other side is gone; other errors as shunt_io_poll. */
-int shunt_io_read(int fd, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
+/* Writes exactly `bytes`. 0; -EOWNERDEAD: the other side is gone; other errors as shunt_io_poll. */
 int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
 /* Closes all descriptors that are not negative. */
 void shunt_io_close_all(const int *fds, int n);

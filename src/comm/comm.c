@@ -240,7 +240,7 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	if (!is_ours(comm))
 		return;
 	shunt_comm_error(comm); /* logs a fault before the abort: it may be the reason for it */
-	atomic_store(&comm->life.cancel, 1);
+	shunt_comm_life_abort(&comm->life);
 	shunt_comm_fail(comm, -ECANCELED);
 	if (shunt_comm_life_state(&comm->life) == COMM_READY)
 		shunt_comm_stop_kernels(comm);

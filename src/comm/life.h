@@ -5,11 +5,8 @@
  * The life of a communicator: two state machines, a function for each event. Queries are for any thread; an event is
  * for the thread that holds the communicator's lock, unless it says otherwise.
  */
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-
-struct shunt_comm;
 
 /*
  * How its calls run.
@@ -96,6 +93,12 @@ bool shunt_comm_life_tell(struct shunt_comm_life *life);
 /* The three below: any thread. lost and found: one thread at a time. */
 void shunt_comm_life_lost(struct shunt_comm_life *life, int rank, int pid);
 void shunt_comm_life_found(struct shunt_comm_life *life);
+/* Abort was called: what waits on the host gives up. Any thread. */
+static inline void shunt_comm_life_abort(struct shunt_comm_life *life)
+{
+	atomic_store(&life->cancel, 1);
+}
+
 /* err: a negative errno. False: there is an error already. */
 bool shunt_comm_life_failed(struct shunt_comm_life *life, int err);
 #endif

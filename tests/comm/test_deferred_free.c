@@ -54,7 +54,7 @@ static void test_deferred_free_aborted_memory_waits_for_the_last_on_its_device(v
 
 	shunt_deferred_free_enter(a);
 	shunt_deferred_free_enter(b);
-	atomic_store(&a->life.cancel, 1);
+	shunt_comm_life_abort(&a->life);
 	assert_false(shunt_deferred_free_leave(a));
 	shunt_deferred_free_push(a);
 	assert_null(shunt_deferred_free_pop(0, false)); /* b lives */
@@ -74,11 +74,11 @@ static void test_deferred_free_memory_without_kernels_waits_too(void **state)
 	struct shunt_comm *alone = comm_on(0), *other = comm_on(0), *bare = comm_on(0);
 
 	shunt_deferred_free_enter(other);
-	atomic_store(&alone->life.cancel, 1);
+	shunt_comm_life_abort(&alone->life);
 	assert_false(shunt_deferred_free_leave(alone));
 	shunt_deferred_free_push(alone);
 	bare->mem[0].ptr = NULL;
-	atomic_store(&bare->life.cancel, 1);
+	shunt_comm_life_abort(&bare->life);
 	assert_true(shunt_deferred_free_leave(bare)); /* there is nothing to wait for */
 	assert_true(shunt_deferred_free_leave(other));
 	assert_ptr_equal(shunt_deferred_free_pop(0, false), alone);

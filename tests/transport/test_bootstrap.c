@@ -193,6 +193,16 @@ static void test_bootstrap_id_of_another_host_is_exdev(void **state)
 	world_destroy(w);
 }
 
+static struct rdzv_hello hello_of_rank_1(void)
+{
+	return (struct rdzv_hello){ .head = rdzv_head(RDZV_HELLO),
+		.member = 1,
+		.nmembers = 2,
+		.rank = 1,
+		.nranks = 2,
+		.shunt = SHUNT_VERSION };
+}
+
 /* What a rank with other contents than ours would say, correctly signed. */
 static void say_hello(const struct world *w, int fd, struct rdzv_hello *hello)
 {
@@ -212,12 +222,7 @@ static void test_bootstrap_other_host_or_version_fails_on_all(void **state)
 	for (int i = 0; i < 3; i++) {
 		static const int want[] = { -EXDEV, -EPROTO, -EPROTO };
 		struct world *w = world_create(2);
-		struct rdzv_hello hello = { .head = rdzv_head(RDZV_HELLO),
-			.member = 1,
-			.nmembers = 2,
-			.rank = 1,
-			.nranks = 2,
-			.shunt = SHUNT_VERSION };
+		struct rdzv_hello hello = hello_of_rank_1();
 		struct rdzv_answer answer;
 		struct rdzv_unique_id id;
 		int fd = connect_to_root(w);
@@ -243,12 +248,7 @@ static void test_bootstrap_other_host_or_version_fails_on_all(void **state)
 static void test_bootstrap_replayed_hello_is_refused(void **state)
 {
 	struct world *w = world_create(2);
-	struct rdzv_hello hello = { .head = rdzv_head(RDZV_HELLO),
-		.member = 1,
-		.nmembers = 2,
-		.rank = 1,
-		.nranks = 2,
-		.shunt = SHUNT_VERSION };
+	struct rdzv_hello hello = hello_of_rank_1();
 	struct rdzv_challenge challenge;
 	int fd = connect_to_root(w), again = connect_to_root(w), errs[UNIT_MAX_RANKS];
 	struct rdzv_unique_id id;

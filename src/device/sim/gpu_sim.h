@@ -74,33 +74,29 @@ GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __
 GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
-GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p, struct sim_site at = SIM_SITE_HERE)
+template <typename Word> inline Word sim_ld_acquire(const Word *p, struct sim_site at)
 {
-	uint64_t v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
-	                                              __atomic_load_n(p, __ATOMIC_ACQUIRE);
+	Word v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
+	                                          __atomic_load_n(p, __ATOMIC_ACQUIRE);
 
 	return v + sim_weak(at, SIM_SITE_OLDER);
 }
-GPU_FN void gpu_st_release(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE)
+template <typename Word> inline void sim_st_release(Word *p, Word v, struct sim_site at)
 {
 	if (sim_weak(at, SIM_SITE_RELEASE))
 		__atomic_store_n(p, v, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
+GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p, struct sim_site at = SIM_SITE_HERE) { return sim_ld_acquire(p, at); }
+GPU_FN void gpu_st_release(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE) { sim_st_release(p, v, at); }
 GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p, struct sim_site at = SIM_SITE_HERE)
 {
-	uint32_t v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
-	                                              __atomic_load_n(p, __ATOMIC_ACQUIRE);
-
-	return v + sim_weak(at, SIM_SITE_OLDER);
+	return sim_ld_acquire(p, at);
 }
 GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v, struct sim_site at = SIM_SITE_HERE)
 {
-	if (sim_weak(at, SIM_SITE_RELEASE))
-		__atomic_store_n(p, v, __ATOMIC_RELAXED);
-	else
-		__atomic_store_n(p, v, __ATOMIC_RELEASE);
+	sim_st_release(p, v, at);
 }
 GPU_FN uint64_t gpu_ld_credit(const uint64_t *p, struct sim_site at = SIM_SITE_HERE) { return gpu_ld_acquire(p, at); }
 GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE) { gpu_st_release(p, v, at); }

@@ -341,7 +341,8 @@ static void log_where(const struct shunt_json_log *json, char *text, size_t byte
 #undef MORE
 }
 
-struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes)
+/* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
+static struct shunt_plan_log log_init(const char *source, char *reason, size_t bytes)
 {
 	return (struct shunt_plan_log){
 		.json = { .source = source, .reason = reason, .bytes = reason ? bytes : 0, .where = log_where },
@@ -352,7 +353,7 @@ struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size
 int shunt_plan_load_buffer(
     const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
-	struct shunt_plan_log log = shunt_plan_log_init(name, reason, bytes);
+	struct shunt_plan_log log = log_init(name, reason, bytes);
 	struct shunt_plan_owned *owned;
 	struct loader l = { .log = &log };
 	json_t *root;
@@ -389,7 +390,7 @@ err_drop:
 
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
-	struct shunt_plan_log log = shunt_plan_log_init(path, reason, bytes);
+	struct shunt_plan_log log = log_init(path, reason, bytes);
 	size_t n = 0;
 	char *text = NULL;
 	int err = shunt_json_file(&log.json, path, SHUNT_PLAN_MAX_JSON, &text, &n);

@@ -20,9 +20,6 @@ struct shunt_plan_log {
 	struct shunt_plan_location at;
 };
 
-/* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
-struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes);
-
 /*
  * A plan with the memory that belongs to it. The loader and the checker still write to its arrays, in spite of const.
  */
