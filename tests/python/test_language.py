@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""
+Programs of programs/: each method with each of its options gives right values on the sim for 2, 3, 4 and 8 ranks. And
+what is wrong with a program is said with its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from libshunt import language as L
+from libshunt.language.fusion import fuse
+from libshunt.language.ops import NOP, Op, Place, Slice
+from programs import loops, memory, packets, ports, switches
+from programs.common import Builder
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODULES = (memory, packets, ports, switches, loops)
+PROGRAMS: list[Builder] = [build for module in MODULES for build in module.PROGRAMS]
+
+
+def line() -> int:
+    """That of the caller."""
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+class Programs(unittest.TestCase):
+    def test_values(self) -> None:
+        for build in PROGRAMS:
+            for ranks in (2, 3, 4, 8):
+                program = build(ranks)
+                with self.subTest(program.name, ranks=ranks):
+                    report = program.verify()
+                    self.assertEqual((report["name"], report["ranks"]), (program.name, ranks))
+                    # Sizes that fill all chunks of these ranks, and one that does not.
+                    times = program.run([3072 * ranks, 4 * ranks * 61])
+                    self.assertGreaterEqual(len(times), 2)
+
+    def test_methods(self) -> None:
+        """All public methods of ranks, channels and semaphores, and all keywords, are used by some program."""
+        used: dict[str, set[str]] = {}
+        for module in MODULES:
+            for node in ast.walk(ast.parse(inspect.getsource(module))):
+                if isinstance(node, ast.Call):
+                    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                    used.setdefault(name, set()).update(keyword.arg or "" for keyword in node.keywords)
+        for kind in (L.Rank, L.MemoryChannel, L.PortChannel, L.SwitchChannel, L.SwitchChannelRankView, L.Semaphore):
+            for name, _ in inspect.getmembers(kind, inspect.isfunction):
+                former = name.endswith("_packet")
+                if not name.startswith("_") and not former:
+                    self.assertIn(name, used, f"{kind.__name__}.{name}")
+        for keyword in inspect.signature(L.CollectiveProgram).parameters:
+            if keyword not in ("name", "collective", "num_ranks", "nranks_per_node", "dtypes"):
+                self.assertIn(keyword, used["CollectiveProgram"])
+
+    def test_same_bytes(self) -> None:
+        """Whatever the order of sets and dictionaries, and however often it is asked for."""
+        script = (
+            "from programs import memory, packets, ports, switches, loops\n"
+            "import hashlib\n"
+            "text = ''.join(b(4).to_json() for m in (memory, packets, ports, switches, loops) for b in m.PROGRAMS)\n"
+            "print(hashlib.sha256(text.encode()).hexdigest())\n"
+        )
+        path = os.pathsep.join([HERE, os.environ["PYTHONPATH"]])
+        outs = {
+            subprocess.run(
+                [sys.executable, "-c", script],
+                env=dict(os.environ, PYTHONHASHSEED=seed, PYTHONPATH=path),
+                check=True,
+                capture_output=True,
+            ).stdout
+            for seed in ("0", "1", "77")
+        }
+        self.assertEqual(len(outs), 1)
+        program = memory.allgather_get(2)
+        self.assertEqual(program.to_json(), program.to_json())
+        self.assertEqual(program.to_json(), memory.allgather_get(2).to_json())
+
+
+class Looks(unittest.TestCase):
+    def test_show_and_svg(self) -> None:
+        program = memory.allgather_put(2)
+        self.assertIn("signal to rank 1", program.show(rank=0, block=0))
+        self.assertNotIn("rank 1:", program.show(rank=0))
+        for picture in (program.svg(), program._repr_svg_(), program.svg(rank=1, all_blocks=True)):
+            self.assertTrue(picture.startswith("<svg") or picture.startswith("<?xml"), picture[:80])
+
+    def test_sources(self) -> None:
+        """Operations name the lines of the program they come from, fused ones all of them."""
+        with L.CollectiveProgram("sources", L.AllReduce(2, 1, True), 2, protocol="LL") as program:
+            scratch = L.Buffer(0, 3)
+            rank = L.Rank(0)
+            first = line() + 1
+            rank.reduce(rank.get_input_buffer()[0:1], [scratch[0:1]], tb=0, packet=True)
+            rank.copy_packets(scratch[1:2], rank.get_input_buffer()[0:1], tb=0)
+        (op,) = program.plan()["gpus"][0]["threadblocks"][0]["ops"]
+        self.assertEqual(op["src"], f"test_language.py:{first},{first + 1}")
+        (op,) = program.plan(sources=False)["gpus"][0]["threadblocks"][0]["ops"]
+        self.assertNotIn("src", op)
+        self.assertEqual(json.loads(program.to_json())["gpus"][0]["threadblocks"][0]["ops"][0]["name"], "recpkt")
+
+
+class Passes(unittest.TestCase):
+    """What fusion and synchronization must not do."""
+
+    def names(self, program: L.CollectiveProgram, rank: int = 0, block: int = 0) -> list[str]:
+        return [op["name"] for op in program.plan()["gpus"][rank]["threadblocks"][block]["ops"]]
+
+    def test_puts_of_two_buffers_stay_apart(self) -> None:
+        with L.CollectiveProgram("two", L.AllReduce(2, 1), 2) as program:
+            channel = L.MemoryChannel(1, 0)
+            there = L.Rank(1).get_output_buffer()
+            channel.put(there[0:1], L.Rank(0).get_input_buffer()[0:1], tb=0)
+            channel.put(there[1:2], L.Rank(0).get_output_buffer()[0:1], tb=0)
+        self.assertEqual(self.names(program), ["put", "put"])
+
+    def test_result_that_is_kept_elsewhere_is_stored(self) -> None:
+        with L.CollectiveProgram("kept", L.AllReduce(2, 1, True), 2) as program:
+            scratch = L.Buffer(0, 1)
+            switch = L.SwitchChannel([0, 1], L.BufferType.input)
+            switch.at_rank(0).reduce(0, 1, scratch[0:1], 0)
+            switch.at_rank(0).broadcast(scratch[0:1], 0, 1, 0)
+        self.assertEqual(self.names(program), ["glre", "nop", "gstore"])
+
+    def test_operand_that_was_written_is_read_again(self) -> None:
+        with L.CollectiveProgram("again", L.AllReduce(2, 1, True), 2) as program:
+            rank = L.Rank(0)
+            buffer = rank.get_input_buffer()
+            rank.reduce(buffer[0:1], [buffer[1:2]], tb=0)
+            rank.reduce(buffer[0:1], [buffer[0:1]], tb=0)
+        self.assertEqual(self.names(program), ["re", "nop", "re"])
+
+    def test_every_conflict_is_seen(self) -> None:
+        """The second of two conflicts of an operation, the plain operand of a reduction of packets, switch channels."""
+        with L.CollectiveProgram("seen", L.AllReduce(2, 2), 2, protocol="LL") as program:
+            rank, scratch = L.Rank(0), L.Buffer(0, 1)
+            source, out = rank.get_input_buffer(), rank.get_output_buffer()
+            rank.copy(out[0:1], source[0:1], tb=0)
+            rank.copy(out[1:2], out[0:1], tb=0)  # reads what was written
+            rank.copy(out[0:1], source[1:2], tb=0)  # writes what was read
+            rank.reduce(out[0:1], [scratch[0:1]], tb=0, dst_chunk=out[3:4], packet=True)
+            L.SwitchChannel([0, 1], L.BufferType.output).at_rank(0).broadcast(out[3:4], 2, 1, 0)
+            rank.copy(source[0:1], out[2:3], tb=0)
+        self.assertEqual(
+            self.names(program), ["copy", "nop", "copy", "nop", "copy", "nop", "repkt", "nop", "gstore", "nop", "copy"]
+        )
+
+    def test_loop_that_ends_synchronized(self) -> None:
+        piece = Slice(Place.LOCAL, L.BufferType.input, 0, 1)
+        copy = Op(L.Instruction.copy, (piece,), (piece,))
+        signal = Op(L.Instruction.signal, ids=(0,), sync=L.SyncType.both)
+        loop = Op(L.Instruction.pipeline, body=(copy, NOP))
+        (first, _), (_, second) = fuse([signal, loop]), fuse([loop, signal])
+        self.assertEqual((first.sync, second.sync), (L.SyncType.both, L.SyncType.after))
+
+    def test_instances_move_both_results(self) -> None:
+        program = packets.allreduce_copies(2)
+        ops = program.plan()["gpus"][0]["threadblocks"][1]["ops"]
+        (op,) = [op for op in ops if op["name"] == "recspkt"]
+        self.assertEqual([piece["index"] for piece in op["dst_buff"]], [1, 3, 3])
+
+
+if __name__ == "__main__":
+    unittest.main()
