@@ -92,6 +92,14 @@ int tool_lib_path(char path[PATH_MAX]);
 /* The directory with the links libnccl.so.2 and libnccl.so to a library. 0 or -ENOENT (silent). */
 int tool_links_dir(const char *lib_path, char dir[PATH_MAX]);
 
+/*
+ * The folder of the Python package libshunt: around this executable, else that of python3. 0, or -ENOENT after an error
+ * message.
+ */
+int tool_python_package(char dir[PATH_MAX]);
+/* Sets a variable to value, or to value:old if it has a value. 0 or -ENOMEM. */
+int tool_env_prepend(const char *name, const char *value);
+
 /* Functions of libshunt.so for the tools, which do not link it because its SONAME is NCCL's. */
 /* clang-format off */
 #define TOOL_LIB_FUNCS(X) \

@@ -13,6 +13,7 @@ static const struct {
 	{ "show", &plan_show_options, plan_show_main },
 	{ "run", &plan_run_options, plan_run_main },
 	{ "new", &plan_new_options, plan_new_main },
+	{ "build", &plan_build_options, plan_build_main },
 };
 enum { NACTIONS = sizeof(actions) / sizeof(actions[0]) };
 
@@ -20,7 +21,8 @@ static const struct option_table plan_options = {
 	"usage: shunt plan check [--json] FILE|DIRECTORY...\n"
 	"       shunt plan show  [--rank R] [--block B] [--svg FILE [--all]] FILE\n"
 	"       shunt plan run   [options] FILE\n"
-	"       shunt plan new   COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n\n"
+	"       shunt plan new   COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n"
+	"       shunt plan build [-o DIRECTORY] PROGRAM.py [ARGUMENT...]\n\n"
 	"Execution plans: JSON files that say step by step what each block of each rank does for a collective. "
 	"Programs "
 	"use\n"
@@ -28,7 +30,8 @@ static const struct option_table plan_options = {
 	"  check   are they right? Everything that is verified before a plan may run\n"
 	"  show    what each block does, in words or as a picture\n"
 	"  run     run one on this machine's GPUs, or on the sim, check the values and measure\n"
-	"  new     write a plan\n",
+	"  new     write a plan\n"
+	"  build   run a Python program in the language of plans, and write its plans\n",
 	NULL, "`shunt plan ACTION --help` explains one of them.\n"
 };
 
@@ -58,7 +61,7 @@ const char *plan_range_text(const struct shunt_plan *plan, char *buf)
 static int plan_main(int argc, char **argv)
 {
 	if (argc < 2)
-		return tool_usage_error("check, show, run or new?");
+		return tool_usage_error("check, show, run, new or build?");
 	for (int i = 0; i < NACTIONS; i++) {
 		if (strcmp(argv[1], actions[i].name))
 			continue;

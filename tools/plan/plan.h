@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_PLAN_PLAN_H
 #define SHUNT_TOOLS_PLAN_PLAN_H
-/* shunt plan: declarations for the files of this folder. check, show, run and new have a file each. */
+/* shunt plan: declarations for the files of this folder. check, show, run, new and build have a file each. */
 #include <stdio.h>
 #include "plan/format/plan.h"
 #include "tools/common/options.h"
@@ -12,7 +12,9 @@ int plan_check_main(int argc, char **argv);
 int plan_show_main(int argc, char **argv);
 int plan_run_main(int argc, char **argv);
 int plan_new_main(int argc, char **argv);
-extern const struct option_table plan_check_options, plan_show_options, plan_run_options, plan_new_options;
+int plan_build_main(int argc, char **argv);
+extern const struct option_table plan_check_options, plan_show_options, plan_run_options, plan_new_options,
+    plan_build_options;
 
 enum { PLAN_REASON_BYTES = 1024 };
 

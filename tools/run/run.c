@@ -8,22 +8,6 @@
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
-/* Sets value, or value:old if the variable has a value. 0 or -ENOMEM. */
-static int env_prepend(const char *name, const char *value)
-{
-	const char *old = getenv(name);
-	char *joined;
-	int err;
-
-	if (!old || !*old)
-		return setenv(name, value, 1) ? -ENOMEM : 0;
-	if (asprintf(&joined, "%s:%s", value, old) < 0)
-		return -ENOMEM;
-	err = setenv(name, joined, 1) ? -ENOMEM : 0;
-	free(joined);
-	return err;
-}
-
 static void print_export(const char *name)
 {
 	const char *value = getenv(name);
@@ -47,8 +31,28 @@ static int device_set(const char *device)
 	    (!strcmp(device, "sim") && !tool_nccl_lib() && setenv("SHUNT_NCCL_LIB", "none", 1));
 }
 
+/* Exit status, or -1 if all is well. */
+static int mscclpp_set(void)
+{
+	char package[PATH_MAX], path[PATH_MAX];
+	int n;
+
+	if (tool_python_package(package))
+		return TOOL_FAIL;
+	n = snprintf(path, sizeof(path), "%s/compat", package);
+	if (n < 0 || n >= PATH_MAX || strchr(path, ':')) {
+		tool_error("PYTHONPATH cannot hold the path \"%s\": it has a colon or is too long", path);
+		return TOOL_FAIL;
+	}
+	if (tool_env_prepend("PYTHONPATH", path)) {
+		tool_error("cannot set the environment: %s", strerror(ENOMEM));
+		return TOOL_FAIL;
+	}
+	return -1;
+}
+
 struct run_opts {
-	bool stats, print;
+	bool stats, print, mscclpp;
 	int device; /* index in devices, -1: none given */
 };
 static const char *const devices[] = { "auto", "cuda", "sim", NULL };
@@ -59,13 +63,15 @@ static const struct option_row rows[] = {
 	    .help = "print each communicator's counters when it is destroyed (SHUNT_STATS=1)" },
 	{ "device", 0, OPTION_WORD, "D", AT(device), .names = devices,
 	    .help = "auto, cuda or sim (SHUNT_DEVICE); with sim SHUNT_NCCL_LIB=none, too, unless it is set" },
+	{ "mscclpp", 0, OPTION_FLAG, AT(mscclpp),
+	    .help = "`import mscclpp` in a Python program is Shunt's package of that name (PYTHONPATH)" },
 	{ "print", 0, OPTION_FLAG, AT(print),
 	    .help = "print the variables as shell commands instead of running a program" },
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
-	"usage: shunt run [--stats] [--device D] [--] PROGRAM [ARGUMENT...]\n"
-	"       shunt run [--stats] [--device D] --print\n\n"
+	"usage: shunt run [--stats] [--device D] [--mscclpp] [--] PROGRAM [ARGUMENT...]\n"
+	"       shunt run [--stats] [--device D] [--mscclpp] --print\n\n"
 	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH "
 	"too, "
 	"and\n"
@@ -101,17 +107,19 @@ static int run_main(int argc, char **argv)
 		tool_error("LD_PRELOAD cannot hold the path \"%s\": it has a space or colon", lib);
 		return TOOL_FAIL;
 	}
-	err = env_prepend("LD_PRELOAD", lib);
+	err = tool_env_prepend("LD_PRELOAD", lib);
 	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
 	if (!err && !tool_links_dir(lib, links))
-		err = env_prepend("LD_LIBRARY_PATH", links);
+		err = tool_env_prepend("LD_LIBRARY_PATH", links);
+	if (!err && o.mscclpp && (status = mscclpp_set()) >= 0)
+		return status;
 	if (err) {
 		tool_error("cannot set the environment: %s", strerror(-err));
 		return TOOL_FAIL;
 	}
 	if (o.print) {
-		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "SHUNT_STATS", "SHUNT_DEVICE",
-			"SHUNT_NCCL_LIB" };
+		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "SHUNT_STATS",
+			"SHUNT_DEVICE", "SHUNT_NCCL_LIB" };
 
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 			print_export(names[i]);

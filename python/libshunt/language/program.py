@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .loop import LoopIterationContext
 
 PROTOCOLS = ("Simple", "LL")
+# Called with each program whose plan is written as text, and the text.
+observers: list[Callable[[CollectiveProgram, str], None]] = []
 
 
 class CollectiveProgram:
@@ -51,6 +53,8 @@ class CollectiveProgram:
     ) -> None:
         if not isinstance(collective, Collective):
             fail(f"collective is {collective!r}, expected one such as AllReduce(num_ranks)")
+        if not isinstance(name, str) or not name:
+            fail(f"name is {name!r}, expected the plan's name")
         self.name = name
         self.collective = collective
         self.num_ranks = whole("num_ranks", num_ranks, 1, 1024)
@@ -172,7 +176,10 @@ class CollectiveProgram:
 
     def to_json(self, indent: int | None = 2, **kwargs: Any) -> str:
         """The plan as text. The same program gives the same bytes. Further arguments are json.dumps()'s."""
-        return json.dumps(self.plan(), indent=indent, **kwargs)
+        text = json.dumps(self.plan(), indent=indent, **kwargs)
+        for observer in observers:
+            observer(self, text)
+        return text
 
     def verify(self) -> dict[str, Any]:
         """

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+from ._all import *  # noqa: F403

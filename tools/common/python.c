@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Finds the Python package libshunt. */
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tools/common/tool.h"
+
+static bool is_package(const char *dir)
+{
+	char file[PATH_MAX];
+	struct stat st;
+	int n = snprintf(file, sizeof(file), "%s/compat/mscclpp/__init__.py", dir);
+
+	return n > 0 && n < PATH_MAX && !stat(file, &st) && S_ISREG(st.st_mode);
+}
+
+/* In a wheel the command is in the package's folder bin. */
+static bool is_around_us(char dir[PATH_MAX])
+{
+	char self[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (len <= 0)
+		return false;
+	self[len] = 0;
+	const char *package = dirname(dirname(self));
+
+	return is_package(package) && realpath(package, dir);
+}
+
+int tool_python_package(char dir[PATH_MAX])
+{
+	FILE *out;
+	bool found;
+
+	if (is_around_us(dir))
+		return 0;
+	out = popen("exec python3 -c 'import libshunt, os; print(os.path.dirname(os.path.abspath(libshunt.__file__)))' "
+	            "2>/dev/null",
+	    "re");
+	found = out && fgets(dir, PATH_MAX, out);
+	if (out)
+		pclose(out);
+	if (found) {
+		dir[strcspn(dir, "\n")] = 0;
+		if (is_package(dir))
+			return 0;
+	}
+	tool_error("python3 has no package libshunt: install it (pip install libshunt), or put the folder python of "
+	           "the sources into PYTHONPATH");
+	return -ENOENT;
+}
+
+int tool_env_prepend(const char *name, const char *value)
+{
+	const char *old = getenv(name);
+	char *joined;
+	int err;
+
+	if (!old || !*old)
+		return setenv(name, value, 1) ? -ENOMEM : 0;
+	if (asprintf(&joined, "%s:%s", value, old) < 0)
+		return -ENOMEM;
+	err = setenv(name, joined, 1) ? -ENOMEM : 0;
+	free(joined);
+	return err;
+}
