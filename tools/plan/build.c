@@ -12,7 +12,8 @@ struct build_opts {
 
 #define AT(field) .at = offsetof(struct build_opts, field)
 static const struct option_row rows[] = {
-	{ "output", 'o', OPTION_TEXT, "DIRECTORY", AT(out), .help = "where NAME.json of each plan goes; made if need be (.)" },
+	{ "output", 'o', OPTION_TEXT, "DIRECTORY", AT(out),
+	    .help = "where NAME.json of each plan goes; made if need be (.)" },
 	{ .type = OPTION_END },
 };
 const struct option_table plan_build_options = {
@@ -20,7 +21,8 @@ const struct option_table plan_build_options = {
 	"       shunt plan build PROGRAM.py [ARGUMENT...] -o DIRECTORY\n\n"
 	"Runs a program in the language of plans (docs/dsl.md), also one that is written for MSCCL++, by python3. Each "
 	"plan\n"
-	"that it writes by JSON() or to_json() goes to a file, and is checked: a line for each. What the program prints "
+	"that it writes by JSON() or to_json() goes to a file, and is checked: a line for each. What the program "
+	"prints "
 	"is\n"
 	"left out.\n\n",
 	rows,
