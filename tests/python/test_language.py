@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from libshunt import language as L
@@ -106,6 +108,43 @@ class Looks(unittest.TestCase):
         (op,) = program.plan(sources=False)["gpus"][0]["threadblocks"][0]["ops"]
         self.assertNotIn("src", op)
         self.assertEqual(json.loads(program.to_json())["gpus"][0]["threadblocks"][0]["ops"][0]["name"], "recpkt")
+
+
+class Tune(unittest.TestCase):
+    def test_choices(self) -> None:
+        """Every size is in one choice, and its plan does what it is for; what is wrong does not take part."""
+
+        def build(instances: int, threads: int) -> L.CollectiveProgram:
+            with L.CollectiveProgram(
+                "tuned", L.AllGather(2, 1, True), 2, instances=instances, num_threads_per_block=threads
+            ) as program:
+                channels = {rank: L.MemoryChannel(1 - rank, rank) for rank in range(2)}
+                for step in range(2):
+                    for rank, channel in channels.items():
+                        channel.signal(0)
+                        channel.wait(0)
+                        if step == 0:
+                            there = L.Rank(1 - rank).get_output_buffer()[rank : rank + 1]
+                            channel.put(there, L.Rank(rank).get_output_buffer()[rank : rank + 1], tb=0)
+            return program
+
+        sizes = [1024, 4096, 16384]
+        space = {"instances": [1, 2, 0], "threads": [64, 128]}
+        choices = L.tune(build, space, sizes, device="sim", graph=False)
+        self.assertEqual(sorted(size for choice in choices for size in choice.microseconds), sizes)
+        self.assertEqual((choices[0].min_message_size, choices[-1].max_message_size), (1024, 16384))
+        for one, other in itertools.pairwise(choices):
+            self.assertEqual(one.max_message_size + 1, other.min_message_size)
+        with tempfile.TemporaryDirectory() as folder:
+            for choice in choices:
+                self.assertIn(choice.point["instances"], (1, 2))
+                with open(choice.write(folder), encoding="utf-8") as file:
+                    self.assertEqual(json.load(file)["min_message_size"], choice.min_message_size)
+                choice.program.run(choice.min_message_size)
+        with self.assertRaisesRegex(L.ProgramError, "instances is 0"):
+            L.tune(build, {"instances": [0], "threads": [64]}, sizes)
+        with self.assertRaisesRegex(L.ProgramError, "without sizes"):
+            L.tune(build, space, [])
 
 
 class Passes(unittest.TestCase):

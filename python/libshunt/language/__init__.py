@@ -16,6 +16,8 @@ from .loop import LoopIterationContext
 from .program import CollectiveProgram
 from .rank import Rank, Semaphore
 from .spec import AlgoSpec
+from .tool import Timing
+from .tuning import Choice, tune
 from .types import BufferType, ChannelType, Chunk, Instruction, ReduceOperationType, ReplicationPolicy, SyncType
 
 MSCCLPPProgram = CollectiveProgram  # the former name
@@ -30,6 +32,7 @@ __all__ = [
     "Buffer",
     "BufferType",
     "ChannelType",
+    "Choice",
     "Chunk",
     "Collective",
     "CollectiveProgram",
@@ -50,6 +53,8 @@ __all__ = [
     "SyncType",
     "TestCollective",
     "ThreadBlockGroup",
+    "Timing",
     "get_program",
     "set_program",
+    "tune",
 ]
