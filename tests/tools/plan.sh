@@ -8,7 +8,7 @@ shunt=$(realpath "$1") mock=$(realpath "$2") plans=$(realpath "$3")
 ring=$plans/all_reduce_ring_4.json pipelined=$plans/all_reduce_pipelined_2.json twoshot=$plans/all_reduce_twoshot-ll_4.json
 
 # The command
-expect plan_no_action_is_usage_error 2 'check, show, run or new' "$shunt" plan
+expect plan_no_action_is_usage_error 2 'check, show, run, new or build' "$shunt" plan
 expect plan_unknown_action_is_usage_error 2 'no action "frob"' "$shunt" plan frob
 expect plan_help_lists_actions 0 '^  check ' "$shunt" plan --help
 for action in check show run new; do
