@@ -1,9 +1,63 @@
 # SPDX-License-Identifier: MIT
 """Shunt for Python programs: what stands behind NCCL's ABI, and what it does with each call.
 
+    import libshunt
+    libshunt.enable()          # before `import torch`: Shunt answers its NCCL calls from now on
+    import torch
+    ...
+    print(libshunt.status())   # does it? The loader says so
+    print(libshunt.stats())    # which path the calls took
+
 The package has no dependency and opens libshunt.so by ctypes. Importing it loads and changes nothing.
 """
 
+from libshunt._command import command_path
+from libshunt._comms import (
+    Algorithm,
+    Communicator,
+    Count,
+    Stats,
+    algorithms,
+    communicators,
+    describe,
+    dump,
+    force,
+    path,
+    stats,
+)
 from libshunt._lib import Error, __version__, library_path
+from libshunt._loader import User
+from libshunt._plans import Call, Plan, Report, asked, forget, plan, plans, select, unregister, verify
+from libshunt._process import Status, enable, status
 
-__all__ = ["Error", "__version__", "library_path"]
+__all__ = [
+    "Algorithm",
+    "Call",
+    "Communicator",
+    "Count",
+    "Error",
+    "Plan",
+    "Report",
+    "Stats",
+    "Status",
+    "User",
+    "__version__",
+    "algorithms",
+    "asked",
+    "command_path",
+    "communicators",
+    "describe",
+    "dump",
+    "enable",
+    "force",
+    "forget",
+    "library_path",
+    "path",
+    "plan",
+    "plans",
+    "select",
+    "stats",
+    "status",
+    "unregister",
+    "verify",
+]

@@ -11,8 +11,11 @@ from libshunt._lib import Error
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def command_path() -> str:
-    """The command of this package, that beside the library that SHUNT_LIB names, or that of PATH."""
+def command_path(search: bool = True) -> str:
+    """The command of this package, that beside the library that SHUNT_LIB names, or that of PATH.
+
+    search: look in PATH, too. Not for the script `shunt` of this package, which may be what PATH has.
+    """
     library = os.environ.get("SHUNT_LIB")
     places = [os.path.join(_HERE, "bin", "shunt")]
     if library:
@@ -21,7 +24,10 @@ def command_path() -> str:
     for place in places:
         if os.access(place, os.X_OK) and os.path.isfile(place):
             return place
-    found = shutil.which("shunt")
+    found = shutil.which("shunt") if search else None
     if found is None:
-        raise Error("the command shunt is not found: install the wheel, or have it in PATH")
+        raise Error(
+            f"{places[0]} is not there: this is a source tree, or a broken installation; "
+            "install the wheel again, or set SHUNT_LIB to the libshunt.so beside another command"
+        )
     return found

@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""Where libshunt.so is, and its functions with their types."""
+"""Where libshunt.so is, its functions with their types, and which process-wide library is in use.
+
+Loading the library is what puts Shunt in NCCL's place: its SONAME is libnccl.so.2. So it is loaded when it is asked
+for, and never by an import.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import shlex
+import sys
+import threading
+from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+
+from libshunt import _loader
 
 # That of the project; a test compares them.
 __version__ = "0.2.0"
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+# A function that only libshunt.so exports, by which it is known whatever its file is called.
+_MARK = "shunt_version"
 
 
 class Error(RuntimeError):
@@ -29,3 +43,238 @@ def library_path() -> str:
             "set SHUNT_LIB to a libshunt.so, or install the wheel again"
         )
     return path
+
+
+class CounterRow(Structure):
+    _fields_ = (
+        ("op", c_char_p),
+        ("path", c_char_p),
+        ("reason", c_char_p),
+        ("calls", c_uint64),
+        ("bytes", c_uint64),
+    )
+
+
+class CommInfo(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("rank", c_int),
+        ("nranks", c_int),
+        ("device", c_int),
+        ("error", c_int),
+        ("state", c_char_p),
+        ("id", c_char * 40),
+        ("reason", c_char * 160),
+        ("memory", c_uint64),
+        ("plans", c_uint64),
+        ("selector", c_int),
+    )
+
+
+class AlgoInfo(Structure):
+    _fields_ = (("size", c_size_t), ("collective", c_char_p), ("name", c_char_p), ("description", c_char_p))
+
+
+class PlanInfo(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("name", c_char * 128),
+        ("source", c_char * 256),
+        ("collective", c_char_p),
+        ("nranks", c_int),
+        ("ranks_per_node", c_int),
+        ("min_bytes", c_uint64),
+        ("max_bytes", c_uint64),
+        ("hash", c_uint64),
+        ("dtypes", c_uint32),
+        ("priority", c_int32),
+        ("automatic", c_int),
+        ("in_place", c_int),
+    )
+
+
+class PlanRequest(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("collective", c_char_p),
+        ("nranks", c_int),
+        ("ranks_per_node", c_int),
+        ("bytes", c_uint64),
+        ("dtype", c_int),
+        ("redop", c_int),
+        ("plans", POINTER(c_char_p)),
+        ("nplans", c_size_t),
+    )
+
+
+# The result is an address: ctypes would never free a string that a callback returns.
+Selector = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(PlanRequest))
+
+# name: (result, arguments). Those of include/shunt that this package calls.
+_FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
+    "shunt_version": (c_char_p, ()),
+    "shunt_real_nccl_path": (c_char_p, ()),
+    "shunt_counters": (c_int, (c_void_p, POINTER(CounterRow), c_size_t, POINTER(c_size_t))),
+    "shunt_path_of": (c_int, (c_void_p, c_char_p, c_size_t, c_int, c_int, POINTER(c_char_p))),
+    "shunt_comm_list": (c_int, (POINTER(c_void_p), c_size_t, POINTER(c_size_t))),
+    "shunt_comm_describe": (c_int, (c_void_p, POINTER(CommInfo))),
+    "shunt_dump": (c_int, (c_char_p, c_char_p, c_size_t)),
+    "shunt_algo_at": (c_int, (c_size_t, POINTER(AlgoInfo))),
+    "shunt_algo_force": (c_int, (c_char_p,)),
+    "shunt_plan_register": (c_int, (c_char_p, c_char_p, c_size_t, c_char_p, c_size_t)),
+    "shunt_plan_unregister": (c_int, (c_char_p,)),
+    "shunt_plan_at": (c_int, (c_size_t, POINTER(PlanInfo))),
+    "shunt_plan_verify": (c_int, (c_char_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(c_size_t))),
+    "shunt_plan_set_selector": (None, (c_void_p, c_void_p)),
+    "shunt_plan_end_selector": (c_int, (c_void_p, c_void_p)),
+    "shunt_plan_forget_answers": (None, ()),
+    "shunt_device_kind": (c_char_p, ()),
+    "shunt_device_count": (c_int, (POINTER(c_int),)),
+    "shunt_device_set": (c_int, (c_int,)),
+    "shunt_malloc": (c_int, (POINTER(c_void_p), c_size_t)),
+    "shunt_free": (c_int, (c_void_p,)),
+    "shunt_memcpy": (c_int, (c_void_p, c_void_p, c_size_t)),
+    "shunt_stream_create": (c_int, (POINTER(c_void_p),)),
+    "shunt_stream_synchronize": (c_int, (c_void_p,)),
+    "shunt_stream_destroy": (c_int, (c_void_p,)),
+}
+
+_lock = threading.Lock()
+_library: ctypes.CDLL | None = None
+_is_in_front = False  # once it was so it stays so: what is bound stays bound
+
+
+def run_command() -> str:
+    """The command that starts this very program with Shunt in front of NCCL."""
+    program = [sys.executable or "python3", *sys.orig_argv[1:]]
+    return shlex.join(["shunt", "run", "--", *program])
+
+
+def _explain(path: str, error: OSError) -> str:
+    text = str(error)
+    if "GLIBC_" in text:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or "another C library"
+        return (
+            f"{path} was built for a newer C library than this machine's ({libc}): {text}; "
+            "build the package here, from its sdist or a checkout (tools/wheel.sh)"
+        )
+    return f"cannot load {path}: {text}"
+
+
+def _open(path: str, mode: int) -> ctypes.CDLL:
+    # Looked at before it is loaded, because loading runs its code.
+    with open(path, "rb") as file:
+        data = file.read()
+    if _MARK.encode() not in data:
+        raise Error(
+            f"{path} is no libshunt.so: it has no function {_MARK}; unset SHUNT_LIB, or install the wheel again"
+        )
+    with open("/proc/self/exe", "rb") as file:
+        ours = file.read(20)
+    # Magic number, class, byte order; and the machine, of which the loader says only that there is no such file.
+    if data[:6] != ours[:6] or data[18:20] != ours[18:20]:
+        raise Error(
+            f"{path} is for another machine than this Python: the wheel is for x86-64 Linux with glibc; "
+            "build the package here, from its sdist or a checkout (tools/wheel.sh)"
+        )
+    try:
+        library = ctypes.CDLL(path, mode=mode)
+    except OSError as error:
+        raise Error(_explain(path, error)) from None
+    return _declare(library, path)
+
+
+def _declare(library: ctypes.CDLL, path: str) -> ctypes.CDLL:
+    library.shunt_version.restype = c_char_p
+    for name, (result, arguments) in _FUNCTIONS.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            version = (library.shunt_version() or b"?").decode()
+            raise Error(
+                f"{path} is Shunt {version}, and has no {name}: this package is {__version__}; "
+                "let both be of one version, or unset SHUNT_LIB"
+            ) from None
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+def loaded() -> str | None:
+    """The path of the Shunt that this process has loaded, in whatever way; two are an error."""
+    paths = _loader.providers(_MARK)
+    # libshunt_api.so.0 has the functions, too, but not NCCL's.
+    paths = [path for path in paths if _loader.defines(path, "ncclAllReduce")]
+    if len(paths) > 1:
+        raise Error(
+            f"two libraries of Shunt are in this process, {paths[0]} and {paths[1]}: "
+            "let LD_PRELOAD, SHUNT_LIB and this package name the same file"
+        )
+    return paths[0] if paths else None
+
+
+def library(private: bool = False) -> ctypes.CDLL:
+    """The library of this process, loaded if it is not there yet.
+
+    private: it need not answer the calls of others, so it may come after an NCCL. Else a library that would come too
+    late is an Error with the command that would work.
+    """
+    global _library, _is_in_front
+    with _lock:
+        if _library is not None and (private or _is_in_front):
+            return _library
+        path = loaded()
+        if path is None:
+            path = library_path()
+            if not private:
+                _refuse_late(path)
+            mode = ctypes.RTLD_LOCAL if private else ctypes.RTLD_GLOBAL
+            _library = _open(path, mode | os.RTLD_NOW)
+        elif _library is None:
+            wanted = library_path() if os.environ.get("SHUNT_LIB") else path
+            if os.path.realpath(wanted) != os.path.realpath(path):
+                raise Error(
+                    f"{path} is loaded already, and SHUNT_LIB is {wanted}: "
+                    "let LD_PRELOAD and SHUNT_LIB name the same file"
+                )
+            _library = _open(path, ctypes.DEFAULT_MODE | os.RTLD_NOW)
+        elif not private:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
+        if not private:
+            _refuse_bound(path)
+            _is_in_front = True
+        assert _library is not None
+        return _library
+
+
+def _refuse_late(path: str) -> None:
+    other = _loader.loaded_nccl()
+    if other:
+        by = _loader.needed_by(os.path.basename(other))
+        raise Error(
+            f"{other} is loaded already{f', for {by}' if by else ''}, so Shunt comes too late: call libshunt.enable() "
+            f"before the import that loads it, or start the program by: {run_command()}"
+        )
+
+
+def _refuse_bound(path: str) -> None:
+    for user in _loader.users():
+        if user.answered_by is not None and not _loader.same_file(user.answered_by, path):
+            raise Error(
+                f"{user.library} calls NCCL in {user.answered_by}, not in {path}: call libshunt.enable() "
+                f"before the import that loads it, or start the program by: {run_command()}"
+            )
+
+
+def text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
+
+
+def check(result: int, what: str) -> None:
+    """Raises an Error for a negative errno."""
+    if result:
+        raise Error(f"{what}: {os.strerror(-result)}")
+
+
+def not_found(result: int) -> bool:
+    return result == -errno.ENOENT

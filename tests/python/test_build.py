@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-SHUNT = os.path.join(os.environ["SHUNT_BUILD"], "tools", "shunt")
+SHUNT = os.path.join(os.environ["TEST_BUILD"], "tools", "shunt")
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "mscclpp_style.py")
 
 

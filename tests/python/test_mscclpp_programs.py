@@ -17,7 +17,7 @@ import unittest
 from collections.abc import Iterator
 
 SOURCE = os.environ.get("MSCCLPP_SOURCE", "")
-SHUNT = os.path.join(os.environ["SHUNT_BUILD"], "tools", "shunt")
+SHUNT = os.path.join(os.environ["TEST_BUILD"], "tools", "shunt")
 FOLDERS = ("python/mscclpp/language/tests", "test/executor-tests/algos", "python/mscclpp/default_algos")
 # These do not run with MSCCL++ either: two use names that are gone, one waits once too seldom.
 STALE = ("allgather_ring", "alltoall_pkt", "put_with_signal_fuse_test")
