@@ -6,17 +6,17 @@ from __future__ import annotations
 import os
 import shutil
 
-from libshunt._lib import Error
+from libshunt._lib import Error, loaded
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def command_path(search: bool = True) -> str:
-    """The command of this package, that beside the library that SHUNT_LIB names, or that of PATH.
+    """The command of this package, that beside the library that SHUNT_LIB names or that is loaded, or that of PATH.
 
     search: look in PATH, too. Not for the script `shunt` of this package, which may be what PATH has.
     """
-    library = os.environ.get("SHUNT_LIB")
+    library = os.environ.get("SHUNT_LIB") or loaded()
     places = [os.path.join(_HERE, "bin", "shunt")]
     if library:
         folder = os.path.dirname(os.path.dirname(os.path.realpath(library)))

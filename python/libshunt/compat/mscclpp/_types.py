@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""MSCCL++'s enumerations, and what they are in NCCL's terms."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from libshunt import Error
+
+
+class DataType(Enum):
+    """Values are NCCL's names of the types; None: NCCL has none such."""
+
+    int32 = "int32"
+    uint32 = "uint32"
+    uint8 = "uint8"
+    float16 = "float16"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float8_e4m3fn = "float8e4m3"
+    float8_e5m2 = "float8e5m2"
+    # Of other machines' floats, and the library's own choice.
+    float8_e4m3fnuz = "e4m3fnuz"
+    float8_e5m2fnuz = "e5m2fnuz"
+    float8_e4m3b15 = "e4m3b15"
+    AUTO = "auto"
+
+
+class ReduceOp(Enum):
+    """NOP: what the plan says."""
+
+    SUM = "sum"
+    MIN = "min"
+    NOP = "nop"
+
+
+class PacketType(Enum):
+    """Accepted and of no effect: Shunt chooses how packets travel."""
+
+    LL8 = "LL8"
+    LL16 = "LL16"
+
+
+class CollectiveBufferMode(Enum):
+    ANY = "any"
+    IN_PLACE = "in_place"
+    OUT_OF_PLACE = "out_of_place"
+
+
+class GpuBufferGranularity(Enum):
+    """Accepted and of no effect."""
+
+    MultiCastMinimum = 0
+    MultiCastRecommended = 1
+
+
+_BYTES = {
+    "int32": 4,
+    "uint32": 4,
+    "uint8": 1,
+    "float16": 2,
+    "float32": 4,
+    "bfloat16": 2,
+    "float8e4m3": 1,
+    "float8e5m2": 1,
+}
+
+
+def element_bytes(dtype: DataType) -> int:
+    try:
+        return _BYTES[dtype.value]
+    except KeyError:
+        raise Error(f"there is no data type {dtype} in NCCL; it is one of {', '.join(_BYTES)}") from None

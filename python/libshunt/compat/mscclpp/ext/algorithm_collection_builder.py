@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+from .._algorithms import AlgorithmCollectionBuilder as AlgorithmCollectionBuilder
