@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "comm/observe/peers.h"
 #include "comm/deferred_free.h"
+#include "comm/shared_gpu.h"
 #include "transport/symm/symm.h"
 
 #define DEVICE_SYNC_MS 20000
@@ -88,6 +89,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	}
 	shunt_peers_unwatch(comm);
 	shunt_recorder_unready(comm->recorder);
+	shunt_shared_gpu_release(comm);
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);
 	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);

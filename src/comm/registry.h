@@ -9,6 +9,7 @@
  * |---|---|
  * | registry.c | comm, recorder, looks |
  * | deferred_free.c | on_device, deferred |
+ * | shared_gpu.c | has_device |
  * | service.c | watch |
  * | observe/peers.c | peers |
  * | symmem.c | windows |
@@ -43,6 +44,7 @@ struct shunt_registration {
 	bool on_device;                  /* it may have kernels on its device */
 	bool deferred;                   /* it has ended, and its memory is to be freed by whoever can */
 	bool windows;                    /* it ever had one */
+	bool has_device;                 /* its ranks, threads that share a GPU, have taken it */
 	struct shunt_watch watch;
 	struct shunt_peers *peers; /* NULL: their deaths are not watched */
 };

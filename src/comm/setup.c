@@ -24,6 +24,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/observe/peers.h"
+#include "comm/shared_gpu.h"
 #include "base/os.h"
 #include "comm/deferred_free.h"
 #include "transport/symm/symm.h"
@@ -182,8 +183,20 @@ static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
 	}
 }
 
+/* Ranks of this process, with this one, that share its GPU; 1 on the sim, whose devices are never full. */
+static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
+{
+	const struct hello *own = &h[comm->rank];
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++)
+		n += r == comm->rank ||
+		    (!own->gpu.sim && own->process == h[r].process && same_gpu(&own->gpu, &h[r].gpu));
+	return n;
+}
+
 /* True: this rank's device can use the memory of all others. */
-static bool reaches_peers(const struct shunt_comm *comm, const struct hello *hellos, struct shunt_vote *vote)
+static bool reaches_peers(struct shunt_comm *comm, const struct hello *hellos, struct shunt_vote *vote)
 {
 	for (int r = 0; r < comm->nranks && vote->ok; r++) {
 		const char *reason = "no peer access";
@@ -196,6 +209,11 @@ static bool reaches_peers(const struct shunt_comm *comm, const struct hello *hel
 		else if (comm->gpu->peer_check(comm->device, &hellos[r].gpu, &reason))
 			shunt_vote_refuse(vote, "its device cannot reach rank %d's: %s", r, reason);
 	}
+	if (vote->ok && shunt_config()->multi_rank_gpu < 2 && threads_on_gpu(comm, hellos) > 1 &&
+	    !shunt_shared_gpu_take(comm))
+		shunt_vote_refuse(vote,
+		    "threads that share GPU %d have a communicator there; SHUNT_MULTI_RANK_GPU=2 allows it",
+		    comm->device);
 	return vote->ok;
 }
 
