@@ -99,11 +99,16 @@ need_nvcc() {
 		say "the driver is for CUDA ${cuda:-?}, wheels of nvcc exist for 13 and later: install a toolkit to use the GPUs"
 		return 0
 	fi
+	need_nvcc_wheels "$cuda"
+}
+
+# need_nvcc_wheels VERSION: nvcc from PyPI, unless there is one.
+need_nvcc_wheels() {
 	need_venv || return 1
 	if ! nvcc_found; then
-		say "installing nvcc for CUDA $cuda from PyPI"
-		pip install -q --disable-pip-version-check "nvidia-cuda-nvcc==$cuda.*" "nvidia-cuda-crt==$cuda.*" \
-			"nvidia-nvvm==$cuda.*" "nvidia-cuda-runtime==$cuda.*" "nvidia-cuda-cccl==$cuda.*"
+		say "installing nvcc for CUDA $1 from PyPI"
+		pip install -q --disable-pip-version-check "nvidia-cuda-nvcc==$1.*" "nvidia-cuda-crt==$1.*" \
+			"nvidia-nvvm==$1.*" "nvidia-cuda-runtime==$1.*" "nvidia-cuda-cccl==$1.*"
 	fi
 }
 

@@ -31,9 +31,24 @@ expect run_missing_program_is_127 127 'cannot run /nonexistent' "$shunt" run /no
 expect run_unusable_program_is_126 126 'cannot run' "$shunt" run "$dir"
 expect run_missing_lib_is_error 1 'SHUNT_LIB is "/nonexistent"' env SHUNT_LIB=/nonexistent "$shunt" run true
 mkdir "$dir/a b" && cp "$mock" "$dir/a b/libshunt.so"
-expect run_lib_with_space_is_error 1 'space or colon' env SHUNT_LIB="$dir/a b/libshunt.so" "$shunt" run true
-mkdir -p "$dir/lib/shunt" && cp "$mock" "$dir/lib/libshunt.so" && ln -s ../libshunt.so "$dir/lib/shunt/libnccl.so.2"
+expect run_lib_with_space_is_found 0 "^libshunt.so $(realpath "$dir")/a b:/x\$" env SHUNT_LIB="$dir/a b/libshunt.so" LD_LIBRARY_PATH=/x "$shunt" run sh -c 'echo "$LD_PRELOAD $LD_LIBRARY_PATH"'
+expect run_lib_with_space_is_preloaded 0 "a b/libshunt.so" env SHUNT_LIB="$dir/a b/libshunt.so" "$shunt" run cat /proc/self/maps
+mkdir "$dir/a:b" && cp "$mock" "$dir/a:b/libshunt.so" && cp "$mock" "$dir/a b/lib shunt.so"
+expect run_lib_with_colon_is_error 1 'neither LD_PRELOAD nor LD_LIBRARY_PATH can hold' env SHUNT_LIB="$dir/a:b/libshunt.so" "$shunt" run true
+expect run_lib_whose_name_has_a_space_is_error 1 'neither LD_PRELOAD nor LD_LIBRARY_PATH can hold' env SHUNT_LIB="$dir/a b/lib shunt.so" "$shunt" run true
+mkdir -p "$dir/lib/shunt" && cp "$mock" "$dir/lib/libshunt.so" && ln -s ../libshunt.so "$dir/lib/shunt/libnccl.so"
 expect run_puts_links_first 0 "/lib/shunt:/x\$" env SHUNT_LIB="$dir/lib/libshunt.so" LD_LIBRARY_PATH=/x "$shunt" run sh -c 'echo "$LD_LIBRARY_PATH"'
+
+# path
+mkdir -p "$dir/include/shunt" && : >"$dir/include/shunt/shunt.h"
+expect path_lib 0 "^$(realpath "$dir")/lib/libshunt.so\$" env SHUNT_LIB="$dir/lib/libshunt.so" "$shunt" path lib
+expect path_link 0 "^$(realpath "$dir")/lib/shunt\$" env SHUNT_LIB="$dir/lib/libshunt.so" "$shunt" path link
+expect path_include 0 "^$(realpath "$dir")/include\$" env SHUNT_LIB="$dir/lib/libshunt.so" "$shunt" path include
+mkdir -p "$dir/x/y/z/lib" && cp "$mock" "$dir/x/y/z/lib/libshunt.so"
+expect path_that_is_not_there_is_error 1 "there are no headers beside $(realpath "$dir")/x/y/z/lib/libshunt.so" env SHUNT_LIB="$dir/x/y/z/lib/libshunt.so" "$shunt" path include
+expect path_without_links_is_error 1 "there is no libnccl.so to link with beside" env SHUNT_LIB="$dir/a b/libshunt.so" "$shunt" path link
+expect path_of_nothing_is_usage_error 2 'which path\? lib, link or include' "$shunt" path
+expect path_of_what_is_none_is_usage_error 2 'there is no path "bin"; it is lib, link or include' "$shunt" path bin
 
 # info
 expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; default 30m\)' env SHUNT_TIMEOUT=5s "$shunt" info -c

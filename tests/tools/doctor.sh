@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME: what the doctor says of an environment, of files, and of dumps that are none.
+# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME FAKE_CUDA: what the doctor says of an environment, of files, and of dumps that are none.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
 . "$(dirname "$0")/expect.sh"
@@ -94,6 +94,19 @@ if "$shunt" doctor | grep -q 'there is no NVIDIA driver here'; then
 	expect no_driver_without_nccl 0 'info +there is no NVIDIA driver here: collectives run on the sim' sh -c '"$@"; exit 0' sh $none "$shunt" doctor
 	expect no_driver_with_nccl 2 'error +there is no NVIDIA driver here, and the real NCCL' env SHUNT_NCCL_LIB="$fake" "$shunt" doctor
 	expect no_driver_names_the_way_out 2 'SHUNT_NCCL_LIB=none' env SHUNT_NCCL_LIB="$fake" "$shunt" doctor
+fi
+
+# The fake driver is for CUDA 12.2. What built the kernels stands in the library as a text.
+for built in 12.8 13.0; do
+	cp "$mock" "$dir/libshunt_$built.so"
+	printf '\0nvcc %s for sm_90\0' "$built" >>"$dir/libshunt_$built.so"
+done
+old_driver="env SHUNT_NCCL_LIB=none LD_LIBRARY_PATH=$(dirname "$7")"
+says driver_of_the_same_cuda_will_do 'libcuda.so.1 is for CUDA 12.2|driver .*, for CUDA up to 12.2' $old_driver SHUNT_LIB="$dir/libshunt_12.8.so" "$shunt" doctor
+! grep -q 'too old for the kernels' "$dir/out" || expect driver_of_the_same_cuda_is_not_too_old 0 '' false
+if ! grep -aq 'nvcc 1[0-9.]* for sm' "$mock"; then
+	says driver_that_is_too_old_is_named 'error +the driver is for CUDA up to 12.2, too old for the kernels in .*/libshunt_13.0.so \(nvcc 13.0 for sm_90\)' \
+		$old_driver SHUNT_LIB="$dir/libshunt_13.0.so" "$shunt" doctor
 fi
 
 # host, plans

@@ -64,11 +64,11 @@ int tool_links_dir(const char *lib_path, char dir[PATH_MAX])
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		char candidate[PATH_MAX];
-		int n = snprintf(candidate, sizeof(candidate), "%s/%s/libnccl.so.2", base, places[i]);
+		int n = snprintf(candidate, sizeof(candidate), "%s/%s/libnccl.so", base, places[i]);
 
 		if (n <= 0 || n >= PATH_MAX || !is_file(candidate))
 			continue;
-		candidate[n - strlen("/libnccl.so.2")] = 0;
+		candidate[n - strlen("/libnccl.so")] = 0;
 		if (realpath(candidate, dir))
 			return 0;
 	}

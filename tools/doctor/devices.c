@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device/gpu_ops.h"
+#include "tools/common/tool.h"
 #include "tools/doctor/doctor.h"
 
 static const char topic[] = "devices";
@@ -25,6 +26,23 @@ static void module_version(char *text, size_t bytes)
 			}
 	if (v)
 		fclose(v);
+}
+
+/* A driver loads what the compiler of its own major version of CUDA made, or an older one. */
+static void kernels_check(struct findings *f, int driver)
+{
+	struct doctor_elf elf;
+	char lib[PATH_MAX];
+	unsigned major, minor;
+
+	if (tool_lib_path(lib) || doctor_elf_read(lib, &elf) || sscanf(elf.kernels, "nvcc %u.%u", &major, &minor) != 2)
+		return;
+	if ((unsigned)driver / 1000 >= major)
+		return;
+	finding_add(f, FINDING_ERROR, topic,
+	    "install a driver for CUDA 13.0 (580) or later, or build Shunt with the nvcc of an older CUDA toolkit",
+	    "the driver is for CUDA up to %d.%d, too old for the kernels in %s (%s): all calls go to NCCL",
+	    driver / 1000, driver % 1000 / 10, lib, elf.kernels);
 }
 
 static bool driver_check(struct findings *f, bool real_nccl)
@@ -59,6 +77,7 @@ static bool driver_check(struct findings *f, bool real_nccl)
 		finding_add(f, FINDING_ERROR, topic, "reinstall the driver", "libcuda.so.1 does not say its version");
 		return false; /* cppcheck-suppress resourceLeak; a driver is not unloaded */
 	}
+	kernels_check(f, version);
 	if (!*module)
 		finding_add(f, FINDING_WARN, topic,
 		    "load the nvidia module, or make the devices visible in the container",

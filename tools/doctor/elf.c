@@ -130,6 +130,18 @@ static void nccl_version_read(const struct image *m, struct doctor_elf *elf)
 	}
 }
 
+/* The library contains a text such as "nvcc 13.0 for sm_80, sm_90" (src/kernels/embed.sh). */
+static void kernels_read(const struct image *m, struct doctor_elf *elf)
+{
+	const char *at = find_text(m, "nvcc 1");
+	size_t n = 0;
+
+	while (at && at + n < m->at + m->bytes && n + 1 < sizeof(elf->kernels) && at[n] >= ' ' && at[n] < 0x7f)
+		n++;
+	if (n)
+		memcpy(elf->kernels, at, n);
+}
+
 static int image_read(const struct image *m, struct doctor_elf *elf)
 {
 	const Elf64_Ehdr *h = image_at(m, 0, sizeof(*h));
@@ -158,6 +170,8 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 			    (int)(p->p_filesz < PATH_MAX ? p->p_filesz : PATH_MAX), path);
 	}
 	elf->is_shunt = elf->has_api && elf->exports; /* libshunt_api.so.0 exports none of NCCL's names */
+	if (elf->is_shunt)
+		kernels_read(m, elf);
 	elf->mentions_nccl = find_text(m, "libnccl.so") != NULL;
 	nccl_version_read(m, elf);
 	/* A stripped file has no symbols, but it still contains the version. */

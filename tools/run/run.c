@@ -51,6 +51,25 @@ static int mscclpp_set(void)
 	return -1;
 }
 
+/*
+ * The loader splits LD_PRELOAD at blanks and colons, LD_LIBRARY_PATH at colons and semicolons, and has no quoting. A
+ * name without a slash is looked for in LD_LIBRARY_PATH. -EINVAL: neither can hold the path.
+ */
+static int preload_set(const char *lib)
+{
+	char folder[PATH_MAX];
+	const char *name = strrchr(lib, '/') + 1;
+	int err;
+
+	if (!strpbrk(lib, ": \t\n"))
+		return tool_env_prepend("LD_PRELOAD", lib);
+	snprintf(folder, sizeof(folder), "%.*s", (int)(name - 1 - lib), lib);
+	if (strpbrk(folder, ":;") || strpbrk(name, ": \t\n"))
+		return -EINVAL;
+	err = tool_env_prepend("LD_LIBRARY_PATH", folder);
+	return err ? err : tool_env_prepend("LD_PRELOAD", name);
+}
+
 struct run_opts {
 	bool stats, print, mscclpp;
 	int device; /* index in devices, -1: none given */
@@ -102,12 +121,14 @@ static int run_main(int argc, char **argv)
 		return tool_usage_error("--print runs no program, so it takes no \"%s\"", argv[first]);
 	if (tool_lib_path(lib))
 		return TOOL_FAIL;
-	/* The loader splits LD_PRELOAD at these characters and has no quoting. */
-	if (strpbrk(lib, ": \t\n")) {
-		tool_error("LD_PRELOAD cannot hold the path \"%s\": it has a space or colon", lib);
+	err = preload_set(lib);
+	if (err == -EINVAL) {
+		tool_error(
+		    "neither LD_PRELOAD nor LD_LIBRARY_PATH can hold the path \"%s\": put it where no folder has a "
+		    "colon or semicolon, and its name no space",
+		    lib);
 		return TOOL_FAIL;
 	}
-	err = tool_env_prepend("LD_PRELOAD", lib);
 	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
 	if (!err && !tool_links_dir(lib, links))
 		err = tool_env_prepend("LD_LIBRARY_PATH", links);

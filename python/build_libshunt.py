@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+"""The build back end of the package (PEP 517): builds Shunt by meson, and packs what that installs with the package.
+
+A wheel of ours fits every Python 3, because the package is pure and opens the library by ctypes. Its tag has the
+machine and the oldest C library that the compiled files can do with. There are no symbolic links in it, since wheels
+have none, and nothing of NVIDIA's.
+
+Settings (pip install -C NAME=VALUE):
+  build-dir  a build directory to take as it is, with its options; else one is made with those below
+  cuda       auto (default: kernels for GPUs if there is an nvcc), enabled or disabled
+  gpu-archs  compute capabilities, as meson's gpu_archs
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from typing import TypeAlias
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NAME = "libshunt"
+Settings: TypeAlias = "Mapping[str, object] | None"
+
+# The end of an installed file's path, and its place in the package; groups of the first are in the second.
+INSTALLED = (
+    (r"/(libshunt\.so|libshunt_api\.so\.0)$", r"lib/\1"),
+    (r"/bin/(shunt)$", r"bin/\1"),
+    (r"/include/(shunt/\w+\.h)$", r"include/\1"),
+    (r"/(shunt/plans/[\w-]+\.json)$", r"share/\1"),
+)
+# For programs that are linked with -lnccl or -lshunt_api. The library beside them has NCCL's SONAME, which is what is
+# recorded. Not absolute paths, because a wheel does not know where it is put.
+SCRIPTS = {"lib/libnccl.so": "INPUT(-lshunt)\n", "lib/libshunt_api.so": "INPUT(-l:libshunt_api.so.0)\n"}
+METADATA = """Metadata-Version: 2.1
+Name: {name}
+Version: {version}
+Summary: Collectives behind the ABI of NCCL, for Python programs
+License: MIT
+Keywords: NCCL,collectives,all-reduce,GPU,PyTorch
+Classifier: License :: OSI Approved :: MIT License
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: Python :: 3
+Classifier: Typing :: Typed
+Requires-Python: >=3.10
+Description-Content-Type: text/markdown
+
+"""
+
+
+class BuildError(RuntimeError):
+    """What the build lacks, in one line."""
+
+
+def _version() -> str:
+    with open(os.path.join(ROOT, "meson.build"), encoding="utf-8") as file:
+        found = re.search(r"^project\('shunt'.*? version: '([^']+)'", file.read(), re.M)
+    assert found
+    return found[1]
+
+
+def _run(*command: str, capture: bool = False) -> str:
+    done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE if capture else sys.stderr)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command[:3])} ended with {done.returncode}; what it said stands above")
+    return done.stdout if capture else ""
+
+
+def _setting(settings: Settings, name: str, otherwise: str) -> str:
+    return str((settings or {}).get(name) or otherwise)
+
+
+def _build(settings: Settings) -> str:
+    """The directory of a build that is complete."""
+    given = _setting(settings, "build-dir", "")
+    if given:
+        return os.path.abspath(given)
+    if sys.platform != "linux" or platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc":
+        here = f"{platform.machine()} {sys.platform} with {platform.libc_ver()[0] or 'another C library'}"
+        raise BuildError(f"Shunt runs on x86-64 Linux with glibc, and this is {here}: there is nothing to build")
+    missing = [tool for tool in ("cc", "c++", "meson", "ninja", "pkg-config") if not shutil.which(tool)]
+    if missing:
+        raise BuildError(
+            f"not found: {', '.join(missing)}; on Debian or Ubuntu, tools/wheel.sh installs what is missing"
+        )
+    build = os.path.join(ROOT, "build-wheel")
+    options = [
+        "-Dbuildtype=release",
+        "-Dtests=disabled",
+        f"-Dcuda={_setting(settings, 'cuda', 'auto')}",
+        f"-Dgpu_archs={_setting(settings, 'gpu-archs', '80,90,100')}",
+    ]
+    again = ["--reconfigure"] if os.path.exists(os.path.join(build, "build.ninja")) else []
+    _run("meson", "setup", *again, build, *options)
+    _run("meson", "compile", "-C", build)
+    return build
+
+
+def _strip(path: str, folder: str) -> str:
+    stripped = os.path.join(folder, os.path.basename(path))
+    _run("strip", "-o", stripped, path)
+    return stripped
+
+
+def _installed(build: str, folder: str) -> dict[str, tuple[bytes, bool]]:
+    """Place in the package: content, and whether it is a program."""
+    found: dict[str, tuple[bytes, bool]] = {}
+    for source, target in json.loads(_run("meson", "introspect", "--installed", build, capture=True)).items():
+        for pattern, place in INSTALLED:
+            match = re.search(pattern, target)
+            if not match or not os.path.isabs(source):  # a link
+                continue
+            with open(source, "rb") as file:
+                is_elf = file.read(4) == b"\x7fELF"
+            with open(_strip(source, folder) if is_elf else source, "rb") as file:
+                found[match.expand(place)] = (file.read(), place.startswith("bin/"))
+    wanted = {"lib/libshunt.so", "lib/libshunt_api.so.0", "bin/shunt", "include/shunt/shunt.h"}
+    if not wanted <= set(found):
+        raise BuildError(
+            f"{build} does not install {', '.join(sorted(wanted - set(found)))}: was it built with its tools?"
+        )
+    return found
+
+
+def _by_name(folder: str) -> bytes:
+    """lib/shunt/libnccl.so, for programs that dlopen("libnccl.so"): it has nothing but a need of libnccl.so.2."""
+    path, library = os.path.join(folder, "libnccl.so"), os.path.join(folder, "libshunt.so")
+    _run("cc", "-shared", "-nostdlib", "-Wl,-soname,libnccl.so", "-Wl,--no-as-needed", "-s", "-o", path, library)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _package() -> dict[str, tuple[bytes, bool]]:
+    top = os.path.join(ROOT, "python", NAME)
+    found: dict[str, tuple[bytes, bool]] = {}
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith((".py", ".pyi")) or name == "py.typed":
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, top)] = (file.read(), False)
+    return found
+
+
+def _platform(files: Mapping[str, tuple[bytes, bool]]) -> str:
+    """manylinux_2_34_x86_64: the oldest glibc that has all that the compiled files ask for."""
+    needed = 0
+    for content, _ in files.values():
+        if content[:4] == b"\x7fELF":
+            versions = re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", content)
+            needed = max([needed, *(int(version) for version in versions)])
+    return f"manylinux_2_{max(needed, 17)}_{platform.machine()}"
+
+
+def _readme() -> str:
+    with open(os.path.join(ROOT, "python", "README.md"), encoding="utf-8") as file:
+        return file.read()
+
+
+def _info(tag: str) -> dict[str, bytes]:
+    with open(os.path.join(ROOT, "LICENSE"), "rb") as file:
+        license_text = file.read()
+    return {
+        "METADATA": (METADATA.format(name=NAME, version=_version()) + _readme()).encode(),
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: build_libshunt\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
+        "entry_points.txt": f"[console_scripts]\nshunt = {NAME}.__main__:main\n".encode(),
+        "licenses/LICENSE": license_text,
+    }
+
+
+def _write_wheel(path: str, files: Mapping[str, tuple[bytes, bool]], record: str) -> None:
+    rows = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+
+        def add(name: str, content: bytes, is_program: bool) -> None:
+            entry = zipfile.ZipInfo(name)  # of 1980: equal files make equal wheels
+            entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+
+        for name, (content, is_program) in files.items():
+            add(name, content, is_program)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+            rows.append(f"{name},sha256={digest},{len(content)}\n")
+        add(record, "".join([*rows, f"{record},,\n"]).encode(), False)
+
+
+def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    build = _build(config_settings)
+    with tempfile.TemporaryDirectory() as folder:
+        built = _installed(build, folder)
+        built["lib/shunt/libnccl.so"] = (_by_name(folder), False)
+    # `shunt run` puts lib/shunt into LD_LIBRARY_PATH, for programs that are linked with it.
+    built["lib/shunt/libshunt_api.so.0"] = built["lib/libshunt_api.so.0"]
+    built.update({place: (text.encode(), False) for place, text in SCRIPTS.items()})
+    tag = f"py3-none-{_platform(built)}"
+    files = {f"{NAME}/{place}": built[place] for place in sorted(built)}
+    files.update({f"{NAME}/{place}": content for place, content in _package().items()})
+    top = f"{NAME}-{_version()}"
+    files.update({f"{top}.dist-info/{name}": (content, False) for name, content in _info(tag).items()})
+    wheel = f"{top}-{tag}.whl"
+    _write_wheel(os.path.join(wheel_directory, wheel), files, f"{top}.dist-info/RECORD")
+    return wheel
+
+
+def _sources() -> list[str]:
+    """What git has or would take; in an sdist, what is there."""
+    if os.path.exists(os.path.join(ROOT, ".git")):
+        return sorted(_run("git", "ls-files", "-coz", "--exclude-standard", capture=True).strip("\0").split("\0"))
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in (".deps", "__pycache__") and not name.startswith("build")]
+        found += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names if name != "PKG-INFO"]
+    return sorted(found)
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    top = f"{NAME}-{_version()}"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in _sources():
+            path = os.path.join(ROOT, name)
+            if not os.path.isfile(path):
+                continue
+            with open(path, "rb") as file:
+                _add(archive, f"{top}/{name}", file.read(), os.access(path, os.X_OK))
+        _add(archive, f"{top}/PKG-INFO", (METADATA.format(name=NAME, version=_version()) + _readme()).encode(), False)
+    name = f"{top}.tar.gz"
+    with open(os.path.join(sdist_directory, name), "wb") as file:
+        file.write(gzip.compress(packed.getvalue(), mtime=0))
+    return name
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, is_program: bool) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o755 if is_program else 0o644
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
+    if _setting(config_settings, "build-dir", ""):
+        return []
+    return [name for name, tool in (("meson>=1.0", "meson"), ("ninja", "ninja")) if not shutil.which(tool)]
+
+
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
+    return []
+
+
+def main() -> int:
+    """build_libshunt.py DIRECTORY [NAME=VALUE...]: writes the wheel and the sdist, and prints their names."""
+    if len(sys.argv) < 2 or not all("=" in argument for argument in sys.argv[2:]):
+        print(main.__doc__, file=sys.stderr)
+        return 2
+    folder = sys.argv[1]
+    os.makedirs(folder, exist_ok=True)
+    settings = dict(argument.split("=", 1) for argument in sys.argv[2:])
+    try:
+        for name in (build_wheel(folder, settings), build_sdist(folder)):
+            print(os.path.join(folder, name))
+    except BuildError as error:
+        print(f"build_libshunt.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

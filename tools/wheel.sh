@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# wheel.sh [--cuda auto|disabled|VERSION] [DIRECTORY]: makes the Python package, a wheel and an sdist, in DIRECTORY (dist); installs what is
+# missing for that, as root on Debian or Ubuntu. The wheel is for every Python from 3.10 on, and for any Linux with the C library that it
+# was built with, or a later one: build on the oldest one that is to be served. With an nvcc it has kernels for compute capability 8.0, 9.0,
+# 10.0 and later. A VERSION such as 13.0 gets that nvcc from PyPI, which has those for CUDA 13 and later; their kernels need a driver for CUDA 13.
+set -eu
+cuda=auto
+if [ "${1:-}" = --cuda ]; then
+	cuda=$2
+	shift 2
+fi
+out=${1:-dist}
+mkdir -p "$out"
+out=$(realpath "$out")
+cd "$(dirname "$0")/.."
+. tools/setup.sh
+need_build_tools binutils
+case $cuda in
+auto | disabled) ;;
+*)
+	need_nvcc_wheels "$cuda"
+	cuda=enabled
+	;;
+esac
+files=$(python3 python/build_libshunt.py "$out" "cuda=$cuda")
+echo "$files"
+# Nothing but the C library is needed, and no file is one of NVIDIA's.
+need_venv
+command -v auditwheel >/dev/null || pip install -q --disable-pip-version-check auditwheel
+wheel=$(echo "$files" | grep '\.whl$')
+auditwheel show "$wheel" | tr '\n' ' ' | grep -q 'consistent with the following platform tag: "manylinux_' || {
+	auditwheel show "$wheel" >&2
+	echo "wheel.sh: $wheel needs what a manylinux wheel may not" >&2
+	exit 1
+}
+size=$(stat -c %s "$wheel")
+most=$((25 << 20))
+python3 -m zipfile -l "$wheel" | grep -q 'libshunt/lib/libshunt.so ' || exit 1
+[ "$size" -le "$most" ] || {
+	echo "wheel.sh: $wheel has $size bytes, more than $most" >&2
+	exit 1
+}
