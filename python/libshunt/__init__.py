@@ -11,6 +11,9 @@
 The package has no dependency and opens libshunt.so by ctypes. Importing it loads and changes nothing.
 """
 
+import importlib
+from typing import Any
+
 from libshunt._command import command_path
 from libshunt._comms import (
     Algorithm,
@@ -61,3 +64,10 @@ __all__ = [
     "unregister",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Submodules that a program may not need are imported when they are named."""
+    if name in ("compat", "language", "torch"):
+        return importlib.import_module(f"libshunt.{name}")
+    raise AttributeError(f"module 'libshunt' has no attribute {name!r}")

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""Shunt and PyTorch's process groups: their paths and counters, and memory for zero copy.
+
+    libshunt.enable()                                  # before `import torch`
+    ...
+    print(libshunt.torch.stats())                      # of the default group
+    print(libshunt.torch.path("allreduce", x))         # which path all_reduce(x) takes
+
+    pool = libshunt.torch.mem_pool()                   # zero copy: memory that the ranks map of each other ...
+    with pool:
+        out = torch.empty(n, device="cuda")            # ... is allocated here
+
+PyTorch is imported when a function is called. What a version of it lacks is an Error that names the version.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from libshunt import _comms, _lib
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import torch.distributed
+    except ImportError as error:
+        raise _lib.Error(f"PyTorch cannot be imported: {error}") from None
+    return torch
+
+
+def _device(torch: Any, device: object) -> Any:
+    return torch.device("cuda" if device is None else device)
+
+
+def backend_of(group: Any = None, device: object = None) -> Any:
+    """The backend of a process group for a device ("cuda"), such as ProcessGroupNCCL."""
+    torch = _torch()
+    if not torch.distributed.is_initialized():
+        raise _lib.Error("there is no process group: call torch.distributed.init_process_group() first")
+    group = torch.distributed.group.WORLD if group is None else group
+    try:
+        return group._get_backend(_device(torch, device))
+    except RuntimeError as error:
+        raise _lib.Error(f"the process group has no backend for {device or 'cuda'}: {error}") from None
+
+
+def _only_match(torch: Any, group: Any) -> int:
+    """The communicator by what the group says of itself, for backends that do not tell its address."""
+    group = torch.distributed.group.WORLD if group is None else group
+    rank, size = group.rank(), group.size()
+    found = [comm for comm in _comms.communicators() if (comm.rank, comm.nranks) == (rank, size)]
+    if len(found) == 1:
+        return found[0].handle
+    what = f"rank {rank} of {size}"
+    if not found:
+        raise _lib.Error(
+            f"no communicator of {what} exists yet: NCCL makes it at the group's first collective, "
+            "or at once if init_process_group() gets device_id"
+        )
+    raise _lib.Error(
+        f"{len(found)} communicators are of {what}, and torch {torch.__version__} does not tell which one is the "
+        "group's: choose among libshunt.communicators()"
+    )
+
+
+def comm(group: Any = None, device: object = None) -> _comms.Communicator:
+    """The communicator of a process group (None: the default one)."""
+    torch = _torch()
+    tell = getattr(backend_of(group, device), "_comm_ptr", None)
+    handle = int(tell()) if tell is not None else 0
+    return _comms.describe(handle or _only_match(torch, group))
+
+
+def stats(group: Any = None, device: object = None) -> _comms.Stats:
+    """Which paths the calls of a process group took."""
+    return _comms.Stats([comm(group, device)])
+
+
+def path(op: str, tensor: Any, dtype: object = None, redop: object = "sum", group: Any = None) -> str:
+    """The path that a call would take now. tensor: what is passed to it, or a number of elements with a dtype.
+
+    op: NCCL's name ("allreduce", "allgather") or PyTorch's ("all_reduce"). Elements count as for NCCL: of an all-gather
+    those that one rank gives, of a reduce-scatter those that one rank gets.
+    """
+    if isinstance(tensor, int):
+        numel, dtype = tensor, dtype or "float32"
+    else:
+        numel, dtype = int(tensor.numel()), dtype or tensor.dtype
+    name = op.lower().removesuffix("_into_tensor").removesuffix("_tensor").removesuffix("_single")
+    return _comms.path(name, numel, dtype, getattr(redop, "name", redop), comm(group))
+
+
+class MemPool:
+    """Memory of ncclMemAlloc that is registered with a process group. `with` it, tensors are allocated there.
+
+    At the end of the first `with` the pool is registered, and all ranks of the group must come there. Later tensors of
+    the pool are registered as PyTorch allocates their memory. close() ends the registration; so does the end of the
+    process group.
+    """
+
+    def __init__(self, group: Any, symm: bool, device: object) -> None:
+        torch = _torch()
+        self._backend = backend_of(group, device)
+        allocator = getattr(self._backend, "mem_allocator", None)
+        for what, found in (
+            ("torch.cuda.MemPool", hasattr(torch.cuda, "MemPool")),
+            ("mem_allocator", allocator is not None),
+            ("register_mem_pool", hasattr(self._backend, "register_mem_pool")),
+        ):
+            if not found:
+                raise _lib.Error(
+                    f"torch {torch.__version__} has no {what} for {type(self._backend).__name__}: "
+                    "zero copy takes another version, or ncclMemAlloc and ncclCommWindowRegister"
+                )
+        self._torch = torch
+        self._symm = symm
+        self._use: Any = None
+        self._registered = False
+        self.pool = torch.cuda.MemPool(allocator)
+
+    def __enter__(self) -> MemPool:
+        self._use = self._torch.cuda.use_mem_pool(self.pool)
+        self._use.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._use.__exit__(kind, error, trace)
+        if kind is None and not self._registered:
+            self._register()
+
+    def _register(self) -> None:
+        try:
+            self._backend.register_mem_pool(self.pool, symm=self._symm)
+        except TypeError:
+            if self._symm:
+                raise _lib.Error(
+                    f"torch {self._torch.__version__} registers no symmetric memory (register_mem_pool has no symm): "
+                    "zero copy takes a later version; mem_pool(symm=False) registers it for NCCL alone"
+                ) from None
+            self._backend.register_mem_pool(self.pool)
+        self._registered = True
+
+    def close(self) -> None:
+        """Collective, if the memory is symmetric."""
+        if self._registered:
+            self._registered = False
+            self._backend.deregister_mem_pool(self.pool)
+
+
+def mem_pool(group: Any = None, symm: bool = True, device: object = None) -> MemPool:
+    """A memory pool for a process group; symm: as symmetric windows, which zero copy needs."""
+    return MemPool(group, symm, device)
