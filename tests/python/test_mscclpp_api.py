@@ -136,6 +136,44 @@ class Api(unittest.TestCase):
             mscclpp.ExecutionPlan("/none.json", 0)
 
 
+class DefaultAlgos(unittest.TestCase):
+    def test_values(self) -> None:
+        from mscclpp import default_algos
+        from mscclpp.language import AlgoSpec, AllGather, AllReduce, ReduceScatter
+
+        for build, collective in (
+            (default_algos.allgather_multi_nodes, AllGather),
+            (default_algos.allreduce_multi_nodes, AllReduce),
+            (default_algos.reducescatter_multi_nodes, ReduceScatter),
+        ):
+            for ranks, node, size, inplace in ((2, 1, 1, True), (4, 2, 2, False), (4, 4, 1, True), (8, 2, 1, False)):
+                spec = AlgoSpec(
+                    name="hosts",
+                    collective=collective(ranks, 1, inplace),
+                    nranks_per_node=node,
+                    world_size=ranks,
+                    in_place=inplace,
+                    instances=1,
+                    protocol="LL",
+                    auto_sync=False,
+                    reuse_resources=True,
+                    use_double_scratch_buffer=True,
+                )
+                with self.subTest(build.__name__, ranks=ranks, node=node):
+                    program = build(spec, thread_block_group_size=size)
+                    program.verify()
+                    program.run(1920 * ranks)
+            with self.assertRaisesRegex(ValueError, "protocol is 'Simple', expected 'LL'"):
+                build(AlgoSpec("hosts", collective(2), 2, 2, False, 1, "Simple"))
+
+    def test_install(self) -> None:
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([compat._HERE, os.environ["PYTHONPATH"]]))
+        done = subprocess.run(
+            [sys.executable, "-m", "mscclpp", "--install"], capture_output=True, text=True, env=env, check=True
+        )
+        self.assertIn("Nothing was installed", done.stdout)
+
+
 class Bootstrap(unittest.TestCase):
     def group(self, ranks: int) -> list[Any]:
         boots = [mscclpp.TcpBootstrap(rank, ranks) for rank in range(ranks)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -150,6 +151,65 @@ class Corpus(unittest.TestCase):
                     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
                     self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         print(f"{len(files)} programs, {len(their_plans)} plans, {len(our_plans) - len(their_plans)} more; {refused}")
+
+
+class Examples(unittest.TestCase):
+    """MSCCL++'s examples of its run-time API, with stand-ins for torch and netifaces, which look at the results."""
+
+    def run_ranks(self, name: str, ranks: int = 2) -> list[str]:
+        with open(os.path.join(SOURCE, "examples", "torch-integration", name), encoding="utf-8") as file:
+            # Its number of ranks stands in the example.
+            text = file.read().replace("AllReduce(8,", f"AllReduce({ranks},")
+            text = text.replace("nranks_per_node=8", f"nranks_per_node={ranks}")
+        # The example looks at no result.
+        text = text.replace("x.normal_()", "check = x.normal_().is_sum").replace(
+            "    print(f", "    assert check()\n    print(f"
+        )
+        text = text.replace(
+            "    comm.barrier()\n    comm.destroy()",
+            "    torch.cuda.synchronize()\n    check = input_data.is_sum\n    comm.barrier()",
+        )
+        with tempfile.TemporaryDirectory(prefix="shunt-") as folder, socket.socket() as probe:
+            path = os.path.join(folder, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+            probe.close()
+            standins = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standins")
+            env = dict(
+                os.environ,
+                PYTHONPATH=os.pathsep.join([standins, os.environ["PYTHONPATH"]]),
+                MSCCLPP_MASTER_ADDR="127.0.0.1",
+                MSCCLPP_MASTER_PORT=port,
+                WORLD_SIZE=str(ranks),
+                UNIQUE_ID=os.path.join(folder, "id"),
+            )
+            command = [SHUNT, "run", "--mscclpp", "--device", "sim", "--", sys.executable, path]
+            started = [
+                subprocess.Popen(
+                    command,
+                    env=dict(env, RANK=str(rank), LOCAL_RANK=str(rank)),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for rank in range(ranks)
+            ]
+            outs = [one.communicate(timeout=100) for one in started]
+            for one, (_, err) in zip(started, outs, strict=True):
+                self.assertEqual(one.returncode, 0, err)
+            return [out for out, _ in outs]
+
+    def test_examples(self) -> None:
+        for name, says in (
+            ("dsl_with_nccl_api.py", "allreduce by allreduce_nvls"),
+            ("customized_comm_with_dsl.py", "allreduce completed successfully"),
+            ("customized_comm_with_default_algo.py", "All-reduce operation completed successfully"),
+        ):
+            with self.subTest(name):
+                for out in self.run_ranks(name):
+                    self.assertIn(says, out)
 
 
 if __name__ == "__main__":
