@@ -135,9 +135,13 @@ def _installed(build: str, folder: str) -> dict[str, tuple[bytes, bool]]:
 
 
 def _by_name(folder: str) -> bytes:
-    """lib/shunt/libnccl.so, for programs that dlopen("libnccl.so"): it has nothing but a need of libnccl.so.2."""
-    path, library = os.path.join(folder, "libnccl.so"), os.path.join(folder, "libshunt.so")
-    _run("cc", "-shared", "-nostdlib", "-Wl,-soname,libnccl.so", "-Wl,--no-as-needed", "-s", "-o", path, library)
+    """lib/shunt/libnccl.so, for programs that dlopen("libnccl.so"): what they look for there is libnccl.so.2's.
+
+    A filter, not a need: auditwheel takes what a wheel needs and does not have for a mistake.
+    """
+    path = os.path.join(folder, "libnccl.so")
+    options = ["-shared", "-nostdlib", "-s", "-Wl,-soname,libnccl.so", "-Wl,--filter=libnccl.so.2"]
+    _run("cc", *options, "-o", path, "-x", "c", "/dev/null")
     with open(path, "rb") as file:
         return file.read()
 
