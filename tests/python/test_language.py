@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
+from typing import Any
 
 from libshunt import language as L
 from libshunt.language.fusion import fuse
@@ -62,6 +64,23 @@ class Programs(unittest.TestCase):
         for keyword in inspect.signature(L.CollectiveProgram).parameters:
             if keyword not in ("name", "collective", "num_ranks", "nranks_per_node", "dtypes"):
                 self.assertIn(keyword, used["CollectiveProgram"])
+
+    def test_operations(self) -> None:
+        """All that plans know come of some program, and all operators."""
+        names, operators = set(), set()
+
+        def look(ops: list[dict[str, Any]]) -> None:
+            for op in ops:
+                names.add(op["name"])
+                operators.add(op.get("reduce_op", "sum"))
+                look(op.get("ops", []))
+
+        for build in PROGRAMS:
+            for gpu in build(4).plan()["gpus"]:
+                for block in gpu["threadblocks"]:
+                    look(block["ops"])
+        self.assertEqual(names, {word.value for word in L.Instruction})
+        self.assertEqual(operators, {word.value for word in L.ReduceOperationType})
 
     def test_same_bytes(self) -> None:
         """Whatever the order of sets and dictionaries, and however often it is asked for."""
@@ -152,6 +171,118 @@ class Passes(unittest.TestCase):
 
     def names(self, program: L.CollectiveProgram, rank: int = 0, block: int = 0) -> list[str]:
         return [op["name"] for op in program.plan()["gpus"][rank]["threadblocks"][block]["ops"]]
+
+    def block(self, write: Callable[[Any], None], **options: Any) -> list[dict[str, Any]]:
+        """The operations of a block in which these calls stand; rank 0's, of two ranks."""
+
+        class Names:
+            pass
+
+        with L.CollectiveProgram("block", L.AllReduce(2, 2), 2, protocol="LL", **options) as program:
+            names: Any = Names()
+            names.rank, names.scratch, names.there = L.Rank(0), L.Buffer(0, 8), L.Buffer(1, 8)
+            names.source, names.out = names.rank.get_input_buffer(), names.rank.get_output_buffer()
+            names.peer = L.Rank(1).get_output_buffer()
+            names.near, names.other, names.port = L.MemoryChannel(1, 0), L.MemoryChannel(1, 0), L.PortChannel(1, 0)
+            write(names)
+        program.pairs = type(program.pairs)()  # not what these are about
+        ops: list[dict[str, Any]] = program.plan()["gpus"][0]["threadblocks"][0]["ops"]
+        return ops
+
+    def test_what_becomes_one(self) -> None:
+        def signals(n: Any) -> None:
+            for channel in (n.other, n.near):
+                channel.signal(0, L.SyncType.before)
+            for channel in (n.other, n.near):
+                channel.wait(0, L.SyncType.after, relaxed=True)
+
+        def gets(n: Any) -> None:
+            n.near.get(n.out[0:1], n.peer[0:1], tb=0)
+            n.other.get(n.out[1:2], n.peer[1:2], tb=0)
+
+        def puts(n: Any) -> None:
+            for i in range(3):
+                n.port.put_with_signal(n.peer[i : i + 1], n.source[i : i + 1], tb=0)
+            n.port.flush(0, L.SyncType.none)
+            n.port.flush(0, L.SyncType.after)
+
+        def sums(n: Any) -> None:
+            n.rank.reduce(n.source[0:1], [n.source[1:2]], tb=0, dst_chunk=n.out[0:1])
+            n.rank.reduce(n.source[0:1], [n.source[2:3], n.source[3:4]], tb=0, dst_chunk=n.out[0:1])
+            n.near.put(n.peer[0:1], n.out[0:1], tb=0)
+            n.other.put(n.peer[1:2], n.out[0:1], tb=0)
+
+        def packets(n: Any) -> None:
+            n.rank.reduce(n.source[0:1], [n.scratch[0:1]], tb=0, dst_chunk=n.out[0:1], packet=True)
+            n.rank.reduce(n.source[0:1], [n.scratch[1:2]], tb=0, dst_chunk=n.out[0:1], packet=True)
+            n.rank.copy_packets(n.scratch[2:3], n.out[0:1], tb=0)
+            n.near.put_packets(n.there[0:1], n.out[0:1], tb=0)
+            n.near.read_put_packets(n.there[1:2], n.scratch[2:3], tb=0)
+
+        def barriers(n: Any) -> None:
+            for blocks in ([0], [0, 1], [0]):
+                n.rank.barrier(blocks)
+
+        for write, names, sizes in (
+            (signals, ["nop", "signal", "rlxwait", "nop"], {"signal": (0, 0), "rlxwait": (0, 0)}),
+            (gets, ["get"], {"get": (2, 2)}),
+            (puts, ["pws", "flush", "nop"], {"pws": (3, 3)}),
+            (sums, ["res"], {"res": (4, 3)}),
+            (packets, ["recspkt"], {"recspkt": (3, 4)}),
+            (barriers, ["barrier"], {}),
+        ):
+            with self.subTest(write.__name__):
+                ops = self.block(write)
+                self.assertEqual([op["name"] for op in ops], names)
+                for op in ops:
+                    if op["name"] in sizes:
+                        slices = (len(op.get("src_buff", [])), len(op.get("dst_buff", [])))
+                        self.assertEqual(slices, sizes[op["name"]])
+                    if "signal" in op["name"] or "wait" in op["name"]:
+                        self.assertEqual(op["channel_ids"], [0, 1])
+                whole = self.block(write, instr_fusion=False, auto_sync=False)
+                self.assertGreater(len([op for op in whole if op["name"] != "nop"]), len(sizes) - 1)
+
+    def test_what_stays_apart(self) -> None:
+        def sizes(n: Any) -> None:
+            n.near.put(n.peer[0:1], n.source[0:1], tb=0)
+            n.near.put(n.peer[1:3], n.source[1:3], tb=0)
+
+        def kinds(n: Any) -> None:
+            n.near.put(n.peer[0:1], n.source[0:1], tb=0)
+            n.port.put(n.peer[1:2], n.source[1:2], tb=0)
+
+        def twice(n: Any) -> None:
+            n.near.signal(0, L.SyncType.none)
+            n.near.signal(0, L.SyncType.none)
+
+        def strengths(n: Any) -> None:
+            n.near.signal(0, L.SyncType.none)
+            n.other.signal(0, L.SyncType.none, relaxed=True)
+
+        def operators(n: Any) -> None:
+            n.rank.reduce(n.source[0:1], [n.source[1:2]], tb=0, op=L.ReduceOperationType.max)
+            n.rank.reduce(n.source[0:1], [n.source[2:3]], tb=0, op=L.ReduceOperationType.min)
+
+        def groups(n: Any) -> None:
+            n.near.put(n.peer[0:1], n.source[0:1], tb_group=L.ThreadBlockGroup([0, 1]))
+            n.near.put(n.peer[1:2], n.source[1:2], tb=0)
+
+        def over_ports(n: Any) -> None:
+            n.rank.reduce(n.source[0:1], [n.source[1:2]], tb=0)
+            n.port.put(n.peer[1:2], n.source[0:1], tb=0)
+
+        for write, names in (
+            (sizes, ["put", "put"]),
+            (kinds, ["put", "put"]),
+            (twice, ["signal", "signal"]),
+            (strengths, ["signal", "rlxsignal"]),
+            (operators, ["re", "nop", "re"]),
+            (groups, ["put", "put"]),
+            (over_ports, ["re", "nop", "put"]),
+        ):
+            with self.subTest(write.__name__):
+                self.assertEqual([op["name"] for op in self.block(write)], names)
 
     def test_puts_of_two_buffers_stay_apart(self) -> None:
         with L.CollectiveProgram("two", L.AllReduce(2, 1), 2) as program:

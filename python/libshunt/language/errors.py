@@ -8,11 +8,13 @@ import os
 import sys
 from typing import NoReturn
 
+from libshunt._lib import Error
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SKIPPED = tuple(os.path.join(_PACKAGE, name) + os.sep for name in ("language", "compat"))
 
 
-class ProgramError(RuntimeError, ValueError):
+class ProgramError(Error, ValueError):
     """A program is wrong. The text begins with FILE:LINE of the call in the program, if there is one."""
 
     def __init__(self, message: str, file: str | None = None, line: int = 0) -> None:
