@@ -164,6 +164,26 @@ SHUNT_API int shunt_plan_at(size_t i, struct shunt_plan_info *info);
 SHUNT_API int shunt_plan_verify(
     const char *label, const void *json, size_t json_bytes, char *report, size_t bytes, size_t *needed_p);
 
+/* A call by a plan's name. The caller sets size to that of the struct. Addresses are of the device. */
+struct shunt_plan_run {
+	size_t size;
+	const char *name;
+	const void *send;
+	void *recv;
+	size_t send_bytes, recv_bytes; /* of the whole buffers: of an all-gather, recv is that of all ranks */
+	int dtype, redop;              /* NCCL's values; redop counts if the plan reduces */
+	void *stream;
+};
+/*
+ * Runs this plan on a stream, also one of the collectives sendrecv, test and custom, which no function of NCCL means;
+ * that plan or an error. Not in a group. All ranks make the call, at the same place among their calls. It may wait for
+ * the peers where it is the communicator's first use, or larger than any call of the plan before. Counters and dumps do
+ * not have it. 0: enqueued; -ENOENT: unknown communicator, or none of its plans has the name; -EINVAL: size, type,
+ * operator or bytes are none that the plan admits; -EBUSY: in a group; -EOPNOTSUPP: no kernels of Shunt run on the
+ * communicator, or some rank lacks memory for the plan; else an error that breaks the communicator.
+ */
+SHUNT_API int shunt_plan_run(const void *comm, const struct shunt_plan_run *run);
+
 /*
  * A selector's question. Its answer must be the same on all ranks, so it must follow from these values alone, which are
  * the same on all ranks. size is that of the struct; later versions may add fields at its end.

@@ -111,6 +111,14 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
  */
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
+/*
+ * Runs a call by the plan of this name, for collectives that NCCL does not have, too: kernels of Shunt that no table
+ * chose, no counter counts and no recorder notes. Collective for its first call and larger ones. 0: launched; the same
+ * on all ranks: -ENOENT no such plan; -EINVAL the call is none of the plan's; -EOPNOTSUPP no kernels run here, or the
+ * plan cannot; else an error of the communicator.
+ */
+struct shunt_plan_call; /* plan/exec/exec.h */
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call);
 /* Counts a call that the shim forwards without asking. */
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason);
 /*

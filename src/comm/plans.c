@@ -146,13 +146,15 @@ static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, s
 	return 0;
 }
 
-int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+/* what: the call, for the log. */
+static int prepare(struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, const char *what,
+    struct shunt_comm_exec **exec_p)
 {
-	uint64_t bytes = message_bytes(comm, coll, plan);
 	struct shunt_comm_exec *e = find_exec(comm, plan);
 	const char *reason = "it is too large for any device";
 	int err = e ? 0 : create_exec(comm, plan, &e);
 
+	*exec_p = e;
 	if (err || is_prepared(e, bytes))
 		return err;
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without an error create_exec gives one */
@@ -163,8 +165,87 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 		__atomic_store_n(&e->refused_from, bytes < e->refused_from ? bytes : e->refused_from, __ATOMIC_RELAXED);
 		if (comm->rank == 0)
 			shunt_warn("plan %s cannot run %s of %llu bytes on %d ranks: %s; such calls go on without it",
-			    e->name, shunt_kind_name(coll->kind), (unsigned long long)bytes, comm->nranks, reason);
+			    e->name, what, (unsigned long long)bytes, comm->nranks, reason);
 	}
+	return err;
+}
+
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	struct shunt_comm_exec *e;
+
+	return prepare(comm, plan, message_bytes(comm, coll, plan), shunt_kind_name(coll->kind), &e);
+}
+
+/* The plan of this name that takes the call, as the one that is tried first; NULL and the error. */
+static const struct shunt_plan *find_named(
+    const struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p)
+{
+	const struct shunt_plan *plan;
+
+	*err_p = -ENOENT;
+	for (size_t i = 0; comm->plans.set && (plan = shunt_plan_set_at(comm->plans.set, i)); i++) {
+		bool received = shunt_plan_gathers(plan->collective) || !call->send_bytes;
+
+		if (strcmp(plan->name, name))
+			continue;
+		*err_p = -EINVAL;
+		*bytes_p = received ? call->recv_bytes : call->send_bytes;
+		if ((plan->dtypes >> call->dtype & 1) && (!plan->redops || plan->redops == 1u << call->redop) &&
+		    *bytes_p >= plan->min_bytes && *bytes_p <= plan->max_bytes)
+			return plan;
+	}
+	return NULL;
+}
+
+static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *e, const struct shunt_plan_call *call)
+{
+	struct shunt_plan_call c = *call;
+	unsigned warps = 0;
+	int err = shunt_order_begin(&comm->order, comm->gpu, comm->device, c.stream);
+
+	if (err)
+		return err;
+	c.warps_p = &warps;
+	err = shunt_plan_exec_launch(e->exec, &c);
+	if (!err) {
+		shunt_order_add_warps(&comm->order, warps);
+		err = shunt_order_end(&comm->order, comm->gpu, comm->device, c.stream);
+	}
+	if (err)
+		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, c.stream);
+	return err;
+}
+
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
+{
+	const struct shunt_plan *plan = NULL;
+	struct shunt_comm_exec *e = NULL;
+	uint64_t bytes = 0;
+	int err;
+
+	if (comm->nranks == 1)
+		return -EOPNOTSUPP;
+	shunt_mutex_lock(&comm->lock);
+	err = shunt_comm_error(comm);
+	if (!err && shunt_comm_life_state(&comm->life) < COMM_READY) {
+		err = shunt_comm_setup_locked(comm);
+		shunt_comm_changed(comm);
+	}
+	if (!err && shunt_comm_life_state(&comm->life) != COMM_READY)
+		err = -EOPNOTSUPP;
+	if (!err)
+		plan = find_named(comm, name, call, &bytes, &err);
+	if (plan) {
+		err = shunt_plan_call_fits(plan, call) ? prepare(comm, plan, bytes, "a call by name", &e) : -EINVAL;
+		/* A peer may have launched by then; what all ranks refuse alike breaks nothing. */
+		if (!err && (err = launch_named(comm, e, call)))
+			err = err == -EOPNOTSUPP || err == -EINVAL ? -EIO : err;
+		if (err && err != -EOPNOTSUPP && err != -EINVAL)
+			shunt_comm_fail(comm, err);
+		shunt_comm_changed(comm);
+	}
+	shunt_mutex_unlock(&comm->lock);
 	return err;
 }
 

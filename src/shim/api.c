@@ -4,6 +4,8 @@
 #include <string.h>
 #include "algos/algo.h"
 #include "comm/observe/dump.h"
+#include "plan/exec/exec.h"
+#include "shim/thread.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/pending_child.h"
 #include "shim/nccl/real.h"
@@ -48,6 +50,34 @@ int shunt_comm_describe(const void *comm, struct shunt_comm_info *info)
 	shunt_comm_info(e->comm, info);
 	shunt_entry_put(e);
 	return 0;
+}
+
+int shunt_plan_run(const void *comm, const struct shunt_plan_run *run)
+{
+	struct shunt_plan_call call;
+	struct shunt_entry *e;
+	int err;
+
+	if (!run || run->size < sizeof(*run) || !run->name || (unsigned)run->dtype >= SHUNT_NDTYPES || run->redop < 0 ||
+	    run->redop >= SHUNT_PREMUL)
+		return -EINVAL;
+	if (shunt_group_of(shunt_thread()))
+		return -EBUSY;
+	e = shunt_entry_find((ncclComm_t)comm);
+	if (!e)
+		return -ENOENT;
+	call = (struct shunt_plan_call){ .send = run->send,
+		.recv = run->recv,
+		.send_bytes = run->send_bytes,
+		.recv_bytes = run->recv_bytes,
+		.dtype = (enum shunt_dtype)run->dtype,
+		.redop = (enum shunt_redop)run->redop,
+		.stream = run->stream };
+	err = shunt_attach_takes_calls(e, (ncclComm_t)comm) ? shunt_comm_join_due(e->comm) : -EOPNOTSUPP;
+	if (!err)
+		err = shunt_comm_run_plan(e->comm, run->name, &call);
+	shunt_entry_put(e);
+	return err;
 }
 
 int shunt_dump(const char *dir, char *path, size_t bytes)

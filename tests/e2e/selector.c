@@ -191,12 +191,84 @@ static void test_communicators_are_listed_and_described(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_list), 0);
 }
 
+/* An all-reduce, and the same as a plan of collective `custom`, which no function of NCCL means. */
+static int body_run(struct rank *r)
+{
+	enum { N = 1024 };
+	struct shunt_plan_run run = { .size = sizeof(run),
+		.name = "twoshot",
+		.send_bytes = N * 4,
+		.recv_bytes = N * 4,
+		.dtype = ncclFloat32,
+		.redop = ncclSum,
+		.stream = r->stream };
+	char *text = plan_twoshot(2, 1, "sum"), reason[256], *custom, *at;
+	static const char was[] = "\"allreduce\"", is[] = "\"custom\"   ";
+	float host[N];
+	void *in, *out;
+
+	CHECK(shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason)) == 0);
+	custom = strdup(text);
+	at = strstr(custom, was);
+	CHECK(at);
+	memcpy(at, is, sizeof(was) - 1);
+	at = strstr(custom, "\"twoshot\"");
+	CHECK(at);
+	memcpy(at, "\"another\"", 9);
+	CHECK(shunt_plan_register("another", custom, strlen(custom), reason, sizeof(reason)) == 0);
+	CHECK(shunt_malloc(&in, sizeof(host)) == 0 && shunt_malloc(&out, sizeof(host)) == 0);
+	run.send = in;
+	run.recv = out;
+	CHECK(shunt_plan_run(r->comm, NULL) == -EINVAL && shunt_plan_run(&run, &run) == -ENOENT);
+	for (int i = 0; i < 3; i++) {
+		for (int k = 0; k < N; k++)
+			host[k] = (float)(k + i * 1000 * (r->rank + 1));
+		CHECK(shunt_memcpy(in, host, sizeof(host)) == 0);
+		run.name = i == 1 ? "another" : "twoshot";
+		run.recv = i == 1 ? in : out; /* the plan is one in place, and what `custom` means is its own affair */
+		CHECK(shunt_plan_run(r->comm, &run) == 0);
+		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, run.recv, sizeof(host)) == 0);
+		for (int k = 0; k < N; k++)
+			CHECK(host[k] == (float)(2 * k + 3000 * i));
+		/* Between them calls of NCCL. */
+		NCCL(ncclAllReduce(in, in, N, ncclFloat32, ncclMax, r->comm, r->stream));
+	}
+	run.recv = out;
+	/* Refused alike on all ranks; the communicator goes on. */
+	run.name = "nobody";
+	CHECK(shunt_plan_run(r->comm, &run) == -ENOENT);
+	run.name = "twoshot";
+	run.redop = ncclMax;
+	CHECK(shunt_plan_run(r->comm, &run) == -EINVAL);
+	run.redop = ncclSum;
+	run.recv_bytes = 8;
+	CHECK(shunt_plan_run(r->comm, &run) == -EINVAL);
+	run.recv_bytes = run.send_bytes;
+	run.dtype = 99;
+	CHECK(shunt_plan_run(r->comm, &run) == -EINVAL);
+	run.dtype = ncclFloat32;
+	NCCL(ncclGroupStart());
+	CHECK(shunt_plan_run(r->comm, &run) == -EBUSY);
+	NCCL(ncclGroupEnd());
+	CHECK(shunt_plan_run(r->comm, &run) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_free(in) == 0 && shunt_free(out) == 0);
+	free(text);
+	free(custom);
+	return 0;
+}
+
+static void test_a_plan_runs_by_its_name(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_run), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_selector_chooses_plans_and_algorithms),
 		cmocka_unit_test(test_answers_are_remembered_and_forgotten),
 		cmocka_unit_test(test_communicators_are_listed_and_described),
+		cmocka_unit_test(test_a_plan_runs_by_its_name),
 	};
 
 	own_environment();

@@ -559,6 +559,11 @@ size_t shunt_comm_memory(struct shunt_comm *comm)
 	return 1000;
 }
 
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
+{
+	return -ENOSYS;
+}
+
 int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
 {
 	return -ENOSYS;

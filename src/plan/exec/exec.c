@@ -313,10 +313,12 @@ int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, c
 
 /* ---- launches */
 
-/* parts: of each of the caller's buffers. */
-static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_call *call, const uint32_t parts[2])
+bool shunt_plan_call_fits(const struct shunt_plan *plan, const struct shunt_plan_call *call)
 {
-	if (call->send_bytes % parts[0] || call->recv_bytes % parts[1])
+	const uint32_t *parts = plan->parts; /* of each of the caller's buffers */
+	const uint64_t element = shunt_dtype_bytes[call->dtype];
+
+	if (call->send_bytes % (parts[0] * element) || call->recv_bytes % (parts[1] * element))
 		return false;
 	return shunt_plan_is_custom(plan->collective) || call->send_bytes / parts[0] == call->recv_bytes / parts[1];
 }
@@ -455,7 +457,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	char *copy;
 	int err;
 
-	if (!sizes_fit(plan, call, parts))
+	if (!shunt_plan_call_fits(plan, call))
 		return -EINVAL;
 	units = chunk_units(
 	    e, shunt_plan_gathers(plan->collective) || !call->send_bytes ? call->recv_bytes : call->send_bytes);

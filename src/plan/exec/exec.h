@@ -88,6 +88,9 @@ struct shunt_plan_call {
 /* The call of an NCCL collective, without remote and the fields behind it. False: a kind that has no plans. */
 bool shunt_plan_call_from_coll(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p);
 
+/* True: the buffers' sizes are those of the plan's collective, and of whole elements. */
+bool shunt_plan_call_fits(const struct shunt_plan *plan, const struct shunt_plan_call *call);
+
 /*
  * Compiles the plan for this rank and takes a reference to it. Local and quick. 0; -ENOMEM; -E2BIG: too large for any
  * device; -EINVAL: made for another number of ranks. The same on all ranks, except for -ENOMEM.
