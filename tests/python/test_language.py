@@ -114,6 +114,15 @@ class Looks(unittest.TestCase):
         for picture in (program.svg(), program._repr_svg_(), program.svg(rank=1, all_blocks=True)):
             self.assertTrue(picture.startswith("<svg") or picture.startswith("<?xml"), picture[:80])
 
+    def test_explain(self) -> None:
+        program = memory.alltoall(2)
+        self.assertRegex(
+            program.explain([1024, 1 << 20]), r"1024 +alltoall +\(plan, alltoall's plan\)\n +1048576 +(?!alltoall)"
+        )
+        self.assertRegex(memory.allgather_put(2).explain(), "allgather_put")
+        with self.assertRaisesRegex(L.ProgramError, '^allgather_put: --dtype: there is no "x"; it takes [^\n]*$'):
+            memory.allgather_put(2).explain(dtype="x")
+
     def test_sources(self) -> None:
         """Operations name the lines of the program they come from, fused ones all of them."""
         with L.CollectiveProgram("sources", L.AllReduce(2, 1, True), 2, protocol="LL") as program:

@@ -198,6 +198,13 @@ class CollectiveProgram:
         sizes = [sizes] if isinstance(sizes, int) else sizes
         return tool.run(self, sizes, dtype, device, ["--graph"] if graph else [])
 
+    def explain(self, sizes: int | Sequence[int] = (), dtype: str = "float32") -> str:
+        """
+        Which path a call of this collective takes where this plan is the only one: what `shunt info select` says. sizes
+        are those of NCCL's count (of one rank's part, if ranks have parts); without any it says so of all sizes.
+        """
+        return tool.explain(self, [sizes] if isinstance(sizes, int) else sizes, dtype)
+
     def show(self, rank: int | None = None, block: int | None = None) -> str:
         """What each block does, in words."""
         return tool.show(self, [*tool.option("--rank", rank), *tool.option("--block", block)])

@@ -86,6 +86,20 @@ def run(
     return found
 
 
+def explain(program: CollectiveProgram, sizes: Sequence[int], dtype: str) -> str:
+    with plan_file(program) as (path, plan):
+        options = ["-n", str(program.num_ranks), "--op", program.collective.name, "--dtype", dtype]
+        env = dict(os.environ, SHUNT_PLAN_DIR=path, SHUNT_CACHE_DIR=os.path.dirname(path))
+        done = subprocess.run(
+            [command_path(), "info", "select", *options, *map(str, sizes)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+        )
+        return _output(program, plan, path, done).replace(path, f"{program.name}'s plan")
+
+
 def show(program: CollectiveProgram, options: Sequence[str]) -> str:
     with plan_file(program) as (path, plan):
         return _output(program, plan, path, shunt("plan", "show", *options, path))
@@ -116,7 +130,8 @@ def _last(lines: Sequence[str]) -> str:
 
 def _error(program: CollectiveProgram, plan: dict[str, Any], path: str, said: str) -> ProgramError:
     """What was said of a file of ours, with the program's name in its place and the line of the operation in front."""
-    said = re.sub(rf"(shunt plan \w+: )?{re.escape(path)}(: )?", "", said).strip()
+    said = said.strip().split("\n")[0]
+    said = re.sub(rf"(shunt \w+ \w+: )?({re.escape(path)}: )?", "", said, count=1).replace(path, program.name)
     place = _PLACE.search(said)
     file, line = None, 0
     if place is not None:
