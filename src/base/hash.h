@@ -29,10 +29,4 @@ bool shunt_mac_equal(const uint8_t a[SHUNT_MAC_BYTES], const uint8_t b[SHUNT_MAC
 
 /* FNV-1a, not for secrets. seed chains calls; 0 begins a chain. */
 uint64_t shunt_fnv1a(uint64_t seed, const void *data, size_t bytes);
-
-/*
- * Identity of this host since its boot: equal in all its processes, those in containers and other network namespaces
- * included, and different on every other host. Keyed: it reveals nothing to a process without the key.
- */
-void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes);
 #endif

@@ -14,6 +14,7 @@
 #include "base/os.h"
 #include "comm/deferred_free.h"
 #include "comm/service.h"
+#include "transport/rendezvous/hosts.h"
 
 static void become_forward(struct shunt_comm *comm, const char *reason)
 {
@@ -77,6 +78,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	shunt_registry_add(&comm->registration, comm, comm->recorder);
 	comm->checks = shunt_config()->check;
 	comm->joined = desc->joined;
+	comm->may_span = desc->may_span;
 	comm->sel_key.takes_all = desc->takes_all;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
@@ -110,6 +112,38 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	return 0;
 }
 
+static void forward_many(struct shunt_comm *comm)
+{
+	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_life_forwards(&comm->life))
+		become_forward(comm, "more than 8 ranks");
+}
+
+int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
+{
+	char reason[160];
+	int err = 0, n;
+
+	shunt_mutex_lock(&comm->lock);
+	if (!hosts) {
+		forward_many(comm);
+	} else if (!comm->rendezvous) {
+		shunt_hosts_destroy(hosts);
+	} else {
+		err = shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
+		n = snprintf(reason, sizeof(reason), "no transport between its %d hosts yet: ", hosts->nhosts);
+		shunt_hosts_describe(hosts, reason + n, sizeof(reason) - (size_t)n);
+		if (!shunt_comm_life_forwards(&comm->life))
+			become_forward(comm, reason);
+	}
+	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
+{
+	return comm->rendezvous ? shunt_rendezvous_hosts(comm->rendezvous) : NULL;
+}
+
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
 {
 	bool setup_wanted = false;
@@ -122,8 +156,8 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
 	if (rank >= 0 && device >= 0)
 		setup_wanted = shunt_comm_life_named(&comm->life);
-	if (nranks > SHUNT_MAX_RANKS && !shunt_comm_life_forwards(&comm->life))
-		become_forward(comm, "more than 8 ranks");
+	if (!comm->may_span)
+		forward_many(comm);
 	shunt_mutex_unlock(&comm->lock);
 	if (setup_wanted)
 		shunt_service_wake(comm);

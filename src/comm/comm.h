@@ -24,6 +24,7 @@
 #include "shunt/shunt.h"
 
 struct shunt_comm;
+struct shunt_hosts;    /* transport/rendezvous/hosts.h */
 struct shunt_decision; /* algos/algo.h */
 
 struct shunt_comm_desc {
@@ -33,6 +34,7 @@ struct shunt_comm_desc {
 	int device;                 /* -1: not known yet */
 	bool takes_all;             /* there is no real NCCL to forward a call to */
 	bool joined;                /* its ranks have found each other before: one that is missing has ended */
+	bool may_span;              /* its ranks may be on several hosts: set_hosts follows */
 	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;                /* CTAPolicy zero */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
@@ -42,6 +44,13 @@ struct shunt_comm_desc {
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
 /* To be called once, before the first run, if desc had -1. */
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device);
+/*
+ * To be called once, after set_rank and before the first run, if desc had may_span: the hosts of its ranks, or NULL for
+ * one. Takes them over, also on an error. 0 or -ENOMEM.
+ */
+int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts);
+/* The hosts of its ranks, alike on all of them; NULL: one host, or not known. Valid as long as the communicator. */
+const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm);
 /*
  * NULL is allowed. Waits for our kernels on this communicator, and frees device memory and mappings. The memory of an
  * aborted communicator may be freed later (comm/deferred_free.h).

@@ -44,6 +44,7 @@ struct shunt_comm {
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_rendezvous *rendezvous;
 	bool joined;      /* as in the description */
+	bool may_span;    /* as in the description */
 	bool no_clusters; /* launches use no clusters */
 	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
 

@@ -348,7 +348,8 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 		return err;
 	if (comm->joined) { /* it was there at init */
 		snprintf(s->reason, sizeof(s->reason),
-		    "rank %d has ended, or runs as another user, or in another network namespace, as containers have",
+		    "rank %d has ended, or runs as another user, or in another network namespace with the same "
+		    "SHUNT_HOSTID",
 		    missing);
 		return -EOWNERDEAD;
 	}

@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "transport/rendezvous/group.h"
 #include "base/hash.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "comm/symmem.h"
 #include "comm/gpu.h"
@@ -194,9 +195,10 @@ void shunt_mock_host(int number)
 	host = (uint8_t)number;
 }
 
-void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes)
+int shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes)
 {
 	memset(out, host, SHUNT_HOST_BYTES);
+	return 0;
 }
 
 static void print(const char *level, const char *fmt, va_list ap)
@@ -273,8 +275,10 @@ int shunt_bootstrap_new_id(uint8_t id[128])
 	return 0;
 }
 
-int shunt_bootstrap_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel)
+int shunt_bootstrap_join(
+    const uint8_t id[128], int rank, int nranks, const atomic_int *cancel, struct shunt_hosts **hosts_p)
 {
+	*hosts_p = NULL;
 	return mock_allgather(shunt_id_derive(id, 128, "bootstrap", 0, 0), rank, nranks, "x", 1, NULL, cancel);
 }
 
@@ -289,6 +293,30 @@ struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *ta
 		h[0] = (h[0] ^ (uint8_t)*tag) * 0x100000001b3u;
 	memcpy(&id, h, sizeof(id));
 	return id;
+}
+
+/* All ranks are on one host. */
+int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
+{
+	return 0;
+}
+
+const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
+{
+	return NULL;
+}
+
+void shunt_hosts_destroy(struct shunt_hosts *hosts)
+{
+}
+
+void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n)
+{
+}
+
+void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t bytes)
+{
+	*text = '\0';
 }
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
@@ -531,8 +559,10 @@ int shunt_comm_device(const struct shunt_comm *comm)
 	return comm->desc.device;
 }
 
-int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all)
+int shunt_bootstrap_allgather(
+    const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all, struct shunt_hosts **hosts_p)
 {
+	*hosts_p = NULL;
 	return mock_allgather(shunt_id_derive(&c->id, sizeof(c->id), "bootstrap_group", 0, 0), c->rank, c->nranks, mine,
 	    bytes, all, c->cancel);
 }

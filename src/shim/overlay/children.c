@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
+#include "base/host.h"
 #include "shim/overlay/children.h"
 
 /* The last bytes of a unique id. */
@@ -12,6 +13,8 @@ struct grow_tail {
 };
 #define GROW_TAIL_MAGIC UINT64_C(0x776f7267746e7568) /* "huntgrow" */
 #define GROW_TAIL_OFFSET (sizeof(ncclUniqueId) - sizeof(struct grow_tail))
+/* Before it, in standalone, whose id has nothing else. */
+#define GROW_ROOT_OFFSET (GROW_TAIL_OFFSET - sizeof(struct shunt_host_address))
 
 struct shunt_id shunt_child_split(struct shunt_entry *parent, int color)
 {
@@ -56,11 +59,14 @@ void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id)
 {
 	static const char zero[sizeof(struct grow_tail)];
 	struct grow_tail tail = { .magic = GROW_TAIL_MAGIC, .id = grown_id(parent) };
+	const struct shunt_hosts *hosts = shunt_comm_hosts(parent->comm); /* of none in overlay */
 
 	if (memcmp(id->internal + GROW_TAIL_OFFSET, zero, sizeof(zero)))
 		return;
 	shunt_host_id(tail.host, &tail.id, sizeof(tail.id));
 	memcpy(id->internal + GROW_TAIL_OFFSET, &tail, sizeof(tail));
+	if (hosts)
+		memcpy(id->internal + GROW_ROOT_OFFSET, &hosts->rank[0].group, sizeof(hosts->rank[0].group));
 }
 
 struct shunt_id shunt_child_grown(struct shunt_entry *parent)
@@ -69,6 +75,16 @@ struct shunt_id shunt_child_grown(struct shunt_entry *parent)
 
 	parent->grows++;
 	return id;
+}
+
+struct shunt_host_address shunt_child_grow_root(const ncclUniqueId *id)
+{
+	struct shunt_host_address at;
+
+	memcpy(&at, id->internal + GROW_ROOT_OFFSET, sizeof(at));
+	if (at.family != 4 && at.family != 6)
+		at.family = 0;
+	return at;
 }
 
 const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_p)
@@ -80,7 +96,7 @@ const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_
 	if (tail.magic != GROW_TAIL_MAGIC)
 		return "its unique id was not made by Shunt for a communicator that grows";
 	shunt_host_id(host, &tail.id, sizeof(tail.id));
-	if (memcmp(host, tail.host, sizeof(host)))
+	if (memcmp(host, tail.host, sizeof(host)) && !shunt_child_grow_root(id).family)
 		return "the communicator that grows is on another host";
 	*id_p = tail.id;
 	return NULL;

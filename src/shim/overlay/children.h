@@ -6,6 +6,7 @@
  * all other ids. Each call is counted, so it must be made exactly where NCCL's is.
  */
 #include "shim/handles.h"
+#include "transport/rendezvous/hosts.h"
 
 struct shunt_id shunt_child_split(struct shunt_entry *parent, int color);
 /* Counted for each set of excluded ranks: a rank that one shrink excludes may take part in the next. */
@@ -20,4 +21,6 @@ void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id);
 struct shunt_id shunt_child_grown(struct shunt_entry *parent);
 /* For a new rank. NULL and *id_p, or the reason why the id cannot be used. */
 const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_p);
+/* Standalone: where the root of a group that grows over several hosts listens; of no family: on one host. */
+struct shunt_host_address shunt_child_grow_root(const ncclUniqueId *id);
 #endif

@@ -13,8 +13,9 @@
 #include "shim/thread.h"
 
 struct standalone_child_task {
-	struct shunt_task task;     /* of the parent (split, shrink), or of the child (grow) */
-	struct shunt_entry *child;  /* split and shrink: not published yet; NULL without a colour */
+	struct shunt_task task; /* of the parent (split, shrink), or of the child (grow) */
+	/* split and shrink: not published yet, the task's; NULL without a colour. grow: the task's entry */
+	struct shunt_entry *child;
 	struct shunt_entry *parent; /* grow: a reference, or NULL for a new rank */
 	ncclComm_t *newcomm;
 	struct shunt_bootstrap_group bootstrap_group;
@@ -25,29 +26,55 @@ struct split_key {
 	int32_t color, key;
 };
 
+/* A smaller key comes first; with the same key, the smaller rank in the parent. */
+static int new_rank(const struct split_key *all, int nranks, int me)
+{
+	int rank = 0;
+
+	for (int r = 0; r < nranks; r++)
+		rank += all[r].color == all[me].color &&
+		    (all[r].key < all[me].key || (all[r].key == all[me].key && r < me));
+	return rank;
+}
+
+/* Takes the hosts of the group's ranks over, of which the child has those in order. */
+static int set_hosts(struct shunt_entry *child, struct shunt_hosts *hosts, const int *order, int n)
+{
+	if (hosts && order)
+		shunt_hosts_select(hosts, order, n);
+	if (hosts && hosts->nhosts == 1) {
+		shunt_hosts_destroy(hosts);
+		hosts = NULL;
+	}
+	return shunt_standalone_set_hosts(child->comm, hosts);
+}
+
 static ncclResult_t split_run(struct shunt_task *task)
 {
 	struct standalone_child_task *w = (struct standalone_child_task *)task;
 	struct shunt_comm *parent = task->entry->comm;
 	int me = shunt_comm_rank(parent), nranks = shunt_comm_nranks(parent), rank = 0, members = 0, err;
 	struct split_key mine = { w->color, w->key }, *all = calloc(nranks, sizeof(*all));
+	int *order = calloc(nranks, sizeof(*order));
+	struct shunt_hosts *hosts = NULL;
 
-	if (!all)
-		return shunt_to_nccl(-ENOMEM);
-	err = shunt_bootstrap_allgather(&w->bootstrap_group, &mine, sizeof(mine), all);
+	err = all && order ? shunt_bootstrap_allgather(&w->bootstrap_group, &mine, sizeof(mine), all, &hosts) : -ENOMEM;
 	for (int r = 0; !err && r < nranks; r++) {
 		if (all[r].color != w->color)
 			continue;
+		order[new_rank(all, nranks, r)] = r;
 		members++;
-		/* A smaller key comes first; with the same key, the smaller rank in the parent. */
-		if (all[r].key < w->key || (all[r].key == w->key && r < me))
-			rank++;
 	}
-	free(all);
 	if (!err && w->child) {
+		rank = new_rank(all, nranks, me);
 		shunt_comm_set_rank(w->child->comm, rank, members, shunt_comm_device(parent));
 		shunt_life_locate(&w->child->life);
+		err = set_hosts(w->child, hosts, order, members);
+		hosts = NULL;
 	}
+	shunt_hosts_destroy(hosts);
+	free(order);
+	free(all);
 	return shunt_to_nccl(err);
 }
 
@@ -70,12 +97,24 @@ static ncclResult_t child_finish(struct shunt_task *task, ncclResult_t result)
 	return ncclSuccess;
 }
 
-/* The bootstrap group of all ranks of the described communicator. */
+/* The bootstrap group of all ranks of the described communicator. root: the lowest rank of the parent among them. */
 static struct shunt_bootstrap_group bootstrap_group_of(
-    const struct shunt_comm_desc *d, const struct shunt_entry *cancels)
+    const struct shunt_comm_desc *d, const struct shunt_entry *cancels, const struct shunt_entry *parent, int root)
 {
-	return (
-	    struct shunt_bootstrap_group){ d->id, d->member, d->nmembers, d->rank, d->nranks, &cancels->life.cancel };
+	const struct shunt_hosts *hosts = parent ? shunt_comm_hosts(parent->comm) : NULL;
+	struct shunt_bootstrap_group group = { .id = d->id,
+		.member = d->member,
+		.nmembers = d->nmembers,
+		.rank = d->rank,
+		.nranks = d->nranks,
+		.cancel = &cancels->life.cancel,
+		.root_fd = -1 };
+
+	if (hosts)
+		group.root = hosts->rank[root].group;
+	if (hosts && shunt_comm_rank(parent->comm) == root)
+		group.root_fd = hosts->group_fd;
+	return group;
 }
 
 /* A child whose rank is still to be determined has rank and nranks -1. */
@@ -86,7 +125,8 @@ static struct shunt_comm_desc describe_child(const struct shunt_entry *parent, s
 		.nmembers = shunt_comm_nranks(parent->comm),
 		.rank = rank,
 		.nranks = nranks,
-		.device = shunt_comm_device(parent->comm) };
+		.device = shunt_comm_device(parent->comm),
+		.may_span = shunt_comm_hosts(parent->comm) };
 }
 
 /* Takes over the references to parent and child. */
@@ -132,7 +172,7 @@ ncclResult_t shunt_standalone_split(ncclComm_t comm, int color, int key, ncclCom
 	*newcomm = NULL;
 	desc = describe_child(parent, shunt_id_derive(&parent->id, sizeof(parent->id), "votes", parent->splits, 0),
 	    shunt_comm_rank(parent->comm), shunt_comm_nranks(parent->comm)); /* all ranks of the parent */
-	w.bootstrap_group = bootstrap_group_of(&desc, parent);
+	w.bootstrap_group = bootstrap_group_of(&desc, parent, parent, 0);
 	desc = describe_child(parent, shunt_child_split(parent, color), -1, -1);
 	if (color != NCCL_SPLIT_NOCOLOR && !(child = shunt_standalone_new(&desc, &c))) {
 		shunt_entry_put(parent);
@@ -144,8 +184,24 @@ ncclResult_t shunt_standalone_split(ncclComm_t comm, int color, int key, ncclCom
 /* Every member waits for all others: after that each has bound its socket, as after any other init. */
 static ncclResult_t barrier_run(struct shunt_task *task)
 {
-	return shunt_to_nccl(
-	    shunt_bootstrap_allgather(&((struct standalone_child_task *)task)->bootstrap_group, NULL, 0, NULL));
+	struct standalone_child_task *w = (struct standalone_child_task *)task;
+	struct shunt_hosts *hosts;
+	int err = shunt_bootstrap_allgather(&w->bootstrap_group, NULL, 0, NULL, &hosts);
+
+	return shunt_to_nccl(err ? err : set_hosts(w->child, hosts, NULL, 0));
+}
+
+/* The first rank that is not excluded. */
+static int lowest_left(const int *excluded, int n)
+{
+	int rank = 0;
+
+	for (int i = 0; i < n; i++)
+		if (excluded[i] == rank) {
+			rank++;
+			i = -1;
+		}
+	return rank;
 }
 
 static const char *check_excluded(const struct shunt_entry *parent, const int *excluded, int n)
@@ -197,7 +253,7 @@ ncclResult_t shunt_standalone_shrink(
 		before += excluded[i] < shunt_comm_rank(parent->comm);
 	desc = describe_child(parent, shunt_child_shrunk(parent, excluded, n), shunt_comm_rank(parent->comm) - before,
 	    shunt_comm_nranks(parent->comm) - n);
-	w.bootstrap_group = bootstrap_group_of(&desc, parent);
+	w.bootstrap_group = bootstrap_group_of(&desc, parent, parent, lowest_left(excluded, n));
 	child = shunt_standalone_new(&desc, &c);
 	if (!child) {
 		shunt_entry_put(parent);
@@ -241,7 +297,7 @@ static const char *describe_grown(
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	const char *reason = NULL;
 
-	*desc = (struct shunt_comm_desc){ .rank = rank, .nranks = nranks, .nmembers = nranks };
+	*desc = (struct shunt_comm_desc){ .rank = rank, .nranks = nranks, .nmembers = nranks, .may_span = true };
 	if (nranks < 1 || (parent && nranks <= shunt_comm_nranks(parent->comm)))
 		return "the communicator would not be larger than before";
 	if (parent) {
@@ -295,7 +351,10 @@ ncclResult_t shunt_standalone_grow(
 		return shunt_group_result(ncclSystemError);
 	}
 	w->task = (struct shunt_task){ .entry = child, .run = barrier_run, .finish = grow_finish };
-	w->bootstrap_group = bootstrap_group_of(&desc, child);
+	w->bootstrap_group = bootstrap_group_of(&desc, child, parent, 0);
+	if (!parent)
+		w->bootstrap_group.root = shunt_child_grow_root(id);
+	w->child = child;
 	w->parent = parent;
 	w->newcomm = newcomm;
 	return shunt_task_start_new(&w->task, newcomm);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include "transport/rendezvous/bootstrap.h"
+#include "transport/rendezvous/hosts.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/gpu.h"
@@ -91,12 +92,29 @@ static ncclResult_t init_run(struct shunt_task *task)
 {
 	struct init *w = (struct init *)task;
 	const atomic_int *cancel = &task->entry->life.cancel;
-	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel);
+	struct shunt_hosts *hosts, *none;
+	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel, &hosts);
 
 	/* The root of the unused id would wait for an hour. */
 	if (!err && w->has_unused_id)
-		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel);
+		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel, &none);
+	if (!err)
+		err = shunt_standalone_set_hosts(task->entry->comm, hosts);
 	return shunt_to_nccl(err);
+}
+
+int shunt_standalone_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
+{
+	char text[512];
+
+	if (hosts && !shunt_comm_rank(comm)) {
+		shunt_hosts_describe(hosts, text, sizeof(text));
+		shunt_warn("communicator of %d ranks on %d hosts (%s): Shunt without NCCL has no transport between "
+		           "hosts yet, so its calls will be refused; communicators of one host that are split from it "
+		           "work",
+		    hosts->nranks, hosts->nhosts, text);
+	}
+	return shunt_comm_set_hosts(comm, hosts);
 }
 
 static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)
@@ -150,9 +168,11 @@ static bool refuse_init(const struct init_call *call, struct shunt_comm_config *
 
 static ncclResult_t init_comm(const struct init_call *call)
 {
-	struct shunt_comm_desc desc = {
-		.member = call->rank, .nmembers = call->nranks, .rank = call->rank, .nranks = call->nranks
-	};
+	struct shunt_comm_desc desc = { .member = call->rank,
+		.nmembers = call->nranks,
+		.rank = call->rank,
+		.nranks = call->nranks,
+		.may_span = true };
 	const ncclUniqueId *ids = call->ids;
 	struct shunt_comm_config c;
 	struct init *w;

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +182,21 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 bad:
 	shunt_error("NCCL_COMM_ID=%s is not host:port, [IPv6 address]:port or interface:port", text);
 	return -EINVAL;
+}
+
+bool shunt_netif_port_range(const char *text, unsigned *first_p, unsigned *last_p)
+{
+	static atomic_bool logged;
+	int end = 0;
+
+	if (!*text)
+		return false;
+	if (sscanf(text, "%u-%u%n", first_p, last_p, &end) == 2 && !text[end] && *first_p && *first_p <= *last_p &&
+	    *last_p <= 65535)
+		return true;
+	if (!atomic_exchange(&logged, true))
+		shunt_warn("SHUNT_PORT_RANGE=%s is no range such as 40000-40999: the kernel chooses the ports", text);
+	return false;
 }
 
 void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes)

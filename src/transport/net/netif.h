@@ -31,6 +31,9 @@ int shunt_netif_select(const char *spec, const char *family, struct shunt_netadd
  */
 int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr *addr);
 
+/* Parses SHUNT_PORT_RANGE, "40000-40999". False: empty, or no range (logged once). */
+bool shunt_netif_port_range(const char *text, unsigned *first_p, unsigned *last_p);
+
 /* "127.0.0.1:1234" or "[::1]:1234". */
 void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes);
 #endif

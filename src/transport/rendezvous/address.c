@@ -10,20 +10,32 @@
 #include <string.h>
 #include <sys/un.h>
 #include "base/hash.h"
+#include "base/host.h"
+#include "base/config.h"
 #include "base/io.h"
+#include "base/log.h"
+
+/* A network may be away for a moment, in which switches find another way; their sum is 25 s. */
+#define KEEP_IDLE_S 10
+#define KEEP_PROBE_S 3
+#define KEEP_PROBES 5
 
 /* ---- Unix */
 
-/* The name must not reveal the id: it can be read in /proc/net/unix. */
+/*
+ * The name must not reveal the id: it can be read in /proc/net/unix. A name of the host (SHUNT_HOSTID) is part of it,
+ * so that ranks who are named as of different hosts do not come together.
+ */
 void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	const char *host = shunt_host_override();
 	uint8_t mac[SHUNT_MAC_BYTES];
 	int32_t number = member;
 	int n;
 
 	shunt_mac(mac, shunt_bytes(id, sizeof(*id)), "shunt rdzv name", shunt_bytes(&number, sizeof(number)),
-	    (struct shunt_bytes){ 0 });
+	    shunt_bytes(host, strlen(host)));
 	n = snprintf(sun.sun_path + 1, sizeof(sun.sun_path) - 1, "shunt-");
 	for (int i = 0; i < 16; i++)
 		n += snprintf(sun.sun_path + 1 + n, sizeof(sun.sun_path) - 1 - (size_t)n, "%02x", mac[i]);
@@ -68,12 +80,19 @@ const struct rdzv_address_kind shunt_rendezvous_unix = { "Unix", unix_prepare, u
 
 static void tcp_prepare(int fd, sa_family_t family)
 {
-	int one = 1, zero = 0;
+	int one = 1, zero = 0, idle = KEEP_IDLE_S, probe = KEEP_PROBE_S, probes = KEEP_PROBES;
+	unsigned unacknowledged = (KEEP_IDLE_S + KEEP_PROBES * KEEP_PROBE_S) * 1000;
 
 	/* A fixed port must be usable again at once. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	/* A round is a short message in each direction, and the next one waits for it. */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	/* A host that has gone, or a network that is down, ends the connection: no process there can say so. */
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof(probe));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
 	/* Where any address will do, one of IPv4 will, too. */
 	if (family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
@@ -110,6 +129,39 @@ static int new_socket(const struct rdzv_address_kind *kind, sa_family_t family)
 	return fd;
 }
 
+static in_port_t *port_of(struct shunt_netaddr *addr)
+{
+	switch (addr->ss.ss_family) {
+	case AF_INET:
+		return &((struct sockaddr_in *)&addr->ss)->sin_port;
+	case AF_INET6:
+		return &((struct sockaddr_in6 *)&addr->ss)->sin6_port;
+	default:
+		return NULL;
+	}
+}
+
+/* Binds to the address, at any port that SHUNT_PORT_RANGE allows if it has none. */
+static int bind_socket(int fd, struct shunt_netaddr *addr)
+{
+	in_port_t *port = port_of(addr);
+	unsigned first = 0, last = 0;
+
+	if (!port || *port || !shunt_netif_port_range(shunt_config()->port_range, &first, &last))
+		return bind(fd, (struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
+	/* Many processes of a host look for a port at the same time: each begins somewhere else. */
+	for (unsigned n = last - first + 1, i = 0, at = (unsigned)getpid() % n; i < n; i++, at = (at + 1) % n) {
+		*port = htons((in_port_t)(first + at));
+		if (!bind(fd, (struct sockaddr *)&addr->ss, addr->len))
+			return 0;
+		if (errno != EADDRINUSE)
+			break;
+	}
+	*port = 0;
+	shunt_error("no port of SHUNT_PORT_RANGE=%s can be had: %s", shunt_config()->port_range, strerror(errno));
+	return -errno;
+}
+
 int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
 {
 	int fd = new_socket(kind, addr->ss.ss_family), err;
@@ -117,9 +169,10 @@ int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_n
 
 	if (fd < 0)
 		return -errno;
-	if (bind(fd, (struct sockaddr *)&addr->ss, addr->len) || listen(fd, SOMAXCONN) ||
-	    getsockname(fd, (struct sockaddr *)&addr->ss, &len)) {
+	err = bind_socket(fd, addr);
+	if (!err && (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&addr->ss, &len)))
 		err = -errno;
+	if (err) {
 		close(fd);
 		return err;
 	}

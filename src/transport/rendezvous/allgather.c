@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* One round: every rank sends its bytes and descriptor to the root, and gets those of all ranks back. */
+/*
+ * One round: every rank sends its bytes and descriptor to the root, and gets those of all ranks back. Over several
+ * hosts the root of each host has a round with those of the others in between.
+ */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
@@ -8,58 +12,141 @@
 #include "transport/rendezvous/priv.h"
 #include "transport/rendezvous/wire.h"
 
+int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local)
+{
+	return rdzv->uplink ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
+}
+
+void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
+{
+	char host[128];
+
+	if (!rdzv->hosts) {
+		snprintf(text, bytes, "rank %d", rank);
+	} else if (rdzv_is_uplink(rdzv)) {
+		shunt_hosts_show(rdzv->hosts, rank, host, sizeof(host));
+		snprintf(text, bytes, "host %s", host);
+	} else {
+		rank = shunt_rendezvous_global(rdzv, rank);
+		shunt_hosts_show(rdzv->hosts, rdzv->uplink->rank, host, sizeof(host));
+		snprintf(text, bytes, "rank %d on %s", rank, host);
+	}
+}
+
+/* Another host has failed: it has the details in its own log. */
+static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culprit)
+{
+	char host[128];
+
+	if (!rdzv->hosts || culprit < 0 || culprit >= rdzv->hosts->nranks || status == -ECANCELED)
+		return;
+	shunt_hosts_show(rdzv->hosts, rdzv->hosts->host_of[culprit], host, sizeof(host));
+	if (status == -EOWNERDEAD)
+		shunt_error("rank %d on %s died or gave up", culprit, host);
+	else
+		shunt_error("rank %d on %s: %s", culprit, host, strerror(-status));
+}
+
 /* ---- member */
+
+/* Reads a message's end over TCP. */
+static int check_proof(struct rdzv_recv *in, struct shunt_bytes head, struct shunt_bytes body,
+    const struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
+{
+	uint8_t mac[SHUNT_MAC_BYTES], said[SHUNT_MAC_BYTES];
+	int err;
+
+	if (!rdzv->session)
+		return 0;
+	err = shunt_rendezvous_recv_fill(in, said, sizeof(said), round->deadline, round->cancel);
+	if (err)
+		return err;
+	shunt_rendezvous_message_mac(mac, rdzv->session[0], head, body);
+	return shunt_mac_equal(mac, said) ? 0 : -EPROTO;
+}
+
+/* The rank behind an uplink's number, or a host's. */
+static int member_failed(struct shunt_rendezvous *rdzv, const struct rdzv_result *result)
+{
+	rdzv->culprit = result->culprit;
+	log_remote(rdzv, result->status, result->culprit);
+	return result->status;
+}
+
+static int read_result(struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in)
+{
+	size_t total = (size_t)rdzv_total(rdzv) * round->bytes;
+	uint8_t has[SHUNT_RENDEZVOUS_MAX_RANKS];
+	struct rdzv_result result;
+	int next = 0, count = 0, err;
+
+	/* A failed root may still have sent its status. */
+	err = shunt_rendezvous_recv_fill(in, &result, sizeof(result), round->deadline, round->cancel);
+	if (err)
+		return err;
+	if (!rdzv_head_is(&result.head, RDZV_RESULT) || result.round != rdzv->round || result.status > 0)
+		return -EPROTO;
+	if (result.status) {
+		err = check_proof(in, shunt_bytes(&result, sizeof(result)), (struct shunt_bytes){ 0 }, rdzv, round);
+		return err ? err : member_failed(rdzv, &result);
+	}
+	if (result.bytes != round->bytes)
+		return -EPROTO;
+	err = shunt_rendezvous_recv_fill(in, has, (size_t)rdzv->nranks, round->deadline, round->cancel);
+	if (!err)
+		err = shunt_rendezvous_recv_fill(in, round->all, total, round->deadline, round->cancel);
+	if (!err)
+		err =
+		    check_proof(in, shunt_bytes(&result, sizeof(result)), shunt_bytes(round->all, total), rdzv, round);
+	if (err)
+		return err;
+	for (int r = 0; r < rdzv->nranks; r++)
+		count += has[r] && r != rdzv->rank;
+	if (count != in->nfds)
+		return -EPROTO;
+	for (int r = 0; round->fds && r < rdzv_total(rdzv); r++)
+		round->fds[r] = -1;
+	for (int r = 0; round->fds && r < rdzv->nranks; r++)
+		if (has[r] && r != rdzv->rank)
+			round->fds[shunt_rendezvous_global(rdzv, r)] = in->fds[next++];
+	in->nfds = 0;
+	return 0;
+}
 
 int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
+	size_t bytes = round->status ? 0 : round->bytes;
 	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB),
-		.bytes = round->bytes,
+		.bytes = bytes,
 		.round = rdzv->round,
 		.uses_fds = round->fds != NULL,
-		.has_fd = round->fd >= 0 };
-	struct rdzv_send out = { &contrib, sizeof(contrib), &round->fd, round->fd >= 0, round->mine, round->bytes };
-	struct rdzv_result result;
+		.has_fd = round->fd >= 0,
+		.status = round->status,
+		.culprit = round->culprit };
+	struct rdzv_send out = { &contrib, sizeof(contrib), &round->fd, round->fd >= 0, round->mine, bytes };
 	struct rdzv_recv in = { .fd = rdzv->root_fd, .max_fds = round->fds ? rdzv->nranks - 1 : 0 };
-	uint8_t has[SHUNT_RENDEZVOUS_MAX_RANKS];
-	int next = 0, count = 0, err;
+	uint8_t mac[SHUNT_MAC_BYTES];
+	int err;
 
+	rdzv->culprit = -1;
 	err = shunt_rendezvous_send(rdzv->root_fd, &out, round->deadline, round->cancel);
+	if (!err && rdzv->session) {
+		shunt_rendezvous_message_mac(
+		    mac, rdzv->session[0], shunt_bytes(&contrib, sizeof(contrib)), shunt_bytes(round->mine, bytes));
+		out = (struct rdzv_send){ mac, sizeof(mac), NULL, 0, NULL, 0 };
+		err = shunt_rendezvous_send(rdzv->root_fd, &out, round->deadline, round->cancel);
+	}
 	if (err && err != -EOWNERDEAD)
 		return err;
-	/* A failed root may still have sent its status. */
-	err = shunt_rendezvous_recv_fill(&in, &result, sizeof(result), round->deadline, round->cancel);
-	if (err)
-		goto out;
-	err = -EPROTO;
-	if (!rdzv_head_is(&result.head, RDZV_RESULT) || result.round != rdzv->round || result.status > 0)
-		goto out;
-	err = result.status;
-	if (err)
-		goto out;
-	err = -EPROTO;
-	if (result.bytes != round->bytes)
-		goto out;
-	err = shunt_rendezvous_recv_fill(&in, has, (size_t)rdzv->nranks, round->deadline, round->cancel);
-	if (!err)
-		err = shunt_rendezvous_recv_fill(
-		    &in, round->all, round->bytes * (size_t)rdzv->nranks, round->deadline, round->cancel);
-	if (err)
-		goto out;
-	for (int r = 0; r < rdzv->nranks; r++)
-		count += has[r] && r != rdzv->rank;
-	if (count != in.nfds) {
-		err = -EPROTO;
-		goto out;
-	}
-	for (int r = 0; round->fds && r < rdzv->nranks; r++)
-		round->fds[r] = has[r] && r != rdzv->rank ? in.fds[next++] : -1;
-	in.nfds = 0;
-out:
+	err = read_result(rdzv, round, &in);
 	shunt_rendezvous_recv_close(&in);
 	return err;
 }
 
 /* ---- root */
+
+/* What the root awaits of a rank. */
+enum part { PART_HEAD, PART_BODY, PART_PROOF, PART_NONE };
 
 /* State of a round at the root. Arrays are per rank. */
 struct root_round {
@@ -67,9 +154,24 @@ struct root_round {
 	const struct rdzv_round *round;
 	struct rdzv_recv *in;
 	struct rdzv_contrib *contrib;
-	bool *body; /* the header is complete */
+	enum part *part;
 	struct pollfd *pfds;
+	uint8_t (*mac)[SHUNT_MAC_BYTES];
+	char *local; /* the bytes of our ranks */
+	int culprit;
 };
+
+static void *body_of(const struct root_round *h, int r)
+{
+	return h->round->bytes ? h->local + (size_t)r * h->round->bytes : (char *)&h->contrib[r];
+}
+
+static void expect(struct rdzv_recv *in, void *buf, size_t bytes)
+{
+	in->buf = buf;
+	in->received = 0;
+	in->expected = bytes;
+}
 
 /* Checks the complete header of rank r, and prepares to receive its bytes. */
 static int check_contrib(struct root_round *h, int r)
@@ -79,8 +181,12 @@ static int check_contrib(struct root_round *h, int r)
 	struct rdzv_recv *in = &h->in[r];
 
 	if (!rdzv_head_is(&contrib->head, RDZV_CONTRIB) || contrib->round != h->rdzv->round ||
-	    contrib->has_fd != in->nfds)
+	    contrib->has_fd != in->nfds || contrib->status > 0 || (contrib->status && contrib->bytes))
 		return -EPROTO;
+	in->max_fds = in->nfds; /* no more descriptors */
+	expect(in, body_of(h, r), contrib->status ? 0 : bytes);
+	if (contrib->status)
+		return 0;
 	if (contrib->bytes != bytes && (!contrib->bytes || !bytes)) {
 		shunt_error("rank %d has no memory for what the ranks agree on", contrib->bytes ? h->rdzv->rank : r);
 		return -ENOMEM;
@@ -90,18 +196,78 @@ static int check_contrib(struct root_round *h, int r)
 		    (unsigned long long)contrib->bytes, h->rdzv->rank, bytes);
 		return -EINVAL;
 	}
-	h->body[r] = true;
-	in->max_fds = in->nfds; /* no more descriptors */
-	in->buf = bytes ? (char *)h->round->all + (size_t)r * bytes : (char *)&h->contrib[r];
-	in->received = 0;
-	in->expected = bytes;
 	return 0;
+}
+
+/* A part of rank r is complete: prepares for the next one. */
+static int next_part(struct root_round *h, int r)
+{
+	struct rdzv_recv *in = &h->in[r];
+	uint8_t mac[SHUNT_MAC_BYTES];
+	int err;
+
+	switch (h->part[r]++) {
+	case PART_HEAD:
+		return check_contrib(h, r);
+	case PART_BODY:
+		if (h->rdzv->session)
+			expect(in, h->mac[r], sizeof(h->mac[r]));
+		return 0;
+	case PART_PROOF:
+		break;
+	default:
+		return -EPROTO;
+	}
+	if (h->rdzv->session) {
+		shunt_rendezvous_message_mac(mac, h->rdzv->session[r],
+		    shunt_bytes(&h->contrib[r], sizeof(h->contrib[r])),
+		    shunt_bytes(body_of(h, r), h->contrib[r].status ? 0 : h->round->bytes));
+		if (!shunt_mac_equal(mac, h->mac[r]))
+			return -EPROTO;
+	}
+	err = h->contrib[r].status;
+	if (err) {
+		h->culprit = h->contrib[r].culprit;
+		log_remote(h->rdzv, err, h->culprit);
+	}
+	return err;
+}
+
+static int read_contrib(struct root_round *h, int r)
+{
+	struct rdzv_recv *in = &h->in[r];
+	int err = shunt_rendezvous_recv_read(in);
+	char name[160];
+
+	while (!err && in->received == in->expected && h->part[r] != PART_NONE)
+		err = next_part(h, r);
+	if (err == -EOWNERDEAD && !h->contrib[r].status) {
+		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
+		shunt_error("%s died or gave up before all ranks had given their part", name);
+		h->culprit = rdzv_is_uplink(h->rdzv) ? h->rdzv->hosts->leader[r] : shunt_rendezvous_global(h->rdzv, r);
+	}
+	return err;
+}
+
+/* Says which other host kept the round waiting. */
+static void log_late(struct root_round *h)
+{
+	char name[160];
+
+	for (int r = 0; r < h->rdzv->nranks && h->rdzv->hosts; r++) {
+		if (h->pfds[r].fd < 0 || h->part[r] == PART_NONE)
+			continue;
+		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
+		shunt_error("%s says nothing: is it stopped, or its network down?", name);
+		h->culprit = rdzv_is_uplink(h->rdzv) ? h->rdzv->hosts->leader[r] : shunt_rendezvous_global(h->rdzv, r);
+		return;
+	}
 }
 
 static int collect_contribs(struct root_round *h)
 {
 	const struct shunt_rendezvous *rdzv = h->rdzv;
-	int left = rdzv->nranks - 1, err;
+	int left = 0, err;
 	int64_t next_check = 0;
 
 	for (int r = 0; r < rdzv->nranks; r++) {
@@ -111,25 +277,22 @@ static int collect_contribs(struct root_round *h)
 			/* A root that lacks memory gets the descriptors that the others send, and closes them. */
 			.max_fds = h->round->fds || !h->round->bytes ? 1 : 0 };
 		h->pfds[r] = (struct pollfd){ .fd = rdzv->peer_fds[r], .events = POLLIN };
+		left += rdzv->peer_fds[r] >= 0;
 	}
 	while (left) {
 		err = shunt_rendezvous_poll(
 		    h->pfds, (nfds_t)rdzv->nranks, &next_check, h->round->deadline, h->round->cancel);
+		if (err == -ETIMEDOUT)
+			log_late(h);
 		if (err < 0)
 			return err;
 		for (int r = 0; r < rdzv->nranks; r++) {
-			struct rdzv_recv *in = &h->in[r];
-
 			if (!h->pfds[r].revents)
 				continue;
-			err = shunt_rendezvous_recv_read(in);
-			if (!err && in->received == in->expected && !h->body[r])
-				err = check_contrib(h, r);
-			if (err == -EOWNERDEAD)
-				shunt_error("rank %d died or gave up before all ranks had given their part", r);
+			err = read_contrib(h, r);
 			if (err)
 				return err;
-			if (h->body[r] && in->received == in->expected) {
+			if (h->part[r] == PART_NONE) {
 				if (h->pfds[r].events == POLLIN)
 					left--;
 				h->pfds[r].events = POLLRDHUP; /* complete: from now on only its death matters */
@@ -150,14 +313,24 @@ static int send_result(struct root_round *h, int to, int status)
 	} head = { .result = { .head = rdzv_head(RDZV_RESULT),
 		       .bytes = round->bytes,
 		       .round = rdzv->round,
-		       .status = status } };
-	int send_fds[RDZV_MAX_FDS];
-	struct rdzv_send out = { &head, sizeof(head.result) + (size_t)rdzv->nranks, send_fds, 0, round->all,
-		round->bytes * (size_t)rdzv->nranks };
+		       .status = status,
+		       .culprit = h->culprit } };
+	size_t body = status ? 0 : round->bytes * (size_t)rdzv_total(rdzv);
+	uint8_t mac[SHUNT_MAC_BYTES];
+	struct shunt_bytes proof = { mac, rdzv->session ? sizeof(mac) : 0 };
+	int send_fds[RDZV_MAX_FDS], err;
+	struct rdzv_send out = { &head, sizeof(head.result) + (size_t)rdzv->nranks, send_fds, 0, round->all, body };
 
+	if (rdzv->session)
+		shunt_rendezvous_message_mac(mac, rdzv->session[to], shunt_bytes(&head.result, sizeof(head.result)),
+		    shunt_bytes(round->all, body));
 	if (status) {
+		char failed[sizeof(head.result) + sizeof(mac)];
+
+		memcpy(failed, &head.result, sizeof(head.result));
+		memcpy(failed + sizeof(head.result), mac, proof.n);
 		/* Do not wait for the peer: the round has failed in any case. */
-		(void)!send(rdzv->peer_fds[to], &head.result, sizeof(head.result), MSG_NOSIGNAL | MSG_DONTWAIT);
+		(void)!send(rdzv->peer_fds[to], failed, sizeof(head.result) + proof.n, MSG_NOSIGNAL | MSG_DONTWAIT);
 		return 0;
 	}
 	for (int r = 0; round->fds && r < rdzv->nranks; r++) {
@@ -167,34 +340,90 @@ static int send_result(struct root_round *h, int to, int status)
 		if (give_fd >= 0 && r != to)
 			send_fds[out.nfds++] = give_fd;
 	}
+	err = shunt_rendezvous_send(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
+	if (err || !proof.n)
+		return err;
+	out = (struct rdzv_send){ proof.at, proof.n, NULL, 0, NULL, 0 };
 	return shunt_rendezvous_send(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
+}
+
+/* The round of the hosts. err: this host has failed, and says so. */
+static int across_hosts(struct root_round *h, int err)
+{
+	struct shunt_rendezvous *uplink = h->rdzv->uplink;
+	const struct shunt_hosts *hosts = h->rdzv->hosts;
+	size_t bytes = h->round->bytes, block = bytes * (size_t)hosts->largest;
+	char *mine = calloc(1, block ? block : 1), *all = calloc((size_t)hosts->nhosts, block ? block : 1);
+	struct rdzv_round round = { mine, block, all, -1, NULL, h->round->deadline, h->round->cancel,
+		!err && (!mine || !all) ? -ENOMEM : rdzv_peer_error(err), h->culprit };
+
+	if (!round.status && block)
+		memcpy(mine, h->local, bytes * (size_t)h->rdzv->nranks);
+	err = uplink->is_root ? shunt_rendezvous_root_allgather(uplink, &round) :
+	                        shunt_rendezvous_member_allgather(uplink, &round);
+	uplink->round++;
+	h->culprit = uplink->culprit;
+	err = err ? err : round.status;
+	for (int r = 0; !err && bytes && r < hosts->nranks; r++)
+		memcpy((char *)h->round->all + (size_t)r * bytes,
+		    all + hosts->host_of[r] * block + hosts->local_of[r] * bytes, bytes);
+	free(mine);
+	free(all);
+	return err;
+}
+
+static int gather(struct root_round *h)
+{
+	const struct rdzv_round *round = h->round;
+	int err = round->status;
+
+	if (!h->in || !h->contrib || !h->part || !h->pfds || !h->mac || !h->local)
+		err = err ? err : -ENOMEM;
+	if (!err && round->bytes && h->rdzv->rank >= 0)
+		memcpy(h->local + (size_t)h->rdzv->rank * round->bytes, round->mine, round->bytes);
+	if (!err)
+		err = collect_contribs(h);
+	return h->rdzv->uplink ? across_hosts(h, err) : err;
 }
 
 int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
 	size_t n = (size_t)rdzv->nranks;
-	struct root_round h = { rdzv, round, calloc(n, sizeof(*h.in)), calloc(n, sizeof(*h.contrib)),
-		calloc(n, sizeof(*h.body)), calloc(n, sizeof(*h.pfds)) };
-	int err = h.in && h.contrib && h.body && h.pfds ? 0 : -ENOMEM;
+	struct root_round h = { .rdzv = rdzv,
+		.round = round,
+		.in = calloc(n, sizeof(*h.in)),
+		.contrib = calloc(n, sizeof(*h.contrib)),
+		.part = calloc(n, sizeof(*h.part)),
+		.pfds = calloc(n, sizeof(*h.pfds)),
+		.mac = calloc(n, sizeof(*h.mac)),
+		.culprit = round->status ? round->culprit : -1 };
+	int err, status;
 
-	if (!err) {
-		if (round->bytes)
-			memcpy((char *)round->all + (size_t)rdzv->rank * round->bytes, round->mine, round->bytes);
-		err = collect_contribs(&h);
-	}
-	for (int r = 0, status = rdzv_peer_error(err); r < rdzv->nranks; r++) {
-		int e = r == rdzv->rank ? 0 : send_result(&h, r, status);
+	if (rdzv->uplink)
+		h.local = malloc(round->bytes ? n * round->bytes : 1);
+	else
+		h.local = round->bytes ? round->all : (char *)&h;
+	err = gather(&h);
+	status = rdzv_peer_error(err);
+	for (int r = 0; r < rdzv->nranks; r++) {
+		int e = rdzv->peer_fds[r] < 0 ? 0 : send_result(&h, r, status);
 
 		err = err ? err : e;
 	}
+	for (int r = 0; !err && round->fds && r < rdzv_total(rdzv); r++)
+		round->fds[r] = -1;
 	for (int r = 0; h.in && r < rdzv->nranks; r++) {
-		if (!err && round->fds)
-			round->fds[r] = h.in[r].nfds ? h.in[r].fds[--h.in[r].nfds] : -1;
+		if (!err && round->fds && h.in[r].nfds)
+			round->fds[shunt_rendezvous_global(rdzv, r)] = h.in[r].fds[--h.in[r].nfds];
 		shunt_rendezvous_recv_close(&h.in[r]);
 	}
+	rdzv->culprit = h.culprit;
+	if (rdzv->uplink)
+		free(h.local);
 	free(h.in);
 	free(h.contrib);
-	free(h.body);
+	free(h.part);
 	free(h.pfds);
+	free(h.mac);
 	return err;
 }

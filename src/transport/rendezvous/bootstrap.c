@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/rendezvous/bootstrap.h"
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
 #include "base/env.h"
+#include "base/host.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "transport/rendezvous/hosts.h"
 #include "transport/rendezvous/priv.h"
 #include "transport/rendezvous/server.h"
 
@@ -21,41 +22,20 @@
 
 static void id_from_address(struct rdzv_unique_id *id, const struct shunt_netaddr *addr)
 {
-	if (addr->ss.ss_family == AF_INET) {
-		const struct sockaddr_in *sin = (const struct sockaddr_in *)&addr->ss;
+	struct shunt_host_address at = shunt_host_address(addr);
 
-		id->family = 4;
-		id->port = sin->sin_port;
-		memcpy(id->addr, &sin->sin_addr, 4);
-	} else {
-		const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)&addr->ss;
-
-		id->family = 6;
-		id->port = sin6->sin6_port;
-		id->scope = sin6->sin6_scope_id;
-		memcpy(id->addr, &sin6->sin6_addr, 16);
-	}
+	id->family = at.family;
+	id->port = at.port;
+	id->scope = at.scope;
+	memcpy(id->addr, at.addr, sizeof(id->addr));
 }
 
 static void id_to_address(const struct rdzv_unique_id *id, struct shunt_netaddr *addr)
 {
-	*addr = (struct shunt_netaddr){ 0 };
-	if (id->family == 4) {
-		struct sockaddr_in *sin = (struct sockaddr_in *)&addr->ss;
+	struct shunt_host_address at = { .family = id->family, .port = id->port, .scope = id->scope };
 
-		sin->sin_family = AF_INET;
-		sin->sin_port = id->port;
-		memcpy(&sin->sin_addr, id->addr, 4);
-		addr->len = sizeof(*sin);
-	} else {
-		struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)&addr->ss;
-
-		sin6->sin6_family = AF_INET6;
-		sin6->sin6_port = id->port;
-		sin6->sin6_scope_id = id->scope;
-		memcpy(&sin6->sin6_addr, id->addr, 16);
-		addr->len = sizeof(*sin6);
-	}
+	memcpy(at.addr, id->addr, sizeof(at.addr));
+	*addr = shunt_host_netaddr(&at);
 }
 
 static int id_from_env(const char *text, struct rdzv_unique_id *id)
@@ -100,11 +80,12 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 	}
 	id_from_address(&id, &addr);
 	err = shunt_random(id.secret, sizeof(id.secret));
+	if (!err)
+		err = shunt_host_id(id.host, id.secret, sizeof(id.secret));
 	if (err) {
 		close(fd);
 		return err;
 	}
-	shunt_host_id(id.host, id.secret, sizeof(id.secret));
 	err = shunt_rendezvous_server_start(&id, fd);
 	if (err)
 		return err;
@@ -140,8 +121,37 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 	return shunt_rendezvous_server_start(id, fd);
 }
 
+/* The ranks of several hosts tell each other where they listen, over the root's connections. */
+static int learn_hosts(
+    int fd, const struct rdzv_ask *ask, struct shunt_rendezvous_row *rows, struct shunt_hosts **hosts_p)
+{
+	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_rendezvous_tcp, *ask->key);
+	struct shunt_ranks ranks = { rdzv, ask->rank, ask->nranks, shunt_config()->setup_timeout, ask->cancel };
+	int err;
+
+	if (!rdzv) {
+		free(rows);
+		rdzv_close_socket(&fd);
+		return -ENOMEM;
+	}
+	rdzv->rows = rows;
+	rdzv->root_fd = fd;
+	rdzv->rank = ask->rank;
+	rdzv->nranks = ask->nranks;
+	rdzv->joined = true;
+	err = shunt_rendezvous_keep_session(rdzv, ask);
+	if (!err)
+		err = shunt_hosts_exchange(&ranks, hosts_p);
+	shunt_rendezvous_destroy(rdzv);
+	if (err && err != -EINVAL && err != -EADDRNOTAVAIL && err != -ECANCELED)
+		shunt_error("bootstrap failed: rank %d did not learn where those of other hosts listen: %s", ask->rank,
+		    strerror(-err));
+	return err;
+}
+
 /* One call of the root, by what it says first within this time. */
-static int call_root(const struct shunt_netaddr *addr, struct rdzv_ask *ask, int64_t attempt_ms)
+static int call_root(
+    const struct shunt_netaddr *addr, struct rdzv_ask *ask, int64_t attempt_ms, struct shunt_hosts **hosts_p)
 {
 	struct shunt_rendezvous_row *rows = NULL;
 	int fd, err;
@@ -152,6 +162,8 @@ static int call_root(const struct shunt_netaddr *addr, struct rdzv_ask *ask, int
 	if (err)
 		return err;
 	err = shunt_rendezvous_member_join(fd, ask, &rows);
+	if (!err && shunt_hosts_count(rows, ask->nranks) > 1)
+		return learn_hosts(fd, ask, rows, hosts_p);
 	free(rows);
 	rdzv_close_socket(&fd);
 	return err;
@@ -172,10 +184,12 @@ static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_he
 	uint8_t host[SHUNT_HOST_BYTES];
 
 	shunt_host_id(host, id->secret, sizeof(id->secret));
-	if (!id->from_env && memcmp(host, id->host, sizeof(host))) {
-		shunt_error(
-		    "the unique id was made on another host (%s); Shunt without NCCL works on one host only", text);
-		return -EXDEV;
+	if (!id->from_env && memcmp(host, id->host, sizeof(host)) && !said_hello) {
+		shunt_error("rank %d cannot reach the host where the unique id was made, at %s: %s; is it a network "
+		            "that all hosts have (NCCL_SOCKET_IFNAME), does a firewall let it through "
+		            "(SHUNT_PORT_RANGE), has the process ended?",
+		    rank, text, strerror(err == -EAGAIN ? ETIMEDOUT : -err));
+		return root_is_absent(err) ? -EEXIST : -EHOSTUNREACH;
 	}
 	if (root_is_absent(err) && said_hello) {
 		shunt_error("bootstrap failed: the root has ended, or refused rank %d", rank);
@@ -220,6 +234,8 @@ static bool calls_again(struct calls *c, const struct rdzv_unique_id *id, const 
 		c->attempt_ms *= 2;
 		return now < c->reach_end;
 	}
+	if (err == -EHOSTUNREACH) /* a link that is down comes back */
+		return now < c->reach_end;
 	if (!root_is_absent(err) || !id->from_env || c->said_hello)
 		return false;
 	if (now >= c->next_log) {
@@ -229,7 +245,7 @@ static bool calls_again(struct calls *c, const struct rdzv_unique_id *id, const 
 	return true;
 }
 
-static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask)
+static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask, struct shunt_hosts **hosts_p)
 {
 	struct calls calls = { .start = shunt_now_ms(),
 		.end = shunt_deadline_ms(shunt_config()->timeout),
@@ -245,7 +261,7 @@ static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask)
 	for (;;) {
 		int64_t left = calls.reach_end - shunt_now_ms();
 
-		err = call_root(&addr, ask, left > 0 && left < calls.attempt_ms ? left : calls.attempt_ms);
+		err = call_root(&addr, ask, left > 0 && left < calls.attempt_ms ? left : calls.attempt_ms, hosts_p);
 		/* After a hello only "come again" leaves the outcome open; all else is the outcome, and is logged. */
 		if (!err || err == -ECANCELED || err == -EPROTO || (ask->said_hello && err != -EAGAIN))
 			return err;
@@ -258,8 +274,8 @@ static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask)
 	}
 }
 
-int shunt_bootstrap_join(
-    const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int rank, int nranks, const atomic_int *cancel)
+int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int rank, int nranks,
+    const atomic_int *cancel, struct shunt_hosts **hosts_p)
 {
 	struct rdzv_unique_id id;
 	struct rdzv_ask ask = { .what = "bootstrap",
@@ -272,6 +288,7 @@ int shunt_bootstrap_join(
 	struct rdzv_key key;
 	int err;
 
+	*hosts_p = NULL;
 	memcpy(&id, id_bytes, sizeof(id));
 	if (id.magic != RDZV_MAGIC || (id.family != 4 && id.family != 6)) {
 		shunt_error("the unique id was not made by Shunt");
@@ -290,5 +307,5 @@ int shunt_bootstrap_join(
 	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
 	ask.key = &key;
 	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
-	return err ? err : join_root(&id, &ask);
+	return err ? err : join_root(&id, &ask, hosts_p);
 }

@@ -16,6 +16,8 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
 	struct shunt_netaddr addr;
 	int err;
 
+	if (rdzv_is_uplink(rdzv))
+		return shunt_rendezvous_uplink_probe(rdzv, member, fd_p);
 	shunt_rendezvous_unix_address(&rdzv->id, member, &addr);
 	err = shunt_rendezvous_connect(&shunt_rendezvous_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
 	return err == -EAGAIN ? 0 : err;

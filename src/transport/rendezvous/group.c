@@ -3,10 +3,14 @@
 #include <errno.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/priv.h"
 
-static int join_group(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
+#define CONNECT_MS 5000
+#define AGAIN_MS 20
+
+static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
 	int err = shunt_rendezvous_bind(id, c->member, &ranks->rendezvous);
 
@@ -17,16 +21,102 @@ static int join_group(const struct shunt_bootstrap_group *c, const struct shunt_
 	return err;
 }
 
-int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all)
+/* ---- over several hosts */
+
+/* The socket stays the parent's. */
+static int collect(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *rdzv)
+{
+	struct rdzv_root root = { .lobby = &rdzv->lobby,
+		.what = "a communicator made of another one",
+		.limit = "SHUNT_TIMEOUT",
+		.rank = c->rank,
+		.member = c->member,
+		.nranks = c->nranks,
+		.nmembers = c->nmembers,
+		.timeout_ms = shunt_config()->timeout,
+		.cancel = c->cancel };
+	int err;
+
+	rdzv->lobby.listen_fd = c->root_fd;
+	rdzv->is_root = true;
+	err = shunt_rendezvous_root_run(&root, rdzv);
+	shunt_rendezvous_lobby_clear(&rdzv->lobby, err != 0);
+	rdzv->lobby.listen_fd = -1;
+	return err;
+}
+
+static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *rdzv)
+{
+	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout), until;
+	struct shunt_netaddr addr = shunt_host_netaddr(&c->root);
+	char root[96];
+	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
+		.what = "a communicator made of another one",
+		.member = c->member,
+		.nmembers = c->nmembers,
+		.rank = c->rank,
+		.nranks = c->nranks,
+		.challenge_deadline = deadline,
+		.deadline = deadline,
+		.root = root,
+		.cancel = c->cancel };
+	int err;
+
+	shunt_netaddr_show(&addr, root, sizeof(root));
+	do {
+		rdzv_close_socket(&rdzv->root_fd);
+		until = shunt_now_ms() + CONNECT_MS;
+		err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, &addr, -1, until, c->cancel, &rdzv->root_fd);
+		if (!err)
+			err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+		/* A root that has given up another group lets the calls for this one fall, too. */
+	} while (err == -EAGAIN && shunt_now_ms() < deadline &&
+	    shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, c->cancel) == -ETIMEDOUT);
+	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
+		shunt_error("the rank at %s, which the others come to, has ended or given up", root);
+		return -EOWNERDEAD;
+	}
+	return err ? err : shunt_rendezvous_keep_session(rdzv, &ask);
+}
+
+static int join_over_hosts(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
+{
+	struct shunt_rendezvous *rdzv =
+	    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key(id, sizeof(*id)));
+	int err;
+
+	ranks->rendezvous = rdzv;
+	if (!rdzv)
+		return -ENOMEM;
+	rdzv->rank = c->rank;
+	rdzv->member = c->member;
+	rdzv->nranks = c->nranks;
+	err = c->root_fd >= 0 ? collect(c, rdzv) : call(c, rdzv);
+	rdzv->joined = !err;
+	return err;
+}
+
+/* ---- */
+
+int shunt_bootstrap_allgather(
+    const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all, struct shunt_hosts **hosts_p)
 {
 	struct shunt_id id = shunt_id_derive(&c->id, sizeof(c->id), "bootstrap_group", 0, 0);
 	struct shunt_ranks ranks = {
 		.rank = c->rank, .nranks = c->nranks, .timeout_ms = shunt_config()->timeout, .cancel = c->cancel
 	};
-	int err = c->nranks > 1 ? join_group(c, &id, &ranks) : 0;
+	bool over_hosts = c->root.family && c->nranks > 1;
+	int err = 0;
 
+	*hosts_p = NULL;
+	if (over_hosts)
+		err = join_over_hosts(c, &id, &ranks);
+	else if (c->nranks > 1)
+		err = join_here(c, &id, &ranks);
 	if (!err)
 		err = shunt_rendezvous_allgather(&ranks, mine, bytes, all, -1, NULL);
+	if (!err && over_hosts)
+		err = shunt_hosts_exchange(&ranks, hosts_p);
 	shunt_rendezvous_destroy(ranks.rendezvous);
 	if (err == -ENOENT)
 		err = -EOWNERDEAD; /* the member was present a moment ago: it has died */

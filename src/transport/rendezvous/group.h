@@ -3,24 +3,31 @@
 #define SHUNT_TRANSPORT_RENDEZVOUS_GROUP_H
 /*
  * Standalone: one allgather among ranks that share an id, but do not know whether the others have come yet. It has its
- * own sockets. So it works whatever state the ranks' communicators are in, and leaves these alone.
+ * own connections. So it works whatever state the ranks' communicators are in, and leaves these alone. Where the parent
+ * has several hosts, its lowest rank that takes part is the root, at the address that the parent's table has.
  */
 #include <stdatomic.h>
 #include <stddef.h>
 #include "base/id.h"
+#include "transport/rendezvous/hosts.h"
 
 struct shunt_bootstrap_group {
 	struct shunt_id id;   /* for this allgather only */
 	int member, nmembers; /* as in shunt_comm_desc */
 	int rank, nranks;
 	const atomic_int *cancel;
+	/* Over several hosts: where the root listens, else of no family; and its socket there, -1 for the other ranks.
+	 */
+	struct shunt_host_address root;
+	int root_fd;
 };
 
 /*
  * Waits for all ranks; `all` gets nranks x bytes in rank order (bytes 0: unchanged). No rank's call returns before all
- * ranks have come. 0; -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, -EOWNERDEAD, -EINVAL (the ranks disagree on ranks or
- * members). Errors other than -ECANCELED are logged.
+ * ranks have come. *hosts_p, which the caller destroys, gets the hosts of these ranks, with sockets for their
+ * communicator, or NULL where the group is of one host. 0; -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, -EOWNERDEAD,
+ * -EINVAL (the ranks disagree on ranks or members). Errors other than -ECANCELED are logged.
  */
-int shunt_bootstrap_allgather(
-    const struct shunt_bootstrap_group *bootstrap_group, const void *mine, size_t bytes, void *all);
+int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *bootstrap_group, const void *mine, size_t bytes,
+    void *all, struct shunt_hosts **hosts_p);
 #endif

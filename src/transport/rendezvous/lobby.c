@@ -25,6 +25,11 @@ void shunt_rendezvous_lobby_watch(struct rdzv_lobby *lobby)
 	event_ctl(lobby, EPOLL_CTL_ADD, lobby->listen_fd);
 }
 
+void shunt_rendezvous_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other)
+{
+	event_ctl(lobby, EPOLL_CTL_ADD, other->event_fd);
+}
+
 int shunt_rendezvous_lobby_take(struct rdzv_lobby *lobby, int i)
 {
 	int fd = lobby->conn[i].fd;

@@ -37,6 +37,8 @@ enum { RDZV_LOBBY_PLACES = 256 };
 void shunt_rendezvous_lobby_finish(struct rdzv_lobby *lobby);
 /* Makes event_fd, if the system lets it. */
 void shunt_rendezvous_lobby_watch(struct rdzv_lobby *lobby);
+/* event_fd becomes readable for the other one's connections, too. */
+void shunt_rendezvous_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other);
 /*
  * Takes in some of the connections that wait: drops those that cannot be ranks, and challenges the others. 0, or -errno
  * (out of descriptors or memory: connections stay in the backlog).

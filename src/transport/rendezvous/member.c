@@ -153,5 +153,7 @@ int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rend
 	do
 		err = read_answer(fd, ask, &hello, rows_p);
 	while (err > 0);
+	if (!err)
+		shunt_rendezvous_session(ask->session, ask->key, challenge.nonce, hello.nonce);
 	return err;
 }

@@ -4,9 +4,12 @@
 /* Shared by the files of a rendezvous: rendezvous.c has the object, each other file one of its functions. */
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "transport/net/netif.h"
+#include "transport/rendezvous/hosts.h"
 #include "transport/rendezvous/lobby.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/rendezvous/wire.h"
@@ -21,8 +24,33 @@ struct shunt_rendezvous {
 	uint32_t round;
 	int root_fd;   /* member: to the root */
 	int *peer_fds; /* root: connection of each rank, -1 for our own */
+	/* Over TCP: keys of the connections, of the ranks for a root, else one; NULL over Unix sockets. */
+	uint8_t (*session)[RDZV_SECRET];
 	struct shunt_rendezvous_row *rows;
+	/*
+	 * Over several hosts: rank and nranks are those of this host, whose root is a rank of `uplink`, a rendezvous
+	 * over TCP with a rank for each host. There hosts is set, too, and uplink is NULL.
+	 */
+	struct shunt_hosts *hosts; /* NULL: one host. The rendezvous of the host owns it */
+	struct shunt_rendezvous *uplink;
+	int culprit; /* of a round that failed: the rank that made it fail; -1: not known */
 };
+
+static inline bool rdzv_is_uplink(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts && !rdzv->uplink;
+}
+
+/* Ranks whose bytes a round has. */
+static inline int rdzv_total(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->uplink ? rdzv->hosts->nranks : rdzv->nranks;
+}
+
+/* The rank that has this number on our host. */
+int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local);
+/* For the log: "rank 3", "rank 3 on node1 (10.0.0.1)", or, of an uplink, "host node1 (10.0.0.1)". */
+void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes);
 
 /* Status that the peers get for our error: to them a cancelled member is one that gave up. */
 static inline int rdzv_peer_error(int err)
@@ -46,6 +74,9 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
  */
 int shunt_rendezvous_poll(
     struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
+
+/* The same for the root of another host (uplink.c). */
+int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p);
 
 /* ---- waiting (wait.c) */
 
@@ -84,20 +115,20 @@ struct rdzv_peer {
 	int fd;    /* -1: none */
 	bool seen; /* has ever come */
 	uint8_t nonce[RDZV_NONCE];
+	uint8_t session[RDZV_SECRET];
 	struct shunt_rendezvous_row row;
 };
 
 struct rdzv_root {
 	/* Set by the caller. */
 	struct rdzv_lobby *lobby;
-	const char *what, *limit;       /* for the log: what is joined, and the name of timeout_ms */
-	int rank, member;               /* our own; -1: a server */
-	int nranks, nmembers;           /* 0: as the first hello says */
-	uint8_t host[SHUNT_HOST_BYTES]; /* if one_host: ranks of other hosts are refused */
-	bool one_host;
+	const char *what, *limit;            /* for the log: what is joined, and the name of timeout_ms */
+	int rank, member;                    /* our own; -1: a server */
+	int nranks, nmembers;                /* 0: as the first hello says */
 	int *watch;                          /* per member: a connection to it, which breaks when it dies; -1 none, or
 	                                        RDZV_WATCH_LATER; NULL: nobody is watched */
-	const struct shunt_rendezvous *rdzv; /* of the watched members */
+	const struct shunt_rendezvous *rdzv; /* of the watched members, and for names; NULL: none */
+	struct shunt_rendezvous *uplink;     /* joins when all ranks are here, before they are told; NULL: none */
 	int64_t timeout_ms;                  /* from the first rank on */
 	const atomic_int *cancel;
 	/* The root's own. */
@@ -127,8 +158,16 @@ __attribute__((format(printf, 3, 4))) void shunt_rendezvous_root_fail(
  * program may end, and the root with it. Closes their connections unless `keeps`.
  */
 void shunt_rendezvous_root_answer_all(struct rdzv_root *root, bool keeps);
-/* Steps until the outcome is certain, and answers. On success *fds_p gets the connections, and *rows_p the table. */
-int shunt_rendezvous_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p);
+/* Steps until the outcome is certain, and answers. On success rdzv has the connections, their keys and the table. */
+int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
+/* Gives the connections, their keys and the table to rdzv. 0 or -ENOMEM. */
+int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
+
+/*
+ * The root of a host joins those of the other hosts (uplink.c). *cancel, and errors, are those of a join; text gets the
+ * reason.
+ */
+int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes);
 
 /* A member's side (member.c). */
 struct rdzv_ask {
@@ -138,9 +177,10 @@ struct rdzv_ask {
 	int64_t challenge_deadline, deadline; /* for the first message, and for the outcome */
 	const char *root;                     /* what the first message waits for, for the log; NULL: not logged */
 	const atomic_int *cancel;
-	bool calls_again; /* what is no answer of a root that knows the key is not logged */
-	bool said_hello;  /* set once the root may have got one */
-	bool answered;    /* set once the root has proved itself */
+	bool calls_again;             /* what is no answer of a root that knows the key is not logged */
+	bool said_hello;              /* set once the root may have got one */
+	bool answered;                /* set once the root has proved itself */
+	uint8_t session[RDZV_SECRET]; /* of a join that succeeded */
 };
 
 /*
@@ -149,6 +189,16 @@ struct rdzv_ask {
  * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more; to be tried again.
  */
 int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
+
+/* Keeps the key of a connection over TCP to the root. 0 or -ENOMEM. */
+static inline int shunt_rendezvous_keep_session(struct shunt_rendezvous *rdzv, const struct rdzv_ask *ask)
+{
+	rdzv->session = malloc(sizeof(*rdzv->session));
+	if (!rdzv->session)
+		return -ENOMEM;
+	memcpy(rdzv->session[0], ask->session, sizeof(ask->session));
+	return 0;
+}
 
 /* ---- messages with descriptors (message.c) */
 
@@ -196,6 +246,7 @@ struct rdzv_round {
 	int fd, *fds;
 	int64_t deadline;
 	const atomic_int *cancel;
+	int status, culprit; /* of an uplink: our host has failed, and tells the others */
 };
 
 int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/host.h"
 #include "base/os.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/wire.h"
@@ -18,10 +19,12 @@ struct rdzv_key shunt_rendezvous_key(const void *secret, size_t bytes)
 
 int shunt_rendezvous_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key)
 {
+	int err;
+
 	*hello = (struct rdzv_hello){ .head = rdzv_head(kind), .pid = (uint32_t)getpid() };
 	snprintf(hello->shunt, sizeof(hello->shunt), "%s", SHUNT_VERSION);
-	shunt_host_id(hello->host, key->bytes, key->n);
-	return shunt_random(hello->nonce, sizeof(hello->nonce));
+	err = shunt_host_id(hello->host, key->bytes, key->n);
+	return err ? err : shunt_random(hello->nonce, sizeof(hello->nonce));
 }
 
 static void mac_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_hello *hello, const struct rdzv_key *key,
@@ -84,4 +87,20 @@ bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct 
 
 	mac_rows(mac, rows, answer->nrows, key, nonce);
 	return shunt_mac_equal(mac, answer->rows_mac);
+}
+
+void shunt_rendezvous_session(uint8_t session[RDZV_SECRET], const struct rdzv_key *key,
+    const uint8_t root_nonce[RDZV_NONCE], const uint8_t member_nonce[RDZV_NONCE])
+{
+	uint8_t mac[SHUNT_MAC_BYTES];
+
+	shunt_mac(mac, shunt_bytes(key->bytes, key->n), "shunt rdzv session", shunt_bytes(root_nonce, RDZV_NONCE),
+	    shunt_bytes(member_nonce, RDZV_NONCE));
+	memcpy(session, mac, RDZV_SECRET);
+}
+
+void shunt_rendezvous_message_mac(
+    uint8_t mac[SHUNT_MAC_BYTES], const uint8_t session[RDZV_SECRET], struct shunt_bytes head, struct shunt_bytes body)
+{
+	shunt_mac(mac, shunt_bytes(session, RDZV_SECRET), "shunt rdzv message", head, body);
 }

@@ -19,7 +19,8 @@ struct shunt_rendezvous *shunt_rendezvous_create(const struct rdzv_address_kind 
 	if (rdzv)
 		*rdzv =
 		    (struct shunt_rendezvous){ .lobby = { .kind = kind, .key = key, .listen_fd = -1, .event_fd = -1 },
-			    .root_fd = -1 };
+			    .root_fd = -1,
+			    .culprit = -1 };
 	return rdzv;
 }
 
@@ -51,6 +52,8 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 
 static void close_connections(struct shunt_rendezvous *rdzv)
 {
+	if (rdzv->uplink)
+		close_connections(rdzv->uplink);
 	rdzv_close_socket(&rdzv->root_fd);
 	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
 		rdzv_close_socket(&rdzv->peer_fds[r]);
@@ -63,18 +66,20 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 	close_connections(rdzv);
 	shunt_rendezvous_lobby_finish(&rdzv->lobby);
 	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
+	if (!rdzv_is_uplink(rdzv))
+		shunt_hosts_destroy(rdzv->hosts);
+	shunt_rendezvous_destroy(rdzv->uplink);
 	free(rdzv->peer_fds);
+	free(rdzv->session);
 	free(rdzv->rows);
 	free(rdzv);
 }
 
-bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
+/* True: one that has proved itself is there. */
+static bool answer_lobby(struct rdzv_lobby *lobby)
 {
-	struct rdzv_lobby *lobby = &rdzv->lobby;
 	bool proven = false;
 
-	if (rdzv->joined || rdzv->err)
-		return false;
 	/* Out of descriptors: who waits is heard when our own first call joins. */
 	(void)shunt_rendezvous_lobby_accept(lobby);
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
@@ -83,6 +88,16 @@ bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
 	for (int i = 0; i < lobby->nconns; i++)
 		proven = proven || lobby->conn[i].proven;
 	return proven;
+}
+
+bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
+{
+	bool proven;
+
+	if (rdzv->joined || rdzv->err)
+		return false;
+	proven = answer_lobby(&rdzv->lobby);
+	return (rdzv->uplink && answer_lobby(&rdzv->uplink->lobby)) || proven;
 }
 
 static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel)
@@ -96,10 +111,11 @@ static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch,
 		.nmembers = nmembers,
 		.watch = watch,
 		.rdzv = rdzv,
+		.uplink = rdzv->uplink,
 		.timeout_ms = shunt_config()->timeout,
 		.cancel = cancel };
 
-	return shunt_rendezvous_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
+	return shunt_rendezvous_root_run(&root, rdzv);
 }
 
 /* Again, if the root had to make room. A root that has gone is not there any more. */
@@ -170,8 +186,8 @@ int shunt_rendezvous_join(
 	    rdzv->member >= nmembers)
 		err = -EINVAL;
 	else {
-		rdzv->rank = rank;
-		rdzv->nranks = nranks;
+		rdzv->rank = rdzv->hosts ? rdzv->hosts->local_of[rank] : rank;
+		rdzv->nranks = rdzv->hosts ? rdzv->hosts->nlocal[rdzv->hosts->host_of[rank]] : nranks;
 		err = join_members(rdzv, nmembers, cancel, &missing);
 	}
 	shunt_rendezvous_lobby_clear(
@@ -222,7 +238,7 @@ int shunt_rendezvous_allgather(
 		return rdzv->err;
 	if (!rdzv->joined)
 		return -EINVAL;
-	if ((fd >= 0 && !fds) || bytes > SHUNT_RENDEZVOUS_MAX_BYTES / (size_t)rdzv->nranks)
+	if ((fd >= 0 && !fds) || bytes > SHUNT_RENDEZVOUS_MAX_BYTES / (size_t)rdzv_total(rdzv))
 		err = -EINVAL;
 	else
 		err = rdzv->is_root ? shunt_rendezvous_root_allgather(rdzv, &round) :
@@ -240,6 +256,11 @@ int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks)
 	if (ranks->nranks > 1)
 		shunt_rendezvous_allgather(ranks, NULL, 0, NULL, -1, NULL);
 	return -ENOMEM;
+}
+
+const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts;
 }
 
 bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks)

@@ -33,6 +33,7 @@
 #include "base/id.h"
 
 struct shunt_rendezvous;
+struct shunt_hosts;
 
 /* What all ranks know of each rank after a join. */
 struct shunt_rendezvous_row {
@@ -62,6 +63,14 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
  */
 int shunt_rendezvous_join(
     struct shunt_rendezvous *rdzv, int nmembers, int rank, int nranks, const atomic_int *cancel, int *missing_p);
+
+/*
+ * Before a join: the ranks are on several hosts. Members, and descriptors of rounds, are those of the rank's own host;
+ * ranks and bytes those of all. Takes hosts over, also on an error. 0 or -ENOMEM.
+ */
+int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank);
+/* As was set, or NULL. */
+const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *rdzv);
 
 /*
  * Waits until nranks of the members are present. For use before a join, if nothing else says that the members have made

@@ -33,13 +33,18 @@ void shunt_rendezvous_root_fail(struct rdzv_root *root, int status, const char *
 /* Once the number of ranks is known. */
 static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
 {
+	size_t n = (size_t)(1 + RDZV_LOBBY_PLACES + nranks + (root->watch ? nmembers : 0));
+	struct pollfd *pfds = calloc(n, sizeof(*pfds));
+
 	root->peer = calloc((size_t)nranks, sizeof(*root->peer));
 	root->present = calloc((size_t)nmembers, sizeof(*root->present));
+	if (!root->peer || !root->present || !pfds) {
+		free(pfds);
+		return -ENOMEM; /* a server that has no memory for the ranks goes on with those that it has a place for
+		                 */
+	}
 	free(root->pfds);
-	root->pfds =
-	    calloc((size_t)(1 + RDZV_LOBBY_PLACES + nranks + (root->watch ? nmembers : 0)), sizeof(*root->pfds));
-	if (!root->peer || !root->present || !root->pfds)
-		return -ENOMEM;
+	root->pfds = pfds;
 	for (int r = 0; r < nranks; r++)
 		root->peer[r].fd = -1;
 	root->nranks = nranks;
@@ -182,9 +187,6 @@ static void check_hello(struct rdzv_root *root, const struct rdzv_hello *h)
 	else if (h->member < 0 || h->member >= h->nmembers)
 		shunt_rendezvous_root_fail(
 		    root, -EINVAL, "rank %d, member %d of %d, is out of range", h->rank, h->member, h->nmembers);
-	else if (root->one_host && memcmp(h->host, root->host, sizeof(root->host)))
-		shunt_rendezvous_root_fail(
-		    root, -EXDEV, "rank %d is on another host than the process that made the unique id", h->rank);
 	else if (known && root->peer[h->rank].seen)
 		shunt_rendezvous_root_fail(root, twice, "two processes or threads joined as rank %d", h->rank);
 	else if (known && root->present[h->member])
@@ -205,10 +207,12 @@ static void answer_late(struct rdzv_root *root, int fd, const struct rdzv_hello 
 	rdzv_close_socket(&fd);
 }
 
-/* Takes over fd. */
-static void admit(struct rdzv_root *root, int fd, const struct rdzv_hello *h)
+/* Takes over the connection. */
+static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 {
+	const struct rdzv_hello *h = &conn->hello;
 	struct rdzv_peer *peer;
+	int fd = conn->fd;
 
 	if (root->status == RDZV_OPEN)
 		check_hello(root, h);
@@ -225,6 +229,7 @@ static void admit(struct rdzv_root *root, int fd, const struct rdzv_hello *h)
 	*peer = (struct rdzv_peer){ .fd = fd, .seen = true, .row = { .member = h->member, .pid = h->pid } };
 	memcpy(peer->nonce, h->nonce, sizeof(peer->nonce));
 	memcpy(peer->row.host, h->host, sizeof(h->host));
+	shunt_rendezvous_session(peer->session, &root->lobby->key, conn->nonce, h->nonce);
 	root->present[h->member] = true;
 	root->last_event = shunt_now_ms();
 	if (++root->arrived < root->nranks)
@@ -240,13 +245,37 @@ static void admit_proven(struct rdzv_root *root)
 
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place */
 		if (lobby->conn[i].proven && lobby->conn[i].hello.head.kind == RDZV_HELLO) {
-			struct rdzv_hello hello = lobby->conn[i].hello;
+			struct rdzv_conn conn = lobby->conn[i];
 
-			admit(root, shunt_rendezvous_lobby_take(lobby, i), &hello);
+			shunt_rendezvous_lobby_take(lobby, i);
+			admit(root, &conn);
 		}
 }
 
 /* ---- members that have not come */
+
+/* For the log: a rank, or, where the ranks are hosts, a host. */
+static void root_name(const struct rdzv_root *root, int rank, char *text, size_t bytes)
+{
+	if (root->rdzv)
+		shunt_rendezvous_name(root->rdzv, rank, text, bytes);
+	else
+		snprintf(text, bytes, "rank %d", rank);
+}
+
+static void fail_watched(struct rdzv_root *root, int member, int err)
+{
+	char name[128];
+
+	if (root->rdzv && rdzv_is_uplink(root->rdzv))
+		shunt_rendezvous_name(root->rdzv, member, name, sizeof(name));
+	else
+		snprintf(name, sizeof(name), "member %d of the communicator", member);
+	if (err == -ECONNREFUSED || err == -EOWNERDEAD)
+		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died before it came to the set-up", name);
+	else
+		shunt_rendezvous_root_fail(root, err, "%s cannot be looked for: %s", name, strerror(-err));
+}
 
 /* Connects to the members whose backlog was full before; notices those whose socket has gone. */
 static void probe_watched(struct rdzv_root *root)
@@ -258,11 +287,8 @@ static void probe_watched(struct rdzv_root *root)
 			continue;
 		root->watch[s] = -1;
 		err = shunt_rendezvous_probe(root->rdzv, s, &root->watch[s]);
-		if (err == -ECONNREFUSED)
-			shunt_rendezvous_root_fail(
-			    root, -EOWNERDEAD, "member %d of the communicator died before it came to the set-up", s);
-		else if (err)
-			shunt_rendezvous_root_fail(root, err, "member %d cannot be looked for: %s", s, strerror(-err));
+		if (err)
+			fail_watched(root, s, err);
 		if (root->watch[s] < 0)
 			root->watch[s] = RDZV_WATCH_LATER;
 	}
@@ -321,20 +347,21 @@ static int fill_pfds(const struct rdzv_root *root, int64_t *until)
 static void check_deaths(struct rdzv_root *root, int nconns)
 {
 	const struct pollfd *ranks = root->pfds + 1 + nconns, *watched = ranks + root->nranks;
+	char name[128];
 
 	for (int r = 0; root->peer && root->status == RDZV_OPEN && r < root->nranks; r++) {
 		if (ranks[r].fd < 0 || !ranks[r].revents)
 			continue;
 		rdzv_close_socket(&root->peer[r].fd);
 		root->answered++;
-		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "rank %d died or gave up before all ranks had come", r);
+		root_name(root, r, name, sizeof(name));
+		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died or gave up before all ranks had come", name);
 	}
 	for (int s = 0; root->watch && root->status == RDZV_OPEN && s < root->nmembers; s++) {
 		/* The death of a member that has come shows on its own connection. */
 		if (watched[s].fd >= 0 && watched[s].revents && !hear_watched(root, &root->watch[s])) {
 			if (!root->present[s])
-				shunt_rendezvous_root_fail(root, -EOWNERDEAD,
-				    "member %d of the communicator died before it came to the set-up", s);
+				fail_watched(root, s, -EOWNERDEAD);
 			else
 				rdzv_close_socket(&root->watch[s]);
 		}
@@ -424,7 +451,32 @@ void shunt_rendezvous_root_step(struct rdzv_root *root)
 	check_deadline(root);
 }
 
-int shunt_rendezvous_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p)
+int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+{
+	size_t n = (size_t)root->nranks;
+	bool tcp = root->lobby->kind == &shunt_rendezvous_tcp;
+
+	rdzv->rows = make_rows(root);
+	rdzv->peer_fds = malloc(n * sizeof(*rdzv->peer_fds));
+	rdzv->session = tcp ? calloc(n, sizeof(*rdzv->session)) : NULL;
+	for (size_t r = 0; rdzv->peer_fds && r < n; r++)
+		rdzv->peer_fds[r] = -1;
+	if (!rdzv->rows || !rdzv->peer_fds || (tcp && !rdzv->session))
+		return -ENOMEM;
+	for (size_t r = 0; tcp && r < n; r++)
+		memcpy(rdzv->session[r], root->peer[r].session, RDZV_SECRET);
+	return 0;
+}
+
+/* The ranks of this host are here, and wait: now for those of the other hosts. */
+static void join_uplink(struct rdzv_root *root)
+{
+	int err = shunt_rendezvous_uplink_join(root->uplink, root->cancel, root->text, sizeof(root->text));
+
+	root->status = err;
+}
+
+int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
 {
 	int err = shunt_rendezvous_root_init(root);
 
@@ -434,21 +486,17 @@ int shunt_rendezvous_root_run(struct rdzv_root *root, int **fds_p, struct shunt_
 	}
 	while (root->status == RDZV_OPEN)
 		shunt_rendezvous_root_step(root);
-	if (!root->status) {
-		*rows_p = make_rows(root);
-		*fds_p = malloc((size_t)root->nranks * sizeof(**fds_p));
-		if (!*rows_p || !*fds_p) {
-			free(*fds_p);
-			*fds_p = NULL; /* rather than descriptors that mean nothing */
-			root->status = -ENOMEM;
-			snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
-		}
+	if (!root->status && root->uplink)
+		join_uplink(root);
+	if (!root->status && shunt_rendezvous_root_hand_over(root, rdzv)) {
+		root->status = -ENOMEM;
+		snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
 	}
 	if (root->status && root->status != -ECANCELED)
 		shunt_error("%s failed: %s", root->what, root->text);
-	answer_all(root, root->status ? NULL : *rows_p, true);
+	answer_all(root, root->status ? NULL : rdzv->rows, true);
 	for (int r = 0; !root->status && r < root->nranks; r++) {
-		(*fds_p)[r] = root->peer[r].fd;
+		rdzv->peer_fds[r] = root->peer[r].fd;
 		root->peer[r].fd = -1;
 	}
 	shunt_rendezvous_root_finish(root);

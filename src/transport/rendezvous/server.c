@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "transport/rendezvous/hosts.h"
 #include "transport/rendezvous/priv.h"
 
 #define STACK_BYTES (256 * 1024)
@@ -36,6 +37,40 @@ static int64_t linger_ms(const struct server *server)
 	return server->from_env && linger > LINGER_ENV_MS ? LINGER_ENV_MS : linger;
 }
 
+/*
+ * Ranks of several hosts tell each other where they listen, in one round with us in the middle. False: they are on one
+ * host, and need no such thing.
+ */
+static bool serve_hosts(struct server *server)
+{
+	struct rdzv_root *root = &server->root;
+	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_rendezvous_tcp, server->lobby.key);
+	size_t bytes = shunt_hosts_said_bytes();
+	struct rdzv_round round = {
+		.bytes = bytes, .fd = -1, .deadline = shunt_deadline_ms(shunt_config()->setup_timeout), .culprit = -1
+	};
+	char all[SHUNT_HOSTS_MAX_RANKS * sizeof(struct shunt_host_rank)];
+	bool several =
+	    rdzv && !shunt_rendezvous_root_hand_over(root, rdzv) && shunt_hosts_count(rdzv->rows, root->nranks) > 1;
+
+	if (several && root->nranks <= SHUNT_HOSTS_MAX_RANKS) {
+		shunt_rendezvous_root_answer_all(root, true);
+		rdzv->rank = -1;
+		rdzv->nranks = root->nranks;
+		rdzv->is_root = true;
+		for (int r = 0; r < root->nranks; r++)
+			rdzv->peer_fds[r] = root->peer[r].fd;
+		round.all = all;
+		(void)shunt_rendezvous_root_allgather(rdzv, &round); /* an error reaches the ranks, which say it */
+		for (int r = 0; r < root->nranks; r++)
+			rdzv->peer_fds[r] = -1; /* root has them */
+	} else {
+		several = false; /* too many, which the ranks find, too */
+	}
+	shunt_rendezvous_destroy(rdzv);
+	return several;
+}
+
 static void collect(struct server *server)
 {
 	struct rdzv_root *root = &server->root;
@@ -48,7 +83,8 @@ static void collect(struct server *server)
 	/* Before any rank learns of the success: later connections are meant for another communicator. */
 	if (!root->status)
 		shunt_rendezvous_lobby_close(&server->lobby);
-	shunt_rendezvous_root_answer_all(root, false);
+	if (root->status || !serve_hosts(server))
+		shunt_rendezvous_root_answer_all(root, false);
 }
 
 static void *server_main(void *arg)
@@ -83,9 +119,7 @@ int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd
 		.limit = "SHUNT_TIMEOUT",
 		.rank = -1,
 		.member = -1,
-		.one_host = true,
 		.timeout_ms = shunt_config()->timeout };
-	shunt_host_id(server->root.host, id->secret, sizeof(id->secret));
 	err = shunt_rendezvous_root_init(&server->root);
 	if (!err)
 		err = shunt_thread_start(NULL, STACK_BYTES, server_main, server);

@@ -44,7 +44,7 @@ int shunt_star_collect(const struct shunt_star *star, struct shunt_rendezvous *r
 		.timeout_ms = star->timeout_ms,
 		.cancel = star->cancel };
 
-	rdzv->err = shunt_rendezvous_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
+	rdzv->err = shunt_rendezvous_root_run(&root, rdzv);
 	rdzv->joined = !rdzv->err;
 	shunt_rendezvous_lobby_clear(&rdzv->lobby, true);
 	shunt_rendezvous_lobby_close(&rdzv->lobby);
@@ -71,6 +71,8 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 	err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, until, star->cancel, &rdzv->root_fd);
 	if (!err)
 		err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+	if (!err)
+		err = shunt_rendezvous_keep_session(rdzv, &ask);
 	if (err) {
 		shunt_rendezvous_destroy(rdzv);
 		return ask.answered || err == -ECANCELED ? err : -EAGAIN;

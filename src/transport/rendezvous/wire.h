@@ -15,6 +15,9 @@
  * Then, per round, on the connections that are kept:
  *   member -> root   contrib     + bytes; the descriptor with the contrib's first byte
  *   root   -> member result      + one byte per rank (1: its descriptor is in this message) + nranks x bytes
+ * Over TCP each ends with a mac of its header and its bytes, under a key of the connection (shunt_rendezvous_session).
+ * Over several hosts (hosts.h) each host has such a round over Unix sockets, and its root is a member of a second one
+ * over TCP, whose bytes are those of all ranks of its host.
  *
  * The header, the size of hello and the place of its mac never change: they tell another version from a stranger.
  */
@@ -25,7 +28,7 @@
 #include "transport/rendezvous/rendezvous.h"
 
 #define RDZV_MAGIC UINT64_C(0x766472746e756873) /* "shuntrdv" */
-#define RDZV_VERSION 2
+#define RDZV_VERSION 3
 #define RDZV_NONCE 32
 #define RDZV_SECRET 32
 
@@ -99,18 +102,20 @@ struct rdzv_contrib {
 	uint64_t bytes;
 	uint32_t round;
 	uint8_t uses_fds, has_fd, zero[2];
+	int32_t status, culprit; /* -errno: the member's host has failed, because of this rank; -1: of none */
 };
 
 struct rdzv_result {
 	struct rdzv_head head;
 	uint64_t bytes;
 	uint32_t round;
-	int32_t status;
+	int32_t status, culprit;
+	uint32_t zero;
 };
 
 _Static_assert(sizeof(struct rdzv_head) == 16 && sizeof(struct rdzv_challenge) == 48 &&
-        sizeof(struct rdzv_hello) == 144 && sizeof(struct rdzv_answer) == 256 && sizeof(struct rdzv_contrib) == 32 &&
-        sizeof(struct rdzv_result) == 32 && sizeof(struct shunt_rendezvous_row) == 24,
+        sizeof(struct rdzv_hello) == 144 && sizeof(struct rdzv_answer) == 256 && sizeof(struct rdzv_contrib) == 40 &&
+        sizeof(struct rdzv_result) == 40 && sizeof(struct shunt_rendezvous_row) == 24,
     "messages have no padding");
 
 /* ---- proofs (proof.c): keyed hashes of the other side's nonce and the message */
@@ -133,6 +138,12 @@ void shunt_rendezvous_answer_sign(struct rdzv_answer *answer, const struct shunt
 /* The answer without its rows, then the rows. */
 bool shunt_rendezvous_answer_proves(
     const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+/* The key of a connection over TCP. */
+void shunt_rendezvous_session(uint8_t session[RDZV_SECRET], const struct rdzv_key *key,
+    const uint8_t root_nonce[RDZV_NONCE], const uint8_t member_nonce[RDZV_NONCE]);
+/* Of a message with this header and these bytes. */
+void shunt_rendezvous_message_mac(
+    uint8_t mac[SHUNT_MAC_BYTES], const uint8_t session[RDZV_SECRET], struct shunt_bytes head, struct shunt_bytes body);
 bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 #endif

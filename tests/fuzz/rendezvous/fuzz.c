@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/host.h"
 #include "base/config.h"
 #include "base/config_types.h"
 #include "base/env.h"
@@ -125,13 +126,11 @@ static void try_hellos_at(struct rdzv_root *root, const uint8_t *data, size_t by
 static void try_hellos(const uint8_t *data, size_t bytes, bool server)
 {
 	struct rdzv_lobby lobby = { .kind = &shunt_rendezvous_tcp, .key = fuzz_key(), .listen_fd = -1, .event_fd = -1 };
-	struct rdzv_root root = { .lobby = &lobby, .what = "fuzz", .rank = server ? -1 : 0, .one_host = server };
+	struct rdzv_root root = { .lobby = &lobby, .what = "fuzz", .rank = server ? -1 : 0 };
 
 	lobby.conn = calloc(RDZV_LOBBY_PLACES, sizeof(*lobby.conn));
 	require(lobby.conn, "memory");
-	if (server)
-		shunt_host_id(root.host, lobby.key.bytes, lobby.key.n);
-	else
+	if (!server)
 		root.nranks = root.nmembers = RANKS;
 	try_hellos_at(&root, data, bytes);
 	shunt_rendezvous_lobby_finish(&lobby);
@@ -202,12 +201,13 @@ static void try_id(const uint8_t *data, size_t bytes)
 {
 	struct rdzv_unique_id id = { .magic = RDZV_MAGIC, .version = RDZV_VERSION, .family = 4, .port = 1 };
 	int rank = bytes ? data[0] % 5 : 0;
+	struct shunt_hosts *hosts;
 
 	if (bytes)
 		change(&id, sizeof(id), data + 1, bytes - 1);
 	id.from_env = 0; /* else it would listen and try for long */
-	require(
-	    shunt_bootstrap_join((const uint8_t *)&id, rank, RANKS, NULL) < 0, "an id that leads nowhere was joined");
+	require(shunt_bootstrap_join((const uint8_t *)&id, rank, RANKS, NULL, &hosts) < 0,
+	    "an id that leads nowhere was joined");
 }
 
 /* ---- rounds */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_HOSTS_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_HOSTS_H
+/*
+ * Which ranks are on which host, alike on all ranks, and where each of them listens. base/host.h says what a host is.
+ * A communicator of one host has none of this.
+ */
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "transport/net/netif.h"
+#include "transport/rendezvous/rendezvous.h"
+
+#define SHUNT_HOSTS_MAX_RANKS 64 /* docs/decisions/014.md */
+#define SHUNT_HOSTS_MAX_LOCAL 8  /* of one host */
+
+/* An address on the wire. */
+struct shunt_host_address {
+	uint8_t family; /* 4 or 6; 0: none */
+	uint8_t zero;
+	uint16_t port;    /* network order, as in sockaddr */
+	uint32_t scope;   /* of an IPv6 link-local address */
+	uint8_t addr[16]; /* IPv4: the first four bytes */
+};
+
+/* What all ranks know of each. */
+struct shunt_host_rank {
+	struct shunt_rendezvous_row row;
+	struct shunt_host_address at;    /* where it listens for the roots of other hosts (uplink.c) */
+	struct shunt_host_address group; /* where it listens for the ranks of a child (group.h) */
+	char name[32];                /* of its host, for the log */
+};
+
+struct shunt_hosts {
+	int nranks, nhosts;
+	int largest;                                  /* most ranks that a host has */
+	uint8_t host_of[SHUNT_HOSTS_MAX_RANKS];       /* hosts are in the order of their lowest ranks */
+	uint8_t local_of[SHUNT_HOSTS_MAX_RANKS];      /* index among the ranks of its host, in rank order */
+	uint8_t nlocal[SHUNT_HOSTS_MAX_RANKS];        /* per host: number of ranks */
+	uint8_t leader[SHUNT_HOSTS_MAX_RANKS];        /* per host: the rank that speaks for it, with the lowest member */
+	struct shunt_host_rank rank[SHUNT_HOSTS_MAX_RANKS];
+	int listen_fd, group_fd; /* this rank's sockets at rank[own].at and .group; -1: none. The struct owns them */
+};
+
+/* Number of hosts in the rows of a join. */
+int shunt_hosts_count(const struct shunt_rendezvous_row *rows, int nranks);
+/* The rank that has this index on this host. */
+int shunt_hosts_rank(const struct shunt_hosts *hosts, int host, int local);
+
+/*
+ * A round in which every rank says where it listens, among ranks that have joined over TCP. At most
+ * SHUNT_HOSTS_MAX_RANKS. 0, or -errno alike on all ranks (logged). The caller destroys *hosts_p.
+ */
+int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **hosts_p);
+/* Bytes that a rank says in it, for a root that is no rank. */
+size_t shunt_hosts_said_bytes(void);
+/* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */
+void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n);
+/* NULL is allowed. */
+void shunt_hosts_destroy(struct shunt_hosts *hosts);
+
+/* For the log: "node1 (10.0.0.1)", the name of a host and the address of its leader. */
+void shunt_hosts_show(const struct shunt_hosts *hosts, int host, char *text, size_t bytes);
+/* For the log: "ranks 0-1 on node1 (10.0.0.1), ranks 2-3 on node2 (10.0.0.2)", cut where text is full. */
+void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t bytes);
+
+struct shunt_host_address shunt_host_address(const struct shunt_netaddr *addr);
+struct shunt_netaddr shunt_host_netaddr(const struct shunt_host_address *at);
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The second level of a rendezvous over several hosts: a star of their roots over TCP, with the root of the first host
+ * in its middle. Every rank listens at an address that all know. So a root that has not come yet is found, and woken.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include "base/config.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "transport/rendezvous/priv.h"
+
+#define CONNECT_MS 5000 /* a host that is up answers at once; a lost packet costs a second */
+#define AGAIN_MS 20
+
+int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank)
+{
+	struct shunt_id key = shunt_id_derive(&rdzv->id, sizeof(rdzv->id), "uplink", 0, 0);
+	struct shunt_rendezvous *uplink =
+	    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key(&key, sizeof(key)));
+
+	rdzv->hosts = hosts;
+	if (!uplink)
+		return -ENOMEM;
+	uplink->hosts = hosts;
+	uplink->rank = uplink->member = hosts->host_of[rank];
+	uplink->nranks = hosts->nhosts;
+	uplink->is_root = !uplink->rank;
+	uplink->lobby.listen_fd = hosts->listen_fd;
+	hosts->listen_fd = -1;
+	shunt_rendezvous_lobby_watch(&uplink->lobby);
+	shunt_rendezvous_lobby_include(&rdzv->lobby, &uplink->lobby);
+	rdzv->uplink = uplink;
+	return 0;
+}
+
+int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p)
+{
+	const struct shunt_hosts *hosts = uplink->hosts;
+	struct shunt_netaddr addr = shunt_host_netaddr(&hosts->rank[hosts->leader[host]].at);
+
+	return shunt_rendezvous_connect(
+	    &shunt_rendezvous_tcp, &addr, -1, shunt_now_ms() + CONNECT_MS, NULL, fd_p);
+}
+
+static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
+{
+	int watch[SHUNT_HOSTS_MAX_RANKS], err;
+	struct rdzv_root root = { .lobby = &uplink->lobby,
+		.what = "communicator set-up over hosts",
+		.limit = "SHUNT_TIMEOUT",
+		.nranks = uplink->nranks,
+		.nmembers = uplink->nranks,
+		.watch = watch,
+		.rdzv = uplink,
+		.timeout_ms = shunt_config()->timeout,
+		.cancel = cancel };
+
+	watch[0] = -1;
+	for (int h = 1; h < uplink->nranks; h++)
+		watch[h] = RDZV_WATCH_LATER; /* wakes the others, too */
+	err = shunt_rendezvous_root_run(&root, uplink);
+	for (int h = 0; h < uplink->nranks; h++)
+		if (watch[h] >= 0)
+			rdzv_close_fd(&watch[h]);
+	snprintf(text, bytes, "%s", root.text);
+	return err;
+}
+
+/* One call. -EAGAIN: the root has no place at the moment. */
+static int call(struct shunt_rendezvous *uplink, struct rdzv_ask *ask)
+{
+	int err;
+
+	rdzv_close_socket(&uplink->root_fd);
+	err = shunt_rendezvous_uplink_probe(uplink, 0, &uplink->root_fd);
+	if (!err)
+		err = shunt_rendezvous_member_join(uplink->root_fd, ask, &uplink->rows);
+	if (!err)
+		err = shunt_rendezvous_keep_session(uplink, ask);
+	return err;
+}
+
+static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
+{
+	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
+	char root[128];
+	struct rdzv_ask ask = { .key = &uplink->lobby.key,
+		.what = "communicator set-up over hosts",
+		.member = uplink->rank,
+		.nmembers = uplink->nranks,
+		.rank = uplink->rank,
+		.nranks = uplink->nranks,
+		.challenge_deadline = deadline,
+		.deadline = deadline,
+		.root = root,
+		.cancel = cancel };
+	int err;
+
+	shunt_rendezvous_name(uplink, 0, root, sizeof(root));
+	while ((err = call(uplink, &ask)) == -EAGAIN && shunt_now_ms() < deadline) {
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, cancel);
+		if (err != -ETIMEDOUT)
+			break;
+	}
+	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
+		snprintf(text, bytes, "%s has ended or given up", root);
+		return -EOWNERDEAD;
+	}
+	if (err)
+		snprintf(text, bytes, "%s cannot be reached: %s", root, strerror(-err));
+	return err;
+}
+
+int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
+{
+	int err = uplink->is_root ? join_as_root(uplink, cancel, text, bytes) :
+	                            join_as_member(uplink, cancel, text, bytes);
+
+	uplink->joined = !err;
+	/* A failure ends who waits in our backlog, too. */
+	shunt_rendezvous_lobby_clear(&uplink->lobby, err != 0);
+	return err;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/* Standalone over several hosts: ranks find each other, know who is where, and notice what is missing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "shunt/device.h"
+#include "shunt/shunt.h"
+#include "tests/hosts/world.h"
+#include "tests/support/clock.h"
+#include "tests/support/pause.h"
+
+#define SAYS(text) \
+	do { \
+		if (!strstr(world_error(), text)) { \
+			fprintf(stderr, "rank %d: %s:%d: \"%s\" is not in \"%s\"\n", r->rank, __FILE__, __LINE__, text, \
+			    world_error()); \
+			return 1; \
+		} \
+	} while (0)
+
+static void run_world(const struct world *w)
+{
+	int failed = world_run(w);
+
+	if (failed == -EPERM)
+		skip(); /* hosts are network namespaces: root only */
+	assert_int_equal(failed, 0);
+}
+
+/* ---- who is where */
+
+static int all_reduce(const struct rank *r, ncclComm_t comm, int nranks, ncclResult_t want)
+{
+	uint32_t *buf, sum = 0;
+
+	CHECK(!shunt_malloc((void **)&buf, 4096));
+	for (int i = 0; i < 1024; i++)
+		buf[i] = (uint32_t)(r->rank + 1);
+	CHECK(ncclAllReduce(buf, buf, 1024, ncclUint32, ncclSum, comm, r->stream) == want);
+	if (!want) {
+		CHECK(!shunt_stream_synchronize(r->stream));
+		sum = buf[1023];
+	}
+	CHECK(want || (sum && nranks));
+	shunt_free(buf);
+	return 0;
+}
+
+static int hosts_of(const struct rank *r)
+{
+	int seen[10] = { 0 }, n = 0;
+
+	for (int k = 0; k < r->nranks; k++) {
+		n += !seen[world_host(k)];
+		seen[world_host(k)] = 1;
+	}
+	return n;
+}
+
+/* A communicator of all, one for each host, and one of every second rank. */
+static int meet_body(struct rank *r)
+{
+	ncclComm_t comm, own, half;
+	struct shunt_comm_info info = { .size = sizeof(info) };
+	char want[64];
+	int n, mine = 0;
+
+	for (int k = 0; k < r->nranks; k++)
+		mine += world_host(k) == world_host(r->rank);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!shunt_comm_describe(comm, &info));
+	if (hosts_of(r) > 1) {
+		snprintf(want, sizeof(want), "between its %d hosts", hosts_of(r));
+		CHECK(strstr(info.reason, want) && strstr(info.reason, "rank"));
+		CHECK(!all_reduce(r, comm, r->nranks, ncclInvalidUsage));
+		SAYS("no transport between its");
+	}
+	NCCL(ncclCommSplit(comm, world_host(r->rank), -r->rank, &own, NULL));
+	NCCL(ncclCommCount(own, &n));
+	CHECK(n == mine);
+	CHECK(!all_reduce(r, own, n, ncclSuccess));
+	NCCL(ncclCommSplit(comm, r->rank & 1, r->rank, &half, NULL));
+	NCCL(ncclCommCount(half, &n));
+	CHECK(n == (r->nranks + !(r->rank & 1)) / 2);
+	NCCL(ncclCommDestroy(half));
+	NCCL(ncclCommDestroy(own));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_hosts_by_name_meet(void **state)
+{
+	static const char *const places[] = { "0", "00", "01", "0101", "0011", "0001", "10", "01230123" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		run_world(&(struct world){ .place = places[i], .named = true, .body = meet_body });
+}
+
+static void test_hosts_of_namespaces_meet(void **state)
+{
+	static const char *const places[] = { "01", "0011", "0120", "01230123" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		run_world(&(struct world){ .place = places[i], .body = meet_body });
+}
+
+static void test_hosts_meet_by_ipv6(void **state)
+{
+	run_world(&(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = meet_body });
+}
+
+static void test_hosts_meet_at_ports_of_the_range(void **state)
+{
+	run_world(
+	    &(struct world){ .place = "0101", .env = { { "SHUNT_PORT_RANGE", "41000-41031" } }, .body = meet_body });
+}
+
+static void make_bad_wire(struct netns *netns)
+{
+	for (int h = 0; h < 2; h++) {
+		struct netns_link *link = netns_link(netns, h);
+
+		link->delay_us = 2000;
+		link->jitter_us = 3000;
+		link->loss_ppm = 30000;
+		link->repeat_ppm = 30000;
+		link->reorder_ppm = 50000;
+	}
+}
+
+static void test_hosts_meet_over_a_bad_wire(void **state)
+{
+	run_world(&(struct world){ .place = "0110", .body = meet_body, .meanwhile = make_bad_wire });
+}
+
+/* ---- growing and shrinking */
+
+static int change_body(struct rank *r)
+{
+	int last = r->nranks - 1, n;
+	ncclComm_t few = NULL, all, shrunk;
+	struct world_shared *s = world_shared();
+	ncclUniqueId grow;
+
+	if (r->rank < last) {
+		NCCL(ncclCommInitRank(&few, last, r->id, r->rank));
+		if (r->rank == 0) {
+			NCCL(ncclCommGetUniqueId(few, &s->id[0]));
+			s->step[0] = 1;
+		}
+	}
+	CHECK(!world_await(0, 1));
+	grow = s->id[0];
+	NCCL(ncclCommGrow(few, r->nranks, r->rank < last ? NULL : &grow, r->rank < last ? -1 : last, &all, NULL));
+	NCCL(ncclCommCount(all, &n));
+	CHECK(n == r->nranks);
+	if (r->rank) {
+		NCCL(ncclCommShrink(all, (int[]){ 0 }, 1, &shrunk, NULL, 0));
+		NCCL(ncclCommCount(shrunk, &n));
+		CHECK(n == r->nranks - 1);
+		NCCL(ncclCommDestroy(shrunk));
+	}
+	NCCL(ncclCommDestroy(all));
+	if (few)
+		NCCL(ncclCommDestroy(few));
+	return 0;
+}
+
+static void test_hosts_grow_and_shrink(void **state)
+{
+	run_world(&(struct world){ .place = "0101", .named = true, .body = change_body });
+	run_world(&(struct world){ .place = "0112", .named = true, .body = change_body });
+}
+
+/* Rank 0, the root of the others' groups, dies; they go on without it. */
+static int shrink_after_death_body(struct rank *r)
+{
+	ncclComm_t comm, shrunk;
+	int n;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (!r->rank) {
+		CHECK(!world_await(0, r->nranks - 1));
+		raise(SIGKILL);
+	}
+	atomic_fetch_add(&world_shared()->step[0], 1);
+	NCCL(ncclCommShrink(comm, (int[]){ 0 }, 1, &shrunk, NULL, NCCL_SHRINK_ABORT));
+	NCCL(ncclCommCount(shrunk, &n));
+	CHECK(n == r->nranks - 1);
+	NCCL(ncclCommDestroy(shrunk));
+	ncclCommAbort(comm);
+	return 0;
+}
+
+static void test_hosts_shrink_after_a_death(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .dies = 1, .body = shrink_after_death_body });
+}
+
+/* ---- what is missing */
+
+#define SHORT { "SHUNT_TIMEOUT", "4s" }, { "SHUNT_SETUP_TIMEOUT", "2s" }
+
+static int unreachable_body(struct rank *r)
+{
+	double start = now();
+	ncclComm_t comm;
+
+	CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
+	CHECK(now() - start < 30);
+	if (world_host(r->rank)) {
+		SAYS("cannot reach the host where the unique id was made");
+	} else {
+		SAYS("missing: 2 3");
+	}
+	return 0;
+}
+
+static void cut_host_1(struct netns *netns)
+{
+	netns_link(netns, 1)->cut_out = true;
+}
+
+static void test_hosts_a_host_that_cannot_be_reached(void **state)
+{
+	run_world(&(struct world){
+	    .place = "0011", .env = { SHORT }, .body = unreachable_body, .meanwhile = cut_host_1 });
+}
+
+static void take_host_1_down(struct netns *netns)
+{
+	assert_int_equal(netns_set_up(netns, 1, false), 0);
+}
+
+static int down_body(struct rank *r)
+{
+	double start = now();
+	ncclComm_t comm;
+
+	CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
+	CHECK(now() - start < 30);
+	if (!world_host(r->rank))
+		SAYS("missing: 1");
+	return 0;
+}
+
+static void test_hosts_an_interface_that_is_down(void **state)
+{
+	run_world(
+	    &(struct world){ .place = "01", .env = { SHORT }, .body = down_body, .meanwhile = take_host_1_down });
+}
+
+static int dead_body(struct rank *r)
+{
+	ncclComm_t comm, child;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (r->rank == 3) {
+		CHECK(!world_await(0, 3));
+		raise(SIGKILL);
+	}
+	atomic_fetch_add(&world_shared()->step[0], 1);
+	CHECK(ncclCommSplit(comm, 0, 0, &child, NULL) != ncclSuccess);
+	if (!r->rank)
+		SAYS("did not come together on rank 0");
+	ncclCommAbort(comm);
+	return 0;
+}
+
+static void test_hosts_a_rank_that_died_is_awaited_for_a_limit(void **state)
+{
+	run_world(&(struct world){ .place = "0101", .named = true, .dies = 8, .env = { SHORT }, .body = dead_body });
+}
+
+/* The root's process dies while others wait for it: the end of its connections says so at once. */
+static int dead_root_body(struct rank *r)
+{
+	ncclComm_t comm, child;
+	double start;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (!r->rank) {
+		CHECK(!world_await(0, 1));
+		pause_us(PAUSE_LATE, 300000);
+		raise(SIGKILL);
+	}
+	start = now();
+	atomic_fetch_add(&world_shared()->step[0], 1);
+	CHECK(ncclCommSplit(comm, 0, 0, &child, NULL) != ncclSuccess);
+	CHECK(now() - start < 20);
+	ncclCommAbort(comm);
+	return 0;
+}
+
+static void test_hosts_a_root_that_dies_is_noticed(void **state)
+{
+	run_world(&(struct world){ .place = "01", .dies = 1, .body = dead_root_body });
+}
+
+/* Two real hosts with one name: nobody can be found where the name says. */
+static int same_name_body(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(all_reduce(r, comm, r->nranks, ncclRemoteError) == 0);
+	SAYS("SHUNT_HOSTID");
+	ncclCommAbort(comm);
+	return 0;
+}
+
+static void test_hosts_of_one_name_are_noticed(void **state)
+{
+	run_world(&(struct world){
+	    .place = "01", .env = { { "SHUNT_HOSTID", "same" }, SHORT }, .body = same_name_body });
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hosts_by_name_meet),
+		cmocka_unit_test(test_hosts_of_namespaces_meet),
+		cmocka_unit_test(test_hosts_meet_by_ipv6),
+		cmocka_unit_test(test_hosts_meet_at_ports_of_the_range),
+		cmocka_unit_test(test_hosts_meet_over_a_bad_wire),
+		cmocka_unit_test(test_hosts_grow_and_shrink),
+		cmocka_unit_test(test_hosts_shrink_after_a_death),
+		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached),
+		cmocka_unit_test(test_hosts_an_interface_that_is_down),
+		cmocka_unit_test(test_hosts_a_rank_that_died_is_awaited_for_a_limit),
+		cmocka_unit_test(test_hosts_a_root_that_dies_is_noticed),
+		cmocka_unit_test(test_hosts_of_one_name_are_noticed),
+	};
+
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_LOG", "error", 0);
+	return cmocka_run_group_tests_name("hosts_standalone", tests, NULL, NULL);
+}

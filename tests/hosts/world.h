@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_HOSTS_WORLD_H
+#define TESTS_HOSTS_WORLD_H
+/*
+ * Ranks on several hosts, which are network namespaces (tools/common/netns), or, with `named`, names that SHUNT_HOSTID
+ * gives: these need no root, and have no wire. A body runs as in tests/e2e/ranks.h, each rank a process on its host.
+ */
+#include "tests/e2e/ranks.h"
+#include "tools/common/netns/netns.h"
+
+struct world {
+	const char *place; /* the host of each rank, a digit each: "0011" has ranks 0 and 1 on the first one */
+	bool named;
+	unsigned dies;         /* bits of ranks that must end by SIGKILL */
+	const char *env[8][2]; /* set in each rank; ends with NULL */
+	rank_fn body;
+	void (*meanwhile)(struct netns *netns); /* in the test's process, before the ranks start; may be NULL */
+};
+
+/* Runs it; number of ranks that failed, -EPERM: not root, and not `named`. */
+int world_run(const struct world *world);
+/* For bodies: host of a rank, the link of a host (of namespaces), the text of the last error. */
+int world_host(int rank);
+struct netns *world_netns(void);
+const char *world_error(void);
+/* Memory that the ranks share, zero at first. */
+struct world_shared {
+	atomic_int step[8];
+	ncclUniqueId id[8];
+};
+struct world_shared *world_shared(void);
+/* Waits until this step is n, with an end. 0 or 1. */
+int world_await(int step, int n);
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* Rounds among ranks of several hosts, which are names that SHUNT_HOSTID gives: a round in each host, one among them. */
+#include "tests/support/unit.h"
+#include <signal.h>
+#include <sys/stat.h>
+#include "base/host.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "tests/support/until.h"
+#include "transport/rendezvous/bootstrap.h"
+#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/rendezvous.h"
+
+enum what { ALL_WELL, BYTES_DIFFER, DIES, STOPS };
+
+struct world {
+	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
+	const char *place; /* the host of each rank */
+	const int *member; /* of each rank; NULL: its number */
+	enum what what;
+	int who; /* whom it happens to */
+	atomic_int joined, has_id;
+};
+
+static struct world *world_create(const char *place, const int *member)
+{
+	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(w != MAP_FAILED);
+	w->place = place;
+	w->member = member;
+	return w;
+}
+
+/* Ranks of our host get our descriptor, the others do not. */
+static int check_round(const struct world *w, const struct shunt_ranks *ranks, size_t bytes)
+{
+	uint8_t mine[4096], all[8 * 4096];
+	int fd = memfd_create("rank", MFD_CLOEXEC), fds[8], err, n = ranks->nranks;
+
+	memset(mine, 'a' + ranks->rank, sizeof(mine));
+	err = ftruncate(fd, 100 + ranks->rank) ? -errno : 0;
+	err = err ? err : shunt_rendezvous_allgather(ranks, mine, bytes, all, fd, fds);
+	close(fd);
+	for (int r = 0; r < n && !err; r++) {
+		bool here = w->place[r] == w->place[ranks->rank] && r != ranks->rank;
+		struct stat st;
+
+		for (size_t i = 0; i < bytes; i++)
+			if (all[(size_t)r * bytes + i] != 'a' + r)
+				return -EBADMSG;
+		if ((fds[r] >= 0) != here || (here && (fstat(fds[r], &st) || st.st_size != 100 + r)))
+			return -EBADF;
+		if (here)
+			close(fds[r]);
+	}
+	return err;
+}
+
+static int rounds(struct world *w, const struct shunt_ranks *ranks)
+{
+	int err = 0;
+
+	for (size_t bytes = 0; bytes <= 4096 && !err; bytes = bytes ? bytes * 8 : 1)
+		err = check_round(w, ranks, bytes);
+	if (err || w->what == ALL_WELL)
+		return err;
+	atomic_fetch_add(&w->joined, 1);
+	if (!until_counted(&w->joined, ranks->nranks, "ranks have had their first rounds"))
+		return -ETIME;
+	if (ranks->rank == w->who && w->what == DIES)
+		raise(SIGKILL);
+	if (ranks->rank == w->who && w->what == STOPS)
+		return -ETIMEDOUT; /* and is gone; before that, it said nothing */
+	return check_round(w, ranks, ranks->rank == w->who && w->what == BYTES_DIFFER ? 8 : 16);
+}
+
+static int rank_body(int rank, void *arg)
+{
+	struct world *w = arg;
+	int n = (int)strlen(w->place), members = 0, err;
+	struct shunt_ranks ranks = { .rank = rank, .nranks = n, .timeout_ms = 20000 };
+	struct shunt_id id = { "hosts" };
+	struct shunt_hosts *hosts = NULL;
+	char name[8];
+
+	for (int r = 0; r < n; r++)
+		members = (w->member ? w->member[r] : r) >= members ? (w->member ? w->member[r] : r) + 1 : members;
+	snprintf(name, sizeof(name), "%c", w->place[rank]);
+	setenv("SHUNT_HOSTID", name, 1);
+	/* Here: this test's own process has no settings, so that each rank reads its own. */
+	if (!rank && !shunt_bootstrap_new_id(w->id))
+		atomic_store(&w->has_id, 1);
+	if (!until_counted(&w->has_id, 1, "ids are there"))
+		return -ETIME;
+	err = shunt_rendezvous_bind(&id, w->member ? w->member[rank] : rank, &ranks.rendezvous);
+	if (!err)
+		err = shunt_bootstrap_join(w->id, rank, n, NULL, &hosts);
+	/* A child's table: the members are those of the parent. */
+	for (int r = 0; hosts && r < n; r++)
+		hosts->rank[r].row.member = w->member ? w->member[r] : r;
+	if (hosts)
+		shunt_hosts_select(hosts, (int[]){ 0, 1, 2, 3, 4, 5, 6, 7 }, n);
+	if (hosts)
+		err = shunt_rendezvous_set_hosts(ranks.rendezvous, hosts, rank);
+	if (!err)
+		err = shunt_rendezvous_join(ranks.rendezvous, members, rank, n, NULL, NULL);
+	if (!err)
+		err = rounds(w, &ranks);
+	shunt_rendezvous_destroy(ranks.rendezvous);
+	return err;
+}
+
+static void test_hosts_rounds(void **state)
+{
+	static const char *const places[] = { "00", "01", "0011", "0101", "0001", "1000", "0123", "01230120" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		struct world *w = world_create(places[i], NULL);
+		int errs[UNIT_MAX_RANKS], n = (int)strlen(places[i]);
+
+		unit_run_processes(n, rank_body, w, errs);
+		for (int r = 0; r < n; r++)
+			assert_int_equal(errs[r], 0);
+		munmap(w, sizeof(*w));
+	}
+}
+
+/* A child's ranks may be in another order than its members: a host's root is not its lowest rank then. */
+static void test_hosts_rounds_of_a_child(void **state)
+{
+	static const int members[] = { 5, 3, 4, 0 };
+	struct world *w = world_create("0110", members);
+	int errs[UNIT_MAX_RANKS];
+
+	unit_run_processes(4, rank_body, w, errs);
+	for (int r = 0; r < 4; r++)
+		assert_int_equal(errs[r], 0);
+	munmap(w, sizeof(*w));
+}
+
+static void expect_failure(enum what what, int who, int err)
+{
+	struct world *w = world_create("00112", NULL);
+	int64_t start = unit_now_ms();
+	int errs[UNIT_MAX_RANKS];
+
+	w->what = what;
+	w->who = who;
+	unit_run_processes(5, rank_body, w, errs);
+	for (int r = 0; r < 5; r++)
+		assert_int_equal(errs[r], what == DIES && r == who ? -1000 - SIGKILL : err);
+	assert_true(unit_now_ms() - start < 15000);
+	munmap(w, sizeof(*w));
+}
+
+static void test_hosts_different_bytes_fail_on_all(void **state)
+{
+	for (int who = 0; who < 5; who++)
+		expect_failure(BYTES_DIFFER, who, -EINVAL);
+}
+
+static void test_hosts_a_death_fails_on_all(void **state)
+{
+	for (int who = 0; who < 5; who++)
+		expect_failure(DIES, who, -EOWNERDEAD);
+}
+
+static void test_hosts_are_placed_and_described(void **state)
+{
+	struct shunt_hosts hosts = { .nranks = 5 };
+	char text[256];
+
+	for (int r = 0; r < 5; r++) {
+		hosts.rank[r].row.host[0] = (uint8_t)(r == 1 || r == 4);
+		hosts.rank[r].row.member = r ? r : 9;
+		hosts.rank[r].at = (struct shunt_host_address){ .family = 4, .addr = { 10, 0, 0, (uint8_t)r } };
+		snprintf(hosts.rank[r].name, sizeof(hosts.rank[r].name), "node%d", r == 1 || r == 4);
+	}
+	shunt_hosts_select(&hosts, (int[]){ 0, 1, 2, 3, 4 }, 5);
+	assert_int_equal(hosts.nhosts, 2);
+	assert_int_equal(hosts.largest, 3);
+	assert_int_equal(hosts.leader[0], 2); /* the lowest member speaks */
+	assert_int_equal(hosts.local_of[3], 2);
+	assert_int_equal(shunt_hosts_rank(&hosts, 1, 1), 4);
+	assert_int_equal(shunt_hosts_rank(&hosts, 1, 2), -1);
+	shunt_hosts_describe(&hosts, text, sizeof(text));
+	assert_string_equal(text, "ranks 0+2-3 on node0 (10.0.0.2), ranks 1+4 on node1 (10.0.0.1)");
+	shunt_hosts_describe(&hosts, text, 12);
+	assert_string_equal(text, "ranks 0+2-3");
+}
+
+/* In a process of its own: settings are read once. */
+static int identity_body(int rank, void *arg)
+{
+	uint8_t *ids = arg;
+
+	if (rank == 1 || rank == 2)
+		setenv(rank == 1 ? "SHUNT_HOSTID" : "NCCL_HOSTID", "one", 1);
+	if (rank == 3)
+		setenv("MSCCLPP_HOSTID", "other", 1);
+	shunt_host_id(ids + rank * 64, "0123456789abcdef", 16);
+	shunt_host_machine_id(ids + rank * 64 + 32, "0123456789abcdef", 16);
+	return 0;
+}
+
+static void test_hosts_identity_follows_the_variables(void **state)
+{
+	uint8_t *ids = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int errs[UNIT_MAX_RANKS];
+
+	unit_run_processes(5, identity_body, ids, errs);
+	assert_memory_equal(ids, ids + 4 * 64, SHUNT_HOST_BYTES);   /* no variable */
+	assert_memory_equal(ids + 64, ids + 2 * 64, SHUNT_HOST_BYTES); /* one name by two variables */
+	assert_memory_not_equal(ids, ids + 64, SHUNT_HOST_BYTES);
+	assert_memory_not_equal(ids + 64, ids + 3 * 64, SHUNT_HOST_BYTES);
+	for (int r = 1; r < 5; r++)
+		assert_memory_equal(ids + 32, ids + r * 64 + 32, SHUNT_HOST_BYTES);
+	munmap(ids, 4096);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hosts_rounds),
+		cmocka_unit_test(test_hosts_rounds_of_a_child),
+		cmocka_unit_test(test_hosts_different_bytes_fail_on_all),
+		cmocka_unit_test(test_hosts_a_death_fails_on_all),
+		cmocka_unit_test(test_hosts_are_placed_and_described),
+		cmocka_unit_test(test_hosts_identity_follows_the_variables),
+	};
+
+	return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TOOLS_COMMON_NETNS_NETNS_H
+#define TOOLS_COMMON_NETNS_NETNS_H
+/*
+ * Hosts on one machine: network namespaces, each with a TAP interface, and a process that carries frames between them: the
+ * wire. It can be late, lose, repeat, reorder, be slow or be cut. So nothing is needed of the kernel but TAP (no netem),
+ * and of the user but root.
+ *
+ * A host has the addresses 10.77.0.N and fd77::N, N being its number + 1, on an interface named eth0, and its own
+ * loopback. Everything ends with the process that made it.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NETNS_MAX_HOSTS 16
+
+/* What the wire does with the frames that a host sends. The program may change it at any time. */
+struct netns_link {
+	atomic_uint delay_us, jitter_us;               /* jitter: a random part more, which puts frames out of order */
+	atomic_uint loss_ppm, repeat_ppm, reorder_ppm; /* of a million frames; reorder: it comes after the next ones */
+	atomic_uint rate_kbps;                         /* 0: no limit */
+	atomic_bool cut_out, cut_in;                   /* what it sends, or what it should get, is lost */
+};
+
+struct netns;
+
+/* 0; -EPERM: not root; another -errno: the machine has no TAP or no namespaces. seed: of what is random. */
+int netns_start(int nhosts, unsigned seed, struct netns **netns_p);
+struct netns_link *netns_link(struct netns *netns, int host);
+/* From now on the calling thread is on this host, whose name is host0, host1, ... 0 or -errno. */
+int netns_enter(const struct netns *netns, int host);
+/* Takes the host's interface down, or up again. 0 or -errno. */
+int netns_set_up(const struct netns *netns, int host, bool up);
+/* Ends the wire. NULL is allowed. Namespaces end with the last process in them. */
+void netns_stop(struct netns *netns);
+#endif
