@@ -2,9 +2,9 @@
 #ifndef SHUNT_BASE_HOST_H
 #define SHUNT_BASE_HOST_H
 /*
- * What a host is: the processes that can find each other over abstract Unix sockets. These have one boot, one network namespace and
- * one user. SHUNT_HOSTID replaces boot and namespace, and enters the sockets' names, so that who is named another host
- * is one. docs/decisions/012.md.
+ * What a host is: the processes that can find each other over abstract Unix sockets. These have one boot, one network
+ * namespace and one user. SHUNT_HOSTID replaces boot and namespace, and enters the sockets' names, so that who is named
+ * another host is one. docs/decisions/012.md.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -21,8 +21,8 @@
 #define SAYS(text) \
 	do { \
 		if (!strstr(world_error(), text)) { \
-			fprintf(stderr, "rank %d: %s:%d: \"%s\" is not in \"%s\"\n", r->rank, __FILE__, __LINE__, text, \
-			    world_error()); \
+			fprintf(stderr, "rank %d: %s:%d: \"%s\" is not in \"%s\"\n", r->rank, __FILE__, __LINE__, \
+			    text, world_error()); \
 			return 1; \
 		} \
 	} while (0)
@@ -115,7 +115,8 @@ static void test_hosts_of_namespaces_meet(void **state)
 
 static void test_hosts_meet_by_ipv6(void **state)
 {
-	run_world(&(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = meet_body });
+	run_world(
+	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = meet_body });
 }
 
 static void test_hosts_meet_at_ports_of_the_range(void **state)
@@ -232,8 +233,8 @@ static void cut_host_1(struct netns *netns)
 
 static void test_hosts_a_host_that_cannot_be_reached(void **state)
 {
-	run_world(&(struct world){
-	    .place = "0011", .env = { SHORT }, .body = unreachable_body, .meanwhile = cut_host_1 });
+	run_world(
+	    &(struct world){ .place = "0011", .env = { SHORT }, .body = unreachable_body, .meanwhile = cut_host_1 });
 }
 
 static void take_host_1_down(struct netns *netns)
@@ -255,8 +256,7 @@ static int down_body(struct rank *r)
 
 static void test_hosts_an_interface_that_is_down(void **state)
 {
-	run_world(
-	    &(struct world){ .place = "01", .env = { SHORT }, .body = down_body, .meanwhile = take_host_1_down });
+	run_world(&(struct world){ .place = "01", .env = { SHORT }, .body = down_body, .meanwhile = take_host_1_down });
 }
 
 static int dead_body(struct rank *r)
@@ -320,8 +320,8 @@ static int same_name_body(struct rank *r)
 
 static void test_hosts_of_one_name_are_noticed(void **state)
 {
-	run_world(&(struct world){
-	    .place = "01", .env = { { "SHUNT_HOSTID", "same" }, SHORT }, .body = same_name_body });
+	run_world(
+	    &(struct world){ .place = "01", .env = { { "SHUNT_HOSTID", "same" }, SHORT }, .body = same_name_body });
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds among ranks of several hosts, which are names that SHUNT_HOSTID gives: a round in each host, one among them. */
+/* Rounds among ranks of several hosts, which are names of SHUNT_HOSTID: a round in each host, and one among them. */
 #include "tests/support/unit.h"
 #include <signal.h>
 #include <sys/stat.h>
@@ -210,7 +210,7 @@ static void test_hosts_identity_follows_the_variables(void **state)
 	int errs[UNIT_MAX_RANKS];
 
 	unit_run_processes(5, identity_body, ids, errs);
-	assert_memory_equal(ids, ids + 4 * 64, SHUNT_HOST_BYTES);   /* no variable */
+	assert_memory_equal(ids, ids + 4 * 64, SHUNT_HOST_BYTES);      /* no variable */
 	assert_memory_equal(ids + 64, ids + 2 * 64, SHUNT_HOST_BYTES); /* one name by two variables */
 	assert_memory_not_equal(ids, ids + 64, SHUNT_HOST_BYTES);
 	assert_memory_not_equal(ids + 64, ids + 3 * 64, SHUNT_HOST_BYTES);

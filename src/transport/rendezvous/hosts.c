@@ -136,8 +136,7 @@ static void fill(struct shunt_hosts *hosts, const struct shunt_rendezvous_row *r
 {
 	hosts->nranks = nranks;
 	for (int r = 0; r < nranks; r++) {
-		hosts->rank[r] =
-		    (struct shunt_host_rank){ .row = rows[r], .at = all[r].at, .group = all[r].group };
+		hosts->rank[r] = (struct shunt_host_rank){ .row = rows[r], .at = all[r].at, .group = all[r].group };
 		memcpy(hosts->rank[r].name, all[r].name, sizeof(all[r].name) - 1);
 	}
 	place(hosts);

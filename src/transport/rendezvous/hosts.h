@@ -28,16 +28,16 @@ struct shunt_host_rank {
 	struct shunt_rendezvous_row row;
 	struct shunt_host_address at;    /* where it listens for the roots of other hosts (uplink.c) */
 	struct shunt_host_address group; /* where it listens for the ranks of a child (group.h) */
-	char name[32];                /* of its host, for the log */
+	char name[32];                   /* of its host, for the log */
 };
 
 struct shunt_hosts {
 	int nranks, nhosts;
-	int largest;                                  /* most ranks that a host has */
-	uint8_t host_of[SHUNT_HOSTS_MAX_RANKS];       /* hosts are in the order of their lowest ranks */
-	uint8_t local_of[SHUNT_HOSTS_MAX_RANKS];      /* index among the ranks of its host, in rank order */
-	uint8_t nlocal[SHUNT_HOSTS_MAX_RANKS];        /* per host: number of ranks */
-	uint8_t leader[SHUNT_HOSTS_MAX_RANKS];        /* per host: the rank that speaks for it, with the lowest member */
+	int largest;                             /* most ranks that a host has */
+	uint8_t host_of[SHUNT_HOSTS_MAX_RANKS];  /* hosts are in the order of their lowest ranks */
+	uint8_t local_of[SHUNT_HOSTS_MAX_RANKS]; /* index among the ranks of its host, in rank order */
+	uint8_t nlocal[SHUNT_HOSTS_MAX_RANKS];   /* per host: number of ranks */
+	uint8_t leader[SHUNT_HOSTS_MAX_RANKS];   /* per host: who speaks for it, with the lowest member */
 	struct shunt_host_rank rank[SHUNT_HOSTS_MAX_RANKS];
 	int listen_fd, group_fd; /* this rank's sockets at rank[own].at and .group; -1: none. The struct owns them */
 };

@@ -39,8 +39,7 @@ int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int hos
 	const struct shunt_hosts *hosts = uplink->hosts;
 	struct shunt_netaddr addr = shunt_host_netaddr(&hosts->rank[hosts->leader[host]].at);
 
-	return shunt_rendezvous_connect(
-	    &shunt_rendezvous_tcp, &addr, -1, shunt_now_ms() + CONNECT_MS, NULL, fd_p);
+	return shunt_rendezvous_connect(&shunt_rendezvous_tcp, &addr, -1, shunt_now_ms() + CONNECT_MS, NULL, fd_p);
 }
 
 static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
@@ -114,8 +113,8 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 
 int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
-	int err = uplink->is_root ? join_as_root(uplink, cancel, text, bytes) :
-	                            join_as_member(uplink, cancel, text, bytes);
+	int err =
+	    uplink->is_root ? join_as_root(uplink, cancel, text, bytes) : join_as_member(uplink, cancel, text, bytes);
 
 	uplink->joined = !err;
 	/* A failure ends who waits in our backlog, too. */

@@ -26,7 +26,7 @@
 struct netns {
 	int nhosts;
 	pid_t wire;
-	int fd[NETNS_MAX_HOSTS]; /* of the namespaces */
+	int fd[NETNS_MAX_HOSTS];  /* of the namespaces */
 	struct netns_link *links; /* shared with the wire */
 };
 
@@ -99,8 +99,8 @@ static int make_tap(int host, int *tap_p)
 	if (tap < 0 || sock < 0 || ioctl(tap, TUNSETIFF, &ifr))
 		err = -errno;
 	if (!err) {
-		ifr.ifr_hwaddr = (struct sockaddr){ .sa_family = ARPHRD_ETHER,
-			.sa_data = { 2, 0, 0, 0, 0, (char)(host + 1) } };
+		ifr.ifr_hwaddr =
+		    (struct sockaddr){ .sa_family = ARPHRD_ETHER, .sa_data = { 2, 0, 0, 0, 0, (char)(host + 1) } };
 		err = ioctl(sock, SIOCSIFHWADDR, &ifr) ? -errno : 0;
 	}
 	err = err ? err : set_flag(sock, "lo", true);
@@ -163,8 +163,8 @@ int netns_start(int nhosts, unsigned seed, struct netns **netns_p)
 	netns->nhosts = nhosts;
 	for (int h = 0; h < nhosts; h++)
 		netns->fd[h] = -1;
-	netns->links = mmap(NULL, (size_t)nhosts * sizeof(*netns->links), PROT_READ | PROT_WRITE,
-	    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	netns->links = mmap(
+	    NULL, (size_t)nhosts * sizeof(*netns->links), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (netns->links == MAP_FAILED || pipe2(answer, O_CLOEXEC)) {
 		err = -errno;
 		free(netns);

@@ -2,9 +2,9 @@
 #ifndef TOOLS_COMMON_NETNS_NETNS_H
 #define TOOLS_COMMON_NETNS_NETNS_H
 /*
- * Hosts on one machine: network namespaces, each with a TAP interface, and a process that carries frames between them: the
- * wire. It can be late, lose, repeat, reorder, be slow or be cut. So nothing is needed of the kernel but TAP (no netem),
- * and of the user but root.
+ * Hosts on one machine: network namespaces, each with a TAP interface, and a process that carries frames between them:
+ * the wire. It can be late, lose, repeat, reorder, be slow or be cut. So nothing is needed of the kernel but TAP (no
+ * netem), and of the user but root.
  *
  * A host has the addresses 10.77.0.N and fd77::N, N being its number + 1, on an interface named eth0, and its own
  * loopback. Everything ends with the process that made it.
