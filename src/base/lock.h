@@ -36,6 +36,8 @@
 	X(ANSWERS, OBJECT, "comm/answers.h: what a selector has answered for a communicator") \
 	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \
 	X(WINDOWS, OBJECT, "comm/symmem.h: a communicator's windows") \
+	X(LINK, OBJECT, "transport/rendezvous/directory.c: a connection to a directory of hosts") \
+	X(DIRECTORY, PROCESS, "transport/rendezvous/directory.c: the directory of this process, and connections") \
 	X(REGISTRY, PROCESS, "comm/registry.c: the communicators, and what threads of ours do for them") \
 	X(READING, OBJECT, "comm/observe/recorder.c: held while a thread reads the device's words") \
 	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \

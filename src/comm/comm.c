@@ -58,6 +58,17 @@ static bool answer_peer(struct shunt_comm *comm)
 	return again;
 }
 
+/* Before the real NCCL is called: see transport/rendezvous/directory.h. */
+static void register_member(struct shunt_comm *comm, const struct shunt_comm_desc *desc, struct shunt_id id)
+{
+	comm->directory = *desc->directory;
+	comm->as_member = (struct shunt_directory_member){ .id = id,
+		.member = desc->member,
+		.nmembers = desc->nmembers,
+		.listen_fd = shunt_rendezvous_socket(comm->rendezvous) };
+	(void)shunt_directory_register(&comm->directory, &comm->as_member, &comm->registered); /* it logs */
+}
+
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
 {
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
@@ -100,6 +111,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	} else if (desc->nmembers > 1) {
 		rendezvous_id = rendezvous_id_of(desc);
 		err = shunt_rendezvous_bind(&rendezvous_id, desc->member, &comm->rendezvous);
+		if (!err && desc->directory && desc->directory->magic)
+			register_member(comm, desc, rendezvous_id);
 		if (err)
 			/* The peers find no socket, and forward, too. */
 			become_forward(comm, "no Unix socket could be bound on one rank");
@@ -141,7 +154,14 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 
 const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
 {
-	return comm->rendezvous ? shunt_rendezvous_hosts(comm->rendezvous) : NULL;
+	const struct shunt_hosts *told = atomic_load(&comm->hosts);
+
+	return told || !comm->rendezvous ? told : shunt_rendezvous_hosts(comm->rendezvous);
+}
+
+const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm)
+{
+	return comm->directory.magic ? &comm->directory : NULL;
 }
 
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
@@ -188,6 +208,7 @@ static void free_comm(struct shunt_comm *comm)
 		comm->gpu->stream_destroy(comm->device, comm->side_stream);
 	free(comm->forked.streams);
 	shunt_rendezvous_destroy(comm->rendezvous);
+	shunt_hosts_destroy(atomic_load(&comm->hosts));
 	shunt_mutex_unlock(&comm->lock);
 	shunt_registry_remove(&comm->registration);
 	shunt_symmem_finish(comm);
@@ -221,6 +242,8 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		print_stats(comm);
 	shunt_recorder_phase(comm->recorder, "destruction");
 	shunt_service_unwatch(comm);
+	shunt_directory_leave(comm->registered, &comm->as_member);
+	comm->registered = NULL;
 	if (shunt_comm_life_aborted(&comm->life)) {
 		/* The memory may be freed later; until then no peer may find the communicator. */
 		shunt_peers_unwatch(comm);

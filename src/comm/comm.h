@@ -24,16 +24,19 @@
 #include "shunt/shunt.h"
 
 struct shunt_comm;
-struct shunt_hosts;    /* transport/rendezvous/hosts.h */
-struct shunt_decision; /* algos/algo.h */
+struct shunt_directory_tail; /* transport/rendezvous/directory.h */
+struct shunt_hosts;          /* transport/rendezvous/hosts.h */
+struct shunt_decision;       /* algos/algo.h */
 
 struct shunt_comm_desc {
 	struct shunt_id id;
-	int member, nmembers;       /* member index and number of members; of a child: in the parent */
-	int rank, nranks;           /* -1: not known yet, set_rank follows */
-	int device;                 /* -1: not known yet */
-	bool takes_all;             /* there is no real NCCL to forward a call to */
-	bool joined;                /* its ranks have found each other before: one that is missing has ended */
+	int member, nmembers; /* member index and number of members; of a child: in the parent */
+	int rank, nranks;     /* -1: not known yet, set_rank follows */
+	int device;           /* -1: not known yet */
+	bool takes_all;       /* there is no real NCCL to forward a call to */
+	bool joined;          /* its ranks have found each other before: one that is missing has ended */
+	/* Overlay: where ranks of other hosts are registered; NULL: nowhere. Copied. */
+	const struct shunt_directory_tail *directory;
 	bool may_span;              /* its ranks may be on several hosts: set_hosts follows */
 	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;                /* CTAPolicy zero */
@@ -49,8 +52,13 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
  * one. Takes them over, also on an error. 0 or -ENOMEM.
  */
 int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts);
-/* The hosts of its ranks, alike on all of them; NULL: one host, or not known. Valid as long as the communicator. */
+/*
+ * The hosts of its ranks, alike on all of them; NULL: one host, or not known yet, as in overlay before the first call.
+ * Valid as long as the communicator.
+ */
 const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm);
+/* As in the description; NULL: none. For children. */
+const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm);
 /*
  * NULL is allowed. Waits for our kernels on this communicator, and frees device memory and mappings. The memory of an
  * aborted communicator may be freed later (comm/deferred_free.h).

@@ -27,6 +27,7 @@
 #include "comm/symmem.h"
 #include "device/gpu_ops.h"
 #include "kernels/kargs.h"
+#include "transport/rendezvous/directory.h"
 #include "transport/rendezvous/rendezvous.h"
 
 /*
@@ -43,8 +44,13 @@ struct shunt_comm {
 	_Atomic uint32_t version;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_rendezvous *rendezvous;
-	bool joined;      /* as in the description */
-	bool may_span;    /* as in the description */
+	bool joined;   /* as in the description */
+	bool may_span; /* as in the description */
+	/* Overlay: the directory of hosts, our member's registration, and what it has told. */
+	struct shunt_directory_tail directory;
+	struct shunt_directory_link *registered;
+	struct shunt_directory_member as_member;
+	_Atomic(struct shunt_hosts *) hosts;
 	bool no_clusters; /* launches use no clusters */
 	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
 

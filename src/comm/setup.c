@@ -334,6 +334,38 @@ struct setup {
 	struct timespec begun, met_at;
 };
 
+/*
+ * Not all ranks are on this host: those of others have registered, or are missing. True: all are there. The table is
+ * the same on all ranks; only a rank that the directory's process has left behind goes on without one.
+ */
+static bool ask_directory(struct shunt_comm *comm, struct setup *s, int *missing_p)
+{
+	struct shunt_directory_table table;
+	int err, n;
+
+	err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
+	if (err) {
+		shunt_info(SHUNT_LOG_INIT,
+		    "communicator of %d ranks, rank %d: the directory of hosts does not answer: %s", comm->nranks,
+		    comm->rank, strerror(-err));
+		return false;
+	}
+	if (table.present < comm->nranks) {
+		*missing_p = table.missing;
+		shunt_hosts_destroy(table.hosts);
+		return false;
+	}
+	n = snprintf(s->reason, sizeof(s->reason), "no transport between its %d hosts yet", table.hosts->nhosts);
+	if (comm->nmembers == comm->nranks) {
+		n += snprintf(s->reason + n, sizeof(s->reason) - (size_t)n, ": ");
+		shunt_hosts_describe(table.hosts, s->reason + n, sizeof(s->reason) - (size_t)n);
+		atomic_store(&comm->hosts, table.hosts);
+	} else {
+		shunt_hosts_destroy(table.hosts);
+	}
+	return true;
+}
+
 static int rendezvous(struct shunt_comm *comm, struct setup *s)
 {
 	int err = 0, missing = -1;
@@ -353,6 +385,8 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 		    missing);
 		return -EOWNERDEAD;
 	}
+	if (shunt_comm_directory(comm) && ask_directory(comm, s, &missing))
+		return -EOPNOTSUPP;
 	snprintf(s->reason, sizeof(s->reason),
 	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in "
 	    "another container",

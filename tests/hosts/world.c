@@ -48,6 +48,8 @@ static void go_to_host(int rank)
 
 	for (int i = 0; current->env[i][0]; i++)
 		setenv(current->env[i][0], current->env[i][1], 1);
+	if (current->odd_env[0] && rank == current->odd)
+		setenv(current->odd_env[0], current->odd_env[1], 1);
 	if (current->named) {
 		snprintf(name, sizeof(name), "host%d", world_host(rank));
 		setenv("SHUNT_HOSTID", name, 1);

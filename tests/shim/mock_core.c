@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "transport/rendezvous/directory.h"
 #include "comm/symmem.h"
 #include "comm/gpu.h"
 #include "tests/shim/mock_core.h"
@@ -296,6 +297,20 @@ struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *ta
 }
 
 /* All ranks are on one host. */
+void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
+{
+}
+
+struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
+{
+	return (struct shunt_directory_tail){ 0 };
+}
+
+const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm)
+{
+	return NULL;
+}
+
 int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 {
 	return 0;

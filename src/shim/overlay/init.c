@@ -16,6 +16,7 @@
 #include "shim/overlay/overlay.h"
 #include "shim/overlay/pending_child.h"
 #include "shim/thread.h"
+#include "transport/rendezvous/directory.h"
 
 /* More devices than any machine has; limits what a wrong ndev does here. */
 #define MAX_INIT_ALL_DEVICES 64
@@ -38,12 +39,23 @@ static const char *shared_id_reason(const ncclUniqueId *id)
 	    "its unique id is NCCL_COMM_ID's and not its own";
 }
 
+/* The directory's address is in the id from the start, so that all ranks find each other before NCCL's init is done. */
+ncclResult_t shunt_overlay_unique_id(ncclUniqueId *id)
+{
+	ncclResult_t result = real_GetUniqueId(id);
+
+	if (result == ncclSuccess && !shared_id_reason(id))
+		shunt_directory_mark((uint8_t *)id->internal);
+	return result;
+}
+
 /* Shunt's side of a communicator with this rank; NULL: NCCL has it alone. */
 static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId *id, const ncclConfig_t *config)
 {
 	struct shunt_comm_desc desc = {
 		.member = rank, .nmembers = nranks, .rank = rank, .nranks = nranks, .device = -1
 	};
+	struct shunt_directory_tail tail;
 	struct shunt_comm_config c;
 	char reason[128];
 
@@ -52,6 +64,8 @@ static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId
 		return NULL; /* the real NCCL reports it */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
 	desc.forward_reason = shared_id_reason(id);
+	tail = shunt_directory_tail_of((const uint8_t *)id->internal);
+	desc.directory = &tail;
 	return shunt_overlay_attach(&desc, &c);
 }
 
@@ -137,6 +151,7 @@ static struct shunt_entry *prepare_child(
 		return NULL;
 	desc.member = shunt_comm_rank(parent->comm);
 	desc.nmembers = shunt_comm_nranks(parent->comm);
+	desc.directory = shunt_comm_directory(parent->comm);
 	return shunt_overlay_attach(&desc, &c);
 }
 

@@ -7,6 +7,7 @@
 ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_call *call);
 
 /* init.c */
+ncclResult_t shunt_overlay_unique_id(ncclUniqueId *id);
 ncclResult_t shunt_overlay_init_rank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank);
 ncclResult_t shunt_overlay_init_rank_config(
     ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config);

@@ -277,3 +277,8 @@ int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv)
 {
 	return rdzv->lobby.event_fd;
 }
+
+int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->lobby.listen_fd;
+}

@@ -125,6 +125,9 @@ int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv);
  */
 bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv);
 
+/* The Unix socket of a member. The rendezvous owns it. */
+int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv);
+
 /* NULL is allowed. */
 void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv);
 #endif

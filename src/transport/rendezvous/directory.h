@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_H
+/*
+ * Overlay: which members of a communicator run Shunt, on which hosts. The process that makes a unique id has a
+ * directory, one for all its ids, and writes its address and a secret into each id, where NCCL leaves zeros: the id's
+ * tail.
+ *
+ * A member that is on another host registers before it enters the real init. One on the directory's host has its Unix
+ * socket, which the directory can look for. So once any real init has returned, "not in the directory" is as conclusive
+ * as a refused connection is on one host, and no time-out decides. A rank that cannot reach the directory goes on
+ * without; all others then find that it is missing.
+ *
+ * A process has one connection to each directory that it uses, whatever the number of its communicators. A registration
+ * ends with it.
+ */
+#include <stdatomic.h>
+#include <stdint.h>
+#include "base/id.h"
+#include "transport/rendezvous/hosts.h"
+
+#define SHUNT_DIRECTORY_ID_BYTES 128 /* of a unique id */
+#define SHUNT_DIRECTORY_TAIL_OFFSET 48
+#define SHUNT_DIRECTORY_MAX_MEMBERS SHUNT_HOSTS_MAX_RANKS
+
+/* docs/decisions/013.md. */
+struct shunt_directory_tail {
+	uint32_t magic; /* 0: none */
+	uint8_t version;
+	uint8_t family; /* 4 or 6 */
+	uint16_t port;  /* network order */
+	uint8_t addr[16];
+	uint8_t secret[16];
+};
+
+/* Makes the directory of this process if there is none, and writes the tail. An id without room stays as it is. */
+void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES]);
+/* The tail of an id; its magic is 0 if it has none that we can use. */
+struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES]);
+
+struct shunt_directory_member {
+	struct shunt_id id; /* of the rendezvous */
+	int member, nmembers;
+	int listen_fd; /* our Unix socket, which says whose processes we trust */
+};
+
+struct shunt_directory_link; /* a connection, with the users that it has */
+
+/*
+ * Registers a member unless it is on the directory's host. 0: *link_p, which the caller leaves, or NULL on that host;
+ * -errno (logged): all will find that we are missing. At most SHUNT_SETUP_TIMEOUT, and 5 s for a host that is silent.
+ */
+int shunt_directory_register(const struct shunt_directory_tail *tail, const struct shunt_directory_member *member,
+    struct shunt_directory_link **link_p);
+/* NULL is allowed. */
+void shunt_directory_leave(struct shunt_directory_link *link, const struct shunt_directory_member *member);
+
+/* What all members are told alike. */
+struct shunt_directory_table {
+	int present;               /* members */
+	int missing;               /* the lowest that is nowhere, or -1 */
+	struct shunt_hosts *hosts; /* of those who are present, in their order; the caller destroys it */
+};
+/* link: as from register, or NULL. 0 or -errno. */
+int shunt_directory_ask(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
+    const struct shunt_directory_member *member, const atomic_int *cancel, struct shunt_directory_table *table);
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Overlay over several hosts: ranks find each other through the directory whose address is in the unique id, before the
+ * real init returns, and forward alike, with a line that says why. The fake NCCL's init returns when all ranks are
+ * there.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "shunt/device.h"
+#include "shunt/shunt.h"
+#include "tests/hosts/world.h"
+#include "tests/support/clock.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/pause.h"
+#include "transport/rendezvous/directory.h"
+
+static void run_world(const struct world *w)
+{
+	int failed = world_run(w);
+
+	if (failed == -EPERM)
+		skip(); /* hosts are network namespaces: root only */
+	assert_int_equal(failed, 0);
+}
+
+static int call(const struct rank *r, ncclComm_t comm)
+{
+	uint32_t *buf;
+
+	CHECK(!shunt_malloc((void **)&buf, 4096));
+	memset(buf, 0, 4096);
+	NCCL(ncclAllReduce(buf, buf, 64, ncclUint32, ncclSum, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	shunt_free(buf);
+	return 0;
+}
+
+static int expect_forward(const struct rank *r, ncclComm_t comm, const char *reason)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) };
+
+	CHECK(!call(r, comm));
+	CHECK(!shunt_comm_describe(comm, &info));
+	if (strcmp(info.state, "forwarding") || !strstr(info.reason, reason)) {
+		fprintf(stderr, "rank %d: %s: \"%s\", and not \"%s\"\n", r->rank, info.state, info.reason, reason);
+		return 1;
+	}
+	return 0;
+}
+
+static int expect_ready(const struct rank *r, ncclComm_t comm)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) };
+
+	CHECK(!call(r, comm));
+	CHECK(!shunt_comm_describe(comm, &info));
+	CHECK(!strcmp(info.state, "ready"));
+	return 0;
+}
+
+/* The directory ends with rank 0's process. */
+static int end_together(const struct rank *r)
+{
+	atomic_fetch_add(&world_shared()->step[7], 1);
+	return world_await(7, r->nranks);
+}
+
+static int count_hosts(const struct rank *r)
+{
+	int n = 0;
+
+	for (int k = 0; k < r->nranks; k++)
+		n = world_host(k) >= n ? world_host(k) + 1 : n;
+	return n;
+}
+
+/* A communicator over all hosts, one for each host, and one over hosts that is a child. */
+static int forward_body(struct rank *r)
+{
+	ncclComm_t comm, own, half;
+	char want[64];
+	int mine = 0;
+
+	for (int k = 0; k < r->nranks; k++)
+		mine += world_host(k) == world_host(r->rank);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	NCCL(ncclCommSplit(comm, world_host(r->rank), -r->rank, &own, NULL));
+	NCCL(ncclCommSplit(comm, 0, -r->rank, &half, NULL));
+	snprintf(want, sizeof(want), "no transport between its %d hosts yet", count_hosts(r));
+	CHECK(!expect_forward(r, comm, want));
+	CHECK(!expect_forward(r, half, want));
+	if (mine > 1)
+		CHECK(!expect_ready(r, own));
+	NCCL(ncclCommDestroy(half));
+	NCCL(ncclCommDestroy(own));
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_hosts_forward_alike_by_name(void **state)
+{
+	static const char *const places[] = { "01", "0011", "1000", "0123", "01010101" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		run_world(&(struct world){ .place = places[i], .named = true, .body = forward_body });
+}
+
+static void test_hosts_forward_alike_in_namespaces(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .body = forward_body });
+	run_world(
+	    &(struct world){ .place = "0120", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = forward_body });
+}
+
+/* Its settings keep it apart, or it cannot reach the directory: all others find that, with the same line. */
+static int missing_body(struct rank *r)
+{
+	double start = now();
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (r->rank < 3)
+		CHECK(!expect_forward(r, comm, "rank 3 has no Shunt"));
+	CHECK(now() - start < 30);
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_hosts_a_rank_with_other_settings_is_missing_for_all(void **state)
+{
+	run_world(&(struct world){ .place = "0110",
+	    .named = true,
+	    .odd = 3,
+	    .odd_env = { "SHUNT_FORCE_NCCL", "broadcast" },
+	    .body = missing_body });
+	run_world(&(struct world){ .place = "0011",
+	    .named = true,
+	    .odd = 3,
+	    .odd_env = { "SHUNT_FORCE_NCCL", "broadcast" },
+	    .body = missing_body });
+}
+
+static void cut_host_1(struct netns *netns)
+{
+	netns_link(netns, 1)->cut_out = true;
+}
+
+static int cut_body(struct rank *r)
+{
+	double start = now();
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(now() - start < 30);
+	CHECK(!expect_forward(r, comm, world_host(r->rank) ? "has no Shunt" : "rank 1 has no Shunt"));
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_hosts_a_host_that_cannot_be_reached_is_missing_for_all(void **state)
+{
+	run_world(&(struct world){
+	    .place = "010", .env = { { "SHUNT_SETUP_TIMEOUT", "2s" } }, .body = cut_body, .meanwhile = cut_host_1 });
+}
+
+static void test_hosts_of_one_name_are_missing_for_all(void **state)
+{
+	run_world(&(struct world){ .place = "010", .env = { { "SHUNT_HOSTID", "same" } }, .body = cut_body });
+}
+
+/* The directory's process dies: who asks afterwards forwards, too. */
+static int death_body(struct rank *r)
+{
+	ncclComm_t comm;
+	double start;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	atomic_fetch_add(&world_shared()->step[0], 1);
+	if (!r->rank) {
+		CHECK(!world_await(0, r->nranks));
+		world_shared()->step[1] = 1;
+		raise(SIGKILL);
+	}
+	CHECK(!world_await(1, 1));
+	start = now();
+	CHECK(!expect_forward(r, comm, ""));
+	CHECK(now() - start < 20);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_hosts_the_directory_s_death_is_noticed(void **state)
+{
+	run_world(&(struct world){ .place = "0112", .named = true, .dies = 1, .body = death_body });
+}
+
+/* Rubbish, silence and a wrong secret at the directory's address do not disturb the ranks. */
+static int stranger_body(struct rank *r)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	struct shunt_directory_tail tail;
+	int fds[300];
+
+	memcpy(&tail, r->id.internal + SHUNT_DIRECTORY_TAIL_OFFSET, sizeof(tail));
+	sin.sin_port = tail.port;
+	memcpy(&sin.sin_addr, tail.addr, 4);
+	CHECK(tail.family == 4);
+	for (int i = 0; i < 300 && r->rank == 1; i++) {
+		fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(!connect(fds[i], (struct sockaddr *)&sin, sizeof(sin)));
+		if (i % 2)
+			(void)!send(fds[i], "GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 36, MSG_NOSIGNAL);
+	}
+	return forward_body(r);
+}
+
+static void test_hosts_strangers_at_the_directory_do_not_disturb(void **state)
+{
+	run_world(&(struct world){
+	    .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .named = true, .body = stranger_body });
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hosts_forward_alike_by_name),
+		cmocka_unit_test(test_hosts_forward_alike_in_namespaces),
+		cmocka_unit_test(test_hosts_a_rank_with_other_settings_is_missing_for_all),
+		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached_is_missing_for_all),
+		cmocka_unit_test(test_hosts_of_one_name_are_missing_for_all),
+		cmocka_unit_test(test_hosts_the_directory_s_death_is_noticed),
+		cmocka_unit_test(test_hosts_strangers_at_the_directory_do_not_disturb),
+	};
+	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char text[32];
+
+	snprintf(text, sizeof(text), "%p", shared);
+	setenv("FAKE_NCCL_SHARED", text, 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_LOG", "error", 0);
+	return cmocka_run_group_tests_name("hosts_overlay", tests, NULL, NULL);
+}
