@@ -14,7 +14,9 @@ struct pids {
 };
 
 struct doctor_opts {
+	struct ranks_opts ranks; /* of --net; the first member */
 	struct pids pids;
+	bool net;
 	const char *output;
 	bool json;
 };
@@ -177,10 +179,21 @@ static const struct option_row rows[] = {
 	            "ranks" },
 	{ "output", 'o', OPTION_TEXT, "DIR", AT(output), .help = "... and keeps their dumps there" },
 	{ "json", 0, OPTION_FLAG, AT(json), .help = "findings as JSON" },
+	{ "net", 0, OPTION_FLAG, AT(net),
+	    .help =
+	        "tests the network between ranks, every pair over TCP: who reaches whom, latency, rate, large packets; "
+	        "under torchrun, mpirun or srun between hosts" },
+	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct ranks_opts, nranks), 2, RANKS_MAX,
+	    .help = "with --net: ranks to start (4)" },
+	RANKS_OPTION_HOSTS,
+	{ "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous),
+	    .help = "with --net, under mpirun or srun: a directory that all ranks see" },
+	RANKS_OPTIONS_WATCH("60"),
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
 	"usage: shunt doctor [--json] [PROGRAM]\n"
+	"       shunt doctor [--json] --net [-n N] [--hosts N]\n"
 	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
 	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
 	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is "
@@ -203,13 +216,21 @@ static int doctor_run(struct doctor_opts *o, int argc, char **argv)
 		return tool_usage_error("--output goes with --pid");
 	if (argc - first > 1 || (o->pids.n && first < argc))
 		return tool_usage_error("\"%s\" is one argument too many", argv[argc - 1]);
+	if (o->net && (o->pids.n || first < argc))
+		return tool_usage_error("--net goes with neither --pid nor a program");
+	if (o->net)
+		return doctor_net(&(struct doctor_net){ &o->ranks, o->json }, argc, argv);
+	if (o->ranks.nranks || o->ranks.nhosts)
+		return tool_usage_error("--ranks and --hosts go with --net");
 	return o->pids.n ? requests_run(&o->pids, o->output, o->json) : check_main(argv[first], o->json);
 }
 
 static int doctor_main(int argc, char **argv)
 {
-	struct doctor_opts o = { 0 };
+	struct doctor_opts o = { .ranks = RANKS_OPTS(60, "shunt") };
 	int status;
+
+	o.ranks.device = "sim"; /* a network needs none */
 
 	if (argc > 1 && !strcmp(argv[1], "dumps")) {
 		tool_action_set("dumps");

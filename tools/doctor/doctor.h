@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <jansson.h>
 #include "tools/common/options.h"
+#include "tools/common/ranks/ranks.h"
 #include "tools/common/tool.h"
 
 /*
@@ -139,4 +140,11 @@ int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *by
 void dumps_fields_print(void);
 /* The subcommands' main functions: argv[0] is their name. */
 int doctor_dumps_main(int argc, char **argv);
+
+/* --net (net.c): tests the network between the ranks. argv: of the command. Exit status. */
+struct doctor_net {
+	const struct ranks_opts *ranks;
+	bool json;
+};
+int doctor_net(const struct doctor_net *o, int argc, char **argv);
 #endif

@@ -13,8 +13,11 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "base/env.h"
+#include "base/host.h"
 #include "base/os.h"
 #include "tools/doctor/doctor.h"
+#include "transport/net/netif.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -238,8 +241,30 @@ static void check_container(struct findings *f)
 		    "system calls are filtered (seccomp); what Shunt needs of them was tried above");
 }
 
+/* Where ranks of other hosts would find this one. */
+static void check_address(struct findings *f)
+{
+	struct shunt_netaddr addr;
+	char name[64], at[80], *port;
+
+	shunt_host_name(name, sizeof(name));
+	if (shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr)) {
+		finding_add(f, FINDING_WARN, topic,
+		    "NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY choose among the interfaces",
+		    "no interface at which ranks of other hosts could find this one");
+		return;
+	}
+	shunt_netaddr_show(&addr, at, sizeof(at));
+	port = strrchr(at, ':');
+	if (port)
+		*port = '\0';
+	finding_add(f, FINDING_OK, topic, "", "host %s%s: ranks of other hosts find it at %s (%s)", name,
+	    *shunt_host_override() ? " (SHUNT_HOSTID)" : "", at, addr.ifname);
+}
+
 void doctor_host(struct findings *f)
 {
+	check_address(f);
 	check_shm(f);
 	check_limits(f);
 	check_rendezvous(f);

@@ -28,6 +28,7 @@ struct watchdog {
 	int nworkers, ranks_each, running;
 	pid_t pid[RANKS_MAX]; /* 0: has ended */
 	int status;           /* of the first worker that failed */
+	struct netns *netns;  /* of --hosts; NULL: none */
 };
 
 static int64_t monotonic_s(void)
@@ -281,6 +282,42 @@ static int files_check(const struct ranks_opts *o, const struct ranks_launch *l)
 	return o->json && !l->rank ? tool_file_try(o->json) : 0;
 }
 
+/* In the worker, which is one rank. */
+static int go_to_host(const struct watchdog *w, int rank)
+{
+	int host = w->o->nhosts ? rank * w->o->nhosts / w->nworkers : 0, err = 0;
+	char name[16];
+
+	if (!w->o->nhosts)
+		return 0;
+	snprintf(name, sizeof(name), "host%d", host);
+	if (w->netns)
+		err = netns_enter(w->netns, host);
+	if (err)
+		tool_error("rank %d cannot enter %s: %s", rank, name, strerror(-err));
+	else if (w->netns ? setenv("NCCL_SOCKET_IFNAME", "eth0", 1) : setenv("SHUNT_HOSTID", name, 1))
+		err = -ENOMEM;
+	return err;
+}
+
+static int hosts_make(struct watchdog *w)
+{
+	int err;
+
+	if (!w->o->nhosts)
+		return 0;
+	if (w->shared->launch.external || w->o->threads || w->o->nhosts > w->nworkers) {
+		tool_error("--hosts %d: %s", w->o->nhosts,
+		    w->o->nhosts > w->nworkers ? "a host needs a rank, and there are fewer" :
+		                                 "it goes with ranks that this command starts as processes");
+		return -EINVAL;
+	}
+	err = netns_start(w->o->nhosts, 1, &w->netns);
+	if (err && err != -EPERM)
+		tool_error("no network namespaces (%s): the hosts are names", strerror(-err));
+	return 0;
+}
+
 static int worker_start(struct watchdog *w, int i, int fd, int argc, char **argv, const sigset_t *old)
 {
 	char option[48];
@@ -303,6 +340,8 @@ static int worker_start(struct watchdog *w, int i, int fd, int argc, char **argv
 		if (getppid() != parent)
 			_exit(TOOL_FAIL);
 		sigprocmask(SIG_SETMASK, old, NULL);
+		if (go_to_host(w, i))
+			_exit(TOOL_FAIL);
 		execv("/proc/self/exe", args);
 		tool_error("exec: %s", strerror(errno));
 		_exit(TOOL_FAIL);
@@ -358,12 +397,14 @@ int ranks_run(const struct ranks_opts *o, int argc, char **argv)
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &signals, &old);
+	err = hosts_make(&w);
 	for (int i = 0; !err && i < w.nworkers; i++)
 		err = worker_start(&w, i, fd, argc, argv, &old);
 	if (err)
 		workers_kill(&w);
 	else
 		status = watchdog_run(&w, &signals);
+	netns_stop(w.netns);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	munmap(w.shared, sizeof(*w.shared));
 	close(fd);

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "tools/common/netns/netns.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
@@ -28,6 +29,7 @@ enum {
 
 struct ranks_opts {
 	int nranks; /* 0: all devices */
+	int nhosts; /* that the ranks are spread over, on this machine; 0: they are where they are */
 	bool threads;
 	unsigned timeout_s;
 	const char *device, *rendezvous;
@@ -48,9 +50,13 @@ struct ranks_opts {
  */
 #define RANKS_OPTIONS(ranks_help, low, high, timeout) \
 	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct ranks_opts, nranks), low, high, .help = ranks_help }, \
-	    RANKS_OPTIONS_START(timeout), \
+	    RANKS_OPTION_HOSTS, RANKS_OPTIONS_START(timeout), \
 	    { "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous), \
 		    .help = "under mpirun or srun: a directory that all ranks see" }
+#define RANKS_OPTION_HOSTS \
+	{ "hosts", 0, OPTION_NUMBER, "N", offsetof(struct ranks_opts, nhosts), 1, NETNS_MAX_HOSTS, \
+		.help = "spread the ranks over N hosts on this machine: network namespaces for root, else names " \
+		        "(SHUNT_HOSTID)" }
 #define RANKS_OPTIONS_START(timeout) \
 	{ "threads", 0, OPTION_FLAG, NULL, offsetof(struct ranks_opts, threads), \
 		.help = "ranks are threads of one process" }, \
