@@ -400,8 +400,10 @@ static int run(struct net *net, bool json)
 
 	err = err ? err : try_pairs(net);
 	err = err ? err : ranks_allgather(net->ranks, net->pair, sizeof(net->pair), rows);
-	if (err)
-		return ranks_error(net->rank, err) ? TOOL_FAIL : TOOL_FAIL;
+	if (err) {
+		ranks_error(net->rank, err);
+		return TOOL_FAIL;
+	}
 	return net->rank ? 0 : report(net, rows, json);
 }
 

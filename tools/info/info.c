@@ -12,6 +12,7 @@
 #include "shim/nccl/abi.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
+#include "tools/info/info.h"
 
 static int library_print(const struct tool_lib *lib)
 {
@@ -485,6 +486,8 @@ static int info_main(int argc, char **argv)
 		} else {
 			if (o.library)
 				status = library_print(&lib);
+			if (o.devices)
+				info_host();
 			if (o.devices && devices_print(&lib))
 				status = TOOL_FAIL;
 		}

@@ -357,7 +357,7 @@ static int across_hosts(struct root_round *h, int err)
 	struct rdzv_round round = { mine, block, all, -1, NULL, h->round->deadline, h->round->cancel,
 		!err && (!mine || !all) ? -ENOMEM : rdzv_peer_error(err), h->culprit };
 
-	if (!round.status && block)
+	if (!round.status && mine && block)
 		memcpy(mine, h->local, bytes * (size_t)h->rdzv->nranks);
 	err = uplink->is_root ? shunt_rendezvous_root_allgather(uplink, &round) :
 	                        shunt_rendezvous_member_allgather(uplink, &round);

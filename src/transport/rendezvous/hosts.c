@@ -195,7 +195,7 @@ int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **h
 
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n)
 {
-	struct shunt_host_rank table[SHUNT_HOSTS_MAX_RANKS];
+	struct shunt_host_rank table[SHUNT_HOSTS_MAX_RANKS] = { 0 };
 
 	for (int r = 0; r < n; r++)
 		table[r] = hosts->rank[ranks[r]];
