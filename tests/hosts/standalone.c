@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
+#include "transport/rendezvous/wire.h"
 
 #define SAYS(text) \
 	do { \
@@ -209,7 +211,7 @@ static void test_hosts_shrink_after_a_death(void **state)
 
 /* ---- what is missing */
 
-#define SHORT { "SHUNT_TIMEOUT", "4s" }, { "SHUNT_SETUP_TIMEOUT", "2s" }
+#define SHORT { "SHUNT_TIMEOUT", "2s" }, { "SHUNT_SETUP_TIMEOUT", "1s" }
 
 static int unreachable_body(struct rank *r)
 {
@@ -306,6 +308,90 @@ static void test_hosts_a_root_that_dies_is_noticed(void **state)
 	run_world(&(struct world){ .place = "01", .dies = 1, .body = dead_root_body });
 }
 
+static void *die_soon(void *arg)
+{
+	(void)arg;
+	pause_us(PAUSE_LATE, 500000);
+	raise(SIGKILL);
+	return NULL;
+}
+
+/* Rank 3 dies while it waits in its init for rank 2, which comes when the others know. */
+static int dead_in_init_body(struct rank *r)
+{
+	pthread_t thread;
+	ncclComm_t comm;
+
+	if (r->rank == 3)
+		CHECK(!pthread_create(&thread, NULL, die_soon, NULL));
+	if (r->rank == 2)
+		CHECK(!world_await(0, 2));
+	CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
+	SAYS("rank 3 died or gave up before all ranks had come");
+	atomic_fetch_add(&world_shared()->step[0], 1);
+	return world_await(0, 3); /* rank 0 has the server */
+}
+
+static void test_hosts_a_rank_that_dies_in_its_init_is_named(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .dies = 8, .body = dead_in_init_body });
+}
+
+/* The link goes down under a communicator. */
+static int link_down_body(struct rank *r)
+{
+	ncclComm_t comm, child;
+	double start;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	atomic_fetch_add(&world_shared()->step[0], 1);
+	CHECK(!world_await(0, r->nranks));
+	if (!r->rank) {
+		for (int h = 0; h < 2; h++)
+			netns_link(world_netns(), h)->cut_out = true;
+		world_shared()->step[1] = 1;
+	}
+	CHECK(!world_await(1, 1));
+	start = now();
+	CHECK(ncclCommSplit(comm, 0, 0, &child, NULL) != ncclSuccess);
+	CHECK(now() - start < 30);
+	SAYS("did not come together");
+	ncclCommAbort(comm);
+	return 0;
+}
+
+static void test_hosts_a_link_that_goes_down_ends_waits(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .env = { SHORT }, .body = link_down_body });
+}
+
+/* Rubbish, silence and a wrong secret at the addresses of the unique id and of rank 0. */
+static int stranger_body(struct rank *r)
+{
+	struct rdzv_unique_id id;
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+
+	memcpy(&id, &r->id, sizeof(id));
+	CHECK(id.family == 4);
+	sin.sin_port = id.port;
+	memcpy(&sin.sin_addr, id.addr, 4);
+	for (int i = 0; i < 300 && r->rank == 1; i++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		char rubbish[200] = "GET / HTTP/1.1\r\n\r\n";
+
+		CHECK(!connect(fd, (struct sockaddr *)&sin, sizeof(sin)));
+		if (i % 3)
+			(void)!send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+	return meet_body(r);
+}
+
+static void test_hosts_strangers_do_not_disturb(void **state)
+{
+	run_world(
+	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .body = stranger_body });
+}
+
 /* Two real hosts with one name: nobody can be found where the name says. */
 static int same_name_body(struct rank *r)
 {
@@ -339,6 +425,9 @@ int main(void)
 		cmocka_unit_test(test_hosts_a_rank_that_died_is_awaited_for_a_limit),
 		cmocka_unit_test(test_hosts_a_root_that_dies_is_noticed),
 		cmocka_unit_test(test_hosts_of_one_name_are_noticed),
+		cmocka_unit_test(test_hosts_a_rank_that_dies_in_its_init_is_named),
+		cmocka_unit_test(test_hosts_a_link_that_goes_down_ends_waits),
+		cmocka_unit_test(test_hosts_strangers_do_not_disturb),
 	};
 
 	setenv("SHUNT_DEVICE", "sim", 1);

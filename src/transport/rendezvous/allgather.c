@@ -364,7 +364,7 @@ static int across_hosts(struct root_round *h, int err)
 	uplink->round++;
 	h->culprit = uplink->culprit;
 	err = err ? err : round.status;
-	for (int r = 0; !err && bytes && r < hosts->nranks; r++)
+	for (int r = 0; !err && all && bytes && r < hosts->nranks; r++)
 		memcpy((char *)h->round->all + (size_t)r * bytes,
 		    all + hosts->host_of[r] * block + hosts->local_of[r] * bytes, bytes);
 	free(mine);

@@ -279,7 +279,7 @@ static int welcome(const struct directory *d, const struct rdzv_conn *conn)
 
 	snprintf(answer.text, sizeof(answer.text),
 	    "a rank has Shunt %s (rendezvous protocol %u), the directory %s (%u)", h->shunt, h->head.version,
-	    SHUNT_VERSION, RDZV_VERSION);
+	    SHUNT_VERSION, (uint32_t)RDZV_VERSION);
 	memcpy(row.host, h->host, sizeof(row.host));
 	shunt_rendezvous_answer_sign(&answer, &row, &d->lobby.key, h->nonce);
 	if (shunt_io_write(conn->fd, &answer, sizeof(answer), shunt_now_ms() + SEND_MS, NULL) ||

@@ -76,6 +76,9 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 		shunt_error("the rank at %s, which the others come to, has ended or given up", root);
 		return -EOWNERDEAD;
 	}
+	if (err && err != -ECANCELED && !ask.said_hello)
+		shunt_error(
+		    "rank %d cannot reach the rank at %s, which the others come to: %s", c->rank, root, strerror(-err));
 	return err ? err : shunt_rendezvous_keep_session(rdzv, &ask);
 }
 

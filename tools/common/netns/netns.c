@@ -152,6 +152,7 @@ int netns_start(int nhosts, unsigned seed, struct netns **netns_p)
 {
 	struct netns *netns;
 	int answer[2], err;
+	size_t bytes;
 
 	if (nhosts < 1 || nhosts > NETNS_MAX_HOSTS)
 		return -EINVAL;
@@ -163,9 +164,9 @@ int netns_start(int nhosts, unsigned seed, struct netns **netns_p)
 	netns->nhosts = nhosts;
 	for (int h = 0; h < nhosts; h++)
 		netns->fd[h] = -1;
+	bytes = (size_t)nhosts * sizeof(*netns->links);
 	/* cppcheck-suppress invalidFunctionArg; memory of no file has the descriptor -1 */
-	netns->links = mmap(
-	    NULL, (size_t)nhosts * sizeof(*netns->links), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	netns->links = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (netns->links == MAP_FAILED || pipe2(answer, O_CLOEXEC)) {
 		err = -errno;
 		free(netns);
