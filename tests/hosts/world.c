@@ -73,12 +73,12 @@ int world_run(const struct world *w)
 	if (!w->named) {
 		int err = netns_start(nhosts, 1, &netns);
 
-		if (err == -EPERM)
-			return err;
-		if (err) {
-			fprintf(stderr, "no hosts: %s\n", strerror(-err));
+		if (err)
+			fprintf(stderr, "no network namespaces with TAPs: %s\n", strerror(-err));
+		if (err == -EPERM || err == -EACCES || err == -ENOENT || err == -ENODEV || err == -ENXIO)
+			return -EPERM;
+		if (err)
 			return 1;
-		}
 	}
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (w->meanwhile)

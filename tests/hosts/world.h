@@ -19,7 +19,8 @@ struct world {
 	void (*meanwhile)(struct netns *netns); /* in the test's process, before the ranks start; may be NULL */
 };
 
-/* Runs it; number of ranks that failed, -EPERM: not root, and not `named`. */
+/* Runs it; number of ranks that failed, -EPERM: not `named`, and not root or a kernel without
+ * TAPs (said). */
 int world_run(const struct world *world);
 /* For bodies: host of a rank, the link of a host (of namespaces), the text of the last error. */
 int world_host(int rank);

@@ -2,6 +2,7 @@
 /* Rounds among ranks of several hosts, which are names of SHUNT_HOSTID: a round in each host, and one among them. */
 #include "tests/support/unit.h"
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include "base/host.h"
 #include "base/io.h"
@@ -9,6 +10,7 @@
 #include "tests/support/until.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/priv.h"
 #include "transport/rendezvous/rendezvous.h"
 
 enum what { ALL_WELL, BYTES_DIFFER, DIES, STOPS };
@@ -166,6 +168,69 @@ static void test_hosts_a_death_fails_on_all(void **state)
 		expect_failure(DIES, who, -EOWNERDEAD);
 }
 
+struct side {
+	struct shunt_rendezvous *rdzv;
+	int rank, err;
+};
+
+static void *round_main(void *arg)
+{
+	struct side *s = arg;
+	struct shunt_ranks ranks = { s->rdzv, s->rank, 2, 5000, NULL };
+	uint8_t mine[8] = { (uint8_t)s->rank }, both[16];
+
+	s->err = shunt_rendezvous_allgather(&ranks, mine, sizeof(mine), both, -1, NULL);
+	return NULL;
+}
+
+/* A round over a connection whose sides have these keys; errs of root and member. */
+static void round_with_keys(uint8_t roots, uint8_t members, int errs[2])
+{
+	struct side side[2];
+	pthread_t thread[2];
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+	for (int r = 0; r < 2; r++) {
+		struct shunt_rendezvous *rdzv =
+		    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key("0123456789abcdef", 16));
+
+		rdzv->nranks = 2;
+		rdzv->rank = r;
+		rdzv->is_root = !r;
+		rdzv->joined = true;
+		rdzv->session = calloc(2, sizeof(*rdzv->session));
+		if (!r) {
+			rdzv->peer_fds = malloc(2 * sizeof(int));
+			memcpy(rdzv->peer_fds, (int[]){ -1, pair[0] }, 2 * sizeof(int));
+			rdzv->session[1][0] = roots;
+		} else {
+			rdzv->root_fd = pair[1];
+			rdzv->session[0][0] = members;
+		}
+		side[r] = (struct side){ rdzv, r, 0 };
+		assert_int_equal(pthread_create(&thread[r], NULL, round_main, &side[r]), 0);
+	}
+	for (int r = 0; r < 2; r++) {
+		pthread_join(thread[r], NULL);
+		errs[r] = side[r].err;
+		shunt_rendezvous_destroy(side[r].rdzv);
+	}
+}
+
+/* What is said over TCP counts only with the proof that belongs to the connection. */
+static void test_hosts_messages_are_proven(void **state)
+{
+	int errs[2];
+
+	round_with_keys(1, 1, errs);
+	assert_int_equal(errs[0], 0);
+	assert_int_equal(errs[1], 0);
+	round_with_keys(1, 2, errs);
+	assert_int_equal(errs[0], -EPROTO);
+	assert_int_equal(errs[1], -EPROTO);
+}
+
 static void test_hosts_are_placed_and_described(void **state)
 {
 	struct shunt_hosts hosts = { .nranks = 5 };
@@ -226,6 +291,7 @@ int main(void)
 		cmocka_unit_test(test_hosts_rounds_of_a_child),
 		cmocka_unit_test(test_hosts_different_bytes_fail_on_all),
 		cmocka_unit_test(test_hosts_a_death_fails_on_all),
+		cmocka_unit_test(test_hosts_messages_are_proven),
 		cmocka_unit_test(test_hosts_are_placed_and_described),
 		cmocka_unit_test(test_hosts_identity_follows_the_variables),
 	};
