@@ -141,43 +141,45 @@ static in_port_t *port_of(struct shunt_netaddr *addr)
 	}
 }
 
-/* Binds to the address, at any port that SHUNT_PORT_RANGE allows if it has none. */
-static int bind_socket(int fd, struct shunt_netaddr *addr)
-{
-	in_port_t *port = port_of(addr);
-	unsigned first = 0, last = 0;
-
-	if (!port || *port || !shunt_netif_port_range(shunt_config()->port_range, &first, &last))
-		return bind(fd, (struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
-	/* Many processes of a host look for a port at the same time: each begins somewhere else. */
-	for (unsigned n = last - first + 1, i = 0, at = (unsigned)getpid() % n; i < n; i++, at = (at + 1) % n) {
-		*port = htons((in_port_t)(first + at));
-		if (!bind(fd, (struct sockaddr *)&addr->ss, addr->len))
-			return 0;
-		if (errno != EADDRINUSE)
-			break;
-	}
-	*port = 0;
-	shunt_error("no port of SHUNT_PORT_RANGE=%s can be had: %s", shunt_config()->port_range, strerror(errno));
-	return -errno;
-}
-
-int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
+static int listen_at(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
 {
 	int fd = new_socket(kind, addr->ss.ss_family), err;
 	socklen_t len = sizeof(addr->ss);
 
 	if (fd < 0)
 		return -errno;
-	err = bind_socket(fd, addr);
-	if (!err && (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&addr->ss, &len)))
+	if (bind(fd, (struct sockaddr *)&addr->ss, addr->len) || listen(fd, SOMAXCONN) ||
+	    getsockname(fd, (struct sockaddr *)&addr->ss, &len)) {
 		err = -errno;
-	if (err) {
 		close(fd);
 		return err;
 	}
 	*fd_p = fd;
 	return 0;
+}
+
+int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
+{
+	in_port_t *port = port_of(addr);
+	unsigned first = 0, last = 0;
+	int err = -EADDRINUSE;
+
+	if (!port || *port || !shunt_netif_port_range(shunt_config()->port_range, &first, &last))
+		return listen_at(kind, addr, fd_p);
+	/*
+	 * Many processes of a host look for a port at the same time: each begins somewhere else. Two that are bound to
+	 * one port, as SO_REUSEADDR allows, find out when they listen.
+	 */
+	for (unsigned n = last - first + 1, i = 0, at = (unsigned)getpid() % n; i < n && err == -EADDRINUSE; i++) {
+		*port = htons((in_port_t)(first + (at + i) % n));
+		err = listen_at(kind, addr, fd_p);
+	}
+	if (err) {
+		*port = 0;
+		shunt_error(
+		    "no port of SHUNT_PORT_RANGE=%s can be had: %s", shunt_config()->port_range, strerror(-err));
+	}
+	return err;
 }
 
 static int finish_connect(int fd, int64_t deadline, const atomic_int *cancel)
