@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_NET_H
+#define SHUNT_TRANSPORT_NET_NET_H
+/*
+ * Networks: what a provider must do so that the proxy can carry data between hosts. tests/transport/test_net.c holds
+ * every provider to what stands here.
+ *
+ * A device is a way into the network: an interface, or a NIC. An endpoint is one end of a connection between two
+ * processes; a put writes through it into memory that the other process has registered. Nothing waits: what takes time
+ * is told by progress.
+ *
+ * 1. The bytes of a put appear at the target in any order and any pieces, and puts in any order among each other. With
+ *    SHUNT_NET_PACKETS each aligned 8 bytes appear at once.
+ * 2. A signal is told (SHUNT_NET_SIGNAL) when all puts that were posted before it on its endpoint, and its own, are
+ *    visible to the CPUs and GPUs of the target. Other endpoints have no order among each other.
+ * 3. SHUNT_NET_PUT_DONE says that the sources of the oldest puts can be used again. It says nothing of the target.
+ * 4. Errors come by progress alone, once for an endpoint, which is dead then: it takes no puts, and has no more events.
+ *    Until it is closed, the provider may still read sources and write to registered memory.
+ * 5. One thread at a time uses a device, and what was made on it. Devices do not wait for each other.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHUNT_NET_BLOB_BYTES 256
+#define SHUNT_NET_KEY_BYTES 32
+#define SHUNT_NET_MAX_CHANNELS 65535 /* of an endpoint, from 0 */
+#define SHUNT_NET_MAX_COUNT 32767    /* of one signal */
+#define SHUNT_NET_MAX_DEVICES 16
+
+struct shunt_net_device;
+struct shunt_net_endpoint;
+struct shunt_net_memory;
+
+struct shunt_net_info {
+	char name[32];      /* "eth0", "mlx5_0" */
+	char where[80];     /* its address, for the log */
+	char pci[80];       /* path of its device in sysfs, to compare with a GPU's; "": none */
+	int numa;           /* -1: unknown */
+	unsigned rate_mbit; /* of the link; 0: unknown */
+	bool gpu_memory;    /* it may read and write the memory of a GPU; else all memory is the host's */
+};
+
+/* What an endpoint tells its peer before they connect; the set-up's rounds carry it. Opaque. */
+struct shunt_net_blob {
+	uint8_t bytes[SHUNT_NET_BLOB_BYTES];
+};
+
+/* Names registered memory to a peer. Opaque; any endpoint of the device takes puts to it. */
+struct shunt_net_remote {
+	uint64_t word[2];
+};
+
+enum shunt_net_memory_flag {
+	/* Signals' words, or packets, lie here: what is written later must not be seen sooner. */
+	SHUNT_NET_MEMORY_ORDERED = 1,
+	/* at is an address of a GPU; dmabuf_fd exports it from dmabuf_offset on, or is -1. */
+	SHUNT_NET_MEMORY_GPU = 2,
+};
+
+struct shunt_net_region {
+	void *at;
+	size_t bytes;
+	int dmabuf_fd; /* -1: none */
+	uint64_t dmabuf_offset;
+	unsigned flags;
+};
+
+struct shunt_net_peer {
+	/* Both ends have the same; other processes do not. A connection without it is refused. */
+	uint8_t key[SHUNT_NET_KEY_BYTES];
+	const char *name; /* for the log: "rank 3 on node2"; copied */
+	int64_t connect_ms;
+	void *user; /* comes back with events */
+};
+
+enum shunt_net_put_flag {
+	/* Offset and bytes are multiples of 8, of which each appears at once. */
+	SHUNT_NET_PACKETS = 1,
+	/* More puts follow at once: the provider may wait for them. */
+	SHUNT_NET_MORE = 2,
+};
+
+struct shunt_net_put {
+	const void *source; /* in `memory`; not read if bytes is 0 */
+	struct shunt_net_memory *memory;
+	struct shunt_net_remote remote;
+	uint64_t remote_offset;
+	uint32_t bytes;   /* 0: a signal alone, which uses neither memory nor remote */
+	uint16_t channel; /* of the signal */
+	uint16_t count;   /* what the signal adds; 0: no signal */
+	unsigned flags;
+};
+
+enum shunt_net_event_kind {
+	/* The endpoint is connected: puts can be posted. Before anything else. */
+	SHUNT_NET_READY,
+	/* The sources of the `count` oldest puts can be used again. */
+	SHUNT_NET_PUT_DONE,
+	/* Signals of one channel, together `count`. */
+	SHUNT_NET_SIGNAL,
+	/* The peer has called finish: nothing more comes from it. Puts to it are still taken. */
+	SHUNT_NET_END,
+	/* The endpoint is dead. */
+	SHUNT_NET_ERROR,
+};
+
+struct shunt_net_event {
+	enum shunt_net_event_kind kind;
+	struct shunt_net_endpoint *endpoint;
+	void *user;
+	uint32_t channel, count;
+	int err;          /* -errno: -EOWNERDEAD the peer has gone, -ETIMEDOUT no answer, -EPROTO, -EACCES ... */
+	const char *text; /* of an error: the peer, the address, the reason; lives as long as the endpoint */
+};
+
+struct shunt_net_ops {
+	const char *name; /* "tcp" */
+	/*
+	 * The devices that there are, by preference, alike each time. Their number, at most max; 0: none. -errno: there
+	 * should be some, and they cannot be used (logged).
+	 */
+	int (*devices)(struct shunt_net_info *info, int max);
+	/* Opens one of them by its index. 0 or -errno (logged). */
+	int (*open)(int index, struct shunt_net_device **device_p);
+	/* All endpoints and memory of the device are closed before. NULL is allowed. */
+	void (*close)(struct shunt_net_device *device);
+
+	/* 0; -EOPNOTSUPP: this device cannot have such memory; -ENOMEM and others (logged, with what to do). */
+	int (*mem_register)(
+	    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
+	/* No put that uses it is under way. Later puts of peers are errors of their endpoints. NULL is allowed. */
+	void (*mem_deregister)(struct shunt_net_memory *memory);
+	struct shunt_net_remote (*mem_remote)(const struct shunt_net_memory *memory);
+
+	/* 0 or -errno (logged). peer may go when it has returned. */
+	int (*endpoint_create)(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+	    struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p);
+	/* Begins to connect with the endpoint whose blob this is. 0; -EPROTO: another version, or no blob (logged). */
+	int (*endpoint_connect)(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs);
+	/*
+	 * Takes puts, in order, as many as it has room for: their number; 0: no room until a SHUNT_NET_PUT_DONE.
+	 * -ENOTCONN: not ready, finished, or dead, as an event has told or will tell. -EINVAL: a put is out of the
+	 * bounds of `memory` or of the flags, none of them was taken.
+	 */
+	int (*post)(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
+	/*
+	 * Says that no more puts come. Once all puts are done and the peer's SHUNT_NET_END has come, nobody misses
+	 * anything when the endpoint is closed. Closed sooner, the peer's endpoint may die of it.
+	 */
+	void (*finish)(struct shunt_net_endpoint *endpoint);
+	/*
+	 * Puts under way are lost. The provider does not touch their sources, or memory for the endpoint, any more.
+	 * NULL is allowed.
+	 */
+	void (*endpoint_close)(struct shunt_net_endpoint *endpoint);
+
+	/* Goes on with everything, without waiting, and tells at most max events: their number. */
+	int (*progress)(struct shunt_net_device *device, struct shunt_net_event *events, int max);
+	/*
+	 * To sleep: poll fd for POLLIN, after arm has returned true; then call progress. False: call progress first.
+	 * Posting, connecting and progress undo it. It needs no time-out of the caller's.
+	 */
+	bool (*arm)(struct shunt_net_device *device);
+	int (*fd)(const struct shunt_net_device *device);
+};
+#endif
