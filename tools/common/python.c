@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "tools/common/tool.h"
 
@@ -34,17 +35,20 @@ static bool is_around_us(char dir[PATH_MAX])
 
 int tool_python_package(char dir[PATH_MAX])
 {
+	static const char *const ask[] = { "python3", "-c",
+		"import libshunt, os; print(os.path.dirname(os.path.abspath(libshunt.__file__)))", NULL };
+	bool found = false;
 	FILE *out;
-	bool found;
+	pid_t pid;
 
 	if (is_around_us(dir))
 		return 0;
-	out = popen("exec python3 -c 'import libshunt, os; print(os.path.dirname(os.path.abspath(libshunt.__file__)))' "
-	            "2>/dev/null",
-	    "re");
-	found = out && fgets(dir, PATH_MAX, out);
-	if (out)
-		pclose(out);
+	out = tool_output_of(ask, &pid);
+	if (out) {
+		found = fgets(dir, PATH_MAX, out);
+		fclose(out);
+		waitpid(pid, NULL, 0);
+	}
 	if (found) {
 		dir[strcspn(dir, "\n")] = 0;
 		if (is_package(dir))

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 
@@ -123,4 +124,10 @@ int tool_lib_open(struct tool_lib *lib);
 
 /* dlopen for libraries with NCCL's ABI: binds now, locally, and to its own symbols first. */
 void *tool_dlopen(const char *path);
+
+/*
+ * Starts a program, found in PATH, without its messages. Its output, which the caller closes, and then waits for *pid_p;
+ * NULL: it did not start.
+ */
+FILE *tool_output_of(const char *const argv[], pid_t *pid_p);
 #endif

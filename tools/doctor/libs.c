@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <glob.h>
 #include <libgen.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,29 +240,6 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 		    "%s itself has nothing to do with NCCL; what it opens while it runs does not show here", path);
 }
 
-/* The loader's own list of libraries: "\tname => path (0x...)". */
-static FILE *loader_list(const char *interpreter, const char *path, pid_t *pid_p)
-{
-	char *argv[] = { (char *)interpreter, "--list", (char *)path, NULL };
-	posix_spawn_file_actions_t actions;
-	int fds[2], err;
-
-	if (pipe(fds))
-		return NULL;
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_addclose(&actions, fds[0]);
-	posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", 0, 0);
-	err = posix_spawn(pid_p, interpreter, &actions, NULL, argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	close(fds[1]);
-	if (err) {
-		close(fds[0]);
-		return NULL;
-	}
-	return fdopen(fds[0], "r");
-}
-
 static void check_program(struct findings *f, const char *path)
 {
 	struct doctor_elf elf = { 0 }, self = { 0 };
@@ -286,7 +262,9 @@ static void check_program(struct findings *f, const char *path)
 	binary_report(f, path, &elf, true);
 	if (doctor_elf_read("/proc/self/exe", &self) || !*self.interpreter)
 		goto out; /* statically linked: no loader */
-	list = loader_list(*elf.interpreter ? elf.interpreter : self.interpreter, full, &pid);
+	/* The loader's own list of libraries: "\tname => path (0x...)". */
+	list = tool_output_of(
+	    (const char *const[]){ *elf.interpreter ? elf.interpreter : self.interpreter, "--list", full, NULL }, &pid);
 	if (!list)
 		goto out;
 	while (fgets(line, sizeof(line), list)) {
