@@ -258,7 +258,8 @@ int shunt_algo_force(const char *rules)
 	return 0;
 }
 
-bool shunt_forced_find(
+/* Out of line, so that a call without rules costs next to nothing. */
+static __attribute__((noinline)) bool find_rule(
     enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
 {
 	const struct rules *r = atomic_load_explicit(&current, memory_order_acquire);
@@ -274,6 +275,12 @@ bool shunt_forced_find(
 			return true;
 		}
 	return false;
+}
+
+bool shunt_forced_find(
+    enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
+{
+	return atomic_load_explicit(&current, memory_order_relaxed) && find_rule(kind, bytes, algo_p, geometry_p);
 }
 
 void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
