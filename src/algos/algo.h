@@ -29,6 +29,9 @@ struct shunt_sel_key {
 	bool tma;     /* all ranks' kernels can send chunks by TMA */
 	bool no_sms;  /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool symmem;  /* of one call: its buffers lie in windows that all ranks have mapped, or may still agree on */
+	/* Over several hosts: who is where, and the rings' geometry (kernels/net.h). NULL: one host. */
+	const struct shunt_placement *placement;
+	uint32_t net_channels, net_slot_bytes;
 	uint16_t max_threads, max_channels; /* while a call is enqueued: its decision's geometry */
 };
 
@@ -98,6 +101,8 @@ struct shunt_work {
 		struct shunt_kargs_many many;
 		struct shunt_kargs_barrier barrier;
 		struct shunt_kargs_direct direct;
+		struct shunt_kargs_net_few net_few;
+		struct shunt_kargs_net_many net_many;
 	} args;
 };
 
@@ -170,6 +175,7 @@ struct shunt_algo {
 	int (*single)(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
 	    const struct shunt_coll *coll);
 	enum shunt_among among;
+	bool over_hosts; /* for communicators over several hosts, and for no others */
 };
 
 /*

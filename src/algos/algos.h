@@ -20,6 +20,8 @@ enum shunt_dtype shunt_copy_type(uint64_t align);
 /* A two-shot reduce (algos/ll128.c). */
 int shunt_reduce_twoshot(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll);
+/* For communicators over several hosts (algos/hosts.c). */
+extern const struct shunt_algo shunt_hosts_algos[];
 /* For every kind, on communicators of one rank. */
 extern const struct shunt_algo shunt_local_algo;
 

@@ -14,6 +14,7 @@
  *   _one               for roles of one message each, with one batch on each channel
  *   _parts             pairwise: each rank sends a part of its input (all-to-all), not all of it
  *   _ll128             plan: packets travel as LL128, not as LL
+ *   hosts              over several hosts, for any number of ranks
  *
  * The shapes tma* do between two ranks what the shapes simple* do among any number of ranks.
  *
@@ -28,6 +29,7 @@
  */
 #include "base/dtypes.def"
 #include "kernels/kargs.h"
+#include "kernels/net.h"
 
 /* clang-format off */
 #define SHUNT_SHAPE_LIST(X) \
@@ -71,11 +73,13 @@
 	X(direct4,               direct,         shunt_kargs_direct) \
 	X(direct8,               direct,         shunt_kargs_direct) \
 	X(plan,                  plan,           shunt_kargs_plan) \
-	X(plan_ll128,            plan,           shunt_kargs_plan)
+	X(plan_ll128,            plan,           shunt_kargs_plan) \
+	X(hosts,                 hosts,          shunt_kargs_net_few) \
+	X(hosts_many,            hosts,          shunt_kargs_net_many)
 /* The .cu files. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(oneshot) X(twoshot) X(reduce_scatter) X(pairwise) X(ll128) X(simple) X(tma) X(barrier) X(direct) \
-	X(plan)
+	X(plan) X(hosts)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -154,7 +158,11 @@
 	SHUNT_HOT_ROWS(X, direct4) \
 	SHUNT_KERNEL_ROWS(X, direct8) \
 	SHUNT_PLAN_ROWS(X, plan) \
-	SHUNT_PLAN_ROWS(X, plan_ll128)
+	SHUNT_PLAN_ROWS(X, plan_ll128) \
+	SHUNT_KERNEL_ROWS(X, hosts) \
+	SHUNT_COPY_ROWS(X, hosts) \
+	SHUNT_KERNEL_ROWS(X, hosts_many) \
+	SHUNT_COPY_ROWS(X, hosts_many)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/placement.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "shunt/shunt.h"
@@ -17,7 +18,7 @@
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
 	static const struct shunt_algo *const files[] = { shunt_ll128_algos, shunt_p2p_algos, shunt_ce_algos,
-		shunt_direct_algos };
+		shunt_direct_algos, shunt_hosts_algos };
 
 	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
 		for (const struct shunt_algo *a = files[f]; a->name; a++)
@@ -155,13 +156,18 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 	return !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
 }
 
-/* A rule that names an algorithm for windows holds only for calls in windows. */
+/*
+ * A rule that names an algorithm for windows holds only for calls in windows, one for several hosts only for
+ * communicators over several hosts, and one for a single host only for the others.
+ */
 static bool forced_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_algo **algo_p, struct shunt_geometry *g)
 {
 	if (!shunt_forced_find(kind, bytes, algo_p, g))
 		return false;
-	if (!*algo_p || (*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel_key->symmem)
+	if (!*algo_p ||
+	    ((*algo_p)->over_hosts == (sel_key->placement != NULL) &&
+	        ((*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel_key->symmem)))
 		return true;
 	*g = (struct shunt_geometry){ 0 };
 	return false;
@@ -181,6 +187,42 @@ static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind
 	return bytes > MAX_UNALIGNED_PART && bytes % 16 && !never_declines(sel_key, kind) && shunt_kind_has_parts(kind);
 }
 
+/*
+ * Sizes that a communicator over several hosts takes in front of a real NCCL: bytes of a part, in front of which no
+ * measurement stands yet (docs/hosts.md). 0: none.
+ */
+static uint64_t most_over_hosts(enum shunt_kind kind)
+{
+	switch (kind) {
+	case SHUNT_ALLREDUCE:
+		return (uint64_t)4 << 20;
+	case SHUNT_ALLGATHER:
+	case SHUNT_REDUCESCATTER:
+		return (uint64_t)1 << 20;
+	default:
+		return 0;
+	}
+}
+
+/* The same as choose_algo, over several hosts. */
+static const struct shunt_algo *choose_over_hosts(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, enum shunt_reason *reason_p)
+{
+	const struct shunt_algo *algo = shunt_hosts_algos;
+
+	while (algo->name && algo->kind != kind)
+		algo++;
+	if (!sel_key->takes_all && (!most_over_hosts(kind) || !shunt_placement_is_regular(sel_key->placement))) {
+		*reason_p = SHUNT_REASON_HOSTS;
+		return NULL;
+	}
+	if (!never_declines(sel_key, kind) && bytes > most_over_hosts(kind)) {
+		*reason_p = SHUNT_REASON_SIZE;
+		return NULL;
+	}
+	return algo;
+}
+
 /* The algorithm, or NULL and the reason. */
 static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
     struct shunt_geometry *g, enum shunt_reason *reason_p)
@@ -197,6 +239,8 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key,
 		*reason_p = SHUNT_REASON_FORCED;
 		return algo;
 	}
+	if (sel_key->placement)
+		return choose_over_hosts(sel_key, kind, bytes, reason_p);
 	if (sel_key->symmem && (algo = shunt_tuning_symmem(sel_key, kind, bytes)))
 		return algo;
 	row = find_row(sel_key, kind, bytes, &table);
@@ -235,7 +279,8 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 bool shunt_select_path(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
     const struct shunt_path *path, struct shunt_decision *decision)
 {
-	if (!path->algo || (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel_key->symmem))
+	if (!path->algo || path->algo->over_hosts != (sel_key->placement != NULL) ||
+	    (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel_key->symmem))
 		return false;
 	decision->algo = path->algo;
 	decision->geometry = path->geometry;

@@ -1,0 +1,656 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls over several hosts, as programs of moves (kernels/net.h), in one launch each.
+ *
+ * What several ranks of a host have in common crosses the network once. Of each host the first `rails` ranks, as many
+ * as the smallest host has, are rails: rail i exchanges data with the rails i of the other hosts. A reduction adds up
+ * within each host first, by rank, rounds to the type, and then adds up the hosts' sums in their order, and rounds
+ * again: the same bits at every size and on all ranks (docs/decisions/016.md).
+ *
+ * Legs keep roles of a launch apart that fill rings to the same rank: 0 carries inputs, 1 and 2 results.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algos.h"
+#include "algos/placement.h"
+
+/* Up to this part of a rail each rail sends its sum to all others, and all add up: one network leg instead of two. */
+#define ONE_LEG_PART (128u << 10)
+
+struct program {
+	const struct shunt_placement *at;
+	int rank, host, local; /* this rank */
+	int nlocal, rails;
+	struct shunt_kargs_net_many *args; /* filled here; small ones are copied */
+	unsigned nroles, nmoves, nends;
+	uint64_t align;   /* own addresses and sizes, or-ed */
+	uint64_t largest; /* bytes of a move */
+	bool full;
+};
+
+static char *offset(const void *base, uint64_t bytes)
+{
+	return (char *)(uintptr_t)base + bytes;
+}
+
+static int mate(const struct program *p, int local)
+{
+	return p->at->rank_at[p->host][local];
+}
+
+/* ---- writing a program */
+
+static void role(struct program *p)
+{
+	if (p->nroles && !p->args->role[p->nroles - 1].count)
+		p->nroles--; /* the last one has no moves */
+	if (p->nroles == SHUNT_NET_MANY_ROLES) {
+		p->full = true;
+		return;
+	}
+	p->args->role[p->nroles++] = (struct shunt_net_role){ .first = (uint16_t)p->nmoves };
+}
+
+/* A move without ends, of the last role. */
+static struct shunt_net_move *move(struct program *p, const void *from, void *to, uint64_t bytes)
+{
+	static struct shunt_net_move none;
+	struct shunt_net_move *m = &p->args->move[p->nmoves];
+
+	if (p->nmoves == SHUNT_NET_MANY_MOVES || !p->nroles || p->full) {
+		p->full = true;
+		return &none; /* nothing is launched */
+	}
+	*m = (struct shunt_net_move){ .from = from, .to = to, .bytes = bytes, .ends = (uint16_t)p->nends };
+	p->nmoves++;
+	p->args->role[p->nroles - 1].count++;
+	p->align |= (uintptr_t)from | (uintptr_t)to | bytes;
+	p->largest = bytes > p->largest ? bytes : p->largest;
+	return m;
+}
+
+static void end(struct program *p, uint8_t *count, int rank, unsigned leg)
+{
+	if (p->nends == SHUNT_NET_MANY_ENDS) {
+		p->full = true;
+		return;
+	}
+	p->args->end[p->nends++] = SHUNT_NET_END((unsigned)rank, leg);
+	++*count;
+}
+
+/* Sources of a move come in the order of the sum, outputs behind them. */
+static void source(struct program *p, struct shunt_net_move *m, int rank, unsigned leg)
+{
+	end(p, &m->nsources, rank, leg);
+}
+
+static void output(struct program *p, struct shunt_net_move *m, int rank, unsigned leg)
+{
+	end(p, &m->noutputs, rank, leg);
+}
+
+static void output_to_mates(struct program *p, struct shunt_net_move *m, int but, unsigned leg)
+{
+	for (int l = 0; l < p->nlocal; l++)
+		if (l != p->local && l != but)
+			output(p, m, mate(p, l), leg);
+}
+
+static void output_to_rails(struct program *p, struct shunt_net_move *m, unsigned leg)
+{
+	for (int h = 0; h < p->at->nhosts; h++)
+		if (h != p->host)
+			output(p, m, p->at->rank_at[h][p->local], leg);
+}
+
+/* The sum within the host, of this rank's own input and the mates'. */
+static struct shunt_net_move *sum_of_mates(struct program *p, const void *from, uint64_t bytes)
+{
+	struct shunt_net_move *m = move(p, from, NULL, bytes);
+
+	m->own = (uint8_t)p->local;
+	m->flags = SHUNT_NET_MOVE_SCALE;
+	for (int l = 0; l < p->nlocal; l++)
+		if (l != p->local)
+			source(p, m, mate(p, l), 0);
+	return m;
+}
+
+/* The sum over hosts, of what came from `who` of each; this host's own sum is in this rank's ring to itself. */
+static struct shunt_net_move *sum_of_hosts(struct program *p, void *to, uint64_t bytes, const int *who)
+{
+	struct shunt_net_move *m = move(p, NULL, to, bytes);
+
+	m->flags = SHUNT_NET_MOVE_FINISH;
+	for (int h = 0; h < p->at->nhosts; h++)
+		source(p, m, h == p->host ? p->rank : who[h], 0);
+	return m;
+}
+
+static void rails_of(const struct program *p, int who[SHUNT_NET_MAX_RANKS])
+{
+	for (int h = 0; h < p->at->nhosts; h++)
+		who[h] = p->local < p->rails ? p->at->rank_at[h][p->local] : -1;
+}
+
+static void send_scaled(struct program *p, const void *from, uint64_t bytes, int rank)
+{
+	struct shunt_net_move *m = move(p, from, NULL, bytes);
+
+	m->flags = SHUNT_NET_MOVE_SCALE;
+	output(p, m, rank, 0);
+}
+
+/* ---- all-reduce */
+
+struct span {
+	uint64_t first, bytes;
+};
+
+/* What rail `rail` of host `host` adds up; host -1: of all hosts, if there is one network leg. */
+static struct span share(const struct program *p, uint64_t bytes, int rail, int host)
+{
+	uint64_t first, last;
+
+	shunt_partition(0, bytes, (unsigned)rail, (unsigned)p->rails, &first, &last);
+	if (host >= 0)
+		shunt_partition(first, last, (unsigned)host, (unsigned)p->at->nhosts, &first, &last);
+	return (struct span){ first, last - first };
+}
+
+/* One network leg: every rail has all hosts' sums of its share, and adds them up. */
+static void allreduce_one_leg(struct program *p, const struct shunt_coll *c, uint64_t bytes)
+{
+	int who[SHUNT_NET_MAX_RANKS];
+	struct shunt_net_move *m;
+	struct span s;
+
+	rails_of(p, who);
+	for (int g = 0; g < p->rails; g++) {
+		s = share(p, bytes, g, -1);
+		if (!s.bytes)
+			continue;
+		role(p);
+		if (g != p->local) {
+			send_scaled(p, offset(c->send, s.first), s.bytes, mate(p, g));
+			role(p);
+			m = move(p, NULL, offset(c->recv, s.first), s.bytes);
+			source(p, m, mate(p, g), 1);
+			continue;
+		}
+		m = sum_of_mates(p, offset(c->send, s.first), s.bytes);
+		output_to_rails(p, m, 0);
+		output(p, m, p->rank, 0);
+		role(p);
+		m = sum_of_hosts(p, offset(c->recv, s.first), s.bytes, who);
+		output_to_mates(p, m, -1, 1);
+	}
+}
+
+/* A part that passes through the hosts' rails, for allreduce_two_legs. */
+static void gather_share(struct program *p, const struct shunt_coll *c, struct span s, int from, unsigned leg)
+{
+	struct shunt_net_move *m;
+
+	if (!s.bytes)
+		return;
+	m = move(p, NULL, offset(c->recv, s.first), s.bytes);
+	source(p, m, from, leg);
+	if (leg == 1 && p->at->host_of[from] != p->host)
+		output_to_mates(p, m, -1, 2);
+}
+
+/* Two network legs: every rail adds up the part of its share that is its host's, and the rails gather the parts. */
+static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, uint64_t bytes)
+{
+	int nhosts = p->at->nhosts, who[SHUNT_NET_MAX_RANKS];
+	struct shunt_net_move *m;
+	struct span s;
+
+	rails_of(p, who);
+	for (int g = 0; g < p->rails; g++) {
+		role(p);
+		for (int h = 0; h < nhosts; h++) {
+			s = share(p, bytes, g, h);
+			if (!s.bytes)
+				continue;
+			if (g != p->local) {
+				send_scaled(p, offset(c->send, s.first), s.bytes, mate(p, g));
+				continue;
+			}
+			m = sum_of_mates(p, offset(c->send, s.first), s.bytes);
+			output(p, m, h == p->host ? p->rank : who[h], 0);
+		}
+		if (g == p->local) {
+			role(p);
+			s = share(p, bytes, g, p->host);
+			if (s.bytes) {
+				m = sum_of_hosts(p, offset(c->recv, s.first), s.bytes, who);
+				output_to_mates(p, m, -1, 1);
+				output_to_rails(p, m, 1);
+			}
+		} else {
+			role(p);
+			gather_share(p, c, share(p, bytes, g, p->host), mate(p, g), 1);
+		}
+		role(p);
+		for (int h = 0; h < nhosts; h++)
+			if (h != p->host)
+				gather_share(p, c, share(p, bytes, g, h), g == p->local ? who[h] : mate(p, g),
+				    g == p->local ? 1 : 2);
+	}
+}
+
+static void add_allreduce(struct program *p, const struct shunt_coll *c, uint64_t bytes)
+{
+	if (p->at->nhosts == 2 || (p->at->nhosts <= 4 && bytes / (unsigned)p->rails <= ONE_LEG_PART))
+		allreduce_one_leg(p, c, bytes);
+	else
+		allreduce_two_legs(p, c, bytes);
+}
+
+/* ---- reduce-scatter and all-gather: the part of a rank goes through the rail that has its index, modulo rails */
+
+/* Calls fn for each rank of the host whose part goes through the rail, in rank order. */
+#define EACH_RANK_OF_RAIL(p, host, rail, rank) \
+	for (int l_ = (rail), rank; \
+	     l_ < (p)->at->nlocal[host] && ((rank = (p)->at->rank_at[host][l_]), true); l_ += (p)->rails)
+
+static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, uint64_t part)
+{
+	int who[SHUNT_NET_MAX_RANKS], nhosts = p->at->nhosts;
+	struct shunt_net_move *m;
+
+	rails_of(p, who);
+	for (int g = 0; g < p->rails; g++) {
+		role(p);
+		/* All hosts take the parts in one order, so that none waits for a rail that is elsewhere. */
+		for (int h = 0; h < nhosts; h++)
+			EACH_RANK_OF_RAIL (p, h, g, r) {
+				if (g != p->local) {
+					send_scaled(p, offset(c->send, (unsigned)r * part), part, mate(p, g));
+					continue;
+				}
+				m = sum_of_mates(p, offset(c->send, (unsigned)r * part), part);
+				output(p, m, h == p->host ? p->rank : who[h], 0);
+			}
+	}
+	role(p);
+	if (p->local < p->rails) {
+		EACH_RANK_OF_RAIL (p, p->host, p->local, r) {
+			m = sum_of_hosts(p, r == p->rank ? c->recv : NULL, part, who);
+			if (r != p->rank)
+				output(p, m, r, 1);
+		}
+	} else {
+		m = move(p, NULL, c->recv, part);
+		source(p, m, mate(p, p->local % p->rails), 1);
+	}
+}
+
+/* The roles of a rail: its own host's blocks to the other rails and to its mates, and the other hosts' to its mates. */
+static void all_gather_rail(struct program *p, const struct shunt_coll *c, uint64_t part)
+{
+	struct shunt_net_move *m;
+
+	role(p);
+	EACH_RANK_OF_RAIL (p, p->host, p->local, r) {
+		char *to = offset(c->recv, (unsigned)r * part);
+
+		m = r == p->rank ? move(p, c->send, to == c->send ? NULL : to, part) : move(p, NULL, to, part);
+		if (r != p->rank)
+			source(p, m, r, 0);
+		output_to_rails(p, m, 0);
+		output_to_mates(p, m, p->at->local_of[r], 1);
+	}
+	role(p);
+	for (int h = 0; h < p->at->nhosts; h++) {
+		if (h == p->host)
+			continue;
+		EACH_RANK_OF_RAIL (p, h, p->local, r) {
+			m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
+			source(p, m, p->at->rank_at[h][p->local], 0);
+			output_to_mates(p, m, -1, 2);
+		}
+	}
+}
+
+static void add_all_gather(struct program *p, const struct shunt_coll *c, uint64_t part)
+{
+	struct shunt_net_move *m;
+	char *own = offset(c->recv, (unsigned)p->rank * part);
+
+	if (p->local < p->rails) {
+		all_gather_rail(p, c, part);
+	} else {
+		role(p);
+		m = move(p, c->send, own == c->send ? NULL : own, part);
+		output(p, m, mate(p, p->local % p->rails), 0);
+	}
+	for (int g = 0; g < p->rails; g++) {
+		if (g == p->local)
+			continue;
+		role(p);
+		EACH_RANK_OF_RAIL (p, p->host, g, r)
+			if (r != p->rank) {
+				m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
+				source(p, m, mate(p, g), 1);
+			}
+		role(p);
+		for (int h = 0; h < p->at->nhosts; h++) {
+			if (h == p->host)
+				continue;
+			EACH_RANK_OF_RAIL (p, h, g, r) {
+				m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
+				source(p, m, mate(p, g), 2);
+			}
+		}
+	}
+}
+
+/* ---- broadcast and reduce: through one rank of each host, the root on its own */
+
+static int head_of(const struct program *p, int host, int root)
+{
+	return p->at->rank_at[host][p->at->local_of[root] % p->at->nlocal[host]];
+}
+
+static void add_broadcast(struct program *p, const struct shunt_coll *c, uint64_t bytes)
+{
+	int head = p->host == p->at->host_of[c->root] ? c->root : head_of(p, p->host, c->root);
+	struct shunt_net_move *m;
+
+	role(p);
+	if (p->rank == c->root) {
+		m = move(p, c->send, c->recv == c->send ? NULL : c->recv, bytes);
+		for (int h = 0; h < p->at->nhosts; h++)
+			if (h != p->host)
+				output(p, m, head_of(p, h, c->root), 0);
+		output_to_mates(p, m, -1, 1);
+		return;
+	}
+	m = move(p, NULL, c->recv, bytes);
+	source(p, m, p->rank == head ? c->root : head, p->rank == head ? 0 : 1);
+	if (p->rank == head)
+		output_to_mates(p, m, -1, 1);
+}
+
+static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t bytes)
+{
+	int head = p->host == p->at->host_of[c->root] ? c->root : head_of(p, p->host, c->root);
+	int who[SHUNT_NET_MAX_RANKS];
+
+	role(p);
+	if (p->rank != head) {
+		send_scaled(p, c->send, bytes, head);
+		return;
+	}
+	output(p, sum_of_mates(p, c->send, bytes), c->root, 0);
+	if (p->rank != c->root)
+		return;
+	for (int h = 0; h < p->at->nhosts; h++)
+		who[h] = head_of(p, h, c->root);
+	role(p);
+	sum_of_hosts(p, c->recv, bytes, who);
+}
+
+/* ---- messages */
+
+/* Each pair by itself: gather, scatter and all-to-all. */
+static void add_pairs(struct program *p, const struct shunt_coll *c, uint64_t part)
+{
+	bool root = p->rank == c->root, sends = shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, root),
+	     receives = shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, root);
+	struct shunt_net_move *m;
+
+	for (int i = 0; i < p->at->nranks; i++) {
+		int to = (p->rank + i) % p->at->nranks, from = (p->rank - i + p->at->nranks) % p->at->nranks;
+		char *in = offset(c->send, shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, to) * part);
+		char *out = offset(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, from) * part);
+
+		if (!i && sends && receives && in != out) {
+			role(p);
+			move(p, in, out, part);
+		}
+		if (i && sends && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, to == c->root)) {
+			role(p);
+			output(p, move(p, in, NULL, part), to, 0);
+		}
+		if (i && receives && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, from == c->root)) {
+			role(p);
+			m = move(p, NULL, out, part);
+			source(p, m, from, 0);
+		}
+	}
+}
+
+/* Messages of a group with one rank in one direction, from the first to be taken on. At most `most`; true: more follow. */
+static bool add_messages(struct program *p, const struct shunt_coll *const *calls, size_t n, int peer,
+    enum shunt_kind kind, size_t *next, unsigned most)
+{
+	unsigned taken = 0;
+
+	role(p);
+	for (; *next < n; ++*next) {
+		const struct shunt_coll *c = calls[*next];
+		struct shunt_net_move *m;
+
+		if (c->kind != kind || c->root != peer || !c->count)
+			continue;
+		if (taken++ == most)
+			return true;
+		m = kind == SHUNT_SEND ? move(p, c->send, NULL, shunt_coll_bytes(c)) :
+		                         move(p, NULL, c->recv, shunt_coll_bytes(c));
+		if (kind == SHUNT_SEND)
+			output(p, m, peer, 0);
+		else
+			source(p, m, peer, 0);
+	}
+	return false;
+}
+
+/* Messages to this rank itself: the i-th send goes to the i-th receive. */
+static bool add_own_messages(
+    struct program *p, const struct shunt_coll *const *calls, size_t n, size_t *send, size_t *recv, unsigned most)
+{
+	role(p);
+	for (unsigned taken = 0;; taken++, ++*send, ++*recv) {
+		uint64_t bytes;
+
+		while (*send < n && (calls[*send]->kind != SHUNT_SEND || calls[*send]->root != p->rank || !calls[*send]->count))
+			++*send;
+		while (*recv < n && (calls[*recv]->kind != SHUNT_RECV || calls[*recv]->root != p->rank || !calls[*recv]->count))
+			++*recv;
+		if (*send == n || *recv == n)
+			return false;
+		if (taken == most)
+			return true;
+		bytes = shunt_coll_bytes(calls[*send]);
+		if (shunt_coll_bytes(calls[*recv]) < bytes) /* NCCL accepts two sizes silently */
+			bytes = shunt_coll_bytes(calls[*recv]);
+		if (calls[*send]->send != calls[*recv]->recv)
+			move(p, calls[*send]->send, calls[*recv]->recv, bytes);
+	}
+}
+
+/* ---- launches */
+
+static struct program begin(const struct shunt_enqueue_ctx *enqueue, struct shunt_kargs_net_many *args)
+{
+	const struct shunt_placement *at = enqueue->sel_key->placement;
+
+	args->k = *enqueue->base;
+	args->k.flags = 0;
+	args->total = (uint32_t)at->nranks;
+	return (struct program){ .at = at,
+		.rank = at->rank,
+		.host = at->host_of[at->rank],
+		.local = at->local_of[at->rank],
+		.nlocal = at->nlocal[at->host_of[at->rank]],
+		.rails = at->rails,
+		.args = args };
+}
+
+static void set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *c, int n)
+{
+	k->flags = decision->flags;
+	if (!(k->flags & SHUNT_K_PREMUL))
+		return;
+	if (c->redop == SHUNT_PREMUL)
+		shunt_algo_set_factor(k, decision, c);
+	else
+		k->scalar = shunt_dtype_reciprocal(c->dtype, n);
+}
+
+static bool is_few(const struct program *p)
+{
+	return p->nroles <= SHUNT_NET_FEW_ROLES && p->nmoves <= SHUNT_NET_FEW_MOVES && p->nends <= SHUNT_NET_FEW_ENDS;
+}
+
+/* A program while it is written, and the launch that it becomes. */
+struct draft {
+	struct shunt_kargs_net_many program;
+	struct shunt_work work;
+};
+
+static void fill_args(const struct program *p, struct shunt_work *work)
+{
+	struct shunt_kargs_net_few *few = &work->args.net_few;
+
+	if (!is_few(p)) {
+		work->kernel +=
+		    SHUNT_KERNEL(SHUNT_SHAPE_hosts_many, 0, 0) - SHUNT_KERNEL(SHUNT_SHAPE_hosts, 0, 0);
+		work->args.net_many = *p->args;
+		return;
+	}
+	few->k = p->args->k;
+	few->roles = p->args->roles;
+	few->total = p->args->total;
+	memcpy(few->role, p->args->role, p->nroles * sizeof(*few->role));
+	memcpy(few->move, p->args->move, p->nmoves * sizeof(*few->move));
+	memcpy(few->end, p->args->end, p->nends * sizeof(*few->end));
+}
+
+/* kernel: of the shape `hosts`. */
+static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, unsigned kernel, struct shunt_work *work)
+{
+	const struct shunt_sel_key *sel_key = enqueue->sel_key;
+	uint64_t chunk, blocks;
+
+	if (p->full)
+		return -E2BIG;
+	if (p->nroles && !p->args->role[p->nroles - 1].count)
+		p->nroles--;
+	if (!p->nroles)
+		return 0; /* this rank takes no part */
+	p->args->roles = p->nroles;
+	chunk = shunt_net_chunk(p->largest, sel_key->net_channels, sel_key->net_slot_bytes);
+	blocks = (p->largest + chunk - 1) / chunk;
+	*work = (struct shunt_work){ .kernel = kernel,
+		.blocks = blocks < sel_key->net_channels ? (unsigned)blocks : sel_key->net_channels,
+		.threads = sel_key->sim ? 64 : SHUNT_MAX_THREADS };
+	fill_args(p, work);
+	return enqueue->emit(enqueue->ctx, work);
+}
+
+static unsigned copy_kernel(const struct program *p)
+{
+	return SHUNT_KERNEL(SHUNT_SHAPE_hosts, SHUNT_KOP_COPY, shunt_copy_type(p->align));
+}
+
+static int enqueue_messages(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t n,
+    struct draft *draft)
+{
+	const struct shunt_placement *at = enqueue->sel_key->placement;
+	size_t next[2][SHUNT_NET_MAX_RANKS] = { 0 }, own[2] = { 0 };
+	bool more = true;
+	int err = 0;
+
+	/* As many of each pair in a launch as all pairs have room for. */
+	while (more && !err) {
+		struct program p = begin(enqueue, &draft->program);
+		unsigned most = SHUNT_NET_MANY_MOVES / (2 * (unsigned)at->nranks);
+
+		more = add_own_messages(&p, calls, n, &own[0], &own[1], most);
+		for (int i = 1; i < at->nranks; i++) {
+			int to = (at->rank + i) % at->nranks, from = (at->rank - i + at->nranks) % at->nranks;
+
+			more |= add_messages(&p, calls, n, to, SHUNT_SEND, &next[0][to], most);
+			more |= add_messages(&p, calls, n, from, SHUNT_RECV, &next[1][from], most);
+		}
+		err = launch(enqueue, &p, copy_kernel(&p), &draft->work);
+	}
+	return err;
+}
+
+static int enqueue_collective(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+    const struct shunt_coll *c, struct draft *draft)
+{
+	struct program p = begin(enqueue, &draft->program);
+	uint64_t bytes = shunt_coll_bytes(c);
+
+	switch (c->kind) {
+	case SHUNT_ALLREDUCE:
+		add_allreduce(&p, c, bytes);
+		break;
+	case SHUNT_REDUCESCATTER:
+		add_reduce_scatter(&p, c, bytes);
+		break;
+	case SHUNT_REDUCE:
+		add_reduce(&p, c, bytes);
+		break;
+	case SHUNT_ALLGATHER:
+		add_all_gather(&p, c, bytes);
+		break;
+	case SHUNT_BROADCAST:
+		add_broadcast(&p, c, bytes);
+		break;
+	default:
+		add_pairs(&p, c, bytes);
+		break;
+	}
+	if (shunt_kind_reduces(c->kind))
+		set_factor(&p.args->k, decision, c, p.at->nranks);
+	return launch(enqueue, &p, shunt_kind_reduces(c->kind) ? decision->kernel : copy_kernel(&p), &draft->work);
+}
+
+static int hosts_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	struct draft *draft = malloc(sizeof(*draft));
+	int err = 0;
+
+	if (!draft)
+		return -ENOMEM;
+	if (shunt_kind_is_p2p(calls[0]->kind))
+		err = enqueue_messages(enqueue, calls, ncalls, draft);
+	else
+		for (size_t i = 0; i < ncalls && !err; i++)
+			err = enqueue_collective(enqueue, &decisions[i], calls[i], draft);
+	free(draft);
+	return err;
+}
+
+#define ROW(which, text) \
+	{ .name = "hierarchical", \
+		.doc = "over hosts: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_NONE, \
+		.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, \
+		.over_hosts = true, \
+		.enqueue = hosts_enqueue }
+const struct shunt_algo shunt_hosts_algos[] = {
+	ROW(SHUNT_ALLREDUCE, "sums of each host's ranks, then of the hosts, which all ranks get"),
+	ROW(SHUNT_REDUCESCATTER, "sums of each host's ranks go to the rank's host, which adds them up"),
+	ROW(SHUNT_ALLGATHER, "each block crosses the network once to a host, and is passed on there"),
+	ROW(SHUNT_BROADCAST, "to one rank of each host, which passes it on"),
+	ROW(SHUNT_REDUCE, "one rank of each host adds up its ranks, the root the hosts"),
+	ROW(SHUNT_ALLTOALL, "every rank sends part r to rank r"),
+	ROW(SHUNT_GATHER, "all send to the root"),
+	ROW(SHUNT_SCATTER, "the root sends part r to rank r"),
+	ROW(SHUNT_SEND, "the sender pushes, the receiver takes"),
+	{ 0 },
+};

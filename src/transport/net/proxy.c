@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT */
+/* A communicator's part of the proxy: its connections, and the way of a trigger and of a signal. */
+#include "transport/net/proxy.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "transport/net/proxy_priv.h"
+
+#define BATCH 16 /* triggers that are posted at a time */
+
+static struct shunt_net_words *words_of(const struct shunt_proxy *proxy)
+{
+	return proxy->config.memory;
+}
+
+static void notify(struct shunt_proxy *proxy)
+{
+	uint64_t one = 1;
+
+	if (write(proxy->notify_fd, &one, sizeof(one)) < 0)
+		return; /* its count is full: it is readable all the same */
+}
+
+/* ---- failure */
+
+static void tell_peers(struct shunt_proxy *proxy)
+{
+	static const struct shunt_net_put given_up = { .channel = SHUNT_PROXY_ABORT_CHANNEL, .count = 1 };
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		if (c->state == CONNECTION_READY && !c->finished &&
+		    proxy->config.net->post(c->endpoint, &given_up, 1) == 1)
+			c->posted++;
+	}
+}
+
+static void fail(struct connection *c, int err, const char *text)
+{
+	struct shunt_proxy *proxy = c->proxy;
+
+	if (atomic_load(&proxy->failed))
+		return;
+	proxy->err = err;
+	snprintf(proxy->text, sizeof(proxy->text), "%s", text);
+	atomic_store(&proxy->failed, true);
+	notify(proxy);
+	tell_peers(proxy);
+	if (proxy->takes && !proxy->finishing)
+		proxy->config.failed(proxy->config.ctx, (int)(c - proxy->connection), err, proxy->text);
+}
+
+/* ---- triggers */
+
+/* The next trigger, if all of it has arrived. */
+static bool read_trigger(const struct shunt_proxy *proxy, uint64_t number, uint32_t value[4])
+{
+	const struct shunt_net_trigger *trigger = &words_of(proxy)->fifo[number & (SHUNT_NET_FIFO - 1)];
+
+	for (int i = 0; i < 4; i++) {
+		uint64_t half = __atomic_load_n(&trigger->half[i], __ATOMIC_ACQUIRE);
+
+		if (half >> 32 != (uint32_t)(number + 1))
+			return false;
+		value[i] = (uint32_t)half;
+	}
+	return true;
+}
+
+static struct shunt_net_put put_of(const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4])
+{
+	uint32_t what = value[0] >> 24;
+	struct shunt_net_put put = { .channel = value[0] >> 8 & 0xffff };
+
+	if (what & SHUNT_NET_TRIGGER_PUT) {
+		put.source = (char *)proxy->config.memory + value[SHUNT_NET_TRIGGER_FROM];
+		put.memory = proxy->memory;
+		put.remote = c->memory;
+		put.remote_offset = value[SHUNT_NET_TRIGGER_TO];
+		put.bytes = value[SHUNT_NET_TRIGGER_BYTES];
+		put.flags = what & SHUNT_NET_TRIGGER_PACKETS ? SHUNT_NET_PACKETS : 0;
+	}
+	if (what & SHUNT_NET_TRIGGER_SIGNAL)
+		put.count = what & SHUNT_NET_TRIGGER_PUT ? 1 : (uint16_t)value[SHUNT_NET_TRIGGER_BYTES];
+	return put;
+}
+
+/* Posts the next triggers, as many as follow each other on one connection. Their number; 0: none, or no room. */
+static int post_some(struct shunt_proxy *proxy)
+{
+	struct shunt_net_put puts[BATCH];
+	uint32_t value[4], next[4];
+	struct connection *c;
+	int n = 0, taken;
+
+	if (!read_trigger(proxy, proxy->taken, value))
+		return 0;
+	c = &proxy->connection[value[0] & 255];
+	do {
+		puts[n++] = put_of(proxy, c, value);
+		if (n == BATCH || !read_trigger(proxy, proxy->taken + (unsigned)n, next) || (next[0] ^ value[0]) & 255)
+			break;
+		puts[n - 1].flags |= SHUNT_NET_MORE;
+		memcpy(value, next, sizeof(value));
+	} while (true);
+	if (c->state == CONNECTION_ENDED && puts[0].bytes) {
+		char text[160];
+
+		snprintf(text, sizeof(text), "%s has left, and a call still sends to it", c->name);
+		fail(c, -EOWNERDEAD, text);
+	}
+	if (atomic_load(&proxy->failed) || c->state == CONNECTION_DEAD)
+		return n; /* dropped */
+	taken = proxy->config.net->post(c->endpoint, puts, n);
+	if (taken == -EINVAL) {
+		fail(c, taken, "a trigger is out of bounds");
+		return n;
+	}
+	if (taken < 0) /* dead: an event will tell, or has told */
+		return n;
+	c->posted += (unsigned)taken;
+	return taken;
+}
+
+static bool carry(struct shunt_proxy *proxy)
+{
+	uint64_t before = proxy->taken;
+
+	for (int round = 0; round < 8; round++) {
+		int n = post_some(proxy);
+
+		if (!n)
+			break;
+		proxy->taken += (unsigned)n;
+		__atomic_store_n(&words_of(proxy)->taken, proxy->taken, __ATOMIC_RELEASE);
+	}
+	return proxy->taken != before;
+}
+
+/* ---- the end */
+
+/* Finishes what has nothing left to carry. */
+static void go_on_finishing(struct shunt_proxy *proxy)
+{
+	uint32_t value[4];
+	bool ended = true;
+
+	if (read_trigger(proxy, proxy->taken, value) && !atomic_load(&proxy->failed))
+		return;
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		if (!c->finished && c->state != CONNECTION_DEAD && c->state != CONNECTION_NEW) {
+			proxy->config.net->finish(c->endpoint);
+			c->finished = true;
+		}
+		ended &= c->state == CONNECTION_DEAD || (c->state == CONNECTION_ENDED && c->posted == c->done);
+	}
+	if (ended && !atomic_exchange(&proxy->ended, true))
+		notify(proxy);
+}
+
+bool shunt_proxy_left(const struct shunt_proxy *list)
+{
+	for (; list; list = list->next)
+		for (int i = 0; i < list->config.npeers; i++) {
+			const struct connection *c = &list->connection[i];
+
+			if (c->state != CONNECTION_NEW && c->state != CONNECTION_DEAD &&
+			    (!c->finished || c->posted != c->done))
+				return false;
+		}
+	return true;
+}
+
+bool shunt_proxy_work(struct shunt_proxy *proxy)
+{
+	bool any = proxy->takes && carry(proxy);
+
+	if (proxy->finishing && !atomic_load(&proxy->ended))
+		go_on_finishing(proxy);
+	return any;
+}
+
+/* ---- events */
+
+static void raise_channel(struct connection *c, uint32_t channel, uint32_t count)
+{
+	struct shunt_proxy *proxy = c->proxy;
+	char text[160];
+	uint64_t *word;
+
+	if (channel < SHUNT_NET_SIGNAL_CHANNELS) {
+		word = &words_of(proxy)->raised[c - proxy->connection][channel];
+		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
+		return;
+	}
+	if (channel == SHUNT_PROXY_ABORT_CHANNEL)
+		snprintf(text, sizeof(text), "%s has given up", c->name);
+	else
+		snprintf(text, sizeof(text), "%s raised channel %u, which is none", c->name, channel);
+	fail(c, channel == SHUNT_PROXY_ABORT_CHANNEL ? -EOWNERDEAD : -EPROTO, text);
+}
+
+void shunt_proxy_event(const struct shunt_net_event *event)
+{
+	struct connection *c = event->user;
+
+	switch (event->kind) {
+	case SHUNT_NET_READY:
+		c->state = CONNECTION_READY;
+		atomic_fetch_add(&c->proxy->nready, 1);
+		notify(c->proxy);
+		break;
+	case SHUNT_NET_PUT_DONE:
+		c->done += event->count;
+		break;
+	case SHUNT_NET_SIGNAL:
+		raise_channel(c, event->channel, event->count);
+		break;
+	case SHUNT_NET_END:
+		c->state = CONNECTION_ENDED;
+		break;
+	case SHUNT_NET_ERROR:
+		if (c->state != CONNECTION_ENDED)
+			fail(c, event->err, event->text);
+		c->state = CONNECTION_DEAD;
+		break;
+	}
+}
+
+/* ---- commands */
+
+struct create {
+	struct shunt_proxy *proxy;
+	struct shunt_proxy_offer *offers;
+	int err;
+};
+
+static void close_all(struct shunt_proxy *proxy)
+{
+	const struct shunt_net_ops *net = proxy->config.net;
+
+	for (int i = 0; i < proxy->config.npeers; i++)
+		net->endpoint_close(proxy->connection[i].endpoint);
+	net->mem_deregister(proxy->memory);
+}
+
+static void create(struct proxy_thread *thread, void *arg)
+{
+	struct create *call = arg;
+	struct shunt_proxy *proxy = call->proxy;
+	const struct shunt_net_ops *net = proxy->config.net;
+	const struct shunt_net_region region = {
+		.at = proxy->config.memory, .bytes = proxy->config.bytes, .dmabuf_fd = -1
+	};
+
+	call->err = net->mem_register(thread->device, &region, &proxy->memory);
+	for (int i = 0; i < proxy->config.npeers && !call->err; i++) {
+		struct connection *c = &proxy->connection[i];
+		struct shunt_net_peer peer = proxy->config.peers[i];
+
+		snprintf(c->name, sizeof(c->name), "%s", peer.name);
+		c->proxy = proxy;
+		peer.user = c;
+		call->err = net->endpoint_create(thread->device, &peer, &c->endpoint, &call->offers[i].blob);
+		call->offers[i].memory = net->mem_remote(proxy->memory);
+	}
+	if (call->err) {
+		close_all(proxy);
+		return;
+	}
+	proxy->next = thread->proxies;
+	thread->proxies = proxy;
+}
+
+int shunt_proxy_create(
+    const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p)
+{
+	struct shunt_proxy *proxy =
+	    calloc(1, sizeof(*proxy) + (unsigned)config->npeers * sizeof(*proxy->connection));
+	struct create call = { proxy, offers, 0 };
+	int err;
+
+	if (!proxy)
+		return -ENOMEM;
+	proxy->config = *config;
+	proxy->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = proxy->notify_fd < 0 ?
+	    -errno :
+	    shunt_proxy_thread_get(config->net, config->net_device, config->gpu, &proxy->thread);
+	if (!err) {
+		shunt_proxy_thread_call(proxy->thread, create, &call);
+		err = call.err;
+		if (err)
+			shunt_proxy_thread_put(proxy->thread);
+	}
+	if (err) {
+		if (proxy->notify_fd >= 0)
+			close(proxy->notify_fd);
+		free(proxy);
+		return err;
+	}
+	proxy->config.peers = NULL;
+	*proxy_p = proxy;
+	return 0;
+}
+
+struct connect {
+	struct shunt_proxy *proxy;
+	const struct shunt_proxy_offer *theirs;
+};
+
+static void begin_connecting(struct proxy_thread *thread, void *arg)
+{
+	struct connect *call = arg;
+	struct shunt_proxy *proxy = call->proxy;
+
+	(void)thread;
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+		int err = proxy->config.net->endpoint_connect(c->endpoint, &call->theirs[i].blob);
+
+		c->memory = call->theirs[i].memory;
+		if (err)
+			fail(c, err, c->name);
+	}
+}
+
+static void begin_taking(struct proxy_thread *thread, void *arg)
+{
+	struct shunt_proxy *proxy = arg;
+
+	(void)thread;
+	proxy->takes = true;
+}
+
+int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
+    const atomic_int *cancel, char *text)
+{
+	int64_t deadline = shunt_deadline_ms(timeout_ms);
+	struct pollfd fd = { .fd = proxy->notify_fd, .events = POLLIN };
+	uint64_t count;
+	int err = 0, ready;
+
+	shunt_proxy_thread_call(proxy->thread, begin_connecting, &(struct connect){ proxy, theirs });
+	while (!err) {
+		if (read(proxy->notify_fd, &count, sizeof(count)) < 0)
+			count = 0; /* nothing has changed */
+		ready = atomic_load(&proxy->nready);
+		if (atomic_load(&proxy->failed)) {
+			snprintf(text, 256, "%s", proxy->text);
+			return proxy->err;
+		}
+		if (ready == proxy->config.npeers) {
+			shunt_proxy_thread_call(proxy->thread, begin_taking, proxy);
+			return 0;
+		}
+		err = shunt_io_poll(&fd, 1, deadline, cancel);
+		err = err > 0 ? 0 : err;
+	}
+	snprintf(text, 256, "%d of %d connections to other hosts were made", ready, proxy->config.npeers);
+	return err;
+}
+
+void shunt_proxy_wake(struct shunt_proxy *proxy)
+{
+	shunt_proxy_thread_wake(proxy->thread);
+}
+
+static void give_up(struct proxy_thread *thread, void *arg)
+{
+	struct shunt_proxy *proxy = arg;
+
+	(void)thread;
+	if (atomic_load(&proxy->failed))
+		return;
+	proxy->err = -ECANCELED;
+	snprintf(proxy->text, sizeof(proxy->text), "the communicator was aborted");
+	atomic_store(&proxy->failed, true);
+	tell_peers(proxy);
+}
+
+void shunt_proxy_abort(struct shunt_proxy *proxy)
+{
+	shunt_proxy_thread_call(proxy->thread, give_up, proxy);
+}
+
+static void begin_finishing(struct proxy_thread *thread, void *arg)
+{
+	struct shunt_proxy *proxy = arg;
+
+	(void)thread;
+	proxy->finishing = true;
+}
+
+void shunt_proxy_finish(struct shunt_proxy *proxy)
+{
+	shunt_proxy_thread_call(proxy->thread, begin_finishing, proxy);
+}
+
+bool shunt_proxy_ended(const struct shunt_proxy *proxy)
+{
+	return atomic_load(&proxy->ended);
+}
+
+static void destroy(struct proxy_thread *thread, void *arg)
+{
+	struct shunt_proxy *proxy = arg, **at = &thread->proxies;
+
+	while (*at != proxy)
+		at = &(*at)->next;
+	*at = proxy->next;
+	close_all(proxy);
+}
+
+void shunt_proxy_destroy(struct shunt_proxy *proxy)
+{
+	if (!proxy)
+		return;
+	shunt_proxy_thread_call(proxy->thread, destroy, proxy);
+	shunt_proxy_thread_put(proxy->thread);
+	close(proxy->notify_fd);
+	free(proxy);
+}

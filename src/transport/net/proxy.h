@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_PROXY_H
+#define SHUNT_TRANSPORT_NET_PROXY_H
+/*
+ * The proxy thread: carries data between a communicator's rank and the ranks on other hosts. It takes triggers out of
+ * the FIFO that the rank's kernels fill (kernels/net.h), posts them to a provider (net.h), and counts the signals that
+ * come in page-locked memory, where kernels wait for them.
+ *
+ * A process has one such thread for each GPU and network device. It calls no device: a call of the program that waits
+ * for kernels may hold the driver, and those kernels may wait for the proxy. All that the provider does runs on it.
+ *
+ * The FIFO is memory, which no descriptor tells of. So the thread polls. It spins for SHUNT_PROXY_SPIN us after its last
+ * work where the process has CPUs to spare, and then sleeps in steps that double up to a millisecond, or until the
+ * network or shunt_proxy_wake() has something for it.
+ *
+ * A struct shunt_proxy is one communicator's part. Any thread may call wake, ended and abort; one thread at a time the
+ * rest.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "transport/net/net.h"
+
+struct shunt_proxy;
+
+struct shunt_proxy_config {
+	const struct shunt_net_ops *net;
+	int net_device; /* index */
+	int gpu;
+	/* Page-locked; begins with a zeroed struct shunt_net_words. The caller's until destroy has returned. */
+	void *memory;
+	size_t bytes;
+	int npeers;                         /* connections are numbered as peers */
+	const struct shunt_net_peer *peers; /* `user` is not used; copied */
+	/*
+	 * A connection has failed, or its peer has given up: once, on the proxy thread. err: a negative errno. text
+	 * names the peer and the reason.
+	 */
+	void (*failed)(void *ctx, int connection, int err, const char *text);
+	void *ctx;
+};
+
+/* What a rank tells each of its peers before they connect. */
+struct shunt_proxy_offer {
+	struct shunt_net_blob blob;
+	struct shunt_net_remote memory;
+};
+
+/* Registers the memory and makes an endpoint for each peer; offers: npeers of them. 0 or -errno (logged). */
+int shunt_proxy_create(
+    const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
+/*
+ * Connects with all peers: theirs[i] is what peer i offered this rank. From then on triggers are taken. 0; -ETIMEDOUT,
+ * -ECANCELED, or a connection's error; text (256 bytes) says which and why.
+ */
+int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
+    const atomic_int *cancel, char *text);
+/* A kernel is about to be launched: the thread shall not sleep long. Cheap where it does not sleep. */
+void shunt_proxy_wake(struct shunt_proxy *proxy);
+/* Drops the triggers, and tells the peers that this rank has given up. */
+void shunt_proxy_abort(struct shunt_proxy *proxy);
+/*
+ * No kernel runs any more: carries what is left, and tells the peers that nothing follows. Does not wait. The memory
+ * must stay until destroy.
+ */
+void shunt_proxy_finish(struct shunt_proxy *proxy);
+/* True after finish: all is carried, and no peer will send anything. */
+bool shunt_proxy_ended(const struct shunt_proxy *proxy);
+/* Closes the connections. NULL is allowed. */
+void shunt_proxy_destroy(struct shunt_proxy *proxy);
+#endif
