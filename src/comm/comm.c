@@ -133,8 +133,7 @@ static void forward_many(struct shunt_comm *comm)
 
 int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 {
-	char reason[160];
-	int err = 0, n;
+	int err = 0;
 
 	shunt_mutex_lock(&comm->lock);
 	if (!hosts) {
@@ -143,10 +142,10 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 		shunt_hosts_destroy(hosts);
 	} else {
 		err = shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
-		n = snprintf(reason, sizeof(reason), "no transport between its %d hosts yet: ", hosts->nhosts);
-		shunt_hosts_describe(hosts, reason + n, sizeof(reason) - (size_t)n);
-		if (!shunt_comm_life_forwards(&comm->life))
-			become_forward(comm, reason);
+		if (hosts->nranks > SHUNT_HOSTS_MAX_RANKS || hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
+			become_forward(comm, "more than 64 ranks, or more than 8 on a host");
+		else if (!shunt_comm_life_forwards(&comm->life))
+			shunt_comm_net_place(comm, hosts);
 	}
 	shunt_mutex_unlock(&comm->lock);
 	return err;
@@ -226,7 +225,7 @@ static bool destroy_waits(const struct shunt_comm *comm)
 {
 	bool waits = !shunt_comm_life_aborted(&comm->life) && shunt_comm_life_state(&comm->life) == COMM_READY;
 
-	for (int r = 0; waits && r < comm->nranks; r++)
+	for (int r = 0; waits && r < shunt_comm_mates(comm); r++)
 		waits = !comm->mem[r].borrowed;
 	return waits;
 }
@@ -280,7 +279,7 @@ uint64_t shunt_comm_spin_limit(void)
 
 void shunt_comm_stop_kernels(struct shunt_comm *comm)
 {
-	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 	uint32_t one = 1;
 
 	if (!comm->words) /* kernels of a single rank wait for no peer */
@@ -299,8 +298,10 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	shunt_comm_error(comm); /* logs a fault before the abort: it may be the reason for it */
 	shunt_comm_life_abort(&comm->life);
 	shunt_comm_fail(comm, -ECANCELED);
-	if (shunt_comm_life_state(&comm->life) == COMM_READY)
+	if (shunt_comm_life_state(&comm->life) == COMM_READY) {
 		shunt_comm_stop_kernels(comm);
+		shunt_comm_net_abort(comm);
+	}
 }
 
 int shunt_comm_error(struct shunt_comm *comm)
@@ -309,6 +310,11 @@ int shunt_comm_error(struct shunt_comm *comm)
 
 	if (err || shunt_comm_life_state(&comm->life) != COMM_READY)
 		return err;
+	err = shunt_comm_net_error(comm);
+	if (err) {
+		shunt_comm_fail(comm, err);
+		return shunt_comm_life_error(&comm->life);
+	}
 	return shunt_fault_poll(comm);
 }
 
@@ -346,7 +352,7 @@ int shunt_comm_device(const struct shunt_comm *comm)
 
 size_t shunt_comm_memory(struct shunt_comm *comm)
 {
-	return shunt_comm_life_state(&comm->life) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
+	return shunt_comm_life_state(&comm->life) == COMM_READY ? comm->mem[shunt_comm_own(comm)].bytes : 0;
 }
 
 void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)

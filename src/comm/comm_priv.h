@@ -24,6 +24,7 @@
 #include "comm/plans.h"
 #include "comm/observe/recorder.h"
 #include "comm/registry.h"
+#include "comm/net.h"
 #include "comm/symmem.h"
 #include "device/gpu_ops.h"
 #include "kernels/kargs.h"
@@ -59,13 +60,15 @@ struct shunt_comm {
 	bool checks; /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
-	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank; mem[rank] is our own */
+	/* Scratch of every rank, over several hosts of those on this one; shunt_comm_own() is our own. */
+	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
 	struct shunt_host_ctrl *words;             /* page-locked; kernels read and write it */
 	struct shunt_kargs kargs;                  /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
 	struct shunt_symmem symmem;
 	struct shunt_ce ce;
+	struct shunt_comm_net net;
 	void *side_stream; /* for forked groups (shunt_comm_fork_group); NULL until it is needed */
 	struct {
 		void **streams; /* of the group that was forked and is not joined yet */
@@ -78,6 +81,17 @@ struct shunt_comm {
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };
+
+/* How many ranks map each other's memory, and which of them this one is. */
+static inline int shunt_comm_mates(const struct shunt_comm *comm)
+{
+	return comm->net.at.nhosts ? comm->net.at.nlocal[comm->net.at.host_of[comm->rank]] : comm->nranks;
+}
+
+static inline int shunt_comm_own(const struct shunt_comm *comm)
+{
+	return comm->net.at.nhosts ? comm->net.at.local_of[comm->rank] : comm->rank;
+}
 
 /* For rounds among all ranks, with the communicator's lock. */
 static inline struct shunt_ranks shunt_comm_ranks(const struct shunt_comm *comm, int64_t timeout_ms)

@@ -258,7 +258,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 {
 	struct shunt_kargs base = comm->kargs;
 	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked };
-	bool checks = comm->checks && comm->nranks > 1;
+	bool checks = comm->checks && comm->nranks > 1 && !comm->net.at.nhosts;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = emit,
@@ -277,6 +277,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	}
 	if (!forked)
 		err = order_streams(comm, e.stream, calls, n, several);
+	shunt_comm_net_wake(comm);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
 		base.op = shunt_recorder_add(

@@ -121,7 +121,7 @@ static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, s
 		.gpu = comm->gpu,
 		.device = comm->device,
 		.ranks = ranks_of(comm),
-		.ctrl = comm->mem[comm->rank].ptr,
+		.ctrl = comm->mem[shunt_comm_own(comm)].ptr,
 		.process = shunt_process_token(),
 		.max_blocks = (unsigned)comm->sel_key.max_ctas,
 	};

@@ -26,7 +26,7 @@ static void back_off(long *ns)
  */
 static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
 {
-	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 	struct shunt_progress p;
 
 	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) &&
@@ -88,6 +88,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 		shunt_comm_error(comm); /* logs a fault that was not polled yet */
 	}
 	shunt_peers_unwatch(comm);
+	shunt_comm_net_finish(comm);
 	shunt_recorder_unready(comm->recorder);
 	shunt_shared_gpu_release(comm);
 	shunt_order_finish(&comm->order);

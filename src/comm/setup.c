@@ -113,7 +113,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_process_token();
 	h->pid = (int32_t)getpid();
-	h->plans = shunt_comm_plans_acquire(comm);
+	h->plans = comm->net.at.nhosts ? 0 : shunt_comm_plans_acquire(comm); /* plans run on one host */
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
@@ -183,6 +183,14 @@ static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
 	}
 }
 
+/* True: the rank is on this one's host. */
+static bool is_mate(const struct shunt_comm *comm, int r)
+{
+	const struct shunt_placement *at = &comm->net.at;
+
+	return !at->nhosts || at->host_of[r] == at->host_of[comm->rank];
+}
+
 /* Ranks of this process, with this one, that share its GPU; 1 on the sim, whose devices are never full. */
 static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
 {
@@ -191,7 +199,7 @@ static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
 
 	for (int r = 0; r < comm->nranks; r++)
 		n += r == comm->rank ||
-		    (!own->gpu.sim && own->process == h[r].process && same_gpu(&own->gpu, &h[r].gpu));
+		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process && same_gpu(&own->gpu, &h[r].gpu));
 	return n;
 }
 
@@ -201,7 +209,7 @@ static bool reaches_peers(struct shunt_comm *comm, const struct hello *hellos, s
 	for (int r = 0; r < comm->nranks && vote->ok; r++) {
 		const char *reason = "no peer access";
 
-		if (r == comm->rank)
+		if (r == comm->rank || !is_mate(comm, r))
 			continue;
 		if (same_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
 			shunt_vote_refuse(
@@ -215,6 +223,17 @@ static bool reaches_peers(struct shunt_comm *comm, const struct hello *hellos, s
 		    "threads that share GPU %d have a communicator there; SHUNT_MULTI_RANK_GPU=2 allows it",
 		    comm->device);
 	return vote->ok;
+}
+
+static size_t scratch_bytes(struct shunt_comm *comm)
+{
+	int largest = 0;
+
+	if (!comm->net.at.nhosts)
+		return SHUNT_SCRATCH_BYTES(comm->nranks);
+	for (int h = 0; h < comm->net.at.nhosts; h++) /* the same on all hosts */
+		largest = comm->net.at.nlocal[h] > largest ? comm->net.at.nlocal[h] : largest;
+	return SHUNT_NET_SCRATCH_BYTES((unsigned)largest, comm->net.slot_bytes);
 }
 
 /* What fails becomes this rank's vote. */
@@ -232,7 +251,7 @@ static void make_scratch(struct shunt_comm *comm, const struct hello *hellos, st
 		shunt_vote_refuse(&symm->vote, "kernels cannot be loaded: %s", strerror(-err));
 		return;
 	}
-	if (shunt_symm_alloc(symm, SHUNT_SCRATCH_BYTES(comm->nranks)))
+	if (shunt_symm_alloc(symm, scratch_bytes(comm)))
 		return;
 	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
 	if (err) {
@@ -241,7 +260,7 @@ static void make_scratch(struct shunt_comm *comm, const struct hello *hellos, st
 	}
 	comm->words = host;
 	comm->words->limit_ns = shunt_comm_spin_limit();
-	ctrl = comm->mem[comm->rank].ptr;
+	ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
 	if (err)
 		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", strerror(-err));
@@ -251,7 +270,7 @@ static void make_scratch(struct shunt_comm *comm, const struct hello *hellos, st
 static int write_peers(void *ctx)
 {
 	struct shunt_comm *comm = ctx;
-	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
 	for (int r = 0; r < comm->nranks; r++)
@@ -263,6 +282,9 @@ static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
 {
 	shunt_symm_init(symm,
 	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout),
+	        .mates = comm->net.at.nhosts ? comm->net.at.rank_at[comm->net.at.host_of[comm->rank]] : NULL,
+	        .nmates = shunt_comm_mates(comm),
+	        .own = shunt_comm_own(comm),
 	        .gpu = comm->gpu,
 	        .device = comm->device,
 	        .process = shunt_process_token(),
@@ -293,7 +315,7 @@ static int setup_failed(struct shunt_comm *comm, const char *step, const char *r
 /* Without a recorder, launches carry no word (kargs.op), and kernels without a word keep no account. */
 static void start_account(struct shunt_comm *comm)
 {
-	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 
 	if (comm->recorder)
 		shunt_order_set_progress(&comm->order, &ctrl->progress);
@@ -328,7 +350,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 
 /* State of a set-up. */
 struct setup {
-	struct hello hello, hellos[SHUNT_MAX_RANKS];
+	struct hello hello, hellos[SHUNT_NET_MAX_RANKS];
 	bool logs;        /* this rank logs the outcome */
 	char reason[160]; /* of -EOPNOTSUPP, and of a rank that does not come */
 	struct timespec begun, met_at;
@@ -417,14 +439,24 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
 	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
-	int processes[SHUNT_MAX_RANKS], self = shunt_peers_self();
+	/* Over several hosts the end of a process's connections tells of its death. */
+	bool watches = !comm->net.at.nhosts;
+	int processes[SHUNT_MAX_RANKS], self = watches ? shunt_peers_self() : -1;
 	struct shunt_peer peers[SHUNT_MAX_RANKS];
-	int err = shunt_rendezvous_allgather(&ranks, &s->hello, sizeof(s->hello), s->hellos, self, processes);
+	int err = shunt_rendezvous_allgather(
+	    &ranks, &s->hello, sizeof(s->hello), s->hellos, self, watches ? processes : NULL);
 
 	if (self >= 0)
 		close(self);
 	if (err)
 		return err;
+	if (!watches) {
+		if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
+			return -EOPNOTSUPP;
+		agree_on_sel_key(comm, s->hellos);
+		shunt_comm_net_size(comm);
+		return 0;
+	}
 	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason))) {
 		shunt_io_close_all(processes, comm->nranks);
 		return -EOPNOTSUPP;
@@ -440,6 +472,8 @@ static int compare_plans(struct shunt_comm *comm, struct setup *s)
 {
 	uint64_t plans[SHUNT_MAX_RANKS];
 
+	if (comm->net.at.nhosts)
+		return 0;
 	for (int r = 0; r < comm->nranks; r++)
 		plans[r] = s->hellos[r].plans;
 	return shunt_comm_plans_agree(comm, plans);
@@ -459,6 +493,11 @@ static int share_scratch(struct shunt_comm *comm, struct setup *s)
 	return err;
 }
 
+static int connect_hosts(struct shunt_comm *comm, struct setup *s)
+{
+	return comm->net.at.nhosts ? shunt_comm_net_connect(comm, s->reason) : 0;
+}
+
 static double ms_between(const struct timespec *from, const struct timespec *to)
 {
 	return (to->tv_sec - from->tv_sec) * 1e3 + (to->tv_nsec - from->tv_nsec) / 1e6;
@@ -468,11 +507,11 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
 	struct timespec now;
 
-	for (int r = 0; r < comm->nranks; r++)
+	for (int r = 0; r < shunt_comm_mates(comm); r++)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
-	comm->kargs.rank = (uint16_t)comm->rank;
-	comm->kargs.nranks = (uint16_t)comm->nranks;
-	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, &comm->words->fault);
+	comm->kargs.rank = (uint16_t)shunt_comm_own(comm);
+	comm->kargs.nranks = (uint16_t)shunt_comm_mates(comm);
+	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[shunt_comm_own(comm)].ptr, &comm->words->fault);
 	start_account(comm);
 	shunt_deferred_free_enter(comm);
 	shunt_comm_life_ready(&comm->life);
@@ -481,7 +520,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_info(SHUNT_LOG_INIT,
 	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
-	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[comm->rank].bytes / 1048576.0);
+	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life))
 		shunt_comm_abort(comm);
@@ -501,6 +540,7 @@ static int setup_all_ranks(struct shunt_comm *comm)
 		{ exchange_hellos, "exchanging capabilities" },
 		{ compare_plans, "comparing execution plans" },
 		{ share_scratch, "sharing scratch memory" },
+		{ connect_hosts, "connecting with other hosts" },
 	};
 	struct setup s = { .logs = comm->rank == 0 };
 	const char *what = NULL;

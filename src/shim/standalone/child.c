@@ -46,7 +46,7 @@ static int set_hosts(struct shunt_entry *child, struct shunt_hosts *hosts, const
 		shunt_hosts_destroy(hosts);
 		hosts = NULL;
 	}
-	return shunt_standalone_set_hosts(child->comm, hosts);
+	return shunt_comm_set_hosts(child->comm, hosts);
 }
 
 static ncclResult_t split_run(struct shunt_task *task)

@@ -99,22 +99,8 @@ static ncclResult_t init_run(struct shunt_task *task)
 	if (!err && w->has_unused_id)
 		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel, &none);
 	if (!err)
-		err = shunt_standalone_set_hosts(task->entry->comm, hosts);
+		err = shunt_comm_set_hosts(task->entry->comm, hosts);
 	return shunt_to_nccl(err);
-}
-
-int shunt_standalone_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
-{
-	char text[512];
-
-	if (hosts && !shunt_comm_rank(comm)) {
-		shunt_hosts_describe(hosts, text, sizeof(text));
-		shunt_warn("communicator of %d ranks on %d hosts (%s): Shunt without NCCL has no transport between "
-		           "hosts yet, so its calls will be refused; communicators of one host that are split from it "
-		           "work",
-		    hosts->nranks, hosts->nhosts, text);
-	}
-	return shunt_comm_set_hosts(comm, hosts);
 }
 
 static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)

@@ -67,8 +67,6 @@ ncclResult_t shunt_standalone_declined(
 
 /* Logs, and returns InvalidArgument; it is the error of an open group, too. */
 ncclResult_t shunt_standalone_refuse(const char *what, const char *reason);
-/* As shunt_comm_set_hosts; rank 0 logs what several hosts mean. */
-int shunt_standalone_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts);
 /* A new entry, and the struct that its handle points to. NULL: logged. */
 struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config);
 ncclComm_t shunt_standalone_handle(const struct shunt_entry *entry);

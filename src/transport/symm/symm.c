@@ -45,14 +45,18 @@ static void tables_destroy(struct tables *t, int nranks)
 void shunt_symm_init(struct shunt_symm *symm, const struct shunt_symm_config *config)
 {
 	*symm = (struct shunt_symm){ .config = *config, .vote = { .ok = 1 }, .fd = -1 };
-	for (int r = 0; r < config->ranks.nranks; r++)
-		config->mem[r] = (struct shunt_gpu_mem){ .fd = -1 };
+	if (!config->mates) {
+		symm->config.nmates = config->ranks.nranks;
+		symm->config.own = config->ranks.rank;
+	}
+	for (int i = 0; i < symm->config.nmates; i++)
+		config->mem[i] = (struct shunt_gpu_mem){ .fd = -1 };
 }
 
 int shunt_symm_alloc(struct shunt_symm *symm, size_t bytes)
 {
 	const struct shunt_symm_config *c = &symm->config;
-	struct shunt_gpu_mem *own = &c->mem[c->ranks.rank];
+	struct shunt_gpu_mem *own = &c->mem[c->own];
 	int err = shunt_shared_alloc(c->gpu, c->device, bytes, own);
 
 	symm->allocated = true;
@@ -93,7 +97,7 @@ static void close_fd(struct shunt_symm *symm)
 	if (symm->fd < 0)
 		return;
 	if (symm->allocated)
-		shunt_shared_close_fd(&symm->config.mem[symm->config.ranks.rank]);
+		shunt_shared_close_fd(&symm->config.mem[symm->config.own]);
 	else
 		shunt_io_close_all(&symm->fd, 1);
 	symm->fd = -1;
@@ -166,10 +170,12 @@ static void map_peers(struct shunt_symm *symm, const struct tables *t)
 	const struct shunt_symm_config *c = &symm->config;
 	int err;
 
-	for (int r = 0; r < c->ranks.nranks && symm->vote.ok; r++) {
+	for (int i = 0; i < c->nmates && symm->vote.ok; i++) {
+		int r = c->mates ? c->mates[i] : i;
+
 		if (c->at)
-			c->at[r] = t->offers[r].at;
-		err = r == c->ranks.rank ? 0 : map_peer(symm, &t->offers[r], t->fds[r], &c->mem[r]);
+			c->at[i] = t->offers[r].at;
+		err = i == c->own ? 0 : map_peer(symm, &t->offers[r], t->fds[i], &c->mem[i]);
 		if (err)
 			shunt_vote_refuse(&symm->vote, "rank %d's %s cannot be mapped: %s", r, c->what, strerror(-err));
 	}

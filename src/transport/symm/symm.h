@@ -41,12 +41,18 @@ struct shunt_symm_terms {
 
 struct shunt_symm_config {
 	struct shunt_ranks ranks;
+	/*
+	 * The ranks that map each other's memory, in the order of mem, at and the descriptors of rounds; own: which of
+	 * them this rank is. NULL: all ranks. Votes and terms are of all ranks either way.
+	 */
+	const uint8_t *mates;
+	int nmates, own;
 	const struct shunt_gpu_ops *gpu;
 	int device;
 	uint64_t process;               /* shunt_process_token(): ranks of one process use each other's addresses */
 	const char *what;               /* for reasons: "scratch" */
-	struct shunt_gpu_mem *mem;      /* nranks empty ones; they get our own memory if allocated, and the peers' */
-	uint64_t *at;                   /* nranks; where in mem what is registered begins; NULL if allocated */
+	struct shunt_gpu_mem *mem;      /* of each mate; they get our own memory if allocated, and the peers' */
+	uint64_t *at;                   /* of each mate: where in mem what is registered begins; NULL if allocated */
 	uint64_t value[2];              /* shunt_symm_terms.value */
 	const char *differs[2];         /* the reason for a rank whose value is not that of rank 0 */
 	struct shunt_symm_terms *terms; /* nranks; get those of all ranks; may be NULL */

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_NET_H
+#define SHUNT_COMM_NET_H
+/* A communicator's part over several hosts: who is where, the rings' memory, and the proxy's connections. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "algos/placement.h"
+
+struct shunt_comm;
+struct shunt_hosts; /* transport/rendezvous/hosts.h */
+struct shunt_proxy; /* transport/net/proxy.h */
+
+struct shunt_comm_net {
+	struct shunt_placement at; /* nhosts is 0 on one host */
+	/* From the set-up on. */
+	struct shunt_proxy *proxy;
+	void *memory, *device_memory; /* page-locked, as the host and as kernels address it */
+	uint32_t channels, slot_bytes;
+	int nconnections;
+	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
+	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
+};
+
+/* The ranks are on these hosts. */
+void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts);
+/* The sizes of rings, from values that all ranks share; before the scratch is allocated. */
+void shunt_comm_net_size(struct shunt_comm *comm);
+/*
+ * After scratch is shared: two rounds, in which all ranks connect. 0: all are connected. -EOPNOTSUPP: the same on all
+ * ranks, reason (160 bytes) says why. Another -errno: a round's error.
+ */
+int shunt_comm_net_connect(struct shunt_comm *comm, char *reason);
+/* A kernel is about to be launched. */
+void shunt_comm_net_wake(struct shunt_comm *comm);
+/* 0, or why a connection has failed. Any thread. */
+int shunt_comm_net_error(const struct shunt_comm *comm);
+/* Tells the peers that this rank was aborted. Any thread. */
+void shunt_comm_net_abort(struct shunt_comm *comm);
+/*
+ * Once no kernel runs: says farewell, and frees what no peer can reach any more. What peers may still reach is freed by
+ * a later call, of any communicator.
+ */
+void shunt_comm_net_finish(struct shunt_comm *comm);
+#endif
