@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 #include "base/config_types.h"
 #include "base/env.h"
@@ -304,6 +305,13 @@ static const char *get_env(void *arg, const char *name)
 	return shunt_env(name);
 }
 
+static bool any_of_ours(char *const *names)
+{
+	while (*names && strncmp(*names, "SHUNT_", 6))
+		names++;
+	return *names;
+}
+
 static void parse_process(void)
 {
 	/*
@@ -314,7 +322,9 @@ static void parse_process(void)
 	char ***names = program ? dlsym(program, "environ") : NULL;
 
 	shunt_process_reserve_stdio();
-	shunt_settings_parse(&process, get_env, NULL, names ? *names : environ);
+	shunt_settings_parse(&process, get_env, NULL, getauxval(AT_SECURE) ? NULL : names ? *names : environ);
+	if (getauxval(AT_SECURE) && any_of_ours(names ? *names : environ))
+		shunt_warn("this program has other rights than who started it (setuid): no variable is read");
 	if (program)
 		dlclose(program);
 	for (size_t i = 0; i < NROWS; i++)

@@ -81,7 +81,7 @@ void shunt_files_list(const struct shunt_files *files, const char *list)
 
 bool shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes)
 {
-	const char *home = getenv("HOME");
+	const char *home = secure_getenv("HOME");
 	int n;
 
 	if (*cache_dir)

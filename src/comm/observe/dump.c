@@ -533,7 +533,7 @@ static void *serve(void *arg)
 static void start_service(void)
 {
 	const struct shunt_config *config = shunt_config();
-	const char *dir = *config->dump_dir ? config->dump_dir : getenv("TMPDIR");
+	const char *dir = *config->dump_dir ? config->dump_dir : secure_getenv("TMPDIR");
 	int err = *config->dump_dir ? make_dir(dir) : 0;
 
 	/* Warn now, not when there is a dump to write. */
