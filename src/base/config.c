@@ -287,8 +287,14 @@ void shunt_settings_parse(
 	    s->config.force_nccl, s->source[row_index("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
 	take_nccl_choices(s);
 	s->fingerprint = fingerprint(s);
-	if (names)
-		check_names(names);
+	if (!names)
+		return;
+	check_names(names);
+	if (s->config.deterministic && s->forced & SHUNT_KINDS_REDUCE)
+		shunt_warn(
+		    "SHUNT_FORCE_NCCL=%s wins over SHUNT_DETERMINISTIC, because it names collectives: a real NCCL "
+		    "adds in an order of its own",
+		    s->config.force_nccl);
 }
 
 void shunt_settings_finish(struct shunt_settings *s)

@@ -280,6 +280,12 @@ static void test_config_deterministic_overrules_what_fixes_nccls_order(void **st
 	assert_int_equal(s.fingerprint, alone.fingerprint);
 	shunt_settings_finish(&s);
 	shunt_settings_finish(&alone);
+	/* A name wins, with a line; of what does not reduce there is nothing to say. */
+	assert_non_null(strstr(parse(&s, ENV("SHUNT_DETERMINISTIC=1", "SHUNT_FORCE_NCCL=reduce")),
+	    "SHUNT_FORCE_NCCL=reduce wins over SHUNT_DETERMINISTIC"));
+	shunt_settings_finish(&s);
+	assert_string_equal(parse(&s, ENV("SHUNT_DETERMINISTIC=1", "SHUNT_FORCE_NCCL=allgather")), "");
+	shunt_settings_finish(&s);
 	parse(&s, ENV("SHUNT_DETERMINISTIC=1", "NCCL_MAX_CTAS=4", "NCCL_MAX_NCHANNELS=1"));
 	assert_int_equal(s.max_ctas, 4);
 	shunt_settings_finish(&s);

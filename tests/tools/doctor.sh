@@ -58,6 +58,7 @@ for who in 'vLLM \(VLLM_BATCH_INVARIANT\)|VLLM_BATCH_INVARIANT=1' "vLLM or torch
 done
 # shellcheck disable=SC2086
 says deterministic_wins 'ok +SHUNT_DETERMINISTIC wins over NCCL_ALGO' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 $invariant "$shunt" doctor
+says forced_wins 'warning +SHUNT_FORCE_NCCL=all wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_FORCE_NCCL=all "$shunt" doctor
 says p2p_off 'warning +NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 "$shunt" doctor
 says launch_order 'warning +NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put' env SHUNT_NCCL_LIB="$fake" NCCL_LAUNCH_ORDER_IMPLICIT=1 "$shunt" doctor
 says sim_beside_nccl 'warning +SHUNT_DEVICE=sim beside a real NCCL' env SHUNT_NCCL_LIB="$fake" SHUNT_DEVICE=sim "$shunt" doctor

@@ -170,6 +170,12 @@ static void check_order_of_sums(
 {
 	const char *who = who_fixes_nccls_order(environment);
 
+	if (s->config.deterministic && s->forced & SHUNT_KINDS_REDUCE && real_nccl)
+		finding_add(f, FINDING_WARN, topic, "unset one of them",
+		    "SHUNT_FORCE_NCCL=%s wins over SHUNT_DETERMINISTIC, because it names collectives: NCCL adds in an "
+		    "order of "
+		    "its own",
+		    s->config.force_nccl);
 	if (s->overruled)
 		finding_add(f, FINDING_OK, topic, "",
 		    "SHUNT_DETERMINISTIC wins over NCCL_ALGO, NCCL_PROTO and NCCL_MAX_NCHANNELS: Shunt's sums have one "
