@@ -38,6 +38,8 @@ pythons="3.10 3.11 3.12 3.13 3.14"
 for python in $pythons; do
 	mypy --no-error-summary --python-version "$python" || broken "python: mypy for Python $python"
 done
+! grep -rnE --include='*.c' --include='*.cc' '\bgetenv\(' src | grep -vE '^src/device/sim/|_getenv\(' ||
+	broken "getenv: shunt_env() or secure_getenv() instead; a setuid program takes nothing from who started it"
 # Tests wait for conditions and gates; what sleeps all the same says why.
 ! grep -rnE --include='*.c' --include='*.h' --include='*.cc' '\b(usleep|nanosleep|clock_nanosleep|sleep|sleep_for)\(' tests |
 	grep -v '^tests/support/pause.h:' || broken "sleeps: tests/support/pause.h has the only one, and the reasons"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 #include "base/config_types.h"
 #include "base/env.h"
@@ -246,10 +247,23 @@ static unsigned limit_min(int a, int b)
 	return (unsigned)(a < b ? a : b);
 }
 
+static void take_nccl_choices(struct shunt_settings *s)
+{
+	uint32_t claimed = parse_claims(s->nccl.algo) | parse_claims(s->nccl.proto);
+
+	if (s->config.deterministic) {
+		s->max_ctas = limit_min(s->nccl.max_ctas, 0);
+		s->overruled = claimed || s->nccl.max_nchannels > 0;
+	} else {
+		s->claimed = claimed;
+		s->max_ctas = limit_min(s->nccl.max_ctas, s->nccl.max_nchannels);
+	}
+}
+
 static uint64_t fingerprint(const struct shunt_settings *s)
 {
 	const uint32_t values[] = { s->forced, s->claimed, (uint32_t)s->config.device, s->config.check,
-		s->config.deterministic, limit_min(s->nccl.max_ctas, s->nccl.max_nchannels) };
+		s->config.deterministic, s->max_ctas };
 
 	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
 }
@@ -271,10 +285,16 @@ void shunt_settings_parse(
 		parse_row(s, i, get, arg);
 	s->forced = parse_forced(
 	    s->config.force_nccl, s->source[row_index("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
-	s->claimed = parse_claims(s->nccl.algo) | parse_claims(s->nccl.proto);
+	take_nccl_choices(s);
 	s->fingerprint = fingerprint(s);
-	if (names)
-		check_names(names);
+	if (!names)
+		return;
+	check_names(names);
+	if (s->config.deterministic && s->forced & SHUNT_KINDS_REDUCE)
+		shunt_warn(
+		    "SHUNT_FORCE_NCCL=%s wins over SHUNT_DETERMINISTIC, because it names collectives: a real NCCL "
+		    "adds in an order of its own",
+		    s->config.force_nccl);
 }
 
 void shunt_settings_finish(struct shunt_settings *s)
@@ -304,6 +324,13 @@ static const char *get_env(void *arg, const char *name)
 	return shunt_env(name);
 }
 
+static bool any_of_ours(char *const *names)
+{
+	while (*names && strncmp(*names, "SHUNT_", 6))
+		names++;
+	return *names;
+}
+
 static void parse_process(void)
 {
 	/*
@@ -314,13 +341,19 @@ static void parse_process(void)
 	char ***names = program ? dlsym(program, "environ") : NULL;
 
 	shunt_process_reserve_stdio();
-	shunt_settings_parse(&process, get_env, NULL, names ? *names : environ);
+	shunt_settings_parse(&process, get_env, NULL, getauxval(AT_SECURE) ? NULL : names ? *names : environ);
+	if (getauxval(AT_SECURE) && any_of_ours(names ? *names : environ))
+		shunt_warn("this program has other rights than who started it (setuid): no variable is read");
 	if (program)
 		dlclose(program);
 	for (size_t i = 0; i < NROWS; i++)
 		if (strcmp(process.source[i], "default") && shunt_env_from_file(rows[i].name))
 			snprintf(process.source[i], sizeof(process.source[i]), "%s in NCCL's configuration file",
 			    rows[i].name);
+	if (process.overruled)
+		shunt_info(SHUNT_LOG_ENV,
+		    "SHUNT_DETERMINISTIC wins over NCCL_ALGO, NCCL_PROTO and NCCL_MAX_NCHANNELS: "
+		    "Shunt's sums have one order without them");
 }
 
 static const struct shunt_settings *settings(void)
@@ -357,7 +390,7 @@ bool shunt_nccl_env_forbids_p2p(void)
 
 unsigned shunt_nccl_env_max_ctas(void)
 {
-	return limit_min(shunt_nccl_env()->max_ctas, shunt_nccl_env()->max_nchannels);
+	return settings()->max_ctas;
 }
 
 uint64_t shunt_config_fingerprint(void)

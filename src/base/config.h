@@ -90,7 +90,13 @@ struct shunt_settings {
 	struct shunt_config config;
 	struct shunt_nccl_env nccl;
 	uint32_t forced, claimed; /* bits of enum shunt_kind */
-	char forced_bad[64];      /* first entry of SHUNT_FORCE_NCCL that is no collective, or "" */
+	/*
+	 * With SHUNT_DETERMINISTIC nothing is claimed, and NCCL_MAX_NCHANNELS is no limit: who sets these wants sums in
+	 * one order, and gets them from our kernels whatever their number of blocks.
+	 */
+	unsigned max_ctas;   /* the limit on blocks; 0: none */
+	bool overruled;      /* one of these variables is set, and does not count */
+	char forced_bad[64]; /* first entry of SHUNT_FORCE_NCCL that is no collective, or "" */
 	uint64_t fingerprint;
 	char source[SHUNT_CONFIG_MAX_ROWS][64];
 };

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #define MAX_FILE 65536
@@ -58,15 +59,15 @@ static char *read_in(const char *dir, const char *name)
 
 static void read_files(void)
 {
-	const char *named = getenv("NCCL_CONF_FILE");
+	const char *named = secure_getenv("NCCL_CONF_FILE");
 	struct passwd pw, *found = NULL;
 	char buf[1024];
 
 	if (named && *named) {
 		texts[0] = read_text(named);
-	} else {
+	} else if (!getauxval(AT_SECURE)) { /* else the file would be that of whoever started the program */
 		/* Newer versions of NCCL look in HOME, older ones (2.28) in the account's directory. */
-		texts[0] = read_in(getenv("HOME"), ".nccl.conf");
+		texts[0] = read_in(secure_getenv("HOME"), ".nccl.conf");
 		if (!texts[0] && !getpwuid_r(getuid(), &pw, buf, sizeof(buf), &found) && found)
 			texts[0] = read_in(pw.pw_dir, ".nccl.conf");
 	}
@@ -142,7 +143,7 @@ static const char *from_files(const char *name)
 
 const char *shunt_env(const char *name)
 {
-	const char *value = getenv(name);
+	const char *value = secure_getenv(name);
 
 	if (!value && !strncmp(name, "NCCL_", 5))
 		value = from_files(name);
@@ -151,5 +152,5 @@ const char *shunt_env(const char *name)
 
 bool shunt_env_from_file(const char *name)
 {
-	return !getenv(name) && shunt_env(name);
+	return !secure_getenv(name) && shunt_env(name);
 }

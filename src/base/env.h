@@ -9,6 +9,8 @@
  * - the environment,
  * - for NCCL_* names the file that NCCL_CONF_FILE names, or .nccl.conf in HOME, or else in the account's directory,
  * - for NCCL_* names /etc/nccl.conf.
+ * A program that runs with other rights than those of who started it (setuid, capabilities of its file) has the last
+ * only: else anyone could have it load libraries and write files. So nothing in src/ calls getenv().
  * Never logs. Any thread. The files are read once.
  */
 const char *shunt_env(const char *name);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/files.h"
 #include "base/log.h"
 
@@ -27,10 +28,47 @@ int shunt_files_scan(const char *dir, struct dirent ***entries_p)
 	return scandir(dir, entries_p, is_json, by_bytes);
 }
 
+/*
+ * The reason why another user may have written what is there, or NULL. In a directory with the sticky bit others make
+ * files of their own only.
+ */
+static const char *distrust(const struct stat *st)
+{
+	if (st->st_uid && st->st_uid != geteuid())
+		return "it is neither this user's nor root's";
+	if (st->st_mode & S_IWOTH && !(S_ISDIR(st->st_mode) && st->st_mode & S_ISVTX))
+		return "every user may write to it";
+	return NULL;
+}
+
+static void add_file(const struct shunt_files *files, const char *path, const struct stat *st)
+{
+	const char *reason = distrust(st);
+
+	if (reason)
+		shunt_warn("%s refused: %s: %s", files->one, path, reason);
+	else
+		files->add(files->ctx, path);
+}
+
+/* An entry of a directory. */
+static void add_entry(const struct shunt_files *files, const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >= sizeof(path))
+		shunt_warn("%s refused: %s/%s: %s", files->one, dir, name, strerror(ENAMETOOLONG));
+	else if (stat(path, &st))
+		shunt_warn("%s refused: %s: %s", files->one, path, strerror(errno));
+	else
+		add_file(files, path, &st);
+}
+
 void shunt_files_path(const struct shunt_files *files, const char *path, bool wanted)
 {
 	struct dirent **entries;
-	char file[PATH_MAX];
+	const char *reason;
 	struct stat st;
 	int n;
 
@@ -41,7 +79,12 @@ void shunt_files_path(const struct shunt_files *files, const char *path, bool wa
 	}
 	if (!S_ISDIR(st.st_mode)) {
 		if (wanted)
-			files->add(files->ctx, path);
+			add_file(files, path, &st);
+		return;
+	}
+	reason = distrust(&st);
+	if (reason) {
+		shunt_warn("no %s from %s: %s", files->what, path, reason);
 		return;
 	}
 	n = shunt_files_scan(path, &entries);
@@ -52,11 +95,7 @@ void shunt_files_path(const struct shunt_files *files, const char *path, bool wa
 	if (!n && wanted)
 		shunt_warn("no %s from %s: it has no *.json", files->what, path);
 	for (int i = 0; i < n; i++) {
-		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))
-			files->add(files->ctx, file);
-		else
-			shunt_warn(
-			    "%s refused: %s/%s: %s", files->one, path, entries[i]->d_name, strerror(ENAMETOOLONG));
+		add_entry(files, path, entries[i]->d_name);
 		free(entries[i]);
 	}
 	free(entries);
@@ -81,7 +120,7 @@ void shunt_files_list(const struct shunt_files *files, const char *list)
 
 bool shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes)
 {
-	const char *home = getenv("HOME");
+	const char *home = secure_getenv("HOME");
 	int n;
 
 	if (*cache_dir)

@@ -4,6 +4,9 @@
 /*
  * JSON files that the configuration names: single files, and all *.json of a directory, sorted by the bytes of their
  * names. So the order is the same on all ranks whatever their locales are.
+ *
+ * They decide what a process computes, or how fast. So a file, or a directory, that is neither root's nor this user's,
+ * or that every user may write to, is left out with a line.
  */
 #include <stdbool.h>
 #include <stddef.h>

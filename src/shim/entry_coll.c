@@ -48,16 +48,27 @@ static inline bool resolve_types(struct shunt_entry *e, struct shunt_coll_call *
 	return true;
 }
 
-/* True: a buffer that this rank needs is NULL. NCCL accepts NULL for a buffer that only the root uses. */
-static inline bool buffer_is_missing(struct shunt_entry *e, const struct shunt_coll *c)
+/*
+ * No memory has room for 2^50 elements. Below that, the bytes of all parts of all ranks are below 2^56: sums of bytes
+ * and addresses of 64 bits do not wrap.
+ */
+#define MAX_COUNT_BITS 50
+
+/* The reason why the buffers or the count cannot be, or NULL. NCCL accepts NULL for a buffer that only the root uses.
+ */
+static inline const char *bad_buffers(struct shunt_entry *e, const struct shunt_coll *c)
 {
 	bool root;
 
+	if (c->count >> MAX_COUNT_BITS)
+		return "the count is larger than any memory";
 	if (!c->count || (c->send && c->recv))
-		return false;
+		return NULL;
 	root = c->root == shunt_comm_rank(e->comm);
-	return (!c->send && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, root)) ||
-	    (!c->recv && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, root));
+	if ((!c->send && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, root)) ||
+	    (!c->recv && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, root)))
+		return "a buffer is NULL";
+	return NULL;
 }
 
 /* True: the call is dropped with success. A message without bytes is not: NCCL needs both ends if it carries it. */
@@ -187,6 +198,7 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
 	struct shunt_group *group = shunt_group_of(thread);
+	const char *reason;
 	int err;
 
 	/* The real NCCL judges calls that Shunt does not understand, with its own error codes. */
@@ -198,9 +210,10 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 		shunt_entry_put(e);
 		return ncclSuccess;
 	}
-	if (buffer_is_missing(e, &call->coll)) {
+	reason = bad_buffers(e, &call->coll);
+	if (reason) {
 		shunt_entry_put(e);
-		return refuse_call(call, "a buffer is NULL");
+		return refuse_call(call, reason);
 	}
 	if (!apply_config(call)) {
 		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_REASON_CONFIG);
@@ -227,6 +240,7 @@ ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_col
 	struct shunt_coll *c = &call->coll;
 	ncclResult_t result;
 	struct shunt_entry *e = shunt_standalone_find(call->comm, shunt_kind_name(c->kind), &result);
+	const char *reason;
 	int err;
 
 	if (!e)
@@ -240,8 +254,8 @@ ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_col
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));
 	} else if (is_empty(c)) {
 		result = ncclSuccess;
-	} else if (buffer_is_missing(e, c)) {
-		result = refuse_call(call, "a buffer is NULL");
+	} else if ((reason = bad_buffers(e, c))) {
+		result = refuse_call(call, reason);
 	} else if (!apply_config(call)) {
 		result = refuse_call(call,
 		    "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that "

@@ -596,6 +596,37 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 	shunt_tuning_set_finish(&set);
 }
 
+/* Files that others may have written. */
+static void test_tuning_set_trusts_files_of_this_user_and_root(void **state)
+{
+	char file[256], folder[256];
+	struct shunt_tuning_set set;
+	struct unit_capture c;
+
+	unit_write_file(dir, "tuning/a.json", good);
+	snprintf(folder, sizeof(folder), "%s/tuning", dir);
+	snprintf(file, sizeof(file), "%s/a.json", folder);
+	for (int i = 0; i < 5; i++) {
+		bool others = i == 3 || i == 4; /* only root can give a file away */
+
+		if (others && geteuid())
+			break;
+		assert_int_equal(chmod(file, i == 1 ? 0666 : 0664), 0);
+		assert_int_equal(chmod(folder, i == 2 ? 0777 : 0775), 0);
+		if (others)
+			assert_int_equal(chown(i == 3 ? file : folder, 65534, (gid_t)-1), 0);
+		unit_capture_begin(&c);
+		shunt_tuning_set_load(&set, i % 2 ? file : folder, "/nonexistent");
+		unit_capture_end(&c);
+		assert_int_equal(set.n, i == 0 || (i % 2 && i != 1 && i != 3));
+		assert_int_equal(unit_count(c.text, "every user may write to it"), i == 1 || i == 2);
+		assert_int_equal(unit_count(c.text, "it is neither this user's nor root's"), i == 3 || i == 4);
+		shunt_tuning_set_finish(&set);
+		if (i == 3)
+			assert_int_equal(chown(file, 0, (gid_t)-1), 0);
+	}
+}
+
 static void test_tuning_set_empty_directory_is_told_if_it_was_named(void **state)
 {
 	struct shunt_tuning_set set;
@@ -1391,6 +1422,7 @@ int main(void)
 		    test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 		    test_tuning_set_empty_directory_is_told_if_it_was_named, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_tuning_set_trusts_files_of_this_user_and_root, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),

@@ -258,6 +258,39 @@ static void test_config_nccl_algo_claims_the_named_collectives(void **state)
 	}
 }
 
+/* What frameworks export so that NCCL's sums do not depend on the size: with SHUNT_DETERMINISTIC ours do not anyway. */
+static void test_config_deterministic_overrules_what_fixes_nccls_order(void **state)
+{
+	char *const set[] = { "SHUNT_DETERMINISTIC=1", "NCCL_ALGO=ring,tree;allreduce:tree", "NCCL_PROTO=Simple",
+		"NCCL_MIN_NCHANNELS=1", "NCCL_MAX_NCHANNELS=1", "NCCL_NTHREADS=1", "NCCL_NVLS_ENABLE=0", NULL };
+	struct shunt_settings s, alone;
+
+	parse(&s, set + 1);
+	assert_int_not_equal(s.claimed, 0);
+	assert_int_equal(s.max_ctas, 1);
+	assert_false(s.overruled);
+	shunt_settings_finish(&s);
+	parse(&alone, ENV("SHUNT_DETERMINISTIC=1"));
+	assert_false(alone.overruled);
+	parse(&s, set);
+	assert_int_equal(s.claimed, 0);
+	assert_int_equal(s.max_ctas, 0);
+	assert_true(s.overruled);
+	/* So ranks with these variables and ranks without them go together. */
+	assert_int_equal(s.fingerprint, alone.fingerprint);
+	shunt_settings_finish(&s);
+	shunt_settings_finish(&alone);
+	/* A name wins, with a line; of what does not reduce there is nothing to say. */
+	assert_non_null(strstr(parse(&s, ENV("SHUNT_DETERMINISTIC=1", "SHUNT_FORCE_NCCL=reduce")),
+	    "SHUNT_FORCE_NCCL=reduce wins over SHUNT_DETERMINISTIC"));
+	shunt_settings_finish(&s);
+	assert_string_equal(parse(&s, ENV("SHUNT_DETERMINISTIC=1", "SHUNT_FORCE_NCCL=allgather")), "");
+	shunt_settings_finish(&s);
+	parse(&s, ENV("SHUNT_DETERMINISTIC=1", "NCCL_MAX_CTAS=4", "NCCL_MAX_NCHANNELS=1"));
+	assert_int_equal(s.max_ctas, 4);
+	shunt_settings_finish(&s);
+}
+
 static void test_config_fingerprint_follows_what_steers_selection(void **state)
 {
 	static const char *const steer[] = { "SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DETERMINISTIC=1",
@@ -365,6 +398,7 @@ int main(void)
 		cmocka_unit_test(test_config_unknown_name_warns_with_nearest),
 		cmocka_unit_test(test_config_force_nccl_list_gives_kinds),
 		cmocka_unit_test(test_config_nccl_algo_claims_the_named_collectives),
+		cmocka_unit_test(test_config_deterministic_overrules_what_fixes_nccls_order),
 		cmocka_unit_test(test_config_fingerprint_follows_what_steers_selection),
 		cmocka_unit_test(test_env_file_lines_are_found),
 	};

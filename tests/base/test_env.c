@@ -2,6 +2,7 @@
 /* NCCL's configuration files. They are read once in a process, so each case has a process of its own. */
 #include "tests/support/unit.h"
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include "base/env.h"
 
@@ -203,8 +204,55 @@ static void test_env_many_variables_are_bounded(void **state)
 	check(text, body_many);
 }
 
-int main(void)
+/* As a program that another user has made setuid. */
+static int body_setuid(void)
 {
+	if (!getauxval(AT_SECURE))
+		return 77; /* the directory's file system knows no such programs */
+	return shunt_env("SHUNT_NCCL_LIB") || shunt_env("NCCL_DEBUG_FILE") || shunt_env("NCCL_TEST_FILE") ||
+	    shunt_env_from_file("NCCL_TEST_FILE");
+}
+
+static int run_setuid(int rank, void *arg)
+{
+	const char *dir = arg;
+	char program[64], command[512];
+	int status;
+
+	snprintf(program, sizeof(program), "%s/program", dir);
+	snprintf(command, sizeof(command),
+	    "cp /proc/%d/exe %s && chown 65534 %s && chmod 4755 %s && echo NCCL_TEST_FILE=1 >%s/.nccl.conf",
+	    (int)getpid(), program, program, program, dir);
+	if (system(command) || setenv("HOME", dir, 1) || setenv("SHUNT_NCCL_LIB", "/evil.so", 1) ||
+	    setenv("NCCL_DEBUG_FILE", "/evil", 1))
+		return -EIO;
+	snprintf(command, sizeof(command), "%s setuid", program);
+	status = system(command);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
+}
+
+static void test_env_of_a_setuid_program_is_not_read(void **state)
+{
+	char dir[] = "/tmp/shunt-env-XXXXXX", command[64];
+	int err;
+
+	if (geteuid())
+		skip(); /* to give a file to another user */
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(chmod(dir, 0755), 0);
+	unit_run_processes(1, run_setuid, dir, &err);
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	assert_int_equal(system(command), 0);
+	if (err == 77)
+		skip();
+	assert_int_equal(err, 0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "setuid"))
+		return body_setuid();
+
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_env_file_gives_values_that_stay),
 		cmocka_unit_test(test_env_environment_comes_before_the_file),
@@ -212,6 +260,7 @@ int main(void)
 		cmocka_unit_test(test_env_what_is_no_file_has_no_values),
 		cmocka_unit_test(test_env_long_values_and_files_are_cut),
 		cmocka_unit_test(test_env_many_variables_are_bounded),
+		cmocka_unit_test(test_env_of_a_setuid_program_is_not_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -637,6 +637,21 @@ static void test_file_is_private_and_complete(void **state)
 	assert_int_equal(shunt_dump_file("/dev/null", "asked", path, sizeof(path)), -ENOTDIR);
 }
 
+/* As in a directory for all, where nobody can remove what another user has put at the name. */
+static void test_file_whose_hidden_name_is_taken_is_written(void **state)
+{
+	char path[256], taken[256], *number;
+
+	assert_int_equal(shunt_dump_file(dump_dir, "asked", path, sizeof(path)), 0);
+	number = strrchr(path, '-') + 1;
+	snprintf(taken, sizeof(taken), "%s/.%.*s%d.part", dump_dir, (int)(number - strrchr(path, '/') - 1),
+	    strrchr(path, '/') + 1, atoi(number) + 1);
+	assert_int_equal(mkdir(taken, 0700), 0);
+	assert_int_equal(shunt_dump_file(dump_dir, "asked", path, sizeof(path)), 0);
+	assert_int_equal(rmdir(taken), 0);
+	assert_int_equal(access(path, R_OK), 0);
+}
+
 /* Two processes of one number may have one folder. What comes second has another name, and loses nothing either. */
 static void test_file_replaces_none_that_came_meanwhile(void **state)
 {
@@ -987,6 +1002,7 @@ int main(void)
 		cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
 		cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
 		cmocka_unit_test(test_file_is_private_and_complete),
+		cmocka_unit_test(test_file_whose_hidden_name_is_taken_is_written),
 		cmocka_unit_test(test_file_replaces_none_that_came_meanwhile),
 		cmocka_unit_test(test_files_of_containers_have_names_of_their_own),
 		cmocka_unit_test(test_error_is_dumped_once),

@@ -140,6 +140,25 @@ static void test_registry_one_file_may_be_named(void **state)
 	assert_string_equal(names_now(2), "single");
 }
 
+/* Files that others may have written: only where the program itself names one. */
+static void test_registry_files_that_others_may_write_are_left_out(void **state)
+{
+	char path[128], reason[512];
+
+	write_plan("a/1.json", "allreduce_oneshot_2", "open", NULL, NULL);
+	write_plan("a/2.json", "allreduce_twoshot_2", "closed", NULL, NULL);
+	snprintf(path, sizeof(path), "%s/a/1.json", root_dir);
+	assert_int_equal(chmod(path, 0666), 0);
+	reset_to("A", NULL);
+	assert_string_equal(names_now(2), "closed");
+	assert_int_equal(shunt_plan_register_file(path, reason, sizeof(reason)), 0);
+	assert_string_equal(names_now(2), "open closed");
+	snprintf(path, sizeof(path), "%s/a", root_dir);
+	assert_int_equal(chmod(path, 0777), 0);
+	reset_to("A", NULL);
+	assert_string_equal(names_now(2), "");
+}
+
 static void test_registry_priority_goes_before_order(void **state)
 {
 	register_plan("allreduce_oneshot_2", "low", "tags", "{\"priority\":-1}", NULL, NULL);
@@ -813,6 +832,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(test_registry_directories_come_in_order),
 		TEST(test_registry_one_file_may_be_named),
+		TEST(test_registry_files_that_others_may_write_are_left_out),
 		TEST(test_registry_priority_goes_before_order),
 		TEST(test_registry_broken_plan_is_refused_alone),
 		TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),

@@ -668,6 +668,12 @@ static int copy_now(int device, void *dst, const void *src, size_t bytes, void *
 	return 0;
 }
 
+/* It knows no memory. */
+static int mem_range(const void *ptr, void **base_p, size_t *bytes_p)
+{
+	return -ENOENT;
+}
+
 const struct shunt_gpu_ops *shunt_gpu(void)
 {
 	static const struct shunt_gpu_ops ops = { .name = "mock",
@@ -678,6 +684,7 @@ const struct shunt_gpu_ops *shunt_gpu(void)
 		.mem_alloc = mem_alloc,
 		.mem_alloc_shared = mem_alloc,
 		.mem_free = mem_free,
+		.mem_range = mem_range,
 		.copy_async = copy_now };
 
 	return &ops;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The shim between a client and a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -1086,7 +1087,7 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 
 	ncclGetUniqueId(&id);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(ncclCommInitRank(&comms[i], 2, id, i), ncclSuccess);
+		assert_int_equal(ncclCommInitRank(&comms[i], 4, id, i), ncclSuccess);
 	for (int i = 0; i < 2; i++) {
 		ncclComm_t none;
 		ncclCommSplit(comms[i], i ? NCCL_SPLIT_NOCOLOR : 4, 0, &none, NULL); /* counts either way */
@@ -1098,7 +1099,7 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 	}
 	assert_string_equal(ids[0], ids[1]);
 	for (int i = 0; i < 2; i++) {
-		int excluded[2] = { 5 + i, 6 - i }; /* another order */
+		int excluded[2] = { 2 + i, 3 - i }; /* another order */
 		ncclComm_t shrunk;
 		shunt_mock_reset();
 		assert_int_equal(
@@ -1110,6 +1111,39 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 	}
 	assert_string_equal(ids[0], ids[1]);
 	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+/* Numbers of ranks that cannot be are for NCCL to judge, and nothing is read from an array that may be shorter. */
+static void test_shrink_reads_no_more_ranks_than_there_are(void **state)
+{
+	static const int counts[] = { 2, 3, INT_MAX };
+	ncclComm_t comm = unused_comm(0, 2), shrunk;
+	int excluded = 1;
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		assert_int_equal(
+		    ncclCommShrink(comm, &excluded, counts[i], &shrunk, NULL, NCCL_SHRINK_DEFAULT), ncclSuccess);
+		assert_null(strstr(shunt_mock_log(), "create"));
+		assert_non_null(strstr(fake.log(), "CommShrink"));
+		ncclCommDestroy(shrunk);
+		fake.reset();
+	}
+	assert_int_equal(ncclCommShrink(comm, &excluded, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "create"));
+	ncclCommDestroy(shrunk);
+	ncclCommDestroy(comm);
+}
+
+static void test_counts_whose_bytes_wrap_are_refused(void **state)
+{
+	ncclComm_t comm = unused_comm(0, 2);
+
+	assert_int_equal(reduce(comm, SIZE_MAX), ncclInvalidArgument);
+	assert_int_equal(reduce(comm, (size_t)1 << 62), ncclInvalidArgument); /* times 4 it would be 0 */
+	assert_non_null(strstr(ncclGetLastError(NULL), "larger than any memory"));
+	assert_string_equal(shunt_mock_log(), "");
+	assert_string_equal(fake.log(), "");
+	ncclCommDestroy(comm);
 }
 
 static void test_async_error_merges_ours(void **state)
@@ -1404,6 +1438,8 @@ int main(int argc, char **argv)
 		TEST(test_finalize_waits_only_where_the_communicator_blocks),
 		TEST(test_finalize_ends_when_another_thread_aborts),
 		TEST(test_children_have_the_same_id_on_all_ranks),
+		TEST(test_shrink_reads_no_more_ranks_than_there_are),
+		TEST(test_counts_whose_bytes_wrap_are_refused),
 		TEST(test_async_error_merges_ours),
 		TEST(test_abort_goes_to_ours_first),
 		TEST(test_suspended_and_revoked_are_not_ours),

@@ -116,6 +116,29 @@ static void test_standalone_bad_arguments_are_refused(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
+static void test_standalone_counts_whose_bytes_wrap_are_refused(void **state)
+{
+	static const size_t counts[] = { SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4, (size_t)1 << 50 };
+	ncclUniqueId id;
+	ncclComm_t comm = NULL;
+
+	ncclGetUniqueId(&id);
+	assert_int_equal(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+	shunt_mock_reset();
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		assert_int_equal(ncclAllReduce(a, b, counts[i], ncclFloat32, ncclSum, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(ncclAllGather(a, b, counts[i], ncclInt8, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(ncclBroadcast(a, b, counts[i], ncclFloat64, 0, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(ncclGroupStart(), ncclSuccess);
+		assert_int_equal(ncclSend(a, counts[i], ncclFloat32, 0, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(ncclRecv(b, counts[i], ncclFloat32, 0, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+		assert_non_null(strstr(ncclGetLastError(NULL), "larger than any memory"));
+	}
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+}
+
 static void test_standalone_mismatched_count_fails(void **state)
 {
 	struct rank r[2] = { { .rank = 0, .nranks = 2 }, { .rank = 1, .nranks = 3 } };
@@ -414,6 +437,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_standalone_init_knows_rank_and_count),
 		TEST(test_standalone_bad_arguments_are_refused),
+		TEST(test_standalone_counts_whose_bytes_wrap_are_refused),
 		TEST(test_standalone_mismatched_count_fails),
 		TEST(test_standalone_unsupported_is_invalid_usage_once_logged),
 		TEST(test_standalone_wrong_values_are_named),

@@ -59,6 +59,13 @@ expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$sh
 expect info_select_windows 0 '^ +16M  ce  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
+# What frameworks export so that NCCL's sums do not depend on the batch claims nothing, and limits nothing, where ours do not either.
+for op in allreduce reducescatter allgather broadcast; do
+	SHUNT_DETERMINISTIC=1 "$shunt" info select --ranks 4 --overlay --op $op >"$dir/plain" || failed=1
+	env SHUNT_DETERMINISTIC=1 'NCCL_ALGO=ring,tree;allreduce:tree' NCCL_PROTO=Simple NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 \
+		NCCL_NTHREADS=1 NCCL_NVLS_ENABLE=0 "$shunt" info select --ranks 4 --overlay --op $op | diff "$dir/plain" - &&
+		echo "ok: info_select_batch_invariant_$op" || { echo "not ok: info_select_batch_invariant_$op"; failed=1; }
+done
 expect info_select_unknown_collective 2 '--op: there is no "foo"; it takes allreduce, reduce, .*, send, recv$' "$shunt" info select --ranks 2 --op foo
 expect info_select_names_with_underscores 0 '^alltoall of ' "$shunt" info select --ranks 2 --op all_to_all
 expect info_select_rules_with_underscores 0 '^ +8  twoshot  \(SHUNT_ALGO\)$' env SHUNT_ALGO=all_reduce:0-:twoshot "$shunt" info select --ranks 2 --overlay 8

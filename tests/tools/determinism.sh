@@ -38,6 +38,11 @@ mkdir "$dir/plans" && "$shunt" plan new all_reduce ring -n 3 --min 4 --max any -
 SHUNT_PLAN_DIR=$dir/plans SHUNT_DETERMINISTIC=1
 export SHUNT_PLAN_DIR SHUNT_DETERMINISTIC
 run determinism_beside_a_plan ''
+# What frameworks export so that NCCL's sums have one order.
+NCCL_ALGO='ring,tree;allreduce:tree' NCCL_PROTO=Simple NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 NCCL_NTHREADS=1 NCCL_NVLS_ENABLE=0
+export NCCL_ALGO NCCL_PROTO NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_NTHREADS NCCL_NVLS_ENABLE
+run determinism_under_batch_invariant_settings ''
+unset NCCL_ALGO NCCL_PROTO NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_NTHREADS NCCL_NVLS_ENABLE
 SHUNT_DETERMINISTIC=0 "$shunt" conform -n 3 --filter determinism.float32 --timeout 100 >"$out" 2>&1
 case $(sed -n 's/^# results of the determinism cases, A: //p' "$out") in
 '' | "$first")

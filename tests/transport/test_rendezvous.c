@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include "tests/support/rendezvous_name.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "tests/support/pause.h"
@@ -38,6 +39,7 @@ struct world {
 	atomic_int out;   /* how many have come out of join */
 	pid_t test;
 	int missing[UNIT_MAX_RANKS];
+	char said[UNIT_MAX_RANKS][256]; /* its last line, if the join or a round failed */
 	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
 	int dies_in_join, dies_in_gather; /* a rank, or -1 */
 	int leaves;                       /* a rank that destroys its rendezvous instead of joining, or -1 */
@@ -256,6 +258,8 @@ static int rank_body(int rank, void *arg)
 		if (!err)
 			err = gather_memfds(w, rdzv, rank);
 	}
+	if (err)
+		snprintf(w->said[rank], sizeof(w->said[rank]), "%s", shunt_last_error());
 	/* Nobody leaves before all are done: a peer that looks later must find the same members. */
 	if (w->dies_in_join < 0 && w->dies_in_gather < 0)
 		barrier(&w->finished, w->nranks);
@@ -416,6 +420,17 @@ static void test_rendezvous_wrong_id_finds_nobody(void **state)
 	shunt_rendezvous_destroy(b);
 }
 
+static bool anyone_names(const struct world *w, int rank)
+{
+	char name[32];
+	bool named = false;
+
+	snprintf(name, sizeof(name), "rank %d", rank);
+	for (int r = 0; r < w->nranks; r++)
+		named = named || strstr(w->said[r], name);
+	return named;
+}
+
 /* The dead one's peers: whichever member it has (root or not), before it joins and between two rounds. */
 static void dead_peer_ends_join_and_gather(bool leaves_child)
 {
@@ -436,6 +451,7 @@ static void dead_peer_ends_join_and_gather(bool leaves_child)
 			for (int r = 0; r < 4; r++)
 				assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
 			assert_true(unit_now_ms() - start < AT_ONCE_MS);
+			assert_true(anyone_names(w, in_gather ? dead : w->member[dead]));
 			world_destroy(w);
 		}
 	}
@@ -641,6 +657,7 @@ static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
 			void *missed = NULL;
 			pthread_t thread;
 			struct pair p;
+			char says[80];
 			int errs[2];
 
 			pair_init(&p);
@@ -655,6 +672,11 @@ static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
 			assert_null(missed);
 			assert_int_equal(errs[!absent], cancel ? -ECANCELED : -ETIMEDOUT);
 			assert_true(unit_now_ms() - start < AT_ONCE_MS);
+			if (!cancel) { /* the rank is named, root or not */
+				snprintf(says, sizeof(says), "rank %d%s says nothing", absent,
+				    absent ? "" : ", to which all ranks give their parts,");
+				assert_non_null(strstr(shunt_last_error(), says));
+			}
 			/* The other comes late and learns it at once. */
 			p.absent[absent] = false;
 			p.timeout_ms = TIMEOUT_MS;

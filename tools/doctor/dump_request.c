@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/dump_address.h"
+#include "base/io.h"
 #include "tools/doctor/doctor.h"
 
-#define TIMEOUT_MS 10000
+#define TIMEOUT_MS 10000 /* of all that is asked of one process */
+#define AGAIN_MS 20
 
 static const char topic[] = "processes";
 
@@ -52,7 +54,27 @@ static int process_read(pid_t pid, struct process *p)
 	return 0;
 }
 
-static int connect_to(pid_t pid, const struct process *p)
+static int64_t ms_until(int64_t deadline)
+{
+	int64_t now = shunt_now_ms();
+
+	return now < deadline ? deadline - now : 0;
+}
+
+/* A process whose queue of connections is full does not answer, perhaps because it is in a debugger: 0 or -errno. */
+static int connect_until(int fd, const struct sockaddr_un *address, socklen_t bytes, int64_t deadline)
+{
+	while (connect(fd, (const struct sockaddr *)address, bytes)) {
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (!ms_until(deadline))
+			return -ETIMEDOUT;
+		poll(NULL, 0, AGAIN_MS);
+	}
+	return 0;
+}
+
+static int connect_to(pid_t pid, const struct process *p, int64_t deadline)
 {
 	struct sockaddr_un address;
 	struct ucred peer = { .uid = (uid_t)-1 };
@@ -62,13 +84,12 @@ static int connect_to(pid_t pid, const struct process *p)
 
 	snprintf(number, sizeof(number), "%d", (int)pid);
 	bytes = shunt_dump_address(&address, p->uid, shunt_dump_namespace(number), p->ns_pid);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&address, bytes)) {
-		err = -errno;
+	err = connect_until(fd, &address, bytes, deadline);
+	if (err)
 		goto err_close;
-	}
 	/* Any process may take an abstract name: check the peer's user. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) || peer.uid != p->uid) {
 		err = -EPERM;
@@ -80,7 +101,8 @@ err_close:
 	return err;
 }
 
-static int fd_read_all(int fd, char **text_p, size_t *bytes_p)
+/* All by the deadline, however slowly it comes. */
+static int fd_read_all(int fd, int64_t deadline, char **text_p, size_t *bytes_p)
 {
 	size_t cap = 1 << 16, bytes = 0;
 	char *text = malloc(cap);
@@ -90,11 +112,13 @@ static int fd_read_all(int fd, char **text_p, size_t *bytes_p)
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 		ssize_t n;
 
-		if (poll(&p, 1, TIMEOUT_MS) <= 0) {
+		if (!ms_until(deadline) || poll(&p, 1, (int)ms_until(deadline)) == 0) {
 			err = -ETIMEDOUT;
 			break;
 		}
 		n = read(fd, text + bytes, cap - bytes);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
 		if (n == 0) {
 			*text_p = text;
 			*bytes_p = bytes;
@@ -162,6 +186,7 @@ int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *by
 	struct process p;
 	size_t bytes = 0;
 	char *text = NULL;
+	int64_t deadline = shunt_now_ms() + TIMEOUT_MS;
 	int fd = -1, err = process_read(pid, &p);
 
 	if (err) {
@@ -172,9 +197,9 @@ int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *by
 	if (p.state == 'T' || p.state == 'Z')
 		err = -ETIMEDOUT;
 	else
-		err = fd = connect_to(pid, &p);
+		err = fd = connect_to(pid, &p, deadline);
 	if (fd >= 0) {
-		err = fd_read_all(fd, &text, &bytes);
+		err = fd_read_all(fd, deadline, &text, &bytes);
 		close(fd);
 	}
 	if (!err && !bytes)

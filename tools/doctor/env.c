@@ -142,6 +142,52 @@ static bool parent_is_writable(const char *path)
 	return !access(path, F_OK) ? false : is_writable_dir(slash ? parent : ".");
 }
 
+/*
+ * Who exports NCCL's variables so that its sums do not depend on the size of a batch; NULL: it does not look like that.
+ */
+static const char *who_fixes_nccls_order(char *const *environment)
+{
+	static const char *const megatron[] = { "Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS" };
+	const char *algo = env_get(environment, "NCCL_ALGO"), *most = env_get(environment, "NCCL_MAX_NCHANNELS"),
+	           *least = env_get(environment, "NCCL_MIN_NCHANNELS"),
+	           *vllm = env_get(environment, "VLLM_BATCH_INVARIANT");
+	bool fixed_channels = most && least && *most && !strcmp(most, least);
+
+	if (vllm && !strcmp(vllm, "1"))
+		return "vLLM (VLLM_BATCH_INVARIANT)";
+	if (algo && strcasestr(algo, "tree") && fixed_channels && !strcmp(most, "1"))
+		return "vLLM or torchtitan";
+	if (algo && strcasestr(algo, "tree") && fixed_channels)
+		return "SGLang";
+	for (size_t i = 0; algo && i < sizeof(megatron) / sizeof(megatron[0]); i++)
+		if (!strcmp(algo, megatron[i]))
+			return "Megatron (--deterministic-mode)";
+	return NULL;
+}
+
+static void check_order_of_sums(
+    struct findings *f, char *const *environment, const struct shunt_settings *s, bool real_nccl)
+{
+	const char *who = who_fixes_nccls_order(environment);
+
+	if (s->config.deterministic && s->forced & SHUNT_KINDS_REDUCE && real_nccl)
+		finding_add(f, FINDING_WARN, topic, "unset one of them",
+		    "SHUNT_FORCE_NCCL=%s wins over SHUNT_DETERMINISTIC, because it names collectives: NCCL adds in an "
+		    "order of "
+		    "its own",
+		    s->config.force_nccl);
+	if (s->overruled)
+		finding_add(f, FINDING_OK, topic, "",
+		    "SHUNT_DETERMINISTIC wins over NCCL_ALGO, NCCL_PROTO and NCCL_MAX_NCHANNELS: Shunt's sums have one "
+		    "order without them, in as many blocks as they like");
+	else if (who && real_nccl && !s->config.deterministic)
+		finding_add(f, FINDING_INFO, topic,
+		    "set SHUNT_DETERMINISTIC=1 on all ranks: Shunt's sums have one order at every size, and need none "
+		    "of "
+		    "these variables",
+		    "variables as %s exports them fix the order of NCCL's sums, at the cost of its speed", who);
+}
+
 static void check_together(struct findings *f, char *const *environment, const struct shunt_settings *s, bool real_nccl)
 {
 	const struct shunt_config *c = &s->config;
@@ -177,6 +223,7 @@ static void check_together(struct findings *f, char *const *environment, const s
 	if (s->forced && *c->algo)
 		finding_add(f, FINDING_WARN, topic, "",
 		    "SHUNT_FORCE_NCCL comes before SHUNT_ALGO: rules for the collectives that it names do nothing");
+	check_order_of_sums(f, environment, s, real_nccl);
 	if (s->claimed && real_nccl)
 		finding_add(f, FINDING_INFO, topic, "unset them to have Shunt's kernels",
 		    "NCCL_ALGO or NCCL_PROTO chooses for some collectives: these stay with NCCL");

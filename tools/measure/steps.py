@@ -112,6 +112,14 @@ class Steps:
                        words + " --vs nccl --vs nccl:reg", 90, n, self.overlay_env, outcomes.bench_times,
                        self.no_times())
 
+    def batch_invariant(self, n):
+        """What frameworks export so that NCCL's sums do not depend on the batch; Shunt's do not with one variable."""
+        env = dict(self.overlay_env, SHUNT_DETERMINISTIC="1", NCCL_ALGO="ring,tree;allreduce:tree", NCCL_PROTO="Simple",
+                   NCCL_MIN_NCHANNELS="1", NCCL_MAX_NCHANNELS="1", NCCL_NTHREADS="1")
+        words = "all_reduce -d bfloat16 --no-check --mode graph -r 5 -i 40 -b 1K -e 64M -f 4 --out-of-place --vs nccl"
+        self.bench("batch invariant/all_reduce", "times beside NCCL under batch-invariant settings", words, 90, n, env,
+                   outcomes.bench_times, self.no_times())
+
     def conformance(self, n):
         argv = self.command(n, "conform --quick" + (" --filter bfloat16" if self.sim else ""))
         self.alone_and_in_front("conformance", "conformance", n, argv, 200, outcomes.conform_lines)
@@ -214,6 +222,7 @@ class Steps:
         for n in self.machine.ranks if self.times else []:
             self.values(n)
             self.beside(n, "graph")
+            self.batch_invariant(n)
             self.conformance(n)
             self.torture(n)
         for n in self.machine.ranks:
@@ -232,5 +241,6 @@ class Steps:
         for n in self.machine.ranks:
             self.sanitizers(n, False)
             if not self.times:
+                self.batch_invariant(n)
                 self.beside(n, "graph")
         return self.list

@@ -140,15 +140,10 @@ static bool never_declines(const struct shunt_sel_key *sel_key, enum shunt_kind 
 	return sel_key->takes_all || fixes_order(sel_key, kind);
 }
 
-/*
- * Why NCCL gets all calls of the kind; SHUNT_REASON_NONE: it does not. A user who names NCCL's algorithm for the order
- * of sums gets a fixed order from Shunt, too.
- */
+/* Why NCCL gets all calls of the kind; SHUNT_REASON_NONE: it does not. */
 static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	enum shunt_reason reason = sel_key->takes_all ? SHUNT_REASON_NONE : shunt_config_nccl_reason(kind);
-
-	return reason == SHUNT_REASON_NCCL_ENV && fixes_order(sel_key, kind) ? SHUNT_REASON_NONE : reason;
+	return sel_key->takes_all ? SHUNT_REASON_NONE : shunt_config_nccl_reason(kind);
 }
 
 bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind)

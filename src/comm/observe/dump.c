@@ -332,12 +332,31 @@ static int make_dir(const char *dir)
 	return mkdir(dir, 0700) && errno != EEXIST ? -errno : 0;
 }
 
+/*
+ * Opens the file that becomes the dump. Its name is left by another process that died while writing, or, where all may
+ * write, taken by another user, whose file stays: then a name that nobody can know beforehand. A descriptor or -errno.
+ */
+static int open_hidden(const char *dir, const char *name, unsigned n, char *path, size_t bytes)
+{
+	int length = snprintf(path, bytes, "%s/.shunt-%s-%u.part", dir, name, n), fd;
+
+	if (length < 0 || (size_t)length + sizeof("-XXXXXX") > bytes)
+		return -ENAMETOOLONG;
+	unlink(path);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 && errno == EEXIST) {
+		memcpy(path + length, "-XXXXXX", sizeof("-XXXXXX"));
+		fd = mkostemp(path, O_CLOEXEC);
+	}
+	return fd < 0 ? -errno : fd;
+}
+
 int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
 {
 	static atomic_uint files;
 	char name[300], hidden[PATH_MAX];
 	unsigned n = atomic_fetch_add(&files, 1);
-	int fd, err, length;
+	int fd, err;
 	FILE *f;
 
 	shunt_lock_check_blocking("writes a file", false);
@@ -347,13 +366,9 @@ int shunt_dump_file(const char *dir, const char *reason, char *path, size_t byte
 	if (err)
 		return err;
 	process_name(name, sizeof(name));
-	length = snprintf(hidden, sizeof(hidden), "%s/.shunt-%s-%u.part", dir, name, n);
-	if (length < 0 || (size_t)length >= sizeof(hidden))
-		return -ENAMETOOLONG;
-	unlink(hidden); /* left by another process that died while writing */
-	fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = open_hidden(dir, name, n, hidden, sizeof(hidden));
 	if (fd < 0)
-		return -errno;
+		return fd;
 	f = fdopen(fd, "w");
 	if (!f) {
 		err = -errno;
@@ -533,7 +548,7 @@ static void *serve(void *arg)
 static void start_service(void)
 {
 	const struct shunt_config *config = shunt_config();
-	const char *dir = *config->dump_dir ? config->dump_dir : getenv("TMPDIR");
+	const char *dir = *config->dump_dir ? config->dump_dir : secure_getenv("TMPDIR");
 	int err = *config->dump_dir ? make_dir(dir) : 0;
 
 	/* Warn now, not when there is a dump to write. */

@@ -113,7 +113,7 @@ static bool search_site_packages(struct nccl_search *s, const char *pattern)
 static bool search_python(struct nccl_search *s, const struct mapped *m)
 {
 	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
-	const char *venv = getenv("VIRTUAL_ENV");
+	const char *venv = secure_getenv("VIRTUAL_ENV");
 	char exe[PATH_MAX], pattern[PATH_MAX + 64];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
@@ -194,8 +194,8 @@ bool shunt_find_nccl(shunt_find_fn *take, void *arg)
 
 	dl_iterate_phdr(add_mapped, &m);
 	if (!search_mapped(&s, &m) && !search_beside_torch(&s, &m) && !search_python(&s, &m) &&
-	    !search_dir_list(&s, getenv("PYTHONPATH"), "/" WHEEL_DIR, "PYTHONPATH") &&
-	    !search_dir_list(&s, getenv("LD_LIBRARY_PATH"), "", "LD_LIBRARY_PATH") && !search_ld_so_conf(&s))
+	    !search_dir_list(&s, secure_getenv("PYTHONPATH"), "/" WHEEL_DIR, "PYTHONPATH") &&
+	    !search_dir_list(&s, secure_getenv("LD_LIBRARY_PATH"), "", "LD_LIBRARY_PATH") && !search_ld_so_conf(&s))
 		search_dir_list(&s, usual, "", "usual directory");
 	for (size_t i = 0; i < m.n; i++)
 		free(m.paths[i]);

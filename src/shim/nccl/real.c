@@ -151,7 +151,7 @@ static bool try_candidate(const char *path, const char *from, void *arg)
 static bool open_explicit(const char *path)
 {
 	char *resolved = realpath(path, NULL);
-	const char *reason = resolved ? load_file(resolved) : strerror(errno), *ours = getenv("SHUNT_NCCL_LIB");
+	const char *reason = resolved ? load_file(resolved) : strerror(errno), *ours = secure_getenv("SHUNT_NCCL_LIB");
 
 	free(resolved);
 	if (reason)

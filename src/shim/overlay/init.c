@@ -223,6 +223,11 @@ ncclResult_t shunt_overlay_shrink(
 	}
 	/* NCCL before 2.27 refuses, and then nothing is aborted. */
 	parent = excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ? shunt_entry_find(comm) : NULL;
+	/* NCCL judges a number of ranks that cannot be. The array may be shorter than that: it is not read here. */
+	if (parent && nexcluded >= shunt_comm_nranks(parent->comm)) {
+		shunt_entry_put(parent);
+		parent = NULL;
+	}
 	if (parent) {
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
 		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, whose dead ranks keep our kernels off

@@ -2,8 +2,9 @@
 /*
  * Standalone: memory and its registration. No memory needs registering: kernels stage what peers cannot reach. Windows
  * are used in place. Allocators register from their callbacks, with locks of their own held, so registering holds no
- * lock for long, does not wait, and touches no device. Another thread may destroy the communicator meanwhile: the
- * reference is put asynchronously, so that the destruction does not happen in this call.
+ * lock for long, does not wait, and touches no device: it asks the driver which memory there is. Another thread may
+ * destroy the communicator meanwhile: the reference is put asynchronously, so that the destruction does not happen in
+ * this call.
  */
 #include <errno.h>
 #include "base/log.h"
@@ -55,6 +56,24 @@ ncclResult_t shunt_standalone_deregister(const ncclComm_t comm, void *handle)
 	return shunt_standalone_check(comm, "ncclCommDeregister");
 }
 
+/* False: the buffer reaches over the end of the memory in which it begins, and of what is mapped right behind that. */
+static bool memory_has(const void *buff, size_t size)
+{
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+	uintptr_t at = (uintptr_t)buff, end = at + size;
+	size_t bytes;
+	void *base;
+
+	if (end < at)
+		return false;
+	while (at < end) {
+		if (!gpu || gpu->mem_range((const void *)at, &base, &bytes) || (uintptr_t)base + bytes <= at)
+			return at == (uintptr_t)buff; /* memory that the driver does not know: nothing can be said */
+		at = (uintptr_t)base + bytes;
+	}
+	return true;
+}
+
 ncclResult_t shunt_standalone_window_register(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
 	const char *me = "ncclCommWindowRegister";
@@ -69,6 +88,8 @@ ncclResult_t shunt_standalone_window_register(ncclComm_t comm, void *buff, size_
 	*win = NULL;
 	if (!buff || !size)
 		return shunt_standalone_refuse(me, "there is no buffer, or it has no size");
+	if (!memory_has(buff, size))
+		return shunt_standalone_refuse(me, "the buffer ends behind its memory");
 	e = shunt_entry_get(comm);
 	if (!e)
 		return shunt_standalone_refuse(me, "not a communicator");

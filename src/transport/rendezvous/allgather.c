@@ -73,7 +73,9 @@ static int member_failed(struct shunt_rendezvous *rdzv, const struct rdzv_result
 	return result->status;
 }
 
-static int read_result(struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in)
+/* *told_p: the error is what the root has said. */
+static int read_result(
+    struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in, bool *told_p)
 {
 	size_t total = (size_t)rdzv_total(rdzv) * round->bytes;
 	uint8_t has[SHUNT_RENDEZVOUS_MAX_RANKS];
@@ -88,6 +90,7 @@ static int read_result(struct shunt_rendezvous *rdzv, const struct rdzv_round *r
 		return -EPROTO;
 	if (result.status) {
 		err = check_proof(in, shunt_bytes(&result, sizeof(result)), (struct shunt_bytes){ 0 }, rdzv, round);
+		*told_p = !err;
 		return err ? err : member_failed(rdzv, &result);
 	}
 	if (result.bytes != round->bytes)
@@ -113,6 +116,24 @@ static int read_result(struct shunt_rendezvous *rdzv, const struct rdzv_round *r
 	return 0;
 }
 
+/* Of an error that the root has not told: it is gone, or silent, perhaps because it waits for another rank. */
+static void root_failed(struct shunt_rendezvous *rdzv, int err)
+{
+	char name[160];
+
+	if (rdzv->root < 0 || (err != -EOWNERDEAD && err != -ETIMEDOUT))
+		return;
+	rdzv->culprit =
+	    rdzv_is_uplink(rdzv) ? rdzv->hosts->leader[rdzv->root] : shunt_rendezvous_global(rdzv, rdzv->root);
+	shunt_rendezvous_name(rdzv, rdzv->root, name, sizeof(name));
+	if (err == -EOWNERDEAD)
+		shunt_error("%s, to which all ranks give their parts, died or gave up", name);
+	else
+		shunt_error("%s, to which all ranks give their parts, says nothing: it is stopped, or a rank that it "
+		            "waits for is",
+		    name);
+}
+
 int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
 	size_t bytes = round->status ? 0 : round->bytes;
@@ -126,6 +147,7 @@ int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struc
 	struct rdzv_send out = { &contrib, sizeof(contrib), &round->fd, round->fd >= 0, round->mine, bytes };
 	struct rdzv_recv in = { .fd = rdzv->root_fd, .max_fds = round->fds ? rdzv->nranks - 1 : 0 };
 	uint8_t mac[SHUNT_MAC_BYTES];
+	bool told = false;
 	int err;
 
 	rdzv->culprit = -1;
@@ -136,10 +158,11 @@ int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struc
 		out = (struct rdzv_send){ mac, sizeof(mac), NULL, 0, NULL, 0 };
 		err = shunt_rendezvous_send(rdzv->root_fd, &out, round->deadline, round->cancel);
 	}
-	if (err && err != -EOWNERDEAD)
-		return err;
-	err = read_result(rdzv, round, &in);
+	if (!err || err == -EOWNERDEAD)
+		err = read_result(rdzv, round, &in, &told);
 	shunt_rendezvous_recv_close(&in);
+	if (err && !told)
+		root_failed(rdzv, err);
 	return err;
 }
 
@@ -249,16 +272,16 @@ static int read_contrib(struct root_round *h, int r)
 	return err;
 }
 
-/* Says which other host kept the round waiting. */
+/* Says which rank, or other host, kept the round waiting. */
 static void log_late(struct root_round *h)
 {
 	char name[160];
 
-	for (int r = 0; r < h->rdzv->nranks && h->rdzv->hosts; r++) {
+	for (int r = 0; r < h->rdzv->nranks; r++) {
 		if (h->pfds[r].fd < 0 || h->part[r] == PART_NONE)
 			continue;
 		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
-		shunt_error("%s says nothing: is it stopped, or its network down?", name);
+		shunt_error("%s says nothing: is it stopped%s?", name, h->rdzv->hosts ? ", or its network down" : "");
 		h->culprit = rdzv_is_uplink(h->rdzv) ? h->rdzv->hosts->leader[r] : shunt_rendezvous_global(h->rdzv, r);
 		return;
 	}

@@ -6,6 +6,11 @@
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
 
+static const char *who(const struct rdzv_ask *ask)
+{
+	return ask->who ? ask->who : "the root";
+}
+
 /* Waits until fd can be read, and logs what it waits for, if anything. */
 static int await(int fd, const struct rdzv_ask *ask, const char *what, int64_t deadline)
 {
@@ -120,9 +125,9 @@ static int read_answer(
 	if (!err)
 		err = read_some(fd, &answer.head + 1, sizeof(answer) - sizeof(answer.head), ask, ask->deadline);
 	if (err == -ETIMEDOUT && !ask->calls_again)
-		shunt_error("%s failed: rank %d gave up: the root says nothing (stopped?)", ask->what, ask->rank);
+		shunt_error("%s failed: rank %d gave up: %s says nothing (stopped?)", ask->what, ask->rank, who(ask));
 	if (err == -EOWNERDEAD && !ask->calls_again)
-		shunt_error("%s failed: the root has ended, or refused rank %d", ask->what, ask->rank);
+		shunt_error("%s failed: %s has ended, or refused rank %d", ask->what, who(ask), ask->rank);
 	if (err)
 		return err;
 	ask->answered = shunt_rendezvous_answer_proves(&answer, ask->key, hello->nonce);

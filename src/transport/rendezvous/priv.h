@@ -23,6 +23,7 @@ struct shunt_rendezvous {
 	int err; /* the first error; sticky */
 	uint32_t round;
 	int root_fd;   /* member: to the root */
+	int root;      /* after a join: its rank; -1: it is none, or this rank is it */
 	int *peer_fds; /* root: connection of each rank, -1 for our own */
 	/* Over TCP: keys of the connections, of the ranks for a root, else one; NULL over Unix sockets. */
 	uint8_t (*session)[RDZV_SECRET];
@@ -177,6 +178,7 @@ struct rdzv_ask {
 	int64_t challenge_deadline, deadline; /* for the first message, and for the outcome */
 	const char *root;                     /* what the first message waits for, for the log; NULL: not logged */
 	const atomic_int *cancel;
+	const char *who;              /* the root, in the log; NULL: "the root" */
 	bool calls_again;             /* what is no answer of a root that knows the key is not logged */
 	bool said_hello;              /* set once the root may have got one */
 	bool answered;                /* set once the root has proved itself */

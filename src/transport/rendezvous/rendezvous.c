@@ -20,6 +20,7 @@ struct shunt_rendezvous *shunt_rendezvous_create(const struct rdzv_address_kind 
 		*rdzv =
 		    (struct shunt_rendezvous){ .lobby = { .kind = kind, .key = key, .listen_fd = -1, .event_fd = -1 },
 			    .root_fd = -1,
+			    .root = -1,
 			    .culprit = -1 };
 	return rdzv;
 }
@@ -122,7 +123,7 @@ static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch,
 static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root, const atomic_int *cancel)
 {
 	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
-	char what[64];
+	char what[96], who[64];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
 		.what = "communicator set-up",
 		.member = rdzv->member,
@@ -132,24 +133,33 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 		.challenge_deadline = deadline,
 		.deadline = deadline,
 		.root = what,
+		.who = who,
 		.cancel = cancel };
 	int err = 0;
 
-	snprintf(what, sizeof(what), "member %d to begin", root);
+	/* Its rank is known after the join. */
+	snprintf(who, sizeof(who), "rank %d (of a split or shrink: of the parent)", root);
+	snprintf(what, sizeof(what), "%s to begin", who);
 	for (;;) {
 		if (rdzv->root_fd >= 0)
 			err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
 		if (err != -EAGAIN && (err || rdzv->root_fd >= 0))
-			return err;
+			break;
 		rdzv_close_socket(&rdzv->root_fd);
 		err = shunt_rendezvous_probe(rdzv, root, &rdzv->root_fd);
 		if (!err && rdzv->root_fd < 0) { /* its backlog is full */
 			err = shunt_io_poll(NULL, 0, shunt_now_ms() + BACKLOG_MS, cancel);
 			err = err == -ETIMEDOUT && shunt_now_ms() < deadline ? 0 : err;
 		}
-		if (err)
-			return err == -ECONNREFUSED ? -EOWNERDEAD : err;
+		if (err) {
+			err = err == -ECONNREFUSED ? -EOWNERDEAD : err;
+			break;
+		}
 	}
+	/* Whatever follows our hello is logged where it is read. */
+	if (err == -EOWNERDEAD && !ask.said_hello)
+		shunt_error("%s failed: %s has ended or given up", ask.what, who);
+	return err;
 }
 
 static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomic_int *cancel, int *missing_p)
@@ -168,7 +178,12 @@ static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomi
 	for (int s = 0; s < nmembers; s++)
 		rdzv_close_fd(&watch[s]);
 	free(watch);
-	return err || rdzv->is_root ? err : join_as_member(rdzv, nmembers, root, cancel);
+	if (!err && !rdzv->is_root)
+		err = join_as_member(rdzv, nmembers, root, cancel);
+	for (int r = 0; !err && !rdzv->is_root && r < rdzv->nranks; r++)
+		if (rdzv->rows[r].member == root)
+			rdzv->root = r;
+	return err;
 }
 
 int shunt_rendezvous_join(

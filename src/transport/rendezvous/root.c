@@ -270,7 +270,7 @@ static void fail_watched(struct rdzv_root *root, int member, int err)
 	if (root->rdzv && rdzv_is_uplink(root->rdzv))
 		shunt_rendezvous_name(root->rdzv, member, name, sizeof(name));
 	else
-		snprintf(name, sizeof(name), "member %d of the communicator", member);
+		snprintf(name, sizeof(name), "rank %d (of a split or shrink: of the parent)", member);
 	if (err == -ECONNREFUSED || err == -EOWNERDEAD)
 		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died before it came to the set-up", name);
 	else

@@ -62,6 +62,7 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 		.nranks = star->nranks,
 		.challenge_deadline = until,
 		.deadline = shunt_rendezvous_member_deadline(star->timeout_ms),
+		.who = "rank 0",
 		.cancel = star->cancel };
 	int err;
 
@@ -78,6 +79,7 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 		return ask.answered || err == -ECANCELED ? err : -EAGAIN;
 	}
 	rdzv->joined = true;
+	rdzv->root = 0;
 	*rdzv_p = rdzv;
 	return 0;
 }

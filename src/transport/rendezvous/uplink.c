@@ -117,6 +117,7 @@ int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_i
 	    uplink->is_root ? join_as_root(uplink, cancel, text, bytes) : join_as_member(uplink, cancel, text, bytes);
 
 	uplink->joined = !err;
+	uplink->root = err || uplink->is_root ? -1 : 0;
 	/* A failure ends who waits in our backlog, too. */
 	shunt_rendezvous_lobby_clear(&uplink->lobby, err != 0);
 	return err;
