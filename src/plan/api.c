@@ -18,7 +18,7 @@ static int register_plan(struct shunt_plan *plan, char *reason, size_t bytes)
 		shunt_plan_unref(plan);
 		return err;
 	}
-	if (plan->verdict != SHUNT_PLAN_PROVED)
+	if (plan->status != SHUNT_PLAN_PROVED)
 		shunt_warn("plan %s is not proved to be right: %s", plan->name,
 		    plan->doubt ? plan->doubt : "it is too large to decide");
 	err = shunt_plan_registry_add(plan);

@@ -102,7 +102,7 @@ static int use_kept(struct shunt_plan *plan, const char *kept, char *reason, siz
 {
 	char text[TEXT_BYTES + PATH_MAX];
 
-	plan->verdict = *kept == 'p' ? SHUNT_PLAN_PROVED : SHUNT_PLAN_UNDECIDED;
+	plan->status = *kept == 'p' ? SHUNT_PLAN_PROVED : SHUNT_PLAN_UNDECIDED;
 	if (*kept == 'p')
 		return 0;
 	snprintf(text, sizeof(text), "%s: %s", plan->source, kept + 7);
@@ -128,13 +128,13 @@ int shunt_plan_judge(struct shunt_plan *plan, enum shunt_plan_proving how, char 
 	err = shunt_plan_prove(plan, text, sizeof(text));
 	if (has_path && (!err || err == -EINVAL))
 		keep(path,
-		    err                                    ? "wrong" :
-		        plan->verdict == SHUNT_PLAN_PROVED ? "proved" :
-		                                             "doubt",
-		    err                                    ? without_source(plan, text) :
-		        plan->verdict == SHUNT_PLAN_PROVED ? "" :
-		        plan->doubt                        ? without_source(plan, plan->doubt) :
-		                                             "too large to decide");
+		    err                                   ? "wrong" :
+		        plan->status == SHUNT_PLAN_PROVED ? "proved" :
+		                                            "doubt",
+		    err                                   ? without_source(plan, text) :
+		        plan->status == SHUNT_PLAN_PROVED ? "" :
+		        plan->doubt                       ? without_source(plan, plan->doubt) :
+		                                            "too large to decide");
 	if (err && reason && bytes)
 		snprintf(reason, bytes, "%s", text);
 	return err;

@@ -64,7 +64,7 @@ static void add_file(void *ctx, const char *path)
 		shunt_plan_unref(plan);
 		return;
 	}
-	if (plan->verdict != SHUNT_PLAN_PROVED)
+	if (plan->status != SHUNT_PLAN_PROVED)
 		shunt_info(SHUNT_LOG_INIT, "plan %s is not proved to be right: %s", plan->name,
 		    plan->doubt ? plan->doubt : "`shunt plan check` proves it, and remembers that");
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);

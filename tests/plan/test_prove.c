@@ -6,7 +6,7 @@
 #include "tests/plan/edit.h"
 
 /* Loads a text, which must be well formed, and proves it. */
-static int prove(const char *text, enum shunt_plan_verdict *verdict_p, char reason[1024])
+static int prove(const char *text, enum shunt_plan_status *status_p, char reason[1024])
 {
 	struct shunt_plan *plan;
 	int err;
@@ -15,7 +15,7 @@ static int prove(const char *text, enum shunt_plan_verdict *verdict_p, char reas
 	if (shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, 1024))
 		return -EAGAIN;
 	err = shunt_plan_prove(plan, reason, 1024);
-	*verdict_p = plan->verdict;
+	*status_p = plan->status;
 	shunt_plan_unref(plan);
 	return err;
 }
@@ -23,10 +23,10 @@ static int prove(const char *text, enum shunt_plan_verdict *verdict_p, char reas
 static void expect(json_t *root, int err, const char *part)
 {
 	char *text = json_dumps(root, JSON_COMPACT), reason[1024];
-	enum shunt_plan_verdict verdict;
-	int got = prove(text, &verdict, reason);
+	enum shunt_plan_status status;
+	int got = prove(text, &status, reason);
 
-	if (got != err || (part && !strstr(reason, part)) || (!err && verdict != SHUNT_PLAN_PROVED))
+	if (got != err || (part && !strstr(reason, part)) || (!err && status != SHUNT_PLAN_PROVED))
 		fail_msg("%d, \"%s\", expected %d, \"%s\"", got, reason, err, part ? part : "");
 	free(text);
 	json_decref(root);
@@ -72,7 +72,7 @@ static void test_prove_what_is_undecided_is_not_wrong(void **state)
 
 	assert_int_equal(shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, sizeof(reason)), 0);
 	assert_int_equal(shunt_plan_prove(plan, reason, sizeof(reason)), 0);
-	assert_int_equal(plan->verdict, SHUNT_PLAN_UNDECIDED);
+	assert_int_equal(plan->status, SHUNT_PLAN_UNDECIDED);
 	assert_string_equal(reason, "");
 	assert_non_null(strstr(plan->doubt, "plan: rank 0, block 1, operation 0.3 (copy): a race"));
 	shunt_plan_unref(plan);
@@ -219,7 +219,7 @@ static void test_prove_each_operation_is_needed(void **state)
 				for (size_t i = 0;; i++) {
 					json_t *root = edit_open(plans[k]), *ops;
 					char path[64], reason[1024], name[32], *text;
-					enum shunt_plan_verdict verdict;
+					enum shunt_plan_status status;
 					int err;
 
 					snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops", r, b);
@@ -231,7 +231,7 @@ static void test_prove_each_operation_is_needed(void **state)
 					snprintf(name, sizeof(name), "%s", name_of(json_array_get(ops, i)));
 					json_array_remove(ops, i);
 					text = json_dumps(root, 0);
-					err = prove(text, &verdict, reason);
+					err = prove(text, &status, reason);
 					mutants++;
 					/* Only what synchronizes threads may be more than is needed. */
 					if (!err && strcmp(name, "nop") && strcmp(name, "barrier") &&

@@ -35,7 +35,7 @@ static void check_file(struct check *c, const char *path)
 		printf("ok     %s: %s, %s of %u ranks, %s, %s%s\n", path, plan->name,
 		    shunt_plan_collective_name(plan->collective), plan->nranks,
 		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range),
-		    plan->verdict == SHUNT_PLAN_PROVED ? "" : ", not proved");
+		    plan->status == SHUNT_PLAN_PROVED ? "" : ", not proved");
 	if (!c->json && plan && plan->doubt)
 		printf("doubt  %s\n", plan->doubt);
 	*(plan ? &c->right : &c->wrong) += 1;

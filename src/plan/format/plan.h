@@ -156,7 +156,7 @@ struct shunt_plan_gpu {
 };
 
 /* What is known of a loaded plan; one that is wrong does not load (verify/prove.h). */
-enum shunt_plan_verdict { SHUNT_PLAN_UNDECIDED, SHUNT_PLAN_PROVED };
+enum shunt_plan_status { SHUNT_PLAN_UNDECIDED, SHUNT_PLAN_PROVED };
 
 struct shunt_plan {
 	const char *name;   /* not empty; need not be unique among plans */
@@ -200,7 +200,7 @@ struct shunt_plan {
 	 */
 	bool ll128;
 	uint64_t dense;
-	enum shunt_plan_verdict verdict;
+	enum shunt_plan_status status;
 	const char *doubt; /* UNDECIDED: what the proof could not exclude, or NULL */
 	uint64_t hash;     /* of all fields but source and the derived ones; equal on all ranks and machines for equal
 	                      plans, never 0 */
@@ -225,7 +225,7 @@ int shunt_plan_load_buffer(
 
 /*
  * Proves that a loaded plan does what its collective means, in every order of events (verify/prove.h), and fills in
- * plan->verdict and plan->doubt. To be called before others have the plan. 0; -EINVAL: it is wrong, or -ENOMEM: reason
+ * plan->status and plan->doubt. To be called before others have the plan. 0; -EINVAL: it is wrong, or -ENOMEM: reason
  * gets one line with rank, block, operation and, if the file has it, the program's line. Takes up to a second or two.
  */
 int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes);

@@ -155,12 +155,12 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 	unsigned n;
 	int err = 0;
 
-	plan->verdict = SHUNT_PLAN_UNDECIDED;
+	plan->status = SHUNT_PLAN_UNDECIDED;
 	if (plan->nranks > 64)
 		return 0;
 	err = shunt_simulation_init(&sim, &log, plan);
 	n = err ? 0 : choose_sizes(&sim, sizes);
-	plan->verdict = SHUNT_PLAN_PROVED;
+	plan->status = SHUNT_PLAN_PROVED;
 	for (unsigned i = 0; !err && i < n; i++) {
 		uint64_t rest = steps - steps / (n - i);
 		bool undecided = false;
@@ -170,9 +170,9 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 		err = prove_size(&sim, sizes[i], &undecided);
 		steps = sim.steps + rest;
 		if (sim.overrun && !err && !i)
-			plan->verdict = SHUNT_PLAN_UNDECIDED;
+			plan->status = SHUNT_PLAN_UNDECIDED;
 		if (err == -EINVAL && undecided) {
-			plan->verdict = SHUNT_PLAN_UNDECIDED;
+			plan->status = SHUNT_PLAN_UNDECIDED;
 			err = forget_error(&log, plan);
 			break;
 		}

@@ -117,7 +117,7 @@ void shunt_proof_acquire(
     struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
 void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t resource);
 /* The last block has arrived: all that wait for the resource go on, and it. */
-void shunt_proof_meet(struct proof *p, const struct block_state *a, size_t resource);
+void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource);
 /* Before an operation's data; after it, and before its signals. */
 void shunt_proof_data(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op);
 void shunt_proof_sync(struct proof *p, const struct block_state *a);
@@ -155,7 +155,7 @@ void shunt_proof_name_inputs(struct proof *p);
 /* y, at hand, reads or writes (what) the cell; nothing orders x before it. */
 void shunt_proof_report_race(
     struct proof *p, const struct proof_cell *c, struct proof_access x, struct proof_access y, const char *what);
-/* After a launch: the results, and what the next launch would meet. */
+/* After a launch: the results, and what the next launch would find. */
 int shunt_proof_check_end(struct proof *p);
 void shunt_proof_describe_value(const struct proof *p, uint32_t value, char *text, size_t bytes);
 void shunt_proof_describe_cell(const struct proof *p, uint32_t rank, unsigned space, uint64_t cell, char text[96]);

@@ -193,14 +193,14 @@ static void leave_barrier(struct proof *p, uint32_t block, size_t resource)
 	b->snapshot = b->snapshot0 = NULL;
 }
 
-void shunt_proof_meet(struct proof *p, const struct block_state *a, size_t resource)
+void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource)
 {
 	if (!p || p->counting || p->failed || !p->gathered[resource])
 		return;
 	leave_barrier(p, number_of(p, a), resource);
 	for (uint32_t i = p->sim->waiters[resource]; i != SHUNT_PLAN_NIL; i = p->sim->states[i].next)
 		leave_barrier(p, i, resource);
-	/* Whoever meets here again knows it all, so that nothing is forgotten. */
+	/* Whoever synchronizes here again knows it all, so that nothing is forgotten. */
 }
 
 static bool over(const struct proof *p, struct proof_access x, const uint32_t *clock)

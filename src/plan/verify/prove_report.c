@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a proof finds wrong: races, values, and what the next launch meets. */
+/* What a proof finds wrong: races, values, and what the next launch finds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -171,7 +171,7 @@ static bool enter_barrier(struct simulation *p, struct block_state *a, const str
 		return false;
 	}
 	p->count[resource] = 0;
-	shunt_proof_meet(p->proof, a, resource);
+	shunt_proof_synchronize(p->proof, a, resource);
 	shunt_simulation_wake(p, resource, 2);
 	return true;
 }
