@@ -6,13 +6,22 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/log.h"
+#include "plan/proofs.h"
 #include "plan/report.h"
 #include "plan/registry_priv.h"
 
 static int register_plan(struct shunt_plan *plan, char *reason, size_t bytes)
 {
-	int err = shunt_plan_registry_add(plan);
+	int err = shunt_plan_judge(plan, SHUNT_PLAN_PROVE, reason, bytes);
 
+	if (err) {
+		shunt_plan_unref(plan);
+		return err;
+	}
+	if (plan->status != SHUNT_PLAN_PROVED)
+		shunt_warn("plan %s is not proved to be right: %s", plan->name,
+		    plan->doubt ? plan->doubt : "it is too large to decide");
+	err = shunt_plan_registry_add(plan);
 	if (!err)
 		return 0;
 	if (reason)
@@ -94,6 +103,12 @@ int shunt_plan_verify(
 	if (!label || !json || !needed_p || (!report && bytes))
 		return -EINVAL;
 	err = shunt_plan_load_buffer(label, json, json_bytes, &plan, reason, sizeof(reason));
+	if (!err)
+		err = shunt_plan_judge(plan, SHUNT_PLAN_PROVE, reason, sizeof(reason));
+	if (err) {
+		shunt_plan_unref(plan);
+		plan = NULL;
+	}
 	writer.out = open_memstream(&text, &size);
 	if (!writer.out) {
 		shunt_plan_unref(plan);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/lock.h"
+#include "plan/proofs.h"
 #include "plan/registry_priv.h"
 
 /* The process's plans: those of the program, then those from files. They are tried by priority, then in this order. */
@@ -56,6 +57,16 @@ static void add_file(void *ctx, const char *path)
 		shunt_warn("plan refused: %s", reason);
 		return;
 	}
+	/* A communicator's first use may wait for this: no proof is begun here. */
+	err = shunt_plan_judge(plan, SHUNT_PLAN_PROVE_IF_KNOWN, reason, sizeof(reason));
+	if (err) {
+		shunt_warn("plan refused: %s", reason);
+		shunt_plan_unref(plan);
+		return;
+	}
+	if (plan->status != SHUNT_PLAN_PROVED)
+		shunt_info(SHUNT_LOG_INIT, "plan %s is not proved to be right: %s", plan->name,
+		    plan->doubt ? plan->doubt : "`shunt plan check` proves it, and remembers that");
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	err = registry_insert(plan, registry.n);
 	shunt_lock_release(SHUNT_LOCK_PLANS);

@@ -24,6 +24,9 @@ void shunt_plan_report(struct shunt_json_writer *w, const char *file, const stru
 		shunt_json_write_int(w, "priority", plan->priority);
 		shunt_json_write_bool(w, "auto", plan->automatic);
 		shunt_json_write_text(w, "hash", hash);
+		shunt_json_write_bool(w, "proved", plan->status == SHUNT_PLAN_PROVED);
+		if (plan->doubt)
+			shunt_json_write_text(w, "doubt", plan->doubt);
 	} else {
 		shunt_json_write_text(w, "error", reason);
 	}

@@ -232,6 +232,7 @@ static int body_run(struct rank *r)
 			CHECK(host[k] == (float)(2 * k + 3000 * i));
 		/* Between them calls of NCCL. */
 		NCCL(ncclAllReduce(in, in, N, ncclFloat32, ncclMax, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0); /* it writes what the next turn fills */
 	}
 	run.recv = out;
 	/* Refused alike on all ranks; the communicator goes on. */

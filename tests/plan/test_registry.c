@@ -345,8 +345,16 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 		free(text);
 		json_decref(root);
 	}
-	register_plan("allreduce_oneshot_2", "mixed", "gpus/0/threadblocks/0/ops/1/reduce_op", "\"min\"", NULL,
-	    NULL); /* means no one operator */
+	{
+		/* Means no one operator. */
+		char *text = plan_text(
+		    "allreduce_oneshot_2", "mixed", "gpus/0/threadblocks/0/ops/1/reduce_op", "\"min\"", NULL, NULL);
+		char reason[512] = "";
+
+		assert_int_equal(shunt_plan_register("t", text, strlen(text), reason, sizeof(reason)), -EINVAL);
+		assert_non_null(strstr(reason, "the result is wrong"));
+		free(text);
+	}
 	set = shunt_plan_set_get(2, 2);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const struct match_case *m = &cases[i];
@@ -375,6 +383,23 @@ static void test_match_ranks_per_node_are_the_plans_wish(void **state)
 }
 
 /* Ranks may disagree about the place, so it must make no difference unless the user promises that they do not. */
+/* The one-shot all-reduce with its result in the output. */
+static void register_out_of_place(const char *name)
+{
+	json_t *root = edit_open("allreduce_oneshot_2");
+	char *text, reason[512] = "";
+
+	edit_set(root, "name", json_string(name));
+	edit_text(root, "inplace", "false");
+	edit_text(root, "gpus/0/threadblocks/0/ops/1/dst_buff/0/type", "\"o\"");
+	edit_text(root, "gpus/1/threadblocks/0/ops/1/dst_buff/0/type", "\"o\"");
+	text = json_dumps(root, 0);
+	json_decref(root);
+	if (shunt_plan_register("test", text, strlen(text), reason, sizeof(reason)))
+		fail_msg("%s", reason);
+	free(text);
+}
+
 static void test_match_place_counts_only_with_the_promise(void **state)
 {
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
@@ -385,7 +410,7 @@ static void test_match_place_counts_only_with_the_promise(void **state)
 
 		shunt_plan_registry_reset("", "/nonexistent", promise);
 		register_plan("allreduce_oneshot_2", "in", NULL, NULL, NULL, NULL);
-		register_plan("allreduce_oneshot_2", "out", "inplace", "false", NULL, NULL);
+		register_out_of_place("out");
 		set = shunt_plan_set_get(2, 2);
 		hashes[promise] = shunt_plan_set_hash(set);
 		call.place = SHUNT_PLAN_INPLACE_ANY;

@@ -52,7 +52,7 @@ class Build(unittest.TestCase):
         path = self.program(
             "from libshunt.language import *\n"
             "for blocks in (1, 2, 1):\n"
-            "    with CollectiveProgram('a/b', AllReduce(2), 2):\n"
+            "    with CollectiveProgram('a/b', TestCollective(2, 1, 1), 2):\n"
             "        for block in range(blocks):\n"
             "            Rank(0).barrier([block])\n"
             "        JSON()\n"

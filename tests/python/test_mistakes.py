@@ -346,7 +346,7 @@ def wait_without_signal() -> None:
         JSON()
 
 
-@says("mistake: rank 0, block 0, operation 1 .wait.: waits in a cycle")
+@says("mistake: rank 0, block 0, operation 1 .wait, test_mistakes.py:[0-9]+.: waits in a cycle")
 def deadlock() -> None:
     with opened() as program:
         for rank in range(2):
@@ -356,7 +356,7 @@ def deadlock() -> None:
     program.verify()
 
 
-@says("mistake: rank 0, block 0, operation 1 .wait.: waits for signal 1 on its memory channel 1")
+@says("mistake: rank 0, block 0, operation 1 .wait, test.*: waits for signal 1 on its memory channel 1")
 def other_channel() -> None:
     with opened() as program:
         first, there = MemoryChannel(1, 0), MemoryChannel(0, 1)

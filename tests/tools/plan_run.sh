@@ -27,8 +27,7 @@ expect run_odd_sizes_right 0 "$right" $run "$dir/small.json" -b 4 -e 100K -f 7 -
 
 # What is wrong is found.
 sed '0,/"dst_buff": \[{"type": "o", "index": 0/s//"dst_buff": [{"type": "o", "index": 1/' "$plans/all_gather_oneshot-ll_2.json" >"$dir/wrong.json"
-expect run_wrong_values_found 1 '^# there are wrong values' $run "$dir/wrong.json" -e 1K
-expect run_wrong_values_named 1 "rank 0: 1024 bytes, out of place: 64 wrong; element 0 of rank 0's input" $run "$dir/wrong.json" -e 1K
+expect run_wrong_plan_refused 1 "wrong.json: rank 0, block 0, operation 2 \(upkt\): a race: writes rank 0's output\[1\]" $run "$dir/wrong.json" -e 1K
 expect run_plan_that_was_not_used_found 1 'did not run plan all_reduce_oneshot-ll_2: .* took the path "oneshot"' env NCCL_MAX_CTAS=1 \
 	$run "$plans/all_reduce_oneshot-ll_2.json" -e 1K
 expect run_type_beyond_plan_fails 1 'is not for float32' sh -c 'sed "s/\"inplace\"/\"dtypes\": [\"int8\"], &/" "$1" >"$2" && "$3" plan run "$2"' sh \

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include "base/files.h"
 #include "base/json.h"
+#include "plan/proofs.h"
 #include "plan/report.h"
 #include "tools/plan/plan.h"
 
@@ -21,15 +22,22 @@ static void check_file(struct check *c, const char *path)
 	char reason[PLAN_REASON_BYTES], range[64];
 	struct shunt_plan *plan = NULL;
 
-	shunt_plan_load_file(path, &plan, reason, sizeof(reason));
+	if (!shunt_plan_load_file(path, &plan, reason, sizeof(reason)) &&
+	    shunt_plan_judge(plan, SHUNT_PLAN_PROVE, reason, sizeof(reason))) {
+		shunt_plan_unref(plan);
+		plan = NULL;
+	}
 	if (c->json)
 		shunt_plan_report(&c->writer, path, plan, reason);
 	else if (!plan)
 		printf("wrong  %s\n", reason);
 	else if (!c->wrong_only)
-		printf("ok     %s: %s, %s of %u ranks, %s, %s\n", path, plan->name,
+		printf("ok     %s: %s, %s of %u ranks, %s, %s%s\n", path, plan->name,
 		    shunt_plan_collective_name(plan->collective), plan->nranks,
-		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range));
+		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range),
+		    plan->status == SHUNT_PLAN_PROVED ? "" : ", not proved");
+	if (!c->json && plan && plan->doubt)
+		printf("doubt  %s\n", plan->doubt);
 	*(plan ? &c->right : &c->wrong) += 1;
 	shunt_plan_unref(plan);
 }

@@ -191,7 +191,8 @@ int plan_new_main(int argc, char **argv)
 		return TOOL_FAIL;
 	}
 	/* No plan that the library refuses is written. */
-	if (shunt_plan_load_buffer(o.recipe.name, text, strlen(text), &plan, reason, sizeof(reason))) {
+	if (shunt_plan_load_buffer(o.recipe.name, text, strlen(text), &plan, reason, sizeof(reason)) ||
+	    shunt_plan_prove(plan, reason, sizeof(reason))) {
 		tool_error("the plan would be refused: %s", reason);
 		status = TOOL_FAIL;
 	} else {

@@ -350,7 +350,8 @@ static int by_barrier(const void *x, const void *y)
 
 static void set_location(struct check *c, uint32_t rank, uint32_t block, const struct shunt_plan_op *op)
 {
-	c->log->at = (struct shunt_plan_location){ rank, block, op->at, op->inner, shunt_plan_op_names[op->code] };
+	c->log->at =
+	    (struct shunt_plan_location){ rank, block, op->at, op->inner, shunt_plan_op_names[op->code], op->lines };
 }
 
 /*
@@ -433,6 +434,6 @@ int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan)
 		err = check_switches(&c);
 	for (uint32_t r = 0; !err && r < plan->nranks; r++)
 		err = check_gpu(&c, r);
-	log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL };
+	log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL, NULL };
 	return err;
 }

@@ -316,7 +316,7 @@ static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *pl
 	for (uint32_t r = 0; r < plan->nranks; r++)
 		if (!load_gpu(l, json_gpus, r, &gpus[r]))
 			return false;
-	l->log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL };
+	l->log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL, NULL };
 	return true;
 }
 
@@ -335,25 +335,24 @@ static void log_where(const struct shunt_json_log *json, char *text, size_t byte
 		if (at->inner != NIL)
 			MORE(".%u", at->inner);
 		if (at->code)
-			MORE(" (%s)", at->code);
+			MORE(" (%s%s%.300s)", at->code, at->lines ? ", " : "", at->lines ? at->lines : "");
 		MORE(": ");
 	}
 #undef MORE
 }
 
-/* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
-static struct shunt_plan_log log_init(const char *source, char *reason, size_t bytes)
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes)
 {
 	return (struct shunt_plan_log){
 		.json = { .source = source, .reason = reason, .bytes = reason ? bytes : 0, .where = log_where },
-		.at = { NIL, NIL, NIL, NIL, NULL },
+		.at = { NIL, NIL, NIL, NIL, NULL, NULL },
 	};
 }
 
 int shunt_plan_load_buffer(
     const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
-	struct shunt_plan_log log = log_init(name, reason, bytes);
+	struct shunt_plan_log log = shunt_plan_log_init(name, reason, bytes);
 	struct shunt_plan_owned *owned;
 	struct loader l = { .log = &log };
 	json_t *root;
@@ -390,7 +389,7 @@ err_drop:
 
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
-	struct shunt_plan_log log = log_init(path, reason, bytes);
+	struct shunt_plan_log log = shunt_plan_log_init(path, reason, bytes);
 	size_t n = 0;
 	char *text = NULL;
 	int err = shunt_json_file(&log.json, path, SHUNT_PLAN_MAX_JSON, &text, &n);

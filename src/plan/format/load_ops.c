@@ -368,6 +368,24 @@ static bool load_pipeline(struct loader *l, const json_t *object, struct shunt_p
 	return true;
 }
 
+/* The key "src", which programs' authors need in messages. Whatever else it is is ignored. */
+static bool load_lines(struct loader *l, const json_t *object, struct shunt_plan_op *op)
+{
+	const char *text = json_string_value(json_object_get(object, "src"));
+	char *copy;
+
+	if (!text)
+		return true;
+	copy = shunt_pool_strdup(l->pool, text);
+	if (shunt_plan_no_memory(l->log, copy))
+		return false;
+	for (char *c = copy; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	op->lines = copy;
+	return true;
+}
+
 static bool load_op(struct loader *l, const json_t *object, bool inner, struct shunt_plan_op *op)
 {
 	const struct shunt_plan_op_row *row;
@@ -378,6 +396,7 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 		return false;
 	row = &shunt_plan_op_rows[code];
 	l->log->at.code = row->name;
+	l->log->at.lines = NULL;
 	op->code = (uint8_t)code;
 	op->inner = NIL;
 	if (!load_type(l, object, row, op))
@@ -408,6 +427,8 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 	    !shunt_json_word(in(l, object, ""), "reduce_op", shunt_plan_redop_names, &redop))
 		return false;
 	op->redop = (uint8_t)redop;
+	if (!load_lines(l, object, op))
+		return false;
 	if (!load_group(l, object, op) || ((row->effects & SHUNT_PLAN_SYNCS_BLOCKS) && !load_barrier(l, object, op)))
 		return false;
 	if (!(row->effects & SHUNT_PLAN_REPEATS))

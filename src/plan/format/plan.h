@@ -99,6 +99,7 @@ struct shunt_plan_op {
 	uint32_t nbody; /* PIPELINE: >= 1, all within the block and no PIPELINE among them */
 	/* Where in the file: threadblocks[].ops[at], or ops[at].ops[inner] if inner is not SHUNT_PLAN_NIL. */
 	uint32_t at, inner;
+	const char *lines; /* the program's file and lines that it comes from, or NULL */
 };
 
 #define SHUNT_PLAN_NIL UINT32_MAX
@@ -154,6 +155,9 @@ struct shunt_plan_gpu {
 	uint8_t read, written;
 };
 
+/* What is known of a loaded plan; one that is wrong does not load (verify/prove.h). */
+enum shunt_plan_status { SHUNT_PLAN_UNDECIDED, SHUNT_PLAN_PROVED };
+
 struct shunt_plan {
 	const char *name;   /* not empty; need not be unique among plans */
 	const char *source; /* file or label, for messages */
@@ -196,8 +200,10 @@ struct shunt_plan {
 	 */
 	bool ll128;
 	uint64_t dense;
-	uint64_t hash; /* of all fields but source and the derived ones; equal on all ranks and machines for equal
-	                  plans, never 0 */
+	enum shunt_plan_status status;
+	const char *doubt; /* UNDECIDED: what the proof could not exclude, or NULL */
+	uint64_t hash;     /* of all fields but source and the derived ones; equal on all ranks and machines for equal
+	                      plans, never 0 */
 	/* Extensions of the format by Shunt: absent in other generators' files. */
 	uint32_t ranks_per_node; /* 0: any */
 	uint32_t dtypes;         /* mask of 1 << enum shunt_dtype; never 0 */
@@ -216,6 +222,13 @@ int shunt_plan_load_buffer(
     const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes);
 /* Text larger than this is refused. */
 #define SHUNT_PLAN_MAX_JSON ((size_t)32 << 20)
+
+/*
+ * Proves that a loaded plan does what its collective means, in every order of events (verify/prove.h), and fills in
+ * plan->status and plan->doubt. To be called before others have the plan. 0; -EINVAL: it is wrong, or -ENOMEM: reason
+ * gets one line with rank, block, operation and, if the file has it, the program's line. Takes up to a second or two.
+ */
+int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes);
 
 struct shunt_plan *shunt_plan_ref(struct shunt_plan *plan);
 void shunt_plan_unref(struct shunt_plan *plan); /* NULL allowed; the last one frees */

@@ -11,7 +11,8 @@
 /* Place of the loader or the checker in a plan, for error texts; NIL: not inside one. */
 struct shunt_plan_location {
 	uint32_t rank, block, op, inner;
-	const char *code; /* the operation's name, or NULL */
+	const char *code;  /* the operation's name, or NULL */
+	const char *lines; /* the lines that it comes from, or NULL */
 };
 
 /* Error texts of a plan name that place: "source: rank 0, block 1, operation 2.3 (put): text". */
@@ -28,6 +29,9 @@ struct shunt_plan_owned {
 	atomic_uint refcount;
 	struct shunt_pool pool;
 };
+
+/* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes);
 
 /* The following return 0, or a negative errno with the text in the log. */
 

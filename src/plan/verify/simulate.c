@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "plan/format/ops.h"
+#include "plan/verify/prove.h"
 #include "plan/verify/simulate.h"
 
 int shunt_simulation_init(struct simulation *p, struct shunt_plan_log *log, const struct shunt_plan *plan)
@@ -108,6 +109,7 @@ static void signal_ids(struct simulation *p, struct block_state *a, const struct
 		size_t resource = resource_index(p, channel_resource_kind(op->type), c->peer, c->pair);
 
 		p->count[resource]++;
+		shunt_proof_release(p->proof, a, j, resource);
 		shunt_simulation_wake(p, resource, 0);
 	}
 }
@@ -122,6 +124,7 @@ static bool wait_ids(struct simulation *p, struct block_state *a, const struct s
 			return false;
 		}
 		p->taken[resource]++;
+		shunt_proof_acquire(p->proof, a, a->nserved, resource, 0);
 		ordering_note(
 		    p, a->rank, p->plan->gpus[a->rank].channels[op->type][op->ids[a->nserved]].peer, ORDERING_OBSERVES);
 	}
@@ -138,6 +141,8 @@ static bool acquire_ids(struct simulation *p, struct block_state *a, const struc
 			return false;
 		}
 		p->count[resource]--;
+		shunt_proof_acquire(
+		    p->proof, a, a->nserved, resource, p->plan->gpus[a->rank].semaphores[op->ids[a->nserved]]);
 	}
 	return true;
 }
@@ -148,6 +153,7 @@ static void release_ids(struct simulation *p, struct block_state *a, const struc
 		size_t resource = resource_index(p, RESOURCE_SEMAPHORES, a->rank, op->ids[j]);
 
 		p->count[resource]++;
+		shunt_proof_release(p->proof, a, j, resource);
 		shunt_simulation_wake(p, resource, 0);
 	}
 }
@@ -158,12 +164,14 @@ static bool enter_barrier(struct simulation *p, struct block_state *a, const str
 
 	if (a->nserved == 2)
 		return true;
+	shunt_proof_arrive(p->proof, a, resource);
 	if (++p->count[resource] < op->nblocks) {
 		a->nserved = 1;
 		shunt_simulation_block(p, a, resource);
 		return false;
 	}
 	p->count[resource] = 0;
+	shunt_proof_synchronize(p->proof, a, resource);
 	shunt_simulation_wake(p, resource, 2);
 	return true;
 }
@@ -177,7 +185,16 @@ static bool run_op(struct simulation *p, struct block_state *a, const struct shu
 	    (effects & SHUNT_PLAN_WAITS && !wait_ids(p, a, op)) ||
 	    (effects & SHUNT_PLAN_ACQUIRES && !acquire_ids(p, a, op)) || !shunt_simulation_ll_ready(p, a, op))
 		return false;
+	/* As the compiler puts them (program_ops.c): threads synchronize around what is sent on a port. */
+	if (effects & (SHUNT_PLAN_SYNCS | SHUNT_PLAN_COMPLETES) ||
+	    (op->type == SHUNT_PLAN_PORT && (op->nsrc || effects & SHUNT_PLAN_SIGNALS)))
+		shunt_proof_sync(p->proof, a);
+	shunt_proof_data(p->proof, a, op);
 	shunt_simulation_ll_write(p, a, op);
+	if (effects & SHUNT_PLAN_SIGNALS && op->nsrc)
+		shunt_proof_sync(p->proof, a);
+	if (p->proof && p->proof->failed)
+		p->overrun = true;
 	if (effects & SHUNT_PLAN_SIGNALS)
 		signal_ids(p, a, op);
 	if (effects & SHUNT_PLAN_RELEASES)
@@ -203,7 +220,7 @@ static void run_block(struct simulation *p, struct block_state *a)
 			}
 			continue;
 		}
-		if (!run_op(p, a, op))
+		if (!run_op(p, a, op) || p->overrun)
 			return;
 		a->nserved = 0;
 		a->pc++;

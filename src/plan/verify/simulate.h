@@ -34,6 +34,8 @@ enum resource_kind {
 	RESOURCE_NKINDS
 };
 
+struct proof;
+
 struct simulation {
 	struct shunt_plan_log *log;
 	const struct shunt_plan *plan;
@@ -56,9 +58,10 @@ struct simulation {
 	 */
 	uint64_t *ends;
 	size_t nends, *nends_of;
-	size_t *valid;     /* for each end: itself, or a later end up to which all segments are valid */
-	uint32_t *writer;  /* of each segment: the rank that made it valid */
-	uint8_t *ordering; /* with two halves of scratch: flags ORDERING_* of each pair of ranks; else NULL */
+	size_t *valid;       /* for each end: itself, or a later end up to which all segments are valid */
+	uint32_t *writer;    /* of each segment: the rank that made it valid */
+	struct proof *proof; /* what follows the launch, or NULL (prove.h) */
+	uint8_t *ordering;   /* with two halves of scratch: flags ORDERING_* of each pair of ranks; else NULL */
 };
 
 /* Flags at ordering[a * nranks + b]: rank a has observed signals or packets of rank b; a writes packets to b. */

@@ -118,8 +118,8 @@ static int fail_at(struct simulation *p, const struct block_state *a, const char
 {
 	const struct shunt_plan_op *op = &a->block->ops[a->pc];
 
-	p->log->at =
-	    (struct shunt_plan_location){ a->rank, a->number, op->at, op->inner, shunt_plan_op_names[op->code] };
+	p->log->at = (struct shunt_plan_location){ a->rank, a->number, op->at, op->inner, shunt_plan_op_names[op->code],
+		op->lines };
 	shunt_json_fail(&p->log->json, EINVAL, "%s", text);
 	return -p->log->json.err;
 }

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Proves a plan at a few sizes. Blocks do the same at every size but for where the parts of a group begin and how often
+ * a pipeline runs: sizes are such that parts are equal, unequal and empty, and that pipelines run once to three times,
+ * the last window full or not. Cells are as large as divides all slices.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include "plan/format/ops.h"
+#include "plan/verify/prove.h"
+
+#define MAX_STEPS ((uint64_t)12000000)
+#define MAX_SIZES 12
+
+static void add_size(const struct shunt_plan *plan, uint64_t *sizes, unsigned *n_p, uint64_t units)
+{
+	uint64_t high = shunt_plan_chunk_units(plan, plan->max_bytes);
+
+	units = high && units > high ? high : units;
+	for (unsigned i = 0; i < *n_p; i++)
+		if (sizes[i] == units)
+			return;
+	if (units && *n_p < MAX_SIZES)
+		sizes[(*n_p)++] = units;
+}
+
+static unsigned choose_sizes(const struct simulation *sim, uint64_t sizes[MAX_SIZES])
+{
+	uint64_t parts = 1, window = 0, chunks = 1;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < sim->nstates; i++)
+		for (uint32_t pc = 0; pc < sim->states[i].block->nops; pc++) {
+			const struct shunt_plan_op *op = &sim->states[i].block->ops[pc];
+
+			parts = op->parts > parts ? op->parts : parts;
+			if (!shunt_plan_op_does(op, SHUNT_PLAN_REPEATS))
+				continue;
+			window = op->unit_size / sim->plan->alignment;
+			chunks = op->num_chunks;
+		}
+	if (window && window / chunks) {
+		add_size(sim->plan, sizes, &n, window / chunks);
+		add_size(sim->plan, sizes, &n, 3 * (window / chunks));
+		add_size(sim->plan, sizes, &n, 2 * (window / chunks) + parts);
+	}
+	add_size(sim->plan, sizes, &n, 1);
+	if (parts > 1) {
+		add_size(sim->plan, sizes, &n, parts);
+		add_size(sim->plan, sizes, &n, parts + 1);
+		add_size(sim->plan, sizes, &n, 2);
+		add_size(sim->plan, sizes, &n, 3);
+		add_size(sim->plan, sizes, &n, 2 * parts + 1);
+	}
+	return n;
+}
+
+/* True if ranks reach each other's input or output: then they enter a launch together. */
+static bool is_staged(const struct shunt_plan *plan)
+{
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		if ((plan->gpus[r].peers_read | plan->gpus[r].peers_write) &
+		    (1u << SHUNT_PLAN_INPUT | 1u << SHUNT_PLAN_OUTPUT))
+			return true;
+	return false;
+}
+
+static void find_ends(struct proof *p)
+{
+	uint32_t n = p->sim->nstates;
+
+	p->ends = shunt_proof_alloc(p, p->plan->nranks, sizeof(uint32_t *));
+	for (uint32_t r = 0; r < p->plan->nranks && !p->failed; r++) {
+		uint32_t *end = shunt_proof_alloc(p, n, sizeof(*end));
+
+		p->ends[r] = end;
+		for (uint32_t b = 0; b < n && end; b++) {
+			if (p->sim->states[b].rank != r)
+				continue;
+			for (uint32_t i = 0; i < n; i++) {
+				end[i] = end[i] < p->blocks[b].clock[i] ? p->blocks[b].clock[i] : end[i];
+				end[i] = end[i] < p->blocks[b].pending[i] ? p->blocks[b].pending[i] : end[i];
+			}
+			end[b] = p->blocks[b].epoch;
+		}
+	}
+}
+
+static int launch(struct proof *p, uint64_t units, bool counting)
+{
+	int err;
+
+	p->counting = counting;
+	p->sim->proof = p;
+	err = shunt_simulation_launch(p->sim, units);
+	p->sim->proof = NULL;
+	if (p->failed)
+		err = -p->sim->log->json.err;
+	return err;
+}
+
+/* One size: a pass that counts, and one that proves. */
+static int prove_size(struct simulation *sim, uint64_t units, bool *undecided_p)
+{
+	struct proof p = { .sim = sim, .plan = sim->plan, .staged = is_staged(sim->plan) };
+	int err = shunt_proof_order_init(&p);
+
+	p.unit = units;
+	if (!err)
+		err = launch(&p, units, true);
+	p.chunk = units / p.unit;
+	if (!err && !sim->overrun)
+		err = shunt_proof_data_init(&p);
+	if (err || sim->overrun)
+		goto out;
+	for (size_t i = 0; i < sim->nresources; i++)
+		for (struct proof_user *u = p.consumers[i]; u; u = u->next)
+			u->count = 0;
+	shunt_proof_name_inputs(&p);
+	if (!p.failed)
+		err = launch(&p, units, false);
+	if (!err && !p.failed && !sim->overrun) {
+		find_ends(&p);
+		if (!p.failed)
+			err = shunt_proof_check_end(&p);
+	}
+	if (p.failed)
+		err = -sim->log->json.err;
+	*undecided_p = p.failed && p.undecided;
+out:
+	shunt_pool_finish(&p.pool);
+	return err;
+}
+
+/* Keeps the log's error as what the plan is doubted for. */
+static int forget_error(struct shunt_plan_log *log, struct shunt_plan *plan)
+{
+	log->json.err = 0;
+	log->at =
+	    (struct shunt_plan_location){ SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, NULL, NULL };
+	if (!log->json.bytes)
+		return 0;
+	plan->doubt = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, log->json.reason);
+	*log->json.reason = '\0';
+	return shunt_plan_no_memory(log, plan->doubt) ? -ENOMEM : 0;
+}
+
+int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
+{
+	char text[1024];
+	struct shunt_plan_log log =
+	    shunt_plan_log_init(plan->source, reason ? reason : text, reason ? bytes : sizeof(text));
+	struct simulation sim;
+	uint64_t sizes[MAX_SIZES], steps = MAX_STEPS;
+	unsigned n;
+	int err = 0;
+
+	plan->status = SHUNT_PLAN_UNDECIDED;
+	if (plan->nranks > 64)
+		return 0;
+	err = shunt_simulation_init(&sim, &log, plan);
+	n = err ? 0 : choose_sizes(&sim, sizes);
+	plan->status = SHUNT_PLAN_PROVED;
+	for (unsigned i = 0; !err && i < n; i++) {
+		uint64_t rest = steps - steps / (n - i);
+		bool undecided = false;
+
+		sim.steps = steps - rest;
+		sim.overrun = false;
+		err = prove_size(&sim, sizes[i], &undecided);
+		steps = sim.steps + rest;
+		if (sim.overrun && !err && !i)
+			plan->status = SHUNT_PLAN_UNDECIDED;
+		if (err == -EINVAL && undecided) {
+			plan->status = SHUNT_PLAN_UNDECIDED;
+			err = forget_error(&log, plan);
+			break;
+		}
+	}
+	shunt_simulation_finish(&sim);
+	return err;
+}

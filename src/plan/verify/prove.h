@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_VERIFY_PROVE_H
+#define SHUNT_PLAN_VERIFY_PROVE_H
+/*
+ * Proof that a plan does what its collective means, in every order of events: a simulation (simulate.h) in which each
+ * unit of every buffer has a value, and each access a place in a partial order.
+ *
+ * Order. A block's threads synchronize at nop and barrier, which begin an epoch of the block. A clock has for each
+ * block the last epoch whose accesses are over. Signals and semaphores carry the clock of the block's last
+ * synchronization, and what the same thread has awaited since; what is awaited counts for the block from its next
+ * synchronization on. A packet orders only what its own thread did for the same bytes, and only before later writes.
+ * Two accesses of a unit of which one writes, and which nothing orders, are a race.
+ *
+ * A wait for the k-th signal of a counter that several blocks advance is sure of a signal only if fewer than k others
+ * can come without it. Where that is less than the program may know, the proof says "undecided" instead of "wrong".
+ *
+ * Values. A unit of an input is a name; a reduction is the set of the names in it. At the end each unit of the result
+ * must hold what the collective means, and its rank must know that it is there.
+ *
+ * Launches. Ranks that reach each other's input or output enter a launch together (kernels/plan/enter.h). Otherwise
+ * what a rank does to scratch in a launch must be ordered behind what others did there in the launch before.
+ *
+ * The partition of a buffer follows from the units of a chunk, so a few sizes are proved; see prove.c.
+ */
+#include "plan/verify/simulate.h"
+
+/* One access: the execution of an operation, 0 for none, and the element of it. */
+struct proof_access {
+	uint32_t step, element;
+};
+
+/* An execution of an operation: its place and what its block knew. */
+struct proof_step {
+	const struct shunt_plan_op *op;
+	const uint32_t *clock;
+	uint64_t started; /* ranks that have begun this launch */
+	uint32_t block, epoch;
+};
+
+struct proof_reader {
+	struct proof_reader *next;
+	struct proof_access by;
+};
+
+struct proof_cell {
+	uint32_t value;                  /* number of a value; 0: nothing known */
+	struct proof_access last, first; /* writes */
+	uint64_t first_started;
+	struct proof_reader *readers; /* since the last write */
+};
+
+enum { PROOF_SCRATCH = 2, PROOF_PACKETS = 3, PROOF_NSPACES = 4 };
+
+/* A task (an element of an execution) that has read a packet of another. */
+struct proof_edge {
+	struct proof_edge *next, *next_of_block, *work;
+	struct proof_access to, from;
+	uint32_t epoch, seen;
+};
+
+struct proof_release {
+	const uint32_t *clock;
+	uint64_t started;
+};
+
+/* A block that advances a counter, or takes from it. */
+struct proof_user {
+	struct proof_user *next;
+	uint32_t block;
+	uint64_t count, total;
+	struct proof_release *releases; /* of a producer: `total` */
+};
+
+struct proof_block {
+	uint32_t *clock, *pending, *pending0; /* pending0: awaited by thread 0 */
+	uint64_t started, pending_started, pending0_started;
+	uint32_t epoch;
+	bool is_pending, is_pending0;
+	const uint32_t *snapshot, *snapshot0;
+	struct proof_edge *edges; /* newest first */
+};
+
+struct proof_value {
+	uint32_t n, next;
+	uint8_t redop;
+	uint64_t *names;
+};
+
+#define PROOF_BUCKETS 65536u
+
+struct proof {
+	struct simulation *sim;
+	const struct shunt_plan *plan;
+	struct shunt_pool pool; /* of one size */
+	bool counting;          /* first pass: who uses which counter, and the unit that divides all slices */
+	bool undecided;         /* an order was taken for less than it may be */
+	bool failed;            /* the log has an error, and the simulation stops */
+	bool staged;
+	uint64_t unit, chunk; /* units of the plan in a cell; cells of a chunk */
+	struct proof_block *blocks;
+	struct proof_user **producers, **consumers; /* of each resource */
+	uint32_t **gathered; /* of each barrier's resource: the clocks of those that have arrived */
+	uint64_t *gathered_started;
+	struct proof_cell *cells, **spaces; /* spaces[rank * PROOF_NSPACES + space] */
+	uint64_t *extents;
+	struct proof_step *steps;
+	uint32_t nsteps, max_steps;
+	struct proof_edge **edges; /* PROOF_BUCKETS lists, by task */
+	struct proof_value *values;
+	uint32_t nvalues, max_values, *buckets, walk;
+	const uint32_t **ends; /* for each rank: what it knows at its end */
+};
+
+/* ---- called by the simulation; p may be NULL */
+void shunt_proof_release(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource);
+void shunt_proof_acquire(
+    struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
+void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t resource);
+/* The last block has arrived: all that wait for the resource go on, and it. */
+void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource);
+/* Before an operation's data; after it, and before its signals. */
+void shunt_proof_data(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op);
+void shunt_proof_sync(struct proof *p, const struct block_state *a);
+
+/* ---- shared by the proof's files */
+
+static inline struct proof_cell *proof_cells(const struct proof *p, uint32_t rank, unsigned space)
+{
+	return p->spaces[rank * PROOF_NSPACES + space];
+}
+
+void *shunt_proof_alloc(struct proof *p, size_t n, size_t each);
+/* False, and failed: there is no memory. */
+int shunt_proof_order_init(struct proof *p);
+int shunt_proof_data_init(struct proof *p);
+const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool thread0);
+/*
+ * True if access x is over when the task happens. packets: also if packets alone order them. They do where the task is
+ * to write, but data that was stored before a packet need not be seen by who has read the packet.
+ */
+bool shunt_proof_ordered(struct proof *p, struct proof_access x, struct proof_access task, bool packets);
+/* True if rank r knows at its end that the access is over. */
+bool shunt_proof_over_at_end(struct proof *p, struct proof_access x, uint32_t r, bool packets);
+/* Where a slice's buffer is on a rank: its space, and the first cell of its chunk 0 there. */
+unsigned shunt_proof_space(const struct proof *p, const struct shunt_plan_slice *s, uint32_t rank, uint64_t *base_p);
+
+uint32_t shunt_proof_name(struct proof *p, uint32_t rank, unsigned space, uint64_t cell);
+uint32_t shunt_proof_reduce(struct proof *p, enum shunt_redop redop, const uint32_t *values, uint32_t n);
+/* What cell i of the result of a rank must hold, or UINT32_MAX: anything. The result is in *space_p. */
+uint32_t shunt_proof_expected(struct proof *p, uint32_t rank, uint64_t i, unsigned *space_p, uint64_t *cell_p);
+/* Cells of an input or output. */
+uint64_t shunt_proof_cells_of(const struct proof *p, enum shunt_plan_buffer buffer);
+void shunt_proof_name_inputs(struct proof *p);
+
+/* y, at hand, reads or writes (what) the cell; nothing orders x before it. */
+void shunt_proof_report_race(
+    struct proof *p, const struct proof_cell *c, struct proof_access x, struct proof_access y, const char *what);
+/* After a launch: the results, and what the next launch would find. */
+int shunt_proof_check_end(struct proof *p);
+void shunt_proof_describe_value(const struct proof *p, uint32_t value, char *text, size_t bytes);
+void shunt_proof_describe_cell(const struct proof *p, uint32_t rank, unsigned space, uint64_t cell, char text[96]);
+#endif

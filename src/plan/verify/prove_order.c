@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/* Which accesses are over when a task happens: clocks of blocks, counters, barriers, and chains of packets. */
+#include <string.h>
+#include "plan/format/ops.h"
+#include "plan/verify/prove.h"
+
+void *shunt_proof_alloc(struct proof *p, size_t n, size_t each)
+{
+	void *at = shunt_pool_alloc(&p->pool, n, each);
+
+	if (shunt_plan_no_memory(p->sim->log, at))
+		p->failed = true;
+	return at;
+}
+
+static uint32_t number_of(const struct proof *p, const struct block_state *a)
+{
+	return (uint32_t)(a - p->sim->states);
+}
+
+int shunt_proof_order_init(struct proof *p)
+{
+	uint32_t n = p->sim->nstates;
+	uint64_t all = p->plan->nranks >= 64 ? UINT64_MAX : ((uint64_t)1 << p->plan->nranks) - 1;
+
+	p->blocks = shunt_proof_alloc(p, n, sizeof(*p->blocks));
+	p->producers = shunt_proof_alloc(p, p->sim->nresources, sizeof(struct proof_user *));
+	p->consumers = shunt_proof_alloc(p, p->sim->nresources, sizeof(struct proof_user *));
+	p->gathered = shunt_proof_alloc(p, p->sim->nresources, sizeof(uint32_t *));
+	p->gathered_started = shunt_proof_alloc(p, p->sim->nresources, sizeof(uint64_t));
+	for (uint32_t i = 0; i < n && !p->failed; i++) {
+		struct proof_block *b = &p->blocks[i];
+
+		b->clock = shunt_proof_alloc(p, n, sizeof(uint32_t));
+		b->pending = shunt_proof_alloc(p, n, sizeof(uint32_t));
+		b->pending0 = shunt_proof_alloc(p, n, sizeof(uint32_t));
+		b->epoch = 1;
+		b->started = p->staged ? all : (uint64_t)1 << p->sim->states[i].rank;
+	}
+	return p->failed ? -ENOMEM : 0;
+}
+
+static void join(const struct proof *p, uint32_t *clock, const uint32_t *with)
+{
+	for (uint32_t i = 0; i < p->sim->nstates; i++)
+		clock[i] = clock[i] < with[i] ? with[i] : clock[i];
+}
+
+/* The block's clock as it does not change any more; thread0: with what its first thread has awaited since. */
+const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool thread0)
+{
+	struct proof_block *b = &p->blocks[block];
+	const uint32_t **kept = thread0 && b->is_pending0 ? &b->snapshot0 : &b->snapshot;
+	uint32_t *copy;
+
+	if (*kept)
+		return *kept;
+	copy = shunt_proof_alloc(p, p->sim->nstates, sizeof(*copy));
+	if (!copy)
+		return NULL;
+	memcpy(copy, b->clock, p->sim->nstates * sizeof(*copy));
+	if (kept == &b->snapshot0)
+		join(p, copy, b->pending0);
+	*kept = copy;
+	return copy;
+}
+
+static void sync_block(struct proof *p, uint32_t block)
+{
+	struct proof_block *b = &p->blocks[block];
+
+	if (b->is_pending) {
+		join(p, b->clock, b->pending);
+		memset(b->pending, 0, p->sim->nstates * sizeof(*b->pending));
+		memset(b->pending0, 0, p->sim->nstates * sizeof(*b->pending0));
+	}
+	b->is_pending = b->is_pending0 = false;
+	b->started |= b->pending_started;
+	b->pending_started = b->pending0_started = 0;
+	b->clock[block] = b->epoch++;
+	b->snapshot = b->snapshot0 = NULL;
+}
+
+void shunt_proof_sync(struct proof *p, const struct block_state *a)
+{
+	if (p && !p->counting)
+		sync_block(p, number_of(p, a));
+}
+
+static struct proof_user *user_of(struct proof *p, struct proof_user **list, uint32_t block)
+{
+	struct proof_user *u = *list;
+
+	while (u && u->block != block)
+		u = u->next;
+	if (u)
+		return u;
+	u = shunt_proof_alloc(p, 1, sizeof(*u));
+	if (u) {
+		*u = (struct proof_user){ .next = *list, .block = block };
+		*list = u;
+	}
+	return u;
+}
+
+void shunt_proof_release(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource)
+{
+	struct proof_user *u;
+	const struct proof_block *b;
+
+	if (!p || p->failed)
+		return;
+	u = user_of(p, &p->producers[resource], number_of(p, a));
+	if (!u || (p->counting && ++u->total))
+		return;
+	if (!u->releases)
+		u->releases = shunt_proof_alloc(p, u->total, sizeof(*u->releases));
+	if (!u->releases || u->count >= u->total)
+		return;
+	b = &p->blocks[u->block];
+	u->releases[u->count++] = (struct proof_release){
+		.clock = shunt_proof_snapshot(p, u->block, operand == 0),
+		.started = b->started | (operand == 0 ? b->pending0_started : 0),
+	};
+}
+
+/* The block knows of a release when it has synchronized; its first thread at once. */
+static void learn(struct proof *p, struct proof_block *b, const struct proof_release *r, bool thread0)
+{
+	if (!r->clock)
+		return;
+	join(p, b->pending, r->clock);
+	b->pending_started |= r->started;
+	b->is_pending = true;
+	if (!thread0)
+		return;
+	join(p, b->pending0, r->clock);
+	b->pending0_started |= r->started;
+	b->is_pending0 = true;
+	b->snapshot0 = NULL;
+}
+
+void shunt_proof_acquire(
+    struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial)
+{
+	struct proof_user *u;
+	uint64_t all = 0, k;
+
+	if (!p || p->failed)
+		return;
+	u = user_of(p, &p->consumers[resource], number_of(p, a));
+	if (!u)
+		return;
+	u->count++;
+	if (p->counting)
+		return;
+	k = u->count > initial ? u->count - initial : 0;
+	for (struct proof_user *v = p->producers[resource]; v; v = v->next)
+		all += v->total;
+	if ((p->producers[resource] && p->producers[resource]->next && k < all) || p->consumers[resource]->next)
+		p->undecided = true;
+	for (struct proof_user *v = p->producers[resource]; v; v = v->next) {
+		uint64_t others = all - v->total;
+
+		/* Without this block's release number k - others fewer than k have come. */
+		if (k > others && k - others <= v->count)
+			learn(p, &p->blocks[u->block], &v->releases[k - others - 1], operand == 0);
+	}
+}
+
+void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t resource)
+{
+	uint32_t block;
+
+	if (!p || p->counting || p->failed)
+		return;
+	block = number_of(p, a);
+	sync_block(p, block);
+	if (!p->gathered[resource])
+		p->gathered[resource] = shunt_proof_alloc(p, p->sim->nstates, sizeof(uint32_t));
+	if (!p->gathered[resource])
+		return;
+	join(p, p->gathered[resource], p->blocks[block].clock);
+	p->gathered_started[resource] |= p->blocks[block].started;
+}
+
+static void leave_barrier(struct proof *p, uint32_t block, size_t resource)
+{
+	struct proof_block *b = &p->blocks[block];
+
+	join(p, b->clock, p->gathered[resource]);
+	b->started |= p->gathered_started[resource];
+	b->snapshot = b->snapshot0 = NULL;
+}
+
+void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource)
+{
+	if (!p || p->counting || p->failed || !p->gathered[resource])
+		return;
+	leave_barrier(p, number_of(p, a), resource);
+	for (uint32_t i = p->sim->waiters[resource]; i != SHUNT_PLAN_NIL; i = p->sim->states[i].next)
+		leave_barrier(p, i, resource);
+	/* Whoever synchronizes here again knows it all, so that nothing is forgotten. */
+}
+
+static bool over(const struct proof *p, struct proof_access x, const uint32_t *clock)
+{
+	return clock[p->steps[x.step].block] >= p->steps[x.step].epoch;
+}
+
+static void add_edges(const struct proof *p, struct proof_edge **work, const uint32_t *clock)
+{
+	for (uint32_t b = 0; b < p->sim->nstates; b++)
+		for (struct proof_edge *e = clock[b] ? p->blocks[b].edges : NULL; e; e = e->next_of_block)
+			if (e->epoch <= clock[b] && e->seen != p->walk) {
+				e->seen = p->walk;
+				e->work = *work;
+				*work = e;
+			}
+}
+
+static void add_edges_of_task(const struct proof *p, struct proof_edge **work, struct proof_access task)
+{
+	for (struct proof_edge *e = p->edges[(task.step * 31 + task.element) % PROOF_BUCKETS]; e; e = e->next)
+		if (e->to.step == task.step && e->to.element == task.element && e->seen != p->walk) {
+			e->seen = p->walk;
+			e->work = *work;
+			*work = e;
+		}
+}
+
+/* Follows packets back to their writers. True if x is one of these, or is over before one of them. */
+static bool walk(struct proof *p, struct proof_access x, struct proof_edge *work)
+{
+	while (work) {
+		struct proof_edge *e = work;
+		const uint32_t *clock = p->steps[e->from.step].clock;
+
+		work = e->work;
+		if ((e->from.step == x.step && e->from.element == x.element) || over(p, x, clock))
+			return true;
+		if (!shunt_simulation_spend(p->sim, 1))
+			return true; /* unknown: the result of an overrun is not used */
+		add_edges_of_task(p, &work, e->from);
+		add_edges(p, &work, clock);
+	}
+	return false;
+}
+
+/*
+ * Operations on packets that cover as much give an element to the same thread, which does them in order: the kernels
+ * count elements from the beginning of the operation's part (kernels/plan/ll.h, ll128.h).
+ */
+static bool same_thread(const struct proof *p, struct proof_access x, struct proof_access y)
+{
+	const struct proof_step *a = &p->steps[x.step], *b = &p->steps[y.step];
+
+	return a->block == b->block && x.element == y.element && x.step <= y.step && shunt_plan_op_has_packets(a->op) &&
+	    shunt_plan_op_has_packets(b->op) && a->op->src[0].size == b->op->src[0].size &&
+	    a->op->part == b->op->part && a->op->parts == b->op->parts;
+}
+
+bool shunt_proof_ordered(struct proof *p, struct proof_access x, struct proof_access task, bool packets)
+{
+	struct proof_edge *work = NULL;
+
+	if (over(p, x, p->steps[task.step].clock) || (x.step == task.step && x.element == task.element) ||
+	    same_thread(p, x, task))
+		return true;
+	if (!packets)
+		return false;
+	p->walk++;
+	add_edges_of_task(p, &work, task);
+	add_edges(p, &work, p->steps[task.step].clock);
+	return walk(p, x, work);
+}
+
+bool shunt_proof_over_at_end(struct proof *p, struct proof_access x, uint32_t r, bool packets)
+{
+	struct proof_edge *work = NULL;
+
+	if (over(p, x, p->ends[r]))
+		return true;
+	if (!packets)
+		return false;
+	p->walk++;
+	add_edges(p, &work, p->ends[r]);
+	return walk(p, x, work);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* Proofs of plans: what is right is proved, and what is wrong is refused with its place. */
+#include <dirent.h>
+#include <errno.h>
+#include <time.h>
+#include "tests/plan/edit.h"
+
+/* Loads a text, which must be well formed, and proves it. */
+static int prove(const char *text, enum shunt_plan_status *status_p, char reason[1024])
+{
+	struct shunt_plan *plan;
+	int err;
+
+	*reason = '\0';
+	if (shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, 1024))
+		return -EAGAIN;
+	err = shunt_plan_prove(plan, reason, 1024);
+	*status_p = plan->status;
+	shunt_plan_unref(plan);
+	return err;
+}
+
+static void expect(json_t *root, int err, const char *part)
+{
+	char *text = json_dumps(root, JSON_COMPACT), reason[1024];
+	enum shunt_plan_status status;
+	int got = prove(text, &status, reason);
+
+	if (got != err || (part && !strstr(reason, part)) || (!err && status != SHUNT_PLAN_PROVED))
+		fail_msg("%d, \"%s\", expected %d, \"%s\"", got, reason, err, part ? part : "");
+	free(text);
+	json_decref(root);
+}
+
+static void test_prove_plans_of_the_corpus_are_right(void **state)
+{
+	DIR *dir = opendir(getenv("SHUNT_TEST_PLANS"));
+	const struct dirent *entry;
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir))) {
+		char name[256];
+		size_t len = strlen(entry->d_name);
+
+		if (len < 6 || strcmp(entry->d_name + len - 5, ".json"))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)len - 5, entry->d_name);
+		/* Some were made to have every operation of a kind: one adds twice, one has no nop. */
+		if (!strcmp(name, "reducescatter_packets_3"))
+			expect(edit_open(name), -EINVAL, "the result is wrong: rank 0's input[0] holds a reduction of");
+		else if (!strcmp(name, "switch_all_2"))
+			expect(
+			    edit_open(name), -EINVAL, "(cpkt): a race: reads rank 1's input[1], which rank 1, block 0");
+		else if (!strcmp(name, "custom_reductions_2"))
+			expect(
+			    edit_open(name), -EINVAL, "(rre): a race: reads rank 1's input[1], which rank 1, block 0");
+		else if (strcmp(name, "sendrecv_pipeline_2"))
+			expect(edit_open(name), 0, NULL);
+		n++;
+	}
+	closedir(dir);
+	assert_true(n >= 9);
+}
+
+/* Two blocks wait for one channel's signals: which of them gets which is not decided, and no reason to refuse. */
+static void test_prove_what_is_undecided_is_not_wrong(void **state)
+{
+	json_t *root = edit_open("sendrecv_pipeline_2");
+	char *text = json_dumps(root, JSON_COMPACT), reason[1024];
+	struct shunt_plan *plan;
+
+	assert_int_equal(shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, sizeof(reason)), 0);
+	assert_int_equal(shunt_plan_prove(plan, reason, sizeof(reason)), 0);
+	assert_int_equal(plan->status, SHUNT_PLAN_UNDECIDED);
+	assert_string_equal(reason, "");
+	assert_non_null(strstr(plan->doubt, "plan: rank 0, block 1, operation 0.3 (copy): a race"));
+	shunt_plan_unref(plan);
+	free(text);
+	json_decref(root);
+}
+
+/* Two ranks, one block each; `ops` of both, where R is the own rank and P the peer. */
+static json_t *two_ranks(const char *collective, const char *chunks, const char *ops0, const char *ops1)
+{
+	static const char form[] =
+	    "{\"name\":\"two\",\"collective\":\"%s\",\"protocol\":\"Simple\",\"inplace\":false,\"gpus\":[%s,%s]}";
+	static const char rank[] =
+	    "{\"id\":%d,%s,\"channels\":[{\"channel_type\":\"memory\",\"connected_to\":[%d]}],\"remote_buffers\":"
+	    "[{\"rank\":%d,\"type\":\"o\",\"access_channel_types\":[\"memory\"]},"
+	    "{\"rank\":%d,\"type\":\"i\",\"access_channel_types\":[\"memory\"]}],\"threadblocks\":[{\"id\":0,"
+	    "\"channels\":[{\"channel_type\":\"memory\",\"channel_ids\":[0]}],\"remote_buffer_refs\":"
+	    "[{\"access_channel_type\":\"memory\",\"remote_buffer_ids\":[0,1]}],\"ops\":[%s]}]}";
+	static char ranks[2][8192], text[20000];
+	json_t *root;
+
+	for (int r = 0; r < 2; r++)
+		snprintf(ranks[r], sizeof(ranks[r]), rank, r, chunks, !r, !r, !r, r ? ops1 : ops0);
+	snprintf(text, sizeof(text), form, collective, ranks[0], ranks[1]);
+	root = json_loads(text, 0, NULL);
+	assert_non_null(root);
+	return root;
+}
+
+#define GATHER "\"input_chunks\":1,\"output_chunks\":2,\"scratch_chunks\":0"
+#define PUT(to) \
+	"{\"name\":\"put\",\"channel_type\":\"memory\",\"src\":\"gather.py:7\",\"src_buff\":[{\"type\":\"i\"," \
+	"\"index\":0," \
+	"\"size\":1}],\"dst_buff\":[{\"buffer_id\":0,\"index\":" #to ",\"size\":1}]}"
+#define COPY(to) \
+	"{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],\"dst_buff\":[{\"type\":\"o\"," \
+	"\"index\":" #to ",\"size\":1}]}"
+#define SYNC \
+	",{\"name\":\"nop\"},{\"name\":\"signal\",\"channel_type\":\"memory\",\"channel_ids\":[0]}," \
+	"{\"name\":\"wait\",\"channel_type\":\"memory\",\"channel_ids\":[0]}"
+
+static void test_prove_needs_synchronization(void **state)
+{
+	expect(two_ranks("allgather", GATHER, PUT(0) "," COPY(0) SYNC, PUT(1) "," COPY(1) SYNC), 0, NULL);
+	/* Without any, the other rank may end before its data is there. The line is the program's. */
+	expect(two_ranks("allgather", GATHER, PUT(0) "," COPY(0), PUT(1) "," COPY(1)), -EINVAL,
+	    "operation 0 (put, gather.py:7): writes rank 0's output[1], and rank 0 may end before");
+	/* A signal without a nop before it covers one thread's data only. */
+	json_t *root = two_ranks("allgather", GATHER, PUT(0) "," COPY(0) SYNC, PUT(1) "," COPY(1) SYNC);
+
+	edit_set(root, "gpus/1/threadblocks/0/ops/2", NULL);
+	expect(root, -EINVAL, "rank 1, block 0, operation 0 (put, gather.py:7): writes rank 0's output[1]");
+}
+
+static void test_prove_looks_at_values(void **state)
+{
+	/* Both write to the same place. */
+	expect(two_ranks("allgather", GATHER, PUT(0) "," COPY(0) SYNC, PUT(0) "," COPY(1) SYNC), -EINVAL,
+	    "rank 0's output[0]");
+	/* A part that nobody writes. */
+	expect(two_ranks("allgather", GATHER, PUT(0) SYNC, PUT(1) SYNC), -EINVAL,
+	    "the result is wrong: rank 0's output[0] holds nothing that an input gives, expected rank 0's input[0]");
+}
+
+/* An all-reduce of two chunks that reads the peer's input, and reduces `n` of them. */
+static json_t *read_reduce(int n, const char *redop)
+{
+	static char ops[2048];
+
+	snprintf(ops, sizeof(ops),
+	    "{\"name\":\"rre\",\"channel_type\":\"memory\",\"reduce_op\":\"%s\",\"src_buff\":[{\"type\":\"i\","
+	    "\"index\":0,"
+	    "\"size\":%d},{\"buffer_id\":1,\"index\":0,\"size\":%d}],\"dst_buff\":[{\"type\":\"o\",\"index\":0,"
+	    "\"size\":%d}]}",
+	    redop, n, n, n);
+	return two_ranks("allreduce", "\"input_chunks\":2,\"output_chunks\":2,\"scratch_chunks\":0", ops, ops);
+}
+
+static void test_prove_a_sum_of_half_the_message_is_wrong(void **state)
+{
+	expect(read_reduce(2, "sum"), 0, NULL);
+	expect(read_reduce(2, "max"), 0, NULL);
+	expect(read_reduce(1, "sum"), -EINVAL,
+	    "the result is wrong: rank 0's output[1] holds nothing that an input gives, expected a reduction of rank "
+	    "0's "
+	    "input[1], rank 1's input[1]");
+}
+
+/*
+ * Blocks 0 and 1 share a put of two chunks, each a half; the other side reads chunk 0, all of it, when block 0 has
+ * signalled: half of a chunk may be missing if parts do not end where chunks do.
+ */
+static void test_prove_parts_of_a_group_need_all_blocks(void **state)
+{
+	json_t *root = edit_open("allgather_put_2");
+	static const char *const paths[] = { "gpus/0/threadblocks/0/ops", "gpus/1/threadblocks/0/ops" };
+
+	/* The barrier of the blocks that share the put is all that makes one signal cover both. */
+	expect(edit_open("allgather_put_2"), 0, NULL);
+	for (int r = 0; r < 2; r++)
+		for (int b = 0; b < 2; b++) {
+			char path[64];
+			json_t *ops;
+
+			snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops", r, b);
+			ops = edit_at(root, path);
+			for (size_t i = json_array_size(ops); i-- > 0;)
+				if (!strcmp(
+				        json_string_value(json_object_get(json_array_get(ops, i), "name")), "barrier"))
+					json_array_remove(ops, i);
+			/* Block 1 signals no more, nor is waited for. */
+			for (size_t i = json_array_size(ops); b && i-- > 4;)
+				json_array_remove(ops, i);
+		}
+	assert_non_null(edit_at(root, paths[0]));
+	expect(root, -EINVAL, "rank");
+}
+
+/* Packets in one half of scratch that the next launch may write over: the writer must know that they were read. */
+static void test_prove_launches_follow_each_other(void **state)
+{
+	json_t *root = edit_open("allreduce_oneshot_2");
+
+	edit_text(root, "use_double_scratch_buffer", "false");
+	expect(root, -EINVAL,
+	    "a race of two launches: writes rank 0's packets[0], which rank 0, block 0, operation 1 (repkt)");
+}
+
+static const char *name_of(const json_t *op)
+{
+	return json_string_value(json_object_get(op, "name"));
+}
+
+/* Removes each operation of each right plan in turn. What is still called right is counted by the operation. */
+static void test_prove_each_operation_is_needed(void **state)
+{
+	static const char *const plans[] = { "allgather_put_2", "allreduce_twoshot_2", "allreduce_oneshot_2",
+		"allreduce_switch_2" };
+	unsigned mutants = 0, right = 0;
+
+	for (size_t k = 0; k < sizeof(plans) / sizeof(plans[0]); k++)
+		for (int r = 0; r < 3; r++)
+			for (int b = 0; b < 2; b++)
+				for (size_t i = 0;; i++) {
+					json_t *root = edit_open(plans[k]), *ops;
+					char path[64], reason[1024], name[32], *text;
+					enum shunt_plan_status status;
+					int err;
+
+					snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops", r, b);
+					ops = edit_at(root, path);
+					if (!ops || i >= json_array_size(ops)) {
+						json_decref(root);
+						break;
+					}
+					snprintf(name, sizeof(name), "%s", name_of(json_array_get(ops, i)));
+					json_array_remove(ops, i);
+					text = json_dumps(root, 0);
+					err = prove(text, &status, reason);
+					mutants++;
+					/* Only what synchronizes threads may be more than is needed. */
+					if (!err && strcmp(name, "nop") && strcmp(name, "barrier") &&
+					    strcmp(name, "flush"))
+						fail_msg(
+						    "%s without %s %zu (%s) is called right", plans[k], path, i, name);
+					right += !err;
+					free(text);
+					json_decref(root);
+				}
+	print_message("%u plans without one operation, %u of them right\n", mutants, right);
+	assert_true(mutants > 30 && right < mutants / 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_prove_plans_of_the_corpus_are_right),
+		cmocka_unit_test(test_prove_what_is_undecided_is_not_wrong),
+		cmocka_unit_test(test_prove_needs_synchronization),
+		cmocka_unit_test(test_prove_looks_at_values),
+		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
+		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),
+		cmocka_unit_test(test_prove_launches_follow_each_other),
+		cmocka_unit_test(test_prove_each_operation_is_needed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
