@@ -297,6 +297,8 @@ static bool addresses(struct fabric_qp *from, struct fabric_qp *to)
 		return false;
 	if (!atomic_load(&from->global))
 		return !ethernet && atomic_load(&from->dest_lid) == atomic_load(&port->lid);
+	if (ethernet && atomic_load(&from->sgid_type) != atomic_load(&to->sgid_type))
+		return false;
 	for (int i = 0; i < FABRIC_GIDS; i++) {
 		struct fabric_gid *g = &port->gids[i];
 

@@ -255,7 +255,7 @@ struct fake_recv {
 };
 
 /* Something that happens at the target when all before it in its QP has happened. */
-enum fake_effect_kind { EFFECT_DATA, EFFECT_RECEIVED, EFFECT_READ, EFFECT_ATOMIC };
+enum fake_effect_kind { EFFECT_DATA, EFFECT_RECEIVED, EFFECT_READ, EFFECT_ATOMIC, EFFECT_REFUSAL };
 
 struct fake_effect {
 	struct fake_effect *next;
@@ -267,7 +267,7 @@ struct fake_effect {
 	/* Reads and atomics. */
 	uint64_t psn, address, compare, swap;
 	uint32_t rkey, mtu;
-	uint8_t op;
+	uint8_t op; /* of a refusal: the NAK */
 	uint64_t data[];
 };
 
@@ -322,9 +322,9 @@ struct fake_qp {
 	uint64_t recv_head; /* the next receive */
 	uint64_t psn_expected;
 	bool ack_due, nak_sent;
+	bool refusing; /* a refusal is among the effects: no request is taken any more */
 	uint8_t nak, nak_timer;
 	uint64_t nak_psn;
-	bool receiving; /* in a send of several packets */
 	uint64_t received, written;
 	char *write_to;
 	struct fake_mr *write_mr;
@@ -358,6 +358,7 @@ void fake_requester_flush(struct fake_qp *qp);
 
 void fake_responder_request(struct fake_qp *qp, struct packet *p, int64_t now);
 bool fake_responder_answers(struct fake_qp *qp);
+void fake_responder_refuses(struct fake_qp *qp, const struct fake_effect *e); /* the QP's end */
 void fake_responder_flush(struct fake_qp *qp);
 
 void fake_copy_in(char *to, const void *from, size_t bytes);  /* into the program's memory */

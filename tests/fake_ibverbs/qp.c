@@ -295,7 +295,7 @@ void fake_qp_reset(struct fake_qp *qp)
 	atomic_store(&qp->recv_retired, qp->recv_head);
 	qp->timer = qp->rnr_until = 0;
 	qp->reads_out = 0;
-	qp->broken = qp->ack_due = qp->nak_sent = qp->receiving = qp->ece_set = false;
+	qp->broken = qp->ack_due = qp->nak_sent = qp->refusing = qp->ece_set = false;
 	qp->nak = 0;
 	qp->write_to = NULL;
 	qp->write_mr = NULL;
