@@ -385,6 +385,7 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 	struct fake_qp *qp = fake_qp_of(ibv);
 	int err = 0, state = atomic_load(&qp->state);
 
+	fake_called();
 	if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE) {
 		*bad_p = wr;
 		return EINVAL;
@@ -413,6 +414,7 @@ int fake_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_w
 	struct fake_qp *qp = fake_qp_of(ibv);
 	int err = 0;
 
+	fake_called();
 	if (atomic_load(&qp->state) == IBV_QPS_RESET) {
 		*bad_p = wr;
 		return EINVAL;

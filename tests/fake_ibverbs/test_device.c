@@ -53,6 +53,7 @@ static void several(void)
 	CHECK(ibv_query_gid_ex(c, 1, 0, &entry, 0) == ENODATA);
 	CHECK(!ibv_query_gid(c, 1, 2, &gid) && gid.raw[0] == 0xfe);
 	CHECK(ibv_query_gid_table(c, table, 64, 0) == 4); /* two of each port */
+	CHECK(ibv_query_gid_table(c, table, 3, 0) == -EINVAL);
 	CHECK(!ibv_close_device(c));
 }
 
