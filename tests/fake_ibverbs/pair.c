@@ -293,6 +293,8 @@ static void run_threads(void *arg)
 	struct job *jobs = arg;
 	pthread_t thread;
 
+	if (jobs[0].side.o->status)
+		CHECK(freopen("/dev/null", "w", stderr));
 	setenv("FAKE_IBV_DEVICES", jobs[0].side.o->devices[0] ? jobs[0].side.o->devices[0] : "mlx0", 1);
 	CHECK(!pthread_create(&thread, NULL, run_thread, &jobs[1]));
 	run_side(&jobs[0]);
@@ -334,7 +336,7 @@ void pair_run(enum pair_mode mode, const struct pair_options *o, void (*body)(st
 	}
 	unlink(path);
 	munmap(shared, sizeof(*shared));
-	assert_int_equal(err[0], 0);
+	assert_int_equal(err[0], o->status);
 	assert_int_equal(err[1], o->dies ? -SIGKILL : 0);
 }
 

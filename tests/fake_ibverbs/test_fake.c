@@ -233,6 +233,54 @@ static void parked_for_a_time(struct pair_side *s)
 	}
 }
 
+/*
+ * Data for device memory only: the completion is early, data for other memory is in time, and an atomic to the same
+ * device comes behind all of it.
+ */
+static void parked_device(struct pair_side *s)
+{
+	int fd = memfd_create("a_gpu", MFD_CLOEXEC);
+	char *gpu;
+	struct ibv_mr *mr;
+
+	CHECK(fd >= 0 && !ftruncate(fd, 65536));
+	gpu = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(gpu != MAP_FAILED);
+	mr = ibv_reg_dmabuf_mr(s->pd, 0, 65536, (uintptr_t)gpu, fd,
+	    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	CHECK(mr);
+	atomic_store(&s->shared->words[s->me], (uintptr_t)gpu);
+	atomic_store(&s->shared->words[2 + s->me], mr->rkey);
+	if (s->me == 1)
+		CHECK(!pair_receive(s, 1, 0, 0));
+	pair_meet(s);
+	if (s->me == 0) {
+		struct pair_info host = s->peer;
+
+		__atomic_store_n((uint64_t *)(void *)s->memory, 5, __ATOMIC_RELAXED);
+		s->peer.address = atomic_load(&s->shared->words[1]);
+		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096);
+		s->peer = host;
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 8);
+		pair_meet(s);
+		s->peer.address = atomic_load(&s->shared->words[1]);
+		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
+		CHECK(!pair_atomic(s, false, 2, 16, 8192, 1, 0));
+		pair_poll_ok(s->send_cq);
+	} else {
+		pair_poll_ok(s->recv_cq);
+		CHECK(pair_word(s->memory) == 5 && pair_word(gpu) == 0);
+		pair_meet(s);
+		pair_await(gpu + 8192, 1);
+		CHECK(pair_word(gpu) == 5);
+	}
+	pair_meet(s);
+	CHECK(!ibv_dereg_mr(mr));
+	munmap(gpu, 65536);
+	close(fd);
+}
+
 /* Who changes the source after the post sends the change. */
 static void late_source(struct pair_side *s)
 {
@@ -776,6 +824,35 @@ static void killed(struct pair_side *s)
 	child_exit(0);
 }
 
+#ifdef __SANITIZE_THREAD__
+/* Who reads data because a flag has come, and not a completion. */
+static void reads_before_signal(struct pair_side *s)
+{
+	if (s->me == 0) {
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096);
+		__atomic_store_n((uint64_t *)(void *)s->memory, 1, __ATOMIC_RELAXED);
+		pair_send(s, IBV_WR_RDMA_WRITE, 2, 0, 8192, 8);
+	} else {
+		CHECK(!pair_receive(s, 1, 0, 0)); /* rings: which must not order anything */
+		pair_await(s->memory + 8192, 1);
+		CHECK(!pair_receive(s, 1, 0, 0));
+		CHECK(*(volatile char *)(s->memory + 100) == 0);
+	}
+}
+
+/* Who writes a request's memory before it is complete. */
+static void writes_before_completion(struct pair_side *s)
+{
+	if (s->me == 0) {
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096, 0));
+		*(volatile char *)(s->memory + 100) = 1;
+		pair_poll_ok(s->send_cq);
+	}
+}
+
+enum { TSAN_FOUND = 66 };
+#endif
+
 /* ---- the rows ---- */
 
 #define ENV(...) \
@@ -835,6 +912,7 @@ ROW(pieces_in_order, pieces, .env = ENV("FAKE_IBV_PIECE_US", "300@7"))
 ROW(atomic_comes_after_data, atomic_after_data, .env = ENV("FAKE_IBV_PIECE_US", "300"),
     .access = IBV_ACCESS_RELAXED_ORDERING)
 ROW(parked_until_a_read, parked, .env = ENV("FAKE_IBV_ORDERING", "none-all", "FAKE_IBV_PARK_US", "600000000"))
+ROW(parked_device_memory, parked_device, .env = ENV("FAKE_IBV_ORDERING", "none", "FAKE_IBV_PARK_US", "600000000"))
 ROW(parked_for_a_time, parked_for_a_time, .env = ENV("FAKE_IBV_ORDERING", "none-all", "FAKE_IBV_PARK_US", "20000"))
 ROW(source_read_late, late_source, .env = ENV("FAKE_IBV_LATE_READ_US", "5000@3"))
 ROW(completions_in_any_order, any_order, .env = ENV("FAKE_IBV_CQ_DELAY_US", "2000"))
@@ -880,6 +958,18 @@ ROW(mtu_mismatch, mtu_mismatch, .env = ENV(QUICK), .mtu = { IBV_MTU_4096, IBV_MT
 PROCESSES(link_of_smaller_mtu, mtu_mismatch, .env = ENV(QUICK), .mtu = { IBV_MTU_4096, IBV_MTU_4096 },
     .devices = { "mlx0 mtu=4096", "mlx0 mtu=1024" })
 
+#ifdef __SANITIZE_THREAD__
+static void test_race_with_arrival(void **state)
+{
+	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, reads_before_signal);
+}
+
+static void test_race_with_source(void **state)
+{
+	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, writes_before_completion);
+}
+#endif
+
 static void test_killed_by_script(void **state)
 {
 	write_script("at=30 link=host1:mlx0 action=kill");
@@ -902,6 +992,7 @@ int main(void)
 		cmocka_unit_test(test_pieces_in_order),
 		cmocka_unit_test(test_atomic_comes_after_data),
 		cmocka_unit_test(test_parked_until_a_read),
+		cmocka_unit_test(test_parked_device_memory),
 		cmocka_unit_test(test_parked_for_a_time),
 		cmocka_unit_test(test_source_read_late),
 		cmocka_unit_test(test_completions_in_any_order),
@@ -942,6 +1033,10 @@ int main(void)
 		cmocka_unit_test(test_wrong_service_level),
 		cmocka_unit_test(test_mtu_mismatch),
 		cmocka_unit_test(test_link_of_smaller_mtu),
+#ifdef __SANITIZE_THREAD__
+		cmocka_unit_test(test_race_with_arrival),
+		cmocka_unit_test(test_race_with_source),
+#endif
 	};
 	int fd = mkstemp(script), failed;
 
