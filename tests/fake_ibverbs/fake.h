@@ -193,9 +193,15 @@ FAKE_EXPORT int ibv_query_port_speed(struct ibv_context *c, uint32_t port, uint6
 
 /* ---- mr.c; under the lock ---- */
 
-/* The memory behind a key if the access is allowed, else NULL. `remote`: by the key that peers use. */
-char *fake_mr_find(struct fake_nic *nic, const struct ibv_pd *pd, bool remote, uint32_t key, uint64_t address,
-    uint64_t bytes, unsigned access, struct fake_mr **mr_p);
+struct fake_span {
+	uint32_t key;
+	bool remote; /* the key is that which peers use */
+	uint64_t address, bytes;
+};
+
+/* The memory behind a key if the access is allowed, else NULL. */
+char *fake_mr_find(
+    struct fake_nic *nic, const struct ibv_pd *pd, struct fake_span span, unsigned access, struct fake_mr **mr_p);
 
 /* ---- cq.c ---- */
 

@@ -25,8 +25,8 @@ static void writes(struct pair_side *s)
 {
 	if (s->me == 0) {
 		fill(s->memory, 10001, 1);
-		pair_send(s, IBV_WR_RDMA_WRITE, 5, 0, 3, 10001);
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 6, 0, 20000, 0);
+		pair_send(s, IBV_WR_RDMA_WRITE, 5, SPAN(0, 3, 10001));
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 6, SPAN(0, 20000, 0));
 	} else {
 		struct ibv_wc wc;
 
@@ -46,9 +46,9 @@ static void reads(struct pair_side *s)
 	if (s->me == 0) {
 		struct ibv_wc wc;
 
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, 8, 100, 30000, 0));
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 2, 40000, 101, 1, 0));
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, 0, 0, 0, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, SPAN(8, 100, 30000), 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 2, SPAN(40000, 101, 1), 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, SPAN(0, 0, 0), 0));
 		wc = pair_poll_ok(s->send_cq);
 		CHECK(wc.wr_id == 1 && wc.opcode == IBV_WC_RDMA_READ && wc.byte_len == 30000);
 		CHECK(filled(s->memory + 8, 30000, 2));
@@ -96,14 +96,14 @@ static void atomics(struct pair_side *s)
 {
 	if (s->me == 0) {
 		for (uint64_t i = 0; i < 20; i++) {
-			CHECK(!pair_atomic(s, false, i, 8, 64, 3, 0));
+			CHECK(!pair_add(s, i, 8, 64, 3));
 			CHECK(pair_poll_ok(s->send_cq).opcode == IBV_WC_FETCH_ADD);
 			CHECK(pair_word(s->memory + 8) == 3 * i);
 		}
-		CHECK(!pair_atomic(s, true, 1, 8, 64, 60, 1000));
+		CHECK(!pair_swap(s, 1, 8, 64, 60, 1000));
 		CHECK(pair_poll_ok(s->send_cq).opcode == IBV_WC_COMP_SWAP);
 		CHECK(pair_word(s->memory + 8) == 60);
-		CHECK(!pair_atomic(s, true, 2, 8, 64, 60, 2000));
+		CHECK(!pair_swap(s, 2, 8, 64, 60, 2000));
 		pair_poll_ok(s->send_cq);
 		CHECK(pair_word(s->memory + 8) == 1000);
 	}
@@ -132,7 +132,7 @@ static void inlines(struct pair_side *s)
 		}
 		for (int i = 0; i < 32; i++)
 			pair_poll_ok(s->send_cq);
-		pair_send(s, IBV_WR_SEND, 1, 0, 0, 0);
+		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	} else {
 		CHECK(!pair_receive(s, 0, 0, 0));
 		pair_poll_ok(s->recv_cq);
@@ -153,8 +153,8 @@ static void pieces(struct pair_side *s)
 		if (s->me == 0) {
 			for (int i = 0; i < 8192; i += 8)
 				__atomic_store_n((uint64_t *)(void *)(s->memory + i), round, __ATOMIC_RELAXED);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8192, PAIR_QUIET));
-			pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, 0, 0, 0);
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8192), PAIR_QUIET));
+			pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 0));
 		} else {
 			struct ibv_wc wc;
 
@@ -180,8 +180,8 @@ static void atomic_after_data(struct pair_side *s)
 	for (uint64_t round = 1; round <= 10; round++) {
 		if (s->me == 0) {
 			fill(s->memory, 8000, round);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8000, PAIR_QUIET));
-			CHECK(!pair_atomic(s, false, 2, 30000, 20000, 1, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8000), PAIR_QUIET));
+			CHECK(!pair_add(s, 2, 30000, 20000, 1));
 			pair_poll_ok(s->send_cq);
 		} else {
 			pair_await(s->memory + 20000, round);
@@ -196,7 +196,7 @@ static void parked(struct pair_side *s)
 {
 	if (s->me == 0) {
 		fill(s->memory, 1000, 4);
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, 0, 0, 1000);
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 1000));
 		pair_meet(s);
 	} else {
 		struct ibv_qp *own[2] = { pair_qp(s, s->pd), pair_qp(s, s->pd) }, *of_side = s->qp;
@@ -211,7 +211,7 @@ static void parked(struct pair_side *s)
 		CHECK(pair_word(s->memory) == 0);
 		s->qp = own[0];
 		s->peer = infos[1];
-		pair_send(s, IBV_WR_RDMA_READ, 3, 50000, 0, 1);
+		pair_send(s, IBV_WR_RDMA_READ, 3, SPAN(50000, 0, 1));
 		CHECK(filled(s->memory, 1000, 4));
 		s->qp = of_side;
 		s->peer = peer;
@@ -225,7 +225,7 @@ static void parked_for_a_time(struct pair_side *s)
 {
 	if (s->me == 0) {
 		__atomic_store_n((uint64_t *)(void *)s->memory, 77, __ATOMIC_RELAXED);
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, 0, 0, 8);
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 8));
 	} else {
 		CHECK(!pair_receive(s, 1, 0, 0));
 		pair_poll_ok(s->recv_cq);
@@ -260,13 +260,13 @@ static void parked_device(struct pair_side *s)
 		__atomic_store_n((uint64_t *)(void *)s->memory, 5, __ATOMIC_RELAXED);
 		s->peer.address = atomic_load(&s->shared->words[1]);
 		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
-		pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096);
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096));
 		s->peer = host;
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 8);
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, SPAN(0, 0, 8));
 		pair_meet(s);
 		s->peer.address = atomic_load(&s->shared->words[1]);
 		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
-		CHECK(!pair_atomic(s, false, 2, 16, 8192, 1, 0));
+		CHECK(!pair_add(s, 2, 16, 8192, 1));
 		pair_poll_ok(s->send_cq);
 	} else {
 		pair_poll_ok(s->recv_cq);
@@ -289,10 +289,10 @@ static void late_source(struct pair_side *s)
 	for (uint64_t round = 1; round <= 20; round++) {
 		if (s->me == 0) {
 			__atomic_store_n((uint64_t *)(void *)s->memory, round, __ATOMIC_RELAXED);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 			__atomic_store_n((uint64_t *)(void *)s->memory, round + 1000, __ATOMIC_RELAXED);
 			pair_poll_ok(s->send_cq);
-			pair_send(s, IBV_WR_SEND, 2, 0, 0, 0);
+			pair_send(s, IBV_WR_SEND, 2, SPAN(0, 0, 0));
 		} else {
 			CHECK(!pair_receive(s, 1, 0, 0));
 			pair_poll_ok(s->recv_cq);
@@ -324,7 +324,7 @@ static void any_order(struct pair_side *s)
 			for (int q = 0; q < 2; q++) {
 				s->qp = q ? second : first;
 				s->peer = peers[q];
-				CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i + (q ? 100 : 0), 0, 0, 8, 0));
+				CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i + (q ? 100 : 0), SPAN(0, 0, 8), 0));
 			}
 		for (int i = 0; i < 8; i++) {
 			uint64_t id = pair_poll_ok(s->send_cq).wr_id;
@@ -350,11 +350,13 @@ static void batches(struct pair_side *s)
 		int n = 0;
 
 		for (int i = 0; i < 16; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 		while (n < 16) {
 			struct ibv_wc wcs[16];
-			int got = ibv_poll_cq(s->send_cq, 16, wcs);
+			int got;
 
+			pause_us(PAUSE_POLL, 1000); /* less than a period */
+			got = ibv_poll_cq(s->send_cq, 16, wcs);
 			CHECK(got >= 0);
 			most = got > most ? got : most;
 			n += got;
@@ -369,14 +371,14 @@ static void send_queue_full(struct pair_side *s)
 	if (s->me)
 		return;
 	for (uint64_t i = 0; i < 7; i++)
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
-	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 7, 0, 0, 8, 0));
-	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, 0, 0, 8, 0) == ENOMEM);
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
+	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 7, SPAN(0, 0, 8), 0));
+	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, SPAN(0, 0, 8), 0) == ENOMEM);
 	CHECK(pair_poll_ok(s->send_cq).wr_id == 7);
 	for (uint64_t i = 0; i < 8; i++)
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
 	pause_us(PAUSE_GRACE, 50000);
-	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, 0, 0, 8, 0) == ENOMEM); /* they are done, and nobody saw it */
+	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, SPAN(0, 0, 8), 0) == ENOMEM); /* they are done, and nobody saw it */
 	CHECK(pair_poll_none(s->send_cq));
 }
 
@@ -387,7 +389,7 @@ static void recv_queue_full(struct pair_side *s)
 			CHECK(!pair_receive(s, i, 0, 0));
 	pair_meet(s);
 	if (s->me == 0)
-		pair_send(s, IBV_WR_SEND, 1, 0, 0, 0);
+		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	pair_meet(s);
 	if (s->me == 1) {
 		CHECK(pair_receive(s, 8, 0, 0) == ENOMEM);
@@ -402,7 +404,7 @@ static void cq_overrun(struct pair_side *s)
 		struct ibv_async_event e;
 
 		for (uint64_t i = 0; i < 6; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 		e = pair_event(s);
 		CHECK(e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == s->send_cq);
 	}
@@ -421,7 +423,7 @@ static void channels(struct pair_side *s)
 		}
 		pair_meet(s);
 		if (s->me == 0) {
-			CHECK(!pair_post(s, IBV_WR_SEND, 1, 0, 0, 0, round & 1 ? IBV_SEND_SOLICITED : 0));
+			CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 0), round & 1 ? IBV_SEND_SOLICITED : 0));
 			pair_poll_ok(s->send_cq);
 		} else {
 			CHECK(poll(&p, 1, PAIR_WAIT_MS) == 1);
@@ -445,7 +447,7 @@ static void channels_unsolicited(struct pair_side *s)
 	}
 	pair_meet(s);
 	if (s->me == 0)
-		pair_send(s, IBV_WR_SEND, 1, 0, 0, 0);
+		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	if (s->me == 1) {
 		pair_poll_ok(s->recv_cq);
 		CHECK(poll(&p, 1, 0) == 0);
@@ -457,7 +459,7 @@ static void channels_unsolicited(struct pair_side *s)
 static void rnr_waits(struct pair_side *s)
 {
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_SEND, 1, 0, 0, 0, 0));
+		CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 0), 0));
 		pause_us(PAUSE_LATE, 30000);
 		CHECK(pair_poll_none(s->send_cq));
 		pair_meet(s);
@@ -472,7 +474,7 @@ static void rnr_waits(struct pair_side *s)
 static void rnr_ends(struct pair_side *s)
 {
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, SPAN(0, 0, 8), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RNR_RETRY_EXC_ERR);
 	}
 }
@@ -494,7 +496,7 @@ static void check_flushed(struct pair_side *s, enum ibv_wc_status status)
 		wc = pair_poll(s->recv_cq);
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 50 + i);
 	}
-	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 200, 0, 0, 8, 0)); /* posts are taken, and flushed */
+	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 200, SPAN(0, 0, 8), 0)); /* posts are taken, and flushed */
 	wc = pair_poll(s->send_cq);
 	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 200);
 }
@@ -510,7 +512,7 @@ static void refused_with(struct pair_side *s, int (*post)(struct pair_side *s), 
 	if (s->me == 0) {
 		CHECK(!post(s));
 		for (uint64_t i = 0; i < 5; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
 		check_flushed(s, status);
 	} else {
 		struct ibv_async_event e = pair_event(s);
@@ -527,7 +529,7 @@ static void refused_with(struct pair_side *s, int (*post)(struct pair_side *s), 
 static int post_bad_key(struct pair_side *s)
 {
 	s->peer.rkey ^= 0x10;
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, 0, 0, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, 0, 8), 0);
 }
 
 static void bad_key(struct pair_side *s)
@@ -537,7 +539,7 @@ static void bad_key(struct pair_side *s)
 
 static int post_out_of_bounds(struct pair_side *s)
 {
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, 0, PAIR_BYTES - 4, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, PAIR_BYTES - 4, 8), 0);
 }
 
 static void out_of_bounds(struct pair_side *s)
@@ -547,7 +549,7 @@ static void out_of_bounds(struct pair_side *s)
 
 static int post_read(struct pair_side *s)
 {
-	return pair_post(s, IBV_WR_RDMA_READ, 100, 0, 0, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_READ, 100, SPAN(0, 0, 8), 0);
 }
 
 static void no_access(struct pair_side *s)
@@ -557,7 +559,7 @@ static void no_access(struct pair_side *s)
 
 static int post_write(struct pair_side *s)
 {
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, 0, 0, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, 0, 8), 0);
 }
 
 /* A region of another protection domain than the QP's. */
@@ -595,7 +597,7 @@ static void local_key(struct pair_side *s)
 			CHECK(!pair_receive(s, 50 + i, 0, 8));
 		CHECK(!post_local_key(s));
 		for (uint64_t i = 0; i < 5; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
 		check_flushed(s, IBV_WC_LOC_PROT_ERR);
 	}
 }
@@ -606,7 +608,7 @@ static void too_long(struct pair_side *s)
 		CHECK(!pair_receive(s, 1, 0, 100));
 	pair_meet(s);
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_SEND, 1, 0, 0, 101, 0));
+		CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 101), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_REM_INV_REQ_ERR);
 	} else {
 		CHECK(pair_poll(s->recv_cq).status == IBV_WC_LOC_LEN_ERR);
@@ -616,7 +618,7 @@ static void too_long(struct pair_side *s)
 
 static int post_add(struct pair_side *s)
 {
-	return pair_atomic(s, false, 100, 0, 8, 1, 0);
+	return pair_add(s, 100, 0, 8, 1);
 }
 
 static void no_atomics(struct pair_side *s)
@@ -626,7 +628,7 @@ static void no_atomics(struct pair_side *s)
 
 static int post_add_unaligned(struct pair_side *s)
 {
-	return pair_atomic(s, false, 100, 0, 12, 1, 0);
+	return pair_add(s, 100, 0, 12, 1);
 }
 
 static void unaligned_atomic(struct pair_side *s)
@@ -641,7 +643,7 @@ static void too_many_reads(struct pair_side *s)
 		bool refused = false;
 
 		for (uint64_t i = 0; i < 8; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_READ, i, 0, 0, 30000, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_READ, i, SPAN(0, 0, 30000), 0));
 		for (uint64_t i = 0; i < 8; i++)
 			refused |= pair_poll(s->send_cq).status == IBV_WC_REM_INV_REQ_ERR;
 		CHECK(refused);
@@ -662,10 +664,10 @@ static void losses(struct pair_side *s)
 	for (uint64_t i = 0; i < 40; i++) {
 		if (s->me == 0) {
 			__atomic_store_n((uint64_t *)(void *)s->memory, i + 1, __ATOMIC_RELAXED);
-			CHECK(!pair_atomic(s, false, 1, 64, 30000, 1, 0));
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, 0, 40000, 5000, 0));
-			CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, 10000, 40000, 5000, 0));
-			CHECK(!pair_post(s, IBV_WR_SEND, 4, 0, 0, 8, 0));
+			CHECK(!pair_add(s, 1, 64, 30000, 1));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 40000, 5000), 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, SPAN(10000, 40000, 5000), 0));
+			CHECK(!pair_post(s, IBV_WR_SEND, 4, SPAN(0, 0, 8), 0));
 			for (uint64_t k = 1; k <= 4; k++)
 				CHECK(pair_poll_ok(s->send_cq).wr_id == k);
 			CHECK(pair_word(s->memory + 64) == i && pair_word(s->memory + 10000) == i + 1);
@@ -683,7 +685,7 @@ static void flap(struct pair_side *s)
 {
 	if (s->me == 0) {
 		for (uint64_t i = 0; i < 50; i++) {
-			CHECK(!pair_atomic(s, false, 1, 64, 30000, 1, 0));
+			CHECK(!pair_add(s, 1, 64, 30000, 1));
 			pair_poll_ok(s->send_cq);
 		}
 		CHECK(pair_event(s).event_type == IBV_EVENT_PORT_ERR);
@@ -701,7 +703,7 @@ static void down(struct pair_side *s)
 		struct ibv_wc wc = { 0 };
 
 		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 			wc = pair_poll(s->send_cq);
 		}
 		CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
@@ -715,7 +717,7 @@ static void silent(struct pair_side *s)
 	int64_t began = unit_now_ms();
 
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RETRY_EXC_ERR);
 		CHECK(unit_now_ms() - began >= 80); /* 8 times 10 ms */
 	}
@@ -726,8 +728,8 @@ static void silent(struct pair_side *s)
 static void mtu_mismatch(struct pair_side *s)
 {
 	if (s->me == 0) {
-		pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 512);
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, 0, 0, 4096, 0));
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 512));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 0, 4096), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RETRY_EXC_ERR);
 	}
 }
@@ -738,12 +740,12 @@ static void peer_dies(struct pair_side *s)
 		pair_meet(s);
 		kill(getpid(), SIGKILL);
 	}
-	pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8);
+	pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8));
 	pair_meet(s);
 	for (int i = 0;; i++) {
 		struct ibv_wc wc;
 
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 		wc = pair_poll(s->send_cq);
 		if (wc.status == IBV_WC_SUCCESS && i < 100000)
 			continue; /* it is not dead yet */
@@ -760,7 +762,7 @@ static void corrupt(struct pair_side *s)
 		struct ibv_wc wc = { 0 };
 
 		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 			wc = pair_poll(s->send_cq);
 		}
 		CHECK(wc.status == IBV_WC_REM_OP_ERR);
@@ -775,7 +777,7 @@ static void stall(struct pair_side *s)
 		for (uint64_t i = 0; i < 40; i++) {
 			int64_t began = unit_now_ms();
 
-			pair_send(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8);
+			pair_send(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8));
 			if (unit_now_ms() - began > longest)
 				longest = unit_now_ms() - began;
 		}
@@ -787,7 +789,7 @@ static void device_events(struct pair_side *s)
 {
 	if (s->me == 0) {
 		for (uint64_t i = 0; i < 30; i++)
-			pair_send(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8);
+			pair_send(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8));
 		CHECK(pair_event(s).event_type == IBV_EVENT_GID_CHANGE);
 	}
 }
@@ -799,7 +801,7 @@ static void fatal(struct pair_side *s)
 		struct ibv_wc wc = { 0 };
 
 		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 			wc = pair_poll(s->send_cq);
 		}
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
@@ -817,7 +819,7 @@ static void killed(struct pair_side *s)
 	if (s->me == 1)
 		pair_await_step(&s->shared->words[0], 1); /* never comes */
 	for (uint64_t i = 0; i < 1000 && wc.status == IBV_WC_SUCCESS; i++) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 		wc = pair_poll(s->send_cq);
 	}
 	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
@@ -829,9 +831,9 @@ static void killed(struct pair_side *s)
 static void reads_before_signal(struct pair_side *s)
 {
 	if (s->me == 0) {
-		pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096);
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096));
 		__atomic_store_n((uint64_t *)(void *)s->memory, 1, __ATOMIC_RELAXED);
-		pair_send(s, IBV_WR_RDMA_WRITE, 2, 0, 8192, 8);
+		pair_send(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 8192, 8));
 	} else {
 		CHECK(!pair_receive(s, 1, 0, 0)); /* rings: which must not order anything */
 		pair_await(s->memory + 8192, 1);
@@ -844,7 +846,7 @@ static void reads_before_signal(struct pair_side *s)
 static void writes_before_completion(struct pair_side *s)
 {
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 4096, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096), 0));
 		*(volatile char *)(s->memory + 100) = 1;
 		pair_poll_ok(s->send_cq);
 	}
