@@ -141,6 +141,24 @@ static void inlines(struct pair_side *s)
 	}
 }
 
+/* A fenced request waits for the answer of a read before it: it may send what was read. */
+static void fences(struct pair_side *s)
+{
+	if (s->me == 1)
+		fill(s->memory, 20000, 6);
+	pair_meet(s);
+	if (s->me == 0) {
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, SPAN(0, 0, 20000), PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 30000, 20000), IBV_SEND_FENCE));
+		pair_poll_ok(s->send_cq);
+		pair_send(s, IBV_WR_SEND, 3, SPAN(0, 0, 0));
+	} else {
+		CHECK(!pair_receive(s, 1, 0, 0));
+		pair_poll_ok(s->recv_cq);
+		CHECK(filled(s->memory + 30000, 20000, 6));
+	}
+}
+
 /* ---- order and time of data ---- */
 
 /* Data lies there in part, the last of it first in relaxed ordering and never without; the signal comes after all. */
@@ -909,6 +927,10 @@ ROW(send, sends, .send_wr = 0)
 ROW(atomic, atomics, .send_wr = 0)
 ROW(atomic_global, atomics, .devices = { "mlx0 atomic=glob", "mlx0 atomic=glob" })
 ROW(inline, inlines, .env = ENV("FAKE_IBV_LATE_READ_US", "1000"))
+ROW(fence, fences, .env = ENV("FAKE_IBV_PIECE_US", "20"))
+PROCESSES(write_routed, writes, .devices = { "mlx0 gids=ib@fe80::1,ib@fd00::1", "mlx0 gids=ib@fe80::2,ib@fd00::2" },
+    .gid_index = { 1, 1 })
+PROCESSES(port_not_active, silent, .env = ENV(QUICK), .devices = { "mlx0 state=init", "mlx0" })
 ROW(pieces_relaxed, pieces, .env = ENV("FAKE_IBV_PIECE_US", "300@7"), .access = IBV_ACCESS_RELAXED_ORDERING)
 ROW(pieces_in_order, pieces, .env = ENV("FAKE_IBV_PIECE_US", "300@7"))
 ROW(atomic_comes_after_data, atomic_after_data, .env = ENV("FAKE_IBV_PIECE_US", "300"),
@@ -990,6 +1012,9 @@ int main(void)
 		cmocka_unit_test(test_atomic),
 		cmocka_unit_test(test_atomic_global),
 		cmocka_unit_test(test_inline),
+		cmocka_unit_test(test_fence),
+		cmocka_unit_test(test_write_routed),
+		cmocka_unit_test(test_port_not_active),
 		cmocka_unit_test(test_pieces_relaxed),
 		cmocka_unit_test(test_pieces_in_order),
 		cmocka_unit_test(test_atomic_comes_after_data),
