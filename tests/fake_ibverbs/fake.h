@@ -159,6 +159,7 @@ struct fake_nic {
 	int event_fd; /* the end of async_fd in which the NIC writes */
 	/* Under the lock: */
 	struct fake_qp *qps;
+	struct fake_cq *cqs;
 	struct fake_mr *mrs[FAKE_MRS];
 	uint32_t mr_next;
 	uint64_t locked_bytes;
@@ -215,6 +216,8 @@ struct fake_cqe {
 
 struct fake_cq {
 	struct ibv_cq verbs;
+	struct fake_cq *next; /* of the NIC's */
+	uint64_t serial;
 	pthread_mutex_t poll;
 	struct fake_cqe *entries;
 	uint32_t size;
@@ -240,6 +243,10 @@ void fake_cq_clean(struct fake_cq *cq, const struct fake_qp *qp);
 
 /* ---- event.c ---- */
 
+/* Of a new QP or CQ: what an event in a pipe is about may have ended, and its memory be another's. */
+uint64_t fake_serial(void);
+/* Counts an event of a CQ (`async`: an asynchronous one); false: the CQ is no more. */
+bool fake_cq_event_read(struct fake_nic *nic, struct fake_cq *cq, uint64_t serial, bool async);
 void fake_event_port(struct fake_nic *nic, uint32_t port, enum ibv_event_type type);
 void fake_event_qp(struct fake_qp *qp, enum ibv_event_type type);
 void fake_event_cq(struct fake_cq *cq, enum ibv_event_type type);
@@ -304,6 +311,7 @@ struct fake_cached {
 
 struct fake_qp {
 	struct ibv_qp verbs;
+	uint64_t serial;
 	struct fake_nic *nic;
 	struct fake_qp *next;
 	struct fabric_qp *shared;
