@@ -34,9 +34,10 @@
  *   FAKE_IBV_MEMLOCK=BYTES    more than that registered: ENOMEM
  *   FAKE_IBV_CQ_DELAY_US=N    completions come up to N us late, in any order among queues
  *   FAKE_IBV_CQ_PERIOD_US=N   completions come in batches, every N us
- *   FAKE_IBV_DROP=N           of 1000 packets N are lost
- *   FAKE_IBV_RNR=N            of 1000 messages that need a receive N are answered RNR
- *   FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are refused as if the key were wrong
+ *   FAKE_IBV_DROP=N           of 1000 packets N are lost; so may the last acknowledgement before a program ends, and
+ * its peer fails then, as with real ones: end together, or lose packets by a script FAKE_IBV_RNR=N            of 1000
+ * messages that need a receive N are answered RNR FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are
+ * refused as if the key were wrong
  *
  * Limits. Reliable connections only: no datagrams, shared receive queues, memory windows, extended QPs and CQs, or
  * registration anew. 4096 QPs, 1024 open devices, 256 ports a fabric; its file takes 128 KB for each QP that was busy,
