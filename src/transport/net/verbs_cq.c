@@ -57,13 +57,25 @@ void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shu
 	};
 }
 
+/* Why requests are flushed is told by an event of the NIC, or by another completion, which may come later. */
+static void flushed(struct shunt_net_endpoint *ep)
+{
+	if (ep->flushed)
+		return;
+	ep->flushed = true;
+	verbs_async(ep->device);
+	if (ep->state != VERBS_DEAD)
+		verbs_deadline(ep, shunt_now_ms() + VERBS_REASON_MS);
+}
+
 static void failed(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
 {
 	int err = -EIO;
 
-	/* Why receives are flushed is told by an event of the NIC. */
-	if (wc->status == SHUNT_IBV_WC_WR_FLUSH_ERR)
-		verbs_async(ep->device);
+	if (wc->status == SHUNT_IBV_WC_WR_FLUSH_ERR) {
+		flushed(ep);
+		return;
+	}
 	switch (wc->status) {
 	case SHUNT_IBV_WC_RETRY_EXC_ERR:
 	case SHUNT_IBV_WC_RNR_RETRY_EXC_ERR:
@@ -279,6 +291,9 @@ static void look_at_deadlines(struct shunt_net_device *device)
 			continue;
 		if (ep->state == VERBS_LINGERING)
 			verbs_endpoint_free(ep);
+		else if (ep->flushed)
+			verbs_fail(ep, -EIO, "the NIC has stopped the connection: %s",
+			    verbs_status(device, SHUNT_IBV_WC_WR_FLUSH_ERR));
 		else
 			verbs_fail(ep, -ETIMEDOUT, "not connected after %lld ms: %s", (long long)ep->connect_ms,
 			    ep->state == VERBS_PROBING ?

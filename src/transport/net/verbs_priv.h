@@ -38,6 +38,7 @@
 #define VERBS_INLINE 64         /* bytes */
 #define VERBS_PING_BYTES 8192   /* several packets of the largest size */
 #define VERBS_LINGER_MS 2000    /* until a closed endpoint's last message is given up */
+#define VERBS_REASON_MS 200     /* until the reason for a stop is given up */
 #define VERBS_BEAT_MS 2000      /* between two looks whether an idle peer is there */
 
 /* A port of a NIC that can be used. */
@@ -192,6 +193,7 @@ struct shunt_net_endpoint {
 	uint32_t end_seq;
 
 	bool in_attention, error_untold;
+	bool flushed; /* the main QP has stopped, and why has not come yet */
 	struct shunt_net_endpoint *next_attention;
 	int err;
 	char text[400];

@@ -178,7 +178,7 @@ void verbs_beat(struct shunt_net_endpoint *ep)
 		.opcode = SHUNT_IBV_WR_RDMA_WRITE, .remote_addr = ep->peer.ping_at, .rkey = ep->peer.ping_key
 	};
 
-	if (ep->state == VERBS_READY && ep->sent == ep->completed)
+	if (ep->state == VERBS_READY && !ep->flushed && ep->sent == ep->completed)
 		submit(ep, &wr, 1, ep->posted);
 }
 
