@@ -12,6 +12,9 @@
 #include "base/coll.h"
 #include "base/log.h"
 
+enum shunt_net_choice { SHUNT_NET_AUTO, SHUNT_NET_VERBS, SHUNT_NET_TCP };
+extern const char *const shunt_net_names[]; /* "auto", "verbs", "tcp", NULL */
+
 enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SIM };
 
 #define CFG_bool bool
@@ -21,6 +24,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_ms int64_t
 #define CFG_str const char *
 #define CFG_device enum shunt_device_choice
+#define CFG_net enum shunt_net_choice
 #define CFG_loglevel enum shunt_loglevel
 #define CFG(name, type, def, field, aliases, doc) CFG_##type field;
 
@@ -40,6 +44,7 @@ struct shunt_nccl_env {
 #undef CFG_ms
 #undef CFG_str
 #undef CFG_device
+#undef CFG_net
 #undef CFG_loglevel
 
 /* Strings are never NULL and live as long as the process. */

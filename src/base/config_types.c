@@ -183,6 +183,23 @@ static void show_device(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", device_names[*(const enum shunt_device_choice *)value]);
 }
 
+const char *const shunt_net_names[] = { "auto", "verbs", "tcp", NULL };
+
+static int parse_net(const char *text, void *value)
+{
+	int i = parse_name(shunt_net_names, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_net_choice *)value = (enum shunt_net_choice)i;
+	return 0;
+}
+
+static void show_net(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", shunt_net_names[*(const enum shunt_net_choice *)value]);
+}
+
 static int parse_loglevel(const char *text, void *value)
 {
 	int i = parse_name(shunt_loglevel_names, text);
@@ -208,5 +225,6 @@ const struct shunt_config_type shunt_type_ms = { "ms", "a time (seconds, or a nu
 	show_ms };
 const struct shunt_config_type shunt_type_str = { "str", "a text", parse_str, show_str };
 const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };
+const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", parse_net, show_net };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
 	parse_loglevel, show_loglevel };

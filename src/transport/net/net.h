@@ -35,7 +35,7 @@ struct shunt_net_memory;
 struct shunt_net_info {
 	char name[32];      /* "eth0", "mlx5_0" */
 	char where[80];     /* its address, for the log */
-	char pci[80];       /* path of its device in sysfs, to compare with a GPU's; "": none */
+	char pci[256];      /* path of its PCI device in sysfs, to compare with a GPU's; "": none */
 	int numa;           /* -1: unknown */
 	unsigned rate_mbit; /* of the link; 0: unknown */
 	bool gpu_memory;    /* it may read and write the memory of a GPU; else all memory is the host's */

@@ -124,6 +124,61 @@ static int select_address(const char *spec, const char *exact_name, const char *
 	return err;
 }
 
+static bool is_same_interface(const struct shunt_netaddr *addr, const char *name)
+{
+	return !strcmp(addr->ifname, name);
+}
+
+/* The best address of each interface, those of the best interfaces first, in the system's order. */
+static int list_addresses(
+    const struct ifaddrs *list, const char *spec, int af, struct shunt_netaddr *addrs, int *metrics, int max)
+{
+	int n = 0;
+
+	for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
+		int metric, at, end;
+
+		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
+		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6) ||
+		    (af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) || !shunt_netif_match(spec, ifa->ifa_name))
+			continue;
+		metric = address_metric(ifa, spec && *spec);
+		for (end = 0; end < n && !is_same_interface(&addrs[end], ifa->ifa_name); end++)
+			;
+		if (end < n && metrics[end] <= metric)
+			continue;
+		if (end == n && n < max)
+			n++;
+		else if (end == n && (!n || metrics[--end] <= metric))
+			continue;
+		for (at = end; at > 0 && metrics[at - 1] > metric; at--) {
+			addrs[at] = addrs[at - 1];
+			metrics[at] = metrics[at - 1];
+		}
+		addrs[at] = (struct shunt_netaddr){ .len = address_len(ifa->ifa_addr->sa_family) };
+		memcpy(&addrs[at].ss, ifa->ifa_addr, addrs[at].len);
+		snprintf(addrs[at].ifname, sizeof(addrs[at].ifname), "%s", ifa->ifa_name);
+		metrics[at] = metric;
+	}
+	return n;
+}
+
+int shunt_netif_list(const char *spec, const char *family, struct shunt_netaddr *addrs, int max)
+{
+	int metrics[SHUNT_NETIF_MAX] = { 0 }, n, af, last;
+	struct ifaddrs *list;
+
+	parse_family(family, &af);
+	if (getifaddrs(&list))
+		return -errno;
+	n = list_addresses(list, spec, af, addrs, metrics, max < SHUNT_NETIF_MAX ? max : SHUNT_NETIF_MAX);
+	freeifaddrs(list);
+	/* An address of the next choice may be the same on all hosts. */
+	for (last = 0; last < n && metrics[last] / 2 == metrics[0] / 2; last++)
+		;
+	return last;
+}
+
 int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr)
 {
 	return select_address(spec, NULL, family, addr);
@@ -208,4 +263,13 @@ void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t byt
 		snprintf(text, bytes, "(unknown address)");
 	else
 		snprintf(text, bytes, addr->ss.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+void shunt_netaddr_show_host(const struct shunt_netaddr *addr, char *text, size_t bytes)
+{
+	char host[NI_MAXHOST];
+
+	if (getnameinfo((const struct sockaddr *)&addr->ss, addr->len, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
+		snprintf(host, sizeof(host), "(unknown address)");
+	snprintf(text, bytes, "%.*s", (int)bytes - 1, host);
 }

@@ -25,6 +25,13 @@ bool shunt_netif_match(const char *spec, const char *ifname);
  */
 int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr);
 
+#define SHUNT_NETIF_MAX 64
+/*
+ * All interfaces that are up and match spec, with an address of each, as above; those of the last choice only where
+ * there are no others. Their number, at most max and SHUNT_NETIF_MAX, or -errno.
+ */
+int shunt_netif_list(const char *spec, const char *family, struct shunt_netaddr *addrs, int max);
+
 /*
  * Parses NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or
  * -EINVAL (logged).
@@ -36,4 +43,6 @@ bool shunt_netif_port_range(const char *text, unsigned *first_p, unsigned *last_
 
 /* "127.0.0.1:1234" or "[::1]:1234". */
 void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes);
+/* "127.0.0.1" or "fe80::1%eth0". */
+void shunt_netaddr_show_host(const struct shunt_netaddr *addr, char *text, size_t bytes);
 #endif

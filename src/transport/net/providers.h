@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_PROVIDERS_H
+#define SHUNT_TRANSPORT_NET_PROVIDERS_H
+/* The providers that are built in, and the one that SHUNT_NET chooses. Any thread. */
+#include "transport/net/net.h"
+
+extern const struct shunt_net_ops shunt_net_tcp_ops;
+
+/* All, by preference; NULL ends the list. */
+const struct shunt_net_ops *const *shunt_net_providers(void);
+/* NULL: there is none of this name. */
+const struct shunt_net_ops *shunt_net_find(const char *name);
+/* The one that SHUNT_NET names, or the first; tcp, with a line in the log, where the named one is not built in. */
+const struct shunt_net_ops *shunt_net_chosen(void);
+#endif

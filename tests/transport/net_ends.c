@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/transport/net_ends.h"
+#include <dirent.h>
+#include <poll.h>
+
+struct shunt_net_device *net_open(const struct shunt_net_ops *ops)
+{
+	struct shunt_net_device *device = NULL;
+
+	assert_int_equal(ops->open(0, &device), 0);
+	assert_non_null(device);
+	return device;
+}
+
+void net_create(
+    const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end, uint8_t key, int64_t ms)
+{
+	char name[] = "rank 3 on node2"; /* gone when the call has returned */
+	struct shunt_net_peer peer = { .name = name, .connect_ms = ms, .user = end };
+
+	*end = (struct net_end){ 0 };
+	memset(peer.key, key, sizeof(peer.key));
+	assert_int_equal(ops->endpoint_create(device, &peer, &end->endpoint, &end->blob), 0);
+	memset(name, 'x', sizeof(name) - 1);
+}
+
+static void note(const struct shunt_net_event *event)
+{
+	struct net_end *end = event->user;
+
+	assert_ptr_equal(event->endpoint, end->endpoint);
+	assert_false(end->dead);
+	assert_true(end->ready || event->kind == SHUNT_NET_READY || event->kind == SHUNT_NET_ERROR);
+	end->told++;
+	switch (event->kind) {
+	case SHUNT_NET_READY:
+		assert_false(end->ready);
+		end->ready = true;
+		break;
+	case SHUNT_NET_PUT_DONE:
+		assert_true(event->count > 0);
+		end->done += event->count;
+		break;
+	case SHUNT_NET_SIGNAL:
+		assert_false(end->ended);
+		assert_true(event->count > 0 && event->channel < SHUNT_NET_MAX_CHANNELS);
+		end->signals[event->channel % NET_CHANNELS] += event->count;
+		end->signalled += event->count;
+		if (end->on_signal)
+			end->on_signal(end, event);
+		break;
+	case SHUNT_NET_END:
+		assert_false(end->ended);
+		end->ended = true;
+		break;
+	case SHUNT_NET_ERROR:
+		assert_true(event->err < 0);
+		assert_non_null(event->text);
+		end->dead = true;
+		end->err = event->err;
+		snprintf(end->text, sizeof(end->text), "%s", event->text);
+		break;
+	default:
+		fail_msg("event %d", (int)event->kind);
+	}
+}
+
+int net_step(const struct shunt_net_ops *ops, struct shunt_net_device *device)
+{
+	struct shunt_net_event events[8];
+	int n = ops->progress(device, events, 8);
+
+	assert_in_range(n, 0, 8);
+	for (int i = 0; i < n; i++)
+		note(&events[i]);
+	return n;
+}
+
+int net_step_or_sleep(const struct shunt_net_ops *ops, struct shunt_net_device *device, int ms)
+{
+	struct pollfd fd = { .fd = ops->fd(device), .events = POLLIN };
+	int n = net_step(ops, device);
+
+	if (!n && ops->arm(device))
+		poll(&fd, 1, ms);
+	return n;
+}
+
+void net_put(const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end,
+    const struct shunt_net_put *put)
+{
+	int taken = 0;
+
+	(void)end;
+	NET_UNTIL((taken = ops->post(end->endpoint, put, 1)) != 0, net_step(ops, device));
+	assert_int_equal(taken, 1);
+}
+
+struct shunt_net_memory *net_register(
+    const struct shunt_net_ops *ops, struct shunt_net_device *device, void *at, size_t bytes)
+{
+	struct shunt_net_region region = { .at = at, .bytes = bytes, .dmabuf_fd = -1 };
+	struct shunt_net_memory *memory = NULL;
+
+	assert_int_equal(ops->mem_register(device, &region, &memory), 0);
+	assert_non_null(memory);
+	return memory;
+}
+
+int net_descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+void net_pair_open(struct net_pair *pair, const struct shunt_net_ops *ops)
+{
+	*pair = (struct net_pair){ .ops = ops };
+	for (int i = 0; i < 2; i++) {
+		pair->device[i] = net_open(ops);
+		net_create(ops, pair->device[i], &pair->end[i], 5, AT_ONCE_MS);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ops->endpoint_connect(pair->end[i].endpoint, &pair->end[!i].blob), 0);
+	NET_UNTIL(pair->end[0].ready && pair->end[1].ready, net_pair_step(pair));
+}
+
+void net_pair_close(struct net_pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		pair->ops->endpoint_close(pair->end[i].endpoint);
+		pair->ops->close(pair->device[i]);
+	}
+}

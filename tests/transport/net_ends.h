@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_TRANSPORT_NET_ENDS_H
+#define TESTS_TRANSPORT_NET_ENDS_H
+/*
+ * What the tests of a network's providers share: an end of a connection, which notes all that is told of it. One thread
+ * uses an end at a time.
+ */
+#include "tests/support/unit.h"
+#include "transport/net/net.h"
+
+#define NET_CHANNELS 64
+
+struct net_end {
+	struct shunt_net_endpoint *endpoint;
+	struct shunt_net_blob blob;
+	bool ready, ended, dead;
+	int err;
+	char text[512];
+	uint64_t done, told; /* puts that are done; events */
+	uint64_t signals[NET_CHANNELS];
+	uint64_t signalled; /* of all channels */
+	void (*on_signal)(struct net_end *end, const struct shunt_net_event *event);
+	void *arg;
+};
+
+/* Opens device 0, which must be there. */
+struct shunt_net_device *net_open(const struct shunt_net_ops *ops);
+void net_create(
+    const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end, uint8_t key, int64_t ms);
+/* One progress, with its events noted: their number. */
+int net_step(const struct shunt_net_ops *ops, struct shunt_net_device *device);
+/* As net_step; sleeps for a moment, by arm and fd, when there is nothing to do. */
+int net_step_or_sleep(const struct shunt_net_ops *ops, struct shunt_net_device *device, int ms);
+/* Posts one put, however long it takes to have room. */
+void net_put(const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end,
+    const struct shunt_net_put *put);
+struct shunt_net_memory *net_register(
+    const struct shunt_net_ops *ops, struct shunt_net_device *device, void *at, size_t bytes);
+/* Open descriptors of this process. */
+int net_descriptors(void);
+
+/* Two devices with an end on each, connected. */
+struct net_pair {
+	const struct shunt_net_ops *ops;
+	struct shunt_net_device *device[2];
+	struct net_end end[2];
+};
+void net_pair_open(struct net_pair *pair, const struct shunt_net_ops *ops);
+void net_pair_close(struct net_pair *pair);
+static inline int net_pair_step(struct net_pair *pair)
+{
+	int n = net_step(pair->ops, pair->device[0]);
+
+	return pair->device[1] == pair->device[0] ? n : n + net_step(pair->ops, pair->device[1]);
+}
+
+/* Goes on with `step` until it is so; fails after AT_ONCE_MS. */
+#define NET_UNTIL(cond, step) \
+	do { \
+		int64_t net_end_ms = unit_now_ms() + AT_ONCE_MS; \
+		while (!(cond)) { \
+			step; \
+			if (unit_now_ms() > net_end_ms) \
+				fail_msg("did not come: %s", #cond); \
+		} \
+	} while (0)
+#endif

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: MIT */
+/* The provider "tcp": strangers, hosts that do not answer, and peers that have the key and lie. */
+#include "tests/transport/net_ends.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include "tests/support/own.h"
+#include "transport/net/providers.h"
+#include "transport/net/tcp.h"
+
+static const struct shunt_net_ops *const ops = &shunt_net_tcp_ops;
+
+static struct sockaddr_in listener_of(const struct shunt_net_blob *blob)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	struct tcp_blob b;
+
+	memcpy(&b, blob->bytes, sizeof(b));
+	assert_int_equal(b.family, AF_INET);
+	sin.sin_port = b.port;
+	memcpy(&sin.sin_addr, b.address, 4);
+	assert_int_equal(ntohl(sin.sin_addr.s_addr) >> 24, 127);
+	return sin;
+}
+
+static int connect_to(const struct shunt_net_blob *blob)
+{
+	struct sockaddr_in sin = listener_of(blob);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	return fd;
+}
+
+/* The other side has ended this connection; what came before is thrown away. */
+static bool is_ended(int fd)
+{
+	char bytes[256];
+	ssize_t n;
+
+	do
+		n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	while (n > 0);
+	return n == 0 || errno == ECONNRESET;
+}
+
+/* ---- strangers */
+
+static void test_a_crowd_of_strangers_keeps_nobody_out(void **state)
+{
+	enum { CROWD = 500 };
+	struct net_pair pair = { .ops = ops };
+	int fds[CROWD], before;
+
+	for (int i = 0; i < 2; i++) {
+		pair.device[i] = net_open(ops);
+		net_create(ops, pair.device[i], &pair.end[i], 5, AT_ONCE_MS);
+	}
+	before = net_descriptors();
+	for (int i = 0; i < CROWD; i++) {
+		fds[i] = connect_to(&pair.end[i % 2].blob);
+		net_pair_step(&pair);
+	}
+	assert_true(net_descriptors() - before <= CROWD + 2 * TCP_STRANGERS);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ops->endpoint_connect(pair.end[i].endpoint, &pair.end[!i].blob), 0);
+	NET_UNTIL(pair.end[0].ready && pair.end[1].ready, net_pair_step(&pair));
+	for (int i = 0; i < CROWD; i++)
+		close(fds[i]);
+	net_pair_close(&pair);
+}
+
+static void test_strangers_that_talk_are_thrown_out(void **state)
+{
+	struct shunt_net_device *device = net_open(ops);
+	struct net_end end = { 0 };
+	int silent, garbage, early;
+
+	net_create(ops, device, &end, 5, AT_ONCE_MS);
+	silent = connect_to(&end.blob);
+	garbage = connect_to(&end.blob);
+	early = connect_to(&end.blob);
+	assert_int_equal(send(garbage,
+	                     "GET / HTTP/1.1\r\nHost: somewhere\r\nUser-Agent: a program that knows no "
+	                     "better\r\n\r\n",
+	                     82, MSG_NOSIGNAL),
+	    82);
+	assert_int_equal(send(early, "Sh", 2, MSG_NOSIGNAL), 2);
+	shutdown(early, SHUT_WR);
+	NET_UNTIL(is_ended(garbage), net_step(ops, device));
+	NET_UNTIL(is_ended(early), net_step_or_sleep(ops, device, 100));
+	/* After ten seconds; the device wakes by itself. */
+	NET_UNTIL(is_ended(silent), net_step_or_sleep(ops, device, 2 * TCP_STRANGER_MS));
+	assert_false(end.dead);
+	NET_UNTIL(ops->arm(device), net_step(ops, device));
+	close(silent);
+	close(garbage);
+	close(early);
+	ops->endpoint_close(end.endpoint);
+	ops->close(device);
+}
+
+/* ---- a peer that has the key, or not, played by the test */
+
+struct liar {
+	struct shunt_net_device *device;
+	struct net_end end;
+	struct shunt_net_memory *memory;
+	uint8_t bytes[4096]; /* half of it is registered */
+	int fd[2];
+};
+
+static void say_hello(struct liar *liar, int fd, uint32_t index, uint8_t key_byte, uint64_t to)
+{
+	struct tcp_challenge challenge;
+	struct tcp_hello hello = { .magic = TCP_MAGIC,
+		.version = TCP_VERSION,
+		.to = to,
+		.from = 1,
+		.index = index,
+		.sockets = 2,
+		.nonce = { 3 } };
+	uint8_t key[SHUNT_NET_KEY_BYTES];
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+	NET_UNTIL(poll(&pfd, 1, 0) == 1, net_step(ops, liar->device));
+	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
+	memset(key, key_byte, sizeof(key));
+	shunt_mac(hello.mac, shunt_bytes(key, sizeof(key)), "shunt net tcp hello",
+	    shunt_bytes(challenge.nonce, sizeof(challenge.nonce)),
+	    shunt_bytes(&hello, offsetof(struct tcp_hello, mac)));
+	assert_int_equal(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+}
+
+static uint32_t answer_status(struct liar *liar, int fd)
+{
+	struct tcp_answer answer;
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+	NET_UNTIL(poll(&pfd, 1, 0) == 1, net_step(ops, liar->device));
+	assert_int_equal(recv(fd, &answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+	return answer.status;
+}
+
+static uint64_t id_of(const struct shunt_net_blob *blob)
+{
+	struct tcp_blob b;
+
+	memcpy(&b, blob->bytes, sizeof(b));
+	return b.id;
+}
+
+/* Two connected sockets of an endpoint whose peer is the test: it has id 1, so it connects. */
+static void liar_open(struct liar *liar)
+{
+	struct tcp_blob ours = { .magic = TCP_MAGIC,
+		.version = TCP_VERSION,
+		.id = 1,
+		.family = AF_INET,
+		.port = 1,
+		.data_sockets = 1,
+		.address = { 127, 0, 0, 1 } };
+	struct shunt_net_blob blob = { { 0 } };
+
+	memset(liar, 0, sizeof(*liar));
+	liar->device = net_open(ops);
+	memset(liar->bytes, 0xee, sizeof(liar->bytes));
+	liar->memory = net_register(ops, liar->device, liar->bytes + 1024, 2048);
+	net_create(ops, liar->device, &liar->end, 5, AT_ONCE_MS);
+	memcpy(blob.bytes, &ours, sizeof(ours));
+	assert_int_equal(ops->endpoint_connect(liar->end.endpoint, &blob), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		liar->fd[i] = connect_to(&liar->end.blob);
+		say_hello(liar, liar->fd[i], i, 5, id_of(&liar->end.blob));
+		assert_int_equal(answer_status(liar, liar->fd[i]), TCP_WELCOME);
+	}
+	NET_UNTIL(liar->end.ready, net_step(ops, liar->device));
+}
+
+static void liar_close(struct liar *liar)
+{
+	close(liar->fd[0]);
+	close(liar->fd[1]);
+	ops->endpoint_close(liar->end.endpoint);
+	ops->mem_deregister(liar->memory);
+	ops->close(liar->device);
+}
+
+static void test_hellos_that_prove_nothing_are_refused(void **state)
+{
+	struct liar liar;
+	int fd;
+
+	liar_open(&liar);
+	fd = connect_to(&liar.end.blob);
+	say_hello(&liar, fd, 0, 6, id_of(&liar.end.blob));
+	assert_int_equal(answer_status(&liar, fd), TCP_NO_PROOF);
+	NET_UNTIL(is_ended(fd), net_step(ops, liar.device));
+	close(fd);
+	fd = connect_to(&liar.end.blob);
+	say_hello(&liar, fd, 0, 5, 4711);
+	assert_int_equal(answer_status(&liar, fd), TCP_NO_ENDPOINT);
+	close(fd);
+	/* The right key, but the endpoint has all its connections. */
+	fd = connect_to(&liar.end.blob);
+	say_hello(&liar, fd, 0, 5, id_of(&liar.end.blob));
+	assert_int_not_equal(answer_status(&liar, fd), TCP_WELCOME);
+	close(fd);
+	for (int i = 0; i < 10; i++)
+		net_step(ops, liar.device);
+	assert_false(liar.end.dead);
+	liar_close(&liar);
+}
+
+static void test_heads_that_there_are_not_kill_the_endpoint(void **state)
+{
+	static const struct {
+		int socket;
+		struct tcp_head head[2];
+	} cases[] = {
+		{ 0, { { .kind = 0 } } },
+		{ 0, { { .kind = 5 } } },
+		{ 0, { { .kind = TCP_PUT, .flags = 2 } } },
+		{ 0, { { .kind = TCP_PUT, .count = 0x8000 } } },
+		{ 0, { { .kind = TCP_PUT, .count = 1, .channel = 65535 } } },
+		{ 0, { { .kind = TCP_PUT, .bytes = 8, .memory = 1 } } },
+		{ 0, { { .kind = TCP_PUT, .bytes = 8, .offset_high = 1 } } },
+		{ 0, { { .kind = TCP_PIECE, .bytes = 8 } } },
+		{ 0, { { .kind = TCP_LARGE, .bytes = 0 } } },
+		{ 0, { { .kind = TCP_LARGE, .bytes = 100, .put = 7 } } },
+		{ 0, { { .kind = TCP_END, .bytes = 1 } } },
+		{ 0, { { .kind = TCP_END }, { .kind = TCP_END } } },
+		{ 0, { { .kind = TCP_END }, { .kind = TCP_PUT, .count = 1 } } },
+		{ 1, { { .kind = TCP_PUT, .count = 1 } } },
+		{ 1, { { .kind = TCP_END } } },
+		{ 1, { { .kind = TCP_PIECE } } },
+		{ 1, { { .kind = TCP_PIECE, .bytes = 1, .put = 0xffffffff } } },
+		{ 1, { { .kind = TCP_PIECE, .bytes = 1, .offset_low = 2048 } } },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct liar liar;
+		size_t n = cases[i].head[1].kind ? 2 : 1;
+		uint64_t name;
+
+		liar_open(&liar);
+		name = ops->mem_remote(liar.memory).word[0];
+		for (size_t h = 0; h < n; h++) {
+			struct tcp_head head = cases[i].head[h];
+
+			head.memory = (uint32_t)name ^ head.memory;
+			assert_int_equal(
+			    send(liar.fd[cases[i].socket], &head, sizeof(head), MSG_NOSIGNAL), sizeof(head));
+		}
+		NET_UNTIL(liar.end.dead, net_step(ops, liar.device));
+		if (liar.end.err != -EPROTO)
+			print_error("case %zu: %s\n", i, liar.end.text);
+		assert_int_equal(liar.end.err, -EPROTO);
+		assert_int_equal(liar.end.signalled, 0);
+		for (size_t b = 0; b < sizeof(liar.bytes); b++)
+			assert_int_equal(liar.bytes[b], 0xee);
+		liar_close(&liar);
+	}
+}
+
+static void send_head(struct liar *liar, int socket, struct tcp_head head, const void *payload)
+{
+	head.memory = (uint32_t)ops->mem_remote(liar->memory).word[0];
+	assert_int_equal(send(liar->fd[socket], &head, sizeof(head), MSG_NOSIGNAL | MSG_MORE), sizeof(head));
+	if (payload)
+		assert_int_equal(send(liar->fd[socket], payload, head.bytes, MSG_NOSIGNAL), head.bytes);
+	else
+		assert_int_equal(send(liar->fd[socket], "", 0, MSG_NOSIGNAL), 0);
+}
+
+static void test_pieces_come_before_and_after_their_put(void **state)
+{
+	static const uint8_t data[1024] = { [0] = 1, [1023] = 9 };
+	struct liar liar;
+
+	liar_open(&liar);
+	/* The signal of put 1, which is complete, waits for put 0. */
+	send_head(&liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 1024, .put = 1, .offset_low = 1024 }, data);
+	send_head(
+	    &liar, 0, (struct tcp_head){ .kind = TCP_LARGE, .bytes = 1024, .put = 0, .count = 1, .channel = 1 }, NULL);
+	send_head(
+	    &liar, 0, (struct tcp_head){ .kind = TCP_LARGE, .bytes = 1024, .put = 1, .count = 1, .channel = 2 }, NULL);
+	send_head(&liar, 0, (struct tcp_head){ .kind = TCP_PUT, .count = 1, .channel = 3 }, NULL);
+	send_head(&liar, 0, (struct tcp_head){ .kind = TCP_END }, NULL);
+	NET_UNTIL(liar.bytes[1024 + 2047] == 9, net_step(ops, liar.device));
+	for (int i = 0; i < 50; i++)
+		net_step(ops, liar.device);
+	assert_int_equal(liar.end.signalled, 0);
+	assert_false(liar.end.ended);
+	send_head(&liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 1000, .put = 0 }, data);
+	for (int i = 0; i < 50; i++)
+		net_step(ops, liar.device);
+	assert_int_equal(liar.end.signalled, 0);
+	send_head(
+	    &liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 24, .put = 0, .offset_low = 1000 }, data + 1000);
+	NET_UNTIL(liar.end.ended, net_step(ops, liar.device));
+	for (int c = 1; c <= 3; c++)
+		assert_int_equal(liar.end.signals[c], 1);
+	assert_memory_equal(liar.bytes + 1024, data, 1024);
+	liar_close(&liar);
+}
+
+static void test_more_pieces_than_the_put_has_kill_the_endpoint(void **state)
+{
+	static const uint8_t data[1024];
+	struct liar liar;
+
+	liar_open(&liar);
+	send_head(&liar, 0, (struct tcp_head){ .kind = TCP_LARGE, .bytes = 1000, .put = 0, .count = 1 }, NULL);
+	send_head(&liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 999, .put = 0 }, data);
+	send_head(&liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 2, .put = 0 }, data);
+	NET_UNTIL(liar.end.dead, net_step(ops, liar.device));
+	assert_int_equal(liar.end.err, -EPROTO);
+	assert_int_equal(liar.end.signalled, 0);
+	liar_close(&liar);
+}
+
+/* What the socket takes, and a step of the other end. */
+static void send_some(struct liar *liar, const void *bytes, size_t n, size_t *sent)
+{
+	ssize_t now =
+	    *sent < n ? send(liar->fd[0], (const uint8_t *)bytes + *sent, n - *sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+	*sent += now > 0 ? (size_t)now : 0;
+	net_step(ops, liar->device);
+}
+
+/* A peer may send more signals than are waited for; what does not fit stays in the socket. */
+static void test_signals_that_wait_are_bounded_and_not_lost(void **state)
+{
+	enum { SIGNALS = 3 * TCP_MAX_SIGNALS };
+	static struct tcp_head heads[SIGNALS];
+	static const uint8_t data[1024];
+	struct liar liar;
+	size_t sent = 0;
+
+	liar_open(&liar);
+	send_head(
+	    &liar, 0, (struct tcp_head){ .kind = TCP_LARGE, .bytes = 1024, .put = 0, .count = 1, .channel = 1 }, NULL);
+	for (int i = 0; i < SIGNALS; i++)
+		heads[i] = (struct tcp_head){ .kind = TCP_PUT, .count = 1, .channel = (uint16_t)(2 + i % 2) };
+	NET_UNTIL(liar.end.endpoint->nsignals == TCP_MAX_SIGNALS, send_some(&liar, heads, sizeof(heads), &sent));
+	for (int i = 0; i < 100; i++)
+		send_some(&liar, heads, sizeof(heads), &sent);
+	assert_int_equal(liar.end.signalled, 0);
+	assert_int_equal(liar.end.endpoint->nsignals, TCP_MAX_SIGNALS);
+	NET_UNTIL(ops->arm(liar.device), net_step(ops, liar.device));
+	send_head(&liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 1024, .put = 0 }, data);
+	NET_UNTIL(liar.end.signalled == 1 + SIGNALS, send_some(&liar, heads, sizeof(heads), &sent));
+	assert_int_equal(liar.end.signals[2], SIGNALS / 2);
+	assert_int_equal(liar.end.signals[3], SIGNALS / 2);
+	liar_close(&liar);
+}
+
+static void test_a_connection_cut_in_a_message_is_an_error(void **state)
+{
+	struct tcp_head head = { .kind = TCP_PUT, .bytes = 100, .count = 1 };
+	struct liar liar;
+
+	for (int socket = 0; socket < 2; socket++) {
+		liar_open(&liar);
+		head.kind = socket ? TCP_PIECE : TCP_PUT;
+		head.count = socket ? 0 : 1;
+		head.memory = (uint32_t)ops->mem_remote(liar.memory).word[0];
+		assert_int_equal(send(liar.fd[socket], &head, sizeof(head), MSG_NOSIGNAL), sizeof(head));
+		assert_int_equal(send(liar.fd[socket], "half", 4, MSG_NOSIGNAL), 4);
+		shutdown(liar.fd[socket], SHUT_WR);
+		NET_UNTIL(liar.end.dead, net_step_or_sleep(ops, liar.device, AT_ONCE_MS));
+		assert_int_equal(liar.end.err, -EOWNERDEAD);
+		assert_int_equal(liar.end.signalled, 0);
+		liar_close(&liar);
+	}
+}
+
+/* ---- hosts that do not answer */
+
+/* A listener whose queue is full drops what comes, as a host that is gone does. */
+static void test_connecting_to_a_black_hole_has_an_end(void **state)
+{
+	struct shunt_net_device *device = net_open(ops);
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct tcp_blob hole = { .magic = TCP_MAGIC,
+		.version = TCP_VERSION,
+		.id = UINT64_MAX,
+		.family = AF_INET,
+		.data_sockets = 4,
+		.address = { 127, 0, 0, 1 } };
+	struct shunt_net_blob blob = { { 0 } };
+	socklen_t len = sizeof(sin);
+	struct net_end end = { 0 };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fds[4];
+	int64_t start;
+
+	assert_int_equal(bind(listener, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	assert_int_equal(listen(listener, 0), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&sin, &len), 0);
+	for (int i = 0; i < 4; i++) {
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		(void)!connect(fds[i], (struct sockaddr *)&sin, sizeof(sin));
+	}
+	hole.port = sin.sin_port;
+	memcpy(blob.bytes, &hole, sizeof(hole));
+	net_create(ops, device, &end, 1, 400);
+	start = unit_now_ms();
+	assert_int_equal(ops->endpoint_connect(end.endpoint, &blob), 0);
+	NET_UNTIL(end.dead, net_step_or_sleep(ops, device, AT_ONCE_MS));
+	assert_true(unit_now_ms() - start >= 390);
+	assert_int_equal(end.err, -ETIMEDOUT);
+	assert_non_null(strstr(end.text, "rank 3 on node2 (127.0.0.1:"));
+	ops->endpoint_close(end.endpoint);
+	ops->close(device);
+	for (int i = 0; i < 4; i++)
+		close(fds[i]);
+	close(listener);
+}
+
+static void test_nobody_listens(void **state)
+{
+	struct shunt_net_device *device = net_open(ops), *gone = net_open(ops);
+	struct net_end end = { 0 }, other = { 0 };
+	struct tcp_blob b;
+
+	net_create(ops, gone, &other, 1, 400);
+	memcpy(&b, other.blob.bytes, sizeof(b));
+	b.id = UINT64_MAX;
+	memcpy(other.blob.bytes, &b, sizeof(b));
+	ops->endpoint_close(other.endpoint);
+	ops->close(gone);
+	net_create(ops, device, &end, 1, AT_ONCE_MS);
+	assert_int_equal(ops->endpoint_connect(end.endpoint, &other.blob), 0);
+	NET_UNTIL(end.dead, net_step_or_sleep(ops, device, AT_ONCE_MS));
+	assert_int_equal(end.err, -ECONNREFUSED);
+	ops->endpoint_close(end.endpoint);
+	ops->close(device);
+}
+
+static void test_ipv6(void **state)
+{
+	struct net_pair pair = { .ops = ops };
+	struct shunt_netaddr addr;
+
+	if (shunt_netif_list("=lo", "AF_INET6", &addr, 1) != 1)
+		skip();
+	for (int i = 0; i < 2; i++) {
+		pair.device[i] = net_open(ops);
+		/* The variables are read once: the device is moved to the other family. */
+		close(pair.device[i]->listen_fd);
+		pair.device[i]->addr = addr;
+		assert_int_equal(shunt_tcp_listen(pair.device[i]), 0);
+		net_create(ops, pair.device[i], &pair.end[i], 5, AT_ONCE_MS);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ops->endpoint_connect(pair.end[i].endpoint, &pair.end[!i].blob), 0);
+	NET_UNTIL(pair.end[0].ready && pair.end[1].ready, net_pair_step(&pair));
+	net_pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_crowd_of_strangers_keeps_nobody_out),
+		cmocka_unit_test(test_strangers_that_talk_are_thrown_out),
+		cmocka_unit_test(test_hellos_that_prove_nothing_are_refused),
+		cmocka_unit_test(test_heads_that_there_are_not_kill_the_endpoint),
+		cmocka_unit_test(test_pieces_come_before_and_after_their_put),
+		cmocka_unit_test(test_more_pieces_than_the_put_has_kill_the_endpoint),
+		cmocka_unit_test(test_signals_that_wait_are_bounded_and_not_lost),
+		cmocka_unit_test(test_a_connection_cut_in_a_message_is_an_error),
+		cmocka_unit_test(test_connecting_to_a_black_hole_has_an_end),
+		cmocka_unit_test(test_nobody_listens),
+		cmocka_unit_test(test_ipv6),
+	};
+
+	own_environment();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
