@@ -56,7 +56,7 @@ static void load(void)
 			lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 		}
 		if (!lib) {
-			shunt_info(SHUNT_LOG_NET, "no verbs: %s", dlerror());
+			shunt_info(SHUNT_LOG_INIT | SHUNT_LOG_NET, "no verbs: %s", dlerror());
 			ibv_err = -ENOENT;
 			return;
 		}

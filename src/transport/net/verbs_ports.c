@@ -171,7 +171,8 @@ static void find_ports(void)
 		ibv->free_device_list(list);
 	qsort(ports, (size_t)nports, sizeof(ports[0]), *shunt_config()->ib_devices ? by_list : by_name);
 	if (!nports)
-		shunt_info(SHUNT_LOG_NET, "no verbs: libibverbs shows %d devices, of which none can be used", n);
+		shunt_info(SHUNT_LOG_INIT | SHUNT_LOG_NET,
+		    "no verbs: libibverbs shows %d devices, of which none can be used", n);
 }
 
 int verbs_ports(const struct shunt_ibv **ibv_p, const struct verbs_port **ports_p)
