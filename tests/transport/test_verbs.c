@@ -328,15 +328,20 @@ static void works(void)
 
 static void test_ends_agree(void **state)
 {
-	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 mtu=4096; mlx1 mtu=512" });
+	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=roce mtu=4096; mlx1 link=roce mtu=512" });
 	CASE(works,
-	    { "FAKE_IBV_DEVICES", "mlx0 gids=v1@10.0.0.1,v2@10.0.0.1,v2@fd00::1; mlx1 gids=v2@fd00::2,v1@10.0.0.2" });
-	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 gids=none,none,v1@10.0.0.2" });
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1,v2@fd00::1; mlx1 link=roce gids=v2@fd00::2,v1@10.0.0.2" });
+	CASE(works,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=none,none,v1@10.0.0.2" });
 	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=ib mtu=2048" });
 	CASE(works, { "NCCL_IB_SL", "3" }, { "NCCL_IB_TC", "106" }, { "NCCL_IB_TIMEOUT", "22" });
 	CASE(works, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" }, { "FAKE_IBV_PIECE_US", "1" });
 	CASE(works, { "FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr,ece" }, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" });
-	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 gids=v2@10.0.0.1,v1@10.0.0.1; mlx1 gids=v2@10.0.0.2,v1@10.0.0.2" },
+	CASE(works,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v2@10.0.0.1,v1@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.2" },
 	    { "SHUNT_IB_GID_INDEX", "1" });
 }
 
@@ -387,10 +392,11 @@ static void no_partition(void)
 
 static void test_ends_that_cannot_meet_say_why(void **state)
 {
-	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 gids=v2@10.0.0.1; mlx1 gids=v1@10.0.0.2" });
-	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 gids=v2@fd00::1; mlx1 gids=v2@10.0.0.2" });
+	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@10.0.0.1; mlx1 link=roce gids=v1@10.0.0.2" });
+	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@fd00::1; mlx1 link=roce gids=v2@10.0.0.2" });
 	CASE(no_common_gid,
-	    { "FAKE_IBV_DEVICES", "mlx0 gids=v2@10.0.0.1,v2@fd00::1; mlx1 gids=v2@10.1.0.2,v2@fd00::2,v1@10.0.0.2" },
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v2@10.0.0.1,v2@fd00::1; mlx1 link=roce gids=v2@10.1.0.2,v2@fd00::2,v1@10.0.0.2" },
 	    { "NCCL_IB_ADDR_RANGE", "10.0.0.0/16" });
 	CASE(two_kinds, { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=roce" });
 	CASE(two_partitions, { "FAKE_IBV_DEVICES", "mlx0 pkeys=0xffff; mlx1 pkeys=0x8001" });

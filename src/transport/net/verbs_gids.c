@@ -60,7 +60,7 @@ int verbs_gids(struct shunt_net_device *device, struct shunt_gid *offered)
 	rules.index = shunt_config()->ib_gid_index;
 	rules.version = env->ib_roce_version_num;
 	noffered = shunt_gid_offer(table, n, &rules, offered);
-	if (noffered || device->attr.link_layer == SHUNT_IBV_LINK_LAYER_INFINIBAND)
+	if (noffered || (rules.index < 0 && device->attr.link_layer == SHUNT_IBV_LINK_LAYER_INFINIBAND))
 		return noffered;
 	shunt_error(
 	    "%s: none of its %d GIDs suits SHUNT_IB_GID_INDEX=%d, NCCL_IB_ADDR_FAMILY=%s, NCCL_IB_ADDR_RANGE=%s and "
