@@ -161,6 +161,7 @@ int fake_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wcs)
 	uint64_t head, tail;
 	int got = 0;
 
+	fake_called();
 	pthread_mutex_lock(&cq->poll);
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	tail = atomic_load_explicit(&cq->tail, memory_order_acquire);
@@ -188,6 +189,7 @@ static void notify(struct fake_cq *cq)
 
 int fake_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
+	fake_called();
 	atomic_store(&((struct fake_cq *)ibv)->armed, solicited_only ? 2 : 1);
 	return 0;
 }

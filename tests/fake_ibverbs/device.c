@@ -341,11 +341,16 @@ ssize_t _ibv_query_gid_table(
 	if (bytes < sizeof(*entries))
 		return -EINVAL;
 	for (uint32_t port = 1; port <= fake_nic_of(c)->device->spec.ports; port++)
-		for (uint32_t i = 0; i < FABRIC_GIDS; i++)
-			if (n < max &&
-			    !_ibv_query_gid_ex(
-			        c, port, i, (struct ibv_gid_entry *)((char *)entries + n * bytes), 0, bytes))
-				n++;
+		for (uint32_t i = 0; i < FABRIC_GIDS; i++) {
+			struct ibv_gid_entry e;
+
+			if (_ibv_query_gid_ex(c, port, i, &e, 0, sizeof(e)))
+				continue;
+			if (n == max)
+				return -EINVAL;
+			memcpy((char *)entries + n * bytes, &e, sizeof(e));
+			n++;
+		}
 	return (ssize_t)n;
 }
 

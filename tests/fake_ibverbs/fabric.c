@@ -21,7 +21,7 @@ static const off_t lock_base = (off_t)1 << 40;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct fabric *) fabric;
 static int fabric_fd = -1;
-static bool nic_is_ours[FABRIC_NICS]; /* under the mutex; a process does not see its own locks */
+static _Atomic bool nic_is_ours[FABRIC_NICS]; /* a process does not see its own locks */
 
 int64_t fabric_now(void)
 {
@@ -62,7 +62,8 @@ static void all_unlock(void)
 static void in_child(void)
 {
 	mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	memset(nic_is_ours, 0, sizeof(nic_is_ours));
+	for (int i = 0; i < FABRIC_NICS; i++)
+		atomic_store(&nic_is_ours[i], false);
 }
 
 static struct fabric *fabric_map(void)
@@ -140,6 +141,11 @@ int fabric_port(const char *host, const char *device, uint32_t number)
 	return found;
 }
 
+bool fabric_nic_ours(uint32_t nic)
+{
+	return atomic_load(&nic_is_ours[nic]);
+}
+
 /* Under all_lock(). */
 static bool nic_alive(uint32_t nic)
 {
@@ -147,7 +153,7 @@ static bool nic_alive(uint32_t nic)
 
 	if (!atomic_load(&fabric->nics[nic].used))
 		return false;
-	if (nic_is_ours[nic])
+	if (fabric_nic_ours(nic))
 		return true;
 	file_lock(F_GETLK, F_WRLCK, LOCK_NICS + (off_t)nic, &holder);
 	return holder != 0;
@@ -170,7 +176,7 @@ int fabric_nic_take(void)
 				atomic_store(&f->qps[q].number, 0);
 			}
 		atomic_store(&f->nics[i].used, 1);
-		nic_is_ours[i] = true;
+		atomic_store(&nic_is_ours[i], true);
 		found = (int)i;
 		break;
 	}
@@ -184,7 +190,7 @@ void fabric_nic_give(uint32_t nic)
 {
 	all_lock();
 	atomic_store(&fabric->nics[nic].used, 0);
-	nic_is_ours[nic] = false;
+	atomic_store(&nic_is_ours[nic], false);
 	file_lock(F_SETLK, F_UNLCK, LOCK_NICS + (off_t)nic, NULL);
 	all_unlock();
 }
@@ -297,6 +303,8 @@ static bool addresses(struct fabric_qp *from, struct fabric_qp *to)
 		return false;
 	if (!atomic_load(&from->global))
 		return !ethernet && atomic_load(&from->dest_lid) == atomic_load(&port->lid);
+	if (ethernet && atomic_load(&from->sgid_type) != atomic_load(&to->sgid_type))
+		return false;
 	for (int i = 0; i < FABRIC_GIDS; i++) {
 		struct fabric_gid *g = &port->gids[i];
 

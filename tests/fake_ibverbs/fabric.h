@@ -110,6 +110,7 @@ int64_t fabric_now(void); /* nanoseconds, the same clock in all processes */
 int fabric_port(const char *host, const char *device, uint32_t number);
 int fabric_nic_take(void);
 void fabric_nic_give(uint32_t nic);
+bool fabric_nic_ours(uint32_t nic); /* of this process */
 /* An entry with a number; negative errno: no room. */
 int fabric_qp_take(uint32_t nic, uint32_t port);
 void fabric_qp_give(uint32_t qp);

@@ -41,7 +41,9 @@
  * Threads. nic->lock is for what changes rarely (regions, states, lists) and is held by the NIC's thread for a pass
  * over its QPs. Posts and polls do not take it: queues are rings with one atomic count for each side, so that only what
  * the real library orders is ordered, and ThreadSanitizer sees the rest. The NIC stores into the program's memory with
- * relaxed atomics of 8 bytes where it is aligned; a completion is what orders them.
+ * relaxed atomics of 8 bytes where it is aligned; a completion is what orders them. What another process asks the NIC
+ * for comes after what this program did before its last call of verbs: ThreadSanitizer cannot see the messages, over
+ * sockets say, by which the two agreed on it.
  *
  * Functions of verbs return what the real ones return; others 0 or a negative errno.
  */
@@ -255,7 +257,7 @@ struct fake_recv {
 };
 
 /* Something that happens at the target when all before it in its QP has happened. */
-enum fake_effect_kind { EFFECT_DATA, EFFECT_RECEIVED, EFFECT_READ, EFFECT_ATOMIC };
+enum fake_effect_kind { EFFECT_DATA, EFFECT_RECEIVED, EFFECT_READ, EFFECT_ATOMIC, EFFECT_REFUSAL };
 
 struct fake_effect {
 	struct fake_effect *next;
@@ -267,7 +269,7 @@ struct fake_effect {
 	/* Reads and atomics. */
 	uint64_t psn, address, compare, swap;
 	uint32_t rkey, mtu;
-	uint8_t op;
+	uint8_t op; /* of a refusal: the NAK */
 	uint64_t data[];
 };
 
@@ -322,9 +324,9 @@ struct fake_qp {
 	uint64_t recv_head; /* the next receive */
 	uint64_t psn_expected;
 	bool ack_due, nak_sent;
+	bool refusing; /* a refusal is among the effects: no request is taken any more */
 	uint8_t nak, nak_timer;
 	uint64_t nak_psn;
-	bool receiving; /* in a send of several packets */
 	uint64_t received, written;
 	char *write_to;
 	struct fake_mr *write_mr;
@@ -358,6 +360,7 @@ void fake_requester_flush(struct fake_qp *qp);
 
 void fake_responder_request(struct fake_qp *qp, struct packet *p, int64_t now);
 bool fake_responder_answers(struct fake_qp *qp);
+void fake_responder_refuses(struct fake_qp *qp, const struct fake_effect *e); /* the QP's end */
 void fake_responder_flush(struct fake_qp *qp);
 
 void fake_copy_in(char *to, const void *from, size_t bytes);  /* into the program's memory */
@@ -367,7 +370,13 @@ void fake_land_add(struct fake_qp *qp, struct fake_effect *e);
 void fake_land_all(struct fake_qp *qp); /* what was acknowledged arrives, whatever happens to the QP */
 void fake_parked_release(struct fake_nic *nic, int64_t now, bool all);
 
-/* -EAGAIN: no room. What is lost on the way counts as sent. */
+extern _Atomic uint64_t fake_calls;
+/* In each call of the program: orders what it did before, and nothing after. */
+static inline void fake_called(void)
+{
+	atomic_fetch_add_explicit(&fake_calls, 1, memory_order_release);
+}
+/* Not 0: no room. What is lost on the way counts as sent. */
 int fake_transmit(struct fake_qp *qp, struct packet *p);
 void fake_complete(struct fake_qp *qp, bool send, struct fake_cqe *e);
 bool fake_completions_due(struct fake_qp *qp, int64_t now);

@@ -76,7 +76,7 @@ static void remove_effect(struct fake_qp *qp, struct fake_effect *e)
 		qp->effects_end = at;
 	if (e->kind == EFFECT_DATA)
 		qp->effect_bytes -= e->bytes;
-	else if (e->kind != EFFECT_RECEIVED)
+	else if (e->kind == EFFECT_READ || e->kind == EFFECT_ATOMIC)
 		qp->effect_reads--;
 	free(e);
 }
@@ -286,6 +286,9 @@ bool fake_land(struct fake_qp *qp, int64_t now)
 			break;
 		case EFFECT_ATOMIC:
 			more = serve_atomic(qp, e);
+			break;
+		case EFFECT_REFUSAL:
+			fake_responder_refuses(qp, e);
 			break;
 		}
 		did |= more;

@@ -102,20 +102,27 @@ static struct ibv_mr *enter(struct ibv_pd *pd, struct fake_mr *mr, uint64_t byte
 	return &mr->verbs;
 }
 
-static bool access_valid(unsigned access)
+/* 0, EINVAL, or EOPNOTSUPP: paging on demand and memory windows, which many devices lack. */
+static int check_access(unsigned access)
 {
+	const unsigned lacks = IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 	    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_OPTIONAL_RANGE;
 
-	return !(access & ~known) &&
-	    (!(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) || access & IBV_ACCESS_LOCAL_WRITE);
+	if (access & lacks)
+		return EOPNOTSUPP;
+	if (access & ~known)
+		return EINVAL;
+	return access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE) ?
+	    EINVAL :
+	    0;
 }
 
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t bytes, uint64_t iova, unsigned access)
 {
 	bool device = false;
 	struct fake_mr *mr;
-	int err = access_valid(access) ? 0 : EINVAL;
+	int err = check_access(access);
 
 	if (!err && bytes)
 		err = -look((uintptr_t)addr, bytes, access & IBV_ACCESS_LOCAL_WRITE, &device);
@@ -166,7 +173,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t byte
 		err = EOPNOTSUPP;
 	else if (fstat(fd, &st))
 		err = EBADF;
-	else if (!access_valid((unsigned)access) || !bytes || (offset ^ iova) & (page - 1) ||
+	else if (check_access((unsigned)access) || !bytes || (offset ^ iova) & (page - 1) ||
 	    offset + bytes > (uint64_t)st.st_size)
 		err = EINVAL;
 	mr = err ? NULL : calloc(1, sizeof(*mr));
@@ -190,6 +197,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t byte
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t bytes, int access)
 {
+	errno = EOPNOTSUPP;
 	return IBV_REREG_MR_ERR_INPUT;
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include "fake.h"
 
+_Atomic uint64_t fake_calls;
+
 void fake_lock(struct fake_nic *nic)
 {
 	atomic_fetch_add(&nic->waiting, 1);
@@ -111,10 +113,13 @@ static bool inbound(struct fake_qp *qp, int64_t now)
 		did = true;
 		if (p->life != qp->life)
 			continue;
-		if (p->op >= OP_ACK)
+		if (p->op >= OP_ACK) {
 			fake_requester_answer(qp, p, now);
-		else
+		} else {
+			if (!fabric_nic_ours(atomic_load(&from->nic)))
+				atomic_load_explicit(&fake_calls, memory_order_acquire);
 			fake_responder_request(qp, p, now);
+		}
 		if (atomic_load(&qp->state) == IBV_QPS_ERR)
 			break;
 	}

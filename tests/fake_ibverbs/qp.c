@@ -295,7 +295,7 @@ void fake_qp_reset(struct fake_qp *qp)
 	atomic_store(&qp->recv_retired, qp->recv_head);
 	qp->timer = qp->rnr_until = 0;
 	qp->reads_out = 0;
-	qp->broken = qp->ack_due = qp->nak_sent = qp->receiving = qp->ece_set = false;
+	qp->broken = qp->ack_due = qp->nak_sent = qp->refusing = qp->ece_set = false;
 	qp->nak = 0;
 	qp->write_to = NULL;
 	qp->write_mr = NULL;
@@ -385,6 +385,7 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 	struct fake_qp *qp = fake_qp_of(ibv);
 	int err = 0, state = atomic_load(&qp->state);
 
+	fake_called();
 	if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE) {
 		*bad_p = wr;
 		return EINVAL;
@@ -413,6 +414,7 @@ int fake_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_w
 	struct fake_qp *qp = fake_qp_of(ibv);
 	int err = 0;
 
+	fake_called();
 	if (atomic_load(&qp->state) == IBV_QPS_RESET) {
 		*bad_p = wr;
 		return EINVAL;

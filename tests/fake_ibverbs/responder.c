@@ -54,7 +54,8 @@ static void add_received(struct fake_qp *qp, const struct packet *p, enum ibv_wc
 	fake_land_add(qp, e);
 }
 
-static void receive_fails(struct fake_qp *qp, enum ibv_wc_status status)
+/* A receive that ends otherwise than with data. */
+static struct fake_cqe receive_failed(struct fake_qp *qp, enum ibv_wc_status status)
 {
 	struct fake_cqe e = { .qp = qp };
 
@@ -64,25 +65,47 @@ static void receive_fails(struct fake_qp *qp, enum ibv_wc_status status)
 	e.wc.vendor_err = 0x80 + (uint32_t)status;
 	e.wc.qp_num = qp->verbs.qp_num;
 	e.retires = ++qp->recv_head;
-	fake_complete(qp, false, &e);
+	return e;
 }
 
 void fake_responder_flush(struct fake_qp *qp)
 {
 	uint64_t tail = atomic_load_explicit(&qp->recv_tail, memory_order_acquire);
 
-	while (qp->recv_head != tail)
-		receive_fails(qp, IBV_WC_WR_FLUSH_ERR);
+	while (qp->recv_head != tail) {
+		struct fake_cqe e = receive_failed(qp, IBV_WC_WR_FLUSH_ERR);
+
+		fake_complete(qp, false, &e);
+	}
 }
 
-/* Answers that a request is refused, for good; the QP is at its end. */
+/* Answers that a request is refused, for good, when those before it have been served. */
 static void refuse(struct fake_qp *qp, enum nak nak)
 {
-	qp->nak = (uint8_t)nak;
-	qp->nak_psn = qp->psn_expected;
+	struct fake_effect *e = effect(qp, EFFECT_REFUSAL, 0);
+
+	e->op = (uint8_t)nak;
+	e->psn = qp->psn_expected;
+	qp->refusing = true;
+	fake_land_add(qp, e);
+}
+
+static void refuse_receive(struct fake_qp *qp, enum ibv_wc_status status, enum nak nak)
+{
+	struct fake_effect *e = effect(qp, EFFECT_RECEIVED, 0);
+
+	e->cqe = receive_failed(qp, status);
+	fake_land_add(qp, e);
+	refuse(qp, nak);
+}
+
+void fake_responder_refuses(struct fake_qp *qp, const struct fake_effect *e)
+{
+	qp->nak = e->op;
+	qp->nak_psn = e->psn;
 	fake_responder_answers(qp);
-	fake_qp_error(qp);
-	fake_event_qp(qp, nak == NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+	fake_event_qp(qp, e->op == NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+	fake_qp_error(qp); /* drops the effect */
 }
 
 /* True: a receive is there. */
@@ -160,8 +183,7 @@ static bool scatter(struct fake_qp *qp, const struct packet *p)
 		to = fake_mr_find(
 		    qp->nic, qp->verbs.pd, false, g->lkey, g->addr, g->length, IBV_ACCESS_LOCAL_WRITE, &mr);
 		if (!to) {
-			receive_fails(qp, IBV_WC_LOC_PROT_ERR);
-			refuse(qp, NAK_OPERATION);
+			refuse_receive(qp, IBV_WC_LOC_PROT_ERR, NAK_OPERATION);
 			return false;
 		}
 		n = g->length - at < left ? (uint32_t)(g->length - at) : left;
@@ -171,8 +193,7 @@ static bool scatter(struct fake_qp *qp, const struct packet *p)
 		at = 0;
 	}
 	if (left) {
-		receive_fails(qp, IBV_WC_LOC_LEN_ERR);
-		refuse(qp, NAK_INVALID);
+		refuse_receive(qp, IBV_WC_LOC_LEN_ERR, NAK_INVALID);
 		return false;
 	}
 	return true;
@@ -284,6 +305,8 @@ void fake_responder_request(struct fake_qp *qp, struct packet *p, int64_t now)
 {
 	bool done;
 
+	if (qp->refusing)
+		return;
 	if (p->psn < qp->psn_expected) {
 		again(qp, p);
 		return;
@@ -303,7 +326,7 @@ void fake_responder_request(struct fake_qp *qp, struct packet *p, int64_t now)
 		done = do_send(qp, p);
 	else
 		done = p->op == OP_READ ? do_read(qp, p) : do_atomic(qp, p);
-	if (done && atomic_load(&qp->state) != IBV_QPS_ERR)
+	if (done)
 		qp->nak = 0;
 }
 
