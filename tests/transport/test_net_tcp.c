@@ -76,17 +76,14 @@ static void test_strangers_that_talk_are_thrown_out(void **state)
 {
 	struct shunt_net_device *device = net_open(ops);
 	struct net_end end = { 0 };
+	static const char request[100] = "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n";
 	int silent, garbage, early;
 
 	net_create(ops, device, &end, 5, AT_ONCE_MS);
 	silent = connect_to(&end.blob);
 	garbage = connect_to(&end.blob);
 	early = connect_to(&end.blob);
-	assert_int_equal(send(garbage,
-	                     "GET / HTTP/1.1\r\nHost: somewhere\r\nUser-Agent: a program that knows no "
-	                     "better\r\n\r\n",
-	                     82, MSG_NOSIGNAL),
-	    82);
+	assert_int_equal(send(garbage, request, sizeof(struct tcp_hello), MSG_NOSIGNAL), sizeof(struct tcp_hello));
 	assert_int_equal(send(early, "Sh", 2, MSG_NOSIGNAL), 2);
 	shutdown(early, SHUT_WR);
 	NET_UNTIL(is_ended(garbage), net_step(ops, device));
@@ -307,6 +304,70 @@ static void test_pieces_come_before_and_after_their_put(void **state)
 	liar_close(&liar);
 }
 
+/* However the network cuts them. */
+static void test_packets_are_stored_by_whole_words(void **state)
+{
+	static const uint8_t data[24] = { [3] = 1, [11] = 2, [15] = 3, [23] = 4 };
+	struct tcp_head head = { .kind = TCP_PUT, .flags = TCP_PACKETS, .bytes = 24, .count = 1 };
+	struct liar liar;
+
+	liar_open(&liar);
+	head.memory = (uint32_t)ops->mem_remote(liar.memory).word[0];
+	assert_int_equal(send(liar.fd[0], &head, sizeof(head), MSG_NOSIGNAL), sizeof(head));
+	for (size_t at = 0; at < sizeof(data); at += 4) {
+		assert_int_equal(send(liar.fd[0], data + at, 4, MSG_NOSIGNAL), 4);
+		if (at % 8)
+			NET_UNTIL(!memcmp(liar.bytes + 1024 + at - 4, data + at - 4, 8), net_step(ops, liar.device));
+		else
+			NET_UNTIL(liar.end.endpoint->socket[0].in_to == 4, net_step(ops, liar.device));
+		assert_int_equal(liar.bytes[1024 + at + (at % 8 ? 4 : 0)], 0xee);
+	}
+	NET_UNTIL(liar.end.signalled == 1, net_step(ops, liar.device));
+	assert_memory_equal(liar.bytes + 1024, data, sizeof(data));
+	liar_close(&liar);
+}
+
+/* Data sockets that have no room for long see none of the small puts that pass them by. */
+static void test_small_puts_pass_data_sockets_without_room(void **state)
+{
+	enum { BYTES = 300000 };
+	struct shunt_net_put signal = { .count = 1 }, large = { .bytes = BYTES, .count = 1 };
+	struct shunt_net_memory *memory[2];
+	struct net_pair pair;
+	uint8_t *bytes[2];
+	struct shunt_net_endpoint *ep;
+
+	net_pair_open(&pair, ops);
+	ep = pair.end[0].endpoint;
+	for (int i = 0; i < 2; i++) {
+		bytes[i] = calloc(1, BYTES);
+		assert_non_null(bytes[i]);
+		memory[i] = net_register(ops, pair.device[i], bytes[i], BYTES);
+	}
+	for (uint32_t i = 1; i < ep->nsockets; i++)
+		ep->socket[i].writable = false;
+	for (uint32_t i = 1; i <= TCP_MAX_PUTS; i++) {
+		net_put(ops, pair.device[0], &pair.end[0], &signal);
+		NET_UNTIL(pair.end[1].signalled == i && pair.end[0].done == i, net_pair_step(&pair));
+	}
+	large.source = bytes[0];
+	large.memory = memory[0];
+	large.remote = ops->mem_remote(memory[1]);
+	net_put(ops, pair.device[0], &pair.end[0], &large);
+	for (uint32_t i = 1; i < ep->nsockets; i++)
+		ep->socket[i].writable = true;
+	NET_UNTIL(pair.end[1].signalled == TCP_MAX_PUTS + 1, net_pair_step(&pair));
+	for (int i = 0; i < 100; i++)
+		net_pair_step(&pair);
+	assert_false(pair.end[0].dead || pair.end[1].dead);
+	for (int i = 0; i < 2; i++) {
+		ops->endpoint_close(pair.end[i].endpoint);
+		ops->mem_deregister(memory[i]);
+		ops->close(pair.device[i]);
+		free(bytes[i]);
+	}
+}
+
 static void test_more_pieces_than_the_put_has_kill_the_endpoint(void **state)
 {
 	static const uint8_t data[1024];
@@ -462,14 +523,43 @@ static void test_ipv6(void **state)
 	net_pair_close(&pair);
 }
 
+/* In a process of its own: the variables are read once. */
+static int choose_verbs(int rank, void *arg)
+{
+	struct unit_capture capture;
+	const char *text;
+
+	setenv("SHUNT_NET", "verbs", 1);
+	unit_capture_begin(&capture);
+	if (!shunt_net_chosen() || !shunt_net_chosen())
+		return -1;
+	text = unit_capture_end(&capture);
+	if (shunt_net_find("verbs"))
+		return shunt_net_chosen() == shunt_net_find("verbs") && !*text ? 0 : -2;
+	return shunt_net_chosen() == ops && unit_count(text, "SHUNT_NET=verbs") == 1 ? 0 : -3;
+}
+
+static void test_a_provider_that_is_not_built_in_is_told_once(void **state)
+{
+	int err;
+
+	assert_ptr_equal(shunt_net_find("tcp"), ops);
+	assert_null(shunt_net_find("pigeons"));
+	unit_run_processes(1, choose_verbs, NULL, &err);
+	assert_int_equal(err, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_provider_that_is_not_built_in_is_told_once), /* reads no variables here */
 		cmocka_unit_test(test_a_crowd_of_strangers_keeps_nobody_out),
 		cmocka_unit_test(test_strangers_that_talk_are_thrown_out),
 		cmocka_unit_test(test_hellos_that_prove_nothing_are_refused),
 		cmocka_unit_test(test_heads_that_there_are_not_kill_the_endpoint),
 		cmocka_unit_test(test_pieces_come_before_and_after_their_put),
+		cmocka_unit_test(test_packets_are_stored_by_whole_words),
+		cmocka_unit_test(test_small_puts_pass_data_sockets_without_room),
 		cmocka_unit_test(test_more_pieces_than_the_put_has_kill_the_endpoint),
 		cmocka_unit_test(test_signals_that_wait_are_bounded_and_not_lost),
 		cmocka_unit_test(test_a_connection_cut_in_a_message_is_an_error),

@@ -53,6 +53,26 @@ static void test_netif_select_takes_what_the_user_names(void **state)
 		assert_int_not_equal(shunt_netif_select("^lo,docker,veth,br-", NULL, &addr), 0);
 }
 
+static void test_netif_list_has_each_interface_once(void **state)
+{
+	struct shunt_netaddr addrs[SHUNT_NETIF_MAX], first;
+	int n = shunt_netif_list(NULL, NULL, addrs, SHUNT_NETIF_MAX);
+
+	assert_true(n >= 1);
+	for (int i = 0; i < n; i++) {
+		/* Loopback only where there is nothing else. */
+		assert_true(n == 1 || strcmp(addrs[i].ifname, "lo") != 0);
+		for (int j = 0; j < i; j++)
+			assert_string_not_equal(addrs[i].ifname, addrs[j].ifname);
+	}
+	assert_int_equal(shunt_netif_select(NULL, NULL, &first), 0);
+	assert_string_equal(first.ifname, addrs[0].ifname);
+	assert_int_equal(shunt_netif_list("=lo", "AF_INET", addrs, SHUNT_NETIF_MAX), 1);
+	assert_string_equal(addrs[0].ifname, "lo");
+	assert_int_equal(shunt_netif_list("=lo", "AF_INET", addrs, 0), 0);
+	assert_int_equal(shunt_netif_list("=no_such_if", NULL, addrs, SHUNT_NETIF_MAX), 0);
+}
+
 static void test_netif_parse_reads_all_forms(void **state)
 {
 	static const struct {
@@ -93,6 +113,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_netif_match_follows_nccls_grammar),
 		cmocka_unit_test(test_netif_select_takes_what_the_user_names),
+		cmocka_unit_test(test_netif_list_has_each_interface_once),
 		cmocka_unit_test(test_netif_parse_reads_all_forms),
 	};
 

@@ -340,8 +340,10 @@ static size_t read_in(struct tcp_socket *s)
 	/* Fewer than wanted: there are no more. But an end that was told already is not told again. */
 	s->readable = (size_t)got == want || s->hangup;
 	first = !direct ? 0 : (size_t)got < s->target_left ? (size_t)got : s->target_left;
-	s->target += first;
-	s->target_left -= (uint32_t)first;
+	if (direct) {
+		s->target += first;
+		s->target_left -= (uint32_t)first;
+	}
 	s->in_to += (uint32_t)((size_t)got - first);
 	if (direct && !s->target_left)
 		message_done(s);

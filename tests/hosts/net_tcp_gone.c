@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The provider "tcp" and time: a peer that does not read for longer than a dead host is waited for stays connected, and
+ * a host that is gone is told. Each in a network of its own, at the same time.
+ */
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include "tests/support/own.h"
+#include "tests/transport/net_ends.h"
+#include "transport/net/providers.h"
+#include "transport/net/tcp.h"
+
+enum { SKIPPED = 77, BYTES = 8 << 20, PUTS = 8 };
+
+static const struct shunt_net_ops *const ops = &shunt_net_tcp_ops;
+
+static void loopback(bool up)
+{
+	struct ifreq ifr = { .ifr_name = "lo" };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ioctl(fd, SIOCGIFFLAGS, &ifr), 0);
+	ifr.ifr_flags = (short)(up ? ifr.ifr_flags | IFF_UP : ifr.ifr_flags & ~IFF_UP);
+	assert_int_equal(ioctl(fd, SIOCSIFFLAGS, &ifr), 0);
+	close(fd);
+}
+
+struct job {
+	struct net_pair pair;
+	struct shunt_net_memory *source, *target;
+	uint8_t *from, *to;
+};
+
+static void job_open(struct job *job)
+{
+	loopback(true);
+	net_pair_open(&job->pair, ops);
+	job->from = calloc(1, BYTES);
+	job->to = calloc(1, BYTES);
+	assert_true(job->from && job->to);
+	job->source = net_register(ops, job->pair.device[0], job->from, BYTES);
+	job->target = net_register(ops, job->pair.device[1], job->to, BYTES);
+}
+
+static void job_put(struct job *job)
+{
+	struct shunt_net_put put = { .source = job->from,
+		.memory = job->source,
+		.remote = ops->mem_remote(job->target),
+		.bytes = BYTES,
+		.count = 1 };
+
+	assert_int_equal(ops->post(job->pair.end[0].endpoint, &put, 1), 1);
+}
+
+static void job_close(struct job *job)
+{
+	ops->endpoint_close(job->pair.end[0].endpoint);
+	ops->endpoint_close(job->pair.end[1].endpoint);
+	ops->mem_deregister(job->source);
+	ops->mem_deregister(job->target);
+	ops->close(job->pair.device[0]);
+	ops->close(job->pair.device[1]);
+	free(job->from);
+	free(job->to);
+}
+
+/* As a process that is stopped: its kernel answers, its window is closed. */
+static int peer_does_not_read(int rank, void *arg)
+{
+	int64_t end = unit_now_ms() + TCP_GONE_MS + 3 * TCP_CHECK_MS;
+	struct job job;
+
+	job_open(&job);
+	for (int i = 0; i < PUTS; i++)
+		job_put(&job);
+	while (unit_now_ms() < end)
+		net_step_or_sleep(ops, job.pair.device[0], 1000);
+	assert_false(job.pair.end[0].dead);
+	NET_UNTIL(job.pair.end[1].signalled == PUTS && job.pair.end[0].done == PUTS, net_pair_step(&job.pair));
+	job_close(&job);
+	return 0;
+}
+
+static int host_is_gone(int rank, void *arg)
+{
+	struct job job;
+	int64_t start;
+
+	job_open(&job);
+	job_put(&job);
+	NET_UNTIL(job.pair.end[1].signalled == 1, net_pair_step(&job.pair));
+	loopback(false);
+	start = unit_now_ms();
+	job_put(&job);
+	NET_UNTIL(job.pair.end[0].dead, net_step_or_sleep(ops, job.pair.device[0], AT_ONCE_MS));
+	assert_true(unit_now_ms() - start >= TCP_GONE_MS - TCP_CHECK_MS);
+	assert_int_equal(job.pair.end[0].err, -ETIMEDOUT);
+	assert_non_null(strstr(job.pair.end[0].text, "rank 3 on node2 (127.0.0.1:"));
+	job_close(&job);
+	return 0;
+}
+
+static int may_unshare(int rank, void *arg)
+{
+	return unshare(CLONE_NEWNET) ? -errno : 0;
+}
+
+static int body(int rank, void *arg)
+{
+	if (unshare(CLONE_NEWNET))
+		return -errno;
+	return rank ? host_is_gone(rank, arg) : peer_does_not_read(rank, arg);
+}
+
+static void test_both(void **state)
+{
+	int errs[2];
+
+	unit_run_processes(2, body, NULL, errs);
+	assert_int_equal(errs[0], 0);
+	assert_int_equal(errs[1], 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_both) };
+
+	int err;
+
+	own_environment();
+	unit_run_processes(1, may_unshare, NULL, &err);
+	if (err) {
+		fprintf(stderr, "skipped: networks of their own need root\n");
+		return SKIPPED;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
