@@ -306,10 +306,11 @@ static void test_rules_that_cannot_be_read(void **state)
 /* Both ends find the same pair. */
 static bool choose(const struct shunt_gid *a, int na, const struct shunt_gid *b, int nb, int *a_p, int *b_p)
 {
+	const struct shunt_gids as = { a, na }, bs = { b, nb };
 	int other_a = -1, other_b = -1;
-	bool found = shunt_gid_choose(a, na, b, nb, true, a_p, b_p);
+	bool found = shunt_gid_choose(as, bs, true, a_p, b_p);
 
-	assert_int_equal(shunt_gid_choose(b, nb, a, na, false, &other_b, &other_a), found);
+	assert_int_equal(shunt_gid_choose(bs, as, false, &other_b, &other_a), found);
 	if (found) {
 		assert_int_equal(other_a, *a_p);
 		assert_int_equal(other_b, *b_p);

@@ -112,16 +112,15 @@ int shunt_gid_offer(
 	return taken;
 }
 
-bool shunt_gid_choose(const struct shunt_gid *own, int nown, const struct shunt_gid *peers, int npeers, bool first,
-    int *own_p, int *peers_p)
+bool shunt_gid_choose(struct shunt_gids own, struct shunt_gids peers, bool first, int *own_p, int *peers_p)
 {
 	int best = -1;
 
-	for (int i = 0; i < nown; i++) {
-		for (int j = 0; j < npeers; j++) {
-			int class = shunt_gid_class(&own[i]), cost;
+	for (int i = 0; i < own.n; i++) {
+		for (int j = 0; j < peers.n; j++) {
+			int class = shunt_gid_class(&own.at[i]), cost;
 
-			if (own[i].type != peers[j].type || class != shunt_gid_class(&peers[j]))
+			if (own.at[i].type != peers.at[j].type || class != shunt_gid_class(&peers.at[j]))
 				continue;
 			cost = (class * 2 * SHUNT_GID_MAX_OFFERED + i + j) * SHUNT_GID_MAX_OFFERED + (first ? i : j);
 			if (best >= 0 && cost >= best)

@@ -19,6 +19,11 @@ struct shunt_gid {
 	uint8_t index; /* in its port's table */
 };
 
+struct shunt_gids {
+	const struct shunt_gid *at;
+	int n;
+};
+
 struct shunt_gid_rules {
 	int index;   /* this one alone; -1: any */
 	int family;  /* AF_INET or AF_INET6 alone; 0: any */
@@ -45,8 +50,7 @@ int shunt_gid_offer(
  * Indices of the best pair of one class; of equal ones those that stand in front. first: this end decides between pairs
  * that suit both alike; it is false on the other end. False: no pair has one version and family.
  */
-bool shunt_gid_choose(const struct shunt_gid *own, int nown, const struct shunt_gid *peers, int npeers, bool first,
-    int *own_p, int *peers_p);
+bool shunt_gid_choose(struct shunt_gids own, struct shunt_gids peers, bool first, int *own_p, int *peers_p);
 /* "10.0.0.1" or "fe80::1". bytes >= 46. */
 void shunt_gid_show(const struct shunt_gid *gid, char *text, size_t bytes);
 #endif

@@ -30,7 +30,8 @@ static int choose_path(struct shunt_net_endpoint *ep)
 		return -EADDRNOTAVAIL;
 	}
 	first = memcmp(ep->nonce, peer->nonce, sizeof(ep->nonce)) < 0;
-	if (shunt_gid_choose(ep->gids, ep->ngids, peer->gids, peer->ngids, first, &own, &theirs)) {
+	if (shunt_gid_choose((struct shunt_gids){ ep->gids, ep->ngids }, (struct shunt_gids){ peer->gids, peer->ngids },
+	        first, &own, &theirs)) {
 		ep->gid = own;
 		ep->peer_gid = theirs;
 		return 0;

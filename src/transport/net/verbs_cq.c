@@ -60,7 +60,7 @@ void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shu
 /* Why requests are flushed is told by an event of the NIC, or by another completion, which may come later. */
 static void flushed(struct shunt_net_endpoint *ep)
 {
-	if (ep->flushed)
+	if (ep->flushed || verbs_over(ep))
 		return;
 	ep->flushed = true;
 	verbs_async(ep->device);
@@ -289,6 +289,7 @@ static void look_at_deadlines(struct shunt_net_device *device)
 
 		if (!ep || !ep->deadline || now < ep->deadline)
 			continue;
+		verbs_deadline(ep, 0);
 		if (ep->state == VERBS_LINGERING)
 			verbs_endpoint_free(ep);
 		else if (ep->flushed)

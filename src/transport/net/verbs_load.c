@@ -40,6 +40,7 @@ static void load(void)
 {
 	const char *path = shunt_config()->ibv_lib, *missing, *name = path;
 	void *lib;
+	int err = 0;
 
 	if (*path) {
 		lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -70,9 +71,11 @@ static void load(void)
 		return;
 	}
 	/* The pages of registered memory stay with the parent of a fork. */
-	if (ibv.fork_init && ibv.fork_init())
-		shunt_info(
-		    SHUNT_LOG_NET, "ibv_fork_init failed: %m; forking is safe only on kernels that need no such call");
+	if (ibv.fork_init)
+		err = ibv.fork_init();
+	if (err)
+		shunt_info(SHUNT_LOG_NET, "ibv_fork_init: %s; forking is safe on kernels that need no such call",
+		    strerror(err));
 }
 
 int shunt_ibv_load(const struct shunt_ibv **ibv_p)
