@@ -8,12 +8,11 @@
 #include <ftw.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include "base/io.h"
 #include "tests/support/own.h"
-#include "tests/support/pause.h"
 #include "tests/support/unit.h"
 #include "transport/net/nic.h"
 #include "transport/net/verbs.h"
+#include "transport/net/verbs_priv.h"
 
 static const struct shunt_net_ops *const ops = &shunt_net_verbs_ops;
 static const char *fake; /* path of the library of tests/fake_ibverbs */
@@ -404,6 +403,38 @@ static void test_ends_that_cannot_meet_say_why(void **state)
 	CASE(no_partition, { "NCCL_IB_PKEY", "99" });
 }
 
+/* ---- signals */
+
+/* Work of a sender whose peer takes nothing: it stops while the peer still has receives, so that none is missing. */
+static void signals_alone(void)
+{
+	struct shunt_net_put signal = { .channel = 7, .count = 1 };
+	uint64_t posted = 0;
+	int64_t stop;
+
+	begin();
+	UNTIL(ends[0].ready && ends[1].ready);
+	for (stop = unit_now_ms() + AT_ONCE_MS; ends[0].done < VERBS_SIGNALS;) {
+		CHECK(unit_now_ms() < stop);
+		posted += (uint64_t)ops->post(ends[0].endpoint, &signal, 1);
+		step(&ends[0]);
+	}
+	while (ops->post(ends[0].endpoint, &signal, 1) == 1)
+		posted++;
+	CHECK(posted == VERBS_SIGNALS + VERBS_PUTS);
+	/* What must not happen would have by then. */
+	for (stop = unit_now_ms() + 200; unit_now_ms() < stop;)
+		step(&ends[0]);
+	CHECK(ends[0].done == VERBS_SIGNALS);
+	UNTIL(ends[0].done == posted && ends[1].signalled == posted);
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+static void test_a_signal_always_finds_a_receive(void **state)
+{
+	CASE(signals_alone, { "FAKE_IBV_DEVICES", "mlx0 link=roce" });
+}
+
 /* ---- errors of NICs */
 
 static char script[] = "/tmp/shunt_faults_XXXXXX";
@@ -580,6 +611,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_a_nic_has_its_place),
 	cmocka_unit_test(test_ends_agree),
 	cmocka_unit_test(test_ends_that_cannot_meet_say_why),
+	cmocka_unit_test(test_a_signal_always_finds_a_receive),
 	cmocka_unit_test(test_errors_of_nics_are_told),
 	cmocka_unit_test(test_short_faults_are_survived),
 	cmocka_unit_test(test_the_limit_of_locked_memory_is_named),
