@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Programs that others wrote for the real libibverbs, on the library of tests: clients.py LIBRARY programs|pyverbs
 
-ibv_devinfo, ibv_rc_pingpong and ibv_asyncwatch of Debian's ibverbs-utils, and the writes, sends, reads and atomics of
+ibv_devinfo and ibv_rc_pingpong of Debian's ibverbs-utils, and the writes, sends, reads and atomics of
 perftest, each for a few rounds between two hosts of the fabric that are processes here. They find each other over
 loopback, in a network namespace of this test where it may make one. pyverbs: the tests of its own that Debian's
 python3-pyverbs brings, on InfiniBand and on Ethernet; what the library lacks (datagrams, memory windows) they skip. The

@@ -265,12 +265,17 @@ struct fabric_qp *fabric_qp_last(uint32_t number)
 	return number && atomic_load(&q->generation) == number >> 12 ? q : NULL;
 }
 
+/*
+ * Who rings gets nothing of what the NIC did: the orders are as weak as that, or ThreadSanitizer would take a post for
+ * what only a completion is, proof that data has come. A wake that is lost for it, where the machine's order is weak,
+ * costs the longest sleep (nic.c).
+ */
 void fabric_ring(uint32_t nic)
 {
 	struct fabric_nic *n = &fabric_get()->nics[nic];
 
-	atomic_fetch_add(&n->bell, 1);
-	if (atomic_load(&n->asleep))
+	atomic_fetch_add_explicit(&n->bell, 1, memory_order_release);
+	if (atomic_load_explicit(&n->asleep, memory_order_relaxed))
 		syscall(SYS_futex, &n->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -282,10 +287,10 @@ void fabric_sleep(uint32_t nic, uint32_t bell, int64_t until)
 
 	if (left <= 0)
 		return;
-	atomic_store(&n->asleep, 1);
-	if (atomic_load(&n->bell) == bell)
+	atomic_exchange_explicit(&n->asleep, 1, memory_order_acquire);
+	if (atomic_load_explicit(&n->bell, memory_order_acquire) == bell)
 		syscall(SYS_futex, &n->bell, FUTEX_WAIT, bell, &t, NULL, 0);
-	atomic_store(&n->asleep, 0);
+	atomic_store_explicit(&n->asleep, 0, memory_order_relaxed);
 }
 
 bool fabric_up(const struct fabric_port *port, int64_t now)

@@ -5,11 +5,11 @@
  * libibverbs.so.1 for tests: RDMA devices that are not there, with the ABI of the real library. A program, or
  * LD_LIBRARY_PATH, or SHUNT_IBV_LIB names it; nothing loads it by itself.
  *
- * One idea a file: config.c environment, fabric.c network between processes, device.c devices and contexts, sysfs.c
- * what the kernel says of them, mr.c memory regions, cq.c completion queues, event.c asynchronous events, qp.c queue
- * pairs and posts, requester.c and responder.c the two halves of the reliable connection, land.c how data arrives in
- * memory, nic.c the thread of each opened device, faults.c the fault script, names.c texts, private.c what others'
- * libraries link with.
+ * One idea a file: modify.c which changes of state there are, config.c environment, fabric.c network between processes,
+ * device.c devices and contexts, sysfs.c what the kernel says of them, mr.c memory regions, cq.c completion queues,
+ * event.c asynchronous events, qp.c queue pairs and posts, requester.c and responder.c the two halves of the reliable
+ * connection, land.c how data arrives in memory, nic.c the thread of each opened device, faults.c the fault script,
+ * names.c texts, private.c what others' libraries link with.
  *
  * Environment. Where a value is a number, NUMBER@SEED seeds its random numbers; FAKE_IBV_SEED (1) seeds the others.
  *   FAKE_IBV_FABRIC=FILE      the network; without it there is one that only this process and what it forks are in
@@ -37,6 +37,12 @@
  *   FAKE_IBV_DROP=N           of 1000 packets N are lost
  *   FAKE_IBV_RNR=N            of 1000 messages that need a receive N are answered RNR
  *   FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are refused as if the key were wrong
+ *
+ * Limits. Reliable connections only: no datagrams, shared receive queues, memory windows, extended QPs and CQs, or
+ * registration anew. 4096 QPs, 1024 open devices, 256 ports a fabric; its file takes 128 KB for each QP that was busy,
+ * in /dev/shm or wherever it lies. A program must not open and close that file: its locks would go. No congestion, no
+ * paths that differ, no SQ_DRAINED event; a device whose CQ overran only says so. Retries take FAKE_IBV_TIMEOUT_MIN_MS
+ * times (retry_cnt + 1) at least. Rates mean nothing.
  *
  * Threads. nic->lock is for what changes rarely (regions, states, lists) and is held by the NIC's thread for a pass
  * over its QPs. Posts and polls do not take it: queues are rings with one atomic count for each side, so that only what
@@ -187,9 +193,15 @@ FAKE_EXPORT int ibv_query_port_speed(struct ibv_context *c, uint32_t port, uint6
 
 /* ---- mr.c; under the lock ---- */
 
-/* The memory behind a key if the access is allowed, else NULL. `remote`: by the key that peers use. */
-char *fake_mr_find(struct fake_nic *nic, const struct ibv_pd *pd, bool remote, uint32_t key, uint64_t address,
-    uint64_t bytes, unsigned access, struct fake_mr **mr_p);
+struct fake_span {
+	uint32_t key;
+	bool remote; /* the key is that which peers use */
+	uint64_t address, bytes;
+};
+
+/* The memory behind a key if the access is allowed, else NULL. */
+char *fake_mr_find(
+    struct fake_nic *nic, const struct ibv_pd *pd, struct fake_span span, unsigned access, struct fake_mr **mr_p);
 
 /* ---- cq.c ---- */
 

@@ -183,7 +183,8 @@ static bool land_data(struct fake_qp *qp, struct fake_effect *e, int64_t now)
 static char *memory_of(struct fake_qp *qp, const struct fake_effect *e, uint64_t bytes, unsigned access)
 {
 	struct fake_mr *mr;
-	char *memory = fake_mr_find(qp->nic, qp->verbs.pd, true, e->rkey, e->address, bytes, access, &mr);
+	struct fake_span span = { e->rkey, true, e->address, bytes };
+	char *memory = fake_mr_find(qp->nic, qp->verbs.pd, span, access, &mr);
 
 	if (memory && (mr->device || fake_config()->park_all))
 		fake_parked_release(qp->nic, 0, true);

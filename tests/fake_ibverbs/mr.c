@@ -225,19 +225,19 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
 	return 0;
 }
 
-char *fake_mr_find(struct fake_nic *nic, const struct ibv_pd *pd, bool remote, uint32_t key, uint64_t address,
-    uint64_t bytes, unsigned access, struct fake_mr **mr_p)
+char *fake_mr_find(
+    struct fake_nic *nic, const struct ibv_pd *pd, struct fake_span span, unsigned access, struct fake_mr **mr_p)
 {
-	uint32_t index = (key & ~(uint32_t)REMOTE_KEY) >> 8;
+	uint32_t index = (span.key & ~(uint32_t)REMOTE_KEY) >> 8;
 	struct fake_mr *mr = index >= 1 && index <= FAKE_MRS ? nic->mrs[index - 1] : NULL;
 
-	if (!mr || (remote ? mr->verbs.rkey : mr->verbs.lkey) != key || mr->verbs.pd != pd ||
-	    (mr->access & access) != access)
+	if (!mr || (span.remote ? mr->verbs.rkey : mr->verbs.lkey) != span.key || mr->verbs.pd != pd)
 		return NULL;
-	if (address < mr->iova || bytes > mr->verbs.length || address - mr->iova > mr->verbs.length - bytes)
+	if ((mr->access & access) != access || span.address < mr->iova || span.bytes > mr->verbs.length ||
+	    span.address - mr->iova > mr->verbs.length - span.bytes)
 		return NULL;
 	*mr_p = mr;
-	return (char *)mr->verbs.addr + (address - mr->iova);
+	return (char *)mr->verbs.addr + (span.address - mr->iova);
 }
 
 struct fake_ah {

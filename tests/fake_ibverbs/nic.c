@@ -29,7 +29,7 @@ int fake_transmit(struct fake_qp *qp, struct packet *p)
 		return -1;
 	fake_faults_due(here, to ? &fabric_get()->ports[atomic_load(&to->port)] : NULL);
 	if (!fabric_reaches(qp->shared, to, p->bytes) || fake_chance(&fake_config()->drop) ||
-	    !(s->sls >> (qp->attr.ah_attr.sl & 15) & 1))
+	    !(s->sls >> (qp->attr.ah_attr.sl & 15) & 1) || s->state != IBV_PORT_ACTIVE)
 		return 0;
 	p->source = qp->verbs.qp_num;
 	p->life = atomic_load(&to->life);

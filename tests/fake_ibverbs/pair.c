@@ -293,6 +293,8 @@ static void run_threads(void *arg)
 	struct job *jobs = arg;
 	pthread_t thread;
 
+	if (jobs[0].side.o->status)
+		CHECK(freopen("/dev/null", "w", stderr));
 	setenv("FAKE_IBV_DEVICES", jobs[0].side.o->devices[0] ? jobs[0].side.o->devices[0] : "mlx0", 1);
 	CHECK(!pthread_create(&thread, NULL, run_thread, &jobs[1]));
 	run_side(&jobs[0]);
@@ -334,32 +336,31 @@ void pair_run(enum pair_mode mode, const struct pair_options *o, void (*body)(st
 	}
 	unlink(path);
 	munmap(shared, sizeof(*shared));
-	assert_int_equal(err[0], 0);
+	assert_int_equal(err[0], o->status);
 	assert_int_equal(err[1], o->dies ? -SIGKILL : 0);
 }
 
-int pair_post(
-    struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, uint32_t at, uint32_t to, uint32_t bytes, unsigned flags)
+int pair_post(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pair_span span, unsigned flags)
 {
-	struct ibv_sge sge = { (uintptr_t)s->memory + at, bytes, s->mr->lkey };
+	struct ibv_sge sge = { (uintptr_t)s->memory + span.at, span.bytes, s->mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = id,
 		.sg_list = &sge,
-		.num_sge = bytes ? 1 : 0,
+		.num_sge = span.bytes ? 1 : 0,
 		.opcode = op,
 		.send_flags = (flags & ~PAIR_QUIET) | (flags & PAIR_QUIET ? 0 : IBV_SEND_SIGNALED),
 		.imm_data = htobe32((uint32_t)id) },
 	                   *bad;
 
-	wr.wr.rdma.remote_addr = s->peer.address + to;
+	wr.wr.rdma.remote_addr = s->peer.address + span.to;
 	wr.wr.rdma.rkey = s->peer.rkey;
 	return ibv_post_send(s->qp, &wr, &bad);
 }
 
-void pair_send(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, uint32_t at, uint32_t to, uint32_t bytes)
+void pair_send(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pair_span span)
 {
 	struct ibv_wc wc;
 
-	CHECK(!pair_post(s, op, id, at, to, bytes, 0));
+	CHECK(!pair_post(s, op, id, span, 0));
 	wc = pair_poll_ok(s->send_cq);
 	CHECK(wc.wr_id == id);
 }
@@ -372,20 +373,33 @@ int pair_receive(struct pair_side *s, uint64_t id, uint32_t at, uint32_t bytes)
 	return ibv_post_recv(s->qp, &wr, &bad);
 }
 
-int pair_atomic(
-    struct pair_side *s, bool swap, uint64_t id, uint32_t at, uint32_t to, uint64_t compare_add, uint64_t with)
+/* Signaled. */
+static int post_atomic(struct pair_side *s, struct ibv_send_wr *wr, uint32_t at, uint32_t to)
 {
 	struct ibv_sge sge = { (uintptr_t)s->memory + at, 8, s->mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = id,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD,
-		.send_flags = IBV_SEND_SIGNALED },
-	                   *bad;
+	struct ibv_send_wr *bad;
 
-	wr.wr.atomic.remote_addr = s->peer.address + to;
-	wr.wr.atomic.rkey = s->peer.rkey;
-	wr.wr.atomic.compare_add = compare_add;
+	wr->sg_list = &sge;
+	wr->num_sge = 1;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	wr->wr.atomic.remote_addr = s->peer.address + to;
+	wr->wr.atomic.rkey = s->peer.rkey;
+	return ibv_post_send(s->qp, wr, &bad);
+}
+
+int pair_add(struct pair_side *s, uint64_t id, uint32_t at, uint32_t to, uint64_t what)
+{
+	struct ibv_send_wr wr = { .wr_id = id, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD };
+
+	wr.wr.atomic.compare_add = what;
+	return post_atomic(s, &wr, at, to);
+}
+
+int pair_swap(struct pair_side *s, uint64_t id, uint32_t at, uint32_t to, uint64_t compare, uint64_t with)
+{
+	struct ibv_send_wr wr = { .wr_id = id, .opcode = IBV_WR_ATOMIC_CMP_AND_SWP };
+
+	wr.wr.atomic.compare_add = compare;
 	wr.wr.atomic.swap = with;
-	return ibv_post_send(s->qp, &wr, &bad);
+	return post_atomic(s, &wr, at, to);
 }

@@ -42,7 +42,8 @@ struct pair_options {
 	bool wrong_gid;                             /* side 0 is given an address that nobody has */
 	bool channel;                               /* CQs have a completion channel */
 	uint8_t sl;
-	bool dies; /* side 1 is killed in the course of the test */
+	int status; /* of the process with threads, if it shall end with another than 0; its stderr is dropped */
+	bool dies;  /* side 1 is killed in the course of the test */
 };
 
 struct pair_side {
@@ -88,12 +89,17 @@ void pair_await_step(_Atomic uint64_t *at, uint64_t value);
 /* The next asynchronous event, acknowledged. */
 struct ibv_async_event pair_event(struct pair_side *s);
 
-/* Requests of this side's memory at `at` for the peer's at `to`; signaled unless flags has PAIR_QUIET. */
+/* Of this side's memory at `at` for the peer's at `to`. */
+struct pair_span {
+	uint32_t at, to, bytes;
+};
+#define SPAN(...) ((struct pair_span){ __VA_ARGS__ })
+
+/* Requests; signaled unless flags has PAIR_QUIET. */
 enum { PAIR_QUIET = 1u << 30 };
-int pair_post(
-    struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, uint32_t at, uint32_t to, uint32_t bytes, unsigned flags);
-void pair_send(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, uint32_t at, uint32_t to, uint32_t bytes);
+int pair_post(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pair_span span, unsigned flags);
+void pair_send(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pair_span span); /* and its completion */
 int pair_receive(struct pair_side *s, uint64_t id, uint32_t at, uint32_t bytes);
-int pair_atomic(
-    struct pair_side *s, bool swap, uint64_t id, uint32_t at, uint32_t to, uint64_t compare_add, uint64_t with);
+int pair_add(struct pair_side *s, uint64_t id, uint32_t at, uint32_t to, uint64_t what);
+int pair_swap(struct pair_side *s, uint64_t id, uint32_t at, uint32_t to, uint64_t compare, uint64_t with);
 #endif

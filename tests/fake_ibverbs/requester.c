@@ -102,6 +102,11 @@ static void rewind_to_una(struct fake_qp *qp)
 	qp->broken = false;
 }
 
+static struct fake_span local(const struct ibv_sge *g)
+{
+	return (struct fake_span){ g->lkey, false, g->addr, g->length };
+}
+
 /* The next part of a list of memory from `at` on: NULL if its key does not allow it. */
 static char *part_of(
     struct fake_qp *qp, const struct ibv_sge *sges, int n, uint64_t at, unsigned access, uint64_t *left_p)
@@ -110,8 +115,7 @@ static char *part_of(
 
 	for (int i = 0; i < n; at -= sges[i].length, i++)
 		if (at < sges[i].length) {
-			char *memory = fake_mr_find(
-			    qp->nic, qp->verbs.pd, false, sges[i].lkey, sges[i].addr, sges[i].length, access, &mr);
+			char *memory = fake_mr_find(qp->nic, qp->verbs.pd, local(&sges[i]), access, &mr);
 
 			*left_p = sges[i].length - at;
 			return memory ? memory + at : NULL;
@@ -161,12 +165,11 @@ static bool scatter(struct fake_qp *qp, const struct fake_send *s, uint64_t at, 
 /* All keys of a request, as a NIC looks at them before it begins. */
 static bool keys_valid(struct fake_qp *qp, const struct fake_send *s)
 {
+	unsigned access = s->read ? IBV_ACCESS_LOCAL_WRITE : 0;
 	struct fake_mr *mr;
 
 	for (int i = 0; i < s->wr.num_sge && !(s->wr.send_flags & IBV_SEND_INLINE); i++)
-		if (s->sges[i].length &&
-		    !fake_mr_find(qp->nic, qp->verbs.pd, false, s->sges[i].lkey, s->sges[i].addr, s->sges[i].length,
-		        s->read ? IBV_ACCESS_LOCAL_WRITE : 0, &mr))
+		if (s->sges[i].length && !fake_mr_find(qp->nic, qp->verbs.pd, local(&s->sges[i]), access, &mr))
 			return false;
 	return true;
 }

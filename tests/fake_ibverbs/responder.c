@@ -125,7 +125,8 @@ static char *remote(struct fake_qp *qp, const struct packet *p, unsigned access,
 {
 	if (!(qp->attr.qp_access_flags & access) || fake_chance(&fake_config()->access_errors))
 		return NULL;
-	return fake_mr_find(qp->nic, qp->verbs.pd, true, p->rkey, p->address, p->total, access, mr_p);
+	return fake_mr_find(
+	    qp->nic, qp->verbs.pd, (struct fake_span){ p->rkey, true, p->address, p->total }, access, mr_p);
 }
 
 /* The requests return true if they were done or refused for good, and false if they must come again. */
@@ -180,8 +181,8 @@ static bool scatter(struct fake_qp *qp, const struct packet *p)
 			at -= g->length;
 			continue;
 		}
-		to = fake_mr_find(
-		    qp->nic, qp->verbs.pd, false, g->lkey, g->addr, g->length, IBV_ACCESS_LOCAL_WRITE, &mr);
+		to = fake_mr_find(qp->nic, qp->verbs.pd, (struct fake_span){ g->lkey, false, g->addr, g->length },
+		    IBV_ACCESS_LOCAL_WRITE, &mr);
 		if (!to) {
 			refuse_receive(qp, IBV_WC_LOC_PROT_ERR, NAK_OPERATION);
 			return false;

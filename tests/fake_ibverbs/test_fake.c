@@ -25,8 +25,8 @@ static void writes(struct pair_side *s)
 {
 	if (s->me == 0) {
 		fill(s->memory, 10001, 1);
-		pair_send(s, IBV_WR_RDMA_WRITE, 5, 0, 3, 10001);
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 6, 0, 20000, 0);
+		pair_send(s, IBV_WR_RDMA_WRITE, 5, SPAN(0, 3, 10001));
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 6, SPAN(0, 20000, 0));
 	} else {
 		struct ibv_wc wc;
 
@@ -46,9 +46,9 @@ static void reads(struct pair_side *s)
 	if (s->me == 0) {
 		struct ibv_wc wc;
 
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, 8, 100, 30000, 0));
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 2, 40000, 101, 1, 0));
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, 0, 0, 0, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, SPAN(8, 100, 30000), 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 2, SPAN(40000, 101, 1), 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, SPAN(0, 0, 0), 0));
 		wc = pair_poll_ok(s->send_cq);
 		CHECK(wc.wr_id == 1 && wc.opcode == IBV_WC_RDMA_READ && wc.byte_len == 30000);
 		CHECK(filled(s->memory + 8, 30000, 2));
@@ -96,14 +96,14 @@ static void atomics(struct pair_side *s)
 {
 	if (s->me == 0) {
 		for (uint64_t i = 0; i < 20; i++) {
-			CHECK(!pair_atomic(s, false, i, 8, 64, 3, 0));
+			CHECK(!pair_add(s, i, 8, 64, 3));
 			CHECK(pair_poll_ok(s->send_cq).opcode == IBV_WC_FETCH_ADD);
 			CHECK(pair_word(s->memory + 8) == 3 * i);
 		}
-		CHECK(!pair_atomic(s, true, 1, 8, 64, 60, 1000));
+		CHECK(!pair_swap(s, 1, 8, 64, 60, 1000));
 		CHECK(pair_poll_ok(s->send_cq).opcode == IBV_WC_COMP_SWAP);
 		CHECK(pair_word(s->memory + 8) == 60);
-		CHECK(!pair_atomic(s, true, 2, 8, 64, 60, 2000));
+		CHECK(!pair_swap(s, 2, 8, 64, 60, 2000));
 		pair_poll_ok(s->send_cq);
 		CHECK(pair_word(s->memory + 8) == 1000);
 	}
@@ -132,12 +132,30 @@ static void inlines(struct pair_side *s)
 		}
 		for (int i = 0; i < 32; i++)
 			pair_poll_ok(s->send_cq);
-		pair_send(s, IBV_WR_SEND, 1, 0, 0, 0);
+		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	} else {
 		CHECK(!pair_receive(s, 0, 0, 0));
 		pair_poll_ok(s->recv_cq);
 		for (uint64_t i = 0; i < 32; i++)
 			CHECK(pair_word(s->memory + i * 8) == i + 1);
+	}
+}
+
+/* A fenced request waits for the answer of a read before it: it may send what was read. */
+static void fences(struct pair_side *s)
+{
+	if (s->me == 1)
+		fill(s->memory, 20000, 6);
+	pair_meet(s);
+	if (s->me == 0) {
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, SPAN(0, 0, 20000), PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 30000, 20000), IBV_SEND_FENCE));
+		pair_poll_ok(s->send_cq);
+		pair_send(s, IBV_WR_SEND, 3, SPAN(0, 0, 0));
+	} else {
+		CHECK(!pair_receive(s, 1, 0, 0));
+		pair_poll_ok(s->recv_cq);
+		CHECK(filled(s->memory + 30000, 20000, 6));
 	}
 }
 
@@ -153,8 +171,8 @@ static void pieces(struct pair_side *s)
 		if (s->me == 0) {
 			for (int i = 0; i < 8192; i += 8)
 				__atomic_store_n((uint64_t *)(void *)(s->memory + i), round, __ATOMIC_RELAXED);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8192, PAIR_QUIET));
-			pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, 0, 0, 0);
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8192), PAIR_QUIET));
+			pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 0));
 		} else {
 			struct ibv_wc wc;
 
@@ -180,8 +198,8 @@ static void atomic_after_data(struct pair_side *s)
 	for (uint64_t round = 1; round <= 10; round++) {
 		if (s->me == 0) {
 			fill(s->memory, 8000, round);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8000, PAIR_QUIET));
-			CHECK(!pair_atomic(s, false, 2, 30000, 20000, 1, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8000), PAIR_QUIET));
+			CHECK(!pair_add(s, 2, 30000, 20000, 1));
 			pair_poll_ok(s->send_cq);
 		} else {
 			pair_await(s->memory + 20000, round);
@@ -196,7 +214,7 @@ static void parked(struct pair_side *s)
 {
 	if (s->me == 0) {
 		fill(s->memory, 1000, 4);
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, 0, 0, 1000);
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 1000));
 		pair_meet(s);
 	} else {
 		struct ibv_qp *own[2] = { pair_qp(s, s->pd), pair_qp(s, s->pd) }, *of_side = s->qp;
@@ -211,7 +229,7 @@ static void parked(struct pair_side *s)
 		CHECK(pair_word(s->memory) == 0);
 		s->qp = own[0];
 		s->peer = infos[1];
-		pair_send(s, IBV_WR_RDMA_READ, 3, 50000, 0, 1);
+		pair_send(s, IBV_WR_RDMA_READ, 3, SPAN(50000, 0, 1));
 		CHECK(filled(s->memory, 1000, 4));
 		s->qp = of_side;
 		s->peer = peer;
@@ -225,12 +243,60 @@ static void parked_for_a_time(struct pair_side *s)
 {
 	if (s->me == 0) {
 		__atomic_store_n((uint64_t *)(void *)s->memory, 77, __ATOMIC_RELAXED);
-		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, 0, 0, 8);
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 8));
 	} else {
 		CHECK(!pair_receive(s, 1, 0, 0));
 		pair_poll_ok(s->recv_cq);
 		pair_await(s->memory, 77);
 	}
+}
+
+/*
+ * Data for device memory only: the completion is early, data for other memory is in time, and an atomic to the same
+ * device comes behind all of it.
+ */
+static void parked_device(struct pair_side *s)
+{
+	int fd = memfd_create("a_gpu", MFD_CLOEXEC);
+	char *gpu;
+	struct ibv_mr *mr;
+
+	CHECK(fd >= 0 && !ftruncate(fd, 65536));
+	gpu = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(gpu != MAP_FAILED);
+	mr = ibv_reg_dmabuf_mr(s->pd, 0, 65536, (uintptr_t)gpu, fd,
+	    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	CHECK(mr);
+	atomic_store(&s->shared->words[s->me], (uintptr_t)gpu);
+	atomic_store(&s->shared->words[2 + s->me], mr->rkey);
+	if (s->me == 1)
+		CHECK(!pair_receive(s, 1, 0, 0));
+	pair_meet(s);
+	if (s->me == 0) {
+		struct pair_info host = s->peer;
+
+		__atomic_store_n((uint64_t *)(void *)s->memory, 5, __ATOMIC_RELAXED);
+		s->peer.address = atomic_load(&s->shared->words[1]);
+		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096));
+		s->peer = host;
+		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, SPAN(0, 0, 8));
+		pair_meet(s);
+		s->peer.address = atomic_load(&s->shared->words[1]);
+		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
+		CHECK(!pair_add(s, 2, 16, 8192, 1));
+		pair_poll_ok(s->send_cq);
+	} else {
+		pair_poll_ok(s->recv_cq);
+		CHECK(pair_word(s->memory) == 5 && pair_word(gpu) == 0);
+		pair_meet(s);
+		pair_await(gpu + 8192, 1);
+		CHECK(pair_word(gpu) == 5);
+	}
+	pair_meet(s);
+	CHECK(!ibv_dereg_mr(mr));
+	munmap(gpu, 65536);
+	close(fd);
 }
 
 /* Who changes the source after the post sends the change. */
@@ -241,10 +307,10 @@ static void late_source(struct pair_side *s)
 	for (uint64_t round = 1; round <= 20; round++) {
 		if (s->me == 0) {
 			__atomic_store_n((uint64_t *)(void *)s->memory, round, __ATOMIC_RELAXED);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 			__atomic_store_n((uint64_t *)(void *)s->memory, round + 1000, __ATOMIC_RELAXED);
 			pair_poll_ok(s->send_cq);
-			pair_send(s, IBV_WR_SEND, 2, 0, 0, 0);
+			pair_send(s, IBV_WR_SEND, 2, SPAN(0, 0, 0));
 		} else {
 			CHECK(!pair_receive(s, 1, 0, 0));
 			pair_poll_ok(s->recv_cq);
@@ -276,7 +342,7 @@ static void any_order(struct pair_side *s)
 			for (int q = 0; q < 2; q++) {
 				s->qp = q ? second : first;
 				s->peer = peers[q];
-				CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i + (q ? 100 : 0), 0, 0, 8, 0));
+				CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i + (q ? 100 : 0), SPAN(0, 0, 8), 0));
 			}
 		for (int i = 0; i < 8; i++) {
 			uint64_t id = pair_poll_ok(s->send_cq).wr_id;
@@ -302,11 +368,13 @@ static void batches(struct pair_side *s)
 		int n = 0;
 
 		for (int i = 0; i < 16; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 		while (n < 16) {
 			struct ibv_wc wcs[16];
-			int got = ibv_poll_cq(s->send_cq, 16, wcs);
+			int got;
 
+			pause_us(PAUSE_POLL, 1000); /* less than a period */
+			got = ibv_poll_cq(s->send_cq, 16, wcs);
 			CHECK(got >= 0);
 			most = got > most ? got : most;
 			n += got;
@@ -321,14 +389,14 @@ static void send_queue_full(struct pair_side *s)
 	if (s->me)
 		return;
 	for (uint64_t i = 0; i < 7; i++)
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
-	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 7, 0, 0, 8, 0));
-	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, 0, 0, 8, 0) == ENOMEM);
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
+	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 7, SPAN(0, 0, 8), 0));
+	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, SPAN(0, 0, 8), 0) == ENOMEM);
 	CHECK(pair_poll_ok(s->send_cq).wr_id == 7);
 	for (uint64_t i = 0; i < 8; i++)
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
 	pause_us(PAUSE_GRACE, 50000);
-	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, 0, 0, 8, 0) == ENOMEM); /* they are done, and nobody saw it */
+	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, SPAN(0, 0, 8), 0) == ENOMEM); /* they are done, and nobody saw it */
 	CHECK(pair_poll_none(s->send_cq));
 }
 
@@ -339,7 +407,7 @@ static void recv_queue_full(struct pair_side *s)
 			CHECK(!pair_receive(s, i, 0, 0));
 	pair_meet(s);
 	if (s->me == 0)
-		pair_send(s, IBV_WR_SEND, 1, 0, 0, 0);
+		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	pair_meet(s);
 	if (s->me == 1) {
 		CHECK(pair_receive(s, 8, 0, 0) == ENOMEM);
@@ -354,7 +422,7 @@ static void cq_overrun(struct pair_side *s)
 		struct ibv_async_event e;
 
 		for (uint64_t i = 0; i < 6; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 		e = pair_event(s);
 		CHECK(e.event_type == IBV_EVENT_CQ_ERR && e.element.cq == s->send_cq);
 	}
@@ -373,7 +441,7 @@ static void channels(struct pair_side *s)
 		}
 		pair_meet(s);
 		if (s->me == 0) {
-			CHECK(!pair_post(s, IBV_WR_SEND, 1, 0, 0, 0, round & 1 ? IBV_SEND_SOLICITED : 0));
+			CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 0), round & 1 ? IBV_SEND_SOLICITED : 0));
 			pair_poll_ok(s->send_cq);
 		} else {
 			CHECK(poll(&p, 1, PAIR_WAIT_MS) == 1);
@@ -397,7 +465,7 @@ static void channels_unsolicited(struct pair_side *s)
 	}
 	pair_meet(s);
 	if (s->me == 0)
-		pair_send(s, IBV_WR_SEND, 1, 0, 0, 0);
+		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	if (s->me == 1) {
 		pair_poll_ok(s->recv_cq);
 		CHECK(poll(&p, 1, 0) == 0);
@@ -409,7 +477,7 @@ static void channels_unsolicited(struct pair_side *s)
 static void rnr_waits(struct pair_side *s)
 {
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_SEND, 1, 0, 0, 0, 0));
+		CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 0), 0));
 		pause_us(PAUSE_LATE, 30000);
 		CHECK(pair_poll_none(s->send_cq));
 		pair_meet(s);
@@ -424,7 +492,7 @@ static void rnr_waits(struct pair_side *s)
 static void rnr_ends(struct pair_side *s)
 {
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, SPAN(0, 0, 8), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RNR_RETRY_EXC_ERR);
 	}
 }
@@ -446,7 +514,7 @@ static void check_flushed(struct pair_side *s, enum ibv_wc_status status)
 		wc = pair_poll(s->recv_cq);
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 50 + i);
 	}
-	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 200, 0, 0, 8, 0)); /* posts are taken, and flushed */
+	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 200, SPAN(0, 0, 8), 0)); /* posts are taken, and flushed */
 	wc = pair_poll(s->send_cq);
 	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 200);
 }
@@ -462,7 +530,7 @@ static void refused_with(struct pair_side *s, int (*post)(struct pair_side *s), 
 	if (s->me == 0) {
 		CHECK(!post(s));
 		for (uint64_t i = 0; i < 5; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
 		check_flushed(s, status);
 	} else {
 		struct ibv_async_event e = pair_event(s);
@@ -479,7 +547,7 @@ static void refused_with(struct pair_side *s, int (*post)(struct pair_side *s), 
 static int post_bad_key(struct pair_side *s)
 {
 	s->peer.rkey ^= 0x10;
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, 0, 0, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, 0, 8), 0);
 }
 
 static void bad_key(struct pair_side *s)
@@ -489,7 +557,7 @@ static void bad_key(struct pair_side *s)
 
 static int post_out_of_bounds(struct pair_side *s)
 {
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, 0, PAIR_BYTES - 4, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, PAIR_BYTES - 4, 8), 0);
 }
 
 static void out_of_bounds(struct pair_side *s)
@@ -499,7 +567,7 @@ static void out_of_bounds(struct pair_side *s)
 
 static int post_read(struct pair_side *s)
 {
-	return pair_post(s, IBV_WR_RDMA_READ, 100, 0, 0, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_READ, 100, SPAN(0, 0, 8), 0);
 }
 
 static void no_access(struct pair_side *s)
@@ -509,7 +577,7 @@ static void no_access(struct pair_side *s)
 
 static int post_write(struct pair_side *s)
 {
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, 0, 0, 8, 0);
+	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, 0, 8), 0);
 }
 
 /* A region of another protection domain than the QP's. */
@@ -547,7 +615,7 @@ static void local_key(struct pair_side *s)
 			CHECK(!pair_receive(s, 50 + i, 0, 8));
 		CHECK(!post_local_key(s));
 		for (uint64_t i = 0; i < 5; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
 		check_flushed(s, IBV_WC_LOC_PROT_ERR);
 	}
 }
@@ -558,7 +626,7 @@ static void too_long(struct pair_side *s)
 		CHECK(!pair_receive(s, 1, 0, 100));
 	pair_meet(s);
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_SEND, 1, 0, 0, 101, 0));
+		CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 101), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_REM_INV_REQ_ERR);
 	} else {
 		CHECK(pair_poll(s->recv_cq).status == IBV_WC_LOC_LEN_ERR);
@@ -568,7 +636,7 @@ static void too_long(struct pair_side *s)
 
 static int post_add(struct pair_side *s)
 {
-	return pair_atomic(s, false, 100, 0, 8, 1, 0);
+	return pair_add(s, 100, 0, 8, 1);
 }
 
 static void no_atomics(struct pair_side *s)
@@ -578,7 +646,7 @@ static void no_atomics(struct pair_side *s)
 
 static int post_add_unaligned(struct pair_side *s)
 {
-	return pair_atomic(s, false, 100, 0, 12, 1, 0);
+	return pair_add(s, 100, 0, 12, 1);
 }
 
 static void unaligned_atomic(struct pair_side *s)
@@ -593,7 +661,7 @@ static void too_many_reads(struct pair_side *s)
 		bool refused = false;
 
 		for (uint64_t i = 0; i < 8; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_READ, i, 0, 0, 30000, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_READ, i, SPAN(0, 0, 30000), 0));
 		for (uint64_t i = 0; i < 8; i++)
 			refused |= pair_poll(s->send_cq).status == IBV_WC_REM_INV_REQ_ERR;
 		CHECK(refused);
@@ -614,10 +682,10 @@ static void losses(struct pair_side *s)
 	for (uint64_t i = 0; i < 40; i++) {
 		if (s->me == 0) {
 			__atomic_store_n((uint64_t *)(void *)s->memory, i + 1, __ATOMIC_RELAXED);
-			CHECK(!pair_atomic(s, false, 1, 64, 30000, 1, 0));
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, 0, 40000, 5000, 0));
-			CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, 10000, 40000, 5000, 0));
-			CHECK(!pair_post(s, IBV_WR_SEND, 4, 0, 0, 8, 0));
+			CHECK(!pair_add(s, 1, 64, 30000, 1));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 40000, 5000), 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_READ, 3, SPAN(10000, 40000, 5000), 0));
+			CHECK(!pair_post(s, IBV_WR_SEND, 4, SPAN(0, 0, 8), 0));
 			for (uint64_t k = 1; k <= 4; k++)
 				CHECK(pair_poll_ok(s->send_cq).wr_id == k);
 			CHECK(pair_word(s->memory + 64) == i && pair_word(s->memory + 10000) == i + 1);
@@ -635,7 +703,7 @@ static void flap(struct pair_side *s)
 {
 	if (s->me == 0) {
 		for (uint64_t i = 0; i < 50; i++) {
-			CHECK(!pair_atomic(s, false, 1, 64, 30000, 1, 0));
+			CHECK(!pair_add(s, 1, 64, 30000, 1));
 			pair_poll_ok(s->send_cq);
 		}
 		CHECK(pair_event(s).event_type == IBV_EVENT_PORT_ERR);
@@ -653,7 +721,7 @@ static void down(struct pair_side *s)
 		struct ibv_wc wc = { 0 };
 
 		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 			wc = pair_poll(s->send_cq);
 		}
 		CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
@@ -667,7 +735,7 @@ static void silent(struct pair_side *s)
 	int64_t began = unit_now_ms();
 
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RETRY_EXC_ERR);
 		CHECK(unit_now_ms() - began >= 80); /* 8 times 10 ms */
 	}
@@ -678,8 +746,8 @@ static void silent(struct pair_side *s)
 static void mtu_mismatch(struct pair_side *s)
 {
 	if (s->me == 0) {
-		pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 512);
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, 0, 0, 4096, 0));
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 512));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 0, 4096), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RETRY_EXC_ERR);
 	}
 }
@@ -690,12 +758,12 @@ static void peer_dies(struct pair_side *s)
 		pair_meet(s);
 		kill(getpid(), SIGKILL);
 	}
-	pair_send(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8);
+	pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8));
 	pair_meet(s);
 	for (int i = 0;; i++) {
 		struct ibv_wc wc;
 
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
 		wc = pair_poll(s->send_cq);
 		if (wc.status == IBV_WC_SUCCESS && i < 100000)
 			continue; /* it is not dead yet */
@@ -712,7 +780,7 @@ static void corrupt(struct pair_side *s)
 		struct ibv_wc wc = { 0 };
 
 		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 			wc = pair_poll(s->send_cq);
 		}
 		CHECK(wc.status == IBV_WC_REM_OP_ERR);
@@ -727,7 +795,7 @@ static void stall(struct pair_side *s)
 		for (uint64_t i = 0; i < 40; i++) {
 			int64_t began = unit_now_ms();
 
-			pair_send(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8);
+			pair_send(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8));
 			if (unit_now_ms() - began > longest)
 				longest = unit_now_ms() - began;
 		}
@@ -739,7 +807,7 @@ static void device_events(struct pair_side *s)
 {
 	if (s->me == 0) {
 		for (uint64_t i = 0; i < 30; i++)
-			pair_send(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8);
+			pair_send(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8));
 		CHECK(pair_event(s).event_type == IBV_EVENT_GID_CHANGE);
 	}
 }
@@ -751,7 +819,7 @@ static void fatal(struct pair_side *s)
 		struct ibv_wc wc = { 0 };
 
 		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 			wc = pair_poll(s->send_cq);
 		}
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
@@ -769,12 +837,41 @@ static void killed(struct pair_side *s)
 	if (s->me == 1)
 		pair_await_step(&s->shared->words[0], 1); /* never comes */
 	for (uint64_t i = 0; i < 1000 && wc.status == IBV_WC_SUCCESS; i++) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, 0, 0, 8, 0));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
 		wc = pair_poll(s->send_cq);
 	}
 	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
 	child_exit(0);
 }
+
+#ifdef __SANITIZE_THREAD__
+/* Who reads data because a flag has come, and not a completion. */
+static void reads_before_signal(struct pair_side *s)
+{
+	if (s->me == 0) {
+		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096));
+		__atomic_store_n((uint64_t *)(void *)s->memory, 1, __ATOMIC_RELAXED);
+		pair_send(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 8192, 8));
+	} else {
+		CHECK(!pair_receive(s, 1, 0, 0)); /* rings: which must not order anything */
+		pair_await(s->memory + 8192, 1);
+		CHECK(!pair_receive(s, 1, 0, 0));
+		CHECK(*(volatile char *)(s->memory + 100) == 0);
+	}
+}
+
+/* Who writes a request's memory before it is complete. */
+static void writes_before_completion(struct pair_side *s)
+{
+	if (s->me == 0) {
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096), 0));
+		*(volatile char *)(s->memory + 100) = 1;
+		pair_poll_ok(s->send_cq);
+	}
+}
+
+enum { TSAN_FOUND = 66 };
+#endif
 
 /* ---- the rows ---- */
 
@@ -830,11 +927,16 @@ ROW(send, sends, .send_wr = 0)
 ROW(atomic, atomics, .send_wr = 0)
 ROW(atomic_global, atomics, .devices = { "mlx0 atomic=glob", "mlx0 atomic=glob" })
 ROW(inline, inlines, .env = ENV("FAKE_IBV_LATE_READ_US", "1000"))
+ROW(fence, fences, .env = ENV("FAKE_IBV_PIECE_US", "20"))
+PROCESSES(write_routed, writes, .devices = { "mlx0 gids=ib@fe80::1,ib@fd00::1", "mlx0 gids=ib@fe80::2,ib@fd00::2" },
+    .gid_index = { 1, 1 })
+PROCESSES(port_not_active, silent, .env = ENV(QUICK), .devices = { "mlx0 state=init", "mlx0" })
 ROW(pieces_relaxed, pieces, .env = ENV("FAKE_IBV_PIECE_US", "300@7"), .access = IBV_ACCESS_RELAXED_ORDERING)
 ROW(pieces_in_order, pieces, .env = ENV("FAKE_IBV_PIECE_US", "300@7"))
 ROW(atomic_comes_after_data, atomic_after_data, .env = ENV("FAKE_IBV_PIECE_US", "300"),
     .access = IBV_ACCESS_RELAXED_ORDERING)
 ROW(parked_until_a_read, parked, .env = ENV("FAKE_IBV_ORDERING", "none-all", "FAKE_IBV_PARK_US", "600000000"))
+ROW(parked_device_memory, parked_device, .env = ENV("FAKE_IBV_ORDERING", "none", "FAKE_IBV_PARK_US", "600000000"))
 ROW(parked_for_a_time, parked_for_a_time, .env = ENV("FAKE_IBV_ORDERING", "none-all", "FAKE_IBV_PARK_US", "20000"))
 ROW(source_read_late, late_source, .env = ENV("FAKE_IBV_LATE_READ_US", "5000@3"))
 ROW(completions_in_any_order, any_order, .env = ENV("FAKE_IBV_CQ_DELAY_US", "2000"))
@@ -880,6 +982,18 @@ ROW(mtu_mismatch, mtu_mismatch, .env = ENV(QUICK), .mtu = { IBV_MTU_4096, IBV_MT
 PROCESSES(link_of_smaller_mtu, mtu_mismatch, .env = ENV(QUICK), .mtu = { IBV_MTU_4096, IBV_MTU_4096 },
     .devices = { "mlx0 mtu=4096", "mlx0 mtu=1024" })
 
+#ifdef __SANITIZE_THREAD__
+static void test_race_with_arrival(void **state)
+{
+	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, reads_before_signal);
+}
+
+static void test_race_with_source(void **state)
+{
+	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, writes_before_completion);
+}
+#endif
+
 static void test_killed_by_script(void **state)
 {
 	write_script("at=30 link=host1:mlx0 action=kill");
@@ -898,10 +1012,14 @@ int main(void)
 		cmocka_unit_test(test_atomic),
 		cmocka_unit_test(test_atomic_global),
 		cmocka_unit_test(test_inline),
+		cmocka_unit_test(test_fence),
+		cmocka_unit_test(test_write_routed),
+		cmocka_unit_test(test_port_not_active),
 		cmocka_unit_test(test_pieces_relaxed),
 		cmocka_unit_test(test_pieces_in_order),
 		cmocka_unit_test(test_atomic_comes_after_data),
 		cmocka_unit_test(test_parked_until_a_read),
+		cmocka_unit_test(test_parked_device_memory),
 		cmocka_unit_test(test_parked_for_a_time),
 		cmocka_unit_test(test_source_read_late),
 		cmocka_unit_test(test_completions_in_any_order),
@@ -942,6 +1060,10 @@ int main(void)
 		cmocka_unit_test(test_wrong_service_level),
 		cmocka_unit_test(test_mtu_mismatch),
 		cmocka_unit_test(test_link_of_smaller_mtu),
+#ifdef __SANITIZE_THREAD__
+		cmocka_unit_test(test_race_with_arrival),
+		cmocka_unit_test(test_race_with_source),
+#endif
 	};
 	int fd = mkstemp(script), failed;
 
