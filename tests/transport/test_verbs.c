@@ -292,7 +292,7 @@ static void end_with(struct shunt_net_memory *const memory[2])
 	}
 }
 
-static uint8_t from[65536], to[65536];
+static _Alignas(64) uint8_t from[65536], to[65536];
 
 /* Puts with signals, n of them, as long as end 0 lives. */
 static void put_many(int n)
@@ -574,7 +574,7 @@ static void ordered_memory(void)
 {
 	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 },
 	                        target = { to, sizeof(to), -1, 0, SHUNT_NET_MEMORY_ORDERED };
-	volatile uint8_t *first = to, *last = to + 8191;
+	const uint64_t *first = (const uint64_t *)(void *)to, *last = first + 1023;
 	struct shunt_net_memory *memory[2];
 	struct shunt_net_put put = { 0 };
 	int64_t stop;
@@ -590,9 +590,9 @@ static void ordered_memory(void)
 		memset(from, turn, 8192);
 		CHECK(ops->post(ends[0].endpoint, &put, 1) == 1);
 		stop = unit_now_ms() + AT_ONCE_MS;
-		while (*last != turn)
+		while ((uint8_t)__atomic_load_n(last, __ATOMIC_ACQUIRE) != turn)
 			CHECK(unit_now_ms() < stop);
-		CHECK(*first == turn);
+		CHECK((uint8_t)__atomic_load_n(first, __ATOMIC_RELAXED) == turn);
 		UNTIL(ends[0].done == (uint64_t)turn);
 	}
 	end_with(memory);
