@@ -180,18 +180,27 @@ static void leave_attention(struct shunt_net_endpoint *ep)
 	ep->in_attention = false;
 }
 
+/* Ends a QP for good. What the NIC says of it names it, so that it is read while it is there. */
+static void stop(struct shunt_net_endpoint *ep, struct shunt_ibv_qp **qp_p)
+{
+	if (!*qp_p)
+		return;
+	verbs_async(ep->device);
+	ep->device->ibv->destroy_qp(*qp_p);
+	*qp_p = NULL;
+}
+
 void verbs_endpoint_free(struct shunt_net_endpoint *ep)
 {
 	struct shunt_net_device *device = ep ? ep->device : NULL;
 
 	if (!ep)
 		return;
+	ep->state = VERBS_DEAD;
+	stop(ep, &ep->qp);
+	stop(ep, &ep->side);
 	verbs_deadline(ep, 0);
 	leave_attention(ep);
-	if (ep->qp)
-		device->ibv->destroy_qp(ep->qp);
-	if (ep->side)
-		device->ibv->destroy_qp(ep->side);
 	if (ep->cq >= 0)
 		device->cqs[ep->cq].endpoints--;
 	if (ep->ping_mr)
@@ -211,14 +220,14 @@ void verbs_endpoint_close(struct shunt_net_endpoint *ep)
 	if (!ep)
 		return;
 	over = ep->state == VERBS_READY && verbs_over(ep);
-	ep->error_untold = false;
-	leave_attention(ep);
 	if (!over) {
-		/* Nothing of its memory is touched from here on. */
-		ep->device->ibv->destroy_qp(ep->qp);
-		ep->qp = NULL;
+		/* Nothing of its memory is touched from here on, and nothing is told. */
+		ep->state = VERBS_DEAD;
+		stop(ep, &ep->qp);
 		verbs_bye(ep);
 	}
+	ep->error_untold = false;
+	leave_attention(ep);
 	if (over ? ep->end_done : !ep->bye_sent || ep->bye_done) {
 		verbs_endpoint_free(ep);
 		return;
