@@ -15,7 +15,7 @@
 #include "transport/net/verbs_priv.h"
 
 static const struct shunt_net_ops *const ops = &shunt_net_verbs_ops;
-static const char *fake; /* path of the library of tests/fake_ibverbs */
+static const char *fake, *old; /* paths of the libraries of tests/fake_ibverbs */
 
 /* In the process of a case. */
 #define CHECK(cond) \
@@ -206,20 +206,6 @@ static void nic_in_sysfs(void)
 	CHECK(info[0].numa == 1);
 }
 
-static void test_a_nic_has_its_place(void **state)
-{
-	char root[] = "/tmp/shunt_verbs_XXXXXX";
-	int status;
-
-	assert_non_null(mkdtemp(root));
-	status =
-	    in_process((const struct setting[]){ { "SHUNT_SYSFS_ROOT", root },
-	                   { "FAKE_IBV_DEVICES", "mlx0 pci=0000:17:00.0 path=pci0000:16/0000:16:01.0 numa=1" }, NONE },
-	        nic_in_sysfs);
-	nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-	assert_int_equal(status, 0);
-}
-
 /* ---- connections */
 
 struct end {
@@ -342,6 +328,36 @@ static void test_ends_agree(void **state)
 	    { "FAKE_IBV_DEVICES",
 	        "mlx0 link=roce gids=v2@10.0.0.1,v1@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.2" },
 	    { "SHUNT_IB_GID_INDEX", "1" });
+}
+
+static void works_by_sysfs(void)
+{
+	shunt_nic_sysfs(getenv("SHUNT_SYSFS_ROOT"));
+	works();
+}
+
+/* Where a NIC is, and, for a library that does not tell, which version of RoCE a GID has. */
+static void test_sysfs_is_read(void **state)
+{
+	char root[2][32] = { "/tmp/shunt_verbs_XXXXXX", "/tmp/shunt_verbs_XXXXXX" };
+	int status[2];
+
+	for (int i = 0; i < 2; i++)
+		assert_non_null(mkdtemp(root[i]));
+	status[0] =
+	    in_process((const struct setting[]){ { "SHUNT_SYSFS_ROOT", root[0] },
+	                   { "FAKE_IBV_DEVICES", "mlx0 pci=0000:17:00.0 path=pci0000:16/0000:16:01.0 numa=1" }, NONE },
+	        nic_in_sysfs);
+	status[1] = in_process(
+	    (const struct setting[]){ { "SHUNT_SYSFS_ROOT", root[1] }, { "SHUNT_IBV_LIB", old },
+	        { "FAKE_IBV_DEVICES",
+	            "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.3" },
+	        NONE },
+	    works_by_sysfs);
+	for (int i = 0; i < 2; i++)
+		nftw(root[i], remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[1], 0);
 }
 
 static void expect_dead(const char *text)
@@ -608,7 +624,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_the_real_library_without_devices),
 	cmocka_unit_test(test_no_devices),
 	cmocka_unit_test(test_nics_are_chosen_by_name),
-	cmocka_unit_test(test_a_nic_has_its_place),
+	cmocka_unit_test(test_sysfs_is_read),
 	cmocka_unit_test(test_ends_agree),
 	cmocka_unit_test(test_ends_that_cannot_meet_say_why),
 	cmocka_unit_test(test_a_signal_always_finds_a_receive),
@@ -624,11 +640,12 @@ int main(int argc, char **argv)
 	int fd = mkstemp(script), failed;
 
 	own_environment();
-	fake = argv[1];
-	if (argc > 2)
-		cmocka_set_test_filter(argv[2]);
-	if (fd < 0 || !fake)
+	if (fd < 0 || argc < 3)
 		return 2;
+	fake = argv[1];
+	old = argv[2];
+	if (argc > 3)
+		cmocka_set_test_filter(argv[3]);
 	close(fd);
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(script);
