@@ -135,7 +135,21 @@ def programs(machine):
     machine.pair(pingpong, r"100 iters in")
     machine.pair(pingpong + ["-e"], r"100 iters in")
     machine.pair(pingpong + ["-g", "3", "-m", "1024"], r"100 iters in", FAKE_IBV_DEVICES=ETHERNET)
-    machine.pair(pingpong, r"100 iters in", FAKE_IBV_DROP="20", FAKE_IBV_TIMEOUT_MIN_MS="20")
+    # In the middle: of the last acknowledgement nobody asks again when its sender has ended.
+    faults = os.path.join(machine.folder, "faults")
+    with open(faults, "w", encoding="ascii") as script:
+        for at in range(50, 250, 20):
+            script.write("at=%d link=client:mlx0 action=drop 2\n" % at)
+    fabric = os.path.join(machine.folder, "lossy")
+    machine.pair(
+        pingpong,
+        r"100 iters in",
+        FAKE_IBV_FABRIC=fabric,
+        FAKE_IBV_FAULTS=faults,
+        FAKE_IBV_TIMEOUT_MIN_MS="20",
+        FAKE_IBV_PIECE_US="5",
+        FAKE_IBV_LATE_READ_US="100",
+    )
     row = r"(?m)^ *%d +%d +[\d.]"
     for program in ("ib_write_bw", "ib_send_bw"):
         machine.pair([program, "-n", "50", "-s", "20000"], row % (20000, 50))

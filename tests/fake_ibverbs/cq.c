@@ -38,17 +38,21 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
+struct record {
+	struct fake_cq *cq;
+	uint64_t serial;
+};
+
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq_p, void **context_p)
 {
-	struct fake_cq *cq;
+	struct record r;
 
-	if (read(channel->fd, &cq, sizeof(cq)) != sizeof(cq))
-		return -1;
-	pthread_mutex_lock(&cq->verbs.mutex);
-	cq->events++;
-	pthread_mutex_unlock(&cq->verbs.mutex);
-	*cq_p = &cq->verbs;
-	*context_p = cq->verbs.cq_context;
+	do
+		if (read(channel->fd, &r, sizeof(r)) != sizeof(r))
+			return -1;
+	while (!fake_cq_event_read(fake_nic_of(channel->context), r.cq, r.serial, false));
+	*cq_p = &r.cq->verbs;
+	*context_p = r.cq->verbs.cq_context;
 	return 0;
 }
 
@@ -63,9 +67,10 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n)
 struct ibv_cq *ibv_create_cq(
     struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
 {
+	struct fake_nic *nic = fake_nic_of(c);
 	struct fake_cq *cq;
 
-	if (cqe < 1 || cqe > (int)fake_nic_of(c)->device->spec.cqes || vector < 0 || vector >= c->num_comp_vectors) {
+	if (cqe < 1 || cqe > (int)nic->device->spec.cqes || vector < 0 || vector >= c->num_comp_vectors) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -82,6 +87,11 @@ struct ibv_cq *ibv_create_cq(
 	pthread_mutex_init(&cq->verbs.mutex, NULL);
 	pthread_cond_init(&cq->verbs.cond, NULL);
 	pthread_mutex_init(&cq->poll, NULL);
+	cq->serial = fake_serial();
+	fake_lock(nic);
+	cq->next = nic->cqs;
+	nic->cqs = cq;
+	fake_unlock(nic);
 	if (channel) {
 		pthread_mutex_lock(&c->mutex);
 		channel->refcnt++;
@@ -132,6 +142,7 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	struct fake_cq *cq = (struct fake_cq *)ibv;
 	struct fake_nic *nic = fake_nic_of(ibv->context);
 	struct ibv_comp_channel *channel = ibv->channel;
+	struct fake_cq **at;
 	int err;
 
 	if (atomic_load(&cq->users))
@@ -142,7 +153,10 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 		    fake_events_wait(&ibv->mutex, &ibv->async_events_completed, &cq->async_events, "ibv_destroy_cq()");
 	if (err)
 		return err;
-	fake_lock(nic); /* a pass that still sends an event of it */
+	fake_lock(nic);
+	for (at = &nic->cqs; *at != cq; at = &(*at)->next)
+		;
+	*at = cq->next;
 	fake_unlock(nic);
 	if (channel) {
 		pthread_mutex_lock(&ibv->context->mutex);
@@ -181,9 +195,10 @@ int fake_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wcs)
 static void notify(struct fake_cq *cq)
 {
 	struct fake_channel *ch = (struct fake_channel *)cq->verbs.channel;
+	struct record r = { cq, cq->serial };
 
 	atomic_store(&cq->armed, 0);
-	if (ch && write(ch->write_fd, &cq, sizeof(cq)) != sizeof(cq))
+	if (ch && write(ch->write_fd, &r, sizeof(r)) != sizeof(r))
 		fprintf(stderr, "fake_ibverbs: nobody reads the events of a completion channel; one is lost\n");
 }
 

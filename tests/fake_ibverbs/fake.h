@@ -34,9 +34,10 @@
  *   FAKE_IBV_MEMLOCK=BYTES    more than that registered: ENOMEM
  *   FAKE_IBV_CQ_DELAY_US=N    completions come up to N us late, in any order among queues
  *   FAKE_IBV_CQ_PERIOD_US=N   completions come in batches, every N us
- *   FAKE_IBV_DROP=N           of 1000 packets N are lost
- *   FAKE_IBV_RNR=N            of 1000 messages that need a receive N are answered RNR
- *   FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are refused as if the key were wrong
+ *   FAKE_IBV_DROP=N           of 1000 packets N are lost; so may the last acknowledgement before a program ends, and
+ * its peer fails then, as with real ones: end together, or lose packets by a script FAKE_IBV_RNR=N            of 1000
+ * messages that need a receive N are answered RNR FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are
+ * refused as if the key were wrong
  *
  * Limits. Reliable connections only: no datagrams, shared receive queues, memory windows, extended QPs and CQs, or
  * registration anew. 4096 QPs, 1024 open devices, 256 ports a fabric; its file takes 128 KB for each QP that was busy,
@@ -159,6 +160,7 @@ struct fake_nic {
 	int event_fd; /* the end of async_fd in which the NIC writes */
 	/* Under the lock: */
 	struct fake_qp *qps;
+	struct fake_cq *cqs;
 	struct fake_mr *mrs[FAKE_MRS];
 	uint32_t mr_next;
 	uint64_t locked_bytes;
@@ -215,6 +217,8 @@ struct fake_cqe {
 
 struct fake_cq {
 	struct ibv_cq verbs;
+	struct fake_cq *next; /* of the NIC's */
+	uint64_t serial;
 	pthread_mutex_t poll;
 	struct fake_cqe *entries;
 	uint32_t size;
@@ -240,6 +244,10 @@ void fake_cq_clean(struct fake_cq *cq, const struct fake_qp *qp);
 
 /* ---- event.c ---- */
 
+/* Of a new QP or CQ: what an event in a pipe is about may have ended, and its memory be another's. */
+uint64_t fake_serial(void);
+/* Counts an event of a CQ (`async`: an asynchronous one); false: the CQ is no more. */
+bool fake_cq_event_read(struct fake_nic *nic, struct fake_cq *cq, uint64_t serial, bool async);
 void fake_event_port(struct fake_nic *nic, uint32_t port, enum ibv_event_type type);
 void fake_event_qp(struct fake_qp *qp, enum ibv_event_type type);
 void fake_event_cq(struct fake_cq *cq, enum ibv_event_type type);
@@ -304,6 +312,7 @@ struct fake_cached {
 
 struct fake_qp {
 	struct ibv_qp verbs;
+	uint64_t serial;
 	struct fake_nic *nic;
 	struct fake_qp *next;
 	struct fabric_qp *shared;

@@ -42,6 +42,7 @@ static struct fake_qp *qp_new(struct ibv_pd *pd, const struct ibv_qp_init_attr *
 		return NULL;
 	}
 	qp->nic = fake_nic_of(pd->context);
+	qp->serial = fake_serial();
 	qp->sig_all = init->sq_sig_all;
 	qp->effects_end = &qp->effects;
 	qp->send_completions.end = &qp->send_completions.first;

@@ -472,6 +472,37 @@ static void channels_unsolicited(struct pair_side *s)
 	}
 }
 
+/* Events that nobody read are gone with what they are about, also where something new has its address. */
+static void events_of_the_dead(struct pair_side *s)
+{
+	for (int round = 0; round < 3; round++) {
+		struct ibv_cq *cq = ibv_create_cq(s->context, 4, NULL, s->channel, 0), *told;
+		struct pollfd p = { s->channel->fd, POLLIN, 0 };
+		struct pair_info info;
+		struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+		struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+		struct ibv_cq *of_side = s->recv_cq;
+		struct ibv_qp *qp;
+		void *context;
+
+		CHECK(cq);
+		s->recv_cq = cq;
+		qp = pair_qp(s, s->pd);
+		s->recv_cq = of_side;
+		pair_describe(s, qp, &info);
+		CHECK(!pair_connect(s, qp, &info));
+		CHECK(!ibv_req_notify_cq(cq, 0) && !ibv_post_recv(qp, &wr, &bad));
+		CHECK(!ibv_modify_qp(qp, &error, IBV_QP_STATE));
+		CHECK(poll(&p, 1, PAIR_WAIT_MS) == 1);
+		if (round == 2) { /* the third is read, and is that of the third */
+			CHECK(!ibv_get_cq_event(s->channel, &told, &context) && told == cq);
+			ibv_ack_cq_events(cq, 1);
+			CHECK(poll(&p, 1, 0) == 0);
+		}
+		CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
+	}
+}
+
 /* ---- refusals ---- */
 
 static void rnr_waits(struct pair_side *s)
@@ -946,6 +977,7 @@ ROW(recv_queue_full, recv_queue_full, .recv_wr = 8)
 ROW(cq_overrun, cq_overrun, .cqe = 4)
 ROW(completion_channel, channels, .channel = true)
 ROW(completion_channel_unsolicited, channels_unsolicited, .channel = true)
+ROW(events_of_the_dead, events_of_the_dead, .channel = true)
 ROW(rnr_waits, rnr_waits, .env = ENV(PATIENT))
 ROW(rnr_ends, rnr_ends, .rnr_retry = 2)
 ROW(rnr_without_retry, rnr_ends, .no_rnr_retry = true)
@@ -1029,6 +1061,7 @@ int main(void)
 		cmocka_unit_test(test_cq_overrun),
 		cmocka_unit_test(test_completion_channel),
 		cmocka_unit_test(test_completion_channel_unsolicited),
+		cmocka_unit_test(test_events_of_the_dead),
 		cmocka_unit_test(test_rnr_waits),
 		cmocka_unit_test(test_rnr_ends),
 		cmocka_unit_test(test_rnr_without_retry),
