@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include "algos/algos.h"
 #include "comm/comm_priv.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -118,6 +119,13 @@ static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 	d->path = NULL;
 	d->need = SHUNT_NEED_NOTHING;
 	d->settled = state >= COMM_READY || comm->nranks == 1;
+	if (state < COMM_READY && comm->nranks > 1 && shunt_comm_may_be_anywhere(comm)) {
+		/* Whether Shunt takes the call depends on the hosts. Until they are known any algorithm stands here. */
+		d->algo = shunt_hosts_algos;
+		d->path = d->algo->name;
+		d->need = SHUNT_NEED_HOSTS;
+		return;
+	}
 	if (state >= COMM_FORWARD_UNTOLD)
 		d->reason = comm->nranks == 1 ? SHUNT_REASON_ONE_RANK : SHUNT_REASON_COMM;
 	else if (comm->nranks == 1 || !plans_decide(comm, coll, state, d, &wanted))
@@ -174,7 +182,9 @@ int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *c
 		err = shunt_comm_error(comm);
 		if (err)
 			break;
-		if (decision->need == SHUNT_NEED_SETUP) {
+		if (decision->need == SHUNT_NEED_HOSTS) {
+			err = shunt_comm_locate_locked(comm);
+		} else if (decision->need == SHUNT_NEED_SETUP) {
 			err = shunt_comm_setup_locked(comm);
 			err = err == -EOPNOTSUPP ? -EIO : err; /* nothing was declined: the device cannot do it */
 		} else {
