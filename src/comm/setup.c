@@ -45,6 +45,7 @@ struct hello {
 	uint32_t takes_all;
 	uint32_t no_sms; /* CTAPolicy zero */
 	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t net;    /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
@@ -130,6 +131,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 		shunt_vote_refuse(&h->vote, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
 		h->tuning = tuning_hash(comm, &h->gpu);
+	h->net = shunt_comm_net_usable(comm);
 	h->tma = h->gpu.tma && shunt_config()->tma;
 }
 
@@ -505,6 +507,21 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 	agree_on_tuning(comm, h);
 }
 
+static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
+{
+	char gpus[SHUNT_KARGS_MAX_RANKS][16];
+	unsigned usable = h[0].net;
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++) {
+		usable &= h[r].net;
+		if (is_mate(comm, r))
+			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
+	}
+	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
+	shunt_comm_net_size(comm);
+}
+
 /* First round. */
 static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
@@ -524,7 +541,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 		if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
 			return -EOPNOTSUPP;
 		agree_on_sel_key(comm, s->hellos);
-		shunt_comm_net_size(comm);
+		agree_on_net(comm, s->hellos);
 		return 0;
 	}
 	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason))) {
