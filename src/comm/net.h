@@ -22,6 +22,8 @@ struct shunt_comm_net {
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
 };
 
+#define SHUNT_COMM_TOO_LARGE "more than 64 ranks, or more than 8 on a host"
+
 /* The ranks are on these hosts. */
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts);
 /* The sizes of rings, from values that all ranks share; before the scratch is allocated. */
