@@ -96,6 +96,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
 	comm->no_clusters = desc->no_clusters;
+	comm->nccl = (struct shunt_nvls_nccl){ .version = desc->nccl_version, .windows_off = desc->nvls_off };
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);
 	shunt_symmem_init(&comm->symmem);
@@ -124,6 +125,11 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);
 	*comm_p = comm;
 	return 0;
+}
+
+void shunt_comm_deny_nvls(struct shunt_comm *comm)
+{
+	comm->nccl.denied = true;
 }
 
 static void forward_many(struct shunt_comm *comm)

@@ -18,7 +18,10 @@ static const struct field {
 	unsigned since;
 	int least, most;
 } fields[] = {
-#define FIELD(name, since, least, most) { #name, offsetof(ncclConfig_t, name), since, least, most }
+#define FIELD(name, since, least, most) \
+	{ \
+#name, offsetof(ncclConfig_t, name), since, least, most \
+	}
 	FIELD(blocking, 21400, 0, 1),
 	FIELD(cgaClusterSize, 21700, 0, INT_MAX),
 	FIELD(minCTAs, 21700, 1, INT_MAX),
@@ -113,6 +116,8 @@ int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_c
 			out->no_clusters = c.cgaClusterSize == 0;
 		if (!err && c.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
 			out->no_sms = c.CTAPolicy & NCCL_CTA_POLICY_ZERO;
+		if (!err && c.nvlsHostMode != NCCL_CONFIG_UNDEF_INT)
+			out->nvls_off = c.nvlsHostMode & NCCL_NVLS_HOST_MODE_DISABLE_SYMMETRIC_MULTIMEM;
 		if (!err && c.launchOrderImplicit != NCCL_CONFIG_UNDEF_INT)
 			out->in_order = c.launchOrderImplicit != 0;
 		if (!err && c.version >= 22700 && c.commName)

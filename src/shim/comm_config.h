@@ -11,6 +11,7 @@ struct shunt_comm_config {
 	int max_ctas;     /* 0: no limit */
 	bool no_sms;      /* CTAPolicy zero */
 	bool no_clusters; /* cgaClusterSize 0 */
+	bool nvls_off;    /* nvlsHostMode keeps NVLink multicast out of windows */
 	bool in_order;    /* launchOrderImplicit, or NCCL_LAUNCH_ORDER_IMPLICIT */
 	char name[48];    /* commName, cut; "" if there is none */
 };
