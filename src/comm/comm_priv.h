@@ -55,9 +55,9 @@ struct shunt_comm {
 	_Atomic(struct shunt_hosts *) hosts; /* for the log alone: its ranks' order is not known */
 	bool members_are_ranks;              /* as in the description */
 	atomic_bool located;                 /* it is known on which hosts the ranks are */
-	bool no_clusters; /* launches use no clusters */
-	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
-	struct shunt_nvls_nccl nccl; /* of this rank; sel_key has what follows for all */
+	bool no_clusters;                    /* launches use no clusters */
+	bool no_sms;                         /* asked for on this rank; sel_key has what all ranks asked for */
+	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;

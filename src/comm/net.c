@@ -16,8 +16,7 @@
 #include "transport/rendezvous/hosts.h"
 #include "transport/symm/vote.h"
 
-/* Page-locked memory for all connections of a rank, and device memory for the rings on its host, at most. */
-#define MEMORY_BYTES (64u << 20)
+/* Device memory for the rings on a rank's host, at most. */
 #define LOCAL_BYTES (24u << 20)
 #define SLOT_MOST (256u << 10)
 #define SLOT_LEAST SHUNT_NET_MIN_CHUNK
@@ -101,7 +100,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 		connections = n > connections ? n : connections;
 		largest = local > largest ? local : largest;
 	}
-	fits = MEMORY_BYTES / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
+	fits = SHUNT_NET_MEMORY_MOST / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
 	fits = LOCAL_BYTES / ((uint64_t)largest * SHUNT_NET_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
