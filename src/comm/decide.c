@@ -62,7 +62,8 @@ static const struct shunt_sel_key *key_of(
 		.takes_all = comm->sel_key.takes_all,
 		.deterministic = comm->sel_key.deterministic,
 		.no_sms = comm->no_sms,
-		.placement = comm->sel_key.placement };
+		.placement = comm->sel_key.placement,
+		.early = true };
 	return early;
 }
 

@@ -20,6 +20,8 @@ struct shunt_comm_net {
 	unsigned usable;                  /* providers, as bits, alike on all ranks */
 	int device[sizeof(unsigned) * 8]; /* of each of them, for this rank */
 	const char *provider;             /* the name of the one that carries the data */
+	/* By provider: the tuning file's table that all ranks have for it; NULL: none. */
+	const struct shunt_tuning *tuning[sizeof(unsigned) * 8];
 	int nconnections;
 	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
