@@ -367,6 +367,7 @@ void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 {
 	enum comm_state state = shunt_comm_life_state(&comm->life);
 	bool forwards = shunt_comm_life_forwards(&comm->life), ready = state == COMM_READY;
+	const struct shunt_hosts *hosts = shunt_comm_hosts(comm);
 
 	*info = (struct shunt_comm_info){ .size = info->size,
 		.rank = comm->rank,
@@ -376,7 +377,9 @@ void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 		.state = forwards ? "forwarding" :
 		    ready         ? "ready" :
 		                    "untouched",
-		.memory = shunt_comm_memory(comm) };
+		.memory = shunt_comm_memory(comm),
+		.hosts = hosts ? hosts->nhosts : ready,
+		.network = ready && comm->net.provider ? comm->net.provider : "" };
 	snprintf(info->id, sizeof(info->id), "%s", shunt_id_text(comm->id.b).s);
 	if (forwards)
 		snprintf(info->reason, sizeof(info->reason), "%s", comm->life.reason);

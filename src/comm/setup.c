@@ -27,6 +27,7 @@
 #include "comm/shared_gpu.h"
 #include "base/os.h"
 #include "comm/deferred_free.h"
+#include "transport/net/providers.h"
 #include "transport/symm/symm.h"
 
 #define MISSING_TEXT \
@@ -512,15 +513,26 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 
 static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
 {
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
 	char gpus[SHUNT_KARGS_MAX_RANKS][16];
-	unsigned usable = h[0].net;
+	unsigned usable = h[0].net, any = 0;
 	int n = 0;
 
 	for (int r = 0; r < comm->nranks; r++) {
 		usable &= h[r].net;
+		any |= h[r].net;
 		if (is_mate(comm, r))
 			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
 	}
+	for (unsigned i = 0; providers[i] && comm->rank == 0; i++) /* who has none is named, as it may be a fault */
+		for (int r = 0; (any & ~usable) >> i & 1 && r < comm->nranks; r++)
+			if (!(h[r].net >> i & 1)) {
+				shunt_warn(
+				    "communicator of %d ranks does not use %s between its hosts: rank %d has no device "
+				    "for it (`shunt doctor` there says why)",
+				    comm->nranks, providers[i]->name, r);
+				break;
+			}
 	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
 	shunt_comm_net_size(comm);
 }
