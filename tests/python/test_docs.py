@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from helper import write_entry_points
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOCS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs")
 PICTURES = {"dsl.md": "dsl/gather2.svg", "python.md": "python/my_allreduce.svg"}
@@ -109,6 +111,9 @@ class Docs(unittest.TestCase):
 
     def run_train(self, made: str) -> None:
         env = dict(os.environ, WORLD_SIZE="2", STAND_IN_STORE=made)
+        env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")  # the stand-in opens no port
+        write_entry_points(made)
+        env["PYTHONPATH"] = os.pathsep.join([made, env["PYTHONPATH"]])
         env.pop("LD_LIBRARY_PATH", None)  # Meson's, with which the loader finds Shunt under NCCL's name
         ranks = [
             subprocess.Popen(
