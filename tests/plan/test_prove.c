@@ -191,6 +191,60 @@ static void test_prove_parts_of_a_group_need_all_blocks(void **state)
 	expect(root, -EINVAL, "rank");
 }
 
+/*
+ * A twin of MSCCL++'s program reduce_tbg: two blocks share a copy of two chunks to scratch, so that block b writes
+ * chunk b; the peer's blocks share the reduction of each chunk, and each of them awaits the block of its own number
+ * only.
+ */
+static json_t *reduce_of_a_group(const char *behind_the_copy)
+{
+	static const char block[] =
+	    "{\"id\":%d,\"channels\":[{\"channel_type\":\"memory\",\"channel_ids\":[%d]}],\"remote_buffer_refs\":"
+	    "[{\"access_channel_type\":\"memory\",\"remote_buffer_ids\":[0]}],\"ops\":["
+	    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":2}],\"dst_buff\":[{\"type\":\"s\","
+	    "\"index\":0,\"size\":2}],\"tbg_info\":{\"tb_id\":%d,\"tbg_size\":2}},%s"
+	    "{\"name\":\"signal\",\"channel_type\":\"memory\",\"channel_ids\":[0]},"
+	    "{\"name\":\"wait\",\"channel_type\":\"memory\",\"channel_ids\":[0]},{\"name\":\"nop\"},"
+	    "%s,%s,{\"name\":\"nop\"},"
+	    "{\"name\":\"signal\",\"channel_type\":\"memory\",\"channel_ids\":[0]},"
+	    "{\"name\":\"wait\",\"channel_type\":\"memory\",\"channel_ids\":[0]}]}";
+	static const char rank[] =
+	    "{\"id\":%d,\"input_chunks\":2,\"output_chunks\":2,\"scratch_chunks\":2,\"channels\":[{\"channel_type\":"
+	    "\"memory\",\"connected_to\":[%d,%d]}],\"remote_buffers\":[{\"rank\":%d,\"type\":\"s\","
+	    "\"access_channel_types\":[\"memory\"]}],\"threadblocks\":[%s,%s]}";
+	static const char reduction[] = "{\"name\":\"rre\",\"channel_type\":\"memory\",\"reduce_op\":\"sum\",\"src_"
+	                                "buff\":[{\"type\":\"i\",\"index\":%d,"
+	                                "\"size\":1},{\"buffer_id\":0,\"index\":%d,\"size\":1}],\"dst_buff\":[{"
+	                                "\"type\":\"o\",\"index\":%d,\"size\":1}],"
+	                                "\"tbg_info\":{\"tb_id\":%d,\"tbg_size\":2}}";
+	static char reductions[2][512], blocks[2][2048], ranks[2][8192], text[20000];
+	json_t *root;
+
+	for (int b = 0; b < 2; b++) {
+		for (int c = 0; c < 2; c++)
+			snprintf(reductions[c], sizeof(reductions[c]), reduction, c, c, c, b);
+		snprintf(blocks[b], sizeof(blocks[b]), block, b, b, b, behind_the_copy, reductions[0], reductions[1]);
+	}
+	for (int r = 0; r < 2; r++)
+		snprintf(ranks[r], sizeof(ranks[r]), rank, r, !r, !r, !r, blocks[0], blocks[1]);
+	snprintf(text, sizeof(text),
+	    "{\"name\":\"group\",\"collective\":\"allreduce\",\"protocol\":\"Simple\",\"inplace\":false,\"gpus\":[%s,%"
+	    "s]}",
+	    ranks[0], ranks[1]);
+	root = json_loads(text, 0, NULL);
+	assert_non_null(root);
+	return root;
+}
+
+static void test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it(void **state)
+{
+	expect(reduce_of_a_group("{\"name\":\"nop\"},"), -EINVAL,
+	    "(rre): a race: reads rank 0's scratch[1], which rank 0, block 1, operation 0 (copy) writes");
+	/* With a barrier of the two blocks either signal tells of both. */
+	expect(reduce_of_a_group("{\"name\":\"nop\"},{\"name\":\"barrier\",\"barrier_id\":0,\"num_threadblocks\":2},"),
+	    0, NULL);
+}
+
 /* Packets in one half of scratch that the next launch may write over: the writer must know that they were read. */
 static void test_prove_launches_follow_each_other(void **state)
 {
@@ -255,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_prove_looks_at_values),
 		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
 		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),
+		cmocka_unit_test(test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it),
 		cmocka_unit_test(test_prove_launches_follow_each_other),
 		cmocka_unit_test(test_prove_each_operation_is_needed),
 	};
