@@ -245,6 +245,32 @@ static void test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it(void **
 	    0, NULL);
 }
 
+/* Nobody reads what a rank copies to its scratch: right, and said. */
+static void test_prove_names_what_nobody_reads(void **state)
+{
+	static const char extra[] = ",{\"name\":\"copy\",\"src\":\"extra.py:3\",\"src_buff\":[{\"type\":\"i\","
+	                            "\"index\":0,\"size\":1}],\"dst_buff\":"
+	                            "[{\"type\":\"s\",\"index\":0,\"size\":1}]}";
+	char ops[2][4096], reason[1024], *text;
+	struct shunt_plan *plan;
+	json_t *root;
+
+	snprintf(ops[0], sizeof(ops[0]), "%s", PUT(0) "," COPY(0) SYNC);
+	snprintf(ops[1], sizeof(ops[1]), "%s%s", PUT(1) "," COPY(1) SYNC, extra);
+	root = two_ranks("allgather", "\"input_chunks\":1,\"output_chunks\":2,\"scratch_chunks\":1", ops[0], ops[1]);
+	text = json_dumps(root, JSON_COMPACT);
+	assert_int_equal(shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, sizeof(reason)), 0);
+	assert_int_equal(shunt_plan_prove(plan, reason, sizeof(reason)), 0);
+	assert_int_equal(plan->status, SHUNT_PLAN_PROVED);
+	assert_non_null(plan->unread);
+	assert_string_equal(plan->unread,
+	    "plan: rank 1, block 0, operation 5 (copy, extra.py:3): writes rank 1's scratch[0], which no operation "
+	    "reads");
+	shunt_plan_unref(plan);
+	free(text);
+	json_decref(root);
+}
+
 /* Packets in one half of scratch that the next launch may write over: the writer must know that they were read. */
 static void test_prove_launches_follow_each_other(void **state)
 {
@@ -310,6 +336,7 @@ int main(void)
 		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
 		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),
 		cmocka_unit_test(test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it),
+		cmocka_unit_test(test_prove_names_what_nobody_reads),
 		cmocka_unit_test(test_prove_launches_follow_each_other),
 		cmocka_unit_test(test_prove_each_operation_is_needed),
 	};
