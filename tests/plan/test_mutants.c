@@ -363,7 +363,9 @@ static void test_mutants_called_right_are_right(void **state)
 		    t.harmless, t.refused ? 100.0 * t.harmless / t.refused : 0, t.undecided - t.broken_undecided,
 		    REFUSED_SEEDS);
 	assert_true(t.mutants >= 300);
-	assert_true(t.right > 0 && t.refused > t.right);
+	/* Both happen, and most of what is refused is wrong indeed. */
+	assert_true(t.right > 0 && t.refused > t.mutants / 8);
+	assert_true(only_right || 2 * t.harmless < t.refused);
 }
 
 /* The plans from which all begins are right themselves. */
