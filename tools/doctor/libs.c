@@ -203,8 +203,43 @@ static void check_preload(struct findings *f, const char *lib)
 
 /* ---- one program */
 
+/* What Shunt can do for a module of torchcomms, _comms_NAME.cpython-312-x86_64-linux-gnu.so. False: it is none. */
+static bool torchcomms_report(struct findings *f, const char *path, const struct doctor_elf *elf)
+{
+	const char *name = strrchr(path, '/');
+
+	name = name ? name + 1 : path;
+	if (!elf->is_python_module || strncmp(name, "_comms", 6))
+		return false;
+	if (*elf->needs_later)
+		finding_add(f, FINDING_ERROR, topic, "take a Shunt that knows this NCCL",
+		    "%s, of torchcomms, needs %s, which Shunt does not know: with Shunt in front it cannot be imported",
+		    path, elf->needs_later);
+	else if (*elf->renamed || elf->contains)
+		finding_add(f, FINDING_WARN, topic,
+		    "take torchcomms' backend nccl, or shunt (docs/python.md); or build torchcomms with "
+		    "USE_SYSTEM_LIBS=1",
+		    "%s, of torchcomms, has NCCL linked in%s%s: Shunt cannot get in front of it", path,
+		    *elf->renamed ? " under names such as " : ", hidden", elf->renamed);
+	else if (elf->needs_nccl || elf->imports)
+		finding_add(f, FINDING_OK, topic, "",
+		    "%s, of torchcomms, calls the NCCL %s: with `shunt run`, or libshunt.enable() before `import "
+		    "torch`, "
+		    "Shunt is in front of it",
+		    path, elf->needs_nccl ? "that it is linked with" : "that PyTorch has loaded");
+	else if (elf->exports)
+		finding_add(f, FINDING_INFO, topic, "",
+		    "%s, of torchcomms, has NCCL %s linked in, for all to use: a preloaded Shunt is in front of it",
+		    path, elf->version);
+	else
+		finding_add(f, FINDING_INFO, topic, "", "%s, of torchcomms, does not call NCCL", path);
+	return true;
+}
+
 static void binary_report(struct findings *f, const char *path, const struct doctor_elf *elf, bool is_program)
 {
+	if (torchcomms_report(f, path, elf))
+		return;
 	if (elf->imports_api && elf->needs_nccl && !elf->needs_api)
 		finding_add(f, FINDING_WARN, topic,
 		    "link it with `pkg-config --libs shunt`, which names libshunt_api.so.0; `shunt run` starts it as "
@@ -218,6 +253,10 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 		finding_add(f, FINDING_ERROR, topic,
 		    "it does not start with Shunt in front of it: take a Shunt that knows this NCCL",
 		    "%s needs %s, which Shunt does not know", path, elf->needs_later);
+	else if (*elf->renamed && !elf->needs_nccl && !elf->imports)
+		finding_add(f, FINDING_WARN, topic, "link it with libnccl.so instead of an NCCL with other names",
+		    "%s has an NCCL linked in under names such as %s: Shunt cannot get in front of it", path,
+		    elf->renamed);
 	else if (elf->contains && !elf->exports)
 		finding_add(f, FINDING_WARN, topic, "link it with libnccl.so instead of libnccl_static.a",
 		    "%s has NCCL%s%s linked in, and hidden: Shunt cannot get in front of it", path,
@@ -243,6 +282,7 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 static void check_program(struct findings *f, const char *path)
 {
 	struct doctor_elf elf = { 0 }, self = { 0 };
+	bool is_python_module;
 	char line[PATH_MAX + 256];
 	char *full = realpath(path, NULL);
 	FILE *list;
@@ -259,6 +299,7 @@ static void check_program(struct findings *f, const char *path)
 		finding_add(f, FINDING_ERROR, topic, "", "%s: %s", path, strerror(-err));
 		goto out;
 	}
+	is_python_module = elf.is_python_module;
 	binary_report(f, path, &elf, true);
 	if (doctor_elf_read("/proc/self/exe", &self) || !*self.interpreter)
 		goto out; /* statically linked: no loader */
@@ -272,6 +313,8 @@ static void check_program(struct findings *f, const char *path)
 
 		line[strcspn(line, "\n")] = 0;
 		if (arrow && !strncmp(arrow + 4, "not found", 9)) {
+			if (is_python_module) /* Python has loaded it before: libtorch.so */
+				continue;
 			finding_add(f, FINDING_ERROR, topic,
 			    "the program does not start like this: look at LD_LIBRARY_PATH",
 			    "%s needs %.*s, which is not found", path, (int)strcspn(line + strspn(line, "\t"), " "),
