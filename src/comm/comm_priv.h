@@ -54,6 +54,7 @@ struct shunt_comm {
 	_Atomic(struct shunt_hosts *) hosts;
 	bool no_clusters; /* launches use no clusters */
 	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
+	bool few_ctas;    /* the same */
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
