@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.." || exit
 
 dir=build-coverage
 need_build_tools libcmocka-dev || exit 1
+need_rdma || say "the tests of RDMA are left out, or skip"
 configure "$dir" -Dcuda=disabled -Dtests=enabled -Db_coverage=true || exit 1
 meson compile -C "$dir" >"$dir/compile.log" 2>&1 || {
 	tail -n 50 "$dir/compile.log"

@@ -76,6 +76,11 @@ need_valgrind() {
 	command -v valgrind >/dev/null || need_packages valgrind
 }
 
+# The header of which tests/fake_ibverbs is made, and programs that run on it; no device is needed.
+need_rdma() {
+	need_packages libibverbs-dev ibverbs-utils perftest python3-pyverbs
+}
+
 gpu_count() {
 	{ command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
 }

@@ -171,6 +171,7 @@ fi
 need_nvcc || say "no nvcc: the GPU suites will skip"
 need_valgrind || say "no valgrind: its step and the test that counts instructions will skip"
 [ "$(gpu_count)" != 0 ] || say "no GPU: the GPU suites skip"
+need_rdma || say "no libibverbs-dev, or no programs for it: the tests of RDMA are left out, or skip"
 need_packages clang libclang-rt-14-dev || say "no libFuzzer: our own drivers change the texts"
 
 say "lint"

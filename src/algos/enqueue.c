@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "algos/algos.h"
+#include "algos/placement.h"
 #include "base/log.h"
 
 static int plan_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
@@ -89,7 +90,8 @@ int shunt_enqueue_calls(const struct shunt_enqueue_ctx *enqueue, const struct sh
 	const struct shunt_coll *inline_calls[SHUNT_INLINE_CALLS], **bin = inline_calls;
 	struct shunt_decision inline_decisions[SHUNT_INLINE_CALLS], *bin_decisions = inline_decisions;
 	bool inline_done[SHUNT_INLINE_CALLS] = { false }, *done = inline_done;
-	int err = check_self(calls, n, enqueue->base->rank);
+	const struct shunt_placement *placement = enqueue->sel_key->placement;
+	int err = check_self(calls, n, placement ? placement->rank : enqueue->base->rank);
 	size_t alike = 1;
 
 	if (err || !n)

@@ -87,7 +87,7 @@ bool shunt_config_row(size_t i, struct shunt_config_row *row);
  * The parser, for tests. get returns a variable's value or NULL. names, if not NULL, is a NULL-terminated list of
  * "NAME=value", which is checked for unknown SHUNT_ names. finish frees the strings.
  */
-#define SHUNT_CONFIG_MAX_ROWS 64
+#define SHUNT_CONFIG_MAX_ROWS 128
 struct shunt_settings {
 	struct shunt_config config;
 	struct shunt_nccl_env nccl;

@@ -134,6 +134,7 @@ static void forward_many(struct shunt_comm *comm)
 
 int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 {
+	bool setup_wanted = false;
 	int err = 0;
 
 	shunt_mutex_lock(&comm->lock);
@@ -148,7 +149,11 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 		else if (!shunt_comm_life_forwards(&comm->life))
 			shunt_comm_net_place(comm, hosts);
 	}
+	if (comm->rank >= 0 && comm->device >= 0)
+		setup_wanted = shunt_comm_life_named(&comm->life);
 	shunt_mutex_unlock(&comm->lock);
+	if (setup_wanted)
+		shunt_service_wake(comm);
 	return err;
 }
 
@@ -174,10 +179,11 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->device = device;
 	comm->sel_key.nranks = nranks;
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
-	if (rank >= 0 && device >= 0)
-		setup_wanted = shunt_comm_life_named(&comm->life);
-	if (!comm->may_span)
+	if (!comm->may_span) { /* else set_hosts follows: a peer may have begun already, and wait for this rank */
+		if (rank >= 0 && device >= 0)
+			setup_wanted = shunt_comm_life_named(&comm->life);
 		forward_many(comm);
+	}
 	shunt_mutex_unlock(&comm->lock);
 	if (setup_wanted)
 		shunt_service_wake(comm);

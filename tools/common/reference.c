@@ -207,44 +207,117 @@ static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shun
 	return v;
 }
 
+/* The operands of one element: of all ranks, or of the hosts. */
+struct operands {
+	uint64_t ints[REF_MAX_RANKS];
+	double floats[REF_MAX_RANKS];
+};
+
+static void load(struct operands *o, int r, const void *element, enum shunt_dtype t)
+{
+	o->ints[r] = bits_of(element, shunt_dtype_bytes[t]);
+	o->floats[r] = !shunt_dtype_is_float(t) ? 0 : ref_to_double(element, t);
+}
+
+static void store(void *element, const struct operands *o, int n, enum shunt_dtype t, enum shunt_redop op)
+{
+	uint64_t v;
+
+	if (shunt_dtype_is_float(t)) {
+		ref_from_double(element, t, reduce_float(o->floats, n, t, op));
+		return;
+	}
+	v = reduce_int(o->ints, n, t, op);
+	memcpy(element, &v, shunt_dtype_bytes[t]);
+}
+
+static void multiply(struct operands *o, int r, const void *factor, enum shunt_dtype t)
+{
+	char scaled[8];
+
+	if (!shunt_dtype_is_float(t)) {
+		o->ints[r] = int_trim(o->ints[r] * bits_of(factor, shunt_dtype_bytes[t]), t);
+		return;
+	}
+	ref_from_double(scaled, t,
+	    t == SHUNT_F64 ? o->floats[r] * ref_to_double(factor, t) :
+	                     (double)(float)(o->floats[r] * ref_to_double(factor, t)));
+	o->floats[r] = ref_to_double(scaled, t);
+}
+
+/* Integer averages divide once, after the hosts' sums. */
+static void divide(void *element, int n, enum shunt_dtype t)
+{
+	size_t bytes = shunt_dtype_bytes[t];
+	uint64_t v = bits_of(element, bytes);
+
+	v = int_trim(shunt_dtype_is_signed(t) ? (uint64_t)(sign_extend(v, t) / n) : v / (uint64_t)n, t);
+	memcpy(element, &v, bytes);
+}
+
+/* Within each host by rank, then the hosts' results in the order of their lowest ranks. */
+static void store_over_hosts(
+    void *element, const struct operands *all, const int *hosts, int n, enum shunt_dtype t, enum shunt_redop op)
+{
+	enum shunt_redop sum = op == SHUNT_AVG ? SHUNT_SUM : op;
+	struct operands of_hosts;
+	char result[8];
+	int nhosts = 0;
+
+	for (int first = 0; first < n; first++) {
+		struct operands one;
+		int members = 0;
+		bool seen = false;
+
+		for (int r = 0; r < first; r++)
+			seen |= hosts[r] == hosts[first];
+		for (int r = first; r < n && !seen; r++)
+			if (hosts[r] == hosts[first]) {
+				one.ints[members] = all->ints[r];
+				one.floats[members++] = all->floats[r];
+			}
+		if (seen)
+			continue;
+		store(result, &one, members, t, sum);
+		load(&of_hosts, nhosts++, result, t);
+	}
+	store(element, &of_hosts, nhosts, t, sum);
+	if (op == SHUNT_AVG && !shunt_dtype_is_float(t))
+		divide(element, n, t);
+}
+
+void ref_allreduce_over(void *out, const void *const *in, const int *hosts, int n, size_t count, enum shunt_dtype t,
+    enum shunt_redop op, const void *const *scalars)
+{
+	size_t bytes = shunt_dtype_bytes[t];
+	char average[8];
+	bool one_host = true;
+
+	for (int r = 1; r < n && hosts; r++)
+		one_host &= hosts[r] == hosts[0];
+	if (shunt_dtype_is_float(t))
+		ref_from_double(average, t, 1.0 / n);
+	for (size_t i = 0; i < count; i++) {
+		struct operands o;
+
+		for (int r = 0; r < n; r++) {
+			load(&o, r, (const char *)in[r] + i * bytes, t);
+			if (op == SHUNT_PREMUL)
+				multiply(&o, r, scalars[r], t);
+			else if (op == SHUNT_AVG && shunt_dtype_is_float(t))
+				multiply(&o, r, average, t);
+		}
+		if (one_host)
+			store((char *)out + i * bytes, &o, n, t, op);
+		else
+			store_over_hosts((char *)out + i * bytes, &o, hosts, n, t, op);
+	}
+}
+
 void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum shunt_dtype t, enum shunt_redop op,
     const void *const *scalars)
 {
-	size_t bytes = shunt_dtype_bytes[t];
-	char factor[8];
-
-	for (size_t i = 0; i < count; i++) {
-		uint64_t ints[16] = { 0 };
-		double floats[16] = { 0 };
-
-		for (int r = 0; r < n; r++) {
-			const char *p = (const char *)in[r] + i * bytes;
-			char scaled[8];
-
-			ints[r] = bits_of(p, bytes);
-			floats[r] = !shunt_dtype_is_float(t) ? 0 : ref_to_double(p, t);
-			if (op != SHUNT_PREMUL && !(op == SHUNT_AVG && shunt_dtype_is_float(t)))
-				continue;
-			if (op == SHUNT_AVG)
-				ref_from_double(factor, t, 1.0 / n);
-			else
-				memcpy(factor, scalars[r], bytes);
-			if (!shunt_dtype_is_float(t)) {
-				ints[r] = int_trim(ints[r] * bits_of(factor, bytes), t);
-			} else {
-				ref_from_double(scaled, t,
-				    t == SHUNT_F64 ? floats[r] * ref_to_double(factor, t) :
-				                     (double)(float)(floats[r] * ref_to_double(factor, t)));
-				floats[r] = ref_to_double(scaled, t);
-			}
-		}
-		if (!shunt_dtype_is_float(t)) {
-			uint64_t v = reduce_int(ints, n, t, op);
-			memcpy((char *)out + i * bytes, &v, bytes);
-		} else {
-			ref_from_double((char *)out + i * bytes, t, reduce_float(floats, n, t, op));
-		}
-	}
+	ref_allreduce_over(out, in, NULL, n, count, t, op, scalars);
 }
 
 size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype t, size_t *first_p)

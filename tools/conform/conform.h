@@ -235,6 +235,9 @@ extern const struct conform_invalid conform_invalid_calls[]; /* ends with a NULL
 
 /* ---- reference (reference.c) ---- */
 
+/* The ranks are spread over so many hosts of --hosts; 0: they are on one. Sums depend on it. */
+void conform_spread(int nhosts, int nranks);
+
 struct conform_image {
 	unsigned char *send, *recv;
 };

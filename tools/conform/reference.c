@@ -168,18 +168,31 @@ static int step_members(const struct conform_program *programs, const struct con
 	return 0;
 }
 
+/* Ranks are spread over hosts by their numbers, as tools/common/ranks starts them; no hosts: they are on one. */
+static struct {
+	int nhosts, nranks;
+} spread;
+
+void conform_spread(int nhosts, int nranks)
+{
+	spread.nhosts = nhosts;
+	spread.nranks = nranks;
+}
+
 static void reference_reduce(
     const struct conform_step *s, const struct members *members, size_t from_block, unsigned char *out)
 {
 	const void *in[RANKS_MAX], *scalars[RANKS_MAX];
 	uint64_t scalar[RANKS_MAX] = { 0 };
+	int hosts[RANKS_MAX];
 
 	for (int m = 0; m < members->n; m++) {
+		hosts[m] = spread.nhosts ? members->world[m] * spread.nhosts / spread.nranks : 0;
 		in[m] = members->send[m] + from_block * s->count * shunt_dtype_bytes[s->dtype];
 		conform_scalar(s->dtype, members->world[m], &scalar[m]);
 		scalars[m] = &scalar[m];
 	}
-	ref_allreduce(out, in, members->n, s->count, s->dtype, s->redop, scalars);
+	ref_allreduce_over(out, in, hosts, members->n, s->count, s->dtype, s->redop, scalars);
 }
 
 static int step_expect(const struct conform_program *programs, const struct conform_image *images, int rank, int nranks,

@@ -175,7 +175,7 @@ static void map_peers(struct shunt_symm *symm, const struct tables *t)
 
 		if (c->at)
 			c->at[i] = t->offers[r].at;
-		err = i == c->own ? 0 : map_peer(symm, &t->offers[r], t->fds[i], &c->mem[i]);
+		err = i == c->own ? 0 : map_peer(symm, &t->offers[r], t->fds[r], &c->mem[i]);
 		if (err)
 			shunt_vote_refuse(&symm->vote, "rank %d's %s cannot be mapped: %s", r, c->what, strerror(-err));
 	}

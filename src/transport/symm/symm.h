@@ -42,8 +42,8 @@ struct shunt_symm_terms {
 struct shunt_symm_config {
 	struct shunt_ranks ranks;
 	/*
-	 * The ranks that map each other's memory, in the order of mem, at and the descriptors of rounds; own: which of
-	 * them this rank is. NULL: all ranks. Votes and terms are of all ranks either way.
+	 * The ranks that map each other's memory, in the order of mem and at; own: which of them this rank is. NULL:
+	 * all ranks. Votes and terms are of all ranks either way.
 	 */
 	const uint8_t *mates;
 	int nmates, own;
