@@ -193,7 +193,7 @@ unsigned shunt_cu_cluster_blocks(int device)
 }
 
 /* The attributes that this launch alone has; their number. */
-static unsigned own_attrs(
+__attribute__((noinline)) static unsigned own_attrs(
     const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, struct shunt_cu_launch_attr *attrs)
 {
 	unsigned n = 0;
@@ -208,10 +208,11 @@ static unsigned own_attrs(
 	return n;
 }
 
-static int launch_func(const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func)
+static inline int launch_func(const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func)
 {
 	struct shunt_cu_launch_attr attrs[N_OWN_ATTRS + N_DEFAULT_ATTRS];
-	unsigned own = own_attrs(d, launch, attrs), common = d->info.cc < 90 ? 0 : d->pdl ? 2 : 1;
+	unsigned own = launch->cluster || launch->launched ? own_attrs(d, launch, attrs) : 0;
+	unsigned common = d->info.cc < 90 ? 0 : d->pdl ? 2 : 1;
 	void *params[] = { (void *)(uintptr_t)launch->args };
 	struct shunt_cu_launch_config config = {
 		.grid_x = launch->blocks,
