@@ -37,10 +37,10 @@ unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_
 /* The blocks for so many warps. */
 static unsigned spread(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps)
 {
-	unsigned each = !sel_key->few_ctas ? 1 : max_warps < FEW_CTAS_WARPS ? max_warps : FEW_CTAS_WARPS;
+	unsigned each = max_warps < FEW_CTAS_WARPS ? max_warps : FEW_CTAS_WARPS;
 
 	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a block has at least one warp */
-	warps = (warps + each - 1) / each;
+	warps = sel_key->few_ctas ? (warps + each - 1) / each : warps;
 	return warps < max_blocks ? (unsigned)warps : max_blocks;
 }
 

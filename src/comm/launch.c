@@ -72,7 +72,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 }
 
 /* Records an event for which there was no launch, as with calls that only copy. */
-static int record_launched(struct launcher *e)
+__attribute__((cold, noinline)) static int record_launched(struct launcher *e)
 {
 	void *event = e->launched;
 
@@ -182,7 +182,7 @@ static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const
 }
 
 /* NCCL has the same rule. */
-static int check_events(const struct shunt_coll *const *calls, size_t n)
+__attribute__((cold, noinline)) static int check_events(const struct shunt_coll *const *calls, size_t n)
 {
 	size_t events = 0;
 
@@ -290,7 +290,7 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return err;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n, bool forked)
 {
 	struct shunt_kargs base = comm->kargs;
@@ -299,21 +299,23 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = emit,
-		.begin = begin,
 		.copy = copy,
 		.offset = offset,
 		.peer_ptr = peer_ptr,
 		.run_plan = run_plan,
 		.check = checks,
 		.ctx = &e };
-	bool captured, several = false, begun;
+	bool captured, several = false, begun, events = false;
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		e.symmem |= shunt_comm_needs_window(&decisions[i]);
 		several |= calls[i]->stream != e.stream;
+		events |= calls[i]->launched != NULL;
 	}
-	err = n > 1 ? check_events(calls, n) : 0;
+	if (events)
+		enqueue.begin = begin;
+	err = events ? check_events(calls, n) : 0;
 	if (!err && !forked)
 		err = order_streams(comm, e.stream, calls, n, several);
 	shunt_comm_net_wake(comm);
@@ -325,7 +327,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		shunt_check_group(comm, calls, n, comm->order.current != NULL, &base);
 	if (!err)
 		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
-	if (!err)
+	if (!err && e.launched)
 		err = record_launched(&e);
 	captured = comm->order.current != NULL;
 	if (!err)

@@ -343,6 +343,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 		return err;
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	comm->sel_key.few_ctas = comm->few_ctas;
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
 	shunt_comm_life_ready(&comm->life);

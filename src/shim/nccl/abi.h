@@ -146,7 +146,7 @@ typedef struct {
 	int ginType;   /* an enum; 0: none */
 	int nLsaTeams; /* sets of ranks that load and store each other's memory */
 	bool hostRmaSupport;
-	int railedGinType; /* 2.30: 56 bytes */
+	int railedGinType; /* 2.29: 56 bytes */
 	uint64_t commHash;
 	int ginMinStride;
 	int ginConnectionType;
@@ -192,7 +192,7 @@ _Static_assert(sizeof(ncclUniqueId) == 128, "passed by value");
 _Static_assert(sizeof(ncclRedOp_t) == 4 && sizeof(ncclDataType_t) == 4 && sizeof(ncclResult_t) == 4, "enums are ints");
 _Static_assert(sizeof(ncclConfig_t) == 120 && offsetof(ncclConfig_t, trafficClass) == 44, "2.32");
 _Static_assert(sizeof(ncclSimInfo_t) == 24 && sizeof(ncclConfigExt_t) == 24, "2.22, 2.31");
-_Static_assert(sizeof(ncclCommProperties_t) == 152 && offsetof(ncclCommProperties_t, commHash) == 56, "2.30, 2.32");
+_Static_assert(sizeof(ncclCommProperties_t) == 152 && offsetof(ncclCommProperties_t, commHash) == 56, "2.29, 2.32");
 _Static_assert(sizeof(ncclCollConfig_t) == 72 && offsetof(ncclCollConfig_t, launchCompletionEvent) == 64, "2.32");
 #endif
 
