@@ -65,6 +65,7 @@ struct shunt_path {
 /* What has to happen among the ranks before a call can be launched. */
 enum shunt_need {
 	SHUNT_NEED_NOTHING,
+	SHUNT_NEED_HOSTS,  /* to find out on which hosts the ranks are */
 	SHUNT_NEED_SETUP,  /* the communicator's first use */
 	SHUNT_NEED_PLAN,   /* memory for a plan */
 	SHUNT_NEED_WINDOW, /* an agreement on a window */

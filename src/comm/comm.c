@@ -90,6 +90,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->checks = shunt_config()->check;
 	comm->joined = desc->joined;
 	comm->may_span = desc->may_span;
+	comm->members_are_ranks = desc->members_are_ranks;
 	comm->sel_key.takes_all = desc->takes_all;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
@@ -128,7 +129,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 static void forward_many(struct shunt_comm *comm)
 {
-	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_life_forwards(&comm->life))
+	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_may_be_anywhere(comm) && !shunt_comm_life_forwards(&comm->life))
 		become_forward(comm, "more than 8 ranks");
 }
 
@@ -145,7 +146,7 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 	} else {
 		err = shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
 		if (hosts->nranks > SHUNT_HOSTS_MAX_RANKS || hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
-			become_forward(comm, "more than 64 ranks, or more than 8 on a host");
+			become_forward(comm, SHUNT_COMM_TOO_LARGE);
 		else if (!shunt_comm_life_forwards(&comm->life))
 			shunt_comm_net_place(comm, hosts);
 	}

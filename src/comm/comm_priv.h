@@ -51,7 +51,9 @@ struct shunt_comm {
 	struct shunt_directory_tail directory;
 	struct shunt_directory_link *registered;
 	struct shunt_directory_member as_member;
-	_Atomic(struct shunt_hosts *) hosts;
+	_Atomic(struct shunt_hosts *) hosts; /* for the log alone: its ranks' order is not known */
+	bool members_are_ranks;              /* as in the description */
+	atomic_bool located;                 /* it is known on which hosts the ranks are */
 	bool no_clusters; /* launches use no clusters */
 	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
 	bool few_ctas;    /* the same */
@@ -98,6 +100,16 @@ static inline int shunt_comm_own(const struct shunt_comm *comm)
 static inline struct shunt_ranks shunt_comm_ranks(const struct shunt_comm *comm, int64_t timeout_ms)
 {
 	return (struct shunt_ranks){ comm->rendezvous, comm->rank, comm->nranks, timeout_ms, &comm->life.cancel };
+}
+/*
+ * Overlay with a directory, before the set-up: finds out on which hosts the ranks are, without waiting for them; with the
+ * lock held. Then calls are decided anew. 0, or an error that breaks the communicator.
+ */
+int shunt_comm_locate_locked(struct shunt_comm *comm);
+/* True: that is still to be done. */
+static inline bool shunt_comm_may_be_anywhere(const struct shunt_comm *comm)
+{
+	return comm->directory.magic && !atomic_load_explicit(&comm->located, memory_order_acquire);
 }
 /* Does the set-up unless it is done; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);

@@ -29,6 +29,10 @@
 #include "comm/deferred_free.h"
 #include "transport/symm/symm.h"
 
+#define MISSING_TEXT \
+	"%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in another " \
+	"container"
+
 struct hello {
 	uint32_t protocol;
 	char version[16];
@@ -42,6 +46,7 @@ struct hello {
 	uint32_t no_sms;   /* CTAPolicy zero */
 	uint32_t few_ctas; /* CTAPolicy efficiency */
 	uint32_t tma;      /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t net;      /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
@@ -128,6 +133,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 		shunt_vote_refuse(&h->vote, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
 		h->tuning = tuning_hash(comm, &h->gpu);
+	h->net = shunt_comm_net_usable(comm);
 	h->tma = h->gpu.tma && shunt_config()->tma;
 }
 
@@ -359,36 +365,104 @@ struct setup {
 	struct timespec begun, met_at;
 };
 
-/*
- * Not all ranks are on this host: those of others have registered, or are missing. True: all are there. The table is
- * the same on all ranks; only a rank that the directory's process has left behind goes on without one.
- */
-static bool ask_directory(struct shunt_comm *comm, struct setup *s, int *missing_p)
+/* Waits until a root of another host says where it listens. */
+static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host)
 {
-	struct shunt_directory_table table;
-	int err, n;
+	int root = hosts->leader[host];
+	int err = shunt_directory_find(&comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel,
+	    &hosts->rank[root].at);
+	char text[80];
 
-	err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
+	if (err && err != -ECANCELED) {
+		shunt_hosts_show(hosts, host, text, sizeof(text));
+		shunt_error("rank %d waited for rank %d on %s to set up a communicator: %s", comm->rank, root, text,
+		    err == -EOWNERDEAD ? "its process has ended" : strerror(-err));
+	}
+	return err;
+}
+
+/* Overlay, before the rendezvous: the hosts' roots learn each other's addresses from the directory. */
+static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts)
+{
+	int host = hosts->host_of[comm->rank], err;
+
+	if (comm->rank != hosts->leader[host])
+		return 0;
+	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[comm->rank].at);
+	if (host)
+		return err ? err : find_root(comm, hosts, 0);
+	for (int h = 1; h < hosts->nhosts && !err; h++)
+		err = find_root(comm, hosts, h);
+	return err;
+}
+
+/*
+ * Not all ranks are on this host: those of others have registered, or are missing. *hosts_p: all are there; NULL:
+ * reason says who is missing. The table is the same on all ranks; only a rank that the directory's process has left
+ * behind goes on without one.
+ */
+static void ask_directory(struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
+{
+	struct shunt_directory_table table = { .missing = missing };
+	int err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
+
+	*hosts_p = NULL;
 	if (err) {
 		shunt_info(SHUNT_LOG_INIT,
 		    "communicator of %d ranks, rank %d: the directory of hosts does not answer: %s", comm->nranks,
 		    comm->rank, strerror(-err));
-		return false;
-	}
-	if (table.present < comm->nranks) {
-		*missing_p = table.missing;
-		shunt_hosts_destroy(table.hosts);
-		return false;
-	}
-	n = snprintf(s->reason, sizeof(s->reason), "no transport between its %d hosts yet", table.hosts->nhosts);
-	if (comm->nmembers == comm->nranks) {
-		n += snprintf(s->reason + n, sizeof(s->reason) - (size_t)n, ": ");
-		shunt_hosts_describe(table.hosts, s->reason + n, sizeof(s->reason) - (size_t)n);
-		atomic_store(&comm->hosts, table.hosts);
+		table.missing = missing;
+	} else if (table.present >= comm->nranks) {
+		*hosts_p = table.hosts;
+		return;
 	} else {
 		shunt_hosts_destroy(table.hosts);
 	}
-	return true;
+	snprintf(reason, bytes, MISSING_TEXT, comm->nmembers == comm->nranks ? "rank" : "the parent's rank", table.missing);
+}
+
+static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, const char *why)
+{
+	char reason[160];
+	int n = snprintf(reason, sizeof(reason), "%s", why);
+
+	if (hosts) {
+		n += snprintf(reason + n, sizeof(reason) - (size_t)n, ": ");
+		shunt_hosts_describe(hosts, reason + n, sizeof(reason) - (size_t)n);
+		atomic_store(&comm->hosts, hosts);
+	}
+	return forward_from_now(
+	    comm, comm->rank == 0 || (!hosts && shunt_rendezvous_is_leader(comm->rendezvous)), reason);
+}
+
+int shunt_comm_locate_locked(struct shunt_comm *comm)
+{
+	struct shunt_hosts *hosts = NULL;
+	char reason[160];
+	int missing, present;
+
+	if (atomic_load(&comm->located) || shunt_comm_life_state(&comm->life) >= COMM_READY)
+		return 0;
+	present = shunt_rendezvous_present(comm->rendezvous, comm->nmembers, &missing);
+	if (present < comm->nranks)
+		ask_directory(comm, missing, &hosts, reason, sizeof(reason));
+	atomic_store(&comm->located, true);
+	if (present >= comm->nranks)
+		return comm->nranks > SHUNT_MAX_RANKS ? stay_with_nccl(comm, NULL, "more than 8 ranks") : 0;
+	if (!hosts)
+		return stay_with_nccl(comm, NULL, reason);
+	if (!comm->members_are_ranks) {
+		if (comm->nmembers == comm->nranks)
+			return stay_with_nccl(comm, hosts, "a child of another communicator, over several hosts");
+		shunt_hosts_destroy(hosts);
+		return stay_with_nccl(comm, NULL, "a child of another communicator, over several hosts");
+	}
+	if (hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
+		return stay_with_nccl(comm, hosts, SHUNT_COMM_TOO_LARGE);
+	if (hosts->leader[hosts->host_of[comm->rank]] == comm->rank)
+		(void)shunt_hosts_listen(hosts, comm->rank); /* logged; then the set-up finds no address, and fails */
+	shunt_comm_net_place(comm, hosts);
+	return shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
 }
 
 static int rendezvous(struct shunt_comm *comm, struct setup *s)
@@ -397,7 +471,9 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 
 	clock_gettime(CLOCK_MONOTONIC, &s->begun);
 	fill_hello(comm, &s->hello); /* before the join: all ranks would wait for it after */
-	if (comm->nranks > 1)
+	if (comm->directory.magic && comm->net.at.nhosts)
+		err = find_roots(comm, shunt_rendezvous_hosts_of(comm->rendezvous));
+	if (comm->nranks > 1 && !err)
 		err = shunt_rendezvous_join(
 		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->life.cancel, &missing);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
@@ -410,11 +486,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 		    missing);
 		return -EOWNERDEAD;
 	}
-	if (shunt_comm_directory(comm) && ask_directory(comm, s, &missing))
-		return -EOPNOTSUPP;
-	snprintf(s->reason, sizeof(s->reason),
-	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in "
-	    "another container",
+	snprintf(s->reason, sizeof(s->reason), MISSING_TEXT,
 	    comm->nmembers == comm->nranks ? "rank" : "the parent's rank", missing);
 	s->logs = s->logs ||
 	    shunt_rendezvous_is_leader(comm->rendezvous); /* rank 0 may have no Shunt, and then logs nothing */
@@ -439,6 +511,21 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 	agree_on_tuning(comm, h);
 }
 
+static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
+{
+	char gpus[SHUNT_KARGS_MAX_RANKS][16];
+	unsigned usable = h[0].net;
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++) {
+		usable &= h[r].net;
+		if (is_mate(comm, r))
+			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
+	}
+	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
+	shunt_comm_net_size(comm);
+}
+
 /* First round. */
 static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
@@ -458,7 +545,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 		if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
 			return -EOPNOTSUPP;
 		agree_on_sel_key(comm, s->hellos);
-		shunt_comm_net_size(comm);
+		agree_on_net(comm, s->hellos);
 		return 0;
 	}
 	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason))) {

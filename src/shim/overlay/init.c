@@ -66,6 +66,7 @@ static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId
 	desc.forward_reason = shared_id_reason(id);
 	tail = shunt_directory_tail_of((const uint8_t *)id->internal);
 	desc.directory = &tail;
+	desc.members_are_ranks = true;
 	return shunt_overlay_attach(&desc, &c);
 }
 
