@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "algos/algo.h"
+#include "algos/algos.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/observe/dump.h"
