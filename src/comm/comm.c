@@ -129,7 +129,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 static void forward_many(struct shunt_comm *comm)
 {
-	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_may_be_anywhere(comm) && !shunt_comm_life_forwards(&comm->life))
+	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_may_be_anywhere(comm) &&
+	    !shunt_comm_life_forwards(&comm->life))
 		become_forward(comm, "more than 8 ranks");
 }
 

@@ -152,7 +152,8 @@ void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char 
 	for (int i = 0; providers[i]; i++)
 		if (usable >> i & 1)
 			/* Interfaces of tcp need not reach each other: the first is the one that NCCL would take. */
-			comm->net.device[i] = providers[i + 1] ? nearest_device(providers[i], gpus, ngpus, shunt_comm_own(comm)) : 0;
+			comm->net.device[i] =
+			    providers[i + 1] ? nearest_device(providers[i], gpus, ngpus, shunt_comm_own(comm)) : 0;
 }
 
 /* ---- what kernels read */
@@ -218,8 +219,8 @@ static int write_ctrl(struct shunt_comm *comm)
 		else if (connects(comm, comm->rank, r))
 			ctrl->pair[r] = remote_pair(comm, r);
 	/* Not the counters: a peer that is ready may write its own. */
-	err = comm->gpu->copy(comm->device, ctrl_of(comm, net->at.local_of[comm->rank]), ctrl,
-	    offsetof(struct shunt_net_ctrl, sent));
+	err = comm->gpu->copy(
+	    comm->device, ctrl_of(comm, net->at.local_of[comm->rank]), ctrl, offsetof(struct shunt_net_ctrl, sent));
 	free(ctrl);
 	return err;
 }
@@ -246,8 +247,8 @@ static void pair_key(const struct shunt_comm *comm, int peer, uint8_t key[SHUNT_
 	int low = comm->rank < peer ? comm->rank : peer, high = comm->rank < peer ? peer : comm->rank;
 
 	for (unsigned i = 0; i < SHUNT_NET_KEY_BYTES / sizeof(struct shunt_id); i++) {
-		struct shunt_id half = shunt_id_derive(
-		    &comm->id, sizeof(comm->id), i ? "connection, second half" : "connection", (uint64_t)low, (uint64_t)high);
+		struct shunt_id half = shunt_id_derive(&comm->id, sizeof(comm->id),
+		    i ? "connection, second half" : "connection", (uint64_t)low, (uint64_t)high);
 
 		memcpy(key + i * sizeof(half), &half, sizeof(half));
 	}
@@ -291,8 +292,8 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 
 	if (err) {
 		net->memory = NULL;
-		shunt_vote_refuse(&w->vote, "%zu bytes of page-locked memory cannot be allocated: %s", bytes,
-		    strerror(-err));
+		shunt_vote_refuse(
+		    &w->vote, "%zu bytes of page-locked memory cannot be allocated: %s", bytes, strerror(-err));
 		return;
 	}
 	name_peers(comm, w);
@@ -339,8 +340,7 @@ static int exchange_offers(struct shunt_comm *comm, struct wires *w, char *reaso
 	for (int r = 0; r < comm->nranks && !err; r++)
 		w->votes[r] = ((const struct offers *)(all + (size_t)r * bytes))->vote;
 	for (int i = 0; i < comm->net.nconnections && !err; i++)
-		w->theirs[i] =
-		    ((const struct offers *)(all + comm->net.rank_of[i] * bytes))->to[comm->rank];
+		w->theirs[i] = ((const struct offers *)(all + comm->net.rank_of[i] * bytes))->to[comm->rank];
 	if (!err)
 		err = refused_by(w->votes, comm->nranks, reason);
 out:
@@ -360,8 +360,7 @@ static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, ch
 	err = exchange_offers(comm, w, reason);
 	if (err)
 		return err;
-	err = shunt_proxy_connect(
-	    comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);
+	err = shunt_proxy_connect(comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);
 	if (err == -ECANCELED)
 		return err;
 	if (err)
@@ -398,8 +397,8 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 		if (err != -EOPNOTSUPP || !providers[i + 1])
 			continue;
 		if (comm->rank == 0)
-			shunt_warn("communicator of %d ranks on %d hosts cannot use %s, and takes tcp: %s", comm->nranks,
-			    comm->net.at.nhosts, providers[i]->name, reason);
+			shunt_warn("communicator of %d ranks on %d hosts cannot use %s, and takes tcp: %s",
+			    comm->nranks, comm->net.at.nhosts, providers[i]->name, reason);
 		close_proxy(comm);
 	}
 	free(w);
@@ -473,8 +472,8 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 	l = calloc(1, sizeof(*l));
 	if (net->proxy)
 		shunt_proxy_finish(net->proxy);
-	while (net->proxy && !shunt_proxy_ended(net->proxy) && !shunt_comm_life_error(&comm->life) &&
-	    shunt_now_ms() < end)
+	while (
+	    net->proxy && !shunt_proxy_ended(net->proxy) && !shunt_comm_life_error(&comm->life) && shunt_now_ms() < end)
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	if (!l || !net->proxy || shunt_proxy_ended(net->proxy) || shunt_comm_life_error(&comm->life)) {
 		shunt_proxy_destroy(net->proxy);

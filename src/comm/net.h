@@ -17,9 +17,9 @@ struct shunt_comm_net {
 	struct shunt_proxy *proxy;
 	void *memory, *device_memory; /* page-locked, as the host and as kernels address it */
 	uint32_t channels, slot_bytes;
-	unsigned usable;                                /* providers, as bits, alike on all ranks */
-	int device[sizeof(unsigned) * 8];               /* of each of them, for this rank */
-	const char *provider;                           /* the name of the one that carries the data */
+	unsigned usable;                  /* providers, as bits, alike on all ranks */
+	int device[sizeof(unsigned) * 8]; /* of each of them, for this rank */
+	const char *provider;             /* the name of the one that carries the data */
 	int nconnections;
 	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */

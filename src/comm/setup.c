@@ -207,7 +207,8 @@ static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
 
 	for (int r = 0; r < comm->nranks; r++)
 		n += r == comm->rank ||
-		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process && same_gpu(&own->gpu, &h[r].gpu));
+		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process &&
+		        same_gpu(&own->gpu, &h[r].gpu));
 	return n;
 }
 
@@ -369,8 +370,8 @@ struct setup {
 static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host)
 {
 	int root = hosts->leader[host];
-	int err = shunt_directory_find(&comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel,
-	    &hosts->rank[root].at);
+	int err = shunt_directory_find(
+	    &comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel, &hosts->rank[root].at);
 	char text[80];
 
 	if (err && err != -ECANCELED) {
@@ -401,7 +402,8 @@ static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts)
  * reason says who is missing. The table is the same on all ranks; only a rank that the directory's process has left
  * behind goes on without one.
  */
-static void ask_directory(struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
+static void ask_directory(
+    struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
 {
 	struct shunt_directory_table table = { .missing = missing };
 	int err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
@@ -418,7 +420,8 @@ static void ask_directory(struct shunt_comm *comm, int missing, struct shunt_hos
 	} else {
 		shunt_hosts_destroy(table.hosts);
 	}
-	snprintf(reason, bytes, MISSING_TEXT, comm->nmembers == comm->nranks ? "rank" : "the parent's rank", table.missing);
+	snprintf(
+	    reason, bytes, MISSING_TEXT, comm->nmembers == comm->nranks ? "rank" : "the parent's rank", table.missing);
 }
 
 static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, const char *why)
@@ -596,6 +599,7 @@ static double ms_between(const struct timespec *from, const struct timespec *to)
 
 static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
+	char hosts[48] = "";
 	struct timespec now;
 
 	for (int r = 0; r < shunt_comm_mates(comm); r++)
@@ -608,10 +612,13 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (comm->net.at.nhosts)
+		snprintf(hosts, sizeof(hosts), ", %d hosts by %s", comm->net.at.nhosts, comm->net.provider);
 	shunt_info(SHUNT_LOG_INIT,
-	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
-	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
-	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
+	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,
+	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
+	    comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life))
 		shunt_comm_abort(comm);
