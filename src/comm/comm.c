@@ -95,6 +95,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
+	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "algos/algos.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -107,6 +108,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 	slot = fits < slot ? fits : slot;
 	net->slot_bytes = floor_power(slot, SLOT_LEAST, key->sim ? SIM_SLOT_MOST : SLOT_MOST);
 	net->channels = key->sim ? (comm->nranks <= SIM_FEW_RANKS ? 2 : 1) : SHUNT_NET_BLOCKS;
+	net->channels = shunt_grid_halve(key, net->channels);
 	if (key->max_ctas && (uint32_t)key->max_ctas < net->channels)
 		net->channels = (uint32_t)key->max_ctas;
 	key->net_channels = net->channels;

@@ -44,9 +44,10 @@ struct hello {
 	uint64_t process;     /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
 	uint32_t takes_all;
-	uint32_t no_sms; /* CTAPolicy zero */
-	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
-	uint32_t net;    /* providers that it may use between hosts, as bits */
+	uint32_t no_sms;   /* CTAPolicy zero */
+	uint32_t few_ctas; /* CTAPolicy efficiency */
+	uint32_t tma;      /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t net;      /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
@@ -123,6 +124,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
+	h->few_ctas = comm->few_ctas;
 	comm->gpu = shunt_gpu();
 	if (!comm->gpu)
 		shunt_vote_refuse(&h->vote, "no device layer");
@@ -349,6 +351,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 		return err;
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	comm->sel_key.few_ctas = comm->few_ctas;
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
 	shunt_comm_life_ready(&comm->life);
@@ -499,11 +502,12 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 {
 	struct shunt_sel_key *sel_key = &comm->sel_key;
 
-	sel_key->no_sms = sel_key->tma = true;
+	sel_key->no_sms = sel_key->few_ctas = sel_key->tma = true;
 	for (int r = 0; r < comm->nranks; r++) {
 		sel_key->max_ctas = shunt_limit_min(sel_key->max_ctas, h[r].max_ctas);
 		sel_key->sms = (uint32_t)shunt_limit_min((int)sel_key->sms, h[r].gpu.sim ? 0 : (int)h[r].gpu.sms);
 		sel_key->no_sms &= h[r].no_sms != 0;
+		sel_key->few_ctas &= h[r].few_ctas != 0;
 		sel_key->tma &= h[r].tma != 0;
 	}
 	limit_shared_gpus(comm, h);

@@ -26,6 +26,14 @@ expect bad_pid_is_usage_error 2 '"12x" is not a list' "$shunt" doctor --pid 12x
 expect dumps_without_files_is_usage_error 2 'which files' "$shunt" doctor dumps
 expect missing_program_is_error 2 '/nonexistent: No such file' "$shunt" doctor /nonexistent
 
+# DeepEP on a path of Python packages
+packages=$dir/venv/lib/python3.99/site-packages
+mkdir -p "$packages/deep_ep"
+touch "$packages/deep_ep/__init__.py"
+says deep_ep_needs_a_variable 'info +DeepEP is in .*/deep_ep/__init__.py: its search' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
+says deep_ep_has_its_variable 'set EP_SUPPRESS_NCCL_CHECK=1 for such programs' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
+says deep_ep_that_does_not_look 'ok +EP_SUPPRESS_NCCL_CHECK=1: DeepEP looks' env VIRTUAL_ENV="$dir/venv" EP_SUPPRESS_NCCL_CHECK=1 "$shunt" doctor
+
 # variables
 says no_variables_is_ok 'ok +none are set' "$shunt" doctor
 says unknown_name_has_the_nearest 'error +SHUNT_AGLO does nothing: there is no such variable; SHUNT_ALGO is meant' $none SHUNT_AGLO=1 "$shunt" doctor

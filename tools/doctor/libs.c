@@ -87,6 +87,25 @@ static void torch_report(struct findings *f, const char *path)
 		                  ", hidden: no library can get in front of it");
 }
 
+/*
+ * From 2.0 on, DeepEP looks on import for one mapped libnccl that is the same as the one it was built with. With Shunt
+ * in front the real NCCL is mapped by the first call that a program makes, which may be later.
+ */
+static void deep_ep_report(struct findings *f, const char *path)
+{
+	const char *suppressed = getenv("EP_SUPPRESS_NCCL_CHECK");
+
+	if (suppressed && atoi(suppressed))
+		finding_add(f, FINDING_OK, topic, "", "EP_SUPPRESS_NCCL_CHECK=%s: DeepEP looks for no libnccl (%s)",
+		    suppressed, path);
+	else
+		finding_add(f, FINDING_INFO, topic,
+		    "set EP_SUPPRESS_NCCL_CHECK=1 for such programs, or let them call NCCL before they import deep_ep",
+		    "DeepEP is in %s: its search for a loaded libnccl fails where it is imported before the first call "
+		    "of NCCL, as Shunt opens the real one with that call",
+		    path);
+}
+
 static void packages_scan(const char *dir, void *arg)
 {
 	struct python *p = arg;
@@ -97,6 +116,9 @@ static void packages_scan(const char *dir, void *arg)
 	snprintf(path, sizeof(path), "%s/torch/lib/libtorch_cuda.so", dir);
 	if (!access(path, R_OK))
 		torch_report(p->f, path);
+	snprintf(path, sizeof(path), "%s/deep_ep/__init__.py", dir);
+	if (!access(path, R_OK))
+		deep_ep_report(p->f, path);
 }
 
 /* Looks through the packages of the Python that a shell would start here. */

@@ -87,6 +87,7 @@ enum {
 	SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION = 4,
 	SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 	SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN = 10,
+	SHUNT_CU_LAUNCH_ATTR_LAUNCH_COMPLETION_EVENT = 12,
 	SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE = 1,
 };
 
@@ -127,6 +128,10 @@ struct shunt_cu_launch_attr {
 		struct {
 			unsigned x, y, z;
 		} cluster;
+		struct {
+			void *event;
+			int flags;
+		} launch_completion;
 		unsigned long long align;
 	} value;
 };

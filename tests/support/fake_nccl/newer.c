@@ -10,7 +10,10 @@ ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncc
 
 	for (size_t i = sizeof(*config); i < config->size; i++)
 		later += bytes[i];
-	log_call("config of %zu, later %u, option %d\n", config->size, later, config->ext ? config->ext->value.i : -1);
+	log_call("config of %zu, later %u, option %d", config->size, later, config->ext ? config->ext->value.i : -1);
+	if (config->algSelection)
+		log_call(", selection %s, forced %d", config->algSelection, config->forceAlgSelection);
+	log_call("\n");
 	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
 }
 
