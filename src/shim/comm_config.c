@@ -18,10 +18,7 @@ static const struct field {
 	unsigned since;
 	int least, most;
 } fields[] = {
-#define FIELD(name, since, least, most) \
-	{ \
-#name, offsetof(ncclConfig_t, name), since, least, most \
-	}
+#define FIELD(name, since, least, most) { #name, offsetof(ncclConfig_t, name), since, least, most }
 	FIELD(blocking, 21400, 0, 1),
 	FIELD(cgaClusterSize, 21700, 0, INT_MAX),
 	FIELD(minCTAs, 21700, 1, INT_MAX),

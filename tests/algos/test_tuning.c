@@ -31,10 +31,7 @@ static const char *path(const struct shunt_sel_key *sel_key, enum shunt_kind kin
  * Where each of our paths ends, for 2 to 8 ranks on a GPU in front of NCCL; 0: there is none. Of one kind in the order
  * of sizes.
  */
-#define FEW_AND_MANY(two, few, many) \
-	{ \
-		0, 0, two, few, few, many, many, many, many \
-	}
+#define FEW_AND_MANY(two, few, many) { 0, 0, two, few, few, many, many, many, many }
 static const struct {
 	enum shunt_kind kind;
 	const char *algo;

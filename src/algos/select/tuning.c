@@ -43,30 +43,12 @@ struct range {
 	bool forward;
 };
 
-#define WIDE \
-	{ \
-		64, 512, 0 \
-	} /* blocks, threads of a block, channels */
-#define OURS(kind, low, high, upto, algo) \
-	{ \
-		SHUNT_##kind, 90, low, high, upto, algo, WIDE, false \
-	}
-#define ON_48(kind, low, high, upto, algo) \
-	{ \
-		SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false \
-	}
-#define NCCL(kind, low, high, algo) \
-	{ \
-		SHUNT_##kind, 90, low, high, END, algo, WIDE, true \
-	}
-#define ON_SIM(kind, upto, algo) \
-	{ \
-		SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false \
-	}
-#define ON_TWO_OF_SIM(kind, upto, algo) \
-	{ \
-		SHUNT_##kind, 0, 2, 2, upto, algo, { 0 }, false \
-	}
+#define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
+#define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
+#define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
+#define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
+#define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
+#define ON_TWO_OF_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 2, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 16 * MB, "oneshot"),
 	OURS(ALLREDUCE, 2, 2, END, "simple"),

@@ -165,7 +165,7 @@ struct shunt_cu_launch_config {
 	X(CtxPopCurrent, _v2, (void **ctx)) \
 	X(CtxGetDevice, , (int *dev)) \
 	X(ThreadExchangeStreamCaptureMode, , (int *mode)) \
-	X(MemGetInfo, _v2, (size_t * free, size_t * total)) \
+	X(MemGetInfo, _v2, (size_t *free, size_t *total)) \
 	X(MemAlloc, _v2, (unsigned long long *ptr, size_t bytes)) \
 	X(MemFree, _v2, (unsigned long long ptr)) \
 	X(MemHostAlloc, , (void **ptr, size_t bytes, unsigned flags)) \
@@ -174,7 +174,7 @@ struct shunt_cu_launch_config {
 	X(MemcpyAsync, , (unsigned long long dst, unsigned long long src, size_t bytes, void *stream)) \
 	X(MemsetD8Async, , (unsigned long long dst, unsigned char value, size_t bytes, void *stream)) \
 	X(PointerGetAttribute, , (void *value, int attr, unsigned long long ptr)) \
-	X(MemGetAllocationGranularity, , (size_t * bytes, const struct shunt_cu_mem_prop *prop, int option)) \
+	X(MemGetAllocationGranularity, , (size_t *bytes, const struct shunt_cu_mem_prop *prop, int option)) \
 	X(MemCreate, , \
 	    (unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, \
 	        unsigned long long flags)) \
