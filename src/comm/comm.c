@@ -134,7 +134,8 @@ void shunt_comm_deny_nvls(struct shunt_comm *comm)
 
 static void forward_many(struct shunt_comm *comm)
 {
-	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_may_be_anywhere(comm) && !shunt_comm_life_forwards(&comm->life))
+	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_may_be_anywhere(comm) &&
+	    !shunt_comm_life_forwards(&comm->life))
 		become_forward(comm, "more than 8 ranks");
 }
 

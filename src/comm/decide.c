@@ -70,7 +70,8 @@ static const struct shunt_sel_key *key_of(
 static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     struct shunt_decision *d, struct shunt_path *path_p)
 {
-	if (comm->sel_key.placement || (state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
+	if (comm->sel_key.placement || (state >= COMM_READY && !comm->plans.set) ||
+	    !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
 	switch (shunt_comm_plans_choose(comm, coll, d, path_p)) {
 	case SHUNT_PLAN_CHOICE_PLAN:
@@ -91,7 +92,8 @@ static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll,
 static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     const struct shunt_path *wanted, struct shunt_decision *d)
 {
-	bool any = comm->nranks > 1 && !comm->sel_key.placement && atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
+	bool any = comm->nranks > 1 && !comm->sel_key.placement &&
+	    atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
 	struct shunt_sel_key early, with_window;
 	const struct shunt_sel_key *key = key_of(comm, state, &early);

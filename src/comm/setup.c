@@ -47,6 +47,7 @@ struct hello {
 	uint32_t no_sms; /* CTAPolicy zero */
 	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
 	uint32_t nvls;   /* enum shunt_nvls of this rank */
+	uint32_t net;    /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
@@ -137,6 +138,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	else
 		for (int nvls = 0; nvls < 2; nvls++)
 			h->tuning[nvls] = tuning_hash(comm, &h->gpu, nvls);
+	h->net = shunt_comm_net_usable(comm);
 	h->tma = h->gpu.tma && shunt_config()->tma;
 	h->nvls = shunt_nvls_of_rank(&h->gpu, &comm->nccl, shunt_nccl_env()->nvls_enable);
 }
@@ -237,7 +239,8 @@ static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
 
 	for (int r = 0; r < comm->nranks; r++)
 		n += r == comm->rank ||
-		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process && same_gpu(&own->gpu, &h[r].gpu));
+		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process &&
+		        same_gpu(&own->gpu, &h[r].gpu));
 	return n;
 }
 
@@ -398,8 +401,8 @@ struct setup {
 static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host)
 {
 	int root = hosts->leader[host];
-	int err = shunt_directory_find(&comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel,
-	    &hosts->rank[root].at);
+	int err = shunt_directory_find(
+	    &comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel, &hosts->rank[root].at);
 	char text[80];
 
 	if (err && err != -ECANCELED) {
@@ -430,7 +433,8 @@ static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts)
  * reason says who is missing. The table is the same on all ranks; only a rank that the directory's process has left
  * behind goes on without one.
  */
-static void ask_directory(struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
+static void ask_directory(
+    struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
 {
 	struct shunt_directory_table table = { .missing = missing };
 	int err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
@@ -447,7 +451,8 @@ static void ask_directory(struct shunt_comm *comm, int missing, struct shunt_hos
 	} else {
 		shunt_hosts_destroy(table.hosts);
 	}
-	snprintf(reason, bytes, MISSING_TEXT, comm->nmembers == comm->nranks ? "rank" : "the parent's rank", table.missing);
+	snprintf(
+	    reason, bytes, MISSING_TEXT, comm->nmembers == comm->nranks ? "rank" : "the parent's rank", table.missing);
 }
 
 static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, const char *why)
@@ -540,6 +545,21 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 	agree_on_tuning(comm, h);
 }
 
+static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
+{
+	char gpus[SHUNT_KARGS_MAX_RANKS][16];
+	unsigned usable = h[0].net;
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++) {
+		usable &= h[r].net;
+		if (is_mate(comm, r))
+			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
+	}
+	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
+	shunt_comm_net_size(comm);
+}
+
 /* First round. */
 static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
@@ -559,7 +579,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 		if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
 			return -EOPNOTSUPP;
 		agree_on_sel_key(comm, s->hellos);
-		shunt_comm_net_size(comm);
+		agree_on_net(comm, s->hellos);
 		return 0;
 	}
 	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason))) {
@@ -610,6 +630,7 @@ static double ms_between(const struct timespec *from, const struct timespec *to)
 
 static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
+	char hosts[48] = "";
 	struct timespec now;
 
 	for (int r = 0; r < shunt_comm_mates(comm); r++)
@@ -622,10 +643,13 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (comm->net.at.nhosts)
+		snprintf(hosts, sizeof(hosts), ", %d hosts by %s", comm->net.at.nhosts, comm->net.provider);
 	shunt_info(SHUNT_LOG_INIT,
-	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
-	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
-	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
+	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,
+	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
+	    comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life))
 		shunt_comm_abort(comm);

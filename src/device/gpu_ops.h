@@ -24,6 +24,7 @@ extern "C" {
 struct shunt_gpu_info {
 	char name[64];
 	uint8_t uuid[16]; /* the same for a device in every process of this host */
+	char pci[16];     /* its address, "0000:19:00.0"; "" on the sim */
 	uint32_t sms;     /* multiprocessors; upper limit of co-resident blocks */
 	uint16_t cc;      /* compute capability x 10: 90 for sm_90; 0 on the sim */
 	uint16_t sim;     /* 1 on the sim */

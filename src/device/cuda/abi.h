@@ -153,6 +153,7 @@ struct shunt_cu_launch_config {
 	X(DeviceGet, , (int *dev, int ordinal)) \
 	X(DeviceGetName, , (char *name, int bytes, int dev)) \
 	X(DeviceGetUuid, _v2, (struct shunt_cu_uuid * uuid, int dev)) \
+	X(DeviceGetPCIBusId, , (char *text, int bytes, int dev)) \
 	X(DeviceGetAttribute, , (int *value, int attr, int dev)) \
 	X(DeviceCanAccessPeer, , (int *can, int dev, int peer)) \
 	X(DeviceGetP2PAttribute, , (int *value, int attr, int src, int dst)) \

@@ -132,6 +132,7 @@ static int read_device(int device, struct shunt_cu_device *d)
 	if ((res = shunt_cu.DeviceGet(&d->dev, device)) ||
 	    (res = shunt_cu.DeviceGetName(d->info.name, sizeof(d->info.name), d->dev)) ||
 	    (res = shunt_cu.DeviceGetUuid(&uuid, d->dev)) ||
+	    (res = shunt_cu.DeviceGetPCIBusId(d->info.pci, sizeof(d->info.pci), d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&sms, SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&major, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&minor, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR, d->dev)) ||

@@ -27,7 +27,7 @@ struct rdzv_directory_request {
 	int32_t member, nmembers;
 	int32_t wanted, zero;
 	struct shunt_host_address at; /* of an offer */
-	char name[32]; /* of the host */
+	char name[32];                /* of the host */
 	uint8_t mac[SHUNT_MAC_BYTES];
 };
 

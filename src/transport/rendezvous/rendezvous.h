@@ -88,8 +88,8 @@ int shunt_rendezvous_await(
 int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *missing_p);
 
 /*
- * After a join, or a look, that found too few members: true on the lowest member that is present, if it is not the only one. So one
- * member can speak for all.
+ * After a join, or a look, that found too few members: true on the lowest member that is present, if it is not the only
+ * one. So one member can speak for all.
  */
 bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv);
 

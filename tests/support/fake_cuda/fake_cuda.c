@@ -279,6 +279,13 @@ int cuDeviceGetUuid_v2(struct shunt_cu_uuid *uuid, int dev)
 	return 0;
 }
 
+int cuDeviceGetPCIBusId(char *text, int bytes, int dev)
+{
+	ENTER();
+	snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x10 + dev);
+	return 0;
+}
+
 int cuDeviceGetAttribute(int *value, int attr, int dev)
 {
 	int cc = fake_cuda.ampere >> dev & 1 ? 80 : fake_cuda.cc;
