@@ -27,6 +27,7 @@ struct shunt_sel_key {
 	                                      up yet (algos/select/tuning.h) */
 	uint32_t sms;  /* multiprocessors, the fewest of the ranks'; 0: not known before the set-up, or the sim */
 	bool tma;      /* all ranks' kernels can send chunks by TMA */
+	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/grid.c) */
 	bool symmem;   /* of one call: its buffers lie in windows that all ranks have mapped, or may still agree on */
@@ -242,6 +243,10 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 /* For tools: the name of the path ("oneshot", ..., "nccl"). */
 const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
     enum shunt_redop redop, uint64_t bytes, enum shunt_reason *reason_p);
+
+/* ... and the blocks of its launch, the largest one if there are several; 0: copy engines, NCCL, or not known. */
+unsigned shunt_select_blocks(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    enum shunt_redop redop, uint64_t bytes);
 
 /* ... and the source of that answer: "SHUNT_ALGO", "built-in, measured on H200", "/x/y.json". Cut if it is too long. */
 void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,

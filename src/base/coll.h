@@ -78,6 +78,7 @@ enum shunt_reason {
 	SHUNT_REASON_ONE_RANK,  /* the communicator has one rank */
 	SHUNT_REASON_HOSTS,     /* the communicator spans hosts, and NCCL does such calls there */
 	SHUNT_REASON_UNALIGNED, /* the parts are large, and not all begin at a multiple of 16 bytes */
+	SHUNT_REASON_WINDOWS,   /* NCCL is faster at this size where the buffers lie in windows */
 	SHUNT_NREASONS,
 };
 

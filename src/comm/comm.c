@@ -97,6 +97,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->no_sms = desc->no_sms;
 	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
+	comm->nccl = (struct shunt_nvls_nccl){ .version = desc->nccl_version, .windows_off = desc->nvls_off };
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);
 	shunt_symmem_init(&comm->symmem);
@@ -125,6 +126,11 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);
 	*comm_p = comm;
 	return 0;
+}
+
+void shunt_comm_deny_nvls(struct shunt_comm *comm)
+{
+	comm->nccl.denied = true;
 }
 
 static void forward_many(struct shunt_comm *comm)

@@ -14,6 +14,7 @@
  */
 #include <stdatomic.h>
 #include "algos/algo.h"
+#include "algos/select/nvls.h"
 #include "base/lock.h"
 #include "comm/observe/check.h"
 #include "comm/comm.h"
@@ -57,6 +58,7 @@ struct shunt_comm {
 	bool no_clusters;                    /* launches use no clusters */
 	bool no_sms;                         /* asked for on this rank; sel_key has what all ranks asked for */
 	bool few_ctas;                       /* the same */
+	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;

@@ -12,6 +12,7 @@
  * that has the reason.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -40,13 +41,14 @@ struct hello {
 	struct shunt_vote vote;
 	uint64_t fingerprint; /* of the configuration */
 	uint64_t plans;       /* hash of the execution plans */
-	uint64_t tuning;      /* of the tuning file for this machine; 0: none */
+	uint64_t tuning[2];   /* of the tuning files for this machine, without NVLink multicast and with it; 0: none */
 	uint64_t process;     /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
 	uint32_t takes_all;
 	uint32_t no_sms;   /* CTAPolicy zero */
 	uint32_t few_ctas; /* CTAPolicy efficiency */
 	uint32_t tma;      /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t nvls;     /* enum shunt_nvls of this rank */
 	uint32_t net;      /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
@@ -68,17 +70,18 @@ static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reas
 	return 0;
 }
 
-static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+static const struct shunt_tuning *own_tuning(
+    const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, bool nvls, bool logs)
 {
 	struct shunt_machine machine;
 
-	shunt_machine_describe(gpu, comm->nranks, &machine);
-	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, comm->rank == 0);
+	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
+	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, logs);
 }
 
-static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, bool nvls)
 {
-	const struct shunt_tuning *t = own_tuning(comm, gpu);
+	const struct shunt_tuning *t = own_tuning(comm, gpu, nvls, false);
 
 	return t ? t->hash : 0;
 }
@@ -86,25 +89,28 @@ static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gp
 /* Takes the table of the ranks' tuning files if all have the same one, else the built-in table. */
 static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 {
+	bool same = true, nvls = comm->sel_key.nvls;
+	uint64_t first = hellos[0].tuning[nvls];
 	uint16_t cc = hellos[0].gpu.cc;
-	bool same = true;
+	const struct shunt_tuning *own;
 
 	for (int r = 1; r < comm->nranks; r++) {
 		if (hellos[r].gpu.cc < cc)
 			cc = hellos[r].gpu.cc;
-		if (same && hellos[r].tuning != hellos[0].tuning && comm->rank == 0)
+		if (same && hellos[r].tuning[nvls] != first && comm->rank == 0)
 			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, "
 			           "rank 0 has %s",
 			    comm->nranks, r,
-			    !hellos[r].tuning    ? "no" :
-			        hellos[0].tuning ? "another" :
-			                           "a",
-			    hellos[0].tuning ? "one" : "none");
-		same = same && hellos[r].tuning == hellos[0].tuning;
+			    !hellos[r].tuning[nvls] ? "no" :
+			        first               ? "another" :
+			                              "a",
+			    first ? "one" : "none");
+		same = same && hellos[r].tuning[nvls] == first;
 	}
 	comm->sel_key.cc = cc;
-	if (same && hellos[0].tuning)
-		comm->sel_key.tuning = own_tuning(comm, &hellos[comm->rank].gpu);
+	own = own_tuning(comm, &hellos[comm->rank].gpu, nvls, comm->rank == 0);
+	if (same && first)
+		comm->sel_key.tuning = own;
 	else /* looked up once, not for every call */
 		comm->sel_key.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, cc, comm->nranks);
 }
@@ -133,9 +139,11 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
 		shunt_vote_refuse(&h->vote, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
-		h->tuning = tuning_hash(comm, &h->gpu);
+		for (int nvls = 0; nvls < 2; nvls++)
+			h->tuning[nvls] = tuning_hash(comm, &h->gpu, nvls);
 	h->net = shunt_comm_net_usable(comm);
 	h->tma = h->gpu.tma && shunt_config()->tma;
+	h->nvls = shunt_nvls_of_rank(&h->gpu, &comm->nccl, shunt_nccl_env()->nvls_enable);
 }
 
 /* Compares the ranks' hellos, alike on all ranks. False: they do not fit, for this reason. */
@@ -190,6 +198,32 @@ static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
 			comm->sel_key.max_ctas = shunt_limit_min(
 			    comm->sel_key.max_ctas, (int)shunt_grid_coresident_blocks(h[r].gpu.sms, 2 * sharing));
 	}
+}
+
+/* Whether NCCL uses NVLink multicast: not where one rank knows of an obstacle. */
+static void agree_on_nvls(struct shunt_comm *comm, const struct hello *h)
+{
+	enum shunt_nvls why = SHUNT_NVLS_POSSIBLE;
+	static atomic_bool warned;
+	int rank = 0;
+
+	for (int r = 0; r < comm->nranks && !why; rank = r++) {
+		why = (enum shunt_nvls)h[r].nvls;
+		for (int peer = 0; peer < r && !why; peer++)
+			if (same_gpu(&h[r].gpu, &h[peer].gpu))
+				why = SHUNT_NVLS_SHARED;
+	}
+	comm->sel_key.nvls = !why;
+	if (comm->rank || comm->sel_key.takes_all)
+		return;
+	if (why && shunt_nccl_env()->nvls_enable == 1 && !atomic_exchange(&warned, true))
+		shunt_warn(
+		    "NCCL_NVLS_ENABLE=1 asks for NVLink multicast, which a communicator of %d ranks cannot have (rank "
+		    "%d: %s): calls in windows are chosen as without it",
+		    comm->nranks, rank, shunt_nvls_name(why));
+	else
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: NCCL's NVLink multicast: %s%s", comm->nranks,
+		    why ? "no: " : "yes", shunt_nvls_name(why));
 }
 
 /* True: the rank is on this one's host. */
@@ -512,6 +546,7 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 	}
 	limit_shared_gpus(comm, h);
 	sel_key->sim = h[0].gpu.sim;
+	agree_on_nvls(comm, h);
 	agree_on_tuning(comm, h);
 }
 

@@ -31,6 +31,8 @@ struct shunt_gpu_info {
 	uint32_t driver;  /* CUDA version of the driver, 13000 for 13.0; 0 on the sim */
 	/* 1: kernels can have the kernel set's shared_bytes of shared memory, and TMA copies are asynchronous. */
 	uint32_t tma;
+	/* 1: the driver says that it can be part of NVLink multicast objects. Nothing of Shunt makes such an object. */
+	uint32_t multicast;
 };
 
 /* Device memory that peers may map. The operations write all fields. */

@@ -120,6 +120,8 @@ int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_c
 			out->no_clusters = c.cgaClusterSize == 0;
 		if (!err && c.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
 			take_policy(c.CTAPolicy, out);
+		if (!err && c.nvlsHostMode != NCCL_CONFIG_UNDEF_INT)
+			out->nvls_off = c.nvlsHostMode & NCCL_NVLS_HOST_MODE_DISABLE_SYMMETRIC_MULTIMEM;
 		if (!err && c.launchOrderImplicit != NCCL_CONFIG_UNDEF_INT)
 			out->in_order = c.launchOrderImplicit != 0;
 		if (!err && c.version >= 22700 && c.commName)

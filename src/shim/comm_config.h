@@ -12,6 +12,7 @@ struct shunt_comm_config {
 	bool no_sms;      /* CTAPolicy zero, alone or with efficiency, or NCCL_CTA_POLICY */
 	bool few_ctas;    /* CTAPolicy efficiency alone, or NCCL_CTA_POLICY */
 	bool no_clusters; /* cgaClusterSize 0 */
+	bool nvls_off;    /* nvlsHostMode keeps NVLink multicast out of windows */
 	bool in_order;    /* launchOrderImplicit, or NCCL_LAUNCH_ORDER_IMPLICIT */
 	char name[48];    /* commName, cut; "" if there is none */
 };

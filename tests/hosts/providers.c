@@ -65,7 +65,8 @@ static void run(const char *network, struct world world)
 	assert_int_equal(failed, 0);
 }
 
-#define FAKE { "FAKE_IBV_FABRIC", fabric }, { "FAKE_IBV_DEVICES", "mlx0 link=roce; mlx1 link=roce" }, \
+#define FAKE \
+	{ "FAKE_IBV_FABRIC", fabric }, { "FAKE_IBV_DEVICES", "mlx0 link=roce; mlx1 link=roce" }, \
 	    { "SHUNT_SETUP_TIMEOUT", "20s" }
 
 static void test_ranks_with_nics_use_verbs(void **state)

@@ -358,6 +358,12 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	return 0;
 }
 
+void shunt_comm_deny_nvls(struct shunt_comm *comm)
+{
+	(void)comm;
+	log_call("deny_nvls\n");
+}
+
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
 {
 	comm->desc.rank = rank;

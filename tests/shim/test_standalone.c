@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <dlfcn.h>

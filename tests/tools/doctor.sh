@@ -56,14 +56,15 @@ says good_value 'ok +SHUNT_TIMEOUT=5s' $none SHUNT_TIMEOUT=5s "$shunt" doctor
 says endless_timeout 'warning +SHUNT_TIMEOUT=0: a kernel' $none SHUNT_TIMEOUT=0 "$shunt" doctor
 says alias_is_overridden 'warning +MSCCLPP_CACHE_DIR does nothing: SHUNT_CACHE_DIR' $none SHUNT_CACHE_DIR=/x MSCCLPP_CACHE_DIR=/y "$shunt" doctor
 says forced_without_nccl 'error +SHUNT_FORCE_NCCL=all asks for the real NCCL, and there is none' $none SHUNT_FORCE_NCCL=all "$shunt" doctor
-says nccl_variable_without_nccl 'warning +NCCL_NVLS_ENABLE does nothing' $none NCCL_NVLS_ENABLE=0 "$shunt" doctor
-says nccl_variable_with_nccl 'info +NCCL_NVLS_ENABLE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_NVLS_ENABLE=0 "$shunt" doctor
+says nccl_variable_without_nccl 'warning +NCCL_BUFFSIZE does nothing' $none NCCL_BUFFSIZE=8 "$shunt" doctor
+says nccl_variable_with_nccl 'info +NCCL_BUFFSIZE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_BUFFSIZE=8 "$shunt" doctor
 invariant="NCCL_ALGO=ring,tree;allreduce:tree NCCL_PROTO=Simple NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 NCCL_NTHREADS=1 NCCL_NVLS_ENABLE=0"
 for who in 'vLLM \(VLLM_BATCH_INVARIANT\)|VLLM_BATCH_INVARIANT=1' "vLLM or torchtitan|$invariant" \
 	'SGLang|NCCL_ALGO=allreduce:tree NCCL_MIN_NCHANNELS=8 NCCL_MAX_NCHANNELS=8' 'Megatron \(--deterministic-mode\)|NCCL_ALGO=^NVLS'; do
 	# shellcheck disable=SC2086
 	says batch_invariant_settings_are_known "info +variables as ${who%|*} exports them" env SHUNT_NCCL_LIB="$fake" ${who##*|} "$shunt" doctor
 done
+says rule_for_nccl_wins 'warning +SHUNT_ALGO=allreduce:1M-:nccl wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_ALGO=allreduce:1M-:nccl "$shunt" doctor
 # shellcheck disable=SC2086
 says deterministic_wins 'ok +SHUNT_DETERMINISTIC wins over NCCL_ALGO' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 $invariant "$shunt" doctor
 says forced_wins 'warning +SHUNT_FORCE_NCCL=all wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_FORCE_NCCL=all "$shunt" doctor

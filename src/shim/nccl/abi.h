@@ -91,6 +91,9 @@ typedef enum {
 #define NCCL_CTA_POLICY_EFFICIENCY 0x01
 #define NCCL_CTA_POLICY_ZERO 0x02
 
+/* 2.32, of nvlsHostMode: no multicast in NCCL's kernels for windows, and in copies. Bit 0 is for all other calls. */
+#define NCCL_NVLS_HOST_MODE_DISABLE_SYMMETRIC_MULTIMEM 0x02
+
 #define SHUNT_NCCL_CONFIG_MAGIC 0xcafebeefu
 #define SHUNT_NCCL_SIM_MAGIC 0x74685283u
 /* The first 8 bytes of NCCL's communicators since 2.21; those of standalone mode have them, too. */
@@ -187,7 +190,12 @@ typedef struct {
 	void *launchCompletionEvent; /* 2.32: 72; a CUDA event that NCCL records */
 } ncclCollConfig_t;
 
+/* As far as 2.29.2 had the properties; who says to be newer has NCCL set up its device API. */
+#define SHUNT_NCCL_PROPERTIES_BYTES offsetof(ncclCommProperties_t, nLsaTeams)
+#define SHUNT_NCCL_PROPERTIES_VERSION 22902
+
 #ifndef __cplusplus
+_Static_assert(SHUNT_NCCL_PROPERTIES_BYTES == 40 && offsetof(ncclCommProperties_t, multimemSupport) == 33, "2.29.2");
 _Static_assert(sizeof(ncclUniqueId) == 128, "passed by value");
 _Static_assert(sizeof(ncclRedOp_t) == 4 && sizeof(ncclDataType_t) == 4 && sizeof(ncclResult_t) == 4, "enums are ints");
 _Static_assert(sizeof(ncclConfig_t) == 120 && offsetof(ncclConfig_t, trafficClass) == 44, "2.32");

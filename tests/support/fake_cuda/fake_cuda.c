@@ -63,9 +63,9 @@ struct object {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
-static int contexts[FAKE_DEVICES]; /* their addresses are the contexts */
-static int loaded[FAKE_DEVICES];
-static int resets[FAKE_DEVICES];
+static int contexts[FAKE_MAX_DEVICES]; /* their addresses are the contexts */
+static int loaded[FAKE_MAX_DEVICES];
+static int resets[FAKE_MAX_DEVICES];
 static char kernels[SHUNT_NKERNELS][48];
 static unsigned nkernels;
 static __thread void *ctx_stack[16];
@@ -254,7 +254,7 @@ int cuGetErrorName(int result, const char **name)
 int cuDeviceGetCount(int *count)
 {
 	ENTER();
-	*count = FAKE_DEVICES - 1; /* the last one is hidden */
+	*count = fake_cuda.devices ? fake_cuda.devices : FAKE_DEVICES - 1; /* the last one is hidden */
 	return 0;
 }
 
@@ -288,11 +288,14 @@ int cuDeviceGetPCIBusId(char *text, int bytes, int dev)
 
 int cuDeviceGetAttribute(int *value, int attr, int dev)
 {
+	int cc = fake_cuda.ampere >> dev & 1 ? 80 : fake_cuda.cc;
+
 	ENTER();
 	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 :
 	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN    ? fake_cuda.shared :
-	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR  ? fake_cuda.cc / 10 :
-	                                                      fake_cuda.cc % 10;
+	    attr == SHUNT_CU_ATTR_MULTICAST_SUPPORTED       ? (int)(fake_cuda.multicast >> dev & 1) :
+	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR  ? cc / 10 :
+	                                                      cc % 10;
 	return 0;
 }
 
@@ -336,7 +339,7 @@ int cuDevicePrimaryCtxGetState(int dev, unsigned *flags, int *active)
 
 int cuCtxGetId(void *ctx, unsigned long long *id)
 {
-	*id = (unsigned long long)(1 + ((int *)ctx - contexts) + FAKE_DEVICES * resets[(int *)ctx - contexts]);
+	*id = (unsigned long long)(1 + ((int *)ctx - contexts) + FAKE_MAX_DEVICES * resets[(int *)ctx - contexts]);
 	return 0;
 }
 
@@ -1224,6 +1227,8 @@ static int record_launch(void *func, unsigned blocks, unsigned threads, unsigned
 	fake_cuda.launch.stream = stream;
 	memcpy(fake_cuda.launch.args, params[0], sizeof(struct shunt_kargs));
 	fake_cuda.launch.count++;
+	if (fake_cuda.kernel)
+		fake_cuda.kernel(fake_cuda.launch.args, blocks * threads / 32);
 	return 0;
 }
 
