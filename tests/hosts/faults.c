@@ -432,7 +432,8 @@ static int odd_body(struct rank *r)
 
 static void test_other_settings_on_one_rank_are_noticed(void **state)
 {
-	static const char *const odd[][2] = { { "NCCL_SOCKET_IFNAME", "eth7" }, { "SHUNT_ALGO", "allreduce:0-:oneshot" } };
+	static const char *const odd[][2] = { { "NCCL_SOCKET_IFNAME", "eth7" },
+		{ "SHUNT_ALGO", "allreduce:0-:oneshot" } };
 
 	for (size_t i = 0; i < 2; i++)
 		run_world(&(struct world){ .place = "0011",
