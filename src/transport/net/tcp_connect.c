@@ -289,6 +289,7 @@ static void step_socket(struct tcp_socket *s)
 			return;
 		}
 		s->state = TCP_AWAITS_CHALLENGE;
+		s->retry_at = shunt_now_ms() + TCP_CONNECT_MS;
 	}
 	if (s->state == TCP_AWAITS_CHALLENGE && s->readable)
 		say_hello(s);
@@ -543,11 +544,13 @@ static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
 	for (uint32_t i = 0; ep->active && i < ep->nsockets && ep->state == TCP_JOINING; i++) {
 		struct tcp_socket *s = &ep->socket[i];
 
-		if (s->state == TCP_CONNECTING && now >= s->retry_at)
+		bool waits = s->state == TCP_CONNECTING || s->state == TCP_AWAITS_CHALLENGE;
+
+		if (waits && now >= s->retry_at)
 			retry(s);
 		if (s->state == TCP_RETRY && now >= s->retry_at)
 			start_connect(s);
-		if ((s->state == TCP_RETRY || s->state == TCP_CONNECTING) && s->retry_at < *next)
+		if ((s->state == TCP_RETRY || waits) && s->retry_at < *next)
 			*next = s->retry_at;
 	}
 }
