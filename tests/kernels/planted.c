@@ -675,6 +675,8 @@ static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int la
 
 				for (int p = 0; p < HOSTS_RANKS; p++) {
 					sum += in[p][t][i];
+					if (kind == SHUNT_BROADCAST && !p)
+						assert_int_equal(out[r][t][i], in[p][t][i]);
 					if (kind == SHUNT_ALLGATHER)
 						assert_int_equal(out[r][t][(size_t)p * count + i], in[p][t][i]);
 				}
@@ -700,6 +702,13 @@ static void test_over_hosts_ahead(void **state)
 {
 	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 0);
 	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 2);
+}
+
+/* The receivers have nothing to say but that slots are free again. */
+static void test_over_hosts_one_way(void **state)
+{
+	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, 1);
+	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, -1);
 }
 
 /* ---- plans */
@@ -820,6 +829,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_give_up_of_tma),
 		cmocka_unit_test(test_over_hosts),
 		cmocka_unit_test(test_over_hosts_ahead),
+		cmocka_unit_test(test_over_hosts_one_way),
 		cmocka_unit_test(test_plan_ll8),
 		cmocka_unit_test(test_plan_ll16),
 		cmocka_unit_test(test_plan_ll128),
