@@ -14,8 +14,8 @@ static const char *const names[NFAULTS] = { "none", "loss", "delay", "jitter", "
 
 enum {
 	LONGEST_MS = 1500,    /* of most faults */
-	LONGEST_CUT_MS = 600, /* after which TCP needs about as long again to go on */
-	LONGEST_QUIET_MS = 400,
+	LONGEST_CUT_MS = 300, /* a set-up that calls a host waits 5 s for it, in which the kernel tries five times */
+	LONGEST_QUIET_MS = 1000,
 	STEP_MS = 20,
 };
 
