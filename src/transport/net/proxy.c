@@ -101,6 +101,10 @@ static int post_some(struct shunt_proxy *proxy)
 
 	if (!read_trigger(proxy, proxy->taken, value))
 		return 0;
+	if ((value[0] & 255) >= (unsigned)proxy->config.npeers) {
+		fail(&proxy->connection[0], -EINVAL, "a trigger is of no connection");
+		return 1;
+	}
 	c = &proxy->connection[value[0] & 255];
 	do {
 		puts[n++] = put_of(proxy, c, value);
