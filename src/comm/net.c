@@ -225,6 +225,42 @@ static int write_ctrl(struct shunt_comm *comm)
 	return err;
 }
 
+/* ---- communicators that have ended */
+
+static void release(struct lingering *l)
+{
+	shunt_proxy_destroy(l->proxy);
+	if (l->memory)
+		l->gpu->host_free(l->memory);
+	free(l);
+}
+
+/* Frees what no peer can reach any more, or has had its time. */
+static void reap(void)
+{
+	struct lingering *ended = NULL, **at;
+
+	shunt_lock_acquire(SHUNT_LOCK_LINGERING);
+	for (at = &lingering; *at;) {
+		struct lingering *l = *at;
+
+		if (!shunt_proxy_ended(l->proxy) && shunt_now_ms() < l->until) {
+			at = &l->next;
+			continue;
+		}
+		*at = l->next;
+		l->next = ended;
+		ended = l;
+	}
+	shunt_lock_release(SHUNT_LOCK_LINGERING);
+	while (ended) {
+		struct lingering *l = ended;
+
+		ended = l->next;
+		release(l);
+	}
+}
+
 /* ---- set-up */
 
 /* On the proxy thread: kernels give up by a word in host memory, and the next call reports the error. */
@@ -288,8 +324,10 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 {
 	struct shunt_comm_net *net = &comm->net;
 	size_t bytes = SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes);
-	int err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
+	int err;
 
+	reap();
+	err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
 	if (err) {
 		net->memory = NULL;
 		shunt_vote_refuse(
@@ -425,40 +463,6 @@ void shunt_comm_net_abort(struct shunt_comm *comm)
 }
 
 /* ---- the end */
-
-static void release(struct lingering *l)
-{
-	shunt_proxy_destroy(l->proxy);
-	if (l->memory)
-		l->gpu->host_free(l->memory);
-	free(l);
-}
-
-/* Frees what no peer can reach any more, or has had its time. */
-static void reap(void)
-{
-	struct lingering *ended = NULL, **at;
-
-	shunt_lock_acquire(SHUNT_LOCK_LINGERING);
-	for (at = &lingering; *at;) {
-		struct lingering *l = *at;
-
-		if (!shunt_proxy_ended(l->proxy) && shunt_now_ms() < l->until) {
-			at = &l->next;
-			continue;
-		}
-		*at = l->next;
-		l->next = ended;
-		ended = l;
-	}
-	shunt_lock_release(SHUNT_LOCK_LINGERING);
-	while (ended) {
-		struct lingering *l = ended;
-
-		ended = l->next;
-		release(l);
-	}
-}
 
 void shunt_comm_net_finish(struct shunt_comm *comm)
 {
