@@ -52,6 +52,8 @@ const void *shunt_symmem_expected(const struct shunt_coll *coll, int rank, int p
  * blocks.
  */
 unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key);
+/* Half of so many blocks, at least one, with CTAPolicy efficiency; else all of them. */
+unsigned shunt_grid_halve(const struct shunt_sel_key *sel_key, unsigned blocks);
 
 /*
  * Most warps of a block: the decision's geometry, if max_blocks such blocks have at least `need` warps; else what a

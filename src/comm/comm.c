@@ -95,6 +95,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
+	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
 	comm->nccl = (struct shunt_nvls_nccl){ .version = desc->nccl_version, .windows_off = desc->nvls_off };
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
@@ -373,6 +374,7 @@ void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 {
 	enum comm_state state = shunt_comm_life_state(&comm->life);
 	bool forwards = shunt_comm_life_forwards(&comm->life), ready = state == COMM_READY;
+	const struct shunt_hosts *hosts = shunt_comm_hosts(comm);
 
 	*info = (struct shunt_comm_info){ .size = info->size,
 		.rank = comm->rank,
@@ -382,7 +384,9 @@ void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 		.state = forwards ? "forwarding" :
 		    ready         ? "ready" :
 		                    "untouched",
-		.memory = shunt_comm_memory(comm) };
+		.memory = shunt_comm_memory(comm),
+		.hosts = hosts ? hosts->nhosts : ready,
+		.network = ready && comm->net.provider ? comm->net.provider : "" };
 	snprintf(info->id, sizeof(info->id), "%s", shunt_id_text(comm->id.b).s);
 	if (forwards)
 		snprintf(info->reason, sizeof(info->reason), "%s", comm->life.reason);

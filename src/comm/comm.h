@@ -43,6 +43,7 @@ struct shunt_comm_desc {
 	bool may_span;              /* its ranks may be on several hosts: set_hosts follows */
 	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;                /* CTAPolicy zero */
+	bool few_ctas;              /* CTAPolicy efficiency */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
 	const char *forward_reason; /* not NULL (static): forward-only from the start, no socket is made */
 };

@@ -57,6 +57,7 @@ struct shunt_comm {
 	atomic_bool located;                 /* it is known on which hosts the ranks are */
 	bool no_clusters;                    /* launches use no clusters */
 	bool no_sms;                         /* asked for on this rank; sel_key has what all ranks asked for */
+	bool few_ctas;                       /* the same */
 	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
 
 	struct shunt_mutex lock; /* set-up and launches */

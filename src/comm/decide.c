@@ -71,6 +71,9 @@ static const struct shunt_sel_key *key_of(
 static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     struct shunt_decision *d, struct shunt_path *path_p)
 {
+	/* A call that names an algorithm has none of the plans' for it, and a plan's launch records no event. */
+	if (coll->algo || coll->launched)
+		return false;
 	if (comm->sel_key.placement || (state >= COMM_READY && !comm->plans.set) ||
 	    !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
@@ -102,6 +105,8 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	if (window != SHUNT_WINDOW_NONE) {
 		with_window = *key;
 		with_window.symmem = true;
+		if (coll->cta_policy)
+			with_window.no_sms = coll->cta_policy & SHUNT_CTAS_ZERO;
 		key = &with_window;
 	}
 	if (!shunt_select_path(key, coll, wanted, d) && !shunt_select(key, coll, d))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "algos/algos.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -106,6 +107,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 	slot = fits < slot ? fits : slot;
 	net->slot_bytes = floor_power(slot, SLOT_LEAST, key->sim ? SIM_SLOT_MOST : SLOT_MOST);
 	net->channels = key->sim ? (comm->nranks <= SIM_FEW_RANKS ? 2 : 1) : SHUNT_NET_BLOCKS;
+	net->channels = shunt_grid_halve(key, net->channels);
 	if (key->max_ctas && (uint32_t)key->max_ctas < net->channels)
 		net->channels = (uint32_t)key->max_ctas;
 	key->net_channels = net->channels;
@@ -222,6 +224,42 @@ static int write_ctrl(struct shunt_comm *comm)
 	return err;
 }
 
+/* ---- communicators that have ended */
+
+static void release(struct lingering *l)
+{
+	shunt_proxy_destroy(l->proxy);
+	if (l->memory)
+		l->gpu->host_free(l->memory);
+	free(l);
+}
+
+/* Frees what no peer can reach any more, or has had its time. */
+static void reap(void)
+{
+	struct lingering *ended = NULL, **at;
+
+	shunt_lock_acquire(SHUNT_LOCK_LINGERING);
+	for (at = &lingering; *at;) {
+		struct lingering *l = *at;
+
+		if (!shunt_proxy_ended(l->proxy) && shunt_now_ms() < l->until) {
+			at = &l->next;
+			continue;
+		}
+		*at = l->next;
+		l->next = ended;
+		ended = l;
+	}
+	shunt_lock_release(SHUNT_LOCK_LINGERING);
+	while (ended) {
+		struct lingering *l = ended;
+
+		ended = l->next;
+		release(l);
+	}
+}
+
 /* ---- set-up */
 
 /* On the proxy thread: kernels give up by a word in host memory, and the next call reports the error. */
@@ -285,8 +323,10 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 {
 	struct shunt_comm_net *net = &comm->net;
 	size_t bytes = SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes);
-	int err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
+	int err;
 
+	reap();
+	err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
 	if (err) {
 		net->memory = NULL;
 		shunt_vote_refuse(
@@ -422,40 +462,6 @@ void shunt_comm_net_abort(struct shunt_comm *comm)
 }
 
 /* ---- the end */
-
-static void release(struct lingering *l)
-{
-	shunt_proxy_destroy(l->proxy);
-	if (l->memory)
-		l->gpu->host_free(l->memory);
-	free(l);
-}
-
-/* Frees what no peer can reach any more, or has had its time. */
-static void reap(void)
-{
-	struct lingering *ended = NULL, **at;
-
-	shunt_lock_acquire(SHUNT_LOCK_LINGERING);
-	for (at = &lingering; *at;) {
-		struct lingering *l = *at;
-
-		if (!shunt_proxy_ended(l->proxy) && shunt_now_ms() < l->until) {
-			at = &l->next;
-			continue;
-		}
-		*at = l->next;
-		l->next = ended;
-		ended = l;
-	}
-	shunt_lock_release(SHUNT_LOCK_LINGERING);
-	while (ended) {
-		struct lingering *l = ended;
-
-		ended = l->next;
-		release(l);
-	}
-}
 
 void shunt_comm_net_finish(struct shunt_comm *comm)
 {

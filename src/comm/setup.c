@@ -51,10 +51,11 @@ struct hello {
 	uint64_t process; /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
 	uint32_t takes_all;
-	uint32_t no_sms; /* CTAPolicy zero */
-	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
-	uint32_t net;    /* providers that it may use between hosts, as bits */
-	uint32_t nvls;   /* enum shunt_nvls of this rank */
+	uint32_t no_sms;   /* CTAPolicy zero */
+	uint32_t few_ctas; /* CTAPolicy efficiency */
+	uint32_t tma;      /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t nvls;     /* enum shunt_nvls of this rank */
+	uint32_t net;      /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
@@ -163,6 +164,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
+	h->few_ctas = comm->few_ctas;
 	comm->gpu = shunt_gpu();
 	if (!comm->gpu)
 		shunt_vote_refuse(&h->vote, "no device layer");
@@ -417,6 +419,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 		return err;
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	comm->sel_key.few_ctas = comm->few_ctas;
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
 	shunt_comm_life_ready(&comm->life);
@@ -567,11 +570,12 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 {
 	struct shunt_sel_key *sel_key = &comm->sel_key;
 
-	sel_key->no_sms = sel_key->tma = true;
+	sel_key->no_sms = sel_key->few_ctas = sel_key->tma = true;
 	for (int r = 0; r < comm->nranks; r++) {
 		sel_key->max_ctas = shunt_limit_min(sel_key->max_ctas, h[r].max_ctas);
 		sel_key->sms = (uint32_t)shunt_limit_min((int)sel_key->sms, h[r].gpu.sim ? 0 : (int)h[r].gpu.sms);
 		sel_key->no_sms &= h[r].no_sms != 0;
+		sel_key->few_ctas &= h[r].few_ctas != 0;
 		sel_key->tma &= h[r].tma != 0;
 	}
 	limit_shared_gpus(comm, h);
@@ -582,15 +586,26 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 
 static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
 {
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
 	char gpus[SHUNT_KARGS_MAX_RANKS][16];
-	unsigned usable = h[0].net;
+	unsigned usable = h[0].net, any = 0;
 	int n = 0;
 
 	for (int r = 0; r < comm->nranks; r++) {
 		usable &= h[r].net;
+		any |= h[r].net;
 		if (is_mate(comm, r))
 			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
 	}
+	for (unsigned i = 0; providers[i] && comm->rank == 0; i++) /* who has none is named, as it may be a fault */
+		for (int r = 0; (any & ~usable) >> i & 1 && r < comm->nranks; r++)
+			if (!(h[r].net >> i & 1)) {
+				shunt_warn(
+				    "communicator of %d ranks does not use %s between its hosts: rank %d has no device "
+				    "for it (`shunt doctor` there says why)",
+				    comm->nranks, providers[i]->name, r);
+				break;
+			}
 	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
 	shunt_comm_net_size(comm);
 }

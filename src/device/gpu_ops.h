@@ -71,6 +71,11 @@ struct shunt_gpu_launch {
 	/* Blocks of a cluster, if it divides `blocks` and the device has room for all clusters. 0: no clusters. */
 	unsigned cluster;
 	unsigned shared; /* bytes of a block's GPU_DYNAMIC_SHARED; only on devices with `tma` */
+	/*
+	 * An event without time stamps, recorded when all blocks have begun; NULL: none. Drivers for CUDA 12.2 and
+	 * earlier record it before the launch.
+	 */
+	void *launched;
 };
 
 struct shunt_gpu_ops {

@@ -690,7 +690,7 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 /* Files that others may have written. */
 static void test_tuning_set_trusts_files_of_this_user_and_root(void **state)
 {
-	char file[256], folder[256];
+	char file[300], folder[256];
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
@@ -1140,6 +1140,38 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	s.max_ctas = 4;
 	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
 	assert_int_equal(x.blocks, 4);
+}
+
+/* At most half the blocks, whatever chose their number, and warps of a small message share a block. */
+static void test_geometry_of_efficiency_has_half_the_blocks(void **state)
+{
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true }, few = s;
+	struct launch_seen x, y;
+
+	few.few_ctas = true;
+	x = launched(few, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot");
+	assert_int_equal(x.blocks, 32);
+	assert_int_equal(x.threads, 512);
+	x = launched(few, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
+	assert_int_equal(x.blocks, 8);
+	y = launched(s, SHUNT_ALLREDUCE, 2000, "allreduce:0-inf:oneshot");
+	x = launched(few, SHUNT_ALLREDUCE, 2000, "allreduce:0-inf:oneshot");
+	assert_true(y.blocks > 8 && y.threads == 32);
+	assert_int_equal(x.blocks, (y.blocks + 7) / 8);
+	assert_true(x.blocks * x.threads >= y.blocks * y.threads); /* as many warps */
+	for (uint64_t count = 4; count <= 1 << 26; count *= 4) {
+		static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_ALLGATHER, SHUNT_ALLTOALL,
+			SHUNT_BROADCAST };
+
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+			y = launched(s, kinds[i], count, NULL);
+			x = launched(few, kinds[i], count, NULL);
+			assert_true(x.blocks >= 1 && (x.blocks <= y.blocks / 2 || y.blocks == 1));
+			assert_true(x.channels <= y.channels);
+		}
+	}
+	few.max_ctas = 4; /* a limit of the user is one */
+	assert_int_equal(launched(few, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot").blocks, 4);
 }
 
 /*
@@ -1678,6 +1710,7 @@ int main(void)
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_old_names_are_answered_with_the_new_ones),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
+		cmocka_unit_test(test_geometry_of_efficiency_has_half_the_blocks),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_singly_and_in_groups),
 		cmocka_unit_test(test_geometry_pairwise_is_for_one_call_between_two),

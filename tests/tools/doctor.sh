@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME FAKE_CUDA: what the doctor says of an environment, of files, and of dumps that are none.
+# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME FAKE_CUDA TORCHCOMMS...: what the doctor says of an environment, of files, and of dumps that are none.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
 . "$(dirname "$0")/expect.sh"
@@ -25,6 +25,14 @@ expect output_without_pid_is_usage_error 2 'output goes with' "$shunt" doctor --
 expect bad_pid_is_usage_error 2 '"12x" is not a list' "$shunt" doctor --pid 12x
 expect dumps_without_files_is_usage_error 2 'which files' "$shunt" doctor dumps
 expect missing_program_is_error 2 '/nonexistent: No such file' "$shunt" doctor /nonexistent
+
+# DeepEP on a path of Python packages
+packages=$dir/venv/lib/python3.99/site-packages
+mkdir -p "$packages/deep_ep"
+touch "$packages/deep_ep/__init__.py"
+says deep_ep_needs_a_variable 'info +DeepEP is in .*/deep_ep/__init__.py: its search' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
+says deep_ep_has_its_variable 'set EP_SUPPRESS_NCCL_CHECK=1 for such programs' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
+says deep_ep_that_does_not_look 'ok +EP_SUPPRESS_NCCL_CHECK=1: DeepEP looks' env VIRTUAL_ENV="$dir/venv" EP_SUPPRESS_NCCL_CHECK=1 "$shunt" doctor
 
 # variables
 says no_variables_is_ok 'ok +none are set' "$shunt" doctor
@@ -84,6 +92,17 @@ says real_nccl_is_named "ok +the real NCCL .*$fake" env SHUNT_NCCL_LIB="$fake" "
 says preload_missing 'error +LD_PRELOAD has /nonexistent/lib.so' $none LD_PRELOAD=/nonexistent/lib.so "$shunt" doctor
 says later_nccl 'warning +.* has ncclOfALaterVersion, which Shunt does not know' env SHUNT_NCCL_LIB="$(realpath "$4")" "$shunt" doctor
 expect program_of_a_later_nccl_is_status_2 2 'error +.* needs ncclOfALaterVersion, which Shunt does not know' $none "$shunt" doctor "$(realpath "$5")"
+# Modules of torchcomms; $8 and later.
+says torchcomms_nccl_can_be_interposed 'ok +.*_comms_nccl.so, of torchcomms, calls the NCCL that PyTorch has loaded: with .shunt run., or libshunt.enable' \
+	$none "$shunt" doctor "$(realpath "$8")"
+cp "$8" "$dir" # away from what it needs
+# shellcheck disable=SC2016
+says what_python_has_loaded_before_is_not_missed '^0$' $none sh -c '"$1" doctor "$2" | grep -c "which is not found"' sh "$shunt" "$dir/_comms_nccl.so"
+says torchcomms_ncclx_cannot 'warning +.*_comms_ncclx.so, of torchcomms, has NCCL linked in under names such as torchcomms_ncclAllReduce: Shunt cannot' \
+	$none "$shunt" doctor "$(realpath "$9")"
+says torchcomms_gloo_does_not_call_nccl 'info +.*_comms_gloo.so, of torchcomms, does not call NCCL' $none "$shunt" doctor "$(realpath "${10}")"
+says another_nccl_of_other_names 'warning +.*renamed.so has an NCCL linked in under names such as torchcomms_ncclAllReduce' \
+	$none "$shunt" doctor "$(realpath "${11}")"
 says linked_by_soname 'warning +.*linked_by_soname calls functions of shunt.h and is linked with libshunt.so, whose SONAME is libnccl.so.2' $none "$shunt" doctor "$(realpath "$6")"
 says plain_program '/sh itself has nothing to do with NCCL' $none "$shunt" doctor /bin/sh
 says script_is_told 'is no program of this machine; a script' $none "$shunt" doctor "$0"

@@ -99,6 +99,40 @@ static void test_strangers_that_talk_are_thrown_out(void **state)
 	ops->close(device);
 }
 
+/* A listener that never speaks, as if each connection's handshake were incomplete there: others are tried. */
+static void test_a_connection_without_a_challenge_is_made_again(void **state)
+{
+	struct shunt_net_device *device = net_open(ops);
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(sin);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), first, again = 0, fd;
+	struct shunt_net_blob theirs;
+	struct tcp_blob blob;
+	struct net_end end;
+
+	net_create(ops, device, &end, 5, 3 * TCP_CONNECT_MS);
+	assert_int_equal(bind(listener, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	assert_int_equal(listen(listener, 64), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&sin, &len), 0);
+	memcpy(&blob, end.blob.bytes, sizeof(blob));
+	first = 1 + (int)blob.data_sockets;
+	blob.id = UINT64_MAX; /* the lower one connects */
+	blob.port = sin.sin_port;
+	memset(&theirs, 0, sizeof(theirs));
+	memcpy(theirs.bytes, &blob, sizeof(blob));
+	assert_int_equal(ops->endpoint_connect(end.endpoint, &theirs), 0);
+	while (!end.dead) {
+		net_step_or_sleep(ops, device, 100);
+		fd = accept(listener, NULL, NULL);
+		again += fd >= 0; /* stays open: only the other side gives up */
+	}
+	assert_in_range(again, 2 * first, 3 * first);
+	assert_int_equal(end.err, -ETIMEDOUT);
+	ops->endpoint_close(end.endpoint);
+	ops->close(device);
+	close(listener);
+}
+
 /* ---- a peer that has the key, or not, played by the test */
 
 struct liar {
@@ -558,6 +592,7 @@ int main(void)
 		cmocka_unit_test(test_tcp_is_usable_whatever_is_chosen), /* reads no variables here */
 		cmocka_unit_test(test_a_crowd_of_strangers_keeps_nobody_out),
 		cmocka_unit_test(test_strangers_that_talk_are_thrown_out),
+		cmocka_unit_test(test_a_connection_without_a_challenge_is_made_again),
 		cmocka_unit_test(test_hellos_that_prove_nothing_are_refused),
 		cmocka_unit_test(test_heads_that_there_are_not_kill_the_endpoint),
 		cmocka_unit_test(test_pieces_come_before_and_after_their_put),

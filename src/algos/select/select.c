@@ -282,6 +282,12 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 		decision->geometry = (struct shunt_geometry){ 0 };
 		decision->reason = SHUNT_REASON_ONE_RANK;
 		decision->algo = sel_key->takes_all ? &shunt_local_algo : NULL;
+	} else if (coll->algo && !nccl_reason(sel_key, coll->kind) &&
+	    shunt_select_path(sel_key, coll, &(struct shunt_path){ .algo = coll->algo }, decision)) {
+		return true;
+	} else if (coll->algo && coll->only_algo) {
+		decision->algo = NULL;
+		decision->reason = SHUNT_REASON_CONFIG;
 	} else {
 		decision->algo =
 		    choose_algo(sel_key, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);

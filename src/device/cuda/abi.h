@@ -88,6 +88,7 @@ enum {
 	SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION = 4,
 	SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 	SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN = 10,
+	SHUNT_CU_LAUNCH_ATTR_LAUNCH_COMPLETION_EVENT = 12,
 	SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE = 1,
 };
 
@@ -128,6 +129,10 @@ struct shunt_cu_launch_attr {
 		struct {
 			unsigned x, y, z;
 		} cluster;
+		struct {
+			void *event;
+			int flags;
+		} launch_completion;
 		unsigned long long align;
 	} value;
 };
@@ -166,7 +171,7 @@ struct shunt_cu_launch_config {
 	X(CtxPopCurrent, _v2, (void **ctx)) \
 	X(CtxGetDevice, , (int *dev)) \
 	X(ThreadExchangeStreamCaptureMode, , (int *mode)) \
-	X(MemGetInfo, _v2, (size_t * free, size_t * total)) \
+	X(MemGetInfo, _v2, (size_t *free, size_t *total)) \
 	X(MemAlloc, _v2, (unsigned long long *ptr, size_t bytes)) \
 	X(MemFree, _v2, (unsigned long long ptr)) \
 	X(MemHostAlloc, , (void **ptr, size_t bytes, unsigned flags)) \
@@ -175,7 +180,7 @@ struct shunt_cu_launch_config {
 	X(MemcpyAsync, , (unsigned long long dst, unsigned long long src, size_t bytes, void *stream)) \
 	X(MemsetD8Async, , (unsigned long long dst, unsigned char value, size_t bytes, void *stream)) \
 	X(PointerGetAttribute, , (void *value, int attr, unsigned long long ptr)) \
-	X(MemGetAllocationGranularity, , (size_t * bytes, const struct shunt_cu_mem_prop *prop, int option)) \
+	X(MemGetAllocationGranularity, , (size_t *bytes, const struct shunt_cu_mem_prop *prop, int option)) \
 	X(MemCreate, , \
 	    (unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, \
 	        unsigned long long flags)) \

@@ -32,10 +32,11 @@ struct shunt_entry *shunt_overlay_attach(const struct shunt_comm_desc *desc, con
 static bool nccl_denies_nvls(ncclComm_t comm)
 {
 	union {
-		struct shunt_nccl_properties p;
+		ncclCommProperties_t p;
 		char room[256]; /* whatever version of NCCL fills it in */
-	} u = { .p = {
-		    .size = sizeof(u.p), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = SHUNT_NCCL_PROPERTIES_VERSION } };
+	} u = { .p = { .size = SHUNT_NCCL_PROPERTIES_BYTES,
+		    .magic = SHUNT_NCCL_CONFIG_MAGIC,
+		    .version = SHUNT_NCCL_PROPERTIES_VERSION } };
 	ncclResult_t (*query)(ncclComm_t, void *) = NULL;
 	void *symbol = shunt_real_symbol("ncclCommQueryProperties");
 	ncclResult_t result;

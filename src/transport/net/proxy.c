@@ -101,6 +101,10 @@ static int post_some(struct shunt_proxy *proxy)
 
 	if (!read_trigger(proxy, proxy->taken, value))
 		return 0;
+	if ((value[0] & 255) >= (unsigned)proxy->config.npeers) {
+		fail(&proxy->connection[0], -EINVAL, "a trigger is of no connection");
+		return 1;
+	}
 	c = &proxy->connection[value[0] & 255];
 	do {
 		puts[n++] = put_of(proxy, c, value);
@@ -145,7 +149,19 @@ static bool carry(struct shunt_proxy *proxy)
 
 /* ---- the end */
 
-/* Finishes what has nothing left to carry. */
+static void close_all(struct shunt_proxy *proxy)
+{
+	const struct shunt_net_ops *net = proxy->config.net;
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		net->endpoint_close(proxy->connection[i].endpoint);
+		proxy->connection[i].endpoint = NULL;
+	}
+	net->mem_deregister(proxy->memory);
+	proxy->memory = NULL;
+}
+
+/* Finishes what has nothing left to carry. What has ended keeps no descriptors, however late its owner looks. */
 static void go_on_finishing(struct shunt_proxy *proxy)
 {
 	uint32_t value[4];
@@ -162,8 +178,13 @@ static void go_on_finishing(struct shunt_proxy *proxy)
 		}
 		ended &= c->state == CONNECTION_DEAD || (c->state == CONNECTION_ENDED && c->posted == c->done);
 	}
-	if (ended && !atomic_exchange(&proxy->ended, true))
-		notify(proxy);
+	if (!ended)
+		return;
+	proxy->takes = false;
+	close_all(proxy);
+	close(proxy->notify_fd);
+	proxy->notify_fd = -1;
+	atomic_store(&proxy->ended, true);
 }
 
 bool shunt_proxy_left(const struct shunt_proxy *list)
@@ -242,15 +263,6 @@ struct create {
 	struct shunt_proxy_offer *offers;
 	int err;
 };
-
-static void close_all(struct shunt_proxy *proxy)
-{
-	const struct shunt_net_ops *net = proxy->config.net;
-
-	for (int i = 0; i < proxy->config.npeers; i++)
-		net->endpoint_close(proxy->connection[i].endpoint);
-	net->mem_deregister(proxy->memory);
-}
 
 static void create(struct proxy_thread *thread, void *arg)
 {
@@ -425,6 +437,7 @@ void shunt_proxy_destroy(struct shunt_proxy *proxy)
 		return;
 	shunt_proxy_thread_call(proxy->thread, destroy, proxy);
 	shunt_proxy_thread_put(proxy->thread);
-	close(proxy->notify_fd);
+	if (proxy->notify_fd >= 0)
+		close(proxy->notify_fd);
 	free(proxy);
 }

@@ -65,7 +65,7 @@ void shunt_proxy_abort(struct shunt_proxy *proxy);
  * must stay until destroy.
  */
 void shunt_proxy_finish(struct shunt_proxy *proxy);
-/* True after finish: all is carried, and no peer will send anything. */
+/* True after finish: all is carried, no peer will send anything, and the connections are closed. */
 bool shunt_proxy_ended(const struct shunt_proxy *proxy);
 /* Closes the connections. NULL is allowed. */
 void shunt_proxy_destroy(struct shunt_proxy *proxy);

@@ -45,7 +45,7 @@ struct shunt_proxy {
 	atomic_int nready; /* connections that were ready once */
 	int err;           /* of failed; written before it */
 	char text[256];
-	int notify_fd; /* written when nready or failed changes */
+	int notify_fd; /* written when nready or failed changes; -1 once it has ended */
 	struct connection connection[];
 };
 

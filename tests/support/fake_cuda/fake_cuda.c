@@ -1241,19 +1241,49 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 	return record_launch(func, grid_x, block_x, 0, stream, params, -1, 0);
 }
 
+bool fake_cuda_recorded(void *event)
+{
+	struct object *o = find_object(EVENT, (uintptr_t)event);
+
+	return o && o->recorded;
+}
+
+/* The event of a launch, which is done when all of its blocks run; here at once. */
+static int take_launch_event(const struct shunt_cu_launch_attr *attr)
+{
+	struct object *o = find_object(EVENT, (uintptr_t)attr->value.launch_completion.event);
+
+	if (!o || attr->value.launch_completion.flags)
+		return SHUNT_CU_INVALID_VALUE;
+	fake_cuda.launch.event = attr->value.launch_completion.event;
+	o->recorded = true;
+	return 0;
+}
+
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
 {
 	ENTER();
-	const struct shunt_cu_launch_attr *domain = &config->attrs[config->nattrs - 1],
-	                                  *cluster = config->nattrs == 2 ? config->attrs : NULL;
+	int domain = -1, res = 0;
+	unsigned cluster = 0;
 
 	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 ||
-	    config->shared_bytes > (unsigned)fake_cuda.shared || extra || config->nattrs < 1 || config->nattrs > 2 ||
-	    domain->id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+	    config->shared_bytes > (unsigned)fake_cuda.shared || extra || config->nattrs < 1)
 		return SHUNT_CU_INVALID_VALUE;
-	if (cluster &&
-	    (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
+	fake_cuda.launch.event = NULL;
+	for (unsigned i = 0; i < config->nattrs && !res; i++) {
+		const struct shunt_cu_launch_attr *attr = &config->attrs[i];
+
+		if (attr->id == SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+			domain = attr->value.mem_sync_domain;
+		else if (attr->id == SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION)
+			cluster = attr->value.cluster.x;
+		else if (attr->id == SHUNT_CU_LAUNCH_ATTR_LAUNCH_COMPLETION_EVENT)
+			res = take_launch_event(attr);
+		else
+			res = SHUNT_CU_INVALID_VALUE;
+	}
+	if (res || (cluster && config->grid_x % cluster))
 		return SHUNT_CU_INVALID_VALUE;
-	return record_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params,
-	    domain->value.mem_sync_domain, cluster ? cluster->value.cluster.x : 0);
+	return record_launch(
+	    func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params, domain, cluster);
 }

@@ -45,6 +45,7 @@ struct fake_cuda {
 		int device, mem_sync_domain; /* -1: no such attribute */
 		unsigned shared;
 		void *stream;
+		void *event; /* that the launch records, of the last launch with attributes */
 		unsigned char args[FAKE_MAX_ARGS];
 		long count;
 	} launch;
@@ -55,6 +56,8 @@ extern struct fake_cuda fake_cuda __attribute__((visibility("default")));
 bool fake_cuda_access(int device, const void *ptr) __attribute__((visibility("default")));
 /* Edges to a node of a graph that is being captured, of those that were added by hand. */
 long fake_cuda_edges(void *graph, void *node) __attribute__((visibility("default")));
+/* Has the event a record? */
+bool fake_cuda_recorded(void *event) __attribute__((visibility("default")));
 /* The calling thread's capture mode (0 global, 1 thread-local, 2 relaxed). */
 int fake_cuda_capture_mode(void) __attribute__((visibility("default")));
 /* Contexts that the calling thread pushed and did not pop. */

@@ -306,7 +306,7 @@ static ncclResult_t state_of(const struct ncclComm *comm)
 /* Finds this rank's place among those of the same colour, by key and then by old rank. */
 static void split_rank(const struct comm_init *b)
 {
-	int(*values)[2] = b->arrival.barrier->values, me = b->old_rank;
+	int (*values)[2] = b->arrival.barrier->values, me = b->old_rank;
 
 	b->child->rank = b->child->nranks = 0;
 	for (int r = 0; r < b->old_nranks; r++) {

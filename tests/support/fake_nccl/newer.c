@@ -10,12 +10,12 @@ ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncc
 
 	for (size_t i = sizeof(*config); i < config->size; i++)
 		later += bytes[i];
-	log_call("config of %zu, later %u, option %d\n", config->size, later, config->ext ? config->ext->value.i : -1);
+	log_call("config of %zu, later %u, option %d", config->size, later, config->ext ? config->ext->value.i : -1);
+	if (config->algSelection)
+		log_call(", selection %s, forced %d", config->algSelection, config->forceAlgSelection);
+	log_call("\n");
 	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
 }
-
-__attribute__((visibility("default"))) ncclResult_t ncclCommQueryProperties(
-    ncclComm_t comm, struct shunt_nccl_properties *p);
 
 static unsigned no_multimem;
 
@@ -25,13 +25,13 @@ void fake_nccl_no_multimem(unsigned ranks)
 }
 
 /* As in 2.29.2. Whoever says to be newer would have the device API set up, and that is not asked for here. */
-ncclResult_t ncclCommQueryProperties(ncclComm_t comm, struct shunt_nccl_properties *p)
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *p)
 {
 	int version;
 
 	ncclGetVersion(&version);
-	if (!comm_is_alive(comm) || !p || p->size != sizeof(*p) || p->magic != SHUNT_NCCL_CONFIG_MAGIC ||
-	    p->version > 22903 || version < 22900)
+	if (!comm_is_alive(comm) || !p || p->size != SHUNT_NCCL_PROPERTIES_BYTES ||
+	    p->magic != SHUNT_NCCL_CONFIG_MAGIC || p->version > 22903 || version < 22900)
 		return ncclInvalidUsage;
 	p->rank = comm->rank;
 	p->nRanks = comm->nranks;
