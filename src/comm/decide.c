@@ -68,7 +68,7 @@ static const struct shunt_sel_key *key_of(
 static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     struct shunt_decision *d, struct shunt_path *path_p)
 {
-	if (comm->sel_key.placement || (state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
+	if ((state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
 	switch (shunt_comm_plans_choose(comm, coll, d, path_p)) {
 	case SHUNT_PLAN_CHOICE_PLAN:

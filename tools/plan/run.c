@@ -34,6 +34,7 @@ static const struct option_row rows[] = {
 	    .help = "calls of a round (20, on the sim 2)" },
 	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(10, on the sim 3)" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, UINT64_MAX, .help = "of the inputs (1)" },
+	RANKS_OPTION_HOSTS,
 	RANKS_OPTIONS_START("60"),
 	{ .type = OPTION_END },
 };
