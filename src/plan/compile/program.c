@@ -172,10 +172,10 @@ int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, const uin
 	if (!b.program)
 		return -ENOMEM;
 	err = build_program(&b, ll128);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		shunt_ranges_finish(&b.read[i]);
+	for (int i = 0; i < 3; i++)
 		shunt_ranges_finish(&b.written[i]);
-	}
 	if (err) {
 		shunt_program_destroy(b.program);
 		return err;

@@ -63,9 +63,10 @@ static int note_access(
 			if (s->place != SHUNT_PLAN_LOCAL &&
 			    !(s->packet && b->plan->double_scratch && b->plan->collective < SHUNT_PLAN_SENDRECV))
 				b->program->flags |= SHUNT_PROG_RESYNC;
-			continue;
+			if (s->packet || !write || o.rank != b->rank)
+				continue;
 		}
-		if (s->place != SHUNT_PLAN_LOCAL)
+		if (s->place != SHUNT_PLAN_LOCAL && o.buffer != SHUNT_PLAN_SCRATCH)
 			b->program->staging[o.buffer] = true;
 		if (o.rank != b->rank)
 			continue;
@@ -136,10 +137,10 @@ static int note_all_accesses(struct program_builder *b)
 					return err;
 			}
 	}
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		shunt_ranges_merge(&b->read[i]);
+	for (int i = 0; i < 3; i++)
 		shunt_ranges_merge(&b->written[i]);
-	}
 	return 0;
 }
 

@@ -256,6 +256,17 @@ static void emit_sync(struct program_builder *b, const struct shunt_plan_op *op)
 	shunt_bytecode_sync(&b->bc);
 }
 
+/*
+ * True: the plan writes what the put reads, at some time in the launch. The proof takes a put's source for read when the
+ * put ends; then that must be so. Packets are written once in a launch, or over equal ones.
+ */
+static bool is_rewritten(const struct program_builder *b, const struct shunt_plan_slice *s)
+{
+	struct shunt_prog_operand o = shunt_program_operand(b, s, b->rank);
+
+	return !s->packet && shunt_ranges_meet(&b->written[o.buffer], o.index, o.index + s->size);
+}
+
 /* Destination j, if its port leaves the host, with the operation's signal. */
 static void emit_port(struct program_builder *b, const struct shunt_plan_op *op, uint32_t j)
 {
@@ -276,6 +287,10 @@ static void emit_port(struct program_builder *b, const struct shunt_plan_op *op,
 	out->part = op->part;
 	out->parts = op->parts;
 	out->flags = b->bc.in_loop && dst->packet ? SHUNT_PROG_WHOLE : 0;
+	if (is_rewritten(b, src)) {
+		shunt_bytecode_emit(&b->bc, SHUNT_PROG_PORT_FLUSH, 1, 0, 0);
+		shunt_bytecode_operand(&b->bc, own_slot(b, op, j));
+	}
 }
 
 /* An operation on ports, of which some leave the host: these first, as they take longer. */
