@@ -246,6 +246,7 @@ static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *e, cons
 	if (err)
 		return err;
 	c.warps_p = &warps;
+	c.op = shunt_recorder_pass(comm->recorder, comm->order.current != NULL);
 	shunt_comm_net_wake(comm);
 	err = shunt_plan_exec_launch(e->exec, &c);
 	if (!err) {

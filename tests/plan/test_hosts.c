@@ -129,15 +129,17 @@ static void test_ports_stay_on_a_rail(void **state)
 	shunt_plan_unref(plan);
 }
 
-static void test_spread_is_equal(void **state)
+static void test_spread_is_in_order(void **state)
 {
 	struct shunt_plan *plan = plan_of(3, (const char *[]){ "", "", "" }, NULL, NULL);
 	uint8_t host_of[3];
 	char reason[160];
 
 	(void)state;
-	assert_int_equal(shunt_plan_spread(plan, 2, host_of, reason, sizeof(reason)), -EINVAL);
-	assert_string_equal(reason, "its 3 ranks cannot be spread over 2 hosts equally");
+	assert_int_equal(shunt_plan_spread(plan, 4, host_of, reason, sizeof(reason)), -EINVAL);
+	assert_string_equal(reason, "its 3 ranks cannot be spread over 4 hosts");
+	assert_int_equal(shunt_plan_spread(plan, 2, host_of, reason, sizeof(reason)), 0);
+	assert_memory_equal(host_of, ((const uint8_t[]){ 0, 0, 1 }), 3);
 	assert_int_equal(shunt_plan_spread(plan, 3, host_of, reason, sizeof(reason)), 0);
 	assert_memory_equal(host_of, ((const uint8_t[]){ 0, 1, 2 }), 3);
 	shunt_plan_unref(plan);
@@ -230,7 +232,7 @@ int main(void)
 		cmocka_unit_test(test_all_that_joins_fits_one_host_alone),
 		cmocka_unit_test(test_hosts_have_ranks_that_follow_each_other),
 		cmocka_unit_test(test_ports_stay_on_a_rail),
-		cmocka_unit_test(test_spread_is_equal),
+		cmocka_unit_test(test_spread_is_in_order),
 		cmocka_unit_test(test_ports_between_hosts_push_triggers),
 		cmocka_unit_test(test_put_of_what_is_written_is_flushed),
 		cmocka_unit_test(test_get_over_a_port_is_refused),

@@ -10,7 +10,7 @@ shunt=$1 dir=$2
 shift 2
 hosts=("$@")
 [ ${#hosts[@]} -gt 0 ] || hosts=(2 4)
-export SHUNT_NCCL_LIB=none SHUNT_DEVICE=sim NCCL_SOCKET_IFNAME=lo
+export SHUNT_NCCL_LIB=none SHUNT_DEVICE=sim SHUNT_MULTI_RANK_GPU=1 NCCL_SOCKET_IFNAME=lo
 [ -d "$dir" ] || { echo "no directory $dir"; exit 77; }
 ran=0 failed=0 skipped=0
 for plan in "$dir"/*.json; do

@@ -120,12 +120,12 @@ bool shunt_plan_fits_hosts(
 
 int shunt_plan_spread(const struct shunt_plan *plan, uint32_t nhosts, uint8_t *host_of, char *reason, size_t bytes)
 {
-	if (!nhosts || nhosts > plan->nranks || plan->nranks % nhosts) {
-		snprintf(reason, bytes, "its %u ranks cannot be spread over %u hosts equally", plan->nranks, nhosts);
+	if (!nhosts || nhosts > plan->nranks) {
+		snprintf(reason, bytes, "its %u ranks cannot be spread over %u hosts", plan->nranks, nhosts);
 		return -EINVAL;
 	}
 	for (uint32_t r = 0; r < plan->nranks; r++)
-		host_of[r] = (uint8_t)(r / (plan->nranks / nhosts));
+		host_of[r] = (uint8_t)((uint64_t)r * nhosts / plan->nranks);
 	return shunt_plan_fits_hosts(plan, &(struct shunt_plan_placement){ .host_of = host_of }, reason, bytes) ? 0 :
 	                                                                                                       -EINVAL;
 }

@@ -24,8 +24,8 @@ uint32_t shunt_plan_islands(const struct shunt_plan *plan, uint32_t *island_of);
 bool shunt_plan_fits_hosts(
     const struct shunt_plan *plan, const struct shunt_plan_placement *placement, char *reason, size_t bytes);
 /*
- * Spreads the plan's ranks over this many hosts, as many ranks on each, in their order. 0; -EINVAL: they cannot be spread
- * so, or do not fit; reason as above.
+ * Spreads the plan's ranks over this many hosts (at most 256), in their order, and as equally as can be. 0; -EINVAL: there
+ * are too few, or they do not fit; reason as above.
  */
 int shunt_plan_spread(const struct shunt_plan *plan, uint32_t nhosts, uint8_t *host_of, char *reason, size_t bytes);
 #endif
