@@ -35,6 +35,7 @@ struct lingering {
 	struct shunt_proxy *proxy;
 	const struct shunt_gpu_ops *gpu;
 	void *memory;
+	struct shunt_comm_region *regions;
 	int64_t until;
 };
 
@@ -229,6 +230,7 @@ static int write_ctrl(struct shunt_comm *comm)
 static void release(struct lingering *l)
 {
 	shunt_proxy_destroy(l->proxy);
+	shunt_comm_net_regions_free(l->regions);
 	if (l->memory)
 		l->gpu->host_free(l->memory);
 	free(l);
@@ -480,12 +482,14 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	if (!l || !net->proxy || shunt_proxy_ended(net->proxy) || shunt_comm_life_error(&comm->life)) {
 		shunt_proxy_destroy(net->proxy);
+		shunt_comm_net_regions_free(net->regions);
 		comm->gpu->host_free(net->memory);
 		free(l);
 	} else {
 		*l = (struct lingering){ .proxy = net->proxy,
 			.gpu = comm->gpu,
 			.memory = net->memory,
+			.regions = net->regions,
 			.until = shunt_deadline_ms(LINGER_MS) };
 		shunt_lock_acquire(SHUNT_LOCK_LINGERING);
 		l->next = lingering;
@@ -493,5 +497,6 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 		shunt_lock_release(SHUNT_LOCK_LINGERING);
 	}
 	net->proxy = NULL;
+	net->regions = NULL;
 	net->memory = net->device_memory = NULL;
 }

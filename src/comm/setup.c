@@ -160,7 +160,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_process_token();
 	h->pid = (int32_t)getpid();
-	h->plans = comm->net.at.nhosts ? 0 : shunt_comm_plans_acquire(comm); /* plans run on one host */
+	h->plans = shunt_comm_plans_acquire(comm);
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
@@ -645,10 +645,8 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 
 static int compare_plans(struct shunt_comm *comm, struct setup *s)
 {
-	uint64_t plans[SHUNT_MAX_RANKS];
+	uint64_t plans[SHUNT_NET_MAX_RANKS];
 
-	if (comm->net.at.nhosts)
-		return 0;
 	for (int r = 0; r < comm->nranks; r++)
 		plans[r] = s->hellos[r].plans;
 	return shunt_comm_plans_agree(comm, plans);

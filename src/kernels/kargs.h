@@ -173,7 +173,7 @@ struct shunt_kargs_direct {
 };
 
 /*
- * Plan kernels. k.peer is unused, k.count is only for the check. kernels/plan/args.h describes the memory that the
+ * Plan kernels. k.peer is unused, k.count is only for the check. k.nranks: addresses behind each bytecode's head. kernels/plan/args.h describes the memory that the
  * pointers refer to.
  */
 struct shunt_kargs_plan {
