@@ -27,9 +27,9 @@ struct shunt_comm_net {
 	const struct shunt_tuning *tuning[sizeof(unsigned) * 8];
 	int nconnections;
 	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
-	struct shunt_comm_region *regions; /* of plans */
-	unsigned nregions;                 /* that were tried; the same on all ranks */
-	uint32_t nchannels;                /* of signals, that they have; the same on all ranks */
+	struct shunt_comm_region *regions;    /* of plans */
+	unsigned nregions;                    /* that were tried; the same on all ranks */
+	uint32_t nchannels;                   /* of signals, that they have; the same on all ranks */
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
 };
 

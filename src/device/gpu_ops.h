@@ -134,8 +134,8 @@ struct shunt_gpu_ops {
 	int (*host_alloc)(size_t bytes, void **host_p, void **dev_p);
 	void (*host_free)(void *host);
 	/*
-	 * Page-locks whole pages of the caller's, which may be shared with other processes, for kernels of every device.
-	 * The caller unmaps them after host_unregister.
+	 * Page-locks whole pages of the caller's, which may be shared with other processes, for kernels of every
+	 * device. The caller unmaps them after host_unregister.
 	 */
 	int (*host_register)(void *host, size_t bytes, void **dev_p);
 	void (*host_unregister)(void *host);

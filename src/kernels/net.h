@@ -90,10 +90,10 @@ struct shunt_net_pair {
 
 /* In each rank's scratch, behind its struct shunt_ctrl. */
 struct shunt_net_ctrl {
-	struct shunt_net_words *words; /* device address */
-	uint64_t pushed;               /* triggers into the FIFO, by all blocks */
+	struct shunt_net_words *words;        /* device address */
+	uint64_t pushed;                      /* triggers into the FIFO, by all blocks */
 	uint64_t posted[SHUNT_NET_MAX_RANKS]; /* ... of each connection; counted before they are in the FIFO */
-	uint32_t rank, nranks;         /* of all hosts */
+	uint32_t rank, nranks;                /* of all hosts */
 	uint32_t channels, slot_bytes;
 	struct shunt_net_pair pair[SHUNT_NET_MAX_RANKS]; /* by rank */
 	/* Slots filled and taken by this rank. */

@@ -10,8 +10,8 @@ struct net_trigger {
 };
 
 /*
- * Pushes a trigger, behind a fence for what it is about. 0, or why the wait for room in the FIFO ended, SHUNT_FAULT_*. By
- * one thread.
+ * Pushes a trigger, behind a fence for what it is about. 0, or why the wait for room in the FIFO ended, SHUNT_FAULT_*.
+ * By one thread.
  */
 GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, struct net_trigger t)
 {

@@ -95,8 +95,7 @@ static int check_path(struct check *c, const char *path)
 #define AT(field) .at = offsetof(struct check, field)
 static const struct option_row rows[] = {
 	{ "quiet", 'q', OPTION_FLAG, AT(wrong_only), .help = "only what is wrong" },
-	{ "hosts", 0, OPTION_NUMBER, "N", AT(hosts), 1, 64,
-	    .help = "can it run with its ranks spread over N hosts?" },
+	{ "hosts", 0, OPTION_NUMBER, "N", AT(hosts), 1, 64, .help = "can it run with its ranks spread over N hosts?" },
 	{ "json", 0, OPTION_FLAG, AT(json),
 	    .help = "an array with an object for each file: file, ok, and the error or what the plan is" },
 	{ .type = OPTION_END },
