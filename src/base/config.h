@@ -20,6 +20,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_bool bool
 #define CFG_uint unsigned
 #define CFG_int int
+#define CFG_ctapolicy int
 #define CFG_size uint64_t
 #define CFG_ms int64_t
 #define CFG_str const char *
@@ -40,6 +41,7 @@ struct shunt_nccl_env {
 #undef CFG_bool
 #undef CFG_uint
 #undef CFG_int
+#undef CFG_ctapolicy
 #undef CFG_size
 #undef CFG_ms
 #undef CFG_str

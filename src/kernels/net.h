@@ -68,12 +68,12 @@ struct shunt_net_words {
 
 /* A peer, or this rank itself, as a kernel sees it. Pointers are this rank's. */
 struct shunt_net_pair {
-	char *out, *in;                 /* slots of the first ring; the peer's own where the pair is on one host */
-	uint64_t *out_tail, *out_head;  /* by ring: slots filled, written by this rank; slots taken, read by it */
-	uint64_t *in_tail, *in_head;    /* ... read by this rank; written by it */
-	uint64_t out_at, to_at;         /* between hosts: offsets of `out` here, and of `in` at the peer */
-	uint32_t connection;            /* between hosts */
-	uint32_t remote;                /* 1: between hosts: instead of writing a counter, push a trigger */
+	char *out, *in;                /* slots of the first ring; the peer's own where the pair is on one host */
+	uint64_t *out_tail, *out_head; /* by ring: slots filled, written by this rank; slots taken, read by it */
+	uint64_t *in_tail, *in_head;   /* ... read by this rank; written by it */
+	uint64_t out_at, to_at;        /* between hosts: offsets of `out` here, and of `in` at the peer */
+	uint32_t connection;           /* between hosts */
+	uint32_t remote;               /* 1: between hosts: instead of writing a counter, push a trigger */
 };
 
 /* In each rank's scratch, behind its struct shunt_ctrl. */

@@ -295,8 +295,7 @@ static void create(struct proxy_thread *thread, void *arg)
 int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p)
 {
-	struct shunt_proxy *proxy =
-	    calloc(1, sizeof(*proxy) + (unsigned)config->npeers * sizeof(*proxy->connection));
+	struct shunt_proxy *proxy = calloc(1, sizeof(*proxy) + (unsigned)config->npeers * sizeof(*proxy->connection));
 	struct create call = { proxy, offers, 0 };
 	int err;
 

@@ -26,7 +26,7 @@ struct connection {
 	struct shunt_net_endpoint *endpoint;
 	struct shunt_net_remote memory; /* the peer's */
 	enum connection_state state;
-	bool finished;       /* the peer was told that nothing follows */
+	bool finished;         /* the peer was told that nothing follows */
 	uint64_t posted, done; /* puts */
 	char name[96];
 };
