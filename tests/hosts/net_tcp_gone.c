@@ -114,7 +114,7 @@ static struct netns *netns;
 static struct meeting {
 	struct shunt_net_blob blob[CONNECTED_RANKS];
 	atomic_int come;
-} * meeting;
+} *meeting;
 
 /* The kernel knows the other host's hardware address from now on; else it would say that there is no such host. */
 static void find_neighbour(int rank)

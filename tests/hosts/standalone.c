@@ -200,11 +200,7 @@ static void test_hosts_shrink_after_a_death(void **state)
 
 /* ---- what is missing */
 
-#define SHORT \
-	{ "SHUNT_TIMEOUT", "2s" }, \
-	{ \
-		"SHUNT_SETUP_TIMEOUT", "1s" \
-	}
+#define SHORT { "SHUNT_TIMEOUT", "2s" }, { "SHUNT_SETUP_TIMEOUT", "1s" }
 
 static int unreachable_body(struct rank *r)
 {

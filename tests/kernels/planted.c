@@ -405,7 +405,7 @@ static void give_up(uint64_t limit_ns, uint64_t expected)
 	world_launch(&w, 0,
 	    &(struct shunt_coll){ .kind = SHUNT_RECV, .dtype = SHUNT_U8, .root = 1, .count = 1600, .recv = buf }, NULL);
 	for (double end = now() + (double)deadline_ms / 1e3;
-	     !__atomic_load_n(&f->set, __ATOMIC_ACQUIRE) && now() < end;)
+	    !__atomic_load_n(&f->set, __ATOMIC_ACQUIRE) && now() < end;)
 		;
 	assert_int_equal(f->set, expected);
 	assert_int_equal(f->rank, 0);

@@ -29,7 +29,7 @@ static struct shared {
 	struct shunt_proxy_offer offer[2];
 	atomic_int offers, ready;
 	_Atomic double died;
-} * shared;
+} *shared;
 
 static struct shunt_net_words *words;
 static struct shunt_proxy *proxy;

@@ -23,7 +23,8 @@
 #define SPARE_CPUS 2 /* for the program, and for the network's own work */
 /*
  * For the last words of a process that ends while its communicators linger, or without destroying them. It ends at once
- * when they are said, which takes seconds where many ranks share few CPUs; unsaid, they are the death of a rank to its peers.
+ * when they are said, which takes seconds where many ranks share few CPUs; unsaid, they are a rank's death to its
+ * peers.
  */
 #define LEAVE_MS 5000
 

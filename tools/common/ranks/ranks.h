@@ -44,9 +44,7 @@ struct ranks_opts {
 
 /* Their first values. limit: seconds without progress; then the libraries, of which the first one counts. */
 #define RANKS_OPTS(limit, ...) \
-	{ \
-		.timeout_s = (limit), .libs = { __VA_ARGS__ }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 \
-	}
+	{ .timeout_s = (limit), .libs = { __VA_ARGS__ }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 }
 
 /*
  * Rows for a command's table. The command's struct begins with a struct ranks_opts. low, high: of ranks;
@@ -55,16 +53,12 @@ struct ranks_opts {
 #define RANKS_OPTIONS(ranks_help, low, high, timeout) \
 	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct ranks_opts, nranks), low, high, .help = ranks_help }, \
 	    RANKS_OPTION_HOSTS, RANKS_OPTIONS_START(timeout), \
-	{ \
-		"rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous), \
-		    .help = "under mpirun or srun: a directory that all ranks see" \
-	}
+	    { "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous), \
+		    .help = "under mpirun or srun: a directory that all ranks see" }
 #define RANKS_OPTION_HOSTS \
-	{ \
-		"hosts", 0, OPTION_NUMBER, "N", offsetof(struct ranks_opts, nhosts), 1, NETNS_MAX_HOSTS, \
-		    .help = "spread the ranks over N hosts on this machine: network namespaces for root, else names " \
-		            "(SHUNT_HOSTID)" \
-	}
+	{ "hosts", 0, OPTION_NUMBER, "N", offsetof(struct ranks_opts, nhosts), 1, NETNS_MAX_HOSTS, \
+		.help = "spread the ranks over N hosts on this machine: network namespaces for root, else names " \
+		        "(SHUNT_HOSTID)" }
 #define RANKS_OPTIONS_START(timeout) \
 	{ "threads", 0, OPTION_FLAG, NULL, offsetof(struct ranks_opts, threads), \
 		.help = "ranks are threads of one process" }, \
