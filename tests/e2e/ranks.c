@@ -14,7 +14,7 @@
 #include "tests/e2e/ranks.h"
 #include "tests/support/pause.h"
 
-#define LIMIT_S 150
+#define LIMIT_S 150 /* for 16 ranks; more have as much longer */
 
 struct shared {
 	ncclUniqueId id;
@@ -82,7 +82,8 @@ int ranks_run_as(const struct ranks *ranks)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int children = ranks->how == RANKS_THREADS ? 1 : ranks->n, failed = 0, left = children;
-	pid_t pid[16];
+	int limit_s = ranks->n > 16 ? LIMIT_S * ranks->n / 16 : LIMIT_S;
+	pid_t pid[64];
 
 	fflush(NULL);
 	for (int i = 0; i < children; i++) {
@@ -94,7 +95,7 @@ int ranks_run_as(const struct ranks *ranks)
 		child_exit(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body) :
 		                                         one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
 	}
-	for (int tick = 0; left && tick < LIMIT_S * 100; tick++) {
+	for (int tick = 0; left && tick < limit_s * 100; tick++) {
 		for (int i = 0; i < children; i++) {
 			int status, dies = ranks->dies >> i & 1;
 
@@ -112,7 +113,7 @@ int ranks_run_as(const struct ranks *ranks)
 	}
 	for (int i = 0; i < children; i++)
 		if (pid[i] > 0) {
-			fprintf(stderr, "rank %d: still running after %d s, killed\n", i, LIMIT_S);
+			fprintf(stderr, "rank %d: still running after %d s, killed\n", i, limit_s);
 			kill(pid[i], SIGKILL);
 			waitpid(pid[i], NULL, 0);
 			failed++;

@@ -14,10 +14,11 @@
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
+#include "tests/support/clock.h"
 #include "tests/support/pause.h"
 #include "tools/common/reference.h"
 
-#define MAX_RANKS 16
+#define MAX_RANKS 64
 
 static bool all; /* what takes long, too */
 
@@ -231,6 +232,47 @@ static void test_calls_have_the_bits_of_the_documented_order(void **state)
 		run_world(&(struct world){ .place = places[i], .named = i == 2, .body = collectives_body });
 }
 
+/* 61 ranks on 9 hosts with 6 or 7, in any order; and 8 hosts with 8. Names: a wire in user space does not carry so
+ * many.
+ */
+static int many_body(struct rank *r)
+{
+	static const size_t counts[] = { 1, 777, 9001 };
+	struct members m;
+	double start = now();
+
+	NCCL(ncclCommInitRank(&m.comm, r->nranks, r->id, r->rank));
+	m = world_members(r, m.comm);
+	if (!r->rank)
+		fprintf(stderr, "%d ranks: init after %.1f s\n", r->nranks, now() - start);
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		for (size_t s = 0; s < sizeof(counts) / sizeof(counts[0]); s++) {
+			CHECK(!one_call(r, &m,
+			    &(struct call){
+			        kinds[k], SHUNT_F32, SHUNT_SUM, counts[s], (int)(k * 7 + s) % r->nranks, false },
+			    1 + k * 3 + s));
+			if (!r->rank)
+				fprintf(stderr, "%s of %zu: after %.1f s\n", shunt_kind_name(kinds[k]), counts[s],
+				    now() - start);
+		}
+	NCCL(ncclCommDestroy(m.comm));
+	return 0;
+}
+
+static void test_as_many_ranks_as_there_may_be(void **state)
+{
+	char place[MAX_RANKS + 1] = "";
+
+	if (!all)
+		skip(); /* takes minutes */
+	for (int r = 0; r < 61; r++)
+		place[r] = (char)('0' + (r * 29 % 61) % 9);
+	run_world(&(struct world){ .place = place, .named = true, .body = many_body });
+	for (int r = 0; r < 64; r++)
+		place[r] = (char)('0' + r / 8);
+	run_world(&(struct world){ .place = place, .named = true, .body = many_body });
+}
+
 /* ---- two communicators, whose hosts come in different orders, on two streams */
 
 static int two_body(struct rank *r)
@@ -394,10 +436,16 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_graphs_are_replayed),
 	};
 
+	const struct CMUnitTest many[] = { cmocka_unit_test(test_as_many_ranks_as_there_may_be) };
+
 	all = argc > 1 && !strcmp(argv[1], "all");
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
 	setenv("SHUNT_DEVICE", "sim", 1);
-	setenv("SHUNT_SIM_DEVICES", "16", 1);
+	setenv("SHUNT_MULTI_RANK_GPU", "1", 1); /* the sim has 8 devices */
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
+	if (all && cmocka_run_group_tests_name("hosts_calls_many", many, NULL, NULL))
+		return 1;
 	return cmocka_run_group_tests_name("hosts_calls", tests, NULL, NULL);
 }

@@ -144,6 +144,7 @@ static int victim_body(struct rank *r)
 		raise(SIGKILL);
 	}
 	CHECK(!good_call(r, comm, SMALL, 0));
+	ranks_barrier(r, &world_shared()->step[2]); /* other victims are done, too */
 	if (phase == IN_LARGE) {
 		delay_us = 20000 + (unsigned)r->rank * 7000;
 		CHECK(!pthread_create(&thread, NULL, die_soon, &delay_us));
@@ -174,8 +175,10 @@ static int survivor_body(struct rank *r)
 		return begin_anew(r, victims, 1);
 	}
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	if (phase != IN_SETUP)
+	if (phase != IN_SETUP) {
 		CHECK(!good_call(r, comm, SMALL, 0));
+		ranks_barrier(r, &world_shared()->step[2]);
+	}
 	atomic_fetch_add(&world_shared()->step[0], 1);
 	start = now();
 	if (phase == IN_DESTROY) {

@@ -264,7 +264,7 @@ static bool is_rewritten(const struct program_builder *b, const struct shunt_pla
 {
 	struct shunt_prog_operand o = shunt_program_operand(b, s, b->rank);
 
-	return !s->packet && shunt_ranges_meet(&b->written[o.buffer], o.index, o.index + s->size);
+	return !s->packet && shunt_ranges_overlap(&b->written[o.buffer], o.index, o.index + s->size);
 }
 
 /* Destination j, if its port leaves the host, with the operation's signal. */

@@ -21,7 +21,12 @@
 #define NAP_LONGEST_NS 1000000 /* 1000 times a second, 5 us each: half a percent of a CPU */
 #define EVENTS 64
 #define SPARE_CPUS 2 /* for the program, and for the network's own work */
-#define LEAVE_MS 100 /* for the last words of a process that ends without destroying its communicators */
+/*
+ * For the last words of a process that ends while its communicators linger, or without destroying them. It ends at once
+ * when they are said, which takes seconds where many ranks share few CPUs; unsaid, they are a rank's death to its
+ * peers.
+ */
+#define LEAVE_MS 5000
 
 static struct proxy_thread *threads; /* SHUNT_LOCK_PROXY */
 

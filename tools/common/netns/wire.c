@@ -13,6 +13,8 @@
 #define QUEUE 4096 /* frames on their way; more are lost, as in a switch */
 #define BATCH 32   /* of one host, then the next one's turn */
 #define REORDER_US 3000
+/* What a slow link holds at most: else its frames would fill the queue, and those of all other links be lost. */
+#define BACKLOG_US 200000
 
 struct frame {
 	int64_t due;
@@ -96,13 +98,15 @@ static void put(struct wire *w, const uint8_t *data, uint16_t bytes, int to, int
 	push(w, f);
 }
 
-/* When the last bit of a frame that this host sends now arrives. */
+/* When the last bit of a frame that this host sends now arrives; -1: the link holds too many already. */
 static int64_t arrival(struct wire *w, int from, uint16_t bytes)
 {
 	struct netns_link *link = &w->links[from];
 	unsigned rate = atomic_load(&link->rate_kbps);
 	int64_t sent = now_us();
 
+	if (rate && w->busy_until[from] - sent > BACKLOG_US)
+		return -1;
 	if (rate) {
 		sent = (sent > w->busy_until[from] ? sent : w->busy_until[from]) + bytes * 8000LL / rate;
 		w->busy_until[from] = sent;
@@ -119,7 +123,7 @@ static void carry(struct wire *w, const uint8_t *data, uint16_t bytes, int from)
 
 	if (largest && bytes > largest)
 		return;
-	if (atomic_load(&link->cut_out) || happens(w, atomic_load(&link->loss_ppm)))
+	if (due < 0 || atomic_load(&link->cut_out) || happens(w, atomic_load(&link->loss_ppm)))
 		return;
 	if (happens(w, atomic_load(&link->reorder_ppm)))
 		due += REORDER_US;

@@ -15,7 +15,7 @@ static const char *const names[NFAULTS] = { "none", "loss", "delay", "jitter", "
 enum {
 	LONGEST_MS = 1500,    /* of most faults */
 	LONGEST_CUT_MS = 300, /* a set-up that calls a host waits 5 s for it, in which the kernel tries five times */
-	LONGEST_WAIT_MS = 1000,
+	LONGEST_REST_MS = 1000,
 	STEP_MS = 20,
 };
 
@@ -111,7 +111,7 @@ int ranks_faults_step(struct ranks_faults *f, struct netns *netns, const pid_t *
 			continue;
 		}
 		end(h, netns_link(netns, host));
-		h->until_ms = now_ms() + draw(f, LONGEST_WAIT_MS);
+		h->until_ms = now_ms() + draw(f, LONGEST_REST_MS);
 	}
 	return STEP_MS;
 }
