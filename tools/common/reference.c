@@ -260,12 +260,12 @@ static void store_over_hosts(
     void *element, const struct operands *all, const int *hosts, int n, enum shunt_dtype t, enum shunt_redop op)
 {
 	enum shunt_redop sum = op == SHUNT_AVG ? SHUNT_SUM : op;
-	struct operands of_hosts;
+	struct operands of_hosts = { 0 };
 	char result[8];
 	int nhosts = 0;
 
 	for (int first = 0; first < n; first++) {
-		struct operands one;
+		struct operands one = { 0 };
 		int members = 0;
 		bool seen = false;
 
@@ -298,7 +298,7 @@ void ref_allreduce_over(void *out, const void *const *in, const int *hosts, int 
 	if (shunt_dtype_is_float(t))
 		ref_from_double(average, t, 1.0 / n);
 	for (size_t i = 0; i < count; i++) {
-		struct operands o;
+		struct operands o = { 0 };
 
 		for (int r = 0; r < n; r++) {
 			load(&o, r, (const char *)in[r] + i * bytes, t);
