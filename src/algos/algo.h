@@ -33,6 +33,7 @@ struct shunt_sel_key {
 	bool symmem;   /* of one call: its buffers lie in windows that all ranks have mapped, or may still agree on */
 	/* Over several hosts: who is where, and the rings' geometry (kernels/net.h). NULL: one host. */
 	const struct shunt_placement *placement;
+	bool early; /* before the set-up: not all of this is known */
 	uint32_t net_channels, net_slot_bytes;
 	uint16_t max_threads, max_channels; /* while a call is enqueued: its decision's geometry */
 };

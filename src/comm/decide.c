@@ -62,7 +62,8 @@ static const struct shunt_sel_key *key_of(
 		.takes_all = comm->sel_key.takes_all,
 		.deterministic = comm->sel_key.deterministic,
 		.no_sms = comm->no_sms,
-		.placement = comm->sel_key.placement };
+		.placement = comm->sel_key.placement,
+		.early = true };
 	return early;
 }
 
@@ -73,8 +74,7 @@ static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll,
 	/* A call that names an algorithm has none of the plans' for it, and a plan's launch records no event. */
 	if (coll->algo || coll->launched)
 		return false;
-	if (comm->sel_key.placement || (state >= COMM_READY && !comm->plans.set) ||
-	    !shunt_select_plans(&comm->sel_key, coll->kind))
+	if ((state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
 	switch (shunt_comm_plans_choose(comm, coll, d, path_p)) {
 	case SHUNT_PLAN_CHOICE_PLAN:

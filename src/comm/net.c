@@ -17,8 +17,7 @@
 #include "transport/rendezvous/hosts.h"
 #include "transport/symm/vote.h"
 
-/* Page-locked memory for all connections of a rank, and device memory for the rings on its host, at most. */
-#define MEMORY_BYTES (64u << 20)
+/* Device memory for the rings on a rank's host, at most. */
 #define LOCAL_BYTES (24u << 20)
 #define SLOT_MOST (256u << 10)
 #define SLOT_LEAST SHUNT_NET_MIN_CHUNK
@@ -36,6 +35,7 @@ struct lingering {
 	struct shunt_proxy *proxy;
 	const struct shunt_gpu_ops *gpu;
 	void *memory;
+	struct shunt_comm_region *regions;
 	int64_t until;
 };
 
@@ -102,7 +102,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 		connections = n > connections ? n : connections;
 		largest = local > largest ? local : largest;
 	}
-	fits = MEMORY_BYTES / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
+	fits = SHUNT_NET_MEMORY_MOST / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
 	fits = LOCAL_BYTES / ((uint64_t)largest * SHUNT_NET_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
@@ -230,6 +230,7 @@ static int write_ctrl(struct shunt_comm *comm)
 static void release(struct lingering *l)
 {
 	shunt_proxy_destroy(l->proxy);
+	shunt_comm_net_regions_free(l->regions);
 	if (l->memory)
 		l->gpu->host_free(l->memory);
 	free(l);
@@ -481,12 +482,14 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	if (!l || !net->proxy || shunt_proxy_ended(net->proxy) || shunt_comm_life_error(&comm->life)) {
 		shunt_proxy_destroy(net->proxy);
+		shunt_comm_net_regions_free(net->regions);
 		comm->gpu->host_free(net->memory);
 		free(l);
 	} else {
 		*l = (struct lingering){ .proxy = net->proxy,
 			.gpu = comm->gpu,
 			.memory = net->memory,
+			.regions = net->regions,
 			.until = shunt_deadline_ms(LINGER_MS) };
 		shunt_lock_acquire(SHUNT_LOCK_LINGERING);
 		l->next = lingering;
@@ -494,5 +497,6 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 		shunt_lock_release(SHUNT_LOCK_LINGERING);
 	}
 	net->proxy = NULL;
+	net->regions = NULL;
 	net->memory = net->device_memory = NULL;
 }

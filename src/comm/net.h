@@ -8,6 +8,9 @@
 #include "algos/placement.h"
 
 struct shunt_comm;
+struct shunt_comm_region;
+struct shunt_plan_region; /* plan/exec/exec.h */
+struct shunt_vote;
 struct shunt_hosts; /* transport/rendezvous/hosts.h */
 struct shunt_proxy; /* transport/net/proxy.h */
 
@@ -20,8 +23,13 @@ struct shunt_comm_net {
 	unsigned usable;                  /* providers, as bits, alike on all ranks */
 	int device[sizeof(unsigned) * 8]; /* of each of them, for this rank */
 	const char *provider;             /* the name of the one that carries the data */
+	/* By provider: the tuning file's table that all ranks have for it; NULL: none. */
+	const struct shunt_tuning *tuning[sizeof(unsigned) * 8];
 	int nconnections;
 	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
+	struct shunt_comm_region *regions;    /* of plans */
+	unsigned nregions;                    /* that were tried; the same on all ranks */
+	uint32_t nchannels;                   /* of signals, that they have; the same on all ranks */
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
 };
 
@@ -43,6 +51,14 @@ void shunt_comm_net_size(struct shunt_comm *comm);
  * ranks, reason (160 bytes) says why. Another -errno: a round's error.
  */
 int shunt_comm_net_connect(struct shunt_comm *comm, char *reason);
+/*
+ * Collective, one round: a region for a plan (plan/exec/exec.h), which stays until the communicator ends. With the
+ * communicator's lock. 0, or the round's error.
+ */
+int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote,
+    struct shunt_plan_region *region_p);
+/* Frees all of the list. No kernel uses them, and no peer reaches them. NULL is allowed. */
+void shunt_comm_net_regions_free(struct shunt_comm_region *regions);
 /* A kernel is about to be launched. */
 void shunt_comm_net_wake(struct shunt_comm *comm);
 /* 0, or why a connection has failed. Any thread. */

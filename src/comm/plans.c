@@ -31,9 +31,25 @@ static const char *intern_name(const char *name)
 	return n ? n->text : "plan";
 }
 
+/* The plans for the communicator's ranks, and their hosts. speak: say which do not fit. NULL: out of memory. */
+static struct shunt_plan_set *get_set(const struct shunt_comm *comm, bool speak)
+{
+	const struct shunt_placement *at = &comm->net.at;
+	uint8_t rail_of[SHUNT_NET_MAX_RANKS];
+	struct shunt_plan_placement placement = { at->host_of, comm->sel_key.takes_all ? NULL : rail_of };
+
+	if (!at->nhosts)
+		return shunt_plan_set_get(comm->nranks, comm->nranks);
+	/* Ranks that are on no rail have no connection: each has a number of its own. */
+	for (int r = 0; r < at->nranks; r++)
+		rail_of[r] = (uint8_t)(at->local_of[r] < at->rails ? at->local_of[r] : at->rails + r);
+	return shunt_plan_set_get_over(
+	    comm->nranks, shunt_placement_is_regular(at) ? at->rails : 0, &placement, speak && comm->rank == 0);
+}
+
 uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm)
 {
-	comm->plans.set = shunt_plan_set_get(comm->nranks, comm->nranks);
+	comm->plans.set = get_set(comm, true);
 	return comm->plans.set ? shunt_plan_set_hash(comm->plans.set) : 0;
 }
 
@@ -115,6 +131,28 @@ static bool is_prepared(const struct shunt_comm_exec *e, uint64_t bytes)
 	return max && bytes <= max;
 }
 
+static int make_region(
+    void *ctx, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote, struct shunt_plan_region *region_p)
+{
+	return shunt_comm_net_region(ctx, bytes, nchannels, vote, region_p);
+}
+
+/* What plans over hosts need; NULL on one host. */
+static const struct shunt_plan_exec_hosts *exec_hosts(struct shunt_comm *comm)
+{
+	const struct shunt_placement *at = &comm->net.at;
+
+	if (!at->nhosts)
+		return NULL;
+	comm->plans.hosts = (struct shunt_plan_exec_hosts){ .host_of = at->host_of,
+		.mates = at->rank_at[at->host_of[comm->rank]],
+		.nmates = shunt_comm_mates(comm),
+		.own = shunt_comm_own(comm),
+		.region = make_region,
+		.ctx = comm };
+	return &comm->plans.hosts;
+}
+
 static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
 {
 	struct shunt_plan_exec_config host = {
@@ -124,6 +162,7 @@ static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, s
 		.ctrl = comm->mem[shunt_comm_own(comm)].ptr,
 		.process = shunt_process_token(),
 		.max_blocks = (unsigned)comm->sel_key.max_ctas,
+		.hosts = exec_hosts(comm),
 	};
 	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
 	int err;
@@ -207,6 +246,8 @@ static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *e, cons
 	if (err)
 		return err;
 	c.warps_p = &warps;
+	c.op = shunt_recorder_pass(comm->recorder, comm->order.current != NULL);
+	shunt_comm_net_wake(comm);
 	err = shunt_plan_exec_launch(e->exec, &c);
 	if (!err) {
 		shunt_order_add_warps(&comm->order, warps);
@@ -328,7 +369,7 @@ enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p)
 {
 	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY;
-	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
+	struct shunt_plan_set *set = fresh ? get_set(comm, false) : comm->plans.set;
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
 	const struct shunt_plan *plan = NULL;
 

@@ -10,11 +10,11 @@
 #include <stdint.h>
 #include "base/coll.h"
 #include "comm/answers.h"
+#include "plan/exec/exec.h"
 #include "plan/registry.h"
 
 struct shunt_comm;
 struct shunt_decision;
-struct shunt_plan_exec;
 
 /* A plan that ran, or that cannot run. */
 struct shunt_comm_exec {
@@ -30,6 +30,7 @@ struct shunt_comm_plans {
 	struct shunt_plan_set *set; /* NULL: none */
 	struct shunt_answers answers;
 	struct shunt_comm_exec *execs;
+	struct shunt_plan_exec_hosts hosts; /* of all of them, over several hosts */
 };
 
 /* Takes the current set of plans, and returns its hash for the first round; 0: no plans. */

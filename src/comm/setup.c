@@ -35,14 +35,20 @@
 	"%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in another " \
 	"container"
 
+enum { TUNINGS = 4 };
+
 struct hello {
 	uint32_t protocol;
 	char version[16];
 	struct shunt_vote vote;
 	uint64_t fingerprint; /* of the configuration */
 	uint64_t plans;       /* hash of the execution plans */
-	uint64_t tuning[2];   /* of the tuning files for this machine, without NVLink multicast and with it; 0: none */
-	uint64_t process;     /* random, per process: ranks of one process borrow each other's scratch */
+	/*
+	 * Of the tuning files for this machine: without NVLink multicast and with it; over several hosts by provider.
+	 * 0: none.
+	 */
+	uint64_t tuning[TUNINGS];
+	uint64_t process; /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
 	uint32_t takes_all;
 	uint32_t no_sms;   /* CTAPolicy zero */
@@ -70,48 +76,76 @@ static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reas
 	return 0;
 }
 
+/* How many tables a rank may have for one communicator. */
+static int tunings(const struct shunt_comm *comm)
+{
+	int n = 0;
+
+	if (!comm->net.at.nhosts)
+		return 2;
+	while (n < TUNINGS && shunt_net_providers()[n])
+		n++;
+	return shunt_placement_is_regular(&comm->net.at) ? n : 0;
+}
+
+/* which: as in the hello. */
 static const struct shunt_tuning *own_tuning(
-    const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, bool nvls, bool logs)
+    const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, int which, bool logs)
 {
 	struct shunt_machine machine;
+	bool nvls = !comm->net.at.nhosts && which;
 
 	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
+	if (comm->net.at.nhosts) {
+		machine.nhosts = comm->net.at.nhosts;
+		snprintf(machine.net, sizeof(machine.net), "%s", shunt_net_providers()[which]->name);
+	}
 	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, logs);
 }
 
-static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, bool nvls)
+static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, int which)
 {
-	const struct shunt_tuning *t = own_tuning(comm, gpu, nvls, false);
+	const struct shunt_tuning *t = own_tuning(comm, gpu, which, false);
 
 	return t ? t->hash : 0;
 }
 
-/* Takes the table of the ranks' tuning files if all have the same one, else the built-in table. */
-static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
+/* The table of the ranks' tuning files if all have the same one, else NULL. which: as in the hello. */
+static const struct shunt_tuning *same_tuning(struct shunt_comm *comm, const struct hello *hellos, int which)
 {
-	bool same = true, nvls = comm->sel_key.nvls;
-	uint64_t first = hellos[0].tuning[nvls];
-	uint16_t cc = hellos[0].gpu.cc;
+	uint64_t first = hellos[0].tuning[which];
 	const struct shunt_tuning *own;
+	bool same = true;
 
 	for (int r = 1; r < comm->nranks; r++) {
-		if (hellos[r].gpu.cc < cc)
-			cc = hellos[r].gpu.cc;
-		if (same && hellos[r].tuning[nvls] != first && comm->rank == 0)
+		if (same && hellos[r].tuning[which] != first && comm->rank == 0)
 			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, "
 			           "rank 0 has %s",
 			    comm->nranks, r,
-			    !hellos[r].tuning[nvls] ? "no" :
-			        first               ? "another" :
-			                              "a",
+			    !hellos[r].tuning[which] ? "no" :
+			        first                ? "another" :
+			                               "a",
 			    first ? "one" : "none");
-		same = same && hellos[r].tuning[nvls] == first;
+		same = same && hellos[r].tuning[which] == first;
 	}
+	own = own_tuning(comm, &hellos[comm->rank].gpu, which, comm->rank == 0);
+	return same && first ? own : NULL;
+}
+
+static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
+{
+	uint16_t cc = hellos[0].gpu.cc;
+
+	for (int r = 1; r < comm->nranks; r++)
+		cc = hellos[r].gpu.cc < cc ? hellos[r].gpu.cc : cc;
 	comm->sel_key.cc = cc;
-	own = own_tuning(comm, &hellos[comm->rank].gpu, nvls, comm->rank == 0);
-	if (same && first)
-		comm->sel_key.tuning = own;
-	else /* looked up once, not for every call */
+	/* Which provider it is comes out once the ranks are connected. */
+	for (int i = 0; comm->net.at.nhosts && i < tunings(comm); i++)
+		comm->net.tuning[i] = same_tuning(comm, hellos, i);
+	if (comm->net.at.nhosts)
+		return;
+	comm->sel_key.tuning = same_tuning(comm, hellos, comm->sel_key.nvls);
+	if (!comm->sel_key.tuning) /* looked up once, not for every call */
 		comm->sel_key.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, cc, comm->nranks);
 }
 
@@ -126,7 +160,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_process_token();
 	h->pid = (int32_t)getpid();
-	h->plans = comm->net.at.nhosts ? 0 : shunt_comm_plans_acquire(comm); /* plans run on one host */
+	h->plans = shunt_comm_plans_acquire(comm);
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
@@ -139,8 +173,8 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
 		shunt_vote_refuse(&h->vote, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
-		for (int nvls = 0; nvls < 2; nvls++)
-			h->tuning[nvls] = tuning_hash(comm, &h->gpu, nvls);
+		for (int i = 0; i < tunings(comm); i++)
+			h->tuning[i] = tuning_hash(comm, &h->gpu, i);
 	h->net = shunt_comm_net_usable(comm);
 	h->tma = h->gpu.tma && shunt_config()->tma;
 	h->nvls = shunt_nvls_of_rank(&h->gpu, &comm->nccl, shunt_nccl_env()->nvls_enable);
@@ -611,10 +645,8 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 
 static int compare_plans(struct shunt_comm *comm, struct setup *s)
 {
-	uint64_t plans[SHUNT_MAX_RANKS];
+	uint64_t plans[SHUNT_NET_MAX_RANKS];
 
-	if (comm->net.at.nhosts)
-		return 0;
 	for (int r = 0; r < comm->nranks; r++)
 		plans[r] = s->hellos[r].plans;
 	return shunt_comm_plans_agree(comm, plans);
@@ -636,7 +668,15 @@ static int share_scratch(struct shunt_comm *comm, struct setup *s)
 
 static int connect_hosts(struct shunt_comm *comm, struct setup *s)
 {
-	return comm->net.at.nhosts ? shunt_comm_net_connect(comm, s->reason) : 0;
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
+	int err = comm->net.at.nhosts ? shunt_comm_net_connect(comm, s->reason) : 0;
+
+	if (err || !comm->net.at.nhosts)
+		return err;
+	for (int i = 0; i < tunings(comm); i++)
+		if (!strcmp(providers[i]->name, comm->net.provider))
+			comm->sel_key.tuning = comm->net.tuning[i];
+	return 0;
 }
 
 static double ms_between(const struct timespec *from, const struct timespec *to)

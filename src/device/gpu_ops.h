@@ -133,6 +133,12 @@ struct shunt_gpu_ops {
 	/* Zeroed page-locked host memory, which kernels of every device access at *dev_p. */
 	int (*host_alloc)(size_t bytes, void **host_p, void **dev_p);
 	void (*host_free)(void *host);
+	/*
+	 * Page-locks whole pages of the caller's, which may be shared with other processes, for kernels of every
+	 * device. The caller unmaps them after host_unregister.
+	 */
+	int (*host_register)(void *host, size_t bytes, void **dev_p);
+	void (*host_unregister)(void *host);
 
 	/*
 	 * Synchronous copy, either side host or device, on a stream of its own. It does not wait for running kernels,

@@ -8,6 +8,7 @@
  */
 #include "kernels/elements.h"
 #include "kernels/net.h"
+#include "kernels/net_push.h"
 #include "kernels/progress.h"
 
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_net_few &a) { return progress_ctrl(a.k); }
@@ -88,23 +89,6 @@ GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t
 	return gpu_warp_all(ready) ? ROLE_READY : ROLE_WAITS;
 }
 
-/* Pushes a trigger, unless the wait for room expires. By one thread, behind a fence for what the trigger is about. */
-GPU_FN void net_push(const struct net &x, uint32_t first, uint32_t bytes, uint64_t from, uint64_t to)
-{
-	uint64_t number = gpu_fetch_add(&x.net->pushed, 1);
-	uint64_t flag = (uint64_t)(uint32_t)(number + 1) << 32;
-	struct shunt_net_words *words = x.net->words;
-	uint64_t *half = words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
-	struct spin spin;
-
-	spin_init(&spin, x.ctrl);
-	while (number >= gpu_ld_credit(&words->taken) + SHUNT_NET_FIFO)
-		if (spin_expired(&spin))
-			return;
-	gpu_ll16_st(half, { first | flag, bytes | flag });
-	gpu_ll16_st(half + 2, { from | flag, to | flag });
-}
-
 /* A chunk is in the slot, by the whole block. By one thread. */
 GPU_FN void net_filled(const struct net &x, uint16_t end, uint32_t bytes)
 {
@@ -118,8 +102,9 @@ GPU_FN void net_filled(const struct net &x, uint16_t end, uint32_t bytes)
 		    ((uint64_t)ring * SHUNT_NET_SLOTS + ((uint32_t)number & (SHUNT_NET_SLOTS - 1))) * x.net->slot_bytes;
 
 		gpu_fence();
-		net_push(x, SHUNT_NET_TRIGGER(pair->connection, ring, SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT),
-		    bytes, pair->out_at + slot, pair->to_at + slot);
+		net_push(x.net, x.ctrl,
+		    { SHUNT_NET_TRIGGER(pair->connection, ring, SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT),
+		        bytes, (uint32_t)(pair->out_at + slot), (uint32_t)(pair->to_at + slot) });
 	} else {
 		gpu_st_release(&pair->out_tail[ring], number + 1);
 	}
@@ -137,9 +122,9 @@ GPU_FN void net_taken(const struct net &x, uint16_t end)
 		gpu_st_credit(&pair->in_head[ring], number);
 	} else if (number % SHUNT_NET_CREDIT_BATCH == 0) {
 		gpu_fence();
-		net_push(x,
-		    SHUNT_NET_TRIGGER(pair->connection, SHUNT_NET_CREDIT_CHANNEL + ring, SHUNT_NET_TRIGGER_SIGNAL),
-		    SHUNT_NET_CREDIT_BATCH, 0, 0);
+		net_push(x.net, x.ctrl,
+		    { SHUNT_NET_TRIGGER(pair->connection, SHUNT_NET_CREDIT_CHANNEL + ring, SHUNT_NET_TRIGGER_SIGNAL),
+		        SHUNT_NET_CREDIT_BATCH, 0, 0 });
 	}
 }
 

@@ -74,6 +74,7 @@
 	X(direct8,               direct,         shunt_kargs_direct) \
 	X(plan,                  plan,           shunt_kargs_plan) \
 	X(plan_ll128,            plan,           shunt_kargs_plan) \
+	X(plan_hosts,            plan,           shunt_kargs_plan) \
 	X(hosts,                 hosts,          shunt_kargs_net_few) \
 	X(hosts_many,            hosts,          shunt_kargs_net_many)
 /* The .cu files. Each becomes a fatbin of its own. */
@@ -159,6 +160,7 @@
 	SHUNT_KERNEL_ROWS(X, direct8) \
 	SHUNT_PLAN_ROWS(X, plan) \
 	SHUNT_PLAN_ROWS(X, plan_ll128) \
+	SHUNT_PLAN_ROWS(X, plan_hosts) \
 	SHUNT_KERNEL_ROWS(X, hosts) \
 	SHUNT_COPY_ROWS(X, hosts) \
 	SHUNT_KERNEL_ROWS(X, hosts_many) \

@@ -30,7 +30,10 @@
 #define SHUNT_NET_REMOTE_RINGS (SHUNT_NET_REMOTE_LEGS * SHUNT_NET_BLOCKS)
 #define SHUNT_NET_RING(leg, channel) ((leg) * SHUNT_NET_BLOCKS + (channel))
 
-/* Channels of signals between two ranks (transport/net/net.h): those of the rings, and of their credits behind. */
+/*
+ * Channels of signals between two ranks (transport/net/net.h): those of the rings, and of their credits behind. Regions
+ * have channels of their own behind these.
+ */
 #define SHUNT_NET_CREDIT_CHANNEL SHUNT_NET_REMOTE_RINGS
 #define SHUNT_NET_SIGNAL_CHANNELS (2 * SHUNT_NET_REMOTE_RINGS)
 
@@ -49,6 +52,7 @@ enum {
 	SHUNT_NET_TRIGGER_SIGNAL = 1,  /* raise the channel */
 	SHUNT_NET_TRIGGER_PUT = 2,     /* put the bytes first */
 	SHUNT_NET_TRIGGER_PACKETS = 4, /* ... of which each aligned 8 arrive at once */
+	SHUNT_NET_TRIGGER_REGION = 8,  /* ... in a region, and all in units of 16 bytes */
 };
 /* The values of the other halves. From and to are offsets in the memory of the sender and of the peer. */
 enum {
@@ -56,12 +60,20 @@ enum {
 	SHUNT_NET_TRIGGER_FROM,
 	SHUNT_NET_TRIGGER_TO,
 };
+/* Regions: more page-locked memory, which ranks number alike. Of a put in one, BYTES has the region and the units. */
+#define SHUNT_NET_REGION_BITS 12
+#define SHUNT_NET_MAX_REGIONS (1u << SHUNT_NET_REGION_BITS)
+#define SHUNT_NET_REGION_UNIT 16u
+#define SHUNT_NET_REGION_PUT ((1u << (32 - SHUNT_NET_REGION_BITS)) - 1) /* units of a put, at most */
+#define SHUNT_NET_REGION_BYTES(region, units) ((uint32_t)(region) << (32 - SHUNT_NET_REGION_BITS) | (uint32_t)(units))
 
 /* Page-locked memory of a rank. What follows the FIFO is written by the proxy thread, and read by kernels. */
 struct shunt_net_words {
 	struct shunt_net_trigger fifo[SHUNT_NET_FIFO];
 	uint64_t taken; /* triggers out of the FIFO */
 	uint64_t pad[7];
+	/* By connection: how many triggers need their sources no more. */
+	uint64_t done[SHUNT_NET_MAX_RANKS];
 	/* By connection and channel of signals: how often it was raised. */
 	uint64_t raised[SHUNT_NET_MAX_RANKS][SHUNT_NET_SIGNAL_CHANNELS];
 };
@@ -78,9 +90,10 @@ struct shunt_net_pair {
 
 /* In each rank's scratch, behind its struct shunt_ctrl. */
 struct shunt_net_ctrl {
-	struct shunt_net_words *words; /* device address */
-	uint64_t pushed;               /* triggers into the FIFO, by all blocks */
-	uint32_t rank, nranks;         /* of all hosts */
+	struct shunt_net_words *words;        /* device address */
+	uint64_t pushed;                      /* triggers into the FIFO, by all blocks */
+	uint64_t posted[SHUNT_NET_MAX_RANKS]; /* ... of each connection; counted before they are in the FIFO */
+	uint32_t rank, nranks;                /* of all hosts */
 	uint32_t channels, slot_bytes;
 	struct shunt_net_pair pair[SHUNT_NET_MAX_RANKS]; /* by rank */
 	/* Slots filled and taken by this rank. */

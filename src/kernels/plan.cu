@@ -3,20 +3,24 @@
  * The interpreter of execution plans: block b runs bytecode b of the rank's program (kernels/plan/args.h), operation
  * by operation. Threads synchronize at the end of an operation only where the program says so.
  *
- * Packets as LL and packets as LL128 have kernels of their own: the code of one fits into registers.
+ * Packets as LL, packets as LL128 and plans over hosts have kernels of their own: the code of one fits into registers.
  */
 #include "kernels/plan/enter.h"
 #include "kernels/plan/ll128.h"
 #include "kernels/plan/ll.h"
 #include "kernels/plan/plain.h"
+#include "kernels/plan/ports.h"
 #include "kernels/plan/staging.h"
 #include "kernels/progress.h"
 
 /* Runs one operation that is not on LL128; false: gave up. */
-template <typename T, bool BY_LL128>
+template <typename T, bool BY_LL128, bool HOSTS>
 GPU_FN bool plan_step(
     struct plan_run *r, const struct shunt_kargs_plan &a, const struct shunt_prog_op *op, const struct loop_iter &w)
 {
+	if constexpr (HOSTS)
+		if (plan_is_port_op(op))
+			return plan_port_step(r, op, w);
 	switch (op->code) {
 	case SHUNT_PROG_SYNC:
 		return plan_sync(r);
@@ -58,7 +62,7 @@ GPU_FN bool plan_step(
 	}
 }
 
-template <typename T, bool BY_LL128> GPU_FN void plan(struct plan_run *r, const struct shunt_kargs_plan &a)
+template <typename T, bool BY_LL128, bool HOSTS> GPU_FN void plan(struct plan_run *r, const struct shunt_kargs_plan &a)
 {
 	struct plan_now now = plan_start(r, a);
 	/* Most launches have no work before and after the plan's own operations. */
@@ -99,7 +103,7 @@ template <typename T, bool BY_LL128> GPU_FN void plan(struct plan_run *r, const 
 			if (!synced)
 				gpu_sync();
 			synced = true;
-			if (!plan_step<T, BY_LL128>(r, a, op, w))
+			if (!plan_step<T, BY_LL128, HOSTS>(r, a, op, w))
 				return;
 		}
 		at = op->next;
@@ -108,13 +112,15 @@ template <typename T, bool BY_LL128> GPU_FN void plan(struct plan_run *r, const 
 		plan_finish(r, a);
 }
 
-#define INSTANCE(by_ll128, shape, op, type) \
+#define INSTANCE(by_ll128, hosts, shape, op, type) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_plan) a) \
 	{ \
 		struct plan_run *r = check_is_block(a.k, SHUNT_CHECK_CALLS) ? 0 : plan_prepare(a); \
-		PROGRESS_APART(a, plan<type, by_ll128>(r, a)) \
+		PROGRESS_APART(a, plan<type, by_ll128, hosts>(r, a)) \
 	}
-#define PLAN_LL(shape, op, opn, type, typen) INSTANCE(false, shape, op, type)
-#define PLAN_LL128(shape, op, opn, type, typen) INSTANCE(true, shape, op, type)
+#define PLAN_LL(shape, op, opn, type, typen) INSTANCE(false, false, shape, op, type)
+#define PLAN_LL128(shape, op, opn, type, typen) INSTANCE(true, false, shape, op, type)
+#define PLAN_HOSTS(shape, op, opn, type, typen) INSTANCE(false, true, shape, op, type)
 SHUNT_PLAN_ROWS(PLAN_LL, plan)
 SHUNT_PLAN_ROWS(PLAN_LL128, plan_ll128)
+SHUNT_PLAN_ROWS(PLAN_HOSTS, plan_hosts)

@@ -47,6 +47,7 @@ static int registry_insert(struct shunt_plan *plan, size_t at)
 	return 0;
 }
 
+/* ctx: NULL unless the user named the file. */
 static void add_file(void *ctx, const char *path)
 {
 	struct shunt_plan *plan;
@@ -67,6 +68,7 @@ static void add_file(void *ctx, const char *path)
 	if (plan->status != SHUNT_PLAN_PROVED)
 		shunt_info(SHUNT_LOG_INIT, "plan %s is not proved to be right: %s", plan->name,
 		    plan->doubt ? plan->doubt : "`shunt plan check` proves it, and remembers that");
+	plan->asked = ctx != NULL;
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	err = registry_insert(plan, registry.n);
 	shunt_lock_release(SHUNT_LOCK_PLANS);
@@ -82,14 +84,16 @@ static void add_file(void *ctx, const char *path)
 	shunt_plan_unref(plan);
 }
 
-static const struct shunt_files files = { .what = "plans", .one = "plan", .add = add_file };
+/* Of the directory that the user names; others are there for whoever may use them. */
+static const struct shunt_files named = { .what = "plans", .one = "plan", .add = add_file, .ctx = &registry };
+static const struct shunt_files found = { .what = "plans", .one = "plan", .add = add_file };
 
 static void load_cache_dir(const char *dir)
 {
 	char path[PATH_MAX];
 
 	if (shunt_files_cache(dir, "default", path, sizeof(path)))
-		shunt_files_path(&files, path, false);
+		shunt_files_path(&found, path, false);
 }
 
 /* Without the registry's lock, since files may be far away; other threads that want plans wait for them. */
@@ -104,7 +108,7 @@ static void load_once(void)
 	if (!atomic_load(&registry.loaded)) {
 		if (!registry.replaced)
 			registry.same_place = config->plan_same_place;
-		shunt_files_list(&files, registry.replaced ? registry.plan_dir : config->plan_dir);
+		shunt_files_list(&named, registry.replaced ? registry.plan_dir : config->plan_dir);
 		load_cache_dir(registry.replaced ? registry.cache_dir : config->cache_dir);
 		atomic_store_explicit(&registry.loaded, true, memory_order_release);
 	}
@@ -216,9 +220,36 @@ static uint64_t hash_set(const struct shunt_plan_set *set)
 	return h ? h : 1;
 }
 
-struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
+/* True: the set has the plan. reason: why not, "" where nobody expected it. */
+static bool belongs(const struct shunt_plan *plan, const struct shunt_plan_set *set,
+    const struct shunt_plan_placement *placement, char *reason, size_t bytes)
 {
+	reason[0] = 0;
+	if (set->nranks < 1 || plan->nranks != (uint32_t)set->nranks)
+		return false;
+	if (plan->ranks_per_node && plan->ranks_per_node != (uint32_t)set->ranks_per_node)
+		return false;
+	return !placement || shunt_plan_fits_hosts(plan, placement, reason, bytes);
+}
+
+/* A line for each plan that does not fit the hosts. Without a lock: `plans` has references. */
+static void tell_misfits(
+    const struct shunt_plan_set *set, struct shunt_plan **plans, size_t n, const struct shunt_plan_placement *placement)
+{
+	char reason[160];
+
+	for (size_t i = 0; i < n; i++)
+		if (!belongs(plans[i], set, placement, reason, sizeof(reason)) && reason[0])
+			shunt_warn("plan %s is not used on these %d ranks: %s", plans[i]->name, set->nranks, reason);
+}
+
+struct shunt_plan_set *shunt_plan_set_get_over(
+    int nranks, int ranks_per_node, const struct shunt_plan_placement *placement, bool speak)
+{
+	struct shunt_plan **misfits = NULL;
 	struct shunt_plan_set *set;
+	size_t nmisfits = 0;
+	char reason[160];
 
 	load_once();
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
@@ -232,18 +263,30 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 	set->ranks_per_node = ranks_per_node;
 	set->same_place = registry.same_place;
 	set->selector = shunt_selector_ref(registry.selector);
+	if (placement && speak)
+		misfits = calloc(registry.n + 1, sizeof(struct shunt_plan *));
 	for (size_t i = 0; i < registry.n; i++) {
 		struct shunt_plan *plan = registry.plans[i];
 
-		if (nranks < 1 || plan->nranks != (uint32_t)nranks)
-			continue;
-		if (plan->ranks_per_node && plan->ranks_per_node != (uint32_t)ranks_per_node)
-			continue;
-		set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_ref(plan), set->n };
-		set->n++;
+		if (belongs(plan, set, placement, reason, sizeof(reason))) {
+			set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_ref(plan), set->n };
+			set->n++;
+		} else if (misfits && reason[0] && (i < registry.nregistered || plan->asked)) {
+			misfits[nmisfits++] = shunt_plan_ref(plan);
+		}
 	}
 	shunt_lock_release(SHUNT_LOCK_PLANS);
 	qsort(set->entries, set->n, sizeof(set->entries[0]), by_priority);
 	set->hash = hash_set(set);
+	if (nmisfits)
+		tell_misfits(set, misfits, nmisfits, placement);
+	for (size_t i = 0; i < nmisfits; i++)
+		shunt_plan_unref(misfits[i]);
+	free(misfits);
 	return set;
+}
+
+struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
+{
+	return shunt_plan_set_get_over(nranks, ranks_per_node, NULL, false);
 }

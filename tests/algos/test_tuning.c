@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include "algos/algos.h"
+#include "algos/placement.h"
 #include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
 #include "shunt/shunt.h"
@@ -809,6 +810,115 @@ static void test_tuning_set_is_keyed_by_nccl_and_its_multicast(void **state)
 	}
 }
 
+#define OVER_HOSTS \
+	"\"machine\": {\"gpu\": \"NVIDIA H200\", \"cc\": 90, \"driver\": 13000, \"ranks\": 4, \"hosts\": 2, \"net\": " \
+	"\"tcp\", \"nvls\": false}, "
+static const char over_hosts[] =
+    HEAD OVER_HOSTS "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"hierarchical\"}, "
+                    "{\"kind\": \"allgather\", \"upto\": 67108864, \"algorithm\": \"hierarchical\"}]}";
+
+static struct shunt_placement two_hosts(void)
+{
+	struct shunt_placement at = { .nranks = 4, .nhosts = 2, .host_of = { 0, 0, 1, 1 } };
+
+	shunt_placement_complete(&at);
+	return at;
+}
+
+static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
+{
+	struct shunt_placement at = two_hosts();
+	struct shunt_tuning *t = parsed(over_hosts);
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .placement = &at };
+	char text[64];
+
+	assert_true(t->machine.nhosts == 2 && t->machine.nranks == 4);
+	assert_string_equal(t->machine.net, "tcp");
+	/* Without it. */
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4 * MB), "hierarchical");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4 * MB + 16), "nccl");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * MB + 16), "nccl");
+	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "built-in, for several hosts, not measured");
+	/* With it; kinds that it does not have are as without. */
+	s.tuning = t;
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096 + 16), "nccl");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, 64 * MB), "hierarchical");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, 64 * MB + 16), "nccl");
+	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 1 * MB), "hierarchical");
+	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 1 * MB + 16), "nccl");
+	assert_string_equal(path(&s, SHUNT_BROADCAST, 16), "nccl");
+	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "tuned here, x.json");
+	shunt_select_source(&s, SHUNT_REDUCESCATTER, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "built-in, for several hosts, not measured");
+	s.takes_all = true;
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64 * MB), "hierarchical");
+	shunt_tuning_free(t);
+}
+
+static void test_tuning_file_over_hosts_wrong_values_are_refused(void **state)
+{
+	static const struct {
+		const char *from, *to, *says;
+	} cases[] = {
+		{ "\"hosts\": 2", "\"hosts\": 3", "machine.ranks is 4" },
+		{ "\"hosts\": 2", "\"hosts\": 65", "hosts" },
+		{ "\"hosts\": 2", "\"hosts\": 0", "hosts" },
+		{ "\"ranks\": 4", "\"ranks\": 18", "at most 8" },
+		{ ", \"net\": \"tcp\"", "", "net" },
+		{ "\"net\": \"tcp\"", "\"net\": \"\"", "machine.net" },
+		{ "\"net\": \"tcp\"", "\"net\": \"sixteen letters..\"", "machine.net" },
+		{ "hierarchical", "oneshot", "rows[0].algorithm" },
+		{ "\"hosts\": 2, \"net\": \"tcp\"", "\"hosts\": 1", "rows[0].algorithm" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *at = strstr(over_hosts, cases[i].from);
+		struct shunt_tuning *t = NULL;
+		char text[1024], reason[256];
+
+		assert_non_null(at);
+		snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - over_hosts), over_hosts, cases[i].to,
+		    at + strlen(cases[i].from));
+		assert_int_equal(shunt_tuning_parse("x", text, strlen(text), &t, reason, sizeof(reason)), -EINVAL);
+		if (!strstr(reason, cases[i].says))
+			fail_msg("%s: %s", cases[i].to, reason);
+	}
+}
+
+static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
+{
+	static const struct {
+		int nranks, nhosts;
+		const char *net;
+		bool hosts, one; /* the file for several hosts, or for one, is taken */
+	} cases[] = { { 4, 2, "tcp", true, false }, { 4, 2, "verbs", false, false }, { 4, 4, "tcp", false, false },
+		{ 8, 2, "tcp", false, false }, { 4, 0, "", false, true } };
+	struct shunt_tuning_set set;
+	char list[256];
+
+	unit_write_file(dir, "tuning/hosts.json", over_hosts);
+	unit_write_file(dir, "tuning/one.json", good);
+	snprintf(list, sizeof(list), "%s/tuning/hosts.json:%s/tuning/one.json", dir, dir);
+	shunt_tuning_set_load(&set, list, "/dev/null");
+	assert_int_equal(set.n, 2);
+	assert_true(set.tables[0]->hash != set.tables[1]->hash);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct shunt_machine m = h200;
+		const struct shunt_tuning *t;
+
+		m.nccl = 22809;
+		m.nranks = cases[i].nranks;
+		m.nhosts = cases[i].nhosts;
+		snprintf(m.net, sizeof(m.net), "%s", cases[i].net);
+		t = shunt_tuning_match(&set, &m, false, false);
+		assert_ptr_equal(t, cases[i].hosts ? set.tables[0] : cases[i].one ? set.tables[1] : NULL);
+	}
+	shunt_tuning_set_finish(&set);
+}
+
 static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 {
 	char *text = edited("\"nccl\": \"2.28.9\", ", "");
@@ -1593,6 +1703,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_is_keyed_by_nccl_and_its_multicast, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
+		cmocka_unit_test(test_tuning_file_over_hosts_says_what_is_nccls),
+		cmocka_unit_test(test_tuning_file_over_hosts_wrong_values_are_refused),
+		cmocka_unit_test_setup_teardown(test_tuning_set_is_keyed_by_hosts_and_provider, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_old_names_are_answered_with_the_new_ones),

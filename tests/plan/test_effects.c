@@ -79,10 +79,12 @@ static void effects_start(struct effects_run *e, const struct op_case *c, bool l
 	json_decref(json);
 	exec_ranks_start(&e->ranks, 2);
 	for (int r = 0; r < 2; r++) {
+		struct shunt_program_bytes bytes;
 		void *p;
 
-		assert_int_equal(shunt_program_create(e->plan, (uint32_t)r, ll128, &e->program[r]), 0);
-		assert_true(shunt_program_resources_bytes(e->program[r], e->plan, UNITS, &e->bytes));
+		assert_int_equal(shunt_program_create(e->plan, (uint32_t)r, NULL, ll128, &e->program[r]), 0);
+		assert_true(shunt_program_resources_bytes(e->program[r], e->plan, UNITS, &bytes));
+		e->bytes = bytes.resources;
 		assert_int_equal(gpu->mem_alloc(r, e->bytes, &p), 0);
 		e->resources[r] = p;
 		assert_int_equal(gpu->mem_alloc(r, BUFFERS, &p), 0);

@@ -150,4 +150,20 @@ expect forwarding_ranks_are_error 1 "none of Shunt's algorithms runs it on these
 rows() { sed -n '/"rows"/,/\]/p' "$dir/nccl.json" | grep -c "$1"; }
 expect every_row_is_nccls 0 "^$(rows '"kind"') rows\$" echo "$(rows '"nccl": true') rows"
 expect there_are_rows 0 '^[1-9]' rows '"kind"'
+# Over several hosts: network namespaces for root, else names, on loopback.
+export NCCL_SOCKET_IFNAME=lo
+hosts="-n 2 --hosts 2 -b 256 -e 1K --no-check"
+expect over_hosts_a_table_needs_nccl 1 'over several hosts a table says what is left to NCCL' $tune $hosts
+expect over_hosts_ranks_are_as_many 1 'a host has [12] of 3 ranks on 2 hosts' env SHUNT_NCCL_LIB="$fake" $tune -n 3 --hosts 2
+expect over_hosts_is_written 0 "^# written to $dir/cache/tuning/shunt-sim-2x1-tcp.json" env SHUNT_NCCL_LIB="$fake" $tune $hosts
+cp "$dir/out" "$dir/all"
+expect over_hosts_three_collectives 0 '^\[6/6\] reduce_scatter 1K: hierarchical' cat "$dir/all"
+expect over_hosts_file_says_so 0 '"net": "tcp"' cat "$dir/cache/tuning/shunt-sim-2x1-tcp.json"
+expect over_hosts_is_shown 0 '^# 2 hosts by tcp' $shunt tune --show "$dir/cache/tuning/shunt-sim-2x1-tcp.json"
+spread="$bench -n 2 --hosts 2 -b 1K -e 1K"
+expect over_hosts_file_is_taken 0 ' eager out .* nccl +[0-9-]+$' env SHUNT_NCCL_LIB="$fake" $spread --no-check
+expect over_hosts_without_file_it_is_ours 0 ' eager out .* hierarchical +[0-9-]+$' env SHUNT_NCCL_LIB="$fake" SHUNT_TUNING_FILE=none $spread --no-check
+expect over_hosts_file_is_of_its_provider 0 ' eager out .* hierarchical +[0-9-]+$' sh -c 'sed "s/\"net\": \"tcp\"/\"net\": \"verbs\"/" "$1" >"$2" && shift 2 && "$@"' sh \
+	"$dir/cache/tuning/shunt-sim-2x1-tcp.json" "$dir/verbs.json" env SHUNT_CACHE_DIR=/dev/null SHUNT_TUNING_FILE="$dir/verbs.json" SHUNT_NCCL_LIB="$fake" $spread --no-check
+expect over_hosts_file_is_not_for_one_host 0 ' eager out .* oneshot +0$' $bench -n 2 -b 1K -e 1K
 exit $failed

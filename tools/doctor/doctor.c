@@ -180,9 +180,9 @@ static const struct option_row rows[] = {
 	{ "output", 'o', OPTION_TEXT, "DIR", AT(output), .help = "... and keeps their dumps there" },
 	{ "json", 0, OPTION_FLAG, AT(json), .help = "findings as JSON" },
 	{ "net", 0, OPTION_FLAG, AT(net),
-	    .help =
-	        "tests the network between ranks, every pair over TCP: who reaches whom, latency, rate, large packets; "
-	        "under torchrun, mpirun or srun between hosts" },
+	    .help = "tests the network between ranks, every pair over TCP and, where all have NICs with RDMA, by "
+	            "verbs: who "
+	            "reaches whom, latency, rate, large packets; under torchrun, mpirun or srun between hosts" },
 	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct ranks_opts, nranks), 2, RANKS_MAX,
 	    .help = "with --net: ranks to start (4)" },
 	RANKS_OPTION_HOSTS,

@@ -49,6 +49,7 @@ struct shunt_config_row;
 struct shunt_settings;
 bool doctor_value(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s);
 void doctor_host(struct findings *f);
+void doctor_nics(struct findings *f);
 void doctor_devices(struct findings *f, bool real_nccl);
 /* Returns true if a real NCCL would be used. */
 bool doctor_libraries(struct findings *f, const char *program);

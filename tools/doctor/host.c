@@ -265,6 +265,7 @@ static void check_address(struct findings *f)
 void doctor_host(struct findings *f)
 {
 	check_address(f);
+	doctor_nics(f);
 	check_shm(f);
 	check_limits(f);
 	check_rendezvous(f);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * shunt doctor --net: every pair of ranks connects over TCP, at the address that the library would take, and measures
- * latency, rate and the largest segment. One pair at a time, so that pairs do not measure each other.
+ * latency, rate and the largest segment. One pair at a time, so that pairs do not measure each other. Then the same by
+ * verbs (net_verbs.c).
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,42 +17,12 @@
 #include "base/env.h"
 #include "base/host.h"
 #include "base/os.h"
-#include "tools/doctor/doctor.h"
+#include "tools/doctor/net.h"
 #include "transport/net/netif.h"
 
-#define WAIT_S 3    /* for the other end of a pair */
-#define PINGS 200   /* messages of 8 bytes, there and back */
 #define LARGE 65536 /* more than any packet */
 #define LEAST (1 << 20)
 #define MOST (64 << 20)
-#define TARGET_US 100000 /* of a measurement of the rate */
-
-static const char topic[] = "network";
-
-/* What all ranks know of each. */
-struct place {
-	uint8_t token[16]; /* of rank 0: who does not say it is a stranger */
-	uint8_t host[SHUNT_HOST_BYTES], machine[SHUNT_HOST_BYTES];
-	char name[32], address[64], ifname[IF_NAMESIZE];
-	struct sockaddr_storage at;
-	socklen_t len;
-	int err; /* it cannot listen */
-};
-
-/* What a pair has found. */
-enum step { STEP_CONNECT, STEP_PING, STEP_LARGE, STEP_RATE };
-struct pair {
-	int err, step;
-	float latency_us, to_mbs, from_mbs; /* from the rank's view */
-	int mss;
-};
-
-struct net {
-	struct ranks *ranks;
-	int rank, nranks, listen_fd;
-	struct place place[RANKS_MAX];
-	struct pair pair[RANKS_MAX]; /* with each lower rank */
-};
 
 /* What the lower rank is asked to do. */
 struct ask {
@@ -92,7 +63,7 @@ static int stream(int fd, uint64_t bytes, bool writes)
 
 static void limit_waits(int fd)
 {
-	struct timeval wait = { .tv_sec = WAIT_S };
+	struct timeval wait = { .tv_sec = NET_WAIT_S };
 	int one = 1;
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
@@ -132,7 +103,7 @@ static void serve(const struct net *net)
 	struct pollfd pfd = { .fd = net->listen_fd, .events = POLLIN };
 
 	/* Again after a stranger, who says something else. */
-	while (net->listen_fd >= 0 && poll(&pfd, 1, (WAIT_S + 1) * 1000) > 0) {
+	while (net->listen_fd >= 0 && poll(&pfd, 1, (NET_WAIT_S + 1) * 1000) > 0) {
 		int fd = accept(net->listen_fd, NULL, NULL), err;
 
 		if (fd < 0)
@@ -155,13 +126,13 @@ static int ask_for(const struct net *net, int fd, uint64_t echo, uint64_t take, 
 	return all(fd, &ask, sizeof(ask), true);
 }
 
-static int ping(const struct net *net, int fd, struct pair *pair)
+static int ping(const struct net *net, int fd, struct net_pair *pair)
 {
 	char word[8] = "";
-	int err = ask_for(net, fd, (uint64_t)PINGS * sizeof(word), 0, 0);
+	int err = ask_for(net, fd, (uint64_t)NET_PINGS * sizeof(word), 0, 0);
 	float best = 1e9f;
 
-	for (int i = 0; !err && i < PINGS; i++) {
+	for (int i = 0; !err && i < NET_PINGS; i++) {
 		double start = ranks_now_us();
 		float took;
 
@@ -198,12 +169,12 @@ static int receive(const struct net *net, int fd, uint64_t bytes, float *mbs_p)
 
 static uint64_t bytes_for(float mbs)
 {
-	double bytes = (double)mbs * TARGET_US;
+	double bytes = (double)mbs * NET_TARGET_US;
 
 	return bytes < LEAST ? LEAST : bytes > MOST ? MOST : (uint64_t)bytes;
 }
 
-static int connect_to(const struct place *place, int *fd_p)
+static int connect_to(const struct net_place *place, int *fd_p)
 {
 	int fd = socket(place->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -220,25 +191,25 @@ static int connect_to(const struct place *place, int *fd_p)
 	return 0;
 }
 
-static void measure(const struct net *net, const struct place *place, struct pair *pair)
+static void measure(const struct net *net, const struct net_place *place, struct net_pair *pair)
 {
 	socklen_t len = sizeof(pair->mss);
 	float rate = 0;
 	int fd = -1;
 
-	pair->step = STEP_CONNECT;
+	pair->step = NET_CONNECT;
 	pair->err = place->err ? place->err : connect_to(place, &fd);
 	if (pair->err)
 		return;
 	(void)getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &pair->mss, &len);
-	pair->step = STEP_PING;
+	pair->step = NET_PING;
 	pair->err = ping(net, fd, pair);
 	if (!pair->err) {
-		pair->step = STEP_LARGE;
+		pair->step = NET_LARGE;
 		pair->err = transmit(net, fd, LARGE, &rate);
 	}
 	if (!pair->err) {
-		pair->step = STEP_RATE;
+		pair->step = NET_RATE;
 		pair->err = transmit(net, fd, bytes_for(rate), &pair->to_mbs);
 	}
 	if (!pair->err)
@@ -248,7 +219,7 @@ static void measure(const struct net *net, const struct place *place, struct pai
 
 /* ---- all pairs */
 
-static void listen_here(struct net *net, struct place *place)
+static void listen_here(struct net *net, struct net_place *place)
 {
 	struct shunt_netaddr addr;
 	char *port;
@@ -273,7 +244,7 @@ static void listen_here(struct net *net, struct place *place)
 
 static int exchange(struct net *net)
 {
-	struct place mine = { 0 };
+	struct net_place mine = { 0 };
 
 	if (shunt_random(mine.token, sizeof(mine.token)) || shunt_host_id(mine.host, "shunt doctor net", 16) ||
 	    shunt_host_machine_id(mine.machine, "shunt doctor net", 16))
@@ -300,7 +271,7 @@ static int try_pairs(struct net *net)
 
 /* ---- report */
 
-static bool same_host(const struct net *net, int a, int b)
+bool net_same_host(const struct net *net, int a, int b)
 {
 	return !memcmp(net->place[a].host, net->place[b].host, SHUNT_HOST_BYTES);
 }
@@ -312,8 +283,7 @@ static void print_places(const struct net *net)
 		printf("%4d  %-20s  %-10s  %s\n", r, net->place[r].name, net->place[r].ifname, net->place[r].address);
 }
 
-/* rows: pairs of each rank with the lower ones. */
-static void print_matrix(const struct net *net, struct pair (*rows)[RANKS_MAX], const char *title, bool latency)
+void net_matrix_print(const struct net *net, struct net_pair (*rows)[RANKS_MAX], const char *title, bool latency)
 {
 	printf("\n%s\nfrom\\to", title);
 	for (int to = 0; to < net->nranks; to++)
@@ -322,7 +292,7 @@ static void print_matrix(const struct net *net, struct pair (*rows)[RANKS_MAX], 
 	for (int from = 0; from < net->nranks; from++) {
 		printf("%7d", from);
 		for (int to = 0; to < net->nranks; to++) {
-			const struct pair *p = from > to ? &rows[from][to] : &rows[to][from];
+			const struct net_pair *p = from > to ? &rows[from][to] : &rows[to][from];
 
 			if (from == to)
 				printf(" %8s", "-");
@@ -335,19 +305,19 @@ static void print_matrix(const struct net *net, struct pair (*rows)[RANKS_MAX], 
 	}
 }
 
-static void find_pair(struct findings *f, const struct net *net, int high, int low, const struct pair *p)
+static void find_pair(struct findings *f, const struct net *net, int high, int low, const struct net_pair *p)
 {
-	static const char *const what[] = { [STEP_CONNECT] = "cannot connect to",
-		[STEP_PING] = "connects to, but exchanges no message with",
-		[STEP_LARGE] = "exchanges small messages with, but loses large packets to",
-		[STEP_RATE] = "loses the connection to" };
-	const struct place *a = &net->place[high], *b = &net->place[low];
+	static const char *const what[] = { [NET_CONNECT] = "cannot connect to",
+		[NET_PING] = "connects to, but exchanges no message with",
+		[NET_LARGE] = "exchanges small messages with, but loses large packets to",
+		[NET_RATE] = "loses the connection to" };
+	const struct net_place *a = &net->place[high], *b = &net->place[low];
 
 	if (p->err)
-		finding_add(f, FINDING_ERROR, topic,
-		    p->step == STEP_LARGE ? "the MTU of an interface is larger than that of the network between" :
-		                            "NCCL_SOCKET_IFNAME chooses another interface; a firewall must let "
-		                            "SHUNT_PORT_RANGE through",
+		finding_add(f, FINDING_ERROR, NET_TOPIC,
+		    p->step == NET_LARGE ? "the MTU of an interface is larger than that of the network between" :
+		                           "NCCL_SOCKET_IFNAME chooses another interface; a firewall must let "
+		                           "SHUNT_PORT_RANGE through",
 		    "rank %d on %s (%s) %s rank %d on %s (%s): %s", high, a->name, a->address, what[p->step], low,
 		    b->name, b->address, strerror(-p->err));
 }
@@ -360,20 +330,20 @@ static void find_hosts(struct findings *f, const struct net *net)
 	for (int r = 0; r < net->nranks; r++) {
 		int first = 0;
 
-		while (!same_host(net, first, r))
+		while (!net_same_host(net, first, r))
 			first++;
 		nhosts += first == r;
 		machine = machine ||
 		    (first == r && r &&
 		        !memcmp(net->place[r].machine, net->place[0].machine, sizeof(net->place[r].machine)));
 	}
-	finding_add(f, FINDING_OK, topic, "", "%d ranks on %d host%s", net->nranks, nhosts, nhosts > 1 ? "s" : "");
+	finding_add(f, FINDING_OK, NET_TOPIC, "", "%d ranks on %d host%s", net->nranks, nhosts, nhosts > 1 ? "s" : "");
 	if (machine && nhosts > 1)
-		finding_add(f, FINDING_INFO, topic, "share the network namespace (--network=host) for one host",
+		finding_add(f, FINDING_INFO, NET_TOPIC, "share the network namespace (--network=host) for one host",
 		    "hosts of one machine, in network namespaces of their own or named apart (SHUNT_HOSTID)");
 }
 
-static int report(const struct net *net, struct pair (*rows)[RANKS_MAX], bool json)
+static int report(const struct net *net, struct net_pair (*rows)[RANKS_MAX], struct net_verbs *verbs, bool json)
 {
 	struct findings f = { 0 };
 	int status;
@@ -382,10 +352,12 @@ static int report(const struct net *net, struct pair (*rows)[RANKS_MAX], bool js
 	for (int high = 0; high < net->nranks; high++)
 		for (int low = 0; low < high; low++)
 			find_pair(&f, net, high, low, &rows[high][low]);
+	net_verbs_find(&f, net, verbs);
 	if (!json) {
 		print_places(net);
-		print_matrix(net, rows, "latency in us (half of a round trip, the shortest)", true);
-		print_matrix(net, rows, "rate in MB/s (one connection)", false);
+		net_matrix_print(net, rows, "latency in us (half of a round trip, the shortest)", true);
+		net_matrix_print(net, rows, "rate in MB/s (one connection)", false);
+		net_verbs_print(net, verbs);
 		putchar('\n');
 	}
 	status = findings_print(&f, json);
@@ -395,16 +367,18 @@ static int report(const struct net *net, struct pair (*rows)[RANKS_MAX], bool js
 
 static int run(struct net *net, bool json)
 {
-	static struct pair rows[RANKS_MAX][RANKS_MAX];
+	static struct net_pair rows[RANKS_MAX][RANKS_MAX];
+	static struct net_verbs verbs;
 	int err = exchange(net);
 
 	err = err ? err : try_pairs(net);
 	err = err ? err : ranks_allgather(net->ranks, net->pair, sizeof(net->pair), rows);
+	err = err ? err : net_verbs_try(net, &verbs);
 	if (err) {
 		ranks_error(net->rank, err);
 		return TOOL_FAIL;
 	}
-	return net->rank ? 0 : report(net, rows, json);
+	return net->rank ? 0 : report(net, rows, &verbs, json);
 }
 
 static int rank_main(const void *arg, const struct ranks_slot *slot)

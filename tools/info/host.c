@@ -4,11 +4,14 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/env.h"
 #include "base/host.h"
+#include "tools/common/nics.h"
 #include "tools/info/info.h"
 #include "transport/net/netif.h"
+#include "transport/net/providers.h"
 
 static void show(const struct ifaddrs *ifa, char *text, size_t bytes)
 {
@@ -46,4 +49,48 @@ void info_host(void)
 		    "  %-11s %s%s\n", ifa->ifa_name, text, is_it ? "  (ranks of other hosts find this one here)" : "");
 	}
 	freeifaddrs(list);
+}
+
+static void info_tcp(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	int n = shunt_net_tcp_ops.devices(info, SHUNT_NET_MAX_DEVICES);
+	char text[256];
+
+	if (n <= 0) {
+		printf("tcp           no interface that can be used\n");
+		return;
+	}
+	tool_interface_show(&info[0], text, sizeof(text));
+	printf("tcp           %s\n", text);
+}
+
+void info_nics(void)
+{
+	struct shunt_verbs_look *look = malloc(sizeof(*look));
+	struct tool_gpus gpus;
+	char text[512];
+
+	info_tcp();
+	if (!look || tool_gpus_find(&gpus)) {
+		free(look);
+		return;
+	}
+	shunt_verbs_look(SHUNT_NET_MEMORY_MOST, look);
+	printf("verbs         ");
+	if (*look->none)
+		printf("none: %s\n", look->none);
+	for (int i = 0; i < look->n; i++) {
+		const struct shunt_verbs_port *port = &look->ports[i];
+
+		tool_nic_show(look, i, &gpus, text, sizeof(text));
+		printf("%s%s", i ? "              " : "", text);
+		if (port->fails)
+			printf(" (cannot %s: %s)", port->fails, strerror(-port->err));
+		putchar('\n');
+	}
+	for (int i = 0; i < look->nleft_out; i++)
+		printf("              %s\n", look->left_out[i]);
+	free(gpus.at);
+	free(look);
 }

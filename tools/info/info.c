@@ -558,8 +558,10 @@ static int info_main(int argc, char **argv)
 		} else {
 			if (o.library)
 				status = library_print(&lib);
-			if (o.devices)
+			if (o.devices) {
 				info_host();
+				info_nics();
+			}
 			if (o.devices && devices_print(&lib))
 				status = TOOL_FAIL;
 		}

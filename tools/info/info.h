@@ -4,4 +4,6 @@
 
 /* Prints the host's name and its interfaces (host.c). */
 void info_host(void);
+/* Prints the devices that could carry data between hosts, of each provider, or why there are none (host.c). */
+void info_nics(void);
 #endif

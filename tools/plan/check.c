@@ -7,15 +7,29 @@
 #include <sys/stat.h>
 #include "base/files.h"
 #include "base/json.h"
+#include "plan/format/hosts.h"
 #include "plan/proofs.h"
 #include "plan/report.h"
 #include "tools/plan/plan.h"
 
 struct check {
 	bool wrong_only, json;
+	unsigned hosts; /* 0: one */
 	unsigned right, wrong;
 	struct shunt_json_writer writer;
 };
+
+/* A plan that does not fit the hosts is wrong here. */
+static int spread_over(const struct check *c, const char *path, const struct shunt_plan *plan, char *reason)
+{
+	uint8_t host_of[SHUNT_PLAN_MAX_RANKS];
+	char why[160];
+
+	if (!c->hosts || !shunt_plan_spread(plan, c->hosts, host_of, why, sizeof(why)))
+		return 0;
+	snprintf(reason, PLAN_REASON_BYTES, "%s: on %u hosts: %s", path, c->hosts, why);
+	return -EINVAL;
+}
 
 static void check_file(struct check *c, const char *path)
 {
@@ -23,7 +37,7 @@ static void check_file(struct check *c, const char *path)
 	struct shunt_plan *plan = NULL;
 
 	if (!shunt_plan_load_file(path, &plan, reason, sizeof(reason)) &&
-	    shunt_plan_judge(plan, SHUNT_PLAN_PROVE, reason, sizeof(reason))) {
+	    (shunt_plan_judge(plan, SHUNT_PLAN_PROVE, reason, sizeof(reason)) || spread_over(c, path, plan, reason))) {
 		shunt_plan_unref(plan);
 		plan = NULL;
 	}
@@ -81,12 +95,13 @@ static int check_path(struct check *c, const char *path)
 #define AT(field) .at = offsetof(struct check, field)
 static const struct option_row rows[] = {
 	{ "quiet", 'q', OPTION_FLAG, AT(wrong_only), .help = "only what is wrong" },
+	{ "hosts", 0, OPTION_NUMBER, "N", AT(hosts), 1, 64, .help = "can it run with its ranks spread over N hosts?" },
 	{ "json", 0, OPTION_FLAG, AT(json),
 	    .help = "an array with an object for each file: file, ok, and the error or what the plan is" },
 	{ .type = OPTION_END },
 };
 const struct option_table plan_check_options = {
-	"usage: shunt plan check [-q] [--json] FILE|DIRECTORY...\n\n"
+	"usage: shunt plan check [-q] [--hosts N] [--json] FILE|DIRECTORY...\n\n"
 	"Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, "
 	"every\n"
 	"index and size, pairs of signals and waits, waits that nobody can end; and proves it: races, wrong results, "

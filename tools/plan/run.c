@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/format/hosts.h"
 #include "tools/plan/run.h"
 
 static int place_apply(void *opts, const struct option_row *row, const char *text)
@@ -34,6 +35,7 @@ static const struct option_row rows[] = {
 	    .help = "calls of a round (20, on the sim 2)" },
 	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(10, on the sim 3)" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, UINT64_MAX, .help = "of the inputs (1)" },
+	RANKS_OPTION_HOSTS,
 	RANKS_OPTIONS_START("60"),
 	{ .type = OPTION_END },
 };
@@ -64,7 +66,8 @@ static int plan_suit(struct plan_run_opts *o)
 {
 	const struct shunt_plan *p = o->plan;
 	struct bench_opts *b = &o->base;
-	char range[64];
+	uint8_t host_of[SHUNT_PLAN_MAX_RANKS];
+	char range[64], reason[160];
 
 	b->coll = coll_of(p);
 	if (!b->coll) {
@@ -81,6 +84,10 @@ static int plan_suit(struct plan_run_opts *o)
 		return TOOL_FAIL;
 	}
 	b->ranks.nranks = (int)p->nranks;
+	if (b->ranks.nhosts && shunt_plan_spread(p, (uint32_t)b->ranks.nhosts, host_of, reason, sizeof(reason))) {
+		tool_error("%s on %d hosts: %s", p->name, b->ranks.nhosts, reason);
+		return TOOL_FAIL;
+	}
 	if (b->coll->reduces && (!p->redops || p->redops & (p->redops - 1))) {
 		tool_error("%s %s, so no call of %s means it", p->name,
 		    p->redops ? "mixes several operators" : "reduces nothing", b->coll->name);

@@ -4,9 +4,38 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "plan/format/hosts.h"
 #include "tools/plan/plan.h"
 
 enum { ANY = -1 };
+
+/* The hosts over which the plan can be spread: islands of ranks are never divided. */
+static void hosts_print(const struct shunt_plan *p)
+{
+	uint32_t island_of[SHUNT_PLAN_MAX_RANKS], n = shunt_plan_islands(p, island_of), begin = 0;
+	bool apart = true;
+
+	if (n == 1) {
+		printf("  all ranks on one host\n");
+		return;
+	}
+	for (uint32_t r = 1; r < p->nranks; r++)
+		apart &= island_of[r] >= island_of[r - 1];
+	if (!apart) {
+		printf("  all ranks on one host: ranks that memory joins do not follow each other\n");
+		return;
+	}
+	printf("  over up to %u hosts: ranks ", n);
+	for (uint32_t r = 1; r <= p->nranks; r++)
+		if (r == p->nranks || island_of[r] != island_of[begin]) {
+			if (r - begin > 1)
+				printf("%s%u-%u", begin ? " | " : "", begin, r - 1);
+			else
+				printf("%s%u", begin ? " | " : "", begin);
+			begin = r;
+		}
+	printf("; ports lead from one to another\n");
+}
 
 static void head_print(const struct shunt_plan *p)
 {
@@ -21,6 +50,7 @@ static void head_print(const struct shunt_plan *p)
 		printf("  packets travel as %s\n",
 		    p->ll128 ? "LL128, 120 bytes of data in 128: all that are read are read as they were written" :
 		               "LL, 8 bytes of data in 16");
+	hosts_print(p);
 	if (p->priority || !p->automatic)
 		printf("  priority %d%s\n", p->priority, p->automatic ? "" : ", run by name only");
 	printf("  hash %016" PRIx64 "\n", p->hash);

@@ -263,7 +263,9 @@ static void usage_check(struct torture_rank *r)
 	 * Freed memory may become visible a moment later, and over a bad network connections stay until the other side
 	 * has heard the last word.
 	 */
-	for (int i = 0; r->stats.lifecycles > TORTURE_WARMUP_LIFECYCLES && i < 1000 && !usage_is_back(r); i++) {
+	int looks = r->o->ranks.faults ? 1000 : 100;
+
+	for (int i = 0; r->stats.lifecycles > TORTURE_WARMUP_LIFECYCLES && i < looks && !usage_is_back(r); i++) {
 		usleep(20000);
 		r->latest = usage_read(r);
 	}

@@ -37,7 +37,7 @@ static int directories_make(const char *path)
 
 int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shunt_machine *m, char path[PATH_MAX])
 {
-	char dir[PATH_MAX], gpu[sizeof(m->gpu)];
+	char dir[PATH_MAX], gpu[sizeof(m->gpu)], ranks[48];
 	size_t n = 0;
 	int err;
 
@@ -52,7 +52,11 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 	for (const char *p = m->gpu; *p; p++)
 		gpu[n++] = isalnum((unsigned char)*p) ? (char)tolower((unsigned char)*p) : '-';
 	gpu[n] = 0;
-	if (snprintf(path, PATH_MAX, "%s/%s-%d.json", dir, gpu, m->nranks) >= PATH_MAX) {
+	if (m->nhosts)
+		snprintf(ranks, sizeof(ranks), "%dx%d-%s", m->nhosts, m->nranks / m->nhosts, m->net);
+	else
+		snprintf(ranks, sizeof(ranks), "%d", m->nranks);
+	if (snprintf(path, PATH_MAX, "%s/%s-%s.json", dir, gpu, ranks) >= PATH_MAX) {
 		tool_error("the name of the cache directory is too long: %s", dir);
 		return -ENAMETOOLONG;
 	}
@@ -158,12 +162,14 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 		snprintf(blocks + strlen(blocks), sizeof(blocks) - strlen(blocks), "%u,", o->blocks.at[i]);
 	for (int i = 0; i < o->threads.n; i++)
 		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads.at[i]);
-	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
+	json = json_pack(
+	    "{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
 	    "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc",
-	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "sim", r->machine.sim,
-	    "nvls", r->machine.nvls == 1, "nccl", r->nccl, "dtype", r->dtype, "collectives", colls, "first",
-	    (json_int_t)o->base.first, "last", (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks",
-	    blocks, "threads", threads, "rounds", o->base.rounds, "margin", o->margin);
+	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "hosts",
+	    r->machine.nhosts, "net", r->machine.net, "sim", r->machine.sim, "nvls", r->machine.nvls == 1, "nccl",
+	    r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
+	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
+	    o->base.rounds, "margin", o->margin);
 	text = json ? line_text(json) : NULL;
 	json_decref(json);
 	return text;
@@ -363,6 +369,10 @@ static json_t *results_json(const struct tune_results *r)
 	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT,
 	    "shunt", SHUNT_VERSION, "date", date, "dtype", r->dtype, "machine", "gpu", m->gpu, "cc", (int)m->cc,
 	    "driver", (int)m->driver, "ranks", m->nranks, "sim", m->sim, "nvls", m->nvls == 1);
+	if (root && m->nhosts) {
+		json_object_set_new(json_object_get(root, "machine"), "hosts", json_integer(m->nhosts));
+		json_object_set_new(json_object_get(root, "machine"), "net", json_string(m->net));
+	}
 	if (root && *r->nccl)
 		json_object_set_new(root, "nccl", json_string(r->nccl));
 	json_object_set_new(root, "windows", windows_json(r));
@@ -420,6 +430,8 @@ void tune_print(const struct tune_results *r)
 	double before = 0, nccl = 0;
 	size_t nbefore = 0, nnccl = 0;
 
+	if (m->nhosts)
+		printf("# %d hosts by %s\n", m->nhosts, m->net);
 	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s%s, %s\n", m->nranks, m->gpu,
 	    m->cc / 10, m->cc % 10, m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured",
 	    m->nvls == 1 ? " with NVLink multicast" : "", r->dtype);
@@ -492,7 +504,7 @@ static int results_read(const char *path, struct tune_results *r, char *reason, 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
 {
 	return !strcmp(a->gpu, b->gpu) && a->cc == b->cc && a->driver == b->driver && a->nranks == b->nranks &&
-	    a->sim == b->sim && (a->nvls == 1) == (b->nvls == 1);
+	    a->nhosts == b->nhosts && !strcmp(a->net, b->net) && a->sim == b->sim && (a->nvls == 1) == (b->nvls == 1);
 }
 
 void tune_merge(const struct tune_opts *o, const char *path, struct tune_results *r)

@@ -6,7 +6,9 @@
 #include <string.h>
 #include "algos/select/nvls.h"
 #include "base/config.h"
+#include "base/host.h"
 #include "tools/tune/rank.h"
+#include "transport/net/providers.h"
 
 void tune_rank_progress(struct tune_rank *r, enum ranks_stage stage, int lib)
 {
@@ -73,17 +75,57 @@ static bool nvls_agrees(const struct shunt_device_identity *device, int version)
 	return !shunt_nvls_of_rank(&gpu, &nccl, shunt_nccl_env()->nvls_enable);
 }
 
+/* Over several hosts: how many, and what will carry data between them. nets: that all ranks may use, as bits. */
+static int hosts_identify(struct tune_rank *r, const uint8_t *const *hosts, unsigned nets)
+{
+	struct shunt_machine *m = &r->results->machine;
+	int nlocal[RANKS_MAX] = { 0 }, n = 0;
+
+	for (int i = 0; i < r->nranks; i++) {
+		int first = 0;
+
+		while (memcmp(hosts[first], hosts[i], SHUNT_HOST_BYTES))
+			first++;
+		n += !nlocal[first]++;
+	}
+	for (int i = 0; i < r->nranks; i++)
+		if (nlocal[i] && (nlocal[i] * n != r->nranks || nlocal[i] > SHUNT_MAX_RANKS)) {
+			if (!r->rank)
+				tool_error("a host has %d of %d ranks on %d hosts: tables are for as many on each, at "
+				           "most %d",
+				    nlocal[i], r->nranks, n, SHUNT_MAX_RANKS);
+			return -EINVAL;
+		}
+	if (n == 1)
+		return 0;
+	if (!r->have_nccl) {
+		if (!r->rank)
+			tool_error("over several hosts a table says what is left to NCCL, and there is no real NCCL to "
+			           "measure: set SHUNT_NCCL_LIB to its path");
+		return -ENOENT;
+	}
+	r->opts.over_hosts = true;
+	m->nhosts = n;
+	m->nvls = 0; /* no windows over hosts */
+	snprintf(m->net, sizeof(m->net), "%s", shunt_net_providers()[__builtin_ctz(nets)]->name);
+	return 0;
+}
+
 /* All ranks must have devices of one kind, and all or none a real NCCL. */
 static int machine_identify(struct tune_rank *r)
 {
 	struct identity {
 		struct shunt_device_identity device;
 		int nccl, version;
+		uint8_t host[SHUNT_HOST_BYTES];
+		unsigned nets; /* providers, as bits */
 	} mine, all[RANKS_MAX];
 	__typeof__(shunt_device_identify) *identify =
 	    (__typeof__(shunt_device_identify) *)dlsym(r->lib.handle, "shunt_device_identify");
 	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(r->lib.handle, "ncclGetVersion");
 	struct shunt_machine *m = &r->results->machine;
+	const uint8_t *hosts[RANKS_MAX];
+	unsigned nets = ~0u;
 	bool nvls;
 	int err;
 
@@ -101,6 +143,10 @@ static int machine_identify(struct tune_rank *r)
 	if (get_version)
 		get_version(&mine.version); /* this call also searches for the real NCCL */
 	mine.nccl = r->lib.real_nccl_path() && !r->o->no_nccl;
+	mine.nets = shunt_net_usable();
+	err = shunt_host_id(mine.host, "shunt tune", sizeof("shunt tune"));
+	if (err)
+		return tune_rank_device(r, "cannot tell its host", err);
 	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
 	for (int i = 0; !err && i < r->nranks; i++) {
 		if (strcmp(all[i].device.name, mine.device.name) || all[i].device.cc != mine.device.cc ||
@@ -133,6 +179,13 @@ static int machine_identify(struct tune_rank *r)
 		.nccl = mine.nccl ? mine.version : 0,
 		.nvls = nvls };
 	memcpy(m->gpu, mine.device.name, sizeof(m->gpu));
+	for (int i = 0; i < r->nranks; i++) {
+		hosts[i] = all[i].host;
+		nets &= all[i].nets;
+	}
+	err = hosts_identify(r, hosts, nets);
+	if (err)
+		return err;
 	if (mine.nccl)
 		snprintf(r->results->nccl, sizeof(r->results->nccl), "%d.%d.%d", mine.version / 10000,
 		    mine.version / 100 % 100, mine.version % 100);
@@ -205,7 +258,7 @@ static int windows_open(struct tune_rank *r)
 	bool mine = true, all[RANKS_MAX], here = true;
 	int err;
 
-	if (!r->have_nccl || !nccl->MemAlloc || !nccl->MemFree || !nccl->CommWindowRegister ||
+	if (!r->have_nccl || r->o->over_hosts || !nccl->MemAlloc || !nccl->MemFree || !nccl->CommWindowRegister ||
 	    !nccl->CommWindowDeregister)
 		return 0;
 	for (int i = 0; i < 2; i++)
@@ -295,9 +348,9 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 	r->start_us = ranks_now_us();
 	environment_clear(r);
 	defaults_fill(&r->opts, r->sim);
-	if (r->nranks < 2 || r->nranks > SHUNT_MAX_RANKS) {
+	if (r->nranks < 2 || r->nranks > RANKS_MAX) {
 		if (!r->rank)
-			tool_error("there are tables for 2 to %d ranks, and these are %d", SHUNT_MAX_RANKS, r->nranks);
+			tool_error("there are tables for 2 to %d ranks, and these are %d", RANKS_MAX, r->nranks);
 		err = -EINVAL;
 	} else {
 		err = rank_open(r);

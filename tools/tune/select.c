@@ -58,13 +58,16 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	if (nccl)
 		n = candidate_add(list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
-		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM)
+		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM || a->over_hosts != o->over_hosts)
 			continue;
 		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* equals another row */
 			continue;
 		n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
-		/* The channels of a message between two ranks depend on its size only. */
-		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND; b++)
+		/*
+		 * The channels of a message between two ranks depend on its size only; over hosts the set-up fixes
+		 * the launch.
+		 */
+		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND && !a->over_hosts; b++)
 			for (int t = 0; t < o->threads.n; t++)
 				n = candidate_add(list, n,
 				    (struct tune_candidate){ .algo = a,

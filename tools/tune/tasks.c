@@ -91,6 +91,10 @@ static unsigned colls_available(const struct tune_rank *r)
 
 		if (!(r->o->colls >> coll & 1))
 			continue;
+		/* Over several hosts the others are NCCL's. */
+		if (r->o->over_hosts && coll != BENCH_COLL_ALLREDUCE && coll != BENCH_COLL_ALLGATHER &&
+		    coll != BENCH_COLL_REDUCESCATTER)
+			continue;
 		if (!missing && r->have_nccl)
 			missing = bench_coll_missing(&bench_colls[coll], &r->nccl[TUNE_NCCL]);
 		if (!missing)

@@ -18,8 +18,11 @@ static int margin_apply(void *opts, const struct option_row *row, const char *te
 
 #define AT(field) .at = offsetof(struct tune_opts, field)
 static const struct option_row rows[] = {
-	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.ranks.nranks), 2, SHUNT_MAX_RANKS,
-	    .help = "ranks, 2 to 8 (all GPUs; 4 on the sim)" },
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(base.ranks.nranks), 2, RANKS_MAX,
+	    .help = "ranks, 2 to 8 on each host (all GPUs; 4 on the sim)" },
+	RANKS_OPTION_HOSTS,
+	{ "rendezvous", 0, OPTION_TEXT, "DIR", AT(base.ranks.rendezvous),
+	    .help = "under mpirun or srun: a directory that all ranks see" },
 	{ "first", 'b', OPTION_SIZE, "SIZE", AT(base.first), 1, UINT64_MAX,
 	    .help = "smallest size, bytes of the larger side (1K; 256 on the sim)" },
 	{ "last", 'e', OPTION_SIZE, "SIZE", AT(base.last), 1, UINT64_MAX,
@@ -64,6 +67,10 @@ static const struct option_table options = {
 	"file "
 	"keeps what it has.\n\n",
 	rows,
+	"Over several hosts (--hosts, or under torchrun, mpirun or srun) the file is for as many hosts and ranks, and "
+	"for "
+	"what carries\n"
+	"data between them; it has all_reduce, all_gather and reduce_scatter, and is of use in front of a real NCCL.\n"
 	"Times are microseconds per call on the slowest rank, in graphs; a candidate must not lose to NCCL when it is "
 	"called eagerly either.\n"
 	"On the sim the numbers mean nothing, and the file says that it is for the sim.\n"
@@ -132,6 +139,9 @@ static int tune_main(int argc, char **argv)
 			o.colls |= 1u << i;
 	if (o.base.first && o.base.last && o.base.first > o.base.last)
 		return tool_usage_error("the sizes must be --first <= --last");
+	if (!o.base.ranks.nhosts && o.base.ranks.nranks > SHUNT_MAX_RANKS)
+		return tool_usage_error(
+		    "--ranks: %d is not from 2 to %d, which is for one host", o.base.ranks.nranks, SHUNT_MAX_RANKS);
 	if (o.base.ranks.worker_fd >= 0)
 		return tune_worker(&o);
 	return environment_check() ? TOOL_FAIL : ranks_run(&o.base.ranks, argc, argv);

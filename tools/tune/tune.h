@@ -33,6 +33,7 @@ struct tune_opts {
 	const char *out;  /* NULL: in the cache directory */
 	const char *show; /* print this file and measure nothing */
 	bool restart, no_nccl, quick;
+	bool over_hosts;                    /* found out by the ranks */
 	double minutes;                     /* time limit; 0: none */
 	double margin;                      /* required advantage over NCCL, as a fraction */
 	struct option_list blocks, threads; /* empty: the default of the device */

@@ -207,6 +207,16 @@ static uint64_t most_over_hosts(enum shunt_kind kind)
 	}
 }
 
+/* True: the call is NCCL's by its size: says a table that was measured over such hosts, else the sizes above. */
+static bool too_large_over_hosts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+{
+	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
+
+	if (sel_key->early && shunt_tuning_over_hosts_any(sel_key, kind, bytes))
+		return false;
+	return row ? row->forward : bytes > most_over_hosts(kind);
+}
+
 /* The same as choose_algo, over several hosts. */
 static const struct shunt_algo *choose_over_hosts(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, enum shunt_reason *reason_p)
@@ -219,7 +229,7 @@ static const struct shunt_algo *choose_over_hosts(
 		*reason_p = SHUNT_REASON_HOSTS;
 		return NULL;
 	}
-	if (!never_declines(sel_key, kind) && bytes > most_over_hosts(kind)) {
+	if (!never_declines(sel_key, kind) && too_large_over_hosts(sel_key, kind, bytes)) {
 		*reason_p = SHUNT_REASON_SIZE;
 		return NULL;
 	}
@@ -384,6 +394,11 @@ void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind ki
 		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
 	else if (forced_algo(sel_key, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
+	else if (sel_key->placement)
+		snprintf(text, text_bytes, "%s%s",
+		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? "tuned here, " :
+		                                                          "built-in, for several hosts, not measured",
+		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? sel_key->tuning->source : "");
 	else if (sel_key->symmem && shunt_tuning_symmem(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "%s",
 		    sel_key->no_sms && !shunt_kind_reduces(kind) ?
@@ -413,6 +428,11 @@ void shunt_select_crossovers(
 	from = sel_key->symmem ? shunt_tuning_windows_from(sel_key, kind, &file) : UINT64_MAX;
 	if (from != UINT64_MAX)
 		add(ctx, from);
+	if (sel_key->placement && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {
+		if (most_over_hosts(kind) && !sel_key->takes_all)
+			add(ctx, most_over_hosts(kind) + 1);
+		return;
+	}
 	if (!find_row(sel_key, kind, 0, &table))
 		return;
 	for (unsigned i = table->first[kind]; i < table->first[kind + 1]; i++)

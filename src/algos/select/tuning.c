@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/placement.h"
 #include "base/hash.h"
 
 #define KB ((uint64_t)1 << 10)
@@ -204,6 +205,7 @@ static void index_rows(struct shunt_tuning *t)
 		t->first[k] = (uint16_t)i;
 	}
 	h = hash_number(h, (uint64_t)m->nccl * 4 + (uint64_t)(m->nvls + 1));
+	h = shunt_fnv1a(hash_number(h, (uint64_t)m->nhosts), m->net, strlen(m->net));
 	for (int k = 0; k < SHUNT_NKINDS; k++)
 		if (t->windows >> k & 1)
 			h = hash_number(hash_number(h, (uint64_t)k), t->windows_from[k]);
@@ -319,7 +321,7 @@ static const struct shunt_tuning_row *find_any(
 		const struct shunt_tuning *t = i < built.n ? &built.tables[i] : set->tables[i - built.n];
 		const struct shunt_tuning_row *r;
 
-		if (t->machine.nranks != sel_key->nranks || t->machine.sim)
+		if (t->machine.nranks != sel_key->nranks || t->machine.nhosts || t->machine.sim)
 			continue;
 		r = shunt_tuning_row(t, kind, bytes);
 		if (!first || (r && !r->forward)) {
@@ -342,6 +344,24 @@ const struct shunt_tuning_row *shunt_tuning_find(
 	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
 }
 
+const struct shunt_tuning_row *shunt_tuning_over_hosts_any(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+{
+	const struct shunt_tuning_set *set = shunt_tuning_files();
+
+	for (size_t i = 0; i < set->n; i++) {
+		const struct shunt_tuning *t = set->tables[i];
+		const struct shunt_tuning_row *r;
+
+		if (t->machine.nhosts != sel_key->placement->nhosts || t->machine.nranks != sel_key->placement->nranks)
+			continue;
+		r = shunt_tuning_row(t, kind, bytes);
+		if (r && !r->forward)
+			return r;
+	}
+	return NULL;
+}
+
 static int by_kind_and_size(const void *a, const void *b)
 {
 	const struct shunt_tuning_row *x = a, *y = b;
@@ -353,7 +373,9 @@ static int by_kind_and_size(const void *a, const void *b)
 
 int shunt_tuning_finalize(struct shunt_tuning *t)
 {
-	const struct shunt_tuning *base = shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
+	/* What a file over several hosts does not have goes by the sizes of select.c. */
+	const struct shunt_tuning *base =
+	    t->machine.nhosts ? NULL : shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
 	struct shunt_tuning_row *rows;
 	size_t n = t->nrows, had = n;
 

@@ -34,6 +34,8 @@ struct shunt_machine {
 	unsigned cc;     /* compute capability x 10; 0 on the sim */
 	unsigned driver; /* CUDA version of the driver, 13000 for 13.0; 0 on the sim */
 	int nranks;
+	int nhosts;   /* that the ranks are on, each as many; 0: one host */
+	char net[16]; /* the provider between the hosts, "tcp"; "" on one host */
 	bool sim;
 	int nccl; /* version of the real NCCL, 22809 for 2.28.9; 0: none */
 	int nvls; /* 1: NCCL uses NVLink multicast (algos/select/nvls.h); 0: it does not; -1: a file does not say */
@@ -105,7 +107,13 @@ struct shunt_tuning_set *shunt_tuning_files(void);
  */
 const struct shunt_tuning *shunt_tuning_match(
     struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs);
-/* nccl, nvls: as in the struct. */
+/*
+ * The same over several hosts before the set-up: the row of any table with which Shunt takes the call, of those that
+ * the ranks may agree on; NULL: there is none.
+ */
+const struct shunt_tuning_row *shunt_tuning_over_hosts_any(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes);
+/* nccl, nvls: as in the struct. Of one host. */
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m);
 
 /*

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/placement.h"
 #include "algos/select/tuning.h"
 #include "base/json.h"
 #include "base/renamed.h"
@@ -49,9 +50,34 @@ static bool printable(const char *text)
 	return true;
 }
 
+/* The hosts that the ranks were on, and what carried data between them. */
+static bool hosts_read(
+    struct shunt_json_log *log, const json_t *machine, uint64_t hosts, uint64_t ranks, struct shunt_machine *m)
+{
+	const char *net = "";
+
+	m->nhosts = hosts > 1 ? (int)hosts : 0;
+	if (hosts == 1)
+		return true;
+	if (ranks % hosts || ranks / hosts > SHUNT_MAX_RANKS) {
+		shunt_json_fail(log, EINVAL, "machine.ranks is %u, expected as many on each of %u hosts, at most %d",
+		    (unsigned)ranks, (unsigned)hosts, SHUNT_MAX_RANKS);
+		return false;
+	}
+	if (!shunt_json_string(shunt_json_at(log, machine, "machine"), "net", &net))
+		return false;
+	if (!*net || strlen(net) >= sizeof(m->net) || !printable(net)) {
+		shunt_json_fail(log, EINVAL, "machine.net is %s, expected a name of at most %zu letters, such as tcp",
+		    shunt_json_quote(net).text, sizeof(m->net) - 1);
+		return false;
+	}
+	strcpy(m->net, net);
+	return true;
+}
+
 static bool machine_read(struct shunt_json_log *log, const json_t *root, struct shunt_machine *m)
 {
-	uint64_t cc, driver, ranks;
+	uint64_t cc, driver, ranks, hosts;
 	const json_t *object;
 	const char *gpu;
 
@@ -60,7 +86,11 @@ static bool machine_read(struct shunt_json_log *log, const json_t *root, struct 
 	    !shunt_json_bool_or(shunt_json_at(log, object, "machine"), "sim", false, &m->sim) ||
 	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, &cc) ||
 	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "driver", 0, INT32_MAX, &driver) ||
-	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "ranks", 2, SHUNT_MAX_RANKS, &ranks))
+	    !shunt_json_uint_or(shunt_json_at(log, object, "machine"), "hosts", 1, SHUNT_NET_MAX_RANKS, 1, &hosts) ||
+	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "ranks", 2,
+	        hosts > 1 ? SHUNT_NET_MAX_RANKS : SHUNT_MAX_RANKS, &ranks))
+		return false;
+	if (!hosts_read(log, object, hosts, ranks, m))
 		return false;
 	if (strlen(gpu) >= sizeof(m->gpu) || !printable(gpu)) {
 		shunt_json_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
@@ -127,7 +157,8 @@ static bool windows_read(struct shunt_json_log *log, const json_t *root, struct 
 }
 
 /* Reads row i. */
-static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t i, struct shunt_tuning_row *row)
+static bool row_read(
+    struct shunt_json_log *log, const json_t *object, uint32_t i, bool over_hosts, struct shunt_tuning_row *row)
 {
 	const char *kinds[SHUNT_NKINDS + 1] = { 0 }, *algo;
 	uint64_t blocks, threads, channels;
@@ -147,7 +178,8 @@ static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t 
 		return false;
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
-	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM) { /* rows are for buffers anywhere */
+	/* Rows are for buffers anywhere. */
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->over_hosts != over_hosts) {
 		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);
 
 		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (%s)", where,
@@ -181,7 +213,7 @@ static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shu
 	t->nrows = n;
 	for (uint32_t i = 0; i < n; i++)
 		if (!shunt_json_object_at(shunt_json_at(log, array, "rows"), i, &object) ||
-		    !row_read(log, object, i, &t->rows[i]))
+		    !row_read(log, object, i, t->machine.nhosts != 0, &t->rows[i]))
 			return false;
 	return true;
 }

@@ -83,9 +83,15 @@ void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nc
 	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim's names have numbers */
 }
 
+/* As many ranks, placed and connected alike. */
+static bool same_ranks(const struct shunt_machine *a, const struct shunt_machine *b)
+{
+	return a->nranks == b->nranks && a->nhosts == b->nhosts && !strcmp(a->net, b->net);
+}
+
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
 {
-	return a->nranks == b->nranks && a->sim == b->sim && a->cc == b->cc && a->driver == b->driver &&
+	return same_ranks(a, b) && a->sim == b->sim && a->cc == b->cc && a->driver == b->driver &&
 	    !strcmp(a->gpu, b->gpu);
 }
 
@@ -137,7 +143,7 @@ const struct shunt_tuning *shunt_tuning_match(
 		if (fits(set->tables[i], m, takes_all))
 			return set->tables[i];
 	for (size_t i = 0; i < set->n && logs; i++)
-		if (set->tables[i]->machine.nranks == m->nranks &&
+		if (same_ranks(&set->tables[i]->machine, m) &&
 		    !__atomic_exchange_n(&set->warned[i], true, __ATOMIC_RELAXED))
 			warn_mismatch(set->tables[i], m);
 	return NULL;

@@ -77,6 +77,11 @@ uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured);
 /* The same for a call that is forwarded, with its reason. */
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason);
+/*
+ * kargs.op for a launch of an operation that is not noted, but has its place among the others. 0
+ * without a recorder.
+ */
+uint64_t shunt_recorder_pass(struct shunt_recorder *rec, bool captured);
 
 /* ---- for readers */
 

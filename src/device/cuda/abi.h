@@ -176,6 +176,8 @@ struct shunt_cu_launch_config {
 	X(MemFree, _v2, (unsigned long long ptr)) \
 	X(MemHostAlloc, , (void **ptr, size_t bytes, unsigned flags)) \
 	X(MemFreeHost, , (void *ptr)) \
+	X(MemHostRegister, _v2, (void *ptr, size_t bytes, unsigned flags)) \
+	X(MemHostUnregister, , (void *ptr)) \
 	X(MemHostGetDevicePointer, _v2, (unsigned long long *dev_ptr, void *ptr, unsigned flags)) \
 	X(MemcpyAsync, , (unsigned long long dst, unsigned long long src, size_t bytes, void *stream)) \
 	X(MemsetD8Async, , (unsigned long long dst, unsigned char value, size_t bytes, void *stream)) \

@@ -90,6 +90,8 @@ int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
 int shunt_cu_mem_info(int device, size_t *free_p, size_t *total_p);
 int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p);
 void shunt_cu_host_free(void *host);
+int shunt_cu_host_register(void *host, size_t bytes, void **dev_p);
+void shunt_cu_host_unregister(void *host);
 int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes);
 int shunt_cu_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
 int shunt_cu_memset_async(int device, void *dst, int value, size_t bytes, void *stream);

@@ -446,6 +446,47 @@ void shunt_cu_host_free(void *host)
 	shunt_cu_leave(&guard);
 }
 
+int shunt_cu_host_register(void *host, size_t bytes, void **dev_p)
+{
+	struct shunt_cu_ctx_guard guard;
+	unsigned long long dev;
+	int res, err;
+
+	if (!host || !bytes)
+		return -EINVAL;
+	err = shunt_cu_enter(shunt_cu_any_device(), &guard);
+	if (err)
+		return err;
+	res = shunt_cu.MemHostRegister(host, bytes, SHUNT_CU_HOST_PORTABLE | SHUNT_CU_HOST_DEVICEMAP);
+	if (res) {
+		err = shunt_cu_error(res, "cuMemHostRegister of %zu bytes", bytes);
+		goto out_leave;
+	}
+	res = shunt_cu.MemHostGetDevicePointer(&dev, host, 0);
+	if (res) {
+		err = shunt_cu_error(res, "cuMemHostGetDevicePointer");
+		shunt_cu.MemHostUnregister(host);
+		goto out_leave;
+	}
+	*dev_p = (void *)(uintptr_t)dev;
+out_leave:
+	shunt_cu_leave(&guard);
+	return err;
+}
+
+void shunt_cu_host_unregister(void *host)
+{
+	struct shunt_cu_ctx_guard guard;
+	int res;
+
+	if (!host || shunt_cu_enter(shunt_cu_any_device(), &guard))
+		return;
+	res = shunt_cu.MemHostUnregister(host);
+	if (res)
+		shunt_cu_error(res, "cuMemHostUnregister");
+	shunt_cu_leave(&guard);
+}
+
 int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes)
 {
 	struct shunt_cu_ctx_guard guard;

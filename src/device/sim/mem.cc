@@ -294,6 +294,16 @@ void sim_host_free(void *host)
 		free(host);
 }
 
+int sim_host_register(void *host, size_t bytes, void **dev_p)
+{
+	if (!host || !bytes)
+		return -EINVAL;
+	*dev_p = host;
+	return 0;
+}
+
+void sim_host_unregister(void *) {}
+
 static int copies_block;
 
 void shunt_sim_set_copies_block(int wait) { __atomic_store_n(&copies_block, wait, __ATOMIC_RELEASE); }

@@ -200,6 +200,8 @@ int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
 int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
 int sim_mem_info(int device, size_t *free_p, size_t *total_p);
 int sim_host_alloc(size_t bytes, void **host_p, void **dev_p);
+int sim_host_register(void *host, size_t bytes, void **dev_p);
+void sim_host_unregister(void *host);
 void sim_host_free(void *host);
 int sim_copy(int device, void *dst, const void *src, size_t bytes);
 #endif

@@ -16,9 +16,16 @@
  *   staging buffers  Of input and output. Peers access them instead of the caller's memory, unless all ranks' buffers
  *                    are in symmetric memory and are used directly.
  *   scratch          Once or twice. Packets have a part of their own if scratch also holds other data.
+ *
+ * Over several hosts, buffers that a port between hosts reads or writes lie in a *region* (kernels/net.h): page-locked
+ * memory, which the ranks of a host map of each other. It begins with a counter for each channel of signals. The table
+ * behind the head has 2 n + 1 addresses then: the resources of n ranks, their regions, and a struct shunt_plan_ports.
+ * Operands on a region have n added to their rank. Ranks of other hosts have no resources, and a region at
+ * SHUNT_PLAN_FAR, where nothing is: what counts are offsets.
  */
 #include <stdint.h>
 #include "kernels/flags.h"
+#include "kernels/net.h"
 
 enum shunt_prog_code {
 #define PROG_CODE(code, src, dst) SHUNT_PROG_##code,
@@ -104,6 +111,21 @@ struct shunt_plan_peer {
 struct shunt_plan_slot {
 	uint64_t signals, waits, pad[6];
 }; /* of one end of a channel; the other end writes signals */
+
+/*
+ * Of plans over hosts. Channels of signals: first_channel + a slot's number; behind the slots those by which rank r
+ * says that it has entered, `slots` + r, and left, `slots` + nranks + r.
+ */
+enum shunt_plan_reach { SHUNT_PLAN_NEVER, SHUNT_PLAN_BY_MEMORY, SHUNT_PLAN_BY_PORT };
+struct shunt_plan_ports {
+	const uint64_t *raised; /* by channel, from first_channel on: signals that have come */
+	uint32_t region, first_channel, slots, pad;
+	uint8_t reach[SHUNT_NET_MAX_RANKS]; /* by rank: how the plan's ranks reach each other, enum shunt_plan_reach */
+};
+#define SHUNT_PLAN_NO_SLOT UINT64_MAX /* of an operand: no signal */
+#define SHUNT_PLAN_FAR 4096u
+#define SHUNT_PLAN_PORTS_TABLE(nranks) (2 * (nranks) + 1)
+#define SHUNT_PLAN_PORTS_CHANNELS(slots, nranks) ((slots) + 2 * (nranks))
 
 /*
  * Packets as LL128. A plan cannot see how packets travel, only that their reader waits for them. If all readers of a

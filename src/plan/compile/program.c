@@ -72,7 +72,7 @@ static void emit_stores(struct program_builder *b)
 static int build_block(struct program_builder *b, uint32_t k)
 {
 	_Static_assert(sizeof(struct shunt_prog_head) % 16 == 0, "bytecode is read in pieces of 16 bytes");
-	uint32_t first = SHUNT_PROG_OPS_AT(b->plan->nranks);
+	uint32_t first = SHUNT_PROG_OPS_AT(b->program->table);
 	struct shunt_bytecode *blk = &b->bc;
 	size_t body;
 
@@ -141,7 +141,7 @@ static int build_program(struct program_builder *b, bool ll128)
 
 	if (err)
 		return err;
-	if (ll128 && plan->ll128) {
+	if (ll128 && plan->ll128 && !p->over_hosts) {
 		p->flags |= SHUNT_PROG_LL128;
 		p->sparse = plan->dense - 1;
 	}
@@ -155,26 +155,27 @@ static int build_program(struct program_builder *b, bool ll128)
 		head.chunks[i] = !shunt_plan_is_custom(plan->collective) ? plan->part_chunks :
 		    p->merged                                            ? p->extent[p->merged_into] :
 		                                                           b->gpu->chunks[i];
-	err = shunt_program_layout_counters(plan, &head, &p->counters_bytes);
+	err = shunt_program_layout_counters(plan, &head, p);
 	if (err)
 		return err;
 	p->semaphores_at = head.semaphores_at;
 	return build_blocks(b, head);
 }
 
-int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, bool ll128, struct shunt_program **program_p)
+int shunt_program_create(
+    const struct shunt_plan *plan, uint32_t rank, const uint8_t *host_of, bool ll128, struct shunt_program **program_p)
 {
-	struct program_builder b = { .plan = plan, .gpu = &plan->gpus[rank], .rank = rank };
+	struct program_builder b = { .plan = plan, .gpu = &plan->gpus[rank], .rank = rank, .host_of = host_of };
 	int err;
 
 	b.program = calloc(1, sizeof(*b.program));
 	if (!b.program)
 		return -ENOMEM;
 	err = build_program(&b, ll128);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		shunt_ranges_finish(&b.read[i]);
+	for (int i = 0; i < 3; i++)
 		shunt_ranges_finish(&b.written[i]);
-	}
 	if (err) {
 		shunt_program_destroy(b.program);
 		return err;

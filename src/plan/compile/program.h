@@ -9,7 +9,7 @@
  *   30 operations and pipelines     14 operations and loops
  *   list of pairs                   an operation for each pair, or for several if their order does not matter
  *   switch channel                  the memory of each member
- *   port channel                    stores to the peer
+ *   port channel                    stores to the peer; over hosts, where the peer is on another one, triggers
  *
  * An operation on a port channel is done by all threads of the block, and complete when it returns; the format lets one
  * thread post it. Syncs of the block keep the order that the format ensures by that thread: before data that follows a
@@ -39,8 +39,14 @@ struct shunt_program {
 	                         written */
 	bool loads_output;    /* output is read before it may have been written: load it from the caller's memory */
 	/* The same on all ranks, except for semaphores. */
-	bool staging[2];  /* peers use the buffer */
-	uint64_t scratch; /* chunks of one half of scratch, packets counted twice */
+	bool staging[2]; /* peers use the buffer */
+	/* Over hosts. A buffer is ported if a port between hosts reads or writes it, on whichever rank. */
+	bool over_hosts;
+	bool ported[3];                     /* it lies in the region; index as in struct shunt_prog_operand */
+	uint32_t slots;                     /* most channels of a rank */
+	uint32_t table;                     /* addresses behind each head */
+	uint8_t reach[SHUNT_NET_MAX_RANKS]; /* of this rank's: struct shunt_plan_ports */
+	uint64_t scratch;                   /* chunks of one half of scratch, packets counted twice */
 	bool plain,
 	    packets; /* scratch has plain slices, packet slices; with both, packets lie behind all plain chunks */
 	uint64_t
@@ -52,16 +58,25 @@ struct shunt_program {
 };
 
 /*
- * ll128: packets travel as LL128 if the plan allows it. 0; -ENOMEM; -E2BIG: too large for any device (4 GiB of
- * operations or counters).
+ * host_of: by rank, a placement that the plan fits (plan/format/hosts.h); NULL: all ranks are on one host. ll128:
+ * packets travel as LL128 if the plan allows it, and all ranks are on one host. 0; -ENOMEM; -E2BIG: too large for any
+ * device (4 GiB of operations or counters).
  */
-int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, bool ll128, struct shunt_program **program_p);
+int shunt_program_create(
+    const struct shunt_plan *plan, uint32_t rank, const uint8_t *host_of, bool ll128, struct shunt_program **program_p);
 void shunt_program_destroy(struct shunt_program *program); /* NULL allowed */
 
-/* Bytes of the resources for chunks of up to `units` units; false: more than 2^56. */
-bool shunt_program_resources_bytes(
-    const struct shunt_program *program, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p);
-/* Completes the bytecode for resources of that size. rank_resources[r]: address of rank r's resources on this rank. */
+/* Bytes for chunks of up to `units` units. region: 0 on one host. */
+struct shunt_program_bytes {
+	uint64_t resources, region;
+};
+/* False: more than 2^56. */
+bool shunt_program_resources_bytes(const struct shunt_program *program, const struct shunt_plan *plan, uint64_t units,
+    struct shunt_program_bytes *bytes_p);
+/*
+ * Completes the bytecode for resources of that size. table: program->table addresses on this rank, the first nranks of
+ * them each rank's resources; the others as kernels/plan/args.h says.
+ */
 void shunt_program_bind(
-    struct shunt_program *program, const struct shunt_plan *plan, uint64_t units, char *const *rank_resources);
+    struct shunt_program *program, const struct shunt_plan *plan, uint64_t units, char *const *table);
 #endif

@@ -63,9 +63,10 @@ static int note_access(
 			if (s->place != SHUNT_PLAN_LOCAL &&
 			    !(s->packet && b->plan->double_scratch && b->plan->collective < SHUNT_PLAN_SENDRECV))
 				b->program->flags |= SHUNT_PROG_RESYNC;
-			continue;
+			if (s->packet || !write || o.rank != b->rank)
+				continue;
 		}
-		if (s->place != SHUNT_PLAN_LOCAL)
+		if (s->place != SHUNT_PLAN_LOCAL && o.buffer != SHUNT_PLAN_SCRATCH)
 			b->program->staging[o.buffer] = true;
 		if (o.rank != b->rank)
 			continue;
@@ -75,6 +76,44 @@ static int note_access(
 			return err;
 	}
 	return 0;
+}
+
+static void port_buffer(struct program_builder *b, const struct shunt_plan_slice *s)
+{
+	uint8_t buffer = shunt_program_operand(b, s, b->rank).buffer;
+
+	b->program->ported[buffer] = true;
+	if (buffer != SHUNT_PLAN_SCRATCH)
+		b->program->staging[buffer] = true;
+}
+
+/* Notes what a rank's operation sends to other hosts. Its own input or output is sent from a staging buffer, too. */
+static void note_ports(struct program_builder *b, uint32_t r, const struct shunt_plan_op *op)
+{
+	for (uint32_t j = 0; j < op->ndst && op->nids; j++) {
+		if (!shunt_program_leaves(b, r, op, op->ids[j]))
+			continue;
+		port_buffer(b, &op->src[op->nsrc == 1 ? 0 : j]);
+		port_buffer(b, &op->dst[j]);
+	}
+}
+
+static void find_reach(struct program_builder *b)
+{
+	struct shunt_program *p = b->program;
+
+	for (uint32_t r = 0; r < b->plan->nranks; r++)
+		p->reach[r] = b->host_of[r] == b->host_of[b->rank] ? SHUNT_PLAN_BY_MEMORY : SHUNT_PLAN_NEVER;
+	for (uint32_t r = 0; r < b->plan->nranks; r++) {
+		const struct shunt_plan_gpu *gpu = &b->plan->gpus[r];
+
+		for (uint32_t k = 0; k < gpu->nchannels[SHUNT_PLAN_PORT]; k++) {
+			uint32_t peer = gpu->channels[SHUNT_PLAN_PORT][k].peer, other = r == b->rank ? peer : r;
+
+			if ((r == b->rank || peer == b->rank) && p->reach[other] == SHUNT_PLAN_NEVER)
+				p->reach[other] = SHUNT_PLAN_BY_PORT;
+		}
+	}
 }
 
 /* Notes the slices of all ranks, since these use each other's buffers. */
@@ -88,6 +127,8 @@ static int note_all_accesses(struct program_builder *b)
 				const struct shunt_plan_op *op = &gpu->blocks[k].ops[i];
 				int err = 0;
 
+				note_ports(b, r, op);
+
 				for (uint32_t j = 0; j < op->nsrc && !err; j++)
 					err = note_access(b, gpu, &op->src[j], false);
 				for (uint32_t j = 0; j < op->ndst && !err; j++)
@@ -96,10 +137,10 @@ static int note_all_accesses(struct program_builder *b)
 					return err;
 			}
 	}
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		shunt_ranges_merge(&b->read[i]);
+	for (int i = 0; i < 3; i++)
 		shunt_ranges_merge(&b->written[i]);
-	}
 	return 0;
 }
 
@@ -109,10 +150,16 @@ int shunt_program_buffers(struct program_builder *b)
 	int err;
 
 	choose_buffers(b);
+	p->over_hosts = b->host_of != NULL;
+	p->table = p->over_hosts ? SHUNT_PLAN_PORTS_TABLE(b->plan->nranks) : b->plan->nranks;
+	if (p->over_hosts)
+		find_reach(b);
 	err = note_all_accesses(b);
 	if (err)
 		return err;
-	if (p->staging[0] || p->staging[1])
+	/* Over hosts a rank does not hear of all others: ranks synchronize in each launch, not only where chunks
+	 * change. */
+	if (p->staging[0] || p->staging[1] || (p->over_hosts && (p->flags & SHUNT_PROG_RESYNC)))
 		p->flags |= SHUNT_PROG_STAGED;
 	if (b->plan->double_scratch)
 		p->flags |= SHUNT_PROG_DOUBLE_SCRATCH;

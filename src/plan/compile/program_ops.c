@@ -65,25 +65,47 @@ static uint32_t channel_index(const struct shunt_plan_gpu *gpu, uint32_t type, u
 	return type == SHUNT_PLAN_PORT ? gpu->nchannels[SHUNT_PLAN_MEMORY] + channel : channel;
 }
 
+/* The peer's end of one of the operation's channels. */
+static struct shunt_prog_operand far_slot(const struct program_builder *b, const struct shunt_plan_op *op, uint32_t j)
+{
+	const struct shunt_plan_channel *c = &b->gpu->channels[op->type][op->ids[j]];
+
+	return (struct shunt_prog_operand){ .rank = (uint16_t)c->peer,
+		.index = channel_index(&b->plan->gpus[c->peer], op->type, c->pair) };
+}
+
+static struct shunt_prog_operand own_slot(const struct program_builder *b, const struct shunt_plan_op *op, uint32_t j)
+{
+	return (struct shunt_prog_operand){ .rank = (uint16_t)b->gpu->channels[op->type][op->ids[j]].peer,
+		.index = channel_index(b->gpu, op->type, op->ids[j]) };
+}
+
+/* An operation on those of the channels that leave the host, or on the others, if there are any. */
+static void emit_slots(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code, bool leave,
+    struct shunt_prog_operand (*slot)(const struct program_builder *, const struct shunt_plan_op *, uint32_t))
+{
+	uint32_t n = 0;
+
+	for (uint32_t j = 0; j < op->nids; j++)
+		n += shunt_program_leaves(b, b->rank, op, op->ids[j]) == leave;
+	if (!n)
+		return;
+	shunt_bytecode_emit(&b->bc, code, n, 0, 0);
+	for (uint32_t j = 0; j < op->nids; j++)
+		if (shunt_program_leaves(b, b->rank, op, op->ids[j]) == leave)
+			shunt_bytecode_operand(&b->bc, slot(b, op, j));
+}
+
 static void emit_signal(struct program_builder *b, const struct shunt_plan_op *op)
 {
-	shunt_bytecode_emit(&b->bc, SHUNT_PROG_SIGNAL, op->nids, 0, 0);
-	for (uint32_t j = 0; j < op->nids; j++) {
-		const struct shunt_plan_channel *c = &b->gpu->channels[op->type][op->ids[j]];
-
-		shunt_bytecode_operand(&b->bc,
-		    (struct shunt_prog_operand){ .rank = (uint16_t)c->peer,
-		        .index = channel_index(&b->plan->gpus[c->peer], op->type, c->pair) });
-	}
+	emit_slots(b, op, SHUNT_PROG_PORT_SIGNAL, true, far_slot);
+	emit_slots(b, op, SHUNT_PROG_SIGNAL, false, far_slot);
 }
 
 static void emit_wait(struct program_builder *b, const struct shunt_plan_op *op)
 {
-	shunt_bytecode_emit(&b->bc, SHUNT_PROG_WAIT, op->nids, 0, 0);
-	for (uint32_t j = 0; j < op->nids; j++)
-		shunt_bytecode_operand(&b->bc,
-		    (struct shunt_prog_operand){ .rank = (uint16_t)b->gpu->channels[op->type][op->ids[j]].peer,
-		        .index = channel_index(b->gpu, op->type, op->ids[j]) });
+	emit_slots(b, op, SHUNT_PROG_PORT_WAIT, true, own_slot);
+	emit_slots(b, op, SHUNT_PROG_WAIT, false, own_slot);
 	shunt_bytecode_mark_unsynced(&b->bc, false);
 }
 
@@ -134,6 +156,8 @@ static void emit_slice(struct program_builder *b, const struct shunt_plan_slice 
 	for (uint32_t i = 0; i < n; i++) {
 		struct shunt_prog_operand o = shunt_program_operand(b, s, ranks[i]);
 
+		if (b->program->ported[o.buffer])
+			o.rank += (uint16_t)b->plan->nranks;
 		o.as = packets ? ll128 ? SHUNT_PROG_AS_LL128 : SHUNT_PROG_AS_LL :
 		    ll128      ? SHUNT_PROG_AS_PART :
 		                 SHUNT_PROG_AS_SLICE;
@@ -219,9 +243,86 @@ static void emit_pairs(struct program_builder *b, const struct shunt_plan_op *op
 	}
 }
 
+/* What is sent to other hosts, is read later: nothing is written there before this. */
+static void emit_flush(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	emit_slots(b, op, SHUNT_PROG_PORT_FLUSH, true, own_slot);
+}
+
+/* A nop, or a flush. */
 static void emit_sync(struct program_builder *b, const struct shunt_plan_op *op)
 {
+	emit_flush(b, op);
 	shunt_bytecode_sync(&b->bc);
+}
+
+/*
+ * True: the plan writes what the put reads, at some time in the launch. The proof takes a put's source for read when
+ * the put ends; then that must be so. Packets are written once in a launch, or over equal ones.
+ */
+static bool is_rewritten(const struct program_builder *b, const struct shunt_plan_slice *s)
+{
+	struct shunt_prog_operand o = shunt_program_operand(b, s, b->rank);
+
+	return !s->packet && shunt_ranges_overlap(&b->written[o.buffer], o.index, o.index + s->size);
+}
+
+/* Destination j, if its port leaves the host, with the operation's signal. */
+static void emit_port(struct program_builder *b, const struct shunt_plan_op *op, uint32_t j)
+{
+	const struct shunt_plan_slice *src = &op->src[op->nsrc == 1 ? 0 : j], *dst = &op->dst[j];
+	struct shunt_prog_operand signal = far_slot(b, op, j);
+	struct shunt_prog_op *out;
+	size_t at =
+	    shunt_bytecode_emit(&b->bc, dst->packet ? SHUNT_PROG_PORT_PACKETS : SHUNT_PROG_PORT_PUT, 1, 1, src->size);
+
+	if (!shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS))
+		signal.index = SHUNT_PLAN_NO_SLOT;
+	emit_slice(b, src, src->packet, false);
+	emit_slice(b, dst, dst->packet, false);
+	shunt_bytecode_operand(&b->bc, signal);
+	out = shunt_bytecode_op(&b->bc, at);
+	if (!out)
+		return;
+	out->part = op->part;
+	out->parts = op->parts;
+	out->flags = b->bc.in_loop && dst->packet ? SHUNT_PROG_WHOLE : 0;
+	if (is_rewritten(b, src)) {
+		shunt_bytecode_emit(&b->bc, SHUNT_PROG_PORT_FLUSH, 1, 0, 0);
+		shunt_bytecode_operand(&b->bc, own_slot(b, op, j));
+	}
+}
+
+/* An operation on ports, of which some leave the host: these first, as they take longer. */
+static void emit_ports(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code)
+{
+	uint32_t local = 0;
+
+	for (uint32_t j = 0; j < op->ndst; j++)
+		if (shunt_program_leaves(b, b->rank, op, op->ids[j]))
+			emit_port(b, op, j);
+	for (uint32_t j = 0; j < op->ndst; j++)
+		if (!shunt_program_leaves(b, b->rank, op, op->ids[j])) {
+			emit_data(b, op, code, (struct slices){ &op->src[op->nsrc == 1 ? 0 : j], 1 },
+			    (struct slices){ &op->dst[j], 1 });
+			local++;
+		}
+	if (shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS) && local) {
+		shunt_bytecode_sync(&b->bc);
+		emit_slots(b, op, SHUNT_PROG_SIGNAL, false, far_slot);
+	}
+	if (shunt_plan_op_does(op, SHUNT_PLAN_COMPLETES)) {
+		emit_flush(b, op);
+		shunt_bytecode_sync(&b->bc);
+	}
+}
+
+static bool any_leaves(const struct program_builder *b, const struct shunt_plan_op *op)
+{
+	for (uint32_t j = 0; j < op->nids; j++)
+		if (shunt_program_leaves(b, b->rank, op, op->ids[j]))
+			return true;
+	return false;
 }
 
 static void emit_barrier(struct program_builder *b, const struct shunt_plan_op *op)
@@ -253,6 +354,10 @@ static void emit_op(struct program_builder *b, const struct shunt_plan_op *op)
 		sync_for_port(b, op);
 	if (!op->nsrc) {
 		emit_control[code](b, op);
+		return;
+	}
+	if (any_leaves(b, op)) {
+		emit_ports(b, op, code);
 		return;
 	}
 	/* A copy or a packing has one source. FORWARD_PACKETS waits for packets: the format leaves that to the program.

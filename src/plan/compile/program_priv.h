@@ -11,8 +11,10 @@ struct program_builder {
 	const struct shunt_plan_gpu *gpu;
 	struct shunt_program *program;
 	uint32_t rank;
-	struct shunt_ranges read[2], written[2]; /* chunks of this rank's buffers that any rank reads, writes */
-	struct shunt_bytecode bc;                /* of the current block */
+	const uint8_t *host_of; /* NULL: one host */
+	struct shunt_ranges read[2],
+	    written[3];           /* chunks of this rank's buffers that any rank reads, writes; no packets */
+	struct shunt_bytecode bc; /* of the current block */
 };
 
 /* ---- buffers (program_buffers.c) */
@@ -23,6 +25,14 @@ int shunt_program_buffers(struct program_builder *b);
 struct shunt_prog_operand shunt_program_operand(
     const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank);
 
+/* True: channel `id` of `gpu`, which is rank r, is a port to another host. */
+static inline bool shunt_program_leaves(
+    const struct program_builder *b, uint32_t r, const struct shunt_plan_op *op, uint32_t id)
+{
+	return b->host_of && op->type == SHUNT_PLAN_PORT &&
+	    b->host_of[r] != b->host_of[b->plan->gpus[r].channels[SHUNT_PLAN_PORT][id].peer];
+}
+
 /* ---- operations (program_ops.c) */
 
 /* Translates the operation ops[0], or a pipeline with its body. Returns the number of operations translated. */
@@ -31,8 +41,9 @@ uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_p
 /* ---- resources (program_resources.c) */
 
 /*
- * Lays out the counters: their offsets in the head's fields, their size in *bytes_p. The same on all ranks. 0 or
- * -E2BIG.
+ * Lays out the counters: their offsets in the head's fields, their size and the slots in the program's. The same on all
+ * ranks. 0 or -E2BIG.
  */
-int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p);
+int shunt_program_layout_counters(
+    const struct shunt_plan *plan, struct shunt_prog_head *h, struct shunt_program *program);
 #endif

@@ -5,7 +5,8 @@
 #include "plan/compile/program_priv.h"
 
 /* Each counter has its own cache line. There are enough for any rank. */
-int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p)
+int shunt_program_layout_counters(
+    const struct shunt_plan *plan, struct shunt_prog_head *h, struct shunt_program *program)
 {
 	uint64_t blocks = 1, slots = 0, semaphores = 0, barriers = 0, at;
 
@@ -31,7 +32,8 @@ int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_pr
 	at += semaphores * 64;
 	h->barriers_at = (uint32_t)at;
 	at += barriers * 64;
-	*bytes_p = (uint32_t)((at + 511) / 512 * 512);
+	program->slots = (uint32_t)slots;
+	program->counters_bytes = (uint32_t)((at + 511) / 512 * 512);
 	return 0;
 }
 
@@ -58,13 +60,14 @@ static bool scratch_half_bytes(const struct shunt_program *p, const struct shunt
 }
 
 /*
- * Offsets of the parts of the resources, in the head's fields: first both staging buffers, then scratch. False: too
- * large.
+ * Offsets of the parts of the resources, and of the region, in the head's fields: first both staging buffers, then
+ * scratch. False: too large.
  */
 static bool resources_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
-    struct shunt_prog_head *h, uint64_t *end)
+    struct shunt_prog_head *h, struct shunt_program_bytes *end)
 {
-	uint64_t at = p->counters_bytes, bytes, chunk;
+	uint64_t channels = p->over_hosts ? SHUNT_PLAN_PORTS_CHANNELS(p->slots, plan->nranks) : 0, bytes, chunk;
+	uint64_t at[2] = { p->counters_bytes, (channels * sizeof(uint64_t) + 511) / 512 * 512 };
 	const uint64_t limit = (uint64_t)1 << 56;
 
 	if (__builtin_mul_overflow(units, plan->alignment, &chunk))
@@ -72,34 +75,34 @@ static bool resources_layout(const struct shunt_program *p, const struct shunt_p
 	for (int i = 0; i < 2; i++) {
 		uint64_t n = p->staging[i] ? p->extent[i] : 0;
 
-		h->staging_at[i] = at;
+		h->staging_at[i] = at[p->ported[i]];
 		if (__builtin_mul_overflow(n, chunk, &bytes) || bytes > limit)
 			return false;
-		at += bytes;
+		at[p->ported[i]] += bytes;
 	}
-	h->scratch_at = (at + 127) / 128 * 128;
+	h->scratch_at = (at[p->ported[2]] + 127) / 128 * 128;
 	if (!scratch_half_bytes(p, plan, units, limit, &h->packets_at, &h->half))
 		return false;
-	*end = h->scratch_at + (plan->double_scratch ? 2 : 1) * h->half;
-	return *end <= limit;
+	at[p->ported[2]] = h->scratch_at + (plan->double_scratch ? 2 : 1) * h->half;
+	*end = (struct shunt_program_bytes){ at[0], at[1] };
+	return at[0] <= limit && at[1] <= limit;
 }
 
 bool shunt_program_resources_bytes(
-    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p)
+    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, struct shunt_program_bytes *bytes_p)
 {
 	struct shunt_prog_head head;
 
 	return resources_layout(p, plan, units, &head, bytes_p);
 }
 
-void shunt_program_bind(
-    struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *rank_resources)
+void shunt_program_bind(struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *table)
 {
 	for (uint32_t k = 0; k < p->nblocks; k++) {
 		struct shunt_prog_head *h = (struct shunt_prog_head *)(p->bytecodes + (size_t)k * p->bytecode_bytes);
-		uint64_t end;
+		struct shunt_program_bytes end;
 
 		resources_layout(p, plan, units, h, &end);
-		memcpy(h + 1, rank_resources, plan->nranks * sizeof(*rank_resources));
+		memcpy(h + 1, table, p->table * sizeof(*table));
 	}
 }

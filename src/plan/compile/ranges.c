@@ -50,6 +50,21 @@ bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t 
 	return true;
 }
 
+bool shunt_ranges_overlap(const struct shunt_ranges *r, uint64_t begin, uint64_t end)
+{
+	size_t low = 0, high = r->n; /* the first range that ends behind begin */
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (r->v[middle].end <= begin)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < r->n && r->v[low].begin < end;
+}
+
 void shunt_ranges_finish(struct shunt_ranges *r)
 {
 	free(r->v);

@@ -21,8 +21,9 @@ struct resources {
 	char *bytecodes; /* one allocation with the bounce buffers */
 	char *bounce;    /* private memory for input and output where the caller's cannot be used; one launch after the
 	                    other */
-	uint64_t staging_at[2];     /* as in its bytecode */
-	struct shunt_gpu_mem mem[]; /* of each rank */
+	uint64_t staging_at[2];          /* as in its bytecode */
+	struct shunt_plan_region region; /* over hosts */
+	struct shunt_gpu_mem mem[];      /* of each rank that this one maps */
 };
 
 struct shunt_plan_exec {
@@ -34,6 +35,17 @@ struct shunt_plan_exec {
 	uint64_t refused_units;           /* units of the smallest chunks that were refused */
 	char reason[128];
 };
+
+/* The ranks that map each other's memory, and which of them this one is. */
+static int nmates(const struct shunt_plan_exec *e)
+{
+	return e->host.hosts ? e->host.hosts->nmates : e->host.ranks.nranks;
+}
+
+static int own(const struct shunt_plan_exec *e)
+{
+	return e->host.hosts ? e->host.hosts->own : e->host.ranks.rank;
+}
 
 bool shunt_plan_call_from_coll(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
 {
@@ -76,8 +88,8 @@ void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *e, bool wants[2]
 	const struct shunt_program *p = e->program;
 	bool scatter = shunt_plan_scatters(e->plan->collective), gather = shunt_plan_gathers(e->plan->collective);
 
-	wants[0] = !gather && !p->merged && p->staging[0] && e->inputs_readonly;
-	wants[1] = !scatter && p->staging[p->merged ? p->merged_into : 1];
+	wants[0] = !p->over_hosts && !gather && !p->merged && p->staging[0] && e->inputs_readonly;
+	wants[1] = !p->over_hosts && !scatter && p->staging[p->merged ? p->merged_into : 1];
 }
 
 int shunt_plan_exec_create(
@@ -91,8 +103,8 @@ int shunt_plan_exec_create(
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	err = shunt_program_create(
-	    plan, (uint32_t)host->ranks.rank, host->ll_format == SHUNT_PLAN_LL_FORMAT_LL128, &e->program);
+	err = shunt_program_create(plan, (uint32_t)host->ranks.rank, host->hosts ? host->hosts->host_of : NULL,
+	    host->ll_format == SHUNT_PLAN_LL_FORMAT_LL128, &e->program);
 	if (err) {
 		free(e);
 		return err;
@@ -109,7 +121,7 @@ static void resources_destroy(struct shunt_plan_exec *e, struct resources *a)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 
-	shunt_symm_free(gpu, a->mem, e->host.ranks.nranks);
+	shunt_symm_free(gpu, a->mem, nmates(e));
 	if (a->bytecodes)
 		gpu->mem_free(a->bytecodes);
 	free(a);
@@ -137,7 +149,7 @@ struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *e)
 
 void *shunt_plan_exec_resources(const struct shunt_plan_exec *e)
 {
-	return e->resources_list ? e->resources_list->mem[e->host.ranks.rank].ptr : NULL;
+	return e->resources_list ? e->resources_list->mem[own(e)].ptr : NULL;
 }
 
 /* ---- resources */
@@ -162,14 +174,24 @@ static bool bounce_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64
  */
 static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
 {
-	uint64_t up = 1, bytes, bounce;
+	struct shunt_program_bytes bytes;
+	uint64_t up = 1, bounce;
 
 	while (up < units)
 		up *= 2;
 	while (shunt_program_resources_bytes(e->program, e->plan, 2 * up, &bytes) && bounce_bytes(e, 2 * up, &bounce) &&
-	    bytes + bounce <= ALLOC_GRANULARITY && up < ((uint64_t)1 << 40))
+	    bytes.resources + bytes.region + bounce <= ALLOC_GRANULARITY && up < ((uint64_t)1 << 40))
 		up *= 2;
 	return up;
+}
+
+/* Bytes of the bytecodes, and of what lies behind them. */
+static uint64_t bytecodes_bytes(const struct shunt_plan_exec *e)
+{
+	const struct shunt_program *p = e->program;
+	unsigned sets = p->bytecode_bytes > SHUNT_PLAN_SHARED_BYTECODE ? 2 : 1;
+
+	return ((uint64_t)p->nblocks * p->bytecode_bytes * sets + 511) / 512 * 512;
 }
 
 /* Allocates this rank's resources. What fails becomes its vote. */
@@ -178,9 +200,11 @@ static void resources_alloc(struct shunt_plan_exec *e, struct resources *a, stru
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 	struct shunt_gpu_info info;
 	const struct shunt_program *p = e->program;
-	unsigned sets = p->bytecode_bytes > SHUNT_PLAN_SHARED_BYTECODE ? 2 : 1;
-	uint64_t bytes = 0, bytecodes = ((uint64_t)p->nblocks * p->bytecode_bytes * sets + 511) / 512 * 512, bounce = 0;
+	uint64_t bytecodes = bytecodes_bytes(e) + (p->over_hosts ? 512 : 0), bounce = 0;
+	struct shunt_program_bytes bytes;
 	unsigned most;
+
+	_Static_assert(sizeof(struct shunt_plan_ports) <= 512, "the ports lie behind the bytecodes");
 
 	if (gpu->device_info(e->host.device, &info)) {
 		shunt_vote_refuse(&symm->vote, "its device cannot be asked");
@@ -193,7 +217,7 @@ static void resources_alloc(struct shunt_plan_exec *e, struct resources *a, stru
 		shunt_vote_refuse(&symm->vote, "its device runs at most %u blocks at once", most);
 	else if (!shunt_program_resources_bytes(p, e->plan, a->units, &bytes) || !bounce_bytes(e, a->units, &bounce))
 		shunt_vote_refuse(&symm->vote, "chunks of %llu units are too large", (unsigned long long)a->units);
-	if (!symm->vote.ok || shunt_symm_alloc(symm, bytes))
+	if (!symm->vote.ok || shunt_symm_alloc(symm, bytes.resources))
 		return;
 	if (gpu->mem_alloc(e->host.device, bytecodes + bounce, (void **)&a->bytecodes))
 		shunt_vote_refuse(&symm->vote, "%llu bytes of memory of its own cannot be allocated",
@@ -207,18 +231,40 @@ struct fill {
 	struct resources *resources;
 };
 
+/* Over hosts: completes the table of addresses. 0 or -errno. */
+static int fill_ports(struct shunt_plan_exec *e, struct resources *a, char **table)
+{
+	const struct shunt_plan_exec_hosts *hosts = e->host.hosts;
+	unsigned n = (unsigned)e->host.ranks.nranks;
+	char *at = a->bytecodes + bytecodes_bytes(e);
+	struct shunt_plan_ports ports = { .raised = (const uint64_t *)a->region.at[hosts->own],
+		.region = a->region.number,
+		.first_channel = a->region.first_channel,
+		.slots = e->program->slots };
+
+	memcpy(ports.reach, e->program->reach, sizeof(ports.reach));
+	for (unsigned r = 0; r < n; r++)
+		table[n + r] = (char *)(uintptr_t)SHUNT_PLAN_FAR;
+	for (int i = 0; i < hosts->nmates; i++)
+		table[n + hosts->mates[i]] = a->region.at[i];
+	table[2 * n] = at;
+	return e->host.gpu->copy(e->host.device, at, &ports, sizeof(ports));
+}
+
 /* Writes the bytecode, and the semaphores' first values; all else is zero. */
 static int resources_fill(void *ctx)
 {
 	struct shunt_plan_exec *e = ((struct fill *)ctx)->e;
 	struct resources *a = ((struct fill *)ctx)->resources;
 	const struct shunt_program *p = e->program;
-	char **bases = calloc((unsigned)e->host.ranks.nranks, sizeof(*bases)), *mine = a->mem[e->host.ranks.rank].ptr;
+	char **bases = calloc(p->table, sizeof(*bases)), *mine = a->mem[own(e)].ptr;
 	uint64_t *values = calloc(p->nsemaphores ? p->nsemaphores : 1, 64);
 	int err = bases && values ? 0 : -ENOMEM;
 
-	for (int r = 0; r < e->host.ranks.nranks && !err; r++)
-		bases[r] = a->mem[r].ptr;
+	for (int i = 0; i < nmates(e) && !err; i++)
+		bases[e->host.hosts ? e->host.hosts->mates[i] : i] = a->mem[i].ptr;
+	if (!err && p->over_hosts)
+		err = fill_ports(e, a, bases);
 	for (uint32_t i = 0; i < p->nsemaphores && !err; i++)
 		values[i * 8] = p->semaphores[i];
 	if (!err) {
@@ -235,6 +281,18 @@ static int resources_fill(void *ctx)
 	return err;
 }
 
+/* What fails becomes this rank's vote. 0, or an error of a round. */
+static int make_region(struct shunt_plan_exec *e, struct resources *a, struct shunt_vote *vote)
+{
+	const struct shunt_plan_exec_hosts *hosts = e->host.hosts;
+	struct shunt_program_bytes bytes;
+
+	if (!shunt_program_resources_bytes(e->program, e->plan, a->units, &bytes))
+		return 0; /* on all ranks; resources_alloc refuses */
+	return hosts->region(hosts->ctx, bytes.region,
+	    SHUNT_PLAN_PORTS_CHANNELS(e->program->slots, (uint32_t)e->host.ranks.nranks), vote, &a->region);
+}
+
 /* 0; -EOPNOTSUPP, the same on all ranks, and e->reason has a text; or an error of a round. */
 static int exchange_resources(struct shunt_plan_exec *e, struct resources *a)
 {
@@ -244,6 +302,9 @@ static int exchange_resources(struct shunt_plan_exec *e, struct resources *a)
 
 	shunt_symm_init(&symm,
 	    &(struct shunt_symm_config){ .ranks = e->host.ranks,
+	        .mates = e->host.hosts ? e->host.hosts->mates : NULL,
+	        .nmates = nmates(e),
+	        .own = own(e),
 	        .gpu = e->host.gpu,
 	        .device = e->host.device,
 	        .process = e->host.process,
@@ -254,6 +315,9 @@ static int exchange_resources(struct shunt_plan_exec *e, struct resources *a)
 	            "it wants another amount of memory than rank 0" },
 	        .fill = resources_fill,
 	        .ctx = &fill });
+	err = e->host.hosts ? make_region(e, a, &symm.vote) : 0;
+	if (err)
+		return err;
 	resources_alloc(e, a, &symm);
 	err = shunt_symm_agree(&symm);
 	if (err == -EOPNOTSUPP)
@@ -263,7 +327,7 @@ static int exchange_resources(struct shunt_plan_exec *e, struct resources *a)
 
 static int grow_resources(struct shunt_plan_exec *e, uint64_t units)
 {
-	struct resources *a = calloc(1, sizeof(*a) + (unsigned)e->host.ranks.nranks * sizeof(a->mem[0]));
+	struct resources *a = calloc(1, sizeof(*a) + (unsigned)nmates(e) * sizeof(a->mem[0]));
 	int err;
 
 	if (!a)
@@ -391,15 +455,16 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 {
 	const struct shunt_program *p = e->program;
 	const struct resources *resources = e->resources_list;
-	char *mine = resources->mem[e->host.ranks.rank].ptr, *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
+	char *mine[2] = { resources->mem[own(e)].ptr, resources->region.at[own(e)] };
+	char *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
 	bool scaled = a->k.flags & SHUNT_K_PREMUL, divided = a->k.flags & SHUNT_K_DIVIDE;
-	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.ranks.rank;
+	uint64_t part = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.ranks.rank;
 
 	for (int i = 0; i < 2; i++) {
 		if (a->k.flags & SHUNT_PLAN_DIRECT0 << i)
 			a->buffer[i] = caller[p->merged ? 1 : i];
 		else if (!p->used[i] || p->staging[i])
-			a->buffer[i] = p->used[i] ? mine + resources->staging_at[i] : NULL;
+			a->buffer[i] = p->used[i] ? mine[p->ported[i]] + resources->staging_at[i] : NULL;
 		else
 			a->buffer[i] = exact && is_aligned(caller[i]) ? caller[i] : NULL;
 	}
@@ -422,14 +487,14 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 		return;
 	if (!p->staging[p->merged_into]) {
 		char *place = scatter ? caller[0] : caller[1];
-		bool in_place = scatter && caller[0] + own == caller[1];
+		bool in_place = scatter && caller[0] + part == caller[1];
 
 		*w = exact && is_aligned(place) && (!scatter || (in_place && p->preserves_input && !scaled)) ? place :
 		                                                                                               NULL;
 	}
-	if (scaled || !*w || (gather ? *w + own : *w) != caller[0])
+	if (scaled || !*w || (gather ? *w + part : *w) != caller[0])
 		a->k.flags |= SHUNT_PLAN_LOAD0 << p->merged_into;
-	if (divided || !*w || (scatter ? *w + own : *w) != caller[1])
+	if (divided || !*w || (scatter ? *w + part : *w) != caller[1])
 		a->k.flags |= SHUNT_PLAN_STORE0 << p->merged_into;
 }
 
@@ -442,12 +507,14 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	struct shunt_kargs_plan a = { .k.send = call->send,
 		.k.recv = call->recv,
 		.k.rank = (uint16_t)e->host.ranks.rank,
-		.k.nranks = (uint16_t)e->host.ranks.nranks,
+		.k.nranks = (uint16_t)p->table,
 		.k.op = call->op,
 		.k.check = call->check,
 		.k.count = call->count,
 		.k.flags = e->host.ll_format == SHUNT_PLAN_LL_FORMAT_LL8 ? SHUNT_PLAN_LL8 : 0 };
-	unsigned shape = p->flags & SHUNT_PROG_LL128 ? SHUNT_SHAPE_plan_ll128 : SHUNT_SHAPE_plan;
+	unsigned shape = p->over_hosts  ? SHUNT_SHAPE_plan_hosts :
+	    p->flags & SHUNT_PROG_LL128 ? SHUNT_SHAPE_plan_ll128 :
+	                                  SHUNT_SHAPE_plan;
 	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype),
 		.args = &a,
 		.blocks = p->nblocks + (call->check.what != 0),
@@ -469,7 +536,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	a.ctrl = e->host.ctrl;
 	a.bytecodes = e->resources_list->bytecodes;
 	a.bytecode_bytes = p->bytecode_bytes;
-	a.resources = e->resources_list->mem[e->host.ranks.rank].ptr;
+	a.resources = e->resources_list->mem[own(e)].ptr;
 	a.chunk = units;
 	a.part_bytes[0] = call->send_bytes / parts[0];
 	a.part_bytes[1] = call->recv_bytes / parts[1];

@@ -210,6 +210,7 @@ struct shunt_plan {
 	uint32_t dtypes;         /* mask of 1 << enum shunt_dtype; never 0 */
 	int32_t priority;        /* tag "priority": higher ones are tried first; 0 by default */
 	bool automatic;          /* false by tag "auto": 0: run by name only */
+	bool asked;              /* it is from a directory that the user named: said where it is not used */
 };
 
 /*

@@ -27,6 +27,7 @@
 #define SHUNT_NET_MAX_CHANNELS 65535 /* of an endpoint, from 0 */
 #define SHUNT_NET_MAX_COUNT 32767    /* of one signal */
 #define SHUNT_NET_MAX_DEVICES 16
+#define SHUNT_NET_MEMORY_MOST (64u << 20) /* bytes that a rank registers for a communicator's rings, at most */
 
 struct shunt_net_device;
 struct shunt_net_endpoint;

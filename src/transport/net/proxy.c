@@ -73,12 +73,32 @@ static bool read_trigger(const struct shunt_proxy *proxy, uint64_t number, uint3
 	return true;
 }
 
+/* A put in a region; one that is not there has no memory, and is refused. */
+static void put_in_region(
+    const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4], struct shunt_net_put *put)
+{
+	uint32_t number = value[SHUNT_NET_TRIGGER_BYTES] / (SHUNT_NET_REGION_PUT + 1),
+	         units = value[SHUNT_NET_TRIGGER_BYTES] & SHUNT_NET_REGION_PUT;
+	const struct region *region = number < proxy->nregions ? &proxy->regions[number] : NULL;
+
+	put->bytes = units * SHUNT_NET_REGION_UNIT;
+	if (!region || !region->remotes)
+		return;
+	put->source = (char *)region->is.at + (uint64_t)value[SHUNT_NET_TRIGGER_FROM] * SHUNT_NET_REGION_UNIT;
+	put->memory = region->memory;
+	put->remote = region->remotes[c - proxy->connection];
+	put->remote_offset = (uint64_t)value[SHUNT_NET_TRIGGER_TO] * SHUNT_NET_REGION_UNIT;
+}
+
 static struct shunt_net_put put_of(const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4])
 {
 	uint32_t what = value[0] >> 24;
 	struct shunt_net_put put = { .channel = value[0] >> 8 & 0xffff };
 
-	if (what & SHUNT_NET_TRIGGER_PUT) {
+	if (what & SHUNT_NET_TRIGGER_REGION) {
+		put_in_region(proxy, c, value, &put);
+		put.flags = what & SHUNT_NET_TRIGGER_PACKETS ? SHUNT_NET_PACKETS : 0;
+	} else if (what & SHUNT_NET_TRIGGER_PUT) {
 		put.source = (char *)proxy->config.memory + value[SHUNT_NET_TRIGGER_FROM];
 		put.memory = proxy->memory;
 		put.remote = c->memory;
@@ -121,6 +141,11 @@ static int post_some(struct shunt_proxy *proxy)
 	}
 	if (atomic_load(&proxy->failed) || c->state == CONNECTION_DEAD)
 		return n; /* dropped */
+	for (int i = 0; i < n; i++)
+		if (puts[i].bytes && !puts[i].memory) {
+			fail(c, -EINVAL, "a trigger names a region that is none");
+			return n;
+		}
 	taken = proxy->config.net->post(c->endpoint, puts, n);
 	if (taken == -EINVAL) {
 		fail(c, taken, "a trigger is out of bounds");
@@ -157,6 +182,13 @@ static void close_all(struct shunt_proxy *proxy)
 		net->endpoint_close(proxy->connection[i].endpoint);
 		proxy->connection[i].endpoint = NULL;
 	}
+	for (unsigned i = 0; i < proxy->nregions; i++) {
+		net->mem_deregister(proxy->regions[i].memory);
+		free(proxy->regions[i].remotes);
+	}
+	free(proxy->regions);
+	proxy->regions = NULL;
+	proxy->nregions = 0;
 	net->mem_deregister(proxy->memory);
 	proxy->memory = NULL;
 }
@@ -222,6 +254,15 @@ static void raise_channel(struct connection *c, uint32_t channel, uint32_t count
 		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
 		return;
 	}
+	for (unsigned i = 0; i < proxy->nregions; i++) {
+		const struct shunt_proxy_region *region = &proxy->regions[i].is;
+
+		if (channel - region->first_channel < region->nchannels) {
+			word = &region->counters[channel - region->first_channel];
+			__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
+			return;
+		}
+	}
 	if (channel == SHUNT_PROXY_ABORT_CHANNEL)
 		snprintf(text, sizeof(text), "%s has given up", c->name);
 	else
@@ -241,6 +282,7 @@ void shunt_proxy_event(const struct shunt_net_event *event)
 		break;
 	case SHUNT_NET_PUT_DONE:
 		c->done += event->count;
+		__atomic_store_n(&words_of(c->proxy)->done[c - c->proxy->connection], c->done, __ATOMIC_RELEASE);
 		break;
 	case SHUNT_NET_SIGNAL:
 		raise_channel(c, event->channel, event->count);
@@ -378,6 +420,85 @@ int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offe
 	}
 	snprintf(text, 256, "%d of %d connections to other hosts were made", ready, proxy->config.npeers);
 	return err;
+}
+
+/* ---- regions */
+
+struct region_call {
+	struct shunt_proxy *proxy;
+	const struct shunt_proxy_region *region;
+	struct region *regions; /* the table, larger; then the old one */
+	struct shunt_net_remote remote;
+	int err;
+};
+
+static void create_region(struct proxy_thread *thread, void *arg)
+{
+	struct region_call *call = arg;
+	struct shunt_proxy *proxy = call->proxy;
+	const struct shunt_net_ops *net = proxy->config.net;
+	unsigned number = call->region->number;
+	struct region *old = proxy->regions;
+	struct shunt_net_memory *memory;
+
+	call->err = net->mem_register(thread->device,
+	    &(struct shunt_net_region){ .at = call->region->at,
+	        .bytes = call->region->bytes,
+	        .dmabuf_fd = -1,
+	        .flags = SHUNT_NET_MEMORY_ORDERED },
+	    &memory);
+	if (call->err)
+		return;
+	if (proxy->nregions)
+		memcpy(call->regions, old, proxy->nregions * sizeof(*old));
+	call->regions[number] = (struct region){ .is = *call->region, .memory = memory };
+	proxy->regions = call->regions;
+	proxy->nregions = number + 1;
+	call->regions = old;
+	call->remote = net->mem_remote(memory);
+}
+
+int shunt_proxy_region_create(
+    struct shunt_proxy *proxy, const struct shunt_proxy_region *region, struct shunt_net_remote *remote_p)
+{
+	struct region_call call = { .proxy = proxy, .region = region };
+
+	/* Numbers only go up, and nobody else changes the table. */
+	if (region->number >= SHUNT_NET_MAX_REGIONS || region->number < proxy->nregions)
+		return -EINVAL;
+	call.regions = calloc(region->number + 1, sizeof(*call.regions));
+	if (!call.regions)
+		return -ENOMEM;
+	shunt_proxy_thread_call(proxy->thread, create_region, &call);
+	free(call.regions);
+	*remote_p = call.remote;
+	return call.err;
+}
+
+struct region_connect {
+	struct shunt_proxy *proxy;
+	unsigned number;
+	struct shunt_net_remote *remotes;
+};
+
+static void connect_region(struct proxy_thread *thread, void *arg)
+{
+	struct region_connect *call = arg;
+
+	(void)thread;
+	call->proxy->regions[call->number].remotes = call->remotes;
+}
+
+int shunt_proxy_region_connect(struct shunt_proxy *proxy, unsigned number, const struct shunt_net_remote *theirs)
+{
+	size_t bytes = (unsigned)proxy->config.npeers * sizeof(*theirs);
+	struct region_connect call = { proxy, number, malloc(bytes ? bytes : 1) };
+
+	if (!call.remotes)
+		return -ENOMEM;
+	memcpy(call.remotes, theirs, bytes);
+	shunt_proxy_thread_call(proxy->thread, connect_region, &call);
+	return 0;
 }
 
 void shunt_proxy_wake(struct shunt_proxy *proxy)

@@ -56,6 +56,22 @@ int shunt_proxy_create(
  */
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
     const atomic_int *cancel, char *text);
+/*
+ * More memory for puts, which peers have alike and number alike, and the counters of signals that are meant for it.
+ * The memory and the counters are the caller's, and must stay until destroy has returned.
+ */
+struct shunt_proxy_region {
+	unsigned number; /* from 0; below SHUNT_NET_MAX_REGIONS */
+	void *at;        /* page-locked */
+	size_t bytes;
+	uint64_t *counters; /* by channel, from first_channel on */
+	uint32_t first_channel, nchannels;
+};
+/* Registers it: *remote_p is for each peer. From then on signals of its channels are counted. 0 or -errno (logged). */
+int shunt_proxy_region_create(
+    struct shunt_proxy *proxy, const struct shunt_proxy_region *region, struct shunt_net_remote *remote_p);
+/* theirs[i]: peer i's region of this number. From then on triggers may name it. 0 or -ENOMEM. */
+int shunt_proxy_region_connect(struct shunt_proxy *proxy, unsigned number, const struct shunt_net_remote *theirs);
 /* A kernel is about to be launched: the thread shall not sleep long. Cheap where it does not sleep. */
 void shunt_proxy_wake(struct shunt_proxy *proxy);
 /* Drops the triggers, and tells the peers that this rank has given up. */

@@ -31,6 +31,13 @@ struct connection {
 	char name[96];
 };
 
+/* Of the memory that triggers name by number. */
+struct region {
+	struct shunt_proxy_region is;
+	struct shunt_net_memory *memory;  /* NULL: there is none of this number */
+	struct shunt_net_remote *remotes; /* by connection; NULL: not connected */
+};
+
 struct proxy_thread;
 
 struct shunt_proxy {
@@ -38,6 +45,8 @@ struct shunt_proxy {
 	struct proxy_thread *thread;
 	struct shunt_proxy *next; /* of the thread's */
 	struct shunt_net_memory *memory;
+	struct region *regions; /* by number */
+	unsigned nregions;
 	uint64_t taken; /* triggers */
 	bool takes;     /* triggers are taken */
 	bool finishing;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/config.h"
 #include "base/log.h"
@@ -10,6 +11,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct shunt_ibv ibv;
 static int ibv_err;
+static char problem[400]; /* why there is no library */
 
 /* The variable that the path comes from. */
 static const char *variable(void)
@@ -45,7 +47,8 @@ static void load(void)
 	if (*path) {
 		lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 		if (!lib) {
-			shunt_error("%s=%s cannot be opened: %s; there will be no verbs", variable(), path, dlerror());
+			snprintf(problem, sizeof(problem), "%s=%s cannot be opened: %s", variable(), path, dlerror());
+			shunt_error("%s; there will be no verbs", problem);
 			ibv_err = -ELIBACC;
 			return;
 		}
@@ -57,15 +60,18 @@ static void load(void)
 			lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 		}
 		if (!lib) {
-			shunt_info(SHUNT_LOG_INIT | SHUNT_LOG_NET, "no verbs: %s", dlerror());
+			snprintf(problem, sizeof(problem), "libibverbs.so.1 and libibverbs.so cannot be opened: %s",
+			    dlerror());
+			shunt_info(SHUNT_LOG_INIT | SHUNT_LOG_NET, "no verbs: %s", problem);
 			ibv_err = -ENOENT;
 			return;
 		}
 	}
 	missing = take_symbols(lib);
 	if (missing) {
-		shunt_error("%s has no %s, so there will be no verbs: libibverbs 1.1.8 of 2014 or later is needed",
-		    name, missing);
+		snprintf(problem, sizeof(problem), "%s has no %s: libibverbs 1.1.8 of 2014 or later is needed", name,
+		    missing);
+		shunt_error("no verbs: %s", problem);
 		ibv_err = -ELIBBAD;
 		dlclose(lib);
 		return;
@@ -83,4 +89,12 @@ int shunt_ibv_load(const struct shunt_ibv **ibv_p)
 	pthread_once(&once, load);
 	*ibv_p = ibv_err ? NULL : &ibv;
 	return ibv_err;
+}
+
+const char *shunt_ibv_problem(void)
+{
+	const struct shunt_ibv *unused;
+
+	shunt_ibv_load(&unused);
+	return problem;
 }

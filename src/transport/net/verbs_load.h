@@ -70,4 +70,6 @@ struct shunt_ibv {
  * names cannot be used, or what was found is too old (logged once). It stays open.
  */
 int shunt_ibv_load(const struct shunt_ibv **ibv_p);
+/* Why it cannot be used, in words: the path, and what the loader says. "": it can. */
+const char *shunt_ibv_problem(void);
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,22 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const struct shunt_ibv *ibv;
 static struct verbs_port ports[SHUNT_NET_MAX_DEVICES];
 static int nports; /* or -errno */
+static char left_out[SHUNT_NET_MAX_DEVICES][160];
+static int nleft_out;
+
+/* A NIC, or one of its ports, that is there and not used, and why. */
+__attribute__((format(printf, 1, 2))) static void leave_out(const char *fmt, ...)
+{
+	char text[sizeof(left_out[0])];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	shunt_info(SHUNT_LOG_NET, "%s", text);
+	if (nleft_out < SHUNT_NET_MAX_DEVICES)
+		memcpy(left_out[nleft_out++], text, sizeof(text));
+}
 
 struct shunt_ibv_context *verbs_open_nic(const struct shunt_ibv *lib, const char *name)
 {
@@ -85,13 +102,19 @@ static void take_port(struct shunt_ibv_context *context, const char *name, int n
 	struct shunt_ibv_port_attr attr = { 0 };
 
 	if (*listed ? shunt_nic_listed(listed, name, number) < 0 :
-	              !shunt_nic_match(shunt_nccl_env()->ib_hca, name, number))
+	              !shunt_nic_match(shunt_nccl_env()->ib_hca, name, number)) {
+		leave_out("%s port %d is not used: %s leaves it out", name, number,
+		    *listed ? "SHUNT_IB_DEVICES" : "NCCL_IB_HCA");
 		return;
-	if (nports == SHUNT_NET_MAX_DEVICES || ibv->query_port(context, (uint8_t)number, &attr))
+	}
+	if (nports == SHUNT_NET_MAX_DEVICES || ibv->query_port(context, (uint8_t)number, &attr)) {
+		leave_out("%s port %d is not used: %s", name, number,
+		    nports == SHUNT_NET_MAX_DEVICES ? "there are enough" : "it cannot be asked");
 		return;
+	}
 	if (attr.state != SHUNT_IBV_PORT_ACTIVE ||
 	    (attr.link_layer != SHUNT_IBV_LINK_LAYER_INFINIBAND && attr.link_layer != SHUNT_IBV_LINK_LAYER_ETHERNET)) {
-		shunt_info(SHUNT_LOG_NET, "%s port %d is not used: it is not active", name, number);
+		leave_out("%s port %d is not used: it is not active", name, number);
 		return;
 	}
 	*port = (struct verbs_port){ .number = number };
@@ -119,15 +142,17 @@ static void take_nic(struct shunt_ibv_device *device)
 	bool gpu_memory;
 
 	/* iWARP writes no immediate values. */
-	if (device->transport_type != SHUNT_IBV_TRANSPORT_IB)
+	if (device->transport_type != SHUNT_IBV_TRANSPORT_IB) {
+		leave_out("%s is not used: it is neither InfiniBand nor RoCE", device->name);
 		return;
+	}
 	context = ibv->open_device(device);
 	if (!context) {
-		shunt_info(SHUNT_LOG_NET, "%s is not used: it cannot be opened: %m", device->name);
+		leave_out("%s is not used: it cannot be opened: %s", device->name, strerror(errno));
 		return;
 	}
 	if (ibv->query_device(context, &attr) || attr.max_qp_wr < VERBS_RECEIVES || attr.max_cqe < VERBS_CQ_ENTRIES) {
-		shunt_info(SHUNT_LOG_NET, "%s is not used: its queues are too short", device->name);
+		leave_out("%s is not used: its queues are too short", device->name);
 	} else {
 		gpu_memory = verbs_has_gpu_memory(ibv, context);
 		for (int number = 1; number <= attr.phys_port_cnt; number++)
@@ -181,4 +206,11 @@ int verbs_ports(const struct shunt_ibv **ibv_p, const struct verbs_port **ports_
 	*ibv_p = ibv;
 	*ports_p = ports;
 	return nports;
+}
+
+int verbs_left_out(const char (**texts_p)[160])
+{
+	pthread_once(&once, find_ports);
+	*texts_p = left_out;
+	return nleft_out;
 }

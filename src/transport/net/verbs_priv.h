@@ -49,6 +49,8 @@ struct verbs_port {
 };
 /* The same list each time. Number or -errno (logged once). */
 int verbs_ports(const struct shunt_ibv **ibv_p, const struct verbs_port **ports_p);
+/* NICs and ports that are there and not used, each with the reason: their number. */
+int verbs_left_out(const char (**texts_p)[160]);
 /* Opens the NIC with that name; NULL: errno. */
 struct shunt_ibv_context *verbs_open_nic(const struct shunt_ibv *ibv, const char *name);
 /* Says whether the NIC can read and write memory of GPUs. */

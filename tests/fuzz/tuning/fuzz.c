@@ -30,7 +30,8 @@ static void require_table(struct shunt_tuning *t)
 	const struct shunt_machine *m = &t->machine;
 	uint64_t hash = t->hash;
 
-	require(m->nranks >= 2 && m->nranks <= SHUNT_MAX_RANKS && memchr(m->gpu, 0, sizeof(m->gpu)),
+	require(m->nranks >= 2 && m->nranks <= SHUNT_MAX_RANKS * (m->nhosts ? m->nhosts : 1) &&
+	        memchr(m->gpu, 0, sizeof(m->gpu)),
 	    "a machine that is none");
 	require(!t->builtin && t->hash && !strcmp(t->source, "fuzz"), "a table that does not say whose it is");
 	require(t->first[0] == 0 && t->first[SHUNT_NKINDS] == t->nrows, "rows outside all kinds");

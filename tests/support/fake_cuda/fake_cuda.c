@@ -24,7 +24,7 @@ struct fake_cuda fake_cuda = { .cc = 90, .shared = 227 << 10, .fail_with = SHUNT
 SHUNT_CU_CALLS(PROTOTYPE)
 SHUNT_CU_CALLS_OPTIONAL(PROTOTYPE)
 
-enum kind { DEVICE_MEM, HOST_MEM, HANDLE, RANGE, STREAM, EVENT, GRAPH, EXEC, LIBRARY, USER_OBJECT, NKINDS };
+enum kind { DEVICE_MEM, HOST_MEM, HOST_PAGES, HANDLE, RANGE, STREAM, EVENT, GRAPH, EXEC, LIBRARY, USER_OBJECT, NKINDS };
 enum { MAX_EDGES = 16, MAX_KEPT = 4 };
 
 struct work {
@@ -485,6 +485,24 @@ int cuMemFreeHost(void *ptr)
 		return SHUNT_CU_INVALID_VALUE;
 	free(ptr);
 	return 0;
+}
+
+int cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned flags)
+{
+	ENTER();
+	NEED_CONTEXT();
+	UNSAFE();
+	if (flags != (SHUNT_CU_HOST_PORTABLE | SHUNT_CU_HOST_DEVICEMAP))
+		return SHUNT_CU_INVALID_VALUE;
+	add_object(HOST_PAGES, (uintptr_t)ptr, bytes);
+	return 0;
+}
+
+int cuMemHostUnregister(void *ptr)
+{
+	ENTER_CLEANUP();
+	UNSAFE();
+	return drop_object(HOST_PAGES, (uintptr_t)ptr) ? SHUNT_CU_INVALID_VALUE : 0;
 }
 
 int cuMemHostGetDevicePointer_v2(unsigned long long *dev_ptr, void *ptr, unsigned flags)

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_NET_PUSH_H
+#define SHUNT_KERNELS_NET_PUSH_H
+/* Kernels tell the proxy thread what to do (kernels/net.h). */
+#include "kernels/net.h"
+#include "kernels/spin.h"
+
+struct net_trigger {
+	uint32_t first, bytes, from, to;
+};
+
+/*
+ * Pushes a trigger, behind a fence for what it is about. 0, or why the wait for room in the FIFO ended, SHUNT_FAULT_*.
+ * By one thread.
+ */
+GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, struct net_trigger t)
+{
+	/* First, so that whoever finds a later trigger counted finds this one counted, too: net_flush(). */
+	gpu_fetch_add_acq_rel(&net->posted[t.first & 255], 1);
+
+	uint64_t number = gpu_fetch_add_acq_rel(&net->pushed, 1);
+	uint64_t flag = (uint64_t)(uint32_t)(number + 1) << 32;
+	struct shunt_net_words *words = net->words;
+	uint64_t *half = words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
+	struct spin spin;
+
+	spin_init(&spin, ctrl);
+	while (number >= gpu_ld_credit(&words->taken) + SHUNT_NET_FIFO) {
+		uint32_t reason = spin_expired(&spin);
+
+		if (reason)
+			return reason;
+	}
+	gpu_ll16_st(half, { t.first | flag, t.bytes | flag });
+	gpu_ll16_st(half + 2, { t.from | flag, t.to | flag });
+	return 0;
+}
+
+/* Waits until the sources of all that this thread has pushed to the connection can be used again. Result as above. */
+GPU_FN uint32_t net_flush(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, uint32_t connection)
+{
+	uint64_t posted = gpu_fetch_add_acq_rel(&net->posted[connection], 0);
+	struct spin spin;
+
+	spin_init(&spin, ctrl);
+	while (gpu_ld_acquire(&net->words->done[connection]) < posted) {
+		uint32_t reason = spin_expired(&spin);
+
+		if (reason)
+			return reason;
+	}
+	return 0;
+}
+#endif
