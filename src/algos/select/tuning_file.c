@@ -57,7 +57,7 @@ static bool hosts_read(
 	const char *net = "";
 
 	m->nhosts = hosts > 1 ? (int)hosts : 0;
-	if (hosts == 1)
+	if (hosts <= 1)
 		return true;
 	if (ranks % hosts || ranks / hosts > SHUNT_MAX_RANKS) {
 		shunt_json_fail(log, EINVAL, "machine.ranks is %u, expected as many on each of %u hosts, at most %d",

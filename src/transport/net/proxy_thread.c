@@ -18,7 +18,7 @@
 #include "transport/net/proxy_priv.h"
 
 #define NAP_FIRST_NS 20000
-#define NAP_LONGEST_NS 1000000 /* 1000 times a second, 5 us each: half a percent of a CPU */
+#define NAP_LONGEST_NS 2000000 /* 500 times a second, 5 to 10 us each: half a percent of a CPU */
 #define EVENTS 64
 #define SPARE_CPUS 2 /* for the program, and for the network's own work */
 /*
@@ -175,7 +175,7 @@ void shunt_proxy_thread_wake(struct proxy_thread *t)
 	uint64_t one = 1;
 
 	if (atomic_load(&t->asleep) && write(t->wake_fd, &one, sizeof(one)) < 0)
-		return; /* it is awake, or will be within a millisecond */
+		return; /* it is awake, or will be within two milliseconds */
 }
 
 void shunt_proxy_thread_call(struct proxy_thread *t, void (*fn)(struct proxy_thread *, void *), void *arg)
