@@ -744,10 +744,15 @@ static int setup_all_ranks(struct shunt_comm *comm)
 
 int shunt_comm_setup_locked(struct shunt_comm *comm)
 {
-	int err;
+	int err = 0;
 
 	if (shunt_comm_life_state(&comm->life) >= COMM_READY)
 		return 0;
+	/* A peer that knows the hosts may come before this rank's first call. */
+	if (comm->nranks > 1 && shunt_comm_may_be_anywhere(comm))
+		err = shunt_comm_locate_locked(comm);
+	if (err || shunt_comm_life_state(&comm->life) >= COMM_READY)
+		return err;
 	shunt_recorder_phase(comm->recorder, "set-up");
 	err = comm->nranks == 1 && comm->sel_key.takes_all ? setup_single_rank(comm) : setup_all_ranks(comm);
 	shunt_recorder_phase(comm->recorder, NULL);
