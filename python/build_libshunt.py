@@ -60,6 +60,15 @@ Description-Content-Type: text/markdown
 """
 
 
+# The command, and the backend by its name for torchcomms.
+ENTRY_POINTS = f"""[console_scripts]
+shunt = {NAME}.__main__:main
+
+[torchcomms.backends]
+shunt = {NAME}.torchcomms
+"""
+
+
 class BuildError(RuntimeError):
     """What the build lacks, in one line."""
 
@@ -180,7 +189,7 @@ def _info(tag: str) -> dict[str, bytes]:
     return {
         "METADATA": (METADATA.format(name=NAME, version=_version()) + _readme()).encode(),
         "WHEEL": f"Wheel-Version: 1.0\nGenerator: build_libshunt\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
-        "entry_points.txt": f"[console_scripts]\nshunt = {NAME}.__main__:main\n".encode(),
+        "entry_points.txt": ENTRY_POINTS.encode(),
         "licenses/LICENSE": license_text,
     }
 

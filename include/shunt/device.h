@@ -35,9 +35,10 @@ SHUNT_API int shunt_device_name(int device, char *name, size_t bytes);
  */
 struct shunt_device_identity {
 	size_t size;
-	char name[64];   /* the same for all devices of the sim */
-	unsigned cc;     /* compute capability x 10: 90; 0 on the sim */
-	unsigned driver; /* CUDA version of the driver: 13000; 0 on the sim */
+	char name[64];      /* the same for all devices of the sim */
+	unsigned cc;        /* compute capability x 10: 90; 0 on the sim */
+	unsigned driver;    /* CUDA version of the driver: 13000; 0 on the sim */
+	unsigned multicast; /* 1: the driver says that it can be part of NVLink multicast objects */
 };
 SHUNT_API int shunt_device_identify(int device, struct shunt_device_identity *identity);
 

@@ -92,6 +92,9 @@ struct shunt_comm_info {
 	/* Of a ready one: what it took at its first use, and keeps. */
 	uint64_t plans;
 	int selector; /* 1: it has one */
+	int hosts;    /* that its ranks are on; 0: not known yet */
+	/* What carries data between them: "tcp", "verbs"; "": nothing, or it is not ready. Static storage. */
+	const char *network;
 };
 /* 0; -ENOENT: Shunt does not know the communicator, or it is NULL; -EINVAL: size is none of this struct. */
 SHUNT_API int shunt_comm_describe(const void *comm, struct shunt_comm_info *info);

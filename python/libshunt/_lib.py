@@ -68,6 +68,8 @@ class CommInfo(Structure):
         ("memory", c_uint64),
         ("plans", c_uint64),
         ("selector", c_int),
+        ("hosts", c_int),
+        ("network", c_char_p),
     )
 
 

@@ -98,8 +98,9 @@ def _warn_of_used(nranks: int, what: str) -> None:
 def plan(source: Source) -> str:
     """Registers a plan, from a file, a text, a dict or a program, and returns its name.
 
-    To be called before a communicator's first collective, and alike on all ranks. Registering the same plan again
-    changes nothing. A plan that is wrong is an Error that says where.
+    To be called alike on all ranks, best before there are communicators: a communicator takes its plans when the first
+    of its ranks uses it. Registering the same plan again changes nothing. A plan that is wrong is
+    an Error that says where.
     """
     label, text = _read(source)
     why = ctypes.create_string_buffer(1024)

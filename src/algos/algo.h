@@ -25,10 +25,12 @@ struct shunt_sel_key {
 	    cc; /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
 	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: not looked
 	                                      up yet (algos/select/tuning.h) */
-	uint32_t sms; /* multiprocessors, the fewest of the ranks'; 0: not known before the set-up, or the sim */
-	bool tma;     /* all ranks' kernels can send chunks by TMA */
-	bool no_sms;  /* CTAPolicy zero: copies leave the SMs alone at any size */
-	bool symmem;  /* of one call: its buffers lie in windows that all ranks have mapped, or may still agree on */
+	uint32_t sms;  /* multiprocessors, the fewest of the ranks'; 0: not known before the set-up, or the sim */
+	bool tma;      /* all ranks' kernels can send chunks by TMA */
+	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
+	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
+	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/grid.c) */
+	bool symmem;   /* of one call: its buffers lie in windows that all ranks have mapped, or may still agree on */
 	/* Over several hosts: who is where, and the rings' geometry (kernels/net.h). NULL: one host. */
 	const struct shunt_placement *placement;
 	uint32_t net_channels, net_slot_bytes;
@@ -64,6 +66,7 @@ struct shunt_path {
 /* What has to happen among the ranks before a call can be launched. */
 enum shunt_need {
 	SHUNT_NEED_NOTHING,
+	SHUNT_NEED_HOSTS,  /* to find out on which hosts the ranks are */
 	SHUNT_NEED_SETUP,  /* the communicator's first use */
 	SHUNT_NEED_PLAN,   /* memory for a plan */
 	SHUNT_NEED_WINDOW, /* an agreement on a window */
@@ -123,6 +126,8 @@ struct shunt_enqueue_ctx {
 	const struct shunt_sel_key *sel_key;
 	const struct shunt_kargs *base; /* equal for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
+	/* The launches and copies to come are those of these calls, which share them. NULL: nobody asks. */
+	int (*begin)(void *ctx, const struct shunt_coll *const *calls, size_t n);
 	/*
 	 * Copies follow the launches that were emitted before them, and later launches follow the copies. Copies are
 	 * not ordered among themselves. NULL: no windows.
@@ -238,6 +243,10 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 /* For tools: the name of the path ("oneshot", ..., "nccl"). */
 const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
     enum shunt_redop redop, uint64_t bytes, enum shunt_reason *reason_p);
+
+/* ... and the blocks of its launch, the largest one if there are several; 0: copy engines, NCCL, or not known. */
+unsigned shunt_select_blocks(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    enum shunt_redop redop, uint64_t bytes);
 
 /* ... and the source of that answer: "SHUNT_ALGO", "built-in, measured on H200", "/x/y.json". Cut if it is too long. */
 void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,

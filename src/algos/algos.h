@@ -28,6 +28,8 @@ extern const struct shunt_algo shunt_local_algo;
 /* SHUNT_ALGO (algos/select/forced.c). True if a rule holds for this size; *algo_p is NULL if the rule says nccl. */
 bool shunt_forced_find(
     enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
+/* True: a rule of the text gives the real NCCL a collective that adds. */
+bool shunt_forced_nccl_adds(const char *text);
 /* Calls add with the sizes at which a kind's rules begin and end, in any order. */
 void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
 /* True: every rule of the text can be used. False: reason has one line about the first that cannot. */
@@ -50,6 +52,8 @@ const void *shunt_symmem_expected(const struct shunt_coll *coll, int rank, int p
  * blocks.
  */
 unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key);
+/* Half of so many blocks, at least one, with CTAPolicy efficiency; else all of them. */
+unsigned shunt_grid_halve(const struct shunt_sel_key *sel_key, unsigned blocks);
 
 /*
  * Most warps of a block: the decision's geometry, if max_blocks such blocks have at least `need` warps; else what a

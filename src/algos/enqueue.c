@@ -31,7 +31,7 @@ static bool fuse(const struct shunt_coll *a, const struct shunt_decision *pa, co
 	if (shunt_kind_is_p2p(a->kind) ||
 	    shunt_kind_is_p2p(b->kind)) /* all messages share, or ranks might wait for each other */
 		return shunt_kind_is_p2p(a->kind) && shunt_kind_is_p2p(b->kind);
-	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas)
+	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas || a->cta_policy != b->cta_policy)
 		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
 		return false;
@@ -64,17 +64,23 @@ static int enqueue_bin(const struct shunt_enqueue_ctx *enqueue, const struct shu
 {
 	struct shunt_sel_key sel_key = *enqueue->sel_key;
 	struct shunt_enqueue_ctx limited = *enqueue;
+	int err;
 
 	sel_key.max_ctas = shunt_limit_min(sel_key.max_ctas, calls[0]->max_ctas);
 	sel_key.min_ctas = calls[0]->min_ctas;
+	if (calls[0]->cta_policy)
+		sel_key.few_ctas = calls[0]->cta_policy & SHUNT_CTAS_FEW;
 	/* A message's channels follow from its size alone, because its two ends may fuse it with different calls. */
 	if (!shunt_kind_is_p2p(calls[0]->kind)) {
-		sel_key.max_ctas = shunt_limit_min(
-		    sel_key.max_ctas, decisions->geometry.blocks > sel_key.min_ctas ? decisions->geometry.blocks : 0);
+		int blocks = (int)shunt_grid_halve(&sel_key, decisions->geometry.blocks);
+
+		sel_key.max_ctas = shunt_limit_min(sel_key.max_ctas, blocks > sel_key.min_ctas ? blocks : 0);
 		sel_key.max_threads = decisions->geometry.threads;
 		sel_key.max_channels = decisions->geometry.channels;
 	}
 	limited.sel_key = &sel_key;
+	if (enqueue->begin && (err = enqueue->begin(enqueue->ctx, calls, n)))
+		return err;
 	return decisions->algo->enqueue(&limited, decisions, calls, n);
 }
 

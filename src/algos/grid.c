@@ -9,11 +9,16 @@ unsigned shunt_grid_coresident_blocks(uint32_t sms, unsigned launches)
 	return each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK */
 }
 
+unsigned shunt_grid_halve(const struct shunt_sel_key *sel_key, unsigned blocks)
+{
+	return sel_key->few_ctas && blocks > 1 ? blocks / 2 : blocks;
+}
+
 unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key)
 {
 	unsigned most = shunt_grid_coresident_blocks(sel_key->sms, 2);
 
-	return sel_key->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS;
+	return shunt_grid_halve(sel_key, sel_key->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS);
 }
 
 unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_blocks, unsigned need)
@@ -21,6 +26,22 @@ unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_
 	unsigned most = SHUNT_MAX_THREADS / 32, warps = sel_key->max_threads / 32;
 
 	return warps && warps < most && max_blocks * warps >= need ? warps : most;
+}
+
+/*
+ * CTAPolicy efficiency: warps of a block, before a launch takes another block. One warp of a small message has a block
+ * of its own otherwise, which is faster, as each multiprocessor has links to memory of its own. Not measured.
+ */
+#define FEW_CTAS_WARPS 8u
+
+/* The blocks for so many warps. */
+static unsigned spread(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps)
+{
+	unsigned each = max_warps < FEW_CTAS_WARPS ? max_warps : FEW_CTAS_WARPS;
+
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a block has at least one warp */
+	warps = sel_key->few_ctas ? (warps + each - 1) / each : warps;
+	return warps < max_blocks ? (unsigned)warps : max_blocks;
 }
 
 uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps,
@@ -34,7 +55,7 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 		max_blocks = (unsigned)sel_key->max_ctas;
 	if (warps > (uint64_t)max_blocks * max_warps)
 		warps = (uint64_t)max_blocks * max_warps;
-	blocks = warps < max_blocks ? (unsigned)warps : max_blocks;
+	blocks = spread(sel_key, warps, max_blocks, max_warps);
 	if (sel_key->min_ctas > 0 &&
 	    blocks < (unsigned)sel_key->min_ctas) /* the user wants more blocks: each has less to do */
 		blocks = (unsigned)sel_key->min_ctas < max_blocks ? (unsigned)sel_key->min_ctas : max_blocks;
@@ -49,7 +70,7 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 void shunt_grid_fit_wide(const struct shunt_sel_key *sel_key, uint64_t warps, struct shunt_work *work)
 {
 	if (sel_key->sim) /* few cores */
-		shunt_grid_fit(sel_key, warps, 2, 2, work);
+		shunt_grid_fit(sel_key, warps, shunt_grid_halve(sel_key, 2), 2, work);
 	else
 		shunt_grid_fit(
 		    sel_key, warps, shunt_grid_max_blocks(sel_key), shunt_grid_max_warps(sel_key, 1, 1), work);

@@ -256,8 +256,8 @@ static void add_allreduce(struct program *p, const struct shunt_coll *c, uint64_
 
 /* Calls fn for each rank of the host whose part goes through the rail, in rank order. */
 #define EACH_RANK_OF_RAIL(p, host, rail, rank) \
-	for (int l_ = (rail), rank; \
-	     l_ < (p)->at->nlocal[host] && ((rank = (p)->at->rank_at[host][l_]), true); l_ += (p)->rails)
+	for (int l_ = (rail), rank; l_ < (p)->at->nlocal[host] && ((rank = (p)->at->rank_at[host][l_]), true); \
+	    l_ += (p)->rails)
 
 static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, uint64_t part)
 {
@@ -269,7 +269,8 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 		role(p);
 		/* All hosts take the parts in one order, so that none waits for a rail that is elsewhere. */
 		for (int h = 0; h < nhosts; h++)
-			EACH_RANK_OF_RAIL (p, h, g, r) {
+			EACH_RANK_OF_RAIL(p, h, g, r)
+			{
 				if (g != p->local) {
 					send_scaled(p, offset(c->send, (unsigned)r * part), part, mate(p, g));
 					continue;
@@ -280,7 +281,8 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 	}
 	role(p);
 	if (p->local < p->rails) {
-		EACH_RANK_OF_RAIL (p, p->host, p->local, r) {
+		EACH_RANK_OF_RAIL(p, p->host, p->local, r)
+		{
 			m = sum_of_hosts(p, r == p->rank ? c->recv : NULL, part, who);
 			if (r != p->rank)
 				output(p, m, r, 1);
@@ -297,7 +299,8 @@ static void all_gather_rail(struct program *p, const struct shunt_coll *c, uint6
 	struct shunt_net_move *m;
 
 	role(p);
-	EACH_RANK_OF_RAIL (p, p->host, p->local, r) {
+	EACH_RANK_OF_RAIL(p, p->host, p->local, r)
+	{
 		char *to = offset(c->recv, (unsigned)r * part);
 
 		m = r == p->rank ? move(p, c->send, to == c->send ? NULL : to, part) : move(p, NULL, to, part);
@@ -310,7 +313,8 @@ static void all_gather_rail(struct program *p, const struct shunt_coll *c, uint6
 	for (int h = 0; h < p->at->nhosts; h++) {
 		if (h == p->host)
 			continue;
-		EACH_RANK_OF_RAIL (p, h, p->local, r) {
+		EACH_RANK_OF_RAIL(p, h, p->local, r)
+		{
 			m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
 			source(p, m, p->at->rank_at[h][p->local], 0);
 			output_to_mates(p, m, -1, 2);
@@ -334,16 +338,17 @@ static void add_all_gather(struct program *p, const struct shunt_coll *c, uint64
 		if (g == p->local)
 			continue;
 		role(p);
-		EACH_RANK_OF_RAIL (p, p->host, g, r)
-			if (r != p->rank) {
-				m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
-				source(p, m, mate(p, g), 1);
-			}
+		EACH_RANK_OF_RAIL(p, p->host, g, r)
+		if (r != p->rank) {
+			m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
+			source(p, m, mate(p, g), 1);
+		}
 		role(p);
 		for (int h = 0; h < p->at->nhosts; h++) {
 			if (h == p->host)
 				continue;
-			EACH_RANK_OF_RAIL (p, h, g, r) {
+			EACH_RANK_OF_RAIL(p, h, g, r)
+			{
 				m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
 				source(p, m, mate(p, g), 2);
 			}
@@ -427,7 +432,8 @@ static void add_pairs(struct program *p, const struct shunt_coll *c, uint64_t pa
 	}
 }
 
-/* Messages of a group with one rank in one direction, from the first to be taken on. At most `most`; true: more follow. */
+/* Messages of a group with one rank in one direction, from the first to be taken on. At most `most`; true: more follow.
+ */
 static bool add_messages(struct program *p, const struct shunt_coll *const *calls, size_t n, int peer,
     enum shunt_kind kind, size_t *next, unsigned most)
 {
@@ -460,9 +466,11 @@ static bool add_own_messages(
 	for (unsigned taken = 0;; taken++, ++*send, ++*recv) {
 		uint64_t bytes;
 
-		while (*send < n && (calls[*send]->kind != SHUNT_SEND || calls[*send]->root != p->rank || !calls[*send]->count))
+		while (*send < n &&
+		    (calls[*send]->kind != SHUNT_SEND || calls[*send]->root != p->rank || !calls[*send]->count))
 			++*send;
-		while (*recv < n && (calls[*recv]->kind != SHUNT_RECV || calls[*recv]->root != p->rank || !calls[*recv]->count))
+		while (*recv < n &&
+		    (calls[*recv]->kind != SHUNT_RECV || calls[*recv]->root != p->rank || !calls[*recv]->count))
 			++*recv;
 		if (*send == n || *recv == n)
 			return false;
@@ -521,8 +529,7 @@ static void fill_args(const struct program *p, struct shunt_work *work)
 	struct shunt_kargs_net_few *few = &work->args.net_few;
 
 	if (!is_few(p)) {
-		work->kernel +=
-		    SHUNT_KERNEL(SHUNT_SHAPE_hosts_many, 0, 0) - SHUNT_KERNEL(SHUNT_SHAPE_hosts, 0, 0);
+		work->kernel += SHUNT_KERNEL(SHUNT_SHAPE_hosts_many, 0, 0) - SHUNT_KERNEL(SHUNT_SHAPE_hosts, 0, 0);
 		work->args.net_many = *p->args;
 		return;
 	}
@@ -561,8 +568,8 @@ static unsigned copy_kernel(const struct program *p)
 	return SHUNT_KERNEL(SHUNT_SHAPE_hosts, SHUNT_KOP_COPY, shunt_copy_type(p->align));
 }
 
-static int enqueue_messages(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t n,
-    struct draft *draft)
+static int enqueue_messages(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t n, struct draft *draft)
 {
 	const struct shunt_placement *at = enqueue->sel_key->placement;
 	size_t next[2][SHUNT_NET_MAX_RANKS] = { 0 }, own[2] = { 0 };

@@ -259,7 +259,8 @@ struct room {
 static struct room room_of(const struct shunt_sel_key *sel_key, bool reduces)
 {
 	/* The sim has few blocks: between two ranks enough for one role each, among more ranks too few. */
-	unsigned n = (unsigned)sel_key->nranks, most = !sel_key->sim ? shunt_grid_max_blocks(sel_key) : n == 2 ? 4 : 2;
+	unsigned n = (unsigned)sel_key->nranks,
+	         most = !sel_key->sim ? shunt_grid_max_blocks(sel_key) : shunt_grid_halve(sel_key, n == 2 ? 4 : 2);
 	struct room r = { .sel_key = sel_key, .blocks = most, .roles = reduces ? n : 2 * n - 1 };
 
 	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)

@@ -9,9 +9,9 @@ struct shunt_placement {
 	int nranks, nhosts;
 	int rank;
 	int rails; /* ranks of the smallest host; rank i < rails of each host carries its host's share to the others */
-	uint8_t host_of[SHUNT_NET_MAX_RANKS]; /* hosts are in the order of their lowest ranks */
-	uint8_t local_of[SHUNT_NET_MAX_RANKS]; /* index on the host, in rank order */
-	uint8_t nlocal[SHUNT_NET_MAX_RANKS];   /* per host */
+	uint8_t host_of[SHUNT_NET_MAX_RANKS];                        /* hosts are in the order of their lowest ranks */
+	uint8_t local_of[SHUNT_NET_MAX_RANKS];                       /* index on the host, in rank order */
+	uint8_t nlocal[SHUNT_NET_MAX_RANKS];                         /* per host */
 	uint8_t rank_at[SHUNT_NET_MAX_RANKS][SHUNT_KARGS_MAX_RANKS]; /* by host and index */
 };
 

@@ -33,12 +33,13 @@ static const char *const reason_names[SHUNT_NREASONS] = {
 	[SHUNT_REASON_SIZE] = "NCCL is faster at this size",
 	[SHUNT_REASON_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
 	[SHUNT_REASON_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
-	[SHUNT_REASON_CONFIG] = "the call's configuration asks for NCCL",
+	[SHUNT_REASON_CONFIG] = "the call's configuration asks for NCCL, or for an algorithm that it cannot have",
 	[SHUNT_REASON_SELECTOR] = "the plan selector says nccl",
 	[SHUNT_REASON_COMM] = "forward-only communicator",
 	[SHUNT_REASON_ONE_RANK] = "one rank",
 	[SHUNT_REASON_HOSTS] = "over several hosts NCCL does it",
 	[SHUNT_REASON_UNALIGNED] = "its parts are large and no multiple of 16 bytes",
+	[SHUNT_REASON_WINDOWS] = "in windows NCCL is faster at this size",
 };
 
 const char *shunt_kind_name(enum shunt_kind kind)

@@ -34,6 +34,15 @@ enum shunt_redop { SHUNT_REDOP_LIST(SHUNT_ENUMERATOR) SHUNT_NREDOPS };
 /* Most ranks of a communicator that Shunt serves. */
 #define SHUNT_MAX_RANKS 8
 
+/* The CTA policy of one call; 0: the communicator's. */
+enum shunt_cta_policy {
+	SHUNT_CTAS_OWN = 1, /* the call has one of its own: the bits below, or neither of them for NCCL's default */
+	SHUNT_CTAS_FEW = 2, /* NCCL_CTA_POLICY_EFFICIENCY */
+	SHUNT_CTAS_ZERO = 4 /* NCCL_CTA_POLICY_ZERO */
+};
+
+struct shunt_algo;
+
 struct shunt_coll {
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
@@ -44,7 +53,12 @@ struct shunt_coll {
 	size_t count;    /* elements, as NCCL counts them for this kind */
 	uint64_t scalar; /* PREMUL: the value's bits in dtype, or the device address that holds it */
 	bool scalar_on_device;
-	int min_ctas, max_ctas; /* of this call; 0: no limit */
+	int min_ctas, max_ctas;        /* of this call; 0: no limit */
+	uint8_t cta_policy;            /* of this call: bits of enum shunt_cta_policy */
+	bool only_algo;                /* no other algorithm than `algo` */
+	const struct shunt_algo *algo; /* the one that the call's configuration asks for; NULL: none */
+	/* On all ranks or none: an event to record when all blocks of the call's first launch have begun; or NULL. */
+	void *launched;
 	void *stream;
 };
 
@@ -58,12 +72,13 @@ enum shunt_reason {
 	SHUNT_REASON_SIZE,      /* NCCL is faster at this size */
 	SHUNT_REASON_FORCED,    /* SHUNT_FORCE_NCCL or SHUNT_ALGO */
 	SHUNT_REASON_NCCL_ENV,  /* NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm */
-	SHUNT_REASON_CONFIG,    /* the call's configuration asks for NCCL */
+	SHUNT_REASON_CONFIG,    /* the call's configuration asks for NCCL, or for what it cannot have */
 	SHUNT_REASON_SELECTOR,  /* the program's plan selector asks for NCCL */
 	SHUNT_REASON_COMM,      /* the communicator is forward-only */
 	SHUNT_REASON_ONE_RANK,  /* the communicator has one rank */
 	SHUNT_REASON_HOSTS,     /* the communicator spans hosts, and NCCL does such calls there */
 	SHUNT_REASON_UNALIGNED, /* the parts are large, and not all begin at a multiple of 16 bytes */
+	SHUNT_REASON_WINDOWS,   /* NCCL is faster at this size where the buffers lie in windows */
 	SHUNT_NREASONS,
 };
 

@@ -20,6 +20,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_bool bool
 #define CFG_uint unsigned
 #define CFG_int int
+#define CFG_ctapolicy int
 #define CFG_size uint64_t
 #define CFG_ms int64_t
 #define CFG_str const char *
@@ -40,6 +41,7 @@ struct shunt_nccl_env {
 #undef CFG_bool
 #undef CFG_uint
 #undef CFG_int
+#undef CFG_ctapolicy
 #undef CFG_size
 #undef CFG_ms
 #undef CFG_str
@@ -85,7 +87,7 @@ bool shunt_config_row(size_t i, struct shunt_config_row *row);
  * The parser, for tests. get returns a variable's value or NULL. names, if not NULL, is a NULL-terminated list of
  * "NAME=value", which is checked for unknown SHUNT_ names. finish frees the strings.
  */
-#define SHUNT_CONFIG_MAX_ROWS 64
+#define SHUNT_CONFIG_MAX_ROWS 128
 struct shunt_settings {
 	struct shunt_config config;
 	struct shunt_nccl_env nccl;

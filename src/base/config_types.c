@@ -200,6 +200,39 @@ static void show_net(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", shunt_net_names[*(const enum shunt_net_choice *)value]);
 }
 
+/* As NCCL reads it: a number, or names joined by bars. -1: not set. */
+static int parse_ctapolicy(const char *text, void *value)
+{
+	static const char *const names[] = { "DEFAULT", "EFFICIENCY", "ZERO", NULL };
+	int policy = *text ? 0 : -1;
+
+	if (text[0] >= '0' && text[0] <= '2' && !text[1]) {
+		*(int *)value = text[0] - '0';
+		return 0;
+	}
+	while (*text) {
+		char name[16];
+		size_t n = strcspn(text, "|");
+		int i;
+
+		snprintf(name, sizeof(name), "%.*s", n < sizeof(name) ? (int)n : 0, text);
+		i = parse_name(names, name);
+		if (i < 0)
+			return i;
+		policy |= i;
+		text += n + (text[n] != 0);
+	}
+	*(int *)value = policy;
+	return 0;
+}
+
+static void show_ctapolicy(const void *value, char *text, size_t bytes)
+{
+	static const char *const names[] = { "", "DEFAULT", "EFFICIENCY", "ZERO", "EFFICIENCY|ZERO" };
+
+	snprintf(text, bytes, "%s", names[*(const int *)value + 1]);
+}
+
 static int parse_loglevel(const char *text, void *value)
 {
 	int i = parse_name(shunt_loglevel_names, text);
@@ -228,3 +261,5 @@ const struct shunt_config_type shunt_type_device = { "device", "one of auto, cud
 const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", parse_net, show_net };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
 	parse_loglevel, show_loglevel };
+const struct shunt_config_type shunt_type_ctapolicy = { "ctapolicy",
+	"one of DEFAULT, EFFICIENCY, ZERO, or several with |", parse_ctapolicy, show_ctapolicy };

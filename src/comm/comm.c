@@ -90,11 +90,14 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->checks = shunt_config()->check;
 	comm->joined = desc->joined;
 	comm->may_span = desc->may_span;
+	comm->members_are_ranks = desc->members_are_ranks;
 	comm->sel_key.takes_all = desc->takes_all;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
+	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
+	comm->nccl = (struct shunt_nvls_nccl){ .version = desc->nccl_version, .windows_off = desc->nvls_off };
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);
 	shunt_symmem_init(&comm->symmem);
@@ -125,9 +128,15 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	return 0;
 }
 
+void shunt_comm_deny_nvls(struct shunt_comm *comm)
+{
+	comm->nccl.denied = true;
+}
+
 static void forward_many(struct shunt_comm *comm)
 {
-	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_life_forwards(&comm->life))
+	if (comm->nranks > SHUNT_MAX_RANKS && !shunt_comm_may_be_anywhere(comm) &&
+	    !shunt_comm_life_forwards(&comm->life))
 		become_forward(comm, "more than 8 ranks");
 }
 
@@ -144,7 +153,7 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 	} else {
 		err = shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
 		if (hosts->nranks > SHUNT_HOSTS_MAX_RANKS || hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
-			become_forward(comm, "more than 64 ranks, or more than 8 on a host");
+			become_forward(comm, SHUNT_COMM_TOO_LARGE);
 		else if (!shunt_comm_life_forwards(&comm->life))
 			shunt_comm_net_place(comm, hosts);
 	}
@@ -365,6 +374,7 @@ void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 {
 	enum comm_state state = shunt_comm_life_state(&comm->life);
 	bool forwards = shunt_comm_life_forwards(&comm->life), ready = state == COMM_READY;
+	const struct shunt_hosts *hosts = shunt_comm_hosts(comm);
 
 	*info = (struct shunt_comm_info){ .size = info->size,
 		.rank = comm->rank,
@@ -374,7 +384,9 @@ void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 		.state = forwards ? "forwarding" :
 		    ready         ? "ready" :
 		                    "untouched",
-		.memory = shunt_comm_memory(comm) };
+		.memory = shunt_comm_memory(comm),
+		.hosts = hosts ? hosts->nhosts : ready,
+		.network = ready && comm->net.provider ? comm->net.provider : "" };
 	snprintf(info->id, sizeof(info->id), "%s", shunt_id_text(comm->id.b).s);
 	if (forwards)
 		snprintf(info->reason, sizeof(info->reason), "%s", comm->life.reason);

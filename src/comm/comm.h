@@ -34,12 +34,16 @@ struct shunt_comm_desc {
 	int rank, nranks;     /* -1: not known yet, set_rank follows */
 	int device;           /* -1: not known yet */
 	bool takes_all;       /* there is no real NCCL to forward a call to */
+	int nccl_version;     /* of the real NCCL, 22809 for 2.28.9; 0: none */
+	bool nvls_off;        /* nvlsHostMode keeps NVLink multicast out of windows */
 	bool joined;          /* its ranks have found each other before: one that is missing has ended */
 	/* Overlay: where ranks of other hosts are registered; NULL: nowhere. Copied. */
 	const struct shunt_directory_tail *directory;
+	bool members_are_ranks;     /* of a communicator that is no child; else hosts are known by member alone */
 	bool may_span;              /* its ranks may be on several hosts: set_hosts follows */
 	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;                /* CTAPolicy zero */
+	bool few_ctas;              /* CTAPolicy efficiency */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
 	const char *forward_reason; /* not NULL (static): forward-only from the start, no socket is made */
 };
@@ -47,6 +51,8 @@ struct shunt_comm_desc {
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
 /* To be called once, before the first run, if desc had -1. */
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device);
+/* To be called before set_rank, if the real NCCL says of the communicator that it uses no NVLink multicast. */
+void shunt_comm_deny_nvls(struct shunt_comm *comm);
 /*
  * To be called once, after set_rank and before the first run, if desc had may_span: the hosts of its ranks, or NULL for
  * one. Takes them over, also on an error. 0 or -ENOMEM.

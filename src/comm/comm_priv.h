@@ -14,6 +14,7 @@
  */
 #include <stdatomic.h>
 #include "algos/algo.h"
+#include "algos/select/nvls.h"
 #include "base/lock.h"
 #include "comm/observe/check.h"
 #include "comm/comm.h"
@@ -51,9 +52,13 @@ struct shunt_comm {
 	struct shunt_directory_tail directory;
 	struct shunt_directory_link *registered;
 	struct shunt_directory_member as_member;
-	_Atomic(struct shunt_hosts *) hosts;
-	bool no_clusters; /* launches use no clusters */
-	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
+	_Atomic(struct shunt_hosts *) hosts; /* for the log alone: its ranks' order is not known */
+	bool members_are_ranks;              /* as in the description */
+	atomic_bool located;                 /* it is known on which hosts the ranks are */
+	bool no_clusters;                    /* launches use no clusters */
+	bool no_sms;                         /* asked for on this rank; sel_key has what all ranks asked for */
+	bool few_ctas;                       /* the same */
+	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
@@ -62,8 +67,8 @@ struct shunt_comm {
 
 	/* Scratch of every rank, over several hosts of those on this one; shunt_comm_own() is our own. */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
-	struct shunt_host_ctrl *words;             /* page-locked; kernels read and write it */
-	struct shunt_kargs kargs;                  /* equal for every launch */
+	struct shunt_host_ctrl *words; /* page-locked; kernels read and write it */
+	struct shunt_kargs kargs;      /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
 	struct shunt_symmem symmem;
@@ -97,6 +102,16 @@ static inline int shunt_comm_own(const struct shunt_comm *comm)
 static inline struct shunt_ranks shunt_comm_ranks(const struct shunt_comm *comm, int64_t timeout_ms)
 {
 	return (struct shunt_ranks){ comm->rendezvous, comm->rank, comm->nranks, timeout_ms, &comm->life.cancel };
+}
+/*
+ * Overlay with a directory, before the set-up: finds out on which hosts the ranks are, without waiting for them; with
+ * the lock held. Then calls are decided anew. 0, or an error that breaks the communicator.
+ */
+int shunt_comm_locate_locked(struct shunt_comm *comm);
+/* True: that is still to be done. */
+static inline bool shunt_comm_may_be_anywhere(const struct shunt_comm *comm)
+{
+	return comm->directory.magic && !atomic_load_explicit(&comm->located, memory_order_acquire);
 }
 /* Does the set-up unless it is done; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);

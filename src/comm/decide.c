@@ -11,6 +11,8 @@
  */
 #include <errno.h>
 #include <string.h>
+#include "algos/algos.h"
+#include "algos/placement.h"
 #include "comm/comm_priv.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -55,7 +57,7 @@ static const struct shunt_sel_key *key_of(
 	/* The set-up, on another thread, writes the rest of the selection key: use the key only in state READY. */
 	if (state == COMM_READY)
 		return &comm->sel_key;
-	*early = (struct shunt_sel_key){ .nranks = comm->nranks,
+	*early = (struct shunt_sel_key){ .nranks = comm->nranks < SHUNT_MAX_RANKS ? comm->nranks : SHUNT_MAX_RANKS,
 		.sim = shunt_config()->device == SHUNT_DEVICE_SIM,
 		.takes_all = comm->sel_key.takes_all,
 		.deterministic = comm->sel_key.deterministic,
@@ -68,6 +70,9 @@ static const struct shunt_sel_key *key_of(
 static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     struct shunt_decision *d, struct shunt_path *path_p)
 {
+	/* A call that names an algorithm has none of the plans' for it, and a plan's launch records no event. */
+	if (coll->algo || coll->launched)
+		return false;
 	if ((state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
 	switch (shunt_comm_plans_choose(comm, coll, d, path_p)) {
@@ -89,7 +94,8 @@ static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll,
 static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     const struct shunt_path *wanted, struct shunt_decision *d)
 {
-	bool any = comm->nranks > 1 && !comm->sel_key.placement && atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
+	bool any = comm->nranks > 1 && !comm->sel_key.placement &&
+	    atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
 	struct shunt_sel_key early, with_window;
 	const struct shunt_sel_key *key = key_of(comm, state, &early);
@@ -97,6 +103,8 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	if (window != SHUNT_WINDOW_NONE) {
 		with_window = *key;
 		with_window.symmem = true;
+		if (coll->cta_policy)
+			with_window.no_sms = coll->cta_policy & SHUNT_CTAS_ZERO;
 		key = &with_window;
 	}
 	if (!shunt_select_path(key, coll, wanted, d) && !shunt_select(key, coll, d))
@@ -109,10 +117,24 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	}
 }
 
+/* What Shunt would do if the ranks were on several hosts, which is not known yet. */
+static void decide_over_hosts(
+    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
+{
+	static const struct shunt_placement some = { .nranks = 2, .nhosts = 2, .rails = 1 };
+	struct shunt_sel_key early;
+
+	key_of(comm, state, &early);
+	early.placement = &some;
+	if (shunt_select(&early, coll, d))
+		d->path = d->algo->name;
+}
+
 static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
 {
 	enum comm_state state = shunt_comm_life_state(&comm->life);
 	struct shunt_path wanted = { 0 };
+	bool anywhere;
 
 	d->algo = NULL;
 	d->path = NULL;
@@ -122,8 +144,11 @@ static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		d->reason = comm->nranks == 1 ? SHUNT_REASON_ONE_RANK : SHUNT_REASON_COMM;
 	else if (comm->nranks == 1 || !plans_decide(comm, coll, state, d, &wanted))
 		decide_kernel(comm, coll, state, &wanted, d);
+	anywhere = state < COMM_READY && comm->nranks > 1 && shunt_comm_may_be_anywhere(comm);
+	if (anywhere && !d->algo)
+		decide_over_hosts(comm, coll, state, d);
 	if (d->algo && state < COMM_READY)
-		d->need = SHUNT_NEED_SETUP;
+		d->need = anywhere ? SHUNT_NEED_HOSTS : SHUNT_NEED_SETUP;
 	else if (d->need)
 		d->settled = false; /* a plan or a window may be refused */
 }
@@ -174,7 +199,9 @@ int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *c
 		err = shunt_comm_error(comm);
 		if (err)
 			break;
-		if (decision->need == SHUNT_NEED_SETUP) {
+		if (decision->need == SHUNT_NEED_HOSTS) {
+			err = shunt_comm_locate_locked(comm);
+		} else if (decision->need == SHUNT_NEED_SETUP) {
 			err = shunt_comm_setup_locked(comm);
 			err = err == -EOPNOTSUPP ? -EIO : err; /* nothing was declined: the device cannot do it */
 		} else {

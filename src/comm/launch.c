@@ -13,6 +13,7 @@ struct launcher {
 	struct shunt_kargs *base; /* of the launches to come */
 	bool symmem;              /* one of them uses windows */
 	bool forked;              /* they run at the same time as NCCL's part of the group */
+	void *launched;           /* an event for the next launch to record; NULL: none */
 };
 
 /*
@@ -55,6 +56,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 		.stream = e->stream,
 		.cluster = cluster_of(e->comm, work, e->forked),
 		.shared = work->shared,
+		.launched = e->launched,
 	};
 
 	int err = shunt_ce_join(e->comm, e->stream);
@@ -62,8 +64,30 @@ static int emit(void *ctx, const struct shunt_work *work)
 	e->base->check.what = 0; /* the first launch has compared all collectives */
 	if (!err)
 		err = e->comm->gpu->launch(e->comm->device, &l);
-	if (!err)
-		shunt_order_add_warps(&e->comm->order, warps_of(work, &l));
+	if (err)
+		return err;
+	e->launched = NULL;
+	shunt_order_add_warps(&e->comm->order, warps_of(work, &l));
+	return 0;
+}
+
+/* Records an event for which there was no launch, as with calls that only copy. */
+__attribute__((cold, noinline)) static int record_launched(struct launcher *e)
+{
+	void *event = e->launched;
+
+	e->launched = NULL;
+	return event ? e->comm->gpu->event_record(e->comm->device, event, e->stream) : 0;
+}
+
+/* The next launches are those of these calls. */
+static int begin(void *ctx, const struct shunt_coll *const *calls, size_t n)
+{
+	struct launcher *e = ctx;
+	int err = record_launched(e);
+
+	for (size_t i = 0; i < n && !e->launched; i++)
+		e->launched = calls[i]->launched;
 	return err;
 }
 
@@ -155,6 +179,19 @@ static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const
 		err = -EBADMSG;
 	}
 	return err;
+}
+
+/* NCCL has the same rule. */
+__attribute__((cold, noinline)) static int check_events(const struct shunt_coll *const *calls, size_t n)
+{
+	size_t events = 0;
+
+	for (size_t i = 0; i < n; i++)
+		events += calls[i]->launched != NULL;
+	if (events < 2)
+		return 0;
+	shunt_warn("a group on one communicator has %zu calls with a launchCompletionEvent; it may have one", events);
+	return -EBADMSG;
 }
 
 static int wait_for_streams(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n)
@@ -253,11 +290,11 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return err;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n, bool forked)
 {
 	struct shunt_kargs base = comm->kargs;
-	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked };
+	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked, NULL };
 	bool checks = comm->checks && comm->nranks > 1 && !comm->net.at.nhosts;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
@@ -268,14 +305,18 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		.run_plan = run_plan,
 		.check = checks,
 		.ctx = &e };
-	bool captured, several = false, begun;
+	bool captured, several = false, begun, events = false;
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		e.symmem |= shunt_comm_needs_window(&decisions[i]);
 		several |= calls[i]->stream != e.stream;
+		events |= calls[i]->launched != NULL;
 	}
-	if (!forked)
+	if (events)
+		enqueue.begin = begin;
+	err = events ? check_events(calls, n) : 0;
+	if (!err && !forked)
 		err = order_streams(comm, e.stream, calls, n, several);
 	shunt_comm_net_wake(comm);
 	begun = !err;
@@ -286,6 +327,8 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		shunt_check_group(comm, calls, n, comm->order.current != NULL, &base);
 	if (!err)
 		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
+	if (!err && e.launched)
+		err = record_launched(&e);
 	captured = comm->order.current != NULL;
 	if (!err)
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);

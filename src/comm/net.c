@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "algos/algos.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "comm/comm_priv.h"
+#include "transport/net/nic.h"
 #include "transport/net/providers.h"
 #include "transport/net/proxy.h"
 #include "transport/rendezvous/hosts.h"
@@ -107,6 +109,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 	slot = fits < slot ? fits : slot;
 	net->slot_bytes = floor_power(slot, SLOT_LEAST, key->sim ? SIM_SLOT_MOST : SLOT_MOST);
 	net->channels = key->sim ? (comm->nranks <= SIM_FEW_RANKS ? 2 : 1) : SHUNT_NET_BLOCKS;
+	net->channels = shunt_grid_halve(key, net->channels);
 	if (key->max_ctas && (uint32_t)key->max_ctas < net->channels)
 		net->channels = (uint32_t)key->max_ctas;
 	key->net_channels = net->channels;
@@ -115,6 +118,43 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 	for (int r = 0; r < comm->nranks; r++)
 		if (connects(comm, comm->rank, r))
 			net->rank_of[connection_of(comm, comm->rank, r)] = (uint8_t)r;
+}
+
+/* ---- providers */
+
+unsigned shunt_comm_net_usable(const struct shunt_comm *comm)
+{
+	return comm->net.at.nhosts ? shunt_net_usable() : 0;
+}
+
+/* The device nearest to this rank's GPU; GPUs that are as near as each other take turns. */
+static int nearest_device(const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int own)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	struct shunt_nic_place devices[SHUNT_NET_MAX_DEVICES], places[SHUNT_KARGS_MAX_RANKS];
+	int n = net->devices(info, SHUNT_NET_MAX_DEVICES);
+
+	if (n <= 1)
+		return 0;
+	for (int i = 0; i < n; i++) {
+		snprintf(devices[i].pci, sizeof(devices[i].pci), "%s", info[i].pci);
+		devices[i].numa = info[i].numa;
+	}
+	for (int i = 0; i < ngpus; i++)
+		shunt_nic_pci_place(gpus[i], &places[i]);
+	return shunt_nic_pair(places, ngpus, own, devices, n);
+}
+
+void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus)
+{
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
+
+	comm->net.usable = usable;
+	for (int i = 0; providers[i]; i++)
+		if (usable >> i & 1)
+			/* Interfaces of tcp need not reach each other: the first is the one that NCCL would take. */
+			comm->net.device[i] =
+			    providers[i + 1] ? nearest_device(providers[i], gpus, ngpus, shunt_comm_own(comm)) : 0;
 }
 
 /* ---- what kernels read */
@@ -180,10 +220,47 @@ static int write_ctrl(struct shunt_comm *comm)
 		else if (connects(comm, comm->rank, r))
 			ctrl->pair[r] = remote_pair(comm, r);
 	/* Not the counters: a peer that is ready may write its own. */
-	err = comm->gpu->copy(comm->device, ctrl_of(comm, net->at.local_of[comm->rank]), ctrl,
-	    offsetof(struct shunt_net_ctrl, sent));
+	err = comm->gpu->copy(
+	    comm->device, ctrl_of(comm, net->at.local_of[comm->rank]), ctrl, offsetof(struct shunt_net_ctrl, sent));
 	free(ctrl);
 	return err;
+}
+
+/* ---- communicators that have ended */
+
+static void release(struct lingering *l)
+{
+	shunt_proxy_destroy(l->proxy);
+	shunt_comm_net_regions_free(l->regions);
+	if (l->memory)
+		l->gpu->host_free(l->memory);
+	free(l);
+}
+
+/* Frees what no peer can reach any more, or has had its time. */
+static void reap(void)
+{
+	struct lingering *ended = NULL, **at;
+
+	shunt_lock_acquire(SHUNT_LOCK_LINGERING);
+	for (at = &lingering; *at;) {
+		struct lingering *l = *at;
+
+		if (!shunt_proxy_ended(l->proxy) && shunt_now_ms() < l->until) {
+			at = &l->next;
+			continue;
+		}
+		*at = l->next;
+		l->next = ended;
+		ended = l;
+	}
+	shunt_lock_release(SHUNT_LOCK_LINGERING);
+	while (ended) {
+		struct lingering *l = ended;
+
+		ended = l->next;
+		release(l);
+	}
 }
 
 /* ---- set-up */
@@ -208,8 +285,8 @@ static void pair_key(const struct shunt_comm *comm, int peer, uint8_t key[SHUNT_
 	int low = comm->rank < peer ? comm->rank : peer, high = comm->rank < peer ? peer : comm->rank;
 
 	for (unsigned i = 0; i < SHUNT_NET_KEY_BYTES / sizeof(struct shunt_id); i++) {
-		struct shunt_id half = shunt_id_derive(
-		    &comm->id, sizeof(comm->id), i ? "connection, second half" : "connection", (uint64_t)low, (uint64_t)high);
+		struct shunt_id half = shunt_id_derive(&comm->id, sizeof(comm->id),
+		    i ? "connection, second half" : "connection", (uint64_t)low, (uint64_t)high);
 
 		memcpy(key + i * sizeof(half), &half, sizeof(half));
 	}
@@ -245,20 +322,23 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 }
 
 /* What fails becomes this rank's vote. */
-static void open_proxy(struct shunt_comm *comm, struct wires *w)
+static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 {
 	struct shunt_comm_net *net = &comm->net;
 	size_t bytes = SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes);
-	int err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
+	int err;
 
+	reap();
+	err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
 	if (err) {
 		net->memory = NULL;
-		shunt_vote_refuse(&w->vote, "%zu bytes of page-locked memory cannot be allocated: %s", bytes,
-		    strerror(-err));
+		shunt_vote_refuse(
+		    &w->vote, "%zu bytes of page-locked memory cannot be allocated: %s", bytes, strerror(-err));
 		return;
 	}
 	name_peers(comm, w);
-	err = shunt_proxy_create(&(struct shunt_proxy_config){ .net = shunt_net_chosen(),
+	err = shunt_proxy_create(&(struct shunt_proxy_config){ .net = shunt_net_providers()[provider],
+	                             .net_device = net->device[provider],
 	                             .gpu = comm->device,
 	                             .memory = net->memory,
 	                             .bytes = bytes,
@@ -300,8 +380,7 @@ static int exchange_offers(struct shunt_comm *comm, struct wires *w, char *reaso
 	for (int r = 0; r < comm->nranks && !err; r++)
 		w->votes[r] = ((const struct offers *)(all + (size_t)r * bytes))->vote;
 	for (int i = 0; i < comm->net.nconnections && !err; i++)
-		w->theirs[i] =
-		    ((const struct offers *)(all + comm->net.rank_of[i] * bytes))->to[comm->rank];
+		w->theirs[i] = ((const struct offers *)(all + comm->net.rank_of[i] * bytes))->to[comm->rank];
 	if (!err)
 		err = refused_by(w->votes, comm->nranks, reason);
 out:
@@ -310,32 +389,58 @@ out:
 	return err;
 }
 
-int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
+static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, char *reason)
 {
 	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
-	struct wires *w = calloc(1, sizeof(*w));
 	char text[256];
 	int err;
 
-	if (!w)
-		return shunt_rendezvous_lacks_memory(&ranks);
-	w->vote.ok = 1;
-	open_proxy(comm, w);
+	w->vote = (struct shunt_vote){ .ok = 1 };
+	open_proxy(comm, provider, w);
 	err = exchange_offers(comm, w, reason);
 	if (err)
-		goto out;
-	err = shunt_proxy_connect(
-	    comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);
+		return err;
+	err = shunt_proxy_connect(comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);
 	if (err == -ECANCELED)
-		goto out;
+		return err;
 	if (err)
 		shunt_vote_refuse(&w->vote, "%.90s", text);
 	else if ((err = write_ctrl(comm)))
 		shunt_vote_refuse(&w->vote, "its scratch cannot be written: %s", strerror(-err));
 	err = shunt_rendezvous_allgather(&ranks, &w->vote, sizeof(w->vote), w->votes, -1, NULL);
-	if (!err)
-		err = refused_by(w->votes, comm->nranks, reason);
-out:
+	return err ? err : refused_by(w->votes, comm->nranks, reason);
+}
+
+static void close_proxy(struct shunt_comm *comm)
+{
+	shunt_proxy_destroy(comm->net.proxy);
+	if (comm->net.memory)
+		comm->gpu->host_free(comm->net.memory);
+	comm->net.proxy = NULL;
+	comm->net.memory = comm->net.device_memory = NULL;
+}
+
+int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
+{
+	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
+	struct wires *w = calloc(1, sizeof(*w));
+	int err = -EOPNOTSUPP;
+
+	if (!w)
+		return shunt_rendezvous_lacks_memory(&ranks);
+	for (int i = 0; providers[i] && err == -EOPNOTSUPP; i++) {
+		if (!(comm->net.usable >> i & 1))
+			continue;
+		comm->net.provider = providers[i]->name;
+		err = connect_by(comm, i, w, reason);
+		if (err != -EOPNOTSUPP || !providers[i + 1])
+			continue;
+		if (comm->rank == 0)
+			shunt_warn("communicator of %d ranks on %d hosts cannot use %s, and takes tcp: %s",
+			    comm->nranks, comm->net.at.nhosts, providers[i]->name, reason);
+		close_proxy(comm);
+	}
 	free(w);
 	return err;
 }
@@ -361,41 +466,6 @@ void shunt_comm_net_abort(struct shunt_comm *comm)
 
 /* ---- the end */
 
-static void release(struct lingering *l)
-{
-	shunt_proxy_destroy(l->proxy);
-	shunt_comm_net_regions_free(l->regions);
-	if (l->memory)
-		l->gpu->host_free(l->memory);
-	free(l);
-}
-
-/* Frees what no peer can reach any more, or has had its time. */
-static void reap(void)
-{
-	struct lingering *ended = NULL, **at;
-
-	shunt_lock_acquire(SHUNT_LOCK_LINGERING);
-	for (at = &lingering; *at;) {
-		struct lingering *l = *at;
-
-		if (!shunt_proxy_ended(l->proxy) && shunt_now_ms() < l->until) {
-			at = &l->next;
-			continue;
-		}
-		*at = l->next;
-		l->next = ended;
-		ended = l;
-	}
-	shunt_lock_release(SHUNT_LOCK_LINGERING);
-	while (ended) {
-		struct lingering *l = ended;
-
-		ended = l->next;
-		release(l);
-	}
-}
-
 void shunt_comm_net_finish(struct shunt_comm *comm)
 {
 	struct shunt_comm_net *net = &comm->net;
@@ -408,8 +478,8 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 	l = calloc(1, sizeof(*l));
 	if (net->proxy)
 		shunt_proxy_finish(net->proxy);
-	while (net->proxy && !shunt_proxy_ended(net->proxy) && !shunt_comm_life_error(&comm->life) &&
-	    shunt_now_ms() < end)
+	while (
+	    net->proxy && !shunt_proxy_ended(net->proxy) && !shunt_comm_life_error(&comm->life) && shunt_now_ms() < end)
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	if (!l || !net->proxy || shunt_proxy_ended(net->proxy) || shunt_comm_life_error(&comm->life)) {
 		shunt_proxy_destroy(net->proxy);

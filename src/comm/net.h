@@ -20,16 +20,28 @@ struct shunt_comm_net {
 	struct shunt_proxy *proxy;
 	void *memory, *device_memory; /* page-locked, as the host and as kernels address it */
 	uint32_t channels, slot_bytes;
+	unsigned usable;                  /* providers, as bits, alike on all ranks */
+	int device[sizeof(unsigned) * 8]; /* of each of them, for this rank */
+	const char *provider;             /* the name of the one that carries the data */
 	int nconnections;
 	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
-	struct shunt_comm_region *regions; /* of plans */
-	unsigned nregions;                 /* that were tried; the same on all ranks */
-	uint32_t nchannels;                /* of signals, that they have; the same on all ranks */
+	struct shunt_comm_region *regions;    /* of plans */
+	unsigned nregions;                    /* that were tried; the same on all ranks */
+	uint32_t nchannels;                   /* of signals, that they have; the same on all ranks */
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
 };
 
+#define SHUNT_COMM_TOO_LARGE "more than 64 ranks, or more than 8 on a host"
+
 /* The ranks are on these hosts. */
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts);
+/* What a rank says of its network in the set-up's first round: providers that it may use, as bits. */
+unsigned shunt_comm_net_usable(const struct shunt_comm *comm);
+/*
+ * After that round: the providers that all ranks may use, and this rank's network devices by the places of its host's
+ * GPUs. gpus: PCI addresses of the host's ranks, in their order.
+ */
+void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus);
 /* The sizes of rings, from values that all ranks share; before the scratch is allocated. */
 void shunt_comm_net_size(struct shunt_comm *comm);
 /*

@@ -92,7 +92,8 @@ static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, 
 	if (!err)
 		err = shunt_proxy_region_create(net->proxy, &proxy, &mine->memory);
 	if (err)
-		shunt_vote_refuse(vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, strerror(-err));
+		shunt_vote_refuse(
+		    vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, strerror(-err));
 }
 
 /* Everybody's memory is there: maps that of the mates. What fails becomes this rank's vote. */

@@ -12,6 +12,7 @@
  * that has the reason.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -27,7 +28,12 @@
 #include "comm/shared_gpu.h"
 #include "base/os.h"
 #include "comm/deferred_free.h"
+#include "transport/net/providers.h"
 #include "transport/symm/symm.h"
+
+#define MISSING_TEXT \
+	"%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in another " \
+	"container"
 
 struct hello {
 	uint32_t protocol;
@@ -35,12 +41,15 @@ struct hello {
 	struct shunt_vote vote;
 	uint64_t fingerprint; /* of the configuration */
 	uint64_t plans;       /* hash of the execution plans */
-	uint64_t tuning;      /* of the tuning file for this machine; 0: none */
+	uint64_t tuning[2];   /* of the tuning files for this machine, without NVLink multicast and with it; 0: none */
 	uint64_t process;     /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
 	uint32_t takes_all;
-	uint32_t no_sms; /* CTAPolicy zero */
-	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t no_sms;   /* CTAPolicy zero */
+	uint32_t few_ctas; /* CTAPolicy efficiency */
+	uint32_t tma;      /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t nvls;     /* enum shunt_nvls of this rank */
+	uint32_t net;      /* providers that it may use between hosts, as bits */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
@@ -61,17 +70,18 @@ static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reas
 	return 0;
 }
 
-static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+static const struct shunt_tuning *own_tuning(
+    const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, bool nvls, bool logs)
 {
 	struct shunt_machine machine;
 
-	shunt_machine_describe(gpu, comm->nranks, &machine);
-	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, comm->rank == 0);
+	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
+	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, logs);
 }
 
-static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, bool nvls)
 {
-	const struct shunt_tuning *t = own_tuning(comm, gpu);
+	const struct shunt_tuning *t = own_tuning(comm, gpu, nvls, false);
 
 	return t ? t->hash : 0;
 }
@@ -79,25 +89,28 @@ static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gp
 /* Takes the table of the ranks' tuning files if all have the same one, else the built-in table. */
 static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 {
+	bool same = true, nvls = comm->sel_key.nvls;
+	uint64_t first = hellos[0].tuning[nvls];
 	uint16_t cc = hellos[0].gpu.cc;
-	bool same = true;
+	const struct shunt_tuning *own;
 
 	for (int r = 1; r < comm->nranks; r++) {
 		if (hellos[r].gpu.cc < cc)
 			cc = hellos[r].gpu.cc;
-		if (same && hellos[r].tuning != hellos[0].tuning && comm->rank == 0)
+		if (same && hellos[r].tuning[nvls] != first && comm->rank == 0)
 			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, "
 			           "rank 0 has %s",
 			    comm->nranks, r,
-			    !hellos[r].tuning    ? "no" :
-			        hellos[0].tuning ? "another" :
-			                           "a",
-			    hellos[0].tuning ? "one" : "none");
-		same = same && hellos[r].tuning == hellos[0].tuning;
+			    !hellos[r].tuning[nvls] ? "no" :
+			        first               ? "another" :
+			                              "a",
+			    first ? "one" : "none");
+		same = same && hellos[r].tuning[nvls] == first;
 	}
 	comm->sel_key.cc = cc;
-	if (same && hellos[0].tuning)
-		comm->sel_key.tuning = own_tuning(comm, &hellos[comm->rank].gpu);
+	own = own_tuning(comm, &hellos[comm->rank].gpu, nvls, comm->rank == 0);
+	if (same && first)
+		comm->sel_key.tuning = own;
 	else /* looked up once, not for every call */
 		comm->sel_key.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, cc, comm->nranks);
 }
@@ -117,6 +130,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
+	h->few_ctas = comm->few_ctas;
 	comm->gpu = shunt_gpu();
 	if (!comm->gpu)
 		shunt_vote_refuse(&h->vote, "no device layer");
@@ -125,8 +139,11 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
 		shunt_vote_refuse(&h->vote, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
-		h->tuning = tuning_hash(comm, &h->gpu);
+		for (int nvls = 0; nvls < 2; nvls++)
+			h->tuning[nvls] = tuning_hash(comm, &h->gpu, nvls);
+	h->net = shunt_comm_net_usable(comm);
 	h->tma = h->gpu.tma && shunt_config()->tma;
+	h->nvls = shunt_nvls_of_rank(&h->gpu, &comm->nccl, shunt_nccl_env()->nvls_enable);
 }
 
 /* Compares the ranks' hellos, alike on all ranks. False: they do not fit, for this reason. */
@@ -183,6 +200,32 @@ static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
 	}
 }
 
+/* Whether NCCL uses NVLink multicast: not where one rank knows of an obstacle. */
+static void agree_on_nvls(struct shunt_comm *comm, const struct hello *h)
+{
+	enum shunt_nvls why = SHUNT_NVLS_POSSIBLE;
+	static atomic_bool warned;
+	int rank = 0;
+
+	for (int r = 0; r < comm->nranks && !why; rank = r++) {
+		why = (enum shunt_nvls)h[r].nvls;
+		for (int peer = 0; peer < r && !why; peer++)
+			if (same_gpu(&h[r].gpu, &h[peer].gpu))
+				why = SHUNT_NVLS_SHARED;
+	}
+	comm->sel_key.nvls = !why;
+	if (comm->rank || comm->sel_key.takes_all)
+		return;
+	if (why && shunt_nccl_env()->nvls_enable == 1 && !atomic_exchange(&warned, true))
+		shunt_warn(
+		    "NCCL_NVLS_ENABLE=1 asks for NVLink multicast, which a communicator of %d ranks cannot have (rank "
+		    "%d: %s): calls in windows are chosen as without it",
+		    comm->nranks, rank, shunt_nvls_name(why));
+	else
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: NCCL's NVLink multicast: %s%s", comm->nranks,
+		    why ? "no: " : "yes", shunt_nvls_name(why));
+}
+
 /* True: the rank is on this one's host. */
 static bool is_mate(const struct shunt_comm *comm, int r)
 {
@@ -199,7 +242,8 @@ static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
 
 	for (int r = 0; r < comm->nranks; r++)
 		n += r == comm->rank ||
-		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process && same_gpu(&own->gpu, &h[r].gpu));
+		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process &&
+		        same_gpu(&own->gpu, &h[r].gpu));
 	return n;
 }
 
@@ -341,6 +385,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 		return err;
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	comm->sel_key.few_ctas = comm->few_ctas;
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
 	shunt_comm_life_ready(&comm->life);
@@ -356,36 +401,106 @@ struct setup {
 	struct timespec begun, met_at;
 };
 
-/*
- * Not all ranks are on this host: those of others have registered, or are missing. True: all are there. The table is
- * the same on all ranks; only a rank that the directory's process has left behind goes on without one.
- */
-static bool ask_directory(struct shunt_comm *comm, struct setup *s, int *missing_p)
+/* Waits until a root of another host says where it listens. */
+static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host)
 {
-	struct shunt_directory_table table;
-	int err, n;
+	int root = hosts->leader[host];
+	int err = shunt_directory_find(
+	    &comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel, &hosts->rank[root].at);
+	char text[80];
 
-	err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
+	if (err && err != -ECANCELED) {
+		shunt_hosts_show(hosts, host, text, sizeof(text));
+		shunt_error("rank %d waited for rank %d on %s to set up a communicator: %s", comm->rank, root, text,
+		    err == -EOWNERDEAD ? "its process has ended" : strerror(-err));
+	}
+	return err;
+}
+
+/* Overlay, before the rendezvous: the hosts' roots learn each other's addresses from the directory. */
+static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts)
+{
+	int host = hosts->host_of[comm->rank], err;
+
+	if (comm->rank != hosts->leader[host])
+		return 0;
+	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[comm->rank].at);
+	if (host)
+		return err ? err : find_root(comm, hosts, 0);
+	for (int h = 1; h < hosts->nhosts && !err; h++)
+		err = find_root(comm, hosts, h);
+	return err;
+}
+
+/*
+ * Not all ranks are on this host: those of others have registered, or are missing. *hosts_p: all are there; NULL:
+ * reason says who is missing. The table is the same on all ranks; only a rank that the directory's process has left
+ * behind goes on without one.
+ */
+static void ask_directory(
+    struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
+{
+	struct shunt_directory_table table = { .missing = missing };
+	int err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
+
+	*hosts_p = NULL;
 	if (err) {
 		shunt_info(SHUNT_LOG_INIT,
 		    "communicator of %d ranks, rank %d: the directory of hosts does not answer: %s", comm->nranks,
 		    comm->rank, strerror(-err));
-		return false;
-	}
-	if (table.present < comm->nranks) {
-		*missing_p = table.missing;
-		shunt_hosts_destroy(table.hosts);
-		return false;
-	}
-	n = snprintf(s->reason, sizeof(s->reason), "no transport between its %d hosts yet", table.hosts->nhosts);
-	if (comm->nmembers == comm->nranks) {
-		n += snprintf(s->reason + n, sizeof(s->reason) - (size_t)n, ": ");
-		shunt_hosts_describe(table.hosts, s->reason + n, sizeof(s->reason) - (size_t)n);
-		atomic_store(&comm->hosts, table.hosts);
+		table.missing = missing;
+	} else if (table.present >= comm->nranks) {
+		*hosts_p = table.hosts;
+		return;
 	} else {
 		shunt_hosts_destroy(table.hosts);
 	}
-	return true;
+	snprintf(
+	    reason, bytes, MISSING_TEXT, comm->nmembers == comm->nranks ? "rank" : "the parent's rank", table.missing);
+}
+
+static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, const char *why)
+{
+	char reason[160];
+	int n = snprintf(reason, sizeof(reason), "%s", why);
+
+	if (hosts) {
+		n += snprintf(reason + n, sizeof(reason) - (size_t)n, ": ");
+		shunt_hosts_describe(hosts, reason + n, sizeof(reason) - (size_t)n);
+		atomic_store(&comm->hosts, hosts);
+	}
+	return forward_from_now(
+	    comm, comm->rank == 0 || (!hosts && shunt_rendezvous_is_leader(comm->rendezvous)), reason);
+}
+
+int shunt_comm_locate_locked(struct shunt_comm *comm)
+{
+	struct shunt_hosts *hosts = NULL;
+	char reason[160];
+	int missing, present;
+
+	if (atomic_load(&comm->located) || shunt_comm_life_state(&comm->life) >= COMM_READY)
+		return 0;
+	present = shunt_rendezvous_present(comm->rendezvous, comm->nmembers, &missing);
+	if (present < comm->nranks)
+		ask_directory(comm, missing, &hosts, reason, sizeof(reason));
+	atomic_store(&comm->located, true);
+	if (present >= comm->nranks)
+		return comm->nranks > SHUNT_MAX_RANKS ? stay_with_nccl(comm, NULL, "more than 8 ranks") : 0;
+	if (!hosts)
+		return stay_with_nccl(comm, NULL, reason);
+	if (!comm->members_are_ranks) {
+		if (comm->nmembers == comm->nranks)
+			return stay_with_nccl(comm, hosts, "a child of another communicator, over several hosts");
+		shunt_hosts_destroy(hosts);
+		return stay_with_nccl(comm, NULL, "a child of another communicator, over several hosts");
+	}
+	if (hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
+		return stay_with_nccl(comm, hosts, SHUNT_COMM_TOO_LARGE);
+	if (hosts->leader[hosts->host_of[comm->rank]] == comm->rank)
+		(void)shunt_hosts_listen(hosts, comm->rank); /* logged; then the set-up finds no address, and fails */
+	shunt_comm_net_place(comm, hosts);
+	return shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
 }
 
 static int rendezvous(struct shunt_comm *comm, struct setup *s)
@@ -394,7 +509,9 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 
 	clock_gettime(CLOCK_MONOTONIC, &s->begun);
 	fill_hello(comm, &s->hello); /* before the join: all ranks would wait for it after */
-	if (comm->nranks > 1)
+	if (comm->directory.magic && comm->net.at.nhosts)
+		err = find_roots(comm, shunt_rendezvous_hosts_of(comm->rendezvous));
+	if (comm->nranks > 1 && !err)
 		err = shunt_rendezvous_join(
 		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->life.cancel, &missing);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
@@ -407,11 +524,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 		    missing);
 		return -EOWNERDEAD;
 	}
-	if (shunt_comm_directory(comm) && ask_directory(comm, s, &missing))
-		return -EOPNOTSUPP;
-	snprintf(s->reason, sizeof(s->reason),
-	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in "
-	    "another container",
+	snprintf(s->reason, sizeof(s->reason), MISSING_TEXT,
 	    comm->nmembers == comm->nranks ? "rank" : "the parent's rank", missing);
 	s->logs = s->logs ||
 	    shunt_rendezvous_is_leader(comm->rendezvous); /* rank 0 may have no Shunt, and then logs nothing */
@@ -423,16 +536,44 @@ static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 {
 	struct shunt_sel_key *sel_key = &comm->sel_key;
 
-	sel_key->no_sms = sel_key->tma = true;
+	sel_key->no_sms = sel_key->few_ctas = sel_key->tma = true;
 	for (int r = 0; r < comm->nranks; r++) {
 		sel_key->max_ctas = shunt_limit_min(sel_key->max_ctas, h[r].max_ctas);
 		sel_key->sms = (uint32_t)shunt_limit_min((int)sel_key->sms, h[r].gpu.sim ? 0 : (int)h[r].gpu.sms);
 		sel_key->no_sms &= h[r].no_sms != 0;
+		sel_key->few_ctas &= h[r].few_ctas != 0;
 		sel_key->tma &= h[r].tma != 0;
 	}
 	limit_shared_gpus(comm, h);
 	sel_key->sim = h[0].gpu.sim;
+	agree_on_nvls(comm, h);
 	agree_on_tuning(comm, h);
+}
+
+static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
+{
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
+	char gpus[SHUNT_KARGS_MAX_RANKS][16];
+	unsigned usable = h[0].net, any = 0;
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++) {
+		usable &= h[r].net;
+		any |= h[r].net;
+		if (is_mate(comm, r))
+			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
+	}
+	for (unsigned i = 0; providers[i] && comm->rank == 0; i++) /* who has none is named, as it may be a fault */
+		for (int r = 0; (any & ~usable) >> i & 1 && r < comm->nranks; r++)
+			if (!(h[r].net >> i & 1)) {
+				shunt_warn(
+				    "communicator of %d ranks does not use %s between its hosts: rank %d has no device "
+				    "for it (`shunt doctor` there says why)",
+				    comm->nranks, providers[i]->name, r);
+				break;
+			}
+	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
+	shunt_comm_net_size(comm);
 }
 
 /* First round. */
@@ -454,7 +595,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 		if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
 			return -EOPNOTSUPP;
 		agree_on_sel_key(comm, s->hellos);
-		shunt_comm_net_size(comm);
+		agree_on_net(comm, s->hellos);
 		return 0;
 	}
 	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason))) {
@@ -503,6 +644,7 @@ static double ms_between(const struct timespec *from, const struct timespec *to)
 
 static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
+	char hosts[48] = "";
 	struct timespec now;
 
 	for (int r = 0; r < shunt_comm_mates(comm); r++)
@@ -515,10 +657,13 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (comm->net.at.nhosts)
+		snprintf(hosts, sizeof(hosts), ", %d hosts by %s", comm->net.at.nhosts, comm->net.provider);
 	shunt_info(SHUNT_LOG_INIT,
-	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
-	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
-	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
+	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,
+	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
+	    comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life))
 		shunt_comm_abort(comm);

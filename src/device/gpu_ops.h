@@ -24,12 +24,15 @@ extern "C" {
 struct shunt_gpu_info {
 	char name[64];
 	uint8_t uuid[16]; /* the same for a device in every process of this host */
+	char pci[16];     /* its address, "0000:19:00.0"; "" on the sim */
 	uint32_t sms;     /* multiprocessors; upper limit of co-resident blocks */
 	uint16_t cc;      /* compute capability x 10: 90 for sm_90; 0 on the sim */
 	uint16_t sim;     /* 1 on the sim */
 	uint32_t driver;  /* CUDA version of the driver, 13000 for 13.0; 0 on the sim */
 	/* 1: kernels can have the kernel set's shared_bytes of shared memory, and TMA copies are asynchronous. */
 	uint32_t tma;
+	/* 1: the driver says that it can be part of NVLink multicast objects. Nothing of Shunt makes such an object. */
+	uint32_t multicast;
 };
 
 /* Device memory that peers may map. The operations write all fields. */
@@ -68,6 +71,11 @@ struct shunt_gpu_launch {
 	/* Blocks of a cluster, if it divides `blocks` and the device has room for all clusters. 0: no clusters. */
 	unsigned cluster;
 	unsigned shared; /* bytes of a block's GPU_DYNAMIC_SHARED; only on devices with `tma` */
+	/*
+	 * An event without time stamps, recorded when all blocks have begun; NULL: none. Drivers for CUDA 12.2 and
+	 * earlier record it before the launch.
+	 */
+	void *launched;
 };
 
 struct shunt_gpu_ops {
@@ -126,8 +134,8 @@ struct shunt_gpu_ops {
 	int (*host_alloc)(size_t bytes, void **host_p, void **dev_p);
 	void (*host_free)(void *host);
 	/*
-	 * Page-locks whole pages of the caller's, which may be shared with other processes, for kernels of every device.
-	 * The caller unmaps them after host_unregister.
+	 * Page-locks whole pages of the caller's, which may be shared with other processes, for kernels of every
+	 * device. The caller unmaps them after host_unregister.
 	 */
 	int (*host_register)(void *host, size_t bytes, void **dev_p);
 	void (*host_unregister)(void *host);

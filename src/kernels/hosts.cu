@@ -98,13 +98,13 @@ GPU_FN void net_filled(const struct net &x, uint16_t end, uint32_t bytes)
 
 	x.net->sent[peer][ring] = number + 1;
 	if (pair->remote) {
-		uint64_t slot = ((uint64_t)ring * SHUNT_NET_SLOTS + ((uint32_t)number & (SHUNT_NET_SLOTS - 1))) *
-		    x.net->slot_bytes;
+		uint64_t slot =
+		    ((uint64_t)ring * SHUNT_NET_SLOTS + ((uint32_t)number & (SHUNT_NET_SLOTS - 1))) * x.net->slot_bytes;
 
 		gpu_fence();
 		net_push(x.net, x.ctrl,
-		    { SHUNT_NET_TRIGGER(pair->connection, ring, SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT), bytes,
-		        (uint32_t)(pair->out_at + slot), (uint32_t)(pair->to_at + slot) });
+		    { SHUNT_NET_TRIGGER(pair->connection, ring, SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT),
+		        bytes, (uint32_t)(pair->out_at + slot), (uint32_t)(pair->to_at + slot) });
 	} else {
 		gpu_st_release(&pair->out_tail[ring], number + 1);
 	}

@@ -173,8 +173,8 @@ struct shunt_kargs_direct {
 };
 
 /*
- * Plan kernels. k.peer is unused, k.count is only for the check. k.nranks: addresses behind each bytecode's head. kernels/plan/args.h describes the memory that the
- * pointers refer to.
+ * Plan kernels. k.peer is unused, k.count is only for the check. k.nranks: addresses behind each bytecode's head.
+ * kernels/plan/args.h describes the memory that the pointers refer to.
  */
 struct shunt_kargs_plan {
 	struct shunt_kargs k;

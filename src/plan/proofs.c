@@ -13,7 +13,7 @@
 #include "plan/format/priv.h"
 
 /* To be advanced when the proof's result for some plan changes. */
-#define PROOF "1"
+#define PROOF "2"
 #define TEXT_BYTES 2048
 
 /* "$SHUNT_CACHE_DIR/proofs/HASH-VERSION-PROOF". */
@@ -28,7 +28,7 @@ static bool kept_path(const struct shunt_plan *plan, char path[PATH_MAX])
 	    PATH_MAX - n;
 }
 
-/* What is kept: "proved", "doubt: TEXT" or "wrong: TEXT". False: nothing. */
+/* What is kept: "proved", "proved: UNREAD", "doubt: TEXT" or "wrong: TEXT". False: nothing. */
 static bool read_kept(const char *path, char text[TEXT_BYTES])
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -43,7 +43,8 @@ static bool read_kept(const char *path, char text[TEXT_BYTES])
 		return false;
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
-	return !strcmp(text, "proved") || !strncmp(text, "doubt: ", 7) || !strncmp(text, "wrong: ", 7);
+	return !strcmp(text, "proved") || !strncmp(text, "proved: ", 8) || !strncmp(text, "doubt: ", 7) ||
+	    !strncmp(text, "wrong: ", 7);
 }
 
 /*
@@ -103,9 +104,13 @@ static int use_kept(struct shunt_plan *plan, const char *kept, char *reason, siz
 	char text[TEXT_BYTES + PATH_MAX];
 
 	plan->status = *kept == 'p' ? SHUNT_PLAN_PROVED : SHUNT_PLAN_UNDECIDED;
-	if (*kept == 'p')
+	if (!strcmp(kept, "proved"))
 		return 0;
-	snprintf(text, sizeof(text), "%s: %s", plan->source, kept + 7);
+	snprintf(text, sizeof(text), "%s: %s", plan->source, strchr(kept, ' ') + 1);
+	if (*kept == 'p') {
+		plan->unread = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+		return 0;
+	}
 	if (*kept == 'd') {
 		plan->doubt = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
 		return 0;
@@ -132,6 +137,7 @@ int shunt_plan_judge(struct shunt_plan *plan, enum shunt_plan_proving how, char 
 		        plan->status == SHUNT_PLAN_PROVED ? "proved" :
 		                                            "doubt",
 		    err                                   ? without_source(plan, text) :
+		        plan->unread                      ? without_source(plan, plan->unread) :
 		        plan->status == SHUNT_PLAN_PROVED ? "" :
 		        plan->doubt                       ? without_source(plan, plan->doubt) :
 		                                            "too large to decide");

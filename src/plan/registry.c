@@ -233,8 +233,8 @@ static bool belongs(const struct shunt_plan *plan, const struct shunt_plan_set *
 }
 
 /* A line for each plan that does not fit the hosts. Without a lock: `plans` has references. */
-static void tell_misfits(const struct shunt_plan_set *set, struct shunt_plan **plans, size_t n,
-    const struct shunt_plan_placement *placement)
+static void tell_misfits(
+    const struct shunt_plan_set *set, struct shunt_plan **plans, size_t n, const struct shunt_plan_placement *placement)
 {
 	char reason[160];
 

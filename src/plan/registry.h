@@ -47,7 +47,8 @@ struct shunt_plan_set;
  * reference. The first call in the process reads the directories. NULL: out of memory.
  */
 struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node);
-/* The same over several hosts: without plans that do not fit; speak: a line about each of these that a user asked for. */
+/* The same over several hosts: without plans that do not fit; speak: a line about each of these that a user asked for.
+ */
 struct shunt_plan_set *shunt_plan_set_get_over(
     int nranks, int ranks_per_node, const struct shunt_plan_placement *placement, bool speak);
 struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set);

@@ -27,6 +27,8 @@ void shunt_plan_report(struct shunt_json_writer *w, const char *file, const stru
 		shunt_json_write_bool(w, "proved", plan->status == SHUNT_PLAN_PROVED);
 		if (plan->doubt)
 			shunt_json_write_text(w, "doubt", plan->doubt);
+		if (plan->unread)
+			shunt_json_write_text(w, "unread", plan->unread);
 	} else {
 		shunt_json_write_text(w, "error", reason);
 	}

@@ -10,7 +10,9 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 
 	d.max_ctas = config->max_ctas;
 	d.no_sms = config->no_sms;
+	d.few_ctas = config->few_ctas;
 	d.no_clusters = config->no_clusters;
+	d.nvls_off = config->nvls_off;
 	if (shunt_comm_create(&d, &comm))
 		return NULL;
 	e = shunt_entry_create(comm);

@@ -84,6 +84,13 @@ static int check_fields(ncclConfig_t *c, char *reason, size_t bytes)
 	return 0;
 }
 
+/* Of both policies zero counts, as in NCCL. */
+static void take_policy(int policy, struct shunt_comm_config *out)
+{
+	out->no_sms = policy & NCCL_CTA_POLICY_ZERO;
+	out->few_ctas = policy == NCCL_CTA_POLICY_EFFICIENCY;
+}
+
 int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_config *inherit,
     struct shunt_comm_config *out, char *reason, size_t bytes)
 {
@@ -112,7 +119,9 @@ int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_c
 		if (!err && c.cgaClusterSize != NCCL_CONFIG_UNDEF_INT)
 			out->no_clusters = c.cgaClusterSize == 0;
 		if (!err && c.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
-			out->no_sms = c.CTAPolicy & NCCL_CTA_POLICY_ZERO;
+			take_policy(c.CTAPolicy, out);
+		if (!err && c.nvlsHostMode != NCCL_CONFIG_UNDEF_INT)
+			out->nvls_off = c.nvlsHostMode & NCCL_NVLS_HOST_MODE_DISABLE_SYMMETRIC_MULTIMEM;
 		if (!err && c.launchOrderImplicit != NCCL_CONFIG_UNDEF_INT)
 			out->in_order = c.launchOrderImplicit != 0;
 		if (!err && c.version >= 22700 && c.commName)
@@ -124,6 +133,8 @@ int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_c
 		out->blocking = env->comm_blocking;
 	if (env->launch_order_implicit)
 		out->in_order = true;
+	if (env->cta_policy >= 0)
+		take_policy(env->cta_policy, out);
 	if (env->max_ctas > 0)
 		out->max_ctas = env->max_ctas;
 	if (env->cga_cluster_size >= 0)

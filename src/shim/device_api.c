@@ -54,7 +54,7 @@ int shunt_device_identify(int device, struct shunt_device_identity *identity)
 	struct shunt_gpu_info info;
 	int err;
 
-	if (!identity || identity->size < sizeof(*identity))
+	if (!identity || identity->size < offsetof(struct shunt_device_identity, multicast))
 		return -EINVAL;
 	if (!ops)
 		return -ENODEV;
@@ -64,6 +64,8 @@ int shunt_device_identify(int device, struct shunt_device_identity *identity)
 	snprintf(identity->name, sizeof(identity->name), "%s", info.sim ? "Shunt sim" : info.name);
 	identity->cc = info.cc;
 	identity->driver = info.driver;
+	if (identity->size >= sizeof(*identity)) /* which programs built with an earlier header do not have */
+		identity->multicast = info.multicast;
 	return 0;
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Collectives and point-to-point: Shunt's if the communicator has a kernel for the call, else the real NCCL's. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/algos.h"
+#include "base/config.h"
 #include "base/log.h"
 #include "shim/mode.h"
 #include "shim/nvtx.h"
@@ -77,23 +80,75 @@ static bool is_empty(const struct shunt_coll *c)
 	return !c->count && !shunt_kind_is_p2p(c->kind);
 }
 
+/* The first of the names in a list, separated by commas, that is one of our algorithms; NULL: none is. */
+static const struct shunt_algo *named_algo(enum shunt_kind kind, const char *list)
+{
+	const struct shunt_algo *algo = NULL;
+
+	while (*list && !algo) {
+		size_t n = strcspn(list, ",");
+		char name[24];
+
+		snprintf(name, sizeof(name), "%.*s", n < sizeof(name) ? (int)n : 0, list);
+		algo = shunt_algo_find(kind, name);
+		list += n + (list[n] != 0);
+	}
+	return algo;
+}
+
+/*
+ * Applies the algorithms that a call asks for. NCCL's names are none of ours: such a call is NCCL's. Without one a
+ * selection that is not forced is a wish that nobody can grant, as NCCL itself then chooses freely.
+ */
+static bool apply_selection(struct shunt_coll_call *call, bool has_nccl)
+{
+	const ncclCollConfig_t *config = &call->config;
+	static atomic_bool logged;
+
+	if (config->forceAlgSelection != 0 && config->forceAlgSelection != 1)
+		return false;
+	if (!config->algSelection || !*config->algSelection)
+		return true;
+	call->coll.algo = named_algo(call->coll.kind, config->algSelection);
+	call->coll.only_algo = config->forceAlgSelection;
+	if (!call->coll.algo && !has_nccl && !config->forceAlgSelection && !atomic_exchange(&logged, true))
+		shunt_info(SHUNT_LOG_COLL,
+		    "%s: none of the algorithms \"%s\" is Shunt's (`shunt info -a` lists those); it "
+		    "chooses by itself",
+		    shunt_kind_name(call->coll.kind), config->algSelection);
+	return call->coll.algo || (!has_nccl && !config->forceAlgSelection);
+}
+
+/* NCCL_CTA_POLICY counts more than the call's own policy. Of both policies zero counts. */
+static bool apply_policy(struct shunt_coll *c, int policy)
+{
+	if (policy == NCCL_CONFIG_UNDEF_INT)
+		return true;
+	if (policy < 0 || policy > (NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO))
+		return false;
+	if (shunt_nccl_env()->cta_policy < 0)
+		c->cta_policy = SHUNT_CTAS_OWN |
+		    (policy & NCCL_CTA_POLICY_ZERO ? SHUNT_CTAS_ZERO :
+		            policy                 ? SHUNT_CTAS_FEW :
+		                                     0);
+	return true;
+}
+
 /*
  * Applies a call's own configuration, which is equal on all ranks, as NCCL demands. False: Shunt cannot do it, or does
  * not know it, because it is of a later version. A profiler's tag, vendor options and launch shapes that our kernels do
  * not have (NVLS, clusters) are ignored.
  */
-static bool apply_config(struct shunt_coll_call *call)
+static bool apply_config(struct shunt_coll_call *call, bool has_nccl)
 {
+	const size_t least = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31's, the first */
 	const ncclCollConfig_t *config = &call->config;
 
 	if (call->config_kind == SHUNT_CONFIG_NONE)
 		return true;
-	if (config->magic != SHUNT_NCCL_CONFIG_MAGIC || config->size > sizeof(*config) || config->launchCompletionEvent)
+	if (config->magic != SHUNT_NCCL_CONFIG_MAGIC || config->size < least || config->size > sizeof(*config))
 		return false;
-	if (config->forceAlgSelection != 0 && config->forceAlgSelection != 1)
-		return false;
-	if (config->algSelection ||
-	    (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT))
+	if (!apply_selection(call, has_nccl) || !apply_policy(&call->coll, config->CTAPolicy))
 		return false;
 	if ((config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs < 1) ||
 	    (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1))
@@ -102,7 +157,9 @@ static bool apply_config(struct shunt_coll_call *call)
 	call->coll.max_ctas = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
 	if (call->coll.max_ctas && call->coll.min_ctas > call->coll.max_ctas)
 		return false;
-	call->config_kind = SHUNT_CONFIG_HINTS;
+	call->coll.launched = config->launchCompletionEvent;
+	if (!call->coll.launched && !call->coll.algo)
+		call->config_kind = SHUNT_CONFIG_HINTS;
 	return true;
 }
 
@@ -215,7 +272,7 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 		shunt_entry_put(e);
 		return refuse_call(call, reason);
 	}
-	if (!apply_config(call)) {
+	if (!apply_config(call, true)) {
 		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_REASON_CONFIG);
 		return forward_or_record(group, e, call);
 	}
@@ -256,10 +313,11 @@ ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_col
 		result = ncclSuccess;
 	} else if ((reason = bad_buffers(e, c))) {
 		result = refuse_call(call, reason);
-	} else if (!apply_config(call)) {
+	} else if (!apply_config(call, false)) {
 		result = refuse_call(call,
-		    "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that "
-		    "need the real NCCL");
+		    "its configuration was not initialized, is of a later NCCL, has values that NCCL refuses, or "
+		    "forces an "
+		    "algorithm that only the real NCCL has");
 	} else if (!shunt_comm_decide(e->comm, c, &call->decision)) {
 		/* A known error does not wait for the group's end. */
 		result = shunt_group_result(shunt_standalone_declined(e, c, call->decision.reason));

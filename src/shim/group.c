@@ -50,15 +50,19 @@ static int grow_calls(struct shunt_group *g)
 }
 
 /*
- * The program's configuration is its own again when the call returns: drops what the configuration points to, and what
- * a later version has behind its end.
+ * The program's configuration is its own again when the call returns: copies the names of algorithms, and drops what
+ * else the configuration points to, and what a later version has behind its end. 0 or -ENOMEM.
  */
-static void detach_config(struct shunt_coll_call *call)
+static int detach_config(struct shunt_coll_call *call)
 {
 	call->caller_config = NULL;
 	call->config.ext = NULL;
 	if (call->config.size > sizeof(call->config))
 		call->config.size = sizeof(call->config);
+	if (call->config.algSelection && !(call->selection = strdup(call->config.algSelection)))
+		return -ENOMEM;
+	call->config.algSelection = call->selection;
+	return 0;
 }
 
 ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_coll_call *call)
@@ -69,10 +73,13 @@ ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_coll_c
 		shunt_entry_put(call->entry);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
-	recorded = &g->calls[g->n++];
+	recorded = &g->calls[g->n];
 	*recorded = *call;
-	if (call->config_kind != SHUNT_CONFIG_NONE)
-		detach_config(recorded);
+	if (call->config_kind != SHUNT_CONFIG_NONE && detach_config(recorded)) {
+		shunt_entry_put(call->entry);
+		return shunt_group_result(shunt_to_nccl(-ENOMEM));
+	}
+	g->n++;
 	if (call->decision.settled)
 		shunt_call_settle(&recorded->state);
 	else if (call->state == SHUNT_CALL_NEW)
@@ -252,8 +259,10 @@ ncclResult_t shunt_group_launch(struct shunt_group *g)
 
 ncclResult_t shunt_group_forget(struct shunt_group *g, ncclResult_t result)
 {
-	for (size_t i = 0; i < g->n; i++)
+	for (size_t i = 0; i < g->n; i++) {
 		shunt_entry_put(g->calls[i].entry);
+		free(g->calls[i].selection);
+	}
 	for (size_t i = 0; i < g->held_entries.n; i++)
 		shunt_entry_put(g->held_entries.v[i].entry);
 	if (g->cap > SHUNT_INLINE_CALLS)

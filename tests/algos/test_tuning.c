@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include "algos/algos.h"
+#include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
 #include "shunt/shunt.h"
 
@@ -251,6 +252,63 @@ static void test_select_deterministic_sums_are_never_declined(void **state)
 	shunt_algo_force(NULL);
 }
 
+/* ---- windows where NCCL has multicast ---- */
+
+static void test_select_windows_are_nccls_where_it_has_multicast(void **state)
+{
+	static const uint64_t from[9] = { 0, 0, 0, 8 * MB, 8 * MB, 1 * MB, 512 * KB, 512 * KB, 512 * KB };
+
+	for (int n = 2; n <= 8; n++)
+		for (int k = 0; k < SHUNT_NKINDS; k++)
+			for (int shift = 3; shift < 36; shift++)
+				for (int bits = 0; bits < 16; bits++) {
+					enum shunt_kind kind = (enum shunt_kind)k;
+					uint64_t bytes = ((uint64_t)1 << shift) - (bits & 8 ? 8 : 0);
+					struct shunt_sel_key s = { .nranks = n,
+						.cc = 90,
+						.symmem = bits & 1,
+						.takes_all = bits & 2,
+						.deterministic = bits & 4 },
+					                     with = s;
+					bool ours =
+					    (bits & 7) != 1 || k != SHUNT_ALLREDUCE || !from[n] || bytes < from[n];
+					enum shunt_reason reason;
+
+					with.nvls = true;
+					assert_string_equal(
+					    path(&with, kind, bytes), ours ? path(&s, kind, bytes) : "nccl");
+					shunt_select_name(&with, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
+					assert_true((reason == SHUNT_REASON_WINDOWS) == !ours);
+				}
+}
+
+static void test_nvls_a_rank_names_its_first_obstacle(void **state)
+{
+	static const struct {
+		struct shunt_gpu_info gpu;
+		struct shunt_nvls_nccl nccl;
+		int enable;
+		enum shunt_nvls want;
+	} cases[] = {
+		{ { .cc = 90, .multicast = 1 }, { 22809, false, false }, 2, SHUNT_NVLS_POSSIBLE },
+		{ { .cc = 100, .multicast = 1 }, { 23203, false, false }, 1, SHUNT_NVLS_POSSIBLE },
+		{ { .cc = 90, .multicast = 1 }, { 22700, false, false }, -2, SHUNT_NVLS_POSSIBLE },
+		{ { .cc = 90, .multicast = 1 }, { 0, false, false }, 2, SHUNT_NVLS_NO_NCCL },
+		{ { .cc = 90, .multicast = 1 }, { 22605, false, false }, 2, SHUNT_NVLS_OLD_NCCL },
+		{ { .cc = 80, .multicast = 1 }, { 22809, true, true }, 0, SHUNT_NVLS_VARIABLE },
+		{ { .cc = 80, .multicast = 1 }, { 23203, true, true }, 2, SHUNT_NVLS_CONFIG },
+		{ { .cc = 90, .multicast = 1 }, { 23107, true, false }, 2, SHUNT_NVLS_POSSIBLE },
+		{ { .cc = 89, .multicast = 1 }, { 23203, false, true }, 2, SHUNT_NVLS_CC },
+		{ { .cc = 90, .multicast = 0 }, { 23203, false, true }, 2, SHUNT_NVLS_DEVICE },
+		{ { .cc = 90, .multicast = 1 }, { 23203, false, true }, 2, SHUNT_NVLS_DENIED },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(shunt_nvls_of_rank(&cases[i].gpu, &cases[i].nccl, cases[i].enable), cases[i].want);
+	for (int i = 1; i < SHUNT_NVLS_N; i++)
+		assert_true(*shunt_nvls_name((enum shunt_nvls)i));
+}
+
 /* ---- files ---- */
 
 #define HEAD "{\"shunt_tuning\": 1, \"shunt\": \"" SHUNT_VERSION "\", \"nccl\": \"2.28.9\", "
@@ -281,7 +339,9 @@ static void test_tuning_file_rows_are_taken(void **state)
 	struct shunt_decision decision;
 	char text[64];
 
-	assert_memory_equal(&t->machine, &h200, sizeof(h200));
+	assert_string_equal(t->machine.gpu, h200.gpu);
+	assert_true(t->machine.cc == h200.cc && t->machine.driver == h200.driver && t->machine.nranks == 4);
+	assert_true(t->machine.nccl == 22809 && t->machine.nvls == -1);
 	assert_true(t->vs_nccl);
 	assert_true(shunt_select(&s, &c, &decision));
 	assert_string_equal(decision.algo->name, "oneshot");
@@ -301,7 +361,7 @@ static void test_tuning_file_rows_are_taken(void **state)
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
-	assert_string_equal(text, "x.json");
+	assert_string_equal(text, "tuned here, x.json");
 	shunt_select_source(&s, SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "built-in, measured on H200");
 	shunt_tuning_free(t);
@@ -371,6 +431,11 @@ static void test_tuning_file_every_value_is_in_the_hash(void **state)
 		{ "\"channels\": 16", "\"channels\": 17" },
 		{ "\"nccl\": true", "\"nccl\": false" },
 		{ "\"nccl\": \"2.28.9\", ", "" },
+		{ "2.28.9", "2.28.8" },
+		{ "\"ranks\": 4", "\"ranks\": 4, \"nvls\": false" },
+		{ "\"ranks\": 4", "\"ranks\": 4, \"nvls\": true" },
+		{ "\"rows\"", "\"windows\": {\"allreduce\": 1024}, \"rows\"" },
+		{ "\"rows\"", "\"windows\": {\"allreduce\": null}, \"rows\"" },
 	};
 	struct shunt_tuning *a = parsed(good);
 
@@ -417,6 +482,9 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 		{ "\"upto\": 2048", "\"upto\": null", -EINVAL, "rows[0].upto" },
 		{ "\"nccl\": true", "\"nccl\": 1", -EINVAL, "true or false" },
 		{ "\"nccl\": \"2.28.9\"", "\"nccl\": 2", -EINVAL, "nccl is a number" },
+		{ "\"ranks\": 4", "\"ranks\": 4, \"nvls\": 2", -EINVAL, "machine.nvls" },
+		{ "\"rows\"", "\"windows\": 1, \"rows\"", -EINVAL, "windows" },
+		{ "\"rows\"", "\"windows\": {\"allreduce\": -1}, \"rows\"", -EINVAL, "windows.allreduce" },
 		{ "\"rows\": [", "\"rows\": [7, ", -EINVAL, "rows[0]" },
 		{ "\"blocks\": 8", "\"blocks\": 8, \"blocks\": 9", -EINVAL, "JSON" },
 	};
@@ -523,6 +591,28 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 	assert_true(taken > 100 && refused > 10000);
 }
 
+static void test_tuning_file_says_where_windows_are_nccls(void **state)
+{
+	char *text = edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
+	struct shunt_tuning *t = parsed(text);
+	struct shunt_sel_key s = { .nranks = 8, .cc = 90, .tuning = t, .symmem = true };
+	char source[64];
+
+	for (int nvls = 0; nvls < 2; nvls++) { /* the file was made for either, and counts before the built-in rule */
+		s.nvls = nvls;
+		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2048), "oneshot");
+		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 3000), "nccl");
+		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB), "nccl");
+		assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 16 * KB), "oneshot");
+	}
+	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 4096, source, sizeof(source));
+	assert_string_equal(source, "tuned here, x.json");
+	s.symmem = false;
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB), "twoshot");
+	shunt_tuning_free(t);
+	free(text);
+}
+
 /* ---- sets ---- */
 
 static char *dir;
@@ -599,7 +689,7 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 /* Files that others may have written. */
 static void test_tuning_set_trusts_files_of_this_user_and_root(void **state)
 {
-	char file[256], folder[256];
+	char file[300], folder[256];
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
@@ -675,6 +765,48 @@ static void test_tuning_set_other_machine_is_refused_once(void **state)
 	unit_capture_end(&c);
 	assert_string_equal(c.text, "");
 	shunt_tuning_set_finish(&set);
+}
+
+/* A file is for one version of NCCL, and for NCCL with multicast or without; one of before is for that without. */
+static void test_tuning_set_is_keyed_by_nccl_and_its_multicast(void **state)
+{
+	static const char *const machines[] = { "\"ranks\": 4", "\"ranks\": 4, \"nvls\": false",
+		"\"ranks\": 4, \"nvls\": true" };
+	static const struct {
+		int file, nccl, nvls;
+		bool taken;
+	} cases[] = {
+		{ 0, 22809, 0, true },
+		{ 0, 23203, 0, true },
+		{ 0, 22809, 1, false },
+		{ 0, 23203, 1, false },
+		{ 1, 22809, 0, true },
+		{ 1, 23203, 0, false },
+		{ 1, 22809, 1, false },
+		{ 2, 22809, 1, true },
+		{ 2, 23203, 1, false },
+		{ 2, 22809, 0, false },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *text = edited("\"ranks\": 4", machines[cases[i].file]), list[256];
+		struct shunt_machine m = h200;
+		struct shunt_tuning_set set;
+
+		m.nccl = cases[i].nccl;
+		m.nvls = cases[i].nvls;
+		unit_write_file(dir, "keyed.json", text);
+		snprintf(list, sizeof(list), "%s/keyed.json", dir);
+		shunt_tuning_set_load(&set, list, "/dev/null");
+		assert_int_equal(set.n, 1);
+		assert_true(!shunt_tuning_match(&set, &m, false, true) == !cases[i].taken);
+		/* Without a real NCCL there is none that the file could be for. */
+		m.nccl = 0;
+		m.nvls = 0;
+		assert_non_null(shunt_tuning_match(&set, &m, true, false));
+		shunt_tuning_set_finish(&set);
+		free(text);
+	}
 }
 
 static void test_tuning_set_without_nccl_is_for_standalone(void **state)
@@ -898,6 +1030,38 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	s.max_ctas = 4;
 	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
 	assert_int_equal(x.blocks, 4);
+}
+
+/* At most half the blocks, whatever chose their number, and warps of a small message share a block. */
+static void test_geometry_of_efficiency_has_half_the_blocks(void **state)
+{
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true }, few = s;
+	struct launch_seen x, y;
+
+	few.few_ctas = true;
+	x = launched(few, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot");
+	assert_int_equal(x.blocks, 32);
+	assert_int_equal(x.threads, 512);
+	x = launched(few, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
+	assert_int_equal(x.blocks, 8);
+	y = launched(s, SHUNT_ALLREDUCE, 2000, "allreduce:0-inf:oneshot");
+	x = launched(few, SHUNT_ALLREDUCE, 2000, "allreduce:0-inf:oneshot");
+	assert_true(y.blocks > 8 && y.threads == 32);
+	assert_int_equal(x.blocks, (y.blocks + 7) / 8);
+	assert_true(x.blocks * x.threads >= y.blocks * y.threads); /* as many warps */
+	for (uint64_t count = 4; count <= 1 << 26; count *= 4) {
+		static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_ALLGATHER, SHUNT_ALLTOALL,
+			SHUNT_BROADCAST };
+
+		for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+			y = launched(s, kinds[i], count, NULL);
+			x = launched(few, kinds[i], count, NULL);
+			assert_true(x.blocks >= 1 && (x.blocks <= y.blocks / 2 || y.blocks == 1));
+			assert_true(x.channels <= y.channels);
+		}
+	}
+	few.max_ctas = 4; /* a limit of the user is one */
+	assert_int_equal(launched(few, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot").blocks, 4);
 }
 
 /*
@@ -1410,7 +1574,10 @@ int main(void)
 		cmocka_unit_test(test_tuning_builtin_rows_are_sound),
 		cmocka_unit_test(test_tuning_source_says_what_was_measured),
 		cmocka_unit_test(test_select_deterministic_sums_are_never_declined),
+		cmocka_unit_test(test_select_windows_are_nccls_where_it_has_multicast),
+		cmocka_unit_test(test_nvls_a_rank_names_its_first_obstacle),
 		cmocka_unit_test(test_tuning_file_rows_are_taken),
+		cmocka_unit_test(test_tuning_file_says_where_windows_are_nccls),
 		cmocka_unit_test(test_select_crossovers_are_those_of_rules_and_rows),
 		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
 		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
@@ -1424,11 +1591,13 @@ int main(void)
 		    test_tuning_set_empty_directory_is_told_if_it_was_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_trusts_files_of_this_user_and_root, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_tuning_set_is_keyed_by_nccl_and_its_multicast, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_old_names_are_answered_with_the_new_ones),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
+		cmocka_unit_test(test_geometry_of_efficiency_has_half_the_blocks),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_singly_and_in_groups),
 		cmocka_unit_test(test_geometry_pairwise_is_for_one_call_between_two),

@@ -107,6 +107,24 @@ static void test_config_integers_are_what_nccl_reads_in_them(void **state)
 	}
 }
 
+static void test_config_cta_policy_is_a_number_or_names(void **state)
+{
+	static const struct {
+		char *setting;
+		int policy;
+	} cases[] = { { "A=1", -1 }, { "NCCL_CTA_POLICY=", -1 }, { "NCCL_CTA_POLICY=0", 0 }, { "NCCL_CTA_POLICY=1", 1 },
+		{ "NCCL_CTA_POLICY=2", 2 }, { "NCCL_CTA_POLICY=EFFICIENCY", 1 }, { "NCCL_CTA_POLICY=ZERO|DEFAULT", 2 },
+		{ "NCCL_CTA_POLICY=zero|efficiency", 3 } };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct shunt_settings s;
+
+		assert_string_equal(parse(&s, ENV(cases[i].setting)), "");
+		assert_int_equal(s.nccl.cta_policy, cases[i].policy);
+		shunt_settings_finish(&s);
+	}
+}
+
 static void test_config_malformed_value_warns_and_gives_default(void **state)
 {
 	static const struct {
@@ -122,10 +140,14 @@ static void test_config_malformed_value_warns_and_gives_default(void **state)
 		{ "SHUNT_SIM_DEVICES=9", "1 to 8" },
 		{ "SHUNT_SIM_DEVICES=4294967300", "a number from 1 to 8" },
 		{ "SHUNT_SIM_DEVICES=4x", "a number from 1 to 8" },
+		{ "SHUNT_NCCL_VERSION=2.32.3", "21800 to 23299" },
+		{ "SHUNT_NCCL_VERSION=23300", "21800 to 23299" },
 		{ "SHUNT_STATS=maybe", "0 or 1" },
 		{ "SHUNT_DEVICE=rocm", "auto, cuda, sim" },
 		{ "NCCL_MAX_CTAS=four", "a whole number" },
 		{ "NCCL_P2P_DISABLE=99999999999", "a whole number" },
+		{ "NCCL_CTA_POLICY=3", "EFFICIENCY, ZERO" },
+		{ "NCCL_CTA_POLICY=ZERO|FAST", "EFFICIENCY, ZERO" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -144,6 +166,7 @@ static void test_config_malformed_value_warns_and_gives_default(void **state)
 		assert_int_equal(s.config.device, SHUNT_DEVICE_AUTO);
 		assert_int_equal(s.nccl.max_ctas, 0);
 		assert_int_equal(s.nccl.p2p_disable, 0);
+		assert_int_equal(s.nccl.cta_policy, -1);
 		shunt_settings_finish(&s);
 	}
 }
@@ -392,6 +415,7 @@ int main(void)
 		cmocka_unit_test(test_config_empty_environment_gives_defaults),
 		cmocka_unit_test(test_config_rows_show_values_that_parse_to_the_same),
 		cmocka_unit_test(test_config_integers_are_what_nccl_reads_in_them),
+		cmocka_unit_test(test_config_cta_policy_is_a_number_or_names),
 		cmocka_unit_test(test_config_malformed_value_warns_and_gives_default),
 		cmocka_unit_test(test_config_durations_are_read),
 		cmocka_unit_test(test_config_alias_is_taken_after_our_own),

@@ -5,9 +5,10 @@
  *
  * Enumerated are collectives, types and operators, and for each the sizes at which a table, a rule, a plan or a window
  * begins or ends, one element less and one more, no element, one, and sizes beyond all memory; under 1 to 8 ranks, with
- * a real NCCL and without, determinism, CTAPolicy zero, a tuning file, forms of SHUNT_ALGO, plans (with and without the
- * promise of SHUNT_PLAN_SAME_PLACE, a selector, plans that are prepared or refused) and windows. The full product of
- * types and operators comes with every 29th setting, three types and two operators with the others.
+ * a real NCCL (with NVLink multicast and without it) and without one, determinism, CTAPolicy zero, a tuning file, forms
+ * of SHUNT_ALGO, plans (with and without the promise of SHUNT_PLAN_SAME_PLACE, a selector, plans that are prepared or
+ * refused) and windows. The full product of types and operators comes with every 29th setting, three types and two
+ * operators with the others.
  *
  * That the enumeration can fail is shown by faults: a selection that looks at one of the values of a rank's own, by way
  * of functions that the linker puts in place of the selection's.
@@ -40,7 +41,7 @@ enum windows { NO_WINDOWS, ALL_IN_WINDOWS, OUTPUT_IN_WINDOW, NWINDOWS };
 
 struct setting {
 	int nranks;
-	bool takes_all, sim, deterministic, no_sms, file;
+	bool takes_all, sim, deterministic, no_sms, file, nvls;
 	enum plans plans;
 	enum windows windows;
 	const char *rules;
@@ -145,6 +146,7 @@ static struct shunt_sel_key key_of(const struct setting *t)
 		.takes_all = t->takes_all,
 		.deterministic = t->deterministic,
 		.no_sms = t->no_sms,
+		.nvls = t->nvls,
 		.sim = t->sim,
 		.cc = t->sim ? 0 : 90,
 		.sms = t->sim ? 0 : 132,
@@ -281,8 +283,11 @@ static void note_difference(
 	    "%d), another rank %s (%s; need %d)",
 	    shunt_kind_name(c->kind), c->count, shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), t->nranks,
 	    t->takes_all ? ", takes all" : "", t->sim ? ", sim" : "", t->deterministic ? ", deterministic" : "",
-	    t->no_sms ? ", CTAPolicy zero" : "", t->file ? ", tuning file" : "", (int)t->plans, (int)t->windows,
-	    t->rules ? t->rules : "", now->comm.rank, b->path ? b->path : "nccl",
+	    t->no_sms ? ", CTAPolicy zero" : "",
+	    t->nvls     ? ", NCCL with multicast" :
+	        t->file ? ", tuning file" :
+	                  "",
+	    (int)t->plans, (int)t->windows, t->rules ? t->rules : "", now->comm.rank, b->path ? b->path : "nccl",
 	    shunt_reason_name((enum shunt_reason)b->reason), b->need, a->path ? a->path : "nccl",
 	    shunt_reason_name((enum shunt_reason)a->reason), a->need);
 }
@@ -442,7 +447,10 @@ static const char *const rules[] = {
 static bool is_possible(const struct setting *t)
 {
 	if (t->nranks == 1)
-		return !t->file && !t->plans && !t->windows && !t->rules;
+		return !t->file && !t->plans && !t->windows && !t->rules && !t->nvls;
+	/* The bit is for windows in front of a real NCCL; with CTAPolicy zero, too, is one case of many. */
+	if (t->nvls && (t->takes_all || t->no_sms || t->windows == NO_WINDOWS))
+		return false;
 	return !t->sim || (t->takes_all && !t->file);
 }
 
@@ -454,7 +462,7 @@ static void enumerate(unsigned every)
 	memset(&seen, 0, sizeof(seen));
 	for (int plans = 0; plans < NPLANS; plans++) {
 		set_plans((enum plans)plans);
-		for (unsigned bits = 0; bits < 32; bits++)
+		for (unsigned bits = 0; bits < 64; bits++)
 			for (int nranks = 1; nranks <= SHUNT_MAX_RANKS; nranks++)
 				for (int windows = 0; windows < NWINDOWS; windows++)
 					for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
@@ -464,6 +472,7 @@ static void enumerate(unsigned every)
 							.deterministic = bits & 4,
 							.no_sms = bits & 8,
 							.file = bits & 16,
+							.nvls = bits & 32,
 							.plans = (enum plans)plans,
 							.windows = (enum windows)windows,
 							.rules = rules[r] };
@@ -493,6 +502,9 @@ static void make_files(void)
 		t->rows = malloc(sizeof(rows));
 		memcpy(t->rows, rows, sizeof(rows));
 		t->source = "test";
+		t->windows = 1u << SHUNT_ALLREDUCE | 1u << SHUNT_ALLTOALL;
+		t->windows_from[SHUNT_ALLREDUCE] = 4096;
+		t->windows_from[SHUNT_ALLTOALL] = UINT64_MAX;
 		assert_int_equal(shunt_tuning_finalize(t), 0);
 		files[n] = t;
 	}

@@ -167,6 +167,49 @@ static void test_event_wait_means_the_record_before_it(void **state)
 	ops->stream_destroy(0, t);
 }
 
+/* A set of one kernel, whose index is 1. */
+static void wait_kernel(const void *args)
+{
+	k_wait(*(const struct shunt_kargs *)args);
+}
+static shunt_sim_kernel *const kernels[] = { nullptr, wait_kernel };
+static const struct shunt_kernel_desc kernel_descs[] = { {}, { "wait", sizeof(struct shunt_kargs), 0, false } };
+static const struct shunt_kernel_set kernel_set = { 2, kernel_descs, kernels, nullptr, 0, "", 8, 512, 1, 1, 0 };
+
+/* Its blocks have begun, and wait; what comes before in the stream has ended. */
+static void test_event_of_a_launch_is_done_when_its_blocks_have_begun(void **state)
+{
+	uint32_t gate = 0;
+	uint64_t word = 0, x = 0;
+	struct shunt_kargs a = make_kargs(&word, NULL, 42);
+	struct shunt_gpu_launch l = { 1, 2, 32, &a, NULL, 0, 0, NULL };
+	void *s, *t;
+	bool done;
+
+	assert_ok(ops->stream_create(0, &s));
+	assert_ok(ops->stream_create(0, &t));
+	assert_ok(ops->event_create(0, false, &l.launched));
+	l.stream = s;
+	assert_ok(shunt_sim_gate(0, s, &gate));
+	assert_ok(ops->launch(0, &l));
+	assert_ok(ops->event_wait(0, l.launched, t)); /* the launch is in the queue: t waits for it */
+	enqueue_step(&x, 7, t);
+	assert_true(shunt_sim_wait_stuck(0, s)); /* at the gate */
+	assert_ok(ops->event_done(0, l.launched, &done));
+	assert_false(done);
+	assert_int_equal(__atomic_load_n(&x, __ATOMIC_RELAXED), 0);
+	shunt_sim_gate_open(&gate);
+	assert_ok(ops->stream_sync(0, t)); /* while the kernel waits */
+	assert_int_equal(x, 7);
+	assert_ok(ops->stream_idle(0, s, &done));
+	assert_false(done);
+	__atomic_store_n(&word, 42, __ATOMIC_RELEASE);
+	assert_ok(ops->stream_sync(0, s));
+	ops->event_destroy(0, l.launched);
+	ops->stream_destroy(0, t);
+	ops->stream_destroy(0, s);
+}
+
 static void test_event_elapsed_needs_two_complete_records(void **state)
 {
 	uint64_t gate = 0, one = 1;
@@ -679,6 +722,7 @@ int main(void)
 		cmocka_unit_test(test_streams_are_independent_and_copy_reaches_a_spinning_kernel),
 		cmocka_unit_test(test_event_wait_orders_two_streams),
 		cmocka_unit_test(test_event_wait_means_the_record_before_it),
+		cmocka_unit_test(test_event_of_a_launch_is_done_when_its_blocks_have_begun),
 		cmocka_unit_test(test_event_elapsed_needs_two_complete_records),
 		cmocka_unit_test(test_graph_replays_what_was_captured),
 		cmocka_unit_test(test_device_sync_invalidates_captures),
@@ -694,6 +738,6 @@ int main(void)
 		cmocka_unit_test(test_streams_may_be_used_from_many_threads),
 	};
 
-	assert_ok(ops->open(nullptr));
+	assert_ok(ops->open(&kernel_set));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
  * Point-to-point and groups through NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on
  * the sim.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -291,6 +293,61 @@ static void test_group_names_communicators_crosswise_runs(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_crosswise), 0);
 }
 
+/* Calls of this path since the communicator exists. */
+static uint64_t count_path(struct rank *r, const char *path)
+{
+	struct shunt_counter rows[64];
+	uint64_t calls = 0;
+	size_t n = 0;
+
+	if (shunt_counters(r->comm, rows, 64, &n))
+		return UINT64_MAX;
+	for (size_t i = 0; i < n && i < 64; i++)
+		if (!strcmp(rows[i].path, path))
+			calls += rows[i].calls;
+	return calls;
+}
+
+/* An algorithm of ours is taken by its name, among NCCL's too; a wish for NCCL's is none, a demand is an error. */
+static int body_selection(struct rank *r, ncclCollConfig_t *config, int *a, int *b)
+{
+	static const char *const names[] = { "twoshot", "RING_LL,twoshot", "oneshot", "" };
+	uint64_t twoshot = count_path(r, "twoshot"), oneshot = count_path(r, "oneshot");
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "%s", names[i]);
+		config->algSelection = name;
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config));
+		memset(name, 'x', sizeof(name) - 1); /* the program's again */
+		NCCL(ncclGroupEnd());
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		if (i == 1)
+			CHECK(count_path(r, "twoshot") == twoshot + 2);
+	}
+	CHECK(count_path(r, "oneshot") >= oneshot + 1);
+	twoshot = count_path(r, "twoshot");
+	config->algSelection = "direct"; /* in windows only */
+	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config) == ncclInvalidUsage);
+	config->algSelection = "RING_LL";
+	config->forceAlgSelection = 0;
+	NCCL(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int i = 0; i < 10000; i++)
+		CHECK(b[i] == i * r->nranks);
+	config->CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
+	NCCL(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config));
+	config->CTAPolicy = 4;
+	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config) == ncclInvalidArgument);
+	config->CTAPolicy = NCCL_CONFIG_UNDEF_INT;
+	config->size = 56; /* less than the first version's */
+	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config) == ncclInvalidArgument);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	return 0;
+}
+
 /* Configurations of single calls, estimates, and messages that do not pair up; the communicator goes on. */
 static int body_odds(struct rank *r)
 {
@@ -335,6 +392,8 @@ static int body_odds(struct rank *r)
 	config.forceAlgSelection = 1;
 	config.algSelection = "allreduce_ring";
 	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
+	if (body_selection(r, &config, a, b))
+		return 1;
 	shunt_free(a);
 	shunt_free(b);
 	return 0;
@@ -343,6 +402,204 @@ static int body_odds(struct rank *r)
 static void test_group_odd_calls_answer_as_nccl(void **state)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_odds), 0);
+}
+
+static ncclCollConfig_t config_with(void *event)
+{
+	return (ncclCollConfig_t){ .size = sizeof(ncclCollConfig_t),
+		.magic = SHUNT_NCCL_CONFIG_MAGIC,
+		.version = 23200,
+		.minCTAs = NCCL_CONFIG_UNDEF_INT,
+		.maxCTAs = NCCL_CONFIG_UNDEF_INT,
+		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
+		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		.forceAlgSelection = 1,
+		.CTAPolicy = NCCL_CONFIG_UNDEF_INT,
+		.launchCompletionEvent = event };
+}
+
+/* Threads of this process, once none has come or gone for 50 ms: one that was joined may still be listed. */
+static int count_threads(void)
+{
+	int n = 0, last = -1;
+
+	for (int same = 0, looks = 0; same < 50 && looks < 30000; looks++) {
+		DIR *d = opendir("/proc/self/task");
+
+		for (n = 0; d && readdir(d);)
+			n++;
+		if (d)
+			closedir(d);
+		same = n == last ? same + 1 : 0;
+		last = n;
+		pause_us(PAUSE_POLL, 1000);
+	}
+	return n;
+}
+
+/* Blocks of an all-reduce on a stream of its own, which has a thread for each on the sim; -1: an error. */
+static int count_blocks(ncclComm_t comm, int *a, int *b, const ncclCollConfig_t *config)
+{
+	int before = count_threads(), after;
+	void *stream;
+
+	if (shunt_stream_create(&stream) ||
+	    ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, comm, stream, config) ||
+	    shunt_stream_synchronize(stream))
+		return -1;
+	after = count_threads(); /* the stream stays, so that no thread of it goes */
+	return after - before;
+}
+
+enum { POLICY_OF_ALL, POLICY_OF_ONE, POLICY_OF_ENVIRONMENT };
+static int policy_of; /* set before the ranks are made */
+
+/* Efficiency counts if all ranks ask for it, a call's own policy more than that, and the variable most. */
+static int body_policy(struct rank *r)
+{
+	ncclCollConfig_t own = config_with(NULL);
+	ncclConfig_t config = ranks_config();
+	ncclComm_t few;
+	int *a, *b, few_blocks = policy_of == POLICY_OF_ONE ? 2 : 1;
+
+	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));
+	for (int i = 0; i < 10000; i++)
+		a[i] = i;
+	if (policy_of == POLICY_OF_ALL || (policy_of == POLICY_OF_ONE && r->rank))
+		config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+	if (policy_of == POLICY_OF_ENVIRONMENT)
+		config.CTAPolicy = NCCL_CTA_POLICY_DEFAULT;
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &few, &config));
+	/* The first call sets up, and starts threads that stay. */
+	CHECK(count_blocks(r->comm, a, b, NULL) > 0 && count_blocks(few, a, b, NULL) > 0);
+	CHECK(count_blocks(r->comm, a, b, NULL) == (policy_of == POLICY_OF_ENVIRONMENT ? 1 : 2));
+	CHECK(count_blocks(few, a, b, NULL) == few_blocks);
+	own.CTAPolicy = NCCL_CTA_POLICY_DEFAULT;
+	CHECK(count_blocks(few, a, b, &own) == (policy_of == POLICY_OF_ENVIRONMENT ? 1 : 2));
+	own.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+	CHECK(count_blocks(r->comm, a, b, &own) == 1);
+	for (int i = 0; i < 10000; i++)
+		CHECK(b[i] == i * r->nranks);
+	NCCL(ncclCommDestroy(few));
+	shunt_free(a);
+	shunt_free(b);
+	return 0;
+}
+
+static void set_efficiency(int rank)
+{
+	if (policy_of == POLICY_OF_ENVIRONMENT)
+		setenv("NCCL_CTA_POLICY", "EFFICIENCY", 1);
+}
+
+static void test_efficiency_of_communicators_and_calls_takes_fewer_blocks(void **state)
+{
+	const struct ranks ranks = { RANKS_PROCESSES, 2, 0, body_policy, set_efficiency, 0 };
+
+	for (policy_of = POLICY_OF_ALL; policy_of <= POLICY_OF_ENVIRONMENT; policy_of++)
+		assert_int_equal(ranks_run_as(&ranks), 0);
+}
+
+static atomic_int *places; /* meetings of the ranks */
+
+/* False: the event was not recorded within 30 s. */
+static bool recorded(void *start, void *event)
+{
+	float us;
+
+	for (int i = 0; i < 30000; i++) {
+		int err = shunt_event_elapsed_us(start, event, &us);
+
+		if (err != -EAGAIN)
+			return !err;
+		pause_us(PAUSE_POLL, 1000);
+	}
+	return false;
+}
+
+/* The event of a call is recorded while the call waits for a rank that does not come before it is. */
+static int body_launched(struct rank *r)
+{
+	ncclCollConfig_t config;
+	void *start, *events[2];
+	int *a, *b, first;
+
+	CHECK(!shunt_event_create(&start) && !shunt_event_create(&events[0]) && !shunt_event_create(&events[1]));
+	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));
+	for (int i = 0; i < 10000; i++)
+		a[i] = i;
+	NCCL(ncclAllReduce(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream)); /* sets up */
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int grouped = 0; grouped < 2; grouped++) {
+		memset(b, 0, 40000);
+		ranks_barrier(r, &places[3 * grouped]);
+		if (r->rank)
+			ranks_barrier(r, &places[3 * grouped + 1]);
+		CHECK(shunt_event_record(start, r->stream) == 0);
+		config = config_with(events[grouped]);
+		if (grouped)
+			NCCL(ncclGroupStart());
+		NCCL(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config));
+		if (grouped)
+			NCCL(ncclGroupEnd());
+		if (!r->rank) {
+			CHECK(recorded(start, events[grouped]));
+			first = __atomic_load_n(&b[9999], __ATOMIC_RELAXED);
+			ranks_barrier(r, &places[3 * grouped + 1]);
+			CHECK(first == 0);
+		}
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		CHECK(recorded(start, events[grouped]));
+		CHECK(b[9999] == 9999 * r->nranks);
+		ranks_barrier(r, &places[3 * grouped + 2]);
+	}
+	/* As in NCCL a group has one, and the communicator goes on. */
+	NCCL(ncclGroupStart());
+	for (int i = 0; i < 2; i++) {
+		config = config_with(events[i]);
+		NCCL(ncclAllReduceConfig(a, b, 100, ncclInt32, ncclSum, r->comm, r->stream, &config));
+	}
+	CHECK(ncclGroupEnd() == ncclInvalidUsage);
+	NCCL(ncclAllReduce(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(b[9999] == 9999 * r->nranks);
+	shunt_free(a);
+	shunt_free(b);
+	return 0;
+}
+
+/* Of one rank, which copies, or does nothing where it is in place. */
+static int body_launched_alone(struct rank *r)
+{
+	ncclCollConfig_t config;
+	void *start, *event;
+	int *a, *b;
+
+	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000));
+	for (int in_place = 0; in_place < 2; in_place++) {
+		CHECK(!shunt_event_create(&start) && !shunt_event_create(&event));
+		config = config_with(event);
+		CHECK(shunt_event_record(start, r->stream) == 0);
+		NCCL(ncclAllReduceConfig(a, in_place ? a : b, 1000, ncclInt32, ncclSum, r->comm, r->stream, &config));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		CHECK(recorded(start, event));
+		shunt_event_destroy(event);
+		shunt_event_destroy(start);
+	}
+	shunt_free(a);
+	shunt_free(b);
+	return 0;
+}
+
+static void test_launch_completion_event_comes_before_a_missing_rank(void **state)
+{
+	places = mmap(NULL, 6 * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(places != MAP_FAILED);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_launched), 0);
+	for (int i = 0; i < 6; i++)
+		places[i] = 0;
+	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_launched), 0);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 0, body_launched_alone), 0);
 }
 
 /* One rank by itself: everything is a local copy, and pre-multiplied sums scale. */
@@ -555,6 +812,8 @@ int main(void)
 		cmocka_unit_test(test_group_of_collectives_and_messages_runs),
 		cmocka_unit_test(test_group_names_communicators_crosswise_runs),
 		cmocka_unit_test(test_group_odd_calls_answer_as_nccl),
+		cmocka_unit_test(test_efficiency_of_communicators_and_calls_takes_fewer_blocks),
+		cmocka_unit_test(test_launch_completion_event_comes_before_a_missing_rank),
 		cmocka_unit_test(test_group_on_streams_that_capture_apart_is_refused),
 		cmocka_unit_test(test_group_on_one_end_only_runs),
 		cmocka_unit_test(test_messages_grouped_otherwise_on_each_rank_arrive),

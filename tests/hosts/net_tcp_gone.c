@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The provider "tcp" and time: a peer that does not read for longer than a dead host is waited for stays connected, and
- * a host that is gone is told. Each in a network of its own, at the same time.
+ * a host that is gone is told, and a network that is away at first is found when it is back. Each in a network of its
+ * own, at the same time.
  */
+#include <arpa/inet.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include "tests/support/own.h"
 #include "tests/transport/net_ends.h"
+#include "tools/common/netns/netns.h"
 #include "transport/net/providers.h"
 #include "transport/net/tcp.h"
 
@@ -104,6 +108,75 @@ static int host_is_gone(int rank, void *arg)
 	return 0;
 }
 
+/* The kernel would try again after 7 seconds, and then after 11 or 15, which is later than the limit. */
+enum { AWAY_MS = 7500, CONNECT_MS = 10500, CONNECTED_RANKS = 2 };
+static struct netns *netns;
+static struct meeting {
+	struct shunt_net_blob blob[CONNECTED_RANKS];
+	atomic_int come;
+} * meeting;
+
+/* The kernel knows the other host's hardware address from now on; else it would say that there is no such host. */
+static void find_neighbour(int rank)
+{
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(0x0a4d0002u - (unsigned)rank)
+	};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), -1);
+	assert_int_equal(errno, ECONNREFUSED);
+	close(fd);
+}
+
+static int connects_when_the_network_is_back(int rank, void *arg)
+{
+	struct shunt_net_device *device;
+	struct net_end end;
+	int64_t back;
+
+	setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
+	assert_int_equal(netns_enter(netns, rank), 0);
+	device = net_open(ops);
+	net_create(ops, device, &end, 5, CONNECT_MS);
+	meeting->blob[rank] = end.blob;
+	find_neighbour(rank);
+	atomic_fetch_add(&meeting->come, 1);
+	NET_UNTIL(meeting->come >= CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
+	if (!rank)
+		netns_link(netns, 0)->cut_out = netns_link(netns, 0)->cut_in = true;
+	atomic_fetch_add(&meeting->come, 1);
+	NET_UNTIL(meeting->come >= 2 * CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
+	assert_int_equal(ops->endpoint_connect(end.endpoint, &meeting->blob[!rank]), 0);
+	back = unit_now_ms() + AWAY_MS;
+	while (unit_now_ms() < back)
+		net_step_or_sleep(ops, device, 50);
+	assert_false(end.ready || end.dead);
+	netns_link(netns, 0)->cut_out = netns_link(netns, 0)->cut_in = false;
+	NET_UNTIL(end.ready || end.dead, net_step_or_sleep(ops, device, 50));
+	assert_true(end.ready);
+	atomic_fetch_add(&meeting->come, 1);
+	NET_UNTIL(meeting->come == 3 * CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
+	ops->endpoint_close(end.endpoint);
+	ops->close(device);
+	return 0;
+}
+
+static void test_network_is_back(void **state)
+{
+	int errs[CONNECTED_RANKS];
+
+	if (netns_start(CONNECTED_RANKS, 1, &netns))
+		skip(); /* no TAPs */
+	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unit_run_processes(CONNECTED_RANKS, connects_when_the_network_is_back, NULL, errs);
+	netns_stop(netns);
+	munmap(meeting, sizeof(*meeting));
+	assert_int_equal(errs[0], 0);
+	assert_int_equal(errs[1], 0);
+}
+
 static int may_unshare(int rank, void *arg)
 {
 	return unshare(CLONE_NEWNET) ? -errno : 0;
@@ -127,7 +200,7 @@ static void test_both(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_both) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_both), cmocka_unit_test(test_network_is_back) };
 
 	int err;
 

@@ -22,8 +22,7 @@ enum { MOST = 70000, CALLS = 2 };
 #define NOP "{\"name\": \"nop\"}"
 #define OWN(buffer, index) "[{\"type\": \"" buffer "\", \"index\": " index ", \"size\": 1}]"
 #define FAR(index) "[{\"buffer_id\": 0, \"index\": " index ", \"size\": 1}]"
-#define DATA(op, channel, src, dst) \
-	"{\"name\": \"" op "\", " channel "\"src_buff\": " src ", \"dst_buff\": " dst "}"
+#define DATA(op, channel, src, dst) "{\"name\": \"" op "\", " channel "\"src_buff\": " src ", \"dst_buff\": " dst "}"
 #define PUT(op, src, dst) DATA(op, ON_PORT ", ", src, dst)
 #define LOCAL(op, src, dst) DATA(op, "", src, dst)
 #define KEEP LOCAL("copy", OWN("i", "0"), OWN("o", "%o"))
@@ -39,22 +38,33 @@ struct row {
 #define LL "\"protocol\": \"LL\", \"use_double_scratch_buffer\": true"
 
 static const struct row rows[] = {
-	{ "put", PUT("put", OWN("i", "0"), FAR("%o")) ", " SIGNAL("signal") ", " SIGNAL("wait") ", " SIGNAL("flush") ", " KEEP,
+	{ "put",
+	    PUT("put", OWN("i", "0"), FAR("%o")) ", " SIGNAL("signal") ", " SIGNAL("wait") ", " SIGNAL(
+	        "flush") ", " KEEP,
 	    "o", PLAIN },
 	{ "pws", PUT("pws", OWN("i", "0"), FAR("%o")) ", " KEEP ", " SIGNAL("wait"), "o", PLAIN },
 	{ "pwsf", PUT("pwsf", OWN("i", "0"), FAR("%o")) ", " SIGNAL("wait") ", " KEEP, "o", PLAIN },
-	{ "relaxed", SIGNAL("rlxsignal") ", " SIGNAL("rlxwait") ", " NOP ", " PUT("pws", OWN("i", "0"), FAR("%o")) ", " SIGNAL("wait") ", " KEEP,
+	{ "relaxed",
+	    SIGNAL("rlxsignal") ", " SIGNAL("rlxwait") ", " NOP ", " PUT("pws", OWN("i", "0"), FAR("%o")) ", " SIGNAL(
+	        "wait") ", " KEEP,
 	    "o", PLAIN },
 	/* What is put was written in the launch, and is written again. */
-	{ "again", LOCAL("copy", OWN("i", "0"), OWN("s", "0")) ", " NOP ", " PUT("pws", OWN("s", "0"), FAR("%o")) ", " NOP ", "
-	    LOCAL("copy", OWN("o", "%o"), OWN("s", "0")) ", " NOP ", " KEEP ", " SIGNAL("wait"), "o", PLAIN },
-	{ "pipeline", "{\"name\": \"pipeline\", \"iter_context\": {\"unit_size\": 4096, \"num_chunks\": 1}, \"ops\": ["
-	    PUT("pws", OWN("i", "0"), FAR("%o")) ", " SIGNAL("wait") "]}, " KEEP, "o", PLAIN },
+	{ "again",
+	    LOCAL("copy", OWN("i", "0"), OWN("s", "0")) ", " NOP ", " PUT("pws", OWN("s", "0"),
+	        FAR("%o")) ", " NOP ", " LOCAL("copy", OWN("o", "%o"), OWN("s", "0")) ", " NOP ", " KEEP
+	                                                                              ", " SIGNAL("wait"),
+	    "o", PLAIN },
+	{ "pipeline",
+	    "{\"name\": \"pipeline\", \"iter_context\": {\"unit_size\": 4096, \"num_chunks\": 1}, \"ops\": [" PUT(
+	        "pws", OWN("i", "0"), FAR("%o")) ", " SIGNAL("wait") "]}, " KEEP,
+	    "o", PLAIN },
 	{ "rppkt", PACK ", " PUT("rppkt", OWN("s", "0"), FAR("1")) ", " KEEP ", " UNPACK, "s", LL },
 	{ "ppkt", PACK ", " NOP ", " PUT("ppkt", OWN("s", "0"), FAR("1")) ", " KEEP ", " UNPACK, "s", LL },
 	/* One half of scratch: the ranks wait for each other in each launch. */
-	{ "single", SIGNAL("signal") ", " SIGNAL("wait") ", " NOP ", " PACK ", " PUT("rppkt", OWN("s", "0"), FAR("1")) ", " KEEP ", " UNPACK, "s",
-	    "\"protocol\": \"LL\"" },
+	{ "single",
+	    SIGNAL("signal") ", " SIGNAL("wait") ", " NOP ", " PACK
+	                                         ", " PUT("rppkt", OWN("s", "0"), FAR("1")) ", " KEEP ", " UNPACK,
+	    "s", "\"protocol\": \"LL\"" },
 };
 
 static const struct row *current;
@@ -77,14 +87,17 @@ static size_t write_ops(char *at, const char *ops, int rank)
 static void write_plan(const struct row *row, char *text, size_t bytes)
 {
 	size_t at = (size_t)snprintf(text, bytes,
-	    "{\"name\": \"%s\", \"collective\": \"allgather\", %s, \"inplace\": false, \"num_threads_per_block\": 64, \"gpus\": [",
+	    "{\"name\": \"%s\", \"collective\": \"allgather\", %s, \"inplace\": false, \"num_threads_per_block\": 64, "
+	    "\"gpus\": [",
 	    row->name, row->head);
 
 	for (int r = 0; r < 2; r++) {
 		at += (size_t)snprintf(text + at, bytes - at,
 		    "%s{\"id\": %d, \"input_chunks\": 1, \"output_chunks\": 2, \"scratch_chunks\": 2, \"channels\": "
-		    "[{\"channel_type\": \"port\", \"connected_to\": [%d]}], \"remote_buffers\": [{\"rank\": %d, \"type\": "
-		    "\"%s\", \"access_channel_types\": [\"port\"]}], \"semaphores\": [], \"threadblocks\": [{\"id\": 0, "
+		    "[{\"channel_type\": \"port\", \"connected_to\": [%d]}], \"remote_buffers\": [{\"rank\": %d, "
+		    "\"type\": "
+		    "\"%s\", \"access_channel_types\": [\"port\"]}], \"semaphores\": [], \"threadblocks\": [{\"id\": "
+		    "0, "
 		    "\"channels\": [{\"channel_type\": \"port\", \"channel_ids\": [0]}], \"remote_buffer_refs\": "
 		    "[{\"access_channel_type\": \"port\", \"remote_buffer_ids\": [0]}], \"ops\": [",
 		    r ? ", " : "", r, 1 - r, 1 - r, row->remote);
@@ -195,14 +208,20 @@ static void test_plans_run_inside_one_host_as_before(void **state)
 static int misfit_body(struct rank *r)
 {
 	static const char memory[] =
-	    "{\"name\": \"misfit\", \"collective\": \"custom\", \"protocol\": \"Simple\", \"inplace\": false, \"gpus\": ["
-	    "{\"id\": 0, \"input_chunks\": 1, \"output_chunks\": 2, \"scratch_chunks\": 0, \"channels\": [{\"channel_type\": "
+	    "{\"name\": \"misfit\", \"collective\": \"custom\", \"protocol\": \"Simple\", \"inplace\": false, "
+	    "\"gpus\": ["
+	    "{\"id\": 0, \"input_chunks\": 1, \"output_chunks\": 2, \"scratch_chunks\": 0, \"channels\": "
+	    "[{\"channel_type\": "
 	    "\"memory\", \"connected_to\": [1]}], \"remote_buffers\": [], \"threadblocks\": []}, "
-	    "{\"id\": 1, \"input_chunks\": 1, \"output_chunks\": 2, \"scratch_chunks\": 0, \"channels\": [{\"channel_type\": "
+	    "{\"id\": 1, \"input_chunks\": 1, \"output_chunks\": 2, \"scratch_chunks\": 0, \"channels\": "
+	    "[{\"channel_type\": "
 	    "\"memory\", \"connected_to\": [0]}], \"remote_buffers\": [], \"threadblocks\": []}]}";
-	struct shunt_plan_run run = {
-		.size = sizeof(run), .name = "misfit", .send_bytes = 16, .recv_bytes = 32, .dtype = ncclUint8, .stream = r->stream
-	};
+	struct shunt_plan_run run = { .size = sizeof(run),
+		.name = "misfit",
+		.send_bytes = 16,
+		.recv_bytes = 32,
+		.dtype = ncclUint8,
+		.stream = r->stream };
 	char why[512];
 	ncclComm_t comm;
 	int err;
@@ -224,10 +243,9 @@ static int misfit_body(struct rank *r)
 static void test_plan_that_does_not_fit_is_none(void **state)
 {
 	(void)state;
-	assert_int_equal(world_run(&(struct world){ .place = "01",
-	                     .named = true,
-	                     .env = { { "NCCL_SOCKET_IFNAME", "lo" } },
-	                     .body = misfit_body }),
+	assert_int_equal(
+	    world_run(&(struct world){
+	        .place = "01", .named = true, .env = { { "NCCL_SOCKET_IFNAME", "lo" } }, .body = misfit_body }),
 	    0);
 }
 

@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include "algos/placement.h"
 #include "device/sim/hooks.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
@@ -17,6 +21,7 @@
 #include "tests/plan/exec_plans.h"
 #include "tests/plan/exec_ranks.h"
 #include "tests/support/clock.h"
+#include "tests/support/pause.h"
 
 enum { IN_A_ROW = 8, IN_A_ROW_MOST = 24, JITTER_US = 150 };
 
@@ -400,7 +405,7 @@ static void give_up(uint64_t limit_ns, uint64_t expected)
 	world_launch(&w, 0,
 	    &(struct shunt_coll){ .kind = SHUNT_RECV, .dtype = SHUNT_U8, .root = 1, .count = 1600, .recv = buf }, NULL);
 	for (double end = now() + (double)deadline_ms / 1e3;
-	    !__atomic_load_n(&f->set, __ATOMIC_ACQUIRE) && now() < end;)
+	     !__atomic_load_n(&f->set, __ATOMIC_ACQUIRE) && now() < end;)
 		;
 	assert_int_equal(f->set, expected);
 	assert_int_equal(f->rank, 0);
@@ -437,6 +442,273 @@ static void test_give_up_of_tma(void **state)
 static void test_give_up_by_an_abort(void **state)
 {
 	give_up(SHUNT_LIMIT_ABORT, SHUNT_FAULT_ABORT);
+}
+
+/* ---- calls over hosts */
+
+/*
+ * Three ranks, the last one on a host of its own. A thread for each does what the proxy does: takes triggers, copies,
+ * and counts.
+ */
+enum { HOSTS_RANKS = 3, HOSTS_LOCAL = 2, HOSTS_SLOT = SHUNT_NET_MIN_CHUNK, HOSTS_CHANNELS = 1 };
+
+struct hosts_rank {
+	struct hosts *hosts;
+	int rank;
+	char *memory; /* begins with struct shunt_net_words */
+	struct shunt_placement at;
+	pthread_t proxy;
+};
+
+struct hosts {
+	struct world w;
+	struct hosts_rank rank[HOSTS_RANKS];
+	atomic_bool stop;
+};
+
+static bool hosts_connect(const struct hosts *h, int a, int b)
+{
+	const struct shunt_placement *at = &h->rank[0].at;
+
+	return at->host_of[a] != at->host_of[b];
+}
+
+static unsigned hosts_connection(const struct hosts *h, int a, int b)
+{
+	unsigned n = 0;
+
+	for (int r = 0; r < b; r++)
+		n += hosts_connect(h, a, r);
+	return n;
+}
+
+static int hosts_peer(const struct hosts *h, int rank, unsigned connection)
+{
+	int r = 0;
+
+	while (!hosts_connect(h, rank, r) || hosts_connection(h, rank, r) != connection)
+		r++;
+	return r;
+}
+
+static void hosts_carry(struct hosts_rank *own, const uint32_t value[4])
+{
+	int peer = hosts_peer(own->hosts, own->rank, value[0] & 255);
+	struct hosts_rank *to = &own->hosts->rank[peer];
+	struct shunt_net_words *words = (struct shunt_net_words *)to->memory;
+	bool put = value[0] >> 24 & SHUNT_NET_TRIGGER_PUT;
+	uint64_t *raised = &words->raised[hosts_connection(own->hosts, peer, own->rank)][value[0] >> 8 & 0xffff];
+
+	if (put)
+		memcpy(to->memory + value[SHUNT_NET_TRIGGER_TO], own->memory + value[SHUNT_NET_TRIGGER_FROM],
+		    value[SHUNT_NET_TRIGGER_BYTES]);
+	__atomic_fetch_add(raised, put ? 1 : value[SHUNT_NET_TRIGGER_BYTES], __ATOMIC_RELEASE);
+}
+
+static void *hosts_proxy(void *arg)
+{
+	struct hosts_rank *own = arg;
+	struct shunt_net_words *words = (struct shunt_net_words *)own->memory;
+
+	for (uint64_t number = 0; !atomic_load(&own->hosts->stop);) {
+		struct shunt_net_trigger *trigger = &words->fifo[number & (SHUNT_NET_FIFO - 1)];
+		uint32_t value[4];
+		bool whole = true;
+
+		for (int i = 0; i < 4; i++) {
+			uint64_t half = __atomic_load_n(&trigger->half[i], __ATOMIC_ACQUIRE);
+
+			whole &= half >> 32 == (uint32_t)(number + 1);
+			value[i] = (uint32_t)half;
+		}
+		if (!whole) {
+			sched_yield();
+			continue;
+		}
+		hosts_carry(own, value);
+		__atomic_store_n(&words->taken, ++number, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+static struct shunt_net_ctrl *hosts_ctrl(const struct hosts *h, int rank)
+{
+	return (struct shunt_net_ctrl *)((char *)h->w.mem[rank].ptr + SHUNT_NET_CTRL_AT);
+}
+
+static char *hosts_rings(const struct hosts *h, int receiver, int sender)
+{
+	return (char *)h->w.mem[receiver].ptr + SHUNT_NET_LOCAL_AT +
+	    h->rank[0].at.local_of[sender] * SHUNT_NET_PAIR_BYTES(HOSTS_SLOT);
+}
+
+static struct shunt_net_pair hosts_pair(const struct hosts *h, int rank, int peer)
+{
+	struct shunt_net_words *words = (struct shunt_net_words *)h->rank[rank].memory;
+	const struct shunt_placement *at = &h->rank[0].at;
+	unsigned here = hosts_connection(h, rank, peer), there = hosts_connection(h, peer, rank);
+
+	if (!hosts_connect(h, rank, peer))
+		return (struct shunt_net_pair){ .out = hosts_rings(h, peer, rank),
+			.in = hosts_rings(h, rank, peer),
+			.out_tail = hosts_ctrl(h, peer)->tail[at->local_of[rank]],
+			.out_head = hosts_ctrl(h, rank)->head[at->local_of[peer]],
+			.in_tail = hosts_ctrl(h, rank)->tail[at->local_of[peer]],
+			.in_head = hosts_ctrl(h, peer)->head[at->local_of[rank]] };
+	return (struct shunt_net_pair){ .out = (char *)words + SHUNT_NET_OUT_AT(here, HOSTS_SLOT),
+		.in = (char *)words + SHUNT_NET_IN_AT(here, HOSTS_SLOT),
+		.in_tail = words->raised[here],
+		.out_head = words->raised[here] + SHUNT_NET_CREDIT_CHANNEL,
+		.out_at = SHUNT_NET_OUT_AT(here, HOSTS_SLOT),
+		.to_at = SHUNT_NET_IN_AT(there, HOSTS_SLOT),
+		.connection = here,
+		.remote = 1 };
+}
+
+static void hosts_start(struct hosts *h)
+{
+	static struct shunt_net_ctrl ctrl;
+
+	memset(h, 0, sizeof(*h));
+	start(&h->w, HOSTS_RANKS);
+	assert_true(SHUNT_SCRATCH_BYTES(HOSTS_RANKS) >= SHUNT_NET_SCRATCH_BYTES(HOSTS_LOCAL, HOSTS_SLOT));
+	for (int r = 0; r < HOSTS_RANKS; r++) {
+		h->rank[r] = (struct hosts_rank){ .hosts = h,
+			.rank = r,
+			.memory = calloc(1, SHUNT_NET_MEMORY_BYTES(HOSTS_LOCAL, HOSTS_SLOT)),
+			.at = { .nranks = HOSTS_RANKS, .nhosts = 2, .rank = r, .host_of = { 0, 0, 1 } } };
+		assert_non_null(h->rank[r].memory);
+		shunt_placement_complete(&h->rank[r].at);
+	}
+	for (int r = 0; r < HOSTS_RANKS; r++) {
+		memset(&ctrl, 0, sizeof(ctrl));
+		ctrl.words = (struct shunt_net_words *)h->rank[r].memory;
+		ctrl.rank = (uint32_t)r;
+		ctrl.nranks = HOSTS_RANKS;
+		ctrl.channels = HOSTS_CHANNELS;
+		ctrl.slot_bytes = HOSTS_SLOT;
+		for (int p = 0; p < HOSTS_RANKS; p++)
+			ctrl.pair[p] = hosts_pair(h, r, p);
+		gpu->copy(r, hosts_ctrl(h, r), &ctrl, sizeof(ctrl));
+	}
+	for (int r = 0; r < HOSTS_RANKS; r++)
+		assert_int_equal(pthread_create(&h->rank[r].proxy, NULL, hosts_proxy, &h->rank[r]), 0);
+}
+
+static void hosts_stop(struct hosts *h)
+{
+	atomic_store(&h->stop, true);
+	for (int r = 0; r < HOSTS_RANKS; r++) {
+		pthread_join(h->rank[r].proxy, NULL);
+		free(h->rank[r].memory);
+	}
+	world_stop(&h->w);
+}
+
+static int hosts_emit(void *ctx, const struct shunt_work *work)
+{
+	const struct hosts_rank *own = ctx;
+	const struct shunt_gpu_launch l = { .kernel = work->kernel,
+		.blocks = work->blocks,
+		.threads = work->threads,
+		.args = &work->args,
+		.stream = own->hosts->w.stream[own->rank],
+		.shared = work->shared };
+
+	return gpu->launch(own->rank, &l);
+}
+
+static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
+{
+	const struct shunt_sel_key key = { .nranks = HOSTS_RANKS,
+		.sim = true,
+		.takes_all = true,
+		.placement = &own->at,
+		.net_channels = HOSTS_CHANNELS,
+		.net_slot_bytes = HOSTS_SLOT };
+	struct shunt_kargs base = { .rank = own->at.local_of[own->rank],
+		.nranks = own->at.nlocal[own->at.host_of[own->rank]] };
+	struct shunt_enqueue_ctx enqueue = { .sel_key = &key, .base = &base, .emit = hosts_emit, .ctx = own };
+	struct shunt_decision decision;
+
+	for (int l = 0; l < base.nranks; l++)
+		base.peer[l] = own->hosts->w.mem[own->at.rank_at[own->at.host_of[own->rank]][l]].ptr;
+	assert_true(shunt_select(&key, call, &decision));
+	assert_true(decision.algo->over_hosts);
+	assert_int_equal(shunt_enqueue_calls(&enqueue, &call, &decision, 1), 0);
+}
+
+/* As in_a_row(); numbers are small and whole, so that the order of their sum does not show. late: as there. */
+static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int late)
+{
+	uint32_t *in[HOSTS_RANKS][IN_A_ROW], *out[HOSTS_RANKS][IN_A_ROW], gate = 0;
+	struct hosts h;
+
+	hosts_start(&h);
+	shunt_sim_set_jitter(17, JITTER_US);
+	if (late >= 0)
+		assert_int_equal(shunt_sim_gate(late, h.w.stream[late], &gate), 0);
+	for (int r = 0; r < HOSTS_RANKS; r++)
+		for (int t = 0; t < times; t++) {
+			in[r][t] = (uint32_t *)world_alloc(r, count * sizeof(uint32_t));
+			out[r][t] = (uint32_t *)world_alloc(r, HOSTS_RANKS * count * sizeof(uint32_t));
+			for (size_t i = 0; i < count; i++)
+				in[r][t][i] = (uint32_t)(r * 1000003 + t * 7919) + (uint32_t)i;
+			hosts_launch(&h.rank[r],
+			    &(struct shunt_coll){ .kind = kind,
+			        .dtype = SHUNT_U32,
+			        .redop = SHUNT_SUM,
+			        .count = count,
+			        .send = in[r][t],
+			        .recv = out[r][t] });
+		}
+	/* One thread of such a block looks for all, so the sim does not see that it can go no further. */
+	if (late >= 0)
+		pause_us(PAUSE_LATE, 100000);
+	shunt_sim_gate_open(&gate);
+	for (int r = 0; r < HOSTS_RANKS; r++)
+		world_wait(&h.w, r, "over hosts");
+	for (int r = 0; r < HOSTS_RANKS; r++)
+		for (int t = 0; t < times; t++) {
+			for (size_t i = 0; i < count; i++) {
+				uint32_t sum = 0;
+
+				for (int p = 0; p < HOSTS_RANKS; p++) {
+					sum += in[p][t][i];
+					if (kind == SHUNT_BROADCAST && !p)
+						assert_int_equal(out[r][t][i], in[p][t][i]);
+					if (kind == SHUNT_ALLGATHER)
+						assert_int_equal(out[r][t][(size_t)p * count + i], in[p][t][i]);
+				}
+				if (kind == SHUNT_ALLREDUCE)
+					assert_int_equal(out[r][t][i], sum);
+			}
+		}
+	for (int r = 0; r < HOSTS_RANKS; r++)
+		for (int t = 0; t < times; t++) {
+			gpu->mem_free(in[r][t]);
+			gpu->mem_free(out[r][t]);
+		}
+	hosts_stop(&h);
+}
+
+static void test_over_hosts(void **state)
+{
+	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1);
+}
+
+/* More chunks than slots, while one rank has not begun. */
+static void test_over_hosts_ahead(void **state)
+{
+	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 0);
+	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 2);
+}
+
+/* The receivers have nothing to say but that slots are free again. */
+static void test_over_hosts_one_way(void **state)
+{
+	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, 1);
+	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, -1);
 }
 
 /* ---- plans */
@@ -555,6 +827,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_give_up_at_a_deadline),
 		cmocka_unit_test(test_give_up_by_an_abort),
 		cmocka_unit_test(test_give_up_of_tma),
+		cmocka_unit_test(test_over_hosts),
+		cmocka_unit_test(test_over_hosts_ahead),
+		cmocka_unit_test(test_over_hosts_one_way),
 		cmocka_unit_test(test_plan_ll8),
 		cmocka_unit_test(test_plan_ll16),
 		cmocka_unit_test(test_plan_ll128),

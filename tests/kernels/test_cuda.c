@@ -805,7 +805,7 @@ static void fail_each_until_none(int (*fn)(long), long at_least)
 	int rc = 1;
 	long n;
 
-	for (n = 1; rc == 1 && n < 1000; n++)
+	for (n = 1; rc == 1 && n < 10 * NKERNELS_LISTED; n++)
 		rc = in_child(fn, n);
 	assert_int_equal(rc, 0);
 	assert_true(n > at_least);
@@ -937,6 +937,46 @@ static int launch_on_sm_80(long n)
 static void test_launch_before_sm_90_has_no_domain(void **state)
 {
 	assert_int_equal(in_child(launch_on_sm_80, 0), 0);
+}
+
+/*
+ * The event of a launch is an attribute of it, among those that it has anyway, from CUDA 12.3 on; before, it is
+ * recorded in front of the launch.
+ */
+static int launch_with_event(long n)
+{
+	static const struct {
+		int cc, driver, clusters;
+	} cases[] = { { 90, 12030, 0 }, { 90, 12030, 16 }, { 80, 13000, 0 }, { 90, 12020, 0 }, { 80, 12020, 0 } };
+	bool attribute = cases[n].driver >= 12030;
+	struct shunt_kargs args = { 0 };
+	struct shunt_gpu_launch launch = {
+		.kernel = F32_SUM, .blocks = 64, .threads = 512, .args = &args, .cluster = cases[n].clusters ? 8 : 0
+	};
+
+	fake_cuda.cc = cases[n].cc;
+	fake_cuda.driver = cases[n].driver;
+	fake_cuda.clusters = cases[n].clusters;
+	if (ops->open(&shunt_kernels) || ops->kernels_load(0) || ops->event_create(0, false, &launch.launched) ||
+	    ops->launch(0, &launch))
+		return 1;
+	if (attribute != (fake_cuda.launch.event == launch.launched))
+		return 2;
+	if (fake_cuda.launch.mem_sync_domain != (cases[n].cc < 90 ? -1 : SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE) ||
+	    fake_cuda.launch.cluster != (cases[n].clusters ? 8u : 0u))
+		return 3;
+	if (fake_cuda.launch.count != 1 || !fake_cuda_recorded(launch.launched))
+		return 4;
+	launch.launched = NULL;
+	if (ops->launch(0, &launch) || (cases[n].cc >= 90 && fake_cuda.launch.event))
+		return 5;
+	return 0;
+}
+
+static void test_launch_records_the_event_of_its_beginning(void **state)
+{
+	for (long i = 0; i < 5; i++)
+		assert_int_equal(in_child(launch_with_event, i), 0);
 }
 
 /*
@@ -1100,6 +1140,7 @@ int main(void)
 		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),
 		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),
 		cmocka_unit_test(test_launch_before_sm_90_has_no_domain),
+		cmocka_unit_test(test_launch_records_the_event_of_its_beginning),
 		cmocka_unit_test(test_launch_comes_in_clusters_where_they_have_room),
 		cmocka_unit_test(test_tma_where_there_is_shared_memory_for_it),
 		cmocka_unit_test(test_host_alloc_makes_no_context_on_device_zero),

@@ -57,6 +57,9 @@ struct exec_job {
 	int times;   /* launches back to back, each with buffers of its own */
 	bool graph;  /* the launches are captured, and replayed `times` times each with new inputs */
 	bool direct; /* as if all buffers lay in windows */
+	/* NULL: the test fails if a rank gives up or has a wrong value; else becomes true then, and the ranks must be
+	 * stopped */
+	bool *wrong_p;
 };
 
 /* One check with the plan that the ranks have. */

@@ -21,7 +21,8 @@ static int rank_text(char *at, size_t bytes, int rank, const char *channels, con
 	    rank ? ", " : "", rank, channels, remotes, ops);
 }
 
-static struct shunt_plan *plan_of(int n, const char *const *channels, const char *const *remotes, const char *const *ops)
+static struct shunt_plan *plan_of(
+    int n, const char *const *channels, const char *const *remotes, const char *const *ops)
 {
 	char text[8192], reason[512];
 	struct shunt_plan *plan;
@@ -29,7 +30,8 @@ static struct shunt_plan *plan_of(int n, const char *const *channels, const char
 	    "{\"name\": \"p\", \"collective\": \"test\", \"protocol\": \"Simple\", \"inplace\": false, \"gpus\": [");
 
 	for (int r = 0; r < n; r++)
-		at += (size_t)rank_text(text + at, sizeof(text) - at, r, channels[r], remotes ? remotes[r] : "", ops ? ops[r] : "");
+		at += (size_t)rank_text(
+		    text + at, sizeof(text) - at, r, channels[r], remotes ? remotes[r] : "", ops ? ops[r] : "");
 	snprintf(text + at, sizeof(text) - at, "]}");
 	if (shunt_plan_load_buffer("p", text, strlen(text), &plan, reason, sizeof(reason)))
 		fail_msg("%s", reason);
@@ -38,7 +40,9 @@ static struct shunt_plan *plan_of(int n, const char *const *channels, const char
 
 #define MEMORY(to) "{\"channel_type\": \"memory\", \"connected_to\": [" to "]}"
 #define PORT(to) "{\"channel_type\": \"port\", \"connected_to\": [" to "]}"
-#define SWITCH(ranks) "{\"channel_type\": \"switch\", \"buffer_type\": \"i\", \"rank_groups\": [{\"size\": 2, \"ranks\": [" ranks "]}]}"
+#define SWITCH(ranks) \
+	"{\"channel_type\": \"switch\", \"buffer_type\": \"i\", \"rank_groups\": [{\"size\": 2, \"ranks\": [" ranks \
+	"]}]}"
 #define REMOTE(rank, types) "{\"rank\": " rank ", \"type\": \"s\", \"access_channel_types\": [" types "]}"
 
 static void expect_islands(struct shunt_plan *plan, uint32_t n, const uint32_t *want)
@@ -52,8 +56,8 @@ static void expect_islands(struct shunt_plan *plan, uint32_t n, const uint32_t *
 static void expect_fit(struct shunt_plan *plan, const uint8_t *host_of, const uint8_t *rail_of, const char *wrong)
 {
 	char reason[160] = "";
-	bool fits = shunt_plan_fits_hosts(
-	    plan, &(struct shunt_plan_placement){ host_of, rail_of }, reason, sizeof(reason));
+	bool fits =
+	    shunt_plan_fits_hosts(plan, &(struct shunt_plan_placement){ host_of, rail_of }, reason, sizeof(reason));
 
 	assert_int_equal(fits, !wrong);
 	if (wrong)
@@ -118,14 +122,16 @@ static void test_hosts_have_ranks_that_follow_each_other(void **state)
 static void test_ports_stay_on_a_rail(void **state)
 {
 	static const uint8_t host_of[4] = { 0, 0, 1, 1 }, rail_of[4] = { 0, 1, 0, 1 };
-	struct shunt_plan *plan = plan_of(4, (const char *[]){ PORT("2"), PORT("3"), PORT("0"), PORT("1") }, NULL, NULL);
+	struct shunt_plan *plan =
+	    plan_of(4, (const char *[]){ PORT("2"), PORT("3"), PORT("0"), PORT("1") }, NULL, NULL);
 
 	(void)state;
 	expect_fit(plan, host_of, rail_of, NULL);
 	shunt_plan_unref(plan);
 	plan = plan_of(4, (const char *[]){ PORT("3"), "", "", PORT("0") }, NULL, NULL);
 	expect_fit(plan, host_of, NULL, NULL);
-	expect_fit(plan, host_of, rail_of, "a port joins ranks 0 and 3, which are on different hosts and not of one rail");
+	expect_fit(
+	    plan, host_of, rail_of, "a port joins ranks 0 and 3, which are on different hosts and not of one rail");
 	shunt_plan_unref(plan);
 }
 
@@ -170,7 +176,8 @@ static unsigned count_codes(const char *ops, const uint8_t *host_of, uint8_t cod
 
 	assert_int_equal(shunt_program_create(plan, 0, host_of, true, &p), 0);
 	at = ((const struct shunt_prog_head *)p->bytecodes)->first;
-	for (const struct shunt_prog_op *op; (op = (const void *)(p->bytecodes + at))->code != SHUNT_PROG_END; at = op->next)
+	for (const struct shunt_prog_op *op; (op = (const void *)(p->bytecodes + at))->code != SHUNT_PROG_END;
+	    at = op->next)
 		n += op->code == code;
 	memcpy(ported, p->ported, sizeof(p->ported));
 	shunt_program_destroy(p);
@@ -209,11 +216,15 @@ static void test_put_of_what_is_written_is_flushed(void **state)
 static void test_get_over_a_port_is_refused(void **state)
 {
 	static const char text[] =
-	    "{\"name\": \"p\", \"collective\": \"test\", \"protocol\": \"Simple\", \"inplace\": false, \"gpus\": [{\"id\": 0, "
-	    "\"input_chunks\": 1, \"output_chunks\": 1, \"scratch_chunks\": 0, \"channels\": [" PORT("0") "], "
-	    "\"remote_buffers\": [], \"semaphores\": [], \"threadblocks\": [{\"id\": 0, \"channels\": [{\"channel_type\": "
-	    "\"port\", \"channel_ids\": [0]}], \"remote_buffer_refs\": [], \"ops\": [{\"name\": \"get\", \"channel_type\": "
-	    "\"port\", \"src_buff\": [], \"dst_buff\": []}]}]}]}";
+	    "{\"name\": \"p\", \"collective\": \"test\", \"protocol\": \"Simple\", \"inplace\": false, \"gpus\": "
+	    "[{\"id\": 0, "
+	    "\"input_chunks\": 1, \"output_chunks\": 1, \"scratch_chunks\": 0, \"channels\": [" PORT(
+	        "0") "], "
+	             "\"remote_buffers\": [], \"semaphores\": [], \"threadblocks\": [{\"id\": 0, \"channels\": "
+	             "[{\"channel_type\": "
+	             "\"port\", \"channel_ids\": [0]}], \"remote_buffer_refs\": [], \"ops\": [{\"name\": \"get\", "
+	             "\"channel_type\": "
+	             "\"port\", \"src_buff\": [], \"dst_buff\": []}]}]}]}";
 	struct shunt_plan *plan;
 	char reason[512];
 

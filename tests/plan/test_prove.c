@@ -191,6 +191,86 @@ static void test_prove_parts_of_a_group_need_all_blocks(void **state)
 	expect(root, -EINVAL, "rank");
 }
 
+/*
+ * A twin of MSCCL++'s program reduce_tbg: two blocks share a copy of two chunks to scratch, so that block b writes
+ * chunk b; the peer's blocks share the reduction of each chunk, and each of them awaits the block of its own number
+ * only.
+ */
+static json_t *reduce_of_a_group(const char *behind_the_copy)
+{
+	static const char block[] =
+	    "{\"id\":%d,\"channels\":[{\"channel_type\":\"memory\",\"channel_ids\":[%d]}],\"remote_buffer_refs\":"
+	    "[{\"access_channel_type\":\"memory\",\"remote_buffer_ids\":[0]}],\"ops\":["
+	    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":2}],\"dst_buff\":[{\"type\":\"s\","
+	    "\"index\":0,\"size\":2}],\"tbg_info\":{\"tb_id\":%d,\"tbg_size\":2}},%s"
+	    "{\"name\":\"signal\",\"channel_type\":\"memory\",\"channel_ids\":[0]},"
+	    "{\"name\":\"wait\",\"channel_type\":\"memory\",\"channel_ids\":[0]},{\"name\":\"nop\"},"
+	    "%s,%s,{\"name\":\"nop\"},"
+	    "{\"name\":\"signal\",\"channel_type\":\"memory\",\"channel_ids\":[0]},"
+	    "{\"name\":\"wait\",\"channel_type\":\"memory\",\"channel_ids\":[0]}]}";
+	static const char rank[] =
+	    "{\"id\":%d,\"input_chunks\":2,\"output_chunks\":2,\"scratch_chunks\":2,\"channels\":[{\"channel_type\":"
+	    "\"memory\",\"connected_to\":[%d,%d]}],\"remote_buffers\":[{\"rank\":%d,\"type\":\"s\","
+	    "\"access_channel_types\":[\"memory\"]}],\"threadblocks\":[%s,%s]}";
+	static const char reduction[] = "{\"name\":\"rre\",\"channel_type\":\"memory\",\"reduce_op\":\"sum\",\"src_"
+	                                "buff\":[{\"type\":\"i\",\"index\":%d,"
+	                                "\"size\":1},{\"buffer_id\":0,\"index\":%d,\"size\":1}],\"dst_buff\":[{"
+	                                "\"type\":\"o\",\"index\":%d,\"size\":1}],"
+	                                "\"tbg_info\":{\"tb_id\":%d,\"tbg_size\":2}}";
+	static char reductions[2][512], blocks[2][2048], ranks[2][8192], text[20000];
+	json_t *root;
+
+	for (int b = 0; b < 2; b++) {
+		for (int c = 0; c < 2; c++)
+			snprintf(reductions[c], sizeof(reductions[c]), reduction, c, c, c, b);
+		snprintf(blocks[b], sizeof(blocks[b]), block, b, b, b, behind_the_copy, reductions[0], reductions[1]);
+	}
+	for (int r = 0; r < 2; r++)
+		snprintf(ranks[r], sizeof(ranks[r]), rank, r, !r, !r, !r, blocks[0], blocks[1]);
+	snprintf(text, sizeof(text),
+	    "{\"name\":\"group\",\"collective\":\"allreduce\",\"protocol\":\"Simple\",\"inplace\":false,\"gpus\":[%s,%"
+	    "s]}",
+	    ranks[0], ranks[1]);
+	root = json_loads(text, 0, NULL);
+	assert_non_null(root);
+	return root;
+}
+
+static void test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it(void **state)
+{
+	expect(reduce_of_a_group("{\"name\":\"nop\"},"), -EINVAL,
+	    "(rre): a race: reads rank 0's scratch[1], which rank 0, block 1, operation 0 (copy) writes");
+	/* With a barrier of the two blocks either signal tells of both. */
+	expect(reduce_of_a_group("{\"name\":\"nop\"},{\"name\":\"barrier\",\"barrier_id\":0,\"num_threadblocks\":2},"),
+	    0, NULL);
+}
+
+/* Nobody reads what a rank copies to its scratch: right, and said. */
+static void test_prove_names_what_nobody_reads(void **state)
+{
+	static const char extra[] = ",{\"name\":\"copy\",\"src\":\"extra.py:3\",\"src_buff\":[{\"type\":\"i\","
+	                            "\"index\":0,\"size\":1}],\"dst_buff\":"
+	                            "[{\"type\":\"s\",\"index\":0,\"size\":1}]}";
+	char ops[2][4096], reason[1024], *text;
+	struct shunt_plan *plan;
+	json_t *root;
+
+	snprintf(ops[0], sizeof(ops[0]), "%s", PUT(0) "," COPY(0) SYNC);
+	snprintf(ops[1], sizeof(ops[1]), "%s%s", PUT(1) "," COPY(1) SYNC, extra);
+	root = two_ranks("allgather", "\"input_chunks\":1,\"output_chunks\":2,\"scratch_chunks\":1", ops[0], ops[1]);
+	text = json_dumps(root, JSON_COMPACT);
+	assert_int_equal(shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, sizeof(reason)), 0);
+	assert_int_equal(shunt_plan_prove(plan, reason, sizeof(reason)), 0);
+	assert_int_equal(plan->status, SHUNT_PLAN_PROVED);
+	assert_non_null(plan->unread);
+	assert_string_equal(plan->unread,
+	    "plan: rank 1, block 0, operation 5 (copy, extra.py:3): writes rank 1's scratch[0], which no operation "
+	    "reads");
+	shunt_plan_unref(plan);
+	free(text);
+	json_decref(root);
+}
+
 /* Packets in one half of scratch that the next launch may write over: the writer must know that they were read. */
 static void test_prove_launches_follow_each_other(void **state)
 {
@@ -255,6 +335,8 @@ int main(void)
 		cmocka_unit_test(test_prove_looks_at_values),
 		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
 		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),
+		cmocka_unit_test(test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it),
+		cmocka_unit_test(test_prove_names_what_nobody_reads),
 		cmocka_unit_test(test_prove_launches_follow_each_other),
 		cmocka_unit_test(test_prove_each_operation_is_needed),
 	};

@@ -9,6 +9,7 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
+import build_libshunt
 from libshunt import _nccl
 
 LIMIT_S = 100
@@ -26,6 +27,18 @@ def run_python(code: str, *arguments: str, **variables: str | None) -> subproces
             env[name] = value
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=LIMIT_S)
+
+
+def write_entry_points(folder: str) -> None:
+    """What other packages find of this one, as its wheel has it, for interpreters with the folder in PYTHONPATH."""
+    made = os.path.join(folder, "libshunt-0.dist-info")
+    os.mkdir(made)
+    for name, text in (
+        ("entry_points.txt", build_libshunt.ENTRY_POINTS),
+        ("METADATA", "Metadata-Version: 2.1\nName: libshunt\nVersion: 0\n"),
+    ):
+        with open(os.path.join(made, name), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 class Rank:

@@ -9,6 +9,24 @@
 #include <string.h>
 #include "shim/nccl/abi.h"
 
+/* The files with libnccl in their names that are mapped, as programs look for a second NCCL. */
+static void print_mapped(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[4096], last[4096] = "";
+
+	while (f && fgets(line, sizeof(line), f)) {
+		char *path = strchr(line, '/');
+
+		if (!path || !strstr(path, "libnccl") || !strcmp(path, last))
+			continue;
+		printf("%s", path);
+		strcpy(last, path);
+	}
+	if (f)
+		fclose(f);
+}
+
 int main(int argc, char **argv)
 {
 	ncclResult_t (*get_version)(int *) = ncclGetVersion;
@@ -29,6 +47,10 @@ int main(int argc, char **argv)
 	if (get_version(&version) || version < 20000 ||
 	    all_reduce(NULL, NULL, 1, ncclInt8, ncclSum, NULL, NULL) != ncclInvalidArgument)
 		return 2;
+	if (argc > 1 && !strcmp(argv[1], "maps")) {
+		print_mapped();
+		return 0;
+	}
 	dladdr((void *)get_version, &info);
 	printf("%s\n", dlsym(dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD), "shunt_version") ? "shunt" : "nccl");
 	return 0;

@@ -5,6 +5,8 @@
 #include <nccl.h>
 #include "tests/shim/layout.h"
 
+/* In all versions this type is nccl_device.h's, which is for nvcc. */
+typedef struct properties_of_the_device_header ncclCommProperties_t;
 #if NCCL_VERSION_CODE < 23100 /* types of later versions, so that our list of prototypes can be read */
 typedef struct later_coll_config ncclCollConfig_t;
 #endif

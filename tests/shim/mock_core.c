@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "algos/algo.h"
+#include "algos/algos.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/observe/dump.h"
@@ -162,10 +163,11 @@ out:
 const struct shunt_config *shunt_config(void)
 {
 	static struct shunt_config config;
-	const char *lib = getenv("SHUNT_NCCL_LIB");
+	const char *lib = getenv("SHUNT_NCCL_LIB"), *version = getenv("SHUNT_NCCL_VERSION");
 
 	pthread_mutex_lock(&lock);
 	config.nccl_lib = lib ? lib : "";
+	config.nccl_version = version ? (unsigned)atoi(version) : 22809;
 	pthread_mutex_unlock(&lock);
 	return &config;
 }
@@ -178,8 +180,16 @@ const struct shunt_nccl_env *shunt_nccl_env(void)
 
 	env.comm_blocking = blocking ? atoi(blocking) : -1;
 	env.max_ctas = ctas ? atoi(ctas) : 0;
-	env.cga_cluster_size = -1;
+	env.cga_cluster_size = env.cta_policy = -1;
 	return &env;
+}
+
+/* Knows one algorithm. */
+const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
+{
+	static const struct shunt_algo oneshot = { .name = "oneshot" };
+
+	return kind == SHUNT_ALLREDUCE && !strcmp(name, oneshot.name) ? &oneshot : NULL;
 }
 
 uint64_t shunt_fnv1a(uint64_t seed, const void *data, size_t bytes)
@@ -348,6 +358,12 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	return 0;
 }
 
+void shunt_comm_deny_nvls(struct shunt_comm *comm)
+{
+	(void)comm;
+	log_call("deny_nvls\n");
+}
+
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
 {
 	comm->desc.rank = rank;
@@ -514,6 +530,12 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 	log_call("run %zu %d", coll->count, (int)coll->redop);
 	if (coll->redop == SHUNT_PREMUL)
 		log_call(" scalar %llx%s", (unsigned long long)coll->scalar, coll->scalar_on_device ? " device" : "");
+	if (coll->algo)
+		log_call(" %s %s", coll->only_algo ? "only" : "rather", coll->algo->name);
+	if (coll->cta_policy)
+		log_call(" policy %d", coll->cta_policy);
+	if (coll->launched)
+		log_call(" event");
 	log_call("\n");
 	if (comm->desc.nranks == 1 && coll->send != coll->recv)
 		memcpy(coll->recv, coll->send, coll->count * shunt_dtype_bytes[coll->dtype]);

@@ -22,6 +22,9 @@ ln -s "$lib" "$links/libnccl.so.2"
 check "linked, in NCCL's place" shunt "$(LD_LIBRARY_PATH=$links:$fake_dir "$client" linked)"
 check "dlopen, in NCCL's place" shunt "$(LD_LIBRARY_PATH=$links:$fake_dir "$client" dlopen)"
 
+# DeepEP demands that exactly one file called libnccl is mapped, and compares it with the one that it was built with.
+check "one libnccl after a call, preloaded" "$(realpath "$3")" "$(LD_PRELOAD=$lib "$client" maps)"
+
 # A program that never calls NCCL must not notice.
 out=$(LD_PRELOAD=$lib /bin/true 2>&1)
 check "/bin/true" "0 " "$? $out"

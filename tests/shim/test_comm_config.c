@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "shim/comm_config.h"
 
-static struct shunt_nccl_env env = { .comm_blocking = -1, .cga_cluster_size = -1 };
+static struct shunt_nccl_env env = { .comm_blocking = -1, .cga_cluster_size = -1, .cta_policy = -1 };
 
 const struct shunt_nccl_env *shunt_nccl_env(void)
 {
@@ -286,6 +286,39 @@ static void test_comm_config_inherits_only_without_one(void **state)
 	assert_true(out.blocking);
 }
 
+/* Of both policies zero counts; the environment's counts more than the program's, and a child's own more than none. */
+static void test_comm_config_policy_of_blocks(void **state)
+{
+	static const struct {
+		int policy, env;
+		bool few, none;
+	} cases[] = {
+		{ NCCL_CONFIG_UNDEF_INT, -1, false, false },
+		{ NCCL_CTA_POLICY_DEFAULT, -1, false, false },
+		{ NCCL_CTA_POLICY_EFFICIENCY, -1, true, false },
+		{ NCCL_CTA_POLICY_ZERO, -1, false, true },
+		{ NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, -1, false, true },
+		{ NCCL_CTA_POLICY_ZERO, 1, true, false },
+		{ NCCL_CTA_POLICY_EFFICIENCY, 0, false, false },
+		{ NCCL_CONFIG_UNDEF_INT, 3, false, true },
+	};
+	struct shunt_comm_config out;
+	char reason[128];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ncclConfig_t c = fresh(22809);
+
+		c.CTAPolicy = cases[i].policy;
+		env.cta_policy = cases[i].env;
+		assert_int_equal(read_exactly(&c, &out), 0);
+		assert_int_equal(out.few_ctas, cases[i].few);
+		assert_int_equal(out.no_sms, cases[i].none);
+		assert_int_equal(shunt_comm_config_read(NULL, NULL, &out, reason, sizeof(reason)), 0);
+		assert_int_equal(out.few_ctas, cases[i].env == 1);
+	}
+	env.cta_policy = -1;
+}
+
 static void test_comm_config_environment_wins(void **state)
 {
 	struct shunt_comm_config out;
@@ -294,17 +327,17 @@ static void test_comm_config_environment_wins(void **state)
 
 	c.blocking = 1;
 	c.maxCTAs = 8;
-	env = (struct shunt_nccl_env){ .comm_blocking = 0, .max_ctas = 2 };
+	env = (struct shunt_nccl_env){ .comm_blocking = 0, .max_ctas = 2, .cta_policy = -1 };
 	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_false(out.blocking);
 	assert_int_equal(out.max_ctas, 2);
 	assert_int_equal(read_config(NULL, &out, reason), 0);
 	assert_false(out.blocking);
-	env = (struct shunt_nccl_env){ .comm_blocking = 5, .max_ctas = -1 }; /* no such values */
+	env = (struct shunt_nccl_env){ .comm_blocking = 5, .max_ctas = -1, .cta_policy = -1 }; /* no such values */
 	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_true(out.blocking);
 	assert_int_equal(out.max_ctas, 8);
-	env = (struct shunt_nccl_env){ .comm_blocking = -1, .cga_cluster_size = -1 };
+	env = (struct shunt_nccl_env){ .comm_blocking = -1, .cga_cluster_size = -1, .cta_policy = -1 };
 }
 
 int main(void)
@@ -320,6 +353,7 @@ int main(void)
 		cmocka_unit_test(test_comm_config_minimum_of_blocks_needs_a_maximum),
 		cmocka_unit_test(test_comm_config_name_is_kept_and_cut),
 		cmocka_unit_test(test_comm_config_inherits_only_without_one),
+		cmocka_unit_test(test_comm_config_policy_of_blocks),
 		cmocka_unit_test(test_comm_config_environment_wins),
 	};
 

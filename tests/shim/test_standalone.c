@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <dlfcn.h>
@@ -65,7 +66,7 @@ static void test_standalone_init_knows_rank_and_count(void **state)
 	ncclResult_t async;
 
 	assert_int_equal(ncclGetVersion(&version), ncclSuccess);
-	assert_int_equal(version, SHUNT_NCCL_VERSION);
+	assert_int_equal(version, 22809);
 	assert_null(shunt_real_nccl_path());
 	start(r, 3, init);
 	for (int i = 0; i < 3; i++) {
@@ -170,6 +171,54 @@ static void test_standalone_unsupported_is_invalid_usage_once_logged(void **stat
 	assert_non_null(strstr(ncclGetLastError(NULL), "ncclDevCommCreate"));
 	assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
 	ncclCommDestroy(comm);
+}
+
+/* A program that asks for a later NCCL's functions at its start gets the truth, and no line. */
+static void test_standalone_answers_what_clients_ask(void **state)
+{
+	struct {
+		ncclCommProperties_t known;
+		char later[8];
+	} p = { .known = { .size = sizeof(p), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200 } };
+	char before[256];
+	ncclComm_t comms[2];
+	uint64_t bytes, hash;
+	int version;
+
+	assert_int_equal(ncclCommInitAll(comms, 2, (int[]){ 0, 1 }), ncclSuccess);
+	snprintf(before, sizeof(before), "%s", ncclGetLastError(NULL));
+	memset(p.later, 7, sizeof(p.later));
+	p.known.deviceApiSupport = p.known.multimemSupport = p.known.hostRmaSupport = p.known.cftSupport = true;
+	p.known.ginType = 5;
+	assert_int_equal(ncclCommQueryProperties(comms[1], &p.known), ncclSuccess);
+	assert_true(p.known.size == sizeof(p) && p.known.version == 23200 && p.later[0] == 7);
+	assert_true(p.known.rank == 1 && p.known.nRanks == 2 && p.known.cudaDev == 1 && p.known.nvmlDev == -1);
+	assert_false(
+	    p.known.deviceApiSupport || p.known.multimemSupport || p.known.hostRmaSupport || p.known.cftSupport);
+	assert_true(p.known.ginType == 0 && p.known.nLsaTeams == 1 && p.known.devCommRuntimeVersionSize == 0);
+	hash = p.known.commHash;
+	assert_true(hash != 0);
+	p.known.size = 56; /* 2.29's */
+	p.known.commHash = 9;
+	assert_int_equal(ncclCommQueryProperties(comms[0], &p.known), ncclSuccess);
+	assert_true(p.known.rank == 0 && p.known.commHash == 9);
+	p.known.size = sizeof(p.known);
+	assert_int_equal(ncclCommQueryProperties(comms[0], &p.known), ncclSuccess);
+	assert_true(p.known.commHash == hash); /* of the communicator, not of the rank */
+	assert_int_equal(ncclCommMemStats(comms[0], ncclStatGpuMemTotal, &bytes), ncclSuccess);
+	assert_string_equal(ncclGetLastError(NULL), before);
+
+	p.known.magic = 0;
+	assert_int_equal(ncclCommQueryProperties(comms[0], &p.known), ncclInvalidArgument);
+	assert_int_equal(ncclCommQueryProperties(comms[0], NULL), ncclInvalidArgument);
+	p.known.magic = SHUNT_NCCL_CONFIG_MAGIC;
+	assert_int_equal(ncclCommQueryProperties(NULL, &p.known), ncclInvalidArgument);
+	setenv("SHUNT_NCCL_VERSION", "23203", 1);
+	assert_int_equal(ncclGetVersion(&version), ncclSuccess);
+	assert_int_equal(version, 23203);
+	unsetenv("SHUNT_NCCL_VERSION");
+	for (int i = 0; i < 2; i++)
+		ncclCommDestroy(comms[i]);
 }
 
 static void test_standalone_wrong_values_are_named(void **state)
@@ -441,6 +490,7 @@ int main(void)
 		TEST(test_standalone_mismatched_count_fails),
 		TEST(test_standalone_unsupported_is_invalid_usage_once_logged),
 		TEST(test_standalone_wrong_values_are_named),
+		TEST(test_standalone_answers_what_clients_ask),
 		TEST(test_standalone_one_rank_copies),
 		TEST(test_standalone_group_inits_and_reduces_from_one_thread),
 		TEST(test_standalone_group_error_drops_the_rest),

@@ -55,8 +55,18 @@ expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; defa
 expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
-expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$shunt" info select --ranks 4 --overlay 8 64M
+expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)  1 block$' "$shunt" info select --ranks 4 --overlay 8 64M
 expect info_select_windows 0 '^ +16M  ce  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
+for case in '3 8388604 8M' '4 8388604 8M' '5 1048572 1M' '6 524284 512K' '8 524284 512K'; do
+	set -- $case
+	expect "info_select_multicast_$1" 0 "^ +$3 \.\.\. +nccl: in windows NCCL is faster at this size  \(built-in, for NCCL with NVLink multicast, estimated\)\$" \
+		"$shunt" info select --ranks "$1" --overlay --windows --nvls
+	expect "info_select_multicast_below_$1" 0 "\.\.\. $2 +twoshot" "$shunt" info select --ranks "$1" --overlay --windows --nvls
+	expect "info_select_multicast_plain_$1" 0 ' 16M +twoshot' "$shunt" info select --ranks "$1" --overlay --nvls
+done
+expect info_select_multicast_is_nothing_alone 0 'standalone, symmetric' "$shunt" info select --ranks 8 --standalone --windows --nvls
+expect info_select_rule_for_nccl_wins 0 'WARN SHUNT_ALGO=allreduce:1M-:nccl wins over SHUNT_DETERMINISTIC' env SHUNT_DETERMINISTIC=1 SHUNT_ALGO=allreduce:1M-:nccl \
+	sh -c "\"$shunt\" info select --ranks 4 --overlay 2>&1"
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
 # What frameworks export so that NCCL's sums do not depend on the batch claims nothing, and limits nothing, where ours do not either.
@@ -68,7 +78,7 @@ for op in allreduce reducescatter allgather broadcast; do
 done
 expect info_select_unknown_collective 2 '--op: there is no "foo"; it takes allreduce, reduce, .*, send, recv$' "$shunt" info select --ranks 2 --op foo
 expect info_select_names_with_underscores 0 '^alltoall of ' "$shunt" info select --ranks 2 --op all_to_all
-expect info_select_rules_with_underscores 0 '^ +8  twoshot  \(SHUNT_ALGO\)$' env SHUNT_ALGO=all_reduce:0-:twoshot "$shunt" info select --ranks 2 --overlay 8
+expect info_select_rules_with_underscores 0 '^ +8  twoshot  \(SHUNT_ALGO\)  1 block$' env SHUNT_ALGO=all_reduce:0-:twoshot "$shunt" info select --ranks 2 --overlay 8
 expect info_select_no_number_of_ranks 2 '--ranks: "x" is no number from 1 to ' "$shunt" info select --ranks x
 expect info_select_p2p_off 0 '^ +8  nccl: NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access  \(the whole communicator\)$' \
 	env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --overlay 8
@@ -81,10 +91,10 @@ expect info_select_too_many_ranks_alone 0 '^ +8  none: more than 8 ranks' "$shun
 rule() {
 	env SHUNT_ALGO=$1 "$shunt" info select --ranks 2 --overlay --op $2 | tr -s ' '
 }
-expect info_select_shows_narrow_rules 0 '^ 5000 \.\.\. 5996 twoshot \(SHUNT_ALGO\)$' rule allreduce:5000-6000:twoshot allreduce
-expect info_select_shows_where_from 0 '^ 5000 \.\.\. 5996 oneshot \(SHUNT_ALGO\)$' rule allreduce:5000-6000:oneshot allreduce
-expect info_select_goes_on_behind_a_rule 0 '^ 6000 \.\.\. 16M oneshot \(built-in, measured on H200\)$' rule allreduce:5000-6000:oneshot allreduce
-expect info_select_parts_are_multiples_of_16 0 '^ 5008 \.\.\. 5984 ll128 \(SHUNT_ALGO\)$' rule allgather:5000-6000:ll128 allgather
+expect info_select_shows_narrow_rules 0 '^ 5000 \.\.\. 5996 twoshot \(SHUNT_ALGO\) [0-9]+ .*blocks?$' rule allreduce:5000-6000:twoshot allreduce
+expect info_select_shows_where_from 0 '^ 5000 \.\.\. 5996 oneshot \(SHUNT_ALGO\) [0-9]+ .*blocks?$' rule allreduce:5000-6000:oneshot allreduce
+expect info_select_goes_on_behind_a_rule 0 '^ 6000 \.\.\. 16M oneshot \(built-in, measured on H200\) [0-9]+ .*blocks?$' rule allreduce:5000-6000:oneshot allreduce
+expect info_select_parts_are_multiples_of_16 0 '^ 5008 \.\.\. 5984 ll128 \(SHUNT_ALGO\) [0-9]+ .*blocks?$' rule allgather:5000-6000:ll128 allgather
 "$shunt" plan new all_reduce twoshot-ll -n 2 --min 5000 --max 6000 --blocks 16 -o "$dir/plan.json"
 planned() {
 	env SHUNT_PLAN_DIR="$dir/plan.json" "$@" "$shunt" info select --ranks 2 --overlay | tr -s ' '

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME FAKE_CUDA: what the doctor says of an environment, of files, and of dumps that are none.
+# doctor.sh SHUNT LIBSHUNT FAKE_NCCL LATER_NCCL LATER_PROGRAM LINKED_BY_SONAME FAKE_CUDA TORCHCOMMS...: what the doctor says of an environment, of files, and of dumps that are none.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
 . "$(dirname "$0")/expect.sh"
@@ -26,6 +26,14 @@ expect bad_pid_is_usage_error 2 '"12x" is not a list' "$shunt" doctor --pid 12x
 expect dumps_without_files_is_usage_error 2 'which files' "$shunt" doctor dumps
 expect missing_program_is_error 2 '/nonexistent: No such file' "$shunt" doctor /nonexistent
 
+# DeepEP on a path of Python packages
+packages=$dir/venv/lib/python3.99/site-packages
+mkdir -p "$packages/deep_ep"
+touch "$packages/deep_ep/__init__.py"
+says deep_ep_needs_a_variable 'info +DeepEP is in .*/deep_ep/__init__.py: its search' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
+says deep_ep_has_its_variable 'set EP_SUPPRESS_NCCL_CHECK=1 for such programs' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
+says deep_ep_that_does_not_look 'ok +EP_SUPPRESS_NCCL_CHECK=1: DeepEP looks' env VIRTUAL_ENV="$dir/venv" EP_SUPPRESS_NCCL_CHECK=1 "$shunt" doctor
+
 # variables
 says no_variables_is_ok 'ok +none are set' "$shunt" doctor
 says unknown_name_has_the_nearest 'error +SHUNT_AGLO does nothing: there is no such variable; SHUNT_ALGO is meant' $none SHUNT_AGLO=1 "$shunt" doctor
@@ -48,14 +56,15 @@ says good_value 'ok +SHUNT_TIMEOUT=5s' $none SHUNT_TIMEOUT=5s "$shunt" doctor
 says endless_timeout 'warning +SHUNT_TIMEOUT=0: a kernel' $none SHUNT_TIMEOUT=0 "$shunt" doctor
 says alias_is_overridden 'warning +MSCCLPP_CACHE_DIR does nothing: SHUNT_CACHE_DIR' $none SHUNT_CACHE_DIR=/x MSCCLPP_CACHE_DIR=/y "$shunt" doctor
 says forced_without_nccl 'error +SHUNT_FORCE_NCCL=all asks for the real NCCL, and there is none' $none SHUNT_FORCE_NCCL=all "$shunt" doctor
-says nccl_variable_without_nccl 'warning +NCCL_NVLS_ENABLE does nothing' $none NCCL_NVLS_ENABLE=0 "$shunt" doctor
-says nccl_variable_with_nccl 'info +NCCL_NVLS_ENABLE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_NVLS_ENABLE=0 "$shunt" doctor
+says nccl_variable_without_nccl 'warning +NCCL_BUFFSIZE does nothing' $none NCCL_BUFFSIZE=8 "$shunt" doctor
+says nccl_variable_with_nccl 'info +NCCL_BUFFSIZE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_BUFFSIZE=8 "$shunt" doctor
 invariant="NCCL_ALGO=ring,tree;allreduce:tree NCCL_PROTO=Simple NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 NCCL_NTHREADS=1 NCCL_NVLS_ENABLE=0"
 for who in 'vLLM \(VLLM_BATCH_INVARIANT\)|VLLM_BATCH_INVARIANT=1' "vLLM or torchtitan|$invariant" \
 	'SGLang|NCCL_ALGO=allreduce:tree NCCL_MIN_NCHANNELS=8 NCCL_MAX_NCHANNELS=8' 'Megatron \(--deterministic-mode\)|NCCL_ALGO=^NVLS'; do
 	# shellcheck disable=SC2086
 	says batch_invariant_settings_are_known "info +variables as ${who%|*} exports them" env SHUNT_NCCL_LIB="$fake" ${who##*|} "$shunt" doctor
 done
+says rule_for_nccl_wins 'warning +SHUNT_ALGO=allreduce:1M-:nccl wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_ALGO=allreduce:1M-:nccl "$shunt" doctor
 # shellcheck disable=SC2086
 says deterministic_wins 'ok +SHUNT_DETERMINISTIC wins over NCCL_ALGO' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 $invariant "$shunt" doctor
 says forced_wins 'warning +SHUNT_FORCE_NCCL=all wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_FORCE_NCCL=all "$shunt" doctor
@@ -83,6 +92,17 @@ says real_nccl_is_named "ok +the real NCCL .*$fake" env SHUNT_NCCL_LIB="$fake" "
 says preload_missing 'error +LD_PRELOAD has /nonexistent/lib.so' $none LD_PRELOAD=/nonexistent/lib.so "$shunt" doctor
 says later_nccl 'warning +.* has ncclOfALaterVersion, which Shunt does not know' env SHUNT_NCCL_LIB="$(realpath "$4")" "$shunt" doctor
 expect program_of_a_later_nccl_is_status_2 2 'error +.* needs ncclOfALaterVersion, which Shunt does not know' $none "$shunt" doctor "$(realpath "$5")"
+# Modules of torchcomms; $8 and later.
+says torchcomms_nccl_can_be_interposed 'ok +.*_comms_nccl.so, of torchcomms, calls the NCCL that PyTorch has loaded: with .shunt run., or libshunt.enable' \
+	$none "$shunt" doctor "$(realpath "$8")"
+cp "$8" "$dir" # away from what it needs
+# shellcheck disable=SC2016
+says what_python_has_loaded_before_is_not_missed '^0$' $none sh -c '"$1" doctor "$2" | grep -c "which is not found"' sh "$shunt" "$dir/_comms_nccl.so"
+says torchcomms_ncclx_cannot 'warning +.*_comms_ncclx.so, of torchcomms, has NCCL linked in under names such as torchcomms_ncclAllReduce: Shunt cannot' \
+	$none "$shunt" doctor "$(realpath "$9")"
+says torchcomms_gloo_does_not_call_nccl 'info +.*_comms_gloo.so, of torchcomms, does not call NCCL' $none "$shunt" doctor "$(realpath "${10}")"
+says another_nccl_of_other_names 'warning +.*renamed.so has an NCCL linked in under names such as torchcomms_ncclAllReduce' \
+	$none "$shunt" doctor "$(realpath "${11}")"
 says linked_by_soname 'warning +.*linked_by_soname calls functions of shunt.h and is linked with libshunt.so, whose SONAME is libnccl.so.2' $none "$shunt" doctor "$(realpath "$6")"
 says plain_program '/sh itself has nothing to do with NCCL' $none "$shunt" doctor /bin/sh
 says script_is_told 'is no program of this machine; a script' $none "$shunt" doctor "$0"

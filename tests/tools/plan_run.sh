@@ -28,6 +28,30 @@ expect run_odd_sizes_right 0 "$right" $run "$dir/small.json" -b 4 -e 100K -f 7 -
 # What is wrong is found.
 sed '0,/"dst_buff": \[{"type": "o", "index": 0/s//"dst_buff": [{"type": "o", "index": 1/' "$plans/all_gather_oneshot-ll_2.json" >"$dir/wrong.json"
 expect run_wrong_plan_refused 1 "wrong.json: rank 0, block 0, operation 2 \(upkt\): a race: writes rank 0's output\[1\]" $run "$dir/wrong.json" -e 1K
+# What the proof cannot decide, since two blocks wait for one channel, is run and found: nobody writes rank 0's own part of its result.
+rank() { # NUMBER PEER COPY
+	cat <<-JSON
+		{"id":$1,"input_chunks":1,"output_chunks":2,"scratch_chunks":0,"channels":[{"channel_type":"memory","connected_to":[$2]}],
+		"remote_buffers":[{"rank":$2,"type":"o","access_channel_types":["memory"]}],"threadblocks":[
+		$(block 0 "{\"name\":\"put\",\"channel_type\":\"memory\",$source,\"dst_buff\":[{\"buffer_id\":0,\"index\":$1,\"size\":1}]},$3{\"name\":\"nop\"},"),
+		$(block 1 '')]}
+	JSON
+}
+block() { # NUMBER OPERATIONS
+	cat <<-JSON
+		{"id":$1,"channels":[{"channel_type":"memory","channel_ids":[0]}],
+		"remote_buffer_refs":[{"access_channel_type":"memory","remote_buffer_ids":[0]}],
+		"ops":[$2{"name":"signal","channel_type":"memory","channel_ids":[0]},{"name":"wait","channel_type":"memory","channel_ids":[0]}]}
+	JSON
+}
+source='"src_buff":[{"type":"i","index":0,"size":1}]'
+copy="{\"name\":\"copy\",$source,\"dst_buff\":[{\"type\":\"o\",\"index\":1,\"size\":1}]},"
+printf '{"name":"doubt","collective":"allgather","protocol":"Simple","inplace":false,"gpus":[\n%s,\n%s]}\n' "$(rank 0 1 '')" "$(rank 1 0 "$copy")" \
+	>"$dir/doubt.json"
+doubt="$run $dir/doubt.json -b 1K -e 1K --out-of-place"
+expect run_undecided_plan_says_so 1 "WARN plan doubt is not proved to be right: .*rank 0's output\[0\] holds nothing that an input gives" $doubt
+expect run_wrong_values_found 1 '^# there are wrong values' $doubt
+expect run_wrong_values_named 1 "rank 0: 1024 bytes, out of place: 128 wrong; element 0 of rank 0's input arrived as 0xa5a5a5a5" $doubt
 expect run_plan_that_was_not_used_found 1 'did not run plan all_reduce_oneshot-ll_2: .* took the path "oneshot"' env NCCL_MAX_CTAS=1 \
 	$run "$plans/all_reduce_oneshot-ll_2.json" -e 1K
 expect run_type_beyond_plan_fails 1 'is not for float32' sh -c 'sed "s/\"inplace\"/\"dtypes\": [\"int8\"], &/" "$1" >"$2" && "$3" plan run "$2"' sh \

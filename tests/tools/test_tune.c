@@ -303,9 +303,32 @@ static void test_rows_no_point_loses(void **state)
 	}
 }
 
+static void test_windows_begin_behind_our_largest(void **state)
+{
+	struct tune_point p[] = {
+		{ .coll = BENCH_COLL_ALLREDUCE, .part = 4096, .windows_us = 1, .windows_forward = true },
+		{ .coll = BENCH_COLL_ALLREDUCE, .part = 1024, .windows_us = 1, .windows_forward = true },
+		{ .coll = BENCH_COLL_ALLREDUCE, .part = 2048, .windows_us = 1 },
+		{ .coll = BENCH_COLL_ALLREDUCE, .part = 8192, .windows_us = 1, .windows_forward = true },
+		{ .coll = BENCH_COLL_BROADCAST, .part = 4096, .windows_us = 1 },
+		{ .coll = BENCH_COLL_REDUCE, .part = 4096 },
+	};
+	uint64_t from;
+
+	assert_true(tune_windows_from(p, 6, BENCH_COLL_ALLREDUCE, &from));
+	assert_int_equal(from, 4096);
+	assert_true(tune_windows_from(p, 6, BENCH_COLL_BROADCAST, &from));
+	assert_true(from == UINT64_MAX);
+	assert_false(tune_windows_from(p, 6, BENCH_COLL_REDUCE, &from));
+	p[2].windows_forward = true;
+	assert_true(tune_windows_from(p, 6, BENCH_COLL_ALLREDUCE, &from));
+	assert_int_equal(from, 1024);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_windows_begin_behind_our_largest),
 		cmocka_unit_test(test_candidates_large_call_has_every_geometry),
 		cmocka_unit_test(test_candidates_same_launch_is_measured_once),
 		cmocka_unit_test(test_candidates_messages_have_one_geometry),

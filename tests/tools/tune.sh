@@ -32,7 +32,7 @@ expect tune_tells_before_and_after 0 '^# geometric mean of before / after' cat "
 expect file_says_sim 0 '"sim": true' cat "$dir/cache/tuning/shunt-sim-3.json"
 expect partial_file_is_gone 2 'No such file' ls "$dir/cache/tuning/shunt-sim-3.json.partial"
 expect show_prints_table 0 '^  scatter +1008 \| ll128' $shunt tune --show "$dir/cache/tuning/shunt-sim-3.json"
-expect info_names_the_file 0 "^ +256  [a-z]+  \($dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
+expect info_names_the_file 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
 expect info_other_ranks_are_built_in 0 '^ +256  oneshot  \(built-in, for the sim\)' "$shunt" info select --ranks 2 256
 for coll in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
 	expect tuned_${coll}_right 0 '^# 0 wrong elements' $bench $coll -n 3 -b 256 -e 64K -f 16
@@ -141,6 +141,9 @@ expect gone_on_writes_everything 0 '"kind": "broadcast"' cat "$dir/b.json"
 # A real NCCL that does nothing, and so is always the faster one: every size goes to it.
 expect faster_nccl_is_measured 0 '^# 2 ranks on Shunt sim.*NCCL 2\.' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
 expect faster_nccl_gets_every_size 0 '^\[2/2\] all_reduce 1K: .*: nccl$' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
+expect nccl_in_windows_is_measured 0 '^# all_reduce in windows: NCCL.s from parts of 256$' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
+expect file_says_where_windows_are_nccls 0 '"allreduce": 256' cat "$dir/nccl.json"
+expect file_says_there_was_no_multicast 0 '"nvls": false' cat "$dir/nccl.json"
 # Communicators that hand everything on: what would be measured is not what it says.
 expect forwarding_ranks_are_error 1 "none of Shunt's algorithms runs it on these ranks, its path is nccl" env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 $tune $small \
 	--no-check -o "$dir/no.json"

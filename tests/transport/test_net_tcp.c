@@ -99,6 +99,40 @@ static void test_strangers_that_talk_are_thrown_out(void **state)
 	ops->close(device);
 }
 
+/* A listener that never speaks, as if each connection's handshake were incomplete there: others are tried. */
+static void test_a_connection_without_a_challenge_is_made_again(void **state)
+{
+	struct shunt_net_device *device = net_open(ops);
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(sin);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), first, again = 0, fd;
+	struct shunt_net_blob theirs;
+	struct tcp_blob blob;
+	struct net_end end;
+
+	net_create(ops, device, &end, 5, 3 * TCP_CONNECT_MS);
+	assert_int_equal(bind(listener, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	assert_int_equal(listen(listener, 64), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&sin, &len), 0);
+	memcpy(&blob, end.blob.bytes, sizeof(blob));
+	first = 1 + (int)blob.data_sockets;
+	blob.id = UINT64_MAX; /* the lower one connects */
+	blob.port = sin.sin_port;
+	memset(&theirs, 0, sizeof(theirs));
+	memcpy(theirs.bytes, &blob, sizeof(blob));
+	assert_int_equal(ops->endpoint_connect(end.endpoint, &theirs), 0);
+	while (!end.dead) {
+		net_step_or_sleep(ops, device, 100);
+		fd = accept(listener, NULL, NULL);
+		again += fd >= 0; /* stays open: only the other side gives up */
+	}
+	assert_in_range(again, 2 * first, 3 * first);
+	assert_int_equal(end.err, -ETIMEDOUT);
+	ops->endpoint_close(end.endpoint);
+	ops->close(device);
+	close(listener);
+}
+
 /* ---- a peer that has the key, or not, played by the test */
 
 struct liar {
@@ -523,38 +557,42 @@ static void test_ipv6(void **state)
 	net_pair_close(&pair);
 }
 
-/* In a process of its own: the variables are read once. */
-static int choose_verbs(int rank, void *arg)
+static unsigned bit_of(const char *name)
 {
-	struct unit_capture capture;
-	const char *text;
-
-	setenv("SHUNT_NET", "verbs", 1);
-	unit_capture_begin(&capture);
-	if (!shunt_net_chosen() || !shunt_net_chosen())
-		return -1;
-	text = unit_capture_end(&capture);
-	if (shunt_net_find("verbs"))
-		return shunt_net_chosen() == shunt_net_find("verbs") && !*text ? 0 : -2;
-	return shunt_net_chosen() == ops && unit_count(text, "SHUNT_NET=verbs") == 1 ? 0 : -3;
+	for (unsigned i = 0; shunt_net_providers()[i]; i++)
+		if (!strcmp(shunt_net_providers()[i]->name, name))
+			return 1u << i;
+	return 0;
 }
 
-static void test_a_provider_that_is_not_built_in_is_told_once(void **state)
+/* In processes of their own: the variables are read once. No NIC of verbs is here, or NCCL_IB_DISABLE hides it. */
+static int what_is_usable(int rank, void *arg)
 {
-	int err;
+	static const char *const choices[] = { "auto", "verbs", "tcp" };
+
+	setenv("SHUNT_NET", choices[rank], 1);
+	setenv("NCCL_IB_DISABLE", "1", 1);
+	return shunt_net_usable() == bit_of("tcp") ? 0 : -2;
+}
+
+static void test_tcp_is_usable_whatever_is_chosen(void **state)
+{
+	int errs[3];
 
 	assert_ptr_equal(shunt_net_find("tcp"), ops);
 	assert_null(shunt_net_find("pigeons"));
-	unit_run_processes(1, choose_verbs, NULL, &err);
-	assert_int_equal(err, 0);
+	unit_run_processes(3, what_is_usable, NULL, errs);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(errs[i], 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_provider_that_is_not_built_in_is_told_once), /* reads no variables here */
+		cmocka_unit_test(test_tcp_is_usable_whatever_is_chosen), /* reads no variables here */
 		cmocka_unit_test(test_a_crowd_of_strangers_keeps_nobody_out),
 		cmocka_unit_test(test_strangers_that_talk_are_thrown_out),
+		cmocka_unit_test(test_a_connection_without_a_challenge_is_made_again),
 		cmocka_unit_test(test_hellos_that_prove_nothing_are_refused),
 		cmocka_unit_test(test_heads_that_there_are_not_kill_the_endpoint),
 		cmocka_unit_test(test_pieces_come_before_and_after_their_put),

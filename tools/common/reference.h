@@ -13,8 +13,8 @@
 
 #define REF_MAX_RANKS 64
 /*
- * The same over several hosts: hosts[r] is rank r's. Sums of each host's ranks, rounded to the type, are added up in the
- * order of the hosts' lowest ranks. NULL: one host.
+ * The same over several hosts: hosts[r] is rank r's. Sums of each host's ranks, rounded to the type, are added up in
+ * the order of the hosts' lowest ranks. NULL: one host.
  */
 void ref_allreduce_over(void *out, const void *const *in, const int *hosts, int nranks, size_t count,
     enum shunt_dtype dtype, enum shunt_redop op, const void *const *scalars);

@@ -126,8 +126,8 @@ int tool_lib_open(struct tool_lib *lib);
 void *tool_dlopen(const char *path);
 
 /*
- * Starts a program, found in PATH, without its messages. Its output, which the caller closes, and then waits for *pid_p;
- * NULL: it did not start.
+ * Starts a program, found in PATH, without its messages. Its output, which the caller closes, and then waits for
+ * *pid_p; NULL: it did not start.
  */
 FILE *tool_output_of(const char *const argv[], pid_t *pid_p);
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Driver, GPUs, and peer access between them. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/select/nvls.h"
+#include "base/config.h"
 #include "device/gpu_ops.h"
 #include "tools/common/tool.h"
 #include "tools/doctor/doctor.h"
@@ -116,6 +119,43 @@ static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, con
 		finding_add(f, FINDING_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
 }
 
+/* Whether NCCL may use NVLink multicast here: then it, and not Shunt, does large all-reduces in windows. */
+static void multicast_check(struct findings *f, const struct shunt_gpu_info *info, int n, bool real_nccl)
+{
+	const struct shunt_nvls_nccl nccl = { .version = real_nccl ? INT_MAX : 0 };
+	int enable = shunt_nccl_env()->nvls_enable, with = 0, bad = 0;
+	enum shunt_nvls why = SHUNT_NVLS_POSSIBLE;
+
+	for (int i = 0; i < n; i++) {
+		enum shunt_nvls one = shunt_nvls_of_rank(&info[i], &nccl, enable);
+
+		with += info[i].multicast != 0;
+		if (one && !why) {
+			why = one;
+			bad = i;
+		}
+	}
+	if (!real_nccl)
+		return;
+	if (why && enable == 1)
+		finding_add(f, FINDING_WARN, topic,
+		    "unset it, or see to the fabric manager (nvidia-smi -q says its state)",
+		    "NCCL_NVLS_ENABLE=1 asks for NVLink multicast, which GPU %d cannot have: %s; calls in windows are "
+		    "chosen as without it",
+		    bad, shunt_nvls_name(why));
+	else if (why)
+		finding_add(f, FINDING_INFO, topic, "",
+		    "NCCL has no NVLink multicast (%d of %d GPUs say that they could): %s", with, n,
+		    shunt_nvls_name(why));
+	else
+		finding_add(f, FINDING_INFO, topic,
+		    "where NCCL fails with it (401, 802), see to the fabric manager, or set NCCL_NVLS_ENABLE=0; Shunt "
+		    "needs "
+		    "none",
+		    "NCCL may use NVLink multicast: from 512 KB (6 ranks and more), 1 MB (5) or 8 MB (3 and 4) on, "
+		    "all-reduces in windows are NCCL's; estimated, `shunt tune` measures it");
+}
+
 void doctor_devices(struct findings *f, bool real_nccl)
 {
 	const struct shunt_gpu_ops *gpu = &shunt_gpu_cuda_ops;
@@ -142,4 +182,5 @@ void doctor_devices(struct findings *f, bool real_nccl)
 			return;
 		}
 	peers_check(f, gpu, info, n);
+	multicast_check(f, info, n, real_nccl);
 }

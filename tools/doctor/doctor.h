@@ -59,17 +59,19 @@ void doctor_plans(struct findings *f);
  * (-ENOEXEC).
  */
 struct doctor_elf {
-	bool needs_nccl;            /* is linked with libnccl.so* */
-	bool imports;               /* imports ncclAllReduce */
-	bool exports;               /* exports ncclAllReduce */
-	bool contains;              /* has a hidden NCCL of its own, linked statically */
-	bool mentions_nccl;         /* contains the text libnccl.so, so it may dlopen it */
-	bool has_api;               /* has the functions of shunt/shunt.h */
-	bool imports_api;           /* imports one of them */
-	bool needs_api;             /* is linked with libshunt_api.so* */
-	bool is_shunt;              /* libshunt.so, under whatever name */
-	char needs_later[64];       /* an imported function of NCCL's that Shunt does not know, or "" */
-	char has_later[64];         /* the same for an exported function */
+	bool needs_nccl;       /* is linked with libnccl.so* */
+	bool imports;          /* imports ncclAllReduce */
+	bool exports;          /* exports ncclAllReduce */
+	bool contains;         /* has a hidden NCCL of its own, linked statically */
+	bool mentions_nccl;    /* contains the text libnccl.so, so it may dlopen it */
+	bool has_api;          /* has the functions of shunt/shunt.h */
+	bool imports_api;      /* imports one of them */
+	bool needs_api;        /* is linked with libshunt_api.so* */
+	bool is_shunt;         /* libshunt.so, under whatever name */
+	bool is_python_module; /* an extension of Python, which is loaded after what it needs */
+	char renamed[64];      /* a function of an NCCL in it that has another name, "torchcomms_ncclAllReduce"; "" */
+	char needs_later[64];  /* an imported function of NCCL's that Shunt does not know, or "" */
+	char has_later[64];    /* the same for an exported function */
 	char interpreter[PATH_MAX]; /* "" for a library */
 	char version[64];           /* of the NCCL in the file, such as "2.28.9+cuda13.0"; "" if there is none */
 	char kernels[64]; /* of a libshunt.so: "nvcc 13.0 for sm_90", what built its kernels; "" without any */

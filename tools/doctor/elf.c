@@ -64,6 +64,20 @@ static void later_symbol_read(const Elf64_Sym *symbol, const char *name, struct 
 		snprintf(later, sizeof(elf->needs_later), "%s", name);
 }
 
+/* objcopy gives an NCCL that is linked in other names: as torchcomms' ncclx has it. */
+static void renamed_symbol_read(const char *name, struct doctor_elf *elf)
+{
+	static const char suffix[] = "ncclAllReduce";
+	size_t n = strlen(name);
+
+	if (n < sizeof(suffix) || strcmp(name + n - (sizeof(suffix) - 1), suffix) || !strcmp(name, "pncclAllReduce"))
+		return;
+	if (!strncmp(name, "_Z", 2)) /* a function in C++ of this name */
+		return;
+	if (!*elf->renamed)
+		snprintf(elf->renamed, sizeof(elf->renamed), "%s", name);
+}
+
 static void symbols_read(
     const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
 {
@@ -79,6 +93,10 @@ static void symbols_read(
 			elf->imports_api = true;
 		if (s->sh_type == SHT_DYNSYM)
 			later_symbol_read(&symbols[i], name, elf);
+		if (symbols[i].st_shndx != SHN_UNDEF) {
+			renamed_symbol_read(name, elf);
+			elf->is_python_module |= !strncmp(name, "PyInit_", 7);
+		}
 		if (strcmp(name, "ncclAllReduce"))
 			continue;
 		if (s->sh_type == SHT_DYNSYM) {

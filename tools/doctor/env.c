@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "algos/algos.h"
 #include "base/config.h"
 #include "base/env.h"
 #include "base/renamed.h"
@@ -176,6 +177,11 @@ static void check_order_of_sums(
 		    "order of "
 		    "its own",
 		    s->config.force_nccl);
+	if (s->config.deterministic && real_nccl && shunt_forced_nccl_adds(s->config.algo))
+		finding_add(f, FINDING_WARN, topic, "unset one of them",
+		    "SHUNT_ALGO=%s wins over SHUNT_DETERMINISTIC, because it names nccl: NCCL adds in an order of its "
+		    "own",
+		    s->config.algo);
 	if (s->overruled)
 		finding_add(f, FINDING_OK, topic, "",
 		    "SHUNT_DETERMINISTIC wins over NCCL_ALGO, NCCL_PROTO and NCCL_MAX_NCHANNELS: Shunt's sums have one "

@@ -87,6 +87,25 @@ static void torch_report(struct findings *f, const char *path)
 		                  ", hidden: no library can get in front of it");
 }
 
+/*
+ * From 2.0 on, DeepEP looks on import for one mapped libnccl that is the same as the one it was built with. With Shunt
+ * in front the real NCCL is mapped by the first call that a program makes, which may be later.
+ */
+static void deep_ep_report(struct findings *f, const char *path)
+{
+	const char *suppressed = getenv("EP_SUPPRESS_NCCL_CHECK");
+
+	if (suppressed && atoi(suppressed))
+		finding_add(f, FINDING_OK, topic, "", "EP_SUPPRESS_NCCL_CHECK=%s: DeepEP looks for no libnccl (%s)",
+		    suppressed, path);
+	else
+		finding_add(f, FINDING_INFO, topic,
+		    "set EP_SUPPRESS_NCCL_CHECK=1 for such programs, or let them call NCCL before they import deep_ep",
+		    "DeepEP is in %s: its search for a loaded libnccl fails where it is imported before the first call "
+		    "of NCCL, as Shunt opens the real one with that call",
+		    path);
+}
+
 static void packages_scan(const char *dir, void *arg)
 {
 	struct python *p = arg;
@@ -97,6 +116,9 @@ static void packages_scan(const char *dir, void *arg)
 	snprintf(path, sizeof(path), "%s/torch/lib/libtorch_cuda.so", dir);
 	if (!access(path, R_OK))
 		torch_report(p->f, path);
+	snprintf(path, sizeof(path), "%s/deep_ep/__init__.py", dir);
+	if (!access(path, R_OK))
+		deep_ep_report(p->f, path);
 }
 
 /* Looks through the packages of the Python that a shell would start here. */
@@ -203,8 +225,43 @@ static void check_preload(struct findings *f, const char *lib)
 
 /* ---- one program */
 
+/* What Shunt can do for a module of torchcomms, _comms_NAME.cpython-312-x86_64-linux-gnu.so. False: it is none. */
+static bool torchcomms_report(struct findings *f, const char *path, const struct doctor_elf *elf)
+{
+	const char *name = strrchr(path, '/');
+
+	name = name ? name + 1 : path;
+	if (!elf->is_python_module || strncmp(name, "_comms", 6))
+		return false;
+	if (*elf->needs_later)
+		finding_add(f, FINDING_ERROR, topic, "take a Shunt that knows this NCCL",
+		    "%s, of torchcomms, needs %s, which Shunt does not know: with Shunt in front it cannot be imported",
+		    path, elf->needs_later);
+	else if (*elf->renamed || elf->contains)
+		finding_add(f, FINDING_WARN, topic,
+		    "take torchcomms' backend nccl, or shunt (docs/python.md); or build torchcomms with "
+		    "USE_SYSTEM_LIBS=1",
+		    "%s, of torchcomms, has NCCL linked in%s%s: Shunt cannot get in front of it", path,
+		    *elf->renamed ? " under names such as " : ", hidden", elf->renamed);
+	else if (elf->needs_nccl || elf->imports)
+		finding_add(f, FINDING_OK, topic, "",
+		    "%s, of torchcomms, calls the NCCL %s: with `shunt run`, or libshunt.enable() before `import "
+		    "torch`, "
+		    "Shunt is in front of it",
+		    path, elf->needs_nccl ? "that it is linked with" : "that PyTorch has loaded");
+	else if (elf->exports)
+		finding_add(f, FINDING_INFO, topic, "",
+		    "%s, of torchcomms, has NCCL %s linked in, for all to use: a preloaded Shunt is in front of it",
+		    path, elf->version);
+	else
+		finding_add(f, FINDING_INFO, topic, "", "%s, of torchcomms, does not call NCCL", path);
+	return true;
+}
+
 static void binary_report(struct findings *f, const char *path, const struct doctor_elf *elf, bool is_program)
 {
+	if (torchcomms_report(f, path, elf))
+		return;
 	if (elf->imports_api && elf->needs_nccl && !elf->needs_api)
 		finding_add(f, FINDING_WARN, topic,
 		    "link it with `pkg-config --libs shunt`, which names libshunt_api.so.0; `shunt run` starts it as "
@@ -218,6 +275,10 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 		finding_add(f, FINDING_ERROR, topic,
 		    "it does not start with Shunt in front of it: take a Shunt that knows this NCCL",
 		    "%s needs %s, which Shunt does not know", path, elf->needs_later);
+	else if (*elf->renamed && !elf->needs_nccl && !elf->imports)
+		finding_add(f, FINDING_WARN, topic, "link it with libnccl.so instead of an NCCL with other names",
+		    "%s has an NCCL linked in under names such as %s: Shunt cannot get in front of it", path,
+		    elf->renamed);
 	else if (elf->contains && !elf->exports)
 		finding_add(f, FINDING_WARN, topic, "link it with libnccl.so instead of libnccl_static.a",
 		    "%s has NCCL%s%s linked in, and hidden: Shunt cannot get in front of it", path,
@@ -243,6 +304,7 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 static void check_program(struct findings *f, const char *path)
 {
 	struct doctor_elf elf = { 0 }, self = { 0 };
+	bool is_python_module;
 	char line[PATH_MAX + 256];
 	char *full = realpath(path, NULL);
 	FILE *list;
@@ -259,6 +321,7 @@ static void check_program(struct findings *f, const char *path)
 		finding_add(f, FINDING_ERROR, topic, "", "%s: %s", path, strerror(-err));
 		goto out;
 	}
+	is_python_module = elf.is_python_module;
 	binary_report(f, path, &elf, true);
 	if (doctor_elf_read("/proc/self/exe", &self) || !*self.interpreter)
 		goto out; /* statically linked: no loader */
@@ -272,6 +335,8 @@ static void check_program(struct findings *f, const char *path)
 
 		line[strcspn(line, "\n")] = 0;
 		if (arrow && !strncmp(arrow + 4, "not found", 9)) {
+			if (is_python_module) /* Python has loaded it before: libtorch.so */
+				continue;
 			finding_add(f, FINDING_ERROR, topic,
 			    "the program does not start like this: look at LD_LIBRARY_PATH",
 			    "%s needs %.*s, which is not found", path, (int)strcspn(line + strspn(line, "\t"), " "),

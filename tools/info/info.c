@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -34,6 +35,48 @@ static int library_print(const struct tool_lib *lib)
 	return TOOL_OK;
 }
 
+/* The real NCCL's version, 22809 for 2.28.9; 0: there is none. */
+static int nccl_version(const struct tool_lib *lib)
+{
+	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib->handle, "ncclGetVersion");
+	int version = 0;
+
+	if (!get_version || get_version(&version) || !lib->real_nccl_path())
+		return 0;
+	return version;
+}
+
+/* Why NCCL has no NVLink multicast on the first device; POSSIBLE: nothing is known that speaks against it. */
+static enum shunt_nvls nvls_obstacle(const struct tool_lib *lib, const struct shunt_device_identity *id)
+{
+	const struct shunt_gpu_info gpu = { .cc = (uint16_t)id->cc, .multicast = id->multicast };
+	const struct shunt_nvls_nccl nccl = { .version = nccl_version(lib) };
+
+	return shunt_nvls_of_rank(&gpu, &nccl, shunt_nccl_env()->nvls_enable);
+}
+
+static bool first_device(const struct tool_lib *lib, struct shunt_device_identity *id)
+{
+	__typeof__(shunt_device_identify) *identify =
+	    (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
+
+	*id = (struct shunt_device_identity){ .size = sizeof(*id) };
+	return identify && !identify(0, id);
+}
+
+static void nvls_print(const struct tool_lib *lib)
+{
+	struct shunt_device_identity id;
+	enum shunt_nvls why;
+
+	if (!first_device(lib, &id))
+		return;
+	why = nvls_obstacle(lib, &id);
+	printf("multicast     %s%s (device attribute %s, NCCL_NVLS_ENABLE %d)\n",
+	    why ? "NCCL has none: " : "NCCL may use NVLink multicast: large all-reduces in windows are its",
+	    shunt_nvls_name(why), id.multicast ? "set" : "not set", shunt_nccl_env()->nvls_enable);
+}
+
 static int devices_print(const struct tool_lib *lib)
 {
 	const char *kind = lib->device_kind();
@@ -50,6 +93,7 @@ static int devices_print(const struct tool_lib *lib)
 		lib->device_name(i, name, sizeof(name));
 		printf("  %-11d %s\n", i, name);
 	}
+	nvls_print(lib);
 	return TOOL_OK;
 }
 
@@ -144,6 +188,7 @@ static const struct shunt_plan *plan_select(const struct select_query *q, uint64
 struct selection {
 	const char *name, *reason; /* the path; the reason why it is not ours, "" if it is */
 	char source[300];
+	bool kernel; /* of an algorithm, whose blocks can be told */
 };
 
 static void selection_make(const struct select_query *q, uint64_t bytes, struct selection *a)
@@ -152,6 +197,7 @@ static void selection_make(const struct select_query *q, uint64_t bytes, struct 
 	enum shunt_reason reason = SHUNT_REASON_NONE;
 
 	a->reason = "";
+	a->kernel = false;
 	if (comm_reason(q)) {
 		a->name = q->sel_key.takes_all ? "none" : "nccl";
 		a->reason = comm_reason(q);
@@ -163,6 +209,7 @@ static void selection_make(const struct select_query *q, uint64_t bytes, struct 
 	} else {
 		a->name = shunt_select_name(&q->sel_key, q->kind, q->dtype, q->redop, bytes, &reason);
 		a->reason = shunt_reason_name(reason);
+		a->kernel = !reason;
 		shunt_select_source(&q->sel_key, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
 	}
 }
@@ -244,12 +291,31 @@ static int by_size(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static void range_print(const struct selection *is, uint64_t from, uint64_t to)
+#define LARGE_BYTES ((uint64_t)1 << 30) /* stands for all sizes of a range without an end */
+
+/* The rest of a line: the blocks of the smallest and the largest size. */
+static void blocks_print(const struct select_query *q, const struct selection *is, uint64_t from, uint64_t to)
+{
+	unsigned least = 0, most = 0;
+
+	if (is->kernel) {
+		least = shunt_select_blocks(&q->sel_key, q->kind, q->dtype, q->redop, from);
+		most = shunt_select_blocks(&q->sel_key, q->kind, q->dtype, q->redop, to);
+	}
+	if (most && least != most)
+		printf("  %u to %u blocks", least, most);
+	else if (most)
+		printf("  %u block%s", most, most == 1 ? "" : "s");
+	putchar('\n');
+}
+
+static void range_print(const struct select_query *q, const struct selection *is, uint64_t from, uint64_t to)
 {
 	char a[24], b[24];
 
-	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name,
+	printf("%10s ... %-10s %s%s%s  (%s)", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name,
 	    *is->reason ? ": " : "", is->reason, is->source);
+	blocks_print(q, is, from, to ? to : from > LARGE_BYTES ? from : LARGE_BYTES);
 }
 
 /* All ends of ranges are points; a search between powers of two finds the other changes. */
@@ -277,12 +343,12 @@ static int ranges_print(const struct select_query *q)
 		for (selection_make(q, p.at[i], &now); !selection_equal(&now, &is); selection_make(q, from, &is)) {
 			uint64_t change = boundary_find(q, &is, last, p.at[i], p.step);
 
-			range_print(&is, from, change - p.step);
+			range_print(q, &is, from, change - p.step);
 			from = last = change;
 		}
 		last = p.at[i];
 	}
-	range_print(&is, from, 0);
+	range_print(q, &is, from, 0);
 	free(p.at);
 	return TOOL_OK;
 }
@@ -290,12 +356,10 @@ static int ranges_print(const struct select_query *q)
 /* The tables of a communicator of this number of ranks here: of the first device, and of the tuning files. */
 static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
 {
-	struct shunt_device_identity id = { .size = sizeof(id) };
-	__typeof__(shunt_device_identify) *identify =
-	    (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
-	struct shunt_machine m = { .nranks = q->sel_key.nranks, .sim = q->sel_key.sim };
+	struct shunt_device_identity id;
+	struct shunt_machine m = { .nranks = q->sel_key.nranks, .sim = q->sel_key.sim, .nccl = nccl_version(lib) };
 
-	if (!identify || identify(0, &id))
+	if (!first_device(lib, &id))
 		return;
 	if (forced_mode && !id.cc) /* as if this host had GPUs */
 		return;
@@ -303,6 +367,8 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	m.cc = id.cc;
 	m.driver = id.driver;
 	memcpy(m.gpu, id.name, sizeof(m.gpu));
+	q->sel_key.nvls = q->sel_key.nvls || (!q->sel_key.takes_all && !nvls_obstacle(lib, &id));
+	m.nvls = q->sel_key.nvls;
 	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.takes_all, true);
 }
 
@@ -332,6 +398,8 @@ static const struct option_row select_rows[] = {
 	    .help = "sum (default), prod, max, min, avg" },
 	{ "windows", 0, OPTION_FLAG, AT(query.sel_key.symmem),
 	    .help = "as if the buffers were registered as symmetric memory" },
+	{ "nvls", 0, OPTION_FLAG, AT(query.sel_key.nvls),
+	    .help = "as if NCCL used NVLink multicast (default: as here)" },
 	{ "cc", 0, OPTION_NUMBER, "N", AT(cc), 10, 9999,
 	    .help = "as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file" },
 	{ "overlay", 0, OPTION_CALL, .call = mode_apply,
@@ -373,6 +441,7 @@ static int query_complete(struct select_opts *o)
 
 	q->sel_key.nranks = (int)o->ranks;
 	q->sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
+	q->sel_key.no_sms = shunt_nccl_env()->cta_policy >= 2;
 	q->sel_key.takes_all = o->mode == MODE_STANDALONE;
 	q->sel_key.deterministic = shunt_config()->deterministic;
 	/*
@@ -398,6 +467,8 @@ static int query_complete(struct select_opts *o)
 	}
 	if (!q->sel_key.cc && !q->sel_key.sim)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
+	q->sel_key.nvls &= !q->sel_key.takes_all;
+	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
 	q->plans = shunt_plan_set_get(q->sel_key.nranks, q->sel_key.nranks);
 	return TOOL_OK;
 }
@@ -417,12 +488,12 @@ static int select_main(int argc, char **argv)
 		status = query_complete(&o);
 	if (status)
 		return status;
-	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q->kind), shunt_dtype_name(q->dtype),
+	printf("%s of %s, %s, %u ranks, %s%s%s\n", shunt_kind_name(q->kind), shunt_dtype_name(q->dtype),
 	    shunt_redop_name(q->redop), o.ranks,
 	    q->sel_key.sim           ? "standalone on the sim" :
 	        q->sel_key.takes_all ? "standalone" :
 	                               "in front of the real NCCL",
-	    q->sel_key.symmem ? ", symmetric buffers" : "");
+	    q->sel_key.nvls ? " with NVLink multicast" : "", q->sel_key.symmem ? ", symmetric buffers" : "");
 	if (first == argc)
 		status = ranges_print(q);
 	for (int i = first; i < argc; i++) {
@@ -431,7 +502,8 @@ static int select_main(int argc, char **argv)
 
 		tool_parse_size(argv[i], 1, UINT64_MAX, &bytes);
 		selection_make(q, bytes, &is);
-		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.reason ? ": " : "", is.reason, is.source);
+		printf("%10s  %s%s%s  (%s)", argv[i], is.name, *is.reason ? ": " : "", is.reason, is.source);
+		blocks_print(q, &is, bytes, bytes);
 	}
 	shunt_plan_set_unref(o.query.plans);
 	return status;

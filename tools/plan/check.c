@@ -52,6 +52,8 @@ static void check_file(struct check *c, const char *path)
 		    plan->status == SHUNT_PLAN_PROVED ? "" : ", not proved");
 	if (!c->json && plan && plan->doubt)
 		printf("doubt  %s\n", plan->doubt);
+	if (!c->json && plan && plan->unread && !c->wrong_only)
+		printf("unread %s\n", plan->unread);
 	*(plan ? &c->right : &c->wrong) += 1;
 	shunt_plan_unref(plan);
 }
@@ -93,8 +95,7 @@ static int check_path(struct check *c, const char *path)
 #define AT(field) .at = offsetof(struct check, field)
 static const struct option_row rows[] = {
 	{ "quiet", 'q', OPTION_FLAG, AT(wrong_only), .help = "only what is wrong" },
-	{ "hosts", 0, OPTION_NUMBER, "N", AT(hosts), 1, 64,
-	    .help = "can it run with its ranks spread over N hosts?" },
+	{ "hosts", 0, OPTION_NUMBER, "N", AT(hosts), 1, 64, .help = "can it run with its ranks spread over N hosts?" },
 	{ "json", 0, OPTION_FLAG, AT(json),
 	    .help = "an array with an object for each file: file, ok, and the error or what the plan is" },
 	{ .type = OPTION_END },
@@ -103,7 +104,9 @@ const struct option_table plan_check_options = {
 	"usage: shunt plan check [-q] [--hosts N] [--json] FILE|DIRECTORY...\n\n"
 	"Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, "
 	"every\n"
-	"index and size, pairs of signals and waits, waits that nobody can end. One line for each.\n\n",
+	"index and size, pairs of signals and waits, waits that nobody can end; and proves it: races, wrong results, "
+	"data\n"
+	"that nobody reads. One line for each.\n\n",
 	rows, "Exit status: 0 all are right, 1 some are not or cannot be read, 2 wrong option.\n"
 };
 

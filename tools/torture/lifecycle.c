@@ -259,8 +259,11 @@ static void usage_check(struct torture_rank *r)
 	if (torture_allgather(r, &token, 1, all))
 		return;
 	r->latest = usage_read(r);
-	/* Freed memory may become visible a moment later. */
-	for (int i = 0; r->stats.lifecycles > TORTURE_WARMUP_LIFECYCLES && i < 100 && !usage_is_back(r); i++) {
+	/*
+	 * Freed memory may become visible a moment later, and over a bad network connections stay until the other side
+	 * has heard the last word.
+	 */
+	for (int i = 0; r->stats.lifecycles > TORTURE_WARMUP_LIFECYCLES && i < 1000 && !usage_is_back(r); i++) {
 		usleep(20000);
 		r->latest = usage_read(r);
 	}

@@ -12,6 +12,8 @@ static const struct option_row rows[] = {
 	{ "lib", 0, OPTION_TEXT, "LIB", AT(ranks.libs[0]),
 	    .help = "shunt (default), nccl (the real one that shunt finds), or a path" },
 	RANKS_OPTIONS("ranks to start, 8 at most (all GPUs; 4 on the sim)", 1, TORTURE_MAX_RANKS, "60"),
+	{ "faults", 0, OPTION_SIZE, "SEED", AT(ranks.faults), 1, INT64_MAX, .without = 1,
+	    .help = "with --hosts, as root: links lose, delay, reorder and are cut for a while, ranks are stopped" },
 	{ "max", 0, OPTION_SIZE, "SIZE", AT(max_bytes), 64, 1ull << 30,
 	    .help = "of the larger side of a call, 64 to 1G (16M; 64K on the sim)" },
 	{ "shared", 0, OPTION_FLAG, AT(shared),
@@ -45,6 +47,8 @@ static int torture_main(int argc, char **argv)
 		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	if (o.minutes > 0 && o.ops)
 		return tool_usage_error("--minutes and --ops are two ends for one run; give one of them");
+	if (o.ranks.faults && !o.ranks.nhosts)
+		return tool_usage_error("--faults is what goes wrong between hosts: it needs --hosts");
 	return o.ranks.worker_fd >= 0 ? torture_worker(&o) : ranks_run(&o.ranks, argc, argv);
 }
 

@@ -66,11 +66,12 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 
 static json_t *point_json(const struct tune_point *p)
 {
-	return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:f, s:f, s:f, s:f, s:f}", "collective",
-	    bench_colls[p->coll].name, "bytes", (json_int_t)p->bytes, "part", (json_int_t)p->part, "algorithm",
-	    p->algo->name, "blocks", p->geometry.blocks, "threads", p->geometry.threads, "channels",
+	return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:b}",
+	    "collective", bench_colls[p->coll].name, "bytes", (json_int_t)p->bytes, "part", (json_int_t)p->part,
+	    "algorithm", p->algo->name, "blocks", p->geometry.blocks, "threads", p->geometry.threads, "channels",
 	    p->geometry.channels, "nccl", p->forward, "before", p->before, "us", p->us, "nccl_us", p->nccl_us,
-	    "before_us", p->before_us, "eager_us", p->eager_us, "nccl_eager_us", p->nccl_eager_us);
+	    "before_us", p->before_us, "eager_us", p->eager_us, "nccl_eager_us", p->nccl_eager_us, "nccl_windows_us",
+	    p->windows_us, "windows", p->windows_forward);
 }
 
 /* Copies text of a file, safe to print. */
@@ -92,21 +93,22 @@ static bool point_read(json_t *json, struct tune_point *p)
 {
 	const char *coll, *algo, *before;
 	json_int_t bytes, part;
-	int blocks, threads, channels, forward;
+	int blocks, threads, channels, forward, windows = 0;
 	const struct bench_coll *c;
 
 	*p = (struct tune_point){ 0 };
-	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F}", "collective",
-	        &coll, "bytes", &bytes, "part", &part, "algorithm", &algo, "blocks", &blocks, "threads", &threads,
-	        "channels", &channels, "nccl", &forward, "before", &before, "us", &p->us, "nccl_us", &p->nccl_us,
-	        "before_us", &p->before_us, "eager_us", &p->eager_us, "nccl_eager_us", &p->nccl_eager_us))
+	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F, s?F, s?b}",
+	        "collective", &coll, "bytes", &bytes, "part", &part, "algorithm", &algo, "blocks", &blocks, "threads",
+	        &threads, "channels", &channels, "nccl", &forward, "before", &before, "us", &p->us, "nccl_us",
+	        &p->nccl_us, "before_us", &p->before_us, "eager_us", &p->eager_us, "nccl_eager_us", &p->nccl_eager_us,
+	        "nccl_windows_us", &p->windows_us, "windows", &windows))
 		return false;
 	c = bench_coll_find(coll);
 	if (!c || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
 	    threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_P2P_CHANNELS)
 		return false;
 	if (!time_valid(p->us) || !p->us || !time_valid(p->nccl_us) || !time_valid(p->before_us) ||
-	    !time_valid(p->eager_us) || !time_valid(p->nccl_eager_us))
+	    !time_valid(p->eager_us) || !time_valid(p->nccl_eager_us) || !time_valid(p->windows_us))
 		return false;
 	p->coll = (enum bench_coll_id)(c - bench_colls);
 	p->bytes = (uint64_t)bytes;
@@ -114,6 +116,7 @@ static bool point_read(json_t *json, struct tune_point *p)
 	p->algo = shunt_algo_find(tune_kind(p->coll), algo);
 	p->geometry = (struct shunt_geometry){ (uint16_t)blocks, (uint16_t)threads, (uint16_t)channels };
 	p->forward = forward;
+	p->windows_forward = windows;
 	printable_copy(p->before, sizeof(p->before), before);
 	return p->algo != NULL;
 }
@@ -155,12 +158,12 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 		snprintf(blocks + strlen(blocks), sizeof(blocks) - strlen(blocks), "%u,", o->blocks.at[i]);
 	for (int i = 0; i < o->threads.n; i++)
 		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads.at[i]);
-	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
+	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
 	    "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc",
 	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "sim", r->machine.sim,
-	    "nccl", r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
-	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
-	    o->base.rounds, "margin", o->margin);
+	    "nvls", r->machine.nvls == 1, "nccl", r->nccl, "dtype", r->dtype, "collectives", colls, "first",
+	    (json_int_t)o->base.first, "last", (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks",
+	    blocks, "threads", threads, "rounds", o->base.rounds, "margin", o->margin);
 	text = json ? line_text(json) : NULL;
 	json_decref(json);
 	return text;
@@ -328,6 +331,19 @@ static json_t *row_json(const struct shunt_tuning_row *r)
 	return json;
 }
 
+/* By collective, the size from which calls in windows are NCCL's; null: none. */
+static json_t *windows_json(const struct tune_results *r)
+{
+	json_t *windows = json_object();
+	uint64_t from;
+
+	for (int i = 0; bench_colls[i].name; i++)
+		if (tune_windows_from(r->points, r->n, (enum bench_coll_id)i, &from))
+			json_object_set_new(windows, shunt_kind_name(tune_kind((enum bench_coll_id)i)),
+			    from == UINT64_MAX ? json_null() : json_integer((json_int_t)from));
+	return windows;
+}
+
 static json_t *results_json(const struct tune_results *r)
 {
 	const struct shunt_machine *m = &r->machine;
@@ -344,11 +360,12 @@ static json_t *results_json(const struct tune_results *r)
 	for (size_t i = 0; i < r->n; i++)
 		json_array_append_new(points, point_json(&r->points[i]));
 	free(list);
-	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT,
+	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT,
 	    "shunt", SHUNT_VERSION, "date", date, "dtype", r->dtype, "machine", "gpu", m->gpu, "cc", (int)m->cc,
-	    "driver", (int)m->driver, "ranks", m->nranks, "sim", m->sim);
+	    "driver", (int)m->driver, "ranks", m->nranks, "sim", m->sim, "nvls", m->nvls == 1);
 	if (root && *r->nccl)
 		json_object_set_new(root, "nccl", json_string(r->nccl));
+	json_object_set_new(root, "windows", windows_json(r));
 	json_object_set_new(root, "rows", rows);
 	json_object_set_new(root, "points", points);
 	return root;
@@ -403,9 +420,9 @@ void tune_print(const struct tune_results *r)
 	double before = 0, nccl = 0;
 	size_t nbefore = 0, nnccl = 0;
 
-	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s, %s\n", m->nranks, m->gpu,
+	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s%s, %s\n", m->nranks, m->gpu,
 	    m->cc / 10, m->cc % 10, m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured",
-	    r->dtype);
+	    m->nvls == 1 ? " with NVLink multicast" : "", r->dtype);
 	if (m->sim)
 		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
 	puts("# us per call in graphs, on the slowest rank; before: the built-in table\n#");
@@ -431,6 +448,15 @@ void tune_print(const struct tune_results *r)
 			nccl += log(p->nccl_us / after);
 			nnccl++;
 		}
+	}
+	for (int i = 0; bench_colls[i].name; i++) {
+		uint64_t from;
+		char size[24];
+
+		if (tune_windows_from(r->points, r->n, (enum bench_coll_id)i, &from))
+			printf("# %s in windows: %s%s\n", bench_colls[i].name,
+			    from == UINT64_MAX ? "as without" : "NCCL's from parts of ",
+			    from == UINT64_MAX ? "" : tool_format_size(from, size));
 	}
 	if (nbefore)
 		printf("# geometric mean of before / after: %.3f\n", exp(before / (double)nbefore));
@@ -466,7 +492,7 @@ static int results_read(const char *path, struct tune_results *r, char *reason, 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
 {
 	return !strcmp(a->gpu, b->gpu) && a->cc == b->cc && a->driver == b->driver && a->nranks == b->nranks &&
-	    a->sim == b->sim;
+	    a->sim == b->sim && (a->nvls == 1) == (b->nvls == 1);
 }
 
 void tune_merge(const struct tune_opts *o, const char *path, struct tune_results *r)

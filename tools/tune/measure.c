@@ -23,12 +23,12 @@ static int candidate_force(struct tune_rank *r, const struct tune_task *t, const
 	return r->force(c->algo ? rule : NULL);
 }
 
-static int lib_call(struct tune_rank *r, const struct tune_task *t, bool nccl)
+static int lib_call(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
 {
 	const struct bench_coll *coll = &bench_colls[t->coll];
-	int lib = nccl ? TUNE_NCCL : TUNE_SHUNT;
-	struct bench_args a = { .send = r->send,
-		.recv = r->recv,
+	int lib = c->nccl ? TUNE_NCCL : TUNE_SHUNT;
+	struct bench_args a = { .send = c->windows ? r->in_window[0] : r->send,
+		.recv = c->windows ? r->in_window[1] : r->recv,
 		.count = t->count,
 		.dtype = (ncclDataType_t)r->o->dtype,
 		.redop = ncclSum,
@@ -45,14 +45,15 @@ static int stream_sync(struct tune_rank *r)
 	return tune_rank_device(r, "waiting for the device", r->lib.stream_synchronize(r->stream));
 }
 
-static int graph_capture(struct tune_rank *r, const struct tune_task *t, bool nccl, int calls, void **graph_p)
+static int graph_capture(
+    struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c, int calls, void **graph_p)
 {
 	int err = tune_rank_device(r, "capture", r->lib.capture_begin(r->stream)), end;
 
 	if (err)
 		return err;
 	for (int i = 0; !err && i < calls; i++)
-		err = lib_call(r, t, nccl);
+		err = lib_call(r, t, c);
 	end = r->lib.capture_end(r->stream, graph_p);
 	return err ? err : tune_rank_device(r, "capture", end);
 }
@@ -76,7 +77,7 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 		tune_rank_progress(r, RANKS_WARMUP, c->nccl);
 		err = candidate_force(r, t, c);
 		if (!err)
-			err = lib_call(r, t, c->nccl);
+			err = lib_call(r, t, c);
 		if (!err)
 			err = stream_sync(r);
 		if (err)
@@ -122,7 +123,7 @@ static int result_check(struct tune_rank *r, const struct tune_task *t, const st
 	if (!err)
 		err = candidate_force(r, t, c);
 	if (!err)
-		err = lib_call(r, t, c->nccl);
+		err = lib_call(r, t, c);
 	if (!err)
 		err = stream_sync(r);
 	for (int i = 0; !err && bench_coll_has_recv(coll, r->rank, 0) && i < blocks; i++) {
@@ -181,11 +182,11 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 		tune_rank_progress(r, graphs ? RANKS_CAPTURE : RANKS_WARMUP, list[i].nccl);
 		err = candidate_force(r, t, &list[i]);
 		if (!err && graphs)
-			err = graph_capture(r, t, list[i].nccl, burst.calls, &r->graph[i]);
+			err = graph_capture(r, t, &list[i], burst.calls, &r->graph[i]);
 		if (!err)
 			err = graphs ?
 			    tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream)) :
-			    lib_call(r, t, list[i].nccl);
+			    lib_call(r, t, &list[i]);
 		if (!err)
 			err = stream_sync(r);
 	}
@@ -207,7 +208,7 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 			for (int l = 0; !err && graphs && l < burst.launches; l++)
 				err = tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream));
 			for (int c = 0; !err && !graphs && c < calls; c++)
-				err = lib_call(r, t, list[i].nccl);
+				err = lib_call(r, t, &list[i]);
 			if (!err)
 				err = stream_sync(r);
 			r->samples[i * rounds + round] = (ranks_now_us() - start) / calls;
@@ -302,6 +303,14 @@ int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tu
 		err = candidates_measure(r, t, interleaved, 2, r->o->base.rounds, false, eager);
 		p->eager_us = eager[0];
 		p->nccl_eager_us = eager[1];
+	}
+	if (!err && r->in_window[0]) {
+		double beside[2] = { 0 };
+
+		interleaved[1] = (struct tune_candidate){ .nccl = true, .windows = true };
+		err = candidates_measure(r, t, interleaved, 2, r->o->base.rounds, true, beside);
+		p->windows_us = beside[1];
+		p->windows_forward = tune_forwards(beside[0], beside[1], 0, 0, r->o->margin);
 	}
 	p->forward = tune_forwards(p->us, p->nccl_us, p->eager_us, p->nccl_eager_us, r->o->margin);
 	baseline_name(r, t, p->before);

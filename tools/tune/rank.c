@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/select/nvls.h"
 #include "base/config.h"
 #include "tools/tune/rank.h"
 
@@ -63,6 +64,15 @@ static void defaults_fill(struct tune_opts *o, bool sim)
 	}
 }
 
+/* As the set-up would agree it for ranks on devices of one kind: each has its own. */
+static bool nvls_agrees(const struct shunt_device_identity *device, int version)
+{
+	const struct shunt_gpu_info gpu = { .cc = (uint16_t)device->cc, .multicast = device->multicast };
+	const struct shunt_nvls_nccl nccl = { .version = version };
+
+	return !shunt_nvls_of_rank(&gpu, &nccl, shunt_nccl_env()->nvls_enable);
+}
+
 /* All ranks must have devices of one kind, and all or none a real NCCL. */
 static int machine_identify(struct tune_rank *r)
 {
@@ -74,6 +84,7 @@ static int machine_identify(struct tune_rank *r)
 	    (__typeof__(shunt_device_identify) *)dlsym(r->lib.handle, "shunt_device_identify");
 	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(r->lib.handle, "ncclGetVersion");
 	struct shunt_machine *m = &r->results->machine;
+	bool nvls;
 	int err;
 
 	memset(&mine, 0, sizeof(mine));
@@ -112,9 +123,15 @@ static int machine_identify(struct tune_rank *r)
 		return -ENOENT;
 	}
 	r->have_nccl = mine.nccl;
-	*m = (struct shunt_machine){
-		.cc = mine.device.cc, .driver = mine.device.driver, .nranks = r->nranks, .sim = r->sim
-	};
+	nvls = mine.nccl && nvls_agrees(&mine.device, mine.version);
+	for (int i = 0; i < r->nranks; i++)
+		nvls = nvls && all[i].device.multicast;
+	*m = (struct shunt_machine){ .cc = mine.device.cc,
+		.driver = mine.device.driver,
+		.nranks = r->nranks,
+		.sim = r->sim,
+		.nccl = mine.nccl ? mine.version : 0,
+		.nvls = nvls };
 	memcpy(m->gpu, mine.device.name, sizeof(m->gpu));
 	if (mine.nccl)
 		snprintf(r->results->nccl, sizeof(r->results->nccl), "%d.%d.%d", mine.version / 10000,
@@ -145,6 +162,20 @@ static int comms_create(struct tune_rank *r)
 	return err;
 }
 
+static void windows_close(struct tune_rank *r)
+{
+	const struct bench_nccl *nccl = &r->nccl[TUNE_NCCL];
+
+	for (int i = 0; i < 2; i++) {
+		if (r->window[i])
+			nccl->CommWindowDeregister(r->comm[TUNE_NCCL], r->window[i]);
+		if (r->in_window[i])
+			nccl->MemFree(r->in_window[i]);
+		r->window[i] = NULL;
+		r->in_window[i] = NULL;
+	}
+}
+
 static int buffers_alloc(struct tune_rank *r)
 {
 	uint64_t bytes = r->o->base.last + TUNE_GUARD_BYTES;
@@ -161,6 +192,41 @@ static int buffers_alloc(struct tune_rank *r)
 		err = tune_rank_device(r, "memset", r->lib.stream_synchronize(r->stream));
 	r->host = malloc(TUNE_CHECK_BYTES + TUNE_GUARD_BYTES);
 	return !err && !r->host ? tune_rank_device(r, "host memory", -ENOMEM) : err;
+}
+
+/*
+ * Buffers of NCCL's that are registered with it, on all ranks or on none: for a few versions, and on some machines, it
+ * refuses. That does not end the run.
+ */
+static int windows_open(struct tune_rank *r)
+{
+	uint64_t bytes = (r->o->base.last + TUNE_GUARD_BYTES + 4095) / 4096 * 4096;
+	const struct bench_nccl *nccl = &r->nccl[TUNE_NCCL];
+	bool mine = true, all[RANKS_MAX], here = true;
+	int err;
+
+	if (!r->have_nccl || !nccl->MemAlloc || !nccl->MemFree || !nccl->CommWindowRegister ||
+	    !nccl->CommWindowDeregister)
+		return 0;
+	for (int i = 0; i < 2; i++)
+		mine = !nccl->MemAlloc(&r->in_window[i], bytes) && mine;
+	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+	for (int i = 0; i < r->nranks; i++)
+		here = here && (err || all[i]);
+	for (int i = 0; !err && here && i < 2; i++) /* all ranks make both calls */
+		mine = !nccl->CommWindowRegister(
+		           r->comm[TUNE_NCCL], r->in_window[i], bytes, &r->window[i], NCCL_WIN_COLL_SYMMETRIC) &&
+		    r->window[i] && mine;
+	if (!err)
+		err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+	for (int i = 0; i < r->nranks; i++)
+		here = here && (err || all[i]);
+	if (err || here)
+		return err;
+	if (!r->rank)
+		puts("# NCCL is not measured with registered buffers: it refuses them here");
+	windows_close(r);
+	return 0;
 }
 
 static int rank_open(struct tune_rank *r)
@@ -182,7 +248,9 @@ static int rank_open(struct tune_rank *r)
 		err = tune_tasks_open(r);
 	if (!err)
 		err = buffers_alloc(r);
-	return err ? err : comms_create(r);
+	if (!err)
+		err = comms_create(r);
+	return err ? err : windows_open(r);
 }
 
 static void rank_close(struct tune_rank *r, bool clean)
@@ -190,6 +258,7 @@ static void rank_close(struct tune_rank *r, bool clean)
 	tune_rank_progress(r, RANKS_DESTROY, -1);
 	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
+		windows_close(r);
 		for (int i = 0; i < TUNE_NLIBS; i++)
 			if (r->comm[i])
 				bench_nccl_check(

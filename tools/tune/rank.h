@@ -31,6 +31,8 @@ struct tune_rank {
 	ncclComm_t comm[TUNE_NLIBS];
 	void *stream;
 	char *send, *recv, *host;
+	void *in_window[2]; /* of NCCL, registered with it: send, recv; NULL: none */
+	ncclWindow_t window[2];
 	/* of the current point */
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
 	double us[TUNE_MAX_CANDIDATES];

@@ -94,6 +94,27 @@ bool tune_forwards(double us, double nccl_us, double eager_us, double nccl_eager
 	return (nccl_us > 0 && us > nccl_us * (1 - margin)) || (nccl_eager_us > 0 && eager_us > nccl_eager_us);
 }
 
+bool tune_windows_from(const struct tune_point *points, size_t n, enum bench_coll_id coll, uint64_t *from_p)
+{
+	uint64_t most_of_ours = 0;
+	bool any = false, ours = false;
+
+	*from_p = UINT64_MAX;
+	for (size_t i = 0; i < n; i++)
+		if (points[i].coll == coll && points[i].windows_us > 0) {
+			any = true;
+			if (!points[i].windows_forward && points[i].part >= most_of_ours) {
+				ours = true;
+				most_of_ours = points[i].part;
+			}
+		}
+	for (size_t i = 0; i < n; i++)
+		if (points[i].coll == coll && points[i].windows_us > 0 && points[i].windows_forward &&
+		    (!ours || points[i].part > most_of_ours) && points[i].part < *from_p)
+			*from_p = points[i].part;
+	return any;
+}
+
 static int by_kind_and_size(const void *a, const void *b)
 {
 	const struct tune_point *x = *(const struct tune_point *const *)a, *y = *(const struct tune_point *const *)b;

@@ -42,7 +42,7 @@ struct tune_opts {
 struct tune_candidate {
 	const struct shunt_algo *algo; /* NULL: the present decision for the call */
 	struct shunt_geometry geometry;
-	bool nccl;
+	bool nccl, windows; /* windows: NCCL's, with buffers that are registered with it */
 };
 
 /* One collective at one size, and its results. Times are us per call on the slowest rank; 0: not measured. */
@@ -56,6 +56,8 @@ struct tune_point {
 	char before[24];               /* the path of the built-in table */
 	double us, nccl_us, before_us; /* in graphs */
 	double eager_us, nccl_eager_us;
+	double windows_us;    /* NCCL with registered buffers, in graphs beside our best, whose buffers need not be */
+	bool windows_forward; /* ... and so it gets calls in windows */
 };
 
 struct tune_results {
@@ -116,6 +118,12 @@ bool tune_forwards(double us, double nccl_us, double eager_us, double nccl_eager
  * are. rows: room for 2 x n + SHUNT_NKINDS. Returns their number.
  */
 size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_row *rows);
+
+/*
+ * The part from which NCCL gets the collective's calls in windows, all larger measured ones included. False: NCCL was
+ * not measured with them. *from_p: UINT64_MAX: nowhere.
+ */
+bool tune_windows_from(const struct tune_point *points, size_t n, enum bench_coll_id coll, uint64_t *from_p);
 
 /* ---- file.c ---- */
 

@@ -166,6 +166,18 @@ bool shunt_forced_check(const char *text, char *reason, size_t bytes)
 	return !wrong;
 }
 
+bool shunt_forced_nccl_adds(const char *text)
+{
+	char *copy = strdup(text), *save = NULL;
+	bool adds = false;
+	struct rule r;
+
+	for (char *rule = copy ? strtok_r(copy, ",", &save) : NULL; rule && !adds; rule = strtok_r(NULL, ",", &save))
+		adds = !parse_rule(rule, &r) && !r.path.algo && shunt_kind_reduces(r.kind);
+	free(copy);
+	return adds;
+}
+
 /* Puts the rules into the list of all, unless the same are in it: then these are freed. Gives those of the list. */
 static struct rules *keep(struct rules *r)
 {
@@ -239,6 +251,11 @@ static void parse_variable(void)
 
 	if (*text)
 		parse(text, true, &variable);
+	if (shunt_config()->deterministic && shunt_forced_nccl_adds(text))
+		shunt_warn(
+		    "SHUNT_ALGO=%s wins over SHUNT_DETERMINISTIC, because it names nccl: a real NCCL adds in an order "
+		    "of its own",
+		    text);
 	atomic_store(&current, variable);
 }
 

@@ -182,6 +182,14 @@ static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind
 	return bytes > MAX_UNALIGNED_PART && bytes % 16 && !never_declines(sel_key, kind) && shunt_kind_has_parts(kind);
 }
 
+/* True: the call lies in windows, with which NCCL is faster at this size. *file_p: says the tuning file. */
+static bool nccl_in_windows(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, bool *file_p)
+{
+	*file_p = false;
+	return sel_key->symmem && !never_declines(sel_key, kind) &&
+	    bytes >= shunt_tuning_windows_from(sel_key, kind, file_p);
+}
+
 /*
  * Sizes that a communicator over several hosts takes in front of a real NCCL: bytes of a part, in front of which no
  * measurement stands yet (docs/hosts.md). 0: none.
@@ -225,6 +233,7 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key,
 	const struct shunt_tuning_row *row;
 	const struct shunt_tuning *table;
 	const struct shunt_algo *algo;
+	bool file;
 
 	*g = (struct shunt_geometry){ 0 };
 	*reason_p = nccl_reason(sel_key, kind);
@@ -238,6 +247,10 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key,
 		return choose_over_hosts(sel_key, kind, bytes, reason_p);
 	if (sel_key->symmem && (algo = shunt_tuning_symmem(sel_key, kind, bytes)))
 		return algo;
+	if (nccl_in_windows(sel_key, kind, bytes, &file)) {
+		*reason_p = SHUNT_REASON_WINDOWS;
+		return NULL;
+	}
 	row = find_row(sel_key, kind, bytes, &table);
 	if (!row || (row->forward && !never_declines(sel_key, kind))) {
 		*reason_p = row ? SHUNT_REASON_SIZE : SHUNT_REASON_KIND;
@@ -259,6 +272,12 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 		decision->geometry = (struct shunt_geometry){ 0 };
 		decision->reason = SHUNT_REASON_ONE_RANK;
 		decision->algo = sel_key->takes_all ? &shunt_local_algo : NULL;
+	} else if (coll->algo && !nccl_reason(sel_key, coll->kind) &&
+	    shunt_select_path(sel_key, coll, &(struct shunt_path){ .algo = coll->algo }, decision)) {
+		return true;
+	} else if (coll->algo && coll->only_algo) {
+		decision->algo = NULL;
+		decision->reason = SHUNT_REASON_CONFIG;
 	} else {
 		decision->algo =
 		    choose_algo(sel_key, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);
@@ -297,13 +316,52 @@ const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_ki
 	return decision.algo ? decision.algo->name : "nccl";
 }
 
+static int see_blocks(void *ctx, const struct shunt_work *work)
+{
+	unsigned *most = ctx;
+
+	*most = work->blocks > *most ? work->blocks : *most;
+	return 0;
+}
+
+unsigned shunt_select_blocks(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    enum shunt_redop redop, uint64_t bytes)
+{
+	static char in[16], out[16]; /* addresses only */
+	struct shunt_coll coll = { .kind = kind,
+		.dtype = dtype,
+		.redop = redop,
+		.count = bytes / shunt_dtype_bytes[dtype],
+		.root = 1,
+		.send = in,
+		.recv = out };
+	const struct shunt_kargs base = { .nranks = (uint16_t)sel_key->nranks };
+	const struct shunt_coll *calls[] = { &coll };
+	struct shunt_decision decision = { 0 };
+	struct shunt_work work;
+	unsigned most = 0;
+	const struct shunt_enqueue_ctx enqueue = {
+		.sel_key = sel_key, .base = &base, .emit = see_blocks, .ctx = &most
+	};
+
+	if (sel_key->nranks < 2 || sel_key->placement || !shunt_select(sel_key, &coll, &decision))
+		return 0;
+	if (decision.algo->fuse == SHUNT_FUSE_SYMMEM) {
+		if (!decision.algo->geometry)
+			return 0;
+		decision.algo->geometry(sel_key, bytes, &work);
+		return work.blocks;
+	}
+	return shunt_enqueue_calls(&enqueue, calls, &decision, 1) ? 0 : most;
+}
+
 /* The source of a kind's rows. In a file's table, kinds that the file does not have come from the built-in table. */
 static void describe_table(const struct shunt_sel_key *sel_key, const struct shunt_tuning *table, enum shunt_kind kind,
     char *text, size_t text_bytes)
 {
 	if (!table->builtin && !(table->own >> kind & 1))
 		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
-	snprintf(text, text_bytes, "%s%s", table->source,
+	snprintf(text, text_bytes, "%s%s%s", table->builtin ? "" : "tuned here, ", table->source,
 	    table->builtin && sel_key->cc && sel_key->cc != table->machine.cc ? ", an estimate for this generation" :
 	                                                                        "");
 }
@@ -314,6 +372,7 @@ void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind ki
 	const struct shunt_tuning *table = NULL;
 	struct shunt_geometry g = { 0 };
 	const struct shunt_algo *algo;
+	bool file;
 
 	kind = table_kind(kind);
 	bytes = bytes / shunt_dtype_bytes[dtype] * shunt_dtype_bytes[dtype];
@@ -332,6 +391,10 @@ void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind ki
 		        sel_key->nranks == 2 || sel_key->nranks == 4 ?
 		        "built-in, for windows, measured on H200" :
 		        "built-in, for windows, estimated from 2 and 4 ranks of H200");
+	else if (nccl_in_windows(sel_key, kind, bytes, &file))
+		snprintf(text, text_bytes, "%s%s",
+		    file ? "tuned here, " : "built-in, for NCCL with NVLink multicast, estimated",
+		    file ? sel_key->tuning->source : "");
 	else if (unaligned_parts(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
 	else if (find_row(sel_key, kind, bytes, &table))
@@ -342,9 +405,14 @@ void shunt_select_crossovers(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
 {
 	const struct shunt_tuning *table;
+	uint64_t from;
+	bool file;
 
 	kind = table_kind(kind);
 	shunt_forced_crossovers(kind, add, ctx);
+	from = sel_key->symmem ? shunt_tuning_windows_from(sel_key, kind, &file) : UINT64_MAX;
+	if (from != UINT64_MAX)
+		add(ctx, from);
 	if (!find_row(sel_key, kind, 0, &table))
 		return;
 	for (unsigned i = table->first[kind]; i < table->first[kind + 1]; i++)

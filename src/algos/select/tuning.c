@@ -164,6 +164,15 @@ static const uint64_t symmem_from[SHUNT_NKINDS][2] = {
 	[SHUNT_REDUCE] = { 64 * MB, 0 },
 };
 
+/*
+ * Bytes from which all-reduces in windows are NCCL's where it uses NVLink multicast, by the number of ranks; 0: never.
+ * Estimates from what others have published of NCCL on 8 H100 and H200, beside our estimates for these numbers of
+ * ranks: machines that let programs use multicast were not at hand (KNOWN_ISSUES.md).
+ */
+static const uint64_t nvls_from[SHUNT_MAX_RANKS + 1] = {
+	[3] = 8 * MB, [4] = 8 * MB, [5] = 1 * MB, [6] = 512 * KB, [7] = 512 * KB, [8] = 512 * KB
+};
+
 enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
 
 /* The tables that the groups make, one for each number of ranks. Each has room for all ranges. */
@@ -194,6 +203,10 @@ static void index_rows(struct shunt_tuning *t)
 			i++;
 		t->first[k] = (uint16_t)i;
 	}
+	h = hash_number(h, (uint64_t)m->nccl * 4 + (uint64_t)(m->nvls + 1));
+	for (int k = 0; k < SHUNT_NKINDS; k++)
+		if (t->windows >> k & 1)
+			h = hash_number(hash_number(h, (uint64_t)k), t->windows_from[k]);
 	for (i = 0; i < t->nrows; i++) {
 		const struct shunt_tuning_row *r = &t->rows[i];
 
@@ -233,6 +246,7 @@ static void build(void)
 		for (int n = groups[i].low; n <= groups[i].high; n++)
 			build_one(&groups[i], n);
 	built.hash = shunt_fnv1a(built.hash, symmem_from, sizeof(symmem_from));
+	built.hash = shunt_fnv1a(built.hash, nvls_from, sizeof(nvls_from));
 }
 
 const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
@@ -243,6 +257,18 @@ const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key
 	if (!from || (bytes < from && (!sel_key->no_sms || shunt_kind_reduces(kind))))
 		return NULL;
 	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
+}
+
+uint64_t shunt_tuning_windows_from(const struct shunt_sel_key *sel_key, enum shunt_kind kind, bool *file_p)
+{
+	const struct shunt_tuning *t = sel_key->tuning;
+
+	*file_p = t && t->windows >> kind & 1;
+	if (*file_p)
+		return t->windows_from[kind];
+	if (!sel_key->nvls || kind != SHUNT_ALLREDUCE || !nvls_from[sel_key->nranks])
+		return UINT64_MAX;
+	return nvls_from[sel_key->nranks];
 }
 
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks)

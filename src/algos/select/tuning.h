@@ -35,15 +35,20 @@ struct shunt_machine {
 	unsigned driver; /* CUDA version of the driver, 13000 for 13.0; 0 on the sim */
 	int nranks;
 	bool sim;
+	int nccl; /* version of the real NCCL, 22809 for 2.28.9; 0: none */
+	int nvls; /* 1: NCCL uses NVLink multicast (algos/select/nvls.h); 0: it does not; -1: a file does not say */
 };
 
 struct shunt_tuning {
 	struct shunt_machine machine;
 	const char *source; /* in words, or the file's path */
 	bool builtin;
-	bool vs_nccl;  /* the real NCCL was measured, too */
-	uint32_t own;  /* of a file: bits of the kinds that it has; the others have the built-in table's rows */
-	uint64_t hash; /* of all members above except source and own, and of the rows */
+	bool vs_nccl; /* the real NCCL was measured, too */
+	/* Of a file: sizes, as in rows, from which NCCL is the faster one for calls in windows; UINT64_MAX: nowhere. */
+	uint64_t windows_from[SHUNT_NKINDS];
+	uint32_t windows; /* bits of the kinds for which the file says so */
+	uint32_t own;     /* of a file: bits of the kinds that it has; the others have the built-in table's rows */
+	uint64_t hash;    /* of all members above except source and own, and of the rows */
 	size_t nrows;
 	struct shunt_tuning_row *rows;    /* by kind, then by size; the last one of each kind has no end */
 	uint16_t first[SHUNT_NKINDS + 1]; /* rows of kind k: first[k] to first[k + 1] - 1 */
@@ -64,6 +69,13 @@ const struct shunt_tuning_row *shunt_tuning_find(
  * no SMs used; else NULL, and the tables count. The same for all machines.
  */
 const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes);
+
+/*
+ * The size from which calls in windows are the real NCCL's, unless shunt_tuning_symmem has an algorithm for them;
+ * UINT64_MAX: the tables count. Not for communicators without a real NCCL, nor where sums must have Shunt's order.
+ * *file_p: the answer is from the tuning file.
+ */
+uint64_t shunt_tuning_windows_from(const struct shunt_sel_key *sel_key, enum shunt_kind kind, bool *file_p);
 
 /* The built-in table of the nearest generation; NULL: there is none for so many ranks. */
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks);
@@ -86,12 +98,15 @@ void shunt_tuning_set_finish(struct shunt_tuning_set *set);
 /* The process's set, read by the first call. */
 struct shunt_tuning_set *shunt_tuning_files(void);
 /*
- * The table that was made for this machine, or NULL. takes_all: it need not have been measured against the real NCCL.
+ * The table that was made for this machine, or NULL. takes_all: it need not have been measured against the real NCCL,
+ * nor with this one. A file that does not say whether NCCL used multicast is taken where it does not, whatever NCCL's
+ * version.
  * logs: if no table for this number of ranks fits, log each of them once.
  */
 const struct shunt_tuning *shunt_tuning_match(
     struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs);
-void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m);
+/* nccl, nvls: as in the struct. */
+void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m);
 
 /*
  * Reads a file's text, which may be anything. 0; -EINVAL: broken; -EXDEV: of another version of Shunt or of the format;

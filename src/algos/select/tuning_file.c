@@ -4,6 +4,7 @@
  * printed.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
@@ -73,6 +74,58 @@ static bool machine_read(struct shunt_json_log *log, const json_t *root, struct 
 	return true;
 }
 
+/* "2.28.9" as 22809; 0: it is no version. */
+static int version_number(const char *text)
+{
+	unsigned v[3];
+	char end;
+
+	if (sscanf(text, "%u.%u.%u%c", &v[0], &v[1], &v[2], &end) != 3 || v[0] > 99 || v[1] > 99 || v[2] > 99)
+		return 0;
+	return (int)(v[0] * 10000 + v[1] * 100 + v[2]);
+}
+
+/* The real NCCL that was measured, and whether it used multicast. Files from before that was written do not say. */
+static bool nccl_read(struct shunt_json_log *log, const json_t *root, struct shunt_tuning *t)
+{
+	const json_t *machine = json_object_get(root, "machine");
+	const char *nccl = "";
+	bool nvls = false;
+
+	if (json_object_get(root, "nccl") && !shunt_json_string(shunt_json_at(log, root, ""), "nccl", &nccl))
+		return false;
+	if (!shunt_json_bool_or(shunt_json_at(log, machine, "machine"), "nvls", false, &nvls))
+		return false;
+	t->vs_nccl = *nccl;
+	t->machine.nvls = !json_object_get(machine, "nvls") ? -1 : nvls;
+	t->machine.nccl = version_number(nccl);
+	return true;
+}
+
+/* Sizes from which NCCL is the faster one in windows, by collective. */
+static bool windows_read(struct shunt_json_log *log, const json_t *root, struct shunt_tuning *t)
+{
+	const json_t *object;
+
+	if (!json_object_get(root, "windows"))
+		return true;
+	if (!shunt_json_object(shunt_json_at(log, root, ""), "windows", true, &object))
+		return false;
+	for (int k = 0; k < SHUNT_NKINDS; k++) {
+		const char *name = shunt_kind_name((enum shunt_kind)k);
+
+		if (!json_object_get(object, name))
+			continue;
+		if (json_is_null(json_object_get(object, name)))
+			t->windows_from[k] = UINT64_MAX;
+		else if (!shunt_json_uint(
+		             shunt_json_at(log, object, "windows"), name, 0, UINT64_MAX, &t->windows_from[k]))
+			return false;
+		t->windows |= 1u << k;
+	}
+	return true;
+}
+
 /* Reads row i. */
 static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t i, struct shunt_tuning_row *row)
 {
@@ -138,7 +191,6 @@ int shunt_tuning_parse(
 {
 	struct shunt_json_log log = { .source = source, .reason = reason, .bytes = reason ? reason_bytes : 0 };
 	struct owned *o = calloc(1, sizeof(*o) + strlen(source) + 1);
-	const char *nccl;
 	json_t *root;
 	int err;
 
@@ -156,9 +208,8 @@ int shunt_tuning_parse(
 	if (!root)
 		goto err_free;
 	if (json_is_object(root) && version_read(&log, root) && machine_read(&log, root, &o->tuning.machine) &&
+	    nccl_read(&log, root, &o->tuning) && windows_read(&log, root, &o->tuning) &&
 	    rows_read(&log, root, &o->tuning)) {
-		o->tuning.vs_nccl =
-		    json_object_get(root, "nccl") && shunt_json_string(shunt_json_at(&log, root, ""), "nccl", &nccl);
 		err = log.err ? 0 : shunt_tuning_finalize(&o->tuning);
 		if (err == -EINVAL)
 			shunt_json_fail(&log, EINVAL, "two rows of one kind have the same upto");

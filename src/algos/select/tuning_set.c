@@ -75,9 +75,11 @@ struct shunt_tuning_set *shunt_tuning_files(void)
 	return &process;
 }
 
-void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m)
+void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m)
 {
-	*m = (struct shunt_machine){ .cc = gpu->cc, .driver = gpu->driver, .nranks = nranks, .sim = gpu->sim };
+	*m = (struct shunt_machine){
+		.cc = gpu->cc, .driver = gpu->driver, .nranks = nranks, .sim = gpu->sim, .nccl = nccl, .nvls = nvls
+	};
 	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim's names have numbers */
 }
 
@@ -87,9 +89,35 @@ static bool same_machine(const struct shunt_machine *a, const struct shunt_machi
 	    !strcmp(a->gpu, b->gpu);
 }
 
+/* file: of a table that was read; m: of this machine. */
+static bool same_nccl(const struct shunt_machine *file, const struct shunt_machine *m)
+{
+	return file->nvls < 0 ? !m->nvls : file->nvls == m->nvls && file->nccl == m->nccl;
+}
+
+static bool fits(const struct shunt_tuning *t, const struct shunt_machine *m, bool takes_all)
+{
+	return same_machine(&t->machine, m) && (takes_all || (t->vs_nccl ? same_nccl(&t->machine, m) : m->sim));
+}
+
+static void warn_other_nccl(const struct shunt_tuning *t, const struct shunt_machine *m)
+{
+	static const char *const words[] = { "of which it does not say whether it used NVLink multicast",
+		"without NVLink multicast", "with NVLink multicast" };
+	int file = t->machine.nccl ? t->machine.nccl : m->nccl;
+
+	shunt_warn(
+	    "tuning file refused: %s: it was made with NCCL %d.%d.%d, %s, and here is %d.%d.%d, %s; the built-in "
+	    "table is used (run `shunt tune` here)",
+	    t->source, file / 10000, file / 100 % 100, file % 100, words[t->machine.nvls + 1], m->nccl / 10000,
+	    m->nccl / 100 % 100, m->nccl % 100, words[m->nvls + 1]);
+}
+
 static void warn_mismatch(const struct shunt_tuning *t, const struct shunt_machine *m)
 {
-	if (same_machine(&t->machine, m))
+	if (same_machine(&t->machine, m) && t->vs_nccl)
+		warn_other_nccl(t, m);
+	else if (same_machine(&t->machine, m))
 		shunt_warn("tuning file refused: %s: it was made without the real NCCL, and here is one; the built-in "
 		           "table is used (run `shunt tune` here)",
 		    t->source);
@@ -106,7 +134,7 @@ const struct shunt_tuning *shunt_tuning_match(
     struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs)
 {
 	for (size_t i = 0; i < set->n; i++)
-		if (same_machine(&set->tables[i]->machine, m) && (takes_all || m->sim || set->tables[i]->vs_nccl))
+		if (fits(set->tables[i], m, takes_all))
 			return set->tables[i];
 	for (size_t i = 0; i < set->n && logs; i++)
 		if (set->tables[i]->machine.nranks == m->nranks &&

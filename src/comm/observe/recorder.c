@@ -261,7 +261,8 @@ uint64_t shunt_recorder_pass(struct shunt_recorder *rec, bool captured)
 {
 	if (!rec)
 		return 0;
-	return (atomic_fetch_add_explicit(&rec->calls, 1, memory_order_relaxed) + 1) | (captured ? SHUNT_OP_CAPTURED : 0);
+	return (atomic_fetch_add_explicit(&rec->calls, 1, memory_order_relaxed) + 1) |
+	    (captured ? SHUNT_OP_CAPTURED : 0);
 }
 
 uint64_t shunt_recorder_add(

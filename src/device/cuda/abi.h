@@ -52,6 +52,7 @@ enum {
 	SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
 	SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
 	SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN = 97,
+	SHUNT_CU_ATTR_MULTICAST_SUPPORTED = 132,
 
 	SHUNT_CU_P2P_NATIVE_ATOMIC_SUPPORTED = 3,
 
@@ -87,6 +88,7 @@ enum {
 	SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION = 4,
 	SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 	SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN = 10,
+	SHUNT_CU_LAUNCH_ATTR_LAUNCH_COMPLETION_EVENT = 12,
 	SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE = 1,
 };
 
@@ -127,6 +129,10 @@ struct shunt_cu_launch_attr {
 		struct {
 			unsigned x, y, z;
 		} cluster;
+		struct {
+			void *event;
+			int flags;
+		} launch_completion;
 		unsigned long long align;
 	} value;
 };
@@ -152,6 +158,7 @@ struct shunt_cu_launch_config {
 	X(DeviceGet, , (int *dev, int ordinal)) \
 	X(DeviceGetName, , (char *name, int bytes, int dev)) \
 	X(DeviceGetUuid, _v2, (struct shunt_cu_uuid * uuid, int dev)) \
+	X(DeviceGetPCIBusId, , (char *text, int bytes, int dev)) \
 	X(DeviceGetAttribute, , (int *value, int attr, int dev)) \
 	X(DeviceCanAccessPeer, , (int *can, int dev, int peer)) \
 	X(DeviceGetP2PAttribute, , (int *value, int attr, int src, int dst)) \

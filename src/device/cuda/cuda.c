@@ -126,16 +126,20 @@ static int driver_version(void *lib)
 
 static int read_device(int device, struct shunt_cu_device *d)
 {
-	int major, minor, sms, res, driver, shared;
+	int major, minor, sms, res, driver, shared, multicast = 0;
 	struct shunt_cu_uuid uuid;
 
 	if ((res = shunt_cu.DeviceGet(&d->dev, device)) ||
 	    (res = shunt_cu.DeviceGetName(d->info.name, sizeof(d->info.name), d->dev)) ||
 	    (res = shunt_cu.DeviceGetUuid(&uuid, d->dev)) ||
+	    (res = shunt_cu.DeviceGetPCIBusId(d->info.pci, sizeof(d->info.pci), d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&sms, SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&major, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&minor, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&shared, SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN, d->dev)))
+		return shunt_cu_error(res, "reading the properties of device %d", device);
+	res = shunt_cu.DeviceGetAttribute(&multicast, SHUNT_CU_ATTR_MULTICAST_SUPPORTED, d->dev);
+	if (res && res != SHUNT_CU_INVALID_VALUE) /* which a driver answers that does not know it */
 		return shunt_cu_error(res, "reading the properties of device %d", device);
 	d->info.name[sizeof(d->info.name) - 1] = '\0';
 	memcpy(d->info.uuid, uuid.bytes, sizeof(d->info.uuid));
@@ -144,6 +148,7 @@ static int read_device(int device, struct shunt_cu_device *d)
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
 	/* Other shared memory, the kernels' barriers and the driver's part, is less than 4 KB. */
+	d->info.multicast = !res && multicast;
 	d->info.tma = d->info.cc >= 90 && shared >= (int)shunt_cu_kernels->shared_bytes + 4096;
 	return 0;
 }

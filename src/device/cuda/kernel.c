@@ -14,6 +14,8 @@
 
 /* The first driver whose graphs support programmatic dependent launches, as CUDA version. */
 #define PDL_DRIVER 12030
+/* The first driver that records an event when a launch's blocks have begun. */
+#define LAUNCHED_DRIVER 12030
 
 /* Guards libraries, and func of a device until its `loaded` is set. */
 static void **libraries; /* by fatbin */
@@ -174,7 +176,7 @@ static const struct shunt_cu_launch_attr default_attrs[] = {
 	{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
 	{ .id = SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmatic_stream_serialization = 1 },
 };
-enum { N_DEFAULT_ATTRS = sizeof(default_attrs) / sizeof(default_attrs[0]) };
+enum { N_DEFAULT_ATTRS = sizeof(default_attrs) / sizeof(default_attrs[0]), N_OWN_ATTRS = 2 };
 
 /*
  * A cluster's blocks are on one GPC. These GPUs have at most 8. When single blocks have taken SMs, each GPC may have
@@ -190,9 +192,56 @@ unsigned shunt_cu_cluster_blocks(int device)
 	return d->max_clusters && d->info.sms > taken ? d->info.sms - taken : 0;
 }
 
+/* The attributes that this launch alone has; their number. */
+__attribute__((noinline)) static unsigned own_attrs(
+    const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, struct shunt_cu_launch_attr *attrs)
+{
+	unsigned n = 0;
+
+	if (d->info.cc >= 90 && launch->cluster && launch->blocks % launch->cluster == 0 &&
+	    launch->blocks / launch->cluster <= d->max_clusters)
+		attrs[n++] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
+			.value.cluster = { launch->cluster, 1, 1 } };
+	if (launch->launched && d->info.driver >= LAUNCHED_DRIVER)
+		attrs[n++] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_LAUNCH_COMPLETION_EVENT,
+			.value.launch_completion = { launch->launched, 0 } };
+	return n;
+}
+
+static inline int launch_func(const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func)
+{
+	struct shunt_cu_launch_attr attrs[N_OWN_ATTRS + N_DEFAULT_ATTRS];
+	unsigned own = launch->cluster || launch->launched ? own_attrs(d, launch, attrs) : 0;
+	unsigned common = d->info.cc < 90 ? 0 : d->pdl ? 2 : 1;
+	void *params[] = { (void *)(uintptr_t)launch->args };
+	struct shunt_cu_launch_config config = {
+		.grid_x = launch->blocks,
+		.grid_y = 1,
+		.grid_z = 1,
+		.block_x = launch->threads,
+		.block_y = 1,
+		.block_z = 1,
+		.shared_bytes = launch->shared,
+		.stream = launch->stream,
+		.attrs = own ? attrs : default_attrs,
+		.nattrs = own + common,
+	};
+	int res = 0;
+
+	if (launch->launched && d->info.driver < LAUNCHED_DRIVER)
+		res = shunt_cu.EventRecord(launch->launched, launch->stream);
+	if (res)
+		return res;
+	if (!config.nattrs)
+		return shunt_cu.LaunchKernel(
+		    func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
+	if (own)
+		memcpy(attrs + own, default_attrs, common * sizeof(default_attrs[0]));
+	return shunt_cu.LaunchKernelEx(&config, func, params, NULL);
+}
+
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 {
-	void *params[] = { (void *)(uintptr_t)launch->args };
 	const struct shunt_kernel_set *set = shunt_cu_kernels;
 	const struct shunt_cu_device *d;
 	struct shunt_cu_ctx_guard guard;
@@ -209,34 +258,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		err = -EINVAL;
 		goto out_leave;
 	}
-	if (d->info.cc >= 90) {
-		struct shunt_cu_launch_attr cluster_attrs[1 + N_DEFAULT_ATTRS];
-		struct shunt_cu_launch_config config = {
-			.grid_x = launch->blocks,
-			.grid_y = 1,
-			.grid_z = 1,
-			.block_x = launch->threads,
-			.block_y = 1,
-			.block_z = 1,
-			.shared_bytes = launch->shared,
-			.stream = launch->stream,
-			.attrs = default_attrs,
-			.nattrs = d->pdl ? 2 : 1,
-		};
-
-		if (launch->cluster && launch->blocks % launch->cluster == 0 &&
-		    launch->blocks / launch->cluster <= d->max_clusters) {
-			cluster_attrs[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
-				.value.cluster = { launch->cluster, 1, 1 } };
-			memcpy(cluster_attrs + 1, default_attrs, sizeof(default_attrs));
-			config.attrs = cluster_attrs;
-			config.nattrs++;
-		}
-		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);
-	} else {
-		res = shunt_cu.LaunchKernel(
-		    func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
-	}
+	res = launch_func(d, launch, func);
 	if (res)
 		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
 		    set->kernel[launch->kernel].name, launch->blocks, launch->threads, device);

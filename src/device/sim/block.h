@@ -13,11 +13,15 @@
 enum { SIM_STUCK_ROUNDS = 32 };
 enum { SIM_LANES = 32, SIM_MAX_WARPS = 32, SIM_MAX_THREADS = 512, SIM_MAX_BLOCKS = 1024 };
 
+struct sim_completion;
 struct sim_launch {
 	shunt_sim_kernel *fn;
 	int device;
 	unsigned blocks, threads;
 	void *args; /* owned by the launch */
+	/* Called once, when all blocks have begun, by the thread of the last one; NULL: nothing is. */
+	void (*begun)(struct sim_completion *launched);
+	struct sim_completion *launched; /* for begun */
 };
 
 /*

@@ -124,6 +124,22 @@ int sim_event_record(int device, void *handle, void *stream)
 	return err;
 }
 
+int sim_event_launched(void *handle, struct sim_stream *s, struct sim_completion **completion_p)
+{
+	struct sim_event *e = (struct sim_event *)handle;
+	uint64_t capture = stream_capture_id(s);
+
+	*completion_p = nullptr;
+	if (!sim_handle_ok(handle, SIM_EVENT))
+		return -EINVAL;
+	if (!capture && !(*completion_p = sim_completion_create()))
+		return -ENOMEM;
+	if (*completion_p)
+		(*completion_p)->refs = 2;
+	event_set(e, *completion_p, capture);
+	return 0;
+}
+
 static int event_wait(struct sim_stream *s, struct sim_event *e)
 {
 	struct sim_completion *completion;

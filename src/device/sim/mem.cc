@@ -302,7 +302,7 @@ int sim_host_register(void *host, size_t bytes, void **dev_p)
 	return 0;
 }
 
-void sim_host_unregister(void *) { }
+void sim_host_unregister(void *) {}
 
 static int copies_block;
 

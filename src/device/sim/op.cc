@@ -40,7 +40,11 @@ void sim_completion_put(struct sim_completion *completion)
 
 static int run_launch(struct sim_stream *stream, struct sim_op *op) { return sim_pool_run(&stream->pool, &op->launch); }
 
-static void drop_launch(struct sim_op *op) { sim_delete(op->launch.args); }
+static void drop_launch(struct sim_op *op)
+{
+	sim_completion_put(op->launch.launched);
+	sim_delete(op->launch.args);
+}
 
 static int run_copy(struct sim_stream *, struct sim_op *op)
 {
@@ -135,7 +139,8 @@ const struct sim_op_kind sim_op_graph_launch = { run_graph, drop_graph };
 const struct sim_op_kind sim_op_external_record = { nullptr, drop_event };
 const struct sim_op_kind sim_op_external_wait = { nullptr, drop_event };
 
-int shunt_sim_launch_fn(int device, const struct shunt_sim_launch *launch, void *handle)
+/* event: to be recorded when all blocks have begun; NULL: none. */
+static int launch_fn(int device, const struct shunt_sim_launch *launch, void *handle, void *event)
 {
 	unsigned blocks = launch->blocks, threads = launch->threads;
 	struct sim_stream *stream;
@@ -168,7 +173,23 @@ int shunt_sim_launch_fn(int device, const struct shunt_sim_launch *launch, void 
 		return -ENOMEM;
 	}
 	memcpy(op->launch.args, launch->args, launch->arg_bytes);
-	return sim_stream_submit(stream, op);
+	if (!event)
+		return sim_stream_submit(stream, op);
+	sim_lock(&sim_enqueue_lock);
+	err = sim_event_launched(event, stream, &op->launch.launched);
+	if (err) {
+		sim_op_destroy(op);
+	} else {
+		op->launch.begun = op->launch.launched ? completion_signal : nullptr;
+		err = sim_stream_submit(stream, op);
+	}
+	sim_unlock(&sim_enqueue_lock);
+	return err;
+}
+
+int shunt_sim_launch_fn(int device, const struct shunt_sim_launch *launch, void *handle)
+{
+	return launch_fn(device, launch, handle, nullptr);
 }
 
 int sim_launch(int device, const struct shunt_gpu_launch *launch)
@@ -182,7 +203,7 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 	struct shunt_sim_launch function = { fn, launch->blocks, launch->threads, launch->args,
 		sim_kernel_desc(launch->kernel)->arg_bytes };
 
-	return shunt_sim_launch_fn(device, &function, launch->stream);
+	return launch_fn(device, &function, launch->stream, launch->launched);
 }
 
 static int submit_copy(const struct sim_op_kind *kind, int device, const struct sim_copy *copy, void *handle)

@@ -18,8 +18,11 @@ int sim_thread_create(pthread_t *thread_p, void *(*main)(void *), void *arg)
 static void run_worker(struct sim_worker *m)
 {
 	struct sim_pool *t = m->pool;
-	int ok = 0, err = sim_block_run(&m->block, t->launch, m->bid, &t->tsan_edges);
+	int ok = 0, err;
 
+	if (!__atomic_sub_fetch(&t->absent, 1, __ATOMIC_ACQ_REL) && t->launch->begun)
+		t->launch->begun(t->launch->launched);
+	err = sim_block_run(&m->block, t->launch, m->bid, &t->tsan_edges);
 	if (err)
 		__atomic_compare_exchange_n(&t->err, &ok, err, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 	if (__atomic_sub_fetch(&t->left, 1, __ATOMIC_ACQ_REL) == 0)
@@ -74,6 +77,7 @@ int sim_pool_run(struct sim_pool *t, const struct sim_launch *launch)
 	t->launch = launch;
 	t->err = 0;
 	__atomic_store_n(&t->blocks, launch->blocks, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->absent, launch->blocks, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < launch->blocks; i++)
 		sim_block_set_idle(&t->worker[i]->block, 0);
 	__atomic_store_n(&t->left, launch->blocks, __ATOMIC_RELEASE);

@@ -25,6 +25,7 @@ struct sim_pool {
 	struct sim_tsan_edges tsan_edges;
 	uint32_t left;   /* blocks that still run; futex */
 	uint32_t blocks; /* of the launch */
+	uint32_t absent; /* blocks that have not begun */
 	int err;
 	bool stop;
 };

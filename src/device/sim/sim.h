@@ -96,6 +96,11 @@ void sim_event_put(struct sim_event *event);
  */
 extern struct sim_lock sim_enqueue_lock;
 /*
+ * The event refers to a new completion, which a launch on the stream is to signal; *completion_p: a reference to it, or
+ * NULL in a capture, where the order of the queue says all. The caller holds sim_enqueue_lock. -EINVAL, -ENOMEM.
+ */
+int sim_event_launched(void *event, struct sim_stream *stream, struct sim_completion **completion_p);
+/*
  * Fills `completions` with those that this launch of a graph waits for and records, in the order of its nodes.
  * Recorded events then refer to the new completions. -ENOMEM.
  */

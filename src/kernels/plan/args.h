@@ -113,8 +113,8 @@ struct shunt_plan_slot {
 }; /* of one end of a channel; the other end writes signals */
 
 /*
- * Of plans over hosts. Channels of signals: first_channel + a slot's number; behind the slots those by which rank r says
- * that it has entered, `slots` + r, and left, `slots` + nranks + r.
+ * Of plans over hosts. Channels of signals: first_channel + a slot's number; behind the slots those by which rank r
+ * says that it has entered, `slots` + r, and left, `slots` + nranks + r.
  */
 enum shunt_plan_reach { SHUNT_PLAN_NEVER, SHUNT_PLAN_BY_MEMORY, SHUNT_PLAN_BY_PORT };
 struct shunt_plan_ports {

@@ -27,8 +27,8 @@ GPU_FN struct shunt_net_ctrl *plan_net(const struct plan_run *r)
 }
 
 /* Behind a fence; false: gave up. By one thread. */
-GPU_NOINLINE bool plan_port_push(struct plan_run *r, uint32_t rank, uint32_t channel, uint32_t what, uint32_t bytes,
-    uint32_t from, uint32_t to)
+GPU_NOINLINE bool plan_port_push(
+    struct plan_run *r, uint32_t rank, uint32_t channel, uint32_t what, uint32_t bytes, uint32_t from, uint32_t to)
 {
 	struct shunt_net_ctrl *net = plan_net(r);
 	uint32_t first = SHUNT_NET_TRIGGER(net->pair[rank].connection, plan_ports(r)->first_channel + channel, what);
@@ -130,8 +130,8 @@ GPU_NOINLINE bool plan_port_flush(struct plan_run *r, uint32_t rank)
 	uint32_t connection = net->pair[rank].connection, reason = net_flush(net, r->ctrl, connection);
 
 	if (reason)
-		plan_give_up(r, reason, rank, gpu_ld_relaxed(&net->posted[connection]),
-		    gpu_ld_relaxed(&net->words->done[connection]));
+		plan_give_up(
+		    r, reason, rank, gpu_ld_relaxed(&net->pushed), gpu_ld_relaxed(&net->words->busy[connection]));
 	return !reason;
 }
 

@@ -162,8 +162,8 @@ static int build_program(struct program_builder *b, bool ll128)
 	return build_blocks(b, head);
 }
 
-int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, const uint8_t *host_of, bool ll128,
-    struct shunt_program **program_p)
+int shunt_program_create(
+    const struct shunt_plan *plan, uint32_t rank, const uint8_t *host_of, bool ll128, struct shunt_program **program_p)
 {
 	struct program_builder b = { .plan = plan, .gpu = &plan->gpus[rank], .rank = rank, .host_of = host_of };
 	int err;

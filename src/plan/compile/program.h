@@ -39,14 +39,14 @@ struct shunt_program {
 	                         written */
 	bool loads_output;    /* output is read before it may have been written: load it from the caller's memory */
 	/* The same on all ranks, except for semaphores. */
-	bool staging[2];  /* peers use the buffer */
+	bool staging[2]; /* peers use the buffer */
 	/* Over hosts. A buffer is ported if a port between hosts reads or writes it, on whichever rank. */
 	bool over_hosts;
-	bool ported[3]; /* it lies in the region; index as in struct shunt_prog_operand */
-	uint32_t slots; /* most channels of a rank */
-	uint32_t table; /* addresses behind each head */
+	bool ported[3];                     /* it lies in the region; index as in struct shunt_prog_operand */
+	uint32_t slots;                     /* most channels of a rank */
+	uint32_t table;                     /* addresses behind each head */
 	uint8_t reach[SHUNT_NET_MAX_RANKS]; /* of this rank's: struct shunt_plan_ports */
-	uint64_t scratch; /* chunks of one half of scratch, packets counted twice */
+	uint64_t scratch;                   /* chunks of one half of scratch, packets counted twice */
 	bool plain,
 	    packets; /* scratch has plain slices, packet slices; with both, packets lie behind all plain chunks */
 	uint64_t
@@ -58,12 +58,12 @@ struct shunt_program {
 };
 
 /*
- * host_of: by rank, a placement that the plan fits (plan/format/hosts.h); NULL: all ranks are on one host. ll128: packets
- * travel as LL128 if the plan allows it, and all ranks are on one host. 0; -ENOMEM; -E2BIG: too large for any device (4
- * GiB of operations or counters).
+ * host_of: by rank, a placement that the plan fits (plan/format/hosts.h); NULL: all ranks are on one host. ll128:
+ * packets travel as LL128 if the plan allows it, and all ranks are on one host. 0; -ENOMEM; -E2BIG: too large for any
+ * device (4 GiB of operations or counters).
  */
-int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, const uint8_t *host_of, bool ll128,
-    struct shunt_program **program_p);
+int shunt_program_create(
+    const struct shunt_plan *plan, uint32_t rank, const uint8_t *host_of, bool ll128, struct shunt_program **program_p);
 void shunt_program_destroy(struct shunt_program *program); /* NULL allowed */
 
 /* Bytes for chunks of up to `units` units. region: 0 on one host. */

@@ -157,7 +157,8 @@ int shunt_program_buffers(struct program_builder *b)
 	err = note_all_accesses(b);
 	if (err)
 		return err;
-	/* Over hosts a rank does not hear of all others: ranks synchronize in each launch, not only where chunks change. */
+	/* Over hosts a rank does not hear of all others: ranks synchronize in each launch, not only where chunks
+	 * change. */
 	if (p->staging[0] || p->staging[1] || (p->over_hosts && (p->flags & SHUNT_PROG_RESYNC)))
 		p->flags |= SHUNT_PROG_STAGED;
 	if (b->plan->double_scratch)

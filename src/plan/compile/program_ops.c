@@ -257,14 +257,14 @@ static void emit_sync(struct program_builder *b, const struct shunt_plan_op *op)
 }
 
 /*
- * True: the plan writes what the put reads, at some time in the launch. The proof takes a put's source for read when the
- * put ends; then that must be so. Packets are written once in a launch, or over equal ones.
+ * True: the plan writes what the put reads, at some time in the launch. The proof takes a put's source for read when
+ * the put ends; then that must be so. Packets are written once in a launch, or over equal ones.
  */
 static bool is_rewritten(const struct program_builder *b, const struct shunt_plan_slice *s)
 {
 	struct shunt_prog_operand o = shunt_program_operand(b, s, b->rank);
 
-	return !s->packet && shunt_ranges_meet(&b->written[o.buffer], o.index, o.index + s->size);
+	return !s->packet && shunt_ranges_overlap(&b->written[o.buffer], o.index, o.index + s->size);
 }
 
 /* Destination j, if its port leaves the host, with the operation's signal. */
@@ -273,8 +273,8 @@ static void emit_port(struct program_builder *b, const struct shunt_plan_op *op,
 	const struct shunt_plan_slice *src = &op->src[op->nsrc == 1 ? 0 : j], *dst = &op->dst[j];
 	struct shunt_prog_operand signal = far_slot(b, op, j);
 	struct shunt_prog_op *out;
-	size_t at = shunt_bytecode_emit(
-	    &b->bc, dst->packet ? SHUNT_PROG_PORT_PACKETS : SHUNT_PROG_PORT_PUT, 1, 1, src->size);
+	size_t at =
+	    shunt_bytecode_emit(&b->bc, dst->packet ? SHUNT_PROG_PORT_PACKETS : SHUNT_PROG_PORT_PUT, 1, 1, src->size);
 
 	if (!shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS))
 		signal.index = SHUNT_PLAN_NO_SLOT;

@@ -12,8 +12,9 @@ struct program_builder {
 	struct shunt_program *program;
 	uint32_t rank;
 	const uint8_t *host_of; /* NULL: one host */
-	struct shunt_ranges read[2], written[3]; /* chunks of this rank's buffers that any rank reads, writes; no packets */
-	struct shunt_bytecode bc;                /* of the current block */
+	struct shunt_ranges read[2],
+	    written[3];           /* chunks of this rank's buffers that any rank reads, writes; no packets */
+	struct shunt_bytecode bc; /* of the current block */
 };
 
 /* ---- buffers (program_buffers.c) */

@@ -88,16 +88,15 @@ static bool resources_layout(const struct shunt_program *p, const struct shunt_p
 	return at[0] <= limit && at[1] <= limit;
 }
 
-bool shunt_program_resources_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
-    struct shunt_program_bytes *bytes_p)
+bool shunt_program_resources_bytes(
+    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, struct shunt_program_bytes *bytes_p)
 {
 	struct shunt_prog_head head;
 
 	return resources_layout(p, plan, units, &head, bytes_p);
 }
 
-void shunt_program_bind(
-    struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *table)
+void shunt_program_bind(struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *table)
 {
 	for (uint32_t k = 0; k < p->nblocks; k++) {
 		struct shunt_prog_head *h = (struct shunt_prog_head *)(p->bytecodes + (size_t)k * p->bytecode_bytes);

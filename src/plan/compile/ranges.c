@@ -50,7 +50,7 @@ bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t 
 	return true;
 }
 
-bool shunt_ranges_meet(const struct shunt_ranges *r, uint64_t begin, uint64_t end)
+bool shunt_ranges_overlap(const struct shunt_ranges *r, uint64_t begin, uint64_t end)
 {
 	size_t low = 0, high = r->n; /* the first range that ends behind begin */
 

@@ -23,6 +23,6 @@ void shunt_ranges_merge(struct shunt_ranges *r);
 /* True if all ranges lie in [begin, end). */
 bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t end);
 /* True if some range has a chunk of [begin, end). They are merged. */
-bool shunt_ranges_meet(const struct shunt_ranges *r, uint64_t begin, uint64_t end);
+bool shunt_ranges_overlap(const struct shunt_ranges *r, uint64_t begin, uint64_t end);
 void shunt_ranges_finish(struct shunt_ranges *r);
 #endif

@@ -21,9 +21,9 @@ struct resources {
 	char *bytecodes; /* one allocation with the bounce buffers */
 	char *bounce;    /* private memory for input and output where the caller's cannot be used; one launch after the
 	                    other */
-	uint64_t staging_at[2];     /* as in its bytecode */
+	uint64_t staging_at[2];          /* as in its bytecode */
 	struct shunt_plan_region region; /* over hosts */
-	struct shunt_gpu_mem mem[]; /* of each rank that this one maps */
+	struct shunt_gpu_mem mem[];      /* of each rank that this one maps */
 };
 
 struct shunt_plan_exec {
@@ -103,8 +103,7 @@ int shunt_plan_exec_create(
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	err = shunt_program_create(
-	    plan, (uint32_t)host->ranks.rank, host->hosts ? host->hosts->host_of : NULL,
+	err = shunt_program_create(plan, (uint32_t)host->ranks.rank, host->hosts ? host->hosts->host_of : NULL,
 	    host->ll_format == SHUNT_PLAN_LL_FORMAT_LL128, &e->program);
 	if (err) {
 		free(e);
@@ -513,7 +512,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 		.k.check = call->check,
 		.k.count = call->count,
 		.k.flags = e->host.ll_format == SHUNT_PLAN_LL_FORMAT_LL8 ? SHUNT_PLAN_LL8 : 0 };
-	unsigned shape = p->over_hosts          ? SHUNT_SHAPE_plan_hosts :
+	unsigned shape = p->over_hosts  ? SHUNT_SHAPE_plan_hosts :
 	    p->flags & SHUNT_PROG_LL128 ? SHUNT_SHAPE_plan_ll128 :
 	                                  SHUNT_SHAPE_plan;
 	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype),

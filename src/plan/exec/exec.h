@@ -13,8 +13,8 @@
  * directly if all ranks' buffers lie at the same place of a window of the communicator, and the message fills all
  * chunks. For input, no rank may write to it and operands must not be scaled.
  *
- * Over hosts, buffers that a port between hosts reads or writes lie in a region (kernels/plan/args.h) instead, and those of
- * the callers always have staging buffers.
+ * Over hosts, buffers that a port between hosts reads or writes lie in a region (kernels/plan/args.h) instead, and
+ * those of the callers always have staging buffers.
  *
  * Other buffers. The plan works in the caller's memory. It works in a bounce buffer instead if
  * - the message does not fill all chunks, or an address is not a multiple of 16,
@@ -51,8 +51,8 @@ enum shunt_plan_ll_format { SHUNT_PLAN_LL_FORMAT_LL128, SHUNT_PLAN_LL_FORMAT_LL1
 
 /* Memory for puts between hosts, of one size on all ranks, which the ranks of a host map of each other. */
 struct shunt_plan_region {
-	uint32_t number, first_channel;     /* the same on all ranks */
-	char *at[SHUNT_KARGS_MAX_RANKS];    /* of each mate, as kernels address it; zeroed */
+	uint32_t number, first_channel;  /* the same on all ranks */
+	char *at[SHUNT_KARGS_MAX_RANKS]; /* of each mate, as kernels address it; zeroed */
 };
 
 /* Over hosts. */
@@ -65,8 +65,8 @@ struct shunt_plan_exec_hosts {
 	 * Collective, one round: a region that begins with a counter for each of its channels of signals. What fails on
 	 * this rank is added to its vote. 0, or a round's error. The region stays until the communicator ends.
 	 */
-	int (*region)(void *ctx, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote,
-	    struct shunt_plan_region *region_p);
+	int (*region)(
+	    void *ctx, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote, struct shunt_plan_region *region_p);
 	void *ctx;
 };
 
@@ -80,7 +80,7 @@ struct shunt_plan_exec_config {
 	    *ctrl; /* device address: abort word, deadline and fault record of our kernels; lives as long as the exec */
 	uint64_t process;    /* shunt_process_token(): ranks of one process borrow each other's memory */
 	unsigned max_blocks; /* of a launch, the same on all ranks; 0: as many as the device holds at once */
-	enum shunt_plan_ll_format ll_format; /* the same on all ranks */
+	enum shunt_plan_ll_format ll_format;       /* the same on all ranks */
 	const struct shunt_plan_exec_hosts *hosts; /* NULL: one host; lives as long as the exec */
 };
 

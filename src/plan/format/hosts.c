@@ -112,7 +112,8 @@ bool shunt_plan_fits_hosts(
 
 	for (uint32_t r = 1; r < plan->nranks; r++)
 		if (placement->host_of[r] < placement->host_of[r - 1]) {
-			snprintf(reason, bytes, "ranks %u and %u: a plan needs hosts whose ranks follow each other", r - 1, r);
+			snprintf(reason, bytes, "ranks %u and %u: a plan needs hosts whose ranks follow each other",
+			    r - 1, r);
 			return false;
 		}
 	return each_joint(plan, &(struct joints){ on_one_host, &fit }) && ports_connect(plan, &fit);
@@ -126,6 +127,7 @@ int shunt_plan_spread(const struct shunt_plan *plan, uint32_t nhosts, uint8_t *h
 	}
 	for (uint32_t r = 0; r < plan->nranks; r++)
 		host_of[r] = (uint8_t)((uint64_t)r * nhosts / plan->nranks);
-	return shunt_plan_fits_hosts(plan, &(struct shunt_plan_placement){ .host_of = host_of }, reason, bytes) ? 0 :
-	                                                                                                       -EINVAL;
+	return shunt_plan_fits_hosts(plan, &(struct shunt_plan_placement){ .host_of = host_of }, reason, bytes) ?
+	    0 :
+	    -EINVAL;
 }

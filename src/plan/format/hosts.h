@@ -2,9 +2,9 @@
 #ifndef SHUNT_PLAN_FORMAT_HOSTS_H
 #define SHUNT_PLAN_FORMAT_HOSTS_H
 /*
- * The hosts of a plan. A file does not name them. Ranks that a memory channel, a remote buffer of type memory or a switch
- * group joins, are on one host: an island. Ranks that ports alone join may be on different ones, or on the same, where ports
- * are stores.
+ * The hosts of a plan. A file does not name them. Ranks that a memory channel, a remote buffer of type memory or a
+ * switch group joins, are on one host: an island. Ranks that ports alone join may be on different ones, or on the same,
+ * where ports are stores.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,8 +24,8 @@ uint32_t shunt_plan_islands(const struct shunt_plan *plan, uint32_t *island_of);
 bool shunt_plan_fits_hosts(
     const struct shunt_plan *plan, const struct shunt_plan_placement *placement, char *reason, size_t bytes);
 /*
- * Spreads the plan's ranks over this many hosts (at most 256), in their order, and as equally as can be. 0; -EINVAL: there
- * are too few, or they do not fit; reason as above.
+ * Spreads the plan's ranks over this many hosts (at most 256), in their order, and as equally as can be. 0; -EINVAL:
+ * there are too few, or they do not fit; reason as above.
  */
 int shunt_plan_spread(const struct shunt_plan *plan, uint32_t nhosts, uint8_t *host_of, char *reason, size_t bytes);
 #endif

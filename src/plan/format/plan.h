@@ -201,9 +201,10 @@ struct shunt_plan {
 	bool ll128;
 	uint64_t dense;
 	enum shunt_plan_status status;
-	const char *doubt; /* UNDECIDED: what the proof could not exclude, or NULL */
-	uint64_t hash;     /* of all fields but source and the derived ones; equal on all ranks and machines for equal
-	                      plans, never 0 */
+	const char *doubt;  /* UNDECIDED: what the proof could not exclude, or NULL */
+	const char *unread; /* PROVED: data in scratch that no operation reads, or NULL; no error */
+	uint64_t hash;      /* of all fields but source and the derived ones; equal on all ranks and machines for equal
+	                       plans, never 0 */
 	/* Extensions of the format by Shunt: absent in other generators' files. */
 	uint32_t ranks_per_node; /* 0: any */
 	uint32_t dtypes;         /* mask of 1 << enum shunt_dtype; never 0 */
@@ -226,8 +227,9 @@ int shunt_plan_load_buffer(
 
 /*
  * Proves that a loaded plan does what its collective means, in every order of events (verify/prove.h), and fills in
- * plan->status and plan->doubt. To be called before others have the plan. 0; -EINVAL: it is wrong, or -ENOMEM: reason
- * gets one line with rank, block, operation and, if the file has it, the program's line. Takes up to a second or two.
+ * plan->status, plan->doubt and plan->unread. To be called before others have the plan. 0; -EINVAL: it is wrong, or
+ * -ENOMEM: reason gets one line with rank, block, operation and, if the file has it, the program's line. Takes up to a
+ * second or two.
  */
 int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes);
 

@@ -100,9 +100,9 @@ static int launch(struct proof *p, uint64_t units, bool counting)
 }
 
 /* One size: a pass that counts, and one that proves. */
-static int prove_size(struct simulation *sim, uint64_t units, bool *undecided_p)
+static int prove_size(struct simulation *sim, uint64_t units, char *unread, bool *undecided_p)
 {
-	struct proof p = { .sim = sim, .plan = sim->plan, .staged = is_staged(sim->plan) };
+	struct proof p = { .sim = sim, .plan = sim->plan, .staged = is_staged(sim->plan), .unread = unread };
 	int err = shunt_proof_order_init(&p);
 
 	p.unit = units;
@@ -145,9 +145,18 @@ static int forget_error(struct shunt_plan_log *log, struct shunt_plan *plan)
 	return shunt_plan_no_memory(log, plan->doubt) ? -ENOMEM : 0;
 }
 
+static int keep_unread(struct shunt_plan_log *log, struct shunt_plan *plan, const char *unread)
+{
+	char text[PROOF_TEXT + 256];
+
+	snprintf(text, sizeof(text), "%.255s: %s", plan->source, unread);
+	plan->unread = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+	return shunt_plan_no_memory(log, plan->unread) ? -ENOMEM : 0;
+}
+
 int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 {
-	char text[1024];
+	char text[1024], unread[PROOF_TEXT] = "";
 	struct shunt_plan_log log =
 	    shunt_plan_log_init(plan->source, reason ? reason : text, reason ? bytes : sizeof(text));
 	struct simulation sim;
@@ -167,7 +176,7 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 
 		sim.steps = steps - rest;
 		sim.overrun = false;
-		err = prove_size(&sim, sizes[i], &undecided);
+		err = prove_size(&sim, sizes[i], unread, &undecided);
 		steps = sim.steps + rest;
 		if (sim.overrun && !err && !i)
 			plan->status = SHUNT_PLAN_UNDECIDED;
@@ -178,5 +187,7 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 		}
 	}
 	shunt_simulation_finish(&sim);
+	if (!err && plan->status == SHUNT_PLAN_PROVED && *unread)
+		err = keep_unread(&log, plan, unread);
 	return err;
 }

@@ -87,6 +87,7 @@ struct proof_value {
 };
 
 #define PROOF_BUCKETS 65536u
+#define PROOF_TEXT 1024
 
 struct proof {
 	struct simulation *sim;
@@ -96,6 +97,7 @@ struct proof {
 	bool undecided;         /* an order was taken for less than it may be */
 	bool failed;            /* the log has an error, and the simulation stops */
 	bool staged;
+	char *unread;         /* PROOF_TEXT bytes: the first data in scratch that nobody reads, or "" */
 	uint64_t unit, chunk; /* units of the plan in a cell; cells of a chunk */
 	struct proof_block *blocks;
 	struct proof_user **producers, **consumers; /* of each resource */

@@ -137,6 +137,27 @@ static void check_next_launch(struct proof *p, const struct proof_cell *c)
 	p->failed = true;
 }
 
+/* Data in scratch that no operation reads is not wrong, but hardly meant. */
+static void find_unread(struct proof *p)
+{
+	uint32_t n = p->plan->nranks * PROOF_NSPACES;
+
+	for (uint32_t i = 0; i < n && !*p->unread; i++) {
+		if (i % PROOF_NSPACES < PROOF_SCRATCH)
+			continue;
+		for (uint64_t k = 0; k < p->extents[i] && !*p->unread && shunt_simulation_spend(p->sim, 1); k++) {
+			const struct proof_cell *c = &p->spaces[i][k];
+			char cell[96], by[512];
+
+			if (!c->last.step || c->readers)
+				continue;
+			describe(p, c, cell);
+			describe_step(p, c->last.step, by);
+			snprintf(p->unread, PROOF_TEXT, "%s: writes %s, which no operation reads", by, cell);
+		}
+	}
+}
+
 int shunt_proof_check_end(struct proof *p)
 {
 	uint32_t n = p->plan->nranks * PROOF_NSPACES;
@@ -153,5 +174,8 @@ int shunt_proof_check_end(struct proof *p)
 			if (p->spaces[i][k].first.step)
 				check_next_launch(p, &p->spaces[i][k]);
 	}
-	return p->failed ? -p->sim->log->json.err : 0;
+	if (p->failed)
+		return -p->sim->log->json.err;
+	find_unread(p);
+	return 0;
 }

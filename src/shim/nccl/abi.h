@@ -7,6 +7,7 @@
  * one. Names are NCCL's because they are the ABI. A cudaStream_t is only passed through, so void * will do.
  */
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -90,13 +91,13 @@ typedef enum {
 #define NCCL_CTA_POLICY_EFFICIENCY 0x01
 #define NCCL_CTA_POLICY_ZERO 0x02
 
+/* 2.32, of nvlsHostMode: no multicast in NCCL's kernels for windows, and in copies. Bit 0 is for all other calls. */
+#define NCCL_NVLS_HOST_MODE_DISABLE_SYMMETRIC_MULTIMEM 0x02
+
 #define SHUNT_NCCL_CONFIG_MAGIC 0xcafebeefu
 #define SHUNT_NCCL_SIM_MAGIC 0x74685283u
 /* The first 8 bytes of NCCL's communicators since 2.21; those of standalone mode have them, too. */
 #define SHUNT_NCCL_COMM_MAGIC 0x0280028002800280ull
-/* The ABI level that standalone mode reports: X * 10000 + Y * 100 + Z. */
-#define SHUNT_NCCL_VERSION 22809
-
 /* Grows at the end from version to version; `size` says how much of it the caller has. */
 typedef struct {
 	size_t size;
@@ -134,6 +135,31 @@ typedef struct {
 	float estimatedTime;
 } ncclSimInfo_t;
 
+/* 2.29: what ncclCommQueryProperties answers; grows at the end like ncclConfig_t. It is in NCCL's nccl_device.h. */
+typedef struct {
+	size_t size;
+	unsigned int magic;
+	unsigned int version;
+	int rank;
+	int nRanks;
+	int cudaDev;
+	int nvmlDev;
+	bool deviceApiSupport;
+	bool multimemSupport;
+	int ginType;   /* an enum; 0: none */
+	int nLsaTeams; /* sets of ranks that load and store each other's memory */
+	bool hostRmaSupport;
+	int railedGinType; /* 2.29: 56 bytes */
+	uint64_t commHash;
+	int ginMinStride;
+	int ginConnectionType;
+	bool ginSupport[64];
+	size_t devCommRuntimeVersionSize;
+	bool cftSupport;
+	bool cftMulticastSupport;
+	bool cftCountedSupport; /* 2.32: 152 */
+} ncclCommProperties_t;
+
 /* 2.31: an option of one call; never read by us, only handed on. */
 typedef struct ncclConfigExt {
 	struct ncclConfigExt *next;
@@ -164,11 +190,17 @@ typedef struct {
 	void *launchCompletionEvent; /* 2.32: 72; a CUDA event that NCCL records */
 } ncclCollConfig_t;
 
+/* As far as 2.29.2 had the properties; who says to be newer has NCCL set up its device API. */
+#define SHUNT_NCCL_PROPERTIES_BYTES offsetof(ncclCommProperties_t, nLsaTeams)
+#define SHUNT_NCCL_PROPERTIES_VERSION 22902
+
 #ifndef __cplusplus
+_Static_assert(SHUNT_NCCL_PROPERTIES_BYTES == 40 && offsetof(ncclCommProperties_t, multimemSupport) == 33, "2.29.2");
 _Static_assert(sizeof(ncclUniqueId) == 128, "passed by value");
 _Static_assert(sizeof(ncclRedOp_t) == 4 && sizeof(ncclDataType_t) == 4 && sizeof(ncclResult_t) == 4, "enums are ints");
 _Static_assert(sizeof(ncclConfig_t) == 120 && offsetof(ncclConfig_t, trafficClass) == 44, "2.32");
 _Static_assert(sizeof(ncclSimInfo_t) == 24 && sizeof(ncclConfigExt_t) == 24, "2.22, 2.31");
+_Static_assert(sizeof(ncclCommProperties_t) == 152 && offsetof(ncclCommProperties_t, commHash) == 56, "2.29, 2.32");
 _Static_assert(sizeof(ncclCollConfig_t) == 72 && offsetof(ncclCollConfig_t, launchCompletionEvent) == 64, "2.32");
 #endif
 

@@ -30,6 +30,7 @@ atomic_bool shunt_real_error_is_last;
 
 static void *real_handle;
 static char *real_path;
+static int real_version;
 static _Atomic(const char *) published_path;
 static const char *missing_reason = "is not supported without a real NCCL";
 
@@ -198,6 +199,8 @@ static const struct shunt_mode_ops *open_library(void)
 		return &shunt_standalone_ops;
 	}
 	fill_table();
+	if (shunt_real.GetVersion(&real_version) != ncclSuccess)
+		real_version = 0;
 	missing_reason =
 	    asprintf(&reason, "is not in the real NCCL (%s)", real_path) < 0 ? "is not in the real NCCL" : reason;
 	atomic_store(&published_path, real_path);
@@ -222,6 +225,11 @@ const struct shunt_mode_ops *shunt_real_open(void)
 	shunt_lock_release(SHUNT_LOCK_REAL);
 	shunt_log_flush();
 	return ops;
+}
+
+int shunt_real_version(void)
+{
+	return real_version;
 }
 
 const char *shunt_real_nccl_path(void)

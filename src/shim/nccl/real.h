@@ -27,6 +27,8 @@ struct shunt_real {
 extern struct shunt_real shunt_real;
 extern atomic_bool shunt_real_error_is_last; /* the process's latest error came from the real library */
 
+/* The real NCCL's version, 22809 for 2.28.9; 0: there is none, or it does not say. After shunt_real_open. */
+int shunt_real_version(void);
 /* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
 void *shunt_real_symbol(const char *name);
 /*

@@ -16,6 +16,11 @@ struct shunt_entry *shunt_overlay_attach(const struct shunt_comm_desc *desc, con
  * them yet. Not to be called in the group that creates the communicator, where NCCL's answers mean nothing.
  */
 bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
+/*
+ * Asks it whether the communicator uses NVLink multicast. For those whose rank and device were known before; before
+ * their first call.
+ */
+void shunt_attach_ask_nvls(struct shunt_entry *entry, ncclComm_t comm);
 /* True: our kernels may run on the communicator. Asks the real NCCL in the same way. */
 static inline bool shunt_attach_takes_calls(struct shunt_entry *entry, ncclComm_t comm)
 {

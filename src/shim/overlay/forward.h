@@ -9,7 +9,7 @@
 enum shunt_call_config {
 	SHUNT_CONFIG_NONE,
 	SHUNT_CONFIG_ANY,   /* not looked at yet, or with more than Shunt knows */
-	SHUNT_CONFIG_HINTS, /* only limits and tags */
+	SHUNT_CONFIG_HINTS, /* only limits, tags and the policy of blocks */
 };
 
 /* A collective as the program called it. dtype and op are the program's values, in case the call is forwarded. */
@@ -23,6 +23,7 @@ struct shunt_coll_call {
 	enum shunt_call_config config_kind;
 	ncclCollConfig_t config;               /* the part that this version knows */
 	const ncclCollConfig_t *caller_config; /* the program's own, until its call returns; then NULL */
+	char *selection;                       /* in a group: the names of algorithms in config, allocated; or NULL */
 	struct shunt_decision decision;        /* of shunt_comm_decide */
 	enum shunt_call_state state;           /* in a group */
 };

@@ -66,6 +66,7 @@ static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId
 	desc.forward_reason = shared_id_reason(id);
 	tail = shunt_directory_tail_of((const uint8_t *)id->internal);
 	desc.directory = &tail;
+	desc.members_are_ranks = true;
 	return shunt_overlay_attach(&desc, &c);
 }
 
@@ -130,6 +131,9 @@ ncclResult_t shunt_overlay_init_all(ncclComm_t *comms, int ndev, const int *devl
 		entries[i] = shunt_overlay_attach(&desc, &config);
 	}
 	result = real_CommInitAll(comms, ndev, devlist);
+	for (int i = 0; entries && result == ncclSuccess && i < ndev; i++)
+		if (entries[i])
+			shunt_attach_ask_nvls(entries[i], comms[i]);
 	for (int i = 0; entries && i < ndev; i++)
 		publish_rank(entries[i], i, &comms[i], result);
 	free(entries);

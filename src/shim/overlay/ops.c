@@ -37,6 +37,7 @@ const struct shunt_mode_ops shunt_overlay_ops = {
 	.CommCount = real_CommCount,
 	.CommCuDevice = real_CommCuDevice,
 	.CommUserRank = real_CommUserRank,
+	.CommQueryProperties = real_CommQueryProperties,
 	.MemAlloc = real_MemAlloc,
 	.MemFree = shunt_overlay_mem_free,
 	.CommRegister = real_CommRegister,

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Without a real NCCL. */
 #include <errno.h>
+#include <string.h>
+#include "base/config.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "shim/mode.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
+#include "transport/rendezvous/hosts.h"
 
 static ncclResult_t version(int *number)
 {
 	if (!number)
 		return shunt_to_nccl(-EINVAL);
-	*number = SHUNT_NCCL_VERSION;
+	*number = (int)shunt_config()->nccl_version;
 	return ncclSuccess;
 }
 
@@ -72,6 +76,40 @@ static ncclResult_t user_rank(const ncclComm_t comm, int *rank)
 	return query(comm, "ncclCommUserRank", shunt_comm_rank, rank);
 }
 
+/*
+ * As much of it as the caller's header has. There is no device API, no multicast and no one-sided call without a real
+ * NCCL, and what is 0 here says so. The number of a device for NVML is not known: -1.
+ */
+static ncclResult_t query_properties(ncclComm_t comm, ncclCommProperties_t *properties)
+{
+	const size_t head = offsetof(ncclCommProperties_t, rank);
+	const struct shunt_hosts *hosts;
+	ncclCommProperties_t p = { 0 };
+	ncclResult_t result;
+	struct shunt_entry *e;
+	size_t size;
+
+	if (!properties || properties->magic != SHUNT_NCCL_CONFIG_MAGIC || properties->size < head) {
+		shunt_warn("ncclCommQueryProperties: the structure was not initialized with "
+		           "NCCL_COMM_PROPERTIES_INITIALIZER");
+		return shunt_to_nccl(-EINVAL);
+	}
+	e = shunt_standalone_find(comm, "ncclCommQueryProperties", &result);
+	if (!e)
+		return result;
+	hosts = shunt_comm_hosts(e->comm);
+	p.rank = shunt_comm_rank(e->comm);
+	p.nRanks = shunt_comm_nranks(e->comm);
+	p.cudaDev = shunt_comm_device(e->comm);
+	p.nvmlDev = -1;
+	p.nLsaTeams = hosts ? hosts->nhosts : 1;
+	p.commHash = shunt_fnv1a(0, e->id.b, sizeof(e->id.b));
+	shunt_entry_put(e);
+	size = properties->size < sizeof(p) ? properties->size : sizeof(p);
+	memcpy((char *)properties + head, (char *)&p + head, size - head);
+	return ncclSuccess;
+}
+
 const struct shunt_mode_ops shunt_standalone_ops = {
 	.coll = shunt_standalone_coll,
 	.GetVersion = version,
@@ -97,6 +135,7 @@ const struct shunt_mode_ops shunt_standalone_ops = {
 	.CommCount = count,
 	.CommCuDevice = device,
 	.CommUserRank = user_rank,
+	.CommQueryProperties = query_properties,
 	.MemAlloc = shunt_standalone_mem_alloc,
 	.MemFree = shunt_standalone_mem_free,
 	.CommRegister = shunt_standalone_register,

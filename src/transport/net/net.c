@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include <stdatomic.h>
 #include <string.h>
 #include "base/config.h"
-#include "base/log.h"
 #include "transport/net/providers.h"
+#include "transport/net/verbs.h"
 
-static const struct shunt_net_ops *const providers[] = { &shunt_net_tcp_ops, NULL };
+static const struct shunt_net_ops *const providers[] = { &shunt_net_verbs_ops, &shunt_net_tcp_ops, NULL };
 
 const struct shunt_net_ops *const *shunt_net_providers(void)
 {
@@ -20,16 +19,19 @@ const struct shunt_net_ops *shunt_net_find(const char *name)
 	return NULL;
 }
 
-const struct shunt_net_ops *shunt_net_chosen(void)
+unsigned shunt_net_usable(void)
 {
-	static atomic_bool logged;
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
 	enum shunt_net_choice choice = shunt_config()->net;
-	const char *name = shunt_net_names[choice];
-	const struct shunt_net_ops *ops = choice == SHUNT_NET_AUTO ? providers[0] : shunt_net_find(name);
+	unsigned usable = 0;
 
-	if (ops)
-		return ops;
-	if (!atomic_exchange(&logged, true))
-		shunt_warn("SHUNT_NET=%s is not in this build: using tcp", name);
-	return &shunt_net_tcp_ops;
+	for (size_t i = 0; providers[i]; i++) {
+		bool last = !providers[i + 1];
+
+		if (choice != SHUNT_NET_AUTO && !last && strcmp(providers[i]->name, shunt_net_names[choice]) != 0)
+			continue;
+		if (last || providers[i]->devices(info, SHUNT_NET_MAX_DEVICES) > 0)
+			usable |= 1u << i;
+	}
+	return usable;
 }

@@ -10,6 +10,9 @@ extern const struct shunt_net_ops shunt_net_tcp_ops;
 const struct shunt_net_ops *const *shunt_net_providers(void);
 /* NULL: there is none of this name. */
 const struct shunt_net_ops *shunt_net_find(const char *name);
-/* The one that SHUNT_NET names, or the first; tcp, with a line in the log, where the named one is not built in. */
-const struct shunt_net_ops *shunt_net_chosen(void);
+/*
+ * Bits of the providers that may carry data on this host: SHUNT_NET allows them, and they have a device. The last of
+ * the list, tcp, always may: all others fall back to it.
+ */
+unsigned shunt_net_usable(void);
 #endif

@@ -26,6 +26,22 @@ static void notify(struct shunt_proxy *proxy)
 		return; /* its count is full: it is readable all the same */
 }
 
+/* Puts were posted, or are done: says which of the FIFO's triggers is the first that may still be read. */
+static void publish_busy(struct connection *c)
+{
+	uint64_t place = c->posted == c->done ? 0 : c->places[c->done % SHUNT_PROXY_POSTED];
+
+	__atomic_store_n(&words_of(c->proxy)->busy[c - c->proxy->connection], place, __ATOMIC_RELEASE);
+}
+
+/* n triggers, from this place on. */
+static void note_posted(struct connection *c, uint64_t place, int n)
+{
+	for (int i = 0; i < n; i++)
+		c->places[c->posted++ % SHUNT_PROXY_POSTED] = place + (unsigned)i;
+	publish_busy(c);
+}
+
 /* ---- failure */
 
 static void tell_peers(struct shunt_proxy *proxy)
@@ -37,7 +53,7 @@ static void tell_peers(struct shunt_proxy *proxy)
 
 		if (c->state == CONNECTION_READY && !c->finished &&
 		    proxy->config.net->post(c->endpoint, &given_up, 1) == 1)
-			c->posted++;
+			note_posted(c, proxy->taken + 1, 1);
 	}
 }
 
@@ -121,6 +137,10 @@ static int post_some(struct shunt_proxy *proxy)
 
 	if (!read_trigger(proxy, proxy->taken, value))
 		return 0;
+	if ((value[0] & 255) >= (unsigned)proxy->config.npeers) {
+		fail(&proxy->connection[0], -EINVAL, "a trigger is of no connection");
+		return 1;
+	}
 	c = &proxy->connection[value[0] & 255];
 	do {
 		puts[n++] = put_of(proxy, c, value);
@@ -142,6 +162,8 @@ static int post_some(struct shunt_proxy *proxy)
 			fail(c, -EINVAL, "a trigger names a region that is none");
 			return n;
 		}
+	if (c->posted - c->done + (unsigned)n > SHUNT_PROXY_POSTED)
+		return 0;
 	taken = proxy->config.net->post(c->endpoint, puts, n);
 	if (taken == -EINVAL) {
 		fail(c, taken, "a trigger is out of bounds");
@@ -149,7 +171,7 @@ static int post_some(struct shunt_proxy *proxy)
 	}
 	if (taken < 0) /* dead: an event will tell, or has told */
 		return n;
-	c->posted += (unsigned)taken;
+	note_posted(c, proxy->taken + 1, taken);
 	return taken;
 }
 
@@ -170,7 +192,26 @@ static bool carry(struct shunt_proxy *proxy)
 
 /* ---- the end */
 
-/* Finishes what has nothing left to carry. */
+static void close_all(struct shunt_proxy *proxy)
+{
+	const struct shunt_net_ops *net = proxy->config.net;
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		net->endpoint_close(proxy->connection[i].endpoint);
+		proxy->connection[i].endpoint = NULL;
+	}
+	for (unsigned i = 0; i < proxy->nregions; i++) {
+		net->mem_deregister(proxy->regions[i].memory);
+		free(proxy->regions[i].remotes);
+	}
+	free(proxy->regions);
+	proxy->regions = NULL;
+	proxy->nregions = 0;
+	net->mem_deregister(proxy->memory);
+	proxy->memory = NULL;
+}
+
+/* Finishes what has nothing left to carry. What has ended keeps no descriptors, however late its owner looks. */
 static void go_on_finishing(struct shunt_proxy *proxy)
 {
 	uint32_t value[4];
@@ -187,8 +228,13 @@ static void go_on_finishing(struct shunt_proxy *proxy)
 		}
 		ended &= c->state == CONNECTION_DEAD || (c->state == CONNECTION_ENDED && c->posted == c->done);
 	}
-	if (ended && !atomic_exchange(&proxy->ended, true))
-		notify(proxy);
+	if (!ended)
+		return;
+	proxy->takes = false;
+	close_all(proxy);
+	close(proxy->notify_fd);
+	proxy->notify_fd = -1;
+	atomic_store(&proxy->ended, true);
 }
 
 bool shunt_proxy_left(const struct shunt_proxy *list)
@@ -254,7 +300,7 @@ void shunt_proxy_event(const struct shunt_net_event *event)
 		break;
 	case SHUNT_NET_PUT_DONE:
 		c->done += event->count;
-		__atomic_store_n(&words_of(c->proxy)->done[c - c->proxy->connection], c->done, __ATOMIC_RELEASE);
+		publish_busy(c);
 		break;
 	case SHUNT_NET_SIGNAL:
 		raise_channel(c, event->channel, event->count);
@@ -277,22 +323,6 @@ struct create {
 	struct shunt_proxy_offer *offers;
 	int err;
 };
-
-static void close_all(struct shunt_proxy *proxy)
-{
-	const struct shunt_net_ops *net = proxy->config.net;
-
-	for (int i = 0; i < proxy->config.npeers; i++)
-		net->endpoint_close(proxy->connection[i].endpoint);
-	for (unsigned i = 0; i < proxy->nregions; i++) {
-		net->mem_deregister(proxy->regions[i].memory);
-		free(proxy->regions[i].remotes);
-	}
-	free(proxy->regions);
-	proxy->regions = NULL;
-	proxy->nregions = 0;
-	net->mem_deregister(proxy->memory);
-}
 
 static void create(struct proxy_thread *thread, void *arg)
 {
@@ -325,8 +355,7 @@ static void create(struct proxy_thread *thread, void *arg)
 int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p)
 {
-	struct shunt_proxy *proxy =
-	    calloc(1, sizeof(*proxy) + (unsigned)config->npeers * sizeof(*proxy->connection));
+	struct shunt_proxy *proxy = calloc(1, sizeof(*proxy) + (unsigned)config->npeers * sizeof(*proxy->connection));
 	struct create call = { proxy, offers, 0 };
 	int err;
 
@@ -547,6 +576,7 @@ void shunt_proxy_destroy(struct shunt_proxy *proxy)
 		return;
 	shunt_proxy_thread_call(proxy->thread, destroy, proxy);
 	shunt_proxy_thread_put(proxy->thread);
-	close(proxy->notify_fd);
+	if (proxy->notify_fd >= 0)
+		close(proxy->notify_fd);
 	free(proxy);
 }

@@ -9,8 +9,8 @@
  * A process has one such thread for each GPU and network device. It calls no device: a call of the program that waits
  * for kernels may hold the driver, and those kernels may wait for the proxy. All that the provider does runs on it.
  *
- * The FIFO is memory, which no descriptor tells of. So the thread polls. It spins for SHUNT_PROXY_SPIN us after its last
- * work where the process has CPUs to spare, and then sleeps in steps that double up to a millisecond, or until the
+ * The FIFO is memory, which no descriptor tells of. So the thread polls. It spins for SHUNT_PROXY_SPIN us after its
+ * last work where the process has CPUs to spare, and then sleeps in steps that double up to a millisecond, or until the
  * network or shunt_proxy_wake() has something for it.
  *
  * A struct shunt_proxy is one communicator's part. Any thread may call wake, ended and abort; one thread at a time the
@@ -81,7 +81,7 @@ void shunt_proxy_abort(struct shunt_proxy *proxy);
  * must stay until destroy.
  */
 void shunt_proxy_finish(struct shunt_proxy *proxy);
-/* True after finish: all is carried, and no peer will send anything. */
+/* True after finish: all is carried, no peer will send anything, and the connections are closed. */
 bool shunt_proxy_ended(const struct shunt_proxy *proxy);
 /* Closes the connections. NULL is allowed. */
 void shunt_proxy_destroy(struct shunt_proxy *proxy);

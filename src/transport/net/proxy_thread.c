@@ -110,7 +110,8 @@ static bool work(struct proxy_thread *t)
 
 static void nap(struct proxy_thread *t, long ns)
 {
-	struct pollfd fds[2] = { { .fd = t->net->fd(t->device), .events = POLLIN }, { .fd = t->wake_fd, .events = POLLIN } };
+	struct pollfd fds[2] = { { .fd = t->net->fd(t->device), .events = POLLIN },
+		{ .fd = t->wake_fd, .events = POLLIN } };
 	struct timespec time = { .tv_nsec = ns };
 	uint64_t count;
 
@@ -262,8 +263,8 @@ static int create_thread(const struct shunt_net_ops *net, int net_device, int gp
 	if (!err)
 		err = shunt_thread_start(&t->id, 0, thread_main, t);
 	if (err) {
-		shunt_error("the proxy thread of device %d of %s cannot be started: %s", net_device, net->name,
-		    strerror(-err));
+		shunt_error(
+		    "the proxy thread of device %d of %s cannot be started: %s", net_device, net->name, strerror(-err));
 		destroy_thread(t);
 		return err;
 	}

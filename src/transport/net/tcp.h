@@ -29,6 +29,11 @@
 #define TCP_STRANGERS 64        /* connections without a proof */
 #define TCP_STRANGER_MS 10000
 #define TCP_RETRY_MS 50
+/*
+ * Then a new attempt: the kernel's own come after 1, 3, 7, 15, 31 s, however long the network is back. The same for the
+ * challenge: where the last packet of the handshake was lost, the other side has no connection yet.
+ */
+#define TCP_CONNECT_MS 2500
 #define TCP_CHECK_MS 5000 /* between two looks for hosts that do not answer any more */
 #define TCP_GONE_MS 25000 /* without an answer: as with the keep-alive of transport/rendezvous/address.c */
 #define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
@@ -48,8 +53,8 @@ struct shunt_net_memory {
 
 enum tcp_socket_state {
 	TCP_CLOSED,
-	TCP_RETRY, /* connects again at retry_at */
-	TCP_CONNECTING,
+	TCP_RETRY,      /* connects again at retry_at */
+	TCP_CONNECTING, /* until retry_at, as the next one */
 	TCP_AWAITS_CHALLENGE,
 	TCP_AWAITS_ANSWER,
 	TCP_OPEN, /* both sides have proved themselves */

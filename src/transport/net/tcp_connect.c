@@ -192,6 +192,7 @@ static void start_connect(struct tcp_socket *s)
 		}
 	}
 	s->state = TCP_CONNECTING;
+	s->retry_at = shunt_now_ms() + TCP_CONNECT_MS;
 	err = connect(s->fd, (const struct sockaddr *)&theirs->ss, theirs->len) ? -errno : 0;
 	if (err && err != -EINPROGRESS) {
 		connect_failed(s, err);
@@ -288,6 +289,7 @@ static void step_socket(struct tcp_socket *s)
 			return;
 		}
 		s->state = TCP_AWAITS_CHALLENGE;
+		s->retry_at = shunt_now_ms() + TCP_CONNECT_MS;
 	}
 	if (s->state == TCP_AWAITS_CHALLENGE && s->readable)
 		say_hello(s);
@@ -542,9 +544,13 @@ static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
 	for (uint32_t i = 0; ep->active && i < ep->nsockets && ep->state == TCP_JOINING; i++) {
 		struct tcp_socket *s = &ep->socket[i];
 
+		bool waits = s->state == TCP_CONNECTING || s->state == TCP_AWAITS_CHALLENGE;
+
+		if (waits && now >= s->retry_at)
+			retry(s);
 		if (s->state == TCP_RETRY && now >= s->retry_at)
 			start_connect(s);
-		if (s->state == TCP_RETRY && s->retry_at < *next)
+		if ((s->state == TCP_RETRY || waits) && s->retry_at < *next)
 			*next = s->retry_at;
 	}
 }

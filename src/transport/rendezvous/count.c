@@ -78,6 +78,27 @@ int shunt_rendezvous_count(
 	return 0;
 }
 
+int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *missing_p)
+{
+	int count = 0, first = -1;
+
+	*missing_p = -1;
+	for (int s = 0; s < nmembers; s++) {
+		int fd = -1, err = s == rdzv->member ? 0 : shunt_rendezvous_probe(rdzv, s, &fd);
+
+		rdzv_close_fd(&fd);
+		if (err && err != -ECONNREFUSED)
+			return err;
+		count += !err;
+		if (err && *missing_p < 0)
+			*missing_p = s;
+		if (!err && first < 0)
+			first = s;
+	}
+	rdzv->is_leader = first == rdzv->member && count > 1;
+	return count;
+}
+
 /*
  * One connection to each member is enough. It is closed at once, and takes no place in the backlog once the member has
  * accepted it.

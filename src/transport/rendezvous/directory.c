@@ -14,6 +14,8 @@
 #include "transport/rendezvous/directory_wire.h"
 #include "transport/rendezvous/priv.h"
 
+#define FIND_FIRST_MS 1 /* between two questions for an offer */
+#define FIND_LAST_MS 32
 #define CONNECT_MS 5000 /* a host that is up answers at once; a lost packet costs a second */
 
 struct shunt_directory_link {
@@ -194,23 +196,30 @@ static int exchange(struct shunt_directory_link *link, struct rdzv_directory_req
 	return shunt_mac_equal(mac, reply->mac) && reply->number == q->number && reply->status <= 0 ? 0 : -EPROTO;
 }
 
-static int request(struct shunt_directory_link *link, enum rdzv_directory_what what,
+/* q: its `what`, and what belongs to that. */
+static int request_with(struct shunt_directory_link *link, struct rdzv_directory_request *q,
     const struct shunt_directory_member *member, struct rdzv_directory_reply *reply, const atomic_int *cancel)
 {
-	struct rdzv_directory_request q = {
-		.what = what, .id = member->id, .member = member->member, .nmembers = member->nmembers
-	};
 	int err;
 
-	shunt_host_name(q.name, sizeof(q.name));
+	q->id = member->id;
+	q->member = member->member;
+	q->nmembers = member->nmembers;
+	shunt_host_name(q->name, sizeof(q->name));
 	shunt_mutex_lock(&link->lock);
-	err = what == RDZV_DIRECTORY_LEAVE ? (link->fd < 0 ? -ENOTCONN : link->err) : link_open(link, cancel);
+	err = q->what == RDZV_DIRECTORY_LEAVE ? (link->fd < 0 ? -ENOTCONN : link->err) : link_open(link, cancel);
 	if (!err) {
-		err = exchange(link, &q, reply, cancel);
+		err = exchange(link, q, reply, cancel);
 		link->err = err;
 	}
 	shunt_mutex_unlock(&link->lock);
 	return !err && reply ? reply->status : err;
+}
+
+static int request(struct shunt_directory_link *link, enum rdzv_directory_what what,
+    const struct shunt_directory_member *member, struct rdzv_directory_reply *reply, const atomic_int *cancel)
+{
+	return request_with(link, &(struct rdzv_directory_request){ .what = what }, member, reply, cancel);
 }
 
 /* ---- members */
@@ -294,6 +303,49 @@ static int read_table(const struct rdzv_directory_reply *reply, int nmembers, st
 	}
 	shunt_hosts_select(hosts, order, table->present);
 	return 0;
+}
+
+int shunt_directory_offer(const struct shunt_directory_tail *tail, struct shunt_directory_link **link_p,
+    const struct shunt_directory_member *member, const struct shunt_host_address *at)
+{
+	struct rdzv_directory_request q = { .what = RDZV_DIRECTORY_OFFER, .at = *at };
+	struct shunt_directory_link *link = *link_p ? *link_p : link_take(tail);
+	struct rdzv_directory_reply *reply = malloc(sizeof(*reply));
+	int err = reply && link ? request_with(link, &q, member, reply, NULL) : -ENOMEM;
+
+	free(reply);
+	if (err && link && !*link_p)
+		link_put(link);
+	else
+		*link_p = link;
+	return err;
+}
+
+int shunt_directory_find(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
+    const struct shunt_directory_member *member, int wanted, const atomic_int *cancel, struct shunt_host_address *at_p)
+{
+	struct shunt_directory_link *own_link = link ? NULL : link_take(tail);
+	struct rdzv_directory_reply *reply = malloc(sizeof(*reply));
+	int64_t end = shunt_deadline_ms(shunt_config()->timeout);
+	int err = reply && (link || own_link) ? -EAGAIN : -ENOMEM;
+
+	for (int64_t pause = FIND_FIRST_MS; err == -EAGAIN; pause = pause < FIND_LAST_MS ? 2 * pause : pause) {
+		struct rdzv_directory_request q = { .what = RDZV_DIRECTORY_FIND, .wanted = wanted };
+
+		err = request_with(link ? link : own_link, &q, member, reply, cancel);
+		if (err != -EAGAIN)
+			break;
+		if (shunt_now_ms() >= end)
+			err = -ETIMEDOUT;
+		else if (shunt_io_poll(NULL, 0, shunt_now_ms() + pause, cancel) == -ECANCELED)
+			err = -ECANCELED;
+	}
+	if (!err)
+		*at_p = reply->rows[0].at;
+	if (own_link)
+		link_put(own_link);
+	free(reply);
+	return err;
 }
 
 int shunt_directory_ask(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,

@@ -61,6 +61,16 @@ struct shunt_directory_table {
 	int missing;               /* the lowest that is nowhere, or -1 */
 	struct shunt_hosts *hosts; /* of those who are present, in their order; the caller destroys it */
 };
+/*
+ * Before a set-up over hosts, the root of the first host offers the address where it listens, and the roots of the
+ * others find it. link: as from register, or NULL. offer: 0 or -errno; *link_p, if it was NULL, is a connection that
+ * keeps the offer, and that the caller leaves. find: waits for the offer; -EOWNERDEAD: who is to make it has ended;
+ * -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, or another -errno.
+ */
+int shunt_directory_offer(const struct shunt_directory_tail *tail, struct shunt_directory_link **link_p,
+    const struct shunt_directory_member *member, const struct shunt_host_address *at);
+int shunt_directory_find(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
+    const struct shunt_directory_member *member, int wanted, const atomic_int *cancel, struct shunt_host_address *at_p);
 /* link: as from register, or NULL. 0 or -errno. */
 int shunt_directory_ask(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
     const struct shunt_directory_member *member, const atomic_int *cancel, struct shunt_directory_table *table);

@@ -47,6 +47,14 @@ struct client {
 	uint8_t session[RDZV_SECRET];
 };
 
+/* Where a member listens. */
+struct offer {
+	struct offer *next;
+	struct shunt_id id;
+	int member, client;
+	struct shunt_host_address at;
+};
+
 struct directory {
 	struct rdzv_lobby lobby;
 	int unix_fd;
@@ -58,6 +66,7 @@ struct directory {
 	struct entry *entries;
 	struct answer *answers;
 	int nanswers;
+	struct offer *offers;
 };
 
 /* ---- what is registered */
@@ -79,8 +88,24 @@ static void forget(struct entry **at)
 	free(e);
 }
 
+/* Of this client, of this communicator and member if id is given. */
+static void forget_offers(struct directory *d, int c, const struct shunt_id *id, int member)
+{
+	for (struct offer **at = &d->offers; *at;) {
+		struct offer *o = *at;
+
+		if (o->client != c || (id && (o->member != member || memcmp(&o->id, id, sizeof(*id))))) {
+			at = &o->next;
+			continue;
+		}
+		*at = o->next;
+		free(o);
+	}
+}
+
 static void forget_client(struct directory *d, int c)
 {
+	forget_offers(d, c, NULL, 0);
 	for (struct entry **at = &d->entries; *at;) {
 		if ((*at)->client == c)
 			forget(at);
@@ -143,6 +168,29 @@ static uint64_t look(struct directory *d, const struct rdzv_directory_request *q
 		present |= UINT64_C(1) << m;
 	}
 	return present;
+}
+
+static int keep_offer(struct directory *d, int c)
+{
+	const struct rdzv_directory_request *q = &d->clients[c].request;
+	struct offer *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return -ENOMEM;
+	forget_offers(d, c, &q->id, q->member);
+	*o = (struct offer){ .next = d->offers, .id = q->id, .member = q->member, .client = c, .at = q->at };
+	d->offers = o;
+	return 0;
+}
+
+static int find_offer(struct directory *d, const struct rdzv_directory_request *q, struct shunt_host_address *at_p)
+{
+	for (const struct offer *o = d->offers; o; o = o->next)
+		if (o->member == q->wanted && !memcmp(&o->id, &q->id, sizeof(q->id))) {
+			*at_p = o->at;
+			return 0;
+		}
+	return *find(d, &q->id, q->wanted) || is_here(d, &q->id, q->wanted) ? -EAGAIN : -EOWNERDEAD;
 }
 
 /* Makes room for a new answer: the oldest is given up, whoever may still ask for it. */
@@ -211,6 +259,10 @@ static void serve(struct directory *d, int c)
 		reply.status = add(d, c);
 	else if (q->what == RDZV_DIRECTORY_ASK)
 		reply.status = 0;
+	else if (q->what == RDZV_DIRECTORY_OFFER)
+		reply.status = keep_offer(d, c);
+	else if (q->what == RDZV_DIRECTORY_FIND)
+		reply.status = find_offer(d, q, &reply.rows[0].at);
 	if (q->what == RDZV_DIRECTORY_ASK)
 		tell(d, q, &reply);
 	if (q->what == RDZV_DIRECTORY_LEAVE) {

@@ -11,15 +11,23 @@
 #include "transport/rendezvous/wire.h"
 
 #define RDZV_DIRECTORY_MAGIC UINT32_C(0x73646873) /* "shds" */
-#define RDZV_DIRECTORY_VERSION 1
+#define RDZV_DIRECTORY_VERSION 2
 
-enum rdzv_directory_what { RDZV_DIRECTORY_REGISTER = 1, RDZV_DIRECTORY_LEAVE, RDZV_DIRECTORY_ASK };
+enum rdzv_directory_what {
+	RDZV_DIRECTORY_REGISTER = 1,
+	RDZV_DIRECTORY_LEAVE,
+	RDZV_DIRECTORY_ASK,
+	RDZV_DIRECTORY_OFFER, /* where the member listens for the roots of other hosts */
+	RDZV_DIRECTORY_FIND,  /* where `wanted` does; in the first row. -EAGAIN: it has not said so yet */
+};
 
 struct rdzv_directory_request {
 	uint32_t what, number;
 	struct shunt_id id;
 	int32_t member, nmembers;
-	char name[32]; /* of the host */
+	int32_t wanted, zero;
+	struct shunt_host_address at; /* of an offer */
+	char name[32];                /* of the host */
 	uint8_t mac[SHUNT_MAC_BYTES];
 };
 
@@ -37,7 +45,7 @@ struct rdzv_directory_reply {
 	uint8_t mac[SHUNT_MAC_BYTES];
 };
 
-_Static_assert(sizeof(struct rdzv_directory_request) == 96 && sizeof(struct rdzv_directory_row) == 72 &&
+_Static_assert(sizeof(struct rdzv_directory_request) == 128 && sizeof(struct rdzv_directory_row) == 72 &&
         sizeof(struct rdzv_directory_reply) == 48 + 72 * SHUNT_DIRECTORY_MAX_MEMBERS,
     "messages have no padding");
 _Static_assert(sizeof(struct shunt_directory_tail) == 40, "between NCCL's part of an id and that of ncclCommGrow");

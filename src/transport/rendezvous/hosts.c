@@ -119,6 +119,20 @@ static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
 	return fd;
 }
 
+int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
+{
+	struct shunt_netaddr addr;
+	int err;
+
+	if (hosts->listen_fd >= 0)
+		return 0;
+	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	if (err)
+		return err;
+	hosts->listen_fd = listen_at(addr, &hosts->rank[rank].at);
+	return hosts->listen_fd < 0 ? -EADDRNOTAVAIL : 0;
+}
+
 /* What fails is said by an address of no family. */
 static void listen_here(struct said *said, struct shunt_hosts *hosts)
 {

@@ -56,6 +56,8 @@ int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **h
 size_t shunt_hosts_said_bytes(void);
 /* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n);
+/* Lets this rank listen for the roots of other hosts, if it does not yet: rank[rank].at. 0 or -errno (logged). */
+int shunt_hosts_listen(struct shunt_hosts *hosts, int rank);
 /* NULL is allowed. */
 void shunt_hosts_destroy(struct shunt_hosts *hosts);
 

@@ -278,6 +278,11 @@ const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *
 	return rdzv->hosts;
 }
 
+struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts;
+}
+
 bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks)
 {
 	return ranks->nranks == 1 || ranks->rendezvous->lobby.kind == &shunt_rendezvous_unix;

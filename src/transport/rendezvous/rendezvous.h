@@ -69,8 +69,9 @@ int shunt_rendezvous_join(
  * ranks and bytes those of all. Takes hosts over, also on an error. 0 or -ENOMEM.
  */
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank);
-/* As was set, or NULL. */
+/* As was set, or NULL. hosts_of: for who completes them before a join. */
 const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *rdzv);
+struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv);
 
 /*
  * Waits until nranks of the members are present. For use before a join, if nothing else says that the members have made
@@ -81,8 +82,14 @@ int shunt_rendezvous_await(
     struct shunt_rendezvous *rdzv, int nmembers, int nranks, int64_t timeout_ms, const atomic_int *cancel);
 
 /*
- * After a join that found too few members: true on the lowest member that is present, if it is not the only one. So one
- * member can speak for all.
+ * Before a join: how many members have their sockets on this host, our own included. *missing_p: the lowest that has
+ * none, or -1. A negative errno: they cannot be looked for. Does not wait.
+ */
+int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *missing_p);
+
+/*
+ * After a join, or a look, that found too few members: true on the lowest member that is present, if it is not the only
+ * one. So one member can speak for all.
  */
 bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv);
 

@@ -28,8 +28,10 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 	uplink->is_root = !uplink->rank;
 	uplink->lobby.listen_fd = hosts->listen_fd;
 	hosts->listen_fd = -1;
-	shunt_rendezvous_lobby_watch(&uplink->lobby);
-	shunt_rendezvous_lobby_include(&rdzv->lobby, &uplink->lobby);
+	if (uplink->lobby.listen_fd >= 0) {
+		shunt_rendezvous_lobby_watch(&uplink->lobby);
+		shunt_rendezvous_lobby_include(&rdzv->lobby, &uplink->lobby);
+	}
 	rdzv->uplink = uplink;
 	return 0;
 }

@@ -63,9 +63,9 @@ struct object {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
-static int contexts[FAKE_DEVICES]; /* their addresses are the contexts */
-static int loaded[FAKE_DEVICES];
-static int resets[FAKE_DEVICES];
+static int contexts[FAKE_MAX_DEVICES]; /* their addresses are the contexts */
+static int loaded[FAKE_MAX_DEVICES];
+static int resets[FAKE_MAX_DEVICES];
 static char kernels[SHUNT_NKERNELS][48];
 static unsigned nkernels;
 static __thread void *ctx_stack[16];
@@ -254,7 +254,7 @@ int cuGetErrorName(int result, const char **name)
 int cuDeviceGetCount(int *count)
 {
 	ENTER();
-	*count = FAKE_DEVICES - 1; /* the last one is hidden */
+	*count = fake_cuda.devices ? fake_cuda.devices : FAKE_DEVICES - 1; /* the last one is hidden */
 	return 0;
 }
 
@@ -279,13 +279,23 @@ int cuDeviceGetUuid_v2(struct shunt_cu_uuid *uuid, int dev)
 	return 0;
 }
 
+int cuDeviceGetPCIBusId(char *text, int bytes, int dev)
+{
+	ENTER();
+	snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x10 + dev);
+	return 0;
+}
+
 int cuDeviceGetAttribute(int *value, int attr, int dev)
 {
+	int cc = fake_cuda.ampere >> dev & 1 ? 80 : fake_cuda.cc;
+
 	ENTER();
 	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 :
 	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN    ? fake_cuda.shared :
-	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR  ? fake_cuda.cc / 10 :
-	                                                      fake_cuda.cc % 10;
+	    attr == SHUNT_CU_ATTR_MULTICAST_SUPPORTED       ? (int)(fake_cuda.multicast >> dev & 1) :
+	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR  ? cc / 10 :
+	                                                      cc % 10;
 	return 0;
 }
 
@@ -329,7 +339,7 @@ int cuDevicePrimaryCtxGetState(int dev, unsigned *flags, int *active)
 
 int cuCtxGetId(void *ctx, unsigned long long *id)
 {
-	*id = (unsigned long long)(1 + ((int *)ctx - contexts) + FAKE_DEVICES * resets[(int *)ctx - contexts]);
+	*id = (unsigned long long)(1 + ((int *)ctx - contexts) + FAKE_MAX_DEVICES * resets[(int *)ctx - contexts]);
 	return 0;
 }
 
@@ -1235,6 +1245,8 @@ static int record_launch(void *func, unsigned blocks, unsigned threads, unsigned
 	fake_cuda.launch.stream = stream;
 	memcpy(fake_cuda.launch.args, params[0], sizeof(struct shunt_kargs));
 	fake_cuda.launch.count++;
+	if (fake_cuda.kernel)
+		fake_cuda.kernel(fake_cuda.launch.args, blocks * threads / 32);
 	return 0;
 }
 
@@ -1247,19 +1259,49 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 	return record_launch(func, grid_x, block_x, 0, stream, params, -1, 0);
 }
 
+bool fake_cuda_recorded(void *event)
+{
+	struct object *o = find_object(EVENT, (uintptr_t)event);
+
+	return o && o->recorded;
+}
+
+/* The event of a launch, which is done when all of its blocks run; here at once. */
+static int take_launch_event(const struct shunt_cu_launch_attr *attr)
+{
+	struct object *o = find_object(EVENT, (uintptr_t)attr->value.launch_completion.event);
+
+	if (!o || attr->value.launch_completion.flags)
+		return SHUNT_CU_INVALID_VALUE;
+	fake_cuda.launch.event = attr->value.launch_completion.event;
+	o->recorded = true;
+	return 0;
+}
+
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
 {
 	ENTER();
-	const struct shunt_cu_launch_attr *domain = &config->attrs[config->nattrs - 1],
-	                                  *cluster = config->nattrs == 2 ? config->attrs : NULL;
+	int domain = -1, res = 0;
+	unsigned cluster = 0;
 
 	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 ||
-	    config->shared_bytes > (unsigned)fake_cuda.shared || extra || config->nattrs < 1 || config->nattrs > 2 ||
-	    domain->id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+	    config->shared_bytes > (unsigned)fake_cuda.shared || extra || config->nattrs < 1)
 		return SHUNT_CU_INVALID_VALUE;
-	if (cluster &&
-	    (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
+	fake_cuda.launch.event = NULL;
+	for (unsigned i = 0; i < config->nattrs && !res; i++) {
+		const struct shunt_cu_launch_attr *attr = &config->attrs[i];
+
+		if (attr->id == SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+			domain = attr->value.mem_sync_domain;
+		else if (attr->id == SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION)
+			cluster = attr->value.cluster.x;
+		else if (attr->id == SHUNT_CU_LAUNCH_ATTR_LAUNCH_COMPLETION_EVENT)
+			res = take_launch_event(attr);
+		else
+			res = SHUNT_CU_INVALID_VALUE;
+	}
+	if (res || (cluster && config->grid_x % cluster))
 		return SHUNT_CU_INVALID_VALUE;
-	return record_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params,
-	    domain->value.mem_sync_domain, cluster ? cluster->value.cluster.x : 0);
+	return record_launch(
+	    func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params, domain, cluster);
 }

@@ -8,7 +8,7 @@
  * FAKE_NCCL_SHARED_BYTES of zeroes that all ranks share: then making a communicator is a barrier among its ranks, be
  * they threads or processes, and splits and shrinks give the right ranks. It behaves as NCCL does in what the shim has
  * to cope with: it calls its own exports through the PLT, its groups keep the first error, and a child's handle may be
- * written later by a thread of its own.
+ * written later by a thread of its own. FAKE_NCCL_VERSION is the version that it says to be.
  */
 #include "shim/nccl/abi.h"
 
@@ -47,6 +47,8 @@ void fake_nccl_at_launch(void (*launch)(void *arg), void *arg);
 void fake_nccl_late(int ms);
 /* From now on a new communicator that does not block takes so many milliseconds; -1: no time. */
 void fake_nccl_init_late(int ms);
+/* nccl_newer only. ncclCommQueryProperties says from now on that these ranks (bits) have no multimem. */
+void fake_nccl_no_multimem(unsigned ranks);
 /*
  * From now on nothing is written where handles of windows are wanted: as before 2.30, where a thread will do so or
  * nobody.

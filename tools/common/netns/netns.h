@@ -20,6 +20,7 @@ struct netns_link {
 	atomic_uint delay_us, jitter_us;               /* jitter: a random part more, which puts frames out of order */
 	atomic_uint loss_ppm, repeat_ppm, reorder_ppm; /* of a million frames; reorder: it comes after the next ones */
 	atomic_uint rate_kbps;                         /* 0: no limit */
+	atomic_uint largest;                           /* longer frames are lost, without a word; 0: none */
 	atomic_bool cut_out, cut_in;                   /* what it sends, or what it should get, is lost */
 };
 
@@ -32,6 +33,8 @@ struct netns_link *netns_link(struct netns *netns, int host);
 int netns_enter(const struct netns *netns, int host);
 /* Takes the host's interface down, or up again. 0 or -errno. */
 int netns_set_up(const struct netns *netns, int host, bool up);
+/* Sets the largest packet of the host's interface. 0 or -errno. */
+int netns_set_mtu(const struct netns *netns, int host, int bytes);
 /* Ends the wire. NULL is allowed. Namespaces end with the last process in them. */
 void netns_stop(struct netns *netns);
 #endif

@@ -113,9 +113,12 @@ static int64_t arrival(struct wire *w, int from, uint16_t bytes)
 static void carry(struct wire *w, const uint8_t *data, uint16_t bytes, int from)
 {
 	struct netns_link *link = &w->links[from];
+	unsigned largest = atomic_load(&link->largest);
 	bool to_all = data[0] & 1;
 	int64_t due = arrival(w, from, bytes);
 
+	if (largest && bytes > largest)
+		return;
 	if (atomic_load(&link->cut_out) || happens(w, atomic_load(&link->loss_ppm)))
 		return;
 	if (happens(w, atomic_load(&link->reorder_ppm)))

@@ -26,9 +26,10 @@ struct watchdog {
 	const struct ranks_opts *o;
 	struct ranks_shared *shared;
 	int nworkers, ranks_each, running;
-	pid_t pid[RANKS_MAX]; /* 0: has ended */
-	int status;           /* of the first worker that failed */
-	struct netns *netns;  /* of --hosts; NULL: none */
+	pid_t pid[RANKS_MAX];       /* 0: has ended */
+	int status;                 /* of the first worker that failed */
+	struct netns *netns;        /* of --hosts; NULL: none */
+	struct ranks_faults faults; /* nhosts 0: none */
 };
 
 static int64_t monotonic_s(void)
@@ -115,7 +116,8 @@ static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 
 	for (workers_reap(w); w->running; workers_reap(w)) {
 		siginfo_t info;
-		int sig = sigtimedwait(signals, &info, &(struct timespec){ .tv_nsec = 500000000 });
+		long wait_ms = w->faults.nhosts ? ranks_faults_step(&w->faults, w->netns, w->pid, w->nworkers) : 500;
+		int sig = sigtimedwait(signals, &info, &(struct timespec){ .tv_nsec = wait_ms * 1000000 });
 		unsigned sum = 0;
 
 		if (sig > 0 && sig != SIGCHLD) {
@@ -285,7 +287,7 @@ static int files_check(const struct ranks_opts *o, const struct ranks_launch *l)
 /* In the worker, which is one rank. */
 static int go_to_host(const struct watchdog *w, int rank)
 {
-	int host = w->o->nhosts ? rank * w->o->nhosts / w->nworkers : 0, err = 0;
+	int host = w->o->nhosts ? ranks_host_of(rank, w->nworkers, w->o->nhosts) : 0, err = 0;
 	char name[16];
 
 	if (!w->o->nhosts)
@@ -313,8 +315,15 @@ static int hosts_make(struct watchdog *w)
 		return -EINVAL;
 	}
 	err = netns_start(w->o->nhosts, 1, &w->netns);
+	if (w->o->faults && err) {
+		tool_error(
+		    "--faults: the hosts must be network namespaces, which only root can make: %s", strerror(-err));
+		return err;
+	}
 	if (err && err != -EPERM)
 		tool_error("no network namespaces (%s): the hosts are names", strerror(-err));
+	if (w->o->faults)
+		w->faults = (struct ranks_faults){ .nhosts = w->o->nhosts, .random = w->o->faults };
 	return 0;
 }
 
@@ -404,6 +413,8 @@ int ranks_run(const struct ranks_opts *o, int argc, char **argv)
 		workers_kill(&w);
 	else
 		status = watchdog_run(&w, &signals);
+	if (w.faults.nhosts)
+		ranks_faults_end(&w.faults, w.netns);
 	netns_stop(w.netns);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	munmap(w.shared, sizeof(*w.shared));

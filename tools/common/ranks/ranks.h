@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "tools/common/netns/netns.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
@@ -28,8 +29,9 @@ enum {
 /* ---- options (options.c) ---- */
 
 struct ranks_opts {
-	int nranks; /* 0: all devices */
-	int nhosts; /* that the ranks are spread over, on this machine; 0: they are where they are */
+	int nranks;      /* 0: all devices */
+	int nhosts;      /* that the ranks are spread over, on this machine; 0: they are where they are */
+	uint64_t faults; /* seed of what goes wrong between these hosts; 0: nothing */
 	bool threads;
 	unsigned timeout_s;
 	const char *device, *rendezvous;
@@ -42,7 +44,9 @@ struct ranks_opts {
 
 /* Their first values. limit: seconds without progress; then the libraries, of which the first one counts. */
 #define RANKS_OPTS(limit, ...) \
-	{ .timeout_s = (limit), .libs = { __VA_ARGS__ }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 }
+	{ \
+		.timeout_s = (limit), .libs = { __VA_ARGS__ }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 \
+	}
 
 /*
  * Rows for a command's table. The command's struct begins with a struct ranks_opts. low, high: of ranks;
@@ -51,12 +55,16 @@ struct ranks_opts {
 #define RANKS_OPTIONS(ranks_help, low, high, timeout) \
 	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct ranks_opts, nranks), low, high, .help = ranks_help }, \
 	    RANKS_OPTION_HOSTS, RANKS_OPTIONS_START(timeout), \
-	    { "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous), \
-		    .help = "under mpirun or srun: a directory that all ranks see" }
+	{ \
+		"rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous), \
+		    .help = "under mpirun or srun: a directory that all ranks see" \
+	}
 #define RANKS_OPTION_HOSTS \
-	{ "hosts", 0, OPTION_NUMBER, "N", offsetof(struct ranks_opts, nhosts), 1, NETNS_MAX_HOSTS, \
-		.help = "spread the ranks over N hosts on this machine: network namespaces for root, else names " \
-		        "(SHUNT_HOSTID)" }
+	{ \
+		"hosts", 0, OPTION_NUMBER, "N", offsetof(struct ranks_opts, nhosts), 1, NETNS_MAX_HOSTS, \
+		    .help = "spread the ranks over N hosts on this machine: network namespaces for root, else names " \
+		            "(SHUNT_HOSTID)" \
+	}
 #define RANKS_OPTIONS_START(timeout) \
 	{ "threads", 0, OPTION_FLAG, NULL, offsetof(struct ranks_opts, threads), \
 		.help = "ranks are threads of one process" }, \
@@ -124,7 +132,30 @@ struct ranks_shared {
 	struct ranks_shm shm; /* of the self-launched ranks, and of an external rank 0's host */
 };
 
-/* ---- the parent (detect.c, launch.c) ---- */
+/* ---- the parent (detect.c, faults.c, launch.c) ---- */
+
+/* The host of a rank, with --hosts. */
+static inline int ranks_host_of(int rank, int nranks, int nhosts)
+{
+	return rank * nhosts / nranks;
+}
+
+/* Faults of links and ranks. Zero but for nhosts and random is a valid start. */
+struct ranks_faults {
+	int nhosts;
+	uint64_t random;
+	struct ranks_faults_host {
+		int fault; /* 0: none */
+		int64_t until_ms;
+		pid_t stopped; /* 0: none */
+	} host[NETNS_MAX_HOSTS];
+	uint64_t count[16];
+};
+/* Goes on; pids: of the ranks, 0 those that have ended, and which are not reaped before the next call. In how many ms
+ * to call it again. */
+int ranks_faults_step(struct ranks_faults *faults, struct netns *netns, const pid_t *pids, int nranks);
+/* Heals all, and prints how many there were. */
+void ranks_faults_end(struct ranks_faults *faults, struct netns *netns);
 
 /*
  * Fills nranks, external, rank, local_rank, host, port and file from the launcher's variables. 0 or -errno after a

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: MIT
 """Process groups whose backend makes its communicator by NCCL's functions, which Shunt answers."""
 
+from __future__ import annotations
+
+import itertools
+import os
+import time
 from types import SimpleNamespace
 from typing import Any
 
+from libshunt import _names, _nccl
+
+import torch
+
 group = SimpleNamespace(WORLD=None)
+_inits = itertools.count()
 
 
 class Backend:
@@ -49,6 +59,79 @@ class Group:
         if device.type != "cuda":
             raise RuntimeError(f"No backend type associated with device type {device}")
         return self.backend
+
+
+class FileStore:
+    """Keys are files of a folder."""
+
+    def __init__(self, folder: str, world_size: int = -1) -> None:
+        self.folder = folder
+
+    def set(self, key: str, value: bytes | str) -> None:
+        value = value.encode() if isinstance(value, str) else value
+        path = os.path.join(self.folder, key)
+        with open(path + ".new", "wb") as file:
+            file.write(value)
+        os.rename(path + ".new", path)
+
+    def get(self, key: str) -> bytes:
+        path = os.path.join(self.folder, key)
+        end = time.monotonic() + 60
+        while not os.path.exists(path):
+            if time.monotonic() > end:
+                raise RuntimeError(f"wait timeout after 60s, keys: {key}")
+            time.sleep(0.01)  # pause: another process writes the file
+        with open(path, "rb") as file:
+            return file.read()
+
+    def delete_key(self, key: str) -> bool:
+        os.remove(os.path.join(self.folder, key))
+        return True
+
+
+class TCPStore(FileStore):
+    """The folder STAND_IN_STORE, whatever the address."""
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: object = None,
+        wait_for_workers: bool = True,
+    ) -> None:
+        super().__init__(os.environ["STAND_IN_STORE"])
+        self.is_master = is_master
+
+
+def init_process_group(backend: str = "nccl", device_id: Any = None) -> None:
+    """As torchrun's processes call it; the folder STAND_IN_STORE is its store."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store, nccl = FileStore(os.environ["STAND_IN_STORE"]), _nccl.Nccl()
+    key = f"id-{next(_inits)}"
+    if rank == 0:
+        store.set(key, nccl.unique_id())
+    torch.cuda.set_device(device_id)
+    group.WORLD = Group(rank, size, Backend(nccl.init_rank(size, store.get(key), rank)))
+
+
+def destroy_process_group() -> None:
+    _nccl.Nccl().CommDestroy(group.WORLD.backend.handle)
+    group.WORLD = None
+
+
+def get_rank() -> int:
+    rank: int = group.WORLD.rank()
+    return rank
+
+
+def all_reduce(tensor: torch.Tensor) -> None:
+    stream, nccl = torch.cuda.current_stream(), _nccl.Nccl()
+    number = _names.dtype_number(tensor.dtype)
+    at, handle = tensor.data_ptr(), group.WORLD.backend.handle
+    nccl.AllReduce(at, at, tensor.numel(), number, 0, handle, stream.cuda_stream)
+    stream.synchronize()
 
 
 def is_initialized() -> bool:

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_NIC_H
+#define SHUNT_TRANSPORT_NET_NIC_H
+/* Which NICs to use, where they are, and which of them is near a GPU. No library is needed. Any thread. */
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Matches a port of a NIC with NCCL_IB_HCA: [^][=]name[:port],... Names are prefixes; after "=" whole names; "^" in
+ * front excludes them. Without a port all ports match. NULL and "" match everything.
+ */
+bool shunt_nic_match(const char *spec, const char *name, int port);
+/* Place of the port in a comma-separated list of name[:port], from 0; -1: it is not in the list. */
+int shunt_nic_listed(const char *list, const char *name, int port);
+
+struct shunt_nic_place {
+	char pci[256]; /* path in sysfs, without /sys: "/devices/pci0000:00/..."; "": unknown */
+	int numa;      /* -1: unknown */
+};
+
+/* Where the RDMA device `name` is, or the PCI device with the address "0000:19:00.0". */
+void shunt_nic_place(const char *name, struct shunt_nic_place *place_p);
+void shunt_nic_pci_place(const char *bdf, struct shunt_nic_place *place_p);
+/* First line of /sys/class/infiniband/NAME/FILE. False: there is none, or it cannot be read. */
+bool shunt_nic_read(const char *name, const char *file, char *text, size_t bytes);
+/* Directory instead of /sys. For tests alone: nothing of the library calls it. Before anything else here. */
+void shunt_nic_sysfs(const char *root);
+
+/* How two PCI devices reach each other, the near ones first. */
+enum shunt_nic_distance {
+	SHUNT_NIC_SWITCH,   /* through one switch */
+	SHUNT_NIC_SWITCHES, /* through several */
+	SHUNT_NIC_BRIDGE,   /* through one host bridge */
+	SHUNT_NIC_NODE,     /* through the processors of one NUMA node */
+	SHUNT_NIC_SYSTEM,   /* between NUMA nodes, or unknown */
+};
+enum shunt_nic_distance shunt_nic_distance(const struct shunt_nic_place *a, const struct shunt_nic_place *b);
+/*
+ * Index of the NIC for GPU `gpu` of the GPUs of a host: a nearest one; GPUs to which the same NICs are nearest take
+ * them in turn, in the order of their indices. So all processes of the host find the same pairs. nnics >= 1.
+ */
+int shunt_nic_pair(
+    const struct shunt_nic_place *gpus, int ngpus, int gpu, const struct shunt_nic_place *nics, int nnics);
+#endif

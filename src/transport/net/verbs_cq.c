@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "transport/net/verbs_priv.h"
+
+#define POLL 16
+#define ROUNDS 16
+/* Calls of progress between two looks for events of the NIC, which cost a system call. */
+#define ASYNC_CALLS 1024
+
+int verbs_cq_take(struct shunt_net_device *device)
+{
+	int i = 0, entries = device->cq_endpoints * VERBS_CQ_ENTRIES + VERBS_MAX_GPU_MEMORY;
+
+	while (i < device->ncqs && device->cqs[i].endpoints == device->cq_endpoints)
+		i++;
+	if (i == VERBS_MAX_CQS) {
+		shunt_error("%s: no more than %d completion queues", device->port->info.where, i);
+		return -EMFILE;
+	}
+	if (i == device->ncqs) {
+		device->cqs[i].cq = device->ibv->create_cq(device->context, entries, NULL, device->channel, 0);
+		if (!device->cqs[i].cq) {
+			int err = errno ? errno : EIO;
+
+			shunt_error("%s: cannot create a completion queue of %d entries: %s%s",
+			    device->port->info.where, entries, strerror(err),
+			    err == ENOMEM ? "; raise the limit of locked memory (ulimit -l)" : "");
+			return -err;
+		}
+		device->ncqs++;
+	}
+	device->cqs[i].endpoints++;
+	return i;
+}
+
+const char *verbs_status(const struct shunt_net_device *device, int status)
+{
+	return device->ibv->wc_status_str ? device->ibv->wc_status_str(status) : "error of the NIC";
+}
+
+void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind,
+    uint32_t channel, uint32_t count)
+{
+	struct shunt_net_event *last = sink->n ? &sink->events[sink->n - 1] : NULL;
+
+	if (last && last->endpoint == ep && last->kind == kind && last->channel == channel &&
+	    (kind == SHUNT_NET_PUT_DONE || kind == SHUNT_NET_SIGNAL)) {
+		last->count += count;
+		return;
+	}
+	sink->events[sink->n++] = (struct shunt_net_event){
+		.kind = kind, .endpoint = ep, .user = ep->user, .channel = channel, .count = count
+	};
+}
+
+/* Why requests are flushed is told by an event of the NIC, or by another completion, which may come later. */
+static void flushed(struct shunt_net_endpoint *ep)
+{
+	if (ep->flushed || verbs_over(ep))
+		return;
+	ep->flushed = true;
+	verbs_async(ep->device);
+	if (ep->state != VERBS_DEAD)
+		verbs_deadline(ep, shunt_now_ms() + VERBS_REASON_MS);
+}
+
+static void failed(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
+{
+	int err = -EIO;
+
+	if (wc->status == SHUNT_IBV_WC_WR_FLUSH_ERR) {
+		flushed(ep);
+		return;
+	}
+	switch (wc->status) {
+	case SHUNT_IBV_WC_RETRY_EXC_ERR:
+	case SHUNT_IBV_WC_RNR_RETRY_EXC_ERR:
+		/* Of a host that stopped its processes the NIC would answer. */
+		err = ep->state == VERBS_READY ? -EOWNERDEAD : -ETIMEDOUT;
+		break;
+	case SHUNT_IBV_WC_REM_ACCESS_ERR:
+	case SHUNT_IBV_WC_REM_INV_REQ_ERR:
+		err = -EACCES;
+		break;
+	default:
+		break;
+	}
+	verbs_fail(ep, err, "%s (status %d, vendor's code 0x%x)", verbs_status(ep->device, wc->status), wc->status,
+	    wc->vendor_err);
+}
+
+static void send_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+{
+	uint32_t seq = (uint32_t)wc->wr_id & VERBS_SEQ_MASK, done;
+
+	if (wc->status != SHUNT_IBV_WC_SUCCESS) {
+		failed(ep, wc);
+		return;
+	}
+	ep->completed += (seq + 1 - ep->completed) & VERBS_SEQ_MASK;
+	if (ep->end_sent && (int32_t)(ep->completed - ep->end_seq) > 0)
+		ep->end_done = true;
+	done = ep->upto[seq % VERBS_SENDS] - ep->done;
+	if (ep->state == VERBS_LINGERING)
+		return;
+	ep->done += done;
+	if (done)
+		verbs_tell(sink, ep, SHUNT_NET_PUT_DONE, 0, done);
+	verbs_push(ep);
+}
+
+/* One of the provider's own messages has come. */
+static void message_came(struct shunt_net_endpoint *ep, uint32_t number, struct verbs_sink *sink)
+{
+	switch (number & ~(uint32_t)VERBS_NUMBER) {
+	case VERBS_PING:
+		verbs_ping_came(ep);
+		break;
+	case VERBS_PONG:
+		ep->pong_came = true;
+		break;
+	case VERBS_CREDIT:
+		ep->signals_allowed += number & VERBS_NUMBER;
+		verbs_push(ep);
+		return;
+	case VERBS_END:
+		if (ep->end_came || ep->state != VERBS_READY)
+			return;
+		ep->end_came = true;
+		if (ep->device->gpu_memory)
+			verbs_flush_defer(ep, SHUNT_NET_END, 0, 0);
+		else
+			verbs_tell(sink, ep, SHUNT_NET_END, 0, 0);
+		return;
+	case VERBS_BYE:
+		/* It needs none of ours. */
+		ep->bye_sent = ep->bye_done = true;
+		verbs_fail(ep, -EOWNERDEAD, "the other end has closed the connection, or given it up");
+		return;
+	default:
+		verbs_fail(ep, -EPROTO, "a message of an unknown kind, 0x%x", number);
+		return;
+	}
+	if (!verbs_ready(ep))
+		return;
+	verbs_tell(sink, ep, SHUNT_NET_READY, 0, 0);
+	if (ep->finished)
+		verbs_own(ep, VERBS_END);
+}
+
+/* Posts the receives again that were used, and tells the peer of those for its signals. */
+static void renew_receives(struct shunt_net_endpoint *ep)
+{
+	int err;
+
+	if (ep->receives_owed < VERBS_BATCH)
+		return;
+	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), (int)ep->receives_owed);
+	ep->receives_owed = 0;
+	if (err)
+		verbs_fail(ep, err, "the NIC takes no receives: %s", strerror(-err));
+	else if (ep->signals_came - ep->signals_returned >= VERBS_SIGNALS / 2 && !ep->end_came)
+		verbs_own(ep, VERBS_CREDIT);
+}
+
+static void receive_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+{
+	uint32_t imm = ntohl(wc->imm_data), channel = imm >> 16, count = imm & 0xffff;
+
+	if (wc->status != SHUNT_IBV_WC_SUCCESS) {
+		failed(ep, wc);
+		return;
+	}
+	ep->receives_owed++;
+	if (channel == SHUNT_NET_MAX_CHANNELS) {
+		message_came(ep, count, sink);
+	} else if (ep->state != VERBS_READY || !count) {
+		verbs_fail(ep, -EPROTO, "a signal before the connection was ready");
+	} else {
+		ep->signals_came++;
+		if (ep->device->gpu_memory)
+			verbs_flush_defer(ep, SHUNT_NET_SIGNAL, channel, count);
+		else
+			verbs_tell(sink, ep, SHUNT_NET_SIGNAL, channel, count);
+	}
+	if (ep->state != VERBS_DEAD)
+		renew_receives(ep);
+}
+
+/* The main QP's messages of a closed endpoint are over with the end, the side one's with its last. */
+static void linger_done(struct shunt_net_endpoint *ep, enum verbs_kind kind, const struct shunt_ibv_wc *wc)
+{
+	bool bad = wc->status != SHUNT_IBV_WC_SUCCESS;
+
+	if (kind == VERBS_SEND && ep->qp && !bad)
+		send_done(ep, wc, &(struct verbs_sink){ 0 });
+	if ((kind == VERBS_SEND && ep->qp && (ep->end_done || bad)) || (kind == VERBS_SIDE_SEND && ep->bye_done))
+		verbs_endpoint_free(ep);
+}
+
+static void side_sent(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
+{
+	uint32_t seq = (uint32_t)wc->wr_id & VERBS_SEQ_MASK;
+
+	if (seq == VERBS_LAST_SIDE_SEND || (ep->bye_sent && wc->status != SHUNT_IBV_WC_SUCCESS))
+		ep->bye_done = true;
+	else if (seq == (ep->side_round & VERBS_SEQ_MASK))
+		verbs_probe_done(ep, wc);
+}
+
+static void side_received(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+{
+	/* The receives of the rounds before are flushed. */
+	if (wc->status == SHUNT_IBV_WC_SUCCESS)
+		message_came(ep, ntohl(wc->imm_data) & 0xffff, sink);
+}
+
+/* Tells one event at most. */
+static void completed(struct shunt_net_device *device, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+{
+	struct shunt_net_endpoint *ep = verbs_endpoint(device, (uint32_t)(wc->wr_id >> 32));
+	enum verbs_kind kind = (uint32_t)wc->wr_id >> 28;
+
+	if (kind == VERBS_FLUSH) {
+		verbs_flush_done(device, wc);
+		return;
+	}
+	/* A closed endpoint may leave some behind; the requests of a dead one are flushed. */
+	if (!ep)
+		return;
+	if (kind == VERBS_SIDE_SEND)
+		side_sent(ep, wc);
+	if (ep->state == VERBS_DEAD)
+		return;
+	if (ep->state == VERBS_LINGERING) {
+		linger_done(ep, kind, wc);
+		return;
+	}
+	switch (kind) {
+	case VERBS_SEND:
+		send_done(ep, wc, sink);
+		break;
+	case VERBS_RECEIVE:
+		receive_done(ep, wc, sink);
+		break;
+	case VERBS_SIDE_RECEIVE:
+		side_received(ep, wc, sink);
+		break;
+	case VERBS_SIDE_SEND:
+	case VERBS_FLUSH:
+		break;
+	}
+}
+
+static void poll_queues(struct shunt_net_device *device, struct verbs_sink *sink)
+{
+	struct shunt_ibv_wc wc[POLL];
+
+	while (device->nstash && sink->n < sink->max) {
+		struct shunt_ibv_wc first = device->stash[0];
+
+		memmove(device->stash, device->stash + 1, (size_t)--device->nstash * sizeof(first));
+		completed(device, &first, sink);
+	}
+	for (int i = 0; i < device->ncqs && !device->nstash; i++) {
+		/* A peer may send as fast as this. */
+		for (int round = 0; round < ROUNDS && sink->n < sink->max; round++) {
+			int most = sink->max - sink->n < POLL ? sink->max - sink->n : POLL;
+			int n = device->context->poll_cq(device->cqs[i].cq, most, wc);
+
+			for (int j = 0; j < n; j++)
+				completed(device, &wc[j], sink);
+			if (n < most)
+				break;
+		}
+	}
+}
+
+static void look_at_deadlines(struct shunt_net_device *device)
+{
+	int64_t now = shunt_now_ms();
+
+	for (unsigned i = 0; i < device->nslots; i++) {
+		struct shunt_net_endpoint *ep = device->slots[i];
+
+		if (!ep || !ep->deadline || now < ep->deadline)
+			continue;
+		verbs_deadline(ep, 0);
+		if (ep->state == VERBS_LINGERING)
+			verbs_endpoint_free(ep);
+		else if (ep->flushed)
+			verbs_fail(ep, -EIO, "the NIC has stopped the connection: %s",
+			    verbs_status(device, SHUNT_IBV_WC_WR_FLUSH_ERR));
+		else
+			verbs_fail(ep, -ETIMEDOUT, "not connected after %lld ms: %s", (long long)ep->connect_ms,
+			    ep->state == VERBS_PROBING ?
+			        "no answer; does it connect, and does the network carry RDMA between "
+			        "these addresses?" :
+			        ep->ping_came ? "what is sent does not arrive" :
+			                        "nothing arrives; are there smaller packets (MTU) on the way?");
+	}
+}
+
+static void attend(struct shunt_net_device *device, struct verbs_sink *sink)
+{
+	struct shunt_net_endpoint *ep = device->attention;
+
+	device->attention = NULL;
+	while (ep) {
+		struct shunt_net_endpoint *next = ep->next_attention;
+
+		ep->in_attention = false;
+		if (ep->state == VERBS_READY)
+			verbs_push(ep);
+		if (ep->error_untold && sink->n < sink->max) {
+			ep->error_untold = false;
+			verbs_tell(sink, ep, SHUNT_NET_ERROR, 0, 0);
+			sink->events[sink->n - 1].err = ep->err;
+			sink->events[sink->n - 1].text = ep->text;
+		}
+		if (ep->error_untold)
+			verbs_attend(ep);
+		ep = next;
+	}
+}
+
+static void beat(struct shunt_net_device *device)
+{
+	int64_t now = shunt_now_ms();
+
+	if (now < device->next_beat)
+		return;
+	device->next_beat = now + VERBS_BEAT_MS;
+	for (unsigned i = 0; i < device->nslots; i++)
+		if (device->slots[i])
+			verbs_beat(device->slots[i]);
+}
+
+int verbs_progress(struct shunt_net_device *device, struct shunt_net_event *events, int max)
+{
+	struct verbs_sink sink = { events, 0, max };
+
+	if (device->armed || ++device->calls % ASYNC_CALLS == 0) {
+		verbs_disarm(device);
+		beat(device);
+	}
+	device->touched = false;
+	if (device->flush.first != device->flush.last)
+		verbs_flush_go(device, &sink);
+	poll_queues(device, &sink);
+	if (device->flush.first != device->flush.last)
+		verbs_flush_go(device, &sink);
+	if (device->timed)
+		look_at_deadlines(device);
+	if (device->attention)
+		attend(device, &sink);
+	return sink.n;
+}

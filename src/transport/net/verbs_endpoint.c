@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "transport/net/verbs_priv.h"
+
+#define MAX_ENDPOINTS 1024 /* of a device */
+
+void verbs_attend(struct shunt_net_endpoint *ep)
+{
+	if (ep->in_attention)
+		return;
+	ep->in_attention = true;
+	ep->next_attention = ep->device->attention;
+	ep->device->attention = ep;
+}
+
+void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline)
+{
+	ep->device->timed += (deadline != 0) - (ep->deadline != 0);
+	ep->deadline = deadline;
+}
+
+bool verbs_over(const struct shunt_net_endpoint *ep)
+{
+	return ep->finished && ep->end_came && ep->done == ep->taken;
+}
+
+void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	if (ep->state == VERBS_DEAD || ep->state == VERBS_LINGERING || verbs_over(ep))
+		return;
+	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, ep->device->port->info.where);
+	if (ep->gid >= 0) {
+		char own[64], peers[64];
+
+		shunt_gid_show(&ep->gids[ep->gid], own, sizeof(own));
+		shunt_gid_show(&ep->peer.gids[ep->peer_gid], peers, sizeof(peers));
+		n += snprintf(ep->text + n, sizeof(ep->text) - (size_t)n, ", GID %d (%s) to %s",
+		    ep->gids[ep->gid].index, own, peers);
+	}
+	n += snprintf(ep->text + n, sizeof(ep->text) - (size_t)n, ": ");
+	va_start(args, fmt);
+	vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
+	va_end(args);
+	ep->err = err;
+	ep->state = VERBS_DEAD;
+	ep->error_untold = true;
+	verbs_deadline(ep, 0);
+	/* What the peer still sends, and what was posted here, ends at once. */
+	verbs_qp_state(ep->device, ep->qp, SHUNT_IBV_QPS_ERR);
+	verbs_bye(ep);
+	verbs_attend(ep);
+}
+
+static int take_slot(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_device *device = ep->device;
+	unsigned slot = 0;
+
+	while (slot < device->nslots && device->slots[slot])
+		slot++;
+	if (slot == MAX_ENDPOINTS)
+		return -EMFILE;
+	if (slot == device->nslots) {
+		void *grown = realloc(device->slots, (slot + 1) * sizeof(*device->slots));
+
+		if (!grown)
+			return -ENOMEM;
+		device->slots = grown;
+		device->nslots++;
+	}
+	device->slots[slot] = ep;
+	ep->id = (uint32_t)slot << 16 | ++device->generation;
+	return 0;
+}
+
+static int make_queues(struct shunt_net_endpoint *ep)
+{
+	static const struct shunt_ibv_qp_cap main_cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
+	static const struct shunt_ibv_qp_cap side_cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
+	struct shunt_net_device *device = ep->device;
+	uint32_t unused;
+	int err;
+
+	ep->cq = verbs_cq_take(device);
+	if (ep->cq < 0)
+		return ep->cq;
+	err = verbs_qp_create(device, device->cqs[ep->cq].cq, &main_cap, &ep->qp, &ep->inline_bytes);
+	if (!err)
+		err = verbs_qp_create(device, device->cqs[ep->cq].cq, &side_cap, &ep->side, &unused);
+	if (!err)
+		err = verbs_qp_init(device, ep->qp);
+	if (!err)
+		err = verbs_qp_init(device, ep->side);
+	if (err)
+		return err;
+	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), VERBS_RECEIVES);
+	if (!err)
+		err = verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0), VERBS_SIDE);
+	if (err)
+		shunt_error("%s: cannot post receives: %s", device->port->info.where, strerror(-err));
+	return err;
+}
+
+static int make(struct shunt_net_endpoint *ep)
+{
+	uint32_t psn;
+	int err = take_slot(ep);
+
+	if (err) {
+		shunt_error("%s: no more than %d connections", ep->device->port->info.where, MAX_ENDPOINTS);
+		return err;
+	}
+	err = shunt_random(ep->nonce, sizeof(ep->nonce));
+	if (!err)
+		err = shunt_random(&psn, sizeof(psn));
+	if (err)
+		return err;
+	ep->ngids = verbs_gids(ep->device, ep->gids);
+	if (ep->ngids < 0)
+		return ep->ngids;
+	ep->psn = psn & 0xffffff;
+	ep->ping = mmap(NULL, 2 * VERBS_PING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ep->ping == MAP_FAILED) {
+		ep->ping = NULL;
+		shunt_error("%s: no memory for a connection: %m", ep->device->port->info.where);
+		return -ENOMEM;
+	}
+	ep->ping_mr = verbs_mem_own(ep->device, ep->ping, 2 * VERBS_PING_BYTES);
+	return ep->ping_mr ? make_queues(ep) : -ENOMEM;
+}
+
+int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+    struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p)
+{
+	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+	int err = -ENOMEM;
+
+	if (ep) {
+		ep->device = device;
+		ep->user = peer->user;
+		ep->connect_ms = peer->connect_ms;
+		ep->cq = -1;
+		ep->gid = -1;
+		ep->signals_allowed = VERBS_SIGNALS;
+		memcpy(ep->key, peer->key, sizeof(ep->key));
+		ep->name = strdup(peer->name ? peer->name : "a peer");
+	}
+	if (ep && ep->name)
+		err = make(ep);
+	else
+		shunt_error("%s: no memory for a connection", device->port->info.where);
+	if (err) {
+		verbs_endpoint_free(ep);
+		return err;
+	}
+	verbs_blob_write(ep, blob_p);
+	*endpoint_p = ep;
+	return 0;
+}
+
+static void leave_attention(struct shunt_net_endpoint *ep)
+{
+	for (struct shunt_net_endpoint **at = &ep->device->attention; *at; at = &(*at)->next_attention) {
+		if (*at == ep) {
+			*at = ep->next_attention;
+			break;
+		}
+	}
+	ep->in_attention = false;
+}
+
+/* Ends a QP for good. What the NIC says of it names it, so that it is read while it is there. */
+static void stop(struct shunt_net_endpoint *ep, struct shunt_ibv_qp **qp_p)
+{
+	if (!*qp_p)
+		return;
+	verbs_async(ep->device);
+	ep->device->ibv->destroy_qp(*qp_p);
+	*qp_p = NULL;
+}
+
+void verbs_endpoint_free(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_device *device = ep ? ep->device : NULL;
+
+	if (!ep)
+		return;
+	ep->state = VERBS_DEAD;
+	stop(ep, &ep->qp);
+	stop(ep, &ep->side);
+	verbs_deadline(ep, 0);
+	leave_attention(ep);
+	if (ep->cq >= 0)
+		device->cqs[ep->cq].endpoints--;
+	if (ep->ping_mr)
+		device->ibv->dereg_mr(ep->ping_mr);
+	if (ep->ping)
+		munmap(ep->ping, 2 * VERBS_PING_BYTES);
+	if (verbs_endpoint(device, ep->id) == ep)
+		device->slots[ep->id >> 16] = NULL;
+	free(ep->name);
+	free(ep);
+}
+
+void verbs_endpoint_close(struct shunt_net_endpoint *ep)
+{
+	bool over;
+
+	if (!ep)
+		return;
+	over = ep->state == VERBS_READY && verbs_over(ep);
+	if (!over) {
+		/* Nothing of its memory is touched from here on, and nothing is told. */
+		ep->state = VERBS_DEAD;
+		stop(ep, &ep->qp);
+		verbs_bye(ep);
+	}
+	ep->error_untold = false;
+	leave_attention(ep);
+	if (over ? ep->end_done : !ep->bye_sent || ep->bye_done) {
+		verbs_endpoint_free(ep);
+		return;
+	}
+	ep->state = VERBS_LINGERING;
+	verbs_deadline(ep, shunt_now_ms() + VERBS_LINGER_MS);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include "base/config.h"
+#include "base/log.h"
+#include "transport/net/verbs_priv.h"
+
+static int failed(struct shunt_net_device *device, const char *what, size_t bytes, int err)
+{
+	struct rlimit limit;
+	char advice[160] = "";
+
+	if ((err == ENOMEM || err == EAGAIN) && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(advice, sizeof(advice), "; the limit of locked memory is %llu KiB, raise it (ulimit -l)",
+		    (unsigned long long)limit.rlim_cur >> 10);
+	shunt_error(
+	    "%s: cannot register %zu bytes of %s: %s%s", device->port->info.where, bytes, what, strerror(err), advice);
+	return -err;
+}
+
+/* access may have relaxed ordering where the library knows it. NULL: errno. */
+static struct shunt_ibv_mr *register_at(struct shunt_net_device *device, void *at, size_t bytes, unsigned access)
+{
+	errno = 0;
+	if (access & SHUNT_IBV_ACCESS_RELAXED_ORDERING)
+		return device->ibv->reg_mr_iova2(device->pd, at, bytes, (uintptr_t)at, access);
+	return device->ibv->reg_mr(device->pd, at, bytes, (int)access);
+}
+
+struct shunt_ibv_mr *verbs_mem_own(struct shunt_net_device *device, void *at, size_t bytes)
+{
+	struct shunt_ibv_mr *mr =
+	    register_at(device, at, bytes, SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE);
+
+	if (!mr)
+		failed(device, "its own", bytes, errno ? errno : EIO);
+	return mr;
+}
+
+/* This driver cannot have a GPU's memory, or not in this way. */
+static bool declined(int err)
+{
+	return err == EOPNOTSUPP || err == EPROTONOSUPPORT || err == EFAULT || err == EINVAL || err == ENOSYS;
+}
+
+static int register_region(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_ibv_mr **mr_p)
+{
+	bool gpu = region->flags & SHUNT_NET_MEMORY_GPU;
+	unsigned access = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE;
+	int err;
+
+	if (gpu && !device->port->info.gpu_memory)
+		return -EOPNOTSUPP;
+	/* verbs_flush.c reads it. */
+	if (gpu)
+		access |= SHUNT_IBV_ACCESS_REMOTE_READ;
+	/* Without order what is written later may be seen sooner, though never after the signal. */
+	if (!(region->flags & SHUNT_NET_MEMORY_ORDERED) && shunt_nccl_env()->ib_pci_relaxed_ordering &&
+	    device->ibv->reg_mr_iova2)
+		access |= SHUNT_IBV_ACCESS_RELAXED_ORDERING;
+	if (gpu && region->dmabuf_fd >= 0) {
+		if (!device->ibv->reg_dmabuf_mr)
+			return -EOPNOTSUPP;
+		errno = 0;
+		*mr_p = device->ibv->reg_dmabuf_mr(device->pd, region->dmabuf_offset, region->bytes,
+		    (uintptr_t)region->at, region->dmabuf_fd, (int)access);
+	} else {
+		*mr_p = register_at(device, region->at, region->bytes, access);
+	}
+	if (*mr_p)
+		return 0;
+	err = errno ? errno : EIO;
+	if (gpu && declined(err)) {
+		shunt_info(SHUNT_LOG_NET, "%s cannot have memory of this GPU (%s): data goes through the host's memory",
+		    device->port->info.where, strerror(err));
+		return -EOPNOTSUPP;
+	}
+	return failed(device, gpu ? "a GPU's memory" : "memory", region->bytes, err);
+}
+
+int verbs_mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+{
+	struct shunt_net_memory *memory = calloc(1, sizeof(*memory));
+	int err;
+
+	if (!memory)
+		return failed(device, "memory", region->bytes, ENOMEM);
+	*memory = (struct shunt_net_memory){ .device = device,
+		.at = (uintptr_t)region->at,
+		.bytes = region->bytes,
+		.gpu = region->flags & SHUNT_NET_MEMORY_GPU };
+	err = register_region(device, region, &memory->mr);
+	if (!err && memory->gpu) {
+		err = verbs_flush_open(device);
+		if (err)
+			device->ibv->dereg_mr(memory->mr);
+	}
+	if (err) {
+		free(memory);
+		return err;
+	}
+	if (memory->gpu) {
+		memory->next_gpu = device->gpu_memory;
+		device->gpu_memory = memory;
+	}
+	*memory_p = memory;
+	return 0;
+}
+
+void verbs_mem_deregister(struct shunt_net_memory *memory)
+{
+	if (!memory)
+		return;
+	for (struct shunt_net_memory **at = &memory->device->gpu_memory; *at; at = &(*at)->next_gpu) {
+		if (*at == memory) {
+			*at = memory->next_gpu;
+			break;
+		}
+	}
+	if (memory->device->ibv->dereg_mr(memory->mr))
+		shunt_warn("%s: cannot release memory: %m", memory->device->port->info.where);
+	free(memory);
+}
+
+struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory)
+{
+	return (struct shunt_net_remote){ { memory->at, memory->mr->rkey } };
+}

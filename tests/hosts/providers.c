@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What carries data between hosts: verbs, on the libibverbs of tests/fake_ibverbs, where every rank has a NIC and all
+ * connections are proven; else tcp, for all ranks alike. Sums are the same either way.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "shunt/device.h"
+#include "shunt/shunt.h"
+#include "tests/hosts/world.h"
+
+static char fabric[64];
+static const char *wanted; /* the provider */
+
+static int sum(const struct rank *r, ncclComm_t comm, size_t count)
+{
+	float *buf;
+
+	CHECK(!shunt_malloc((void **)&buf, count * sizeof(*buf)));
+	for (size_t i = 0; i < count; i++)
+		buf[i] = (float)(r->rank + 1) + (float)(i % 7);
+	NCCL(ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (size_t i = 0; i < count; i++)
+		CHECK(buf[i] == (float)(r->nranks * (r->nranks + 1) / 2) + (float)(r->nranks * (int)(i % 7)));
+	shunt_free(buf);
+	return 0;
+}
+
+static int body(struct rank *r)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) };
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!sum(r, comm, 1));
+	CHECK(!sum(r, comm, 300001));
+	CHECK(!shunt_comm_describe(comm, &info));
+	CHECK(info.hosts == 2);
+	if (strcmp(info.network, wanted) != 0) {
+		fprintf(stderr, "rank %d: %s, and not %s\n", r->rank, info.network, wanted);
+		return 1;
+	}
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void run(const char *network, struct world world)
+{
+	int failed;
+
+	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-fabric-%d", (int)getpid());
+	unlink(fabric);
+	wanted = network;
+	world.place = "0011";
+	world.named = true;
+	world.body = body;
+	failed = world_run(&world);
+	unlink(fabric);
+	assert_int_equal(failed, 0);
+}
+
+#define FAKE \
+	{ "FAKE_IBV_FABRIC", fabric }, { "FAKE_IBV_DEVICES", "mlx0 link=roce; mlx1 link=roce" }, \
+	    { "SHUNT_SETUP_TIMEOUT", "20s" }
+
+static void test_ranks_with_nics_use_verbs(void **state)
+{
+	run("verbs", (struct world){ .env = { FAKE } });
+	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_NET", "verbs" } } });
+}
+
+static void test_tcp_is_taken_where_it_is_asked_for(void **state)
+{
+	run("tcp", (struct world){ .env = { FAKE, { "SHUNT_NET", "tcp" } } });
+}
+
+static void test_a_rank_without_a_nic_makes_all_take_tcp(void **state)
+{
+	run("tcp", (struct world){ .env = { FAKE }, .odd = 2, .odd_env = { "NCCL_IB_DISABLE", "1" } });
+}
+
+/* InfiniBand and RoCE do not reach each other. */
+static void test_a_connection_that_fails_makes_all_take_tcp(void **state)
+{
+	run("tcp", (struct world){ .env = { FAKE }, .odd = 3, .odd_env = { "FAKE_IBV_DEVICES", "mlx0 link=ib" } });
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ranks_with_nics_use_verbs),
+		cmocka_unit_test(test_tcp_is_taken_where_it_is_asked_for),
+		cmocka_unit_test(test_a_rank_without_a_nic_makes_all_take_tcp),
+		cmocka_unit_test(test_a_connection_that_fails_makes_all_take_tcp),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The proxy thread: two proxies of one process, each with a FIFO that the test fills as a kernel does, over tcp on
+ * loopback.
+ */
+#include "tests/support/unit.h"
+#include <sched.h>
+#include <stdatomic.h>
+#include "kernels/net.h"
+#include "tests/support/own.h"
+#include "tests/support/pause.h"
+#include "tests/transport/net_ends.h"
+#include "transport/net/providers.h"
+#include "transport/net/proxy.h"
+
+enum { PAYLOAD = 4096, SLOTS = 64 };
+
+/* One side: its memory is words | slots to send | slots to receive. */
+struct side {
+	struct shunt_proxy *proxy;
+	struct shunt_net_words *words;
+	size_t bytes;
+	struct shunt_proxy_offer offer;
+	uint64_t pushed;
+	atomic_int failures, err;
+	char text[256];
+};
+
+#define OUT_AT ((sizeof(struct shunt_net_words) + 4095) & ~(size_t)4095)
+#define IN_AT (OUT_AT + (size_t)SLOTS * PAYLOAD)
+#define MEMORY (IN_AT + (size_t)SLOTS * PAYLOAD)
+
+static void side_failed(void *ctx, int connection, int err, const char *text)
+{
+	struct side *side = ctx;
+
+	assert_int_equal(connection, 0);
+	snprintf(side->text, sizeof(side->text), "%s", text);
+	atomic_store(&side->err, err);
+	atomic_fetch_add(&side->failures, 1);
+}
+
+/* gpu: another one has another thread. */
+static void side_create(struct side *side, int gpu)
+{
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+
+	memset(side, 0, sizeof(*side));
+	memset(peer.key, 5, sizeof(peer.key));
+	side->words = aligned_alloc(4096, MEMORY);
+	assert_non_null(side->words);
+	memset(side->words, 0, MEMORY);
+	assert_int_equal(shunt_proxy_create(&(struct shunt_proxy_config){ .net = &shunt_net_tcp_ops,
+	                                        .gpu = gpu,
+	                                        .memory = side->words,
+	                                        .bytes = MEMORY,
+	                                        .npeers = 1,
+	                                        .peers = &peer,
+	                                        .failed = side_failed,
+	                                        .ctx = side },
+	                     &side->offer, &side->proxy),
+	    0);
+}
+
+struct connecting {
+	struct side *side;
+	const struct shunt_proxy_offer *theirs;
+	int err;
+};
+
+static void *connect_side(void *arg)
+{
+	struct connecting *c = arg;
+	char text[256];
+
+	c->err = shunt_proxy_connect(c->side->proxy, c->theirs, AT_ONCE_MS, NULL, text);
+	return NULL;
+}
+
+static void open_sides(struct side side[2], bool one_thread)
+{
+	struct connecting c[2];
+	pthread_t thread;
+
+	for (int i = 0; i < 2; i++)
+		side_create(&side[i], one_thread ? 0 : i);
+	for (int i = 0; i < 2; i++)
+		c[i] = (struct connecting){ &side[i], &side[!i].offer, 0 };
+	assert_int_equal(pthread_create(&thread, NULL, connect_side, &c[0]), 0);
+	connect_side(&c[1]);
+	pthread_join(thread, NULL);
+	assert_int_equal(c[0].err, 0);
+	assert_int_equal(c[1].err, 0);
+}
+
+static void close_sides(struct side side[2])
+{
+	for (int i = 0; i < 2; i++) {
+		shunt_proxy_destroy(side[i].proxy);
+		free(side[i].words);
+	}
+}
+
+/* Waits with an end. */
+#define COMES(cond) NET_UNTIL(cond, sched_yield())
+
+static uint64_t taken(const struct side *side)
+{
+	return __atomic_load_n(&side->words->taken, __ATOMIC_ACQUIRE);
+}
+
+static uint64_t raised(const struct side *side, unsigned channel)
+{
+	return __atomic_load_n(&side->words->raised[0][channel], __ATOMIC_ACQUIRE);
+}
+
+/* As net_push() of the kernels does. */
+static void push(struct side *side, unsigned channel, unsigned what, uint32_t bytes, uint64_t from, uint64_t to)
+{
+	uint64_t number = side->pushed++, flag = (uint64_t)(uint32_t)(number + 1) << 32;
+	uint64_t *half = side->words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
+	const uint64_t value[4] = { SHUNT_NET_TRIGGER(0, channel, what), bytes, from, to };
+
+	COMES(number < taken(side) + SHUNT_NET_FIFO);
+	for (int i = 0; i < 4; i++)
+		__atomic_store_n(&half[i], value[i] | flag, __ATOMIC_RELEASE);
+	shunt_proxy_wake(side->proxy);
+}
+
+enum { SIGNAL = SHUNT_NET_TRIGGER_SIGNAL, PUT = SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT };
+
+/* ---- what is carried */
+
+/* Beyond the FIFO's length and what 16 bits count, with credits that come back as signals. */
+static void carry(bool one_thread, uint32_t times)
+{
+	struct side side[2];
+	uint32_t *out, *in;
+
+	open_sides(side, one_thread);
+	for (uint32_t k = 0; k < times; k++) {
+		uint64_t slot = (uint64_t)(k % SLOTS) * PAYLOAD;
+
+		COMES(k < raised(&side[0], SHUNT_NET_CREDIT_CHANNEL) + SLOTS);
+		out = (uint32_t *)((char *)side[0].words + OUT_AT + slot);
+		for (int i = 0; i < 16; i++)
+			out[i] = k * 31 + (uint32_t)i;
+		push(&side[0], 1, PUT, 64, OUT_AT + slot, IN_AT + slot);
+		if (k % SLOTS < SLOTS / 2 - 1 || (k + 1) % (SLOTS / 2))
+			continue;
+		COMES(raised(&side[1], 1) == k + 1);
+		for (uint32_t j = k + 1 - SLOTS / 2; j <= k; j++) {
+			in = (uint32_t *)((char *)side[1].words + IN_AT + (size_t)(j % SLOTS) * PAYLOAD);
+			for (int i = 0; i < 16; i++)
+				assert_int_equal(in[i], j * 31 + (uint32_t)i);
+		}
+		push(&side[1], SHUNT_NET_CREDIT_CHANNEL, SIGNAL, SLOTS / 2, 0, 0);
+	}
+	assert_int_equal(taken(&side[0]) + SHUNT_NET_FIFO >= times, 1);
+	assert_int_equal(side[0].failures + side[1].failures, 0);
+	for (int i = 0; i < 2; i++)
+		shunt_proxy_finish(side[i].proxy);
+	COMES(shunt_proxy_ended(side[0].proxy) && shunt_proxy_ended(side[1].proxy));
+	close_sides(side);
+}
+
+static void test_triggers_are_carried(void **state)
+{
+	carry(false, 70016); /* above 2^16, a multiple of a half of the slots */
+	carry(true, 4096);
+}
+
+/* A FIFO that was full many times over is carried in its order, and signals are counted, however many come at once. */
+static void test_a_full_fifo_is_carried(void **state)
+{
+	struct side side[2];
+
+	open_sides(side, false);
+	for (unsigned k = 0; k < 5 * SHUNT_NET_FIFO; k++)
+		push(&side[0], k % 7, SIGNAL, 1 + k % 3, 0, 0);
+	for (unsigned c = 0; c < 7; c++) {
+		uint64_t want = 0;
+
+		for (unsigned k = c; k < 5 * SHUNT_NET_FIFO; k += 7)
+			want += 1 + k % 3;
+		COMES(raised(&side[1], c) == want);
+	}
+	COMES(taken(&side[0]) == 5 * SHUNT_NET_FIFO);
+	close_sides(side);
+}
+
+/* ---- ends */
+
+static void test_what_is_left_is_carried_before_the_end(void **state)
+{
+	int before = 0;
+
+	for (int round = 0; round < 2; round++) {
+		struct side side[2];
+
+		open_sides(side, false);
+		for (int k = 0; k < 900; k++)
+			push(&side[0], 2, SIGNAL, 1, 0, 0);
+		shunt_proxy_finish(side[0].proxy);
+		COMES(raised(&side[1], 2) == 900);
+		assert_false(shunt_proxy_ended(side[0].proxy)); /* the other one may still send */
+		push(&side[1], 3, SIGNAL, 5, 0, 0);
+		COMES(raised(&side[0], 3) == 5);
+		shunt_proxy_finish(side[1].proxy);
+		COMES(shunt_proxy_ended(side[0].proxy) && shunt_proxy_ended(side[1].proxy));
+		assert_int_equal(side[0].failures + side[1].failures, 0);
+		close_sides(side);
+		if (round)
+			assert_int_equal(net_descriptors(), before);
+		before = net_descriptors();
+	}
+}
+
+/* What has ended keeps no connections, though its owner has not destroyed it. */
+static void test_what_has_ended_gives_its_descriptors_back(void **state)
+{
+	struct side side[2], other[2];
+	int before;
+
+	open_sides(other, false); /* keeps the threads */
+	before = net_descriptors();
+	open_sides(side, false);
+	for (int i = 0; i < 2; i++)
+		shunt_proxy_finish(side[i].proxy);
+	COMES(shunt_proxy_ended(side[0].proxy) && shunt_proxy_ended(side[1].proxy));
+	assert_int_equal(net_descriptors(), before);
+	close_sides(side);
+	close_sides(other);
+}
+
+static void test_an_abort_is_told(void **state)
+{
+	struct side side[2];
+
+	open_sides(side, false);
+	shunt_proxy_abort(side[0].proxy);
+	for (unsigned k = 0; k < 3 * SHUNT_NET_FIFO; k++) /* dropped, so nobody waits for room */
+		push(&side[0], 0, SIGNAL, 1, 0, 0);
+	COMES(side[1].failures);
+	assert_int_equal(side[1].err, -EOWNERDEAD);
+	assert_string_equal(side[1].text, "rank 3 on node2 has given up");
+	assert_int_equal(side[0].failures, 0);
+	assert_int_equal(raised(&side[1], 0), 0);
+	close_sides(side);
+	assert_int_equal(side[1].failures, 1);
+}
+
+static void test_a_peer_that_goes_is_told(void **state)
+{
+	struct side side[2];
+
+	open_sides(side, false);
+	shunt_proxy_destroy(side[0].proxy);
+	side[0].proxy = NULL;
+	COMES(side[1].failures);
+	assert_true(side[1].err < 0);
+	assert_non_null(strstr(side[1].text, "rank 3 on node2"));
+	close_sides(side);
+}
+
+/* ---- triggers that nobody should push */
+
+static void test_a_trigger_out_of_bounds_is_a_failure(void **state)
+{
+	struct side side[2];
+
+	open_sides(side, false);
+	push(&side[0], 0, PUT, 4096, MEMORY - 64, IN_AT);
+	COMES(side[0].failures && side[1].failures);
+	assert_int_equal(side[0].err, -EINVAL);
+	close_sides(side);
+	open_sides(side, false);
+	push(&side[0], 0, PUT, 4096, OUT_AT, MEMORY - 64); /* the peer finds it */
+	COMES(side[0].failures && side[1].failures);
+	close_sides(side);
+}
+
+static void test_a_trigger_of_no_connection_is_a_failure(void **state)
+{
+	struct side side[2];
+	uint64_t *half;
+
+	open_sides(side, false);
+	half = side[0].words->fifo[0].half;
+	for (int i = 0; i < 4; i++)
+		__atomic_store_n(
+		    &half[i], (i ? 1 : SHUNT_NET_TRIGGER(200, 0, SIGNAL)) | (uint64_t)1 << 32, __ATOMIC_RELEASE);
+	COMES(side[0].failures && side[1].failures);
+	assert_int_equal(side[0].err, -EINVAL);
+	close_sides(side);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_triggers_are_carried),
+		cmocka_unit_test(test_a_full_fifo_is_carried),
+		cmocka_unit_test(test_what_is_left_is_carried_before_the_end),
+		cmocka_unit_test(test_what_has_ended_gives_its_descriptors_back),
+		cmocka_unit_test(test_an_abort_is_told),
+		cmocka_unit_test(test_a_peer_that_goes_is_told),
+		cmocka_unit_test(test_a_trigger_out_of_bounds_is_a_failure),
+		cmocka_unit_test(test_a_trigger_of_no_connection_is_a_failure),
+	};
+
+	own_environment();
+	return cmocka_run_group_tests_name("proxy", tests, NULL, NULL);
+}

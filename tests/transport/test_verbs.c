@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What only the provider verbs has: the library and its absence, the choice of NICs and addresses, errors of NICs,
+ * memory of GPUs. The settings are read once for a process, so that each case has its own.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <ftw.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include "tests/support/own.h"
+#include "tests/support/unit.h"
+#include "transport/net/nic.h"
+#include "transport/net/verbs.h"
+#include "transport/net/verbs_priv.h"
+
+static const struct shunt_net_ops *const ops = &shunt_net_verbs_ops;
+static const char *fake, *old; /* paths of the libraries of tests/fake_ibverbs */
+
+/* In the process of a case. */
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "line %d: not so: %s\n", __LINE__, #cond); \
+			child_exit(1); \
+		} \
+	} while (0)
+
+struct setting {
+	const char *name, *value;
+};
+#define NONE { NULL, NULL }
+
+/* Runs body in a process with these settings: its status. */
+static int in_process(const struct setting *settings, void (*body)(void))
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = child_fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		setenv("SHUNT_IBV_LIB", fake, 1);
+		setenv("FAKE_IBV_TIME_SCALE", "100", 1);
+		setenv("NCCL_DEBUG", "INFO", 1);
+		setenv("NCCL_DEBUG_SUBSYS", "NET", 1);
+		for (; settings->name; settings++)
+			setenv(settings->name, settings->value, 1);
+		body();
+		child_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+#define CASE(body, ...) \
+	assert_int_equal(in_process((const struct setting[]){ __VA_ARGS__ __VA_OPT__(, ) NONE }, body), 0)
+
+/* What devices says, and how many lines it logs, also when it is asked twice. */
+static int devices_and_lines(struct shunt_net_info *info, struct unit_capture *capture)
+{
+	int n;
+
+	unit_capture_begin(capture);
+	n = ops->devices(info, SHUNT_NET_MAX_DEVICES);
+	ops->devices(info, SHUNT_NET_MAX_DEVICES);
+	unit_capture_end(capture);
+	fprintf(stderr, "%s", capture->text);
+	return n;
+}
+
+/* ---- the library */
+
+static void no_such_library(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	struct unit_capture c;
+
+	CHECK(devices_and_lines(info, &c) == -ELIBACC);
+	CHECK(unit_count(c.text, "\n") == 1);
+	CHECK(strstr(c.text,
+	    getenv("SHUNT_IBV_LIB") && *getenv("SHUNT_IBV_LIB") ? "SHUNT_IBV_LIB=/nonexistent" :
+	                                                          "MSCCLPP_IBV_SO=/nonexistent"));
+}
+
+static void another_library(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	struct unit_capture c;
+
+	CHECK(devices_and_lines(info, &c) == -ELIBBAD);
+	CHECK(unit_count(c.text, "\n") == 1);
+	CHECK(strstr(c.text, "ibv_get_device_list"));
+}
+
+static void test_a_path_that_fails_is_one_line(void **state)
+{
+	CASE(no_such_library, { "SHUNT_IBV_LIB", "/nonexistent/libibverbs.so.1" });
+	CASE(no_such_library, { "SHUNT_IBV_LIB", "" }, { "MSCCLPP_IBV_SO", "/nonexistent/libibverbs.so.1" },
+	    { "NCCL_IBVERBS_LIB", fake });
+	CASE(another_library, { "SHUNT_IBV_LIB", "libm.so.6" });
+}
+
+static void nothing_there(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	struct unit_capture c;
+
+	CHECK(devices_and_lines(info, &c) == 0);
+	CHECK(unit_count(c.text, "no verbs") == 1);
+}
+
+static void test_the_real_library_without_devices(void **state)
+{
+	DIR *d = opendir("/sys/class/infiniband");
+	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (d)
+		closedir(d);
+	if (lib)
+		dlclose(lib);
+	if (d || !lib) {
+		print_message(
+		    "skipped: the real library without devices: %s\n", d ? "there are devices" : "it is not installed");
+		skip();
+	}
+	CASE(nothing_there, { "SHUNT_IBV_LIB", "" });
+}
+
+static void disabled(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	struct shunt_net_device *device;
+
+	CHECK(ops->devices(info, SHUNT_NET_MAX_DEVICES) == 0);
+	CHECK(ops->open(0, &device) == -ENODEV);
+}
+
+static void test_no_devices(void **state)
+{
+	CASE(disabled, { "NCCL_IB_DISABLE", "1" });
+	CASE(nothing_there, { "FAKE_IBV_DEVICES", "" });
+	CASE(nothing_there, { "FAKE_IBV_DEVICES", "mlx0 state=down" });
+	CASE(nothing_there, { "NCCL_IB_HCA", "=mlx5_0" });
+	/* Too few entries of a queue for what a connection needs. */
+	CASE(nothing_there, { "FAKE_IBV_DEVICES", "mlx0 depth=100" });
+}
+
+/* ---- which NICs */
+
+#define NICS "mlx10 speed=1000; mlx0; mlx1 ports=2; mlx2 state=down"
+
+static void expect_names(const char *names)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	char got[256] = "";
+	int n = ops->devices(info, SHUNT_NET_MAX_DEVICES);
+
+	for (int i = 0; i < n; i++) {
+		strcat(got, info[i].name);
+		strcat(got, " ");
+	}
+	if (strcmp(got, names))
+		fprintf(stderr, "%s\n", got);
+	CHECK(!strcmp(got, names));
+}
+
+static void all_nics(void)
+{
+	expect_names("mlx0 mlx1 mlx1:2 mlx10 ");
+}
+
+static void some_nics(void)
+{
+	expect_names("mlx1 mlx1:2 ");
+}
+
+static void listed_nics(void)
+{
+	expect_names("mlx10 mlx1:2 ");
+}
+
+static void test_nics_are_chosen_by_name(void **state)
+{
+	CASE(all_nics, { "FAKE_IBV_DEVICES", NICS });
+	CASE(some_nics, { "FAKE_IBV_DEVICES", NICS }, { "NCCL_IB_HCA", "^=mlx0,mlx10" });
+	CASE(some_nics, { "FAKE_IBV_DEVICES", NICS }, { "NCCL_IB_HCA", "=mlx1:1,mlx1:2" });
+	CASE(listed_nics, { "FAKE_IBV_DEVICES", NICS }, { "MSCCLPP_HCA_DEVICES", "mlx10,mlx2,mlx1:2" },
+	    { "NCCL_IB_HCA", "x" });
+	CASE(listed_nics, { "FAKE_IBV_DEVICES", NICS }, { "SHUNT_IB_DEVICES", "mlx10,mlx1:2" },
+	    { "MSCCLPP_HCA_DEVICES", "mlx0" });
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void nic_in_sysfs(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+
+	shunt_nic_sysfs(getenv("SHUNT_SYSFS_ROOT"));
+	CHECK(ops->devices(info, SHUNT_NET_MAX_DEVICES) == 1);
+	CHECK(strstr(info[0].pci, "/devices/pci0000:16/0000:16:01.0/0000:17:00.0") == info[0].pci);
+	CHECK(info[0].numa == 1);
+}
+
+/* ---- connections */
+
+struct end {
+	struct shunt_net_device *device;
+	struct shunt_net_endpoint *endpoint;
+	struct shunt_net_blob blob;
+	bool ready, dead;
+	int err;
+	char text[512];
+	uint64_t done, signalled;
+};
+
+static void step(struct end *end)
+{
+	struct shunt_net_event e[16];
+	struct pollfd fd = { .fd = ops->fd(end->device), .events = POLLIN };
+	int n = ops->progress(end->device, e, 16);
+
+	for (int i = 0; i < n; i++) {
+		end->ready |= e[i].kind == SHUNT_NET_READY;
+		end->done += e[i].kind == SHUNT_NET_PUT_DONE ? e[i].count : 0;
+		end->signalled += e[i].kind == SHUNT_NET_SIGNAL ? e[i].count : 0;
+		if (e[i].kind != SHUNT_NET_ERROR)
+			continue;
+		end->dead = true;
+		end->err = e[i].err;
+		snprintf(end->text, sizeof(end->text), "%s", e[i].text);
+		fprintf(stderr, "%s\n", e[i].text);
+	}
+	if (!n && ops->arm(end->device))
+		poll(&fd, 1, 1);
+}
+
+#define UNTIL(cond) \
+	do { \
+		int64_t until_ms = unit_now_ms() + AT_ONCE_MS; \
+		while (!(cond)) { \
+			step(&ends[0]); \
+			step(&ends[1]); \
+			CHECK(unit_now_ms() < until_ms); \
+		} \
+	} while (0)
+
+static struct end ends[2];
+
+/* End i on device i, or both on one. */
+static void begin(void)
+{
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+	int n = ops->devices(info, SHUNT_NET_MAX_DEVICES);
+
+	CHECK(n >= 1);
+	for (int i = 0; i < 2; i++) {
+		CHECK(!ops->open(i < n ? i : 0, &ends[i].device));
+		CHECK(!ops->endpoint_create(ends[i].device, &peer, &ends[i].endpoint, &ends[i].blob));
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(!ops->endpoint_connect(ends[i].endpoint, &ends[!i].blob));
+}
+
+/* memory: of each end, or NULL. */
+static void end_with(struct shunt_net_memory *const memory[2])
+{
+	for (int i = 0; i < 2; i++)
+		ops->endpoint_close(ends[i].endpoint);
+	for (int i = 0; i < 2; i++) {
+		ops->mem_deregister(memory[i]);
+		ops->close(ends[i].device);
+	}
+}
+
+static _Alignas(64) uint8_t from[65536], to[65536];
+
+/* Puts with signals, n of them, as long as end 0 lives. */
+static void put_many(int n)
+{
+	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 }, target = { to, sizeof(to), -1, 0, 0 };
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put;
+
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	put = (struct shunt_net_put){ .memory = memory[0], .remote = ops->mem_remote(memory[1]), .count = 1 };
+	for (int i = 0; i < n && !ends[0].dead; i++) {
+		put.source = from + i % 1000;
+		put.bytes = 1 + (uint32_t)(i * 37 % 60000);
+		UNTIL(ends[0].dead || ops->post(ends[0].endpoint, &put, 1));
+	}
+	UNTIL(ends[0].dead || (ends[0].done == (uint64_t)n && ends[1].signalled == (uint64_t)n));
+	if (!ends[0].dead)
+		CHECK(!memcmp(to, put.source, put.bytes));
+	end_with(memory);
+}
+
+static void works(void)
+{
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)(i * 7 + i / 251);
+	begin();
+	UNTIL(ends[0].ready && ends[1].ready);
+	put_many(300);
+	CHECK(!ends[0].dead && !ends[1].dead);
+}
+
+static void test_ends_agree(void **state)
+{
+	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=roce mtu=4096; mlx1 link=roce mtu=512" });
+	CASE(works,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1,v2@fd00::1; mlx1 link=roce gids=v2@fd00::2,v1@10.0.0.2" });
+	CASE(works,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=none,none,v1@10.0.0.2" });
+	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=ib mtu=2048" });
+	CASE(works, { "NCCL_IB_SL", "3" }, { "NCCL_IB_TC", "106" }, { "NCCL_IB_TIMEOUT", "22" });
+	CASE(works, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" }, { "FAKE_IBV_PIECE_US", "1" });
+	CASE(works, { "FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr,ece" }, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" });
+	CASE(works,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v2@10.0.0.1,v1@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.2" },
+	    { "SHUNT_IB_GID_INDEX", "1" });
+}
+
+static void works_by_sysfs(void)
+{
+	shunt_nic_sysfs(getenv("SHUNT_SYSFS_ROOT"));
+	works();
+}
+
+/* Where a NIC is, and, for a library that does not tell, which version of RoCE a GID has. */
+static void test_sysfs_is_read(void **state)
+{
+	char root[2][32] = { "/tmp/shunt_verbs_XXXXXX", "/tmp/shunt_verbs_XXXXXX" };
+	int status[2];
+
+	for (int i = 0; i < 2; i++)
+		assert_non_null(mkdtemp(root[i]));
+	status[0] =
+	    in_process((const struct setting[]){ { "SHUNT_SYSFS_ROOT", root[0] },
+	                   { "FAKE_IBV_DEVICES", "mlx0 pci=0000:17:00.0 path=pci0000:16/0000:16:01.0 numa=1" }, NONE },
+	        nic_in_sysfs);
+	status[1] = in_process(
+	    (const struct setting[]){ { "SHUNT_SYSFS_ROOT", root[1] }, { "SHUNT_IBV_LIB", old },
+	        { "FAKE_IBV_DEVICES",
+	            "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.3" },
+	        NONE },
+	    works_by_sysfs);
+	for (int i = 0; i < 2; i++)
+		nftw(root[i], remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	assert_int_equal(status[0], 0);
+	assert_int_equal(status[1], 0);
+}
+
+static void expect_dead(const char *text)
+{
+	begin();
+	UNTIL(ends[0].dead && ends[1].dead);
+	for (int i = 0; i < 2; i++) {
+		CHECK(!ends[i].ready && ends[i].err == -EADDRNOTAVAIL);
+		CHECK(strstr(ends[i].text, "rank 3 on node2") && strstr(ends[i].text, "mlx") &&
+		    strstr(ends[i].text, text));
+	}
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+static void no_common_gid(void)
+{
+	expect_dead("no GID of this end");
+}
+
+static void two_kinds(void)
+{
+	expect_dead("RoCE");
+}
+
+static void two_partitions(void)
+{
+	expect_dead("partition keys differ");
+}
+
+static void no_gid(void)
+{
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+	struct unit_capture c;
+
+	CHECK(!ops->open(0, &ends[0].device));
+	unit_capture_begin(&c);
+	CHECK(ops->endpoint_create(ends[0].device, &peer, &ends[0].endpoint, &ends[0].blob) == -EADDRNOTAVAIL);
+	unit_capture_end(&c);
+	CHECK(strstr(c.text, "SHUNT_IB_GID_INDEX=77") && unit_count(c.text, "\n") == 1);
+	ops->close(ends[0].device);
+}
+
+static void no_partition(void)
+{
+	CHECK(ops->open(0, &ends[0].device) == -EINVAL);
+}
+
+static void test_ends_that_cannot_meet_say_why(void **state)
+{
+	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@10.0.0.1; mlx1 link=roce gids=v1@10.0.0.2" });
+	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@fd00::1; mlx1 link=roce gids=v2@10.0.0.2" });
+	CASE(no_common_gid,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v2@10.0.0.1,v2@fd00::1; mlx1 link=roce gids=v2@10.1.0.2,v2@fd00::2,v1@10.0.0.2" },
+	    { "NCCL_IB_ADDR_RANGE", "10.0.0.0/16" });
+	CASE(two_kinds, { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=roce" });
+	CASE(two_partitions, { "FAKE_IBV_DEVICES", "mlx0 pkeys=0xffff; mlx1 pkeys=0x8001" });
+	CASE(no_gid, { "NCCL_IB_GID_INDEX", "77" });
+	CASE(no_partition, { "NCCL_IB_PKEY", "99" });
+}
+
+/* ---- signals */
+
+/* Work of a sender whose peer takes nothing: it stops while the peer still has receives, so that none is missing. */
+static void signals_alone(void)
+{
+	struct shunt_net_put signal = { .channel = 7, .count = 1 };
+	uint64_t posted = 0;
+	int64_t stop;
+
+	begin();
+	UNTIL(ends[0].ready && ends[1].ready);
+	for (stop = unit_now_ms() + AT_ONCE_MS; ends[0].done < VERBS_SIGNALS;) {
+		CHECK(unit_now_ms() < stop);
+		posted += (uint64_t)ops->post(ends[0].endpoint, &signal, 1);
+		step(&ends[0]);
+	}
+	while (ops->post(ends[0].endpoint, &signal, 1) == 1)
+		posted++;
+	CHECK(posted == VERBS_SIGNALS + VERBS_PUTS);
+	/* What must not happen would have by then. */
+	for (stop = unit_now_ms() + 200; unit_now_ms() < stop;)
+		step(&ends[0]);
+	CHECK(ends[0].done == VERBS_SIGNALS);
+	UNTIL(ends[0].done == posted && ends[1].signalled == posted);
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+static void test_a_signal_always_finds_a_receive(void **state)
+{
+	CASE(signals_alone, { "FAKE_IBV_DEVICES", "mlx0 link=roce" });
+}
+
+/* ---- errors of NICs */
+
+static char script[] = "/tmp/shunt_faults_XXXXXX";
+
+static void write_script(const char *text)
+{
+	int fd = open(script, O_WRONLY | O_TRUNC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+/* The error may meet the sender of the data, or the other end, which returns credits; the sender dies of either. */
+static void dies_of(int err, const char *text)
+{
+	const struct end *met;
+
+	begin();
+	UNTIL(ends[0].ready && ends[1].ready);
+	put_many(5000);
+	CHECK(ends[0].dead);
+	met = ends[0].err == err ? &ends[0] : &ends[1];
+	CHECK(met->dead && met->err == err);
+	CHECK(strstr(met->text, "rank 3 on node2") && strstr(met->text, "mlx0 port 1") && strstr(met->text, text));
+}
+
+static void bad_status(void)
+{
+	dies_of(-EIO, "status 11");
+}
+
+static void fatal(void)
+{
+	dies_of(-EIO, "the NIC reports");
+}
+
+static void link_lost(void)
+{
+	dies_of(-EOWNERDEAD, "status 12");
+}
+
+static void test_errors_of_nics_are_told(void **state)
+{
+	write_script("at=300 link=host0:mlx0 action=corrupt-status 11\n");
+	CASE(bad_status, { "FAKE_IBV_FAULTS", script });
+	write_script("at=300 link=host0:mlx0 action=fatal\n");
+	CASE(fatal, { "FAKE_IBV_FAULTS", script });
+	write_script("at=300 link=host0:mlx0 action=down\n");
+	CASE(link_lost, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
+}
+
+static void test_short_faults_are_survived(void **state)
+{
+	write_script("at=300 link=host0:mlx0 action=flap 50ms\nat=900 link=host0:mlx0 action=drop 3\n"
+	             "at=1500 link=host0:mlx0 action=stall 100ms\nat=2000 link=host0:mlx0 action=gid-change\n");
+	CASE(works, { "FAKE_IBV_FAULTS", script });
+	CASE(works, { "FAKE_IBV_RNR", "20" });
+}
+
+/* ---- memory */
+
+static void too_much_memory(void)
+{
+	struct rlimit limit = { 8 << 20, 8 << 20 };
+	struct shunt_net_region region = { from, sizeof(from), -1, 0, 0 };
+	struct shunt_net_memory *memory;
+	struct unit_capture c;
+
+	setrlimit(RLIMIT_MEMLOCK, &limit);
+	CHECK(!ops->open(0, &ends[0].device));
+	unit_capture_begin(&c);
+	CHECK(ops->mem_register(ends[0].device, &region, &memory) == -ENOMEM);
+	unit_capture_end(&c);
+	CHECK(strstr(c.text, "ulimit -l") && strstr(c.text, "8192 KiB") && unit_count(c.text, "\n") == 1);
+	ops->close(ends[0].device);
+}
+
+static void test_the_limit_of_locked_memory_is_named(void **state)
+{
+	CASE(too_much_memory, { "FAKE_IBV_MEMLOCK", "40000" });
+}
+
+#define GPU_BYTES 65536
+
+/* A GPU's memory: a dma-buf, which the NIC writes to, and which is seen here through another mapping. */
+static void gpu_memory(void)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+	struct shunt_net_region target = { NULL, GPU_BYTES, fd, 0, SHUNT_NET_MEMORY_GPU },
+	                        source = { from, sizeof(from), -1, 0, 0 };
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put = { 0 };
+	struct shunt_net_info info[1];
+
+	CHECK(!ftruncate(fd, GPU_BYTES));
+	target.at = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(target.at != MAP_FAILED);
+	begin();
+	CHECK(ops->devices(info, 1) == 1 && info[0].gpu_memory);
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	UNTIL(ends[0].ready && ends[1].ready);
+	put.memory = memory[0];
+	put.remote = ops->mem_remote(memory[1]);
+	put.count = 1;
+	for (uint32_t turn = 1; turn <= 200; turn++) {
+		put.source = from;
+		put.bytes = 1 + turn * 317 % GPU_BYTES;
+		memset(from, (int)(turn & 0xff), sizeof(from));
+		UNTIL(ops->post(ends[0].endpoint, &put, 1));
+		UNTIL(ends[1].signalled == turn);
+		CHECK(!memcmp(target.at, from, put.bytes));
+		UNTIL(ends[0].done == turn);
+	}
+	end_with(memory);
+}
+
+static void no_gpu_memory(void)
+{
+	struct shunt_net_region region = { from, sizeof(from), -1, 0, SHUNT_NET_MEMORY_GPU };
+	struct shunt_net_memory *memory;
+	struct shunt_net_info info[1];
+
+	CHECK(ops->devices(info, 1) == 1 && !info[0].gpu_memory);
+	CHECK(!ops->open(0, &ends[0].device));
+	CHECK(ops->mem_register(ends[0].device, &region, &memory) == -EOPNOTSUPP);
+	ops->close(ends[0].device);
+}
+
+static void test_signals_wait_until_gpus_see_the_data(void **state)
+{
+	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" });
+	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_DEVICES", "mlx0 link=ib" });
+	CASE(no_gpu_memory, { "FAKE_IBV_DEVICES", "mlx0 dmabuf=0" });
+	CASE(no_gpu_memory, { "FAKE_IBV_HIDE", "reg_dmabuf_mr" });
+}
+
+/* Without relaxed ordering what is written first is seen first: packets and words rely on it. */
+static void ordered_memory(void)
+{
+	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 },
+	                        target = { to, sizeof(to), -1, 0, SHUNT_NET_MEMORY_ORDERED };
+	const uint64_t *first = (const uint64_t *)(void *)to, *last = first + 1023;
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put = { 0 };
+	int64_t stop;
+
+	begin();
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	UNTIL(ends[0].ready && ends[1].ready);
+	put = (struct shunt_net_put){
+		.source = from, .memory = memory[0], .remote = ops->mem_remote(memory[1]), .bytes = 8192
+	};
+	for (int turn = 1; turn <= 30; turn++) {
+		memset(from, turn, 8192);
+		CHECK(ops->post(ends[0].endpoint, &put, 1) == 1);
+		stop = unit_now_ms() + AT_ONCE_MS;
+		while ((uint8_t)__atomic_load_n(last, __ATOMIC_ACQUIRE) != turn)
+			CHECK(unit_now_ms() < stop);
+		CHECK((uint8_t)__atomic_load_n(first, __ATOMIC_RELAXED) == turn);
+		UNTIL(ends[0].done == (uint64_t)turn);
+	}
+	end_with(memory);
+}
+
+static void test_ordered_memory_has_its_order(void **state)
+{
+	CASE(ordered_memory, { "FAKE_IBV_PIECE_US", "20" });
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_a_path_that_fails_is_one_line),
+	cmocka_unit_test(test_the_real_library_without_devices),
+	cmocka_unit_test(test_no_devices),
+	cmocka_unit_test(test_nics_are_chosen_by_name),
+	cmocka_unit_test(test_sysfs_is_read),
+	cmocka_unit_test(test_ends_agree),
+	cmocka_unit_test(test_ends_that_cannot_meet_say_why),
+	cmocka_unit_test(test_a_signal_always_finds_a_receive),
+	cmocka_unit_test(test_errors_of_nics_are_told),
+	cmocka_unit_test(test_short_faults_are_survived),
+	cmocka_unit_test(test_the_limit_of_locked_memory_is_named),
+	cmocka_unit_test(test_signals_wait_until_gpus_see_the_data),
+	cmocka_unit_test(test_ordered_memory_has_its_order),
+};
+
+int main(int argc, char **argv)
+{
+	int fd = mkstemp(script), failed;
+
+	own_environment();
+	if (fd < 0 || argc < 3)
+		return 2;
+	fake = argv[1];
+	old = argv[2];
+	if (argc > 3)
+		cmocka_set_test_filter(argv[3]);
+	close(fd);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(script);
+	return failed;
+}
