@@ -72,8 +72,11 @@ struct shunt_net_words {
 	struct shunt_net_trigger fifo[SHUNT_NET_FIFO];
 	uint64_t taken; /* triggers out of the FIFO */
 	uint64_t pad[7];
-	/* By connection: how many triggers need their sources no more. */
-	uint64_t done[SHUNT_NET_MAX_RANKS];
+	/*
+	 * By connection: the place, from 1, of the first trigger out of the FIFO whose source may still be read; 0:
+	 * none. Written before `taken`.
+	 */
+	uint64_t busy[SHUNT_NET_MAX_RANKS];
 	/* By connection and channel of signals: how often it was raised. */
 	uint64_t raised[SHUNT_NET_MAX_RANKS][SHUNT_NET_SIGNAL_CHANNELS];
 };
@@ -90,10 +93,9 @@ struct shunt_net_pair {
 
 /* In each rank's scratch, behind its struct shunt_ctrl. */
 struct shunt_net_ctrl {
-	struct shunt_net_words *words;        /* device address */
-	uint64_t pushed;                      /* triggers into the FIFO, by all blocks */
-	uint64_t posted[SHUNT_NET_MAX_RANKS]; /* ... of each connection; counted before they are in the FIFO */
-	uint32_t rank, nranks;                /* of all hosts */
+	struct shunt_net_words *words; /* device address */
+	uint64_t pushed;               /* triggers into the FIFO, by all blocks */
+	uint32_t rank, nranks;         /* of all hosts */
 	uint32_t channels, slot_bytes;
 	struct shunt_net_pair pair[SHUNT_NET_MAX_RANKS]; /* by rank */
 	/* Slots filled and taken by this rank. */

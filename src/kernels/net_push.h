@@ -15,10 +15,7 @@ struct net_trigger {
  */
 GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, struct net_trigger t)
 {
-	/* First, so that whoever finds a later trigger counted finds this one counted, too: net_flush(). */
-	gpu_fetch_add_acq_rel(&net->posted[t.first & 255], 1);
-
-	uint64_t number = gpu_fetch_add_acq_rel(&net->pushed, 1);
+	uint64_t number = gpu_fetch_add(&net->pushed, 1);
 	uint64_t flag = (uint64_t)(uint32_t)(number + 1) << 32;
 	struct shunt_net_words *words = net->words;
 	uint64_t *half = words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
@@ -39,16 +36,23 @@ GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, st
 /* Waits until the sources of all that this thread has pushed to the connection can be used again. Result as above. */
 GPU_FN uint32_t net_flush(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, uint32_t connection)
 {
-	uint64_t posted = gpu_fetch_add_acq_rel(&net->posted[connection], 0);
+	uint64_t pushed = gpu_fetch_add(&net->pushed, 0); /* by other blocks, too: at least this thread's */
+	const struct shunt_net_words *words = net->words;
 	struct spin spin;
 
 	spin_init(&spin, ctrl);
-	while (gpu_ld_acquire(&net->words->done[connection]) < posted) {
-		uint32_t reason = spin_expired(&spin);
+	for (;;) {
+		uint32_t reason;
 
+		if (gpu_ld_acquire(&words->taken) >= pushed) {
+			uint64_t busy = gpu_ld_acquire(&words->busy[connection]);
+
+			if (!busy || busy > pushed)
+				return 0;
+		}
+		reason = spin_expired(&spin);
 		if (reason)
 			return reason;
 	}
-	return 0;
 }
 #endif

@@ -130,8 +130,8 @@ GPU_NOINLINE bool plan_port_flush(struct plan_run *r, uint32_t rank)
 	uint32_t connection = net->pair[rank].connection, reason = net_flush(net, r->ctrl, connection);
 
 	if (reason)
-		plan_give_up(r, reason, rank, gpu_ld_relaxed(&net->posted[connection]),
-		    gpu_ld_relaxed(&net->words->done[connection]));
+		plan_give_up(
+		    r, reason, rank, gpu_ld_relaxed(&net->pushed), gpu_ld_relaxed(&net->words->busy[connection]));
 	return !reason;
 }
 

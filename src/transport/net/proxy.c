@@ -26,6 +26,22 @@ static void notify(struct shunt_proxy *proxy)
 		return; /* its count is full: it is readable all the same */
 }
 
+/* Puts were posted, or are done: says which of the FIFO's triggers is the first that may still be read. */
+static void publish_busy(struct connection *c)
+{
+	uint64_t place = c->posted == c->done ? 0 : c->places[c->done % SHUNT_PROXY_POSTED];
+
+	__atomic_store_n(&words_of(c->proxy)->busy[c - c->proxy->connection], place, __ATOMIC_RELEASE);
+}
+
+/* n triggers, from this place on. */
+static void note_posted(struct connection *c, uint64_t place, int n)
+{
+	for (int i = 0; i < n; i++)
+		c->places[c->posted++ % SHUNT_PROXY_POSTED] = place + (unsigned)i;
+	publish_busy(c);
+}
+
 /* ---- failure */
 
 static void tell_peers(struct shunt_proxy *proxy)
@@ -37,7 +53,7 @@ static void tell_peers(struct shunt_proxy *proxy)
 
 		if (c->state == CONNECTION_READY && !c->finished &&
 		    proxy->config.net->post(c->endpoint, &given_up, 1) == 1)
-			c->posted++;
+			note_posted(c, proxy->taken + 1, 1);
 	}
 }
 
@@ -146,6 +162,8 @@ static int post_some(struct shunt_proxy *proxy)
 			fail(c, -EINVAL, "a trigger names a region that is none");
 			return n;
 		}
+	if (c->posted - c->done + (unsigned)n > SHUNT_PROXY_POSTED)
+		return 0;
 	taken = proxy->config.net->post(c->endpoint, puts, n);
 	if (taken == -EINVAL) {
 		fail(c, taken, "a trigger is out of bounds");
@@ -153,7 +171,7 @@ static int post_some(struct shunt_proxy *proxy)
 	}
 	if (taken < 0) /* dead: an event will tell, or has told */
 		return n;
-	c->posted += (unsigned)taken;
+	note_posted(c, proxy->taken + 1, taken);
 	return taken;
 }
 
@@ -282,7 +300,7 @@ void shunt_proxy_event(const struct shunt_net_event *event)
 		break;
 	case SHUNT_NET_PUT_DONE:
 		c->done += event->count;
-		__atomic_store_n(&words_of(c->proxy)->done[c - c->proxy->connection], c->done, __ATOMIC_RELEASE);
+		publish_busy(c);
 		break;
 	case SHUNT_NET_SIGNAL:
 		raise_channel(c, event->channel, event->count);

@@ -10,6 +10,9 @@
 /* The channel of the signal by which a rank says that it has given up. */
 #define SHUNT_PROXY_ABORT_CHANNEL (SHUNT_NET_MAX_CHANNELS - 1)
 
+/* Puts of a connection that are under way, at most. */
+#define SHUNT_PROXY_POSTED 256
+
 /*
  * | event            | NEW  | READY | ENDED | DEAD |
  * |------------------|------|-------|-------|------|
@@ -26,8 +29,9 @@ struct connection {
 	struct shunt_net_endpoint *endpoint;
 	struct shunt_net_remote memory; /* the peer's */
 	enum connection_state state;
-	bool finished;         /* the peer was told that nothing follows */
-	uint64_t posted, done; /* puts */
+	bool finished;                       /* the peer was told that nothing follows */
+	uint64_t posted, done;               /* puts */
+	uint64_t places[SHUNT_PROXY_POSTED]; /* in the FIFO, from 1, of those that are posted and not done */
 	char name[96];
 };
 
