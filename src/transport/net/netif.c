@@ -147,10 +147,13 @@ static int list_addresses(
 			;
 		if (end < n && metrics[end] <= metric)
 			continue;
-		if (end == n && n < max)
+		if (end == n && n < max) {
 			n++;
-		else if (end == n && (!n || metrics[--end] <= metric))
-			continue;
+		} else if (end == n) {
+			if (!n || metrics[n - 1] <= metric)
+				continue;
+			end--;
+		}
 		for (at = end; at > 0 && metrics[at - 1] > metric; at--) {
 			addrs[at] = addrs[at - 1];
 			metrics[at] = metrics[at - 1];

@@ -240,6 +240,7 @@ static void store_packets(uint8_t *target, const uint8_t *from, size_t bytes)
 		uint64_t word;
 
 		memcpy(&word, from + i, sizeof(word));
+		/* NOLINTNEXTLINE(bugprone-casting-through-void): a multiple of 8 */
 		__atomic_store_n((uint64_t *)(void *)(target + i), word, __ATOMIC_RELAXED);
 	}
 }
