@@ -32,27 +32,4 @@ GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, st
 	gpu_ll16_st(half + 2, { t.from | flag, t.to | flag });
 	return 0;
 }
-
-/* Waits until the sources of all that this thread has pushed to the connection can be used again. Result as above. */
-GPU_FN uint32_t net_flush(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, uint32_t connection)
-{
-	uint64_t pushed = gpu_fetch_add(&net->pushed, 0); /* by other blocks, too: at least this thread's */
-	const struct shunt_net_words *words = net->words;
-	struct spin spin;
-
-	spin_init(&spin, ctrl);
-	for (;;) {
-		uint32_t reason;
-
-		if (gpu_ld_acquire(&words->taken) >= pushed) {
-			uint64_t busy = gpu_ld_acquire(&words->busy[connection]);
-
-			if (!busy || busy > pushed)
-				return 0;
-		}
-		reason = spin_expired(&spin);
-		if (reason)
-			return reason;
-	}
-}
 #endif

@@ -8,6 +8,7 @@ PROGRAM (planted.c) runs small workloads. It is run once plainly, to find the pl
 also stand in the sources below SRC, and each that stands there must have run. Then every place is weakened, in every
 workload that reaches it until one ends with a report of ThreadSanitizer or a wrong value. LIST has the places at which
 neither can tell, with the reason; such a place must stay unnoticed, so that the list does not outlive its reasons.
+A line "unreached FILE: reason" is for a file that no workload reaches, because another test does.
 Where the reason is that other places of the same function do the same, it begins with "together:", and all of them
 weakened at once must be noticed.
 With arguments behind SRC only these places are weakened.
@@ -166,7 +167,11 @@ def check_places(sites, reasons, src, list_path):
     """Number of differences between what ran, what stands in the sources and what the list has."""
     stand = {"%s:%d:%s" % site for site in scan(src)}
     names = {s.name() for s in sites.values()}
-    wrong = ["%s: no workload of planted.c reaches it" % where for where in stand if where not in sites]
+    unreached = {name.split()[1] for name in reasons if name.startswith("unreached ")}
+    names |= {"unreached " + file for file in unreached if any(w.startswith(file + ":") for w in stand)}
+    wrong = ["%s: no workload of planted.c reaches it" % where for where in stand
+             if where not in sites and where.partition(":")[0] not in unreached]
+    wrong += ["%s: it is reached, and the list says it is not" % s.where() for s in sites.values() if s.file in unreached]
     wrong += ["%s: planted.py does not find it in the sources" % where for where in sites if where not in stand]
     wrong += ["%s: %s is no such place" % (list_path, name) for name in reasons if name not in names]
     wrong += ["%s: %s has no reason" % (list_path, name) for name in reasons if not reasons[name]]

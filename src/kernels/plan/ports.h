@@ -123,6 +123,29 @@ GPU_NOINLINE bool plan_port_wait(struct plan_run *r, const struct shunt_prog_op 
 	return true;
 }
 
+/* Waits until the sources of all that this thread has pushed to the connection can be used again. Result as above. */
+GPU_FN uint32_t net_flush(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, uint32_t connection)
+{
+	uint64_t pushed = gpu_fetch_add(&net->pushed, 0); /* by other blocks, too: at least this thread's */
+	const struct shunt_net_words *words = net->words;
+	struct spin spin;
+
+	spin_init(&spin, ctrl);
+	for (;;) {
+		uint32_t reason;
+
+		if (gpu_ld_acquire(&words->taken) >= pushed) {
+			uint64_t busy = gpu_ld_acquire(&words->busy[connection]);
+
+			if (!busy || busy > pushed)
+				return 0;
+		}
+		reason = spin_expired(&spin);
+		if (reason)
+			return reason;
+	}
+}
+
 /* By one thread. */
 GPU_NOINLINE bool plan_port_flush(struct plan_run *r, uint32_t rank)
 {
