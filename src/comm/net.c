@@ -130,7 +130,7 @@ unsigned shunt_comm_net_usable(const struct shunt_comm *comm)
 static int nearest_device(const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int own)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
-	struct shunt_nic_place devices[SHUNT_NET_MAX_DEVICES], places[SHUNT_KARGS_MAX_RANKS];
+	struct shunt_nic_place devices[SHUNT_NET_MAX_DEVICES] = { 0 }, places[SHUNT_KARGS_MAX_RANKS];
 	int n = net->devices(info, SHUNT_NET_MAX_DEVICES);
 
 	if (n <= 1)

@@ -19,7 +19,7 @@ int tool_gpus_find(struct tool_gpus *gpus_p)
 		return 0; /* cppcheck-suppress resourceLeak; a driver is not unloaded */
 	gpus_p->at = calloc((size_t)n, sizeof(*gpus_p->at));
 	if (!gpus_p->at)
-		return -ENOMEM;
+		return -ENOMEM; /* cppcheck-suppress resourceLeak; as above */
 	for (int i = 0; i < n; i++) {
 		struct shunt_gpu_info info;
 

@@ -201,7 +201,7 @@ static void resources_alloc(struct shunt_plan_exec *e, struct resources *a, stru
 	struct shunt_gpu_info info;
 	const struct shunt_program *p = e->program;
 	uint64_t bytecodes = bytecodes_bytes(e) + (p->over_hosts ? 512 : 0), bounce = 0;
-	struct shunt_program_bytes bytes;
+	struct shunt_program_bytes bytes = { 0 };
 	unsigned most;
 
 	_Static_assert(sizeof(struct shunt_plan_ports) <= 512, "the ports lie behind the bytecodes");

@@ -54,7 +54,7 @@ const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool threa
 	uint32_t *copy;
 
 	if (*kept)
-		return *kept;
+		return *kept; /* cppcheck-suppress identicalInnerCondition; it is asked once */
 	copy = shunt_proof_alloc(p, p->sim->nstates, sizeof(*copy));
 	if (!copy)
 		return NULL;

@@ -81,6 +81,7 @@ uint32_t shunt_proof_reduce(struct proof *p, enum shunt_redop redop, const uint3
 		for (uint32_t k = 0; k < (flat ? v->n : 1); k++)
 			names[count++] = flat ? v->names[k] : NESTED | values[i];
 	}
+	/* cppcheck-suppress uninitvar; the loop above fills as many as it counts */
 	qsort(names, count, sizeof(*names), compare_names);
 	for (uint32_t i = 0; i < count; i++)
 		if ((redop != SHUNT_MAX && redop != SHUNT_MIN) || !i || names[i] != names[i - 1])

@@ -189,7 +189,7 @@ void shunt_proxy_thread_call(struct proxy_thread *t, void (*fn)(struct proxy_thr
 	ended = t->ended;
 	if (!ended) {
 		command.next = t->commands;
-		t->commands = &command;
+		t->commands = &command; /* cppcheck-suppress autoVariables; this function waits until it is done */
 	}
 	shunt_lock_release(SHUNT_LOCK_PROXY);
 	if (ended) {

@@ -130,6 +130,7 @@ static int make(struct shunt_net_endpoint *ep)
 	if (ep->ngids < 0)
 		return ep->ngids;
 	ep->psn = psn & 0xffffff;
+	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
 	ep->ping = mmap(NULL, 2 * VERBS_PING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ep->ping == MAP_FAILED) {
 		ep->ping = NULL;
