@@ -82,7 +82,7 @@ int ranks_run_as(const struct ranks *ranks)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int children = ranks->how == RANKS_THREADS ? 1 : ranks->n, failed = 0, left = children;
-	int limit_s = ranks->n > 16 ? LIMIT_S * ranks->n / 16 : LIMIT_S;
+	int limit_s = ranks->limit_s ? ranks->limit_s : ranks->n > 16 ? LIMIT_S * ranks->n / 16 : LIMIT_S;
 	pid_t pid[64];
 
 	fflush(NULL);

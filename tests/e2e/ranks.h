@@ -30,6 +30,7 @@ struct ranks {
 	rank_fn body;
 	void (*prepare)(int rank); /* processes: before the library is touched; may be NULL */
 	unsigned dies;             /* processes: bits of the ranks that must end by SIGKILL */
+	int limit_s;               /* after which ranks are killed; 0: 150, and more for more than 16 ranks */
 };
 
 /* Number of ranks that failed. */

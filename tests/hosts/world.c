@@ -83,8 +83,13 @@ int world_run(const struct world *w)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (w->meanwhile)
 		w->meanwhile(netns);
-	failed = ranks_run_as(&(struct ranks){
-	    .how = RANKS_PROCESSES, .n = n, .raw = 1, .body = w->body, .prepare = go_to_host, .dies = w->dies });
+	failed = ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES,
+	    .n = n,
+	    .raw = 1,
+	    .body = w->body,
+	    .prepare = go_to_host,
+	    .dies = w->dies,
+	    .limit_s = w->limit_s });
 	munmap(shared, sizeof(*shared));
 	netns_stop(netns);
 	netns = NULL;

@@ -12,6 +12,7 @@ struct world {
 	const char *place; /* the host of each rank, a digit each: "0011" has ranks 0 and 1 on the first one */
 	bool named;
 	unsigned dies;          /* bits of ranks that must end by SIGKILL */
+	int limit_s;            /* as in struct ranks */
 	const char *env[8][2];  /* set in each rank; ends with NULL */
 	int odd;                /* this rank has odd_env, too */
 	const char *odd_env[2]; /* NULL: none */
