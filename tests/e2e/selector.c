@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/support/own.h"
@@ -51,6 +52,13 @@ static uint64_t calls_by(struct rank *r, ncclComm_t comm, const char *path)
 	return calls;
 }
 
+/*
+ * Meetings of the ranks, by test: a peer's first call sets up this rank's communicator, too, which then takes the plans
+ * that it has by then.
+ */
+static atomic_int *places;
+enum { AT_SELECTOR, AT_LIST, AT_RUN, PLACES };
+
 static int plan_add(struct rank *r)
 {
 	char *text = plan_twoshot(2, 1, "sum"), reason[256];
@@ -80,6 +88,7 @@ static int body_paths(struct rank *r)
 
 	if (plan_add(r))
 		return 1;
+	ranks_barrier(r, &places[AT_SELECTOR]);
 	atomic_store(&questions.answer, "twoshot"); /* a plan's name goes before an algorithm's */
 	shunt_plan_set_selector(select_path, &questions);
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
@@ -166,6 +175,7 @@ static int body_list(struct rank *r)
 	CHECK(shunt_comm_describe(r->comm, &small) == -EINVAL && shunt_comm_describe(r->comm, NULL) == -EINVAL);
 	if (plan_add(r))
 		return 1;
+	ranks_barrier(r, &places[AT_LIST]);
 	CHECK(shunt_malloc(&buf, 1 << 20) == 0);
 	if (reduce(r, r->comm, 4096, buf))
 		return 1;
@@ -216,6 +226,7 @@ static int body_run(struct rank *r)
 	CHECK(at);
 	memcpy(at, "\"another\"", 9);
 	CHECK(shunt_plan_register("another", custom, strlen(custom), reason, sizeof(reason)) == 0);
+	ranks_barrier(r, &places[AT_RUN]);
 	CHECK(shunt_malloc(&in, sizeof(host)) == 0 && shunt_malloc(&out, sizeof(host)) == 0);
 	run.send = in;
 	run.recv = out;
@@ -272,6 +283,9 @@ int main(void)
 		cmocka_unit_test(test_a_plan_runs_by_its_name),
 	};
 
+	places = mmap(NULL, PLACES * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (places == MAP_FAILED)
+		return 1;
 	own_environment();
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
