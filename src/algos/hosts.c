@@ -254,7 +254,7 @@ static void add_allreduce(struct program *p, const struct shunt_coll *c, uint64_
 
 /* ---- reduce-scatter and all-gather: the part of a rank goes through the rail that has its index, modulo rails */
 
-/* Calls fn for each rank of the host whose part goes through the rail, in rank order. */
+/* A loop over each rank of the host whose part goes through the rail, in rank order. */
 #define EACH_RANK_OF_RAIL(p, host, rail, rank) \
 	for (int l_ = (rail), rank; l_ < (p)->at->nlocal[host] && ((rank = (p)->at->rank_at[host][l_]), true); \
 	    l_ += (p)->rails)
@@ -432,8 +432,7 @@ static void add_pairs(struct program *p, const struct shunt_coll *c, uint64_t pa
 	}
 }
 
-/* Messages of a group with one rank in one direction, from the first to be taken on. At most `most`; true: more follow.
- */
+/* A group's messages with one rank in one direction, from *next on and at most `most`. True: more follow. */
 static bool add_messages(struct program *p, const struct shunt_coll *const *calls, size_t n, int peer,
     enum shunt_kind kind, size_t *next, unsigned most)
 {

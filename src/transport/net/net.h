@@ -93,6 +93,16 @@ struct shunt_net_put {
 	unsigned flags;
 };
 
+/* What all providers ask of a put before they look at its memory. */
+static inline bool shunt_net_put_is_formed(const struct shunt_net_put *put)
+{
+	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE))
+		return false;
+	if (put->count > SHUNT_NET_MAX_COUNT || (put->count && put->channel >= SHUNT_NET_MAX_CHANNELS))
+		return false;
+	return !put->bytes || !(put->flags & SHUNT_NET_PACKETS) || !((put->remote_offset | put->bytes) & 7);
+}
+
 enum shunt_net_event_kind {
 	/* The endpoint is connected: puts can be posted. Before anything else. */
 	SHUNT_NET_READY,

@@ -21,14 +21,10 @@ static bool put_is_valid(const struct shunt_net_device *device, const struct shu
 	const uint8_t *source = put->source;
 	const struct shunt_net_memory *memory = put->memory;
 
-	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE))
-		return false;
-	if (put->count > SHUNT_NET_MAX_COUNT || (put->count && put->channel >= SHUNT_NET_MAX_CHANNELS))
+	if (!shunt_net_put_is_formed(put))
 		return false;
 	if (!put->bytes)
 		return true;
-	if ((put->flags & SHUNT_NET_PACKETS) && ((put->remote_offset | put->bytes) & 7))
-		return false;
 	return memory && memory->device == device && source >= memory->at &&
 	    (size_t)(source - memory->at) <= memory->bytes &&
 	    put->bytes <= memory->bytes - (size_t)(source - memory->at);

@@ -187,14 +187,10 @@ static bool legal(const struct shunt_net_put *put)
 	const struct shunt_net_memory *m = put->memory;
 	uint64_t at = (uintptr_t)put->source;
 
-	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE))
-		return false;
-	if (put->count > SHUNT_NET_MAX_COUNT || (put->count && put->channel >= SHUNT_NET_MAX_CHANNELS))
+	if (!shunt_net_put_is_formed(put))
 		return false;
 	if (!put->bytes)
 		return true;
-	if ((put->flags & SHUNT_NET_PACKETS) && ((put->remote_offset | put->bytes) & 7))
-		return false;
 	return m && at >= m->at && at - m->at <= m->bytes && put->bytes <= m->bytes - (at - m->at);
 }
 
