@@ -128,6 +128,7 @@ void conform_fixture_destroy(struct conform_fixture *fixture)
 int conform_memory_create(struct conform_memory *m, struct conform_rank *r, const struct conform_fixture *fixture)
 {
 	const struct conform_program *mine = &fixture->program[r->rank];
+	const struct conform_member place = { r->rank, r->nranks, r->o->ranks.nhosts };
 	int err;
 
 	m->got.send = malloc(mine->send_bytes);
@@ -139,8 +140,7 @@ int conform_memory_create(struct conform_memory *m, struct conform_rank *r, cons
 	err = conform_workspace_grow(r, &r->send, &r->send_bytes, mine->send_bytes);
 	if (!err)
 		err = conform_workspace_grow(r, &r->recv, &r->recv_bytes, mine->recv_bytes);
-	return err ? err :
-	             conform_expect(fixture->c, fixture->program, fixture->image, r->rank, r->nranks, m->expected);
+	return err ? err : conform_expect(fixture->program, fixture->image, &place, m->expected);
 }
 
 void conform_memory_destroy(struct conform_memory *m)
