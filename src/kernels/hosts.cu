@@ -79,16 +79,26 @@ GPU_FN void net_settle(const struct net &x, struct net_block *b, uint32_t role)
 /* Looks at a role; the same for all lanes of the warp. */
 GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t role)
 {
-	bool ready = true;
-
 	if (b->move[role] >= x.role[role].count)
 		return ROLE_DONE;
 
 	const struct shunt_net_move *move = &x.move[x.role[role].first + b->move[role]];
 
-	for (uint32_t e = gpu_lane(); e < (uint32_t)move->nsources + move->noutputs; e += 32)
-		ready = ready && net_end_ready(x, x.end[move->ends + e], e < move->nsources);
-	return gpu_warp_all(ready) ? ROLE_READY : ROLE_WAITS;
+	/* What came from other hosts last: that look goes over PCIe, and other roles wait for it. */
+	GPU_ROLL for (uint32_t far = 0; far < 2; far++) {
+		bool ready = true;
+
+		for (uint32_t e = gpu_lane(); e < (uint32_t)move->nsources + move->noutputs; e += 32) {
+			uint16_t end = x.end[move->ends + e];
+			bool source = e < move->nsources;
+
+			if ((source && x.net->pair[end & 255].remote) == (far != 0))
+				ready = ready && net_end_ready(x, end, source);
+		}
+		if (!gpu_warp_all(ready))
+			return ROLE_WAITS;
+	}
+	return ROLE_READY;
 }
 
 /* A chunk is in the slot, by the whole block. By one thread. */

@@ -174,10 +174,12 @@ struct shunt_kargs_net_many {
 };
 
 /*
- * Bytes of a chunk of a message: as much as a slot holds, less where the message would otherwise leave channels idle.
- * Both ends of a ring have the same message, and so the same chunks. Chunk k travels on channel k mod channels.
+ * Bytes of a chunk of a message: as much as a slot holds; less where the message would otherwise leave channels idle,
+ * or where a channel would have less than four, so that kernels and the network work at the same time. Both ends of a
+ * ring have the same message, and so the same chunks. Chunk k travels on channel k mod channels.
  */
 #define SHUNT_NET_MIN_CHUNK 8192u
+#define SHUNT_NET_MIN_OVERLAP 32768u /* a smaller chunk costs more than its overlap gains */
 #ifdef __CUDACC__
 #define SHUNT_NET_FN static __device__ __forceinline__
 #else
@@ -187,6 +189,8 @@ SHUNT_NET_FN uint32_t shunt_net_chunk(uint64_t bytes, uint32_t channels, uint32_
 {
 	uint64_t chunk = (bytes / channels + 511) & ~(uint64_t)511;
 
+	if (chunk > SHUNT_NET_MIN_OVERLAP)
+		chunk = chunk / 4 < SHUNT_NET_MIN_OVERLAP ? SHUNT_NET_MIN_OVERLAP : (chunk / 4 + 511) & ~(uint64_t)511;
 	if (chunk < SHUNT_NET_MIN_CHUNK)
 		chunk = SHUNT_NET_MIN_CHUNK;
 	return chunk < slot_bytes ? (uint32_t)chunk : slot_bytes;

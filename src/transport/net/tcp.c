@@ -19,7 +19,7 @@
 
 #define MAX_EVENTS 64
 #define MAX_SLOTS 65536u
-#define DEFAULT_DATA_SOCKETS 4u
+#define LEAST_DATA_SOCKETS 4u
 
 /* ---- devices */
 
@@ -32,7 +32,7 @@ static uint32_t count_data_sockets(void)
 	if (n < 0 && (threads > 0 || each > 0))
 		n = (threads > 0 ? threads : 1) * (each > 0 ? each : 1);
 	if (n < 0)
-		n = DEFAULT_DATA_SOCKETS;
+		n = shunt_tcp_workers_wanted() > LEAST_DATA_SOCKETS ? shunt_tcp_workers_wanted() : LEAST_DATA_SOCKETS;
 	return n > TCP_MAX_DATA_SOCKETS ? TCP_MAX_DATA_SOCKETS : (uint32_t)n;
 }
 

@@ -27,7 +27,7 @@
  * Where threads carry the pieces: two for each socket of what waits, within these bounds. A piece costs the proxy
  * thread 2 us, for which a thread carries 16 KB.
  */
-#define TCP_SMALL_BYTES_SPREAD 32768u
+#define TCP_SMALL_BYTES_SPREAD 16384u
 #define TCP_PIECE_LEAST_SPREAD 32768u
 #define TCP_PIECE_MOST_SPREAD 262144u
 #define TCP_JOB_BYTES 16384u   /* what is less is done at once rather than given to a thread */

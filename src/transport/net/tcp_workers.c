@@ -14,7 +14,7 @@
 
 #define PLACES 64
 #define CPUS_A_WORKER 8 /* a host has a proxy for each of up to 8 GPUs, whose threads seldom work at the same time */
-#define WORKERS_AUTO 4
+#define WORKERS_AUTO 8
 
 /* JOB_IDLE: whoever prepares it has it. */
 enum { JOB_IDLE, JOB_QUEUED, JOB_DONE };
