@@ -185,6 +185,18 @@ done
 echo "ok: new_every_shape_over_hosts_passes_the_checker"
 expect new_hosts_leaves_no_doubt 0 '^0$' sh -c '"$1" plan check "$2" | grep -Ec "doubt|unread"; true' sh "$shunt" "$dir/hosts"
 expect new_hosts_fits_its_hosts_only 1 'different hosts' "$shunt" plan check --hosts 4 "$dir/hosts/all_reduce_hierarchical_2x2.json"
+over="env SHUNT_DEFAULT_PLANS=$dir/hosts $shunt info select --standalone --hosts 2 --local 2"
+expect select_over_hosts 0 '^allreduce of float32, sum, 4 ranks, on 2 hosts of 2, standalone' $over
+expect select_over_hosts_has_no_plan_by_itself 0 '^ +64K  hierarchical  \(built-in, for several hosts' $over 64K
+expect select_over_hosts_shows_what_waits 0 '^ +0 ... 64K +all_reduce_hierarchical-ll_2x2 ' $over
+expect select_over_hosts_takes_the_plan_that_is_wanted 0 '^ +64K  all_reduce_hierarchical-ll_2x2  \(plan, .*, by SHUNT_ALGO\)$' \
+	env SHUNT_ALGO=allreduce:0-inf:plan $over 64K
+expect select_over_hosts_without_a_plan_is_hierarchical 0 '^ +64M  hierarchical  \(no plan fits, wanted by SHUNT_ALGO\)$' \
+	env SHUNT_ALGO=allreduce:0-inf:plan $over 64M
+expect select_one_host_has_no_such_plan 0 '^ +64K  oneshot' env SHUNT_ALGO=allreduce:0-inf:plan SHUNT_DEFAULT_PLANS="$dir/hosts" \
+	"$shunt" info select --standalone --ranks 4 64K
+expect select_odd_ranks_over_hosts_is_usage_error 2 'not as many on each' "$shunt" info select --hosts 2 --ranks 3
+expect select_local_without_hosts_is_usage_error 2 'goes with --hosts' "$shunt" info select --ranks 3 --local 3
 
 # The shipped plans
 mkdir "$dir/plans"
