@@ -574,7 +574,7 @@ static void waiting_print(const struct select_query *q)
 		    strcmp(shunt_plan_collective_name(plan->collective), shunt_kind_name(q->kind)) != 0)
 			continue;
 		if (!any)
-			puts("inactive until SHUNT_ALGO or a tuning file says plan (sizes of whole messages):");
+			puts("inactive unless SHUNT_ALGO or a tuning file says plan (sizes of whole messages):");
 		any = true;
 		printf("%10s ... %-10s %s  (%s)\n", tool_format_size(plan->min_bytes, from),
 		    plan->max_bytes == UINT64_MAX ? "" : tool_format_size(plan->max_bytes, to), plan->name,
