@@ -663,6 +663,24 @@ static void test_an_idle_proxy_sleeps(void **state)
 	run_world(&(struct world){ .place = "01", .named = true, .body = idle_body });
 }
 
+/* Hosts that are names, by the libibverbs of tests/fake_ibverbs. */
+static int run_by_verbs(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
+	};
+	char fabric[64];
+	int failed;
+
+	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-faults-%d", (int)getpid());
+	setenv("FAKE_IBV_FABRIC", fabric, 1);
+	setenv("FAKE_IBV_DEVICES", "mlx0 link=roce", 1);
+	setenv("SHUNT_NET", "verbs", 1);
+	failed = cmocka_run_group_tests_name("hosts_faults_verbs", tests, NULL, NULL);
+	unlink(fabric);
+	return failed;
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -687,6 +705,8 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
+	if (argc > 1 && !strcmp(argv[1], "verbs"))
+		return run_by_verbs();
 	all = argc > 1 && !strcmp(argv[1], "all");
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
