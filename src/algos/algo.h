@@ -182,6 +182,11 @@ struct shunt_algo {
 	    const struct shunt_coll *coll);
 	enum shunt_among among;
 	bool over_hosts; /* for communicators over several hosts, and for no others */
+	/*
+	 * The first plan that fits the call, also one that runs by name only, such as the default plans for several
+	 * hosts. Where there is none, the call is enqueued as with the kind's first row over hosts.
+	 */
+	bool planned;
 };
 
 /*
@@ -240,6 +245,14 @@ extern _Atomic uint32_t shunt_select_version;
 
 /* True: plans may take calls of this kind. */
 bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind);
+
+/*
+ * True: a rule of SHUNT_ALGO or of shunt_algo_force(), now or earlier, or a tuning file wants plans over hosts, so that
+ * the default ones are to be loaded.
+ */
+bool shunt_select_wants_plans(void);
+/* The row to run where one with `planned` finds no plan. */
+const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo);
 
 /* For tools: the name of the path ("oneshot", ..., "nccl"). */
 const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,

@@ -640,14 +640,13 @@ static int hosts_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct s
 	return err;
 }
 
-#define ROW(which, text) \
-	{ .name = "hierarchical", \
-		.doc = "over hosts: " text, \
-		.kind = which, \
-		.fuse = SHUNT_FUSE_NONE, \
-		.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, \
-		.over_hosts = true, \
-		.enqueue = hosts_enqueue }
+#define OVER_HOSTS(which, text) \
+	.doc = "over hosts: " text, .kind = which, .fuse = SHUNT_FUSE_NONE, \
+	.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, .over_hosts = true, \
+	.enqueue = hosts_enqueue
+#define ROW(which, text) { .name = "hierarchical", OVER_HOSTS(which, text) }
+#define PLANNED(which) \
+	{ .name = "plan", .planned = true, OVER_HOSTS(which, "a plan, such as the default ones; else hierarchical") }
 const struct shunt_algo shunt_hosts_algos[] = {
 	ROW(SHUNT_ALLREDUCE, "sums of each host's ranks, then of the hosts, which all ranks get"),
 	ROW(SHUNT_REDUCESCATTER, "sums of each host's ranks go to the rank's host, which adds them up"),
@@ -658,5 +657,8 @@ const struct shunt_algo shunt_hosts_algos[] = {
 	ROW(SHUNT_GATHER, "all send to the root"),
 	ROW(SHUNT_SCATTER, "the root sends part r to rank r"),
 	ROW(SHUNT_SEND, "the sender pushes, the receiver takes"),
+	PLANNED(SHUNT_ALLREDUCE),
+	PLANNED(SHUNT_REDUCESCATTER),
+	PLANNED(SHUNT_ALLGATHER),
 	{ 0 },
 };

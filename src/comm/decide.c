@@ -91,6 +91,20 @@ static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll,
 	}
 }
 
+/* A rule or a row wants a plan, and names none. */
+static void decide_planned(
+    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
+{
+	/* As in plans_decide. */
+	if (state == COMM_READY && !coll->launched && shunt_select_plans(&comm->sel_key, coll->kind) &&
+	    shunt_comm_plans_decide_any(comm, coll, d)) {
+		d->algo = &shunt_plan_algo;
+		return;
+	}
+	d->algo = shunt_select_unplanned(d->algo);
+	d->path = d->algo->name;
+}
+
 /* wanted: an algorithm that a selector wants; its algo is NULL for none. */
 static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     const struct shunt_path *wanted, struct shunt_decision *d)
@@ -111,6 +125,8 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	if (!shunt_select_path(key, coll, wanted, d) && !shunt_select(key, coll, d))
 		return;
 	d->path = d->algo->name;
+	if (d->algo->planned)
+		decide_planned(comm, coll, state, d);
 	if (shunt_comm_needs_window(d)) {
 		d->settled = false; /* the window may be deregistered before the launch */
 		if (window == SHUNT_WINDOW_NEW)
@@ -127,8 +143,10 @@ static void decide_over_hosts(
 
 	key_of(comm, state, &early);
 	early.placement = &some;
-	if (shunt_select(&early, coll, d))
-		d->path = d->algo->name;
+	if (!shunt_select(&early, coll, d))
+		return;
+	d->algo = d->algo->planned ? shunt_select_unplanned(d->algo) : d->algo;
+	d->path = d->algo->name;
 }
 
 static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)

@@ -40,6 +40,8 @@ static struct shunt_plan_set *get_set(const struct shunt_comm *comm, bool speak)
 
 	if (!at->nhosts)
 		return shunt_plan_set_get(comm->nranks, comm->nranks);
+	if (shunt_placement_is_regular(at) && shunt_select_wants_plans())
+		shunt_plan_defaults_load(at->nhosts, at->rails);
 	/* Ranks that are on no rail have no connection: each has a number of its own. */
 	for (int r = 0; r < at->nranks; r++)
 		rail_of[r] = (uint8_t)(at->local_of[r] < at->rails ? at->local_of[r] : at->rails + r);
@@ -387,6 +389,15 @@ enum shunt_plan_choice shunt_comm_plans_choose(
 	if (fresh)
 		shunt_plan_set_unref(set);
 	return choice;
+}
+
+bool shunt_comm_plans_decide_any(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
+{
+	struct shunt_plan_query query = query_of(comm, coll);
+	const struct shunt_plan *plan = comm->plans.set ? shunt_plan_set_any(comm->plans.set, &query) : NULL;
+
+	return plan && choose_plan(comm, coll, plan, decision);
 }
 
 /* The buffer's address on every rank; false: it lies in no window that all ranks use. */

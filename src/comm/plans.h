@@ -48,6 +48,12 @@ int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
 enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p);
 /*
+ * Of a communicator that is ready: decides for the first plan that fits the call, also one that runs by name only.
+ * False: there is none, or it was refused for such a call. Otherwise as above.
+ */
+bool shunt_comm_plans_decide_any(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
+/*
  * Collective: creates the device's part for the call. -EOPNOTSUPP: some rank cannot, and from now on the plan is not
  * chosen for such a call; another error breaks the communicator.
  */

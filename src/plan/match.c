@@ -111,6 +111,14 @@ const struct shunt_plan *shunt_plan_set_match(
 	return NULL;
 }
 
+const struct shunt_plan *shunt_plan_set_any(const struct shunt_plan_set *set, const struct shunt_plan_query *call)
+{
+	for (size_t i = 0; i < set->n; i++)
+		if (plan_fits(set->entries[i].plan, set, call, true))
+			return set->entries[i].plan;
+	return NULL;
+}
+
 static size_t index_of(const struct shunt_plan_set *set, const struct shunt_plan *plan)
 {
 	size_t i = 0;

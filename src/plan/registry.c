@@ -14,6 +14,8 @@
 #include "plan/proofs.h"
 #include "plan/registry_priv.h"
 
+enum { MAX_HOSTS = 64, MAX_LOCALS = 8 };
+
 /* The process's plans: those of the program, then those from files. They are tried by priority, then in this order. */
 static struct {
 	atomic_bool loaded; /* the directories were read */
@@ -24,6 +26,7 @@ static struct {
 	size_t n, capacity;
 	size_t nregistered; /* the first of them, which the program registered */
 	struct shunt_selector *selector;
+	atomic_uchar defaults[MAX_HOSTS + 1]; /* by number of hosts: bit n - 1: those with n ranks each were read */
 } registry;
 
 /* With the lock held. On success the registry owns the caller's reference. -EEXIST: the same plan is there already. */
@@ -116,6 +119,39 @@ static void load_once(void)
 	shunt_log_flush();
 }
 
+/* ctx: the end of the names of those to be read. */
+static void add_default(void *ctx, const char *path)
+{
+	size_t n = strlen(path), end = strlen(ctx);
+
+	if (n > end && !strcmp(path + n - end, ctx))
+		add_file(NULL, path);
+}
+
+void shunt_plan_defaults_load(int nhosts, int nlocals)
+{
+	char dir[PATH_MAX], end[32];
+	const struct shunt_files files = { .what = "plans", .one = "plan", .add = add_default, .ctx = end };
+	unsigned char bit;
+
+	if (nhosts < 1 || nhosts > MAX_HOSTS || nlocals < 1 || nlocals > MAX_LOCALS)
+		return;
+	bit = (unsigned char)(1u << (nlocals - 1));
+	load_once();
+	if (atomic_load_explicit(&registry.defaults[nhosts], memory_order_acquire) & bit)
+		return;
+	shunt_log_hold();
+	shunt_lock_acquire(SHUNT_LOCK_PLAN_FILES);
+	snprintf(end, sizeof(end), "_%dx%d.json", nhosts, nlocals);
+	if (!(atomic_load(&registry.defaults[nhosts]) & bit)) {
+		if (shunt_plan_defaults_dir(dir, sizeof(dir)))
+			shunt_files_path(&files, dir, *shunt_config()->default_plans);
+		atomic_fetch_or_explicit(&registry.defaults[nhosts], bit, memory_order_release);
+	}
+	shunt_lock_release(SHUNT_LOCK_PLAN_FILES);
+	shunt_log_flush();
+}
+
 int shunt_plan_registry_add(struct shunt_plan *plan)
 {
 	int err;
@@ -191,6 +227,8 @@ void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool
 	shunt_selector_unref(registry.selector);
 	registry.selector = NULL;
 	atomic_store(&registry.loaded, false);
+	for (int i = 0; i <= MAX_HOSTS; i++)
+		atomic_store(&registry.defaults[i], 0);
 	registry.replaced = true;
 	registry.plan_dir = strdup(plan_dir);
 	registry.cache_dir = strdup(cache_dir);

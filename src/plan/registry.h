@@ -6,6 +6,7 @@
  *
  * Plans come from the program (shunt/shunt.h), then from the directories and files of SHUNT_PLAN_DIR in the order of
  * the list, then from <SHUNT_CACHE_DIR>/default. In a directory, every *.json counts, in the order of the names' bytes.
+ * The default plans for several hosts, which run by name only, are read when they are wanted.
  * Plans are tried by priority, and plans of one priority in this order. A broken plan is refused with one warning,
  * without further effect.
  *
@@ -47,6 +48,13 @@ struct shunt_plan_set;
  * reference. The first call in the process reads the directories. NULL: out of memory.
  */
 struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node);
+/*
+ * Reads the default plans for so many hosts with so many ranks each, if this process has not yet: those of the
+ * directory SHUNT_DEFAULT_PLANS, or of the installation, whose files end in "_HOSTSxLOCALS.json". Other numbers than 1
+ * to 64 and 1 to 8 have none. All ranks of a communicator do it, or none, before they take its set.
+ */
+void shunt_plan_defaults_load(int nhosts, int nlocals);
+
 /* The same over several hosts: without plans that do not fit; speak: a line about each of these that a user asked for.
  */
 struct shunt_plan_set *shunt_plan_set_get_over(
@@ -68,6 +76,9 @@ enum shunt_plan_inplace shunt_plan_call_inplace(const struct shunt_coll *coll, i
 /* The nth plan (from 0) that fits a call, or NULL. A plan with tag "auto": 0 fits no call. Pure. */
 const struct shunt_plan *shunt_plan_set_match(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, size_t nth);
+
+/* The first plan that fits a call, if there is one also with tag "auto": 0, or NULL. Pure. */
+const struct shunt_plan *shunt_plan_set_any(const struct shunt_plan_set *set, const struct shunt_plan_query *call);
 
 enum shunt_plan_choice {
 	SHUNT_PLAN_CHOICE_NONE, /* no choice: go on with the selection of native kernels */

@@ -48,6 +48,11 @@ int shunt_plan_registry_remove(const char *name);
 /* 0 or -ENOMEM: nothing has changed. */
 int shunt_plan_registry_selector(shunt_plan_selector *function, void *arg);
 
+/* ---- defaults.c */
+
+/* The directory of the default plans, which may not be there. False: there is none. */
+bool shunt_plan_defaults_dir(char *dir, size_t bytes);
+
 /* ---- selector.c */
 
 /* Puts a selector with one reference into the list; NULL: no memory. With SHUNT_LOCK_PLANS. */

@@ -858,6 +858,28 @@ static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 	shunt_tuning_free(t);
 }
 
+static void test_tuning_file_over_hosts_may_want_plans(void **state)
+{
+	static const char text[] =
+	    HEAD OVER_HOSTS "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"plan\"}, "
+	                    "{\"kind\": \"allreduce\", \"upto\": 65536, \"algorithm\": \"hierarchical\"}]}";
+	struct shunt_placement at = two_hosts();
+	struct shunt_tuning *t = parsed(text);
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .placement = &at, .tuning = t };
+	const struct shunt_algo *plan = shunt_algo_find(SHUNT_ALLREDUCE, "plan");
+
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "plan");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096 + 16), "hierarchical");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 65536 + 16), "nccl");
+	assert_true(plan && plan->planned && plan->over_hosts);
+	assert_string_equal(shunt_select_unplanned(plan)->name, "hierarchical");
+	assert_int_equal(shunt_select_unplanned(plan)->kind, SHUNT_ALLREDUCE);
+	s.takes_all = true;
+	s.tuning = NULL;
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	shunt_tuning_free(t);
+}
+
 static void test_tuning_file_over_hosts_wrong_values_are_refused(void **state)
 {
 	static const struct {
@@ -1705,6 +1727,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
 		cmocka_unit_test(test_tuning_file_over_hosts_says_what_is_nccls),
 		cmocka_unit_test(test_tuning_file_over_hosts_wrong_values_are_refused),
+		cmocka_unit_test(test_tuning_file_over_hosts_may_want_plans),
 		cmocka_unit_test_setup_teardown(test_tuning_set_is_keyed_by_hosts_and_provider, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),

@@ -17,13 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 #include "shunt/device.h"
+#include "shunt/shunt.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
 
-static bool all; /* what takes long, too */
+static bool all;     /* what takes long, too */
+static bool planned; /* all-reduces run as default plans */
 
-enum { SMALL = 300, LARGE = 1000003, SILENCE_S = 60 };
+enum { SMALL = 300, LARGE = 1000003, LARGE_PLANNED = 500003, SILENCE_S = 60 };
 
 static void run_world(const struct world *w)
 {
@@ -66,6 +68,20 @@ static uint32_t sum_of(const struct rank *r, unsigned without)
 	for (int k = 0; k < r->nranks; k++)
 		s += without >> k & 1 ? 0 : (uint32_t)(k + 1);
 	return s;
+}
+
+/* True: the call is what this test is about. */
+static bool is_planned(ncclComm_t comm, size_t count)
+{
+	const char *path;
+
+	return !shunt_path_of(comm, "allreduce", count, ncclUint32, ncclSum, &path) &&
+	    !strncmp(path, "all_reduce_hierarchical", 23) == planned;
+}
+
+static size_t large_count(void)
+{
+	return planned ? LARGE_PLANNED : LARGE;
 }
 
 static int good_call(const struct rank *r, ncclComm_t comm, size_t count, unsigned without)
@@ -144,12 +160,13 @@ static int victim_body(struct rank *r)
 		raise(SIGKILL);
 	}
 	CHECK(!good_call(r, comm, SMALL, 0));
+	CHECK(is_planned(comm, SMALL) && is_planned(comm, large_count()));
 	ranks_barrier(r, &world_shared()->step[2]); /* other victims are done, too */
 	if (phase == IN_LARGE) {
 		delay_us = 20000 + (unsigned)r->rank * 7000;
 		CHECK(!pthread_create(&thread, NULL, die_soon, &delay_us));
 		for (;;)
-			sum(r, comm, LARGE, 0, &right);
+			sum(r, comm, large_count(), 0, &right);
 	}
 	CHECK(!world_await(0, r->nranks - __builtin_popcount(victims)));
 	if (phase == IN_DESTROY) {
@@ -200,7 +217,7 @@ static int survivor_body(struct rank *r)
 
 		CHECK(sum(r, comm, SMALL, 0, &right) != ncclSuccess);
 	} else {
-		CHECK(!await_failure(r, comm, phase == IN_LARGE ? LARGE : SMALL));
+		CHECK(!await_failure(r, comm, phase == IN_LARGE ? large_count() : SMALL));
 	}
 	CHECK(now() - start < AT_ONCE_S);
 	ncclCommAbort(comm);
@@ -212,16 +229,31 @@ static int death_body(struct rank *r)
 	return victims >> r->rank & 1 ? victim_body(r) : survivor_body(r);
 }
 
+/* Adds to the environment that all-reduces run as default plans, whose directory the build tells. */
+static void add_plans(struct world *w)
+{
+	int i = 0;
+
+	while (w->env[i][0])
+		i++;
+	w->env[i][0] = "SHUNT_ALGO";
+	w->env[i][1] = "allreduce:0-inf:plan";
+}
+
 static void die_in(enum phase when, const char *place, unsigned who, bool named)
 {
+	struct world w = { .place = place,
+		.named = named,
+		.dies = who,
+		.env = { { "SHUNT_TIMEOUT", "20s" }, { "SHUNT_SETUP_TIMEOUT", "5s" } },
+		.body = death_body };
+
 	phase = when;
 	victims = who;
+	if (planned)
+		add_plans(&w);
 	print_message("ranks 0x%x of %s die in phase %d\n", who, place, (int)when);
-	run_world(&(struct world){ .place = place,
-	    .named = named,
-	    .dies = who,
-	    .env = { { "SHUNT_TIMEOUT", "20s" }, { "SHUNT_SETUP_TIMEOUT", "5s" } },
-	    .body = death_body });
+	run_world(&w);
 }
 
 static void test_a_rank_dies(void **state)
@@ -462,12 +494,13 @@ static int abort_body(struct rank *r)
 		uint32_t *buf;
 
 		CHECK(!shunt_malloc((void **)&buf, LARGE * 4));
-		NCCL(ncclAllReduce(buf, buf, phase == IN_LARGE ? LARGE : SMALL, ncclUint32, ncclSum, comm, r->stream));
+		NCCL(ncclAllReduce(
+		    buf, buf, phase == IN_LARGE ? large_count() : SMALL, ncclUint32, ncclSum, comm, r->stream));
 		NCCL(ncclCommAbort(comm));
 		CHECK(!shunt_stream_synchronize(r->stream));
 		shunt_free(buf);
 	} else {
-		CHECK(!await_failure(r, comm, LARGE));
+		CHECK(!await_failure(r, comm, large_count()));
 		NCCL(ncclCommAbort(comm));
 	}
 	CHECK(now() - start < AT_ONCE_S);
@@ -478,6 +511,23 @@ static void test_an_abort_reaches_all(void **state)
 {
 	phase = IN_LARGE;
 	run_world(&(struct world){ .place = "0011", .body = abort_body });
+}
+
+/* In the middle of a plan: the same as of other calls. */
+static void test_a_rank_dies_or_aborts_in_a_plan(void **state)
+{
+	struct world w = { .place = "0011", .named = true, .body = abort_body };
+
+	if (!getenv("SHUNT_DEFAULT_PLANS"))
+		skip(); /* a build whose command does not run writes none */
+	planned = true;
+	die_in(IN_LARGE, "0011", 8, true);
+	if (all)
+		die_in(IN_SMALL, "0011", 1, true);
+	phase = IN_LARGE;
+	add_plans(&w);
+	run_world(&w);
+	planned = false;
 }
 
 /* Rank 0 aborts an init in which a rank is missing; then all begin without blocking. */
@@ -613,6 +663,24 @@ static void test_an_idle_proxy_sleeps(void **state)
 	run_world(&(struct world){ .place = "01", .named = true, .body = idle_body });
 }
 
+/* Hosts that are names, by the libibverbs of tests/fake_ibverbs. */
+static int run_by_verbs(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
+	};
+	char fabric[64];
+	int failed;
+
+	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-faults-%d", (int)getpid());
+	setenv("FAKE_IBV_FABRIC", fabric, 1);
+	setenv("FAKE_IBV_DEVICES", "mlx0 link=roce", 1);
+	setenv("SHUNT_NET", "verbs", 1);
+	failed = cmocka_run_group_tests_name("hosts_faults_verbs", tests, NULL, NULL);
+	unlink(fabric);
+	return failed;
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -624,6 +692,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_stopped_rank_is_not_dead),
 		cmocka_unit_test(test_other_settings_on_one_rank_are_noticed),
 		cmocka_unit_test(test_an_abort_reaches_all),
+		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
 		cmocka_unit_test(test_inits_that_do_not_block),
 		cmocka_unit_test(test_ends_out_of_step),
 		cmocka_unit_test(test_an_idle_proxy_sleeps),
@@ -636,6 +705,8 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
+	if (argc > 1 && !strcmp(argv[1], "verbs"))
+		return run_by_verbs();
 	all = argc > 1 && !strcmp(argv[1], "all");
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);

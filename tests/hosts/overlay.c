@@ -89,16 +89,16 @@ static int count_hosts(const struct rank *r)
 }
 
 /* The call itself is Shunt's, and its sum is right. */
-static int expect_sum(const struct rank *r, ncclComm_t comm)
+static int expect_sum(const struct rank *r, ncclComm_t comm, int count)
 {
 	uint32_t *buf;
 
-	CHECK(!shunt_malloc((void **)&buf, 4096));
-	for (int i = 0; i < 1024; i++)
+	CHECK(!shunt_malloc((void **)&buf, (size_t)count * 4));
+	for (int i = 0; i < count; i++)
 		buf[i] = (uint32_t)(r->rank + i);
-	NCCL(ncclAllReduce(buf, buf, 1024, ncclUint32, ncclSum, comm, r->stream));
+	NCCL(ncclAllReduce(buf, buf, (size_t)count, ncclUint32, ncclSum, comm, r->stream));
 	CHECK(!shunt_stream_synchronize(r->stream));
-	for (int i = 0; i < 1024; i++)
+	for (int i = 0; i < count; i++)
 		CHECK(buf[i] == (uint32_t)(r->nranks * i + r->nranks * (r->nranks - 1) / 2));
 	shunt_free(buf);
 	return 0;
@@ -132,7 +132,7 @@ static int over_hosts_body(struct rank *r)
 	NCCL(ncclCommSplit(comm, 0, -r->rank, &half, NULL));
 	if (is_regular(r)) {
 		CHECK(!expect_ready(r, comm));
-		CHECK(!expect_sum(r, comm));
+		CHECK(!expect_sum(r, comm, 1024));
 	} else {
 		CHECK(!call(r, comm));
 	}
@@ -151,6 +151,40 @@ static void test_hosts_by_name_run_our_kernels(void **state)
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		run_world(&(struct world){ .place = places[i], .named = true, .body = over_hosts_body });
+}
+
+/* Default plans, whose ports join ranks of one rail only: no others are connected here. */
+static int planned_body(struct rank *r)
+{
+	static const struct {
+		int count;
+		const char *path;
+	} calls[] = { { 1024, "all_reduce_hierarchical-ll_" }, { 100000, "all_reduce_hierarchical_" } };
+	ncclComm_t comm;
+	const char *path;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!expect_ready(r, comm));
+	for (int i = 0; i < 2; i++) {
+		CHECK(!expect_sum(r, comm, calls[i].count));
+		CHECK(!shunt_path_of(comm, "allreduce", (size_t)calls[i].count, ncclUint32, ncclSum, &path));
+		CHECK(!strncmp(path, calls[i].path, strlen(calls[i].path)));
+	}
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_default_plans_run_over_rails(void **state)
+{
+	static const char *const places[] = { "01", "0011", "0123" };
+
+	if (!getenv("SHUNT_DEFAULT_PLANS"))
+		skip(); /* a build whose command does not run writes none */
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		run_world(&(struct world){ .place = places[i],
+		    .named = true,
+		    .env = { { "SHUNT_ALGO", "allreduce:0-inf:plan" } },
+		    .body = planned_body });
 }
 
 static void test_hosts_of_namespaces_run_our_kernels(void **state)
@@ -273,6 +307,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hosts_by_name_run_our_kernels),
 		cmocka_unit_test(test_hosts_of_namespaces_run_our_kernels),
+		cmocka_unit_test(test_default_plans_run_over_rails),
 		cmocka_unit_test(test_hosts_a_rank_with_other_settings_is_missing_for_all),
 		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached_is_missing_for_all),
 		cmocka_unit_test(test_hosts_of_one_name_are_missing_for_all),

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Plans over two hosts, one for each operation on ports: all-gathers of two ranks, each of which sends its input to the
- * other's output through the port. Every size has other data, and its own chunks, in each of a few calls.
+ * other's output through the port. Every size has other data, and its own chunks, in each of a few calls. And the
+ * default plans for two hosts of two ranks. With the argument "verbs" by the libibverbs of tests/fake_ibverbs, else by
+ * tcp.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
@@ -68,6 +71,8 @@ static const struct row rows[] = {
 };
 
 static const struct row *current;
+static const char *network = "tcp"; /* the provider of the hosts with names */
+static char fabric[64];             /* of verbs */
 
 /* Appends the operations of a rank, with its chunks. */
 static size_t write_ops(char *at, const char *ops, int rank)
@@ -110,6 +115,36 @@ static void write_plan(const struct row *row, char *text, size_t bytes)
 static uint8_t byte_of(int rank, size_t i, int call)
 {
 	return (uint8_t)(i * 7 + i / 251 + (size_t)rank * 101 + (size_t)call * 13);
+}
+
+static int check_network(const struct rank *r, ncclComm_t comm)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) };
+
+	CHECK(!shunt_comm_describe(comm, &info));
+	if (info.hosts > 1 && strcmp(info.network, network) != 0) {
+		fprintf(stderr, "%s, and not %s\n", info.network, network);
+		return 1;
+	}
+	return 0;
+}
+
+/* Sets the environment of hosts with names, and runs. */
+static int run_named(struct world w)
+{
+	const char *const env[][2] = { { "NCCL_SOCKET_IFNAME", "lo" }, { "SHUNT_NET", network },
+		{ "FAKE_IBV_FABRIC", fabric }, { "FAKE_IBV_DEVICES", "mlx0 link=roce" } };
+	int n = 0, failed;
+
+	while (w.env[n][0])
+		n++;
+	for (size_t i = 0; i < (strcmp(network, "verbs") ? 2 : 4); i++, n++)
+		memcpy(w.env[n], env[i], sizeof(env[i]));
+	w.named = true;
+	unlink(fabric);
+	failed = world_run(&w);
+	unlink(fabric);
+	return failed;
 }
 
 static int run_size(struct rank *r, ncclComm_t comm, uint8_t *send, uint8_t *recv, size_t bytes)
@@ -156,6 +191,7 @@ static int plan_body(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		CHECK(!run_size(r, comm, send, recv, sizes[i]));
+	CHECK(!check_network(r, comm));
 	NCCL(ncclCommDestroy(comm));
 	shunt_free(send);
 	shunt_free(recv);
@@ -166,15 +202,11 @@ static int plan_body(struct rank *r)
 static void run_rows(bool named, size_t step)
 {
 	for (size_t i = 1; i <= sizeof(rows) / sizeof(rows[0]); i += step) {
-		struct world w = { .place = "01", .named = named, .body = plan_body };
+		struct world w = { .place = "01", .body = plan_body };
 		int failed;
 
 		current = &rows[i - 1];
-		if (named) {
-			w.env[0][0] = "NCCL_SOCKET_IFNAME";
-			w.env[0][1] = "lo";
-		}
-		failed = world_run(&w);
+		failed = named ? run_named(w) : world_run(&w);
 		if (failed == -EPERM)
 			skip();
 		if (failed)
@@ -243,23 +275,159 @@ static int misfit_body(struct rank *r)
 static void test_plan_that_does_not_fit_is_none(void **state)
 {
 	(void)state;
-	assert_int_equal(
-	    world_run(&(struct world){
-	        .place = "01", .named = true, .env = { { "NCCL_SOCKET_IFNAME", "lo" } }, .body = misfit_body }),
-	    0);
+	assert_int_equal(run_named((struct world){ .place = "01", .body = misfit_body }), 0);
 }
 
-int main(void)
+/* ---- the default plans */
+
+enum { DEFAULT_MOST = 500000 }; /* floats of a message: 2 MB at most */
+
+static bool wants_plans; /* SHUNT_ALGO says so */
+
+struct buffers {
+	float *send, *recv;
+};
+
+/* A sum of these depends on its order. */
+static float float_of(int rank, size_t i)
+{
+	return (float)(i % 89 + 1) / (float)(3 + 2 * rank) + (float)rank * 1000.0f;
+}
+
+static float sum_of(const struct rank *r, size_t i)
+{
+	float s = 0;
+
+	for (int k = 0; k < r->nranks; k++)
+		s += float_of(k, i);
+	return s;
+}
+
+/* The call runs as a default plan if that is wanted, for the size of its message. */
+static int check_path(const struct rank *r, ncclComm_t comm, const char *op, const char *plan, size_t count)
+{
+	size_t bytes = count * sizeof(float) * (strcmp(op, "allreduce") ? (size_t)r->nranks : 1);
+	char name[64] = "hierarchical";
+	const char *path;
+
+	if (wants_plans)
+		snprintf(name, sizeof(name), "%s_hierarchical%s_2x2", plan, bytes <= 65536 ? "-ll" : "");
+	CHECK(!shunt_path_of(comm, op, count, ncclFloat32, ncclSum, &path));
+	if (strcmp(path, name) != 0) {
+		fprintf(stderr, "%s of %zu is %s, and not %s\n", op, count, path, name);
+		return 1;
+	}
+	return 0;
+}
+
+static int check_sums(const struct rank *r, const float *got, size_t first, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		float want = sum_of(r, first + i);
+
+		if (!(got[i] > want * 0.999f && got[i] < want * 1.001f)) {
+			fprintf(
+			    stderr, "rank %d: sum %zu is %g, and not %g\n", r->rank, i, (double)got[i], (double)want);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* All ranks have the same bits. */
+static int check_same(struct rank *r, ncclComm_t comm, const struct buffers *b, size_t n)
+{
+	uint64_t hash = 14695981039346656037u, *all = (uint64_t *)(void *)b->send;
+
+	for (size_t i = 0; i < n * sizeof(float); i++)
+		hash = (hash ^ ((const uint8_t *)b->recv)[i]) * 1099511628211u;
+	all[r->rank] = hash;
+	NCCL(ncclAllGather(&all[r->rank], all, 1, ncclUint64, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (int k = 0; k < r->nranks; k++)
+		CHECK(all[k] == hash);
+	return 0;
+}
+
+static int default_calls(struct rank *r, ncclComm_t comm, const struct buffers *b, size_t n, bool in_place)
+{
+	size_t all = n * (size_t)r->nranks, mine = n * (size_t)r->rank;
+	float *recv = in_place ? b->send : b->recv;
+
+	for (size_t i = 0; i < all; i++)
+		b->send[i] = float_of(r->rank, i);
+	NCCL(ncclAllReduce(b->send, recv, all, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(!check_path(r, comm, "allreduce", "all_reduce", all) && !check_sums(r, recv, 0, all));
+	memmove(b->recv, recv, all * sizeof(float));
+	CHECK(!check_same(r, comm, b, all));
+	for (size_t i = 0; i < all; i++)
+		b->send[i] = float_of(r->rank, i);
+	recv = in_place ? b->send + mine : b->recv;
+	NCCL(ncclReduceScatter(b->send, recv, n, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(!check_path(r, comm, "reducescatter", "reduce_scatter", n) && !check_sums(r, recv, mine, n));
+	for (size_t i = 0; i < n; i++)
+		b->send[i] = b->recv[mine + i] = float_of(r->rank, i);
+	NCCL(ncclAllGather(in_place ? b->recv + mine : b->send, b->recv, n, ncclFloat32, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(!check_path(r, comm, "allgather", "all_gather", n));
+	for (size_t i = 0; i < all; i++)
+		CHECK(b->recv[i] == float_of((int)(i / n), i % n));
+	return 0;
+}
+
+static int default_body(struct rank *r)
+{
+	static const size_t counts[] = { 63, 4096, 4097, DEFAULT_MOST / 4, 1 };
+	struct buffers b;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&b.send, DEFAULT_MOST * 4) && !shunt_malloc((void **)&b.recv, DEFAULT_MOST * 4));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		CHECK(!default_calls(r, comm, &b, counts[i], i % 2));
+	CHECK(!check_network(r, comm));
+	NCCL(ncclCommDestroy(comm));
+	shunt_free(b.send);
+	shunt_free(b.recv);
+	return 0;
+}
+
+static void test_default_plans_run_where_they_are_wanted(void **state)
+{
+	(void)state;
+	if (!getenv("SHUNT_DEFAULT_PLANS"))
+		skip(); /* a build whose command does not run writes none */
+	wants_plans = true;
+	assert_int_equal(run_named((struct world){ .place = "0011",
+	                     .env = { { "SHUNT_ALGO", "allreduce:0-:plan,allgather:0-:plan,reducescatter:0-:plan" } },
+	                     .body = default_body }),
+	    0);
+	wants_plans = false;
+	assert_int_equal(run_named((struct world){ .place = "0011", .body = default_body }), 0);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plans_run_over_hosts_by_name),
 		cmocka_unit_test(test_plans_run_over_hosts_of_namespaces),
 		cmocka_unit_test(test_plans_run_inside_one_host_as_before),
 		cmocka_unit_test(test_plan_that_does_not_fit_is_none),
+		cmocka_unit_test(test_default_plans_run_where_they_are_wanted),
+	};
+	const struct CMUnitTest by_verbs[] = {
+		cmocka_unit_test(test_plans_run_over_hosts_by_name),
+		cmocka_unit_test(test_default_plans_run_where_they_are_wanted),
 	};
 
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
-	return cmocka_run_group_tests_name("hosts_plans", tests, NULL, NULL);
+	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-plans-%d", (int)getpid());
+	if (argc < 2)
+		return cmocka_run_group_tests_name("hosts_plans", tests, NULL, NULL);
+	network = argv[1];
+	return cmocka_run_group_tests_name("hosts_plans_verbs", by_verbs, NULL, NULL);
 }

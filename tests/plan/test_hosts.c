@@ -201,16 +201,23 @@ static void test_ports_between_hosts_push_triggers(void **state)
 	assert_false(ported[0] || ported[1] || ported[2]);
 }
 
-static void test_put_of_what_is_written_is_flushed(void **state)
+static void test_put_of_what_may_be_written_later_is_flushed(void **state)
 {
 	static const uint8_t two[2] = { 0, 1 };
+	static const char other[] =
+	    ", {\"id\": 1, \"channels\": [], \"remote_buffer_refs\": [], \"ops\": [" COPY("i", "s") "]}";
+	char blocks[2048];
 	bool ported[3];
 
 	(void)state;
 	assert_int_equal(count_codes(BLOCK(PUT("pws", "i") ", " WAIT), two, SHUNT_PROG_PORT_FLUSH, ported), 0);
 	assert_int_equal(count_codes(BLOCK(PUT("pwsf", "i") ", " WAIT), two, SHUNT_PROG_PORT_FLUSH, ported), 1);
 	assert_int_equal(
-	    count_codes(BLOCK(COPY("i", "s") ", " PUT("pws", "s") ", " WAIT), two, SHUNT_PROG_PORT_FLUSH, ported), 1);
+	    count_codes(BLOCK(COPY("i", "s") ", " PUT("pws", "s") ", " WAIT), two, SHUNT_PROG_PORT_FLUSH, ported), 0);
+	assert_int_equal(
+	    count_codes(BLOCK(PUT("pws", "s") ", " WAIT ", " COPY("i", "s")), two, SHUNT_PROG_PORT_FLUSH, ported), 1);
+	snprintf(blocks, sizeof(blocks), "%s%s", BLOCK(PUT("pws", "s") ", " WAIT), other);
+	assert_int_equal(count_codes(blocks, two, SHUNT_PROG_PORT_FLUSH, ported), 1);
 }
 
 static void test_get_over_a_port_is_refused(void **state)
@@ -245,7 +252,7 @@ int main(void)
 		cmocka_unit_test(test_ports_stay_on_a_rail),
 		cmocka_unit_test(test_spread_is_in_order),
 		cmocka_unit_test(test_ports_between_hosts_push_triggers),
-		cmocka_unit_test(test_put_of_what_is_written_is_flushed),
+		cmocka_unit_test(test_put_of_what_may_be_written_later_is_flushed),
 		cmocka_unit_test(test_get_over_a_port_is_refused),
 	};
 

@@ -7,7 +7,7 @@
 #include "plan/registry.h"
 #include "tests/support/until.h"
 
-static char root_dir[64];
+static char root_dir[64], defaults_dir[64];
 
 /* A directory of its own for each test, with a and b in it. */
 static int setup(void **state)
@@ -29,10 +29,10 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char command[128];
+	char command[192];
 
 	shunt_plan_registry_reset("", "/nonexistent", false);
-	snprintf(command, sizeof(command), "rm -rf %s", root_dir);
+	snprintf(command, sizeof(command), "rm -rf %s %s", root_dir, defaults_dir);
 	return system(command);
 }
 
@@ -379,6 +379,52 @@ static void test_match_ranks_per_node_are_the_plans_wish(void **state)
 	shunt_plan_set_unref(set);
 	set = shunt_plan_set_get(2, 0);
 	assert_string_equal(names_of(set), "any");
+	shunt_plan_set_unref(set);
+}
+
+/* One for two hosts of one rank, which runs by name only, and one for other hosts. */
+static void write_default(const char *file, const char *name)
+{
+	char *text = plan_text("allreduce_oneshot_2", name, "nranks_per_node", "1", "tags", "{\"auto\": 0}");
+
+	unit_write_file(defaults_dir, file, text);
+	free(text);
+}
+
+static void test_defaults_are_read_when_they_are_wanted_and_run_by_name(void **state)
+{
+	struct shunt_plan_query call = {
+		.kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM, .count = 1024
+	};
+	struct shunt_plan_set *set;
+
+	assert_int_equal(mkdir(defaults_dir, 0700), 0);
+	write_default("x_2x1.json", "small");
+	write_default("x_2x2.json", "other");
+	write_default("y_2x1.json", "large");
+	write_default("2x1.json", "stranger");
+	set = shunt_plan_set_get(2, 1);
+	assert_string_equal(names_of(set), "");
+	assert_null(shunt_plan_set_any(set, &call));
+	shunt_plan_set_unref(set);
+	for (int again = 0; again < 2; again++) {
+		shunt_plan_defaults_load(2, 1);
+		shunt_plan_defaults_load(65, 1);
+		shunt_plan_defaults_load(2, 9);
+	}
+	assert_string_equal(names_now(2), ""); /* on one host */
+	set = shunt_plan_set_get(2, 1);
+	assert_string_equal(names_of(set), "small large");
+	assert_null(shunt_plan_set_match(set, &call, 0));
+	assert_string_equal(shunt_plan_set_any(set, &call)->name, "small");
+	call.redop = SHUNT_MAX;
+	assert_null(shunt_plan_set_any(set, &call));
+	call.redop = SHUNT_SUM;
+	shunt_plan_set_unref(set);
+	/* What fits by itself is any plan, too. */
+	register_plan("allreduce_oneshot_2", "mine", NULL, NULL, NULL, NULL);
+	set = shunt_plan_set_get(2, 1);
+	assert_string_equal(shunt_plan_set_any(set, &call)->name, "mine");
 	shunt_plan_set_unref(set);
 }
 
@@ -867,6 +913,7 @@ int main(int argc, char **argv)
 		TEST(test_registry_set_is_a_snapshot),
 		TEST(test_match_looks_at_kind_size_type_and_operator),
 		TEST(test_match_ranks_per_node_are_the_plans_wish),
+		TEST(test_defaults_are_read_when_they_are_wanted_and_run_by_name),
 		TEST(test_match_place_counts_only_with_the_promise),
 		TEST(test_place_is_as_nccl_defines_it),
 		TEST(test_selector_is_asked_and_followed),
@@ -883,5 +930,7 @@ int main(int argc, char **argv)
 	if (argc == 2)
 		return child(argv[1]);
 	snprintf(self, sizeof(self), "%s", argv[0]);
+	snprintf(defaults_dir, sizeof(defaults_dir), "/tmp/shunt-defaults-%d", (int)getpid());
+	setenv("SHUNT_DEFAULT_PLANS", defaults_dir, 1);
 	return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
 }

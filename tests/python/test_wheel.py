@@ -117,7 +117,7 @@ class Wheel(Case):
             python = {name for name in names if name.startswith("libshunt/") and name.endswith(".py")}
             self.assertEqual(elf, ELF_FILES)
             self.assertEqual(names - elf - plans - python, OTHERS | {f"{top}/{name}" for name in INFO})
-            self.assertEqual(len(plans), 36)
+            self.assertEqual(len(plans), 36 + 48)
             self.assertIn("libshunt/__init__.py", python)
             modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
         self.assertEqual({name for name, mode in modes.items() if mode != 0o100644}, {"libshunt/bin/shunt"})

@@ -155,11 +155,48 @@ for word in '"num_threads_per_block": 96' '"reduce_op": "max"' '"unit_size": 48'
 	grep -q "$word" "$dir/n.json" || { echo "not ok: new_options_are_in_the_plan: no $word"; failed=1; }
 done
 for n in 2 3 4 5 6 7 8; do
-	$new --list | while read -r collective shape _; do
+	$new --list | grep -v ' hierarchical' | while read -r collective shape _; do
 		$new "$collective" "$shape" -n $n -o "$dir/n.json" || { echo "not ok: new $collective $shape -n $n"; exit 1; }
 	done || failed=1
 done
 echo "ok: new_every_shape_and_number_of_ranks_passes_the_checker"
+
+# ... over hosts
+expect new_hosts_without_local_is_usage_error 2 '--local is missing' $new all_reduce --hosts 2
+expect new_local_without_hosts_is_usage_error 2 '--local: it goes with --hosts' $new all_reduce ring -n 2 --local 2
+expect new_hosts_with_ranks_is_usage_error 2 'over hosts they follow from' $new all_reduce --hosts 2 --local 2 -n 4
+expect new_shape_of_one_host_is_usage_error 2 'ring is for one host' $new all_reduce ring --hosts 2 --local 2
+expect new_shape_of_hosts_is_usage_error 2 'hierarchical is for several hosts' $new all_reduce hierarchical -n 4
+expect new_nothing_over_hosts_is_usage_error 2 'no shape "hierarchical" of all_to_all' $new all_to_all --hosts 2 --local 2
+expect new_hosts_is_hierarchical 0 '"name": "all_reduce_hierarchical_2x4"' $new all_reduce --hosts 2 --local 4
+expect new_hosts_keeps_the_ranks_of_a_host 0 '"nranks_per_node": 4' $new all_reduce --hosts 2 --local 4
+mkdir "$dir/hosts"
+for place in 2x1 2x2 3x2 4x1 2x8; do
+	for collective in all_reduce all_gather reduce_scatter; do
+		for shape in hierarchical hierarchical-ll; do
+			for where in --in-place --out-of-place; do
+				file=$dir/hosts/${collective}_${shape}_$place.json
+				$new $collective $shape --hosts ${place%x*} --local ${place#*x} $where --by-name -o "$file" &&
+					"$shunt" plan check -q --hosts ${place%x*} "$file" || { echo "not ok: new $collective $shape $place $where"; failed=1; }
+			done
+		done
+	done
+done
+echo "ok: new_every_shape_over_hosts_passes_the_checker"
+expect new_hosts_leaves_no_doubt 0 '^0$' sh -c '"$1" plan check "$2" | grep -Ec "doubt|unread"; true' sh "$shunt" "$dir/hosts"
+expect new_hosts_fits_its_hosts_only 1 'different hosts' "$shunt" plan check --hosts 4 "$dir/hosts/all_reduce_hierarchical_2x2.json"
+over="env SHUNT_DEFAULT_PLANS=$dir/hosts $shunt info select --standalone --hosts 2 --local 2"
+expect select_over_hosts 0 '^allreduce of float32, sum, 4 ranks, on 2 hosts of 2, standalone' $over
+expect select_over_hosts_has_no_plan_by_itself 0 '^ +64K  hierarchical  \(built-in, for several hosts' $over 64K
+expect select_over_hosts_shows_what_waits 0 '^ +0 ... 64K +all_reduce_hierarchical-ll_2x2 ' $over
+expect select_over_hosts_takes_the_plan_that_is_wanted 0 '^ +64K  all_reduce_hierarchical-ll_2x2  \(plan, .*, by SHUNT_ALGO\)$' \
+	env SHUNT_ALGO=allreduce:0-inf:plan $over 64K
+expect select_over_hosts_without_a_plan_is_hierarchical 0 '^ +64M  hierarchical  \(no plan fits, wanted by SHUNT_ALGO\)$' \
+	env SHUNT_ALGO=allreduce:0-inf:plan $over 64M
+expect select_one_host_has_no_such_plan 0 '^ +64K  oneshot' env SHUNT_ALGO=allreduce:0-inf:plan SHUNT_DEFAULT_PLANS="$dir/hosts" \
+	"$shunt" info select --standalone --ranks 4 64K
+expect select_odd_ranks_over_hosts_is_usage_error 2 'not as many on each' "$shunt" info select --hosts 2 --ranks 3
+expect select_local_without_hosts_is_usage_error 2 'goes with --hosts' "$shunt" info select --ranks 3 --local 3
 
 # The shipped plans
 mkdir "$dir/plans"

@@ -16,7 +16,7 @@ ran=0 failed=0 skipped=0
 for plan in "$dir"/*.json; do
 	grep -q '"channel_type": *"port"' "$plan" || continue
 	name=$(basename "$plan" .json) on=("${hosts[@]}")
-	if [[ $name =~ _([0-9]+)x[0-9]+_ ]] && [ "${BASH_REMATCH[1]}" -gt 1 ]; then
+	if [[ $name =~ _([0-9]+)x[0-9]+(_|$) ]] && [ "${BASH_REMATCH[1]}" -gt 1 ]; then
 		on=("${BASH_REMATCH[1]}")
 	fi
 	for n in "${on[@]}"; do

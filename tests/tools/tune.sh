@@ -166,4 +166,16 @@ expect over_hosts_without_file_it_is_ours 0 ' eager out .* hierarchical +[0-9-]+
 expect over_hosts_file_is_of_its_provider 0 ' eager out .* hierarchical +[0-9-]+$' sh -c 'sed "s/\"net\": \"tcp\"/\"net\": \"verbs\"/" "$1" >"$2" && shift 2 && "$@"' sh \
 	"$dir/cache/tuning/shunt-sim-2x1-tcp.json" "$dir/verbs.json" env SHUNT_CACHE_DIR=/dev/null SHUNT_TUNING_FILE="$dir/verbs.json" SHUNT_NCCL_LIB="$fake" $spread --no-check
 expect over_hosts_file_is_not_for_one_host 0 ' eager out .* oneshot +0$' $bench -n 2 -b 1K -e 1K
+# Default plans are measured, too, and run where the file says so.
+mkdir "$dir/defaults"
+for collective in all_reduce all_gather reduce_scatter; do
+	"$shunt" plan new $collective hierarchical-ll --hosts 2 --local 1 --by-name -o "$dir/defaults/${collective}_2x1.json" || failed=1
+done
+planned="env SHUNT_NCCL_LIB=$fake SHUNT_DEFAULT_PLANS=$dir/defaults"
+expect over_hosts_plans_are_measured 0 '^\[6/6\] reduce_scatter 1K: (hierarchical|plan)' $planned $tune $hosts -o "$dir/plans.json"
+sed 's/"algorithm": "hierarchical"/"algorithm": "plan"/g; s/"nccl": true/"nccl": false/g' "$dir/plans.json" >"$dir/planned.json"
+expect over_hosts_file_may_want_plans 0 ' eager out .* all_reduce_hierarchical-ll_2x1 ' $planned SHUNT_TUNING_FILE="$dir/planned.json" SHUNT_CACHE_DIR=/dev/null \
+	$bench all_reduce -n 2 --hosts 2 -b 1K -e 1K --no-check
+expect info_over_hosts_names_plan_and_file 0 "^ +1K  all_reduce_hierarchical-ll_2x1  \\(plan, .*, by tuned here, $dir/planned.json\\)" $planned SHUNT_NCCL_LIB=none \
+	SHUNT_TUNING_FILE="$dir/planned.json" "$shunt" info select --hosts 2 --local 1 1K
 exit $failed

@@ -5,12 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/algos.h"
+#include "algos/placement.h"
 #include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "plan/registry.h"
 #include "shim/nccl/abi.h"
+#include "transport/net/net.h"
+#include "transport/net/providers.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 #include "tools/info/info.h"
@@ -157,6 +161,7 @@ struct select_query {
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
 	struct shunt_plan_set *plans; /* to be dropped */
+	struct shunt_placement at;    /* over hosts */
 };
 
 /* The reason why such a communicator forwards all calls, or NULL. */
@@ -166,11 +171,13 @@ static const char *comm_reason(const struct select_query *q)
 		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
 	if (!q->sel_key.takes_all && shunt_nccl_env()->launch_order_implicit)
 		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
+	if (q->sel_key.placement)
+		return q->sel_key.nranks > (int)SHUNT_NET_MAX_RANKS ? "more than 64 ranks" : NULL;
 	return q->sel_key.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
 }
 
-/* The plan for a call of `bytes` bytes, or NULL. */
-static const struct shunt_plan *plan_select(const struct select_query *q, uint64_t bytes)
+/* The plan for a call of `bytes` bytes, or NULL. planned: a rule or a table wants one, also one that runs by name. */
+static const struct shunt_plan *plan_select(const struct select_query *q, uint64_t bytes, bool planned)
 {
 	struct shunt_plan_query query = {
 		.kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype]
@@ -179,7 +186,11 @@ static const struct shunt_plan *plan_select(const struct select_query *q, uint64
 
 	if (!q->plans || q->sel_key.nranks == 1 || !shunt_select_plans(&q->sel_key, q->kind))
 		return NULL;
-	if (shunt_plan_set_choose(q->plans, &query, &plan) != SHUNT_PLAN_CHOICE_PLAN)
+	if (planned)
+		plan = shunt_plan_set_any(q->plans, &query);
+	else if (shunt_plan_set_choose(q->plans, &query, &plan) != SHUNT_PLAN_CHOICE_PLAN)
+		plan = NULL;
+	if (!plan)
 		return NULL;
 	/* The plan would be refused, and the call would run without it. */
 	return q->sel_key.max_ctas && plan->max_blocks > (unsigned)q->sel_key.max_ctas ? NULL : plan;
@@ -191,9 +202,28 @@ struct selection {
 	bool kernel; /* of an algorithm, whose blocks can be told */
 };
 
+/* The algorithm is a plan, or what runs without one. */
+static void planned_make(const struct select_query *q, uint64_t bytes, struct selection *a)
+{
+	const struct shunt_algo *algo = shunt_algo_find(q->kind, a->name);
+	const struct shunt_plan *plan;
+	char by[sizeof(a->source)];
+
+	if (!algo || !algo->planned)
+		return;
+	plan = plan_select(q, bytes, true);
+	memcpy(by, a->source, sizeof(by));
+	a->kernel = false;
+	a->name = plan ? plan->name : shunt_select_unplanned(algo)->name;
+	if (plan)
+		snprintf(a->source, sizeof(a->source), "plan, %.150s, by %.120s", plan->source, by);
+	else
+		snprintf(a->source, sizeof(a->source), "no plan fits, wanted by %.250s", by);
+}
+
 static void selection_make(const struct select_query *q, uint64_t bytes, struct selection *a)
 {
-	const struct shunt_plan *plan = comm_reason(q) ? NULL : plan_select(q, bytes);
+	const struct shunt_plan *plan = comm_reason(q) ? NULL : plan_select(q, bytes, false);
 	enum shunt_reason reason = SHUNT_REASON_NONE;
 
 	a->reason = "";
@@ -211,6 +241,7 @@ static void selection_make(const struct select_query *q, uint64_t bytes, struct 
 		a->reason = shunt_reason_name(reason);
 		a->kernel = !reason;
 		shunt_select_source(&q->sel_key, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
+		planned_make(q, bytes, a);
 	}
 }
 
@@ -357,7 +388,10 @@ static int ranges_print(const struct select_query *q)
 static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
 {
 	struct shunt_device_identity id;
-	struct shunt_machine m = { .nranks = q->sel_key.nranks, .sim = q->sel_key.sim, .nccl = nccl_version(lib) };
+	struct shunt_machine m = {
+		.nranks = q->sel_key.nranks, .nhosts = q->at.nhosts, .sim = q->sel_key.sim, .nccl = nccl_version(lib)
+	};
+	unsigned nets = q->at.nhosts ? shunt_net_usable() : 0;
 
 	if (!first_device(lib, &id))
 		return;
@@ -368,7 +402,10 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	m.driver = id.driver;
 	memcpy(m.gpu, id.name, sizeof(m.gpu));
 	q->sel_key.nvls = q->sel_key.nvls || (!q->sel_key.takes_all && !nvls_obstacle(lib, &id));
+	q->sel_key.nvls = q->sel_key.nvls && !q->at.nhosts; /* no windows over hosts */
 	m.nvls = q->sel_key.nvls;
+	if (nets)
+		snprintf(m.net, sizeof(m.net), "%s", shunt_net_providers()[__builtin_ctz(nets)]->name);
 	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.takes_all, true);
 }
 
@@ -376,7 +413,7 @@ enum { MODE_HERE, MODE_OVERLAY, MODE_STANDALONE };
 
 struct select_opts {
 	struct select_query query;
-	unsigned ranks, cc; /* 0: not given */
+	unsigned ranks, hosts, locals, cc; /* 0: not given */
 	int mode;
 };
 
@@ -390,6 +427,10 @@ static int mode_apply(void *opts, const struct option_row *row, const char *text
 #define AT(field) .at = offsetof(struct select_opts, field)
 static const struct option_row select_rows[] = {
 	{ "ranks", 'n', OPTION_NUMBER, "N", AT(ranks), 1, 1u << 20, .help = "ranks of the communicator" },
+	{ "hosts", 0, OPTION_NUMBER, "N", AT(hosts), 2, SHUNT_NET_MAX_RANKS,
+	    .help = "over so many hosts, with as many ranks each; a tuning file of the provider that is usable here" },
+	{ "local", 0, OPTION_NUMBER, "N", AT(locals), 1, SHUNT_MAX_RANKS,
+	    .help = "ranks of each host, in place of --ranks" },
 	{ "op", 0, OPTION_WORD, "OP", AT(query.kind), .find = kind_find,
 	    .help = "allreduce (default), reduce, broadcast, allgather, ..." },
 	{ "dtype", 0, OPTION_WORD, "TYPE", AT(query.dtype), .find = tool_dtype_find,
@@ -408,10 +449,12 @@ static const struct option_row select_rows[] = {
 	{ .type = OPTION_END },
 };
 static const struct option_table select_options = {
-	"usage: shunt info select --ranks N [options] [SIZE...]\n\n"
+	"usage: shunt info select --ranks N [options] [SIZE...]\n"
+	"       shunt info select --hosts N --local N [options] [SIZE...]\n\n"
 	"Which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's file, "
 	"SHUNT_ALGO,\n"
-	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` "
+	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host, or, with --hosts, on several. "
+	"Sizes are bytes of `count` "
 	"elements: of one rank's\n"
 	"part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the "
 	"ranks), "
@@ -430,6 +473,17 @@ static int sizes_check(int n, char **sizes)
 		if (tool_parse_size(sizes[i], 1, UINT64_MAX, &bytes))
 			return tool_usage_error("size: %s", tool_refused(sizes[i]));
 	return TOOL_OK;
+}
+
+/* The plans for the ranks, over hosts with the default ones. */
+static struct shunt_plan_set *plans_get(const struct select_query *q)
+{
+	const struct shunt_plan_placement placement = { q->at.host_of, q->sel_key.takes_all ? NULL : q->at.local_of };
+
+	if (!q->at.nhosts)
+		return shunt_plan_set_get(q->sel_key.nranks, q->sel_key.nranks);
+	shunt_plan_defaults_load(q->at.nhosts, q->at.rails);
+	return shunt_plan_set_get_over(q->sel_key.nranks, q->at.rails, &placement, false);
 }
 
 /* Fills in the rest of the query: from the options, and from this machine. 0, or an exit status after a message. */
@@ -469,8 +523,63 @@ static int query_complete(struct select_opts *o)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;
 	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
-	q->plans = shunt_plan_set_get(q->sel_key.nranks, q->sel_key.nranks);
+	q->plans = plans_get(q);
 	return TOOL_OK;
+}
+
+/* Who is where, from the options. 0, or an exit status after a message. */
+static int place_complete(struct select_opts *o)
+{
+	struct shunt_placement *at = &o->query.at;
+
+	if (!o->hosts && !o->ranks)
+		return tool_usage_error("how many --ranks?");
+	if (!o->hosts)
+		return o->locals ? tool_usage_error("--local: it goes with --hosts") : TOOL_OK;
+	if (!o->locals && o->ranks % o->hosts)
+		return tool_usage_error("%u ranks are not as many on each of %u hosts", o->ranks, o->hosts);
+	o->locals = o->locals ? o->locals : o->ranks / o->hosts;
+	if (!o->locals || (o->ranks && o->ranks != o->hosts * o->locals))
+		return tool_usage_error("how many ranks on each of the %u hosts? --local says it", o->hosts);
+	o->ranks = o->hosts * o->locals;
+	if (o->locals > SHUNT_MAX_RANKS || o->ranks > SHUNT_NET_MAX_RANKS)
+		return tool_usage_error("%u ranks, %u on each host: at most %d, and %d on each", o->ranks, o->locals,
+		    SHUNT_NET_MAX_RANKS, SHUNT_MAX_RANKS);
+	*at = (struct shunt_placement){ .nranks = (int)o->ranks, .nhosts = (int)o->hosts };
+	for (unsigned r = 0; r < o->ranks; r++)
+		at->host_of[r] = (uint8_t)(r / o->locals);
+	shunt_placement_complete(at);
+	o->query.sel_key.placement = at;
+	return TOOL_OK;
+}
+
+/* "on 2 hosts of 4, ", or nothing. */
+static const char *place_text(const struct select_opts *o, char place[48])
+{
+	*place = '\0';
+	if (o->hosts)
+		snprintf(place, 48, "on %u hosts of %u, ", o->hosts, o->locals);
+	return place;
+}
+
+/* The plans that are there and run only where a rule, a tuning file or a selector says so. */
+static void waiting_print(const struct select_query *q)
+{
+	const struct shunt_plan *plan;
+	char from[24], to[24];
+	bool any = false;
+
+	for (size_t i = 0; q->plans && (plan = shunt_plan_set_at(q->plans, i)); i++) {
+		if (plan->automatic ||
+		    strcmp(shunt_plan_collective_name(plan->collective), shunt_kind_name(q->kind)) != 0)
+			continue;
+		if (!any)
+			puts("inactive unless SHUNT_ALGO or a tuning file says plan (sizes of whole messages):");
+		any = true;
+		printf("%10s ... %-10s %s  (%s)\n", tool_format_size(plan->min_bytes, from),
+		    plan->max_bytes == UINT64_MAX ? "" : tool_format_size(plan->max_bytes, to), plan->name,
+		    plan->source);
+	}
 }
 
 static int select_main(int argc, char **argv)
@@ -478,24 +587,27 @@ static int select_main(int argc, char **argv)
 	struct select_opts o = { .query = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM } };
 	const struct select_query *q = &o.query;
 	int first, status = options_parse(&select_options, &o, argc, argv, &first);
+	char place[48];
 
 	if (status >= 0)
 		return status;
-	if (!o.ranks)
-		return tool_usage_error("how many --ranks?");
-	status = sizes_check(argc - first, argv + first);
+	status = place_complete(&o);
+	if (!status)
+		status = sizes_check(argc - first, argv + first);
 	if (!status)
 		status = query_complete(&o);
 	if (status)
 		return status;
-	printf("%s of %s, %s, %u ranks, %s%s%s\n", shunt_kind_name(q->kind), shunt_dtype_name(q->dtype),
-	    shunt_redop_name(q->redop), o.ranks,
+	printf("%s of %s, %s, %u ranks, %s%s%s%s\n", shunt_kind_name(q->kind), shunt_dtype_name(q->dtype),
+	    shunt_redop_name(q->redop), o.ranks, place_text(&o, place),
 	    q->sel_key.sim           ? "standalone on the sim" :
 	        q->sel_key.takes_all ? "standalone" :
 	                               "in front of the real NCCL",
 	    q->sel_key.nvls ? " with NVLink multicast" : "", q->sel_key.symmem ? ", symmetric buffers" : "");
 	if (first == argc)
 		status = ranges_print(q);
+	if (first == argc && !status)
+		waiting_print(q);
 	for (int i = first; i < argc; i++) {
 		struct selection is;
 		uint64_t bytes;

@@ -7,15 +7,18 @@
 #include "plan/format/ops.h"
 
 static const char usage[] = "usage: shunt plan new COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n"
+                            "       shunt plan new COLLECTIVE [SHAPE] --hosts HOSTS --local RANKS [options] [-o FILE]\n"
                             "       shunt plan new --list\n\n"
                             "Writes a plan, to standard output or to FILE. The same arguments give the same bytes.\n\n"
-                            "  all_reduce       oneshot-ll, twoshot-ll, pipelined, ring\n"
-                            "  all_gather       oneshot-ll, pipelined, ring\n"
-                            "  reduce_scatter   oneshot-ll, pipelined, ring\n"
+                            "                   one host                                over hosts\n"
+                            "  all_reduce       oneshot-ll, twoshot-ll, pipelined, ring hierarchical, hierarchical-ll\n"
+                            "  all_gather       oneshot-ll, pipelined, ring             the same\n"
+                            "  reduce_scatter   oneshot-ll, pipelined, ring             the same\n"
                             "  all_to_all       oneshot-ll, pipelined\n\n";
 
 struct new_opts {
 	struct plan_recipe recipe;
+	unsigned locals; /* over hosts: ranks of each */
 	bool min_given, max_given, place_given, priority_given, unit_given, op_given, list;
 	const char *output;
 };
@@ -26,7 +29,7 @@ static void list_print(void)
 		struct shunt_plan range = { .min_bytes = s->min_bytes, .max_bytes = s->max_bytes };
 		char text[64];
 
-		printf("%-15s %-11s %2u blocks, %s: %s\n", s->collective, s->name, s->blocks,
+		printf("%-15s %-15s %2u blocks, %s: %s\n", s->collective, s->name, s->blocks,
 		    plan_range_text(&range, text), s->summary);
 	}
 }
@@ -64,7 +67,10 @@ static int op_apply(void *opts, const struct option_row *row, const char *text)
 #define AT(field) .at = offsetof(struct new_opts, field)
 #define GIVEN(field) .given = offsetof(struct new_opts, field)
 static const struct option_row rows[] = {
-	{ "ranks", 'n', OPTION_NUMBER, "N", AT(recipe.nranks), 2, 8, .help = "2 to 8" },
+	{ "ranks", 'n', OPTION_NUMBER, "N", AT(recipe.nranks), 2, 8, .help = "on one host: 2 to 8" },
+	{ "hosts", 0, OPTION_NUMBER, "N", AT(recipe.nhosts), 2, 8,
+	    .help = "2 to 8, with as many ranks each; the shape is hierarchical unless given" },
+	{ "local", 0, OPTION_NUMBER, "N", AT(locals), 1, 8, .help = "with --hosts: ranks of a host, 1 to 8" },
 	{ "blocks", 'B', OPTION_NUMBER, "N", AT(recipe.blocks), 1, 128,
 	    .help =
 	        "thread blocks of a rank; of pipelined a multiple of its stages, 3 for all_reduce and 2 for others" },
@@ -82,7 +88,10 @@ static const struct option_row rows[] = {
 	    .help = "for calls with two" },
 	{ "priority", 0, OPTION_CALL, "N", .call = priority_apply, GIVEN(priority_given),
 	    .help = "among plans that fit a call, those of higher priority are tried first (0; ring -1)" },
-	{ "name", 0, OPTION_TEXT, "NAME", AT(recipe.name), 1, 255, .help = "COLLECTIVE_SHAPE_RANKS" },
+	{ "by-name", 0, OPTION_FLAG, AT(recipe.by_name),
+	    .help = "runs only where a selector names it or, over hosts, SHUNT_ALGO or a tuning file says plan" },
+	{ "name", 0, OPTION_TEXT, "NAME", AT(recipe.name), 1, 255,
+	    .help = "COLLECTIVE_SHAPE_RANKS, over hosts COLLECTIVE_SHAPE_HOSTSxLOCAL" },
 	{ "output", 'o', OPTION_TEXT, "FILE", AT(output), .help = "instead of standard output" },
 	{ "list", 0, OPTION_FLAG, AT(list),
 	    .help = "shapes, and the sizes and blocks that they have unless told otherwise" },
@@ -112,14 +121,37 @@ static int shape_find(struct new_opts *o, const char *collective, const char *na
 	return -EINVAL;
 }
 
+/* Fills in the ranks and where they are. 0 or an exit status. */
+static int place_complete(struct new_opts *o)
+{
+	struct plan_recipe *r = &o->recipe;
+
+	if (r->shape->over_hosts != (r->nhosts > 0))
+		return r->nhosts ? tool_usage_error("%s %s is for one host: it takes -n, not --hosts",
+		                       r->shape->collective, r->shape->name) :
+		                   tool_usage_error("%s %s is for several hosts: it takes --hosts and --local, not -n",
+		                       r->shape->collective, r->shape->name);
+	if (!r->nhosts)
+		return o->locals ? tool_usage_error("--local: it goes with --hosts") :
+		    r->nranks    ? TOOL_OK :
+		                   tool_usage_error("for how many ranks? -n is missing");
+	if (!o->locals)
+		return tool_usage_error("with how many ranks on each of the %u hosts? --local is missing", r->nhosts);
+	if (r->nranks)
+		return tool_usage_error("--ranks: over hosts they follow from --hosts and --local");
+	r->nranks = r->nhosts * o->locals;
+	return TOOL_OK;
+}
+
 /* Fills in missing values, and checks that the options fit together. 0 or an exit status. */
 static int recipe_complete(struct new_opts *o, char name[300])
 {
 	struct plan_recipe *r = &o->recipe;
 	const struct plan_shape *s = r->shape;
+	int status = place_complete(o);
 
-	if (!r->nranks)
-		return tool_usage_error("for how many ranks? -n is missing");
+	if (status)
+		return status;
 	r->blocks = r->blocks ? r->blocks : s->blocks;
 	if (s->roles && r->blocks % s->roles)
 		return tool_usage_error("--blocks: %u is not a multiple of the %u stages of %s %s", r->blocks, s->roles,
@@ -143,7 +175,10 @@ static int recipe_complete(struct new_opts *o, char name[300])
 	if (!o->priority_given)
 		r->priority = s->priority;
 	if (!r->name) {
-		snprintf(name, 300, "%s_%s_%u", s->collective, s->name, r->nranks);
+		if (r->nhosts)
+			snprintf(name, 300, "%s_%s_%ux%u", s->collective, s->name, r->nhosts, o->locals);
+		else
+			snprintf(name, 300, "%s_%s_%u", s->collective, s->name, r->nranks);
 		r->name = name;
 	}
 	return TOOL_OK;
@@ -178,9 +213,9 @@ int plan_new_main(int argc, char **argv)
 		list_print();
 		return TOOL_OK;
 	}
-	if (first + 2 != argc)
+	if (first + 2 != argc && (first + 1 != argc || !o.recipe.nhosts))
 		return tool_usage_error("a collective and a shape, please; --list has them");
-	if (shape_find(&o, argv[first], argv[first + 1]))
+	if (shape_find(&o, argv[first], first + 1 < argc ? argv[first + 1] : "hierarchical"))
 		return TOOL_USAGE;
 	status = recipe_complete(&o, name);
 	if (status)

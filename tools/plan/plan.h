@@ -76,11 +76,13 @@ struct plan_recipe {
 	const struct plan_shape *shape;
 	const char *name;
 	unsigned nranks, blocks, threads, instances;
+	unsigned nhosts; /* each with as many of the ranks, in their order; 0: one host */
 	bool inplace;
 	const char *redop;
 	uint64_t unit; /* pipelines: bytes of a window */
 	uint64_t min_bytes, max_bytes;
 	int priority;
+	bool by_name; /* the plan is not chosen by itself */
 };
 
 struct plan_writer;
@@ -92,6 +94,7 @@ struct plan_shape {
 	const char *name, *summary;
 	bool reduces, can_inplace, inplace; /* inplace: by default */
 	bool ll, pipelined;
+	bool over_hosts; /* for several hosts, and for no others */
 	unsigned roles;  /* blocks of an instance, each with its own operations; 0: all blocks share all slices */
 	unsigned blocks; /* by default */
 	uint64_t min_bytes, max_bytes;
@@ -102,7 +105,7 @@ extern const struct plan_shape plan_shapes[]; /* ends with a NULL name */
 /* The plan as JSON text; NULL: out of memory. Equal recipes give equal texts. */
 char *plan_recipe_text(const struct plan_recipe *r);
 
-/* A slice of a buffer of this rank or, with peer >= 0, of a peer's scratch. */
+/* A slice of a buffer of this rank or, with peer >= 0, of a peer: of its scratch, on this host also of others. */
 struct plan_slice {
 	char buffer; /* 'i', 'o', 's' */
 	int peer;    /* -1: this rank */
@@ -116,22 +119,29 @@ struct plan_writer {
 	unsigned rank;
 	const char *comma; /* before the next rank, block or operation */
 	bool in_pipeline;
-	unsigned nlinks; /* channels of the rank: sets with one to each of its peers */
-	int part, parts; /* of a thread-block group; parts 1: no group */
+	unsigned nlinks;   /* channels of the rank: sets with one to each of its peers */
+	int part, parts;   /* of a thread-block group; parts 1: no group */
+	const char *mates; /* buffers of the other ranks of its host that the rank's blocks may use: "s", "io" */
 	bool ring;
 };
+/* Ranks of a host; the rank of host h with the same index on it. */
+unsigned plan_locals(const struct plan_writer *w);
+unsigned plan_rail_rank(const struct plan_writer *w, unsigned h);
 /*
  * chunks: of input, output and scratch. links: sets of channels; each set goes to all peers, on a ring to the next and
- * the previous rank.
+ * the previous rank, over hosts to the other ranks of the host and, through ports, to those with the same index on the
+ * other hosts.
  */
 void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks[3], bool ring, unsigned links);
 void plan_write_rank_end(struct plan_writer *w);
 /* The block may use link sets first .. first + n - 1, as its sets 0 .. n - 1. */
 void plan_write_block(struct plan_writer *w, unsigned block, unsigned first, unsigned n);
 void plan_write_block_end(struct plan_writer *w);
-/* peers: ranks. */
+/* peers: ranks, all of this host or all of others. */
 void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const unsigned *peers, unsigned n);
 void plan_write_nop(struct plan_writer *w);
+/* Slices at peers are all of this host or all of others; to these the operation goes through ports of the block's set
+ * 0. */
 void plan_write_data(struct plan_writer *w, const char *op, const struct plan_slice *src, unsigned nsrc,
     const struct plan_slice *dst, unsigned ndst);
 void plan_write_pipeline(struct plan_writer *w);

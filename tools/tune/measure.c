@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/algos.h"
 #include "tools/tune/rank.h"
 
 /* ---- calls ---- */
@@ -85,7 +86,8 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 		if (c->algo && shunt->path_of &&
 		    (shunt->path_of(
 		         r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path) ||
-		        strcmp(path, c->algo->name)))
+		        (c->algo->planned ? shunt_algo_find(tune_kind(t->coll), path) != NULL :
+		                            strcmp(path, c->algo->name) != 0)))
 			continue;
 		ours += c->algo != NULL;
 		r->list[ncandidates++] = *c;

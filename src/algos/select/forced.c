@@ -34,6 +34,7 @@ static struct rules *all, *variable;
 static _Atomic(const struct rules *) current = &unread;
 _Atomic uint32_t shunt_select_version;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool named_plans;
 
 /* "64k", "1m", "" (open). */
 static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
@@ -218,6 +219,8 @@ static int parse(const char *text, bool is_variable, struct rules **rules_p)
 		const char *wrong = parse_rule(rule, &r->rule[r->n]);
 
 		if (!wrong) {
+			if (r->rule[r->n].path.algo && r->rule[r->n].path.algo->planned)
+				atomic_store(&named_plans, true);
 			r->n++;
 			continue;
 		}
@@ -298,6 +301,12 @@ bool shunt_forced_find(
     enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
 {
 	return atomic_load_explicit(&current, memory_order_relaxed) && find_rule(kind, bytes, algo_p, geometry_p);
+}
+
+bool shunt_forced_plans(void)
+{
+	pthread_once(&once, parse_variable);
+	return atomic_load(&named_plans);
 }
 
 void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)

@@ -222,6 +222,7 @@ static const struct shunt_algo *choose_over_hosts(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, enum shunt_reason *reason_p)
 {
 	const struct shunt_algo *algo = shunt_hosts_algos;
+	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
 
 	while (algo->name && algo->kind != kind)
 		algo++;
@@ -233,7 +234,7 @@ static const struct shunt_algo *choose_over_hosts(
 		*reason_p = SHUNT_REASON_SIZE;
 		return NULL;
 	}
-	return algo;
+	return row ? row->algo : algo;
 }
 
 /* The algorithm, or NULL and the reason. */
@@ -311,6 +312,26 @@ bool shunt_select_path(const struct shunt_sel_key *sel_key, const struct shunt_c
 	decision->reason = SHUNT_REASON_NONE;
 	set_type_op(sel_key, coll, decision);
 	return true;
+}
+
+bool shunt_select_wants_plans(void)
+{
+	const struct shunt_tuning_set *set = shunt_tuning_files();
+
+	for (size_t i = 0; i < set->n; i++)
+		for (size_t k = 0; k < set->tables[i]->nrows; k++)
+			if (set->tables[i]->rows[k].algo->planned)
+				return true;
+	return shunt_forced_plans();
+}
+
+const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo)
+{
+	const struct shunt_algo *a = shunt_hosts_algos;
+
+	while (a->kind != algo->kind)
+		a++;
+	return a;
 }
 
 const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,

@@ -83,8 +83,9 @@ static int build_block(struct program_builder *b, uint32_t k)
 	emit_loads(b);
 	shunt_bytecode_emit(blk, SHUNT_PROG_ENTER, 0, 0, 0);
 	body = blk->n;
-	for (uint32_t i = 0; k < b->gpu->nblocks && i < b->gpu->blocks[k].nops && !blk->err;)
-		i += shunt_program_translate(b, &b->gpu->blocks[k].ops[i]);
+	b->block = k < b->gpu->nblocks ? &b->gpu->blocks[k] : NULL;
+	for (uint32_t i = 0; b->block && i < b->block->nops && !blk->err;)
+		i += shunt_program_translate(b, &b->block->ops[i]);
 	shunt_bytecode_emit(blk, SHUNT_PROG_LEAVE, 0, 0, 0);
 	emit_stores(b);
 	shunt_bytecode_emit(blk, SHUNT_PROG_END, 0, 0, 0);

@@ -256,15 +256,54 @@ static void emit_sync(struct program_builder *b, const struct shunt_plan_op *op)
 	shunt_bytecode_sync(&b->bc);
 }
 
+/* Chunks of this rank's that a put reads. */
+struct put_source {
+	uint8_t buffer;
+	uint64_t begin, end;
+};
+
+/* True: the operation, of rank r, writes there. */
+static bool op_writes(
+    const struct program_builder *b, uint32_t r, const struct shunt_plan_op *op, const struct put_source *at)
+{
+	for (uint32_t j = 0; j < op->ndst; j++) {
+		const uint32_t *ranks;
+		uint32_t n = shunt_plan_slice_ranks(&b->plan->gpus[r], &op->dst[j], &ranks);
+
+		for (uint32_t i = 0; i < n; i++) {
+			struct shunt_prog_operand o = shunt_program_operand(b, &op->dst[j], ranks[i]);
+
+			if (ranks[i] == b->rank && !op->dst[j].packet && o.buffer == at->buffer && o.index < at->end &&
+			    at->begin < o.index + op->dst[j].size)
+				return true;
+		}
+	}
+	return false;
+}
+
 /*
- * True: the plan writes what the put reads, at some time in the launch. The proof takes a put's source for read when
- * the put ends; then that must be so. Packets are written once in a launch, or over equal ones.
+ * True: the plan may write what the put reads, once the put has ended. The proof takes a put's source for read by then;
+ * so it must be. Packets are written once in a launch, or over equal ones. What comes before the put in its own block
+ * is over, unless a pipeline repeats it, and the next launch begins when all puts of this one have been read.
  */
-static bool is_rewritten(const struct program_builder *b, const struct shunt_plan_slice *s)
+static bool is_rewritten(
+    const struct program_builder *b, const struct shunt_plan_op *put, const struct shunt_plan_slice *s)
 {
 	struct shunt_prog_operand o = shunt_program_operand(b, s, b->rank);
+	struct put_source at = { o.buffer, o.index, o.index + s->size };
 
-	return !s->packet && shunt_ranges_overlap(&b->written[o.buffer], o.index, o.index + s->size);
+	if (s->packet || !shunt_ranges_overlap(&b->written[at.buffer], at.begin, at.end))
+		return false;
+	for (uint32_t r = 0; r < b->plan->nranks; r++)
+		for (uint32_t k = 0; k < b->plan->gpus[r].nblocks; k++) {
+			const struct shunt_plan_block *block = &b->plan->gpus[r].blocks[k];
+			uint32_t first = block == b->block && !b->bc.in_loop ? (uint32_t)(put - block->ops) : 0;
+
+			for (uint32_t i = first; i < block->nops; i++)
+				if (op_writes(b, r, &block->ops[i], &at))
+					return true;
+		}
+	return false;
 }
 
 /* Destination j, if its port leaves the host, with the operation's signal. */
@@ -287,7 +326,7 @@ static void emit_port(struct program_builder *b, const struct shunt_plan_op *op,
 	out->part = op->part;
 	out->parts = op->parts;
 	out->flags = b->bc.in_loop && dst->packet ? SHUNT_PROG_WHOLE : 0;
-	if (is_rewritten(b, src)) {
+	if (is_rewritten(b, op, src)) {
 		shunt_bytecode_emit(&b->bc, SHUNT_PROG_PORT_FLUSH, 1, 0, 0);
 		shunt_bytecode_operand(&b->bc, own_slot(b, op, j));
 	}

@@ -10,6 +10,7 @@ struct program_builder {
 	const struct shunt_plan *plan;
 	const struct shunt_plan_gpu *gpu;
 	struct shunt_program *program;
+	const struct shunt_plan_block *block; /* the current one */
 	uint32_t rank;
 	const uint8_t *host_of; /* NULL: one host */
 	struct shunt_ranges read[2],

@@ -12,6 +12,12 @@
 #define ONESHOT .name = "oneshot-ll", .ll = true
 #define PIPELINED .name = "pipelined", .pipelined = true, .max_bytes = UINT64_MAX
 #define RING .name = "ring", .roles = 1, .blocks = 16, .max_bytes = UINT64_MAX, .priority = -1
+#define HIERARCHICAL \
+	.name = "hierarchical", .over_hosts = true, .roles = 1, .blocks = 4, .min_bytes = HOSTS_SMALL + 1, \
+	.max_bytes = HOSTS_LARGE
+#define HIERARCHICAL_LL .name = "hierarchical-ll", .over_hosts = true, .ll = true, .blocks = 2, .max_bytes = HOSTS_SMALL
+#define HOSTS_SMALL (64 << 10)
+#define HOSTS_LARGE (2 << 20)
 #define SMALL (16 << 10)
 #define MIDDLE (1 << 20)
 
@@ -45,5 +51,14 @@ const struct plan_shape plan_shapes[] = {
 	{ ALLTOALL, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1,
 	    .write = plan_shape_alltoall_pipelined,
 	    .summary = "the same in windows: send and copy out at the same time" },
+	{ ALLREDUCE, HIERARCHICAL, .write = plan_shape_allreduce_hosts,
+	    .summary = "sums of each host's ranks, then of the hosts, then to all of a host; a port per part" },
+	{ ALLREDUCE, HIERARCHICAL_LL, .write = plan_shape_allreduce_hosts_ll, .summary = "the same; packets" },
+	{ ALLGATHER, HIERARCHICAL, .write = plan_shape_allgather_hosts,
+	    .summary = "each block crosses to a host once, and is passed on there" },
+	{ ALLGATHER, HIERARCHICAL_LL, .write = plan_shape_allgather_hosts_ll, .summary = "the same; packets" },
+	{ REDUCESCATTER, HIERARCHICAL, .write = plan_shape_reducescatter_hosts,
+	    .summary = "sums of each host's ranks go to the rank's host, which adds them up" },
+	{ REDUCESCATTER, HIERARCHICAL_LL, .write = plan_shape_reducescatter_hosts_ll, .summary = "the same; packets" },
 	{ 0 },
 };

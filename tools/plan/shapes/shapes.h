@@ -2,9 +2,9 @@
 #ifndef SHUNT_TOOLS_PLAN_SHAPES_SHAPES_H
 #define SHUNT_TOOLS_PLAN_SHAPES_SHAPES_H
 /*
- * Common functions of the shapes for new plans. All shapes write to peers' scratch only. The slot of a chunk follows
- * from its sender, so a rank need not know the peers' layouts. Sums are in the order of ranks where slots can be listed
- * in it.
+ * Common functions of the shapes for new plans. On one host all shapes write to peers' scratch only. The slot of a
+ * chunk follows from its sender, so a rank need not know the peers' layouts. Sums are in the order of ranks where slots
+ * can be listed in it.
  */
 #include "tools/plan/plan.h"
 
@@ -91,4 +91,10 @@ void plan_shape_reducescatter_pipelined(struct plan_writer *w, const struct plan
 void plan_shape_reducescatter_ring(struct plan_writer *w, const struct plan_recipe *r);
 void plan_shape_alltoall_oneshot(struct plan_writer *w, const struct plan_recipe *r);
 void plan_shape_alltoall_pipelined(struct plan_writer *w, const struct plan_recipe *r);
+void plan_shape_allreduce_hosts(struct plan_writer *w, const struct plan_recipe *r);
+void plan_shape_allreduce_hosts_ll(struct plan_writer *w, const struct plan_recipe *r);
+void plan_shape_allgather_hosts(struct plan_writer *w, const struct plan_recipe *r);
+void plan_shape_allgather_hosts_ll(struct plan_writer *w, const struct plan_recipe *r);
+void plan_shape_reducescatter_hosts(struct plan_writer *w, const struct plan_recipe *r);
+void plan_shape_reducescatter_hosts_ll(struct plan_writer *w, const struct plan_recipe *r);
 #endif
