@@ -165,7 +165,8 @@ struct fake_nic {
 	uint32_t mr_next;
 	uint64_t locked_bytes;
 	struct fake_parked *parked, **parked_end;
-	int64_t next; /* when the pass that runs wants the next one */
+	int64_t next;         /* when the next pass is wanted at the latest */
+	int64_t sleeps_until; /* what the thread takes that for */
 	struct packet packet;
 };
 
@@ -176,7 +177,7 @@ static inline struct fake_nic *fake_nic_of(struct ibv_context *c)
 
 void fake_lock(struct fake_nic *nic);
 void fake_unlock(struct fake_nic *nic);
-/* In a pass: have another one at that time or before. */
+/* Under the lock: have another pass at that time or before. */
 static inline void fake_again(struct fake_nic *nic, int64_t at)
 {
 	if (at < nic->next)

@@ -16,7 +16,11 @@ void fake_lock(struct fake_nic *nic)
 
 void fake_unlock(struct fake_nic *nic)
 {
+	bool sooner = nic->next < nic->sleeps_until;
+
 	pthread_mutex_unlock(&nic->lock);
+	if (sooner)
+		fabric_ring(nic->nic);
 }
 
 int fake_transmit(struct fake_qp *qp, struct packet *p)
@@ -149,7 +153,7 @@ static void *run(void *arg)
 
 	while (!atomic_load(&nic->stop)) {
 		uint32_t bell = atomic_load(&fabric_get()->nics[nic->nic].bell);
-		int64_t now = fabric_now();
+		int64_t now = fabric_now(), until;
 		bool did = false;
 
 		pthread_mutex_lock(&nic->lock);
@@ -160,11 +164,12 @@ static void *run(void *arg)
 				did |= qp_pass(qp, now);
 			fake_parked_release(nic, now, false);
 		}
+		until = nic->sleeps_until = nic->next;
 		pthread_mutex_unlock(&nic->lock);
 		for (int i = 0; i < 1000 && atomic_load(&nic->waiting); i++)
 			sched_yield();
 		if (!did)
-			fabric_sleep(nic->nic, bell, nic->next);
+			fabric_sleep(nic->nic, bell, until);
 	}
 	return NULL;
 }
