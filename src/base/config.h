@@ -15,6 +15,8 @@
 enum shunt_net_choice { SHUNT_NET_AUTO, SHUNT_NET_VERBS, SHUNT_NET_TCP };
 extern const char *const shunt_net_names[]; /* "auto", "verbs", "tcp", NULL */
 
+enum shunt_ibv_mode { SHUNT_IBV_HOST_NO_ATOMIC, SHUNT_IBV_HOST };
+
 enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SIM };
 
 #define CFG_bool bool
@@ -26,6 +28,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_str const char *
 #define CFG_device enum shunt_device_choice
 #define CFG_net enum shunt_net_choice
+#define CFG_ibvmode enum shunt_ibv_mode
 #define CFG_loglevel enum shunt_loglevel
 #define CFG(name, type, def, field, aliases, doc) CFG_##type field;
 
@@ -47,6 +50,7 @@ struct shunt_nccl_env {
 #undef CFG_str
 #undef CFG_device
 #undef CFG_net
+#undef CFG_ibvmode
 #undef CFG_loglevel
 
 /* Strings are never NULL and live as long as the process. */

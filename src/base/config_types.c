@@ -200,6 +200,23 @@ static void show_net(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", shunt_net_names[*(const enum shunt_net_choice *)value]);
 }
 
+static const char *const ibvmode_names[] = { "host-no-atomic", "host", NULL };
+
+static int parse_ibvmode(const char *text, void *value)
+{
+	int i = parse_name(ibvmode_names, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_ibv_mode *)value = (enum shunt_ibv_mode)i;
+	return 0;
+}
+
+static void show_ibvmode(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", ibvmode_names[*(const enum shunt_ibv_mode *)value]);
+}
+
 /* As NCCL reads it: a number, or names joined by bars. -1: not set. */
 static int parse_ctapolicy(const char *text, void *value)
 {
@@ -259,6 +276,8 @@ const struct shunt_config_type shunt_type_ms = { "ms", "a time (seconds, or a nu
 const struct shunt_config_type shunt_type_str = { "str", "a text", parse_str, show_str };
 const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };
 const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", parse_net, show_net };
+const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", parse_ibvmode,
+	show_ibvmode };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
 	parse_loglevel, show_loglevel };
 const struct shunt_config_type shunt_type_ctapolicy = { "ctapolicy",

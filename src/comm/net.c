@@ -382,6 +382,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	err = shunt_proxy_create(&(struct shunt_proxy_config){ .net = shunt_net_providers()[provider],
 	                             .net_device = net->device[provider],
 	                             .gpu = comm->device,
+	                             .adds = net->adds,
 	                             .memory = net->memory,
 	                             .bytes = bytes,
 	                             .landing = net->landing,
@@ -474,6 +475,22 @@ static void close_proxy(struct shunt_comm *comm)
 	comm->net.memory = comm->net.device_memory = NULL;
 }
 
+/* With signals that are additions; where these fail, the same NICs may do without. */
+static int connect_adding(struct shunt_comm *comm, int provider, struct wires *w, char *reason)
+{
+	int err = connect_by(comm, provider, w, reason);
+
+	if (err != -EOPNOTSUPP)
+		return err;
+	if (comm->rank == 0)
+		shunt_warn("communicator of %d ranks on %d hosts cannot use SHUNT_IBV_MODE=host, and tries "
+		           "host-no-atomic: %s",
+		    comm->nranks, comm->net.at.nhosts, reason);
+	close_proxy(comm);
+	comm->net.adds = false;
+	return err;
+}
+
 int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 {
 	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
@@ -487,7 +504,12 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 		if (!(comm->net.usable >> i & 1))
 			continue;
 		comm->net.provider = providers[i]->name;
-		err = connect_by(comm, i, w, reason);
+		err = -EOPNOTSUPP;
+		comm->net.adds = providers[i + 1] && comm->net.usable & SHUNT_NET_USABLE_ADDS; /* tcp has none */
+		if (comm->net.adds)
+			err = connect_adding(comm, i, w, reason);
+		if (err == -EOPNOTSUPP)
+			err = connect_by(comm, i, w, reason);
 		if (err != -EOPNOTSUPP || !providers[i + 1])
 			continue;
 		if (comm->rank == 0)

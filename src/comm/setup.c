@@ -606,6 +606,14 @@ static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
 				    comm->nranks, providers[i]->name, r);
 				break;
 			}
+	for (int r = 0; any & ~usable & SHUNT_NET_USABLE_ADDS && comm->rank == 0 && r < comm->nranks; r++)
+		if (!(h[r].net & SHUNT_NET_USABLE_ADDS)) {
+			shunt_warn("communicator of %d ranks does not use SHUNT_IBV_MODE=host: rank %d has not set it, "
+			           "or has a "
+			           "NIC without atomics",
+			    comm->nranks, r);
+			break;
+		}
 	shunt_comm_net_choose(comm, usable, (const char (*)[16])gpus, n);
 	shunt_comm_net_size(comm);
 }
@@ -686,7 +694,7 @@ static double ms_between(const struct timespec *from, const struct timespec *to)
 
 static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
-	char hosts[48] = "";
+	char hosts[96] = "";
 	struct timespec now;
 
 	for (int r = 0; r < shunt_comm_mates(comm); r++)
@@ -701,7 +709,9 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (comm->net.at.nhosts)
 		snprintf(hosts, sizeof(hosts), ", %d hosts by %s%s", comm->net.at.nhosts, comm->net.provider,
-		    comm->net.landing ? " into GPU memory" : "");
+		    comm->net.adds        ? ", signals by atomics" :
+		        comm->net.landing ? " into GPU memory" :
+		                            "");
 	shunt_info(SHUNT_LOG_INIT,
 	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,

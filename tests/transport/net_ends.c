@@ -3,6 +3,9 @@
 #include <dirent.h>
 #include <poll.h>
 
+bool net_adds;
+static struct net_end *ends; /* with words */
+
 struct shunt_net_device *net_open(const struct shunt_net_ops *ops)
 {
 	struct shunt_net_device *device = NULL;
@@ -16,12 +19,63 @@ void net_create(
     const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end, uint8_t key, int64_t ms)
 {
 	char name[] = "rank 3 on node2"; /* gone when the call has returned */
-	struct shunt_net_peer peer = { .name = name, .connect_ms = ms, .user = end };
+	struct shunt_net_peer peer = { .name = name, .connect_ms = ms, .user = end, .adds = net_adds };
+	struct shunt_net_region words = { end->word, sizeof(end->word), -1, 0, SHUNT_NET_MEMORY_WORDS };
 
 	*end = (struct net_end){ 0 };
+	end->device = device;
+	if (net_adds) {
+		assert_int_equal(ops->mem_register(device, &words, &end->words), 0);
+		end->next = ends;
+		ends = end;
+	}
 	memset(peer.key, key, sizeof(peer.key));
 	assert_int_equal(ops->endpoint_create(device, &peer, &end->endpoint, &end->blob), 0);
 	memset(name, 'x', sizeof(name) - 1);
+}
+
+void net_end_close(const struct shunt_net_ops *ops, struct net_end *end)
+{
+	ops->endpoint_close(end->endpoint);
+	ops->mem_deregister(end->words);
+	for (struct net_end **at = &ends; *at; at = &(*at)->next)
+		if (*at == end) {
+			*at = end->next;
+			break;
+		}
+	end->endpoint = NULL;
+	end->words = NULL;
+}
+
+void net_signal(const struct shunt_net_ops *ops, const struct net_end *to, struct shunt_net_put *put, uint16_t channel,
+    uint16_t count)
+{
+	put->channel = channel;
+	put->count = count;
+	if (!net_adds || !count)
+		return;
+	put->flags |= SHUNT_NET_ADD;
+	put->words = ops->mem_remote(to->words);
+	put->word_offset = channel % NET_CHANNELS * sizeof(uint64_t);
+}
+
+static void note(const struct shunt_net_event *event);
+
+/* What a peer has added since the last look. */
+static void look_at_words(struct net_end *end)
+{
+	for (uint32_t i = 0; i < NET_CHANNELS && end->words && end->ready && !end->dead && !end->ended; i++) {
+		uint64_t word = __atomic_load_n(&end->word[i], __ATOMIC_ACQUIRE);
+		struct shunt_net_event event = { .kind = SHUNT_NET_SIGNAL,
+			.endpoint = end->endpoint,
+			.user = end,
+			.channel = i,
+			.count = (uint32_t)(word - end->seen[i]) };
+
+		end->seen[i] = word;
+		if (event.count)
+			note(&event);
+	}
 }
 
 static void note(const struct shunt_net_event *event)
@@ -51,11 +105,13 @@ static void note(const struct shunt_net_event *event)
 		break;
 	case SHUNT_NET_END:
 		assert_false(end->ended);
+		look_at_words(end);
 		end->ended = true;
 		break;
 	case SHUNT_NET_ERROR:
 		assert_true(event->err < 0);
 		assert_non_null(event->text);
+		look_at_words(end);
 		end->dead = true;
 		end->err = event->err;
 		snprintf(end->text, sizeof(end->text), "%s", event->text);
@@ -73,6 +129,9 @@ int net_step(const struct shunt_net_ops *ops, struct shunt_net_device *device)
 	assert_in_range(n, 0, 8);
 	for (int i = 0; i < n; i++)
 		note(&events[i]);
+	for (struct net_end *end = ends; end; end = end->next)
+		if (end->device == device)
+			look_at_words(end);
 	return n;
 }
 
@@ -134,7 +193,7 @@ void net_pair_open(struct net_pair *pair, const struct shunt_net_ops *ops)
 void net_pair_close(struct net_pair *pair)
 {
 	for (int i = 0; i < 2; i++) {
-		pair->ops->endpoint_close(pair->end[i].endpoint);
+		net_end_close(pair->ops, &pair->end[i]);
 		pair->ops->close(pair->device[i]);
 	}
 }

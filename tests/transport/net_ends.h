@@ -2,8 +2,8 @@
 #ifndef TESTS_TRANSPORT_NET_ENDS_H
 #define TESTS_TRANSPORT_NET_ENDS_H
 /*
- * What the tests of a network's providers share: an end of a connection, which notes all that is told of it. One thread
- * uses an end at a time.
+ * What the tests of a network's providers share: an end of a connection, which notes all that is told of it, and all
+ * that is added to its words. One thread uses an end at a time.
  */
 #include "tests/support/unit.h"
 #include "transport/net/net.h"
@@ -21,12 +21,27 @@ struct net_end {
 	uint64_t signalled; /* of all channels */
 	void (*on_signal)(struct net_end *end, const struct shunt_net_event *event);
 	void *arg;
+	/* With net_adds: by channel, what peers have added, and what of it was noted. */
+	uint64_t word[NET_CHANNELS], seen[NET_CHANNELS];
+	struct shunt_net_memory *words;
+	struct shunt_net_device *device;
+	struct net_end *next;
 };
+
+/* Signals of net_signal() are additions to words (SHUNT_NET_ADD), which are noted as if they were told. */
+extern bool net_adds;
+/* How long to sleep for a signal: additions wake nobody. */
+#define NET_NAP_MS (net_adds ? 1 : 100)
 
 /* Opens device 0, which must be there. */
 struct shunt_net_device *net_open(const struct shunt_net_ops *ops);
 void net_create(
     const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end, uint8_t key, int64_t ms);
+/* Closes it, and its words. */
+void net_end_close(const struct shunt_net_ops *ops, struct net_end *end);
+/* Makes the put a signal of this channel to that end. */
+void net_signal(const struct shunt_net_ops *ops, const struct net_end *to, struct shunt_net_put *put, uint16_t channel,
+    uint16_t count);
 /* One progress, with its events noted: their number. */
 int net_step(const struct shunt_net_ops *ops, struct shunt_net_device *device);
 /* As net_step; sleeps for a moment, by arm and fd, when there is nothing to do. */

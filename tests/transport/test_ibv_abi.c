@@ -48,6 +48,9 @@ static void structs_of_devices(void)
 	SAME(device_attr, max_qp);
 	SAME(device_attr, max_qp_wr);
 	SAME(device_attr, max_cqe);
+	SAME(device_attr, max_qp_rd_atom);
+	SAME(device_attr, max_qp_init_rd_atom);
+	SAME(device_attr, atomic_cap);
 	SAME(device_attr, phys_port_cnt);
 	NOT_SMALLER(port_attr);
 	SAME(port_attr, state);
@@ -128,6 +131,9 @@ static void structs_of_requests(void)
 	SAME(send_wr, imm_data);
 	SAME_AS(send_wr, remote_addr, wr.rdma.remote_addr);
 	SAME_AS(send_wr, rkey, wr.rdma.rkey);
+	SAME_AS(send_wr, remote_addr, wr.atomic.remote_addr);
+	SAME_AS(send_wr, compare_add, wr.atomic.compare_add);
+	SAME_AS(send_wr, atomic_rkey, wr.atomic.rkey);
 	SAME_SIZE(recv_wr);
 	SAME(recv_wr, wr_id);
 	SAME(recv_wr, next);
@@ -155,6 +161,8 @@ static void values(void)
 	VALUE(IBV_ACCESS_LOCAL_WRITE);
 	VALUE(IBV_ACCESS_REMOTE_WRITE);
 	VALUE(IBV_ACCESS_REMOTE_READ);
+	VALUE(IBV_ACCESS_REMOTE_ATOMIC);
+	VALUE(IBV_ATOMIC_NONE);
 	VALUE(IBV_ACCESS_RELAXED_ORDERING);
 	VALUE(IBV_QPT_RC);
 	VALUE(IBV_QPS_RESET);
@@ -180,6 +188,8 @@ static void values(void)
 	VALUE(IBV_WR_RDMA_WRITE);
 	VALUE(IBV_WR_RDMA_WRITE_WITH_IMM);
 	VALUE(IBV_WR_RDMA_READ);
+	VALUE(IBV_WR_ATOMIC_FETCH_AND_ADD);
+	VALUE(IBV_SEND_FENCE);
 	VALUE(IBV_SEND_SIGNALED);
 	VALUE(IBV_SEND_INLINE);
 	VALUE(IBV_WC_SUCCESS);

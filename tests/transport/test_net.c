@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include "base/config.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "transport/net/providers.h"
@@ -55,7 +56,7 @@ static void lane_open(struct lane *lane, size_t bytes)
 static void lane_close(struct lane *lane)
 {
 	for (int i = 0; i < 2; i++)
-		ops->endpoint_close(lane->pair.end[i].endpoint);
+		net_end_close(ops, &lane->pair.end[i]);
 	ops->mem_deregister(lane->source);
 	ops->mem_deregister(lane->target);
 	for (int i = 0; i < 2; i++)
@@ -66,13 +67,14 @@ static void lane_close(struct lane *lane)
 
 static struct shunt_net_put lane_put(const struct lane *lane, size_t from, size_t to, uint32_t bytes, uint16_t count)
 {
-	return (struct shunt_net_put){ .source = lane->from + from,
+	struct shunt_net_put put = { .source = lane->from + from,
 		.memory = lane->source,
 		.remote = ops->mem_remote(lane->target),
 		.remote_offset = to,
-		.bytes = bytes,
-		.channel = 3,
-		.count = count };
+		.bytes = bytes };
+
+	net_signal(ops, &lane->pair.end[1], &put, 3, count);
+	return put;
 }
 
 /* ---- devices */
@@ -204,7 +206,7 @@ static void test_a_signal_comes_after_all_earlier_puts(void **state)
 
 			for (int i = 0; i < n && posted + i < stream.nputs; i++) {
 				puts[i] = stream_put(&stream, posted + i);
-				puts[i].flags = below(2) ? SHUNT_NET_MORE : 0;
+				puts[i].flags |= below(2) ? SHUNT_NET_MORE : 0;
 			}
 			if (n > stream.nputs - posted)
 				n = stream.nputs - posted;
@@ -238,10 +240,10 @@ static void *send_stream(void *arg)
 		struct shunt_net_put put = stream_put(r->stream, i);
 
 		while (!ops->post(end->endpoint, &put, 1))
-			net_step_or_sleep(ops, r->lane->pair.device[0], 100);
+			net_step_or_sleep(ops, r->lane->pair.device[0], NET_NAP_MS);
 	}
 	while (end->done < (uint64_t)r->stream->nputs && !end->dead)
-		net_step_or_sleep(ops, r->lane->pair.device[0], 100);
+		net_step_or_sleep(ops, r->lane->pair.device[0], NET_NAP_MS);
 	return NULL;
 }
 
@@ -257,8 +259,8 @@ static void test_devices_work_in_threads_of_their_own(void **state)
 	lane.pair.end[1].on_signal = check_stream;
 	lane.pair.end[1].arg = &stream;
 	assert_int_equal(pthread_create(&thread, NULL, send_stream, &runner), 0);
-	NET_UNTIL(
-	    stream.seen == stream.put[stream.nputs - 1].signals, net_step_or_sleep(ops, lane.pair.device[1], 100));
+	NET_UNTIL(stream.seen == stream.put[stream.nputs - 1].signals,
+	    net_step_or_sleep(ops, lane.pair.device[1], NET_NAP_MS));
 	pthread_join(thread, NULL);
 	assert_int_equal(stream.checked, stream.nputs);
 	assert_int_equal(lane.pair.end[0].done, stream.nputs);
@@ -291,10 +293,9 @@ static void test_many_endpoints_of_one_device(void **state)
 				.memory = source,
 				.remote = ops->mem_remote(target),
 				.remote_offset = (size_t)(i * PUTS + p) * 8,
-				.bytes = 8,
-				.channel = (uint16_t)(p % NET_CHANNELS),
-				.count = (uint16_t)(1 + i) };
+				.bytes = 8 };
 
+			net_signal(ops, &end[2 * i + 1], &put, (uint16_t)(p % NET_CHANNELS), (uint16_t)(1 + i));
 			net_put(ops, device, &end[2 * i], &put);
 		}
 	for (int i = 0; i < N; i++) {
@@ -306,7 +307,7 @@ static void test_many_endpoints_of_one_device(void **state)
 		assert_int_equal(end[2 * i].signalled, 0);
 	}
 	for (int i = 0; i < 2 * N; i++)
-		ops->endpoint_close(end[i].endpoint);
+		net_end_close(ops, &end[i]);
 	ops->mem_deregister(source);
 	ops->mem_deregister(target);
 	ops->close(device);
@@ -357,7 +358,7 @@ static void test_packets_appear_8_bytes_at_once(void **state)
 
 			memcpy(lane.from + 8 + 8 * i, &word, sizeof(word));
 		}
-		put.flags = SHUNT_NET_PACKETS;
+		put.flags |= SHUNT_NET_PACKETS;
 		net_put(ops, lane.pair.device[0], &lane.pair.end[0], &put);
 		NET_UNTIL(
 		    lane.pair.end[1].signalled == turn && lane.pair.end[0].done == done + 1, net_pair_step(&lane.pair));
@@ -417,7 +418,7 @@ static void test_more_is_sent_when_no_more_comes(void **state)
 
 	lane_open(&lane, 4096);
 	put = lane_put(&lane, 0, 100, 50, 7);
-	put.flags = SHUNT_NET_MORE;
+	put.flags |= SHUNT_NET_MORE;
 	assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), 1);
 	assert_false(ops->arm(lane.pair.device[0]));
 	NET_UNTIL(lane.pair.end[1].signals[3] == 7, net_pair_step(&lane.pair));
@@ -506,8 +507,115 @@ static void test_post_needs_a_connection(void **state)
 	assert_int_equal(ops->post(end[1].endpoint, &signal, 1), 1);
 	NET_UNTIL(end[0].signalled == 1, net_step(ops, device));
 	for (int i = 0; i < 2; i++)
-		ops->endpoint_close(end[i].endpoint);
+		net_end_close(ops, &end[i]);
 	ops->close(device);
+}
+
+/* ---- additions to words */
+
+static void test_additions_are_refused_where_they_were_not_agreed_on(void **state)
+{
+	struct shunt_net_put put = { .count = 1, .flags = SHUNT_NET_ADD };
+	struct net_pair pair;
+
+	if (net_adds)
+		skip();
+	net_pair_open(&pair, ops);
+	assert_int_equal(ops->post(pair.end[0].endpoint, &put, 1), -EINVAL);
+	net_pair_close(&pair);
+}
+
+/* Carries go through all 64 bits, and signals that are told may come beside additions. */
+static void test_a_word_has_64_bits(void **state)
+{
+	struct lane lane;
+	struct shunt_net_put put, told = { .channel = 4, .count = 2 };
+	uint64_t *word;
+
+	if (!net_adds)
+		skip();
+	lane_open(&lane, 4096);
+	word = &lane.pair.end[1].word[3];
+	*word = lane.pair.end[1].seen[3] = 0xfffffff0;
+	for (int i = 0; i < 100; i++) {
+		put = lane_put(&lane, 0, 0, i % 2 ? 100 : 0, SHUNT_NET_MAX_COUNT);
+		net_put(ops, lane.pair.device[0], &lane.pair.end[0], &put);
+		net_put(ops, lane.pair.device[0], &lane.pair.end[0], &told);
+	}
+	NET_UNTIL(lane.pair.end[1].signalled == 100 * (2 + SHUNT_NET_MAX_COUNT), net_pair_step(&lane.pair));
+	assert_int_equal(*word, 0xfffffff0 + (uint64_t)100 * SHUNT_NET_MAX_COUNT);
+	assert_int_equal(lane.pair.end[1].signals[4], 200);
+	lane_close(&lane);
+}
+
+static void expect_bad_addition(struct lane *lane, uint64_t offset, uint16_t count)
+{
+	struct shunt_net_put put = lane_put(lane, 0, 0, 8, 1);
+
+	put.word_offset = offset;
+	put.count = count;
+	expect_invalid(lane, put);
+}
+
+static void test_additions_out_of_bounds(void **state)
+{
+	for (int what = 0; net_adds && what < 3; what++) {
+		struct lane lane;
+		struct shunt_net_put put;
+
+		lane_open(&lane, 4096);
+		expect_bad_addition(&lane, 4, 1);
+		expect_bad_addition(&lane, 0, 0);
+		put = lane_put(&lane, 0, 0, 8, 1);
+		if (what == 0) /* behind the words */
+			put.word_offset = sizeof(lane.pair.end[1].word);
+		else if (what == 1) /* in memory that is not for it */
+			put.words = ops->mem_remote(lane.target);
+		else
+			put.words.word[1] ^= 0x5a5a0007;
+		assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), 1);
+		NET_UNTIL(lane.pair.end[0].dead && lane.pair.end[1].dead, net_pair_step(&lane.pair));
+		assert_int_equal(lane.pair.end[1].signalled, 0);
+		assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), -ENOTCONN);
+		lane_close(&lane);
+	}
+	if (!net_adds)
+		skip();
+}
+
+/* Endpoints of one device lose none of each other's additions. */
+static void test_many_endpoints_add_to_one_word(void **state)
+{
+	enum { N = 8, TIMES = 400 };
+	struct shunt_net_device *device[2];
+	struct net_end from[N], to[N];
+
+	if (!net_adds)
+		skip();
+	for (int i = 0; i < 2; i++)
+		device[i] = net_open(ops);
+	for (int i = 0; i < N; i++) {
+		net_create(ops, device[0], &from[i], 1, AT_ONCE_MS);
+		net_create(ops, device[1], &to[i], 1, AT_ONCE_MS);
+		assert_int_equal(ops->endpoint_connect(from[i].endpoint, &to[i].blob), 0);
+		assert_int_equal(ops->endpoint_connect(to[i].endpoint, &from[i].blob), 0);
+	}
+	for (int i = 0; i < N; i++)
+		NET_UNTIL(from[i].ready && to[i].ready, (net_step(ops, device[0]), net_step(ops, device[1])));
+	for (int turn = 0; turn < TIMES; turn++)
+		for (int i = 0; i < N; i++) {
+			struct shunt_net_put put = { 0 };
+
+			net_signal(ops, &to[0], &put, 5, 1);
+			net_put(ops, device[0], &from[i], &put);
+		}
+	NET_UNTIL(to[0].signals[5] == N * TIMES, (net_step(ops, device[0]), net_step(ops, device[1])));
+	for (int i = 0; i < N; i++) {
+		net_end_close(ops, &from[i]);
+		net_end_close(ops, &to[i]);
+	}
+	for (int i = 0; i < 2; i++)
+		ops->close(device[i]);
 }
 
 /* ---- what a peer must not do */
@@ -520,7 +628,7 @@ static void expect_refused(struct shunt_net_put (*make)(struct lane *lane), bool
 
 	lane_open(&lane, 256 * 1024);
 	put = make(&lane);
-	put.flags = packets ? SHUNT_NET_PACKETS : 0;
+	put.flags |= packets ? SHUNT_NET_PACKETS : 0;
 	assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), 1);
 	NET_UNTIL(lane.pair.end[0].dead && (lane.pair.end[1].dead || lane.pair.end[0].err == -EPROTO),
 	    net_pair_step(&lane.pair));
@@ -620,7 +728,7 @@ static void test_finish_loses_nothing(void **state)
 		ops->finish(lane.pair.end[1].endpoint);
 		/* The sender closes as soon as it may, and its device as well. */
 		NET_UNTIL(lane.pair.end[0].done == 21 && lane.pair.end[0].ended, net_pair_step(&lane.pair));
-		ops->endpoint_close(lane.pair.end[0].endpoint);
+		net_end_close(ops, &lane.pair.end[0]);
 		ops->mem_deregister(lane.source);
 		ops->close(lane.pair.device[0]);
 		NET_UNTIL(lane.pair.end[1].ended, net_step(ops, lane.pair.device[1]));
@@ -629,7 +737,7 @@ static void test_finish_loses_nothing(void **state)
 		for (int i = 0; i < 100; i++)
 			net_step(ops, lane.pair.device[1]);
 		assert_false(lane.pair.end[1].dead);
-		ops->endpoint_close(lane.pair.end[1].endpoint);
+		net_end_close(ops, &lane.pair.end[1]);
 		ops->mem_deregister(lane.target);
 		ops->close(lane.pair.device[1]);
 		free(lane.from);
@@ -654,8 +762,7 @@ static void test_close_leaves_sources_alone(void **state)
 		assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), 1);
 	for (int i = 0; i < 3; i++)
 		net_pair_step(&lane.pair);
-	ops->endpoint_close(lane.pair.end[0].endpoint);
-	lane.pair.end[0].endpoint = NULL;
+	net_end_close(ops, &lane.pair.end[0]);
 	ops->mem_deregister(memory);
 	munmap(pages, 8 * MIB); /* a touch is the end of this process */
 	NET_UNTIL(lane.pair.end[1].dead, net_pair_step(&lane.pair));
@@ -675,8 +782,7 @@ static void test_closing_the_target_kills_the_sender(void **state)
 		assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), 1);
 	for (int i = 0; i < 3; i++)
 		net_pair_step(&lane.pair);
-	ops->endpoint_close(lane.pair.end[1].endpoint);
-	lane.pair.end[1].endpoint = NULL;
+	net_end_close(ops, &lane.pair.end[1]);
 	ops->mem_deregister(lane.target);
 	lane.target = NULL;
 	memset(lane.to, 0xdd, lane.bytes);
@@ -704,7 +810,7 @@ static void test_another_key_is_refused(void **state)
 		assert_false(end[i].ready);
 		assert_true(end[i].err == -EACCES || end[i].err == -ETIMEDOUT || end[i].err == -EOWNERDEAD);
 		assert_non_null(strstr(end[i].text, "rank 3 on node2"));
-		ops->endpoint_close(end[i].endpoint);
+		net_end_close(ops, &end[i]);
 	}
 	assert_true(end[0].err == -EACCES || end[1].err == -EACCES);
 	for (int i = 0; i < 2; i++)
@@ -728,7 +834,7 @@ static void test_a_blob_of_nobody_is_refused(void **state)
 	assert_int_equal(ops->endpoint_connect(end.endpoint, &end.blob), -EPROTO);
 	text = unit_capture_end(&capture);
 	assert_int_equal(unit_count(text, "rank 3 on node2"), 3);
-	ops->endpoint_close(end.endpoint);
+	net_end_close(ops, &end);
 	ops->close(device);
 }
 
@@ -749,8 +855,8 @@ static void test_a_peer_that_does_not_connect_is_given_up(void **state)
 		assert_true(unit_now_ms() - start >= 290);
 		assert_int_equal(end.err, -ETIMEDOUT);
 		assert_non_null(strstr(end.text, "rank 3 on node2"));
-		ops->endpoint_close(end.endpoint);
-		ops->endpoint_close(other.endpoint);
+		net_end_close(ops, &end);
+		net_end_close(ops, &other);
 		ops->close(device);
 		ops->close(silent);
 	}
@@ -789,6 +895,29 @@ static void exchange(int in, int out, const void *ours, void *theirs, size_t byt
 	}
 }
 
+/* Of an end in another process. */
+struct remotes {
+	struct shunt_net_remote memory, words;
+};
+
+static void exchange_remotes(
+    int in, int out, const struct shunt_net_memory *memory, const struct net_end *end, struct remotes *theirs)
+{
+	struct remotes ours = { .memory = ops->mem_remote(memory) };
+
+	if (net_adds)
+		ours.words = ops->mem_remote(end->words);
+	exchange(in, out, &ours, theirs, sizeof(ours));
+}
+
+/* One signal of channel 0. */
+static void signal_to(const struct remotes *to, struct shunt_net_put *put)
+{
+	put->count = 1;
+	put->flags |= net_adds ? SHUNT_NET_ADD : 0;
+	put->words = to->words;
+}
+
 struct other_process {
 	pid_t pid;
 	int in, out;
@@ -800,19 +929,21 @@ static void other_body(int in, int out)
 	static uint64_t words[1024];
 	struct shunt_net_device *device = net_open(ops);
 	struct shunt_net_memory *memory = net_register(ops, device, words, sizeof(words));
-	struct shunt_net_remote ours = ops->mem_remote(memory), theirs;
 	struct net_end end = { 0 };
+	struct remotes theirs;
 	struct shunt_net_blob blob;
+	struct shunt_net_put put = { .source = &words[5], .memory = memory, .bytes = 8 };
 
 	net_create(ops, device, &end, 1, AT_ONCE_MS);
 	exchange(in, out, &end.blob, &blob, sizeof(blob));
-	exchange(in, out, &ours, &theirs, sizeof(ours));
+	exchange_remotes(in, out, memory, &end, &theirs);
 	assert_int_equal(ops->endpoint_connect(end.endpoint, &blob), 0);
-	NET_UNTIL(end.ready, net_step_or_sleep(ops, device, 100));
+	NET_UNTIL(end.ready, net_step_or_sleep(ops, device, NET_NAP_MS));
 	words[5] = 4711;
-	net_put(ops, device, &end,
-	    &(struct shunt_net_put){ .source = &words[5], .memory = memory, .remote = theirs, .bytes = 8, .count = 1 });
-	NET_UNTIL(end.ended || end.dead, net_step_or_sleep(ops, device, 100));
+	put.remote = theirs.memory;
+	signal_to(&theirs, &put);
+	net_put(ops, device, &end, &put);
+	NET_UNTIL(end.ended || end.dead, net_step_or_sleep(ops, device, NET_NAP_MS));
 	assert_true(end.ended);
 	assert_int_equal(end.signalled, 1);
 	assert_int_equal(words[7], 815);
@@ -820,7 +951,7 @@ static void other_body(int in, int out)
 	NET_UNTIL(end.done == 1 && ops->arm(device), net_step(ops, device));
 	/* The peer closes once it has our end. */
 	exchange(in, out, "x", &blob, 1);
-	ops->endpoint_close(end.endpoint);
+	net_end_close(ops, &end);
 	ops->mem_deregister(memory);
 	ops->close(device);
 }
@@ -848,7 +979,7 @@ static void other_start(struct other_process *other)
 struct here {
 	struct shunt_net_device *device;
 	struct shunt_net_memory *memory;
-	struct shunt_net_remote remote; /* the other's */
+	struct remotes remotes; /* the other's */
 	struct net_end end;
 	uint64_t words[16];
 };
@@ -856,23 +987,21 @@ struct here {
 static void here_connect(struct here *here, struct other_process *other)
 {
 	struct shunt_net_blob blob;
-	struct shunt_net_remote ours;
 
 	*here = (struct here){ 0 };
 	here->device = net_open(ops);
 	here->memory = net_register(ops, here->device, here->words, sizeof(here->words));
-	ours = ops->mem_remote(here->memory);
 	net_create(ops, here->device, &here->end, 1, AT_ONCE_MS);
 	exchange(other->in, other->out, &here->end.blob, &blob, sizeof(blob));
-	exchange(other->in, other->out, &ours, &here->remote, sizeof(ours));
+	exchange_remotes(other->in, other->out, here->memory, &here->end, &here->remotes);
 	assert_int_equal(ops->endpoint_connect(here->end.endpoint, &blob), 0);
-	NET_UNTIL(here->end.signalled == 1, net_step_or_sleep(ops, here->device, 100));
+	NET_UNTIL(here->end.signalled == 1, net_step_or_sleep(ops, here->device, NET_NAP_MS));
 	assert_int_equal(here->words[0], 4711);
 }
 
 static void here_close(struct here *here, struct other_process *other)
 {
-	ops->endpoint_close(here->end.endpoint);
+	net_end_close(ops, &here->end);
 	ops->mem_deregister(here->memory);
 	ops->close(here->device);
 	close(other->in);
@@ -883,21 +1012,22 @@ static void test_two_processes(void **state)
 {
 	struct other_process other;
 	struct here here;
+	struct shunt_net_put put;
 	int status;
 	char x;
 
 	other_start(&other);
 	here_connect(&here, &other);
 	here.words[3] = 815;
-	net_put(ops, here.device, &here.end,
-	    &(struct shunt_net_put){ .source = &here.words[3],
-	        .memory = here.memory,
-	        .remote = here.remote,
-	        .remote_offset = 56,
-	        .bytes = 8,
-	        .count = 1 });
+	put = (struct shunt_net_put){ .source = &here.words[3],
+		.memory = here.memory,
+		.remote = here.remotes.memory,
+		.remote_offset = 56,
+		.bytes = 8 };
+	signal_to(&here.remotes, &put);
+	net_put(ops, here.device, &here.end, &put);
 	ops->finish(here.end.endpoint);
-	NET_UNTIL(here.end.ended, net_step_or_sleep(ops, here.device, 100));
+	NET_UNTIL(here.end.ended, net_step_or_sleep(ops, here.device, NET_NAP_MS));
 	exchange(other.in, other.out, "x", &x, 1);
 	assert_int_equal(waitpid(other.pid, &status, 0), other.pid);
 	assert_int_equal(status, 0);
@@ -1010,6 +1140,10 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_a_signal_alone_and_a_put_of_nothing),
 	cmocka_unit_test(test_post_refuses_what_is_out_of_bounds),
 	cmocka_unit_test(test_post_needs_a_connection),
+	cmocka_unit_test(test_additions_are_refused_where_they_were_not_agreed_on),
+	cmocka_unit_test(test_a_word_has_64_bits),
+	cmocka_unit_test(test_additions_out_of_bounds),
+	cmocka_unit_test(test_many_endpoints_add_to_one_word),
 	cmocka_unit_test(test_a_put_out_of_bounds_kills_the_endpoint),
 	cmocka_unit_test(test_a_large_put_out_of_bounds_kills_the_endpoint),
 	cmocka_unit_test(test_finish_loses_nothing),
@@ -1036,7 +1170,9 @@ static int run(const struct shunt_net_ops *provider)
 		fprintf(stderr, "%s: no device here, so it was not tested\n", ops->name);
 		return 0;
 	}
-	fprintf(stderr, "provider %s on %s\n", ops->name, info[0].name);
+	net_adds = info[0].adds && shunt_config()->ibv_mode == SHUNT_IBV_HOST;
+	fprintf(stderr, "provider %s on %s, signals are %s\n", ops->name, info[0].name,
+	    net_adds ? "additions to words" : "told");
 	before = net_descriptors();
 	failed = cmocka_run_group_tests_name(ops->name, tests, NULL, NULL);
 	if (net_descriptors() != before) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The proxy thread: two proxies of one process, each with a FIFO that the test fills as a kernel does, over tcp on
- * loopback.
+ * loopback, or over the provider that the first argument names.
  */
 #include "tests/support/unit.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include "kernels/net.h"
+#include "base/config.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "tests/transport/net_ends.h"
@@ -14,6 +15,9 @@
 #include "transport/net/proxy.h"
 
 enum { PAYLOAD = 4096, SLOTS = 64 };
+
+static const struct shunt_net_ops *net;
+static bool adds; /* signals are additions to words */
 
 /* One side: its memory is words | slots to send | slots to receive. */
 struct side {
@@ -50,8 +54,9 @@ static void side_create(struct side *side, int gpu)
 	side->words = aligned_alloc(4096, MEMORY);
 	assert_non_null(side->words);
 	memset(side->words, 0, MEMORY);
-	assert_int_equal(shunt_proxy_create(&(struct shunt_proxy_config){ .net = &shunt_net_tcp_ops,
+	assert_int_equal(shunt_proxy_create(&(struct shunt_proxy_config){ .net = net,
 	                                        .gpu = gpu,
+	                                        .adds = adds,
 	                                        .memory = side->words,
 	                                        .bytes = MEMORY,
 	                                        .npeers = 1,
@@ -295,7 +300,7 @@ static void test_a_trigger_of_no_connection_is_a_failure(void **state)
 	close_sides(side);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_triggers_are_carried),
@@ -309,5 +314,9 @@ int main(void)
 	};
 
 	own_environment();
+	net = shunt_net_find(argc > 1 ? argv[1] : "tcp");
+	if (!net)
+		return 2;
+	adds = shunt_net_usable() & SHUNT_NET_USABLE_ADDS;
 	return cmocka_run_group_tests_name("proxy", tests, NULL, NULL);
 }

@@ -21,8 +21,10 @@ enum shunt_ibv_value {
 	SHUNT_IBV_ACCESS_LOCAL_WRITE = 1,
 	SHUNT_IBV_ACCESS_REMOTE_WRITE = 2,
 	SHUNT_IBV_ACCESS_REMOTE_READ = 4,
+	SHUNT_IBV_ACCESS_REMOTE_ATOMIC = 8,
 	SHUNT_IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
 
+	SHUNT_IBV_ATOMIC_NONE = 0,
 	SHUNT_IBV_QPT_RC = 2,
 	SHUNT_IBV_QPS_RESET = 0,
 	SHUNT_IBV_QPS_INIT = 1,
@@ -48,6 +50,8 @@ enum shunt_ibv_value {
 	SHUNT_IBV_WR_RDMA_WRITE = 0,
 	SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM = 1,
 	SHUNT_IBV_WR_RDMA_READ = 4,
+	SHUNT_IBV_WR_ATOMIC_FETCH_AND_ADD = 6,
+	SHUNT_IBV_SEND_FENCE = 1 << 0,
 	SHUNT_IBV_SEND_SIGNALED = 1 << 1,
 	SHUNT_IBV_SEND_INLINE = 1 << 3,
 
@@ -124,7 +128,10 @@ struct shunt_ibv_device_attr {
 	int max_qp, max_qp_wr;
 	unsigned device_cap_flags;
 	int max_sge, max_sge_rd, max_cq, max_cqe;
-	int unused2[22];
+	int max_mr, max_pd;
+	int max_qp_rd_atom, max_ee_rd_atom, max_res_rd_atom, max_qp_init_rd_atom, max_ee_init_rd_atom;
+	int atomic_cap;
+	int unused2[14];
 	uint16_t max_pkeys;
 	uint8_t local_ca_ack_delay, phys_port_cnt;
 	/* The library may know more than this. */
@@ -194,8 +201,13 @@ struct shunt_ibv_send_wr {
 	unsigned send_flags;
 	uint32_t imm_data; /* in network order */
 	uint64_t remote_addr;
-	uint32_t rkey;
-	uint64_t unused[9];
+	union {
+		uint32_t rkey;        /* of writes and reads */
+		uint64_t compare_add; /* of atomics: what is added */
+	};
+	uint64_t unused1;
+	uint32_t atomic_rkey;
+	uint64_t unused[7];
 };
 
 struct shunt_ibv_recv_wr {

@@ -12,7 +12,10 @@
  * 1. The bytes of a put appear at the target in any order and any pieces, and puts in any order among each other. With
  *    SHUNT_NET_PACKETS each aligned 8 bytes appear at once.
  * 2. A signal is told (SHUNT_NET_SIGNAL) when all puts that were posted before it on its endpoint, and its own, are
- *    visible to the CPUs and GPUs of the target. Other endpoints have no order among each other.
+ *    visible to the CPUs and GPUs of the target. Other endpoints have no order among each other. A put with
+ *    SHUNT_NET_ADD has the same signal in another form: its count is added to a word of the target's memory, where CPUs
+ *    and GPUs that read the word with acquire find it. No event tells of it, and nobody is woken. The additions of all
+ *    endpoints of a device to one word are atomic among each other, but not with what the CPU writes there.
  * 3. SHUNT_NET_PUT_DONE says that the sources of the oldest puts can be used again. It says nothing of the target.
  * 4. Errors come by progress alone, once for an endpoint, which is dead then: it takes no puts, and has no more events.
  *    Until it is closed, the provider may still read sources and write to registered memory.
@@ -40,6 +43,7 @@ struct shunt_net_info {
 	int numa;           /* -1: unknown */
 	unsigned rate_mbit; /* of the link; 0: unknown */
 	bool gpu_memory;    /* it may read and write the memory of a GPU; else all memory is the host's */
+	bool adds;          /* it takes SHUNT_NET_ADD */
 };
 
 /* What an endpoint tells its peer before they connect; the set-up's rounds carry it. Opaque. */
@@ -57,6 +61,11 @@ enum shunt_net_memory_flag {
 	SHUNT_NET_MEMORY_ORDERED = 1,
 	/* at is an address of a GPU; dmabuf_fd exports it from dmabuf_offset on, or is -1. */
 	SHUNT_NET_MEMORY_GPU = 2,
+	/*
+	 * Peers add to words in it; ordered. It lies where the puts before such signals do: in the memory of the same
+	 * GPU, or in the host's.
+	 */
+	SHUNT_NET_MEMORY_WORDS = 4,
 };
 
 struct shunt_net_region {
@@ -72,6 +81,7 @@ struct shunt_net_peer {
 	uint8_t key[SHUNT_NET_KEY_BYTES];
 	const char *name; /* for the log: "rank 3 on node2"; copied */
 	int64_t connect_ms;
+	bool adds;  /* puts may have SHUNT_NET_ADD; alike at both ends, and only where their devices take it */
 	void *user; /* comes back with events */
 };
 
@@ -80,6 +90,8 @@ enum shunt_net_put_flag {
 	SHUNT_NET_PACKETS = 1,
 	/* More puts follow at once: the provider may wait for them. */
 	SHUNT_NET_MORE = 2,
+	/* The signal is an addition of `count`, which is not 0, to the word; the channel is not used. */
+	SHUNT_NET_ADD = 4,
 };
 
 struct shunt_net_put {
@@ -91,12 +103,17 @@ struct shunt_net_put {
 	uint16_t channel; /* of the signal */
 	uint16_t count;   /* what the signal adds; 0: no signal */
 	unsigned flags;
+	/* Of SHUNT_NET_ADD: memory that the peer has registered with SHUNT_NET_MEMORY_WORDS, and where; aligned. */
+	struct shunt_net_remote words;
+	uint64_t word_offset;
 };
 
-/* What all providers ask of a put before they look at its memory. */
-static inline bool shunt_net_put_is_formed(const struct shunt_net_put *put)
+/* What all providers ask of a put before they look at its memory. adds: the endpoint takes SHUNT_NET_ADD. */
+static inline bool shunt_net_put_is_formed(const struct shunt_net_put *put, bool adds)
 {
-	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE))
+	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE | SHUNT_NET_ADD))
+		return false;
+	if (put->flags & SHUNT_NET_ADD && (!adds || !put->count || put->word_offset & 7))
 		return false;
 	if (put->count > SHUNT_NET_MAX_COUNT || (put->count && put->channel >= SHUNT_NET_MAX_CHANNELS))
 		return false;

@@ -15,4 +15,6 @@ const struct shunt_net_ops *shunt_net_find(const char *name);
  * the list, tcp, always may: all others fall back to it.
  */
 unsigned shunt_net_usable(void);
+/* Beside these: SHUNT_IBV_MODE asks for additions to words (SHUNT_NET_ADD), and all of verbs' devices take them. */
+#define SHUNT_NET_USABLE_ADDS (1u << 31)
 #endif

@@ -106,6 +106,36 @@ static void put_in_region(
 	put->remote_offset = (uint64_t)value[SHUNT_NET_TRIGGER_TO] * SHUNT_NET_REGION_UNIT;
 }
 
+/* The region whose counters have this channel; NULL: none. */
+static const struct region *region_of_channel(const struct shunt_proxy *proxy, uint32_t channel)
+{
+	for (unsigned i = 0; i < proxy->nregions; i++) {
+		const struct region *region = &proxy->regions[i];
+
+		if (channel - region->is.first_channel < region->is.nchannels)
+			return region;
+	}
+	return NULL;
+}
+
+/* Makes the signal an addition to the peer's word, if its channel has one. */
+static void add_to_word(const struct shunt_proxy *proxy, const struct connection *c, struct shunt_net_put *put)
+{
+	const struct region *region = region_of_channel(proxy, put->channel);
+
+	if (put->channel < SHUNT_NET_SIGNAL_CHANNELS) {
+		put->words = c->words;
+		put->word_offset = c->raised_at + put->channel * sizeof(uint64_t);
+	} else if (region && region->remotes) {
+		put->words = region->remotes[c - proxy->connection];
+		put->word_offset = (uint64_t)((char *)region->is.counters - (char *)region->is.at) +
+		    (put->channel - region->is.first_channel) * sizeof(uint64_t);
+	} else {
+		return;
+	}
+	put->flags |= SHUNT_NET_ADD;
+}
+
 static struct shunt_net_put put_of(const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4])
 {
 	uint32_t what = value[0] >> 24;
@@ -124,6 +154,8 @@ static struct shunt_net_put put_of(const struct shunt_proxy *proxy, const struct
 	}
 	if (what & SHUNT_NET_TRIGGER_SIGNAL)
 		put.count = what & SHUNT_NET_TRIGGER_PUT ? 1 : (uint16_t)value[SHUNT_NET_TRIGGER_BYTES];
+	if (put.count && proxy->config.adds)
+		add_to_word(proxy, c, &put);
 	return put;
 }
 
@@ -208,8 +240,9 @@ static void close_all(struct shunt_proxy *proxy)
 	proxy->regions = NULL;
 	proxy->nregions = 0;
 	net->mem_deregister(proxy->landing);
+	net->mem_deregister(proxy->words);
 	net->mem_deregister(proxy->memory);
-	proxy->landing = proxy->memory = NULL;
+	proxy->landing = proxy->memory = proxy->words = NULL;
 }
 
 /* Finishes what has nothing left to carry. What has ended keeps no descriptors, however late its owner looks. */
@@ -265,6 +298,7 @@ bool shunt_proxy_work(struct shunt_proxy *proxy)
 static void raise_channel(struct connection *c, uint32_t channel, uint32_t count)
 {
 	struct shunt_proxy *proxy = c->proxy;
+	const struct region *region = region_of_channel(proxy, channel);
 	char text[160];
 	uint64_t *word;
 
@@ -273,14 +307,10 @@ static void raise_channel(struct connection *c, uint32_t channel, uint32_t count
 		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
 		return;
 	}
-	for (unsigned i = 0; i < proxy->nregions; i++) {
-		const struct shunt_proxy_region *region = &proxy->regions[i].is;
-
-		if (channel - region->first_channel < region->nchannels) {
-			word = &region->counters[channel - region->first_channel];
-			__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
-			return;
-		}
+	if (region) {
+		word = &region->is.counters[channel - region->is.first_channel];
+		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
+		return;
 	}
 	if (channel == SHUNT_PROXY_ABORT_CHANNEL)
 		snprintf(text, sizeof(text), "%s has given up", c->name);
@@ -334,8 +364,14 @@ static int register_memory(struct proxy_thread *thread, struct shunt_proxy *prox
 		.bytes = config->landing_bytes,
 		.dmabuf_fd = config->landing_fd,
 		.flags = SHUNT_NET_MEMORY_GPU };
+	const struct shunt_net_region words = { .at = config->memory,
+		.bytes = sizeof(struct shunt_net_words),
+		.dmabuf_fd = -1,
+		.flags = SHUNT_NET_MEMORY_WORDS };
 	int err = config->net->mem_register(thread->device, &memory, &proxy->memory);
 
+	if (!err && config->adds)
+		err = config->net->mem_register(thread->device, &words, &proxy->words);
 	if (err || !config->landing)
 		return err;
 	err = config->net->mem_register(thread->device, &landing, &proxy->landing);
@@ -356,9 +392,13 @@ static void create(struct proxy_thread *thread, void *arg)
 		snprintf(c->name, sizeof(c->name), "%s", peer.name);
 		c->proxy = proxy;
 		peer.user = c;
+		peer.adds = proxy->config.adds;
 		call->err = net->endpoint_create(thread->device, &peer, &c->endpoint, &call->offers[i].blob);
 		call->offers[i].memory = net->mem_remote(proxy->landing ? proxy->landing : proxy->memory);
 		call->offers[i].lands = proxy->landing != NULL;
+		if (proxy->words)
+			call->offers[i].words = net->mem_remote(proxy->words);
+		call->offers[i].raised_at = (uint64_t)((char *)words_of(proxy)->raised[i] - (char *)words_of(proxy));
 	}
 	if (call->err) {
 		close_all(proxy);
@@ -415,6 +455,8 @@ static void begin_connecting(struct proxy_thread *thread, void *arg)
 		int err = proxy->config.net->endpoint_connect(c->endpoint, &call->theirs[i].blob);
 
 		c->memory = call->theirs[i].memory;
+		c->words = call->theirs[i].words;
+		c->raised_at = call->theirs[i].raised_at;
 		if (err)
 			fail(c, err, c->name);
 	}
@@ -479,7 +521,7 @@ static void create_region(struct proxy_thread *thread, void *arg)
 	    &(struct shunt_net_region){ .at = call->region->at,
 	        .bytes = call->region->bytes,
 	        .dmabuf_fd = -1,
-	        .flags = SHUNT_NET_MEMORY_ORDERED },
+	        .flags = proxy->config.adds ? SHUNT_NET_MEMORY_WORDS : SHUNT_NET_MEMORY_ORDERED },
 	    &memory);
 	if (call->err)
 		return;

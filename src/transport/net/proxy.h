@@ -4,7 +4,8 @@
 /*
  * The proxy thread: carries data between a communicator's rank and the ranks on other hosts. It takes triggers out of
  * the FIFO that the rank's kernels fill (kernels/net.h), posts them to a provider (net.h), and counts the signals that
- * come in page-locked memory, where kernels wait for them.
+ * come in page-locked memory, where kernels wait for them. Where the network adds to words (SHUNT_NET_ADD), it is the
+ * NIC that counts them there.
  *
  * A process has one such thread for each GPU and network device. It calls no device: a call of the program that waits
  * for kernels may hold the driver, and those kernels may wait for the proxy. All that the provider does runs on it.
@@ -28,6 +29,7 @@ struct shunt_proxy_config {
 	const struct shunt_net_ops *net;
 	int net_device; /* index */
 	int gpu;
+	bool adds; /* signals are additions to the peers' words; alike on all ranks */
 	/* Page-locked; begins with a zeroed struct shunt_net_words. The caller's until destroy has returned. */
 	void *memory;
 	size_t bytes;
@@ -50,6 +52,8 @@ struct shunt_proxy_offer {
 	struct shunt_net_blob blob;
 	struct shunt_net_remote memory; /* where its puts land */
 	uint64_t lands;                 /* 1: in the landing, from its start; 0: in the memory */
+	struct shunt_net_remote words;  /* of additions: the memory once more */
+	uint64_t raised_at;             /* in it: the words of the peer's signals, by channel */
 };
 
 /*

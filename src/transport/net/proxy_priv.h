@@ -28,6 +28,8 @@ struct connection {
 	struct shunt_proxy *proxy;
 	struct shunt_net_endpoint *endpoint;
 	struct shunt_net_remote memory; /* the peer's */
+	struct shunt_net_remote words;  /* of additions: the same, and where this rank's signals are counted in it */
+	uint64_t raised_at;
 	enum connection_state state;
 	bool finished;                       /* the peer was told that nothing follows */
 	uint64_t posted, done;               /* puts */
@@ -48,7 +50,7 @@ struct shunt_proxy {
 	struct shunt_proxy_config config;
 	struct proxy_thread *thread;
 	struct shunt_proxy *next; /* of the thread's */
-	struct shunt_net_memory *memory, *landing;
+	struct shunt_net_memory *memory, *landing, *words;
 	struct region *regions; /* by number */
 	unsigned nregions;
 	uint64_t taken; /* triggers */

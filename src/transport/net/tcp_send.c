@@ -21,7 +21,7 @@ static bool put_is_valid(const struct shunt_net_device *device, const struct shu
 	const uint8_t *source = put->source;
 	const struct shunt_net_memory *memory = put->memory;
 
-	if (!shunt_net_put_is_formed(put))
+	if (!shunt_net_put_is_formed(put, false))
 		return false;
 	if (!put->bytes)
 		return true;

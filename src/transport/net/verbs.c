@@ -59,6 +59,12 @@ static void close_device(struct shunt_net_device *device)
 	free(device);
 }
 
+/* A limit of the NIC, within what there is room for. */
+static uint8_t atomics(int limit)
+{
+	return (uint8_t)(limit < 1 ? 1 : limit > VERBS_MOST_ATOMICS ? VERBS_MOST_ATOMICS : limit);
+}
+
 /* How many endpoints a completion queue of this NIC has room for, and the port as it is now. */
 static int look(struct shunt_net_device *device)
 {
@@ -70,6 +76,10 @@ static int look(struct shunt_net_device *device)
 		err = device->ibv->query_port(device->context, (uint8_t)device->port->number, &device->attr);
 	if (err)
 		return err < 0 ? -EIO : -err;
+	if (device->port->info.adds) {
+		device->atomics_out = atomics(attr.max_qp_init_rd_atom);
+		device->atomics_in = atomics(attr.max_qp_rd_atom);
+	}
 	device->cq_endpoints = (attr.max_cqe - VERBS_MAX_GPU_MEMORY) / VERBS_CQ_ENTRIES;
 	if (device->cq_endpoints > VERBS_CQ_ENDPOINTS)
 		device->cq_endpoints = VERBS_CQ_ENDPOINTS;

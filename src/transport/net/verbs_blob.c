@@ -12,12 +12,13 @@ struct blob {
 	uint64_t ping_at;
 	uint32_t ping_key;
 	uint8_t nonce[16];
+	uint8_t atomics;
 	uint8_t gids[SHUNT_GID_MAX_OFFERED][17]; /* the address and its type */
 };
 _Static_assert(sizeof(struct blob) <= SHUNT_NET_BLOB_BYTES, "fewer GIDs");
 
 static const char magic[4] = { 's', 'v', 'b', 's' };
-#define VERSION 1
+#define VERSION 2
 
 void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p)
 {
@@ -32,8 +33,9 @@ void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob
 		.psn = ep->psn,
 		.lid = device->attr.lid,
 		.pkey = device->pkey,
-		.ping_at = (uintptr_t)ep->ping + VERBS_PING_BYTES,
+		.ping_at = (uintptr_t)ep->ping->came,
 		.ping_key = ep->ping_mr->rkey,
+		.atomics = ep->adds ? device->atomics_in : 0,
 	};
 
 	memcpy(blob.magic, magic, sizeof(magic));
@@ -63,7 +65,8 @@ int verbs_blob_read(const struct shunt_net_blob *bytes, struct verbs_peer *peer_
 		.ethernet = blob.ethernet,
 		.ngids = blob.ngids,
 		.ping_at = blob.ping_at,
-		.ping_key = blob.ping_key };
+		.ping_key = blob.ping_key,
+		.atomics = blob.atomics };
 	memcpy(peer_p->nonce, blob.nonce, sizeof(blob.nonce));
 	for (int i = 0; i < blob.ngids; i++) {
 		if (blob.gids[i][16] > SHUNT_GID_ROCE_V2)

@@ -29,6 +29,11 @@ static int choose_path(struct shunt_net_endpoint *ep)
 		    device->pkey, peer->pkey);
 		return -EADDRNOTAVAIL;
 	}
+	if (ep->adds != (peer->atomics != 0)) {
+		verbs_fail(ep, -EPROTO, "%s end wants additions to words, the other one does not (SHUNT_IBV_MODE)",
+		    ep->adds ? "this" : "the other");
+		return -EPROTO;
+	}
 	first = memcmp(ep->nonce, peer->nonce, sizeof(ep->nonce)) < 0;
 	if (shunt_gid_choose((struct shunt_gids){ ep->gids, ep->ngids }, (struct shunt_gids){ peer->gids, peer->ngids },
 	        first, &own, &theirs)) {
@@ -60,6 +65,8 @@ static struct verbs_path main_path(const struct shunt_net_endpoint *ep)
 		.timeout = (uint8_t)(env->ib_timeout < 1 || env->ib_timeout > 31 ? 20 : env->ib_timeout),
 		.retries = (uint8_t)(env->ib_retry_cnt < 0 || env->ib_retry_cnt > 7 ? 7 : env->ib_retry_cnt),
 		.lid = ep->peer.lid,
+		.atomics_out = device->atomics_out < ep->peer.atomics ? device->atomics_out : ep->peer.atomics,
+		.atomics_in = device->atomics_in,
 	};
 
 	if (ep->gid < 0)
@@ -119,7 +126,7 @@ static void probe_again(struct shunt_net_endpoint *ep)
 
 	ep->side_round++;
 	if (!err)
-		err = verbs_qp_init(ep->device, ep->side);
+		err = verbs_qp_init(ep->device, ep->side, false);
 	if (!err)
 		err =
 		    verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, ep->side_round), VERBS_SIDE);
@@ -157,7 +164,7 @@ static void write_ping(const struct shunt_net_endpoint *ep, bool peers, uint8_t 
 
 void verbs_ping_came(struct shunt_net_endpoint *ep)
 {
-	const uint8_t *came = ep->ping + VERBS_PING_BYTES;
+	const uint8_t *came = ep->ping->came;
 	uint8_t expected[VERBS_PING_BYTES];
 
 	if (ep->ping_came || (ep->state != VERBS_PROBING && ep->state != VERBS_PINGING))
@@ -171,6 +178,10 @@ void verbs_ping_came(struct shunt_net_endpoint *ep)
 		verbs_fail(ep, -EPROTO, "data came wrong in a first message of %d bytes", VERBS_PING_BYTES);
 		return;
 	}
+	if (ep->adds && __atomic_load_n(&ep->ping->proof, __ATOMIC_ACQUIRE) != VERBS_PROOF) {
+		verbs_fail(ep, -EPROTO, "an addition to a word did not come in front of a first message");
+		return;
+	}
 	ep->ping_came = true;
 	if (ep->state == VERBS_PROBING)
 		verbs_send_ping(ep);
@@ -180,7 +191,7 @@ void verbs_ping_came(struct shunt_net_endpoint *ep)
 
 void verbs_send_ping(struct shunt_net_endpoint *ep)
 {
-	write_ping(ep, false, ep->ping);
+	write_ping(ep, false, ep->ping->sent);
 	ep->reached = true;
 	ep->state = VERBS_PINGING;
 	verbs_own(ep, VERBS_PING);

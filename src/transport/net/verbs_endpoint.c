@@ -99,9 +99,9 @@ static int make_queues(struct shunt_net_endpoint *ep)
 	if (!err)
 		err = verbs_qp_create(device, device->cqs[ep->cq].cq, &side_cap, &ep->side, &unused);
 	if (!err)
-		err = verbs_qp_init(device, ep->qp);
+		err = verbs_qp_init(device, ep->qp, ep->adds);
 	if (!err)
-		err = verbs_qp_init(device, ep->side);
+		err = verbs_qp_init(device, ep->side, false);
 	if (err)
 		return err;
 	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), VERBS_RECEIVES);
@@ -131,26 +131,32 @@ static int make(struct shunt_net_endpoint *ep)
 		return ep->ngids;
 	ep->psn = psn & 0xffffff;
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
-	ep->ping = mmap(NULL, 2 * VERBS_PING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ep->ping = mmap(NULL, sizeof(*ep->ping), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ep->ping == MAP_FAILED) {
 		ep->ping = NULL;
 		shunt_error("%s: no memory for a connection: %m", ep->device->port->info.where);
 		return -ENOMEM;
 	}
-	ep->ping_mr = verbs_mem_own(ep->device, ep->ping, 2 * VERBS_PING_BYTES);
+	ep->ping_mr = verbs_mem_own(ep->device, ep->ping, sizeof(*ep->ping), ep->adds);
 	return ep->ping_mr ? make_queues(ep) : -ENOMEM;
 }
 
 int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
     struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p)
 {
-	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+	struct shunt_net_endpoint *ep;
 	int err = -ENOMEM;
 
+	if (peer->adds && !device->atomics_out) {
+		shunt_error("%s: the NIC has no atomics", device->port->info.where);
+		return -EOPNOTSUPP;
+	}
+	ep = calloc(1, sizeof(*ep));
 	if (ep) {
 		ep->device = device;
 		ep->user = peer->user;
 		ep->connect_ms = peer->connect_ms;
+		ep->adds = peer->adds;
 		ep->cq = -1;
 		ep->gid = -1;
 		ep->signals_allowed = VERBS_SIGNALS;
@@ -207,7 +213,7 @@ void verbs_endpoint_free(struct shunt_net_endpoint *ep)
 	if (ep->ping_mr)
 		device->ibv->dereg_mr(ep->ping_mr);
 	if (ep->ping)
-		munmap(ep->ping, 2 * VERBS_PING_BYTES);
+		munmap(ep->ping, sizeof(*ep->ping));
 	if (verbs_endpoint(device, ep->id) == ep)
 		device->slots[ep->id >> 16] = NULL;
 	free(ep->name);

@@ -29,7 +29,7 @@ static int connect_with_itself(struct shunt_net_device *device)
 		path.gid = &gids[0];
 		path.sgid_index = gids[0].index;
 	}
-	err = verbs_qp_init(device, device->flush.qp);
+	err = verbs_qp_init(device, device->flush.qp, false);
 	return err ? err : verbs_qp_connect(device, device->flush.qp, &path);
 }
 
@@ -56,7 +56,7 @@ int verbs_flush_open(struct shunt_net_device *device)
 			shunt_error("%s: no memory for a page: %m", device->port->info.where);
 			return -ENOMEM;
 		}
-		device->scratch_mr = verbs_mem_own(device, device->scratch, SCRATCH_BYTES);
+		device->scratch_mr = verbs_mem_own(device, device->scratch, SCRATCH_BYTES, false);
 	}
 	if (!device->scratch_mr)
 		return -ENOMEM;

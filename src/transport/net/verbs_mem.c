@@ -30,10 +30,11 @@ static struct shunt_ibv_mr *register_at(struct shunt_net_device *device, void *a
 	return device->ibv->reg_mr(device->pd, at, bytes, (int)access);
 }
 
-struct shunt_ibv_mr *verbs_mem_own(struct shunt_net_device *device, void *at, size_t bytes)
+struct shunt_ibv_mr *verbs_mem_own(struct shunt_net_device *device, void *at, size_t bytes, bool adds)
 {
+	unsigned access = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE;
 	struct shunt_ibv_mr *mr =
-	    register_at(device, at, bytes, SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE);
+	    register_at(device, at, bytes, adds ? access | SHUNT_IBV_ACCESS_REMOTE_ATOMIC : access);
 
 	if (!mr)
 		failed(device, "its own", bytes, errno ? errno : EIO);
@@ -49,18 +50,21 @@ static bool declined(int err)
 static int register_region(
     struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_ibv_mr **mr_p)
 {
-	bool gpu = region->flags & SHUNT_NET_MEMORY_GPU;
+	bool gpu = region->flags & SHUNT_NET_MEMORY_GPU, words = region->flags & SHUNT_NET_MEMORY_WORDS;
 	unsigned access = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE;
 	int err;
 
-	if (gpu && !device->port->info.gpu_memory)
+	/* An addition in the host's memory would not wait for what is on its way to a GPU's. */
+	if ((gpu && !device->port->info.gpu_memory) || (words && (!device->atomics_in || (!gpu && device->gpu_memory))))
 		return -EOPNOTSUPP;
+	if (words)
+		access |= SHUNT_IBV_ACCESS_REMOTE_ATOMIC;
 	/* verbs_flush.c reads it. */
 	if (gpu)
 		access |= SHUNT_IBV_ACCESS_REMOTE_READ;
 	/* Without order what is written later may be seen sooner, though never after the signal. */
-	if (!(region->flags & SHUNT_NET_MEMORY_ORDERED) && shunt_nccl_env()->ib_pci_relaxed_ordering &&
-	    device->ibv->reg_mr_iova2)
+	if (!(region->flags & (SHUNT_NET_MEMORY_ORDERED | SHUNT_NET_MEMORY_WORDS)) &&
+	    shunt_nccl_env()->ib_pci_relaxed_ordering && device->ibv->reg_mr_iova2)
 		access |= SHUNT_IBV_ACCESS_RELAXED_ORDERING;
 	if (gpu && region->dmabuf_fd >= 0) {
 		if (!device->ibv->reg_dmabuf_mr)

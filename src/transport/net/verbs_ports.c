@@ -93,7 +93,7 @@ static unsigned rate(const struct shunt_ibv_port_attr *attr)
 }
 
 /* Takes a port into the list, if it is up and the settings allow it. */
-static void take_port(struct shunt_ibv_context *context, const char *name, int number, bool gpu_memory)
+static void take_port(struct shunt_ibv_context *context, const char *name, int number, const struct shunt_net_info *nic)
 {
 	const char *listed = shunt_config()->ib_devices;
 	struct verbs_port *port = &ports[nports];
@@ -120,9 +120,9 @@ static void take_port(struct shunt_ibv_context *context, const char *name, int n
 	*port = (struct verbs_port){ .number = number };
 	snprintf(port->name, sizeof(port->name), "%.55s", name);
 	shunt_nic_place(name, &place);
+	port->info = *nic;
 	port->info.numa = place.numa;
 	port->info.rate_mbit = rate(&attr);
-	port->info.gpu_memory = gpu_memory;
 	/* Names of devices that do not fit would be taken for others. */
 	if (strlen(place.pci) < sizeof(port->info.pci))
 		memcpy(port->info.pci, place.pci, strlen(place.pci) + 1);
@@ -139,7 +139,7 @@ static void take_nic(struct shunt_ibv_device *device)
 {
 	struct shunt_ibv_context *context;
 	struct shunt_ibv_device_attr attr = { 0 };
-	bool gpu_memory;
+	struct shunt_net_info info = { 0 };
 
 	/* iWARP writes no immediate values. */
 	if (device->transport_type != SHUNT_IBV_TRANSPORT_IB) {
@@ -154,9 +154,10 @@ static void take_nic(struct shunt_ibv_device *device)
 	if (ibv->query_device(context, &attr) || attr.max_qp_wr < VERBS_RECEIVES || attr.max_cqe < VERBS_CQ_ENTRIES) {
 		leave_out("%s is not used: its queues are too short", device->name);
 	} else {
-		gpu_memory = verbs_has_gpu_memory(ibv, context);
+		info.gpu_memory = verbs_has_gpu_memory(ibv, context);
+		info.adds = attr.atomic_cap != SHUNT_IBV_ATOMIC_NONE;
 		for (int number = 1; number <= attr.phys_port_cnt; number++)
-			take_port(context, device->name, number, gpu_memory);
+			take_port(context, device->name, number, &info);
 	}
 	ibv->close_device(context);
 }

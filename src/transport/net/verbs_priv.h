@@ -4,10 +4,11 @@
 /*
  * The network of NICs with RDMA: puts are RDMA writes of a reliable connection (RC), signals are the immediate values
  * of such writes, told by the completion queue. A NIC needs no atomics, and a process that sleeps is woken by a signal.
+ * Where both NICs have atomics, a signal may be an atomic addition instead, which goes the way of the data before it.
  * Internal to verbs*.c. Errors, threads: net.h.
  *
- * Each signal takes a receive that its target has posted before. The sender counts them (credits), and the target
- * tells of new ones: so a signal never finds none, which would cost the NIC's timer.
+ * Each immediate value takes a receive that its target has posted before. The sender counts them (credits), and the
+ * target tells of new ones: so a signal never finds none, which would cost the NIC's timer.
  *
  * An endpoint has two queue pairs (QPs). The main one carries all data, with the patience that the settings ask for.
  * The side one is impatient: it finds out when the peer's QPs can receive, before the main one sends anything, which
@@ -37,6 +38,8 @@
 #define VERBS_MAX_GPU_MEMORY 64 /* regions of a device */
 #define VERBS_INLINE 64         /* bytes */
 #define VERBS_PING_BYTES 8192   /* several packets of the largest size */
+#define VERBS_MOST_ATOMICS 16   /* of a QP, under way */
+#define VERBS_PROOF 0x100000001 /* what the first message adds to a word of the peer's */
 #define VERBS_LINGER_MS 2000    /* until a closed endpoint's last message is given up */
 #define VERBS_REASON_MS 200     /* until the reason for a stop is given up */
 #define VERBS_BEAT_MS 2000      /* between two looks whether an idle peer is there */
@@ -79,6 +82,7 @@ struct shunt_net_device {
 	const struct verbs_port *port;
 	struct shunt_ibv_context *context;
 	struct shunt_ibv_port_attr attr;
+	uint8_t atomics_out, atomics_in; /* that a QP may have under way, as requester and as responder; 0: none */
 	struct shunt_ibv_pd *pd;
 	struct shunt_ibv_comp_channel *channel;
 	struct verbs_cq cqs[VERBS_MAX_CQS];
@@ -145,14 +149,25 @@ struct verbs_put {
 	uint64_t source, remote;
 	uint32_t bytes, lkey, rkey;
 	uint16_t channel, count;
-	bool inlined;
+	bool inlined, adds;
+	uint64_t word; /* of the signal that adds */
+	uint32_t word_key;
 };
+
+/* Memory of an endpoint that the provider itself writes to, at both ends. The blob has the address of `came`. */
+struct verbs_own {
+	uint8_t sent[VERBS_PING_BYTES], came[VERBS_PING_BYTES];
+	uint64_t proof;  /* to which the peer adds */
+	uint64_t answer; /* of additions to the peer's words: what was there; nobody reads it */
+};
+#define VERBS_PROOF_AT (offsetof(struct verbs_own, proof) - offsetof(struct verbs_own, came))
 
 /* What the peer's blob has told. */
 struct verbs_peer {
 	uint32_t qpn, side_qpn, psn;
 	uint16_t lid, pkey;
 	uint8_t mtu, ethernet, ngids;
+	uint8_t atomics; /* that it answers at a time; 0: it does not ask for additions */
 	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
 	uint64_t ping_at;
 	uint32_t ping_key;
@@ -175,8 +190,9 @@ struct shunt_net_endpoint {
 	struct verbs_peer peer;
 	uint8_t key[SHUNT_NET_KEY_BYTES], nonce[16];
 	int64_t connect_ms, deadline; /* deadline 0: none */
+	bool adds;                    /* the other end and this one want additions */
 
-	uint8_t *ping; /* what is sent, and behind it what the peer writes */
+	struct verbs_own *ping;
 	struct shunt_ibv_mr *ping_mr;
 	uint32_t side_round; /* how often the side QP has begun */
 	bool ping_came, pong_came, pong_sent;
@@ -225,12 +241,14 @@ struct verbs_path {
 	uint32_t qpn, psn_in, psn_out;
 	int mtu;
 	uint8_t sgid_index, timeout, retries;
-	const struct shunt_gid *gid; /* NULL: the link has no need of one */
+	uint8_t atomics_out, atomics_in; /* under way; 0: no atomics */
+	const struct shunt_gid *gid;     /* NULL: the link has no need of one */
 	uint16_t lid;
 };
 int verbs_qp_create(struct shunt_net_device *device, struct shunt_ibv_cq *cq, const struct shunt_ibv_qp_cap *cap,
     struct shunt_ibv_qp **qp_p, uint32_t *inline_p);
-int verbs_qp_init(struct shunt_net_device *device, struct shunt_ibv_qp *qp);
+/* adds: the peer may add to words through it. */
+int verbs_qp_init(struct shunt_net_device *device, struct shunt_ibv_qp *qp, bool adds);
 int verbs_qp_connect(struct shunt_net_device *device, struct shunt_ibv_qp *qp, const struct verbs_path *path);
 int verbs_qp_state(struct shunt_net_device *device, struct shunt_ibv_qp *qp, int state);
 /* Posts n receives without memory. */
@@ -298,8 +316,8 @@ int verbs_mem_register(
     struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
 void verbs_mem_deregister(struct shunt_net_memory *memory);
 struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory);
-/* The host's own pages. NULL: logged. */
-struct shunt_ibv_mr *verbs_mem_own(struct shunt_net_device *device, void *at, size_t bytes);
+/* The host's own pages; adds: peers add to words in them. NULL: logged. */
+struct shunt_ibv_mr *verbs_mem_own(struct shunt_net_device *device, void *at, size_t bytes, bool adds);
 
 /* verbs_flush.c: before a signal is told, a read of the GPU's memory pushes out what was written there before. */
 int verbs_flush_open(struct shunt_net_device *device); /* at the first memory of a GPU */

@@ -50,14 +50,14 @@ int verbs_qp_state(struct shunt_net_device *device, struct shunt_ibv_qp *qp, int
 	return modify(device, qp, &attr, SHUNT_IBV_QP_STATE, "be stopped");
 }
 
-int verbs_qp_init(struct shunt_net_device *device, struct shunt_ibv_qp *qp)
+int verbs_qp_init(struct shunt_net_device *device, struct shunt_ibv_qp *qp, bool adds)
 {
 	struct shunt_ibv_qp_attr attr = {
 		.qp_state = SHUNT_IBV_QPS_INIT,
 		.pkey_index = (uint16_t)shunt_nccl_env()->ib_pkey,
 		.port_num = (uint8_t)device->port->number,
-		.qp_access_flags =
-		    SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE | SHUNT_IBV_ACCESS_REMOTE_READ,
+		.qp_access_flags = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE |
+		    SHUNT_IBV_ACCESS_REMOTE_READ | (adds ? SHUNT_IBV_ACCESS_REMOTE_ATOMIC : 0),
 	};
 
 	return modify(device, qp, &attr,
@@ -79,7 +79,7 @@ int verbs_qp_connect(struct shunt_net_device *device, struct shunt_ibv_qp *qp, c
 		.path_mtu = path->mtu,
 		.dest_qp_num = path->qpn,
 		.rq_psn = path->psn_in,
-		.max_dest_rd_atomic = 1,
+		.max_dest_rd_atomic = path->atomics_in ? path->atomics_in : 1,
 		.min_rnr_timer = 12,
 		.ah_attr = { .dlid = path->lid,
 		    .sl = bounded(env->ib_sl, 0, 15),
@@ -106,7 +106,7 @@ int verbs_qp_connect(struct shunt_net_device *device, struct shunt_ibv_qp *qp, c
 		.retry_cnt = path->retries,
 		.rnr_retry = 7, /* for ever */
 		.sq_psn = path->psn_out,
-		.max_rd_atomic = 1,
+		.max_rd_atomic = path->atomics_out ? path->atomics_out : 1,
 	};
 	return modify(device, qp, &attr,
 	    SHUNT_IBV_QP_STATE | SHUNT_IBV_QP_TIMEOUT | SHUNT_IBV_QP_RETRY_CNT | SHUNT_IBV_QP_RNR_RETRY |

@@ -43,17 +43,40 @@ static int submit(struct shunt_net_endpoint *ep, struct shunt_ibv_send_wr *wr, i
 	return -err;
 }
 
-/* The next piece of the oldest put that is not posted; false: its signal has no credit. */
+/* The addition that is a put's signal. What was in the word comes back, and is of no use. */
+static void addition(const struct shunt_net_endpoint *ep, uint64_t word, uint32_t key, uint64_t count,
+    struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
+{
+	*sge = (struct shunt_ibv_sge){ (uintptr_t)&ep->ping->answer, sizeof(ep->ping->answer), ep->ping_mr->lkey };
+	*wr = (struct shunt_ibv_send_wr){ .wr_id = verbs_wr_id(ep->id, VERBS_SEND, 0),
+		.sg_list = sge,
+		.num_sge = 1,
+		.opcode = SHUNT_IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.remote_addr = word,
+		.compare_add = count,
+		.atomic_rkey = key };
+}
+
+/*
+ * The next piece of the oldest put that is not posted, at *offset_p, which is 0 behind its last piece; false: its
+ * signal has no credit.
+ */
 static bool next_piece(struct shunt_net_endpoint *ep, uint32_t put, uint32_t *offset_p, uint32_t *signals_p,
     struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {
 	const struct verbs_put *p = &ep->puts[put % VERBS_PUTS];
 	uint32_t most = ep->device->attr.max_msg_sz, bytes = p->bytes - *offset_p;
-	bool last;
+	bool last, imm;
 
+	if (p->adds && *offset_p == p->bytes) {
+		addition(ep, p->word, p->word_key, p->count, wr, sge);
+		*offset_p = 0;
+		return true;
+	}
 	most = !most || most > MOST_BYTES ? MOST_BYTES : most & ~7u;
 	last = bytes <= most;
-	if (last && p->count && *signals_p == ep->signals_allowed)
+	imm = last && p->count && !p->adds;
+	if (imm && *signals_p == ep->signals_allowed)
 		return false;
 	*sge = (struct shunt_ibv_sge){ p->source + *offset_p, last ? bytes : most, p->lkey };
 	/* Writes without bytes name a place as well: it is looked at by some NICs. */
@@ -61,14 +84,14 @@ static bool next_piece(struct shunt_net_endpoint *ep, uint32_t put, uint32_t *of
 		.wr_id = verbs_wr_id(ep->id, VERBS_SEND, 0),
 		.sg_list = sge,
 		.num_sge = sge->length ? 1 : 0,
-		.opcode = last && p->count ? SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM : SHUNT_IBV_WR_RDMA_WRITE,
+		.opcode = imm ? SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM : SHUNT_IBV_WR_RDMA_WRITE,
 		.send_flags = p->inlined && sge->length ? SHUNT_IBV_SEND_INLINE : 0,
 		.imm_data = immediate(p->channel, p->count),
 		.remote_addr = p->bytes ? p->remote + *offset_p : ep->peer.ping_at,
 		.rkey = p->bytes ? p->rkey : ep->peer.ping_key,
 	};
-	*signals_p += last && p->count;
-	*offset_p = last ? 0 : *offset_p + most;
+	*signals_p += imm;
+	*offset_p = last && !p->adds ? 0 : *offset_p + sge->length;
 	return true;
 }
 
@@ -100,22 +123,31 @@ static void push_puts(struct shunt_net_endpoint *ep)
 /* Sends one of the provider's own messages. */
 static void push_message(struct shunt_net_endpoint *ep, enum verbs_message message)
 {
-	struct shunt_ibv_sge sge = { (uintptr_t)ep->ping, VERBS_PING_BYTES, ep->ping_mr->lkey };
-	struct shunt_ibv_send_wr wr = {
+	struct shunt_ibv_sge sge = { (uintptr_t)ep->ping->sent, VERBS_PING_BYTES, ep->ping_mr->lkey }, unused;
+	struct shunt_ibv_send_wr wr[2], *message_wr = &wr[ep->adds && message == VERBS_PING];
+	uint32_t number = 0;
+
+	*message_wr = (struct shunt_ibv_send_wr){
 		.opcode = SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM,
 		.remote_addr = ep->peer.ping_at,
 		.rkey = ep->peer.ping_key,
 	};
-	uint32_t number = 0;
 
 	if (message == VERBS_CREDIT)
 		number = ep->signals_came - ep->signals_returned;
 	if (message == VERBS_PING) {
-		wr.sg_list = &sge;
-		wr.num_sge = 1;
+		message_wr->sg_list = &sge;
+		message_wr->num_sge = 1;
 	}
-	wr.imm_data = immediate(OWN_CHANNEL, message | number);
-	if (submit(ep, &wr, 1, ep->posted))
+	message_wr->imm_data = immediate(OWN_CHANNEL, message | number);
+	/* Additions have come before it. */
+	if (ep->adds && message == VERBS_END)
+		message_wr->send_flags = SHUNT_IBV_SEND_FENCE;
+	if (message_wr != wr) {
+		addition(ep, ep->peer.ping_at + VERBS_PROOF_AT, ep->peer.ping_key, VERBS_PROOF, wr, &unused);
+		wr->next = message_wr;
+	}
+	if (submit(ep, wr, message_wr == wr ? 1 : 2, ep->posted))
 		return;
 	if (message == VERBS_CREDIT)
 		ep->signals_returned += number;
@@ -182,12 +214,12 @@ void verbs_beat(struct shunt_net_endpoint *ep)
 		submit(ep, &wr, 1, ep->posted);
 }
 
-static bool legal(const struct shunt_net_put *put)
+static bool legal(const struct shunt_net_put *put, bool adds)
 {
 	const struct shunt_net_memory *m = put->memory;
 	uint64_t at = (uintptr_t)put->source;
 
-	if (!shunt_net_put_is_formed(put))
+	if (!shunt_net_put_is_formed(put, adds))
 		return false;
 	if (!put->bytes)
 		return true;
@@ -201,7 +233,7 @@ int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, 
 	if (ep->state != VERBS_READY || ep->finished)
 		return -ENOTCONN;
 	for (int i = 0; i < n; i++)
-		if (!legal(&puts[i]))
+		if (!legal(&puts[i], ep->adds))
 			return -EINVAL;
 	ep->device->touched = true;
 	for (; taken < n && ep->taken - ep->done < VERBS_PUTS; taken++) {
@@ -209,6 +241,11 @@ int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, 
 		struct verbs_put *p = &ep->puts[ep->taken++ % VERBS_PUTS];
 
 		*p = (struct verbs_put){ .bytes = put->bytes, .channel = put->channel, .count = put->count };
+		if (put->flags & SHUNT_NET_ADD) {
+			p->adds = true;
+			p->word = put->words.word[0] + put->word_offset;
+			p->word_key = (uint32_t)put->words.word[1];
+		}
 		if (!put->bytes)
 			continue;
 		p->source = (uintptr_t)put->source;
