@@ -139,6 +139,10 @@ static void structs_of_requests(void)
 	SAME(recv_wr, next);
 	SAME(recv_wr, sg_list);
 	SAME(recv_wr, num_sge);
+	SAME_SIZE(ece);
+	SAME(ece, vendor_id);
+	SAME(ece, options);
+	SAME(ece, comp_mask);
 	SAME_SIZE(wc);
 	SAME(wc, wr_id);
 	SAME(wc, status);

@@ -228,6 +228,10 @@ struct shunt_ibv_wc {
 	uint8_t sl, dlid_path_bits;
 };
 
+struct shunt_ibv_ece {
+	uint32_t vendor_id, options, comp_mask;
+};
+
 struct shunt_ibv_async_event {
 	union {
 		struct shunt_ibv_cq *cq;

@@ -12,7 +12,8 @@ struct blob {
 	uint64_t ping_at;
 	uint32_t ping_key;
 	uint8_t nonce[16];
-	uint8_t atomics;
+	uint8_t atomics, pad[3];
+	uint32_t ece_vendor, ece_options;
 	uint8_t gids[SHUNT_GID_MAX_OFFERED][17]; /* the address and its type */
 };
 _Static_assert(sizeof(struct blob) <= SHUNT_NET_BLOB_BYTES, "fewer GIDs");
@@ -36,6 +37,8 @@ void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob
 		.ping_at = (uintptr_t)ep->ping->came,
 		.ping_key = ep->ping_mr->rkey,
 		.atomics = ep->adds ? device->atomics_in : 0,
+		.ece_vendor = ep->ece.vendor_id,
+		.ece_options = ep->ece.options,
 	};
 
 	memcpy(blob.magic, magic, sizeof(magic));
@@ -66,7 +69,8 @@ int verbs_blob_read(const struct shunt_net_blob *bytes, struct verbs_peer *peer_
 		.ngids = blob.ngids,
 		.ping_at = blob.ping_at,
 		.ping_key = blob.ping_key,
-		.atomics = blob.atomics };
+		.atomics = blob.atomics,
+		.ece = { .vendor_id = blob.ece_vendor, .options = blob.ece_options } };
 	memcpy(peer_p->nonce, blob.nonce, sizeof(blob.nonce));
 	for (int i = 0; i < blob.ngids; i++) {
 		if (blob.gids[i][16] > SHUNT_GID_ROCE_V2)

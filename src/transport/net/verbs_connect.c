@@ -107,6 +107,12 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net
 		return 0;
 	path = main_path(ep);
 	/* The main QP first: who reaches the side one can then reach the main one. */
+	err = verbs_ece_set(ep->device, ep->qp, &ep->ece, &peer.ece);
+	if (err) {
+		verbs_fail(ep, err, "what both NICs have cannot be set: %s (NCCL_IB_ECE_ENABLE=0 leaves it out)",
+		    strerror(-err));
+		return 0;
+	}
 	err = verbs_qp_connect(ep->device, ep->qp, &path);
 	if (!err)
 		err = connect_side(ep);

@@ -104,6 +104,7 @@ static int make_queues(struct shunt_net_endpoint *ep)
 		err = verbs_qp_init(device, ep->side, false);
 	if (err)
 		return err;
+	ep->ece = verbs_ece_of(device, ep->qp);
 	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), VERBS_RECEIVES);
 	if (!err)
 		err = verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0), VERBS_SIDE);

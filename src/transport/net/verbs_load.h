@@ -51,6 +51,8 @@
 	X(1, modify_qp, "ibv_modify_qp", "IBVERBS_1.1", int, \
 	    (struct shunt_ibv_qp * qp, struct shunt_ibv_qp_attr * attr, int mask)) \
 	X(1, destroy_qp, "ibv_destroy_qp", "IBVERBS_1.1", int, (struct shunt_ibv_qp * qp)) \
+	X(0, query_ece, "ibv_query_ece", "IBVERBS_1.10", int, (struct shunt_ibv_qp * qp, struct shunt_ibv_ece * ece)) \
+	X(0, set_ece, "ibv_set_ece", "IBVERBS_1.10", int, (struct shunt_ibv_qp * qp, struct shunt_ibv_ece * ece)) \
 	X(1, get_async_event, "ibv_get_async_event", "IBVERBS_1.1", int, \
 	    (struct shunt_ibv_context * context, struct shunt_ibv_async_event * event)) \
 	X(1, ack_async_event, "ibv_ack_async_event", "IBVERBS_1.1", void, (struct shunt_ibv_async_event * event)) \

@@ -171,6 +171,7 @@ struct verbs_peer {
 	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
 	uint64_t ping_at;
 	uint32_t ping_key;
+	struct shunt_ibv_ece ece;
 	uint8_t nonce[16];
 };
 
@@ -183,6 +184,7 @@ struct shunt_net_endpoint {
 	int cq;
 	struct shunt_ibv_qp *qp, *side;
 	uint32_t psn;
+	struct shunt_ibv_ece ece; /* what the NIC of this end has */
 	uint32_t inline_bytes;
 	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
 	int ngids, gid; /* gid: the one chosen */
@@ -253,6 +255,12 @@ int verbs_qp_connect(struct shunt_net_device *device, struct shunt_ibv_qp *qp, c
 int verbs_qp_state(struct shunt_net_device *device, struct shunt_ibv_qp *qp, int state);
 /* Posts n receives without memory. */
 int verbs_receives_post(struct shunt_ibv_qp *qp, uint64_t wr_id, int n);
+
+/* verbs_ece.c: what the NIC can do beyond the specification, of a QP in its first state; vendor 0: nothing. */
+struct shunt_ibv_ece verbs_ece_of(const struct shunt_net_device *device, struct shunt_ibv_qp *qp);
+/* Has the QP use what both ends have; before it can receive. 0 or -errno (not logged). */
+int verbs_ece_set(const struct shunt_net_device *device, struct shunt_ibv_qp *qp, const struct shunt_ibv_ece *own,
+    const struct shunt_ibv_ece *peers);
 
 /* verbs_gids.c: the addresses that the device offers to a peer; their number, or -errno (logged). */
 int verbs_gids(struct shunt_net_device *device, struct shunt_gid *offered);
