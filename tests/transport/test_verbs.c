@@ -8,9 +8,12 @@
 #include <ftw.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include "base/config.h"
 #include "tests/support/own.h"
 #include "tests/support/unit.h"
 #include "transport/net/nic.h"
+#include "transport/net/providers.h"
 #include "transport/net/verbs.h"
 #include "transport/net/verbs_priv.h"
 
@@ -251,11 +254,13 @@ static void step(struct end *end)
 
 static struct end ends[2];
 
-/* End i on device i, or both on one. */
-static void begin(void)
+/* End i on device i, or both on one; with additions to words, if the settings say so. */
+static void begin_within(int64_t connect_ms)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
-	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+	struct shunt_net_peer peer = {
+		.name = "rank 3 on node2", .connect_ms = connect_ms, .adds = shunt_config()->ibv_mode == SHUNT_IBV_HOST
+	};
 	int n = ops->devices(info, SHUNT_NET_MAX_DEVICES);
 
 	CHECK(n >= 1);
@@ -265,6 +270,11 @@ static void begin(void)
 	}
 	for (int i = 0; i < 2; i++)
 		CHECK(!ops->endpoint_connect(ends[i].endpoint, &ends[!i].blob));
+}
+
+static void begin(void)
+{
+	begin_within(AT_ONCE_MS);
 }
 
 /* memory: of each end, or NULL. */
@@ -419,6 +429,197 @@ static void test_ends_that_cannot_meet_say_why(void **state)
 	CASE(no_partition, { "NCCL_IB_PKEY", "99" });
 }
 
+static void says_nothing(void)
+{
+	begin_within(400);
+	UNTIL(ends[0].dead && ends[1].dead);
+	for (int i = 0; i < 2; i++)
+		CHECK(
+		    !ends[i].ready && ends[i].err == -ETIMEDOUT && strstr(ends[i].text, "does the network carry RDMA"));
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+/* What is lost without a word: another service level than the network has, another partition at the peer's place. */
+static void test_a_silent_network_is_found(void **state)
+{
+	CASE(says_nothing, { "FAKE_IBV_DEVICES", "mlx0 link=roce sls=1" }, { "NCCL_IB_SL", "3" });
+	CASE(says_nothing, { "FAKE_IBV_DROP", "1000" });
+}
+
+/* ---- what NICs of one vendor can do */
+
+static uint32_t options_of(int end)
+{
+	struct shunt_net_endpoint *ep = ends[end].endpoint;
+	struct shunt_ibv_ece ece = { 0 };
+
+	CHECK(!ep->device->ibv->query_ece(ep->qp, &ece));
+	return ece.options;
+}
+
+static void common_options(void)
+{
+	begin();
+	UNTIL(ends[0].ready && ends[1].ready);
+	CHECK(options_of(0) == 0x0c && options_of(1) == 0x0c);
+	put_many(50);
+	CHECK(!ends[0].dead);
+}
+
+/* Nobody has set any. */
+static void own_options(void)
+{
+	begin();
+	UNTIL(ends[0].ready && ends[1].ready);
+	CHECK(options_of(0) == 0x3c && options_of(1) == 0x0f);
+	put_many(50);
+	CHECK(!ends[0].dead);
+}
+
+static void test_ends_use_what_both_nics_can_do(void **state)
+{
+	CASE(common_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" });
+	CASE(own_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x78:0x0f" });
+	CASE(own_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" },
+	    { "NCCL_IB_ECE_ENABLE", "0" });
+	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0" });
+	CASE(works, { "FAKE_IBV_HIDE", "ece" });
+	CASE(works, { "SHUNT_IBV_LIB", old });
+}
+
+/* ---- what NICs may do with data */
+
+/* A source is written anew at the moment at which it may be. */
+static void sources_change(void)
+{
+	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 }, target = { to, sizeof(to), -1, 0, 0 };
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put = { .source = from, .count = 1 };
+
+	begin();
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	UNTIL(ends[0].ready && ends[1].ready);
+	put.memory = memory[0];
+	put.remote = ops->mem_remote(memory[1]);
+	for (uint32_t turn = 1; turn <= 200; turn++) {
+		put.bytes = 1 + turn * 317 % sizeof(from);
+		memset(from, (int)(turn & 0x7f), put.bytes);
+		UNTIL(ops->post(ends[0].endpoint, &put, 1));
+		UNTIL(ends[0].done == turn);
+		memset(from, 0xff, sizeof(from));
+		UNTIL(ends[1].signalled == turn);
+		for (uint32_t i = 0; i < put.bytes; i++)
+			CHECK(to[i] == (turn & 0x7f));
+	}
+	end_with(memory);
+}
+
+static void test_data_may_land_late_and_in_pieces(void **state)
+{
+	CASE(works, { "FAKE_IBV_PIECE_US", "2" });
+	CASE(sources_change, { "FAKE_IBV_PIECE_US", "2" });
+}
+
+static void test_sources_are_read_late(void **state)
+{
+	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" });
+	/* What is small is copied when it is posted. */
+	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=0" });
+	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=64" });
+}
+
+static void test_completions_come_late_and_in_batches(void **state)
+{
+	CASE(works, { "FAKE_IBV_CQ_DELAY_US", "1000" });
+	CASE(works, { "FAKE_IBV_CQ_PERIOD_US", "700" });
+	CASE(works, { "FAKE_IBV_CQ_PERIOD_US", "500" }, { "FAKE_IBV_CQ_DELAY_US", "300" });
+}
+
+/* Puts without signals, more than a queue holds: most have no completion of their own, which would give a slot back. */
+static void many_without_signals(void)
+{
+	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 }, target = { to, sizeof(to), -1, 0, 0 };
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put = { .source = from, .bytes = 100 };
+	uint64_t posted = 0;
+
+	begin();
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	UNTIL(ends[0].ready && ends[1].ready);
+	put.memory = memory[0];
+	put.remote = ops->mem_remote(memory[1]);
+	/* As fast as it takes them, and the NIC is looked at only when it takes none. */
+	for (int64_t stop = unit_now_ms() + AT_ONCE_MS; posted < 20 * VERBS_SENDS;) {
+		int taken = ops->post(ends[0].endpoint, &put, 1);
+
+		CHECK(taken >= 0 && unit_now_ms() < stop);
+		posted += (unsigned)taken;
+		if (!taken)
+			step(&ends[0]);
+	}
+	UNTIL(ends[0].done == posted);
+	CHECK(!ends[0].dead);
+	end_with(memory);
+}
+
+static void test_a_full_queue_has_room_again(void **state)
+{
+	char shortest[64], queues[64];
+
+	snprintf(shortest, sizeof(shortest), "mlx0 depth=%d", VERBS_RECEIVES);
+	snprintf(queues, sizeof(queues), "mlx0 cqes=%d", VERBS_CQ_ENTRIES + VERBS_MAX_GPU_MEMORY);
+	CASE(many_without_signals, { "FAKE_IBV_DEVICES", shortest });
+	CASE(many_without_signals, { "FAKE_IBV_DEVICES", queues });
+}
+
+/* Everything of 32 endpoints fails at once, in completion queues that are as short as they may be: none is too short.
+ */
+static void all_fail_at_once(void)
+{
+	enum { N = 32 };
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+	struct shunt_net_put signal = { .count = 1 };
+	struct shunt_net_event events[16];
+	struct shunt_net_endpoint *endpoint[2 * N];
+	struct shunt_net_blob blob[2 * N];
+	struct shunt_net_device *device;
+	int ready = 0, dead = 0;
+	int64_t stop = unit_now_ms() + AT_ONCE_MS;
+
+	CHECK(!ops->open(0, &device));
+	for (int i = 0; i < 2 * N; i++)
+		CHECK(!ops->endpoint_create(device, &peer, &endpoint[i], &blob[i]));
+	for (int i = 0; i < 2 * N; i++)
+		CHECK(!ops->endpoint_connect(endpoint[i], &blob[i ^ 1]));
+	while (ready < 2 * N) {
+		for (int n = ops->progress(device, events, 16); n; n--)
+			ready += events[n - 1].kind == SHUNT_NET_READY;
+		CHECK(unit_now_ms() < stop);
+	}
+	for (int i = 0; i < 2 * N; i++)
+		for (int n = 0; n < VERBS_PUTS; n++)
+			CHECK(ops->post(endpoint[i], &signal, 1) == 1);
+	for (int i = 0; i < 2 * N; i++)
+		CHECK(!verbs_qp_state(device, endpoint[i]->qp, SHUNT_IBV_QPS_ERR));
+	while (dead < 2 * N) {
+		for (int n = ops->progress(device, events, 16); n; n--) {
+			dead += events[n - 1].kind == SHUNT_NET_ERROR;
+			CHECK(events[n - 1].kind != SHUNT_NET_ERROR || !strstr(events[n - 1].text, "CQ"));
+		}
+		CHECK(unit_now_ms() < stop);
+	}
+	for (int i = 0; i < 2 * N; i++)
+		ops->endpoint_close(endpoint[i]);
+	ops->close(device);
+}
+
+static void test_completion_queues_do_not_overrun(void **state)
+{
+	CASE(all_fail_at_once, { "FAKE_IBV_CQ_PERIOD_US", "3000" });
+}
+
 /* ---- signals */
 
 /* Work of a sender whose peer takes nothing: it stops while the peer still has receives, so that none is missing. */
@@ -493,6 +694,68 @@ static void link_lost(void)
 	dies_of(-EOWNERDEAD, "status 12");
 }
 
+static void refused(void)
+{
+	dies_of(-EACCES, "status 10");
+}
+
+static void test_a_refused_write_kills_the_endpoint(void **state)
+{
+	CASE(refused, { "FAKE_IBV_ACCESS_ERRORS", "20" });
+}
+
+/* A process that the script kills, with this one's peer. */
+static void peer_process(int pipe_fd)
+{
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+	struct shunt_net_blob theirs;
+
+	CHECK(!ops->open(0, &ends[0].device));
+	CHECK(!ops->endpoint_create(ends[0].device, &peer, &ends[0].endpoint, &ends[0].blob));
+	CHECK(write(pipe_fd, &ends[0].blob, sizeof(theirs)) == sizeof(theirs));
+	CHECK(recv(pipe_fd, &theirs, sizeof(theirs), MSG_WAITALL) == sizeof(theirs));
+	CHECK(!ops->endpoint_connect(ends[0].endpoint, &theirs));
+}
+
+static void peer_is_killed(void)
+{
+	char fabric[] = "/dev/shm/shunt-test-verbs-XXXXXX";
+	int fds[2], file = mkstemp(fabric), status;
+	struct shunt_net_put signal = { .count = 1 };
+	int64_t stop = unit_now_ms() + AT_ONCE_MS;
+	pid_t pid;
+
+	CHECK(file >= 0 && !close(file) && !unlink(fabric)); /* who comes first makes it */
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
+	setenv("FAKE_IBV_FABRIC", fabric, 1);
+	pid = child_fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		setenv("FAKE_IBV_HOST", "host1", 1);
+		peer_process(fds[1]);
+		while (unit_now_ms() < stop)
+			step(&ends[0]);
+		child_exit(0);
+	}
+	peer_process(fds[0]);
+	unlink(fabric);
+	while (!ends[0].dead && unit_now_ms() < stop) {
+		if (ends[0].ready)
+			ops->post(ends[0].endpoint, &signal, 1);
+		step(&ends[0]);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	CHECK(ends[0].dead && ends[0].err == -EOWNERDEAD && strstr(ends[0].text, "rank 3 on node2"));
+	ops->endpoint_close(ends[0].endpoint);
+	ops->close(ends[0].device);
+}
+
+static void test_a_killed_process_is_told(void **state)
+{
+	write_script("at=500 link=host1:mlx0 action=kill\n");
+	CASE(peer_is_killed, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
+}
+
 static void test_errors_of_nics_are_told(void **state)
 {
 	write_script("at=300 link=host0:mlx0 action=corrupt-status 11\n");
@@ -508,7 +771,107 @@ static void test_short_faults_are_survived(void **state)
 	write_script("at=300 link=host0:mlx0 action=flap 50ms\nat=900 link=host0:mlx0 action=drop 3\n"
 	             "at=1500 link=host0:mlx0 action=stall 100ms\nat=2000 link=host0:mlx0 action=gid-change\n");
 	CASE(works, { "FAKE_IBV_FAULTS", script });
+	/* Longer than one time-out, and not as long as all. */
+	write_script("at=300 link=host0:mlx0 action=down\nat=900ms link=host0:mlx0 action=up\n");
+	CASE(works, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "24" });
+}
+
+static void test_packets_that_are_lost_come_again(void **state)
+{
+	CASE(works, { "FAKE_IBV_DROP", "5" });
+	CASE(works, { "FAKE_IBV_DROP", "5" }, { "FAKE_IBV_PIECE_US", "1" });
+}
+
+static void test_a_receive_that_is_late_is_waited_for(void **state)
+{
 	CASE(works, { "FAKE_IBV_RNR", "20" });
+}
+
+/* ---- additions to words */
+
+static uint64_t words[8];
+
+static void additions(void)
+{
+	struct shunt_net_region region = { words, sizeof(words), -1, 0, SHUNT_NET_MEMORY_WORDS };
+	struct shunt_net_memory *memory[2] = { NULL };
+	struct shunt_net_put put = { .count = 3, .flags = SHUNT_NET_ADD };
+
+	begin();
+	CHECK(!ops->mem_register(ends[1].device, &region, &memory[1]));
+	put.words = ops->mem_remote(memory[1]);
+	UNTIL(ends[0].ready && ends[1].ready);
+	for (uint64_t i = 0; i < 2000; i++) {
+		put.word_offset = 8 * (i % 8);
+		UNTIL(ops->post(ends[0].endpoint, &put, 1));
+	}
+	UNTIL(ends[0].done == 2000);
+	for (int i = 0; i < 8; i++)
+		CHECK(__atomic_load_n(&words[i], __ATOMIC_ACQUIRE) == 750);
+	CHECK(!ends[0].dead && !ends[1].dead && !ends[1].signalled);
+	end_with(memory);
+}
+
+static void test_additions_happen_once(void **state)
+{
+	CASE(additions, { "SHUNT_IBV_MODE", "host" }, { "FAKE_IBV_DROP", "10" });
+	CASE(additions, { "MSCCLPP_IBV_MODE", "host" }, { "FAKE_IBV_DEVICES", "mlx0 atomic=glob rd=1; mlx1 rd=4" });
+}
+
+static void no_additions(void)
+{
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS, .adds = true };
+	struct shunt_net_region region = { words, sizeof(words), -1, 0, SHUNT_NET_MEMORY_WORDS };
+	struct shunt_net_memory *memory;
+	struct shunt_net_info info[1];
+	struct unit_capture c;
+
+	CHECK(ops->devices(info, 1) == 1 && !info[0].adds);
+	unit_capture_begin(&c);
+	CHECK(!(shunt_net_usable() & SHUNT_NET_USABLE_ADDS) && shunt_net_usable() == 3);
+	unit_capture_end(&c);
+	CHECK(unit_count(c.text, "no atomics") == 1 && strstr(c.text, "mlx0 port 1"));
+	CHECK(!ops->open(0, &ends[0].device));
+	CHECK(ops->mem_register(ends[0].device, &region, &memory) == -EOPNOTSUPP);
+	CHECK(ops->endpoint_create(ends[0].device, &peer, &ends[0].endpoint, &ends[0].blob) == -EOPNOTSUPP);
+	ops->close(ends[0].device);
+}
+
+static void may_add(void)
+{
+	struct unit_capture c;
+	bool host = getenv("SHUNT_IBV_MODE") && !strcmp(getenv("SHUNT_IBV_MODE"), "host");
+
+	unit_capture_begin(&c);
+	CHECK(!(shunt_net_usable() & SHUNT_NET_USABLE_ADDS) == !host);
+	unit_capture_end(&c);
+	CHECK(unit_count(c.text, "is not host-no-atomic or host") ==
+	    (getenv("SHUNT_IBV_MODE") && !strcmp(getenv("SHUNT_IBV_MODE"), "hots")));
+}
+
+static void another_mode(void)
+{
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+
+	for (int i = 0; i < 2; i++) {
+		CHECK(!ops->open(0, &ends[i].device));
+		peer.adds = i;
+		CHECK(!ops->endpoint_create(ends[i].device, &peer, &ends[i].endpoint, &ends[i].blob));
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(!ops->endpoint_connect(ends[i].endpoint, &ends[!i].blob));
+	UNTIL(ends[0].dead && ends[1].dead);
+	CHECK(ends[0].err == -EPROTO && strstr(ends[0].text, "SHUNT_IBV_MODE"));
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+static void test_additions_need_atomics_at_both_ends(void **state)
+{
+	CASE(no_additions, { "FAKE_IBV_DEVICES", "mlx0 atomic=none" }, { "SHUNT_IBV_MODE", "host" });
+	CASE(may_add, { "SHUNT_IBV_MODE", "host" });
+	CASE(may_add, { "SHUNT_IBV_MODE", "host-no-atomic" });
+	CASE(may_add, { "SHUNT_IBV_MODE", "hots" });
+	CASE(another_mode, { "FAKE_IBV_DEVICES", "mlx0" });
 }
 
 /* ---- memory */
@@ -569,6 +932,62 @@ static void gpu_memory(void)
 	end_with(memory);
 }
 
+/* The same, with signals that are words of that memory. */
+static void words_of_a_gpu(void)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+	struct shunt_net_region target = { NULL, GPU_BYTES, fd, 0, SHUNT_NET_MEMORY_GPU | SHUNT_NET_MEMORY_WORDS },
+	                        source = { from, sizeof(from), -1, 0, 0 },
+	                        elsewhere = { words, sizeof(words), -1, 0, SHUNT_NET_MEMORY_WORDS };
+	struct shunt_net_memory *memory[2], *unused;
+	struct shunt_net_put put = { .source = from, .remote_offset = 8, .count = 1, .flags = SHUNT_NET_ADD };
+	uint64_t *word;
+
+	CHECK(!ftruncate(fd, GPU_BYTES));
+	target.at = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(target.at != MAP_FAILED);
+	word = target.at;
+	begin();
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	/* An addition in the host's memory would not wait for the GPU's. */
+	CHECK(ops->mem_register(ends[1].device, &elsewhere, &unused) == -EOPNOTSUPP);
+	UNTIL(ends[0].ready && ends[1].ready);
+	put.memory = memory[0];
+	put.remote = put.words = ops->mem_remote(memory[1]);
+	for (uint32_t turn = 1; turn <= 200; turn++) {
+		put.bytes = 1 + turn * 317 % (GPU_BYTES - 8);
+		memset(from, (int)(turn & 0xff), sizeof(from));
+		UNTIL(ops->post(ends[0].endpoint, &put, 1));
+		UNTIL(__atomic_load_n(word, __ATOMIC_ACQUIRE) == turn);
+		CHECK(!memcmp((char *)target.at + 8, from, put.bytes));
+		UNTIL(ends[0].done == turn);
+	}
+	end_with(memory);
+}
+
+/* A GPU's memory by its address, which the kernel's module for it must know. */
+static void gpu_memory_by_address(void)
+{
+	bool may = getenv("FAKE_IBV_PEERMEM");
+	int fd = memfd_create("shunt-test-gpu", MFD_CLOEXEC);
+	struct shunt_net_region region = { NULL, GPU_BYTES, -1, 0, SHUNT_NET_MEMORY_GPU };
+	struct shunt_net_memory *memory = NULL;
+
+	CHECK(!ftruncate(fd, GPU_BYTES));
+	region.at = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(region.at != MAP_FAILED && !ops->open(0, &ends[0].device));
+	CHECK(ops->mem_register(ends[0].device, &region, &memory) == (may ? 0 : -EOPNOTSUPP));
+	ops->mem_deregister(memory);
+	ops->close(ends[0].device);
+}
+
+static void test_a_gpus_memory_by_its_address(void **state)
+{
+	CASE(gpu_memory_by_address, { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" });
+	CASE(gpu_memory_by_address, { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" }, { "FAKE_IBV_PEERMEM", "1" });
+}
+
 static void no_gpu_memory(void)
 {
 	struct shunt_net_region region = { from, sizeof(from), -1, 0, SHUNT_NET_MEMORY_GPU };
@@ -585,6 +1004,8 @@ static void test_signals_wait_until_gpus_see_the_data(void **state)
 {
 	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" });
 	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_DEVICES", "mlx0 link=ib" });
+	CASE(words_of_a_gpu, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" },
+	    { "SHUNT_IBV_MODE", "host" });
 	CASE(no_gpu_memory, { "FAKE_IBV_DEVICES", "mlx0 dmabuf=0" });
 	CASE(no_gpu_memory, { "FAKE_IBV_HIDE", "reg_dmabuf_mr" });
 }
@@ -628,13 +1049,27 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_the_real_library_without_devices),
 	cmocka_unit_test(test_no_devices),
 	cmocka_unit_test(test_nics_are_chosen_by_name),
-	cmocka_unit_test(test_sysfs_is_read),
 	cmocka_unit_test(test_ends_agree),
+	cmocka_unit_test(test_sysfs_is_read),
 	cmocka_unit_test(test_ends_that_cannot_meet_say_why),
+	cmocka_unit_test(test_a_silent_network_is_found),
+	cmocka_unit_test(test_ends_use_what_both_nics_can_do),
+	cmocka_unit_test(test_data_may_land_late_and_in_pieces),
+	cmocka_unit_test(test_sources_are_read_late),
+	cmocka_unit_test(test_completions_come_late_and_in_batches),
+	cmocka_unit_test(test_a_full_queue_has_room_again),
+	cmocka_unit_test(test_completion_queues_do_not_overrun),
 	cmocka_unit_test(test_a_signal_always_finds_a_receive),
+	cmocka_unit_test(test_a_refused_write_kills_the_endpoint),
+	cmocka_unit_test(test_a_killed_process_is_told),
 	cmocka_unit_test(test_errors_of_nics_are_told),
 	cmocka_unit_test(test_short_faults_are_survived),
+	cmocka_unit_test(test_packets_that_are_lost_come_again),
+	cmocka_unit_test(test_a_receive_that_is_late_is_waited_for),
+	cmocka_unit_test(test_additions_happen_once),
+	cmocka_unit_test(test_additions_need_atomics_at_both_ends),
 	cmocka_unit_test(test_the_limit_of_locked_memory_is_named),
+	cmocka_unit_test(test_a_gpus_memory_by_its_address),
 	cmocka_unit_test(test_signals_wait_until_gpus_see_the_data),
 	cmocka_unit_test(test_ordered_memory_has_its_order),
 };
