@@ -106,8 +106,8 @@ int main(void)
 	while (!is[0] || !is[1])
 		for (int i = 0; i < 2; i++)
 			is[i] |= ready(device[i]);
-	device[0]->context->post_send = post_send;
-	device[0]->context->poll_cq = poll_cq;
+	device[0]->rail[0].context->post_send = post_send;
+	device[0]->rail[0].context->poll_cq = poll_cq;
 	put = (struct shunt_net_put){
 		.source = bytes, .memory = memory, .remote = ops->mem_remote(memory), .bytes = PAYLOAD, .count = 1
 	};

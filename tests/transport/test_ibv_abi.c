@@ -43,6 +43,7 @@ static void structs_of_devices(void)
 	SAME(context, num_comp_vectors);
 	SAME(comp_channel, context);
 	SAME(comp_channel, fd);
+	SAME(cq, context);
 	NOT_SMALLER(device_attr);
 	SAME(device_attr, vendor_id);
 	SAME(device_attr, max_qp);

@@ -602,7 +602,7 @@ static void all_fail_at_once(void)
 		for (int n = 0; n < VERBS_PUTS; n++)
 			CHECK(ops->post(endpoint[i], &signal, 1) == 1);
 	for (int i = 0; i < 2 * N; i++)
-		CHECK(!verbs_qp_state(device, endpoint[i]->qp, SHUNT_IBV_QPS_ERR));
+		CHECK(!verbs_qp_state(device->rail, endpoint[i]->qp, SHUNT_IBV_QPS_ERR));
 	while (dead < 2 * N) {
 		for (int n = ops->progress(device, events, 16); n; n--) {
 			dead += events[n - 1].kind == SHUNT_NET_ERROR;

@@ -106,6 +106,10 @@ struct shunt_ibv_comp_channel {
 	int fd;
 };
 
+struct shunt_ibv_cq {
+	struct shunt_ibv_context *context;
+};
+
 struct shunt_ibv_mr {
 	struct shunt_ibv_context *context;
 	struct shunt_ibv_pd *pd;

@@ -37,23 +37,29 @@ static void wait_for_last_messages(struct shunt_net_device *device)
 	}
 }
 
+static void close_rail(struct verbs_rail *rail)
+{
+	for (int i = 0; i < rail->ncqs; i++)
+		rail->ibv->destroy_cq(rail->cqs[i].cq);
+	if (rail->channel)
+		rail->ibv->destroy_comp_channel(rail->channel);
+	if (rail->pd)
+		rail->ibv->dealloc_pd(rail->pd);
+	if (rail->context)
+		rail->ibv->close_device(rail->context);
+}
+
 static void close_device(struct shunt_net_device *device)
 {
 	if (!device)
 		return;
 	wait_for_last_messages(device);
-	if (device->pd)
+	if (device->nrails) {
 		verbs_flush_close(device);
-	if (device->channel && device->ncqs)
 		verbs_disarm(device);
-	for (int i = 0; i < device->ncqs; i++)
-		device->ibv->destroy_cq(device->cqs[i].cq);
-	if (device->channel)
-		device->ibv->destroy_comp_channel(device->channel);
-	if (device->pd)
-		device->ibv->dealloc_pd(device->pd);
-	if (device->context)
-		device->ibv->close_device(device->context);
+	}
+	for (int i = 0; i < device->nrails; i++)
+		close_rail(&device->rail[i]);
 	shunt_io_close_all((const int[]){ device->epoll_fd, device->timer_fd }, 2);
 	free(device->slots);
 	free(device);
@@ -66,62 +72,85 @@ static uint8_t atomics(int limit)
 }
 
 /* How many endpoints a completion queue of this NIC has room for, and the port as it is now. */
-static int look(struct shunt_net_device *device)
+static int look(struct verbs_rail *rail)
 {
 	struct shunt_ibv_device_attr attr = { 0 };
 	const struct shunt_nccl_env *env = shunt_nccl_env();
-	int err = device->ibv->query_device(device->context, &attr);
+	int err = rail->ibv->query_device(rail->context, &attr);
 
 	if (!err)
-		err = device->ibv->query_port(device->context, (uint8_t)device->port->number, &device->attr);
+		err = rail->ibv->query_port(rail->context, (uint8_t)rail->port->number, &rail->attr);
 	if (err)
 		return err < 0 ? -EIO : -err;
-	if (device->port->info.adds) {
-		device->atomics_out = atomics(attr.max_qp_init_rd_atom);
-		device->atomics_in = atomics(attr.max_qp_rd_atom);
+	if (rail->port->info.adds) {
+		rail->atomics_out = atomics(attr.max_qp_init_rd_atom);
+		rail->atomics_in = atomics(attr.max_qp_rd_atom);
 	}
-	device->cq_endpoints = (attr.max_cqe - VERBS_MAX_GPU_MEMORY) / VERBS_CQ_ENTRIES;
-	if (device->cq_endpoints > VERBS_CQ_ENDPOINTS)
-		device->cq_endpoints = VERBS_CQ_ENDPOINTS;
-	if (device->ibv->query_pkey(device->context, (uint8_t)device->port->number, env->ib_pkey, &device->pkey)) {
-		shunt_error("%s has no partition key %d (NCCL_IB_PKEY)", device->port->info.where, env->ib_pkey);
+	rail->cq_endpoints = (attr.max_cqe - VERBS_MAX_GPU_MEMORY) / VERBS_CQ_ENTRIES;
+	if (rail->cq_endpoints > VERBS_CQ_ENDPOINTS)
+		rail->cq_endpoints = VERBS_CQ_ENDPOINTS;
+	if (rail->ibv->query_pkey(rail->context, (uint8_t)rail->port->number, env->ib_pkey, &rail->pkey)) {
+		shunt_error("%s has no partition key %d (NCCL_IB_PKEY)", rail->port->info.where, env->ib_pkey);
 		return -EINVAL;
 	}
 	/* The order of the network. */
-	device->pkey = (uint16_t)(device->pkey << 8 | device->pkey >> 8);
+	rail->pkey = (uint16_t)(rail->pkey << 8 | rail->pkey >> 8);
 	return 0;
 }
 
-static int open_port(const struct shunt_ibv *ibv, const struct verbs_port *port, struct shunt_net_device *device)
+static int open_rail(struct shunt_net_device *device, struct verbs_rail *rail)
 {
 	int err;
 
-	device->context = verbs_open_nic(ibv, port->name);
-	if (!device->context)
+	rail->context = verbs_open_nic(rail->ibv, rail->port->name);
+	if (!rail->context)
 		return -errno;
-	err = look(device);
+	err = look(rail);
 	if (err)
 		return err;
 	errno = ENOMEM;
-	device->pd = ibv->alloc_pd(device->context);
-	device->channel = device->pd ? ibv->create_comp_channel(device->context) : NULL;
-	return device->channel ? verbs_wait_open(device) : -errno;
+	rail->pd = rail->ibv->alloc_pd(rail->context);
+	rail->channel = rail->pd ? rail->ibv->create_comp_channel(rail->context) : NULL;
+	return rail->channel ? verbs_wait_add(device, rail) : -errno;
 }
 
-static int open_device(int index, struct shunt_net_device **device_p)
+/* Opens the port with this index as one more rail. */
+static int add_rail(struct shunt_net_device *device, int index)
 {
 	const struct verbs_port *ports;
 	const struct shunt_ibv *ibv;
 	int n = verbs_ports(&ibv, &ports), err = -ENODEV;
+	struct verbs_rail *rail = &device->rail[device->nrails];
+
+	if (index >= 0 && index < n) {
+		*rail = (struct verbs_rail){ .ibv = ibv, .port = &ports[index] };
+		device->ibv = ibv;
+		err = open_rail(device, rail);
+	}
+	if (!err) {
+		device->nrails++;
+		return 0;
+	}
+	shunt_error("cannot open NIC %d of %d: %s", index, n, strerror(-err));
+	if (index >= 0 && index < n)
+		close_rail(rail);
+	return err;
+}
+
+static int open_device(int index, struct shunt_net_device **device_p)
+{
 	struct shunt_net_device *device = calloc(1, sizeof(*device));
+	int err;
 
 	if (!device)
 		return -ENOMEM;
-	*device = (struct shunt_net_device){ .ibv = ibv, .port = &ports[index], .epoll_fd = -1, .timer_fd = -1 };
-	if (index >= 0 && index < n)
-		err = open_port(ibv, &ports[index], device);
+	device->epoll_fd = device->timer_fd = -1;
+	err = verbs_wait_open(device);
+	if (err)
+		shunt_error("cannot wait for NICs: %s", strerror(-err));
+	else
+		err = add_rail(device, index);
 	if (err) {
-		shunt_error("cannot open NIC %d of %d: %s", index, n, strerror(-err));
 		close_device(device);
 		return err;
 	}

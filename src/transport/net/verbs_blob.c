@@ -23,20 +23,20 @@ static const char magic[4] = { 's', 'v', 'b', 's' };
 
 void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p)
 {
-	const struct shunt_net_device *device = ep->device;
+	const struct verbs_rail *rail = ep->device->rail;
 	struct blob blob = {
 		.version = VERSION,
-		.mtu = (uint8_t)device->attr.active_mtu,
-		.ethernet = device->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET,
+		.mtu = (uint8_t)rail->attr.active_mtu,
+		.ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET,
 		.ngids = (uint8_t)ep->ngids,
 		.qpn = ep->qp->qp_num,
 		.side_qpn = ep->side->qp_num,
 		.psn = ep->psn,
-		.lid = device->attr.lid,
-		.pkey = device->pkey,
+		.lid = rail->attr.lid,
+		.pkey = rail->pkey,
 		.ping_at = (uintptr_t)ep->ping->came,
 		.ping_key = ep->ping_mr->rkey,
-		.atomics = ep->adds ? device->atomics_in : 0,
+		.atomics = ep->adds ? rail->atomics_in : 0,
 		.ece_vendor = ep->ece.vendor_id,
 		.ece_options = ep->ece.options,
 	};

@@ -14,9 +14,9 @@
 /* Which addresses and packets the connection has. 0, or an error that verbs_fail has got. */
 static int choose_path(struct shunt_net_endpoint *ep)
 {
-	const struct shunt_net_device *device = ep->device;
+	const struct verbs_rail *rail = ep->device->rail;
 	const struct verbs_peer *peer = &ep->peer;
-	bool ethernet = device->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET, first;
+	bool ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET, first;
 	int own, theirs;
 
 	if (peer->ethernet != ethernet) {
@@ -24,9 +24,9 @@ static int choose_path(struct shunt_net_endpoint *ep)
 		    ethernet ? "InfiniBand" : "RoCE");
 		return -EADDRNOTAVAIL;
 	}
-	if ((peer->pkey & 0x7fff) != (device->pkey & 0x7fff)) {
+	if ((peer->pkey & 0x7fff) != (rail->pkey & 0x7fff)) {
 		verbs_fail(ep, -EADDRNOTAVAIL, "the partition keys differ, 0x%04x here and 0x%04x there (NCCL_IB_PKEY)",
-		    device->pkey, peer->pkey);
+		    rail->pkey, peer->pkey);
 		return -EADDRNOTAVAIL;
 	}
 	if (ep->adds != (peer->atomics != 0)) {
@@ -54,9 +54,9 @@ static int choose_path(struct shunt_net_endpoint *ep)
 static struct verbs_path main_path(const struct shunt_net_endpoint *ep)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
-	const struct shunt_net_device *device = ep->device;
-	bool ethernet = device->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET;
-	int mtu = device->attr.active_mtu;
+	const struct verbs_rail *rail = ep->device->rail;
+	bool ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET;
+	int mtu = rail->attr.active_mtu;
 	struct verbs_path path = {
 		.qpn = ep->peer.qpn,
 		.psn_in = ep->peer.psn,
@@ -65,8 +65,8 @@ static struct verbs_path main_path(const struct shunt_net_endpoint *ep)
 		.timeout = (uint8_t)(env->ib_timeout < 1 || env->ib_timeout > 31 ? 20 : env->ib_timeout),
 		.retries = (uint8_t)(env->ib_retry_cnt < 0 || env->ib_retry_cnt > 7 ? 7 : env->ib_retry_cnt),
 		.lid = ep->peer.lid,
-		.atomics_out = device->atomics_out < ep->peer.atomics ? device->atomics_out : ep->peer.atomics,
-		.atomics_in = device->atomics_in,
+		.atomics_out = rail->atomics_out < ep->peer.atomics ? rail->atomics_out : ep->peer.atomics,
+		.atomics_in = rail->atomics_in,
 	};
 
 	if (ep->gid < 0)
@@ -86,7 +86,7 @@ static int connect_side(struct shunt_net_endpoint *ep)
 	path.qpn = ep->peer.side_qpn;
 	path.timeout = SIDE_TIMEOUT;
 	path.retries = SIDE_RETRIES;
-	return verbs_qp_connect(ep->device, ep->side, &path);
+	return verbs_qp_connect(ep->device->rail, ep->side, &path);
 }
 
 int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs)
@@ -97,7 +97,7 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net
 
 	if (err || !memcmp(peer.nonce, ep->nonce, sizeof(ep->nonce))) {
 		shunt_error("%s: %s has told no address of a NIC, but that of another version or this end's own",
-		    ep->device->port->info.where, ep->name);
+		    ep->device->rail[0].port->info.where, ep->name);
 		return -EPROTO;
 	}
 	ep->peer = peer;
@@ -107,13 +107,13 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net
 		return 0;
 	path = main_path(ep);
 	/* The main QP first: who reaches the side one can then reach the main one. */
-	err = verbs_ece_set(ep->device, ep->qp, &ep->ece, &peer.ece);
+	err = verbs_ece_set(ep->device->rail, ep->qp, &ep->ece, &peer.ece);
 	if (err) {
 		verbs_fail(ep, err, "what both NICs have cannot be set: %s (NCCL_IB_ECE_ENABLE=0 leaves it out)",
 		    strerror(-err));
 		return 0;
 	}
-	err = verbs_qp_connect(ep->device, ep->qp, &path);
+	err = verbs_qp_connect(ep->device->rail, ep->qp, &path);
 	if (!err)
 		err = connect_side(ep);
 	if (!err)
@@ -128,11 +128,11 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net
 /* The peer's QPs cannot receive yet, or the network does not carry: the side QP begins anew. */
 static void probe_again(struct shunt_net_endpoint *ep)
 {
-	int err = verbs_qp_state(ep->device, ep->side, SHUNT_IBV_QPS_RESET);
+	int err = verbs_qp_state(ep->device->rail, ep->side, SHUNT_IBV_QPS_RESET);
 
 	ep->side_round++;
 	if (!err)
-		err = verbs_qp_init(ep->device, ep->side, false);
+		err = verbs_qp_init(ep->device->rail, ep->side, false);
 	if (!err)
 		err =
 		    verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, ep->side_round), VERBS_SIDE);

@@ -11,29 +11,29 @@
 /* Calls of progress between two looks for events of the NIC, which cost a system call. */
 #define ASYNC_CALLS 1024
 
-int verbs_cq_take(struct shunt_net_device *device)
+int verbs_cq_take(struct verbs_rail *rail)
 {
-	int i = 0, entries = device->cq_endpoints * VERBS_CQ_ENTRIES + VERBS_MAX_GPU_MEMORY;
+	int i = 0, entries = rail->cq_endpoints * VERBS_CQ_ENTRIES + VERBS_MAX_GPU_MEMORY;
 
-	while (i < device->ncqs && device->cqs[i].endpoints == device->cq_endpoints)
+	while (i < rail->ncqs && rail->cqs[i].endpoints == rail->cq_endpoints)
 		i++;
 	if (i == VERBS_MAX_CQS) {
-		shunt_error("%s: no more than %d completion queues", device->port->info.where, i);
+		shunt_error("%s: no more than %d completion queues", rail->port->info.where, i);
 		return -EMFILE;
 	}
-	if (i == device->ncqs) {
-		device->cqs[i].cq = device->ibv->create_cq(device->context, entries, NULL, device->channel, 0);
-		if (!device->cqs[i].cq) {
+	if (i == rail->ncqs) {
+		rail->cqs[i].cq = rail->ibv->create_cq(rail->context, entries, NULL, rail->channel, 0);
+		if (!rail->cqs[i].cq) {
 			int err = errno ? errno : EIO;
 
-			shunt_error("%s: cannot create a completion queue of %d entries: %s%s",
-			    device->port->info.where, entries, strerror(err),
+			shunt_error("%s: cannot create a completion queue of %d entries: %s%s", rail->port->info.where,
+			    entries, strerror(err),
 			    err == ENOMEM ? "; raise the limit of locked memory (ulimit -l)" : "");
 			return -err;
 		}
-		device->ncqs++;
+		rail->ncqs++;
 	}
-	device->cqs[i].endpoints++;
+	rail->cqs[i].endpoints++;
 	return i;
 }
 
@@ -257,28 +257,33 @@ static void completed(struct shunt_net_device *device, const struct shunt_ibv_wc
 	}
 }
 
-static void poll_queues(struct shunt_net_device *device, struct verbs_sink *sink)
+static void poll_queue(struct shunt_net_device *device, struct shunt_ibv_cq *cq, struct verbs_sink *sink)
 {
 	struct shunt_ibv_wc wc[POLL];
 
+	/* A peer may send as fast as this. */
+	for (int round = 0; round < ROUNDS && sink->n < sink->max; round++) {
+		int most = sink->max - sink->n < POLL ? sink->max - sink->n : POLL;
+		int n = cq->context->poll_cq(cq, most, wc);
+
+		for (int i = 0; i < n; i++)
+			completed(device, &wc[i], sink);
+		if (n < most)
+			break;
+	}
+}
+
+static void poll_queues(struct shunt_net_device *device, struct verbs_sink *sink)
+{
 	while (device->nstash && sink->n < sink->max) {
 		struct shunt_ibv_wc first = device->stash[0];
 
 		memmove(device->stash, device->stash + 1, (size_t)--device->nstash * sizeof(first));
 		completed(device, &first, sink);
 	}
-	for (int i = 0; i < device->ncqs && !device->nstash; i++) {
-		/* A peer may send as fast as this. */
-		for (int round = 0; round < ROUNDS && sink->n < sink->max; round++) {
-			int most = sink->max - sink->n < POLL ? sink->max - sink->n : POLL;
-			int n = device->context->poll_cq(device->cqs[i].cq, most, wc);
-
-			for (int j = 0; j < n; j++)
-				completed(device, &wc[j], sink);
-			if (n < most)
-				break;
-		}
-	}
+	for (int i = 0; i < device->nrails && !device->nstash; i++)
+		for (int j = 0; j < device->rail[i].ncqs; j++)
+			poll_queue(device, device->rail[i].cqs[j].cq, sink);
 }
 
 static void look_at_deadlines(struct shunt_net_device *device)

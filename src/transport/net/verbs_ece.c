@@ -8,9 +8,9 @@
 #include "base/config.h"
 #include "transport/net/verbs_priv.h"
 
-struct shunt_ibv_ece verbs_ece_of(const struct shunt_net_device *device, struct shunt_ibv_qp *qp)
+struct shunt_ibv_ece verbs_ece_of(const struct verbs_rail *rail, struct shunt_ibv_qp *qp)
 {
-	const struct shunt_ibv *ibv = device->ibv;
+	const struct shunt_ibv *ibv = rail->ibv;
 	struct shunt_ibv_ece ece = { 0 };
 
 	if (!shunt_nccl_env()->ib_ece_enable || !ibv->query_ece || !ibv->set_ece || ibv->query_ece(qp, &ece))
@@ -18,7 +18,7 @@ struct shunt_ibv_ece verbs_ece_of(const struct shunt_net_device *device, struct 
 	return ece;
 }
 
-int verbs_ece_set(const struct shunt_net_device *device, struct shunt_ibv_qp *qp, const struct shunt_ibv_ece *own,
+int verbs_ece_set(const struct verbs_rail *rail, struct shunt_ibv_qp *qp, const struct shunt_ibv_ece *own,
     const struct shunt_ibv_ece *peers)
 {
 	struct shunt_ibv_ece common = { .vendor_id = own->vendor_id, .options = own->options & peers->options };
@@ -26,6 +26,6 @@ int verbs_ece_set(const struct shunt_net_device *device, struct shunt_ibv_qp *qp
 
 	if (!own->vendor_id || own->vendor_id != peers->vendor_id)
 		return 0;
-	err = device->ibv->set_ece(qp, &common);
+	err = rail->ibv->set_ece(qp, &common);
 	return err < 0 ? -EIO : -err;
 }

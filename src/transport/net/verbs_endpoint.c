@@ -39,7 +39,7 @@ void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
 
 	if (ep->state == VERBS_DEAD || ep->state == VERBS_LINGERING || verbs_over(ep))
 		return;
-	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, ep->device->port->info.where);
+	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, ep->device->rail[0].port->info.where);
 	if (ep->gid >= 0) {
 		char own[64], peers[64];
 
@@ -57,7 +57,7 @@ void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
 	ep->error_untold = true;
 	verbs_deadline(ep, 0);
 	/* What the peer still sends, and what was posted here, ends at once. */
-	verbs_qp_state(ep->device, ep->qp, SHUNT_IBV_QPS_ERR);
+	verbs_qp_state(ep->device->rail, ep->qp, SHUNT_IBV_QPS_ERR);
 	verbs_bye(ep);
 	verbs_attend(ep);
 }
@@ -88,28 +88,28 @@ static int make_queues(struct shunt_net_endpoint *ep)
 {
 	static const struct shunt_ibv_qp_cap main_cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
 	static const struct shunt_ibv_qp_cap side_cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
-	struct shunt_net_device *device = ep->device;
+	struct verbs_rail *rail = ep->device->rail;
 	uint32_t unused;
 	int err;
 
-	ep->cq = verbs_cq_take(device);
+	ep->cq = verbs_cq_take(rail);
 	if (ep->cq < 0)
 		return ep->cq;
-	err = verbs_qp_create(device, device->cqs[ep->cq].cq, &main_cap, &ep->qp, &ep->inline_bytes);
+	err = verbs_qp_create(rail, rail->cqs[ep->cq].cq, &main_cap, &ep->qp, &ep->inline_bytes);
 	if (!err)
-		err = verbs_qp_create(device, device->cqs[ep->cq].cq, &side_cap, &ep->side, &unused);
+		err = verbs_qp_create(rail, rail->cqs[ep->cq].cq, &side_cap, &ep->side, &unused);
 	if (!err)
-		err = verbs_qp_init(device, ep->qp, ep->adds);
+		err = verbs_qp_init(rail, ep->qp, ep->adds);
 	if (!err)
-		err = verbs_qp_init(device, ep->side, false);
+		err = verbs_qp_init(rail, ep->side, false);
 	if (err)
 		return err;
-	ep->ece = verbs_ece_of(device, ep->qp);
+	ep->ece = verbs_ece_of(rail, ep->qp);
 	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), VERBS_RECEIVES);
 	if (!err)
 		err = verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0), VERBS_SIDE);
 	if (err)
-		shunt_error("%s: cannot post receives: %s", device->port->info.where, strerror(-err));
+		shunt_error("%s: cannot post receives: %s", rail->port->info.where, strerror(-err));
 	return err;
 }
 
@@ -119,7 +119,7 @@ static int make(struct shunt_net_endpoint *ep)
 	int err = take_slot(ep);
 
 	if (err) {
-		shunt_error("%s: no more than %d connections", ep->device->port->info.where, MAX_ENDPOINTS);
+		shunt_error("%s: no more than %d connections", ep->device->rail[0].port->info.where, MAX_ENDPOINTS);
 		return err;
 	}
 	err = shunt_random(ep->nonce, sizeof(ep->nonce));
@@ -127,7 +127,7 @@ static int make(struct shunt_net_endpoint *ep)
 		err = shunt_random(&psn, sizeof(psn));
 	if (err)
 		return err;
-	ep->ngids = verbs_gids(ep->device, ep->gids);
+	ep->ngids = verbs_gids(ep->device->rail, ep->gids);
 	if (ep->ngids < 0)
 		return ep->ngids;
 	ep->psn = psn & 0xffffff;
@@ -135,10 +135,10 @@ static int make(struct shunt_net_endpoint *ep)
 	ep->ping = mmap(NULL, sizeof(*ep->ping), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ep->ping == MAP_FAILED) {
 		ep->ping = NULL;
-		shunt_error("%s: no memory for a connection: %m", ep->device->port->info.where);
+		shunt_error("%s: no memory for a connection: %m", ep->device->rail[0].port->info.where);
 		return -ENOMEM;
 	}
-	ep->ping_mr = verbs_mem_own(ep->device, ep->ping, sizeof(*ep->ping), ep->adds);
+	ep->ping_mr = verbs_mem_own(ep->device->rail, ep->ping, sizeof(*ep->ping), ep->adds);
 	return ep->ping_mr ? make_queues(ep) : -ENOMEM;
 }
 
@@ -148,8 +148,8 @@ int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_ne
 	struct shunt_net_endpoint *ep;
 	int err = -ENOMEM;
 
-	if (peer->adds && !device->atomics_out) {
-		shunt_error("%s: the NIC has no atomics", device->port->info.where);
+	if (peer->adds && !device->rail[0].atomics_out) {
+		shunt_error("%s: the NIC has no atomics", device->rail[0].port->info.where);
 		return -EOPNOTSUPP;
 	}
 	ep = calloc(1, sizeof(*ep));
@@ -167,7 +167,7 @@ int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_ne
 	if (ep && ep->name)
 		err = make(ep);
 	else
-		shunt_error("%s: no memory for a connection", device->port->info.where);
+		shunt_error("%s: no memory for a connection", device->rail[0].port->info.where);
 	if (err) {
 		verbs_endpoint_free(ep);
 		return err;
@@ -210,7 +210,7 @@ void verbs_endpoint_free(struct shunt_net_endpoint *ep)
 	verbs_deadline(ep, 0);
 	leave_attention(ep);
 	if (ep->cq >= 0)
-		device->cqs[ep->cq].endpoints--;
+		device->rail[0].cqs[ep->cq].endpoints--;
 	if (ep->ping_mr)
 		device->ibv->dereg_mr(ep->ping_mr);
 	if (ep->ping)

@@ -17,20 +17,20 @@ static int connect_with_itself(struct shunt_net_device *device)
 {
 	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
 	struct verbs_path path = { .qpn = device->flush.qp->qp_num,
-		.mtu = device->attr.active_mtu,
+		.mtu = device->rail[0].attr.active_mtu,
 		.timeout = 14,
 		.retries = 7,
-		.lid = device->attr.lid };
-	int n = verbs_gids(device, gids), err;
+		.lid = device->rail[0].attr.lid };
+	int n = verbs_gids(device->rail, gids), err;
 
 	if (n < 0)
 		return n;
-	if (n && (device->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET || !path.lid)) {
+	if (n && (device->rail[0].attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET || !path.lid)) {
 		path.gid = &gids[0];
 		path.sgid_index = gids[0].index;
 	}
-	err = verbs_qp_init(device, device->flush.qp, false);
-	return err ? err : verbs_qp_connect(device, device->flush.qp, &path);
+	err = verbs_qp_init(device->rail, device->flush.qp, false);
+	return err ? err : verbs_qp_connect(device->rail, device->flush.qp, &path);
 }
 
 int verbs_flush_open(struct shunt_net_device *device)
@@ -43,7 +43,7 @@ int verbs_flush_open(struct shunt_net_device *device)
 	for (; memory; memory = memory->next_gpu)
 		n++;
 	if (n == VERBS_MAX_GPU_MEMORY) {
-		shunt_error("%s: no more than %d regions of GPUs' memory", device->port->info.where, n);
+		shunt_error("%s: no more than %d regions of GPUs' memory", device->rail[0].port->info.where, n);
 		return -ENOSPC;
 	}
 	if (device->flush.qp)
@@ -53,21 +53,21 @@ int verbs_flush_open(struct shunt_net_device *device)
 		device->scratch = mmap(NULL, SCRATCH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (device->scratch == MAP_FAILED) {
 			device->scratch = NULL;
-			shunt_error("%s: no memory for a page: %m", device->port->info.where);
+			shunt_error("%s: no memory for a page: %m", device->rail[0].port->info.where);
 			return -ENOMEM;
 		}
-		device->scratch_mr = verbs_mem_own(device, device->scratch, SCRATCH_BYTES, false);
+		device->scratch_mr = verbs_mem_own(device->rail, device->scratch, SCRATCH_BYTES, false);
 	}
 	if (!device->scratch_mr)
 		return -ENOMEM;
 	/* The first queue has room for these reads. */
-	if (!device->ncqs) {
-		err = verbs_cq_take(device);
+	if (!device->rail[0].ncqs) {
+		err = verbs_cq_take(device->rail);
 		if (err < 0)
 			return err;
-		device->cqs[err].endpoints--;
+		device->rail[0].cqs[err].endpoints--;
 	}
-	err = verbs_qp_create(device, device->cqs[0].cq, &cap, &device->flush.qp, &unused);
+	err = verbs_qp_create(device->rail, device->rail[0].cqs[0].cq, &cap, &device->flush.qp, &unused);
 	if (!err)
 		err = connect_with_itself(device);
 	if (err)
@@ -134,14 +134,14 @@ static void read_all(struct shunt_net_device *device)
 			.num_sge = 1,
 			.opcode = SHUNT_IBV_WR_RDMA_READ,
 			.remote_addr = memory->at,
-			.rkey = memory->mr->rkey };
+			.rkey = memory->mr[0]->rkey };
 		if (n)
 			wr[n - 1].next = &wr[n];
 	}
 	wr[n - 1].send_flags = SHUNT_IBV_SEND_SIGNALED;
 	device->flush.covered = device->flush.last;
 	device->flush.reading = true;
-	if (device->context->post_send(device->flush.qp, wr, &bad))
+	if (device->rail[0].context->post_send(device->flush.qp, wr, &bad))
 		verbs_flush_done(device, &(struct shunt_ibv_wc){ .status = SHUNT_IBV_WC_LOC_PROT_ERR });
 }
 

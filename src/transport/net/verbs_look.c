@@ -15,13 +15,13 @@ void shunt_verbs_address(struct shunt_net_device *device, char *text, size_t byt
 	};
 	struct shunt_gid offered[SHUNT_GID_MAX_OFFERED];
 	char address[64];
-	int n = verbs_gids(device, offered);
+	int n = verbs_gids(device->rail, offered);
 
 	*text = '\0';
 	if (n < 0)
 		return;
 	if (!n) {
-		snprintf(text, bytes, "InfiniBand, LID %u", device->attr.lid);
+		snprintf(text, bytes, "InfiniBand, LID %u", device->rail[0].attr.lid);
 		return;
 	}
 	shunt_gid_show(&offered[0], address, sizeof(address));

@@ -35,6 +35,7 @@
 #define VERBS_CQ_ENTRIES \
 	(VERBS_SENDS + VERBS_RECEIVES + 2 * VERBS_SIDE + 1) /* of an endpoint, at most: all fail at once */
 #define VERBS_MAX_CQS 64
+#define VERBS_RAILS 4           /* NICs, or ports of them, of a device */
 #define VERBS_MAX_GPU_MEMORY 64 /* regions of a device */
 #define VERBS_INLINE 64         /* bytes */
 #define VERBS_PING_BYTES 8192   /* several packets of the largest size */
@@ -77,7 +78,8 @@ struct verbs_flush {
 	bool reading;
 };
 
-struct shunt_net_device {
+/* A port of a NIC, opened. A device has one, or several that share the data of its endpoints. */
+struct verbs_rail {
 	const struct shunt_ibv *ibv;
 	const struct verbs_port *port;
 	struct shunt_ibv_context *context;
@@ -87,8 +89,14 @@ struct shunt_net_device {
 	struct shunt_ibv_comp_channel *channel;
 	struct verbs_cq cqs[VERBS_MAX_CQS];
 	int ncqs, cq_endpoints;
-	int epoll_fd, timer_fd;
 	uint16_t pkey;
+};
+
+struct shunt_net_device {
+	const struct shunt_ibv *ibv;
+	struct verbs_rail rail[VERBS_RAILS];
+	int nrails;
+	int epoll_fd, timer_fd;
 	struct shunt_net_endpoint **slots; /* by the slot of an endpoint's id */
 	unsigned nslots;
 	uint16_t generation;
@@ -98,7 +106,7 @@ struct shunt_net_device {
 	bool armed;
 	bool touched; /* since the last progress: something was posted, or begins to connect */
 	int64_t next_beat;
-	struct shunt_ibv_wc stash[VERBS_MAX_CQS]; /* completions that arm has found */
+	struct shunt_ibv_wc stash[VERBS_RAILS * VERBS_MAX_CQS]; /* completions that arm has found */
 	int nstash;
 	struct shunt_net_memory *gpu_memory; /* list of what lies in GPUs */
 	struct verbs_flush flush;
@@ -108,7 +116,7 @@ struct shunt_net_device {
 
 struct shunt_net_memory {
 	struct shunt_net_device *device;
-	struct shunt_ibv_mr *mr;
+	struct shunt_ibv_mr *mr[VERBS_RAILS];
 	uint64_t at;
 	size_t bytes;
 	bool gpu;
@@ -247,26 +255,26 @@ struct verbs_path {
 	const struct shunt_gid *gid;     /* NULL: the link has no need of one */
 	uint16_t lid;
 };
-int verbs_qp_create(struct shunt_net_device *device, struct shunt_ibv_cq *cq, const struct shunt_ibv_qp_cap *cap,
+int verbs_qp_create(struct verbs_rail *rail, struct shunt_ibv_cq *cq, const struct shunt_ibv_qp_cap *cap,
     struct shunt_ibv_qp **qp_p, uint32_t *inline_p);
 /* adds: the peer may add to words through it. */
-int verbs_qp_init(struct shunt_net_device *device, struct shunt_ibv_qp *qp, bool adds);
-int verbs_qp_connect(struct shunt_net_device *device, struct shunt_ibv_qp *qp, const struct verbs_path *path);
-int verbs_qp_state(struct shunt_net_device *device, struct shunt_ibv_qp *qp, int state);
+int verbs_qp_init(struct verbs_rail *rail, struct shunt_ibv_qp *qp, bool adds);
+int verbs_qp_connect(struct verbs_rail *rail, struct shunt_ibv_qp *qp, const struct verbs_path *path);
+int verbs_qp_state(struct verbs_rail *rail, struct shunt_ibv_qp *qp, int state);
 /* Posts n receives without memory. */
 int verbs_receives_post(struct shunt_ibv_qp *qp, uint64_t wr_id, int n);
 
 /* verbs_ece.c: what the NIC can do beyond the specification, of a QP in its first state; vendor 0: nothing. */
-struct shunt_ibv_ece verbs_ece_of(const struct shunt_net_device *device, struct shunt_ibv_qp *qp);
+struct shunt_ibv_ece verbs_ece_of(const struct verbs_rail *rail, struct shunt_ibv_qp *qp);
 /* Has the QP use what both ends have; before it can receive. 0 or -errno (not logged). */
-int verbs_ece_set(const struct shunt_net_device *device, struct shunt_ibv_qp *qp, const struct shunt_ibv_ece *own,
+int verbs_ece_set(const struct verbs_rail *rail, struct shunt_ibv_qp *qp, const struct shunt_ibv_ece *own,
     const struct shunt_ibv_ece *peers);
 
-/* verbs_gids.c: the addresses that the device offers to a peer; their number, or -errno (logged). */
-int verbs_gids(struct shunt_net_device *device, struct shunt_gid *offered);
+/* verbs_gids.c: the addresses that the port offers to a peer; their number, or -errno (logged). */
+int verbs_gids(struct verbs_rail *rail, struct shunt_gid *offered);
 
 /* verbs_cq.c: a queue with room for an endpoint; its index or -errno (logged). */
-int verbs_cq_take(struct shunt_net_device *device);
+int verbs_cq_take(struct verbs_rail *rail);
 
 /* verbs_blob.c */
 void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p);
@@ -318,6 +326,7 @@ int verbs_fd(const struct shunt_net_device *device);
 void verbs_async(struct shunt_net_device *device);
 void verbs_disarm(struct shunt_net_device *device);
 int verbs_wait_open(struct shunt_net_device *device);
+int verbs_wait_add(const struct shunt_net_device *device, const struct verbs_rail *rail);
 
 /* verbs_mem.c */
 int verbs_mem_register(
@@ -325,7 +334,7 @@ int verbs_mem_register(
 void verbs_mem_deregister(struct shunt_net_memory *memory);
 struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory);
 /* The host's own pages; adds: peers add to words in them. NULL: logged. */
-struct shunt_ibv_mr *verbs_mem_own(struct shunt_net_device *device, void *at, size_t bytes, bool adds);
+struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *at, size_t bytes, bool adds);
 
 /* verbs_flush.c: before a signal is told, a read of the GPU's memory pushes out what was written there before. */
 int verbs_flush_open(struct shunt_net_device *device); /* at the first memory of a GPU */

@@ -65,7 +65,7 @@ static bool next_piece(struct shunt_net_endpoint *ep, uint32_t put, uint32_t *of
     struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {
 	const struct verbs_put *p = &ep->puts[put % VERBS_PUTS];
-	uint32_t most = ep->device->attr.max_msg_sz, bytes = p->bytes - *offset_p;
+	uint32_t most = ep->device->rail[0].attr.max_msg_sz, bytes = p->bytes - *offset_p;
 	bool last, imm;
 
 	if (p->adds && *offset_p == p->bytes) {
@@ -249,7 +249,7 @@ int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, 
 		if (!put->bytes)
 			continue;
 		p->source = (uintptr_t)put->source;
-		p->lkey = put->memory->mr->lkey;
+		p->lkey = put->memory->mr[0]->lkey;
 		p->remote = put->remote.word[0] + put->remote_offset;
 		p->rkey = (uint32_t)put->remote.word[1];
 		p->inlined = put->bytes <= ep->inline_bytes && !put->memory->gpu;

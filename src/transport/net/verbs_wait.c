@@ -10,24 +10,30 @@
 #include "base/log.h"
 #include "transport/net/verbs_priv.h"
 
+/* 0 or -errno. */
+static int watch(const struct shunt_net_device *device, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ||
+	        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event) ?
+	    -errno :
+	    0;
+}
+
 int verbs_wait_open(struct shunt_net_device *device)
 {
-	const int fds[] = { device->channel->fd, device->context->async_fd,
-		device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK) };
-	struct epoll_event event = { .events = EPOLLIN };
-	int err = 0;
-
 	device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]) && !err; i++) {
-		int flags = fcntl(fds[i], F_GETFL);
+	device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return device->epoll_fd < 0 || device->timer_fd < 0 ? -errno : watch(device, device->timer_fd);
+}
 
-		if (flags < 0 || fcntl(fds[i], F_SETFL, flags | O_NONBLOCK) ||
-		    epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fds[i], &event))
-			err = -errno;
-	}
-	if (err)
-		shunt_error("%s: cannot wait for the NIC: %s", device->port->info.where, strerror(-err));
-	return err;
+int verbs_wait_add(const struct shunt_net_device *device, const struct verbs_rail *rail)
+{
+	int err = watch(device, rail->channel->fd);
+
+	return err ? err : watch(device, rail->context->async_fd);
 }
 
 static void fail_all(struct shunt_net_device *device, const char *what)
@@ -37,7 +43,8 @@ static void fail_all(struct shunt_net_device *device, const char *what)
 			verbs_fail(device->slots[i], -EIO, "the NIC reports: %s", what);
 }
 
-static void one_event(struct shunt_net_device *device, const struct shunt_ibv_async_event *event)
+static void one_event(
+    struct shunt_net_device *device, const struct verbs_rail *rail, const struct shunt_ibv_async_event *event)
 {
 	char number[32];
 	const char *what = number;
@@ -61,16 +68,16 @@ static void one_event(struct shunt_net_device *device, const struct shunt_ibv_as
 		break;
 	case SHUNT_IBV_EVENT_PORT_ERR:
 		/* What is sent is sent again until the port is back, or the retries are over. */
-		if (event->element.port_num == device->port->number)
+		if (event->element.port_num == rail->port->number)
 			shunt_warn("%s has no link any more (%s): connections end if it does not come back",
-			    device->port->info.where, what);
+			    rail->port->info.where, what);
 		break;
 	case SHUNT_IBV_EVENT_PORT_ACTIVE:
-		if (event->element.port_num == device->port->number)
-			shunt_info(SHUNT_LOG_NET, "%s has its link again", device->port->info.where);
+		if (event->element.port_num == rail->port->number)
+			shunt_info(SHUNT_LOG_NET, "%s has its link again", rail->port->info.where);
 		break;
 	default:
-		shunt_info(SHUNT_LOG_NET, "%s: %s", device->port->info.where, what);
+		shunt_info(SHUNT_LOG_NET, "%s: %s", rail->port->info.where, what);
 		break;
 	}
 }
@@ -79,11 +86,12 @@ void verbs_async(struct shunt_net_device *device)
 {
 	struct shunt_ibv_async_event event;
 
-	while (!device->ibv->get_async_event(device->context, &event)) {
-		one_event(device, &event);
-		/* Else the end of what it is about would wait for ever. */
-		device->ibv->ack_async_event(&event);
-	}
+	for (int i = 0; i < device->nrails; i++)
+		while (!device->ibv->get_async_event(device->rail[i].context, &event)) {
+			one_event(device, &device->rail[i], &event);
+			/* Else the end of what it is about would wait for ever. */
+			device->ibv->ack_async_event(&event);
+		}
 }
 
 void verbs_disarm(struct shunt_net_device *device)
@@ -92,8 +100,9 @@ void verbs_disarm(struct shunt_net_device *device)
 	void *user;
 
 	device->armed = false;
-	while (!device->ibv->get_cq_event(device->channel, &cq, &user))
-		device->ibv->ack_cq_events(cq, 1);
+	for (int i = 0; i < device->nrails; i++)
+		while (!device->ibv->get_cq_event(device->rail[i].channel, &cq, &user))
+			device->ibv->ack_cq_events(cq, 1);
 	verbs_async(device);
 }
 
@@ -114,6 +123,19 @@ static void set_timer(struct shunt_net_device *device)
 	timerfd_settime(device->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
+/* Has the rail's queues tell of what comes. False: the NIC refuses. */
+static bool arm_queues(struct shunt_net_device *device, const struct verbs_rail *rail)
+{
+	for (int i = 0; i < rail->ncqs; i++)
+		if (rail->context->req_notify_cq(rail->cqs[i].cq, 0))
+			return false;
+	/* Completions from before this have no event. */
+	for (int i = 0; i < rail->ncqs; i++)
+		if (rail->context->poll_cq(rail->cqs[i].cq, 1, &device->stash[device->nstash]) > 0)
+			device->nstash++;
+	return true;
+}
+
 bool verbs_arm(struct shunt_net_device *device)
 {
 	const struct verbs_flush *f = &device->flush;
@@ -123,13 +145,9 @@ bool verbs_arm(struct shunt_net_device *device)
 	verbs_disarm(device);
 	if (device->attention)
 		return false;
-	for (int i = 0; i < device->ncqs; i++)
-		if (device->context->req_notify_cq(device->cqs[i].cq, 0))
+	for (int i = 0; i < device->nrails; i++)
+		if (!arm_queues(device, &device->rail[i]))
 			return false;
-	/* Completions from before this have no event. */
-	for (int i = 0; i < device->ncqs; i++)
-		if (device->context->poll_cq(device->cqs[i].cq, 1, &device->stash[device->nstash]) > 0)
-			device->nstash++;
 	if (device->nstash)
 		return false;
 	set_timer(device);
