@@ -43,6 +43,7 @@ static const struct {
 	unsigned low, high;
 } bounds[] = {
 	{ "SHUNT_SIM_DEVICES", 1, 8 },
+	{ "SHUNT_IB_RAILS", 1, 4 },
 	{ "SHUNT_NCCL_VERSION", 21800, 23299 }, /* functions of later ones are not in symbols.def */
 };
 #define NBOUNDS (sizeof(bounds) / sizeof(bounds[0]))

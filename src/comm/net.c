@@ -127,22 +127,25 @@ unsigned shunt_comm_net_usable(const struct shunt_comm *comm)
 	return comm->net.at.nhosts ? shunt_net_usable() : 0;
 }
 
-/* The device nearest to this rank's GPU; GPUs that are as near as each other take turns. */
-static int nearest_device(const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int own)
+/* The devices nearest to this rank's GPU; GPUs that are as near as each other take turns. */
+static struct shunt_net_rails nearest_devices(
+    const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int own)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
 	struct shunt_nic_place devices[SHUNT_NET_MAX_DEVICES] = { 0 }, places[SHUNT_KARGS_MAX_RANKS];
-	int n = net->devices(info, SHUNT_NET_MAX_DEVICES);
+	int n = net->devices(info, SHUNT_NET_MAX_DEVICES), most = net->add_rail ? (int)shunt_config()->ib_rails : 1;
+	struct shunt_net_rails rails = { .n = 1 };
 
 	if (n <= 1)
-		return 0;
+		return rails;
 	for (int i = 0; i < n; i++) {
 		snprintf(devices[i].pci, sizeof(devices[i].pci), "%s", info[i].pci);
 		devices[i].numa = info[i].numa;
 	}
 	for (int i = 0; i < ngpus; i++)
 		shunt_nic_pci_place(gpus[i], &places[i]);
-	return shunt_nic_pair(places, ngpus, own, devices, n);
+	rails.n = shunt_nic_rails(places, ngpus, own, devices, n, most, rails.index);
+	return rails;
 }
 
 void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus)
@@ -153,8 +156,9 @@ void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char 
 	for (int i = 0; providers[i]; i++)
 		if (usable >> i & 1)
 			/* Interfaces of tcp need not reach each other: the first is the one that NCCL would take. */
-			comm->net.device[i] =
-			    providers[i + 1] ? nearest_device(providers[i], gpus, ngpus, shunt_comm_own(comm)) : 0;
+			comm->net.rails[i] = providers[i + 1] ?
+			    nearest_devices(providers[i], gpus, ngpus, shunt_comm_own(comm)) :
+			    (struct shunt_net_rails){ .n = 1 };
 }
 
 /* ---- what kernels read */
@@ -333,7 +337,7 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 {
 	const struct shunt_net_ops *net = shunt_net_providers()[provider];
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
-	int n, device = comm->net.device[provider], err;
+	int n, device = comm->net.rails[provider].index[0], err;
 
 	*fd_p = -1;
 	comm->net.landing = NULL;
@@ -380,7 +384,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	name_peers(comm, w);
 	make_landing(comm, provider, landing, &fd);
 	err = shunt_proxy_create(&(struct shunt_proxy_config){ .net = shunt_net_providers()[provider],
-	                             .net_device = net->device[provider],
+	                             .rails = net->rails[provider],
 	                             .gpu = comm->device,
 	                             .adds = net->adds,
 	                             .memory = net->memory,

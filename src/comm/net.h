@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "algos/placement.h"
+#include "transport/net/net.h"
 
 struct shunt_comm;
 struct shunt_comm_region;
@@ -23,10 +24,10 @@ struct shunt_comm_net {
 	void *landing;                /* the GPU's, where peers' chunks land; NULL: in the memory above */
 	uint64_t lands;               /* by connection, a bit: this rank's chunks land in the peer's GPU */
 	uint32_t channels, slot_bytes;
-	unsigned usable;                  /* providers, as bits, alike on all ranks; and SHUNT_NET_USABLE_ADDS */
-	int device[sizeof(unsigned) * 8]; /* of each of them, for this rank */
-	const char *provider;             /* the name of the one that carries the data */
-	bool adds;                        /* signals are additions of the NICs to words; alike on all ranks */
+	unsigned usable; /* providers, as bits, alike on all ranks; and SHUNT_NET_USABLE_ADDS */
+	struct shunt_net_rails rails[sizeof(unsigned) * 8]; /* devices of each of them, for this rank */
+	const char *provider;                               /* the name of the one that carries the data */
+	bool adds; /* signals are additions of the NICs to words; alike on all ranks */
 	/* By provider: the tuning file's table that all ranks have for it; NULL: none. */
 	const struct shunt_tuning *tuning[sizeof(unsigned) * 8];
 	int nconnections;

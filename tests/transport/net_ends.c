@@ -2,6 +2,7 @@
 #include "tests/transport/net_ends.h"
 #include <dirent.h>
 #include <poll.h>
+#include "base/config.h"
 
 bool net_adds;
 static struct net_end *ends; /* with words */
@@ -12,6 +13,8 @@ struct shunt_net_device *net_open(const struct shunt_net_ops *ops)
 
 	assert_int_equal(ops->open(0, &device), 0);
 	assert_non_null(device);
+	for (int i = 1; ops->add_rail && i < (int)shunt_config()->ib_rails; i++)
+		assert_int_equal(ops->add_rail(device, i), 0);
 	return device;
 }
 
@@ -115,6 +118,7 @@ static void note(const struct shunt_net_event *event)
 		end->dead = true;
 		end->err = event->err;
 		snprintf(end->text, sizeof(end->text), "%s", event->text);
+		fprintf(stderr, "%s\n", event->text);
 		break;
 	default:
 		fail_msg("event %d", (int)event->kind);

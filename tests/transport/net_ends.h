@@ -33,7 +33,7 @@ extern bool net_adds;
 /* How long to sleep for a signal: additions wake nobody. */
 #define NET_NAP_MS (net_adds ? 1 : 100)
 
-/* Opens device 0, which must be there. */
+/* Opens device 0, which must be there, and as many rails as SHUNT_IB_RAILS says. */
 struct shunt_net_device *net_open(const struct shunt_net_ops *ops);
 void net_create(
     const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end, uint8_t key, int64_t ms);

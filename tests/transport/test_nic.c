@@ -203,6 +203,28 @@ static void test_gpus_share_nics_in_turn(void **state)
 		assert_int_equal(shunt_nic_pair(gpus, 8, i, nics, 3), i % 3);
 }
 
+/* The GPU's own NIC, then those of its node, then the rest. */
+static void test_rails_are_the_nearest_first(void **state)
+{
+	struct shunt_nic_place gpus[4], nics[4];
+	int rails[4];
+
+	for (int i = 0; i < 4; i++) {
+		gpus[i] = at("", i / 2);
+		nics[i] = at("", i / 2);
+	}
+	assert_int_equal(shunt_nic_rails(gpus, 4, 3, nics, 4, 1, rails), 1);
+	assert_int_equal(rails[0], 3);
+	assert_int_equal(shunt_nic_rails(gpus, 4, 3, nics, 4, 3, rails), 3);
+	assert_int_equal(rails[0], 3);
+	assert_int_equal(rails[1], 2);
+	assert_int_equal(rails[2], 0);
+	assert_int_equal(shunt_nic_rails(gpus, 4, 0, nics, 4, 4, rails), 4);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(rails[i], i);
+	assert_int_equal(shunt_nic_rails(gpus, 4, 0, nics, 2, 4, rails), 2);
+}
+
 /* ---- addresses */
 
 static struct shunt_gid gid(const char *address, enum shunt_gid_type type, int index)
@@ -405,6 +427,7 @@ int main(void)
 		cmocka_unit_test(test_distances_are_ordered),
 		cmocka_unit_test(test_eight_gpus_and_eight_nics_are_pairs),
 		cmocka_unit_test(test_gpus_share_nics_in_turn),
+		cmocka_unit_test(test_rails_are_the_nearest_first),
 		cmocka_unit_test(test_gids_are_offered_by_preference),
 		cmocka_unit_test(test_rules_allow_gids),
 		cmocka_unit_test(test_rules_that_cannot_be_read),

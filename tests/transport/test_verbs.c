@@ -215,7 +215,7 @@ struct end {
 	struct shunt_net_device *device;
 	struct shunt_net_endpoint *endpoint;
 	struct shunt_net_blob blob;
-	bool ready, dead;
+	bool ready, ended, dead;
 	int err;
 	char text[512];
 	uint64_t done, signalled;
@@ -229,6 +229,8 @@ static void step(struct end *end)
 
 	for (int i = 0; i < n; i++) {
 		end->ready |= e[i].kind == SHUNT_NET_READY;
+		end->ended |= e[i].kind == SHUNT_NET_END;
+		CHECK(!end->dead);
 		end->done += e[i].kind == SHUNT_NET_PUT_DONE ? e[i].count : 0;
 		end->signalled += e[i].kind == SHUNT_NET_SIGNAL ? e[i].count : 0;
 		if (e[i].kind != SHUNT_NET_ERROR)
@@ -254,7 +256,7 @@ static void step(struct end *end)
 
 static struct end ends[2];
 
-/* End i on device i, or both on one; with additions to words, if the settings say so. */
+/* End i on device i, or both on one; on so many rails, and with additions to words, if the settings say so. */
 static void begin_within(int64_t connect_ms)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
@@ -265,7 +267,11 @@ static void begin_within(int64_t connect_ms)
 
 	CHECK(n >= 1);
 	for (int i = 0; i < 2; i++) {
-		CHECK(!ops->open(i < n ? i : 0, &ends[i].device));
+		int rails = (int)shunt_config()->ib_rails;
+
+		CHECK(!ops->open(i < n ? i * rails : 0, &ends[i].device));
+		for (int j = 1; j < rails; j++)
+			CHECK(!ops->add_rail(ends[i].device, i * rails + j));
 		CHECK(!ops->endpoint_create(ends[i].device, &peer, &ends[i].endpoint, &ends[i].blob));
 	}
 	for (int i = 0; i < 2; i++)
@@ -453,7 +459,7 @@ static uint32_t options_of(int end)
 	struct shunt_net_endpoint *ep = ends[end].endpoint;
 	struct shunt_ibv_ece ece = { 0 };
 
-	CHECK(!ep->device->ibv->query_ece(ep->qp, &ece));
+	CHECK(!ep->device->ibv->query_ece(ep->lane->qp, &ece));
 	return ece.options;
 }
 
@@ -569,7 +575,7 @@ static void test_a_full_queue_has_room_again(void **state)
 	char shortest[64], queues[64];
 
 	snprintf(shortest, sizeof(shortest), "mlx0 depth=%d", VERBS_RECEIVES);
-	snprintf(queues, sizeof(queues), "mlx0 cqes=%d", VERBS_CQ_ENTRIES + VERBS_MAX_GPU_MEMORY);
+	snprintf(queues, sizeof(queues), "mlx0 cqes=%d", VERBS_CQ_ENTRIES(1) + VERBS_MAX_GPU_MEMORY);
 	CASE(many_without_signals, { "FAKE_IBV_DEVICES", shortest });
 	CASE(many_without_signals, { "FAKE_IBV_DEVICES", queues });
 }
@@ -602,7 +608,7 @@ static void all_fail_at_once(void)
 		for (int n = 0; n < VERBS_PUTS; n++)
 			CHECK(ops->post(endpoint[i], &signal, 1) == 1);
 	for (int i = 0; i < 2 * N; i++)
-		CHECK(!verbs_qp_state(device->rail, endpoint[i]->qp, SHUNT_IBV_QPS_ERR));
+		CHECK(!verbs_qp_state(device->rail, endpoint[i]->lane->qp, SHUNT_IBV_QPS_ERR));
 	while (dead < 2 * N) {
 		for (int n = ops->progress(device, events, 16); n; n--) {
 			dead += events[n - 1].kind == SHUNT_NET_ERROR;
@@ -785,6 +791,157 @@ static void test_packets_that_are_lost_come_again(void **state)
 static void test_a_receive_that_is_late_is_waited_for(void **state)
 {
 	CASE(works, { "FAKE_IBV_RNR", "20" });
+}
+
+/* ---- several rails and queue pairs */
+
+#define WIDE ((size_t)1 << 20)
+static uint8_t wide_from[WIDE], wide_to[WIDE];
+
+/* Large puts, some without a signal of their own; a signal, of whatever put, says that all before it are there. */
+static void many_lanes(void)
+{
+	struct shunt_net_region source = { wide_from, WIDE, -1, 0, 0 }, target = { wide_to, WIDE, -1, 0, 0 };
+	int nlanes = atoi(getenv("LANES"));
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put;
+
+	begin();
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	UNTIL(ends[0].ready && ends[1].ready);
+	CHECK(ends[0].endpoint->nlanes == nlanes && ends[1].endpoint->nlanes == nlanes);
+	put = (struct shunt_net_put){ .memory = memory[0], .remote = ops->mem_remote(memory[1]) };
+	for (uint32_t turn = 1; turn <= 100; turn++) {
+		uint32_t large = 1 + turn * 104729 % (WIDE - 100), done = 2 * (turn - 1);
+
+		for (uint32_t i = 0; i < large; i++)
+			wide_from[i] = (uint8_t)(i * 7 + i / 251 + turn);
+		memset(wide_from + large, (int)turn, 64);
+		put.source = wide_from;
+		put.bytes = large;
+		put.remote_offset = 0;
+		put.count = turn % 2;
+		UNTIL(ops->post(ends[0].endpoint, &put, 1));
+		put.source = wide_from + large;
+		put.bytes = turn % 3 ? 64 : 0;
+		put.remote_offset = large;
+		put.count = 1;
+		UNTIL(ops->post(ends[0].endpoint, &put, 1));
+		UNTIL(ends[1].signalled == turn + (turn + 1) / 2);
+		CHECK(!memcmp(wide_from, wide_to, large + put.bytes));
+		UNTIL(ends[0].done == done + 2);
+	}
+	for (int i = 0; i < 2; i++)
+		ops->finish(ends[i].endpoint);
+	UNTIL(ends[0].ended && ends[1].ended);
+	CHECK(!ends[0].dead && !ends[1].dead);
+	end_with(memory);
+}
+
+#define FOUR_NICS "mlx0 link=roce; mlx1 link=roce; mlx2 link=roce; mlx3 link=roce mtu=512"
+
+static void test_large_puts_go_over_rails_and_queue_pairs(void **state)
+{
+	CASE(many_lanes, { "LANES", "1" });
+	CASE(many_lanes, { "LANES", "4" }, { "NCCL_IB_QPS_PER_CONNECTION", "4" });
+	CASE(many_lanes, { "LANES", "8" }, { "SHUNT_IB_QPS", "100" });
+	CASE(many_lanes, { "LANES", "2" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" });
+	CASE(many_lanes, { "LANES", "4" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" },
+	    { "SHUNT_IB_QPS", "2" }, { "FAKE_IBV_PIECE_US", "2" }, { "FAKE_IBV_CQ_DELAY_US", "300" });
+	/* Additions would not wait for the other lanes. */
+	CASE(many_lanes, { "LANES", "1" }, { "SHUNT_IBV_MODE", "host" }, { "SHUNT_IB_QPS", "4" });
+	/* Queues that have no room for more. */
+	CASE(many_lanes, { "LANES", "2" }, { "SHUNT_IB_QPS", "8" }, { "FAKE_IBV_DEVICES", "mlx0 cqes=2000" });
+	write_script("at=2000 link=host0:mlx1 action=stall 100ms\nat=5000 link=host0:mlx1 action=flap 50ms\n");
+	CASE(many_lanes, { "LANES", "2" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" },
+	    { "FAKE_IBV_FAULTS", script });
+}
+
+/* The end with more of both takes as many as the other one. */
+static void uneven(void)
+{
+	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
+
+	for (int i = 0; i < 2; i++) {
+		CHECK(!ops->open(2 * i, &ends[i].device));
+		CHECK(i || !ops->add_rail(ends[i].device, 1));
+		CHECK(!ops->endpoint_create(ends[i].device, &peer, &ends[i].endpoint, &ends[i].blob));
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(!ops->endpoint_connect(ends[i].endpoint, &ends[!i].blob));
+	UNTIL(ends[0].ready && ends[1].ready);
+	CHECK(ends[0].endpoint->nlanes == 2 && ends[1].endpoint->nlanes == 2);
+	put_many(100);
+	CHECK(!ends[0].dead);
+}
+
+static void test_ends_take_as_many_lanes_as_both_have(void **state)
+{
+	CASE(uneven, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_QPS", "2" });
+}
+
+/* Names the rail, once. */
+static void rail_lost(void)
+{
+	struct shunt_net_region source = { wide_from, WIDE, -1, 0, 0 }, target = { wide_to, WIDE, -1, 0, 0 };
+	struct shunt_net_memory *memory[2];
+	struct shunt_net_put put;
+	const struct end *met;
+	int64_t stop = unit_now_ms() + AT_ONCE_MS;
+
+	begin();
+	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
+	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
+	UNTIL(ends[0].ready && ends[1].ready);
+	put = (struct shunt_net_put){ .source = wide_from,
+		.bytes = WIDE,
+		.memory = memory[0],
+		.remote = ops->mem_remote(memory[1]),
+		.count = 1 };
+	while (!ends[0].dead || !ends[1].dead) {
+		if (!ends[0].dead)
+			ops->post(ends[0].endpoint, &put, 1);
+		CHECK(unit_now_ms() < stop);
+		step(&ends[0]);
+		step(&ends[1]);
+	}
+	met = strstr(ends[0].text, "mlx1") ? &ends[0] : &ends[1];
+	CHECK(strstr(met->text, met == ends ? "mlx1 port 1" : "mlx3 port 1") && strstr(met->text, "status 12"));
+	end_with(memory);
+}
+
+static void no_gid_on_a_rail(void)
+{
+	begin();
+	UNTIL(ends[0].dead && ends[1].dead);
+	CHECK(!ends[0].ready && !ends[1].ready);
+	CHECK((strstr(ends[0].text, "mlx1 port 1") && strstr(ends[0].text, "no GID of this end")) ||
+	    (strstr(ends[1].text, "mlx3 port 1") && strstr(ends[1].text, "no GID of this end")));
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+static void silent_rail(void)
+{
+	begin_within(700);
+	UNTIL(ends[0].dead && ends[1].dead);
+	CHECK(!ends[0].ready && !ends[1].ready);
+	CHECK(strstr(ends[0].text, "mlx1 port 1") || strstr(ends[1].text, "mlx3 port 1"));
+	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+}
+
+static void test_a_rail_that_fails_ends_the_endpoint(void **state)
+{
+	write_script("at=3000 link=host0:mlx1 action=down\n");
+	CASE(rail_lost, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" }, { "FAKE_IBV_FAULTS", script },
+	    { "NCCL_IB_TIMEOUT", "14" });
+	CASE(no_gid_on_a_rail,
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce; mlx1 link=roce gids=v1@10.0.0.1; mlx2 link=roce; mlx3 link=roce gids=v2@10.0.0.2" },
+	    { "SHUNT_IB_RAILS", "2" });
+	CASE(silent_rail,
+	    { "FAKE_IBV_DEVICES", "mlx0 link=roce; mlx1 link=roce sls=1; mlx2 link=roce; mlx3 link=roce sls=1" },
+	    { "SHUNT_IB_RAILS", "2" }, { "NCCL_IB_SL", "1" });
 }
 
 /* ---- additions to words */
@@ -1066,6 +1223,9 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_short_faults_are_survived),
 	cmocka_unit_test(test_packets_that_are_lost_come_again),
 	cmocka_unit_test(test_a_receive_that_is_late_is_waited_for),
+	cmocka_unit_test(test_large_puts_go_over_rails_and_queue_pairs),
+	cmocka_unit_test(test_ends_take_as_many_lanes_as_both_have),
+	cmocka_unit_test(test_a_rail_that_fails_ends_the_endpoint),
 	cmocka_unit_test(test_additions_happen_once),
 	cmocka_unit_test(test_additions_need_atomics_at_both_ends),
 	cmocka_unit_test(test_the_limit_of_locked_memory_is_named),

@@ -30,6 +30,7 @@
 #define SHUNT_NET_MAX_CHANNELS 65535 /* of an endpoint, from 0 */
 #define SHUNT_NET_MAX_COUNT 32767    /* of one signal */
 #define SHUNT_NET_MAX_DEVICES 16
+#define SHUNT_NET_MAX_RAILS 4             /* devices that are opened as one */
 #define SHUNT_NET_MEMORY_MOST (64u << 20) /* bytes that a rank registers for a communicator's rings, at most */
 
 struct shunt_net_device;
@@ -46,6 +47,11 @@ struct shunt_net_info {
 	bool adds;          /* it takes SHUNT_NET_ADD */
 };
 
+/* Devices that are opened as one, by their indices. n is 0: the one with index 0. */
+struct shunt_net_rails {
+	int n, index[SHUNT_NET_MAX_RAILS];
+};
+
 /* What an endpoint tells its peer before they connect; the set-up's rounds carry it. Opaque. */
 struct shunt_net_blob {
 	uint8_t bytes[SHUNT_NET_BLOB_BYTES];
@@ -53,7 +59,7 @@ struct shunt_net_blob {
 
 /* Names registered memory to a peer. Opaque; any endpoint of the device takes puts to it. */
 struct shunt_net_remote {
-	uint64_t word[2];
+	uint64_t word[3];
 };
 
 enum shunt_net_memory_flag {
@@ -151,6 +157,12 @@ struct shunt_net_ops {
 	int (*devices)(struct shunt_net_info *info, int max);
 	/* Opens one of them by its index. 0 or -errno (logged). */
 	int (*open)(int index, struct shunt_net_device **device_p);
+	/*
+	 * Opens one more as a rail of this device: the data of each of its endpoints goes over as many rails as the
+	 * peer has, too. Before anything is made on it; alike in order at both ends. 0 or -errno (logged). NULL: there
+	 * are none.
+	 */
+	int (*add_rail)(struct shunt_net_device *device, int index);
 	/* All endpoints and memory of the device are closed before. NULL is allowed. */
 	void (*close)(struct shunt_net_device *device);
 

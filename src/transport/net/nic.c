@@ -184,3 +184,19 @@ int shunt_nic_pair(
 		turn -= (int)(set >> nic & 1);
 	return nic;
 }
+
+int shunt_nic_rails(const struct shunt_nic_place *gpus, int ngpus, int gpu, const struct shunt_nic_place *nics,
+    int nnics, int most, int *rails)
+{
+	int first = shunt_nic_pair(gpus, ngpus, gpu, nics, nnics), n = 0;
+
+	rails[n++] = first;
+	for (int d = SHUNT_NIC_SWITCH; d <= SHUNT_NIC_SYSTEM; d++)
+		for (int i = 1; i < nnics && n < most; i++) {
+			int nic = (first + i) % nnics;
+
+			if ((int)shunt_nic_distance(&gpus[gpu], &nics[nic]) == d)
+				rails[n++] = nic;
+		}
+	return n;
+}

@@ -41,4 +41,10 @@ enum shunt_nic_distance shunt_nic_distance(const struct shunt_nic_place *a, cons
  */
 int shunt_nic_pair(
     const struct shunt_nic_place *gpus, int ngpus, int gpu, const struct shunt_nic_place *nics, int nnics);
+/*
+ * Indices of up to `most` NICs for that GPU: the one above, then the others, the near ones first, and of those that are
+ * as near the ones that follow it. Their number.
+ */
+int shunt_nic_rails(const struct shunt_nic_place *gpus, int ngpus, int gpu, const struct shunt_nic_place *nics,
+    int nnics, int most, int *rails);
 #endif

@@ -419,9 +419,8 @@ int shunt_proxy_create(
 		return -ENOMEM;
 	proxy->config = *config;
 	proxy->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	err = proxy->notify_fd < 0 ?
-	    -errno :
-	    shunt_proxy_thread_get(config->net, config->net_device, config->gpu, &proxy->thread);
+	err = proxy->notify_fd < 0 ? -errno :
+	                             shunt_proxy_thread_get(config->net, &config->rails, config->gpu, &proxy->thread);
 	if (!err) {
 		shunt_proxy_thread_call(proxy->thread, create, &call);
 		err = call.err;

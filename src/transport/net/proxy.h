@@ -27,7 +27,7 @@ struct shunt_proxy;
 
 struct shunt_proxy_config {
 	const struct shunt_net_ops *net;
-	int net_device; /* index */
+	struct shunt_net_rails rails;
 	int gpu;
 	bool adds; /* signals are additions to the peers' words; alike on all ranks */
 	/* Page-locked; begins with a zeroed struct shunt_net_words. The caller's until destroy has returned. */

@@ -75,7 +75,8 @@ struct proxy_command {
 struct proxy_thread {
 	/* What it is for; under SHUNT_LOCK_PROXY, as users, next and commands. */
 	const struct shunt_net_ops *net;
-	int net_device, gpu, users;
+	struct shunt_net_rails rails;
+	int gpu, users;
 	bool ended; /* the thread takes no commands any more */
 	struct proxy_thread *next;
 	struct proxy_command *commands;
@@ -88,8 +89,9 @@ struct proxy_thread {
 	struct shunt_proxy *proxies;
 };
 
-/* The thread for this network device and GPU, with one user more. 0 or -errno (logged). */
-int shunt_proxy_thread_get(const struct shunt_net_ops *net, int net_device, int gpu, struct proxy_thread **thread_p);
+/* The thread for these network devices and this GPU, with one user more. 0 or -errno (logged). */
+int shunt_proxy_thread_get(
+    const struct shunt_net_ops *net, const struct shunt_net_rails *rails, int gpu, struct proxy_thread **thread_p);
 /* One user less; ends it with the last. */
 void shunt_proxy_thread_put(struct proxy_thread *thread);
 /* Runs fn(thread, arg) on the thread, and returns when it has. */

@@ -218,11 +218,16 @@ static void register_end(void)
 	atexit(stop_all);
 }
 
-static struct proxy_thread *find(const struct shunt_net_ops *net, int net_device, int gpu)
+static bool same_rails(const struct shunt_net_rails *a, const struct shunt_net_rails *b)
+{
+	return a->n == b->n && !memcmp(a->index, b->index, sizeof(a->index));
+}
+
+static struct proxy_thread *find(const struct shunt_net_ops *net, const struct shunt_net_rails *rails, int gpu)
 {
 	struct proxy_thread *t = threads;
 
-	while (t && (t->net != net || t->net_device != net_device || t->gpu != gpu))
+	while (t && (t->net != net || !same_rails(&t->rails, rails) || t->gpu != gpu))
 		t = t->next;
 	if (t)
 		t->users++;
@@ -238,21 +243,31 @@ static void destroy_thread(struct proxy_thread *t)
 	free(t);
 }
 
-static int create_thread(const struct shunt_net_ops *net, int net_device, int gpu, struct proxy_thread **thread_p)
+static int open_rails(struct proxy_thread *t)
+{
+	int err = t->net->open(t->rails.index[0], &t->device);
+
+	for (int i = 1; i < t->rails.n && !err; i++)
+		err = t->net->add_rail(t->device, t->rails.index[i]);
+	return err;
+}
+
+static int create_thread(
+    const struct shunt_net_ops *net, const struct shunt_net_rails *rails, int gpu, struct proxy_thread **thread_p)
 {
 	struct proxy_thread *t = calloc(1, sizeof(*t));
 	int err;
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct proxy_thread){ .net = net, .net_device = net_device, .gpu = gpu, .users = 1 };
+	*t = (struct proxy_thread){ .net = net, .rails = *rails, .gpu = gpu, .users = 1 };
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	err = t->wake_fd < 0 ? -errno : net->open(net_device, &t->device);
+	err = t->wake_fd < 0 ? -errno : open_rails(t);
 	if (!err)
 		err = shunt_thread_start(&t->id, 0, thread_main, t);
 	if (err) {
-		shunt_error(
-		    "the proxy thread of device %d of %s cannot be started: %s", net_device, net->name, strerror(-err));
+		shunt_error("the proxy thread of device %d of %s cannot be started: %s", rails->index[0], net->name,
+		    strerror(-err));
 		destroy_thread(t);
 		return err;
 	}
@@ -260,7 +275,8 @@ static int create_thread(const struct shunt_net_ops *net, int net_device, int gp
 	return 0;
 }
 
-int shunt_proxy_thread_get(const struct shunt_net_ops *net, int net_device, int gpu, struct proxy_thread **thread_p)
+int shunt_proxy_thread_get(
+    const struct shunt_net_ops *net, const struct shunt_net_rails *rails, int gpu, struct proxy_thread **thread_p)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct proxy_thread *t, *other;
@@ -268,15 +284,15 @@ int shunt_proxy_thread_get(const struct shunt_net_ops *net, int net_device, int 
 
 	pthread_once(&once, register_end);
 	shunt_lock_acquire(SHUNT_LOCK_PROXY);
-	*thread_p = find(net, net_device, gpu);
+	*thread_p = find(net, rails, gpu);
 	shunt_lock_release(SHUNT_LOCK_PROXY);
 	if (*thread_p)
 		return 0;
-	err = create_thread(net, net_device, gpu, &t); /* it logs, and opens a device: without the lock */
+	err = create_thread(net, rails, gpu, &t); /* it logs, and opens a device: without the lock */
 	if (err)
 		return err;
 	shunt_lock_acquire(SHUNT_LOCK_PROXY);
-	other = find(net, net_device, gpu);
+	other = find(net, rails, gpu);
 	if (!other) {
 		t->next = threads;
 		threads = t;

@@ -71,7 +71,7 @@ static uint8_t atomics(int limit)
 	return (uint8_t)(limit < 1 ? 1 : limit > VERBS_MOST_ATOMICS ? VERBS_MOST_ATOMICS : limit);
 }
 
-/* How many endpoints a completion queue of this NIC has room for, and the port as it is now. */
+/* Limits of the NIC, and the port as it is now. */
 static int look(struct verbs_rail *rail)
 {
 	struct shunt_ibv_device_attr attr = { 0 };
@@ -86,9 +86,9 @@ static int look(struct verbs_rail *rail)
 		rail->atomics_out = atomics(attr.max_qp_init_rd_atom);
 		rail->atomics_in = atomics(attr.max_qp_rd_atom);
 	}
-	rail->cq_endpoints = (attr.max_cqe - VERBS_MAX_GPU_MEMORY) / VERBS_CQ_ENTRIES;
-	if (rail->cq_endpoints > VERBS_CQ_ENDPOINTS)
-		rail->cq_endpoints = VERBS_CQ_ENDPOINTS;
+	rail->max_cqe = attr.max_cqe;
+	while (rail->device->qps > 1 && VERBS_CQ_ENTRIES(rail->device->qps) + VERBS_MAX_GPU_MEMORY > attr.max_cqe)
+		rail->device->qps--;
 	if (rail->ibv->query_pkey(rail->context, (uint8_t)rail->port->number, env->ib_pkey, &rail->pkey)) {
 		shunt_error("%s has no partition key %d (NCCL_IB_PKEY)", rail->port->info.where, env->ib_pkey);
 		return -EINVAL;
@@ -120,10 +120,12 @@ static int add_rail(struct shunt_net_device *device, int index)
 	const struct verbs_port *ports;
 	const struct shunt_ibv *ibv;
 	int n = verbs_ports(&ibv, &ports), err = -ENODEV;
-	struct verbs_rail *rail = &device->rail[device->nrails];
+	struct verbs_rail *rail = &device->rail[device->nrails % VERBS_RAILS];
 
+	if (device->nrails == VERBS_RAILS)
+		return -ENOSPC;
 	if (index >= 0 && index < n) {
-		*rail = (struct verbs_rail){ .ibv = ibv, .port = &ports[index] };
+		*rail = (struct verbs_rail){ .device = device, .ibv = ibv, .port = &ports[index] };
 		device->ibv = ibv;
 		err = open_rail(device, rail);
 	}
@@ -145,6 +147,8 @@ static int open_device(int index, struct shunt_net_device **device_p)
 	if (!device)
 		return -ENOMEM;
 	device->epoll_fd = device->timer_fd = -1;
+	device->qps = (int)shunt_config()->ib_qps;
+	device->qps = device->qps < 1 ? 1 : device->qps > VERBS_MOST_LANES ? VERBS_MOST_LANES : device->qps;
 	err = verbs_wait_open(device);
 	if (err)
 		shunt_error("cannot wait for NICs: %s", strerror(-err));
@@ -162,6 +166,7 @@ const struct shunt_net_ops shunt_net_verbs_ops = {
 	.name = "verbs",
 	.devices = devices,
 	.open = open_device,
+	.add_rail = add_rail,
 	.close = close_device,
 	.mem_register = verbs_mem_register,
 	.mem_deregister = verbs_mem_deregister,

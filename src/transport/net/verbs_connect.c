@@ -11,77 +11,117 @@
 #define SIDE_TIMEOUT 14
 #define SIDE_RETRIES 3
 
-/* Which addresses and packets the connection has. 0, or an error that verbs_fail has got. */
-static int choose_path(struct shunt_net_endpoint *ep)
+bool verbs_link_is_valid(const struct verbs_link *link)
 {
-	const struct verbs_rail *rail = ep->device->rail;
-	const struct verbs_peer *peer = &ep->peer;
-	bool ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET, first;
-	int own, theirs;
+	bool valid = link->ngids <= SHUNT_GID_MAX_OFFERED && link->mtu >= 1 && link->mtu <= 5;
 
-	if (peer->ethernet != ethernet) {
-		verbs_fail(ep, -EADDRNOTAVAIL, "this end has %s, the other one %s", ethernet ? "RoCE" : "InfiniBand",
-		    ethernet ? "InfiniBand" : "RoCE");
-		return -EADDRNOTAVAIL;
-	}
-	if ((peer->pkey & 0x7fff) != (rail->pkey & 0x7fff)) {
-		verbs_fail(ep, -EADDRNOTAVAIL, "the partition keys differ, 0x%04x here and 0x%04x there (NCCL_IB_PKEY)",
-		    rail->pkey, peer->pkey);
-		return -EADDRNOTAVAIL;
-	}
-	if (ep->adds != (peer->atomics != 0)) {
-		verbs_fail(ep, -EPROTO, "%s end wants additions to words, the other one does not (SHUNT_IBV_MODE)",
-		    ep->adds ? "this" : "the other");
-		return -EPROTO;
-	}
-	first = memcmp(ep->nonce, peer->nonce, sizeof(ep->nonce)) < 0;
-	if (shunt_gid_choose((struct shunt_gids){ ep->gids, ep->ngids }, (struct shunt_gids){ peer->gids, peer->ngids },
-	        first, &own, &theirs)) {
-		ep->gid = own;
-		ep->peer_gid = theirs;
-		return 0;
-	}
-	if (!ethernet && peer->lid)
-		return 0;
-	verbs_fail(ep, -EADDRNOTAVAIL,
-	    "no GID of this end has the version of RoCE and the family of one of the other end (%d here, %d there; "
-	    "NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY, NCCL_IB_ROCE_VERSION_NUM)",
-	    ep->ngids, peer->ngids);
-	return -EADDRNOTAVAIL;
+	for (int i = 0; valid && i < link->ngids; i++)
+		valid = link->gids[i].type <= SHUNT_GID_ROCE_V2;
+	return valid;
 }
 
-/* The path of the main QP. */
-static struct verbs_path main_path(const struct shunt_net_endpoint *ep)
+int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p)
+{
+	int n;
+
+	memset(link_p, 0, sizeof(*link_p)); /* padding is sent, too */
+	n = verbs_gids(rail, link_p->gids);
+	if (n < 0)
+		return n;
+	link_p->lid = rail->attr.lid;
+	link_p->pkey = rail->pkey;
+	link_p->mtu = (uint8_t)rail->attr.active_mtu;
+	link_p->ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET;
+	link_p->ngids = (uint8_t)n;
+	return 0;
+}
+
+/* Which addresses the lane has. False: verbs_lane_fail has got an error. */
+static bool choose_gids(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
+    const struct verbs_link *peers)
+{
+	bool first = memcmp(ep->nonce, ep->peer.nonce, sizeof(ep->nonce)) < 0;
+	int i, theirs;
+
+	if (peers->ethernet != own->ethernet) {
+		verbs_lane_fail(ep, lane, -EADDRNOTAVAIL, "this end has %s, the other one %s",
+		    own->ethernet ? "RoCE" : "InfiniBand", own->ethernet ? "InfiniBand" : "RoCE");
+		return false;
+	}
+	if ((peers->pkey & 0x7fff) != (own->pkey & 0x7fff)) {
+		verbs_lane_fail(ep, lane, -EADDRNOTAVAIL,
+		    "the partition keys differ, 0x%04x here and 0x%04x there (NCCL_IB_PKEY)", own->pkey, peers->pkey);
+		return false;
+	}
+	lane->has_gid = shunt_gid_choose((struct shunt_gids){ own->gids, own->ngids },
+	    (struct shunt_gids){ peers->gids, peers->ngids }, first, &i, &theirs);
+	if (lane->has_gid) {
+		lane->gid = own->gids[i];
+		lane->peer_gid = peers->gids[theirs];
+		return true;
+	}
+	if (!own->ethernet && peers->lid)
+		return true;
+	verbs_lane_fail(ep, lane, -EADDRNOTAVAIL,
+	    "no GID of this end has the version of RoCE and the family of one of the other end (%d here, %d there; "
+	    "NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY, NCCL_IB_ROCE_VERSION_NUM)",
+	    own->ngids, peers->ngids);
+	return false;
+}
+
+static struct verbs_path path_of(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane,
+    const struct verbs_link *peers, const struct verbs_qp_name *qp)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
-	const struct verbs_rail *rail = ep->device->rail;
+	const struct verbs_rail *rail = lane->rail;
 	bool ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET;
 	int mtu = rail->attr.active_mtu;
 	struct verbs_path path = {
-		.qpn = ep->peer.qpn,
-		.psn_in = ep->peer.psn,
-		.psn_out = ep->psn,
-		.mtu = ep->peer.mtu < mtu ? ep->peer.mtu : mtu,
+		.qpn = qp->qpn,
+		.psn_in = qp->psn,
+		.psn_out = lane->psn,
+		.mtu = peers->mtu < mtu ? peers->mtu : mtu,
 		.timeout = (uint8_t)(env->ib_timeout < 1 || env->ib_timeout > 31 ? 20 : env->ib_timeout),
 		.retries = (uint8_t)(env->ib_retry_cnt < 0 || env->ib_retry_cnt > 7 ? 7 : env->ib_retry_cnt),
-		.lid = ep->peer.lid,
+		.lid = peers->lid,
 		.atomics_out = rail->atomics_out < ep->peer.atomics ? rail->atomics_out : ep->peer.atomics,
 		.atomics_in = rail->atomics_in,
 	};
 
-	if (ep->gid < 0)
+	if (!lane->has_gid)
 		return path;
 	/* Within a subnet of InfiniBand the LID is the address. */
-	if (ethernet || !ep->peer.lid || memcmp(ep->gids[ep->gid].raw, ep->peer.gids[ep->peer_gid].raw, 8)) {
-		path.gid = &ep->peer.gids[ep->peer_gid];
-		path.sgid_index = ep->gids[ep->gid].index;
+	if (ethernet || !peers->lid || memcmp(lane->gid.raw, lane->peer_gid.raw, 8)) {
+		path.gid = &lane->peer_gid;
+		path.sgid_index = lane->gid.index;
 	}
 	return path;
 }
 
+bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
+    const struct verbs_link *peers, const struct verbs_qp_name *qp)
+{
+	struct verbs_path path;
+	int err;
+
+	if (!choose_gids(ep, lane, own, peers))
+		return false;
+	err = verbs_ece_set(lane->rail, lane->qp, &lane->ece, &qp->ece);
+	if (err) {
+		verbs_lane_fail(ep, lane, err,
+		    "what both NICs have cannot be set: %s (NCCL_IB_ECE_ENABLE=0 leaves it out)", strerror(-err));
+		return false;
+	}
+	path = path_of(ep, lane, peers, qp);
+	err = verbs_qp_connect(lane->rail, lane->qp, &path);
+	if (err)
+		verbs_lane_fail(ep, lane, err, "cannot connect: %s", strerror(-err));
+	return !err;
+}
+
 static int connect_side(struct shunt_net_endpoint *ep)
 {
-	struct verbs_path path = main_path(ep);
+	struct verbs_path path = path_of(ep, ep->lane, &ep->peer.link, &ep->peer.qp);
 
 	path.qpn = ep->peer.side_qpn;
 	path.timeout = SIDE_TIMEOUT;
@@ -91,7 +131,6 @@ static int connect_side(struct shunt_net_endpoint *ep)
 
 int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs)
 {
-	struct verbs_path path;
 	struct verbs_peer peer;
 	int err = verbs_blob_read(theirs, &peer);
 
@@ -103,17 +142,15 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net
 	ep->peer = peer;
 	ep->device->touched = true;
 	ep->state = VERBS_PROBING;
-	if (choose_path(ep))
-		return 0;
-	path = main_path(ep);
-	/* The main QP first: who reaches the side one can then reach the main one. */
-	err = verbs_ece_set(ep->device->rail, ep->qp, &ep->ece, &peer.ece);
-	if (err) {
-		verbs_fail(ep, err, "what both NICs have cannot be set: %s (NCCL_IB_ECE_ENABLE=0 leaves it out)",
-		    strerror(-err));
+	if (ep->adds != (peer.atomics != 0)) {
+		verbs_fail(ep, -EPROTO, "%s end wants additions to words, the other one does not (SHUNT_IBV_MODE)",
+		    ep->adds ? "this" : "the other");
 		return 0;
 	}
-	err = verbs_qp_connect(ep->device->rail, ep->qp, &path);
+	/* The first lane first: who reaches the side QP can then reach the lane. */
+	if (!verbs_lane_connect(ep, ep->lane, &ep->link, &ep->peer.link, &ep->peer.qp))
+		return 0;
+	err = verbs_lanes_make(ep);
 	if (!err)
 		err = connect_side(ep);
 	if (!err)
@@ -134,8 +171,8 @@ static void probe_again(struct shunt_net_endpoint *ep)
 	if (!err)
 		err = verbs_qp_init(ep->device->rail, ep->side, false);
 	if (!err)
-		err =
-		    verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, ep->side_round), VERBS_SIDE);
+		err = verbs_receives_post(
+		    ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0, ep->side_round), VERBS_SIDE);
 	if (!err)
 		err = connect_side(ep);
 	if (!err)
@@ -156,15 +193,14 @@ void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *
 		verbs_fail(ep, -EIO, "cannot connect: %s", verbs_status(ep->device, wc->status));
 }
 
-/* What a ping says: who has the key, and has got both blobs, can say it; and a pattern in each of its packets. */
-static void write_ping(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping)
+void verbs_ping_write(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping, size_t bytes)
 {
 	const uint8_t *from = peers ? ep->peer.nonce : ep->nonce, *to = peers ? ep->nonce : ep->peer.nonce;
 	uint8_t mac[SHUNT_MAC_BYTES];
 
 	shunt_mac(mac, shunt_bytes(ep->key, sizeof(ep->key)), "verbs ping", shunt_bytes(from, sizeof(ep->nonce)),
 	    shunt_bytes(to, sizeof(ep->nonce)));
-	for (size_t i = 0; i < VERBS_PING_BYTES; i++)
+	for (size_t i = 0; i < bytes; i++)
 		ping[i] = mac[i % SHUNT_MAC_BYTES] ^ (uint8_t)(i / SHUNT_MAC_BYTES);
 }
 
@@ -175,7 +211,7 @@ void verbs_ping_came(struct shunt_net_endpoint *ep)
 
 	if (ep->ping_came || (ep->state != VERBS_PROBING && ep->state != VERBS_PINGING))
 		return;
-	write_ping(ep, true, expected);
+	verbs_ping_write(ep, true, expected, sizeof(expected));
 	if (!shunt_mac_equal(came, expected)) {
 		verbs_fail(ep, -EACCES, "the other end has another key: it belongs to another job");
 		return;
@@ -197,7 +233,7 @@ void verbs_ping_came(struct shunt_net_endpoint *ep)
 
 void verbs_send_ping(struct shunt_net_endpoint *ep)
 {
-	write_ping(ep, false, ep->ping->sent);
+	verbs_ping_write(ep, false, ep->ping->sent, sizeof(ep->ping->sent));
 	ep->reached = true;
 	ep->state = VERBS_PINGING;
 	verbs_own(ep, VERBS_PING);
@@ -205,8 +241,16 @@ void verbs_send_ping(struct shunt_net_endpoint *ep)
 
 bool verbs_ready(struct shunt_net_endpoint *ep)
 {
-	if (ep->state != VERBS_PINGING || !ep->ping_came || !ep->pong_came || !ep->pong_sent)
+	if (ep->state == VERBS_PINGING) {
+		if (!ep->ping_came || !ep->pong_came || !ep->pong_sent)
+			return false;
+		if (ep->nlanes > 1) {
+			verbs_lanes_tell(ep);
+			return false;
+		}
+	} else if (ep->state != VERBS_WIDENING || !ep->lanes_ok || !ep->ok_sent) {
 		return false;
+	}
 	ep->state = VERBS_READY;
 	verbs_deadline(ep, 0);
 	return true;

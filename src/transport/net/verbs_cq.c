@@ -13,8 +13,12 @@
 
 int verbs_cq_take(struct verbs_rail *rail)
 {
-	int i = 0, entries = rail->cq_endpoints * VERBS_CQ_ENTRIES + VERBS_MAX_GPU_MEMORY;
+	int each = VERBS_CQ_ENTRIES(rail->device->qps), i = 0, entries;
 
+	rail->cq_endpoints = (rail->max_cqe - VERBS_MAX_GPU_MEMORY) / each;
+	if (rail->cq_endpoints > VERBS_CQ_ENDPOINTS)
+		rail->cq_endpoints = VERBS_CQ_ENDPOINTS;
+	entries = rail->cq_endpoints * each + VERBS_MAX_GPU_MEMORY;
 	while (i < rail->ncqs && rail->cqs[i].endpoints == rail->cq_endpoints)
 		i++;
 	if (i == VERBS_MAX_CQS) {
@@ -59,22 +63,22 @@ void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shu
 }
 
 /* Why requests are flushed is told by an event of the NIC, or by another completion, which may come later. */
-static void flushed(struct shunt_net_endpoint *ep)
+static void flushed(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
 {
 	if (ep->flushed || verbs_over(ep))
 		return;
-	ep->flushed = true;
+	ep->flushed = lane;
 	verbs_async(ep->device);
 	if (ep->state != VERBS_DEAD)
 		verbs_deadline(ep, shunt_now_ms() + VERBS_REASON_MS);
 }
 
-static void failed(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
+static void failed(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc)
 {
 	int err = -EIO;
 
 	if (wc->status == SHUNT_IBV_WC_WR_FLUSH_ERR) {
-		flushed(ep);
+		flushed(ep, lane);
 		return;
 	}
 	switch (wc->status) {
@@ -90,28 +94,39 @@ static void failed(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
 	default:
 		break;
 	}
-	verbs_fail(ep, err, "%s (status %d, vendor's code 0x%x)", verbs_status(ep->device, wc->status), wc->status,
-	    wc->vendor_err);
+	verbs_lane_fail(ep, lane, err, "%s (status %d, vendor's code 0x%x)", verbs_status(ep->device, wc->status),
+	    wc->status, wc->vendor_err);
 }
 
-static void send_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+static void send_done(
+    struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
 {
 	uint32_t seq = (uint32_t)wc->wr_id & VERBS_SEQ_MASK, done;
 
 	if (wc->status != SHUNT_IBV_WC_SUCCESS) {
-		failed(ep, wc);
+		failed(ep, lane, wc);
 		return;
 	}
-	ep->completed += (seq + 1 - ep->completed) & VERBS_SEQ_MASK;
-	if (ep->end_sent && (int32_t)(ep->completed - ep->end_seq) > 0)
+	lane->completed += (seq + 1 - lane->completed) & VERBS_SEQ_MASK;
+	lane->done = lane->upto[seq % VERBS_SENDS];
+	if (lane == ep->lane && ep->end_sent && (int32_t)(lane->completed - ep->end_seq) > 0)
 		ep->end_done = true;
-	done = ep->upto[seq % VERBS_SENDS] - ep->done;
 	if (ep->state == VERBS_LINGERING)
 		return;
+	verbs_push(ep);
+	done = verbs_done(ep);
 	ep->done += done;
 	if (done)
 		verbs_tell(sink, ep, SHUNT_NET_PUT_DONE, 0, done);
-	verbs_push(ep);
+}
+
+static void tell_ready(struct shunt_net_endpoint *ep, struct verbs_sink *sink)
+{
+	if (!verbs_ready(ep))
+		return;
+	verbs_tell(sink, ep, SHUNT_NET_READY, 0, 0);
+	if (ep->finished)
+		verbs_own(ep, VERBS_END);
 }
 
 /* One of the provider's own messages has come. */
@@ -124,18 +139,22 @@ static void message_came(struct shunt_net_endpoint *ep, uint32_t number, struct 
 	case VERBS_PONG:
 		ep->pong_came = true;
 		break;
+	case VERBS_LANES:
+		verbs_lanes_told(ep);
+		return;
+	case VERBS_LANES_UP:
+		verbs_lanes_ping(ep);
+		return;
+	case VERBS_LANES_OK:
+		ep->lanes_ok = true;
+		break;
 	case VERBS_CREDIT:
 		ep->signals_allowed += number & VERBS_NUMBER;
 		verbs_push(ep);
 		return;
 	case VERBS_END:
-		if (ep->end_came || ep->state != VERBS_READY)
-			return;
-		ep->end_came = true;
-		if (ep->device->gpu_memory)
-			verbs_flush_defer(ep, SHUNT_NET_END, 0, 0);
-		else
-			verbs_tell(sink, ep, SHUNT_NET_END, 0, 0);
+		if (ep->state == VERBS_READY)
+			verbs_order_came(ep, &(struct shunt_net_event){ .kind = SHUNT_NET_END }, false, sink);
 		return;
 	case VERBS_BYE:
 		/* It needs none of ours. */
@@ -146,60 +165,92 @@ static void message_came(struct shunt_net_endpoint *ep, uint32_t number, struct 
 		verbs_fail(ep, -EPROTO, "a message of an unknown kind, 0x%x", number);
 		return;
 	}
-	if (!verbs_ready(ep))
-		return;
-	verbs_tell(sink, ep, SHUNT_NET_READY, 0, 0);
-	if (ep->finished)
-		verbs_own(ep, VERBS_END);
+	tell_ready(ep, sink);
 }
 
-/* Posts the receives again that were used, and tells the peer of those for its signals. */
-static void renew_receives(struct shunt_net_endpoint *ep)
+/* Posts the receives again that were used. */
+static void renew_receives(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
 {
+	uint64_t id = verbs_wr_id(ep->id, VERBS_RECEIVE, (int)(lane - ep->lane), 0);
 	int err;
 
-	if (ep->receives_owed < VERBS_BATCH)
+	if (lane->receives_owed < VERBS_BATCH)
 		return;
-	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), (int)ep->receives_owed);
-	ep->receives_owed = 0;
+	err = verbs_receives_post(lane->qp, id, (int)lane->receives_owed);
+	lane->receives_owed = 0;
 	if (err)
-		verbs_fail(ep, err, "the NIC takes no receives: %s", strerror(-err));
-	else if (ep->signals_came - ep->signals_returned >= VERBS_SIGNALS / 2 && !ep->end_came)
+		verbs_lane_fail(ep, lane, err, "the NIC takes no receives: %s", strerror(-err));
+}
+
+/* Tells the peer of the receives that signals have given back. */
+static void return_credits(struct shunt_net_endpoint *ep)
+{
+	if (ep->state == VERBS_READY && !ep->end_came && ep->signals_came - ep->signals_returned >= VERBS_SIGNALS / 2)
 		verbs_own(ep, VERBS_CREDIT);
 }
 
-static void receive_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+/* On a lane from 1 on. */
+static void part_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane, uint32_t imm, struct verbs_sink *sink)
 {
-	uint32_t imm = ntohl(wc->imm_data), channel = imm >> 16, count = imm & 0xffff;
-
-	if (wc->status != SHUNT_IBV_WC_SUCCESS) {
-		failed(ep, wc);
-		return;
+	switch (imm & 0xffff) {
+	case VERBS_PART:
+		verbs_order_part(ep, lane);
+		break;
+	case VERBS_PING:
+		verbs_lane_ping_came(ep, lane);
+		tell_ready(ep, sink);
+		break;
+	default:
+		verbs_lane_fail(ep, lane, -EPROTO, "a message of an unknown kind, 0x%x", imm);
+		break;
 	}
-	ep->receives_owed++;
-	if (channel == SHUNT_NET_MAX_CHANNELS) {
-		message_came(ep, count, sink);
-	} else if (ep->state != VERBS_READY || !count) {
-		verbs_fail(ep, -EPROTO, "a signal before the connection was ready");
-	} else {
-		ep->signals_came++;
-		if (ep->device->gpu_memory)
-			verbs_flush_defer(ep, SHUNT_NET_SIGNAL, channel, count);
-		else
-			verbs_tell(sink, ep, SHUNT_NET_SIGNAL, channel, count);
-	}
-	if (ep->state != VERBS_DEAD)
-		renew_receives(ep);
 }
 
-/* The main QP's messages of a closed endpoint are over with the end, the side one's with its last. */
-static void linger_done(struct shunt_net_endpoint *ep, enum verbs_kind kind, const struct shunt_ibv_wc *wc)
+/* On the first lane. */
+static void signal_came(struct shunt_net_endpoint *ep, uint32_t imm, struct verbs_sink *sink)
 {
-	bool bad = wc->status != SHUNT_IBV_WC_SUCCESS;
+	struct shunt_net_event event = {
+		.kind = SHUNT_NET_SIGNAL, .channel = imm >> 16, .count = imm & SHUNT_NET_MAX_COUNT
+	};
+	bool striped = imm & VERBS_STRIPED;
 
-	if (kind == VERBS_SEND && ep->qp && !bad)
-		send_done(ep, wc, &(struct verbs_sink){ 0 });
-	if ((kind == VERBS_SEND && ep->qp && (ep->end_done || bad)) || (kind == VERBS_SIDE_SEND && ep->bye_done))
+	if (event.channel == SHUNT_NET_MAX_CHANNELS)
+		message_came(ep, imm & 0xffff, sink);
+	else if (ep->state != VERBS_READY || (!event.count && !striped))
+		verbs_fail(ep, -EPROTO, "a signal before the connection was ready");
+	else
+		verbs_order_came(ep, &event, striped, sink);
+}
+
+static void receive_done(
+    struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+{
+	uint32_t imm = ntohl(wc->imm_data);
+
+	if (wc->status != SHUNT_IBV_WC_SUCCESS) {
+		failed(ep, lane, wc);
+		return;
+	}
+	lane->receives_owed++;
+	if (lane == ep->lane)
+		signal_came(ep, imm, sink);
+	else
+		part_came(ep, lane, imm, sink);
+	if (ep->state != VERBS_DEAD)
+		renew_receives(ep, lane);
+	if (ep->state != VERBS_DEAD)
+		return_credits(ep);
+}
+
+/* The first lane's messages of a closed endpoint are over with the end, the side QP's with its last. */
+static void linger_done(
+    struct shunt_net_endpoint *ep, struct verbs_lane *lane, enum verbs_kind kind, const struct shunt_ibv_wc *wc)
+{
+	bool bad = wc->status != SHUNT_IBV_WC_SUCCESS, sent = kind == VERBS_SEND && lane == ep->lane && lane->qp;
+
+	if (sent && !bad)
+		send_done(ep, lane, wc, &(struct verbs_sink){ 0 });
+	if ((sent && (ep->end_done || bad)) || (kind == VERBS_SIDE_SEND && ep->bye_done))
 		verbs_endpoint_free(ep);
 }
 
@@ -225,6 +276,7 @@ static void completed(struct shunt_net_device *device, const struct shunt_ibv_wc
 {
 	struct shunt_net_endpoint *ep = verbs_endpoint(device, (uint32_t)(wc->wr_id >> 32));
 	enum verbs_kind kind = (uint32_t)wc->wr_id >> 28;
+	struct verbs_lane *lane = ep ? &ep->lane[(uint32_t)wc->wr_id >> 24 & 15] : NULL;
 
 	if (kind == VERBS_FLUSH) {
 		verbs_flush_done(device, wc);
@@ -238,15 +290,15 @@ static void completed(struct shunt_net_device *device, const struct shunt_ibv_wc
 	if (ep->state == VERBS_DEAD)
 		return;
 	if (ep->state == VERBS_LINGERING) {
-		linger_done(ep, kind, wc);
+		linger_done(ep, lane, kind, wc);
 		return;
 	}
 	switch (kind) {
 	case VERBS_SEND:
-		send_done(ep, wc, sink);
+		send_done(ep, lane, wc, sink);
 		break;
 	case VERBS_RECEIVE:
-		receive_done(ep, wc, sink);
+		receive_done(ep, lane, wc, sink);
 		break;
 	case VERBS_SIDE_RECEIVE:
 		side_received(ep, wc, sink);
@@ -286,6 +338,24 @@ static void poll_queues(struct shunt_net_device *device, struct verbs_sink *sink
 			poll_queue(device, device->rail[i].cqs[j].cq, sink);
 }
 
+/* Not connected in time: the lane that is in the way, and how. */
+static void too_late(struct shunt_net_endpoint *ep)
+{
+	static const char silent[] =
+	    "no answer; does it connect, and does the network carry RDMA between these addresses?";
+	static const char small[] = "nothing arrives; are there smaller packets (MTU) on the way?";
+	bool widening = ep->state == VERBS_WIDENING;
+	int i = widening ? 1 : 0;
+
+	while (widening && i < ep->nlanes - 1 && ep->lanes_proven >> i & 1)
+		i++;
+	verbs_lane_fail(ep, &ep->lane[i], -ETIMEDOUT, "not connected after %lld ms: %s", (long long)ep->connect_ms,
+	    ep->state == VERBS_PROBING ? silent :
+	        widening               ? (ep->ok_sent ? "what is sent does not arrive" : silent) :
+	        ep->ping_came          ? "what is sent does not arrive" :
+	                                 small);
+}
+
 static void look_at_deadlines(struct shunt_net_device *device)
 {
 	int64_t now = shunt_now_ms();
@@ -299,15 +369,10 @@ static void look_at_deadlines(struct shunt_net_device *device)
 		if (ep->state == VERBS_LINGERING)
 			verbs_endpoint_free(ep);
 		else if (ep->flushed)
-			verbs_fail(ep, -EIO, "the NIC has stopped the connection: %s",
+			verbs_lane_fail(ep, ep->flushed, -EIO, "the NIC has stopped the connection: %s",
 			    verbs_status(device, SHUNT_IBV_WC_WR_FLUSH_ERR));
 		else
-			verbs_fail(ep, -ETIMEDOUT, "not connected after %lld ms: %s", (long long)ep->connect_ms,
-			    ep->state == VERBS_PROBING ?
-			        "no answer; does it connect, and does the network carry RDMA between "
-			        "these addresses?" :
-			        ep->ping_came ? "what is sent does not arrive" :
-			                        "nothing arrives; are there smaller packets (MTU) on the way?");
+			too_late(ep);
 	}
 }
 
@@ -320,8 +385,11 @@ static void attend(struct shunt_net_device *device, struct verbs_sink *sink)
 		struct shunt_net_endpoint *next = ep->next_attention;
 
 		ep->in_attention = false;
-		if (ep->state == VERBS_READY)
+		if (ep->state == VERBS_READY) {
+			verbs_order_go(ep, sink);
+			return_credits(ep);
 			verbs_push(ep);
+		}
 		if (ep->error_untold && sink->n < sink->max) {
 			ep->error_untold = false;
 			verbs_tell(sink, ep, SHUNT_NET_ERROR, 0, 0);

@@ -32,34 +32,50 @@ bool verbs_over(const struct shunt_net_endpoint *ep)
 	return ep->finished && ep->end_came && ep->done == ep->taken;
 }
 
-void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
+static void fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, va_list args)
 {
-	va_list args;
 	int n;
 
 	if (ep->state == VERBS_DEAD || ep->state == VERBS_LINGERING || verbs_over(ep))
 		return;
-	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, ep->device->rail[0].port->info.where);
-	if (ep->gid >= 0) {
+	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, lane->rail->port->info.where);
+	if (lane->has_gid) {
 		char own[64], peers[64];
 
-		shunt_gid_show(&ep->gids[ep->gid], own, sizeof(own));
-		shunt_gid_show(&ep->peer.gids[ep->peer_gid], peers, sizeof(peers));
-		n += snprintf(ep->text + n, sizeof(ep->text) - (size_t)n, ", GID %d (%s) to %s",
-		    ep->gids[ep->gid].index, own, peers);
+		shunt_gid_show(&lane->gid, own, sizeof(own));
+		shunt_gid_show(&lane->peer_gid, peers, sizeof(peers));
+		n += snprintf(
+		    ep->text + n, sizeof(ep->text) - (size_t)n, ", GID %d (%s) to %s", lane->gid.index, own, peers);
 	}
 	n += snprintf(ep->text + n, sizeof(ep->text) - (size_t)n, ": ");
-	va_start(args, fmt);
 	vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
-	va_end(args);
 	ep->err = err;
 	ep->state = VERBS_DEAD;
 	ep->error_untold = true;
 	verbs_deadline(ep, 0);
 	/* What the peer still sends, and what was posted here, ends at once. */
-	verbs_qp_state(ep->device->rail, ep->qp, SHUNT_IBV_QPS_ERR);
+	for (int i = 0; i < verbs_lanes_most(ep->device) && ep->lane[i].qp; i++)
+		verbs_qp_state(ep->lane[i].rail, ep->lane[i].qp, SHUNT_IBV_QPS_ERR);
 	verbs_bye(ep);
 	verbs_attend(ep);
+}
+
+void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	fail(ep, ep->lane, err, fmt, args);
+	va_end(args);
+}
+
+void verbs_lane_fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	fail(ep, lane, err, fmt, args);
+	va_end(args);
 }
 
 static int take_slot(struct shunt_net_endpoint *ep)
@@ -84,30 +100,54 @@ static int take_slot(struct shunt_net_endpoint *ep)
 	return 0;
 }
 
-static int make_queues(struct shunt_net_endpoint *ep)
+/* The endpoint's place in a completion queue of the rail, taken with its first QP there. NULL: logged. */
+static struct shunt_ibv_cq *queue_of(struct shunt_net_endpoint *ep, struct verbs_rail *rail)
 {
-	static const struct shunt_ibv_qp_cap main_cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
-	static const struct shunt_ibv_qp_cap side_cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
+	int *cq = &ep->cq[rail - ep->device->rail];
+
+	if (*cq < 0)
+		*cq = verbs_cq_take(rail);
+	return *cq < 0 ? NULL : rail->cqs[*cq].cq;
+}
+
+int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail)
+{
+	static const struct shunt_ibv_qp_cap cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
+	struct shunt_ibv_cq *cq = queue_of(ep, rail);
+	int index = (int)(lane - ep->lane), err = cq ? 0 : -ENOMEM;
+	uint32_t inline_bytes;
+
+	lane->rail = rail;
+	if (!err)
+		err = shunt_random(&lane->psn, sizeof(lane->psn));
+	lane->psn &= 0xffffff;
+	if (!err)
+		err = verbs_qp_create(rail, cq, &cap, &lane->qp, &inline_bytes);
+	if (!err)
+		err = verbs_qp_init(rail, lane->qp, ep->adds);
+	if (err)
+		return err;
+	if (!index)
+		ep->inline_bytes = inline_bytes;
+	lane->ece = verbs_ece_of(rail, lane->qp);
+	err = verbs_receives_post(lane->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, index, 0), VERBS_RECEIVES);
+	if (err)
+		shunt_error("%s: cannot post receives: %s", rail->port->info.where, strerror(-err));
+	return err;
+}
+
+static int make_side(struct shunt_net_endpoint *ep)
+{
+	static const struct shunt_ibv_qp_cap cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
 	struct verbs_rail *rail = ep->device->rail;
 	uint32_t unused;
-	int err;
+	int err = verbs_qp_create(rail, queue_of(ep, rail), &cap, &ep->side, &unused);
 
-	ep->cq = verbs_cq_take(rail);
-	if (ep->cq < 0)
-		return ep->cq;
-	err = verbs_qp_create(rail, rail->cqs[ep->cq].cq, &main_cap, &ep->qp, &ep->inline_bytes);
-	if (!err)
-		err = verbs_qp_create(rail, rail->cqs[ep->cq].cq, &side_cap, &ep->side, &unused);
-	if (!err)
-		err = verbs_qp_init(rail, ep->qp, ep->adds);
 	if (!err)
 		err = verbs_qp_init(rail, ep->side, false);
 	if (err)
 		return err;
-	ep->ece = verbs_ece_of(rail, ep->qp);
-	err = verbs_receives_post(ep->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, 0), VERBS_RECEIVES);
-	if (!err)
-		err = verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0), VERBS_SIDE);
+	err = verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0, 0), VERBS_SIDE);
 	if (err)
 		shunt_error("%s: cannot post receives: %s", rail->port->info.where, strerror(-err));
 	return err;
@@ -115,31 +155,54 @@ static int make_queues(struct shunt_net_endpoint *ep)
 
 static int make(struct shunt_net_endpoint *ep)
 {
-	uint32_t psn;
+	struct shunt_net_device *device = ep->device;
 	int err = take_slot(ep);
 
 	if (err) {
-		shunt_error("%s: no more than %d connections", ep->device->rail[0].port->info.where, MAX_ENDPOINTS);
+		shunt_error("%s: no more than %d connections", device->rail[0].port->info.where, MAX_ENDPOINTS);
 		return err;
 	}
 	err = shunt_random(ep->nonce, sizeof(ep->nonce));
 	if (!err)
-		err = shunt_random(&psn, sizeof(psn));
+		err = verbs_link_of(device->rail, &ep->link);
 	if (err)
 		return err;
-	ep->ngids = verbs_gids(ep->device->rail, ep->gids);
-	if (ep->ngids < 0)
-		return ep->ngids;
-	ep->psn = psn & 0xffffff;
+	ep->ping_bytes = sizeof(*ep->ping) + (unsigned)(verbs_lanes_most(device) - 1) * VERBS_LANE_PING;
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
-	ep->ping = mmap(NULL, sizeof(*ep->ping), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ep->ping = mmap(NULL, ep->ping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ep->ping == MAP_FAILED) {
 		ep->ping = NULL;
-		shunt_error("%s: no memory for a connection: %m", ep->device->rail[0].port->info.where);
+		shunt_error("%s: no memory for a connection: %m", device->rail[0].port->info.where);
 		return -ENOMEM;
 	}
-	ep->ping_mr = verbs_mem_own(ep->device->rail, ep->ping, sizeof(*ep->ping), ep->adds);
-	return ep->ping_mr ? make_queues(ep) : -ENOMEM;
+	ep->ping_mr[0] = verbs_mem_own(device->rail, ep->ping, ep->ping_bytes, ep->adds);
+	if (!ep->ping_mr[0])
+		return -ENOMEM;
+	err = verbs_lane_make(ep, ep->lane, device->rail);
+	return err ? err : make_side(ep);
+}
+
+static struct shunt_net_endpoint *allocate(struct shunt_net_device *device, const struct shunt_net_peer *peer)
+{
+	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+
+	if (!ep)
+		return NULL;
+	ep->device = device;
+	ep->user = peer->user;
+	ep->connect_ms = peer->connect_ms;
+	ep->adds = peer->adds;
+	ep->nlanes = 1;
+	for (int i = 0; i < VERBS_RAILS; i++)
+		ep->cq[i] = -1;
+	ep->signals_allowed = VERBS_SIGNALS;
+	memcpy(ep->key, peer->key, sizeof(ep->key));
+	ep->lane = calloc((unsigned)verbs_lanes_most(device), sizeof(*ep->lane));
+	ep->name = strdup(peer->name ? peer->name : "a peer");
+	if (ep->lane && ep->name)
+		return ep;
+	verbs_endpoint_free(ep);
+	return NULL;
 }
 
 int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
@@ -152,19 +215,8 @@ int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_ne
 		shunt_error("%s: the NIC has no atomics", device->rail[0].port->info.where);
 		return -EOPNOTSUPP;
 	}
-	ep = calloc(1, sizeof(*ep));
-	if (ep) {
-		ep->device = device;
-		ep->user = peer->user;
-		ep->connect_ms = peer->connect_ms;
-		ep->adds = peer->adds;
-		ep->cq = -1;
-		ep->gid = -1;
-		ep->signals_allowed = VERBS_SIGNALS;
-		memcpy(ep->key, peer->key, sizeof(ep->key));
-		ep->name = strdup(peer->name ? peer->name : "a peer");
-	}
-	if (ep && ep->name)
+	ep = allocate(device, peer);
+	if (ep)
 		err = make(ep);
 	else
 		shunt_error("%s: no memory for a connection", device->rail[0].port->info.where);
@@ -198,6 +250,12 @@ static void stop(struct shunt_net_endpoint *ep, struct shunt_ibv_qp **qp_p)
 	*qp_p = NULL;
 }
 
+static void stop_lanes(struct shunt_net_endpoint *ep)
+{
+	for (int i = 0; ep->lane && i < verbs_lanes_most(ep->device); i++)
+		stop(ep, &ep->lane[i].qp);
+}
+
 void verbs_endpoint_free(struct shunt_net_endpoint *ep)
 {
 	struct shunt_net_device *device = ep ? ep->device : NULL;
@@ -205,18 +263,22 @@ void verbs_endpoint_free(struct shunt_net_endpoint *ep)
 	if (!ep)
 		return;
 	ep->state = VERBS_DEAD;
-	stop(ep, &ep->qp);
+	stop_lanes(ep);
 	stop(ep, &ep->side);
 	verbs_deadline(ep, 0);
 	leave_attention(ep);
-	if (ep->cq >= 0)
-		device->rail[0].cqs[ep->cq].endpoints--;
-	if (ep->ping_mr)
-		device->ibv->dereg_mr(ep->ping_mr);
+	for (int i = 0; i < VERBS_RAILS; i++) {
+		if (ep->cq[i] >= 0)
+			device->rail[i].cqs[ep->cq[i]].endpoints--;
+		if (ep->ping_mr[i])
+			device->ibv->dereg_mr(ep->ping_mr[i]);
+	}
 	if (ep->ping)
-		munmap(ep->ping, sizeof(*ep->ping));
+		munmap(ep->ping, ep->ping_bytes);
 	if (verbs_endpoint(device, ep->id) == ep)
 		device->slots[ep->id >> 16] = NULL;
+	free(ep->waiting);
+	free(ep->lane);
 	free(ep->name);
 	free(ep);
 }
@@ -231,7 +293,7 @@ void verbs_endpoint_close(struct shunt_net_endpoint *ep)
 	if (!over) {
 		/* Nothing of its memory is touched from here on, and nothing is told. */
 		ep->state = VERBS_DEAD;
-		stop(ep, &ep->qp);
+		stop_lanes(ep);
 		verbs_bye(ep);
 	}
 	ep->error_untold = false;

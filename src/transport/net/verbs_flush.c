@@ -129,7 +129,7 @@ static void read_all(struct shunt_net_device *device)
 	int n = 0;
 
 	for (; memory; memory = memory->next_gpu, n++) {
-		wr[n] = (struct shunt_ibv_send_wr){ .wr_id = verbs_wr_id(0, VERBS_FLUSH, 0),
+		wr[n] = (struct shunt_ibv_send_wr){ .wr_id = verbs_wr_id(0, VERBS_FLUSH, 0, 0),
 			.sg_list = &sge,
 			.num_sge = 1,
 			.opcode = SHUNT_IBV_WR_RDMA_READ,

@@ -146,5 +146,9 @@ void verbs_mem_deregister(struct shunt_net_memory *memory)
 
 struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory)
 {
-	return (struct shunt_net_remote){ { memory->at, memory->mr[0]->rkey } };
+	uint64_t keys[VERBS_RAILS] = { 0 };
+
+	for (int i = 0; i < memory->device->nrails; i++)
+		keys[i] = memory->mr[i]->rkey;
+	return (struct shunt_net_remote){ { memory->at, keys[0] | keys[1] << 32, keys[2] | keys[3] << 32 } };
 }

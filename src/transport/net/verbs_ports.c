@@ -151,7 +151,8 @@ static void take_nic(struct shunt_ibv_device *device)
 		leave_out("%s is not used: it cannot be opened: %s", device->name, strerror(errno));
 		return;
 	}
-	if (ibv->query_device(context, &attr) || attr.max_qp_wr < VERBS_RECEIVES || attr.max_cqe < VERBS_CQ_ENTRIES) {
+	if (ibv->query_device(context, &attr) || attr.max_qp_wr < VERBS_RECEIVES ||
+	    attr.max_cqe < VERBS_CQ_ENTRIES(1)) {
 		leave_out("%s is not used: its queues are too short", device->name);
 	} else {
 		info.gpu_memory = verbs_has_gpu_memory(ibv, context);

@@ -10,7 +10,8 @@
  * Each immediate value takes a receive that its target has posted before. The sender counts them (credits), and the
  * target tells of new ones: so a signal never finds none, which would cost the NIC's timer.
  *
- * An endpoint has two queue pairs (QPs). The main one carries all data, with the patience that the settings ask for.
+ * An endpoint has queue pairs (QPs) of two kinds. Lanes carry data, with the patience that the settings ask for. The
+ * first lane carries all signals; more lanes, on as many rails, carry parts of large puts (verbs_lanes.c).
  * The side one is impatient: it finds out when the peer's QPs can receive, before the main one sends anything, which
  * would else be lost and come again only after a time of seconds; and it tells the peer when the endpoint is closed or
  * dead, which a NIC does not do.
@@ -26,16 +27,21 @@
 #define VERBS_SIGNALS 512     /* of puts, that the target has not told its proxy yet */
 #define VERBS_OWN_RECEIVES 32 /* for messages of the provider itself, and those not yet posted again */
 #define VERBS_RECEIVES (VERBS_SIGNALS + VERBS_OWN_RECEIVES)
+#define VERBS_WAITING 1024    /* power of two, above all signals and the end */
 #define VERBS_OWN_SENDS 16    /* for messages of the provider itself */
 #define VERBS_SENDS 256       /* power of two */
 #define VERBS_PUTS 512        /* that are taken and not done; power of two */
 #define VERBS_BATCH 16        /* posted together, of which the last is signaled */
 #define VERBS_SIDE 4          /* sends, and receives, of the side QP */
 #define VERBS_CQ_ENDPOINTS 16 /* that share a completion queue */
-#define VERBS_CQ_ENTRIES \
-	(VERBS_SENDS + VERBS_RECEIVES + 2 * VERBS_SIDE + 1) /* of an endpoint, at most: all fail at once */
+/* Of an endpoint with so many lanes on a NIC, at most: all fail at once. */
+#define VERBS_CQ_ENTRIES(lanes) ((lanes) * (VERBS_SENDS + VERBS_RECEIVES) + 2 * VERBS_SIDE + 1)
 #define VERBS_MAX_CQS 64
-#define VERBS_RAILS 4           /* NICs, or ports of them, of a device */
+#define VERBS_RAILS SHUNT_NET_MAX_RAILS
+#define VERBS_MOST_LANES 8       /* of an endpoint */
+#define VERBS_LANE_PING 4096     /* bytes: a packet of the largest size */
+#define VERBS_STRIPE_BYTES 65536 /* larger puts go over all lanes */
+#define VERBS_STRIPE_ALIGN 4096
 #define VERBS_MAX_GPU_MEMORY 64 /* regions of a device */
 #define VERBS_INLINE 64         /* bytes */
 #define VERBS_PING_BYTES 8192   /* several packets of the largest size */
@@ -80,6 +86,7 @@ struct verbs_flush {
 
 /* A port of a NIC, opened. A device has one, or several that share the data of its endpoints. */
 struct verbs_rail {
+	struct shunt_net_device *device;
 	const struct shunt_ibv *ibv;
 	const struct verbs_port *port;
 	struct shunt_ibv_context *context;
@@ -88,7 +95,7 @@ struct verbs_rail {
 	struct shunt_ibv_pd *pd;
 	struct shunt_ibv_comp_channel *channel;
 	struct verbs_cq cqs[VERBS_MAX_CQS];
-	int ncqs, cq_endpoints;
+	int ncqs, cq_endpoints, max_cqe;
 	uint16_t pkey;
 };
 
@@ -96,6 +103,7 @@ struct shunt_net_device {
 	const struct shunt_ibv *ibv;
 	struct verbs_rail rail[VERBS_RAILS];
 	int nrails;
+	int qps; /* lanes of an endpoint on each rail */
 	int epoll_fd, timer_fd;
 	struct shunt_net_endpoint **slots; /* by the slot of an endpoint's id */
 	unsigned nslots;
@@ -125,8 +133,9 @@ struct shunt_net_memory {
 
 enum verbs_state {
 	VERBS_CREATED,
-	VERBS_PROBING, /* until the peer's QPs can receive */
-	VERBS_PINGING, /* data and a signal go both ways */
+	VERBS_PROBING,  /* until the peer's QPs can receive */
+	VERBS_PINGING,  /* data and a signal go both ways */
+	VERBS_WIDENING, /* until the other lanes carry data as well */
 	VERBS_READY,
 	VERBS_DEAD,
 	VERBS_LINGERING, /* closed; only its last message is waited for */
@@ -139,27 +148,54 @@ enum verbs_message {
 	VERBS_CREDIT = 3 << 12, /* so many signals may come in addition */
 	VERBS_END = 4 << 12,
 	VERBS_BYE = 5 << 12,
+	VERBS_LANES = 6 << 12,    /* the other lanes of this end are in the peer's memory */
+	VERBS_LANES_UP = 7 << 12, /* ... and can receive */
+	VERBS_LANES_OK = 8 << 12, /* a ping has come on each of the peer's */
+	VERBS_PART = 9 << 12,     /* on a lane: a part of a put has come */
 	VERBS_NUMBER = (1 << 12) - 1,
 };
+
+/* In the count of a signal: its put has parts on the other lanes. */
+#define VERBS_STRIPED 0x8000u
 
 /* Kinds of completions, in the ids of work requests. */
 enum verbs_kind { VERBS_SEND, VERBS_RECEIVE, VERBS_SIDE_SEND, VERBS_SIDE_RECEIVE, VERBS_FLUSH };
 
-#define VERBS_SEQ_MASK 0xfffffffu
+#define VERBS_SEQ_MASK 0xffffffu
 #define VERBS_LAST_SIDE_SEND VERBS_SEQ_MASK
-static inline uint64_t verbs_wr_id(uint32_t id, enum verbs_kind kind, uint32_t seq)
+static inline uint64_t verbs_wr_id(uint32_t id, enum verbs_kind kind, int lane, uint32_t seq)
 {
-	return (uint64_t)id << 32 | (uint64_t)kind << 28 | (seq & VERBS_SEQ_MASK);
+	return (uint64_t)id << 32 | (uint64_t)kind << 28 | (uint64_t)lane << 24 | (seq & VERBS_SEQ_MASK);
 }
 
 /* A put that was taken. */
 struct verbs_put {
 	uint64_t source, remote;
-	uint32_t bytes, lkey, rkey;
+	const struct shunt_net_memory *memory;
+	uint32_t rkey[VERBS_RAILS];
+	uint32_t bytes;
 	uint16_t channel, count;
-	bool inlined, adds;
+	bool inlined, adds, striped;
 	uint64_t word; /* of the signal that adds */
 	uint32_t word_key;
+};
+
+/* What a peer must know of a rail, and of a QP, to connect. */
+struct verbs_link {
+	uint16_t lid, pkey;
+	uint8_t mtu, ethernet, ngids;
+	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
+};
+struct verbs_qp_name {
+	uint32_t qpn, psn;
+	struct shunt_ibv_ece ece;
+};
+
+/* What ends tell each other of rails and lanes from 1 on, once the first lane carries data. */
+struct verbs_table {
+	struct verbs_link link[VERBS_RAILS];
+	uint32_t ping_key[VERBS_RAILS];
+	struct verbs_qp_name qp[VERBS_MOST_LANES];
 };
 
 /* Memory of an endpoint that the provider itself writes to, at both ends. The blob has the address of `came`. */
@@ -167,20 +203,45 @@ struct verbs_own {
 	uint8_t sent[VERBS_PING_BYTES], came[VERBS_PING_BYTES];
 	uint64_t proof;  /* to which the peer adds */
 	uint64_t answer; /* of additions to the peer's words: what was there; nobody reads it */
+	struct verbs_table table_sent, table_came;
+	uint8_t lane_came[][VERBS_LANE_PING]; /* of lanes from 1 on */
 };
-#define VERBS_PROOF_AT (offsetof(struct verbs_own, proof) - offsetof(struct verbs_own, came))
+/* Where the peer's field is, seen from the address in its blob. */
+#define VERBS_AT(field) (offsetof(struct verbs_own, field) - offsetof(struct verbs_own, came))
 
 /* What the peer's blob has told. */
 struct verbs_peer {
-	uint32_t qpn, side_qpn, psn;
-	uint16_t lid, pkey;
-	uint8_t mtu, ethernet, ngids;
+	struct verbs_link link; /* of its first rail */
+	struct verbs_qp_name qp;
+	uint32_t side_qpn;
 	uint8_t atomics; /* that it answers at a time; 0: it does not ask for additions */
-	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
+	uint8_t rails, qps;
 	uint64_t ping_at;
-	uint32_t ping_key;
-	struct shunt_ibv_ece ece;
+	uint32_t ping_key[VERBS_RAILS]; /* the first is in the blob */
 	uint8_t nonce[16];
+};
+
+/* A QP that carries data. Counts go round; posted >= done. */
+struct verbs_lane {
+	struct verbs_rail *rail;
+	struct shunt_ibv_qp *qp;
+	uint32_t psn;
+	struct shunt_ibv_ece ece; /* what its NIC has */
+	bool has_gid;
+	struct shunt_gid gid, peer_gid; /* that were chosen */
+	uint32_t sent, completed;       /* work requests */
+	uint32_t posted, done;          /* puts, of which this lane's part is posted, or done */
+	uint32_t offset;                /* bytes of the next part that are posted */
+	uint32_t receives_owed;
+	uint32_t parts;             /* that have come, of lanes from 1 on */
+	uint32_t upto[VERBS_SENDS]; /* `posted` when the work request was made */
+};
+
+/* A signal, or the peer's end, that waits for parts on other lanes (verbs_order.c). */
+struct verbs_waiting {
+	enum shunt_net_event_kind kind;
+	uint32_t channel, count;
+	uint32_t parts; /* that must have come on each lane */
 };
 
 struct shunt_net_endpoint {
@@ -189,44 +250,44 @@ struct shunt_net_endpoint {
 	enum verbs_state state;
 	void *user;
 	char *name;
-	int cq;
-	struct shunt_ibv_qp *qp, *side;
-	uint32_t psn;
-	struct shunt_ibv_ece ece; /* what the NIC of this end has */
+	int cq[VERBS_RAILS]; /* a place in this queue of the rail; -1: none */
+	struct verbs_lane *lane;
+	int nlanes; /* that are used; before the other end is known, 1 */
+	struct shunt_ibv_qp *side;
 	uint32_t inline_bytes;
-	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
-	int ngids, gid; /* gid: the one chosen */
-	int peer_gid;
+	struct verbs_link link; /* of the first rail */
 	struct verbs_peer peer;
 	uint8_t key[SHUNT_NET_KEY_BYTES], nonce[16];
 	int64_t connect_ms, deadline; /* deadline 0: none */
 	bool adds;                    /* the other end and this one want additions */
 
 	struct verbs_own *ping;
-	struct shunt_ibv_mr *ping_mr;
-	uint32_t side_round; /* how often the side QP has begun */
+	size_t ping_bytes;
+	struct shunt_ibv_mr *ping_mr[VERBS_RAILS];
+	unsigned lanes_proven;  /* bits of those on which a ping has come */
+	bool lanes_ok, ok_sent; /* the peer has said so of this end's; this end of the peer's */
+	uint32_t side_round;    /* how often the side QP has begun */
 	bool ping_came, pong_came, pong_sent;
 	bool reached;            /* the peer's QPs have answered */
 	bool bye_sent, bye_done; /* the peer has been told that this end is over */
 
-	/* Counts that go round; taken >= posted >= done. */
-	uint32_t taken, posted, done;
-	uint32_t offset;                         /* bytes of the put `posted` that are posted */
-	uint32_t sent, completed;                /* work requests of the main QP */
+	/* Counts that go round; taken >= the lanes' posted; done: the least of the lanes' */
+	uint32_t taken, done;
 	uint32_t signals_sent, signals_allowed;  /* to the peer */
-	uint32_t signals_came, signals_returned; /* from the peer, and the credits for them */
-	uint32_t receives_owed;
+	uint32_t signals_came, signals_returned; /* from the peer and told, and the credits for them */
+	uint32_t striped;                        /* puts from the peer that have parts on all lanes */
+	struct verbs_waiting *waiting;           /* a ring of VERBS_WAITING; with several lanes */
+	uint32_t first_waiting, last_waiting;
 	unsigned own; /* messages that wait for room: bits of 1 << (enum verbs_message >> 12) */
 	bool finished, end_sent, end_done, end_came;
 	uint32_t end_seq;
 
 	bool in_attention, error_untold;
-	bool flushed; /* the main QP has stopped, and why has not come yet */
+	struct verbs_lane *flushed; /* its QP has stopped, and why has not come yet */
 	struct shunt_net_endpoint *next_attention;
 	int err;
 	char text[400];
 
-	uint32_t upto[VERBS_SENDS]; /* `posted` when the work request was made */
 	struct verbs_put puts[VERBS_PUTS];
 };
 
@@ -288,8 +349,13 @@ void verbs_endpoint_close(struct shunt_net_endpoint *ep);
 void verbs_endpoint_free(struct shunt_net_endpoint *ep);
 /* progress has to look at it. */
 void verbs_attend(struct shunt_net_endpoint *ep);
-/* It is dead; progress tells. Only the first error of an endpoint counts. */
+/* It is dead; progress tells. Only the first error of an endpoint counts. The text names the first lane's NIC. */
 void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* ... this lane's. */
+void verbs_lane_fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Makes the QP of the lane, on the rail, with its receives. 0 or -errno (logged). */
+int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail);
 /* Both ends have finished: what happens now is of no interest to anybody. */
 bool verbs_over(const struct shunt_net_endpoint *ep);
 void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline); /* 0: none */
@@ -300,6 +366,32 @@ void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *
 void verbs_ping_came(struct shunt_net_endpoint *ep);
 /* True: the endpoint has become ready with this. */
 bool verbs_ready(struct shunt_net_endpoint *ep);
+bool verbs_link_is_valid(const struct verbs_link *link);
+/* What a rail's peer must know of it. 0 or -errno (logged). */
+int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p);
+/* Connects the lane's QP with the peer's. False: the endpoint has failed. */
+bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
+    const struct verbs_link *peers, const struct verbs_qp_name *qp);
+/* `bytes` of what the peer's ping says, or this end's. */
+void verbs_ping_write(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping, size_t bytes);
+
+/* verbs_lanes.c: lanes from 1 on */
+int verbs_lanes_most(const struct shunt_net_device *device);
+/* Makes them, as many as both ends want. 0 or -errno (logged). */
+int verbs_lanes_make(struct shunt_net_endpoint *ep);
+/* The first lane carries data: tells the peer of the others. */
+void verbs_lanes_tell(struct shunt_net_endpoint *ep);
+void verbs_lanes_told(struct shunt_net_endpoint *ep); /* by the peer */
+void verbs_lanes_ping(struct shunt_net_endpoint *ep); /* the peer's can receive */
+void verbs_lane_ping_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane);
+
+/* verbs_order.c: a signal is told when the parts of all puts before it have come, on all lanes. */
+/* It has come on the first lane. striped: its put has parts on the others; count 0: nothing to tell. */
+void verbs_order_came(
+    struct shunt_net_endpoint *ep, const struct shunt_net_event *event, bool striped, struct verbs_sink *sink);
+void verbs_order_part(struct shunt_net_endpoint *ep, struct verbs_lane *lane);
+/* Tells what can be told. */
+void verbs_order_go(struct shunt_net_endpoint *ep, struct verbs_sink *sink);
 
 /* verbs_send.c */
 int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, int n);
@@ -309,6 +401,11 @@ void verbs_push(struct shunt_net_endpoint *ep);
 void verbs_own(struct shunt_net_endpoint *ep, enum verbs_message message);
 /* A write of the ping into the peer's memory. */
 void verbs_send_ping(struct shunt_net_endpoint *ep);
+/* A write of so many bytes of the ping to a place of the peer's, with a message of the lane's own. */
+void verbs_lane_write(
+    struct shunt_net_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message);
+/* The puts whose sources all lanes have done with, and which were not told. */
+uint32_t verbs_done(struct shunt_net_endpoint *ep);
 int verbs_side_send(struct shunt_net_endpoint *ep, enum verbs_message message); /* 0: the probe */
 /* Says good-bye, once, to a peer that has been reached. */
 void verbs_bye(struct shunt_net_endpoint *ep);

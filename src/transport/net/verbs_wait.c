@@ -43,6 +43,14 @@ static void fail_all(struct shunt_net_device *device, const char *what)
 			verbs_fail(device->slots[i], -EIO, "the NIC reports: %s", what);
 }
 
+/* If one of the endpoint's lanes has this QP. */
+static void fail_lane(struct shunt_net_endpoint *ep, const struct shunt_ibv_qp *qp, int err, const char *what)
+{
+	for (int i = 0; i < ep->nlanes; i++)
+		if (ep->lane[i].qp == qp)
+			verbs_lane_fail(ep, &ep->lane[i], err, "the NIC reports: %s", what);
+}
+
 static void one_event(
     struct shunt_net_device *device, const struct verbs_rail *rail, const struct shunt_ibv_async_event *event)
 {
@@ -61,10 +69,9 @@ static void one_event(
 	case SHUNT_IBV_EVENT_QP_REQ_ERR:
 	case SHUNT_IBV_EVENT_QP_ACCESS_ERR:
 		for (unsigned i = 0; i < device->nslots; i++)
-			if (device->slots[i] && device->slots[i]->qp == event->element.qp)
-				verbs_fail(device->slots[i],
-				    event->event_type == SHUNT_IBV_EVENT_QP_ACCESS_ERR ? -EACCES : -EIO,
-				    "the NIC reports: %s", what);
+			if (device->slots[i])
+				fail_lane(device->slots[i], event->element.qp,
+				    event->event_type == SHUNT_IBV_EVENT_QP_ACCESS_ERR ? -EACCES : -EIO, what);
 		break;
 	case SHUNT_IBV_EVENT_PORT_ERR:
 		/* What is sent is sent again until the port is back, or the retries are over. */
