@@ -107,6 +107,23 @@ static void test_data_lands_in_the_gpus_memory_where_it_is_asked_for(void **stat
 	run("verbs", (struct world){ .env = { FAKE }, .odd = 2, .odd_env = { "SHUNT_NET_GPU_MEMORY", "1" } });
 }
 
+static void test_signals_are_atomics_where_all_ranks_want_and_have_them(void **state)
+{
+	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_IBV_MODE", "host" } } });
+	run("verbs",
+	    (struct world){ .env = { FAKE, { "SHUNT_IBV_MODE", "host" } },
+	        .odd = 1,
+	        .odd_env = { "FAKE_IBV_DEVICES", "mlx0 link=roce atomic=none" } });
+	run("verbs",
+	    (struct world){
+	        .env = { FAKE, { "SHUNT_IBV_MODE", "host" } }, .odd = 3, .odd_env = { "SHUNT_IBV_MODE", "" } });
+}
+
+static void test_ranks_use_several_nics(void **state)
+{
+	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_IB_RAILS", "2" }, { "SHUNT_IB_QPS", "2" } } });
+}
+
 static void test_tcp_is_taken_where_it_is_asked_for(void **state)
 {
 	run("tcp", (struct world){ .env = { FAKE, { "SHUNT_NET", "tcp" } } });
@@ -128,6 +145,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranks_with_nics_use_verbs),
 		cmocka_unit_test(test_data_lands_in_the_gpus_memory_where_it_is_asked_for),
+		cmocka_unit_test(test_signals_are_atomics_where_all_ranks_want_and_have_them),
+		cmocka_unit_test(test_ranks_use_several_nics),
 		cmocka_unit_test(test_tcp_is_taken_where_it_is_asked_for),
 		cmocka_unit_test(test_a_rank_without_a_nic_makes_all_take_tcp),
 		cmocka_unit_test(test_a_connection_that_fails_makes_all_take_tcp),
