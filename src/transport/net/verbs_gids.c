@@ -31,14 +31,16 @@ static int read_gids(struct verbs_rail *rail, struct shunt_gid *table)
 	if (found > 0)
 		return n;
 	for (int i = 0; i < rail->attr.gid_tbl_len && i < MAX_GIDS; i++) {
+		_Alignas(8) uint8_t raw[16]; /* as the library's union */
 		char file[64], text[32];
 
-		if (rail->ibv->query_gid(rail->context, (uint8_t)port, i, table[n].raw))
+		if (rail->ibv->query_gid(rail->context, (uint8_t)port, i, raw))
 			continue;
 		/* Of an interface that is in another network namespace the type cannot be read, nor can it be used. */
 		snprintf(file, sizeof(file), "ports/%d/gid_attrs/types/%d", port, i);
 		if (ethernet && !shunt_nic_read(rail->port->name, file, text, sizeof(text)))
 			continue;
+		memcpy(table[n].raw, raw, sizeof(raw));
 		table[n].index = (uint8_t)i;
 		table[n++].type = !ethernet  ? SHUNT_GID_IB :
 		    !strcmp(text, "RoCE v2") ? SHUNT_GID_ROCE_V2 :
