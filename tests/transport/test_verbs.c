@@ -495,12 +495,16 @@ static void test_ends_use_what_both_nics_can_do(void **state)
 
 /* ---- what NICs may do with data */
 
-/* A source is written anew at the moment at which it may be. */
+#define WIDE ((size_t)1 << 20)
+static uint8_t wide_from[WIDE], wide_to[WIDE];
+
+/* A source is written anew at the moment at which it may be. With several queue pairs most puts have parts on all. */
 static void sources_change(void)
 {
-	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 }, target = { to, sizeof(to), -1, 0, 0 };
+	struct shunt_net_region source = { wide_from, WIDE, -1, 0, 0 }, target = { wide_to, WIDE, -1, 0, 0 };
+	uint32_t most = shunt_config()->ib_qps > 1 ? WIDE : 65536;
 	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put = { .source = from, .count = 1 };
+	struct shunt_net_put put = { .source = wide_from, .count = 1 };
 
 	begin();
 	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
@@ -508,15 +512,16 @@ static void sources_change(void)
 	UNTIL(ends[0].ready && ends[1].ready);
 	put.memory = memory[0];
 	put.remote = ops->mem_remote(memory[1]);
-	for (uint32_t turn = 1; turn <= 200; turn++) {
-		put.bytes = 1 + turn * 317 % sizeof(from);
-		memset(from, (int)(turn & 0x7f), put.bytes);
+	for (uint32_t turn = 1; turn <= 100; turn++) {
+		put.bytes = turn % 3 ? 1 + turn * 104729 % most : turn;
+		memset(wide_from, (int)(turn & 0x7f), put.bytes);
 		UNTIL(ops->post(ends[0].endpoint, &put, 1));
-		UNTIL(ends[0].done == turn);
-		memset(from, 0xff, sizeof(from));
+		for (int64_t stop = unit_now_ms() + AT_ONCE_MS; ends[0].done != turn; step(&ends[0]))
+			CHECK(unit_now_ms() < stop);
+		memset(wide_from, 0xff, put.bytes);
 		UNTIL(ends[1].signalled == turn);
 		for (uint32_t i = 0; i < put.bytes; i++)
-			CHECK(to[i] == (turn & 0x7f));
+			CHECK(wide_to[i] == (turn & 0x7f));
 	}
 	end_with(memory);
 }
@@ -533,6 +538,7 @@ static void test_sources_are_read_late(void **state)
 	/* What is small is copied when it is posted. */
 	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=0" });
 	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=64" });
+	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "SHUNT_IB_QPS", "3" });
 }
 
 static void test_completions_come_late_and_in_batches(void **state)
@@ -794,9 +800,6 @@ static void test_a_receive_that_is_late_is_waited_for(void **state)
 }
 
 /* ---- several rails and queue pairs */
-
-#define WIDE ((size_t)1 << 20)
-static uint8_t wide_from[WIDE], wide_to[WIDE];
 
 /* Large puts, some without a signal of their own; a signal, of whatever put, says that all before it are there. */
 static void many_lanes(void)
