@@ -1009,6 +1009,16 @@ static void may_add(void)
 	    (getenv("SHUNT_IBV_MODE") && !strcmp(getenv("SHUNT_IBV_MODE"), "hots")));
 }
 
+static void lands_in_gpus(void)
+{
+	struct unit_capture c;
+
+	unit_capture_begin(&c);
+	CHECK(!(shunt_net_usable() & SHUNT_NET_USABLE_ADDS) && shunt_net_usable() == 3);
+	unit_capture_end(&c);
+	CHECK(unit_count(c.text, "SHUNT_NET_GPU_MEMORY") == 1);
+}
+
 static void another_mode(void)
 {
 	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS };
@@ -1031,6 +1041,7 @@ static void test_additions_need_atomics_at_both_ends(void **state)
 	CASE(may_add, { "SHUNT_IBV_MODE", "host" });
 	CASE(may_add, { "SHUNT_IBV_MODE", "host-no-atomic" });
 	CASE(may_add, { "SHUNT_IBV_MODE", "hots" });
+	CASE(lands_in_gpus, { "SHUNT_IBV_MODE", "host" }, { "SHUNT_NET_GPU_MEMORY", "1" });
 	CASE(another_mode, { "FAKE_IBV_DEVICES", "mlx0" });
 }
 
