@@ -185,8 +185,9 @@ static bool hellos_agree(const struct hello *h, int n, char *reason, size_t byte
 {
 	for (int r = 0; r < n; r++) {
 		if (h[r].protocol != h[0].protocol || strncmp(h[r].version, h[0].version, sizeof(h[r].version))) {
-			snprintf(
-			    reason, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
+			snprintf(reason, bytes,
+			    "rank %d has Shunt %.15s (set-up protocol %08x), rank 0 has %.15s (%08x)", r, h[r].version,
+			    h[r].protocol, h[0].version, h[0].protocol);
 			return false;
 		}
 		if (!h[r].vote.ok) {
