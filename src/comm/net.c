@@ -179,7 +179,8 @@ static struct shunt_net_pair local_pair(const struct shunt_comm *comm, int peer)
 		.out_tail = ctrl_of(comm, other)->tail[own],
 		.out_head = ctrl_of(comm, own)->head[other],
 		.in_tail = ctrl_of(comm, own)->tail[other],
-		.in_head = ctrl_of(comm, other)->head[own] };
+		.in_head = ctrl_of(comm, other)->head[own],
+		.ctrl = ctrl_of(comm, other) };
 }
 
 static struct shunt_net_pair remote_pair(const struct shunt_comm *comm, int peer)
@@ -197,6 +198,7 @@ static struct shunt_net_pair remote_pair(const struct shunt_comm *comm, int peer
 		.out_at = out,
 		.to_at = SHUNT_NET_IN_AT(there, net->slot_bytes),
 		.connection = here,
+		.there = there,
 		.remote = 1 };
 }
 

@@ -352,7 +352,7 @@ static int write_peers(void *ctx)
 	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
-	for (int r = 0; r < comm->nranks; r++)
+	for (int r = 0; r < shunt_comm_mates(comm); r++)
 		peer[r] = comm->mem[r].ptr;
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }
