@@ -125,6 +125,7 @@ struct shunt_net_endpoint {
 	bool asked;           /* endpoint_connect was called */
 	struct shunt_netaddr peer_addr;
 	char where[128];
+	uint32_t data_sockets; /* that it may have; the peer may want fewer */
 	uint32_t nsockets;
 	struct tcp_socket socket[TCP_MAX_SOCKETS];
 	unsigned refused; /* connections for it without a proof */
