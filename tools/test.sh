@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Installs what the tests need (as root, on Debian or Ubuntu), checks the sources, builds, and runs every suite that this machine can run:
-# what needs a GPU and the ABI plainly, all the rest with counters, which say what of src/ it reaches, and much of it again under valgrind,
+# what needs a GPU, the ABI and long proofs plainly, all the rest with counters, which say what of src/ it reaches, and much of it again under valgrind,
 # ThreadSanitizer and AddressSanitizer. The last line is "N passed, N failed, N skipped"; the exit status is 0 only if something ran and
 # nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need about a quarter of an hour.
 # --all: also the tests of suite long, and the random runs (libFuzzer, fault_soak) for their full time.
@@ -185,7 +185,7 @@ esac
 archs=90
 [ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
 if build build -Dtests=enabled -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
-	suites plain build "" --suite abi --suite gpu
+	suites plain build "" --suite abi --suite proof --suite gpu
 	if command -v valgrind >/dev/null; then
 		suites valgrind build "" --setup valgrind --suite abi
 	else

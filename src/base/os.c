@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -80,4 +82,18 @@ int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
 	return err;
+}
+
+int shunt_usable_cpus(void)
+{
+	cpu_set_t set;
+	int n = sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
+	FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+	long quota, period;
+
+	if (file && fscanf(file, "%ld %ld", &quota, &period) == 2 && period > 0 && quota / period < n)
+		n = (int)(quota / period);
+	if (file)
+		fclose(file);
+	return n;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_BASE_OS_H
 #define SHUNT_BASE_OS_H
-/* What is asked of the system: who this process is, random bytes, threads. */
+/* What is asked of the system: who this process is, random bytes, threads, CPUs. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,4 +27,7 @@ int shunt_random(void *buf, size_t bytes);
  * stack_bytes: stack that fn needs in addition to the system's default, which may be small (ulimit -s). 0 or -errno.
  */
 int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void *arg), void *arg);
+
+/* CPUs that the process may use: of its mask, and of its control group's share. At least 1. */
+int shunt_usable_cpus(void);
 #endif

@@ -367,7 +367,9 @@ int shunt_comm_device(const struct shunt_comm *comm)
 
 size_t shunt_comm_memory(struct shunt_comm *comm)
 {
-	return shunt_comm_life_state(&comm->life) == COMM_READY ? comm->mem[shunt_comm_own(comm)].bytes : 0;
+	if (shunt_comm_life_state(&comm->life) != COMM_READY)
+		return 0;
+	return comm->mem[shunt_comm_own(comm)].bytes + (comm->net.landing ? comm->net.landing_bytes : 0);
 }
 
 void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "algos/algos.h"
 #include "base/config.h"
 #include "base/io.h"
@@ -34,7 +35,7 @@ struct lingering {
 	struct lingering *next;
 	struct shunt_proxy *proxy;
 	const struct shunt_gpu_ops *gpu;
-	void *memory;
+	void *memory, *landing;
 	struct shunt_comm_region *regions;
 	int64_t until;
 };
@@ -192,11 +193,13 @@ static struct shunt_net_pair remote_pair(const struct shunt_comm *comm, int peer
 	uint64_t out = SHUNT_NET_OUT_AT(here, net->slot_bytes);
 
 	return (struct shunt_net_pair){ .out = (char *)net->device_memory + out,
-		.in = (char *)net->device_memory + SHUNT_NET_IN_AT(here, net->slot_bytes),
+		.in = net->landing ? (char *)net->landing + here * SHUNT_NET_REMOTE_BYTES(net->slot_bytes) :
+		                     (char *)net->device_memory + SHUNT_NET_IN_AT(here, net->slot_bytes),
 		.in_tail = words->raised[here],
 		.out_head = words->raised[here] + SHUNT_NET_CREDIT_CHANNEL,
 		.out_at = out,
-		.to_at = SHUNT_NET_IN_AT(there, net->slot_bytes),
+		.to_at = net->lands >> here & 1 ? there * SHUNT_NET_REMOTE_BYTES(net->slot_bytes) :
+		                                  SHUNT_NET_IN_AT(there, net->slot_bytes),
 		.connection = here,
 		.there = there,
 		.remote = 1 };
@@ -235,6 +238,8 @@ static void release(struct lingering *l)
 	shunt_comm_net_regions_free(l->regions);
 	if (l->memory)
 		l->gpu->host_free(l->memory);
+	if (l->landing)
+		l->gpu->mem_free(l->landing);
 	free(l);
 }
 
@@ -308,7 +313,7 @@ struct offers {
 
 static size_t offer_bytes(const struct shunt_net_ops *net)
 {
-	return net->blob_bytes + sizeof(struct shunt_net_remote);
+	return net->blob_bytes + sizeof(struct shunt_net_remote) + sizeof(uint64_t);
 }
 
 static void write_offer(const struct shunt_net_ops *net, struct offers *to, int rank, const struct shunt_proxy_offer *o)
@@ -317,6 +322,7 @@ static void write_offer(const struct shunt_net_ops *net, struct offers *to, int 
 
 	memcpy(at, o->blob.bytes, net->blob_bytes);
 	memcpy(at + net->blob_bytes, &o->memory, sizeof(o->memory));
+	memcpy(at + net->blob_bytes + sizeof(o->memory), &o->lands, sizeof(o->lands));
 }
 
 static void read_offer(const struct shunt_net_ops *net, const struct offers *of, int rank, struct shunt_proxy_offer *o)
@@ -326,6 +332,7 @@ static void read_offer(const struct shunt_net_ops *net, const struct offers *of,
 	*o = (struct shunt_proxy_offer){ 0 };
 	memcpy(o->blob.bytes, at, net->blob_bytes);
 	memcpy(&o->memory, at + net->blob_bytes, sizeof(o->memory));
+	memcpy(&o->lands, at + net->blob_bytes + sizeof(o->memory), sizeof(o->lands));
 }
 
 static void name_peers(struct shunt_comm *comm, struct wires *w)
@@ -347,12 +354,50 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 	}
 }
 
+/*
+ * Memory of the GPU for what comes from peers, where SHUNT_NET_GPU_MEMORY asks for it and the NIC may have it; else
+ * none. *fd_p: its dma-buf, or -1.
+ */
+static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, int *fd_p)
+{
+	const struct shunt_net_ops *net = shunt_net_providers()[provider];
+	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
+	int n, device = comm->net.device[provider], err;
+
+	*fd_p = -1;
+	comm->net.landing = NULL;
+	/* What SHUNT_CHECK announces is put beside the signals, in page-locked memory. */
+	if (!shunt_config()->net_gpu_memory || comm->checks)
+		return;
+	n = net->devices(info, SHUNT_NET_MAX_DEVICES);
+	if (device >= n || !info[device].gpu_memory)
+		return;
+	err = comm->gpu->mem_alloc_shared(comm->device, bytes, &comm->net.landing);
+	if (err) {
+		comm->net.landing = NULL;
+		shunt_warn("rank %d: %zu bytes of the GPU's memory cannot be allocated for the network: %s; data goes "
+		           "through the host's",
+		    comm->rank, bytes, strerror(-err));
+		return;
+	}
+	if (comm->gpu->mem_dmabuf(comm->device, comm->net.landing, bytes, fd_p))
+		*fd_p = -1; /* a driver such as nvidia_peermem may take the address */
+}
+
+static void free_landing(struct shunt_comm *comm)
+{
+	if (comm->net.landing)
+		comm->gpu->mem_free(comm->net.landing);
+	comm->net.landing = NULL;
+}
+
 /* What fails becomes this rank's vote. */
 static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 {
 	struct shunt_comm_net *net = &comm->net;
-	size_t bytes = SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes);
-	int err;
+	size_t bytes = SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes),
+	       landing = (unsigned)net->nconnections * SHUNT_NET_REMOTE_BYTES(net->slot_bytes);
+	int err, fd;
 
 	reap();
 	err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
@@ -363,18 +408,27 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 		return;
 	}
 	name_peers(comm, w);
+	make_landing(comm, provider, landing, &fd);
 	err = shunt_proxy_create(&(struct shunt_proxy_config){ .net = shunt_net_providers()[provider],
 	                             .net_device = net->device[provider],
 	                             .gpu = comm->device,
 	                             .memory = net->memory,
 	                             .bytes = bytes,
+	                             .landing = net->landing,
+	                             .landing_bytes = landing,
+	                             .landing_fd = fd,
 	                             .npeers = net->nconnections,
 	                             .peers = w->peers,
 	                             .failed = connection_failed,
 	                             .ctx = comm },
 	    w->mine, &net->proxy);
+	if (fd >= 0)
+		close(fd);
 	if (err)
 		shunt_vote_refuse(&w->vote, "the network cannot be used: %s", strerror(-err));
+	if (err || !w->mine[0].lands)
+		free_landing(comm);
+	net->landing_bytes = net->landing ? landing : 0;
 }
 
 static int refused_by(const struct shunt_vote *votes, int nranks, char *reason)
@@ -408,6 +462,9 @@ static int exchange_offers(struct shunt_comm *comm, const struct shunt_net_ops *
 		w->votes[r] = ((const struct offers *)(all + (size_t)r * bytes))->vote;
 	for (int i = 0; i < comm->net.nconnections && !err; i++)
 		read_offer(net, (const struct offers *)(all + comm->net.rank_of[i] * bytes), comm->rank, &w->theirs[i]);
+	comm->net.lands = 0;
+	for (int i = 0; i < comm->net.nconnections && !err; i++)
+		comm->net.lands |= (w->theirs[i].lands & 1) << i;
 	if (!err)
 		err = refused_by(w->votes, comm->nranks, reason);
 out:
@@ -443,6 +500,7 @@ static void close_proxy(struct shunt_comm *comm)
 	shunt_proxy_destroy(comm->net.proxy);
 	if (comm->net.memory)
 		comm->gpu->host_free(comm->net.memory);
+	free_landing(comm);
 	comm->net.proxy = NULL;
 	comm->net.memory = comm->net.device_memory = NULL;
 }
@@ -512,11 +570,13 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 		shunt_proxy_destroy(net->proxy);
 		shunt_comm_net_regions_free(net->regions);
 		comm->gpu->host_free(net->memory);
+		free_landing(comm);
 		free(l);
 	} else {
 		*l = (struct lingering){ .proxy = net->proxy,
 			.gpu = comm->gpu,
 			.memory = net->memory,
+			.landing = net->landing,
 			.regions = net->regions,
 			.until = shunt_deadline_ms(LINGER_MS) };
 		shunt_lock_acquire(SHUNT_LOCK_LINGERING);
@@ -526,5 +586,6 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 	}
 	net->proxy = NULL;
 	net->regions = NULL;
+	net->landing = NULL;
 	net->memory = net->device_memory = NULL;
 }

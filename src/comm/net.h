@@ -19,6 +19,9 @@ struct shunt_comm_net {
 	/* From the set-up on. */
 	struct shunt_proxy *proxy;
 	void *memory, *device_memory; /* page-locked, as the host and as kernels address it */
+	size_t landing_bytes;         /* asked of the NIC */
+	void *landing;                /* the GPU's, where peers' chunks land; NULL: in the memory above */
+	uint64_t lands;               /* by connection, a bit: this rank's chunks land in the peer's GPU */
 	uint32_t channels, slot_bytes;
 	unsigned usable;                  /* providers, as bits, alike on all ranks */
 	int device[sizeof(unsigned) * 8]; /* of each of them, for this rank */

@@ -701,7 +701,8 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (comm->net.at.nhosts)
-		snprintf(hosts, sizeof(hosts), ", %d hosts by %s", comm->net.at.nhosts, comm->net.provider);
+		snprintf(hosts, sizeof(hosts), ", %d hosts by %s%s", comm->net.at.nhosts, comm->net.provider,
+		    comm->net.landing ? " into GPU memory" : "");
 	shunt_info(SHUNT_LOG_INIT,
 	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,

@@ -127,6 +127,11 @@ struct shunt_gpu_ops {
 	int (*mem_free)(void *ptr);
 	/* The same, in an allocation of its own that share_export can pass on. */
 	int (*mem_alloc_shared)(int device, size_t bytes, void **ptr_p);
+	/*
+	 * A descriptor (dma-buf) by which a NIC reads and writes memory of mem_alloc_shared, from its start on; the
+	 * caller closes it. -EOPNOTSUPP, not logged: this device, or its driver, has none.
+	 */
+	int (*mem_dmabuf)(int device, const void *ptr, size_t bytes, int *fd_p);
 	/* The allocation that contains ptr. -ENOENT, not logged: unknown. */
 	int (*mem_range)(const void *ptr, void **base_p, size_t *bytes_p);
 	int (*mem_info)(int device, size_t *free_p, size_t *total_p);

@@ -56,7 +56,9 @@ GPU_FN bool net_end_ready(const struct net &x, uint16_t end, bool source)
 
 	if (source)
 		return x.net->received[peer][ring] < gpu_ld_acquire(&pair->in_tail[ring]);
-	return x.net->sent[peer][ring] < gpu_ld_credit(&pair->out_head[ring]) + SHUNT_NET_SLOTS;
+	if (x.net->sent[peer][ring] >= x.net->head_seen[peer][ring] + SHUNT_NET_SLOTS)
+		x.net->head_seen[peer][ring] = gpu_ld_credit(&pair->out_head[ring]);
+	return x.net->sent[peer][ring] < x.net->head_seen[peer][ring] + SHUNT_NET_SLOTS;
 }
 
 /* First chunk of this channel in move m of the role or in a later one. By all lanes of a warp, which it may leave. */
@@ -138,47 +140,69 @@ struct net_chunk {
 	bool from_aligned, to_aligned;
 };
 
-template <typename T> GPU_FN struct gpu_v16 net_own(const struct net_chunk &c, uint32_t at)
+/* A thread's packs that are under way together: a look into page-locked memory takes a microsecond and more. */
+enum { NET_PACKS = 4 };
+struct net_packs {
+	struct gpu_v16 v[NET_PACKS];
+};
+
+/* The packs at byte `at` of the chunk and from there on, a block's width apart; slot NULL: of own memory. */
+template <typename T>
+GPU_FN void net_load(const struct net_chunk &c, const char *slot, uint32_t at, struct net_packs &p)
 {
-	return load_user<T>((const char *)c.move->from + c.at, at, 16, c.bytes, c.from_aligned);
+	GPU_UNROLL for (uint32_t i = 0; i < NET_PACKS; i++) {
+		uint32_t here = at + i * gpu_ntid() * 16;
+
+		if (here >= c.bytes)
+			p.v[i] = {};
+		else if (slot)
+			p.v[i] = gpu_ld16_stream(slot + here);
+		else
+			p.v[i] = load_user<T>((const char *)c.move->from + c.at, here, 16, c.bytes, c.from_aligned);
+	}
 }
 
-/* The pack at byte `at` of the chunk: all sources in their order. */
+/* All sources in their order. */
 template <typename T, typename Op>
-GPU_FN struct gpu_v16 net_reduced(const struct net &x, const struct net_chunk &c, char *const *slot, uint32_t at)
+GPU_FN void net_reduced(
+    const struct net &x, const struct net_chunk &c, char *const *slot, uint32_t at, struct net_packs &p)
 {
 	const struct shunt_net_move *m = c.move;
 	uint32_t n = m->nsources + (m->from ? 1u : 0u);
-	struct gpu_v16 v;
 
 	if constexpr (is_same<Op, op_copy>::value) {
-		return m->from ? net_own<T>(c, at) : gpu_ld16_stream(slot[0] + at);
+		net_load<T>(c, m->from ? nullptr : slot[0], at, p);
 	} else {
-		if (n == 1 && !m->from) /* a result that is passed on, bit by bit */
-			return gpu_ld16_stream(slot[0] + at);
+		if (n == 1 && !m->from) { /* a result that is passed on, bit by bit */
+			net_load<T>(c, slot[0], at, p);
+			return;
+		}
 
-		struct acc<T, Op> acc;
+		struct acc<T, Op> acc[NET_PACKS];
 
 		GPU_ROLL for (uint32_t i = 0, s = 0; i < n; i++) {
-			if (m->from && i == m->own) {
-				v = net_own<T>(c, at);
-				if ((m->flags & SHUNT_NET_MOVE_SCALE) && (x.k->flags & SHUNT_K_PREMUL))
-					v = premultiply<T, Op>(v, load_scalar<T>(*x.k));
-			} else {
-				v = gpu_ld16_stream(slot[s++] + at);
-			}
+			bool own = m->from && i == m->own;
+
+			net_load<T>(c, own ? nullptr : slot[s], at, p);
+			s += !own;
+			if (own && (m->flags & SHUNT_NET_MOVE_SCALE) && (x.k->flags & SHUNT_K_PREMUL)) GPU_UNROLL
+				for (uint32_t k = 0; k < NET_PACKS; k++)
+					p.v[k] = premultiply<T, Op>(p.v[k], load_scalar<T>(*x.k));
 			if (n == 1)
-				return v; /* one input is rounded by nobody */
-			if (i)
-				acc.add(v, x.k->flags);
-			else
-				acc.start(v);
+				return; /* one input is rounded by nobody */
+			GPU_UNROLL for (uint32_t k = 0; k < NET_PACKS; k++) {
+				if (i)
+					acc[k].add(p.v[k], x.k->flags);
+				else
+					acc[k].start(p.v[k]);
+			}
 		}
-		v = acc.result();
+		GPU_UNROLL for (uint32_t k = 0; k < NET_PACKS; k++)
+			p.v[k] = acc[k].result();
 		if constexpr (average<T>::exists && is_same<Op, op_sum>::value)
-			if ((m->flags & SHUNT_NET_MOVE_FINISH) && (x.k->flags & SHUNT_K_DIVIDE))
-				v = divide<T>(v, x.total, x.k->flags & SHUNT_K_SIGNED);
-		return v;
+			if ((m->flags & SHUNT_NET_MOVE_FINISH) && (x.k->flags & SHUNT_K_DIVIDE)) GPU_UNROLL
+				for (uint32_t k = 0; k < NET_PACKS; k++)
+					p.v[k] = divide<T>(p.v[k], x.total, x.k->flags & SHUNT_K_SIGNED);
 	}
 }
 
@@ -203,13 +227,20 @@ template <typename T, typename Op> GPU_FN void net_move(const struct net &x, str
 		                             net_slot(x, pair->out, ring, x.net->sent[peer][ring]);
 	}
 	gpu_sync();
-	GPU_ROLL for (uint32_t at = gpu_tid() * 16; at < c.bytes; at += gpu_ntid() * 16) {
-		struct gpu_v16 v = net_reduced<T, Op>(x, c, b->at, at);
+	GPU_ROLL for (uint32_t at = gpu_tid() * 16; at < c.bytes; at += NET_PACKS * gpu_ntid() * 16) {
+		struct net_packs p;
 
-		if (m->to)
-			store_user<T>((char *)m->to + c.at, at, 16, c.bytes, c.to_aligned, v);
-		GPU_ROLL for (uint32_t o = 0; o < m->noutputs; o++)
-			gpu_st16_stream(b->at[m->nsources + o] + at, v);
+		net_reduced<T, Op>(x, c, b->at, at, p);
+		GPU_UNROLL for (uint32_t i = 0; i < NET_PACKS; i++) {
+			uint32_t here = at + i * gpu_ntid() * 16;
+
+			if (here >= c.bytes)
+				break;
+			if (m->to)
+				store_user<T>((char *)m->to + c.at, here, 16, c.bytes, c.to_aligned, p.v[i]);
+			GPU_ROLL for (uint32_t o = 0; o < m->noutputs; o++)
+				gpu_st16_stream(b->at[m->nsources + o] + here, p.v[i]);
+		}
 	}
 	gpu_sync();
 	for (uint32_t e = gpu_tid(); e < n; e += gpu_ntid()) {

@@ -112,17 +112,19 @@ struct shunt_net_pair {
 struct shunt_net_ctrl {
 	struct shunt_net_words *words; /* device address */
 	uint64_t pushed;               /* triggers into the FIFO, by all blocks */
+	uint64_t taken_seen;           /* words->taken, when a block last looked: a look goes over PCIe */
 	uint32_t rank, nranks;         /* of all hosts */
 	uint32_t channels, slot_bytes;
 	struct shunt_net_pair pair[SHUNT_NET_MAX_RANKS]; /* by rank */
 	/* Slots filled and taken by this rank. */
 	uint64_t sent[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS], received[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS];
+	uint64_t head_seen[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS]; /* out_head, when this rank last looked */
 	/* Of pairs on one host: written by the peer. By index of the peer on its host. */
 	uint64_t tail[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS], head[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS];
-	/* SHUNT_CHECK: what ranks of this host announce, in two sets, by rank. */
-	struct shunt_check_packet announced[2][SHUNT_NET_MAX_RANKS][SHUNT_CHECK_PACKETS];
 	/* 1 + a rank of another host that has left, and that a launch on this host waits for; written by its rank. */
 	uint64_t forsaken;
+	/* SHUNT_CHECK: what ranks of this host announce, in two sets, by rank. */
+	struct shunt_check_packet announced[2][SHUNT_NET_MAX_RANKS][SHUNT_CHECK_PACKETS];
 };
 
 /*

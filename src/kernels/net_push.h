@@ -19,14 +19,19 @@ GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, st
 	uint64_t flag = (uint64_t)(uint32_t)(number + 1) << 32;
 	struct shunt_net_words *words = net->words;
 	uint64_t *half = words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
-	struct spin spin;
 
-	spin_init(&spin, ctrl);
-	while (number >= gpu_ld_credit(&words->taken) + SHUNT_NET_FIFO) {
-		uint32_t reason = spin_expired(&spin);
+	if (number >= gpu_ld_relaxed(&net->taken_seen) + SHUNT_NET_FIFO) {
+		uint64_t taken;
+		struct spin spin;
 
-		if (reason)
-			return reason;
+		spin_init(&spin, ctrl);
+		while (number >= (taken = gpu_ld_credit(&words->taken)) + SHUNT_NET_FIFO) {
+			uint32_t reason = spin_expired(&spin);
+
+			if (reason)
+				return reason;
+		}
+		gpu_st_relaxed(&net->taken_seen, taken);
 	}
 	gpu_ll16_st(half, { t.first | flag, t.bytes | flag });
 	gpu_ll16_st(half + 2, { t.from | flag, t.to | flag });

@@ -118,7 +118,7 @@ template <bool HOSTS> GPU_FN void plan_check(const struct shunt_kargs_plan &a)
 	if constexpr (HOSTS)
 		net_check_calls(a.ctrl, a.k.check, a.k.count);
 	else
-		progress_check(a);
+		progress_check(a.ctrl, a.k);
 }
 
 #define INSTANCE(by_ll128, hosts, shape, op, type) \

@@ -40,10 +40,9 @@ GPU_FN const struct shunt_kargs &progress_args(const struct shunt_kargs &a) { re
 template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a) { return a.k; }
 
 /* The block that compares the launch's collectives with those of the peers on this host. */
-template <typename A> GPU_FN void progress_check(const A &a)
+GPU_FN void progress_check(struct shunt_ctrl *ctrl, const struct shunt_kargs &k)
 {
-	check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, progress_args(a).rank,
-	    progress_args(a).nranks);
+	check_calls(ctrl, k.check, k.count, k.rank, k.nranks);
 }
 
 /*
@@ -52,7 +51,8 @@ template <typename A> GPU_FN void progress_check(const A &a)
  * lanes leave one by one after a failed wait. They must not wait for each other, as the other lanes are in a barrier of
  * the block. Without a failure such a kernel ends after a barrier of the block.
  */
-#define PROGRESS(a, ...) PROGRESS_AS(a, gpu_warp_sync(), progress_check(a), __VA_ARGS__)
+#define PROGRESS(a, ...) \
+	PROGRESS_AS(a, gpu_warp_sync(), progress_check(progress_ctrl(a), progress_args(a)), __VA_ARGS__)
 #define PROGRESS_AS(a, together, checks, ...) \
 	{ \
 		gpu_grid_dependency_wait(); \

@@ -218,9 +218,10 @@ static void *rank_thread_main(void *arg)
 	return NULL;
 }
 
-static void wait_for_hang(const struct scenario *s, enum hang_in in)
+static void wait_for_hang(const struct scenario *s, const char *what, enum hang_in in)
 {
-	assert_true(until_counted(&s->in_place, RANKS, "ranks that are about to hang"));
+	if (!until_counted(&s->in_place, RANKS, "ranks that are about to hang"))
+		fail_msg("%s: %d ranks are in place, %d came back", what, s->in_place, s->out);
 	if (in == HANG_ON_HOST)
 		assert_true(until_all_threads_wait());
 	for (int r = 0; r < 2 && in <= HANG_IN_SECOND_STREAM; r++)
@@ -248,7 +249,7 @@ static void run_scenario(const char *what, int (*hang)(struct scenario *s, int r
 		rank_thread[r] = (struct rank_thread){ s, r, hang, 0 };
 		assert_int_equal(pthread_create(&thread[r], NULL, rank_thread_main, &rank_thread[r]), 0);
 	}
-	wait_for_hang(s, in);
+	wait_for_hang(s, what, in);
 	for (int i = 0; i < 2 * RANKS; i++) {
 		int r = i % RANKS;
 		/* An init that has not returned yet has written the handle. */

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Shunt over tcp beside NCCL over sockets, between two "hosts" on one GPU, in one run.
+"""Shunt over tcp beside NCCL over sockets, between two "hosts" on one machine, in one run.
 
 Each library is opened twice in this process, under another name of the host (SHUNT_HOSTID, NCCL_HOSTID), and each copy
 has a rank, a thread. So the kernels of both ranks run side by side, which two processes' kernels on one GPU do not; the
-data goes over loopback. Times are microseconds of an all-reduce, median of the rounds; the ratio is NCCL's time over
+data goes over loopback. With --devices 0,1 each host has a GPU of its own. Times are microseconds of an all-reduce, median of the rounds; the ratio is NCCL's time over
 Shunt's. Without --nccl Shunt alone is measured, on the sim too (--device sim), where times mean nothing.
 """
 import argparse
@@ -33,14 +33,15 @@ def check(result, what):
 class Library:
     """Two copies of a library, each on a host of its own."""
 
-    def __init__(self, name, path, folder, nccl_setting):
+    def __init__(self, name, path, folder, nccl_setting, settings):
         self.name = name
         self.copies = []
         for host in "ab":
             copy = os.path.join(folder, name, host, os.path.basename(path))
             os.makedirs(os.path.dirname(copy))
             shutil.copy(path, copy)
-            os.environ.update(NCCL_HOSTID="host-" + host, SHUNT_HOSTID="host-" + host, SHUNT_NCCL_LIB=nccl_setting)
+            os.environ.update(settings, NCCL_HOSTID="host-" + host, SHUNT_HOSTID="host-" + host,
+                              SHUNT_NCCL_LIB=nccl_setting)
             lib = C.CDLL(copy, mode=os.RTLD_NOW | DEEPBIND)
             lib.ncclCommInitRank.argtypes = [C.POINTER(C.c_void_p), C.c_int, Id, C.c_int]
             lib.ncclAllReduce.argtypes = [C.c_void_p, C.c_void_p, C.c_size_t, C.c_int, C.c_int, C.c_void_p, C.c_void_p]
@@ -83,7 +84,7 @@ def run(library, devices, options):
 
     def rank(r):
         lib, device, comm = library.copies[r], devices[r], C.c_void_p()
-        device.call("shunt_device_set", 0)
+        device.call("shunt_device_set", options.devices[r])
         check(lib.ncclCommInitRank(C.byref(comm), 2, unique, r), "ncclCommInitRank")
         stream = device.pointer("shunt_stream_create")
         most = max(options.sizes)
@@ -128,6 +129,10 @@ def main():
     parser.add_argument("shunt", help="libshunt.so of a build")
     parser.add_argument("--nccl", help="libnccl.so.2")
     parser.add_argument("--device", default="cuda", choices=["cuda", "sim"])
+    parser.add_argument("--devices", type=lambda s: [int(x) for x in s.split(",")], default=[0, 0],
+                        help="the two hosts' GPUs (0,0)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                        help="a variable of NCCL's, such as NCCL_NSOCKS_PERTHREAD=4")
     parser.add_argument("--sizes", type=lambda s: [int(x) for x in s.split(",")],
                         default=[8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20, 16 << 20, 64 << 20])
     parser.add_argument("--calls", type=int, default=200)
@@ -138,10 +143,11 @@ def main():
                       SHUNT_DEVICE=options.device, SHUNT_STATS="0")
     results = {}
     with tempfile.TemporaryDirectory() as folder:
-        libraries = [Library("shunt", options.shunt, folder, "none")]
+        libraries = [Library("shunt", options.shunt, folder, "none", {})]
         devices = [Device(lib) for lib in libraries[0].copies]
         if options.nccl:
-            libraries.append(Library("nccl", options.nccl, folder, ""))
+            settings = dict(s.split("=", 1) for s in options.set)
+            libraries.append(Library("nccl", options.nccl, folder, "", settings))
         for library in libraries:
             results[library.name] = run(library, devices, options)
     for size in options.sizes:

@@ -14,7 +14,7 @@
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
 
-static char fabric[64];
+static char fabric[64], memory_file[64];
 static const char *wanted; /* the provider */
 
 static int sum(const struct rank *r, ncclComm_t comm, size_t count)
@@ -46,15 +46,26 @@ static int body(struct rank *r)
 		fprintf(stderr, "rank %d: %s, and not %s\n", r->rank, info.network, wanted);
 		return 1;
 	}
+	if (r->rank == 0) {
+		FILE *file = fopen(memory_file, "w");
+
+		CHECK(file);
+		fprintf(file, "%llu", (unsigned long long)info.memory);
+		CHECK(!fclose(file));
+	}
 	NCCL(ncclCommDestroy(comm));
 	return 0;
 }
 
-static void run(const char *network, struct world world)
+/* Bytes of device memory that rank 0 had. */
+static unsigned long long run(const char *network, struct world world)
 {
+	unsigned long long memory = 0;
+	FILE *file;
 	int failed;
 
 	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-fabric-%d", (int)getpid());
+	snprintf(memory_file, sizeof(memory_file), "/dev/shm/shunt-test-memory-%d", (int)getpid());
 	unlink(fabric);
 	wanted = network;
 	world.place = "0011";
@@ -62,7 +73,13 @@ static void run(const char *network, struct world world)
 	world.body = body;
 	failed = world_run(&world);
 	unlink(fabric);
+	file = fopen(memory_file, "r");
+	assert_true(failed || (file && fscanf(file, "%llu", &memory) == 1));
+	if (file)
+		fclose(file);
+	unlink(memory_file);
 	assert_int_equal(failed, 0);
+	return memory;
 }
 
 #define FAKE \
@@ -73,6 +90,21 @@ static void test_ranks_with_nics_use_verbs(void **state)
 {
 	run("verbs", (struct world){ .env = { FAKE } });
 	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_NET", "verbs" } } });
+}
+
+/* Where a NIC can have no such memory, and with tcp, data lands in the host's as before. */
+static void test_data_lands_in_the_gpus_memory_where_it_is_asked_for(void **state)
+{
+	unsigned long long plain = run("verbs", (struct world){ .env = { FAKE } });
+
+	assert_true(run("verbs", (struct world){ .env = { FAKE, { "SHUNT_NET_GPU_MEMORY", "1" } } }) > plain);
+	assert_true(run("verbs",
+	                (struct world){ .env = { { "FAKE_IBV_FABRIC", fabric }, { "SHUNT_SETUP_TIMEOUT", "20s" },
+	                                    { "FAKE_IBV_DEVICES", "mlx0 link=roce dmabuf=0; mlx1 link=roce dmabuf=0" },
+	                                    { "SHUNT_NET_GPU_MEMORY", "1" } } }) == plain);
+	run("tcp", (struct world){ .env = { FAKE, { "SHUNT_NET", "tcp" }, { "SHUNT_NET_GPU_MEMORY", "1" } } });
+	/* One rank's lands elsewhere than its peers'. */
+	run("verbs", (struct world){ .env = { FAKE }, .odd = 2, .odd_env = { "SHUNT_NET_GPU_MEMORY", "1" } });
 }
 
 static void test_tcp_is_taken_where_it_is_asked_for(void **state)
@@ -95,6 +127,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranks_with_nics_use_verbs),
+		cmocka_unit_test(test_data_lands_in_the_gpus_memory_where_it_is_asked_for),
 		cmocka_unit_test(test_tcp_is_taken_where_it_is_asked_for),
 		cmocka_unit_test(test_a_rank_without_a_nic_makes_all_take_tcp),
 		cmocka_unit_test(test_a_connection_that_fails_makes_all_take_tcp),

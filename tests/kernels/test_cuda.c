@@ -247,9 +247,10 @@ static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(voi
 	struct shunt_gpu_export out = { .fd = -1 };
 	struct shunt_gpu_mem theirs, alias;
 	const char *reason = "";
-	char *p, *plain;
+	char *p, *plain, text[10];
 	void *base;
 	size_t bytes;
+	int fd;
 
 	assert_int_equal(ops->mem_alloc_shared(1, FAKE_GRANULE + 1, (void **)&p), 0);
 	assert_int_equal(ops->copy(1, p + 100, "passed on", 10), 0);
@@ -282,6 +283,13 @@ static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(voi
 	assert_int_equal(ops->share_alias(0, p, 2 * FAKE_GRANULE, &alias), 0);
 	assert_ptr_not_equal(alias.ptr, p);
 	assert_string_equal((char *)alias.ptr + 100, "passed on");
+
+	assert_int_equal(ops->mem_dmabuf(1, p, FAKE_GRANULE + 1, &fd), 0);
+	assert_int_equal(pread(fd, text, sizeof(text), 100), sizeof(text));
+	assert_string_equal(text, "passed on");
+	close(fd);
+	assert_int_equal(ops->mem_dmabuf(1, plain, 1000, &fd), -EOPNOTSUPP);
+	assert_int_equal(mock_log_count, 0);
 
 	/* The peers' mappings keep the memory. */
 	assert_int_equal(ops->mem_free(p), 0);

@@ -48,6 +48,24 @@ static void test_gpu_device_info_is_sane(void **state)
 	}
 }
 
+/* No NIC is asked: that the driver gives a descriptor is all that one machine can show. */
+static void test_gpu_memory_has_a_dmabuf(void **state)
+{
+	void *at;
+	int fd = -1, err;
+
+	assert_int_equal(ops->mem_alloc_shared(0, 1 << 20, &at), 0);
+	err = ops->mem_dmabuf(0, at, 1 << 20, &fd);
+	assert_int_equal(ops->mem_free(at), 0);
+	if (err == -EOPNOTSUPP) {
+		print_message("skipped: this device or driver has no dma-buf\n");
+		skip();
+	}
+	assert_int_equal(err, 0);
+	assert_true(fd >= 0);
+	close(fd);
+}
+
 static void test_gpu_kernels_load_every_kernel_on_every_device(void **state)
 {
 	for (int d = 0; d < ndevices; d++) {
@@ -280,6 +298,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpu_device_info_is_sane),
+		cmocka_unit_test(test_gpu_memory_has_a_dmabuf),
 		cmocka_unit_test(test_gpu_kernels_load_every_kernel_on_every_device),
 		cmocka_unit_test(test_gpu_share_alloc_is_zeroed_and_freed),
 		cmocka_unit_test(test_gpu_share_map_in_another_process),

@@ -415,7 +415,7 @@ static void test_small_puts_need_one_socket(void **state)
 		struct shunt_net_peer peer = { .name = "the other",
 			.connect_ms = 10000,
 			.user = &pair.end[i],
-			.largest = i ? 0 : TCP_SMALL_BYTES };
+			.largest = i ? 0 : TCP_SMALL_BYTES_SPREAD };
 
 		pair.device[i] = net_open(ops);
 		assert_int_equal(

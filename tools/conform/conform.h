@@ -235,8 +235,11 @@ extern const struct conform_invalid conform_invalid_calls[]; /* ends with a NULL
 
 /* ---- reference (reference.c) ---- */
 
-/* The ranks are spread over so many hosts of --hosts; 0: they are on one. Sums depend on it. */
-void conform_spread(int nhosts, int nranks);
+/* A rank among all, which are spread over the hosts of --hosts by their numbers. Sums depend on the hosts. */
+struct conform_member {
+	int rank, nranks;
+	int nhosts; /* 0: without --hosts */
+};
 
 struct conform_image {
 	unsigned char *send, *recv;
@@ -248,8 +251,8 @@ void conform_image_fill(
  * Expected recv buffer of a rank after the run. programs and images: of all ranks, before the run. 0, or -EPROTO: the
  * programs do not fit together.
  */
-int conform_expect(const struct conform_case *c, const struct conform_program *programs,
-    const struct conform_image *images, int rank, int nranks, unsigned char *recv);
+int conform_expect(const struct conform_program *programs, const struct conform_image *images,
+    const struct conform_member *place, unsigned char *recv);
 /* The host scalar of a rank's PreMulSum operator. */
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar);
 /* What is compared. */

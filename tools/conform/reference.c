@@ -168,26 +168,15 @@ static int step_members(const struct conform_program *programs, const struct con
 	return 0;
 }
 
-/* Ranks are spread over hosts by their numbers, as tools/common/ranks starts them; no hosts: they are on one. */
-static struct {
-	int nhosts, nranks;
-} spread;
-
-void conform_spread(int nhosts, int nranks)
-{
-	spread.nhosts = nhosts;
-	spread.nranks = nranks;
-}
-
-static void reference_reduce(
-    const struct conform_step *s, const struct members *members, size_t from_block, unsigned char *out)
+static void reference_reduce(const struct conform_step *s, const struct members *members,
+    const struct conform_member *place, size_t from_block, unsigned char *out)
 {
 	const void *in[RANKS_MAX], *scalars[RANKS_MAX];
 	uint64_t scalar[RANKS_MAX] = { 0 };
 	int hosts[RANKS_MAX];
 
 	for (int m = 0; m < members->n; m++) {
-		hosts[m] = spread.nhosts ? members->world[m] * spread.nhosts / spread.nranks : 0;
+		hosts[m] = place->nhosts ? members->world[m] * place->nhosts / place->nranks : 0;
 		in[m] = members->send[m] + from_block * s->count * shunt_dtype_bytes[s->dtype];
 		conform_scalar(s->dtype, members->world[m], &scalar[m]);
 		scalars[m] = &scalar[m];
@@ -195,10 +184,10 @@ static void reference_reduce(
 	ref_allreduce_over(out, in, hosts, members->n, s->count, s->dtype, s->redop, scalars);
 }
 
-static int step_expect(const struct conform_program *programs, const struct conform_image *images, int rank, int nranks,
-    size_t i, unsigned char *recv)
+static int step_expect(const struct conform_program *programs, const struct conform_image *images,
+    const struct conform_member *place, size_t i, unsigned char *recv)
 {
-	const struct conform_step *s = &programs[rank].steps[i];
+	const struct conform_step *s = &programs[place->rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
 	struct members members;
 	int err;
@@ -206,7 +195,7 @@ static int step_expect(const struct conform_program *programs, const struct conf
 
 	if (!conform_step_is_call(s) || s->coll == BENCH_COLL_SEND || s->recv == CONFORM_NULL)
 		return 0;
-	err = step_members(programs, images, rank, nranks, i, &members);
+	err = step_members(programs, images, place->rank, place->nranks, i, &members);
 	if (err || !bench_coll_has_recv(coll, members.me, s->root))
 		return err;
 	for (int block = 0; block < (coll->recv_many ? members.n : 1); block++) {
@@ -216,7 +205,7 @@ static int step_expect(const struct conform_program *programs, const struct conf
 		if (s->coll == BENCH_COLL_RECV)
 			from.rank = s->root;
 		if (from.rank < 0)
-			reference_reduce(s, &members, (size_t)from.block, out);
+			reference_reduce(s, &members, place, (size_t)from.block, out);
 		else
 			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): step_members() found all of them */
 			memcpy(out, members.send[from.rank] + (size_t)from.block * bytes, bytes);
@@ -224,12 +213,14 @@ static int step_expect(const struct conform_program *programs, const struct conf
 	return 0;
 }
 
-int conform_expect(const struct conform_case *c, const struct conform_program *programs,
-    const struct conform_image *images, int rank, int nranks, unsigned char *recv)
+int conform_expect(const struct conform_program *programs, const struct conform_image *images,
+    const struct conform_member *place, unsigned char *recv)
 {
-	memcpy(recv, images[rank].recv, programs[rank].recv_bytes);
-	for (size_t i = 0; i < programs[rank].n; i++) {
-		int err = step_expect(programs, images, rank, nranks, i, recv);
+	const struct conform_program *mine = &programs[place->rank];
+
+	memcpy(recv, images[place->rank].recv, mine->recv_bytes);
+	for (size_t i = 0; i < mine->n; i++) {
+		int err = step_expect(programs, images, place, i, recv);
 
 		if (err)
 			return err;

@@ -274,7 +274,6 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 	r->rank = rank_slot->rank;
 	r->device = rank_slot->device;
 	r->nranks = rank_slot->shared->launch.nranks;
-	conform_spread(r->o->ranks.nhosts, r->nranks);
 	err = rank_open(t, r->o->ranks.worker_fd);
 	if (!err)
 		err = conform_cases(r->o, r->nranks, &list);

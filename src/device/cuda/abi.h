@@ -52,6 +52,8 @@ enum {
 	SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
 	SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
 	SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN = 97,
+	SHUNT_CU_ATTR_RDMA_OF_MAPPED_MEMORY = 110,
+	SHUNT_CU_ATTR_DMABUF_SUPPORTED = 124,
 	SHUNT_CU_ATTR_MULTICAST_SUPPORTED = 132,
 
 	SHUNT_CU_P2P_NATIVE_ATOMIC_SUPPORTED = 3,
@@ -70,6 +72,7 @@ enum {
 
 	SHUNT_CU_MEM_ALLOCATION_PINNED = 1,
 	SHUNT_CU_MEM_HANDLE_POSIX_FD = 1,
+	SHUNT_CU_RANGE_HANDLE_DMABUF = 1,
 	SHUNT_CU_MEM_LOCATION_DEVICE = 1,
 	SHUNT_CU_MEM_ACCESS_READWRITE = 3,
 	SHUNT_CU_MEM_GRANULARITY_MINIMUM = 0,
@@ -203,6 +206,8 @@ struct shunt_cu_launch_config {
 	    (unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)) \
 	X(MemExportToShareableHandle, , \
 	    (void *shareable, unsigned long long handle, int type, unsigned long long flags)) \
+	X(MemGetHandleForAddressRange, , \
+	    (void *handle, unsigned long long ptr, size_t bytes, int type, unsigned long long flags)) \
 	X(MemImportFromShareableHandle, , (unsigned long long *handle, void *shareable, int type)) \
 	X(StreamCreate, , (void **stream, unsigned flags)) \
 	X(StreamDestroy, _v2, (void *stream)) \

@@ -126,7 +126,12 @@ static int driver_version(void *lib)
 
 static int read_device(int device, struct shunt_cu_device *d)
 {
-	int major, minor, sms, res, driver, shared, multicast = 0;
+	const struct {
+		int attribute;
+		uint32_t *has;
+	} may[] = { { SHUNT_CU_ATTR_MULTICAST_SUPPORTED, &d->info.multicast },
+		{ SHUNT_CU_ATTR_RDMA_OF_MAPPED_MEMORY, &d->rdma }, { SHUNT_CU_ATTR_DMABUF_SUPPORTED, &d->dmabuf } };
+	int major, minor, sms, res, driver, shared;
 	struct shunt_cu_uuid uuid;
 
 	if ((res = shunt_cu.DeviceGet(&d->dev, device)) ||
@@ -138,9 +143,14 @@ static int read_device(int device, struct shunt_cu_device *d)
 	    (res = shunt_cu.DeviceGetAttribute(&minor, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&shared, SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN, d->dev)))
 		return shunt_cu_error(res, "reading the properties of device %d", device);
-	res = shunt_cu.DeviceGetAttribute(&multicast, SHUNT_CU_ATTR_MULTICAST_SUPPORTED, d->dev);
-	if (res && res != SHUNT_CU_INVALID_VALUE) /* which a driver answers that does not know it */
-		return shunt_cu_error(res, "reading the properties of device %d", device);
+	for (size_t i = 0; i < sizeof(may) / sizeof(may[0]); i++) {
+		int value = 0;
+
+		res = shunt_cu.DeviceGetAttribute(&value, may[i].attribute, d->dev);
+		if (res && res != SHUNT_CU_INVALID_VALUE) /* which a driver answers that does not know it */
+			return shunt_cu_error(res, "reading the properties of device %d", device);
+		*may[i].has = !res && value;
+	}
 	d->info.name[sizeof(d->info.name) - 1] = '\0';
 	memcpy(d->info.uuid, uuid.bytes, sizeof(d->info.uuid));
 	d->info.sms = (uint32_t)sms;
@@ -148,7 +158,6 @@ static int read_device(int device, struct shunt_cu_device *d)
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
 	/* Other shared memory, the kernels' barriers and the driver's part, is less than 4 KB. */
-	d->info.multicast = !res && multicast;
 	d->info.tma = d->info.cc >= 90 && shared >= (int)shunt_cu_kernels->shared_bytes + 4096;
 	return 0;
 }
@@ -473,6 +482,7 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.mem_alloc = shunt_cu_mem_alloc,
 	.mem_free = shunt_cu_mem_free,
 	.mem_alloc_shared = shunt_cu_mem_alloc_shared,
+	.mem_dmabuf = shunt_cu_mem_dmabuf,
 	.mem_range = shunt_cu_mem_range,
 	.mem_info = shunt_cu_mem_info,
 	.host_alloc = shunt_cu_host_alloc,

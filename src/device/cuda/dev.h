@@ -17,6 +17,7 @@ struct shunt_cu_device {
 	void *_Atomic ctx;          /* primary context; NULL until first used, then kept */
 	unsigned long long ctx_id;  /* after a reset the next context has the same address and another id */
 	void *_Atomic copy_stream;  /* NULL until first used, then kept */
+	uint32_t rdma, dmabuf;      /* 1: NICs may have memory that is mapped, and by a dma-buf; written by open() */
 	atomic_bool loaded;         /* func, pdl and max_clusters are complete */
 	bool pdl; /* kernels may be launched before their stream reaches them (programmatic dependent launch) */
 	unsigned max_clusters;   /* clusters of the set's cluster_blocks */
@@ -86,6 +87,7 @@ int shunt_cu_share_export(
 int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p);
 int shunt_cu_mem_free(void *ptr);
 int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
+int shunt_cu_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p);
 int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
 int shunt_cu_mem_info(int device, size_t *free_p, size_t *total_p);
 int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p);

@@ -6,12 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Memory that peers can map, and NICs where they can have any. */
 static struct shunt_cu_mem_prop share_prop(int device)
 {
 	return (struct shunt_cu_mem_prop){
 		.type = SHUNT_CU_MEM_ALLOCATION_PINNED,
 		.handle_types = SHUNT_CU_MEM_HANDLE_POSIX_FD,
 		.location = { SHUNT_CU_MEM_LOCATION_DEVICE, shunt_cu_devices[device].dev },
+		.flags.gpu_direct_rdma = shunt_cu_devices[device].rdma,
 	};
 }
 
@@ -345,6 +347,23 @@ int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 	*base_p = (void *)(uintptr_t)base;
 	*bytes_p = bytes;
 	return 0;
+}
+
+int shunt_cu_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct shunt_cu_ctx_guard guard;
+	int err;
+
+	err = shunt_cu_enter(device, &guard);
+	if (err)
+		return err;
+	if (!shunt_cu_devices[device].dmabuf ||
+	    shunt_cu.MemGetHandleForAddressRange(
+	        fd_p, (uintptr_t)ptr, (bytes + page - 1) / page * page, SHUNT_CU_RANGE_HANDLE_DMABUF, 0))
+		err = -EOPNOTSUPP;
+	shunt_cu_leave(&guard);
+	return err;
 }
 
 /* True: ptr was memory of mem_alloc_shared, and is freed. */

@@ -178,6 +178,23 @@ int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
 	return 0;
 }
 
+/* Who maps the file has the memory, as a NIC has that of a dma-buf. */
+int sim_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p)
+{
+	struct shared_alloc *s;
+	int fd = -1;
+
+	sim_lock(&shared_allocs_lock);
+	s = *shared_find(ptr);
+	if (s && s->mem.device == device && s->mem.ptr == ptr && bytes <= s->mem.bytes)
+		fd = fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0);
+	sim_unlock(&shared_allocs_lock);
+	if (!s || fd < 0)
+		return s ? -errno : -EINVAL;
+	*fd_p = fd;
+	return 0;
+}
+
 /* False: ptr is not from mem_alloc_shared. */
 static bool shared_free(void *ptr)
 {

@@ -149,6 +149,7 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.mem_alloc = OP(sim_mem_alloc),
 	.mem_free = OP(sim_mem_free),
 	.mem_alloc_shared = OP(sim_mem_alloc_shared),
+	.mem_dmabuf = OP(sim_mem_dmabuf),
 	.mem_range = OP(sim_mem_range),
 	.mem_info = OP(sim_mem_info),
 	.host_alloc = OP(sim_host_alloc),

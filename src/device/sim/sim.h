@@ -197,6 +197,7 @@ int sim_share_export(
 int sim_mem_alloc(int device, size_t bytes, void **ptr_p);
 int sim_mem_free(void *ptr);
 int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
+int sim_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p);
 int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
 int sim_mem_info(int device, size_t *free_p, size_t *total_p);
 int sim_host_alloc(size_t bytes, void **host_p, void **dev_p);

@@ -239,8 +239,9 @@ static void close_all(struct shunt_proxy *proxy)
 	free(proxy->regions);
 	proxy->regions = NULL;
 	proxy->nregions = 0;
+	net->mem_deregister(proxy->landing);
 	net->mem_deregister(proxy->memory);
-	proxy->memory = NULL;
+	proxy->landing = proxy->memory = NULL;
 }
 
 /* Finishes what has nothing left to carry. What has ended keeps no descriptors, however late its owner looks. */
@@ -357,16 +358,30 @@ struct create {
 	int err;
 };
 
+/* The network may decline the landing: then there is none. */
+static int register_memory(struct proxy_thread *thread, struct shunt_proxy *proxy)
+{
+	const struct shunt_proxy_config *config = &proxy->config;
+	const struct shunt_net_region memory = { .at = config->memory, .bytes = config->bytes, .dmabuf_fd = -1 };
+	const struct shunt_net_region landing = { .at = config->landing,
+		.bytes = config->landing_bytes,
+		.dmabuf_fd = config->landing_fd,
+		.flags = SHUNT_NET_MEMORY_GPU };
+	int err = config->net->mem_register(thread->device, &memory, &proxy->memory);
+
+	if (err || !config->landing)
+		return err;
+	err = config->net->mem_register(thread->device, &landing, &proxy->landing);
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
 static void create(struct proxy_thread *thread, void *arg)
 {
 	struct create *call = arg;
 	struct shunt_proxy *proxy = call->proxy;
 	const struct shunt_net_ops *net = proxy->config.net;
-	const struct shunt_net_region region = {
-		.at = proxy->config.memory, .bytes = proxy->config.bytes, .dmabuf_fd = -1
-	};
 
-	call->err = net->mem_register(thread->device, &region, &proxy->memory);
+	call->err = register_memory(thread, proxy);
 	for (int i = 0; i < proxy->config.npeers && !call->err; i++) {
 		struct connection *c = &proxy->connection[i];
 		struct shunt_net_peer peer = proxy->config.peers[i];
@@ -375,7 +390,8 @@ static void create(struct proxy_thread *thread, void *arg)
 		c->proxy = proxy;
 		peer.user = c;
 		call->err = net->endpoint_create(thread->device, &peer, &c->endpoint, &call->offers[i].blob);
-		call->offers[i].memory = net->mem_remote(proxy->memory);
+		call->offers[i].memory = net->mem_remote(proxy->landing ? proxy->landing : proxy->memory);
+		call->offers[i].lands = proxy->landing != NULL;
 	}
 	if (call->err) {
 		close_all(proxy);

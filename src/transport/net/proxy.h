@@ -31,6 +31,10 @@ struct shunt_proxy_config {
 	/* Page-locked; begins with a zeroed struct shunt_net_words. The caller's until destroy has returned. */
 	void *memory;
 	size_t bytes;
+	/* Where puts of peers land: memory of the GPU, also until destroy. NULL: in the memory above. */
+	void *landing;
+	size_t landing_bytes;
+	int landing_fd;                     /* its dma-buf; -1: none. May be closed when create has returned */
 	int npeers;                         /* connections are numbered as peers */
 	const struct shunt_net_peer *peers; /* `user` is not used; copied */
 	/*
@@ -44,10 +48,14 @@ struct shunt_proxy_config {
 /* What a rank tells each of its peers before they connect. */
 struct shunt_proxy_offer {
 	struct shunt_net_blob blob;
-	struct shunt_net_remote memory;
+	struct shunt_net_remote memory; /* where its puts land */
+	uint64_t lands;                 /* 1: in the landing, from its start; 0: in the memory */
 };
 
-/* Registers the memory and makes an endpoint for each peer; offers: npeers of them. 0 or -errno (logged). */
+/*
+ * Registers the memory and makes an endpoint for each peer; offers: npeers of them, which say whether the network
+ * could have the landing. 0 or -errno (logged).
+ */
 int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
 /*

@@ -48,7 +48,7 @@ struct shunt_proxy {
 	struct shunt_proxy_config config;
 	struct proxy_thread *thread;
 	struct shunt_proxy *next; /* of the thread's */
-	struct shunt_net_memory *memory;
+	struct shunt_net_memory *memory, *landing;
 	struct region *regions; /* by number */
 	unsigned nregions;
 	uint64_t taken; /* triggers */

@@ -2,8 +2,6 @@
 /* The proxy's threads: which there are, their loop, and how they sleep. */
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -45,21 +43,6 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* CPUs that the process may use: of its mask, and of its control group's share. */
-static int usable_cpus(void)
-{
-	cpu_set_t set;
-	int n = sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
-	FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-	long quota, period;
-
-	if (file && fscanf(file, "%ld %ld", &quota, &period) == 2 && period > 0 && quota / period < n)
-		n = (int)(quota / period);
-	if (file)
-		fclose(file);
-	return n;
-}
-
 static uint64_t spin_ns(void)
 {
 	int users = 0;
@@ -68,7 +51,7 @@ static uint64_t spin_ns(void)
 	for (struct proxy_thread *t = threads; t; t = t->next)
 		users++;
 	shunt_lock_release(SHUNT_LOCK_PROXY);
-	return usable_cpus() >= users + SPARE_CPUS + 1 ? (uint64_t)shunt_config()->proxy_spin * 1000 : 0;
+	return shunt_usable_cpus() >= users + SPARE_CPUS + 1 ? (uint64_t)shunt_config()->proxy_spin * 1000 : 0;
 }
 
 static void run_commands(struct proxy_thread *t)

@@ -2,6 +2,7 @@
 /* The provider "tcp": its table, its devices and memory, and progress. The other tcp_*.c have the rest; see tcp.h. */
 #include "transport/net/tcp.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ static void device_close(struct shunt_net_device *device)
 		return;
 	for (size_t i = 0; i < TCP_STRANGERS; i++)
 		shunt_tcp_stranger_drop(device, &device->stranger[i]);
+	shunt_tcp_workers_stop(device->workers);
 	rdzv_close_fd(&device->listen_fd);
 	rdzv_close_fd(&device->timer_fd);
 	rdzv_close_fd(&device->epoll_fd);
@@ -58,6 +60,18 @@ static int open_descriptors(struct shunt_net_device *device)
 	    epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, device->timer_fd, &event))
 		return -errno;
 	return shunt_tcp_listen(device);
+}
+
+/* Without them the device's own thread carries all. */
+static void start_workers(struct shunt_net_device *device)
+{
+	unsigned n = shunt_tcp_workers_wanted();
+	int err = n && device->data_sockets ? shunt_tcp_workers_start(n, &device->workers) : 0;
+
+	if (err)
+		shunt_warn(
+		    "SHUNT_SOCKET_THREADS: %u threads cannot be started: %s; large messages over tcp take longer", n,
+		    strerror(-err));
 }
 
 static int device_open(int index, struct shunt_net_device **device_p)
@@ -84,6 +98,7 @@ static int device_open(int index, struct shunt_net_device **device_p)
 		device_close(device);
 		return err;
 	}
+	start_workers(device);
 	*device_p = device;
 	return 0;
 }
@@ -188,16 +203,37 @@ void shunt_tcp_queue(struct shunt_net_endpoint *ep)
 	device->queue_end = &ep->queue_next;
 }
 
+bool shunt_tcp_submit(struct shunt_net_endpoint *ep, struct tcp_job *job)
+{
+	bool submitted = ep->device->workers && shunt_tcp_workers_submit(ep->device->workers, job);
+
+	ep->njobs += submitted;
+	return submitted;
+}
+
+bool shunt_tcp_take(struct shunt_net_endpoint *ep, struct tcp_job *job)
+{
+	bool taken = shunt_tcp_job_take(job);
+
+	ep->njobs -= taken;
+	return taken;
+}
+
 static void close_sockets(struct shunt_net_endpoint *ep)
 {
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++) {
 		struct tcp_socket *s = &ep->socket[i];
 
+		if (ep->njobs) {
+			shunt_tcp_job_cancel(ep->device->workers, &s->read_job);
+			shunt_tcp_job_cancel(ep->device->workers, &s->write_job);
+		}
 		rdzv_close_socket(&s->fd);
 		s->state = TCP_CLOSED;
 		s->readable = s->writable = s->receiving = false;
 		s->memory = NULL;
 	}
+	ep->njobs = 0;
 }
 
 static void leave_state(struct shunt_net_endpoint *ep)
@@ -260,7 +296,7 @@ static int endpoint_create(struct shunt_net_device *device, const struct shunt_n
 	ep->user = peer->user;
 	ep->connect_ms = peer->connect_ms;
 	/* Small puts do not use them, and each is a connection that must be made. */
-	ep->data_sockets = peer->largest && peer->largest <= TCP_SMALL_BYTES ? 0 : device->data_sockets;
+	ep->data_sockets = peer->largest && peer->largest <= shunt_tcp_small(device) ? 0 : device->data_sockets;
 	memcpy(ep->key, peer->key, sizeof(ep->key));
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)
 		ep->socket[i] =
@@ -392,7 +428,7 @@ static bool has_more(const struct shunt_net_endpoint *ep)
 	if (ep->state == TCP_DEAD || ep->puts_done || (ep->state == TCP_CONNECTED && !ep->ready_told) ||
 	    shunt_tcp_signal_due(ep) || (!ep->end_told && shunt_tcp_ended(ep)))
 		return true;
-	return shunt_tcp_can_send(ep) || shunt_tcp_can_receive(ep);
+	return ep->njobs || shunt_tcp_can_send(ep) || shunt_tcp_can_receive(ep);
 }
 
 static struct shunt_net_endpoint *unqueue(struct shunt_net_device *device)
@@ -406,6 +442,16 @@ static struct shunt_net_endpoint *unqueue(struct shunt_net_device *device)
 		device->queue_end = &device->queue;
 	ep->queued = false;
 	return ep;
+}
+
+/* Threads are at work for all that is in the queue: helps them, or lets them have the CPU. */
+static void attend_jobs(const struct shunt_net_device *device)
+{
+	for (const struct shunt_net_endpoint *ep = device->queue; ep; ep = ep->queue_next)
+		if (!ep->njobs)
+			return;
+	if (!shunt_tcp_workers_help(device->workers))
+		sched_yield();
 }
 
 static int progress(struct shunt_net_device *device, struct shunt_net_event *events, int max)
@@ -432,6 +478,8 @@ static int progress(struct shunt_net_device *device, struct shunt_net_event *eve
 			break;
 	}
 	shunt_tcp_time(device);
+	if (device->workers && device->queue && !n)
+		attend_jobs(device);
 	return n;
 }
 

@@ -3,7 +3,7 @@
 #define SHUNT_TRANSPORT_NET_TCP_H
 /*
  * The provider "tcp": what its files share. tcp.c is the table, tcp_connect.c makes connections, tcp_send.c and
- * tcp_receive.c use them, tcp_interfaces.c finds the devices.
+ * tcp_receive.c use them, tcp_workers.c has threads for what is large, tcp_interfaces.c finds the devices.
  *
  * An endpoint has one socket for signals and small puts, and some for the data of large ones. Large puts are cut into
  * pieces; whichever data socket can be written takes the next one, so a slow socket takes fewer. Socket 0 has a head
@@ -19,14 +19,23 @@
 #include "transport/net/net.h"
 #include "transport/net/netif.h"
 #include "transport/net/tcp_wire.h"
+#include "transport/net/tcp_workers.h"
 
 #define TCP_SMALL_BYTES 65536u  /* a put of more goes in pieces */
 #define TCP_PIECE_BYTES 131072u /* large enough that a call's cost does not show, small enough to spread */
-#define TCP_MAX_PUTS 1024u      /* posted and not done, of an endpoint; a power of two */
-#define TCP_WINDOW 4096u        /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
-#define TCP_MAX_SIGNALS 16384u  /* that wait at the receiver, before it reads no further */
-#define TCP_BUDGET (1u << 20)   /* bytes of one endpoint and direction in one progress: others wait meanwhile */
-#define TCP_STRANGERS 64        /* connections without a proof */
+/*
+ * Where threads carry the pieces: two for each socket of what waits, within these bounds. A piece costs the proxy
+ * thread 2 us, for which a thread carries 16 KB.
+ */
+#define TCP_SMALL_BYTES_SPREAD 32768u
+#define TCP_PIECE_LEAST_SPREAD 32768u
+#define TCP_PIECE_MOST_SPREAD 262144u
+#define TCP_JOB_BYTES 16384u   /* what is less is done at once rather than given to a thread */
+#define TCP_MAX_PUTS 1024u     /* posted and not done, of an endpoint; a power of two */
+#define TCP_WINDOW 4096u       /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
+#define TCP_MAX_SIGNALS 16384u /* that wait at the receiver, before it reads no further */
+#define TCP_BUDGET (1u << 20)  /* bytes of one endpoint and direction in one progress: others wait meanwhile */
+#define TCP_STRANGERS 64       /* connections without a proof */
 #define TCP_STRANGER_MS 10000
 #define TCP_RETRY_MS 50
 /*
@@ -86,6 +95,8 @@ struct tcp_socket {
 	uint32_t out_head_left, out_left;
 	const uint8_t *out_at;
 	uint64_t out_put;
+	/* what threads do for a data socket (tcp_workers.h) */
+	struct tcp_job read_job, write_job;
 };
 
 /* A put that was posted. */
@@ -129,12 +140,14 @@ struct shunt_net_endpoint {
 	uint32_t nsockets;
 	struct tcp_socket socket[TCP_MAX_SOCKETS];
 	unsigned refused; /* connections for it without a proof */
+	unsigned njobs;   /* that are not taken */
 
 	/* out: puts [done, posted) are in the ring; heads up to sent are on socket 0 but for the bytes of `put[sent]`
 	 * that sent_bytes counts. */
 	struct tcp_out_put *put;
 	uint64_t done, posted, sent, pieces; /* pieces: the put from which the next piece comes */
 	uint32_t sent_bytes, piece_offset, nlarge, next_data;
+	uint64_t waiting; /* bytes of large puts that no piece has yet */
 	bool finished, end_sent;
 	struct tcp_head end_head;
 
@@ -177,6 +190,7 @@ struct shunt_net_device {
 	int64_t check_at;  /* the next look at whether peers' hosts answer */
 	int64_t timer_at;  /* what the timer is set to; SHUNT_NEVER: not at all */
 	uint32_t data_sockets;
+	struct tcp_workers *workers; /* NULL: none */
 	struct tcp_slot *slot;
 	uint32_t nslots;
 	struct shunt_net_endpoint *endpoints, *queue, **queue_end;
@@ -184,7 +198,17 @@ struct shunt_net_device {
 	struct tcp_stranger stranger[TCP_STRANGERS];
 };
 
+/* Bytes of a put that goes through socket 0, at most. */
+static inline uint32_t shunt_tcp_small(const struct shunt_net_device *device)
+{
+	return device->workers ? TCP_SMALL_BYTES_SPREAD : TCP_SMALL_BYTES;
+}
+
 /* tcp.c */
+/* Gives a job of the endpoint's sockets to a thread. False: the caller does it. */
+bool shunt_tcp_submit(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
+/* True: the job was submitted and is done now. */
+bool shunt_tcp_take(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
 /* Something is to be done, or told. */
 void shunt_tcp_queue(struct shunt_net_endpoint *endpoint);
 /* The endpoint is dead, with this reason, unless it was before. Its sockets are closed. */

@@ -311,47 +311,98 @@ static void at_end(struct tcp_socket *s)
 	/* The end of a data socket says nothing: that of socket 0 comes as well. */
 }
 
-/* Bytes that came; 0: none, now or ever. */
-static size_t read_in(struct tcp_socket *s)
+/* The payload goes from the kernel to where it belongs. */
+static bool is_direct(const struct tcp_socket *s)
 {
-	bool direct = s->receiving && !(s->head.flags & TCP_PACKETS);
-	struct iovec iov[2];
-	int n = 0;
-	size_t want, first;
-	ssize_t got;
+	return s->receiving && !(s->head.flags & TCP_PACKETS);
+}
 
-	if (direct)
-		iov[n++] = (struct iovec){ s->target, s->target_left };
-	iov[n++] = (struct iovec){ s->in + s->in_to, s->in_bytes - s->in_to };
-	want = (direct ? s->target_left : 0) + s->in_bytes - s->in_to;
-	do
-		got = readv(s->fd, iov, n);
-	while (got < 0 && errno == EINTR);
-	if (got == 0) {
-		at_end(s);
-		return 0;
-	}
-	if (got < 0) {
-		s->readable = false;
-		if (errno != EAGAIN && errno != EWOULDBLOCK) {
-			int err = shunt_io_error(errno);
+static size_t read_room(const struct tcp_socket *s)
+{
+	return (is_direct(s) ? s->target_left : 0) + s->in_bytes - s->in_to;
+}
 
-			shunt_tcp_fail(s->endpoint, err, "the connection broke: %s",
-			    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
-		}
-		return 0;
-	}
-	/* Fewer than wanted: there are no more. But an end that was told already is not told again. */
-	s->readable = (size_t)got == want || s->hangup;
-	first = !direct ? 0 : (size_t)got < s->target_left ? (size_t)got : s->target_left;
+/* So many bytes came, 0 at the end of all. err: 0, or errno after them. more: the next read may find some. */
+static void note_read(struct tcp_socket *s, size_t got, int err, bool more)
+{
+	bool direct = is_direct(s);
+	size_t first = !direct ? 0 : got < s->target_left ? got : s->target_left;
+
+	if (more)
+		s->readable = true;
 	if (direct) {
 		s->target += first;
 		s->target_left -= (uint32_t)first;
 	}
-	s->in_to += (uint32_t)((size_t)got - first);
-	if (direct && !s->target_left)
+	s->in_to += (uint32_t)(got - first);
+	if (direct && got && !s->target_left)
 		message_done(s);
-	return (size_t)got;
+	if (!got && !err) {
+		at_end(s);
+	} else if (err && err != EAGAIN && err != EWOULDBLOCK) {
+		err = shunt_io_error(err);
+		shunt_tcp_fail(s->endpoint, err, "the connection broke: %s",
+		    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
+	}
+}
+
+static int read_places(struct tcp_socket *s, struct iovec iov[2])
+{
+	int n = 0;
+
+	if (is_direct(s))
+		iov[n++] = (struct iovec){ s->target, s->target_left };
+	iov[n++] = (struct iovec){ s->in + s->in_to, s->in_bytes - s->in_to };
+	return n;
+}
+
+/* Bytes that came; 0: none, now or ever. */
+static size_t read_in(struct tcp_socket *s)
+{
+	size_t want = read_room(s);
+	struct iovec iov[2];
+	int n = read_places(s, iov);
+	ssize_t got;
+
+	s->readable = false;
+	do
+		got = readv(s->fd, iov, n);
+	while (got < 0 && errno == EINTR);
+	/* Fewer than wanted: there are no more. But an end that was told already is not told again. */
+	note_read(s, got < 0 ? 0 : (size_t)got, got < 0 ? errno : 0, got >= 0 && ((size_t)got == want || s->hangup));
+	return got < 0 ? 0 : (size_t)got;
+}
+
+/* Gives a large payload to a thread. */
+static bool submit_read(struct tcp_socket *s)
+{
+	struct tcp_job *job = &s->read_job;
+
+	if (!is_direct(s) || s->target_left < TCP_JOB_BYTES)
+		return false;
+	job->fd = s->fd;
+	job->writes = false;
+	job->n = read_places(s, job->iov);
+	if (!shunt_tcp_submit(s->endpoint, job))
+		return false;
+	s->readable = false; /* an edge that is told meanwhile may be of bytes that the thread does not see */
+	return true;
+}
+
+/* A thread may be reading for the socket. False: it still is, or the endpoint is dead. */
+static bool end_read_job(struct tcp_socket *s)
+{
+	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_job *job = &s->read_job;
+
+	if (!shunt_tcp_job_is_out(job))
+		return true;
+	if (!shunt_tcp_take(ep, job))
+		return false;
+	note_read(s, job->bytes, job->err, !job->err);
+	if (ep->state == TCP_CONNECTED)
+		parse(s);
+	return ep->state == TCP_CONNECTED;
 }
 
 void shunt_tcp_receive(struct shunt_net_endpoint *ep)
@@ -360,9 +411,11 @@ void shunt_tcp_receive(struct shunt_net_endpoint *ep)
 		struct tcp_socket *s = &ep->socket[i];
 		size_t budget = TCP_BUDGET;
 
+		if (!end_read_job(s))
+			continue;
 		if (s->blocked)
 			parse(s);
-		while (ep->state == TCP_CONNECTED && s->readable && !s->blocked && budget) {
+		while (ep->state == TCP_CONNECTED && s->readable && !s->blocked && budget && !submit_read(s)) {
 			size_t got = read_in(s);
 
 			if (!got)
@@ -380,6 +433,8 @@ bool shunt_tcp_can_receive(const struct shunt_net_endpoint *ep)
 		const struct tcp_socket *s = &ep->socket[i];
 		struct tcp_head head;
 
+		if (shunt_tcp_job_is_out(&s->read_job))
+			continue;
 		if (s->readable && !s->blocked)
 			return true;
 		if (!s->blocked)

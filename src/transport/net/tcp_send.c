@@ -32,7 +32,8 @@ static bool put_is_valid(const struct shunt_net_device *device, const struct shu
 
 static void put_fill(struct shunt_net_endpoint *ep, const struct shunt_net_put *put, struct tcp_out_put *out)
 {
-	bool large = put->bytes > TCP_SMALL_BYTES && ep->nsockets > 1;
+	uint32_t small = shunt_tcp_small(ep->device);
+	bool large = put->bytes > small && ep->nsockets > 1;
 
 	*out = (struct tcp_out_put){ .source = put->source, .left = put->bytes, .large = large };
 	out->head = (struct tcp_head){
@@ -46,6 +47,7 @@ static void put_fill(struct shunt_net_endpoint *ep, const struct shunt_net_put *
 	out->offset = put->remote_offset;
 	if (large) {
 		out->head.put = ep->nlarge++;
+		ep->waiting += put->bytes;
 	} else if (put->bytes) {
 		out->head.memory = out->memory;
 		tcp_head_set_offset(&out->head, out->offset);
@@ -87,26 +89,31 @@ static void count_done(struct shunt_net_endpoint *ep)
 	}
 }
 
+/* So many bytes of `want` went out. err: 0, or errno after them. */
+static void note_sent(struct tcp_socket *s, size_t sent, size_t want, int err)
+{
+	if (sent == want)
+		s->writable = true;
+	if (!err || err == EAGAIN || err == EWOULDBLOCK)
+		return;
+	err = shunt_io_error(err);
+	shunt_tcp_fail(s->endpoint, err, "the connection broke while sending: %s",
+	    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
+}
+
 /* False: not now, or never. */
 static bool write_out(struct tcp_socket *s, struct iovec *iov, size_t n, size_t want, size_t *sent_p)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
 	ssize_t sent;
 
+	s->writable = false;
 	do
 		sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 	while (sent < 0 && errno == EINTR);
-	if (sent < 0) {
-		s->writable = false;
-		if (errno != EAGAIN && errno != EWOULDBLOCK) {
-			int err = shunt_io_error(errno);
-
-			shunt_tcp_fail(s->endpoint, err, "the connection broke while sending: %s",
-			    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
-		}
+	note_sent(s, sent < 0 ? 0 : (size_t)sent, want, sent < 0 ? errno : 0);
+	if (sent < 0)
 		return false;
-	}
-	s->writable = (size_t)sent == want;
 	*sent_p = (size_t)sent;
 	return true;
 }
@@ -200,11 +207,23 @@ static void send_heads(struct shunt_net_endpoint *ep)
 		send_end(ep);
 }
 
+/* Of a piece, at most. */
+static uint32_t piece_bytes(const struct shunt_net_endpoint *ep)
+{
+	uint64_t share = (ep->waiting / (2 * (ep->nsockets - 1)) + 4095) & ~(uint64_t)4095;
+
+	if (!ep->device->workers)
+		return TCP_PIECE_BYTES;
+	if (share < TCP_PIECE_LEAST_SPREAD)
+		return TCP_PIECE_LEAST_SPREAD;
+	return share < TCP_PIECE_MOST_SPREAD ? (uint32_t)share : TCP_PIECE_MOST_SPREAD;
+}
+
 /* The next piece of the oldest large put that has one. */
 static bool take_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s)
 {
 	struct tcp_out_put *put;
-	uint32_t bytes;
+	uint32_t bytes, most;
 
 	if (ep->pieces < ep->done) {
 		ep->pieces = ep->done;
@@ -218,8 +237,10 @@ static bool take_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s)
 	if (ep->pieces >= ep->posted)
 		return false;
 	bytes = put->head.bytes - ep->piece_offset;
-	if (bytes > TCP_PIECE_BYTES)
-		bytes = TCP_PIECE_BYTES;
+	most = piece_bytes(ep);
+	if (bytes > most)
+		bytes = most;
+	ep->waiting -= bytes;
 	s->out = (struct tcp_head){
 		.kind = TCP_PIECE, .flags = put->head.flags, .memory = put->memory, .bytes = bytes, .put = put->head.put
 	};
@@ -232,26 +253,58 @@ static bool take_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s)
 	return true;
 }
 
-/* Sends of one piece what the socket takes. */
-static void send_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t *budget)
+/* So many bytes of the socket's piece went out. */
+static void piece_sent(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t sent)
 {
-	struct iovec iov[2];
-	size_t n = 0, sent, head;
+	size_t head = sent < s->out_head_left ? sent : s->out_head_left;
 
-	if (!s->out_head_left && !s->out_left && !take_piece(ep, s))
-		return;
-	if (s->out_head_left)
-		iov[n++] = (struct iovec){ (uint8_t *)&s->out + sizeof(s->out) - s->out_head_left, s->out_head_left };
-	iov[n++] = (struct iovec){ (void *)(uintptr_t)s->out_at, s->out_left };
-	if (!write_out(s, iov, n, s->out_head_left + s->out_left, &sent))
-		return;
-	head = sent < s->out_head_left ? sent : s->out_head_left;
 	s->out_head_left -= (uint32_t)head;
 	sent -= head;
 	s->out_at += sent;
 	s->out_left -= (uint32_t)sent;
 	out_put(ep, s->out_put)->left -= (uint32_t)sent;
+}
+
+/* Sends of one piece what the socket takes, or has a thread do it. */
+static void send_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t *budget)
+{
+	struct tcp_job *job = &s->write_job;
+	size_t sent, want;
+
+	if (!s->out_head_left && !s->out_left && !take_piece(ep, s))
+		return;
+	job->fd = s->fd;
+	job->writes = true;
+	job->n = 0;
+	if (s->out_head_left)
+		job->iov[job->n++] =
+		    (struct iovec){ (uint8_t *)&s->out + sizeof(s->out) - s->out_head_left, s->out_head_left };
+	job->iov[job->n++] = (struct iovec){ (void *)(uintptr_t)s->out_at, s->out_left };
+	want = s->out_head_left + s->out_left;
+	if (s->out_left >= TCP_JOB_BYTES && shunt_tcp_submit(ep, job)) {
+		s->writable = false; /* until the job, or an edge, says that there is room */
+		sent = want;
+	} else if (write_out(s, job->iov, (size_t)job->n, want, &sent)) {
+		piece_sent(ep, s, sent);
+	} else {
+		return;
+	}
 	*budget -= sent < *budget ? sent : *budget;
+}
+
+/* A thread may be at work on the socket's piece. False: it still is. */
+static bool end_write_job(struct shunt_net_endpoint *ep, struct tcp_socket *s)
+{
+	size_t want;
+
+	if (!shunt_tcp_job_is_out(&s->write_job))
+		return true;
+	if (!shunt_tcp_take(ep, &s->write_job))
+		return false;
+	want = s->out_head_left + s->out_left;
+	piece_sent(ep, s, s->write_job.bytes);
+	note_sent(s, s->write_job.bytes, want, s->write_job.err);
+	return ep->state == TCP_CONNECTED;
 }
 
 static bool has_piece(const struct shunt_net_endpoint *ep, const struct tcp_socket *s)
@@ -267,9 +320,9 @@ static void send_pieces(struct shunt_net_endpoint *ep)
 	while (ep->state == TCP_CONNECTED && budget && idle < ndata) {
 		struct tcp_socket *s = &ep->socket[1 + ep->next_data++ % ndata];
 
-		if (s->writable && has_piece(ep, s)) {
+		if (end_write_job(ep, s) && s->writable && has_piece(ep, s)) {
 			send_piece(ep, s, &budget);
-			idle = s->writable && has_piece(ep, s) ? 0 : idle + 1;
+			idle = s->writable && has_piece(ep, s) && !shunt_tcp_job_is_out(&s->write_job) ? 0 : idle + 1;
 		} else {
 			idle++;
 		}
@@ -294,7 +347,8 @@ bool shunt_tcp_can_send(const struct shunt_net_endpoint *ep)
 	if (ep->socket[0].writable && (ep->sent < ep->posted || (ep->finished && !ep->end_sent)))
 		return true;
 	for (uint32_t i = 1; i < ep->nsockets; i++)
-		if (ep->socket[i].writable && has_piece(ep, &ep->socket[i]))
+		if (ep->socket[i].writable && has_piece(ep, &ep->socket[i]) &&
+		    !shunt_tcp_job_is_out(&ep->socket[i].write_job))
 			return true;
 	return false;
 }

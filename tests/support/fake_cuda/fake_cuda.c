@@ -291,11 +291,12 @@ int cuDeviceGetAttribute(int *value, int attr, int dev)
 	int cc = fake_cuda.ampere >> dev & 1 ? 80 : fake_cuda.cc;
 
 	ENTER();
-	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 :
-	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN    ? fake_cuda.shared :
-	    attr == SHUNT_CU_ATTR_MULTICAST_SUPPORTED       ? (int)(fake_cuda.multicast >> dev & 1) :
-	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR  ? cc / 10 :
-	                                                      cc % 10;
+	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT                                       ? 132 :
+	    attr == SHUNT_CU_ATTR_RDMA_OF_MAPPED_MEMORY || attr == SHUNT_CU_ATTR_DMABUF_SUPPORTED ? !fake_cuda.no_rdma :
+	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN                                          ? fake_cuda.shared :
+	    attr == SHUNT_CU_ATTR_MULTICAST_SUPPORTED      ? (int)(fake_cuda.multicast >> dev & 1) :
+	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR ? cc / 10 :
+	                                                     cc % 10;
 	return 0;
 }
 
@@ -690,6 +691,18 @@ int cuMemExportToShareableHandle(void *shareable, unsigned long long handle, int
 	if (!o || type != SHUNT_CU_MEM_HANDLE_POSIX_FD)
 		return SHUNT_CU_INVALID_VALUE;
 	*(int *)shareable = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+	return 0;
+}
+
+int cuMemGetHandleForAddressRange(
+    void *handle, unsigned long long ptr, size_t bytes, int type, unsigned long long flags)
+{
+	struct object *o = find_range(ptr);
+
+	ENTER();
+	if (!o || o->addr != ptr || bytes > o->bytes || type != SHUNT_CU_RANGE_HANDLE_DMABUF || flags)
+		return SHUNT_CU_INVALID_VALUE;
+	*(int *)handle = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
 	return 0;
 }
 
