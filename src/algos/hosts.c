@@ -544,7 +544,8 @@ static void fill_args(const struct program *p, struct shunt_work *work)
 static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, unsigned kernel, struct shunt_work *work)
 {
 	const struct shunt_sel_key *sel_key = enqueue->sel_key;
-	uint64_t chunk, blocks;
+	unsigned blocks = shunt_grid_halve(sel_key, SHUNT_NET_BLOCKS);
+	uint64_t chunk, chunks;
 
 	if (p->full)
 		return -E2BIG;
@@ -554,9 +555,13 @@ static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, un
 		return 0; /* this rank takes no part */
 	p->args->roles = p->nroles;
 	chunk = shunt_net_chunk(p->largest, sel_key->net_channels, sel_key->net_slot_bytes);
-	blocks = (p->largest + chunk - 1) / chunk;
+	chunks = (p->largest + chunk - 1) / chunk;
+	p->args->k.channels = chunks < sel_key->net_channels ? (uint16_t)chunks : (uint16_t)sel_key->net_channels;
+	/* The limit may be the call's, or this rank's alone: fewer blocks have the same channels. */
+	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < blocks)
+		blocks = (unsigned)sel_key->max_ctas;
 	*work = (struct shunt_work){ .kernel = kernel,
-		.blocks = blocks < sel_key->net_channels ? (unsigned)blocks : sel_key->net_channels,
+		.blocks = p->args->k.channels < blocks ? p->args->k.channels : blocks,
 		.threads = sel_key->sim ? 64 : SHUNT_MAX_THREADS };
 	fill_args(p, work);
 	return enqueue->emit(enqueue->ctx, work);

@@ -295,7 +295,7 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 {
 	struct shunt_kargs base = comm->kargs;
 	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked, NULL };
-	bool checks = comm->checks && comm->nranks > 1 && !comm->net.at.nhosts;
+	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = emit,

@@ -184,7 +184,8 @@ static struct shunt_net_pair local_pair(const struct shunt_comm *comm, int peer)
 		.out_tail = ctrl_of(comm, other)->tail[own],
 		.out_head = ctrl_of(comm, own)->head[other],
 		.in_tail = ctrl_of(comm, own)->tail[other],
-		.in_head = ctrl_of(comm, other)->head[own] };
+		.in_head = ctrl_of(comm, other)->head[own],
+		.ctrl = ctrl_of(comm, other) };
 }
 
 static struct shunt_net_pair remote_pair(const struct shunt_comm *comm, int peer)
@@ -204,6 +205,7 @@ static struct shunt_net_pair remote_pair(const struct shunt_comm *comm, int peer
 		.to_at = net->lands >> here & 1 ? there * SHUNT_NET_REMOTE_BYTES(net->slot_bytes) :
 		                                  SHUNT_NET_IN_AT(there, net->slot_bytes),
 		.connection = here,
+		.there = there,
 		.remote = 1 };
 }
 
@@ -307,11 +309,35 @@ struct wires {
 	struct shunt_proxy_offer mine[SHUNT_NET_MAX_RANKS], theirs[SHUNT_NET_MAX_RANKS]; /* by connection */
 };
 
-/* What a rank says in the first round: its offers, by rank. */
+/* What a rank says in the first round: its vote, and behind it by rank its offers, whose blobs are cut. */
 struct offers {
 	struct shunt_vote vote;
-	struct shunt_proxy_offer to[];
+	uint8_t to[];
 };
+
+static size_t offer_bytes(const struct shunt_net_ops *net)
+{
+	return net->blob_bytes + sizeof(struct shunt_net_remote) + sizeof(uint64_t);
+}
+
+static void write_offer(const struct shunt_net_ops *net, struct offers *to, int rank, const struct shunt_proxy_offer *o)
+{
+	uint8_t *at = to->to + (size_t)rank * offer_bytes(net);
+
+	memcpy(at, o->blob.bytes, net->blob_bytes);
+	memcpy(at + net->blob_bytes, &o->memory, sizeof(o->memory));
+	memcpy(at + net->blob_bytes + sizeof(o->memory), &o->lands, sizeof(o->lands));
+}
+
+static void read_offer(const struct shunt_net_ops *net, const struct offers *of, int rank, struct shunt_proxy_offer *o)
+{
+	const uint8_t *at = of->to + (size_t)rank * offer_bytes(net);
+
+	*o = (struct shunt_proxy_offer){ 0 };
+	memcpy(o->blob.bytes, at, net->blob_bytes);
+	memcpy(&o->memory, at + net->blob_bytes, sizeof(o->memory));
+	memcpy(&o->lands, at + net->blob_bytes + sizeof(o->memory), sizeof(o->lands));
+}
 
 static void name_peers(struct shunt_comm *comm, struct wires *w)
 {
@@ -323,8 +349,11 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 
 		shunt_hosts_show(hosts, comm->net.at.host_of[r], host, sizeof(host));
 		snprintf(w->names[i], sizeof(w->names[i]), "rank %d on %s", r, host);
-		w->peers[i] =
-		    (struct shunt_net_peer){ .name = w->names[i], .connect_ms = shunt_config()->setup_timeout };
+		/* Plans may have larger puts than rings have slots. All ranks have the same plans. */
+		w->peers[i] = (struct shunt_net_peer){ .name = w->names[i],
+			.connect_ms = shunt_config()->setup_timeout,
+			.largest =
+			    comm->plans.set && shunt_plan_set_count(comm->plans.set) ? 0 : comm->net.slot_bytes };
 		pair_key(comm, r, w->peers[i].key);
 	}
 }
@@ -341,7 +370,8 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 
 	*fd_p = -1;
 	comm->net.landing = NULL;
-	if (!shunt_config()->net_gpu_memory)
+	/* What SHUNT_CHECK announces is put beside the signals, in page-locked memory. */
+	if (!shunt_config()->net_gpu_memory || comm->checks)
 		return;
 	n = net->devices(info, SHUNT_NET_MAX_DEVICES);
 	if (device >= n || !info[device].gpu_memory)
@@ -416,10 +446,11 @@ static int refused_by(const struct shunt_vote *votes, int nranks, char *reason)
 	return -EOPNOTSUPP;
 }
 
-static int exchange_offers(struct shunt_comm *comm, struct wires *w, char *reason)
+static int exchange_offers(struct shunt_comm *comm, const struct shunt_net_ops *net, struct wires *w, char *reason)
 {
 	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
-	size_t bytes = sizeof(struct offers) + (size_t)comm->nranks * sizeof(struct shunt_proxy_offer);
+	/* Rounded up, since those of all ranks lie behind each other. */
+	size_t bytes = (sizeof(struct offers) + (size_t)comm->nranks * offer_bytes(net) + 7) & ~(size_t)7;
 	struct offers *mine = calloc(1, bytes);
 	char *all = calloc((size_t)comm->nranks, bytes);
 	int err;
@@ -430,12 +461,12 @@ static int exchange_offers(struct shunt_comm *comm, struct wires *w, char *reaso
 	}
 	mine->vote = w->vote;
 	for (int i = 0; i < comm->net.nconnections; i++)
-		mine->to[comm->net.rank_of[i]] = w->mine[i];
+		write_offer(net, mine, comm->net.rank_of[i], &w->mine[i]);
 	err = shunt_rendezvous_allgather(&ranks, mine, bytes, all, -1, NULL);
 	for (int r = 0; r < comm->nranks && !err; r++)
 		w->votes[r] = ((const struct offers *)(all + (size_t)r * bytes))->vote;
 	for (int i = 0; i < comm->net.nconnections && !err; i++)
-		w->theirs[i] = ((const struct offers *)(all + comm->net.rank_of[i] * bytes))->to[comm->rank];
+		read_offer(net, (const struct offers *)(all + comm->net.rank_of[i] * bytes), comm->rank, &w->theirs[i]);
 	comm->net.lands = 0;
 	for (int i = 0; i < comm->net.nconnections && !err; i++)
 		comm->net.lands |= (w->theirs[i].lands & 1) << i;
@@ -455,7 +486,7 @@ static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, ch
 
 	w->vote = (struct shunt_vote){ .ok = 1 };
 	open_proxy(comm, provider, w);
-	err = exchange_offers(comm, w, reason);
+	err = exchange_offers(comm, shunt_net_providers()[provider], w, reason);
 	if (err)
 		return err;
 	err = shunt_proxy_connect(comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);

@@ -185,8 +185,9 @@ static bool hellos_agree(const struct hello *h, int n, char *reason, size_t byte
 {
 	for (int r = 0; r < n; r++) {
 		if (h[r].protocol != h[0].protocol || strncmp(h[r].version, h[0].version, sizeof(h[r].version))) {
-			snprintf(
-			    reason, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
+			snprintf(reason, bytes,
+			    "rank %d has Shunt %.15s (set-up protocol %08x), rank 0 has %.15s (%08x)", r, h[r].version,
+			    h[r].protocol, h[0].version, h[0].protocol);
 			return false;
 		}
 		if (!h[r].vote.ok) {
@@ -351,7 +352,7 @@ static int write_peers(void *ctx)
 	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
-	for (int r = 0; r < comm->nranks; r++)
+	for (int r = 0; r < shunt_comm_mates(comm); r++)
 		peer[r] = comm->mem[r].ptr;
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }

@@ -19,7 +19,7 @@ SOURCES = (
     "plan",  # what a plan is compiled to, and which one a call takes
     "algos",  # selection, its tables, geometry
     "transport/rendezvous", "transport/symm",  # messages
-    "comm/setup.c", "comm/decide.c", "comm/plans.c", "comm/answers.c", "comm/symmem.c",
+    "comm/net.c", "comm/net_regions.c", "comm/setup.c", "comm/decide.c", "comm/plans.c", "comm/answers.c", "comm/symmem.c",
 )
 ENDINGS = (".c", ".h", ".cu", ".def")
 TOKEN = re.compile(

@@ -66,19 +66,14 @@ GPU_NOINLINE void check_mismatch(struct shunt_ctrl *ctrl, uint32_t rank, uint32_
 	spin_give_up(ctrl, f, SHUNT_FAULT_MISMATCH);
 }
 
-GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, uint64_t count, uint32_t rank,
-    uint32_t peer, uint64_t launch)
+/* Waits for the peer's announcement, and compares it. */
+GPU_FN void check_await(struct shunt_ctrl *ctrl, const struct shunt_check_packet *in, const union check_words &mine,
+    uint64_t count, uint32_t rank, uint32_t peer, uint64_t launch)
 {
-	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
-	struct shunt_check_packet *out = at_peer->check.announced[launch & 1][rank],
-	                          *in = ctrl->check.announced[launch & 1][peer];
 	union check_words theirs;
 	struct spin spin;
 	uint64_t other;
 
-	check_send(out, count, launch);
-	check_send(out + 1, mine.word[0], launch);
-	check_send(out + 2, mine.word[1], launch);
 	spin_init(&spin, ctrl);
 	/* Each try loads all packets, so that the loads are under way together. */
 	while (!check_poll(in, &other, launch) | !check_poll(in + 1, &theirs.word[0], launch) |
@@ -92,6 +87,18 @@ GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, u
 	}
 	if (other != count || !check_equal(mine.check, theirs.check))
 		check_mismatch(ctrl, rank, peer, mine.check, count, theirs.check, other);
+}
+
+GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, uint64_t count, uint32_t rank,
+    uint32_t peer, uint64_t launch)
+{
+	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
+	struct shunt_check_packet *out = at_peer->check.announced[launch & 1][rank];
+
+	check_send(out, count, launch);
+	check_send(out + 1, mine.word[0], launch);
+	check_send(out + 2, mine.word[1], launch);
+	check_await(ctrl, ctrl->check.announced[launch & 1][peer], mine, count, rank, peer, launch);
 }
 
 /* Compares the launch's collectives with the peers'. By the whole block. */

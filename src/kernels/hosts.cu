@@ -2,12 +2,13 @@
 /*
  * Calls over several hosts (kernels/net.h): moves of chunks through rings, in one launch.
  *
- * Each block is a channel, and has all roles. Warps look at roles, lanes at the rings of a role's next chunk; a role
- * whose sources have that chunk and whose outputs have room for it is ready, and the whole block moves it. So no role
- * waits behind another one, whichever peer is late.
+ * Each block has a channel, or some, one after the other, and all roles. Warps look at roles, lanes at the rings of a
+ * role's next chunk; a role whose sources have that chunk and whose outputs have room for it is ready, and the whole
+ * block moves it. So no role waits behind another one, whichever peer is late.
  */
 #include "kernels/elements.h"
 #include "kernels/net.h"
+#include "kernels/net_check.h"
 #include "kernels/net_push.h"
 #include "kernels/progress.h"
 
@@ -36,6 +37,7 @@ struct net_block {
 	char *at[SHUNT_NET_MAX_ENDS]; /* this chunk's place in each ring of the move */
 	uint32_t waiting, ready;
 	uint32_t expired;
+	uint32_t forsaken; /* 1: the proxy thread was told so */
 };
 
 GPU_FN uint32_t net_ring(const struct net &x, uint16_t end) { return SHUNT_NET_RING(end >> 8, x.channel); }
@@ -289,12 +291,69 @@ GPU_NOINLINE void net_report(const struct net &x, const struct net_block *b, uin
 	spin_report(x.ctrl, reason, x.net->rank, SHUNT_FAULT_ANY_PEER, x.channel, 0, 0);
 }
 
-/* All roles, until they are done or a wait expires. */
-template <typename T, typename Op> GPU_NOINLINE void net_run(const struct net &x, struct net_block *b)
+/*
+ * The launch waits for a rank of another host that has left: tells the ranks of this host, whose launches may wait for
+ * this one, and the proxy thread, which ends the communicator as if that rank had died. By one thread.
+ */
+GPU_NOINLINE void net_forsaken(const struct net &x, struct net_block *b, uint32_t left)
+{
+	const struct shunt_net_pair *pair = &x.net->pair[left];
+
+	b->forsaken = 1;
+	for (uint32_t l = 0; l < x.k->nranks; l++)
+		if (l != x.k->rank)
+			gpu_st_relaxed(
+			    &((struct shunt_net_ctrl *)(x.k->peer[l] + SHUNT_NET_CTRL_AT))->forsaken, 1 + left);
+	net_push(x.net, x.ctrl,
+	    { SHUNT_NET_TRIGGER(pair->connection, 0, SHUNT_NET_TRIGGER_FORSAKEN), left, pair->remote, 0 });
+}
+
+/* Does a role wait for a rank of another host that has left? By one thread. */
+GPU_NOINLINE void net_find_left(const struct net &x, struct net_block *b)
+{
+	for (uint32_t role = 0; role < x.roles && !b->forsaken; role++) {
+		if (b->move[role] >= x.role[role].count)
+			continue;
+
+		const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
+
+		for (uint32_t e = 0; e < (uint32_t)m->nsources + m->noutputs && !b->forsaken; e++) {
+			uint16_t end = x.end[m->ends + e];
+			const struct shunt_net_pair *pair = &x.net->pair[end & 255];
+
+			/* What it has sent shows once it is known to have left. */
+			if (pair->remote && gpu_ld_acquire(&x.net->words->gone[pair->connection]) &&
+			    !net_end_ready(x, end, e < m->nsources))
+				net_forsaken(x, b, end & 255);
+		}
+	}
+}
+
+/* Nothing can go on at the moment: why the wait ends, SHUNT_FAULT_*, or 0. By one thread. */
+GPU_FN uint32_t net_waits(const struct net &x, struct net_block *b, struct spin *spin)
+{
+	uint32_t expired = spin_expired(spin);
+	uint64_t left;
+
+	if (expired || b->forsaken || spin->tries % GPU_SPIN_CHECK)
+		return expired;
+	left = gpu_ld_relaxed(&x.net->forsaken);
+	if (left)
+		net_forsaken(x, b, (uint32_t)left - 1);
+	else if (gpu_ld_relaxed(&x.net->words->left))
+		net_find_left(x, b);
+	return 0;
+}
+
+/* All roles of the channel, until they are done or a wait expires: false. */
+template <typename T, typename Op> GPU_NOINLINE bool net_run(const struct net &x, struct net_block *b)
 {
 	struct spin spin;
+	bool expired;
 
 	spin_init(&spin, x.ctrl);
+	if (gpu_tid() == 0)
+		b->forsaken = 0;
 	for (uint32_t role = gpu_tid(); role < x.roles; role += gpu_ntid()) {
 		b->chunk[role] = x.channel;
 		b->move[role] = 0;
@@ -321,17 +380,19 @@ template <typename T, typename Op> GPU_NOINLINE void net_run(const struct net &x
 			if (b->ready)
 				spin_init(&spin, x.ctrl);
 			else if (b->waiting)
-				b->expired = spin_expired(&spin);
+				b->expired = net_waits(x, b, &spin);
 		}
 		gpu_sync();
-		if (b->expired || !(b->ready | b->waiting))
+		expired = b->expired;
+		if (expired || !(b->ready | b->waiting))
 			break;
 		GPU_ROLL for (uint32_t role = 0; role < x.roles; role++)
 			if (b->state[role] == ROLE_READY)
 				net_move<T, Op>(x, b, role);
 	}
-	if (b->expired && gpu_tid() == 0)
+	if (expired && gpu_tid() == 0)
 		net_report(x, b, b->expired);
+	return !expired;
 }
 
 template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a)
@@ -347,13 +408,15 @@ template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a
 	x.total = a.total;
 	x.ctrl = progress_ctrl(a);
 	x.net = (struct shunt_net_ctrl *)((char *)x.ctrl + SHUNT_NET_CTRL_AT);
-	x.channel = gpu_bid();
-	net_run<T, Op>(x, block);
+	/* A launch that may have few blocks has several channels in each: all ranks take them in the same order. */
+	GPU_ROLL for (x.channel = gpu_bid(); x.channel < a.k.channels; x.channel += check_kernel_blocks(a.k))
+		if (!net_run<T, Op>(x, block))
+			break;
 }
 
 #define NET_KERNEL(args, shape, op, type) \
-	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct args) a) \
-	    PROGRESS(a, net_kernel<type, op_##op>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct args) a) PROGRESS_AS( \
+	    a, gpu_warp_sync(), net_check_calls(progress_ctrl(a), a.k.check, a.k.count), net_kernel<type, op_##op>(a))
 #define NET_FEW(shape, op, opn, type, typen) NET_KERNEL(shunt_kargs_net_few, shape, op, type)
 #define NET_MANY(shape, op, opn, type, typen) NET_KERNEL(shunt_kargs_net_many, shape, op, type)
 SHUNT_KERNEL_ROWS(NET_FEW, hosts)

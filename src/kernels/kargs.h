@@ -87,8 +87,12 @@ struct shunt_kargs {
 	};
 	uint32_t flags;
 	uint16_t rank, nranks;
-	uint16_t channels; /* P2P kernels: most channels of a pair of ranks for LL128 messages; the same on all ranks */
-	uint16_t roles;    /* P2P kernels: number of roles */
+	/*
+	 * P2P kernels: most channels of a pair of ranks for LL128 messages; the same on all ranks. Over hosts: channels
+	 * that have chunks.
+	 */
+	uint16_t channels;
+	uint16_t roles;           /* P2P kernels: number of roles */
 	uint16_t simple_channels; /* like channels, for Simple messages */
 	uint16_t pad;
 	union {

@@ -53,6 +53,11 @@ enum {
 	SHUNT_NET_TRIGGER_PUT = 2,     /* put the bytes first */
 	SHUNT_NET_TRIGGER_PACKETS = 4, /* ... of which each aligned 8 arrive at once */
 	SHUNT_NET_TRIGGER_REGION = 8,  /* ... in a region, and all in units of 16 bytes */
+	/*
+	 * Alone: the launch waits for a rank that has left (struct shunt_net_words), which BYTES has. FROM: 1: it is
+	 * the connection's peer.
+	 */
+	SHUNT_NET_TRIGGER_FORSAKEN = 16,
 };
 /* The values of the other halves. From and to are offsets in the memory of the sender and of the peer. */
 enum {
@@ -79,6 +84,15 @@ struct shunt_net_words {
 	uint64_t busy[SHUNT_NET_MAX_RANKS];
 	/* By connection and channel of signals: how often it was raised. */
 	uint64_t raised[SHUNT_NET_MAX_RANKS][SHUNT_NET_SIGNAL_CHANNELS];
+	/* By connection: 1: the peer has left, and `raised` goes up no more. `left`, written later: how many. */
+	uint64_t gone[SHUNT_NET_MAX_RANKS], left;
+	uint64_t pad2; /* packets are 16 aligned bytes */
+	/*
+	 * SHUNT_CHECK, in two sets that launches use in turns: what this rank announces, written by its kernels, and
+	 * what its peers announce, by connection.
+	 */
+	struct shunt_check_packet announcement[2][SHUNT_CHECK_PACKETS];
+	struct shunt_check_packet announced[SHUNT_NET_MAX_RANKS][2][SHUNT_CHECK_PACKETS];
 };
 
 /* A peer, or this rank itself, as a kernel sees it. Pointers are this rank's. */
@@ -88,7 +102,10 @@ struct shunt_net_pair {
 	uint64_t *in_tail, *in_head;   /* ... read by this rank; written by it */
 	uint64_t out_at, to_at;        /* between hosts: offsets of `out` here, and of `in` at the peer */
 	uint32_t connection;           /* between hosts */
+	uint32_t there;                /* between hosts: the number of the connection at the peer */
 	uint32_t remote;               /* 1: between hosts: instead of writing a counter, push a trigger */
+	uint32_t pad;
+	struct shunt_net_ctrl *ctrl; /* on one host: the peer's */
 };
 
 /* In each rank's scratch, behind its struct shunt_ctrl. */
@@ -104,6 +121,10 @@ struct shunt_net_ctrl {
 	uint64_t head_seen[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS]; /* out_head, when this rank last looked */
 	/* Of pairs on one host: written by the peer. By index of the peer on its host. */
 	uint64_t tail[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS], head[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS];
+	/* 1 + a rank of another host that has left, and that a launch on this host waits for; written by its rank. */
+	uint64_t forsaken;
+	/* SHUNT_CHECK: what ranks of this host announce, in two sets, by rank. */
+	struct shunt_check_packet announced[2][SHUNT_NET_MAX_RANKS][SHUNT_CHECK_PACKETS];
 };
 
 /*

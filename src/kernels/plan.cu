@@ -5,6 +5,7 @@
  *
  * Packets as LL, packets as LL128 and plans over hosts have kernels of their own: the code of one fits into registers.
  */
+#include "kernels/net_check.h"
 #include "kernels/plan/enter.h"
 #include "kernels/plan/ll128.h"
 #include "kernels/plan/ll.h"
@@ -112,11 +113,19 @@ template <typename T, bool BY_LL128, bool HOSTS> GPU_FN void plan(struct plan_ru
 		plan_finish(r, a);
 }
 
+template <bool HOSTS> GPU_FN void plan_check(const struct shunt_kargs_plan &a)
+{
+	if constexpr (HOSTS)
+		net_check_calls(a.ctrl, a.k.check, a.k.count);
+	else
+		progress_check(a.ctrl, a.k);
+}
+
 #define INSTANCE(by_ll128, hosts, shape, op, type) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_plan) a) \
 	{ \
 		struct plan_run *r = check_is_block(a.k, SHUNT_CHECK_CALLS) ? 0 : plan_prepare(a); \
-		PROGRESS_APART(a, plan<type, by_ll128, hosts>(r, a)) \
+		PROGRESS_AS(a, (void)0, plan_check<hosts>(a), plan<type, by_ll128, hosts>(r, a)) \
 	}
 #define PLAN_LL(shape, op, opn, type, typen) INSTANCE(false, false, shape, op, type)
 #define PLAN_LL128(shape, op, opn, type, typen) INSTANCE(true, false, shape, op, type)

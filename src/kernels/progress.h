@@ -39,20 +39,26 @@ GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_plan &a) { retu
 GPU_FN const struct shunt_kargs &progress_args(const struct shunt_kargs &a) { return a; }
 template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a) { return a.k; }
 
+/* The block that compares the launch's collectives with those of the peers on this host. */
+GPU_FN void progress_check(struct shunt_ctrl *ctrl, const struct shunt_kargs &k)
+{
+	check_calls(ctrl, k.check, k.count, k.rank, k.nranks);
+}
+
 /*
  * A kernel's body, with its account, and with the block that compares the launch's collectives with the peers'.
- * PROGRESS_APART: for kernels whose lanes leave one by one after a failed wait. They must not wait for each other, as
- * the other lanes are in a barrier of the block. Without a failure such a kernel ends after a barrier of the block.
+ * PROGRESS_AS names how it compares (`checks`), and how the lanes of a warp come together: (void)0 in kernels whose
+ * lanes leave one by one after a failed wait. They must not wait for each other, as the other lanes are in a barrier of
+ * the block. Without a failure such a kernel ends after a barrier of the block.
  */
-#define PROGRESS(a, ...) PROGRESS_AS(a, gpu_warp_sync(), __VA_ARGS__)
-#define PROGRESS_APART(a, ...) PROGRESS_AS(a, (void)0, __VA_ARGS__)
-#define PROGRESS_AS(a, together, ...) \
+#define PROGRESS(a, ...) \
+	PROGRESS_AS(a, gpu_warp_sync(), progress_check(progress_ctrl(a), progress_args(a)), __VA_ARGS__)
+#define PROGRESS_AS(a, together, checks, ...) \
 	{ \
 		gpu_grid_dependency_wait(); \
 		progress_begin(progress_ctrl(a), progress_args(a).op); \
 		if (check_is_block(progress_args(a), SHUNT_CHECK_CALLS)) \
-			check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, \
-			    progress_args(a).rank, progress_args(a).nranks); \
+			checks; \
 		else \
 			__VA_ARGS__; \
 		together; \

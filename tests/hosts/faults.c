@@ -21,6 +21,7 @@
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 static bool all;     /* what takes long, too */
 static bool planned; /* all-reduces run as default plans */
@@ -602,6 +603,214 @@ static void test_ends_out_of_step(void **state)
 	run_world(&(struct world){ .place = "0123", .body = skew_body });
 }
 
+/*
+ * Rank 0 leaves after a broadcast, which the others still get. The next one has no root any more: each that would
+ * receive from it is told so, as if it had died, and long before the limit; and who would receive from those, too.
+ */
+static int left_body(struct rank *r)
+{
+	ncclResult_t res, state = ncclSuccess;
+	double start;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&buf, LARGE * 4));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!good_call(r, comm, SMALL, 0));
+	for (int i = 0; i < LARGE; i++)
+		buf[i] = r->rank ? 0 : (uint32_t)i + 5;
+	NCCL(ncclBroadcast(buf, buf, 1024, ncclUint32, 0, comm, r->stream));
+	if (!r->rank) {
+		CHECK(!shunt_stream_synchronize(r->stream));
+		NCCL(ncclCommDestroy(comm));
+		atomic_fetch_add(&world_shared()->step[0], 1);
+		shunt_free(buf);
+		return world_await(1, r->nranks - 1); /* its process is still there */
+	}
+	CHECK(!world_await(0, 1));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (int i = 0; i < 1024; i++)
+		CHECK(buf[i] == (uint32_t)i + 5);
+	start = now();
+	res = ncclBroadcast(buf, buf, phase == IN_LARGE ? LARGE : 1024, ncclUint32, 0, comm, r->stream);
+	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(now() - start < AT_ONCE_S);
+	if (!res)
+		NCCL(ncclCommGetAsyncError(comm, &state));
+	CHECK((res ? res : state) == ncclRemoteError);
+	if (!strstr(world_error(), "has left, and a call still waits for it") && !strstr(world_error(), "has given up"))
+		fprintf(stderr, "rank %d: %s\n", r->rank, world_error());
+	CHECK(
+	    strstr(world_error(), "has left, and a call still waits for it") || strstr(world_error(), "has given up"));
+	CHECK(strstr(world_error(), "rank"));
+	NCCL(ncclCommAbort(comm));
+	atomic_fetch_add(&world_shared()->step[1], 1);
+	shunt_free(buf);
+	return 0;
+}
+
+static void test_a_rank_that_has_left_is_noticed_by_who_receives(void **state)
+{
+	static const char *const places[] = { "011", "01", "0122" };
+
+	for (size_t i = 0; i < 3; i++) {
+		phase = i == 1 ? IN_LARGE : IN_SMALL;
+		run_world(&(struct world){
+		    .place = places[i], .named = i > 0, .env = { { "SHUNT_TIMEOUT", "200s" } }, .body = left_body });
+	}
+}
+
+/* ---- SHUNT_CHECK */
+
+/* Many calls that are right, of all kinds and in groups; then one rank has another count, and every rank says so. */
+static int check_body(struct rank *r)
+{
+	size_t n = (size_t)r->nranks;
+	char want[64];
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&buf, 2 * n * SMALL * 4));
+	memset(buf, 0, 2 * n * SMALL * 4);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int k = 0; k < 10; k++) {
+		CHECK(!good_call(r, comm, (size_t)(1 + k * 1731), 0));
+		NCCL(ncclAllGather(buf, buf + SMALL, SMALL - (size_t)k, ncclUint32, comm, r->stream));
+		NCCL(ncclGroupStart());
+		NCCL(ncclBroadcast(buf, buf, SMALL, ncclUint32, k % r->nranks, comm, r->stream));
+		NCCL(ncclReduce(buf, buf + SMALL, SMALL, ncclUint32, ncclMax, k % r->nranks, comm, r->stream));
+		NCCL(ncclGroupEnd());
+	}
+	CHECK(!shunt_stream_synchronize(r->stream));
+	NCCL(ncclAllReduce(buf, buf, SMALL + (r->rank == 3), ncclUint32, ncclSum, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(ncclAllReduce(buf, buf, SMALL, ncclUint32, ncclSum, comm, r->stream) == ncclInvalidUsage);
+	snprintf(want, sizeof(want), "rank 3 calls allreduce of %d uint32", SMALL + 1);
+	if (!strstr(world_error(), want))
+		fprintf(stderr, "rank %d: %s\n", r->rank, world_error());
+	CHECK(strstr(world_error(), want));
+	ranks_barrier(r, &world_shared()->step[0]); /* an abort would reach who has not looked */
+	NCCL(ncclCommAbort(comm));
+	shunt_free(buf);
+	return begin_anew(r, 0, 1);
+}
+
+static void test_calls_are_compared_over_hosts(void **state)
+{
+	static const char *const places[] = { "0110", "0123" };
+
+	for (size_t i = 0; i < 2; i++)
+		run_world(&(struct world){ .place = places[i],
+		    .named = i > 0,
+		    .env = { { "SHUNT_CHECK", "1" }, { "SHUNT_TIMEOUT", "100s" } },
+		    .body = check_body });
+}
+
+/* ---- abort in the middle of a set-up, with and without blocking */
+
+struct aborter {
+	ncclComm_t comm;
+	int round;
+	bool sure; /* the call was in its set-up */
+};
+
+/* Once this rank waits in its set-up, rank 3 may come, and the set-up goes on for a while. */
+static void *abort_soon(void *arg)
+{
+	struct aborter *a = arg;
+
+	a->sure = until_dump_has(getpid(), "\"phase\": \"set-up\"");
+	world_shared()->step[3] = a->round + 1;
+	pause_us(PAUSE_LATE, (unsigned)a->round * 20000);
+	ncclCommAbort(a->comm);
+	return NULL;
+}
+
+/* The call, or one behind it, says that rank 2 is gone. */
+static int await_abort(const struct rank *r, ncclComm_t comm, ncclResult_t res)
+{
+	double end = now() + SILENCE_S;
+	ncclResult_t state = ncclSuccess;
+
+	while ((!res || res == ncclInProgress) && now() < end) {
+		CHECK(!shunt_stream_synchronize(r->stream));
+		NCCL(ncclCommGetAsyncError(comm, &state));
+		res = state;
+		pause_us(PAUSE_POLL, 1000);
+	}
+	if (res != ncclRemoteError && res != ncclSystemError)
+		fprintf(stderr, "rank %d: %d, \"%s\"\n", r->rank, (int)res, world_error());
+	CHECK(res == ncclRemoteError || res == ncclSystemError);
+	return 0;
+}
+
+/* A first call whose set-up is aborted on rank 2 after a time; who is left gets an error. */
+static int abort_in_setup(struct rank *r, ncclConfig_t *config, int round)
+{
+	struct world_shared *s = world_shared();
+	struct aborter aborter = { .round = round };
+	ncclResult_t res;
+	double start;
+	uint32_t *buf;
+	pthread_t thread;
+
+	CHECK(!shunt_malloc((void **)&buf, SMALL * 4));
+	if (!r->rank) {
+		NCCL(ncclGetUniqueId(&s->id[0]));
+		s->step[0] = round + 1;
+	}
+	CHECK(!world_await(0, round + 1));
+	CHECK(ncclCommInitRankConfig(&aborter.comm, r->nranks, s->id[0], r->rank, config) <= ncclInProgress);
+	NCCL(ranks_settled(aborter.comm));
+	atomic_fetch_add(&s->step[1], 1);
+	CHECK(!world_await(1, (round + 1) * r->nranks));
+	start = now();
+	if (r->rank == 2)
+		CHECK(!pthread_create(&thread, NULL, abort_soon, &aborter));
+	if (r->rank == 3)
+		CHECK(!world_await(3, round + 1));
+	res = ncclAllReduce(buf, buf, SMALL, ncclUint32, ncclSum, aborter.comm, r->stream);
+	if (r->rank == 2) {
+		CHECK(!pthread_join(thread, NULL));
+		CHECK(aborter.sure);
+		CHECK(!shunt_stream_synchronize(r->stream));
+	} else {
+		CHECK(!await_abort(r, aborter.comm, res));
+		NCCL(ncclCommAbort(aborter.comm));
+	}
+	CHECK(now() - start < AT_ONCE_S);
+	atomic_fetch_add(&s->step[2], 1);
+	CHECK(!world_await(2, (round + 1) * r->nranks));
+	shunt_free(buf);
+	return 0;
+}
+
+static int abort_in_setup_body(struct rank *r)
+{
+	ncclConfig_t config = ranks_config();
+
+	for (int round = 0; round < (all ? 24 : 8); round++) {
+		config.blocking = round % 2;
+		CHECK(!abort_in_setup(r, &config, round));
+	}
+	return begin_anew(r, 0, 4);
+}
+
+/* So that the rounds of a set-up, and its connections, take their time. */
+static void make_far(struct netns *netns)
+{
+	for (int h = 0; h < 2; h++)
+		netns_link(netns, h)->delay_us = 10000;
+}
+
+static void test_an_abort_in_any_phase_of_the_setup(void **state)
+{
+	run_world(&(struct world){ .place = "0011",
+	    .env = { { "SHUNT_TIMEOUT", "200s" }, { "SHUNT_SETUP_TIMEOUT", "100s" } },
+	    .body = abort_in_setup_body,
+	    .meanwhile = make_far });
+}
+
 /* ---- what an idle proxy takes */
 
 /* ns of CPU time of the process's proxy threads; -1: the kernel does not tell. */
@@ -695,6 +904,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
 		cmocka_unit_test(test_inits_that_do_not_block),
 		cmocka_unit_test(test_ends_out_of_step),
+		cmocka_unit_test(test_a_rank_that_has_left_is_noticed_by_who_receives),
+		cmocka_unit_test(test_an_abort_in_any_phase_of_the_setup),
+		cmocka_unit_test(test_calls_are_compared_over_hosts),
 		cmocka_unit_test(test_an_idle_proxy_sleeps),
 	};
 	const struct CMUnitTest silent[] = {

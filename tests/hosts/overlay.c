@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -88,6 +89,53 @@ static int count_hosts(const struct rank *r)
 	return n;
 }
 
+/* Calls that were Shunt's. */
+static int count_own(ncclComm_t comm, const char *op)
+{
+	struct shunt_counter rows[32];
+	size_t n = 0;
+	int calls = 0;
+
+	if (shunt_counters(comm, rows, 32, &n))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(rows[i].op, op) && strcmp(rows[i].path, "nccl") != 0)
+			calls += (int)rows[i].calls;
+	return calls;
+}
+
+/* All-gathers and reduce-scatters are Shunt's up to a size, and their values are right, in place and not. */
+static int expect_parts(const struct rank *r, ncclComm_t comm)
+{
+	static const size_t parts[] = { 1, 1000, 70001 };
+	size_t n = (size_t)r->nranks, me = (size_t)r->rank;
+	uint32_t *all, *own;
+
+	for (size_t k = 0; k < 3; k++) {
+		size_t part = parts[k];
+
+		CHECK(!shunt_malloc((void **)&all, n * part * 4) && !shunt_malloc((void **)&own, part * 4));
+		memset(all, 0, n * part * 4);
+		for (size_t i = 0; i < part; i++)
+			own[i] = all[me * part + i] = (uint32_t)(me * 1000003 + i);
+		NCCL(ncclAllGather(k % 2 ? all + me * part : own, all, part, ncclUint32, comm, r->stream));
+		CHECK(!shunt_stream_synchronize(r->stream));
+		for (size_t p = 0; p < n; p++)
+			for (size_t i = 0; i < part; i++)
+				CHECK(all[p * part + i] == (uint32_t)(p * 1000003 + i));
+		for (size_t i = 0; i < n * part; i++)
+			all[i] = (uint32_t)(i + me);
+		NCCL(ncclReduceScatter(all, k % 2 ? all + me * part : own, part, ncclUint32, ncclSum, comm, r->stream));
+		CHECK(!shunt_stream_synchronize(r->stream));
+		for (size_t i = 0; i < part; i++)
+			CHECK((k % 2 ? all + me * part : own)[i] == (uint32_t)(n * (me * part + i) + n * (n - 1) / 2));
+		shunt_free(all);
+		shunt_free(own);
+	}
+	CHECK(count_own(comm, "allgather") == 3 && count_own(comm, "reducescatter") == 3);
+	return 0;
+}
+
 /* The call itself is Shunt's, and its sum is right. */
 static int expect_sum(const struct rank *r, ncclComm_t comm, int count)
 {
@@ -133,6 +181,7 @@ static int over_hosts_body(struct rank *r)
 	if (is_regular(r)) {
 		CHECK(!expect_ready(r, comm));
 		CHECK(!expect_sum(r, comm, 1024));
+		CHECK(!expect_parts(r, comm));
 	} else {
 		CHECK(!call(r, comm));
 	}
@@ -222,6 +271,68 @@ static void test_hosts_a_rank_with_other_settings_is_missing_for_all(void **stat
 	    .body = missing_body });
 }
 
+/* The rank calls the real library, as a program without Shunt does. */
+#define FAKE(symbol) ((__typeof__(symbol) *)dlsym(dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_LOCAL), #symbol))
+
+static int rank_without; /* this rank has no Shunt */
+
+static int without_body(struct rank *r)
+{
+	double start = now();
+	ncclComm_t comm;
+	char reason[40];
+
+	/* The harness's id is Shunt's; rank 0 without Shunt makes one that has no directory. */
+	if (!r->rank && !rank_without)
+		NCCL(FAKE(ncclGetUniqueId)(&world_shared()->id[0]));
+	else if (!r->rank)
+		world_shared()->id[0] = r->id;
+	if (!r->rank)
+		world_shared()->step[0] = 1;
+	CHECK(!world_await(0, 1));
+	if (r->rank == rank_without) {
+		static uint32_t buf[64];
+
+		NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, world_shared()->id[0], r->rank));
+		NCCL(FAKE(ncclAllReduce)(buf, buf, 64, ncclUint32, ncclSum, comm, NULL));
+		NCCL(FAKE(ncclCommDestroy)(comm));
+		return end_together(r);
+	}
+	NCCL(ncclCommInitRank(&comm, r->nranks, world_shared()->id[0], r->rank));
+	/* Without a directory who is missing depends on the host that asks. */
+	snprintf(reason, sizeof(reason), rank_without ? "rank %d has no Shunt" : "has no Shunt", rank_without);
+	CHECK(!expect_forward(r, comm, reason));
+	CHECK(now() - start < 30);
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_hosts_a_rank_without_shunt_is_missing_for_all(void **state)
+{
+	for (rank_without = 3; rank_without >= 0; rank_without -= 3)
+		run_world(&(struct world){ .place = "0011", .named = true, .body = without_body });
+}
+
+/* A rank that alone has a name for its host is a host of its own, and no rail has as many ranks as another. */
+static int apart_body(struct rank *r)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) };
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!call(r, comm));
+	CHECK(!shunt_comm_describe(comm, &info));
+	CHECK(info.hosts == 3);
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_hosts_a_rank_with_a_name_of_its_own_is_a_host(void **state)
+{
+	run_world(
+	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = apart_body });
+}
+
 static void cut_host_1(struct netns *netns)
 {
 	netns_link(netns, 1)->cut_out = true;
@@ -309,6 +420,8 @@ int main(void)
 		cmocka_unit_test(test_hosts_of_namespaces_run_our_kernels),
 		cmocka_unit_test(test_default_plans_run_over_rails),
 		cmocka_unit_test(test_hosts_a_rank_with_other_settings_is_missing_for_all),
+		cmocka_unit_test(test_hosts_a_rank_without_shunt_is_missing_for_all),
+		cmocka_unit_test(test_hosts_a_rank_with_a_name_of_its_own_is_a_host),
 		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached_is_missing_for_all),
 		cmocka_unit_test(test_hosts_of_one_name_are_missing_for_all),
 		cmocka_unit_test(test_hosts_the_directory_s_death_is_noticed),

@@ -399,6 +399,15 @@ static void test_hosts_of_one_name_are_noticed(void **state)
 	    &(struct world){ .place = "01", .env = { { "SHUNT_HOSTID", "same" }, SHORT }, .body = same_name_body });
 }
 
+/* The name is set for one rank of a host alone: that rank is a host of its own, and all the same reached. */
+static void test_hosts_a_rank_with_a_name_of_its_own_is_a_host(void **state)
+{
+	run_world(
+	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = meet_body });
+	run_world(
+	    &(struct world){ .place = "00", .odd = 1, .odd_env = { "SHUNT_HOSTID", "apart" }, .body = meet_body });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -414,6 +423,7 @@ int main(void)
 		cmocka_unit_test(test_hosts_a_rank_that_died_is_awaited_for_a_limit),
 		cmocka_unit_test(test_hosts_a_root_that_dies_is_noticed),
 		cmocka_unit_test(test_hosts_of_one_name_are_noticed),
+		cmocka_unit_test(test_hosts_a_rank_with_a_name_of_its_own_is_a_host),
 		cmocka_unit_test(test_hosts_a_rank_that_dies_in_its_init_is_named),
 		cmocka_unit_test(test_hosts_a_link_that_goes_down_ends_waits),
 		cmocka_unit_test(test_hosts_strangers_do_not_disturb),

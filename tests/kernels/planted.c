@@ -457,6 +457,8 @@ struct hosts_rank {
 	int rank;
 	char *memory; /* begins with struct shunt_net_words */
 	struct shunt_placement at;
+	bool forsaken;    /* a launch has said so */
+	uint64_t checked; /* what SHUNT_CHECK compares in the next launch; 0: nothing */
 	pthread_t proxy;
 };
 
@@ -499,6 +501,20 @@ static void hosts_carry(struct hosts_rank *own, const uint32_t value[4])
 	bool put = value[0] >> 24 & SHUNT_NET_TRIGGER_PUT;
 	uint64_t *raised = &words->raised[hosts_connection(own->hosts, peer, own->rank)][value[0] >> 8 & 0xffff];
 
+	if (value[0] >> 24 & SHUNT_NET_TRIGGER_FORSAKEN) {
+		own->forsaken = true;
+		__atomic_store_n(&own->hosts->w.host_ctrl[own->rank]->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
+		return;
+	}
+	for (uint32_t i = 0; value[0] >> 24 & SHUNT_NET_TRIGGER_PACKETS && i < value[SHUNT_NET_TRIGGER_BYTES]; i += 8) {
+		uint64_t word;
+
+		memcpy(&word, own->memory + value[SHUNT_NET_TRIGGER_FROM] + i, sizeof(word));
+		__atomic_store_n(
+		    (uint64_t *)(void *)(to->memory + value[SHUNT_NET_TRIGGER_TO] + i), word, __ATOMIC_RELEASE);
+	}
+	if (!(value[0] >> 24 & SHUNT_NET_TRIGGER_SIGNAL))
+		return;
 	if (put)
 		memcpy(to->memory + value[SHUNT_NET_TRIGGER_TO], own->memory + value[SHUNT_NET_TRIGGER_FROM],
 		    value[SHUNT_NET_TRIGGER_BYTES]);
@@ -554,7 +570,8 @@ static struct shunt_net_pair hosts_pair(const struct hosts *h, int rank, int pee
 			.out_tail = hosts_ctrl(h, peer)->tail[at->local_of[rank]],
 			.out_head = hosts_ctrl(h, rank)->head[at->local_of[peer]],
 			.in_tail = hosts_ctrl(h, rank)->tail[at->local_of[peer]],
-			.in_head = hosts_ctrl(h, peer)->head[at->local_of[rank]] };
+			.in_head = hosts_ctrl(h, peer)->head[at->local_of[rank]],
+			.ctrl = hosts_ctrl(h, peer) };
 	return (struct shunt_net_pair){ .out = (char *)words + SHUNT_NET_OUT_AT(here, HOSTS_SLOT),
 		.in = (char *)words + SHUNT_NET_IN_AT(here, HOSTS_SLOT),
 		.in_tail = words->raised[here],
@@ -562,6 +579,7 @@ static struct shunt_net_pair hosts_pair(const struct hosts *h, int rank, int pee
 		.out_at = SHUNT_NET_OUT_AT(here, HOSTS_SLOT),
 		.to_at = SHUNT_NET_IN_AT(there, HOSTS_SLOT),
 		.connection = here,
+		.there = there,
 		.remote = 1 };
 }
 
@@ -609,7 +627,7 @@ static int hosts_emit(void *ctx, const struct shunt_work *work)
 {
 	const struct hosts_rank *own = ctx;
 	const struct shunt_gpu_launch l = { .kernel = work->kernel,
-		.blocks = work->blocks,
+		.blocks = work->blocks + (work->args.k.check.what != 0),
 		.threads = work->threads,
 		.args = &work->args,
 		.stream = own->hosts->w.stream[own->rank],
@@ -627,7 +645,11 @@ static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
 		.net_channels = HOSTS_CHANNELS,
 		.net_slot_bytes = HOSTS_SLOT };
 	struct shunt_kargs base = { .rank = own->at.local_of[own->rank],
-		.nranks = own->at.nlocal[own->at.host_of[own->rank]] };
+		.nranks = own->at.nlocal[own->at.host_of[own->rank]],
+		.count = own->checked };
+
+	if (own->checked)
+		base.check = (struct shunt_check){ .what = SHUNT_CHECK_CALLS, .kind = 3, .calls = 1 };
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &key, .base = &base, .emit = hosts_emit, .ctx = own };
 	struct shunt_decision decision;
 
@@ -709,6 +731,71 @@ static void test_over_hosts_one_way(void **state)
 {
 	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, 1);
 	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, -1);
+}
+
+/* As test_check_of_calls(). */
+static void test_over_hosts_check(void **state)
+{
+	enum { TIMES = 6, COUNT = 64 };
+	uint32_t *buf[HOSTS_RANKS];
+	struct hosts h;
+
+	hosts_start(&h);
+	shunt_sim_set_jitter(13, JITTER_US);
+	for (int r = 0; r < HOSTS_RANKS; r++)
+		buf[r] = (uint32_t *)world_alloc(r, COUNT * sizeof(uint32_t));
+	for (uint64_t t = 0; t <= TIMES; t++)
+		for (int r = 0; r < HOSTS_RANKS; r++) {
+			h.rank[r].checked = t < TIMES ? 100 + t : 200 + (uint64_t)r;
+			hosts_launch(&h.rank[r],
+			    &(struct shunt_coll){ .kind = SHUNT_ALLREDUCE,
+			        .dtype = SHUNT_U32,
+			        .redop = SHUNT_SUM,
+			        .count = COUNT,
+			        .send = buf[r],
+			        .recv = buf[r] });
+		}
+	for (int r = 0; r < HOSTS_RANKS; r++) {
+		const struct shunt_fault *f = &h.w.host_ctrl[r]->fault;
+
+		assert_int_equal(gpu->stream_sync(r, h.w.stream[r]), 0);
+		assert_int_equal(f->set, SHUNT_FAULT_MISMATCH);
+		assert_int_equal(f->rank, r);
+		assert_int_equal(f->mine_count, 200 + r);
+		assert_int_equal(f->theirs_count, 200 + f->peer);
+		gpu->mem_free(buf[r]);
+	}
+	hosts_stop(&h);
+}
+
+/* Two ranks receive from the third, which has left: their launches tell the proxy so, and end with it. */
+static void test_over_hosts_left(void **state)
+{
+	enum { COUNT = HOSTS_SLOT / 4 };
+	uint32_t *buf[HOSTS_LOCAL];
+	struct hosts h;
+
+	hosts_start(&h);
+	for (int r = 0; r < HOSTS_LOCAL; r++) {
+		struct shunt_net_words *words = (struct shunt_net_words *)h.rank[r].memory;
+
+		buf[r] = (uint32_t *)world_alloc(r, 2 * HOSTS_RANKS * COUNT * sizeof(uint32_t));
+		hosts_launch(&h.rank[r],
+		    &(struct shunt_coll){ .kind = SHUNT_ALLTOALL,
+		        .dtype = SHUNT_U32,
+		        .count = COUNT,
+		        .send = buf[r],
+		        .recv = buf[r] + HOSTS_RANKS * COUNT });
+		__atomic_store_n(&words->gone[0], 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&words->left, 1, __ATOMIC_RELEASE);
+	}
+	for (int r = 0; r < HOSTS_LOCAL; r++) {
+		assert_int_equal(gpu->stream_sync(r, h.w.stream[r]), 0);
+		assert_int_equal(h.w.host_ctrl[r]->fault.set, SHUNT_FAULT_ABORT);
+		gpu->mem_free(buf[r]);
+	}
+	hosts_stop(&h);
+	assert_true(h.rank[0].forsaken && h.rank[1].forsaken);
 }
 
 /* ---- plans */
@@ -830,6 +917,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_over_hosts),
 		cmocka_unit_test(test_over_hosts_ahead),
 		cmocka_unit_test(test_over_hosts_one_way),
+		cmocka_unit_test(test_over_hosts_check),
+		cmocka_unit_test(test_over_hosts_left),
 		cmocka_unit_test(test_plan_ll8),
 		cmocka_unit_test(test_plan_ll16),
 		cmocka_unit_test(test_plan_ll128),

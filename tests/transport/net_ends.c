@@ -35,6 +35,8 @@ void net_create(
 	memset(peer.key, key, sizeof(peer.key));
 	assert_int_equal(ops->endpoint_create(device, &peer, &end->endpoint, &end->blob), 0);
 	memset(name, 'x', sizeof(name) - 1);
+	for (size_t i = ops->blob_bytes; i < sizeof(end->blob.bytes); i++)
+		assert_int_equal(end->blob.bytes[i], 0);
 }
 
 void net_end_close(const struct shunt_net_ops *ops, struct net_end *end)

@@ -402,6 +402,49 @@ static void test_small_puts_pass_data_sockets_without_room(void **state)
 	}
 }
 
+/* Ends whose puts are small have one socket; a large put comes all the same. One end's word is enough. */
+static void test_small_puts_need_one_socket(void **state)
+{
+	enum { BYTES = 3000000 };
+	struct shunt_net_put put = { .bytes = BYTES, .count = 1 };
+	struct shunt_net_memory *memory[2];
+	struct net_pair pair = { .ops = ops };
+	uint8_t *bytes[2];
+
+	for (int i = 0; i < 2; i++) {
+		struct shunt_net_peer peer = { .name = "the other",
+			.connect_ms = 10000,
+			.user = &pair.end[i],
+			.largest = i ? 0 : TCP_SMALL_BYTES_SPREAD };
+
+		pair.device[i] = net_open(ops);
+		assert_int_equal(
+		    ops->endpoint_create(pair.device[i], &peer, &pair.end[i].endpoint, &pair.end[i].blob), 0);
+		bytes[i] = malloc(BYTES);
+		assert_non_null(bytes[i]);
+		memset(bytes[i], i, BYTES);
+		memory[i] = net_register(ops, pair.device[i], bytes[i], BYTES);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ops->endpoint_connect(pair.end[i].endpoint, &pair.end[!i].blob), 0);
+	NET_UNTIL(pair.end[0].ready && pair.end[1].ready, net_pair_step(&pair));
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pair.end[i].endpoint->nsockets, 1);
+		put.source = bytes[i];
+		put.memory = memory[i];
+		put.remote = ops->mem_remote(memory[!i]);
+		net_put(ops, pair.device[i], &pair.end[i], &put);
+		NET_UNTIL(pair.end[!i].signalled == 1, net_pair_step(&pair));
+		assert_memory_equal(bytes[!i], bytes[i], BYTES);
+	}
+	for (int i = 0; i < 2; i++) {
+		ops->endpoint_close(pair.end[i].endpoint);
+		ops->mem_deregister(memory[i]);
+		ops->close(pair.device[i]);
+		free(bytes[i]);
+	}
+}
+
 static void test_more_pieces_than_the_put_has_kill_the_endpoint(void **state)
 {
 	static const uint8_t data[1024];
@@ -598,6 +641,7 @@ int main(void)
 		cmocka_unit_test(test_pieces_come_before_and_after_their_put),
 		cmocka_unit_test(test_packets_are_stored_by_whole_words),
 		cmocka_unit_test(test_small_puts_pass_data_sockets_without_room),
+		cmocka_unit_test(test_small_puts_need_one_socket),
 		cmocka_unit_test(test_more_pieces_than_the_put_has_kill_the_endpoint),
 		cmocka_unit_test(test_signals_that_wait_are_bounded_and_not_lost),
 		cmocka_unit_test(test_a_connection_cut_in_a_message_is_an_error),

@@ -4,6 +4,7 @@
  * that order.
  */
 #include <errno.h>
+#include "device/sim/hooks.h"
 #include "device/sim/sim.h"
 
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op)
@@ -227,4 +228,26 @@ void sim_graph_destroy(int device, void *handle)
 {
 	if (handle && sim_handle_remove(handle, SIM_GRAPH))
 		sim_graph_put((struct sim_graph *)handle);
+}
+
+static void count_nodes(const struct sim_graph *graph, struct shunt_sim_nodes *nodes)
+{
+	for (const struct sim_op *op = graph->first; op; op = op->next)
+		if (op->kind == &sim_op_graph_launch)
+			count_nodes(op->graph_launch.graph, nodes);
+		else if (op->kind == &sim_op_launch)
+			nodes->kernels++;
+		else if (op->kind == &sim_op_external_record || op->kind == &sim_op_external_wait)
+			nodes->events++;
+		else
+			nodes->others++;
+}
+
+struct shunt_sim_nodes shunt_sim_graph_nodes(const void *graph)
+{
+	const struct sim_graph *g = (const struct sim_graph *)graph;
+	struct shunt_sim_nodes nodes = { 0, 0, 0, g->blocks };
+
+	count_nodes(g, &nodes);
+	return nodes;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include "device/sim/hooks.h"
 #include "device/sim/sim.h"
 
 struct entry {
@@ -63,4 +64,16 @@ bool sim_handle_remove(const void *object, enum sim_kind kind)
 		shunt_error("sim: %p is not a live %s", object, kind_name[kind]);
 	sim_delete(e);
 	return e;
+}
+
+size_t shunt_sim_live(void)
+{
+	size_t n = 0;
+
+	sim_lock(&table_lock);
+	for (const struct entry *e : buckets)
+		for (; e; e = e->next)
+			n++;
+	sim_unlock(&table_lock);
+	return n;
 }

@@ -38,6 +38,16 @@ void shunt_sim_gate_open(uint32_t *gate);
  * threads poll in vain. False: the stream has come to its end. A kernel that gives up by its deadline ends the wait.
  */
 bool shunt_sim_wait_stuck(int device, void *stream);
+/* Of a graph whose capture has ended, and of the graphs that it launches. */
+struct shunt_sim_nodes {
+	unsigned kernels;
+	unsigned events; /* recorded, or waited for */
+	unsigned others;
+	unsigned blocks; /* of the widest kernel */
+};
+struct shunt_sim_nodes shunt_sim_graph_nodes(const void *graph);
+/* Live streams, events, graphs and allocations of this process. */
+size_t shunt_sim_live(void);
 #ifdef __cplusplus
 }
 #endif

@@ -87,8 +87,9 @@ struct shunt_net_peer {
 	uint8_t key[SHUNT_NET_KEY_BYTES];
 	const char *name; /* for the log: "rank 3 on node2"; copied */
 	int64_t connect_ms;
-	bool adds;  /* puts may have SHUNT_NET_ADD; alike at both ends, and only where their devices take it */
-	void *user; /* comes back with events */
+	bool adds;        /* puts may have SHUNT_NET_ADD; alike at both ends, and only where their devices take it */
+	uint32_t largest; /* bytes of most puts, at most: larger ones may be slow. 0: not known. Alike at both ends */
+	void *user;       /* comes back with events */
 };
 
 enum shunt_net_put_flag {
@@ -149,7 +150,8 @@ struct shunt_net_event {
 };
 
 struct shunt_net_ops {
-	const char *name; /* "tcp" */
+	const char *name;  /* "tcp" */
+	size_t blob_bytes; /* of a blob; the others are 0 */
 	/*
 	 * The devices that there are, by preference, alike each time. Their number, at most max; 0: none. -errno: there
 	 * should be some, and they cannot be used (logged).

@@ -159,6 +159,36 @@ static struct shunt_net_put put_of(const struct shunt_proxy *proxy, const struct
 	return put;
 }
 
+static bool is_forsaken(const uint32_t value[4])
+{
+	return value[0] >> 24 & SHUNT_NET_TRIGGER_FORSAKEN;
+}
+
+/* For kernels: nothing more comes from this peer. */
+static void tell_left(struct connection *c)
+{
+	struct shunt_net_words *words = words_of(c->proxy);
+
+	__atomic_store_n(&words->gone[c - c->proxy->connection], 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&words->left, words->left + 1, __ATOMIC_RELEASE);
+}
+
+static void fail_left(struct connection *c, const char *who, const char *what)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text), "%s has left, and a call still %s", who, what);
+	fail(c, -EOWNERDEAD, text);
+}
+
+static void fail_forsaken(struct connection *c, const uint32_t value[4])
+{
+	char rank[32];
+
+	snprintf(rank, sizeof(rank), "rank %u", value[SHUNT_NET_TRIGGER_BYTES]);
+	fail_left(c, value[SHUNT_NET_TRIGGER_FROM] ? c->name : rank, "waits for it");
+}
+
 /* Posts the next triggers, as many as follow each other on one connection. Their number; 0: none, or no room. */
 static int post_some(struct shunt_proxy *proxy)
 {
@@ -174,19 +204,21 @@ static int post_some(struct shunt_proxy *proxy)
 		return 1;
 	}
 	c = &proxy->connection[value[0] & 255];
+	if (is_forsaken(value)) {
+		fail_forsaken(c, value);
+		return 1;
+	}
 	do {
 		puts[n++] = put_of(proxy, c, value);
-		if (n == BATCH || !read_trigger(proxy, proxy->taken + (unsigned)n, next) || (next[0] ^ value[0]) & 255)
+		if (n == BATCH || !read_trigger(proxy, proxy->taken + (unsigned)n, next) ||
+		    (next[0] ^ value[0]) & 255 || is_forsaken(next))
 			break;
 		puts[n - 1].flags |= SHUNT_NET_MORE;
 		memcpy(value, next, sizeof(value));
 	} while (true);
-	if (c->state == CONNECTION_ENDED && puts[0].bytes) {
-		char text[160];
-
-		snprintf(text, sizeof(text), "%s has left, and a call still sends to it", c->name);
-		fail(c, -EOWNERDEAD, text);
-	}
+	/* Dead without a failure: closed, by a peer that had left. */
+	if ((c->state == CONNECTION_ENDED || c->state == CONNECTION_DEAD) && puts[0].bytes)
+		fail_left(c, c->name, "sends to it");
 	if (atomic_load(&proxy->failed) || c->state == CONNECTION_DEAD)
 		return n; /* dropped */
 	for (int i = 0; i < n; i++)
@@ -338,6 +370,7 @@ void shunt_proxy_event(const struct shunt_net_event *event)
 		break;
 	case SHUNT_NET_END:
 		c->state = CONNECTION_ENDED;
+		tell_left(c);
 		break;
 	case SHUNT_NET_ERROR:
 		if (c->state != CONNECTION_ENDED)

@@ -295,6 +295,8 @@ static int endpoint_create(struct shunt_net_device *device, const struct shunt_n
 	ep->device = device;
 	ep->user = peer->user;
 	ep->connect_ms = peer->connect_ms;
+	/* Small puts do not use them, and each is a connection that must be made. */
+	ep->data_sockets = peer->largest && peer->largest <= shunt_tcp_small(device) ? 0 : device->data_sockets;
 	memcpy(ep->key, peer->key, sizeof(ep->key));
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)
 		ep->socket[i] =
@@ -493,6 +495,7 @@ static int device_fd(const struct shunt_net_device *device)
 
 const struct shunt_net_ops shunt_net_tcp_ops = {
 	.name = "tcp",
+	.blob_bytes = sizeof(struct tcp_blob),
 	.devices = shunt_tcp_devices,
 	.open = device_open,
 	.close = device_close,

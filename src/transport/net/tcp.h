@@ -136,6 +136,7 @@ struct shunt_net_endpoint {
 	bool asked;           /* endpoint_connect was called */
 	struct shunt_netaddr peer_addr;
 	char where[128];
+	uint32_t data_sockets; /* that it may have; the peer may want fewer */
 	uint32_t nsockets;
 	struct tcp_socket socket[TCP_MAX_SOCKETS];
 	unsigned refused; /* connections for it without a proof */
@@ -196,6 +197,12 @@ struct shunt_net_device {
 	unsigned nstrangers, njoining, nconnected;
 	struct tcp_stranger stranger[TCP_STRANGERS];
 };
+
+/* Bytes of a put that goes through socket 0, at most. */
+static inline uint32_t shunt_tcp_small(const struct shunt_net_device *device)
+{
+	return device->workers ? TCP_SMALL_BYTES_SPREAD : TCP_SMALL_BYTES;
+}
 
 /* tcp.c */
 /* Gives a job of the endpoint's sockets to a thread. False: the caller does it. */

@@ -73,7 +73,7 @@ void shunt_tcp_blob(const struct shunt_net_endpoint *ep, struct shunt_net_blob *
 	const struct shunt_netaddr *addr = &ep->device->addr;
 	struct tcp_blob blob = { .magic = TCP_MAGIC, .version = TCP_VERSION, .id = ep->id };
 
-	blob.data_sockets = (uint16_t)ep->device->data_sockets;
+	blob.data_sockets = (uint16_t)ep->data_sockets;
 	blob.family = addr->ss.ss_family;
 	if (blob.family == AF_INET) {
 		const struct sockaddr_in *sin = (const struct sockaddr_in *)&addr->ss;
@@ -312,7 +312,7 @@ void shunt_tcp_join(struct shunt_net_endpoint *ep)
 int shunt_tcp_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs)
 {
 	struct tcp_blob blob;
-	uint32_t ndata = ep->device->data_sockets;
+	uint32_t ndata = ep->data_sockets;
 
 	memcpy(&blob, theirs->bytes, sizeof(blob));
 	if (blob.magic != TCP_MAGIC || blob.version != TCP_VERSION ||
@@ -396,7 +396,7 @@ static void admit(struct shunt_net_endpoint *ep, struct tcp_stranger *stranger)
 		return;
 	}
 	if (ep->state == TCP_CONNECTED || hello->from >= ep->id || (ep->peer_id && ep->peer_id != hello->from) ||
-	    hello->sockets < 1 || hello->sockets > 1 + device->data_sockets || hello->index >= hello->sockets ||
+	    hello->sockets < 1 || hello->sockets > 1 + ep->data_sockets || hello->index >= hello->sockets ||
 	    (ep->nsockets && ep->nsockets != hello->sockets) || ep->socket[hello->index].state == TCP_OPEN) {
 		refuse(device, stranger, TCP_NO_PROOF);
 		return;

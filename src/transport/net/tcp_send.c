@@ -32,7 +32,7 @@ static bool put_is_valid(const struct shunt_net_device *device, const struct shu
 
 static void put_fill(struct shunt_net_endpoint *ep, const struct shunt_net_put *put, struct tcp_out_put *out)
 {
-	uint32_t small = ep->device->workers ? TCP_SMALL_BYTES_SPREAD : TCP_SMALL_BYTES;
+	uint32_t small = shunt_tcp_small(ep->device);
 	bool large = put->bytes > small && ep->nsockets > 1;
 
 	*out = (struct tcp_out_put){ .source = put->source, .left = put->bytes, .large = large };

@@ -164,6 +164,7 @@ static int open_device(int index, struct shunt_net_device **device_p)
 
 const struct shunt_net_ops shunt_net_verbs_ops = {
 	.name = "verbs",
+	.blob_bytes = SHUNT_NET_BLOB_BYTES,
 	.devices = devices,
 	.open = open_device,
 	.add_rail = add_rail,

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls over several hosts, with the library linked statically, so that a test can look into the sim and the library:
+ * what a graph has, how many blocks a call takes, what a communicator leaves behind, and a rank of another build.
+ * Standalone, or in front of the fake NCCL, as SHUNT_NCCL_LIB says.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "comm/comm_priv.h"
+#include "device/sim/hooks.h"
+#include "shunt/device.h"
+#include "shunt/shunt.h"
+#include "tests/hosts/world.h"
+#include "tests/support/clock.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/pause.h"
+#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/wire.h"
+
+static bool overlay;
+
+static void run_world(const struct world *w)
+{
+	int failed = world_run(w);
+
+	if (failed == -EPERM)
+		skip(); /* hosts are network namespaces: root only */
+	assert_int_equal(failed, 0);
+}
+
+/* In front of NCCL the directory ends with rank 0's process. */
+static int end_together(const struct rank *r)
+{
+	atomic_fetch_add(&world_shared()->step[7], 1);
+	return world_await(7, r->nranks);
+}
+
+/* ---- calls */
+
+enum { COUNT = 50000 };
+
+static int one_call(const struct rank *r, ncclComm_t comm, uint32_t *buf, int kind)
+{
+	uint32_t *part = buf + (size_t)r->rank * (COUNT / 8);
+
+	switch (kind) {
+	case 0:
+		return ncclAllReduce(buf, buf, COUNT, ncclUint32, ncclSum, comm, r->stream);
+	case 1:
+		return ncclAllGather(part, buf, COUNT / 8, ncclUint32, comm, r->stream);
+	case 2:
+		return ncclReduceScatter(buf, part, COUNT / 8, ncclUint32, ncclSum, comm, r->stream);
+	case 3:
+		return ncclBroadcast(buf, buf, COUNT, ncclUint32, 1, comm, r->stream);
+	case 4:
+		return ncclReduce(buf, buf, COUNT, ncclUint32, ncclMax, 1, comm, r->stream);
+	default:
+		return ncclAlltoAll(buf, buf + COUNT, COUNT / 8, ncclUint32, comm, r->stream);
+	}
+}
+
+/* In front of NCCL the first three are Shunt's. */
+static int kinds(void)
+{
+	return overlay ? 3 : 6;
+}
+
+/* ---- graphs */
+
+/*
+ * A captured call is one kernel, and nothing else. The order of graphs among each other, which the communicator keeps
+ * unless NCCL_GRAPH_MIXING_SUPPORT is 0, has two nodes of a graph for itself.
+ */
+static int nodes_body(struct rank *r)
+{
+	unsigned events = getenv("NCCL_GRAPH_MIXING_SUPPORT") ? 0 : 2;
+	struct shunt_sim_nodes nodes;
+	uint32_t *buf;
+	ncclComm_t comm;
+	void *graph;
+
+	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
+	memset(buf, 0, 2 * COUNT * sizeof(*buf));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int eager = 0; eager < 2; eager++) { /* the first call that a communicator has may be a captured one */
+		for (int kind = 0; kind < kinds(); kind++) {
+			CHECK(!shunt_capture_begin(r->stream));
+			for (int i = 0; i <= kind; i++)
+				NCCL(one_call(r, comm, buf, kind));
+			CHECK(!shunt_capture_end(r->stream, &graph));
+			nodes = shunt_sim_graph_nodes(graph);
+			if (nodes.kernels != (unsigned)kind + 1 || nodes.others || nodes.events > events)
+				fprintf(stderr, "rank %d: kind %d: %u kernels, %u events and %u others for %d calls\n",
+				    r->rank, kind, nodes.kernels, nodes.events, nodes.others, kind + 1);
+			CHECK(nodes.kernels == (unsigned)kind + 1 && !nodes.others && nodes.events <= events);
+			CHECK(!shunt_graph_launch(graph, r->stream));
+			CHECK(!shunt_stream_synchronize(r->stream));
+			CHECK(!shunt_graph_destroy(graph));
+		}
+		NCCL(one_call(r, comm, buf, 0));
+	}
+	CHECK(!shunt_stream_synchronize(r->stream));
+	NCCL(ncclCommDestroy(comm));
+	shunt_free(buf);
+	return end_together(r);
+}
+
+static void test_a_captured_call_is_one_kernel(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .body = nodes_body });
+	run_world(&(struct world){ .place = overlay ? "0101" : "001",
+	    .named = true,
+	    .env = { { "NCCL_GRAPH_MIXING_SUPPORT", "0" } },
+	    .body = nodes_body });
+}
+
+/* ---- a call's own limit */
+
+static ncclCollConfig_t at_most(int blocks)
+{
+	return (ncclCollConfig_t){ .size = sizeof(ncclCollConfig_t),
+		.magic = SHUNT_NCCL_CONFIG_MAGIC,
+		.version = 23200,
+		.minCTAs = NCCL_CONFIG_UNDEF_INT,
+		.maxCTAs = blocks,
+		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
+		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		.CTAPolicy = NCCL_CONFIG_UNDEF_INT };
+}
+
+/* Blocks of the call, whose values are right. Ranks may have other limits. */
+static int limited_call(const struct rank *r, ncclComm_t comm, uint32_t *buf, int limit, unsigned *blocks_p)
+{
+	ncclCollConfig_t config = at_most(limit);
+	uint32_t sum = (uint32_t)(r->nranks * (r->nranks + 1) / 2);
+	void *graph;
+
+	for (uint32_t i = 0; i < COUNT; i++)
+		buf[i] = (uint32_t)(r->rank + 1) * i;
+	CHECK(!shunt_capture_begin(r->stream));
+	NCCL(ncclAllReduceConfig(buf, buf, COUNT, ncclUint32, ncclSum, comm, r->stream, &config));
+	CHECK(!shunt_capture_end(r->stream, &graph));
+	*blocks_p = shunt_sim_graph_nodes(graph).blocks;
+	CHECK(!shunt_graph_launch(graph, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(!shunt_graph_destroy(graph));
+	for (uint32_t i = 0; i < COUNT; i++)
+		CHECK(buf[i] == sum * i);
+	return 0;
+}
+
+static int limit_body(struct rank *r)
+{
+	unsigned wide, narrow, mixed;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&buf, COUNT * sizeof(*buf)));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!limited_call(r, comm, buf, 32, &wide));
+	CHECK(!limited_call(r, comm, buf, 1, &narrow));
+	CHECK(!limited_call(r, comm, buf, r->rank % 2 ? 1 : 32, &mixed));
+	CHECK(wide > 1 && narrow == 1 && mixed == (r->rank % 2 ? 1 : wide));
+	NCCL(ncclCommDestroy(comm));
+	shunt_free(buf);
+	return end_together(r);
+}
+
+static void test_a_call_s_own_limit_on_blocks_holds(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .body = limit_body });
+}
+
+/* ---- what a communicator leaves behind */
+
+struct holdings {
+	int fds, threads;
+	size_t objects; /* of the sim: streams, events, graphs, memory of the device and page-locked memory */
+};
+
+static int entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static struct holdings holdings(void)
+{
+	return (struct holdings){ entries("/proc/self/fd"), entries("/proc/self/task"), shunt_sim_live() };
+}
+
+static bool holds_at_most(const struct holdings *now_, const struct holdings *then)
+{
+	return now_->fds <= then->fds && now_->threads <= then->threads && now_->objects <= then->objects;
+}
+
+/* A communicator of this rank alone, whose end frees what lingers of earlier ones. */
+static int reap(const struct rank *r, uint32_t *buf)
+{
+	ncclUniqueId id;
+	ncclComm_t alone;
+
+	NCCL(ncclGetUniqueId(&id));
+	NCCL(ncclCommInitRank(&alone, 1, id, 0));
+	NCCL(ncclAllReduce(buf, buf, 64, ncclUint32, ncclSum, alone, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	NCCL(ncclCommDestroy(alone));
+	return 0;
+}
+
+static int leaves_body(struct rank *r)
+{
+	struct holdings then = { 0 }, later = { 0 };
+	double end;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
+	memset(buf, 0, 2 * COUNT * sizeof(*buf));
+	/* The first round has what stays: the sim's threads, and the library's own. */
+	for (int round = 0; round < 5; round++) {
+		if (!r->rank) {
+			NCCL(ncclGetUniqueId(&world_shared()->id[round]));
+			world_shared()->step[0] = round + 1;
+		}
+		CHECK(!world_await(0, round + 1));
+		NCCL(ncclCommInitRank(&comm, r->nranks, world_shared()->id[round], r->rank));
+		for (int kind = 0; kind < kinds(); kind++)
+			NCCL(one_call(r, comm, buf, kind));
+		CHECK(!shunt_stream_synchronize(r->stream));
+		NCCL(ncclCommDestroy(comm));
+		atomic_fetch_add(&world_shared()->step[1], 1);
+		CHECK(!world_await(1, (round + 1) * r->nranks));
+		end = now() + AT_ONCE_S;
+		do {
+			CHECK(!reap(r, buf));
+			later = holdings();
+			pause_us(PAUSE_POLL, 1000);
+		} while (round && !holds_at_most(&later, &then) && now() < end);
+		if (!round)
+			then = later;
+		atomic_fetch_add(&world_shared()->step[2], 1);
+		CHECK(!world_await(2, (round + 1) * r->nranks));
+	}
+	if (!holds_at_most(&later, &then))
+		fprintf(stderr, "rank %d: %d descriptors, %d threads, %zu objects; before %d, %d, %zu\n", r->rank,
+		    later.fds, later.threads, later.objects, then.fds, then.threads, then.objects);
+	CHECK(holds_at_most(&later, &then));
+	shunt_free(buf);
+	return end_together(r);
+}
+
+static void test_a_communicator_leaves_nothing_behind(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .body = leaves_body });
+}
+
+/* ---- a rank of another build */
+
+/* Changes this process's number of the set-up's protocol, as if it had been built of other sources. */
+static int be_of_another_build(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t at = (uintptr_t)&shunt_setup_protocol / page * page;
+
+	if (mprotect((void *)at, page, PROT_READ | PROT_WRITE))
+		return -errno;
+	*(volatile uint32_t *)(uintptr_t)&shunt_setup_protocol ^= 1;
+	return 0;
+}
+
+static int other_build_body(struct rank *r)
+{
+	struct shunt_comm_info info = { .size = sizeof(info) };
+	ncclResult_t res;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	if (r->rank == 3)
+		CHECK(!be_of_another_build());
+	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	res = one_call(r, comm, buf, 0);
+	if (overlay) {
+		NCCL(res);
+		CHECK(!shunt_comm_describe(comm, &info));
+		CHECK(!strcmp(info.state, "forwarding"));
+		CHECK(r->rank == 3 || strstr(info.reason, "rank 3 has no Shunt, another version"));
+		NCCL(ncclCommDestroy(comm));
+	} else {
+		CHECK(res != ncclSuccess);
+		CHECK(!shunt_comm_describe(comm, &info));
+		CHECK(strstr(info.reason, "rank 3 has Shunt " SHUNT_VERSION " (set-up protocol "));
+		ncclCommAbort(comm);
+	}
+	shunt_free(buf);
+	return end_together(r);
+}
+
+static void test_a_rank_of_another_build_is_noticed_by_all(void **state)
+{
+	run_world(&(struct world){ .place = "0110", .named = true, .body = other_build_body });
+}
+
+/* Says to the unique id's process what a rank of version 0.0.1 would. */
+static int be_of_another_version(const struct rank *r)
+{
+	struct rdzv_unique_id id;
+	struct shunt_host_address at = { 0 };
+	struct shunt_netaddr addr;
+	struct rdzv_challenge challenge;
+	struct rdzv_hello hello;
+	struct rdzv_answer answer;
+	struct rdzv_key key;
+	int fd = -1;
+
+	memcpy(&id, &r->id, sizeof(id));
+	at.family = id.family;
+	at.port = id.port;
+	memcpy(at.addr, id.addr, sizeof(at.addr));
+	addr = shunt_host_netaddr(&at);
+	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
+	fd = socket(addr.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&addr.ss, addr.len));
+	CHECK(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL) == sizeof(challenge));
+	CHECK(!shunt_rendezvous_hello_init(&hello, RDZV_HELLO, &key));
+	hello.member = hello.rank = r->rank;
+	hello.nmembers = hello.nranks = r->nranks;
+	memset(hello.shunt, 0, sizeof(hello.shunt));
+	memcpy(hello.shunt, "0.0.1", 5);
+	shunt_rendezvous_hello_sign(&hello, &key, challenge.nonce);
+	CHECK(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello));
+	CHECK(recv(fd, &answer, sizeof(answer), MSG_WAITALL) == sizeof(answer));
+	CHECK(answer.status == -EPROTO && strstr(answer.text, "rank 3 has Shunt 0.0.1"));
+	close(fd);
+	return 0;
+}
+
+static int other_version_body(struct rank *r)
+{
+	double start = now();
+	ncclComm_t comm;
+
+	if (r->rank == 3) {
+		CHECK(!be_of_another_version(r));
+	} else {
+		CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
+		CHECK(strstr(world_error(), "rank 3 has Shunt 0.0.1") && strstr(world_error(), SHUNT_VERSION));
+		CHECK(now() - start < AT_ONCE_S);
+	}
+	return end_together(r);
+}
+
+static void test_a_rank_of_another_version_is_noticed_by_all(void **state)
+{
+	if (overlay)
+		return; /* there such a rank has another unique id's tail, or none */
+	run_world(&(struct world){ .place = "0011", .named = true, .body = other_version_body });
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_captured_call_is_one_kernel),
+		cmocka_unit_test(test_a_call_s_own_limit_on_blocks_holds),
+		cmocka_unit_test(test_a_communicator_leaves_nothing_behind),
+		cmocka_unit_test(test_a_rank_of_another_build_is_noticed_by_all),
+		cmocka_unit_test(test_a_rank_of_another_version_is_noticed_by_all),
+	};
+	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char text[32];
+
+	snprintf(text, sizeof(text), "%p", shared);
+	setenv("FAKE_NCCL_SHARED", text, 1);
+	setenv("SHUNT_NCCL_LIB", "none", 0);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_LOG", "error", 0);
+	overlay = strcmp(getenv("SHUNT_NCCL_LIB"), "none") != 0;
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests_name(overlay ? "hosts_inside_overlay" : "hosts_inside", tests, NULL, NULL);
+}
