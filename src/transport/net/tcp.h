@@ -35,7 +35,7 @@
  */
 #define TCP_CONNECT_MS 2500
 #define TCP_CHECK_MS 5000 /* between two looks for hosts that do not answer any more */
-#define TCP_GONE_MS 25000 /* without an answer: as with the keep-alive of transport/rendezvous/address.c */
+#define TCP_GONE_MS 25000 /* without an answer, as RDZV_SILENCE_MS of transport/rendezvous/address.h */
 #define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
 
 /* What an epoll event belongs to. */
@@ -208,6 +208,12 @@ void shunt_tcp_strangers(struct shunt_net_device *device);
 /* Does what is due by now, and sets the timer to what is due next. */
 void shunt_tcp_time(struct shunt_net_device *device);
 void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_stranger *stranger);
+/*
+ * At a look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent
+ * again. A peer that does not read has a host that answers.
+ */
+struct tcp_info;
+bool shunt_tcp_is_gone(struct tcp_socket *socket, const struct tcp_info *info, int64_t now);
 
 /* tcp_send.c */
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);

@@ -556,21 +556,30 @@ static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
 }
 
 /*
- * Whether the host at the other end has left unanswered, for so long, what was sent again. A peer that does not read
- * has a host that answers.
+ * A connection that loses much is sending again at most looks, and gets on: what counts is when the host was last
+ * heard.
  */
+bool shunt_tcp_is_gone(struct tcp_socket *s, const struct tcp_info *info, int64_t now)
+{
+	uint32_t silent_ms =
+	    info->tcpi_last_ack_recv < info->tcpi_last_data_recv ? info->tcpi_last_ack_recv : info->tcpi_last_data_recv;
+
+	if (!(info->tcpi_unacked && info->tcpi_retransmits) && info->tcpi_probes < 2)
+		s->stuck_since = 0;
+	else if (!s->stuck_since)
+		s->stuck_since = now;
+	else if (now - silent_ms > s->stuck_since)
+		s->stuck_since = now - silent_ms;
+	return s->stuck_since && now - s->stuck_since >= TCP_GONE_MS;
+}
+
 static bool is_gone(struct tcp_socket *s, int64_t now)
 {
 	struct tcp_info info = { 0 };
 	socklen_t len = sizeof(info);
 
-	if (s->state != TCP_OPEN || getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
-		return false;
-	if (!(info.tcpi_unacked && info.tcpi_retransmits) && info.tcpi_probes < 2)
-		s->stuck_since = 0;
-	else if (!s->stuck_since)
-		s->stuck_since = now;
-	return s->stuck_since && now - s->stuck_since >= TCP_GONE_MS;
+	return s->state == TCP_OPEN && !getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
+	    shunt_tcp_is_gone(s, &info, now);
 }
 
 static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *next)
