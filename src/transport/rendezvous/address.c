@@ -15,10 +15,14 @@
 #include "base/io.h"
 #include "base/log.h"
 
-/* A network may be away for a moment, in which switches find another way; their sum is 25 s. */
+/*
+ * A network may be away for a moment, in which switches find another way: 25 s. Probes are many, for each may be lost:
+ * where a tenth of them is, five in a row would all be lost once in some hours of the idle connections of one job.
+ */
 #define KEEP_IDLE_S 10
-#define KEEP_PROBE_S 3
-#define KEEP_PROBES 5
+#define KEEP_PROBE_S 1
+#define KEEP_PROBES 15
+_Static_assert(KEEP_IDLE_S + KEEP_PROBE_S * KEEP_PROBES == RDZV_SILENCE_MS / 1000, "one limit of silence");
 
 /* ---- Unix */
 
@@ -81,7 +85,7 @@ const struct rdzv_address_kind shunt_rendezvous_unix = { "Unix", unix_prepare, u
 static void tcp_prepare(int fd, sa_family_t family)
 {
 	int one = 1, zero = 0, idle = KEEP_IDLE_S, probe = KEEP_PROBE_S, probes = KEEP_PROBES;
-	unsigned unacknowledged = (KEEP_IDLE_S + KEEP_PROBES * KEEP_PROBE_S) * 1000;
+	unsigned unacknowledged = RDZV_SILENCE_MS;
 
 	/* A fixed port must be usable again at once. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));

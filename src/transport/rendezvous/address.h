@@ -21,6 +21,9 @@ struct rdzv_address_kind {
 	bool (*admits)(int listen_fd, int fd, bool accepted);
 };
 
+/* What a network or a host that is gone may say nothing for, on a connection over TCP, until that breaks. */
+#define RDZV_SILENCE_MS 25000
+
 /* Abstract Unix sockets: the other end must have our uid. */
 extern const struct rdzv_address_kind shunt_rendezvous_unix;
 /* TCP sockets: anybody may be at the other end. */
