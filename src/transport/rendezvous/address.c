@@ -197,8 +197,7 @@ static int finish_connect(int fd, int64_t deadline, const atomic_int *cancel)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) ? -errno : -pending;
 }
 
-int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
-    int64_t deadline, const atomic_int *cancel, int *fd_p)
+int shunt_rendezvous_connect_begin(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int *fd_p)
 {
 	int fd = new_socket(kind, addr->ss.ss_family), err;
 
@@ -207,7 +206,30 @@ int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct 
 	do
 		err = connect(fd, (const struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
 	while (err == -EINTR && kind == &shunt_rendezvous_unix);
-	if (err == -EINPROGRESS || err == -EINTR)
+	if (err && err != -EINPROGRESS && err != -EINTR) {
+		close(fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}
+
+bool shunt_rendezvous_is_connected(int fd)
+{
+	struct sockaddr_storage theirs;
+	socklen_t len = sizeof(theirs);
+
+	return !getpeername(fd, (struct sockaddr *)&theirs, &len);
+}
+
+int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+    int64_t deadline, const atomic_int *cancel, int *fd_p)
+{
+	int fd = -1, err = shunt_rendezvous_connect_begin(kind, addr, &fd);
+
+	if (err)
+		return err;
+	if (!shunt_rendezvous_is_connected(fd))
 		err = finish_connect(fd, deadline, cancel);
 	if (!err && !kind->admits(listen_fd, fd, false))
 		err = -ECONNREFUSED;

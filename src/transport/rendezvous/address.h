@@ -41,6 +41,11 @@ int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_n
 int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
     int64_t deadline, const atomic_int *cancel, int *fd_p);
 
+/* Begins to connect: *fd_p connects by itself, or has an error to read. 0 or -errno, -ECONNREFUSED as above. */
+int shunt_rendezvous_connect_begin(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int *fd_p);
+/* True: such a socket is connected. */
+bool shunt_rendezvous_is_connected(int fd);
+
 static inline void rdzv_close_fd(int *fd)
 {
 	if (*fd >= 0)
