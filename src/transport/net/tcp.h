@@ -71,6 +71,7 @@ struct tcp_socket {
 	bool at_end;         /* all of that is read */
 	bool blocked;        /* the message that comes next does not fit yet */
 	int64_t stuck_since; /* what we sent has had no answer since; 0: it has */
+	bool hurries;        /* ... and is sent again every RDZV_AGAIN_MS at least */
 	int64_t retry_at;
 	uint8_t proof[SHUNT_MAC_BYTES]; /* that the answer must have */
 	/* coming in: bytes [from, to) of the buffer, and the payload that goes on */
@@ -209,11 +210,11 @@ void shunt_tcp_strangers(struct shunt_net_device *device);
 void shunt_tcp_time(struct shunt_net_device *device);
 void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_stranger *stranger);
 /*
- * At a look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent
- * again. A peer that does not read has a host that answers.
+ * A look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent again.
+ * A peer that does not read has a host that answers.
  */
 struct tcp_info;
-bool shunt_tcp_is_gone(struct tcp_socket *socket, const struct tcp_info *info, int64_t now);
+bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int64_t now);
 
 /* tcp_send.c */
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);

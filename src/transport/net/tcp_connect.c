@@ -20,6 +20,8 @@
 #include "transport/rendezvous/address.h"
 
 #define MAX_ACCEPTS 64 /* in one progress */
+#define STUCK_MS 1000
+#define KERNEL_AGAIN_MS 120000 /* what TCP_RTO_MAX_MS is by itself */
 #define IN_BYTES_HEADS 16384u
 #define IN_BYTES_DATA 2048u
 
@@ -37,9 +39,11 @@ static int watch_fd(struct shunt_net_device *device, int op, int fd, struct tcp_
 static void prepare_socket(int fd, sa_family_t family)
 {
 	unsigned zero = 0;
+	int again = KERNEL_AGAIN_MS;
 
 	shunt_rendezvous_tcp.prepare(fd, family);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &zero, sizeof(zero));
+	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
 }
 
 int shunt_tcp_listen(struct shunt_net_device *device)
@@ -556,10 +560,24 @@ static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
 }
 
 /*
+ * In the time that a host may be silent the kernel makes few tries, which may all be lost. More of them are only for
+ * sockets that are stuck: with its limit the kernel also lowers that for a window that was closed over data on its way.
+ */
+static void hurry(struct tcp_socket *s, bool on)
+{
+	int ms = on ? RDZV_AGAIN_MS : KERNEL_AGAIN_MS;
+
+	if (s->hurries == on)
+		return;
+	s->hurries = on;
+	setsockopt(s->fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &ms, sizeof(ms)); /* older kernels have it not */
+}
+
+/*
  * A connection that loses much is sending again at most looks, and gets on: what counts is when the host was last
  * heard.
  */
-bool shunt_tcp_is_gone(struct tcp_socket *s, const struct tcp_info *info, int64_t now)
+bool shunt_tcp_look(struct tcp_socket *s, const struct tcp_info *info, int64_t now)
 {
 	uint32_t silent_ms =
 	    info->tcpi_last_ack_recv < info->tcpi_last_data_recv ? info->tcpi_last_ack_recv : info->tcpi_last_data_recv;
@@ -570,6 +588,7 @@ bool shunt_tcp_is_gone(struct tcp_socket *s, const struct tcp_info *info, int64_
 		s->stuck_since = now;
 	else if (now - silent_ms > s->stuck_since)
 		s->stuck_since = now - silent_ms;
+	hurry(s, s->stuck_since && silent_ms >= STUCK_MS);
 	return s->stuck_since && now - s->stuck_since >= TCP_GONE_MS;
 }
 
@@ -579,7 +598,7 @@ static bool is_gone(struct tcp_socket *s, int64_t now)
 	socklen_t len = sizeof(info);
 
 	return s->state == TCP_OPEN && !getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
-	    shunt_tcp_is_gone(s, &info, now);
+	    shunt_tcp_look(s, &info, now);
 }
 
 static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *next)

@@ -84,7 +84,7 @@ const struct rdzv_address_kind shunt_rendezvous_unix = { "Unix", unix_prepare, u
 
 static void tcp_prepare(int fd, sa_family_t family)
 {
-	int one = 1, zero = 0, idle = KEEP_IDLE_S, probe = KEEP_PROBE_S, probes = KEEP_PROBES;
+	int one = 1, zero = 0, idle = KEEP_IDLE_S, probe = KEEP_PROBE_S, probes = KEEP_PROBES, again = RDZV_AGAIN_MS;
 	unsigned unacknowledged = RDZV_SILENCE_MS;
 
 	/* A fixed port must be usable again at once. */
@@ -97,6 +97,9 @@ static void tcp_prepare(int fd, sa_family_t family)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof(probe));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
+	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
+	/* Older kernels: the first six times without a longer wait, where few packets are on their way. */
+	setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &one, sizeof(one));
 	/* Where any address will do, one of IPv4 will, too. */
 	if (family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));

@@ -23,6 +23,14 @@ struct rdzv_address_kind {
 
 /* What a network or a host that is gone may say nothing for, on a connection over TCP, until that breaks. */
 #define RDZV_SILENCE_MS 25000
+/*
+ * The kernel sends again after 0.2, 0.6, 1.4, 3, 6, 12 s, which are few tries in that time where links lose much. With
+ * this (since Linux 6.15, in ms) it never waits longer from one to the next.
+ */
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+#define RDZV_AGAIN_MS 3000
 
 /* Abstract Unix sockets: the other end must have our uid. */
 extern const struct rdzv_address_kind shunt_rendezvous_unix;
