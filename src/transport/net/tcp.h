@@ -71,6 +71,7 @@ struct tcp_socket {
 	bool at_end;         /* all of that is read */
 	bool blocked;        /* the message that comes next does not fit yet */
 	int64_t stuck_since; /* what we sent has had no answer since; 0: it has */
+	unsigned tries;      /* ... and was sent again so often */
 	bool hurries;        /* ... and is sent again every RDZV_AGAIN_MS at least */
 	int64_t retry_at;
 	uint8_t proof[SHUNT_MAC_BYTES]; /* that the answer must have */

@@ -588,6 +588,7 @@ bool shunt_tcp_look(struct tcp_socket *s, const struct tcp_info *info, int64_t n
 		s->stuck_since = now;
 	else if (now - silent_ms > s->stuck_since)
 		s->stuck_since = now - silent_ms;
+	s->tries = info->tcpi_unacked ? info->tcpi_retransmits : info->tcpi_probes;
 	hurry(s, s->stuck_since && silent_ms >= STUCK_MS);
 	return s->stuck_since && now - s->stuck_since >= TCP_GONE_MS;
 }
@@ -610,8 +611,8 @@ static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *n
 		for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
 			for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
 				if (is_gone(&ep->socket[i], now))
-					shunt_tcp_fail(
-					    ep, -ETIMEDOUT, "its host has not answered for %d s", TCP_GONE_MS / 1000);
+					shunt_tcp_fail(ep, -ETIMEDOUT, "its host has not answered for %d s (%u tries)",
+					    TCP_GONE_MS / 1000, ep->socket[i].tries);
 	}
 	if (device->check_at < *next)
 		*next = device->check_at;
