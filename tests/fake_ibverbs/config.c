@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include "fake.h"
 
 static struct fake_config config;
@@ -32,6 +33,15 @@ static void text(char *to, size_t bytes, const char *name, const char *otherwise
 	snprintf(to, bytes, "%s", value ? value : otherwise);
 }
 
+static void own_host(char *to, size_t bytes)
+{
+	const char *named = getenv("SHUNT_HOSTID");
+	struct utsname name = { 0 };
+
+	(void)uname(&name);
+	snprintf(to, bytes, "%.*s", (int)bytes - 1, named ? named : name.nodename);
+}
+
 static void read_config(void)
 {
 	char ordering[32];
@@ -54,9 +64,12 @@ static void read_config(void)
 		config.time_scale = 1;
 	config.timeout_min_ms = number("FAKE_IBV_TIMEOUT_MIN_MS", 100);
 	text(config.host, sizeof(config.host), "FAKE_IBV_HOST", "host0");
+	if (!strcmp(config.host, "%h"))
+		own_host(config.host, sizeof(config.host));
 	text(config.hide, sizeof(config.hide), "FAKE_IBV_HIDE", "");
 	text(config.device_maps, sizeof(config.device_maps), "FAKE_IBV_DEVICE_MAPS", "");
 	text(config.faults, sizeof(config.faults), "FAKE_IBV_FAULTS", "");
+	text(config.fired, sizeof(config.fired), "FAKE_IBV_FIRED", "");
 	text(config.sysfs, sizeof(config.sysfs), "SHUNT_SYSFS_ROOT", "");
 }
 

@@ -75,8 +75,9 @@ struct fabric_qp {
 struct fabric {
 	_Atomic uint32_t ready;
 	uint32_t bytes;
-	int64_t began; /* of CLOCK_MONOTONIC */
-	_Atomic uint32_t faults_fired[FABRIC_FAULTS];
+	int64_t began;                                /* of CLOCK_MONOTONIC */
+	_Atomic uint32_t faults_fired[FABRIC_FAULTS]; /* how often */
+	_Atomic int64_t faults_next[FABRIC_FAULTS];   /* since began: of those that act again by time; 0: the first */
 	struct fabric_port ports[FABRIC_PORTS];
 	struct fabric_nic nics[FABRIC_NICS];
 	struct fabric_qp qps[FABRIC_QPS];

@@ -13,20 +13,26 @@
  *
  * Environment. Where a value is a number, NUMBER@SEED seeds its random numbers; FAKE_IBV_SEED (1) seeds the others.
  *   FAKE_IBV_FABRIC=FILE      the network; without it there is one that only this process and what it forks are in
- *   FAKE_IBV_HOST=NAME        the host of this process (host0)
+ *   FAKE_IBV_HOST=NAME        the host of this process (host0); %h: SHUNT_HOSTID, or the name that the system has
  *   FAKE_IBV_DEVICES=SPECS    "mlx0 link=roce mtu=1024; mlx1 ports=2" (one device mlx0); each a name and any of
  *                             link=ib|roce, ports=N, mtu=BYTES, atomic=none|hca|glob, dmabuf=0|1, ece=VENDOR:OPTIONS|0,
  *                             pci=DOMAIN:BUS:DEVICE.FUNCTION, path=FOLDERS (above the device, as
- * pci0000:00/0000:00:01.0), numa=N, inline=BYTES, depth=WRS, sges=N, rd=N (reads and atomics in flight), cqes=N,
- * speed=N (100 Mb/s), pkeys=P,P..., state=active|down|init, sls=MASK (of valid SLs), gids=TYPE@ADDRESS,... with TYPE
- * ib, v1 or v2; "none" leaves an index empty; FAKE_IBV_DEVICES= (empty): no device SHUNT_SYSFS_ROOT=FOLDER
- * class/infiniband and the devices are written there FAKE_IBV_HIDE=NAMES       calls that this library refuses as an
- * older one that lacks them: reg_mr_iova2, ece, reg_dmabuf_mr, port_speed (they set errno to EOPNOTSUPP; symbols cannot
- * vanish) FAKE_IBV_FAULTS=FILE      lines, see faults.c FAKE_IBV_TIME_SCALE=N     times of ACK and RNR timers are
- * divided by N (1) FAKE_IBV_TIMEOUT_MIN_MS=N but an ACK time-out is not below this (100), for busy machines How it
- * treats data; each is off without its variable: FAKE_IBV_LATE_READ_US=N   a send's source is read up to N us after it
- * was posted FAKE_IBV_PIECE_US=N       data lands in pieces of 64 bytes, up to N us apart; from the last to the first,
- * and writes among each other, if the region has relaxed ordering. Acknowledged before it has landed
+ *                             pci0000:00/0000:00:01.0), numa=N, inline=BYTES, depth=WRS, sges=N, rd=N (reads and
+ *                             atomics in flight), cqes=N, speed=N (100 Mb/s), pkeys=P,P..., state=active|down|init,
+ *                             sls=MASK (of valid SLs), gids=TYPE@ADDRESS,... with TYPE ib, v1 or v2; "none" leaves an
+ *                             index empty; FAKE_IBV_DEVICES= (empty): no device
+ *   SHUNT_SYSFS_ROOT=FOLDER   class/infiniband and the devices are written there
+ *   FAKE_IBV_HIDE=NAMES       calls that this library refuses as an older one that lacks them: reg_mr_iova2, ece,
+ *                             reg_dmabuf_mr, port_speed (they set errno to EOPNOTSUPP; symbols cannot vanish)
+ *   FAKE_IBV_FAULTS=FILE      lines, see faults.c, or these lines themselves with ; between them
+ *   FAKE_IBV_FIRED=FILE       gets a line for each time that one of them acted
+ *   FAKE_IBV_TIME_SCALE=N     times of ACK and RNR timers are divided by N (1)
+ *   FAKE_IBV_TIMEOUT_MIN_MS=N but an ACK time-out is not below this (100), for busy machines
+ * How it treats data; each is off without its variable:
+ *   FAKE_IBV_LATE_READ_US=N   a send's source is read up to N us after it was posted
+ *   FAKE_IBV_PIECE_US=N       data lands in pieces of 64 bytes, up to N us apart; from the last to the first, and
+ *                             writes among each other, if the region has relaxed ordering. Acknowledged before it has
+ *                             landed
  *   FAKE_IBV_ORDERING=none    data for device memory is parked until this NIC serves an RDMA read or an atomic of
  *                             device memory, or FAKE_IBV_PARK_US (100000) have passed. none-all: for all memory
  *   FAKE_IBV_DEVICE_MAPS=TEXT memory whose line in /proc/self/maps has TEXT is device memory, as that of dma-bufs is
@@ -35,9 +41,9 @@
  *   FAKE_IBV_CQ_DELAY_US=N    completions come up to N us late, in any order among queues
  *   FAKE_IBV_CQ_PERIOD_US=N   completions come in batches, every N us
  *   FAKE_IBV_DROP=N           of 1000 packets N are lost; so may the last acknowledgement before a program ends, and
- * its peer fails then, as with real ones: end together, or lose packets by a script FAKE_IBV_RNR=N            of 1000
- * messages that need a receive N are answered RNR FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are
- * refused as if the key were wrong
+ *                             its peer fails then, as with real ones: end together, or lose packets by a script
+ *   FAKE_IBV_RNR=N            of 1000 messages that need a receive N are answered RNR
+ *   FAKE_IBV_ACCESS_ERRORS=N  of 1000 writes, reads and atomics N are refused as if the key were wrong
  *
  * Limits. Reliable connections only: no datagrams, shared receive queues, memory windows, extended QPs and CQs, or
  * registration anew. 4096 QPs, 1024 open devices, 256 ports a fabric; its file takes 128 KB for each QP that was busy,
@@ -74,6 +80,7 @@ enum {
 	FAKE_INLINE = 1024,
 	FAKE_MRS = 65536,
 	FAKE_ATOMIC_CACHE = 64,
+	FAKE_SCRIPT = 2048,            /* text of a fault script in the variable */
 	FAKE_WINDOW = 128,             /* packets that are not acknowledged */
 	FAKE_LAND_BYTES = 1024 * 1024, /* that were acknowledged and have not landed */
 	FAKE_VENDOR = 0x0f0f0f
@@ -91,7 +98,7 @@ struct fake_config {
 	bool park, park_all, peermem;
 	uint64_t memlock; /* 0: no limit */
 	uint64_t time_scale, timeout_min_ms;
-	char host[FABRIC_NAME], hide[256], device_maps[128], faults[512], sysfs[512];
+	char host[FABRIC_NAME], hide[256], device_maps[128], faults[FAKE_SCRIPT], fired[512], sysfs[512];
 };
 
 struct fake_spec {

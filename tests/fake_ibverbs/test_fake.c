@@ -1026,6 +1026,34 @@ static void test_race_with_source(void **state)
 }
 #endif
 
+/* A line of the variable itself, that acts again and again, on one host after the other. */
+static void test_again_and_again(void **state)
+{
+	static char fired[] = "/dev/shm/fake_ibv_fired.XXXXXX";
+	int fd = mkstemp(fired), hosts[2] = { 0 };
+	char line[128];
+	FILE *f;
+
+	assert_true(fd >= 0);
+	close(fd);
+	pair_run(PAIR_PROCESSES,
+	    &(struct pair_options){ .env = ENV("FAKE_IBV_FAULTS", "at=500us every=500us link=*:mlx0 action=stall 1us",
+	                                "FAKE_IBV_FIRED", fired, PATIENT) },
+	    losses);
+	f = fopen(fired, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		int host = -1;
+
+		assert_int_equal(sscanf(line, "%*d host%d:mlx0:1 stall", &host), 1);
+		assert_in_range(host, 0, 1);
+		hosts[host]++;
+	}
+	fclose(f);
+	unlink(fired);
+	assert_true(hosts[0] >= 2 && hosts[1] >= 2);
+}
+
 static void test_killed_by_script(void **state)
 {
 	write_script("at=30 link=host1:mlx0 action=kill");
@@ -1086,6 +1114,7 @@ int main(void)
 		cmocka_unit_test(test_gid_change),
 		cmocka_unit_test(test_fatal),
 		cmocka_unit_test(test_peer_dies),
+		cmocka_unit_test(test_again_and_again),
 		cmocka_unit_test(test_killed_by_script),
 		cmocka_unit_test(test_wrong_gid),
 		cmocka_unit_test(test_wrong_gid_type),

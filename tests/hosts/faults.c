@@ -312,6 +312,36 @@ static void test_a_cut_that_heals_is_no_failure(void **state)
 	run_world(&(struct world){ .place = "0011", .body = healed_body });
 }
 
+/* The set-up and a split find a network that is away, for longer than a call tries by itself. */
+static int healed_setup_body(struct rank *r)
+{
+	ncclComm_t comm, child;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int k = 0; k < 2; k++) {
+		ranks_barrier(r, &world_shared()->step[3 * k]);
+		if (r->rank == 3)
+			cut(1, true, true);
+		ranks_barrier(r, &world_shared()->step[3 * k + 1]);
+		if (r->rank == 3) {
+			pause_us(PAUSE_LATE, 5500000);
+			cut(1, false, false);
+		}
+		if (k)
+			NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
+		CHECK(!good_call(r, k ? child : comm, SMALL, 0));
+	}
+	NCCL(ncclCommDestroy(child));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_a_set_up_outlives_a_cut(void **state)
+{
+	run_world(
+	    &(struct world){ .place = "0011", .env = { { "SHUNT_SETUP_TIMEOUT", "40s" } }, .body = healed_setup_body });
+}
+
 /* Nothing comes through any more: both sides hear nothing of the other one, say so, and go on by themselves. */
 static int silence_body(struct rank *r)
 {
@@ -897,6 +927,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_the_root_dies),
 		cmocka_unit_test(test_all_ranks_of_a_host_die),
 		cmocka_unit_test(test_a_cut_that_heals_is_no_failure),
+		cmocka_unit_test(test_a_set_up_outlives_a_cut),
 		cmocka_unit_test(test_calls_over_bad_networks),
 		cmocka_unit_test(test_a_stopped_rank_is_not_dead),
 		cmocka_unit_test(test_other_settings_on_one_rank_are_noticed),

@@ -5,14 +5,15 @@
  * /dev/shm, in a group first all that are sent and then all that are received.
  *
  * MOCK_FAULT makes rank 1 misbehave in calls of MOCK_FAULT_IN (a name of shunt_kind_name's; allreduce) that have a
- * result of 1024 bytes or more: die, hang, wrong (one element), last (one bit of the last element), beyond (writes
- * behind the result), before (in front of it), input (writes to the input), fail (an error code). On all ranks: none
- * (that call is "invalid usage"), code (an unknown data type is taken), group (the group's end forgets its error),
- * reverse (it reduces from the last rank to the first), hops (sums and products are rounded after every rank), size (as
- * reverse, in large calls only), launch (a simulated group is launched), ties (a split puts equal keys in the wrong
- * order), scalar (a device scalar is read when the operator is made), leak (a communicator leaves a descriptor behind).
- * With MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says,
- * MOCK_PATH: the path of all calls ("small" or "large", by their count), MOCK_KIND: shunt_device_kind ("sim").
+ * result of 1024 bytes or more: die, hang, broken (as wrong, and the communicator says that it has an error), wrong
+ * (one element), last (one bit of the last element), beyond (writes behind the result), before (in front of it), input
+ * (writes to the input), fail (an error code). On all ranks: none (that call is "invalid usage"), code (an unknown data
+ * type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first), hops
+ * (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group
+ * is launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is
+ * made), leak (a communicator leaves a descriptor behind). With MOCK_FAULT_FILE only in the library whose path contains
+ * it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: the path of all calls ("small" or "large", by their count),
+ * MOCK_KIND: shunt_device_kind ("sim").
  * MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that is freed while it is
  * registered, or a window that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of
  * later versions.
@@ -65,6 +66,7 @@ struct ncclComm {
 	int windows; /* that are registered with it */
 	bool async;
 	int in_progress; /* how often ncclCommGetAsyncError says "in progress" still */
+	bool broken;     /* it says that there is an error */
 	char name[200];
 	struct comm_shm *shm;
 	struct op ops[MAX_OPS];
@@ -278,7 +280,9 @@ static void fault_inject(const struct call *j, size_t bytes)
 		raise(SIGSEGV);
 	while (!strcmp(f, "hang"))
 		pause_us(PAUSE_LATE, 1000000);
-	if (!strcmp(f, "wrong"))
+	if (!strcmp(f, "broken"))
+		j->comm->broken = true;
+	if (!strcmp(f, "wrong") || !strcmp(f, "broken"))
 		((unsigned *)recv)[bytes / 8]++;
 	if (!strcmp(f, "last"))
 		recv[bytes - 1] ^= 1;
@@ -757,7 +761,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
 	if (!comm || !state)
 		return ncclInvalidArgument;
-	*state = comm->in_progress ? ncclInProgress : ncclSuccess;
+	*state = comm->broken ? ncclRemoteError : comm->in_progress ? ncclInProgress : ncclSuccess;
 	comm->in_progress -= comm->in_progress > 0;
 	return ncclSuccess;
 }

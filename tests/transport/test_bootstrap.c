@@ -273,6 +273,37 @@ static void test_bootstrap_replayed_hello_is_refused(void **state)
 	world_destroy(w);
 }
 
+/* A rank whose connection broke behind its hello calls again, which the root may not have noticed. */
+static void test_bootstrap_second_call_takes_the_place_of_the_first(void **state)
+{
+	for (uint32_t other = 0; other < 2; other++) {
+		struct world *w = world_create(2);
+		struct rdzv_hello hello = hello_of_rank_1();
+		struct rdzv_answer answer = { .status = 1 };
+		struct rdzv_unique_id id;
+		int fd[2], err;
+		char byte;
+
+		memcpy(&id, w->id, sizeof(id));
+		shunt_host_id(hello.host, id.secret, sizeof(id.secret));
+		for (uint32_t i = 0; i < 2; i++) {
+			hello.caller = 4711 + i * other;
+			fd[i] = connect_to_root(w);
+			say_hello(w, fd[i], &hello);
+		}
+		err = rank_body(0, w);
+		assert_int_equal(recv(fd[1], &answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+		assert_int_equal(answer.head.kind, RDZV_DONE);
+		assert_int_equal(err, other ? -EEXIST : 0);
+		assert_int_equal(answer.status, err);
+		if (!other)
+			assert_true(recv(fd[0], &byte, 1, 0) <= 0);
+		close(fd[0]);
+		close(fd[1]);
+		world_destroy(w);
+	}
+}
+
 static void test_bootstrap_strangers_do_not_disturb(void **state)
 {
 	struct world *w = world_create(4);
@@ -672,6 +703,7 @@ int main(void)
 		cmocka_unit_test(test_bootstrap_root_of_another_host_that_is_gone_is_eexist),
 		cmocka_unit_test(test_bootstrap_other_version_fails_on_all),
 		cmocka_unit_test(test_bootstrap_replayed_hello_is_refused),
+		cmocka_unit_test(test_bootstrap_second_call_takes_the_place_of_the_first),
 		cmocka_unit_test(test_bootstrap_strangers_do_not_disturb),
 		cmocka_unit_test(test_bootstrap_many_silent_peers_only_delay),
 		cmocka_unit_test(test_bootstrap_crowd_that_comes_again_only_delays),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds among ranks of several hosts, which are names of SHUNT_HOSTID: a round in each host, and one among them. */
 #include "tests/support/unit.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -231,6 +233,99 @@ static void test_hosts_messages_are_proven(void **state)
 	assert_int_equal(errs[1], -EPROTO);
 }
 
+/* ---- calls that lead nowhere */
+
+struct callee {
+	struct shunt_rendezvous *rdzv;
+	int resets, err;
+};
+
+static void *callee_main(void *arg)
+{
+	struct callee *c = arg;
+	struct rdzv_root root = { .lobby = &c->rdzv->lobby,
+		.what = "a test's join",
+		.limit = "SHUNT_TIMEOUT",
+		.nranks = 2,
+		.nmembers = 2,
+		.timeout_ms = 20000 };
+	struct linger reset = { .l_onoff = 1 };
+
+	for (; c->resets; c->resets--) {
+		struct pollfd pfd = { .fd = c->rdzv->lobby.listen_fd, .events = POLLIN };
+		int fd = shunt_io_poll(&pfd, 1, shunt_deadline_ms(20000), NULL) > 0 ? accept(pfd.fd, NULL, NULL) : -1;
+
+		/* As the host does that has never got the last packet of the handshake, and has forgotten the first. */
+		if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)))
+			c->err = -EIO;
+		close(fd);
+	}
+	c->err = c->err ? c->err : shunt_rendezvous_root_run(&root, c->rdzv);
+	return NULL;
+}
+
+/* What a call says to a root that is there after so many resets, or (-1) not at all. */
+static int call_after(int resets)
+{
+	struct shunt_rendezvous *root, *member;
+	struct rdzv_key key = shunt_rendezvous_key("0123456789abcdef", 16);
+	struct shunt_netaddr addr;
+	struct rdzv_ask ask = { .key = &key,
+		.what = "a test's join",
+		.member = 1,
+		.nmembers = 2,
+		.rank = 1,
+		.nranks = 2,
+		.challenge_deadline = shunt_deadline_ms(20000),
+		.deadline = shunt_deadline_ms(20000) };
+	struct callee callee;
+	pthread_t thread;
+	int err;
+
+	root = shunt_rendezvous_create(&shunt_rendezvous_tcp, key);
+	member = shunt_rendezvous_create(&shunt_rendezvous_tcp, key);
+	assert_true(root && member);
+	member->nranks = root->nranks = 2;
+	member->rank = 1;
+	assert_int_equal(shunt_netif_select("lo", "AF_INET", &addr), 0);
+	assert_int_equal(shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &root->lobby.listen_fd), 0);
+	callee = (struct callee){ root, resets, 0 };
+	if (resets < 0)
+		shunt_rendezvous_lobby_close(&root->lobby);
+	else
+		assert_int_equal(pthread_create(&thread, NULL, callee_main, &callee), 0);
+	err = shunt_rendezvous_call(member, &addr, &ask);
+	if (resets >= 0) {
+		pthread_join(thread, NULL);
+		assert_int_equal(callee.err, 0);
+	}
+	shunt_rendezvous_destroy(member);
+	shunt_rendezvous_destroy(root);
+	return err;
+}
+
+static void test_hosts_calls_are_made_again(void **state)
+{
+	assert_int_equal(call_after(0), 0);
+	assert_int_equal(call_after(3), 0);
+	assert_int_equal(call_after(-1), -ECONNREFUSED);
+}
+
+/* Each probe of a connection on which nobody speaks may be lost: there are many until it counts as broken. */
+static void test_hosts_idle_connections_survive_lost_probes(void **state)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0), idle = 0, interval = 0, probes = 0;
+	socklen_t len = sizeof(int);
+
+	shunt_rendezvous_tcp.prepare(fd, AF_INET);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &len), 0);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, &len), 0);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, &len), 0);
+	assert_int_equal(idle + interval * probes, RDZV_SILENCE_MS / 1000);
+	assert_true(probes >= 12);
+	close(fd);
+}
+
 static void test_hosts_are_placed_and_described(void **state)
 {
 	struct shunt_hosts hosts = { .nranks = 5 };
@@ -294,6 +389,8 @@ int main(void)
 		cmocka_unit_test(test_hosts_messages_are_proven),
 		cmocka_unit_test(test_hosts_are_placed_and_described),
 		cmocka_unit_test(test_hosts_identity_follows_the_variables),
+		cmocka_unit_test(test_hosts_calls_are_made_again),
+		cmocka_unit_test(test_hosts_idle_connections_survive_lost_probes),
 	};
 
 	return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);

@@ -3,11 +3,13 @@
 #include "tests/transport/net_ends.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include "tests/support/own.h"
 #include "transport/net/providers.h"
 #include "transport/net/tcp.h"
+#include "transport/rendezvous/address.h"
 
 static const struct shunt_net_ops *const ops = &shunt_net_tcp_ops;
 
@@ -559,6 +561,43 @@ static void test_connecting_to_a_black_hole_has_an_end(void **state)
 	close(listener);
 }
 
+/* Between two tries of the kernel, in ms; 0: it has no such limit. */
+static int longest_wait(int fd)
+{
+	socklen_t len = sizeof(int);
+	int ms = 0;
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &ms, &len) ? 0 : ms;
+}
+
+/* Looks at a connection that sends again each time, as one does that loses much: what is heard counts. */
+static void test_a_connection_that_gets_on_is_not_gone(void **state)
+{
+	struct tcp_socket s = { .state = TCP_OPEN, .fd = socket(AF_INET, SOCK_STREAM, 0) };
+	struct tcp_info info = { .tcpi_unacked = 1, .tcpi_retransmits = 2 };
+	int64_t now = 1000000, end = now + 2 * TCP_GONE_MS + TCP_CHECK_MS;
+	int most = longest_wait(s.fd);
+
+	for (; now < end; now += TCP_CHECK_MS) {
+		info.tcpi_last_ack_recv = (uint32_t)(now % 7 * 100);
+		info.tcpi_last_data_recv = UINT32_MAX;
+		assert_false(shunt_tcp_look(&s, &info, now));
+		assert_int_equal(longest_wait(s.fd), most);
+	}
+	/* Nothing more is heard. It had been silent for long before it sent, which does not count. */
+	s.stuck_since = 0;
+	info.tcpi_last_ack_recv = 3600000;
+	for (end = now + TCP_GONE_MS; now < end; now += TCP_CHECK_MS, info.tcpi_last_ack_recv += TCP_CHECK_MS)
+		assert_false(shunt_tcp_look(&s, &info, now));
+	assert_true(shunt_tcp_look(&s, &info, now));
+	/* So that the last of few tries is not what it dies of. */
+	assert_int_equal(longest_wait(s.fd), most ? RDZV_AGAIN_MS : 0);
+	info.tcpi_last_ack_recv = 10;
+	assert_false(shunt_tcp_look(&s, &info, now));
+	assert_int_equal(longest_wait(s.fd), most);
+	close(s.fd);
+}
+
 static void test_nobody_listens(void **state)
 {
 	struct shunt_net_device *device = net_open(ops), *gone = net_open(ops);
@@ -646,6 +685,7 @@ int main(void)
 		cmocka_unit_test(test_signals_that_wait_are_bounded_and_not_lost),
 		cmocka_unit_test(test_a_connection_cut_in_a_message_is_an_error),
 		cmocka_unit_test(test_connecting_to_a_black_hole_has_an_end),
+		cmocka_unit_test(test_a_connection_that_gets_on_is_not_gone),
 		cmocka_unit_test(test_nobody_listens),
 		cmocka_unit_test(test_ipv6),
 	};

@@ -42,11 +42,29 @@ static void slot_check(struct torture_rank *r, const struct torture_slot *s)
 	}
 }
 
+void torture_comm_check(struct torture_rank *r, enum conform_comm comm)
+{
+	ncclResult_t async = ncclSuccess;
+
+	if (r->err || !r->comm[comm] || !r->nccl.CommGetAsyncError)
+		return;
+	torture_nccl_error(r, "ncclCommGetAsyncError", r->nccl.CommGetAsyncError(r->comm[comm], &async));
+	torture_nccl_error(r, "ncclCommGetAsyncError's answer", async);
+}
+
+/* Calls of a communicator that is broken have no results to look at: it says so itself, once they are over. */
+static void comms_check(struct torture_rank *r)
+{
+	for (unsigned left = r->comms & ~r->dying; left; left &= left - 1)
+		torture_comm_check(r, (enum conform_comm)__builtin_ctz(left));
+}
+
 void torture_check_all(struct torture_rank *r)
 {
 	torture_rank_progress(r, RANKS_CHECK);
 	for (int i = 0; i < TORTURE_STREAMS && !r->err; i++)
 		torture_device_error(r, "waiting for the calls", r->lib.stream_synchronize(r->streams[i]));
+	comms_check(r);
 	for (int i = 0; i < r->nslots && !r->err; i++)
 		slot_check(r, &r->slots[i]);
 	for (int g = 0; g < TORTURE_GRAPHS; g++)

@@ -85,6 +85,8 @@ int torture_allgather(struct torture_rank *r, const void *mine, size_t bytes, vo
 
 /* Waits for all operations in flight and checks them. */
 void torture_check_all(struct torture_rank *r);
+/* Stores the error of a communicator that has one. */
+void torture_comm_check(struct torture_rank *r, enum conform_comm comm);
 /* A few operations, in sequence or as a group. */
 void torture_eager_round(struct torture_rank *r);
 /* A few operations, some of them on a communicator that will be aborted: their results are not checked. */

@@ -44,7 +44,7 @@
  */
 #define TCP_CONNECT_MS 2500
 #define TCP_CHECK_MS 5000 /* between two looks for hosts that do not answer any more */
-#define TCP_GONE_MS 25000 /* without an answer: as with the keep-alive of transport/rendezvous/address.c */
+#define TCP_GONE_MS 25000 /* without an answer, as RDZV_SILENCE_MS of transport/rendezvous/address.h */
 #define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
 
 /* What an epoll event belongs to. */
@@ -80,6 +80,8 @@ struct tcp_socket {
 	bool at_end;         /* all of that is read */
 	bool blocked;        /* the message that comes next does not fit yet */
 	int64_t stuck_since; /* what we sent has had no answer since; 0: it has */
+	unsigned tries;      /* ... and was sent again so often */
+	bool hurries;        /* ... and is sent again every RDZV_AGAIN_MS at least */
 	int64_t retry_at;
 	uint8_t proof[SHUNT_MAC_BYTES]; /* that the answer must have */
 	/* coming in: bytes [from, to) of the buffer, and the payload that goes on */
@@ -233,6 +235,12 @@ void shunt_tcp_strangers(struct shunt_net_device *device);
 /* Does what is due by now, and sets the timer to what is due next. */
 void shunt_tcp_time(struct shunt_net_device *device);
 void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_stranger *stranger);
+/*
+ * A look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent again.
+ * A peer that does not read has a host that answers.
+ */
+struct tcp_info;
+bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int64_t now);
 
 /* tcp_send.c */
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);

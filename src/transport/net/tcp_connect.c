@@ -20,6 +20,8 @@
 #include "transport/rendezvous/address.h"
 
 #define MAX_ACCEPTS 64 /* in one progress */
+#define STUCK_MS 1000
+#define KERNEL_AGAIN_MS 120000 /* what TCP_RTO_MAX_MS is by itself */
 #define IN_BYTES_HEADS 16384u
 #define IN_BYTES_DATA 2048u
 
@@ -37,9 +39,11 @@ static int watch_fd(struct shunt_net_device *device, int op, int fd, struct tcp_
 static void prepare_socket(int fd, sa_family_t family)
 {
 	unsigned zero = 0;
+	int again = KERNEL_AGAIN_MS;
 
 	shunt_rendezvous_tcp.prepare(fd, family);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &zero, sizeof(zero));
+	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
 }
 
 int shunt_tcp_listen(struct shunt_net_device *device)
@@ -556,21 +560,46 @@ static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
 }
 
 /*
- * Whether the host at the other end has left unanswered, for so long, what was sent again. A peer that does not read
- * has a host that answers.
+ * In the time that a host may be silent the kernel makes few tries, which may all be lost. More of them are only for
+ * sockets that are stuck: with its limit the kernel also lowers that for a window that was closed over data on its way.
  */
+static void hurry(struct tcp_socket *s, bool on)
+{
+	int ms = on ? RDZV_AGAIN_MS : KERNEL_AGAIN_MS;
+
+	if (s->hurries == on)
+		return;
+	s->hurries = on;
+	setsockopt(s->fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &ms, sizeof(ms)); /* older kernels have it not */
+}
+
+/*
+ * A connection that loses much is sending again at most looks, and gets on: what counts is when the host was last
+ * heard.
+ */
+bool shunt_tcp_look(struct tcp_socket *s, const struct tcp_info *info, int64_t now)
+{
+	uint32_t silent_ms =
+	    info->tcpi_last_ack_recv < info->tcpi_last_data_recv ? info->tcpi_last_ack_recv : info->tcpi_last_data_recv;
+
+	if (!(info->tcpi_unacked && info->tcpi_retransmits) && info->tcpi_probes < 2)
+		s->stuck_since = 0;
+	else if (!s->stuck_since)
+		s->stuck_since = now;
+	else if (now - silent_ms > s->stuck_since)
+		s->stuck_since = now - silent_ms;
+	s->tries = info->tcpi_unacked ? info->tcpi_retransmits : info->tcpi_probes;
+	hurry(s, s->stuck_since && silent_ms >= STUCK_MS);
+	return s->stuck_since && now - s->stuck_since >= TCP_GONE_MS;
+}
+
 static bool is_gone(struct tcp_socket *s, int64_t now)
 {
 	struct tcp_info info = { 0 };
 	socklen_t len = sizeof(info);
 
-	if (s->state != TCP_OPEN || getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
-		return false;
-	if (!(info.tcpi_unacked && info.tcpi_retransmits) && info.tcpi_probes < 2)
-		s->stuck_since = 0;
-	else if (!s->stuck_since)
-		s->stuck_since = now;
-	return s->stuck_since && now - s->stuck_since >= TCP_GONE_MS;
+	return s->state == TCP_OPEN && !getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
+	    shunt_tcp_look(s, &info, now);
 }
 
 static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *next)
@@ -582,8 +611,8 @@ static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *n
 		for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
 			for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
 				if (is_gone(&ep->socket[i], now))
-					shunt_tcp_fail(
-					    ep, -ETIMEDOUT, "its host has not answered for %d s", TCP_GONE_MS / 1000);
+					shunt_tcp_fail(ep, -ETIMEDOUT, "its host has not answered for %d s (%u tries)",
+					    TCP_GONE_MS / 1000, ep->socket[i].tries);
 	}
 	if (device->check_at < *next)
 		*next = device->check_at;

@@ -15,10 +15,14 @@
 #include "base/io.h"
 #include "base/log.h"
 
-/* A network may be away for a moment, in which switches find another way; their sum is 25 s. */
+/*
+ * A network may be away for a moment, in which switches find another way: 25 s. Probes are many, for each may be lost:
+ * where a tenth of them is, five in a row would all be lost once in some hours of the idle connections of one job.
+ */
 #define KEEP_IDLE_S 10
-#define KEEP_PROBE_S 3
-#define KEEP_PROBES 5
+#define KEEP_PROBE_S 1
+#define KEEP_PROBES 15
+_Static_assert(KEEP_IDLE_S + KEEP_PROBE_S * KEEP_PROBES == RDZV_SILENCE_MS / 1000, "one limit of silence");
 
 /* ---- Unix */
 
@@ -80,8 +84,8 @@ const struct rdzv_address_kind shunt_rendezvous_unix = { "Unix", unix_prepare, u
 
 static void tcp_prepare(int fd, sa_family_t family)
 {
-	int one = 1, zero = 0, idle = KEEP_IDLE_S, probe = KEEP_PROBE_S, probes = KEEP_PROBES;
-	unsigned unacknowledged = (KEEP_IDLE_S + KEEP_PROBES * KEEP_PROBE_S) * 1000;
+	int one = 1, zero = 0, idle = KEEP_IDLE_S, probe = KEEP_PROBE_S, probes = KEEP_PROBES, again = RDZV_AGAIN_MS;
+	unsigned unacknowledged = RDZV_SILENCE_MS;
 
 	/* A fixed port must be usable again at once. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -93,6 +97,9 @@ static void tcp_prepare(int fd, sa_family_t family)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof(probe));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
+	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
+	/* Older kernels: the first six times without a longer wait, where few packets are on their way. */
+	setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &one, sizeof(one));
 	/* Where any address will do, one of IPv4 will, too. */
 	if (family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
@@ -193,8 +200,7 @@ static int finish_connect(int fd, int64_t deadline, const atomic_int *cancel)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) ? -errno : -pending;
 }
 
-int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
-    int64_t deadline, const atomic_int *cancel, int *fd_p)
+int shunt_rendezvous_connect_begin(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int *fd_p)
 {
 	int fd = new_socket(kind, addr->ss.ss_family), err;
 
@@ -203,7 +209,30 @@ int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct 
 	do
 		err = connect(fd, (const struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
 	while (err == -EINTR && kind == &shunt_rendezvous_unix);
-	if (err == -EINPROGRESS || err == -EINTR)
+	if (err && err != -EINPROGRESS && err != -EINTR) {
+		close(fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}
+
+bool shunt_rendezvous_is_connected(int fd)
+{
+	struct sockaddr_storage theirs;
+	socklen_t len = sizeof(theirs);
+
+	return !getpeername(fd, (struct sockaddr *)&theirs, &len);
+}
+
+int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+    int64_t deadline, const atomic_int *cancel, int *fd_p)
+{
+	int fd = -1, err = shunt_rendezvous_connect_begin(kind, addr, &fd);
+
+	if (err)
+		return err;
+	if (!shunt_rendezvous_is_connected(fd))
 		err = finish_connect(fd, deadline, cancel);
 	if (!err && !kind->admits(listen_fd, fd, false))
 		err = -ECONNREFUSED;

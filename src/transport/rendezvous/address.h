@@ -21,6 +21,17 @@ struct rdzv_address_kind {
 	bool (*admits)(int listen_fd, int fd, bool accepted);
 };
 
+/* What a network or a host that is gone may say nothing for, on a connection over TCP, until that breaks. */
+#define RDZV_SILENCE_MS 25000
+/*
+ * The kernel sends again after 0.2, 0.6, 1.4, 3, 6, 12 s, which are few tries in that time where links lose much. With
+ * this (since Linux 6.15, in ms) it never waits longer from one to the next.
+ */
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+#define RDZV_AGAIN_MS 3000
+
 /* Abstract Unix sockets: the other end must have our uid. */
 extern const struct rdzv_address_kind shunt_rendezvous_unix;
 /* TCP sockets: anybody may be at the other end. */
@@ -37,6 +48,11 @@ int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_n
  */
 int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
     int64_t deadline, const atomic_int *cancel, int *fd_p);
+
+/* Begins to connect: *fd_p connects by itself, or has an error to read. 0 or -errno, -ECONNREFUSED as above. */
+int shunt_rendezvous_connect_begin(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int *fd_p);
+/* True: such a socket is connected. */
+bool shunt_rendezvous_is_connected(int fd);
 
 static inline void rdzv_close_fd(int *fd)
 {

@@ -3,12 +3,8 @@
 #include <errno.h>
 #include <string.h>
 #include "base/config.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
-
-#define CONNECT_MS 5000
-#define AGAIN_MS 20
 
 static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
@@ -47,7 +43,7 @@ static int collect(const struct shunt_bootstrap_group *c, struct shunt_rendezvou
 
 static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *rdzv)
 {
-	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout), until;
+	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
 	struct shunt_netaddr addr = shunt_host_netaddr(&c->root);
 	char root[96];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
@@ -63,15 +59,8 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 	int err;
 
 	shunt_netaddr_show(&addr, root, sizeof(root));
-	do {
-		rdzv_close_socket(&rdzv->root_fd);
-		until = shunt_now_ms() + CONNECT_MS;
-		err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, &addr, -1, until, c->cancel, &rdzv->root_fd);
-		if (!err)
-			err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
-		/* A root that has given up another group lets the calls for this one fall, too. */
-	} while (err == -EAGAIN && shunt_now_ms() < deadline &&
-	    shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, c->cancel) == -ETIMEDOUT);
+	/* A root that has given up another group lets the calls for this one fall, too: then again. */
+	err = shunt_rendezvous_call(rdzv, &addr, &ask);
 	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
 		shunt_error("the rank at %s, which the others come to, has ended or given up", root);
 		return -EOWNERDEAD;
@@ -79,7 +68,7 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 	if (err && err != -ECANCELED && !ask.said_hello)
 		shunt_error(
 		    "rank %d cannot reach the rank at %s, which the others come to: %s", c->rank, root, strerror(-err));
-	return err ? err : shunt_rendezvous_keep_session(rdzv, &ask);
+	return err;
 }
 
 static int join_over_hosts(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)

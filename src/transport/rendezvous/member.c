@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "transport/rendezvous/priv.h"
 
 static const char *who(const struct rdzv_ask *ask)
@@ -26,10 +27,14 @@ static int await(int fd, const struct rdzv_ask *ask, const char *what, int64_t d
 	return err < 0 ? err : 0;
 }
 
-/*
- * -EAGAIN: the root has closed the connection with our hello unread, or while we wrote it; it had no place for us any
- * more.
- */
+/* Of a connection that broke. A reset is no word of the root: it may have had no place, or no connection at all. */
+static int broken(const struct rdzv_ask *ask, int error)
+{
+	if (ask->said_hello && rdzv_may_call_again(-error))
+		return -EAGAIN;
+	return error == ECONNRESET ? -ECONNRESET : shunt_io_error(error);
+}
+
 static int read_some(int fd, void *buf, size_t bytes, const struct rdzv_ask *ask, int64_t deadline)
 {
 	char *p = buf;
@@ -44,7 +49,7 @@ static int read_some(int fd, void *buf, size_t bytes, const struct rdzv_ask *ask
 		if (!n)
 			return -EOWNERDEAD;
 		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return errno == ECONNRESET && ask->said_hello ? -EAGAIN : shunt_io_error(errno);
+			return broken(ask, errno);
 		if (n > 0) {
 			p += n;
 			bytes -= (size_t)n;
@@ -83,6 +88,7 @@ static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *
 	hello->nmembers = ask->nmembers;
 	hello->rank = ask->rank;
 	hello->nranks = ask->nranks;
+	hello->caller = ask->caller;
 	shunt_rendezvous_hello_sign(hello, ask->key, challenge->nonce);
 	err = shunt_io_write(fd, hello, sizeof(*hello), shunt_deadline_ms(shunt_config()->setup_timeout), ask->cancel);
 	ask->said_hello = true;
@@ -149,8 +155,13 @@ int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rend
 {
 	struct rdzv_challenge challenge;
 	struct rdzv_hello hello;
-	int err = read_challenge(fd, ask, &challenge);
+	int err = 0;
 
+	ask->said_hello = false;
+	while (!err && !ask->caller)
+		err = shunt_random(&ask->caller, sizeof(ask->caller));
+	if (!err)
+		err = read_challenge(fd, ask, &challenge);
 	if (!err)
 		err = say_hello(fd, ask, &challenge, &hello);
 	if (err)

@@ -76,7 +76,7 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
 int shunt_rendezvous_poll(
     struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
 
-/* The same for the root of another host (uplink.c). */
+/* The same for the root of another host (uplink.c), but *fd_p may still be connecting. */
 int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p);
 
 /* ---- waiting (wait.c) */
@@ -113,11 +113,19 @@ int shunt_rendezvous_count(
  * outcome. It is a rank itself, or a server for ranks that know its address.
  */
 struct rdzv_peer {
-	int fd;    /* -1: none */
-	bool seen; /* has ever come */
+	int fd;          /* -1: none */
+	bool seen;       /* has ever come */
+	uint32_t caller; /* of its hello */
 	uint8_t nonce[RDZV_NONCE];
 	uint8_t session[RDZV_SECRET];
 	struct shunt_rendezvous_row row;
+};
+
+/* A member that is called over TCP, so that it is woken, and its end noticed. */
+struct rdzv_called {
+	int64_t end;   /* who cannot be reached until then is given up */
+	int64_t again; /* not before: another call, as this one has led nowhere */
+	bool heard;    /* it has said something */
 };
 
 struct rdzv_root {
@@ -133,9 +141,10 @@ struct rdzv_root {
 	int64_t timeout_ms;                  /* from the first rank on */
 	const atomic_int *cancel;
 	/* The root's own. */
-	int first;              /* rank that said nranks; -1: none yet */
-	struct rdzv_peer *peer; /* per rank */
-	bool *present;          /* per member */
+	int first;                  /* rank that said nranks; -1: none yet */
+	struct rdzv_peer *peer;     /* per rank */
+	bool *present;              /* per member */
+	struct rdzv_called *called; /* per member; NULL if nobody is watched */
 	struct pollfd *pfds;
 	int arrived, answered;
 	int status;                  /* RDZV_OPEN, then the outcome, 0 or -errno */
@@ -180,7 +189,8 @@ struct rdzv_ask {
 	const atomic_int *cancel;
 	const char *who;              /* the root, in the log; NULL: "the root" */
 	bool calls_again;             /* what is no answer of a root that knows the key is not logged */
-	bool said_hello;              /* set once the root may have got one */
+	bool said_hello;              /* set once the root may have got one, in the last call */
+	uint32_t caller;              /* 0 at first */
 	bool answered;                /* set once the root has proved itself */
 	uint8_t session[RDZV_SECRET]; /* of a join that succeeded */
 };
@@ -188,9 +198,28 @@ struct rdzv_ask {
 /*
  * Proves our knowledge of the key to the root at the other end of fd, and waits for the outcome. 0: *rows_p, which the
  * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, but for
- * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more; to be tried again.
+ * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more, or the connection
+ * broke behind our hello; to be tried again. Before the hello a connection that broke is -ECONNRESET, or the error of
+ * the network.
  */
 int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
+
+/*
+ * True: a call over TCP that failed so may get through the next time, as packets were lost or a network was away. Not
+ * where nobody listens, or who does has ended the connection: that is final.
+ */
+static inline bool rdzv_may_call_again(int err)
+{
+	return err == -EAGAIN || err == -ETIMEDOUT || err == -ECONNRESET || err == -EHOSTUNREACH || err == -EHOSTDOWN ||
+	    err == -ENETUNREACH || err == -ENETDOWN || err == -EADDRNOTAVAIL;
+}
+
+/*
+ * Calls a root at this address, and joins (call.c): as often as it takes, until the ask's deadline, or until the root's
+ * host has not been reached for SHUNT_SETUP_TIMEOUT. On success rdzv has the connection, its key and the rows. Errors:
+ * those of shunt_rendezvous_connect and of shunt_rendezvous_member_join.
+ */
+int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask);
 
 /* Keeps the key of a connection over TCP to the root. 0 or -ENOMEM. */
 static inline int shunt_rendezvous_keep_session(struct shunt_rendezvous *rdzv, const struct rdzv_ask *ask)

@@ -143,6 +143,8 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 	for (;;) {
 		if (rdzv->root_fd >= 0)
 			err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+		if (err == -ECONNRESET) /* its socket is closed, with us in its backlog */
+			err = -EOWNERDEAD;
 		if (err != -EAGAIN && (err || rdzv->root_fd >= 0))
 			break;
 		rdzv_close_socket(&rdzv->root_fd);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
@@ -16,6 +17,8 @@
 #define POLL_SOON_MS 50 /* while a member's backlog is full */
 #define PAUSE_MS 200    /* out of descriptors: a server leaves connections in the backlog */
 #define SEND_MS 5000
+#define CALL_MS 2500      /* of a member over TCP; then again: a new call begins with a packet at once */
+#define CALL_AGAIN_MS 100 /* after one that failed at once */
 
 void shunt_rendezvous_root_fail(struct rdzv_root *root, int status, const char *fmt, ...)
 {
@@ -38,7 +41,8 @@ static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
 
 	root->peer = calloc((size_t)nranks, sizeof(*root->peer));
 	root->present = calloc((size_t)nmembers, sizeof(*root->present));
-	if (!root->peer || !root->present || !pfds) {
+	root->called = root->watch ? calloc((size_t)nmembers, sizeof(*root->called)) : NULL;
+	if (!root->peer || !root->present || !pfds || (root->watch && !root->called)) {
 		free(pfds);
 		return -ENOMEM; /* a server that has no memory for the ranks goes on with those that it has a place for
 		                 */
@@ -47,6 +51,8 @@ static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
 	root->pfds = pfds;
 	for (int r = 0; r < nranks; r++)
 		root->peer[r].fd = -1;
+	for (int s = 0; root->called && s < nmembers; s++)
+		root->called[s].end = shunt_deadline_ms(shunt_config()->setup_timeout);
 	root->nranks = nranks;
 	root->nmembers = nmembers;
 	return 0;
@@ -84,7 +90,9 @@ void shunt_rendezvous_root_finish(struct rdzv_root *root)
 		rdzv_close_socket(&root->peer[r].fd);
 	free(root->peer);
 	free(root->present);
+	free(root->called);
 	free(root->pfds);
+	root->called = NULL;
 	root->peer = NULL;
 	root->present = NULL;
 	root->pfds = NULL;
@@ -164,6 +172,18 @@ static void format_missing(const struct rdzv_root *root, char *text, size_t byte
 
 /* ---- ranks that come */
 
+/* A rank that has come before, whose connection broke on its side: this call takes the place of that one. */
+static bool comes_again(const struct rdzv_root *root, const struct rdzv_hello *h)
+{
+	const struct rdzv_peer *peer;
+
+	if (root->status != RDZV_OPEN || root->first < 0 || h->rank < 0 || h->rank >= root->nranks)
+		return false;
+	peer = &root->peer[h->rank];
+	return peer->seen && h->caller && peer->caller == h->caller && peer->row.member == h->member &&
+	    peer->row.pid == h->pid && h->nranks == root->nranks;
+}
+
 /* What is wrong with a hello, or 0. */
 static void check_hello(struct rdzv_root *root, const struct rdzv_hello *h)
 {
@@ -211,10 +231,11 @@ static void answer_late(struct rdzv_root *root, int fd, const struct rdzv_hello 
 static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 {
 	const struct rdzv_hello *h = &conn->hello;
+	bool again = comes_again(root, h);
 	struct rdzv_peer *peer;
 	int fd = conn->fd;
 
-	if (root->status == RDZV_OPEN)
+	if (root->status == RDZV_OPEN && !again)
 		check_hello(root, h);
 	if (root->status != RDZV_OPEN) {
 		answer_late(root, fd, h);
@@ -226,13 +247,17 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 		root->wait_log = shunt_rendezvous_wait_log();
 	}
 	peer = &root->peer[h->rank];
-	*peer = (struct rdzv_peer){ .fd = fd, .seen = true, .row = { .member = h->member, .pid = h->pid } };
+	rdzv_close_socket(&peer->fd);
+	*peer = (struct rdzv_peer){
+		.fd = fd, .seen = true, .caller = h->caller, .row = { .member = h->member, .pid = h->pid }
+	};
 	memcpy(peer->nonce, h->nonce, sizeof(peer->nonce));
 	memcpy(peer->row.host, h->host, sizeof(h->host));
 	shunt_rendezvous_session(peer->session, &root->lobby->key, conn->nonce, h->nonce);
 	root->present[h->member] = true;
 	root->last_event = shunt_now_ms();
-	if (++root->arrived < root->nranks)
+	root->arrived += !again;
+	if (root->arrived < root->nranks)
 		return;
 	root->status = 0;
 	snprintf(root->text, sizeof(root->text), "all %d ranks are here", root->nranks);
@@ -273,22 +298,68 @@ static void fail_watched(struct rdzv_root *root, int member, int err)
 		snprintf(name, sizeof(name), "rank %d (of a split or shrink: of the parent)", member);
 	if (err == -ECONNREFUSED || err == -EOWNERDEAD)
 		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died before it came to the set-up", name);
+	else if (rdzv_may_call_again(err))
+		shunt_rendezvous_root_fail(root, err, "%s cannot be reached: %s", name, strerror(-err));
 	else
 		shunt_rendezvous_root_fail(root, err, "%s cannot be looked for: %s", name, strerror(-err));
+}
+
+/* A member is called again if that may help, until its time is over. */
+static void call_failed(struct rdzv_root *root, int member, int err)
+{
+	struct rdzv_called *called = &root->called[member];
+	int64_t now = shunt_now_ms();
+
+	if (!rdzv_may_call_again(err) || now >= called->end) {
+		fail_watched(root, member, err);
+		return;
+	}
+	rdzv_close_socket(&root->watch[member]);
+	root->watch[member] = RDZV_WATCH_LATER;
+	called->again = now + CALL_AGAIN_MS;
+}
+
+/* A call over TCP that has led nowhere for its time is made again. One that is connected waits for the member. */
+static void look_at_call(struct rdzv_root *root, int member)
+{
+	struct rdzv_called *called = &root->called[member];
+	int64_t now = shunt_now_ms();
+
+	if (called->heard || now < called->again)
+		return;
+	if (!shunt_rendezvous_is_connected(root->watch[member])) {
+		call_failed(root, member, -ETIMEDOUT);
+		return;
+	}
+	if (!root->lobby->kind->admits(root->lobby->listen_fd, root->watch[member], false)) {
+		call_failed(root, member, -ECONNREFUSED);
+		return;
+	}
+	called->again = now + CALL_MS;
+	called->end = shunt_deadline_ms(shunt_config()->setup_timeout);
 }
 
 /* Connects to the members whose backlog was full before; notices those whose socket has gone. */
 static void probe_watched(struct rdzv_root *root)
 {
+	bool tcp = root->lobby->kind == &shunt_rendezvous_tcp;
+
 	for (int s = 0; root->watch && s < root->nmembers; s++) {
+		int64_t now = shunt_now_ms();
 		int err;
 
-		if (root->watch[s] != RDZV_WATCH_LATER || root->present[s])
+		if (root->present[s])
+			continue;
+		if (tcp && root->watch[s] >= 0)
+			look_at_call(root, s);
+		if (root->watch[s] != RDZV_WATCH_LATER || now < root->called[s].again)
 			continue;
 		root->watch[s] = -1;
+		root->called[s].again = now + (tcp ? CALL_MS : 0);
+		root->called[s].heard = false;
 		err = shunt_rendezvous_probe(root->rdzv, s, &root->watch[s]);
 		if (err)
-			fail_watched(root, s, err);
+			call_failed(root, s, err);
 		if (root->watch[s] < 0)
 			root->watch[s] = RDZV_WATCH_LATER;
 	}
@@ -296,16 +367,22 @@ static void probe_watched(struct rdzv_root *root)
 
 /*
  * A member says something: its challenge, which we answer, so that it knows that the ranks are joining; or that it has
- * no place for us. False: it is gone.
+ * no place for us. -EOWNERDEAD: it is gone. Another error: it could not be called.
  */
-static bool hear_watched(struct rdzv_root *root, int *watch)
+static int hear_watched(struct rdzv_root *root, int member)
 {
 	struct rdzv_challenge challenge = { .head = { 0 } }; /* short messages come whole over Unix sockets */
 	struct rdzv_hello hello;
+	int *watch = &root->watch[member];
 	ssize_t n = recv(*watch, &challenge, sizeof(challenge), MSG_DONTWAIT);
 
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n < 0 && root->lobby->kind == &shunt_rendezvous_tcp && !root->called[member].heard)
+		return -errno;
 	if (n <= 0)
-		return n < 0 && (errno == EAGAIN || errno == EINTR);
+		return -EOWNERDEAD;
+	root->called[member].heard = true;
 	if (rdzv_head_is(&challenge.head, RDZV_BUSY)) {
 		rdzv_close_socket(watch);
 		*watch = RDZV_WATCH_LATER;
@@ -318,7 +395,7 @@ static bool hear_watched(struct rdzv_root *root, int *watch)
 		shunt_rendezvous_hello_sign(&hello, &root->lobby->key, challenge.nonce);
 		(void)!send(*watch, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
-	return true;
+	return 0;
 }
 
 /* ---- steps */
@@ -359,12 +436,12 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 	}
 	for (int s = 0; root->watch && root->status == RDZV_OPEN && s < root->nmembers; s++) {
 		/* The death of a member that has come shows on its own connection. */
-		if (watched[s].fd >= 0 && watched[s].revents && !hear_watched(root, &root->watch[s])) {
-			if (!root->present[s])
-				fail_watched(root, s, -EOWNERDEAD);
-			else
-				rdzv_close_socket(&root->watch[s]);
-		}
+		int err = watched[s].fd >= 0 && watched[s].revents ? hear_watched(root, s) : 0;
+
+		if (err && root->present[s])
+			rdzv_close_socket(&root->watch[s]);
+		else if (err)
+			call_failed(root, s, err);
 	}
 }
 

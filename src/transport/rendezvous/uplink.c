@@ -6,12 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include "base/config.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
-
-#define CONNECT_MS 5000 /* a host that is up answers at once; a lost packet costs a second */
-#define AGAIN_MS 20
 
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank)
 {
@@ -36,12 +32,18 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 	return 0;
 }
 
-int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p)
+static struct shunt_netaddr address_of(const struct shunt_rendezvous *uplink, int host)
 {
 	const struct shunt_hosts *hosts = uplink->hosts;
-	struct shunt_netaddr addr = shunt_host_netaddr(&hosts->rank[hosts->leader[host]].at);
 
-	return shunt_rendezvous_connect(&shunt_rendezvous_tcp, &addr, -1, shunt_now_ms() + CONNECT_MS, NULL, fd_p);
+	return shunt_host_netaddr(&hosts->rank[hosts->leader[host]].at);
+}
+
+int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p)
+{
+	struct shunt_netaddr addr = address_of(uplink, host);
+
+	return shunt_rendezvous_connect_begin(&shunt_rendezvous_tcp, &addr, fd_p);
 }
 
 static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
@@ -68,23 +70,10 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 	return err;
 }
 
-/* One call. -EAGAIN: the root has no place at the moment. */
-static int call(struct shunt_rendezvous *uplink, struct rdzv_ask *ask)
-{
-	int err;
-
-	rdzv_close_socket(&uplink->root_fd);
-	err = shunt_rendezvous_uplink_probe(uplink, 0, &uplink->root_fd);
-	if (!err)
-		err = shunt_rendezvous_member_join(uplink->root_fd, ask, &uplink->rows);
-	if (!err)
-		err = shunt_rendezvous_keep_session(uplink, ask);
-	return err;
-}
-
 static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
 	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
+	struct shunt_netaddr addr = address_of(uplink, 0);
 	char root[128];
 	struct rdzv_ask ask = { .key = &uplink->lobby.key,
 		.what = "communicator set-up over hosts",
@@ -99,11 +88,7 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 	int err;
 
 	shunt_rendezvous_name(uplink, 0, root, sizeof(root));
-	while ((err = call(uplink, &ask)) == -EAGAIN && shunt_now_ms() < deadline) {
-		err = shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, cancel);
-		if (err != -ETIMEDOUT)
-			break;
-	}
+	err = shunt_rendezvous_call(uplink, &addr, &ask);
 	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
 		snprintf(text, bytes, "%s has ended or given up", root);
 		return -EOWNERDEAD;

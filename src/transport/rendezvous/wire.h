@@ -80,8 +80,8 @@ struct rdzv_challenge {
 struct rdzv_hello {
 	struct rdzv_head head; /* HELLO or WATCH */
 	int32_t member, nmembers, rank, nranks;
-	uint32_t pid; /* the root's own process is answered last */
-	uint32_t zero;
+	uint32_t pid;    /* the root's own process is answered last */
+	uint32_t caller; /* random, the same in all calls of one join, which may be made again; 0: none */
 	uint8_t nonce[RDZV_NONCE];
 	uint8_t host[SHUNT_HOST_BYTES];
 	char shunt[24];               /* version string */

@@ -10,16 +10,16 @@
 #include <unistd.h>
 
 #define FRAME_BYTES 2048
-#define QUEUE 4096 /* frames on their way; more are lost, as in a switch */
+#define QUEUE 8192 /* frames on their way, of which each host has its share; more are lost, as in a switch */
 #define BATCH 32   /* of one host, then the next one's turn */
 #define REORDER_US 3000
-/* What a slow link holds at most: else its frames would fill the queue, and those of all other links be lost. */
+/* What a slow link holds at most. */
 #define BACKLOG_US 200000
 
 struct frame {
 	int64_t due;
 	uint64_t turn; /* of two that are due together, the earlier one goes first */
-	int to;
+	int from, to;
 	uint16_t bytes;
 	uint8_t data[FRAME_BYTES];
 };
@@ -30,6 +30,7 @@ struct wire {
 	struct netns_link *links;
 	struct frame *heap[QUEUE], *free_list[QUEUE];
 	int n, nfree;
+	int held[NETNS_MAX_HOSTS]; /* frames in the queue, by sender: a slow link must not lose what others send */
 	uint64_t turns, random;
 	int64_t busy_until[NETNS_MAX_HOSTS]; /* with a rate: the end of what it has sent */
 };
@@ -83,16 +84,26 @@ static struct frame *pop(struct wire *w)
 	return top;
 }
 
-static void put(struct wire *w, const uint8_t *data, uint16_t bytes, int to, int64_t due)
+/* A frame as it goes on its way; without data. */
+struct way {
+	int64_t due;
+	int from, to;
+};
+
+static void put(struct wire *w, const uint8_t *data, uint16_t bytes, struct way way)
 {
 	struct frame *f;
 
-	if (!w->nfree || w->n == QUEUE)
+	if (w->held[way.from] >= QUEUE / w->nhosts) {
+		atomic_fetch_add(&w->links[way.from].full, 1);
 		return;
+	}
+	w->held[way.from]++;
 	f = w->free_list[--w->nfree];
-	f->due = due;
+	f->due = way.due;
 	f->turn = w->turns++;
-	f->to = to;
+	f->from = way.from;
+	f->to = way.to;
 	f->bytes = bytes;
 	memcpy(f->data, data, bytes);
 	push(w, f);
@@ -130,9 +141,9 @@ static void carry(struct wire *w, const uint8_t *data, uint16_t bytes, int from)
 	for (int to = 0; to < w->nhosts; to++) {
 		if (to == from || (!to_all && data[5] != to + 1) || atomic_load(&w->links[to].cut_in))
 			continue;
-		put(w, data, bytes, to, due);
+		put(w, data, bytes, (struct way){ due, from, to });
 		if (happens(w, atomic_load(&link->repeat_ppm)))
-			put(w, data, bytes, to, due);
+			put(w, data, bytes, (struct way){ due, from, to });
 	}
 }
 
@@ -144,6 +155,7 @@ static void deliver(struct wire *w)
 		struct frame *f = pop(w);
 
 		(void)!write(w->taps[f->to], f->data, f->bytes); /* an interface that is down takes nothing */
+		w->held[f->from]--;
 		w->free_list[w->nfree++] = f;
 	}
 }

@@ -5,6 +5,8 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "tools/common/ranks/ranks.h"
 
@@ -13,8 +15,8 @@ static const char *const names[NFAULTS] = { "none", "loss", "delay", "jitter", "
 	"cut", "cut out", "cut in", "stopped rank" };
 
 enum {
-	LONGEST_MS = 1500,    /* of most faults */
-	LONGEST_CUT_MS = 300, /* a set-up that calls a host waits 5 s for it, in which the kernel tries five times */
+	LONGEST_MS = 1500, /* of most faults */
+	LONGEST_CUT_MS = 600,
 	LONGEST_REST_MS = 1000,
 	STEP_MS = 20,
 };
@@ -118,10 +120,68 @@ int ranks_faults_step(struct ranks_faults *f, struct netns *netns, const pid_t *
 
 void ranks_faults_end(struct ranks_faults *f, struct netns *netns)
 {
-	for (int host = 0; host < f->nhosts; host++)
+	unsigned long long full = 0;
+
+	for (int host = 0; host < f->nhosts; host++) {
 		end(&f->host[host], netns_link(netns, host));
+		full += atomic_load(&netns_link(netns, host)->full);
+	}
 	printf("# faults between the hosts:");
 	for (int i = LOSS; i < NFAULTS; i++)
 		printf("%s %llu %s", i > LOSS ? "," : "", (unsigned long long)f->count[i], names[i]);
-	printf("\n");
+	printf("; the wire had no room for %llu frames\n", full);
+}
+
+/* ---- faults of RDMA: the libibverbs of the tests fires them, and writes a line for each */
+
+enum { KINDS = 16 };
+
+static FILE *fired_open(void)
+{
+	const char *path = getenv("FAKE_IBV_FIRED");
+
+	return path && *path ? fopen(path, "re") : NULL;
+}
+
+long ranks_fired_before(void)
+{
+	FILE *file = fired_open();
+	long bytes = 0;
+
+	if (!file)
+		return 0;
+	if (!fseek(file, 0, SEEK_END))
+		bytes = ftell(file);
+	fclose(file);
+	return bytes < 0 ? 0 : bytes;
+}
+
+void ranks_fired_print(long before)
+{
+	struct {
+		char name[32];
+		unsigned long long n;
+	} kind[KINDS] = { 0 };
+	FILE *file = fired_open();
+	char line[256], name[32];
+	int n = 0, i;
+
+	if (!file)
+		return;
+	for (bool at = !fseek(file, before, SEEK_SET); at && fgets(line, sizeof(line), file);) {
+		if (sscanf(line, "%*s %*s %31s", name) != 1)
+			continue;
+		for (i = 0; i < n && strcmp(kind[i].name, name) != 0; i++)
+			;
+		if (i == KINDS)
+			continue;
+		n += i == n;
+		snprintf(kind[i].name, sizeof(kind[i].name), "%s", name);
+		kind[i].n++;
+	}
+	fclose(file);
+	printf("# faults of RDMA:");
+	for (i = 0; i < n; i++)
+		printf("%s %llu %s", i ? "," : "", kind[i].n, kind[i].name);
+	printf("%s\n", n ? "" : " none");
 }

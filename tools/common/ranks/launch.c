@@ -370,6 +370,7 @@ int ranks_run(const struct ranks_opts *o, int argc, char **argv)
 	struct watchdog w = { .o = o };
 	sigset_t signals, old;
 	int fd, err, status = TOOL_FAIL;
+	long fired = ranks_fired_before();
 
 	/* The workers inherit the descriptor. */
 	fd = memfd_create("shunt-ranks", 0);
@@ -415,6 +416,7 @@ int ranks_run(const struct ranks_opts *o, int argc, char **argv)
 		status = watchdog_run(&w, &signals);
 	if (w.faults.nhosts)
 		ranks_faults_end(&w.faults, w.netns);
+	ranks_fired_print(fired);
 	netns_stop(w.netns);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	munmap(w.shared, sizeof(*w.shared));

@@ -150,6 +150,12 @@ struct ranks_faults {
 int ranks_faults_step(struct ranks_faults *faults, struct netns *netns, const pid_t *pids, int nranks);
 /* Heals all, and prints how many there were. */
 void ranks_faults_end(struct ranks_faults *faults, struct netns *netns);
+/*
+ * The faults of RDMA that the file of FAKE_IBV_FIRED tells of, behind what it had before the run: printed by kind, if
+ * there is such a file.
+ */
+long ranks_fired_before(void);
+void ranks_fired_print(long before);
 
 /*
  * Fills nranks, external, rank, local_rank, host, port and file from the launcher's variables. 0 or -errno after a

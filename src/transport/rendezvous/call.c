@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls of a root over TCP. Packets get lost: those that make a connection as well, whose repetitions the kernel sends
+ * ever more rarely, and the last of them in particular, without which the root has no connection and the caller has.
+ * So who calls does so again, for as long as the set-up lasts; a root that has got a hello of it takes the next one in
+ * its place.
+ */
+#include "base/config.h"
+#include "base/io.h"
+#include "transport/rendezvous/priv.h"
+
+#define ATTEMPT_MS 2500 /* then a new call: it begins with a packet at once */
+#define AGAIN_MS 20
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask)
+{
+	int64_t end = shunt_deadline_ms(shunt_config()->setup_timeout), until;
+	int err;
+
+	for (;;) {
+		rdzv_close_socket(&rdzv->root_fd);
+		ask->said_hello = false;
+		until = earlier(shunt_now_ms() + ATTEMPT_MS, earlier(end, ask->deadline));
+		err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, until, ask->cancel, &rdzv->root_fd);
+		if (!err) {
+			err = shunt_rendezvous_member_join(rdzv->root_fd, ask, &rdzv->rows);
+			end = shunt_deadline_ms(shunt_config()->setup_timeout); /* it was there */
+		}
+		if (!err)
+			return shunt_rendezvous_keep_session(rdzv, ask);
+		if (!rdzv_may_call_again(err) || shunt_now_ms() >= earlier(end, ask->deadline))
+			return err == -EAGAIN ? -ETIMEDOUT : err;
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, ask->cancel);
+		if (err != -ETIMEDOUT)
+			return err;
+	}
+}
