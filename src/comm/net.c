@@ -289,6 +289,13 @@ static void connection_failed(void *ctx, int connection, int err, const char *te
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 }
 
+/* A rank that gives up closes its connections of the set-up, but need not have been connected with us by the network.
+ */
+static bool peers_lost(void *ctx)
+{
+	return shunt_rendezvous_lost(shunt_comm_ranks(ctx, 0).rendezvous);
+}
+
 /* The key that both ends of a connection have. */
 static void pair_key(const struct shunt_comm *comm, int peer, uint8_t key[SHUNT_NET_KEY_BYTES])
 {
@@ -309,6 +316,8 @@ struct wires {
 	struct shunt_proxy_offer mine[SHUNT_NET_MAX_RANKS], theirs[SHUNT_NET_MAX_RANKS]; /* by connection */
 };
 
+_Static_assert(offsetof(struct shunt_proxy_offer, blob) == 0, "the blob is first");
+
 /* What a rank says in the first round: its vote, and behind it by rank its offers, whose blobs are cut. */
 struct offers {
 	struct shunt_vote vote;
@@ -317,7 +326,7 @@ struct offers {
 
 static size_t offer_bytes(const struct shunt_net_ops *net)
 {
-	return net->blob_bytes + sizeof(struct shunt_net_remote) + sizeof(uint64_t);
+	return sizeof(struct shunt_proxy_offer) - sizeof(struct shunt_net_blob) + net->blob_bytes;
 }
 
 static void write_offer(const struct shunt_net_ops *net, struct offers *to, int rank, const struct shunt_proxy_offer *o)
@@ -325,8 +334,7 @@ static void write_offer(const struct shunt_net_ops *net, struct offers *to, int 
 	uint8_t *at = to->to + (size_t)rank * offer_bytes(net);
 
 	memcpy(at, o->blob.bytes, net->blob_bytes);
-	memcpy(at + net->blob_bytes, &o->memory, sizeof(o->memory));
-	memcpy(at + net->blob_bytes + sizeof(o->memory), &o->lands, sizeof(o->lands));
+	memcpy(at + net->blob_bytes, (const char *)o + sizeof(o->blob), sizeof(*o) - sizeof(o->blob));
 }
 
 static void read_offer(const struct shunt_net_ops *net, const struct offers *of, int rank, struct shunt_proxy_offer *o)
@@ -335,8 +343,7 @@ static void read_offer(const struct shunt_net_ops *net, const struct offers *of,
 
 	*o = (struct shunt_proxy_offer){ 0 };
 	memcpy(o->blob.bytes, at, net->blob_bytes);
-	memcpy(&o->memory, at + net->blob_bytes, sizeof(o->memory));
-	memcpy(&o->lands, at + net->blob_bytes + sizeof(o->memory), sizeof(o->lands));
+	memcpy((char *)o + sizeof(o->blob), at + net->blob_bytes, sizeof(*o) - sizeof(o->blob));
 }
 
 static void name_peers(struct shunt_comm *comm, struct wires *w)
@@ -425,6 +432,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	                             .npeers = net->nconnections,
 	                             .peers = w->peers,
 	                             .failed = connection_failed,
+	                             .lost = peers_lost,
 	                             .ctx = comm },
 	    w->mine, &net->proxy);
 	if (fd >= 0)

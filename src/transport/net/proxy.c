@@ -12,6 +12,7 @@
 #include "transport/net/proxy_priv.h"
 
 #define BATCH 16 /* triggers that are posted at a time */
+#define LOST_LOOK_MS 50
 
 static struct shunt_net_words *words_of(const struct shunt_proxy *proxy)
 {
@@ -505,7 +506,7 @@ static void begin_taking(struct proxy_thread *thread, void *arg)
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
     const atomic_int *cancel, char *text)
 {
-	int64_t deadline = shunt_deadline_ms(timeout_ms);
+	int64_t deadline = shunt_deadline_ms(timeout_ms), look;
 	struct pollfd fd = { .fd = proxy->notify_fd, .events = POLLIN };
 	uint64_t count;
 	int err = 0, ready;
@@ -523,8 +524,10 @@ int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offe
 			shunt_proxy_thread_call(proxy->thread, begin_taking, proxy);
 			return 0;
 		}
-		err = shunt_io_poll(&fd, 1, deadline, cancel);
-		err = err > 0 ? 0 : err;
+		look = shunt_deadline_ms(LOST_LOOK_MS);
+		err = shunt_io_poll(&fd, 1, look < deadline ? look : deadline, cancel);
+		if (err > 0 || (err == -ETIMEDOUT && shunt_now_ms() < deadline))
+			err = proxy->config.lost && proxy->config.lost(proxy->config.ctx) ? -EOWNERDEAD : 0;
 	}
 	snprintf(text, 256, "%d of %d connections to other hosts were made", ready, proxy->config.npeers);
 	return err;

@@ -44,6 +44,11 @@ struct shunt_proxy_config {
 	 * names the peer and the reason.
 	 */
 	void (*failed)(void *ctx, int connection, int err, const char *text);
+	/*
+	 * While connections are made, every now and then, on the thread that waits for them: true: a peer has left the
+	 * set-up. NULL: nobody knows.
+	 */
+	bool (*lost)(void *ctx);
 	void *ctx;
 };
 
@@ -64,7 +69,7 @@ int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
 /*
  * Connects with all peers: theirs[i] is what peer i offered this rank. From then on triggers are taken. 0; -ETIMEDOUT,
- * -ECANCELED, or a connection's error; text (256 bytes) says which and why.
+ * -ECANCELED, -EOWNERDEAD (lost), or a connection's error; text (256 bytes) says which and why.
  */
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
     const atomic_int *cancel, char *text);

@@ -121,6 +121,12 @@ int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks);
 /* True: rounds pass descriptors, which they do inside a host alone. The same on all ranks. */
 bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks);
 
+/*
+ * Between two rounds: a rank that this one is connected with has closed its connection, so the next round will fail.
+ * For who waits for something else meanwhile. NULL is allowed.
+ */
+bool shunt_rendezvous_lost(const struct shunt_rendezvous *rdzv);
+
 /* nranks rows after a join, which the rendezvous owns; else NULL. */
 const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv);
 
