@@ -191,8 +191,8 @@ static bool nccl_in_windows(const struct shunt_sel_key *sel_key, enum shunt_kind
 }
 
 /*
- * Sizes that a communicator over several hosts takes in front of a real NCCL: bytes of a part, in front of which no
- * measurement stands yet (docs/hosts.md). 0: none.
+ * Sizes that a communicator over several hosts takes in front of a real NCCL: bytes of a part. All-reduces are as fast
+ * or faster up to there over loopback; the others are not measured (docs/hosts.md). 0: none.
  */
 static uint64_t most_over_hosts(enum shunt_kind kind)
 {
@@ -207,14 +207,23 @@ static uint64_t most_over_hosts(enum shunt_kind kind)
 	}
 }
 
+/*
+ * Below it NCCL over sockets is as fast, which sends up to 128 bytes together with their size: measured for all-reduces
+ * (docs/results/2026-11-25-2xH100-hosts.json).
+ */
+static uint64_t least_over_hosts(enum shunt_kind kind)
+{
+	return kind == SHUNT_ALLREDUCE ? 256 : 0;
+}
+
 /* True: the call is NCCL's by its size: says a table that was measured over such hosts, else the sizes above. */
-static bool too_large_over_hosts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+static bool has_nccls_size_over_hosts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
 	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
 
 	if (sel_key->early && shunt_tuning_over_hosts_any(sel_key, kind, bytes))
 		return false;
-	return row ? row->forward : bytes > most_over_hosts(kind);
+	return row ? row->forward : bytes > most_over_hosts(kind) || bytes < least_over_hosts(kind);
 }
 
 /* The same as choose_algo, over several hosts. */
@@ -230,7 +239,7 @@ static const struct shunt_algo *choose_over_hosts(
 		*reason_p = SHUNT_REASON_HOSTS;
 		return NULL;
 	}
-	if (!never_declines(sel_key, kind) && too_large_over_hosts(sel_key, kind, bytes)) {
+	if (!never_declines(sel_key, kind) && has_nccls_size_over_hosts(sel_key, kind, bytes)) {
 		*reason_p = SHUNT_REASON_SIZE;
 		return NULL;
 	}
@@ -452,6 +461,8 @@ void shunt_select_crossovers(
 	if (sel_key->placement && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {
 		if (most_over_hosts(kind) && !sel_key->takes_all)
 			add(ctx, most_over_hosts(kind) + 1);
+		if (least_over_hosts(kind) && !sel_key->takes_all)
+			add(ctx, least_over_hosts(kind));
 		return;
 	}
 	if (!find_row(sel_key, kind, 0, &table))
