@@ -191,7 +191,8 @@ static void act(const struct fault *f, struct fabric_port *p)
 		atomic_store(&p->down_until, now + f->value);
 		break;
 	case DROP:
-		atomic_fetch_add(&p->drop, (uint32_t)f->value);
+		/* The next so many, and not more for a port that has sent none since the last time. */
+		atomic_store(&p->drop, (uint32_t)f->value);
 		break;
 	case CORRUPT:
 		atomic_store(&p->corrupt, (uint32_t)f->value + 1);

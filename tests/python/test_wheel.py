@@ -175,7 +175,7 @@ class Wheel(Case):
         include = self.environment.run("shunt", "path", "include").stdout.strip()
         plans = os.path.join(os.path.dirname(include), "share", "shunt", "plans")
         run = self.environment.run("python", "-m", "libshunt", "plan", "check", plans)
-        self.assertIn("36 right, 0 wrong", run.stdout, run.stderr)
+        self.assertIn("84 right, 0 wrong", run.stdout, run.stderr)
 
     def test_programs_are_run_with_it(self) -> None:
         """torchrun of the same environment; the path of the library has a blank."""

@@ -46,7 +46,7 @@ static bool grow_signals(struct shunt_net_endpoint *ep)
 		shunt_tcp_fail(ep, -ENOMEM, "no memory for %u signals", cap);
 		return false;
 	}
-	for (uint32_t i = 0; i < ep->nsignals; i++)
+	for (uint32_t i = 0; ep->signal_cap && i < ep->nsignals; i++)
 		ring[i] = ep->signal[(ep->signal_first + i) % ep->signal_cap];
 	free(ep->signal);
 	ep->signal = ring;

@@ -238,7 +238,7 @@ static bool calls_again(struct calls *c, const struct rdzv_unique_id *id, const 
 		return now < c->reach_end;
 	}
 	/* A link that is down comes back, and where there is no process, the next call is refused. */
-	if (err == -EHOSTUNREACH || err == -ENETUNREACH || (err == -ECONNRESET && !id->from_env))
+	if (err == -EHOSTUNREACH || (err == -ECONNRESET && !id->from_env))
 		return now < c->reach_end;
 	if (!root_is_absent(err) || !id->from_env || c->said_hello)
 		return false;
