@@ -498,8 +498,7 @@ static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, ch
 	if (err)
 		return err;
 	err = shunt_proxy_connect(comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);
-	if (err == -ECANCELED)
-		return err;
+	/* Also who gives up goes into the round: its end tells the others. */
 	if (err)
 		shunt_vote_refuse(&w->vote, "%.90s", text);
 	else if ((err = write_ctrl(comm)))

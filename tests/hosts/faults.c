@@ -650,7 +650,9 @@ static int left_body(struct rank *r)
 	for (int i = 0; i < LARGE; i++)
 		buf[i] = r->rank ? 0 : (uint32_t)i + 5;
 	NCCL(ncclBroadcast(buf, buf, 1024, ncclUint32, 0, comm, r->stream));
+	atomic_fetch_add(&world_shared()->step[2], 1);
 	if (!r->rank) {
+		CHECK(!world_await(2, r->nranks)); /* a call that is made later may fail */
 		CHECK(!shunt_stream_synchronize(r->stream));
 		NCCL(ncclCommDestroy(comm));
 		atomic_fetch_add(&world_shared()->step[0], 1);
