@@ -13,6 +13,7 @@
 #define SHUNT_NEVER INT64_MAX
 
 int64_t shunt_now_ms(void); /* monotonic */
+int64_t shunt_now_ns(void); /* the same clock */
 /* now + ms; SHUNT_NEVER for ms <= 0. */
 int64_t shunt_deadline_ms(int64_t ms);
 

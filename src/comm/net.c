@@ -289,8 +289,7 @@ static void connection_failed(void *ctx, int connection, int err, const char *te
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 }
 
-/* A rank that gives up closes its connections of the set-up, but need not have been connected with us by the network.
- */
+/* A rank that gives up closes its connections of the set-up; by the network it may never have been reached. */
 static bool peers_lost(void *ctx)
 {
 	return shunt_rendezvous_lost(shunt_comm_ranks(ctx, 0).rendezvous);

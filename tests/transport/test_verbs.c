@@ -463,23 +463,24 @@ static uint32_t options_of(int end)
 	return ece.options;
 }
 
-static void common_options(void)
+static void expect_options(uint32_t first, uint32_t second)
 {
 	begin();
 	UNTIL(ends[0].ready && ends[1].ready);
-	CHECK(options_of(0) == 0x0c && options_of(1) == 0x0c);
+	CHECK(options_of(0) == first && options_of(1) == second);
 	put_many(50);
 	CHECK(!ends[0].dead);
+}
+
+static void common_options(void)
+{
+	expect_options(0x0c, 0x0c);
 }
 
 /* Nobody has set any. */
 static void own_options(void)
 {
-	begin();
-	UNTIL(ends[0].ready && ends[1].ready);
-	CHECK(options_of(0) == 0x3c && options_of(1) == 0x0f);
-	put_many(50);
-	CHECK(!ends[0].dead);
+	expect_options(0x3c, 0x0f);
 }
 
 static void test_ends_use_what_both_nics_can_do(void **state)

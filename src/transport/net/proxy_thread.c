@@ -35,15 +35,7 @@ static void forget_threads(void)
 }
 SHUNT_IN_FORKED_CHILD(forget_threads)
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t spin_ns(void)
+static int64_t spin_ns(void)
 {
 	int users = 0;
 
@@ -51,7 +43,7 @@ static uint64_t spin_ns(void)
 	for (struct proxy_thread *t = threads; t; t = t->next)
 		users++;
 	shunt_lock_release(SHUNT_LOCK_PROXY);
-	return shunt_usable_cpus() >= users + SPARE_CPUS + 1 ? (uint64_t)shunt_config()->proxy_spin * 1000 : 0;
+	return shunt_usable_cpus() >= users + SPARE_CPUS + 1 ? (int64_t)shunt_config()->proxy_spin * 1000 : 0;
 }
 
 static void run_commands(struct proxy_thread *t)
@@ -132,16 +124,16 @@ static void leave(struct proxy_thread *t)
 static void *thread_main(void *arg)
 {
 	struct proxy_thread *t = arg;
-	uint64_t last = now_ns(), spin = spin_ns();
+	int64_t last = shunt_now_ns(), spin = spin_ns();
 	long step = NAP_FIRST_NS;
 
 	pthread_setname_np(pthread_self(), "shunt-proxy");
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	while (!atomic_load(&t->stopping)) {
 		if (work(t)) {
-			last = now_ns();
+			last = shunt_now_ns();
 			step = NAP_FIRST_NS;
-		} else if (now_ns() - last >= spin && t->net->arm(t->device)) {
+		} else if (shunt_now_ns() - last >= spin && t->net->arm(t->device)) {
 			bool woken;
 
 			nap(t, step);

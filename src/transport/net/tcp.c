@@ -24,7 +24,7 @@
 /* ---- devices */
 
 /* SHUNT_SOCKETS, or NCCL's two variables, of which each is 1 where only the other is set. */
-static uint32_t count_data_sockets(void)
+static uint32_t count_data_sockets(uint32_t nworkers)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
 	int64_t n = shunt_config()->sockets, threads = env->socket_nthreads, each = env->nsocks_perthread;
@@ -32,7 +32,7 @@ static uint32_t count_data_sockets(void)
 	if (n < 0 && (threads > 0 || each > 0))
 		n = (threads > 0 ? threads : 1) * (each > 0 ? each : 1);
 	if (n < 0)
-		n = shunt_tcp_workers_wanted() > LEAST_DATA_SOCKETS ? shunt_tcp_workers_wanted() : LEAST_DATA_SOCKETS;
+		n = nworkers > LEAST_DATA_SOCKETS ? nworkers : LEAST_DATA_SOCKETS;
 	return n > TCP_MAX_DATA_SOCKETS ? TCP_MAX_DATA_SOCKETS : (uint32_t)n;
 }
 
@@ -63,9 +63,8 @@ static int open_descriptors(struct shunt_net_device *device)
 }
 
 /* Without them the device's own thread carries all. */
-static void start_workers(struct shunt_net_device *device)
+static void start_workers(struct shunt_net_device *device, uint32_t n)
 {
-	unsigned n = shunt_tcp_workers_wanted();
 	int err = n && device->data_sockets ? shunt_tcp_workers_start(n, &device->workers) : 0;
 
 	if (err)
@@ -77,6 +76,7 @@ static void start_workers(struct shunt_net_device *device)
 static int device_open(int index, struct shunt_net_device **device_p)
 {
 	struct shunt_net_device *device = calloc(1, sizeof(*device));
+	uint32_t nworkers = shunt_tcp_workers_wanted();
 	int err;
 
 	if (!device)
@@ -86,7 +86,7 @@ static int device_open(int index, struct shunt_net_device **device_p)
 	device->timer.kind = TCP_WATCH_TIMER;
 	device->timer_at = SHUNT_NEVER;
 	device->queue_end = &device->queue;
-	device->data_sockets = count_data_sockets();
+	device->data_sockets = count_data_sockets(nworkers);
 	for (size_t i = 0; i < TCP_STRANGERS; i++)
 		device->stranger[i].fd = -1;
 	err = shunt_tcp_device_address(index, &device->addr);
@@ -98,7 +98,7 @@ static int device_open(int index, struct shunt_net_device **device_p)
 		device_close(device);
 		return err;
 	}
-	start_workers(device);
+	start_workers(device, nworkers);
 	*device_p = device;
 	return 0;
 }

@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include "base/config.h"
 #include "base/io.h"
 #include "base/os.h"
@@ -29,14 +28,6 @@ struct tcp_workers {
 	unsigned n;
 	pthread_t id[TCP_MAX_WORKERS];
 };
-
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 unsigned shunt_tcp_workers_wanted(void)
 {
@@ -117,7 +108,7 @@ static void sleep_idle(struct tcp_workers *w)
 static void *worker_main(void *arg)
 {
 	struct tcp_workers *w = arg;
-	int64_t last = now_ns();
+	int64_t last = shunt_now_ns();
 
 	pthread_setname_np(pthread_self(), "shunt-socket");
 	while (!atomic_load(&w->stopping)) {
@@ -125,11 +116,11 @@ static void *worker_main(void *arg)
 
 		if (job)
 			run(job);
-		else if (now_ns() - last < w->spin_ns)
+		else if (shunt_now_ns() - last < w->spin_ns)
 			continue;
 		else
 			sleep_idle(w);
-		last = now_ns();
+		last = shunt_now_ns();
 	}
 	return NULL;
 }
