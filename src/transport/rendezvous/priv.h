@@ -116,6 +116,7 @@ struct rdzv_peer {
 	int fd;          /* -1: none */
 	bool seen;       /* has ever come */
 	uint32_t caller; /* of its hello */
+	uint64_t turn;   /* of its connection in the lobby */
 	uint8_t nonce[RDZV_NONCE];
 	uint8_t session[RDZV_SECRET];
 	struct shunt_rendezvous_row row;

@@ -172,12 +172,13 @@ static void format_missing(const struct rdzv_root *root, char *text, size_t byte
 
 /* ---- ranks that come */
 
-/* A rank that has come before, whose connection broke on its side: this call takes the place of that one. */
+/* A rank that has come before, whose connection broke on its side: its last call counts, until answers are sent. */
 static bool comes_again(const struct rdzv_root *root, const struct rdzv_hello *h)
 {
 	const struct rdzv_peer *peer;
+	bool open = root->status == RDZV_OPEN || (!root->status && !root->answered);
 
-	if (root->status != RDZV_OPEN || root->first < 0 || h->rank < 0 || h->rank >= root->nranks)
+	if (!open || root->first < 0 || h->rank < 0 || h->rank >= root->nranks)
 		return false;
 	peer = &root->peer[h->rank];
 	return peer->seen && h->caller && peer->caller == h->caller && peer->row.member == h->member &&
@@ -235,9 +236,13 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 	struct rdzv_peer *peer;
 	int fd = conn->fd;
 
+	if (again && conn->turn < root->peer[h->rank].turn) {
+		rdzv_close_socket(&fd); /* two calls were heard at once, the last one first */
+		return;
+	}
 	if (root->status == RDZV_OPEN && !again)
 		check_hello(root, h);
-	if (root->status != RDZV_OPEN) {
+	if (root->status != RDZV_OPEN && !again) {
 		answer_late(root, fd, h);
 		return;
 	}
@@ -248,9 +253,11 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 	}
 	peer = &root->peer[h->rank];
 	rdzv_close_socket(&peer->fd);
-	*peer = (struct rdzv_peer){
-		.fd = fd, .seen = true, .caller = h->caller, .row = { .member = h->member, .pid = h->pid }
-	};
+	*peer = (struct rdzv_peer){ .fd = fd,
+		.seen = true,
+		.caller = h->caller,
+		.turn = conn->turn,
+		.row = { .member = h->member, .pid = h->pid } };
 	memcpy(peer->nonce, h->nonce, sizeof(peer->nonce));
 	memcpy(peer->row.host, h->host, sizeof(h->host));
 	shunt_rendezvous_session(peer->session, &root->lobby->key, conn->nonce, h->nonce);
