@@ -821,8 +821,7 @@ static int abort_in_setup_body(struct rank *r)
 {
 	ncclConfig_t config = ranks_config();
 
-	/* The last moments of a set-up are for all (KNOWN_ISSUES). */
-	for (int round = 0; round < (all ? 24 : 5); round++) {
+	for (int round = 0; round < (all ? 24 : 10); round++) {
 		config.blocking = round % 2;
 		CHECK(!abort_in_setup(r, &config, round));
 	}

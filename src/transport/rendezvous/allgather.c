@@ -178,7 +178,7 @@ struct root_round {
 	struct rdzv_recv *in;
 	struct rdzv_contrib *contrib;
 	enum part *part;
-	struct pollfd *pfds;
+	struct pollfd *pfds; /* then those of the hosts */
 	uint8_t (*mac)[SHUNT_MAC_BYTES];
 	char *local; /* the bytes of our ranks */
 	int culprit;
@@ -287,9 +287,48 @@ static void log_late(struct root_round *h)
 	}
 }
 
+static int hosts_of(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->uplink ? rdzv->uplink->nranks : 0;
+}
+
+/*
+ * The other hosts have their round when that of our ranks is over. But ours may wait for connections with a host that
+ * has given up. So its end ends their round, too.
+ */
+static void watch_hosts(const struct shunt_rendezvous *uplink, struct pollfd *pfds)
+{
+	for (int host = 0; host < uplink->nranks; host++) {
+		int fd = uplink->peer_fds ? uplink->peer_fds[host] : host == uplink->root ? uplink->root_fd : -1;
+
+		pfds[host] = (struct pollfd){ .fd = fd, .events = POLLRDHUP };
+	}
+}
+
+/* The root of the hosts says who it is. To the others it has said why, which they read in the round of the hosts. */
+static int look_at_hosts(struct root_round *h)
+{
+	const struct shunt_rendezvous *uplink = h->rdzv->uplink;
+	const struct pollfd *pfds = h->pfds + h->rdzv->nranks;
+	char name[160];
+
+	for (int host = 0; host < hosts_of(h->rdzv); host++) {
+		if (pfds[host].fd < 0 || !pfds[host].revents)
+			continue;
+		if (uplink->is_root) {
+			shunt_rendezvous_name(uplink, host, name, sizeof(name));
+			shunt_error("%s died or gave up before all ranks had given their part", name);
+			h->culprit = uplink->hosts->leader[host];
+		}
+		return -EOWNERDEAD;
+	}
+	return 0;
+}
+
 static int collect_contribs(struct root_round *h)
 {
 	const struct shunt_rendezvous *rdzv = h->rdzv;
+	nfds_t n = (nfds_t)(rdzv->nranks + hosts_of(rdzv));
 	int left = 0, err;
 	int64_t next_check = 0;
 
@@ -302,11 +341,14 @@ static int collect_contribs(struct root_round *h)
 		h->pfds[r] = (struct pollfd){ .fd = rdzv->peer_fds[r], .events = POLLIN };
 		left += rdzv->peer_fds[r] >= 0;
 	}
+	if (rdzv->uplink)
+		watch_hosts(rdzv->uplink, h->pfds + rdzv->nranks);
 	while (left) {
-		err = shunt_rendezvous_poll(
-		    h->pfds, (nfds_t)rdzv->nranks, &next_check, h->round->deadline, h->round->cancel);
+		err = shunt_rendezvous_poll(h->pfds, n, &next_check, h->round->deadline, h->round->cancel);
 		if (err == -ETIMEDOUT)
 			log_late(h);
+		if (err >= 0)
+			err = look_at_hosts(h);
 		if (err < 0)
 			return err;
 		for (int r = 0; r < rdzv->nranks; r++) {
@@ -417,7 +459,7 @@ int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct 
 		.in = calloc(n, sizeof(*h.in)),
 		.contrib = calloc(n, sizeof(*h.contrib)),
 		.part = calloc(n, sizeof(*h.part)),
-		.pfds = calloc(n, sizeof(*h.pfds)),
+		.pfds = calloc(n + (size_t)hosts_of(rdzv), sizeof(*h.pfds)),
 		.mac = calloc(n, sizeof(*h.mac)),
 		.culprit = round->status ? round->culprit : -1 };
 	int err, status;
