@@ -503,7 +503,11 @@ static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, ch
 	else if ((err = write_ctrl(comm)))
 		shunt_vote_refuse(&w->vote, "its scratch cannot be written: %s", strerror(-err));
 	err = shunt_rendezvous_allgather(&ranks, &w->vote, sizeof(w->vote), w->votes, -1, NULL);
-	return err ? err : refused_by(w->votes, comm->nranks, reason);
+	if (!err)
+		err = refused_by(w->votes, comm->nranks, reason);
+	if (!err)
+		shunt_proxy_start(comm->net.proxy);
+	return err;
 }
 
 static void close_proxy(struct shunt_comm *comm)

@@ -76,6 +76,7 @@ static void open_side(int me)
 	atomic_fetch_add(&shared->offers, 1);
 	COMES(shared->offers == 2);
 	require(!shunt_proxy_connect(proxy, &shared->offer[!me], LIMIT_S * 1000, NULL, text), text);
+	shunt_proxy_start(proxy);
 	atomic_fetch_add(&shared->ready, 1);
 	COMES(shared->ready == 2);
 }

@@ -13,6 +13,7 @@
 #include "tests/transport/net_ends.h"
 #include "transport/net/providers.h"
 #include "transport/net/proxy.h"
+#include "transport/net/proxy_priv.h"
 
 enum { PAYLOAD = 4096, SLOTS = 64 };
 
@@ -82,7 +83,7 @@ static void *connect_side(void *arg)
 	return NULL;
 }
 
-static void open_sides(struct side side[2], bool one_thread)
+static void connect_sides(struct side side[2], bool one_thread)
 {
 	struct connecting c[2];
 	pthread_t thread;
@@ -96,6 +97,13 @@ static void open_sides(struct side side[2], bool one_thread)
 	pthread_join(thread, NULL);
 	assert_int_equal(c[0].err, 0);
 	assert_int_equal(c[1].err, 0);
+}
+
+static void open_sides(struct side side[2], bool one_thread)
+{
+	connect_sides(side, one_thread);
+	for (int i = 0; i < 2; i++)
+		shunt_proxy_start(side[i].proxy);
 }
 
 static void close_sides(struct side side[2])
@@ -268,6 +276,26 @@ static void test_a_peer_that_goes_is_told(void **state)
 	close_sides(side);
 }
 
+/* Where a third rank could not connect, each rank closes what it has. */
+static void test_a_peer_that_goes_before_the_start_is_told_at_the_start(void **state)
+{
+	for (int starts = 0; starts < 2; starts++) {
+		struct side side[2];
+
+		connect_sides(side, false);
+		shunt_proxy_destroy(side[0].proxy);
+		side[0].proxy = NULL;
+		COMES(atomic_load(&side[1].proxy->failed));
+		assert_int_equal(side[1].failures, 0);
+		if (starts)
+			shunt_proxy_start(side[1].proxy);
+		close_sides(side);
+		assert_int_equal(side[1].failures, starts);
+		if (starts)
+			assert_non_null(strstr(side[1].text, "rank 3 on node2"));
+	}
+}
+
 /* ---- triggers that nobody should push */
 
 static void test_a_trigger_out_of_bounds_is_a_failure(void **state)
@@ -309,6 +337,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_what_has_ended_gives_its_descriptors_back),
 		cmocka_unit_test(test_an_abort_is_told),
 		cmocka_unit_test(test_a_peer_that_goes_is_told),
+		cmocka_unit_test(test_a_peer_that_goes_before_the_start_is_told_at_the_start),
 		cmocka_unit_test(test_a_trigger_out_of_bounds_is_a_failure),
 		cmocka_unit_test(test_a_trigger_of_no_connection_is_a_failure),
 	};

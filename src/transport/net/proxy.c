@@ -65,12 +65,13 @@ static void fail(struct connection *c, int err, const char *text)
 	if (atomic_load(&proxy->failed))
 		return;
 	proxy->err = err;
+	proxy->failed_at = (int)(c - proxy->connection);
 	snprintf(proxy->text, sizeof(proxy->text), "%s", text);
 	atomic_store(&proxy->failed, true);
 	notify(proxy);
 	tell_peers(proxy);
 	if (proxy->takes && !proxy->finishing)
-		proxy->config.failed(proxy->config.ctx, (int)(c - proxy->connection), err, proxy->text);
+		proxy->config.failed(proxy->config.ctx, proxy->failed_at, err, proxy->text);
 }
 
 /* ---- triggers */
@@ -501,6 +502,13 @@ static void begin_taking(struct proxy_thread *thread, void *arg)
 
 	(void)thread;
 	proxy->takes = true;
+	if (atomic_load(&proxy->failed) && proxy->err != -ECANCELED)
+		proxy->config.failed(proxy->config.ctx, proxy->failed_at, proxy->err, proxy->text);
+}
+
+void shunt_proxy_start(struct shunt_proxy *proxy)
+{
+	shunt_proxy_thread_call(proxy->thread, begin_taking, proxy);
 }
 
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
@@ -520,10 +528,8 @@ int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offe
 			snprintf(text, 256, "%s", proxy->text);
 			return proxy->err;
 		}
-		if (ready == proxy->config.npeers) {
-			shunt_proxy_thread_call(proxy->thread, begin_taking, proxy);
+		if (ready == proxy->config.npeers)
 			return 0;
-		}
 		look = shunt_deadline_ms(LOST_LOOK_MS);
 		err = shunt_io_poll(&fd, 1, look < deadline ? look : deadline, cancel);
 		if (err > 0 || (err == -ETIMEDOUT && shunt_now_ms() < deadline))

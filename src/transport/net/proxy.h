@@ -68,11 +68,17 @@ struct shunt_proxy_offer {
 int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
 /*
- * Connects with all peers: theirs[i] is what peer i offered this rank. From then on triggers are taken. 0; -ETIMEDOUT,
- * -ECANCELED, -EOWNERDEAD (lost), or a connection's error; text (256 bytes) says which and why.
+ * Connects with all peers: theirs[i] is what peer i offered this rank. 0; -ETIMEDOUT, -ECANCELED, -EOWNERDEAD (lost), or
+ * a connection's error; text (256 bytes) says which and why.
  */
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
     const atomic_int *cancel, char *text);
+/*
+ * All ranks have connected, and will use the connections: from now on triggers are taken, and failures told, also of a
+ * connection that has failed since connect. Where one rank could not connect, the others close theirs, which is no
+ * failure: then start is not called.
+ */
+void shunt_proxy_start(struct shunt_proxy *proxy);
 /*
  * More memory for puts, which peers have alike and number alike, and the counters of signals that are meant for it.
  * The memory and the counters are the caller's, and must stay until destroy has returned.

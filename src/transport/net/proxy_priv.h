@@ -58,7 +58,8 @@ struct shunt_proxy {
 	bool finishing;
 	atomic_bool failed, ended;
 	atomic_int nready; /* connections that were ready once */
-	int err;           /* of failed; written before it */
+	int err;           /* of failed, as the next two; written before it */
+	int failed_at;     /* the connection */
 	char text[256];
 	int notify_fd; /* written when nready or failed changes; -1 once it has ended */
 	struct connection connection[];
