@@ -184,7 +184,7 @@ esac
 
 archs=90
 [ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
-if build build -Dtests=enabled -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
+if build build -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
 	suites plain build "" --suite abi --suite proof --suite gpu
 	if command -v valgrind >/dev/null; then
 		suites valgrind build "" --setup valgrind --suite abi

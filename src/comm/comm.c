@@ -121,6 +121,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 			become_forward(comm, "no Unix socket could be bound on one rank");
 		else if ((err = shunt_service_watch(comm, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
 			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
+	} else if (desc->directory) {
+		comm->directory = *desc->directory; /* it may grow */
 	}
 	if (desc->rank >= 0)
 		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);

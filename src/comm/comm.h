@@ -39,7 +39,7 @@ struct shunt_comm_desc {
 	bool joined;          /* its ranks have found each other before: one that is missing has ended */
 	/* Overlay: where ranks of other hosts are registered; NULL: nowhere. Copied. */
 	const struct shunt_directory_tail *directory;
-	bool members_are_ranks;     /* of a communicator that is no child; else hosts are known by member alone */
+	bool members_are_ranks;     /* not of split and shrink, whose hosts are known by members until the set-up */
 	bool may_span;              /* its ranks may be on several hosts: set_hosts follows */
 	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;                /* CTAPolicy zero */

@@ -439,14 +439,15 @@ struct setup {
 /* Waits until a root of another host says where it listens. */
 static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host)
 {
-	int root = hosts->leader[host];
+	int root = hosts->leader[host], member = hosts->rank[root].row.member;
 	int err = shunt_directory_find(
-	    &comm->directory, comm->registered, &comm->as_member, root, &comm->life.cancel, &hosts->rank[root].at);
+	    &comm->directory, comm->registered, &comm->as_member, member, &comm->life.cancel, &hosts->rank[root].at);
 	char text[80];
 
 	if (err && err != -ECANCELED) {
 		shunt_hosts_show(hosts, host, text, sizeof(text));
-		shunt_error("rank %d waited for rank %d on %s to set up a communicator: %s", comm->rank, root, text,
+		shunt_error("rank %d waited for %s %d on %s to set up a communicator: %s", comm->rank,
+		    hosts->by_member ? "the parent's rank" : "rank", member, text,
 		    err == -EOWNERDEAD ? "its process has ended" : strerror(-err));
 	}
 	return err;
@@ -455,11 +456,11 @@ static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int hos
 /* Overlay, before the rendezvous: the hosts' roots learn each other's addresses from the directory. */
 static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts)
 {
-	int host = hosts->host_of[comm->rank], err;
+	int own = shunt_hosts_find(hosts, comm->member), host = hosts->host_of[own], err;
 
-	if (comm->rank != hosts->leader[host])
+	if (own != hosts->leader[host])
 		return 0;
-	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[comm->rank].at);
+	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[own].at);
 	if (host)
 		return err ? err : find_root(comm, hosts, 0);
 	for (int h = 1; h < hosts->nhosts && !err; h++)
@@ -511,8 +512,8 @@ static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, co
 int shunt_comm_locate_locked(struct shunt_comm *comm)
 {
 	struct shunt_hosts *hosts = NULL;
+	int missing, present, own;
 	char reason[160];
-	int missing, present;
 
 	if (atomic_load(&comm->located) || shunt_comm_life_state(&comm->life) >= COMM_READY)
 		return 0;
@@ -524,31 +525,50 @@ int shunt_comm_locate_locked(struct shunt_comm *comm)
 		return comm->nranks > SHUNT_MAX_RANKS ? stay_with_nccl(comm, NULL, "more than 8 ranks") : 0;
 	if (!hosts)
 		return stay_with_nccl(comm, NULL, reason);
-	if (!comm->members_are_ranks) {
-		if (comm->nmembers == comm->nranks)
-			return stay_with_nccl(comm, hosts, "a child of another communicator, over several hosts");
+	own = shunt_hosts_find(hosts, comm->member);
+	if (own < 0 || hosts->nranks != comm->nranks) {
 		shunt_hosts_destroy(hosts);
-		return stay_with_nccl(comm, NULL, "a child of another communicator, over several hosts");
+		return stay_with_nccl(comm, NULL, "other ranks than those of the communicator are registered");
 	}
+	hosts->by_member = !comm->members_are_ranks;
 	if (hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
 		return stay_with_nccl(comm, hosts, SHUNT_COMM_TOO_LARGE);
-	if (hosts->leader[hosts->host_of[comm->rank]] == comm->rank)
-		(void)shunt_hosts_listen(hosts, comm->rank); /* logged; then the set-up finds no address, and fails */
-	shunt_comm_net_place(comm, hosts);
-	return shunt_rendezvous_set_hosts(comm->rendezvous, hosts, comm->rank);
+	if (hosts->leader[hosts->host_of[own]] == own)
+		(void)shunt_hosts_listen(hosts, own); /* logged; then the set-up finds no address, and fails */
+	shunt_comm_net_place(comm, hosts);            /* a child's ranks are placed after the join */
+	return shunt_rendezvous_set_hosts(comm->rendezvous, hosts, own);
+}
+
+/* Of a child the directory knows the parent's ranks, in whose order they have joined. */
+static int renumber(struct shunt_comm *comm)
+{
+	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
+	int32_t rank_of[SHUNT_HOSTS_MAX_RANKS], own = comm->rank;
+	int err = shunt_rendezvous_allgather(&ranks, &own, sizeof(own), rank_of, -1, NULL);
+
+	if (!err)
+		err = shunt_rendezvous_renumber(comm->rendezvous, rank_of);
+	if (!err)
+		shunt_comm_net_place(comm, shunt_rendezvous_hosts(comm->rendezvous));
+	return err;
 }
 
 static int rendezvous(struct shunt_comm *comm, struct setup *s)
 {
-	int err = 0, missing = -1;
+	struct shunt_hosts *hosts = comm->nranks > 1 ? shunt_rendezvous_hosts_of(comm->rendezvous) : NULL;
+	int err = 0, missing = -1, as = comm->rank;
 
 	clock_gettime(CLOCK_MONOTONIC, &s->begun);
 	fill_hello(comm, &s->hello); /* before the join: all ranks would wait for it after */
-	if (comm->directory.magic && comm->net.at.nhosts)
-		err = find_roots(comm, shunt_rendezvous_hosts_of(comm->rendezvous));
+	if (comm->directory.magic && hosts) {
+		as = shunt_hosts_find(hosts, comm->member);
+		err = find_roots(comm, hosts);
+	}
 	if (comm->nranks > 1 && !err)
 		err = shunt_rendezvous_join(
-		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->life.cancel, &missing);
+		    comm->rendezvous, comm->nmembers, as, comm->nranks, &comm->life.cancel, &missing);
+	if (!err && hosts && hosts->by_member)
+		err = renumber(comm);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
 	if (err != -ENOENT)
 		return err;

@@ -165,11 +165,12 @@ static bool is_regular(const struct rank *r)
 }
 
 /*
- * A communicator over all hosts, one for each host, and one over hosts that is a child, which stays with NCCL. Where
- * hosts have different numbers of ranks, so do the calls of the first.
+ * A communicator over all hosts, one for each host, and one over hosts that is a child with its ranks in another order.
+ * Where hosts have different numbers of ranks, the calls over all of them stay with NCCL.
  */
 static int over_hosts_body(struct rank *r)
 {
+	struct rank turned = *r;
 	ncclComm_t comm, own, half;
 	int mine = 0;
 
@@ -185,7 +186,14 @@ static int over_hosts_body(struct rank *r)
 	} else {
 		CHECK(!call(r, comm));
 	}
-	CHECK(!expect_forward(r, half, "a child of another communicator, over several hosts"));
+	turned.rank = r->nranks - 1 - r->rank;
+	if (is_regular(r)) {
+		CHECK(!expect_ready(&turned, half));
+		CHECK(!expect_sum(&turned, half, 1024));
+		CHECK(!expect_parts(&turned, half));
+	} else {
+		CHECK(!call(&turned, half));
+	}
 	if (mine > 1)
 		CHECK(!expect_ready(r, own));
 	NCCL(ncclCommDestroy(half));
@@ -200,6 +208,87 @@ static void test_hosts_by_name_run_our_kernels(void **state)
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		run_world(&(struct world){ .place = places[i], .named = true, .body = over_hosts_body });
+}
+
+/* What Shunt takes is right on a child, as which this rank is number `rank` of `nranks`. */
+static int expect_child(const struct rank *r, ncclComm_t child, int rank, int nranks)
+{
+	struct rank as = *r;
+
+	as.rank = rank;
+	as.nranks = nranks;
+	CHECK(!expect_ready(&as, child));
+	CHECK(!expect_sum(&as, child, 5000));
+	CHECK(!expect_parts(&as, child));
+	return 0;
+}
+
+/* Twice two children, of even and odd ranks, one of them turned around, and a child of each; then one of the even ranks. */
+static int children_body(struct rank *r)
+{
+	int odd = r->rank % 2, half = r->nranks / 2, number = r->rank / 2, excluded[16];
+	ncclComm_t comm, part, again, left;
+
+	for (int i = 0; i < half; i++)
+		excluded[i] = 2 * i + 1;
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int round = 0; round < 2; round++) {
+		NCCL(ncclCommSplit(comm, odd, odd ? -r->rank : r->rank, &part, NULL));
+		CHECK(!expect_child(r, part, odd ? half - 1 - number : number, half));
+		NCCL(ncclCommSplit(part, 7, number, &again, NULL));
+		NCCL(ncclCommDestroy(part));
+		CHECK(!expect_child(r, again, number, half));
+		ranks_barrier(r, &world_shared()->step[round]); /* an abort would reach who has not received all */
+		NCCL(round ? ncclCommAbort(again) : ncclCommDestroy(again));
+	}
+	if (!odd) {
+		NCCL(ncclCommShrink(comm, excluded, half, &left, NULL, NCCL_SHRINK_DEFAULT));
+		CHECK(!expect_child(r, left, number, half));
+		NCCL(ncclCommDestroy(left));
+	}
+	CHECK(!expect_ready(r, comm));
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+/* The last rank comes later. */
+static int grown_body(struct rank *r)
+{
+	int old = r->nranks - 1;
+	struct world_shared *s = world_shared();
+	ncclComm_t comm = NULL, grown;
+	ncclUniqueId id = r->id;
+
+	if (r->rank < old) {
+		NCCL(ncclCommInitRank(&comm, old, id, r->rank));
+		CHECK(!call(r, comm));
+	}
+	if (!r->rank) {
+		NCCL(ncclCommGetUniqueId(comm, &id));
+		s->id[1] = id;
+	}
+	ranks_barrier(r, &s->step[0]);
+	id = s->id[1];
+	NCCL(ncclCommGrow(comm, r->nranks, r->rank && comm ? NULL : &id, comm ? -1 : r->rank, &grown, NULL));
+	CHECK(!expect_child(r, grown, r->rank, r->nranks));
+	NCCL(ncclCommDestroy(grown));
+	NCCL(ncclCommDestroy(comm));
+	return end_together(r);
+}
+
+static void test_a_grown_communicator_runs_our_kernels(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .body = grown_body });
+	run_world(&(struct world){ .place = "0110", .body = grown_body });
+	run_world(&(struct world){ .place = "01", .named = true, .body = grown_body });
+}
+
+static void test_children_of_some_ranks_run_our_kernels(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .body = children_body });
+	run_world(&(struct world){ .place = "001122", .named = true, .body = children_body });
+	run_world(&(struct world){ .place = "1001", .body = children_body });
+	run_world(&(struct world){ .place = "00001111", .named = true, .body = children_body });
 }
 
 /* Default plans, whose ports join ranks of one rail only: no others are connected here. */
@@ -417,6 +506,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hosts_by_name_run_our_kernels),
+		cmocka_unit_test(test_children_of_some_ranks_run_our_kernels),
+		cmocka_unit_test(test_a_grown_communicator_runs_our_kernels),
 		cmocka_unit_test(test_hosts_of_namespaces_run_our_kernels),
 		cmocka_unit_test(test_default_plans_run_over_rails),
 		cmocka_unit_test(test_hosts_a_rank_with_other_settings_is_missing_for_all),

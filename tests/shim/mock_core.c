@@ -311,6 +311,10 @@ void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 {
 }
 
+void shunt_directory_copy(uint8_t id[SHUNT_DIRECTORY_ID_BYTES], const struct shunt_directory_tail *tail)
+{
+}
+
 struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 {
 	return (struct shunt_directory_tail){ 0 };

@@ -238,6 +238,13 @@ static int coll_of(const struct torture_op *m)
 	return kinds[m->kind].coll;
 }
 
+bool torture_op_needs_all(const struct torture_op *m)
+{
+	int coll = coll_of(m);
+
+	return coll >= BENCH_COLL_ALLREDUCE && coll <= BENCH_COLL_REDUCE && m->bytes >= 4096; /* some of each member */
+}
+
 int torture_nkinds(void)
 {
 	return NKINDS;

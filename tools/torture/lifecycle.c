@@ -97,6 +97,7 @@ static void comm_create(struct torture_rank *r, enum conform_comm comm, const nc
 		r->err = -EIO;
 	}
 	r->comms |= 1u << comm;
+	r->unmet |= 1u << comm;
 	r->stats.comms++;
 }
 
@@ -124,10 +125,14 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 	 * its results would count.
 	 */
 	bool finalized = torture_random(&r->common, 4) == 0 || r->o->ranks.faults;
+	char token = 0, all[RANKS_MAX];
 	size_t n = 0;
 
 	r->comms &= ~(1u << comm);
 	windows_deregister(r, comm);
+	/* Without a real NCCL a first call waits for all ranks, also for those that it does not need. */
+	if (r->unmet >> comm & 1 && !r->err)
+		torture_allgather(r, &token, 1, all);
 	if (!r->comm[comm] || r->err)
 		return;
 	torture_rank_progress(r, RANKS_DESTROY);

@@ -113,6 +113,8 @@ static void slot_choose(struct torture_rank *r, struct torture_slot *s, struct l
 {
 	struct torture_op m = torture_op_choose(&r->common, l.comms, l.kinds, r->configured, r->max_bytes);
 
+	if (torture_op_needs_all(&m))
+		r->unmet &= ~(1u << m.comm);
 	torture_slot_place(s, &m, r->rank, r->nranks, &r->own);
 	slot_prepare(r, s, "");
 }

@@ -49,6 +49,7 @@ struct torture_rank {
 	unsigned configured;   /* bit set: kinds whose calls can have a configuration */
 	unsigned possible;     /* bit set: communicators that can be created */
 	unsigned dying;        /* bit set: communicators whose calls may fail */
+	unsigned unmet;        /* bit set: communicators without a call that needed all of their ranks */
 	unsigned has_windows;  /* bit set: communicators whose symmetric buffers are windows */
 	struct torture_random common, own;
 	ncclComm_t comm[CONFORM_NCOMMS];

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/host.h"
 #include "shim/overlay/children.h"
+#include "transport/rendezvous/directory.h"
 
 /* The last bytes of a unique id. */
 struct grow_tail {
@@ -59,13 +60,16 @@ void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id)
 {
 	static const char zero[sizeof(struct grow_tail)];
 	struct grow_tail tail = { .magic = GROW_TAIL_MAGIC, .id = grown_id(parent) };
-	const struct shunt_hosts *hosts = shunt_comm_hosts(parent->comm); /* of none in overlay */
+	const struct shunt_directory_tail *directory = shunt_comm_directory(parent->comm);
+	const struct shunt_hosts *hosts = shunt_comm_hosts(parent->comm);
 
 	if (memcmp(id->internal + GROW_TAIL_OFFSET, zero, sizeof(zero)))
 		return;
 	shunt_host_id(tail.host, &tail.id, sizeof(tail.id));
 	memcpy(id->internal + GROW_TAIL_OFFSET, &tail, sizeof(tail));
-	if (hosts)
+	if (directory)
+		shunt_directory_copy((uint8_t *)id->internal, directory);
+	else if (hosts)
 		memcpy(id->internal + GROW_ROOT_OFFSET, &hosts->rank[0].group, sizeof(hosts->rank[0].group));
 }
 
@@ -96,7 +100,8 @@ const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_
 	if (tail.magic != GROW_TAIL_MAGIC)
 		return "its unique id was not made by Shunt for a communicator that grows";
 	shunt_host_id(host, &tail.id, sizeof(tail.id));
-	if (memcmp(host, tail.host, sizeof(host)) && !shunt_child_grow_root(id).family)
+	if (memcmp(host, tail.host, sizeof(host)) && !shunt_child_grow_root(id).family &&
+	    !shunt_directory_tail_of((const uint8_t *)id->internal).magic)
 		return "the communicator that grows is on another host";
 	*id_p = tail.id;
 	return NULL;

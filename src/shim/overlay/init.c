@@ -269,6 +269,7 @@ static struct shunt_entry *prepare_grown(
 {
 	struct shunt_comm_desc desc = { .rank = rank, .nmembers = nranks, .nranks = nranks, .device = -1 };
 	struct shunt_entry *parent = comm ? shunt_entry_find(comm) : NULL, *e = NULL;
+	struct shunt_directory_tail tail;
 	struct shunt_comm_config c;
 	char reason[128];
 
@@ -281,12 +282,16 @@ static struct shunt_entry *prepare_grown(
 		if (!shunt_attach_ready(parent, comm))
 			goto out;
 		desc.rank = shunt_comm_rank(parent->comm);
+		desc.directory = shunt_comm_directory(parent->comm);
 	} else if (!id || rank < 0 || rank >= nranks) {
 		goto out;
 	} else {
 		desc.forward_reason = shunt_child_grown_by_id(id, &desc.id);
+		tail = shunt_directory_tail_of((const uint8_t *)id->internal);
+		desc.directory = &tail;
 	}
 	desc.member = desc.rank;
+	desc.members_are_ranks = true;
 	e = shunt_overlay_attach(&desc, &c);
 out:
 	shunt_entry_put(parent);

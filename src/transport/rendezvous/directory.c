@@ -72,7 +72,13 @@ void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 		tail = own;
 		shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	}
-	memcpy(id + SHUNT_DIRECTORY_TAIL_OFFSET, &tail, sizeof(tail));
+	shunt_directory_copy(id, &tail);
+}
+
+void shunt_directory_copy(uint8_t id[SHUNT_DIRECTORY_ID_BYTES], const struct shunt_directory_tail *tail)
+{
+	if (has_room(id + SHUNT_DIRECTORY_TAIL_OFFSET))
+		memcpy(id + SHUNT_DIRECTORY_TAIL_OFFSET, tail, sizeof(*tail));
 }
 
 struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES])

@@ -35,6 +35,8 @@ struct shunt_directory_tail {
 
 /* Makes the directory of this process if there is none, and writes the tail. An id without room stays as it is. */
 void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES]);
+/* Writes this tail, of a communicator that grows. An id without room stays as it is. */
+void shunt_directory_copy(uint8_t id[SHUNT_DIRECTORY_ID_BYTES], const struct shunt_directory_tail *tail);
 /* The tail of an id; its magic is 0 if it has none that we can use. */
 struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES]);
 

@@ -81,6 +81,14 @@ int shunt_hosts_rank(const struct shunt_hosts *hosts, int host, int local)
 	return -1;
 }
 
+int shunt_hosts_find(const struct shunt_hosts *hosts, int member)
+{
+	for (int r = 0; r < hosts->nranks; r++)
+		if (hosts->rank[r].row.member == member)
+			return r;
+	return -1;
+}
+
 /* From rank[].row, with nranks set. */
 static void place(struct shunt_hosts *hosts)
 {

@@ -40,12 +40,15 @@ struct shunt_hosts {
 	uint8_t leader[SHUNT_HOSTS_MAX_RANKS];   /* per host: who speaks for it, with the lowest member */
 	struct shunt_host_rank rank[SHUNT_HOSTS_MAX_RANKS];
 	int listen_fd, group_fd; /* this rank's sockets at rank[own].at and .group; -1: none. The struct owns them */
+	bool by_member;          /* of a child: numbers are not its ranks yet, but go by rank[].row.member */
 };
 
 /* Number of hosts in the rows of a join. */
 int shunt_hosts_count(const struct shunt_rendezvous_row *rows, int nranks);
 /* The rank that has this index on this host. */
 int shunt_hosts_rank(const struct shunt_hosts *hosts, int host, int local);
+/* The rank of this member, or -1. */
+int shunt_hosts_find(const struct shunt_hosts *hosts, int member);
 
 /*
  * A round in which every rank says where it listens, among ranks that have joined over TCP. At most

@@ -74,6 +74,12 @@ const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *
 struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv);
 
 /*
+ * After a join in which ranks went by their members: rank_of[i] is the rank of who joined as i. From then on ranks are
+ * those, also in the hosts. 0, or -EINVAL: two have the same one (logged).
+ */
+int shunt_rendezvous_renumber(struct shunt_rendezvous *rdzv, const int32_t *rank_of);
+
+/*
  * Waits until nranks of the members are present. For use before a join, if nothing else says that the members have made
  * their sockets. 0; -ETIMEDOUT after timeout_ms (<= 0: no limit), -ECANCELED, or another -errno. Every member must then
  * call join.

@@ -109,3 +109,60 @@ int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_i
 	shunt_rendezvous_lobby_clear(&uplink->lobby, err != 0);
 	return err;
 }
+
+/* ---- other numbers */
+
+/* Rank i of one level becomes to[i]. */
+static void permute(struct shunt_rendezvous *rdzv, const uint8_t *to)
+{
+	uint8_t session[SHUNT_HOSTS_MAX_RANKS][RDZV_SECRET];
+	struct shunt_rendezvous_row rows[SHUNT_HOSTS_MAX_RANKS];
+	int fds[SHUNT_HOSTS_MAX_RANKS];
+	size_t n = (size_t)rdzv->nranks;
+
+	for (size_t i = 0; i < n; i++) {
+		rows[to[i]] = rdzv->rows[i];
+		if (!rdzv->is_root)
+			continue;
+		fds[to[i]] = rdzv->peer_fds[i];
+		if (rdzv->session)
+			memcpy(session[to[i]], rdzv->session[i], RDZV_SECRET);
+	}
+	memcpy(rdzv->rows, rows, n * sizeof(*rows));
+	if (rdzv->is_root)
+		memcpy(rdzv->peer_fds, fds, n * sizeof(*fds));
+	if (rdzv->is_root && rdzv->session)
+		memcpy(rdzv->session, session, n * sizeof(*session));
+	explicit_bzero(session, sizeof(session));
+	rdzv->rank = to[rdzv->rank];
+	rdzv->root = rdzv->root < 0 ? -1 : to[rdzv->root];
+}
+
+int shunt_rendezvous_renumber(struct shunt_rendezvous *rdzv, const int32_t *rank_of)
+{
+	struct shunt_hosts *hosts = rdzv->hosts, before = *hosts;
+	uint8_t local[SHUNT_HOSTS_MAX_RANKS], host[SHUNT_HOSTS_MAX_RANKS];
+	int order[SHUNT_HOSTS_MAX_RANKS];
+
+	memset(order, -1, sizeof(order));
+	for (int i = 0; i < before.nranks; i++) {
+		if (rank_of[i] < 0 || rank_of[i] >= before.nranks || order[rank_of[i]] >= 0) {
+			shunt_error("two ranks of a communicator say that they are rank %d of %d", (int)rank_of[i],
+			    before.nranks);
+			return -EINVAL;
+		}
+		order[rank_of[i]] = i;
+	}
+	shunt_hosts_select(hosts, order, before.nranks);
+	for (int i = 0; i < before.nranks; i++) {
+		host[before.host_of[i]] = hosts->host_of[rank_of[i]];
+		if (before.host_of[i] == rdzv->uplink->rank)
+			local[before.local_of[i]] = hosts->local_of[rank_of[i]];
+	}
+	permute(rdzv, local);
+	if (rdzv->uplink->joined)
+		permute(rdzv->uplink, host);
+	else /* the root of this host has */
+		rdzv->uplink->rank = host[rdzv->uplink->rank];
+	return 0;
+}
