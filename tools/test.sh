@@ -193,7 +193,7 @@ if build build -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=auto -Dgpu_archs="${C
 	fi
 fi
 # All else runs with counters: they cost a few minutes less than another run.
-if build build-coverage -Dtests=enabled -Db_coverage=true -Dcuda=disabled; then
+if build build-coverage -Dtests=enabled -Db_coverage=true -Ddebug=false -Dcuda=disabled; then
 	find build-coverage -name '*.gcda' -delete
 	TIMEOUT_MULTIPLIER=2 suites coverage build-coverage "" --no-suite gpu
 	if python3 tools/coverage.py build-coverage build-coverage/coverage.txt; then
@@ -202,15 +202,19 @@ if build build-coverage -Dtests=enabled -Db_coverage=true -Dcuda=disabled; then
 		broken "the tests reach too little of src/; build-coverage/coverage.txt has the lines that never ran"
 	fi
 fi
+# Reports need lines, and no types, which take a quarter of the compiler's time.
+lines="-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1"
 if wrapper=$(tsan_wrapper); then
 	# Undefined symbols are the sanitizer's own.
-	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false -Dplanted_faults=true; then
+	# shellcheck disable=SC2086
+	if build build-tsan $lines -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false -Dplanted_faults=true; then
 		TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp" TIMEOUT_MULTIPLIER=3 suites thread build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
 	fi
 else
 	skip tsan "ThreadSanitizer does not start on this machine"
 fi
-if build build-asan -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
+# shellcheck disable=SC2086
+if build build-asan $lines -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
 	TIMEOUT_MULTIPLIER=2 suites address build-asan "" --suite unit --suite abi --suite sim
 fi
 finish

@@ -623,7 +623,8 @@ static void test_bootstrap_comm_id_serves_on_rank_0(void **state)
 	unsetenv("NCCL_COMM_ID");
 }
 
-static int self_connects; /* so many of this process's next connections */
+static int self_connects;     /* so many of this process's next connections, but for the last one */
+static int self_connected[2]; /* a pipe, which says that the last one begins, and the others are closed */
 
 /*
  * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket
@@ -632,8 +633,7 @@ static int self_connects; /* so many of this process's next connections */
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	if (self_connects && addr->sa_family == AF_INET) {
-		self_connects--;
-		if (bind(fd, addr, len))
+		if (--self_connects ? bind(fd, addr, len) : write(self_connected[1], "", 1) != 1)
 			return -1;
 	}
 	return (int)syscall(SYS_connect, fd, addr, len);
@@ -643,11 +643,12 @@ static int self_connect_body(int rank, void *arg)
 {
 	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
 	int err = shunt_bootstrap_new_id(id);
+	char byte;
 
-	if (rank == 0)
-		pause_us(PAUSE_LATE, 500000);
-	else
-		self_connects = 2;
+	if (rank)
+		self_connects = 3;
+	else if (read(self_connected[0], &byte, 1) != 1)
+		return -EIO;
 	if (!err)
 		err = shunt_bootstrap_join(id, rank, 2, NULL, &hosts);
 	return err ? err : -self_connects;
@@ -659,8 +660,11 @@ static void test_bootstrap_comm_id_waits_on_after_self_connect(void **state)
 	int errs[UNIT_MAX_RANKS];
 
 	set_comm_id();
+	assert_int_equal(pipe(self_connected), 0);
 	unit_run_processes(2, self_connect_body, NULL, errs);
 	unsetenv("NCCL_COMM_ID");
+	close(self_connected[0]);
+	close(self_connected[1]);
 	expect_all(errs, 2, 0);
 	assert_true(unit_now_ms() - start < AT_ONCE_MS);
 }
