@@ -536,9 +536,10 @@ int cuMemCreate(
 	o->handle_types = prop->handle_types;
 	o->fd = memfd_create("fake_cuda", MFD_CLOEXEC);
 	/* Device memory comes as it was left. */
-	p = malloc(bytes);
-	memset(p, 0x5a, bytes);
-	if (write(o->fd, p, bytes) != (ssize_t)bytes)
+	p = fake_cuda.untouched ? NULL : malloc(bytes);
+	if (p)
+		memset(p, 0x5a, bytes);
+	if (p ? write(o->fd, p, bytes) != (ssize_t)bytes : ftruncate(o->fd, (off_t)bytes))
 		abort();
 	free(p);
 	*handle = o->addr;
@@ -797,7 +798,7 @@ static void append_node(struct object *capture, struct work w)
 	if (!capture) {
 		if (w.src)
 			memcpy(w.dst, w.src, w.bytes);
-		else
+		else if (w.value || !fake_cuda.untouched)
 			memset(w.dst, w.value, w.bytes);
 		return;
 	}

@@ -24,6 +24,7 @@ struct fake_cuda {
 	bool busy;            /* nothing that was put on a stream is done yet, say the queries */
 	bool not_shareable;   /* memory looks as if it had not been made to be shared */
 	bool edges_hidden;    /* the edges of a capture cannot be told */
+	bool untouched;       /* memory comes as zeros, and nobody writes zeros over it */
 	int driver;           /* CUDA version of the driver; 0: 12020 */
 	int cc;               /* compute capability x 10 */
 	int clusters;         /* that have room on a device */
