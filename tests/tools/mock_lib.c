@@ -139,10 +139,20 @@ static const char *fault_of(enum shunt_kind kind)
 
 /* ---- messages ---- */
 
+/* Another rank is to do something; the tool ends it if it does not. Ranks share few CPUs. */
+static void await_rank(unsigned *looks)
+{
+	if (++*looks < 20)
+		sched_yield();
+	else
+		pause_us(PAUSE_POLL, 50);
+}
+
 static void fifo_put(ncclComm_t c, int channel, int to, const void *data, size_t bytes)
 {
 	struct fifo *b = &c->shm->fifo[channel][c->rank][to];
 	const char *p = data;
+	unsigned looks = 0;
 
 	while (bytes) {
 		unsigned long long in = atomic_load(&b->in), room = FIFO_BYTES - (in - atomic_load(&b->out));
@@ -150,13 +160,14 @@ static void fifo_put(ncclComm_t c, int channel, int to, const void *data, size_t
 
 		n = n < FIFO_BYTES - at ? n : FIFO_BYTES - at;
 		if (!n) {
-			sched_yield();
+			await_rank(&looks);
 			continue;
 		}
 		memcpy(b->data + at, p, n);
 		atomic_store(&b->in, in + n);
 		p += n;
 		bytes -= n;
+		looks = 0;
 	}
 }
 
@@ -164,6 +175,7 @@ static void fifo_get(ncclComm_t c, int channel, int from, void *data, size_t byt
 {
 	struct fifo *b = &c->shm->fifo[channel][from][c->rank];
 	char *p = data;
+	unsigned looks = 0;
 
 	while (bytes) {
 		unsigned long long out = atomic_load(&b->out), there = atomic_load(&b->in) - out;
@@ -171,13 +183,14 @@ static void fifo_get(ncclComm_t c, int channel, int from, void *data, size_t byt
 
 		n = n < FIFO_BYTES - at ? n : FIFO_BYTES - at;
 		if (!n) {
-			sched_yield();
+			await_rank(&looks);
 			continue;
 		}
 		memcpy(p, b->data + at, n);
 		atomic_store(&b->out, out + n);
 		p += n;
 		bytes -= n;
+		looks = 0;
 	}
 }
 
