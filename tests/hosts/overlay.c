@@ -223,7 +223,7 @@ static int expect_child(const struct rank *r, ncclComm_t child, int rank, int nr
 	return 0;
 }
 
-/* Twice two children, of even and odd ranks, one of them turned around, and a child of each; then one of the even ranks. */
+/* Twice two children, of even and of odd ranks, which turn around, and a child of each; then one of the even ranks. */
 static int children_body(struct rank *r)
 {
 	int odd = r->rank % 2, half = r->nranks / 2, number = r->rank / 2, excluded[16];

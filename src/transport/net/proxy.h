@@ -68,8 +68,8 @@ struct shunt_proxy_offer {
 int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
 /*
- * Connects with all peers: theirs[i] is what peer i offered this rank. 0; -ETIMEDOUT, -ECANCELED, -EOWNERDEAD (lost), or
- * a connection's error; text (256 bytes) says which and why.
+ * Connects with all peers: theirs[i] is what peer i offered this rank. 0; -ETIMEDOUT, -ECANCELED, -EOWNERDEAD (lost),
+ * or a connection's error; text (256 bytes) says which and why.
  */
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
     const atomic_int *cancel, char *text);
