@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Weakens each place of the kernels that orders memory, one at a time, and expects that to be noticed.
 
-    planted.py PROGRAM LIST SRC [FILE:LINE:KIND...]
+    planted.py [--some] PROGRAM LIST SRC [FILE:LINE:KIND...]
 
 PROGRAM (planted.c) runs small workloads. It is run once plainly, to find the places (src/device/sim/site.h); each must
 also stand in the sources below SRC, and each that stands there must have run. Then every place is weakened, in every
@@ -11,7 +11,7 @@ neither can tell, with the reason; such a place must stay unnoticed, so that the
 A line "unreached FILE: reason" is for a file that no workload reaches, because another test does.
 Where the reason is that other places of the same function do the same, it begins with "together:", and all of them
 weakened at once must be noticed.
-With arguments behind SRC only these places are weakened.
+With arguments behind SRC only these places are weakened, with --some the first one of each kind in each file.
 """
 import concurrent.futures
 import os
@@ -180,9 +180,18 @@ def check_places(sites, reasons, src, list_path):
     return len(wrong)
 
 
+def first_of_kinds(sites, reasons):
+    """Of those that something should notice."""
+    first = {}
+    for site in sorted(sites, key=lambda s: (s.file, s.kind, s.line)):
+        if site.name() not in reasons:
+            first.setdefault((site.file, site.kind), site.where())
+    return list(first.values())
+
+
 def main():
-    program, list_path, src = sys.argv[1:4]
-    only = sys.argv[4:]
+    some = sys.argv[1] == "--some"
+    program, list_path, src, *only = sys.argv[1 + some:]
     begun = time.monotonic()
     workloads = subprocess.run([program, "--list"], stdout=subprocess.PIPE, check=True).stdout.decode().split()
     reasons = read_list(list_path)
@@ -192,6 +201,8 @@ def main():
         sites = find(program, workloads, pool)
         found = time.monotonic() - begun
         wrong = check_places(sites, reasons, src, list_path)
+        if some:
+            only = first_of_kinds(sites.values(), reasons)
         todo = sorted(sites.values(), key=lambda s: (s.file, s.line, s.kind))
         todo = [(s, s.workloads, s.where()) for s in todo if not only or s.where() in only]
         all_at_once = {}

@@ -191,7 +191,7 @@ static void test_a_signal_comes_after_all_earlier_puts(void **state)
 	static struct stream stream;
 	struct lane lane;
 
-	lane_open(&lane, 48 * MIB);
+	lane_open(&lane, 16 * MIB);
 	for (int turn = 0; turn < 3; turn++) {
 		struct net_end *end = &lane.pair.end[1];
 		int posted = 0;
