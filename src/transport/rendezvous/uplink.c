@@ -115,9 +115,9 @@ int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_i
 /* Rank i of one level becomes to[i]. */
 static void permute(struct shunt_rendezvous *rdzv, const uint8_t *to)
 {
-	uint8_t session[SHUNT_HOSTS_MAX_RANKS][RDZV_SECRET];
-	struct shunt_rendezvous_row rows[SHUNT_HOSTS_MAX_RANKS];
-	int fds[SHUNT_HOSTS_MAX_RANKS];
+	uint8_t session[SHUNT_HOSTS_MAX_RANKS][RDZV_SECRET] = { 0 };
+	struct shunt_rendezvous_row rows[SHUNT_HOSTS_MAX_RANKS] = { 0 };
+	int fds[SHUNT_HOSTS_MAX_RANKS] = { 0 };
 	size_t n = (size_t)rdzv->nranks;
 
 	for (size_t i = 0; i < n; i++) {
@@ -141,7 +141,7 @@ static void permute(struct shunt_rendezvous *rdzv, const uint8_t *to)
 int shunt_rendezvous_renumber(struct shunt_rendezvous *rdzv, const int32_t *rank_of)
 {
 	struct shunt_hosts *hosts = rdzv->hosts, before = *hosts;
-	uint8_t local[SHUNT_HOSTS_MAX_RANKS], host[SHUNT_HOSTS_MAX_RANKS];
+	uint8_t local[SHUNT_HOSTS_MAX_RANKS] = { 0 }, host[SHUNT_HOSTS_MAX_RANKS] = { 0 };
 	int order[SHUNT_HOSTS_MAX_RANKS];
 
 	memset(order, -1, sizeof(order));
