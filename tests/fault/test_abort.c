@@ -22,6 +22,7 @@
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
 
+#define SETUP_TIMEOUT "600ms"
 enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */
 
 /* Ranks are threads of this process; each has a scenario of its own, and somebody aborts. */
@@ -505,8 +506,11 @@ static enum lifecycle_result abort_and_destroy(struct lifecycle *l, const struct
 static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
 {
 	struct job c = { .n = RANKS, .victim = -1, .body = abort_and_destroy };
-	const char *reason = job_run(&c);
+	const char *reason;
 
+	lifecycle_environment("90s", "60s"); /* every set-up is to succeed */
+	reason = job_run(&c);
+	lifecycle_environment("90s", SETUP_TIMEOUT);
 	if (reason)
 		fail_msg("%s", reason);
 }
@@ -521,6 +525,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
 	};
 
-	lifecycle_environment("90s", "600ms");
+	lifecycle_environment("90s", SETUP_TIMEOUT);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
