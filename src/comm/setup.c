@@ -454,9 +454,9 @@ static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int hos
 }
 
 /* Overlay, before the rendezvous: the hosts' roots learn each other's addresses from the directory. */
-static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts)
+static int find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int own)
 {
-	int own = shunt_hosts_find(hosts, comm->member), host = hosts->host_of[own], err;
+	int host = hosts->host_of[own], err;
 
 	if (own != hosts->leader[host])
 		return 0;
@@ -562,7 +562,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	fill_hello(comm, &s->hello); /* before the join: all ranks would wait for it after */
 	if (comm->directory.magic && hosts) {
 		as = shunt_hosts_find(hosts, comm->member);
-		err = find_roots(comm, hosts);
+		err = find_roots(comm, hosts, as);
 	}
 	if (comm->nranks > 1 && !err)
 		err = shunt_rendezvous_join(

@@ -17,15 +17,18 @@ int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local)
 	return rdzv->uplink ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
 }
 
-static void name_rank(const struct shunt_hosts *hosts, int rank, char *text, size_t bytes)
+static void show_rank(const struct shunt_hosts *hosts, int rank, char *text, size_t bytes)
 {
-	snprintf(text, bytes, hosts->by_member ? "the parent's rank %d" : "rank %d",
-	    hosts->by_member ? hosts->rank[rank].row.member : rank);
+	char host[128];
+
+	shunt_hosts_show(hosts, hosts->host_of[rank], host, sizeof(host));
+	snprintf(text, bytes, hosts->by_member ? "the parent's rank %d on %s" : "rank %d on %s",
+	    hosts->by_member ? hosts->rank[rank].row.member : rank, host);
 }
 
 void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
 {
-	char host[128], number[32];
+	char host[128];
 
 	if (!rdzv->hosts) {
 		snprintf(text, bytes, "rank %d", rank);
@@ -33,26 +36,22 @@ void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *
 		shunt_hosts_show(rdzv->hosts, rank, host, sizeof(host));
 		snprintf(text, bytes, "host %s", host);
 	} else {
-		rank = shunt_rendezvous_global(rdzv, rank);
-		shunt_hosts_show(rdzv->hosts, rdzv->uplink->rank, host, sizeof(host));
-		name_rank(rdzv->hosts, rank, number, sizeof(number));
-		snprintf(text, bytes, "%s on %s", number, host);
+		show_rank(rdzv->hosts, shunt_rendezvous_global(rdzv, rank), text, bytes);
 	}
 }
 
 /* Another host has failed: it has the details in its own log. */
 static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culprit)
 {
-	char host[128], rank[32];
+	char name[160];
 
 	if (!rdzv->hosts || culprit < 0 || culprit >= rdzv->hosts->nranks || status == -ECANCELED)
 		return;
-	shunt_hosts_show(rdzv->hosts, rdzv->hosts->host_of[culprit], host, sizeof(host));
-	name_rank(rdzv->hosts, culprit, rank, sizeof(rank));
+	show_rank(rdzv->hosts, culprit, name, sizeof(name));
 	if (status == -EOWNERDEAD)
-		shunt_error("%s on %s died or gave up", rank, host);
+		shunt_error("%s died or gave up", name);
 	else
-		shunt_error("%s on %s: %s", rank, host, strerror(-status));
+		shunt_error("%s: %s", name, strerror(-status));
 }
 
 /* ---- member */
