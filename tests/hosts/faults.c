@@ -576,6 +576,8 @@ static int nonblocking_body(struct rank *r)
 		CHECK(res == ncclInProgress || !res);
 		NCCL(ncclCommGetAsyncError(comm, &state));
 		CHECK(state == ncclInProgress);
+		atomic_fetch_add(&s->step[1], 1); /* the others' inits fail once one has aborted */
+		CHECK(!world_await(1, 3));
 		NCCL(ncclCommAbort(comm));
 		CHECK(now() - start < AT_ONCE_S);
 	}
