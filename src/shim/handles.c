@@ -12,6 +12,7 @@
 #include "base/os.h"
 #include "base/lock.h"
 #include "shim/handles.h"
+#include "transport/rendezvous/address.h"
 
 struct handle_table {
 	struct handle_table *older;
@@ -153,8 +154,10 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 
 void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm)
 {
-	if (scomm && atomic_fetch_sub(&scomm->users, 1) == 1)
-		free(scomm);
+	if (!scomm || atomic_fetch_sub(&scomm->users, 1) != 1)
+		return;
+	rdzv_close_socket(&scomm->grow_root.fd);
+	free(scomm);
 }
 
 static void *free_entry(void *arg)

@@ -16,6 +16,7 @@
 #include "shim/comm_config.h"
 #include "shim/life.h"
 #include "shim/nccl/abi.h"
+#include "transport/rendezvous/group.h"
 
 /* An operator that the program created. */
 struct shunt_user_op {
@@ -38,6 +39,9 @@ struct shunt_standalone_comm {
 	atomic_int threads; /* of ours that still use the communicator, or the program's memory for it */
 	atomic_int running; /* tasks that run now, on a thread of ours or of the program */
 	int next_op;
+	/* Of a communicator on one host: where ranks of others come when it grows for the time that `grow` counts. */
+	struct shunt_group_root grow_root;
+	unsigned grow;
 };
 
 struct shunt_entry {

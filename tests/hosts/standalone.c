@@ -173,6 +173,51 @@ static void test_hosts_grow_and_shrink(void **state)
 	run_world(&(struct world){ .place = "0112", .named = true, .body = change_body });
 }
 
+/*
+ * The ranks of host 0 have a communicator, which grows by those of the other hosts, and once more by the same. Another
+ * rank makes the id each time; the first time no old rank passes it.
+ */
+static int grow_onto_hosts_body(struct rank *r)
+{
+	uint32_t sum = (uint32_t)(r->nranks * (r->nranks + 1) / 2), old_sum = 0;
+	struct world_shared *s = world_shared();
+	ncclComm_t few = NULL, all;
+	int old = 0, n;
+
+	for (; !world_host(old); old++)
+		old_sum += (uint32_t)(old + 1);
+	if (r->rank < old)
+		NCCL(ncclCommInitRank(&few, old, r->id, r->rank));
+	for (int time = 0; time < 2; time++) {
+		ncclUniqueId *id = &s->id[time];
+
+		if (r->rank == (time ? 0 : old - 1)) {
+			NCCL(ncclCommGetUniqueId(few, id));
+			s->step[time] = 1;
+		}
+		CHECK(!world_await(time, 1));
+		NCCL(ncclCommGrow(few, r->nranks, few && !time ? NULL : id, few ? -1 : r->rank, &all, NULL));
+		NCCL(ncclCommCount(all, &n));
+		CHECK(n == r->nranks);
+		CHECK(!all_reduce(r, all, sum, ncclSuccess));
+		CHECK(!few || !all_reduce(r, few, old_sum, ncclSuccess));
+		NCCL(ncclCommDestroy(all));
+	}
+	if (few)
+		NCCL(ncclCommDestroy(few));
+	return 0;
+}
+
+static void test_a_communicator_of_one_host_grows_onto_others(void **state)
+{
+	static const char *const places[] = { "01", "0012", "00011" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		run_world(&(struct world){ .place = places[i], .named = i == 0, .body = grow_onto_hosts_body });
+	run_world(&(struct world){
+	    .place = "001", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = grow_onto_hosts_body });
+}
+
 /* Rank 0, the root of the others' groups, dies; they go on without it. */
 static int shrink_after_death_body(struct rank *r)
 {
@@ -417,6 +462,7 @@ int main(void)
 		cmocka_unit_test(test_hosts_meet_at_ports_of_the_range),
 		cmocka_unit_test(test_hosts_meet_over_a_bad_wire),
 		cmocka_unit_test(test_hosts_grow_and_shrink),
+		cmocka_unit_test(test_a_communicator_of_one_host_grows_onto_others),
 		cmocka_unit_test(test_hosts_shrink_after_a_death),
 		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached),
 		cmocka_unit_test(test_hosts_an_interface_that_is_down),

@@ -600,6 +600,11 @@ int shunt_comm_device(const struct shunt_comm *comm)
 	return comm->desc.device;
 }
 
+int shunt_group_root_listen(struct shunt_group_root *root)
+{
+	return -EADDRNOTAVAIL; /* all ranks are threads */
+}
+
 int shunt_bootstrap_allgather(
     const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all, struct shunt_hosts **hosts_p)
 {

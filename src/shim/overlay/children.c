@@ -56,12 +56,11 @@ static struct shunt_id grown_id(const struct shunt_entry *parent)
 	return shunt_id_derive(&parent->id, sizeof(parent->id), "grow", parent->grows, 0);
 }
 
-void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id)
+void shunt_child_grow_id(const struct shunt_entry *parent, const struct shunt_host_address *root, ncclUniqueId *id)
 {
 	static const char zero[sizeof(struct grow_tail)];
 	struct grow_tail tail = { .magic = GROW_TAIL_MAGIC, .id = grown_id(parent) };
 	const struct shunt_directory_tail *directory = shunt_comm_directory(parent->comm);
-	const struct shunt_hosts *hosts = shunt_comm_hosts(parent->comm);
 
 	if (memcmp(id->internal + GROW_TAIL_OFFSET, zero, sizeof(zero)))
 		return;
@@ -69,8 +68,8 @@ void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id)
 	memcpy(id->internal + GROW_TAIL_OFFSET, &tail, sizeof(tail));
 	if (directory)
 		shunt_directory_copy((uint8_t *)id->internal, directory);
-	else if (hosts)
-		memcpy(id->internal + GROW_ROOT_OFFSET, &hosts->rank[0].group, sizeof(hosts->rank[0].group));
+	else if (root)
+		memcpy(id->internal + GROW_ROOT_OFFSET, root, sizeof(*root));
 }
 
 struct shunt_id shunt_child_grown(struct shunt_entry *parent)

@@ -15,12 +15,12 @@ struct shunt_id shunt_child_shrunk(struct shunt_entry *parent, const int *exclud
 /*
  * Growing. The old ranks know their parent's secret. The new ranks get a secret that is derived from it, in the unique
  * id that an old rank creates: at its end, which NCCL leaves zero. If the end of a real NCCL's id is not zero, the id
- * stays as it is.
+ * stays as it is. root: standalone's, where the old ranks and the new ones come together, or NULL: on their host.
  */
-void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id);
+void shunt_child_grow_id(const struct shunt_entry *parent, const struct shunt_host_address *root, ncclUniqueId *id);
 struct shunt_id shunt_child_grown(struct shunt_entry *parent);
 /* For a new rank. NULL and *id_p, or the reason why the id cannot be used. */
 const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_p);
-/* Standalone: where the root of a group that grows over several hosts listens; of no family: on one host. */
+/* Standalone: the root in the id; of no family: none. */
 struct shunt_host_address shunt_child_grow_root(const ncclUniqueId *id);
 #endif

@@ -259,7 +259,7 @@ ncclResult_t shunt_overlay_grow_id(ncclComm_t comm, ncclUniqueId *id)
 	result = real_CommGetUniqueId(comm, id);
 	e = result == ncclSuccess ? shunt_entry_find(comm) : NULL;
 	if (e && !e->forward_reason)
-		shunt_child_grow_id(e, id);
+		shunt_child_grow_id(e, NULL, id);
 	shunt_entry_put(e);
 	return result;
 }

@@ -12,6 +12,12 @@
 #include "shim/standalone/standalone.h"
 #include "shim/thread.h"
 
+/* What an old rank knows of the root of a group that grows: from the id, or because it has made the id. */
+struct grow_root_said {
+	struct shunt_host_address at; /* of no family: nothing */
+	uint32_t by_id;
+};
+
 struct standalone_child_task {
 	struct shunt_task task; /* of the parent (split, shrink), or of the child (grow) */
 	/* split and shrink: not published yet, the task's; NULL without a colour. grow: the task's entry */
@@ -20,6 +26,7 @@ struct standalone_child_task {
 	ncclComm_t *newcomm;
 	struct shunt_bootstrap_group bootstrap_group;
 	int color, key;
+	struct grow_root_said grow_root;
 };
 
 struct split_key {
@@ -108,12 +115,12 @@ static struct shunt_bootstrap_group bootstrap_group_of(
 		.rank = d->rank,
 		.nranks = d->nranks,
 		.cancel = &cancels->life.cancel,
-		.root_fd = -1 };
+		.root.fd = -1 };
 
 	if (hosts)
-		group.root = hosts->rank[root].group;
+		group.root.at = hosts->rank[root].group;
 	if (hosts && shunt_comm_rank(parent->comm) == root)
-		group.root_fd = hosts->group_fd;
+		group.root.fd = hosts->group_fd;
 	return group;
 }
 
@@ -262,6 +269,20 @@ ncclResult_t shunt_standalone_shrink(
 	return start_child(parent, child, &w);
 }
 
+/* ---- growing */
+
+/* Where the ranks come together, or NULL: on their host, as nobody can come from another one. */
+static const struct shunt_host_address *make_grow_root(struct shunt_entry *e)
+{
+	const struct shunt_hosts *hosts = shunt_comm_hosts(e->comm);
+	struct shunt_standalone_comm *scomm = e->scomm;
+
+	if (hosts)
+		return &hosts->rank[0].group;
+	scomm->grow = e->grows;
+	return shunt_group_root_listen(&scomm->grow_root) ? NULL : &scomm->grow_root.at;
+}
+
 ncclResult_t shunt_standalone_grow_id(ncclComm_t comm, ncclUniqueId *id)
 {
 	struct shunt_entry *e;
@@ -275,9 +296,64 @@ ncclResult_t shunt_standalone_grow_id(ncclComm_t comm, ncclUniqueId *id)
 		return shunt_standalone_refuse("ncclCommGetUniqueId", "the pointer is NULL");
 	}
 	memset(id, 0, sizeof(*id));
-	shunt_child_grow_id(e, id);
+	shunt_child_grow_id(e, make_grow_root(e), id);
 	shunt_entry_put(e);
 	return ncclSuccess;
+}
+
+/* An old rank of one host need not pass the id, which the ranks of a program give to one another by other means. */
+static struct grow_root_said say_grow_root(
+    const struct shunt_entry *parent, const struct shunt_id *child, unsigned grow, const ncclUniqueId *id)
+{
+	const struct shunt_standalone_comm *scomm = parent->scomm;
+	struct grow_root_said said = { 0 };
+	struct shunt_id named;
+
+	if (id && !shunt_child_grown_by_id(id, &named) && !memcmp(&named, child, sizeof(named)))
+		said.at = shunt_child_grow_root(id);
+	said.by_id = said.at.family != 0;
+	if (!said.by_id && scomm->grow_root.fd >= 0 && scomm->grow == grow)
+		said.at = scomm->grow_root.at;
+	return said;
+}
+
+/* The old ranks of one host tell each other who is the root. */
+static int find_grow_root(struct standalone_child_task *w)
+{
+	const struct shunt_comm *parent = w->parent->comm;
+	const struct shunt_standalone_comm *scomm = w->parent->scomm;
+	struct shunt_bootstrap_group *group = &w->bootstrap_group;
+	struct shunt_bootstrap_group old = { .id = shunt_id_derive(&group->id, sizeof(group->id), "root", 0, 0),
+		.member = shunt_comm_rank(parent),
+		.nmembers = shunt_comm_nranks(parent),
+		.rank = shunt_comm_rank(parent),
+		.nranks = shunt_comm_nranks(parent),
+		.cancel = group->cancel,
+		.root.fd = -1 };
+	struct grow_root_said *said = calloc((size_t)old.nranks, sizeof(*said));
+	struct shunt_hosts *none;
+	int root = -1, err = -ENOMEM;
+
+	if (said)
+		err = shunt_bootstrap_allgather(&old, &w->grow_root, sizeof(w->grow_root), said, &none);
+	for (int r = 0; !err && r < old.nranks; r++)
+		if (said[r].at.family && (root < 0 || said[r].by_id > said[root].by_id))
+			root = r;
+	if (root >= 0)
+		group->root.at = said[root].at;
+	if (root >= 0 && scomm->grow_root.fd >= 0 &&
+	    !memcmp(&scomm->grow_root.at, &group->root.at, sizeof(group->root.at)))
+		group->root.fd = scomm->grow_root.fd;
+	free(said);
+	return err;
+}
+
+static ncclResult_t grow_run(struct shunt_task *task)
+{
+	struct standalone_child_task *w = (struct standalone_child_task *)task;
+	int err = w->parent && !shunt_comm_hosts(w->parent->comm) ? find_grow_root(w) : 0;
+
+	return err ? shunt_to_nccl(err) : barrier_run(task);
 }
 
 static ncclResult_t grow_finish(struct shunt_task *task, ncclResult_t result)
@@ -350,10 +426,12 @@ ncclResult_t shunt_standalone_grow(
 		free(w);
 		return shunt_group_result(ncclSystemError);
 	}
-	w->task = (struct shunt_task){ .entry = child, .run = barrier_run, .finish = grow_finish };
+	w->task = (struct shunt_task){ .entry = child, .run = grow_run, .finish = grow_finish };
 	w->bootstrap_group = bootstrap_group_of(&desc, child, parent, 0);
-	if (!parent)
-		w->bootstrap_group.root = shunt_child_grow_root(id);
+	if (parent)
+		w->grow_root = say_grow_root(parent, &desc.id, parent->grows - 1, id);
+	else
+		w->bootstrap_group.root.at = shunt_child_grow_root(id);
 	w->child = child;
 	w->parent = parent;
 	w->newcomm = newcomm;

@@ -64,6 +64,7 @@ struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, con
 	scomm->magic = SHUNT_NCCL_COMM_MAGIC;
 	atomic_store(&scomm->users, 1);
 	scomm->next_op = ncclNumOps;
+	scomm->grow_root.fd = -1;
 	e->scomm = scomm;
 	return e;
 }

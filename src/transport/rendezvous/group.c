@@ -6,6 +6,19 @@
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
 
+int shunt_group_root_listen(struct shunt_group_root *root)
+{
+	int fd;
+
+	if (root->fd >= 0)
+		return 0;
+	fd = shunt_host_listen(&root->at);
+	if (fd < 0)
+		return fd;
+	root->fd = fd;
+	return 0;
+}
+
 static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
 	int err = shunt_rendezvous_bind(id, c->member, &ranks->rendezvous);
@@ -33,7 +46,7 @@ static int collect(const struct shunt_bootstrap_group *c, struct shunt_rendezvou
 		.cancel = c->cancel };
 	int err;
 
-	rdzv->lobby.listen_fd = c->root_fd;
+	rdzv->lobby.listen_fd = c->root.fd;
 	rdzv->is_root = true;
 	err = shunt_rendezvous_root_run(&root, rdzv);
 	shunt_rendezvous_lobby_clear(&rdzv->lobby, err != 0);
@@ -44,7 +57,7 @@ static int collect(const struct shunt_bootstrap_group *c, struct shunt_rendezvou
 static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *rdzv)
 {
 	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
-	struct shunt_netaddr addr = shunt_host_netaddr(&c->root);
+	struct shunt_netaddr addr = shunt_host_netaddr(&c->root.at);
 	char root[96];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
 		.what = "a communicator made of another one",
@@ -83,7 +96,7 @@ static int join_over_hosts(const struct shunt_bootstrap_group *c, const struct s
 	rdzv->rank = c->rank;
 	rdzv->member = c->member;
 	rdzv->nranks = c->nranks;
-	err = c->root_fd >= 0 ? collect(c, rdzv) : call(c, rdzv);
+	err = c->root.fd >= 0 ? collect(c, rdzv) : call(c, rdzv);
 	rdzv->joined = !err;
 	return err;
 }
@@ -97,7 +110,7 @@ int shunt_bootstrap_allgather(
 	struct shunt_ranks ranks = {
 		.rank = c->rank, .nranks = c->nranks, .timeout_ms = shunt_config()->timeout, .cancel = c->cancel
 	};
-	bool over_hosts = c->root.family && c->nranks > 1;
+	bool over_hosts = c->root.at.family && c->nranks > 1;
 	int err = 0;
 
 	*hosts_p = NULL;

@@ -3,23 +3,30 @@
 #define SHUNT_TRANSPORT_RENDEZVOUS_GROUP_H
 /*
  * Standalone: one allgather among ranks that share an id, but do not know whether the others have come yet. It has its
- * own connections. So it works whatever state the ranks' communicators are in, and leaves these alone. Where the parent
- * has several hosts, its lowest rank that takes part is the root, at the address that the parent's table has.
+ * own connections. So it works whatever state the ranks' communicators are in, and leaves these alone. Over several
+ * hosts one rank is the root, at an address that all ranks know: from the parent's table, or from the id with which it
+ * grows.
  */
 #include <stdatomic.h>
 #include <stddef.h>
 #include "base/id.h"
 #include "transport/rendezvous/hosts.h"
 
+/* Where the ranks of a group over several hosts come together. */
+struct shunt_group_root {
+	struct shunt_host_address at; /* of no family: the group is of one host */
+	int fd;                       /* the root's socket there; -1 for the other ranks */
+};
+
+/* Lets this rank be a root; one that listens already stays as it is. 0 or -errno (logged). fd: -1 at first. */
+int shunt_group_root_listen(struct shunt_group_root *root);
+
 struct shunt_bootstrap_group {
 	struct shunt_id id;   /* for this allgather only */
 	int member, nmembers; /* as in shunt_comm_desc */
 	int rank, nranks;
 	const atomic_int *cancel;
-	/* Over several hosts: where the root listens, else of no family; and its socket there, -1 for the other ranks.
-	 */
-	struct shunt_host_address root;
-	int root_fd;
+	struct shunt_group_root root; /* its socket stays the caller's */
 };
 
 /*

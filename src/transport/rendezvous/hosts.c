@@ -127,18 +127,28 @@ static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
 	return fd;
 }
 
-int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
+int shunt_host_listen(struct shunt_host_address *at)
 {
 	struct shunt_netaddr addr;
-	int err;
+	int fd, err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+
+	if (err)
+		return err;
+	fd = listen_at(addr, at);
+	return fd < 0 ? -EADDRNOTAVAIL : fd;
+}
+
+int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
+{
+	int fd;
 
 	if (hosts->listen_fd >= 0)
 		return 0;
-	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
-	if (err)
-		return err;
-	hosts->listen_fd = listen_at(addr, &hosts->rank[rank].at);
-	return hosts->listen_fd < 0 ? -EADDRNOTAVAIL : 0;
+	fd = shunt_host_listen(&hosts->rank[rank].at);
+	if (fd < 0)
+		return fd;
+	hosts->listen_fd = fd;
+	return 0;
 }
 
 /* What fails is said by an address of no family. */
