@@ -641,6 +641,10 @@ static int body_memory(struct rank *r)
 	void *handle;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	buf = host;
+	NCCL(ncclMemAlloc((void **)&buf, 0));
+	CHECK(!buf);
+	CHECK(ncclMemAlloc(NULL, sizeof(host)) != ncclSuccess);
 	NCCL(ncclMemAlloc((void **)&buf, sizeof(host)));
 	NCCL(ncclCommRegister(comm, buf, sizeof(host), &handle));
 	NCCL(ncclCommWindowRegister(comm, buf, sizeof(host), &win, NCCL_WIN_COLL_SYMMETRIC));

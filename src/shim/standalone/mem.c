@@ -21,10 +21,13 @@ ncclResult_t shunt_standalone_mem_alloc(void **ptr, size_t size)
 
 	if (!gpu)
 		return shunt_to_nccl(-ENODEV);
-	if (!ptr || !size) {
-		shunt_warn("ncclMemAlloc: no place for the pointer, or no size");
+	if (!ptr) {
+		shunt_warn("ncclMemAlloc: the place for the pointer is NULL");
 		return shunt_to_nccl(-EINVAL);
 	}
+	*ptr = NULL;
+	if (!size) /* as NCCL's, which is cudaMalloc's then */
+		return ncclSuccess;
 	err = gpu->device_get(&device);
 	if (!err)
 		err = gpu->mem_alloc_shared(device, size, ptr);
