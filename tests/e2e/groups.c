@@ -293,26 +293,12 @@ static void test_group_names_communicators_crosswise_runs(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_crosswise), 0);
 }
 
-/* Calls of this path since the communicator exists. */
-static uint64_t count_path(struct rank *r, const char *path)
-{
-	struct shunt_counter rows[64];
-	uint64_t calls = 0;
-	size_t n = 0;
-
-	if (shunt_counters(r->comm, rows, 64, &n))
-		return UINT64_MAX;
-	for (size_t i = 0; i < n && i < 64; i++)
-		if (!strcmp(rows[i].path, path))
-			calls += rows[i].calls;
-	return calls;
-}
-
 /* An algorithm of ours is taken by its name, among NCCL's too; a wish for NCCL's is none, a demand is an error. */
 static int body_selection(struct rank *r, ncclCollConfig_t *config, int *a, int *b)
 {
 	static const char *const names[] = { "twoshot", "RING_LL,twoshot", "oneshot", "" };
-	uint64_t twoshot = count_path(r, "twoshot"), oneshot = count_path(r, "oneshot");
+	long twoshot = ranks_count_calls(r->comm, NULL, "twoshot"),
+	     oneshot = ranks_count_calls(r->comm, NULL, "oneshot");
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char name[32];
@@ -325,10 +311,10 @@ static int body_selection(struct rank *r, ncclCollConfig_t *config, int *a, int 
 		NCCL(ncclGroupEnd());
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		if (i == 1)
-			CHECK(count_path(r, "twoshot") == twoshot + 2);
+			CHECK(ranks_count_calls(r->comm, NULL, "twoshot") == twoshot + 2);
 	}
-	CHECK(count_path(r, "oneshot") >= oneshot + 1);
-	twoshot = count_path(r, "twoshot");
+	CHECK(ranks_count_calls(r->comm, NULL, "oneshot") >= oneshot + 1);
+	twoshot = ranks_count_calls(r->comm, NULL, "twoshot");
 	config->algSelection = "direct"; /* in windows only */
 	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, config) == ncclInvalidUsage);
 	config->algSelection = "RING_LL";

@@ -89,19 +89,10 @@ static int forwarded(const char *name)
  * ------------------------------------------------------------------------------------------------------ what is done
  */
 
-/* Calls of the communicator that our kernels took, or that went to NCCL. */
-static int count_calls(ncclComm_t comm, int native)
+/* All-reduces of the communicator that our kernels took, or that went to NCCL. */
+static long count_calls(ncclComm_t comm, int native)
 {
-	struct shunt_counter rows[32];
-	size_t n = 0;
-	int calls = 0;
-
-	if (shunt_counters(comm, rows, 32, &n))
-		return -1;
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(rows[i].op, "allreduce") && !strcmp(rows[i].path, "nccl") == !native)
-			calls += (int)rows[i].calls;
-	return calls;
+	return ranks_count_calls(comm, "allreduce", native ? RANKS_NATIVE : "nccl");
 }
 
 enum how { NATIVE, FORWARDED };
@@ -112,7 +103,8 @@ enum how { NATIVE, FORWARDED };
  */
 static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count, enum how how)
 {
-	int native = count_calls(comm, 1), to_nccl = forwarded("AllReduce");
+	long native = count_calls(comm, 1);
+	int to_nccl = forwarded("AllReduce");
 	int32_t *host = malloc(count * 4), *dev;
 
 	CHECK(shunt_malloc((void **)&dev, count * 4) == 0);

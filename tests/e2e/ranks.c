@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "shunt/shunt.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"
 #include "tests/support/child_exit.h"
@@ -157,6 +158,23 @@ ncclResult_t ranks_settled(ncclComm_t comm)
 	for (double end = now() + 60; !res && state == ncclInProgress && now() < end; pause_us(PAUSE_POLL, 200))
 		res = ncclCommGetAsyncError(comm, &state);
 	return res ? res : state;
+}
+
+long ranks_count_calls(ncclComm_t comm, const char *op, const char *path)
+{
+	struct shunt_counter rows[64];
+	size_t n = 0;
+	long calls = 0;
+
+	if (shunt_counters(comm, rows, 64, &n) || n > 64)
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		bool native = strcmp(rows[i].path, "nccl") != 0;
+
+		if ((!op || !strcmp(rows[i].op, op)) && (!path || (*path ? !strcmp(rows[i].path, path) : native)))
+			calls += (long)rows[i].calls;
+	}
+	return calls;
 }
 
 void ranks_barrier(const struct rank *r, atomic_int *place)

@@ -46,6 +46,12 @@ ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k);
 ncclConfig_t ranks_config(void);
 /* Asks, as programs do, until a non-blocking communicator has come to an end with what it does, and how. */
 ncclResult_t ranks_settled(ncclComm_t comm);
+/*
+ * How many calls the counters of a communicator have for an operation and a path. NULL: for any; RANKS_NATIVE: for any
+ * path but NCCL's. -1: it has no counters, or no communicator is there.
+ */
+#define RANKS_NATIVE ""
+long ranks_count_calls(ncclComm_t comm, const char *op, const char *path);
 /* Waits until all ranks are here. place: 0 at first, in memory that they share; good for one meeting. */
 void ranks_barrier(const struct rank *r, atomic_int *place);
 

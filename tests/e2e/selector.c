@@ -40,18 +40,6 @@ static int reduce(struct rank *r, ncclComm_t comm, size_t bytes, void *buf)
 	return 0;
 }
 
-static uint64_t calls_by(struct rank *r, ncclComm_t comm, const char *path)
-{
-	struct shunt_counter rows[16];
-	size_t n = 0;
-	uint64_t calls = 0;
-
-	shunt_counters(comm, rows, 16, &n);
-	for (size_t i = 0; i < n && i < 16; i++)
-		calls += !strcmp(rows[i].path, path) ? rows[i].calls : 0;
-	return calls;
-}
-
 /*
  * Meetings of the ranks, by test: a peer's first call sets up this rank's communicator, too, which then takes the plans
  * that it has by then.
@@ -99,7 +87,7 @@ static int body_paths(struct rank *r)
 	if (path_is(r, comm, 4096, "oneshot") || path_is(r, comm, 65536, "twoshot") ||
 	    path_is(r, comm, 1024, "twoshot"))
 		return 1;
-	CHECK(calls_by(r, comm, "oneshot") == 3 && calls_by(r, comm, "twoshot") == 6);
+	CHECK(ranks_count_calls(comm, NULL, "oneshot") == 3 && ranks_count_calls(comm, NULL, "twoshot") == 6);
 	/* Three questions for each rank of this process, however often the calls came. */
 	asked = atomic_load(&questions.n);
 	CHECK(asked >= 3 && asked <= 3 * r->nranks);

@@ -84,20 +84,6 @@ static unsigned char pattern(const struct call *c, int from, int part, size_t i)
 	return (unsigned char)(c->salt + 37 * from + 101 * part + i * 7 + i / 251);
 }
 
-static int count_calls(ncclComm_t comm, const char *op, const char *path)
-{
-	struct shunt_counter rows[64];
-	size_t n = 0;
-	int calls = 0;
-
-	if (shunt_counters(comm, rows, 64, &n))
-		return -1;
-	for (size_t i = 0; i < n && i < 64; i++)
-		if (!strcmp(rows[i].op, op) && !strcmp(rows[i].path, path))
-			calls += (int)rows[i].calls;
-	return calls;
-}
-
 /* Where rank p sends from and receives to; NULL where it has no part. parts: how many each has. */
 struct buffers {
 	char *send, *recv;
@@ -207,21 +193,21 @@ static int settle(struct rank *r, const struct place *p)
 
 static int run_call(struct rank *r, const struct place *p, const struct call *c, const char *path)
 {
-	int before;
+	long before;
 
 	if (!path)
 		path = p->n == 2 && c->kind <= ALLTOALL ? "pairwise" : "ll128";
-	before = count_calls(p->comm, names[c->kind], path);
+	before = ranks_count_calls(p->comm, names[c->kind], path);
 
 	if (fill(r, p, c))
 		return 1;
 	NCCL(enqueue(p, c));
 	if (settle(r, p))
 		return 1;
-	if (count_calls(p->comm, names[c->kind], path) != before + 1)
+	if (ranks_count_calls(p->comm, names[c->kind], path) != before + 1)
 		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n, names[c->kind],
 		    c->part, path);
-	CHECK(count_calls(p->comm, names[c->kind], path) == before + 1);
+	CHECK(ranks_count_calls(p->comm, names[c->kind], path) == before + 1);
 	return strcmp(path, "nccl") ? check(r, p, c) : 0;
 }
 
@@ -503,7 +489,8 @@ static int body_two(struct rank *r)
 	for (int k = 0; k < 2; k++)
 		if (settle(r, &p[k]) || check(r, &p[k], &c[k]))
 			return 1;
-	CHECK(count_calls(p[0].comm, "allgather", "ce") == TIMES && count_calls(p[1].comm, "alltoall", "ce") == TIMES);
+	CHECK(ranks_count_calls(p[0].comm, "allgather", "ce") == TIMES &&
+	    ranks_count_calls(p[1].comm, "alltoall", "ce") == TIMES);
 	/* Both for the first time in one group, with new windows. */
 	for (int k = 0; k < 2; k++) {
 		NCCL(ncclCommWindowDeregister(p[k].comm, win[k]));
@@ -519,8 +506,8 @@ static int body_two(struct rank *r)
 	for (int k = 0; k < 2; k++)
 		if (settle(r, &p[k]) || check(r, &p[k], &c[k]))
 			return 1;
-	CHECK(count_calls(p[0].comm, "allgather", "ce") == TIMES + 1 &&
-	    count_calls(p[1].comm, "alltoall", "ce") == TIMES + 1);
+	CHECK(ranks_count_calls(p[0].comm, "allgather", "ce") == TIMES + 1 &&
+	    ranks_count_calls(p[1].comm, "alltoall", "ce") == TIMES + 1);
 	CHECK(shunt_stream_destroy(p[1].stream) == 0);
 	return end_test(r, &p[1]) || end_test(r, &p[0]);
 }
@@ -590,7 +577,7 @@ static int body_group(struct rank *r)
 			CHECK(host[i] == p.n * i + p.n * (p.n - 1) / 2);
 	}
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		CHECK(count_calls(p.comm, names[kind], "ce") == 3);
+		CHECK(ranks_count_calls(p.comm, names[kind], "ce") == 3);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 100, .at = GUARD);
 	CHECK(shunt_free(sum) == 0);
@@ -815,9 +802,9 @@ static int body_default(struct rank *r)
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win[1], NCCL_WIN_COLL_SYMMETRIC));
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclAllGather(large + 2 * LARGE, large, LARGE - 1, ncclInt8, p.comm, p.stream));
-	CHECK(count_calls(p.comm, "allgather", "ce") == 0);
+	CHECK(ranks_count_calls(p.comm, "allgather", "ce") == 0);
 	NCCL(ncclAllGather(large + 2 * LARGE, large, LARGE, ncclInt8, p.comm, p.stream));
-	CHECK(count_calls(p.comm, "allgather", "ce") == 1);
+	CHECK(ranks_count_calls(p.comm, "allgather", "ce") == 1);
 	if (settle(r, &p))
 		return 1;
 	parent = p.comm;
@@ -853,7 +840,7 @@ static int body_large_broadcast(struct rank *r)
 		host[i] = (unsigned char)(r->rank == root ? i * 11 + i / 4093 : 0);
 	CHECK(shunt_memcpy(window, host, BYTES) == 0);
 	NCCL(ncclBroadcast(window, window, BYTES, ncclInt8, root, p.comm, p.stream));
-	CHECK(count_calls(p.comm, "broadcast", "ce") == 1);
+	CHECK(ranks_count_calls(p.comm, "broadcast", "ce") == 1);
 	if (settle(r, &p))
 		return 1;
 	CHECK(shunt_memcpy(host, window, BYTES) == 0);
@@ -1141,17 +1128,17 @@ static ncclResult_t reduction_enqueue(const struct place *p, const struct reduct
 static int run_reduction(
     struct rank *r, const struct place *p, const struct reduction *f, const char *path, char *result)
 {
-	int before = count_calls(p->comm, shunt_kind_name(f->kind), path);
+	long before = ranks_count_calls(p->comm, shunt_kind_name(f->kind), path);
 
 	if (reduction_wipe(r, p, f) || reduction_fill(r, p, f))
 		return 1;
 	NCCL(reduction_enqueue(p, f));
 	if (settle(r, p))
 		return 1;
-	if (count_calls(p->comm, shunt_kind_name(f->kind), path) != before + 1)
+	if (ranks_count_calls(p->comm, shunt_kind_name(f->kind), path) != before + 1)
 		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n,
 		    shunt_kind_name(f->kind), f->count, path);
-	CHECK(count_calls(p->comm, shunt_kind_name(f->kind), path) == before + 1);
+	CHECK(ranks_count_calls(p->comm, shunt_kind_name(f->kind), path) == before + 1);
 	return reduction_check(r, p, f, result);
 }
 
@@ -1281,7 +1268,7 @@ static int body_reduction_windows(struct rank *r)
 	NCCL(ncclAllReduce(p.window, p.window, 100, ncclFloat32, op, p.comm, p.stream));
 	if (settle(r, &p))
 		return 1;
-	CHECK(count_calls(p.comm, "allreduce", "direct") == 2);
+	CHECK(ranks_count_calls(p.comm, "allreduce", "direct") == 2);
 	CHECK(shunt_memcpy(host, p.window, sizeof(host)) == 0);
 	for (int i = 0; i < 100; i++)
 		CHECK(host[i] == (float)(i * p.n * (p.n + 1) / 2));
@@ -1351,8 +1338,8 @@ static int body_reduction_group(struct rank *r)
 	if (graph)
 		CHECK(shunt_graph_destroy(graph) == 0);
 	else
-		CHECK(count_calls(p.comm, "reduce", "direct") == 2 * REPLAYS &&
-		    count_calls(p.comm, "alltoall", "ce") == REPLAYS);
+		CHECK(ranks_count_calls(p.comm, "reduce", "direct") == 2 * REPLAYS &&
+		    ranks_count_calls(p.comm, "alltoall", "ce") == REPLAYS);
 	return end_test(r, &p);
 }
 

@@ -89,21 +89,6 @@ static int count_hosts(const struct rank *r)
 	return n;
 }
 
-/* Calls that were Shunt's. */
-static int count_own(ncclComm_t comm, const char *op)
-{
-	struct shunt_counter rows[32];
-	size_t n = 0;
-	int calls = 0;
-
-	if (shunt_counters(comm, rows, 32, &n))
-		return -1;
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(rows[i].op, op) && strcmp(rows[i].path, "nccl") != 0)
-			calls += (int)rows[i].calls;
-	return calls;
-}
-
 /* All-gathers and reduce-scatters are Shunt's up to a size, and their values are right, in place and not. */
 static int expect_parts(const struct rank *r, ncclComm_t comm)
 {
@@ -132,7 +117,8 @@ static int expect_parts(const struct rank *r, ncclComm_t comm)
 		shunt_free(all);
 		shunt_free(own);
 	}
-	CHECK(count_own(comm, "allgather") == 3 && count_own(comm, "reducescatter") == 3);
+	CHECK(ranks_count_calls(comm, "allgather", RANKS_NATIVE) == 3 &&
+	    ranks_count_calls(comm, "reducescatter", RANKS_NATIVE) == 3);
 	return 0;
 }
 

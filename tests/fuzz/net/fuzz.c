@@ -2,7 +2,7 @@
 /*
  * Any bytes from a peer of the provider "tcp" that has proved itself: heads and payloads on a socket for signals and on
  * one for data. Nothing but the registered memory may be written, and each signal is told once at most. For libFuzzer
- * and for fuzz_drive.c. The sockets are a pair in this process; nothing goes out to the network.
+ * and for bytes_drive.c. The sockets are a pair in this process; nothing goes out to the network.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * Any bytes as what a rendezvous reads: hellos at a server and at a root that is a rank, answers and rows at a member,
  * parts and results of a round, a unique id, and values of the variables. Each is refused or taken, and nothing breaks.
- * For libFuzzer, and for fuzz_drive.c. Random numbers are always the same, and nothing goes out to the network: the
+ * For libFuzzer, and for bytes_drive.c. Random numbers are always the same, and nothing goes out to the network: the
  * linker puts functions of ours in the place of those of the C library.
  */
 #include <netdb.h>
