@@ -53,14 +53,15 @@ static _Thread_local void *at_launch_arg;
 #define BARRIER_TIMEOUT_S 30
 
 struct barrier {
-	uint64_t key;
-	int arrived;
-	unsigned generation; /* how often it was full */
+	uint64_t key; /* 0: a free place */
+	int arrived, left;
+	unsigned generation; /* of no other barrier, and another one when all have come */
 	int values[BARRIER_RANKS][2];
 };
 
 struct shared_memory {
 	int lock;
+	unsigned generations;
 	struct barrier barriers[NBARRIERS];
 };
 _Static_assert(sizeof(struct shared_memory) <= FAKE_NCCL_SHARED_BYTES, "what the tests reserve");
@@ -68,6 +69,7 @@ _Static_assert(sizeof(struct shared_memory) <= FAKE_NCCL_SHARED_BYTES, "what the
 struct arrival {
 	struct barrier *barrier; /* NULL: nobody is to be met */
 	unsigned generation;
+	int nranks;
 };
 
 /* Memory that all ranks share, or NULL: then nobody waits for anybody. */
@@ -85,31 +87,74 @@ static uint64_t hash_mix(uint64_t hash, const void *data, size_t bytes)
 	return hash | 1;
 }
 
+static void lock_shared(struct shared_memory *all)
+{
+	while (__atomic_exchange_n(&all->lock, 1, __ATOMIC_ACQUIRE))
+		pause_us(PAUSE_POLL, 10);
+}
+
+static void unlock_shared(struct shared_memory *all)
+{
+	__atomic_store_n(&all->lock, 0, __ATOMIC_RELEASE);
+}
+
+/* The barrier with this key, or a free one, which gets it. */
+static struct barrier *find_barrier(struct shared_memory *all, uint64_t key)
+{
+	struct barrier *found = NULL;
+
+	for (int i = 0; i < NBARRIERS; i++) {
+		struct barrier *b = &all->barriers[i];
+
+		if (b->key == key)
+			return b;
+		if (!found && !b->key)
+			found = b;
+	}
+	if (!found) {
+		fprintf(stderr, "fake NCCL: more than %d communicators are being made\n", NBARRIERS);
+		abort(); /* an init that did not wait would be another NCCL */
+	}
+	found->key = key;
+	found->arrived = found->left = 0;
+	found->generation = ++all->generations;
+	return found;
+}
+
 /* One of nranks has come, and says two numbers that the others can read. */
 static struct arrival arrive(uint64_t key, int rank, int nranks, int a, int b)
 {
 	struct shared_memory *all = shared_memory();
-	struct arrival t = { NULL, 0 };
+	struct arrival t = { .nranks = nranks };
 
 	if (!all || rank >= BARRIER_RANKS)
 		return t;
-	while (__atomic_exchange_n(&all->lock, 1, __ATOMIC_ACQUIRE))
-		pause_us(PAUSE_POLL, 10);
-	for (int i = 0; i < NBARRIERS && !t.barrier; i++)
-		if (all->barriers[i].key == key || !all->barriers[i].key)
-			t.barrier = &all->barriers[i];
-	if (t.barrier) {
-		t.barrier->key = key;
-		t.generation = t.barrier->generation;
-		t.barrier->values[rank][0] = a;
-		t.barrier->values[rank][1] = b;
-		if (++t.barrier->arrived == nranks) {
-			t.barrier->arrived = 0;
-			__atomic_add_fetch(&t.barrier->generation, 1, __ATOMIC_RELEASE);
-		}
+	lock_shared(all);
+	t.barrier = find_barrier(all, key);
+	t.generation = t.barrier->generation;
+	t.barrier->values[rank][0] = a;
+	t.barrier->values[rank][1] = b;
+	if (++t.barrier->arrived == nranks) {
+		t.barrier->arrived = 0;
+		__atomic_store_n(&t.barrier->generation, ++all->generations, __ATOMIC_RELEASE);
 	}
-	__atomic_store_n(&all->lock, 0, __ATOMIC_RELEASE);
+	unlock_shared(all);
 	return t;
+}
+
+/* This rank looks at the barrier no more. The last one frees it, unless one has come to it again. */
+static void leave_barrier(const struct arrival *t)
+{
+	struct shared_memory *all = shared_memory();
+
+	if (!t->barrier)
+		return;
+	lock_shared(all);
+	if (++t->barrier->left == t->nranks) {
+		t->barrier->left = 0;
+		t->barrier->key = t->barrier->arrived ? t->barrier->key : 0;
+	}
+	unlock_shared(all);
 }
 
 /* False if they do not come, or if comm is aborted. */
@@ -327,6 +372,8 @@ static ncclResult_t init_complete(const struct comm_init *b)
 	ok = wait_for_all(&b->arrival, b->owner);
 	if (ok && b->split)
 		split_rank(b);
+	if (ok)
+		leave_barrier(&b->arrival);
 	if (ok && b->where)
 		__atomic_store_n(b->where, b->child, __ATOMIC_RELEASE);
 	__atomic_store_n(&b->owner->state, ok ? ncclSuccess : ncclSystemError, __ATOMIC_RELEASE);
@@ -434,8 +481,10 @@ static ncclResult_t create_child(
 	comm_init.split = comm_init.arrival.barrier && nmembers == parent->nranks;
 	comm_init.old_rank = parent->rank;
 	comm_init.old_nranks = parent->nranks;
-	if (color < 0)
+	if (color < 0) {
+		leave_barrier(&comm_init.arrival);
 		return ncclSuccess;
+	}
 	comm_init.child = new_comm(rank, nranks, parent->device, parent->blocking, hash_mix(id, &color, sizeof(color)));
 	return keep_error(init_defer(&comm_init));
 }
