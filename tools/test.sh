@@ -202,7 +202,7 @@ if build build-coverage -Dtests=enabled -Dlibfuzzer="$libfuzzer" -Db_coverage=tr
 		broken "the tests reach too little of src/; build-coverage/coverage.txt has the lines that never ran"
 	fi
 fi
-# Reports need lines, and no types, which take a quarter of the compiler's time.
+# Reports need lines, and no types, which take a quarter of the compiler's time; so does -O2 of code that checks each access.
 lines="-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1"
 if wrapper=$(tsan_wrapper); then
 	# Undefined symbols are the sanitizer's own.
@@ -214,7 +214,7 @@ else
 	skip tsan "ThreadSanitizer does not start on this machine"
 fi
 # shellcheck disable=SC2086
-if build build-asan $lines -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
+if build build-asan $lines -Doptimization=1 -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
 	TIMEOUT_MULTIPLIER=2 suites address build-asan "" --suite unit --suite abi --suite sim
 fi
 finish
