@@ -12,7 +12,7 @@ int shunt_group_root_listen(struct shunt_group_root *root)
 
 	if (root->fd >= 0)
 		return 0;
-	fd = shunt_host_listen(&root->at);
+	fd = shunt_host_address_listen(&root->at);
 	if (fd < 0)
 		return fd;
 	root->fd = fd;

@@ -127,7 +127,7 @@ static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
 	return fd;
 }
 
-int shunt_host_listen(struct shunt_host_address *at)
+int shunt_host_address_listen(struct shunt_host_address *at)
 {
 	struct shunt_netaddr addr;
 	int fd, err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
@@ -144,7 +144,7 @@ int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
 
 	if (hosts->listen_fd >= 0)
 		return 0;
-	fd = shunt_host_listen(&hosts->rank[rank].at);
+	fd = shunt_host_address_listen(&hosts->rank[rank].at);
 	if (fd < 0)
 		return fd;
 	hosts->listen_fd = fd;

@@ -60,7 +60,7 @@ size_t shunt_hosts_said_bytes(void);
 /* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n);
 /* Listens at an address of the interface that NCCL_SOCKET_IFNAME names. A socket, or -errno (logged). */
-int shunt_host_listen(struct shunt_host_address *at);
+int shunt_host_address_listen(struct shunt_host_address *at);
 /* Lets this rank listen for the roots of other hosts, if it does not yet: rank[rank].at. 0 or -errno (logged). */
 int shunt_hosts_listen(struct shunt_hosts *hosts, int rank);
 /* NULL is allowed. */
