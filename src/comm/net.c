@@ -247,8 +247,7 @@ static void release(struct lingering *l)
 	free(l);
 }
 
-/* Frees what no peer can reach any more, or has had its time. */
-static void reap(void)
+void shunt_comm_net_reap(void)
 {
 	struct lingering *ended = NULL, **at;
 
@@ -409,7 +408,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	       landing = (unsigned)net->nconnections * SHUNT_NET_REMOTE_BYTES(net->slot_bytes);
 	int err, fd;
 
-	reap();
+	shunt_comm_net_reap();
 	err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
 	if (err) {
 		net->memory = NULL;
@@ -593,7 +592,6 @@ void shunt_comm_net_finish(struct shunt_comm *comm)
 	struct lingering *l;
 	int64_t end = shunt_deadline_ms(FAREWELL_MS);
 
-	reap();
 	if (!net->memory)
 		return;
 	l = calloc(1, sizeof(*l));

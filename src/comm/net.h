@@ -70,9 +70,8 @@ void shunt_comm_net_wake(struct shunt_comm *comm);
 int shunt_comm_net_error(const struct shunt_comm *comm);
 /* Tells the peers that this rank was aborted. Any thread. */
 void shunt_comm_net_abort(struct shunt_comm *comm);
-/*
- * Once no kernel runs: says farewell, and frees what no peer can reach any more. What peers may still reach is freed by
- * a later call, of any communicator.
- */
+/* Once no kernel runs: says farewell, and frees what no peer can reach any more. */
 void shunt_comm_net_finish(struct shunt_comm *comm);
+/* Frees what is left of communicators that have ended, once no peer can reach it any more or it has had its time. */
+void shunt_comm_net_reap(void);
 #endif

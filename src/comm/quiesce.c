@@ -80,6 +80,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 {
 	long stored = 50000; /* ns: a warp's stores to host memory may arrive after it counts itself as ended */
 
+	shunt_comm_net_reap(); /* also at the end of one that was never set up: there may be no other */
 	if (!comm->gpu)
 		return;
 	if (shunt_comm_life_state(&comm->life) == COMM_READY) {
