@@ -600,7 +600,7 @@ int shunt_comm_device(const struct shunt_comm *comm)
 	return comm->desc.device;
 }
 
-int shunt_group_root_listen(struct shunt_group_root *root)
+int shunt_host_address_listen(struct shunt_host_address *at, int *fd)
 {
 	return -EADDRNOTAVAIL; /* all ranks are threads */
 }

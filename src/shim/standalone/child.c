@@ -275,12 +275,12 @@ ncclResult_t shunt_standalone_shrink(
 static const struct shunt_host_address *make_grow_root(struct shunt_entry *e)
 {
 	const struct shunt_hosts *hosts = shunt_comm_hosts(e->comm);
-	struct shunt_standalone_comm *scomm = e->scomm;
+	struct shunt_group_root *root = &e->scomm->grow_root;
 
 	if (hosts)
 		return &hosts->rank[0].group;
-	scomm->grow = e->grows;
-	return shunt_group_root_listen(&scomm->grow_root) ? NULL : &scomm->grow_root.at;
+	e->scomm->grow = e->grows;
+	return shunt_host_address_listen(&root->at, &root->fd) ? NULL : &root->at;
 }
 
 ncclResult_t shunt_standalone_grow_id(ncclComm_t comm, ncclUniqueId *id)

@@ -6,19 +6,6 @@
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
 
-int shunt_group_root_listen(struct shunt_group_root *root)
-{
-	int fd;
-
-	if (root->fd >= 0)
-		return 0;
-	fd = shunt_host_address_listen(&root->at);
-	if (fd < 0)
-		return fd;
-	root->fd = fd;
-	return 0;
-}
-
 static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
 	int err = shunt_rendezvous_bind(id, c->member, &ranks->rendezvous);

@@ -18,9 +18,6 @@ struct shunt_group_root {
 	int fd;                       /* the root's socket there; -1 for the other ranks */
 };
 
-/* Lets this rank be a root; one that listens already stays as it is. 0 or -errno (logged). fd: -1 at first. */
-int shunt_group_root_listen(struct shunt_group_root *root);
-
 struct shunt_bootstrap_group {
 	struct shunt_id id;   /* for this allgather only */
 	int member, nmembers; /* as in shunt_comm_desc */

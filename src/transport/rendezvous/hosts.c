@@ -127,28 +127,23 @@ static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
 	return fd;
 }
 
-int shunt_host_address_listen(struct shunt_host_address *at)
+int shunt_host_address_listen(struct shunt_host_address *at, int *fd)
 {
 	struct shunt_netaddr addr;
-	int fd, err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	int err;
 
+	if (*fd >= 0)
+		return 0;
+	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
 	if (err)
 		return err;
-	fd = listen_at(addr, at);
-	return fd < 0 ? -EADDRNOTAVAIL : fd;
+	*fd = listen_at(addr, at);
+	return *fd < 0 ? -EADDRNOTAVAIL : 0;
 }
 
 int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
 {
-	int fd;
-
-	if (hosts->listen_fd >= 0)
-		return 0;
-	fd = shunt_host_address_listen(&hosts->rank[rank].at);
-	if (fd < 0)
-		return fd;
-	hosts->listen_fd = fd;
-	return 0;
+	return shunt_host_address_listen(&hosts->rank[rank].at, &hosts->listen_fd);
 }
 
 /* What fails is said by an address of no family. */

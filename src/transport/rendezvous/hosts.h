@@ -59,8 +59,11 @@ int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **h
 size_t shunt_hosts_said_bytes(void);
 /* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n);
-/* Listens at an address of the interface that NCCL_SOCKET_IFNAME names. A socket, or -errno (logged). */
-int shunt_host_address_listen(struct shunt_host_address *at);
+/*
+ * Listens at an address of the interface that NCCL_SOCKET_IFNAME names. *fd: a socket, which stays as it is; or -1,
+ * which becomes one. 0 or -errno (logged).
+ */
+int shunt_host_address_listen(struct shunt_host_address *at, int *fd);
 /* Lets this rank listen for the roots of other hosts, if it does not yet: rank[rank].at. 0 or -errno (logged). */
 int shunt_hosts_listen(struct shunt_hosts *hosts, int rank);
 /* NULL is allowed. */
