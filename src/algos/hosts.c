@@ -18,6 +18,9 @@
 
 /* Up to this part of a rail each rail sends its sum to all others, and all add up: one network leg instead of two. */
 #define ONE_LEG_PART (128u << 10)
+/* Blocks of a channel: every second role is another block's, so that sending and receiving overlap. */
+#define GROUPS 2u
+#define THREAD_BYTES 64u
 
 struct program {
 	const struct shunt_placement *at;
@@ -119,15 +122,26 @@ static struct shunt_net_move *sum_of_mates(struct program *p, const void *from, 
 	return m;
 }
 
-/* The sum over hosts, of what came from `who` of each; this host's own sum is in this rank's ring to itself. */
-static struct shunt_net_move *sum_of_hosts(struct program *p, void *to, uint64_t bytes, const int *who)
+/*
+ * The sum over hosts, of what came from `who` of each. This host's own is at `own`, which nobody writes meanwhile;
+ * NULL: in this rank's ring to itself.
+ */
+static struct shunt_net_move *sum_of_hosts(struct program *p, const void *own, void *to, uint64_t bytes, const int *who)
 {
-	struct shunt_net_move *m = move(p, NULL, to, bytes);
+	struct shunt_net_move *m = move(p, own, to, bytes);
 
-	m->flags = SHUNT_NET_MOVE_FINISH;
+	m->own = (uint8_t)p->host;
+	m->flags = SHUNT_NET_MOVE_FINISH | SHUNT_NET_MOVE_SCALE;
 	for (int h = 0; h < p->at->nhosts; h++)
-		source(p, m, h == p->host ? p->rank : who[h], 0);
+		if (h != p->host || !own)
+			source(p, m, h == p->host ? p->rank : who[h], 0);
 	return m;
+}
+
+/* This rank's input, if it is the sum of its host and the result is not stored over it; else NULL. */
+static const void *host_input(const struct program *p, const void *in, const void *out)
+{
+	return p->nlocal == 1 && in != out ? in : NULL;
 }
 
 static void rails_of(const struct program *p, int who[SHUNT_NET_MAX_RANKS])
@@ -166,6 +180,7 @@ static void allreduce_one_leg(struct program *p, const struct shunt_coll *c, uin
 {
 	int who[SHUNT_NET_MAX_RANKS];
 	struct shunt_net_move *m;
+	const void *own;
 	struct span s;
 
 	rails_of(p, who);
@@ -181,11 +196,13 @@ static void allreduce_one_leg(struct program *p, const struct shunt_coll *c, uin
 			source(p, m, mate(p, g), 1);
 			continue;
 		}
+		own = host_input(p, offset(c->send, s.first), offset(c->recv, s.first));
 		m = sum_of_mates(p, offset(c->send, s.first), s.bytes);
 		output_to_rails(p, m, 0);
-		output(p, m, p->rank, 0);
+		if (!own)
+			output(p, m, p->rank, 0);
 		role(p);
-		m = sum_of_hosts(p, offset(c->recv, s.first), s.bytes, who);
+		m = sum_of_hosts(p, own, offset(c->recv, s.first), s.bytes, who);
 		output_to_mates(p, m, -1, 1);
 	}
 }
@@ -228,7 +245,7 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 			role(p);
 			s = share(p, bytes, g, p->host);
 			if (s.bytes) {
-				m = sum_of_hosts(p, offset(c->recv, s.first), s.bytes, who);
+				m = sum_of_hosts(p, NULL, offset(c->recv, s.first), s.bytes, who);
 				output_to_mates(p, m, -1, 1);
 				output_to_rails(p, m, 1);
 			}
@@ -283,7 +300,7 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 	if (p->local < p->rails) {
 		EACH_RANK_OF_RAIL(p, p->host, p->local, r)
 		{
-			m = sum_of_hosts(p, r == p->rank ? c->recv : NULL, part, who);
+			m = sum_of_hosts(p, NULL, r == p->rank ? c->recv : NULL, part, who);
 			if (r != p->rank)
 				output(p, m, r, 1);
 		}
@@ -399,7 +416,7 @@ static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t b
 	for (int h = 0; h < p->at->nhosts; h++)
 		who[h] = head_of(p, h, c->root);
 	role(p);
-	sum_of_hosts(p, c->recv, bytes, who);
+	sum_of_hosts(p, NULL, c->recv, bytes, who);
 }
 
 /* ---- messages */
@@ -540,11 +557,21 @@ static void fill_args(const struct program *p, struct shunt_work *work)
 	memcpy(few->end, p->args->end, p->nends * sizeof(*few->end));
 }
 
+/* A thread for each four packs of a chunk, and a warp for each role. */
+static unsigned threads_for(unsigned nroles, uint64_t chunk)
+{
+	uint64_t threads = (chunk / THREAD_BYTES + 31) & ~(uint64_t)31;
+
+	if (threads < nroles * 32)
+		threads = nroles * 32;
+	return threads < SHUNT_MAX_THREADS ? (unsigned)threads : SHUNT_MAX_THREADS;
+}
+
 /* kernel: of the shape `hosts`. */
 static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, unsigned kernel, struct shunt_work *work)
 {
 	const struct shunt_sel_key *sel_key = enqueue->sel_key;
-	unsigned blocks = shunt_grid_halve(sel_key, SHUNT_NET_BLOCKS);
+	unsigned most = shunt_grid_halve(sel_key, GROUPS * SHUNT_NET_BLOCKS), channels, groups;
 	uint64_t chunk, chunks;
 
 	if (p->full)
@@ -556,13 +583,15 @@ static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, un
 	p->args->roles = p->nroles;
 	chunk = shunt_net_chunk(p->largest, sel_key->net_channels, sel_key->net_slot_bytes);
 	chunks = (p->largest + chunk - 1) / chunk;
-	p->args->k.channels = chunks < sel_key->net_channels ? (uint16_t)chunks : (uint16_t)sel_key->net_channels;
+	channels = chunks < sel_key->net_channels ? (unsigned)chunks : sel_key->net_channels;
+	p->args->k.channels = (uint16_t)channels;
 	/* The limit may be the call's, or this rank's alone: fewer blocks have the same channels. */
-	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < blocks)
-		blocks = (unsigned)sel_key->max_ctas;
+	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)
+		most = (unsigned)sel_key->max_ctas;
+	groups = p->nroles >= GROUPS && channels * GROUPS <= most ? GROUPS : 1;
 	*work = (struct shunt_work){ .kernel = kernel,
-		.blocks = p->args->k.channels < blocks ? p->args->k.channels : blocks,
-		.threads = sel_key->sim ? 64 : SHUNT_MAX_THREADS };
+		.blocks = channels < most ? channels * groups : most,
+		.threads = sel_key->sim ? 64 : threads_for(p->nroles, p->largest < chunk ? p->largest : chunk) };
 	fill_args(p, work);
 	return enqueue->emit(enqueue->ctx, work);
 }

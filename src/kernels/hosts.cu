@@ -2,9 +2,10 @@
 /*
  * Calls over several hosts (kernels/net.h): moves of chunks through rings, in one launch.
  *
- * Each block has a channel, or some, one after the other, and all roles. Warps look at roles, lanes at the rings of a
- * role's next chunk; a role whose sources have that chunk and whose outputs have room for it is ready, and the whole
- * block moves it. So no role waits behind another one, whichever peer is late.
+ * Each block has a channel, or some, one after the other, and all roles, or every second one, so that one block sends
+ * while another one receives. Warps look at roles, lanes at the rings of a role's next chunk; a role whose sources have
+ * that chunk and whose outputs have room for it is ready, and the whole block moves it. So no role waits behind another
+ * one, whichever peer is late.
  */
 #include "kernels/elements.h"
 #include "kernels/net.h"
@@ -17,16 +18,31 @@ GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_net_many &a) { 
 
 enum { ROLE_WAITS, ROLE_READY, ROLE_DONE };
 
+/* A ring of a move, as a block sees it that has the move's next chunk. */
+struct net_end {
+	uint64_t *counter;       /* what the peer has filled, or taken */
+	uint64_t *mine;          /* what this rank has taken, or filled */
+	uint64_t count;          /* ... and its value */
+	uint64_t *seen_at, seen; /* of an output: the peer's counter, when this rank last looked */
+	char *slots;             /* of the ring */
+	uint64_t *told;          /* on one host: where the peer reads `mine`; else NULL */
+	uint32_t ring;           /* from here on between hosts */
+	uint32_t connection;
+	uint32_t from, to; /* of an output: offsets of the slots here, and at the peer */
+};
+
 /* The launch's program, and what a thread needs of its block. */
 struct net {
 	const struct shunt_kargs *k;
 	const struct shunt_net_role *role;
 	const struct shunt_net_move *move;
 	const uint16_t *end;
+	struct net_end *found; /* by end; NULL: each look finds them */
 	uint32_t roles, total;
 	struct shunt_ctrl *ctrl;
 	struct shunt_net_ctrl *net;
-	uint32_t channel;
+	uint32_t channel, channels, slot_bytes;
+	uint32_t group, groups; /* the block's roles: group, group + groups, ... */
 };
 
 /* What a block shares. */
@@ -35,51 +51,101 @@ struct net_block {
 	uint16_t move[SHUNT_NET_MANY_ROLES];  /* of the role */
 	uint8_t state[SHUNT_NET_MANY_ROLES];
 	char *at[SHUNT_NET_MAX_ENDS]; /* this chunk's place in each ring of the move */
-	uint32_t waiting, ready;
 	uint32_t expired;
 	uint32_t forsaken; /* 1: the proxy thread was told so */
 };
 
-GPU_FN uint32_t net_ring(const struct net &x, uint16_t end) { return SHUNT_NET_RING(end >> 8, x.channel); }
-
-GPU_FN char *net_slot(const struct net &x, char *rings, uint32_t ring, uint64_t number)
+GPU_FN struct net_end net_find(const struct net &x, uint16_t end, bool source)
 {
-	return rings +
-	    ((uint64_t)ring * SHUNT_NET_SLOTS + ((uint32_t)number & (SHUNT_NET_SLOTS - 1))) * x.net->slot_bytes;
+	uint32_t peer = end & 255, ring = SHUNT_NET_RING(end >> 8, x.channel);
+	const struct shunt_net_pair *pair = &x.net->pair[peer];
+	uint64_t first = (uint64_t)ring * SHUNT_NET_SLOTS * x.slot_bytes;
+	struct net_end e;
+
+	e.ring = ring;
+	e.connection = pair->connection;
+	e.from = (uint32_t)(pair->out_at + first);
+	e.to = (uint32_t)(pair->to_at + first);
+	e.seen_at = &x.net->head_seen[peer][ring];
+	e.seen = *e.seen_at;
+	if (source) {
+		e.counter = &pair->in_tail[ring];
+		e.mine = &x.net->received[peer][ring];
+		e.slots = pair->in + first;
+		e.told = pair->remote ? 0 : &pair->in_head[ring];
+	} else {
+		e.counter = &pair->out_head[ring];
+		e.mine = &x.net->sent[peer][ring];
+		e.slots = pair->out + first;
+		e.told = pair->remote ? 0 : &pair->out_tail[ring];
+	}
+	e.count = *e.mine;
+	return e;
+}
+
+GPU_FN uint32_t net_slot(const struct net &x, const struct net_end &e)
+{
+	return ((uint32_t)e.count & (SHUNT_NET_SLOTS - 1)) * x.slot_bytes;
 }
 
 /* Can the ring give, or take, one more chunk? */
-GPU_FN bool net_end_ready(const struct net &x, uint16_t end, bool source)
+GPU_FN bool net_end_ready(struct net_end &e, bool source)
 {
-	uint32_t peer = end & 255, ring = net_ring(x, end);
-	const struct shunt_net_pair *pair = &x.net->pair[peer];
-
 	if (source)
-		return x.net->received[peer][ring] < gpu_ld_acquire(&pair->in_tail[ring]);
-	if (x.net->sent[peer][ring] >= x.net->head_seen[peer][ring] + SHUNT_NET_SLOTS)
-		x.net->head_seen[peer][ring] = gpu_ld_credit(&pair->out_head[ring]);
-	return x.net->sent[peer][ring] < x.net->head_seen[peer][ring] + SHUNT_NET_SLOTS;
+		return e.count < gpu_ld_acquire(e.counter);
+	if (e.count >= e.seen + SHUNT_NET_SLOTS)
+		*e.seen_at = e.seen = gpu_ld_credit(e.counter);
+	return e.count < e.seen + SHUNT_NET_SLOTS;
 }
 
-/* First chunk of this channel in move m of the role or in a later one. By all lanes of a warp, which it may leave. */
-GPU_FN void net_settle(const struct net &x, struct net_block *b, uint32_t role)
+/*
+ * Is end i of the move ready? far: looks at what comes from other hosts, else at the rest; ends that are not looked at
+ * count as ready. first: as for net_look.
+ */
+GPU_FN bool net_look_at(const struct net &x, const struct shunt_net_move *move, uint32_t i, bool far, bool first)
 {
-	uint32_t m = b->move[role];
+	bool source = i < move->nsources;
 
-	while (m < x.role[role].count) {
-		const struct shunt_net_move *move = &x.move[x.role[role].first + m];
-		uint32_t chunk = shunt_net_chunk(move->bytes, x.net->channels, x.net->slot_bytes);
+	if (x.found) {
+		struct net_end &e = x.found[move->ends + i];
 
-		if (b->chunk[role] * chunk < move->bytes)
-			break;
-		b->chunk[role] = x.channel;
-		m++;
+		return (source && !e.told) != far || (!(far && first) && net_end_ready(e, source));
 	}
-	b->move[role] = (uint16_t)m;
+
+	struct net_end e = net_find(x, x.end[move->ends + i], source);
+
+	return (source && !e.told) != far || (!(far && first) && net_end_ready(e, source));
 }
 
-/* Looks at a role; the same for all lanes of the warp. */
-GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t role)
+/*
+ * Goes to the first chunk of this channel in the role's move or in a later one. By all lanes of the role's warp. moved:
+ * the role has had chunks before.
+ */
+GPU_FN void net_settle(const struct net &x, struct net_block *b, uint32_t role, bool moved)
+{
+	uint32_t m = b->move[role], was = m;
+	uint64_t chunk = b->chunk[role];
+	const struct shunt_net_move *move = &x.move[x.role[role].first + m];
+
+	for (; m < x.role[role].count; m++, move++, chunk = x.channel)
+		if (chunk * shunt_net_chunk(move->bytes, x.channels, x.slot_bytes) < move->bytes)
+			break;
+	gpu_warp_sync();
+	if (gpu_lane() == 0) {
+		b->move[role] = (uint16_t)m;
+		b->chunk[role] = chunk;
+	}
+	if (x.found && m < x.role[role].count && (!moved || m != was))
+		for (uint32_t i = gpu_lane(); i < (uint32_t)move->nsources + move->noutputs; i += 32)
+			x.found[move->ends + i] = net_find(x, x.end[move->ends + i], i < move->nsources);
+	gpu_warp_sync();
+}
+
+/*
+ * Looks at a role; the same for all lanes of the warp. first: what came from other hosts is not looked at: those looks
+ * go over PCIe, and what this rank sends first would wait for them.
+ */
+GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t role, bool first)
 {
 	if (b->move[role] >= x.role[role].count)
 		return ROLE_DONE;
@@ -90,13 +156,8 @@ GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t
 	GPU_ROLL for (uint32_t far = 0; far < 2; far++) {
 		bool ready = true;
 
-		for (uint32_t e = gpu_lane(); e < (uint32_t)move->nsources + move->noutputs; e += 32) {
-			uint16_t end = x.end[move->ends + e];
-			bool source = e < move->nsources;
-
-			if ((source && x.net->pair[end & 255].remote) == (far != 0))
-				ready = ready && net_end_ready(x, end, source);
-		}
+		for (uint32_t i = gpu_lane(); i < (uint32_t)move->nsources + move->noutputs; i += 32)
+			ready = ready && net_look_at(x, move, i, far != 0, first);
 		if (!gpu_warp_all(ready))
 			return ROLE_WAITS;
 	}
@@ -104,42 +165,55 @@ GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t
 }
 
 /* A chunk is in the slot, by the whole block. By one thread. */
-GPU_FN void net_filled(const struct net &x, uint16_t end, uint32_t bytes)
+GPU_FN void net_filled(const struct net &x, struct net_end &e, uint32_t bytes)
 {
-	uint32_t peer = end & 255, ring = net_ring(x, end);
-	const struct shunt_net_pair *pair = &x.net->pair[peer];
-	uint64_t number = x.net->sent[peer][ring];
+	uint32_t slot = net_slot(x, e);
 
-	x.net->sent[peer][ring] = number + 1;
-	if (pair->remote) {
-		uint64_t slot =
-		    ((uint64_t)ring * SHUNT_NET_SLOTS + ((uint32_t)number & (SHUNT_NET_SLOTS - 1))) * x.net->slot_bytes;
+	*e.mine = ++e.count;
+	if (!e.told) {
+		uint64_t place = net_place(x.net); /* the fence waits for it as well */
 
 		gpu_fence();
-		net_push(x.net, x.ctrl,
-		    { SHUNT_NET_TRIGGER(pair->connection, ring, SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT),
-		        bytes, (uint32_t)(pair->out_at + slot), (uint32_t)(pair->to_at + slot) });
+		net_write(x.net, x.ctrl, place,
+		    { SHUNT_NET_TRIGGER(e.connection, e.ring, SHUNT_NET_TRIGGER_SIGNAL | SHUNT_NET_TRIGGER_PUT), bytes,
+		        e.from + slot, e.to + slot });
 	} else {
-		gpu_st_release(&pair->out_tail[ring], number + 1);
+		gpu_st_release(e.told, e.count);
 	}
 }
 
 /* A chunk is out of the slot. By one thread. */
-GPU_FN void net_taken(const struct net &x, uint16_t end)
+GPU_FN void net_taken(const struct net &x, struct net_end &e)
 {
-	uint32_t peer = end & 255, ring = net_ring(x, end);
-	const struct shunt_net_pair *pair = &x.net->pair[peer];
-	uint64_t number = x.net->received[peer][ring] + 1;
-
-	x.net->received[peer][ring] = number;
-	if (!pair->remote) {
-		gpu_st_credit(&pair->in_head[ring], number);
-	} else if (number % SHUNT_NET_CREDIT_BATCH == 0) {
-		gpu_fence();
-		net_push(x.net, x.ctrl,
-		    { SHUNT_NET_TRIGGER(pair->connection, SHUNT_NET_CREDIT_CHANNEL + ring, SHUNT_NET_TRIGGER_SIGNAL),
+	*e.mine = ++e.count;
+	if (e.told) {
+		gpu_st_credit(e.told, e.count);
+	} else if (e.count % SHUNT_NET_CREDIT_BATCH == 0) {
+		net_push(x.net, x.ctrl, /* about loads */
+		    { SHUNT_NET_TRIGGER(e.connection, SHUNT_NET_CREDIT_CHANNEL + e.ring, SHUNT_NET_TRIGGER_SIGNAL),
 		        SHUNT_NET_CREDIT_BATCH, 0, 0 });
 	}
+}
+
+/* The chunk is moved, as far as the ring is concerned. */
+GPU_FN void net_end_moved(const struct net &x, const struct shunt_net_move *m, uint32_t i, uint32_t bytes)
+{
+	bool source = i < m->nsources;
+
+	if (x.found) {
+		if (source)
+			net_taken(x, x.found[m->ends + i]);
+		else
+			net_filled(x, x.found[m->ends + i], bytes);
+		return;
+	}
+
+	struct net_end e = net_find(x, x.end[m->ends + i], source);
+
+	if (source)
+		net_taken(x, e);
+	else
+		net_filled(x, e, bytes);
 }
 
 /* One chunk of a move, as a block sees it. */
@@ -220,7 +294,7 @@ GPU_FN void net_reduced(
 template <typename T, typename Op> GPU_FN void net_move(const struct net &x, struct net_block *b, uint32_t role)
 {
 	const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
-	uint32_t size = shunt_net_chunk(m->bytes, x.net->channels, x.net->slot_bytes), n = m->nsources + m->noutputs;
+	uint32_t size = shunt_net_chunk(m->bytes, x.channels, x.slot_bytes), n = m->nsources + m->noutputs;
 	struct net_chunk c;
 
 	c.move = m;
@@ -228,13 +302,10 @@ template <typename T, typename Op> GPU_FN void net_move(const struct net &x, str
 	c.bytes = m->bytes - c.at < size ? (uint32_t)(m->bytes - c.at) : size;
 	c.from_aligned = !((uintptr_t)m->from & 15);
 	c.to_aligned = !((uintptr_t)m->to & 15);
-	for (uint32_t e = gpu_tid(); e < n; e += gpu_ntid()) {
-		uint16_t end = x.end[m->ends + e];
-		uint32_t peer = end & 255, ring = net_ring(x, end);
-		const struct shunt_net_pair *pair = &x.net->pair[peer];
+	for (uint32_t i = gpu_tid(); i < n; i += gpu_ntid()) {
+		struct net_end e = x.found ? x.found[m->ends + i] : net_find(x, x.end[m->ends + i], i < m->nsources);
 
-		b->at[e] = e < m->nsources ? net_slot(x, pair->in, ring, x.net->received[peer][ring]) :
-		                             net_slot(x, pair->out, ring, x.net->sent[peer][ring]);
+		b->at[i] = e.slots + net_slot(x, e);
 	}
 	gpu_sync();
 	GPU_ROLL for (uint32_t at = gpu_tid() * 16; at < c.bytes; at += NET_PACKS * gpu_ntid() * 16) {
@@ -253,38 +324,29 @@ template <typename T, typename Op> GPU_FN void net_move(const struct net &x, str
 		}
 	}
 	gpu_sync();
-	for (uint32_t e = gpu_tid(); e < n; e += gpu_ntid()) {
-		uint16_t end = x.end[m->ends + e];
-
-		if (e < m->nsources)
-			net_taken(x, end);
-		else
-			net_filled(x, end, (c.bytes + 15) & ~15u);
-	}
+	for (uint32_t i = gpu_tid(); i < n; i += gpu_ntid())
+		net_end_moved(x, m, i, (c.bytes + 15) & ~15u);
 	if (gpu_tid() == 0)
-		b->chunk[role] += x.net->channels;
+		b->chunk[role] += x.channels;
 }
 
 /* Reports the first role that still waits, and the first of its rings that is not ready. By one thread. */
 GPU_NOINLINE void net_report(const struct net &x, const struct net_block *b, uint32_t reason)
 {
-	for (uint32_t role = 0; role < x.roles; role++) {
+	for (uint32_t role = x.group; role < x.roles; role += x.groups) {
 		if (b->move[role] >= x.role[role].count)
 			continue;
 
 		const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
 
-		for (uint32_t e = 0; e < (uint32_t)m->nsources + m->noutputs; e++) {
-			uint16_t end = x.end[m->ends + e];
-			uint32_t peer = end & 255, ring = net_ring(x, end);
-			bool source = e < m->nsources;
+		for (uint32_t i = 0; i < (uint32_t)m->nsources + m->noutputs; i++) {
+			bool source = i < m->nsources;
+			struct net_end e = net_find(x, x.end[m->ends + i], source);
 
-			if (net_end_ready(x, end, source))
+			if (net_end_ready(e, source))
 				continue;
-			spin_report(x.ctrl, reason, x.net->rank, peer, x.channel,
-			    source ? x.net->received[peer][ring] + 1 : x.net->sent[peer][ring] + 1 - SHUNT_NET_SLOTS,
-			    gpu_ld_relaxed(
-			        source ? &x.net->pair[peer].in_tail[ring] : &x.net->pair[peer].out_head[ring]));
+			spin_report(x.ctrl, reason, x.net->rank, x.end[m->ends + i] & 255, x.channel,
+			    source ? e.count + 1 : e.count + 1 - SHUNT_NET_SLOTS, gpu_ld_relaxed(e.counter));
 			return;
 		}
 	}
@@ -311,20 +373,19 @@ GPU_NOINLINE void net_forsaken(const struct net &x, struct net_block *b, uint32_
 /* Does a role wait for a rank of another host that has left? By one thread. */
 GPU_NOINLINE void net_find_left(const struct net &x, struct net_block *b)
 {
-	for (uint32_t role = 0; role < x.roles && !b->forsaken; role++) {
+	for (uint32_t role = x.group; role < x.roles && !b->forsaken; role += x.groups) {
 		if (b->move[role] >= x.role[role].count)
 			continue;
 
 		const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
 
-		for (uint32_t e = 0; e < (uint32_t)m->nsources + m->noutputs && !b->forsaken; e++) {
-			uint16_t end = x.end[m->ends + e];
-			const struct shunt_net_pair *pair = &x.net->pair[end & 255];
+		for (uint32_t i = 0; i < (uint32_t)m->nsources + m->noutputs && !b->forsaken; i++) {
+			struct net_end e = net_find(x, x.end[m->ends + i], i < m->nsources);
 
 			/* What it has sent shows once it is known to have left. */
-			if (pair->remote && gpu_ld_acquire(&x.net->words->gone[pair->connection]) &&
-			    !net_end_ready(x, end, e < m->nsources))
-				net_forsaken(x, b, end & 255);
+			if (!e.told && gpu_ld_acquire(&x.net->words->gone[e.connection]) &&
+			    !net_end_ready(e, i < m->nsources))
+				net_forsaken(x, b, x.end[m->ends + i] & 255);
 		}
 	}
 }
@@ -345,71 +406,117 @@ GPU_FN uint32_t net_waits(const struct net &x, struct net_block *b, struct spin 
 	return 0;
 }
 
-/* All roles of the channel, until they are done or a wait expires: false. */
-template <typename T, typename Op> GPU_NOINLINE bool net_run(const struct net &x, struct net_block *b)
+/* The states of the block's roles: is there one of this state? */
+GPU_FN bool net_any(const struct net &x, const struct net_block *b, uint8_t state)
+{
+	bool any = false;
+
+	GPU_ROLL for (uint32_t role = x.group; role < x.roles; role += x.groups)
+		any = any || b->state[role] == state;
+	return any;
+}
+
+/* The block's roles of the channel, until they are done or a wait expires: false. */
+template <typename T, typename Op> GPU_FN bool net_run(const struct net &x, struct net_block *b)
 {
 	struct spin spin;
-	bool expired;
+	bool first = true;
 
+	gpu_sync(); /* the channel before, or the copy of the program */
 	spin_init(&spin, x.ctrl);
 	if (gpu_tid() == 0)
-		b->forsaken = 0;
-	for (uint32_t role = gpu_tid(); role < x.roles; role += gpu_ntid()) {
+		b->forsaken = b->expired = 0;
+	for (uint32_t role = x.group + gpu_tid() * x.groups; role < x.roles; role += gpu_ntid() * x.groups) {
 		b->chunk[role] = x.channel;
 		b->move[role] = 0;
+		b->state[role] = ROLE_READY;
 	}
-	for (;;) {
+	for (;; first = false) {
 		gpu_sync();
-		if (gpu_tid() == 0)
-			b->waiting = b->ready = b->expired = 0;
-		for (uint32_t role = gpu_tid(); role < x.roles; role += gpu_ntid())
-			net_settle(x, b, role);
-		gpu_sync();
-		for (uint32_t role = gpu_tid() / 32; role < x.roles; role += gpu_ntid() / 32) {
-			uint8_t state = net_look(x, b, role);
+		for (uint32_t role = x.group + gpu_tid() / 32 * x.groups; role < x.roles;
+		    role += gpu_ntid() / 32 * x.groups) {
+			uint8_t state = b->state[role];
 
+			gpu_warp_sync();
+			if (state == ROLE_READY) /* it has moved a chunk, or is to begin */
+				net_settle(x, b, role, !first);
+			state = net_look(x, b, role, first);
 			if (gpu_lane() == 0)
 				b->state[role] = state;
 		}
 		gpu_sync();
-		if (gpu_tid() == 0) {
-			for (uint32_t role = 0; role < x.roles; role++) {
-				b->ready += b->state[role] == ROLE_READY;
-				b->waiting += b->state[role] == ROLE_WAITS;
-			}
-			if (b->ready)
-				spin_init(&spin, x.ctrl);
-			else if (b->waiting)
-				b->expired = net_waits(x, b, &spin);
+		if (net_any(x, b, ROLE_READY)) {
+			spin_init(&spin, x.ctrl);
+			GPU_ROLL for (uint32_t role = x.group; role < x.roles; role += x.groups)
+				if (b->state[role] == ROLE_READY)
+					net_move<T, Op>(x, b, role);
+			continue;
 		}
+		if (!net_any(x, b, ROLE_WAITS))
+			return true;
+		if (gpu_tid() == 0)
+			b->expired = net_waits(x, b, &spin);
 		gpu_sync();
-		expired = b->expired;
-		if (expired || !(b->ready | b->waiting))
+		if (b->expired)
 			break;
-		GPU_ROLL for (uint32_t role = 0; role < x.roles; role++)
-			if (b->state[role] == ROLE_READY)
-				net_move<T, Op>(x, b, role);
 	}
-	if (expired && gpu_tid() == 0)
+	if (gpu_tid() == 0)
 		net_report(x, b, b->expired);
-	return !expired;
+	return false;
+}
+
+/* A small launch's program. */
+struct net_program {
+	struct shunt_net_role role[SHUNT_NET_FEW_ROLES];
+	struct shunt_net_move move[SHUNT_NET_FEW_MOVES];
+	uint16_t end[SHUNT_NET_FEW_ENDS];
+};
+static_assert(sizeof(struct shunt_kargs_net_few) ==
+            __builtin_offsetof(struct shunt_kargs_net_few, role) + sizeof(struct net_program) &&
+        __builtin_offsetof(struct shunt_kargs_net_few, role) % 8 == 0,
+    "it is the end of the arguments");
+
+/* Copies it to shared memory: looks at arguments one after the other take a microsecond each. */
+GPU_FN void net_program(struct net &x, const struct shunt_kargs_net_few &a)
+{
+	GPU_SHARED(struct net_program, program, 1);
+	GPU_SHARED(struct net_end, found, SHUNT_NET_FEW_ENDS);
+
+	for (uint32_t i = gpu_tid(); i < sizeof(*program) / 8; i += gpu_ntid())
+		((uint64_t *)program)[i] = ((const uint64_t *)a.role)[i];
+	x.role = program->role;
+	x.move = program->move;
+	x.end = program->end;
+	x.found = found;
+}
+
+GPU_FN void net_program(struct net &x, const struct shunt_kargs_net_many &a)
+{
+	x.role = a.role;
+	x.move = a.move;
+	x.end = a.end;
+	x.found = 0;
 }
 
 template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a)
 {
 	GPU_SHARED(struct net_block, block, 1);
 	struct net x;
+	uint32_t blocks = check_kernel_blocks(a.k), channels = a.k.channels;
 
 	x.k = &a.k;
-	x.role = a.role;
-	x.move = a.move;
-	x.end = a.end;
+	net_program(x, a);
 	x.roles = a.roles;
 	x.total = a.total;
 	x.ctrl = progress_ctrl(a);
 	x.net = (struct shunt_net_ctrl *)((char *)x.ctrl + SHUNT_NET_CTRL_AT);
+	x.channels = x.net->channels;
+	x.slot_bytes = x.net->slot_bytes;
+	x.groups = blocks > channels ? blocks / channels : 1;
+	x.group = x.groups > 1 ? gpu_bid() / channels : 0;
 	/* A launch that may have few blocks has several channels in each: all ranks take them in the same order. */
-	GPU_ROLL for (x.channel = gpu_bid(); x.channel < a.k.channels; x.channel += check_kernel_blocks(a.k))
+	GPU_ROLL for (x.channel = x.groups > 1 ? gpu_bid() % channels : gpu_bid(); x.channel < channels;
+	    x.channel += blocks)
 		if (!net_run<T, Op>(x, block))
 			break;
 }

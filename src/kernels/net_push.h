@@ -9,13 +9,15 @@ struct net_trigger {
 	uint32_t first, bytes, from, to;
 };
 
+/* Takes the next place in the FIFO. */
+GPU_FN uint64_t net_place(struct shunt_net_ctrl *net) { return gpu_fetch_add(&net->pushed, 1); }
+
 /*
- * Pushes a trigger, behind a fence for what it is about. 0, or why the wait for room in the FIFO ended, SHUNT_FAULT_*.
- * By one thread.
+ * Writes the trigger of a place. What it is about must be behind a fence, but for loads, whose values have been used.
+ * 0, or why the wait for room ended, SHUNT_FAULT_*. By one thread.
  */
-GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, struct net_trigger t)
+GPU_FN uint32_t net_write(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, uint64_t number, struct net_trigger t)
 {
-	uint64_t number = gpu_fetch_add(&net->pushed, 1);
 	uint64_t flag = (uint64_t)(uint32_t)(number + 1) << 32;
 	struct shunt_net_words *words = net->words;
 	uint64_t *half = words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
@@ -37,5 +39,11 @@ GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, st
 	gpu_ll16_st(half, { t.first | flag, t.bytes | flag });
 	gpu_ll16_st(half + 2, { t.from | flag, t.to | flag });
 	return 0;
+}
+
+/* Both. */
+GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, struct net_trigger t)
+{
+	return net_write(net, ctrl, net_place(net), t);
 }
 #endif
