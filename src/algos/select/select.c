@@ -207,15 +207,6 @@ static uint64_t most_over_hosts(enum shunt_kind kind)
 	}
 }
 
-/*
- * Below it NCCL over sockets is as fast, which sends up to 128 bytes together with their size: measured for all-reduces
- * (docs/results/2026-11-25-2xH100-hosts.json).
- */
-static uint64_t least_over_hosts(enum shunt_kind kind)
-{
-	return kind == SHUNT_ALLREDUCE ? 256 : 0;
-}
-
 /* True: the call is NCCL's by its size: says a table that was measured over such hosts, else the sizes above. */
 static bool has_nccls_size_over_hosts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
@@ -223,7 +214,7 @@ static bool has_nccls_size_over_hosts(const struct shunt_sel_key *sel_key, enum 
 
 	if (sel_key->early && shunt_tuning_over_hosts_any(sel_key, kind, bytes))
 		return false;
-	return row ? row->forward : bytes > most_over_hosts(kind) || bytes < least_over_hosts(kind);
+	return row ? row->forward : bytes > most_over_hosts(kind);
 }
 
 /* The same as choose_algo, over several hosts. */
@@ -461,8 +452,6 @@ void shunt_select_crossovers(
 	if (sel_key->placement && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {
 		if (most_over_hosts(kind) && !sel_key->takes_all)
 			add(ctx, most_over_hosts(kind) + 1);
-		if (least_over_hosts(kind) && !sel_key->takes_all)
-			add(ctx, least_over_hosts(kind));
 		return;
 	}
 	if (!find_row(sel_key, kind, 0, &table))
