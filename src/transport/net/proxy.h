@@ -11,8 +11,8 @@
  * for kernels may hold the driver, and those kernels may wait for the proxy. All that the provider does runs on it.
  *
  * The FIFO is memory, which no descriptor tells of. So the thread polls. It spins for SHUNT_PROXY_SPIN us after its
- * last work where the process has CPUs to spare, and then sleeps in steps that double up to two milliseconds, or until
- * the network or shunt_proxy_wake() has something for it.
+ * last work, or the last shunt_proxy_wake(), where the process has CPUs to spare. Then it naps: for a sixteenth of the
+ * time since then, two milliseconds at most, or until the network or shunt_proxy_wake() has something for it.
  *
  * A struct shunt_proxy is one communicator's part. Any thread may call wake, ended and abort; one thread at a time the
  * rest.

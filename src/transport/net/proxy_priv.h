@@ -85,6 +85,7 @@ struct proxy_thread {
 	int wake_fd;
 	atomic_bool asleep, stopping;
 	atomic_bool has_commands;
+	atomic_bool called; /* shunt_proxy_wake(): a launch is on its way */
 	/* The thread's own. */
 	struct shunt_net_device *device;
 	struct shunt_proxy *proxies;

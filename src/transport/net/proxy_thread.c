@@ -15,7 +15,12 @@
 #include "base/os.h"
 #include "transport/net/proxy_priv.h"
 
-#define NAP_FIRST_NS 20000
+/*
+ * A nap is as long as a part of the time since the last work, so that a kernel's trigger waits for no more than that
+ * part of the time since the last call.
+ */
+#define NAP_PART 16
+#define NAP_SHORTEST_NS 20000
 #define NAP_LONGEST_NS 2000000 /* 500 times a second, 5 to 10 us each: half a percent of a CPU */
 #define EVENTS 64
 #define SPARE_CPUS 2 /* for the program, and for the network's own work */
@@ -88,6 +93,13 @@ static bool work(struct proxy_thread *t)
 	return any || n > 0;
 }
 
+static long nap_ns(int64_t idle_ns)
+{
+	int64_t ns = idle_ns / NAP_PART;
+
+	return ns < NAP_SHORTEST_NS ? NAP_SHORTEST_NS : ns < NAP_LONGEST_NS ? (long)ns : NAP_LONGEST_NS;
+}
+
 static void nap(struct proxy_thread *t, long ns)
 {
 	struct pollfd fds[2] = { { .fd = t->net->fd(t->device), .events = POLLIN },
@@ -96,7 +108,7 @@ static void nap(struct proxy_thread *t, long ns)
 	uint64_t count;
 
 	atomic_store(&t->asleep, true);
-	if (!atomic_load(&t->has_commands) && !atomic_load(&t->stopping))
+	if (!atomic_load(&t->has_commands) && !atomic_load(&t->called) && !atomic_load(&t->stopping))
 		ppoll(fds, 2, t->proxies ? &time : NULL, NULL);
 	atomic_store(&t->asleep, false);
 	if (fds[1].revents && read(t->wake_fd, &count, sizeof(count)) < 0)
@@ -125,21 +137,21 @@ static void *thread_main(void *arg)
 {
 	struct proxy_thread *t = arg;
 	int64_t last = shunt_now_ns(), spin = spin_ns();
-	long step = NAP_FIRST_NS;
 
 	pthread_setname_np(pthread_self(), "shunt-proxy");
 	prctl(PR_SET_TIMERSLACK, 1000UL);
 	while (!atomic_load(&t->stopping)) {
-		if (work(t)) {
-			last = shunt_now_ns();
-			step = NAP_FIRST_NS;
-		} else if (shunt_now_ns() - last >= spin && t->net->arm(t->device)) {
-			bool woken;
+		int64_t idle;
 
-			nap(t, step);
-			woken = atomic_load(&t->has_commands);
-			step = woken || step >= NAP_LONGEST_NS ? step : 2 * step;
+		/* A launch is as good as work: its triggers come when its stream is there. */
+		if (work(t) ||
+		    (atomic_load_explicit(&t->called, memory_order_relaxed) && atomic_exchange(&t->called, false))) {
+			last = shunt_now_ns();
+			continue;
 		}
+		idle = shunt_now_ns() - last;
+		if (idle >= spin && t->net->arm(t->device))
+			nap(t, nap_ns(idle));
 	}
 	leave(t);
 	return NULL;
@@ -149,6 +161,7 @@ void shunt_proxy_thread_wake(struct proxy_thread *t)
 {
 	uint64_t one = 1;
 
+	atomic_store(&t->called, true); /* before the look: a thread that goes to sleep meanwhile looks at it then */
 	if (atomic_load(&t->asleep) && write(t->wake_fd, &one, sizeof(one)) < 0)
 		return; /* it is awake, or will be within two milliseconds */
 }

@@ -12,8 +12,9 @@
 #include "base/os.h"
 
 #define PLACES 64
-#define CPUS_A_WORKER 8 /* a host has a proxy for each of up to 8 GPUs, whose threads seldom work at the same time */
+#define CPUS_A_WORKER 4 /* a host has a proxy for each of up to 8 GPUs, whose threads seldom work at the same time */
 #define WORKERS_AUTO 8
+#define SPIN_US 50 /* at most: they are many, and a job wakes one */
 
 /* JOB_IDLE: whoever prepares it has it. */
 enum { JOB_IDLE, JOB_QUEUED, JOB_DONE };
@@ -134,7 +135,9 @@ int shunt_tcp_workers_start(unsigned n, struct tcp_workers **workers_p)
 		return -ENOMEM;
 	sem_init(&w->wake, 0, 0);
 	/* The proxy thread and the program need CPUs as well. */
-	w->spin_ns = (unsigned)shunt_usable_cpus() > n + 2 ? (int64_t)shunt_config()->proxy_spin * 1000 : 0;
+	if ((unsigned)shunt_usable_cpus() > n + 2)
+		w->spin_ns =
+		    (int64_t)(shunt_config()->proxy_spin < SPIN_US ? shunt_config()->proxy_spin : SPIN_US) * 1000;
 	for (w->n = 0; w->n < n && !err; w->n += !err)
 		err = shunt_thread_start(&w->id[w->n], 0, worker_main, w);
 	if (err) {
