@@ -311,7 +311,7 @@ static int check_path(const struct rank *r, ncclComm_t comm, const char *op, con
 	const char *path;
 
 	if (wants_plans)
-		snprintf(name, sizeof(name), "%s_hierarchical%s_2x2", plan, bytes <= 65536 ? "-ll" : "");
+		snprintf(name, sizeof(name), "%s_hierarchical%s_2x2", plan, bytes <= 16384 ? "-ll" : "");
 	CHECK(!shunt_path_of(comm, op, count, ncclFloat32, ncclSum, &path));
 	if (strcmp(path, name) != 0) {
 		fprintf(stderr, "%s of %zu is %s, and not %s\n", op, count, path, name);

@@ -188,9 +188,9 @@ expect new_hosts_fits_its_hosts_only 1 'different hosts' "$shunt" plan check --h
 over="env SHUNT_DEFAULT_PLANS=$dir/hosts $shunt info select --standalone --hosts 2 --local 2"
 expect select_over_hosts 0 '^allreduce of float32, sum, 4 ranks, on 2 hosts of 2, standalone' $over
 expect select_over_hosts_has_no_plan_by_itself 0 '^ +64K  hierarchical  \(built-in, for several hosts' $over 64K
-expect select_over_hosts_shows_what_waits 0 '^ +0 ... 64K +all_reduce_hierarchical-ll_2x2 ' $over
-expect select_over_hosts_takes_the_plan_that_is_wanted 0 '^ +64K  all_reduce_hierarchical-ll_2x2  \(plan, .*, by SHUNT_ALGO\)$' \
-	env SHUNT_ALGO=allreduce:0-inf:plan $over 64K
+expect select_over_hosts_shows_what_waits 0 '^ +0 ... 16K +all_reduce_hierarchical-ll_2x2 ' $over
+expect select_over_hosts_takes_the_plan_that_is_wanted 0 '^ +16K  all_reduce_hierarchical-ll_2x2  \(plan, .*, by SHUNT_ALGO\)$' \
+	env SHUNT_ALGO=allreduce:0-inf:plan $over 16K
 expect select_over_hosts_without_a_plan_is_hierarchical 0 '^ +64M  hierarchical  \(no plan fits, wanted by SHUNT_ALGO\)$' \
 	env SHUNT_ALGO=allreduce:0-inf:plan $over 64M
 expect select_one_host_has_no_such_plan 0 '^ +64K  oneshot' env SHUNT_ALGO=allreduce:0-inf:plan SHUNT_DEFAULT_PLANS="$dir/hosts" \

@@ -16,7 +16,7 @@
 	.name = "hierarchical", .over_hosts = true, .roles = 1, .blocks = 4, .min_bytes = HOSTS_SMALL + 1, \
 	.max_bytes = HOSTS_LARGE
 #define HIERARCHICAL_LL .name = "hierarchical-ll", .over_hosts = true, .ll = true, .blocks = 2, .max_bytes = HOSTS_SMALL
-#define HOSTS_SMALL (64 << 10)
+#define HOSTS_SMALL (16 << 10)
 #define HOSTS_LARGE (2 << 20)
 #define SMALL (16 << 10)
 #define MIDDLE (1 << 20)
