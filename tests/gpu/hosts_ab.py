@@ -95,11 +95,19 @@ def run(library, devices, options):
             for i in range(options.rounds + 1):
                 meet.wait()
                 began = time.perf_counter()
-                for _ in range(calls):
+                slept = 0.0
+                for k in range(calls):
                     check(lib.ncclAllReduce(send, recv, size // 4, 7, 0, comm, stream), "ncclAllReduce")
+                    if options.gap and k + 1 < calls:
+                        device.call("shunt_stream_synchronize", stream)
+                        begins = time.perf_counter()
+                        meet.wait()
+                        time.sleep(options.gap / 1e6)
+                        meet.wait()
+                        slept += time.perf_counter() - begins
                 device.call("shunt_stream_synchronize", stream)
                 if r == 0 and i:
-                    times.setdefault(size, []).append((time.perf_counter() - began) / calls * 1e6)
+                    times.setdefault(size, []).append((time.perf_counter() - began - slept) / calls * 1e6)
             got = (C.c_float * (size // 4))()
             device.call("shunt_memcpy", got, recv, C.c_size_t(size))
             if any(v != 3.0 for v in got):
@@ -137,6 +145,8 @@ def main():
                         default=[8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20, 16 << 20, 64 << 20])
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gap", type=int, default=0, metavar="US",
+                        help="wait for each call, and then so long before the next one; not counted")
     parser.add_argument("--json")
     options = parser.parse_args()
     os.environ.update(NCCL_IB_DISABLE="1", NCCL_SOCKET_IFNAME="lo", NCCL_NVLS_ENABLE="0", SHUNT_NET="tcp",

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2086 # $launch is several words
-# megatron.sh [SHUNT]: tests/gpu/megatron.py on two ranks, which share GPUs where there is one: without a real NCCL, where nothing may be
+# megatron.sh [SHUNT]: tests/gpu/megatron_train.py on two ranks, which share GPUs where there is one: without a real NCCL, where nothing may be
 # forwarded; the same as with --deterministic-mode; and, if NCCL_LIB names a libnccl.so.2 (2.30 or later on one GPU), with plain NCCL, whose
 # losses must be equal up to the order of sums. Exit 77: it cannot run here.
 set -u
@@ -11,9 +11,9 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 PYTHONPATH=$(realpath ../../python)${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH SHUNT_MULTI_RANK_GPU=1 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo
-launch="torchrun --standalone --nproc-per-node 2 megatron.py"
-python3 megatron.py --layouts none >/dev/null 2>&1 # 77 without torch or megatron-core
-[ $? -ne 77 ] || { echo "SKIP megatron.sh: torch or megatron-core is missing"; exit 77; }
+launch="torchrun --standalone --nproc-per-node 2 megatron_train.py"
+reason=$(python3 megatron_train.py --layouts none 2>/dev/null) # 77 without torch or megatron-core
+[ $? -ne 77 ] || { echo "$reason"; exit 77; }
 failed=0
 part() {
 	echo "== $1"

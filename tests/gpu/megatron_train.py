@@ -3,7 +3,7 @@
 """
 Trains small GPT models with megatron-core, in the layouts of docs/megatron.md:
 
-    shunt run --stats -- torchrun --nproc-per-node 2 tests/gpu/megatron.py [--steps 20] [--layouts tp,pp,dp,moe]
+    shunt run --stats -- torchrun --nproc-per-node 2 tests/gpu/megatron_train.py [--steps 20] [--layouts tp,pp,dp,moe]
         [--deterministic] [--save FILE] [--compare FILE] [--forwarded none|any]
 
 Every layout is trained twice with the same seeds: losses must be finite, fall, be the same on all ranks and the same in
