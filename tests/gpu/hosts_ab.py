@@ -102,7 +102,7 @@ def run(library, devices, options):
                         device.call("shunt_stream_synchronize", stream)
                         begins = time.perf_counter()
                         meet.wait()
-                        time.sleep(options.gap / 1e6)
+                        time.sleep(options.gap / 1e6)  # pause: middle
                         meet.wait()
                         slept += time.perf_counter() - begins
                 device.call("shunt_stream_synchronize", stream)

@@ -234,6 +234,8 @@ def main():
     wrong += paths(options.forwarded)
     for line in wrong:
         print(f"FAIL rank {dist.get_rank()}: {line}", flush=True)
+    if options.compare:  # plain NCCL 2.28.3 on 2 H200: the end of the groups was seen to hang
+        os._exit(bool(wrong))
     dist.destroy_process_group()
     sys.exit(bool(wrong))
 

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(ROOT, "python"))
 SHUNT = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "tools", "shunt"))
 os.environ.setdefault("SHUNT_LIB", os.path.join(os.path.dirname(os.path.dirname(SHUNT)), "src", "libshunt.so"))
 os.environ.setdefault("SHUNT_MULTI_RANK_GPU", "1")
+os.environ.setdefault("SHUNT_NCCL_LIB", "none")  # which would refuse ranks that share a GPU
 
 SIZES = [1 << shift for shift in range(12, 25, 4)]
 DEVICE = os.environ.get("SHUNT_DEVICE", "cuda")

@@ -123,7 +123,7 @@ static void test_bootstrap_different_nranks_is_einval_on_all(void **state)
 		if (processes)
 			for (int r = 0; r < 4; r++)
 				assert_true(strstr(w->text[r], "rank 2 says that there are 5 ranks") ||
-				            strstr(w->text[r], "rank 2 says 5")); /* it came first after all */
+				    strstr(w->text[r], "rank 2 says 5")); /* it came first after all */
 		world_destroy(w);
 	}
 }
