@@ -571,7 +571,7 @@ static unsigned threads_for(unsigned nroles, uint64_t chunk)
 static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, unsigned kernel, struct shunt_work *work)
 {
 	const struct shunt_sel_key *sel_key = enqueue->sel_key;
-	unsigned most = shunt_grid_halve(sel_key, GROUPS * SHUNT_NET_BLOCKS), channels, groups;
+	unsigned most = shunt_grid_halve(sel_key, GROUPS * SHUNT_NET_CHANNELS), channels, groups;
 	uint64_t chunk, chunks;
 
 	if (p->full)

@@ -108,7 +108,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 	fits = LOCAL_BYTES / ((uint64_t)largest * SHUNT_NET_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
 	net->slot_bytes = floor_power(slot, SLOT_LEAST, key->sim ? SIM_SLOT_MOST : SLOT_MOST);
-	net->channels = key->sim ? (comm->nranks <= SIM_FEW_RANKS ? 2 : 1) : SHUNT_NET_BLOCKS;
+	net->channels = key->sim ? (comm->nranks <= SIM_FEW_RANKS ? 2 : 1) : SHUNT_NET_CHANNELS;
 	net->channels = shunt_grid_halve(key, net->channels);
 	if (key->max_ctas && (uint32_t)key->max_ctas < net->channels)
 		net->channels = (uint32_t)key->max_ctas;

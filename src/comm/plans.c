@@ -355,36 +355,48 @@ static bool choose_plan(struct shunt_comm *comm, const struct shunt_coll *coll, 
 	return true;
 }
 
-/* The choice among the plans of a set: the selector's, else the set's own. */
+/* The choice among the plans of a set: the selector's (*named_p), else the set's own. */
 static enum shunt_plan_choice choose_in(struct shunt_comm *comm, const struct shunt_plan_set *set,
-    const struct shunt_plan_query *query, const struct shunt_plan **plan_p, struct shunt_path *path_p)
+    const struct shunt_plan_query *query, const struct shunt_plan **plan_p, struct shunt_path *path_p, bool *named_p)
 {
 	struct shunt_answer answer = shunt_answers_get(&comm->plans.answers, set, query);
 
 	if (answer.choice == SHUNT_PLAN_CHOICE_PLAN)
 		*plan_p = shunt_plan_set_at(set, answer.plan);
 	*path_p = answer.path;
-	return answer.choice ? answer.choice : shunt_plan_set_choose(set, query, plan_p);
+	*named_p = answer.choice != SHUNT_PLAN_CHOICE_NONE;
+	return *named_p ? answer.choice : shunt_plan_set_choose(set, query, plan_p);
+}
+
+/* The first plan was refused, on all ranks: the next one that fits and was not. False: there is none. */
+static bool choose_next(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan_query *query,
+    struct shunt_decision *decision)
+{
+	const struct shunt_plan *plan;
+
+	for (size_t i = 1; (plan = shunt_plan_set_match(comm->plans.set, query, i)); i++)
+		if (choose_plan(comm, coll, plan, decision))
+			return true;
+	return false;
 }
 
 enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p)
 {
-	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY;
+	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY, named = false;
 	struct shunt_plan_set *set = fresh ? get_set(comm, false) : comm->plans.set;
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
+	struct shunt_plan_query query = query_of(comm, coll);
 	const struct shunt_plan *plan = NULL;
 
 	if (!set)
 		return choice;
-	if (shunt_plan_set_hash(set)) {
-		struct shunt_plan_query query = query_of(comm, coll);
-
-		choice = choose_in(comm, set, &query, &plan, path_p);
-	}
+	if (shunt_plan_set_hash(set))
+		choice = choose_in(comm, set, &query, &plan, path_p, &named);
 	if (choice == SHUNT_PLAN_CHOICE_PLAN && fresh)
 		decision->path = intern_name(plan->name);
-	else if (choice == SHUNT_PLAN_CHOICE_PLAN && !choose_plan(comm, coll, plan, decision))
+	else if (choice == SHUNT_PLAN_CHOICE_PLAN && !choose_plan(comm, coll, plan, decision) &&
+	    (named || !choose_next(comm, coll, &query, decision)))
 		choice = SHUNT_PLAN_CHOICE_NONE;
 	if (fresh)
 		shunt_plan_set_unref(set);

@@ -17,8 +17,8 @@
 #include "kernels/kargs.h"
 
 #define SHUNT_NET_MAX_RANKS 64u
-/* A channel is a block, which has its share of the chunks of every message. */
-#define SHUNT_NET_BLOCKS 4u
+/* A channel has its share of the chunks of every message, and a block or two of its own. */
+#define SHUNT_NET_CHANNELS 4u
 /* Slots of a ring: a power of two. Half of them are returned at a time, so that a sender still has the other half. */
 #define SHUNT_NET_SLOTS 4u
 #define SHUNT_NET_CREDIT_BATCH (SHUNT_NET_SLOTS / 2)
@@ -26,9 +26,9 @@
 #define SHUNT_NET_LEGS 3u
 #define SHUNT_NET_REMOTE_LEGS 2u
 /* Rings of a pair and a direction, in the order leg, channel. */
-#define SHUNT_NET_RINGS (SHUNT_NET_LEGS * SHUNT_NET_BLOCKS)
-#define SHUNT_NET_REMOTE_RINGS (SHUNT_NET_REMOTE_LEGS * SHUNT_NET_BLOCKS)
-#define SHUNT_NET_RING(leg, channel) ((leg) * SHUNT_NET_BLOCKS + (channel))
+#define SHUNT_NET_RINGS (SHUNT_NET_LEGS * SHUNT_NET_CHANNELS)
+#define SHUNT_NET_REMOTE_RINGS (SHUNT_NET_REMOTE_LEGS * SHUNT_NET_CHANNELS)
+#define SHUNT_NET_RING(leg, channel) ((leg) * SHUNT_NET_CHANNELS + (channel))
 
 /*
  * Channels of signals between two ranks (transport/net/net.h): those of the rings, and of their credits behind. Regions

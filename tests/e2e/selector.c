@@ -102,6 +102,42 @@ static void test_selector_chooses_plans_and_algorithms(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_paths), 0);
 }
 
+/* Two plans fit, and the first needs more blocks than a launch may have. */
+static int body_next_plan(struct rank *r)
+{
+	char *text, *name, reason[256];
+	ncclComm_t comm;
+	void *buf;
+
+	for (int blocks = 2; blocks; blocks--) {
+		text = plan_twoshot(2, blocks, "sum");
+		name = strstr(text, "twoshot");
+		CHECK(name);
+		if (blocks == 2)
+			memcpy(name, "toowide", 7);
+		CHECK(shunt_plan_register(blocks == 2 ? "a" : "b", text, strlen(text), reason, sizeof(reason)) == 0);
+		free(text);
+	}
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc(&buf, 1 << 20) == 0 && shunt_memset_async(buf, 0, 1 << 20, r->stream) == 0);
+	if (path_is(r, comm, 1024, "toowide"))
+		return 1;
+	for (int i = 0; i < 2; i++)
+		if (reduce(r, comm, 1024, buf) || path_is(r, comm, 1024, "twoshot"))
+			return 1;
+	CHECK(ranks_count_calls(comm, NULL, "twoshot") == 2 && ranks_count_calls(comm, NULL, "toowide") == 0);
+	NCCL(ncclCommDestroy(comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_a_refused_plan_leaves_the_call_to_the_next(void **state)
+{
+	setenv("NCCL_MAX_CTAS", "1", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_next_plan), 0);
+	unsetenv("NCCL_MAX_CTAS");
+}
+
 /* A wrong answer costs one line; other answers come only when the old ones are forgotten. */
 static int body_answers(struct rank *r)
 {
@@ -266,6 +302,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_selector_chooses_plans_and_algorithms),
+		cmocka_unit_test(test_a_refused_plan_leaves_the_call_to_the_next),
 		cmocka_unit_test(test_answers_are_remembered_and_forgotten),
 		cmocka_unit_test(test_communicators_are_listed_and_described),
 		cmocka_unit_test(test_a_plan_runs_by_its_name),
