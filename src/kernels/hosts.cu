@@ -66,8 +66,8 @@ GPU_FN struct net_end net_find(const struct net &x, uint16_t end, bool source)
 	e.connection = pair->connection;
 	e.from = (uint32_t)(pair->out_at + first);
 	e.to = (uint32_t)(pair->to_at + first);
-	e.seen_at = &x.net->head_seen[peer][ring];
-	e.seen = *e.seen_at;
+	e.seen_at = 0;
+	e.seen = 0;
 	if (source) {
 		e.counter = &pair->in_tail[ring];
 		e.mine = &x.net->received[peer][ring];
@@ -78,6 +78,8 @@ GPU_FN struct net_end net_find(const struct net &x, uint16_t end, bool source)
 		e.mine = &x.net->sent[peer][ring];
 		e.slots = pair->out + first;
 		e.told = pair->remote ? 0 : &pair->out_tail[ring];
+		e.seen_at = &x.net->head_seen[peer][ring]; /* of an input it is another block's */
+		e.seen = *e.seen_at;
 	}
 	e.count = *e.mine;
 	return e;
