@@ -18,8 +18,8 @@
 
 /* Up to this part of a rail each rail sends its sum to all others, and all add up: one network leg instead of two. */
 #define ONE_LEG_PART (128u << 10)
-/* Blocks of a channel: every second role is another block's, so that sending and receiving overlap. */
-#define GROUPS 2u
+/* Groups of roles: sending and receiving overlap where they store over nothing that the other one loads. */
+enum { GROUP_SEND, GROUP_RECEIVE };
 #define THREAD_BYTES 64u
 
 struct program {
@@ -45,7 +45,8 @@ static int mate(const struct program *p, int local)
 
 /* ---- writing a program */
 
-static void role(struct program *p)
+/* A role of this group (kernels/net.h). */
+static void role_in(struct program *p, unsigned group)
 {
 	if (p->nroles && !p->args->role[p->nroles - 1].count)
 		p->nroles--; /* the last one has no moves */
@@ -53,7 +54,13 @@ static void role(struct program *p)
 		p->full = true;
 		return;
 	}
-	p->args->role[p->nroles++] = (struct shunt_net_role){ .first = (uint16_t)p->nmoves };
+	p->args->role[p->nroles++] = (struct shunt_net_role){ .first = (uint16_t)p->nmoves, .group = group };
+}
+
+/* The group of two roles of a mate's share: what comes back is stored over what was sent. */
+static unsigned spread(int mate)
+{
+	return (unsigned)mate % SHUNT_NET_GROUPS;
 }
 
 /* A move without ends, of the last role. */
@@ -188,10 +195,10 @@ static void allreduce_one_leg(struct program *p, const struct shunt_coll *c, uin
 		s = share(p, bytes, g, -1);
 		if (!s.bytes)
 			continue;
-		role(p);
+		role_in(p, g == p->local ? GROUP_SEND : spread(g));
 		if (g != p->local) {
 			send_scaled(p, offset(c->send, s.first), s.bytes, mate(p, g));
-			role(p);
+			role_in(p, spread(g));
 			m = move(p, NULL, offset(c->recv, s.first), s.bytes);
 			source(p, m, mate(p, g), 1);
 			continue;
@@ -201,7 +208,7 @@ static void allreduce_one_leg(struct program *p, const struct shunt_coll *c, uin
 		output_to_rails(p, m, 0);
 		if (!own)
 			output(p, m, p->rank, 0);
-		role(p);
+		role_in(p, GROUP_RECEIVE);
 		m = sum_of_hosts(p, own, offset(c->recv, s.first), s.bytes, who);
 		output_to_mates(p, m, -1, 1);
 	}
@@ -229,7 +236,7 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 
 	rails_of(p, who);
 	for (int g = 0; g < p->rails; g++) {
-		role(p);
+		role_in(p, g == p->local ? GROUP_SEND : spread(g));
 		for (int h = 0; h < nhosts; h++) {
 			s = share(p, bytes, g, h);
 			if (!s.bytes)
@@ -242,7 +249,7 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 			output(p, m, h == p->host ? p->rank : who[h], 0);
 		}
 		if (g == p->local) {
-			role(p);
+			role_in(p, GROUP_RECEIVE);
 			s = share(p, bytes, g, p->host);
 			if (s.bytes) {
 				m = sum_of_hosts(p, NULL, offset(c->recv, s.first), s.bytes, who);
@@ -250,10 +257,10 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 				output_to_rails(p, m, 1);
 			}
 		} else {
-			role(p);
+			role_in(p, spread(g));
 			gather_share(p, c, share(p, bytes, g, p->host), mate(p, g), 1);
 		}
-		role(p);
+		role_in(p, g == p->local ? GROUP_SEND : spread(g));
 		for (int h = 0; h < nhosts; h++)
 			if (h != p->host)
 				gather_share(p, c, share(p, bytes, g, h), g == p->local ? who[h] : mate(p, g),
@@ -283,7 +290,7 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 
 	rails_of(p, who);
 	for (int g = 0; g < p->rails; g++) {
-		role(p);
+		role_in(p, GROUP_SEND);
 		/* All hosts take the parts in one order, so that none waits for a rail that is elsewhere. */
 		for (int h = 0; h < nhosts; h++)
 			EACH_RANK_OF_RAIL(p, h, g, r)
@@ -296,7 +303,7 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 				output(p, m, h == p->host ? p->rank : who[h], 0);
 			}
 	}
-	role(p);
+	role_in(p, p->local < p->rails ? GROUP_RECEIVE : GROUP_SEND);
 	if (p->local < p->rails) {
 		EACH_RANK_OF_RAIL(p, p->host, p->local, r)
 		{
@@ -315,7 +322,7 @@ static void all_gather_rail(struct program *p, const struct shunt_coll *c, uint6
 {
 	struct shunt_net_move *m;
 
-	role(p);
+	role_in(p, GROUP_SEND);
 	EACH_RANK_OF_RAIL(p, p->host, p->local, r)
 	{
 		char *to = offset(c->recv, (unsigned)r * part);
@@ -326,7 +333,7 @@ static void all_gather_rail(struct program *p, const struct shunt_coll *c, uint6
 		output_to_rails(p, m, 0);
 		output_to_mates(p, m, p->at->local_of[r], 1);
 	}
-	role(p);
+	role_in(p, GROUP_RECEIVE);
 	for (int h = 0; h < p->at->nhosts; h++) {
 		if (h == p->host)
 			continue;
@@ -347,20 +354,20 @@ static void add_all_gather(struct program *p, const struct shunt_coll *c, uint64
 	if (p->local < p->rails) {
 		all_gather_rail(p, c, part);
 	} else {
-		role(p);
+		role_in(p, GROUP_SEND);
 		m = move(p, c->send, own == c->send ? NULL : own, part);
 		output(p, m, mate(p, p->local % p->rails), 0);
 	}
 	for (int g = 0; g < p->rails; g++) {
 		if (g == p->local)
 			continue;
-		role(p);
+		role_in(p, GROUP_RECEIVE);
 		EACH_RANK_OF_RAIL(p, p->host, g, r)
 		if (r != p->rank) {
 			m = move(p, NULL, offset(c->recv, (unsigned)r * part), part);
 			source(p, m, mate(p, g), 1);
 		}
-		role(p);
+		role_in(p, GROUP_RECEIVE);
 		for (int h = 0; h < p->at->nhosts; h++) {
 			if (h == p->host)
 				continue;
@@ -385,7 +392,7 @@ static void add_broadcast(struct program *p, const struct shunt_coll *c, uint64_
 	int head = p->host == p->at->host_of[c->root] ? c->root : head_of(p, p->host, c->root);
 	struct shunt_net_move *m;
 
-	role(p);
+	role_in(p, GROUP_SEND);
 	if (p->rank == c->root) {
 		m = move(p, c->send, c->recv == c->send ? NULL : c->recv, bytes);
 		for (int h = 0; h < p->at->nhosts; h++)
@@ -405,7 +412,7 @@ static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t b
 	int head = p->host == p->at->host_of[c->root] ? c->root : head_of(p, p->host, c->root);
 	int who[SHUNT_NET_MAX_RANKS];
 
-	role(p);
+	role_in(p, GROUP_SEND);
 	if (p->rank != head) {
 		send_scaled(p, c->send, bytes, head);
 		return;
@@ -415,7 +422,7 @@ static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t b
 		return;
 	for (int h = 0; h < p->at->nhosts; h++)
 		who[h] = head_of(p, h, c->root);
-	role(p);
+	role_in(p, GROUP_RECEIVE);
 	sum_of_hosts(p, NULL, c->recv, bytes, who);
 }
 
@@ -434,15 +441,15 @@ static void add_pairs(struct program *p, const struct shunt_coll *c, uint64_t pa
 		char *out = offset(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, from) * part);
 
 		if (!i && sends && receives && in != out) {
-			role(p);
+			role_in(p, GROUP_SEND);
 			move(p, in, out, part);
 		}
 		if (i && sends && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, to == c->root)) {
-			role(p);
+			role_in(p, GROUP_SEND);
 			output(p, move(p, in, NULL, part), to, 0);
 		}
 		if (i && receives && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, from == c->root)) {
-			role(p);
+			role_in(p, GROUP_RECEIVE);
 			m = move(p, NULL, out, part);
 			source(p, m, from, 0);
 		}
@@ -455,7 +462,7 @@ static bool add_messages(struct program *p, const struct shunt_coll *const *call
 {
 	unsigned taken = 0;
 
-	role(p);
+	role_in(p, kind == SHUNT_SEND ? GROUP_SEND : GROUP_RECEIVE);
 	for (; *next < n; ++*next) {
 		const struct shunt_coll *c = calls[*next];
 		struct shunt_net_move *m;
@@ -478,7 +485,7 @@ static bool add_messages(struct program *p, const struct shunt_coll *const *call
 static bool add_own_messages(
     struct program *p, const struct shunt_coll *const *calls, size_t n, size_t *send, size_t *recv, unsigned most)
 {
-	role(p);
+	role_in(p, GROUP_SEND);
 	for (unsigned taken = 0;; taken++, ++*send, ++*recv) {
 		uint64_t bytes;
 
@@ -571,7 +578,7 @@ static unsigned threads_for(unsigned nroles, uint64_t chunk)
 static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, unsigned kernel, struct shunt_work *work)
 {
 	const struct shunt_sel_key *sel_key = enqueue->sel_key;
-	unsigned most = shunt_grid_halve(sel_key, GROUPS * SHUNT_NET_CHANNELS), channels, groups;
+	unsigned most = shunt_grid_halve(sel_key, SHUNT_NET_GROUPS * SHUNT_NET_CHANNELS), channels, groups;
 	uint64_t chunk, chunks;
 
 	if (p->full)
@@ -588,7 +595,7 @@ static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, un
 	/* The limit may be the call's, or this rank's alone: fewer blocks have the same channels. */
 	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)
 		most = (unsigned)sel_key->max_ctas;
-	groups = p->nroles >= GROUPS && channels * GROUPS <= most ? GROUPS : 1;
+	groups = p->nroles > 1 && channels * SHUNT_NET_GROUPS <= most ? SHUNT_NET_GROUPS : 1;
 	*work = (struct shunt_work){ .kernel = kernel,
 		.blocks = channels < most ? channels * groups : most,
 		.threads = sel_key->sim ? 64 : threads_for(p->nroles, p->largest < chunk ? p->largest : chunk) };

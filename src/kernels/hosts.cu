@@ -2,7 +2,7 @@
 /*
  * Calls over several hosts (kernels/net.h): moves of chunks through rings, in one launch.
  *
- * Each block has a channel, or some, one after the other, and all roles, or every second one, so that one block sends
+ * Each block has a channel, or some, one after the other, and all roles, or those of a group, so that one block sends
  * while another one receives. Warps look at roles, lanes at the rings of a role's next chunk; a role whose sources have
  * that chunk and whose outputs have room for it is ready, and the whole block moves it. So no role waits behind another
  * one, whichever peer is late.
@@ -42,15 +42,15 @@ struct net {
 	struct shunt_ctrl *ctrl;
 	struct shunt_net_ctrl *net;
 	uint32_t channel, channels, slot_bytes;
-	uint32_t group, groups; /* the block's roles: group, group + groups, ... */
+	uint32_t group, groups; /* the block has the roles of its group; one group: all */
 };
 
 /* What a block shares. */
 struct net_block {
 	uint64_t chunk[SHUNT_NET_MANY_ROLES]; /* of the role's move: the next one of this channel */
 	uint16_t move[SHUNT_NET_MANY_ROLES];  /* of the role */
-	uint8_t state[SHUNT_NET_MANY_ROLES];
-	char *at[SHUNT_NET_MAX_ENDS]; /* this chunk's place in each ring of the move */
+	uint8_t state[SHUNT_NET_MANY_ROLES];  /* ROLE_DONE: another block's as well */
+	char *at[SHUNT_NET_MAX_ENDS];         /* this chunk's place in each ring of the move */
 	uint32_t expired;
 	uint32_t forsaken; /* 1: the proxy thread was told so */
 };
@@ -335,8 +335,8 @@ template <typename T, typename Op> GPU_FN void net_move(const struct net &x, str
 /* Reports the first role that still waits, and the first of its rings that is not ready. By one thread. */
 GPU_NOINLINE void net_report(const struct net &x, const struct net_block *b, uint32_t reason)
 {
-	for (uint32_t role = x.group; role < x.roles; role += x.groups) {
-		if (b->move[role] >= x.role[role].count)
+	for (uint32_t role = 0; role < x.roles; role++) {
+		if (b->state[role] == ROLE_DONE)
 			continue;
 
 		const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
@@ -375,8 +375,8 @@ GPU_NOINLINE void net_forsaken(const struct net &x, struct net_block *b, uint32_
 /* Does a role wait for a rank of another host that has left? By one thread. */
 GPU_NOINLINE void net_find_left(const struct net &x, struct net_block *b)
 {
-	for (uint32_t role = x.group; role < x.roles && !b->forsaken; role += x.groups) {
-		if (b->move[role] >= x.role[role].count)
+	for (uint32_t role = 0; role < x.roles && !b->forsaken; role++) {
+		if (b->state[role] == ROLE_DONE)
 			continue;
 
 		const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
@@ -413,7 +413,7 @@ GPU_FN bool net_any(const struct net &x, const struct net_block *b, uint8_t stat
 {
 	bool any = false;
 
-	GPU_ROLL for (uint32_t role = x.group; role < x.roles; role += x.groups)
+	GPU_ROLL for (uint32_t role = 0; role < x.roles; role++)
 		any = any || b->state[role] == state;
 	return any;
 }
@@ -428,18 +428,19 @@ template <typename T, typename Op> GPU_FN bool net_run(const struct net &x, stru
 	spin_init(&spin, x.ctrl);
 	if (gpu_tid() == 0)
 		b->forsaken = b->expired = 0;
-	for (uint32_t role = x.group + gpu_tid() * x.groups; role < x.roles; role += gpu_ntid() * x.groups) {
+	for (uint32_t role = gpu_tid(); role < x.roles; role += gpu_ntid()) {
 		b->chunk[role] = x.channel;
 		b->move[role] = 0;
-		b->state[role] = ROLE_READY;
+		b->state[role] = x.groups == 1 || x.role[role].group == x.group ? ROLE_READY : ROLE_DONE;
 	}
 	for (;; first = false) {
 		gpu_sync();
-		for (uint32_t role = x.group + gpu_tid() / 32 * x.groups; role < x.roles;
-		    role += gpu_ntid() / 32 * x.groups) {
+		for (uint32_t role = gpu_tid() / 32; role < x.roles; role += gpu_ntid() / 32) {
 			uint8_t state = b->state[role];
 
 			gpu_warp_sync();
+			if (state == ROLE_DONE)
+				continue;
 			if (state == ROLE_READY) /* it has moved a chunk, or is to begin */
 				net_settle(x, b, role, !first);
 			state = net_look(x, b, role, first);
@@ -449,7 +450,7 @@ template <typename T, typename Op> GPU_FN bool net_run(const struct net &x, stru
 		gpu_sync();
 		if (net_any(x, b, ROLE_READY)) {
 			spin_init(&spin, x.ctrl);
-			GPU_ROLL for (uint32_t role = x.group; role < x.roles; role += x.groups)
+			GPU_ROLL for (uint32_t role = 0; role < x.roles; role++)
 				if (b->state[role] == ROLE_READY)
 					net_move<T, Op>(x, b, role);
 			continue;

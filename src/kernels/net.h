@@ -169,7 +169,13 @@ enum {
 #define SHUNT_NET_END(rank, leg) ((uint16_t)((rank) | (leg) << 8))
 struct shunt_net_role {
 	uint16_t first, count; /* moves */
+	/*
+	 * Roles of different groups may have blocks of their own, below SHUNT_NET_GROUPS. Where one role stores over
+	 * what another one loads, both have one group, or a ring of this rank to itself between them.
+	 */
+	uint32_t group;
 };
+#define SHUNT_NET_GROUPS 2u
 
 #define SHUNT_NET_FEW_ROLES 16u
 #define SHUNT_NET_FEW_MOVES 24u
