@@ -18,9 +18,9 @@
 
 /* Up to this part of a rail each rail sends its sum to all others, and all add up: one network leg instead of two. */
 #define ONE_LEG_PART (128u << 10)
-/* Groups of roles: sending and receiving overlap where they store over nothing that the other one loads. */
+/* Groups of roles: sending and receiving overlap where the one stores over nothing that the other one loads. */
 enum { GROUP_SEND, GROUP_RECEIVE };
-#define THREAD_BYTES 64u
+#define THREAD_BYTES 64u /* of a chunk: what a thread has under way at once (NET_PACKS in kernels/hosts.cu) */
 
 struct program {
 	const struct shunt_placement *at;
