@@ -880,6 +880,12 @@ static long long proxy_ns(void)
 	return total;
 }
 
+/*
+ * Of two seconds. A proxy that sleeps takes 10 ms where nothing else runs, five times as much on a machine that is busy
+ * elsewhere, and more under ThreadSanitizer; one that does not sleep takes all of it.
+ */
+#define IDLE_NS 200000000
+
 static int idle_body(struct rank *r)
 {
 	ncclComm_t comm;
@@ -894,7 +900,7 @@ static int idle_body(struct rank *r)
 	CHECK(before > 0); /* the thread has worked */
 	if (!r->rank)
 		fprintf(stderr, "an idle proxy takes %.2f %% of a CPU\n", (double)spent / 2e7);
-	CHECK(spent <= 40000000); /* half of it where nothing else runs: a cold cache makes each look dearer */
+	CHECK(spent <= IDLE_NS);
 	CHECK(!good_call(r, comm, SMALL, 0));
 	NCCL(ncclCommDestroy(comm));
 	CHECK(proxy_ns() == 0); /* it ends with the last communicator */
