@@ -57,10 +57,10 @@ static void role_in(struct program *p, unsigned group)
 	p->args->role[p->nroles++] = (struct shunt_net_role){ .first = (uint16_t)p->nmoves, .group = group };
 }
 
-/* The group of two roles of a mate's share: what comes back is stored over what was sent. */
-static unsigned spread(int mate)
+/* The group of what sends a share. A mate's comes back in the same one: it is stored over what was sent. */
+static unsigned group_of(const struct program *p, int g)
 {
-	return (unsigned)mate % SHUNT_NET_GROUPS;
+	return g == p->local ? GROUP_SEND : (unsigned)g % SHUNT_NET_GROUPS;
 }
 
 /* A move without ends, of the last role. */
@@ -195,10 +195,10 @@ static void allreduce_one_leg(struct program *p, const struct shunt_coll *c, uin
 		s = share(p, bytes, g, -1);
 		if (!s.bytes)
 			continue;
-		role_in(p, g == p->local ? GROUP_SEND : spread(g));
+		role_in(p, group_of(p, g));
 		if (g != p->local) {
 			send_scaled(p, offset(c->send, s.first), s.bytes, mate(p, g));
-			role_in(p, spread(g));
+			role_in(p, group_of(p, g));
 			m = move(p, NULL, offset(c->recv, s.first), s.bytes);
 			source(p, m, mate(p, g), 1);
 			continue;
@@ -236,7 +236,7 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 
 	rails_of(p, who);
 	for (int g = 0; g < p->rails; g++) {
-		role_in(p, g == p->local ? GROUP_SEND : spread(g));
+		role_in(p, group_of(p, g));
 		for (int h = 0; h < nhosts; h++) {
 			s = share(p, bytes, g, h);
 			if (!s.bytes)
@@ -257,10 +257,10 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 				output_to_rails(p, m, 1);
 			}
 		} else {
-			role_in(p, spread(g));
+			role_in(p, group_of(p, g));
 			gather_share(p, c, share(p, bytes, g, p->host), mate(p, g), 1);
 		}
-		role_in(p, g == p->local ? GROUP_SEND : spread(g));
+		role_in(p, group_of(p, g));
 		for (int h = 0; h < nhosts; h++)
 			if (h != p->host)
 				gather_share(p, c, share(p, bytes, g, h), g == p->local ? who[h] : mate(p, g),

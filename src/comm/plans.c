@@ -386,11 +386,12 @@ enum shunt_plan_choice shunt_comm_plans_choose(
 	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY, named = false;
 	struct shunt_plan_set *set = fresh ? get_set(comm, false) : comm->plans.set;
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
-	struct shunt_plan_query query = query_of(comm, coll);
 	const struct shunt_plan *plan = NULL;
+	struct shunt_plan_query query;
 
 	if (!set)
 		return choice;
+	query = query_of(comm, coll);
 	if (shunt_plan_set_hash(set))
 		choice = choose_in(comm, set, &query, &plan, path_p, &named);
 	if (choice == SHUNT_PLAN_CHOICE_PLAN && fresh)

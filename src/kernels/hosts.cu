@@ -100,6 +100,12 @@ GPU_FN bool net_end_ready(struct net_end &e, bool source)
 	return e.count < e.seen + SHUNT_NET_SLOTS;
 }
 
+/* As net_look_at() says, of an end. */
+GPU_FN bool net_look_at_end(struct net_end &e, bool source, bool far, bool first)
+{
+	return (source && !e.told) != far || (!(far && first) && net_end_ready(e, source));
+}
+
 /*
  * Is end i of the move ready? far: looks at what comes from other hosts, else at the rest; ends that are not looked at
  * count as ready. first: as for net_look.
@@ -108,15 +114,12 @@ GPU_FN bool net_look_at(const struct net &x, const struct shunt_net_move *move, 
 {
 	bool source = i < move->nsources;
 
-	if (x.found) {
-		struct net_end &e = x.found[move->ends + i];
-
-		return (source && !e.told) != far || (!(far && first) && net_end_ready(e, source));
-	}
+	if (x.found)
+		return net_look_at_end(x.found[move->ends + i], source, far, first);
 
 	struct net_end e = net_find(x, x.end[move->ends + i], source);
 
-	return (source && !e.told) != far || (!(far && first) && net_end_ready(e, source));
+	return net_look_at_end(e, source, far, first);
 }
 
 /*
@@ -197,25 +200,27 @@ GPU_FN void net_taken(const struct net &x, struct net_end &e)
 	}
 }
 
-/* The chunk is moved, as far as the ring is concerned. */
-GPU_FN void net_end_moved(const struct net &x, const struct shunt_net_move *m, uint32_t i, uint32_t bytes)
+GPU_FN void net_end_moved(const struct net &x, struct net_end &e, bool source, uint32_t bytes)
+{
+	if (source)
+		net_taken(x, e);
+	else
+		net_filled(x, e, bytes);
+}
+
+/* The chunk is moved: says so to the other side of the move's end i. By one thread. */
+GPU_FN void net_moved(const struct net &x, const struct shunt_net_move *m, uint32_t i, uint32_t bytes)
 {
 	bool source = i < m->nsources;
 
 	if (x.found) {
-		if (source)
-			net_taken(x, x.found[m->ends + i]);
-		else
-			net_filled(x, x.found[m->ends + i], bytes);
+		net_end_moved(x, x.found[m->ends + i], source, bytes);
 		return;
 	}
 
 	struct net_end e = net_find(x, x.end[m->ends + i], source);
 
-	if (source)
-		net_taken(x, e);
-	else
-		net_filled(x, e, bytes);
+	net_end_moved(x, e, source, bytes);
 }
 
 /* One chunk of a move, as a block sees it. */
@@ -327,7 +332,7 @@ template <typename T, typename Op> GPU_FN void net_move(const struct net &x, str
 	}
 	gpu_sync();
 	for (uint32_t i = gpu_tid(); i < n; i += gpu_ntid())
-		net_end_moved(x, m, i, (c.bytes + 15) & ~15u);
+		net_moved(x, m, i, (c.bytes + 15) & ~15u);
 	if (gpu_tid() == 0)
 		b->chunk[role] += x.channels;
 }
@@ -480,7 +485,7 @@ static_assert(sizeof(struct shunt_kargs_net_few) ==
     "it is the end of the arguments");
 
 /* Copies it to shared memory: looks at arguments one after the other take a microsecond each. */
-GPU_FN void net_program(struct net &x, const struct shunt_kargs_net_few &a)
+GPU_FN void net_set_program(struct net &x, const struct shunt_kargs_net_few &a)
 {
 	GPU_SHARED(struct net_program, program, 1);
 	GPU_SHARED(struct net_end, found, SHUNT_NET_FEW_ENDS);
@@ -493,7 +498,7 @@ GPU_FN void net_program(struct net &x, const struct shunt_kargs_net_few &a)
 	x.found = found;
 }
 
-GPU_FN void net_program(struct net &x, const struct shunt_kargs_net_many &a)
+GPU_FN void net_set_program(struct net &x, const struct shunt_kargs_net_many &a)
 {
 	x.role = a.role;
 	x.move = a.move;
@@ -508,7 +513,7 @@ template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a
 	uint32_t blocks = check_kernel_blocks(a.k), channels = a.k.channels;
 
 	x.k = &a.k;
-	net_program(x, a);
+	net_set_program(x, a);
 	x.roles = a.roles;
 	x.total = a.total;
 	x.ctrl = progress_ctrl(a);
