@@ -79,6 +79,7 @@ class Place:
         program(os.path.join(self.dir, "bin", "nvidia-smi"), SMI)
         program(os.path.join(self.dir, "build", "tools", "shunt"), SHUNT.replace("@DIR", self.dir))
         program(os.path.join(self.dir, "build", "src", "libshunt.so"), "")
+        shutil.copytree(os.path.join(BUILD, "plans", "examples"), os.path.join(self.dir, "build", "plans", "examples"))
         self.env = dict(os.environ, GPUS=str(gpus), PATH=os.path.join(self.dir, "bin") + ":" + os.environ["PATH"], NCCL_NVLS_ENABLE="1",
                         SHUNT_TIMEOUT="1s")
         self.env.pop("SHUNT_NCCL_LIB", None)
@@ -129,7 +130,7 @@ def on_two_gpus(folder):
     check("own_hides_the_path", row["command"].startswith("SHUNT_NCCL_LIB=$NCCL shunt bench reduce "), row)
     check("own_costs_of_communicators", entries["communicators/2"]["rows"] == [["shunt", "init", 9, 9, 2]], entries["communicators/2"])
     check("own_in_front_of_nccl", "conformance in front of NCCL/2" in entries, list(entries))
-    check("own_plans", "SHUNT_PLAN_DIR=plans/all_reduce_twoshot-ll_2.json" in entries["plans beside kernels/all_reduce_twoshot-ll/plan/2"]["command"], entries)
+    check("own_plans", "SHUNT_PLAN_DIR=$BUILD/plans/examples/all_reduce_twoshot-ll_2.json" in entries["plans beside kernels/all_reduce_twoshot-ll/plan/2"]["command"], entries)
     logs = [open(path, encoding="utf-8").read() for path in glob.glob(os.path.join(p.state, "*.log"))]
     check("no_multicast", logs and all("NVLS 0 " in log for log in logs if "NVLS" in log), logs[:1])
     check("own_variables_only", all("TIMEOUT unset" in log for log in logs if "NVLS" in log), logs[:1])
@@ -180,10 +181,9 @@ def own_build(folder):
     p = Place(folder, "own build", gpus=2)
     source = os.path.join(p.dir, "source")
     shutil.copytree(os.path.dirname(MEASURE), os.path.join(source, "tools", "measure"))
-    shutil.copytree(os.path.join(os.path.dirname(MEASURE), "..", "..", "plans"), os.path.join(source, "plans"))
     program(os.path.join(p.dir, "bin", "meson"), '#!/bin/sh\nmkdir -p "$2" && echo "$*" >"$2/build.ninja"\n')
     program(os.path.join(p.dir, "bin", "ninja"), '#!/bin/sh\n[ ! -e "%s/sleep" ] || exec sleep 60\n[ ! -e "%s/fail" ] || { echo no jansson; exit 1; }\n'
-            'cp -r "%s/build/tools" "%s/build/src" "$2"\n' % ((p.dir,) * 4))
+            'cp -r "%s/build/"* "$2"\n' % ((p.dir,) * 3))
     command = [sys.executable, os.path.join(source, "tools", "measure", "measure.py"), "--out", p.out, "--state", p.state, "--nccl", "none", "--only",
                "values/reduce/", "--commit", "1"]
 
@@ -221,7 +221,8 @@ def bad_input(folder):
     status, text = p.run(build=os.path.join(folder, "empty"))
     check("bad_build", status == 1 and "there is no tools/shunt in " in text, text)
     program(os.path.join(p.dir, "broken", "tools", "shunt"), "#!/bin/sh\necho no libm >&2; exit 127\n")
-    program(os.path.join(p.dir, "broken", "src", "libshunt.so"), "")
+    for needed in "src/libshunt.so", "plans/examples/all_reduce_ring_2.json":
+        program(os.path.join(p.dir, "broken", needed), "")
     status, text = p.run(build=os.path.join(p.dir, "broken"))
     check("bad_command", status == 1 and "does not start here: no libm" in text, text)
 

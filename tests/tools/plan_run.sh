@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# plan_run.sh SHUNT LIBSHUNT PLANS [QUICK]: shunt plan run through the real library on the sim: every shipped plan is right, and what is not is found.
+# plan_run.sh SHUNT LIBSHUNT PLANS [QUICK]: shunt plan run through the real library on the sim: every example is right, and what is not is found.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") plans=$(realpath "$3") quick=${4:-}
 . "$(dirname "$0")/expect.sh"

@@ -26,6 +26,9 @@ from machine import Machine, Nccl
 from runner import Runner
 from steps import ROOT, Steps
 
+# Of a build. The examples are made together.
+NEEDED = ("tools/shunt", "src/libshunt.so", "plans/examples/all_reduce_ring_2.json")
+
 
 def rank_list(text):
     ranks = [int(n) if n.isdigit() else 0 for n in text.split(",")]
@@ -72,7 +75,7 @@ def build_here(machine, deadline):
             archs = sorted({gpu[2].replace(".", "") for gpu in machine.gpus})
             cuda = ["-Dcuda=enabled", "-Dgpu_archs=" + ",".join(archs)]
         commands.append(["meson", "setup", folder, "-Dtests=disabled"] + cuda)
-    commands.append(["ninja", "-C", folder, "src/libshunt.so", "tools/shunt"])
+    commands.append(["ninja", "-C", folder, *NEEDED])
     for argv in commands:
         print("building: " + " ".join(argv), flush=True)
         try:
@@ -89,7 +92,7 @@ def build_here(machine, deadline):
 
 
 def look_at_build(folder):
-    for need in ("tools/shunt", "src/libshunt.so"):
+    for need in NEEDED:
         if not os.path.exists(os.path.join(folder, need)):
             sys.exit("measure: there is no %s in %s: ninja -C %s %s" % (need, folder, folder, need))
     shunt = os.path.join(folder, "tools", "shunt")

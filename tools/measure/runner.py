@@ -26,7 +26,7 @@ class Runner:
         self.entries, self.left_out = {}, []
 
     def shown(self, step):
-        """The command as one types it: the built command is `shunt`, NCCL's path is a variable of the shell."""
+        """The command as one types it: the built command is `shunt`, the paths of NCCL and of the build are variables of the shell."""
         names = {os.path.join(self.build, "tools", "shunt"): "shunt", sys.executable: "python3"}
         words = ["%s=%s" % (k, "$NCCL" if v == self.nccl.path else v) for k, v in sorted(step.env.items())]
         for word in step.argv:
@@ -34,7 +34,7 @@ class Runner:
                 words.pop()
             else:
                 words.append(names.get(word, "compute-sanitizer" if word.endswith("/compute-sanitizer") else word))
-        return " ".join(words)
+        return " ".join(words).replace(self.build + "/", "$BUILD/")
 
     def stem(self, step):
         """Where the state has a step: of this library, machine, NCCL and command."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The steps for a machine, in the order of their value."""
+import glob
 import importlib.util
 import json
 import os
@@ -37,6 +38,7 @@ class Steps:
     def __init__(self, machine, nccl, build):
         self.machine, self.nccl = machine, nccl
         self.shunt = os.path.join(build, "tools", "shunt")
+        self.examples = os.path.join(build, "plans", "examples")
         self.sim, self.times = machine.kind == "sim", machine.kind == "own"
         self.device = ["--device", "sim"] if self.sim else []
         self.alone = {"SHUNT_NCCL_LIB": "none"}
@@ -141,17 +143,16 @@ class Steps:
                        outcomes.bench_values)
 
     def plans(self, n):
-        """The values of the plans that are shipped, from the smallest size that each admits."""
-        for name in sorted(os.listdir(os.path.join(ROOT, "plans"))):
-            if not name.endswith("_%d.json" % n):
-                continue
-            with open(os.path.join(ROOT, "plans", name), encoding="utf-8") as f:
+        """The values of the build's example plans, from the smallest size that each admits."""
+        for path in sorted(glob.glob(os.path.join(self.examples, "*_%d.json" % n))):
+            name = os.path.basename(path)
+            with open(path, encoding="utf-8") as f:
                 first = max(1024, -(-json.load(f).get("min_message_size", 0) // 65536) * 65536)
             last = first if self.sim else max(first, 4 << 20)
             for mode in ("eager", "graph"):
                 words = "plan run -b %d -e %d -f 64 -r 1 -i 2" % (first, last) + (" --graph" if mode == "graph" else "")
                 self.add("plans/%s/%s/%d" % (name[:-len("_%d.json" % n)], mode, n), "values of a plan",
-                         self.command(n, words) + ["plans/" + name], 60, n, self.alone)
+                         self.command(n, words) + [path], 60, n, self.alone)
 
     def plans_beside(self, n):
         """A plan's times, and the kernel's, one run after the other: a run has one set of plans."""
@@ -159,8 +160,8 @@ class Steps:
         why_not = None if self.times else NO_OWN_GPU
         for c, shapes in (("all_reduce", ("twoshot-ll", "oneshot-ll")), ("all_gather", ("oneshot-ll",))):
             for shape in shapes:
-                path = "plans/%s_%s_%d.json" % (c, shape, n)
-                if os.path.exists(os.path.join(ROOT, path)):
+                path = os.path.join(self.examples, "%s_%s_%d.json" % (c, shape, n))
+                if os.path.exists(path):
                     self.bench("plans beside kernels/%s_%s/plan" % (c, shape), "times of a plan", c + " " + sizes, 60,
                                n, dict(self.alone, SHUNT_PLAN_DIR=path), outcomes.bench_times, why_not)
             self.bench("plans beside kernels/%s/kernel" % c, "times of the kernel", c + " " + sizes, 60, n, self.alone,
