@@ -9,10 +9,10 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/inet/socket.h"
 #include "base/os.h"
 #include "base/lock.h"
 #include "shim/handles.h"
-#include "transport/rendezvous/address.h"
 
 struct handle_table {
 	struct handle_table *older;
@@ -156,7 +156,7 @@ void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm)
 {
 	if (!scomm || atomic_fetch_sub(&scomm->users, 1) != 1)
 		return;
-	rdzv_close_socket(&scomm->grow_root.fd);
+	shunt_close_socket(&scomm->grow_root.fd);
 	free(scomm);
 }
 

@@ -195,7 +195,7 @@ static void round_with_keys(uint8_t roots, uint8_t members, int errs[2])
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
 	for (int r = 0; r < 2; r++) {
 		struct shunt_rendezvous *rdzv =
-		    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key("0123456789abcdef", 16));
+		    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key("0123456789abcdef", 16));
 
 		rdzv->nranks = 2;
 		rdzv->rank = r;
@@ -282,13 +282,13 @@ static int call_after(int resets)
 	pthread_t thread;
 	int err;
 
-	root = shunt_rendezvous_create(&shunt_rendezvous_tcp, key);
-	member = shunt_rendezvous_create(&shunt_rendezvous_tcp, key);
+	root = shunt_rendezvous_create(&shunt_socket_tcp, key);
+	member = shunt_rendezvous_create(&shunt_socket_tcp, key);
 	assert_true(root && member);
 	member->nranks = root->nranks = 2;
 	member->rank = 1;
 	assert_int_equal(shunt_netif_select("lo", "AF_INET", &addr), 0);
-	assert_int_equal(shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &root->lobby.listen_fd), 0);
+	assert_int_equal(shunt_socket_listen(&shunt_socket_tcp, &addr, &root->lobby.listen_fd), 0);
 	callee = (struct callee){ root, resets, 0 };
 	if (resets < 0)
 		shunt_rendezvous_lobby_close(&root->lobby);
@@ -317,11 +317,11 @@ static void test_hosts_idle_connections_survive_lost_probes(void **state)
 	int fd = socket(AF_INET, SOCK_STREAM, 0), idle = 0, interval = 0, probes = 0;
 	socklen_t len = sizeof(int);
 
-	shunt_rendezvous_tcp.prepare(fd, AF_INET);
+	shunt_socket_tcp.prepare(fd, AF_INET);
 	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &len), 0);
 	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, &len), 0);
 	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, &len), 0);
-	assert_int_equal(idle + interval * probes, RDZV_SILENCE_MS / 1000);
+	assert_int_equal(idle + interval * probes, SHUNT_TCP_SILENCE_MS / 1000);
 	assert_true(probes >= 12);
 	close(fd);
 }

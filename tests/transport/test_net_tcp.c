@@ -7,9 +7,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include "tests/support/own.h"
+#include "base/inet/socket.h"
 #include "transport/net/providers.h"
 #include "transport/net/tcp.h"
-#include "transport/rendezvous/address.h"
 
 static const struct shunt_net_ops *const ops = &shunt_net_tcp_ops;
 
@@ -591,7 +591,7 @@ static void test_a_connection_that_gets_on_is_not_gone(void **state)
 		assert_false(shunt_tcp_look(&s, &info, now));
 	assert_true(shunt_tcp_look(&s, &info, now));
 	/* So that the last of few tries is not what it dies of. */
-	assert_int_equal(longest_wait(s.fd), most ? RDZV_AGAIN_MS : 0);
+	assert_int_equal(longest_wait(s.fd), most ? SHUNT_TCP_AGAIN_MS : 0);
 	info.tcpi_last_ack_recv = 10;
 	assert_false(shunt_tcp_look(&s, &info, now));
 	assert_int_equal(longest_wait(s.fd), most);

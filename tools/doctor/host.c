@@ -15,9 +15,9 @@
 #include <unistd.h>
 #include "base/env.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "base/os.h"
 #include "tools/doctor/doctor.h"
-#include "transport/net/netif.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434

@@ -16,9 +16,9 @@
 #include <unistd.h>
 #include "base/env.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "base/os.h"
 #include "tools/doctor/net.h"
-#include "transport/net/netif.h"
 
 #define LARGE 65536 /* more than any packet */
 #define LEAST (1 << 20)

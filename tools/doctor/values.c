@@ -9,7 +9,7 @@
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/files.h"
-#include "transport/net/netif.h"
+#include "base/inet/netif.h"
 #include "tools/doctor/doctor.h"
 
 static const char topic[] = "variables";

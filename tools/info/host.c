@@ -8,9 +8,9 @@
 #include <string.h>
 #include "base/env.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "tools/common/nics.h"
 #include "tools/info/info.h"
-#include "transport/net/netif.h"
 #include "transport/net/providers.h"
 
 static void show(const struct ifaddrs *ifa, char *text, size_t bytes)

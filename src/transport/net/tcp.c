@@ -11,11 +11,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/net/providers.h"
-#include "transport/rendezvous/address.h"
 
 #define MAX_EVENTS 64
 #define MAX_SLOTS 65536u
@@ -43,9 +43,9 @@ static void device_close(struct shunt_net_device *device)
 	for (size_t i = 0; i < TCP_STRANGERS; i++)
 		shunt_tcp_stranger_drop(device, &device->stranger[i]);
 	shunt_tcp_workers_stop(device->workers);
-	rdzv_close_fd(&device->listen_fd);
-	rdzv_close_fd(&device->timer_fd);
-	rdzv_close_fd(&device->epoll_fd);
+	shunt_close_fd(&device->listen_fd);
+	shunt_close_fd(&device->timer_fd);
+	shunt_close_fd(&device->epoll_fd);
 	free(device->slot);
 	free(device);
 }
@@ -228,7 +228,7 @@ static void close_sockets(struct shunt_net_endpoint *ep)
 			shunt_tcp_job_cancel(ep->device->workers, &s->read_job);
 			shunt_tcp_job_cancel(ep->device->workers, &s->write_job);
 		}
-		rdzv_close_socket(&s->fd);
+		shunt_close_socket(&s->fd);
 		s->state = TCP_CLOSED;
 		s->readable = s->writable = s->receiving = false;
 		s->memory = NULL;

@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/inet/netaddr.h"
 #include "transport/net/net.h"
-#include "transport/net/netif.h"
 #include "transport/net/tcp_wire.h"
 #include "transport/net/tcp_workers.h"
 
@@ -44,7 +44,7 @@
  */
 #define TCP_CONNECT_MS 2500
 #define TCP_CHECK_MS 5000 /* between two looks for hosts that do not answer any more */
-#define TCP_GONE_MS 25000 /* without an answer, as RDZV_SILENCE_MS of transport/rendezvous/address.h */
+#define TCP_GONE_MS 25000 /* without an answer, as SHUNT_TCP_SILENCE_MS of base/inet/socket.h */
 #define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
 
 /* What an epoll event belongs to. */
@@ -81,7 +81,7 @@ struct tcp_socket {
 	bool blocked;        /* the message that comes next does not fit yet */
 	int64_t stuck_since; /* what we sent has had no answer since; 0: it has */
 	unsigned tries;      /* ... and was sent again so often */
-	bool hurries;        /* ... and is sent again every RDZV_AGAIN_MS at least */
+	bool hurries;        /* ... and is sent again every SHUNT_TCP_AGAIN_MS at least */
 	int64_t retry_at;
 	uint8_t proof[SHUNT_MAC_BYTES]; /* that the answer must have */
 	/* coming in: bytes [from, to) of the buffer, and the payload that goes on */

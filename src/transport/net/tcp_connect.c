@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/net/tcp.h"
-#include "transport/rendezvous/address.h"
 
 #define MAX_ACCEPTS 64 /* in one progress */
 #define STUCK_MS 1000
@@ -41,14 +41,14 @@ static void prepare_socket(int fd, sa_family_t family)
 	unsigned zero = 0;
 	int again = KERNEL_AGAIN_MS;
 
-	shunt_rendezvous_tcp.prepare(fd, family);
+	shunt_socket_tcp.prepare(fd, family);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &zero, sizeof(zero));
 	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
 }
 
 int shunt_tcp_listen(struct shunt_net_device *device)
 {
-	int err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, &device->addr, &device->listen_fd);
+	int err = shunt_socket_listen(&shunt_socket_tcp, &device->addr, &device->listen_fd);
 
 	if (err)
 		return err;
@@ -153,7 +153,7 @@ static void check_connected(struct shunt_net_endpoint *ep)
 
 static void retry(struct tcp_socket *s)
 {
-	rdzv_close_socket(&s->fd);
+	shunt_close_socket(&s->fd);
 	s->state = TCP_RETRY;
 	s->retry_at = shunt_now_ms() + TCP_RETRY_MS;
 	s->readable = s->writable = s->hangup = false;
@@ -365,7 +365,7 @@ void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_strange
 {
 	if (stranger->fd < 0)
 		return;
-	rdzv_close_socket(&stranger->fd);
+	shunt_close_socket(&stranger->fd);
 	device->nstrangers--;
 }
 
@@ -565,7 +565,7 @@ static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
  */
 static void hurry(struct tcp_socket *s, bool on)
 {
-	int ms = on ? RDZV_AGAIN_MS : KERNEL_AGAIN_MS;
+	int ms = on ? SHUNT_TCP_AGAIN_MS : KERNEL_AGAIN_MS;
 
 	if (s->hurries == on)
 		return;

@@ -71,7 +71,7 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
 	if (err)
 		return err;
-	err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &fd);
+	err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd);
 	shunt_netaddr_show(&addr, text, sizeof(text));
 	if (err) {
 		errno = -err;
@@ -107,8 +107,7 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 
 	id_to_address(id, &addr);
 	shunt_netaddr_show(&addr, text, sizeof(text));
-	while ((err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &fd)) == -EADDRINUSE &&
-	    shunt_now_ms() < deadline) {
+	while ((err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd)) == -EADDRINUSE && shunt_now_ms() < deadline) {
 		err = shunt_io_poll(NULL, 0, shunt_now_ms() + RETRY_MS, cancel);
 		if (err != -ETIMEDOUT)
 			return err;
@@ -125,13 +124,13 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 static int learn_hosts(
     int fd, const struct rdzv_ask *ask, struct shunt_rendezvous_row *rows, struct shunt_hosts **hosts_p)
 {
-	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_rendezvous_tcp, *ask->key);
+	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_socket_tcp, *ask->key);
 	struct shunt_ranks ranks = { rdzv, ask->rank, ask->nranks, shunt_config()->setup_timeout, ask->cancel };
 	int err;
 
 	if (!rdzv) {
 		free(rows);
-		rdzv_close_socket(&fd);
+		shunt_close_socket(&fd);
 		return -ENOMEM;
 	}
 	rdzv->rows = rows;
@@ -158,14 +157,14 @@ static int call_root(
 
 	ask->said_hello = false;
 	ask->challenge_deadline = shunt_now_ms() + attempt_ms;
-	err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, ask->challenge_deadline, ask->cancel, &fd);
+	err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, ask->challenge_deadline, ask->cancel, &fd);
 	if (err)
 		return err;
 	err = shunt_rendezvous_member_join(fd, ask, &rows);
 	if (!err && shunt_hosts_count(rows, ask->nranks) > 1)
 		return learn_hosts(fd, ask, rows, hosts_p);
 	free(rows);
-	rdzv_close_socket(&fd);
+	shunt_close_socket(&fd);
 	return err;
 }
 

@@ -23,10 +23,10 @@ int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_neta
 	int err;
 
 	for (;;) {
-		rdzv_close_socket(&rdzv->root_fd);
+		shunt_close_socket(&rdzv->root_fd);
 		ask->said_hello = false;
 		until = earlier(shunt_now_ms() + ATTEMPT_MS, earlier(end, ask->deadline));
-		err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, until, ask->cancel, &rdzv->root_fd);
+		err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, until, ask->cancel, &rdzv->root_fd);
 		if (!err) {
 			err = shunt_rendezvous_member_join(rdzv->root_fd, ask, &rdzv->rows);
 			end = shunt_deadline_ms(shunt_config()->setup_timeout); /* it was there */

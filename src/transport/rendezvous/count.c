@@ -19,7 +19,7 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
 	if (rdzv_is_uplink(rdzv))
 		return shunt_rendezvous_uplink_probe(rdzv, member, fd_p);
 	shunt_rendezvous_unix_address(&rdzv->id, member, &addr);
-	err = shunt_rendezvous_connect(&shunt_rendezvous_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
+	err = shunt_socket_connect(&shunt_socket_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
 	return err == -EAGAIN ? 0 : err;
 }
 
@@ -61,7 +61,7 @@ int shunt_rendezvous_count(
 		} else if (root == rdzv->member && s != rdzv->member && count <= rdzv->nranks) {
 			watch[s] = fd >= 0 ? fd : RDZV_WATCH_LATER;
 		} else {
-			rdzv_close_fd(&fd);
+			shunt_close_fd(&fd);
 		}
 	}
 	rdzv->count_mismatch = count != rdzv->nranks;
@@ -86,7 +86,7 @@ int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *m
 	for (int s = 0; s < nmembers; s++) {
 		int fd = -1, err = s == rdzv->member ? 0 : shunt_rendezvous_probe(rdzv, s, &fd);
 
-		rdzv_close_fd(&fd);
+		shunt_close_fd(&fd);
 		if (err && err != -ECONNREFUSED)
 			return err;
 		count += !err;
@@ -121,7 +121,7 @@ int shunt_rendezvous_await(
 			if (s == rdzv->member || present[s])
 				continue;
 			err = shunt_rendezvous_probe(rdzv, s, &fd);
-			rdzv_close_fd(&fd);
+			shunt_close_fd(&fd);
 			present[s] = !err;
 			count += !err;
 			err = err == -ECONNREFUSED ? 0 : err;

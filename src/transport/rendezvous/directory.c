@@ -138,7 +138,7 @@ static void link_put(struct shunt_directory_link *link)
 	shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	if (!last)
 		return;
-	rdzv_close_socket(&link->fd);
+	shunt_close_socket(&link->fd);
 	shunt_mutex_destroy(&link->lock);
 	free(link);
 }
@@ -168,9 +168,8 @@ static int link_open(struct shunt_directory_link *link, const atomic_int *cancel
 	if (link->fd >= 0 || link->err)
 		return link->err;
 	do {
-		rdzv_close_socket(&link->fd);
-		err = shunt_rendezvous_connect(
-		    &shunt_rendezvous_tcp, &addr, -1, ask.challenge_deadline, cancel, &link->fd);
+		shunt_close_socket(&link->fd);
+		err = shunt_socket_connect(&shunt_socket_tcp, &addr, -1, ask.challenge_deadline, cancel, &link->fd);
 		if (!err)
 			err = shunt_rendezvous_member_join(link->fd, &ask, &rows);
 	} while (err == -EAGAIN && shunt_now_ms() < until);
@@ -237,8 +236,8 @@ static bool is_here(const struct shunt_directory_tail *tail, int listen_fd)
 	int fd = -1, err;
 
 	shunt_rendezvous_unix_address(&id, 0, &addr);
-	err = shunt_rendezvous_connect(&shunt_rendezvous_unix, &addr, listen_fd, SHUNT_NEVER, NULL, &fd);
-	rdzv_close_fd(&fd);
+	err = shunt_socket_connect(&shunt_socket_unix, &addr, listen_fd, SHUNT_NEVER, NULL, &fd);
+	shunt_close_fd(&fd);
 	return !err || err == -EAGAIN;
 }
 

@@ -112,7 +112,7 @@ static void forget_client(struct directory *d, int c)
 		else
 			at = &(*at)->next;
 	}
-	rdzv_close_socket(&d->clients[c].fd);
+	shunt_close_socket(&d->clients[c].fd);
 }
 
 static int add(struct directory *d, int c)
@@ -141,8 +141,8 @@ static bool is_here(const struct directory *d, const struct shunt_id *id, int me
 	int fd = -1, err;
 
 	shunt_rendezvous_unix_address(id, member, &addr);
-	err = shunt_rendezvous_connect(&shunt_rendezvous_unix, &addr, d->unix_fd, SHUNT_NEVER, NULL, &fd);
-	rdzv_close_fd(&fd);
+	err = shunt_socket_connect(&shunt_socket_unix, &addr, d->unix_fd, SHUNT_NEVER, NULL, &fd);
+	shunt_close_fd(&fd);
 	return !err || err == -EAGAIN; /* a backlog that is full is one */
 }
 
@@ -347,7 +347,7 @@ static void admit(struct directory *d, const struct rdzv_conn *conn)
 	struct client *client;
 
 	if (c < 0 || getpeername(fd, (struct sockaddr *)&addr.ss, &addr.len) || welcome(d, conn)) {
-		rdzv_close_socket(&fd);
+		shunt_close_socket(&fd);
 		return;
 	}
 	client = &d->clients[c];
@@ -373,7 +373,7 @@ static void accept_here(const struct directory *d)
 	int fd;
 
 	while ((fd = accept4(d->unix_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-		rdzv_close_fd(&fd);
+		shunt_close_fd(&fd);
 }
 
 static void step(struct directory *d)
@@ -413,7 +413,7 @@ static void *directory_main(void *arg)
 static void destroy(struct directory *d)
 {
 	shunt_rendezvous_lobby_finish(&d->lobby);
-	rdzv_close_socket(&d->unix_fd);
+	shunt_close_socket(&d->unix_fd);
 	free(d->clients);
 	free(d->pfds);
 	free(d);
@@ -426,7 +426,7 @@ static int start(struct directory *d, struct shunt_directory_tail *tail)
 	int err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
 
 	err = err ? err : shunt_random(tail->secret, sizeof(tail->secret));
-	err = err ? err : shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &d->lobby.listen_fd);
+	err = err ? err : shunt_socket_listen(&shunt_socket_tcp, &addr, &d->lobby.listen_fd);
 	if (err)
 		return err;
 	d->lobby.key = rdzv_directory_key(tail);
@@ -436,7 +436,7 @@ static int start(struct directory *d, struct shunt_directory_tail *tail)
 	memcpy(tail->addr, d->at.addr, sizeof(tail->addr));
 	id = rdzv_directory_id(tail);
 	shunt_rendezvous_unix_address(&id, 0, &here);
-	err = shunt_rendezvous_listen(&shunt_rendezvous_unix, &here, &d->unix_fd);
+	err = shunt_socket_listen(&shunt_socket_unix, &here, &d->unix_fd);
 	err = err ? err : shunt_host_id(d->host, d->lobby.key.bytes, d->lobby.key.n);
 	err = err || new_place(d) >= 0 ? err : -ENOMEM;
 	return err ? err : shunt_thread_start(NULL, STACK_BYTES, directory_main, d);
@@ -449,7 +449,7 @@ int shunt_directory_start(struct shunt_directory_tail *tail)
 
 	if (!d)
 		return -ENOMEM;
-	d->lobby = (struct rdzv_lobby){ .kind = &shunt_rendezvous_tcp, .listen_fd = -1, .event_fd = -1 };
+	d->lobby = (struct rdzv_lobby){ .kind = &shunt_socket_tcp, .listen_fd = -1, .event_fd = -1 };
 	d->unix_fd = -1;
 	*tail = (struct shunt_directory_tail){ .magic = RDZV_DIRECTORY_MAGIC, .version = RDZV_DIRECTORY_VERSION };
 	err = start(d, tail);

@@ -74,7 +74,7 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 static int join_over_hosts(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
 	struct shunt_rendezvous *rdzv =
-	    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key(id, sizeof(*id)));
+	    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key(id, sizeof(*id)));
 	int err;
 
 	ranks->rendezvous = rdzv;

@@ -117,7 +117,7 @@ struct said {
 
 static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
 {
-	int fd = -1, err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &fd);
+	int fd = -1, err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd);
 
 	if (err) {
 		shunt_error("this rank cannot listen for those of other hosts: %s", strerror(-err));
@@ -240,8 +240,8 @@ void shunt_hosts_destroy(struct shunt_hosts *hosts)
 {
 	if (!hosts)
 		return;
-	rdzv_close_socket(&hosts->listen_fd);
-	rdzv_close_socket(&hosts->group_fd);
+	shunt_close_socket(&hosts->listen_fd);
+	shunt_close_socket(&hosts->group_fd);
 	free(hosts);
 }
 

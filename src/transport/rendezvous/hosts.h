@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "transport/net/netif.h"
+#include "base/inet/netaddr.h"
 #include "transport/rendezvous/rendezvous.h"
 
 #define SHUNT_HOSTS_MAX_RANKS 64 /* docs/decisions/014.md */

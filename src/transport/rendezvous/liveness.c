@@ -46,7 +46,7 @@ static bool unix_peer_is_dead(int fd)
 	struct pollfd pidfd_poll = { .fd = pidfd, .events = POLLIN };
 	bool dead = pidfd == -ESRCH || (pidfd >= 0 && poll(&pidfd_poll, 1, 0) > 0 && (pidfd_poll.revents & POLLIN));
 
-	rdzv_close_fd(&pidfd);
+	shunt_close_fd(&pidfd);
 	return dead;
 }
 

@@ -44,7 +44,7 @@ static void drop(struct rdzv_lobby *lobby, int i)
 {
 	int fd = shunt_rendezvous_lobby_take(lobby, i);
 
-	rdzv_close_socket(&fd);
+	shunt_close_socket(&fd);
 }
 
 /* It may be a rank that had no time to answer. */
@@ -111,7 +111,7 @@ static void challenge(struct rdzv_lobby *lobby, int fd)
 	    shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
 	    send(fd, &challenge, sizeof(challenge), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(challenge) ||
 	    (lobby->nconns == RDZV_LOBBY_PLACES && !make_room(lobby))) {
-		rdzv_close_socket(&fd);
+		shunt_close_socket(&fd);
 		return;
 	}
 	c = &lobby->conn[lobby->nconns++];
@@ -157,19 +157,19 @@ void shunt_rendezvous_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
 	free(lobby->conn);
 	lobby->conn = NULL;
 	while (backlog && lobby->listen_fd >= 0 && (fd = accept4(lobby->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-		rdzv_close_socket(&fd);
+		shunt_close_socket(&fd);
 }
 
 void shunt_rendezvous_lobby_close(struct rdzv_lobby *lobby)
 {
 	event_ctl(lobby, EPOLL_CTL_DEL, lobby->listen_fd);
-	rdzv_close_socket(&lobby->listen_fd);
+	shunt_close_socket(&lobby->listen_fd);
 }
 
 void shunt_rendezvous_lobby_finish(struct rdzv_lobby *lobby)
 {
 	shunt_rendezvous_lobby_clear(lobby, false);
 	shunt_rendezvous_lobby_close(lobby);
-	rdzv_close_fd(&lobby->event_fd);
+	shunt_close_fd(&lobby->event_fd);
 	explicit_bzero(&lobby->key, sizeof(lobby->key));
 }

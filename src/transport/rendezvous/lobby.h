@@ -8,7 +8,7 @@
  *
  * Used by one thread at a time.
  */
-#include "transport/rendezvous/address.h"
+#include "base/inet/socket.h"
 #include "transport/rendezvous/wire.h"
 
 struct rdzv_conn {
@@ -22,7 +22,7 @@ struct rdzv_conn {
 };
 
 struct rdzv_lobby {
-	const struct rdzv_address_kind *kind;
+	const struct shunt_socket_kind *kind;
 	struct rdzv_key key;
 	int listen_fd;          /* -1: none, or closed */
 	int event_fd;           /* an epoll of the socket and the connections; -1: none */

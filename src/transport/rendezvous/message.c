@@ -9,7 +9,7 @@
 void shunt_rendezvous_recv_close(struct rdzv_recv *in)
 {
 	while (in->nfds)
-		rdzv_close_fd(&in->fds[--in->nfds]);
+		shunt_close_fd(&in->fds[--in->nfds]);
 }
 
 int shunt_rendezvous_recv_read(struct rdzv_recv *in)

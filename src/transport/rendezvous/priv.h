@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "transport/net/netif.h"
+#include "base/inet/netaddr.h"
 #include "transport/rendezvous/hosts.h"
 #include "transport/rendezvous/lobby.h"
 #include "transport/rendezvous/rendezvous.h"
@@ -59,8 +59,11 @@ static inline int rdzv_peer_error(int err)
 	return err == -ECANCELED ? -EOWNERDEAD : err;
 }
 
+/* Where a member of a communicator listens, among the abstract Unix sockets (address.c). */
+void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
+
 /* An empty object that listens nowhere. NULL: no memory. */
-struct shunt_rendezvous *shunt_rendezvous_create(const struct rdzv_address_kind *kind, struct rdzv_key key);
+struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key);
 
 /*
  * Connects to a member. 0: it is present, and *fd_p is the connection, or -1 if its backlog is full. -ECONNREFUSED: it
@@ -218,7 +221,7 @@ static inline bool rdzv_may_call_again(int err)
 /*
  * Calls a root at this address, and joins (call.c): as often as it takes, until the ask's deadline, or until the root's
  * host has not been reached for SHUNT_SETUP_TIMEOUT. On success rdzv has the connection, its key and the rows. Errors:
- * those of shunt_rendezvous_connect and of shunt_rendezvous_member_join.
+ * those of shunt_socket_connect and of shunt_rendezvous_member_join.
  */
 int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask);
 

@@ -12,7 +12,7 @@
 
 #define BACKLOG_MS 20 /* while the root's backlog is full */
 
-struct shunt_rendezvous *shunt_rendezvous_create(const struct rdzv_address_kind *kind, struct rdzv_key key)
+struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
 {
 	struct shunt_rendezvous *rdzv = calloc(1, sizeof(*rdzv));
 
@@ -33,13 +33,13 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 
 	if (member < 0)
 		return -EINVAL;
-	rdzv = shunt_rendezvous_create(&shunt_rendezvous_unix, shunt_rendezvous_key(id, sizeof(*id)));
+	rdzv = shunt_rendezvous_create(&shunt_socket_unix, shunt_rendezvous_key(id, sizeof(*id)));
 	if (!rdzv)
 		return -ENOMEM;
 	rdzv->id = *id;
 	rdzv->member = member;
 	shunt_rendezvous_unix_address(id, member, &addr);
-	err = shunt_rendezvous_listen(&shunt_rendezvous_unix, &addr, &rdzv->lobby.listen_fd);
+	err = shunt_socket_listen(&shunt_socket_unix, &addr, &rdzv->lobby.listen_fd);
 	if (err) {
 		errno = -err;
 		shunt_warn("cannot listen on a Unix socket for member %d: %m", member);
@@ -55,9 +55,9 @@ static void close_connections(struct shunt_rendezvous *rdzv)
 {
 	if (rdzv->uplink)
 		close_connections(rdzv->uplink);
-	rdzv_close_socket(&rdzv->root_fd);
+	shunt_close_socket(&rdzv->root_fd);
 	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
-		rdzv_close_socket(&rdzv->peer_fds[r]);
+		shunt_close_socket(&rdzv->peer_fds[r]);
 }
 
 void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
@@ -147,7 +147,7 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 			err = -EOWNERDEAD;
 		if (err != -EAGAIN && (err || rdzv->root_fd >= 0))
 			break;
-		rdzv_close_socket(&rdzv->root_fd);
+		shunt_close_socket(&rdzv->root_fd);
 		err = shunt_rendezvous_probe(rdzv, root, &rdzv->root_fd);
 		if (!err && rdzv->root_fd < 0) { /* its backlog is full */
 			err = shunt_io_poll(NULL, 0, shunt_now_ms() + BACKLOG_MS, cancel);
@@ -178,7 +178,7 @@ static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomi
 	if (rdzv->is_root)
 		err = join_as_root(rdzv, nmembers, watch, cancel);
 	for (int s = 0; s < nmembers; s++)
-		rdzv_close_fd(&watch[s]);
+		shunt_close_fd(&watch[s]);
 	free(watch);
 	if (!err && !rdzv->is_root)
 		err = join_as_member(rdzv, nmembers, root, cancel);
@@ -287,7 +287,7 @@ struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv)
 
 bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks)
 {
-	return ranks->nranks == 1 || ranks->rendezvous->lobby.kind == &shunt_rendezvous_unix;
+	return ranks->nranks == 1 || ranks->rendezvous->lobby.kind == &shunt_socket_unix;
 }
 
 const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv)

@@ -87,7 +87,7 @@ int shunt_rendezvous_root_init(struct rdzv_root *root)
 void shunt_rendezvous_root_finish(struct rdzv_root *root)
 {
 	for (int r = 0; root->peer && r < root->nranks; r++)
-		rdzv_close_socket(&root->peer[r].fd);
+		shunt_close_socket(&root->peer[r].fd);
 	free(root->peer);
 	free(root->present);
 	free(root->called);
@@ -133,7 +133,7 @@ static void answer_rank(struct rdzv_root *root, int r, const struct shunt_rendez
 	send_answer(root, peer->fd, peer->nonce, RDZV_DONE, root->text, rows);
 	root->answered++;
 	if (!keeps)
-		rdzv_close_socket(&peer->fd);
+		shunt_close_socket(&peer->fd);
 }
 
 static void answer_all(struct rdzv_root *root, const struct shunt_rendezvous_row *rows, bool keeps)
@@ -225,7 +225,7 @@ static void answer_late(struct rdzv_root *root, int fd, const struct rdzv_hello 
 		root->peer[h->rank].seen = true;
 		root->answered++;
 	}
-	rdzv_close_socket(&fd);
+	shunt_close_socket(&fd);
 }
 
 /* Takes over the connection. */
@@ -237,7 +237,7 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 	int fd = conn->fd;
 
 	if (again && conn->turn < root->peer[h->rank].turn) {
-		rdzv_close_socket(&fd); /* two calls were heard at once, the last one first */
+		shunt_close_socket(&fd); /* two calls were heard at once, the last one first */
 		return;
 	}
 	if (root->status == RDZV_OPEN && !again)
@@ -252,7 +252,7 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 		root->wait_log = shunt_rendezvous_wait_log();
 	}
 	peer = &root->peer[h->rank];
-	rdzv_close_socket(&peer->fd);
+	shunt_close_socket(&peer->fd);
 	*peer = (struct rdzv_peer){ .fd = fd,
 		.seen = true,
 		.caller = h->caller,
@@ -321,7 +321,7 @@ static void call_failed(struct rdzv_root *root, int member, int err)
 		fail_watched(root, member, err);
 		return;
 	}
-	rdzv_close_socket(&root->watch[member]);
+	shunt_close_socket(&root->watch[member]);
 	root->watch[member] = RDZV_WATCH_LATER;
 	called->again = now + CALL_AGAIN_MS;
 }
@@ -334,7 +334,7 @@ static void look_at_call(struct rdzv_root *root, int member)
 
 	if (called->heard || now < called->again)
 		return;
-	if (!shunt_rendezvous_is_connected(root->watch[member])) {
+	if (!shunt_socket_is_connected(root->watch[member])) {
 		call_failed(root, member, -ETIMEDOUT);
 		return;
 	}
@@ -349,7 +349,7 @@ static void look_at_call(struct rdzv_root *root, int member)
 /* Connects to the members whose backlog was full before; notices those whose socket has gone. */
 static void probe_watched(struct rdzv_root *root)
 {
-	bool tcp = root->lobby->kind == &shunt_rendezvous_tcp;
+	bool tcp = root->lobby->kind == &shunt_socket_tcp;
 
 	for (int s = 0; root->watch && s < root->nmembers; s++) {
 		int64_t now = shunt_now_ms();
@@ -385,13 +385,13 @@ static int hear_watched(struct rdzv_root *root, int member)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
-	if (n < 0 && root->lobby->kind == &shunt_rendezvous_tcp && !root->called[member].heard)
+	if (n < 0 && root->lobby->kind == &shunt_socket_tcp && !root->called[member].heard)
 		return -errno;
 	if (n <= 0)
 		return -EOWNERDEAD;
 	root->called[member].heard = true;
 	if (rdzv_head_is(&challenge.head, RDZV_BUSY)) {
-		rdzv_close_socket(watch);
+		shunt_close_socket(watch);
 		*watch = RDZV_WATCH_LATER;
 	} else if (n == sizeof(challenge) && rdzv_head_is(&challenge.head, RDZV_CHALLENGE) &&
 	    !shunt_rendezvous_hello_init(&hello, RDZV_WATCH, &root->lobby->key)) {
@@ -436,7 +436,7 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 	for (int r = 0; root->peer && root->status == RDZV_OPEN && r < root->nranks; r++) {
 		if (ranks[r].fd < 0 || !ranks[r].revents)
 			continue;
-		rdzv_close_socket(&root->peer[r].fd);
+		shunt_close_socket(&root->peer[r].fd);
 		root->answered++;
 		root_name(root, r, name, sizeof(name));
 		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died or gave up before all ranks had come", name);
@@ -446,7 +446,7 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 		int err = watched[s].fd >= 0 && watched[s].revents ? hear_watched(root, s) : 0;
 
 		if (err && root->present[s])
-			rdzv_close_socket(&root->watch[s]);
+			shunt_close_socket(&root->watch[s]);
 		else if (err)
 			call_failed(root, s, err);
 	}
@@ -512,7 +512,7 @@ void shunt_rendezvous_root_step(struct rdzv_root *root)
 		return;
 	nconns = lobby->nconns;
 	n = (nfds_t)fill_pfds(root, &until);
-	err = lobby->kind == &shunt_rendezvous_unix ?
+	err = lobby->kind == &shunt_socket_unix ?
 	    shunt_rendezvous_poll(root->pfds, n, &root->next_check, until, root->cancel) :
 	    shunt_io_poll(root->pfds, n, until, root->cancel);
 	if (err < 0 && err != -ETIMEDOUT) {
@@ -538,7 +538,7 @@ void shunt_rendezvous_root_step(struct rdzv_root *root)
 int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
 {
 	size_t n = (size_t)root->nranks;
-	bool tcp = root->lobby->kind == &shunt_rendezvous_tcp;
+	bool tcp = root->lobby->kind == &shunt_socket_tcp;
 
 	rdzv->rows = make_rows(root);
 	rdzv->peer_fds = malloc(n * sizeof(*rdzv->peer_fds));

@@ -44,7 +44,7 @@ static int64_t linger_ms(const struct server *server)
 static bool serve_hosts(struct server *server)
 {
 	struct rdzv_root *root = &server->root;
-	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_rendezvous_tcp, server->lobby.key);
+	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_socket_tcp, server->lobby.key);
 	size_t bytes = shunt_hosts_said_bytes();
 	struct rdzv_round round = {
 		.bytes = bytes, .fd = -1, .deadline = shunt_deadline_ms(shunt_config()->setup_timeout), .culprit = -1
@@ -110,7 +110,7 @@ int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd
 		return -ENOMEM;
 	}
 	server->from_env = id->from_env;
-	server->lobby = (struct rdzv_lobby){ .kind = &shunt_rendezvous_tcp,
+	server->lobby = (struct rdzv_lobby){ .kind = &shunt_socket_tcp,
 		.key = shunt_rendezvous_key(id->secret, sizeof(id->secret)),
 		.listen_fd = listen_fd,
 		.event_fd = -1 };

@@ -9,7 +9,7 @@
 static struct shunt_rendezvous *create(const struct shunt_star *star)
 {
 	struct shunt_rendezvous *rdzv =
-	    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key(star->secret, star->secret_bytes));
+	    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key(star->secret, star->secret_bytes));
 
 	if (rdzv) {
 		rdzv->rank = rdzv->member = star->rank;
@@ -26,7 +26,7 @@ int shunt_star_listen(const struct shunt_star *star, struct shunt_netaddr *addr,
 
 	if (!rdzv)
 		return -ENOMEM;
-	err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, addr, &rdzv->lobby.listen_fd);
+	err = shunt_socket_listen(&shunt_socket_tcp, addr, &rdzv->lobby.listen_fd);
 	if (err)
 		shunt_rendezvous_destroy(rdzv);
 	else
@@ -69,7 +69,7 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 	if (!rdzv)
 		return -ENOMEM;
 	ask.key = &rdzv->lobby.key;
-	err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, until, star->cancel, &rdzv->root_fd);
+	err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, until, star->cancel, &rdzv->root_fd);
 	if (!err)
 		err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
 	if (!err)

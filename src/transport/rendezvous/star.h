@@ -6,7 +6,7 @@
  * Ranks may be on several hosts. The caller rounds by shunt_rendezvous_allgather(), without descriptors.
  */
 #include <stdatomic.h>
-#include "transport/net/netif.h"
+#include "base/inet/netaddr.h"
 #include "transport/rendezvous/rendezvous.h"
 
 struct shunt_star {

@@ -13,7 +13,7 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 {
 	struct shunt_id key = shunt_id_derive(&rdzv->id, sizeof(rdzv->id), "uplink", 0, 0);
 	struct shunt_rendezvous *uplink =
-	    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key(&key, sizeof(key)));
+	    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key(&key, sizeof(key)));
 
 	rdzv->hosts = hosts;
 	if (!uplink)
@@ -43,7 +43,7 @@ int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int hos
 {
 	struct shunt_netaddr addr = address_of(uplink, host);
 
-	return shunt_rendezvous_connect_begin(&shunt_rendezvous_tcp, &addr, fd_p);
+	return shunt_socket_connect_begin(&shunt_socket_tcp, &addr, fd_p);
 }
 
 static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
@@ -65,7 +65,7 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 	err = shunt_rendezvous_root_run(&root, uplink);
 	for (int h = 0; h < uplink->nranks; h++)
 		if (watch[h] >= 0)
-			rdzv_close_fd(&watch[h]);
+			shunt_close_fd(&watch[h]);
 	snprintf(text, bytes, "%s", root.text);
 	return err;
 }

@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/config_types.h"
 #include "base/env.h"
+#include "base/inet/netif.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/bootstrap.h"
@@ -125,7 +126,7 @@ static void try_hellos_at(struct rdzv_root *root, const uint8_t *data, size_t by
 
 static void try_hellos(const uint8_t *data, size_t bytes, bool server)
 {
-	struct rdzv_lobby lobby = { .kind = &shunt_rendezvous_tcp, .key = fuzz_key(), .listen_fd = -1, .event_fd = -1 };
+	struct rdzv_lobby lobby = { .kind = &shunt_socket_tcp, .key = fuzz_key(), .listen_fd = -1, .event_fd = -1 };
 	struct rdzv_root root = { .lobby = &lobby, .what = "fuzz", .rank = server ? -1 : 0 };
 
 	lobby.conn = calloc(RDZV_LOBBY_PLACES, sizeof(*lobby.conn));
@@ -217,7 +218,7 @@ static void try_round(const uint8_t *data, size_t bytes)
 {
 	bool is_root = bytes && *data & 1, unix_socket = bytes && *data & 2;
 	struct shunt_rendezvous *rdzv =
-	    shunt_rendezvous_create(unix_socket ? &shunt_rendezvous_unix : &shunt_rendezvous_tcp, fuzz_key());
+	    shunt_rendezvous_create(unix_socket ? &shunt_socket_unix : &shunt_socket_tcp, fuzz_key());
 	struct shunt_ranks ranks = { .rank = is_root ? 0 : 1, .nranks = 2, .timeout_ms = 1000 };
 	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB), .bytes = 8 };
 	struct rdzv_result result = { .head = rdzv_head(RDZV_RESULT), .bytes = 8 };

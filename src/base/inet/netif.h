@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_NETIF_H
-#define SHUNT_TRANSPORT_NET_NETIF_H
-/* Selects the address that the bootstrap listens on, by the rules of NCCL's variables. */
-#include <net/if.h>
+#ifndef SHUNT_BASE_INET_NETIF_H
+#define SHUNT_BASE_INET_NETIF_H
+/*
+ * Interfaces and their addresses, selected by the rules of NCCL's variables. spec: of NCCL_SOCKET_IFNAME. family: of NCCL_SOCKET_FAMILY, "AF_INET", "AF_INET6", or NULL or "" for any.
+ */
 #include <stdbool.h>
-#include <sys/socket.h>
-
-struct shunt_netaddr {
-	struct sockaddr_storage ss;
-	socklen_t len;
-	char ifname[IF_NAMESIZE]; /* "" if not known */
-};
+#include "base/inet/netaddr.h"
 
 /*
  * Matches an interface's name with NCCL_SOCKET_IFNAME: comma-separated prefixes; after "=" whole names; "^" in front of
@@ -19,9 +14,8 @@ struct shunt_netaddr {
 bool shunt_netif_match(const char *spec, const char *ifname);
 
 /*
- * Address of the first interface that is up and matches spec. family: "AF_INET", "AF_INET6", or NULL or "" for any.
- * Without spec, loopback and container bridges are the last choice. The port is 0. 0, -EADDRNOTAVAIL (logged) or
- * another -errno.
+ * Address of the first interface that is up and matches spec. Without spec, loopback and container bridges are the last
+ * choice. The port is 0. 0, -EADDRNOTAVAIL (logged) or another -errno.
  */
 int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr);
 
@@ -40,9 +34,4 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 
 /* Parses SHUNT_PORT_RANGE, "40000-40999". False: empty, or no range (logged once). */
 bool shunt_netif_port_range(const char *text, unsigned *first_p, unsigned *last_p);
-
-/* "127.0.0.1:1234" or "[::1]:1234". */
-void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes);
-/* "127.0.0.1" or "fe80::1%eth0". */
-void shunt_netaddr_show_host(const struct shunt_netaddr *addr, char *text, size_t bytes);
 #endif

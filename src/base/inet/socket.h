@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_ADDRESS_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_ADDRESS_H
+#ifndef SHUNT_BASE_INET_SOCKET_H
+#define SHUNT_BASE_INET_SOCKET_H
 /* The two kinds of addresses that ranks find each other at. All sockets are non-blocking and close-on-exec. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/id.h"
-#include "transport/net/netif.h"
+#include "base/inet/netaddr.h"
 
-struct rdzv_address_kind {
+struct shunt_socket_kind {
 	const char *name;
 	/* Sets a new socket's options. */
 	void (*prepare)(int fd, sa_family_t family);
@@ -22,7 +21,7 @@ struct rdzv_address_kind {
 };
 
 /* What a network or a host that is gone may say nothing for, on a connection over TCP, until that breaks. */
-#define RDZV_SILENCE_MS 25000
+#define SHUNT_TCP_SILENCE_MS 25000
 /*
  * The kernel sends again after 0.2, 0.6, 1.4, 3, 6, 12 s, which are few tries in that time where links lose much. With
  * this (since Linux 6.15, in ms) it never waits longer from one to the next.
@@ -30,31 +29,28 @@ struct rdzv_address_kind {
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
 #endif
-#define RDZV_AGAIN_MS 3000
+#define SHUNT_TCP_AGAIN_MS 3000
 
 /* Abstract Unix sockets: the other end must have our uid. */
-extern const struct rdzv_address_kind shunt_rendezvous_unix;
+extern const struct shunt_socket_kind shunt_socket_unix;
 /* TCP sockets: anybody may be at the other end. */
-extern const struct rdzv_address_kind shunt_rendezvous_tcp;
-
-/* Where a member of a communicator listens. */
-void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
+extern const struct shunt_socket_kind shunt_socket_tcp;
 
 /* Listens at this address only, and stores the port that the kernel has chosen in addr. 0 or -errno. */
-int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p);
+int shunt_socket_listen(const struct shunt_socket_kind *kind, struct shunt_netaddr *addr, int *fd_p);
 /*
  * Connects until the deadline. 0; -ECONNREFUSED: nobody listens there, or one who cannot be a rank; -EAGAIN: the
  * backlog of a Unix socket is full; another -errno.
  */
-int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+int shunt_socket_connect(const struct shunt_socket_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
     int64_t deadline, const atomic_int *cancel, int *fd_p);
 
 /* Begins to connect: *fd_p connects by itself, or has an error to read. 0 or -errno, -ECONNREFUSED as above. */
-int shunt_rendezvous_connect_begin(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int *fd_p);
+int shunt_socket_connect_begin(const struct shunt_socket_kind *kind, const struct shunt_netaddr *addr, int *fd_p);
 /* True: such a socket is connected. */
-bool shunt_rendezvous_is_connected(int fd);
+bool shunt_socket_is_connected(int fd);
 
-static inline void rdzv_close_fd(int *fd)
+static inline void shunt_close_fd(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
@@ -62,10 +58,10 @@ static inline void rdzv_close_fd(int *fd)
 }
 
 /* Ends the connection even if a forked child still holds a copy of the descriptor. */
-static inline void rdzv_close_socket(int *fd)
+static inline void shunt_close_socket(int *fd)
 {
 	if (*fd >= 0)
 		shutdown(*fd, SHUT_RDWR);
-	rdzv_close_fd(fd);
+	shunt_close_fd(fd);
 }
 #endif

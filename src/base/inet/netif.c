@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/net/netif.h"
+#include "base/inet/netif.h"
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -104,7 +104,8 @@ static int select_address(const char *spec, const char *exact_name, const char *
 		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
 			continue;
 		if ((af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
-		    (exact_name ? strcmp(exact_name, ifa->ifa_name) != 0 : !shunt_netif_match(spec, ifa->ifa_name)))
+		    (exact_name ? strcmp(exact_name, ifa->ifa_name) != 0 :
+		                  !shunt_netif_match(spec, ifa->ifa_name)))
 			continue;
 		metric = address_metric(ifa, exact_name || (spec && *spec));
 		if (!best || metric < best_metric) {
@@ -140,7 +141,8 @@ static int list_addresses(
 
 		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
 		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6) ||
-		    (af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) || !shunt_netif_match(spec, ifa->ifa_name))
+		    (af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
+		    !shunt_netif_match(spec, ifa->ifa_name))
 			continue;
 		metric = address_metric(ifa, spec && *spec);
 		for (end = 0; end < n && !is_same_interface(&addrs[end], ifa->ifa_name); end++)
@@ -187,14 +189,6 @@ int shunt_netif_select(const char *spec, const char *family, struct shunt_netadd
 	return select_address(spec, NULL, family, addr);
 }
 
-static void set_port(struct shunt_netaddr *addr, unsigned port)
-{
-	if (addr->ss.ss_family == AF_INET)
-		((struct sockaddr_in *)&addr->ss)->sin_port = htons((uint16_t)port);
-	else
-		((struct sockaddr_in6 *)&addr->ss)->sin6_port = htons((uint16_t)port);
-}
-
 static int resolve_host(const char *host, int af, int flags, struct shunt_netaddr *addr)
 {
 	struct addrinfo hints = { .ai_family = af, .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *list;
@@ -235,7 +229,7 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 		shunt_error("NCCL_COMM_ID=%s: there is no host or interface %s", text, host);
 		return -EINVAL;
 	}
-	set_port(addr, (unsigned)port);
+	*shunt_netaddr_port(addr) = htons((uint16_t)port);
 	return 0;
 bad:
 	shunt_error("NCCL_COMM_ID=%s is not host:port, [IPv6 address]:port or interface:port", text);
@@ -255,24 +249,4 @@ bool shunt_netif_port_range(const char *text, unsigned *first_p, unsigned *last_
 	if (!atomic_exchange(&logged, true))
 		shunt_warn("SHUNT_PORT_RANGE=%s is no range such as 40000-40999: the kernel chooses the ports", text);
 	return false;
-}
-
-void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes)
-{
-	char host[NI_MAXHOST], port[NI_MAXSERV];
-
-	if (getnameinfo((const struct sockaddr *)&addr->ss, addr->len, host, sizeof(host), port, sizeof(port),
-	        NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(text, bytes, "(unknown address)");
-	else
-		snprintf(text, bytes, addr->ss.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
-void shunt_netaddr_show_host(const struct shunt_netaddr *addr, char *text, size_t bytes)
-{
-	char host[NI_MAXHOST];
-
-	if (getnameinfo((const struct sockaddr *)&addr->ss, addr->len, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
-		snprintf(host, sizeof(host), "(unknown address)");
-	snprintf(text, bytes, "%.*s", (int)bytes - 1, host);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/unit.h"
 #include <netinet/in.h>
+#include "base/inet/netif.h"
 #include "base/log.h"
-#include "transport/net/netif.h"
 
 static void test_netif_match_follows_nccls_grammar(void **state)
 {
