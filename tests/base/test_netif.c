@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+/* Lists of devices, and the interfaces and addresses that they select. */
 #include "tests/support/unit.h"
 #include <netinet/in.h>
+#include "base/inet/device_list.h"
 #include "base/inet/netif.h"
 #include "base/log.h"
 
@@ -30,10 +32,57 @@ static void test_netif_match_follows_nccls_grammar(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (shunt_netif_match(cases[i].spec, cases[i].name) != cases[i].match)
+		if (shunt_device_list_match(cases[i].spec, cases[i].name, 0) != cases[i].match)
 			print_error("%s against %s\n", cases[i].spec, cases[i].name);
-		assert_int_equal(shunt_netif_match(cases[i].spec, cases[i].name), cases[i].match);
+		assert_int_equal(shunt_device_list_match(cases[i].spec, cases[i].name, 0), cases[i].match);
 	}
+}
+
+static void test_nic_match_follows_nccls_grammar(void **state)
+{
+	static const struct {
+		const char *spec, *name;
+		int port;
+		bool match;
+	} cases[] = {
+		{ NULL, "mlx5_0", 1, true },
+		{ "", "mlx5_0", 1, true },
+		{ "mlx5", "mlx5_0", 1, true },
+		{ "mlx5", "mlx4_0", 1, false },
+		{ "mlx5_1", "mlx5_10", 1, true },
+		{ "=mlx5_1", "mlx5_10", 1, false },
+		{ "=mlx5_1", "mlx5_1", 2, true },
+		{ "=mlx5_1:1", "mlx5_1", 2, false },
+		{ "=mlx5_1:1,mlx5_1:2", "mlx5_1", 2, true },
+		{ "mlx5:2", "mlx5_3", 2, true },
+		{ "mlx5:2", "mlx5_3", 1, false },
+		{ "^mlx5_1", "mlx5_10", 1, false },
+		{ "^=mlx5_1", "mlx5_10", 1, true },
+		{ "^=mlx5_1:1", "mlx5_1", 1, false },
+		{ "^=mlx5_1:1", "mlx5_1", 2, true },
+		{ "bnxt,mlx5", "mlx5_0", 1, true },
+		{ ",,mlx5", "mlx5_0", 1, true },
+		{ ":1", "mlx5_0", 1, false }, /* as in NCCL an entry without a name means nothing */
+		{ "^", "mlx5_0", 1, true },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bool match = shunt_device_list_match(cases[i].spec, cases[i].name, cases[i].port);
+
+		if (match != cases[i].match)
+			print_error("%s against %s port %d\n", cases[i].spec, cases[i].name, cases[i].port);
+		assert_int_equal(match, cases[i].match);
+	}
+}
+
+static void test_a_list_of_nics_has_an_order(void **state)
+{
+	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_2", 1), 0);
+	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_0", 2), 1);
+	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_0", 1), -1);
+	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_1", 1), 2);
+	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_10", 1), -1);
+	assert_int_equal(shunt_device_list_index("", "mlx5_0", 1), -1);
 }
 
 static void test_netif_select_takes_what_the_user_names(void **state)
@@ -112,6 +161,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_netif_match_follows_nccls_grammar),
+		cmocka_unit_test(test_nic_match_follows_nccls_grammar),
+		cmocka_unit_test(test_a_list_of_nics_has_an_order),
 		cmocka_unit_test(test_netif_select_takes_what_the_user_names),
 		cmocka_unit_test(test_netif_list_has_each_interface_once),
 		cmocka_unit_test(test_netif_parse_reads_all_forms),

@@ -7,52 +7,6 @@
 #include "transport/net/gid.h"
 #include "transport/net/nic.h"
 
-static void test_nic_match_follows_nccls_grammar(void **state)
-{
-	static const struct {
-		const char *spec, *name;
-		int port;
-		bool match;
-	} cases[] = {
-		{ NULL, "mlx5_0", 1, true },
-		{ "", "mlx5_0", 1, true },
-		{ "mlx5", "mlx5_0", 1, true },
-		{ "mlx5", "mlx4_0", 1, false },
-		{ "mlx5_1", "mlx5_10", 1, true },
-		{ "=mlx5_1", "mlx5_10", 1, false },
-		{ "=mlx5_1", "mlx5_1", 2, true },
-		{ "=mlx5_1:1", "mlx5_1", 2, false },
-		{ "=mlx5_1:1,mlx5_1:2", "mlx5_1", 2, true },
-		{ "mlx5:2", "mlx5_3", 2, true },
-		{ "mlx5:2", "mlx5_3", 1, false },
-		{ "^mlx5_1", "mlx5_10", 1, false },
-		{ "^=mlx5_1", "mlx5_10", 1, true },
-		{ "^=mlx5_1:1", "mlx5_1", 1, false },
-		{ "^=mlx5_1:1", "mlx5_1", 2, true },
-		{ "bnxt,mlx5", "mlx5_0", 1, true },
-		{ ",,mlx5", "mlx5_0", 1, true },
-		{ "^", "mlx5_0", 1, true },
-	};
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		bool match = shunt_nic_match(cases[i].spec, cases[i].name, cases[i].port);
-
-		if (match != cases[i].match)
-			print_error("%s against %s port %d\n", cases[i].spec, cases[i].name, cases[i].port);
-		assert_int_equal(match, cases[i].match);
-	}
-}
-
-static void test_a_list_of_nics_has_an_order(void **state)
-{
-	assert_int_equal(shunt_nic_listed("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_2", 1), 0);
-	assert_int_equal(shunt_nic_listed("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_0", 2), 1);
-	assert_int_equal(shunt_nic_listed("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_0", 1), -1);
-	assert_int_equal(shunt_nic_listed("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_1", 1), 2);
-	assert_int_equal(shunt_nic_listed("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_10", 1), -1);
-	assert_int_equal(shunt_nic_listed("", "mlx5_0", 1), -1);
-}
-
 /* ---- a made-up /sys */
 
 static char root[] = "/tmp/shunt_nic_XXXXXX";
@@ -421,8 +375,6 @@ static void test_gids_are_shown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nic_match_follows_nccls_grammar),
-		cmocka_unit_test(test_a_list_of_nics_has_an_order),
 		cmocka_unit_test(test_places_come_from_sysfs),
 		cmocka_unit_test(test_distances_are_ordered),
 		cmocka_unit_test(test_eight_gpus_and_eight_nics_are_pairs),

@@ -8,27 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/inet/device_list.h"
 #include "base/log.h"
-
-bool shunt_netif_match(const char *spec, const char *ifname)
-{
-	bool exclude, exact, found = false;
-
-	if (!spec || !*spec)
-		return true;
-	exclude = *spec == '^';
-	spec += exclude;
-	exact = *spec == '=';
-	spec += exact;
-	while (*spec) {
-		size_t item = strcspn(spec, ","), n = strcspn(spec, ",:"); /* as in NCCL a name may have a :port */
-
-		if (n && !strncmp(spec, ifname, n) && (!exact || !ifname[n]))
-			found = true;
-		spec += item + (spec[item] == ',');
-	}
-	return found != exclude;
-}
 
 static void parse_family(const char *family, int *af_p)
 {
@@ -105,7 +86,7 @@ static int select_address(const char *spec, const char *exact_name, const char *
 			continue;
 		if ((af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
 		    (exact_name ? strcmp(exact_name, ifa->ifa_name) != 0 :
-		                  !shunt_netif_match(spec, ifa->ifa_name)))
+		                  !shunt_device_list_match(spec, ifa->ifa_name, 0)))
 			continue;
 		metric = address_metric(ifa, exact_name || (spec && *spec));
 		if (!best || metric < best_metric) {
@@ -142,7 +123,7 @@ static int list_addresses(
 		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
 		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6) ||
 		    (af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
-		    !shunt_netif_match(spec, ifa->ifa_name))
+		    !shunt_device_list_match(spec, ifa->ifa_name, 0))
 			continue;
 		metric = address_metric(ifa, spec && *spec);
 		for (end = 0; end < n && !is_same_interface(&addrs[end], ifa->ifa_name); end++)

@@ -2,16 +2,11 @@
 #ifndef SHUNT_BASE_INET_NETIF_H
 #define SHUNT_BASE_INET_NETIF_H
 /*
- * Interfaces and their addresses, selected by the rules of NCCL's variables. spec: of NCCL_SOCKET_IFNAME. family: of NCCL_SOCKET_FAMILY, "AF_INET", "AF_INET6", or NULL or "" for any.
+ * Interfaces and their addresses, selected by the rules of NCCL's variables. spec: of NCCL_SOCKET_IFNAME, a list of
+ * base/inet/device_list.h. family: of NCCL_SOCKET_FAMILY, "AF_INET", "AF_INET6", or NULL or "" for any.
  */
 #include <stdbool.h>
 #include "base/inet/netaddr.h"
-
-/*
- * Matches an interface's name with NCCL_SOCKET_IFNAME: comma-separated prefixes; after "=" whole names; "^" in front of
- * either excludes them. NULL and "" match everything.
- */
-bool shunt_netif_match(const char *spec, const char *ifname);
 
 /*
  * Address of the first interface that is up and matches spec. Without spec, loopback and container bridges are the last

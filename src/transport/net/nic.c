@@ -6,49 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The entry at *list_p without its port, and the port, or 0. Goes on to the next one; false: the list is empty. */
-static bool next_entry(const char **list_p, const char **name_p, size_t *bytes_p, int *port_p)
-{
-	const char *entry = *list_p + strspn(*list_p, ",");
-	size_t n = strcspn(entry, ","), name = strcspn(entry, ",:");
-
-	*name_p = entry;
-	*bytes_p = name;
-	*port_p = name < n ? atoi(entry + name + 1) : 0;
-	*list_p = entry + n;
-	return n > 0;
-}
-
-bool shunt_nic_match(const char *spec, const char *name, int port)
-{
-	bool exclude, exact, found = false;
-	const char *entry;
-	size_t n;
-	int p;
-
-	if (!spec || !*spec)
-		return true;
-	exclude = *spec == '^';
-	spec += exclude;
-	exact = *spec == '=';
-	spec += exact;
-	while (!found && next_entry(&spec, &entry, &n, &p))
-		found = !strncmp(name, entry, n) && (!exact || strlen(name) == n) && (!p || p == port);
-	return found != exclude;
-}
-
-int shunt_nic_listed(const char *list, const char *name, int port)
-{
-	const char *entry;
-	size_t n;
-	int p;
-
-	for (int i = 0; next_entry(&list, &entry, &n, &p); i++)
-		if (strlen(name) == n && !strncmp(name, entry, n) && (!p || p == port))
-			return i;
-	return -1;
-}
-
 static const char *sysfs = "/sys";
 
 void shunt_nic_sysfs(const char *root)

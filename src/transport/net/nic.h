@@ -5,14 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/*
- * Matches a port of a NIC with NCCL_IB_HCA: [^][=]name[:port],... Names are prefixes; after "=" whole names; "^" in
- * front excludes them. Without a port all ports match. NULL and "" match everything.
- */
-bool shunt_nic_match(const char *spec, const char *name, int port);
-/* Place of the port in a comma-separated list of name[:port], from 0; -1: it is not in the list. */
-int shunt_nic_listed(const char *list, const char *name, int port);
-
 struct shunt_nic_place {
 	char pci[256]; /* path in sysfs, without /sys: "/devices/pci0000:00/..."; "": unknown */
 	int numa;      /* -1: unknown */

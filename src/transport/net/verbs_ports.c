@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/inet/device_list.h"
 #include "base/log.h"
 #include "transport/net/verbs_priv.h"
 
@@ -101,8 +102,8 @@ static void take_port(struct shunt_ibv_context *context, const char *name, int n
 	/* The library may write fewer fields than there are. */
 	struct shunt_ibv_port_attr attr = { 0 };
 
-	if (*listed ? shunt_nic_listed(listed, name, number) < 0 :
-	              !shunt_nic_match(shunt_nccl_env()->ib_hca, name, number)) {
+	if (*listed ? shunt_device_list_index(listed, name, number) < 0 :
+	              !shunt_device_list_match(shunt_nccl_env()->ib_hca, name, number)) {
 		leave_out("%s port %d is not used: %s leaves it out", name, number,
 		    *listed ? "SHUNT_IB_DEVICES" : "NCCL_IB_HCA");
 		return;
@@ -168,7 +169,8 @@ static int by_list(const void *a, const void *b)
 	const char *listed = shunt_config()->ib_devices;
 	const struct verbs_port *pa = a, *pb = b;
 
-	return shunt_nic_listed(listed, pa->name, pa->number) - shunt_nic_listed(listed, pb->name, pb->number);
+	return shunt_device_list_index(listed, pa->name, pa->number) -
+	    shunt_device_list_index(listed, pb->name, pb->number);
 }
 
 static int by_name(const void *a, const void *b)

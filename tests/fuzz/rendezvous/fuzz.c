@@ -16,7 +16,6 @@
 #include "base/config.h"
 #include "base/config_types.h"
 #include "base/env.h"
-#include "base/inet/netif.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/bootstrap.h"
@@ -290,7 +289,7 @@ static void try_values(const uint8_t *data, size_t bytes)
 	shunt_settings_finish(&settings);
 	shunt_log_parse(value_of, text, &log);
 	require(strnlen(log.path, sizeof(log.path)) < sizeof(log.path), "the log's path has no end");
-	shunt_netif_match(text, "eth0");
+	shunt_device_list_match(text, "eth0", 0);
 	require(
 	    !shunt_env_find(text, "NCCL_ALGO", value, sizeof(value)) || strnlen(value, sizeof(value)) < sizeof(value),
 	    "a value from a file has no end");
