@@ -75,7 +75,7 @@ enum shunt_need {
 
 /*
  * The decision about one call: an algorithm, a plan or NCCL, and what it still needs. The same on all ranks. Selection
- * fills in the first part, the communicator (comm/decide.c) the second.
+ * fills in the first part, the communicator (comm/calls/decide.c) the second.
  */
 struct shunt_decision {
 	const struct shunt_algo *algo; /* NULL: the call is forwarded, for this reason */

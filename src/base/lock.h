@@ -29,21 +29,21 @@
 	X(REAL, OPENING, "shim/nccl/real.c: opens the real NCCL") \
 	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
 	X(ENTRY, OBJECT, "shim/handles.h: an entry's operators and sets, and its rank becoming known") \
-	X(COMM, OBJECT, "comm/comm_priv.h: a communicator's set-up and launches") \
+	X(COMM, OBJECT, "comm/core/communicator.h: a communicator's set-up and launches") \
 	X(PLAN_FILES, OPENING, "plan/registry.c: reads the plans' directories") \
 	X(PLANS, PROCESS, "plan/registry.c: the process's plans") \
-	X(PLAN_NAMES, PROCESS, "comm/plans.c: names of plans") \
-	X(ANSWERS, OBJECT, "comm/answers.h: what a selector has answered for a communicator") \
+	X(PLAN_NAMES, PROCESS, "comm/calls/plan_calls.c: names of plans") \
+	X(ANSWERS, OBJECT, "comm/parts/answers.h: what a selector has answered for a communicator") \
 	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \
-	X(WINDOWS, OBJECT, "comm/symmem.h: a communicator's windows") \
+	X(WINDOWS, OBJECT, "comm/calls/windows.h: a communicator's windows") \
 	X(LINK, OBJECT, "transport/rendezvous/directory.c: a connection to a directory of hosts") \
 	X(DIRECTORY, PROCESS, "transport/rendezvous/directory.c: the directory of this process, and connections") \
-	X(REGISTRY, PROCESS, "comm/registry.c: the communicators, and what threads of ours do for them") \
+	X(REGISTRY, PROCESS, "comm/parts/comm_registry.c: the communicators, and what threads of ours do for them") \
 	X(READING, OBJECT, "comm/observe/recorder.c: held while a thread reads the device's words") \
 	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \
 	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
 	X(HANDLES, PROCESS, "shim/handles.c: writers of the table of handles") \
-	X(LINGERING, PROCESS, "comm/net.c: connections that stay open for peers that are late") \
+	X(LINGERING, PROCESS, "comm/setup/network.c: connections that stay open for peers that are late") \
 	X(PROXY, PROCESS, "transport/net/proxy_thread.c: the proxy's threads, and what they are to do") \
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \
 	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \

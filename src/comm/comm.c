@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "comm/comm_priv.h"
+#include "comm/core/communicator.h"
 #include "base/config.h"
-#include "comm/observe/fault.h"
-#include "comm/gpu.h"
+#include "comm/core/fault.h"
+#include "comm/core/gpu.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "comm/observe/peers.h"
+#include "comm/core/peers.h"
 #include "base/os.h"
-#include "comm/deferred_free.h"
-#include "comm/service.h"
+#include "comm/core/deferred_free.h"
+#include "comm/parts/service.h"
 #include "transport/rendezvous/hosts.h"
 
 static void become_forward(struct shunt_comm *comm, const char *reason)

@@ -67,16 +67,16 @@ const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm);
 const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm);
 /*
  * NULL is allowed. Waits for our kernels on this communicator, and frees device memory and mappings. The memory of an
- * aborted communicator may be freed later (comm/deferred_free.h).
+ * aborted communicator may be freed later (comm/core/deferred_free.h).
  */
 void shunt_comm_destroy(struct shunt_comm *comm);
 /* From any thread: running kernels and host waits of this communicator end at once with an error. */
 void shunt_comm_abort(struct shunt_comm *comm);
 
 /*
- * Decides a call: the only place where that is done (comm/decide.c). True: Shunt takes it, by decision->path; false:
- * NCCL gets it, for decision->reason. Depends only on values that all ranks share; before the set-up it assumes that
- * the set-up will succeed. decision: zero before the first time; a decision that still holds is left as it is.
+ * Decides a call: the only place where that is done (comm/calls/decide.c). True: Shunt takes it, by decision->path;
+ * false: NCCL gets it, for decision->reason. Depends only on values that all ranks share; before the set-up it assumes
+ * that the set-up will succeed. decision: zero before the first time; a decision that still holds is left as it is.
  */
 bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*

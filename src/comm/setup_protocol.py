@@ -19,7 +19,8 @@ SOURCES = (
     "plan",  # what a plan is compiled to, and which one a call takes
     "algos",  # selection, its tables, geometry
     "transport/rendezvous", "transport/symm",  # messages
-    "comm/net.c", "comm/net_regions.c", "comm/setup.c", "comm/decide.c", "comm/plans.c", "comm/answers.c", "comm/symmem.c",
+    "comm/setup/network.c", "comm/setup/regions.c", "comm/setup/setup.c", "comm/calls/decide.c", "comm/calls/plan_calls.c",
+    "comm/calls/windows.c", "comm/parts/answers.c",
 )
 ENDINGS = (".c", ".h", ".cu", ".def")
 TOKEN = re.compile(
@@ -81,7 +82,7 @@ def main():
         return
     found, watched = files(src)
     with open(sys.argv[2], "w", encoding="utf-8") as output:
-        output.write('#include "comm/comm_priv.h"\n\nconst uint32_t shunt_setup_protocol = 0x%08xu;\n' % number(src))
+        output.write('#include "comm/core/communicator.h"\n\nconst uint32_t shunt_setup_protocol = 0x%08xu;\n' % number(src))
     with open(sys.argv[3], "w", encoding="utf-8") as deps:
         paths = [os.path.join(src, path) for path in found] + watched
         deps.write("%s: %s\n" % (sys.argv[2], " ".join(path.replace(" ", "\\ ") for path in paths)))

@@ -184,9 +184,9 @@ struct shunt_gpu_ops {
 	int (*capture_begin)(int device, void *stream);
 	int (*capture_end)(int device, void *stream, void **graph_p); /* instantiated */
 	/*
-	 * For comm/stream_order.c: changes to a capture in progress. A graph's nodes for an event refer to the event
-	 * outside of the graph: each launch of the graph waits for the event's last record at the time of the launch,
-	 * and records the event anew.
+	 * For comm/parts/stream_order.c: changes to a capture in progress. A graph's nodes for an event refer to the
+	 * event outside of the graph: each launch of the graph waits for the event's last record at the time of the
+	 * launch, and records the event anew.
 	 */
 	int (*capture_info)(int device, void *stream, struct shunt_gpu_capture *info_p);
 	/* The operations that the stream captures from now on wait for the event. */

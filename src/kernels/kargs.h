@@ -160,7 +160,7 @@ struct shunt_kargs_many {
 /* Barriers around operations on symmetric memory. */
 struct shunt_kargs_barrier {
 	struct shunt_kargs k;
-	/* The places of this rank's buffers in their windows (comm/symmem.h), mixed into one number. */
+	/* The places of this rank's buffers in their windows (comm/calls/windows.h), mixed into one number. */
 	uint64_t own_place;
 	uint64_t peer_places[SHUNT_KARGS_MAX_RANKS]; /* the places that a peer must announce; 0: any */
 };

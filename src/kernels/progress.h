@@ -3,7 +3,7 @@
 #define SHUNT_KERNELS_PROGRESS_H
 /*
  * A launch's account of its progress: for the diagnosis of hangs (comm/observe/recorder.h), and to tell whether the
- * launch has ended (comm/stream_order.h). Consists of stores and additions that no kernel waits for.
+ * launch has ended (comm/parts/stream_order.h). Consists of stores and additions that no kernel waits for.
  */
 #include "kernels/check.h"
 
@@ -24,7 +24,8 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 
 /*
  * Called last, on every path, when no lane of the warp has work left: others wait for the launch by this count
- * (comm/stream_order.h). The lanes' stores are under way by then, and complete before the host can act on the count.
+ * (comm/parts/stream_order.h). The lanes' stores are under way by then, and complete before the host can act on the
+ * count.
  */
 GPU_FN void progress_end(struct shunt_ctrl *ctrl, uint64_t op)
 {

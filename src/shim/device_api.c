@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "comm/gpu.h"
+#include "comm/core/gpu.h"
 #include "shim/mode.h"
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/comm/comm_life_walk.h"
 
-#include "comm/life.h"
+#include "comm/parts/comm_life.h"
 #include "tests/support/unit.h"
 
 enum { UNNAMED, WANTED, NEW, READY, UNTOLD, FORWARD, NONE };

@@ -238,8 +238,8 @@ void books_run(long *clock)
 }
 
 /*
- * The tables of comm/stream_order.h: which states may follow a state at the begin of a call. A row of bits for each
- * state.
+ * The tables of comm/parts/stream_order.h: which states may follow a state at the begin of a call. A row of bits for
+ * each state.
  */
 #define BIT(state) (1u << (state))
 

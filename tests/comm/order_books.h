@@ -6,7 +6,7 @@
  * issue; a stream, an event and a node know the highest number that precedes them. A launch that is not preceded by the
  * one before it fails the test, and so, by induction, each is known to follow all before it.
  */
-#include "comm/stream_order.h"
+#include "comm/parts/stream_order.h"
 #include "tests/support/choices.h"
 #include "tests/support/unit.h"
 

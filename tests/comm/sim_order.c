@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "comm/stream_order.h"
+#include "comm/parts/stream_order.h"
 #include "device/sim/hooks.h"
 #include "tests/algos/world.h"
 #include "kernels/set.h"

@@ -15,7 +15,7 @@
  */
 #include "algos/algos.h"
 #include "algos/select/tuning.h"
-#include "comm/comm_priv.h"
+#include "comm/core/communicator.h"
 #include "plan/exec/exec.h"
 #include "plan/registry.h"
 #include "tests/support/unit.h"

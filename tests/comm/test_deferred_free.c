@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "comm/comm_priv.h"
-#include "comm/deferred_free.h"
+#include "comm/core/communicator.h"
+#include "comm/core/deferred_free.h"
 
 static struct shunt_comm *comm_on(int device)
 {

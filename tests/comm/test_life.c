@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The states of a communicator's life: at random against their tables, and from several threads. */
-#include "comm/life.h"
+#include "comm/parts/comm_life.h"
 #include "tests/comm/comm_life_walk.h"
 #include "tests/support/unit.h"
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/stream_order.h"
+#include "comm/parts/stream_order.h"
 #include "kernels/set.h"
 #include "tests/support/pause.h"
 

@@ -13,7 +13,7 @@
 #include "base/dump_schema.h"
 #include "comm/observe/dump.h"
 #include "comm/observe/recorder.h"
-#include "comm/registry.h"
+#include "comm/parts/comm_registry.h"
 #include "tests/support/pause.h"
 
 static char dump_dir[] = "/tmp/shunt-test-dump-XXXXXX";

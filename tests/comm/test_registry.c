@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "tests/support/child.h"
 #include "tests/support/pause.h"
-#include "comm/comm_priv.h"
+#include "comm/core/communicator.h"
 
 static bool any(const struct shunt_registration *r)
 {

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-KARGS, TABLES, HELLO = "kernels/kargs.h", "algos/select/tuning.c", "comm/setup.c"
+KARGS, TABLES, HELLO = "kernels/kargs.h", "algos/select/tuning.c", "comm/setup/setup.c"
 
 # what, file, text, replacement, whether the number changes. The text is in the file.
 CASES = (
@@ -25,7 +25,7 @@ CASES = (
     ("a name in the tables", TABLES, '"oneshot"', '"one shot"', True),
     ("what looks like a comment in a text", TABLES, '"oneshot"', '"one/**/shot"', True),
     ("a word of the first message", HELLO, "	uint32_t protocol;", "	uint64_t protocol;", True),
-    ("what ranks say of their connections", "comm/net.c", "	uint8_t to[];", "	uint8_t by[];", True),
+    ("what ranks say of their connections", "comm/setup/network.c", "	uint8_t to[];", "	uint8_t by[];", True),
     ("a flag's bit", "kernels/flags.h", "ROW(PLAN_LL8,           12", "ROW(PLAN_LL8,           16", True),
     ("a collective's row", "base/collectives.def", "ROW(ALLTOALL,", "ROW(ALLTOALLV,", True),
     ("the order of types", "base/dtypes.def", "ROW(I8, 0", "ROW(I8, 1", True),
@@ -68,9 +68,9 @@ def main():
             print("not ok: a new file does not change the number")
             failed += 1
         os.remove(os.path.join(copy, "kernels", "new.h"))
-        os.rename(os.path.join(copy, "comm", "setup.c"), os.path.join(copy, "comm", "other.c"))
+        os.rename(os.path.join(copy, "comm", "setup", "setup.c"), os.path.join(copy, "comm", "setup", "other.c"))
         gone = subprocess.run([sys.executable, script, copy], check=False, capture_output=True, text=True)
-        if gone.returncode == 0 or "there is no src/comm/setup.c" not in gone.stderr:
+        if gone.returncode == 0 or "there is no src/comm/setup/setup.c" not in gone.stderr:
             print("not ok: a source that is gone is not named: %s" % gone.stderr)
             failed += 1
     print("%d cases, %d failed" % (len(CASES) + 3, failed))

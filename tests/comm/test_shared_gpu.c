@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "comm/comm_priv.h"
-#include "comm/shared_gpu.h"
+#include "comm/core/communicator.h"
+#include "comm/core/shared_gpu.h"
 
 enum { THREADS = 8 };
 

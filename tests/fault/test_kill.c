@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/fault/job.h"
-#include "comm/observe/peers.h"
+#include "comm/core/peers.h"
 #include "device/sim/hooks.h"
 #include "tests/support/clock.h"
 #include "shunt/device.h"

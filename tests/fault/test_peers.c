@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "transport/rendezvous/wire.h"
-#include "comm/comm_priv.h"
+#include "comm/core/communicator.h"
 #include "base/os.h"
 #include "tests/fault/job.h"
 #include "tests/support/child.h"

@@ -209,7 +209,8 @@ static int round_of(struct rank_state *s)
 	void *stream = s->stream[which], *made = NULL;
 	int err = 0;
 
-	/* Before a capture all is waited for, as frameworks do: what src/comm/stream_order.h leaves to the program. */
+	/* Before a capture all is waited for, as frameworks do: what src/comm/parts/stream_order.h leaves to the
+	 * program. */
 	if ((graph || s->nopen + (int)n > BUFFERS) && check_open(s))
 		return -1;
 	for (uint32_t i = 0; i < n; i++) {

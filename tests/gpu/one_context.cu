@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why threads that share a GPU have one communicator at a time (src/comm/shared_gpu.h), without Shunt.
+ * Why threads that share a GPU have one communicator at a time (src/comm/core/shared_gpu.h), without Shunt.
  *
  *     nvcc -o one_context one_context.cu && ./one_context full|free [apart]
  *

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "comm/comm_priv.h"
+#include "comm/core/communicator.h"
 #include "device/sim/hooks.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"

@@ -19,8 +19,8 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "transport/rendezvous/directory.h"
-#include "comm/symmem.h"
-#include "comm/gpu.h"
+#include "comm/calls/windows.h"
+#include "comm/core/gpu.h"
 #include "tests/shim/mock_core.h"
 #include "tests/support/pause.h"
 

@@ -270,7 +270,7 @@ static void capture_round(struct torture_rank *r, struct torture_graph *g)
 	void *stream = r->streams[torture_random(&r->common, TORTURE_STREAMS)];
 	struct limits limits;
 
-	/* Programs wait for the device before a capture, too; the reason is in src/comm/stream_order.h. */
+	/* Programs wait for the device before a capture, too; the reason is in src/comm/parts/stream_order.h. */
 	torture_check_all(r);
 	g->nops = 1 + (int)torture_random(&r->common, TORTURE_GRAPH_OPS);
 	g->grouped = torture_random(&r->common, 2) && g->nops > 1;

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "base/log.h"
-#include "comm/symmem.h"
+#include "comm/calls/windows.h"
 #include "shim/nccl/real.h"
 #include "shim/nccl/result.h"
 #include "shim/overlay/attach.h"

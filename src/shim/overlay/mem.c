@@ -6,7 +6,7 @@
  * held.
  */
 #include <errno.h>
-#include "comm/symmem.h"
+#include "comm/calls/windows.h"
 #include "shim/nccl/real.h"
 #include "shim/nccl/result.h"
 #include "shim/overlay/group.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "transport/rendezvous/group.h"
 #include "base/log.h"
-#include "comm/gpu.h"
+#include "comm/core/gpu.h"
 #include "shim/standalone/task.h"
 #include "shim/overlay/children.h"
 #include "shim/nccl/result.h"

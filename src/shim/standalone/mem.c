@@ -8,8 +8,8 @@
  */
 #include <errno.h>
 #include "base/log.h"
-#include "comm/gpu.h"
-#include "comm/symmem.h"
+#include "comm/core/gpu.h"
+#include "comm/calls/windows.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 #include "shim/thread.h"

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/* From one call, or a group's calls, to launches on the program's streams. */
+#include <errno.h>
+#include <stdlib.h>
+#include "comm/core/communicator.h"
+#include "comm/core/fault.h"
+#include "base/log.h"
+#include "comm/core/deferred_free.h"
+
+struct launcher {
+	struct shunt_comm *comm;
+	void *stream;
+	struct shunt_kargs *base; /* of the launches to come */
+	bool symmem;              /* one of them uses windows */
+	bool forked;              /* they run at the same time as NCCL's part of the group */
+	void *launched;           /* an event for the next launch to record; NULL: none */
+};
+
+/*
+ * Blocks of a cluster for this launch; 0: no clusters. Clusters need more room than single blocks. Ranks may use
+ * communicators in different orders: then two launches must find room at once, or each may wait for the blocks that the
+ * other keeps out. Where the room is not certain, only a communicator that is alone on the device launches clusters.
+ */
+static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work, bool forked)
+{
+	if (!work->cluster || comm->no_clusters)
+		return 0;
+	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || (!forked && shunt_deferred_free_alone(comm)) ?
+	    work->cluster :
+	    0;
+}
+
+/* Warps that a launch adds to the device's account. For work on windows the first barrier counts for all launches. */
+static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
+{
+	switch (SHUNT_SHAPE_OF(l->kernel)) {
+	case SHUNT_SHAPE_direct2:
+	case SHUNT_SHAPE_direct4:
+	case SHUNT_SHAPE_direct8:
+		return 0;
+	case SHUNT_SHAPE_barrier:
+		return work->args.k.flags & SHUNT_K_FIRST_BARRIER ? l->blocks * l->threads / 32 : 0;
+	default:
+		return l->blocks * l->threads / 32;
+	}
+}
+
+static int emit(void *ctx, const struct shunt_work *work)
+{
+	struct launcher *e = ctx;
+	struct shunt_gpu_launch l = {
+		.kernel = work->kernel,
+		.blocks = work->blocks + (work->args.k.check.what != 0),
+		.threads = work->threads,
+		.args = &work->args,
+		.stream = e->stream,
+		.cluster = cluster_of(e->comm, work, e->forked),
+		.shared = work->shared,
+		.launched = e->launched,
+	};
+
+	int err = shunt_ce_join(e->comm, e->stream);
+
+	e->base->check.what = 0; /* the first launch has compared all collectives */
+	if (!err)
+		err = e->comm->gpu->launch(e->comm->device, &l);
+	if (err)
+		return err;
+	e->launched = NULL;
+	shunt_order_add_warps(&e->comm->order, warps_of(work, &l));
+	return 0;
+}
+
+/* Records an event for which there was no launch, as with calls that only copy. */
+__attribute__((cold, noinline)) static int record_launched(struct launcher *e)
+{
+	void *event = e->launched;
+
+	e->launched = NULL;
+	return event ? e->comm->gpu->event_record(e->comm->device, event, e->stream) : 0;
+}
+
+/* The next launches are those of these calls. */
+static int begin(void *ctx, const struct shunt_coll *const *calls, size_t n)
+{
+	struct launcher *e = ctx;
+	int err = record_launched(e);
+
+	for (size_t i = 0; i < n && !e->launched; i++)
+		e->launched = calls[i]->launched;
+	return err;
+}
+
+static int copy(void *ctx, const struct shunt_copy *copy)
+{
+	struct launcher *e = ctx;
+
+	return shunt_ce_copy(e->comm, e->stream, copy);
+}
+
+static uint64_t offset(void *ctx, const void *ptr)
+{
+	struct launcher *e = ctx;
+
+	return shunt_symmem_offset(e->comm, ptr);
+}
+
+static void *peer_ptr(void *ctx, const void *ptr, uint64_t bytes, int peer)
+{
+	struct launcher *e = ctx;
+
+	return shunt_symmem_peer_ptr(e->comm, ptr, bytes, peer);
+}
+
+static int run_plan(void *ctx, void *exec, const struct shunt_coll *coll)
+{
+	struct launcher *e = ctx;
+	int err = shunt_comm_plans_launch(e->comm, coll, exec, e->base, e->stream, &e->symmem);
+
+	e->base->check.what = 0;
+	return err;
+}
+
+/* Makes `later` wait for all that is on `earlier` now. */
+static int stream_wait(struct shunt_comm *comm, void *later, void *earlier)
+{
+	void *event;
+	int err = comm->gpu->event_create(comm->device, false, &event);
+
+	if (err)
+		return err;
+	err = comm->gpu->event_record(comm->device, event, earlier);
+	if (!err)
+		err = comm->gpu->event_wait(comm->device, event, later);
+	comm->gpu->event_destroy(comm->device, event);
+	return err;
+}
+
+/*
+ * Makes the streams of a group wait for each other: `stream`, which has the launches, for the others before the first
+ * launch; the others for it after the last.
+ */
+static int join_streams(
+    struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool before)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		void *other = calls[i]->stream;
+		bool seen = other == stream;
+
+		for (size_t k = 0; k < i && !seen; k++)
+			seen = calls[k]->stream == other;
+		if (!seen)
+			err = before ? stream_wait(comm, stream, other) : stream_wait(comm, other, stream);
+	}
+	return err;
+}
+
+/*
+ * All streams of a group must capture into one graph, or none may capture. NCCL has the same rule: nothing else can be
+ * put in order.
+ */
+static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
+{
+	struct shunt_gpu_capture first, other;
+	int err = comm->gpu->capture_info(comm->device, calls[0]->stream, &first);
+
+	for (size_t i = 1; i < n && !err; i++) {
+		if (calls[i]->stream == calls[i - 1]->stream)
+			continue;
+		err = comm->gpu->capture_info(comm->device, calls[i]->stream, &other);
+		if (err ||
+		    (other.state == first.state && (other.state != SHUNT_CAPTURE_ACTIVE || other.id == first.id)))
+			continue;
+		shunt_warn("a group on one communicator: streams %p and %p do not capture into the same graph, or only "
+		           "one of them captures",
+		    calls[0]->stream, calls[i]->stream);
+		err = -EBADMSG;
+	}
+	return err;
+}
+
+/* NCCL has the same rule. */
+__attribute__((cold, noinline)) static int check_events(const struct shunt_coll *const *calls, size_t n)
+{
+	size_t events = 0;
+
+	for (size_t i = 0; i < n; i++)
+		events += calls[i]->launched != NULL;
+	if (events < 2)
+		return 0;
+	shunt_warn("a group on one communicator has %zu calls with a launchCompletionEvent; it may have one", events);
+	return -EBADMSG;
+}
+
+static int wait_for_streams(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n)
+{
+	int err = check_streams(comm, calls, n);
+
+	return err ? err : join_streams(comm, stream, calls, n, true);
+}
+
+static bool is_capturing(struct shunt_comm *comm, void *stream)
+{
+	enum shunt_capture state;
+
+	return !comm->gpu->stream_capture(comm->device, stream, &state) && state != SHUNT_CAPTURE_NONE;
+}
+
+/*
+ * several: the calls' streams differ from the launches' stream, or from each other. -EBADMSG: a capture is in the way;
+ * nothing was launched, and the capture is of no use.
+ */
+static inline int order_streams(
+    struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
+{
+	int err = several ? wait_for_streams(comm, stream, calls, n) : 0;
+
+	if (!err)
+		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, stream);
+	return err && is_capturing(comm, calls[0]->stream) ? -EBADMSG : err;
+}
+
+/*
+ * True: the side stream exists and can be forked from `stream`. A stream that was forked inside a capture belongs to
+ * that capture until it ends.
+ */
+static bool have_side_stream(struct shunt_comm *comm, void *stream)
+{
+	const struct shunt_gpu_ops *gpu = comm->gpu;
+	struct shunt_gpu_capture here, side_stream;
+
+	if (!comm->side_stream && gpu->stream_create(comm->device, &comm->side_stream))
+		return false;
+	if (gpu->capture_info(comm->device, stream, &here) ||
+	    gpu->capture_info(comm->device, comm->side_stream, &side_stream))
+		return false;
+	return side_stream.state == SHUNT_CAPTURE_NONE ||
+	    (side_stream.state == SHUNT_CAPTURE_ACTIVE && side_stream.id == here.id);
+}
+
+int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p)
+{
+	void **streams = calloc(n, sizeof(*streams));
+	int err = 0;
+
+	*forked_p = false;
+	shunt_mutex_lock(&comm->lock);
+	if (streams && shunt_comm_life_state(&comm->life) == COMM_READY && !shunt_comm_error(comm) &&
+	    have_side_stream(comm, calls[0]->stream)) {
+		err = order_streams(comm, comm->side_stream, calls, n, true);
+		*forked_p = !err;
+	}
+	if (*forked_p) {
+		for (size_t i = 0; i < n; i++)
+			streams[i] = calls[i]->stream;
+		free(comm->forked.streams);
+		comm->forked.streams = streams;
+		comm->forked.n = n;
+		streams = NULL;
+	}
+	shunt_mutex_unlock(&comm->lock);
+	free(streams);
+	return err;
+}
+
+void shunt_comm_join_later(struct shunt_comm *comm)
+{
+	atomic_store(&comm->forked.due, true);
+}
+
+int shunt_comm_join_due(struct shunt_comm *comm)
+{
+	void **streams;
+	int err = 0;
+
+	if (!atomic_load(&comm->forked.due))
+		return 0;
+	shunt_mutex_lock(&comm->lock);
+	streams = comm->forked.streams;
+	for (size_t i = 0; i < comm->forked.n && !err; i++) /* none: another thread has joined them */
+		if (i == 0 || streams[i] != streams[i - 1])
+			err = stream_wait(comm, streams[i], comm->side_stream);
+	if (err)
+		shunt_comm_fail(comm, err);
+	comm->forked.n = 0;
+	atomic_store(&comm->forked.due, false);
+	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    const struct shunt_decision *decisions, size_t n, bool forked)
+{
+	struct shunt_kargs base = comm->kargs;
+	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked, NULL };
+	bool checks = comm->checks && comm->nranks > 1;
+	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
+		.base = &base,
+		.emit = emit,
+		.copy = copy,
+		.offset = offset,
+		.peer_ptr = peer_ptr,
+		.run_plan = run_plan,
+		.check = checks,
+		.ctx = &e };
+	bool captured, several = false, begun, events = false;
+	int err = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		e.symmem |= shunt_comm_needs_window(&decisions[i]);
+		several |= calls[i]->stream != e.stream;
+		events |= calls[i]->launched != NULL;
+	}
+	if (events)
+		enqueue.begin = begin;
+	err = events ? check_events(calls, n) : 0;
+	if (!err && !forked)
+		err = order_streams(comm, e.stream, calls, n, several);
+	shunt_comm_net_wake(comm);
+	begun = !err;
+	for (size_t i = 0; i < n && !err; i++)
+		base.op = shunt_recorder_add(
+		    comm->recorder, calls[i], decisions[i].path, (unsigned)(n - 1 - i), comm->order.current != NULL);
+	if (!err && checks)
+		shunt_check_group(comm, calls, n, comm->order.current != NULL, &base);
+	if (!err)
+		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
+	if (!err && e.launched)
+		err = record_launched(&e);
+	captured = comm->order.current != NULL;
+	if (!err)
+		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
+	if (!err && e.symmem)
+		err = shunt_symmem_note_use(comm, e.stream, captured);
+	if (!err && several && !forked)
+		err = join_streams(comm, e.stream, calls, n, false);
+	if (err && begun && err != -EBADMSG)
+		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, e.stream);
+	return err;
+}
+
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    struct shunt_decision *decisions, size_t n, bool forked)
+{
+	struct shunt_window *deferred;
+	int err = 0;
+
+	shunt_mutex_lock(&comm->lock);
+	deferred = shunt_symmem_take_deferred(comm);
+	for (size_t i = 0; i < n && !err; i++) {
+		if (shunt_comm_can_launch(comm, &decisions[i]))
+			continue;
+		err = shunt_comm_decide_locked(comm, calls[i], &decisions[i]);
+		if (err == -EOPNOTSUPP)
+			shunt_comm_count_forward(comm, calls[i], decisions[i].reason);
+	}
+	if (!err)
+		err = shunt_comm_error(comm);
+	if (!err) {
+		err = launch(comm, calls, decisions, n, forked);
+		/*
+		 * The peers may have launched, so the call cannot go to NCCL any more. A call that this rank refuses
+		 * breaks nothing.
+		 */
+		if (err && err != -EBADMSG)
+			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
+		for (size_t i = 0; i < n && !err; i++)
+			shunt_counters_add(&comm->counters, calls[i]->kind, decisions[i].path, SHUNT_REASON_NONE,
+			    shunt_coll_bytes(calls[i]));
+	}
+	shunt_mutex_unlock(&comm->lock);
+	if (deferred)
+		shunt_symmem_free(comm, deferred);
+	return err;
+}
+
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
+{
+	return shunt_comm_run_group(comm, &coll, decision, 1, false);
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/core/communicator.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "base/lock.h"
+#include "plan/exec/exec.h"
+
+/* A copy of the name that is never freed, because counters refer to it. As many as plans that ran in this process. */
+static const char *intern_name(const char *name)
+{
+	static struct name {
+		struct name *next;
+		char text[];
+	} *names;
+	struct name *n;
+	size_t bytes = strlen(name) + 1;
+
+	shunt_lock_acquire(SHUNT_LOCK_PLAN_NAMES);
+	for (n = names; n && strcmp(n->text, name); n = n->next)
+		;
+	if (!n && (n = malloc(sizeof(*n) + bytes))) {
+		memcpy(n->text, name, bytes);
+		n->next = names;
+		names = n;
+	}
+	shunt_lock_release(SHUNT_LOCK_PLAN_NAMES);
+	return n ? n->text : "plan";
+}
+
+/* The plans for the communicator's ranks, and their hosts. speak: say which do not fit. NULL: out of memory. */
+static struct shunt_plan_set *get_set(const struct shunt_comm *comm, bool speak)
+{
+	const struct shunt_placement *at = &comm->net.at;
+	uint8_t rail_of[SHUNT_NET_MAX_RANKS];
+	struct shunt_plan_placement placement = { at->host_of, comm->sel_key.takes_all ? NULL : rail_of };
+
+	if (!at->nhosts)
+		return shunt_plan_set_get(comm->nranks, comm->nranks);
+	if (shunt_placement_is_regular(at) && shunt_select_wants_plans())
+		shunt_plan_defaults_load(at->nhosts, at->rails);
+	/* Ranks that are on no rail have no connection: each has a number of its own. */
+	for (int r = 0; r < at->nranks; r++)
+		rail_of[r] = (uint8_t)(at->local_of[r] < at->rails ? at->local_of[r] : at->rails + r);
+	return shunt_plan_set_get_over(
+	    comm->nranks, shunt_placement_is_regular(at) ? at->rails : 0, &placement, speak && comm->rank == 0);
+}
+
+uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm)
+{
+	comm->plans.set = get_set(comm, true);
+	return comm->plans.set ? shunt_plan_set_hash(comm->plans.set) : 0;
+}
+
+static void drop_set(struct shunt_comm *comm)
+{
+	shunt_plan_set_unref(comm->plans.set);
+	comm->plans.set = NULL;
+}
+
+static struct shunt_ranks ranks_of(const struct shunt_comm *comm)
+{
+	return shunt_comm_ranks(comm, shunt_config()->timeout);
+}
+
+int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
+{
+	struct shunt_ranks ranks = ranks_of(comm);
+	struct shunt_plan_summary mine, *all;
+	bool same = true;
+	char reason[256];
+	int err;
+
+	for (int r = 1; r < comm->nranks; r++)
+		same = same && hashes[r] == hashes[0];
+	if (same) {
+		if (!hashes[0])
+			drop_set(comm);
+		return 0;
+	}
+	memset(&mine, 0, sizeof(mine));
+	if (comm->plans.set)
+		shunt_plan_set_summary(comm->plans.set, &mine);
+	all = malloc((size_t)comm->nranks * sizeof(*all));
+	if (!all)
+		return shunt_rendezvous_lacks_memory(&ranks);
+	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, -1, NULL);
+	if (!err && comm->rank == 0) {
+		shunt_plan_summaries_differ(all, comm->nranks, reason, sizeof(reason));
+		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks,
+		    *reason ? reason : "the ranks have different ones");
+	}
+	free(all);
+	drop_set(comm);
+	return err;
+}
+
+static struct shunt_plan_query query_of(const struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	return (struct shunt_plan_query){ .kind = coll->kind,
+		.dtype = coll->dtype,
+		.redop = coll->redop,
+		.count = coll->count,
+		.place = shunt_plan_call_inplace(coll, comm->rank) };
+}
+
+static uint64_t message_bytes(
+    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	uint64_t bytes = 0;
+
+	return shunt_plan_message_bytes(plan->collective, comm->nranks, coll->count, coll->dtype, &bytes) ? bytes :
+	                                                                                                    UINT64_MAX;
+}
+
+static struct shunt_comm_exec *find_exec(const struct shunt_comm *comm, const struct shunt_plan *plan)
+{
+	struct shunt_comm_exec *e = __atomic_load_n(&comm->plans.execs, __ATOMIC_ACQUIRE);
+
+	while (e && e->plan != plan)
+		e = e->next;
+	return e;
+}
+
+/* True: the plan's memory holds messages of this size. */
+static bool is_prepared(const struct shunt_comm_exec *e, uint64_t bytes)
+{
+	uint64_t max = __atomic_load_n(&e->max_bytes, __ATOMIC_RELAXED);
+
+	return max && bytes <= max;
+}
+
+static int make_region(
+    void *ctx, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote, struct shunt_plan_region *region_p)
+{
+	return shunt_comm_net_region(ctx, bytes, nchannels, vote, region_p);
+}
+
+/* What plans over hosts need; NULL on one host. */
+static const struct shunt_plan_exec_hosts *exec_hosts(struct shunt_comm *comm)
+{
+	const struct shunt_placement *at = &comm->net.at;
+
+	if (!at->nhosts)
+		return NULL;
+	comm->plans.hosts = (struct shunt_plan_exec_hosts){ .host_of = at->host_of,
+		.mates = at->rank_at[at->host_of[comm->rank]],
+		.nmates = shunt_comm_mates(comm),
+		.own = shunt_comm_own(comm),
+		.region = make_region,
+		.ctx = comm };
+	return &comm->plans.hosts;
+}
+
+static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
+{
+	struct shunt_plan_exec_config host = {
+		.gpu = comm->gpu,
+		.device = comm->device,
+		.ranks = ranks_of(comm),
+		.ctrl = comm->mem[shunt_comm_own(comm)].ptr,
+		.process = shunt_process_token(),
+		.max_blocks = (unsigned)comm->sel_key.max_ctas,
+		.hosts = exec_hosts(comm),
+	};
+	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
+	int err;
+
+	if (!e)
+		return shunt_rendezvous_lacks_memory(&host.ranks);
+	e->plan = plan;
+	e->name = intern_name(plan->name);
+	e->refused_from = UINT64_MAX;
+	err = shunt_plan_exec_create(&host, (struct shunt_plan *)(uintptr_t)plan, &e->exec);
+	if (err == -ENOMEM) {
+		free(e);
+		return shunt_rendezvous_lacks_memory(&host.ranks);
+	}
+	if (err) /* the same on all ranks */
+		e->refused_from = 0;
+	e->next = comm->plans.execs;
+	__atomic_store_n(&comm->plans.execs, e, __ATOMIC_RELEASE);
+	*exec_p = e;
+	return 0;
+}
+
+/* what: the call, for the log. */
+static int prepare(struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, const char *what,
+    struct shunt_comm_exec **exec_p)
+{
+	struct shunt_comm_exec *e = find_exec(comm, plan);
+	const char *reason = "it is too large for any device";
+	int err = e ? 0 : create_exec(comm, plan, &e);
+
+	*exec_p = e;
+	if (err || is_prepared(e, bytes))
+		return err;
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without an error create_exec gives one */
+	err = e->refused_from <= bytes ? -EOPNOTSUPP : shunt_plan_exec_prepare(e->exec, bytes, &reason);
+	if (!err)
+		__atomic_store_n(&e->max_bytes, bytes, __ATOMIC_RELAXED);
+	if (err == -EOPNOTSUPP) {
+		__atomic_store_n(&e->refused_from, bytes < e->refused_from ? bytes : e->refused_from, __ATOMIC_RELAXED);
+		if (comm->rank == 0)
+			shunt_warn("plan %s cannot run %s of %llu bytes on %d ranks: %s; such calls go on without it",
+			    e->name, what, (unsigned long long)bytes, comm->nranks, reason);
+	}
+	return err;
+}
+
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	struct shunt_comm_exec *e;
+
+	return prepare(comm, plan, message_bytes(comm, coll, plan), shunt_kind_name(coll->kind), &e);
+}
+
+/* The plan of this name that takes the call, as the one that is tried first; NULL and the error. */
+static const struct shunt_plan *find_named(
+    const struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p)
+{
+	const struct shunt_plan *plan;
+
+	*err_p = -ENOENT;
+	for (size_t i = 0; comm->plans.set && (plan = shunt_plan_set_at(comm->plans.set, i)); i++) {
+		bool received = shunt_plan_gathers(plan->collective) || !call->send_bytes;
+
+		if (strcmp(plan->name, name))
+			continue;
+		*err_p = -EINVAL;
+		*bytes_p = received ? call->recv_bytes : call->send_bytes;
+		if ((plan->dtypes >> call->dtype & 1) && (!plan->redops || plan->redops == 1u << call->redop) &&
+		    *bytes_p >= plan->min_bytes && *bytes_p <= plan->max_bytes)
+			return plan;
+	}
+	return NULL;
+}
+
+static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *e, const struct shunt_plan_call *call)
+{
+	struct shunt_plan_call c = *call;
+	unsigned warps = 0;
+	int err = shunt_order_begin(&comm->order, comm->gpu, comm->device, c.stream);
+
+	if (err)
+		return err;
+	c.warps_p = &warps;
+	c.op = shunt_recorder_pass(comm->recorder, comm->order.current != NULL);
+	shunt_comm_net_wake(comm);
+	err = shunt_plan_exec_launch(e->exec, &c);
+	if (!err) {
+		shunt_order_add_warps(&comm->order, warps);
+		err = shunt_order_end(&comm->order, comm->gpu, comm->device, c.stream);
+	}
+	if (err)
+		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, c.stream);
+	return err;
+}
+
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
+{
+	const struct shunt_plan *plan = NULL;
+	struct shunt_comm_exec *e = NULL;
+	uint64_t bytes = 0;
+	int err;
+
+	if (comm->nranks == 1)
+		return -EOPNOTSUPP;
+	shunt_mutex_lock(&comm->lock);
+	err = shunt_comm_error(comm);
+	if (!err && shunt_comm_life_state(&comm->life) < COMM_READY) {
+		err = shunt_comm_setup_locked(comm);
+		shunt_comm_changed(comm);
+	}
+	if (!err && shunt_comm_life_state(&comm->life) != COMM_READY)
+		err = -EOPNOTSUPP;
+	if (!err)
+		plan = find_named(comm, name, call, &bytes, &err);
+	if (plan) {
+		err = shunt_plan_call_fits(plan, call) ? prepare(comm, plan, bytes, "a call by name", &e) : -EINVAL;
+		/* A peer may have launched by then; what all ranks refuse alike breaks nothing. */
+		if (!err && (err = launch_named(comm, e, call)))
+			err = err == -EOPNOTSUPP || err == -EINVAL ? -EIO : err;
+		if (err && err != -EOPNOTSUPP && err != -EINVAL)
+			shunt_comm_fail(comm, err);
+		shunt_comm_changed(comm);
+	}
+	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+/* wants: the call's buffers that the plan could use in windows; false: none. The same on all ranks. */
+static bool wants_windows(const struct shunt_comm *comm, const struct shunt_coll *coll,
+    const struct shunt_plan_exec *exec, bool wants[2], struct shunt_plan_call *call)
+{
+	if (!atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed) ||
+	    !shunt_plan_call_from_coll(coll, comm->nranks, call))
+		return false;
+	shunt_plan_exec_wants_direct(exec, wants);
+	/* The input is used in place only if it is known not to be the output. */
+	wants[1] |= wants[0];
+	return wants[1];
+}
+
+int shunt_comm_plans_agree_windows(
+    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
+{
+	struct shunt_plan_call call;
+	bool wants[2];
+	int err = 0;
+
+	if (!wants_windows(comm, coll, exec->exec, wants, &call))
+		return 0;
+	if (shunt_symmem_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW)
+		err = shunt_symmem_agree(comm, call.recv, call.recv_bytes);
+	if ((!err || err == -EOPNOTSUPP) && wants[0] &&
+	    shunt_symmem_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW)
+		err = shunt_symmem_agree(comm, call.send, call.send_bytes);
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+/* True: shunt_comm_plans_agree_windows would need a round. */
+static bool window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
+{
+	struct shunt_plan_call call;
+	bool wants[2];
+
+	if (!wants_windows(comm, coll, exec->exec, wants, &call))
+		return false;
+	return shunt_symmem_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW ||
+	    (wants[0] && shunt_symmem_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
+}
+
+/* Fills in a decision for the plan. False: it was refused for such a call. */
+static bool choose_plan(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
+    struct shunt_decision *decision)
+{
+	struct shunt_comm_exec *e = find_exec(comm, plan);
+	uint64_t bytes = message_bytes(comm, coll, plan);
+
+	if (e && bytes >= __atomic_load_n(&e->refused_from, __ATOMIC_RELAXED))
+		return false;
+	decision->path = e ? e->name : intern_name(plan->name);
+	if (!e || !is_prepared(e, bytes)) {
+		decision->need = SHUNT_NEED_PLAN;
+		decision->u.plan = plan;
+		return true;
+	}
+	decision->u.exec = e;
+	if (window_is_new(comm, coll, e))
+		decision->need = SHUNT_NEED_WINDOW;
+	return true;
+}
+
+/* The choice among the plans of a set: the selector's (*named_p), else the set's own. */
+static enum shunt_plan_choice choose_in(struct shunt_comm *comm, const struct shunt_plan_set *set,
+    const struct shunt_plan_query *query, const struct shunt_plan **plan_p, struct shunt_path *path_p, bool *named_p)
+{
+	struct shunt_answer answer = shunt_answers_get(&comm->plans.answers, set, query);
+
+	if (answer.choice == SHUNT_PLAN_CHOICE_PLAN)
+		*plan_p = shunt_plan_set_at(set, answer.plan);
+	*path_p = answer.path;
+	*named_p = answer.choice != SHUNT_PLAN_CHOICE_NONE;
+	return *named_p ? answer.choice : shunt_plan_set_choose(set, query, plan_p);
+}
+
+/* The first plan was refused, on all ranks: the next one that fits and was not. False: there is none. */
+static bool choose_next(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan_query *query,
+    struct shunt_decision *decision)
+{
+	const struct shunt_plan *plan;
+
+	for (size_t i = 1; (plan = shunt_plan_set_match(comm->plans.set, query, i)); i++)
+		if (choose_plan(comm, coll, plan, decision))
+			return true;
+	return false;
+}
+
+enum shunt_plan_choice shunt_comm_plans_choose(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p)
+{
+	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY, named = false;
+	struct shunt_plan_set *set = fresh ? get_set(comm, false) : comm->plans.set;
+	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
+	const struct shunt_plan *plan = NULL;
+	struct shunt_plan_query query;
+
+	if (!set)
+		return choice;
+	query = query_of(comm, coll);
+	if (shunt_plan_set_hash(set))
+		choice = choose_in(comm, set, &query, &plan, path_p, &named);
+	if (choice == SHUNT_PLAN_CHOICE_PLAN && fresh)
+		decision->path = intern_name(plan->name);
+	else if (choice == SHUNT_PLAN_CHOICE_PLAN && !choose_plan(comm, coll, plan, decision) &&
+	    (named || !choose_next(comm, coll, &query, decision)))
+		choice = SHUNT_PLAN_CHOICE_NONE;
+	if (fresh)
+		shunt_plan_set_unref(set);
+	return choice;
+}
+
+bool shunt_comm_plans_decide_any(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
+{
+	struct shunt_plan_query query = query_of(comm, coll);
+	const struct shunt_plan *plan = comm->plans.set ? shunt_plan_set_any(comm->plans.set, &query) : NULL;
+
+	return plan && choose_plan(comm, coll, plan, decision);
+}
+
+/* The buffer's address on every rank; false: it lies in no window that all ranks use. */
+static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes, char *remote[SHUNT_MAX_RANKS])
+{
+	if (shunt_symmem_state(comm, ptr, bytes) != SHUNT_WINDOW_READY || !shunt_symmem_aligned(comm, ptr, bytes))
+		return false;
+	for (int r = 0; r < comm->nranks; r++)
+		remote[r] = r == comm->rank ? (char *)(uintptr_t)ptr : shunt_symmem_peer_ptr(comm, ptr, bytes, r);
+	return true;
+}
+
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
+    const struct shunt_kargs *base, void *stream, bool *symmem_p)
+{
+	char *remote[2][SHUNT_MAX_RANKS];
+	struct shunt_plan_call call;
+	unsigned warps = 0;
+	bool wants[2];
+	int err;
+
+	if (!shunt_plan_call_from_coll(coll, comm->nranks, &call))
+		return -EINVAL;
+	if (wants_windows(comm, coll, exec->exec, wants, &call)) {
+		const void *ptr[2] = { call.send, call.recv };
+		const uint64_t bytes[2] = { call.send_bytes, call.recv_bytes };
+
+		for (int i = 0; i < 2; i++)
+			if (wants[i] && find_remote(comm, ptr[i], bytes[i], remote[i])) {
+				call.remote[i] = remote[i];
+				call.place[i] = shunt_symmem_offset(comm, ptr[i]);
+				*symmem_p = true;
+			}
+	}
+	call.stream = stream; /* shared by all launches of the group */
+	call.op = base->op;
+	call.check = base->check;
+	call.count = base->count;
+	call.warps_p = &warps;
+	err = shunt_plan_exec_launch(exec->exec, &call);
+	if (!err)
+		shunt_order_add_warps(&comm->order, warps);
+	return err;
+}
+
+void shunt_comm_plans_drop(struct shunt_comm *comm)
+{
+	struct shunt_comm_exec *e, *next;
+
+	for (e = comm->plans.execs; e; e = next) {
+		next = e->next;
+		shunt_plan_exec_destroy(e->exec);
+		free(e);
+	}
+	comm->plans.execs = NULL;
+	drop_set(comm);
+}

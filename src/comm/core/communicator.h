@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_CORE_COMMUNICATOR_H
+#define SHUNT_COMM_CORE_COMMUNICATOR_H
+/*
+ * struct shunt_comm, for the files that work on a whole communicator. The other files have one part of the struct each.
+ *
+ * | file | part |
+ * |---|---|
+ * | comm.c | create, destroy, abort |
+ * | life.c | its states |
+ * | setup.c | the first use |
+ * | decide.c, launch.c | calls |
+ * | quiesce.c | the end of its kernels |
+ */
+#include <stdatomic.h>
+#include "algos/algo.h"
+#include "algos/select/nvls.h"
+#include "base/lock.h"
+#include "comm/observe/call_check.h"
+#include "comm/comm.h"
+#include "comm/parts/comm_life.h"
+#include "comm/calls/copies.h"
+#include "comm/observe/counters.h"
+#include "comm/parts/stream_order.h"
+#include "comm/calls/plan_calls.h"
+#include "comm/observe/recorder.h"
+#include "comm/parts/comm_registry.h"
+#include "comm/setup/network.h"
+#include "comm/calls/windows.h"
+#include "device/gpu_ops.h"
+#include "kernels/kargs.h"
+#include "transport/rendezvous/directory.h"
+#include "transport/rendezvous/rendezvous.h"
+
+/*
+ * Ranks must agree in the kernels' protocol, the layout of scratch, the set-up's messages and the selection: a number
+ * that setup_protocol.py makes of the sources of these.
+ */
+extern const uint32_t shunt_setup_protocol;
+
+struct shunt_comm {
+	struct shunt_id id;
+	int member, nmembers, rank, nranks, device;
+	struct shunt_sel_key sel_key;
+	/* Goes up with each change of what decisions depend on, after the change: state, plans, windows. */
+	_Atomic uint32_t version;
+	const struct shunt_gpu_ops *gpu; /* from the set-up on */
+	struct shunt_rendezvous *rendezvous;
+	bool joined;   /* as in the description */
+	bool may_span; /* as in the description */
+	/* Overlay: the directory of hosts, our member's registration, and what it has told. */
+	struct shunt_directory_tail directory;
+	struct shunt_directory_link *registered;
+	struct shunt_directory_member as_member;
+	_Atomic(struct shunt_hosts *) hosts; /* for the log alone: its ranks' order is not known */
+	bool members_are_ranks;              /* as in the description */
+	atomic_bool located;                 /* it is known on which hosts the ranks are */
+	bool no_clusters;                    /* launches use no clusters */
+	bool no_sms;                         /* asked for on this rank; sel_key has what all ranks asked for */
+	bool few_ctas;                       /* the same */
+	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
+
+	struct shunt_mutex lock; /* set-up and launches */
+	struct shunt_comm_life life;
+	bool checks; /* SHUNT_CHECK */
+	struct shunt_check_count check;
+
+	/* Scratch of every rank, over several hosts of those on this one; shunt_comm_own() is our own. */
+	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
+	struct shunt_host_ctrl *words; /* page-locked; kernels read and write it */
+	struct shunt_kargs kargs;      /* equal for every launch */
+	struct shunt_order order;
+	struct shunt_comm_plans plans;
+	struct shunt_symmem symmem;
+	struct shunt_ce ce;
+	struct shunt_comm_net net;
+	void *side_stream; /* for forked groups (shunt_comm_fork_group); NULL until it is needed */
+	struct {
+		void **streams; /* of the group that was forked and is not joined yet */
+		size_t n;
+		atomic_bool due; /* shunt_comm_join_due has to join them */
+	} forked;
+	/* Of the creator: a child of fork() has a copy of this struct, but not the memory and kernels behind it. */
+	unsigned process_generation;
+	struct shunt_registration registration;
+	struct shunt_recorder *recorder;
+	struct shunt_counters_table counters;
+};
+
+/* How many ranks map each other's memory, and which of them this one is. */
+static inline int shunt_comm_mates(const struct shunt_comm *comm)
+{
+	return comm->net.at.nhosts ? comm->net.at.nlocal[comm->net.at.host_of[comm->rank]] : comm->nranks;
+}
+
+static inline int shunt_comm_own(const struct shunt_comm *comm)
+{
+	return comm->net.at.nhosts ? comm->net.at.local_of[comm->rank] : comm->rank;
+}
+
+/* For rounds among all ranks, with the communicator's lock. */
+static inline struct shunt_ranks shunt_comm_ranks(const struct shunt_comm *comm, int64_t timeout_ms)
+{
+	return (struct shunt_ranks){ comm->rendezvous, comm->rank, comm->nranks, timeout_ms, &comm->life.cancel };
+}
+/*
+ * Overlay with a directory, before the set-up: finds out on which hosts the ranks are, without waiting for them; with
+ * the lock held. Then calls are decided anew. 0, or an error that breaks the communicator.
+ */
+int shunt_comm_locate_locked(struct shunt_comm *comm);
+/* True: that is still to be done. */
+static inline bool shunt_comm_may_be_anywhere(const struct shunt_comm *comm)
+{
+	return comm->directory.magic && !atomic_load_explicit(&comm->located, memory_order_acquire);
+}
+/* Does the set-up unless it is done; with the lock held. 0: the outcome is in state. */
+int shunt_comm_setup_locked(struct shunt_comm *comm);
+/*
+ * Decides a call, and does what it needs of the peers until it needs nothing more; with the lock held. -EOPNOTSUPP: it
+ * is to be forwarded.
+ */
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
+/*
+ * What a decision that is made now depends on. Both numbers only go up, so their sum changes with each of them; 0 is no
+ * sum.
+ */
+static inline uint32_t shunt_comm_version(const struct shunt_comm *comm)
+{
+	return atomic_load_explicit(&comm->version, memory_order_acquire) +
+	    atomic_load_explicit(&shunt_select_version, memory_order_acquire);
+}
+/* True: the decision is Shunt's, it still holds, and the call needs nothing of the peers any more. */
+static inline bool shunt_comm_can_launch(const struct shunt_comm *comm, const struct shunt_decision *decision)
+{
+	return decision->version == shunt_comm_version(comm) && decision->algo && !decision->need;
+}
+/* Says that something has changed that decisions depend on: those that were made before hold no more. */
+static inline void shunt_comm_changed(struct shunt_comm *comm)
+{
+	atomic_fetch_add_explicit(&comm->version, 1, memory_order_release);
+}
+/* True: the call's buffers must lie in windows. */
+static inline bool shunt_comm_needs_window(const struct shunt_decision *decision)
+{
+	return decision->algo && decision->algo->fuse == SHUNT_FUSE_SYMMEM;
+}
+/* Makes err the communicator's sticky error. False: it had one already. */
+bool shunt_comm_fail(struct shunt_comm *comm, int err);
+/* Raises the abort word: the kernels of a READY communicator give up within milliseconds. */
+void shunt_comm_stop_kernels(struct shunt_comm *comm);
+/* How long a kernel may wait for a peer, in ns; 0: for ever. */
+uint64_t shunt_comm_spin_limit(void);
+/* Logs one line: the communicator is COMM_FORWARD, and the reason. */
+void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason);
+/* Waits for our kernels unless the set-up failed, and frees what the set-up made. */
+void shunt_comm_teardown(struct shunt_comm *comm);
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/core/fault.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/core/communicator.h"
+#include "base/config.h"
+#include "base/log.h"
+
+static void format_operation(const struct shunt_operation *o, char *text, size_t bytes)
+{
+	bool message = shunt_kind_is_p2p(o->kind), reduces = shunt_kind_reduces(o->kind);
+	int n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count,
+	    shunt_dtype_name(o->dtype), reduces ? ", " : "", reduces ? shunt_redop_name(o->redop) : "");
+
+	if (n < 0 || (size_t)n >= bytes)
+		return;
+	if (message)
+		snprintf(text + n, bytes - (size_t)n, " (message %llu %s rank %d%s)", (unsigned long long)o->number,
+		    o->kind == SHUNT_SEND ? "to" : "from", o->root, o->captured ? ", captured" : "");
+	else
+		snprintf(text + n, bytes - (size_t)n, " (collective %llu%s)", (unsigned long long)o->number,
+		    o->captured ? ", captured" : "");
+}
+
+/*
+ * Text such as "allreduce of 1000 float32, sum (collective 3)" for kargs.op; "a collective" if the operation is not
+ * known.
+ */
+static void describe_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
+{
+	bool captured = op & SHUNT_OP_CAPTURED;
+	struct shunt_operation *ops = op && comm->recorder ? malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops)) : NULL;
+	size_t n = ops ? shunt_recorder_read(comm->recorder, captured, ops, SHUNT_RECORDER_OPERATIONS) : 0;
+
+	snprintf(text, bytes, "a collective");
+	for (size_t i = 0; i < n; i++)
+		if (ops[i].seq == (op & ~SHUNT_OP_CAPTURED))
+			format_operation(&ops[i], text, bytes);
+	free(ops);
+}
+
+/* Logs both sides of a mismatch in one line; every rank does so. */
+static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault *f)
+{
+	char mine[256], theirs[256];
+	bool sends = !f->mine.kind;
+
+	if (f->mine.what & SHUNT_CHECK_MESSAGES) {
+		shunt_error("communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where "
+		            "the receiver "
+		            "receives %llu bytes; make the two ends agree on counts, types and the order of messages",
+		    shunt_id_text(comm->id.b).s, f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
+		    (unsigned long long)(sends ? f->mine_count : f->theirs_count),
+		    (unsigned long long)(sends ? f->theirs_count : f->mine_count));
+		return;
+	}
+	shunt_check_text(&f->mine, f->mine_count, mine, sizeof(mine));
+	shunt_check_text(&f->theirs, f->theirs_count, theirs, sizeof(theirs));
+	shunt_error(
+	    "communicator %s: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
+	    "the same order",
+	    shunt_id_text(comm->id.b).s, f->rank, mine, f->peer, theirs,
+	    strcmp(mine, theirs)  ? "" :
+	        f->mine.calls > 1 ? ", and a later one of the group differs" :
+	                            "");
+}
+
+static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault *f)
+{
+	bool any = f->peer == SHUNT_FAULT_ANY_PEER;
+	char op[256], where[32] = "", whose[64];
+
+	describe_operation(comm, f->op, op, sizeof(op));
+	if (f->channel != SHUNT_CHECK_CHANNEL)
+		snprintf(where, sizeof(where), ", channel %u", f->channel);
+	if (any)
+		snprintf(whose, sizeof(whose), "a plan's packets");
+	else
+		snprintf(whose, sizeof(whose), "%s of rank %u", *where ? "data" : "the call", f->peer);
+	shunt_error(
+	    "rank %u waited %lld ms for %s in %s (communicator %s%s, expected %llu, seen %llu): %s is late, dead or in "
+	    "another call%s; raise SHUNT_TIMEOUT if it is only late",
+	    f->rank, (long long)shunt_config()->timeout, whose, op, shunt_id_text(comm->id.b).s, where,
+	    (unsigned long long)f->expected, (unsigned long long)f->seen, any ? "a peer" : "the peer",
+	    any ? ", or the plan writes over packets that nobody has read" : "");
+}
+
+static void log_offset(const struct shunt_comm *comm, const struct shunt_fault *f)
+{
+	char op[256];
+
+	describe_operation(comm, f->op, op, sizeof(op));
+	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another offset of its window "
+	            "(%#llx, not %#llx): a "
+	            "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
+	            "or register without the flag",
+	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
+	    (unsigned long long)f->expected);
+}
+
+void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long long op)
+{
+	char text[256];
+
+	describe_operation(comm, op, text, sizeof(text));
+	if (shunt_comm_fail(comm, -EOWNERDEAD))
+		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
+		            "is broken; "
+		            "abort it and make a new one without that rank",
+		    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
+}
+
+static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
+{
+	static const struct {
+		int err;
+		void (*log)(const struct shunt_comm *comm, const struct shunt_fault *f);
+	} reasons[] = {
+		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, log_timeout },
+		[SHUNT_FAULT_ABORT] = { -ECANCELED, NULL },
+		[SHUNT_FAULT_MISMATCH] = { -EBADE, log_mismatch },
+		[SHUNT_FAULT_PLACE] = { -EBADE, log_offset },
+	};
+	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
+	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
+	int lost = shunt_comm_life_lost_rank(&comm->life);
+
+	if (set == SHUNT_FAULT_TIMEOUT && lost >= 0)
+		shunt_fault_died(comm, lost, comm->life.lost_pid, f->op);
+	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) &&
+	    reasons[set].log)
+		reasons[set].log(comm, f);
+}
+
+int shunt_fault_poll(struct shunt_comm *comm)
+{
+	/* Every call of the program comes here. */
+	if (comm->words && __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE))
+		take_and_log(comm);
+	return shunt_comm_life_error(&comm->life);
+}

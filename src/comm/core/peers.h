@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_CORE_PEERS_H
+#define SHUNT_COMM_CORE_PEERS_H
+/*
+ * Notices the death of a process that has ranks of our communicators: otherwise kernels would wait for it until
+ * SHUNT_TIMEOUT.
+ *
+ * A death alone breaks nothing, because the end of a process does not say whether it was a crash: a program may end
+ * without destroying its communicators, while its peers still work with the data that it left. A communicator breaks if
+ * it has a dead rank, its kernel has made no progress for SHUNT_PEERS_GRACE_MS, and the death is as long ago, unless
+ * the kernel is for messages that the dead rank has no part in. Then the communicator's error is -EOWNERDEAD, one line
+ * of log says who died and what waits, and the abort word is raised.
+ *
+ * Where the kernels are is read from the device, unless the host knows that nothing can run: the device has done all
+ * that was launched, nothing was launched since, and no graph is alive.
+ *
+ * Only the driver can tell the progress of kernels, and a call of the program that waits for them, such as cudaFree,
+ * may block the driver for all. Between two ranks every wait is for the other rank: then kernels are told to give up
+ * after waiting SHUNT_PEERS_GRACE_MS, and the fault that they leave is reported as the death. Among more ranks one line
+ * of log says that progress cannot be seen.
+ *
+ * The service's thread watches each process once, however many communicators have ranks in it. It watches a pidfd that
+ * the process has opened on itself and passed to its peers. That means this process in any PID namespace, and a child
+ * of fork() with copies of all descriptors does not keep it alive. Where a system has no pidfds (before Linux 5.3) or
+ * forbids them, deaths are not noticed, and SHUNT_TIMEOUT remains.
+ */
+#include <stdint.h>
+#include <sys/types.h>
+
+struct shunt_comm;
+
+#define SHUNT_PEERS_GRACE_MS 2000
+
+/* The process of a rank. */
+struct shunt_peer {
+	uint64_t process; /* shunt_process_token() there */
+	int32_t pid;      /* in its own namespace; for messages */
+	int fd;           /* from its shunt_peers_self(); -1: none */
+};
+/* A descriptor for this process's life, to be passed to peers; the caller closes it. -1: none. */
+int shunt_peers_self(void);
+
+/*
+ * peers: of all ranks; takes over their descriptors. To be called before the communicator is READY, while all ranks are
+ * known to live. A peer that cannot be watched is left out.
+ */
+void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers);
+/*
+ * To be called after the communicator's kernels have ended, and before its memory is freed. Does nothing for a
+ * communicator that is not watched.
+ */
+void shunt_peers_unwatch(struct shunt_comm *comm);
+
+/*
+ * Both are for the service's thread. died: the process of this key has died. poll: to be called again after so many ms
+ * as it returns; -1: never.
+ */
+void shunt_peers_died(uint64_t key);
+int shunt_peers_poll(void);
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_CORE_SHARED_GPU_H
+#define SHUNT_COMM_CORE_SHARED_GPU_H
+/*
+ * Ranks that are threads of one process and share a GPU have one CUDA context, and CUDA promises them no progress
+ * beside each other: a block that waits keeps its multiprocessor from those that it waits for, and a call that frees
+ * memory waits for all kernels of the context, with a lock that every launch needs (tests/gpu/one_context.cu shows
+ * both). One communicator with one launch under way is safe. So such ranks have a device for one communicator at a
+ * time, unless SHUNT_MULTI_RANK_GPU=2. Ranks that are processes take turns on the GPU, and need none of this.
+ */
+#include <stdbool.h>
+
+struct shunt_comm;
+
+/* Takes the device for the communicator. False: ranks of another communicator have it. Any thread. */
+bool shunt_shared_gpu_take(struct shunt_comm *comm);
+/* The communicator's kernels have ended. Does nothing if it has not taken the device. */
+void shunt_shared_gpu_release(struct shunt_comm *comm);
+#endif

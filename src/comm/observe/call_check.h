@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_OBSERVE_CALL_CHECK_H
+#define SHUNT_COMM_OBSERVE_CALL_CHECK_H
+/*
+ * SHUNT_CHECK on the host: what a launch says of its calls, for kernels/check.h to compare. Not called where the check
+ * is off.
+ *
+ * Collectives are counted as the recorder counts them, forwarded ones included: the next collective then finds a rank
+ * that left one out, even if the two are alike. Once something was captured, this rank's numbers are no longer
+ * compared: ranks may capture more often than others, or replay what others call.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/coll.h"
+#include "kernels/kargs.h"
+
+struct shunt_comm;
+
+struct shunt_check_count {
+	atomic_uint collectives;
+	atomic_bool captured; /* ever */
+};
+
+/* Counts a call that is forwarded. Any thread. */
+void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll);
+/*
+ * Counts a group's collectives, and has the group's first launch compare them: sets base->check and base->count, if
+ * there are collectives.
+ */
+void shunt_check_group(
+    struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool captured, struct shunt_kargs *base);
+/* One side of a mismatch: "allreduce of 1024 float32, sum (collective 17)", or "message 3 of 4096 bytes". */
+void shunt_check_text(const struct shunt_check *check, uint64_t count, char *text, size_t bytes);
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_PARTS_SERVICE_H
+#define SHUNT_COMM_PARTS_SERVICE_H
+/*
+ * One thread for each process that has communicators of several ranks. It sleeps until somebody connects to the socket
+ * of a communicator. If that proves to be a peer, it wants to set the communicator up, and a thread does this rank's
+ * part, whether or not the program has come to its first call. So a first use waits for the other ranks' processes
+ * only, not for their programs, and a message between two ranks does not need the others.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shunt_comm;
+
+/*
+ * Once for a communicator that is in the registry. run(comm) is called on a thread of its own when fd can be read; it
+ * may take its time. It returns true if nothing has come of it, and fd is to be watched on. 0, or -errno: nothing is
+ * watched.
+ */
+int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm));
+/*
+ * The same thread calls shunt_peers_died(key) when the process of a pidfd has ended. Closing the pidfd ends the watch.
+ * With the registry's lock held. 0 or -errno.
+ */
+int shunt_service_watch_process_locked(int pidfd, uint64_t key);
+/* Calls run() once more, as if a peer had connected. */
+void shunt_service_wake(struct shunt_comm *comm);
+/* Ends the watch; waits for run() if it is under way. Does nothing for a communicator that is not watched. */
+void shunt_service_unwatch(struct shunt_comm *comm);
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_SETUP_NETWORK_H
+#define SHUNT_COMM_SETUP_NETWORK_H
+/* A communicator's part over several hosts: who is where, the rings' memory, and the proxy's connections. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "algos/placement.h"
+#include "transport/net/net.h"
+
+struct shunt_comm;
+struct shunt_comm_region;
+struct shunt_plan_region; /* plan/exec/exec.h */
+struct shunt_vote;
+struct shunt_hosts; /* transport/rendezvous/hosts.h */
+struct shunt_proxy; /* transport/net/proxy.h */
+
+struct shunt_comm_net {
+	struct shunt_placement at; /* nhosts is 0 on one host */
+	/* From the set-up on. */
+	struct shunt_proxy *proxy;
+	void *memory, *device_memory; /* page-locked, as the host and as kernels address it */
+	size_t landing_bytes;         /* asked of the NIC */
+	void *landing;                /* the GPU's, where peers' chunks land; NULL: in the memory above */
+	uint64_t lands;               /* by connection, a bit: this rank's chunks land in the peer's GPU */
+	uint32_t channels, slot_bytes;
+	unsigned usable; /* providers, as bits, alike on all ranks; and SHUNT_NET_USABLE_ADDS */
+	struct shunt_net_rails rails[sizeof(unsigned) * 8]; /* devices of each of them, for this rank */
+	const char *provider;                               /* the name of the one that carries the data */
+	bool adds; /* signals are additions of the NICs to words; alike on all ranks */
+	/* By provider: the tuning file's table that all ranks have for it; NULL: none. */
+	const struct shunt_tuning *tuning[sizeof(unsigned) * 8];
+	int nconnections;
+	uint8_t rank_of[SHUNT_NET_MAX_RANKS]; /* by connection */
+	struct shunt_comm_region *regions;    /* of plans */
+	unsigned nregions;                    /* that were tried; the same on all ranks */
+	uint32_t nchannels;                   /* of signals, that they have; the same on all ranks */
+	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
+};
+
+#define SHUNT_COMM_TOO_LARGE "more than 64 ranks, or more than 8 on a host"
+
+/* The ranks are on these hosts. */
+void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts);
+/* What a rank says of its network in the set-up's first round: providers that it may use, as bits. */
+unsigned shunt_comm_net_usable(const struct shunt_comm *comm);
+/*
+ * After that round: the providers that all ranks may use, and this rank's network devices by the places of its host's
+ * GPUs. gpus: PCI addresses of the host's ranks, in their order.
+ */
+void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus);
+/* The sizes of rings, from values that all ranks share; before the scratch is allocated. */
+void shunt_comm_net_size(struct shunt_comm *comm);
+/*
+ * After scratch is shared: two rounds, in which all ranks connect. 0: all are connected. -EOPNOTSUPP: the same on all
+ * ranks, reason (160 bytes) says why. Another -errno: a round's error.
+ */
+int shunt_comm_net_connect(struct shunt_comm *comm, char *reason);
+/*
+ * Collective, one round: a region for a plan (plan/exec/exec.h), which stays until the communicator ends. With the
+ * communicator's lock. 0, or the round's error.
+ */
+int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote,
+    struct shunt_plan_region *region_p);
+/* Frees all of the list. No kernel uses them, and no peer reaches them. NULL is allowed. */
+void shunt_comm_net_regions_free(struct shunt_comm_region *regions);
+/* A kernel is about to be launched. */
+void shunt_comm_net_wake(struct shunt_comm *comm);
+/* 0, or why a connection has failed. Any thread. */
+int shunt_comm_net_error(const struct shunt_comm *comm);
+/* Tells the peers that this rank was aborted. Any thread. */
+void shunt_comm_net_abort(struct shunt_comm *comm);
+/* Once no kernel runs: says farewell, and frees what no peer can reach any more. */
+void shunt_comm_net_finish(struct shunt_comm *comm);
+/* Frees what is left of communicators that have ended, once no peer can reach it any more or it has had its time. */
+void shunt_comm_net_reap(void);
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Regions of plans over hosts: page-locked memory that a rank's proxy thread sends from and receives into, and that the
+ * ranks of its host map, since their kernels write there, too.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/config.h"
+#include "base/io.h"
+#include "comm/core/communicator.h"
+#include "transport/net/proxy.h"
+#include "transport/symm/vote.h"
+
+/* One rank's memory, as this process has it. */
+struct mapping {
+	void *at;     /* NULL: none */
+	void *device; /* NULL: not page-locked */
+};
+
+struct shunt_comm_region {
+	struct shunt_comm_region *next;
+	const struct shunt_gpu_ops *gpu;
+	size_t bytes;
+	struct mapping mate[SHUNT_KARGS_MAX_RANKS];
+};
+
+/* What a rank says in the round. */
+struct said {
+	struct shunt_vote vote;
+	uint64_t bytes;
+	struct shunt_net_remote memory;
+};
+
+void shunt_comm_net_regions_free(struct shunt_comm_region *regions)
+{
+	while (regions) {
+		struct shunt_comm_region *next = regions->next;
+
+		for (int i = 0; i < SHUNT_KARGS_MAX_RANKS; i++) {
+			const struct mapping *m = &regions->mate[i];
+
+			if (m->device)
+				regions->gpu->host_unregister(m->at);
+			if (m->at)
+				munmap(m->at, regions->bytes);
+		}
+		free(regions);
+		regions = next;
+	}
+}
+
+static int map(const struct shunt_comm_region *region, int fd, struct mapping *m)
+{
+	void *at = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	int err;
+
+	if (at == MAP_FAILED)
+		return -errno;
+	m->at = at;
+	err = region->gpu->host_register(at, region->bytes, &m->device);
+	if (err)
+		m->device = NULL;
+	return err;
+}
+
+/* This rank's own memory; *fd_p: for its mates. What fails becomes its vote. */
+static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, uint32_t nchannels, struct said *mine,
+    struct shunt_vote *vote, int *fd_p)
+{
+	struct shunt_comm_net *net = &comm->net;
+	struct mapping *own = &region->mate[shunt_comm_own(comm)];
+	struct shunt_proxy_region proxy = { .number = net->nregions,
+		.bytes = region->bytes,
+		.first_channel = SHUNT_NET_SIGNAL_CHANNELS + net->nchannels,
+		.nchannels = nchannels };
+	int err;
+
+	if (!vote->ok)
+		return;
+	if (net->nregions >= SHUNT_NET_MAX_REGIONS ||
+	    proxy.first_channel + (uint64_t)nchannels >= SHUNT_NET_MAX_CHANNELS - 1) {
+		shunt_vote_refuse(vote, "the communicator's plans have used all numbers of regions or channels");
+		return;
+	}
+	*fd_p = memfd_create("shunt-region", MFD_CLOEXEC);
+	err = *fd_p < 0 || ftruncate(*fd_p, (off_t)region->bytes) ? -errno : map(region, *fd_p, own);
+	proxy.at = own->at;
+	proxy.counters = own->at;
+	if (!err)
+		err = shunt_proxy_region_create(net->proxy, &proxy, &mine->memory);
+	if (err)
+		shunt_vote_refuse(
+		    vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, strerror(-err));
+}
+
+/* Everybody's memory is there: maps that of the mates. What fails becomes this rank's vote. */
+static void join_region(struct shunt_comm *comm, struct shunt_comm_region *region, const struct said *all,
+    const int *fds, struct shunt_vote *vote)
+{
+	struct shunt_comm_net *net = &comm->net;
+	const uint8_t *mates = net->at.rank_at[net->at.host_of[comm->rank]];
+	struct shunt_net_remote theirs[SHUNT_NET_MAX_RANKS];
+	int err = 0;
+
+	for (int r = 0; r < comm->nranks; r++)
+		if (!all[r].vote.ok)
+			return; /* the next round tells everybody */
+		else if (all[r].bytes != all[0].bytes)
+			shunt_vote_refuse(vote, "rank %d wants another amount of memory than rank 0", r);
+	for (int i = 0; i < shunt_comm_mates(comm) && !err; i++)
+		if (mates[i] != comm->rank)
+			err = fds[mates[i]] < 0 ? -EBADF : map(region, fds[mates[i]], &region->mate[i]);
+	if (err)
+		shunt_vote_refuse(vote, "the memory of a rank of its host cannot be mapped: %s", strerror(-err));
+	for (int i = 0; i < net->nconnections; i++)
+		theirs[i] = all[net->rank_of[i]].memory;
+	if (!err && shunt_proxy_region_connect(net->proxy, net->nregions, theirs))
+		shunt_vote_refuse(vote, "no memory");
+}
+
+int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote,
+    struct shunt_plan_region *region_p)
+{
+	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->timeout);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct shunt_comm_region *region = calloc(1, sizeof(*region));
+	struct said mine, *all = calloc((unsigned)comm->nranks, sizeof(*all));
+	int fds[SHUNT_NET_MAX_RANKS], fd = -1, err;
+
+	if (!region || !all) {
+		free(region);
+		free(all);
+		return shunt_rendezvous_lacks_memory(&ranks);
+	}
+	memset(&mine, 0, sizeof(mine)); /* padding is sent, too */
+	region->gpu = comm->gpu;
+	region->bytes = (bytes + page - 1) / page * page;
+	region->next = comm->net.regions;
+	comm->net.regions = region;
+	make_own(comm, region, nchannels, &mine, vote, &fd);
+	mine.vote = *vote;
+	mine.bytes = region->bytes;
+	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, vote->ok ? fd : -1, fds);
+	if (fd >= 0)
+		close(fd);
+	if (!err) {
+		join_region(comm, region, all, fds, vote);
+		shunt_io_close_all(fds, comm->nranks);
+		region_p->number = comm->net.nregions++;
+		region_p->first_channel = SHUNT_NET_SIGNAL_CHANNELS + comm->net.nchannels;
+		comm->net.nchannels += nchannels;
+		for (int i = 0; i < shunt_comm_mates(comm); i++)
+			region_p->at[i] = region->mate[i].device;
+	}
+	free(all);
+	return err;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting until no kernel of a communicator runs, and freeing what the set-up made. */
+#include <errno.h>
+#include <time.h>
+#include "comm/core/communicator.h"
+#include "base/io.h"
+#include "comm/core/peers.h"
+#include "comm/core/deferred_free.h"
+#include "comm/core/shared_gpu.h"
+#include "transport/symm/symm.h"
+
+#define DEVICE_SYNC_MS 20000
+#define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead */
+
+/* Sleeps *ns between two looks, and doubles *ns up to about a millisecond. */
+static void back_off(long *ns)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = *ns }, NULL);
+	*ns = *ns < 1000000 ? 2 * *ns : *ns;
+}
+
+/*
+ * True: the caller is to wait for the device. The deadline `from` has passed, and none of our kernels runs: the missing
+ * ones have not begun, or the account of warps is wrong. Waiting for the device ends in both cases; the other work that
+ * it waits for is ahead of our kernels or another communicator's.
+ */
+static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
+{
+	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	struct shunt_progress p;
+
+	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) &&
+	    p.begun == p.ended;
+}
+
+/*
+ * Waits until none of our kernels runs, those of graphs included. It waits for the whole device only as the last
+ * resort: others' kernels may hang for reasons of their own, and such a wait spoils a stream capture.
+ *
+ * shared: other threads use the communicator meanwhile. An abort by one of them ends the wait with -ECANCELED, because
+ * the work ahead of our kernels may hang. If the communicator was aborted before (revoked) and is not alone on the
+ * device, the wait ends after REVOKE_MS with 0.
+ */
+static int wait_for_kernels(struct shunt_comm *comm, bool shared)
+{
+	bool aborted = shunt_comm_life_aborted(&comm->life), done = false;
+	int64_t end = shunt_deadline_ms(DEVICE_SYNC_MS), revoked = shunt_deadline_ms(REVOKE_MS);
+	long ns = 10000;
+	int err;
+
+	for (;;) {
+		if (shared)
+			shunt_mutex_lock(&comm->lock);
+		err = shunt_order_done(&comm->order, comm->gpu, comm->device, &done);
+		if (shared)
+			shunt_mutex_unlock(&comm->lock);
+		if (err || done)
+			return err;
+		if (shared && !aborted && shunt_comm_life_aborted(&comm->life))
+			return -ECANCELED;
+		/*
+		 * Another communicator's kernel may hang until this very thread aborts it: do not wait for the device.
+		 */
+		if (shared && !shunt_deferred_free_alone(comm)) {
+			if (aborted && shunt_now_ms() >= revoked)
+				return 0;
+		} else if (should_ask_device(comm, end)) {
+			return comm->gpu->device_sync(comm->device);
+		}
+		back_off(&ns);
+	}
+}
+
+int shunt_comm_quiesce(struct shunt_comm *comm)
+{
+	return shunt_comm_life_state(&comm->life) == COMM_READY ? wait_for_kernels(comm, true) : 0;
+}
+
+void shunt_comm_teardown(struct shunt_comm *comm)
+{
+	long stored = 50000; /* ns: a warp's stores to host memory may arrive after it counts itself as ended */
+
+	shunt_comm_net_reap(); /* also at the end of one that was never set up: there may be no other */
+	if (!comm->gpu)
+		return;
+	if (shunt_comm_life_state(&comm->life) == COMM_READY) {
+		wait_for_kernels(comm, false); /* no kernel may use memory that is about to be freed */
+		back_off(&stored);
+		shunt_comm_error(comm); /* logs a fault that was not polled yet */
+	}
+	shunt_peers_unwatch(comm);
+	shunt_comm_net_finish(comm);
+	shunt_recorder_unready(comm->recorder);
+	shunt_shared_gpu_release(comm);
+	shunt_order_finish(&comm->order);
+	shunt_comm_plans_drop(comm);
+	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);
+	if (comm->words)
+		comm->gpu->host_free(comm->words);
+	comm->words = NULL;
+}
