@@ -13,6 +13,7 @@
 #include "base/coll.h"
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
+#include "kernels/work.h"
 
 /* The values other than the call that selection may use. Equal on all ranks. */
 struct shunt_sel_key {
@@ -90,24 +91,8 @@ struct shunt_decision {
 	const char *path; /* name of the algorithm or the plan, valid for ever; NULL: forwarded */
 	union {
 		const struct shunt_plan *plan; /* SHUNT_NEED_PLAN: the plan that needs memory */
-		void *exec;                    /* of shunt_plan_algo: what the plan runs on, for run_plan */
+		void *exec;                    /* of shunt_plan_algo: what the plan runs on, for plan_work */
 	} u;
-};
-
-/* One launch, complete except for the stream. */
-struct shunt_work {
-	unsigned kernel, blocks, threads;
-	unsigned cluster; /* blocks of a cluster; 0: no clusters */
-	unsigned shared;  /* bytes of shared memory in addition to the kernel's own */
-	union {
-		struct shunt_kargs k; /* the others begin with it */
-		struct shunt_kargs_few few;
-		struct shunt_kargs_many many;
-		struct shunt_kargs_barrier barrier;
-		struct shunt_kargs_direct direct;
-		struct shunt_kargs_net_few net_few;
-		struct shunt_kargs_net_many net_many;
-	} args;
 };
 
 /*
@@ -138,7 +123,8 @@ struct shunt_enqueue_ctx {
 	uint64_t (*offset)(void *ctx, const void *ptr);
 	/* The address of peer's counterpart of ptr, for kernels; NULL: ptr lies in no window. */
 	void *(*peer_ptr)(void *ctx, const void *ptr, uint64_t bytes, int peer);
-	int (*run_plan)(void *ctx, void *exec, const struct shunt_coll *coll); /* NULL: no plans */
+	/* The launch of a call that a plan takes. NULL: no plans. */
+	int (*plan_work)(void *ctx, void *exec, const struct shunt_coll *coll, struct shunt_work *work);
 	bool check; /* compare messages; for collectives base->check says so, until emit has launched a group's first
 	               kernel */
 	void *ctx;

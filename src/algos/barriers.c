@@ -83,6 +83,7 @@ int shunt_barrier_enqueue(
 	work.blocks = 1;
 	work.threads = 32;
 	work.cluster = work.shared = 0;
+	work.uncounted = !(flags & SHUNT_K_FIRST_BARRIER);
 	*a = (struct shunt_kargs_barrier){ .k = *enqueue->base };
 	a->k.flags = flags;
 	if (flags & SHUNT_K_FIRST_BARRIER)

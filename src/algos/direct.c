@@ -75,6 +75,7 @@ static int direct(
 		return err;
 	work.kernel = decision->kernel;
 	geometry(enqueue->sel_key, a->bytes, &work);
+	work.uncounted = true;
 	return enqueue->emit(enqueue->ctx, &work);
 }
 

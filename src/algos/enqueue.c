@@ -9,7 +9,10 @@
 static int plan_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
-	return enqueue->run_plan(enqueue->ctx, decisions->u.exec, calls[0]);
+	struct shunt_work work;
+	int err = enqueue->plan_work(enqueue->ctx, decisions->u.exec, calls[0], &work);
+
+	return err ? err : enqueue->emit(enqueue->ctx, &work);
 }
 
 const struct shunt_algo shunt_plan_algo = {

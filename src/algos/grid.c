@@ -64,6 +64,7 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 	work->blocks = blocks;
 	work->threads = per_block * 32;
 	work->cluster = work->shared = 0;
+	work->uncounted = false;
 	return warps;
 }
 

@@ -443,6 +443,7 @@ static void grid_fit_tma(const struct room *r, struct shunt_role *roles, unsigne
 	work->threads = (warps + 1) * 32;
 	work->cluster = 0;
 	work->shared = SHUNT_TMA_BYTES(warps);
+	work->uncounted = false;
 }
 
 /* Blocks of a cluster, if every role's blocks are whole clusters; 0: no clusters. */

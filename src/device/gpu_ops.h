@@ -80,6 +80,11 @@ struct shunt_gpu_launch {
 
 struct shunt_gpu_ops {
 	const char *name; /* "cuda" or "sim" */
+	/*
+	 * More threads of a block than these make no kernel faster; 0: there is no such number. The sim has few cores,
+	 * and runs threads as fibers.
+	 */
+	unsigned helpful_threads;
 
 	/*
 	 * Opens the layer for these kernels; NULL: only to query devices. Called once per process before any other

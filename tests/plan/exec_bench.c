@@ -84,7 +84,16 @@ static void launch(struct rank *r, int way, uint64_t bytes)
 		.redop = SHUNT_SUM,
 		.stream = r->stream };
 
-	check_err(shunt_plan_exec_launch(r->exec, &call), "launch");
+	struct shunt_work work;
+
+	check_err(shunt_plan_exec_work(r->exec, &call, &work), "plan");
+	check_err(gpu->launch(r->device,
+	              &(struct shunt_gpu_launch){ .kernel = work.kernel,
+	                  .blocks = work.blocks,
+	                  .threads = work.threads,
+	                  .args = &work.args,
+	                  .stream = r->stream }),
+	    "launch");
 }
 
 /* Element i of rank r is r + i % 7; after k sums of n ranks each. */

@@ -21,6 +21,7 @@ struct exec_rank {
 	void *ctrl, *words_dev;
 	struct shunt_host_ctrl *words;
 	struct shunt_plan_exec *exec;
+	const struct shunt_gpu_ops *gpu; /* of the exec */
 	struct shunt_ranks ranks;
 };
 
@@ -43,6 +44,8 @@ void exec_ranks_create(struct exec_ranks *f, struct shunt_plan *plan, const stru
 void exec_ranks_destroy(struct exec_ranks *f);
 /* shunt_plan_exec_prepare by all ranks at once; they must agree. */
 int exec_ranks_prepare(struct exec_ranks *f, uint64_t message_bytes);
+/* Launches a call of one rank, as a communicator does. 0, or the exec's error. */
+int exec_rank_launch(const struct exec_rank *r, const struct shunt_plan_call *call);
 /* All rounds of all ranks fail with -EINVAL from now on. */
 void exec_ranks_break(struct exec_ranks *f);
 /* Expects no rank to have given up. */

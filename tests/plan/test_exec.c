@@ -130,7 +130,7 @@ static void launch_constant(const struct exec_rank *r, float *send, float *recv,
 		.redop = SHUNT_SUM,
 		.stream = r->stream };
 
-	assert_int_equal(shunt_plan_exec_launch(r->exec, &call), 0);
+	assert_int_equal(exec_rank_launch(r, &call), 0);
 }
 
 /* The same of count words, in place. */
@@ -144,7 +144,7 @@ static void launch_words(const struct exec_rank *r, void *buf, uint64_t count)
 		.redop = SHUNT_SUM,
 		.stream = r->stream };
 
-	assert_int_equal(shunt_plan_exec_launch(r->exec, &call), 0);
+	assert_int_equal(exec_rank_launch(r, &call), 0);
 }
 
 static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **state)
@@ -239,7 +239,7 @@ static void test_exec_alternating_sizes_do_not_overtake(void **state)
 					.dtype = SHUNT_U8,
 					.stream = f.rank[r].stream };
 
-				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+				assert_int_equal(exec_rank_launch(&f.rank[r], &call), 0);
 			}
 		exec_ranks_wait(&f, "alternating sizes");
 		for (int i = 0; i < 24; i++)
@@ -310,7 +310,7 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
 		.recv_bytes = 2 * 64 * 4,
 		.dtype = SHUNT_F32,
 		.stream = f.rank[0].stream };
-	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
+	assert_int_equal(exec_rank_launch(&f.rank[0], &call), 0);
 	exec_ranks_wait(&f, "mixed");
 	for (int i = 0; i < 64; i++) {
 		assert_true(out[i] == (float)(i > 32 - i ? i : 32 - i));
@@ -347,7 +347,7 @@ static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
 			call.recv = scatter ? part : whole[r];
 			call.send_bytes = scatter ? 2 * BYTES : BYTES;
 			call.recv_bytes = scatter ? BYTES : 2 * BYTES;
-			assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+			assert_int_equal(exec_rank_launch(&f.rank[r], &call), 0);
 		}
 		exec_ranks_wait(&f, "parts");
 		for (int r = 0; r < 2; r++) {
@@ -416,7 +416,7 @@ static void test_exec_stale_data_is_no_flag(void **state)
 					.redop = SHUNT_MAX,
 					.stream = f.rank[r].stream };
 
-				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+				assert_int_equal(exec_rank_launch(&f.rank[r], &call), 0);
 			}
 		}
 		exec_ranks_wait(&f, "stale data");
@@ -512,7 +512,7 @@ static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **sta
 		.recv_bytes = 3 * count * 4,
 		.dtype = SHUNT_U32,
 		.stream = f.rank[0].stream };
-	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
+	assert_int_equal(exec_rank_launch(&f.rank[0], &call), 0);
 	exec_ranks_wait(&f, "packed");
 	for (uint64_t i = 0; i < 3 * count; i++)
 		assert_int_equal(out[i], in[i % count]);
@@ -616,7 +616,7 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 			call.recv = (char *)buf[i] + 4096;
 			__atomic_store_n(&f.rank[0].words->limit_ns, timeout, __ATOMIC_RELAXED);
 			assert_int_equal(
-			    shunt_plan_exec_launch(f.rank[0].exec, &call), 0); /* the second one finds the abort word */
+			    exec_rank_launch(&f.rank[0], &call), 0); /* the second one finds the abort word */
 		}
 		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
 		assert_int_equal(f.rank[0].words->fault.set, SHUNT_FAULT_TIMEOUT);
@@ -662,9 +662,9 @@ static void test_exec_failed_prepare_is_the_same_on_all_ranks(void **state)
 	open_ranks(&f, plan_twoshot(2, 2, "sum"), &few);
 	assert_int_equal(exec_ranks_prepare(&f, 64), -EOPNOTSUPP);
 	/* Known from now on: no round is needed, and none would come about here. */
-	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), -EOPNOTSUPP);
+	assert_int_equal(exec_rank_launch(&f.rank[0], &call), -EOPNOTSUPP);
 	call.recv_bytes = 128;
-	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), -EINVAL);
+	assert_int_equal(exec_rank_launch(&f.rank[0], &call), -EINVAL);
 	close_ranks(&f);
 
 	open_ranks(&f, plan_twoshot(2, 2, "sum"), NULL);
@@ -808,7 +808,7 @@ static void test_exec_windows_at_other_places_are_an_error(void **state)
 			.remote = { remote[0], remote[1] },
 			.place = { 16, 4096 + (r == 2 ? 16 : 0) } };
 
-		assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+		assert_int_equal(exec_rank_launch(&f.rank[r], &call), 0);
 	}
 	for (int r = 0; r < 3; r++) {
 		assert_int_equal(gpu->stream_sync(r, f.rank[r].stream), 0);

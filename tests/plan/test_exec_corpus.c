@@ -151,7 +151,7 @@ static void finish_plan(const char *file)
 			assert_int_equal(shunt_gpu_sim_ops.mem_alloc(r, send + recv + 16, &p), 0);
 			call.send = scrap[r][t] = p;
 			call.recv = plan->inplace ? p : (char *)p + send;
-			assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+			assert_int_equal(exec_rank_launch(&f.rank[r], &call), 0);
 		}
 	exec_ranks_wait(&f, file);
 	for (int r = 0; r < n; r++)

@@ -203,7 +203,7 @@ static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
 				.dtype = SHUNT_F32,
 				.stream = f.rank[k].stream };
 
-			assert_int_equal(shunt_plan_exec_launch(f.rank[k].exec, &call), 0);
+			assert_int_equal(exec_rank_launch(&f.rank[k], &call), 0);
 		}
 		exec_ranks_wait(&f, "oneshot");
 		for (int k = 0; k < N; k++) {

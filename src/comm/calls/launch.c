@@ -30,21 +30,7 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 	    0;
 }
 
-/* Warps that a launch adds to the device's account. For work on windows the first barrier counts for all launches. */
-static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
-{
-	switch (SHUNT_SHAPE_OF(l->kernel)) {
-	case SHUNT_SHAPE_direct2:
-	case SHUNT_SHAPE_direct4:
-	case SHUNT_SHAPE_direct8:
-		return 0;
-	case SHUNT_SHAPE_barrier:
-		return work->args.k.flags & SHUNT_K_FIRST_BARRIER ? l->blocks * l->threads / 32 : 0;
-	default:
-		return l->blocks * l->threads / 32;
-	}
-}
-
+/* The only place that launches kernels of Shunt. */
 static int emit(void *ctx, const struct shunt_work *work)
 {
 	struct launcher *e = ctx;
@@ -67,7 +53,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 	if (err)
 		return err;
 	e->launched = NULL;
-	shunt_order_add_warps(&e->comm->order, warps_of(work, &l));
+	shunt_order_add_warps(&e->comm->order, work->uncounted ? 0 : l.blocks * l.threads / 32);
 	return 0;
 }
 
@@ -112,13 +98,11 @@ static void *peer_ptr(void *ctx, const void *ptr, uint64_t bytes, int peer)
 	return shunt_symmem_peer_ptr(e->comm, ptr, bytes, peer);
 }
 
-static int run_plan(void *ctx, void *exec, const struct shunt_coll *coll)
+static int plan_work(void *ctx, void *exec, const struct shunt_coll *coll, struct shunt_work *work)
 {
 	struct launcher *e = ctx;
-	int err = shunt_comm_plans_launch(e->comm, coll, exec, e->base, e->stream, &e->symmem);
 
-	e->base->check.what = 0;
-	return err;
+	return shunt_comm_plans_work(e->comm, coll, exec, e->base, work, &e->symmem);
 }
 
 /* Makes `later` wait for all that is on `earlier` now. */
@@ -302,7 +286,7 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 		.copy = copy,
 		.offset = offset,
 		.peer_ptr = peer_ptr,
-		.run_plan = run_plan,
+		.plan_work = plan_work,
 		.check = checks,
 		.ctx = &e };
 	bool captured, several = false, begun, events = false;
@@ -379,4 +363,61 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
 	return shunt_comm_run_group(comm, &coll, decision, 1, false);
+}
+
+/* exec: prepared for the call. */
+static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *exec, const struct shunt_plan_call *call)
+{
+	struct launcher e = { .comm = comm, .stream = call->stream };
+	struct shunt_kargs base = { 0 };
+	struct shunt_plan_call c = *call;
+	struct shunt_work work;
+	int err = shunt_order_begin(&comm->order, comm->gpu, comm->device, c.stream);
+
+	if (err)
+		return err;
+	e.base = &base;
+	c.op = shunt_recorder_pass(comm->recorder, comm->order.current != NULL);
+	shunt_comm_net_wake(comm);
+	err = shunt_plan_exec_work(exec->exec, &c, &work);
+	if (!err)
+		err = emit(&e, &work);
+	if (!err)
+		err = shunt_order_end(&comm->order, comm->gpu, comm->device, c.stream);
+	if (err)
+		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, c.stream);
+	return err;
+}
+
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
+{
+	const struct shunt_plan *plan = NULL;
+	struct shunt_comm_exec *exec = NULL;
+	uint64_t bytes = 0;
+	int err;
+
+	if (comm->nranks == 1)
+		return -EOPNOTSUPP;
+	shunt_mutex_lock(&comm->lock);
+	err = shunt_comm_error(comm);
+	if (!err && shunt_comm_life_state(&comm->life) < COMM_READY) {
+		err = shunt_comm_setup_locked(comm);
+		shunt_comm_changed(comm);
+	}
+	if (!err && shunt_comm_life_state(&comm->life) != COMM_READY)
+		err = -EOPNOTSUPP;
+	if (!err)
+		plan = shunt_comm_plans_find(comm, name, call, &bytes, &err);
+	if (plan) {
+		err = shunt_plan_call_fits(plan, call) ? shunt_comm_plans_prepare_named(comm, plan, bytes, &exec) :
+		                                         -EINVAL;
+		/* A peer may have launched by then; what all ranks refuse alike breaks nothing. */
+		if (!err && (err = launch_named(comm, exec, call)))
+			err = err == -EOPNOTSUPP || err == -EINVAL ? -EIO : err;
+		if (err && err != -EOPNOTSUPP && err != -EINVAL)
+			shunt_comm_fail(comm, err);
+		shunt_comm_changed(comm);
+	}
+	shunt_mutex_unlock(&comm->lock);
+	return err;
 }

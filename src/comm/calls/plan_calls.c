@@ -218,8 +218,7 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 	return prepare(comm, plan, message_bytes(comm, coll, plan), shunt_kind_name(coll->kind), &e);
 }
 
-/* The plan of this name that takes the call, as the one that is tried first; NULL and the error. */
-static const struct shunt_plan *find_named(
+const struct shunt_plan *shunt_comm_plans_find(
     const struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p)
 {
 	const struct shunt_plan *plan;
@@ -239,57 +238,10 @@ static const struct shunt_plan *find_named(
 	return NULL;
 }
 
-static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *e, const struct shunt_plan_call *call)
+int shunt_comm_plans_prepare_named(
+    struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, struct shunt_comm_exec **exec_p)
 {
-	struct shunt_plan_call c = *call;
-	unsigned warps = 0;
-	int err = shunt_order_begin(&comm->order, comm->gpu, comm->device, c.stream);
-
-	if (err)
-		return err;
-	c.warps_p = &warps;
-	c.op = shunt_recorder_pass(comm->recorder, comm->order.current != NULL);
-	shunt_comm_net_wake(comm);
-	err = shunt_plan_exec_launch(e->exec, &c);
-	if (!err) {
-		shunt_order_add_warps(&comm->order, warps);
-		err = shunt_order_end(&comm->order, comm->gpu, comm->device, c.stream);
-	}
-	if (err)
-		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, c.stream);
-	return err;
-}
-
-int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
-{
-	const struct shunt_plan *plan = NULL;
-	struct shunt_comm_exec *e = NULL;
-	uint64_t bytes = 0;
-	int err;
-
-	if (comm->nranks == 1)
-		return -EOPNOTSUPP;
-	shunt_mutex_lock(&comm->lock);
-	err = shunt_comm_error(comm);
-	if (!err && shunt_comm_life_state(&comm->life) < COMM_READY) {
-		err = shunt_comm_setup_locked(comm);
-		shunt_comm_changed(comm);
-	}
-	if (!err && shunt_comm_life_state(&comm->life) != COMM_READY)
-		err = -EOPNOTSUPP;
-	if (!err)
-		plan = find_named(comm, name, call, &bytes, &err);
-	if (plan) {
-		err = shunt_plan_call_fits(plan, call) ? prepare(comm, plan, bytes, "a call by name", &e) : -EINVAL;
-		/* A peer may have launched by then; what all ranks refuse alike breaks nothing. */
-		if (!err && (err = launch_named(comm, e, call)))
-			err = err == -EOPNOTSUPP || err == -EINVAL ? -EIO : err;
-		if (err && err != -EOPNOTSUPP && err != -EINVAL)
-			shunt_comm_fail(comm, err);
-		shunt_comm_changed(comm);
-	}
-	shunt_mutex_unlock(&comm->lock);
-	return err;
+	return prepare(comm, plan, bytes, "a call by name", exec_p);
 }
 
 /* wants: the call's buffers that the plan could use in windows; false: none. The same on all ranks. */
@@ -423,14 +375,12 @@ static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes
 	return true;
 }
 
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
-    const struct shunt_kargs *base, void *stream, bool *symmem_p)
+int shunt_comm_plans_work(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
+    const struct shunt_kargs *base, struct shunt_work *work, bool *symmem_p)
 {
 	char *remote[2][SHUNT_MAX_RANKS];
 	struct shunt_plan_call call;
-	unsigned warps = 0;
 	bool wants[2];
-	int err;
 
 	if (!shunt_plan_call_from_coll(coll, comm->nranks, &call))
 		return -EINVAL;
@@ -445,15 +395,10 @@ int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *co
 				*symmem_p = true;
 			}
 	}
-	call.stream = stream; /* shared by all launches of the group */
 	call.op = base->op;
 	call.check = base->check;
 	call.count = base->count;
-	call.warps_p = &warps;
-	err = shunt_plan_exec_launch(exec->exec, &call);
-	if (!err)
-		shunt_order_add_warps(&comm->order, warps);
-	return err;
+	return shunt_plan_exec_work(exec->exec, &call, work);
 }
 
 void shunt_comm_plans_drop(struct shunt_comm *comm)

@@ -65,11 +65,17 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 int shunt_comm_plans_agree_windows(
     struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
 /*
- * base: equal for all launches of this call. stream: where it runs, even if the call has another one. *symmem_p: set to
- * true if the launch uses windows.
+ * Fills in the launch of the call. base: equal for all launches of this call. *symmem_p: set to true if the launch uses
+ * windows.
  */
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
-    const struct shunt_kargs *base, void *stream, bool *symmem_p);
+int shunt_comm_plans_work(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
+    const struct shunt_kargs *base, struct shunt_work *work, bool *symmem_p);
+/* The plan of this name that takes the call, and the call's bytes; NULL and the error. */
+const struct shunt_plan *shunt_comm_plans_find(
+    const struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p);
+/* shunt_comm_plans_prepare for that plan. */
+int shunt_comm_plans_prepare_named(
+    struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, struct shunt_comm_exec **exec_p);
 /* After the last kernel. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
 #endif

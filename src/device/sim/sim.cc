@@ -133,6 +133,7 @@ template <typename R, typename... A, R (*fn)(A...)> struct checked<fn> {
 
 extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",
+	.helpful_threads = 64,
 	.open = OP(sim_open),
 	.device_count = OP(sim_device_count),
 	.in_use = sim_in_use,

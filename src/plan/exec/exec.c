@@ -11,8 +11,6 @@
 
 /* Devices round allocations up to this anyway. */
 #define ALLOC_GRANULARITY ((uint64_t)2 << 20)
-/* Threads of a block on the sim, which has few cores and runs threads as fibers. */
-#define SIM_THREADS 64u
 
 /* Memory that is kept until the exec is destroyed, because a graph may use it. */
 struct resources {
@@ -375,7 +373,7 @@ int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, c
 	return err;
 }
 
-/* ---- launches */
+/* ---- calls */
 
 bool shunt_plan_call_fits(const struct shunt_plan *plan, const struct shunt_plan_call *call)
 {
@@ -498,27 +496,25 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 		a->k.flags |= SHUNT_PLAN_STORE0 << p->merged_into;
 }
 
-int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_call *call)
+/* How many threads of a block the plan asks for, as far as they help on this device. */
+static unsigned block_threads(const struct shunt_plan_exec *e)
+{
+	unsigned most = e->host.gpu->helpful_threads, threads = (e->plan->threads + 31) / 32 * 32;
+
+	most = most && most < SHUNT_MAX_THREADS ? most : SHUNT_MAX_THREADS;
+	return threads < most ? threads : most;
+}
+
+int shunt_plan_exec_work(struct shunt_plan_exec *e, const struct shunt_plan_call *call, struct shunt_work *work)
 {
 	const struct shunt_program *p = e->program;
 	const struct shunt_plan *plan = e->plan;
 	const uint32_t *parts = plan->parts;
 	uint64_t chunk, units;
-	struct shunt_kargs_plan a = { .k.send = call->send,
-		.k.recv = call->recv,
-		.k.rank = (uint16_t)e->host.ranks.rank,
-		.k.nranks = (uint16_t)p->table,
-		.k.op = call->op,
-		.k.check = call->check,
-		.k.count = call->count,
-		.k.flags = e->host.ll_format == SHUNT_PLAN_LL_FORMAT_LL8 ? SHUNT_PLAN_LL8 : 0 };
+	struct shunt_kargs_plan *a = &work->args.plan;
 	unsigned shape = p->over_hosts  ? SHUNT_SHAPE_plan_hosts :
 	    p->flags & SHUNT_PROG_LL128 ? SHUNT_SHAPE_plan_ll128 :
 	                                  SHUNT_SHAPE_plan;
-	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype),
-		.args = &a,
-		.blocks = p->nblocks + (call->check.what != 0),
-		.stream = call->stream };
 	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->bytecodes;
 	bool exact = true;
 	char *copy;
@@ -533,27 +529,34 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 		return err;
 	chunk = units * plan->alignment;
 	copy = e->resources_list->bounce;
-	a.ctrl = e->host.ctrl;
-	a.bytecodes = e->resources_list->bytecodes;
-	a.bytecode_bytes = p->bytecode_bytes;
-	a.resources = e->resources_list->mem[own(e)].ptr;
-	a.chunk = units;
-	a.part_bytes[0] = call->send_bytes / parts[0];
-	a.part_bytes[1] = call->recv_bytes / parts[1];
+	*a = (struct shunt_kargs_plan){ .k.send = call->send,
+		.k.recv = call->recv,
+		.k.rank = (uint16_t)e->host.ranks.rank,
+		.k.nranks = (uint16_t)p->table,
+		.k.op = call->op,
+		.k.check = call->check,
+		.k.count = call->count,
+		.k.flags = e->host.ll_format == SHUNT_PLAN_LL_FORMAT_LL8 ? SHUNT_PLAN_LL8 : 0,
+		.ctrl = e->host.ctrl,
+		.bytecodes = e->resources_list->bytecodes,
+		.bytecode_bytes = p->bytecode_bytes,
+		.resources = e->resources_list->mem[own(e)].ptr,
+		.chunk = units,
+		.part_bytes = { call->send_bytes / parts[0], call->recv_bytes / parts[1] } };
 	for (int i = 0; i < 2; i++)
-		exact &= (!p->merged && !p->used[i]) || a.part_bytes[i] == head->chunks[i] * chunk;
-	operator_flags(plan, call, &a.k);
-	choose_direct(e, call, exact, &a);
-	choose_memory(e, call, exact, chunk, &a);
+		exact &= (!p->merged && !p->used[i]) || a->part_bytes[i] == head->chunks[i] * chunk;
+	operator_flags(plan, call, &a->k);
+	choose_direct(e, call, exact, a);
+	choose_memory(e, call, exact, chunk, a);
 	for (int i = 0; i < 2; i++)
-		if (p->used[i] && !a.buffer[i]) {
-			a.buffer[i] = copy;
+		if (p->used[i] && !a->buffer[i]) {
+			a->buffer[i] = copy;
 			copy += p->extent[i] * chunk;
 		}
-	l.threads = plan->threads < SHUNT_MAX_THREADS ? (plan->threads + 31) / 32 * 32 : SHUNT_MAX_THREADS;
-	if (!strcmp(e->host.gpu->name, "sim") && l.threads > SIM_THREADS)
-		l.threads = SIM_THREADS;
-	if (call->warps_p)
-		*call->warps_p = l.blocks * l.threads / 32;
-	return e->host.gpu->launch(e->host.device, &l);
+	work->kernel = SHUNT_KERNEL(shape, 0, call->dtype);
+	work->blocks = p->nblocks;
+	work->threads = block_threads(e);
+	work->cluster = work->shared = 0;
+	work->uncounted = false;
+	return 0;
 }

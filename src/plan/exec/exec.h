@@ -2,7 +2,7 @@
 #ifndef SHUNT_PLAN_EXEC_EXEC_H
 #define SHUNT_PLAN_EXEC_EXEC_H
 /*
- * Executes a plan on one communicator: its program on the device, its memory and its launches.
+ * Executes a plan on one communicator: its program on the device, its memory, and the launches that its calls become.
  *
  * Resources. All ranks have resources of one layout (kernels/plan/args.h), mapped by all. The first launch makes them,
  * in two rounds among the ranks. A launch with a larger message than any before makes new ones, at least twice as
@@ -34,7 +34,7 @@
 #include <stdint.h>
 #include "base/coll.h"
 #include "device/gpu_ops.h"
-#include "kernels/kargs.h"
+#include "kernels/work.h"
 #include "plan/format/plan.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/symm/vote.h"
@@ -97,7 +97,7 @@ struct shunt_plan_call {
 	enum shunt_redop redop; /* AVG and PREMUL apply if the plan reduces; otherwise the plan's own operators count */
 	uint64_t scalar;        /* as in struct shunt_coll */
 	bool scalar_on_device;
-	void *stream;
+	void *stream; /* of the launch */
 	/*
 	 * [0] what the ranks send, [1] what they receive. remote: address of each rank's buffer; place: a number that
 	 * identifies the place. Both are set if the buffers of all ranks lie at one place of a window that all have
@@ -108,7 +108,6 @@ struct shunt_plan_call {
 	uint64_t op;              /* kargs.op; see comm/observe/recorder.h */
 	struct shunt_check check; /* kargs.check and kargs.count */
 	uint64_t count;
-	unsigned *warps_p; /* gets the number of warps of the launch; may be NULL */
 };
 
 /* The call of an NCCL collective, without remote and the fields behind it. False: a kind that has no plans. */
@@ -137,10 +136,10 @@ void shunt_plan_exec_destroy(struct shunt_plan_exec *exec);
  */
 int shunt_plan_exec_prepare(struct shunt_plan_exec *exec, uint64_t message_bytes, const char **reason_p);
 /*
- * Prepares and launches one kernel. 0; -EOPNOTSUPP as above (nothing launched); -EINVAL: the sizes do not fit the
- * plan's collective; or another error of a round or of the launch.
+ * Prepares, and fills in the one launch of the call, which the caller makes. 0; -EOPNOTSUPP as above; -EINVAL: the
+ * sizes do not fit the plan's collective; or another error of a round.
  */
-int shunt_plan_exec_launch(struct shunt_plan_exec *exec, const struct shunt_plan_call *call);
+int shunt_plan_exec_work(struct shunt_plan_exec *exec, const struct shunt_plan_call *call, struct shunt_work *work);
 
 /* wants[i]: remote[i] of a call could save a copy. The same on all ranks. */
 void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *exec, bool wants[2]);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_WORK_H
+#define SHUNT_KERNELS_WORK_H
+/* One launch as the layers that make launches hand it on. For the host alone. */
+#include <stdbool.h>
+#include "kernels/kargs.h"
+#include "kernels/net.h"
+
+/* Complete except for the stream. */
+struct shunt_work {
+	unsigned kernel, blocks, threads; /* blocks: without the one that SHUNT_CHECK adds */
+	unsigned cluster;                 /* blocks of a cluster; 0: no clusters */
+	unsigned shared;                  /* bytes of shared memory in addition to the kernel's own */
+	/* The kernel keeps no account of its warps (kernels/progress.h): the one before it stands for it. */
+	bool uncounted;
+	union {
+		struct shunt_kargs k; /* the others begin with it */
+		struct shunt_kargs_few few;
+		struct shunt_kargs_many many;
+		struct shunt_kargs_barrier barrier;
+		struct shunt_kargs_direct direct;
+		struct shunt_kargs_plan plan;
+		struct shunt_kargs_net_few net_few;
+		struct shunt_kargs_net_many net_many;
+	} args;
+};
+#endif
