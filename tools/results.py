@@ -7,7 +7,6 @@ A generated block stands between two comments. The first one says what it is mad
   <!-- results: table FILE STEP -->             the table of a step, with where it comes from
   <!-- results: tables FILE STEP... -->         the same, of steps, without that
   <!-- results: beside FILE RANKS SIZE... -->   our time beside NCCL's, for each collective
-  <!-- results: chart FILE RANKS -->            a picture of the same; docs/results/FILE.svg is written
   <!-- results: list -->                        a line for each file
   <!-- results: share LINK                      the share of the link that calls reach. LINK names the cell
   ... -->                                       with its GB/s. A line is TEXT: CELL COLLECTIVE RANKS SIZE
@@ -23,7 +22,6 @@ Settings, and what programs print, stand in code spans and code blocks, where fi
 """
 import glob
 import json
-import math
 import os
 import re
 import sys
@@ -39,7 +37,6 @@ FIGURE = re.compile(r"(?<![\w.#/])%s(?: |-)?%s(?![\w/])"
                     r"|%s ?%% (?:less time|more time|faster|slower|longer)" % (AMOUNT, UNITS, AMOUNT, AMOUNT))
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 KEYS = {"date": str, "machine": dict, "nccl": str, "entries": list}
-COLORS = ("#1b6ca8", "#c8553d", "#588157", "#7b2d8b", "#b8860b", "#444444", "#008b8b", "#aa3377", "#666633")
 
 
 class Wrong(Exception):
@@ -187,11 +184,6 @@ def view_beside(data, name, ranks, *sizes):
     return [text % source(data, name, first), ""] + markdown(["", *sizes], table)
 
 
-def view_chart(data, name, ranks):
-    beside_rows(data, name, ranks)
-    return ["![How many times as long the faster of NCCL's two takes, by size](@RESULTS/%s.svg)" % name]
-
-
 def view_list(data):
     rows = []
     for name in reversed(data.names()):
@@ -254,7 +246,7 @@ def share(data, link, text):
     return [text, ""] + markdown(["", "size", "us", "GB/s", "share"], rows)
 
 
-VIEWS = {"table": view_table, "tables": view_tables, "beside": view_beside, "chart": view_chart, "list": view_list}
+VIEWS = {"table": view_table, "tables": view_tables, "beside": view_beside, "list": view_list}
 
 
 def generate(data, spec, folder):
@@ -274,64 +266,18 @@ def generate(data, spec, folder):
     return "\n".join(lines).replace("@RESULTS", os.path.relpath(RESULTS, folder or "."))
 
 
-def chart(data, name, ranks):
-    """How many times as long the faster of NCCL's two takes, over sizes: a line for each collective, as SVG."""
-    rows = beside_rows(data, name, ranks)
-    sizes = sorted({size for cells in rows.values() for size in cells}, key=size_bytes)
-    ratios = {c: [(size, min(v for v in cells[size][1:] if v) / cells[size][0]) for size in sizes if cells.get(size)]
-              for c, cells in rows.items()}
-    top = math.ceil(max(r for line in ratios.values() for _, r in line) * 2) / 2
-    low, high = math.log2(size_bytes(sizes[0])), math.log2(size_bytes(sizes[-1]))
-    width, height, left, right, above, below = 720, 320, 48, 130, 34, 40
-
-    def x(size):
-        return left + (math.log2(size_bytes(size)) - low) / (high - low) * (width - left - right)
-
-    def y(ratio):
-        return height - below - ratio / top * (height - above - below)
-
-    d = data.file(name)
-    gpu = d["machine"]["gpu"].replace("NVIDIA ", "")
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">' %
-           (width, height), '<rect width="%d" height="%d" fill="white"/>' % (width, height),
-           '<text x="%d" y="18" font-size="13">Time of the faster of NCCL %s\'s two over Shunt\'s, '
-           '%s %s, graphs, %s</text>' % (left, d["nccl"].split(",")[0], ranks, gpu, d["date"])]
-    for i in range(int(top * 2) + 1):
-        gray = "#888888" if i == 2 else "#dddddd"
-        out.append('<path d="M%d %.1fH%d" stroke="%s"/>' % (left, y(i / 2), width - right, gray))
-        out.append('<text x="%d" y="%.1f" text-anchor="end">%.1f</text>' % (left - 6, y(i / 2) + 4, i / 2))
-    for size in sizes:
-        out.append('<text x="%.1f" y="%d" text-anchor="middle">%s</text>' % (x(size), height - below + 18, size))
-    ends = []
-    for i, (collective, line) in enumerate(ratios.items()):
-        color = COLORS[i % len(COLORS)]
-        points = " ".join("%.1f,%.1f" % (x(size), y(ratio)) for size, ratio in line)
-        out.append('<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>' % (color, points))
-        ends.append([y(line[-1][1]), collective, color])
-    ends.sort()
-    for i in range(1, len(ends)):
-        ends[i][0] = max(ends[i][0], ends[i - 1][0] + 14)
-    for at, collective, color in ends:
-        out.append('<text x="%d" y="%.1f" fill="%s">%s</text>' % (width - right + 8, at + 4, color, collective))
-    return "\n".join(out + ["</svg>"]) + "\n"
-
-
 def pages():
     found = ["README.md"] + sorted(glob.glob("docs/**/*.md", recursive=True))
     return [path for path in found if os.path.exists(path)]
 
 
 def update(data, path, problems):
-    """The page with its blocks made anew, and the charts that it shows."""
+    """The page as it is, and with its blocks made anew."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
-    charts = []
 
     def one(match):
         try:
-            words = match.group(2).split()
-            if words[:1] == ["chart"]:
-                charts.append(words[1:])
             return match.group(1) + generate(data, match.group(2), os.path.dirname(path)) + "\n" + match.group(4)
         except Wrong as e:
             problems.append("%s: %s" % (path, e))
@@ -340,7 +286,7 @@ def update(data, path, problems):
     made = BLOCK.sub(one, text)
     if not text.count("<!-- results:") == text.count("<!-- /results -->") == len(BLOCK.findall(text)):
         problems.append("%s: a block of results has no end, or no start" % path)
-    return text, made, charts
+    return text, made
 
 
 def blank(match):
@@ -377,14 +323,10 @@ def main(argv):
     if not problems:
         files, links = {}, {}
         for path in pages():
-            text, made, charts = update(data, path, problems)
+            text, made = update(data, path, problems)
             files[path] = (text, made)
             problems += stray_figures(path, made)
             links[path] = made
-            for name, ranks in charts:
-                svg = os.path.join(RESULTS, name + ".svg")
-                old = open(svg, encoding="utf-8").read() if os.path.exists(svg) else ""
-                files[svg] = (old, chart(data, name, ranks))
         for path, (old, new) in files.items():
             if old != new and argv:
                 problems.append("%s is out of date: tools/results.py writes it" % path)

@@ -26,8 +26,6 @@ shunt bench: 12 GB/s
 <!-- /results -->
 <!-- results: table run steps -->
 <!-- /results -->
-<!-- results: chart run 2 -->
-<!-- /results -->
 <!-- results: share run::steps::DDP::NCCL
 a call: run::steps::DDP::Shunt.1 all_reduce 2 8M
 -->
@@ -75,25 +73,19 @@ def good(folder):
     r = Root(folder, "good")
     status, text = r.run("--check")
     check("check_finds_what_is_out_of_date", status == 1 and "docs/page.md is out of date: tools/results.py writes it" in text, text)
-    check("check_writes_nothing", r.read("docs/page.md") == PAGE and not os.path.exists(os.path.join(r.dir, "docs/results/run.svg")))
+    check("check_writes_nothing", r.read("docs/page.md") == PAGE)
     status, text = r.run()
     page = r.read("docs/page.md")
-    check("written", status == 0 and "wrote docs/page.md" in text and "wrote docs/results/run.svg" in text, text)
+    check("written", status == 0 and "wrote docs/page.md" in text, text)
     for what in ("| all_reduce | 2.5 (5, 4) | 3000 (3250, 4500) |", "| DDP | 88.5 88.25 | 90 |", "| FSDP2 | 94* | |", "`torchrun x.py`",
-                 "2026-01-02, 2 H100, NCCL 2.28.9, commit 1234567 ([data](results/run.json)): steps of a model.", "](results/run.svg)",
+                 "2026-01-02, 2 H100, NCCL 2.28.9, commit 1234567 ([data](results/run.json)): steps of a model.",
                  "It takes 88.5 ms, 2.5 to 3000 us.", "| a call | 8M | 88.25 | 95 | 106 % |", "| [run](results/run.json) | tools/measure.sh | 2 H100 | 2.28.9 | 1234567 |"):
         check("page_has " + what, what in page, page)
-    svg = r.read("docs/results/run.svg")
-    check("chart", svg.startswith("<svg ") and ">all_reduce</text>" in svg and ">1K</text>" in svg and ">1G</text>" in svg, svg)
     status, text = r.run("--check")
     check("then_all_is_well", (status, text) == (0, ""), text)
     r.write("docs/results/run.json", json.dumps(DATA).replace("88.5", "77.5"))
     status, text = r.run("--check")
     check("other_data_is_noticed", status == 1 and "docs/page.md is out of date" in text, text)
-    r.run()
-    r.write("docs/results/run.svg", svg.replace("H100", "B200"))
-    status, text = r.run("--check")
-    check("another_chart_is_noticed", status == 1 and "docs/results/run.svg is out of date" in text, text)
 
 
 def bad(folder):

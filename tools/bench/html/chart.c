@@ -16,7 +16,7 @@ enum {
 };
 
 /* One for each line. The first eight differ in greyscale and for the colour-blind, too. */
-const char *chart_color(int i)
+static const char *chart_color(int i)
 {
 	static const char *const colors[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 		"#000000", "#8c564b", "#9467bd", "#8a9a00", "#ff9896" };

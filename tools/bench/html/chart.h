@@ -28,8 +28,6 @@ struct chart {
 
 /* Appends one <svg> element. */
 void chart_svg(const struct chart *c, FILE *out);
-/* Colour of line i, "#rrggbb". */
-const char *chart_color(int i);
 /* Writes text with HTML's special characters escaped. */
 void chart_escape(const char *text, FILE *out);
 #endif
