@@ -4,17 +4,23 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include "base/dump_address.h"
 #include "base/dump_schema.h"
 #include "comm/observe/dump.h"
 #include "comm/observe/recorder.h"
 #include "comm/parts/comm_registry.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 static char dump_dir[] = "/tmp/shunt-test-dump-XXXXXX";
 static volatile sig_atomic_t earlier_handler_ran;
@@ -272,35 +278,45 @@ static void test_read_beside_a_writer_gives_whole_operations(void **state)
 	recorder_remove(busy.rec);
 }
 
-/* Under ThreadSanitizer every access is a call, which a busy machine makes longer still. */
-#ifdef __SANITIZE_THREAD__
-#define MOST_NS 20000
-#else
-#define MOST_NS 2000
-#endif
+/* Calls of the library to the C library, which the linker leads here. */
+static atomic_int locks, accepts_refused, pauses;
 
-static void test_add_is_cheap(void **state)
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-	enum { TIMES = 200000 };
+	atomic_fetch_add(&locks, 1);
+	return __real_pthread_mutex_lock(mutex);
+}
+
+/* In a process that the system ends at its next call but the last one. How fast it is, tests/perf counts. */
+static int add_body(int rank, void *arg)
+{
+	struct shunt_recorder *rec = arg;
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
+	int before;
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+		return -1;
+#endif
+	before = atomic_load(&locks);
+	for (unsigned i = 0; i < 3 * SHUNT_RECORDER_OPERATIONS; i++)
+		shunt_recorder_add(rec, &c, "oneshot", 0, i % 5 == 0);
+	syscall(SYS_exit, atomic_load(&locks) - before ? 2 : 0);
+	return -3;
+}
+
+static void test_add_takes_no_lock_and_calls_no_system(void **state)
+{
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
-	struct timespec a, b;
-	double ns, best = 1e9;
+	int err;
 
-	for (int round = 0; round < 10; round++) {
-		clock_gettime(CLOCK_MONOTONIC, &a);
-		for (int i = 0; i < TIMES; i++)
-			shunt_recorder_add(rec, &c, "oneshot", 0, false);
-		clock_gettime(CLOCK_MONOTONIC, &b);
-		ns = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / TIMES;
-		best = ns < best ? ns : best;
-	}
-	print_message("one operation is recorded in %.1f ns\n", best);
-	/*
-	 * Far above what it takes, for slow machines and sanitizers; a lock with waiters or a system call would not
-	 * pass.
-	 */
-	assert_true(best < MOST_NS);
+	for (int captured = 0; captured < 2; captured++) /* the first of each kind gets memory */
+		shunt_recorder_add(rec, &c, "oneshot", 0, captured);
+	unit_run_processes(1, add_body, rec, &err);
+	assert_int_equal(err, 0);
 	recorder_remove(rec);
 }
 
@@ -550,7 +566,6 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 	struct shunt_recorder *rec[3];
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
-	struct timespec a, b;
 	json_t *dump, *comm;
 
 	ctrl->progress = (struct shunt_progress){ .now = 1, .eager = 1, .begun = 4, .ended = 3 };
@@ -562,10 +577,7 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 	}
 	pthread_mutex_lock(&driver);
 	for (int times = 0; times < 2; times++) {
-		clock_gettime(CLOCK_MONOTONIC, &a);
 		dump = dump_now();
-		clock_gettime(CLOCK_MONOTONIC, &b);
-		assert_true(b.tv_sec - a.tv_sec < 8);
 		for (size_t i = 0; i < 3; i++) {
 			comm = json_array_get(json_object_get(dump, "communicators"), i);
 			assert_true(json_is_true(json_object_get(comm, "unresponsive")));
@@ -700,7 +712,7 @@ static int container_body(int rank, void *arg)
 		if (getpid() != 1 || shunt_dump_file(dump_dir, "asked", c->path[rank], sizeof(c->path[rank])))
 			c->path[rank][0] = '\0';
 		atomic_fetch_add(&c->done, 1);
-		for (int i = 0; i < 1000 && atomic_load(&c->done) < 2;
+		for (int i = 0; i < 6000 && atomic_load(&c->done) < 2;
 		    i++) /* the number of a namespace that has gone is free again */
 			pause_us(PAUSE_POLL, 10000);
 		_exit(0);
@@ -756,34 +768,12 @@ static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state
 	int before = count_files(NULL, 0);
 
 	kill(getpid(), SIGUSR1);
-	for (int i = 0; i < 500 && count_files(NULL, 0) == before; i++)
+	for (int i = 0; i < 6000 && count_files(NULL, 0) == before; i++)
 		pause_us(PAUSE_POLL, 10000);
-	for (int i = 0; i < 500 && !earlier_handler_ran; i++)
+	for (int i = 0; i < 6000 && !earlier_handler_ran; i++)
 		pause_us(PAUSE_POLL, 10000);
 	assert_int_equal(count_files(NULL, 0), before + 1);
 	assert_int_equal(earlier_handler_ran, 1);
-	recorder_remove(rec);
-}
-
-static void test_signal_to_a_child_is_not_the_parents(void **state)
-{
-	struct shunt_recorder *rec;
-	int before = count_files(NULL, 0), ran = earlier_handler_ran, status;
-	pid_t child;
-
-#if defined(__SANITIZE_THREAD__)
-	skip(); /* in a child of a process that has threads it runs no handlers */
-#endif
-	rec = recorder_add(id_a);
-	child = child_fork();
-	if (!child) {
-		raise(SIGUSR1);
-		_exit(earlier_handler_ran == ran + 1 ? 0 : 1);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
-	pause_us(PAUSE_GRACE, 100000);
-	assert_int_equal(count_files(NULL, 0), before);
 	recorder_remove(rec);
 }
 
@@ -839,6 +829,34 @@ static void test_socket_answers_with_the_dump(void **state)
 	recorder_remove(rec);
 }
 
+static void test_signal_to_a_child_is_not_the_parents(void **state)
+{
+	struct shunt_recorder *rec;
+	int before = count_files(NULL, 0), ran = earlier_handler_ran, status;
+	pid_t child;
+
+#if defined(__SANITIZE_THREAD__)
+	skip(); /* in a child of a process that has threads it runs no handlers */
+#endif
+	rec = recorder_add(id_a);
+	child = child_fork();
+	if (!child) {
+		raise(SIGUSR1);
+		_exit(earlier_handler_ran == ran + 1 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	/* The thread that would write the file answers, and again after it has looked for a signal. */
+	for (int i = 0; i < 2; i++) {
+		size_t bytes;
+
+		free(ask(getpid(), &bytes));
+		assert_true(bytes > 0);
+	}
+	assert_int_equal(count_files(NULL, 0), before);
+	recorder_remove(rec);
+}
+
 /* A child inherits neither the thread nor the communicators; it gets its own with its first communicator. */
 static int child_body(int rank, void *arg)
 {
@@ -874,13 +892,34 @@ static void test_forked_child_answers_for_itself(void **state)
 	recorder_remove(rec);
 }
 
+int __real_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+	int made = __real_accept4(fd, address, bytes, flags);
+
+	if (made < 0 && errno == EMFILE)
+		atomic_fetch_add(&accepts_refused, 1);
+	return made;
+}
+
+int __real_poll(struct pollfd *fds, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms)
+{
+	int ready = __real_poll(fds, n, ms);
+
+	if (ms >= 100 && !ready)
+		atomic_fetch_add(&pauses, 1);
+	return ready;
+}
+
 /* No descriptor is left for the connection: it waits until there is one, and nobody turns in circles meanwhile. */
 static int full_body(int rank, void *arg)
 {
 	struct shunt_recorder *rec = recorder_add(id_b);
 	struct rlimit few = { 64, 64 };
-	struct timespec before, after;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), last, spare;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), last, spare, refused, paused;
 	size_t bytes;
 	char *text;
 	json_t *dump;
@@ -889,12 +928,13 @@ static int full_body(int rank, void *arg)
 		return -1;
 	for (last = fd; (spare = dup(0)) >= 0; last = spare)
 		;
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
 	if (last == fd || connect_to(fd, getpid()))
 		return -2;
-	pause_us(PAUSE_GRACE, 1500000);
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-	if ((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 > 300)
+	if (!until_counted(&accepts_refused, 4, "refused accepts"))
+		return -5;
+	refused = atomic_load(&accepts_refused); /* before the pauses, of which more may come between the two looks */
+	paused = atomic_load(&pauses);
+	if (refused > paused + 1)
 		return -3;
 	for (int i = fd + 1; i <= last; i++)
 		close(i);
@@ -1001,7 +1041,7 @@ int main(void)
 		cmocka_unit_test(test_numbers_count_collectives_and_messages_apart),
 		cmocka_unit_test(test_calls_of_a_group_share_the_last_ones_word),
 		cmocka_unit_test(test_read_beside_a_writer_gives_whole_operations),
-		cmocka_unit_test(test_add_is_cheap),
+		cmocka_unit_test(test_add_takes_no_lock_and_calls_no_system),
 		cmocka_unit_test(test_state_follows_from_progress),
 		cmocka_unit_test(test_dump_without_communicators_is_json),
 		cmocka_unit_test(test_dump_shows_device_counters),
