@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/support/child.h"
-#include "tests/support/pause.h"
 #include "comm/core/communicator.h"
+#include "tests/support/until.h"
 
 static bool any(const struct shunt_registration *r)
 {
@@ -80,12 +80,13 @@ static void test_registry_removal_waits_for_a_look(void **state)
 	r = shunt_registry_next(NULL, has_windows);
 	assert_ptr_equal(r, &b);
 	assert_int_equal(pthread_create(&thread, NULL, remove_b, NULL), 0);
+	assert_true(until_all_threads_wait());
 	/* The lock is free, and others come and go. */
 	for (int i = 0; i < 100; i++) {
 		shunt_registry_remove(&c);
 		shunt_registry_add(&c, NULL, NULL);
-		pause_us(PAUSE_GRACE, 1000);
 	}
+	assert_true(until_all_threads_wait());
 	assert_false(atomic_load(&removed));
 	assert_null(shunt_registry_next(r, has_windows));
 	pthread_join(thread, NULL);

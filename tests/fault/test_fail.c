@@ -20,6 +20,7 @@
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 enum { RANKS = 3, LIMIT_S = 100 };
 
@@ -122,7 +123,7 @@ static void sweep(unsigned kinds, long limit, int full)
 	/* What is made once per process exists after a lifecycle or two. */
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(live_well(0, full, &points), LIFECYCLE_OK);
-	pause_us(PAUSE_GRACE, 100000);
+	assert_true(until_all_threads_wait()); /* none of ours is about to begin or to end */
 	mark = fault_balance();
 	assert_int_equal(live_well(kinds, full, &all), LIFECYCLE_OK);
 	assert_true(all > 20);

@@ -18,6 +18,7 @@
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 #ifdef __SANITIZE_THREAD__
 enum { RANKS = 2, AT_ONCE = 8 }; /* each thread of a kernel counts, and it bears 8128 of them */
@@ -101,7 +102,7 @@ static void test_many_one_after_another_leave_nothing(void **state)
 		assert_int_equal(lifecycle_prepare(&l[r], r, RANKS), 0);
 	for (int i = 0; i < 40; i++)
 		make_and_end(l, i % 2);
-	pause_us(PAUSE_GRACE, 50000);
+	assert_true(until_all_threads_wait()); /* none of ours is about to begin or to end */
 	mark = fault_balance();
 	before = resident_kib();
 	for (int i = 0; i < pairs; i++)

@@ -18,6 +18,7 @@
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 static struct {
 	__typeof__(fake_nccl_log) *log;
@@ -853,6 +854,8 @@ static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
 /* Nothing is written to the program's memory any more once the parent is gone, whatever the real library still does. */
 static void test_split_whose_parent_dies_is_forgotten(void **state)
 {
+	int threads = until_all_threads_wait() ? until_threads_now() : 0;
+
 	for (int ms = 0; ms < 40; ms += 13) { /* its child has come, or the real library is at it */
 		ncclComm_t comm = nonblocking_comm(0, 4), *place = malloc(sizeof(*place)), was;
 
@@ -863,7 +866,7 @@ static void test_split_whose_parent_dies_is_forgotten(void **state)
 		assert_int_equal(ncclCommAbort(comm), ncclSuccess);
 		was = *place;
 		*place = (ncclComm_t)place;
-		pause_us(PAUSE_GRACE, 5000 + 1000 * (unsigned)ms);
+		assert_true(until_threads_are(threads)); /* the real library has written, and nobody looks for it */
 		assert_ptr_equal(*place, place);
 		free(place);
 		if (was)

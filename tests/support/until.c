@@ -141,6 +141,22 @@ bool until_all_threads_wait(void)
 	return until_threads_in(getpid(), "S", gettid(), LOOKS, true, "has threads that run");
 }
 
+int until_threads_now(void)
+{
+	int all;
+
+	threads_in(getpid(), "", 0, &all);
+	return all;
+}
+
+bool until_threads_are(int most)
+{
+	for (double end = now() + AT_ONCE_S; until_threads_now() > most; pause_us(PAUSE_POLL, LOOK_US))
+		if (gave_up(end, "more than %ld threads%s", most, ""))
+			return false;
+	return true;
+}
+
 bool until_counted(const atomic_int *count, int least, const char *name)
 {
 	for (double end = now() + AT_ONCE_S; atomic_load(count) < least; pause_us(PAUSE_POLL, 200))

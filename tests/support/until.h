@@ -25,6 +25,9 @@ bool until_process_ends(pid_t pid);
  * the sim runs or threads poll each other all the time.
  */
 bool until_all_threads_wait(void);
+/* How many threads this process has; and waits until they are no more than so many. */
+int until_threads_now(void);
+bool until_threads_are(int most);
 /* name: what is counted, for the line. */
 bool until_counted(const atomic_int *count, int least, const char *name);
 #endif
