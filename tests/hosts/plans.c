@@ -16,6 +16,7 @@
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
+#include "tests/support/own.h"
 
 enum { MOST = 70000, CALLS = 2 };
 
@@ -72,7 +73,7 @@ static const struct row rows[] = {
 
 static const struct row *current;
 static const char *network = "tcp"; /* the provider of the hosts with names */
-static char fabric[64];             /* of verbs */
+static char folder[64], fabric[96]; /* of verbs */
 
 /* Appends the operations of a rank, with its chunks. */
 static size_t write_ops(char *at, const char *ops, int rank)
@@ -421,13 +422,18 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_plans_run_over_hosts_by_name),
 		cmocka_unit_test(test_default_plans_run_where_they_are_wanted),
 	};
+	int failed;
 
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
-	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-plans-%d", (int)getpid());
 	if (argc < 2)
 		return cmocka_run_group_tests_name("hosts_plans", tests, NULL, NULL);
 	network = argv[1];
-	return cmocka_run_group_tests_name("hosts_plans_verbs", by_verbs, NULL, NULL);
+	if (!own_folder(folder))
+		return 1;
+	snprintf(fabric, sizeof(fabric), "%s/fabric", folder);
+	failed = cmocka_run_group_tests_name("hosts_plans_verbs", by_verbs, NULL, NULL);
+	own_folder_end(folder);
+	return failed;
 }

@@ -13,8 +13,9 @@
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
+#include "tests/support/own.h"
 
-static char fabric[64], memory_file[64];
+static char folder[64], fabric[96], memory_file[96];
 static const char *wanted; /* the provider */
 
 static int sum(const struct rank *r, ncclComm_t comm, size_t count)
@@ -64,9 +65,6 @@ static unsigned long long run(const char *network, struct world world)
 	FILE *file;
 	int failed;
 
-	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-fabric-%d", (int)getpid());
-	snprintf(memory_file, sizeof(memory_file), "/dev/shm/shunt-test-memory-%d", (int)getpid());
-	unlink(fabric);
 	wanted = network;
 	world.place = "0011";
 	world.named = true;
@@ -151,6 +149,13 @@ int main(void)
 		cmocka_unit_test(test_a_rank_without_a_nic_makes_all_take_tcp),
 		cmocka_unit_test(test_a_connection_that_fails_makes_all_take_tcp),
 	};
+	int failed;
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (!own_folder(folder))
+		return 1;
+	snprintf(fabric, sizeof(fabric), "%s/fabric", folder);
+	snprintf(memory_file, sizeof(memory_file), "%s/memory", folder);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	own_folder_end(folder);
+	return failed;
 }

@@ -5,9 +5,10 @@
 #include "base/config.h"
 #include "tests/plan/edit.h"
 #include "plan/registry.h"
+#include "tests/support/own.h"
 #include "tests/support/until.h"
 
-static char root_dir[64], defaults_dir[64];
+static char root_dir[64], defaults_dir[96];
 
 /* A directory of its own for each test, with a and b in it. */
 static int setup(void **state)
@@ -29,7 +30,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char command[192];
+	char command[256];
 
 	shunt_plan_registry_reset("", "/nonexistent", false);
 	snprintf(command, sizeof(command), "rm -rf %s %s", root_dir, defaults_dir);
@@ -926,11 +927,17 @@ int main(int argc, char **argv)
 		TEST(test_registry_threads_do_not_disturb_each_other),
 		TEST(test_registry_reads_the_environment),
 	};
+	char folder[64];
+	int failed;
 
 	if (argc == 2)
 		return child(argv[1]);
 	snprintf(self, sizeof(self), "%s", argv[0]);
-	snprintf(defaults_dir, sizeof(defaults_dir), "/tmp/shunt-defaults-%d", (int)getpid());
+	if (!own_folder(folder))
+		return 1;
+	snprintf(defaults_dir, sizeof(defaults_dir), "%s/defaults", folder);
 	setenv("SHUNT_DEFAULT_PLANS", defaults_dir, 1);
-	return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+	failed = cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+	own_folder_end(folder);
+	return failed;
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TESTS_SUPPORT_OWN_H
 #define SHUNT_TESTS_SUPPORT_OWN_H
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 /*
  * What a test must not get from who runs it: its files, and its addresses, which others may reach. To be called first.
@@ -15,5 +20,25 @@ static inline void own_environment(void)
 		unsetenv(theirs[i]);
 	setenv("HOME", "/nonexistent", 1);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+}
+
+/* A folder in memory for files whose names processes share; path gets its name. False: there is none. */
+static inline bool own_folder(char path[64])
+{
+	snprintf(path, 64, "/dev/shm/shunt-test-XXXXXX");
+	return mkdtemp(path) != NULL;
+}
+
+/* Removes it with the files in it. */
+static inline void own_folder_end(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		unlinkat(dirfd(dir), entry->d_name, 0);
+	if (dir)
+		closedir(dir);
+	rmdir(path);
 }
 #endif
