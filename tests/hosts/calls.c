@@ -13,6 +13,7 @@
 #include <string.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
+#include "tests/hosts/naps.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
@@ -405,7 +406,9 @@ static int graph_body(struct rank *r)
 			CHECK(!shunt_stream_synchronize(r->stream));
 		if (k == replays / 2) {
 			CHECK(!shunt_stream_synchronize(r->stream));
-			pause_us(PAUSE_LATE, all ? 10000000 : 1500000); /* the proxies sleep by then */
+			CHECK(naps_until_longest(20)); /* the proxies sleep */
+			if (all)
+				pause_us(PAUSE_LATE, 10000000);
 		}
 	}
 	CHECK(!shunt_stream_synchronize(r->stream));

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,8 +17,10 @@
 #include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
+#include "tests/hosts/naps.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
+#include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
 
@@ -153,8 +154,10 @@ static int victim_body(struct rank *r)
 	ncclComm_t comm;
 	bool right;
 
-	if (phase == IN_INIT)
+	if (phase == IN_INIT) {
+		world_shared()->step[4] = (int)getpid();
 		CHECK(!pthread_create(&thread, NULL, die_soon, &delay_us));
+	}
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	if (phase == IN_SETUP) {
 		CHECK(!world_await(0, r->nranks - __builtin_popcount(victims)));
@@ -188,7 +191,7 @@ static int survivor_body(struct rank *r)
 	if (phase == IN_INIT) {
 		/* The one before the victim comes when that is dead. */
 		if (r->rank == r->nranks - 2)
-			pause_us(PAUSE_LATE, 1500000);
+			CHECK(!world_await(4, 1) && until_process_ends(world_shared()->step[4]));
 		CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
 		return begin_anew(r, victims, 1);
 	}
@@ -286,7 +289,20 @@ static void cut(int host, bool out, bool in)
 	netns_link(world_netns(), host)->cut_in = in;
 }
 
-/* Longer than several times that TCP sends again, and shorter than the limit of silence. */
+/* Loses so many frames of the host's, or to it. Each is sent again, and twice as long after the one before it. */
+static int lose(const struct rank *r, int host, bool out, bool in, unsigned frames)
+{
+	struct netns_link *link = netns_link(world_netns(), host);
+	unsigned long long before = atomic_load(&link->cut);
+
+	cut(host, out, in);
+	for (double end = now() + AT_ONCE_S; atomic_load(&link->cut) < before + frames; pause_us(PAUSE_POLL, 1000))
+		CHECK(now() < end);
+	cut(host, false, false);
+	return 0;
+}
+
+/* TCP sends several times again, for less than the limit of silence. */
 static int healed_body(struct rank *r)
 {
 	ncclComm_t comm;
@@ -296,9 +312,7 @@ static int healed_body(struct rank *r)
 		CHECK(!good_call(r, comm, SMALL, 0));
 		ranks_barrier(r, &world_shared()->step[2 * k]);
 		if (!r->rank) {
-			cut(1, k != 1, k != 0);
-			pause_us(PAUSE_LATE, all ? 8000000 : 1500000);
-			cut(1, false, false);
+			CHECK(!lose(r, 1, k != 1, k != 0, all ? 12 : 6));
 		}
 		CHECK(!good_call(r, comm, k == 2 ? LARGE : SMALL, 0));
 		ranks_barrier(r, &world_shared()->step[2 * k + 1]);
@@ -845,65 +859,30 @@ static void test_an_abort_in_any_phase_of_the_setup(void **state)
 	    .meanwhile = make_far });
 }
 
-/* ---- what an idle proxy takes */
-
-/* ns of CPU time of the process's proxy threads; -1: the kernel does not tell. */
-static long long proxy_ns(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	long long total = 0, ns;
-	struct dirent *e;
-	char path[300], name[32];
-
-	while (dir && (e = readdir(dir))) {
-		FILE *f;
-
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
-		f = fopen(path, "re");
-		if (!f)
-			continue;
-		if (!fgets(name, sizeof(name), f))
-			*name = 0;
-		fclose(f);
-		if (strcmp(name, "shunt-proxy\n"))
-			continue;
-		snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", e->d_name);
-		f = fopen(path, "re");
-		if (!f || fscanf(f, "%lld", &ns) != 1)
-			ns = -1;
-		if (f)
-			fclose(f);
-		total = ns < 0 || total < 0 ? -1 : total + ns;
-	}
-	if (dir)
-		closedir(dir);
-	return total;
-}
-
-/*
- * Of two seconds. A proxy that sleeps takes 10 ms where nothing else runs, five times as much on a machine that is busy
- * elsewhere, and more under ThreadSanitizer; one that does not sleep takes all of it.
- */
-#define IDLE_NS 200000000
+/* ---- what an idle proxy does */
 
 static int idle_body(struct rank *r)
 {
+	enum { NAPS = 300 };
+	int naps_before, turns_before, taken, turns;
 	ncclComm_t comm;
-	long long before, spent;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	CHECK(!good_call(r, comm, LARGE, 0));
-	pause_us(PAUSE_GRACE, 1000000);
-	before = proxy_ns();
-	pause_us(PAUSE_GRACE, 2000000);
-	spent = proxy_ns() - before;
-	CHECK(before > 0); /* the thread has worked */
+	CHECK(naps_until_longest(1));
+	naps_before = atomic_load(&naps.naps);
+	turns_before = atomic_load(&naps.turns);
+	CHECK(naps_until_longest(NAPS));
+	turns = atomic_load(&naps.turns) - turns_before;
+	taken = atomic_load(&naps.naps) - naps_before;
 	if (!r->rank)
-		fprintf(stderr, "an idle proxy takes %.2f %% of a CPU\n", (double)spent / 2e7);
-	CHECK(spent <= IDLE_NS);
+		fprintf(stderr, "an idle proxy took %d naps for %d long ones, and %d turns\n", taken, NAPS, turns);
+	CHECK(taken < 2 * NAPS); /* the other rank may go on before this one has counted, and wakes it then */
+	CHECK(turns < 2 * taken + NAPS);
 	CHECK(!good_call(r, comm, SMALL, 0));
 	NCCL(ncclCommDestroy(comm));
-	CHECK(proxy_ns() == 0); /* it ends with the last communicator */
+	for (double end = now() + AT_ONCE_S; naps_proxies(); pause_us(PAUSE_POLL, 1000))
+		CHECK(now() < end); /* it ends with the last communicator */
 	return 0;
 }
 
@@ -918,15 +897,17 @@ static int run_by_verbs(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
 	};
-	char fabric[64];
+	char folder[64], fabric[96];
 	int failed;
 
-	snprintf(fabric, sizeof(fabric), "/dev/shm/shunt-test-faults-%d", (int)getpid());
+	if (!own_folder(folder))
+		return 1;
+	snprintf(fabric, sizeof(fabric), "%s/fabric", folder);
 	setenv("FAKE_IBV_FABRIC", fabric, 1);
 	setenv("FAKE_IBV_DEVICES", "mlx0 link=roce", 1);
 	setenv("SHUNT_NET", "verbs", 1);
 	failed = cmocka_run_group_tests_name("hosts_faults_verbs", tests, NULL, NULL);
-	unlink(fabric);
+	own_folder_end(folder);
 	return failed;
 }
 

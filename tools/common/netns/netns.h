@@ -22,6 +22,7 @@ struct netns_link {
 	atomic_uint rate_kbps;                         /* 0: no limit */
 	atomic_uint largest;                           /* longer frames are lost, without a word; 0: none */
 	atomic_bool cut_out, cut_in;                   /* what it sends, or what it should get, is lost */
+	atomic_ullong cut;                             /* the wire counts here what was lost by that */
 	atomic_ullong full; /* the wire counts here the host's frames that it had no room for, which are lost as well */
 };
 

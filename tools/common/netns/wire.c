@@ -134,13 +134,21 @@ static void carry(struct wire *w, const uint8_t *data, uint16_t bytes, int from)
 
 	if (largest && bytes > largest)
 		return;
-	if (due < 0 || atomic_load(&link->cut_out) || happens(w, atomic_load(&link->loss_ppm)))
+	if (atomic_load(&link->cut_out)) {
+		atomic_fetch_add(&link->cut, 1);
+		return;
+	}
+	if (due < 0 || happens(w, atomic_load(&link->loss_ppm)))
 		return;
 	if (happens(w, atomic_load(&link->reorder_ppm)))
 		due += REORDER_US;
 	for (int to = 0; to < w->nhosts; to++) {
-		if (to == from || (!to_all && data[5] != to + 1) || atomic_load(&w->links[to].cut_in))
+		if (to == from || (!to_all && data[5] != to + 1))
 			continue;
+		if (atomic_load(&w->links[to].cut_in)) {
+			atomic_fetch_add(&w->links[to].cut, 1);
+			continue;
+		}
 		put(w, data, bytes, (struct way){ due, from, to });
 		if (happens(w, atomic_load(&link->repeat_ppm)))
 			put(w, data, bytes, (struct way){ due, from, to });

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/hosts/naps.h"
+#include <dirent.h>
+#include <dlfcn.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include "tests/support/until.h"
+
+#define LONGEST_NS 2000000 /* NAP_LONGEST_NS of src/transport/net/proxy_thread.c */
+
+struct naps naps;
+
+/* Visible, so that the library finds them before the C library's. */
+#pragma GCC visibility push(default)
+int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit, const sigset_t *mask)
+{
+	static int (*real)(struct pollfd *fds, nfds_t n, const struct timespec *limit, const sigset_t *mask);
+	int ready;
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "ppoll");
+	ready = real(fds, n, limit, mask);
+	atomic_fetch_add(&naps.naps, 1);
+	if (!ready && limit && limit->tv_nsec >= LONGEST_NS)
+		atomic_fetch_add(&naps.longest, 1);
+	return ready;
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
+{
+	static int (*real)(int fd, struct epoll_event *events, int n, int ms);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "epoll_wait");
+	if (!ms)
+		atomic_fetch_add(&naps.turns, 1);
+	return real(fd, events, n, ms);
+}
+#pragma GCC visibility pop
+
+bool naps_until_longest(int n)
+{
+	return until_counted(&naps.longest, atomic_load(&naps.longest) + n, "long naps of the proxy");
+}
+
+int naps_proxies(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	char path[300], name[32];
+	int n = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		n += fgets(name, sizeof(name), f) && !strcmp(name, "shunt-proxy\n");
+		fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
