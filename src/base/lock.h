@@ -44,7 +44,7 @@
 	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
 	X(HANDLES, PROCESS, "shim/handles.c: writers of the table of handles") \
 	X(LINGERING, PROCESS, "comm/setup/network.c: connections that stay open for peers that are late") \
-	X(PROXY, PROCESS, "transport/net/proxy_thread.c: the proxy's threads, and what they are to do") \
+	X(PROXY, PROCESS, "transport/net/proxy/proxy_thread.c: the proxy's threads, and what they are to do") \
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \
 	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \
 	X(DEVICE, OBJECT, "device/cuda/dev.h: a device's first use, and access to memory from it") \

@@ -8,7 +8,7 @@
  * hold a chunk each. Where both ranks are on one host, the ring is in the receiver's scratch, and kernels write its
  * counters. Where they are not, the sender has slots in page-locked memory of its process, and the receiver has as
  * many: the kernel fills a slot and pushes a trigger into a FIFO, the proxy thread puts the slot into the peer's, and
- * the peer's proxy thread counts it (transport/net/proxy.h). Credits go the other way as signals.
+ * the peer's proxy thread counts it (transport/net/proxy/proxy.h). Credits go the other way as signals.
  *
  * All counters go up for ever, in memory that launches share, so a graph's replays continue where the last launch
  * ended.

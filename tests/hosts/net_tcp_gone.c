@@ -13,8 +13,8 @@
 #include "tests/support/own.h"
 #include "tests/transport/net_ends.h"
 #include "tools/common/netns/netns.h"
-#include "transport/net/providers.h"
-#include "transport/net/tcp.h"
+#include "transport/net/tcp/tcp.h"
+#include "transport/net/tcp/tcp_priv.h"
 
 enum { SKIPPED = 77, BYTES = 8 << 20, PUTS = 8 };
 

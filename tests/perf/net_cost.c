@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
-#include "transport/net/providers.h"
-#include "transport/net/tcp_wire.h"
+#include "transport/net/tcp/tcp.h"
+#include "transport/net/tcp/tcp_wire.h"
 
 enum { ROUNDS = 400, EACH = 256, BATCH = 16, PAYLOAD = 64, LARGE = 4 << 20, LARGE_PUTS = 512, IN_FLIGHT = 8 };
 

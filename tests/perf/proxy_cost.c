@@ -19,8 +19,8 @@
 #include "tests/support/child_exit.h"
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
-#include "transport/net/providers.h"
-#include "transport/net/proxy.h"
+#include "transport/net/proxy/proxy.h"
+#include "transport/net/tcp/tcp.h"
 
 enum { TRIGGERS = 400000, ROUND_TRIPS = 4000, PAYLOAD = 64, MEMORY = 1 << 20, LIMIT_S = 60 };
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
-#include "transport/net/verbs.h"
-#include "transport/net/verbs_priv.h"
+#include "transport/net/verbs/verbs.h"
+#include "transport/net/verbs/verbs_priv.h"
 
 enum { ROUNDS = 20000, EACH = 64, BATCH = 16, PAYLOAD = 64 };
 

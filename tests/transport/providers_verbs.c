@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "transport/net/providers.h"
-#include "transport/net/verbs.h"
+#include "transport/net/verbs/verbs.h"
 
 const struct shunt_net_ops *const *shunt_net_providers(void)
 {

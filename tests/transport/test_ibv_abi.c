@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* src/transport/net/ibv_abi.h is what the real header says, where there is one. */
+/* src/transport/net/verbs/ibv_abi.h is what the real header says, where there is one. */
 #include <stdio.h>
-#include "transport/net/ibv_abi.h"
+#include "transport/net/verbs/ibv_abi.h"
 #ifdef HAVE_VERBS_H
 #include <infiniband/verbs.h>
 #endif

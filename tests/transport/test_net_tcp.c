@@ -7,9 +7,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include "tests/support/own.h"
+#include "base/inet/netif.h"
 #include "base/inet/socket.h"
 #include "transport/net/providers.h"
-#include "transport/net/tcp.h"
+#include "transport/net/tcp/tcp.h"
+#include "transport/net/tcp/tcp_priv.h"
 
 static const struct shunt_net_ops *const ops = &shunt_net_tcp_ops;
 

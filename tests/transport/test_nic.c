@@ -4,8 +4,8 @@
 #include <ftw.h>
 #include <sys/stat.h>
 #include "tests/support/unit.h"
-#include "transport/net/gid.h"
 #include "transport/net/nic.h"
+#include "transport/net/verbs/gid.h"
 
 /* ---- a made-up /sys */
 

@@ -12,8 +12,8 @@
 #include "tests/support/pause.h"
 #include "tests/transport/net_ends.h"
 #include "transport/net/providers.h"
-#include "transport/net/proxy.h"
-#include "transport/net/proxy_priv.h"
+#include "transport/net/proxy/proxy.h"
+#include "transport/net/proxy/proxy_priv.h"
 
 enum { PAYLOAD = 4096, SLOTS = 64 };
 

@@ -14,8 +14,8 @@
 #include "tests/support/unit.h"
 #include "transport/net/nic.h"
 #include "transport/net/providers.h"
-#include "transport/net/verbs.h"
-#include "transport/net/verbs_priv.h"
+#include "transport/net/verbs/verbs.h"
+#include "transport/net/verbs/verbs_priv.h"
 
 static const struct shunt_net_ops *const ops = &shunt_net_verbs_ops;
 static const char *fake, *old; /* paths of the libraries of tests/fake_ibverbs */

@@ -4,7 +4,7 @@
 /* The network devices of this machine as text, for shunt info and shunt doctor. */
 #include <stddef.h>
 #include "transport/net/nic.h"
-#include "transport/net/verbs.h"
+#include "transport/net/verbs/verbs.h"
 
 /* GPUs that the driver shows, with their places; 0: there are none, or no driver. */
 struct tool_gpus {

@@ -6,7 +6,7 @@
 #include "base/config.h"
 #include "tools/common/nics.h"
 #include "tools/doctor/doctor.h"
-#include "transport/net/providers.h"
+#include "transport/net/tcp/tcp.h"
 
 static const char topic[] = "host";
 

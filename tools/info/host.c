@@ -11,7 +11,7 @@
 #include "base/inet/netif.h"
 #include "tools/common/nics.h"
 #include "tools/info/info.h"
-#include "transport/net/providers.h"
+#include "transport/net/tcp/tcp.h"
 
 static void show(const struct ifaddrs *ifa, char *text, size_t bytes)
 {

@@ -14,7 +14,7 @@
 #include "comm/core/communicator.h"
 #include "transport/net/nic.h"
 #include "transport/net/providers.h"
-#include "transport/net/proxy.h"
+#include "transport/net/proxy/proxy.h"
 #include "transport/rendezvous/hosts.h"
 #include "transport/symm/vote.h"
 

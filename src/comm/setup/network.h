@@ -13,7 +13,7 @@ struct shunt_comm_region;
 struct shunt_plan_region; /* plan/exec/exec.h */
 struct shunt_vote;
 struct shunt_hosts; /* transport/rendezvous/hosts.h */
-struct shunt_proxy; /* transport/net/proxy.h */
+struct shunt_proxy; /* transport/net/proxy/proxy.h */
 
 struct shunt_comm_net {
 	struct shunt_placement at; /* nhosts is 0 on one host */

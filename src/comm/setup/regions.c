@@ -11,7 +11,7 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "comm/core/communicator.h"
-#include "transport/net/proxy.h"
+#include "transport/net/proxy/proxy.h"
 #include "transport/symm/vote.h"
 
 /* One rank's memory, as this process has it. */

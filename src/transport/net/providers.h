@@ -4,8 +4,6 @@
 /* The providers that are built in, and the one that SHUNT_NET chooses. Any thread. */
 #include "transport/net/net.h"
 
-extern const struct shunt_net_ops shunt_net_tcp_ops;
-
 /* All, by preference; NULL ends the list. */
 const struct shunt_net_ops *const *shunt_net_providers(void);
 /* NULL: there is none of this name. */

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "transport/net/providers.h"
-#include "transport/net/tcp.h"
+#include "transport/net/tcp/tcp.h"
+#include "transport/net/tcp/tcp_priv.h"
 
 enum { GUARD = 512, MEMORY = 4096 };
 

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_PROXY_PROXY_H
+#define SHUNT_TRANSPORT_NET_PROXY_PROXY_H
+/*
+ * The proxy thread: carries data between a communicator's rank and the ranks on other hosts. It takes triggers out of
+ * the FIFO that the rank's kernels fill (kernels/net.h), posts them to a provider (net.h), and counts the signals that
+ * come in page-locked memory, where kernels wait for them. Where the network adds to words (SHUNT_NET_ADD), it is the
+ * NIC that counts them there.
+ *
+ * A process has one such thread for each GPU and network device. It calls no device: a call of the program that waits
+ * for kernels may hold the driver, and those kernels may wait for the proxy. All that the provider does runs on it.
+ *
+ * The FIFO is memory, which no descriptor tells of. So the thread polls. It spins for SHUNT_PROXY_SPIN us after its
+ * last work, or the last shunt_proxy_wake(), where the process has CPUs to spare. Then it naps: for a sixteenth of the
+ * time since then, two milliseconds at most, or until the network or shunt_proxy_wake() has something for it.
+ *
+ * A struct shunt_proxy is one communicator's part. Any thread may call wake, ended and abort; one thread at a time the
+ * rest.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "transport/net/net.h"
+
+struct shunt_proxy;
+
+struct shunt_proxy_config {
+	const struct shunt_net_ops *net;
+	struct shunt_net_rails rails;
+	int gpu;
+	bool adds; /* signals are additions to the peers' words; alike on all ranks */
+	/* Page-locked; begins with a zeroed struct shunt_net_words. The caller's until destroy has returned. */
+	void *memory;
+	size_t bytes;
+	/* Where puts of peers land: memory of the GPU, also until destroy. NULL: in the memory above. */
+	void *landing;
+	size_t landing_bytes;
+	int landing_fd;                     /* its dma-buf; -1: none. May be closed when create has returned */
+	int npeers;                         /* connections are numbered as peers */
+	const struct shunt_net_peer *peers; /* `user` is not used; copied */
+	/*
+	 * A connection has failed, or its peer has given up: once, on the proxy thread. err: a negative errno. text
+	 * names the peer and the reason.
+	 */
+	void (*failed)(void *ctx, int connection, int err, const char *text);
+	/*
+	 * While connections are made, every now and then, on the thread that waits for them: true: a peer has left the
+	 * set-up. NULL: nobody knows.
+	 */
+	bool (*lost)(void *ctx);
+	void *ctx;
+};
+
+/* What a rank tells each of its peers before they connect. */
+struct shunt_proxy_offer {
+	struct shunt_net_blob blob;
+	struct shunt_net_remote memory; /* where its puts land */
+	uint64_t lands;                 /* 1: in the landing, from its start; 0: in the memory */
+	struct shunt_net_remote words;  /* of additions: the memory once more */
+	uint64_t raised_at;             /* in it: the words of the peer's signals, by channel */
+};
+
+/*
+ * Registers the memory and makes an endpoint for each peer; offers: npeers of them, which say whether the network
+ * could have the landing. 0 or -errno (logged).
+ */
+int shunt_proxy_create(
+    const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
+/*
+ * Connects with all peers: theirs[i] is what peer i offered this rank. 0; -ETIMEDOUT, -ECANCELED, -EOWNERDEAD (lost),
+ * or a connection's error; text (256 bytes) says which and why.
+ */
+int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
+    const atomic_int *cancel, char *text);
+/*
+ * All ranks have connected, and will use the connections: from now on triggers are taken, and failures told, also of a
+ * connection that has failed since connect. Where one rank could not connect, the others close theirs, which is no
+ * failure: then start is not called.
+ */
+void shunt_proxy_start(struct shunt_proxy *proxy);
+/*
+ * More memory for puts, which peers have alike and number alike, and the counters of signals that are meant for it.
+ * The memory and the counters are the caller's, and must stay until destroy has returned.
+ */
+struct shunt_proxy_region {
+	unsigned number; /* from 0; below SHUNT_NET_MAX_REGIONS */
+	void *at;        /* page-locked */
+	size_t bytes;
+	uint64_t *counters; /* by channel, from first_channel on */
+	uint32_t first_channel, nchannels;
+};
+/* Registers it: *remote_p is for each peer. From then on signals of its channels are counted. 0 or -errno (logged). */
+int shunt_proxy_region_create(
+    struct shunt_proxy *proxy, const struct shunt_proxy_region *region, struct shunt_net_remote *remote_p);
+/* theirs[i]: peer i's region of this number. From then on triggers may name it. 0 or -ENOMEM. */
+int shunt_proxy_region_connect(struct shunt_proxy *proxy, unsigned number, const struct shunt_net_remote *theirs);
+/* A kernel is about to be launched: the thread shall not sleep long. Cheap where it does not sleep. */
+void shunt_proxy_wake(struct shunt_proxy *proxy);
+/* Drops the triggers, and tells the peers that this rank has given up. */
+void shunt_proxy_abort(struct shunt_proxy *proxy);
+/*
+ * No kernel runs any more: carries what is left, and tells the peers that nothing follows. Does not wait. The memory
+ * must stay until destroy.
+ */
+void shunt_proxy_finish(struct shunt_proxy *proxy);
+/* True after finish: all is carried, no peer will send anything, and the connections are closed. */
+bool shunt_proxy_ended(const struct shunt_proxy *proxy);
+/* Closes the connections. NULL is allowed. */
+void shunt_proxy_destroy(struct shunt_proxy *proxy);
+#endif

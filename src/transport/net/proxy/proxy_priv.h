@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
+#define SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
+/* For proxy.c and proxy_thread.c. Everything but the atomics belongs to the proxy thread once it knows of it. */
+#include <pthread.h>
+#include <semaphore.h>
+#include "kernels/net.h"
+#include "transport/net/proxy/proxy.h"
+
+/* The channel of the signal by which a rank says that it has given up. */
+#define SHUNT_PROXY_ABORT_CHANNEL (SHUNT_NET_MAX_CHANNELS - 1)
+
+/* Puts of a connection that are under way, at most. */
+#define SHUNT_PROXY_POSTED 256
+
+/*
+ * | event            | NEW  | READY | ENDED | DEAD |
+ * |------------------|------|-------|-------|------|
+ * | SHUNT_NET_READY  | READY|       |       |      |
+ * | SHUNT_NET_END    |      | ENDED |       |      |
+ * | SHUNT_NET_ERROR  | DEAD | DEAD  | DEAD  |      |
+ *
+ * The error of an ENDED connection is no failure: its peer sends nothing any more, and has closed it.
+ */
+enum connection_state { CONNECTION_NEW, CONNECTION_READY, CONNECTION_ENDED, CONNECTION_DEAD };
+
+struct connection {
+	struct shunt_proxy *proxy;
+	struct shunt_net_endpoint *endpoint;
+	struct shunt_net_remote memory; /* the peer's */
+	struct shunt_net_remote words;  /* of additions: the same, and where this rank's signals are counted in it */
+	uint64_t raised_at;
+	enum connection_state state;
+	bool finished;                       /* the peer was told that nothing follows */
+	uint64_t posted, done;               /* puts */
+	uint64_t places[SHUNT_PROXY_POSTED]; /* in the FIFO, from 1, of those that are posted and not done */
+	char name[96];
+};
+
+/* Of the memory that triggers name by number. */
+struct region {
+	struct shunt_proxy_region is;
+	struct shunt_net_memory *memory;  /* NULL: there is none of this number */
+	struct shunt_net_remote *remotes; /* by connection; NULL: not connected */
+};
+
+struct proxy_thread;
+
+struct shunt_proxy {
+	struct shunt_proxy_config config;
+	struct proxy_thread *thread;
+	struct shunt_proxy *next; /* of the thread's */
+	struct shunt_net_memory *memory, *landing, *words;
+	struct region *regions; /* by number */
+	unsigned nregions;
+	uint64_t taken; /* triggers */
+	bool takes;     /* triggers are taken */
+	bool finishing;
+	atomic_bool failed, ended;
+	atomic_int nready; /* connections that were ready once */
+	int err;           /* of failed, as the next two; written before it */
+	int failed_at;     /* the connection */
+	char text[256];
+	int notify_fd; /* written when nready or failed changes; -1 once it has ended */
+	struct connection connection[];
+};
+
+/* Something that the thread is to do, while its caller waits. */
+struct proxy_command {
+	void (*fn)(struct proxy_thread *thread, void *arg);
+	void *arg;
+	sem_t done;
+	struct proxy_command *next;
+};
+
+struct proxy_thread {
+	/* What it is for; under SHUNT_LOCK_PROXY, as users, next and commands. */
+	const struct shunt_net_ops *net;
+	struct shunt_net_rails rails;
+	int gpu, users;
+	bool ended; /* the thread takes no commands any more */
+	struct proxy_thread *next;
+	struct proxy_command *commands;
+	pthread_t id;
+	int wake_fd;
+	atomic_bool asleep, stopping;
+	atomic_bool has_commands;
+	atomic_bool called; /* shunt_proxy_wake(): a launch is on its way */
+	/* The thread's own. */
+	struct shunt_net_device *device;
+	struct shunt_proxy *proxies;
+};
+
+/* The thread for these network devices and this GPU, with one user more. 0 or -errno (logged). */
+int shunt_proxy_thread_get(
+    const struct shunt_net_ops *net, const struct shunt_net_rails *rails, int gpu, struct proxy_thread **thread_p);
+/* One user less; ends it with the last. */
+void shunt_proxy_thread_put(struct proxy_thread *thread);
+/* Runs fn(thread, arg) on the thread, and returns when it has. */
+void shunt_proxy_thread_call(struct proxy_thread *thread, void (*fn)(struct proxy_thread *, void *), void *arg);
+void shunt_proxy_thread_wake(struct proxy_thread *thread);
+
+/* For the thread: go on with a communicator's part; true: there was something to do. */
+bool shunt_proxy_work(struct shunt_proxy *proxy);
+/* True of all in the list: the peers were told that nothing follows. */
+bool shunt_proxy_left(const struct shunt_proxy *list);
+void shunt_proxy_event(const struct shunt_net_event *event);
+#endif

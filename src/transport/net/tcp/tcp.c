@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/* The provider "tcp": its table, its devices and memory, and progress. tcp_priv.h says what the other files have. */
+#include "transport/net/tcp/tcp.h"
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include "base/config.h"
+#include "base/inet/socket.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "transport/net/tcp/tcp_priv.h"
+
+#define MAX_EVENTS 64
+#define MAX_SLOTS 65536u
+#define LEAST_DATA_SOCKETS 4u
+
+/* ---- devices */
+
+/* SHUNT_SOCKETS, or NCCL's two variables, of which each is 1 where only the other is set. */
+static uint32_t count_data_sockets(uint32_t nworkers)
+{
+	const struct shunt_nccl_env *env = shunt_nccl_env();
+	int64_t n = shunt_config()->sockets, threads = env->socket_nthreads, each = env->nsocks_perthread;
+
+	if (n < 0 && (threads > 0 || each > 0))
+		n = (threads > 0 ? threads : 1) * (each > 0 ? each : 1);
+	if (n < 0)
+		n = nworkers > LEAST_DATA_SOCKETS ? nworkers : LEAST_DATA_SOCKETS;
+	return n > TCP_MAX_DATA_SOCKETS ? TCP_MAX_DATA_SOCKETS : (uint32_t)n;
+}
+
+static void device_close(struct shunt_net_device *device)
+{
+	if (!device)
+		return;
+	for (size_t i = 0; i < TCP_STRANGERS; i++)
+		shunt_tcp_stranger_drop(device, &device->stranger[i]);
+	shunt_tcp_workers_stop(device->workers);
+	shunt_close_fd(&device->listen_fd);
+	shunt_close_fd(&device->timer_fd);
+	shunt_close_fd(&device->epoll_fd);
+	free(device->slot);
+	free(device);
+}
+
+static int open_descriptors(struct shunt_net_device *device)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &device->timer };
+
+	device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (device->epoll_fd < 0 || device->timer_fd < 0 ||
+	    epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, device->timer_fd, &event))
+		return -errno;
+	return shunt_tcp_listen(device);
+}
+
+/* Without them the device's own thread carries all. */
+static void start_workers(struct shunt_net_device *device, uint32_t n)
+{
+	int err = n && device->data_sockets ? shunt_tcp_workers_start(n, &device->workers) : 0;
+
+	if (err)
+		shunt_warn(
+		    "SHUNT_SOCKET_THREADS: %u threads cannot be started: %s; large messages over tcp take longer", n,
+		    strerror(-err));
+}
+
+static int device_open(int index, struct shunt_net_device **device_p)
+{
+	struct shunt_net_device *device = calloc(1, sizeof(*device));
+	uint32_t nworkers = shunt_tcp_workers_wanted();
+	int err;
+
+	if (!device)
+		return -ENOMEM;
+	device->epoll_fd = device->timer_fd = device->listen_fd = -1;
+	device->listener.kind = TCP_WATCH_LISTENER;
+	device->timer.kind = TCP_WATCH_TIMER;
+	device->timer_at = SHUNT_NEVER;
+	device->queue_end = &device->queue;
+	device->data_sockets = count_data_sockets(nworkers);
+	for (size_t i = 0; i < TCP_STRANGERS; i++)
+		device->stranger[i].fd = -1;
+	err = shunt_tcp_device_address(index, &device->addr);
+	if (!err)
+		err = open_descriptors(device);
+	if (err) {
+		shunt_error("network interface %s (device %d of tcp) cannot be used: %s", device->addr.ifname, index,
+		    strerror(-err));
+		device_close(device);
+		return err;
+	}
+	start_workers(device, nworkers);
+	*device_p = device;
+	return 0;
+}
+
+/* ---- memory */
+
+static int new_slot(struct shunt_net_device *device, uint32_t *slot_p)
+{
+	uint32_t i = 0, more;
+	struct tcp_slot *slots;
+
+	while (i < device->nslots && device->slot[i].memory)
+		i++;
+	if (i == device->nslots) {
+		more = device->nslots ? 2 * device->nslots : 16;
+		if (more > MAX_SLOTS)
+			return -ENOSPC;
+		slots = realloc(device->slot, more * sizeof(*slots));
+		if (!slots)
+			return -ENOMEM;
+		device->slot = slots;
+		memset(slots + device->nslots, 0, (more - device->nslots) * sizeof(*slots));
+		/* Names of other devices, and of other processes, are none of ours. */
+		for (uint32_t j = device->nslots; j < more; j++)
+			if (shunt_random(&slots[j].turn, sizeof(slots[j].turn)))
+				return -EIO;
+		device->nslots = more;
+	}
+	*slot_p = i;
+	return 0;
+}
+
+static int mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+{
+	struct shunt_net_memory *memory;
+	uint32_t slot = 0;
+	int err;
+
+	if (region->flags & SHUNT_NET_MEMORY_GPU)
+		return -EOPNOTSUPP;
+	memory = calloc(1, sizeof(*memory));
+	err = memory ? new_slot(device, &slot) : -ENOMEM;
+	if (err) {
+		shunt_error(
+		    "memory for the network cannot be registered: %s (%u regions are)", strerror(-err), device->nslots);
+		free(memory);
+		return err;
+	}
+	device->slot[slot].memory = memory;
+	memory->device = device;
+	memory->at = region->at;
+	memory->bytes = region->bytes;
+	memory->id = (uint32_t)++device->slot[slot].turn << 16 | slot;
+	*memory_p = memory;
+	return 0;
+}
+
+static void mem_deregister(struct shunt_net_memory *memory)
+{
+	struct shunt_net_device *device;
+
+	if (!memory)
+		return;
+	device = memory->device;
+	/* A peer may be in the middle of a put that it should not have posted. */
+	for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
+		for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
+			if (ep->socket[i].memory == memory)
+				shunt_tcp_fail(ep, -EPROTO, "it puts into memory that is not registered any more");
+	device->slot[memory->id & 0xffff].memory = NULL;
+	free(memory);
+}
+
+static struct shunt_net_remote mem_remote(const struct shunt_net_memory *memory)
+{
+	return (struct shunt_net_remote){ { memory->id, memory->bytes } };
+}
+
+struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head)
+{
+	uint64_t offset = tcp_head_offset(head);
+	uint32_t slot = head->memory & 0xffff;
+	struct shunt_net_memory *memory = slot < device->nslots ? device->slot[slot].memory : NULL;
+
+	if (!memory || memory->id != head->memory || offset > memory->bytes || head->bytes > memory->bytes - offset)
+		return NULL;
+	return memory;
+}
+
+/* ---- endpoints */
+
+void shunt_tcp_queue(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_device *device = ep->device;
+
+	if (ep->queued)
+		return;
+	ep->queued = true;
+	ep->queue_next = NULL;
+	*device->queue_end = ep;
+	device->queue_end = &ep->queue_next;
+}
+
+bool shunt_tcp_submit(struct shunt_net_endpoint *ep, struct tcp_job *job)
+{
+	bool submitted = ep->device->workers && shunt_tcp_workers_submit(ep->device->workers, job);
+
+	ep->njobs += submitted;
+	return submitted;
+}
+
+bool shunt_tcp_take(struct shunt_net_endpoint *ep, struct tcp_job *job)
+{
+	bool taken = shunt_tcp_job_take(job);
+
+	ep->njobs -= taken;
+	return taken;
+}
+
+static void close_sockets(struct shunt_net_endpoint *ep)
+{
+	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++) {
+		struct tcp_socket *s = &ep->socket[i];
+
+		if (ep->njobs) {
+			shunt_tcp_job_cancel(ep->device->workers, &s->read_job);
+			shunt_tcp_job_cancel(ep->device->workers, &s->write_job);
+		}
+		shunt_close_socket(&s->fd);
+		s->state = TCP_CLOSED;
+		s->readable = s->writable = s->receiving = false;
+		s->memory = NULL;
+	}
+	ep->njobs = 0;
+}
+
+static void leave_state(struct shunt_net_endpoint *ep)
+{
+	if (ep->state == TCP_JOINING)
+		ep->device->njoining--;
+	if (ep->state == TCP_CONNECTED)
+		ep->device->nconnected--;
+}
+
+void shunt_tcp_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
+{
+	int n;
+	va_list args;
+
+	if (ep->state == TCP_DEAD)
+		return;
+	leave_state(ep);
+	ep->state = TCP_DEAD;
+	ep->err = err;
+	n = snprintf(ep->text, sizeof(ep->text), "%s (%s): ", ep->name, *ep->where ? ep->where : "address not known");
+	va_start(args, fmt);
+	if (n > 0 && (size_t)n < sizeof(ep->text))
+		vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
+	va_end(args);
+	close_sockets(ep);
+	shunt_tcp_queue(ep);
+}
+
+static void endpoint_free(struct shunt_net_endpoint *ep)
+{
+	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)
+		free(ep->socket[i].in);
+	free(ep->put);
+	free(ep->signal);
+	free(ep->large);
+	free(ep->name);
+	free(ep);
+}
+
+static int endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+    struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p)
+{
+	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+	int err = -ENOMEM;
+
+	if (ep) {
+		ep->put = calloc(TCP_MAX_PUTS, sizeof(*ep->put));
+		ep->name = strdup(peer->name ? peer->name : "a peer");
+		err = ep->put && ep->name ? shunt_random(&ep->id, sizeof(ep->id)) : -ENOMEM;
+	}
+	if (err) {
+		shunt_error("no connection to %s can be made: %s", peer->name ? peer->name : "a peer", strerror(-err));
+		if (ep)
+			endpoint_free(ep);
+		return err;
+	}
+	ep->id |= 1; /* 0 is nobody's */
+	ep->device = device;
+	ep->user = peer->user;
+	ep->connect_ms = peer->connect_ms;
+	/* Small puts do not use them, and each is a connection that must be made. */
+	ep->data_sockets = peer->largest && peer->largest <= shunt_tcp_small(device) ? 0 : device->data_sockets;
+	memcpy(ep->key, peer->key, sizeof(ep->key));
+	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)
+		ep->socket[i] =
+		    (struct tcp_socket){ .watch.kind = TCP_WATCH_SOCKET, .endpoint = ep, .fd = -1, .index = i };
+	ep->next = device->endpoints;
+	device->endpoints = ep;
+	shunt_tcp_blob(ep, blob_p);
+	*endpoint_p = ep;
+	return 0;
+}
+
+static void endpoint_finish(struct shunt_net_endpoint *ep)
+{
+	ep->finished = true;
+	shunt_tcp_queue(ep);
+}
+
+static void endpoint_close(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_endpoint **at;
+	struct shunt_net_device *device;
+
+	if (!ep)
+		return;
+	device = ep->device;
+	leave_state(ep);
+	close_sockets(ep);
+	for (at = &device->endpoints; *at != ep; at = &(*at)->next)
+		;
+	*at = ep->next;
+	for (at = &device->queue; *at && *at != ep; at = &(*at)->queue_next)
+		;
+	if (*at) {
+		*at = ep->queue_next;
+		if (!*at)
+			device->queue_end = at;
+	}
+	endpoint_free(ep);
+}
+
+/* ---- progress */
+
+static void take_edge(struct shunt_net_device *device, const struct epoll_event *event)
+{
+	struct tcp_watch *watch = event->data.ptr;
+	bool in = event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+
+	switch (watch->kind) {
+	case TCP_WATCH_LISTENER:
+		device->listener_readable = true;
+		break;
+	case TCP_WATCH_TIMER: {
+		uint64_t turns;
+		ssize_t n = read(device->timer_fd, &turns, sizeof(turns));
+
+		(void)n;
+		device->timer_at = 0; /* it is set anew */
+		break;
+	}
+	case TCP_WATCH_STRANGER:
+		/* NOLINTNEXTLINE(bugprone-casting-through-void): each watch begins what it is of */
+		((struct tcp_stranger *)(void *)watch)->readable |= in;
+		break;
+	case TCP_WATCH_SOCKET: {
+		/* NOLINTNEXTLINE(bugprone-casting-through-void): as above */
+		struct tcp_socket *s = (struct tcp_socket *)(void *)watch;
+
+		s->readable |= in && !s->at_end;
+		s->hangup |= (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+		s->writable |= (event->events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
+		shunt_tcp_queue(s->endpoint);
+		break;
+	}
+	}
+}
+
+static void work(struct shunt_net_endpoint *ep)
+{
+	if (ep->state == TCP_CREATED || ep->state == TCP_JOINING)
+		shunt_tcp_join(ep);
+	shunt_tcp_receive(ep);
+	shunt_tcp_send(ep);
+}
+
+/* The next thing that an endpoint has to tell. */
+static bool next_event(struct shunt_net_endpoint *ep, struct shunt_net_event *event)
+{
+	*event = (struct shunt_net_event){ .endpoint = ep, .user = ep->user };
+	if (ep->error_told)
+		return false;
+	if (ep->state == TCP_CONNECTED && !ep->ready_told) {
+		ep->ready_told = true;
+		event->kind = SHUNT_NET_READY;
+		return true;
+	}
+	if (ep->ready_told && ep->puts_done) {
+		event->kind = SHUNT_NET_PUT_DONE;
+		event->count = ep->puts_done;
+		ep->puts_done = 0;
+		return true;
+	}
+	if (ep->ready_told && shunt_tcp_signal_due(ep)) {
+		struct tcp_signal signal = shunt_tcp_signal_take(ep);
+
+		event->kind = SHUNT_NET_SIGNAL;
+		event->channel = signal.channel;
+		event->count = signal.count;
+		return true;
+	}
+	if (ep->ready_told && !ep->end_told && shunt_tcp_ended(ep)) {
+		ep->end_told = true;
+		event->kind = SHUNT_NET_END;
+		return true;
+	}
+	if (ep->state == TCP_DEAD) {
+		ep->error_told = true;
+		event->kind = SHUNT_NET_ERROR;
+		event->err = ep->err;
+		event->text = ep->text;
+		return true;
+	}
+	return false;
+}
+
+static bool has_more(const struct shunt_net_endpoint *ep)
+{
+	if (ep->error_told)
+		return false;
+	if (ep->state == TCP_DEAD || ep->puts_done || (ep->state == TCP_CONNECTED && !ep->ready_told) ||
+	    shunt_tcp_signal_due(ep) || (!ep->end_told && shunt_tcp_ended(ep)))
+		return true;
+	return ep->njobs || shunt_tcp_can_send(ep) || shunt_tcp_can_receive(ep);
+}
+
+static struct shunt_net_endpoint *unqueue(struct shunt_net_device *device)
+{
+	struct shunt_net_endpoint *ep = device->queue;
+
+	if (!ep)
+		return NULL;
+	device->queue = ep->queue_next;
+	if (!device->queue)
+		device->queue_end = &device->queue;
+	ep->queued = false;
+	return ep;
+}
+
+/* Threads are at work for all that is in the queue: helps them, or lets them have the CPU. */
+static void attend_jobs(const struct shunt_net_device *device)
+{
+	for (const struct shunt_net_endpoint *ep = device->queue; ep; ep = ep->queue_next)
+		if (!ep->njobs)
+			return;
+	if (!shunt_tcp_workers_help(device->workers))
+		sched_yield();
+}
+
+static int progress(struct shunt_net_device *device, struct shunt_net_event *events, int max)
+{
+	struct epoll_event edges[MAX_EVENTS];
+	int nedges = epoll_wait(device->epoll_fd, edges, MAX_EVENTS, 0), n = 0;
+	struct shunt_net_endpoint *last, *ep;
+
+	for (int i = 0; i < nedges; i++)
+		take_edge(device, &edges[i]);
+	if (device->listener_readable || device->nstrangers)
+		shunt_tcp_strangers(device);
+	last = NULL;
+	for (ep = device->queue; ep; ep = ep->queue_next)
+		last = ep;
+	/* Each once; who has more stands behind the last one then. */
+	while (last && (ep = unqueue(device))) {
+		work(ep);
+		while (n < max && next_event(ep, &events[n]))
+			n++;
+		if (has_more(ep))
+			shunt_tcp_queue(ep);
+		if (ep == last)
+			break;
+	}
+	shunt_tcp_time(device);
+	if (device->workers && device->queue && !n)
+		attend_jobs(device);
+	return n;
+}
+
+static bool arm(struct shunt_net_device *device)
+{
+	return !device->queue && (!device->listener_readable || device->accept_at);
+}
+
+static int device_fd(const struct shunt_net_device *device)
+{
+	return device->epoll_fd;
+}
+
+const struct shunt_net_ops shunt_net_tcp_ops = {
+	.name = "tcp",
+	.blob_bytes = sizeof(struct tcp_blob),
+	.devices = shunt_tcp_devices,
+	.open = device_open,
+	.close = device_close,
+	.mem_register = mem_register,
+	.mem_deregister = mem_deregister,
+	.mem_remote = mem_remote,
+	.endpoint_create = endpoint_create,
+	.endpoint_connect = shunt_tcp_connect,
+	.post = shunt_tcp_post,
+	.finish = endpoint_finish,
+	.endpoint_close = endpoint_close,
+	.progress = progress,
+	.arm = arm,
+	.fd = device_fd,
+};

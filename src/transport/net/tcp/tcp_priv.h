@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
+#define SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
+/*
+ * The provider "tcp": what its files share. tcp.c is the table, tcp_connect.c makes connections, tcp_send.c and
+ * tcp_receive.c use them, tcp_workers.c has threads for what is large, tcp_interfaces.c finds the devices.
+ *
+ * An endpoint has one socket for signals and small puts, and some for the data of large ones. Large puts are cut into
+ * pieces; whichever data socket can be written takes the next one, so a slow socket takes fewer. Socket 0 has a head
+ * for each put in the order of the puts. That order, and the number of bytes of each large put, tell the receiver when
+ * a signal may be told.
+ *
+ * epoll tells edges: readable and writable of a socket stay set until the kernel says EAGAIN, or gives less than it was
+ * asked for. An endpoint with something to do stands in the device's queue; who finds the queue empty may sleep.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/inet/netaddr.h"
+#include "transport/net/net.h"
+#include "transport/net/tcp/tcp_wire.h"
+#include "transport/net/tcp/tcp_workers.h"
+
+#define TCP_SMALL_BYTES 65536u  /* a put of more goes in pieces */
+#define TCP_PIECE_BYTES 131072u /* large enough that a call's cost does not show, small enough to spread */
+/*
+ * Where threads carry the pieces: two for each socket of what waits, within these bounds. A piece costs the proxy
+ * thread 2 us, for which a thread carries 16 KB.
+ */
+#define TCP_SMALL_BYTES_SPREAD 16384u
+#define TCP_PIECE_LEAST_SPREAD 32768u
+#define TCP_PIECE_MOST_SPREAD 262144u
+#define TCP_JOB_BYTES 16384u   /* what is less is done at once rather than given to a thread */
+#define TCP_MAX_PUTS 1024u     /* posted and not done, of an endpoint; a power of two */
+#define TCP_WINDOW 4096u       /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
+#define TCP_MAX_SIGNALS 16384u /* that wait at the receiver, before it reads no further */
+#define TCP_BUDGET (1u << 20)  /* bytes of one endpoint and direction in one progress: others wait meanwhile */
+#define TCP_STRANGERS 64       /* connections without a proof */
+#define TCP_STRANGER_MS 10000
+#define TCP_RETRY_MS 50
+/*
+ * Then a new attempt: the kernel's own come after 1, 3, 7, 15, 31 s, however long the network is back. The same for the
+ * challenge: where the last packet of the handshake was lost, the other side has no connection yet.
+ */
+#define TCP_CONNECT_MS 2500
+#define TCP_CHECK_MS 5000 /* between two looks for hosts that do not answer any more */
+#define TCP_GONE_MS 25000 /* without an answer, as SHUNT_TCP_SILENCE_MS of base/inet/socket.h */
+#define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
+
+/* What an epoll event belongs to. */
+enum tcp_watch_kind { TCP_WATCH_LISTENER, TCP_WATCH_TIMER, TCP_WATCH_STRANGER, TCP_WATCH_SOCKET };
+struct tcp_watch {
+	enum tcp_watch_kind kind;
+};
+
+struct shunt_net_memory {
+	struct shunt_net_device *device;
+	uint8_t *at;
+	size_t bytes;
+	uint32_t id; /* the slot, and in the upper 16 bits a number that changes with each user of the slot */
+};
+
+enum tcp_socket_state {
+	TCP_CLOSED,
+	TCP_RETRY,      /* connects again at retry_at */
+	TCP_CONNECTING, /* until retry_at, as the next one */
+	TCP_AWAITS_CHALLENGE,
+	TCP_AWAITS_ANSWER,
+	TCP_OPEN, /* both sides have proved themselves */
+};
+
+struct tcp_socket {
+	struct tcp_watch watch;
+	struct shunt_net_endpoint *endpoint;
+	enum tcp_socket_state state;
+	int fd;
+	uint32_t index;
+	bool readable, writable;
+	bool hangup;         /* the other side sends no more; what it has sent is still to be read */
+	bool at_end;         /* all of that is read */
+	bool blocked;        /* the message that comes next does not fit yet */
+	int64_t stuck_since; /* what we sent has had no answer since; 0: it has */
+	unsigned tries;      /* ... and was sent again so often */
+	bool hurries;        /* ... and is sent again every SHUNT_TCP_AGAIN_MS at least */
+	int64_t retry_at;
+	uint8_t proof[SHUNT_MAC_BYTES]; /* that the answer must have */
+	/* coming in: bytes [from, to) of the buffer, and the payload that goes on */
+	uint8_t *in;
+	uint32_t in_bytes, in_from, in_to;
+	bool receiving;
+	struct tcp_head head;
+	struct shunt_net_memory *memory;
+	uint8_t *target;
+	uint32_t target_left;
+	/* going out on a data socket: a piece of put number out_put */
+	struct tcp_head out;
+	uint32_t out_head_left, out_left;
+	const uint8_t *out_at;
+	uint64_t out_put;
+	/* what threads do for a data socket (tcp_workers.h) */
+	struct tcp_job read_job, write_job;
+};
+
+/* A put that was posted. */
+struct tcp_out_put {
+	struct tcp_head head;
+	const uint8_t *source;
+	uint32_t left;    /* bytes that the kernel has not taken */
+	bool large, told; /* told: its head is sent */
+	uint32_t memory;
+	uint64_t offset;
+};
+
+struct tcp_signal {
+	uint16_t channel;
+	uint32_t count;
+	uint32_t after; /* told when so many large puts are there, modulo 2^32 */
+};
+
+struct tcp_in_large {
+	uint32_t bytes, arrived;
+	bool announced;
+};
+
+enum tcp_endpoint_state { TCP_CREATED, TCP_JOINING, TCP_CONNECTED, TCP_DEAD };
+
+struct shunt_net_endpoint {
+	struct shunt_net_device *device;
+	struct shunt_net_endpoint *next, *queue_next;
+	bool queued;
+	enum tcp_endpoint_state state;
+	uint8_t key[SHUNT_NET_KEY_BYTES];
+	char *name;
+	void *user;
+	int64_t connect_ms, deadline;
+	uint64_t id, peer_id; /* peer_id 0: not known yet */
+	bool active;          /* it connects; else it is connected to */
+	bool asked;           /* endpoint_connect was called */
+	struct shunt_netaddr peer_addr;
+	char where[128];
+	uint32_t data_sockets; /* that it may have; the peer may want fewer */
+	uint32_t nsockets;
+	struct tcp_socket socket[TCP_MAX_SOCKETS];
+	unsigned refused; /* connections for it without a proof */
+	unsigned njobs;   /* that are not taken */
+
+	/* out: puts [done, posted) are in the ring; heads up to sent are on socket 0 but for the bytes of `put[sent]`
+	 * that sent_bytes counts. */
+	struct tcp_out_put *put;
+	uint64_t done, posted, sent, pieces; /* pieces: the put from which the next piece comes */
+	uint32_t sent_bytes, piece_offset, nlarge, next_data;
+	uint64_t waiting; /* bytes of large puts that no piece has yet */
+	bool finished, end_sent;
+	struct tcp_head end_head;
+
+	/* in */
+	struct tcp_signal *signal; /* ring */
+	uint32_t signal_cap, signal_first, nsignals;
+	struct tcp_in_large *large;
+	uint32_t large_done, large_announced;
+	bool end_come;
+
+	/* to tell */
+	bool ready_told, end_told, error_told;
+	uint32_t puts_done;
+	int err;
+	char text[512];
+};
+
+/* A connection that has not proved itself. */
+struct tcp_stranger {
+	struct tcp_watch watch;
+	int fd; /* -1: a free place */
+	uint32_t got;
+	int64_t since;
+	bool readable;
+	uint8_t nonce[TCP_NONCE];
+	struct tcp_hello hello;
+};
+
+struct tcp_slot {
+	struct shunt_net_memory *memory;
+	uint16_t turn;
+};
+
+struct shunt_net_device {
+	struct shunt_netaddr addr;
+	int epoll_fd, listen_fd, timer_fd;
+	struct tcp_watch listener, timer;
+	bool listener_readable;
+	int64_t accept_at; /* out of descriptors: not before */
+	int64_t check_at;  /* the next look at whether peers' hosts answer */
+	int64_t timer_at;  /* what the timer is set to; SHUNT_NEVER: not at all */
+	uint32_t data_sockets;
+	struct tcp_workers *workers; /* NULL: none */
+	struct tcp_slot *slot;
+	uint32_t nslots;
+	struct shunt_net_endpoint *endpoints, *queue, **queue_end;
+	unsigned nstrangers, njoining, nconnected;
+	struct tcp_stranger stranger[TCP_STRANGERS];
+};
+
+/* Bytes of a put that goes through socket 0, at most. */
+static inline uint32_t shunt_tcp_small(const struct shunt_net_device *device)
+{
+	return device->workers ? TCP_SMALL_BYTES_SPREAD : TCP_SMALL_BYTES;
+}
+
+/* tcp.c */
+/* Gives a job of the endpoint's sockets to a thread. False: the caller does it. */
+bool shunt_tcp_submit(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
+/* True: the job was submitted and is done now. */
+bool shunt_tcp_take(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
+/* Something is to be done, or told. */
+void shunt_tcp_queue(struct shunt_net_endpoint *endpoint);
+/* The endpoint is dead, with this reason, unless it was before. Its sockets are closed. */
+void shunt_tcp_fail(struct shunt_net_endpoint *endpoint, int err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The memory that a head names if all its bytes lie in it, else NULL. */
+struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head);
+
+/* tcp_interfaces.c */
+int shunt_tcp_devices(struct shunt_net_info *info, int max);
+/* Address of one of them. 0 or -ENODEV. */
+int shunt_tcp_device_address(int index, struct shunt_netaddr *addr);
+
+/* tcp_connect.c */
+int shunt_tcp_listen(struct shunt_net_device *device);
+void shunt_tcp_blob(const struct shunt_net_endpoint *endpoint, struct shunt_net_blob *blob_p);
+int shunt_tcp_connect(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs);
+/* Goes on with an endpoint that is not connected yet. */
+void shunt_tcp_join(struct shunt_net_endpoint *endpoint);
+/* Takes in connections, reads from those that are not proved, and ends what is overdue. */
+void shunt_tcp_strangers(struct shunt_net_device *device);
+/* Does what is due by now, and sets the timer to what is due next. */
+void shunt_tcp_time(struct shunt_net_device *device);
+void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_stranger *stranger);
+/*
+ * A look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent again.
+ * A peer that does not read has a host that answers.
+ */
+struct tcp_info;
+bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int64_t now);
+
+/* tcp_send.c */
+int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
+/* Sends what the sockets take. */
+void shunt_tcp_send(struct shunt_net_endpoint *endpoint);
+/* A socket can be written, and there is something for it. */
+bool shunt_tcp_can_send(const struct shunt_net_endpoint *endpoint);
+
+/* tcp_receive.c */
+void shunt_tcp_receive(struct shunt_net_endpoint *endpoint);
+bool shunt_tcp_can_receive(const struct shunt_net_endpoint *endpoint);
+/* The oldest signal, if all that was put before it has come. */
+bool shunt_tcp_signal_due(const struct shunt_net_endpoint *endpoint);
+struct tcp_signal shunt_tcp_signal_take(struct shunt_net_endpoint *endpoint);
+/* The peer's end, and nothing that is still to come before it. */
+bool shunt_tcp_ended(const struct shunt_net_endpoint *endpoint);
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT */
+/* Puts go out: small ones with their heads on socket 0, the pieces of large ones on whatever data socket has room. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include "base/io.h"
+#include "transport/net/tcp/tcp_priv.h"
+
+#define MAX_IOV 64 /* 32 small puts in one call */
+
+static struct tcp_out_put *out_put(const struct shunt_net_endpoint *ep, uint64_t number)
+{
+	return &ep->put[number % TCP_MAX_PUTS];
+}
+
+/* ---- what a put may be */
+
+static bool put_is_valid(const struct shunt_net_device *device, const struct shunt_net_put *put)
+{
+	const uint8_t *source = put->source;
+	const struct shunt_net_memory *memory = put->memory;
+
+	if (!shunt_net_put_is_formed(put, false))
+		return false;
+	if (!put->bytes)
+		return true;
+	return memory && memory->device == device && source >= memory->at &&
+	    (size_t)(source - memory->at) <= memory->bytes &&
+	    put->bytes <= memory->bytes - (size_t)(source - memory->at);
+}
+
+static void put_fill(struct shunt_net_endpoint *ep, const struct shunt_net_put *put, struct tcp_out_put *out)
+{
+	uint32_t small = shunt_tcp_small(ep->device);
+	bool large = put->bytes > small && ep->nsockets > 1;
+
+	*out = (struct tcp_out_put){ .source = put->source, .left = put->bytes, .large = large };
+	out->head = (struct tcp_head){
+		.kind = large ? TCP_LARGE : TCP_PUT,
+		.flags = put->flags & SHUNT_NET_PACKETS ? TCP_PACKETS : 0,
+		.channel = put->count ? put->channel : 0,
+		.count = put->count,
+		.bytes = put->bytes,
+	};
+	out->memory = (uint32_t)put->remote.word[0];
+	out->offset = put->remote_offset;
+	if (large) {
+		out->head.put = ep->nlarge++;
+		ep->waiting += put->bytes;
+	} else if (put->bytes) {
+		out->head.memory = out->memory;
+		tcp_head_set_offset(&out->head, out->offset);
+	}
+}
+
+int shunt_tcp_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, int n)
+{
+	/* Puts that are done and not told count as well, so that what is told makes room. */
+	uint64_t room = TCP_MAX_PUTS - (ep->posted - ep->done) - ep->puts_done;
+	bool more = false;
+
+	if (ep->state != TCP_CONNECTED || !ep->ready_told || ep->finished)
+		return -ENOTCONN;
+	for (int i = 0; i < n; i++)
+		if (!put_is_valid(ep->device, &puts[i]))
+			return -EINVAL;
+	if (n > 0 && (uint64_t)n > room)
+		n = (int)room;
+	for (int i = 0; i < n; i++) {
+		put_fill(ep, &puts[i], out_put(ep, ep->posted++));
+		more = puts[i].flags & SHUNT_NET_MORE;
+	}
+	/* What waits for more goes with the next post or progress; a full ring has no more. */
+	if (n > 0 && (!more || (uint64_t)n == room))
+		shunt_tcp_send(ep);
+	if (n > 0 || room == 0)
+		shunt_tcp_queue(ep);
+	return n > 0 ? n : 0;
+}
+
+/* ---- sending */
+
+static void count_done(struct shunt_net_endpoint *ep)
+{
+	while (ep->done < ep->posted && out_put(ep, ep->done)->told && !out_put(ep, ep->done)->left) {
+		ep->done++;
+		ep->puts_done++;
+	}
+}
+
+/* So many bytes of `want` went out. err: 0, or errno after them. */
+static void note_sent(struct tcp_socket *s, size_t sent, size_t want, int err)
+{
+	if (sent == want)
+		s->writable = true;
+	if (!err || err == EAGAIN || err == EWOULDBLOCK)
+		return;
+	err = shunt_io_error(err);
+	shunt_tcp_fail(s->endpoint, err, "the connection broke while sending: %s",
+	    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
+}
+
+/* False: not now, or never. */
+static bool write_out(struct tcp_socket *s, struct iovec *iov, size_t n, size_t want, size_t *sent_p)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+	ssize_t sent;
+
+	s->writable = false;
+	do
+		sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (sent < 0 && errno == EINTR);
+	note_sent(s, sent < 0 ? 0 : (size_t)sent, want, sent < 0 ? errno : 0);
+	if (sent < 0)
+		return false;
+	*sent_p = (size_t)sent;
+	return true;
+}
+
+static bool is_silent(const struct tcp_out_put *put)
+{
+	return !put->head.bytes && !put->head.count;
+}
+
+/* Heads and payloads of puts from `sent` on; the first may be sent in part. The bytes of all. */
+static size_t gather(struct shunt_net_endpoint *ep, struct iovec *iov, size_t *n_p)
+{
+	uint32_t skip = ep->sent_bytes;
+	size_t n = 0, bytes = 0;
+
+	for (uint64_t i = ep->sent; i < ep->posted && n + 2 <= MAX_IOV; i++) {
+		struct tcp_out_put *put = out_put(ep, i);
+
+		if (is_silent(put))
+			continue;
+		if (skip < sizeof(put->head)) {
+			iov[n++] = (struct iovec){ (uint8_t *)&put->head + skip, sizeof(put->head) - skip };
+			bytes += sizeof(put->head) - skip;
+		}
+		skip = 0;
+		if (put->left && !put->large) {
+			iov[n++] =
+			    (struct iovec){ (void *)(uintptr_t)(put->source + put->head.bytes - put->left), put->left };
+			bytes += put->left;
+		}
+		if (bytes >= TCP_BUDGET)
+			break;
+	}
+	*n_p = n;
+	return bytes;
+}
+
+/* The kernel has taken so many bytes of what gather gave it. */
+static void advance(struct shunt_net_endpoint *ep, size_t sent)
+{
+	for (; ep->sent < ep->posted; ep->sent++, ep->sent_bytes = 0) {
+		struct tcp_out_put *put = out_put(ep, ep->sent);
+		size_t head = sizeof(put->head) - ep->sent_bytes, now;
+
+		if (!is_silent(put)) {
+			now = sent < head ? sent : head;
+			ep->sent_bytes += (uint32_t)now;
+			sent -= now;
+			if (now < head)
+				return;
+			if (!put->large) {
+				now = sent < put->left ? sent : put->left;
+				put->left -= (uint32_t)now;
+				sent -= now;
+				if (put->left)
+					return;
+			}
+		}
+		put->told = true;
+	}
+}
+
+static void send_end(struct shunt_net_endpoint *ep)
+{
+	struct tcp_socket *s = &ep->socket[0];
+	struct iovec iov = { (uint8_t *)&ep->end_head + ep->sent_bytes, sizeof(ep->end_head) - ep->sent_bytes };
+	size_t sent;
+
+	ep->end_head = (struct tcp_head){ .kind = TCP_END };
+	if (!write_out(s, &iov, 1, iov.iov_len, &sent))
+		return;
+	ep->sent_bytes += (uint32_t)sent;
+	ep->end_sent = ep->sent_bytes == sizeof(ep->end_head);
+}
+
+static void send_heads(struct shunt_net_endpoint *ep)
+{
+	struct tcp_socket *s = &ep->socket[0];
+	size_t budget = TCP_BUDGET;
+
+	while (s->writable && ep->sent < ep->posted && budget) {
+		struct iovec iov[MAX_IOV];
+		size_t n, bytes = gather(ep, iov, &n), sent = 0;
+
+		if (bytes && !write_out(s, iov, n, bytes, &sent))
+			break;
+		advance(ep, sent);
+		budget -= sent < budget ? sent : budget;
+	}
+	if (s->writable && ep->finished && !ep->end_sent && ep->sent == ep->posted)
+		send_end(ep);
+}
+
+/* Of a piece, at most. */
+static uint32_t piece_bytes(const struct shunt_net_endpoint *ep)
+{
+	uint64_t share = (ep->waiting / (2 * (ep->nsockets - 1)) + 4095) & ~(uint64_t)4095;
+
+	if (!ep->device->workers)
+		return TCP_PIECE_BYTES;
+	if (share < TCP_PIECE_LEAST_SPREAD)
+		return TCP_PIECE_LEAST_SPREAD;
+	return share < TCP_PIECE_MOST_SPREAD ? (uint32_t)share : TCP_PIECE_MOST_SPREAD;
+}
+
+/* The next piece of the oldest large put that has one. */
+static bool take_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s)
+{
+	struct tcp_out_put *put;
+	uint32_t bytes, most;
+
+	if (ep->pieces < ep->done) {
+		ep->pieces = ep->done;
+		ep->piece_offset = 0;
+	}
+	for (; ep->pieces < ep->posted; ep->pieces++, ep->piece_offset = 0) {
+		put = out_put(ep, ep->pieces);
+		if (put->large && ep->piece_offset < put->head.bytes)
+			break;
+	}
+	if (ep->pieces >= ep->posted)
+		return false;
+	bytes = put->head.bytes - ep->piece_offset;
+	most = piece_bytes(ep);
+	if (bytes > most)
+		bytes = most;
+	ep->waiting -= bytes;
+	s->out = (struct tcp_head){
+		.kind = TCP_PIECE, .flags = put->head.flags, .memory = put->memory, .bytes = bytes, .put = put->head.put
+	};
+	tcp_head_set_offset(&s->out, put->offset > TCP_MAX_OFFSET ? TCP_MAX_OFFSET : put->offset + ep->piece_offset);
+	s->out_head_left = sizeof(s->out);
+	s->out_at = put->source + ep->piece_offset;
+	s->out_left = bytes;
+	s->out_put = ep->pieces;
+	ep->piece_offset += bytes;
+	return true;
+}
+
+/* So many bytes of the socket's piece went out. */
+static void piece_sent(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t sent)
+{
+	size_t head = sent < s->out_head_left ? sent : s->out_head_left;
+
+	s->out_head_left -= (uint32_t)head;
+	sent -= head;
+	s->out_at += sent;
+	s->out_left -= (uint32_t)sent;
+	out_put(ep, s->out_put)->left -= (uint32_t)sent;
+}
+
+/* Sends of one piece what the socket takes, or has a thread do it. */
+static void send_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t *budget)
+{
+	struct tcp_job *job = &s->write_job;
+	size_t sent, want;
+
+	if (!s->out_head_left && !s->out_left && !take_piece(ep, s))
+		return;
+	job->fd = s->fd;
+	job->writes = true;
+	job->n = 0;
+	if (s->out_head_left)
+		job->iov[job->n++] =
+		    (struct iovec){ (uint8_t *)&s->out + sizeof(s->out) - s->out_head_left, s->out_head_left };
+	job->iov[job->n++] = (struct iovec){ (void *)(uintptr_t)s->out_at, s->out_left };
+	want = s->out_head_left + s->out_left;
+	if (s->out_left >= TCP_JOB_BYTES && shunt_tcp_submit(ep, job)) {
+		s->writable = false; /* until the job, or an edge, says that there is room */
+		sent = want;
+	} else if (write_out(s, job->iov, (size_t)job->n, want, &sent)) {
+		piece_sent(ep, s, sent);
+	} else {
+		return;
+	}
+	*budget -= sent < *budget ? sent : *budget;
+}
+
+/* A thread may be at work on the socket's piece. False: it still is. */
+static bool end_write_job(struct shunt_net_endpoint *ep, struct tcp_socket *s)
+{
+	size_t want;
+
+	if (!shunt_tcp_job_is_out(&s->write_job))
+		return true;
+	if (!shunt_tcp_take(ep, &s->write_job))
+		return false;
+	want = s->out_head_left + s->out_left;
+	piece_sent(ep, s, s->write_job.bytes);
+	note_sent(s, s->write_job.bytes, want, s->write_job.err);
+	return ep->state == TCP_CONNECTED;
+}
+
+static bool has_piece(const struct shunt_net_endpoint *ep, const struct tcp_socket *s)
+{
+	return s->out_head_left || s->out_left || ep->pieces < ep->posted;
+}
+
+static void send_pieces(struct shunt_net_endpoint *ep)
+{
+	size_t budget = TCP_BUDGET;
+	uint32_t idle = 0, ndata = ep->nsockets - 1;
+
+	while (ep->state == TCP_CONNECTED && budget && idle < ndata) {
+		struct tcp_socket *s = &ep->socket[1 + ep->next_data++ % ndata];
+
+		if (end_write_job(ep, s) && s->writable && has_piece(ep, s)) {
+			send_piece(ep, s, &budget);
+			idle = s->writable && has_piece(ep, s) && !shunt_tcp_job_is_out(&s->write_job) ? 0 : idle + 1;
+		} else {
+			idle++;
+		}
+	}
+}
+
+void shunt_tcp_send(struct shunt_net_endpoint *ep)
+{
+	if (ep->state != TCP_CONNECTED)
+		return;
+	send_heads(ep);
+	if (ep->nsockets > 1 && ep->state == TCP_CONNECTED)
+		send_pieces(ep);
+	if (ep->state == TCP_CONNECTED)
+		count_done(ep);
+}
+
+bool shunt_tcp_can_send(const struct shunt_net_endpoint *ep)
+{
+	if (ep->state != TCP_CONNECTED)
+		return false;
+	if (ep->socket[0].writable && (ep->sent < ep->posted || (ep->finished && !ep->end_sent)))
+		return true;
+	for (uint32_t i = 1; i < ep->nsockets; i++)
+		if (ep->socket[i].writable && has_piece(ep, &ep->socket[i]) &&
+		    !shunt_tcp_job_is_out(&ep->socket[i].write_job))
+			return true;
+	return false;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "transport/net/verbs/verbs_priv.h"
+
+#define MAX_ENDPOINTS 1024 /* of a device */
+
+void verbs_attend(struct shunt_net_endpoint *ep)
+{
+	if (ep->in_attention)
+		return;
+	ep->in_attention = true;
+	ep->next_attention = ep->device->attention;
+	ep->device->attention = ep;
+}
+
+void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline)
+{
+	ep->device->timed += (deadline != 0) - (ep->deadline != 0);
+	ep->deadline = deadline;
+}
+
+bool verbs_over(const struct shunt_net_endpoint *ep)
+{
+	return ep->finished && ep->end_came && ep->done == ep->taken;
+}
+
+static void fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, va_list args)
+{
+	int n;
+
+	if (ep->state == VERBS_DEAD || ep->state == VERBS_LINGERING || verbs_over(ep))
+		return;
+	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, lane->rail->port->info.where);
+	if (lane->has_gid) {
+		char own[64], peers[64];
+
+		shunt_gid_show(&lane->gid, own, sizeof(own));
+		shunt_gid_show(&lane->peer_gid, peers, sizeof(peers));
+		n += snprintf(
+		    ep->text + n, sizeof(ep->text) - (size_t)n, ", GID %d (%s) to %s", lane->gid.index, own, peers);
+	}
+	n += snprintf(ep->text + n, sizeof(ep->text) - (size_t)n, ": ");
+	vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
+	ep->err = err;
+	ep->state = VERBS_DEAD;
+	ep->error_untold = true;
+	verbs_deadline(ep, 0);
+	/* What the peer still sends, and what was posted here, ends at once. */
+	for (int i = 0; i < verbs_lanes_most(ep->device) && ep->lane[i].qp; i++)
+		verbs_qp_state(ep->lane[i].rail, ep->lane[i].qp, SHUNT_IBV_QPS_ERR);
+	verbs_bye(ep);
+	verbs_attend(ep);
+}
+
+void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	fail(ep, ep->lane, err, fmt, args);
+	va_end(args);
+}
+
+void verbs_lane_fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	fail(ep, lane, err, fmt, args);
+	va_end(args);
+}
+
+static int take_slot(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_device *device = ep->device;
+	unsigned slot = 0;
+
+	while (slot < device->nslots && device->slots[slot])
+		slot++;
+	if (slot == MAX_ENDPOINTS)
+		return -EMFILE;
+	if (slot == device->nslots) {
+		void *grown = realloc(device->slots, (slot + 1) * sizeof(*device->slots));
+
+		if (!grown)
+			return -ENOMEM;
+		device->slots = grown;
+		device->nslots++;
+	}
+	device->slots[slot] = ep;
+	ep->id = (uint32_t)slot << 16 | ++device->generation;
+	return 0;
+}
+
+/* The endpoint's place in a completion queue of the rail, taken with its first QP there. NULL: logged. */
+static struct shunt_ibv_cq *queue_of(struct shunt_net_endpoint *ep, struct verbs_rail *rail)
+{
+	int *cq = &ep->cq[rail - ep->device->rail];
+
+	if (*cq < 0)
+		*cq = verbs_cq_take(rail);
+	return *cq < 0 ? NULL : rail->cqs[*cq].cq;
+}
+
+int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail)
+{
+	static const struct shunt_ibv_qp_cap cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
+	struct shunt_ibv_cq *cq = queue_of(ep, rail);
+	int index = (int)(lane - ep->lane), err = cq ? 0 : -ENOMEM;
+	uint32_t inline_bytes;
+
+	lane->rail = rail;
+	if (!err)
+		err = shunt_random(&lane->psn, sizeof(lane->psn));
+	lane->psn &= 0xffffff;
+	if (!err)
+		err = verbs_qp_create(rail, cq, &cap, &lane->qp, &inline_bytes);
+	if (!err)
+		err = verbs_qp_init(rail, lane->qp, ep->adds);
+	if (err)
+		return err;
+	if (!index)
+		ep->inline_bytes = inline_bytes;
+	lane->ece = verbs_ece_of(rail, lane->qp);
+	err = verbs_receives_post(lane->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, index, 0), VERBS_RECEIVES);
+	if (err)
+		shunt_error("%s: cannot post receives: %s", rail->port->info.where, strerror(-err));
+	return err;
+}
+
+static int make_side(struct shunt_net_endpoint *ep)
+{
+	static const struct shunt_ibv_qp_cap cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
+	struct verbs_rail *rail = ep->device->rail;
+	uint32_t unused;
+	int err = verbs_qp_create(rail, queue_of(ep, rail), &cap, &ep->side, &unused);
+
+	if (!err)
+		err = verbs_qp_init(rail, ep->side, false);
+	if (err)
+		return err;
+	err = verbs_receives_post(ep->side, verbs_wr_id(ep->id, VERBS_SIDE_RECEIVE, 0, 0), VERBS_SIDE);
+	if (err)
+		shunt_error("%s: cannot post receives: %s", rail->port->info.where, strerror(-err));
+	return err;
+}
+
+static int make(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_device *device = ep->device;
+	int err = take_slot(ep);
+
+	if (err) {
+		shunt_error("%s: no more than %d connections", device->rail[0].port->info.where, MAX_ENDPOINTS);
+		return err;
+	}
+	err = shunt_random(ep->nonce, sizeof(ep->nonce));
+	if (!err)
+		err = verbs_link_of(device->rail, &ep->link);
+	if (err)
+		return err;
+	ep->ping_bytes = sizeof(*ep->ping) + (unsigned)(verbs_lanes_most(device) - 1) * VERBS_LANE_PING;
+	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
+	ep->ping = mmap(NULL, ep->ping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ep->ping == MAP_FAILED) {
+		ep->ping = NULL;
+		shunt_error("%s: no memory for a connection: %m", device->rail[0].port->info.where);
+		return -ENOMEM;
+	}
+	ep->ping_mr[0] = verbs_mem_own(device->rail, ep->ping, ep->ping_bytes, ep->adds);
+	if (!ep->ping_mr[0])
+		return -ENOMEM;
+	err = verbs_lane_make(ep, ep->lane, device->rail);
+	return err ? err : make_side(ep);
+}
+
+static struct shunt_net_endpoint *allocate(struct shunt_net_device *device, const struct shunt_net_peer *peer)
+{
+	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+
+	if (!ep)
+		return NULL;
+	ep->device = device;
+	ep->user = peer->user;
+	ep->connect_ms = peer->connect_ms;
+	ep->adds = peer->adds;
+	ep->nlanes = 1;
+	for (int i = 0; i < VERBS_RAILS; i++)
+		ep->cq[i] = -1;
+	ep->signals_allowed = VERBS_SIGNALS;
+	memcpy(ep->key, peer->key, sizeof(ep->key));
+	ep->lane = calloc((unsigned)verbs_lanes_most(device), sizeof(*ep->lane));
+	ep->name = strdup(peer->name ? peer->name : "a peer");
+	if (ep->lane && ep->name)
+		return ep;
+	verbs_endpoint_free(ep);
+	return NULL;
+}
+
+int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+    struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p)
+{
+	struct shunt_net_endpoint *ep;
+	int err = -ENOMEM;
+
+	if (peer->adds && !device->rail[0].atomics_out) {
+		shunt_error("%s: the NIC has no atomics", device->rail[0].port->info.where);
+		return -EOPNOTSUPP;
+	}
+	ep = allocate(device, peer);
+	if (ep)
+		err = make(ep);
+	else
+		shunt_error("%s: no memory for a connection", device->rail[0].port->info.where);
+	if (err) {
+		verbs_endpoint_free(ep);
+		return err;
+	}
+	verbs_blob_write(ep, blob_p);
+	*endpoint_p = ep;
+	return 0;
+}
+
+static void leave_attention(struct shunt_net_endpoint *ep)
+{
+	for (struct shunt_net_endpoint **at = &ep->device->attention; *at; at = &(*at)->next_attention) {
+		if (*at == ep) {
+			*at = ep->next_attention;
+			break;
+		}
+	}
+	ep->in_attention = false;
+}
+
+/* Ends a QP for good. What the NIC says of it names it, so that it is read while it is there. */
+static void stop(struct shunt_net_endpoint *ep, struct shunt_ibv_qp **qp_p)
+{
+	if (!*qp_p)
+		return;
+	verbs_async(ep->device);
+	ep->device->ibv->destroy_qp(*qp_p);
+	*qp_p = NULL;
+}
+
+static void stop_lanes(struct shunt_net_endpoint *ep)
+{
+	for (int i = 0; ep->lane && i < verbs_lanes_most(ep->device); i++)
+		stop(ep, &ep->lane[i].qp);
+}
+
+void verbs_endpoint_free(struct shunt_net_endpoint *ep)
+{
+	struct shunt_net_device *device = ep ? ep->device : NULL;
+
+	if (!ep)
+		return;
+	ep->state = VERBS_DEAD;
+	stop_lanes(ep);
+	stop(ep, &ep->side);
+	verbs_deadline(ep, 0);
+	leave_attention(ep);
+	for (int i = 0; i < VERBS_RAILS; i++) {
+		if (ep->cq[i] >= 0)
+			device->rail[i].cqs[ep->cq[i]].endpoints--;
+		if (ep->ping_mr[i])
+			device->ibv->dereg_mr(ep->ping_mr[i]);
+	}
+	if (ep->ping)
+		munmap(ep->ping, ep->ping_bytes);
+	if (verbs_endpoint(device, ep->id) == ep)
+		device->slots[ep->id >> 16] = NULL;
+	free(ep->waiting);
+	free(ep->lane);
+	free(ep->name);
+	free(ep);
+}
+
+void verbs_endpoint_close(struct shunt_net_endpoint *ep)
+{
+	bool over;
+
+	if (!ep)
+		return;
+	over = ep->state == VERBS_READY && verbs_over(ep);
+	if (!over) {
+		/* Nothing of its memory is touched from here on, and nothing is told. */
+		ep->state = VERBS_DEAD;
+		stop_lanes(ep);
+		verbs_bye(ep);
+	}
+	ep->error_untold = false;
+	leave_attention(ep);
+	if (over ? ep->end_done : !ep->bye_sent || ep->bye_done) {
+		verbs_endpoint_free(ep);
+		return;
+	}
+	ep->state = VERBS_LINGERING;
+	verbs_deadline(ep, shunt_now_ms() + VERBS_LINGER_MS);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include "base/config.h"
+#include "base/log.h"
+#include "transport/net/verbs/verbs_priv.h"
+
+static int failed(struct verbs_rail *rail, const char *what, size_t bytes, int err)
+{
+	struct rlimit limit;
+	char advice[160] = "";
+
+	if ((err == ENOMEM || err == EAGAIN) && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(advice, sizeof(advice), "; the limit of locked memory is %llu KiB, raise it (ulimit -l)",
+		    (unsigned long long)limit.rlim_cur >> 10);
+	shunt_error(
+	    "%s: cannot register %zu bytes of %s: %s%s", rail->port->info.where, bytes, what, strerror(err), advice);
+	return -err;
+}
+
+/* access may have relaxed ordering where the library knows it. NULL: errno. */
+static struct shunt_ibv_mr *register_at(struct verbs_rail *rail, void *at, size_t bytes, unsigned access)
+{
+	errno = 0;
+	if (access & SHUNT_IBV_ACCESS_RELAXED_ORDERING)
+		return rail->ibv->reg_mr_iova2(rail->pd, at, bytes, (uintptr_t)at, access);
+	return rail->ibv->reg_mr(rail->pd, at, bytes, (int)access);
+}
+
+struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *at, size_t bytes, bool adds)
+{
+	unsigned access = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE;
+	struct shunt_ibv_mr *mr = register_at(rail, at, bytes, adds ? access | SHUNT_IBV_ACCESS_REMOTE_ATOMIC : access);
+
+	if (!mr)
+		failed(rail, "its own", bytes, errno ? errno : EIO);
+	return mr;
+}
+
+/* This driver cannot have a GPU's memory, or not in this way. */
+static bool declined(int err)
+{
+	return err == EOPNOTSUPP || err == EPROTONOSUPPORT || err == EFAULT || err == EINVAL || err == ENOSYS;
+}
+
+static int register_region(struct verbs_rail *rail, const struct shunt_net_region *region, struct shunt_ibv_mr **mr_p)
+{
+	bool gpu = region->flags & SHUNT_NET_MEMORY_GPU, words = region->flags & SHUNT_NET_MEMORY_WORDS;
+	unsigned access = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE;
+	int err;
+
+	if ((gpu && !rail->port->info.gpu_memory) || (words && !rail->atomics_in))
+		return -EOPNOTSUPP;
+	if (words)
+		access |= SHUNT_IBV_ACCESS_REMOTE_ATOMIC;
+	/* verbs_flush.c reads it. */
+	if (gpu)
+		access |= SHUNT_IBV_ACCESS_REMOTE_READ;
+	/* Without order what is written later may be seen sooner, though never after the signal. */
+	if (!(region->flags & (SHUNT_NET_MEMORY_ORDERED | SHUNT_NET_MEMORY_WORDS)) &&
+	    shunt_nccl_env()->ib_pci_relaxed_ordering && rail->ibv->reg_mr_iova2)
+		access |= SHUNT_IBV_ACCESS_RELAXED_ORDERING;
+	if (gpu && region->dmabuf_fd >= 0) {
+		if (!rail->ibv->reg_dmabuf_mr)
+			return -EOPNOTSUPP;
+		errno = 0;
+		*mr_p = rail->ibv->reg_dmabuf_mr(rail->pd, region->dmabuf_offset, region->bytes, (uintptr_t)region->at,
+		    region->dmabuf_fd, (int)access);
+	} else {
+		*mr_p = register_at(rail, region->at, region->bytes, access);
+	}
+	if (*mr_p)
+		return 0;
+	err = errno ? errno : EIO;
+	if (gpu && declined(err)) {
+		shunt_info(SHUNT_LOG_NET, "%s cannot have memory of this GPU (%s): data goes through the host's memory",
+		    rail->port->info.where, strerror(err));
+		return -EOPNOTSUPP;
+	}
+	return failed(rail, gpu ? "a GPU's memory" : "memory", region->bytes, err);
+}
+
+/*
+ * An addition to a word of the host's memory would not wait for what is on its way to a GPU's. Nor does what one NIC
+ * reads push out what another one has written.
+ */
+static bool may_register(const struct shunt_net_device *device, const struct shunt_net_region *region)
+{
+	if (region->flags & SHUNT_NET_MEMORY_GPU)
+		return device->nrails == 1;
+	return !(region->flags & SHUNT_NET_MEMORY_WORDS) || !device->gpu_memory;
+}
+
+static void deregister(struct shunt_net_memory *memory)
+{
+	for (int i = 0; i < VERBS_RAILS; i++)
+		if (memory->mr[i] && memory->device->ibv->dereg_mr(memory->mr[i]))
+			shunt_warn("%s: cannot release memory: %m", memory->device->rail[i].port->info.where);
+	free(memory);
+}
+
+int verbs_mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+{
+	struct shunt_net_memory *memory = calloc(1, sizeof(*memory));
+	int err;
+
+	if (!memory)
+		return failed(device->rail, "memory", region->bytes, ENOMEM);
+	*memory = (struct shunt_net_memory){ .device = device,
+		.at = (uintptr_t)region->at,
+		.bytes = region->bytes,
+		.gpu = region->flags & SHUNT_NET_MEMORY_GPU };
+	err = may_register(device, region) ? 0 : -EOPNOTSUPP;
+	for (int i = 0; i < device->nrails && !err; i++)
+		err = register_region(&device->rail[i], region, &memory->mr[i]);
+	if (!err && memory->gpu)
+		err = verbs_flush_open(device);
+	if (err) {
+		deregister(memory);
+		return err;
+	}
+	if (memory->gpu) {
+		memory->next_gpu = device->gpu_memory;
+		device->gpu_memory = memory;
+	}
+	*memory_p = memory;
+	return 0;
+}
+
+void verbs_mem_deregister(struct shunt_net_memory *memory)
+{
+	if (!memory)
+		return;
+	for (struct shunt_net_memory **at = &memory->device->gpu_memory; *at; at = &(*at)->next_gpu) {
+		if (*at == memory) {
+			*at = memory->next_gpu;
+			break;
+		}
+	}
+	deregister(memory);
+}
+
+struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory)
+{
+	uint64_t keys[VERBS_RAILS] = { 0 };
+
+	for (int i = 0; i < memory->device->nrails; i++)
+		keys[i] = memory->mr[i]->rkey;
+	return (struct shunt_net_remote){ { memory->at, keys[0] | keys[1] << 32, keys[2] | keys[3] << 32 } };
+}

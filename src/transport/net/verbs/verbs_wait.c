@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "transport/net/verbs/verbs_priv.h"
+
+/* 0 or -errno. */
+static int watch(const struct shunt_net_device *device, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ||
+	        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event) ?
+	    -errno :
+	    0;
+}
+
+int verbs_wait_open(struct shunt_net_device *device)
+{
+	device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return device->epoll_fd < 0 || device->timer_fd < 0 ? -errno : watch(device, device->timer_fd);
+}
+
+int verbs_wait_add(const struct shunt_net_device *device, const struct verbs_rail *rail)
+{
+	int err = watch(device, rail->channel->fd);
+
+	return err ? err : watch(device, rail->context->async_fd);
+}
+
+static void fail_all(struct shunt_net_device *device, const char *what)
+{
+	for (unsigned i = 0; i < device->nslots; i++)
+		if (device->slots[i])
+			verbs_fail(device->slots[i], -EIO, "the NIC reports: %s", what);
+}
+
+/* If one of the endpoint's lanes has this QP. */
+static void fail_lane(struct shunt_net_endpoint *ep, const struct shunt_ibv_qp *qp, int err, const char *what)
+{
+	for (int i = 0; i < ep->nlanes; i++)
+		if (ep->lane[i].qp == qp)
+			verbs_lane_fail(ep, &ep->lane[i], err, "the NIC reports: %s", what);
+}
+
+static void one_event(
+    struct shunt_net_device *device, const struct verbs_rail *rail, const struct shunt_ibv_async_event *event)
+{
+	char number[32];
+	const char *what = number;
+
+	snprintf(number, sizeof(number), "event %d", event->event_type);
+	if (device->ibv->event_type_str)
+		what = device->ibv->event_type_str(event->event_type);
+	switch (event->event_type) {
+	case SHUNT_IBV_EVENT_CQ_ERR:
+	case SHUNT_IBV_EVENT_DEVICE_FATAL:
+		fail_all(device, what);
+		break;
+	case SHUNT_IBV_EVENT_QP_FATAL:
+	case SHUNT_IBV_EVENT_QP_REQ_ERR:
+	case SHUNT_IBV_EVENT_QP_ACCESS_ERR:
+		for (unsigned i = 0; i < device->nslots; i++)
+			if (device->slots[i])
+				fail_lane(device->slots[i], event->element.qp,
+				    event->event_type == SHUNT_IBV_EVENT_QP_ACCESS_ERR ? -EACCES : -EIO, what);
+		break;
+	case SHUNT_IBV_EVENT_PORT_ERR:
+		/* What is sent is sent again until the port is back, or the retries are over. */
+		if (event->element.port_num == rail->port->number)
+			shunt_warn("%s has no link any more (%s): connections end if it does not come back",
+			    rail->port->info.where, what);
+		break;
+	case SHUNT_IBV_EVENT_PORT_ACTIVE:
+		if (event->element.port_num == rail->port->number)
+			shunt_info(SHUNT_LOG_NET, "%s has its link again", rail->port->info.where);
+		break;
+	default:
+		shunt_info(SHUNT_LOG_NET, "%s: %s", rail->port->info.where, what);
+		break;
+	}
+}
+
+void verbs_async(struct shunt_net_device *device)
+{
+	struct shunt_ibv_async_event event;
+
+	for (int i = 0; i < device->nrails; i++)
+		while (!device->ibv->get_async_event(device->rail[i].context, &event)) {
+			one_event(device, &device->rail[i], &event);
+			/* Else the end of what it is about would wait for ever. */
+			device->ibv->ack_async_event(&event);
+		}
+}
+
+void verbs_disarm(struct shunt_net_device *device)
+{
+	struct shunt_ibv_cq *cq;
+	void *user;
+
+	device->armed = false;
+	for (int i = 0; i < device->nrails; i++)
+		while (!device->ibv->get_cq_event(device->rail[i].channel, &cq, &user))
+			device->ibv->ack_cq_events(cq, 1);
+	verbs_async(device);
+}
+
+/* The first deadline of all endpoints, or when idle peers are looked for, for the kernel. */
+static void set_timer(struct shunt_net_device *device)
+{
+	struct itimerspec at = { 0 };
+	int64_t first = device->next_beat ? device->next_beat : 1;
+
+	for (unsigned i = 0; device->timed && i < device->nslots; i++) {
+		const struct shunt_net_endpoint *ep = device->slots[i];
+
+		if (ep && ep->deadline && ep->deadline < first)
+			first = ep->deadline;
+	}
+	at.it_value.tv_sec = first / 1000;
+	at.it_value.tv_nsec = first % 1000 * 1000000;
+	timerfd_settime(device->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+/* Has the rail's queues tell of what comes. False: the NIC refuses. */
+static bool arm_queues(struct shunt_net_device *device, const struct verbs_rail *rail)
+{
+	for (int i = 0; i < rail->ncqs; i++)
+		if (rail->context->req_notify_cq(rail->cqs[i].cq, 0))
+			return false;
+	/* Completions from before this have no event. */
+	for (int i = 0; i < rail->ncqs; i++)
+		if (rail->context->poll_cq(rail->cqs[i].cq, 1, &device->stash[device->nstash]) > 0)
+			device->nstash++;
+	return true;
+}
+
+bool verbs_arm(struct shunt_net_device *device)
+{
+	const struct verbs_flush *f = &device->flush;
+
+	if (device->touched || device->nstash || f->first < f->seen || (f->first < f->last && !f->reading))
+		return false;
+	verbs_disarm(device);
+	if (device->attention)
+		return false;
+	for (int i = 0; i < device->nrails; i++)
+		if (!arm_queues(device, &device->rail[i]))
+			return false;
+	if (device->nstash)
+		return false;
+	set_timer(device);
+	device->armed = true;
+	return true;
+}
+
+int verbs_fd(const struct shunt_net_device *device)
+{
+	return device->epoll_fd;
+}
