@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "tests/support/until.h"

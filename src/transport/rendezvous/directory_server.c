@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/env.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/env.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
 

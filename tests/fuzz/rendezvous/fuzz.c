@@ -16,6 +16,8 @@
 #include "base/config.h"
 #include "base/config_types.h"
 #include "base/env.h"
+#include "base/inet/device_list.h"
+#include "base/inet/netif.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/bootstrap.h"

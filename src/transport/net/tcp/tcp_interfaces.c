@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/inet/netif.h"
 #include "transport/net/tcp/tcp_priv.h"
 
 static int list_interfaces(struct shunt_netaddr *addrs, int max)
