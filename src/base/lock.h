@@ -26,9 +26,9 @@
 
 /* X(name, kind, where and what) */
 #define SHUNT_LOCKS(X) \
-	X(REAL, OPENING, "shim/nccl/real.c: opens the real NCCL") \
+	X(REAL, OPENING, "shim/real/real.c: opens the real NCCL") \
 	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
-	X(ENTRY, OBJECT, "shim/handles.h: an entry's operators and sets, and its rank becoming known") \
+	X(ENTRY, OBJECT, "shim/handles/handles.h: an entry's operators and sets, and its rank becoming known") \
 	X(COMM, OBJECT, "comm/core/communicator.h: a communicator's set-up and launches") \
 	X(PLAN_FILES, OPENING, "plan/registry.c: reads the plans' directories") \
 	X(PLANS, PROCESS, "plan/registry.c: the process's plans") \
@@ -42,7 +42,7 @@
 	X(READING, OBJECT, "comm/observe/recorder.c: held while a thread reads the device's words") \
 	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \
 	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
-	X(HANDLES, PROCESS, "shim/handles.c: writers of the table of handles") \
+	X(HANDLES, PROCESS, "shim/handles/handles.c: writers of the table of handles") \
 	X(LINGERING, PROCESS, "comm/setup/network.c: connections that stay open for peers that are late") \
 	X(PROXY, PROCESS, "transport/net/proxy/proxy_thread.c: the proxy's threads, and what they are to do") \
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \

@@ -5,13 +5,13 @@
 #include "algos/algo.h"
 #include "comm/observe/dump.h"
 #include "plan/exec/exec.h"
-#include "shim/thread.h"
+#include "shim/calls/thread.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/pending_child.h"
-#include "shim/nccl/real.h"
+#include "shim/real/real.h"
 #include "shunt/shunt.h"
 
-/* What libshunt_api.so.0 knows this library by (src/shim/api/forward.c); 0 is that of its SONAME. */
+/* What libshunt_api.so.0 knows this library by (src/shim/api/loader.c); 0 is that of its SONAME. */
 SHUNT_API extern const unsigned shunt_state_0;
 const unsigned shunt_state_0 = 1;
 

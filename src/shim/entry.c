@@ -2,7 +2,7 @@
 /* The entry points for which the modes have functions of their own. Collectives and messages are in entry_coll.c. */
 #include "base/log.h"
 #include "shim/mode.h"
-#include "shim/nccl/real.h"
+#include "shim/real/real.h"
 
 #define MODE(name, params, args) \
 	ncclResult_t pnccl##name params \

@@ -4,7 +4,7 @@
  * functions, because NCCL takes them into an open group.
  */
 #include "shim/mode.h"
-#include "shim/nccl/real.h"
+#include "shim/real/real.h"
 
 #define ALWAYS_REAL(name, params, args) \
 	ncclResult_t pnccl##name params \

@@ -5,17 +5,17 @@
  * What differs between the modes: a function for each operation, and a table of them for each mode. An entry point of
  * NCCL's ABI calls the table's function, and nothing else asks for the mode.
  *
- * | table                | calls                                                            | file                  |
- * |----------------------|------------------------------------------------------------------|-----------------------|
- * | shunt_overlay_ops    | of a program with a real NCCL                                    | shim/overlay/ops.c    |
+ * | table                | calls                                                            | file |
+ * |----------------------|------------------------------------------------------------------|---------------------------|
+ * | shunt_overlay_ops    | of a program with a real NCCL                                    | shim/overlay/overlay.c |
  * | shunt_standalone_ops | of a program without one                                         | shim/standalone/ops.c |
- * | shunt_inside_ops     | that the real NCCL makes itself, inside a call that it was given | shim/nccl/inside.c    |
+ * | shunt_inside_ops     | that the real NCCL makes itself, inside a call that it was given | shim/inside.c |
  *
  * The process's table is chosen once, by the first call, and never changes (shunt_real_open).
  */
 #include <stdatomic.h>
 #include "shim/nccl/abi.h"
-#include "shim/thread.h"
+#include "shim/calls/thread.h"
 
 struct shunt_mode_ops {
 	ncclResult_t (*coll)(struct shunt_thread *thread, struct shunt_coll_call *call); /* a collective or a message */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of shim/call_state.h once more, as data. Each step makes one event on a call and on the state here, and
- * compares them. Whatever comes, one library gets a call, once.
+ * The table of shim/calls/call_state.h once more, as data. Each step makes one event on a call and on the state here,
+ * and compares them. Whatever comes, one library gets a call, once.
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include "shim/call_state.h"
+#include "shim/calls/call_state.h"
 #include "tests/shim/call_walk.h"
 
 enum event { RECORD, SETTLE, QUEUE, FORWARD, FORK, LAUNCH, JOIN, NEVENTS };

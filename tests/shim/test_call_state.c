@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "shim/call_state.h"
+#include "shim/calls/call_state.h"
 #include "tests/shim/call_walk.h"
 
 static void test_call_goes_as_the_table_says(void **state)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/config.h"
-#include "shim/comm_config.h"
+#include "shim/handles/comm_config.h"
 
 static struct shunt_nccl_env env = { .comm_blocking = -1, .cga_cluster_size = -1, .cta_policy = -1 };
 

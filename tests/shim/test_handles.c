@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "shim/handles.h"
+#include "shim/handles/handles.h"
 
 struct shunt_comm {
 	uint64_t alive;

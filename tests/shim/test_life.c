@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <cmocka.h>
-#include "shim/life.h"
+#include "shim/handles/handle_life.h"
 #include "tests/shim/life_walk.h"
 
 static void test_life_is_as_the_tables_say(void **state)

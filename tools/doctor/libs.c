@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "shim/nccl/find.h"
+#include "shim/real/find.h"
 #include "shim/nccl/abi.h"
 #include "tools/doctor/doctor.h"
 

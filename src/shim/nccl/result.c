@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <stdatomic.h>
-#include "shim/nccl/real.h"
+#include "shim/real/real.h"
 #include "shim/nccl/result.h"
 
 static const struct {

@@ -2,8 +2,8 @@
 #include <string.h>
 #include "base/log.h"
 #include "shim/overlay/attach.h"
-#include "shim/nccl/real.h"
-#include "shim/thread.h"
+#include "shim/real/real.h"
+#include "shim/calls/thread.h"
 #include "shunt/shunt.h"
 
 struct shunt_entry *shunt_overlay_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <sys/random.h>
 #include "base/log.h"
-#include "shim/nccl/real.h"
+#include "shim/real/real.h"
 #include "shim/nccl/result.h"
 #include "shim/overlay/attach.h"
-#include "shim/overlay/children.h"
-#include "shim/overlay/group.h"
+#include "shim/handles/child_id.h"
+#include "shim/overlay/real_group.h"
 #include "shim/overlay/overlay.h"
 #include "shim/overlay/pending_child.h"
-#include "shim/thread.h"
+#include "shim/calls/thread.h"
 #include "transport/rendezvous/directory.h"
 
 /* More devices than any machine has; limits what a wrong ndev does here. */

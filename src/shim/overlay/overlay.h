@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_OVERLAY_OVERLAY_H
 #define SHUNT_SHIM_OVERLAY_OVERLAY_H
-/* The library with a real NCCL: the functions of nccl.h that Shunt has a part in, for the table in ops.c. */
-#include "shim/thread.h"
+/* The library with a real NCCL: the functions of nccl.h that Shunt has a part in, for the table in overlay.c. */
+#include "shim/calls/thread.h"
 
 ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_call *call);
 
@@ -21,7 +21,7 @@ ncclResult_t shunt_overlay_grow_id(ncclComm_t comm, ncclUniqueId *id);
 ncclResult_t shunt_overlay_grow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config);
 
-/* comm.c */
+/* comm_end.c */
 ncclResult_t shunt_overlay_finalize(ncclComm_t comm);
 ncclResult_t shunt_overlay_destroy(ncclComm_t comm);
 ncclResult_t shunt_overlay_abort(ncclComm_t comm);
@@ -31,17 +31,17 @@ ncclResult_t shunt_overlay_resume(ncclComm_t comm);
 ncclResult_t shunt_overlay_async_error(ncclComm_t comm, ncclResult_t *state);
 ncclResult_t shunt_overlay_mem_stats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value);
 
-/* mem.c */
+/* real_memory.c */
 ncclResult_t shunt_overlay_mem_free(void *ptr);
 ncclResult_t shunt_overlay_window_register(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags);
 ncclResult_t shunt_overlay_window_deregister(ncclComm_t comm, ncclWindow_t win);
 
-/* redop.c */
+/* user_op.c */
 ncclResult_t shunt_overlay_redop_create(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm);
 ncclResult_t shunt_overlay_redop_destroy(ncclRedOp_t op, ncclComm_t comm);
 
-/* group.c */
+/* real_group.c */
 ncclResult_t shunt_overlay_group_start(void);
 ncclResult_t shunt_overlay_group_end(void);
 ncclResult_t shunt_overlay_group_simulate_end(ncclSimInfo_t *info);

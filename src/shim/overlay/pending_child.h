@@ -9,7 +9,7 @@
  * program's memory: at the end of the group, or by a thread of ours that polls as long as handles are missing. So the
  * program may use the handle from the first moment on, without another call of NCCL's API in between.
  */
-#include "shim/handles.h"
+#include "shim/handles/handles.h"
 
 struct shunt_pending_child;
 

@@ -7,10 +7,10 @@
 #include "base/log.h"
 #include "comm/core/gpu.h"
 #include "shim/standalone/task.h"
-#include "shim/overlay/children.h"
+#include "shim/handles/child_id.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
-#include "shim/thread.h"
+#include "shim/calls/thread.h"
 
 /* What an old rank knows of the root of a group that grows: from the id, or because it has made the id. */
 struct grow_root_said {

@@ -6,7 +6,7 @@
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
-#include "shim/thread.h"
+#include "shim/calls/thread.h"
 
 static ncclResult_t end_comm(ncclComm_t comm, bool abort)
 {

@@ -2,12 +2,12 @@
 #ifndef SHUNT_SHIM_STANDALONE_STANDALONE_H
 #define SHUNT_SHIM_STANDALONE_STANDALONE_H
 /* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for the table in ops.c. */
-#include "shim/attach.h"
-#include "shim/thread.h"
+#include "shim/handles/attach.h"
+#include "shim/calls/thread.h"
 
 ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_coll_call *call);
 
-/* standalone.c */
+/* join.c */
 ncclResult_t shunt_standalone_unique_id(ncclUniqueId *id);
 ncclResult_t shunt_standalone_init_rank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank);
 ncclResult_t shunt_standalone_init_rank_config(
@@ -34,7 +34,7 @@ ncclResult_t shunt_standalone_resume(ncclComm_t comm);
 ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state);
 ncclResult_t shunt_standalone_mem_stats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value);
 
-/* mem.c */
+/* register.c */
 ncclResult_t shunt_standalone_mem_alloc(void **ptr, size_t size);
 ncclResult_t shunt_standalone_mem_free(void *ptr);
 ncclResult_t shunt_standalone_register(const ncclComm_t comm, void *buff, size_t size, void **handle);
@@ -48,7 +48,7 @@ ncclResult_t shunt_standalone_redop_create(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm);
 ncclResult_t shunt_standalone_redop_destroy(ncclRedOp_t op, ncclComm_t comm);
 
-/* group.c */
+/* group_end.c */
 ncclResult_t shunt_standalone_group_start(void);
 ncclResult_t shunt_standalone_group_end(void);
 ncclResult_t shunt_standalone_group_simulate_end(ncclSimInfo_t *info);

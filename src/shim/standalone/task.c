@@ -8,7 +8,7 @@
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
-#include "shim/thread.h"
+#include "shim/calls/thread.h"
 
 /* Tasks of the thread's open group that the program does not wait for. They are one job of the group. */
 struct shunt_deferred_tasks {

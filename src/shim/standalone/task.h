@@ -9,8 +9,8 @@
  * While a task is under way, its communicator is in progress. If a task fails and the program does not wait for it,
  * ncclCommGetAsyncError returns its result.
  */
-#include "shim/handles.h"
-#include "shim/jobs.h"
+#include "shim/handles/handles.h"
+#include "shim/standalone/jobs.h"
 
 struct shunt_task {
 	struct shunt_job job;      /* used by task.c */

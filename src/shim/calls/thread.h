@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_CALLS_THREAD_H
+#define SHUNT_SHIM_CALLS_THREAD_H
+/* All that the shim keeps for a thread. */
+#include "shim/calls/call_group.h"
+
+struct shunt_thread {
+	unsigned inside; /* how deep the thread is inside the real NCCL */
+	struct shunt_group group;
+	struct shunt_coll_call inline_calls[SHUNT_INLINE_CALLS]; /* of a group that needs no more */
+};
+
+extern _Thread_local struct shunt_thread shunt_this_thread;
+
+/*
+ * The struct's address, to be passed on. Each use of the thread-local name is a call of the C library, and without the
+ * barrier the compiler uses the name again.
+ */
+static inline struct shunt_thread *shunt_thread(void)
+{
+	struct shunt_thread *thread = &shunt_this_thread;
+
+	__asm__("" : "+r"(thread));
+	return thread;
+}
+
+/* The thread's open group, or NULL. */
+static inline struct shunt_group *shunt_group_of(struct shunt_thread *thread)
+{
+	return thread->group.depth ? &thread->group : NULL;
+}
+
+static inline struct shunt_group *shunt_group_open(void)
+{
+	return shunt_group_of(shunt_thread());
+}
+#endif

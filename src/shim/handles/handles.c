@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock, and make `sequence` odd
+ * while they move entries. A reader that finds its key is right, whatever was moved: it checks the key again once it
+ * holds a reference. A reader that does not find its key tries again if the sequence has changed. A grown table
+ * replaces the old one, which stays allocated for late readers: all old tables together are smaller than the new one.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/inet/socket.h"
+#include "base/os.h"
+#include "base/lock.h"
+#include "shim/handles/handles.h"
+
+struct handle_table {
+	struct handle_table *older;
+	size_t mask;
+	_Atomic(struct shunt_entry *) buckets[];
+};
+
+static _Atomic(struct handle_table *) current_table;
+static atomic_uint sequence;
+/* Protected by SHUNT_LOCK_HANDLES, which writers of the table hold too. */
+static size_t nused;
+static struct shunt_entry *free_entries;
+
+/*
+ * A forked child has none of what its parent's handles stand for, nor the threads that were at work for them. What its
+ * parent registered for the exit may still destroy them.
+ */
+static void turn_off_entries(void)
+{
+	struct handle_table *t = atomic_load(&current_table);
+
+	atomic_store(&sequence, 0); /* a writer may have been at it */
+	for (size_t i = 0; t && i <= t->mask; i++) {
+		struct shunt_entry *e = atomic_load(&t->buckets[i]);
+
+		if (!e)
+			continue;
+		shunt_life_stop(&e->life);
+		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
+		if (e->scomm) {
+			atomic_store(&e->scomm->tasks, 0);
+			atomic_store(&e->scomm->threads, 0);
+			atomic_store(&e->scomm->running, 0);
+		}
+	}
+}
+SHUNT_IN_FORKED_CHILD(turn_off_entries)
+
+static size_t hash(ncclComm_t handle)
+{
+	uint64_t x = (uintptr_t)handle;
+
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdull;
+	x ^= x >> 33;
+	return x;
+}
+
+static bool try_ref(struct shunt_entry *e)
+{
+	unsigned refs = atomic_load(&e->refs);
+
+	while (refs)
+		if (atomic_compare_exchange_weak(&e->refs, &refs, refs + 1))
+			return true;
+	return false;
+}
+
+/* The entry that a reader finds at this moment. */
+static inline struct shunt_entry *lookup(ncclComm_t handle)
+{
+	struct handle_table *t = atomic_load(&current_table);
+	struct shunt_entry *e = NULL;
+
+	for (size_t n = 0, i = hash(handle); t && n <= t->mask; n++, i++) {
+		e = atomic_load(&t->buckets[i & t->mask]);
+		if (!e || atomic_load(&e->key) == handle)
+			break;
+		e = NULL;
+	}
+	return e;
+}
+
+bool shunt_entry_exists(ncclComm_t handle)
+{
+	while (handle) {
+		unsigned before = atomic_load(&sequence);
+
+		if (lookup(handle))
+			return true;
+		if (!(before & 1) && atomic_load(&sequence) == before)
+			return false;
+		sched_yield();
+	}
+	return false;
+}
+
+struct shunt_entry *shunt_entry_get(ncclComm_t handle)
+{
+	if (!handle)
+		return NULL;
+	for (;;) {
+		unsigned before = atomic_load(&sequence);
+		struct shunt_entry *e = lookup(handle);
+
+		if (e && try_ref(e)) {
+			if (atomic_load(&e->key) == handle)
+				return e;
+			shunt_entry_put(e);
+		}
+		if (!(before & 1) && atomic_load(&sequence) == before)
+			return NULL;
+		sched_yield();
+	}
+}
+
+struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
+{
+	struct shunt_entry *e;
+
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
+	e = free_entries;
+	if (e)
+		free_entries = e->next_free;
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
+	if (!e) {
+		e = calloc(1, sizeof(*e));
+		if (!e) {
+			shunt_comm_destroy(comm);
+			return NULL;
+		}
+		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
+	}
+	e->comm = comm;
+	e->process_generation = shunt_process_generation();
+	e->id = (struct shunt_id){ 0 };
+	e->forward_reason = NULL;
+	e->config = (struct shunt_comm_config){ .blocking = true };
+	e->splits = e->grows = 0;
+	e->ops = NULL;
+	e->nops = 0;
+	e->sets = NULL;
+	e->nsets = 0;
+	e->scomm = NULL;
+	shunt_life_init(&e->life);
+	atomic_store(&e->refs, 1);
+	return e;
+}
+
+void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm)
+{
+	if (!scomm || atomic_fetch_sub(&scomm->users, 1) != 1)
+		return;
+	shunt_close_socket(&scomm->grow_root.fd);
+	free(scomm);
+}
+
+static void *free_entry(void *arg)
+{
+	struct shunt_entry *e = arg;
+
+	shunt_comm_destroy(e->comm);
+	e->comm = NULL;
+	free(e->ops);
+	free(e->sets);
+	shunt_standalone_comm_put(e->scomm);
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
+	e->next_free = free_entries;
+	free_entries = e;
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
+	return NULL;
+}
+
+void shunt_entry_put(struct shunt_entry *e)
+{
+	if (e && atomic_fetch_sub(&e->refs, 1) == 1)
+		free_entry(e);
+}
+
+void shunt_entry_put_async(struct shunt_entry *e)
+{
+	if (e && atomic_fetch_sub(&e->refs, 1) == 1 && shunt_thread_start(NULL, 0, free_entry, e))
+		free_entry(e);
+}
+
+static size_t find_bucket(struct handle_table *t, ncclComm_t handle)
+{
+	size_t i = hash(handle) & t->mask;
+	struct shunt_entry *e;
+
+	while ((e = atomic_load(&t->buckets[i])) && atomic_load(&e->key) != handle)
+		i = (i + 1) & t->mask;
+	return i;
+}
+
+/* Keeps at least half of the buckets empty. */
+static int reserve_bucket(void)
+{
+	struct handle_table *t = atomic_load(&current_table), *grown;
+	size_t n = t ? t->mask + 1 : 0;
+
+	if (2 * (nused + 1) <= n)
+		return 0;
+	n = n ? 2 * n : 64;
+	grown = calloc(1, sizeof(*grown) + n * sizeof(grown->buckets[0]));
+	if (!grown)
+		return -ENOMEM;
+	grown->older = t;
+	grown->mask = n - 1;
+	for (size_t i = 0; t && i <= t->mask; i++) {
+		struct shunt_entry *e = atomic_load(&t->buckets[i]);
+		if (e)
+			atomic_store(&grown->buckets[find_bucket(grown, atomic_load(&e->key))], e);
+	}
+	atomic_store(&current_table, grown);
+	return 0;
+}
+
+/* Empties bucket i, and moves up the entries that would not be found any more. */
+static void close_gap(struct handle_table *t, size_t i)
+{
+	struct shunt_entry *e;
+
+	for (size_t j = (i + 1) & t->mask; (e = atomic_load(&t->buckets[j])); j = (j + 1) & t->mask) {
+		size_t home_bucket = hash(atomic_load(&e->key)) & t->mask;
+		if (((j - home_bucket) & t->mask) < ((j - i) & t->mask))
+			continue;
+		atomic_store(&t->buckets[i], e);
+		i = j;
+	}
+	atomic_store(&t->buckets[i], NULL);
+}
+
+static struct shunt_entry *unlink_entry(ncclComm_t handle)
+{
+	struct handle_table *t = atomic_load(&current_table);
+	struct shunt_entry *e;
+	size_t i;
+
+	if (!t)
+		return NULL;
+	i = find_bucket(t, handle);
+	e = atomic_load(&t->buckets[i]);
+	if (!e)
+		return NULL;
+	atomic_fetch_add(&sequence, 1);
+	close_gap(t, i);
+	atomic_store(&e->key, NULL);
+	atomic_fetch_add(&sequence, 1);
+	nused--;
+	return e;
+}
+
+int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
+{
+	struct shunt_entry *stale;
+	struct handle_table *t;
+	int err;
+
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
+	/* The handle may be the old address of a communicator that ended without our noticing. */
+	stale = unlink_entry(handle);
+	atomic_fetch_add(&sequence, 1);
+	err = reserve_bucket();
+	if (!err) {
+		t = atomic_load(&current_table);
+		atomic_store(&entry->key, handle);
+		atomic_store(&t->buckets[find_bucket(t, handle)], entry);
+		nused++;
+	}
+	atomic_fetch_add(&sequence, 1);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
+	shunt_entry_put(stale);
+	if (err)
+		shunt_entry_put(entry);
+	return err;
+}
+
+struct shunt_entry *shunt_entry_remove(ncclComm_t handle)
+{
+	struct shunt_entry *e;
+
+	if (!handle)
+		return NULL;
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
+	e = unlink_entry(handle);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
+	return e;
+}
+
+size_t shunt_entry_list(ncclComm_t *handles, size_t cap)
+{
+	struct handle_table *t;
+	struct shunt_entry *e;
+	size_t n = 0;
+
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
+	t = atomic_load(&current_table);
+	for (size_t i = 0; t && i <= t->mask; i++)
+		if ((e = atomic_load(&t->buckets[i])) && n++ < cap)
+			handles[n - 1] = atomic_load(&e->key);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
+	return n;
+}
+
+struct shunt_user_op shunt_user_op_describe(
+    ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
+{
+	struct shunt_user_op user = { .op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice };
+
+	if (user.on_device)
+		user.scalar = (uintptr_t)scalar;
+	else
+		memcpy(&user.scalar, scalar, shunt_dtype_bytes[dtype]); /* little endian: the low bytes */
+	return user;
+}
+
+int shunt_entry_op_add(struct shunt_entry *e, const struct shunt_user_op *op)
+{
+	struct shunt_user_op *ops;
+
+	shunt_mutex_lock(&e->lock);
+	ops = realloc(e->ops, (e->nops + 1) * sizeof(*ops));
+	if (ops) {
+		e->ops = ops;
+		ops[e->nops++] = *op;
+	}
+	shunt_mutex_unlock(&e->lock);
+	return ops ? 0 : -ENOMEM;
+}
+
+bool shunt_entry_op_find(struct shunt_entry *e, ncclRedOp_t op, struct shunt_user_op *op_p)
+{
+	bool found = false;
+
+	shunt_mutex_lock(&e->lock);
+	for (size_t i = 0; i < e->nops && !found; i++)
+		if (e->ops[i].op == op) {
+			*op_p = e->ops[i];
+			found = true;
+		}
+	shunt_mutex_unlock(&e->lock);
+	return found;
+}
+
+bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op)
+{
+	bool found = false;
+
+	shunt_mutex_lock(&e->lock);
+	for (size_t i = 0; i < e->nops && !found; i++)
+		if (e->ops[i].op == op) {
+			e->ops[i] = e->ops[--e->nops];
+			found = true;
+		}
+	shunt_mutex_unlock(&e->lock);
+	return found;
+}
+
+unsigned shunt_entry_count_set(struct shunt_entry *e, uint64_t set)
+{
+	struct shunt_set_count *sets;
+	unsigned count = 0;
+	size_t i = 0;
+
+	shunt_mutex_lock(&e->lock);
+	while (i < e->nsets && e->sets[i].set != set)
+		i++;
+	if (i == e->nsets && (sets = realloc(e->sets, (e->nsets + 1) * sizeof(*sets)))) {
+		e->sets = sets;
+		sets[e->nsets++] = (struct shunt_set_count){ set, 0 };
+	}
+	if (i < e->nsets) /* else no memory: the next call gets the same count, and finds its name taken */
+		count = e->sets[i].count++;
+	shunt_mutex_unlock(&e->lock);
+	return count;
+}

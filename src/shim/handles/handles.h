@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_HANDLES_HANDLES_H
+#define SHUNT_SHIM_HANDLES_HANDLES_H
+/*
+ * The side table: from the program's ncclComm_t to Shunt's side of the communicator. In overlay the handle is the real
+ * NCCL's own; in standalone it points to a struct shunt_standalone_comm.
+ *
+ * Looking up takes no lock. Entries are counted: a caller may use the entry that it found until it puts the entry, even
+ * if another thread destroys the communicator meanwhile. The last put destroys Shunt's side. Entries are recycled and
+ * never freed, so that a late reader reads an entry and not garbage.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "base/lock.h"
+#include "comm/comm.h"
+#include "shim/handles/comm_config.h"
+#include "shim/handles/handle_life.h"
+#include "shim/nccl/abi.h"
+#include "transport/rendezvous/group.h"
+
+/* An operator that the program created. */
+struct shunt_user_op {
+	ncclRedOp_t op;
+	ncclDataType_t dtype;
+	bool on_device;
+	uint64_t scalar; /* bits in dtype, or a device address */
+};
+
+struct shunt_set_count {
+	uint64_t set;
+	unsigned count;
+};
+
+/* Standalone: what the handle points to. */
+struct shunt_standalone_comm {
+	uint64_t magic;
+	atomic_uint users;  /* the entry, and tasks on threads of ours; the last one frees the struct */
+	atomic_int tasks;   /* under way: in an open group, or on a thread of ours */
+	atomic_int threads; /* of ours that still use the communicator, or the program's memory for it */
+	atomic_int running; /* tasks that run now, on a thread of ours or of the program */
+	int next_op;
+	/* Of a communicator on one host: where ranks of others come when it grows for the time that `grow` counts. */
+	struct shunt_group_root grow_root;
+	unsigned grow;
+};
+
+struct shunt_entry {
+	_Atomic(ncclComm_t) key;
+	atomic_uint refs;
+	struct shunt_comm *comm;
+	struct shunt_id id;
+	const char *forward_reason; /* children inherit it, because their ids would not agree */
+	struct shunt_comm_config config;
+	unsigned process_generation; /* shunt_process_generation() at its creation */
+	unsigned splits, grows;      /* numbers of children so far, the same on all ranks */
+	struct shunt_life life;
+	struct shunt_mutex lock; /* of the members below, and for shunt_attach_ready */
+	struct shunt_user_op *ops;
+	size_t nops;
+	struct shunt_set_count *sets;
+	size_t nsets;
+	struct shunt_standalone_comm *scomm;
+	struct shunt_entry *next_free;
+};
+
+/* A new entry without a handle, with one reference; takes over comm. NULL: no memory (comm is destroyed). */
+struct shunt_entry *shunt_entry_create(struct shunt_comm *comm);
+/*
+ * Puts the entry into the table, under its handle; the caller's reference goes to the table. On -ENOMEM the entry is
+ * put.
+ */
+int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle);
+/* The handle's entry, with a reference; NULL: the handle is unknown. */
+struct shunt_entry *shunt_entry_get(ncclComm_t handle);
+/* True: the handle is known now. Takes no lock and no reference, so this call never destroys an entry. */
+bool shunt_entry_exists(ncclComm_t handle);
+/*
+ * Takes the handle out of the table; the table's reference goes to the caller. NULL: the handle is unknown. To be
+ * called before the handle becomes invalid.
+ */
+struct shunt_entry *shunt_entry_remove(ncclComm_t handle);
+/* Copies at most cap handles of the table; returns how many there are. */
+size_t shunt_entry_list(ncclComm_t *handles, size_t cap);
+void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
+/*
+ * For callers that must not wait, such as an allocator's callback: if this was the last reference, a thread of ours
+ * does the rest.
+ */
+void shunt_entry_put_async(struct shunt_entry *entry);
+
+/* A host scalar is read now, a device scalar whenever a kernel runs. dtype: one that exists. */
+struct shunt_user_op shunt_user_op_describe(
+    ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence);
+int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
+bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
+bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);
+
+/* Drops one use of it; NULL is allowed. */
+void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm);
+
+/* How many earlier calls had the same set. */
+unsigned shunt_entry_count_set(struct shunt_entry *entry, uint64_t set);
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_REAL_FIND_H
+#define SHUNT_SHIM_REAL_FIND_H
+/* Where the real libnccl.so.2 may be, in the order in which to try. Does not open the file. */
+#include <stdbool.h>
+
+/* Gets an absolute path that may not exist, and its source; true ends the search. */
+typedef bool shunt_find_fn(const char *path, const char *from, void *arg);
+
+/* Offers candidates until one is taken; false: none was. */
+bool shunt_find_nccl(shunt_find_fn *take, void *arg);
+/* True: this existing file is the one that our own code was loaded from, under whatever name. */
+bool shunt_find_is_self(const char *path);
+#endif

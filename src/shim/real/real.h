@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_REAL_REAL_H
+#define SHUNT_SHIM_REAL_REAL_H
+/*
+ * The real NCCL: found and opened by the first call, once per process (shim/mode.h). Its functions are called as
+ * real_X(...), with X as in ncclX. A function that it lacks, and every function when there is no real NCCL
+ * (standalone), logs one line and returns ncclInvalidUsage.
+ *
+ * The real library calls some of its own exports through the PLT, and so may call our functions. While a thread is
+ * inside real_X, its calls have a table of their own, and every entry point hands the call on at once.
+ *
+ * While a thread has a group of ours open, the first real_X with an ncclResult_t opens the real library's group before
+ * its own call. Most groups never need it. If opening fails, real_X returns that result and makes no call.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "shim/nccl/abi.h"
+#include "shim/calls/thread.h"
+
+struct shunt_real {
+#define TYPED(name, params, args) ncclResult_t(*name) params;
+#define TEXT(name, params, args) const char *(*name)params;
+#define VOID(name, params, args) void(*name) params;
+#include "shim/nccl/symbols.def"
+};
+
+extern struct shunt_real shunt_real;
+extern atomic_bool shunt_real_error_is_last; /* the process's latest error came from the real library */
+
+/* The real NCCL's version, 22809 for 2.28.9; 0: there is none, or it does not say. After shunt_real_open. */
+int shunt_real_version(void);
+/* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
+void *shunt_real_symbol(const char *name);
+/*
+ * Logs, once per name in the process, that the function is not available; returns ncclInvalidUsage. name has static
+ * storage.
+ */
+ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged);
+
+static inline void shunt_real_note_error(ncclResult_t result)
+{
+	if (result != ncclSuccess && result != ncclInProgress)
+		atomic_store_explicit(&shunt_real_error_is_last, true, memory_order_relaxed);
+}
+
+/* Opens the real library's group, which the thread's group owes it (overlay/real_group.c). */
+ncclResult_t shunt_group_open_real(void);
+
+#define TYPED(name, params, args) \
+	static inline ncclResult_t real_##name params \
+	{ \
+		struct shunt_thread *me = shunt_thread(); \
+		ncclResult_t result = me->group.real_due ? shunt_group_open_real() : ncclSuccess; \
+		if (result != ncclSuccess) \
+			return result; \
+		me->inside++; \
+		result = shunt_real.name args; \
+		me->inside--; \
+		shunt_real_note_error(result); \
+		return result; \
+	}
+#define TEXT(name, params, args) \
+	static inline const char *real_##name params \
+	{ \
+		const char *text; \
+		shunt_thread()->inside++; \
+		text = shunt_real.name args; \
+		shunt_thread()->inside--; \
+		return text; \
+	}
+#define VOID(name, params, args) \
+	static inline void real_##name params \
+	{ \
+		shunt_thread()->inside++; \
+		shunt_real.name args; \
+		shunt_thread()->inside--; \
+	}
+#include "shim/nccl/symbols.def"
+
+/*
+ * To stand after the definition of pncclX: exports ncclX, weak as in NCCL, so that tools can replace it and call
+ * pncclX.
+ */
+#define SHUNT_WEAK_ALIAS(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
+#endif

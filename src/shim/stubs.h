@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_STUBS_H
+#define SHUNT_SHIM_STUBS_H
+/* Shared by stubs.S and stubs.c. */
+#include <stdatomic.h>
+#include "shim/nccl/abi.h"
+
+struct shunt_stub {
+	_Atomic(void *) target; /* the exported function jumps there */
+	void *missing;          /* the target if the real library lacks the function */
+	const char *name;
+	union {
+		atomic_bool logged;
+		uint64_t row_end;
+	};
+};
+_Static_assert(sizeof(struct shunt_stub) == 32, "a row of stubs.S");
+
+extern struct shunt_stub shunt_stubs[]; /* ends with a row without a name */
+
+/* Points every stub at the real library's function, or at its `missing` code. Repeated calls do no harm. */
+void shunt_stubs_fill(void);
+ncclResult_t shunt_stub_missing(struct shunt_stub *stub);
+#endif
