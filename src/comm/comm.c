@@ -6,11 +6,11 @@
 #include <unistd.h>
 #include "comm/core/communicator.h"
 #include "base/config.h"
-#include "comm/core/fault.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/core/peers.h"
+#include "comm/observe/dump.h"
 #include "base/os.h"
 #include "comm/core/deferred_free.h"
 #include "comm/parts/service.h"
@@ -86,6 +86,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->device = -1;
 	comm->rank = comm->nranks = -1;
 	comm->recorder = shunt_recorder_create(desc->id.b);
+	shunt_dump_start();
 	shunt_registry_add(&comm->registration, comm, comm->recorder);
 	comm->checks = shunt_config()->check;
 	comm->joined = desc->joined;
@@ -119,7 +120,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		if (err)
 			/* The peers find no socket, and forward, too. */
 			become_forward(comm, "no Unix socket could be bound on one rank");
-		else if ((err = shunt_service_watch(comm, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
+		else if ((err = shunt_service_watch(
+		              &comm->registration, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
 			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
 	} else if (desc->directory) {
 		comm->directory = *desc->directory; /* it may grow */
@@ -163,15 +165,8 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 		setup_wanted = shunt_comm_life_named(&comm->life);
 	shunt_mutex_unlock(&comm->lock);
 	if (setup_wanted)
-		shunt_service_wake(comm);
+		shunt_service_wake(&comm->registration);
 	return err;
-}
-
-const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
-{
-	const struct shunt_hosts *told = atomic_load(&comm->hosts);
-
-	return told || !comm->rendezvous ? told : shunt_rendezvous_hosts(comm->rendezvous);
 }
 
 const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm)
@@ -196,7 +191,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	}
 	shunt_mutex_unlock(&comm->lock);
 	if (setup_wanted)
-		shunt_service_wake(comm);
+		shunt_service_wake(&comm->registration);
 }
 
 /* False: this process is a forked child of the communicator's. */
@@ -257,7 +252,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	if (shunt_config()->stats)
 		print_stats(comm);
 	shunt_recorder_phase(comm->recorder, "destruction");
-	shunt_service_unwatch(comm);
+	shunt_service_unwatch(&comm->registration);
 	shunt_directory_leave(comm->registered, &comm->as_member);
 	comm->registered = NULL;
 	if (shunt_comm_life_aborted(&comm->life)) {
@@ -281,33 +276,6 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		free_comm(comm);
 }
 
-bool shunt_comm_fail(struct shunt_comm *comm, int err)
-{
-	if (!shunt_comm_life_failed(&comm->life, err))
-		return false;
-	shunt_recorder_error(comm->recorder, err);
-	return true;
-}
-
-uint64_t shunt_comm_spin_limit(void)
-{
-	return (uint64_t)shunt_config()->timeout * 1000000;
-}
-
-void shunt_comm_stop_kernels(struct shunt_comm *comm)
-{
-	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
-	uint32_t one = 1;
-
-	if (!comm->words) /* kernels of a single rank wait for no peer */
-		return;
-	/*
-	 * Kernels check both words alike. limit_ns reaches them even where the copy has to wait until they have ended.
-	 */
-	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
-	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
-}
-
 void shunt_comm_abort(struct shunt_comm *comm)
 {
 	if (!is_ours(comm))
@@ -319,37 +287,6 @@ void shunt_comm_abort(struct shunt_comm *comm)
 		shunt_comm_stop_kernels(comm);
 		shunt_comm_net_abort(comm);
 	}
-}
-
-int shunt_comm_error(struct shunt_comm *comm)
-{
-	int err = shunt_comm_life_error(&comm->life);
-
-	if (err || shunt_comm_life_state(&comm->life) != COMM_READY)
-		return err;
-	err = shunt_comm_net_error(comm);
-	if (err) {
-		shunt_comm_fail(comm, err);
-		return shunt_comm_life_error(&comm->life);
-	}
-	return shunt_fault_poll(comm);
-}
-
-void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason)
-{
-	shunt_warn("communicator of %d ranks stays with NCCL%s: %s", comm->nranks,
-	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "", reason);
-}
-
-void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
-{
-	/* A reason from before the set-up is logged once the first call is forwarded for it. */
-	if (reason == SHUNT_REASON_COMM && comm->rank == 0 && shunt_comm_life_tell(&comm->life))
-		shunt_comm_log_forward(comm, comm->life.reason);
-	if (comm->checks)
-		shunt_check_forward(comm, coll);
-	shunt_recorder_add_forward(comm->recorder, coll, reason);
-	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
 }
 
 int shunt_comm_rank(const struct shunt_comm *comm)

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "shim/mode.h"
 
 /*

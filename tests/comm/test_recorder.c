@@ -61,6 +61,7 @@ static struct shunt_recorder *recorder_add(const uint8_t id[16])
 {
 	struct shunt_recorder *rec = shunt_recorder_create(id);
 
+	shunt_dump_start();
 	shunt_registry_add(place(NULL, rec), NULL, rec);
 	return rec;
 }
@@ -129,7 +130,7 @@ static void test_add_without_recorder_gives_zero(void **state)
 	assert_int_equal(shunt_recorder_add(NULL, &c, "oneshot", 0, false), 0);
 	shunt_recorder_set_rank(NULL, 0, 1, 0);
 	shunt_recorder_phase(NULL, "set-up");
-	shunt_recorder_error(NULL, -EIO);
+	shunt_dump_error(NULL, -EIO);
 	shunt_recorder_unready(NULL);
 	shunt_recorder_destroy(NULL);
 }
@@ -475,7 +476,7 @@ static void check_dump_with_device(int device)
 	ctrl->ll128.sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
 	ctrl->ll128.head[per_peer] = 50;
 	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
-	shunt_recorder_error(rec, -ETIMEDOUT);
+	shunt_dump_error(rec, -ETIMEDOUT);
 	shunt_recorder_phase(rec, "set-up");
 
 	dump = dump_now();
@@ -750,9 +751,9 @@ static void test_error_is_dumped_once(void **state)
 	struct shunt_recorder *rec = recorder_add(id_a);
 	int before = count_files(NULL, 0);
 
-	shunt_recorder_error(rec, -ETIMEDOUT);
+	shunt_dump_error(rec, -ETIMEDOUT);
 	assert_int_equal(count_files(NULL, 0), before + 1);
-	shunt_recorder_error(rec, -EIO);
+	shunt_dump_error(rec, -EIO);
 	assert_int_equal(count_files(NULL, 0), before + 1);
 	recorder_remove(rec);
 }

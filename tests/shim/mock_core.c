@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "transport/rendezvous/directory.h"
 #include "comm/calls/windows.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "tests/shim/mock_core.h"
 #include "tests/support/pause.h"
 
@@ -705,7 +705,9 @@ static int mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 	return -ENOENT;
 }
 
-const struct shunt_gpu_ops *shunt_gpu(void)
+const struct shunt_kernel_set shunt_kernels;
+
+const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels)
 {
 	static const struct shunt_gpu_ops ops = { .name = "mock",
 		.device_get = get_device,

@@ -17,7 +17,7 @@
 
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "tests/device/mock_base.h"
 #include "shim/mode.h"
 #include "shunt/device.h"

@@ -308,7 +308,7 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 		base.op = shunt_recorder_add(
 		    comm->recorder, calls[i], decisions[i].path, (unsigned)(n - 1 - i), comm->order.current != NULL);
 	if (!err && checks)
-		shunt_check_group(comm, calls, n, comm->order.current != NULL, &base);
+		shunt_check_group(&comm->check, calls, n, comm->order.current != NULL, &base);
 	if (!err)
 		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
 	if (!err && e.launched)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/lock.h"
+#include "comm/setup/plan_set.h"
 #include "plan/exec/exec.h"
 
 /* A copy of the name that is never freed, because counters refer to it. As many as plans that ran in this process. */
@@ -31,71 +32,9 @@ static const char *intern_name(const char *name)
 	return n ? n->text : "plan";
 }
 
-/* The plans for the communicator's ranks, and their hosts. speak: say which do not fit. NULL: out of memory. */
-static struct shunt_plan_set *get_set(const struct shunt_comm *comm, bool speak)
-{
-	const struct shunt_placement *at = &comm->net.at;
-	uint8_t rail_of[SHUNT_NET_MAX_RANKS];
-	struct shunt_plan_placement placement = { at->host_of, comm->sel_key.takes_all ? NULL : rail_of };
-
-	if (!at->nhosts)
-		return shunt_plan_set_get(comm->nranks, comm->nranks);
-	if (shunt_placement_is_regular(at) && shunt_select_wants_plans())
-		shunt_plan_defaults_load(at->nhosts, at->rails);
-	/* Ranks that are on no rail have no connection: each has a number of its own. */
-	for (int r = 0; r < at->nranks; r++)
-		rail_of[r] = (uint8_t)(at->local_of[r] < at->rails ? at->local_of[r] : at->rails + r);
-	return shunt_plan_set_get_over(
-	    comm->nranks, shunt_placement_is_regular(at) ? at->rails : 0, &placement, speak && comm->rank == 0);
-}
-
-uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm)
-{
-	comm->plans.set = get_set(comm, true);
-	return comm->plans.set ? shunt_plan_set_hash(comm->plans.set) : 0;
-}
-
-static void drop_set(struct shunt_comm *comm)
-{
-	shunt_plan_set_unref(comm->plans.set);
-	comm->plans.set = NULL;
-}
-
 static struct shunt_ranks ranks_of(const struct shunt_comm *comm)
 {
 	return shunt_comm_ranks(comm, shunt_config()->timeout);
-}
-
-int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
-{
-	struct shunt_ranks ranks = ranks_of(comm);
-	struct shunt_plan_summary mine, *all;
-	bool same = true;
-	char reason[256];
-	int err;
-
-	for (int r = 1; r < comm->nranks; r++)
-		same = same && hashes[r] == hashes[0];
-	if (same) {
-		if (!hashes[0])
-			drop_set(comm);
-		return 0;
-	}
-	memset(&mine, 0, sizeof(mine));
-	if (comm->plans.set)
-		shunt_plan_set_summary(comm->plans.set, &mine);
-	all = malloc((size_t)comm->nranks * sizeof(*all));
-	if (!all)
-		return shunt_rendezvous_lacks_memory(&ranks);
-	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, -1, NULL);
-	if (!err && comm->rank == 0) {
-		shunt_plan_summaries_differ(all, comm->nranks, reason, sizeof(reason));
-		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks,
-		    *reason ? reason : "the ranks have different ones");
-	}
-	free(all);
-	drop_set(comm);
-	return err;
 }
 
 static struct shunt_plan_query query_of(const struct shunt_comm *comm, const struct shunt_coll *coll)
@@ -336,7 +275,7 @@ enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p)
 {
 	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY, named = false;
-	struct shunt_plan_set *set = fresh ? get_set(comm, false) : comm->plans.set;
+	struct shunt_plan_set *set = fresh ? shunt_comm_plan_set_get(comm, false) : comm->plans.set;
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
 	const struct shunt_plan *plan = NULL;
 	struct shunt_plan_query query;
@@ -399,17 +338,4 @@ int shunt_comm_plans_work(struct shunt_comm *comm, const struct shunt_coll *coll
 	call.check = base->check;
 	call.count = base->count;
 	return shunt_plan_exec_work(exec->exec, &call, work);
-}
-
-void shunt_comm_plans_drop(struct shunt_comm *comm)
-{
-	struct shunt_comm_exec *e, *next;
-
-	for (e = comm->plans.execs; e; e = next) {
-		next = e->next;
-		shunt_plan_exec_destroy(e->exec);
-		free(e);
-	}
-	comm->plans.execs = NULL;
-	drop_set(comm);
 }

@@ -33,13 +33,6 @@ struct shunt_comm_plans {
 	struct shunt_plan_exec_hosts hosts; /* of all of them, over several hosts */
 };
 
-/* Takes the current set of plans, and returns its hash for the first round; 0: no plans. */
-uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm);
-/*
- * After that round, with all ranks' hashes. Where they differ, another round finds the plan that differs, rank 0 logs
- * it, and no plan is used.
- */
-int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
 /*
  * What the plans say about a call. Any thread, no lock. A plan that was refused for such a call does not count. For a
  * plan, sets the decision's path, need, and plan or exec; before the set-up the path alone, because the answer is from
@@ -76,6 +69,4 @@ const struct shunt_plan *shunt_comm_plans_find(
 /* shunt_comm_plans_prepare for that plan. */
 int shunt_comm_plans_prepare_named(
     struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, struct shunt_comm_exec **exec_p);
-/* After the last kernel. */
-void shunt_comm_plans_drop(struct shunt_comm *comm);
 #endif

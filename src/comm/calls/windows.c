@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "comm/calls/windows.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -34,7 +34,7 @@
 
 /*
  * Ranks must agree in the kernels' protocol, the layout of scratch, the set-up's messages and the selection: a number
- * that setup_protocol.py makes of the sources of these.
+ * that setup/setup_protocol.py makes of the sources of these.
  */
 extern const uint32_t shunt_setup_protocol;
 

@@ -135,10 +135,28 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 		reasons[set].log(comm, f);
 }
 
-int shunt_fault_poll(struct shunt_comm *comm)
+/*
+ * The communicator's error, including what kernels have found by now. The first thread that finds a record logs it. Any
+ * thread, while the communicator is READY.
+ */
+static int poll_fault(struct shunt_comm *comm)
 {
 	/* Every call of the program comes here. */
 	if (comm->words && __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE))
 		take_and_log(comm);
 	return shunt_comm_life_error(&comm->life);
+}
+
+int shunt_comm_error(struct shunt_comm *comm)
+{
+	int err = shunt_comm_life_error(&comm->life);
+
+	if (err || shunt_comm_life_state(&comm->life) != COMM_READY)
+		return err;
+	err = shunt_comm_net_error(&comm->net);
+	if (err) {
+		shunt_comm_fail(comm, err);
+		return shunt_comm_life_error(&comm->life);
+	}
+	return poll_fault(comm);
 }

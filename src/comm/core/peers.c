@@ -58,6 +58,11 @@ int shunt_peers_self(void)
 	return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
+/* For the service's thread. */
+static void note_death(uint64_t key);
+static int poll_all(void);
+static const struct shunt_service_deaths deaths = { note_death, poll_all };
+
 /* With the lock held. Takes over the descriptor. NULL: the process is not watched. */
 static struct process *process_get(const struct shunt_peer *peer)
 {
@@ -76,7 +81,7 @@ static struct process *process_get(const struct shunt_peer *peer)
 		*p = (struct process){
 			.token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd
 		};
-	if (!p || shunt_service_watch_process_locked(p->fd, p->key)) {
+	if (!p || shunt_service_watch_process_locked(p->fd, p->key, &deaths)) {
 		shunt_info(SHUNT_LOG_INIT,
 		    "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only",
 		    (int)peer->pid);
@@ -137,7 +142,7 @@ void shunt_peers_unwatch(struct shunt_comm *comm)
 	free(m);
 }
 
-void shunt_peers_died(uint64_t key)
+static void note_death(uint64_t key)
 {
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	for (struct process *p = processes; p; p = p->next)
@@ -232,7 +237,7 @@ static void driver_blocked(struct shunt_peers *m)
 static void driver_released(struct shunt_peers *m)
 {
 	m->driver_held = false;
-	if (shunt_fault_poll(m->comm))
+	if (shunt_comm_error(m->comm))
 		m->failed = true;
 	else
 		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
@@ -315,7 +320,7 @@ static bool has_peers(const struct shunt_registration *r)
 	return r->peers;
 }
 
-int shunt_peers_poll(void)
+static int poll_all(void)
 {
 	bool again = false, unresponsive = false;
 	struct shunt_registration *r = NULL;

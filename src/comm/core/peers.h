@@ -50,11 +50,4 @@ void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers);
  * communicator that is not watched.
  */
 void shunt_peers_unwatch(struct shunt_comm *comm);
-
-/*
- * Both are for the service's thread. died: the process of this key has died. poll: to be called again after so many ms
- * as it returns; -1: never.
- */
-void shunt_peers_died(uint64_t key);
-int shunt_peers_poll(void);
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include "comm/observe/call_check.h"
-#include "comm/core/communicator.h"
-#include "comm/core/gpu.h"
 #include "base/hash.h"
+#include "kernels/set.h"
 
-void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll)
+void shunt_check_forward(struct shunt_check_count *count, int device, const struct shunt_coll *coll)
 {
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	enum shunt_capture state = SHUNT_CAPTURE_NONE;
@@ -13,9 +12,9 @@ void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll)
 	if (shunt_kind_is_p2p(coll->kind))
 		return;
 	/* An error of the device is reported by calls that need the device. */
-	if (gpu && !gpu->stream_capture(comm->device, coll->stream, &state) && state != SHUNT_CAPTURE_NONE)
-		atomic_store(&comm->check.captured, true);
-	atomic_fetch_add(&comm->check.collectives, 1);
+	if (gpu && !gpu->stream_capture(device, coll->stream, &state) && state != SHUNT_CAPTURE_NONE)
+		atomic_store(&count->captured, true);
+	atomic_fetch_add(&count->collectives, 1);
 }
 
 static struct shunt_check describe(const struct shunt_coll *c)
@@ -29,11 +28,11 @@ static struct shunt_check describe(const struct shunt_coll *c)
 		.root = shunt_kind_has_root(c->kind) ? (uint16_t)c->root : 0 };
 }
 
-void shunt_check_group(
-    struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool captured, struct shunt_kargs *base)
+void shunt_check_group(struct shunt_check_count *count, const struct shunt_coll *const *calls, size_t n, bool captured,
+    struct shunt_kargs *base)
 {
 	uint64_t hash = 0;
-	unsigned count = 0;
+	unsigned ncollectives = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		if (shunt_kind_is_p2p(calls[i]->kind))
@@ -42,22 +41,20 @@ void shunt_check_group(
 		uint64_t elements = calls[i]->count;
 
 		hash = shunt_fnv1a(shunt_fnv1a(hash, &c, sizeof(c)), &elements, sizeof(elements));
-		if (!count++) {
+		if (!ncollectives++) {
 			base->check = c;
 			base->count = elements;
 		}
 	}
-	if (!count)
+	if (!ncollectives)
 		return;
 	if (captured)
-		atomic_store(&comm->check.captured, true);
-	base->check.what |= atomic_load(&comm->check.captured) ? 0 : SHUNT_CHECK_NUMBERED;
-	base->check.calls = count < UINT16_MAX ? (uint16_t)count : UINT16_MAX;
-	base->check.number = atomic_fetch_add(&comm->check.collectives, count) + 1;
+		atomic_store(&count->captured, true);
+	base->check.what |= atomic_load(&count->captured) ? 0 : SHUNT_CHECK_NUMBERED;
+	base->check.calls = ncollectives < UINT16_MAX ? (uint16_t)ncollectives : UINT16_MAX;
+	base->check.number = atomic_fetch_add(&count->collectives, ncollectives) + 1;
 	base->check.hash = (uint32_t)(hash ^ hash >> 32);
 }
-
-/* A file of its own, because readers of dumps have no communicator. */
 
 void shunt_check_text(const struct shunt_check *check, uint64_t count, char *text, size_t bytes)
 {

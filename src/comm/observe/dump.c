@@ -23,7 +23,6 @@
 #include "comm/observe/recorder.h"
 #include "base/os.h"
 #include "base/lock.h"
-#include "comm/parts/comm_registry.h"
 
 #define MAX_FILES 32 /* of one process, so that it does not fill a disk */
 #define ASK_TIMEOUT_MS 5000
@@ -285,7 +284,7 @@ int shunt_dump_write(FILE *out, const char *reason)
 	shunt_dump_write_process_program(json, program);
 	shunt_dump_write_process_time_ns(json, w.times.real_ns);
 	shunt_dump_write_process_communicators_begin(json);
-	shunt_registry_visit(put_communicator, &w);
+	shunt_recorder_visit(put_communicator, &w);
 	shunt_json_write_array_end(json);
 	shunt_json_write_object_end(json);
 	free(w.ops);
@@ -403,11 +402,11 @@ static void write_and_log(const char *dir, const char *reason)
 		    path);
 }
 
-void shunt_dump_error(void)
+void shunt_dump_error(struct shunt_recorder *rec, int err)
 {
 	const char *dir = shunt_config()->dump_dir;
 
-	if (*dir)
+	if (shunt_recorder_error(rec, err) && *dir)
 		write_and_log(dir, "error");
 }
 

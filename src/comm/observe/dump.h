@@ -25,13 +25,18 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+struct shunt_recorder;
+
 /*
  * Starts the thread, socket and signal handler that the configuration asks for. Repeated calls are cheap. A child of
  * fork() starts its own. Failures are logged.
  */
 void shunt_dump_start(void);
-/* For a communicator that breaks: writes a file if SHUNT_DUMP_DIR is set. */
-void shunt_dump_error(void);
+/*
+ * A communicator breaks: its recorder gets the error, and for the first one a file is written if SHUNT_DUMP_DIR is set.
+ * To be called before an abort word is raised, so that the dump shows what runs. rec may be NULL.
+ */
+void shunt_dump_error(struct shunt_recorder *rec, int err);
 
 /*
  * Writes the dump as one JSON object. reason: "error", "signal" or "asked". 0 or -ENOMEM; the caller checks the stream

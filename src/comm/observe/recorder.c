@@ -8,11 +8,11 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "comm/observe/dump.h"
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/os.h"
 #include "base/lock.h"
+#include "comm/parts/comm_registry.h"
 
 #define MAX_COUNTED_PEERS 1024
 #define READ_STACK_BYTES \
@@ -86,7 +86,6 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 	atomic_init(&rec->users, 1);
 	shunt_mutex_init(&rec->reading, SHUNT_LOCK_READING);
 	shunt_mutex_init(&rec->lock, SHUNT_LOCK_RECORDER);
-	shunt_dump_start();
 	return rec;
 }
 
@@ -147,12 +146,11 @@ void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason)
 	shunt_mutex_unlock(&rec->lock);
 }
 
-void shunt_recorder_error(struct shunt_recorder *rec, int err)
+bool shunt_recorder_error(struct shunt_recorder *rec, int err)
 {
 	int none = 0;
 
-	if (rec && atomic_compare_exchange_strong(&rec->error, &none, err))
-		shunt_dump_error();
+	return rec && atomic_compare_exchange_strong(&rec->error, &none, err);
 }
 
 struct shunt_recorder *shunt_recorder_ref(struct shunt_recorder *rec)
@@ -190,6 +188,27 @@ void shunt_recorder_destroy(struct shunt_recorder *rec)
 		return;
 	shunt_recorder_unready(rec);
 	shunt_recorder_unref(rec);
+}
+
+void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg)
+{
+	struct shunt_recorder **all;
+	size_t n = 0;
+
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	for (struct shunt_registration *r = shunt_registry_first(); r; r = r->next)
+		n += r->recorder != NULL;
+	all = malloc((n + 1) * sizeof(*all));
+	n = 0;
+	for (struct shunt_registration *r = shunt_registry_first(); all && r; r = r->next)
+		if (r->recorder)
+			all[n++] = shunt_recorder_ref(r->recorder);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	while (n) {
+		fn(all[--n], arg);
+		shunt_recorder_unref(all[n]);
+	}
+	free(all);
 }
 
 /* ---- writing */

@@ -56,11 +56,8 @@ void shunt_recorder_unready(struct shunt_recorder *rec);
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
 /* Forward-only for good; reason is copied. */
 void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);
-/*
- * The communicator's sticky error. The first one is dumped if the user asked for that (dump.h). To be called before an
- * abort word is raised, so that the dump shows what runs.
- */
-void shunt_recorder_error(struct shunt_recorder *rec, int err);
+/* The communicator's sticky error. True: it is the first one, which is kept. */
+bool shunt_recorder_error(struct shunt_recorder *rec, int err);
 void shunt_recorder_destroy(struct shunt_recorder *rec);
 /*
  * The communicator has ended, but its memory stays for a while; readers do not find it any more. Does not wait. Returns
@@ -137,6 +134,9 @@ struct shunt_recorder_snapshot {
 	unsigned *sends, *receives;
 };
 
+/* Calls fn with the recorder of each communicator, oldest first. No lock is held meanwhile, and no communicator waits.
+ */
+void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg);
 /* rec stays until unref, even if the communicator ends meanwhile. ref returns rec. */
 struct shunt_recorder *shunt_recorder_ref(struct shunt_recorder *rec);
 void shunt_recorder_unref(struct shunt_recorder *rec);

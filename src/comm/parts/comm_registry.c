@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/parts/comm_registry.h"
-#include <stdlib.h>
 #include <time.h>
-#include "comm/observe/recorder.h"
 
 static struct shunt_registration *list; /* the newest first */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -83,25 +81,4 @@ struct shunt_registration *shunt_registry_next(
 		next->looks++;
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	return next;
-}
-
-void shunt_registry_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg)
-{
-	struct shunt_recorder **all;
-	size_t n = 0;
-
-	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
-	for (struct shunt_registration *r = list; r; r = r->next)
-		n += r->recorder != NULL;
-	all = malloc((n + 1) * sizeof(*all));
-	n = 0;
-	for (struct shunt_registration *r = list; all && r; r = r->next)
-		if (r->recorder)
-			all[n++] = shunt_recorder_ref(r->recorder);
-	shunt_lock_release(SHUNT_LOCK_REGISTRY);
-	while (n) {
-		fn(all[--n], arg);
-		shunt_recorder_unref(all[n]);
-	}
-	free(all);
 }

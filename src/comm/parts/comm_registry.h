@@ -7,12 +7,12 @@
  *
  * | file | members |
  * |---|---|
- * | registry.c | comm, recorder, looks |
- * | deferred_free.c | on_device, deferred |
- * | shared_gpu.c | has_device |
+ * | comm_registry.c | comm, recorder, looks |
+ * | core/deferred_free.c | on_device, deferred |
+ * | core/shared_gpu.c | has_device |
  * | service.c | watch |
- * | observe/peers.c | peers |
- * | symmem.c | windows |
+ * | core/peers.c | peers |
+ * | calls/windows.c | windows |
  *
  * A thread that has to do more than read or change a member, such as to read a device, looks at the communicator: the
  * communicator stays until the look ends, and the lock is free meanwhile. A forked child finds the registry empty.
@@ -39,7 +39,7 @@ struct shunt_watch {
 struct shunt_registration {
 	struct shunt_registration *next;
 	struct shunt_comm *comm;
-	struct shunt_recorder *recorder; /* what dumps show; NULL: nothing */
+	struct shunt_recorder *recorder; /* what dumps show (observe/recorder.h); NULL: nothing */
 	unsigned looks;                  /* threads that look at the communicator without the lock */
 	bool on_device;                  /* it may have kernels on its device */
 	bool deferred;                   /* it has ended, and its memory is to be freed by whoever can */
@@ -61,8 +61,6 @@ void shunt_registry_remove(struct shunt_registration *r);
  */
 struct shunt_registration *shunt_registry_next(
     struct shunt_registration *r, bool (*wanted)(const struct shunt_registration *r));
-/* Calls fn with every recorder, oldest first. No lock is held meanwhile, and no communicator waits for it. */
-void shunt_registry_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg);
 
 /* With the lock held. */
 struct shunt_registration *shunt_registry_first(void);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "comm/core/peers.h"
-#include "comm/core/communicator.h"
+#include "comm/parts/comm_registry.h"
 #include "comm/parts/service.h"
 #include "base/os.h"
 
@@ -17,6 +17,8 @@
 /* With the registry's lock. */
 static uint64_t keys;
 static int epoll_fd = -1;
+/* Of the processes that are watched; NULL: none was, ever. */
+static const struct shunt_service_deaths *_Atomic deaths;
 
 /* A forked child has no thread that would wait. */
 static void forget_epoll(void)
@@ -93,17 +95,24 @@ static void run_watch(uint64_t key)
 	warn_no_thread(err);
 }
 
-void shunt_service_wake(struct shunt_comm *comm)
+void shunt_service_wake(struct shunt_registration *r)
 {
-	struct shunt_watch *w = &comm->registration.watch;
+	struct shunt_watch *w = &r->watch;
 	int err;
 
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	while (w->running) /* run found nothing to do, and the thread is about to end */
 		shunt_registry_wait(NULL);
-	err = run_locked(&comm->registration);
+	err = run_locked(r);
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	warn_no_thread(err);
+}
+
+static int poll_deaths(void)
+{
+	const struct shunt_service_deaths *d = atomic_load(&deaths);
+
+	return d ? d->poll() : -1;
 }
 
 static void *listen_thread(void *arg)
@@ -111,14 +120,14 @@ static void *listen_thread(void *arg)
 	int fd = (int)(intptr_t)arg;
 	struct epoll_event events[16];
 
-	for (int ms = -1;; ms = shunt_peers_poll()) {
+	for (int ms = -1;; ms = poll_deaths()) {
 		int n = epoll_wait(fd, events, 16, ms);
 
 		if (n < 0 && errno != EINTR)
 			return NULL;
 		for (int i = 0; i < n; i++)
 			if (events[i].data.u64 & PROCESS_EVENT)
-				shunt_peers_died(events[i].data.u64 & ~PROCESS_EVENT);
+				atomic_load(&deaths)->died(events[i].data.u64 & ~PROCESS_EVENT);
 			else
 				run_watch(events[i].data.u64);
 	}
@@ -142,17 +151,18 @@ static int start_thread(void)
 	return 0;
 }
 
-int shunt_service_watch_process_locked(int pidfd, uint64_t key)
+int shunt_service_watch_process_locked(int pidfd, uint64_t key, const struct shunt_service_deaths *of)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS_EVENT };
 	int err = start_thread();
 
+	atomic_store(&deaths, of);
 	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
 		err = -errno;
 	return err;
 }
 
-int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm))
+int shunt_service_watch(struct shunt_registration *r, int fd, bool (*run)(struct shunt_comm *comm))
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
 	int err;
@@ -164,14 +174,14 @@ int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shun
 		err = epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 	}
 	if (!err)
-		comm->registration.watch = (struct shunt_watch){ .key = keys, .fd = fd, .run = run };
+		r->watch = (struct shunt_watch){ .key = keys, .fd = fd, .run = run };
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	return err;
 }
 
-void shunt_service_unwatch(struct shunt_comm *comm)
+void shunt_service_unwatch(struct shunt_registration *r)
 {
-	struct shunt_watch *w = &comm->registration.watch;
+	struct shunt_watch *w = &r->watch;
 
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	/* No new event finds the watch. Its fd may be closed, and the number reused, only after run has ended. */

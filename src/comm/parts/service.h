@@ -11,20 +11,26 @@
 #include <stdint.h>
 
 struct shunt_comm;
+struct shunt_registration; /* comm_registry.h */
 
 /*
  * Once for a communicator that is in the registry. run(comm) is called on a thread of its own when fd can be read; it
  * may take its time. It returns true if nothing has come of it, and fd is to be watched on. 0, or -errno: nothing is
  * watched.
  */
-int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm));
+int shunt_service_watch(struct shunt_registration *r, int fd, bool (*run)(struct shunt_comm *comm));
+/* Functions for the service's thread. */
+struct shunt_service_deaths {
+	void (*died)(uint64_t key); /* the process of this key has died */
+	int (*poll)(void);          /* to be called again after so many ms as it returns; -1: after the next event */
+};
 /*
- * The same thread calls shunt_peers_died(key) when the process of a pidfd has ended. Closing the pidfd ends the watch.
- * With the registry's lock held. 0 or -errno.
+ * The same thread calls of->died(key) when the process of a pidfd has ended. Closing the pidfd ends the watch. `of` is
+ * the same for all processes. With the registry's lock held. 0 or -errno.
  */
-int shunt_service_watch_process_locked(int pidfd, uint64_t key);
+int shunt_service_watch_process_locked(int pidfd, uint64_t key, const struct shunt_service_deaths *of);
 /* Calls run() once more, as if a peer had connected. */
-void shunt_service_wake(struct shunt_comm *comm);
+void shunt_service_wake(struct shunt_registration *r);
 /* Ends the watch; waits for run() if it is under way. Does nothing for a communicator that is not watched. */
-void shunt_service_unwatch(struct shunt_comm *comm);
+void shunt_service_unwatch(struct shunt_registration *r);
 #endif

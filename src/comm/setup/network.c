@@ -573,11 +573,6 @@ void shunt_comm_net_wake(struct shunt_comm *comm)
 		shunt_proxy_wake(comm->net.proxy);
 }
 
-int shunt_comm_net_error(const struct shunt_comm *comm)
-{
-	return atomic_load_explicit(&comm->net.lost, memory_order_acquire);
-}
-
 void shunt_comm_net_abort(struct shunt_comm *comm)
 {
 	if (comm->net.proxy)

@@ -38,6 +38,12 @@ struct shunt_comm_net {
 	atomic_int lost; /* a negative errno: a connection has failed, which was logged; kernels give up */
 };
 
+/* 0, or why a connection has failed. Any thread. */
+static inline int shunt_comm_net_error(const struct shunt_comm_net *net)
+{
+	return atomic_load_explicit(&net->lost, memory_order_acquire);
+}
+
 #define SHUNT_COMM_TOO_LARGE "more than 64 ranks, or more than 8 on a host"
 
 /* The ranks are on these hosts. */
@@ -66,8 +72,6 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 void shunt_comm_net_regions_free(struct shunt_comm_region *regions);
 /* A kernel is about to be launched. */
 void shunt_comm_net_wake(struct shunt_comm *comm);
-/* 0, or why a connection has failed. Any thread. */
-int shunt_comm_net_error(const struct shunt_comm *comm);
 /* Tells the peers that this rank was aborted. Any thread. */
 void shunt_comm_net_abort(struct shunt_comm *comm);
 /* Once no kernel runs: says farewell, and frees what no peer can reach any more. */

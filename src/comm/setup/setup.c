@@ -20,12 +20,13 @@
 #include "algos/select/tuning.h"
 #include "comm/core/communicator.h"
 #include "base/config.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/core/peers.h"
 #include "comm/core/shared_gpu.h"
+#include "comm/setup/plan_set.h"
 #include "base/os.h"
 #include "comm/core/deferred_free.h"
 #include "transport/net/providers.h"
@@ -160,7 +161,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_process_token();
 	h->pid = (int32_t)getpid();
-	h->plans = shunt_comm_plans_acquire(comm);
+	h->plans = shunt_comm_plan_set_acquire(comm);
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
@@ -678,7 +679,7 @@ static int compare_plans(struct shunt_comm *comm, struct setup *s)
 
 	for (int r = 0; r < comm->nranks; r++)
 		plans[r] = s->hellos[r].plans;
-	return shunt_comm_plans_agree(comm, plans);
+	return shunt_comm_plan_set_agree(comm, plans);
 }
 
 /* Second and third round. */
@@ -739,8 +740,10 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
 	    comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
-	if (shunt_comm_life_aborted(&comm->life))
-		shunt_comm_abort(comm);
+	if (shunt_comm_life_aborted(&comm->life)) {
+		shunt_comm_stop_kernels(comm);
+		shunt_comm_net_abort(comm);
+	}
 }
 
 /*

@@ -7,6 +7,7 @@
 #include "comm/core/peers.h"
 #include "comm/core/deferred_free.h"
 #include "comm/core/shared_gpu.h"
+#include "comm/setup/plan_set.h"
 #include "transport/symm/symm.h"
 
 #define DEVICE_SYNC_MS 20000

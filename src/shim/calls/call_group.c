@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "shim/calls/nvtx.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "transport/rendezvous/group.h"
 #include "base/log.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "shim/standalone/task.h"
 #include "shim/handles/child_id.h"
 #include "shim/nccl/result.h"

@@ -8,7 +8,7 @@
 #include "transport/rendezvous/hosts.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"

@@ -8,7 +8,7 @@
  */
 #include <errno.h>
 #include "base/log.h"
-#include "comm/core/gpu.h"
+#include "kernels/set.h"
 #include "comm/calls/windows.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"

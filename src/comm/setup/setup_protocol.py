@@ -19,7 +19,7 @@ SOURCES = (
     "plan",  # what a plan is compiled to, and which one a call takes
     "algos",  # selection, its tables, geometry
     "transport/rendezvous", "transport/symm",  # messages
-    "comm/setup/network.c", "comm/setup/regions.c", "comm/setup/setup.c", "comm/calls/decide.c", "comm/calls/plan_calls.c",
+    "comm/setup/network.c", "comm/setup/regions.c", "comm/setup/setup.c", "comm/calls/decide.c", "comm/setup/plan_set.c", "comm/calls/plan_calls.c",
     "comm/calls/windows.c", "comm/parts/answers.c",
 )
 ENDINGS = (".c", ".h", ".cu", ".def")
@@ -58,7 +58,7 @@ def files(src):
         if os.path.isfile(path):
             found.append(source)
         elif not os.path.isdir(path):
-            sys.exit("src/comm/setup_protocol.py: there is no src/%s: name what took its place in SOURCES" % source)
+            sys.exit("src/comm/setup/setup_protocol.py: there is no src/%s: name what took its place in SOURCES" % source)
         for folder, _, names in os.walk(path):
             watched.append(folder)
             below = os.path.relpath(folder, src)

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* What each floor above does to a communicator as a whole: break it, stop its kernels, forward a call. */
+#include "comm/core/communicator.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "comm/observe/dump.h"
+
+bool shunt_comm_fail(struct shunt_comm *comm, int err)
+{
+	if (!shunt_comm_life_failed(&comm->life, err))
+		return false;
+	shunt_dump_error(comm->recorder, err);
+	return true;
+}
+
+uint64_t shunt_comm_spin_limit(void)
+{
+	return (uint64_t)shunt_config()->timeout * 1000000;
+}
+
+void shunt_comm_stop_kernels(struct shunt_comm *comm)
+{
+	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	uint32_t one = 1;
+
+	if (!comm->words) /* kernels of a single rank wait for no peer */
+		return;
+	/*
+	 * Kernels check both words alike. limit_ns reaches them even where the copy has to wait until they have ended.
+	 */
+	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
+	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
+}
+
+void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason)
+{
+	shunt_warn("communicator of %d ranks stays with NCCL%s: %s", comm->nranks,
+	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "", reason);
+}
+
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
+{
+	/* A reason from before the set-up is logged once the first call is forwarded for it. */
+	if (reason == SHUNT_REASON_COMM && comm->rank == 0 && shunt_comm_life_tell(&comm->life))
+		shunt_comm_log_forward(comm, comm->life.reason);
+	if (comm->checks)
+		shunt_check_forward(&comm->check, comm->device, coll);
+	shunt_recorder_add_forward(comm->recorder, coll, reason);
+	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
+}
+
+const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
+{
+	const struct shunt_hosts *told = atomic_load(&comm->hosts);
+
+	return told || !comm->rendezvous ? told : shunt_rendezvous_hosts(comm->rendezvous);
+}
