@@ -178,9 +178,12 @@ expect bench_write_behind_found 1 'bytes behind the result were written' env MOC
 expect bench_write_to_input_found 1 'the input was written' env MOCK_FAULT=input "$shunt" bench $fault
 expect bench_dead_rank_ends_run 139 'rank 1 died of signal 11' env MOCK_FAULT=die ASAN_OPTIONS=handle_segv=0 TSAN_OPTIONS=handle_segv=0 \
 	"$shunt" bench $fault
-expect bench_error_code_ends_run 1 'all_reduce of shunt failed: mock error: because it was told to' env MOCK_FAULT=fail "$shunt" bench $fault
+expect bench_error_code_ends_run 1 'all_reduce of shunt failed: mock error: because it was told to' env MOCK_FAULT=fail_all "$shunt" bench $fault
+MOCK_FAULT=hang "$shunt" bench $fault --timeout 3 --threads >"$dir/threads" 2>&1 &
+threads=$!
 expect bench_hang_ends_run 1 'rank 1: checking shunt, eager out of place, at 1024 bytes' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3
-expect bench_hang_of_threads_ends_run 1 'nothing has moved for 3 s' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3 --threads
+wait "$threads"
+expect bench_hang_of_threads_ends_run 1 'nothing has moved for 3 s' sh -c 'cat "$1"; exit "$2"' sh "$dir/threads" $?
 
 for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
 	expect bench_${coll}_right 0 '^# 0 wrong elements' "$shunt" bench $coll -n 3 -b 1K -e 16K -f 4 -r 1 -i 1 -w 0 -R 2 -d float32,int8
@@ -230,15 +233,16 @@ expect bench_mean_is_by_way 0 '^# geometric mean of .* / shunt: [0-9.]+ \(eager 
 expect bench_mean_against_the_best 0 '^# geometric mean of the fastest of the others / shunt: ' "$shunt" bench $small --vs "$mock" --vs "$mock"
 expect bench_mean_in_json 0 '"of": "best"' sh -c '"$1" bench -e 8 --vs "$3" --vs "$3" --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json" "$mock"
 
-# Communicators themselves.
-expect bench_init_prints_steps 0 '^  shunt +ncclCommInitRank +[0-9.]+ +[0-9.]+ ' "$shunt" bench --init -r 2 -n 3
-expect bench_init_calls_once 0 '^  shunt +first alltoall of 4K +[0-9.]+ ' "$shunt" bench alltoall --init -r 1 -b 4K
-expect bench_init_makes_more 0 '^  shunt +3 more by ncclCommSplit +[0-9.]+ ' "$shunt" bench --init -r 1 --comms 3
-expect bench_init_calls_more 0 '^  shunt +first calls of these 3 +[0-9.]+ ' "$shunt" bench --init -r 1 --comms 3
-expect bench_init_without_split_says_so 0 '2 more by ncclCommSplit +: it has no ncclCommSplit' "$shunt" bench --init -r 1 --comms 2 --lib "$mock_old"
-expect bench_init_of_two_libraries 0 '^  libtools_mock.so     ncclCommInitRank ' "$shunt" bench --init -r 2 --vs "$mock"
-expect bench_init_json_has_rounds 0 '"step": "first_calls_of_splits"' sh -c '"$1" bench --init -r 2 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/init.json"
-expect bench_init_of_failing_call_ends_run 1 'all_reduce of shunt failed' env MOCK_FAULT=fail "$shunt" bench --init -r 1
+# Communicators themselves, with short first calls.
+init="--init -b 4K"
+expect bench_init_prints_steps 0 '^  shunt +ncclCommInitRank +[0-9.]+ +[0-9.]+ ' "$shunt" bench $init -r 2 -n 3
+expect bench_init_calls_once 0 '^  shunt +first alltoall of 4K +[0-9.]+ ' "$shunt" bench alltoall $init -r 1
+expect bench_init_makes_more 0 '^  shunt +3 more by ncclCommSplit +[0-9.]+ ' "$shunt" bench $init -r 1 --comms 3
+expect bench_init_calls_more 0 '^  shunt +first calls of these 3 +[0-9.]+ ' "$shunt" bench $init -r 1 --comms 3
+expect bench_init_without_split_says_so 0 '2 more by ncclCommSplit +: it has no ncclCommSplit' "$shunt" bench $init -r 1 --comms 2 --lib "$mock_old"
+expect bench_init_of_two_libraries 0 '^  libtools_mock.so     ncclCommInitRank ' "$shunt" bench $init -r 2 --vs "$mock"
+expect bench_init_json_has_rounds 0 '"step": "first_calls_of_splits"' sh -c '"$1" bench --init -r 2 -n 2 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/init.json"
+expect bench_init_of_failing_call_ends_run 1 'all_reduce of shunt failed' env MOCK_FAULT=fail_all "$shunt" bench $init -r 1
 expect bench_init_with_host_is_usage_error 2 'init does not go with' "$shunt" bench --init --host
 expect bench_init_with_register_is_usage_error 2 'init does not go with' "$shunt" bench --init --vs shunt:reg
 

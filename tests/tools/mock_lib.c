@@ -7,16 +7,15 @@
  * MOCK_FAULT makes rank 1 misbehave in calls of MOCK_FAULT_IN (a name of shunt_kind_name's; allreduce) that have a
  * result of 1024 bytes or more: die, hang, broken (as wrong, and the communicator says that it has an error), wrong
  * (one element), last (one bit of the last element), beyond (writes behind the result), before (in front of it), input
- * (writes to the input), fail (an error code). On all ranks: none (that call is "invalid usage"), code (an unknown data
- * type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first), hops
- * (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group
- * is launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is
- * made), leak (a communicator leaves a descriptor behind). With MOCK_FAULT_FILE only in the library whose path contains
- * it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: the path of all calls ("small" or "large", by their count),
- * MOCK_KIND: shunt_device_kind ("sim").
- * MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that is freed while it is
- * registered, or a window that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of
- * later versions.
+ * (writes to the input), fail (an error code). On all ranks: none (that call is "invalid usage"), fail_all (an error
+ * code), code (an unknown data type is taken), group (the group's end forgets its error), reverse (it reduces from the
+ * last rank to the first), hops (sums and products are rounded after every rank), size (as reverse, in large calls
+ * only), launch (a simulated group is launched), ties (a split puts equal keys in the wrong order), scalar (a device
+ * scalar is read when the operator is made), leak (a communicator leaves a descriptor behind). With MOCK_FAULT_FILE
+ * only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: the path of all
+ * calls ("small" or "large", by their count), MOCK_KIND: shunt_device_kind ("sim"). MOCK_WINDOW: none (registering a
+ * buffer gives no window), fail (on rank 1). A buffer that is freed while it is registered, or a window that stays,
+ * ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of later versions.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -368,7 +367,7 @@ static ncclResult_t check(const struct shunt_coll *c, ncclComm_t comm, uint64_t 
 		return ncclInvalidArgument;
 	if ((unsigned)c->dtype >= SHUNT_NDTYPES)
 		return !strcmp(f, "code") ? ncclSuccess : ncclInvalidArgument;
-	if (!strcmp(f, "fail") && comm->rank == 1 && c->count >= 256)
+	if (c->count >= 256 && ((!strcmp(f, "fail") && comm->rank == 1) || !strcmp(f, "fail_all")))
 		return ncclSystemError;
 	if (op < ncclNumOps)
 		return ncclSuccess;
