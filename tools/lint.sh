@@ -56,18 +56,21 @@ if [ "$check" != 2.10 ] && [ "${LINT_ANY_VERSION:-0}" = 0 ]; then
 	echo "lint: made for cppcheck 2.10, here is $check; LINT_ANY_VERSION=1 runs it all the same"
 	exit 77
 fi
-dir=${LINT_BUILD:-build-lint}
-need_build_tools || exit 1
-configure "$dir" -Dcuda=disabled -Dtests=disabled || exit 1
+dir=${LINT_BUILD:-build-lint} # LINT_BUILD: one that is set up already
+if [ -z "${LINT_BUILD:-}" ]; then
+	need_build_tools || exit 1
+	configure "$dir" -Dcuda=disabled -Dtests=disabled || exit 1
+fi
 found=$dir/lint.log
 
-# Sources that only a build makes are left out. What clang-tidy writes to stderr is how much it leaves out; it is of interest only if
-# something is wrong.
+# Tests, and sources that only a build makes, are left out; the kernels for the sim are not. What clang-tidy writes to stderr is how much it
+# leaves out; it is of interest only if something is wrong.
 # shellcheck disable=SC2016
 python3 -c 'import json, os, sys
 for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
     path = os.path.abspath(os.path.join(c["directory"], c["file"]))
-    if os.path.exists(path):
+    folder = os.path.relpath(path).split("/")[0]
+    if os.path.exists(path) and (folder in ("src", "tools") or path.endswith(".sim.cc")):
         print(path)' "$dir" | sort -u | grep '\.cc\?$' |
 	nice xargs -P "$(nproc)" -n 1 sh -c 'clang-tidy -p "$0" --quiet "$1" 2>"$0/lint-$$.err" || {
 		code=$?

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_runs.py TOOLS: what tools/test.sh counts, runs again and says at its end, over a Meson that runs nothing.
+
+The Meson here is a script: the results of a test are the letters of its line in the file `results`, one for each time it runs: O passes,
+F fails, S skips.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = os.path.abspath(sys.argv.pop(1))
+MESON = r"""#!/usr/bin/env python3
+import json, os, sys
+args = sys.argv[1:]
+at = args.index("-C")
+logs = args[at + 1] + "/meson-logs"
+os.makedirs(logs, exist_ok=True)
+rows = [line.split() for line in open("results")]
+named = [name for _, name, _ in rows if name in args]
+with open("calls", "a") as calls:
+    calls.write(" ".join(args) + "\n")
+failed = False
+with open(logs + "/testlog-own.json", "w") as log:
+    for row in rows:
+        suite, name, letters = row
+        if named and name not in named:
+            continue
+        result = {"O": "OK", "F": "FAIL", "S": "SKIP"}[letters[0]]
+        failed = failed or result == "FAIL"
+        row[2] = letters[1:] or "-"
+        text = {"OK": "[  SKIPPED ] test_half\n", "FAIL": "it broke", "SKIP": "no cable"}[result]
+        log.write(json.dumps({"name": "shunt:%s / %s" % (suite, name), "result": result, "stdout": text}) + "\n")
+open("results", "w").write("".join(" ".join(row) + "\n" for row in rows))
+sys.exit(failed)
+"""
+SCRIPT = """set -u
+all= log=log tsan_wrapper=
+. tools/setup.sh
+gpu_count() { echo 0; }
+. tools/test_runs.sh
+jobs=7
+%s
+again
+finish
+"""
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        os.mkdir(self.path("tools"))
+        os.mkdir(self.path("tests"))
+        os.mkdir(self.path("bin"))
+        for name in "setup.sh", "test_runs.sh", "test_results.py":
+            shutil.copy(os.path.join(TOOLS, name), self.path("tools", name))
+        self.write("tests/required.txt", "# kind run what\n")
+        self.write("bin/meson", MESON)
+        os.chmod(self.path("bin/meson"), 0o755)
+
+    def path(self, *parts):
+        return os.path.join(self.dir.name, *parts)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as out:
+            out.write(text)
+
+    def calls(self):
+        with open(self.path("calls")) as lines:
+            return lines.read().splitlines()
+
+    def run_tests(self, results, script="tests plain --suite unit"):
+        self.write("results", results)
+        env = dict(os.environ, PATH=self.path("bin") + ":" + os.environ["PATH"])
+        done = subprocess.run(
+            ["sh", "-c", SCRIPT % script],
+            cwd=self.dir.name,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.text = done.stdout
+        return done.returncode, done.stdout.splitlines()
+
+    def test_what_passes_is_counted(self):
+        status, lines = self.run_tests("unit a O\nunit b O\n")
+        self.assertEqual((status, lines[-1]), (0, "2 passed, 0 failed, 0 skipped"))
+        self.assertEqual(len(self.calls()), 1)
+        self.assertIn("--num-processes 7", self.calls()[0])
+        self.assertIn("--no-suite long", self.calls()[0])
+        self.assertIn("skipped: a part of a: test_half", self.text)
+
+    def test_what_passes_the_second_time_is_flaky(self):
+        status, lines = self.run_tests("unit a O\nunit b FO\n")
+        self.assertEqual(status, 0, self.text)
+        self.assertEqual(lines[-2:], ["flaky: b (plain)", "2 passed, 0 failed, 0 skipped"])
+        self.assertIn("failed, and runs again: shunt:unit / b: FAIL", self.text)
+        self.assertIn("it broke", self.text)
+        self.assertEqual(len(self.calls()), 2)
+        self.assertIn("--num-processes 1 b", self.calls()[1])
+
+    def test_what_fails_twice_has_failed(self):
+        status, lines = self.run_tests("unit a O\nunit b FF\nunit c FO\n")
+        self.assertEqual(status, 1)
+        self.assertEqual(lines[-2:], ["flaky: c (plain)", "2 passed, 1 failed, 0 skipped"])
+        self.assertIn("not ok, twice: shunt:unit / b: FAIL", self.text)
+        self.assertNotIn("flaky: b", self.text)
+
+    def test_what_skips_the_second_time_has_failed(self):
+        status, lines = self.run_tests("unit a O\nunit b FS\n")
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_many_failures_do_not_run_again(self):
+        status, lines = self.run_tests("unit a O\n" + "".join("unit b%d FO\n" % i for i in range(11)))
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 11 failed, 0 skipped"))
+        self.assertEqual(len(self.calls()), 1)
+        self.assertIn("not ok: shunt:unit / b7: FAIL", self.text)
+
+    def test_each_run_repeats_its_own(self):
+        status, lines = self.run_tests(
+            "unit a OO\nunit b FFOF\n", "tests plain --suite unit\ntests thread --suite unit"
+        )
+        self.assertEqual(status, 1, self.text)
+        self.assertEqual(lines[-2:], ["flaky: b (plain)", "3 passed, 1 failed, 0 skipped"])
+
+    def test_second_run_starts_as_the_first(self):
+        self.run_tests("abi a FO\n", "tests valgrind --suite abi")
+        self.assertIn("flaky: a (valgrind)", self.text)
+        for call in self.calls():
+            self.assertIn("-C build --no-rebuild --timeout-multiplier 1 --setup valgrind", call)
+        os.remove(self.path("calls"))
+        self.run_tests("abi a FO\n", "tests thread --suite abi")
+        for call in self.calls():
+            self.assertIn("-C build-tsan --no-rebuild --timeout-multiplier 3", call)
+
+    def test_nothing_that_ran_is_no_success(self):
+        status, lines = self.run_tests("unit a S\n")
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 0 failed, 1 skipped"))
+        self.assertIn("skipped: shunt:unit / a: no cable", self.text)
+        status, lines = self.run_tests("")
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+        self.assertIn("no test ran in build", self.text)
+
+    def test_a_listed_test_that_skips_is_a_failure(self):
+        self.write("tests/required.txt", "any plain a\nany plain suite:sim\nany thread b\nnowhere plain b\n")
+        status, lines = self.run_tests("unit a S\nunit b O\nsim c_skipped_no_header S\n")
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 2 skipped"))
+        self.assertIn("not ok: a is listed in tests/required.txt and was skipped: a", self.text)
+        status, lines = self.run_tests("unit b O\n")
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 2 failed, 0 skipped"))
+        self.assertIn("not ok: suite:sim is listed in tests/required.txt and was skipped: it is not there", self.text)
+
+    def test_a_listed_test_that_is_flaky_has_run(self):
+        self.write("tests/required.txt", "any plain a\n")
+        status, lines = self.run_tests("unit a FO\n")
+        self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 0 skipped"))
+
+    def test_a_listed_step_that_skips_is_a_failure(self):
+        status, lines = self.run_tests("unit a O\n", "tests plain; skip tsan 'no sanitizer'")
+        self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+        self.write("tests/required.txt", "any step tsan\n")
+        status, lines = self.run_tests("unit a O\n", "tests plain; skip tsan 'no sanitizer'")
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_parts_beside_the_tests_are_awaited(self):
+        script = (
+            "(part good echo built; part bad sh -c 'echo broken; exit 3') & beside=$!\n"
+            + "tests plain; await good || broken good; await bad || echo status $?; await never || broken never"
+        )
+        status, lines = self.run_tests("unit a O\n", script)
+        self.assertEqual(lines[-5:], ["built", "broken", "status 3", "not ok: never", "1 passed, 1 failed, 0 skipped"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What tools/test.sh makes of a testlog.json of Meson. Both commands print "PASSED FAILED SKIPPED", and to stderr a text for each test
+that did not pass.
+
+first RUN TESTLOG AGAIN <LISTED: counts a run of tests. LISTED is what this machine must run of it (tests/required.txt). The names of
+those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone.
+again RUN TESTLOG AGAIN FLAKY: counts that second run of the tests in AGAIN. Those that passed add a line to the file FLAKY; those that
+did not, or did not run, have failed.
+"""
+
+import json
+import sys
+
+MOST_AGAIN = 10  # more failures than that are no accident: they are not run again
+
+
+def say(text):
+    print(text, file=sys.stderr)
+
+
+def name_of(test):
+    return test["name"].rpartition(" / ")[2]
+
+
+def suites_of(test):
+    return test["name"].rpartition(" / ")[0].rpartition(":")[2].split("+")
+
+
+def passed(test):
+    return test["result"] in ("OK", "EXPECTEDFAIL")
+
+
+def skipped(test):
+    return test["result"] == "SKIP"
+
+
+def read(path):
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def tell_skipped(test):
+    """A test that skipped, or the parts that a test of cmocka left out."""
+    lines = test.get("stdout", "").strip().splitlines()
+    if skipped(test):
+        say("skipped: %s: %s" % (test["name"], lines[-1] if lines else "it does not say why"))
+    elif passed(test):
+        for line in sorted(set(lines)):
+            if line.startswith("[  SKIPPED ] test_"):
+                say("skipped: a part of %s: %s" % (name_of(test), line.split()[3]))
+
+
+def tell_failed(word, test):
+    texts = [test.get(stream, "")[-6000:] for stream in ("stdout", "stderr")]
+    say("%s: %s: %s\n%s" % (word, test["name"], test["result"], "\n".join(texts)))
+
+
+def missing(listed, tests):
+    """(what, why) for each entry of `listed` that did not run."""
+    for what in listed:
+        if what.startswith("suite:"):
+            those = [t for t in tests if what[6:] in suites_of(t)]
+            wrong = [name_of(t) for t in those if skipped(t) and "_skipped_" not in name_of(t)]
+        else:
+            those = [t for t in tests if name_of(t) == what]
+            wrong = [name_of(t) for t in those if skipped(t)]
+        if wrong or not those:
+            yield what, ", ".join(sorted(wrong)) or "it is not there"
+
+
+def first(run, log, again, listed):
+    tests = read(log)
+    failures = [t for t in tests if not passed(t) and not skipped(t)]
+    second = failures if len(failures) <= MOST_AGAIN else []
+    failed = len(failures) - len(second)
+    for test in tests:
+        tell_skipped(test)
+    for test in failures:
+        tell_failed("failed, and runs again" if second else "not ok", test)
+    for what, why in missing(listed, tests):
+        failed += 1
+        say("not ok: %s is listed in tests/required.txt and was skipped: %s" % (what, why))
+    with open(again, "w") as out:
+        out.writelines(name_of(t) + "\n" for t in second)
+    return sum(map(passed, tests)), failed, sum(map(skipped, tests))
+
+
+def second(run, log, again, flaky):
+    results = {name_of(t): t for t in read(log)}
+    ok = bad = 0
+    with open(again) as lines:
+        names = lines.read().split()
+    for name in names:
+        test = results.get(name)
+        if test and passed(test):
+            ok += 1
+            with open(flaky, "a") as out:
+                out.write("flaky: %s (%s)\n" % (name, run))
+            continue
+        bad += 1
+        if test:
+            tell_failed("not ok, twice", test)
+        else:
+            say("not ok: %s failed and did not run again" % name)
+    return ok, bad, 0
+
+
+def main(argv):
+    command, run, log, again = argv[1:5]
+    if command == "first":
+        counts = first(run, log, again, sys.stdin.read().split())
+    else:
+        counts = second(run, log, again, argv[5])
+    print(*counts)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+# Sourced by test.sh after setup.sh: builds, runs of tests, and what their results add up to. It takes $all (not empty: the tests of suite
+# long, too) and $log, a folder for what the commands say.
+# shellcheck shell=sh disable=SC2154
+passed=0 failed=0 skipped=0
+jobs=$((2 * $(nproc))) # many tests wait more than they work
+ran=                   # the runs of tests so far
+mkdir -p "$log"
+rm -f "$log/flaky"
+
+# The last lines; exits with 0 only if something ran and nothing failed.
+finish() {
+	[ ! -e "$log/flaky" ] || cat "$log/flaky"
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+	exit
+}
+
+broken() {
+	echo "not ok: $*"
+	failed=$((failed + 1))
+}
+
+# skip STEP WHY: fails instead if this machine must do it.
+skip() {
+	if listed step | grep -qx "$1"; then
+		broken "$1 is listed in tests/required.txt and was skipped: $2"
+		return
+	fi
+	echo "skipped: $2"
+	skipped=$((skipped + 1))
+}
+
+# The kinds of machine of tests/required.txt that this one is.
+kinds() {
+	echo any
+	uname -m
+	[ "$(id -u)" != 0 ] || echo root
+	[ "$(gpu_count)" = 0 ] || echo gpu
+	# shellcheck disable=SC1091
+	[ ! -r /etc/os-release ] || (. /etc/os-release && echo "$ID$VERSION_ID" | tr -d .)
+}
+
+# listed RUN: what of it this machine must run.
+listed() {
+	kinds | awk -v run="$1" 'NR == FNR { here[$1] = 1; next } $1 in here && $2 == run { print $3 }' - tests/required.txt
+}
+
+# configured DIRECTORY OPTION...: false if it failed.
+configured() {
+	configure "$@" && return
+	echo "configuring $1 failed"
+	return 1
+}
+
+# build DIRECTORY TARGET...: all of it without a target; false if it failed.
+build() {
+	dir=$1
+	shift
+	say "building $dir"
+	ninja -C "$dir" "$@" >"$log/$dir-compile" 2>&1 && return
+	grep -A 20 -E '^FAILED|error' "$log/$dir-compile" | head -n 100
+	echo "building $dir failed; all of its output is in $log/$dir-compile"
+	return 1
+}
+
+# How a run starts meson test: meson_test RUN ARGUMENT...
+meson_test() {
+	run=$1 multiplier=1 wrapper='' options=${TSAN_OPTIONS:-}
+	shift
+	case $run in
+	valgrind) set -- --setup valgrind "$@" ;;
+	coverage | address) multiplier=2 ;;
+	thread) multiplier=3 wrapper=$tsan_wrapper options=suppressions=$PWD/tests/tsan.supp ;;
+	esac
+	rm -f "$(dir_of "$run")"/meson-logs/testlog*.json
+	TSAN_OPTIONS=$options $wrapper meson test -C "$(dir_of "$run")" --no-rebuild --timeout-multiplier "$multiplier" "$@"
+}
+
+dir_of() {
+	case $1 in
+	thread) echo build-tsan ;;
+	address) echo build-asan ;;
+	coverage) echo build-coverage ;;
+	gpu) echo build-gpu ;;
+	*) echo build ;;
+	esac
+}
+
+# count RUN COMMAND ARGUMENT...: adds what COMMAND of test_results.py finds in the results of the run.
+count() {
+	run=$1 command=$2
+	shift 2
+	results=$(ls "$(dir_of "$run")"/meson-logs/testlog*.json 2>/dev/null)
+	if [ ! -s "$results" ]; then
+		tail -n 50 "$log/$run-test"
+		broken "no test ran in $(dir_of "$run")"
+		return
+	fi
+	counts=$(listed "$run" | python3 tools/test_results.py "$command" "$run" "$results" "$log/$run-again" "$@") || {
+		broken "no results in $results"
+		return
+	}
+	# shellcheck disable=SC2086
+	set -- $counts
+	passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+# tests RUN ARGUMENT...: meson test with these arguments. Its tests that failed run once more, by `again`.
+tests() {
+	run=$1
+	shift
+	[ -n "$all" ] || set -- "$@" --no-suite long
+	ran="$ran $run"
+	rm -f "$log/$run-again"
+	say "tests in $(dir_of "$run") $*"
+	began=$(date +%s)
+	meson_test "$run" --num-processes "$jobs" "$@" >"$log/$run-test" 2>&1
+	status=$?
+	before=$failed
+	count "$run" first
+	say "that took $(($(date +%s) - began)) s"
+	if [ "$status" != 0 ] && [ "$failed" = "$before" ] && [ ! -s "$log/$run-again" ]; then
+		tail -n 50 "$log/$run-test"
+		broken "meson test ended with $status"
+	fi
+}
+
+# The tests that failed, once more, each alone.
+again() {
+	for run in $ran; do
+		[ -s "$log/$run-again" ] || continue
+		say "once more, alone: $(tr '\n' ' ' <"$log/$run-again")"
+		# shellcheck disable=SC2046
+		meson_test "$run" --num-processes 1 $(cat "$log/$run-again") >"$log/$run-test-again" 2>&1
+		count "$run" again "$log/flaky"
+	done
+}
+
+# part NAME COMMAND...: for the background; `await NAME` waits for it, shows what it said, and has its exit status.
+part() {
+	part=$1
+	shift
+	"$@" >"$log/$part-said" 2>&1
+	echo $? >"$log/$part-ended.new"
+	mv "$log/$part-ended.new" "$log/$part-ended"
+}
+
+await() {
+	while [ ! -e "$log/$1-ended" ] && kill -0 "$beside" 2>/dev/null; do
+		sleep 1
+	done
+	[ -e "$log/$1-ended" ] || return 1
+	cat "$log/$1-said"
+	return "$(cat "$log/$1-ended")"
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_targets.py BUILD SUITE...: what ninja must build for the tests of these suites that are not in suite long, a path a line.
+
+A test needs the targets that it depends on, and those whose files its command or environment names.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+
+def introspect(build, what):
+    return json.loads(subprocess.run(["meson", "introspect", what, build], stdout=subprocess.PIPE, check=True).stdout)
+
+
+def needed(test, targets):
+    """The files of the targets that a test needs."""
+    texts = test["cmd"] + list(test["env"].values())
+    for target in targets:
+        named = any(file in text for file in target["filename"] for text in texts)
+        if named or target["id"] in test["depends"]:
+            yield from target["filename"]
+
+
+def main(argv):
+    build, suites = argv[1], set(argv[2:])
+    targets = introspect(build, "--targets")
+    files = set()
+    for test in introspect(build, "--tests"):
+        of = {suite.rpartition(":")[2] for suite in test["suite"]}
+        if of & suites and "long" not in of:
+            files.update(needed(test, targets))
+    for file in sorted(files):
+        print(os.path.relpath(file, build))
+    return 0 if files else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
