@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include "base/host.h"
 #include "base/io.h"
+#include "base/os.h"
 #include "shunt/shunt.h"
 #include "tests/support/until.h"
 #include "transport/rendezvous/directory.h"
@@ -16,8 +17,9 @@ enum { MEMBERS = 4 };
 
 struct world {
 	uint8_t id[SHUNT_DIRECTORY_ID_BYTES];
-	const char *place; /* the host of each member; '-': it does not register, nor has a socket */
-	bool dies;         /* member 3, after its registration */
+	struct shunt_id rendezvous_id; /* random: a second copy of this test may run */
+	const char *place;             /* the host of each member; '-': it does not register, nor has a socket */
+	bool dies;                     /* member 3, after its registration */
 	atomic_int has_id, ready, asked;
 	struct shunt_directory_table table[MEMBERS];
 	struct shunt_hosts hosts[MEMBERS];
@@ -29,6 +31,7 @@ static struct world *world_create(const char *place)
 
 	assert_true(w != MAP_FAILED);
 	w->place = place;
+	assert_int_equal(shunt_random(&w->rendezvous_id, sizeof(w->rendezvous_id)), 0);
 	return w;
 }
 
@@ -36,7 +39,7 @@ static struct world *world_create(const char *place)
 static int member_body(int rank, void *arg)
 {
 	struct world *w = arg;
-	struct shunt_directory_member me = { .id = { "directory" }, .member = rank, .nmembers = MEMBERS };
+	struct shunt_directory_member me = { .id = w->rendezvous_id, .member = rank, .nmembers = MEMBERS };
 	struct shunt_directory_link *link = NULL;
 	struct shunt_directory_tail tail;
 	struct shunt_rendezvous *rdzv = NULL;

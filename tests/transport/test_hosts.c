@@ -10,18 +10,20 @@
 #include "base/inet/netif.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "tests/support/until.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "transport/rendezvous/hosts.h"
 #include "transport/rendezvous/priv.h"
 #include "transport/rendezvous/rendezvous.h"
 
-enum what { ALL_WELL, BYTES_DIFFER, DIES, STOPS };
+enum what { ALL_WELL, BYTES_DIFFER, DIES };
 
 struct world {
 	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
-	const char *place; /* the host of each rank */
-	const int *member; /* of each rank; NULL: its number */
+	struct shunt_id rendezvous_id; /* random: a second copy of this test may run */
+	const char *place;             /* the host of each rank */
+	const int *member;             /* of each rank; NULL: its number */
 	enum what what;
 	int who; /* whom it happens to */
 	atomic_int joined, has_id;
@@ -33,6 +35,7 @@ static struct world *world_create(const char *place, const int *member)
 
 	assert_true(w != MAP_FAILED);
 	w->place = place;
+	assert_int_equal(shunt_random(&w->rendezvous_id, sizeof(w->rendezvous_id)), 0);
 	w->member = member;
 	return w;
 }
@@ -75,8 +78,6 @@ static int rounds(struct world *w, const struct shunt_ranks *ranks)
 		return -ETIME;
 	if (ranks->rank == w->who && w->what == DIES)
 		raise(SIGKILL);
-	if (ranks->rank == w->who && w->what == STOPS)
-		return -ETIMEDOUT; /* and is gone; before that, it said nothing */
 	return check_round(w, ranks, ranks->rank == w->who && w->what == BYTES_DIFFER ? 8 : 16);
 }
 
@@ -85,7 +86,6 @@ static int rank_body(int rank, void *arg)
 	struct world *w = arg;
 	int n = (int)strlen(w->place), members = 0, err;
 	struct shunt_ranks ranks = { .rank = rank, .nranks = n, .timeout_ms = 20000 };
-	struct shunt_id id = { "hosts" };
 	struct shunt_hosts *hosts = NULL;
 	char name[8];
 
@@ -98,7 +98,7 @@ static int rank_body(int rank, void *arg)
 		atomic_store(&w->has_id, 1);
 	if (!until_counted(&w->has_id, 1, "ids are there"))
 		return -ETIME;
-	err = shunt_rendezvous_bind(&id, w->member ? w->member[rank] : rank, &ranks.rendezvous);
+	err = shunt_rendezvous_bind(&w->rendezvous_id, w->member ? w->member[rank] : rank, &ranks.rendezvous);
 	if (!err)
 		err = shunt_bootstrap_join(w->id, rank, n, NULL, &hosts);
 	/* A child's table: the members are those of the parent. */
@@ -144,10 +144,10 @@ static void test_hosts_rounds_of_a_child(void **state)
 	munmap(w, sizeof(*w));
 }
 
+/* The error tells that no rank waited for its deadline. */
 static void expect_failure(enum what what, int who, int err)
 {
 	struct world *w = world_create("00112", NULL);
-	int64_t start = unit_now_ms();
 	int errs[UNIT_MAX_RANKS];
 
 	w->what = what;
@@ -155,7 +155,6 @@ static void expect_failure(enum what what, int who, int err)
 	unit_run_processes(5, rank_body, w, errs);
 	for (int r = 0; r < 5; r++)
 		assert_int_equal(errs[r], what == DIES && r == who ? -1000 - SIGKILL : err);
-	assert_true(unit_now_ms() - start < 15000);
 	munmap(w, sizeof(*w));
 }
 
