@@ -75,8 +75,9 @@
  *                                      not rely on other stores of the writer (the sim cannot tell the two apart).
  *   gpu_ll8_st(uint64_t *, v)          one half
  *   gpu_ll16_ready(struct gpu_v16, uint32_t flag) -> bool
- *                                      the upper 4 bytes of both halves are the flag. gpu_ll32_ready(a, b, flag): of
- * both.
+ *                                      the upper 4 bytes of both halves are the flag
+ *   gpu_ll32_ready(struct gpu_v16 a, struct gpu_v16 b, uint32_t flag) -> bool
+ *                                      the same, of both a and b
  *
  * TMA copies between shared and device memory are asynchronous. Their functions are the warp's, with the same values on
  * all lanes. Addresses and sizes are multiples of 16. Without hardware for TMA (compute capability below 9.0) each copy
