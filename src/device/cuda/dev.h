@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_DEVICE_CUDA_DEV_H
 #define SHUNT_DEVICE_CUDA_DEV_H
-/* Shared by the files of src/device/cuda: the driver's calls, the devices, and entering a device's context. */
+/*
+ * Shared by the files of src/device/cuda: the driver's calls, the devices, and entering a device's context (context.c);
+ * then the operations of each file, for the table in cuda.c. The files of operations do not call each other.
+ */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -71,6 +74,8 @@ void shunt_cu_leave(const struct shunt_cu_ctx_guard *guard);
 int shunt_cu_leave_with(const struct shunt_cu_ctx_guard *guard, int device, int result, const char *call);
 /* The device's private non-blocking stream. The device must have been entered. */
 int shunt_cu_copy_stream(int device, void **stream_p);
+/* The device of the thread's context, else 0. 0 or a negative errno. */
+int shunt_cu_current_device(int *device_p);
 /* A device for calls that any device serves: the thread's, else one in use, else 0. */
 int shunt_cu_any_device(void);
 
