@@ -421,10 +421,21 @@ int shunt_cu_mem_info(int device, size_t *free_p, size_t *total_p)
 	return err;
 }
 
+/* Where devices see page-locked memory. */
+static int host_address(void *host, void **dev_p)
+{
+	unsigned long long dev;
+	int res = shunt_cu.MemHostGetDevicePointer(&dev, host, 0);
+
+	if (res)
+		return shunt_cu_error(res, "cuMemHostGetDevicePointer");
+	*dev_p = (void *)(uintptr_t)dev;
+	return 0;
+}
+
 int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p)
 {
 	struct shunt_cu_ctx_guard guard;
-	unsigned long long dev;
 	void *host;
 	int res, err;
 
@@ -434,41 +445,20 @@ int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p)
 	if (err)
 		return err;
 	res = shunt_cu.MemHostAlloc(&host, bytes, SHUNT_CU_HOST_PORTABLE | SHUNT_CU_HOST_DEVICEMAP);
-	if (res) {
-		err = shunt_cu_error(res, "cuMemHostAlloc of %zu bytes", bytes);
-		goto out_leave;
-	}
-	res = shunt_cu.MemHostGetDevicePointer(&dev, host, 0);
-	if (res) {
-		err = shunt_cu_error(res, "cuMemHostGetDevicePointer");
+	err = res ? shunt_cu_error(res, "cuMemHostAlloc of %zu bytes", bytes) : host_address(host, dev_p);
+	if (!err) {
+		memset(host, 0, bytes);
+		*host_p = host;
+	} else if (!res) {
 		shunt_cu.MemFreeHost(host);
-		goto out_leave;
 	}
-	memset(host, 0, bytes);
-	*host_p = host;
-	*dev_p = (void *)(uintptr_t)dev;
-out_leave:
 	shunt_cu_leave(&guard);
 	return err;
-}
-
-void shunt_cu_host_free(void *host)
-{
-	struct shunt_cu_ctx_guard guard;
-	int res;
-
-	if (!host || shunt_cu_enter(shunt_cu_any_device(), &guard))
-		return;
-	res = shunt_cu.MemFreeHost(host);
-	if (res)
-		shunt_cu_error(res, "cuMemFreeHost");
-	shunt_cu_leave(&guard);
 }
 
 int shunt_cu_host_register(void *host, size_t bytes, void **dev_p)
 {
 	struct shunt_cu_ctx_guard guard;
-	unsigned long long dev;
 	int res, err;
 
 	if (!host || !bytes)
@@ -477,34 +467,30 @@ int shunt_cu_host_register(void *host, size_t bytes, void **dev_p)
 	if (err)
 		return err;
 	res = shunt_cu.MemHostRegister(host, bytes, SHUNT_CU_HOST_PORTABLE | SHUNT_CU_HOST_DEVICEMAP);
-	if (res) {
-		err = shunt_cu_error(res, "cuMemHostRegister of %zu bytes", bytes);
-		goto out_leave;
-	}
-	res = shunt_cu.MemHostGetDevicePointer(&dev, host, 0);
-	if (res) {
-		err = shunt_cu_error(res, "cuMemHostGetDevicePointer");
+	err = res ? shunt_cu_error(res, "cuMemHostRegister of %zu bytes", bytes) : host_address(host, dev_p);
+	if (err && !res)
 		shunt_cu.MemHostUnregister(host);
-		goto out_leave;
-	}
-	*dev_p = (void *)(uintptr_t)dev;
-out_leave:
 	shunt_cu_leave(&guard);
 	return err;
 }
 
-void shunt_cu_host_unregister(void *host)
+/* By this call of the driver. */
+static void release_host(void *host, int (*release)(void *host), const char *call)
 {
 	struct shunt_cu_ctx_guard guard;
 	int res;
 
 	if (!host || shunt_cu_enter(shunt_cu_any_device(), &guard))
 		return;
-	res = shunt_cu.MemHostUnregister(host);
+	res = release(host);
 	if (res)
-		shunt_cu_error(res, "cuMemHostUnregister");
+		shunt_cu_error(res, "%s", call);
 	shunt_cu_leave(&guard);
 }
+
+void shunt_cu_host_free(void *host) { release_host(host, shunt_cu.MemFreeHost, "cuMemFreeHost"); }
+
+void shunt_cu_host_unregister(void *host) { release_host(host, shunt_cu.MemHostUnregister, "cuMemHostUnregister"); }
 
 int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes)
 {
