@@ -1,51 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The sim device layer: SHUNT_SIM_DEVICES devices that run kernels on CPU threads, and the table of operations. */
+/* The table of operations of the sim: SHUNT_SIM_DEVICES devices that run kernels on CPU threads. */
 #include <errno.h>
 #include <stdio.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include "device/sim/sim.h"
 extern "C" {
-#include "base/config.h"
 #include "base/lock.h"
 }
 
 static __thread int current_device;
 
-static int device_total(void)
-{
-	unsigned n = shunt_config()->sim_devices;
-
-	/* cppcheck-suppress compareBoolExpressionWithInt; it takes the second question for a part of the first */
-	return n < 1 ? 1 : n > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)n;
-}
-
-bool sim_device_ok(int device)
-{
-	if (device >= 0 && device < device_total())
-		return true;
-	shunt_error("sim: there is no device %d", device);
-	return false;
-}
-
-static const struct shunt_kernel_set *kernel_set;
-
-static int sim_open(const struct shunt_kernel_set *kernels)
-{
-	kernel_set = kernels;
-	return 0;
-}
-
-const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel)
-{
-	return kernel_set && kernel < kernel_set->n ? &kernel_set->kernel[kernel] : nullptr;
-}
-
-shunt_sim_kernel *sim_kernel(unsigned kernel) { return sim_kernel_desc(kernel) ? kernel_set->sim[kernel] : nullptr; }
-
 static int sim_device_count(int *count_p)
 {
-	*count_p = device_total();
+	*count_p = sim_device_total();
 	return 0;
 }
 

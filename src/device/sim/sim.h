@@ -5,6 +5,7 @@
  * Internals of the sim device. Files, from the bottom up:
  *
  *   File       Implements
+ *   device.cc  devices, and the set of kernels
  *   fiber.cc   contexts of execution
  *   block.cc   a block's threads
  *   pool.cc    a launch's blocks
@@ -15,7 +16,7 @@
  *   graph.cc   recorded queues
  *   mem.cc     memory
  *   gate.cc    gates, for tests
- *   sim.cc     devices and the table of operations
+ *   sim.cc     the table of operations
  *
  * No object exists before the first use, and none is torn down at exit.
  */
@@ -29,8 +30,14 @@ extern "C" {
 
 enum { SIM_MAX_DEVICES = 8 };
 
-/* sim.cc. Logs when false. */
+/* device.cc */
+int sim_device_total(void);
+/* Logs when false. */
 bool sim_device_ok(int device);
+int sim_open(const struct shunt_kernel_set *kernels);
+/* Of the kernel set that sim_open() was given. NULL: not in this build, or no such index. */
+const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel);
+shunt_sim_kernel *sim_kernel(unsigned kernel);
 
 /* handle.cc: a table of live objects, so that a wrong handle is an error and not a crash. */
 enum sim_kind { SIM_STREAM, SIM_EVENT, SIM_GRAPH, SIM_DEVICE_MEM, SIM_HOST_MEM };
@@ -39,10 +46,6 @@ int sim_handle_add(const void *object, enum sim_kind kind);
 bool sim_handle_ok(const void *object, enum sim_kind kind);
 /* The same, and removes it: of two callers that free one object, one gets false. */
 bool sim_handle_remove(const void *object, enum sim_kind kind);
-
-/* sim.cc: of the kernel set that open() was given. NULL: not in this build, or no such index. */
-const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel);
-shunt_sim_kernel *sim_kernel(unsigned kernel);
 
 /* op.cc: one operation of a stream. Run never changes it: a graph runs it again and again. */
 struct sim_op;
