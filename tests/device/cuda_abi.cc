@@ -5,7 +5,7 @@
 #include <cuda.h>
 #include <stddef.h>
 #include <type_traits>
-#include "device/cuda/abi.h"
+#include "device/cuda/cuda_abi.h"
 
 /* Size of what a pointer points to; 0 for void, opaque handles and values. */
 template <class T, class = void> struct target : std::integral_constant<size_t, 0> {

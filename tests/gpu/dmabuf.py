@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Memory of a GPU that a NIC may have: what the driver's flag for it costs, and whether a dma-buf can be exported.
 
-Allocates and maps memory as src/device/cuda/mem.c does, with gpuDirectRDMACapable and without, and prints the median of
+Allocates and maps memory as src/device/cuda/cuda_mem.c does, with gpuDirectRDMACapable and without, and prints the median of
 the times, and the device memory that is gone. Then exports the flagged memory as a dma-buf. Exit status 1: the device
 says that it has dma-bufs, and the export failed.
 """

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/lock.h"
-#include "device/cuda/abi.h"
+#include "device/cuda/cuda_abi.h"
 #include "device/gpu_ops.h"
 
 struct shunt_cu_device {
@@ -81,7 +81,7 @@ int shunt_cu_any_device(void);
 
 /* peer.c */
 int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p);
-/* mem.c */
+/* cuda_mem.c */
 int shunt_cu_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
@@ -107,7 +107,7 @@ int shunt_cu_kernels_load(int device);
 bool shunt_cu_kernel_exists(unsigned kernel);
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);
 unsigned shunt_cu_cluster_blocks(int device);
-/* stream.c */
+/* cuda_stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);
 int shunt_cu_stream_sync(int device, void *stream);
 int shunt_cu_stream_idle(int device, void *stream, bool *idle_p);

@@ -4,19 +4,19 @@
 /*
  * Internals of the sim device. Files, from the bottom up:
  *
- *   File       Implements
- *   device.cc  devices, and the set of kernels
- *   fiber.cc   contexts of execution
- *   block.cc   a block's threads
- *   pool.cc    a launch's blocks
- *   handle.cc  the table of live objects
- *   stream.cc  a queue with a thread
- *   op.cc      the operations of a queue
- *   event.cc   events
- *   graph.cc   recorded queues
- *   mem.cc     memory
- *   gate.cc    gates, for tests
- *   sim.cc     the table of operations
+ *   File           Implements
+ *   device.cc      devices, and the set of kernels
+ *   fiber.cc       contexts of execution
+ *   block.cc       a block's threads
+ *   pool.cc        a launch's blocks
+ *   handle.cc      the table of live objects
+ *   sim_stream.cc  a queue with a thread
+ *   op.cc          the operations of a queue
+ *   event.cc       events
+ *   graph.cc       recorded queues
+ *   sim_mem.cc     memory
+ *   gate.cc        gates, for tests
+ *   sim.cc         the table of operations
  *
  * No object exists before the first use, and none is torn down at exit.
  */
@@ -133,7 +133,7 @@ struct sim_graph {
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
 void sim_graph_put(struct sim_graph *graph);
 
-/* stream.cc */
+/* sim_stream.cc */
 struct sim_stream {
 	int device;
 	bool is_default;

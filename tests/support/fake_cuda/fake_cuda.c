@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/cuda/abi.h"
+#include "device/cuda/cuda_abi.h"
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "device/cuda/abi.h"
+#include "device/cuda/cuda_abi.h"
 
 #define PROTOTYPE(name, version, params) __attribute__((visibility("default"))) int nvml##name##version params;
 SHUNT_NVML_CALLS(PROTOTYPE)

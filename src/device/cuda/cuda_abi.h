@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_CUDA_ABI_H
-#define SHUNT_DEVICE_CUDA_ABI_H
+#ifndef SHUNT_DEVICE_CUDA_CUDA_ABI_H
+#define SHUNT_DEVICE_CUDA_CUDA_ABI_H
 /*
  * The part of the ABI of the CUDA driver and of NVML that Shunt calls, in declarations of its own: the library builds
  * without their headers and finds libcuda.so.1 and libnvidia-ml.so.1 at run time. tests/device/cuda_abi.cc compares
