@@ -7,7 +7,7 @@
  */
 #include "device/sim/fiber.h"
 #include "device/kernel_set.h"
-#include "device/gpu.h"
+#include "device/sim/gpu_sim.h"
 
 /* Rounds of polls in vain after which a block cannot go on by itself: it has looked at everything by then. */
 enum { SIM_STUCK_ROUNDS = 32 };
