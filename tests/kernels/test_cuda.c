@@ -706,9 +706,9 @@ out:
 
 static void test_table_has_every_operation(void **state)
 {
-	void *const *op = (void *const *)ops; /* behind the name there are only pointers to functions */
+	void *const *op = (void *const *)ops; /* from open() on there are only pointers to functions */
 
-	for (size_t i = 0; i < sizeof(*ops) / sizeof(void *); i++)
+	for (size_t i = offsetof(struct shunt_gpu_ops, open) / sizeof(void *); i < sizeof(*ops) / sizeof(void *); i++)
 		if (!op[i])
 			fail_msg("operation %zu is missing", i);
 }
