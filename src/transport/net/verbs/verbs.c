@@ -162,6 +162,27 @@ static int open_device(int index, struct shunt_net_device **device_p)
 	return 0;
 }
 
+/* Signals wait for a read of each GPU's memory: the flush knows all that is registered. */
+static int mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+{
+	struct shunt_net_memory *memory;
+	int err = verbs_mem_register(device, region, &memory);
+
+	if (!err && memory->gpu) {
+		err = verbs_flush_open(device);
+		if (err) {
+			verbs_mem_deregister(memory);
+		} else {
+			memory->next_gpu = device->gpu_memory;
+			device->gpu_memory = memory;
+		}
+	}
+	if (!err)
+		*memory_p = memory;
+	return err;
+}
+
 const struct shunt_net_ops shunt_net_verbs_ops = {
 	.name = "verbs",
 	.blob_bytes = SHUNT_NET_BLOB_BYTES,
@@ -169,7 +190,7 @@ const struct shunt_net_ops shunt_net_verbs_ops = {
 	.open = open_device,
 	.add_rail = add_rail,
 	.close = close_device,
-	.mem_register = verbs_mem_register,
+	.mem_register = mem_register,
 	.mem_deregister = verbs_mem_deregister,
 	.mem_remote = verbs_mem_remote,
 	.endpoint_create = verbs_endpoint_create,

@@ -12,72 +12,6 @@
 
 #define MAX_ENDPOINTS 1024 /* of a device */
 
-void verbs_attend(struct shunt_net_endpoint *ep)
-{
-	if (ep->in_attention)
-		return;
-	ep->in_attention = true;
-	ep->next_attention = ep->device->attention;
-	ep->device->attention = ep;
-}
-
-void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline)
-{
-	ep->device->timed += (deadline != 0) - (ep->deadline != 0);
-	ep->deadline = deadline;
-}
-
-bool verbs_over(const struct shunt_net_endpoint *ep)
-{
-	return ep->finished && ep->end_came && ep->done == ep->taken;
-}
-
-static void fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, va_list args)
-{
-	int n;
-
-	if (ep->state == VERBS_DEAD || ep->state == VERBS_LINGERING || verbs_over(ep))
-		return;
-	n = snprintf(ep->text, sizeof(ep->text), "%.120s over %s", ep->name, lane->rail->port->info.where);
-	if (lane->has_gid) {
-		char own[64], peers[64];
-
-		shunt_gid_show(&lane->gid, own, sizeof(own));
-		shunt_gid_show(&lane->peer_gid, peers, sizeof(peers));
-		n += snprintf(
-		    ep->text + n, sizeof(ep->text) - (size_t)n, ", GID %d (%s) to %s", lane->gid.index, own, peers);
-	}
-	n += snprintf(ep->text + n, sizeof(ep->text) - (size_t)n, ": ");
-	vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
-	ep->err = err;
-	ep->state = VERBS_DEAD;
-	ep->error_untold = true;
-	verbs_deadline(ep, 0);
-	/* What the peer still sends, and what was posted here, ends at once. */
-	for (int i = 0; i < verbs_lanes_most(ep->device) && ep->lane[i].qp; i++)
-		verbs_qp_state(ep->lane[i].rail, ep->lane[i].qp, SHUNT_IBV_QPS_ERR);
-	verbs_bye(ep);
-	verbs_attend(ep);
-}
-
-void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	fail(ep, ep->lane, err, fmt, args);
-	va_end(args);
-}
-
-void verbs_lane_fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	fail(ep, lane, err, fmt, args);
-	va_end(args);
-}
-
 static int take_slot(struct shunt_net_endpoint *ep)
 {
 	struct shunt_net_device *device = ep->device;
@@ -100,48 +34,12 @@ static int take_slot(struct shunt_net_endpoint *ep)
 	return 0;
 }
 
-/* The endpoint's place in a completion queue of the rail, taken with its first QP there. NULL: logged. */
-static struct shunt_ibv_cq *queue_of(struct shunt_net_endpoint *ep, struct verbs_rail *rail)
-{
-	int *cq = &ep->cq[rail - ep->device->rail];
-
-	if (*cq < 0)
-		*cq = verbs_cq_take(rail);
-	return *cq < 0 ? NULL : rail->cqs[*cq].cq;
-}
-
-int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail)
-{
-	static const struct shunt_ibv_qp_cap cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
-	struct shunt_ibv_cq *cq = queue_of(ep, rail);
-	int index = (int)(lane - ep->lane), err = cq ? 0 : -ENOMEM;
-	uint32_t inline_bytes;
-
-	lane->rail = rail;
-	if (!err)
-		err = shunt_random(&lane->psn, sizeof(lane->psn));
-	lane->psn &= 0xffffff;
-	if (!err)
-		err = verbs_qp_create(rail, cq, &cap, &lane->qp, &inline_bytes);
-	if (!err)
-		err = verbs_qp_init(rail, lane->qp, ep->adds);
-	if (err)
-		return err;
-	if (!index)
-		ep->inline_bytes = inline_bytes;
-	lane->ece = verbs_ece_of(rail, lane->qp);
-	err = verbs_receives_post(lane->qp, verbs_wr_id(ep->id, VERBS_RECEIVE, index, 0), VERBS_RECEIVES);
-	if (err)
-		shunt_error("%s: cannot post receives: %s", rail->port->info.where, strerror(-err));
-	return err;
-}
-
 static int make_side(struct shunt_net_endpoint *ep)
 {
 	static const struct shunt_ibv_qp_cap cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
 	struct verbs_rail *rail = ep->device->rail;
 	uint32_t unused;
-	int err = verbs_qp_create(rail, queue_of(ep, rail), &cap, &ep->side, &unused);
+	int err = verbs_qp_create(rail, verbs_cq_of(ep, rail), &cap, &ep->side, &unused);
 
 	if (!err)
 		err = verbs_qp_init(rail, ep->side, false);

@@ -117,15 +117,9 @@ int verbs_mem_register(
 	err = may_register(device, region) ? 0 : -EOPNOTSUPP;
 	for (int i = 0; i < device->nrails && !err; i++)
 		err = register_region(&device->rail[i], region, &memory->mr[i]);
-	if (!err && memory->gpu)
-		err = verbs_flush_open(device);
 	if (err) {
 		deregister(memory);
 		return err;
-	}
-	if (memory->gpu) {
-		memory->next_gpu = device->gpu_memory;
-		device->gpu_memory = memory;
 	}
 	*memory_p = memory;
 	return 0;

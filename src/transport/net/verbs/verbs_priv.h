@@ -11,11 +11,12 @@
  * target tells of new ones: so a signal never finds none, which would cost the NIC's timer.
  *
  * An endpoint has queue pairs (QPs) of two kinds. Lanes carry data, with the patience that the settings ask for. The
- * first lane carries all signals; more lanes, on as many rails, carry parts of large puts (verbs_lanes.c).
+ * first lane carries all signals; more lanes, on as many rails, carry parts of large puts (verbs_widen.c).
  * The side one is impatient: it finds out when the peer's QPs can receive, before the main one sends anything, which
  * would else be lost and come again only after a time of seconds; and it tells the peer when the endpoint is closed or
  * dead, which a NIC does not do.
  */
+#include <arpa/inet.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -296,9 +297,6 @@ struct verbs_sink {
 	struct shunt_net_event *events;
 	int n, max;
 };
-/* There is room for it. Joins it to the one before where that says the same. */
-void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind,
-    uint32_t channel, uint32_t count);
 
 static inline struct shunt_net_endpoint *verbs_endpoint(const struct shunt_net_device *device, uint32_t id)
 {
@@ -306,6 +304,35 @@ static inline struct shunt_net_endpoint *verbs_endpoint(const struct shunt_net_d
 
 	return ep && ep->id == id ? ep : NULL;
 }
+
+/* Immediate values have channel and count of a signal. The provider's own messages have a channel that no put has. */
+#define VERBS_OWN_CHANNEL 0xffffu
+static inline uint32_t verbs_immediate(uint32_t channel, uint32_t count)
+{
+	return htonl(channel << 16 | count);
+}
+
+/* Key of the peer's memory for messages, as the lane's NIC there names it. */
+static inline uint32_t verbs_ping_rkey(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane)
+{
+	return ep->peer.ping_key[lane->rail - ep->device->rail];
+}
+
+static inline int verbs_least(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* Lanes of an endpoint, at most. */
+static inline int verbs_lanes_most(const struct shunt_net_device *device)
+{
+	return verbs_least(device->nrails * device->qps, VERBS_MOST_LANES);
+}
+
+/*
+ * What the files have, lowest first: a file calls those above it here. verbs_ports.c and verbs_load.c, which find the
+ * NICs and the library, are below all of them.
+ */
 
 /* verbs_qp.c. Masks of modify_qp are exact, or the library refuses. 0 or -errno (logged). */
 struct verbs_path {
@@ -324,66 +351,54 @@ int verbs_qp_connect(struct verbs_rail *rail, struct shunt_ibv_qp *qp, const str
 int verbs_qp_state(struct verbs_rail *rail, struct shunt_ibv_qp *qp, int state);
 /* Posts n receives without memory. */
 int verbs_receives_post(struct shunt_ibv_qp *qp, uint64_t wr_id, int n);
-
-/* verbs_ece.c: what the NIC can do beyond the specification, of a QP in its first state; vendor 0: nothing. */
-struct shunt_ibv_ece verbs_ece_of(const struct verbs_rail *rail, struct shunt_ibv_qp *qp);
-/* Has the QP use what both ends have; before it can receive. 0 or -errno (not logged). */
-int verbs_ece_set(const struct verbs_rail *rail, struct shunt_ibv_qp *qp, const struct shunt_ibv_ece *own,
-    const struct shunt_ibv_ece *peers);
-
-/* verbs_gids.c: the addresses that the port offers to a peer; their number, or -errno (logged). */
-int verbs_gids(struct verbs_rail *rail, struct shunt_gid *offered);
-
-/* verbs_cq.c: a queue with room for an endpoint; its index or -errno (logged). */
+/* A queue with room for an endpoint; its index or -errno (logged). */
 int verbs_cq_take(struct verbs_rail *rail);
+
+/* verbs_mem.c */
+int verbs_mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
+void verbs_mem_deregister(struct shunt_net_memory *memory);
+struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory);
+/* The host's own pages; adds: peers add to words in them. NULL: logged. */
+struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *at, size_t bytes, bool adds);
+
+/* verbs_link.c: the addresses that the port offers to a peer; their number, or -errno (logged). */
+int verbs_gids(struct verbs_rail *rail, struct shunt_gid *offered);
+/* What a rail's peer must know of it. 0 or -errno (logged). */
+int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p);
+bool verbs_link_is_valid(const struct verbs_link *link);
 
 /* verbs_blob.c */
 void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p);
 int verbs_blob_read(const struct shunt_net_blob *blob, struct verbs_peer *peer_p); /* -EPROTO: not logged */
 
-/* verbs_endpoint.c */
-int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
-    struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p);
-void verbs_endpoint_close(struct shunt_net_endpoint *ep);
-/* Frees what a closed endpoint has kept. */
-void verbs_endpoint_free(struct shunt_net_endpoint *ep);
+/* verbs_state.c */
 /* progress has to look at it. */
 void verbs_attend(struct shunt_net_endpoint *ep);
+void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline); /* 0: none */
+/* Both ends have finished: what happens now is of no interest to anybody. */
+bool verbs_over(const struct shunt_net_endpoint *ep);
 /* It is dead; progress tells. Only the first error of an endpoint counts. The text names the first lane's NIC. */
 void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* ... this lane's. */
 void verbs_lane_fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Makes the QP of the lane, on the rail, with its receives. 0 or -errno (logged). */
-int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail);
-/* Both ends have finished: what happens now is of no interest to anybody. */
-bool verbs_over(const struct shunt_net_endpoint *ep);
-void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline); /* 0: none */
+int verbs_side_send(struct shunt_net_endpoint *ep, enum verbs_message message); /* 0: the probe */
+/* Says good-bye, once, to a peer that has been reached. */
+void verbs_bye(struct shunt_net_endpoint *ep);
+const char *verbs_status(const struct shunt_net_device *device, int status);
+/* There is room for it. Joins it to the one before where that says the same. */
+void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind,
+    uint32_t channel, uint32_t count);
 
-/* verbs_connect.c */
-int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs);
-void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc);
-void verbs_ping_came(struct shunt_net_endpoint *ep);
-/* True: the endpoint has become ready with this. */
-bool verbs_ready(struct shunt_net_endpoint *ep);
-bool verbs_link_is_valid(const struct verbs_link *link);
-/* What a rail's peer must know of it. 0 or -errno (logged). */
-int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p);
-/* Connects the lane's QP with the peer's. False: the endpoint has failed. */
-bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
-    const struct verbs_link *peers, const struct verbs_qp_name *qp);
-/* `bytes` of what the peer's ping says, or this end's. */
-void verbs_ping_write(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping, size_t bytes);
-
-/* verbs_lanes.c: lanes from 1 on */
-int verbs_lanes_most(const struct shunt_net_device *device);
-/* Makes them, as many as both ends want. 0 or -errno (logged). */
-int verbs_lanes_make(struct shunt_net_endpoint *ep);
-/* The first lane carries data: tells the peer of the others. */
-void verbs_lanes_tell(struct shunt_net_endpoint *ep);
-void verbs_lanes_told(struct shunt_net_endpoint *ep); /* by the peer */
-void verbs_lanes_ping(struct shunt_net_endpoint *ep); /* the peer's can receive */
-void verbs_lane_ping_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane);
+/* verbs_flush.c: before a signal is told, a read of the GPU's memory pushes out what was written there before. */
+int verbs_flush_open(struct shunt_net_device *device); /* at the first memory of a GPU */
+void verbs_flush_close(struct shunt_net_device *device);
+/* Keeps the event until the next read is done. */
+void verbs_flush_defer(struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count);
+void verbs_flush_done(struct shunt_net_device *device, const struct shunt_ibv_wc *wc);
+/* Tells what can be told, and begins a read for the rest. */
+void verbs_flush_go(struct shunt_net_device *device, struct verbs_sink *sink);
 
 /* verbs_order.c: a signal is told when the parts of all puts before it have come, on all lanes. */
 /* It has come on the first lane. striped: its put has parts on the others; count 0: nothing to tell. */
@@ -399,22 +414,13 @@ void verbs_finish(struct shunt_net_endpoint *ep);
 /* Posts puts and messages that wait, as far as there is room. */
 void verbs_push(struct shunt_net_endpoint *ep);
 void verbs_own(struct shunt_net_endpoint *ep, enum verbs_message message);
-/* A write of the ping into the peer's memory. */
-void verbs_send_ping(struct shunt_net_endpoint *ep);
 /* A write of so many bytes of the ping to a place of the peer's, with a message of the lane's own. */
 void verbs_lane_write(
     struct shunt_net_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message);
 /* The puts whose sources all lanes have done with, and which were not told. */
 uint32_t verbs_done(struct shunt_net_endpoint *ep);
-int verbs_side_send(struct shunt_net_endpoint *ep, enum verbs_message message); /* 0: the probe */
-/* Says good-bye, once, to a peer that has been reached. */
-void verbs_bye(struct shunt_net_endpoint *ep);
 /* A write of nothing, where no other one is under way: a NIC tells nobody that its process has gone. */
 void verbs_beat(struct shunt_net_endpoint *ep);
-
-/* verbs_cq.c */
-int verbs_progress(struct shunt_net_device *device, struct shunt_net_event *events, int max);
-const char *verbs_status(const struct shunt_net_device *device, int status);
 
 /* verbs_wait.c */
 bool verbs_arm(struct shunt_net_device *device);
@@ -425,20 +431,42 @@ void verbs_disarm(struct shunt_net_device *device);
 int verbs_wait_open(struct shunt_net_device *device);
 int verbs_wait_add(const struct shunt_net_device *device, const struct verbs_rail *rail);
 
-/* verbs_mem.c */
-int verbs_mem_register(
-    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
-void verbs_mem_deregister(struct shunt_net_memory *memory);
-struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory);
-/* The host's own pages; adds: peers add to words in them. NULL: logged. */
-struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *at, size_t bytes, bool adds);
+/* verbs_lane.c */
+/* The endpoint's place in a completion queue of the rail, taken with its first QP there. NULL: logged. */
+struct shunt_ibv_cq *verbs_cq_of(struct shunt_net_endpoint *ep, struct verbs_rail *rail);
+/* Makes the QP of the lane, on the rail, with its receives. 0 or -errno (logged). */
+int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail);
+/* Connects the lane's QP with the peer's. False: the endpoint has failed. */
+bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
+    const struct verbs_link *peers, const struct verbs_qp_name *qp);
+struct verbs_path verbs_path_of(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane,
+    const struct verbs_link *peers, const struct verbs_qp_name *qp);
+/* `bytes` of what the peer's ping says, or this end's. */
+void verbs_ping_write(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping, size_t bytes);
 
-/* verbs_flush.c: before a signal is told, a read of the GPU's memory pushes out what was written there before. */
-int verbs_flush_open(struct shunt_net_device *device); /* at the first memory of a GPU */
-void verbs_flush_close(struct shunt_net_device *device);
-/* Keeps the event until the next read is done. */
-void verbs_flush_defer(struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count);
-void verbs_flush_done(struct shunt_net_device *device, const struct shunt_ibv_wc *wc);
-/* Tells what can be told, and begins a read for the rest. */
-void verbs_flush_go(struct shunt_net_device *device, struct verbs_sink *sink);
+/* verbs_widen.c: lanes from 1 on */
+/* Makes them, as many as both ends want. 0 or -errno (logged). */
+int verbs_lanes_make(struct shunt_net_endpoint *ep);
+/* The first lane carries data: tells the peer of the others. */
+void verbs_lanes_tell(struct shunt_net_endpoint *ep);
+void verbs_lanes_told(struct shunt_net_endpoint *ep); /* by the peer */
+void verbs_lanes_ping(struct shunt_net_endpoint *ep); /* the peer's can receive */
+void verbs_lane_ping_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane);
+
+/* verbs_connect.c */
+int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs);
+void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc);
+void verbs_ping_came(struct shunt_net_endpoint *ep);
+/* True: the endpoint has become ready with this. */
+bool verbs_ready(struct shunt_net_endpoint *ep);
+
+/* verbs_endpoint.c */
+int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+    struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p);
+void verbs_endpoint_close(struct shunt_net_endpoint *ep);
+/* Frees what a closed endpoint has kept. */
+void verbs_endpoint_free(struct shunt_net_endpoint *ep);
+
+/* verbs_progress.c */
+int verbs_progress(struct shunt_net_device *device, struct shunt_net_event *events, int max);
 #endif

@@ -130,3 +130,33 @@ int verbs_receives_post(struct shunt_ibv_qp *qp, uint64_t wr_id, int n)
 	}
 	return 0;
 }
+
+int verbs_cq_take(struct verbs_rail *rail)
+{
+	int each = VERBS_CQ_ENTRIES(rail->device->qps), i = 0, entries;
+
+	rail->cq_endpoints = (rail->max_cqe - VERBS_MAX_GPU_MEMORY) / each;
+	if (rail->cq_endpoints > VERBS_CQ_ENDPOINTS)
+		rail->cq_endpoints = VERBS_CQ_ENDPOINTS;
+	entries = rail->cq_endpoints * each + VERBS_MAX_GPU_MEMORY;
+	while (i < rail->ncqs && rail->cqs[i].endpoints == rail->cq_endpoints)
+		i++;
+	if (i == VERBS_MAX_CQS) {
+		shunt_error("%s: no more than %d completion queues", rail->port->info.where, i);
+		return -EMFILE;
+	}
+	if (i == rail->ncqs) {
+		rail->cqs[i].cq = rail->ibv->create_cq(rail->context, entries, NULL, rail->channel, 0);
+		if (!rail->cqs[i].cq) {
+			int err = errno ? errno : EIO;
+
+			shunt_error("%s: cannot create a completion queue of %d entries: %s%s", rail->port->info.where,
+			    entries, strerror(err),
+			    err == ENOMEM ? "; raise the limit of locked memory (ulimit -l)" : "");
+			return -err;
+		}
+		rail->ncqs++;
+	}
+	rail->cqs[i].endpoints++;
+	return i;
+}

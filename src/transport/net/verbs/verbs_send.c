@@ -4,17 +4,11 @@
 #include <string.h>
 #include "transport/net/verbs/verbs_priv.h"
 
-#define OWN_CHANNEL 0xffffu   /* of no put */
 #define MOST_BYTES (1u << 30) /* of a work request; no NIC takes less than its port's max_msg_sz */
 
-_Static_assert(SHUNT_NET_MAX_CHANNELS == OWN_CHANNEL, "the provider's own channel is behind the last one");
+_Static_assert(SHUNT_NET_MAX_CHANNELS == VERBS_OWN_CHANNEL, "the provider's own channel is behind the last one");
 _Static_assert(SHUNT_NET_MAX_COUNT <= 0xffff, "channel and count are an immediate value");
 _Static_assert(VERBS_SIGNALS <= VERBS_NUMBER, "credits fit into a message");
-
-static uint32_t immediate(uint32_t channel, uint32_t count)
-{
-	return htonl(channel << 16 | count);
-}
 
 /* Work requests of the lane for which there is room. */
 static int room(const struct verbs_lane *lane, int most)
@@ -53,11 +47,6 @@ static uint32_t ping_lkey(const struct shunt_net_endpoint *ep, const struct verb
 	return ep->ping_mr[lane->rail - ep->device->rail]->lkey;
 }
 
-static uint32_t ping_rkey(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane)
-{
-	return ep->peer.ping_key[lane->rail - ep->device->rail];
-}
-
 /* The addition that is a put's signal. What was in the word comes back, and is of no use. */
 static void addition(const struct shunt_net_endpoint *ep, uint64_t word, uint32_t key, uint64_t count,
     struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
@@ -85,9 +74,9 @@ static uint32_t part_at(const struct verbs_put *p, int i, int n)
 static bool ends_with(const struct verbs_put *p, bool first, uint32_t *imm_p)
 {
 	if (!first)
-		*imm_p = immediate(OWN_CHANNEL, VERBS_PART);
+		*imm_p = verbs_immediate(VERBS_OWN_CHANNEL, VERBS_PART);
 	else
-		*imm_p = immediate(p->channel, p->count | (p->striped ? VERBS_STRIPED : 0));
+		*imm_p = verbs_immediate(p->channel, p->count | (p->striped ? VERBS_STRIPED : 0));
 	return p->striped || (p->count && !p->adds);
 }
 
@@ -125,7 +114,7 @@ static bool next_piece(struct shunt_net_endpoint *ep, const struct verbs_lane *l
 		.send_flags = p->inlined && sge->length ? SHUNT_IBV_SEND_INLINE : 0,
 		.imm_data = imm,
 		.remote_addr = p->bytes ? p->remote + begin + *offset_p : ep->peer.ping_at,
-		.rkey = p->bytes ? p->rkey[rail] : ping_rkey(ep, lane),
+		.rkey = p->bytes ? p->rkey[rail] : verbs_ping_rkey(ep, lane),
 	};
 	*signals_p += ends && !index;
 	*offset_p = last && !p->adds ? 0 : *offset_p + sge->length;
@@ -196,9 +185,9 @@ void verbs_lane_write(
 	struct shunt_ibv_send_wr wr = { .sg_list = &sge,
 		.num_sge = bytes ? 1 : 0,
 		.opcode = message ? SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM : SHUNT_IBV_WR_RDMA_WRITE,
-		.imm_data = immediate(OWN_CHANNEL, message),
+		.imm_data = verbs_immediate(VERBS_OWN_CHANNEL, message),
 		.remote_addr = ep->peer.ping_at + at,
-		.rkey = ping_rkey(ep, lane) };
+		.rkey = verbs_ping_rkey(ep, lane) };
 
 	submit(ep, lane, &wr, 1, lane->posted);
 }
@@ -212,7 +201,7 @@ static void message_data(
 	*wr = (struct shunt_ibv_send_wr){ .sg_list = sge,
 		.opcode = SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM,
 		.remote_addr = ep->peer.ping_at + (table ? VERBS_AT(table_came) : 0),
-		.rkey = ping_rkey(ep, ep->lane) };
+		.rkey = verbs_ping_rkey(ep, ep->lane) };
 	*sge = (struct shunt_ibv_sge){ table ? (uintptr_t)&ep->ping->table_sent : (uintptr_t)ep->ping->sent,
 		table ? sizeof(ep->ping->table_sent) : VERBS_PING_BYTES, ping_lkey(ep, ep->lane) };
 	wr->num_sge = table || message == VERBS_PING;
@@ -229,12 +218,12 @@ static void push_message(struct shunt_net_endpoint *ep, enum verbs_message messa
 	if (message == VERBS_CREDIT)
 		number = ep->signals_came - ep->signals_returned;
 	message_data(ep, message, last, &sge[1]);
-	last->imm_data = immediate(OWN_CHANNEL, message | number);
+	last->imm_data = verbs_immediate(VERBS_OWN_CHANNEL, message | number);
 	/* Additions have come before it. */
 	if (ep->adds && message == VERBS_END)
 		last->send_flags = SHUNT_IBV_SEND_FENCE;
 	if (proves) {
-		addition(ep, ep->peer.ping_at + VERBS_AT(proof), ping_rkey(ep, ep->lane), VERBS_PROOF, wr, sge);
+		addition(ep, ep->peer.ping_at + VERBS_AT(proof), verbs_ping_rkey(ep, ep->lane), VERBS_PROOF, wr, sge);
 		wr->next = last;
 	}
 	if (submit(ep, ep->lane, wr, 1 + proves, ep->lane->posted))
@@ -274,27 +263,6 @@ void verbs_own(struct shunt_net_endpoint *ep, enum verbs_message message)
 {
 	ep->own |= 1u << (message >> 12);
 	verbs_push(ep);
-}
-
-int verbs_side_send(struct shunt_net_endpoint *ep, enum verbs_message message)
-{
-	struct shunt_ibv_send_wr wr = {
-		.wr_id = verbs_wr_id(ep->id, VERBS_SIDE_SEND, 0, message ? VERBS_LAST_SIDE_SEND : ep->side_round),
-		.opcode = message ? SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM : SHUNT_IBV_WR_RDMA_WRITE,
-		.send_flags = SHUNT_IBV_SEND_SIGNALED,
-		.imm_data = immediate(OWN_CHANNEL, message),
-		.remote_addr = ep->peer.ping_at,
-		.rkey = ping_rkey(ep, ep->lane),
-	}, *bad;
-	int err = ep->side->context->post_send(ep->side, &wr, &bad);
-
-	return err < 0 ? -EIO : -err;
-}
-
-void verbs_bye(struct shunt_net_endpoint *ep)
-{
-	if (!ep->bye_sent && ep->reached)
-		ep->bye_sent = !verbs_side_send(ep, VERBS_BYE);
 }
 
 void verbs_beat(struct shunt_net_endpoint *ep)

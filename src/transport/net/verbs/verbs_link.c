@@ -70,3 +70,28 @@ int verbs_gids(struct verbs_rail *rail, struct shunt_gid *offered)
 	    rail->port->info.where, n, rules.index, env->ib_addr_family, env->ib_addr_range, rules.version);
 	return -EADDRNOTAVAIL;
 }
+
+int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p)
+{
+	int n;
+
+	memset(link_p, 0, sizeof(*link_p)); /* padding is sent, too */
+	n = verbs_gids(rail, link_p->gids);
+	if (n < 0)
+		return n;
+	link_p->lid = rail->attr.lid;
+	link_p->pkey = rail->pkey;
+	link_p->mtu = (uint8_t)rail->attr.active_mtu;
+	link_p->ethernet = rail->attr.link_layer == SHUNT_IBV_LINK_LAYER_ETHERNET;
+	link_p->ngids = (uint8_t)n;
+	return 0;
+}
+
+bool verbs_link_is_valid(const struct verbs_link *link)
+{
+	bool valid = link->ngids <= SHUNT_GID_MAX_OFFERED && link->mtu >= 1 && link->mtu <= 5;
+
+	for (int i = 0; valid && i < link->ngids; i++)
+		valid = link->gids[i].type <= SHUNT_GID_ROCE_V2;
+	return valid;
+}

@@ -11,16 +11,6 @@
 #include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
 
-static int least(int a, int b)
-{
-	return a < b ? a : b;
-}
-
-int verbs_lanes_most(const struct shunt_net_device *device)
-{
-	return least(device->nrails * device->qps, VERBS_MOST_LANES);
-}
-
 /* The peer's key of the rails is known once it has told of its lanes. */
 static int own_memory(struct shunt_net_endpoint *ep, int rails)
 {
@@ -34,9 +24,10 @@ static int own_memory(struct shunt_net_endpoint *ep, int rails)
 
 int verbs_lanes_make(struct shunt_net_endpoint *ep)
 {
-	int rails = least(ep->device->nrails, ep->peer.rails), qps = least(ep->device->qps, ep->peer.qps), err = 0;
+	int rails = verbs_least(ep->device->nrails, ep->peer.rails), qps = verbs_least(ep->device->qps, ep->peer.qps),
+	    err = 0;
 	/* An addition to a word would not wait for what other lanes carry. */
-	int n = ep->adds ? 1 : least(rails * qps, VERBS_MOST_LANES);
+	int n = ep->adds ? 1 : verbs_least(rails * qps, VERBS_MOST_LANES);
 
 	if (n == 1)
 		return 0;

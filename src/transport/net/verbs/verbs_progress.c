@@ -11,57 +11,6 @@
 /* Calls of progress between two looks for events of the NIC, which cost a system call. */
 #define ASYNC_CALLS 1024
 
-int verbs_cq_take(struct verbs_rail *rail)
-{
-	int each = VERBS_CQ_ENTRIES(rail->device->qps), i = 0, entries;
-
-	rail->cq_endpoints = (rail->max_cqe - VERBS_MAX_GPU_MEMORY) / each;
-	if (rail->cq_endpoints > VERBS_CQ_ENDPOINTS)
-		rail->cq_endpoints = VERBS_CQ_ENDPOINTS;
-	entries = rail->cq_endpoints * each + VERBS_MAX_GPU_MEMORY;
-	while (i < rail->ncqs && rail->cqs[i].endpoints == rail->cq_endpoints)
-		i++;
-	if (i == VERBS_MAX_CQS) {
-		shunt_error("%s: no more than %d completion queues", rail->port->info.where, i);
-		return -EMFILE;
-	}
-	if (i == rail->ncqs) {
-		rail->cqs[i].cq = rail->ibv->create_cq(rail->context, entries, NULL, rail->channel, 0);
-		if (!rail->cqs[i].cq) {
-			int err = errno ? errno : EIO;
-
-			shunt_error("%s: cannot create a completion queue of %d entries: %s%s", rail->port->info.where,
-			    entries, strerror(err),
-			    err == ENOMEM ? "; raise the limit of locked memory (ulimit -l)" : "");
-			return -err;
-		}
-		rail->ncqs++;
-	}
-	rail->cqs[i].endpoints++;
-	return i;
-}
-
-const char *verbs_status(const struct shunt_net_device *device, int status)
-{
-	return device->ibv->wc_status_str ? device->ibv->wc_status_str(status) : "error of the NIC";
-}
-
-void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind,
-    uint32_t channel, uint32_t count)
-{
-	struct shunt_net_event *last = sink->n ? &sink->events[sink->n - 1] : NULL;
-
-	if (last && last->endpoint == ep && last->kind == kind && last->channel == channel &&
-	    (kind == SHUNT_NET_PUT_DONE || kind == SHUNT_NET_SIGNAL)) {
-		last->count += count;
-		return;
-	}
-	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): who sinks events gives room for them */
-	sink->events[sink->n++] = (struct shunt_net_event){
-		.kind = kind, .endpoint = ep, .user = ep->user, .channel = channel, .count = count
-	};
-}
-
 /* Why requests are flushed is told by an event of the NIC, or by another completion, which may come later. */
 static void flushed(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
 {
