@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
 #define SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
-/* For proxy.c and proxy_thread.c. Everything but the atomics belongs to the proxy thread once it knows of it. */
+/* For the files of this folder. Everything but the atomics belongs to the proxy thread once it knows of it. */
 #include <pthread.h>
 #include <semaphore.h>
 #include "kernels/net.h"
@@ -91,6 +91,25 @@ struct proxy_thread {
 	struct shunt_proxy *proxies;
 };
 
+static inline struct shunt_net_words *shunt_proxy_words(const struct shunt_proxy *proxy)
+{
+	return proxy->config.memory;
+}
+
+/* proxy_carry.c */
+/* Goes on with a communicator's part. True: there was something to do. */
+bool shunt_proxy_work(struct shunt_proxy *proxy);
+/* True of all in the list: the peers were told that nothing follows. */
+bool shunt_proxy_left(const struct shunt_proxy *list);
+void shunt_proxy_event(const struct shunt_net_event *event);
+/* The communicator has failed, with this connection: tells its peers and its owner, once. */
+void shunt_proxy_fail(struct connection *connection, int err, const char *text);
+/* Tells all peers that this rank has given up. */
+void shunt_proxy_tell_peers(struct shunt_proxy *proxy);
+/* Closes its connections and gives its memory back. */
+void shunt_proxy_close_all(struct shunt_proxy *proxy);
+
+/* proxy_thread.c, which calls proxy_carry.c */
 /* The thread for these network devices and this GPU, with one user more. 0 or -errno (logged). */
 int shunt_proxy_thread_get(
     const struct shunt_net_ops *net, const struct shunt_net_rails *rails, int gpu, struct proxy_thread **thread_p);
@@ -99,10 +118,4 @@ void shunt_proxy_thread_put(struct proxy_thread *thread);
 /* Runs fn(thread, arg) on the thread, and returns when it has. */
 void shunt_proxy_thread_call(struct proxy_thread *thread, void (*fn)(struct proxy_thread *, void *), void *arg);
 void shunt_proxy_thread_wake(struct proxy_thread *thread);
-
-/* For the thread: go on with a communicator's part; true: there was something to do. */
-bool shunt_proxy_work(struct shunt_proxy *proxy);
-/* True of all in the list: the peers were told that nothing follows. */
-bool shunt_proxy_left(const struct shunt_proxy *list);
-void shunt_proxy_event(const struct shunt_net_event *event);
 #endif

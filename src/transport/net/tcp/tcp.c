@@ -3,7 +3,6 @@
 #include "transport/net/tcp/tcp.h"
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,6 @@
 #include "transport/net/tcp/tcp_priv.h"
 
 #define MAX_EVENTS 64
-#define MAX_SLOTS 65536u
 #define LEAST_DATA_SOCKETS 4u
 
 /* ---- devices */
@@ -103,165 +101,7 @@ static int device_open(int index, struct shunt_net_device **device_p)
 	return 0;
 }
 
-/* ---- memory */
-
-static int new_slot(struct shunt_net_device *device, uint32_t *slot_p)
-{
-	uint32_t i = 0, more;
-	struct tcp_slot *slots;
-
-	while (i < device->nslots && device->slot[i].memory)
-		i++;
-	if (i == device->nslots) {
-		more = device->nslots ? 2 * device->nslots : 16;
-		if (more > MAX_SLOTS)
-			return -ENOSPC;
-		slots = realloc(device->slot, more * sizeof(*slots));
-		if (!slots)
-			return -ENOMEM;
-		device->slot = slots;
-		memset(slots + device->nslots, 0, (more - device->nslots) * sizeof(*slots));
-		/* Names of other devices, and of other processes, are none of ours. */
-		for (uint32_t j = device->nslots; j < more; j++)
-			if (shunt_random(&slots[j].turn, sizeof(slots[j].turn)))
-				return -EIO;
-		device->nslots = more;
-	}
-	*slot_p = i;
-	return 0;
-}
-
-static int mem_register(
-    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
-{
-	struct shunt_net_memory *memory;
-	uint32_t slot = 0;
-	int err;
-
-	if (region->flags & SHUNT_NET_MEMORY_GPU)
-		return -EOPNOTSUPP;
-	memory = calloc(1, sizeof(*memory));
-	err = memory ? new_slot(device, &slot) : -ENOMEM;
-	if (err) {
-		shunt_error(
-		    "memory for the network cannot be registered: %s (%u regions are)", strerror(-err), device->nslots);
-		free(memory);
-		return err;
-	}
-	device->slot[slot].memory = memory;
-	memory->device = device;
-	memory->at = region->at;
-	memory->bytes = region->bytes;
-	memory->id = (uint32_t)++device->slot[slot].turn << 16 | slot;
-	*memory_p = memory;
-	return 0;
-}
-
-static void mem_deregister(struct shunt_net_memory *memory)
-{
-	struct shunt_net_device *device;
-
-	if (!memory)
-		return;
-	device = memory->device;
-	/* A peer may be in the middle of a put that it should not have posted. */
-	for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
-		for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
-			if (ep->socket[i].memory == memory)
-				shunt_tcp_fail(ep, -EPROTO, "it puts into memory that is not registered any more");
-	device->slot[memory->id & 0xffff].memory = NULL;
-	free(memory);
-}
-
-static struct shunt_net_remote mem_remote(const struct shunt_net_memory *memory)
-{
-	return (struct shunt_net_remote){ { memory->id, memory->bytes } };
-}
-
-struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head)
-{
-	uint64_t offset = tcp_head_offset(head);
-	uint32_t slot = head->memory & 0xffff;
-	struct shunt_net_memory *memory = slot < device->nslots ? device->slot[slot].memory : NULL;
-
-	if (!memory || memory->id != head->memory || offset > memory->bytes || head->bytes > memory->bytes - offset)
-		return NULL;
-	return memory;
-}
-
 /* ---- endpoints */
-
-void shunt_tcp_queue(struct shunt_net_endpoint *ep)
-{
-	struct shunt_net_device *device = ep->device;
-
-	if (ep->queued)
-		return;
-	ep->queued = true;
-	ep->queue_next = NULL;
-	*device->queue_end = ep;
-	device->queue_end = &ep->queue_next;
-}
-
-bool shunt_tcp_submit(struct shunt_net_endpoint *ep, struct tcp_job *job)
-{
-	bool submitted = ep->device->workers && shunt_tcp_workers_submit(ep->device->workers, job);
-
-	ep->njobs += submitted;
-	return submitted;
-}
-
-bool shunt_tcp_take(struct shunt_net_endpoint *ep, struct tcp_job *job)
-{
-	bool taken = shunt_tcp_job_take(job);
-
-	ep->njobs -= taken;
-	return taken;
-}
-
-static void close_sockets(struct shunt_net_endpoint *ep)
-{
-	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++) {
-		struct tcp_socket *s = &ep->socket[i];
-
-		if (ep->njobs) {
-			shunt_tcp_job_cancel(ep->device->workers, &s->read_job);
-			shunt_tcp_job_cancel(ep->device->workers, &s->write_job);
-		}
-		shunt_close_socket(&s->fd);
-		s->state = TCP_CLOSED;
-		s->readable = s->writable = s->receiving = false;
-		s->memory = NULL;
-	}
-	ep->njobs = 0;
-}
-
-static void leave_state(struct shunt_net_endpoint *ep)
-{
-	if (ep->state == TCP_JOINING)
-		ep->device->njoining--;
-	if (ep->state == TCP_CONNECTED)
-		ep->device->nconnected--;
-}
-
-void shunt_tcp_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
-{
-	int n;
-	va_list args;
-
-	if (ep->state == TCP_DEAD)
-		return;
-	leave_state(ep);
-	ep->state = TCP_DEAD;
-	ep->err = err;
-	n = snprintf(ep->text, sizeof(ep->text), "%s (%s): ", ep->name, *ep->where ? ep->where : "address not known");
-	va_start(args, fmt);
-	if (n > 0 && (size_t)n < sizeof(ep->text))
-		vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
-	va_end(args);
-	close_sockets(ep);
-	shunt_tcp_queue(ep);
-}
 
 static void endpoint_free(struct shunt_net_endpoint *ep)
 {
@@ -322,8 +162,8 @@ static void endpoint_close(struct shunt_net_endpoint *ep)
 	if (!ep)
 		return;
 	device = ep->device;
-	leave_state(ep);
-	close_sockets(ep);
+	shunt_tcp_leave_state(ep);
+	shunt_tcp_close_sockets(ep);
 	for (at = &device->endpoints; *at != ep; at = &(*at)->next)
 		;
 	*at = ep->next;
@@ -499,9 +339,9 @@ const struct shunt_net_ops shunt_net_tcp_ops = {
 	.devices = shunt_tcp_devices,
 	.open = device_open,
 	.close = device_close,
-	.mem_register = mem_register,
-	.mem_deregister = mem_deregister,
-	.mem_remote = mem_remote,
+	.mem_register = shunt_tcp_mem_register,
+	.mem_deregister = shunt_tcp_mem_deregister,
+	.mem_remote = shunt_tcp_mem_remote,
 	.endpoint_create = endpoint_create,
 	.endpoint_connect = shunt_tcp_connect,
 	.post = shunt_tcp_post,

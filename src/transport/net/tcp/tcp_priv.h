@@ -2,8 +2,9 @@
 #ifndef SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
 #define SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
 /*
- * The provider "tcp": what its files share. tcp.c is the table, tcp_connect.c makes connections, tcp_send.c and
- * tcp_receive.c use them, tcp_workers.c has threads for what is large, tcp_interfaces.c finds the devices.
+ * The provider "tcp": what its files share. Lowest first: tcp_workers.c has threads for what is large, tcp_interfaces.c
+ * finds the devices, tcp_state.c ends endpoints, tcp_memory.c registers memory, tcp_connect.c makes connections,
+ * tcp_send.c and tcp_receive.c use them, tcp.c is the table and makes progress.
  *
  * An endpoint has one socket for signals and small puts, and some for the data of large ones. Large puts are cut into
  * pieces; whichever data socket can be written takes the next one, so a slow socket takes fewer. Socket 0 has a head
@@ -206,7 +207,12 @@ static inline uint32_t shunt_tcp_small(const struct shunt_net_device *device)
 	return device->workers ? TCP_SMALL_BYTES_SPREAD : TCP_SMALL_BYTES;
 }
 
-/* tcp.c */
+/* tcp_interfaces.c */
+int shunt_tcp_devices(struct shunt_net_info *info, int max);
+/* Address of one of them. 0 or -ENODEV. */
+int shunt_tcp_device_address(int index, struct shunt_netaddr *addr);
+
+/* tcp_state.c */
 /* Gives a job of the endpoint's sockets to a thread. False: the caller does it. */
 bool shunt_tcp_submit(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
 /* True: the job was submitted and is done now. */
@@ -216,13 +222,18 @@ void shunt_tcp_queue(struct shunt_net_endpoint *endpoint);
 /* The endpoint is dead, with this reason, unless it was before. Its sockets are closed. */
 void shunt_tcp_fail(struct shunt_net_endpoint *endpoint, int err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* The endpoint is neither joining nor connected any more, in the device's counts. */
+void shunt_tcp_leave_state(struct shunt_net_endpoint *endpoint);
+/* Closes its sockets, and takes their jobs back. */
+void shunt_tcp_close_sockets(struct shunt_net_endpoint *endpoint);
+
+/* tcp_memory.c */
+int shunt_tcp_mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
+void shunt_tcp_mem_deregister(struct shunt_net_memory *memory);
+struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *memory);
 /* The memory that a head names if all its bytes lie in it, else NULL. */
 struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head);
-
-/* tcp_interfaces.c */
-int shunt_tcp_devices(struct shunt_net_info *info, int max);
-/* Address of one of them. 0 or -ENODEV. */
-int shunt_tcp_device_address(int index, struct shunt_netaddr *addr);
 
 /* tcp_connect.c */
 int shunt_tcp_listen(struct shunt_net_device *device);

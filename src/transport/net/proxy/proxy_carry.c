@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/* Carries a communicator's triggers out and its signals in, on the proxy thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "transport/net/proxy/proxy_priv.h"
+
+#define BATCH 16 /* triggers that are posted at a time */
+
+static void notify(struct shunt_proxy *proxy)
+{
+	uint64_t one = 1;
+
+	if (write(proxy->notify_fd, &one, sizeof(one)) < 0)
+		return; /* its count is full: it is readable all the same */
+}
+
+/* Puts were posted, or are done: says which of the FIFO's triggers is the first that may still be read. */
+static void publish_busy(struct connection *c)
+{
+	uint64_t place = c->posted == c->done ? 0 : c->places[c->done % SHUNT_PROXY_POSTED];
+
+	__atomic_store_n(&shunt_proxy_words(c->proxy)->busy[c - c->proxy->connection], place, __ATOMIC_RELEASE);
+}
+
+/* n triggers, from this place on. */
+static void note_posted(struct connection *c, uint64_t place, int n)
+{
+	for (int i = 0; i < n; i++)
+		c->places[c->posted++ % SHUNT_PROXY_POSTED] = place + (unsigned)i;
+	publish_busy(c);
+}
+
+/* ---- failure */
+
+void shunt_proxy_tell_peers(struct shunt_proxy *proxy)
+{
+	static const struct shunt_net_put given_up = { .channel = SHUNT_PROXY_ABORT_CHANNEL, .count = 1 };
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		if (c->state == CONNECTION_READY && !c->finished &&
+		    proxy->config.net->post(c->endpoint, &given_up, 1) == 1)
+			note_posted(c, proxy->taken + 1, 1);
+	}
+}
+
+void shunt_proxy_fail(struct connection *c, int err, const char *text)
+{
+	struct shunt_proxy *proxy = c->proxy;
+
+	if (atomic_load(&proxy->failed))
+		return;
+	proxy->err = err;
+	proxy->failed_at = (int)(c - proxy->connection);
+	snprintf(proxy->text, sizeof(proxy->text), "%s", text);
+	atomic_store(&proxy->failed, true);
+	notify(proxy);
+	shunt_proxy_tell_peers(proxy);
+	if (proxy->takes && !proxy->finishing)
+		proxy->config.failed(proxy->config.ctx, proxy->failed_at, err, proxy->text);
+}
+
+/* ---- triggers */
+
+/* The next trigger, if all of it has arrived. */
+static bool read_trigger(const struct shunt_proxy *proxy, uint64_t number, uint32_t value[4])
+{
+	const struct shunt_net_trigger *trigger = &shunt_proxy_words(proxy)->fifo[number & (SHUNT_NET_FIFO - 1)];
+
+	for (int i = 0; i < 4; i++) {
+		uint64_t half = __atomic_load_n(&trigger->half[i], __ATOMIC_ACQUIRE);
+
+		if (half >> 32 != (uint32_t)(number + 1))
+			return false;
+		value[i] = (uint32_t)half;
+	}
+	return true;
+}
+
+/* A put in a region; one that is not there has no memory, and is refused. */
+static void put_in_region(
+    const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4], struct shunt_net_put *put)
+{
+	uint32_t number = value[SHUNT_NET_TRIGGER_BYTES] / (SHUNT_NET_REGION_PUT + 1),
+	         units = value[SHUNT_NET_TRIGGER_BYTES] & SHUNT_NET_REGION_PUT;
+	const struct region *region = number < proxy->nregions ? &proxy->regions[number] : NULL;
+
+	put->bytes = units * SHUNT_NET_REGION_UNIT;
+	if (!region || !region->remotes)
+		return;
+	put->source = (char *)region->is.at + (uint64_t)value[SHUNT_NET_TRIGGER_FROM] * SHUNT_NET_REGION_UNIT;
+	put->memory = region->memory;
+	put->remote = region->remotes[c - proxy->connection];
+	put->remote_offset = (uint64_t)value[SHUNT_NET_TRIGGER_TO] * SHUNT_NET_REGION_UNIT;
+}
+
+/* The region whose counters have this channel; NULL: none. */
+static const struct region *region_of_channel(const struct shunt_proxy *proxy, uint32_t channel)
+{
+	for (unsigned i = 0; i < proxy->nregions; i++) {
+		const struct region *region = &proxy->regions[i];
+
+		if (channel - region->is.first_channel < region->is.nchannels)
+			return region;
+	}
+	return NULL;
+}
+
+/* Makes the signal an addition to the peer's word, if its channel has one. */
+static void add_to_word(const struct shunt_proxy *proxy, const struct connection *c, struct shunt_net_put *put)
+{
+	const struct region *region = region_of_channel(proxy, put->channel);
+
+	if (put->channel < SHUNT_NET_SIGNAL_CHANNELS) {
+		put->words = c->words;
+		put->word_offset = c->raised_at + put->channel * sizeof(uint64_t);
+	} else if (region && region->remotes) {
+		put->words = region->remotes[c - proxy->connection];
+		put->word_offset = (uint64_t)((char *)region->is.counters - (char *)region->is.at) +
+		    (put->channel - region->is.first_channel) * sizeof(uint64_t);
+	} else {
+		return;
+	}
+	put->flags |= SHUNT_NET_ADD;
+}
+
+static struct shunt_net_put put_of(const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4])
+{
+	uint32_t what = value[0] >> 24;
+	struct shunt_net_put put = { .channel = value[0] >> 8 & 0xffff };
+
+	if (what & SHUNT_NET_TRIGGER_REGION) {
+		put_in_region(proxy, c, value, &put);
+		put.flags = what & SHUNT_NET_TRIGGER_PACKETS ? SHUNT_NET_PACKETS : 0;
+	} else if (what & SHUNT_NET_TRIGGER_PUT) {
+		put.source = (char *)proxy->config.memory + value[SHUNT_NET_TRIGGER_FROM];
+		put.memory = proxy->memory;
+		put.remote = c->memory;
+		put.remote_offset = value[SHUNT_NET_TRIGGER_TO];
+		put.bytes = value[SHUNT_NET_TRIGGER_BYTES];
+		put.flags = what & SHUNT_NET_TRIGGER_PACKETS ? SHUNT_NET_PACKETS : 0;
+	}
+	if (what & SHUNT_NET_TRIGGER_SIGNAL)
+		put.count = what & SHUNT_NET_TRIGGER_PUT ? 1 : (uint16_t)value[SHUNT_NET_TRIGGER_BYTES];
+	if (put.count && proxy->config.adds)
+		add_to_word(proxy, c, &put);
+	return put;
+}
+
+static bool is_forsaken(const uint32_t value[4])
+{
+	return value[0] >> 24 & SHUNT_NET_TRIGGER_FORSAKEN;
+}
+
+/* For kernels: nothing more comes from this peer. */
+static void tell_left(struct connection *c)
+{
+	struct shunt_net_words *words = shunt_proxy_words(c->proxy);
+
+	__atomic_store_n(&words->gone[c - c->proxy->connection], 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&words->left, words->left + 1, __ATOMIC_RELEASE);
+}
+
+static void fail_left(struct connection *c, const char *who, const char *what)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text), "%s has left, and a call still %s", who, what);
+	shunt_proxy_fail(c, -EOWNERDEAD, text);
+}
+
+static void fail_forsaken(struct connection *c, const uint32_t value[4])
+{
+	char rank[32];
+
+	snprintf(rank, sizeof(rank), "rank %u", value[SHUNT_NET_TRIGGER_BYTES]);
+	fail_left(c, value[SHUNT_NET_TRIGGER_FROM] ? c->name : rank, "waits for it");
+}
+
+/* Posts the next triggers, as many as follow each other on one connection. Their number; 0: none, or no room. */
+static int post_some(struct shunt_proxy *proxy)
+{
+	struct shunt_net_put puts[BATCH];
+	uint32_t value[4], next[4];
+	struct connection *c;
+	int n = 0, taken;
+
+	if (!read_trigger(proxy, proxy->taken, value))
+		return 0;
+	if ((value[0] & 255) >= (unsigned)proxy->config.npeers) {
+		shunt_proxy_fail(&proxy->connection[0], -EINVAL, "a trigger is of no connection");
+		return 1;
+	}
+	c = &proxy->connection[value[0] & 255];
+	if (is_forsaken(value)) {
+		fail_forsaken(c, value);
+		return 1;
+	}
+	do {
+		puts[n++] = put_of(proxy, c, value);
+		if (n == BATCH || !read_trigger(proxy, proxy->taken + (unsigned)n, next) ||
+		    (next[0] ^ value[0]) & 255 || is_forsaken(next))
+			break;
+		puts[n - 1].flags |= SHUNT_NET_MORE;
+		memcpy(value, next, sizeof(value));
+	} while (true);
+	/* Dead without a failure: closed, by a peer that had left. */
+	if ((c->state == CONNECTION_ENDED || c->state == CONNECTION_DEAD) && puts[0].bytes)
+		fail_left(c, c->name, "sends to it");
+	if (atomic_load(&proxy->failed) || c->state == CONNECTION_DEAD)
+		return n; /* dropped */
+	for (int i = 0; i < n; i++)
+		if (puts[i].bytes && !puts[i].memory) {
+			shunt_proxy_fail(c, -EINVAL, "a trigger names a region that is none");
+			return n;
+		}
+	if (c->posted - c->done + (unsigned)n > SHUNT_PROXY_POSTED)
+		return 0;
+	taken = proxy->config.net->post(c->endpoint, puts, n);
+	if (taken == -EINVAL) {
+		shunt_proxy_fail(c, taken, "a trigger is out of bounds");
+		return n;
+	}
+	if (taken < 0) /* dead: an event will tell, or has told */
+		return n;
+	note_posted(c, proxy->taken + 1, taken);
+	return taken;
+}
+
+static bool carry(struct shunt_proxy *proxy)
+{
+	uint64_t before = proxy->taken;
+
+	for (int round = 0; round < 8; round++) {
+		int n = post_some(proxy);
+
+		if (!n)
+			break;
+		proxy->taken += (unsigned)n;
+		__atomic_store_n(&shunt_proxy_words(proxy)->taken, proxy->taken, __ATOMIC_RELEASE);
+	}
+	return proxy->taken != before;
+}
+
+/* ---- the end */
+
+void shunt_proxy_close_all(struct shunt_proxy *proxy)
+{
+	const struct shunt_net_ops *net = proxy->config.net;
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		net->endpoint_close(proxy->connection[i].endpoint);
+		proxy->connection[i].endpoint = NULL;
+	}
+	for (unsigned i = 0; i < proxy->nregions; i++) {
+		net->mem_deregister(proxy->regions[i].memory);
+		free(proxy->regions[i].remotes);
+	}
+	free(proxy->regions);
+	proxy->regions = NULL;
+	proxy->nregions = 0;
+	net->mem_deregister(proxy->landing);
+	net->mem_deregister(proxy->words);
+	net->mem_deregister(proxy->memory);
+	proxy->landing = proxy->memory = proxy->words = NULL;
+}
+
+/* Finishes what has nothing left to carry. What has ended keeps no descriptors, however late its owner looks. */
+static void go_on_finishing(struct shunt_proxy *proxy)
+{
+	uint32_t value[4];
+	bool ended = true;
+
+	if (read_trigger(proxy, proxy->taken, value) && !atomic_load(&proxy->failed))
+		return;
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		if (!c->finished && c->state != CONNECTION_DEAD && c->state != CONNECTION_NEW) {
+			proxy->config.net->finish(c->endpoint);
+			c->finished = true;
+		}
+		ended &= c->state == CONNECTION_DEAD || (c->state == CONNECTION_ENDED && c->posted == c->done);
+	}
+	if (!ended)
+		return;
+	proxy->takes = false;
+	shunt_proxy_close_all(proxy);
+	close(proxy->notify_fd);
+	proxy->notify_fd = -1;
+	atomic_store(&proxy->ended, true);
+}
+
+bool shunt_proxy_left(const struct shunt_proxy *list)
+{
+	for (; list; list = list->next)
+		for (int i = 0; i < list->config.npeers; i++) {
+			const struct connection *c = &list->connection[i];
+
+			if (c->state != CONNECTION_NEW && c->state != CONNECTION_DEAD &&
+			    (!c->finished || c->posted != c->done))
+				return false;
+		}
+	return true;
+}
+
+bool shunt_proxy_work(struct shunt_proxy *proxy)
+{
+	bool any = proxy->takes && carry(proxy);
+
+	if (proxy->finishing && !atomic_load(&proxy->ended))
+		go_on_finishing(proxy);
+	return any;
+}
+
+/* ---- events */
+
+static void raise_channel(struct connection *c, uint32_t channel, uint32_t count)
+{
+	struct shunt_proxy *proxy = c->proxy;
+	const struct region *region = region_of_channel(proxy, channel);
+	char text[160];
+	uint64_t *word;
+
+	if (channel < SHUNT_NET_SIGNAL_CHANNELS) {
+		word = &shunt_proxy_words(proxy)->raised[c - proxy->connection][channel];
+		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
+		return;
+	}
+	if (region) {
+		word = &region->is.counters[channel - region->is.first_channel];
+		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
+		return;
+	}
+	if (channel == SHUNT_PROXY_ABORT_CHANNEL)
+		snprintf(text, sizeof(text), "%s has given up", c->name);
+	else
+		snprintf(text, sizeof(text), "%s raised channel %u, which is none", c->name, channel);
+	shunt_proxy_fail(c, channel == SHUNT_PROXY_ABORT_CHANNEL ? -EOWNERDEAD : -EPROTO, text);
+}
+
+void shunt_proxy_event(const struct shunt_net_event *event)
+{
+	struct connection *c = event->user;
+
+	switch (event->kind) {
+	case SHUNT_NET_READY:
+		c->state = CONNECTION_READY;
+		atomic_fetch_add(&c->proxy->nready, 1);
+		notify(c->proxy);
+		break;
+	case SHUNT_NET_PUT_DONE:
+		c->done += event->count;
+		publish_busy(c);
+		break;
+	case SHUNT_NET_SIGNAL:
+		raise_channel(c, event->channel, event->count);
+		break;
+	case SHUNT_NET_END:
+		c->state = CONNECTION_ENDED;
+		tell_left(c);
+		break;
+	case SHUNT_NET_ERROR:
+		if (c->state != CONNECTION_ENDED)
+			shunt_proxy_fail(c, event->err, event->text);
+		c->state = CONNECTION_DEAD;
+		break;
+	}
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* Registered memory: peers name it by its slot. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/os.h"
+#include "transport/net/tcp/tcp_priv.h"
+
+#define MAX_SLOTS 65536u
+
+static int new_slot(struct shunt_net_device *device, uint32_t *slot_p)
+{
+	uint32_t i = 0, more;
+	struct tcp_slot *slots;
+
+	while (i < device->nslots && device->slot[i].memory)
+		i++;
+	if (i == device->nslots) {
+		more = device->nslots ? 2 * device->nslots : 16;
+		if (more > MAX_SLOTS)
+			return -ENOSPC;
+		slots = realloc(device->slot, more * sizeof(*slots));
+		if (!slots)
+			return -ENOMEM;
+		device->slot = slots;
+		memset(slots + device->nslots, 0, (more - device->nslots) * sizeof(*slots));
+		/* Names of other devices, and of other processes, are none of ours. */
+		for (uint32_t j = device->nslots; j < more; j++)
+			if (shunt_random(&slots[j].turn, sizeof(slots[j].turn)))
+				return -EIO;
+		device->nslots = more;
+	}
+	*slot_p = i;
+	return 0;
+}
+
+int shunt_tcp_mem_register(
+    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+{
+	struct shunt_net_memory *memory;
+	uint32_t slot = 0;
+	int err;
+
+	if (region->flags & SHUNT_NET_MEMORY_GPU)
+		return -EOPNOTSUPP;
+	memory = calloc(1, sizeof(*memory));
+	err = memory ? new_slot(device, &slot) : -ENOMEM;
+	if (err) {
+		shunt_error(
+		    "memory for the network cannot be registered: %s (%u regions are)", strerror(-err), device->nslots);
+		free(memory);
+		return err;
+	}
+	device->slot[slot].memory = memory;
+	memory->device = device;
+	memory->at = region->at;
+	memory->bytes = region->bytes;
+	memory->id = (uint32_t)++device->slot[slot].turn << 16 | slot;
+	*memory_p = memory;
+	return 0;
+}
+
+void shunt_tcp_mem_deregister(struct shunt_net_memory *memory)
+{
+	struct shunt_net_device *device;
+
+	if (!memory)
+		return;
+	device = memory->device;
+	/* A peer may be in the middle of a put that it should not have posted. */
+	for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
+		for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
+			if (ep->socket[i].memory == memory)
+				shunt_tcp_fail(ep, -EPROTO, "it puts into memory that is not registered any more");
+	device->slot[memory->id & 0xffff].memory = NULL;
+	free(memory);
+}
+
+struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *memory)
+{
+	return (struct shunt_net_remote){ { memory->id, memory->bytes } };
+}
+
+struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head)
+{
+	uint64_t offset = tcp_head_offset(head);
+	uint32_t slot = head->memory & 0xffff;
+	struct shunt_net_memory *memory = slot < device->nslots ? device->slot[slot].memory : NULL;
+
+	if (!memory || memory->id != head->memory || offset > memory->bytes || head->bytes > memory->bytes - offset)
+		return NULL;
+	return memory;
+}
