@@ -30,8 +30,8 @@
 	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
 	X(ENTRY, OBJECT, "shim/handles/handles.h: an entry's operators and sets, and its rank becoming known") \
 	X(COMM, OBJECT, "comm/core/communicator.h: a communicator's set-up and launches") \
-	X(PLAN_FILES, OPENING, "plan/registry.c: reads the plans' directories") \
-	X(PLANS, PROCESS, "plan/registry.c: the process's plans") \
+	X(PLAN_FILES, OPENING, "plan/plan_registry.c: reads the plans' directories") \
+	X(PLANS, PROCESS, "plan/plan_registry.c: the process's plans") \
 	X(PLAN_NAMES, PROCESS, "comm/calls/plan_calls.c: names of plans") \
 	X(ANSWERS, OBJECT, "comm/parts/answers.h: what a selector has answered for a communicator") \
 	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \

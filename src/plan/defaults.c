@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/config.h"
-#include "plan/registry_priv.h"
+#include "plan/plan_registry_priv.h"
 
 enum { LEVELS = 4 }; /* from prefix/lib/TRIPLET/libshunt.so to prefix, and one more */
 

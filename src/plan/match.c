@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/hash.h"
 #include "base/lock.h"
-#include "plan/registry_priv.h"
+#include "plan/plan_registry_priv.h"
 
 struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set)
 {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/config.h"
 #include "base/files.h"
-#include "plan/format/priv.h"
+#include "plan/format/plan_priv.h"
 
 /* To be advanced when the proof's result for some plan changes. */
 #define PROOF "2"
@@ -108,11 +108,11 @@ static int use_kept(struct shunt_plan *plan, const char *kept, char *reason, siz
 		return 0;
 	snprintf(text, sizeof(text), "%s: %s", plan->source, strchr(kept, ' ') + 1);
 	if (*kept == 'p') {
-		plan->unread = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+		plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
 		return 0;
 	}
 	if (*kept == 'd') {
-		plan->doubt = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+		plan->doubt = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
 		return 0;
 	}
 	if (bytes)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "base/lock.h"
-#include "plan/registry_priv.h"
+#include "plan/plan_registry_priv.h"
 
 /* Longest wait for a thread that is in a selector, which may not come back. */
 #define END_SECONDS 10

@@ -17,7 +17,7 @@
 #include "algos/select/tuning.h"
 #include "comm/core/communicator.h"
 #include "plan/exec/exec.h"
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 #include "tests/support/unit.h"
 
 #define KB ((uint64_t)1 << 10)

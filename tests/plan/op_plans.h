@@ -2,12 +2,12 @@
 #ifndef SHUNT_TESTS_PLAN_OP_PLANS_H
 #define SHUNT_TESTS_PLAN_OP_PLANS_H
 /*
- * Plans of two ranks for one operation of the table (plan/format/ops.def) each, made from its row: rank 0's block 0
+ * Plans of two ranks for one operation of the table (plan/format/op_rows.def) each, made from its row: rank 0's block 0
  * runs it. Other operations only do what it needs: packets for it to read, and the other side of signals, semaphores
  * and barriers.
  */
 #include <jansson.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 
 /* An operation on channels of a type; SHUNT_PLAN_NONE: it has none. */
 struct op_case {

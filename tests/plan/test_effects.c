@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of operations (plan/format/ops.def) and what really happens. Each operation runs on the sim, between
+ * The table of operations (plan/format/op_rows.def) and what really happens. Each operation runs on the sim, between
  * buffers full of random bytes: it changes what its row says that it writes, and nothing else; the result depends on
  * what its row says that it reads, and on nothing else; and it signals and waits as often as its row says.
  */

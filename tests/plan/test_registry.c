@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include "base/config.h"
 #include "tests/plan/edit.h"
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 #include "tests/support/own.h"
 #include "tests/support/until.h"
 

@@ -11,7 +11,7 @@
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 #include "shim/nccl/abi.h"
 #include "transport/net/net.h"
 #include "transport/net/providers.h"

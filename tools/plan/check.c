@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "plan/format/hosts.h"
 #include "plan/proofs.h"
-#include "plan/report.h"
+#include "plan/plan_report.h"
 #include "tools/plan/plan.h"
 
 struct check {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tools/plan/plan.h"
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 
 static const char usage[] = "usage: shunt plan new COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n"
                             "       shunt plan new COLLECTIVE [SHAPE] --hosts HOSTS --local RANKS [options] [-o FILE]\n"

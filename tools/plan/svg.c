@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "tools/plan/plan.h"
 
 enum { LABEL = 175, ROW = 24, BOX = 16, RANK_GAP = 10, TOP = 56, BOTTOM = 64, MARGIN = 20, MANY = 120 };

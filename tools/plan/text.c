@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "tools/plan/plan.h"
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 
 struct words {
 	const struct shunt_plan *plan;

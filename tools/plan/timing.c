@@ -4,7 +4,7 @@
  * operation waits.
  */
 #include "tools/plan/timing.h"
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

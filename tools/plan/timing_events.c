@@ -2,7 +2,7 @@
 /* Synchronization of a simulated launch's blocks: signals, semaphores and barriers. */
 #include <errno.h>
 #include <stdlib.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "tools/plan/timing.h"
 
 /* A signal or a release, and its step. */

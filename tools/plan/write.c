@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "tools/plan/plan.h"
 
 unsigned plan_locals(const struct plan_writer *w)

@@ -11,7 +11,7 @@
 #include "base/coll.h"
 #include "comm/parts/answers.h"
 #include "plan/exec/exec.h"
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 
 struct shunt_comm;
 struct shunt_decision;

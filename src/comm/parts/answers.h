@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "algos/algo.h"
 #include "base/lock.h"
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 
 /* plan: of PLAN, its index in the set. path: of OTHER. */
 struct shunt_answer {

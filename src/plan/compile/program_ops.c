@@ -5,7 +5,7 @@
  */
 #include <errno.h>
 #include "plan/compile/program_priv.h"
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 
 /* The operands of each of the interpreter's operations that are packets: bit 0 the first, bit 1 the others. */
 #define PROG_CODE(code, src, dst) SRC_OF_##code = (src), DST_OF_##code = (dst),
@@ -23,7 +23,7 @@ static const struct {
 static const uint8_t prog_codes[SHUNT_PLAN_NOPCODES][2] = {
 #define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
 	[SHUNT_PLAN_##code] = { SHUNT_PROG_##prog, SHUNT_PROG_##port_prog },
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 };
 
 /* Both tables agree: a list has packets where the interpreter's operation has them. */
@@ -36,7 +36,7 @@ static const uint8_t prog_codes[SHUNT_PLAN_NOPCODES][2] = {
 	_Static_assert(PACKETS_AGREE(src, SRC_OF_##prog) && PACKETS_AGREE(dst, DST_OF_##prog) && \
 	        PACKETS_AGREE(port_src, SRC_OF_##port_prog) && PACKETS_AGREE(dst, DST_OF_##port_prog), \
 	    name ": the interpreter has packets elsewhere");
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 /* An effect on counters is the interpreter's operation for it. PWS signals with an operation of its own. */
 #define SAME(effects, effect, prog, code) \
 	((((effects) & SHUNT_PLAN_##effect) != 0) == (SHUNT_PROG_##prog == SHUNT_PROG_##code))
@@ -45,7 +45,7 @@ static const uint8_t prog_codes[SHUNT_PLAN_NOPCODES][2] = {
 	        SAME(effects, RELEASES, prog, SEM_RELEASE) && SAME(effects, SYNCS_BLOCKS, prog, BARRIER) && \
 	        SAME(effects, REPEATS, prog, LOOP) && ((src) || SAME(effects, SIGNALS, prog, SIGNAL)), \
 	    name ": the interpreter's operation has other effects");
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 /* The kernels tell operations on packets by their place in the enum (kernels/plan/ll128.h). */
 #define PROG_CODE(code, src, dst) \
 	_Static_assert(((src) || (dst)) == \

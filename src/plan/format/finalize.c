@@ -2,7 +2,7 @@
 /* The hash of a plan's content: every field that matters, in a fixed order, as 64-bit little-endian numbers. */
 #include <string.h>
 #include "base/hash.h"
-#include "plan/format/priv.h"
+#include "plan/format/plan_priv.h"
 
 static uint64_t hash_u64(uint64_t h, uint64_t value)
 {

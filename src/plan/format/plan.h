@@ -53,7 +53,7 @@ enum shunt_plan_channel_type { SHUNT_PLAN_MEMORY, SHUNT_PLAN_PORT, SHUNT_PLAN_SW
  */
 enum shunt_plan_opcode {
 #define PLAN_OP(code, ...) SHUNT_PLAN_##code,
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 	SHUNT_PLAN_NOPCODES,
 };
 

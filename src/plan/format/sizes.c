@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sizes that follow from a call. */
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 
 #define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) ROW_##plans(id)
 #define ROW_UNPLANNED(id)

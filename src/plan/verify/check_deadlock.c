@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "plan/verify/simulate.h"
 
 #define MAX_STEPS ((uint64_t)30000000)

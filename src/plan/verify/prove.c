@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
 
 #define MAX_STEPS ((uint64_t)12000000)
@@ -128,7 +128,7 @@ static int prove_size(struct simulation *sim, uint64_t units, char *unread, bool
 		err = -sim->log->json.err;
 	*undecided_p = p.failed && p.undecided;
 out:
-	shunt_pool_finish(&p.pool);
+	shunt_arena_finish(&p.pool);
 	return err;
 }
 
@@ -140,7 +140,7 @@ static int forget_error(struct shunt_plan_log *log, struct shunt_plan *plan)
 	    (struct shunt_plan_location){ SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, NULL, NULL };
 	if (!log->json.bytes)
 		return 0;
-	plan->doubt = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, log->json.reason);
+	plan->doubt = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, log->json.reason);
 	*log->json.reason = '\0';
 	return shunt_plan_no_memory(log, plan->doubt) ? -ENOMEM : 0;
 }
@@ -150,7 +150,7 @@ static int keep_unread(struct shunt_plan_log *log, struct shunt_plan *plan, cons
 	char text[PROOF_TEXT + 256];
 
 	snprintf(text, sizeof(text), "%.255s: %s", plan->source, unread);
-	plan->unread = shunt_pool_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+	plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
 	return shunt_plan_no_memory(log, plan->unread) ? -ENOMEM : 0;
 }
 

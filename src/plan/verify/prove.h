@@ -92,10 +92,10 @@ struct proof_value {
 struct proof {
 	struct simulation *sim;
 	const struct shunt_plan *plan;
-	struct shunt_pool pool; /* of one size */
-	bool counting;          /* first pass: who uses which counter, and the unit that divides all slices */
-	bool undecided;         /* an order was taken for less than it may be */
-	bool failed;            /* the log has an error, and the simulation stops */
+	struct shunt_arena pool; /* of one size */
+	bool counting;           /* first pass: who uses which counter, and the unit that divides all slices */
+	bool undecided;          /* an order was taken for less than it may be */
+	bool failed;             /* the log has an error, and the simulation stops */
 	bool staged;
 	char *unread;         /* PROOF_TEXT bytes: the first data in scratch that nobody reads, or "" */
 	uint64_t unit, chunk; /* units of the plan in a cell; cells of a chunk */

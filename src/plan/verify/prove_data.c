@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Accesses of a proof: each element of each operation reads and writes cells, in an order or in a race. */
 #include <string.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
 
 #define MAX_CELLS 400000u

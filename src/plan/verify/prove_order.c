@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Which accesses are over when a task happens: clocks of blocks, counters, barriers, and chains of packets. */
 #include <string.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
 
 void *shunt_proof_alloc(struct proof *p, size_t n, size_t each)
 {
-	void *at = shunt_pool_alloc(&p->pool, n, each);
+	void *at = shunt_arena_alloc(&p->pool, n, each);
 
 	if (shunt_plan_no_memory(p->sim->log, at))
 		p->failed = true;

@@ -2,7 +2,7 @@
 /* The simulation: blocks, and the resources that they wait for and provide. */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
 #include "plan/verify/simulate.h"
 

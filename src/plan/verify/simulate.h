@@ -7,7 +7,7 @@
  * lets all of them: the resources that blocks wait for only grow. Semaphores that several blocks take are the
  * exception: one order is simulated for all.
  */
-#include "plan/format/priv.h"
+#include "plan/format/plan_priv.h"
 
 /* State of one block. */
 struct block_state {

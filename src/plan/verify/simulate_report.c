@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 #include "plan/verify/simulate.h"
 
 /* True if this operation provides the resource. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/report.h"
+#include "plan/plan_report.h"
 #include <inttypes.h>
 #include <stdio.h>
 

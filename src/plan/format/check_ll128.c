@@ -4,7 +4,7 @@
  * In the format it does no harm to write packets over equal ones while these are read. With LL128 it might.
  */
 #include <stdlib.h>
-#include "plan/format/priv.h"
+#include "plan/format/plan_priv.h"
 
 /* A range of packets in one rank's scratch: part `part` of `parts` of its chunks. */
 struct access_range {

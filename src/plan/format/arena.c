@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/format/pool.h"
+#include "plan/format/arena.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +7,15 @@
 #define BLOCK_BYTES ((size_t)4096)
 #define ALIGN _Alignof(max_align_t)
 
-struct shunt_pool_block {
-	struct shunt_pool_block *before;
+struct shunt_arena_block {
+	struct shunt_arena_block *before;
 	size_t used, bytes; /* of data */
 	max_align_t data[];
 };
 
-void *shunt_pool_alloc(struct shunt_pool *pool, size_t n, size_t each)
+void *shunt_arena_alloc(struct shunt_arena *pool, size_t n, size_t each)
 {
-	struct shunt_pool_block *b = pool->last;
+	struct shunt_arena_block *b = pool->last;
 	size_t bytes, whole;
 	void *piece;
 
@@ -39,17 +39,17 @@ void *shunt_pool_alloc(struct shunt_pool *pool, size_t n, size_t each)
 	return piece;
 }
 
-char *shunt_pool_strdup(struct shunt_pool *pool, const char *text)
+char *shunt_arena_strdup(struct shunt_arena *pool, const char *text)
 {
 	size_t bytes = strlen(text) + 1;
-	char *copy = shunt_pool_alloc(pool, bytes, 1);
+	char *copy = shunt_arena_alloc(pool, bytes, 1);
 
 	return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-void shunt_pool_finish(struct shunt_pool *pool)
+void shunt_arena_finish(struct shunt_arena *pool)
 {
-	struct shunt_pool_block *b = pool->last, *before;
+	struct shunt_arena_block *b = pool->last, *before;
 
 	for (; b; b = before) {
 		before = b->before;

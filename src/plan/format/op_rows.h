@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_OPS_H
-#define SHUNT_PLAN_FORMAT_OPS_H
+#ifndef SHUNT_PLAN_FORMAT_OP_ROWS_H
+#define SHUNT_PLAN_FORMAT_OP_ROWS_H
 /* The table of the operations (ops.def): the syntax and the effects of each opcode. */
 #include "plan/format/plan.h"
 

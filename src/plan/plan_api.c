@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "plan/proofs.h"
-#include "plan/report.h"
-#include "plan/registry_priv.h"
+#include "plan/plan_report.h"
+#include "plan/plan_registry_priv.h"
 
 static int register_plan(struct shunt_plan *plan, char *reason, size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_REGISTRY_H
-#define SHUNT_PLAN_REGISTRY_H
+#ifndef SHUNT_PLAN_PLAN_REGISTRY_H
+#define SHUNT_PLAN_PLAN_REGISTRY_H
 /*
  * The plans of this process, and the choice of a plan for a call.
  *

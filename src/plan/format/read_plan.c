@@ -3,14 +3,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/format/ops.h"
-#include "plan/format/priv.h"
+#include "plan/format/op_rows.h"
+#include "plan/format/plan_priv.h"
 
 #define NIL SHUNT_PLAN_NIL
 
 struct loader {
 	struct shunt_plan_log *log;
-	struct shunt_pool *pool;
+	struct shunt_arena *pool;
 	uint32_t nranks;
 };
 
@@ -62,7 +62,7 @@ static bool add_switches(
 		    !shunt_json_array(in(l, group, place), "ranks", true, &ranks, &n) ||
 		    !shunt_json_uint_or(in(l, group, place), "size", n, n, n, &size))
 			return false;
-		members = shunt_pool_alloc(l->pool, n, sizeof(*members));
+		members = shunt_arena_alloc(l->pool, n, sizeof(*members));
 		if (shunt_plan_no_memory(l->log, members))
 			return false;
 		snprintf(list, sizeof(list), "%s.ranks", place);
@@ -92,9 +92,9 @@ static bool load_channels(struct loader *l, const json_t *object, struct shunt_p
 		capacity[0] += json_array_size(json_object_get(entry, "connected_to"));
 		capacity[2] += json_array_size(json_object_get(entry, "rank_groups"));
 	}
-	channels[0] = shunt_pool_alloc(l->pool, capacity[0], sizeof(*channels[0]));
-	channels[1] = shunt_pool_alloc(l->pool, capacity[0], sizeof(*channels[1]));
-	switches = shunt_pool_alloc(l->pool, capacity[2], sizeof(*switches));
+	channels[0] = shunt_arena_alloc(l->pool, capacity[0], sizeof(*channels[0]));
+	channels[1] = shunt_arena_alloc(l->pool, capacity[0], sizeof(*channels[1]));
+	switches = shunt_arena_alloc(l->pool, capacity[2], sizeof(*switches));
 	if (shunt_plan_no_memory(l->log, channels[0]) || shunt_plan_no_memory(l->log, channels[1]) ||
 	    shunt_plan_no_memory(l->log, switches))
 		return false;
@@ -125,7 +125,7 @@ static bool load_remotes(struct loader *l, const json_t *object, struct shunt_pl
 
 	if (!shunt_json_array(in(l, object, ""), "remote_buffers", true, &entries, &n))
 		return false;
-	remotes = shunt_pool_alloc(l->pool, n, sizeof(*remotes));
+	remotes = shunt_arena_alloc(l->pool, n, sizeof(*remotes));
 	if (shunt_plan_no_memory(l->log, remotes))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -166,7 +166,7 @@ static bool load_semaphores(struct loader *l, const json_t *object, struct shunt
 
 	if (!shunt_json_array(in(l, object, ""), "semaphores", false, &entries, &n))
 		return false;
-	values = shunt_pool_alloc(l->pool, n, sizeof(*values));
+	values = shunt_arena_alloc(l->pool, n, sizeof(*values));
 	if (shunt_plan_no_memory(l->log, values))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -264,7 +264,7 @@ static bool load_name(struct loader *l, const json_t *root, struct shunt_plan *p
 		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
 		return false;
 	}
-	plan->name = shunt_pool_strdup(l->pool, name);
+	plan->name = shunt_arena_strdup(l->pool, name);
 	return !shunt_plan_no_memory(l->log, plan->name);
 }
 
@@ -309,7 +309,7 @@ static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *pl
 	if (l->log->json.err)
 		return false;
 	l->nranks = plan->nranks;
-	gpus = shunt_pool_alloc(l->pool, plan->nranks, sizeof(*gpus));
+	gpus = shunt_arena_alloc(l->pool, plan->nranks, sizeof(*gpus));
 	if (shunt_plan_no_memory(l->log, gpus))
 		return false;
 	plan->gpus = gpus;
@@ -376,7 +376,7 @@ int shunt_plan_load_buffer(
 	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_deadlock(&log, &owned->plan) ||
 	    shunt_plan_check_ll128(&log, &owned->plan))
 		goto err_drop;
-	owned->plan.source = shunt_pool_strdup(l.pool, name);
+	owned->plan.source = shunt_arena_strdup(l.pool, name);
 	if (shunt_plan_no_memory(&log, owned->plan.source))
 		goto err_drop;
 	shunt_plan_finalize(&owned->plan);
@@ -418,6 +418,6 @@ void shunt_plan_unref(struct shunt_plan *plan)
 
 	if (!plan || atomic_fetch_sub_explicit(&owned->refcount, 1, memory_order_acq_rel) != 1)
 		return;
-	shunt_pool_finish(&owned->pool);
+	shunt_arena_finish(&owned->pool);
 	free(owned);
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_POOL_H
-#define SHUNT_PLAN_FORMAT_POOL_H
+#ifndef SHUNT_PLAN_FORMAT_ARENA_H
+#define SHUNT_PLAN_FORMAT_ARENA_H
 /* Allocator that frees all its memory at once: holds all that belongs to one plan. One thread at a time. */
 #include <stddef.h>
 
-struct shunt_pool {
-	struct shunt_pool_block *last;
+struct shunt_arena {
+	struct shunt_arena_block *last;
 };
 
 /*
  * n zeroed elements of `each` bytes, aligned for anything. NULL if there is no memory or n * each overflows; never NULL
  * for n = 0.
  */
-void *shunt_pool_alloc(struct shunt_pool *pool, size_t n, size_t each);
+void *shunt_arena_alloc(struct shunt_arena *pool, size_t n, size_t each);
 /* A copy of a string. */
-char *shunt_pool_strdup(struct shunt_pool *pool, const char *text);
+char *shunt_arena_strdup(struct shunt_arena *pool, const char *text);
 /* Frees all; the pool is empty again. */
-void shunt_pool_finish(struct shunt_pool *pool);
+void shunt_arena_finish(struct shunt_arena *pool);
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_PRIV_H
-#define SHUNT_PLAN_FORMAT_PRIV_H
+#ifndef SHUNT_PLAN_FORMAT_PLAN_PRIV_H
+#define SHUNT_PLAN_FORMAT_PLAN_PRIV_H
 /* Shared by the files of the loader and the checker. */
 #include <errno.h>
 #include <stdatomic.h>
 #include "base/json.h"
 #include "plan/format/plan.h"
-#include "plan/format/pool.h"
+#include "plan/format/arena.h"
 
 /* Place of the loader or the checker in a plan, for error texts; NIL: not inside one. */
 struct shunt_plan_location {
@@ -27,7 +27,7 @@ struct shunt_plan_log {
 struct shunt_plan_owned {
 	struct shunt_plan plan; /* first */
 	atomic_uint refcount;
-	struct shunt_pool pool;
+	struct shunt_arena pool;
 };
 
 /* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
@@ -36,7 +36,7 @@ struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size
 /* The following return 0, or a negative errno with the text in the log. */
 
 /* Loads the blocks of one rank, whose tables have been loaded. */
-int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu,
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_arena *pool, struct shunt_plan_gpu *gpu,
     uint32_t rank, const json_t *blocks);
 /* Checks and derives all that plan.h calls checked or derived, but what needs a simulation. */
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);

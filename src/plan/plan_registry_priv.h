@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_REGISTRY_PRIV_H
-#define SHUNT_PLAN_REGISTRY_PRIV_H
+#ifndef SHUNT_PLAN_PLAN_REGISTRY_PRIV_H
+#define SHUNT_PLAN_PLAN_REGISTRY_PRIV_H
 /*
  * Shared by the registry's files: registry.c (the process's plans), match.c (choice from a set), api.c (public
  * functions).
  */
 #include <stdatomic.h>
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 
 /* The callback of shunt/shunt.h. */
 typedef const char *shunt_plan_selector(void *arg, const struct shunt_plan_request *request);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/registry.h"
+#include "plan/plan_registry.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/lock.h"
 #include "plan/proofs.h"
-#include "plan/registry_priv.h"
+#include "plan/plan_registry_priv.h"
 
 enum { MAX_HOSTS = 64, MAX_LOCALS = 8 };
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/format/ops.h"
+#include "plan/format/op_rows.h"
 
 const struct shunt_plan_op_row shunt_plan_op_rows[SHUNT_PLAN_NOPCODES] = {
 #define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
 	[SHUNT_PLAN_##code] = { name, types, ids, effects, src, dst, port_src, words },
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 };
 /* An operation waits for events of one kind at most, so a simulation can say what for. */
 #define EVENTS(effects) ((effects) & (SHUNT_PLAN_SYNCS_BLOCKS | SHUNT_PLAN_WAITS | SHUNT_PLAN_ACQUIRES))
 #define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
 	_Static_assert(!(EVENTS(effects) & (EVENTS(effects) - 1)) && !(EVENTS(effects) && (src)), \
 	    name ": waits for events of several kinds");
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 const char *const shunt_plan_op_names[] = {
 #define PLAN_OP(code, name, ...) [SHUNT_PLAN_##code] = name,
-#include "plan/format/ops.def"
+#include "plan/format/op_rows.def"
 	[SHUNT_PLAN_NOPCODES] = NULL,
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_REPORT_H
-#define SHUNT_PLAN_REPORT_H
+#ifndef SHUNT_PLAN_PLAN_REPORT_H
+#define SHUNT_PLAN_PLAN_REPORT_H
 /* A plan, or what is wrong with it, as a JSON object. */
 #include "base/json.h"
 #include "plan/format/plan.h"

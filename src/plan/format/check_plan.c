@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/format/ops.h"
-#include "plan/format/priv.h"
+#include "plan/format/op_rows.h"
+#include "plan/format/plan_priv.h"
 
 #define NIL SHUNT_PLAN_NIL
 
