@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/log.h"
+#include "plan/load.h"
 #include "plan/proofs.h"
 #include "plan/plan_report.h"
 #include "plan/plan_registry_priv.h"

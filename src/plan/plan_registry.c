@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "plan/load.h"
 #include "plan/plan_registry.h"
 #include <errno.h>
 #include <limits.h>

@@ -108,11 +108,11 @@ static int use_kept(struct shunt_plan *plan, const char *kept, char *reason, siz
 		return 0;
 	snprintf(text, sizeof(text), "%s: %s", plan->source, strchr(kept, ' ') + 1);
 	if (*kept == 'p') {
-		plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+		plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->arena, text);
 		return 0;
 	}
 	if (*kept == 'd') {
-		plan->doubt = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+		plan->doubt = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->arena, text);
 		return 0;
 	}
 	if (bytes)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "plan/format/plan.h"
 #include "tests/support/unit.h"
+#include "plan/load.h"
 
 static inline json_t *edit_open(const char *name)
 {

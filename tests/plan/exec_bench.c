@@ -19,6 +19,7 @@
 #include "tests/plan/exec_plans.h"
 #include "plan/exec/exec.h"
 #include "kernels/set.h"
+#include "plan/load.h"
 #include "transport/symm/symm.h"
 
 enum { MAX = 8, ROUNDS = 9, PLAN = 0, KERNEL, NWAYS };

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "tests/plan/exec_ranks.h"
 #include "base/os.h"
+#include "plan/load.h"
 #include "tools/common/reference.h"
 
 #define GUARD 64

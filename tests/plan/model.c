@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/plan/model.h"
+#include "plan/load.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

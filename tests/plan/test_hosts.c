@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "plan/compile/program.h"
 #include "plan/format/hosts.h"
+#include "plan/load.h"
 
 /* A rank's entry: who it is joined with, by which channels and remote buffers. */
 static int rank_text(char *at, size_t bytes, int rank, const char *channels, const char *remotes, const char *ops)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include "tests/plan/edit.h"
 #include "tests/plan/model.h"
+#include "plan/load.h"
 
 static char reason[1200];
 

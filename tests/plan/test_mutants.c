@@ -18,6 +18,7 @@
 #include "kernels/set.h"
 #include "plan/format/plan.h"
 #include "tests/plan/exec_ranks.h"
+#include "plan/load.h"
 
 enum { MAX_SITES = 4096, REFUSED_SEEDS = 2 };
 /* A plan that was called right has all the time that a busy machine may need; one that was refused may stop. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <time.h>
 #include "tests/plan/edit.h"
+#include "plan/load.h"
 
 /* Loads a text, which must be well formed, and proves it. */
 static int prove(const char *text, enum shunt_plan_status *status_p, char reason[1024])

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/files.h"
 #include "plan/format/plan.h"
+#include "plan/load.h"
 #include "tools/doctor/doctor.h"
 
 static const char topic[] = "plans";

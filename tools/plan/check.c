@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "plan/format/hosts.h"
+#include "plan/load.h"
 #include "plan/proofs.h"
 #include "plan/plan_report.h"
 #include "tools/plan/plan.h"

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/load.h"
 #include "tools/plan/plan.h"
 #include "plan/format/op_rows.h"
 

@@ -2,6 +2,7 @@
 /* shunt plan: finds the action. Common functions of the actions. */
 #include <errno.h>
 #include <string.h>
+#include "plan/load.h"
 #include "tools/plan/plan.h"
 
 static const struct {

@@ -13,9 +13,9 @@ struct shunt_arena_block {
 	max_align_t data[];
 };
 
-void *shunt_arena_alloc(struct shunt_arena *pool, size_t n, size_t each)
+void *shunt_arena_alloc(struct shunt_arena *arena, size_t n, size_t each)
 {
-	struct shunt_arena_block *b = pool->last;
+	struct shunt_arena_block *b = arena->last;
 	size_t bytes, whole;
 	void *piece;
 
@@ -31,29 +31,29 @@ void *shunt_arena_alloc(struct shunt_arena *pool, size_t n, size_t each)
 		if (!b)
 			return NULL;
 		b->bytes = whole;
-		b->before = pool->last;
-		pool->last = b;
+		b->before = arena->last;
+		arena->last = b;
 	}
 	piece = (char *)b->data + b->used;
 	b->used += bytes;
 	return piece;
 }
 
-char *shunt_arena_strdup(struct shunt_arena *pool, const char *text)
+char *shunt_arena_strdup(struct shunt_arena *arena, const char *text)
 {
 	size_t bytes = strlen(text) + 1;
-	char *copy = shunt_arena_alloc(pool, bytes, 1);
+	char *copy = shunt_arena_alloc(arena, bytes, 1);
 
 	return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-void shunt_arena_finish(struct shunt_arena *pool)
+void shunt_arena_finish(struct shunt_arena *arena)
 {
-	struct shunt_arena_block *b = pool->last, *before;
+	struct shunt_arena_block *b = arena->last, *before;
 
 	for (; b; b = before) {
 		before = b->before;
 		free(b);
 	}
-	pool->last = NULL;
+	arena->last = NULL;
 }

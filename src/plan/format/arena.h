@@ -12,9 +12,9 @@ struct shunt_arena {
  * n zeroed elements of `each` bytes, aligned for anything. NULL if there is no memory or n * each overflows; never NULL
  * for n = 0.
  */
-void *shunt_arena_alloc(struct shunt_arena *pool, size_t n, size_t each);
+void *shunt_arena_alloc(struct shunt_arena *arena, size_t n, size_t each);
 /* A copy of a string. */
-char *shunt_arena_strdup(struct shunt_arena *pool, const char *text);
-/* Frees all; the pool is empty again. */
-void shunt_arena_finish(struct shunt_arena *pool);
+char *shunt_arena_strdup(struct shunt_arena *arena, const char *text);
+/* Frees all; the arena is empty again. */
+void shunt_arena_finish(struct shunt_arena *arena);
 #endif

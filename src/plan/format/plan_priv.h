@@ -27,7 +27,7 @@ struct shunt_plan_log {
 struct shunt_plan_owned {
 	struct shunt_plan plan; /* first */
 	atomic_uint refcount;
-	struct shunt_arena pool;
+	struct shunt_arena arena;
 };
 
 /* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
@@ -35,16 +35,16 @@ struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size
 
 /* The following return 0, or a negative errno with the text in the log. */
 
-/* Loads the blocks of one rank, whose tables have been loaded. */
-int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_arena *pool, struct shunt_plan_gpu *gpu,
+/*
+ * Reads a plan's JSON, but not what follows from it. False: the text of the error is in the log. The plan's memory is
+ * of its arena.
+ */
+bool shunt_plan_read(struct shunt_plan_log *log, const char *json, size_t bytes, struct shunt_plan_owned *owned);
+/* Reads the blocks of one rank, whose tables have been read. */
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_arena *arena, struct shunt_plan_gpu *gpu,
     uint32_t rank, const json_t *blocks);
 /* Checks and derives all that plan.h calls checked or derived, but what needs a simulation. */
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
-/*
- * Simulates all blocks of all ranks, at several sizes: checks that no block waits for ever, and that counters end as
- * they began. The plan has passed shunt_plan_check.
- */
-int shunt_plan_check_deadlock(struct shunt_plan_log *log, const struct shunt_plan *plan);
 /* Fills in plan->ll128 and plan->dense. The plan has passed shunt_plan_check. */
 int shunt_plan_check_ll128(struct shunt_plan_log *log, struct shunt_plan *plan);
 /* Fills in plan->hash. */

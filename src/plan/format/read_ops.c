@@ -15,7 +15,7 @@ struct table {
 
 struct loader {
 	struct shunt_plan_log *log;
-	struct shunt_arena *pool;
+	struct shunt_arena *arena;
 	const struct shunt_plan_gpu *gpu;
 	uint32_t rank;
 	/* Of the current block. */
@@ -53,7 +53,7 @@ static bool load_tables(
 	for (uint32_t i = 0; i < n; i++)
 		capacity += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
 	for (unsigned k = 0; k < t->ntypes; k++) {
-		tables[k] = (struct table){ 0, shunt_arena_alloc(l->pool, capacity, sizeof(*tables[k].ids)) };
+		tables[k] = (struct table){ 0, shunt_arena_alloc(l->arena, capacity, sizeof(*tables[k].ids)) };
 		if (shunt_plan_no_memory(l->log, tables[k].ids))
 			return false;
 	}
@@ -179,7 +179,7 @@ static bool load_slices(struct loader *l, const json_t *object, const struct sli
 		    &l->log->json, EINVAL, "%s has %u entries, expected %u%s", key, n, least, more ? " or more" : "");
 		return false;
 	}
-	slices = shunt_arena_alloc(l->pool, n, sizeof(*slices));
+	slices = shunt_arena_alloc(l->arena, n, sizeof(*slices));
 	if (shunt_plan_no_memory(l->log, slices))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -198,7 +198,7 @@ static bool load_slices(struct loader *l, const json_t *object, const struct sli
 /* glre has its own form: a source without a list, a destination chunk, and the switch channel in channel_ids. */
 static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
-	struct shunt_plan_slice *s = shunt_arena_alloc(l->pool, 2, sizeof(*s));
+	struct shunt_plan_slice *s = shunt_arena_alloc(l->arena, 2, sizeof(*s));
 	const struct table *table = &l->channels[SHUNT_PLAN_SWITCH];
 	const json_t *chunk, *ids;
 	unsigned buffer;
@@ -260,7 +260,7 @@ static bool load_ids(struct loader *l, const json_t *object, const struct id_lis
 		    &l->log->json, EINVAL, "%s[0]: the %s has no %s", key, t->table ? "block" : "rank", t->what);
 		return false;
 	}
-	ids = shunt_arena_alloc(l->pool, n, sizeof(*ids));
+	ids = shunt_arena_alloc(l->arena, n, sizeof(*ids));
 	if (shunt_plan_no_memory(l->log, ids))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -376,7 +376,7 @@ static bool load_lines(struct loader *l, const json_t *object, struct shunt_plan
 
 	if (!text)
 		return true;
-	copy = shunt_arena_strdup(l->pool, text);
+	copy = shunt_arena_strdup(l->arena, text);
 	if (shunt_plan_no_memory(l->log, copy))
 		return false;
 	for (char *c = copy; *c; c++)
@@ -454,7 +454,7 @@ static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_b
 		entry = json_array_get(array, i);
 		capacity += 1 + json_array_size(json_object_get(entry, "ops"));
 	}
-	ops = shunt_arena_alloc(l->pool, capacity, sizeof(*ops));
+	ops = shunt_arena_alloc(l->arena, capacity, sizeof(*ops));
 	if (shunt_plan_no_memory(l->log, ops))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -473,13 +473,13 @@ static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_b
 	return true;
 }
 
-int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_arena *pool, struct shunt_plan_gpu *gpu,
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_arena *arena, struct shunt_plan_gpu *gpu,
     uint32_t rank, const json_t *blocks)
 {
 	const uint32_t channels[] = { gpu->nchannels[0], gpu->nchannels[1], gpu->nswitches },
 	               remotes[] = { gpu->nremotes, gpu->nremotes };
-	struct loader l = { .log = log, .pool = pool, .gpu = gpu, .rank = rank };
-	struct shunt_plan_block *all = shunt_arena_alloc(pool, gpu->nblocks, sizeof(*all));
+	struct loader l = { .log = log, .arena = arena, .gpu = gpu, .rank = rank };
+	struct shunt_plan_block *all = shunt_arena_alloc(arena, gpu->nblocks, sizeof(*all));
 	const json_t *object;
 	uint64_t id;
 

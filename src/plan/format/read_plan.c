@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A plan's JSON, from the top to the tables of each rank; load_ops.c reads the operations. */
+/* A plan's JSON, from the top to the tables of each rank; read_ops.c reads the operations. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 struct loader {
 	struct shunt_plan_log *log;
-	struct shunt_arena *pool;
+	struct shunt_arena *arena;
 	uint32_t nranks;
 };
 
@@ -62,7 +62,7 @@ static bool add_switches(
 		    !shunt_json_array(in(l, group, place), "ranks", true, &ranks, &n) ||
 		    !shunt_json_uint_or(in(l, group, place), "size", n, n, n, &size))
 			return false;
-		members = shunt_arena_alloc(l->pool, n, sizeof(*members));
+		members = shunt_arena_alloc(l->arena, n, sizeof(*members));
 		if (shunt_plan_no_memory(l->log, members))
 			return false;
 		snprintf(list, sizeof(list), "%s.ranks", place);
@@ -92,9 +92,9 @@ static bool load_channels(struct loader *l, const json_t *object, struct shunt_p
 		capacity[0] += json_array_size(json_object_get(entry, "connected_to"));
 		capacity[2] += json_array_size(json_object_get(entry, "rank_groups"));
 	}
-	channels[0] = shunt_arena_alloc(l->pool, capacity[0], sizeof(*channels[0]));
-	channels[1] = shunt_arena_alloc(l->pool, capacity[0], sizeof(*channels[1]));
-	switches = shunt_arena_alloc(l->pool, capacity[2], sizeof(*switches));
+	channels[0] = shunt_arena_alloc(l->arena, capacity[0], sizeof(*channels[0]));
+	channels[1] = shunt_arena_alloc(l->arena, capacity[0], sizeof(*channels[1]));
+	switches = shunt_arena_alloc(l->arena, capacity[2], sizeof(*switches));
 	if (shunt_plan_no_memory(l->log, channels[0]) || shunt_plan_no_memory(l->log, channels[1]) ||
 	    shunt_plan_no_memory(l->log, switches))
 		return false;
@@ -125,7 +125,7 @@ static bool load_remotes(struct loader *l, const json_t *object, struct shunt_pl
 
 	if (!shunt_json_array(in(l, object, ""), "remote_buffers", true, &entries, &n))
 		return false;
-	remotes = shunt_arena_alloc(l->pool, n, sizeof(*remotes));
+	remotes = shunt_arena_alloc(l->arena, n, sizeof(*remotes));
 	if (shunt_plan_no_memory(l->log, remotes))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -166,7 +166,7 @@ static bool load_semaphores(struct loader *l, const json_t *object, struct shunt
 
 	if (!shunt_json_array(in(l, object, ""), "semaphores", false, &entries, &n))
 		return false;
-	values = shunt_arena_alloc(l->pool, n, sizeof(*values));
+	values = shunt_arena_alloc(l->arena, n, sizeof(*values));
 	if (shunt_plan_no_memory(l->log, values))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -199,7 +199,7 @@ static bool load_gpu(struct loader *l, const json_t *gpus, uint32_t rank, struct
 			return false;
 	return load_channels(l, object, gpu) && load_remotes(l, object, gpu) && load_semaphores(l, object, gpu) &&
 	    shunt_json_array(in(l, object, ""), "threadblocks", true, &blocks, &gpu->nblocks) &&
-	    !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
+	    !shunt_plan_load_blocks(l->log, l->arena, gpu, rank, blocks);
 }
 
 /* Shunt's own keys: the calls that may use the plan, and its priority. */
@@ -264,7 +264,7 @@ static bool load_name(struct loader *l, const json_t *root, struct shunt_plan *p
 		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
 		return false;
 	}
-	plan->name = shunt_arena_strdup(l->pool, name);
+	plan->name = shunt_arena_strdup(l->arena, name);
 	return !shunt_plan_no_memory(l->log, plan->name);
 }
 
@@ -309,7 +309,7 @@ static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *pl
 	if (l->log->json.err)
 		return false;
 	l->nranks = plan->nranks;
-	gpus = shunt_arena_alloc(l->pool, plan->nranks, sizeof(*gpus));
+	gpus = shunt_arena_alloc(l->arena, plan->nranks, sizeof(*gpus));
 	if (shunt_plan_no_memory(l->log, gpus))
 		return false;
 	plan->gpus = gpus;
@@ -320,104 +320,12 @@ static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *pl
 	return true;
 }
 
-static void log_where(const struct shunt_json_log *json, char *text, size_t bytes)
+bool shunt_plan_read(struct shunt_plan_log *log, const char *json, size_t bytes, struct shunt_plan_owned *owned)
 {
-	const struct shunt_plan_location *at = &((const struct shunt_plan_log *)json)->at;
-	size_t n;
+	struct loader l = { .log = log, .arena = &owned->arena };
+	json_t *root = shunt_json_parse(&log->json, json, bytes);
+	bool ok = root && load_top(&l, root, &owned->plan);
 
-#define MORE(...) (n = strlen(text), (void)snprintf(text + n, bytes - n, __VA_ARGS__))
-	if (at->rank != NIL)
-		MORE("rank %u%s", at->rank, at->block == NIL ? ": " : ", ");
-	if (at->block != NIL)
-		MORE("block %u%s", at->block, at->op == NIL ? ": " : ", ");
-	if (at->op != NIL) {
-		MORE("operation %u", at->op);
-		if (at->inner != NIL)
-			MORE(".%u", at->inner);
-		if (at->code)
-			MORE(" (%s%s%.300s)", at->code, at->lines ? ", " : "", at->lines ? at->lines : "");
-		MORE(": ");
-	}
-#undef MORE
-}
-
-struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes)
-{
-	return (struct shunt_plan_log){
-		.json = { .source = source, .reason = reason, .bytes = reason ? bytes : 0, .where = log_where },
-		.at = { NIL, NIL, NIL, NIL, NULL, NULL },
-	};
-}
-
-int shunt_plan_load_buffer(
-    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes)
-{
-	struct shunt_plan_log log = shunt_plan_log_init(name, reason, bytes);
-	struct shunt_plan_owned *owned;
-	struct loader l = { .log = &log };
-	json_t *root;
-	bool ok;
-
-	if (log.json.bytes)
-		*reason = '\0';
-	if (json_bytes > SHUNT_PLAN_MAX_JSON)
-		return shunt_json_fail(
-		    &log.json, EFBIG, "%zu bytes, expected at most %zu", json_bytes, SHUNT_PLAN_MAX_JSON);
-	owned = calloc(1, sizeof(*owned));
-	if (shunt_plan_no_memory(&log, owned))
-		return -ENOMEM;
-	atomic_init(&owned->refcount, 1);
-	l.pool = &owned->pool;
-	root = shunt_json_parse(&log.json, json, json_bytes);
-	if (!root)
-		goto err_drop;
-	ok = load_top(&l, root, &owned->plan);
 	json_decref(root);
-	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_deadlock(&log, &owned->plan) ||
-	    shunt_plan_check_ll128(&log, &owned->plan))
-		goto err_drop;
-	owned->plan.source = shunt_arena_strdup(l.pool, name);
-	if (shunt_plan_no_memory(&log, owned->plan.source))
-		goto err_drop;
-	shunt_plan_finalize(&owned->plan);
-	*plan_p = &owned->plan;
-	return 0;
-err_drop:
-	shunt_plan_unref(&owned->plan);
-	return -log.json.err;
-}
-
-int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes)
-{
-	struct shunt_plan_log log = shunt_plan_log_init(path, reason, bytes);
-	size_t n = 0;
-	char *text = NULL;
-	int err = shunt_json_file(&log.json, path, SHUNT_PLAN_MAX_JSON, &text, &n);
-
-	if (err)
-		return err;
-	err = shunt_plan_load_buffer(path, text, n, plan_p, reason, bytes);
-	free(text);
-	return err;
-}
-
-static struct shunt_plan_owned *owned_of(struct shunt_plan *plan)
-{
-	return (struct shunt_plan_owned *)plan;
-}
-
-struct shunt_plan *shunt_plan_ref(struct shunt_plan *plan)
-{
-	atomic_fetch_add_explicit(&owned_of(plan)->refcount, 1, memory_order_relaxed);
-	return plan;
-}
-
-void shunt_plan_unref(struct shunt_plan *plan)
-{
-	struct shunt_plan_owned *owned = owned_of(plan);
-
-	if (!plan || atomic_fetch_sub_explicit(&owned->refcount, 1, memory_order_acq_rel) != 1)
-		return;
-	shunt_arena_finish(&owned->pool);
-	free(owned);
+	return ok;
 }

@@ -8,26 +8,16 @@
 #include <inttypes.h>
 #include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
+#include "plan/verify/size_list.h"
 
 #define MAX_STEPS ((uint64_t)12000000)
 #define MAX_SIZES 12
 
-static void add_size(const struct shunt_plan *plan, uint64_t *sizes, unsigned *n_p, uint64_t units)
+static struct size_list choose_sizes(const struct simulation *sim)
 {
-	uint64_t high = shunt_plan_chunk_units(plan, plan->max_bytes);
-
-	units = high && units > high ? high : units;
-	for (unsigned i = 0; i < *n_p; i++)
-		if (sizes[i] == units)
-			return;
-	if (units && *n_p < MAX_SIZES)
-		sizes[(*n_p)++] = units;
-}
-
-static unsigned choose_sizes(const struct simulation *sim, uint64_t sizes[MAX_SIZES])
-{
+	uint64_t high = shunt_plan_chunk_units(sim->plan, sim->plan->max_bytes);
+	struct size_list sizes = { .most = MAX_SIZES, .high = high ? high : UINT64_MAX };
 	uint64_t parts = 1, window = 0, chunks = 1;
-	unsigned n = 0;
 
 	for (uint32_t i = 0; i < sim->nstates; i++)
 		for (uint32_t pc = 0; pc < sim->states[i].block->nops; pc++) {
@@ -40,19 +30,19 @@ static unsigned choose_sizes(const struct simulation *sim, uint64_t sizes[MAX_SI
 			chunks = op->num_chunks;
 		}
 	if (window && window / chunks) {
-		add_size(sim->plan, sizes, &n, window / chunks);
-		add_size(sim->plan, sizes, &n, 3 * (window / chunks));
-		add_size(sim->plan, sizes, &n, 2 * (window / chunks) + parts);
+		size_list_add(&sizes, window / chunks);
+		size_list_add(&sizes, 3 * (window / chunks));
+		size_list_add(&sizes, 2 * (window / chunks) + parts);
 	}
-	add_size(sim->plan, sizes, &n, 1);
+	size_list_add(&sizes, 1);
 	if (parts > 1) {
-		add_size(sim->plan, sizes, &n, parts);
-		add_size(sim->plan, sizes, &n, parts + 1);
-		add_size(sim->plan, sizes, &n, 2);
-		add_size(sim->plan, sizes, &n, 3);
-		add_size(sim->plan, sizes, &n, 2 * parts + 1);
+		size_list_add(&sizes, parts);
+		size_list_add(&sizes, parts + 1);
+		size_list_add(&sizes, 2);
+		size_list_add(&sizes, 3);
+		size_list_add(&sizes, 2 * parts + 1);
 	}
-	return n;
+	return sizes;
 }
 
 /* True if ranks reach each other's input or output: then they enter a launch together. */
@@ -86,14 +76,30 @@ static void find_ends(struct proof *p)
 	}
 }
 
+static bool has_failed(const struct proof *p)
+{
+	return p->failed;
+}
+
+static const struct simulation_watch watch = {
+	.release = shunt_proof_release,
+	.acquire = shunt_proof_acquire,
+	.arrive = shunt_proof_arrive,
+	.synchronize = shunt_proof_synchronize,
+	.data = shunt_proof_data,
+	.sync = shunt_proof_sync,
+	.failed = has_failed,
+};
+
 static int launch(struct proof *p, uint64_t units, bool counting)
 {
 	int err;
 
 	p->counting = counting;
+	p->sim->watch = &watch;
 	p->sim->proof = p;
 	err = shunt_simulation_launch(p->sim, units);
-	p->sim->proof = NULL;
+	p->sim->watch = NULL;
 	if (p->failed)
 		err = -p->sim->log->json.err;
 	return err;
@@ -128,7 +134,7 @@ static int prove_size(struct simulation *sim, uint64_t units, char *unread, bool
 		err = -sim->log->json.err;
 	*undecided_p = p.failed && p.undecided;
 out:
-	shunt_arena_finish(&p.pool);
+	shunt_arena_finish(&p.arena);
 	return err;
 }
 
@@ -140,7 +146,7 @@ static int forget_error(struct shunt_plan_log *log, struct shunt_plan *plan)
 	    (struct shunt_plan_location){ SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, SHUNT_PLAN_NIL, NULL, NULL };
 	if (!log->json.bytes)
 		return 0;
-	plan->doubt = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, log->json.reason);
+	plan->doubt = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->arena, log->json.reason);
 	*log->json.reason = '\0';
 	return shunt_plan_no_memory(log, plan->doubt) ? -ENOMEM : 0;
 }
@@ -150,7 +156,7 @@ static int keep_unread(struct shunt_plan_log *log, struct shunt_plan *plan, cons
 	char text[PROOF_TEXT + 256];
 
 	snprintf(text, sizeof(text), "%.255s: %s", plan->source, unread);
-	plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->pool, text);
+	plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->arena, text);
 	return shunt_plan_no_memory(log, plan->unread) ? -ENOMEM : 0;
 }
 
@@ -160,23 +166,24 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 	struct shunt_plan_log log =
 	    shunt_plan_log_init(plan->source, reason ? reason : text, reason ? bytes : sizeof(text));
 	struct simulation sim;
-	uint64_t sizes[MAX_SIZES], steps = MAX_STEPS;
-	unsigned n;
+	struct size_list sizes = { .n = 0 };
+	uint64_t steps = MAX_STEPS;
 	int err = 0;
 
 	plan->status = SHUNT_PLAN_UNDECIDED;
 	if (plan->nranks > 64)
 		return 0;
 	err = shunt_simulation_init(&sim, &log, plan);
-	n = err ? 0 : choose_sizes(&sim, sizes);
+	if (!err)
+		sizes = choose_sizes(&sim);
 	plan->status = SHUNT_PLAN_PROVED;
-	for (unsigned i = 0; !err && i < n; i++) {
-		uint64_t rest = steps - steps / (n - i);
+	for (unsigned i = 0; !err && i < sizes.n; i++) {
+		uint64_t rest = steps - steps / (sizes.n - i);
 		bool undecided = false;
 
 		sim.steps = steps - rest;
 		sim.overrun = false;
-		err = prove_size(&sim, sizes[i], unread, &undecided);
+		err = prove_size(&sim, sizes.units[i], unread, &undecided);
 		steps = sim.steps + rest;
 		if (sim.overrun && !err && !i)
 			plan->status = SHUNT_PLAN_UNDECIDED;

@@ -92,10 +92,10 @@ struct proof_value {
 struct proof {
 	struct simulation *sim;
 	const struct shunt_plan *plan;
-	struct shunt_arena pool; /* of one size */
-	bool counting;           /* first pass: who uses which counter, and the unit that divides all slices */
-	bool undecided;          /* an order was taken for less than it may be */
-	bool failed;             /* the log has an error, and the simulation stops */
+	struct shunt_arena arena; /* of one size */
+	bool counting;            /* first pass: who uses which counter, and the unit that divides all slices */
+	bool undecided;           /* an order was taken for less than it may be */
+	bool failed;              /* the log has an error, and the simulation stops */
 	bool staged;
 	char *unread;         /* PROOF_TEXT bytes: the first data in scratch that nobody reads, or "" */
 	uint64_t unit, chunk; /* units of the plan in a cell; cells of a chunk */
@@ -113,14 +113,12 @@ struct proof {
 	const uint32_t **ends; /* for each rank: what it knows at its end */
 };
 
-/* ---- called by the simulation; p may be NULL */
+/* ---- what the simulation calls: struct simulation_watch says when */
 void shunt_proof_release(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource);
 void shunt_proof_acquire(
     struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
 void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t resource);
-/* The last block has arrived: all that wait for the resource go on, and it. */
 void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource);
-/* Before an operation's data; after it, and before its signals. */
 void shunt_proof_data(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op);
 void shunt_proof_sync(struct proof *p, const struct block_state *a);
 

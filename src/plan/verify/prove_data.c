@@ -6,25 +6,6 @@
 
 #define MAX_CELLS 400000u
 
-unsigned shunt_proof_space(const struct proof *p, const struct shunt_plan_slice *s, uint32_t rank, uint64_t *base_p)
-{
-	const struct shunt_plan *plan = p->plan;
-	bool gathers = shunt_plan_gathers(plan->collective), scatters = shunt_plan_scatters(plan->collective);
-	unsigned into;
-
-	*base_p = 0;
-	if (s->buffer == SHUNT_PLAN_SCRATCH)
-		return s->packet ? PROOF_PACKETS : PROOF_SCRATCH;
-	if (!plan->inplace)
-		return s->buffer;
-	/* As program_buffers.c merges them. */
-	into = gathers ||
-	    (!scatters && plan->gpus[rank].chunks[SHUNT_PLAN_OUTPUT] > plan->gpus[rank].chunks[SHUNT_PLAN_INPUT]);
-	if (s->buffer != into && (gathers || scatters))
-		*base_p = rank * plan->part_chunks * p->chunk;
-	return into;
-}
-
 static uint64_t extent_of(const struct proof *p, uint32_t rank, unsigned space)
 {
 	const struct shunt_plan *plan = p->plan;
@@ -257,7 +238,7 @@ void shunt_proof_data(struct proof *p, const struct block_state *a, const struct
 	uint64_t n = 0, each = 0;
 	struct task t = { .p = p };
 
-	if (!p || p->failed || !op->nsrc)
+	if (p->failed || !op->nsrc)
 		return;
 	if (p->counting) {
 		count_units(p, a, op);

@@ -4,15 +4,6 @@
 #include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
 
-void *shunt_proof_alloc(struct proof *p, size_t n, size_t each)
-{
-	void *at = shunt_arena_alloc(&p->pool, n, each);
-
-	if (shunt_plan_no_memory(p->sim->log, at))
-		p->failed = true;
-	return at;
-}
-
 static uint32_t number_of(const struct proof *p, const struct block_state *a)
 {
 	return (uint32_t)(a - p->sim->states);
@@ -83,7 +74,7 @@ static void sync_block(struct proof *p, uint32_t block)
 
 void shunt_proof_sync(struct proof *p, const struct block_state *a)
 {
-	if (p && !p->counting)
+	if (!p->counting)
 		sync_block(p, number_of(p, a));
 }
 
@@ -108,7 +99,7 @@ void shunt_proof_release(struct proof *p, const struct block_state *a, uint32_t 
 	struct proof_user *u;
 	const struct proof_block *b;
 
-	if (!p || p->failed)
+	if (p->failed)
 		return;
 	u = user_of(p, &p->producers[resource], number_of(p, a));
 	if (!u || (p->counting && ++u->total))
@@ -146,7 +137,7 @@ void shunt_proof_acquire(
 	struct proof_user *u;
 	uint64_t all = 0, k;
 
-	if (!p || p->failed)
+	if (p->failed)
 		return;
 	u = user_of(p, &p->consumers[resource], number_of(p, a));
 	if (!u)
@@ -172,7 +163,7 @@ void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t res
 {
 	uint32_t block;
 
-	if (!p || p->counting || p->failed)
+	if (p->counting || p->failed)
 		return;
 	block = number_of(p, a);
 	sync_block(p, block);
@@ -195,7 +186,7 @@ static void leave_barrier(struct proof *p, uint32_t block, size_t resource)
 
 void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource)
 {
-	if (!p || p->counting || p->failed || !p->gathered[resource])
+	if (p->counting || p->failed || !p->gathered[resource])
 		return;
 	leave_barrier(p, number_of(p, a), resource);
 	for (uint32_t i = p->sim->waiters[resource]; i != SHUNT_PLAN_NIL; i = p->sim->states[i].next)

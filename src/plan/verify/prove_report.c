@@ -6,13 +6,6 @@
 #include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
 
-static const char *const space_names[] = { "input", "output", "scratch", "packets" };
-
-void shunt_proof_describe_cell(const struct proof *p, uint32_t rank, unsigned space, uint64_t cell, char text[96])
-{
-	snprintf(text, 96, "rank %u's %s[%" PRIu64 "]", rank, space_names[space % PROOF_NSPACES], cell / p->chunk);
-}
-
 /* The rank and the buffer of a cell. */
 static void describe(const struct proof *p, const struct proof_cell *c, char text[96])
 {

@@ -1,104 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulation: blocks, and the resources that they wait for and provide. */
-#include <stdlib.h>
+/* A launch: each block goes through its operations as far as their resources let it. */
 #include <string.h>
 #include "plan/format/op_rows.h"
-#include "plan/verify/prove.h"
 #include "plan/verify/simulate.h"
 
-int shunt_simulation_init(struct simulation *p, struct shunt_plan_log *log, const struct shunt_plan *plan)
-{
-	size_t n = 0;
-
-	*p = (struct simulation){ .log = log, .plan = plan };
-	for (int kind = 0; kind < RESOURCE_NKINDS; kind++) {
-		p->base[kind] = calloc(plan->nranks, sizeof(*p->base[kind]));
-		if (shunt_plan_no_memory(p->log, p->base[kind]))
-			return -ENOMEM;
-		for (uint32_t r = 0; kind < RESOURCE_SEGMENTS && r < plan->nranks; r++) {
-			const struct shunt_plan_gpu *gpu = &plan->gpus[r];
-			const uint32_t counts[] = { gpu->nchannels[0], gpu->nchannels[1], gpu->nsemaphores,
-				gpu->nbarriers };
-
-			p->base[kind][r] = n;
-			n += counts[kind];
-			if (!kind)
-				p->nstates += gpu->nblocks;
-		}
-	}
-	p->nresources = n;
-	p->count = calloc(n ? n : 1, sizeof(*p->count));
-	p->taken = calloc(n ? n : 1, sizeof(*p->taken));
-	p->states = calloc(p->nstates ? p->nstates : 1, sizeof(*p->states));
-	p->ready = calloc(p->nstates ? p->nstates : 1, sizeof(*p->ready));
-	p->nends_of = calloc(plan->nranks, sizeof(*p->nends_of));
-	/*
-	 * Other plans synchronize the ranks, or must ensure the order themselves (program_buffers.c). Plans of more
-	 * ranks do not run here.
-	 */
-	if (plan->double_scratch && plan->collective < SHUNT_PLAN_SENDRECV && plan->nranks <= 64) {
-		p->ordering = calloc((size_t)plan->nranks * plan->nranks, sizeof(*p->ordering));
-		if (shunt_plan_no_memory(p->log, p->ordering))
-			return -ENOMEM;
-	}
-	if (shunt_plan_no_memory(p->log, p->count) || shunt_plan_no_memory(p->log, p->taken) ||
-	    shunt_plan_no_memory(p->log, p->states) || shunt_plan_no_memory(p->log, p->ready) ||
-	    shunt_plan_no_memory(p->log, p->nends_of))
-		return -ENOMEM;
-	n = 0;
-	for (uint32_t r = 0; r < plan->nranks; r++)
-		for (uint32_t b = 0; b < plan->gpus[r].nblocks; b++)
-			p->states[n++] =
-			    (struct block_state){ .block = &plan->gpus[r].blocks[b], .rank = r, .number = b };
-	return 0;
-}
-
-void shunt_simulation_finish(struct simulation *p)
-{
-	for (int kind = 0; kind < RESOURCE_NKINDS; kind++)
-		free(p->base[kind]);
-	free(p->states);
-	free(p->ready);
-	free(p->count);
-	free(p->taken);
-	free(p->waiters);
-	free(p->nends_of);
-	free(p->ends);
-	free(p->valid);
-	free(p->writer);
-	free(p->ordering);
-}
-
-bool shunt_simulation_spend(struct simulation *p, uint64_t steps)
-{
-	if (p->steps < steps) {
-		p->overrun = true;
-		return false;
-	}
-	p->steps -= steps;
-	return true;
-}
-
-void shunt_simulation_block(struct simulation *p, struct block_state *a, size_t resource)
-{
-	a->resource = resource;
-	a->next = p->waiters[resource];
-	p->waiters[resource] = (uint32_t)(a - p->states);
-}
-
-void shunt_simulation_wake(struct simulation *p, size_t resource, uint32_t nserved)
-{
-	uint32_t next;
-
-	for (uint32_t i = p->waiters[resource]; i != SHUNT_PLAN_NIL; i = next) {
-		next = p->states[i].next;
-		if (nserved)
-			p->states[i].nserved = nserved;
-		p->ready[p->nready++] = i;
-		p->steps -= p->steps > 0;
-	}
-	p->waiters[resource] = SHUNT_PLAN_NIL;
-}
+#define WATCH(p, what, ...) \
+	do { \
+		if ((p)->watch) \
+			(p)->watch->what((p)->proof, __VA_ARGS__); \
+	} while (0)
 
 static void signal_ids(struct simulation *p, struct block_state *a, const struct shunt_plan_op *op)
 {
@@ -109,7 +19,7 @@ static void signal_ids(struct simulation *p, struct block_state *a, const struct
 		size_t resource = resource_index(p, channel_resource_kind(op->type), c->peer, c->pair);
 
 		p->count[resource]++;
-		shunt_proof_release(p->proof, a, j, resource);
+		WATCH(p, release, a, j, resource);
 		shunt_simulation_wake(p, resource, 0);
 	}
 }
@@ -124,7 +34,7 @@ static bool wait_ids(struct simulation *p, struct block_state *a, const struct s
 			return false;
 		}
 		p->taken[resource]++;
-		shunt_proof_acquire(p->proof, a, a->nserved, resource, 0);
+		WATCH(p, acquire, a, a->nserved, resource, 0);
 		ordering_note(
 		    p, a->rank, p->plan->gpus[a->rank].channels[op->type][op->ids[a->nserved]].peer, ORDERING_OBSERVES);
 	}
@@ -141,8 +51,7 @@ static bool acquire_ids(struct simulation *p, struct block_state *a, const struc
 			return false;
 		}
 		p->count[resource]--;
-		shunt_proof_acquire(
-		    p->proof, a, a->nserved, resource, p->plan->gpus[a->rank].semaphores[op->ids[a->nserved]]);
+		WATCH(p, acquire, a, a->nserved, resource, p->plan->gpus[a->rank].semaphores[op->ids[a->nserved]]);
 	}
 	return true;
 }
@@ -153,7 +62,7 @@ static void release_ids(struct simulation *p, struct block_state *a, const struc
 		size_t resource = resource_index(p, RESOURCE_SEMAPHORES, a->rank, op->ids[j]);
 
 		p->count[resource]++;
-		shunt_proof_release(p->proof, a, j, resource);
+		WATCH(p, release, a, j, resource);
 		shunt_simulation_wake(p, resource, 0);
 	}
 }
@@ -164,14 +73,14 @@ static bool enter_barrier(struct simulation *p, struct block_state *a, const str
 
 	if (a->nserved == 2)
 		return true;
-	shunt_proof_arrive(p->proof, a, resource);
+	WATCH(p, arrive, a, resource);
 	if (++p->count[resource] < op->nblocks) {
 		a->nserved = 1;
 		shunt_simulation_block(p, a, resource);
 		return false;
 	}
 	p->count[resource] = 0;
-	shunt_proof_synchronize(p->proof, a, resource);
+	WATCH(p, synchronize, a, resource);
 	shunt_simulation_wake(p, resource, 2);
 	return true;
 }
@@ -188,12 +97,12 @@ static bool run_op(struct simulation *p, struct block_state *a, const struct shu
 	/* As the compiler puts them (program_ops.c): threads synchronize around what is sent on a port. */
 	if (effects & (SHUNT_PLAN_SYNCS | SHUNT_PLAN_COMPLETES) ||
 	    (op->type == SHUNT_PLAN_PORT && (op->nsrc || effects & SHUNT_PLAN_SIGNALS)))
-		shunt_proof_sync(p->proof, a);
-	shunt_proof_data(p->proof, a, op);
+		WATCH(p, sync, a);
+	WATCH(p, data, a, op);
 	shunt_simulation_ll_write(p, a, op);
 	if (effects & SHUNT_PLAN_SIGNALS && op->nsrc)
-		shunt_proof_sync(p->proof, a);
-	if (p->proof && p->proof->failed)
+		WATCH(p, sync, a);
+	if (p->watch && p->watch->failed(p->proof))
 		p->overrun = true;
 	if (effects & SHUNT_PLAN_SIGNALS)
 		signal_ids(p, a, op);

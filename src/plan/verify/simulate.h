@@ -35,6 +35,25 @@ enum resource_kind {
 };
 
 struct proof;
+struct simulation;
+
+/* What follows a launch, and is told of it; each function gets simulation->proof. */
+struct simulation_watch {
+	/* Block `a` has advanced a counter, has taken from a counter that began with `initial`, by operand number
+	 * `operand`. */
+	void (*release)(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource);
+	void (*acquire)(
+	    struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
+	void (*arrive)(struct proof *p, const struct block_state *a, size_t resource);
+	/* The last block has arrived at the barrier: it goes on, and all that wait for the resource. */
+	void (*synchronize)(struct proof *p, const struct block_state *a, size_t resource);
+	/* The operation moves its data. */
+	void (*data)(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op);
+	/* The threads of the block synchronize. */
+	void (*sync)(struct proof *p, const struct block_state *a);
+	/* True: the simulation is to stop. */
+	bool (*failed)(const struct proof *p);
+};
 
 struct simulation {
 	struct shunt_plan_log *log;
@@ -58,10 +77,11 @@ struct simulation {
 	 */
 	uint64_t *ends;
 	size_t nends, *nends_of;
-	size_t *valid;       /* for each end: itself, or a later end up to which all segments are valid */
-	uint32_t *writer;    /* of each segment: the rank that made it valid */
-	struct proof *proof; /* what follows the launch, or NULL (prove.h) */
-	uint8_t *ordering;   /* with two halves of scratch: flags ORDERING_* of each pair of ranks; else NULL */
+	size_t *valid;    /* for each end: itself, or a later end up to which all segments are valid */
+	uint32_t *writer; /* of each segment: the rank that made it valid */
+	const struct simulation_watch *watch; /* NULL: nobody follows the launch */
+	struct proof *proof;
+	uint8_t *ordering; /* with two halves of scratch: flags ORDERING_* of each pair of ranks; else NULL */
 };
 
 /* Flags at ordering[a * nranks + b]: rank a has observed signals or packets of rank b; a writes packets to b. */
@@ -76,7 +96,7 @@ void shunt_simulation_finish(struct simulation *p);
  */
 int shunt_simulation_launch(struct simulation *p, uint64_t chunk_units);
 
-/* ---- shared by the simulation's files */
+/* ---- state (simulate_state.c) */
 
 static inline size_t resource_index(const struct simulation *p, enum resource_kind kind, uint32_t rank, size_t i)
 {
