@@ -76,9 +76,9 @@ static void find_ends(struct proof *p)
 	}
 }
 
-static bool has_failed(const struct proof *p)
+static bool has_failed(const void *follower)
 {
-	return p->failed;
+	return ((const struct proof *)follower)->failed;
 }
 
 static const struct simulation_watch watch = {
@@ -97,7 +97,7 @@ static int launch(struct proof *p, uint64_t units, bool counting)
 
 	p->counting = counting;
 	p->sim->watch = &watch;
-	p->sim->proof = p;
+	p->sim->follower = p;
 	err = shunt_simulation_launch(p->sim, units);
 	p->sim->watch = NULL;
 	if (p->failed)

@@ -114,13 +114,13 @@ struct proof {
 };
 
 /* ---- what the simulation calls: struct simulation_watch says when */
-void shunt_proof_release(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource);
+void shunt_proof_release(void *follower, const struct block_state *a, uint32_t operand, size_t resource);
 void shunt_proof_acquire(
-    struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
-void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t resource);
-void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource);
-void shunt_proof_data(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op);
-void shunt_proof_sync(struct proof *p, const struct block_state *a);
+    void *follower, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
+void shunt_proof_arrive(void *follower, const struct block_state *a, size_t resource);
+void shunt_proof_synchronize(void *follower, const struct block_state *a, size_t resource);
+void shunt_proof_data(void *follower, const struct block_state *a, const struct shunt_plan_op *op);
+void shunt_proof_sync(void *follower, const struct block_state *a);
 
 /* ---- shared by the proof's files */
 

@@ -232,8 +232,9 @@ static void do_element(
 			write_cell(t, cell_of(t, &dst[j], m, i), value);
 }
 
-void shunt_proof_data(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op)
+void shunt_proof_data(void *follower, const struct block_state *a, const struct shunt_plan_op *op)
 {
+	struct proof *p = follower;
 	struct piece *pieces;
 	uint64_t n = 0, each = 0;
 	struct task t = { .p = p };

@@ -72,8 +72,10 @@ static void sync_block(struct proof *p, uint32_t block)
 	b->snapshot = b->snapshot0 = NULL;
 }
 
-void shunt_proof_sync(struct proof *p, const struct block_state *a)
+void shunt_proof_sync(void *follower, const struct block_state *a)
 {
+	struct proof *p = follower;
+
 	if (!p->counting)
 		sync_block(p, number_of(p, a));
 }
@@ -94,8 +96,9 @@ static struct proof_user *user_of(struct proof *p, struct proof_user **list, uin
 	return u;
 }
 
-void shunt_proof_release(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource)
+void shunt_proof_release(void *follower, const struct block_state *a, uint32_t operand, size_t resource)
 {
+	struct proof *p = follower;
 	struct proof_user *u;
 	const struct proof_block *b;
 
@@ -132,8 +135,9 @@ static void learn(struct proof *p, struct proof_block *b, const struct proof_rel
 }
 
 void shunt_proof_acquire(
-    struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial)
+    void *follower, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial)
 {
+	struct proof *p = follower;
 	struct proof_user *u;
 	uint64_t all = 0, k;
 
@@ -159,8 +163,9 @@ void shunt_proof_acquire(
 	}
 }
 
-void shunt_proof_arrive(struct proof *p, const struct block_state *a, size_t resource)
+void shunt_proof_arrive(void *follower, const struct block_state *a, size_t resource)
 {
+	struct proof *p = follower;
 	uint32_t block;
 
 	if (p->counting || p->failed)
@@ -184,8 +189,10 @@ static void leave_barrier(struct proof *p, uint32_t block, size_t resource)
 	b->snapshot = b->snapshot0 = NULL;
 }
 
-void shunt_proof_synchronize(struct proof *p, const struct block_state *a, size_t resource)
+void shunt_proof_synchronize(void *follower, const struct block_state *a, size_t resource)
 {
+	struct proof *p = follower;
+
 	if (p->counting || p->failed || !p->gathered[resource])
 		return;
 	leave_barrier(p, number_of(p, a), resource);

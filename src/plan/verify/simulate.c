@@ -6,8 +6,8 @@
 
 #define WATCH(p, what, ...) \
 	do { \
-		if ((p)->watch) \
-			(p)->watch->what((p)->proof, __VA_ARGS__); \
+		if ((p)->watch && (p)->watch->what) \
+			(p)->watch->what((p)->follower, __VA_ARGS__); \
 	} while (0)
 
 static void signal_ids(struct simulation *p, struct block_state *a, const struct shunt_plan_op *op)
@@ -102,7 +102,7 @@ static bool run_op(struct simulation *p, struct block_state *a, const struct shu
 	shunt_simulation_ll_write(p, a, op);
 	if (effects & SHUNT_PLAN_SIGNALS && op->nsrc)
 		WATCH(p, sync, a);
-	if (p->watch && p->watch->failed(p->proof))
+	if (p->watch && p->watch->failed(p->follower))
 		p->overrun = true;
 	if (effects & SHUNT_PLAN_SIGNALS)
 		signal_ids(p, a, op);

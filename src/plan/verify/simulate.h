@@ -34,25 +34,24 @@ enum resource_kind {
 	RESOURCE_NKINDS
 };
 
-struct proof;
 struct simulation;
 
-/* What follows a launch, and is told of it; each function gets simulation->proof. */
+/* What a follower of a launch is told; each function gets simulation->follower, and may be NULL but for `failed`. */
 struct simulation_watch {
 	/* Block `a` has advanced a counter, has taken from a counter that began with `initial`, by operand number
 	 * `operand`. */
-	void (*release)(struct proof *p, const struct block_state *a, uint32_t operand, size_t resource);
+	void (*release)(void *follower, const struct block_state *a, uint32_t operand, size_t resource);
 	void (*acquire)(
-	    struct proof *p, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
-	void (*arrive)(struct proof *p, const struct block_state *a, size_t resource);
+	    void *follower, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
+	void (*arrive)(void *follower, const struct block_state *a, size_t resource);
 	/* The last block has arrived at the barrier: it goes on, and all that wait for the resource. */
-	void (*synchronize)(struct proof *p, const struct block_state *a, size_t resource);
+	void (*synchronize)(void *follower, const struct block_state *a, size_t resource);
 	/* The operation moves its data. */
-	void (*data)(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op);
+	void (*data)(void *follower, const struct block_state *a, const struct shunt_plan_op *op);
 	/* The threads of the block synchronize. */
-	void (*sync)(struct proof *p, const struct block_state *a);
+	void (*sync)(void *follower, const struct block_state *a);
 	/* True: the simulation is to stop. */
-	bool (*failed)(const struct proof *p);
+	bool (*failed)(const void *follower);
 };
 
 struct simulation {
@@ -80,7 +79,7 @@ struct simulation {
 	size_t *valid;    /* for each end: itself, or a later end up to which all segments are valid */
 	uint32_t *writer; /* of each segment: the rank that made it valid */
 	const struct simulation_watch *watch; /* NULL: nobody follows the launch */
-	struct proof *proof;
+	void *follower;
 	uint8_t *ordering; /* with two halves of scratch: flags ORDERING_* of each pair of ranks; else NULL */
 };
 
