@@ -29,7 +29,7 @@ const char *plan_range_text(const struct shunt_plan *plan, char *buf);
 void plan_op_describe(
     const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes);
 
-/* ---- a launch, simulated with made-up durations (timing.h) ---- */
+/* ---- a launch, simulated with made-up durations (timeline.c) ---- */
 
 enum plan_arrow_kind { PLAN_ARROW_SIGNAL, PLAN_ARROW_SEMAPHORE, PLAN_ARROW_BARRIER, PLAN_ARROW_DATA };
 
