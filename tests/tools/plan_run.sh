@@ -51,7 +51,7 @@ printf '{"name":"doubt","collective":"allgather","protocol":"Simple","inplace":f
 doubt="$run $dir/doubt.json -b 1K -e 1K --out-of-place"
 expect run_undecided_plan_says_so 1 "WARN plan doubt is not proved to be right: .*rank 0's output\[0\] holds nothing that an input gives" $doubt
 expect run_wrong_values_found 1 '^# there are wrong values' $doubt
-expect run_wrong_values_named 1 "rank 0: 1024 bytes, out of place: 128 wrong; element 0 of rank 0's input arrived as 0xa5a5a5a5" $doubt
+expect run_wrong_values_named 1 "rank 0: shunt, float32 sum, eager out-of-place, 1024 bytes: 128 wrong; element 0 of rank 0's input arrived as 0xa5a5a5a5" $doubt
 expect run_plan_that_was_not_used_found 1 'did not run plan all_reduce_oneshot-ll_2: .* took the path "oneshot"' env NCCL_MAX_CTAS=1 \
 	$run "$plans/all_reduce_oneshot-ll_2.json" -e 1K
 expect run_type_beyond_plan_fails 1 'is not for float32' sh -c 'sed "s/\"inplace\"/\"dtypes\": [\"int8\"], &/" "$1" >"$2" && "$3" plan run "$2"' sh \

@@ -186,6 +186,7 @@ struct bench_opts {
 	int root;
 	bool check, stats;
 	uint64_t seed;
+	const struct bench_guest *guest; /* rank.h; NULL: shunt bench itself */
 };
 extern const struct option_table bench_options;
 /* 0, or -1: exit with *status_p. */

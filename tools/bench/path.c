@@ -6,8 +6,7 @@
 #include <string.h>
 #include "tools/bench/rank.h"
 
-/* No rows if the library has no counters. */
-static void counters_read(const struct bench_rank *r, int lib, struct bench_counters *c)
+void bench_counters_read(const struct bench_rank *r, int lib, struct bench_counters *c)
 {
 	if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], c->rows, BENCH_MAX_COUNTERS, &c->n))
 		c->n = 0;
@@ -18,7 +17,7 @@ static void counters_read(const struct bench_rank *r, int lib, struct bench_coun
 void bench_path_begin(struct bench_rank *r)
 {
 	for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
-		counters_read(r, lib, &r->counters_before[lib]);
+		bench_counters_read(r, lib, &r->counters_before[lib]);
 }
 
 static uint64_t calls_before(const struct bench_counters *c, const struct shunt_counter *row)
@@ -36,7 +35,7 @@ const char *bench_path_taken(const struct bench_rank *r, int lib)
 	const char *path = "-";
 	uint64_t most = 0;
 
-	counters_read(r, lib, &now);
+	bench_counters_read(r, lib, &now);
 	for (size_t i = 0; i < now.n; i++) {
 		uint64_t calls = now.rows[i].calls - calls_before(&r->counters_before[lib], &now.rows[i]);
 

@@ -32,8 +32,9 @@ struct bench_counters {
 };
 
 struct bench_rank {
-	const struct bench_opts *o; /* &opts */
-	struct bench_opts opts;     /* with defaults filled in and one seed for all ranks */
+	const struct bench_opts *o;     /* &opts */
+	const struct bench_opts *given; /* as the rank was started with; a guest's own options begin with them */
+	struct bench_opts opts;         /* with defaults filled in and one seed for all ranks */
 	struct ranks_shared *shared;
 	int fd;
 	int rank, device;
@@ -56,6 +57,8 @@ struct bench_rank {
 	double *samples;                                       /* [enum bench_sample][way][lib][round] */
 	double *gathered; /* the samples of all ranks: [enum bench_sample][rank][way][lib][round] */
 	size_t nsamples;  /* of one rank and kind */
+	unsigned nrows;   /* of a guest, on rank 0; and the wrong elements in them */
+	uint64_t wrong;
 	int status;
 };
 
@@ -69,8 +72,22 @@ struct bench_task {
 	uint64_t count, bytes;
 };
 
+/* Another command that has its calls checked and measured here, by the first library: shunt plan run. */
+struct bench_guest {
+	/* The library is open, and there is no communicator yet. May change r->opts.first and last. 0 or -errno. */
+	int (*open)(struct bench_rank *r);
+	bool (*admits)(const struct bench_rank *r, const struct bench_task *t);
+	/* On all ranks, when the calls of a size have been checked. 0 or -errno. */
+	int (*checked)(struct bench_rank *r);
+	/* Instead of the report, on rank 0: a row; and the end, with the exit status. */
+	void (*row)(const struct bench_rank *r, const struct bench_row *row);
+	int (*finish)(const struct bench_rank *r);
+};
+
 /* ---- path.c ---- */
 
+/* Now; no rows if the library has no counters. */
+void bench_counters_read(const struct bench_rank *r, int lib, struct bench_counters *c);
 /* Before a size's first call. */
 void bench_path_begin(struct bench_rank *r);
 /* The path of most of this rank's calls since then; "-" if the library has no counters. */

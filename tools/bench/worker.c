@@ -135,7 +135,7 @@ static int report_create(struct bench_rank *r)
 {
 	char name[128] = "?";
 
-	if (r->rank)
+	if (r->rank || r->o->guest)
 		return 0;
 	r->lib.device_name(r->device, name, sizeof(name));
 	r->report = bench_report_create(r->o, &r->shared->launch, r->nccl, name, r->lib.version());
@@ -158,6 +158,8 @@ static int rank_open(struct bench_rank *r)
 	err = tool_lib_open(&r->lib);
 	if (!err)
 		err = libs_open(r);
+	if (!err && r->o->guest)
+		err = r->o->guest->open(r);
 	if (!err)
 		err = bench_rank_check(r, "cannot be used", r->lib.device_set(r->device));
 	if (!err)
@@ -284,6 +286,8 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
 		for (int lib = 0; !err && lib < r->o->ranks.nlibs && bench_way_wanted(r->o, way); lib++)
 			err = bench_way_check(r, t, lib, way, &wrong[way][lib]);
+	if (!err && r->o->guest)
+		err = r->o->guest->checked(r);
 	if (!err)
 		err = bench_task_time(r, t);
 	if (!err)
@@ -303,7 +307,13 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 		r->row->way = way;
 		for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
 			cell_fill(r, t, way, lib, all_wrong, &r->row->cell[lib]);
-		bench_report_row(r->report, r->row);
+		if (!r->o->guest) {
+			bench_report_row(r->report, r->row);
+			continue;
+		}
+		r->o->guest->row(r, r->row);
+		r->nrows++;
+		r->wrong += r->row->cell[0].wrong;
 	}
 	return 0;
 }
@@ -332,7 +342,7 @@ static int tasks_run(struct bench_rank *r)
 				 * Skips sizes below 16 bytes a rank, where nccl-tests prints a line of size 0, and
 				 * repeated sizes (both smaller than one element).
 				 */
-				if (t.count && t.bytes != last)
+				if (t.count && t.bytes != last && (!o->guest || o->guest->admits(r, &t)))
 					err = task_run(r, &t);
 				any = any || t.count;
 				last = t.bytes;
@@ -340,7 +350,7 @@ static int tasks_run(struct bench_rank *r)
 					break;
 			}
 		}
-	if (!err && !any) {
+	if (!err && !any && !o->guest) {
 		if (!r->rank)
 			tool_error("nothing was measured: %s of %d ranks begins at %llu bytes, and no size from "
 			           "--first to --last "
@@ -368,7 +378,7 @@ static void rank_main(struct bench_rank *r)
 	if (!err && !r->rank) {
 		if (r->o->stats && !r->o->init)
 			counters_print(r);
-		r->status = bench_report_finish(r->report);
+		r->status = r->o->guest ? r->o->guest->finish(r) : bench_report_finish(r->report);
 	}
 	/*
 	 * All ranks return rank 0's status. The exchange also keeps a rank from destroying a communicator that others
@@ -407,6 +417,7 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 		ranks_abort(NULL, rank_slot->shared);
 		return TOOL_FAIL;
 	}
+	r->given = o;
 	r->opts = *o;
 	defaults_fill(&r->opts, rank_slot->shared->launch.kind);
 	r->o = &r->opts;

@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt plan run: runs a plan through the library, as a program would. The parent reads plan and options and starts the
- * ranks as shunt bench does. Each rank registers the plan, sets a selector for it, and calls NCCL's function.
+ * shunt plan run: runs a plan through the library, as a program would. It is a guest of shunt bench, which starts the
+ * ranks, calls NCCL's function, checks and measures. Here each rank registers the plan, sets a selector for it, and
+ * sees that the library runs it.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/format/hosts.h"
-#include "tools/plan/run.h"
+#include "tools/bench/rank.h"
+#include "tools/plan/plan.h"
+
+struct plan_run_opts {
+	struct bench_opts base; /* first member; first, last: 0 is the plan's range */
+	const char *file;
+	struct shunt_plan *plan;
+	enum shunt_dtype dtype;
+	enum shunt_redop redop; /* of the plan */
+	bool graph;
+};
 
 static int place_apply(void *opts, const struct option_row *row, const char *text)
 {
@@ -33,7 +45,7 @@ static const struct option_row rows[] = {
 	{ "graph", 0, OPTION_FLAG, AT(graph), .help = "captured once and replayed, instead of call by call" },
 	{ "iters", 'i', OPTION_NUMBER, "N", AT(base.iters), 1, 1u << 20,
 	    .help = "calls of a round (20, on the sim 2)" },
-	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(10, on the sim 3)" },
+	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(20, on the sim 3)" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, UINT64_MAX, .help = "of the inputs (1)" },
 	RANKS_OPTION_HOSTS,
 	RANKS_OPTIONS_START("60"),
@@ -113,6 +125,153 @@ static int plan_suit(struct plan_run_opts *o)
 	return TOOL_OK;
 }
 
+/* ---- a rank */
+
+static const struct plan_run_opts *opts_of(const struct bench_rank *r)
+{
+	return (const struct plan_run_opts *)r->given;
+}
+
+/* Selects the plan by name, which also runs plans that do not cover every call. The same name on all ranks. */
+static const char *want_plan(void *arg, const struct shunt_plan_request *request)
+{
+	return arg;
+}
+
+static int plan_register(const struct bench_rank *r)
+{
+	const struct plan_run_opts *o = opts_of(r);
+	__typeof__(shunt_plan_register_file) *add = (__typeof__(add))dlsym(r->lib.handle, "shunt_plan_register_file");
+	__typeof__(shunt_plan_set_selector) *select =
+	    (__typeof__(select))dlsym(r->lib.handle, "shunt_plan_set_selector");
+	char reason[PLAN_REASON_BYTES] = "";
+	int err;
+
+	if (!add || !select) {
+		tool_error("%s knows no plans: it is not the libshunt.so of this version", r->lib.path);
+		return -ENOSYS;
+	}
+	err = add(o->file, reason, sizeof(reason));
+	/* With --threads another rank has registered it. */
+	if (err && err != -EEXIST) {
+		tool_error("rank %d: %s", r->rank, reason);
+		return err;
+	}
+	select(want_plan, (void *)(uintptr_t)o->plan->name);
+	return 0;
+}
+
+/* The requested sizes, limited to the plan's. */
+static void sizes_choose(struct bench_rank *r)
+{
+	const struct shunt_plan *p = opts_of(r)->plan;
+	struct bench_opts *b = &r->opts;
+	uint64_t first = 1 << 10, last = strcmp(r->shared->launch.kind, "sim") ? 64 << 20 : 256 << 10;
+
+	/* By default, sizes that are multiples of all types' sizes. */
+	while (first < p->min_bytes && first < UINT64_MAX / 2)
+		first *= 2;
+	b->first = b->first ? b->first : first < p->max_bytes ? first : p->max_bytes;
+	if (b->last && b->first > b->last)
+		b->first = b->last;
+	b->last = b->last ? b->last : b->first > last ? b->first : last;
+	if (b->last > p->max_bytes)
+		b->last = p->max_bytes;
+}
+
+static int rank_open(struct bench_rank *r)
+{
+	const struct shunt_plan *p = opts_of(r)->plan;
+
+	if (r->shared->launch.nranks != (int)p->nranks) {
+		tool_error("%s is for %u ranks, and there are %d", p->name, p->nranks, r->shared->launch.nranks);
+		return -EINVAL;
+	}
+	sizes_choose(r);
+	return plan_register(r);
+}
+
+static bool size_admits(const struct bench_rank *r, const struct bench_task *t)
+{
+	const struct shunt_plan *p = opts_of(r)->plan;
+
+	return t->bytes >= p->min_bytes && t->bytes <= p->max_bytes;
+}
+
+/* Counts this rank's calls that did not run the plan; with the path and the reason of one. */
+static uint64_t count_other_paths(
+    const struct bench_rank *r, struct bench_counters *c, const char **path_p, const char **reason_p)
+{
+	uint64_t calls = 0;
+
+	bench_counters_read(r, 0, c);
+	for (size_t i = 0; i < c->n; i++)
+		if (!strcmp(c->rows[i].op, r->o->coll->op) && !strstr(c->rows[i].path, opts_of(r)->plan->name)) {
+			*path_p = c->rows[i].path;
+			*reason_p = c->rows[i].reason;
+			calls += c->rows[i].calls;
+		}
+	return calls;
+}
+
+static int plan_was_used(struct bench_rank *r)
+{
+	const char *path = "", *reason = "";
+	struct bench_counters counters;
+	uint64_t mine = count_other_paths(r, &counters, &path, &reason), all[RANKS_MAX];
+	int err = bench_allgather(r, &mine, sizeof(mine), all);
+
+	for (int i = 0; !err && i < r->shared->launch.nranks; i++) {
+		if (!all[i])
+			continue;
+		if (!r->rank)
+			tool_error("the library did not run plan %s: %llu calls of rank %d took the path \"%s\"%s%s; "
+			           "SHUNT_LOG=info may say why",
+			    opts_of(r)->plan->name, (unsigned long long)all[i], i, mine ? path : "?",
+			    *reason ? ": " : "", reason);
+		err = -EPROTO;
+	}
+	return err;
+}
+
+static void row_print(const struct bench_rank *r, const struct bench_row *row)
+{
+	const struct plan_run_opts *o = opts_of(r);
+	const struct bench_cell *cell = &row->cell[0];
+
+	if (!r->nrows)
+		printf("# %s: %s of %d ranks on %s, %s%s%s\n#%11s %12s  %-12s %-5s %10s %10s %10s %10s\n",
+		    o->plan->name, r->o->coll->name, r->shared->launch.nranks, r->shared->launch.kind,
+		    shunt_dtype_name(o->dtype), o->plan->redops ? ", " : "",
+		    o->plan->redops ? shunt_redop_name(o->redop) : "", "bytes", "count", "place", "mode", "time us",
+		    "algbw GB/s", "busbw GB/s", "wrong");
+	printf("%12llu %12llu  %-12s %-5s %10.1f %10.3f %10.3f %10llu\n", (unsigned long long)row->bytes,
+	    (unsigned long long)row->count, bench_place_names[row->way % BENCH_NPLACES],
+	    bench_mode_names[row->way / BENCH_NPLACES], cell->us, cell->algbw, cell->busbw,
+	    (unsigned long long)cell->wrong);
+	fflush(stdout);
+}
+
+static int run_finish(const struct bench_rank *r)
+{
+	if (r->nrows)
+		printf("# %s\n", r->wrong ? "there are wrong values" : "all values are right, and the plan made them");
+	else
+		tool_error("no size from %llu to %llu bytes is one that the plan admits",
+		    (unsigned long long)r->o->first, (unsigned long long)r->o->last);
+	return r->wrong || !r->nrows ? TOOL_FAIL : TOOL_OK;
+}
+
+static const struct bench_guest guest = {
+	.open = rank_open,
+	.admits = size_admits,
+	.checked = plan_was_used,
+	.row = row_print,
+	.finish = run_finish,
+};
+
+/* ---- the command */
+
 /* -1: go on; else the exit status. The caller drops o->plan in every case. */
 static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 {
@@ -120,11 +279,14 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 
 	*o = (struct plan_run_opts){ .base = { .factor = 4,
 		                         .places = { true, true },
+		                         .warmup = -1,
 		                         .iters = -1,
 		                         .rounds = -1,
 		                         .buffers = 1,
 		                         .group = 1,
+		                         .check = true,
 		                         .seed = 1,
+		                         .guest = &guest,
 		                         .ranks = RANKS_OPTS(60, "shunt") },
 		.dtype = SHUNT_F32 };
 	o->base.ranks.way_names = bench_way_names;
@@ -138,6 +300,9 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 	o->file = argv[first];
 	o->plan = plan_open(o->file);
 	status = o->plan ? plan_suit(o) : TOOL_FAIL;
+	o->base.dtypes = 1u << o->dtype;
+	o->base.redops = 1u << o->redop;
+	o->base.modes[o->graph ? BENCH_GRAPH : BENCH_EAGER] = true;
 	return status ? status : -1;
 }
 
@@ -152,8 +317,7 @@ int plan_run_main(int argc, char **argv)
 		status = TOOL_FAIL;
 	}
 	if (status < 0)
-		status = o.base.ranks.worker_fd >= 0 ? ranks_slots_run(&o.base.ranks, plan_run_rank, &o) :
-		                                       ranks_run(&o.base.ranks, argc, argv);
+		status = o.base.ranks.worker_fd >= 0 ? bench_worker(&o.base) : ranks_run(&o.base.ranks, argc, argv);
 	shunt_plan_unref(o.plan);
 	return status;
 }
