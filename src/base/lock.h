@@ -26,7 +26,7 @@
 
 /* X(name, kind, where and what) */
 #define SHUNT_LOCKS(X) \
-	X(REAL, OPENING, "shim/real/real.c: opens the real NCCL") \
+	X(REAL, OPENING, "shim/mode.c: opens the real NCCL") \
 	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
 	X(ENTRY, OBJECT, "shim/handles/handles.h: an entry's operators and sets, and its rank becoming known") \
 	X(COMM, OBJECT, "comm/core/communicator.h: a communicator's set-up and launches") \

@@ -130,13 +130,14 @@ const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 /* The shim's: what it finds, the choice has to know. */
 static bool nccl_is_there;
 
-const struct shunt_mode_ops shunt_overlay_ops, shunt_standalone_ops, shunt_inside_ops;
+static const struct shunt_mode_ops overlay_ops, standalone_ops;
+const struct shunt_mode_ops shunt_inside_ops;
 _Atomic(const struct shunt_mode_ops *) shunt_process_ops;
 _Thread_local struct shunt_thread shunt_this_thread;
 
-const struct shunt_mode_ops *shunt_real_open(void)
+const struct shunt_mode_ops *shunt_mode_choose(void)
 {
-	const struct shunt_mode_ops *ops = nccl_is_there ? &shunt_overlay_ops : &shunt_standalone_ops;
+	const struct shunt_mode_ops *ops = nccl_is_there ? &overlay_ops : &standalone_ops;
 
 	if (nccl_is_there)
 		shunt_gpu_prefer_cuda();

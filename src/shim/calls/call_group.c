@@ -10,17 +10,6 @@
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 
-_Thread_local struct shunt_thread shunt_this_thread;
-
-ncclResult_t shunt_group_result(ncclResult_t result)
-{
-	struct shunt_group *g = &shunt_thread()->group;
-
-	if (g->depth && g->error == ncclSuccess && result != ncclInProgress)
-		g->error = result;
-	return result;
-}
-
 int shunt_group_defer(struct shunt_deferred_actions *actions, struct shunt_deferred_action action)
 {
 	struct shunt_deferred_action *v = realloc(actions->v, (actions->n + 1) * sizeof(*v));

@@ -49,9 +49,6 @@ struct shunt_group {
 	struct shunt_deferred_tasks *tasks; /* ... or tasks that it does not wait for; one of the jobs (task.c) */
 };
 
-/* Remembers the result as the open group's error if it is one and there is a group; returns it. */
-ncclResult_t shunt_group_result(ncclResult_t result);
-
 /* The functions below need an open group. */
 
 /* Records a call. The entry's reference goes to the group, even on an error. */

@@ -34,4 +34,7 @@ static inline struct shunt_group *shunt_group_open(void)
 {
 	return shunt_group_of(shunt_thread());
 }
+
+/* Remembers the result as the open group's error if it is one and there is a group; returns it. */
+ncclResult_t shunt_group_result(ncclResult_t result);
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include <stdatomic.h>
-#include "shim/real/real.h"
 #include "shim/nccl/result.h"
+
+atomic_bool shunt_real_error_is_last;
 
 static const struct {
 	int err;

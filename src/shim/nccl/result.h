@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_NCCL_RESULT_H
 #define SHUNT_SHIM_NCCL_RESULT_H
+#include <stdatomic.h>
+#include <stdbool.h>
 #include "shim/nccl/abi.h"
+
+extern atomic_bool shunt_real_error_is_last; /* the process's latest error came from the real library */
 
 /* The only place that turns 0 / -errno into a code of NCCL. */
 ncclResult_t shunt_to_nccl(int err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* With a real NCCL. Functions that are the same with Shunt and without go straight to it. */
 #include "base/log.h"
-#include "shim/mode.h"
 #include "shim/real/real.h"
 #include "shim/overlay/overlay.h"
 

@@ -2,7 +2,10 @@
 #ifndef SHUNT_SHIM_OVERLAY_OVERLAY_H
 #define SHUNT_SHIM_OVERLAY_OVERLAY_H
 /* The library with a real NCCL: the functions of nccl.h that Shunt has a part in, for the table in overlay.c. */
+#include "shim/calls/mode_ops.h"
 #include "shim/calls/thread.h"
+
+extern const struct shunt_mode_ops shunt_overlay_ops;
 
 ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_call *call);
 

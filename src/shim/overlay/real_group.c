@@ -4,24 +4,13 @@
 #include "base/log.h"
 #include "comm/calls/windows.h"
 #include "shim/real/real.h"
+#include "shim/real/forward.h"
 #include "shim/nccl/result.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/real_group.h"
 #include "shim/overlay/overlay.h"
 #include "shim/overlay/pending_child.h"
 #include "shim/calls/thread.h"
-
-/* The real library sees one group: for it only the outermost end counts, not the depth. */
-ncclResult_t shunt_group_open_real(void)
-{
-	struct shunt_group *g = &shunt_thread()->group;
-	ncclResult_t result;
-
-	g->real_due = false;
-	result = real_GroupStart();
-	g->real_due = result != ncclSuccess;
-	return shunt_group_result(result);
-}
 
 /* From now on no call opens the real group. True: a call has opened it, and it must be closed. */
 static bool take_real_open(struct shunt_group *g)

@@ -13,8 +13,6 @@
 #include "base/lock.h"
 #include "device/gpu_ops.h"
 #include "shim/real/find.h"
-#include "shim/mode.h"
-#include "shim/calls/nvtx.h"
 #include "shim/real/real.h"
 #include "shunt/shunt.h"
 
@@ -24,9 +22,6 @@
 #else
 #define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)
 #endif
-
-_Atomic(const struct shunt_mode_ops *) shunt_process_ops;
-atomic_bool shunt_real_error_is_last;
 
 static void *real_handle;
 static char *real_path;
@@ -180,7 +175,7 @@ static bool open_static(void)
 	return true;
 }
 
-static bool open_real(void)
+static bool open_library(void)
 {
 	const char *lib = shunt_config()->nccl_lib;
 
@@ -189,14 +184,13 @@ static bool open_real(void)
 	return (*lib && open_explicit(lib)) || shunt_find_nccl(try_candidate, NULL) || open_static();
 }
 
-/* The table of the library that was found. */
-static const struct shunt_mode_ops *open_library(void)
+bool shunt_real_open(void)
 {
 	char *reason;
 
-	if (!open_real()) {
+	if (!open_library()) {
 		shunt_info(SHUNT_LOG_INIT, "no real NCCL: standalone");
-		return &shunt_standalone_ops;
+		return false;
 	}
 	fill_table();
 	if (shunt_real.GetVersion(&real_version) != ncclSuccess)
@@ -205,26 +199,19 @@ static const struct shunt_mode_ops *open_library(void)
 	    asprintf(&reason, "is not in the real NCCL (%s)", real_path) < 0 ? "is not in the real NCCL" : reason;
 	atomic_store(&published_path, real_path);
 	shunt_gpu_prefer_cuda();
-	return &shunt_overlay_ops;
+	return true;
 }
 
-const struct shunt_mode_ops *shunt_real_open(void)
+/* The real library sees one group: for it only the outermost end counts, not the depth. */
+ncclResult_t shunt_real_open_group(void)
 {
-	const struct shunt_mode_ops *ops;
+	struct shunt_group *g = &shunt_thread()->group;
+	ncclResult_t result;
 
-	shunt_log_hold();
-	shunt_lock_acquire(SHUNT_LOCK_REAL);
-	ops = atomic_load(&shunt_process_ops);
-	if (!ops) {
-		shunt_thread()->inside++; /* a constructor that calls NCCL must not take the lock again */
-		ops = open_library();
-		shunt_thread()->inside--;
-		shunt_nvtx_init();
-		atomic_store_explicit(&shunt_process_ops, ops, memory_order_release);
-	}
-	shunt_lock_release(SHUNT_LOCK_REAL);
-	shunt_log_flush();
-	return ops;
+	g->real_due = false;
+	result = real_GroupStart();
+	g->real_due = result != ncclSuccess;
+	return shunt_group_result(result);
 }
 
 int shunt_real_version(void)

@@ -2,7 +2,7 @@
 #ifndef SHUNT_SHIM_REAL_REAL_H
 #define SHUNT_SHIM_REAL_REAL_H
 /*
- * The real NCCL: found and opened by the first call, once per process (shim/mode.h). Its functions are called as
+ * The real NCCL: found and opened by the first call, once per process (shim/mode.c). Its functions are called as
  * real_X(...), with X as in ncclX. A function that it lacks, and every function when there is no real NCCL
  * (standalone), logs one line and returns ncclInvalidUsage.
  *
@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "shim/nccl/abi.h"
+#include "shim/nccl/result.h"
 #include "shim/calls/thread.h"
 
 struct shunt_real {
@@ -25,8 +26,12 @@ struct shunt_real {
 };
 
 extern struct shunt_real shunt_real;
-extern atomic_bool shunt_real_error_is_last; /* the process's latest error came from the real library */
 
+/*
+ * Looks for the real NCCL and opens it. False: there is none. To be called once, with the thread inside: a constructor
+ * of the library may call NCCL.
+ */
+bool shunt_real_open(void);
 /* The real NCCL's version, 22809 for 2.28.9; 0: there is none, or it does not say. After shunt_real_open. */
 int shunt_real_version(void);
 /* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
@@ -43,14 +48,14 @@ static inline void shunt_real_note_error(ncclResult_t result)
 		atomic_store_explicit(&shunt_real_error_is_last, true, memory_order_relaxed);
 }
 
-/* Opens the real library's group, which the thread's group owes it (overlay/real_group.c). */
-ncclResult_t shunt_group_open_real(void);
+/* Opens the real library's group, which the thread's group owes it. */
+ncclResult_t shunt_real_open_group(void);
 
 #define TYPED(name, params, args) \
 	static inline ncclResult_t real_##name params \
 	{ \
 		struct shunt_thread *me = shunt_thread(); \
-		ncclResult_t result = me->group.real_due ? shunt_group_open_real() : ncclSuccess; \
+		ncclResult_t result = me->group.real_due ? shunt_real_open_group() : ncclSuccess; \
 		if (result != ncclSuccess) \
 			return result; \
 		me->inside++; \
@@ -76,10 +81,4 @@ ncclResult_t shunt_group_open_real(void);
 		shunt_thread()->inside--; \
 	}
 #include "shim/nccl/symbols.def"
-
-/*
- * To stand after the definition of pncclX: exports ncclX, weak as in NCCL, so that tools can replace it and call
- * pncclX.
- */
-#define SHUNT_WEAK_ALIAS(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
 #endif

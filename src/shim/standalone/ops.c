@@ -5,7 +5,6 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "shim/mode.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 #include "transport/rendezvous/hosts.h"

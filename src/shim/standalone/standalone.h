@@ -3,7 +3,10 @@
 #define SHUNT_SHIM_STANDALONE_STANDALONE_H
 /* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for the table in ops.c. */
 #include "shim/handles/attach.h"
+#include "shim/calls/mode_ops.h"
 #include "shim/calls/thread.h"
+
+extern const struct shunt_mode_ops shunt_standalone_ops;
 
 ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_coll_call *call);
 
