@@ -7,7 +7,7 @@
 #include "kernels/set.h"
 #include "shim/calls/nvtx.h"
 #include "shim/nccl/result.h"
-#include "shim/standalone/standalone.h"
+#include "shim/calls/call_args.h"
 #include "shim/calls/thread.h"
 
 int shunt_group_defer(struct shunt_deferred_actions *actions, struct shunt_deferred_action action)
@@ -211,7 +211,7 @@ static ncclResult_t launch_with(
 		while (err == -EOPNOTSUPP && decisions[which].algo)
 			which++;
 		result = err == -EOPNOTSUPP ?
-		    shunt_standalone_declined(g->calls[first].entry, calls[which], decisions[which].reason) :
+		    shunt_call_declined(g->calls[first].entry, calls[which], decisions[which].reason) :
 		    shunt_to_nccl(err);
 	}
 	return result;

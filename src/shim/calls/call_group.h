@@ -8,7 +8,7 @@
  * The first error sticks to the group: the outermost End returns it, and no recorded call is launched.
  */
 #include <stdbool.h>
-#include "shim/real/forward.h"
+#include "shim/calls/coll_call.h"
 
 struct shunt_job;
 struct shunt_task;

@@ -343,10 +343,3 @@ ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what)
 		return ncclSuccess;
 	return shunt_standalone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
 }
-
-ncclResult_t shunt_standalone_declined(struct shunt_entry *e, const struct shunt_coll *c, enum shunt_reason reason)
-{
-	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count,
-	    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_comm_reason(e->comm, reason));
-	return shunt_to_nccl(-EOPNOTSUPP);
-}

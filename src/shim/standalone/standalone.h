@@ -64,10 +64,6 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 /* Success: the communicator exists, in whatever state. Takes no lock, so an allocator's callback may call it. */
 ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what);
 
-/* For a call that our kernels declined: an error, logged with the reason. */
-ncclResult_t shunt_standalone_declined(
-    struct shunt_entry *entry, const struct shunt_coll *coll, enum shunt_reason reason);
-
 /* Logs, and returns InvalidArgument; it is the error of an open group, too. */
 ncclResult_t shunt_standalone_refuse(const char *what, const char *reason);
 /* A new entry, and the struct that its handle points to. NULL: logged. */
