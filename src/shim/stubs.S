@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Jump stubs: exported functions of which only the name is known. Each jumps through its row of shunt_stubs[]. The
+ * Jump stubs: exported functions of which only the name is known. Each jumps through its row of shunt_stubs. The
  * first target is a resolver: it keeps every argument register and the stack as they are, lets C open the real NCCL and
  * fill in all rows, and jumps again. A function that the real library lacks ends in shunt_stub_missing(row). struct
  * shunt_stub in stubs.h has the layout of a row.
@@ -69,6 +69,7 @@ resolve:                /* r11: the row */
 	movups %xmm5, 160(%rsp)
 	movups %xmm6, 176(%rsp)
 	movups %xmm7, 192(%rsp)
+	leaq shunt_stubs(%rip), %rdi
 	call shunt_stubs_fill
 	movups 192(%rsp), %xmm7
 	movups 176(%rsp), %xmm6
@@ -154,6 +155,8 @@ resolve:                /* x17: the row; x8: address of a large result */
 	stp q2, q3, [sp, #128]
 	stp q4, q5, [sp, #160]
 	stp q6, q7, [sp, #192]
+	adrp x0, shunt_stubs
+	add x0, x0, :lo12:shunt_stubs
 	bl shunt_stubs_fill
 	ldp q6, q7, [sp, #192]
 	ldp q4, q5, [sp, #160]
@@ -189,8 +192,6 @@ row_##name: \
 
 	.data
 	.p2align 4
-	.globl shunt_stubs
-	.hidden shunt_stubs
 shunt_stubs:
 #include "shim/nccl/symbols.def"
 	.data

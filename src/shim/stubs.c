@@ -5,10 +5,10 @@
 #include "shim/real/real.h"
 #include "shim/stubs.h"
 
-void shunt_stubs_fill(void)
+void shunt_stubs_fill(struct shunt_stub *stubs)
 {
 	shunt_mode_ops(); /* opens the real library */
-	for (struct shunt_stub *stub = shunt_stubs; stub->name; stub++) {
+	for (struct shunt_stub *stub = stubs; stub->name; stub++) {
 		void *target = shunt_real_symbol(stub->name);
 		atomic_store_explicit(&stub->target, target ? target : stub->missing, memory_order_release);
 	}
