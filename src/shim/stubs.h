@@ -17,8 +17,8 @@ struct shunt_stub {
 _Static_assert(sizeof(struct shunt_stub) == 32, "a row of stubs.S");
 
 /*
- * Points every stub at the real library's function, or at its `missing` code. The last row has no name. Repeated calls do
- * no harm.
+ * Points every stub at the real library's function, or at its `missing` code. The last row has no name. Repeated calls
+ * do no harm.
  */
 void shunt_stubs_fill(struct shunt_stub *stubs);
 ncclResult_t shunt_stub_missing(struct shunt_stub *stub);

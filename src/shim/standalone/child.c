@@ -9,6 +9,7 @@
 #include "shim/standalone/task.h"
 #include "shim/handles/child_id.h"
 #include "shim/nccl/result.h"
+#include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
+#include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "shim/nccl/result.h"
+#include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 #include "transport/rendezvous/hosts.h"
 

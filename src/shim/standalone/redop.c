@@ -3,6 +3,7 @@
 #include <errno.h>
 #include "base/log.h"
 #include "shim/nccl/result.h"
+#include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 
 ncclResult_t shunt_standalone_redop_create(

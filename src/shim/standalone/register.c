@@ -11,6 +11,7 @@
 #include "kernels/set.h"
 #include "comm/calls/windows.h"
 #include "shim/nccl/result.h"
+#include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 

@@ -2,7 +2,6 @@
 #ifndef SHUNT_SHIM_STANDALONE_STANDALONE_H
 #define SHUNT_SHIM_STANDALONE_STANDALONE_H
 /* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for the table in ops.c. */
-#include "shim/handles/attach.h"
 #include "shim/calls/mode_ops.h"
 #include "shim/calls/thread.h"
 
@@ -55,18 +54,4 @@ ncclResult_t shunt_standalone_redop_destroy(ncclRedOp_t op, ncclComm_t comm);
 ncclResult_t shunt_standalone_group_start(void);
 ncclResult_t shunt_standalone_group_end(void);
 ncclResult_t shunt_standalone_group_simulate_end(ncclSimInfo_t *info);
-
-/*
- * A communicator that can be used, with a reference. NULL and *result_p: InvalidArgument, or the communicator's error.
- * what: the caller's name, for the log.
- */
-struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p);
-/* Success: the communicator exists, in whatever state. Takes no lock, so an allocator's callback may call it. */
-ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what);
-
-/* Logs, and returns InvalidArgument; it is the error of an open group, too. */
-ncclResult_t shunt_standalone_refuse(const char *what, const char *reason);
-/* A new entry, and the struct that its handle points to. NULL: logged. */
-struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config);
-ncclComm_t shunt_standalone_handle(const struct shunt_entry *entry);
 #endif

@@ -6,6 +6,7 @@
 #include "shim/calls/call_args.h"
 #include "shim/calls/call_run.h"
 #include "shim/nccl/result.h"
+#include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 
 /* A wish that nobody can grant: NCCL itself then chooses freely. */

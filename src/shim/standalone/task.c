@@ -7,7 +7,7 @@
 #include "base/os.h"
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
-#include "shim/standalone/standalone.h"
+#include "shim/standalone/lookup.h"
 #include "shim/calls/thread.h"
 
 /* Tasks of the thread's open group that the program does not wait for. They are one job of the group. */
