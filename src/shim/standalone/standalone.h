@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_STANDALONE_STANDALONE_H
 #define SHUNT_SHIM_STANDALONE_STANDALONE_H
-/* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for the table in ops.c. */
+/* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for the table in standalone.c. */
 #include "shim/calls/mode_ops.h"
 #include "shim/calls/thread.h"
 
