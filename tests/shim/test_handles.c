@@ -20,6 +20,14 @@ struct shunt_comm {
 static atomic_int alive;
 
 /* What the table needs of the core. */
+int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
+{
+	*comm_p = calloc(1, sizeof(**comm_p));
+	(*comm_p)->alive = 1;
+	alive++;
+	return 0;
+}
+
 void shunt_comm_destroy(struct shunt_comm *comm)
 {
 	if (!comm)
@@ -31,11 +39,10 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 
 static struct shunt_entry *new_entry(void)
 {
-	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+	const struct shunt_comm_desc desc = { .rank = -1 };
+	const struct shunt_comm_config config = { .blocking = true };
 
-	comm->alive = 1;
-	alive++;
-	return shunt_entry_create(comm);
+	return shunt_entry_create(&desc, &config, NULL);
 }
 
 static ncclComm_t handle(size_t i)

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/inet/socket.h"
-#include "base/os.h"
 #include "base/lock.h"
+#include "base/log.h"
+#include "base/os.h"
 #include "shim/handles/handles.h"
 
 struct handle_table {
@@ -119,7 +120,29 @@ struct shunt_entry *shunt_entry_get(ncclComm_t handle)
 	}
 }
 
-struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
+struct shunt_standalone_comm *shunt_standalone_comm_create(void)
+{
+	struct shunt_standalone_comm *scomm = calloc(1, sizeof(*scomm));
+
+	if (!scomm)
+		return NULL;
+	scomm->magic = SHUNT_NCCL_COMM_MAGIC;
+	atomic_store(&scomm->users, 1);
+	scomm->next_op = ncclNumOps;
+	scomm->grow_root.fd = -1;
+	return scomm;
+}
+
+void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm)
+{
+	if (!scomm || atomic_fetch_sub(&scomm->users, 1) != 1)
+		return;
+	shunt_close_socket(&scomm->grow_root.fd);
+	free(scomm);
+}
+
+/* One that is free, or a new one; NULL: no memory. */
+static struct shunt_entry *take_entry(void)
 {
 	struct shunt_entry *e;
 
@@ -130,34 +153,55 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 	shunt_lock_release(SHUNT_LOCK_HANDLES);
 	if (!e) {
 		e = calloc(1, sizeof(*e));
-		if (!e) {
-			shunt_comm_destroy(comm);
-			return NULL;
-		}
-		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
+		if (e)
+			shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
+	}
+	return e;
+}
+
+static struct shunt_comm *create_comm(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
+{
+	struct shunt_comm_desc d = *desc;
+	struct shunt_comm *comm;
+
+	d.max_ctas = config->max_ctas;
+	d.no_sms = config->no_sms;
+	d.few_ctas = config->few_ctas;
+	d.no_clusters = config->no_clusters;
+	d.nvls_off = config->nvls_off;
+	return shunt_comm_create(&d, &comm) ? NULL : comm;
+}
+
+struct shunt_entry *shunt_entry_create(
+    const struct shunt_comm_desc *desc, const struct shunt_comm_config *config, struct shunt_standalone_comm *scomm)
+{
+	struct shunt_comm *comm = create_comm(desc, config);
+	struct shunt_entry *e = comm ? take_entry() : NULL;
+
+	if (!e) {
+		shunt_comm_destroy(comm);
+		shunt_standalone_comm_put(scomm);
+		return NULL;
 	}
 	e->comm = comm;
 	e->process_generation = shunt_process_generation();
-	e->id = (struct shunt_id){ 0 };
-	e->forward_reason = NULL;
-	e->config = (struct shunt_comm_config){ .blocking = true };
+	e->id = desc->id;
+	e->forward_reason = desc->forward_reason;
+	e->config = *config;
 	e->splits = e->grows = 0;
 	e->ops = NULL;
 	e->nops = 0;
 	e->sets = NULL;
 	e->nsets = 0;
-	e->scomm = NULL;
+	e->scomm = scomm;
 	shunt_life_init(&e->life);
+	if (desc->rank >= 0 && desc->nranks > 0 && desc->device >= 0)
+		shunt_life_locate(&e->life);
 	atomic_store(&e->refs, 1);
+	if (config->name[0])
+		shunt_info(
+		    SHUNT_LOG_INIT, "communicator %s is the program's %s", shunt_id_text(e->id.b).s, config->name);
 	return e;
-}
-
-void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm)
-{
-	if (!scomm || atomic_fetch_sub(&scomm->users, 1) != 1)
-		return;
-	shunt_close_socket(&scomm->grow_root.fd);
-	free(scomm);
 }
 
 static void *free_entry(void *arg)

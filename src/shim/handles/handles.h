@@ -63,8 +63,12 @@ struct shunt_entry {
 	struct shunt_entry *next_free;
 };
 
-/* A new entry without a handle, with one reference; takes over comm. NULL: no memory (comm is destroyed). */
-struct shunt_entry *shunt_entry_create(struct shunt_comm *comm);
+/*
+ * A new communicator with the configuration's limits, as an entry without a handle, with one reference. Takes over
+ * scomm, which is NULL in overlay. NULL: no memory, or no socket.
+ */
+struct shunt_entry *shunt_entry_create(
+    const struct shunt_comm_desc *desc, const struct shunt_comm_config *config, struct shunt_standalone_comm *scomm);
 /*
  * Puts the entry into the table, under its handle; the caller's reference goes to the table. On -ENOMEM the entry is
  * put.
@@ -95,6 +99,8 @@ int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
 bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);
 
+/* With one use, the entry's. NULL: no memory. */
+struct shunt_standalone_comm *shunt_standalone_comm_create(void);
 /* Drops one use of it; NULL is allowed. */
 void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm);
 

@@ -15,10 +15,10 @@ struct shunt_entry *shunt_overlay_attach(const struct shunt_comm_desc *desc, con
 	if (config->in_order && !d.forward_reason)
 		d.forward_reason = "NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit in its configuration, has NCCL "
 		                   "put the launches of all communicators in order";
-	e = shunt_attach(&d, config);
+	e = shunt_entry_create(&d, config, NULL);
 	if (!e && !d.forward_reason) {
 		d.forward_reason = "its socket could not be made on this rank";
-		e = shunt_attach(&d, config);
+		e = shunt_entry_create(&d, config, NULL);
 	}
 	if (e)
 		e->forward_reason = desc->forward_reason; /* only this one is the same on all ranks */

@@ -2,7 +2,7 @@
 #ifndef SHUNT_SHIM_OVERLAY_ATTACH_H
 #define SHUNT_SHIM_OVERLAY_ATTACH_H
 /* Overlay: makes Shunt's side of NCCL's communicators, and finds out their rank, size and device. */
-#include "shim/handles/attach.h"
+#include "shim/handles/handles.h"
 
 /*
  * To be called before the real NCCL creates the communicator, because peers look for our socket as soon as NCCL's call

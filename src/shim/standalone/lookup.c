@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include <stdlib.h>
 #include "base/lock.h"
 #include "base/log.h"
 #include "shim/calls/thread.h"
@@ -25,24 +24,13 @@ static void warn_no_launch_order(void)
 
 struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
 {
-	struct shunt_standalone_comm *scomm = calloc(1, sizeof(*scomm));
+	struct shunt_standalone_comm *scomm = shunt_standalone_comm_create();
 	struct shunt_comm_desc d = *desc;
-	struct shunt_entry *e;
 
 	d.takes_all = d.joined = true;
-	e = scomm ? shunt_attach(&d, config) : NULL;
 	if (config->in_order)
 		warn_no_launch_order();
-	if (!e) {
-		free(scomm);
-		return NULL;
-	}
-	scomm->magic = SHUNT_NCCL_COMM_MAGIC;
-	atomic_store(&scomm->users, 1);
-	scomm->next_op = ncclNumOps;
-	scomm->grow_root.fd = -1;
-	e->scomm = scomm;
-	return e;
+	return scomm ? shunt_entry_create(&d, config, scomm) : NULL;
 }
 
 struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p)

@@ -2,7 +2,7 @@
 #ifndef SHUNT_SHIM_STANDALONE_LOOKUP_H
 #define SHUNT_SHIM_STANDALONE_LOOKUP_H
 /* Standalone: communicators as the program names them. */
-#include "shim/handles/attach.h"
+#include "shim/handles/handles.h"
 
 /*
  * A communicator that can be used, with a reference. NULL and *result_p: InvalidArgument, or the communicator's error.
