@@ -237,7 +237,7 @@ static bool destroy_waits(const struct shunt_comm *comm)
 {
 	bool waits = !shunt_comm_life_aborted(&comm->life) && shunt_comm_life_state(&comm->life) == COMM_READY;
 
-	for (int r = 0; waits && r < shunt_comm_mates(comm); r++)
+	for (int r = 0; waits && r < shunt_comm_local_ranks(comm); r++)
 		waits = !comm->mem[r].borrowed;
 	return waits;
 }
@@ -308,7 +308,7 @@ size_t shunt_comm_memory(struct shunt_comm *comm)
 {
 	if (shunt_comm_life_state(&comm->life) != COMM_READY)
 		return 0;
-	return comm->mem[shunt_comm_own(comm)].bytes + (comm->net.landing ? comm->net.landing_bytes : 0);
+	return comm->mem[shunt_comm_local_rank(comm)].bytes + (comm->net.landing ? comm->net.landing_bytes : 0);
 }
 
 void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)

@@ -81,14 +81,14 @@ static int make_region(
 /* What plans over hosts need; NULL on one host. */
 static const struct shunt_plan_exec_hosts *exec_hosts(struct shunt_comm *comm)
 {
-	const struct shunt_placement *at = &comm->net.at;
+	const struct shunt_placement *placement = &comm->placement;
 
-	if (!at->nhosts)
+	if (!placement->nhosts)
 		return NULL;
-	comm->plans.hosts = (struct shunt_plan_exec_hosts){ .host_of = at->host_of,
-		.mates = at->rank_at[at->host_of[comm->rank]],
-		.nmates = shunt_comm_mates(comm),
-		.own = shunt_comm_own(comm),
+	comm->plans.hosts = (struct shunt_plan_exec_hosts){ .host_of = placement->host_of,
+		.mates = placement->rank_at[placement->host_of[comm->rank]],
+		.nmates = shunt_comm_local_ranks(comm),
+		.own = shunt_comm_local_rank(comm),
 		.region = make_region,
 		.ctx = comm };
 	return &comm->plans.hosts;
@@ -100,7 +100,7 @@ static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, s
 		.gpu = comm->gpu,
 		.device = comm->device,
 		.ranks = ranks_of(comm),
-		.ctrl = comm->mem[shunt_comm_own(comm)].ptr,
+		.ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr,
 		.process = shunt_process_token(),
 		.max_blocks = (unsigned)comm->sel_key.max_ctas,
 		.hosts = exec_hosts(comm),

@@ -20,7 +20,7 @@ uint64_t shunt_comm_spin_limit(void)
 
 void shunt_comm_stop_kernels(struct shunt_comm *comm)
 {
-	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	uint32_t one = 1;
 
 	if (!comm->words) /* kernels of a single rank wait for no peer */

@@ -65,7 +65,7 @@ struct shunt_comm {
 	bool checks; /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
-	/* Scratch of every rank, over several hosts of those on this one; shunt_comm_own() is our own. */
+	/* Scratch of every rank, over several hosts of those on this one; shunt_comm_local_rank() is our own. */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
 	struct shunt_host_ctrl *words; /* page-locked; kernels read and write it */
 	struct shunt_kargs kargs;      /* equal for every launch */
@@ -73,6 +73,7 @@ struct shunt_comm {
 	struct shunt_comm_plans plans;
 	struct shunt_symmem symmem;
 	struct shunt_ce ce;
+	struct shunt_placement placement; /* which rank is on which host; nhosts is 0 on one host */
 	struct shunt_comm_net net;
 	void *side_stream; /* for forked groups (shunt_comm_fork_group); NULL until it is needed */
 	struct {
@@ -87,15 +88,21 @@ struct shunt_comm {
 	struct shunt_counters_table counters;
 };
 
-/* How many ranks map each other's memory, and which of them this one is. */
-static inline int shunt_comm_mates(const struct shunt_comm *comm)
+static inline bool shunt_comm_spans_hosts(const struct shunt_comm *comm)
 {
-	return comm->net.at.nhosts ? comm->net.at.nlocal[comm->net.at.host_of[comm->rank]] : comm->nranks;
+	return comm->placement.nhosts;
 }
 
-static inline int shunt_comm_own(const struct shunt_comm *comm)
+/* How many ranks are on this host, and so map each other's memory; and which of them this one is. */
+static inline int shunt_comm_local_ranks(const struct shunt_comm *comm)
 {
-	return comm->net.at.nhosts ? comm->net.at.local_of[comm->rank] : comm->rank;
+	return shunt_comm_spans_hosts(comm) ? comm->placement.nlocal[comm->placement.host_of[comm->rank]] :
+	                                      comm->nranks;
+}
+
+static inline int shunt_comm_local_rank(const struct shunt_comm *comm)
+{
+	return shunt_comm_spans_hosts(comm) ? comm->placement.local_of[comm->rank] : comm->rank;
 }
 
 /* For rounds among all ranks, with the communicator's lock. */

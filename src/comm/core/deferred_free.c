@@ -15,7 +15,8 @@ static bool used_by_others(int device, const struct shunt_comm *comm)
 /* True: the communicator has device memory. That of a single rank has, too, but no kernels that could hang. */
 static bool has_memory(const struct shunt_comm *comm)
 {
-	return comm->rank >= 0 && shunt_comm_own(comm) < SHUNT_MAX_RANKS && comm->mem[shunt_comm_own(comm)].ptr;
+	return comm->rank >= 0 && shunt_comm_local_rank(comm) < SHUNT_MAX_RANKS &&
+	    comm->mem[shunt_comm_local_rank(comm)].ptr;
 }
 
 void shunt_deferred_free_enter(struct shunt_comm *comm)

@@ -51,12 +51,12 @@ SHUNT_IN_FORKED_CHILD(forget_lingering)
 
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts)
 {
-	struct shunt_placement *at = &comm->net.at;
+	struct shunt_placement *placement = &comm->placement;
 
-	*at = (struct shunt_placement){ .nranks = hosts->nranks, .nhosts = hosts->nhosts, .rank = comm->rank };
-	memcpy(at->host_of, hosts->host_of, (size_t)hosts->nranks);
-	shunt_placement_complete(at);
-	comm->sel_key.placement = at;
+	*placement = (struct shunt_placement){ .nranks = hosts->nranks, .nhosts = hosts->nhosts, .rank = comm->rank };
+	memcpy(placement->host_of, hosts->host_of, (size_t)hosts->nranks);
+	shunt_placement_complete(placement);
+	comm->sel_key.placement = placement;
 }
 
 /* ---- connections */
@@ -64,11 +64,12 @@ void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hos
 /* True: the two ranks, on different hosts, exchange data. Without a real NCCL any two do, else the rails alone. */
 static bool connects(const struct shunt_comm *comm, int a, int b)
 {
-	const struct shunt_placement *at = &comm->net.at;
+	const struct shunt_placement *placement = &comm->placement;
 
-	if (at->host_of[a] == at->host_of[b])
+	if (placement->host_of[a] == placement->host_of[b])
 		return false;
-	return comm->sel_key.takes_all || (at->local_of[a] == at->local_of[b] && at->local_of[a] < at->rails);
+	return comm->sel_key.takes_all ||
+	    (placement->local_of[a] == placement->local_of[b] && placement->local_of[a] < placement->rails);
 }
 
 /* The number of rank a's connection with rank b; b = nranks: how many a has. */
@@ -98,7 +99,8 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 	int connections = 1, largest = 1;
 
 	for (int r = 0; r < comm->nranks; r++) {
-		int n = connection_of(comm, r, comm->nranks), local = net->at.nlocal[net->at.host_of[r]];
+		int n = connection_of(comm, r, comm->nranks),
+		    local = comm->placement.nlocal[comm->placement.host_of[r]];
 
 		connections = n > connections ? n : connections;
 		largest = local > largest ? local : largest;
@@ -124,7 +126,7 @@ void shunt_comm_net_size(struct shunt_comm *comm)
 
 unsigned shunt_comm_net_usable(const struct shunt_comm *comm)
 {
-	return comm->net.at.nhosts ? shunt_net_usable() : 0;
+	return shunt_comm_spans_hosts(comm) ? shunt_net_usable() : 0;
 }
 
 /* The devices nearest to this rank's GPU; GPUs that are as near as each other take turns. */
@@ -157,7 +159,7 @@ void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char 
 		if (usable >> i & 1)
 			/* Interfaces of tcp need not reach each other: the first is the one that NCCL would take. */
 			comm->net.rails[i] = providers[i + 1] ?
-			    nearest_devices(providers[i], gpus, ngpus, shunt_comm_own(comm)) :
+			    nearest_devices(providers[i], gpus, ngpus, shunt_comm_local_rank(comm)) :
 			    (struct shunt_net_rails){ .n = 1 };
 }
 
@@ -177,7 +179,7 @@ static char *rings_of(const struct shunt_comm *comm, int mate, int sender)
 /* Both on this host, or this rank itself. */
 static struct shunt_net_pair local_pair(const struct shunt_comm *comm, int peer)
 {
-	int own = comm->net.at.local_of[comm->rank], other = comm->net.at.local_of[peer];
+	int own = comm->placement.local_of[comm->rank], other = comm->placement.local_of[peer];
 
 	return (struct shunt_net_pair){ .out = rings_of(comm, other, own),
 		.in = rings_of(comm, own, other),
@@ -223,13 +225,13 @@ static int write_ctrl(struct shunt_comm *comm)
 	ctrl->channels = net->channels;
 	ctrl->slot_bytes = net->slot_bytes;
 	for (int r = 0; r < comm->nranks; r++)
-		if (net->at.host_of[r] == net->at.host_of[comm->rank])
+		if (comm->placement.host_of[r] == comm->placement.host_of[comm->rank])
 			ctrl->pair[r] = local_pair(comm, r);
 		else if (connects(comm, comm->rank, r))
 			ctrl->pair[r] = remote_pair(comm, r);
 	/* Not the counters: a peer that is ready may write its own. */
-	err = comm->gpu->copy(
-	    comm->device, ctrl_of(comm, net->at.local_of[comm->rank]), ctrl, offsetof(struct shunt_net_ctrl, sent));
+	err = comm->gpu->copy(comm->device, ctrl_of(comm, comm->placement.local_of[comm->rank]), ctrl,
+	    offsetof(struct shunt_net_ctrl, sent));
 	free(ctrl);
 	return err;
 }
@@ -352,7 +354,7 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 	for (int i = 0; i < comm->net.nconnections; i++) {
 		int r = comm->net.rank_of[i];
 
-		shunt_hosts_show(hosts, comm->net.at.host_of[r], host, sizeof(host));
+		shunt_hosts_show(hosts, comm->placement.host_of[r], host, sizeof(host));
 		snprintf(w->names[i], sizeof(w->names[i]), "rank %d on %s", r, host);
 		/* Plans may have larger puts than rings have slots. All ranks have the same plans. */
 		w->peers[i] = (struct shunt_net_peer){ .name = w->names[i],
@@ -529,7 +531,7 @@ static int connect_adding(struct shunt_comm *comm, int provider, struct wires *w
 	if (comm->rank == 0)
 		shunt_warn("communicator of %d ranks on %d hosts cannot use SHUNT_IBV_MODE=host, and tries "
 		           "host-no-atomic: %s",
-		    comm->nranks, comm->net.at.nhosts, reason);
+		    comm->nranks, comm->placement.nhosts, reason);
 	close_proxy(comm);
 	comm->net.adds = false;
 	return err;
@@ -558,7 +560,7 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 			continue;
 		if (comm->rank == 0)
 			shunt_warn("communicator of %d ranks on %d hosts cannot use %s, and takes tcp: %s",
-			    comm->nranks, comm->net.at.nhosts, providers[i]->name, reason);
+			    comm->nranks, comm->placement.nhosts, providers[i]->name, reason);
 		close_proxy(comm);
 	}
 	free(w);

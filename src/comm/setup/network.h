@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_COMM_SETUP_NETWORK_H
 #define SHUNT_COMM_SETUP_NETWORK_H
-/* A communicator's part over several hosts: who is where, the rings' memory, and the proxy's connections. */
+/* A communicator's part over several hosts: the rings' memory, and the proxy's connections. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,6 @@ struct shunt_hosts; /* transport/rendezvous/hosts.h */
 struct shunt_proxy; /* transport/net/proxy/proxy.h */
 
 struct shunt_comm_net {
-	struct shunt_placement at; /* nhosts is 0 on one host */
 	/* From the set-up on. */
 	struct shunt_proxy *proxy;
 	void *memory, *device_memory; /* page-locked, as the host and as kernels address it */

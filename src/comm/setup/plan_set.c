@@ -8,19 +8,20 @@
 
 struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bool speak)
 {
-	const struct shunt_placement *at = &comm->net.at;
+	const struct shunt_placement *placement = &comm->placement;
 	uint8_t rail_of[SHUNT_NET_MAX_RANKS];
-	struct shunt_plan_placement placement = { at->host_of, comm->sel_key.takes_all ? NULL : rail_of };
+	struct shunt_plan_placement plan_placement = { placement->host_of, comm->sel_key.takes_all ? NULL : rail_of };
 
-	if (!at->nhosts)
+	if (!placement->nhosts)
 		return shunt_plan_set_get(comm->nranks, comm->nranks);
-	if (shunt_placement_is_regular(at) && shunt_select_wants_plans())
-		shunt_plan_defaults_load(at->nhosts, at->rails);
+	if (shunt_placement_is_regular(placement) && shunt_select_wants_plans())
+		shunt_plan_defaults_load(placement->nhosts, placement->rails);
 	/* Ranks that are on no rail have no connection: each has a number of its own. */
-	for (int r = 0; r < at->nranks; r++)
-		rail_of[r] = (uint8_t)(at->local_of[r] < at->rails ? at->local_of[r] : at->rails + r);
-	return shunt_plan_set_get_over(
-	    comm->nranks, shunt_placement_is_regular(at) ? at->rails : 0, &placement, speak && comm->rank == 0);
+	for (int r = 0; r < placement->nranks; r++)
+		rail_of[r] = (uint8_t)(placement->local_of[r] < placement->rails ? placement->local_of[r] :
+		                                                                   placement->rails + r);
+	return shunt_plan_set_get_over(comm->nranks, shunt_placement_is_regular(placement) ? placement->rails : 0,
+	    &plan_placement, speak && comm->rank == 0);
 }
 
 uint64_t shunt_comm_plan_set_acquire(struct shunt_comm *comm)

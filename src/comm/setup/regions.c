@@ -71,7 +71,7 @@ static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, 
     struct shunt_vote *vote, int *fd_p)
 {
 	struct shunt_comm_net *net = &comm->net;
-	struct mapping *own = &region->mate[shunt_comm_own(comm)];
+	struct mapping *own = &region->mate[shunt_comm_local_rank(comm)];
 	struct shunt_proxy_region proxy = { .number = net->nregions,
 		.bytes = region->bytes,
 		.first_channel = SHUNT_NET_SIGNAL_CHANNELS + net->nchannels,
@@ -101,7 +101,7 @@ static void join_region(struct shunt_comm *comm, struct shunt_comm_region *regio
     const int *fds, struct shunt_vote *vote)
 {
 	struct shunt_comm_net *net = &comm->net;
-	const uint8_t *mates = net->at.rank_at[net->at.host_of[comm->rank]];
+	const uint8_t *mates = comm->placement.rank_at[comm->placement.host_of[comm->rank]];
 	struct shunt_net_remote theirs[SHUNT_NET_MAX_RANKS];
 	int err = 0;
 
@@ -110,7 +110,7 @@ static void join_region(struct shunt_comm *comm, struct shunt_comm_region *regio
 			return; /* the next round tells everybody */
 		else if (all[r].bytes != all[0].bytes)
 			shunt_vote_refuse(vote, "rank %d wants another amount of memory than rank 0", r);
-	for (int i = 0; i < shunt_comm_mates(comm) && !err; i++)
+	for (int i = 0; i < shunt_comm_local_ranks(comm) && !err; i++)
 		if (mates[i] != comm->rank)
 			err = fds[mates[i]] < 0 ? -EBADF : map(region, fds[mates[i]], &region->mate[i]);
 	if (err)
@@ -152,7 +152,7 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 		region_p->number = comm->net.nregions++;
 		region_p->first_channel = SHUNT_NET_SIGNAL_CHANNELS + comm->net.nchannels;
 		comm->net.nchannels += nchannels;
-		for (int i = 0; i < shunt_comm_mates(comm); i++)
+		for (int i = 0; i < shunt_comm_local_ranks(comm); i++)
 			region_p->at[i] = region->mate[i].device;
 	}
 	free(all);

@@ -82,11 +82,11 @@ static int tunings(const struct shunt_comm *comm)
 {
 	int n = 0;
 
-	if (!comm->net.at.nhosts)
+	if (!shunt_comm_spans_hosts(comm))
 		return 2;
 	while (n < TUNINGS && shunt_net_providers()[n])
 		n++;
-	return shunt_placement_is_regular(&comm->net.at) ? n : 0;
+	return shunt_placement_is_regular(&comm->placement) ? n : 0;
 }
 
 /* which: as in the hello. */
@@ -94,11 +94,11 @@ static const struct shunt_tuning *own_tuning(
     const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, int which, bool logs)
 {
 	struct shunt_machine machine;
-	bool nvls = !comm->net.at.nhosts && which;
+	bool nvls = !shunt_comm_spans_hosts(comm) && which;
 
 	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
-	if (comm->net.at.nhosts) {
-		machine.nhosts = comm->net.at.nhosts;
+	if (shunt_comm_spans_hosts(comm)) {
+		machine.nhosts = comm->placement.nhosts;
 		snprintf(machine.net, sizeof(machine.net), "%s", shunt_net_providers()[which]->name);
 	}
 	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, logs);
@@ -141,9 +141,9 @@ static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 		cc = hellos[r].gpu.cc < cc ? hellos[r].gpu.cc : cc;
 	comm->sel_key.cc = cc;
 	/* Which provider it is comes out once the ranks are connected. */
-	for (int i = 0; comm->net.at.nhosts && i < tunings(comm); i++)
+	for (int i = 0; shunt_comm_spans_hosts(comm) && i < tunings(comm); i++)
 		comm->net.tuning[i] = same_tuning(comm, hellos, i);
-	if (comm->net.at.nhosts)
+	if (shunt_comm_spans_hosts(comm))
 		return;
 	comm->sel_key.tuning = same_tuning(comm, hellos, comm->sel_key.nvls);
 	if (!comm->sel_key.tuning) /* looked up once, not for every call */
@@ -263,11 +263,11 @@ static void agree_on_nvls(struct shunt_comm *comm, const struct hello *h)
 }
 
 /* True: the rank is on this one's host. */
-static bool is_mate(const struct shunt_comm *comm, int r)
+static bool is_local(const struct shunt_comm *comm, int r)
 {
-	const struct shunt_placement *at = &comm->net.at;
+	const struct shunt_placement *placement = &comm->placement;
 
-	return !at->nhosts || at->host_of[r] == at->host_of[comm->rank];
+	return !placement->nhosts || placement->host_of[r] == placement->host_of[comm->rank];
 }
 
 /* Ranks of this process, with this one, that share its GPU; 1 on the sim, whose devices are never full. */
@@ -278,7 +278,7 @@ static int threads_on_gpu(const struct shunt_comm *comm, const struct hello *h)
 
 	for (int r = 0; r < comm->nranks; r++)
 		n += r == comm->rank ||
-		    (is_mate(comm, r) && !own->gpu.sim && own->process == h[r].process &&
+		    (is_local(comm, r) && !own->gpu.sim && own->process == h[r].process &&
 		        same_gpu(&own->gpu, &h[r].gpu));
 	return n;
 }
@@ -289,7 +289,7 @@ static bool reaches_peers(struct shunt_comm *comm, const struct hello *hellos, s
 	for (int r = 0; r < comm->nranks && vote->ok; r++) {
 		const char *reason = "no peer access";
 
-		if (r == comm->rank || !is_mate(comm, r))
+		if (r == comm->rank || !is_local(comm, r))
 			continue;
 		if (same_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
 			shunt_vote_refuse(
@@ -309,10 +309,10 @@ static size_t scratch_bytes(struct shunt_comm *comm)
 {
 	int largest = 0;
 
-	if (!comm->net.at.nhosts)
+	if (!shunt_comm_spans_hosts(comm))
 		return SHUNT_SCRATCH_BYTES(comm->nranks);
-	for (int h = 0; h < comm->net.at.nhosts; h++) /* the same on all hosts */
-		largest = comm->net.at.nlocal[h] > largest ? comm->net.at.nlocal[h] : largest;
+	for (int h = 0; h < comm->placement.nhosts; h++) /* the same on all hosts */
+		largest = comm->placement.nlocal[h] > largest ? comm->placement.nlocal[h] : largest;
 	return SHUNT_NET_SCRATCH_BYTES((unsigned)largest, comm->net.slot_bytes);
 }
 
@@ -340,7 +340,7 @@ static void make_scratch(struct shunt_comm *comm, const struct hello *hellos, st
 	}
 	comm->words = host;
 	comm->words->limit_ns = shunt_comm_spin_limit();
-	ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
 	if (err)
 		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", strerror(-err));
@@ -350,10 +350,10 @@ static void make_scratch(struct shunt_comm *comm, const struct hello *hellos, st
 static int write_peers(void *ctx)
 {
 	struct shunt_comm *comm = ctx;
-	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
-	for (int r = 0; r < shunt_comm_mates(comm); r++)
+	for (int r = 0; r < shunt_comm_local_ranks(comm); r++)
 		peer[r] = comm->mem[r].ptr;
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }
@@ -362,9 +362,10 @@ static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
 {
 	shunt_symm_init(symm,
 	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout),
-	        .mates = comm->net.at.nhosts ? comm->net.at.rank_at[comm->net.at.host_of[comm->rank]] : NULL,
-	        .nmates = shunt_comm_mates(comm),
-	        .own = shunt_comm_own(comm),
+	        .mates =
+	            shunt_comm_spans_hosts(comm) ? comm->placement.rank_at[comm->placement.host_of[comm->rank]] : NULL,
+	        .nmates = shunt_comm_local_ranks(comm),
+	        .own = shunt_comm_local_rank(comm),
 	        .gpu = comm->gpu,
 	        .device = comm->device,
 	        .process = shunt_process_token(),
@@ -395,7 +396,7 @@ static int setup_failed(struct shunt_comm *comm, const char *step, const char *r
 /* Without a recorder, launches carry no word (kargs.op), and kernels without a word keep no account. */
 static void start_account(struct shunt_comm *comm)
 {
-	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 
 	if (comm->recorder)
 		shunt_order_set_progress(&comm->order, &ctrl->progress);
@@ -616,7 +617,7 @@ static void agree_on_net(struct shunt_comm *comm, const struct hello *h)
 	for (int r = 0; r < comm->nranks; r++) {
 		usable &= h[r].net;
 		any |= h[r].net;
-		if (is_mate(comm, r))
+		if (is_local(comm, r))
 			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
 	}
 	for (unsigned i = 0; providers[i] && comm->rank == 0; i++) /* who has none is named, as it may be a fault */
@@ -645,7 +646,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
 	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
 	/* Over several hosts the end of a process's connections tells of its death. */
-	bool watches = !comm->net.at.nhosts;
+	bool watches = !shunt_comm_spans_hosts(comm);
 	int processes[SHUNT_MAX_RANKS], self = watches ? shunt_peers_self() : -1;
 	struct shunt_peer peers[SHUNT_MAX_RANKS];
 	int err = shunt_rendezvous_allgather(
@@ -699,9 +700,9 @@ static int share_scratch(struct shunt_comm *comm, struct setup *s)
 static int connect_hosts(struct shunt_comm *comm, struct setup *s)
 {
 	const struct shunt_net_ops *const *providers = shunt_net_providers();
-	int err = comm->net.at.nhosts ? shunt_comm_net_connect(comm, s->reason) : 0;
+	int err = shunt_comm_spans_hosts(comm) ? shunt_comm_net_connect(comm, s->reason) : 0;
 
-	if (err || !comm->net.at.nhosts)
+	if (err || !shunt_comm_spans_hosts(comm))
 		return err;
 	for (int i = 0; i < tunings(comm); i++)
 		if (!strcmp(providers[i]->name, comm->net.provider))
@@ -719,18 +720,19 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	char hosts[96] = "";
 	struct timespec now;
 
-	for (int r = 0; r < shunt_comm_mates(comm); r++)
+	for (int r = 0; r < shunt_comm_local_ranks(comm); r++)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
-	comm->kargs.rank = (uint16_t)shunt_comm_own(comm);
-	comm->kargs.nranks = (uint16_t)shunt_comm_mates(comm);
-	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[shunt_comm_own(comm)].ptr, &comm->words->fault);
+	comm->kargs.rank = (uint16_t)shunt_comm_local_rank(comm);
+	comm->kargs.nranks = (uint16_t)shunt_comm_local_ranks(comm);
+	shunt_recorder_ready(
+	    comm->recorder, comm->gpu, comm->mem[shunt_comm_local_rank(comm)].ptr, &comm->words->fault);
 	start_account(comm);
 	shunt_deferred_free_enter(comm);
 	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (comm->net.at.nhosts)
-		snprintf(hosts, sizeof(hosts), ", %d hosts by %s%s", comm->net.at.nhosts, comm->net.provider,
+	if (shunt_comm_spans_hosts(comm))
+		snprintf(hosts, sizeof(hosts), ", %d hosts by %s%s", comm->placement.nhosts, comm->net.provider,
 		    comm->net.adds        ? ", signals by atomics" :
 		        comm->net.landing ? " into GPU memory" :
 		                            "");
@@ -738,7 +740,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,
 	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
-	    comm->mem[shunt_comm_own(comm)].bytes / 1048576.0);
+	    comm->mem[shunt_comm_local_rank(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life)) {
 		shunt_comm_stop_kernels(comm);

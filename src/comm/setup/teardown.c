@@ -27,7 +27,7 @@ static void back_off(long *ns)
  */
 static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
 {
-	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_own(comm)].ptr;
+	const struct shunt_ctrl *ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	struct shunt_progress p;
 
 	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) &&
