@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-KARGS, TABLES, HELLO = "kernels/kargs.h", "algos/select/tuning.c", "comm/setup/setup.c"
+KARGS, TABLES, HELLO = "kernels/kargs.h", "algos/select/tuning.c", "comm/setup/hello.h"
 
 # what, file, text, replacement, whether the number changes. The text is in the file.
 CASES = (
@@ -68,9 +68,9 @@ def main():
             print("not ok: a new file does not change the number")
             failed += 1
         os.remove(os.path.join(copy, "kernels", "new.h"))
-        os.rename(os.path.join(copy, "comm", "setup", "setup.c"), os.path.join(copy, "comm", "setup", "other.c"))
+        os.rename(os.path.join(copy, "comm", "calls", "decide.c"), os.path.join(copy, "comm", "calls", "other.c"))
         gone = subprocess.run([sys.executable, script, copy], check=False, capture_output=True, text=True)
-        if gone.returncode == 0 or "there is no src/comm/setup/setup.c" not in gone.stderr:
+        if gone.returncode == 0 or "there is no src/comm/calls/decide.c" not in gone.stderr:
             print("not ok: a source that is gone is not named: %s" % gone.stderr)
             failed += 1
     print("%d cases, %d failed" % (len(CASES) + 3, failed))

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
+#include "comm/setup/hello.h"
 #include "transport/net/nic.h"
 #include "transport/net/providers.h"
 #include "transport/net/proxy/proxy.h"
@@ -91,7 +92,8 @@ static uint32_t floor_power(uint64_t bytes, uint32_t least, uint32_t most)
 	return power;
 }
 
-void shunt_comm_net_size(struct shunt_comm *comm)
+/* The sizes of rings, from values that all ranks share. */
+static void size_rings(struct shunt_comm *comm)
 {
 	struct shunt_comm_net *net = &comm->net;
 	struct shunt_sel_key *key = &comm->sel_key;
@@ -150,7 +152,7 @@ static struct shunt_net_rails nearest_devices(
 	return rails;
 }
 
-void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus)
+static void choose_devices(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus)
 {
 	const struct shunt_net_ops *const *providers = shunt_net_providers();
 
@@ -161,6 +163,40 @@ void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char 
 			comm->net.rails[i] = providers[i + 1] ?
 			    nearest_devices(providers[i], gpus, ngpus, shunt_comm_local_rank(comm)) :
 			    (struct shunt_net_rails){ .n = 1 };
+}
+
+void shunt_comm_net_agree(struct shunt_comm *comm, const struct shunt_hello *h)
+{
+	const struct shunt_net_ops *const *providers = shunt_net_providers();
+	char gpus[SHUNT_KARGS_MAX_RANKS][16];
+	unsigned usable = h[0].net, any = 0;
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++) {
+		usable &= h[r].net;
+		any |= h[r].net;
+		if (comm->placement.host_of[r] == comm->placement.host_of[comm->rank])
+			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
+	}
+	/* Name the first rank without a device: it may be misconfigured. */
+	for (unsigned i = 0; providers[i] && comm->rank == 0; i++)
+		for (int r = 0; (any & ~usable) >> i & 1 && r < comm->nranks; r++)
+			if (!(h[r].net >> i & 1)) {
+				shunt_warn(
+				    "communicator of %d ranks does not use %s between its hosts: rank %d has no device "
+				    "for it (`shunt doctor` there says why)",
+				    comm->nranks, providers[i]->name, r);
+				break;
+			}
+	for (int r = 0; any & ~usable & SHUNT_NET_USABLE_ADDS && comm->rank == 0 && r < comm->nranks; r++)
+		if (!(h[r].net & SHUNT_NET_USABLE_ADDS)) {
+			shunt_warn("communicator of %d ranks does not use SHUNT_IBV_MODE=host: rank %d has not set it, "
+			           "or has a NIC without atomics",
+			    comm->nranks, r);
+			break;
+		}
+	choose_devices(comm, usable, (const char (*)[16])gpus, n);
+	size_rings(comm);
 }
 
 /* ---- what kernels read */
@@ -565,6 +601,16 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 	}
 	free(w);
 	return err;
+}
+
+void shunt_comm_net_describe(const struct shunt_comm *comm, char *text, size_t bytes)
+{
+	*text = '\0';
+	if (shunt_comm_spans_hosts(comm))
+		snprintf(text, bytes, ", %d hosts by %s%s", comm->placement.nhosts, comm->net.provider,
+		    comm->net.adds        ? ", signals by atomics" :
+		        comm->net.landing ? " into GPU memory" :
+		                            "");
 }
 
 /* ---- calls */

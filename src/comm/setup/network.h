@@ -10,6 +10,7 @@
 
 struct shunt_comm;
 struct shunt_comm_region;
+struct shunt_hello;       /* setup/hello.h */
 struct shunt_plan_region; /* plan/exec/exec.h */
 struct shunt_vote;
 struct shunt_hosts; /* transport/rendezvous/hosts.h */
@@ -50,12 +51,10 @@ void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hos
 /* What a rank says of its network in the set-up's first round: providers that it may use, as bits. */
 unsigned shunt_comm_net_usable(const struct shunt_comm *comm);
 /*
- * After that round: the providers that all ranks may use, and this rank's network devices by the places of its host's
- * GPUs. gpus: PCI addresses of the host's ranks, in their order.
+ * After that round, before the scratch is allocated: the providers that all ranks may use, this rank's network devices
+ * by the places of its host's GPUs, and the sizes of rings. Rank 0 warns of a rank that keeps others from a provider.
  */
-void shunt_comm_net_choose(struct shunt_comm *comm, unsigned usable, const char (*gpus)[16], int ngpus);
-/* The sizes of rings, from values that all ranks share; before the scratch is allocated. */
-void shunt_comm_net_size(struct shunt_comm *comm);
+void shunt_comm_net_agree(struct shunt_comm *comm, const struct shunt_hello *hellos);
 /*
  * After scratch is shared: two rounds, in which all ranks connect. 0: all are connected. -EOPNOTSUPP: the same on all
  * ranks, reason (160 bytes) says why. Another -errno: a round's error.
@@ -69,6 +68,8 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
     struct shunt_plan_region *region_p);
 /* Frees all of the list. No kernel uses them, and no peer reaches them. NULL is allowed. */
 void shunt_comm_net_regions_free(struct shunt_comm_region *regions);
+/* For the log: ", 2 hosts by verbs"; on one host empty. */
+void shunt_comm_net_describe(const struct shunt_comm *comm, char *text, size_t bytes);
 /* A kernel is about to be launched. */
 void shunt_comm_net_wake(struct shunt_comm *comm);
 /* Tells the peers that this rank was aborted. Any thread. */

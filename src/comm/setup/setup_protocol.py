@@ -19,8 +19,7 @@ SOURCES = (
     "plan",  # what a plan is compiled to, and which one a call takes
     "algos",  # selection, its tables, geometry
     "transport/rendezvous", "transport/symm",  # messages
-    "comm/setup/network.c", "comm/setup/regions.c", "comm/setup/setup.c", "comm/calls/decide.c", "comm/setup/plan_set.c", "comm/calls/plan_calls.c",
-    "comm/calls/windows.c", "comm/parts/answers.c",
+    "comm/setup", "comm/calls/decide.c", "comm/calls/plan_calls.c", "comm/calls/windows.c", "comm/parts/answers.c",
 )
 ENDINGS = (".c", ".h", ".cu", ".def")
 TOKEN = re.compile(

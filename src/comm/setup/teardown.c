@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Waiting until no kernel of a communicator runs, and freeing what the set-up made. */
+#include "comm/setup/teardown.h"
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 #include "comm/core/communicator.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "comm/core/peers.h"
 #include "comm/core/deferred_free.h"
 #include "comm/core/shared_gpu.h"
@@ -99,4 +102,36 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	if (comm->words)
 		comm->gpu->host_free(comm->words);
 	comm->words = NULL;
+}
+
+int shunt_comm_forward_from_now(struct shunt_comm *comm, bool logs, const char *reason)
+{
+	shunt_recorder_forward(comm->recorder, reason);
+	if (!logs)
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, reason);
+	else if (comm->sel_key.takes_all)
+		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, reason);
+	else
+		shunt_comm_log_forward(comm, reason);
+	shunt_comm_teardown(comm);
+	shunt_comm_life_forward(&comm->life, reason, true);
+	shunt_comm_changed(comm);
+	return 0;
+}
+
+int shunt_comm_setup_failed(struct shunt_comm *comm, const char *step, const char *reason, int err)
+{
+	if (reason[0])
+		shunt_error("setting up a communicator of %d ranks on rank %d: %s", comm->nranks, comm->rank, reason);
+	else if (err != -ECANCELED)
+		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank,
+		    strerror(-err));
+	/*
+	 * Another communicator's kernels may hang until it is aborted, and freeing would wait for them. Then the memory
+	 * is freed with this communicator.
+	 */
+	if (shunt_deferred_free_alone(comm))
+		shunt_comm_teardown(comm);
+	shunt_comm_fail(comm, err);
+	return err;
 }

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_SETUP_AGREEMENT_H
+#define SHUNT_COMM_SETUP_AGREEMENT_H
+/* What the ranks have in common, from their hellos: every rank comes to the same selection key. */
+
+struct shunt_comm;
+struct shunt_hello;
+
+/* Fills in the selection key. Rank 0 logs what the user asked for and some rank cannot have. */
+void shunt_comm_agree(struct shunt_comm *comm, const struct shunt_hello *hellos);
+#endif

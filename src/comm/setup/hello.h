@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_SETUP_HELLO_H
+#define SHUNT_COMM_SETUP_HELLO_H
+/* The first round of the set-up: what a rank says of itself, and whether the ranks fit together. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "device/gpu_ops.h"
+#include "transport/symm/vote.h"
+
+struct shunt_comm;
+
+enum { SHUNT_HELLO_TUNINGS = 4 };
+
+struct shunt_hello {
+	uint32_t protocol;
+	char version[16];
+	struct shunt_vote vote;
+	uint64_t fingerprint; /* of the configuration */
+	uint64_t plans;       /* hash of the execution plans */
+	/* Hashes of the tuning files' tables that it has for this machine (tunings.h); 0: none. */
+	uint64_t tuning[SHUNT_HELLO_TUNINGS];
+	uint64_t process; /* random, per process: ranks of one process borrow each other's scratch */
+	int32_t max_ctas;
+	uint32_t takes_all;
+	uint32_t no_sms;   /* CTAPolicy zero */
+	uint32_t few_ctas; /* CTAPolicy efficiency */
+	uint32_t tma;      /* 1: its kernels can send chunks by TMA, and may */
+	uint32_t nvls;     /* enum shunt_nvls of this rank */
+	uint32_t net;      /* providers that it may use between hosts, as bits */
+	int32_t pid;
+	struct shunt_gpu_info gpu;
+};
+
+/* Fills in what this rank says, and takes the device and the set of plans. What fails becomes its vote. */
+void shunt_hello_fill(struct shunt_comm *comm, struct shunt_hello *hello);
+/* Compares the ranks' hellos, alike on all ranks. False: they do not fit, for this reason. */
+bool shunt_hellos_fit(const struct shunt_hello *hellos, int n, char *reason, size_t bytes);
+
+static inline bool shunt_hello_same_gpu(const struct shunt_hello *a, const struct shunt_hello *b)
+{
+	return !memcmp(a->gpu.uuid, b->gpu.uuid, sizeof(a->gpu.uuid));
+}
+#endif

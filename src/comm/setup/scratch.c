@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/setup/scratch.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/config.h"
+#include "base/os.h"
+#include "comm/core/communicator.h"
+#include "comm/core/shared_gpu.h"
+#include "comm/setup/hello.h"
+#include "transport/symm/symm.h"
+
+/* True: the rank is on this one's host. */
+static bool is_local(const struct shunt_comm *comm, int r)
+{
+	const struct shunt_placement *placement = &comm->placement;
+
+	return !placement->nhosts || placement->host_of[r] == placement->host_of[comm->rank];
+}
+
+/* Ranks of this process, with this one, that share its GPU; 1 on the sim, whose devices are never full. */
+static int threads_on_gpu(const struct shunt_comm *comm, const struct shunt_hello *h)
+{
+	const struct shunt_hello *mine = &h[comm->rank];
+	int n = 0;
+
+	for (int r = 0; r < comm->nranks; r++)
+		n += r == comm->rank ||
+		    (is_local(comm, r) && !mine->gpu.sim && mine->process == h[r].process &&
+		        shunt_hello_same_gpu(mine, &h[r]));
+	return n;
+}
+
+/* True: this rank's device can use the memory of all others. */
+static bool reaches_peers(struct shunt_comm *comm, const struct shunt_hello *hellos, struct shunt_vote *vote)
+{
+	for (int r = 0; r < comm->nranks && vote->ok; r++) {
+		const char *reason = "no peer access";
+
+		if (r == comm->rank || !is_local(comm, r))
+			continue;
+		if (shunt_hello_same_gpu(&hellos[comm->rank], &hellos[r]) && !shunt_config()->multi_rank_gpu)
+			shunt_vote_refuse(
+			    vote, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
+		else if (comm->gpu->peer_check(comm->device, &hellos[r].gpu, &reason))
+			shunt_vote_refuse(vote, "its device cannot reach rank %d's: %s", r, reason);
+	}
+	if (vote->ok && shunt_config()->multi_rank_gpu < 2 && threads_on_gpu(comm, hellos) > 1 &&
+	    !shunt_shared_gpu_take(comm))
+		shunt_vote_refuse(vote,
+		    "threads that share GPU %d have a communicator there; SHUNT_MULTI_RANK_GPU=2 allows it",
+		    comm->device);
+	return vote->ok;
+}
+
+static size_t scratch_bytes(struct shunt_comm *comm)
+{
+	int largest = 0;
+
+	if (!shunt_comm_spans_hosts(comm))
+		return SHUNT_SCRATCH_BYTES(comm->nranks);
+	for (int h = 0; h < comm->placement.nhosts; h++) /* the same on all hosts */
+		largest = comm->placement.nlocal[h] > largest ? comm->placement.nlocal[h] : largest;
+	return SHUNT_NET_SCRATCH_BYTES((unsigned)largest, comm->net.slot_bytes);
+}
+
+/* What fails becomes this rank's vote. */
+static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hellos, struct shunt_symm *symm)
+{
+	const struct shunt_gpu_ops *gpu = comm->gpu;
+	struct shunt_ctrl *ctrl;
+	void *host, *dev;
+	int err;
+
+	if (!reaches_peers(comm, hellos, &symm->vote))
+		return;
+	err = gpu->kernels_load(comm->device);
+	if (err) {
+		shunt_vote_refuse(&symm->vote, "kernels cannot be loaded: %s", strerror(-err));
+		return;
+	}
+	if (shunt_symm_alloc(symm, scratch_bytes(comm)))
+		return;
+	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
+	if (err) {
+		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", strerror(-err));
+		return;
+	}
+	comm->words = host;
+	comm->words->limit_ns = shunt_comm_spin_limit();
+	ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
+	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
+	if (err)
+		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", strerror(-err));
+}
+
+/* For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
+static int write_peers(void *ctx)
+{
+	struct shunt_comm *comm = ctx;
+	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
+	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
+
+	for (int r = 0; r < shunt_comm_local_ranks(comm); r++)
+		peer[r] = comm->mem[r].ptr;
+	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
+}
+
+static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
+{
+	shunt_symm_init(symm,
+	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout),
+	        .mates =
+	            shunt_comm_spans_hosts(comm) ? comm->placement.rank_at[comm->placement.host_of[comm->rank]] : NULL,
+	        .nmates = shunt_comm_local_ranks(comm),
+	        .own = shunt_comm_local_rank(comm),
+	        .gpu = comm->gpu,
+	        .device = comm->device,
+	        .process = shunt_process_token(),
+	        .what = "scratch",
+	        .mem = comm->mem,
+	        .fill = comm->checks ? write_peers : NULL,
+	        .ctx = comm });
+}
+
+int shunt_scratch_share(struct shunt_comm *comm, const struct shunt_hello *hellos, char *reason, size_t bytes)
+{
+	struct shunt_symm symm;
+	int err;
+
+	begin_scratch(comm, &symm);
+	make_scratch(comm, hellos, &symm);
+	err = shunt_symm_agree(&symm);
+	if (err == -EOPNOTSUPP)
+		snprintf(reason, bytes, "%s", symm.refusal);
+	return err;
+}
+
+int shunt_scratch_make_single(struct shunt_comm *comm)
+{
+	int err = comm->gpu->kernels_load(comm->device);
+	struct shunt_symm symm;
+
+	begin_scratch(comm, &symm);
+	if (!err)
+		err = shunt_symm_alloc(&symm, sizeof(struct shunt_ctrl));
+	return err ? err : shunt_symm_agree(&symm);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_SETUP_SCRATCH_H
+#define SHUNT_COMM_SETUP_SCRATCH_H
+/* A communicator's scratch: each rank allocates its own, and maps that of the ranks of its host. */
+#include <stddef.h>
+
+struct shunt_comm;
+struct shunt_hello;
+
+/*
+ * The second and third round: all ranks have comm->mem, and comm->words. -EOPNOTSUPP: some rank cannot, alike on all
+ * ranks, and reason says why.
+ */
+int shunt_scratch_share(struct shunt_comm *comm, const struct shunt_hello *hellos, char *reason, size_t bytes);
+/* For a rank alone, whose kernels keep their counters there, and wait for nobody. Loads the kernels. 0 or -errno. */
+int shunt_scratch_make_single(struct shunt_comm *comm);
+#endif

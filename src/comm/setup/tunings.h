@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_SETUP_TUNINGS_H
+#define SHUNT_COMM_SETUP_TUNINGS_H
+/*
+ * The tables of the program's tuning files that a communicator may take. Which one it takes comes out later than the
+ * round in which ranks compare them, so a rank looks up one for each case:
+ *
+ * | the ranks are on  | cases                                                        |
+ * |-------------------|--------------------------------------------------------------|
+ * | one host          | without NVLink multicast, with it                            |
+ * | several hosts     | each provider, if all hosts have the same number of ranks    |
+ */
+#include <stdint.h>
+
+struct shunt_comm;
+struct shunt_gpu_info;
+struct shunt_hello;
+
+/* Hashes of this rank's tables, one for each case; 0: none. */
+void shunt_tunings_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, uint64_t *hashes);
+/* The tables that all ranks have become those of the communicator. Rank 0 warns where ranks differ. */
+void shunt_tunings_agree(struct shunt_comm *comm, const struct shunt_hello *hellos);
+/* Over several hosts, once the ranks are connected by a provider: its table is the one. */
+void shunt_tunings_choose_provider(struct shunt_comm *comm);
+#endif
