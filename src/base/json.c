@@ -26,13 +26,6 @@
  */
 #define BIG_MARK '\x7f'
 
-/*
- * Distributions build libjansson.a for programs, not for shared libraries: a reference to stdin, in a function that
- * Shunt does not use, prevents linking it into one. So the build defines the library's stdin as an alias of this symbol
- * (--defsym in meson.build).
- */
-void *const shunt_json_no_stdin;
-
 int shunt_json_fail(struct shunt_json_log *log, int err, const char *fmt, ...)
 {
 	va_list ap;

@@ -17,9 +17,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Only for the linker; see json.c. */
-extern void *const shunt_json_no_stdin;
-
 struct shunt_json_log {
 	const char *source; /* file name or label of the text */
 	int err;            /* 0, or the first error */
