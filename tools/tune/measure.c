@@ -24,39 +24,14 @@ static int candidate_force(struct tune_rank *r, const struct tune_task *t, const
 	return r->force(c->algo ? rule : NULL);
 }
 
-static int lib_call(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
+static int lib_of(const struct tune_candidate *c)
 {
-	const struct bench_coll *coll = &bench_colls[t->coll];
-	int lib = c->nccl ? TUNE_NCCL : TUNE_SHUNT;
-	struct bench_args a = { .send = c->windows ? r->in_window[0] : r->send,
-		.recv = c->windows ? r->in_window[1] : r->recv,
-		.count = t->count,
-		.dtype = (ncclDataType_t)r->o->dtype,
-		.redop = ncclSum,
-		.rank = r->rank,
-		.nranks = r->nranks,
-		.comm = r->comm[lib],
-		.stream = r->stream };
-
-	return bench_nccl_check(&r->nccl[lib], r->rank, coll->name, coll->call(&r->nccl[lib], &a));
+	return c->windows ? TUNE_WINDOWS : c->nccl ? TUNE_NCCL : TUNE_SHUNT;
 }
 
-static int stream_sync(struct tune_rank *r)
+static int lib_call(struct tune_rank *r, const struct tune_candidate *c)
 {
-	return tune_rank_device(r, "waiting for the device", r->lib.stream_synchronize(r->stream));
-}
-
-static int graph_capture(
-    struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c, int calls, void **graph_p)
-{
-	int err = tune_rank_device(r, "capture", r->lib.capture_begin(r->stream)), end;
-
-	if (err)
-		return err;
-	for (int i = 0; !err && i < calls; i++)
-		err = lib_call(r, t, c);
-	end = r->lib.capture_end(r->stream, graph_p);
-	return err ? err : tune_rank_device(r, "capture", end);
+	return bench_call(&r->bench, &r->call, lib_of(c), BENCH_OUT, 0);
 }
 
 /* ---- candidates that run ---- */
@@ -68,24 +43,24 @@ static int graph_capture(
  */
 static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n_p)
 {
-	const struct bench_nccl *shunt = &r->nccl[TUNE_SHUNT];
+	const struct bench_nccl *shunt = &r->bench.nccl[TUNE_SHUNT];
 	const char *path = "?";
 	int ncandidates = 0, ours = 0, err = 0;
 
 	for (int i = 0; !err && i < *n_p; i++) {
 		const struct tune_candidate *c = &r->list[i];
 
-		tune_rank_progress(r, RANKS_WARMUP, c->nccl);
+		bench_rank_progress(&r->bench, RANKS_WARMUP, c->nccl, -1);
 		err = candidate_force(r, t, c);
 		if (!err)
-			err = lib_call(r, t, c);
+			err = lib_call(r, c);
 		if (!err)
-			err = stream_sync(r);
+			err = bench_sync(&r->bench, lib_of(c));
 		if (err)
 			return err;
 		if (c->algo && shunt->path_of &&
 		    (shunt->path_of(
-		         r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path) ||
+		         r->bench.comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path) ||
 		        (c->algo->planned ? shunt_algo_find(tune_kind(t->coll), path) != NULL :
 		                            strcmp(path, c->algo->name) != 0)))
 			continue;
@@ -93,7 +68,7 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 		r->list[ncandidates++] = *c;
 	}
 	*n_p = ncandidates;
-	if (!ours && !r->rank)
+	if (!ours && !r->bench.rank)
 		tool_error("%s of %llu bytes: none of Shunt's algorithms runs it on these ranks, its path is %s; "
 		           "NCCL_DEBUG=INFO says why",
 		    bench_colls[t->coll].name, (unsigned long long)t->bytes, path);
@@ -102,53 +77,22 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 
 /* ---- results ---- */
 
-/* Checks a candidate's result, with inputs that every correct library sums exactly. */
 static int result_check(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
 {
-	const struct bench_coll *coll = &bench_colls[t->coll];
-	size_t size = shunt_dtype_bytes[r->o->dtype], wrong = 0;
-	uint64_t in = t->count * bench_coll_blocks(coll, coll->send_many, r->nranks);
-	int blocks = coll->recv_many ? r->nranks : 1, err;
-	char text[512] = "";
-	struct bench_data *data;
+	uint64_t wrong = 0;
+	int err = candidate_force(r, t, c);
 
-	data = bench_data_create(r->o->dtype, SHUNT_SUM, BENCH_EXACT, r->nranks, r->o->base.seed + t->bytes);
-	if (!data)
-		return tune_rank_device(r, "host memory", -ENOMEM);
-	bench_data_input(data, r->rank, 0, in, r->host);
-	err = tune_rank_device(r, "copy", r->lib.memcpy(r->send, r->host, in * size));
 	if (!err)
-		err = tune_rank_device(
-		    r, "memset", r->lib.memset_async(r->recv, 0xa5, t->bytes + TUNE_GUARD_BYTES, r->stream));
-	if (!err)
-		err = stream_sync(r);
-	if (!err)
-		err = candidate_force(r, t, c);
-	if (!err)
-		err = lib_call(r, t, c);
-	if (!err)
-		err = stream_sync(r);
-	for (int i = 0; !err && bench_coll_has_recv(coll, r->rank, 0) && i < blocks; i++) {
-		struct bench_block b = bench_coll_block(coll, r->rank, r->nranks, 0, i, t->count);
-
-		err = tune_rank_device(r, "copy", r->lib.memcpy(r->host, r->recv + b.at * size, b.count * size));
-		if (!err)
-			wrong += b.from < 0 ?
-			    bench_data_check(data, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text)) :
-			    bench_data_check_copy(
-			        data, b.from, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text));
-	}
-	bench_data_destroy(data);
-	if (!err && wrong) {
-		tool_error("rank %d: %s, %llu bytes, %s with %u blocks of %u threads: %zu wrong; %s", r->rank,
-		    coll->name, (unsigned long long)t->bytes,
-		    c->nccl     ? "nccl" :
-		        c->algo ? c->algo->name :
-		                  "as now",
-		    c->geometry.blocks, c->geometry.threads, wrong, text);
-		err = -EBADMSG;
-	}
-	return err;
+		err = bench_way_check(&r->bench, &r->call, lib_of(c), BENCH_EAGER * BENCH_NPLACES + BENCH_OUT, &wrong);
+	if (err || !wrong)
+		return err;
+	tool_error("rank %d: %s, %llu bytes, %s with %u blocks of %u threads: %llu wrong", r->bench.rank,
+	    bench_colls[t->coll].name, (unsigned long long)t->bytes,
+	    c->nccl     ? "nccl" :
+	        c->algo ? c->algo->name :
+	                  "as now",
+	    c->geometry.blocks, c->geometry.threads, (unsigned long long)wrong);
+	return -EBADMSG;
 }
 
 /* ---- time ---- */
@@ -162,8 +106,8 @@ static int medians_reduce(struct tune_rank *r, int n, int rounds, double *us)
 	for (int i = 0; !err && i < n; i++) {
 		double slowest[TUNE_MAX_ROUNDS] = { 0 };
 
-		err = tune_rank_allgather(
-		    r, r->samples + (size_t)i * (size_t)rounds, (size_t)rounds * sizeof(double), heard);
+		err = bench_allgather(
+		    &r->bench, r->samples + (size_t)i * (size_t)rounds, (size_t)rounds * sizeof(double), heard);
 		for (int k = 0; !err && k < r->nranks * rounds; k++)
 			if (heard[k] > slowest[k % rounds])
 				slowest[k % rounds] = heard[k];
@@ -181,16 +125,17 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 
 	memset(r->graph, 0, sizeof(r->graph));
 	for (int i = 0; !err && i < n; i++) {
-		tune_rank_progress(r, graphs ? RANKS_CAPTURE : RANKS_WARMUP, list[i].nccl);
+		bench_rank_progress(&r->bench, graphs ? RANKS_CAPTURE : RANKS_WARMUP, list[i].nccl, -1);
 		err = candidate_force(r, t, &list[i]);
 		if (!err && graphs)
-			err = graph_capture(r, t, &list[i], burst.calls, &r->graph[i]);
+			err = bench_capture(
+			    &r->bench, &r->call, lib_of(&list[i]), BENCH_OUT, (unsigned)burst.calls, &r->graph[i]);
 		if (!err)
-			err = graphs ?
-			    tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream)) :
-			    lib_call(r, t, &list[i]);
+			err = graphs ? bench_rank_check(&r->bench, "graph launch",
+			                   r->bench.lib.graph_launch(r->graph[i], r->bench.stream)) :
+			               lib_call(r, &list[i]);
 		if (!err)
-			err = stream_sync(r);
+			err = bench_sync(&r->bench, lib_of(&list[i]));
 	}
 	for (int round = 0; !err && round < rounds; round++)
 		for (int k = 0; !err && k < n; k++) {
@@ -200,24 +145,25 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 			err = candidate_force(r, t, &list[i]);
 			/* The first barrier may sleep; the second one releases all ranks at once. */
 			if (!err)
-				err = tune_rank_allgather(r, NULL, 0, NULL);
+				err = bench_barrier(&r->bench);
 			if (!err)
-				err = tune_rank_allgather(r, NULL, 0, NULL);
+				err = bench_barrier(&r->bench);
 			if (err)
 				break;
-			tune_rank_progress(r, RANKS_TIME, list[i].nccl);
+			bench_rank_progress(&r->bench, RANKS_TIME, list[i].nccl, -1);
 			start = ranks_now_us();
 			for (int l = 0; !err && graphs && l < burst.launches; l++)
-				err = tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream));
+				err = bench_rank_check(
+				    &r->bench, "graph launch", r->bench.lib.graph_launch(r->graph[i], r->bench.stream));
 			for (int c = 0; !err && !graphs && c < calls; c++)
-				err = lib_call(r, t, &list[i]);
+				err = lib_call(r, &list[i]);
 			if (!err)
-				err = stream_sync(r);
+				err = bench_sync(&r->bench, lib_of(&list[i]));
 			r->samples[i * rounds + round] = (ranks_now_us() - start) / calls;
 		}
 	for (int i = 0; i < n; i++)
 		if (r->graph[i])
-			r->lib.graph_destroy(r->graph[i]);
+			r->bench.lib.graph_destroy(r->graph[i]);
 	return err ? err : medians_reduce(r, n, rounds, us);
 }
 
@@ -264,9 +210,9 @@ static void baseline_name(struct tune_rank *r, const struct tune_task *t, char n
 	const char *path = "?";
 
 	r->force(NULL);
-	if (r->nccl[TUNE_SHUNT].path_of)
-		r->nccl[TUNE_SHUNT].path_of(
-		    r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path);
+	if (r->bench.nccl[TUNE_SHUNT].path_of)
+		r->bench.nccl[TUNE_SHUNT].path_of(
+		    r->bench.comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path);
 	snprintf(name, 24, "%s", path);
 }
 
@@ -276,9 +222,11 @@ int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tu
 	double eager[2] = { 0 };
 	int n = tune_candidates(r->o, t->coll, t->part, r->nranks, r->sim, r->have_nccl, r->list), err, best;
 
+	r->bench.opts.coll = &bench_colls[t->coll];
+	r->call = (struct bench_task){ .dtype = r->o->dtype, .redop = SHUNT_SUM, .count = t->count, .bytes = t->bytes };
 	err = candidates_try(r, t, &n);
 	for (int i = 0; !err && i < n && r->o->base.check && t->bytes <= TUNE_CHECK_BYTES; i++) {
-		tune_rank_progress(r, RANKS_CHECK, r->list[i].nccl);
+		bench_rank_progress(&r->bench, RANKS_CHECK, r->list[i].nccl, -1);
 		err = result_check(r, t, &r->list[i]);
 	}
 	if (!err)

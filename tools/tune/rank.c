@@ -10,24 +10,6 @@
 #include "tools/tune/rank.h"
 #include "transport/net/providers.h"
 
-void tune_rank_progress(struct tune_rank *r, enum ranks_stage stage, int lib)
-{
-	ranks_progress_set(r->progress, stage, lib, -1);
-}
-
-int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all)
-{
-	tune_rank_progress(r, RANKS_ALLGATHER, -1);
-	int err = bytes ? ranks_allgather(r->ranks, mine, bytes, all) : ranks_barrier(r->ranks);
-
-	return ranks_error(r->rank, err);
-}
-
-int tune_rank_device(const struct tune_rank *r, const char *what, int err)
-{
-	return ranks_device_error(r->rank, r->device, what, err);
-}
-
 /* ---- set-up ---- */
 
 /* Clears all settings that could come between a call and the algorithm to be measured. */
@@ -90,7 +72,7 @@ static int hosts_identify(struct tune_rank *r, const uint8_t *const *hosts, unsi
 	}
 	for (int i = 0; i < r->nranks; i++)
 		if (nlocal[i] && (nlocal[i] * n != r->nranks || nlocal[i] > SHUNT_MAX_RANKS)) {
-			if (!r->rank)
+			if (!r->bench.rank)
 				tool_error("a host has %d of %d ranks on %d hosts: tables are for as many on each, at "
 				           "most %d",
 				    nlocal[i], r->nranks, n, SHUNT_MAX_RANKS);
@@ -99,7 +81,7 @@ static int hosts_identify(struct tune_rank *r, const uint8_t *const *hosts, unsi
 	if (n == 1)
 		return 0;
 	if (!r->have_nccl) {
-		if (!r->rank)
+		if (!r->bench.rank)
 			tool_error("over several hosts a table says what is left to NCCL, and there is no real NCCL to "
 			           "measure: set SHUNT_NCCL_LIB to its path");
 		return -ENOENT;
@@ -124,8 +106,9 @@ static int machine_identify(struct tune_rank *r)
 		unsigned nets; /* providers, as bits */
 	} mine, all[RANKS_MAX];
 	__typeof__(shunt_device_identify) *identify =
-	    (__typeof__(shunt_device_identify) *)dlsym(r->lib.handle, "shunt_device_identify");
-	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(r->lib.handle, "ncclGetVersion");
+	    (__typeof__(shunt_device_identify) *)dlsym(r->bench.lib.handle, "shunt_device_identify");
+	__typeof__(ncclGetVersion) *get_version =
+	    (__typeof__(ncclGetVersion) *)dlsym(r->bench.lib.handle, "ncclGetVersion");
 	struct shunt_machine *m = &r->results->machine;
 	const uint8_t *hosts[RANKS_MAX];
 	unsigned nets = ~0u;
@@ -134,31 +117,31 @@ static int machine_identify(struct tune_rank *r)
 
 	memset(&mine, 0, sizeof(mine));
 	mine.device.size = sizeof(mine.device);
-	r->force = (__typeof__(shunt_algo_force) *)dlsym(r->lib.handle, "shunt_algo_force");
+	r->force = (__typeof__(shunt_algo_force) *)dlsym(r->bench.lib.handle, "shunt_algo_force");
 	if (!identify || !r->force) {
-		tool_error("%s has no %s: it is not the libshunt.so of this version", r->lib.path,
+		tool_error("%s has no %s: it is not the libshunt.so of this version", r->bench.lib.path,
 		    identify ? "shunt_algo_force" : "shunt_device_identify");
 		return -ELIBBAD;
 	}
-	err = tune_rank_device(r, "cannot be asked", identify(r->device, &mine.device));
+	err = bench_rank_check(&r->bench, "cannot be asked", identify(r->bench.device, &mine.device));
 	if (err)
 		return err;
 	if (get_version)
 		get_version(&mine.version); /* this call also searches for the real NCCL */
-	mine.nccl = r->lib.real_nccl_path() && !r->o->no_nccl;
+	mine.nccl = r->bench.lib.real_nccl_path() && !r->o->no_nccl;
 	mine.nets = shunt_net_usable();
 	err = shunt_host_id(mine.host, "shunt tune", sizeof("shunt tune"));
 	if (err)
-		return tune_rank_device(r, "cannot tell its host", err);
-	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+		return bench_rank_check(&r->bench, "cannot tell its host", err);
+	err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	for (int i = 0; !err && i < r->nranks; i++) {
 		if (strcmp(all[i].device.name, mine.device.name) || all[i].device.cc != mine.device.cc ||
 		    all[i].device.driver != mine.device.driver) {
-			tool_error("rank %d is on %s, rank %d on %s: a table is for devices of one kind", r->rank,
+			tool_error("rank %d is on %s, rank %d on %s: a table is for devices of one kind", r->bench.rank,
 			    mine.device.name, i, all[i].device.name);
 			err = -EXDEV;
 		} else if (all[i].nccl != mine.nccl) {
-			tool_error("rank %d has %s real NCCL, rank %d has %s", r->rank, mine.nccl ? "a" : "no", i,
+			tool_error("rank %d has %s real NCCL, rank %d has %s", r->bench.rank, mine.nccl ? "a" : "no", i,
 			    all[i].nccl ? "one" : "none");
 			err = -EXDEV;
 		}
@@ -198,33 +181,24 @@ static int machine_identify(struct tune_rank *r)
 
 static int comms_create(struct tune_rank *r)
 {
-	ncclUniqueId id, ids[RANKS_MAX];
-	int err = bench_nccl_open(&r->nccl[TUNE_SHUNT], "shunt", &r->lib);
+	int err = bench_nccl_open(&r->bench.nccl[TUNE_SHUNT], "shunt", &r->bench.lib);
 
 	if (!err && r->have_nccl)
-		err = bench_nccl_open(&r->nccl[TUNE_NCCL], "nccl", &r->lib);
-	for (int i = 0; !err && i < (r->have_nccl ? TUNE_NLIBS : TUNE_NCCL); i++) {
-		struct bench_nccl *nccl = &r->nccl[i];
-
-		tune_rank_progress(r, RANKS_INIT, i);
-		memset(&id, 0, sizeof(id));
-		err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
-		if (!err)
-			err = tune_rank_allgather(r, &id, sizeof(id), ids);
-		if (!err)
-			err = bench_nccl_check(nccl, r->rank, "ncclCommInitRank",
-			    nccl->CommInitRank(&r->comm[i], r->nranks, ids[0], r->rank));
-	}
+		err = bench_nccl_open(&r->bench.nccl[TUNE_NCCL], "nccl", &r->bench.lib);
+	for (int i = 0; !err && i < (r->have_nccl ? TUNE_WINDOWS : TUNE_NCCL); i++)
+		err = bench_comm_create(&r->bench, i, &r->bench.comm[i], NULL);
+	r->bench.nccl[TUNE_WINDOWS] = r->bench.nccl[TUNE_NCCL];
+	r->bench.comm[TUNE_WINDOWS] = r->bench.comm[TUNE_NCCL];
 	return err;
 }
 
 static void windows_close(struct tune_rank *r)
 {
-	const struct bench_nccl *nccl = &r->nccl[TUNE_NCCL];
+	const struct bench_nccl *nccl = &r->bench.nccl[TUNE_NCCL];
 
 	for (int i = 0; i < 2; i++) {
 		if (r->window[i])
-			nccl->CommWindowDeregister(r->comm[TUNE_NCCL], r->window[i]);
+			nccl->CommWindowDeregister(r->bench.comm[TUNE_NCCL], r->window[i]);
 		if (r->in_window[i])
 			nccl->MemFree(r->in_window[i]);
 		r->window[i] = NULL;
@@ -234,20 +208,14 @@ static void windows_close(struct tune_rank *r)
 
 static int buffers_alloc(struct tune_rank *r)
 {
-	uint64_t bytes = r->o->base.last + TUNE_GUARD_BYTES;
-	void *send = NULL, *recv = NULL;
-	int err = tune_rank_device(r, "cannot allocate a buffer", r->lib.malloc(&send, bytes));
+	int err = bench_buffers_alloc(&r->bench);
 
-	if (!err)
-		err = tune_rank_device(r, "cannot allocate a buffer", r->lib.malloc(&recv, bytes));
-	r->send = send;
-	r->recv = recv;
-	if (!err)
-		err = tune_rank_device(r, "memset", r->lib.memset_async(send, 0, bytes, r->stream));
-	if (!err)
-		err = tune_rank_device(r, "memset", r->lib.stream_synchronize(r->stream));
-	r->host = malloc(TUNE_CHECK_BYTES + TUNE_GUARD_BYTES);
-	return !err && !r->host ? tune_rank_device(r, "host memory", -ENOMEM) : err;
+	bench_buffers_layout(&r->bench, r->o->base.last);
+	r->bench.buffers[TUNE_NCCL] = &r->bench.plain;
+	r->registered = (struct bench_buffers){ .n = 1, .send = &r->in_window[0], .recv = &r->in_window[1] };
+	r->bench.buffers[TUNE_WINDOWS] = &r->registered;
+	r->bench.block = malloc(BENCH_BLOCK_BYTES);
+	return !err && !r->bench.block ? bench_rank_check(&r->bench, "host memory", -ENOMEM) : err;
 }
 
 /*
@@ -256,8 +224,8 @@ static int buffers_alloc(struct tune_rank *r)
  */
 static int windows_open(struct tune_rank *r)
 {
-	uint64_t bytes = (r->o->base.last + TUNE_GUARD_BYTES + 4095) / 4096 * 4096;
-	const struct bench_nccl *nccl = &r->nccl[TUNE_NCCL];
+	uint64_t bytes = (r->o->base.last + BENCH_GUARD_BYTES + 4095) / 4096 * 4096;
+	const struct bench_nccl *nccl = &r->bench.nccl[TUNE_NCCL];
 	bool mine = true, all[RANKS_MAX], here = true;
 	int err;
 
@@ -266,20 +234,20 @@ static int windows_open(struct tune_rank *r)
 		return 0;
 	for (int i = 0; i < 2; i++)
 		mine = !nccl->MemAlloc(&r->in_window[i], bytes) && mine;
-	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+	err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	for (int i = 0; i < r->nranks; i++)
 		here = here && (err || all[i]);
 	for (int i = 0; !err && here && i < 2; i++) /* all ranks make both calls */
 		mine = !nccl->CommWindowRegister(
-		           r->comm[TUNE_NCCL], r->in_window[i], bytes, &r->window[i], NCCL_WIN_COLL_SYMMETRIC) &&
+		           r->bench.comm[TUNE_NCCL], r->in_window[i], bytes, &r->window[i], NCCL_WIN_COLL_SYMMETRIC) &&
 		    r->window[i] && mine;
 	if (!err)
-		err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+		err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	for (int i = 0; i < r->nranks; i++)
 		here = here && (err || all[i]);
 	if (err || here)
 		return err;
-	if (!r->rank)
+	if (!r->bench.rank)
 		puts("# NCCL is not measured with registered buffers: it refuses them here");
 	windows_close(r);
 	return 0;
@@ -289,15 +257,16 @@ static int rank_open(struct tune_rank *r)
 {
 	int err;
 
-	tune_rank_progress(r, RANKS_RENDEZVOUS, -1);
-	err = ranks_join(r->shared, r->o->base.ranks.worker_fd, r->rank, r->o->base.ranks.timeout_s, &r->ranks);
-	tune_rank_progress(r, RANKS_INIT, -1);
+	bench_rank_progress(&r->bench, RANKS_RENDEZVOUS, -1, -1);
+	err = ranks_join(
+	    r->bench.shared, r->o->base.ranks.worker_fd, r->bench.rank, r->o->base.ranks.timeout_s, &r->bench.ranks);
+	bench_rank_progress(&r->bench, RANKS_INIT, -1, -1);
 	if (!err)
-		err = tool_lib_open(&r->lib);
+		err = tool_lib_open(&r->bench.lib);
 	if (!err)
-		err = tune_rank_device(r, "cannot be used", r->lib.device_set(r->device));
+		err = bench_rank_check(&r->bench, "cannot be used", r->bench.lib.device_set(r->bench.device));
 	if (!err)
-		err = tune_rank_device(r, "cannot make a stream", r->lib.stream_create(&r->stream));
+		err = bench_rank_check(&r->bench, "cannot make a stream", r->bench.lib.stream_create(&r->bench.stream));
 	if (!err)
 		err = machine_identify(r);
 	if (!err)
@@ -311,21 +280,21 @@ static int rank_open(struct tune_rank *r)
 
 static void rank_close(struct tune_rank *r, bool clean)
 {
-	tune_rank_progress(r, RANKS_DESTROY, -1);
+	bench_rank_progress(&r->bench, RANKS_DESTROY, -1, -1);
 	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		windows_close(r);
-		for (int i = 0; i < TUNE_NLIBS; i++)
-			if (r->comm[i])
-				bench_nccl_check(
-				    &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i]));
-		r->lib.free(r->send);
-		r->lib.free(r->recv);
-		r->lib.stream_destroy(r->stream);
+		for (int i = 0; i < TUNE_WINDOWS; i++)
+			if (r->bench.comm[i])
+				bench_nccl_check(&r->bench.nccl[i], r->bench.rank, "ncclCommDestroy",
+				    r->bench.nccl[i].CommDestroy(r->bench.comm[i]));
+		bench_buffers_free(&r->bench);
+		r->bench.lib.stream_destroy(r->bench.stream);
 	}
-	free(r->host);
-	tune_rank_progress(r, RANKS_DONE, -1);
-	ranks_leave(r->ranks);
+	bench_buffers_free_host(&r->bench);
+	free(r->bench.block);
+	bench_rank_progress(&r->bench, RANKS_DONE, -1, -1);
+	ranks_leave(r->bench.ranks);
 }
 
 static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
@@ -342,17 +311,19 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 	}
 	r->opts = *(const struct tune_opts *)arg;
 	r->o = &r->opts;
-	r->shared = rank_slot->shared;
-	r->progress = rank_slot->progress;
-	r->rank = rank_slot->rank;
-	r->device = rank_slot->device;
+	r->bench.shared = rank_slot->shared;
+	r->bench.progress = rank_slot->progress;
+	r->bench.rank = rank_slot->rank;
+	r->bench.device = rank_slot->device;
 	r->nranks = rank_slot->shared->launch.nranks;
 	r->sim = !strcmp(rank_slot->shared->launch.kind, "sim");
 	r->start_us = ranks_now_us();
 	environment_clear(r);
 	defaults_fill(&r->opts, r->sim);
+	r->bench.opts = r->opts.base;
+	r->bench.o = &r->bench.opts;
 	if (r->nranks < 2 || r->nranks > RANKS_MAX) {
-		if (!r->rank)
+		if (!r->bench.rank)
 			tool_error("there are tables for 2 to %d ranks, and these are %d", RANKS_MAX, r->nranks);
 		err = -EINVAL;
 	} else {
@@ -362,11 +333,11 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 		err = tune_tasks_run(r);
 	/* No rank destroys a communicator that others still use. */
 	if (!err)
-		err = tune_rank_allgather(r, NULL, 0, NULL);
+		err = bench_barrier(&r->bench);
 	if (!err)
 		err = tune_tasks_finish(r);
 	if (err)
-		ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->bench.ranks, r->bench.shared);
 	tune_partial_close(r->partial, false);
 	rank_close(r, !err);
 	free((char *)r->cache_dir);

@@ -6,33 +6,25 @@
  * from the same numbers, those of the slowest rank. Rank 0 keeps the results. Functions return 0, or -errno after a
  * message.
  */
+#include "tools/bench/rank.h"
 #include "tools/tune/tune.h"
 
-enum {
-	TUNE_SHUNT,
-	TUNE_NCCL,
-	TUNE_NLIBS,
-	TUNE_MAX_ROUNDS = 100,
-	TUNE_GUARD_BYTES = 256, /* behind every buffer */
-};
+/* The real NCCL is there twice, with ordinary buffers and with some that are registered with it. */
+enum { TUNE_SHUNT, TUNE_NCCL, TUNE_WINDOWS };
+enum { TUNE_MAX_ROUNDS = 100 };
 
 struct tune_rank {
+	struct bench_rank bench; /* makes the calls, and checks them */
+	struct bench_task call;  /* of the current point */
 	struct tune_opts opts;
 	const struct tune_opts *o; /* &opts, with the defaults filled in */
-	struct ranks_shared *shared;
-	struct ranks_progress *progress;
-	struct ranks *ranks;
-	int rank, nranks, device;
+	int nranks;
 	bool sim, have_nccl;
 	const char *cache_dir;
-	struct tool_lib lib;
 	__typeof__(shunt_algo_force) *force;
-	struct bench_nccl nccl[TUNE_NLIBS];
-	ncclComm_t comm[TUNE_NLIBS];
-	void *stream;
-	char *send, *recv, *host;
 	void *in_window[2]; /* of NCCL, registered with it: send, recv; NULL: none */
 	ncclWindow_t window[2];
+	struct bench_buffers registered; /* in_window */
 	/* of the current point */
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
 	double us[TUNE_MAX_CANDIDATES];
@@ -45,14 +37,6 @@ struct tune_rank {
 	double start_us;
 	char path[PATH_MAX]; /* of the tuning file; rank 0 */
 };
-
-/* ---- rank.c ---- */
-
-/* Stores what this rank does now, for the parent's messages. lib: -1 if none. */
-void tune_rank_progress(struct tune_rank *r, enum ranks_stage stage, int lib);
-/* 0 bytes: a barrier. */
-int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all);
-int tune_rank_device(const struct tune_rank *r, const char *what, int err);
 
 /* ---- measure.c ---- */
 

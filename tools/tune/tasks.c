@@ -13,14 +13,14 @@ int tune_tasks_open(struct tune_rank *r)
 	size_t n = 0, counts[RANKS_MAX];
 	int err = 0;
 
-	if (!r->rank)
+	if (!r->bench.rank)
 		err = tune_path(r->o, r->cache_dir, &r->results->machine, r->path);
-	if (!err && !r->rank)
+	if (!err && !r->bench.rank)
 		err = tune_partial_open(r->o, r->path, r->results, &r->partial);
 	if (err)
 		return err;
 	n = r->results->n;
-	err = tune_rank_allgather(r, &n, sizeof(n), counts);
+	err = bench_allgather(&r->bench, &n, sizeof(n), counts);
 	n = err ? 0 : counts[0];
 	if (err || !n)
 		return err;
@@ -28,11 +28,11 @@ int tune_tasks_open(struct tune_rank *r)
 	all = calloc(n * (size_t)r->nranks, sizeof(*all));
 	if (!mine || !all)
 		err = -ENOMEM;
-	for (size_t i = 0; !err && !r->rank && i < n; i++)
+	for (size_t i = 0; !err && !r->bench.rank && i < n; i++)
 		mine[i] = (struct known){ r->results->points[i].coll, r->results->points[i].bytes };
 	if (!err)
-		err = tune_rank_allgather(r, mine, n * sizeof(*mine), all);
-	for (size_t i = 0; !err && r->rank && i < n; i++)
+		err = bench_allgather(&r->bench, mine, n * sizeof(*mine), all);
+	for (size_t i = 0; !err && r->bench.rank && i < n; i++)
 		r->results->points[r->results->n++] =
 		    (struct tune_point){ .coll = (enum bench_coll_id)all[i].coll, .bytes = all[i].bytes };
 	free(mine);
@@ -87,7 +87,7 @@ static unsigned colls_available(const struct tune_rank *r)
 	unsigned colls = 0;
 
 	for (int coll = 0; bench_colls[coll].name; coll++) {
-		const char *missing = bench_coll_missing(&bench_colls[coll], &r->nccl[TUNE_SHUNT]);
+		const char *missing = bench_coll_missing(&bench_colls[coll], &r->bench.nccl[TUNE_SHUNT]);
 
 		if (!(r->o->colls >> coll & 1))
 			continue;
@@ -96,10 +96,10 @@ static unsigned colls_available(const struct tune_rank *r)
 		    coll != BENCH_COLL_REDUCESCATTER)
 			continue;
 		if (!missing && r->have_nccl)
-			missing = bench_coll_missing(&bench_colls[coll], &r->nccl[TUNE_NCCL]);
+			missing = bench_coll_missing(&bench_colls[coll], &r->bench.nccl[TUNE_NCCL]);
 		if (!missing)
 			colls |= 1u << coll;
-		else if (!r->rank)
+		else if (!r->bench.rank)
 			printf("# %s is left out: there is no nccl%s\n", bench_colls[coll].name, missing);
 	}
 	return colls;
@@ -128,7 +128,7 @@ static int time_check(struct tune_rank *r, bool *time_is_up_p)
 	*time_is_up_p = false;
 	if (r->o->minutes <= 0)
 		return 0;
-	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+	err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	*time_is_up_p = !err && all[0] > r->o->minutes * 60e6;
 	return err;
 }
@@ -144,7 +144,7 @@ int tune_tasks_run(struct tune_rank *r)
 	r->ntasks = tune_schedule(r->o, colls_available(r), r->nranks, r->sim, r->have_nccl, r->tasks);
 	left = tasks_left(r, &left_us);
 	done = r->ntasks - left;
-	if (!r->rank)
+	if (!r->bench.rank)
 		schedule_print(r, left, left_us);
 	begin = ranks_now_us();
 	for (size_t i = 0; !err && i < r->ntasks; i++) {
@@ -155,7 +155,7 @@ int tune_tasks_run(struct tune_rank *r)
 		err = time_check(r, &time_is_up);
 		if (err || time_is_up)
 			break;
-		atomic_store(&r->progress->bytes, t->bytes);
+		atomic_store(&r->bench.progress->bytes, t->bytes);
 		err = r->results->n == TUNE_MAX_POINTS ? -E2BIG : tune_point_measure(r, t, &p);
 		if (err)
 			break;
@@ -163,13 +163,13 @@ int tune_tasks_run(struct tune_rank *r)
 		left_us -= t->cost_us;
 		done_us += t->cost_us;
 		done++;
-		if (r->rank)
+		if (r->bench.rank)
 			continue;
 		/* The actual pace corrects the estimate. */
 		progress_print(&p, done, r->ntasks, left_us * (ranks_now_us() - begin) / done_us);
 		err = tune_partial_add(r->partial, &p);
 	}
-	if (time_is_up && !r->rank)
+	if (time_is_up && !r->bench.rank)
 		printf("# the time is over: %zu of %zu points are measured; the same command goes on from there\n",
 		    done, r->ntasks);
 	return err;
@@ -213,7 +213,7 @@ int tune_tasks_finish(struct tune_rank *r)
 	bool done;
 	int err;
 
-	if (r->rank)
+	if (r->bench.rank)
 		return 0;
 	done = !tasks_left(r, &left_us);
 	if (!results_reduce(r)) {
