@@ -60,6 +60,7 @@ static bool ready(struct shunt_net_device *device)
 static double cost(
     struct shunt_net_device *device, struct shunt_net_endpoint *ep, const struct shunt_net_put *put, int batch)
 {
+	struct verbs_endpoint *verbs = verbs_endpoint_of(ep);
 	struct shunt_net_put puts[BATCH];
 	struct shunt_net_event events[16];
 	uint64_t done = 0;
@@ -69,7 +70,7 @@ static double cost(
 		puts[i] = *put;
 	for (int r = 0; r < ROUNDS; r++) {
 		/* As if the peer had returned them. */
-		ep->signals_allowed = ep->signals_sent + VERBS_SIGNALS;
+		verbs->signals_allowed = verbs->signals_sent + VERBS_SIGNALS;
 		for (int i = 0; i < EACH; i += batch) {
 			int n;
 
@@ -106,8 +107,8 @@ int main(void)
 	while (!is[0] || !is[1])
 		for (int i = 0; i < 2; i++)
 			is[i] |= ready(device[i]);
-	device[0]->rail[0].context->post_send = post_send;
-	device[0]->rail[0].context->poll_cq = poll_cq;
+	verbs_device_of(device[0])->rail[0].context->post_send = post_send;
+	verbs_device_of(device[0])->rail[0].context->poll_cq = poll_cq;
 	put = (struct shunt_net_put){
 		.source = bytes, .memory = memory, .remote = ops->mem_remote(memory), .bytes = PAYLOAD, .count = 1
 	};

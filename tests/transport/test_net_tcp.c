@@ -357,7 +357,7 @@ static void test_packets_are_stored_by_whole_words(void **state)
 		if (at % 8)
 			NET_UNTIL(!memcmp(liar.bytes + 1024 + at - 4, data + at - 4, 8), net_step(ops, liar.device));
 		else
-			NET_UNTIL(liar.end.endpoint->socket[0].in_to == 4, net_step(ops, liar.device));
+			NET_UNTIL(tcp_endpoint_of(liar.end.endpoint)->socket[0].in_to == 4, net_step(ops, liar.device));
 		assert_int_equal(liar.bytes[1024 + at + (at % 8 ? 4 : 0)], 0xee);
 	}
 	NET_UNTIL(liar.end.signalled == 1, net_step(ops, liar.device));
@@ -373,10 +373,10 @@ static void test_small_puts_pass_data_sockets_without_room(void **state)
 	struct shunt_net_memory *memory[2];
 	struct net_pair pair;
 	uint8_t *bytes[2];
-	struct shunt_net_endpoint *ep;
+	struct tcp_endpoint *ep;
 
 	net_pair_open(&pair, ops);
-	ep = pair.end[0].endpoint;
+	ep = tcp_endpoint_of(pair.end[0].endpoint);
 	for (int i = 0; i < 2; i++) {
 		bytes[i] = calloc(1, BYTES);
 		assert_non_null(bytes[i]);
@@ -433,7 +433,7 @@ static void test_small_puts_need_one_socket(void **state)
 		assert_int_equal(ops->endpoint_connect(pair.end[i].endpoint, &pair.end[!i].blob), 0);
 	NET_UNTIL(pair.end[0].ready && pair.end[1].ready, net_pair_step(&pair));
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(pair.end[i].endpoint->nsockets, 1);
+		assert_int_equal(tcp_endpoint_of(pair.end[i].endpoint)->nsockets, 1);
 		put.source = bytes[i];
 		put.memory = memory[i];
 		put.remote = ops->mem_remote(memory[!i]);
@@ -488,11 +488,12 @@ static void test_signals_that_wait_are_bounded_and_not_lost(void **state)
 	    &liar, 0, (struct tcp_head){ .kind = TCP_LARGE, .bytes = 1024, .put = 0, .count = 1, .channel = 1 }, NULL);
 	for (int i = 0; i < SIGNALS; i++)
 		heads[i] = (struct tcp_head){ .kind = TCP_PUT, .count = 1, .channel = (uint16_t)(2 + i % 2) };
-	NET_UNTIL(liar.end.endpoint->nsignals == TCP_MAX_SIGNALS, send_some(&liar, heads, sizeof(heads), &sent));
+	NET_UNTIL(tcp_endpoint_of(liar.end.endpoint)->nsignals == TCP_MAX_SIGNALS,
+	    send_some(&liar, heads, sizeof(heads), &sent));
 	for (int i = 0; i < 100; i++)
 		send_some(&liar, heads, sizeof(heads), &sent);
 	assert_int_equal(liar.end.signalled, 0);
-	assert_int_equal(liar.end.endpoint->nsignals, TCP_MAX_SIGNALS);
+	assert_int_equal(tcp_endpoint_of(liar.end.endpoint)->nsignals, TCP_MAX_SIGNALS);
 	NET_UNTIL(ops->arm(liar.device), net_step(ops, liar.device));
 	send_head(&liar, 1, (struct tcp_head){ .kind = TCP_PIECE, .bytes = 1024, .put = 0 }, data);
 	NET_UNTIL(liar.end.signalled == 1 + SIGNALS, send_some(&liar, heads, sizeof(heads), &sent));
@@ -628,11 +629,14 @@ static void test_ipv6(void **state)
 	if (shunt_netif_list("=lo", "AF_INET6", &addr, 1) != 1)
 		skip();
 	for (int i = 0; i < 2; i++) {
+		struct tcp_device *device;
+
 		pair.device[i] = net_open(ops);
+		device = tcp_device_of(pair.device[i]);
 		/* The variables are read once: the device is moved to the other family. */
-		close(pair.device[i]->listen_fd);
-		pair.device[i]->addr = addr;
-		assert_int_equal(shunt_tcp_listen(pair.device[i]), 0);
+		close(device->listen_fd);
+		device->addr = addr;
+		assert_int_equal(shunt_tcp_listen(device), 0);
 		net_create(ops, pair.device[i], &pair.end[i], 5, AT_ONCE_MS);
 	}
 	for (int i = 0; i < 2; i++)

@@ -458,7 +458,7 @@ static void test_a_silent_network_is_found(void **state)
 
 static uint32_t options_of(int end)
 {
-	struct shunt_net_endpoint *ep = ends[end].endpoint;
+	struct verbs_endpoint *ep = verbs_endpoint_of(ends[end].endpoint);
 	struct shunt_ibv_ece ece = { 0 };
 
 	CHECK(!ep->device->ibv->query_ece(ep->lane->qp, &ece));
@@ -617,7 +617,8 @@ static void all_fail_at_once(void)
 		for (int n = 0; n < VERBS_PUTS; n++)
 			CHECK(ops->post(endpoint[i], &signal, 1) == 1);
 	for (int i = 0; i < 2 * N; i++)
-		CHECK(!verbs_qp_state(device->rail, endpoint[i]->lane->qp, SHUNT_IBV_QPS_ERR));
+		CHECK(!verbs_qp_state(
+		    verbs_device_of(device)->rail, verbs_endpoint_of(endpoint[i])->lane->qp, SHUNT_IBV_QPS_ERR));
 	while (dead < 2 * N) {
 		for (int n = ops->progress(device, events, 16); n; n--) {
 			dead += events[n - 1].kind == SHUNT_NET_ERROR;
@@ -820,7 +821,8 @@ static void many_lanes(void)
 	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
 	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
 	UNTIL(ends[0].ready && ends[1].ready);
-	CHECK(ends[0].endpoint->nlanes == nlanes && ends[1].endpoint->nlanes == nlanes);
+	for (int i = 0; i < 2; i++)
+		CHECK(verbs_endpoint_of(ends[i].endpoint)->nlanes == nlanes);
 	put = (struct shunt_net_put){ .memory = memory[0], .remote = ops->mem_remote(memory[1]) };
 	for (uint32_t turn = 1; turn <= 100; turn++) {
 		uint32_t large = 1 + turn * 104729 % (WIDE - 100), done = 2 * (turn - 1);
@@ -881,7 +883,8 @@ static void uneven(void)
 	for (int i = 0; i < 2; i++)
 		CHECK(!ops->endpoint_connect(ends[i].endpoint, &ends[!i].blob));
 	UNTIL(ends[0].ready && ends[1].ready);
-	CHECK(ends[0].endpoint->nlanes == 2 && ends[1].endpoint->nlanes == 2);
+	for (int i = 0; i < 2; i++)
+		CHECK(verbs_endpoint_of(ends[i].endpoint)->nlanes == 2);
 	put_many(100);
 	CHECK(!ends[0].dead);
 }

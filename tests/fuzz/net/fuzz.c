@@ -39,12 +39,12 @@ static void subject_open(struct subject *s)
 	struct shunt_net_region region = { .at = place + GUARD, .bytes = MEMORY, .dmabuf_fd = -1 };
 	struct shunt_net_peer peer = { .name = "fuzz", .connect_ms = 1000 };
 	struct shunt_net_blob blob;
-	struct shunt_net_endpoint *ep;
+	struct tcp_endpoint *ep;
 
 	require(!shunt_net_tcp_ops.open(0, &s->device), "no device");
 	require(!shunt_net_tcp_ops.mem_register(s->device, &region, &s->memory), "memory");
 	require(!shunt_net_tcp_ops.endpoint_create(s->device, &peer, &s->endpoint, &blob), "endpoint");
-	ep = s->endpoint;
+	ep = tcp_endpoint_of(s->endpoint);
 	ep->state = TCP_CONNECTED;
 	ep->device->nconnected++;
 	ep->device->check_at = INT64_MAX;
@@ -91,7 +91,7 @@ static size_t say(struct subject *s, const uint8_t *data, size_t bytes)
 		memcpy(&head, message, sizeof(head));
 		head.kind = 1 + head.kind % 4;
 		head.flags &= 1;
-		head.memory = s->memory->id;
+		head.memory = tcp_memory_of(s->memory)->id;
 		head.offset_high = 0;
 		head.offset_low %= MEMORY + 8;
 		head.bytes %= 200;
@@ -107,11 +107,13 @@ static size_t say(struct subject *s, const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	struct subject s;
+	struct tcp_endpoint *ep;
 	bool ended = false, dead = false;
 
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
 	memset(place, 0xee, sizeof(place));
 	subject_open(&s);
+	ep = tcp_endpoint_of(s.endpoint);
 	while (bytes > 2) {
 		struct shunt_net_event events[4];
 		size_t n = say(&s, data, bytes);
@@ -120,8 +122,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		data += n;
 		bytes -= n;
 		for (int i = 0; i < 2; i++)
-			s.endpoint->socket[i].readable = s.endpoint->socket[i].fd >= 0;
-		shunt_tcp_queue(s.endpoint);
+			ep->socket[i].readable = ep->socket[i].fd >= 0;
+		shunt_tcp_queue(ep);
 		told = shunt_net_tcp_ops.progress(s.device, events, 4);
 		for (int i = 0; i < told; i++) {
 			require(!dead, "an event after the error");

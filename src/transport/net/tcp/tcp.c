@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 #include "base/config.h"
 #include "base/inet/socket.h"
@@ -34,34 +33,31 @@ static uint32_t count_data_sockets(uint32_t nworkers)
 	return n > TCP_MAX_DATA_SOCKETS ? TCP_MAX_DATA_SOCKETS : (uint32_t)n;
 }
 
-static void device_close(struct shunt_net_device *device)
+static void device_close(struct shunt_net_device *net_device)
 {
+	struct tcp_device *device = tcp_device_of(net_device);
+
 	if (!device)
 		return;
 	for (size_t i = 0; i < TCP_STRANGERS; i++)
 		shunt_tcp_stranger_drop(device, &device->stranger[i]);
 	shunt_tcp_workers_stop(device->workers);
 	shunt_close_fd(&device->listen_fd);
-	shunt_close_fd(&device->timer_fd);
-	shunt_close_fd(&device->epoll_fd);
+	shunt_net_device_finish(&device->base);
 	free(device->slot);
 	free(device);
 }
 
-static int open_descriptors(struct shunt_net_device *device)
+static int open_descriptors(struct tcp_device *device)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &device->timer };
+	int err = shunt_net_device_init(&device->base, &event);
 
-	device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (device->epoll_fd < 0 || device->timer_fd < 0 ||
-	    epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, device->timer_fd, &event))
-		return -errno;
-	return shunt_tcp_listen(device);
+	return err ? err : shunt_tcp_listen(device);
 }
 
 /* Without them the device's own thread carries all. */
-static void start_workers(struct shunt_net_device *device, uint32_t n)
+static void start_workers(struct tcp_device *device, uint32_t n)
 {
 	int err = n && device->data_sockets ? shunt_tcp_workers_start(n, &device->workers) : 0;
 
@@ -73,13 +69,13 @@ static void start_workers(struct shunt_net_device *device, uint32_t n)
 
 static int device_open(int index, struct shunt_net_device **device_p)
 {
-	struct shunt_net_device *device = calloc(1, sizeof(*device));
+	struct tcp_device *device = calloc(1, sizeof(*device));
 	uint32_t nworkers = shunt_tcp_workers_wanted();
 	int err;
 
 	if (!device)
 		return -ENOMEM;
-	device->epoll_fd = device->timer_fd = device->listen_fd = -1;
+	device->base.epoll_fd = device->base.timer_fd = device->listen_fd = -1;
 	device->listener.kind = TCP_WATCH_LISTENER;
 	device->timer.kind = TCP_WATCH_TIMER;
 	device->timer_at = SHUNT_NEVER;
@@ -93,37 +89,38 @@ static int device_open(int index, struct shunt_net_device **device_p)
 	if (err) {
 		shunt_error("network interface %s (device %d of tcp) cannot be used: %s", device->addr.ifname, index,
 		    strerror(-err));
-		device_close(device);
+		device_close(&device->base);
 		return err;
 	}
 	start_workers(device, nworkers);
-	*device_p = device;
+	*device_p = &device->base;
 	return 0;
 }
 
 /* ---- endpoints */
 
-static void endpoint_free(struct shunt_net_endpoint *ep)
+static void endpoint_free(struct tcp_endpoint *ep)
 {
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)
 		free(ep->socket[i].in);
 	free(ep->put);
 	free(ep->signal);
 	free(ep->large);
-	free(ep->name);
+	shunt_net_endpoint_finish(&ep->base);
 	free(ep);
 }
 
-static int endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+static int endpoint_create(struct shunt_net_device *net_device, const struct shunt_net_peer *peer,
     struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p)
 {
-	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+	struct tcp_device *device = tcp_device_of(net_device);
+	struct tcp_endpoint *ep = calloc(1, sizeof(*ep));
 	int err = -ENOMEM;
 
 	if (ep) {
 		ep->put = calloc(TCP_MAX_PUTS, sizeof(*ep->put));
-		ep->name = strdup(peer->name ? peer->name : "a peer");
-		err = ep->put && ep->name ? shunt_random(&ep->id, sizeof(ep->id)) : -ENOMEM;
+		err = shunt_net_endpoint_init(&ep->base, peer);
+		err = !err && ep->put ? shunt_random(&ep->id, sizeof(ep->id)) : -ENOMEM;
 	}
 	if (err) {
 		shunt_error("no connection to %s can be made: %s", peer->name ? peer->name : "a peer", strerror(-err));
@@ -133,31 +130,31 @@ static int endpoint_create(struct shunt_net_device *device, const struct shunt_n
 	}
 	ep->id |= 1; /* 0 is nobody's */
 	ep->device = device;
-	ep->user = peer->user;
-	ep->connect_ms = peer->connect_ms;
 	/* Small puts do not use them, and each is a connection that must be made. */
 	ep->data_sockets = peer->largest && peer->largest <= shunt_tcp_small(device) ? 0 : device->data_sockets;
-	memcpy(ep->key, peer->key, sizeof(ep->key));
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)
 		ep->socket[i] =
 		    (struct tcp_socket){ .watch.kind = TCP_WATCH_SOCKET, .endpoint = ep, .fd = -1, .index = i };
 	ep->next = device->endpoints;
 	device->endpoints = ep;
 	shunt_tcp_blob(ep, blob_p);
-	*endpoint_p = ep;
+	*endpoint_p = &ep->base;
 	return 0;
 }
 
-static void endpoint_finish(struct shunt_net_endpoint *ep)
+static void endpoint_finish(struct shunt_net_endpoint *endpoint)
 {
+	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
+
 	ep->finished = true;
 	shunt_tcp_queue(ep);
 }
 
-static void endpoint_close(struct shunt_net_endpoint *ep)
+static void endpoint_close(struct shunt_net_endpoint *endpoint)
 {
-	struct shunt_net_endpoint **at;
-	struct shunt_net_device *device;
+	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
+	struct tcp_endpoint **at;
+	struct tcp_device *device;
 
 	if (!ep)
 		return;
@@ -179,7 +176,7 @@ static void endpoint_close(struct shunt_net_endpoint *ep)
 
 /* ---- progress */
 
-static void take_edge(struct shunt_net_device *device, const struct epoll_event *event)
+static void take_edge(struct tcp_device *device, const struct epoll_event *event)
 {
 	struct tcp_watch *watch = event->data.ptr;
 	bool in = event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
@@ -190,7 +187,7 @@ static void take_edge(struct shunt_net_device *device, const struct epoll_event 
 		break;
 	case TCP_WATCH_TIMER: {
 		uint64_t turns;
-		ssize_t n = read(device->timer_fd, &turns, sizeof(turns));
+		ssize_t n = read(device->base.timer_fd, &turns, sizeof(turns));
 
 		(void)n;
 		device->timer_at = 0; /* it is set anew */
@@ -213,7 +210,7 @@ static void take_edge(struct shunt_net_device *device, const struct epoll_event 
 	}
 }
 
-static void work(struct shunt_net_endpoint *ep)
+static void work(struct tcp_endpoint *ep)
 {
 	if (ep->state == TCP_CREATED || ep->state == TCP_JOINING)
 		shunt_tcp_join(ep);
@@ -222,9 +219,9 @@ static void work(struct shunt_net_endpoint *ep)
 }
 
 /* The next thing that an endpoint has to tell. */
-static bool next_event(struct shunt_net_endpoint *ep, struct shunt_net_event *event)
+static bool next_event(struct tcp_endpoint *ep, struct shunt_net_event *event)
 {
-	*event = (struct shunt_net_event){ .endpoint = ep, .user = ep->user };
+	*event = (struct shunt_net_event){ .endpoint = &ep->base, .user = ep->base.user };
 	if (ep->error_told)
 		return false;
 	if (ep->state == TCP_CONNECTED && !ep->ready_told) {
@@ -254,14 +251,14 @@ static bool next_event(struct shunt_net_endpoint *ep, struct shunt_net_event *ev
 	if (ep->state == TCP_DEAD) {
 		ep->error_told = true;
 		event->kind = SHUNT_NET_ERROR;
-		event->err = ep->err;
-		event->text = ep->text;
+		event->err = ep->base.err;
+		event->text = ep->base.text;
 		return true;
 	}
 	return false;
 }
 
-static bool has_more(const struct shunt_net_endpoint *ep)
+static bool has_more(const struct tcp_endpoint *ep)
 {
 	if (ep->error_told)
 		return false;
@@ -271,9 +268,9 @@ static bool has_more(const struct shunt_net_endpoint *ep)
 	return ep->njobs || shunt_tcp_can_send(ep) || shunt_tcp_can_receive(ep);
 }
 
-static struct shunt_net_endpoint *unqueue(struct shunt_net_device *device)
+static struct tcp_endpoint *unqueue(struct tcp_device *device)
 {
-	struct shunt_net_endpoint *ep = device->queue;
+	struct tcp_endpoint *ep = device->queue;
 
 	if (!ep)
 		return NULL;
@@ -285,20 +282,21 @@ static struct shunt_net_endpoint *unqueue(struct shunt_net_device *device)
 }
 
 /* Threads are at work for all that is in the queue: helps them, or lets them have the CPU. */
-static void attend_jobs(const struct shunt_net_device *device)
+static void attend_jobs(const struct tcp_device *device)
 {
-	for (const struct shunt_net_endpoint *ep = device->queue; ep; ep = ep->queue_next)
+	for (const struct tcp_endpoint *ep = device->queue; ep; ep = ep->queue_next)
 		if (!ep->njobs)
 			return;
 	if (!shunt_tcp_workers_help(device->workers))
 		sched_yield();
 }
 
-static int progress(struct shunt_net_device *device, struct shunt_net_event *events, int max)
+static int progress(struct shunt_net_device *net_device, struct shunt_net_event *events, int max)
 {
+	struct tcp_device *device = tcp_device_of(net_device);
 	struct epoll_event edges[MAX_EVENTS];
-	int nedges = epoll_wait(device->epoll_fd, edges, MAX_EVENTS, 0), n = 0;
-	struct shunt_net_endpoint *last, *ep;
+	int nedges = epoll_wait(device->base.epoll_fd, edges, MAX_EVENTS, 0), n = 0;
+	struct tcp_endpoint *last, *ep;
 
 	for (int i = 0; i < nedges; i++)
 		take_edge(device, &edges[i]);
@@ -323,14 +321,11 @@ static int progress(struct shunt_net_device *device, struct shunt_net_event *eve
 	return n;
 }
 
-static bool arm(struct shunt_net_device *device)
+static bool arm(struct shunt_net_device *net_device)
 {
-	return !device->queue && (!device->listener_readable || device->accept_at);
-}
+	struct tcp_device *device = tcp_device_of(net_device);
 
-static int device_fd(const struct shunt_net_device *device)
-{
-	return device->epoll_fd;
+	return !device->queue && (!device->listener_readable || device->accept_at);
 }
 
 const struct shunt_net_ops shunt_net_tcp_ops = {
@@ -349,5 +344,5 @@ const struct shunt_net_ops shunt_net_tcp_ops = {
 	.endpoint_close = endpoint_close,
 	.progress = progress,
 	.arm = arm,
-	.fd = device_fd,
+	.fd = shunt_net_device_fd,
 };

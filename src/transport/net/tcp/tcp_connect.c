@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -25,11 +24,11 @@
 #define IN_BYTES_HEADS 16384u
 #define IN_BYTES_DATA 2048u
 
-static int watch_fd(struct shunt_net_device *device, int op, int fd, struct tcp_watch *watch)
+static int watch_fd(struct tcp_device *device, int op, int fd, struct tcp_watch *watch)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = watch };
 
-	return epoll_ctl(device->epoll_fd, op, fd, &event) ? -errno : 0;
+	return epoll_ctl(device->base.epoll_fd, op, fd, &event) ? -errno : 0;
 }
 
 /*
@@ -46,7 +45,7 @@ static void prepare_socket(int fd, sa_family_t family)
 	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
 }
 
-int shunt_tcp_listen(struct shunt_net_device *device)
+int shunt_tcp_listen(struct tcp_device *device)
 {
 	int err = shunt_socket_listen(&shunt_socket_tcp, &device->addr, &device->listen_fd);
 
@@ -57,22 +56,22 @@ int shunt_tcp_listen(struct shunt_net_device *device)
 
 /* ---- proofs */
 
-static void mac_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_net_endpoint *ep, const uint8_t *nonce,
-    const struct tcp_hello *hello)
+static void mac_hello(
+    uint8_t mac[SHUNT_MAC_BYTES], const struct tcp_endpoint *ep, const uint8_t *nonce, const struct tcp_hello *hello)
 {
-	shunt_mac(mac, shunt_bytes(ep->key, sizeof(ep->key)), "shunt net tcp hello", shunt_bytes(nonce, TCP_NONCE),
-	    shunt_bytes(hello, offsetof(struct tcp_hello, mac)));
+	shunt_mac(mac, shunt_bytes(ep->base.key, sizeof(ep->base.key)), "shunt net tcp hello",
+	    shunt_bytes(nonce, TCP_NONCE), shunt_bytes(hello, offsetof(struct tcp_hello, mac)));
 }
 
-static void mac_answer(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_net_endpoint *ep, const struct tcp_hello *hello)
+static void mac_answer(uint8_t mac[SHUNT_MAC_BYTES], const struct tcp_endpoint *ep, const struct tcp_hello *hello)
 {
-	shunt_mac(mac, shunt_bytes(ep->key, sizeof(ep->key)), "shunt net tcp answer",
+	shunt_mac(mac, shunt_bytes(ep->base.key, sizeof(ep->base.key)), "shunt net tcp answer",
 	    shunt_bytes(hello->nonce, TCP_NONCE), shunt_bytes(hello->mac, sizeof(hello->mac)));
 }
 
 /* ---- blobs */
 
-void shunt_tcp_blob(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p)
+void shunt_tcp_blob(const struct tcp_endpoint *ep, struct shunt_net_blob *blob_p)
 {
 	const struct shunt_netaddr *addr = &ep->device->addr;
 	struct tcp_blob blob = { .magic = TCP_MAGIC, .version = TCP_VERSION, .id = ep->id };
@@ -94,7 +93,7 @@ void shunt_tcp_blob(const struct shunt_net_endpoint *ep, struct shunt_net_blob *
 	memcpy(blob_p->bytes, &blob, sizeof(blob));
 }
 
-static bool blob_address(const struct shunt_net_device *device, const struct tcp_blob *blob, struct shunt_netaddr *addr)
+static bool blob_address(const struct tcp_device *device, const struct tcp_blob *blob, struct shunt_netaddr *addr)
 {
 	*addr = (struct shunt_netaddr){ 0 };
 	if (blob->family == AF_INET) {
@@ -118,7 +117,7 @@ static bool blob_address(const struct shunt_net_device *device, const struct tcp
 
 /* ---- sockets of an endpoint */
 
-static int make_buffers(struct shunt_net_endpoint *ep, uint32_t nsockets)
+static int make_buffers(struct tcp_endpoint *ep, uint32_t nsockets)
 {
 	for (uint32_t i = 0; i < nsockets; i++) {
 		struct tcp_socket *s = &ep->socket[i];
@@ -134,7 +133,7 @@ static int make_buffers(struct shunt_net_endpoint *ep, uint32_t nsockets)
 }
 
 /* Connected, if all sockets are and the program has asked for it. */
-static void check_connected(struct shunt_net_endpoint *ep)
+static void check_connected(struct tcp_endpoint *ep)
 {
 	if (!ep->asked)
 		return;
@@ -172,7 +171,7 @@ static void connect_failed(struct tcp_socket *s, int err)
 
 static void start_connect(struct tcp_socket *s)
 {
-	struct shunt_net_device *device = s->endpoint->device;
+	struct tcp_device *device = s->endpoint->device;
 	struct shunt_netaddr ours = device->addr;
 	const struct shunt_netaddr *theirs = &s->endpoint->peer_addr;
 	int one = 1, err;
@@ -225,7 +224,7 @@ static bool read_exactly(struct tcp_socket *s, size_t bytes)
 
 static void say_hello(struct tcp_socket *s)
 {
-	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_endpoint *ep = s->endpoint;
 	struct tcp_challenge challenge;
 	struct tcp_hello hello = { .magic = TCP_MAGIC,
 		.version = TCP_VERSION,
@@ -259,7 +258,7 @@ static void say_hello(struct tcp_socket *s)
 
 static void take_answer(struct tcp_socket *s)
 {
-	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_endpoint *ep = s->endpoint;
 	struct tcp_answer answer;
 
 	if (!read_exactly(s, sizeof(answer)))
@@ -301,7 +300,7 @@ static void step_socket(struct tcp_socket *s)
 		take_answer(s);
 }
 
-void shunt_tcp_join(struct shunt_net_endpoint *ep)
+void shunt_tcp_join(struct tcp_endpoint *ep)
 {
 	for (uint32_t i = 0; i < ep->nsockets && (ep->state == TCP_CREATED || ep->state == TCP_JOINING); i++) {
 		struct tcp_socket *s = &ep->socket[i];
@@ -313,15 +312,16 @@ void shunt_tcp_join(struct shunt_net_endpoint *ep)
 	}
 }
 
-int shunt_tcp_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs)
+int shunt_tcp_connect(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs)
 {
+	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
 	struct tcp_blob blob;
 	uint32_t ndata = ep->data_sockets;
 
 	memcpy(&blob, theirs->bytes, sizeof(blob));
 	if (blob.magic != TCP_MAGIC || blob.version != TCP_VERSION ||
 	    !blob_address(ep->device, &blob, &ep->peer_addr) || blob.id == ep->id) {
-		shunt_error("%s: %s; let all ranks use the same version of Shunt", ep->name,
+		shunt_error("%s: %s; let all ranks use the same version of Shunt", ep->base.name,
 		    blob.magic == TCP_MAGIC ? "its word on how to connect to it is of another version" :
 		                              "what it sent does not say how to connect to it");
 		return -EPROTO;
@@ -332,7 +332,7 @@ int shunt_tcp_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob
 	shunt_netaddr_show(&ep->peer_addr, ep->where, sizeof(ep->where));
 	if (ep->state == TCP_DEAD)
 		return 0;
-	ep->deadline = shunt_deadline_ms(ep->connect_ms);
+	ep->deadline = shunt_deadline_ms(ep->base.connect_ms);
 	ep->active = ep->id < blob.id;
 	ep->state = TCP_JOINING;
 	ep->device->njoining++;
@@ -361,7 +361,7 @@ int shunt_tcp_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob
 
 /* ---- strangers */
 
-void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_stranger *stranger)
+void shunt_tcp_stranger_drop(struct tcp_device *device, struct tcp_stranger *stranger)
 {
 	if (stranger->fd < 0)
 		return;
@@ -369,7 +369,7 @@ void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_strange
 	device->nstrangers--;
 }
 
-static void refuse(struct shunt_net_device *device, struct tcp_stranger *stranger, enum tcp_status status)
+static void refuse(struct tcp_device *device, struct tcp_stranger *stranger, enum tcp_status status)
 {
 	struct tcp_answer answer = { .magic = TCP_MAGIC, .status = status };
 	ssize_t n = send(stranger->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -378,9 +378,9 @@ static void refuse(struct shunt_net_device *device, struct tcp_stranger *strange
 	shunt_tcp_stranger_drop(device, stranger);
 }
 
-static struct shunt_net_endpoint *find_endpoint(const struct shunt_net_device *device, uint64_t id)
+static struct tcp_endpoint *find_endpoint(const struct tcp_device *device, uint64_t id)
 {
-	struct shunt_net_endpoint *ep = device->endpoints;
+	struct tcp_endpoint *ep = device->endpoints;
 
 	while (ep && ep->id != id)
 		ep = ep->next;
@@ -388,9 +388,9 @@ static struct shunt_net_endpoint *find_endpoint(const struct shunt_net_device *d
 }
 
 /* The proof is right: the connection becomes a socket of the endpoint. */
-static void admit(struct shunt_net_endpoint *ep, struct tcp_stranger *stranger)
+static void admit(struct tcp_endpoint *ep, struct tcp_stranger *stranger)
 {
-	struct shunt_net_device *device = ep->device;
+	struct tcp_device *device = ep->device;
 	struct tcp_hello *hello = &stranger->hello;
 	struct tcp_answer answer = { .magic = TCP_MAGIC, .status = TCP_WELCOME };
 	struct tcp_socket *s;
@@ -422,10 +422,10 @@ static void admit(struct shunt_net_endpoint *ep, struct tcp_stranger *stranger)
 	shunt_tcp_queue(ep);
 }
 
-static void read_stranger(struct shunt_net_device *device, struct tcp_stranger *stranger)
+static void read_stranger(struct tcp_device *device, struct tcp_stranger *stranger)
 {
 	struct tcp_hello *hello = &stranger->hello;
-	struct shunt_net_endpoint *ep;
+	struct tcp_endpoint *ep;
 	uint8_t mac[SHUNT_MAC_BYTES];
 	ssize_t n;
 
@@ -457,7 +457,7 @@ static void read_stranger(struct shunt_net_device *device, struct tcp_stranger *
 	admit(ep, stranger);
 }
 
-static struct tcp_stranger *free_place(struct shunt_net_device *device)
+static struct tcp_stranger *free_place(struct tcp_device *device)
 {
 	struct tcp_stranger *oldest = NULL;
 
@@ -474,7 +474,7 @@ static struct tcp_stranger *free_place(struct shunt_net_device *device)
 	return oldest;
 }
 
-static void greet(struct shunt_net_device *device, int fd, int64_t now)
+static void greet(struct tcp_device *device, int fd, int64_t now)
 {
 	struct tcp_stranger *stranger = free_place(device);
 	struct tcp_challenge challenge = { .magic = TCP_MAGIC, .version = TCP_VERSION };
@@ -492,7 +492,7 @@ static void greet(struct shunt_net_device *device, int fd, int64_t now)
 		shunt_tcp_stranger_drop(device, stranger);
 }
 
-void shunt_tcp_strangers(struct shunt_net_device *device)
+void shunt_tcp_strangers(struct tcp_device *device)
 {
 	int64_t now = shunt_now_ms();
 
@@ -517,7 +517,7 @@ void shunt_tcp_strangers(struct shunt_net_device *device)
 
 /* ---- time */
 
-static void expire_strangers(struct shunt_net_device *device, int64_t now, int64_t *next)
+static void expire_strangers(struct tcp_device *device, int64_t now, int64_t *next)
 {
 	for (size_t i = 0; i < TCP_STRANGERS && device->nstrangers; i++) {
 		struct tcp_stranger *stranger = &device->stranger[i];
@@ -531,16 +531,16 @@ static void expire_strangers(struct shunt_net_device *device, int64_t now, int64
 	}
 }
 
-static void join_time(struct shunt_net_endpoint *ep, int64_t now, int64_t *next)
+static void join_time(struct tcp_endpoint *ep, int64_t now, int64_t *next)
 {
 	if (now >= ep->deadline) {
 		if (ep->active)
-			shunt_tcp_fail(ep, -ETIMEDOUT, "no connection within %lld ms", (long long)ep->connect_ms);
+			shunt_tcp_fail(ep, -ETIMEDOUT, "no connection within %lld ms", (long long)ep->base.connect_ms);
 		else
 			shunt_tcp_fail(ep, -ETIMEDOUT,
 			    "it has not connected to this endpoint within %lld ms; %u "
 			    "connections had another key",
-			    (long long)ep->connect_ms, ep->refused);
+			    (long long)ep->base.connect_ms, ep->refused);
 		return;
 	}
 	if (ep->deadline < *next)
@@ -602,13 +602,13 @@ static bool is_gone(struct tcp_socket *s, int64_t now)
 	    shunt_tcp_look(s, &info, now);
 }
 
-static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *next)
+static void check_peers(struct tcp_device *device, int64_t now, int64_t *next)
 {
 	if (!device->nconnected)
 		return;
 	if (now >= device->check_at) {
 		device->check_at = now + TCP_CHECK_MS;
-		for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
+		for (struct tcp_endpoint *ep = device->endpoints; ep; ep = ep->next)
 			for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
 				if (is_gone(&ep->socket[i], now))
 					shunt_tcp_fail(ep, -ETIMEDOUT, "its host has not answered for %d s (%u tries)",
@@ -618,17 +618,16 @@ static void check_peers(struct shunt_net_device *device, int64_t now, int64_t *n
 		*next = device->check_at;
 }
 
-void shunt_tcp_time(struct shunt_net_device *device)
+void shunt_tcp_time(struct tcp_device *device)
 {
 	int64_t next = SHUNT_NEVER, now;
-	struct itimerspec at = { 0 };
 
 	if (!device->njoining && !device->nstrangers && !device->accept_at &&
 	    (device->nconnected ? device->timer_at == device->check_at : device->timer_at == SHUNT_NEVER))
 		return;
 	now = shunt_now_ms();
 	expire_strangers(device, now, &next);
-	for (struct shunt_net_endpoint *ep = device->endpoints; ep && device->njoining; ep = ep->next)
+	for (struct tcp_endpoint *ep = device->endpoints; ep && device->njoining; ep = ep->next)
 		if (ep->state == TCP_JOINING)
 			join_time(ep, now, &next);
 	check_peers(device, now, &next);
@@ -639,10 +638,5 @@ void shunt_tcp_time(struct shunt_net_device *device)
 	if (next == device->timer_at)
 		return;
 	device->timer_at = next;
-	/* 0, 0 stops it. */
-	if (next != SHUNT_NEVER) {
-		at.it_value.tv_sec = next / 1000;
-		at.it_value.tv_nsec = next % 1000 * 1000000;
-	}
-	timerfd_settime(device->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+	shunt_net_device_set_timer(&device->base, next);
 }

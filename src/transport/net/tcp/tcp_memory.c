@@ -9,7 +9,7 @@
 
 #define MAX_SLOTS 65536u
 
-static int new_slot(struct shunt_net_device *device, uint32_t *slot_p)
+static int new_slot(struct tcp_device *device, uint32_t *slot_p)
 {
 	uint32_t i = 0, more;
 	struct tcp_slot *slots;
@@ -36,9 +36,10 @@ static int new_slot(struct shunt_net_device *device, uint32_t *slot_p)
 }
 
 int shunt_tcp_mem_register(
-    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+    struct shunt_net_device *net_device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
 {
-	struct shunt_net_memory *memory;
+	struct tcp_device *device = tcp_device_of(net_device);
+	struct tcp_memory *memory;
 	uint32_t slot = 0;
 	int err;
 
@@ -54,22 +55,22 @@ int shunt_tcp_mem_register(
 	}
 	device->slot[slot].memory = memory;
 	memory->device = device;
-	memory->at = region->at;
-	memory->bytes = region->bytes;
+	memory->base = (struct shunt_net_memory){ region->at, region->bytes };
 	memory->id = (uint32_t)++device->slot[slot].turn << 16 | slot;
-	*memory_p = memory;
+	*memory_p = &memory->base;
 	return 0;
 }
 
-void shunt_tcp_mem_deregister(struct shunt_net_memory *memory)
+void shunt_tcp_mem_deregister(struct shunt_net_memory *net_memory)
 {
-	struct shunt_net_device *device;
+	struct tcp_memory *memory = tcp_memory_of(net_memory);
+	struct tcp_device *device;
 
 	if (!memory)
 		return;
 	device = memory->device;
 	/* A peer may be in the middle of a put that it should not have posted. */
-	for (struct shunt_net_endpoint *ep = device->endpoints; ep; ep = ep->next)
+	for (struct tcp_endpoint *ep = device->endpoints; ep; ep = ep->next)
 		for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
 			if (ep->socket[i].memory == memory)
 				shunt_tcp_fail(ep, -EPROTO, "it puts into memory that is not registered any more");
@@ -77,18 +78,21 @@ void shunt_tcp_mem_deregister(struct shunt_net_memory *memory)
 	free(memory);
 }
 
-struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *memory)
+struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *net_memory)
 {
-	return (struct shunt_net_remote){ { memory->id, memory->bytes } };
+	const struct tcp_memory *memory = (const struct tcp_memory *)net_memory;
+
+	return (struct shunt_net_remote){ { memory->id, memory->base.bytes } };
 }
 
-struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head)
+struct tcp_memory *shunt_tcp_memory_find(const struct tcp_device *device, const struct tcp_head *head)
 {
 	uint64_t offset = tcp_head_offset(head);
 	uint32_t slot = head->memory & 0xffff;
-	struct shunt_net_memory *memory = slot < device->nslots ? device->slot[slot].memory : NULL;
+	struct tcp_memory *memory = slot < device->nslots ? device->slot[slot].memory : NULL;
 
-	if (!memory || memory->id != head->memory || offset > memory->bytes || head->bytes > memory->bytes - offset)
+	if (!memory || memory->id != head->memory || offset > memory->base.bytes ||
+	    head->bytes > memory->base.bytes - offset)
 		return NULL;
 	return memory;
 }

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/inet/netaddr.h"
-#include "transport/net/net.h"
+#include "transport/net/net_objects.h"
 #include "transport/net/tcp/tcp_wire.h"
 #include "transport/net/tcp/tcp_workers.h"
 
@@ -54,10 +54,9 @@ struct tcp_watch {
 	enum tcp_watch_kind kind;
 };
 
-struct shunt_net_memory {
-	struct shunt_net_device *device;
-	uint8_t *at;
-	size_t bytes;
+struct tcp_memory {
+	struct shunt_net_memory base;
+	struct tcp_device *device;
 	uint32_t id; /* the slot, and in the upper 16 bits a number that changes with each user of the slot */
 };
 
@@ -72,7 +71,7 @@ enum tcp_socket_state {
 
 struct tcp_socket {
 	struct tcp_watch watch;
-	struct shunt_net_endpoint *endpoint;
+	struct tcp_endpoint *endpoint;
 	enum tcp_socket_state state;
 	int fd;
 	uint32_t index;
@@ -90,7 +89,7 @@ struct tcp_socket {
 	uint32_t in_bytes, in_from, in_to;
 	bool receiving;
 	struct tcp_head head;
-	struct shunt_net_memory *memory;
+	struct tcp_memory *memory;
 	uint8_t *target;
 	uint32_t target_left;
 	/* going out on a data socket: a piece of put number out_put */
@@ -125,15 +124,13 @@ struct tcp_in_large {
 
 enum tcp_endpoint_state { TCP_CREATED, TCP_JOINING, TCP_CONNECTED, TCP_DEAD };
 
-struct shunt_net_endpoint {
-	struct shunt_net_device *device;
-	struct shunt_net_endpoint *next, *queue_next;
+struct tcp_endpoint {
+	struct shunt_net_endpoint base;
+	struct tcp_device *device;
+	struct tcp_endpoint *next, *queue_next;
 	bool queued;
 	enum tcp_endpoint_state state;
-	uint8_t key[SHUNT_NET_KEY_BYTES];
-	char *name;
-	void *user;
-	int64_t connect_ms, deadline;
+	int64_t deadline;
 	uint64_t id, peer_id; /* peer_id 0: not known yet */
 	bool active;          /* it connects; else it is connected to */
 	bool asked;           /* endpoint_connect was called */
@@ -164,8 +161,6 @@ struct shunt_net_endpoint {
 	/* to tell */
 	bool ready_told, end_told, error_told;
 	uint32_t puts_done;
-	int err;
-	char text[512];
 };
 
 /* A connection that has not proved itself. */
@@ -180,13 +175,14 @@ struct tcp_stranger {
 };
 
 struct tcp_slot {
-	struct shunt_net_memory *memory;
+	struct tcp_memory *memory;
 	uint16_t turn;
 };
 
-struct shunt_net_device {
+struct tcp_device {
+	struct shunt_net_device base;
 	struct shunt_netaddr addr;
-	int epoll_fd, listen_fd, timer_fd;
+	int listen_fd;
 	struct tcp_watch listener, timer;
 	bool listener_readable;
 	int64_t accept_at; /* out of descriptors: not before */
@@ -196,13 +192,28 @@ struct shunt_net_device {
 	struct tcp_workers *workers; /* NULL: none */
 	struct tcp_slot *slot;
 	uint32_t nslots;
-	struct shunt_net_endpoint *endpoints, *queue, **queue_end;
+	struct tcp_endpoint *endpoints, *queue, **queue_end;
 	unsigned nstrangers, njoining, nconnected;
 	struct tcp_stranger stranger[TCP_STRANGERS];
 };
 
+static inline struct tcp_device *tcp_device_of(struct shunt_net_device *device)
+{
+	return (struct tcp_device *)device;
+}
+
+static inline struct tcp_memory *tcp_memory_of(struct shunt_net_memory *memory)
+{
+	return (struct tcp_memory *)memory;
+}
+
+static inline struct tcp_endpoint *tcp_endpoint_of(struct shunt_net_endpoint *endpoint)
+{
+	return (struct tcp_endpoint *)endpoint;
+}
+
 /* Bytes of a put that goes through socket 0, at most. */
-static inline uint32_t shunt_tcp_small(const struct shunt_net_device *device)
+static inline uint32_t shunt_tcp_small(const struct tcp_device *device)
 {
 	return device->workers ? TCP_SMALL_BYTES_SPREAD : TCP_SMALL_BYTES;
 }
@@ -214,18 +225,17 @@ int shunt_tcp_device_address(int index, struct shunt_netaddr *addr);
 
 /* tcp_state.c */
 /* Gives a job of the endpoint's sockets to a thread. False: the caller does it. */
-bool shunt_tcp_submit(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
+bool shunt_tcp_submit(struct tcp_endpoint *endpoint, struct tcp_job *job);
 /* True: the job was submitted and is done now. */
-bool shunt_tcp_take(struct shunt_net_endpoint *endpoint, struct tcp_job *job);
+bool shunt_tcp_take(struct tcp_endpoint *endpoint, struct tcp_job *job);
 /* Something is to be done, or told. */
-void shunt_tcp_queue(struct shunt_net_endpoint *endpoint);
+void shunt_tcp_queue(struct tcp_endpoint *endpoint);
 /* The endpoint is dead, with this reason, unless it was before. Its sockets are closed. */
-void shunt_tcp_fail(struct shunt_net_endpoint *endpoint, int err, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void shunt_tcp_fail(struct tcp_endpoint *endpoint, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The endpoint is neither joining nor connected any more, in the device's counts. */
-void shunt_tcp_leave_state(struct shunt_net_endpoint *endpoint);
+void shunt_tcp_leave_state(struct tcp_endpoint *endpoint);
 /* Closes its sockets, and takes their jobs back. */
-void shunt_tcp_close_sockets(struct shunt_net_endpoint *endpoint);
+void shunt_tcp_close_sockets(struct tcp_endpoint *endpoint);
 
 /* tcp_memory.c */
 int shunt_tcp_mem_register(
@@ -233,19 +243,19 @@ int shunt_tcp_mem_register(
 void shunt_tcp_mem_deregister(struct shunt_net_memory *memory);
 struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *memory);
 /* The memory that a head names if all its bytes lie in it, else NULL. */
-struct shunt_net_memory *shunt_tcp_memory_find(const struct shunt_net_device *device, const struct tcp_head *head);
+struct tcp_memory *shunt_tcp_memory_find(const struct tcp_device *device, const struct tcp_head *head);
 
 /* tcp_connect.c */
-int shunt_tcp_listen(struct shunt_net_device *device);
-void shunt_tcp_blob(const struct shunt_net_endpoint *endpoint, struct shunt_net_blob *blob_p);
+int shunt_tcp_listen(struct tcp_device *device);
+void shunt_tcp_blob(const struct tcp_endpoint *endpoint, struct shunt_net_blob *blob_p);
 int shunt_tcp_connect(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs);
 /* Goes on with an endpoint that is not connected yet. */
-void shunt_tcp_join(struct shunt_net_endpoint *endpoint);
+void shunt_tcp_join(struct tcp_endpoint *endpoint);
 /* Takes in connections, reads from those that are not proved, and ends what is overdue. */
-void shunt_tcp_strangers(struct shunt_net_device *device);
+void shunt_tcp_strangers(struct tcp_device *device);
 /* Does what is due by now, and sets the timer to what is due next. */
-void shunt_tcp_time(struct shunt_net_device *device);
-void shunt_tcp_stranger_drop(struct shunt_net_device *device, struct tcp_stranger *stranger);
+void shunt_tcp_time(struct tcp_device *device);
+void shunt_tcp_stranger_drop(struct tcp_device *device, struct tcp_stranger *stranger);
 /*
  * A look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent again.
  * A peer that does not read has a host that answers.
@@ -256,16 +266,16 @@ bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int6
 /* tcp_send.c */
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
 /* Sends what the sockets take. */
-void shunt_tcp_send(struct shunt_net_endpoint *endpoint);
+void shunt_tcp_send(struct tcp_endpoint *endpoint);
 /* A socket can be written, and there is something for it. */
-bool shunt_tcp_can_send(const struct shunt_net_endpoint *endpoint);
+bool shunt_tcp_can_send(const struct tcp_endpoint *endpoint);
 
 /* tcp_receive.c */
-void shunt_tcp_receive(struct shunt_net_endpoint *endpoint);
-bool shunt_tcp_can_receive(const struct shunt_net_endpoint *endpoint);
+void shunt_tcp_receive(struct tcp_endpoint *endpoint);
+bool shunt_tcp_can_receive(const struct tcp_endpoint *endpoint);
 /* The oldest signal, if all that was put before it has come. */
-bool shunt_tcp_signal_due(const struct shunt_net_endpoint *endpoint);
-struct tcp_signal shunt_tcp_signal_take(struct shunt_net_endpoint *endpoint);
+bool shunt_tcp_signal_due(const struct tcp_endpoint *endpoint);
+struct tcp_signal shunt_tcp_signal_take(struct tcp_endpoint *endpoint);
 /* The peer's end, and nothing that is still to come before it. */
-bool shunt_tcp_ended(const struct shunt_net_endpoint *endpoint);
+bool shunt_tcp_ended(const struct tcp_endpoint *endpoint);
 #endif

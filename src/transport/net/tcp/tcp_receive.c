@@ -18,12 +18,12 @@ static bool is_before(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) < 0;
 }
 
-bool shunt_tcp_signal_due(const struct shunt_net_endpoint *ep)
+bool shunt_tcp_signal_due(const struct tcp_endpoint *ep)
 {
 	return ep->nsignals && !is_before(ep->large_done, ep->signal[ep->signal_first].after);
 }
 
-struct tcp_signal shunt_tcp_signal_take(struct shunt_net_endpoint *ep)
+struct tcp_signal shunt_tcp_signal_take(struct tcp_endpoint *ep)
 {
 	struct tcp_signal signal = ep->signal[ep->signal_first];
 
@@ -32,12 +32,12 @@ struct tcp_signal shunt_tcp_signal_take(struct shunt_net_endpoint *ep)
 	return signal;
 }
 
-bool shunt_tcp_ended(const struct shunt_net_endpoint *ep)
+bool shunt_tcp_ended(const struct tcp_endpoint *ep)
 {
 	return ep->end_come && !ep->nsignals && ep->large_done == ep->large_announced;
 }
 
-static bool grow_signals(struct shunt_net_endpoint *ep)
+static bool grow_signals(struct tcp_endpoint *ep)
 {
 	uint32_t cap = ep->signal_cap ? 2 * ep->signal_cap : 64;
 	struct tcp_signal *ring = malloc(cap * sizeof(*ring));
@@ -56,7 +56,7 @@ static bool grow_signals(struct shunt_net_endpoint *ep)
 }
 
 /* False: the endpoint is dead. */
-static bool add_signal(struct shunt_net_endpoint *ep, const struct tcp_head *head)
+static bool add_signal(struct tcp_endpoint *ep, const struct tcp_head *head)
 {
 	struct tcp_signal *last;
 
@@ -79,7 +79,7 @@ static bool add_signal(struct shunt_net_endpoint *ep, const struct tcp_head *hea
 
 /* ---- large puts */
 
-static struct tcp_in_large *in_large(struct shunt_net_endpoint *ep, uint32_t number)
+static struct tcp_in_large *in_large(struct tcp_endpoint *ep, uint32_t number)
 {
 	if (!ep->large) {
 		ep->large = calloc(TCP_WINDOW, sizeof(*ep->large));
@@ -91,7 +91,7 @@ static struct tcp_in_large *in_large(struct shunt_net_endpoint *ep, uint32_t num
 	return &ep->large[number % TCP_WINDOW];
 }
 
-static void advance_large(struct shunt_net_endpoint *ep)
+static void advance_large(struct tcp_endpoint *ep)
 {
 	while (ep->large_done != ep->large_announced) {
 		struct tcp_in_large *large = &ep->large[ep->large_done % TCP_WINDOW];
@@ -103,7 +103,7 @@ static void advance_large(struct shunt_net_endpoint *ep)
 	}
 }
 
-static void announce(struct shunt_net_endpoint *ep, const struct tcp_head *head)
+static void announce(struct tcp_endpoint *ep, const struct tcp_head *head)
 {
 	struct tcp_in_large *large = in_large(ep, head->put);
 
@@ -120,7 +120,7 @@ static void announce(struct shunt_net_endpoint *ep, const struct tcp_head *head)
 		advance_large(ep);
 }
 
-static void piece_arrived(struct shunt_net_endpoint *ep, const struct tcp_head *head)
+static void piece_arrived(struct tcp_endpoint *ep, const struct tcp_head *head)
 {
 	struct tcp_in_large *large = in_large(ep, head->put);
 
@@ -137,8 +137,7 @@ static void piece_arrived(struct shunt_net_endpoint *ep, const struct tcp_head *
 
 /* ---- heads */
 
-static bool head_fits_socket(
-    const struct shunt_net_endpoint *ep, const struct tcp_socket *s, const struct tcp_head *head)
+static bool head_fits_socket(const struct tcp_endpoint *ep, const struct tcp_socket *s, const struct tcp_head *head)
 {
 	if (head->flags & ~TCP_PACKETS || head->count > SHUNT_NET_MAX_COUNT ||
 	    (head->count && head->channel >= SHUNT_NET_MAX_CHANNELS))
@@ -158,7 +157,7 @@ static bool head_fits_socket(
 }
 
 /* The message has to wait until others have come or have been told. */
-static bool head_must_wait(const struct shunt_net_endpoint *ep, const struct tcp_head *head)
+static bool head_must_wait(const struct tcp_endpoint *ep, const struct tcp_head *head)
 {
 	if (head->kind == TCP_PIECE)
 		return head->put - ep->large_done >= TCP_WINDOW && !is_before(head->put, ep->large_done);
@@ -170,9 +169,9 @@ static bool head_must_wait(const struct shunt_net_endpoint *ep, const struct tcp
 /* The place of a payload, looked up before it comes. */
 static bool aim(struct tcp_socket *s, const struct tcp_head *head)
 {
-	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_endpoint *ep = s->endpoint;
 	uint64_t offset = tcp_head_offset(head);
-	struct shunt_net_memory *memory = shunt_tcp_memory_find(ep->device, head);
+	struct tcp_memory *memory = shunt_tcp_memory_find(ep->device, head);
 
 	if (!memory) {
 		shunt_tcp_fail(ep, -EPROTO,
@@ -180,13 +179,13 @@ static bool aim(struct tcp_socket *s, const struct tcp_head *head)
 		    head->bytes, (unsigned long long)offset, head->memory);
 		return false;
 	}
-	if ((head->flags & TCP_PACKETS) && (((uintptr_t)memory->at + offset) & 7 || head->bytes & 7)) {
+	if ((head->flags & TCP_PACKETS) && (((uintptr_t)memory->base.start + offset) & 7 || head->bytes & 7)) {
 		shunt_tcp_fail(ep, -EPROTO, "it put packets at offset %llu of memory %08x, which is not aligned to 8",
 		    (unsigned long long)offset, head->memory);
 		return false;
 	}
 	s->memory = memory;
-	s->target = memory->at + offset;
+	s->target = memory->base.start + offset;
 	return true;
 }
 
@@ -205,7 +204,7 @@ static void message_done(struct tcp_socket *s)
 /* False: it waits, or the endpoint is dead. */
 static bool begin_message(struct tcp_socket *s, const struct tcp_head *head)
 {
-	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_endpoint *ep = s->endpoint;
 
 	if (!head_fits_socket(ep, s, head) || (head->kind == TCP_PIECE && is_before(head->put, ep->large_done))) {
 		shunt_tcp_fail(ep, -EPROTO, "a message that there is not: kind %u on socket %u", head->kind, s->index);
@@ -297,7 +296,7 @@ static void parse(struct tcp_socket *s)
 
 static void at_end(struct tcp_socket *s)
 {
-	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_endpoint *ep = s->endpoint;
 
 	s->at_end = true;
 	s->readable = false;
@@ -392,7 +391,7 @@ static bool submit_read(struct tcp_socket *s)
 /* A thread may be reading for the socket. False: it still is, or the endpoint is dead. */
 static bool end_read_job(struct tcp_socket *s)
 {
-	struct shunt_net_endpoint *ep = s->endpoint;
+	struct tcp_endpoint *ep = s->endpoint;
 	struct tcp_job *job = &s->read_job;
 
 	if (!shunt_tcp_job_is_out(job))
@@ -405,7 +404,7 @@ static bool end_read_job(struct tcp_socket *s)
 	return ep->state == TCP_CONNECTED;
 }
 
-void shunt_tcp_receive(struct shunt_net_endpoint *ep)
+void shunt_tcp_receive(struct tcp_endpoint *ep)
 {
 	for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++) {
 		struct tcp_socket *s = &ep->socket[i];
@@ -427,7 +426,7 @@ void shunt_tcp_receive(struct shunt_net_endpoint *ep)
 	}
 }
 
-bool shunt_tcp_can_receive(const struct shunt_net_endpoint *ep)
+bool shunt_tcp_can_receive(const struct tcp_endpoint *ep)
 {
 	for (uint32_t i = 0; ep->state == TCP_CONNECTED && i < ep->nsockets; i++) {
 		const struct tcp_socket *s = &ep->socket[i];

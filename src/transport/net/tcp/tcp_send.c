@@ -9,28 +9,28 @@
 
 #define MAX_IOV 64 /* 32 small puts in one call */
 
-static struct tcp_out_put *out_put(const struct shunt_net_endpoint *ep, uint64_t number)
+static struct tcp_out_put *out_put(const struct tcp_endpoint *ep, uint64_t number)
 {
 	return &ep->put[number % TCP_MAX_PUTS];
 }
 
 /* ---- what a put may be */
 
-static bool put_is_valid(const struct shunt_net_device *device, const struct shunt_net_put *put)
+static bool put_is_valid(const struct tcp_device *device, const struct shunt_net_put *put)
 {
 	const uint8_t *source = put->source;
-	const struct shunt_net_memory *memory = put->memory;
+	const struct tcp_memory *memory = tcp_memory_of(put->memory);
 
 	if (!shunt_net_put_is_formed(put, false))
 		return false;
 	if (!put->bytes)
 		return true;
-	return memory && memory->device == device && source >= memory->at &&
-	    (size_t)(source - memory->at) <= memory->bytes &&
-	    put->bytes <= memory->bytes - (size_t)(source - memory->at);
+	return memory && memory->device == device && source >= memory->base.start &&
+	    (size_t)(source - memory->base.start) <= memory->base.bytes &&
+	    put->bytes <= memory->base.bytes - (size_t)(source - memory->base.start);
 }
 
-static void put_fill(struct shunt_net_endpoint *ep, const struct shunt_net_put *put, struct tcp_out_put *out)
+static void put_fill(struct tcp_endpoint *ep, const struct shunt_net_put *put, struct tcp_out_put *out)
 {
 	uint32_t small = shunt_tcp_small(ep->device);
 	bool large = put->bytes > small && ep->nsockets > 1;
@@ -54,8 +54,9 @@ static void put_fill(struct shunt_net_endpoint *ep, const struct shunt_net_put *
 	}
 }
 
-int shunt_tcp_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, int n)
+int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n)
 {
+	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
 	/* Puts that are done and not told count as well, so that what is told makes room. */
 	uint64_t room = TCP_MAX_PUTS - (ep->posted - ep->done) - ep->puts_done;
 	bool more = false;
@@ -81,7 +82,7 @@ int shunt_tcp_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *pu
 
 /* ---- sending */
 
-static void count_done(struct shunt_net_endpoint *ep)
+static void count_done(struct tcp_endpoint *ep)
 {
 	while (ep->done < ep->posted && out_put(ep, ep->done)->told && !out_put(ep, ep->done)->left) {
 		ep->done++;
@@ -124,7 +125,7 @@ static bool is_silent(const struct tcp_out_put *put)
 }
 
 /* Heads and payloads of puts from `sent` on; the first may be sent in part. The bytes of all. */
-static size_t gather(struct shunt_net_endpoint *ep, struct iovec *iov, size_t *n_p)
+static size_t gather(struct tcp_endpoint *ep, struct iovec *iov, size_t *n_p)
 {
 	uint32_t skip = ep->sent_bytes;
 	size_t n = 0, bytes = 0;
@@ -152,7 +153,7 @@ static size_t gather(struct shunt_net_endpoint *ep, struct iovec *iov, size_t *n
 }
 
 /* The kernel has taken so many bytes of what gather gave it. */
-static void advance(struct shunt_net_endpoint *ep, size_t sent)
+static void advance(struct tcp_endpoint *ep, size_t sent)
 {
 	for (; ep->sent < ep->posted; ep->sent++, ep->sent_bytes = 0) {
 		struct tcp_out_put *put = out_put(ep, ep->sent);
@@ -176,7 +177,7 @@ static void advance(struct shunt_net_endpoint *ep, size_t sent)
 	}
 }
 
-static void send_end(struct shunt_net_endpoint *ep)
+static void send_end(struct tcp_endpoint *ep)
 {
 	struct tcp_socket *s = &ep->socket[0];
 	struct iovec iov = { (uint8_t *)&ep->end_head + ep->sent_bytes, sizeof(ep->end_head) - ep->sent_bytes };
@@ -189,7 +190,7 @@ static void send_end(struct shunt_net_endpoint *ep)
 	ep->end_sent = ep->sent_bytes == sizeof(ep->end_head);
 }
 
-static void send_heads(struct shunt_net_endpoint *ep)
+static void send_heads(struct tcp_endpoint *ep)
 {
 	struct tcp_socket *s = &ep->socket[0];
 	size_t budget = TCP_BUDGET;
@@ -208,7 +209,7 @@ static void send_heads(struct shunt_net_endpoint *ep)
 }
 
 /* Of a piece, at most. */
-static uint32_t piece_bytes(const struct shunt_net_endpoint *ep)
+static uint32_t piece_bytes(const struct tcp_endpoint *ep)
 {
 	uint64_t share = (ep->waiting / (2 * (ep->nsockets - 1)) + 4095) & ~(uint64_t)4095;
 
@@ -220,7 +221,7 @@ static uint32_t piece_bytes(const struct shunt_net_endpoint *ep)
 }
 
 /* The next piece of the oldest large put that has one. */
-static bool take_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s)
+static bool take_piece(struct tcp_endpoint *ep, struct tcp_socket *s)
 {
 	struct tcp_out_put *put;
 	uint32_t bytes, most;
@@ -254,7 +255,7 @@ static bool take_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s)
 }
 
 /* So many bytes of the socket's piece went out. */
-static void piece_sent(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t sent)
+static void piece_sent(struct tcp_endpoint *ep, struct tcp_socket *s, size_t sent)
 {
 	size_t head = sent < s->out_head_left ? sent : s->out_head_left;
 
@@ -266,7 +267,7 @@ static void piece_sent(struct shunt_net_endpoint *ep, struct tcp_socket *s, size
 }
 
 /* Sends of one piece what the socket takes, or has a thread do it. */
-static void send_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s, size_t *budget)
+static void send_piece(struct tcp_endpoint *ep, struct tcp_socket *s, size_t *budget)
 {
 	struct tcp_job *job = &s->write_job;
 	size_t sent, want;
@@ -293,7 +294,7 @@ static void send_piece(struct shunt_net_endpoint *ep, struct tcp_socket *s, size
 }
 
 /* A thread may be at work on the socket's piece. False: it still is. */
-static bool end_write_job(struct shunt_net_endpoint *ep, struct tcp_socket *s)
+static bool end_write_job(struct tcp_endpoint *ep, struct tcp_socket *s)
 {
 	size_t want;
 
@@ -307,12 +308,12 @@ static bool end_write_job(struct shunt_net_endpoint *ep, struct tcp_socket *s)
 	return ep->state == TCP_CONNECTED;
 }
 
-static bool has_piece(const struct shunt_net_endpoint *ep, const struct tcp_socket *s)
+static bool has_piece(const struct tcp_endpoint *ep, const struct tcp_socket *s)
 {
 	return s->out_head_left || s->out_left || ep->pieces < ep->posted;
 }
 
-static void send_pieces(struct shunt_net_endpoint *ep)
+static void send_pieces(struct tcp_endpoint *ep)
 {
 	size_t budget = TCP_BUDGET;
 	uint32_t idle = 0, ndata = ep->nsockets - 1;
@@ -329,7 +330,7 @@ static void send_pieces(struct shunt_net_endpoint *ep)
 	}
 }
 
-void shunt_tcp_send(struct shunt_net_endpoint *ep)
+void shunt_tcp_send(struct tcp_endpoint *ep)
 {
 	if (ep->state != TCP_CONNECTED)
 		return;
@@ -340,7 +341,7 @@ void shunt_tcp_send(struct shunt_net_endpoint *ep)
 		count_done(ep);
 }
 
-bool shunt_tcp_can_send(const struct shunt_net_endpoint *ep)
+bool shunt_tcp_can_send(const struct tcp_endpoint *ep)
 {
 	if (ep->state != TCP_CONNECTED)
 		return false;

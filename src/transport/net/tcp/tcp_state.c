@@ -5,9 +5,9 @@
 #include "base/inet/socket.h"
 #include "transport/net/tcp/tcp_priv.h"
 
-void shunt_tcp_queue(struct shunt_net_endpoint *ep)
+void shunt_tcp_queue(struct tcp_endpoint *ep)
 {
-	struct shunt_net_device *device = ep->device;
+	struct tcp_device *device = ep->device;
 
 	if (ep->queued)
 		return;
@@ -17,7 +17,7 @@ void shunt_tcp_queue(struct shunt_net_endpoint *ep)
 	device->queue_end = &ep->queue_next;
 }
 
-bool shunt_tcp_submit(struct shunt_net_endpoint *ep, struct tcp_job *job)
+bool shunt_tcp_submit(struct tcp_endpoint *ep, struct tcp_job *job)
 {
 	bool submitted = ep->device->workers && shunt_tcp_workers_submit(ep->device->workers, job);
 
@@ -25,7 +25,7 @@ bool shunt_tcp_submit(struct shunt_net_endpoint *ep, struct tcp_job *job)
 	return submitted;
 }
 
-bool shunt_tcp_take(struct shunt_net_endpoint *ep, struct tcp_job *job)
+bool shunt_tcp_take(struct tcp_endpoint *ep, struct tcp_job *job)
 {
 	bool taken = shunt_tcp_job_take(job);
 
@@ -33,7 +33,7 @@ bool shunt_tcp_take(struct shunt_net_endpoint *ep, struct tcp_job *job)
 	return taken;
 }
 
-void shunt_tcp_close_sockets(struct shunt_net_endpoint *ep)
+void shunt_tcp_close_sockets(struct tcp_endpoint *ep)
 {
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++) {
 		struct tcp_socket *s = &ep->socket[i];
@@ -50,7 +50,7 @@ void shunt_tcp_close_sockets(struct shunt_net_endpoint *ep)
 	ep->njobs = 0;
 }
 
-void shunt_tcp_leave_state(struct shunt_net_endpoint *ep)
+void shunt_tcp_leave_state(struct tcp_endpoint *ep)
 {
 	if (ep->state == TCP_JOINING)
 		ep->device->njoining--;
@@ -58,7 +58,7 @@ void shunt_tcp_leave_state(struct shunt_net_endpoint *ep)
 		ep->device->nconnected--;
 }
 
-void shunt_tcp_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...)
+void shunt_tcp_fail(struct tcp_endpoint *ep, int err, const char *fmt, ...)
 {
 	int n;
 	va_list args;
@@ -67,11 +67,12 @@ void shunt_tcp_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...
 		return;
 	shunt_tcp_leave_state(ep);
 	ep->state = TCP_DEAD;
-	ep->err = err;
-	n = snprintf(ep->text, sizeof(ep->text), "%s (%s): ", ep->name, *ep->where ? ep->where : "address not known");
+	ep->base.err = err;
+	n = snprintf(ep->base.text, sizeof(ep->base.text), "%s (%s): ", ep->base.name,
+	    *ep->where ? ep->where : "address not known");
 	va_start(args, fmt);
-	if (n > 0 && (size_t)n < sizeof(ep->text))
-		vsnprintf(ep->text + n, sizeof(ep->text) - (size_t)n, fmt, args);
+	if (n > 0 && (size_t)n < sizeof(ep->base.text))
+		vsnprintf(ep->base.text + n, sizeof(ep->base.text) - (size_t)n, fmt, args);
 	va_end(args);
 	shunt_tcp_close_sockets(ep);
 	shunt_tcp_queue(ep);

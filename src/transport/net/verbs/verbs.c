@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/config.h"
@@ -24,14 +25,14 @@ static int devices(struct shunt_net_info *info, int max)
 }
 
 /* What the messages of the device's closed endpoints still need. */
-static void wait_for_last_messages(struct shunt_net_device *device)
+static void wait_for_last_messages(struct verbs_device *device)
 {
 	static const struct timespec nap = { 0, 100000 };
 	struct shunt_net_event events[16];
 
 	/* Each has a deadline. */
 	while (device->timed) {
-		verbs_progress(device, events, 16);
+		verbs_progress(&device->base, events, 16);
 		if (device->timed)
 			nanosleep(&nap, NULL);
 	}
@@ -49,8 +50,10 @@ static void close_rail(struct verbs_rail *rail)
 		rail->ibv->close_device(rail->context);
 }
 
-static void close_device(struct shunt_net_device *device)
+static void close_device(struct shunt_net_device *net_device)
 {
+	struct verbs_device *device = verbs_device_of(net_device);
+
 	if (!device)
 		return;
 	wait_for_last_messages(device);
@@ -60,7 +63,7 @@ static void close_device(struct shunt_net_device *device)
 	}
 	for (int i = 0; i < device->nrails; i++)
 		close_rail(&device->rail[i]);
-	shunt_io_close_all((const int[]){ device->epoll_fd, device->timer_fd }, 2);
+	shunt_net_device_finish(&device->base);
 	free(device->slots);
 	free(device);
 }
@@ -98,7 +101,7 @@ static int look(struct verbs_rail *rail)
 	return 0;
 }
 
-static int open_rail(struct shunt_net_device *device, struct verbs_rail *rail)
+static int open_rail(struct verbs_device *device, struct verbs_rail *rail)
 {
 	int err;
 
@@ -115,8 +118,9 @@ static int open_rail(struct shunt_net_device *device, struct verbs_rail *rail)
 }
 
 /* Opens the port with this index as one more rail. */
-static int add_rail(struct shunt_net_device *device, int index)
+static int add_rail(struct shunt_net_device *net_device, int index)
 {
+	struct verbs_device *device = verbs_device_of(net_device);
 	const struct verbs_port *ports;
 	const struct shunt_ibv *ibv;
 	int n = verbs_ports(&ibv, &ports), err = -ENODEV;
@@ -141,45 +145,46 @@ static int add_rail(struct shunt_net_device *device, int index)
 
 static int open_device(int index, struct shunt_net_device **device_p)
 {
-	struct shunt_net_device *device = calloc(1, sizeof(*device));
+	struct verbs_device *device = calloc(1, sizeof(*device));
 	int err;
 
 	if (!device)
 		return -ENOMEM;
-	device->epoll_fd = device->timer_fd = -1;
+	device->base.epoll_fd = device->base.timer_fd = -1;
 	device->qps = (int)shunt_config()->ib_qps;
 	device->qps = device->qps < 1 ? 1 : device->qps > VERBS_MOST_LANES ? VERBS_MOST_LANES : device->qps;
-	err = verbs_wait_open(device);
+	err = shunt_net_device_init(&device->base, &(struct epoll_event){ .events = EPOLLIN });
 	if (err)
 		shunt_error("cannot wait for NICs: %s", strerror(-err));
 	else
-		err = add_rail(device, index);
+		err = add_rail(&device->base, index);
 	if (err) {
-		close_device(device);
+		close_device(&device->base);
 		return err;
 	}
-	*device_p = device;
+	*device_p = &device->base;
 	return 0;
 }
 
 /* Signals wait for a read of each GPU's memory: the flush knows all that is registered. */
 static int mem_register(
-    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+    struct shunt_net_device *net_device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
 {
-	struct shunt_net_memory *memory;
+	struct verbs_device *device = verbs_device_of(net_device);
+	struct verbs_memory *memory;
 	int err = verbs_mem_register(device, region, &memory);
 
 	if (!err && memory->gpu) {
 		err = verbs_flush_open(device);
 		if (err) {
-			verbs_mem_deregister(memory);
+			verbs_mem_deregister(&memory->base);
 		} else {
 			memory->next_gpu = device->gpu_memory;
 			device->gpu_memory = memory;
 		}
 	}
 	if (!err)
-		*memory_p = memory;
+		*memory_p = &memory->base;
 	return err;
 }
 
@@ -200,5 +205,5 @@ const struct shunt_net_ops shunt_net_verbs_ops = {
 	.endpoint_close = verbs_endpoint_close,
 	.progress = verbs_progress,
 	.arm = verbs_arm,
-	.fd = verbs_fd,
+	.fd = shunt_net_device_fd,
 };

@@ -18,9 +18,9 @@ _Static_assert(sizeof(struct blob) <= SHUNT_NET_BLOB_BYTES, "fewer GIDs");
 static const char magic[4] = { 's', 'v', 'b', 's' };
 #define VERSION 2
 
-void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p)
+void verbs_blob_write(const struct verbs_endpoint *ep, struct shunt_net_blob *blob_p)
 {
-	const struct shunt_net_device *device = ep->device;
+	const struct verbs_device *device = ep->device;
 	struct blob blob;
 
 	memset(&blob, 0, sizeof(blob)); /* padding is sent, too */

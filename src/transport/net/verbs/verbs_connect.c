@@ -11,7 +11,7 @@
 #define SIDE_TIMEOUT 14
 #define SIDE_RETRIES 3
 
-static int connect_side(struct shunt_net_endpoint *ep)
+static int connect_side(struct verbs_endpoint *ep)
 {
 	struct verbs_path path = verbs_path_of(ep, ep->lane, &ep->peer.link, &ep->peer.qp);
 
@@ -21,14 +21,15 @@ static int connect_side(struct shunt_net_endpoint *ep)
 	return verbs_qp_connect(ep->device->rail, ep->side, &path);
 }
 
-int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs)
+int verbs_endpoint_connect(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs)
 {
+	struct verbs_endpoint *ep = verbs_endpoint_of(endpoint);
 	struct verbs_peer peer;
 	int err = verbs_blob_read(theirs, &peer);
 
 	if (err || !memcmp(peer.nonce, ep->nonce, sizeof(ep->nonce))) {
 		shunt_error("%s: %s has told no address of a NIC, but that of another version or this end's own",
-		    ep->device->rail[0].port->info.where, ep->name);
+		    ep->device->rail[0].port->info.where, ep->base.name);
 		return -EPROTO;
 	}
 	ep->peer = peer;
@@ -50,12 +51,12 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net
 	if (err)
 		verbs_fail(ep, err, "cannot connect: %s", strerror(-err));
 	else
-		verbs_deadline(ep, shunt_now_ms() + ep->connect_ms);
+		verbs_deadline(ep, shunt_now_ms() + ep->base.connect_ms);
 	return 0;
 }
 
 /* The peer's QPs cannot receive yet, or the network does not carry: the side QP begins anew. */
-static void probe_again(struct shunt_net_endpoint *ep)
+static void probe_again(struct verbs_endpoint *ep)
 {
 	int err = verbs_qp_state(ep->device->rail, ep->side, SHUNT_IBV_QPS_RESET);
 
@@ -73,7 +74,7 @@ static void probe_again(struct shunt_net_endpoint *ep)
 		verbs_fail(ep, err, "cannot connect: %s", strerror(-err));
 }
 
-static void send_ping(struct shunt_net_endpoint *ep)
+static void send_ping(struct verbs_endpoint *ep)
 {
 	verbs_ping_write(ep, false, ep->ping->sent, sizeof(ep->ping->sent));
 	ep->reached = true;
@@ -81,7 +82,7 @@ static void send_ping(struct shunt_net_endpoint *ep)
 	verbs_own(ep, VERBS_PING);
 }
 
-void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
+void verbs_probe_done(struct verbs_endpoint *ep, const struct shunt_ibv_wc *wc)
 {
 	if (ep->state != VERBS_PROBING)
 		return;
@@ -93,7 +94,7 @@ void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *
 		verbs_fail(ep, -EIO, "cannot connect: %s", verbs_status(ep->device, wc->status));
 }
 
-void verbs_ping_came(struct shunt_net_endpoint *ep)
+void verbs_ping_came(struct verbs_endpoint *ep)
 {
 	const uint8_t *came = ep->ping->came;
 	uint8_t expected[VERBS_PING_BYTES];
@@ -120,7 +121,7 @@ void verbs_ping_came(struct shunt_net_endpoint *ep)
 		verbs_own(ep, VERBS_PONG);
 }
 
-bool verbs_ready(struct shunt_net_endpoint *ep)
+bool verbs_ready(struct verbs_endpoint *ep)
 {
 	if (ep->state == VERBS_PINGING) {
 		if (!ep->ping_came || !ep->pong_came || !ep->pong_sent)

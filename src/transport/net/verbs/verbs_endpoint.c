@@ -12,9 +12,9 @@
 
 #define MAX_ENDPOINTS 1024 /* of a device */
 
-static int take_slot(struct shunt_net_endpoint *ep)
+static int take_slot(struct verbs_endpoint *ep)
 {
-	struct shunt_net_device *device = ep->device;
+	struct verbs_device *device = ep->device;
 	unsigned slot = 0;
 
 	while (slot < device->nslots && device->slots[slot])
@@ -34,7 +34,7 @@ static int take_slot(struct shunt_net_endpoint *ep)
 	return 0;
 }
 
-static int make_side(struct shunt_net_endpoint *ep)
+static int make_side(struct verbs_endpoint *ep)
 {
 	static const struct shunt_ibv_qp_cap cap = { VERBS_SIDE, VERBS_SIDE, 1, 1, 0 };
 	struct verbs_rail *rail = ep->device->rail;
@@ -51,9 +51,9 @@ static int make_side(struct shunt_net_endpoint *ep)
 	return err;
 }
 
-static int make(struct shunt_net_endpoint *ep)
+static int make(struct verbs_endpoint *ep)
 {
-	struct shunt_net_device *device = ep->device;
+	struct verbs_device *device = ep->device;
 	int err = take_slot(ep);
 
 	if (err) {
@@ -80,33 +80,30 @@ static int make(struct shunt_net_endpoint *ep)
 	return err ? err : make_side(ep);
 }
 
-static struct shunt_net_endpoint *allocate(struct shunt_net_device *device, const struct shunt_net_peer *peer)
+static struct verbs_endpoint *allocate(struct verbs_device *device, const struct shunt_net_peer *peer)
 {
-	struct shunt_net_endpoint *ep = calloc(1, sizeof(*ep));
+	struct verbs_endpoint *ep = calloc(1, sizeof(*ep));
 
 	if (!ep)
 		return NULL;
 	ep->device = device;
-	ep->user = peer->user;
-	ep->connect_ms = peer->connect_ms;
 	ep->adds = peer->adds;
 	ep->nlanes = 1;
 	for (int i = 0; i < VERBS_RAILS; i++)
 		ep->cq[i] = -1;
 	ep->signals_allowed = VERBS_SIGNALS;
-	memcpy(ep->key, peer->key, sizeof(ep->key));
 	ep->lane = calloc((unsigned)verbs_lanes_most(device), sizeof(*ep->lane));
-	ep->name = strdup(peer->name ? peer->name : "a peer");
-	if (ep->lane && ep->name)
+	if (ep->lane && !shunt_net_endpoint_init(&ep->base, peer))
 		return ep;
 	verbs_endpoint_free(ep);
 	return NULL;
 }
 
-int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
+int verbs_endpoint_create(struct shunt_net_device *net_device, const struct shunt_net_peer *peer,
     struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p)
 {
-	struct shunt_net_endpoint *ep;
+	struct verbs_device *device = verbs_device_of(net_device);
+	struct verbs_endpoint *ep;
 	int err = -ENOMEM;
 
 	if (peer->adds && !device->rail[0].atomics_out) {
@@ -123,13 +120,13 @@ int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_ne
 		return err;
 	}
 	verbs_blob_write(ep, blob_p);
-	*endpoint_p = ep;
+	*endpoint_p = &ep->base;
 	return 0;
 }
 
-static void leave_attention(struct shunt_net_endpoint *ep)
+static void leave_attention(struct verbs_endpoint *ep)
 {
-	for (struct shunt_net_endpoint **at = &ep->device->attention; *at; at = &(*at)->next_attention) {
+	for (struct verbs_endpoint **at = &ep->device->attention; *at; at = &(*at)->next_attention) {
 		if (*at == ep) {
 			*at = ep->next_attention;
 			break;
@@ -139,7 +136,7 @@ static void leave_attention(struct shunt_net_endpoint *ep)
 }
 
 /* Ends a QP for good. What the NIC says of it names it, so that it is read while it is there. */
-static void stop(struct shunt_net_endpoint *ep, struct shunt_ibv_qp **qp_p)
+static void stop(struct verbs_endpoint *ep, struct shunt_ibv_qp **qp_p)
 {
 	if (!*qp_p)
 		return;
@@ -148,15 +145,15 @@ static void stop(struct shunt_net_endpoint *ep, struct shunt_ibv_qp **qp_p)
 	*qp_p = NULL;
 }
 
-static void stop_lanes(struct shunt_net_endpoint *ep)
+static void stop_lanes(struct verbs_endpoint *ep)
 {
 	for (int i = 0; ep->lane && i < verbs_lanes_most(ep->device); i++)
 		stop(ep, &ep->lane[i].qp);
 }
 
-void verbs_endpoint_free(struct shunt_net_endpoint *ep)
+void verbs_endpoint_free(struct verbs_endpoint *ep)
 {
-	struct shunt_net_device *device = ep ? ep->device : NULL;
+	struct verbs_device *device = ep ? ep->device : NULL;
 
 	if (!ep)
 		return;
@@ -173,16 +170,17 @@ void verbs_endpoint_free(struct shunt_net_endpoint *ep)
 	}
 	if (ep->ping)
 		munmap(ep->ping, ep->ping_bytes);
-	if (verbs_endpoint(device, ep->id) == ep)
+	if (verbs_endpoint_find(device, ep->id) == ep)
 		device->slots[ep->id >> 16] = NULL;
 	free(ep->waiting);
 	free(ep->lane);
-	free(ep->name);
+	shunt_net_endpoint_finish(&ep->base);
 	free(ep);
 }
 
-void verbs_endpoint_close(struct shunt_net_endpoint *ep)
+void verbs_endpoint_close(struct shunt_net_endpoint *endpoint)
 {
+	struct verbs_endpoint *ep = verbs_endpoint_of(endpoint);
 	bool over;
 
 	if (!ep)

@@ -13,7 +13,7 @@
 
 #define SCRATCH_BYTES 4096
 
-static int connect_with_itself(struct shunt_net_device *device)
+static int connect_with_itself(struct verbs_device *device)
 {
 	struct shunt_gid gids[SHUNT_GID_MAX_OFFERED];
 	struct verbs_path path = { .qpn = device->flush.qp->qp_num,
@@ -33,10 +33,10 @@ static int connect_with_itself(struct shunt_net_device *device)
 	return err ? err : verbs_qp_connect(device->rail, device->flush.qp, &path);
 }
 
-int verbs_flush_open(struct shunt_net_device *device)
+int verbs_flush_open(struct verbs_device *device)
 {
 	static const struct shunt_ibv_qp_cap cap = { VERBS_MAX_GPU_MEMORY, 1, 1, 1, 0 };
-	const struct shunt_net_memory *memory = device->gpu_memory;
+	const struct verbs_memory *memory = device->gpu_memory;
 	int err, n = 0;
 	uint32_t unused;
 
@@ -75,7 +75,7 @@ int verbs_flush_open(struct shunt_net_device *device)
 	return err;
 }
 
-void verbs_flush_close(struct shunt_net_device *device)
+void verbs_flush_close(struct verbs_device *device)
 {
 	if (device->flush.qp)
 		device->ibv->destroy_qp(device->flush.qp);
@@ -89,7 +89,7 @@ void verbs_flush_close(struct shunt_net_device *device)
 	device->flush = (struct verbs_flush){ 0 };
 }
 
-void verbs_flush_defer(struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count)
+void verbs_flush_defer(struct verbs_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count)
 {
 	struct verbs_flush *f = &ep->device->flush;
 
@@ -108,7 +108,7 @@ void verbs_flush_defer(struct shunt_net_endpoint *ep, enum shunt_net_event_kind 
 	    (struct verbs_deferred){ .event = { .kind = kind, .channel = channel, .count = count }, ep->id };
 }
 
-void verbs_flush_done(struct shunt_net_device *device, const struct shunt_ibv_wc *wc)
+void verbs_flush_done(struct verbs_device *device, const struct shunt_ibv_wc *wc)
 {
 	device->flush.reading = false;
 	if (wc->status == SHUNT_IBV_WC_SUCCESS) {
@@ -121,11 +121,11 @@ void verbs_flush_done(struct shunt_net_device *device, const struct shunt_ibv_wc
 			    verbs_status(device, wc->status), wc->status);
 }
 
-static void read_all(struct shunt_net_device *device)
+static void read_all(struct verbs_device *device)
 {
 	struct shunt_ibv_sge sge = { (uintptr_t)device->scratch, 1, device->scratch_mr->lkey };
 	struct shunt_ibv_send_wr wr[VERBS_MAX_GPU_MEMORY], *bad;
-	const struct shunt_net_memory *memory = device->gpu_memory;
+	const struct verbs_memory *memory = device->gpu_memory;
 	int n = 0;
 
 	for (; memory; memory = memory->next_gpu, n++) {
@@ -133,7 +133,7 @@ static void read_all(struct shunt_net_device *device)
 			.sg_list = &sge,
 			.num_sge = 1,
 			.opcode = SHUNT_IBV_WR_RDMA_READ,
-			.remote_addr = memory->at,
+			.remote_addr = (uintptr_t)memory->base.start,
 			.rkey = memory->mr[0]->rkey };
 		if (n)
 			wr[n - 1].next = &wr[n];
@@ -145,7 +145,7 @@ static void read_all(struct shunt_net_device *device)
 		verbs_flush_done(device, &(struct shunt_ibv_wc){ .status = SHUNT_IBV_WC_LOC_PROT_ERR });
 }
 
-void verbs_flush_go(struct shunt_net_device *device, struct verbs_sink *sink)
+void verbs_flush_go(struct verbs_device *device, struct verbs_sink *sink)
 {
 	struct verbs_flush *f = &device->flush;
 
@@ -153,7 +153,7 @@ void verbs_flush_go(struct shunt_net_device *device, struct verbs_sink *sink)
 		f->seen = f->last;
 	for (; f->first < f->seen && sink->n < sink->max; f->first++) {
 		const struct verbs_deferred *row = &f->queue[f->first];
-		struct shunt_net_endpoint *ep = verbs_endpoint(device, row->id);
+		struct verbs_endpoint *ep = verbs_endpoint_find(device, row->id);
 
 		if (ep && ep->state == VERBS_READY)
 			verbs_tell(sink, ep, row->event.kind, row->event.channel, row->event.count);

@@ -38,7 +38,7 @@ static int set_ece(const struct verbs_rail *rail, struct shunt_ibv_qp *qp, const
 	return err < 0 ? -EIO : -err;
 }
 
-struct shunt_ibv_cq *verbs_cq_of(struct shunt_net_endpoint *ep, struct verbs_rail *rail)
+struct shunt_ibv_cq *verbs_cq_of(struct verbs_endpoint *ep, struct verbs_rail *rail)
 {
 	int *cq = &ep->cq[rail - ep->device->rail];
 
@@ -47,7 +47,7 @@ struct shunt_ibv_cq *verbs_cq_of(struct shunt_net_endpoint *ep, struct verbs_rai
 	return *cq < 0 ? NULL : rail->cqs[*cq].cq;
 }
 
-int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail)
+int verbs_lane_make(struct verbs_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail)
 {
 	static const struct shunt_ibv_qp_cap cap = { VERBS_SENDS, VERBS_RECEIVES, 1, 1, VERBS_INLINE };
 	struct shunt_ibv_cq *cq = verbs_cq_of(ep, rail);
@@ -74,8 +74,8 @@ int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, stru
 }
 
 /* Which addresses the lane has. False: verbs_lane_fail has got an error. */
-static bool choose_gids(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
-    const struct verbs_link *peers)
+static bool choose_gids(
+    struct verbs_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own, const struct verbs_link *peers)
 {
 	bool first = memcmp(ep->nonce, ep->peer.nonce, sizeof(ep->nonce)) < 0;
 	int i, theirs;
@@ -106,7 +106,7 @@ static bool choose_gids(struct shunt_net_endpoint *ep, struct verbs_lane *lane, 
 	return false;
 }
 
-struct verbs_path verbs_path_of(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane,
+struct verbs_path verbs_path_of(const struct verbs_endpoint *ep, const struct verbs_lane *lane,
     const struct verbs_link *peers, const struct verbs_qp_name *qp)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
@@ -135,7 +135,7 @@ struct verbs_path verbs_path_of(const struct shunt_net_endpoint *ep, const struc
 	return path;
 }
 
-bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
+bool verbs_lane_connect(struct verbs_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
     const struct verbs_link *peers, const struct verbs_qp_name *qp)
 {
 	struct verbs_path path;
@@ -156,13 +156,13 @@ bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, 
 	return !err;
 }
 
-void verbs_ping_write(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping, size_t bytes)
+void verbs_ping_write(const struct verbs_endpoint *ep, bool peers, uint8_t *ping, size_t bytes)
 {
 	const uint8_t *from = peers ? ep->peer.nonce : ep->nonce, *to = peers ? ep->nonce : ep->peer.nonce;
 	uint8_t mac[SHUNT_MAC_BYTES];
 
-	shunt_mac(mac, shunt_bytes(ep->key, sizeof(ep->key)), "verbs ping", shunt_bytes(from, sizeof(ep->nonce)),
-	    shunt_bytes(to, sizeof(ep->nonce)));
+	shunt_mac(mac, shunt_bytes(ep->base.key, sizeof(ep->base.key)), "verbs ping",
+	    shunt_bytes(from, sizeof(ep->nonce)), shunt_bytes(to, sizeof(ep->nonce)));
 	for (size_t i = 0; i < bytes; i++)
 		ping[i] = mac[i % SHUNT_MAC_BYTES] ^ (uint8_t)(i / SHUNT_MAC_BYTES);
 }

@@ -8,8 +8,9 @@
 #include "transport/net/verbs/verbs.h"
 #include "transport/net/verbs/verbs_priv.h"
 
-void shunt_verbs_address(struct shunt_net_device *device, char *text, size_t bytes)
+void shunt_verbs_address(struct shunt_net_device *net_device, char *text, size_t bytes)
 {
+	struct verbs_device *device = verbs_device_of(net_device);
 	static const char *const types[] = {
 		[SHUNT_GID_IB] = "InfiniBand", [SHUNT_GID_ROCE_V1] = "RoCE v1", [SHUNT_GID_ROCE_V2] = "RoCE v2"
 	};
@@ -29,19 +30,19 @@ void shunt_verbs_address(struct shunt_net_device *device, char *text, size_t byt
 }
 
 /* A communicator's memory would be registered like this. */
-static int try_memory(struct shunt_net_device *device, size_t bytes)
+static int try_memory(struct verbs_device *device, size_t bytes)
 {
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	const struct shunt_net_region region = { .at = at, .bytes = bytes, .dmabuf_fd = -1 };
-	struct shunt_net_memory *memory;
+	struct verbs_memory *memory;
 	int err;
 
 	if (at == MAP_FAILED)
 		return -errno;
 	err = verbs_mem_register(device, &region, &memory);
 	if (!err)
-		verbs_mem_deregister(memory);
+		verbs_mem_deregister(&memory->base);
 	munmap(at, bytes);
 	return err;
 }
@@ -59,7 +60,7 @@ static void look_at(int index, size_t bytes, struct shunt_verbs_port *port)
 	port->err = *port->gid ? 0 : -EADDRNOTAVAIL;
 	if (!port->err) {
 		port->fails = "register memory";
-		port->err = try_memory(device, bytes);
+		port->err = try_memory(verbs_device_of(device), bytes);
 	}
 	if (!port->err)
 		port->fails = NULL;

@@ -87,14 +87,14 @@ static int register_region(struct verbs_rail *rail, const struct shunt_net_regio
  * An addition to a word of the host's memory would not wait for what is on its way to a GPU's. Nor does what one NIC
  * reads push out what another one has written.
  */
-static bool may_register(const struct shunt_net_device *device, const struct shunt_net_region *region)
+static bool may_register(const struct verbs_device *device, const struct shunt_net_region *region)
 {
 	if (region->flags & SHUNT_NET_MEMORY_GPU)
 		return device->nrails == 1;
 	return !(region->flags & SHUNT_NET_MEMORY_WORDS) || !device->gpu_memory;
 }
 
-static void deregister(struct shunt_net_memory *memory)
+static void deregister(struct verbs_memory *memory)
 {
 	for (int i = 0; i < VERBS_RAILS; i++)
 		if (memory->mr[i] && memory->device->ibv->dereg_mr(memory->mr[i]))
@@ -103,17 +103,16 @@ static void deregister(struct shunt_net_memory *memory)
 }
 
 int verbs_mem_register(
-    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p)
+    struct verbs_device *device, const struct shunt_net_region *region, struct verbs_memory **memory_p)
 {
-	struct shunt_net_memory *memory = calloc(1, sizeof(*memory));
+	struct verbs_memory *memory = calloc(1, sizeof(*memory));
 	int err;
 
 	if (!memory)
 		return failed(device->rail, "memory", region->bytes, ENOMEM);
-	*memory = (struct shunt_net_memory){ .device = device,
-		.at = (uintptr_t)region->at,
-		.bytes = region->bytes,
-		.gpu = region->flags & SHUNT_NET_MEMORY_GPU };
+	*memory = (struct verbs_memory){
+		.device = device, .base = { region->at, region->bytes }, .gpu = region->flags & SHUNT_NET_MEMORY_GPU
+	};
 	err = may_register(device, region) ? 0 : -EOPNOTSUPP;
 	for (int i = 0; i < device->nrails && !err; i++)
 		err = register_region(&device->rail[i], region, &memory->mr[i]);
@@ -125,11 +124,13 @@ int verbs_mem_register(
 	return 0;
 }
 
-void verbs_mem_deregister(struct shunt_net_memory *memory)
+void verbs_mem_deregister(struct shunt_net_memory *net_memory)
 {
+	struct verbs_memory *memory = verbs_memory_of(net_memory);
+
 	if (!memory)
 		return;
-	for (struct shunt_net_memory **at = &memory->device->gpu_memory; *at; at = &(*at)->next_gpu) {
+	for (struct verbs_memory **at = &memory->device->gpu_memory; *at; at = &(*at)->next_gpu) {
 		if (*at == memory) {
 			*at = memory->next_gpu;
 			break;
@@ -138,11 +139,13 @@ void verbs_mem_deregister(struct shunt_net_memory *memory)
 	deregister(memory);
 }
 
-struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory)
+struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *net_memory)
 {
+	const struct verbs_memory *memory = (const struct verbs_memory *)net_memory;
 	uint64_t keys[VERBS_RAILS] = { 0 };
 
 	for (int i = 0; i < memory->device->nrails; i++)
 		keys[i] = memory->mr[i]->rkey;
-	return (struct shunt_net_remote){ { memory->at, keys[0] | keys[1] << 32, keys[2] | keys[3] << 32 } };
+	return (struct shunt_net_remote){ { (uintptr_t)memory->base.start, keys[0] | keys[1] << 32,
+	    keys[2] | keys[3] << 32 } };
 }

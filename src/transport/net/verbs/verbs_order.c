@@ -8,7 +8,7 @@
 #include <errno.h>
 #include "transport/net/verbs/verbs_priv.h"
 
-static bool parts_came(const struct shunt_net_endpoint *ep, uint32_t parts)
+static bool parts_came(const struct verbs_endpoint *ep, uint32_t parts)
 {
 	for (int i = 1; i < ep->nlanes; i++)
 		if ((int32_t)(ep->lane[i].parts - parts) < 0)
@@ -16,7 +16,7 @@ static bool parts_came(const struct shunt_net_endpoint *ep, uint32_t parts)
 	return true;
 }
 
-static void tell(struct shunt_net_endpoint *ep, const struct verbs_waiting *w, struct verbs_sink *sink)
+static void tell(struct verbs_endpoint *ep, const struct verbs_waiting *w, struct verbs_sink *sink)
 {
 	if (w->kind == SHUNT_NET_END)
 		ep->end_came = true;
@@ -30,13 +30,13 @@ static void tell(struct shunt_net_endpoint *ep, const struct verbs_waiting *w, s
 		verbs_tell(sink, ep, w->kind, w->channel, w->count);
 }
 
-static struct verbs_waiting *first(const struct shunt_net_endpoint *ep)
+static struct verbs_waiting *first(const struct verbs_endpoint *ep)
 {
 	return ep->first_waiting == ep->last_waiting ? NULL : &ep->waiting[ep->first_waiting % VERBS_WAITING];
 }
 
 void verbs_order_came(
-    struct shunt_net_endpoint *ep, const struct shunt_net_event *event, bool striped, struct verbs_sink *sink)
+    struct verbs_endpoint *ep, const struct shunt_net_event *event, bool striped, struct verbs_sink *sink)
 {
 	struct verbs_waiting w = { event->kind, event->channel, event->count, ep->striped += striped };
 
@@ -51,14 +51,14 @@ void verbs_order_came(
 	ep->waiting[ep->last_waiting++ % VERBS_WAITING] = w;
 }
 
-void verbs_order_part(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
+void verbs_order_part(struct verbs_endpoint *ep, struct verbs_lane *lane)
 {
 	lane->parts++;
 	if (first(ep) && parts_came(ep, first(ep)->parts))
 		verbs_attend(ep);
 }
 
-void verbs_order_go(struct shunt_net_endpoint *ep, struct verbs_sink *sink)
+void verbs_order_go(struct verbs_endpoint *ep, struct verbs_sink *sink)
 {
 	struct verbs_waiting *w;
 

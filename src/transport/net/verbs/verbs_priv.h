@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "transport/net/net.h"
+#include "transport/net/net_objects.h"
 #include "transport/net/nic.h"
 #include "transport/net/verbs/gid.h"
 #include "transport/net/verbs/verbs_load.h"
@@ -87,7 +87,7 @@ struct verbs_flush {
 
 /* A port of a NIC, opened. A device has one, or several that share the data of its endpoints. */
 struct verbs_rail {
-	struct shunt_net_device *device;
+	struct verbs_device *device;
 	const struct shunt_ibv *ibv;
 	const struct verbs_port *port;
 	struct shunt_ibv_context *context;
@@ -100,36 +100,35 @@ struct verbs_rail {
 	uint16_t pkey;
 };
 
-struct shunt_net_device {
+struct verbs_device {
+	struct shunt_net_device base;
 	const struct shunt_ibv *ibv;
 	struct verbs_rail rail[VERBS_RAILS];
 	int nrails;
-	int qps; /* lanes of an endpoint on each rail */
-	int epoll_fd, timer_fd;
-	struct shunt_net_endpoint **slots; /* by the slot of an endpoint's id */
+	int qps;                       /* lanes of an endpoint on each rail */
+	struct verbs_endpoint **slots; /* by the slot of an endpoint's id */
 	unsigned nslots;
 	uint16_t generation;
-	struct shunt_net_endpoint *attention; /* endpoints that progress looks at, whatever comes */
-	unsigned timed;                       /* endpoints with a deadline */
+	struct verbs_endpoint *attention; /* endpoints that progress looks at, whatever comes */
+	unsigned timed;                   /* endpoints with a deadline */
 	unsigned calls;
 	bool armed;
 	bool touched; /* since the last progress: something was posted, or begins to connect */
 	int64_t next_beat;
 	struct shunt_ibv_wc stash[VERBS_RAILS * VERBS_MAX_CQS]; /* completions that arm has found */
 	int nstash;
-	struct shunt_net_memory *gpu_memory; /* list of what lies in GPUs */
+	struct verbs_memory *gpu_memory; /* list of what lies in GPUs */
 	struct verbs_flush flush;
 	void *scratch; /* a page that the flush reads into */
 	struct shunt_ibv_mr *scratch_mr;
 };
 
-struct shunt_net_memory {
-	struct shunt_net_device *device;
+struct verbs_memory {
+	struct shunt_net_memory base;
+	struct verbs_device *device;
 	struct shunt_ibv_mr *mr[VERBS_RAILS];
-	uint64_t at;
-	size_t bytes;
 	bool gpu;
-	struct shunt_net_memory *next_gpu;
+	struct verbs_memory *next_gpu;
 };
 
 enum verbs_state {
@@ -172,7 +171,7 @@ static inline uint64_t verbs_wr_id(uint32_t id, enum verbs_kind kind, int lane, 
 /* A put that was taken. */
 struct verbs_put {
 	uint64_t source, remote;
-	const struct shunt_net_memory *memory;
+	const struct verbs_memory *memory;
 	uint32_t rkey[VERBS_RAILS];
 	uint32_t bytes;
 	uint16_t channel, count;
@@ -245,12 +244,11 @@ struct verbs_waiting {
 	uint32_t parts; /* that must have come on each lane */
 };
 
-struct shunt_net_endpoint {
-	struct shunt_net_device *device;
+struct verbs_endpoint {
+	struct shunt_net_endpoint base;
+	struct verbs_device *device;
 	uint32_t id; /* slot << 16 | generation */
 	enum verbs_state state;
-	void *user;
-	char *name;
 	int cq[VERBS_RAILS]; /* a place in this queue of the rail; -1: none */
 	struct verbs_lane *lane;
 	int nlanes; /* that are used; before the other end is known, 1 */
@@ -258,9 +256,9 @@ struct shunt_net_endpoint {
 	uint32_t inline_bytes;
 	struct verbs_link link; /* of the first rail */
 	struct verbs_peer peer;
-	uint8_t key[SHUNT_NET_KEY_BYTES], nonce[16];
-	int64_t connect_ms, deadline; /* deadline 0: none */
-	bool adds;                    /* the other end and this one want additions */
+	uint8_t nonce[16];
+	int64_t deadline; /* 0: none */
+	bool adds;        /* the other end and this one want additions */
 
 	struct verbs_own *ping;
 	size_t ping_bytes;
@@ -285,9 +283,7 @@ struct shunt_net_endpoint {
 
 	bool in_attention, error_untold;
 	struct verbs_lane *flushed; /* its QP has stopped, and why has not come yet */
-	struct shunt_net_endpoint *next_attention;
-	int err;
-	char text[400];
+	struct verbs_endpoint *next_attention;
 
 	struct verbs_put puts[VERBS_PUTS];
 };
@@ -298,9 +294,25 @@ struct verbs_sink {
 	int n, max;
 };
 
-static inline struct shunt_net_endpoint *verbs_endpoint(const struct shunt_net_device *device, uint32_t id)
+static inline struct verbs_device *verbs_device_of(struct shunt_net_device *device)
 {
-	struct shunt_net_endpoint *ep = id >> 16 < device->nslots ? device->slots[id >> 16] : NULL;
+	return (struct verbs_device *)device;
+}
+
+static inline struct verbs_memory *verbs_memory_of(struct shunt_net_memory *memory)
+{
+	return (struct verbs_memory *)memory;
+}
+
+static inline struct verbs_endpoint *verbs_endpoint_of(struct shunt_net_endpoint *endpoint)
+{
+	return (struct verbs_endpoint *)endpoint;
+}
+
+/* NULL: it is closed. */
+static inline struct verbs_endpoint *verbs_endpoint_find(const struct verbs_device *device, uint32_t id)
+{
+	struct verbs_endpoint *ep = id >> 16 < device->nslots ? device->slots[id >> 16] : NULL;
 
 	return ep && ep->id == id ? ep : NULL;
 }
@@ -313,7 +325,7 @@ static inline uint32_t verbs_immediate(uint32_t channel, uint32_t count)
 }
 
 /* Key of the peer's memory for messages, as the lane's NIC there names it. */
-static inline uint32_t verbs_ping_rkey(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane)
+static inline uint32_t verbs_ping_rkey(const struct verbs_endpoint *ep, const struct verbs_lane *lane)
 {
 	return ep->peer.ping_key[lane->rail - ep->device->rail];
 }
@@ -324,7 +336,7 @@ static inline int verbs_least(int a, int b)
 }
 
 /* Lanes of an endpoint, at most. */
-static inline int verbs_lanes_most(const struct shunt_net_device *device)
+static inline int verbs_lanes_most(const struct verbs_device *device)
 {
 	return verbs_least(device->nrails * device->qps, VERBS_MOST_LANES);
 }
@@ -356,7 +368,7 @@ int verbs_cq_take(struct verbs_rail *rail);
 
 /* verbs_mem.c */
 int verbs_mem_register(
-    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
+    struct verbs_device *device, const struct shunt_net_region *region, struct verbs_memory **memory_p);
 void verbs_mem_deregister(struct shunt_net_memory *memory);
 struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory);
 /* The host's own pages; adds: peers add to words in them. NULL: logged. */
@@ -369,103 +381,101 @@ int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p);
 bool verbs_link_is_valid(const struct verbs_link *link);
 
 /* verbs_blob.c */
-void verbs_blob_write(const struct shunt_net_endpoint *ep, struct shunt_net_blob *blob_p);
+void verbs_blob_write(const struct verbs_endpoint *ep, struct shunt_net_blob *blob_p);
 int verbs_blob_read(const struct shunt_net_blob *blob, struct verbs_peer *peer_p); /* -EPROTO: not logged */
 
 /* verbs_state.c */
 /* progress has to look at it. */
-void verbs_attend(struct shunt_net_endpoint *ep);
-void verbs_deadline(struct shunt_net_endpoint *ep, int64_t deadline); /* 0: none */
+void verbs_attend(struct verbs_endpoint *ep);
+void verbs_deadline(struct verbs_endpoint *ep, int64_t deadline); /* 0: none */
 /* Both ends have finished: what happens now is of no interest to anybody. */
-bool verbs_over(const struct shunt_net_endpoint *ep);
+bool verbs_over(const struct verbs_endpoint *ep);
 /* It is dead; progress tells. Only the first error of an endpoint counts. The text names the first lane's NIC. */
-void verbs_fail(struct shunt_net_endpoint *ep, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void verbs_fail(struct verbs_endpoint *ep, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* ... this lane's. */
-void verbs_lane_fail(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
+void verbs_lane_fail(struct verbs_endpoint *ep, const struct verbs_lane *lane, int err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-int verbs_side_send(struct shunt_net_endpoint *ep, enum verbs_message message); /* 0: the probe */
+int verbs_side_send(struct verbs_endpoint *ep, enum verbs_message message); /* 0: the probe */
 /* Says good-bye, once, to a peer that has been reached. */
-void verbs_bye(struct shunt_net_endpoint *ep);
-const char *verbs_status(const struct shunt_net_device *device, int status);
+void verbs_bye(struct verbs_endpoint *ep);
+const char *verbs_status(const struct verbs_device *device, int status);
 /* There is room for it. Joins it to the one before where that says the same. */
-void verbs_tell(struct verbs_sink *sink, struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind,
-    uint32_t channel, uint32_t count);
+void verbs_tell(struct verbs_sink *sink, struct verbs_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel,
+    uint32_t count);
 
 /* verbs_flush.c: before a signal is told, a read of the GPU's memory pushes out what was written there before. */
-int verbs_flush_open(struct shunt_net_device *device); /* at the first memory of a GPU */
-void verbs_flush_close(struct shunt_net_device *device);
+int verbs_flush_open(struct verbs_device *device); /* at the first memory of a GPU */
+void verbs_flush_close(struct verbs_device *device);
 /* Keeps the event until the next read is done. */
-void verbs_flush_defer(struct shunt_net_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count);
-void verbs_flush_done(struct shunt_net_device *device, const struct shunt_ibv_wc *wc);
+void verbs_flush_defer(struct verbs_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count);
+void verbs_flush_done(struct verbs_device *device, const struct shunt_ibv_wc *wc);
 /* Tells what can be told, and begins a read for the rest. */
-void verbs_flush_go(struct shunt_net_device *device, struct verbs_sink *sink);
+void verbs_flush_go(struct verbs_device *device, struct verbs_sink *sink);
 
 /* verbs_order.c: a signal is told when the parts of all puts before it have come, on all lanes. */
 /* It has come on the first lane. striped: its put has parts on the others; count 0: nothing to tell. */
 void verbs_order_came(
-    struct shunt_net_endpoint *ep, const struct shunt_net_event *event, bool striped, struct verbs_sink *sink);
-void verbs_order_part(struct shunt_net_endpoint *ep, struct verbs_lane *lane);
+    struct verbs_endpoint *ep, const struct shunt_net_event *event, bool striped, struct verbs_sink *sink);
+void verbs_order_part(struct verbs_endpoint *ep, struct verbs_lane *lane);
 /* Tells what can be told. */
-void verbs_order_go(struct shunt_net_endpoint *ep, struct verbs_sink *sink);
+void verbs_order_go(struct verbs_endpoint *ep, struct verbs_sink *sink);
 
 /* verbs_send.c */
-int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, int n);
-void verbs_finish(struct shunt_net_endpoint *ep);
+int verbs_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
+void verbs_finish(struct shunt_net_endpoint *endpoint);
 /* Posts puts and messages that wait, as far as there is room. */
-void verbs_push(struct shunt_net_endpoint *ep);
-void verbs_own(struct shunt_net_endpoint *ep, enum verbs_message message);
+void verbs_push(struct verbs_endpoint *ep);
+void verbs_own(struct verbs_endpoint *ep, enum verbs_message message);
 /* A write of so many bytes of the ping to a place of the peer's, with a message of the lane's own. */
 void verbs_lane_write(
-    struct shunt_net_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message);
+    struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message);
 /* The puts whose sources all lanes have done with, and which were not told. */
-uint32_t verbs_done(struct shunt_net_endpoint *ep);
+uint32_t verbs_done(struct verbs_endpoint *ep);
 /* A write of nothing, where no other one is under way: a NIC tells nobody that its process has gone. */
-void verbs_beat(struct shunt_net_endpoint *ep);
+void verbs_beat(struct verbs_endpoint *ep);
 
 /* verbs_wait.c */
 bool verbs_arm(struct shunt_net_device *device);
-int verbs_fd(const struct shunt_net_device *device);
 /* Reads the events of the NIC: errors of QPs, of the port, of all. */
-void verbs_async(struct shunt_net_device *device);
-void verbs_disarm(struct shunt_net_device *device);
-int verbs_wait_open(struct shunt_net_device *device);
-int verbs_wait_add(const struct shunt_net_device *device, const struct verbs_rail *rail);
+void verbs_async(struct verbs_device *device);
+void verbs_disarm(struct verbs_device *device);
+int verbs_wait_add(const struct verbs_device *device, const struct verbs_rail *rail);
 
 /* verbs_lane.c */
 /* The endpoint's place in a completion queue of the rail, taken with its first QP there. NULL: logged. */
-struct shunt_ibv_cq *verbs_cq_of(struct shunt_net_endpoint *ep, struct verbs_rail *rail);
+struct shunt_ibv_cq *verbs_cq_of(struct verbs_endpoint *ep, struct verbs_rail *rail);
 /* Makes the QP of the lane, on the rail, with its receives. 0 or -errno (logged). */
-int verbs_lane_make(struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail);
+int verbs_lane_make(struct verbs_endpoint *ep, struct verbs_lane *lane, struct verbs_rail *rail);
 /* Connects the lane's QP with the peer's. False: the endpoint has failed. */
-bool verbs_lane_connect(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
+bool verbs_lane_connect(struct verbs_endpoint *ep, struct verbs_lane *lane, const struct verbs_link *own,
     const struct verbs_link *peers, const struct verbs_qp_name *qp);
-struct verbs_path verbs_path_of(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane,
+struct verbs_path verbs_path_of(const struct verbs_endpoint *ep, const struct verbs_lane *lane,
     const struct verbs_link *peers, const struct verbs_qp_name *qp);
 /* `bytes` of what the peer's ping says, or this end's. */
-void verbs_ping_write(const struct shunt_net_endpoint *ep, bool peers, uint8_t *ping, size_t bytes);
+void verbs_ping_write(const struct verbs_endpoint *ep, bool peers, uint8_t *ping, size_t bytes);
 
 /* verbs_widen.c: lanes from 1 on */
 /* Makes them, as many as both ends want. 0 or -errno (logged). */
-int verbs_lanes_make(struct shunt_net_endpoint *ep);
+int verbs_lanes_make(struct verbs_endpoint *ep);
 /* The first lane carries data: tells the peer of the others. */
-void verbs_lanes_tell(struct shunt_net_endpoint *ep);
-void verbs_lanes_told(struct shunt_net_endpoint *ep); /* by the peer */
-void verbs_lanes_ping(struct shunt_net_endpoint *ep); /* the peer's can receive */
-void verbs_lane_ping_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane);
+void verbs_lanes_tell(struct verbs_endpoint *ep);
+void verbs_lanes_told(struct verbs_endpoint *ep); /* by the peer */
+void verbs_lanes_ping(struct verbs_endpoint *ep); /* the peer's can receive */
+void verbs_lane_ping_came(struct verbs_endpoint *ep, struct verbs_lane *lane);
 
 /* verbs_connect.c */
-int verbs_endpoint_connect(struct shunt_net_endpoint *ep, const struct shunt_net_blob *theirs);
-void verbs_probe_done(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc);
-void verbs_ping_came(struct shunt_net_endpoint *ep);
+int verbs_endpoint_connect(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs);
+void verbs_probe_done(struct verbs_endpoint *ep, const struct shunt_ibv_wc *wc);
+void verbs_ping_came(struct verbs_endpoint *ep);
 /* True: the endpoint has become ready with this. */
-bool verbs_ready(struct shunt_net_endpoint *ep);
+bool verbs_ready(struct verbs_endpoint *ep);
 
 /* verbs_endpoint.c */
 int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
     struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p);
-void verbs_endpoint_close(struct shunt_net_endpoint *ep);
+void verbs_endpoint_close(struct shunt_net_endpoint *endpoint);
 /* Frees what a closed endpoint has kept. */
-void verbs_endpoint_free(struct shunt_net_endpoint *ep);
+void verbs_endpoint_free(struct verbs_endpoint *ep);
 
 /* verbs_progress.c */
 int verbs_progress(struct shunt_net_device *device, struct shunt_net_event *events, int max);

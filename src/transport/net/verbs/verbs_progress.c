@@ -12,7 +12,7 @@
 #define ASYNC_CALLS 1024
 
 /* Why requests are flushed is told by an event of the NIC, or by another completion, which may come later. */
-static void flushed(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
+static void flushed(struct verbs_endpoint *ep, struct verbs_lane *lane)
 {
 	if (ep->flushed || verbs_over(ep))
 		return;
@@ -22,7 +22,7 @@ static void flushed(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
 		verbs_deadline(ep, shunt_now_ms() + VERBS_REASON_MS);
 }
 
-static void failed(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc)
+static void failed(struct verbs_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc)
 {
 	int err = -EIO;
 
@@ -48,7 +48,7 @@ static void failed(struct shunt_net_endpoint *ep, struct verbs_lane *lane, const
 }
 
 static void send_done(
-    struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+    struct verbs_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
 {
 	uint32_t seq = (uint32_t)wc->wr_id & VERBS_SEQ_MASK, done;
 
@@ -69,7 +69,7 @@ static void send_done(
 		verbs_tell(sink, ep, SHUNT_NET_PUT_DONE, 0, done);
 }
 
-static void tell_ready(struct shunt_net_endpoint *ep, struct verbs_sink *sink)
+static void tell_ready(struct verbs_endpoint *ep, struct verbs_sink *sink)
 {
 	if (!verbs_ready(ep))
 		return;
@@ -79,7 +79,7 @@ static void tell_ready(struct shunt_net_endpoint *ep, struct verbs_sink *sink)
 }
 
 /* One of the provider's own messages has come. */
-static void message_came(struct shunt_net_endpoint *ep, uint32_t number, struct verbs_sink *sink)
+static void message_came(struct verbs_endpoint *ep, uint32_t number, struct verbs_sink *sink)
 {
 	switch (number & ~(uint32_t)VERBS_NUMBER) {
 	case VERBS_PING:
@@ -118,7 +118,7 @@ static void message_came(struct shunt_net_endpoint *ep, uint32_t number, struct 
 }
 
 /* Posts the receives again that were used. */
-static void renew_receives(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
+static void renew_receives(struct verbs_endpoint *ep, struct verbs_lane *lane)
 {
 	uint64_t id = verbs_wr_id(ep->id, VERBS_RECEIVE, (int)(lane - ep->lane), 0);
 	int err;
@@ -132,14 +132,14 @@ static void renew_receives(struct shunt_net_endpoint *ep, struct verbs_lane *lan
 }
 
 /* Tells the peer of the receives that signals have given back. */
-static void return_credits(struct shunt_net_endpoint *ep)
+static void return_credits(struct verbs_endpoint *ep)
 {
 	if (ep->state == VERBS_READY && !ep->end_came && ep->signals_came - ep->signals_returned >= VERBS_SIGNALS / 2)
 		verbs_own(ep, VERBS_CREDIT);
 }
 
 /* On a lane from 1 on. */
-static void part_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane, uint32_t imm, struct verbs_sink *sink)
+static void part_came(struct verbs_endpoint *ep, struct verbs_lane *lane, uint32_t imm, struct verbs_sink *sink)
 {
 	switch (imm & 0xffff) {
 	case VERBS_PART:
@@ -156,7 +156,7 @@ static void part_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane, ui
 }
 
 /* On the first lane. */
-static void signal_came(struct shunt_net_endpoint *ep, uint32_t imm, struct verbs_sink *sink)
+static void signal_came(struct verbs_endpoint *ep, uint32_t imm, struct verbs_sink *sink)
 {
 	struct shunt_net_event event = {
 		.kind = SHUNT_NET_SIGNAL, .channel = imm >> 16, .count = imm & SHUNT_NET_MAX_COUNT
@@ -172,7 +172,7 @@ static void signal_came(struct shunt_net_endpoint *ep, uint32_t imm, struct verb
 }
 
 static void receive_done(
-    struct shunt_net_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+    struct verbs_endpoint *ep, struct verbs_lane *lane, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
 {
 	uint32_t imm = ntohl(wc->imm_data);
 
@@ -193,7 +193,7 @@ static void receive_done(
 
 /* The first lane's messages of a closed endpoint are over with the end, the side QP's with its last. */
 static void linger_done(
-    struct shunt_net_endpoint *ep, struct verbs_lane *lane, enum verbs_kind kind, const struct shunt_ibv_wc *wc)
+    struct verbs_endpoint *ep, struct verbs_lane *lane, enum verbs_kind kind, const struct shunt_ibv_wc *wc)
 {
 	bool bad = wc->status != SHUNT_IBV_WC_SUCCESS, sent = kind == VERBS_SEND && lane == ep->lane && lane->qp;
 
@@ -203,7 +203,7 @@ static void linger_done(
 		verbs_endpoint_free(ep);
 }
 
-static void side_sent(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc)
+static void side_sent(struct verbs_endpoint *ep, const struct shunt_ibv_wc *wc)
 {
 	uint32_t seq = (uint32_t)wc->wr_id & VERBS_SEQ_MASK;
 
@@ -213,7 +213,7 @@ static void side_sent(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *
 		verbs_probe_done(ep, wc);
 }
 
-static void side_received(struct shunt_net_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+static void side_received(struct verbs_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
 {
 	/* The receives of the rounds before are flushed. */
 	if (wc->status == SHUNT_IBV_WC_SUCCESS)
@@ -221,9 +221,9 @@ static void side_received(struct shunt_net_endpoint *ep, const struct shunt_ibv_
 }
 
 /* Tells one event at most. */
-static void completed(struct shunt_net_device *device, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
+static void completed(struct verbs_device *device, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
 {
-	struct shunt_net_endpoint *ep = verbs_endpoint(device, (uint32_t)(wc->wr_id >> 32));
+	struct verbs_endpoint *ep = verbs_endpoint_find(device, (uint32_t)(wc->wr_id >> 32));
 	enum verbs_kind kind = (uint32_t)wc->wr_id >> 28;
 	struct verbs_lane *lane = ep ? &ep->lane[(uint32_t)wc->wr_id >> 24 & 15] : NULL;
 
@@ -258,7 +258,7 @@ static void completed(struct shunt_net_device *device, const struct shunt_ibv_wc
 	}
 }
 
-static void poll_queue(struct shunt_net_device *device, struct shunt_ibv_cq *cq, struct verbs_sink *sink)
+static void poll_queue(struct verbs_device *device, struct shunt_ibv_cq *cq, struct verbs_sink *sink)
 {
 	struct shunt_ibv_wc wc[POLL];
 
@@ -274,7 +274,7 @@ static void poll_queue(struct shunt_net_device *device, struct shunt_ibv_cq *cq,
 	}
 }
 
-static void poll_queues(struct shunt_net_device *device, struct verbs_sink *sink)
+static void poll_queues(struct verbs_device *device, struct verbs_sink *sink)
 {
 	while (device->nstash && sink->n < sink->max) {
 		struct shunt_ibv_wc first = device->stash[0];
@@ -288,7 +288,7 @@ static void poll_queues(struct shunt_net_device *device, struct verbs_sink *sink
 }
 
 /* Not connected in time: the lane that is in the way, and how. */
-static void too_late(struct shunt_net_endpoint *ep)
+static void too_late(struct verbs_endpoint *ep)
 {
 	static const char silent[] =
 	    "no answer; does it connect, and does the network carry RDMA between these addresses?";
@@ -298,19 +298,19 @@ static void too_late(struct shunt_net_endpoint *ep)
 
 	while (widening && i < ep->nlanes - 1 && ep->lanes_proven >> i & 1)
 		i++;
-	verbs_lane_fail(ep, &ep->lane[i], -ETIMEDOUT, "not connected after %lld ms: %s", (long long)ep->connect_ms,
+	verbs_lane_fail(ep, &ep->lane[i], -ETIMEDOUT, "not connected after %lld ms: %s", (long long)ep->base.connect_ms,
 	    ep->state == VERBS_PROBING ? silent :
 	        widening               ? (ep->ok_sent ? "what is sent does not arrive" : silent) :
 	        ep->ping_came          ? "what is sent does not arrive" :
 	                                 small);
 }
 
-static void look_at_deadlines(struct shunt_net_device *device)
+static void look_at_deadlines(struct verbs_device *device)
 {
 	int64_t now = shunt_now_ms();
 
 	for (unsigned i = 0; i < device->nslots; i++) {
-		struct shunt_net_endpoint *ep = device->slots[i];
+		struct verbs_endpoint *ep = device->slots[i];
 
 		if (!ep || !ep->deadline || now < ep->deadline)
 			continue;
@@ -325,13 +325,13 @@ static void look_at_deadlines(struct shunt_net_device *device)
 	}
 }
 
-static void attend(struct shunt_net_device *device, struct verbs_sink *sink)
+static void attend(struct verbs_device *device, struct verbs_sink *sink)
 {
-	struct shunt_net_endpoint *ep = device->attention;
+	struct verbs_endpoint *ep = device->attention;
 
 	device->attention = NULL;
 	while (ep) {
-		struct shunt_net_endpoint *next = ep->next_attention;
+		struct verbs_endpoint *next = ep->next_attention;
 
 		ep->in_attention = false;
 		if (ep->state == VERBS_READY) {
@@ -342,8 +342,8 @@ static void attend(struct shunt_net_device *device, struct verbs_sink *sink)
 		if (ep->error_untold && sink->n < sink->max) {
 			ep->error_untold = false;
 			verbs_tell(sink, ep, SHUNT_NET_ERROR, 0, 0);
-			sink->events[sink->n - 1].err = ep->err;
-			sink->events[sink->n - 1].text = ep->text;
+			sink->events[sink->n - 1].err = ep->base.err;
+			sink->events[sink->n - 1].text = ep->base.text;
 		}
 		if (ep->error_untold)
 			verbs_attend(ep);
@@ -351,7 +351,7 @@ static void attend(struct shunt_net_device *device, struct verbs_sink *sink)
 	}
 }
 
-static void beat(struct shunt_net_device *device)
+static void beat(struct verbs_device *device)
 {
 	int64_t now = shunt_now_ms();
 
@@ -363,8 +363,9 @@ static void beat(struct shunt_net_device *device)
 			verbs_beat(device->slots[i]);
 }
 
-int verbs_progress(struct shunt_net_device *device, struct shunt_net_event *events, int max)
+int verbs_progress(struct shunt_net_device *net_device, struct shunt_net_event *events, int max)
 {
+	struct verbs_device *device = verbs_device_of(net_device);
 	struct verbs_sink sink = { events, 0, max };
 
 	if (device->armed || ++device->calls % ASYNC_CALLS == 0) {

@@ -17,7 +17,7 @@ static int room(const struct verbs_lane *lane, int most)
 }
 
 static int submit(
-    struct shunt_net_endpoint *ep, struct verbs_lane *lane, struct shunt_ibv_send_wr *wr, int n, uint32_t posted)
+    struct verbs_endpoint *ep, struct verbs_lane *lane, struct shunt_ibv_send_wr *wr, int n, uint32_t posted)
 {
 	struct shunt_ibv_send_wr *bad;
 	struct shunt_ibv_send_wr *last = &wr[n - 1];
@@ -42,13 +42,13 @@ static int submit(
 }
 
 /* Our memory and the peer's, as the lane's NICs name it. */
-static uint32_t ping_lkey(const struct shunt_net_endpoint *ep, const struct verbs_lane *lane)
+static uint32_t ping_lkey(const struct verbs_endpoint *ep, const struct verbs_lane *lane)
 {
 	return ep->ping_mr[lane->rail - ep->device->rail]->lkey;
 }
 
 /* The addition that is a put's signal. What was in the word comes back, and is of no use. */
-static void addition(const struct shunt_net_endpoint *ep, uint64_t word, uint32_t key, uint64_t count,
+static void addition(const struct verbs_endpoint *ep, uint64_t word, uint32_t key, uint64_t count,
     struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {
 	*sge =
@@ -84,7 +84,7 @@ static bool ends_with(const struct verbs_put *p, bool first, uint32_t *imm_p)
  * The next piece of the lane's part of the put, at *offset_p, which is 0 behind its last piece; false: its signal has
  * no credit.
  */
-static bool next_piece(struct shunt_net_endpoint *ep, const struct verbs_lane *lane, const struct verbs_put *p,
+static bool next_piece(struct verbs_endpoint *ep, const struct verbs_lane *lane, const struct verbs_put *p,
     uint32_t *offset_p, uint32_t *signals_p, struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {
 	int index = (int)(lane - ep->lane), n = p->striped ? ep->nlanes : 1,
@@ -122,7 +122,7 @@ static bool next_piece(struct shunt_net_endpoint *ep, const struct verbs_lane *l
 }
 
 /* Lanes from 1 on follow the first one, which has the credits. */
-static void push_puts(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
+static void push_puts(struct verbs_endpoint *ep, struct verbs_lane *lane)
 {
 	bool first = lane == ep->lane;
 	uint32_t limit = first ? ep->taken : ep->lane->posted;
@@ -157,7 +157,7 @@ static void push_puts(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
 	}
 }
 
-uint32_t verbs_done(struct shunt_net_endpoint *ep)
+uint32_t verbs_done(struct verbs_endpoint *ep)
 {
 	uint32_t least = UINT32_MAX;
 
@@ -170,7 +170,7 @@ uint32_t verbs_done(struct shunt_net_endpoint *ep)
 	return least;
 }
 
-static bool all_posted(const struct shunt_net_endpoint *ep)
+static bool all_posted(const struct verbs_endpoint *ep)
 {
 	for (int i = 0; i < ep->nlanes; i++)
 		if (ep->lane[i].posted != ep->taken)
@@ -179,7 +179,7 @@ static bool all_posted(const struct shunt_net_endpoint *ep)
 }
 
 void verbs_lane_write(
-    struct shunt_net_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message)
+    struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message)
 {
 	struct shunt_ibv_sge sge = { (uintptr_t)ep->ping->sent, bytes, ping_lkey(ep, lane) };
 	struct shunt_ibv_send_wr wr = { .sg_list = &sge,
@@ -194,7 +194,7 @@ void verbs_lane_write(
 
 /* What a message of the provider's own writes into the peer's memory. */
 static void message_data(
-    struct shunt_net_endpoint *ep, enum verbs_message message, struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
+    struct verbs_endpoint *ep, enum verbs_message message, struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {
 	bool table = message == VERBS_LANES;
 
@@ -208,7 +208,7 @@ static void message_data(
 }
 
 /* Sends one of the provider's own messages, on the first lane. */
-static void push_message(struct shunt_net_endpoint *ep, enum verbs_message message)
+static void push_message(struct verbs_endpoint *ep, enum verbs_message message)
 {
 	bool proves = ep->adds && message == VERBS_PING;
 	struct shunt_ibv_send_wr wr[2], *last = &wr[proves];
@@ -240,7 +240,7 @@ static void push_message(struct shunt_net_endpoint *ep, enum verbs_message messa
 	}
 }
 
-void verbs_push(struct shunt_net_endpoint *ep)
+void verbs_push(struct verbs_endpoint *ep)
 {
 	static const enum verbs_message order[] = { VERBS_PING, VERBS_PONG, VERBS_LANES, VERBS_LANES_UP, VERBS_LANES_OK,
 		VERBS_CREDIT, VERBS_END };
@@ -259,13 +259,13 @@ void verbs_push(struct shunt_net_endpoint *ep)
 	}
 }
 
-void verbs_own(struct shunt_net_endpoint *ep, enum verbs_message message)
+void verbs_own(struct verbs_endpoint *ep, enum verbs_message message)
 {
 	ep->own |= 1u << (message >> 12);
 	verbs_push(ep);
 }
 
-void verbs_beat(struct shunt_net_endpoint *ep)
+void verbs_beat(struct verbs_endpoint *ep)
 {
 	for (int i = 0; i < ep->nlanes && ep->state == VERBS_READY && !ep->flushed; i++)
 		if (ep->lane[i].sent == ep->lane[i].completed)
@@ -275,16 +275,16 @@ void verbs_beat(struct shunt_net_endpoint *ep)
 static bool legal(const struct shunt_net_put *put, bool adds)
 {
 	const struct shunt_net_memory *m = put->memory;
-	uint64_t at = (uintptr_t)put->source;
+	uintptr_t source = (uintptr_t)put->source, start = m ? (uintptr_t)m->start : 0;
 
 	if (!shunt_net_put_is_formed(put, adds))
 		return false;
 	if (!put->bytes)
 		return true;
-	return m && at >= m->at && at - m->at <= m->bytes && put->bytes <= m->bytes - (at - m->at);
+	return m && source >= start && source - start <= m->bytes && put->bytes <= m->bytes - (source - start);
 }
 
-static struct verbs_put put_of(const struct shunt_net_endpoint *ep, const struct shunt_net_put *put)
+static struct verbs_put put_of(const struct verbs_endpoint *ep, const struct shunt_net_put *put)
 {
 	struct verbs_put p = { .bytes = put->bytes, .channel = put->channel, .count = put->count };
 
@@ -296,17 +296,18 @@ static struct verbs_put put_of(const struct shunt_net_endpoint *ep, const struct
 	if (!put->bytes)
 		return p;
 	p.source = (uintptr_t)put->source;
-	p.memory = put->memory;
+	p.memory = verbs_memory_of(put->memory);
 	p.remote = put->remote.word[0] + put->remote_offset;
 	for (int i = 0; i < VERBS_RAILS; i++)
 		p.rkey[i] = (uint32_t)(put->remote.word[1 + i / 2] >> i % 2 * 32);
-	p.inlined = put->bytes <= ep->inline_bytes && !put->memory->gpu;
+	p.inlined = put->bytes <= ep->inline_bytes && !p.memory->gpu;
 	p.striped = ep->nlanes > 1 && put->bytes > VERBS_STRIPE_BYTES && !(put->flags & SHUNT_NET_PACKETS);
 	return p;
 }
 
-int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, int n)
+int verbs_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n)
 {
+	struct verbs_endpoint *ep = verbs_endpoint_of(endpoint);
 	int taken = 0;
 
 	if (ep->state != VERBS_READY || ep->finished)
@@ -325,8 +326,10 @@ int verbs_post(struct shunt_net_endpoint *ep, const struct shunt_net_put *puts, 
 	return taken;
 }
 
-void verbs_finish(struct shunt_net_endpoint *ep)
+void verbs_finish(struct shunt_net_endpoint *endpoint)
 {
+	struct verbs_endpoint *ep = verbs_endpoint_of(endpoint);
+
 	if (ep->finished)
 		return;
 	ep->finished = true;

@@ -4,39 +4,31 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
 
 /* 0 or -errno. */
-static int watch(const struct shunt_net_device *device, int fd)
+static int watch(const struct verbs_device *device, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 	int flags = fcntl(fd, F_GETFL);
 
 	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ||
-	        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event) ?
+	        epoll_ctl(device->base.epoll_fd, EPOLL_CTL_ADD, fd, &event) ?
 	    -errno :
 	    0;
 }
 
-int verbs_wait_open(struct shunt_net_device *device)
-{
-	device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return device->epoll_fd < 0 || device->timer_fd < 0 ? -errno : watch(device, device->timer_fd);
-}
-
-int verbs_wait_add(const struct shunt_net_device *device, const struct verbs_rail *rail)
+int verbs_wait_add(const struct verbs_device *device, const struct verbs_rail *rail)
 {
 	int err = watch(device, rail->channel->fd);
 
 	return err ? err : watch(device, rail->context->async_fd);
 }
 
-static void fail_all(struct shunt_net_device *device, const char *what)
+static void fail_all(struct verbs_device *device, const char *what)
 {
 	for (unsigned i = 0; i < device->nslots; i++)
 		if (device->slots[i])
@@ -44,7 +36,7 @@ static void fail_all(struct shunt_net_device *device, const char *what)
 }
 
 /* If one of the endpoint's lanes has this QP. */
-static void fail_lane(struct shunt_net_endpoint *ep, const struct shunt_ibv_qp *qp, int err, const char *what)
+static void fail_lane(struct verbs_endpoint *ep, const struct shunt_ibv_qp *qp, int err, const char *what)
 {
 	for (int i = 0; i < ep->nlanes; i++)
 		if (ep->lane[i].qp == qp)
@@ -52,7 +44,7 @@ static void fail_lane(struct shunt_net_endpoint *ep, const struct shunt_ibv_qp *
 }
 
 static void one_event(
-    struct shunt_net_device *device, const struct verbs_rail *rail, const struct shunt_ibv_async_event *event)
+    struct verbs_device *device, const struct verbs_rail *rail, const struct shunt_ibv_async_event *event)
 {
 	char number[32];
 	const char *what = number;
@@ -89,7 +81,7 @@ static void one_event(
 	}
 }
 
-void verbs_async(struct shunt_net_device *device)
+void verbs_async(struct verbs_device *device)
 {
 	struct shunt_ibv_async_event event;
 
@@ -101,7 +93,7 @@ void verbs_async(struct shunt_net_device *device)
 		}
 }
 
-void verbs_disarm(struct shunt_net_device *device)
+void verbs_disarm(struct verbs_device *device)
 {
 	struct shunt_ibv_cq *cq;
 	void *user;
@@ -114,24 +106,21 @@ void verbs_disarm(struct shunt_net_device *device)
 }
 
 /* The first deadline of all endpoints, or when idle peers are looked for, for the kernel. */
-static void set_timer(struct shunt_net_device *device)
+static void set_timer(struct verbs_device *device)
 {
-	struct itimerspec at = { 0 };
 	int64_t first = device->next_beat ? device->next_beat : 1;
 
 	for (unsigned i = 0; device->timed && i < device->nslots; i++) {
-		const struct shunt_net_endpoint *ep = device->slots[i];
+		const struct verbs_endpoint *ep = device->slots[i];
 
 		if (ep && ep->deadline && ep->deadline < first)
 			first = ep->deadline;
 	}
-	at.it_value.tv_sec = first / 1000;
-	at.it_value.tv_nsec = first % 1000 * 1000000;
-	timerfd_settime(device->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+	shunt_net_device_set_timer(&device->base, first);
 }
 
 /* Has the rail's queues tell of what comes. False: the NIC refuses. */
-static bool arm_queues(struct shunt_net_device *device, const struct verbs_rail *rail)
+static bool arm_queues(struct verbs_device *device, const struct verbs_rail *rail)
 {
 	for (int i = 0; i < rail->ncqs; i++)
 		if (rail->context->req_notify_cq(rail->cqs[i].cq, 0))
@@ -143,8 +132,9 @@ static bool arm_queues(struct shunt_net_device *device, const struct verbs_rail 
 	return true;
 }
 
-bool verbs_arm(struct shunt_net_device *device)
+bool verbs_arm(struct shunt_net_device *net_device)
 {
+	struct verbs_device *device = verbs_device_of(net_device);
 	const struct verbs_flush *f = &device->flush;
 
 	if (device->touched || device->nstash || f->first < f->seen || (f->first < f->last && !f->reading))
@@ -160,9 +150,4 @@ bool verbs_arm(struct shunt_net_device *device)
 	set_timer(device);
 	device->armed = true;
 	return true;
-}
-
-int verbs_fd(const struct shunt_net_device *device)
-{
-	return device->epoll_fd;
 }

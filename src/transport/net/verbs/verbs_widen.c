@@ -12,7 +12,7 @@
 #include "transport/net/verbs/verbs_priv.h"
 
 /* The peer's key of the rails is known once it has told of its lanes. */
-static int own_memory(struct shunt_net_endpoint *ep, int rails)
+static int own_memory(struct verbs_endpoint *ep, int rails)
 {
 	for (int i = 1; i < rails; i++) {
 		ep->ping_mr[i] = verbs_mem_own(&ep->device->rail[i], ep->ping, ep->ping_bytes, false);
@@ -22,7 +22,7 @@ static int own_memory(struct shunt_net_endpoint *ep, int rails)
 	return 0;
 }
 
-int verbs_lanes_make(struct shunt_net_endpoint *ep)
+int verbs_lanes_make(struct verbs_endpoint *ep)
 {
 	int rails = verbs_least(ep->device->nrails, ep->peer.rails), qps = verbs_least(ep->device->qps, ep->peer.qps),
 	    err = 0;
@@ -40,10 +40,10 @@ int verbs_lanes_make(struct shunt_net_endpoint *ep)
 	return err;
 }
 
-void verbs_lanes_tell(struct shunt_net_endpoint *ep)
+void verbs_lanes_tell(struct verbs_endpoint *ep)
 {
 	struct verbs_table *table = &ep->ping->table_sent;
-	const struct shunt_net_device *device = ep->device;
+	const struct verbs_device *device = ep->device;
 
 	memset(table, 0, sizeof(*table));
 	for (int i = 1; i < device->nrails && ep->ping_mr[i]; i++) {
@@ -62,7 +62,7 @@ void verbs_lanes_tell(struct shunt_net_endpoint *ep)
 	verbs_own(ep, VERBS_LANES);
 }
 
-void verbs_lanes_told(struct shunt_net_endpoint *ep)
+void verbs_lanes_told(struct verbs_endpoint *ep)
 {
 	const struct verbs_table *own = &ep->ping->table_sent, *table = &ep->ping->table_came;
 
@@ -85,14 +85,14 @@ void verbs_lanes_told(struct shunt_net_endpoint *ep)
 	verbs_own(ep, VERBS_LANES_UP);
 }
 
-void verbs_lanes_ping(struct shunt_net_endpoint *ep)
+void verbs_lanes_ping(struct verbs_endpoint *ep)
 {
 	for (int i = 1; i < ep->nlanes && ep->state == VERBS_WIDENING; i++)
 		verbs_lane_write(ep, &ep->lane[i], VERBS_AT(lane_came) + (unsigned)(i - 1) * VERBS_LANE_PING,
 		    VERBS_LANE_PING, VERBS_PING);
 }
 
-void verbs_lane_ping_came(struct shunt_net_endpoint *ep, struct verbs_lane *lane)
+void verbs_lane_ping_came(struct verbs_endpoint *ep, struct verbs_lane *lane)
 {
 	int i = (int)(lane - ep->lane);
 	uint8_t expected[VERBS_LANE_PING];

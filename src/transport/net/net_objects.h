@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_NET_OBJECTS_H
+#define SHUNT_TRANSPORT_NET_NET_OBJECTS_H
+/*
+ * For providers: what their devices, memory and endpoints have in common. A provider's own struct begins with the one
+ * here, as its member `base`, so that a pointer to either is a pointer to both.
+ */
+#include "transport/net/net.h"
+
+struct shunt_net_device {
+	int epoll_fd; /* for struct shunt_net_ops, `fd`: all that the device waits for is in it */
+	int timer_fd; /* in it, too: the first deadline */
+};
+
+struct shunt_net_memory {
+	uint8_t *start;
+	size_t bytes;
+};
+
+struct shunt_net_endpoint {
+	void *user;
+	char *name; /* of the peer */
+	uint8_t key[SHUNT_NET_KEY_BYTES];
+	int64_t connect_ms;
+	int err; /* of SHUNT_NET_ERROR, as the text */
+	char text[512];
+};
+
+/* epoll_fd and timer_fd, the timer with this epoll event. 0 or -errno; what is open stays so. */
+struct epoll_event;
+int shunt_net_device_init(struct shunt_net_device *device, struct epoll_event *timer);
+/* Closes them; those that are negative are not open. */
+void shunt_net_device_finish(struct shunt_net_device *device);
+int shunt_net_device_fd(const struct shunt_net_device *device);
+/* Sets the timer to this value of shunt_now_ms(); SHUNT_NEVER stops it. */
+void shunt_net_device_set_timer(const struct shunt_net_device *device, int64_t ms);
+
+/* Copies what the peer's description says. 0 or -ENOMEM. */
+int shunt_net_endpoint_init(struct shunt_net_endpoint *endpoint, const struct shunt_net_peer *peer);
+void shunt_net_endpoint_finish(struct shunt_net_endpoint *endpoint);
+#endif
