@@ -60,8 +60,8 @@ static void open_ends(struct end end[2])
 	for (int i = 0; i < 2; i++) {
 		struct shunt_net_region region = { .bytes = LARGE, .dmabuf_fd = -1 };
 
-		end[i].bytes = region.at = calloc(1, LARGE);
-		require(region.at && !ops->open(0, &end[i].device), "open");
+		end[i].bytes = region.start = calloc(1, LARGE);
+		require(region.start && !ops->open(0, &end[i].device), "open");
 		require(!ops->mem_register(end[i].device, &region, &end[i].memory), "register");
 		require(!ops->endpoint_create(end[i].device, &peer, &end[i].endpoint, &end[i].blob), "create");
 	}

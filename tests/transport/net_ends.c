@@ -162,9 +162,9 @@ void net_put(const struct shunt_net_ops *ops, struct shunt_net_device *device, s
 }
 
 struct shunt_net_memory *net_register(
-    const struct shunt_net_ops *ops, struct shunt_net_device *device, void *at, size_t bytes)
+    const struct shunt_net_ops *ops, struct shunt_net_device *device, void *start, size_t bytes)
 {
-	struct shunt_net_region region = { .at = at, .bytes = bytes, .dmabuf_fd = -1 };
+	struct shunt_net_region region = { .start = start, .bytes = bytes, .dmabuf_fd = -1 };
 	struct shunt_net_memory *memory = NULL;
 
 	assert_int_equal(ops->mem_register(device, &region, &memory), 0);

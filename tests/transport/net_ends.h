@@ -50,7 +50,7 @@ int net_step_or_sleep(const struct shunt_net_ops *ops, struct shunt_net_device *
 void net_put(const struct shunt_net_ops *ops, struct shunt_net_device *device, struct net_end *end,
     const struct shunt_net_put *put);
 struct shunt_net_memory *net_register(
-    const struct shunt_net_ops *ops, struct shunt_net_device *device, void *at, size_t bytes);
+    const struct shunt_net_ops *ops, struct shunt_net_device *device, void *start, size_t bytes);
 /* Open descriptors of this process. */
 int net_descriptors(void);
 

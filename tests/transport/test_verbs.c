@@ -1091,8 +1091,8 @@ static void gpu_memory(void)
 	struct shunt_net_info info[1];
 
 	CHECK(!ftruncate(fd, GPU_BYTES));
-	target.at = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(target.at != MAP_FAILED);
+	target.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(target.start != MAP_FAILED);
 	begin();
 	CHECK(ops->devices(info, 1) == 1 && info[0].gpu_memory);
 	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
@@ -1107,7 +1107,7 @@ static void gpu_memory(void)
 		memset(from, (int)(turn & 0xff), sizeof(from));
 		UNTIL(ops->post(ends[0].endpoint, &put, 1));
 		UNTIL(ends[1].signalled == turn);
-		CHECK(!memcmp(target.at, from, put.bytes));
+		CHECK(!memcmp(target.start, from, put.bytes));
 		UNTIL(ends[0].done == turn);
 	}
 	end_with(memory);
@@ -1125,9 +1125,9 @@ static void words_of_a_gpu(void)
 	uint64_t *word;
 
 	CHECK(!ftruncate(fd, GPU_BYTES));
-	target.at = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(target.at != MAP_FAILED);
-	word = target.at;
+	target.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(target.start != MAP_FAILED);
+	word = target.start;
 	begin();
 	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
 	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
@@ -1141,7 +1141,7 @@ static void words_of_a_gpu(void)
 		memset(from, (int)(turn & 0xff), sizeof(from));
 		UNTIL(ops->post(ends[0].endpoint, &put, 1));
 		UNTIL(__atomic_load_n(word, __ATOMIC_ACQUIRE) == turn);
-		CHECK(!memcmp((char *)target.at + 8, from, put.bytes));
+		CHECK(!memcmp((char *)target.start + 8, from, put.bytes));
 		UNTIL(ends[0].done == turn);
 	}
 	end_with(memory);
@@ -1156,8 +1156,8 @@ static void gpu_memory_by_address(void)
 	struct shunt_net_memory *memory = NULL;
 
 	CHECK(!ftruncate(fd, GPU_BYTES));
-	region.at = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(region.at != MAP_FAILED && !ops->open(0, &ends[0].device));
+	region.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(region.start != MAP_FAILED && !ops->open(0, &ends[0].device));
 	CHECK(ops->mem_register(ends[0].device, &region, &memory) == (may ? 0 : -EOPNOTSUPP));
 	ops->mem_deregister(memory);
 	ops->close(ends[0].device);

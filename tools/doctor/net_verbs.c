@@ -421,10 +421,10 @@ static int open_nic(const struct net *net, struct end *e, const struct shunt_net
 		snprintf(nic->where, sizeof(nic->where), "%.*s, %.60s", (int)strcspn(info[index].where, ","),
 		    info[index].where, address);
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
-	region.at = mmap(NULL, region.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (region.at == MAP_FAILED)
+	region.start = mmap(NULL, region.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (region.start == MAP_FAILED)
 		return -errno; /* cppcheck-suppress memleak; there is none to unmap */
-	e->memory = region.at;
+	e->memory = region.start;
 	for (uint32_t i = 0; i < BLOCK; i++)
 		e->memory->source[i] = pattern(net->rank, i);
 	return e->ops->mem_register(e->device, &region, &e->registered);

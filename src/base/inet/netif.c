@@ -118,7 +118,7 @@ static int list_addresses(
 	int n = 0;
 
 	for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-		int metric, at, end;
+		int metric, slot, end;
 
 		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
 		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6) ||
@@ -137,14 +137,14 @@ static int list_addresses(
 				continue;
 			end--;
 		}
-		for (at = end; at > 0 && metrics[at - 1] > metric; at--) {
-			addrs[at] = addrs[at - 1];
-			metrics[at] = metrics[at - 1];
+		for (slot = end; slot > 0 && metrics[slot - 1] > metric; slot--) {
+			addrs[slot] = addrs[slot - 1];
+			metrics[slot] = metrics[slot - 1];
 		}
-		addrs[at] = (struct shunt_netaddr){ .len = address_len(ifa->ifa_addr->sa_family) };
-		memcpy(&addrs[at].ss, ifa->ifa_addr, addrs[at].len);
-		snprintf(addrs[at].ifname, sizeof(addrs[at].ifname), "%s", ifa->ifa_name);
-		metrics[at] = metric;
+		addrs[slot] = (struct shunt_netaddr){ .len = address_len(ifa->ifa_addr->sa_family) };
+		memcpy(&addrs[slot].ss, ifa->ifa_addr, addrs[slot].len);
+		snprintf(addrs[slot].ifname, sizeof(addrs[slot].ifname), "%s", ifa->ifa_name);
+		metrics[slot] = metric;
 	}
 	return n;
 }

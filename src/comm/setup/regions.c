@@ -87,7 +87,7 @@ static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, 
 	}
 	*fd_p = memfd_create("shunt-region", MFD_CLOEXEC);
 	err = *fd_p < 0 || ftruncate(*fd_p, (off_t)region->bytes) ? -errno : map(region, *fd_p, own);
-	proxy.at = own->at;
+	proxy.start = own->at;
 	proxy.counters = own->at;
 	if (!err)
 		err = shunt_proxy_region_create(net->proxy, &proxy, &mine->memory);

@@ -65,7 +65,7 @@ struct shunt_net_remote {
 enum shunt_net_memory_flag {
 	/* Signals' words, or packets, lie here: what is written later must not be seen sooner. */
 	SHUNT_NET_MEMORY_ORDERED = 1,
-	/* at is an address of a GPU; dmabuf_fd exports it from dmabuf_offset on, or is -1. */
+	/* start is an address of a GPU; dmabuf_fd exports it from dmabuf_offset on, or is -1. */
 	SHUNT_NET_MEMORY_GPU = 2,
 	/*
 	 * Peers add to words in it; ordered. It lies where the puts before such signals do: in the memory of the same
@@ -75,7 +75,7 @@ enum shunt_net_memory_flag {
 };
 
 struct shunt_net_region {
-	void *at;
+	void *start;
 	size_t bytes;
 	int dmabuf_fd; /* -1: none */
 	uint64_t dmabuf_offset;

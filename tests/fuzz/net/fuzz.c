@@ -36,7 +36,7 @@ struct subject {
 
 static void subject_open(struct subject *s)
 {
-	struct shunt_net_region region = { .at = place + GUARD, .bytes = MEMORY, .dmabuf_fd = -1 };
+	struct shunt_net_region region = { .start = place + GUARD, .bytes = MEMORY, .dmabuf_fd = -1 };
 	struct shunt_net_peer peer = { .name = "fuzz", .connect_ms = 1000 };
 	struct shunt_net_blob blob;
 	struct tcp_endpoint *ep;

@@ -23,12 +23,12 @@ struct create {
 static int register_memory(struct proxy_thread *thread, struct shunt_proxy *proxy)
 {
 	const struct shunt_proxy_config *config = &proxy->config;
-	const struct shunt_net_region memory = { .at = config->memory, .bytes = config->bytes, .dmabuf_fd = -1 };
-	const struct shunt_net_region landing = { .at = config->landing,
+	const struct shunt_net_region memory = { .start = config->memory, .bytes = config->bytes, .dmabuf_fd = -1 };
+	const struct shunt_net_region landing = { .start = config->landing,
 		.bytes = config->landing_bytes,
 		.dmabuf_fd = config->landing_fd,
 		.flags = SHUNT_NET_MEMORY_GPU };
-	const struct shunt_net_region words = { .at = config->memory,
+	const struct shunt_net_region words = { .start = config->memory,
 		.bytes = sizeof(struct shunt_net_words),
 		.dmabuf_fd = -1,
 		.flags = SHUNT_NET_MEMORY_WORDS };
@@ -189,7 +189,7 @@ static void create_region(struct proxy_thread *thread, void *arg)
 	struct shunt_net_memory *memory;
 
 	call->err = net->mem_register(thread->device,
-	    &(struct shunt_net_region){ .at = call->region->at,
+	    &(struct shunt_net_region){ .start = call->region->start,
 	        .bytes = call->region->bytes,
 	        .dmabuf_fd = -1,
 	        .flags = proxy->config.adds ? SHUNT_NET_MEMORY_WORDS : SHUNT_NET_MEMORY_ORDERED },
@@ -291,11 +291,11 @@ bool shunt_proxy_ended(const struct shunt_proxy *proxy)
 
 static void destroy(struct proxy_thread *thread, void *arg)
 {
-	struct shunt_proxy *proxy = arg, **at = &thread->proxies;
+	struct shunt_proxy *proxy = arg, **link = &thread->proxies;
 
-	while (*at != proxy)
-		at = &(*at)->next;
-	*at = proxy->next;
+	while (*link != proxy)
+		link = &(*link)->next;
+	*link = proxy->next;
 	shunt_proxy_close_all(proxy);
 }
 

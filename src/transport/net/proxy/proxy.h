@@ -85,7 +85,7 @@ void shunt_proxy_start(struct shunt_proxy *proxy);
  */
 struct shunt_proxy_region {
 	unsigned number; /* from 0; below SHUNT_NET_MAX_REGIONS */
-	void *at;        /* page-locked */
+	void *start;     /* page-locked */
 	size_t bytes;
 	uint64_t *counters; /* by channel, from first_channel on */
 	uint32_t first_channel, nchannels;

@@ -92,7 +92,7 @@ static void put_in_region(
 	put->bytes = units * SHUNT_NET_REGION_UNIT;
 	if (!region || !region->remotes)
 		return;
-	put->source = (char *)region->is.at + (uint64_t)value[SHUNT_NET_TRIGGER_FROM] * SHUNT_NET_REGION_UNIT;
+	put->source = (char *)region->is.start + (uint64_t)value[SHUNT_NET_TRIGGER_FROM] * SHUNT_NET_REGION_UNIT;
 	put->memory = region->memory;
 	put->remote = region->remotes[c - proxy->connection];
 	put->remote_offset = (uint64_t)value[SHUNT_NET_TRIGGER_TO] * SHUNT_NET_REGION_UNIT;
@@ -120,7 +120,7 @@ static void add_to_word(const struct shunt_proxy *proxy, const struct connection
 		put->word_offset = c->raised_at + put->channel * sizeof(uint64_t);
 	} else if (region && region->remotes) {
 		put->words = region->remotes[c - proxy->connection];
-		put->word_offset = (uint64_t)((char *)region->is.counters - (char *)region->is.at) +
+		put->word_offset = (uint64_t)((char *)region->is.counters - (char *)region->is.start) +
 		    (put->channel - region->is.first_channel) * sizeof(uint64_t);
 	} else {
 		return;

@@ -313,14 +313,14 @@ int shunt_proxy_thread_get(
 
 void shunt_proxy_thread_put(struct proxy_thread *t)
 {
-	struct proxy_thread **at;
+	struct proxy_thread **link;
 	bool last;
 
 	shunt_lock_acquire(SHUNT_LOCK_PROXY);
 	last = !--t->users;
-	for (at = &threads; last && *at; at = &(*at)->next)
-		if (*at == t) {
-			*at = t->next;
+	for (link = &threads; last && *link; link = &(*link)->next)
+		if (*link == t) {
+			*link = t->next;
 			break;
 		}
 	shunt_lock_release(SHUNT_LOCK_PROXY);

@@ -153,7 +153,7 @@ static void endpoint_finish(struct shunt_net_endpoint *endpoint)
 static void endpoint_close(struct shunt_net_endpoint *endpoint)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
-	struct tcp_endpoint **at;
+	struct tcp_endpoint **link;
 	struct tcp_device *device;
 
 	if (!ep)
@@ -161,15 +161,15 @@ static void endpoint_close(struct shunt_net_endpoint *endpoint)
 	device = ep->device;
 	shunt_tcp_leave_state(ep);
 	shunt_tcp_close_sockets(ep);
-	for (at = &device->endpoints; *at != ep; at = &(*at)->next)
+	for (link = &device->endpoints; *link != ep; link = &(*link)->next)
 		;
-	*at = ep->next;
-	for (at = &device->queue; *at && *at != ep; at = &(*at)->queue_next)
+	*link = ep->next;
+	for (link = &device->queue; *link && *link != ep; link = &(*link)->queue_next)
 		;
-	if (*at) {
-		*at = ep->queue_next;
-		if (!*at)
-			device->queue_end = at;
+	if (*link) {
+		*link = ep->queue_next;
+		if (!*link)
+			device->queue_end = link;
 	}
 	endpoint_free(ep);
 }

@@ -47,11 +47,11 @@ static void cut_to_pci(char *path)
 {
 	size_t end = 0;
 
-	for (size_t at = 0, n; path[at]; at += n) {
-		at += path[at] == '/';
-		n = strcspn(path + at, "/");
-		if (is_pci_name(path + at, n))
-			end = at + n;
+	for (size_t begin = 0, n; path[begin]; begin += n) {
+		begin += path[begin] == '/';
+		n = strcspn(path + begin, "/");
+		if (is_pci_name(path + begin, n))
+			end = begin + n;
 	}
 	path[end] = '\0';
 }

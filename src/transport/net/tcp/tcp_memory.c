@@ -55,7 +55,7 @@ int shunt_tcp_mem_register(
 	}
 	device->slot[slot].memory = memory;
 	memory->device = device;
-	memory->base = (struct shunt_net_memory){ region->at, region->bytes };
+	memory->base = (struct shunt_net_memory){ region->start, region->bytes };
 	memory->id = (uint32_t)++device->slot[slot].turn << 16 | slot;
 	*memory_p = &memory->base;
 	return 0;

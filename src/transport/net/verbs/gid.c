@@ -118,9 +118,9 @@ bool shunt_gid_choose(struct shunt_gids own, struct shunt_gids peers, bool first
 
 	for (int i = 0; i < own.n; i++) {
 		for (int j = 0; j < peers.n; j++) {
-			int class = shunt_gid_class(&own.at[i]), cost;
+			int class = shunt_gid_class(&own.list[i]), cost;
 
-			if (own.at[i].type != peers.at[j].type || class != shunt_gid_class(&peers.at[j]))
+			if (own.list[i].type != peers.list[j].type || class != shunt_gid_class(&peers.list[j]))
 				continue;
 			cost = (class * 2 * SHUNT_GID_MAX_OFFERED + i + j) * SHUNT_GID_MAX_OFFERED + (first ? i : j);
 			if (best >= 0 && cost >= best)

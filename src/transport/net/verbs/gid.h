@@ -20,7 +20,7 @@ struct shunt_gid {
 };
 
 struct shunt_gids {
-	const struct shunt_gid *at;
+	const struct shunt_gid *list;
 	int n;
 };
 

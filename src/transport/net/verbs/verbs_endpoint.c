@@ -126,9 +126,9 @@ int verbs_endpoint_create(struct shunt_net_device *net_device, const struct shun
 
 static void leave_attention(struct verbs_endpoint *ep)
 {
-	for (struct verbs_endpoint **at = &ep->device->attention; *at; at = &(*at)->next_attention) {
-		if (*at == ep) {
-			*at = ep->next_attention;
+	for (struct verbs_endpoint **link = &ep->device->attention; *link; link = &(*link)->next_attention) {
+		if (*link == ep) {
+			*link = ep->next_attention;
 			break;
 		}
 	}

@@ -33,17 +33,17 @@ void shunt_verbs_address(struct shunt_net_device *net_device, char *text, size_t
 static int try_memory(struct verbs_device *device, size_t bytes)
 {
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const struct shunt_net_region region = { .at = at, .bytes = bytes, .dmabuf_fd = -1 };
+	void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const struct shunt_net_region region = { .start = start, .bytes = bytes, .dmabuf_fd = -1 };
 	struct verbs_memory *memory;
 	int err;
 
-	if (at == MAP_FAILED)
+	if (start == MAP_FAILED)
 		return -errno;
 	err = verbs_mem_register(device, &region, &memory);
 	if (!err)
 		verbs_mem_deregister(&memory->base);
-	munmap(at, bytes);
+	munmap(start, bytes);
 	return err;
 }
 

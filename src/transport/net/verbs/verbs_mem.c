@@ -22,18 +22,19 @@ static int failed(struct verbs_rail *rail, const char *what, size_t bytes, int e
 }
 
 /* access may have relaxed ordering where the library knows it. NULL: errno. */
-static struct shunt_ibv_mr *register_at(struct verbs_rail *rail, void *at, size_t bytes, unsigned access)
+static struct shunt_ibv_mr *register_at(struct verbs_rail *rail, void *start, size_t bytes, unsigned access)
 {
 	errno = 0;
 	if (access & SHUNT_IBV_ACCESS_RELAXED_ORDERING)
-		return rail->ibv->reg_mr_iova2(rail->pd, at, bytes, (uintptr_t)at, access);
-	return rail->ibv->reg_mr(rail->pd, at, bytes, (int)access);
+		return rail->ibv->reg_mr_iova2(rail->pd, start, bytes, (uintptr_t)start, access);
+	return rail->ibv->reg_mr(rail->pd, start, bytes, (int)access);
 }
 
-struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *at, size_t bytes, bool adds)
+struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *start, size_t bytes, bool adds)
 {
 	unsigned access = SHUNT_IBV_ACCESS_LOCAL_WRITE | SHUNT_IBV_ACCESS_REMOTE_WRITE;
-	struct shunt_ibv_mr *mr = register_at(rail, at, bytes, adds ? access | SHUNT_IBV_ACCESS_REMOTE_ATOMIC : access);
+	struct shunt_ibv_mr *mr =
+	    register_at(rail, start, bytes, adds ? access | SHUNT_IBV_ACCESS_REMOTE_ATOMIC : access);
 
 	if (!mr)
 		failed(rail, "its own", bytes, errno ? errno : EIO);
@@ -67,10 +68,10 @@ static int register_region(struct verbs_rail *rail, const struct shunt_net_regio
 		if (!rail->ibv->reg_dmabuf_mr)
 			return -EOPNOTSUPP;
 		errno = 0;
-		*mr_p = rail->ibv->reg_dmabuf_mr(rail->pd, region->dmabuf_offset, region->bytes, (uintptr_t)region->at,
-		    region->dmabuf_fd, (int)access);
+		*mr_p = rail->ibv->reg_dmabuf_mr(rail->pd, region->dmabuf_offset, region->bytes,
+		    (uintptr_t)region->start, region->dmabuf_fd, (int)access);
 	} else {
-		*mr_p = register_at(rail, region->at, region->bytes, access);
+		*mr_p = register_at(rail, region->start, region->bytes, access);
 	}
 	if (*mr_p)
 		return 0;
@@ -111,7 +112,7 @@ int verbs_mem_register(
 	if (!memory)
 		return failed(device->rail, "memory", region->bytes, ENOMEM);
 	*memory = (struct verbs_memory){
-		.device = device, .base = { region->at, region->bytes }, .gpu = region->flags & SHUNT_NET_MEMORY_GPU
+		.device = device, .base = { region->start, region->bytes }, .gpu = region->flags & SHUNT_NET_MEMORY_GPU
 	};
 	err = may_register(device, region) ? 0 : -EOPNOTSUPP;
 	for (int i = 0; i < device->nrails && !err; i++)
@@ -130,9 +131,9 @@ void verbs_mem_deregister(struct shunt_net_memory *net_memory)
 
 	if (!memory)
 		return;
-	for (struct verbs_memory **at = &memory->device->gpu_memory; *at; at = &(*at)->next_gpu) {
-		if (*at == memory) {
-			*at = memory->next_gpu;
+	for (struct verbs_memory **link = &memory->device->gpu_memory; *link; link = &(*link)->next_gpu) {
+		if (*link == memory) {
+			*link = memory->next_gpu;
 			break;
 		}
 	}

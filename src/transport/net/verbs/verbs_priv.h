@@ -372,7 +372,7 @@ int verbs_mem_register(
 void verbs_mem_deregister(struct shunt_net_memory *memory);
 struct shunt_net_remote verbs_mem_remote(const struct shunt_net_memory *memory);
 /* The host's own pages; adds: peers add to words in them. NULL: logged. */
-struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *at, size_t bytes, bool adds);
+struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *start, size_t bytes, bool adds);
 
 /* verbs_link.c: the addresses that the port offers to a peer; their number, or -errno (logged). */
 int verbs_gids(struct verbs_rail *rail, struct shunt_gid *offered);
@@ -428,7 +428,7 @@ void verbs_push(struct verbs_endpoint *ep);
 void verbs_own(struct verbs_endpoint *ep, enum verbs_message message);
 /* A write of so many bytes of the ping to a place of the peer's, with a message of the lane's own. */
 void verbs_lane_write(
-    struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message);
+    struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t offset, uint32_t bytes, enum verbs_message message);
 /* The puts whose sources all lanes have done with, and which were not told. */
 uint32_t verbs_done(struct verbs_endpoint *ep);
 /* A write of nothing, where no other one is under way: a NIC tells nobody that its process has gone. */

@@ -65,9 +65,9 @@ static void addition(const struct verbs_endpoint *ep, uint64_t word, uint32_t ke
 /* Where part i of n of a put begins; n: where the last one ends. */
 static uint32_t part_at(const struct verbs_put *p, int i, int n)
 {
-	uint32_t at = (uint32_t)((uint64_t)p->bytes * (unsigned)i / (unsigned)n);
+	uint32_t begin = (uint32_t)((uint64_t)p->bytes * (unsigned)i / (unsigned)n);
 
-	return i == n ? p->bytes : at - at % VERBS_STRIPE_ALIGN;
+	return i == n ? p->bytes : begin - begin % VERBS_STRIPE_ALIGN;
 }
 
 /* The immediate value with which the lane's part of the put ends; false: it ends without. */
@@ -179,14 +179,14 @@ static bool all_posted(const struct verbs_endpoint *ep)
 }
 
 void verbs_lane_write(
-    struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t at, uint32_t bytes, enum verbs_message message)
+    struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t offset, uint32_t bytes, enum verbs_message message)
 {
 	struct shunt_ibv_sge sge = { (uintptr_t)ep->ping->sent, bytes, ping_lkey(ep, lane) };
 	struct shunt_ibv_send_wr wr = { .sg_list = &sge,
 		.num_sge = bytes ? 1 : 0,
 		.opcode = message ? SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM : SHUNT_IBV_WR_RDMA_WRITE,
 		.imm_data = verbs_immediate(VERBS_OWN_CHANNEL, message),
-		.remote_addr = ep->peer.ping_at + at,
+		.remote_addr = ep->peer.ping_at + offset,
 		.rkey = verbs_ping_rkey(ep, lane) };
 
 	submit(ep, lane, &wr, 1, lane->posted);
