@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+/* Where members listen, and whether they do. */
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/un.h>
 #include "base/hash.h"
 #include "base/host.h"
+#include "base/io.h"
 #include "transport/rendezvous/priv.h"
 
 /*
@@ -25,4 +27,30 @@ void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct
 		n += snprintf(sun.sun_path + 1 + n, sizeof(sun.sun_path) - 1 - (size_t)n, "%02x", mac[i]);
 	*addr = (struct shunt_netaddr){ .len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n) };
 	memcpy(&addr->ss, &sun, sizeof(sun));
+}
+
+struct shunt_netaddr shunt_rendezvous_uplink_address(const struct shunt_rendezvous *uplink, int host)
+{
+	const struct shunt_hosts *hosts = uplink->hosts;
+
+	return shunt_host_netaddr(&hosts->rank[hosts->leader[host]].at);
+}
+
+static int probe_host(const struct shunt_rendezvous *uplink, int host, int *fd_p)
+{
+	struct shunt_netaddr addr = shunt_rendezvous_uplink_address(uplink, host);
+
+	return shunt_socket_connect_begin(&shunt_socket_tcp, &addr, fd_p);
+}
+
+int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p)
+{
+	struct shunt_netaddr addr;
+	int err;
+
+	if (rdzv_is_uplink(rdzv))
+		return probe_host(rdzv, member, fd_p);
+	shunt_rendezvous_unix_address(&rdzv->id, member, &addr);
+	err = shunt_socket_connect(&shunt_socket_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
+	return err == -EAGAIN ? 0 : err;
 }

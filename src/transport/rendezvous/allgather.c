@@ -10,35 +10,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
-#include "transport/rendezvous/wire.h"
-
-int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local)
-{
-	return rdzv->uplink ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
-}
-
-static void show_rank(const struct shunt_hosts *hosts, int rank, char *text, size_t bytes)
-{
-	char host[128];
-
-	shunt_hosts_show(hosts, hosts->host_of[rank], host, sizeof(host));
-	snprintf(text, bytes, hosts->by_member ? "the parent's rank %d on %s" : "rank %d on %s",
-	    hosts->by_member ? hosts->rank[rank].row.member : rank, host);
-}
-
-void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
-{
-	char host[128];
-
-	if (!rdzv->hosts) {
-		snprintf(text, bytes, "rank %d", rank);
-	} else if (rdzv_is_uplink(rdzv)) {
-		shunt_hosts_show(rdzv->hosts, rank, host, sizeof(host));
-		snprintf(text, bytes, "host %s", host);
-	} else {
-		show_rank(rdzv->hosts, shunt_rendezvous_global(rdzv, rank), text, bytes);
-	}
-}
 
 /* Another host has failed: it has the details in its own log. */
 static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culprit)
@@ -47,7 +18,7 @@ static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culp
 
 	if (!rdzv->hosts || culprit < 0 || culprit >= rdzv->hosts->nranks || status == -ECANCELED)
 		return;
-	show_rank(rdzv->hosts, culprit, name, sizeof(name));
+	shunt_hosts_show_rank(rdzv->hosts, culprit, name, sizeof(name));
 	if (status == -EOWNERDEAD)
 		shunt_error("%s died or gave up", name);
 	else
@@ -498,4 +469,50 @@ int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct 
 	free(h.pfds);
 	free(h.mac);
 	return err;
+}
+
+/* ---- a rank's call */
+
+/* A rank that is alone. */
+static void gather_alone(const void *mine, size_t bytes, void *all, int *fds)
+{
+	if (bytes)
+		memcpy(all, mine, bytes);
+	if (fds)
+		fds[0] = -1;
+}
+
+int shunt_rendezvous_allgather(
+    const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	struct rdzv_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(ranks->timeout_ms), ranks->cancel };
+	struct shunt_rendezvous *rdzv = ranks->rendezvous;
+	int err;
+
+	if (ranks->nranks == 1) {
+		gather_alone(mine, bytes, all, fds);
+		return 0;
+	}
+	if (rdzv->err)
+		return rdzv->err;
+	if (!rdzv->joined)
+		return -EINVAL;
+	if ((fd >= 0 && !fds) || bytes > SHUNT_RENDEZVOUS_MAX_BYTES / (size_t)rdzv_total(rdzv))
+		err = -EINVAL;
+	else
+		err = rdzv->is_root ? shunt_rendezvous_root_allgather(rdzv, &round) :
+		                      shunt_rendezvous_member_allgather(rdzv, &round);
+	rdzv->round++;
+	if (err) {
+		rdzv->err = err;
+		shunt_rendezvous_close_connections(rdzv);
+	}
+	return err;
+}
+
+int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks)
+{
+	if (ranks->nranks > 1)
+		shunt_rendezvous_allgather(ranks, NULL, 0, NULL, -1, NULL);
+	return -ENOMEM;
 }

@@ -11,18 +11,6 @@
 #define BACKOFF_MIN_MS 1
 #define BACKOFF_MAX_MS 32
 
-int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p)
-{
-	struct shunt_netaddr addr;
-	int err;
-
-	if (rdzv_is_uplink(rdzv))
-		return shunt_rendezvous_uplink_probe(rdzv, member, fd_p);
-	shunt_rendezvous_unix_address(&rdzv->id, member, &addr);
-	err = shunt_socket_connect(&shunt_socket_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
-	return err == -EAGAIN ? 0 : err;
-}
-
 /*
  * The connection to the root is made, and held, before the other members are probed. So a member that finds another one
  * missing can tell all members that counted before: it closes the connections in its backlog. No member waits for a

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/rendezvous/hosts.h"
-#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/env.h"
-#include "base/host.h"
-#include "base/inet/netif.h"
-#include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "base/inet/socket.h"
 
 /* ---- addresses */
 
@@ -90,8 +85,7 @@ int shunt_hosts_find(const struct shunt_hosts *hosts, int member)
 	return -1;
 }
 
-/* From rank[].row, with nranks set. */
-static void place(struct shunt_hosts *hosts)
+void shunt_hosts_place(struct shunt_hosts *hosts)
 {
 	for (int r = 0; r < hosts->nranks; r++) {
 		const struct shunt_rendezvous_row *row = &hosts->rank[r].row;
@@ -109,118 +103,6 @@ static void place(struct shunt_hosts *hosts)
 	}
 }
 
-/* ---- the round */
-
-struct said {
-	struct shunt_host_address at, group;
-	char name[32];
-};
-
-static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
-{
-	int fd = -1, err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd);
-
-	if (err) {
-		shunt_error("this rank cannot listen for those of other hosts: %s", strerror(-err));
-		return -1;
-	}
-	*at = shunt_host_address(&addr);
-	return fd;
-}
-
-int shunt_host_address_listen(struct shunt_host_address *at, int *fd)
-{
-	struct shunt_netaddr addr;
-	int err;
-
-	if (*fd >= 0)
-		return 0;
-	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
-	if (err)
-		return err;
-	*fd = listen_at(addr, at);
-	return *fd < 0 ? -EADDRNOTAVAIL : 0;
-}
-
-int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
-{
-	return shunt_host_address_listen(&hosts->rank[rank].at, &hosts->listen_fd);
-}
-
-/* What fails is said by an address of no family. */
-static void listen_here(struct said *said, struct shunt_hosts *hosts)
-{
-	struct shunt_netaddr addr;
-
-	shunt_host_name(said->name, sizeof(said->name));
-	if (shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr))
-		return;
-	hosts->group_fd = listen_at(addr, &said->group);
-	if (hosts->group_fd >= 0)
-		hosts->listen_fd = listen_at(addr, &said->at);
-}
-
-static void fill(struct shunt_hosts *hosts, const struct shunt_rendezvous_row *rows, const struct said *all, int nranks)
-{
-	hosts->nranks = nranks;
-	for (int r = 0; r < nranks; r++) {
-		hosts->rank[r] = (struct shunt_host_rank){ .row = rows[r], .at = all[r].at, .group = all[r].group };
-		memcpy(hosts->rank[r].name, all[r].name, sizeof(all[r].name) - 1);
-	}
-	place(hosts);
-}
-
-/* Alike on all ranks. */
-static int check(const struct shunt_hosts *hosts, int rank)
-{
-	int none = 0;
-
-	while (none < hosts->nranks && hosts->rank[none].at.family)
-		none++;
-	if (none < hosts->nranks) {
-		shunt_error("rank %d (%s) cannot listen for ranks of other hosts; its own log has the reason", none,
-		    hosts->rank[none].name);
-		return -EADDRNOTAVAIL;
-	}
-	if (hosts->largest > SHUNT_HOSTS_MAX_LOCAL) {
-		if (!rank)
-			shunt_error("a host has %d of the communicator's ranks; over several hosts %d is the most that "
-			            "one may have",
-			    hosts->largest, SHUNT_HOSTS_MAX_LOCAL);
-		return -EINVAL;
-	}
-	return 0;
-}
-
-int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **hosts_p)
-{
-	struct said mine = { 0 }, all[SHUNT_HOSTS_MAX_RANKS];
-	struct shunt_hosts *hosts;
-	int err;
-
-	if (ranks->nranks > SHUNT_HOSTS_MAX_RANKS) {
-		if (!ranks->rank)
-			shunt_error("%d ranks on several hosts: %d is the most that they may be", ranks->nranks,
-			    SHUNT_HOSTS_MAX_RANKS);
-		return -EINVAL;
-	}
-	hosts = calloc(1, sizeof(*hosts));
-	if (!hosts)
-		return shunt_rendezvous_lacks_memory(ranks);
-	hosts->listen_fd = hosts->group_fd = -1;
-	listen_here(&mine, hosts);
-	err = shunt_rendezvous_allgather(ranks, &mine, sizeof(mine), all, -1, NULL);
-	if (!err) {
-		fill(hosts, shunt_rendezvous_rows(ranks->rendezvous), all, ranks->nranks);
-		err = check(hosts, ranks->rank);
-	}
-	if (err)
-		shunt_hosts_destroy(hosts);
-	else
-		*hosts_p = hosts;
-	return err;
-}
-
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n)
 {
 	struct shunt_host_rank table[SHUNT_HOSTS_MAX_RANKS] = { 0 };
@@ -229,12 +111,7 @@ void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n)
 		table[r] = hosts->rank[ranks[r]];
 	*hosts = (struct shunt_hosts){ .nranks = n, .listen_fd = hosts->listen_fd, .group_fd = hosts->group_fd };
 	memcpy(hosts->rank, table, (size_t)n * sizeof(*table));
-	place(hosts);
-}
-
-size_t shunt_hosts_said_bytes(void)
-{
-	return sizeof(struct said);
+	shunt_hosts_place(hosts);
 }
 
 void shunt_hosts_destroy(struct shunt_hosts *hosts)
@@ -259,6 +136,15 @@ void shunt_hosts_show(const struct shunt_hosts *hosts, int host, char *text, siz
 	if (port)
 		*port = '\0';
 	snprintf(text, bytes, "%s (%s)", leader->name, at);
+}
+
+void shunt_hosts_show_rank(const struct shunt_hosts *hosts, int rank, char *text, size_t bytes)
+{
+	char host[128];
+
+	shunt_hosts_show(hosts, hosts->host_of[rank], host, sizeof(host));
+	snprintf(text, bytes, hosts->by_member ? "the parent's rank %d on %s" : "rank %d on %s",
+	    hosts->by_member ? hosts->rank[rank].row.member : rank, host);
 }
 
 void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t bytes)

@@ -57,6 +57,8 @@ int shunt_hosts_find(const struct shunt_hosts *hosts, int member);
 int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **hosts_p);
 /* Bytes that a rank says in it, for a root that is no rank. */
 size_t shunt_hosts_said_bytes(void);
+/* Fills the fields of hosts from rank[].row and nranks. */
+void shunt_hosts_place(struct shunt_hosts *hosts);
 /* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n);
 /*
@@ -71,6 +73,8 @@ void shunt_hosts_destroy(struct shunt_hosts *hosts);
 
 /* For the log: "node1 (10.0.0.1)", the name of a host and the address of its leader. */
 void shunt_hosts_show(const struct shunt_hosts *hosts, int host, char *text, size_t bytes);
+/* For the log: "rank 3 on node1 (10.0.0.1)", or "the parent's rank 3 on ...". */
+void shunt_hosts_show_rank(const struct shunt_hosts *hosts, int rank, char *text, size_t bytes);
 /* For the log: "ranks 0-1 on node1 (10.0.0.1), ranks 2-3 on node2 (10.0.0.2)", cut where text is full. */
 void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t bytes);
 

@@ -60,23 +60,6 @@ static bool peer_is_dead(int fd)
 	return unix_peer_is_dead(fd);
 }
 
-static bool hangs_up(int fd)
-{
-	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
-
-	return fd >= 0 && poll(&p, 1, 0) > 0;
-}
-
-bool shunt_rendezvous_lost(const struct shunt_rendezvous *rdzv)
-{
-	if (!rdzv)
-		return false;
-	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
-		if (hangs_up(rdzv->peer_fds[r]))
-			return true;
-	return hangs_up(rdzv->root_fd) || shunt_rendezvous_lost(rdzv->uplink);
-}
-
 int shunt_rendezvous_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel)
 {
 	for (;;) {

@@ -64,10 +64,16 @@ void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct
 
 /* An empty object that listens nowhere. NULL: no memory. */
 struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key);
+/* After an error, or at the end: of both levels. */
+void shunt_rendezvous_close_connections(struct shunt_rendezvous *rdzv);
+
+/* Where the root of a host listens. */
+struct shunt_netaddr shunt_rendezvous_uplink_address(const struct shunt_rendezvous *uplink, int host);
 
 /*
  * Connects to a member. 0: it is present, and *fd_p is the connection, or -1 if its backlog is full. -ECONNREFUSED: it
- * is not present. Or another -errno.
+ * is not present. Or another -errno. Of an uplink, a member is the root of another host, and *fd_p may still be
+ * connecting.
  */
 int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p);
 
@@ -78,9 +84,6 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
  */
 int shunt_rendezvous_poll(
     struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
-
-/* The same for the root of another host (uplink.c), but *fd_p may still be connecting. */
-int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p);
 
 /* ---- waiting (wait.c) */
 
@@ -141,7 +144,6 @@ struct rdzv_root {
 	int *watch;                          /* per member: a connection to it, which breaks when it dies; -1 none, or
 	                                        RDZV_WATCH_LATER; NULL: nobody is watched */
 	const struct shunt_rendezvous *rdzv; /* of the watched members, and for names; NULL: none */
-	struct shunt_rendezvous *uplink;     /* joins when all ranks are here, before they are told; NULL: none */
 	int64_t timeout_ms;                  /* from the first rank on */
 	const atomic_int *cancel;
 	/* The root's own. */
@@ -172,7 +174,12 @@ __attribute__((format(printf, 3, 4))) void shunt_rendezvous_root_fail(
  * program may end, and the root with it. Closes their connections unless `keeps`.
  */
 void shunt_rendezvous_root_answer_all(struct rdzv_root *root, bool keeps);
-/* Steps until the outcome is certain, and answers. On success rdzv has the connections, their keys and the table. */
+/* Steps until the outcome is certain: status. */
+void shunt_rendezvous_root_gather(struct rdzv_root *root);
+/* Then answers, and ends the root. On success rdzv has the connections, their keys and the table. Returns the outcome.
+ */
+int shunt_rendezvous_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
+/* Both. */
 int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 /* Gives the connections, their keys and the table to rdzv. 0 or -ENOMEM. */
 int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv);

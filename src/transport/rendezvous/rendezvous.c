@@ -12,19 +12,6 @@
 
 #define BACKLOG_MS 20 /* while the root's backlog is full */
 
-struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
-{
-	struct shunt_rendezvous *rdzv = calloc(1, sizeof(*rdzv));
-
-	if (rdzv)
-		*rdzv =
-		    (struct shunt_rendezvous){ .lobby = { .kind = kind, .key = key, .listen_fd = -1, .event_fd = -1 },
-			    .root_fd = -1,
-			    .root = -1,
-			    .culprit = -1 };
-	return rdzv;
-}
-
 int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_rendezvous **rdzv_p)
 {
 	struct shunt_rendezvous *rdzv;
@@ -49,31 +36,6 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 	shunt_rendezvous_lobby_watch(&rdzv->lobby);
 	*rdzv_p = rdzv;
 	return 0;
-}
-
-static void close_connections(struct shunt_rendezvous *rdzv)
-{
-	if (rdzv->uplink)
-		close_connections(rdzv->uplink);
-	shunt_close_socket(&rdzv->root_fd);
-	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
-		shunt_close_socket(&rdzv->peer_fds[r]);
-}
-
-void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
-{
-	if (!rdzv)
-		return;
-	close_connections(rdzv);
-	shunt_rendezvous_lobby_finish(&rdzv->lobby);
-	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
-	if (!rdzv_is_uplink(rdzv))
-		shunt_hosts_destroy(rdzv->hosts);
-	shunt_rendezvous_destroy(rdzv->uplink);
-	free(rdzv->peer_fds);
-	free(rdzv->session);
-	free(rdzv->rows);
-	free(rdzv);
 }
 
 /* True: one that has proved itself is there. */
@@ -112,11 +74,14 @@ static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch,
 		.nmembers = nmembers,
 		.watch = watch,
 		.rdzv = rdzv,
-		.uplink = rdzv->uplink,
 		.timeout_ms = shunt_config()->timeout,
 		.cancel = cancel };
 
-	return shunt_rendezvous_root_run(&root, rdzv);
+	shunt_rendezvous_root_gather(&root);
+	/* The ranks of this host are here, and wait: now for those of the other hosts. */
+	if (!root.status && rdzv->uplink)
+		root.status = shunt_rendezvous_uplink_join(rdzv->uplink, cancel, root.text, sizeof(root.text));
+	return shunt_rendezvous_root_conclude(&root, rdzv);
 }
 
 /* Again, if the root had to make room. A root that has gone is not there any more. */
@@ -214,7 +179,7 @@ int shunt_rendezvous_join(
 		return 0;
 	}
 	rdzv->err = err;
-	close_connections(rdzv);
+	shunt_rendezvous_close_connections(rdzv);
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
 	/*
@@ -224,83 +189,4 @@ int shunt_rendezvous_join(
 	if (!rdzv->count_mismatch)
 		shunt_rendezvous_lobby_close(&rdzv->lobby);
 	return err;
-}
-
-bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv)
-{
-	return rdzv->is_leader;
-}
-
-/* A rank that is alone. */
-static void gather_alone(const void *mine, size_t bytes, void *all, int *fds)
-{
-	if (bytes)
-		memcpy(all, mine, bytes);
-	if (fds)
-		fds[0] = -1;
-}
-
-int shunt_rendezvous_allgather(
-    const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds)
-{
-	struct rdzv_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(ranks->timeout_ms), ranks->cancel };
-	struct shunt_rendezvous *rdzv = ranks->rendezvous;
-	int err;
-
-	if (ranks->nranks == 1) {
-		gather_alone(mine, bytes, all, fds);
-		return 0;
-	}
-	if (rdzv->err)
-		return rdzv->err;
-	if (!rdzv->joined)
-		return -EINVAL;
-	if ((fd >= 0 && !fds) || bytes > SHUNT_RENDEZVOUS_MAX_BYTES / (size_t)rdzv_total(rdzv))
-		err = -EINVAL;
-	else
-		err = rdzv->is_root ? shunt_rendezvous_root_allgather(rdzv, &round) :
-		                      shunt_rendezvous_member_allgather(rdzv, &round);
-	rdzv->round++;
-	if (err) {
-		rdzv->err = err;
-		close_connections(rdzv);
-	}
-	return err;
-}
-
-int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks)
-{
-	if (ranks->nranks > 1)
-		shunt_rendezvous_allgather(ranks, NULL, 0, NULL, -1, NULL);
-	return -ENOMEM;
-}
-
-const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *rdzv)
-{
-	return rdzv->hosts;
-}
-
-struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv)
-{
-	return rdzv->hosts;
-}
-
-bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks)
-{
-	return ranks->nranks == 1 || ranks->rendezvous->lobby.kind == &shunt_socket_unix;
-}
-
-const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv)
-{
-	return rdzv->rows;
-}
-
-int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv)
-{
-	return rdzv->lobby.event_fd;
-}
-
-int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv)
-{
-	return rdzv->lobby.listen_fd;
 }

@@ -552,15 +552,7 @@ int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezv
 	return 0;
 }
 
-/* The ranks of this host are here, and wait: now for those of the other hosts. */
-static void join_uplink(struct rdzv_root *root)
-{
-	int err = shunt_rendezvous_uplink_join(root->uplink, root->cancel, root->text, sizeof(root->text));
-
-	root->status = err;
-}
-
-int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+void shunt_rendezvous_root_gather(struct rdzv_root *root)
 {
 	int err = shunt_rendezvous_root_init(root);
 
@@ -570,8 +562,10 @@ int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *r
 	}
 	while (root->status == RDZV_OPEN)
 		shunt_rendezvous_root_step(root);
-	if (!root->status && root->uplink)
-		join_uplink(root);
+}
+
+int shunt_rendezvous_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+{
 	if (!root->status && shunt_rendezvous_root_hand_over(root, rdzv)) {
 		root->status = -ENOMEM;
 		snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
@@ -585,4 +579,10 @@ int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *r
 	}
 	shunt_rendezvous_root_finish(root);
 	return root->status;
+}
+
+int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+{
+	shunt_rendezvous_root_gather(root);
+	return shunt_rendezvous_root_conclude(root, rdzv);
 }

@@ -32,20 +32,6 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 	return 0;
 }
 
-static struct shunt_netaddr address_of(const struct shunt_rendezvous *uplink, int host)
-{
-	const struct shunt_hosts *hosts = uplink->hosts;
-
-	return shunt_host_netaddr(&hosts->rank[hosts->leader[host]].at);
-}
-
-int shunt_rendezvous_uplink_probe(const struct shunt_rendezvous *uplink, int host, int *fd_p)
-{
-	struct shunt_netaddr addr = address_of(uplink, host);
-
-	return shunt_socket_connect_begin(&shunt_socket_tcp, &addr, fd_p);
-}
-
 static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
 	int watch[SHUNT_HOSTS_MAX_RANKS], err;
@@ -73,7 +59,7 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
 	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
-	struct shunt_netaddr addr = address_of(uplink, 0);
+	struct shunt_netaddr addr = shunt_rendezvous_uplink_address(uplink, 0);
 	char root[128];
 	struct rdzv_ask ask = { .key = &uplink->lobby.key,
 		.what = "communicator set-up over hosts",

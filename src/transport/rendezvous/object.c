@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* The object: it begins, has names and numbers of ranks, and ends. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "transport/rendezvous/priv.h"
+
+struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
+{
+	struct shunt_rendezvous *rdzv = calloc(1, sizeof(*rdzv));
+
+	if (rdzv)
+		*rdzv =
+		    (struct shunt_rendezvous){ .lobby = { .kind = kind, .key = key, .listen_fd = -1, .event_fd = -1 },
+			    .root_fd = -1,
+			    .root = -1,
+			    .culprit = -1 };
+	return rdzv;
+}
+
+void shunt_rendezvous_close_connections(struct shunt_rendezvous *rdzv)
+{
+	if (rdzv->uplink)
+		shunt_rendezvous_close_connections(rdzv->uplink);
+	shunt_close_socket(&rdzv->root_fd);
+	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
+		shunt_close_socket(&rdzv->peer_fds[r]);
+}
+
+void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
+{
+	if (!rdzv)
+		return;
+	shunt_rendezvous_close_connections(rdzv);
+	shunt_rendezvous_lobby_finish(&rdzv->lobby);
+	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
+	if (!rdzv_is_uplink(rdzv))
+		shunt_hosts_destroy(rdzv->hosts);
+	shunt_rendezvous_destroy(rdzv->uplink);
+	free(rdzv->peer_fds);
+	free(rdzv->session);
+	free(rdzv->rows);
+	free(rdzv);
+}
+
+int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local)
+{
+	return rdzv->uplink ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
+}
+
+void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
+{
+	char host[128];
+
+	if (!rdzv->hosts) {
+		snprintf(text, bytes, "rank %d", rank);
+	} else if (rdzv_is_uplink(rdzv)) {
+		shunt_hosts_show(rdzv->hosts, rank, host, sizeof(host));
+		snprintf(text, bytes, "host %s", host);
+	} else {
+		shunt_hosts_show_rank(rdzv->hosts, shunt_rendezvous_global(rdzv, rank), text, bytes);
+	}
+}
+
+/* ---- what the object has */
+
+bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->is_leader;
+}
+
+const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts;
+}
+
+struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts;
+}
+
+bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks)
+{
+	return ranks->nranks == 1 || ranks->rendezvous->lobby.kind == &shunt_socket_unix;
+}
+
+const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->rows;
+}
+
+int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->lobby.event_fd;
+}
+
+int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->lobby.listen_fd;
+}
+
+static bool hangs_up(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+
+	return fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+bool shunt_rendezvous_lost(const struct shunt_rendezvous *rdzv)
+{
+	if (!rdzv)
+		return false;
+	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
+		if (hangs_up(rdzv->peer_fds[r]))
+			return true;
+	return hangs_up(rdzv->root_fd) || shunt_rendezvous_lost(rdzv->uplink);
+}
