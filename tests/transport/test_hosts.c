@@ -14,8 +14,11 @@
 #include "tests/support/until.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/wire.h"
 
 enum what { ALL_WELL, BYTES_DIFFER, DIES };
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Where members listen, and whether they do. */
+#include "transport/rendezvous/address.h"
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include "base/hash.h"
 #include "base/host.h"
 #include "base/io.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/object.h"
 
 /*
  * The name must not reveal the id: it can be read in /proc/net/unix. A name of the host (SHUNT_HOSTID) is part of it,

@@ -3,13 +3,19 @@
  * One round: every rank sends its bytes and descriptor to the root, and gets those of all ranks back. Over several
  * hosts the root of each host has a round with those of the others in between.
  */
+#include "transport/rendezvous/allgather.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/message.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 /* Another host has failed: it has the details in its own log. */
 static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culprit)

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/config.h"
 #include "base/env.h"
 #include "base/host.h"
@@ -12,8 +13,11 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
 #include "transport/rendezvous/server.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 #define ATTEMPT_MS 2000 /* a backlog that is full drops a call, and the system calls again ever more rarely */
 #define AGAIN_MS 5      /* after a crowd has pushed us out */

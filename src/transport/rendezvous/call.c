@@ -5,9 +5,12 @@
  * So who calls does so again, for as long as the set-up lasts; a root that has got a hello of it takes the next one in
  * its place.
  */
+#include <errno.h>
 #include "base/config.h"
 #include "base/io.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/address.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
 
 #define ATTEMPT_MS 2500 /* then a new call: it begins with a packet at once */
 #define AGAIN_MS 20

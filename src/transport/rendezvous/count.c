@@ -6,7 +6,12 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/address.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/presence.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 #define BACKOFF_MIN_MS 1
 #define BACKOFF_MAX_MS 32

@@ -11,8 +11,11 @@
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "transport/rendezvous/address.h"
 #include "transport/rendezvous/directory_wire.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/message.h"
+#include "transport/rendezvous/wire.h"
 
 #define FIND_FIRST_MS 1 /* between two questions for an offer */
 #define FIND_LAST_MS 32

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The directory: one thread of the process that makes unique ids, which lives as long as the process. */
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "base/env.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
@@ -11,8 +14,10 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "shunt/shunt.h"
+#include "transport/rendezvous/address.h"
 #include "transport/rendezvous/directory_wire.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/wire.h"
 
 #define STACK_BYTES (256 * 1024)
 #define TICK_MS 1000

@@ -4,7 +4,10 @@
 #include <string.h>
 #include "base/config.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/wait.h"
 
 static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {

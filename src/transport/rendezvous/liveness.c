@@ -4,10 +4,14 @@
  * them. So a long wait also checks the processes, and shuts down the connections of dead ones. Bytes that they sent
  * before can still be read.
  */
+#include <errno.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
+#include "base/inet/socket.h"
 #include "base/io.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/wait.h"
 
 #define LIVENESS_CHECK_MS 100
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* A member's side of a join: it proves its knowledge of the key to the root, and waits for the outcome. */
+#include "transport/rendezvous/member.h"
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include "transport/rendezvous/address.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 static const char *who(const struct rdzv_ask *ask)
 {

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages with descriptors, sent and received piece by piece. */
+#include "transport/rendezvous/message.h"
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 void shunt_rendezvous_recv_close(struct rdzv_recv *in)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The object: it begins, has names and numbers of ranks, and ends. */
+#include "transport/rendezvous/object.h"
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/wire.h"
 
 struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
 {

@@ -8,7 +8,14 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/address.h"
+#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/presence.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/uplink.h"
+#include "transport/rendezvous/wait.h"
 
 #define BACKLOG_MS 20 /* while the root's backlog is full */
 

@@ -3,15 +3,24 @@
  * The root's side of a join: it admits the members, watches those that have not come, and tells all of them the
  * outcome.
  */
+#include "transport/rendezvous/root.h"
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/address.h"
+#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 #define POLL_MS 1000
 #define POLL_SOON_MS 50 /* while a member's backlog is full */

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* The server: one thread per unique id, a root that is no rank itself. */
 #include "transport/rendezvous/server.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "transport/rendezvous/allgather.h"
 #include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/wire.h"
 
 #define STACK_BYTES (256 * 1024)
 #define IDLE_MS (3600 * 1000) /* lifetime of an id that no rank uses */

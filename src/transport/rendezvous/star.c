@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/rendezvous/star.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include "base/io.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/wait.h"
 
 #define CALL_MS 10000 /* another program at the address may say nothing */
 

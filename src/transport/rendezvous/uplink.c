@@ -3,11 +3,18 @@
  * The second level of a rendezvous over several hosts: a star of their roots over TCP, with the root of the first host
  * in its middle. Every rank listens at an address that all know. So a root that has not come yet is found, and woken.
  */
+#include "transport/rendezvous/uplink.h"
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/config.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/address.h"
+#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/object.h"
+#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire.h"
 
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank)
 {

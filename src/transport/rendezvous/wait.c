@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Deadlines of waits for members, and log lines meanwhile. */
+#include "transport/rendezvous/wait.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/priv.h"
 
 #define FIRST_LOG_MS 30000
 

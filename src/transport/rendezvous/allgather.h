@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_ALLGATHER_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_ALLGATHER_H
+/* One round of a rendezvous; shunt_rendezvous_allgather() is in rendezvous.h. */
+#include <stdatomic.h>
+#include <stddef.h>
+#include "transport/rendezvous/object.h"
+
+/* Arguments of shunt_rendezvous_allgather. */
+struct rdzv_round {
+	const void *mine;
+	size_t bytes;
+	void *all;
+	int fd, *fds;
+	int64_t deadline;
+	const atomic_int *cancel;
+	int status, culprit; /* of an uplink: our host has failed, and tells the others */
+};
+
+int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
+int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
+#endif

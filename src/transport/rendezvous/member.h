@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_MEMBER_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_MEMBER_H
+/* A member's side of a join (member.c), and its calls of a root over TCP (call.c). */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include "transport/rendezvous/object.h"
+
+struct rdzv_ask {
+	const struct rdzv_key *key;
+	const char *what;
+	int member, nmembers, rank, nranks;
+	int64_t challenge_deadline, deadline; /* for the first message, and for the outcome */
+	const char *root;                     /* what the first message waits for, for the log; NULL: not logged */
+	const atomic_int *cancel;
+	const char *who;              /* the root, in the log; NULL: "the root" */
+	bool calls_again;             /* what is no answer of a root that knows the key is not logged */
+	bool said_hello;              /* set once the root may have got one, in the last call */
+	uint32_t caller;              /* 0 at first */
+	bool answered;                /* set once the root has proved itself */
+	uint8_t session[RDZV_SECRET]; /* of a join that succeeded */
+};
+
+/*
+ * Proves our knowledge of the key to the root at the other end of fd, and waits for the outcome. 0: *rows_p, which the
+ * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, but for
+ * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more, or the connection
+ * broke behind our hello; to be tried again. Before the hello a connection that broke is -ECONNRESET, or the error of
+ * the network.
+ */
+int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
+
+/*
+ * Calls a root at this address, and joins: as often as it takes, until the ask's deadline, or until the root's
+ * host has not been reached for SHUNT_SETUP_TIMEOUT. On success rdzv has the connection, its key and the rows. Errors:
+ * those of shunt_socket_connect and of shunt_rendezvous_member_join.
+ */
+int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask);
+
+/* Keeps the key of a connection over TCP to the root. 0 or -ENOMEM. */
+static inline int shunt_rendezvous_keep_session(struct shunt_rendezvous *rdzv, const struct rdzv_ask *ask)
+{
+	rdzv->session = malloc(sizeof(*rdzv->session));
+	if (!rdzv->session)
+		return -ENOMEM;
+	memcpy(rdzv->session[0], ask->session, sizeof(ask->session));
+	return 0;
+}
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_OBJECT_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_OBJECT_H
+/* The object that rendezvous.h hands out, for the files of this folder and their tests. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/inet/socket.h"
+#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/wire.h"
+
+struct shunt_rendezvous {
+	struct rdzv_lobby lobby; /* the socket that we listen on; its fd is -1 for a member of a star */
+	struct shunt_id id;      /* of a communicator */
+	int member;
+	int rank, nranks;
+	bool is_root, joined, count_mismatch, is_leader;
+	int err; /* the first error; sticky */
+	uint32_t round;
+	int root_fd;   /* member: to the root */
+	int root;      /* after a join: its rank; -1: it is none, or this rank is it */
+	int *peer_fds; /* root: connection of each rank, -1 for our own */
+	/* Over TCP: keys of the connections, of the ranks for a root, else one; NULL over Unix sockets. */
+	uint8_t (*session)[RDZV_SECRET];
+	struct shunt_rendezvous_row *rows;
+	/*
+	 * Over several hosts: rank and nranks are those of this host, whose root is a rank of `uplink`, a rendezvous
+	 * over TCP with a rank for each host. There hosts is set, too, and uplink is NULL.
+	 */
+	struct shunt_hosts *hosts; /* NULL: one host. The rendezvous of the host owns it */
+	struct shunt_rendezvous *uplink;
+	int culprit; /* of a round that failed: the rank that made it fail; -1: not known */
+};
+
+static inline bool rdzv_is_uplink(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts && !rdzv->uplink;
+}
+
+/* Ranks whose bytes a round has. */
+static inline int rdzv_total(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->uplink ? rdzv->hosts->nranks : rdzv->nranks;
+}
+
+/* The rank that has this number on our host. */
+int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local);
+/* For the log: "rank 3", "rank 3 on node1 (10.0.0.1)", or, of an uplink, "host node1 (10.0.0.1)". */
+void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes);
+
+/* Status that the peers get for our error: to them a cancelled member is one that gave up. */
+static inline int rdzv_peer_error(int err)
+{
+	return err == -ECANCELED ? -EOWNERDEAD : err;
+}
+
+/* An empty object that listens nowhere. NULL: no memory. */
+struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key);
+/* After an error, or at the end: of both levels. */
+void shunt_rendezvous_close_connections(struct shunt_rendezvous *rdzv);
+#endif

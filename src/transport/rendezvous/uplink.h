@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_UPLINK_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_UPLINK_H
+/* The second level of a rendezvous over several hosts. */
+#include <stdatomic.h>
+#include <stddef.h>
+#include "transport/rendezvous/object.h"
+
+/*
+ * The root of a host joins those of the other hosts. *cancel, and errors, are those of a join; text gets the
+ * reason.
+ */
+int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes);
+#endif
