@@ -52,7 +52,7 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
 	struct shunt_netaddr addr;
 	int err;
 
-	if (rdzv_is_uplink(rdzv))
+	if (rdzv->level == RDZV_UPLINK)
 		return probe_host(rdzv, member, fd_p);
 	shunt_rendezvous_unix_address(&rdzv->id, member, &addr);
 	err = shunt_socket_connect(&shunt_socket_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);

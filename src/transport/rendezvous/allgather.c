@@ -107,8 +107,7 @@ static void root_failed(struct shunt_rendezvous *rdzv, int err)
 
 	if (rdzv->root < 0 || (err != -EOWNERDEAD && err != -ETIMEDOUT))
 		return;
-	rdzv->culprit =
-	    rdzv_is_uplink(rdzv) ? rdzv->hosts->leader[rdzv->root] : shunt_rendezvous_global(rdzv, rdzv->root);
+	rdzv->culprit = shunt_rendezvous_speaker(rdzv, rdzv->root);
 	shunt_rendezvous_name(rdzv, rdzv->root, name, sizeof(name));
 	if (err == -EOWNERDEAD)
 		shunt_error("%s, to which all ranks give their parts, died or gave up", name);
@@ -251,7 +250,7 @@ static int read_contrib(struct root_round *h, int r)
 	if (err == -EOWNERDEAD && !h->contrib[r].status) {
 		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
 		shunt_error("%s died or gave up before all ranks had given their part", name);
-		h->culprit = rdzv_is_uplink(h->rdzv) ? h->rdzv->hosts->leader[r] : shunt_rendezvous_global(h->rdzv, r);
+		h->culprit = shunt_rendezvous_speaker(h->rdzv, r);
 	}
 	return err;
 }
@@ -266,7 +265,7 @@ static void log_late(struct root_round *h)
 			continue;
 		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
 		shunt_error("%s says nothing: is it stopped%s?", name, h->rdzv->hosts ? ", or its network down" : "");
-		h->culprit = rdzv_is_uplink(h->rdzv) ? h->rdzv->hosts->leader[r] : shunt_rendezvous_global(h->rdzv, r);
+		h->culprit = shunt_rendezvous_speaker(h->rdzv, r);
 		return;
 	}
 }

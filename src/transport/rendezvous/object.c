@@ -36,7 +36,7 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 	shunt_rendezvous_close_connections(rdzv);
 	shunt_rendezvous_lobby_finish(&rdzv->lobby);
 	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
-	if (!rdzv_is_uplink(rdzv))
+	if (rdzv->level != RDZV_UPLINK)
 		shunt_hosts_destroy(rdzv->hosts);
 	shunt_rendezvous_destroy(rdzv->uplink);
 	free(rdzv->peer_fds);
@@ -47,16 +47,21 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 
 int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local)
 {
-	return rdzv->uplink ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
+	return rdzv->level == RDZV_HOST_RANKS ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
+}
+
+int shunt_rendezvous_speaker(const struct shunt_rendezvous *rdzv, int rank)
+{
+	return rdzv->level == RDZV_UPLINK ? rdzv->hosts->leader[rank] : shunt_rendezvous_global(rdzv, rank);
 }
 
 void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
 {
 	char host[128];
 
-	if (!rdzv->hosts) {
+	if (rdzv->level == RDZV_ALL_RANKS) {
 		snprintf(text, bytes, "rank %d", rank);
-	} else if (rdzv_is_uplink(rdzv)) {
+	} else if (rdzv->level == RDZV_UPLINK) {
 		shunt_hosts_show(rdzv->hosts, rank, host, sizeof(host));
 		snprintf(text, bytes, "host %s", host);
 	} else {

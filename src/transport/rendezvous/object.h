@@ -11,7 +11,15 @@
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/rendezvous/wire.h"
 
+/* What a rendezvous connects. */
+enum rdzv_level {
+	RDZV_ALL_RANKS,  /* all ranks */
+	RDZV_HOST_RANKS, /* the ranks of this host, whose root is a rank of `uplink` */
+	RDZV_UPLINK,     /* over TCP, the roots of all hosts: its ranks are hosts */
+};
+
 struct shunt_rendezvous {
+	enum rdzv_level level;
 	struct rdzv_lobby lobby; /* the socket that we listen on; its fd is -1 for a member of a star */
 	struct shunt_id id;      /* of a communicator */
 	int member;
@@ -25,28 +33,22 @@ struct shunt_rendezvous {
 	/* Over TCP: keys of the connections, of the ranks for a root, else one; NULL over Unix sockets. */
 	uint8_t (*session)[RDZV_SECRET];
 	struct shunt_rendezvous_row *rows;
-	/*
-	 * Over several hosts: rank and nranks are those of this host, whose root is a rank of `uplink`, a rendezvous
-	 * over TCP with a rank for each host. There hosts is set, too, and uplink is NULL.
-	 */
-	struct shunt_hosts *hosts; /* NULL: one host. The rendezvous of the host owns it */
-	struct shunt_rendezvous *uplink;
-	int culprit; /* of a round that failed: the rank that made it fail; -1: not known */
+	/* Of both levels over several hosts, else NULL. RDZV_HOST_RANKS owns it. */
+	struct shunt_hosts *hosts;
+	struct shunt_rendezvous *uplink; /* of RDZV_HOST_RANKS, which owns it; else NULL */
+	int culprit;                     /* of a round that failed: the rank that made it fail; -1: not known */
 };
-
-static inline bool rdzv_is_uplink(const struct shunt_rendezvous *rdzv)
-{
-	return rdzv->hosts && !rdzv->uplink;
-}
 
 /* Ranks whose bytes a round has. */
 static inline int rdzv_total(const struct shunt_rendezvous *rdzv)
 {
-	return rdzv->uplink ? rdzv->hosts->nranks : rdzv->nranks;
+	return rdzv->level == RDZV_HOST_RANKS ? rdzv->hosts->nranks : rdzv->nranks;
 }
 
 /* The rank that has this number on our host. */
 int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local);
+/* The same, or, of an uplink, the rank that speaks for this host. */
+int shunt_rendezvous_speaker(const struct shunt_rendezvous *rdzv, int rank);
 /* For the log: "rank 3", "rank 3 on node1 (10.0.0.1)", or, of an uplink, "host node1 (10.0.0.1)". */
 void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes);
 

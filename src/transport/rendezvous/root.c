@@ -308,7 +308,7 @@ static void fail_watched(struct rdzv_root *root, int member, int err)
 {
 	char name[128];
 
-	if (root->rdzv && rdzv_is_uplink(root->rdzv))
+	if (root->rdzv && root->rdzv->level == RDZV_UPLINK)
 		shunt_rendezvous_name(root->rdzv, member, name, sizeof(name));
 	else
 		snprintf(name, sizeof(name), "rank %d (of a split or shrink: of the parent)", member);

@@ -25,6 +25,7 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 	rdzv->hosts = hosts;
 	if (!uplink)
 		return -ENOMEM;
+	uplink->level = RDZV_UPLINK;
 	uplink->hosts = hosts;
 	uplink->rank = uplink->member = hosts->host_of[rank];
 	uplink->nranks = hosts->nhosts;
@@ -35,6 +36,7 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 		shunt_rendezvous_lobby_watch(&uplink->lobby);
 		shunt_rendezvous_lobby_include(&rdzv->lobby, &uplink->lobby);
 	}
+	rdzv->level = RDZV_HOST_RANKS;
 	rdzv->uplink = uplink;
 	return 0;
 }
