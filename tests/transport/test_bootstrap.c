@@ -12,6 +12,8 @@
 #include "transport/rendezvous/lobby.h"
 #include "transport/rendezvous/wire.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
+#include "base/inet/socket.h"
 #include "base/log.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
@@ -219,8 +221,8 @@ static void say_hello(const struct world *w, int fd, struct rdzv_hello *hello)
 
 	memcpy(&id, w->id, sizeof(id));
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
-	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
-	shunt_rendezvous_hello_sign(hello, &key, challenge.nonce);
+	key = rdzv_key(id.secret, sizeof(id.secret));
+	rdzv_hello_sign(hello, &key, challenge.nonce);
 	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
 }
 
@@ -264,8 +266,8 @@ static void test_bootstrap_replayed_hello_is_refused(void **state)
 	shunt_host_id(hello.host, id.secret, sizeof(id.secret));
 	/* Signed for the nonce of another connection. */
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
-	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
-	shunt_rendezvous_hello_sign(&hello, &key, challenge.nonce);
+	key = rdzv_key(id.secret, sizeof(id.secret));
+	rdzv_hello_sign(&hello, &key, challenge.nonce);
 	assert_int_equal(send(again, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
 	assert_true(recv(again, &byte, 1, 0) <= 0);
 	close(fd);
@@ -381,7 +383,7 @@ static void test_bootstrap_oldest_stranger_makes_room_at_once(void **state)
 	for (int i = 0; i < RDZV_LOBBY_PLACES + MORE; i++) {
 		fds[i] = connect_to_lobby(&addr);
 		while (lobby.turns <= (uint64_t)i) /* the connection may come to our side a little later */
-			assert_int_equal(shunt_rendezvous_lobby_accept(&lobby), 0);
+			assert_int_equal(rdzv_lobby_accept(&lobby), 0);
 		expect_said(fds[i], RDZV_CHALLENGE);
 	}
 	assert_int_equal(lobby.nconns, RDZV_LOBBY_PLACES);
@@ -392,7 +394,7 @@ static void test_bootstrap_oldest_stranger_makes_room_at_once(void **state)
 			assert_int_equal(recv(fds[i], &byte, 1, MSG_DONTWAIT), -1);
 		close(fds[i]);
 	}
-	shunt_rendezvous_lobby_finish(&lobby);
+	rdzv_lobby_finish(&lobby);
 }
 
 enum { CROWD = 3000 };

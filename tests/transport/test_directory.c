@@ -165,8 +165,8 @@ static int say_hello(struct rdzv_hello *hello, struct rdzv_answer *answer, uint8
 	int fd = connect_to(&tail, &challenge);
 
 	hello->nmembers = hello->nranks = 1;
-	shunt_rendezvous_hello_sign(hello, &key, challenge.nonce);
-	shunt_rendezvous_session(session, &key, challenge.nonce, hello->nonce);
+	rdzv_hello_sign(hello, &key, challenge.nonce);
+	rdzv_session(session, &key, challenge.nonce, hello->nonce);
 	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
 	assert_int_equal(recv(fd, answer, sizeof(*answer), MSG_WAITALL), sizeof(*answer));
 	return fd;
@@ -177,7 +177,7 @@ static struct rdzv_hello good_hello(void)
 	struct rdzv_key key = { .n = 16 };
 	struct rdzv_hello hello;
 
-	assert_int_equal(shunt_rendezvous_hello_init(&hello, RDZV_HELLO, &key), 0);
+	assert_int_equal(rdzv_hello_init(&hello, RDZV_HELLO, &key), 0);
 	return hello;
 }
 
@@ -216,8 +216,8 @@ static void test_directory_drops_who_asks_wrongly(void **state)
 		assert_int_equal(recv(fd, &row, sizeof(row), MSG_WAITALL), sizeof(row));
 		q.nmembers = i == 1 ? 65 : 2;
 		q.member = i == 2 ? 2 : 0;
-		shunt_rendezvous_message_mac(q.mac, session,
-		    shunt_bytes(&q, offsetof(struct rdzv_directory_request, mac)), (struct shunt_bytes){ 0 });
+		rdzv_message_mac(q.mac, session, shunt_bytes(&q, offsetof(struct rdzv_directory_request, mac)),
+		    (struct shunt_bytes){ 0 });
 		q.mac[0] ^= i == 0;
 		assert_int_equal(send(fd, &q, sizeof(q), MSG_NOSIGNAL), sizeof(q));
 		if (i == 3) { /* it is right once */

@@ -197,8 +197,7 @@ static void round_with_keys(uint8_t roots, uint8_t members, int errs[2])
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
 	for (int r = 0; r < 2; r++) {
-		struct shunt_rendezvous *rdzv =
-		    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key("0123456789abcdef", 16));
+		struct shunt_rendezvous *rdzv = rdzv_create(&shunt_socket_tcp, rdzv_key("0123456789abcdef", 16));
 
 		rdzv->nranks = 2;
 		rdzv->rank = r;
@@ -263,7 +262,7 @@ static void *callee_main(void *arg)
 			c->err = -EIO;
 		close(fd);
 	}
-	c->err = c->err ? c->err : shunt_rendezvous_root_run(&root, c->rdzv);
+	c->err = c->err ? c->err : rdzv_root_run(&root, c->rdzv);
 	return NULL;
 }
 
@@ -271,7 +270,7 @@ static void *callee_main(void *arg)
 static int call_after(int resets)
 {
 	struct shunt_rendezvous *root, *member;
-	struct rdzv_key key = shunt_rendezvous_key("0123456789abcdef", 16);
+	struct rdzv_key key = rdzv_key("0123456789abcdef", 16);
 	struct shunt_netaddr addr;
 	struct rdzv_ask ask = { .key = &key,
 		.what = "a test's join",
@@ -285,8 +284,8 @@ static int call_after(int resets)
 	pthread_t thread;
 	int err;
 
-	root = shunt_rendezvous_create(&shunt_socket_tcp, key);
-	member = shunt_rendezvous_create(&shunt_socket_tcp, key);
+	root = rdzv_create(&shunt_socket_tcp, key);
+	member = rdzv_create(&shunt_socket_tcp, key);
 	assert_true(root && member);
 	member->nranks = root->nranks = 2;
 	member->rank = 1;
@@ -294,10 +293,10 @@ static int call_after(int resets)
 	assert_int_equal(shunt_socket_listen(&shunt_socket_tcp, &addr, &root->lobby.listen_fd), 0);
 	callee = (struct callee){ root, resets, 0 };
 	if (resets < 0)
-		shunt_rendezvous_lobby_close(&root->lobby);
+		rdzv_lobby_close(&root->lobby);
 	else
 		assert_int_equal(pthread_create(&thread, NULL, callee_main, &callee), 0);
-	err = shunt_rendezvous_call(member, &addr, &ask);
+	err = rdzv_call_root(member, &addr, &ask);
 	if (resets >= 0) {
 		pthread_join(thread, NULL);
 		assert_int_equal(callee.err, 0);

@@ -16,7 +16,7 @@
  * The name must not reveal the id: it can be read in /proc/net/unix. A name of the host (SHUNT_HOSTID) is part of it,
  * so that ranks who are named as of different hosts do not come together.
  */
-void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
+void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	const char *host = shunt_host_override();
@@ -33,7 +33,7 @@ void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct
 	memcpy(&addr->ss, &sun, sizeof(sun));
 }
 
-struct shunt_netaddr shunt_rendezvous_uplink_address(const struct shunt_rendezvous *uplink, int host)
+struct shunt_netaddr rdzv_uplink_address(const struct shunt_rendezvous *uplink, int host)
 {
 	const struct shunt_hosts *hosts = uplink->hosts;
 
@@ -42,19 +42,19 @@ struct shunt_netaddr shunt_rendezvous_uplink_address(const struct shunt_rendezvo
 
 static int probe_host(const struct shunt_rendezvous *uplink, int host, int *fd_p)
 {
-	struct shunt_netaddr addr = shunt_rendezvous_uplink_address(uplink, host);
+	struct shunt_netaddr addr = rdzv_uplink_address(uplink, host);
 
 	return shunt_socket_connect_begin(&shunt_socket_tcp, &addr, fd_p);
 }
 
-int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p)
+int rdzv_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p)
 {
 	struct shunt_netaddr addr;
 	int err;
 
 	if (rdzv->level == RDZV_UPLINK)
 		return probe_host(rdzv, member, fd_p);
-	shunt_rendezvous_unix_address(&rdzv->id, member, &addr);
+	rdzv_unix_address(&rdzv->id, member, &addr);
 	err = shunt_socket_connect(&shunt_socket_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
 	return err == -EAGAIN ? 0 : err;
 }

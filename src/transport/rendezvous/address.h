@@ -9,17 +9,17 @@
 #include "transport/rendezvous/object.h"
 
 /* Where a member of a communicator listens, among the abstract Unix sockets. */
-void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
+void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
 
 /* Where the root of a host listens. */
-struct shunt_netaddr shunt_rendezvous_uplink_address(const struct shunt_rendezvous *uplink, int host);
+struct shunt_netaddr rdzv_uplink_address(const struct shunt_rendezvous *uplink, int host);
 
 /*
  * Connects to a member. 0: it is present, and *fd_p is the connection, or -1 if its backlog is full. -ECONNREFUSED: it
  * is not present. Or another -errno. Of an uplink, a member is the root of another host, and *fd_p may still be
  * connecting.
  */
-int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p);
+int rdzv_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p);
 
 /*
  * True: a call over TCP that failed so may get through the next time, as packets were lost or a network was away. Not

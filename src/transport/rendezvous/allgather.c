@@ -42,10 +42,10 @@ static int check_proof(struct rdzv_recv *in, struct shunt_bytes head, struct shu
 
 	if (!rdzv->session)
 		return 0;
-	err = shunt_rendezvous_recv_fill(in, said, sizeof(said), round->deadline, round->cancel);
+	err = rdzv_recv_fill(in, said, sizeof(said), round->deadline, round->cancel);
 	if (err)
 		return err;
-	shunt_rendezvous_message_mac(mac, rdzv->session[0], head, body);
+	rdzv_message_mac(mac, rdzv->session[0], head, body);
 	return shunt_mac_equal(mac, said) ? 0 : -EPROTO;
 }
 
@@ -67,7 +67,7 @@ static int read_result(
 	int next = 0, count = 0, err;
 
 	/* A failed root may still have sent its status. */
-	err = shunt_rendezvous_recv_fill(in, &result, sizeof(result), round->deadline, round->cancel);
+	err = rdzv_recv_fill(in, &result, sizeof(result), round->deadline, round->cancel);
 	if (err)
 		return err;
 	if (!rdzv_head_is(&result.head, RDZV_RESULT) || result.round != rdzv->round || result.status > 0)
@@ -79,9 +79,9 @@ static int read_result(
 	}
 	if (result.bytes != round->bytes)
 		return -EPROTO;
-	err = shunt_rendezvous_recv_fill(in, has, (size_t)rdzv->nranks, round->deadline, round->cancel);
+	err = rdzv_recv_fill(in, has, (size_t)rdzv->nranks, round->deadline, round->cancel);
 	if (!err)
-		err = shunt_rendezvous_recv_fill(in, round->all, total, round->deadline, round->cancel);
+		err = rdzv_recv_fill(in, round->all, total, round->deadline, round->cancel);
 	if (!err)
 		err =
 		    check_proof(in, shunt_bytes(&result, sizeof(result)), shunt_bytes(round->all, total), rdzv, round);
@@ -95,7 +95,7 @@ static int read_result(
 		round->fds[r] = -1;
 	for (int r = 0; round->fds && r < rdzv->nranks; r++)
 		if (has[r] && r != rdzv->rank)
-			round->fds[shunt_rendezvous_global(rdzv, r)] = in->fds[next++];
+			round->fds[rdzv_global_rank(rdzv, r)] = in->fds[next++];
 	in->nfds = 0;
 	return 0;
 }
@@ -107,8 +107,8 @@ static void root_failed(struct shunt_rendezvous *rdzv, int err)
 
 	if (rdzv->root < 0 || (err != -EOWNERDEAD && err != -ETIMEDOUT))
 		return;
-	rdzv->culprit = shunt_rendezvous_speaker(rdzv, rdzv->root);
-	shunt_rendezvous_name(rdzv, rdzv->root, name, sizeof(name));
+	rdzv->culprit = rdzv_speaker(rdzv, rdzv->root);
+	rdzv_show_rank(rdzv, rdzv->root, name, sizeof(name));
 	if (err == -EOWNERDEAD)
 		shunt_error("%s, to which all ranks give their parts, died or gave up", name);
 	else
@@ -117,7 +117,7 @@ static void root_failed(struct shunt_rendezvous *rdzv, int err)
 		    name);
 }
 
-int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
+int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
 	size_t bytes = round->status ? 0 : round->bytes;
 	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB),
@@ -134,16 +134,16 @@ int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struc
 	int err;
 
 	rdzv->culprit = -1;
-	err = shunt_rendezvous_send(rdzv->root_fd, &out, round->deadline, round->cancel);
+	err = rdzv_send_all(rdzv->root_fd, &out, round->deadline, round->cancel);
 	if (!err && rdzv->session) {
-		shunt_rendezvous_message_mac(
+		rdzv_message_mac(
 		    mac, rdzv->session[0], shunt_bytes(&contrib, sizeof(contrib)), shunt_bytes(round->mine, bytes));
 		out = (struct rdzv_send){ mac, sizeof(mac), NULL, 0, NULL, 0 };
-		err = shunt_rendezvous_send(rdzv->root_fd, &out, round->deadline, round->cancel);
+		err = rdzv_send_all(rdzv->root_fd, &out, round->deadline, round->cancel);
 	}
 	if (!err || err == -EOWNERDEAD)
 		err = read_result(rdzv, round, &in, &told);
-	shunt_rendezvous_recv_close(&in);
+	rdzv_recv_close(&in);
 	if (err && !told)
 		root_failed(rdzv, err);
 	return err;
@@ -225,8 +225,7 @@ static int next_part(struct root_round *h, int r)
 		return -EPROTO;
 	}
 	if (h->rdzv->session) {
-		shunt_rendezvous_message_mac(mac, h->rdzv->session[r],
-		    shunt_bytes(&h->contrib[r], sizeof(h->contrib[r])),
+		rdzv_message_mac(mac, h->rdzv->session[r], shunt_bytes(&h->contrib[r], sizeof(h->contrib[r])),
 		    shunt_bytes(body_of(h, r), h->contrib[r].status ? 0 : h->round->bytes));
 		if (!shunt_mac_equal(mac, h->mac[r]))
 			return -EPROTO;
@@ -242,15 +241,15 @@ static int next_part(struct root_round *h, int r)
 static int read_contrib(struct root_round *h, int r)
 {
 	struct rdzv_recv *in = &h->in[r];
-	int err = shunt_rendezvous_recv_read(in);
+	int err = rdzv_recv_read(in);
 	char name[160];
 
 	while (!err && in->received == in->expected && h->part[r] != PART_NONE)
 		err = next_part(h, r);
 	if (err == -EOWNERDEAD && !h->contrib[r].status) {
-		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
+		rdzv_show_rank(h->rdzv, r, name, sizeof(name));
 		shunt_error("%s died or gave up before all ranks had given their part", name);
-		h->culprit = shunt_rendezvous_speaker(h->rdzv, r);
+		h->culprit = rdzv_speaker(h->rdzv, r);
 	}
 	return err;
 }
@@ -263,9 +262,9 @@ static void log_late(struct root_round *h)
 	for (int r = 0; r < h->rdzv->nranks; r++) {
 		if (h->pfds[r].fd < 0 || h->part[r] == PART_NONE)
 			continue;
-		shunt_rendezvous_name(h->rdzv, r, name, sizeof(name));
+		rdzv_show_rank(h->rdzv, r, name, sizeof(name));
 		shunt_error("%s says nothing: is it stopped%s?", name, h->rdzv->hosts ? ", or its network down" : "");
-		h->culprit = shunt_rendezvous_speaker(h->rdzv, r);
+		h->culprit = rdzv_speaker(h->rdzv, r);
 		return;
 	}
 }
@@ -299,7 +298,7 @@ static int look_at_hosts(struct root_round *h)
 		if (pfds[host].fd < 0 || !pfds[host].revents)
 			continue;
 		if (uplink->is_root) {
-			shunt_rendezvous_name(uplink, host, name, sizeof(name));
+			rdzv_show_rank(uplink, host, name, sizeof(name));
 			shunt_error("%s died or gave up before all ranks had given their part", name);
 			h->culprit = uplink->hosts->leader[host];
 		}
@@ -327,7 +326,7 @@ static int collect_contribs(struct root_round *h)
 	if (rdzv->uplink)
 		watch_hosts(rdzv->uplink, h->pfds + rdzv->nranks);
 	while (left) {
-		err = shunt_rendezvous_poll(h->pfds, n, &next_check, h->round->deadline, h->round->cancel);
+		err = rdzv_poll(h->pfds, n, &next_check, h->round->deadline, h->round->cancel);
 		if (err == -ETIMEDOUT)
 			log_late(h);
 		if (err >= 0)
@@ -370,7 +369,7 @@ static int send_result(struct root_round *h, int to, int status)
 	struct rdzv_send out = { &head, sizeof(head.result) + (size_t)rdzv->nranks, send_fds, 0, round->all, body };
 
 	if (rdzv->session)
-		shunt_rendezvous_message_mac(mac, rdzv->session[to], shunt_bytes(&head.result, sizeof(head.result)),
+		rdzv_message_mac(mac, rdzv->session[to], shunt_bytes(&head.result, sizeof(head.result)),
 		    shunt_bytes(round->all, body));
 	if (status) {
 		char failed[sizeof(head.result) + sizeof(mac)];
@@ -388,11 +387,11 @@ static int send_result(struct root_round *h, int to, int status)
 		if (give_fd >= 0 && r != to)
 			send_fds[out.nfds++] = give_fd;
 	}
-	err = shunt_rendezvous_send(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
+	err = rdzv_send_all(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
 	if (err || !proof.n)
 		return err;
 	out = (struct rdzv_send){ proof.at, proof.n, NULL, 0, NULL, 0 };
-	return shunt_rendezvous_send(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
+	return rdzv_send_all(rdzv->peer_fds[to], &out, round->deadline, round->cancel);
 }
 
 /* The round of the hosts. err: this host has failed, and says so. */
@@ -407,8 +406,7 @@ static int across_hosts(struct root_round *h, int err)
 
 	if (!round.status && mine && block)
 		memcpy(mine, h->local, bytes * (size_t)h->rdzv->nranks);
-	err = uplink->is_root ? shunt_rendezvous_root_allgather(uplink, &round) :
-	                        shunt_rendezvous_member_allgather(uplink, &round);
+	err = uplink->is_root ? rdzv_root_allgather(uplink, &round) : rdzv_member_allgather(uplink, &round);
 	uplink->round++;
 	h->culprit = uplink->culprit;
 	err = err ? err : round.status;
@@ -434,7 +432,7 @@ static int gather(struct root_round *h)
 	return h->rdzv->uplink ? across_hosts(h, err) : err;
 }
 
-int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
+int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
 	size_t n = (size_t)rdzv->nranks;
 	struct root_round h = { .rdzv = rdzv,
@@ -462,8 +460,8 @@ int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct 
 		round->fds[r] = -1;
 	for (int r = 0; h.in && r < rdzv->nranks; r++) {
 		if (!err && round->fds && h.in[r].nfds)
-			round->fds[shunt_rendezvous_global(rdzv, r)] = h.in[r].fds[--h.in[r].nfds];
-		shunt_rendezvous_recv_close(&h.in[r]);
+			round->fds[rdzv_global_rank(rdzv, r)] = h.in[r].fds[--h.in[r].nfds];
+		rdzv_recv_close(&h.in[r]);
 	}
 	rdzv->culprit = h.culprit;
 	if (rdzv->uplink)
@@ -505,12 +503,11 @@ int shunt_rendezvous_allgather(
 	if ((fd >= 0 && !fds) || bytes > SHUNT_RENDEZVOUS_MAX_BYTES / (size_t)rdzv_total(rdzv))
 		err = -EINVAL;
 	else
-		err = rdzv->is_root ? shunt_rendezvous_root_allgather(rdzv, &round) :
-		                      shunt_rendezvous_member_allgather(rdzv, &round);
+		err = rdzv->is_root ? rdzv_root_allgather(rdzv, &round) : rdzv_member_allgather(rdzv, &round);
 	rdzv->round++;
 	if (err) {
 		rdzv->err = err;
-		shunt_rendezvous_close_connections(rdzv);
+		rdzv_close_connections(rdzv);
 	}
 	return err;
 }

@@ -17,6 +17,6 @@ struct rdzv_round {
 	int status, culprit; /* of an uplink: our host has failed, and tells the others */
 };
 
-int shunt_rendezvous_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
-int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
+int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
+int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
 #endif

@@ -91,7 +91,7 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 		close(fd);
 		return err;
 	}
-	err = shunt_rendezvous_server_start(&id, fd);
+	err = rdzv_server_start(&id, fd);
 	if (err)
 		return err;
 	shunt_info(SHUNT_LOG_BOOTSTRAP, "bootstrap of a new communicator at %s (%s)", text, addr.ifname);
@@ -122,14 +122,14 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 		shunt_error("cannot listen at %s, where NCCL_COMM_ID wants rank 0: %m", text);
 		return err;
 	}
-	return shunt_rendezvous_server_start(id, fd);
+	return rdzv_server_start(id, fd);
 }
 
 /* The ranks of several hosts tell each other where they listen, over the root's connections. */
 static int learn_hosts(
     int fd, const struct rdzv_ask *ask, struct shunt_rendezvous_row *rows, struct shunt_hosts **hosts_p)
 {
-	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_socket_tcp, *ask->key);
+	struct shunt_rendezvous *rdzv = rdzv_create(&shunt_socket_tcp, *ask->key);
 	struct shunt_ranks ranks = { rdzv, ask->rank, ask->nranks, shunt_config()->setup_timeout, ask->cancel };
 	int err;
 
@@ -143,7 +143,7 @@ static int learn_hosts(
 	rdzv->rank = ask->rank;
 	rdzv->nranks = ask->nranks;
 	rdzv->joined = true;
-	err = shunt_rendezvous_keep_session(rdzv, ask);
+	err = rdzv_keep_session(rdzv, ask);
 	if (!err)
 		err = shunt_hosts_exchange(&ranks, hosts_p);
 	shunt_rendezvous_destroy(rdzv);
@@ -165,7 +165,7 @@ static int call_root(
 	err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, ask->challenge_deadline, ask->cancel, &fd);
 	if (err)
 		return err;
-	err = shunt_rendezvous_member_join(fd, ask, &rows);
+	err = rdzv_member_join(fd, ask, &rows);
 	if (!err && shunt_hosts_count(rows, ask->nranks) > 1)
 		return learn_hosts(fd, ask, rows, hosts_p);
 	free(rows);
@@ -292,7 +292,7 @@ int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int r
 		.nmembers = nranks,
 		.rank = rank,
 		.nranks = nranks,
-		.deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout),
+		.deadline = rdzv_member_deadline(shunt_config()->timeout),
 		.cancel = cancel };
 	struct rdzv_key key;
 	int err;
@@ -313,7 +313,7 @@ int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int r
 		    "rank %d of %d is out of range (at most %d ranks)", rank, nranks, SHUNT_BOOTSTRAP_MAX_RANKS);
 		return -EINVAL;
 	}
-	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
+	key = rdzv_key(id.secret, sizeof(id.secret));
 	ask.key = &key;
 	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
 	return err ? err : join_root(&id, &ask, hosts_p);

@@ -20,7 +20,7 @@ static int64_t earlier(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask)
+int rdzv_call_root(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask)
 {
 	int64_t end = shunt_deadline_ms(shunt_config()->setup_timeout), until;
 	int err;
@@ -31,11 +31,11 @@ int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_neta
 		until = earlier(shunt_now_ms() + ATTEMPT_MS, earlier(end, ask->deadline));
 		err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, until, ask->cancel, &rdzv->root_fd);
 		if (!err) {
-			err = shunt_rendezvous_member_join(rdzv->root_fd, ask, &rdzv->rows);
+			err = rdzv_member_join(rdzv->root_fd, ask, &rdzv->rows);
 			end = shunt_deadline_ms(shunt_config()->setup_timeout); /* it was there */
 		}
 		if (!err)
-			return shunt_rendezvous_keep_session(rdzv, ask);
+			return rdzv_keep_session(rdzv, ask);
 		if (!rdzv_may_call_again(err) || shunt_now_ms() >= earlier(end, ask->deadline))
 			return err == -EAGAIN ? -ETIMEDOUT : err;
 		err = shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, ask->cancel);

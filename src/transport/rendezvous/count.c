@@ -21,7 +21,7 @@
  * missing can tell all members that counted before: it closes the connections in its backlog. No member waits for a
  * root that has given up.
  */
-int shunt_rendezvous_count(
+int rdzv_count_members(
     struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p)
 {
 	int64_t deadline = shunt_deadline_ms(shunt_config()->timeout);
@@ -34,11 +34,11 @@ int shunt_rendezvous_count(
 		if (s == rdzv->member) {
 			err = 0;
 		} else {
-			err = shunt_rendezvous_probe(rdzv, s, &fd);
+			err = rdzv_probe(rdzv, s, &fd);
 			while (!err && fd < 0 && root < 0) { /* the root's backlog is full */
 				err = shunt_io_poll(NULL, 0, shunt_now_ms() + 20, cancel);
 				if (err == -ETIMEDOUT && shunt_now_ms() < deadline)
-					err = shunt_rendezvous_probe(rdzv, s, &fd);
+					err = rdzv_probe(rdzv, s, &fd);
 			}
 		}
 		if (err == -ECONNREFUSED) {
@@ -77,7 +77,7 @@ int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *m
 
 	*missing_p = -1;
 	for (int s = 0; s < nmembers; s++) {
-		int fd = -1, err = s == rdzv->member ? 0 : shunt_rendezvous_probe(rdzv, s, &fd);
+		int fd = -1, err = s == rdzv->member ? 0 : rdzv_probe(rdzv, s, &fd);
 
 		shunt_close_fd(&fd);
 		if (err && err != -ECONNREFUSED)
@@ -101,7 +101,7 @@ int shunt_rendezvous_await(
 {
 	int64_t end = timeout_ms > 0 ? shunt_deadline_ms(timeout_ms) : SHUNT_NEVER, backoff_ms = BACKOFF_MIN_MS;
 	bool *present = nmembers > 0 ? calloc((size_t)nmembers, sizeof(*present)) : NULL;
-	struct rdzv_wait_log wait_log = shunt_rendezvous_wait_log();
+	struct rdzv_wait_log wait_log = rdzv_wait_log_begin();
 	char what[64];
 	int count = 1, err = present ? 0 : -ENOMEM;
 
@@ -113,7 +113,7 @@ int shunt_rendezvous_await(
 
 			if (s == rdzv->member || present[s])
 				continue;
-			err = shunt_rendezvous_probe(rdzv, s, &fd);
+			err = rdzv_probe(rdzv, s, &fd);
 			shunt_close_fd(&fd);
 			present[s] = !err;
 			count += !err;
@@ -126,7 +126,7 @@ int shunt_rendezvous_await(
 			break;
 		}
 		snprintf(what, sizeof(what), "%d of %d ranks", nranks - count, nranks);
-		shunt_rendezvous_log_waiting(&wait_log, what);
+		rdzv_wait_log_say(&wait_log, what);
 		err = shunt_io_poll(NULL, 0, shunt_now_ms() + backoff_ms, cancel);
 		err = err == -ETIMEDOUT ? 0 : err;
 		backoff_ms = backoff_ms < BACKOFF_MAX_MS ? 2 * backoff_ms : backoff_ms;

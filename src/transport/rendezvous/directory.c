@@ -62,7 +62,7 @@ void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 	tail = own;
 	shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	if (!tail.magic) {
-		err = shunt_directory_start(&mine);
+		err = rdzv_directory_start(&mine);
 		if (err) {
 			shunt_warn(
 			    "no directory for ranks of other hosts, so communicators over several hosts stay with NCCL "
@@ -174,7 +174,7 @@ static int link_open(struct shunt_directory_link *link, const atomic_int *cancel
 		shunt_close_socket(&link->fd);
 		err = shunt_socket_connect(&shunt_socket_tcp, &addr, -1, ask.challenge_deadline, cancel, &link->fd);
 		if (!err)
-			err = shunt_rendezvous_member_join(link->fd, &ask, &rows);
+			err = rdzv_member_join(link->fd, &ask, &rows);
 	} while (err == -EAGAIN && shunt_now_ms() < until);
 	free(rows);
 	memcpy(link->session, ask.session, sizeof(link->session));
@@ -191,15 +191,15 @@ static int exchange(struct shunt_directory_link *link, struct rdzv_directory_req
 	int err;
 
 	q->number = ++link->number;
-	shunt_rendezvous_message_mac(q->mac, link->session,
-	    shunt_bytes(q, offsetof(struct rdzv_directory_request, mac)), (struct shunt_bytes){ 0 });
+	rdzv_message_mac(q->mac, link->session, shunt_bytes(q, offsetof(struct rdzv_directory_request, mac)),
+	    (struct shunt_bytes){ 0 });
 	err = shunt_io_write(link->fd, q, sizeof(*q), deadline(), cancel);
 	if (err || !reply)
 		return err;
-	err = shunt_rendezvous_recv_fill(&in, reply, sizeof(*reply), deadline(), cancel);
+	err = rdzv_recv_fill(&in, reply, sizeof(*reply), deadline(), cancel);
 	if (err)
 		return err;
-	shunt_rendezvous_message_mac(mac, link->session, shunt_bytes(reply, offsetof(struct rdzv_directory_reply, mac)),
+	rdzv_message_mac(mac, link->session, shunt_bytes(reply, offsetof(struct rdzv_directory_reply, mac)),
 	    (struct shunt_bytes){ 0 });
 	return shunt_mac_equal(mac, reply->mac) && reply->number == q->number && reply->status <= 0 ? 0 : -EPROTO;
 }
@@ -238,7 +238,7 @@ static bool is_here(const struct shunt_directory_tail *tail, int listen_fd)
 	struct shunt_netaddr addr;
 	int fd = -1, err;
 
-	shunt_rendezvous_unix_address(&id, 0, &addr);
+	rdzv_unix_address(&id, 0, &addr);
 	err = shunt_socket_connect(&shunt_socket_unix, &addr, listen_fd, SHUNT_NEVER, NULL, &fd);
 	shunt_close_fd(&fd);
 	return !err || err == -EAGAIN;

@@ -146,7 +146,7 @@ static bool is_here(const struct directory *d, const struct shunt_id *id, int me
 	struct shunt_netaddr addr;
 	int fd = -1, err;
 
-	shunt_rendezvous_unix_address(id, member, &addr);
+	rdzv_unix_address(id, member, &addr);
 	err = shunt_socket_connect(&shunt_socket_unix, &addr, d->unix_fd, SHUNT_NEVER, NULL, &fd);
 	shunt_close_fd(&fd);
 	return !err || err == -EAGAIN; /* a backlog that is full is one */
@@ -253,7 +253,7 @@ static void serve(struct directory *d, int c)
 	struct rdzv_directory_reply reply = { .number = q->number, .status = -EPROTO };
 	uint8_t mac[SHUNT_MAC_BYTES];
 
-	shunt_rendezvous_message_mac(mac, client->session, shunt_bytes(q, offsetof(struct rdzv_directory_request, mac)),
+	rdzv_message_mac(mac, client->session, shunt_bytes(q, offsetof(struct rdzv_directory_request, mac)),
 	    (struct shunt_bytes){ 0 });
 	if (!shunt_mac_equal(mac, q->mac) || q->number != client->number + 1 || q->nmembers < 1 ||
 	    q->nmembers > SHUNT_DIRECTORY_MAX_MEMBERS || q->member < 0 || q->member >= q->nmembers) {
@@ -278,8 +278,8 @@ static void serve(struct directory *d, int c)
 			forget(at);
 		return; /* nobody waits */
 	}
-	shunt_rendezvous_message_mac(reply.mac, client->session,
-	    shunt_bytes(&reply, offsetof(struct rdzv_directory_reply, mac)), (struct shunt_bytes){ 0 });
+	rdzv_message_mac(reply.mac, client->session, shunt_bytes(&reply, offsetof(struct rdzv_directory_reply, mac)),
+	    (struct shunt_bytes){ 0 });
 	if (shunt_io_write(client->fd, &reply, sizeof(reply), shunt_now_ms() + SEND_MS, NULL))
 		forget_client(d, c);
 }
@@ -339,7 +339,7 @@ static int welcome(const struct directory *d, const struct rdzv_conn *conn)
 	    "a rank has Shunt %s (rendezvous protocol %u), the directory %s (%u)", h->shunt, h->head.version,
 	    SHUNT_VERSION, (uint32_t)RDZV_VERSION);
 	memcpy(row.host, h->host, sizeof(row.host));
-	shunt_rendezvous_answer_sign(&answer, &row, &d->lobby.key, h->nonce);
+	rdzv_answer_sign(&answer, &row, &d->lobby.key, h->nonce);
 	if (shunt_io_write(conn->fd, &answer, sizeof(answer), shunt_now_ms() + SEND_MS, NULL) ||
 	    (same && shunt_io_write(conn->fd, &row, sizeof(row), shunt_now_ms() + SEND_MS, NULL)))
 		return -EPIPE;
@@ -359,7 +359,7 @@ static void admit(struct directory *d, const struct rdzv_conn *conn)
 	client = &d->clients[c];
 	*client = (struct client){ .fd = fd, .at = shunt_host_address(&addr) };
 	memcpy(client->host, conn->hello.host, sizeof(client->host));
-	shunt_rendezvous_session(client->session, &d->lobby.key, conn->nonce, conn->hello.nonce);
+	rdzv_session(client->session, &d->lobby.key, conn->nonce, conn->hello.nonce);
 }
 
 static void admit_proven(struct directory *d)
@@ -368,7 +368,7 @@ static void admit_proven(struct directory *d)
 		if (d->lobby.conn[i].proven) {
 			struct rdzv_conn conn = d->lobby.conn[i];
 
-			shunt_rendezvous_lobby_take(&d->lobby, i);
+			rdzv_lobby_take(&d->lobby, i);
 			admit(d, &conn);
 		}
 }
@@ -399,14 +399,14 @@ static void step(struct directory *d)
 				hear(d, c);
 		for (int i = nconns - 1; i >= 0; i--)
 			if (d->pfds[2 + i].revents)
-				shunt_rendezvous_lobby_read(lobby, i);
+				rdzv_lobby_read(lobby, i);
 		if (d->pfds[1].revents)
 			accept_here(d);
-		if (d->pfds[0].revents && shunt_rendezvous_lobby_accept(lobby))
+		if (d->pfds[0].revents && rdzv_lobby_accept(lobby))
 			(void)poll(NULL, 0, PAUSE_MS);
 		admit_proven(d);
 	}
-	shunt_rendezvous_lobby_expire(lobby, shunt_now_ms());
+	rdzv_lobby_expire(lobby, shunt_now_ms());
 }
 
 static void *directory_main(void *arg)
@@ -418,7 +418,7 @@ static void *directory_main(void *arg)
 
 static void destroy(struct directory *d)
 {
-	shunt_rendezvous_lobby_finish(&d->lobby);
+	rdzv_lobby_finish(&d->lobby);
 	shunt_close_socket(&d->unix_fd);
 	free(d->clients);
 	free(d->pfds);
@@ -441,14 +441,14 @@ static int start(struct directory *d, struct shunt_directory_tail *tail)
 	tail->port = d->at.port;
 	memcpy(tail->addr, d->at.addr, sizeof(tail->addr));
 	id = rdzv_directory_id(tail);
-	shunt_rendezvous_unix_address(&id, 0, &here);
+	rdzv_unix_address(&id, 0, &here);
 	err = shunt_socket_listen(&shunt_socket_unix, &here, &d->unix_fd);
 	err = err ? err : shunt_host_id(d->host, d->lobby.key.bytes, d->lobby.key.n);
 	err = err || new_place(d) >= 0 ? err : -ENOMEM;
 	return err ? err : shunt_thread_start(NULL, STACK_BYTES, directory_main, d);
 }
 
-int shunt_directory_start(struct shunt_directory_tail *tail)
+int rdzv_directory_start(struct shunt_directory_tail *tail)
 {
 	struct directory *d = calloc(1, sizeof(*d));
 	int err;

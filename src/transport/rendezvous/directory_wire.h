@@ -53,7 +53,7 @@ _Static_assert(sizeof(struct shunt_directory_tail) == 40, "between NCCL's part o
 /* The key of a directory's connections, and the name of its Unix socket. */
 static inline struct rdzv_key rdzv_directory_key(const struct shunt_directory_tail *tail)
 {
-	return shunt_rendezvous_key(tail->secret, sizeof(tail->secret));
+	return rdzv_key(tail->secret, sizeof(tail->secret));
 }
 static inline struct shunt_id rdzv_directory_id(const struct shunt_directory_tail *tail)
 {
@@ -61,5 +61,5 @@ static inline struct shunt_id rdzv_directory_id(const struct shunt_directory_tai
 }
 
 /* Starts a directory (directory_server.c). 0: *tail_p leads to it. */
-int shunt_directory_start(struct shunt_directory_tail *tail_p);
+int rdzv_directory_start(struct shunt_directory_tail *tail_p);
 #endif

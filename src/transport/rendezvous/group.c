@@ -38,15 +38,15 @@ static int collect(const struct shunt_bootstrap_group *c, struct shunt_rendezvou
 
 	rdzv->lobby.listen_fd = c->root.fd;
 	rdzv->is_root = true;
-	err = shunt_rendezvous_root_run(&root, rdzv);
-	shunt_rendezvous_lobby_clear(&rdzv->lobby, err != 0);
+	err = rdzv_root_run(&root, rdzv);
+	rdzv_lobby_clear(&rdzv->lobby, err != 0);
 	rdzv->lobby.listen_fd = -1;
 	return err;
 }
 
 static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *rdzv)
 {
-	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
+	int64_t deadline = rdzv_member_deadline(shunt_config()->timeout);
 	struct shunt_netaddr addr = shunt_host_netaddr(&c->root.at);
 	char root[96];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
@@ -63,7 +63,7 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 
 	shunt_netaddr_show(&addr, root, sizeof(root));
 	/* A root that has given up another group lets the calls for this one fall, too: then again. */
-	err = shunt_rendezvous_call(rdzv, &addr, &ask);
+	err = rdzv_call_root(rdzv, &addr, &ask);
 	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
 		shunt_error("the rank at %s, which the others come to, has ended or given up", root);
 		return -EOWNERDEAD;
@@ -76,8 +76,7 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 
 static int join_over_hosts(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
-	struct shunt_rendezvous *rdzv =
-	    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key(id, sizeof(*id)));
+	struct shunt_rendezvous *rdzv = rdzv_create(&shunt_socket_tcp, rdzv_key(id, sizeof(*id)));
 	int err;
 
 	ranks->rendezvous = rdzv;

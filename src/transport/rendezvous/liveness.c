@@ -64,7 +64,7 @@ static bool peer_is_dead(int fd)
 	return unix_peer_is_dead(fd);
 }
 
-int shunt_rendezvous_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel)
+int rdzv_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel)
 {
 	for (;;) {
 		int err;

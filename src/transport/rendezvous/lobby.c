@@ -19,18 +19,18 @@ static void event_ctl(const struct rdzv_lobby *lobby, int op, int fd)
 		(void)epoll_ctl(lobby->event_fd, op, fd, &event);
 }
 
-void shunt_rendezvous_lobby_watch(struct rdzv_lobby *lobby)
+void rdzv_lobby_watch(struct rdzv_lobby *lobby)
 {
 	lobby->event_fd = epoll_create1(EPOLL_CLOEXEC);
 	event_ctl(lobby, EPOLL_CTL_ADD, lobby->listen_fd);
 }
 
-void shunt_rendezvous_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other)
+void rdzv_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other)
 {
 	event_ctl(lobby, EPOLL_CTL_ADD, other->event_fd);
 }
 
-int shunt_rendezvous_lobby_take(struct rdzv_lobby *lobby, int i)
+int rdzv_lobby_take(struct rdzv_lobby *lobby, int i)
 {
 	int fd = lobby->conn[i].fd;
 
@@ -42,7 +42,7 @@ int shunt_rendezvous_lobby_take(struct rdzv_lobby *lobby, int i)
 
 static void drop(struct rdzv_lobby *lobby, int i)
 {
-	int fd = shunt_rendezvous_lobby_take(lobby, i);
+	int fd = rdzv_lobby_take(lobby, i);
 
 	shunt_close_socket(&fd);
 }
@@ -56,7 +56,7 @@ static void send_away(struct rdzv_lobby *lobby, int i)
 	drop(lobby, i);
 }
 
-void shunt_rendezvous_lobby_read(struct rdzv_lobby *lobby, int i)
+void rdzv_lobby_read(struct rdzv_lobby *lobby, int i)
 {
 	struct rdzv_conn *c = &lobby->conn[i];
 	uint8_t more;
@@ -75,7 +75,7 @@ void shunt_rendezvous_lobby_read(struct rdzv_lobby *lobby, int i)
 	c->got += (uint32_t)n;
 	if (c->got < sizeof(c->hello))
 		return;
-	c->proven = shunt_rendezvous_hello_proves(&c->hello, &lobby->key, c->nonce);
+	c->proven = rdzv_hello_proves(&c->hello, &lobby->key, c->nonce);
 	c->hello.shunt[sizeof(c->hello.shunt) - 1] = '\0';
 	if (!c->proven)
 		drop(lobby, i);
@@ -92,7 +92,7 @@ static bool make_room(struct rdzv_lobby *lobby)
 				oldest = i;
 		if (oldest < 0)
 			return false;
-		shunt_rendezvous_lobby_read(lobby, oldest); /* its hello may be here already */
+		rdzv_lobby_read(lobby, oldest); /* its hello may be here already */
 		if (lobby->nconns < places)
 			return true;
 		if (!lobby->conn[oldest].proven) {
@@ -120,7 +120,7 @@ static void challenge(struct rdzv_lobby *lobby, int fd)
 	event_ctl(lobby, EPOLL_CTL_ADD, fd);
 }
 
-int shunt_rendezvous_lobby_accept(struct rdzv_lobby *lobby)
+int rdzv_lobby_accept(struct rdzv_lobby *lobby)
 {
 	if (lobby->listen_fd < 0)
 		return 0;
@@ -141,14 +141,14 @@ int shunt_rendezvous_lobby_accept(struct rdzv_lobby *lobby)
 	return 0;
 }
 
-void shunt_rendezvous_lobby_expire(struct rdzv_lobby *lobby, int64_t now)
+void rdzv_lobby_expire(struct rdzv_lobby *lobby, int64_t now)
 {
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: a drop puts the last one in its place */
 		if (!lobby->conn[i].proven && now - lobby->conn[i].since > HELLO_MS)
 			send_away(lobby, i);
 }
 
-void shunt_rendezvous_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
+void rdzv_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
 {
 	int fd;
 
@@ -160,16 +160,16 @@ void shunt_rendezvous_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
 		shunt_close_socket(&fd);
 }
 
-void shunt_rendezvous_lobby_close(struct rdzv_lobby *lobby)
+void rdzv_lobby_close(struct rdzv_lobby *lobby)
 {
 	event_ctl(lobby, EPOLL_CTL_DEL, lobby->listen_fd);
 	shunt_close_socket(&lobby->listen_fd);
 }
 
-void shunt_rendezvous_lobby_finish(struct rdzv_lobby *lobby)
+void rdzv_lobby_finish(struct rdzv_lobby *lobby)
 {
-	shunt_rendezvous_lobby_clear(lobby, false);
-	shunt_rendezvous_lobby_close(lobby);
+	rdzv_lobby_clear(lobby, false);
+	rdzv_lobby_close(lobby);
 	shunt_close_fd(&lobby->event_fd);
 	explicit_bzero(&lobby->key, sizeof(lobby->key));
 }

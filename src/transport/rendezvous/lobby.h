@@ -34,24 +34,24 @@ struct rdzv_lobby {
 enum { RDZV_LOBBY_PLACES = 256 };
 
 /* Closes everything. The lobby is empty then, and listens nowhere. */
-void shunt_rendezvous_lobby_finish(struct rdzv_lobby *lobby);
+void rdzv_lobby_finish(struct rdzv_lobby *lobby);
 /* Makes event_fd, if the system lets it. */
-void shunt_rendezvous_lobby_watch(struct rdzv_lobby *lobby);
+void rdzv_lobby_watch(struct rdzv_lobby *lobby);
 /* event_fd becomes readable for the other one's connections, too. */
-void shunt_rendezvous_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other);
+void rdzv_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other);
 /*
  * Takes in some of the connections that wait: drops those that cannot be ranks, and challenges the others. 0, or -errno
  * (out of descriptors or memory: connections stay in the backlog).
  */
-int shunt_rendezvous_lobby_accept(struct rdzv_lobby *lobby);
+int rdzv_lobby_accept(struct rdzv_lobby *lobby);
 /* Reads from connection i, and drops it if it has ended or has no proof. The last connection takes its place then. */
-void shunt_rendezvous_lobby_read(struct rdzv_lobby *lobby, int i);
+void rdzv_lobby_read(struct rdzv_lobby *lobby, int i);
 /* Takes connection i out and hands it to the caller. The last connection takes its place. */
-int shunt_rendezvous_lobby_take(struct rdzv_lobby *lobby, int i);
+int rdzv_lobby_take(struct rdzv_lobby *lobby, int i);
 /* Drops connections whose hello is overdue. */
-void shunt_rendezvous_lobby_expire(struct rdzv_lobby *lobby, int64_t now);
+void rdzv_lobby_expire(struct rdzv_lobby *lobby, int64_t now);
 /* Closes all connections and frees their places; closes with `backlog` those that wait, too. */
-void shunt_rendezvous_lobby_clear(struct rdzv_lobby *lobby, bool backlog);
+void rdzv_lobby_clear(struct rdzv_lobby *lobby, bool backlog);
 /* Closes the socket; the connections stay. */
-void shunt_rendezvous_lobby_close(struct rdzv_lobby *lobby);
+void rdzv_lobby_close(struct rdzv_lobby *lobby);
 #endif

@@ -21,15 +21,15 @@ static const char *who(const struct rdzv_ask *ask)
 /* Waits until fd can be read, and logs what it waits for, if anything. */
 static int await(int fd, const struct rdzv_ask *ask, const char *what, int64_t deadline)
 {
-	struct rdzv_wait_log wait_log = shunt_rendezvous_wait_log();
+	struct rdzv_wait_log wait_log = rdzv_wait_log_begin();
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
 	int64_t next_check = 0;
 	int err;
 
-	while ((err = shunt_rendezvous_poll(&pfd, 1, &next_check,
+	while ((err = rdzv_poll(&pfd, 1, &next_check,
 	            what && wait_log.next_log < deadline ? wait_log.next_log : deadline, ask->cancel)) == -ETIMEDOUT &&
 	    shunt_now_ms() < deadline)
-		shunt_rendezvous_log_waiting(&wait_log, what);
+		rdzv_wait_log_say(&wait_log, what);
 	return err < 0 ? err : 0;
 }
 
@@ -86,7 +86,7 @@ static int read_challenge(int fd, const struct rdzv_ask *ask, struct rdzv_challe
 
 static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *challenge, struct rdzv_hello *hello)
 {
-	int err = shunt_rendezvous_hello_init(hello, RDZV_HELLO, ask->key);
+	int err = rdzv_hello_init(hello, RDZV_HELLO, ask->key);
 
 	if (err)
 		return err;
@@ -95,7 +95,7 @@ static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *
 	hello->rank = ask->rank;
 	hello->nranks = ask->nranks;
 	hello->caller = ask->caller;
-	shunt_rendezvous_hello_sign(hello, ask->key, challenge->nonce);
+	rdzv_hello_sign(hello, ask->key, challenge->nonce);
 	err = shunt_io_write(fd, hello, sizeof(*hello), shunt_deadline_ms(shunt_config()->setup_timeout), ask->cancel);
 	ask->said_hello = true;
 	return err == -EOWNERDEAD ? 0 : err; /* what the root said before it closed can be read */
@@ -114,8 +114,8 @@ static int read_rows(int fd, const struct rdzv_ask *ask, const struct rdzv_hello
 		return -ENOMEM;
 	err = read_some(fd, rows, answer->nrows * sizeof(*rows), ask, shunt_deadline_ms(shunt_config()->setup_timeout));
 	if (!err &&
-	    (!shunt_rendezvous_rows_prove(answer, rows, ask->key, hello->nonce) ||
-	        rows[ask->rank].member != ask->member || rows[ask->rank].pid != hello->pid))
+	    (!rdzv_rows_prove(answer, rows, ask->key, hello->nonce) || rows[ask->rank].member != ask->member ||
+	        rows[ask->rank].pid != hello->pid))
 		err = -EPROTO;
 	if (err) {
 		free(rows);
@@ -142,7 +142,7 @@ static int read_answer(
 		shunt_error("%s failed: %s has ended, or refused rank %d", ask->what, who(ask), ask->rank);
 	if (err)
 		return err;
-	ask->answered = shunt_rendezvous_answer_proves(&answer, ask->key, hello->nonce);
+	ask->answered = rdzv_answer_proves(&answer, ask->key, hello->nonce);
 	if (!ask->answered && !ask->calls_again)
 		shunt_error("%s failed: the root gave an answer that Shunt's would not give", ask->what);
 	if (!ask->answered)
@@ -157,7 +157,7 @@ static int read_answer(
 	return answer.status ? answer.status : read_rows(fd, ask, hello, &answer, rows_p);
 }
 
-int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p)
+int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p)
 {
 	struct rdzv_challenge challenge;
 	struct rdzv_hello hello;
@@ -176,6 +176,6 @@ int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rend
 		err = read_answer(fd, ask, &hello, rows_p);
 	while (err > 0);
 	if (!err)
-		shunt_rendezvous_session(ask->session, ask->key, challenge.nonce, hello.nonce);
+		rdzv_session(ask->session, ask->key, challenge.nonce, hello.nonce);
 	return err;
 }

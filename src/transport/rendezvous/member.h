@@ -30,17 +30,17 @@ struct rdzv_ask {
  * broke behind our hello; to be tried again. Before the hello a connection that broke is -ECONNRESET, or the error of
  * the network.
  */
-int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
+int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
 
 /*
  * Calls a root at this address, and joins: as often as it takes, until the ask's deadline, or until the root's
  * host has not been reached for SHUNT_SETUP_TIMEOUT. On success rdzv has the connection, its key and the rows. Errors:
- * those of shunt_socket_connect and of shunt_rendezvous_member_join.
+ * those of shunt_socket_connect and of rdzv_member_join.
  */
-int shunt_rendezvous_call(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask);
+int rdzv_call_root(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask);
 
 /* Keeps the key of a connection over TCP to the root. 0 or -ENOMEM. */
-static inline int shunt_rendezvous_keep_session(struct shunt_rendezvous *rdzv, const struct rdzv_ask *ask)
+static inline int rdzv_keep_session(struct shunt_rendezvous *rdzv, const struct rdzv_ask *ask)
 {
 	rdzv->session = malloc(sizeof(*rdzv->session));
 	if (!rdzv->session)

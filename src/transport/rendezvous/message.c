@@ -12,13 +12,13 @@
 #include "transport/rendezvous/wait.h"
 #include "transport/rendezvous/wire.h"
 
-void shunt_rendezvous_recv_close(struct rdzv_recv *in)
+void rdzv_recv_close(struct rdzv_recv *in)
 {
 	while (in->nfds)
 		shunt_close_fd(&in->fds[--in->nfds]);
 }
 
-int shunt_rendezvous_recv_read(struct rdzv_recv *in)
+int rdzv_recv_read(struct rdzv_recv *in)
 {
 	union {
 		struct cmsghdr align;
@@ -64,8 +64,7 @@ int shunt_rendezvous_recv_read(struct rdzv_recv *in)
 	return 0;
 }
 
-int shunt_rendezvous_recv_fill(
-    struct rdzv_recv *in, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel)
+int rdzv_recv_fill(struct rdzv_recv *in, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel)
 {
 	int64_t next_check = 0;
 
@@ -74,10 +73,10 @@ int shunt_rendezvous_recv_fill(
 	in->expected = bytes;
 	while (in->received < in->expected) {
 		struct pollfd pfd = { .fd = in->fd, .events = POLLIN };
-		int err = shunt_rendezvous_poll(&pfd, 1, &next_check, deadline, cancel);
+		int err = rdzv_poll(&pfd, 1, &next_check, deadline, cancel);
 
 		if (err > 0)
-			err = shunt_rendezvous_recv_read(in);
+			err = rdzv_recv_read(in);
 		if (err < 0)
 			return err;
 	}
@@ -96,7 +95,7 @@ static void iov_advance(struct iovec *iov_parts, size_t nparts, size_t bytes)
 	}
 }
 
-int shunt_rendezvous_send(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel)
+int rdzv_send_all(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel)
 {
 	union {
 		struct cmsghdr align;
@@ -119,7 +118,7 @@ int shunt_rendezvous_send(int fd, const struct rdzv_send *out, int64_t deadline,
 	}
 	while (iov_parts[0].iov_len || iov_parts[1].iov_len) {
 		struct pollfd pfd = { .fd = fd, .events = POLLOUT };
-		int err = shunt_rendezvous_poll(&pfd, 1, &next_check, deadline, cancel);
+		int err = rdzv_poll(&pfd, 1, &next_check, deadline, cancel);
 		ssize_t n;
 
 		if (err < 0)

@@ -21,12 +21,11 @@ struct rdzv_recv {
  * Reads the bytes that are available: 0 (perhaps none or not all), -EOWNERDEAD, -EPROTO (unexpected descriptors),
  * -EMFILE (the kernel dropped descriptors), or another -errno.
  */
-int shunt_rendezvous_recv_read(struct rdzv_recv *in);
+int rdzv_recv_read(struct rdzv_recv *in);
 /* Reads exactly `bytes` into buf. */
-int shunt_rendezvous_recv_fill(
-    struct rdzv_recv *in, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
+int rdzv_recv_fill(struct rdzv_recv *in, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
 /* Closes the descriptors that are still in `in`. */
-void shunt_rendezvous_recv_close(struct rdzv_recv *in);
+void rdzv_recv_close(struct rdzv_recv *in);
 
 /* Outgoing: head, with the descriptors attached to its first byte, then body. */
 struct rdzv_send {
@@ -38,5 +37,5 @@ struct rdzv_send {
 	size_t body_bytes;
 };
 
-int shunt_rendezvous_send(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel);
+int rdzv_send_all(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel);
 #endif

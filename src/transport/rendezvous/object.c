@@ -7,7 +7,7 @@
 #include <string.h>
 #include "transport/rendezvous/wire.h"
 
-struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
+struct shunt_rendezvous *rdzv_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
 {
 	struct shunt_rendezvous *rdzv = calloc(1, sizeof(*rdzv));
 
@@ -20,10 +20,10 @@ struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind 
 	return rdzv;
 }
 
-void shunt_rendezvous_close_connections(struct shunt_rendezvous *rdzv)
+void rdzv_close_connections(struct shunt_rendezvous *rdzv)
 {
 	if (rdzv->uplink)
-		shunt_rendezvous_close_connections(rdzv->uplink);
+		rdzv_close_connections(rdzv->uplink);
 	shunt_close_socket(&rdzv->root_fd);
 	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
 		shunt_close_socket(&rdzv->peer_fds[r]);
@@ -33,8 +33,8 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 {
 	if (!rdzv)
 		return;
-	shunt_rendezvous_close_connections(rdzv);
-	shunt_rendezvous_lobby_finish(&rdzv->lobby);
+	rdzv_close_connections(rdzv);
+	rdzv_lobby_finish(&rdzv->lobby);
 	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
 	if (rdzv->level != RDZV_UPLINK)
 		shunt_hosts_destroy(rdzv->hosts);
@@ -45,17 +45,17 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 	free(rdzv);
 }
 
-int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local)
+int rdzv_global_rank(const struct shunt_rendezvous *rdzv, int local)
 {
 	return rdzv->level == RDZV_HOST_RANKS ? shunt_hosts_rank(rdzv->hosts, rdzv->uplink->rank, local) : local;
 }
 
-int shunt_rendezvous_speaker(const struct shunt_rendezvous *rdzv, int rank)
+int rdzv_speaker(const struct shunt_rendezvous *rdzv, int rank)
 {
-	return rdzv->level == RDZV_UPLINK ? rdzv->hosts->leader[rank] : shunt_rendezvous_global(rdzv, rank);
+	return rdzv->level == RDZV_UPLINK ? rdzv->hosts->leader[rank] : rdzv_global_rank(rdzv, rank);
 }
 
-void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
+void rdzv_show_rank(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes)
 {
 	char host[128];
 
@@ -65,7 +65,7 @@ void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *
 		shunt_hosts_show(rdzv->hosts, rank, host, sizeof(host));
 		snprintf(text, bytes, "host %s", host);
 	} else {
-		shunt_hosts_show_rank(rdzv->hosts, shunt_rendezvous_global(rdzv, rank), text, bytes);
+		shunt_hosts_show_rank(rdzv->hosts, rdzv_global_rank(rdzv, rank), text, bytes);
 	}
 }
 

@@ -46,11 +46,11 @@ static inline int rdzv_total(const struct shunt_rendezvous *rdzv)
 }
 
 /* The rank that has this number on our host. */
-int shunt_rendezvous_global(const struct shunt_rendezvous *rdzv, int local);
+int rdzv_global_rank(const struct shunt_rendezvous *rdzv, int local);
 /* The same, or, of an uplink, the rank that speaks for this host. */
-int shunt_rendezvous_speaker(const struct shunt_rendezvous *rdzv, int rank);
+int rdzv_speaker(const struct shunt_rendezvous *rdzv, int rank);
 /* For the log: "rank 3", "rank 3 on node1 (10.0.0.1)", or, of an uplink, "host node1 (10.0.0.1)". */
-void shunt_rendezvous_name(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes);
+void rdzv_show_rank(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes);
 
 /* Status that the peers get for our error: to them a cancelled member is one that gave up. */
 static inline int rdzv_peer_error(int err)
@@ -59,7 +59,7 @@ static inline int rdzv_peer_error(int err)
 }
 
 /* An empty object that listens nowhere. NULL: no memory. */
-struct shunt_rendezvous *shunt_rendezvous_create(const struct shunt_socket_kind *kind, struct rdzv_key key);
+struct shunt_rendezvous *rdzv_create(const struct shunt_socket_kind *kind, struct rdzv_key key);
 /* After an error, or at the end: of both levels. */
-void shunt_rendezvous_close_connections(struct shunt_rendezvous *rdzv);
+void rdzv_close_connections(struct shunt_rendezvous *rdzv);
 #endif

@@ -11,6 +11,6 @@
  * rdzv->root_fd is the connection to it. If it is ours, watch[member] is a connection in each member's backlog, or
  * RDZV_WATCH_LATER. The caller sets watch[] to -1 before, and closes its descriptors in any case.
  */
-int shunt_rendezvous_count(
+int rdzv_count_members(
     struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p);
 #endif

@@ -9,7 +9,7 @@
 #include "shunt/shunt.h"
 #include "transport/rendezvous/wire.h"
 
-struct rdzv_key shunt_rendezvous_key(const void *secret, size_t bytes)
+struct rdzv_key rdzv_key(const void *secret, size_t bytes)
 {
 	struct rdzv_key key = { .n = bytes < sizeof(key.bytes) ? bytes : sizeof(key.bytes) };
 
@@ -17,7 +17,7 @@ struct rdzv_key shunt_rendezvous_key(const void *secret, size_t bytes)
 	return key;
 }
 
-int shunt_rendezvous_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key)
+int rdzv_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key)
 {
 	int err;
 
@@ -34,13 +34,12 @@ static void mac_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_hello *hel
 	    shunt_bytes(hello, offsetof(struct rdzv_hello, mac)));
 }
 
-void shunt_rendezvous_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+void rdzv_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	mac_hello(hello->mac, hello, key, nonce);
 }
 
-bool shunt_rendezvous_hello_proves(
-    const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+bool rdzv_hello_proves(const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
 
@@ -63,15 +62,14 @@ static void mac_answer(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_answer *a
 	    shunt_bytes(answer, offsetof(struct rdzv_answer, mac)));
 }
 
-void shunt_rendezvous_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
-    const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+void rdzv_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows, const struct rdzv_key *key,
+    const uint8_t nonce[RDZV_NONCE])
 {
 	mac_rows(answer->rows_mac, rows, answer->nrows, key, nonce);
 	mac_answer(answer->mac, answer, key, nonce);
 }
 
-bool shunt_rendezvous_answer_proves(
-    const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+bool rdzv_answer_proves(const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
 
@@ -80,7 +78,7 @@ bool shunt_rendezvous_answer_proves(
 	    answer->status <= 0 && shunt_mac_equal(mac, answer->mac);
 }
 
-bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
+bool rdzv_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
@@ -89,8 +87,8 @@ bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct 
 	return shunt_mac_equal(mac, answer->rows_mac);
 }
 
-void shunt_rendezvous_session(uint8_t session[RDZV_SECRET], const struct rdzv_key *key,
-    const uint8_t root_nonce[RDZV_NONCE], const uint8_t member_nonce[RDZV_NONCE])
+void rdzv_session(uint8_t session[RDZV_SECRET], const struct rdzv_key *key, const uint8_t root_nonce[RDZV_NONCE],
+    const uint8_t member_nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
 
@@ -99,7 +97,7 @@ void shunt_rendezvous_session(uint8_t session[RDZV_SECRET], const struct rdzv_ke
 	memcpy(session, mac, RDZV_SECRET);
 }
 
-void shunt_rendezvous_message_mac(
+void rdzv_message_mac(
     uint8_t mac[SHUNT_MAC_BYTES], const uint8_t session[RDZV_SECRET], struct shunt_bytes head, struct shunt_bytes body)
 {
 	shunt_mac(mac, shunt_bytes(session, RDZV_SECRET), "shunt rdzv message", head, body);

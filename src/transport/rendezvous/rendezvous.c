@@ -27,12 +27,12 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 
 	if (member < 0)
 		return -EINVAL;
-	rdzv = shunt_rendezvous_create(&shunt_socket_unix, shunt_rendezvous_key(id, sizeof(*id)));
+	rdzv = rdzv_create(&shunt_socket_unix, rdzv_key(id, sizeof(*id)));
 	if (!rdzv)
 		return -ENOMEM;
 	rdzv->id = *id;
 	rdzv->member = member;
-	shunt_rendezvous_unix_address(id, member, &addr);
+	rdzv_unix_address(id, member, &addr);
 	err = shunt_socket_listen(&shunt_socket_unix, &addr, &rdzv->lobby.listen_fd);
 	if (err) {
 		errno = -err;
@@ -40,7 +40,7 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 		shunt_rendezvous_destroy(rdzv);
 		return err;
 	}
-	shunt_rendezvous_lobby_watch(&rdzv->lobby);
+	rdzv_lobby_watch(&rdzv->lobby);
 	*rdzv_p = rdzv;
 	return 0;
 }
@@ -51,10 +51,10 @@ static bool answer_lobby(struct rdzv_lobby *lobby)
 	bool proven = false;
 
 	/* Out of descriptors: who waits is heard when our own first call joins. */
-	(void)shunt_rendezvous_lobby_accept(lobby);
+	(void)rdzv_lobby_accept(lobby);
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
-		shunt_rendezvous_lobby_read(lobby, i);
-	shunt_rendezvous_lobby_expire(lobby, shunt_now_ms());
+		rdzv_lobby_read(lobby, i);
+	rdzv_lobby_expire(lobby, shunt_now_ms());
 	for (int i = 0; i < lobby->nconns; i++)
 		proven = proven || lobby->conn[i].proven;
 	return proven;
@@ -84,17 +84,17 @@ static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch,
 		.timeout_ms = shunt_config()->timeout,
 		.cancel = cancel };
 
-	shunt_rendezvous_root_gather(&root);
+	rdzv_root_gather(&root);
 	/* The ranks of this host are here, and wait: now for those of the other hosts. */
 	if (!root.status && rdzv->uplink)
-		root.status = shunt_rendezvous_uplink_join(rdzv->uplink, cancel, root.text, sizeof(root.text));
-	return shunt_rendezvous_root_conclude(&root, rdzv);
+		root.status = rdzv_uplink_join(rdzv->uplink, cancel, root.text, sizeof(root.text));
+	return rdzv_root_conclude(&root, rdzv);
 }
 
 /* Again, if the root had to make room. A root that has gone is not there any more. */
 static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root, const atomic_int *cancel)
 {
-	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
+	int64_t deadline = rdzv_member_deadline(shunt_config()->timeout);
 	char what[96], who[64];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
 		.what = "communicator set-up",
@@ -114,13 +114,13 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 	snprintf(what, sizeof(what), "%s to begin", who);
 	for (;;) {
 		if (rdzv->root_fd >= 0)
-			err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+			err = rdzv_member_join(rdzv->root_fd, &ask, &rdzv->rows);
 		if (err == -ECONNRESET) /* its socket is closed, with us in its backlog */
 			err = -EOWNERDEAD;
 		if (err != -EAGAIN && (err || rdzv->root_fd >= 0))
 			break;
 		shunt_close_socket(&rdzv->root_fd);
-		err = shunt_rendezvous_probe(rdzv, root, &rdzv->root_fd);
+		err = rdzv_probe(rdzv, root, &rdzv->root_fd);
 		if (!err && rdzv->root_fd < 0) { /* its backlog is full */
 			err = shunt_io_poll(NULL, 0, shunt_now_ms() + BACKLOG_MS, cancel);
 			err = err == -ETIMEDOUT && shunt_now_ms() < deadline ? 0 : err;
@@ -145,7 +145,7 @@ static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomi
 		return -ENOMEM;
 	for (int s = 0; s < nmembers; s++)
 		watch[s] = -1;
-	err = shunt_rendezvous_count(rdzv, nmembers, watch, cancel, &root, missing_p);
+	err = rdzv_count_members(rdzv, nmembers, watch, cancel, &root, missing_p);
 	rdzv->is_root = !err && root == rdzv->member;
 	if (rdzv->is_root)
 		err = join_as_root(rdzv, nmembers, watch, cancel);
@@ -179,14 +179,13 @@ int shunt_rendezvous_join(
 		rdzv->nranks = rdzv->hosts ? rdzv->hosts->nlocal[rdzv->hosts->host_of[rank]] : nranks;
 		err = join_members(rdzv, nmembers, cancel, &missing);
 	}
-	shunt_rendezvous_lobby_clear(
-	    &rdzv->lobby, err != 0); /* an end tells who waits in our backlog that we have given up */
+	rdzv_lobby_clear(&rdzv->lobby, err != 0); /* an end tells who waits in our backlog that we have given up */
 	if (!err) {
 		rdzv->joined = true;
 		return 0;
 	}
 	rdzv->err = err;
-	shunt_rendezvous_close_connections(rdzv);
+	rdzv_close_connections(rdzv);
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
 	/*
@@ -194,6 +193,6 @@ int shunt_rendezvous_join(
 	 * end says that we gave up.
 	 */
 	if (!rdzv->count_mismatch)
-		shunt_rendezvous_lobby_close(&rdzv->lobby);
+		rdzv_lobby_close(&rdzv->lobby);
 	return err;
 }

@@ -29,7 +29,7 @@
 #define CALL_MS 2500      /* of a member over TCP; then again: a new call begins with a packet at once */
 #define CALL_AGAIN_MS 100 /* after one that failed at once */
 
-void shunt_rendezvous_root_fail(struct rdzv_root *root, int status, const char *fmt, ...)
+void rdzv_root_fail(struct rdzv_root *root, int status, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -67,7 +67,7 @@ static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
 	return 0;
 }
 
-int shunt_rendezvous_root_init(struct rdzv_root *root)
+int rdzv_root_init(struct rdzv_root *root)
 {
 	struct rdzv_hello self;
 	int err;
@@ -75,14 +75,14 @@ int shunt_rendezvous_root_init(struct rdzv_root *root)
 	root->status = RDZV_OPEN;
 	root->first = root->rank;
 	root->last_event = root->started = shunt_now_ms();
-	root->wait_log = shunt_rendezvous_wait_log();
+	root->wait_log = rdzv_wait_log_begin();
 	if (root->rank < 0) {
 		root->pfds = calloc(1 + RDZV_LOBBY_PLACES, sizeof(*root->pfds));
 		return root->pfds ? 0 : -ENOMEM;
 	}
 	err = make_peers(root, root->nranks, root->nmembers);
 	if (!err)
-		err = shunt_rendezvous_hello_init(&self, RDZV_WATCH, &root->lobby->key);
+		err = rdzv_hello_init(&self, RDZV_WATCH, &root->lobby->key);
 	if (err)
 		return err;
 	root->peer[root->rank].seen = root->present[root->member] = true;
@@ -93,7 +93,7 @@ int shunt_rendezvous_root_init(struct rdzv_root *root)
 	return 0;
 }
 
-void shunt_rendezvous_root_finish(struct rdzv_root *root)
+void rdzv_root_finish(struct rdzv_root *root)
 {
 	for (int r = 0; root->peer && r < root->nranks; r++)
 		shunt_close_socket(&root->peer[r].fd);
@@ -119,7 +119,7 @@ static void send_answer(const struct rdzv_root *root, int fd, const uint8_t nonc
 	if (kind == RDZV_DONE)
 		a.status = rdzv_peer_error(root->status);
 	snprintf(a.text, sizeof(a.text), "%s", text);
-	shunt_rendezvous_answer_sign(&a, rows, &root->lobby->key, nonce);
+	rdzv_answer_sign(&a, rows, &root->lobby->key, nonce);
 	if (!shunt_io_write(fd, &a, sizeof(a), deadline, NULL) && rows)
 		(void)shunt_io_write(fd, rows, (size_t)root->nranks * sizeof(*rows), deadline, NULL);
 }
@@ -153,7 +153,7 @@ static void answer_all(struct rdzv_root *root, const struct shunt_rendezvous_row
 				answer_rank(root, r, rows, keeps);
 }
 
-void shunt_rendezvous_root_answer_all(struct rdzv_root *root, bool keeps)
+void rdzv_root_answer_all(struct rdzv_root *root, bool keeps)
 {
 	struct shunt_rendezvous_row *rows = root->status ? NULL : make_rows(root);
 
@@ -201,29 +201,26 @@ static void check_hello(struct rdzv_root *root, const struct rdzv_hello *h)
 	int twice = root->rank < 0 ? -EEXIST : -EINVAL;
 
 	if (h->head.version != RDZV_VERSION || strcmp(h->shunt, SHUNT_VERSION))
-		shunt_rendezvous_root_fail(root, -EPROTO,
-		    "rank %d has Shunt %s (rendezvous protocol %u), the root has %s (%u)", h->rank, h->shunt,
-		    h->head.version, SHUNT_VERSION, RDZV_VERSION);
+		rdzv_root_fail(root, -EPROTO, "rank %d has Shunt %s (rendezvous protocol %u), the root has %s (%u)",
+		    h->rank, h->shunt, h->head.version, SHUNT_VERSION, RDZV_VERSION);
 	else if (h->nranks < 1 || h->nranks > SHUNT_BOOTSTRAP_MAX_RANKS || h->rank < 0 || h->rank >= h->nranks)
-		shunt_rendezvous_root_fail(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
+		rdzv_root_fail(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
 	else if (known && h->nranks != root->nranks)
-		shunt_rendezvous_root_fail(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d",
-		    h->rank, h->nranks, root->first, root->nranks);
+		rdzv_root_fail(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d", h->rank,
+		    h->nranks, root->first, root->nranks);
 	else if (h->nmembers < h->nranks || (root->rank < 0 && h->nmembers != h->nranks) ||
 	    (known && h->nmembers != root->nmembers))
-		shunt_rendezvous_root_fail(root, -EINVAL,
-		    "rank %d says that its %d ranks are among %d members, the root says %d", h->rank, h->nranks,
-		    h->nmembers, known ? root->nmembers : h->nranks);
+		rdzv_root_fail(root, -EINVAL, "rank %d says that its %d ranks are among %d members, the root says %d",
+		    h->rank, h->nranks, h->nmembers, known ? root->nmembers : h->nranks);
 	else if (h->member < 0 || h->member >= h->nmembers)
-		shunt_rendezvous_root_fail(
+		rdzv_root_fail(
 		    root, -EINVAL, "rank %d, member %d of %d, is out of range", h->rank, h->member, h->nmembers);
 	else if (known && root->peer[h->rank].seen)
-		shunt_rendezvous_root_fail(root, twice, "two processes or threads joined as rank %d", h->rank);
+		rdzv_root_fail(root, twice, "two processes or threads joined as rank %d", h->rank);
 	else if (known && root->present[h->member])
-		shunt_rendezvous_root_fail(
-		    root, twice, "rank %d joined as member %d, as another rank did", h->rank, h->member);
+		rdzv_root_fail(root, twice, "rank %d joined as member %d, as another rank did", h->rank, h->member);
 	else if (!known && make_peers(root, h->nranks, h->nmembers))
-		shunt_rendezvous_root_fail(root, -ENOMEM, "no memory for %d ranks", h->nranks);
+		rdzv_root_fail(root, -ENOMEM, "no memory for %d ranks", h->nranks);
 }
 
 /* One that has proved itself but comes too late, or is refused. */
@@ -258,7 +255,7 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 	if (root->first < 0) {
 		root->first = h->rank;
 		root->started = shunt_now_ms();
-		root->wait_log = shunt_rendezvous_wait_log();
+		root->wait_log = rdzv_wait_log_begin();
 	}
 	peer = &root->peer[h->rank];
 	shunt_close_socket(&peer->fd);
@@ -269,7 +266,7 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 		.row = { .member = h->member, .pid = h->pid } };
 	memcpy(peer->nonce, h->nonce, sizeof(peer->nonce));
 	memcpy(peer->row.host, h->host, sizeof(h->host));
-	shunt_rendezvous_session(peer->session, &root->lobby->key, conn->nonce, h->nonce);
+	rdzv_session(peer->session, &root->lobby->key, conn->nonce, h->nonce);
 	root->present[h->member] = true;
 	root->last_event = shunt_now_ms();
 	root->arrived += !again;
@@ -288,7 +285,7 @@ static void admit_proven(struct rdzv_root *root)
 		if (lobby->conn[i].proven && lobby->conn[i].hello.head.kind == RDZV_HELLO) {
 			struct rdzv_conn conn = lobby->conn[i];
 
-			shunt_rendezvous_lobby_take(lobby, i);
+			rdzv_lobby_take(lobby, i);
 			admit(root, &conn);
 		}
 }
@@ -299,7 +296,7 @@ static void admit_proven(struct rdzv_root *root)
 static void root_name(const struct rdzv_root *root, int rank, char *text, size_t bytes)
 {
 	if (root->rdzv)
-		shunt_rendezvous_name(root->rdzv, rank, text, bytes);
+		rdzv_show_rank(root->rdzv, rank, text, bytes);
 	else
 		snprintf(text, bytes, "rank %d", rank);
 }
@@ -309,15 +306,15 @@ static void fail_watched(struct rdzv_root *root, int member, int err)
 	char name[128];
 
 	if (root->rdzv && root->rdzv->level == RDZV_UPLINK)
-		shunt_rendezvous_name(root->rdzv, member, name, sizeof(name));
+		rdzv_show_rank(root->rdzv, member, name, sizeof(name));
 	else
 		snprintf(name, sizeof(name), "rank %d (of a split or shrink: of the parent)", member);
 	if (err == -ECONNREFUSED || err == -EOWNERDEAD)
-		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died before it came to the set-up", name);
+		rdzv_root_fail(root, -EOWNERDEAD, "%s died before it came to the set-up", name);
 	else if (rdzv_may_call_again(err))
-		shunt_rendezvous_root_fail(root, err, "%s cannot be reached: %s", name, strerror(-err));
+		rdzv_root_fail(root, err, "%s cannot be reached: %s", name, strerror(-err));
 	else
-		shunt_rendezvous_root_fail(root, err, "%s cannot be looked for: %s", name, strerror(-err));
+		rdzv_root_fail(root, err, "%s cannot be looked for: %s", name, strerror(-err));
 }
 
 /* A member is called again if that may help, until its time is over. */
@@ -373,7 +370,7 @@ static void probe_watched(struct rdzv_root *root)
 		root->watch[s] = -1;
 		root->called[s].again = now + (tcp ? CALL_MS : 0);
 		root->called[s].heard = false;
-		err = shunt_rendezvous_probe(root->rdzv, s, &root->watch[s]);
+		err = rdzv_probe(root->rdzv, s, &root->watch[s]);
 		if (err)
 			call_failed(root, s, err);
 		if (root->watch[s] < 0)
@@ -403,12 +400,12 @@ static int hear_watched(struct rdzv_root *root, int member)
 		shunt_close_socket(watch);
 		*watch = RDZV_WATCH_LATER;
 	} else if (n == sizeof(challenge) && rdzv_head_is(&challenge.head, RDZV_CHALLENGE) &&
-	    !shunt_rendezvous_hello_init(&hello, RDZV_WATCH, &root->lobby->key)) {
+	    !rdzv_hello_init(&hello, RDZV_WATCH, &root->lobby->key)) {
 		hello.member = root->member;
 		hello.nmembers = root->nmembers;
 		hello.rank = root->rank;
 		hello.nranks = root->nranks;
-		shunt_rendezvous_hello_sign(&hello, &root->lobby->key, challenge.nonce);
+		rdzv_hello_sign(&hello, &root->lobby->key, challenge.nonce);
 		(void)!send(*watch, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 	return 0;
@@ -448,7 +445,7 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 		shunt_close_socket(&root->peer[r].fd);
 		root->answered++;
 		root_name(root, r, name, sizeof(name));
-		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "%s died or gave up before all ranks had come", name);
+		rdzv_root_fail(root, -EOWNERDEAD, "%s died or gave up before all ranks had come", name);
 	}
 	for (int s = 0; root->watch && root->status == RDZV_OPEN && s < root->nmembers; s++) {
 		/* The death of a member that has come shows on its own connection. */
@@ -472,11 +469,11 @@ static void check_deadline(struct rdzv_root *root)
 	format_missing(root, text, sizeof(text));
 	if (root->timeout_ms > 0 && waited >= root->timeout_ms) {
 		format_missing(root, text, 72);
-		shunt_rendezvous_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
+		rdzv_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
 		    (long long)(root->timeout_ms / 1000), root->limit, text);
 		return;
 	}
-	if (!shunt_rendezvous_wait_log_due(&root->wait_log))
+	if (!rdzv_wait_log_due(&root->wait_log))
 		return;
 	if (root->rank >= 0)
 		shunt_warn("rank %d waits for the other ranks: %s", root->rank, text);
@@ -503,12 +500,12 @@ static void poll_failed(struct rdzv_root *root, int err)
 	if (root->rank < 0)
 		(void)poll(NULL, 0, PAUSE_MS);
 	else if (err == -ECANCELED)
-		shunt_rendezvous_root_fail(root, err, "rank %d gave up", root->rank);
+		rdzv_root_fail(root, err, "rank %d gave up", root->rank);
 	else
-		shunt_rendezvous_root_fail(root, err, "the connections cannot be waited for: %s", strerror(-err));
+		rdzv_root_fail(root, err, "the connections cannot be waited for: %s", strerror(-err));
 }
 
-void shunt_rendezvous_root_step(struct rdzv_root *root)
+void rdzv_root_step(struct rdzv_root *root)
 {
 	struct rdzv_lobby *lobby = root->lobby;
 	int64_t until = next_check(root);
@@ -521,9 +518,8 @@ void shunt_rendezvous_root_step(struct rdzv_root *root)
 		return;
 	nconns = lobby->nconns;
 	n = (nfds_t)fill_pfds(root, &until);
-	err = lobby->kind == &shunt_socket_unix ?
-	    shunt_rendezvous_poll(root->pfds, n, &root->next_check, until, root->cancel) :
-	    shunt_io_poll(root->pfds, n, until, root->cancel);
+	err = lobby->kind == &shunt_socket_unix ? rdzv_poll(root->pfds, n, &root->next_check, until, root->cancel) :
+	                                          shunt_io_poll(root->pfds, n, until, root->cancel);
 	if (err < 0 && err != -ETIMEDOUT) {
 		poll_failed(root, err);
 		return;
@@ -532,19 +528,19 @@ void shunt_rendezvous_root_step(struct rdzv_root *root)
 		check_deaths(root, nconns);
 		for (int i = nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
 			if (root->pfds[1 + i].revents)
-				shunt_rendezvous_lobby_read(lobby, i);
-		err = root->pfds[0].revents ? shunt_rendezvous_lobby_accept(lobby) : 0;
+				rdzv_lobby_read(lobby, i);
+		err = root->pfds[0].revents ? rdzv_lobby_accept(lobby) : 0;
 		if (err && root->rank >= 0)
-			shunt_rendezvous_root_fail(root, err, "no connection can be accepted: %s", strerror(-err));
+			rdzv_root_fail(root, err, "no connection can be accepted: %s", strerror(-err));
 		else if (err)
 			(void)poll(NULL, 0, PAUSE_MS);
 		admit_proven(root);
 	}
-	shunt_rendezvous_lobby_expire(lobby, shunt_now_ms());
+	rdzv_lobby_expire(lobby, shunt_now_ms());
 	check_deadline(root);
 }
 
-int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+int rdzv_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
 {
 	size_t n = (size_t)root->nranks;
 	bool tcp = root->lobby->kind == &shunt_socket_tcp;
@@ -561,21 +557,21 @@ int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezv
 	return 0;
 }
 
-void shunt_rendezvous_root_gather(struct rdzv_root *root)
+void rdzv_root_gather(struct rdzv_root *root)
 {
-	int err = shunt_rendezvous_root_init(root);
+	int err = rdzv_root_init(root);
 
 	if (err) {
 		root->status = err;
 		snprintf(root->text, sizeof(root->text), "%s", strerror(-err));
 	}
 	while (root->status == RDZV_OPEN)
-		shunt_rendezvous_root_step(root);
+		rdzv_root_step(root);
 }
 
-int shunt_rendezvous_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+int rdzv_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
 {
-	if (!root->status && shunt_rendezvous_root_hand_over(root, rdzv)) {
+	if (!root->status && rdzv_root_hand_over(root, rdzv)) {
 		root->status = -ENOMEM;
 		snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
 	}
@@ -586,12 +582,12 @@ int shunt_rendezvous_root_conclude(struct rdzv_root *root, struct shunt_rendezvo
 		rdzv->peer_fds[r] = root->peer[r].fd;
 		root->peer[r].fd = -1;
 	}
-	shunt_rendezvous_root_finish(root);
+	rdzv_root_finish(root);
 	return root->status;
 }
 
-int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
+int rdzv_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
 {
-	shunt_rendezvous_root_gather(root);
-	return shunt_rendezvous_root_conclude(root, rdzv);
+	rdzv_root_gather(root);
+	return rdzv_root_conclude(root, rdzv);
 }

@@ -58,25 +58,24 @@ struct rdzv_root {
 #define RDZV_OPEN 1
 
 /* Fills the root's own fields. 0 or -errno (the caller then calls finish). */
-int shunt_rendezvous_root_init(struct rdzv_root *root);
-void shunt_rendezvous_root_finish(struct rdzv_root *root); /* closes the connections that are still the root's */
+int rdzv_root_init(struct rdzv_root *root);
+void rdzv_root_finish(struct rdzv_root *root); /* closes the connections that are still the root's */
 /* Waits for an event, a second at most, and handles it. Sets status when the outcome is certain. */
-void shunt_rendezvous_root_step(struct rdzv_root *root);
+void rdzv_root_step(struct rdzv_root *root);
 /* Ends the gathering with an error, unless it has ended. */
-__attribute__((format(printf, 3, 4))) void shunt_rendezvous_root_fail(
-    struct rdzv_root *root, int status, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void rdzv_root_fail(struct rdzv_root *root, int status, const char *fmt, ...);
 /*
  * Sends the outcome to all ranks that have come, those of our own process last: when the first of these returns, the
  * program may end, and the root with it. Closes their connections unless `keeps`.
  */
-void shunt_rendezvous_root_answer_all(struct rdzv_root *root, bool keeps);
+void rdzv_root_answer_all(struct rdzv_root *root, bool keeps);
 /* Steps until the outcome is certain: status. */
-void shunt_rendezvous_root_gather(struct rdzv_root *root);
+void rdzv_root_gather(struct rdzv_root *root);
 /* Then answers, and ends the root. On success rdzv has the connections, their keys and the table. Returns the outcome.
  */
-int shunt_rendezvous_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
+int rdzv_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 /* Both. */
-int shunt_rendezvous_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
+int rdzv_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 /* Gives the connections, their keys and the table to rdzv. 0 or -ENOMEM. */
-int shunt_rendezvous_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
+int rdzv_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 #endif

@@ -29,8 +29,8 @@ struct server {
 
 static void server_destroy(struct server *server)
 {
-	shunt_rendezvous_root_finish(&server->root);
-	shunt_rendezvous_lobby_finish(&server->lobby);
+	rdzv_root_finish(&server->root);
+	rdzv_lobby_finish(&server->lobby);
 	free(server);
 }
 
@@ -50,24 +50,23 @@ static int64_t linger_ms(const struct server *server)
 static bool serve_hosts(struct server *server)
 {
 	struct rdzv_root *root = &server->root;
-	struct shunt_rendezvous *rdzv = shunt_rendezvous_create(&shunt_socket_tcp, server->lobby.key);
+	struct shunt_rendezvous *rdzv = rdzv_create(&shunt_socket_tcp, server->lobby.key);
 	size_t bytes = shunt_hosts_said_bytes();
 	struct rdzv_round round = {
 		.bytes = bytes, .fd = -1, .deadline = shunt_deadline_ms(shunt_config()->setup_timeout), .culprit = -1
 	};
 	char all[SHUNT_HOSTS_MAX_RANKS * sizeof(struct shunt_host_rank)];
-	bool several =
-	    rdzv && !shunt_rendezvous_root_hand_over(root, rdzv) && shunt_hosts_count(rdzv->rows, root->nranks) > 1;
+	bool several = rdzv && !rdzv_root_hand_over(root, rdzv) && shunt_hosts_count(rdzv->rows, root->nranks) > 1;
 
 	if (several && root->nranks <= SHUNT_HOSTS_MAX_RANKS) {
-		shunt_rendezvous_root_answer_all(root, true);
+		rdzv_root_answer_all(root, true);
 		rdzv->rank = -1;
 		rdzv->nranks = root->nranks;
 		rdzv->is_root = true;
 		for (int r = 0; r < root->nranks; r++)
 			rdzv->peer_fds[r] = root->peer[r].fd;
 		round.all = all;
-		(void)shunt_rendezvous_root_allgather(rdzv, &round); /* an error reaches the ranks, which say it */
+		(void)rdzv_root_allgather(rdzv, &round); /* an error reaches the ranks, which say it */
 		for (int r = 0; r < root->nranks; r++)
 			rdzv->peer_fds[r] = -1; /* root has them */
 	} else {
@@ -82,15 +81,15 @@ static void collect(struct server *server)
 	struct rdzv_root *root = &server->root;
 
 	while (root->status == RDZV_OPEN) {
-		shunt_rendezvous_root_step(root);
+		rdzv_root_step(root);
 		if (!root->arrived && shunt_now_ms() - root->last_event > IDLE_MS)
-			shunt_rendezvous_root_fail(root, -ETIMEDOUT, "no rank came within an hour");
+			rdzv_root_fail(root, -ETIMEDOUT, "no rank came within an hour");
 	}
 	/* Before any rank learns of the success: later connections are meant for another communicator. */
 	if (!root->status)
-		shunt_rendezvous_lobby_close(&server->lobby);
+		rdzv_lobby_close(&server->lobby);
 	if (root->status || !serve_hosts(server))
-		shunt_rendezvous_root_answer_all(root, false);
+		rdzv_root_answer_all(root, false);
 }
 
 static void *server_main(void *arg)
@@ -101,12 +100,12 @@ static void *server_main(void *arg)
 	collect(server);
 	while (root->status && (!root->nranks || root->answered < root->nranks) &&
 	    shunt_now_ms() - root->last_event <= linger_ms(server))
-		shunt_rendezvous_root_step(root);
+		rdzv_root_step(root);
 	server_destroy(server);
 	return NULL;
 }
 
-int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd)
+int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 {
 	struct server *server = calloc(1, sizeof(*server));
 	int err;
@@ -117,7 +116,7 @@ int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd
 	}
 	server->from_env = id->from_env;
 	server->lobby = (struct rdzv_lobby){ .kind = &shunt_socket_tcp,
-		.key = shunt_rendezvous_key(id->secret, sizeof(id->secret)),
+		.key = rdzv_key(id->secret, sizeof(id->secret)),
 		.listen_fd = listen_fd,
 		.event_fd = -1 };
 	server->root = (struct rdzv_root){ .lobby = &server->lobby,
@@ -126,7 +125,7 @@ int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd
 		.rank = -1,
 		.member = -1,
 		.timeout_ms = shunt_config()->timeout };
-	err = shunt_rendezvous_root_init(&server->root);
+	err = rdzv_root_init(&server->root);
 	if (!err)
 		err = shunt_thread_start(NULL, STACK_BYTES, server_main, server);
 	if (err) {

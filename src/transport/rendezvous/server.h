@@ -4,5 +4,5 @@
 #include "transport/rendezvous/wire.h"
 
 /* Starts the thread of an id's server, which owns listen_fd from then on, also on an error. 0 or -errno. */
-int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd);
+int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd);
 #endif

@@ -13,8 +13,7 @@
 
 static struct shunt_rendezvous *create(const struct shunt_star *star)
 {
-	struct shunt_rendezvous *rdzv =
-	    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key(star->secret, star->secret_bytes));
+	struct shunt_rendezvous *rdzv = rdzv_create(&shunt_socket_tcp, rdzv_key(star->secret, star->secret_bytes));
 
 	if (rdzv) {
 		rdzv->rank = rdzv->member = star->rank;
@@ -49,10 +48,10 @@ int shunt_star_collect(const struct shunt_star *star, struct shunt_rendezvous *r
 		.timeout_ms = star->timeout_ms,
 		.cancel = star->cancel };
 
-	rdzv->err = shunt_rendezvous_root_run(&root, rdzv);
+	rdzv->err = rdzv_root_run(&root, rdzv);
 	rdzv->joined = !rdzv->err;
-	shunt_rendezvous_lobby_clear(&rdzv->lobby, true);
-	shunt_rendezvous_lobby_close(&rdzv->lobby);
+	rdzv_lobby_clear(&rdzv->lobby, true);
+	rdzv_lobby_close(&rdzv->lobby);
 	return rdzv->err;
 }
 
@@ -66,7 +65,7 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 		.rank = star->rank,
 		.nranks = star->nranks,
 		.challenge_deadline = until,
-		.deadline = shunt_rendezvous_member_deadline(star->timeout_ms),
+		.deadline = rdzv_member_deadline(star->timeout_ms),
 		.who = "rank 0",
 		.cancel = star->cancel };
 	int err;
@@ -76,9 +75,9 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 	ask.key = &rdzv->lobby.key;
 	err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, until, star->cancel, &rdzv->root_fd);
 	if (!err)
-		err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+		err = rdzv_member_join(rdzv->root_fd, &ask, &rdzv->rows);
 	if (!err)
-		err = shunt_rendezvous_keep_session(rdzv, &ask);
+		err = rdzv_keep_session(rdzv, &ask);
 	if (err) {
 		shunt_rendezvous_destroy(rdzv);
 		return ask.answered || err == -ECANCELED ? err : -EAGAIN;

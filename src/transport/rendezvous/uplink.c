@@ -19,8 +19,7 @@
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank)
 {
 	struct shunt_id key = shunt_id_derive(&rdzv->id, sizeof(rdzv->id), "uplink", 0, 0);
-	struct shunt_rendezvous *uplink =
-	    shunt_rendezvous_create(&shunt_socket_tcp, shunt_rendezvous_key(&key, sizeof(key)));
+	struct shunt_rendezvous *uplink = rdzv_create(&shunt_socket_tcp, rdzv_key(&key, sizeof(key)));
 
 	rdzv->hosts = hosts;
 	if (!uplink)
@@ -33,8 +32,8 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 	uplink->lobby.listen_fd = hosts->listen_fd;
 	hosts->listen_fd = -1;
 	if (uplink->lobby.listen_fd >= 0) {
-		shunt_rendezvous_lobby_watch(&uplink->lobby);
-		shunt_rendezvous_lobby_include(&rdzv->lobby, &uplink->lobby);
+		rdzv_lobby_watch(&uplink->lobby);
+		rdzv_lobby_include(&rdzv->lobby, &uplink->lobby);
 	}
 	rdzv->level = RDZV_HOST_RANKS;
 	rdzv->uplink = uplink;
@@ -57,7 +56,7 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 	watch[0] = -1;
 	for (int h = 1; h < uplink->nranks; h++)
 		watch[h] = RDZV_WATCH_LATER; /* wakes the others, too */
-	err = shunt_rendezvous_root_run(&root, uplink);
+	err = rdzv_root_run(&root, uplink);
 	for (int h = 0; h < uplink->nranks; h++)
 		if (watch[h] >= 0)
 			shunt_close_fd(&watch[h]);
@@ -67,8 +66,8 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 
 static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
-	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
-	struct shunt_netaddr addr = shunt_rendezvous_uplink_address(uplink, 0);
+	int64_t deadline = rdzv_member_deadline(shunt_config()->timeout);
+	struct shunt_netaddr addr = rdzv_uplink_address(uplink, 0);
 	char root[128];
 	struct rdzv_ask ask = { .key = &uplink->lobby.key,
 		.what = "communicator set-up over hosts",
@@ -82,8 +81,8 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 		.cancel = cancel };
 	int err;
 
-	shunt_rendezvous_name(uplink, 0, root, sizeof(root));
-	err = shunt_rendezvous_call(uplink, &addr, &ask);
+	rdzv_show_rank(uplink, 0, root, sizeof(root));
+	err = rdzv_call_root(uplink, &addr, &ask);
 	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
 		snprintf(text, bytes, "%s has ended or given up", root);
 		return -EOWNERDEAD;
@@ -93,7 +92,7 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 	return err;
 }
 
-int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
+int rdzv_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
 	int err =
 	    uplink->is_root ? join_as_root(uplink, cancel, text, bytes) : join_as_member(uplink, cancel, text, bytes);
@@ -101,7 +100,7 @@ int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_i
 	uplink->joined = !err;
 	uplink->root = err || uplink->is_root ? -1 : 0;
 	/* A failure ends who waits in our backlog, too. */
-	shunt_rendezvous_lobby_clear(&uplink->lobby, err != 0);
+	rdzv_lobby_clear(&uplink->lobby, err != 0);
 	return err;
 }
 

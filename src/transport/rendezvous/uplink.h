@@ -10,5 +10,5 @@
  * The root of a host joins those of the other hosts. *cancel, and errors, are those of a join; text gets the
  * reason.
  */
-int shunt_rendezvous_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes);
+int rdzv_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes);
 #endif

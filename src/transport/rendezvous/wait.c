@@ -7,12 +7,12 @@
 
 #define FIRST_LOG_MS 30000
 
-struct rdzv_wait_log shunt_rendezvous_wait_log(void)
+struct rdzv_wait_log rdzv_wait_log_begin(void)
 {
 	return (struct rdzv_wait_log){ shunt_now_ms() + FIRST_LOG_MS, FIRST_LOG_MS };
 }
 
-bool shunt_rendezvous_wait_log_due(struct rdzv_wait_log *p)
+bool rdzv_wait_log_due(struct rdzv_wait_log *p)
 {
 	int64_t now = shunt_now_ms();
 
@@ -23,15 +23,15 @@ bool shunt_rendezvous_wait_log_due(struct rdzv_wait_log *p)
 	return true;
 }
 
-void shunt_rendezvous_log_waiting(struct rdzv_wait_log *p, const char *what)
+void rdzv_wait_log_say(struct rdzv_wait_log *p, const char *what)
 {
 	int64_t waited = p->step;
 
-	if (shunt_rendezvous_wait_log_due(p))
+	if (rdzv_wait_log_due(p))
 		shunt_warn("communicator set-up has been waiting %lld s for %s", (long long)(waited / 1000), what);
 }
 
-int64_t shunt_rendezvous_member_deadline(int64_t timeout_ms)
+int64_t rdzv_member_deadline(int64_t timeout_ms)
 {
 	int64_t setup_timeout = shunt_config()->setup_timeout;
 

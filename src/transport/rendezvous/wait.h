@@ -12,21 +12,20 @@
  * while a forked child still holds the connection, and shuts that connection down; over TCP it cannot. *next_check: 0
  * before the first call of a wait; kept by this function.
  */
-int shunt_rendezvous_poll(
-    struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
+int rdzv_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
 
 struct rdzv_wait_log {
 	int64_t next_log, step;
 };
 
-struct rdzv_wait_log shunt_rendezvous_wait_log(void);
+struct rdzv_wait_log rdzv_wait_log_begin(void);
 /* True after 30 s, and then ever more rarely: it is time to say what is still awaited. */
-bool shunt_rendezvous_wait_log_due(struct rdzv_wait_log *p);
+bool rdzv_wait_log_due(struct rdzv_wait_log *p);
 /* Logs when it is due. what: follows "waiting for". */
-void shunt_rendezvous_log_waiting(struct rdzv_wait_log *p, const char *what);
+void rdzv_wait_log_say(struct rdzv_wait_log *p, const char *what);
 /*
  * When a member gives up waiting for the outcome. The root gives up after timeout_ms, knows the missing ranks, and
  * reports them; a member waits longer, and only then takes the root for dead.
  */
-int64_t shunt_rendezvous_member_deadline(int64_t timeout_ms);
+int64_t rdzv_member_deadline(int64_t timeout_ms);
 #endif

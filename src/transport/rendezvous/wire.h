@@ -15,7 +15,7 @@
  * Then, per round, on the connections that are kept:
  *   member -> root   contrib     + bytes; the descriptor with the contrib's first byte
  *   root   -> member result      + one byte per rank (1: its descriptor is in this message) + nranks x bytes
- * Over TCP each ends with a mac of its header and its bytes, under a key of the connection (shunt_rendezvous_session).
+ * Over TCP each ends with a mac of its header and its bytes, under a key of the connection (rdzv_session).
  * Over several hosts (hosts.h) each host has such a round over Unix sockets, and its root is a member of a second one
  * over TCP, whose bytes are those of all ranks of its host.
  *
@@ -126,24 +126,22 @@ struct rdzv_key {
 	size_t n; /* 16 or more */
 };
 
-struct rdzv_key shunt_rendezvous_key(const void *secret, size_t bytes);
+struct rdzv_key rdzv_key(const void *secret, size_t bytes);
 /* Fills head, nonce, host, pid, shunt; the caller then fills the rest and signs. 0 or -errno. */
-int shunt_rendezvous_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key);
-void shunt_rendezvous_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+int rdzv_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key);
+void rdzv_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 /* True: the hello, of whatever version, is from one who knows the key. */
-bool shunt_rendezvous_hello_proves(
-    const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
-void shunt_rendezvous_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
-    const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+bool rdzv_hello_proves(const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+void rdzv_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows, const struct rdzv_key *key,
+    const uint8_t nonce[RDZV_NONCE]);
 /* The answer without its rows, then the rows. */
-bool shunt_rendezvous_answer_proves(
-    const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+bool rdzv_answer_proves(const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 /* The key of a connection over TCP. */
-void shunt_rendezvous_session(uint8_t session[RDZV_SECRET], const struct rdzv_key *key,
-    const uint8_t root_nonce[RDZV_NONCE], const uint8_t member_nonce[RDZV_NONCE]);
+void rdzv_session(uint8_t session[RDZV_SECRET], const struct rdzv_key *key, const uint8_t root_nonce[RDZV_NONCE],
+    const uint8_t member_nonce[RDZV_NONCE]);
 /* Of a message with this header and these bytes. */
-void shunt_rendezvous_message_mac(
+void rdzv_message_mac(
     uint8_t mac[SHUNT_MAC_BYTES], const uint8_t session[RDZV_SECRET], struct shunt_bytes head, struct shunt_bytes body);
-bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
+bool rdzv_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 #endif

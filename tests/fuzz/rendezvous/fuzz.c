@@ -70,7 +70,7 @@ static struct rdzv_key fuzz_key(void)
 	uint8_t secret[RDZV_SECRET];
 
 	memset(secret, 9, sizeof(secret));
-	return shunt_rendezvous_key(secret, sizeof(secret));
+	return rdzv_key(secret, sizeof(secret));
 }
 
 static void pair_open(int pair[2])
@@ -96,7 +96,7 @@ static void try_hellos_at(struct rdzv_root *root, const uint8_t *data, size_t by
 	struct rdzv_lobby *lobby = root->lobby;
 	int ends[8], n = 0;
 
-	require(!shunt_rendezvous_root_init(root), "memory");
+	require(!rdzv_root_init(root), "memory");
 	for (int turn = 0; bytes > 1 && turn < 6 && root->status == RDZV_OPEN; turn++) {
 		size_t take = bytes - 1 < sizeof(struct rdzv_hello) ? bytes - 1 : sizeof(struct rdzv_hello);
 		struct rdzv_conn *conn = &lobby->conn[lobby->nconns++];
@@ -107,14 +107,14 @@ static void try_hellos_at(struct rdzv_root *root, const uint8_t *data, size_t by
 		pair_open(pair);
 		ends[n++] = pair[1];
 		*conn = (struct rdzv_conn){ .fd = pair[0], .turn = ++lobby->turns, .since = INT64_MAX / 2 };
-		require(!shunt_rendezvous_hello_init(&hello, RDZV_HELLO, &lobby->key), "hello");
+		require(!rdzv_hello_init(&hello, RDZV_HELLO, &lobby->key), "hello");
 		hello.member = hello.rank = turn + (root->rank >= 0);
 		hello.nmembers = hello.nranks = RANKS;
 		change(&hello, sizeof(hello), data + 1, take);
 		if (proves)
-			shunt_rendezvous_hello_sign(&hello, &lobby->key, conn->nonce);
+			rdzv_hello_sign(&hello, &lobby->key, conn->nonce);
 		require(write(pair[1], &hello, sizeof(hello)) == sizeof(hello), "socketpair");
-		shunt_rendezvous_root_step(root);
+		rdzv_root_step(root);
 		require(proves || root->arrived == arrived, "a rank without a proof was admitted");
 		require(root->arrived <= root->nranks && root->nranks <= SHUNT_BOOTSTRAP_MAX_RANKS,
 		    "more ranks than there are");
@@ -123,8 +123,8 @@ static void try_hellos_at(struct rdzv_root *root, const uint8_t *data, size_t by
 		bytes -= 1 + take;
 	}
 	if (root->status != RDZV_OPEN)
-		shunt_rendezvous_root_answer_all(root, false);
-	shunt_rendezvous_root_finish(root);
+		rdzv_root_answer_all(root, false);
+	rdzv_root_finish(root);
 	while (n)
 		close(ends[--n]);
 }
@@ -139,7 +139,7 @@ static void try_hellos(const uint8_t *data, size_t bytes, bool server)
 	if (!server)
 		root.nranks = root.nmembers = RANKS;
 	try_hellos_at(&root, data, bytes);
-	shunt_rendezvous_lobby_finish(&lobby);
+	rdzv_lobby_finish(&lobby);
 }
 
 static void try_server_hellos(const uint8_t *data, size_t bytes)
@@ -189,13 +189,13 @@ static void try_answers(const uint8_t *data, size_t bytes)
 		uint32_t nrows = said.answer.nrows;
 
 		said.answer.nrows = nrows < RANKS ? nrows : RANKS;
-		shunt_rendezvous_answer_sign(&said.answer, said.rows, &key, nonce);
+		rdzv_answer_sign(&said.answer, said.rows, &key, nonce);
 		said.answer.nrows = nrows;
 	}
 	pair_open(pair);
 	(void)!write(pair[1], &said, cut && cut < 100 ? sizeof(said) - cut : sizeof(said));
 	shutdown(pair[1], SHUT_WR);
-	err = shunt_rendezvous_member_join(pair[0], &ask, &rows);
+	err = rdzv_member_join(pair[0], &ask, &rows);
 	require(err <= 0 && (proves || err), "an answer without a proof was believed");
 	require(!err == !!rows, "a join without its rows, or rows without a join");
 	free(rows);
@@ -222,8 +222,7 @@ static void try_id(const uint8_t *data, size_t bytes)
 static void try_round(const uint8_t *data, size_t bytes)
 {
 	bool is_root = bytes && *data & 1, unix_socket = bytes && *data & 2;
-	struct shunt_rendezvous *rdzv =
-	    shunt_rendezvous_create(unix_socket ? &shunt_socket_unix : &shunt_socket_tcp, fuzz_key());
+	struct shunt_rendezvous *rdzv = rdzv_create(unix_socket ? &shunt_socket_unix : &shunt_socket_tcp, fuzz_key());
 	struct shunt_ranks ranks = { .rank = is_root ? 0 : 1, .nranks = 2, .timeout_ms = 1000 };
 	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB), .bytes = 8 };
 	struct rdzv_result result = { .head = rdzv_head(RDZV_RESULT), .bytes = 8 };
