@@ -77,7 +77,7 @@ def lists():
     planned = ["`%s`" % row[1] for row in all_rows if row[10] == "PLANNED"]
     tuned = [row[1] for row in all_rows if row[1] != "recv"]  # receives go by the rows of sends
     return (
-        ("README.md", "one rank's part for %s (" % listed(parts, " and ")),
+        ("docs/variables.md", "one rank's part for %s (" % listed(parts, " and ")),
         ("src/base/config.def", "one rank's part for %s (" % listed(parts, " and ")),
         ("docs/guide.md", "one rank's part for %s (" % listed(parts, " and ")),
         ("docs/plans.md", "the collective (%s)" % listed(planned)),

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cli.sh SHUNT MOCK README OLD_MOCK MOCK_CUBLAS: the command's behaviour that needs no device.
+# cli.sh SHUNT MOCK VARIABLES OLD_MOCK MOCK_CUBLAS: the command's behaviour that needs no device.
 set -u
-shunt=$(realpath "$1") mock=$(realpath "$2") readme=$3 mock_old=$(realpath "$4") mock_cublas=$(realpath "$5")
+shunt=$(realpath "$1") mock=$(realpath "$2") variables=$3 mock_old=$(realpath "$4") mock_cublas=$(realpath "$5")
 . "$(dirname "$0")/expect.sh"
 
 expect no_command_is_usage_error 2 '^usage: shunt COMMAND' "$shunt"
@@ -106,13 +106,13 @@ expect info_select_says_what_a_size_is 2 'size: "1.5K" is no whole number such a
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
 expect info_select_unknown_type 2 '--dtype: there is no "float17"; it takes int8, uint8, .*float32' "$shunt" info select --ranks 2 --dtype float17
 
-# README: the table of variables is what the program has.
+# docs/variables.md: its table is what the program has.
 "$shunt" info -c --markdown >"$dir/table" || failed=1
-sed -n '/^| variable | default | meaning |$/,/^$/p' "$readme" | sed '/^$/d' >"$dir/readme"
-if diff "$dir/readme" "$dir/table"; then
-	echo "ok: readme_table_matches"
+sed -n '/^| variable | default | meaning |$/,/^$/p' "$variables" | sed '/^$/d' >"$dir/page"
+if diff "$dir/page" "$dir/table"; then
+	echo "ok: variables_table_matches"
 else
-	echo "not ok: readme_table_matches: replace the table in README.md by the output of: shunt info -c --markdown"
+	echo "not ok: variables_table_matches: replace the table in docs/variables.md by the output of: shunt info -c --markdown"
 	failed=1
 fi
 
@@ -150,7 +150,7 @@ expect bench_ranks_say_how_many 2 '--ranks: 99 is not from 1 to ' "$shunt" bench
 expect bench_names_without_underscores 0 'reduce_scatter' "$shunt" bench ReduceScatter -n 2 -e 64 -r 1 -i 1
 expect bench_unknown_mode_is_usage_error 2 '--mode: there is no "foo"; it takes eager, graph, both' "$shunt" bench --mode foo
 expect bench_too_many_ranks_is_error 1 '9 ranks need as many devices' "$shunt" bench -n 9
-expect bench_lib_not_a_library_is_error 1 'invalid ELF|file too short|cannot open' "$shunt" bench -n 1 --lib "$readme"
+expect bench_lib_not_a_library_is_error 1 'invalid ELF|file too short|cannot open' "$shunt" bench -n 1 --lib "$variables"
 expect bench_lib_nccl_on_sim_is_error 1 'needs GPUs' "$shunt" bench --vs nccl
 small="-e 4K -f 8 -r 2 -i 2"
 expect bench_lib_on_sim_is_the_commands 0 "on the sim only this command's $mock can be measured, and not $mock_old; SHUNT_LIB=$mock_old makes" \
@@ -307,7 +307,7 @@ expect report_without_files_is_usage_error 2 'which files' "$shunt" bench report
 expect report_without_output_is_usage_error 2 'output is missing' "$shunt" bench report "$dir/host.json"
 expect report_bad_limit_is_usage_error 2 '"all_frob:3" is not' "$shunt" bench report "$dir/host.json" -o "$dir/x.html" --limit all_frob:3
 expect report_missing_file_is_error 1 'nosuch.json' "$shunt" bench report "$dir/nosuch.json" -o "$dir/x.html"
-expect report_not_json_is_error 1 'readme: line 1: no JSON' sh -c '"$2" bench report "$1/readme" -o "$1/x.html"' sh "$dir" "$shunt"
+expect report_not_json_is_error 1 'page: line 1: no JSON' sh -c '"$2" bench report "$1/page" -o "$1/x.html"' sh "$dir" "$shunt"
 expect report_of_directory_is_error 1 'not a regular file' "$shunt" bench report "$dir" -o "$dir/x.html"
 echo '{"results": 3}' >"$dir/other.json"
 expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
