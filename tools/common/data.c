@@ -8,21 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tools/bench/bench.h"
+#include "tools/common/reference.h"
 
 enum { PALETTE = 1024 };
 
 /* A type, with names for what is asked most. ebits 0: an integer. */
 struct dtype {
+	enum shunt_dtype dtype;
 	uint8_t bytes, ebits, mbits;
-	bool is_signed, has_inf;
+	bool is_signed;
 };
 
 static struct dtype dtype_of(enum shunt_dtype dtype)
 {
 	const struct shunt_dtype_row *row = &shunt_dtype_rows[dtype];
 
-	return (struct dtype){ shunt_dtype_bytes[dtype], row->exponent, row->mantissa,
-		shunt_dtype_is_float(dtype) || shunt_dtype_is_signed(dtype), row->has_infinity };
+	return (struct dtype){ dtype, shunt_dtype_bytes[dtype], row->exponent, row->mantissa,
+		shunt_dtype_is_float(dtype) || shunt_dtype_is_signed(dtype) };
 }
 
 struct bench_data {
@@ -50,81 +52,25 @@ static unsigned value_index(const struct bench_data *d, int rank, size_t index)
 	return hash_mix(d->seed + index + ((uint64_t)rank << 48)) % PALETTE;
 }
 
-/* Value of a float of at most 16 bits. */
-static double small_decode(const struct dtype *t, unsigned bits)
-{
-	unsigned mant = bits & ((1u << t->mbits) - 1), exp = bits >> t->mbits & ((1u << t->ebits) - 1);
-	int bias = (1 << (t->ebits - 1)) - 1;
-	double sign = bits >> (t->mbits + t->ebits) & 1 ? -1 : 1;
-
-	if (t->has_inf && exp == (1u << t->ebits) - 1)
-		return mant ? NAN : sign * INFINITY;
-	if (!t->has_inf && exp == (1u << t->ebits) - 1 && mant == (1u << t->mbits) - 1)
-		return NAN;
-	if (!exp)
-		return sign * ldexp(mant, 1 - bias - t->mbits);
-	return sign * ldexp((1u << t->mbits) | mant, (int)exp - bias - t->mbits);
-}
-
-/* Bits of a finite value in the type's range, rounded to nearest even. */
-static unsigned small_encode(const struct dtype *t, double v)
-{
-	int bias = (1 << (t->ebits - 1)) - 1, exp;
-	unsigned sign = signbit(v) ? 1u << (t->mbits + t->ebits) : 0;
-	double mant;
-
-	v = fabs(v);
-	if (v == 0)
-		return sign;
-	frexp(v, &exp);
-	exp--; /* v = 1.xxx * 2^exp */
-	if (exp < 1 - bias)
-		exp = 1 - bias;
-	mant = nearbyint(ldexp(v, t->mbits - exp));
-	if (mant < 1u << t->mbits)
-		return sign | (unsigned)mant; /* subnormal */
-	/* A mantissa that is rounded up to the next power of two carries into the exponent. */
-	return sign | (((unsigned)(exp + bias) << t->mbits) + (unsigned)mant - (1u << t->mbits));
-}
-
 static uint64_t encode(const struct dtype *t, double v)
 {
 	uint64_t bits = 0;
 
-	if (t->bytes == 8) {
-		memcpy(&bits, &v, 8);
-	} else if (t->bytes == 4) {
-		float f = (float)v;
-
-		memcpy(&bits, &f, 4);
-	} else {
-		bits = small_encode(t, v);
-	}
+	ref_from_double(&bits, t->dtype, v);
 	return bits;
 }
 
 static double decode(const struct bench_data *d, const void *p)
 {
-	if (d->type.bytes == 8) {
-		double v;
+	uint16_t v;
 
-		memcpy(&v, p, 8);
-		return v;
-	}
-	if (d->type.bytes == 4) {
-		float v;
-
-		memcpy(&v, p, 4);
-		return v;
-	}
-	if (d->type.bytes == 2) {
-		uint16_t v;
-
-		memcpy(&v, p, 2);
-		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): floats of 1 and 2 bytes have a table */
-		return d->decode[v];
-	}
-	return d->decode[*(const uint8_t *)p]; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
+	if (d->type.bytes > 2)
+		return ref_to_double(p, d->type.dtype);
+	if (d->type.bytes == 1)
+		return d->decode[*(
+		    const uint8_t *)p]; /* NOLINT(clang-analyzer-core.NullDereference): floats have a table */
+	memcpy(&v, p, 2);
+	return d->decode[v]; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 }
 
 /* Uniform in [0, 1). */
@@ -235,7 +181,7 @@ struct bench_data *bench_data_create(
 			return NULL;
 		}
 		for (size_t i = 0; i < n; i++)
-			d->decode[i] = (float)small_decode(&d->type, (unsigned)i);
+			d->decode[i] = (float)ref_to_double(&(uint16_t){ (uint16_t)i }, dtype);
 	}
 	if (class == BENCH_EXACT)
 		palette_exact(d);
