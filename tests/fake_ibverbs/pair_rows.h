@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FAKE_IBVERBS_PAIR_ROWS_H
+#define FAKE_IBVERBS_PAIR_ROWS_H
+/* A test in a line: a body for both sides, and the options of its pair. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "pair.h"
+
+#define ENV(...) \
+	(const char *const[]) \
+	{ \
+		__VA_ARGS__, NULL \
+	}
+#define QUICK "FAKE_IBV_TIME_SCALE", "1000", "FAKE_IBV_TIMEOUT_MIN_MS", "10"
+/* Losses with small time-outs on a busy machine must not use up the retries. */
+#define PATIENT "FAKE_IBV_TIMEOUT_MIN_MS", "40"
+
+/* Within a process and between two. */
+static inline void pair_run_both(const struct pair_options *o, void (*body)(struct pair_side *s))
+{
+	pair_run(PAIR_THREADS, o, body);
+	pair_run(PAIR_PROCESSES, o, body);
+}
+
+#define ROW(name, body, ...) \
+	static void test_##name(void **state) \
+	{ \
+		pair_run_both(&(struct pair_options){ __VA_ARGS__ }, body); \
+	}
+#define PROCESSES(name, body, ...) \
+	static void test_##name(void **state) \
+	{ \
+		pair_run(PAIR_PROCESSES, &(struct pair_options){ __VA_ARGS__ }, body); \
+	}
+
+#endif
