@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Installs what the tests need (as root, on Debian or Ubuntu), checks the sources, builds, and runs every suite that this machine can run:
-# all tests plainly (those of GPUs in a build of their own, where there is nvcc), the ABI's also under valgrind, and much of it again under
+# all tests plainly (those of GPUs in a build of their own), the ABI's also under valgrind, and much of it again under
 # ThreadSanitizer and AddressSanitizer. A test that failed runs once more, alone, at the end. The last line is "N passed, N failed, N
 # skipped"; lines "flaky: TEST (RUN)" in front of it name the tests that passed only then. The exit status is 0 only if something ran and
 # nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 15 minutes.
@@ -15,7 +15,7 @@ case ${1:-} in
 	exit 2
 	;;
 esac
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 log=.deps/test-logs
 . tools/setup.sh
 . tools/test_runs.sh
@@ -28,7 +28,7 @@ find_tsan_wrapper() {
 	printf 'int main(void) { return 0; }\n' >"$log/tsan.c"
 	cc -fsanitize=thread -o "$log/tsan" "$log/tsan.c" 2>/dev/null || return 1
 	for wrapper in "" "setarch $(uname -m) -R"; do
-		for try in 1 2 3; do
+		for _ in 1 2 3; do
 			$wrapper "$log/tsan" >/dev/null 2>&1 || continue 2
 		done
 		echo "$wrapper"
@@ -76,7 +76,11 @@ tsan_starts=0
 tsan_wrapper=$(find_tsan_wrapper) && tsan_starts=1
 
 rm -f "$log"/*-ended
-configured build -Dtests=enabled -Dlibfuzzer="$libfuzzer" -Dcuda=disabled && build build
+# Where there are GPUs, their suites have a build of their own, and all other tests a library without CUDA's kernels. Where there are none but nvcc is,
+# the one build shows that it takes the kernels.
+cuda=auto
+[ "$(gpu_count)" = 0 ] || cuda=disabled
+configured build -Dtests=enabled -Dlibfuzzer="$libfuzzer" -Dcuda="$cuda" -Dgpu_archs="${CUDA_ARCHS:-90}" && build build
 built=$?
 beside_the_tests &
 beside=$!
@@ -90,16 +94,16 @@ if [ "$built" = 0 ]; then
 else
 	broken "building build"
 fi
-if nvcc_found; then
-	archs=90
-	[ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
-	if configured build-gpu -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=enabled -Dgpu_archs="${CUDA_ARCHS:-$archs}" && build build-gpu; then
+if [ "$(gpu_count)" != 0 ] && nvcc_found; then
+	# shellcheck disable=SC2046
+	if configured build-gpu -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=enabled -Dgpu_archs="${CUDA_ARCHS:-$(gpu_archs)}" &&
+		build build-gpu $(python3 tools/test_targets.py build-gpu abi gpu); then
 		tests gpu --suite abi --suite gpu
 	else
 		broken "building build-gpu"
 	fi
 else
-	skip gpu "the GPU suites: no nvcc"
+	skip gpu "the GPU suites: no GPU, or no nvcc"
 fi
 if [ "$tsan_starts" = 0 ]; then
 	skip tsan "ThreadSanitizer does not start on this machine"
