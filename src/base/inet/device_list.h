@@ -6,8 +6,8 @@
 
 /*
  * Matches a port of a device with [^][=]name[:port],... Names are prefixes; after "=" whole names; "^" in front
- * excludes them. An entry without a port matches all ports. port 0: the device has none, and those of the list mean
- * nothing. NULL and "" match everything.
+ * excludes them. An entry without a port matches all ports. port 0: the device has no ports, and ports in the list are
+ * ignored. NULL and "" match everything.
  */
 bool shunt_device_list_match(const char *spec, const char *name, int port);
 /* Index of the port in a list of whole names, name[:port],..., from 0; -1: it is not in the list. */

@@ -16,8 +16,8 @@ int shunt_netif_select(const char *spec, const char *family, struct shunt_netadd
 
 #define SHUNT_NETIF_MAX 64
 /*
- * All interfaces that are up and match spec, with an address of each, as above; those of the last choice only where
- * there are no others. Their number, at most max and SHUNT_NETIF_MAX, or -errno.
+ * All interfaces that are up and match spec, with an address of each, as above; loopback and bridges only where there
+ * are no others. Their number, at most max and SHUNT_NETIF_MAX, or -errno.
  */
 int shunt_netif_list(const char *spec, const char *family, struct shunt_netaddr *addrs, int max);
 

@@ -41,8 +41,8 @@ static int peer_uid(int fd, uid_t *uid_p)
 }
 
 /*
- * The uid that we had when we made our socket or, for who comes to us, our uid of now. Processes may change their uid,
- * sooner or later than others, but all must find the same sockets valid.
+ * The other end must have the uid that we had when we made our socket; a process that connects to us may also have our
+ * present uid. Processes may change their uid, sooner or later than others, but all must find the same sockets valid.
  */
 static bool unix_admits(int listen_fd, int fd, bool accepted)
 {
@@ -67,7 +67,7 @@ static void tcp_prepare(int fd, sa_family_t family)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	/* A round is a short message in each direction, and the next one waits for it. */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	/* A host that has gone, or a network that is down, ends the connection: no process there can say so. */
+	/* Ends the connection when the host has gone or the network is down: no process there can say so. */
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof(probe));
@@ -76,7 +76,7 @@ static void tcp_prepare(int fd, sa_family_t family)
 	setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &again, sizeof(again));
 	/* Older kernels: the first six times without a longer wait, where few packets are on their way. */
 	setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &one, sizeof(one));
-	/* Where any address will do, one of IPv4 will, too. */
+	/* A socket for any address takes connections over IPv4, too. */
 	if (family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
 }

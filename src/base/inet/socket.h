@@ -20,7 +20,7 @@ struct shunt_socket_kind {
 	bool (*admits)(int listen_fd, int fd, bool accepted);
 };
 
-/* What a network or a host that is gone may say nothing for, on a connection over TCP, until that breaks. */
+/* A connection over TCP breaks after so much silence of a network or a host that is gone. */
 #define SHUNT_TCP_SILENCE_MS 25000
 /*
  * The kernel sends again after 0.2, 0.6, 1.4, 3, 6, 12 s, which are few tries in that time where links lose much. With
@@ -33,13 +33,13 @@ struct shunt_socket_kind {
 
 /* Abstract Unix sockets: the other end must have our uid. */
 extern const struct shunt_socket_kind shunt_socket_unix;
-/* TCP sockets: anybody may be at the other end. */
+/* TCP sockets: any process may be at the other end. */
 extern const struct shunt_socket_kind shunt_socket_tcp;
 
 /* Listens at this address only, and stores the port that the kernel has chosen in addr. 0 or -errno. */
 int shunt_socket_listen(const struct shunt_socket_kind *kind, struct shunt_netaddr *addr, int *fd_p);
 /*
- * Connects until the deadline. 0; -ECONNREFUSED: nobody listens there, or one who cannot be a rank; -EAGAIN: the
+ * Connects until the deadline. 0; -ECONNREFUSED: nobody listens there, or the listener cannot be a rank; -EAGAIN: the
  * backlog of a Unix socket is full; another -errno.
  */
 int shunt_socket_connect(const struct shunt_socket_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
@@ -47,7 +47,7 @@ int shunt_socket_connect(const struct shunt_socket_kind *kind, const struct shun
 
 /* Begins to connect: *fd_p connects by itself, or has an error to read. 0 or -errno, -ECONNREFUSED as above. */
 int shunt_socket_connect_begin(const struct shunt_socket_kind *kind, const struct shunt_netaddr *addr, int *fd_p);
-/* True: such a socket is connected. */
+/* True: the socket that connect_begin made is connected. */
 bool shunt_socket_is_connected(int fd);
 
 static inline void shunt_close_fd(int *fd)

@@ -63,7 +63,7 @@ struct shunt_net_remote {
 };
 
 enum shunt_net_memory_flag {
-	/* Signals' words, or packets, lie here: what is written later must not be seen sooner. */
+	/* Signals' words, or packets, lie here: writes must appear in the order in which they were made. */
 	SHUNT_NET_MEMORY_ORDERED = 1,
 	/* start is an address of a GPU; dmabuf_fd exports it from dmabuf_offset on, or is -1. */
 	SHUNT_NET_MEMORY_GPU = 2,
@@ -115,7 +115,7 @@ struct shunt_net_put {
 	uint64_t word_offset;
 };
 
-/* What all providers ask of a put before they look at its memory. adds: the endpoint takes SHUNT_NET_ADD. */
+/* True if the put is valid in what does not depend on its memory. adds: the endpoint takes SHUNT_NET_ADD. */
 static inline bool shunt_net_put_is_formed(const struct shunt_net_put *put, bool adds)
 {
 	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE | SHUNT_NET_ADD))
@@ -153,8 +153,8 @@ struct shunt_net_ops {
 	const char *name;  /* "tcp" */
 	size_t blob_bytes; /* of a blob; the others are 0 */
 	/*
-	 * The devices that there are, by preference, alike each time. Their number, at most max; 0: none. -errno: there
-	 * should be some, and they cannot be used (logged).
+	 * Lists the devices by preference, in the same order each time. Their number, at most max. -errno: devices
+	 * should exist, but they cannot be used (logged).
 	 */
 	int (*devices)(struct shunt_net_info *info, int max);
 	/* Opens one of them by its index. 0 or -errno (logged). */
@@ -183,12 +183,12 @@ struct shunt_net_ops {
 	/*
 	 * Takes puts, in order, as many as it has room for: their number; 0: no room until a SHUNT_NET_PUT_DONE.
 	 * -ENOTCONN: not ready, finished, or dead, as an event has told or will tell. -EINVAL: a put is out of the
-	 * bounds of `memory` or of the flags, none of them was taken.
+	 * bounds of `memory` or of the flags; no put was taken.
 	 */
 	int (*post)(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
 	/*
-	 * Says that no more puts come. Once all puts are done and the peer's SHUNT_NET_END has come, nobody misses
-	 * anything when the endpoint is closed. Closed sooner, the peer's endpoint may die of it.
+	 * Says that no more puts come. Once all puts are done and the peer's SHUNT_NET_END has come, closing the
+	 * endpoint loses nothing. If it is closed sooner, the peer's endpoint may die.
 	 */
 	void (*finish)(struct shunt_net_endpoint *endpoint);
 	/*

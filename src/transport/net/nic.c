@@ -105,7 +105,7 @@ enum shunt_nic_distance shunt_nic_distance(const struct shunt_nic_place *a, cons
 	}
 	if (!shared)
 		return SHUNT_NIC_BRIDGE;
-	/* A switch is its port upwards, which both share, and one port down for each. */
+	/* Below one switch the paths share the switch's upstream port and differ from the downstream port on. */
 	return parts(pa) <= 2 && parts(pb) <= 2 ? SHUNT_NIC_SWITCH : SHUNT_NIC_SWITCHES;
 }
 

@@ -15,10 +15,10 @@ void shunt_nic_place(const char *name, struct shunt_nic_place *place_p);
 void shunt_nic_pci_place(const char *bdf, struct shunt_nic_place *place_p);
 /* First line of /sys/class/infiniband/NAME/FILE. False: there is none, or it cannot be read. */
 bool shunt_nic_read(const char *name, const char *file, char *text, size_t bytes);
-/* Directory instead of /sys. For tests alone: nothing of the library calls it. Before anything else here. */
+/* Reads this directory instead of /sys. For tests alone; call it before the other functions of this file. */
 void shunt_nic_sysfs(const char *root);
 
-/* How two PCI devices reach each other, the near ones first. */
+/* How two PCI devices reach each other, nearest first. */
 enum shunt_nic_distance {
 	SHUNT_NIC_SWITCH,   /* through one switch */
 	SHUNT_NIC_SWITCHES, /* through several */
@@ -28,14 +28,14 @@ enum shunt_nic_distance {
 };
 enum shunt_nic_distance shunt_nic_distance(const struct shunt_nic_place *a, const struct shunt_nic_place *b);
 /*
- * Index of the NIC for GPU `gpu` of the GPUs of a host: a nearest one; GPUs to which the same NICs are nearest take
- * them in turn, in the order of their indices. So all processes of the host find the same pairs. nnics >= 1.
+ * Index of the NIC for GPU `gpu` of the GPUs of a host: the nearest NIC. GPUs that share their nearest NICs take them
+ * in turn, by index. So all processes of the host find the same pairs. nnics >= 1.
  */
 int shunt_nic_pair(
     const struct shunt_nic_place *gpus, int ngpus, int gpu, const struct shunt_nic_place *nics, int nnics);
 /*
- * Indices of up to `most` NICs for that GPU: the one above, then the others, the near ones first, and of those that are
- * as near the ones that follow it. Their number.
+ * Indices of up to `most` NICs for that GPU: the NIC of shunt_nic_pair, then the rest by distance; ties in index order,
+ * beginning behind that NIC. Their number.
  */
 int shunt_nic_rails(const struct shunt_nic_place *gpus, int ngpus, int gpu, const struct shunt_nic_place *nics,
     int nnics, int most, int *rails);

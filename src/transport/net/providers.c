@@ -22,7 +22,7 @@ const struct shunt_net_ops *shunt_net_find(const char *name)
 	return NULL;
 }
 
-/* The words are in the host's memory, and an addition there would not wait for data in a GPU's. */
+/* The words are in the host's memory: an addition to them would not wait for data that goes to a GPU's memory. */
 static bool wants_additions(void)
 {
 	static atomic_bool said;

@@ -6,7 +6,7 @@
 
 /* All, by preference; NULL ends the list. */
 const struct shunt_net_ops *const *shunt_net_providers(void);
-/* NULL: there is none of this name. */
+/* NULL: no provider has this name. */
 const struct shunt_net_ops *shunt_net_find(const char *name);
 /*
  * Bits of the providers that may carry data on this host: SHUNT_NET allows them, and they have a device. The last of

@@ -19,7 +19,7 @@ struct create {
 	int err;
 };
 
-/* The network may decline the landing: then there is none. */
+/* The network may decline the landing; puts of peers then go to the host's memory. */
 static int register_memory(struct proxy_thread *thread, struct shunt_proxy *proxy)
 {
 	const struct shunt_proxy_config *config = &proxy->config;
@@ -210,7 +210,7 @@ int shunt_proxy_region_create(
 {
 	struct region_call call = { .proxy = proxy, .region = region };
 
-	/* Numbers only go up, and nobody else changes the table. */
+	/* Numbers only rise, and the caller alone changes the table. */
 	if (region->number >= SHUNT_NET_MAX_REGIONS || region->number < proxy->nregions)
 		return -EINVAL;
 	call.regions = calloc(region->number + 1, sizeof(*call.regions));

@@ -45,8 +45,8 @@ struct shunt_proxy_config {
 	 */
 	void (*failed)(void *ctx, int connection, int err, const char *text);
 	/*
-	 * While connections are made, every now and then, on the thread that waits for them: true: a peer has left the
-	 * set-up. NULL: nobody knows.
+	 * Called from time to time while connections are made, on the thread that waits for them. True: a peer has left
+	 * the set-up. NULL: not known.
 	 */
 	bool (*lost)(void *ctx);
 	void *ctx;

@@ -81,7 +81,7 @@ static bool read_trigger(const struct shunt_proxy *proxy, uint64_t number, uint3
 	return true;
 }
 
-/* A put in a region; one that is not there has no memory, and is refused. */
+/* A put in a region. A region that does not exist gives the put no memory, and the caller refuses it. */
 static void put_in_region(
     const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4], struct shunt_net_put *put)
 {
@@ -181,7 +181,7 @@ static void fail_forsaken(struct connection *c, const uint32_t value[4])
 	fail_left(c, value[SHUNT_NET_TRIGGER_FROM] ? c->name : rank, "waits for it");
 }
 
-/* Posts the next triggers, as many as follow each other on one connection. Their number; 0: none, or no room. */
+/* Posts the next triggers, as many as follow each other on one connection. Their number; 0: no trigger, or no room. */
 static int post_some(struct shunt_proxy *proxy)
 {
 	struct shunt_net_put puts[BATCH];
@@ -269,7 +269,10 @@ void shunt_proxy_close_all(struct shunt_proxy *proxy)
 	proxy->landing = proxy->memory = proxy->words = NULL;
 }
 
-/* Finishes what has nothing left to carry. What has ended keeps no descriptors, however late its owner looks. */
+/*
+ * Finishes connections that have nothing left to carry. A part that has ended keeps no descriptors, however late its
+ * owner looks.
+ */
 static void go_on_finishing(struct shunt_proxy *proxy)
 {
 	uint32_t value[4];

@@ -74,7 +74,7 @@ struct proxy_command {
 };
 
 struct proxy_thread {
-	/* What it is for; under SHUNT_LOCK_PROXY, as users, next and commands. */
+	/* What the thread serves. SHUNT_LOCK_PROXY guards it, users, next and commands. */
 	const struct shunt_net_ops *net;
 	struct shunt_net_rails rails;
 	int gpu, users;

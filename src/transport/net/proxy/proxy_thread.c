@@ -33,7 +33,7 @@
 
 static struct proxy_thread *threads; /* SHUNT_LOCK_PROXY */
 
-/* A forked child has none of them. */
+/* A forked child has no proxy threads. */
 static void forget_threads(void)
 {
 	threads = NULL;
@@ -61,7 +61,7 @@ static void run_commands(struct proxy_thread *t)
 	list = t->commands;
 	t->commands = NULL;
 	shunt_lock_release(SHUNT_LOCK_PROXY);
-	while (list) { /* the last one that came is the list's first */
+	while (list) { /* the list begins with the newest command */
 		struct proxy_command *next = list->next;
 
 		list->next = first;
@@ -112,7 +112,7 @@ static void nap(struct proxy_thread *t, long ns)
 		ppoll(fds, 2, t->proxies ? &time : NULL, NULL);
 	atomic_store(&t->asleep, false);
 	if (fds[1].revents && read(t->wake_fd, &count, sizeof(count)) < 0)
-		return; /* somebody else's wake is gone with it: the loop looks anyway */
+		return; /* another reader has taken the count: the loop looks for work anyway */
 }
 
 /* Tells the peers of all communicators that nothing follows. Commands that come later run on their callers' threads. */
@@ -143,7 +143,7 @@ static void *thread_main(void *arg)
 	while (!atomic_load(&t->stopping)) {
 		int64_t idle;
 
-		/* A launch is as good as work: its triggers come when its stream is there. */
+		/* A launch counts as work: its triggers come when its stream reaches it. */
 		if (work(t) ||
 		    (atomic_load_explicit(&t->called, memory_order_relaxed) && atomic_exchange(&t->called, false))) {
 			last = shunt_now_ns();

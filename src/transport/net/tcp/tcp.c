@@ -305,7 +305,7 @@ static int progress(struct shunt_net_device *net_device, struct shunt_net_event 
 	last = NULL;
 	for (ep = device->queue; ep; ep = ep->queue_next)
 		last = ep;
-	/* Each once; who has more stands behind the last one then. */
+	/* Works on each endpoint once: those with more to do queue up behind `last`. */
 	while (last && (ep = unqueue(device))) {
 		work(ep);
 		while (n < max && next_event(ep, &events[n]))

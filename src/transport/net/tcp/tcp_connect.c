@@ -20,7 +20,7 @@
 
 #define MAX_ACCEPTS 64 /* in one progress */
 #define STUCK_MS 1000
-#define KERNEL_AGAIN_MS 120000 /* what TCP_RTO_MAX_MS is by itself */
+#define KERNEL_AGAIN_MS 120000 /* the kernel's default of TCP_RTO_MAX_MS */
 #define IN_BYTES_HEADS 16384u
 #define IN_BYTES_DATA 2048u
 
@@ -106,7 +106,7 @@ static bool blob_address(const struct tcp_device *device, const struct tcp_blob 
 		struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6, .sin6_port = blob->port };
 
 		memcpy(&sin6.sin6_addr, blob->address, sizeof(sin6.sin6_addr));
-		/* The peer is on our link; what it calls its own interface means nothing here. */
+		/* The peer is on our link: the scope is the index of our interface, not of the peer's. */
 		if (IN6_IS_ADDR_LINKLOCAL(&sin6.sin6_addr))
 			sin6.sin6_scope_id = if_nametoindex(device->addr.ifname);
 		memcpy(&addr->ss, &sin6, sizeof(sin6));
@@ -144,7 +144,7 @@ static void check_connected(struct tcp_endpoint *ep)
 	ep->device->njoining--;
 	if (!ep->device->nconnected++)
 		ep->device->check_at = shunt_now_ms() + TCP_CHECK_MS;
-	/* What came before this is told by no new edge. */
+	/* epoll tells no new edge for bytes that came before this. */
 	for (uint32_t i = 0; i < ep->nsockets; i++)
 		ep->socket[i].readable = ep->socket[i].writable = true;
 	shunt_tcp_queue(ep);
@@ -159,7 +159,7 @@ static void retry(struct tcp_socket *s)
 	s->in_to = 0;
 }
 
-/* An attempt has failed: for good, or because a crowd was there. */
+/* An attempt has failed: for good, or because a crowd of connections pushed it out. */
 static void connect_failed(struct tcp_socket *s, int err)
 {
 	if (err == -EAGAIN || err == -ETIMEDOUT || err == -EINTR || err == -EOWNERDEAD || err == -EADDRNOTAVAIL)
@@ -246,7 +246,7 @@ static void say_hello(struct tcp_socket *s)
 		return;
 	}
 	mac_hello(hello.mac, ep, challenge.nonce, &hello);
-	/* It fits into an empty socket; else this attempt was none. */
+	/* An empty socket has room for the hello; a short write means that the connection has broken. */
 	if (send(s->fd, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(hello)) {
 		retry(s);
 		return;
@@ -511,7 +511,7 @@ void shunt_tcp_strangers(struct tcp_device *device)
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 			device->accept_at = now + TCP_RETRY_MS;
 			break;
-		} /* else that connection is gone again, or its network is: the next one */
+		} /* else the connection, or its network, has gone again: take the next connection */
 	}
 }
 

@@ -25,7 +25,7 @@ static int new_slot(struct tcp_device *device, uint32_t *slot_p)
 			return -ENOMEM;
 		device->slot = slots;
 		memset(slots + device->nslots, 0, (more - device->nslots) * sizeof(*slots));
-		/* Names of other devices, and of other processes, are none of ours. */
+		/* Begins at random: a name of another device's or process's memory shall not fit. */
 		for (uint32_t j = device->nslots; j < more; j++)
 			if (shunt_random(&slots[j].turn, sizeof(slots[j].turn)))
 				return -EIO;

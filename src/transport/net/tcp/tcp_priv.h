@@ -31,7 +31,7 @@
 #define TCP_SMALL_BYTES_SPREAD 16384u
 #define TCP_PIECE_LEAST_SPREAD 32768u
 #define TCP_PIECE_MOST_SPREAD 262144u
-#define TCP_JOB_BYTES 16384u   /* what is less is done at once rather than given to a thread */
+#define TCP_JOB_BYTES 16384u   /* fewer bytes are carried at once, not given to a thread */
 #define TCP_MAX_PUTS 1024u     /* posted and not done, of an endpoint; a power of two */
 #define TCP_WINDOW 4096u       /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
 #define TCP_MAX_SIGNALS 16384u /* that wait at the receiver, before it reads no further */
@@ -79,7 +79,7 @@ struct tcp_socket {
 	bool hangup;         /* the other side sends no more; what it has sent is still to be read */
 	bool at_end;         /* all of that is read */
 	bool blocked;        /* the message that comes next does not fit yet */
-	int64_t stuck_since; /* what we sent has had no answer since; 0: it has */
+	int64_t stuck_since; /* sent bytes are unacknowledged since then; 0: all are acknowledged */
 	unsigned tries;      /* ... and was sent again so often */
 	bool hurries;        /* ... and is sent again every SHUNT_TCP_AGAIN_MS at least */
 	int64_t retry_at;
@@ -257,17 +257,17 @@ void shunt_tcp_strangers(struct tcp_device *device);
 void shunt_tcp_time(struct tcp_device *device);
 void shunt_tcp_stranger_drop(struct tcp_device *device, struct tcp_stranger *stranger);
 /*
- * A look at a socket in use: true if the host at the other end has left unanswered for TCP_GONE_MS what was sent again.
- * A peer that does not read has a host that answers.
+ * True if the host at the other end of a socket in use has not answered retransmissions for TCP_GONE_MS. The host of a
+ * peer that does not read still answers.
  */
 struct tcp_info;
 bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int64_t now);
 
 /* tcp_send.c */
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
-/* Sends what the sockets take. */
+/* Sends as much as the sockets take. */
 void shunt_tcp_send(struct tcp_endpoint *endpoint);
-/* A socket can be written, and there is something for it. */
+/* A socket can be written, and data waits for it. */
 bool shunt_tcp_can_send(const struct tcp_endpoint *endpoint);
 
 /* tcp_receive.c */

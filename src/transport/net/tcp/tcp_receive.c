@@ -233,8 +233,8 @@ static bool begin_message(struct tcp_socket *s, const struct tcp_head *head)
 /* ---- bytes */
 
 /*
- * Each aligned 8 bytes at once. What order they have among each other is nobody's concern; but who sees them may write
- * over what this thread had read for the peer before they came (kernels/net_check.h).
+ * Each aligned 8 bytes at once. Their order among each other does not matter. But a reader that sees them may overwrite
+ * memory that this thread has read for the peer before they came (kernels/net_check.h): so release.
  */
 static void store_packets(uint8_t *target, const uint8_t *from, size_t bytes)
 {
@@ -268,7 +268,7 @@ static bool take_payload(struct tcp_socket *s)
 	return s->endpoint->state == TCP_CONNECTED;
 }
 
-/* Goes through what the buffer has. */
+/* Reads the messages in the buffer. */
 static void parse(struct tcp_socket *s)
 {
 	struct tcp_head head;
@@ -355,7 +355,7 @@ static int read_places(struct tcp_socket *s, struct iovec iov[2])
 	return n;
 }
 
-/* Bytes that came; 0: none, now or ever. */
+/* Bytes that came; 0: no bytes now, or the end. */
 static size_t read_in(struct tcp_socket *s)
 {
 	size_t want = read_room(s);
@@ -367,7 +367,7 @@ static size_t read_in(struct tcp_socket *s)
 	do
 		got = readv(s->fd, iov, n);
 	while (got < 0 && errno == EINTR);
-	/* Fewer than wanted: there are no more. But an end that was told already is not told again. */
+	/* Fewer than wanted: the socket is empty. epoll does not tell an end again that it has told before. */
 	note_read(s, got < 0 ? 0 : (size_t)got, got < 0 ? errno : 0, got >= 0 && ((size_t)got == want || s->hangup));
 	return got < 0 ? 0 : (size_t)got;
 }

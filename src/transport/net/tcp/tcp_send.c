@@ -57,7 +57,7 @@ static void put_fill(struct tcp_endpoint *ep, const struct shunt_net_put *put, s
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
-	/* Puts that are done and not told count as well, so that what is told makes room. */
+	/* Puts that are done but not told take room, too: telling them makes room. */
 	uint64_t room = TCP_MAX_PUTS - (ep->posted - ep->done) - ep->puts_done;
 	bool more = false;
 
@@ -72,7 +72,9 @@ int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_p
 		put_fill(ep, &puts[i], out_put(ep, ep->posted++));
 		more = puts[i].flags & SHUNT_NET_MORE;
 	}
-	/* What waits for more goes with the next post or progress; a full ring has no more. */
+	/*
+	 * Puts that wait for more go out with the next post or progress. A full ring takes no more puts, so send now.
+	 */
 	if (n > 0 && (!more || (uint64_t)n == room))
 		shunt_tcp_send(ep);
 	if (n > 0 || room == 0)
@@ -152,7 +154,7 @@ static size_t gather(struct tcp_endpoint *ep, struct iovec *iov, size_t *n_p)
 	return bytes;
 }
 
-/* The kernel has taken so many bytes of what gather gave it. */
+/* The kernel has taken so many of the bytes that gather collected. */
 static void advance(struct tcp_endpoint *ep, size_t sent)
 {
 	for (; ep->sent < ep->posted; ep->sent++, ep->sent_bytes = 0) {
@@ -266,7 +268,7 @@ static void piece_sent(struct tcp_endpoint *ep, struct tcp_socket *s, size_t sen
 	out_put(ep, s->out_put)->left -= (uint32_t)sent;
 }
 
-/* Sends of one piece what the socket takes, or has a thread do it. */
+/* Sends as much of one piece as the socket takes, or gives it to a thread. */
 static void send_piece(struct tcp_endpoint *ep, struct tcp_socket *s, size_t *budget)
 {
 	struct tcp_job *job = &s->write_job;

@@ -47,7 +47,7 @@ static ssize_t carry(const struct tcp_job *job)
 	return job->writes ? sendmsg(job->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) : readv(job->fd, job->iov, job->n);
 }
 
-/* What is left after the first `bytes`. */
+/* The job's memory behind its first `bytes`. */
 static void advance(struct tcp_job *job, size_t bytes)
 {
 	for (int i = 0; i < job->n; i++) {
@@ -100,7 +100,7 @@ static struct tcp_job *next_job(struct tcp_workers *w)
 static void sleep_idle(struct tcp_workers *w)
 {
 	atomic_fetch_add(&w->sleeping, 1);
-	/* Who submits a job after this look sees that a thread sleeps. */
+	/* A job that is submitted after this look finds that a thread sleeps, and wakes it. */
 	while (!atomic_load(&w->queued) && !atomic_load(&w->stopping) && sem_wait(&w->wake))
 		;
 	atomic_fetch_sub(&w->sleeping, 1);

@@ -47,8 +47,8 @@ int shunt_gid_class(const struct shunt_gid *gid);
 int shunt_gid_offer(
     const struct shunt_gid *table, int n, const struct shunt_gid_rules *rules, struct shunt_gid *offered);
 /*
- * Indices of the best pair of one class; of equal ones those that stand in front. first: this end decides between pairs
- * that suit both alike; it is false on the other end. False: no pair has one version and family.
+ * Indices of the best pair of one class; of equal pairs the first. first: this end decides between pairs that suit both
+ * alike; it is false on the other end. False: no pair has one version and family.
  */
 bool shunt_gid_choose(struct shunt_gids own, struct shunt_gids peers, bool first, int *own_p, int *peers_p);
 /* "10.0.0.1" or "fe80::1". bytes >= 46. */

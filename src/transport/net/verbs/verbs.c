@@ -24,7 +24,7 @@ static int devices(struct shunt_net_info *info, int max)
 	return n;
 }
 
-/* What the messages of the device's closed endpoints still need. */
+/* Waits for the last messages of endpoints that are closed. */
 static void wait_for_last_messages(struct verbs_device *device)
 {
 	static const struct timespec nap = { 0, 100000 };
@@ -68,7 +68,7 @@ static void close_device(struct shunt_net_device *net_device)
 	free(device);
 }
 
-/* A limit of the NIC, within what there is room for. */
+/* A limit of the NIC, cut to VERBS_MOST_ATOMICS. */
 static uint8_t atomics(int limit)
 {
 	return (uint8_t)(limit < 1 ? 1 : limit > VERBS_MOST_ATOMICS ? VERBS_MOST_ATOMICS : limit);

@@ -40,7 +40,7 @@ int verbs_endpoint_connect(struct shunt_net_endpoint *endpoint, const struct shu
 		    ep->adds ? "this" : "the other");
 		return 0;
 	}
-	/* The first lane first: who reaches the side QP can then reach the lane. */
+	/* Connect the first lane before the side QP: a peer that reaches the side QP can then reach the lane. */
 	if (!verbs_lane_connect(ep, ep->lane, &ep->link, &ep->peer.link, &ep->peer.qp))
 		return 0;
 	err = verbs_lanes_make(ep);

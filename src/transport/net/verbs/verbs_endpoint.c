@@ -135,7 +135,7 @@ static void leave_attention(struct verbs_endpoint *ep)
 	ep->in_attention = false;
 }
 
-/* Ends a QP for good. What the NIC says of it names it, so that it is read while it is there. */
+/* Destroys a QP. Reads its async events before: they name the QP. */
 static void stop(struct verbs_endpoint *ep, struct shunt_ibv_qp **qp_p)
 {
 	if (!*qp_p)

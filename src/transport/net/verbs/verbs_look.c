@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What there is of verbs on this machine, and what is in its way: for shunt info and shunt doctor. */
+/* Lists this machine's NICs and the reasons why some cannot be used, for shunt info and shunt doctor. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

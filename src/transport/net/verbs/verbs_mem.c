@@ -60,7 +60,7 @@ static int register_region(struct verbs_rail *rail, const struct shunt_net_regio
 	/* verbs_flush.c reads it. */
 	if (gpu)
 		access |= SHUNT_IBV_ACCESS_REMOTE_READ;
-	/* Without order what is written later may be seen sooner, though never after the signal. */
+	/* With relaxed ordering later writes may be seen first, but all are seen before the signal. */
 	if (!(region->flags & (SHUNT_NET_MEMORY_ORDERED | SHUNT_NET_MEMORY_WORDS)) &&
 	    shunt_nccl_env()->ib_pci_relaxed_ordering && rail->ibv->reg_mr_iova2)
 		access |= SHUNT_IBV_ACCESS_RELAXED_ORDERING;
@@ -85,8 +85,8 @@ static int register_region(struct verbs_rail *rail, const struct shunt_net_regio
 }
 
 /*
- * An addition to a word of the host's memory would not wait for what is on its way to a GPU's. Nor does what one NIC
- * reads push out what another one has written.
+ * An addition to a word of the host's memory would not wait for what is on its way to a GPU's. Nor does a read by one
+ * NIC push out the writes of another NIC.
  */
 static bool may_register(const struct verbs_device *device, const struct shunt_net_region *region)
 {

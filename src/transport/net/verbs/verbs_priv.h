@@ -209,7 +209,7 @@ struct verbs_own {
 /* Where the peer's field is, seen from the address in its blob. */
 #define VERBS_AT(field) (offsetof(struct verbs_own, field) - offsetof(struct verbs_own, came))
 
-/* What the peer's blob has told. */
+/* The content of the peer's blob. */
 struct verbs_peer {
 	struct verbs_link link; /* of its first rail */
 	struct verbs_qp_name qp;
@@ -324,7 +324,7 @@ static inline uint32_t verbs_immediate(uint32_t channel, uint32_t count)
 	return htonl(channel << 16 | count);
 }
 
-/* Key of the peer's memory for messages, as the lane's NIC there names it. */
+/* The peer's key of its memory for messages, on the lane's rail. */
 static inline uint32_t verbs_ping_rkey(const struct verbs_endpoint *ep, const struct verbs_lane *lane)
 {
 	return ep->peer.ping_key[lane->rail - ep->device->rail];
@@ -388,7 +388,7 @@ int verbs_blob_read(const struct shunt_net_blob *blob, struct verbs_peer *peer_p
 /* progress has to look at it. */
 void verbs_attend(struct verbs_endpoint *ep);
 void verbs_deadline(struct verbs_endpoint *ep, int64_t deadline); /* 0: none */
-/* Both ends have finished: what happens now is of no interest to anybody. */
+/* Both ends have finished, and all puts are done: errors do not matter any more. */
 bool verbs_over(const struct verbs_endpoint *ep);
 /* It is dead; progress tells. Only the first error of an endpoint counts. The text names the first lane's NIC. */
 void verbs_fail(struct verbs_endpoint *ep, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -399,7 +399,7 @@ int verbs_side_send(struct verbs_endpoint *ep, enum verbs_message message); /* 0
 /* Says good-bye, once, to a peer that has been reached. */
 void verbs_bye(struct verbs_endpoint *ep);
 const char *verbs_status(const struct verbs_device *device, int status);
-/* There is room for it. Joins it to the one before where that says the same. */
+/* Adds an event, for which the sink has room, or joins it to the last event if that is of the same kind and channel. */
 void verbs_tell(struct verbs_sink *sink, struct verbs_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel,
     uint32_t count);
 
@@ -409,7 +409,7 @@ void verbs_flush_close(struct verbs_device *device);
 /* Keeps the event until the next read is done. */
 void verbs_flush_defer(struct verbs_endpoint *ep, enum shunt_net_event_kind kind, uint32_t channel, uint32_t count);
 void verbs_flush_done(struct verbs_device *device, const struct shunt_ibv_wc *wc);
-/* Tells what can be told, and begins a read for the rest. */
+/* Tells the events that the last read covers, and begins a read for the rest. */
 void verbs_flush_go(struct verbs_device *device, struct verbs_sink *sink);
 
 /* verbs_order.c: a signal is told when the parts of all puts before it have come, on all lanes. */
@@ -423,7 +423,7 @@ void verbs_order_go(struct verbs_endpoint *ep, struct verbs_sink *sink);
 /* verbs_send.c */
 int verbs_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
 void verbs_finish(struct shunt_net_endpoint *endpoint);
-/* Posts puts and messages that wait, as far as there is room. */
+/* Posts waiting puts and messages, as far as there is room. */
 void verbs_push(struct verbs_endpoint *ep);
 void verbs_own(struct verbs_endpoint *ep, enum verbs_message message);
 /* A write of so many bytes of the ping to a place of the peer's, with a message of the lane's own. */
@@ -431,7 +431,10 @@ void verbs_lane_write(
     struct verbs_endpoint *ep, struct verbs_lane *lane, uint64_t offset, uint32_t bytes, enum verbs_message message);
 /* The puts whose sources all lanes have done with, and which were not told. */
 uint32_t verbs_done(struct verbs_endpoint *ep);
-/* A write of nothing, where no other one is under way: a NIC tells nobody that its process has gone. */
+/*
+ * Writes nothing to the peer where no write is under way, to learn of its death: a NIC does not tell that its process
+ * has gone.
+ */
 void verbs_beat(struct verbs_endpoint *ep);
 
 /* verbs_wait.c */
@@ -474,7 +477,7 @@ bool verbs_ready(struct verbs_endpoint *ep);
 int verbs_endpoint_create(struct shunt_net_device *device, const struct shunt_net_peer *peer,
     struct shunt_net_endpoint **endpoint_p, struct shunt_net_blob *blob_p);
 void verbs_endpoint_close(struct shunt_net_endpoint *endpoint);
-/* Frees what a closed endpoint has kept. */
+/* Frees a closed endpoint. */
 void verbs_endpoint_free(struct verbs_endpoint *ep);
 
 /* verbs_progress.c */

@@ -231,7 +231,7 @@ static void completed(struct verbs_device *device, const struct shunt_ibv_wc *wc
 		verbs_flush_done(device, wc);
 		return;
 	}
-	/* A closed endpoint may leave some behind; the requests of a dead one are flushed. */
+	/* Completions may come for an endpoint that is closed; those of a dead endpoint are flushed requests. */
 	if (!ep)
 		return;
 	if (kind == VERBS_SIDE_SEND)

@@ -65,7 +65,7 @@ int verbs_qp_init(struct verbs_rail *rail, struct shunt_ibv_qp *qp, bool adds)
 	    "begin (NCCL_IB_PKEY)");
 }
 
-/* The value of a setting, kept within what its field has room for. */
+/* The value of a setting, cut to the range of its field. */
 static uint8_t bounded(int value, int low, int high)
 {
 	return (uint8_t)(value < low ? low : value > high ? high : value);

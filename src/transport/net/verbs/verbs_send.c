@@ -47,7 +47,7 @@ static uint32_t ping_lkey(const struct verbs_endpoint *ep, const struct verbs_la
 	return ep->ping_mr[lane->rail - ep->device->rail]->lkey;
 }
 
-/* The addition that is a put's signal. What was in the word comes back, and is of no use. */
+/* The addition that is a put's signal. The NIC returns the word's old value, which nobody reads. */
 static void addition(const struct verbs_endpoint *ep, uint64_t word, uint32_t key, uint64_t count,
     struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {
@@ -121,7 +121,7 @@ static bool next_piece(struct verbs_endpoint *ep, const struct verbs_lane *lane,
 	return true;
 }
 
-/* Lanes from 1 on follow the first one, which has the credits. */
+/* The other lanes follow the first lane, which has the credits. */
 static void push_puts(struct verbs_endpoint *ep, struct verbs_lane *lane)
 {
 	bool first = lane == ep->lane;
@@ -192,7 +192,7 @@ void verbs_lane_write(
 	submit(ep, lane, &wr, 1, lane->posted);
 }
 
-/* What a message of the provider's own writes into the peer's memory. */
+/* The part of a message of the provider's own that goes into the peer's memory. */
 static void message_data(
     struct verbs_endpoint *ep, enum verbs_message message, struct shunt_ibv_send_wr *wr, struct shunt_ibv_sge *sge)
 {

@@ -89,7 +89,7 @@ static void fail(struct verbs_endpoint *ep, const struct verbs_lane *lane, int e
 	ep->state = VERBS_DEAD;
 	ep->error_untold = true;
 	verbs_deadline(ep, 0);
-	/* What the peer still sends, and what was posted here, ends at once. */
+	/* Stop the QPs: the peer's requests and ours end at once. */
 	for (int i = 0; i < verbs_lanes_most(ep->device) && ep->lane[i].qp; i++)
 		verbs_qp_state(ep->lane[i].rail, ep->lane[i].qp, SHUNT_IBV_QPS_ERR);
 	verbs_bye(ep);

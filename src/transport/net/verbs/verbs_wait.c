@@ -35,7 +35,7 @@ static void fail_all(struct verbs_device *device, const char *what)
 			verbs_fail(device->slots[i], -EIO, "the NIC reports: %s", what);
 }
 
-/* If one of the endpoint's lanes has this QP. */
+/* Fails the endpoint if one of its lanes has this QP. */
 static void fail_lane(struct verbs_endpoint *ep, const struct shunt_ibv_qp *qp, int err, const char *what)
 {
 	for (int i = 0; i < ep->nlanes; i++)
@@ -66,7 +66,7 @@ static void one_event(
 				    event->event_type == SHUNT_IBV_EVENT_QP_ACCESS_ERR ? -EACCES : -EIO, what);
 		break;
 	case SHUNT_IBV_EVENT_PORT_ERR:
-		/* What is sent is sent again until the port is back, or the retries are over. */
+		/* The NIC sends again until the port is back, or the retries are over. */
 		if (event->element.port_num == rail->port->number)
 			shunt_warn("%s has no link any more (%s): connections end if it does not come back",
 			    rail->port->info.where, what);
@@ -88,7 +88,7 @@ void verbs_async(struct verbs_device *device)
 	for (int i = 0; i < device->nrails; i++)
 		while (!device->ibv->get_async_event(device->rail[i].context, &event)) {
 			one_event(device, &device->rail[i], &event);
-			/* Else the end of what it is about would wait for ever. */
+			/* Destroying the object that the event names waits for this. */
 			device->ibv->ack_async_event(&event);
 		}
 }
@@ -119,7 +119,7 @@ static void set_timer(struct verbs_device *device)
 	shunt_net_device_set_timer(&device->base, first);
 }
 
-/* Has the rail's queues tell of what comes. False: the NIC refuses. */
+/* Arms the rail's completion queues. False: the NIC refuses. */
 static bool arm_queues(struct verbs_device *device, const struct verbs_rail *rail)
 {
 	for (int i = 0; i < rail->ncqs; i++)

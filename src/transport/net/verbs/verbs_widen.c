@@ -26,7 +26,7 @@ int verbs_lanes_make(struct verbs_endpoint *ep)
 {
 	int rails = verbs_least(ep->device->nrails, ep->peer.rails), qps = verbs_least(ep->device->qps, ep->peer.qps),
 	    err = 0;
-	/* An addition to a word would not wait for what other lanes carry. */
+	/* An addition to a word would not wait for data on other lanes. */
 	int n = ep->adds ? 1 : verbs_least(rails * qps, VERBS_MOST_LANES);
 
 	if (n == 1)
