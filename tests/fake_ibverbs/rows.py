@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TESTS = HERE.parent / "transport" / "test_verbs.c"
+TESTS = HERE.parent / "transport" / "test_verbs.c"  # runs them; they stand there and in verbs_*.c beside it
 
 
 def settings() -> set[str]:
@@ -22,7 +22,7 @@ def settings() -> set[str]:
 
 def body(source: str, test: str) -> str | None:
     """The text of a test, with the macros of its devices; None: it is not run, or not there."""
-    found = re.search(rf"^static void test_{test}\(void \*\*state\)\n\{{.*?^\}}", source, re.S | re.M)
+    found = re.search(rf"^(?:static )?void test_{test}\(void \*\*state\)\n\{{.*?^\}}", source, re.S | re.M)
     if not found or f"cmocka_unit_test(test_{test})" not in source:
         return None
     text = found.group(0)
@@ -40,7 +40,7 @@ def uses(text: str, setting: str) -> bool:
 
 
 def main() -> int:
-    source = TESTS.read_text()
+    source = "".join(path.read_text() for path in [TESTS, *sorted(TESTS.parent.glob("verbs_*.[ch]"))])
     known = settings()
     errors = []
     named: set[str] = set()

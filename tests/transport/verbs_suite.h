@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_TRANSPORT_VERBS_SUITE_H
+#define TESTS_TRANSPORT_VERBS_SUITE_H
+/* What the files of test_verbs share: a process for each case, two ends with memory; and all tests by file. */
+#include "base/config.h"
+#include "tests/support/unit.h"
+#include "transport/net/verbs/verbs.h"
+#include "transport/net/verbs/verbs_priv.h"
+
+static const struct shunt_net_ops *const ops = &shunt_net_verbs_ops;
+extern const char *fake, *old; /* paths of the libraries of tests/fake_ibverbs */
+extern char script[];          /* path of a file that the library reads faults from */
+
+/* In the process of a case. */
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
+			child_exit(1); \
+		} \
+	} while (0)
+
+struct setting {
+	const char *name, *value;
+};
+#define NONE { NULL, NULL }
+
+/* Runs body in a process with these settings: its status. */
+int in_process(const struct setting *settings, void (*body)(void));
+#define CASE(body, ...) \
+	assert_int_equal(in_process((const struct setting[]){ __VA_ARGS__ __VA_OPT__(, ) NONE }, body), 0)
+
+struct end {
+	struct shunt_net_device *device;
+	struct shunt_net_endpoint *endpoint;
+	struct shunt_net_blob blob;
+	bool ready, ended, dead;
+	int err;
+	char text[512];
+	uint64_t done, signalled;
+};
+
+extern struct end ends[2];
+
+void step(struct end *end);
+#define UNTIL(cond) \
+	do { \
+		int64_t until_ms = unit_now_ms() + AT_ONCE_MS; \
+		while (!(cond)) { \
+			step(&ends[0]); \
+			step(&ends[1]); \
+			CHECK(unit_now_ms() < until_ms); \
+		} \
+	} while (0)
+
+/* End i on device i, or both on one; on so many rails, and with additions to words, if the settings say so. */
+void begin_within(int64_t connect_ms);
+void begin(void);
+/* memory: of each end, or NULL. */
+void end_with(struct shunt_net_memory *const memory[2]);
+
+extern _Alignas(64) uint8_t from[65536], to[65536];
+#define WIDE ((size_t)1 << 20)
+extern uint8_t wide_from[WIDE], wide_to[WIDE];
+
+/* Puts with signals, n of them, as long as end 0 lives. */
+void put_many(int n);
+void works(void);
+void expect_dead(const char *text);
+void write_script(const char *text);
+
+/* verbs_agree.c */
+void test_ends_agree(void **state);
+void test_sysfs_is_read(void **state);
+void test_ends_that_cannot_meet_say_why(void **state);
+void test_a_silent_network_is_found(void **state);
+void test_ends_use_what_both_nics_can_do(void **state);
+
+/* verbs_data.c */
+void test_data_may_land_late_and_in_pieces(void **state);
+void test_sources_are_read_late(void **state);
+void test_completions_come_late_and_in_batches(void **state);
+void test_a_full_queue_has_room_again(void **state);
+void test_completion_queues_do_not_overrun(void **state);
+void test_a_signal_always_finds_a_receive(void **state);
+void test_large_puts_go_over_rails_and_queue_pairs(void **state);
+void test_ends_take_as_many_lanes_as_both_have(void **state);
+void test_a_rail_that_fails_ends_the_endpoint(void **state);
+
+/* verbs_faults.c */
+void test_a_refused_write_kills_the_endpoint(void **state);
+void test_a_killed_process_is_told(void **state);
+void test_errors_of_nics_are_told(void **state);
+void test_short_faults_are_survived(void **state);
+void test_packets_that_are_lost_come_again(void **state);
+void test_a_receive_that_is_late_is_waited_for(void **state);
+
+/* verbs_memory.c */
+void test_additions_happen_once(void **state);
+void test_additions_need_atomics_at_both_ends(void **state);
+void test_the_limit_of_locked_memory_is_named(void **state);
+void test_a_gpus_memory_by_its_address(void **state);
+void test_signals_wait_until_gpus_see_the_data(void **state);
+void test_ordered_memory_has_its_order(void **state);
+#endif
