@@ -43,7 +43,7 @@
 	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \
 	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
 	X(HANDLES, PROCESS, "shim/handles/handles.c: writers of the table of handles") \
-	X(LINGERING, PROCESS, "comm/setup/network.c: connections that stay open for peers that are late") \
+	X(LINGERING, PROCESS, "comm/setup/farewell.c: connections that stay open for peers that are late") \
 	X(PROXY, PROCESS, "transport/net/proxy/proxy_thread.c: the proxy's threads, and what they are to do") \
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \
 	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \

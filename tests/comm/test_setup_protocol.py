@@ -25,7 +25,7 @@ CASES = (
     ("a name in the tables", TABLES, '"oneshot"', '"one shot"', True),
     ("what looks like a comment in a text", TABLES, '"oneshot"', '"one/**/shot"', True),
     ("a word of the first message", HELLO, "	uint32_t protocol;", "	uint64_t protocol;", True),
-    ("what ranks say of their connections", "comm/setup/network.c", "	uint8_t to[];", "	uint8_t by[];", True),
+    ("what ranks say of their connections", "comm/setup/connect.c", "	uint8_t to[];", "	uint8_t by[];", True),
     ("a flag's bit", "kernels/flags.h", "ROW(PLAN_LL8,           12", "ROW(PLAN_LL8,           16", True),
     ("a collective's row", "base/collectives.def", "ROW(ALLTOALL,", "ROW(ALLTOALLV,", True),
     ("the order of types", "base/dtypes.def", "ROW(I8, 0", "ROW(I8, 1", True),

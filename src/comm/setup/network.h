@@ -55,6 +55,8 @@ unsigned shunt_comm_net_usable(const struct shunt_comm *comm);
  * by the places of its host's GPUs, and the sizes of rings. Rank 0 warns of a rank that keeps others from a provider.
  */
 void shunt_comm_net_agree(struct shunt_comm *comm, const struct shunt_hello *hellos);
+/* Writes what this rank's kernels read of the rings, into its scratch. 0 or -errno. */
+int shunt_comm_net_write_ctrl(struct shunt_comm *comm);
 /*
  * After scratch is shared: two rounds, in which all ranks connect. 0: all are connected. -EOPNOTSUPP: the same on all
  * ranks, reason (160 bytes) says why. Another -errno: a round's error.

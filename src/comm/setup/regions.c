@@ -24,11 +24,11 @@ struct shunt_comm_region {
 	struct shunt_comm_region *next;
 	const struct shunt_gpu_ops *gpu;
 	size_t bytes;
-	struct mapping mate[SHUNT_KARGS_MAX_RANKS];
+	struct mapping local[SHUNT_KARGS_MAX_RANKS];
 };
 
-/* What a rank says in the round. */
-struct said {
+/* What a rank offers in the round. */
+struct region_offer {
 	struct shunt_vote vote;
 	uint64_t bytes;
 	struct shunt_net_remote memory;
@@ -40,7 +40,7 @@ void shunt_comm_net_regions_free(struct shunt_comm_region *regions)
 		struct shunt_comm_region *next = regions->next;
 
 		for (int i = 0; i < SHUNT_KARGS_MAX_RANKS; i++) {
-			const struct mapping *m = &regions->mate[i];
+			const struct mapping *m = &regions->local[i];
 
 			if (m->device)
 				regions->gpu->host_unregister(m->at);
@@ -66,12 +66,12 @@ static int map(const struct shunt_comm_region *region, int fd, struct mapping *m
 	return err;
 }
 
-/* This rank's own memory; *fd_p: for its mates. What fails becomes its vote. */
-static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, uint32_t nchannels, struct said *mine,
-    struct shunt_vote *vote, int *fd_p)
+/* This rank's memory; *fd_p: for the ranks of its host. What fails becomes its vote. */
+static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region, uint32_t nchannels,
+    struct region_offer *mine, struct shunt_vote *vote, int *fd_p)
 {
 	struct shunt_comm_net *net = &comm->net;
-	struct mapping *own = &region->mate[shunt_comm_local_rank(comm)];
+	struct mapping *m = &region->local[shunt_comm_local_rank(comm)];
 	struct shunt_proxy_region proxy = { .number = net->nregions,
 		.bytes = region->bytes,
 		.first_channel = SHUNT_NET_SIGNAL_CHANNELS + net->nchannels,
@@ -86,9 +86,9 @@ static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, 
 		return;
 	}
 	*fd_p = memfd_create("shunt-region", MFD_CLOEXEC);
-	err = *fd_p < 0 || ftruncate(*fd_p, (off_t)region->bytes) ? -errno : map(region, *fd_p, own);
-	proxy.start = own->at;
-	proxy.counters = own->at;
+	err = *fd_p < 0 || ftruncate(*fd_p, (off_t)region->bytes) ? -errno : map(region, *fd_p, m);
+	proxy.start = m->at;
+	proxy.counters = m->at;
 	if (!err)
 		err = shunt_proxy_region_create(net->proxy, &proxy, &mine->memory);
 	if (err)
@@ -96,12 +96,12 @@ static void make_own(struct shunt_comm *comm, struct shunt_comm_region *region, 
 		    vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, strerror(-err));
 }
 
-/* Everybody's memory is there: maps that of the mates. What fails becomes this rank's vote. */
-static void join_region(struct shunt_comm *comm, struct shunt_comm_region *region, const struct said *all,
+/* Everybody's memory is there: maps that of the ranks of this one's host. What fails becomes this rank's vote. */
+static void join_region(struct shunt_comm *comm, struct shunt_comm_region *region, const struct region_offer *all,
     const int *fds, struct shunt_vote *vote)
 {
 	struct shunt_comm_net *net = &comm->net;
-	const uint8_t *mates = comm->placement.rank_at[comm->placement.host_of[comm->rank]];
+	const uint8_t *rank_of = comm->placement.rank_at[comm->placement.host_of[comm->rank]];
 	struct shunt_net_remote theirs[SHUNT_NET_MAX_RANKS];
 	int err = 0;
 
@@ -111,8 +111,8 @@ static void join_region(struct shunt_comm *comm, struct shunt_comm_region *regio
 		else if (all[r].bytes != all[0].bytes)
 			shunt_vote_refuse(vote, "rank %d wants another amount of memory than rank 0", r);
 	for (int i = 0; i < shunt_comm_local_ranks(comm) && !err; i++)
-		if (mates[i] != comm->rank)
-			err = fds[mates[i]] < 0 ? -EBADF : map(region, fds[mates[i]], &region->mate[i]);
+		if (rank_of[i] != comm->rank)
+			err = fds[rank_of[i]] < 0 ? -EBADF : map(region, fds[rank_of[i]], &region->local[i]);
 	if (err)
 		shunt_vote_refuse(vote, "the memory of a rank of its host cannot be mapped: %s", strerror(-err));
 	for (int i = 0; i < net->nconnections; i++)
@@ -127,7 +127,7 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->timeout);
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct shunt_comm_region *region = calloc(1, sizeof(*region));
-	struct said mine, *all = calloc((unsigned)comm->nranks, sizeof(*all));
+	struct region_offer mine, *all = calloc((unsigned)comm->nranks, sizeof(*all));
 	int fds[SHUNT_NET_MAX_RANKS], fd = -1, err;
 
 	if (!region || !all) {
@@ -140,7 +140,7 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 	region->bytes = (bytes + page - 1) / page * page;
 	region->next = comm->net.regions;
 	comm->net.regions = region;
-	make_own(comm, region, nchannels, &mine, vote, &fd);
+	make_mine(comm, region, nchannels, &mine, vote, &fd);
 	mine.vote = *vote;
 	mine.bytes = region->bytes;
 	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, vote->ok ? fd : -1, fds);
@@ -153,7 +153,7 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 		region_p->first_channel = SHUNT_NET_SIGNAL_CHANNELS + comm->net.nchannels;
 		comm->net.nchannels += nchannels;
 		for (int i = 0; i < shunt_comm_local_ranks(comm); i++)
-			region_p->at[i] = region->mate[i].device;
+			region_p->at[i] = region->local[i].device;
 	}
 	free(all);
 	return err;
