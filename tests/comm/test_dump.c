@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* The text of a dump. test_dump_output.c has where it goes. */
+#include "tests/comm/recorder_fakes.h"
+#include "base/dump_schema.h"
+#include "comm/observe/dump.h"
+
+static int broken_copy(int device, void *dst, const void *src, size_t bytes)
+{
+	return -EIO;
+}
+
+/* As long as this is held, so is the driver. */
+static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
+
+static int waiting_copy(int device, void *dst, const void *src, size_t bytes)
+{
+	pthread_mutex_lock(&driver);
+	memcpy(dst, src, bytes);
+	pthread_mutex_unlock(&driver);
+	return 0;
+}
+
+static const struct shunt_gpu_ops waiting_gpu = { .device_info = fake_info, .copy = waiting_copy };
+static const struct shunt_gpu_ops broken_gpu = { .device_info = fake_info, .copy = broken_copy };
+
+static void test_dump_without_communicators_is_json(void **state)
+{
+	json_t *dump = dump_now();
+
+	assert_int_equal(number(dump, "shunt_dump"), 2);
+	assert_int_equal(number(dump, "pid"), getpid());
+	assert_int_equal(json_array_size(json_object_get(dump, "communicators")), 0);
+	json_decref(dump);
+}
+
+/* Device 3 is copied word by word, as from the sim; the result is the same. */
+static void check_dump_with_device(int device)
+{
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	struct shunt_fault fault = {
+		.set = SHUNT_FAULT_TIMEOUT, .rank = 1, .peer = 2, .channel = 4, .expected = 10, .seen = 9
+	};
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0), b = collective(SHUNT_BROADCAST, 2000, 2),
+	                  s = collective(SHUNT_SEND, 7, 0);
+	unsigned per_peer = SHUNT_P2P_PER_PEER(3);
+	json_t *dump, *comm, *ops, *op;
+
+	shunt_recorder_set_rank(rec, 1, 3, device);
+	shunt_recorder_add(rec, &c, "oneshot", 0, false);
+	shunt_recorder_add(rec, &b, "ll128", 0, false);
+	shunt_recorder_add_forward(rec, &s, SHUNT_REASON_SIZE);
+	ctrl->progress = (struct shunt_progress){ .now = 2, .eager = 2, .begun = 4, .ended = 3 };
+	ctrl->epoch[0] = 5;
+	ctrl->epoch[1023] = 6;
+	ctrl->ll128.sent[0] = 100;            /* to rank 0 */
+	ctrl->ll128.sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
+	ctrl->ll128.head[per_peer] = 50;
+	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
+	shunt_dump_error(rec, -ETIMEDOUT);
+	shunt_recorder_phase(rec, "set-up");
+
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	assert_string_equal(string(comm, "id"), "abcd0100");
+	assert_int_equal(strlen(string(comm, "key")), 16);
+	assert_string_equal(string(comm, "state"), "ready");
+	assert_string_equal(string(comm, "error"), "ETIMEDOUT");
+	assert_string_equal(string(comm, "phase"), "set-up");
+	assert_int_equal(number(comm, "rank"), 1);
+	assert_int_equal(number(comm, "nranks"), 3);
+	assert_int_equal(number(comm, "collectives"), 2);
+	assert_int_equal(number(json_object_get(comm, "fault"), "peer"), 2);
+	assert_true(json_is_true(json_object_get(json_object_get(comm, "progress"), "running")));
+	assert_int_equal(number(json_object_get(comm, "channels"), "epochs"), 11);
+	json_t *sent = json_object_get(json_object_get(comm, "channels"), "sent");
+	assert_int_equal(json_array_size(sent), 3);
+	assert_int_equal(json_integer_value(json_array_get(sent, 0)), 100);
+	assert_int_equal(json_integer_value(json_array_get(sent, 1)), 0);
+	assert_int_equal(json_integer_value(json_array_get(sent, 2)), 200);
+	assert_int_equal(
+	    json_integer_value(json_array_get(json_object_get(json_object_get(comm, "channels"), "taken"), 2)), 50);
+
+	ops = json_object_get(comm, "operations");
+	assert_int_equal(json_array_size(ops), 3);
+	op = json_array_get(ops, 0);
+	assert_string_equal(string(op, "kind"), "allreduce");
+	assert_string_equal(string(op, "op"), "max");
+	assert_null(json_object_get(op, "root"));
+	assert_string_equal(string(op, "state"), "finished");
+	op = json_array_get(ops, 1);
+	assert_int_equal(number(op, "count"), 2000);
+	assert_int_equal(number(op, "root"), 2);
+	assert_string_equal(string(op, "dtype"), "float16");
+	assert_string_equal(string(op, "stream"), "0x77");
+	assert_string_equal(string(op, "state"), "running");
+	assert_true(llabs(number(op, "time_ns") - number(dump, "time_ns")) < 5000000000ll);
+	op = json_array_get(ops, 2);
+	assert_string_equal(string(op, "path"), "nccl");
+	assert_string_equal(string(op, "reason"), "NCCL is faster at this size");
+	assert_null(json_object_get(json_array_get(ops, 1), "reason"));
+	assert_int_equal(number(op, "peer"), 0);
+	assert_string_equal(string(op, "state"), "forwarded");
+	json_decref(dump);
+
+	/* Its memory goes: nothing of it is read any more. */
+	shunt_recorder_unready(rec);
+	free(ctrl);
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	assert_null(json_object_get(comm, "progress"));
+	assert_null(json_object_get(comm, "fault"));
+	json_decref(dump);
+	recorder_remove(rec);
+}
+
+static void test_dump_shows_device_counters(void **state)
+{
+	check_dump_with_device(0);
+	check_dump_with_device(3);
+}
+
+static void test_dump_with_unreadable_device_has_host_side(void **state)
+{
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	json_t *dump, *comm;
+
+	shunt_recorder_set_rank(rec, 0, 2, 0);
+	shunt_recorder_add(rec, &c, "oneshot", 0, false);
+	shunt_recorder_ready(rec, &broken_gpu, ctrl, NULL);
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	assert_null(json_object_get(comm, "progress"));
+	assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
+	json_decref(dump);
+	recorder_remove(rec);
+	free(ctrl);
+}
+
+/*
+ * A cudaFree that waits for a kernel holds the driver. What the host knows is told all the same, of all communicators,
+ * and again when asked again.
+ */
+static void test_dump_beside_a_held_driver_has_host_side(void **state)
+{
+	struct shunt_recorder *rec[3];
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	json_t *dump, *comm;
+
+	ctrl->progress = (struct shunt_progress){ .now = 1, .eager = 1, .begun = 4, .ended = 3 };
+	for (int i = 0; i < 3; i++) {
+		rec[i] = recorder_add(id_a);
+		shunt_recorder_set_rank(rec[i], 0, 2, 0);
+		shunt_recorder_add(rec[i], &c, "oneshot", 0, false);
+		shunt_recorder_ready(rec[i], &waiting_gpu, ctrl, NULL);
+	}
+	pthread_mutex_lock(&driver);
+	for (int times = 0; times < 2; times++) {
+		dump = dump_now();
+		for (size_t i = 0; i < 3; i++) {
+			comm = json_array_get(json_object_get(dump, "communicators"), i);
+			assert_true(json_is_true(json_object_get(comm, "unresponsive")));
+			assert_null(json_object_get(comm, "progress"));
+			assert_string_equal(
+			    string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
+		}
+		json_decref(dump);
+	}
+	pthread_mutex_unlock(&driver);
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	assert_null(json_object_get(comm, "unresponsive"));
+	assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "running");
+	json_decref(dump);
+	for (int i = 0; i < 3; i++)
+		recorder_remove(rec[i]);
+	free(ctrl);
+}
+
+static void test_dump_quotes_what_json_cannot_hold(void **state)
+{
+	struct shunt_recorder *a = recorder_add(id_a), *b = recorder_add(id_b);
+	json_t *dump, *comms;
+
+	shunt_recorder_forward(a, "a \"quote\", a \\ and\na line, \xff");
+	dump = dump_now();
+	comms = json_object_get(dump, "communicators");
+	assert_int_equal(json_array_size(comms), 2);
+	assert_string_equal(string(json_array_get(comms, 0), "reason"), "a \"quote\", a \\ and\na line, \xc3\xbf");
+	assert_string_equal(string(json_array_get(comms, 0), "state"), "forward");
+	/* The first bytes of the two ids are the same. */
+	assert_string_not_equal(string(json_array_get(comms, 0), "key"), string(json_array_get(comms, 1), "key"));
+	json_decref(dump);
+	recorder_remove(a);
+	recorder_remove(b);
+}
+
+/* Communicators come and go while others look. */
+static void *come_and_go(void *arg)
+{
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1, 0);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+
+	for (int i = 0; i < 100; i++) {
+		struct shunt_recorder *rec = recorder_add(id_a);
+
+		shunt_recorder_set_rank(rec, 0, 2, 0);
+		shunt_recorder_ready(rec, &fake_gpu, ctrl, NULL);
+		for (int k = 0; k < 20; k++)
+			shunt_recorder_add(rec, &c, "oneshot", 0, k & 1);
+		recorder_remove(rec);
+	}
+	free(ctrl);
+	return NULL;
+}
+
+static void test_dump_while_communicators_come_and_go(void **state)
+{
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, NULL), 0);
+	for (int i = 0; i < 50; i++)
+		json_decref(dump_now());
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	test_dump_without_communicators_is_json(state);
+}
+
+static void test_dump_of_a_mismatch_has_both_calls(void **state)
+{
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	struct shunt_fault fault = {
+		.set = SHUNT_FAULT_MISMATCH, .rank = 1, .peer = 2, .mine_count = 7, .theirs_count = 8
+	};
+	json_t *dump, *seen;
+
+	shunt_recorder_set_rank(rec, 1, 3, 0);
+	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
+	dump = dump_now();
+	seen = json_object_get(json_array_get(json_object_get(dump, "communicators"), 0), "fault");
+	assert_string_equal(string(seen, "what"), "mismatch");
+	assert_non_null(strstr(string(seen, "mine"), "7"));
+	assert_non_null(strstr(string(seen, "theirs"), "8"));
+	json_decref(dump);
+	shunt_recorder_unready(rec);
+	recorder_remove(rec);
+	free(ctrl);
+}
+
+/* After all others: a field that no dump has had is in the schema for nothing. */
+static void test_dumps_had_each_field(void **state)
+{
+	for (size_t i = 0; shunt_dump_fields[i].name; i++)
+		if (!field_seen[i])
+			fail_msg(
+			    "no dump had %s (of object %d)", shunt_dump_fields[i].name, shunt_dump_fields[i].object);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dump_without_communicators_is_json),
+		cmocka_unit_test(test_dump_shows_device_counters),
+		cmocka_unit_test(test_dump_with_unreadable_device_has_host_side),
+		cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
+		cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
+		cmocka_unit_test(test_dump_while_communicators_come_and_go),
+		cmocka_unit_test(test_dump_of_a_mismatch_has_both_calls),
+		cmocka_unit_test(test_dumps_had_each_field),
+	};
+
+	setenv("SHUNT_LOG", "error", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
