@@ -12,11 +12,10 @@
 #include "base/os.h"
 #include "comm/parts/service.h"
 
-#define POLL_MS 200
+#define POLLS 10           /* in the grace */
 #define DEVICE_WAIT_MS 200 /* for a device; after one that did not answer, the time below */
 #define UNRESPONSIVE_WAIT_MS 20
 #define IDLE_MS 30000 /* between two reads of a device that has nothing to do */
-#define GRACE_NS ((uint64_t)SHUNT_PEERS_GRACE_MS * 1000000)
 
 struct process {
 	struct process *next;
@@ -158,7 +157,12 @@ static bool long_dead(const struct shunt_peers *m, int rank)
 {
 	const struct process *p = m->of[rank];
 
-	return p && p->dead && shunt_now_ms() - p->died_ms >= SHUNT_PEERS_GRACE_MS;
+	return p && p->dead && shunt_now_ms() - p->died_ms >= shunt_peers_grace_ms();
+}
+
+static uint64_t grace_ns(void)
+{
+	return (uint64_t)shunt_peers_grace_ms() * 1000000;
 }
 
 /* The lowest dead rank; -1: none. */
@@ -229,8 +233,8 @@ static void driver_blocked(struct shunt_peers *m)
 	if (!pair)
 		return;
 	shunt_comm_life_lost(&comm->life, rank, pid);
-	if (!limit || limit > GRACE_NS)
-		change_limit(comm, limit, GRACE_NS);
+	if (!limit || limit > grace_ns())
+		change_limit(comm, limit, grace_ns());
 }
 
 /* The device can be read again: see whether a kernel gave up meanwhile. */
@@ -240,7 +244,7 @@ static void driver_released(struct shunt_peers *m)
 	if (shunt_comm_error(m->comm))
 		m->failed = true;
 	else
-		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
+		change_limit(m->comm, grace_ns(), shunt_comm_spin_limit());
 	shunt_comm_life_found(&m->comm->life);
 }
 
@@ -278,7 +282,7 @@ static void check_progress(struct shunt_peers *m, const struct shunt_progress *p
 		m->begun = p->begun;
 		m->ended = p->ended;
 		m->since_ms = shunt_now_ms();
-	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
+	} else if (shunt_now_ms() - m->since_ms >= shunt_peers_grace_ms()) {
 		rank = awaited_rank(m, p->now);
 		if (rank >= 0)
 			fail(m, rank, p->now);
@@ -330,5 +334,5 @@ static int poll_all(void)
 	while ((r = shunt_registry_next(r, has_peers)))
 		again |= poll_peers(r->peers, &unresponsive);
 	shunt_log_flush();
-	return !again ? -1 : unresponsive ? 5 * POLL_MS : POLL_MS;
+	return !again ? -1 : shunt_peers_grace_ms() / POLLS * (unresponsive ? 5 : 1);
 }

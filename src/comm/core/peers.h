@@ -7,7 +7,7 @@
  *
  * A death alone breaks nothing, because the end of a process does not say whether it was a crash: a program may end
  * without destroying its communicators, while its peers still work with the data that it left. A communicator breaks if
- * it has a dead rank, its kernel has made no progress for SHUNT_PEERS_GRACE_MS, and the death is as long ago, unless
+ * it has a dead rank, its kernel has made no progress for a grace of two seconds, and the death is as long ago, unless
  * the kernel is for messages that the dead rank has no part in. Then the communicator's error is -EOWNERDEAD, one line
  * of log says who died and what waits, and the abort word is raised.
  *
@@ -16,7 +16,7 @@
  *
  * Only the driver can tell the progress of kernels, and a call of the program that waits for them, such as cudaFree,
  * may block the driver for all. Between two ranks every wait is for the other rank: then kernels are told to give up
- * after waiting SHUNT_PEERS_GRACE_MS, and the fault that they leave is reported as the death. Among more ranks one line
+ * after waiting as long, and the fault that they leave is reported as the death. Among more ranks one line
  * of log says that progress cannot be seen.
  *
  * The service's thread watches each process once, however many communicators have ranks in it. It watches a pidfd that
@@ -29,7 +29,8 @@
 
 struct shunt_comm;
 
-#define SHUNT_PEERS_GRACE_MS 2000
+/* The grace. Tests that wait it out link a shorter one (tests/support/grace.h). */
+int shunt_peers_grace_ms(void);
 
 /* The process of a rank. */
 struct shunt_peer {
