@@ -17,25 +17,33 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "comm/core/communicator.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"
+#include "tests/support/grace.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
 
-enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
+enum { N = 3, VICTIM = 1 };
 
 /* Mapped before the ranks are forked, zeroed before each run. */
 static struct {
 	atomic_int in_place; /* ranks in the middle of what the victim's death is to hit */
 	atomic_int victim;   /* process that is about to end */
+	atomic_int told;     /* ranks that were told of the death */
+	atomic_int over;     /* the ranks have ended */
 } *shared;
 
 static int run(const struct ranks *ranks)
 {
+	int failed;
+
 	memset(shared, 0, sizeof(*shared));
-	return ranks_run_as(ranks);
+	failed = ranks_run_as(ranks);
+	atomic_store(&shared->over, 1);
+	return failed;
 }
 
 static void victim_ends(void)
@@ -87,6 +95,8 @@ static int expect_death_reported(struct rank *r, int32_t *buf, int fd, double si
 	CHECK(async == ncclRemoteError);
 	snprintf(line, sizeof(line), "and rank %d waits for it in %s", r->rank, call);
 	CHECK(stderr_has(fd, "rank 1 died (pid ") && stderr_has(fd, line));
+	atomic_fetch_add(&shared->told, 1); /* the next one to die is none that another rank is to be told of */
+	CHECK(until_counted(&shared->told, r->nranks - 1, "ranks that were told"));
 	CHECK(ncclAllReduce(buf, buf, 10, ncclInt32, ncclSum, r->comm, r->stream) == ncclRemoteError);
 	since = now();
 	NCCL(ncclCommAbort(r->comm));
@@ -107,9 +117,8 @@ static void fork_child_that_stays(void)
 	pid_t test = getppid();
 
 	if (!fork()) { /* it is to outlive the rank, but not the test */
-		for (double end = now() + LONGER_THAN_GRACE_US / 1e6 + 3; now() < end && !kill(test, 0);
-		    pause_us(PAUSE_POLL, 10000))
-			;
+		while (!atomic_load(&shared->over) && !kill(test, 0))
+			pause_us(PAUSE_POLL, 10000);
 		_exit(0);
 	}
 }
@@ -286,7 +295,7 @@ static int body_late(struct rank *r)
 
 	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
-	pause_us(PAUSE_LATE, r->rank == VICTIM ? 2500000 : 0);
+	pause_us(PAUSE_LATE, r->rank == VICTIM ? 1500000 : 0);
 	NCCL(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	NCCL(ncclCommDestroy(r->comm));
@@ -306,6 +315,21 @@ static void test_late_rank_is_awaited_however_long_the_timeout_is(void **state)
 /* A rank is late for a second launch of a plan, whose packets the other waits for in its kernel. */
 static atomic_int *given_up;
 
+static bool is_comm(const struct shunt_registration *r)
+{
+	return r->comm;
+}
+
+/* Of the kernels of the process's communicator from now on. The calls before have had all the time that they took. */
+static void limit_kernels(uint64_t ns)
+{
+	struct shunt_registration *r = shunt_registry_next(NULL, is_comm);
+
+	__atomic_store_n(&r->comm->words->limit_ns, ns, __ATOMIC_RELEASE);
+	while ((r = shunt_registry_next(r, is_comm)))
+		;
+}
+
 static int body_late_packets(struct rank *r)
 {
 	ncclResult_t async = ncclSuccess;
@@ -318,6 +342,7 @@ static int body_late_packets(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	fd = redirect_stderr();
 	if (r->rank != VICTIM) {
+		limit_kernels(1000000000);
 		NCCL(ncclAllReduce(buf, buf, 256, ncclFloat32, ncclSum, r->comm, r->stream));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		NCCL(ncclCommGetAsyncError(r->comm, &async));
@@ -327,7 +352,7 @@ static int body_late_packets(struct rank *r)
 	if (r->rank != VICTIM) {
 		CHECK(async == ncclRemoteError);
 		CHECK(stderr_has(
-		    fd, "waited 1000 ms for a plan's packets in allreduce of 256 float32, sum (collective 2)"));
+		    fd, "waited 1800000 ms for a plan's packets in allreduce of 256 float32, sum (collective 2)"));
 		CHECK(stderr_has(fd, "): a peer is late, dead or in another call, or the plan writes over packets"));
 		CHECK(!stderr_has(fd, "4294967295"));
 	}
@@ -340,10 +365,8 @@ static void test_late_rank_whose_packets_are_awaited_is_told_without_its_number(
 	given_up = mmap(NULL, sizeof(*given_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(given_up, MAP_FAILED);
 	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
-	setenv("SHUNT_TIMEOUT", "1s", 1);
 	if (ranks_run(RANKS_PROCESSES, 2, 1, body_late_packets))
 		fail();
-	setenv("SHUNT_TIMEOUT", "30m", 1);
 	unsetenv("SHUNT_PLAN_DIR");
 	munmap(given_up, sizeof(*given_up));
 }
@@ -424,7 +447,7 @@ static int body_leaves(struct rank *r)
 		return 0;
 	}
 	CHECK(until_victim_is_gone());
-	pause_us(PAUSE_GRACE, LONGER_THAN_GRACE_US);
+	CHECK(grace_is_over());
 	if (no_error(r))
 		return 1;
 	NCCL(ncclCommDestroy(r->comm));
@@ -449,11 +472,13 @@ static int body_messages_go_on(struct rank *r)
 	}
 	CHECK(until_victim_is_gone());
 	if (r->rank == 0) {
-		pause_us(PAUSE_GRACE, LONGER_THAN_GRACE_US);
+		CHECK(until_counted(&shared->in_place, 1, "ranks that have waited for the message"));
 		buf[0] = 4711;
 		NCCL(ncclSend(buf, 1, ncclInt32, 2, r->comm, r->stream));
 	} else {
 		NCCL(ncclRecv(buf, 1, ncclInt32, 0, r->comm, r->stream));
+		CHECK(until_begun(getpid(), 2) && grace_is_over() && grace_is_over()); /* from the kernel's begin on */
+		atomic_fetch_add(&shared->in_place, 1);
 	}
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(buf[0] == 4711);
@@ -484,7 +509,9 @@ static int body_root_leaves(struct rank *r)
 
 static void test_death_of_a_root_that_has_sent_all_breaks_nothing(void **state)
 {
+	grace_ms = GRACE_LONG_MS;
 	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_root_leaves }), 0);
+	grace_ms = GRACE_SHORT_MS;
 }
 
 /*
@@ -578,6 +605,7 @@ int main(void)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		return 1;
+	grace_ms = GRACE_SHORT_MS;
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
