@@ -16,7 +16,7 @@ enum { LIMIT_S = 150 };
 
 struct job_state {
 	ncclUniqueId id, again;
-	atomic_int have_id, have_again, over, done;
+	atomic_int have_id, have_again, over, done, ended;
 	struct fault_state fault;
 	struct job_rank rank[JOB_MAX_RANKS];
 	_Alignas(64) char shared[JOB_SHARED_BYTES];
@@ -34,17 +34,21 @@ static void use_new_comm(struct job_state *m, const struct job *c, struct lifecy
 	atomic_fetch_add(&m->done, 1);
 	while (m->done < n) /* nobody is to wait for one who still waits for another, or is stopped */
 		pause_us(PAUSE_POLL, 500);
+	lifecycle_limits(LIFECYCLE_LONG_MS, LIFECYCLE_LONG_MS);
 	if (rank == 0)
 		atomic_store(&m->have_again, ncclGetUniqueId(&m->again) ? 2 : 1);
 	while (!atomic_load(&m->have_again))
 		pause_us(PAUSE_POLL, 500);
 	m->rank[l->rank].again = 2;
 	/* The streams are those of before: an abort has to leave them usable. */
-	if (m->have_again != 1 || ncclCommInitRank(&comm, n, m->again, rank))
-		return;
-	err = lifecycle_sum(l, comm, rank, n, 2000, l->stream[0]);
-	if (!err && !ncclCommDestroy(comm))
-		m->rank[l->rank].again = 1;
+	if (m->have_again == 1 && !ncclCommInitRank(&comm, n, m->again, rank)) {
+		err = lifecycle_sum(l, comm, rank, n, 2000, l->stream[0]);
+		if (!err && !ncclCommDestroy(comm))
+			m->rank[l->rank].again = 1;
+	}
+	atomic_fetch_add(&m->ended, 1);
+	while (m->ended < n) /* nobody's end is a death to one whose kernel is not done */
+		pause_us(PAUSE_POLL, 500);
 }
 
 static void run_rank(struct job_state *m, const struct job *c, int rank)
