@@ -5,7 +5,8 @@
 # ThreadSanitizer and AddressSanitizer. A test that failed runs once more, alone, at the end. The last line is "N passed, N failed, N
 # skipped"; lines "flaky: TEST (RUN)" in front of it name the tests that passed only then. The exit status is 0 only if something ran and
 # nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 15 minutes.
-# --all: also the tests of suite long, the random runs (libFuzzer, fault_soak) for their full time, and how much of src/ the tests reach.
+# --all: also the tests of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own and for longer, and how much of src/ the
+# tests reach.
 set -u
 case ${1:-} in
 --all) all=1 libfuzzer=auto ;;
@@ -19,8 +20,9 @@ cd "$(dirname "$0")/.." || exit
 log=.deps/test-logs
 . tools/setup.sh
 . tools/test_runs.sh
-if [ -z "$all" ]; then
-	export FUZZ_SECONDS="${FUZZ_SECONDS:-5}" FAULT_SOAK_SECONDS="${FAULT_SOAK_SECONDS:-8}"
+if [ -n "$all" ]; then # each time others; else the same ones always
+	export FUZZ_SEED="${FUZZ_SEED:-$(date +%s)}" FAULT_SEED="${FAULT_SEED:-$(date +%s)}" FAULT_SOAK_ROUNDS="${FAULT_SOAK_ROUNDS:-15000}"
+	echo "FUZZ_SEED=$FUZZ_SEED FAULT_SEED=$FAULT_SEED"
 fi
 
 # How to start a program that ThreadSanitizer instruments: on kernels with many random address bits it does not start otherwise.

@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random collectives and messages for a while: kinds, sizes, roots, groups, streams, graphs, two communicators, delays
- * of single ranks. All ranks draw the same program from one seed; every result is checked. FAULT_SOAK_SECONDS says how
- * long, FAULT_SEED how.
+ * Random collectives and messages: kinds, sizes, roots, groups, streams, graphs, two communicators, delays of single
+ * ranks. All ranks draw the same program from one seed; every result is checked. FAULT_SOAK_ROUNDS says how long it is,
+ * FAULT_SEED which it is.
  */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/support/clock.h"
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
@@ -45,9 +42,7 @@ struct rank_state {
 	long calls, graphs, groups;
 };
 
-static atomic_int running = 1; /* decided by rank 0, see is_last_round() */
-static atomic_long last_round;
-static double seconds = 20;
+static long rounds = 6000;
 
 static uint32_t random_below(uint64_t *s, uint32_t n)
 {
@@ -258,21 +253,9 @@ static int make_comms(struct rank_state *s)
 	return 0;
 }
 
-/* The number of rounds is found on the way: rank 0 says which one is the last, some rounds ahead of everybody. */
-static bool is_last_round(const struct rank_state *s, long round, double until)
-{
-	if (s->rank == 0 && now() >= until && atomic_load(&running)) {
-		atomic_store(
-		    &last_round, round + 400); /* ranks are some 10 apart: each waits before it uses a buffer again */
-		atomic_store(&running, 0);
-	}
-	return !atomic_load(&running) && round >= atomic_load(&last_round);
-}
-
 static void *rank_main(void *arg)
 {
 	struct rank_state *s = arg;
-	double until = now() + seconds;
 	ncclResult_t async;
 
 	s->failed = 1;
@@ -286,7 +269,7 @@ static void *rank_main(void *arg)
 			return NULL;
 	if (make_comms(s))
 		return NULL;
-	for (long round = 0; !is_last_round(s, round, until); round++) {
+	for (long round = 0; round < rounds; round++) {
 		if (round_of(s))
 			return NULL;
 		/* Now and then a new child takes the old one's place. */
@@ -315,11 +298,11 @@ static void test_soak_random_calls_give_right_values(void **state)
 {
 	static struct rank_state rank_state[RANKS];
 	const char *text = getenv("FAULT_SEED");
-	uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+	uint64_t seed = text ? strtoull(text, NULL, 0) : 20261126;
 	pthread_t thread[RANKS];
 	ncclUniqueId id;
 
-	print_message("FAULT_SEED=%llu, %.0f s\n", (unsigned long long)seed, seconds);
+	print_message("FAULT_SEED=%llu FAULT_SOAK_ROUNDS=%ld\n", (unsigned long long)seed, rounds);
 	assert_int_equal(ncclGetUniqueId(&id), 0);
 	for (int r = 0; r < RANKS; r++) {
 		rank_state[r] =
@@ -343,8 +326,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_soak_random_calls_give_right_values),
 	};
 
-	if (getenv("FAULT_SOAK_SECONDS"))
-		seconds = atof(getenv("FAULT_SOAK_SECONDS"));
+	if (getenv("FAULT_SOAK_ROUNDS"))
+		rounds = atol(getenv("FAULT_SOAK_ROUNDS"));
 	lifecycle_environment("60s", "60s");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz_drive SECONDS DIRECTORY: changes the directory's texts (plans, or tuning files) at random, a few changes each,
- * and loads what comes out. For machines without libFuzzer. It stops after SECONDS or a fixed number of texts,
- * whichever is first, and makes the same texts every time.
+ * fuzz_drive TIMES DIRECTORY: changes the directory's texts (plans, or tuning files) at random, a few changes each, and
+ * loads what comes out. For machines without libFuzzer. It makes the same texts every time, and others with another
+ * FUZZ_SEED.
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -10,12 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "tests/support/fuzz_try.h"
 
 #define MAX_SEEDS 64
 #define MAX_TEXT ((size_t)1 << 16)
-#define MAX_TEXTS 400000u
 
 static char *seeds[MAX_SEEDS];
 static size_t lengths[MAX_SEEDS], nseeds;
@@ -193,16 +191,18 @@ static void read_seeds(const char *dir)
 int main(int argc, char **argv)
 {
 	static char text[MAX_TEXT + 64];
-	time_t end;
-	unsigned n = 0, loaded = 0;
+	const char *seed = getenv("FUZZ_SEED");
+	unsigned n = 0, loaded = 0, times;
 
 	if (argc != 3) {
-		fprintf(stderr, "usage: fuzz_drive SECONDS DIRECTORY\n");
+		fprintf(stderr, "usage: fuzz_drive TIMES DIRECTORY\n");
 		return 2;
 	}
 	read_seeds(argv[2]);
-	end = time(NULL) + atoi(argv[1]);
-	for (; nseeds && n < MAX_TEXTS && time(NULL) < end; n++) {
+	times = (unsigned)atoi(argv[1]);
+	if (seed)
+		random_state += strtoull(seed, NULL, 0);
+	for (; nseeds && n < times; n++) {
 		size_t s = below(nseeds), bytes = lengths[s], changes = 1 + below(4);
 
 		memcpy(text, seeds[s], bytes);
