@@ -15,10 +15,13 @@
 #include "kernels/kernel_list.h"
 #include "kernels/work.h"
 
-/* The values other than the call that selection may use. Equal on all ranks. */
+/*
+ * What the ranks agreed on in the set-up: equal on all of them, and fixed from then on. Before the set-up, what is
+ * known of it.
+ */
 struct shunt_sel_key {
 	int nranks;
-	int min_ctas, max_ctas; /* 0: no limit */
+	int max_ctas; /* 0: no limit */
 	bool sim;
 	bool takes_all;     /* no call is declined, since there is no real NCCL to forward it to */
 	bool deterministic; /* SHUNT_DETERMINISTIC: reductions are never declined, and plans do not take them */
@@ -31,12 +34,24 @@ struct shunt_sel_key {
 	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/grid.c) */
-	bool symmem;   /* of one call: its buffers lie in windows that all ranks have mapped, or may still agree on */
 	/* Over several hosts: who is where, and the rings' geometry (kernels/net.h). NULL: one host. */
 	const struct shunt_placement *placement;
 	bool early; /* before the set-up: not all of this is known */
 	uint32_t net_channels, net_slot_bytes;
-	uint16_t max_threads, max_channels; /* while a call is enqueued: its decision's geometry */
+};
+
+/* What selection is asked about one call, beside its kind, type, operator and size. */
+struct shunt_sel {
+	const struct shunt_sel_key *key;
+	bool symmem; /* its buffers lie in windows that all ranks have mapped, or may still agree on */
+};
+
+/* Limits on the launches of calls that share them: the communicator's, the calls' and their decision's. */
+struct shunt_limits {
+	const struct shunt_sel_key *key;
+	int min_ctas, max_ctas;             /* 0: no limit */
+	uint16_t max_threads, max_channels; /* of the decision's geometry; 0: no limit */
+	bool few_ctas;                      /* as in the key, or as the calls say */
 };
 
 /* The smaller of two limits; 0: no limit. */
@@ -125,6 +140,8 @@ struct shunt_enqueue_ctx {
 	void *(*peer_ptr)(void *ctx, const void *ptr, uint64_t bytes, int peer);
 	/* The launch of a call that a plan takes. NULL: no plans. */
 	int (*plan_work)(void *ctx, void *exec, const struct shunt_coll *coll, struct shunt_work *work);
+	/* Of the launches to come; written by shunt_enqueue_calls. */
+	struct shunt_limits limits;
 	bool check; /* compare messages; for collectives base->check says so, until emit has launched a group's first
 	               kernel */
 	void *ctx;
@@ -152,7 +169,7 @@ struct shunt_algo {
 	enum shunt_shape shapes[3]; /* for 2, up to 4 and up to 8 ranks */
 	enum shunt_shape few[3];    /* SHUNT_FUSE_LL128: the same for several messages, for hot types */
 	/* Blocks and threads for a message of this size, within SHUNT_MAX_THREADS and the shape's channels. */
-	void (*geometry)(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work);
+	void (*geometry)(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work);
 	/*
 	 * Emits the launches of calls that fuse. Each call has its decision; the first decision counts for all, except
 	 * where their algorithms differ. -errno of emit, or -ENOMEM.
@@ -180,7 +197,7 @@ struct shunt_algo {
  * comes last. The launches and their order follow from values that all ranks share, so that no two ranks wait for each
  * other crosswise. -EBADMSG: this rank's sends to itself and receives from itself do not pair up; nothing was emitted.
  */
-int shunt_enqueue_calls(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls,
+int shunt_enqueue_calls(struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n);
 
 /* Index of an algorithm's kernel; dtype may be a signed integer. */
@@ -212,7 +229,7 @@ bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, 
 const struct shunt_algo *shunt_algo_row(size_t i);
 
 /* Selects the algorithm of a call, or false and the reason. Sizes are NCCL's count x type. */
-bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision);
+bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);
 
 /* Reads "oneshot" or "oneshot@16x256", as in a rule of SHUNT_ALGO. False: it is not an algorithm of this kind. */
 bool shunt_path_parse(enum shunt_kind kind, const char *text, struct shunt_path *path_p);
@@ -220,8 +237,8 @@ bool shunt_path_parse(enum shunt_kind kind, const char *text, struct shunt_path 
  * As shunt_select, with the algorithm of this path. False: it has none, or one for windows and the call is not in one;
  * nothing is decided then. For more than one rank.
  */
-bool shunt_select_path(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
-    const struct shunt_path *path, struct shunt_decision *decision);
+bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_path *path,
+    struct shunt_decision *decision);
 
 /*
  * Goes up when shunt_algo_force() has changed what selection answers, or all answers of selectors are forgotten:
@@ -241,23 +258,23 @@ bool shunt_select_wants_plans(void);
 const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo);
 
 /* For tools: the name of the path ("oneshot", ..., "nccl"). */
-const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+const char *shunt_select_name(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype,
     enum shunt_redop redop, uint64_t bytes, enum shunt_reason *reason_p);
 
 /* ... and the blocks of its launch, the largest one if there are several; 0: copy engines, NCCL, or not known. */
-unsigned shunt_select_blocks(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
-    enum shunt_redop redop, uint64_t bytes);
+unsigned shunt_select_blocks(
+    const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t bytes);
 
 /* ... and the source of that answer: "SHUNT_ALGO", "built-in, measured on H200", "/x/y.json". Cut if it is too long. */
-void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
-    uint64_t bytes, char *text, size_t text_bytes);
+void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes,
+    char *text, size_t text_bytes);
 
 /*
  * ... and the sizes at which a kind's rules or rows begin, or the ones before them end; further ones lie at powers of
  * two. In any order.
  */
 void shunt_select_crossovers(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
+    const struct shunt_sel *sel, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
 
 /* Reads SHUNT_ALGO and the tuning files once, and warns about whatever cannot be used. */
 void shunt_select_check(void);

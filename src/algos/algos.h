@@ -53,24 +53,30 @@ const void *shunt_symmem_expected(const struct shunt_coll *coll, int rank, int p
  * different communicators, and if only a part of the second one finds room, each rank waits for the other's missing
  * blocks.
  */
-unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key);
+unsigned shunt_grid_max_blocks(const struct shunt_limits *limits);
 /* Half of so many blocks, at least one, with CTAPolicy efficiency; else all of them. */
-unsigned shunt_grid_halve(const struct shunt_sel_key *sel_key, unsigned blocks);
+unsigned shunt_grid_halve(bool few_ctas, unsigned blocks);
 
 /*
  * Most warps of a block: the decision's geometry, if max_blocks such blocks have at least `need` warps; else what a
  * block can have.
  */
-unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_blocks, unsigned need);
+unsigned shunt_grid_max_warps(const struct shunt_limits *limits, unsigned max_blocks, unsigned need);
+
+/* The communicator's limits alone. */
+static inline struct shunt_limits shunt_limits_of(const struct shunt_sel_key *key)
+{
+	return (struct shunt_limits){ .key = key, .max_ctas = key->max_ctas, .few_ctas = key->few_ctas };
+}
 
 /*
  * Blocks and threads for `warps` warps (at least one), within max_blocks (and the user's limit) of max_warps each: one
  * warp in every block first, then more. Returns the number of warps, fewer than asked for if they do not fit.
  */
-uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps,
+uint64_t shunt_grid_fit(const struct shunt_limits *limits, uint64_t warps, unsigned max_blocks, unsigned max_warps,
     struct shunt_work *work);
 /* The same within the most blocks and warps of a launch. */
-void shunt_grid_fit_wide(const struct shunt_sel_key *sel_key, uint64_t warps, struct shunt_work *work);
+void shunt_grid_fit_wide(const struct shunt_limits *limits, uint64_t warps, struct shunt_work *work);
 
 /* Share i of n of the bytes in [from, to): its ends, in multiples of 128 bytes except for the last. */
 void shunt_partition(uint64_t from, uint64_t to, unsigned i, unsigned n, uint64_t *first_p, uint64_t *last_p);

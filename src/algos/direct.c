@@ -25,9 +25,9 @@ static void own_part(
 }
 
 /* One warp for each PACKS_PER_THREAD * 32 packs, up to all warps of a launch: the link is full from 48 blocks on. */
-static void geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
+static void geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
-	shunt_grid_fit_wide(sel_key, (bytes / 16 + PACKS_PER_THREAD * 32 - 1) / (PACKS_PER_THREAD * 32), work);
+	shunt_grid_fit_wide(limits, (bytes / 16 + PACKS_PER_THREAD * 32 - 1) / (PACKS_PER_THREAD * 32), work);
 }
 
 /* -EINVAL: a buffer lies in no window, which the caller should have made sure of. */
@@ -74,7 +74,7 @@ static int direct(
 	if (err)
 		return err;
 	work.kernel = decision->kernel;
-	geometry(enqueue->sel_key, a->bytes, &work);
+	geometry(&enqueue->limits, a->bytes, &work);
 	work.uncounted = true;
 	return enqueue->emit(enqueue->ctx, &work);
 }

@@ -62,32 +62,31 @@ static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 }
 
 /* Enqueues calls that share launches, within their own limits on blocks and the communicator's. */
-static int enqueue_bin(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+static int enqueue_bin(struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t n)
 {
-	struct shunt_sel_key sel_key = *enqueue->sel_key;
-	struct shunt_enqueue_ctx limited = *enqueue;
+	const struct shunt_sel_key *key = enqueue->sel_key;
+	struct shunt_limits *limits = &enqueue->limits;
 	int err;
 
-	sel_key.max_ctas = shunt_limit_min(sel_key.max_ctas, calls[0]->max_ctas);
-	sel_key.min_ctas = calls[0]->min_ctas;
-	if (calls[0]->cta_policy)
-		sel_key.few_ctas = calls[0]->cta_policy & SHUNT_CTAS_FEW;
+	*limits = (struct shunt_limits){ .key = key,
+		.max_ctas = shunt_limit_min(key->max_ctas, calls[0]->max_ctas),
+		.min_ctas = calls[0]->min_ctas,
+		.few_ctas = calls[0]->cta_policy ? calls[0]->cta_policy & SHUNT_CTAS_FEW : key->few_ctas };
 	/* A message's channels follow from its size alone, because its two ends may fuse it with different calls. */
 	if (!shunt_kind_is_p2p(calls[0]->kind)) {
-		int blocks = (int)shunt_grid_halve(&sel_key, decisions->geometry.blocks);
+		int blocks = (int)shunt_grid_halve(limits->few_ctas, decisions->geometry.blocks);
 
-		sel_key.max_ctas = shunt_limit_min(sel_key.max_ctas, blocks > sel_key.min_ctas ? blocks : 0);
-		sel_key.max_threads = decisions->geometry.threads;
-		sel_key.max_channels = decisions->geometry.channels;
+		limits->max_ctas = shunt_limit_min(limits->max_ctas, blocks > limits->min_ctas ? blocks : 0);
+		limits->max_threads = decisions->geometry.threads;
+		limits->max_channels = decisions->geometry.channels;
 	}
-	limited.sel_key = &sel_key;
 	if (enqueue->begin && (err = enqueue->begin(enqueue->ctx, calls, n)))
 		return err;
-	return decisions->algo->enqueue(&limited, decisions, calls, n);
+	return decisions->algo->enqueue(enqueue, decisions, calls, n);
 }
 
-int shunt_enqueue_calls(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls,
+int shunt_enqueue_calls(struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n)
 {
 	const struct shunt_coll *inline_calls[SHUNT_INLINE_CALLS], **bin = inline_calls;

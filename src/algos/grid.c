@@ -9,21 +9,22 @@ unsigned shunt_grid_coresident_blocks(uint32_t sms, unsigned launches)
 	return each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK */
 }
 
-unsigned shunt_grid_halve(const struct shunt_sel_key *sel_key, unsigned blocks)
+unsigned shunt_grid_halve(bool few_ctas, unsigned blocks)
 {
-	return sel_key->few_ctas && blocks > 1 ? blocks / 2 : blocks;
+	return few_ctas && blocks > 1 ? blocks / 2 : blocks;
 }
 
-unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key)
+unsigned shunt_grid_max_blocks(const struct shunt_limits *limits)
 {
-	unsigned most = shunt_grid_coresident_blocks(sel_key->sms, 2);
+	unsigned most = shunt_grid_coresident_blocks(limits->key->sms, 2);
 
-	return shunt_grid_halve(sel_key, sel_key->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS);
+	return shunt_grid_halve(
+	    limits->few_ctas, limits->key->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS);
 }
 
-unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_blocks, unsigned need)
+unsigned shunt_grid_max_warps(const struct shunt_limits *limits, unsigned max_blocks, unsigned need)
 {
-	unsigned most = SHUNT_MAX_THREADS / 32, warps = sel_key->max_threads / 32;
+	unsigned most = SHUNT_MAX_THREADS / 32, warps = limits->max_threads / 32;
 
 	return warps && warps < most && max_blocks * warps >= need ? warps : most;
 }
@@ -35,30 +36,30 @@ unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_
 #define FEW_CTAS_WARPS 8u
 
 /* The blocks for so many warps. */
-static unsigned spread(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps)
+static unsigned spread(const struct shunt_limits *limits, uint64_t warps, unsigned max_blocks, unsigned max_warps)
 {
 	unsigned each = max_warps < FEW_CTAS_WARPS ? max_warps : FEW_CTAS_WARPS;
 
 	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a block has at least one warp */
-	warps = sel_key->few_ctas ? (warps + each - 1) / each : warps;
+	warps = limits->few_ctas ? (warps + each - 1) / each : warps;
 	return warps < max_blocks ? (unsigned)warps : max_blocks;
 }
 
-uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps,
-    struct shunt_work *work)
+uint64_t shunt_grid_fit(
+    const struct shunt_limits *limits, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_work *work)
 {
 	unsigned blocks, per_block;
 
 	if (!warps) /* for an empty call */
 		warps = 1;
-	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < max_blocks)
-		max_blocks = (unsigned)sel_key->max_ctas;
+	if (limits->max_ctas && (unsigned)limits->max_ctas < max_blocks)
+		max_blocks = (unsigned)limits->max_ctas;
 	if (warps > (uint64_t)max_blocks * max_warps)
 		warps = (uint64_t)max_blocks * max_warps;
-	blocks = spread(sel_key, warps, max_blocks, max_warps);
-	if (sel_key->min_ctas > 0 &&
-	    blocks < (unsigned)sel_key->min_ctas) /* the user wants more blocks: each has less to do */
-		blocks = (unsigned)sel_key->min_ctas < max_blocks ? (unsigned)sel_key->min_ctas : max_blocks;
+	blocks = spread(limits, warps, max_blocks, max_warps);
+	if (limits->min_ctas > 0 &&
+	    blocks < (unsigned)limits->min_ctas) /* the user wants more blocks: each has less to do */
+		blocks = (unsigned)limits->min_ctas < max_blocks ? (unsigned)limits->min_ctas : max_blocks;
 	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is at least one block and one warp */
 	per_block = (unsigned)((warps + blocks - 1) / blocks);
 	work->blocks = blocks;
@@ -68,13 +69,12 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 	return warps;
 }
 
-void shunt_grid_fit_wide(const struct shunt_sel_key *sel_key, uint64_t warps, struct shunt_work *work)
+void shunt_grid_fit_wide(const struct shunt_limits *limits, uint64_t warps, struct shunt_work *work)
 {
-	if (sel_key->sim) /* few cores */
-		shunt_grid_fit(sel_key, warps, shunt_grid_halve(sel_key, 2), 2, work);
+	if (limits->key->sim) /* few cores */
+		shunt_grid_fit(limits, warps, shunt_grid_halve(limits->few_ctas, 2), 2, work);
 	else
-		shunt_grid_fit(
-		    sel_key, warps, shunt_grid_max_blocks(sel_key), shunt_grid_max_warps(sel_key, 1, 1), work);
+		shunt_grid_fit(limits, warps, shunt_grid_max_blocks(limits), shunt_grid_max_warps(limits, 1, 1), work);
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b)

@@ -578,7 +578,8 @@ static unsigned threads_for(unsigned nroles, uint64_t chunk)
 static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, unsigned kernel, struct shunt_work *work)
 {
 	const struct shunt_sel_key *sel_key = enqueue->sel_key;
-	unsigned most = shunt_grid_halve(sel_key, SHUNT_NET_GROUPS * SHUNT_NET_CHANNELS), channels, groups;
+	const struct shunt_limits *limits = &enqueue->limits;
+	unsigned most = shunt_grid_halve(limits->few_ctas, SHUNT_NET_GROUPS * SHUNT_NET_CHANNELS), channels, groups;
 	uint64_t chunk, chunks;
 
 	if (p->full)
@@ -593,8 +594,8 @@ static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, un
 	channels = chunks < sel_key->net_channels ? (unsigned)chunks : sel_key->net_channels;
 	p->args->k.channels = (uint16_t)channels;
 	/* The limit may be the call's, or this rank's alone: fewer blocks have the same channels. */
-	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)
-		most = (unsigned)sel_key->max_ctas;
+	if (limits->max_ctas && (unsigned)limits->max_ctas < most)
+		most = (unsigned)limits->max_ctas;
 	groups = p->nroles > 1 && channels * SHUNT_NET_GROUPS <= most ? SHUNT_NET_GROUPS : 1;
 	*work = (struct shunt_work){ .kernel = kernel,
 		.blocks = channels < most ? channels * groups : most,

@@ -11,14 +11,14 @@ static uint64_t slots(uint64_t bytes)
 	return (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
 }
 
-static void oneshot_geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
+static void oneshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
-	shunt_grid_fit_wide(sel_key, slots(bytes), work);
+	shunt_grid_fit_wide(limits, slots(bytes), work);
 }
 
-static void twoshot_geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
+static void twoshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
-	shunt_grid_fit_wide(sel_key, (slots(bytes) + sel_key->nranks - 1) / sel_key->nranks, work);
+	shunt_grid_fit_wide(limits, (slots(bytes) + limits->key->nranks - 1) / limits->key->nranks, work);
 }
 
 /*
@@ -63,7 +63,7 @@ static int enqueue_one(
 		k->flags |= SHUNT_K_ALIGNED;
 	if ((k->flags & SHUNT_K_ALIGNED) && !(bytes & 15))
 		work.kernel = packs_kernel(work.kernel, bytes);
-	decision->algo->geometry(enqueue->sel_key, bytes, &work);
+	decision->algo->geometry(&enqueue->limits, bytes, &work);
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
@@ -98,12 +98,12 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 	few->first_slot[SHUNT_FEW_MESSAGES] = sum_slots;
 	/* Each message has slots of its own: count the last slot as full. */
 	all.count = (size_t)sum_slots * SHUNT_LL128_SLOT_DATA / shunt_dtype_bytes[all.dtype];
-	if (!shunt_select(sel_key, &all, &sum) || sum.algo->fuse != SHUNT_FUSE_LL128)
+	if (!shunt_select(&(struct shunt_sel){ .key = sel_key }, &all, &sum) || sum.algo->fuse != SHUNT_FUSE_LL128)
 		sum = *decision;
 	sum.algo = ll128_algo(sel_key, sum.algo);
 	work.kernel =
 	    SHUNT_KERNEL(sum.algo->few[(sel_key->nranks > 2) + (sel_key->nranks > 4)], SHUNT_KOP_SUM, all.dtype);
-	sum.algo->geometry(sel_key, all.count * shunt_dtype_bytes[all.dtype], &work);
+	sum.algo->geometry(&enqueue->limits, all.count * shunt_dtype_bytes[all.dtype], &work);
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
@@ -148,7 +148,7 @@ static int pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struc
 	k->recv = c->recv;
 	k->part = bytes;
 	k->flags = decisions->flags;
-	decisions->algo->geometry(enqueue->sel_key, bytes, &work);
+	decisions->algo->geometry(&enqueue->limits, bytes, &work);
 	return enqueue->emit(enqueue->ctx, &work);
 }
 

@@ -235,7 +235,7 @@ static void add_call(struct lists *l, const struct shunt_sel_key *sel_key, const
 
 /* Limits on a launch. */
 struct room {
-	const struct shunt_sel_key *sel_key;
+	const struct shunt_limits *limits;
 	unsigned blocks, warps; /* at most; warps of a block without its proxy warp */
 	unsigned roles;         /* at most */
 	unsigned copying; /* blocks that only copy this rank's own parts, in kernels with proxy warps; 0 if the other
@@ -256,16 +256,18 @@ struct room {
 #define TMA_LAYER (256u << 20)
 #define TMA_COPYING 8u
 
-static struct room room_of(const struct shunt_sel_key *sel_key, bool reduces)
+static struct room room_of(const struct shunt_limits *limits, bool reduces)
 {
+	const struct shunt_sel_key *sel_key = limits->key;
 	/* The sim has few blocks: between two ranks enough for one role each, among more ranks too few. */
 	unsigned n = (unsigned)sel_key->nranks,
-	         most = !sel_key->sim ? shunt_grid_max_blocks(sel_key) : shunt_grid_halve(sel_key, n == 2 ? 4 : 2);
-	struct room r = { .sel_key = sel_key, .blocks = most, .roles = reduces ? n : 2 * n - 1 };
+	         most =
+	             !sel_key->sim ? shunt_grid_max_blocks(limits) : shunt_grid_halve(limits->few_ctas, n == 2 ? 4 : 2);
+	struct room r = { .limits = limits, .blocks = most, .roles = reduces ? n : 2 * n - 1 };
 
-	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)
-		r.blocks = (unsigned)sel_key->max_ctas;
-	r.warps = shunt_grid_max_warps(sel_key, r.blocks, r.roles + r.blocks) - 1;
+	if (limits->max_ctas && (unsigned)limits->max_ctas < most)
+		r.blocks = (unsigned)limits->max_ctas;
+	r.warps = shunt_grid_max_warps(limits, r.blocks, r.roles + r.blocks) - 1;
 	if (reduces || n < 2)
 		return r;
 	r.copying = sel_key->sim ? 1 : r.blocks / r.roles;
@@ -321,12 +323,13 @@ static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
  * Channels of a pair of ranks for messages in LL128 or Simple: limited by the rings, and by the warps that the user
  * allows. The same on all ranks. A launch with both protocols has Simple's blocks.
  */
-static unsigned max_channels(const struct shunt_sel_key *sel_key, const struct room *r, bool simple)
+static unsigned max_channels(const struct room *r, bool simple)
 {
+	const struct shunt_sel_key *sel_key = r->limits->key;
 	unsigned max = simple ? SHUNT_SIMPLE_PER_PEER(sel_key->nranks) : SHUNT_P2P_PER_PEER(sel_key->nranks);
 
-	if (sel_key->max_channels && max > sel_key->max_channels)
-		max = sel_key->max_channels;
+	if (r->limits->max_channels && max > r->limits->max_channels)
+		max = r->limits->max_channels;
 	/*
 	 * Every role needs its warps. One block has enough for a proxy warp and one channel of each of the 15 roles of
 	 * 8 ranks.
@@ -339,12 +342,13 @@ static unsigned max_channels(const struct shunt_sel_key *sel_key, const struct r
 }
 
 /* The same for Simple by TMA: a warp that sends has SHUNT_TMA_CHANNELS of them. */
-static unsigned max_tma_channels(const struct shunt_sel_key *sel_key, const struct room *r)
+static unsigned max_tma_channels(const struct room *r)
 {
+	const struct shunt_sel_key *sel_key = r->limits->key;
 	unsigned max = sel_key->sim ? SHUNT_TMA_CHANNELS : SHUNT_SIMPLE_PER_PEER(sel_key->nranks);
 
-	if (sel_key->max_channels && max > sel_key->max_channels)
-		max = sel_key->max_channels;
+	if (r->limits->max_channels && max > r->limits->max_channels)
+		max = r->limits->max_channels;
 	if (max > r->sending * r->warps * SHUNT_TMA_CHANNELS)
 		max = r->sending * r->warps * SHUNT_TMA_CHANNELS;
 	return max < SHUNT_TMA_CHANNELS ? max : max - max % SHUNT_TMA_CHANNELS;
@@ -372,20 +376,20 @@ static bool has_proxies(unsigned kernel)
 static void grid_fit(const struct room *r, struct shunt_role *roles, unsigned nroles, unsigned channels,
     struct shunt_role *apart, struct shunt_work *work)
 {
-	const struct shunt_sel_key *sel_key = r->sel_key;
+	const struct shunt_limits *limits = r->limits;
 	unsigned copying = apart ? r->copying : 0, blocks = r->blocks - copying;
 
 	if (!has_proxies(work->kernel)) {
-		shunt_grid_fit(sel_key, (uint64_t)nroles * channels, blocks, r->warps + 1, work);
+		shunt_grid_fit(limits, (uint64_t)nroles * channels, blocks, r->warps + 1, work);
 		return;
 	}
 	if (!nroles) { /* only own parts */
-		shunt_grid_fit(sel_key, UINT64_MAX, blocks, r->warps, work);
+		shunt_grid_fit(limits, UINT64_MAX, blocks, r->warps, work);
 		work->blocks = 0;
 	} else if (blocks < nroles) {
-		shunt_grid_fit(sel_key, (uint64_t)nroles * channels, blocks, r->warps, work);
+		shunt_grid_fit(limits, (uint64_t)nroles * channels, blocks, r->warps, work);
 	} else {
-		shunt_grid_fit(sel_key, channels, blocks / nroles, r->warps, work);
+		shunt_grid_fit(limits, channels, blocks / nroles, r->warps, work);
 		for (unsigned i = 0; i < nroles; i++)
 			roles[i].blocks = (uint8_t)work->blocks;
 		work->blocks *= nroles;
@@ -517,7 +521,7 @@ static unsigned fill_roles(const struct room *r, struct lists *l, const struct l
 	 * Between two ranks, single blocks get 310 to 360 GB/s, by where the GPU places them, which differs between
 	 * processes. Clusters get the upper end, those of 4 blocks more than those of 8. Not measured among more ranks.
 	 */
-	if (l->simple && r->sel_key->nranks == 2)
+	if (l->simple && r->limits->key->nranks == 2)
 		work->cluster = cluster_of(roles, nroles);
 	return nmessages;
 }
@@ -599,13 +603,13 @@ static int emit_lists(const struct shunt_enqueue_ctx *enqueue, const struct shun
 	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
 	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES,
 	       room = l->n > max ? max / (unsigned)__builtin_popcount(l->used) : max;
-	struct room r = room_of(sel_key, reduces);
+	struct room r = room_of(&enqueue->limits, reduces);
 	int err = 0;
 
 	if (!work)
 		return -ENOMEM;
 	work->args.k = *enqueue->base;
-	work->args.k.channels = (uint16_t)max_channels(sel_key, &r, false);
+	work->args.k.channels = (uint16_t)max_channels(&r, false);
 	shunt_algo_set_op(&work->args.k, decision, first);
 	work->args.k.flags |= l->flags;
 	if (reduces)
@@ -617,8 +621,7 @@ static int emit_lists(const struct shunt_enqueue_ctx *enqueue, const struct shun
 	if (r.sending)
 		work->kernel = tma_kernel(work->kernel);
 	if (l->simple)
-		work->args.k.simple_channels =
-		    (uint16_t)(r.sending ? max_tma_channels(sel_key, &r) : max_channels(sel_key, &r, true));
+		work->args.k.simple_channels = (uint16_t)(r.sending ? max_tma_channels(&r) : max_channels(&r, true));
 	while (l->used && !err) {
 		const struct launch launch = { work, many ? work->args.many.role : work->args.few.role,
 			many ? work->args.many.message : work->args.few.message, room, reduces };

@@ -183,6 +183,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->nranks = nranks;
 	comm->device = device;
 	comm->sel_key.nranks = nranks;
+	shunt_comm_fill_early_key(comm);
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
 	if (!comm->may_span) { /* else set_hosts follows: a peer may have begun already, and wait for this rank */
 		if (rank >= 0 && device >= 0)

@@ -3,6 +3,7 @@
  * Tables of the selection: the built-in ones, files, which one is taken, and what the rules of SHUNT_ALGO do before
  * them.
  */
+#include "tests/algos/sel.h"
 #include "tests/support/unit.h"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,11 +20,21 @@
 
 static const struct shunt_machine h200 = { .gpu = "NVIDIA H200", .cc = 90, .driver = 13000, .nranks = 4 };
 
-static const char *path(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+static const char *sel_path(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes)
 {
 	enum shunt_reason reason;
 
-	return shunt_select_name(sel_key, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
+	return shunt_select_name(sel, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
+}
+
+static const char *path(const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes)
+{
+	return sel_path(SEL(key), kind, bytes);
+}
+
+static const char *window_path(const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes)
+{
+	return sel_path(SEL_WINDOW(key), kind, bytes);
 }
 
 /* ---- built-in tables ---- */
@@ -157,7 +168,7 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 		else
 			assert_string_not_equal(path(&s, kind, MB + 8), "nccl");
 	}
-	assert_false(shunt_select(&s, &c, &decision));
+	assert_false(shunt_select(SEL(&s), &c, &decision));
 	assert_int_equal(decision.reason, SHUNT_REASON_UNALIGNED);
 	/* There is nobody else, or the user wants it. */
 	s.takes_all = true;
@@ -217,14 +228,14 @@ static void test_tuning_source_says_what_was_measured(void **state)
 	struct shunt_sel_key s = { .nranks = 2, .cc = 90 };
 	char text[128];
 
-	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "built-in, measured on H200");
 	s.nranks = 8;
-	shunt_select_source(&s, SHUNT_RECV, SHUNT_F32, 8, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_RECV, SHUNT_F32, 8, text, sizeof(text));
 	assert_non_null(strstr(text, "estimated"));
 	s.nranks = 4;
 	s.cc = 100;
-	shunt_select_source(&s, SHUNT_SEND, SHUNT_F32, 8, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_SEND, SHUNT_F32, 8, text, sizeof(text));
 	assert_non_null(strstr(text, "estimate for this generation"));
 }
 
@@ -267,18 +278,18 @@ static void test_select_windows_are_nccls_where_it_has_multicast(void **state)
 					uint64_t bytes = ((uint64_t)1 << shift) - (bits & 8 ? 8 : 0);
 					struct shunt_sel_key s = { .nranks = n,
 						.cc = 90,
-						.symmem = bits & 1,
 						.takes_all = bits & 2,
 						.deterministic = bits & 4 },
 					                     with = s;
+					const struct shunt_sel with_sel = { &with, bits & 1 }, sel = { &s, bits & 1 };
 					bool ours =
 					    (bits & 7) != 1 || k != SHUNT_ALLREDUCE || !from[n] || bytes < from[n];
 					enum shunt_reason reason;
 
 					with.nvls = true;
-					assert_string_equal(
-					    path(&with, kind, bytes), ours ? path(&s, kind, bytes) : "nccl");
-					shunt_select_name(&with, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
+					assert_string_equal(sel_path(&with_sel, kind, bytes),
+					    ours ? sel_path(&sel, kind, bytes) : "nccl");
+					shunt_select_name(&with_sel, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 					assert_true((reason == SHUNT_REASON_WINDOWS) == !ours);
 				}
 }
@@ -344,7 +355,7 @@ static void test_tuning_file_rows_are_taken(void **state)
 	assert_true(t->machine.cc == h200.cc && t->machine.driver == h200.driver && t->machine.nranks == 4);
 	assert_true(t->machine.nccl == 22809 && t->machine.nvls == -1);
 	assert_true(t->vs_nccl);
-	assert_true(shunt_select(&s, &c, &decision));
+	assert_true(shunt_select(SEL(&s), &c, &decision));
 	assert_string_equal(decision.algo->name, "oneshot");
 	assert_int_equal(decision.geometry.blocks, 8);
 	assert_int_equal(decision.geometry.threads, 128);
@@ -361,9 +372,9 @@ static void test_tuning_file_rows_are_taken(void **state)
 	/* Kinds that the file lacks are the built-in table's. */
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
-	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "tuned here, x.json");
-	shunt_select_source(&s, SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "built-in, measured on H200");
 	shunt_tuning_free(t);
 }
@@ -382,10 +393,10 @@ static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 	char text[256] = "";
 
 	assert_int_equal(shunt_algo_force("allreduce:5000-6000:twoshot,send:1-2:ll128"), 0);
-	shunt_select_crossovers(&s, SHUNT_ALLREDUCE, crossover_add, text);
+	shunt_select_crossovers(SEL(&s), SHUNT_ALLREDUCE, crossover_add, text);
 	assert_string_equal(text, "5000 6000 2049 4097 1048577 ");
 	*text = 0;
-	shunt_select_crossovers(&s, SHUNT_RECV, crossover_add, text);
+	shunt_select_crossovers(SEL(&s), SHUNT_RECV, crossover_add, text);
 	assert_string_equal(text, "1 2 8388609 268435457 ");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 	shunt_tuning_free(t);
@@ -596,19 +607,18 @@ static void test_tuning_file_says_where_windows_are_nccls(void **state)
 {
 	char *text = edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
 	struct shunt_tuning *t = parsed(text);
-	struct shunt_sel_key s = { .nranks = 8, .cc = 90, .tuning = t, .symmem = true };
+	struct shunt_sel_key s = { .nranks = 8, .cc = 90, .tuning = t };
 	char source[64];
 
 	for (int nvls = 0; nvls < 2; nvls++) { /* the file was made for either, and counts before the built-in rule */
 		s.nvls = nvls;
-		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2048), "oneshot");
-		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 3000), "nccl");
-		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB), "nccl");
-		assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 16 * KB), "oneshot");
+		assert_string_equal(window_path(&s, SHUNT_ALLREDUCE, 2048), "oneshot");
+		assert_string_equal(window_path(&s, SHUNT_ALLREDUCE, 3000), "nccl");
+		assert_string_equal(window_path(&s, SHUNT_ALLREDUCE, 1 * MB), "nccl");
+		assert_string_equal(window_path(&s, SHUNT_REDUCESCATTER, 16 * KB), "oneshot");
 	}
-	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 4096, source, sizeof(source));
+	shunt_select_source(SEL_WINDOW(&s), SHUNT_ALLREDUCE, SHUNT_F32, 4096, source, sizeof(source));
 	assert_string_equal(source, "tuned here, x.json");
-	s.symmem = false;
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB), "twoshot");
 	shunt_tuning_free(t);
 	free(text);
@@ -838,7 +848,7 @@ static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4 * MB), "hierarchical");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4 * MB + 16), "nccl");
 	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * MB + 16), "nccl");
-	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 	/* With it; kinds that it does not have are as without. */
 	s.tuning = t;
@@ -849,9 +859,9 @@ static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 1 * MB), "hierarchical");
 	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 1 * MB + 16), "nccl");
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 16), "nccl");
-	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "tuned here, x.json");
-	shunt_select_source(&s, SHUNT_REDUCESCATTER, SHUNT_U8, 64, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_REDUCESCATTER, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 	s.takes_all = true;
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64 * MB), "hierarchical");
@@ -968,7 +978,7 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	char text[64];
 
 	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:ll128"), 0);
-	assert_true(shunt_select(&s, &c, &decision));
+	assert_true(shunt_select(SEL(&s), &c, &decision));
 	assert_string_equal(decision.algo->name, "twoshot");
 	assert_int_equal(decision.geometry.blocks, 16);
 	assert_int_equal(decision.geometry.threads, 256);
@@ -976,7 +986,7 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * KB), "nccl");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2 * KB), "oneshot");
 	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "ll128");
-	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "SHUNT_ALGO");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64), "oneshot");
@@ -1078,7 +1088,7 @@ static struct launch_seen launched_group(
 	assert_true(n <= 8);
 	assert_int_equal(shunt_algo_force(rule), 0);
 	for (size_t i = 0; i < n; i++)
-		assert_true(shunt_select(&sel_key, &c, &decisions[i]));
+		assert_true(shunt_select(SEL(&sel_key), &c, &decisions[i]));
 	assert_int_equal(shunt_enqueue_calls(&enqueue, calls, decisions, n), 0);
 	shunt_algo_force(NULL);
 	assert_int_equal(launch_seen.n, 1);
@@ -1378,7 +1388,7 @@ static void enqueue_two(struct shunt_sel_key *sel_key, enum shunt_kind kind, siz
 	if (shunt_kind_is_p2p(kind))
 		c[0].root = c[1].root = 1;
 	for (int i = 0; i < 2; i++)
-		assert_true(shunt_select(sel_key, &c[i], &decisions[i]));
+		assert_true(shunt_select(SEL(sel_key), &c[i], &decisions[i]));
 	assert_int_equal(shunt_enqueue_calls(&enqueue, calls, decisions, 2), 0);
 	assert_true(launches > 0);
 }
@@ -1462,7 +1472,7 @@ static struct pipelined pipelined(const struct shunt_sel_key *sel_key, int rank,
 	const struct shunt_coll *calls = &c;
 	struct shunt_decision decision;
 
-	assert_true(shunt_select(sel_key, &c, &decision));
+	assert_true(shunt_select(SEL(sel_key), &c, &decision));
 	assert_string_equal(decision.algo->name, "pipelined");
 	assert_int_equal(shunt_enqueue_calls(&enqueue, &calls, &decision, 1), 0);
 	assert_int_equal(launch_seen.launches, 1);
@@ -1499,7 +1509,7 @@ static void test_pipelined_the_roots_link_carries_the_message_once(void **state)
 
 static void test_symmem_takes_ce_from_a_size_on(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .symmem = true };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90 };
 	static const struct {
 		enum shunt_kind kind;
 		uint64_t two, more;
@@ -1520,54 +1530,53 @@ static void test_symmem_takes_ce_from_a_size_on(void **state)
 			w.no_sms = false;
 			if (bytes != NO_END) {
 				assert_string_not_equal(path(&s, from[i].kind, bytes), "ce");
-				assert_string_equal(path(&w, from[i].kind, bytes), "ce");
+				assert_string_equal(window_path(&w, from[i].kind, bytes), "ce");
 				assert_string_equal(
-				    path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
+				    window_path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
 			} else { /* not by its size */
 				assert_string_equal(
-				    path(&w, from[i].kind, 1024 * MB), path(&s, from[i].kind, 1024 * MB));
+				    window_path(&w, from[i].kind, 1024 * MB), path(&s, from[i].kind, 1024 * MB));
 			}
 			w.no_sms = true;
-			assert_string_equal(path(&w, from[i].kind, 1), "ce");
+			assert_string_equal(window_path(&w, from[i].kind, 1), "ce");
 		}
 	/* What reduces: a reduce between 2 ranks only, and not without an SM. */
-	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), path(&s, SHUNT_REDUCE, 64 * MB));
+	assert_string_equal(window_path(&w, SHUNT_REDUCE, 64 * MB), path(&s, SHUNT_REDUCE, 64 * MB));
 	s.nranks = w.nranks = 2;
-	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), "direct");
-	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB - 1), path(&s, SHUNT_REDUCE, 64 * MB - 1));
-	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 256 * MB), path(&s, SHUNT_ALLREDUCE, 256 * MB));
-	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 256 * MB), path(&s, SHUNT_REDUCESCATTER, 256 * MB));
+	assert_string_equal(window_path(&w, SHUNT_REDUCE, 64 * MB), "direct");
+	assert_string_equal(window_path(&w, SHUNT_REDUCE, 64 * MB - 1), path(&s, SHUNT_REDUCE, 64 * MB - 1));
+	assert_string_equal(window_path(&w, SHUNT_ALLREDUCE, 256 * MB), path(&s, SHUNT_ALLREDUCE, 256 * MB));
+	assert_string_equal(window_path(&w, SHUNT_REDUCESCATTER, 256 * MB), path(&s, SHUNT_REDUCESCATTER, 256 * MB));
 	s.nranks = w.nranks = 4;
-	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
+	shunt_select_source(SEL_WINDOW(&w), SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
 	assert_string_equal(text, "CTAPolicy zero");
 
 	/* A rule about windows says nothing about other buffers; one that forwards says so about all. */
 	w.no_sms = false;
 	assert_int_equal(shunt_algo_force("allgather:0-1m:ce,alltoall:0-:nccl"), 0);
-	assert_string_equal(path(&w, SHUNT_ALLGATHER, 1 * KB), "ce");
+	assert_string_equal(window_path(&w, SHUNT_ALLGATHER, 1 * KB), "ce");
 	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * KB), "ll128");
-	assert_string_equal(path(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
+	assert_string_equal(window_path(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
 static void test_symmem_takes_direct_only_by_rule(void **state)
 {
 	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90 },
-	                     w = { .nranks = 4, .cc = 90, .symmem = true, .no_sms = true };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .no_sms = true };
 	const void *ptr;
 	uint64_t bytes;
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		for (uint64_t size = 1 * KB; size <= 1024 * MB; size *= 4)
-			assert_string_equal(path(&w, kinds[i], size), path(&s, kinds[i], size));
+			assert_string_equal(window_path(&w, kinds[i], size), path(&s, kinds[i], size));
 	assert_int_equal(shunt_algo_force("allreduce:64k-:direct,reducescatter:64k-:direct,reduce:64k-:direct"), 0);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		struct shunt_coll coll = { .kind = kinds[i], .redop = SHUNT_AVG, .dtype = SHUNT_F32, .count = 100 };
 		unsigned buffers = 0;
 
-		assert_string_equal(path(&w, kinds[i], 64 * KB), "direct");
-		assert_string_equal(path(&w, kinds[i], 32 * KB), path(&s, kinds[i], 32 * KB));
+		assert_string_equal(window_path(&w, kinds[i], 64 * KB), "direct");
+		assert_string_equal(window_path(&w, kinds[i], 32 * KB), path(&s, kinds[i], 32 * KB));
 		assert_string_not_equal(path(&s, kinds[i], 64 * KB), "direct");
 		while (shunt_symmem_buffer(&coll, 4, buffers, &ptr, &bytes)) {
 			assert_int_equal(bytes, kinds[i] == SHUNT_REDUCESCATTER ? 1600 : 400);
@@ -1611,7 +1620,7 @@ static uint64_t no_offset(void *ctx, const void *ptr)
 
 static struct links links_of(enum shunt_kind kind, int rank, int n, int root, uint64_t bytes, bool in_place)
 {
-	struct shunt_sel_key sel_key = { .nranks = n, .takes_all = true, .symmem = true, .no_sms = true };
+	struct shunt_sel_key sel_key = { .nranks = n, .takes_all = true, .no_sms = true };
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)n };
 	struct links links = { { 0 }, { 0 }, 0, 0, 0 };
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &sel_key,
@@ -1630,7 +1639,7 @@ static struct links links_of(enum shunt_kind kind, int rank, int n, int root, ui
 	const struct shunt_coll *calls = &c;
 	struct shunt_decision decision;
 
-	assert_true(shunt_select(&sel_key, &c, &decision));
+	assert_true(shunt_select(SEL_WINDOW(&sel_key), &c, &decision));
 	assert_string_equal(decision.algo->name, "ce");
 	assert_int_equal(shunt_enqueue_calls(&enqueue, &calls, &decision, 1), 0);
 	assert_int_equal(links.opens, 1);

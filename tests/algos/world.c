@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/algos/sel.h"
 #include "tests/algos/world.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
@@ -83,7 +84,7 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 		base.peer[p] = w->mem[p].ptr;
 	for (size_t c = 0; c < n; c++) {
 		/* The selection's type, flags and factor in any case. */
-		assert_true(shunt_select(&sel_key, calls[c], &decisions[c]));
+		assert_true(shunt_select(SEL(&sel_key), calls[c], &decisions[c]));
 		for (size_t i = 0; name && (a = shunt_algo_row(i)); i++)
 			if (a->kind == calls[c]->kind && !strcmp(a->name, tma ? "simple" : name)) {
 				decisions[c].algo = a;

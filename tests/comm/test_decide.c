@@ -18,6 +18,7 @@
 #include "comm/core/communicator.h"
 #include "plan/exec/exec.h"
 #include "plan/plan_registry.h"
+#include "tests/algos/sel.h"
 #include "tests/support/unit.h"
 
 #define KB ((uint64_t)1 << 10)
@@ -92,19 +93,16 @@ static bool fault_is_seen(void)
 	}
 }
 
-bool __real_shunt_select(
-    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision);
-bool __wrap_shunt_select(
-    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision);
+bool __real_shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);
+bool __wrap_shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);
 enum shunt_plan_choice __real_shunt_plan_set_choose(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p);
 enum shunt_plan_choice __wrap_shunt_plan_set_choose(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p);
 
-bool __wrap_shunt_select(
-    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
+bool __wrap_shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	bool taken = __real_shunt_select(sel_key, coll, decision);
+	bool taken = __real_shunt_select(sel, coll, decision);
 
 	if (taken && fault_is_seen()) {
 		decision->algo = NULL;
@@ -205,6 +203,7 @@ static void seat_open(struct seat *s, int i, const struct setting *t)
 	c->order.account = has(s, GRAPHS) ? SHUNT_ACCOUNT_GRAPHS : SHUNT_ACCOUNT_EXACT;
 	c->order.warps = (uint64_t)i * 100;
 	c->side_stream = has(s, EARLIER) ? &something : NULL;
+	shunt_comm_fill_early_key(c);
 	shunt_symmem_init(&c->symmem);
 	shunt_answers_init(&c->plans.answers);
 	if (t->windows)
@@ -385,7 +384,7 @@ static void collect_sizes(const struct setting *t, enum shunt_kind kind, struct 
 		for (size_t i = 5; i < 12; i++)
 			add_size(sizes, more[i] / (unsigned)t->nranks);
 	if (t->nranks > 1)
-		shunt_select_crossovers(&key, kind, add_size, sizes);
+		shunt_select_crossovers(SEL(&key), kind, add_size, sizes);
 }
 
 static void decide_sizes(const struct setting *t, struct shunt_coll *c)

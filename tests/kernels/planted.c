@@ -17,6 +17,7 @@
 #include "device/sim/hooks.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
+#include "tests/algos/sel.h"
 #include "tests/algos/job.h"
 #include "tests/plan/exec_plans.h"
 #include "tests/plan/exec_ranks.h"
@@ -655,7 +656,7 @@ static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
 
 	for (int l = 0; l < base.nranks; l++)
 		base.peer[l] = own->hosts->w.mem[own->at.rank_at[own->at.host_of[own->rank]][l]].ptr;
-	assert_true(shunt_select(&key, call, &decision));
+	assert_true(shunt_select(SEL(&key), call, &decision));
 	assert_true(decision.algo->over_hosts);
 	assert_int_equal(shunt_enqueue_calls(&enqueue, &call, &decision, 1), 0);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What shunt tune makes of its numbers. */
+#include "tests/algos/sel.h"
 #include "tests/support/unit.h"
 #include "algos/algos.h"
 #include "tools/tune/tune.h"
@@ -237,7 +238,7 @@ static const char *path(const struct shunt_tuning *t, uint64_t bytes)
 	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
 	enum shunt_reason reason;
 
-	return shunt_select_name(&s, SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &reason);
+	return shunt_select_name(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 }
 
 static void test_rows_between_two_points_ours_only_if_both_are(void **state)

@@ -157,6 +157,7 @@ FINDER(redop, SHUNT_NREDOPS)
 
 struct select_query {
 	struct shunt_sel_key sel_key;
+	struct shunt_sel sel; /* of this key */
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
@@ -237,10 +238,10 @@ static void selection_make(const struct select_query *q, uint64_t bytes, struct 
 		a->name = plan->name;
 		snprintf(a->source, sizeof(a->source), "plan, %s", plan->source);
 	} else {
-		a->name = shunt_select_name(&q->sel_key, q->kind, q->dtype, q->redop, bytes, &reason);
+		a->name = shunt_select_name(&q->sel, q->kind, q->dtype, q->redop, bytes, &reason);
 		a->reason = shunt_reason_name(reason);
 		a->kernel = !reason;
-		shunt_select_source(&q->sel_key, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
+		shunt_select_source(&q->sel, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
 		planned_make(q, bytes, a);
 	}
 }
@@ -330,8 +331,8 @@ static void blocks_print(const struct select_query *q, const struct selection *i
 	unsigned least = 0, most = 0;
 
 	if (is->kernel) {
-		least = shunt_select_blocks(&q->sel_key, q->kind, q->dtype, q->redop, from);
-		most = shunt_select_blocks(&q->sel_key, q->kind, q->dtype, q->redop, to);
+		least = shunt_select_blocks(&q->sel, q->kind, q->dtype, q->redop, from);
+		most = shunt_select_blocks(&q->sel, q->kind, q->dtype, q->redop, to);
 	}
 	if (most && least != most)
 		printf("  %u to %u blocks", least, most);
@@ -357,7 +358,7 @@ static int ranges_print(const struct select_query *q)
 	uint64_t from = p.step, last = from;
 	struct selection is, now;
 
-	shunt_select_crossovers(&q->sel_key, q->kind, size_point_add, &p);
+	shunt_select_crossovers(&q->sel, q->kind, size_point_add, &p);
 	plan_size_points_add(q, &p);
 	for (int shift = 0; shift < 41; shift++)
 		size_point_add(&p, 1ull << shift);
@@ -437,7 +438,7 @@ static const struct option_row select_rows[] = {
 	    .help = "float32 (default), float16, bfloat16, int8, ..." },
 	{ "redop", 0, OPTION_WORD, "OP", AT(query.redop), .find = redop_find,
 	    .help = "sum (default), prod, max, min, avg" },
-	{ "windows", 0, OPTION_FLAG, AT(query.sel_key.symmem),
+	{ "windows", 0, OPTION_FLAG, AT(query.sel.symmem),
 	    .help = "as if the buffers were registered as symmetric memory" },
 	{ "nvls", 0, OPTION_FLAG, AT(query.sel_key.nvls),
 	    .help = "as if NCCL used NVLink multicast (default: as here)" },
@@ -493,6 +494,7 @@ static int query_complete(struct select_opts *o)
 	struct tool_lib lib;
 	int version;
 
+	q->sel.key = &q->sel_key;
 	q->sel_key.nranks = (int)o->ranks;
 	q->sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
 	q->sel_key.no_sms = shunt_nccl_env()->cta_policy >= 2;
@@ -603,7 +605,7 @@ static int select_main(int argc, char **argv)
 	    q->sel_key.sim           ? "standalone on the sim" :
 	        q->sel_key.takes_all ? "standalone" :
 	                               "in front of the real NCCL",
-	    q->sel_key.nvls ? " with NVLink multicast" : "", q->sel_key.symmem ? ", symmetric buffers" : "");
+	    q->sel_key.nvls ? " with NVLink multicast" : "", q->sel.symmem ? ", symmetric buffers" : "");
 	if (first == argc)
 		status = ranges_print(q);
 	if (first == argc && !status)

@@ -27,11 +27,12 @@ static bool launch_equal(
 		return false;
 	for (int i = 0; i < 2; i++) {
 		const struct tune_candidate *c = i ? b : a;
-		struct shunt_sel_key sel_key = {
-			.nranks = nranks, .sim = sim, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads
+		struct shunt_sel_key key = { .nranks = nranks, .sim = sim };
+		struct shunt_limits limits = {
+			.key = &key, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads
 		};
 
-		c->algo->geometry(&sel_key, part, i ? &y : &x);
+		c->algo->geometry(&limits, part, i ? &y : &x);
 	}
 	return x.blocks == y.blocks && x.threads == y.threads;
 }

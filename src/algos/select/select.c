@@ -155,14 +155,14 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
  * A rule that names an algorithm for windows holds only for calls in windows, one for several hosts only for
  * communicators over several hosts, and one for a single host only for the others.
  */
-static bool forced_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
+static bool forced_algo(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_algo **algo_p, struct shunt_geometry *g)
 {
 	if (!shunt_forced_find(kind, bytes, algo_p, g))
 		return false;
 	if (!*algo_p ||
-	    ((*algo_p)->over_hosts == (sel_key->placement != NULL) &&
-	        ((*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel_key->symmem)))
+	    ((*algo_p)->over_hosts == (sel->key->placement != NULL) &&
+	        ((*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel->symmem)))
 		return true;
 	*g = (struct shunt_geometry){ 0 };
 	return false;
@@ -183,11 +183,11 @@ static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind
 }
 
 /* True: the call lies in windows, with which NCCL is faster at this size. *file_p: says the tuning file. */
-static bool nccl_in_windows(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, bool *file_p)
+static bool nccl_in_windows(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes, bool *file_p)
 {
 	*file_p = false;
-	return sel_key->symmem && !never_declines(sel_key, kind) &&
-	    bytes >= shunt_tuning_windows_from(sel_key, kind, file_p);
+	return sel->symmem && !never_declines(sel->key, kind) &&
+	    bytes >= shunt_tuning_windows_from(sel->key, kind, file_p);
 }
 
 /*
@@ -237,10 +237,11 @@ static const struct shunt_algo *choose_over_hosts(
 	return row ? row->algo : algo;
 }
 
-/* The algorithm, or NULL and the reason. */
-static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
-    struct shunt_geometry *g, enum shunt_reason *reason_p)
+/* The algorithm, or NULL and the reason. no_sms: the call's CTAPolicy zero, or the communicator's. */
+static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes,
+    bool no_sms, struct shunt_geometry *g, enum shunt_reason *reason_p)
 {
+	const struct shunt_sel_key *sel_key = sel->key;
 	const struct shunt_tuning_row *row;
 	const struct shunt_tuning *table;
 	const struct shunt_algo *algo;
@@ -250,15 +251,15 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key,
 	*reason_p = nccl_reason(sel_key, kind);
 	if (*reason_p)
 		return NULL;
-	if (forced_algo(sel_key, kind, bytes, &algo, g)) {
+	if (forced_algo(sel, kind, bytes, &algo, g)) {
 		*reason_p = SHUNT_REASON_FORCED;
 		return algo;
 	}
 	if (sel_key->placement)
 		return choose_over_hosts(sel_key, kind, bytes, reason_p);
-	if (sel_key->symmem && (algo = shunt_tuning_symmem(sel_key, kind, bytes)))
+	if (sel->symmem && (algo = shunt_tuning_symmem(sel_key->nranks, no_sms, kind, bytes)))
 		return algo;
-	if (nccl_in_windows(sel_key, kind, bytes, &file)) {
+	if (nccl_in_windows(sel, kind, bytes, &file)) {
 		*reason_p = SHUNT_REASON_WINDOWS;
 		return NULL;
 	}
@@ -275,8 +276,10 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key,
 	return row->algo;
 }
 
-bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
+bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
+	const struct shunt_sel_key *sel_key = sel->key;
+	bool no_sms = coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : sel_key->no_sms;
 	enum shunt_reason reason;
 
 	if (sel_key->nranks == 1) {
@@ -284,14 +287,14 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 		decision->reason = SHUNT_REASON_ONE_RANK;
 		decision->algo = sel_key->takes_all ? &shunt_local_algo : NULL;
 	} else if (coll->algo && !nccl_reason(sel_key, coll->kind) &&
-	    shunt_select_path(sel_key, coll, &(struct shunt_path){ .algo = coll->algo }, decision)) {
+	    shunt_select_path(sel, coll, &(struct shunt_path){ .algo = coll->algo }, decision)) {
 		return true;
 	} else if (coll->algo && coll->only_algo) {
 		decision->algo = NULL;
 		decision->reason = SHUNT_REASON_CONFIG;
 	} else {
-		decision->algo =
-		    choose_algo(sel_key, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);
+		decision->algo = choose_algo(
+		    sel, table_kind(coll->kind), shunt_coll_bytes(coll), no_sms, &decision->geometry, &reason);
 		decision->reason = (uint8_t)reason;
 	}
 	if (!decision->algo)
@@ -301,16 +304,16 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 	return true;
 }
 
-bool shunt_select_path(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
-    const struct shunt_path *path, struct shunt_decision *decision)
+bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_path *path,
+    struct shunt_decision *decision)
 {
-	if (!path->algo || path->algo->over_hosts != (sel_key->placement != NULL) ||
-	    (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel_key->symmem))
+	if (!path->algo || path->algo->over_hosts != (sel->key->placement != NULL) ||
+	    (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel->symmem))
 		return false;
 	decision->algo = path->algo;
 	decision->geometry = path->geometry;
 	decision->reason = SHUNT_REASON_NONE;
-	set_type_op(sel_key, coll, decision);
+	set_type_op(sel->key, coll, decision);
 	return true;
 }
 
@@ -334,7 +337,7 @@ const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo)
 	return a;
 }
 
-const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+const char *shunt_select_name(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype,
     enum shunt_redop redop, uint64_t bytes, enum shunt_reason *reason_p)
 {
 	struct shunt_coll coll = {
@@ -342,7 +345,7 @@ const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_ki
 	};
 	struct shunt_decision decision;
 
-	shunt_select(sel_key, &coll, &decision);
+	shunt_select(sel, &coll, &decision);
 	*reason_p = (enum shunt_reason)decision.reason;
 	return decision.algo ? decision.algo->name : "nccl";
 }
@@ -355,10 +358,12 @@ static int see_blocks(void *ctx, const struct shunt_work *work)
 	return 0;
 }
 
-unsigned shunt_select_blocks(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
-    enum shunt_redop redop, uint64_t bytes)
+unsigned shunt_select_blocks(
+    const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t bytes)
 {
 	static char in[16], out[16]; /* addresses only */
+	const struct shunt_sel_key *sel_key = sel->key;
+	const struct shunt_limits limits = shunt_limits_of(sel_key);
 	struct shunt_coll coll = { .kind = kind,
 		.dtype = dtype,
 		.redop = redop,
@@ -371,16 +376,14 @@ unsigned shunt_select_blocks(const struct shunt_sel_key *sel_key, enum shunt_kin
 	struct shunt_decision decision = { 0 };
 	struct shunt_work work;
 	unsigned most = 0;
-	const struct shunt_enqueue_ctx enqueue = {
-		.sel_key = sel_key, .base = &base, .emit = see_blocks, .ctx = &most
-	};
+	struct shunt_enqueue_ctx enqueue = { .sel_key = sel_key, .base = &base, .emit = see_blocks, .ctx = &most };
 
-	if (sel_key->nranks < 2 || sel_key->placement || !shunt_select(sel_key, &coll, &decision))
+	if (sel_key->nranks < 2 || sel_key->placement || !shunt_select(sel, &coll, &decision))
 		return 0;
 	if (decision.algo->fuse == SHUNT_FUSE_SYMMEM) {
 		if (!decision.algo->geometry)
 			return 0;
-		decision.algo->geometry(sel_key, bytes, &work);
+		decision.algo->geometry(&limits, bytes, &work);
 		return work.blocks;
 	}
 	return shunt_enqueue_calls(&enqueue, calls, &decision, 1) ? 0 : most;
@@ -397,9 +400,10 @@ static void describe_table(const struct shunt_sel_key *sel_key, const struct shu
 	                                                                        "");
 }
 
-void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
-    uint64_t bytes, char *text, size_t text_bytes)
+void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes,
+    char *text, size_t text_bytes)
 {
+	const struct shunt_sel_key *sel_key = sel->key;
 	const struct shunt_tuning *table = NULL;
 	struct shunt_geometry g = { 0 };
 	const struct shunt_algo *algo;
@@ -413,21 +417,21 @@ void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind ki
 	else if (nccl_reason(sel_key, kind))
 		snprintf(text, text_bytes, "%s",
 		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
-	else if (forced_algo(sel_key, kind, bytes, &algo, &g))
+	else if (forced_algo(sel, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (sel_key->placement)
 		snprintf(text, text_bytes, "%s%s",
 		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? "tuned here, " :
 		                                                          "built-in, for several hosts, not measured",
 		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? sel_key->tuning->source : "");
-	else if (sel_key->symmem && shunt_tuning_symmem(sel_key, kind, bytes))
+	else if (sel->symmem && shunt_tuning_symmem(sel_key->nranks, sel_key->no_sms, kind, bytes))
 		snprintf(text, text_bytes, "%s",
 		    sel_key->no_sms && !shunt_kind_reduces(kind) ?
 		        "CTAPolicy zero" :
 		        sel_key->nranks == 2 || sel_key->nranks == 4 ?
 		        "built-in, for windows, measured on H200" :
 		        "built-in, for windows, estimated from 2 and 4 ranks of H200");
-	else if (nccl_in_windows(sel_key, kind, bytes, &file))
+	else if (nccl_in_windows(sel, kind, bytes, &file))
 		snprintf(text, text_bytes, "%s%s",
 		    file ? "tuned here, " : "built-in, for NCCL with NVLink multicast, estimated",
 		    file ? sel_key->tuning->source : "");
@@ -438,15 +442,16 @@ void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind ki
 }
 
 void shunt_select_crossovers(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+    const struct shunt_sel *sel, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
 {
+	const struct shunt_sel_key *sel_key = sel->key;
 	const struct shunt_tuning *table;
 	uint64_t from;
 	bool file;
 
 	kind = table_kind(kind);
 	shunt_forced_crossovers(kind, add, ctx);
-	from = sel_key->symmem ? shunt_tuning_windows_from(sel_key, kind, &file) : UINT64_MAX;
+	from = sel->symmem ? shunt_tuning_windows_from(sel_key, kind, &file) : UINT64_MAX;
 	if (from != UINT64_MAX)
 		add(ctx, from);
 	if (sel_key->placement && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {

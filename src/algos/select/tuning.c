@@ -251,12 +251,12 @@ static void build(void)
 	built.hash = shunt_fnv1a(built.hash, nvls_from, sizeof(nvls_from));
 }
 
-const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt_kind kind, uint64_t bytes)
 {
-	uint64_t from = symmem_from[kind][sel_key->nranks > 2];
+	uint64_t from = symmem_from[kind][nranks > 2];
 
 	/* Reductions need SMs in any case. */
-	if (!from || (bytes < from && (!sel_key->no_sms || shunt_kind_reduces(kind))))
+	if (!from || (bytes < from && (!no_sms || shunt_kind_reduces(kind))))
 		return NULL;
 	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
 }

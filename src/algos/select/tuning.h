@@ -67,10 +67,10 @@ const struct shunt_tuning_row *shunt_tuning_find(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p);
 
 /*
- * The algorithm for a call whose buffers lie in windows, if it is worth it from this size on or the communicator wants
- * no SMs used; else NULL, and the tables count. The same for all machines.
+ * The algorithm for a call of so many ranks whose buffers lie in windows, if it is worth it from this size on or no SMs
+ * are to be used; else NULL, and the tables count. The same for all machines.
  */
-const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes);
+const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt_kind kind, uint64_t bytes);
 
 /*
  * The size from which calls in windows are the real NCCL's, unless shunt_tuning_symmem has an algorithm for them;

@@ -14,7 +14,6 @@
 #include "algos/algos.h"
 #include "algos/placement.h"
 #include "comm/core/communicator.h"
-#include "base/config.h"
 #include "base/log.h"
 
 /*
@@ -50,21 +49,10 @@ static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *co
 	return err;
 }
 
-/* The selection key; before the set-up, what is known of it, in *early. */
-static const struct shunt_sel_key *key_of(
-    const struct shunt_comm *comm, enum comm_state state, struct shunt_sel_key *early)
+/* The selection key. The set-up, on another thread, writes that of state READY: before it, what is known of it. */
+static const struct shunt_sel_key *key_of(const struct shunt_comm *comm, enum comm_state state)
 {
-	/* The set-up, on another thread, writes the rest of the selection key: use the key only in state READY. */
-	if (state == COMM_READY)
-		return &comm->sel_key;
-	*early = (struct shunt_sel_key){ .nranks = comm->nranks < SHUNT_MAX_RANKS ? comm->nranks : SHUNT_MAX_RANKS,
-		.sim = shunt_config()->device == SHUNT_DEVICE_SIM,
-		.takes_all = comm->sel_key.takes_all,
-		.deterministic = comm->sel_key.deterministic,
-		.no_sms = comm->no_sms,
-		.placement = comm->sel_key.placement,
-		.early = true };
-	return early;
+	return state == COMM_READY ? &comm->sel_key : &comm->early_key;
 }
 
 /* True: the plans have decided, for a plan or for NCCL. path_p: the algorithm that a selector wants, if any. */
@@ -112,17 +100,9 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	bool any = comm->nranks > 1 && !comm->sel_key.placement &&
 	    atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
-	struct shunt_sel_key early, with_window;
-	const struct shunt_sel_key *key = key_of(comm, state, &early);
+	const struct shunt_sel sel = { key_of(comm, state), window != SHUNT_WINDOW_NONE };
 
-	if (window != SHUNT_WINDOW_NONE) {
-		with_window = *key;
-		with_window.symmem = true;
-		if (coll->cta_policy)
-			with_window.no_sms = coll->cta_policy & SHUNT_CTAS_ZERO;
-		key = &with_window;
-	}
-	if (!shunt_select_path(key, coll, wanted, d) && !shunt_select(key, coll, d))
+	if (!shunt_select_path(&sel, coll, wanted, d) && !shunt_select(&sel, coll, d))
 		return;
 	d->path = d->algo->name;
 	if (d->algo->planned)
@@ -135,15 +115,13 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 }
 
 /* What Shunt would do if the ranks were on several hosts, which is not known yet. */
-static void decide_over_hosts(
-    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
+static void decide_over_hosts(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
 {
 	static const struct shunt_placement some = { .nranks = 2, .nhosts = 2, .rails = 1 };
-	struct shunt_sel_key early;
+	struct shunt_sel_key key = comm->early_key;
 
-	key_of(comm, state, &early);
-	early.placement = &some;
-	if (!shunt_select(&early, coll, d))
+	key.placement = &some;
+	if (!shunt_select(&(struct shunt_sel){ .key = &key }, coll, d))
 		return;
 	d->algo = d->algo->planned ? shunt_select_unplanned(d->algo) : d->algo;
 	d->path = d->algo->name;
@@ -165,7 +143,7 @@ static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		decide_kernel(comm, coll, state, &wanted, d);
 	anywhere = state < COMM_READY && comm->nranks > 1 && shunt_comm_may_be_anywhere(comm);
 	if (anywhere && !d->algo)
-		decide_over_hosts(comm, coll, state, d);
+		decide_over_hosts(comm, coll, d);
 	if (d->algo && state < COMM_READY)
 		d->need = anywhere ? SHUNT_NEED_HOSTS : SHUNT_NEED_SETUP;
 	else if (d->need)

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include "algos/algo.h"
 #include "algos/select/nvls.h"
+#include "base/config.h"
 #include "base/lock.h"
 #include "comm/observe/call_check.h"
 #include "comm/comm.h"
@@ -41,7 +42,8 @@ extern const uint32_t shunt_setup_protocol;
 struct shunt_comm {
 	struct shunt_id id;
 	int member, nmembers, rank, nranks, device;
-	struct shunt_sel_key sel_key;
+	struct shunt_sel_key sel_key;   /* written by the set-up, but for what is in the description */
+	struct shunt_sel_key early_key; /* for decisions before it: what this rank knows by itself */
 	/* Goes up with each change of what decisions depend on, after the change: state, plans, windows. */
 	_Atomic uint32_t version;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
@@ -103,6 +105,19 @@ static inline int shunt_comm_local_ranks(const struct shunt_comm *comm)
 static inline int shunt_comm_local_rank(const struct shunt_comm *comm)
 {
 	return shunt_comm_spans_hosts(comm) ? comm->placement.local_of[comm->rank] : comm->rank;
+}
+
+/* Once the ranks are known. shunt_comm_net_place adds who is on which host. */
+static inline void shunt_comm_fill_early_key(struct shunt_comm *comm)
+{
+	comm->early_key =
+	    (struct shunt_sel_key){ .nranks = comm->nranks < SHUNT_MAX_RANKS ? comm->nranks : SHUNT_MAX_RANKS,
+		    .sim = shunt_config()->device == SHUNT_DEVICE_SIM,
+		    .takes_all = comm->sel_key.takes_all,
+		    .deterministic = comm->sel_key.deterministic,
+		    .no_sms = comm->no_sms,
+		    .placement = comm->sel_key.placement,
+		    .early = true };
 }
 
 /* For rounds among all ranks, with the communicator's lock. */

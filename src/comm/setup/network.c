@@ -29,7 +29,7 @@ void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hos
 	*placement = (struct shunt_placement){ .nranks = hosts->nranks, .nhosts = hosts->nhosts, .rank = comm->rank };
 	memcpy(placement->host_of, hosts->host_of, (size_t)hosts->nranks);
 	shunt_placement_complete(placement);
-	comm->sel_key.placement = placement;
+	comm->sel_key.placement = comm->early_key.placement = placement;
 }
 
 /* ---- connections */
@@ -85,7 +85,7 @@ static void size_rings(struct shunt_comm *comm)
 	slot = fits < slot ? fits : slot;
 	net->slot_bytes = floor_power(slot, SLOT_LEAST, key->sim ? SIM_SLOT_MOST : SLOT_MOST);
 	net->channels = key->sim ? (comm->nranks <= SIM_FEW_RANKS ? 2 : 1) : SHUNT_NET_CHANNELS;
-	net->channels = shunt_grid_halve(key, net->channels);
+	net->channels = shunt_grid_halve(key->few_ctas, net->channels);
 	if (key->max_ctas && (uint32_t)key->max_ctas < net->channels)
 		net->channels = (uint32_t)key->max_ctas;
 	key->net_channels = net->channels;

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_ALGOS_SEL_H
+#define TESTS_ALGOS_SEL_H
+/* Questions to the selection: about buffers anywhere, and about buffers in windows. */
+#include "algos/algo.h"
+
+#define SEL(key_) (&(const struct shunt_sel){ .key = (key_) })
+#define SEL_WINDOW(key_) (&(const struct shunt_sel){ .key = (key_), .symmem = true })
+#endif
