@@ -17,10 +17,10 @@ int shunt_p2p_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shun
  * stands for packs of 16 bytes.
  */
 enum shunt_dtype shunt_copy_type(uint64_t align);
-/* A two-shot reduce (algos/ll128.c). */
+/* A two-shot reduce (algos/engines/ll128.c). */
 int shunt_reduce_twoshot(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll);
-/* For communicators over several hosts (algos/hosts.c). */
+/* For communicators over several hosts (algos/engines/hierarchical.c). */
 extern const struct shunt_algo shunt_hosts_algos[];
 /* For every kind, on communicators of one rank. */
 extern const struct shunt_algo shunt_local_algo;
@@ -40,7 +40,7 @@ bool shunt_forced_check(const char *text, char *reason, size_t bytes);
 const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name);
 
 /*
- * A barrier among all ranks, for calls on symmetric memory (algos/barriers.c). flags: SHUNT_K_FIRST_BARRIER,
+ * A barrier among all ranks, for calls on symmetric memory (algos/launch/barriers.c). flags: SHUNT_K_FIRST_BARRIER,
  * SHUNT_K_LAST_BARRIER or none. The first barrier also compares the offsets of the calls' buffers.
  */
 int shunt_barrier_enqueue(
