@@ -77,10 +77,10 @@
 	X(plan_hosts,            plan,           shunt_kargs_plan) \
 	X(hosts,                 hosts,          shunt_kargs_net_few) \
 	X(hosts_many,            hosts,          shunt_kargs_net_many)
-/* The .cu files. Each becomes a fatbin of its own. */
+/* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
-	X(oneshot) X(twoshot) X(reduce_scatter) X(pairwise) X(ll128) X(simple) X(tma) X(barrier) X(direct) \
-	X(plan) X(hosts)
+	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
+	X(hosts)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
