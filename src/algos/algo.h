@@ -44,6 +44,7 @@ struct shunt_sel_key {
 struct shunt_sel {
 	const struct shunt_sel_key *key;
 	bool symmem; /* its buffers lie in windows that all ranks have mapped, or may still agree on */
+	bool no_sms; /* ... and its CTAPolicy, or the communicator's, is zero */
 };
 
 /* Limits on the launches of calls that share them: the communicator's, the calls' and their decision's. */
@@ -140,8 +141,10 @@ struct shunt_enqueue_ctx {
 	void *(*peer_ptr)(void *ctx, const void *ptr, uint64_t bytes, int peer);
 	/* The launch of a call that a plan takes. NULL: no plans. */
 	int (*plan_work)(void *ctx, void *exec, const struct shunt_coll *coll, struct shunt_work *work);
-	/* Of the launches to come; written by shunt_enqueue_calls. */
+	/* Written by shunt_enqueue_calls: of the launches to come; and shunt_select, for what calls that share one
+	 * amount to. */
 	struct shunt_limits limits;
+	bool (*select)(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);
 	bool check; /* compare messages; for collectives base->check says so, until emit has launched a group's first
 	               kernel */
 	void *ctx;
@@ -176,7 +179,7 @@ struct shunt_algo {
 	 */
 	int (*enqueue)(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
 	    const struct shunt_coll *const *calls, size_t ncalls);
-	uint64_t proto; /* p2p.c: SHUNT_MESSAGE_SIMPLE or 0 */
+	uint64_t proto; /* engines/p2p.c: SHUNT_MESSAGE_SIMPLE or 0 */
 	/*
 	 * Emits one call in a launch of its own, among more than 2 ranks, if it is the only one of the calls that fuse
 	 * with such a function. NULL: none.
@@ -184,6 +187,8 @@ struct shunt_algo {
 	int (*single)(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
 	    const struct shunt_coll *coll);
 	enum shunt_among among;
+	/* The row whose kernels and geometry two ranks take (SHUNT_AMONG_MORE), or `single`. NULL: none. */
+	const struct shunt_algo *uses;
 	bool over_hosts; /* for communicators over several hosts, and for no others */
 	/*
 	 * The first plan that fits the call, also one that runs by name only, such as the default plans for several
@@ -225,8 +230,10 @@ extern const struct shunt_algo shunt_plan_algo;
  */
 bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p);
 
-/* Row i of all algorithms, or NULL. */
+/* Row i of all algorithms (algos/rows.c), or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);
+/* The kind's first row over hosts, or NULL. */
+const struct shunt_algo *shunt_algo_over_hosts(enum shunt_kind kind);
 
 /* Selects the algorithm of a call, or false and the reason. Sizes are NCCL's count x type. */
 bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);

@@ -4,38 +4,39 @@
 /* Declarations that the files of this folder share. */
 #include "algos/algo.h"
 
-/* Each file's rows; the last one has no name. */
-extern const struct shunt_algo shunt_ll128_algos[];
-extern const struct shunt_algo shunt_p2p_algos[];
-extern const struct shunt_algo shunt_ce_algos[];
-extern const struct shunt_algo shunt_direct_algos[];
-/* enqueue() of the p2p engine's rows, for all calls that may share a launch with theirs. */
-int shunt_p2p_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
-    const struct shunt_coll *const *calls, size_t ncalls);
+/* ---- engines: their functions in rows */
+
+#define SHUNT_ENQUEUES(name) \
+	int name(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions, \
+	    const struct shunt_coll *const *calls, size_t ncalls)
+SHUNT_ENQUEUES(shunt_ll128_enqueue);
+SHUNT_ENQUEUES(shunt_pairwise_enqueue);
+/* Also for all calls that may share a launch with those of its rows. */
+SHUNT_ENQUEUES(shunt_p2p_enqueue);
+SHUNT_ENQUEUES(shunt_ce_enqueue);
+SHUNT_ENQUEUES(shunt_direct_enqueue);
+SHUNT_ENQUEUES(shunt_hierarchical_enqueue);
+#undef SHUNT_ENQUEUES
+/* A pipelined broadcast, and a two-shot reduce. */
+int shunt_pipelined(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll);
+int shunt_reduce_twoshot(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll);
+/* One warp for each LL128 slot of the message, or of a rank's share of it. */
+void shunt_oneshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work);
+void shunt_twoshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work);
+/* For every kind, on communicators of one rank. */
+extern const struct shunt_algo shunt_local_algo;
+
+/* ---- what launches of all engines need */
+
+/* Sets a decision's kernel and flags by its algorithm and the call's type and operator. */
+void shunt_algo_set_kernel(struct shunt_decision *decision, const struct shunt_coll *coll, int nranks);
 /*
  * The type of the kernel that copies: the largest whose size divides all addresses and sizes, or-ed in align. SHUNT_I64
  * stands for packs of 16 bytes.
  */
 enum shunt_dtype shunt_copy_type(uint64_t align);
-/* A two-shot reduce (algos/engines/ll128.c). */
-int shunt_reduce_twoshot(
-    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll);
-/* For communicators over several hosts (algos/engines/hierarchical.c). */
-extern const struct shunt_algo shunt_hosts_algos[];
-/* For every kind, on communicators of one rank. */
-extern const struct shunt_algo shunt_local_algo;
-
-/* SHUNT_ALGO (algos/select/forced.c). True if a rule holds for this size; *algo_p is NULL if the rule says nccl. */
-bool shunt_forced_find(
-    enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
-/* True: a rule of the text gives the real NCCL a collective that adds. */
-bool shunt_forced_nccl_adds(const char *text);
-/* True: a rule wants plans, or one of earlier did. */
-bool shunt_forced_plans(void);
-/* Calls add with the sizes at which a kind's rules begin and end, in any order. */
-void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
-/* True: every rule of the text can be used. False: reason has one line about the first that cannot. */
-bool shunt_forced_check(const char *text, char *reason, size_t bytes);
 /* The algorithm of this name for a kind, or NULL. */
 const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name);
 

@@ -81,6 +81,7 @@ static int enqueue_bin(struct shunt_enqueue_ctx *enqueue, const struct shunt_dec
 		limits->max_threads = decisions->geometry.threads;
 		limits->max_channels = decisions->geometry.channels;
 	}
+	enqueue->select = shunt_select;
 	if (enqueue->begin && (err = enqueue->begin(enqueue->ctx, calls, n)))
 		return err;
 	return decisions->algo->enqueue(enqueue, decisions, calls, n);
@@ -129,4 +130,45 @@ int shunt_enqueue_calls(struct shunt_enqueue_ctx *enqueue, const struct shunt_co
 		free(done);
 	}
 	return err;
+}
+
+/* ---- for tools */
+
+static int see_blocks(void *ctx, const struct shunt_work *work)
+{
+	unsigned *most = ctx;
+
+	*most = work->blocks > *most ? work->blocks : *most;
+	return 0;
+}
+
+unsigned shunt_select_blocks(
+    const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t bytes)
+{
+	static char in[16], out[16]; /* addresses only */
+	const struct shunt_sel_key *sel_key = sel->key;
+	const struct shunt_limits limits = shunt_limits_of(sel_key);
+	struct shunt_coll coll = { .kind = kind,
+		.dtype = dtype,
+		.redop = redop,
+		.count = bytes / shunt_dtype_bytes[dtype],
+		.root = 1,
+		.send = in,
+		.recv = out };
+	const struct shunt_kargs base = { .nranks = (uint16_t)sel_key->nranks };
+	const struct shunt_coll *calls[] = { &coll };
+	struct shunt_decision decision = { 0 };
+	struct shunt_work work;
+	unsigned most = 0;
+	struct shunt_enqueue_ctx enqueue = { .sel_key = sel_key, .base = &base, .emit = see_blocks, .ctx = &most };
+
+	if (sel_key->nranks < 2 || sel_key->placement || !shunt_select(sel, &coll, &decision))
+		return 0;
+	if (decision.algo->fuse == SHUNT_FUSE_SYMMEM) {
+		if (!decision.algo->geometry)
+			return 0;
+		decision.algo->geometry(&limits, bytes, &work);
+		return work.blocks;
+	}
+	return shunt_enqueue_calls(&enqueue, calls, &decision, 1) ? 0 : most;
 }

@@ -5,5 +5,5 @@
 #include "algos/algo.h"
 
 #define SEL(key_) (&(const struct shunt_sel){ .key = (key_) })
-#define SEL_WINDOW(key_) (&(const struct shunt_sel){ .key = (key_), .symmem = true })
+#define SEL_WINDOW(key_) (&(const struct shunt_sel){ .key = (key_), .symmem = true, .no_sms = (key_)->no_sms })
 #endif

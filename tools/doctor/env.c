@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "algos/algos.h"
+#include "algos/select/forced.h"
 #include "base/config.h"
 #include "base/env.h"
 #include "base/renamed.h"

@@ -497,7 +497,7 @@ static int query_complete(struct select_opts *o)
 	q->sel.key = &q->sel_key;
 	q->sel_key.nranks = (int)o->ranks;
 	q->sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
-	q->sel_key.no_sms = shunt_nccl_env()->cta_policy >= 2;
+	q->sel_key.no_sms = q->sel.no_sms = shunt_nccl_env()->cta_policy >= 2;
 	q->sel_key.takes_all = o->mode == MODE_STANDALONE;
 	q->sel_key.deterministic = shunt_config()->deterministic;
 	/*

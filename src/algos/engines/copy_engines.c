@@ -110,7 +110,7 @@ static int step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll
 	return err;
 }
 
-static int ce_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+int shunt_ce_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
 	unsigned most = 1;
@@ -129,20 +129,3 @@ static int ce_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shun
 	}
 	return err;
 }
-
-#define BARRIER { SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier }
-#define CE(which, text) \
-	{ .name = "ce", \
-		.doc = "windows, no SMs: " text, \
-		.kind = which, \
-		.fuse = SHUNT_FUSE_SYMMEM, \
-		.shapes = BARRIER, \
-		.enqueue = ce_enqueue }
-const struct shunt_algo shunt_ce_algos[] = {
-	CE(SHUNT_ALLGATHER, "copy engines put every rank's part into all"),
-	CE(SHUNT_ALLTOALL, "copy engines put part r into rank r"),
-	CE(SHUNT_BROADCAST, "the root's copy engine hands out shares, which the others put into each other"),
-	CE(SHUNT_GATHER, "the root's copy engine gets all parts"),
-	CE(SHUNT_SCATTER, "the root's copy engine puts part r into rank r"),
-	{ 0 },
-};

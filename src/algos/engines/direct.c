@@ -79,7 +79,7 @@ static int direct(
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
-static int direct_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+int shunt_direct_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
 	int err = shunt_barrier_enqueue(enqueue, calls, ncalls, SHUNT_K_FIRST_BARRIER);
@@ -88,18 +88,3 @@ static int direct_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct 
 		err = direct(enqueue, decision, calls[i]);
 	return err ? err : shunt_barrier_enqueue(enqueue, calls, ncalls, SHUNT_K_LAST_BARRIER);
 }
-
-#define DIRECT_SHAPES { SHUNT_SHAPE_direct2, SHUNT_SHAPE_direct4, SHUNT_SHAPE_direct8 }
-#define DIRECT(which, text) \
-	{ .name = "direct", \
-		.doc = "windows, zero copy: " text, \
-		.kind = which, \
-		.fuse = SHUNT_FUSE_SYMMEM, \
-		.shapes = DIRECT_SHAPES, \
-		.enqueue = direct_enqueue }
-const struct shunt_algo shunt_direct_algos[] = {
-	DIRECT(SHUNT_ALLREDUCE, "every rank reduces its part of all inputs, and stores it into all outputs"),
-	DIRECT(SHUNT_REDUCESCATTER, "rank r reduces part r of all inputs where they lie"),
-	DIRECT(SHUNT_REDUCE, "the root reduces all inputs where they lie"),
-	{ 0 },
-};

@@ -665,7 +665,7 @@ static int enqueue_collective(const struct shunt_enqueue_ctx *enqueue, const str
 	return launch(enqueue, &p, shunt_kind_reduces(c->kind) ? decision->kernel : copy_kernel(&p), &draft->work);
 }
 
-static int hosts_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+int shunt_hierarchical_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
 	struct draft *draft = malloc(sizeof(*draft));
@@ -681,26 +681,3 @@ static int hosts_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct s
 	free(draft);
 	return err;
 }
-
-#define OVER_HOSTS(which, text) \
-	.doc = "over hosts: " text, .kind = which, .fuse = SHUNT_FUSE_NONE, \
-	.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, .over_hosts = true, \
-	.enqueue = hosts_enqueue
-#define ROW(which, text) { .name = "hierarchical", OVER_HOSTS(which, text) }
-#define PLANNED(which) \
-	{ .name = "plan", .planned = true, OVER_HOSTS(which, "a plan, such as the default ones; else hierarchical") }
-const struct shunt_algo shunt_hosts_algos[] = {
-	ROW(SHUNT_ALLREDUCE, "sums of each host's ranks, then of the hosts, which all ranks get"),
-	ROW(SHUNT_REDUCESCATTER, "sums of each host's ranks go to the rank's host, which adds them up"),
-	ROW(SHUNT_ALLGATHER, "each block crosses the network once to a host, and is passed on there"),
-	ROW(SHUNT_BROADCAST, "to one rank of each host, which passes it on"),
-	ROW(SHUNT_REDUCE, "one rank of each host adds up its ranks, the root the hosts"),
-	ROW(SHUNT_ALLTOALL, "every rank sends part r to rank r"),
-	ROW(SHUNT_GATHER, "all send to the root"),
-	ROW(SHUNT_SCATTER, "the root sends part r to rank r"),
-	ROW(SHUNT_SEND, "the sender pushes, the receiver takes"),
-	PLANNED(SHUNT_ALLREDUCE),
-	PLANNED(SHUNT_REDUCESCATTER),
-	PLANNED(SHUNT_ALLGATHER),
-	{ 0 },
-};

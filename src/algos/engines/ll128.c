@@ -11,12 +11,12 @@ static uint64_t slots(uint64_t bytes)
 	return (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
 }
 
-static void oneshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
+void shunt_oneshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
 	shunt_grid_fit_wide(limits, slots(bytes), work);
 }
 
-static void twoshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
+void shunt_twoshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
 	shunt_grid_fit_wide(limits, (slots(bytes) + limits->key->nranks - 1) / limits->key->nranks, work);
 }
@@ -67,10 +67,10 @@ static int enqueue_one(
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
-/* Two ranks have no work to divide, and no slots for a second hop: they always run one-shot. */
+/* Two ranks have no work to divide, and no slots for a second hop: they run the row that this one uses. */
 static const struct shunt_algo *ll128_algo(const struct shunt_sel_key *sel_key, const struct shunt_algo *algo)
 {
-	return sel_key->nranks == 2 && algo->among == SHUNT_AMONG_MORE ? shunt_ll128_algos : algo;
+	return sel_key->nranks == 2 && algo->among == SHUNT_AMONG_MORE ? algo->uses : algo;
 }
 
 /* Up to SHUNT_FEW_MESSAGES calls in one launch, which has the geometry of one message of their total size. */
@@ -98,7 +98,7 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 	few->first_slot[SHUNT_FEW_MESSAGES] = sum_slots;
 	/* Each message has slots of its own: count the last slot as full. */
 	all.count = (size_t)sum_slots * SHUNT_LL128_SLOT_DATA / shunt_dtype_bytes[all.dtype];
-	if (!shunt_select(&(struct shunt_sel){ .key = sel_key }, &all, &sum) || sum.algo->fuse != SHUNT_FUSE_LL128)
+	if (!enqueue->select(&(struct shunt_sel){ .key = sel_key }, &all, &sum) || sum.algo->fuse != SHUNT_FUSE_LL128)
 		sum = *decision;
 	sum.algo = ll128_algo(sel_key, sum.algo);
 	work.kernel =
@@ -107,7 +107,7 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
-static int ll128_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+int shunt_ll128_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
@@ -131,7 +131,7 @@ static int ll128_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct s
 }
 
 /* One call by a pairwise exchange. Several calls go to the p2p engine, which has one launch for all. */
-static int pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+int shunt_pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
@@ -152,57 +152,13 @@ static int pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struc
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
-#define PAIRWISE(which, shape, text) \
-	{ .name = "pairwise", \
-		.doc = "two ranks: " text, \
-		.kind = which, \
-		.fuse = SHUNT_FUSE_COPY, \
-		.shapes = { shape, shape, shape }, \
-		.geometry = oneshot_geometry, \
-		.enqueue = pairwise_enqueue, \
-		.among = SHUNT_AMONG_TWO }
-const struct shunt_algo shunt_ll128_algos[] = {
-	/* shunt_reduce_twoshot and ll128_algo rely on this order */
-	{ .name = "oneshot",
-	    .doc = "every rank sends all it has to all, each reduces everything; one hop",
-	    .kind = SHUNT_ALLREDUCE,
-	    .fuse = SHUNT_FUSE_LL128,
-	    .shapes = { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
-	    .few = { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few },
-	    .geometry = oneshot_geometry,
-	    .enqueue = ll128_enqueue },
-	{ .name = "twoshot",
-	    .doc = "reduce-scatter, then all-gather, flags in the data; two hops",
-	    .kind = SHUNT_ALLREDUCE,
-	    .fuse = SHUNT_FUSE_LL128,
-	    .shapes = { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
-	    .few = { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few },
-	    .geometry = twoshot_geometry,
-	    .enqueue = ll128_enqueue,
-	    .among = SHUNT_AMONG_MORE },
-	{ .name = "oneshot",
-	    .doc = "every rank sends to each its part, which that one reduces; one hop",
-	    .kind = SHUNT_REDUCESCATTER,
-	    .fuse = SHUNT_FUSE_LL128,
-	    .shapes = { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
-	    .few = { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few,
-	        SHUNT_SHAPE_reduce_scatter8_few },
-	    .geometry = oneshot_geometry,
-	    .enqueue = ll128_enqueue },
-	PAIRWISE(SHUNT_ALLGATHER, SHUNT_SHAPE_pairwise,
-	    "a channel sends its LL128 lines of our part, and stores those of the other's"),
-	PAIRWISE(SHUNT_ALLTOALL, SHUNT_SHAPE_pairwise_parts,
-	    "a channel sends its LL128 lines of the other's part, and stores those of ours"),
-	{ 0 },
-};
-
 int shunt_reduce_twoshot(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
 {
 	struct shunt_decision two = *decision;
 	struct shunt_coll c = *coll;
 
-	two.algo = &shunt_ll128_algos[1];
+	two.algo = decision->algo->uses;
 	two.kernel = shunt_algo_kernel(two.algo, SHUNT_ALLREDUCE, enqueue->sel_key->nranks, c.redop, c.dtype);
 	two.flags |= SHUNT_K_TO_ROOT;
 	if (c.root != enqueue->base->rank)

@@ -526,15 +526,6 @@ static unsigned fill_roles(const struct room *r, struct lists *l, const struct l
 	return nmessages;
 }
 
-enum shunt_dtype shunt_copy_type(uint64_t align)
-{
-	return align & 1 ? SHUNT_U8 :
-	    align & 2    ? SHUNT_F16 :
-	    align & 4    ? SHUNT_U32 :
-	    align & 8    ? SHUNT_U64 :
-	                   SHUNT_I64 /* 16 bytes */;
-}
-
 static enum shunt_shape copy_shape(bool simple, bool many)
 {
 	if (simple)
@@ -676,7 +667,7 @@ static int p2p_launch(const struct shunt_enqueue_ctx *enqueue, const struct shun
 	return err;
 }
 
-static int pipelined(
+int shunt_pipelined(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
 {
 	return p2p_launch(enqueue, decision, &coll, 1, false, PIPELINED);
@@ -719,45 +710,3 @@ int shunt_p2p_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shun
 		err = p2p_launch(enqueue, &decisions[next], &calls[next], ncalls - next, reduces, FIRST);
 	return err;
 }
-
-#define LL128 { SHUNT_SHAPE_ll128_2, SHUNT_SHAPE_ll128_4, SHUNT_SHAPE_simple8 } /* the last one has both protocols */
-#define SIMPLE { SHUNT_SHAPE_simple2, SHUNT_SHAPE_simple4, SHUNT_SHAPE_simple8 }
-#define ROW(called, text, which, fuses, kernels, ...) \
-	{ .name = called, \
-		.doc = text, \
-		.kind = which, \
-		.fuse = fuses, \
-		.shapes = kernels, \
-		.enqueue = shunt_p2p_enqueue, \
-		__VA_ARGS__ }
-#define BOTH(kind, fuse, doc) \
-	ROW("ll128", doc, kind, fuse, LL128), \
-	    ROW("simple", doc ", by the Simple protocol", kind, fuse, SIMPLE, .proto = SHUNT_MESSAGE_SIMPLE)
-const struct shunt_algo shunt_p2p_algos[] = {
-	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
-	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_REDUCE,
-	    "every rank sends part r to rank r, which reduces what comes in rank order"),
-	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
-	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
-	ROW("pipelined", "the root sends a share to each, and each passes its share on to the others", SHUNT_BROADCAST,
-	    SHUNT_FUSE_COPY, LL128, .single = pipelined, .among = SHUNT_AMONG_MORE),
-	BOTH(SHUNT_REDUCE, SHUNT_FUSE_REDUCE, "all send to the root, which reduces in rank order"),
-	ROW("twoshot",
-	    "every rank sends part r to rank r, which reduces what comes in rank order and sends it to the root",
-	    SHUNT_REDUCE, SHUNT_FUSE_REDUCE, LL128, .single = shunt_reduce_twoshot, .among = SHUNT_AMONG_MORE),
-	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
-	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
-	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
-	ROW("simple", "reduce-scatter and all-gather, by the Simple protocol; two ranks send each other everything",
-	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, SIMPLE, .proto = SHUNT_MESSAGE_SIMPLE),
-	{ 0 },
-};
-
-const struct shunt_algo shunt_local_algo = {
-	.name = "local",
-	.doc = "one rank by itself",
-	.kind = SHUNT_NKINDS,
-	.fuse = SHUNT_FUSE_NONE,
-	.shapes = { SHUNT_SHAPE_simple8, SHUNT_SHAPE_simple8, SHUNT_SHAPE_simple8 },
-	.enqueue = shunt_p2p_enqueue,
-};

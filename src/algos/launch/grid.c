@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "algos/algos.h"
-#include "algos/select/tuning.h"
 
 unsigned shunt_grid_coresident_blocks(uint32_t sms, unsigned launches)
 {

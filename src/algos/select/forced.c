@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/select/tuning.h"
+#include "algos/select/forced.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/renamed.h"

@@ -1,126 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* The path and the kernel of a call. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
 #include "algos/placement.h"
+#include "algos/select/forced.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
-#include "shunt/shunt.h"
 
 /*
  * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to
  * this size that matters little; above it NCCL gets them. The tables were measured with other parts. Not measured.
  */
 #define MAX_UNALIGNED_PART ((uint64_t)1 << 20)
-
-const struct shunt_algo *shunt_algo_row(size_t i)
-{
-	static const struct shunt_algo *const files[] = { shunt_ll128_algos, shunt_p2p_algos, shunt_ce_algos,
-		shunt_direct_algos, shunt_hosts_algos };
-
-	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
-		for (const struct shunt_algo *a = files[f]; a->name; a++)
-			if (!i--)
-				return a;
-	return NULL;
-}
-
-int shunt_algo_at(size_t i, struct shunt_algo_info *info)
-{
-	const struct shunt_algo *algo = shunt_algo_row(i);
-
-	if (!info || info->size < sizeof(*info))
-		return -EINVAL;
-	if (!algo)
-		return -ENOENT;
-	info->collective = shunt_kind_name(algo->kind);
-	info->name = algo->name;
-	info->description = algo->doc;
-	return 0;
-}
-
-const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
-{
-	const struct shunt_algo *a;
-
-	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
-		if (a->kind == kind && !strcmp(a->name, name))
-			return a;
-	return NULL;
-}
-
-/* Each unsigned type is behind the signed one. */
-static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
-{
-	return dtype + shunt_dtype_is_signed(dtype);
-}
-
-#define ROW(id, number, name, nccl, kernel, ...) [SHUNT_##id] = SHUNT_KOP_##kernel,
-static const enum shunt_kop kops[SHUNT_NREDOPS] = { SHUNT_REDOP_LIST(ROW) };
-#undef ROW
-
-#define HOT_BIT(shape, op, opn, type, typen) | 1u << typen
-/* Types whose sums have kernels for few ranks. */
-static const unsigned hot_sums = 0 SHUNT_HOT_ROWS(HOT_BIT, any);
-#undef HOT_BIT
-
-bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype)
-{
-	return kops[redop] == SHUNT_KOP_SUM && (hot_sums >> dtype & 1);
-}
-
-unsigned shunt_algo_kernel(
-    const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
-{
-	/* Kernels that copy have one row per element size, under the number of a type of that size. */
-	static const enum shunt_dtype copy_of[9] = {
-		[1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64
-	};
-	if (!shunt_kind_reduces(kind))
-		return SHUNT_KERNEL(algo->shapes[2], SHUNT_KOP_COPY, copy_of[shunt_dtype_bytes[dtype]]);
-
-	enum shunt_kop op = kops[redop];
-
-	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op,
-	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
-}
-
-void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll)
-{
-	if (coll->redop == SHUNT_PREMUL) {
-		k->flags = decision->flags | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
-		k->scalar = coll->scalar;
-	} else {
-		k->scalar = shunt_dtype_reciprocal(coll->dtype, k->nranks);
-	}
-}
-
-/* Sets the kernel's index and flags for type and operator. */
-static void set_type_op(
-    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
-{
-	decision->kernel = shunt_algo_kernel(decision->algo, coll->kind, sel_key->nranks, coll->redop, coll->dtype);
-	decision->flags = 0;
-	if (!shunt_kind_reduces(coll->kind))
-		return;
-	switch (coll->redop) {
-	case SHUNT_MIN:
-		decision->flags = SHUNT_K_MIN;
-		break;
-	case SHUNT_PREMUL:
-		decision->flags = SHUNT_K_PREMUL;
-		break;
-	case SHUNT_AVG:
-		decision->flags = shunt_dtype_is_float(coll->dtype) ? SHUNT_K_PREMUL :
-		    shunt_dtype_is_signed(coll->dtype)              ? SHUNT_K_DIVIDE | SHUNT_K_SIGNED :
-		                                                      SHUNT_K_DIVIDE;
-		break;
-	default:
-		break;
-	}
-}
 
 /* The two ends of a message must come to the same answer. */
 static enum shunt_kind table_kind(enum shunt_kind kind)
@@ -182,12 +74,11 @@ static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind
 	return bytes > MAX_UNALIGNED_PART && bytes % 16 && !never_declines(sel_key, kind) && shunt_kind_has_parts(kind);
 }
 
-/* True: the call lies in windows, with which NCCL is faster at this size. *file_p: says the tuning file. */
-static bool nccl_in_windows(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes, bool *file_p)
+/* True: NCCL is the faster one at this size for calls in windows. *file_p: says the tuning file. */
+static bool nccl_in_windows(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, bool *file_p)
 {
 	*file_p = false;
-	return sel->symmem && !never_declines(sel->key, kind) &&
-	    bytes >= shunt_tuning_windows_from(sel->key, kind, file_p);
+	return !never_declines(sel_key, kind) && bytes >= shunt_tuning_windows_from(sel_key, kind, file_p);
 }
 
 /*
@@ -221,11 +112,8 @@ static bool has_nccls_size_over_hosts(const struct shunt_sel_key *sel_key, enum 
 static const struct shunt_algo *choose_over_hosts(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, enum shunt_reason *reason_p)
 {
-	const struct shunt_algo *algo = shunt_hosts_algos;
 	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
 
-	while (algo->name && algo->kind != kind)
-		algo++;
 	if (!sel_key->takes_all && (!most_over_hosts(kind) || !shunt_placement_is_regular(sel_key->placement))) {
 		*reason_p = SHUNT_REASON_HOSTS;
 		return NULL;
@@ -234,12 +122,12 @@ static const struct shunt_algo *choose_over_hosts(
 		*reason_p = SHUNT_REASON_SIZE;
 		return NULL;
 	}
-	return row ? row->algo : algo;
+	return row ? row->algo : shunt_algo_over_hosts(kind);
 }
 
-/* The algorithm, or NULL and the reason. no_sms: the call's CTAPolicy zero, or the communicator's. */
+/* The algorithm, or NULL and the reason. */
 static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes,
-    bool no_sms, struct shunt_geometry *g, enum shunt_reason *reason_p)
+    struct shunt_geometry *g, enum shunt_reason *reason_p)
 {
 	const struct shunt_sel_key *sel_key = sel->key;
 	const struct shunt_tuning_row *row;
@@ -257,9 +145,9 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum sh
 	}
 	if (sel_key->placement)
 		return choose_over_hosts(sel_key, kind, bytes, reason_p);
-	if (sel->symmem && (algo = shunt_tuning_symmem(sel_key->nranks, no_sms, kind, bytes)))
+	if (sel->symmem && (algo = shunt_tuning_symmem(sel_key->nranks, sel->no_sms, kind, bytes)))
 		return algo;
-	if (nccl_in_windows(sel, kind, bytes, &file)) {
+	if (sel->symmem && nccl_in_windows(sel_key, kind, bytes, &file)) {
 		*reason_p = SHUNT_REASON_WINDOWS;
 		return NULL;
 	}
@@ -279,7 +167,6 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum sh
 bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
 	const struct shunt_sel_key *sel_key = sel->key;
-	bool no_sms = coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : sel_key->no_sms;
 	enum shunt_reason reason;
 
 	if (sel_key->nranks == 1) {
@@ -293,14 +180,14 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 		decision->algo = NULL;
 		decision->reason = SHUNT_REASON_CONFIG;
 	} else {
-		decision->algo = choose_algo(
-		    sel, table_kind(coll->kind), shunt_coll_bytes(coll), no_sms, &decision->geometry, &reason);
+		decision->algo =
+		    choose_algo(sel, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);
 		decision->reason = (uint8_t)reason;
 	}
 	if (!decision->algo)
 		return false;
 	decision->reason = SHUNT_REASON_NONE;
-	set_type_op(sel_key, coll, decision);
+	shunt_algo_set_kernel(decision, coll, sel_key->nranks);
 	return true;
 }
 
@@ -313,7 +200,7 @@ bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *col
 	decision->algo = path->algo;
 	decision->geometry = path->geometry;
 	decision->reason = SHUNT_REASON_NONE;
-	set_type_op(sel->key, coll, decision);
+	shunt_algo_set_kernel(decision, coll, sel->key->nranks);
 	return true;
 }
 
@@ -330,11 +217,7 @@ bool shunt_select_wants_plans(void)
 
 const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo)
 {
-	const struct shunt_algo *a = shunt_hosts_algos;
-
-	while (a->kind != algo->kind)
-		a++;
-	return a;
+	return shunt_algo_over_hosts(algo->kind);
 }
 
 const char *shunt_select_name(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype,
@@ -348,45 +231,6 @@ const char *shunt_select_name(const struct shunt_sel *sel, enum shunt_kind kind,
 	shunt_select(sel, &coll, &decision);
 	*reason_p = (enum shunt_reason)decision.reason;
 	return decision.algo ? decision.algo->name : "nccl";
-}
-
-static int see_blocks(void *ctx, const struct shunt_work *work)
-{
-	unsigned *most = ctx;
-
-	*most = work->blocks > *most ? work->blocks : *most;
-	return 0;
-}
-
-unsigned shunt_select_blocks(
-    const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t bytes)
-{
-	static char in[16], out[16]; /* addresses only */
-	const struct shunt_sel_key *sel_key = sel->key;
-	const struct shunt_limits limits = shunt_limits_of(sel_key);
-	struct shunt_coll coll = { .kind = kind,
-		.dtype = dtype,
-		.redop = redop,
-		.count = bytes / shunt_dtype_bytes[dtype],
-		.root = 1,
-		.send = in,
-		.recv = out };
-	const struct shunt_kargs base = { .nranks = (uint16_t)sel_key->nranks };
-	const struct shunt_coll *calls[] = { &coll };
-	struct shunt_decision decision = { 0 };
-	struct shunt_work work;
-	unsigned most = 0;
-	struct shunt_enqueue_ctx enqueue = { .sel_key = sel_key, .base = &base, .emit = see_blocks, .ctx = &most };
-
-	if (sel_key->nranks < 2 || sel_key->placement || !shunt_select(sel, &coll, &decision))
-		return 0;
-	if (decision.algo->fuse == SHUNT_FUSE_SYMMEM) {
-		if (!decision.algo->geometry)
-			return 0;
-		decision.algo->geometry(&limits, bytes, &work);
-		return work.blocks;
-	}
-	return shunt_enqueue_calls(&enqueue, calls, &decision, 1) ? 0 : most;
 }
 
 /* The source of a kind's rows. In a file's table, kinds that the file does not have come from the built-in table. */
@@ -424,14 +268,14 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? "tuned here, " :
 		                                                          "built-in, for several hosts, not measured",
 		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? sel_key->tuning->source : "");
-	else if (sel->symmem && shunt_tuning_symmem(sel_key->nranks, sel_key->no_sms, kind, bytes))
+	else if (sel->symmem && shunt_tuning_symmem(sel_key->nranks, sel->no_sms, kind, bytes))
 		snprintf(text, text_bytes, "%s",
-		    sel_key->no_sms && !shunt_kind_reduces(kind) ?
+		    sel->no_sms && !shunt_kind_reduces(kind) ?
 		        "CTAPolicy zero" :
 		        sel_key->nranks == 2 || sel_key->nranks == 4 ?
 		        "built-in, for windows, measured on H200" :
 		        "built-in, for windows, estimated from 2 and 4 ranks of H200");
-	else if (nccl_in_windows(sel, kind, bytes, &file))
+	else if (sel->symmem && nccl_in_windows(sel_key, kind, bytes, &file))
 		snprintf(text, text_bytes, "%s%s",
 		    file ? "tuned here, " : "built-in, for NCCL with NVLink multicast, estimated",
 		    file ? sel_key->tuning->source : "");

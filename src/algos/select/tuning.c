@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The built-in tables, and look-ups in all tables. */
+/* The built-in tables, and what a table needs before it is used. */
 #include "algos/select/tuning.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "base/hash.h"
 
 #define KB ((uint64_t)1 << 10)
@@ -292,6 +291,12 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 	return best;
 }
 
+const struct shunt_tuning *shunt_tuning_builtin_at(size_t i)
+{
+	pthread_once(&built_once, build);
+	return i < built.n ? &built.tables[i] : NULL;
+}
+
 uint64_t shunt_tuning_builtin_hash(void)
 {
 	pthread_once(&built_once, build);
@@ -303,62 +308,6 @@ const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, en
 	for (unsigned i = t->first[kind]; i < t->first[kind + 1]; i++)
 		if (bytes <= t->rows[i].upto)
 			return &t->rows[i];
-	return NULL;
-}
-
-/*
- * Before the set-up: the first row with which Shunt takes the call, of the tables that the ranks may agree on; else the
- * built-in row.
- */
-static const struct shunt_tuning_row *find_any(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
-{
-	const struct shunt_tuning_set *set = shunt_tuning_files();
-	const struct shunt_tuning_row *first = NULL;
-
-	pthread_once(&built_once, build);
-	for (size_t i = 0; i < built.n + set->n; i++) {
-		const struct shunt_tuning *t = i < built.n ? &built.tables[i] : set->tables[i - built.n];
-		const struct shunt_tuning_row *r;
-
-		if (t->machine.nranks != sel_key->nranks || t->machine.nhosts || t->machine.sim)
-			continue;
-		r = shunt_tuning_row(t, kind, bytes);
-		if (!first || (r && !r->forward)) {
-			first = r;
-			*table_p = t;
-		}
-		if (r && !r->forward)
-			break;
-	}
-	return first;
-}
-
-const struct shunt_tuning_row *shunt_tuning_find(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
-{
-	*table_p = NULL;
-	if (!sel_key->cc && !sel_key->sim)
-		return find_any(sel_key, kind, bytes, table_p);
-	*table_p = shunt_tuning_builtin(sel_key->sim, sel_key->cc, sel_key->nranks);
-	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
-}
-
-const struct shunt_tuning_row *shunt_tuning_over_hosts_any(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
-{
-	const struct shunt_tuning_set *set = shunt_tuning_files();
-
-	for (size_t i = 0; i < set->n; i++) {
-		const struct shunt_tuning *t = set->tables[i];
-		const struct shunt_tuning_row *r;
-
-		if (t->machine.nhosts != sel_key->placement->nhosts || t->machine.nranks != sel_key->placement->nranks)
-			continue;
-		r = shunt_tuning_row(t, kind, bytes);
-		if (r && !r->forward)
-			return r;
-	}
 	return NULL;
 }
 

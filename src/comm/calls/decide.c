@@ -100,9 +100,13 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	bool any = comm->nranks > 1 && !comm->sel_key.placement &&
 	    atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
-	const struct shunt_sel sel = { key_of(comm, state), window != SHUNT_WINDOW_NONE };
+	struct shunt_sel sel = { .key = key_of(comm, state) };
 
-	if (!shunt_select_path(&sel, coll, wanted, d) && !shunt_select(&sel, coll, d))
+	if (window != SHUNT_WINDOW_NONE) {
+		sel.symmem = true;
+		sel.no_sms = coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : sel.key->no_sms;
+	}
+	if (!(wanted->algo && shunt_select_path(&sel, coll, wanted, d)) && !shunt_select(&sel, coll, d))
 		return;
 	d->path = d->algo->name;
 	if (d->algo->planned)

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include "algos/select/forced.c"
+#include "algos/select/tuning.h"
 #include "base/log.h"
 #include "tests/support/fuzz_try.h"
 

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_ALGOS_SELECT_FORCED_H
+#define SHUNT_ALGOS_SELECT_FORCED_H
+/* SHUNT_ALGO and shunt_algo_force(): rules that go before any table. */
+#include "algos/algo.h"
+
+/* True if a rule holds for this size; *algo_p is NULL if the rule says nccl. */
+bool shunt_forced_find(
+    enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
+/* True: a rule of the text gives the real NCCL a collective that adds. */
+bool shunt_forced_nccl_adds(const char *text);
+/* True: a rule wants plans, or one of earlier did. */
+bool shunt_forced_plans(void);
+/* Calls add with the sizes at which a kind's rules begin and end, in any order. */
+void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
+/* True: every rule of the text can be used. False: reason has one line about the first that cannot. */
+bool shunt_forced_check(const char *text, char *reason, size_t bytes);
+#endif
