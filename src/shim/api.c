@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The functions of shunt/shunt.h that take a handle. */
+/*
+ * The functions of shunt/shunt.h that take a handle. They look it up as overlay does, in both modes: in standalone no
+ * handle is awaited, and every rank is known.
+ */
 #include <errno.h>
 #include <string.h>
 #include "algos/algo.h"

@@ -16,8 +16,8 @@ static void note_wish(const struct shunt_coll_call *call)
 
 	if (!atomic_exchange(&logged, true))
 		shunt_info(SHUNT_LOG_COLL,
-		    "%s: none of the algorithms \"%s\" is Shunt's (`shunt info -a` lists those); it "
-		    "chooses by itself",
+		    "%s: none of the algorithms \"%s\" is Shunt's (`shunt info -a` lists those); it chooses by "
+		    "itself",
 		    shunt_kind_name(call->coll.kind), call->config.algSelection);
 }
 
@@ -56,8 +56,7 @@ ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_col
 	} else if (!apply_config(call)) {
 		result = shunt_call_refuse(call,
 		    "its configuration was not initialized, is of a later NCCL, has values that NCCL refuses, or "
-		    "forces an "
-		    "algorithm that only the real NCCL has");
+		    "forces an algorithm that only the real NCCL has");
 	} else if (!shunt_comm_decide(e->comm, c, &call->decision)) {
 		/* A known error does not wait for the group's end. */
 		result = shunt_group_result(shunt_call_declined(e, c, call->decision.reason));
