@@ -34,7 +34,7 @@ struct shunt_sel_key {
 	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
-	/* Over several hosts: who is where, and the rings' geometry (kernels/net.h). NULL: one host. */
+	/* Over several hosts: who is where, and the rings' geometry (kernels/net_rings.h). NULL: one host. */
 	const struct shunt_placement *placement;
 	bool early; /* before the set-up: not all of this is known */
 	uint32_t net_channels, net_slot_bytes;

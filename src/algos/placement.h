@@ -3,7 +3,7 @@
 #define SHUNT_ALGOS_PLACEMENT_H
 /* Which rank is on which host. Equal on all ranks, but for `rank`. */
 #include <stdint.h>
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 
 struct shunt_placement {
 	int nranks, nhosts;

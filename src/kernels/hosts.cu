@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls over several hosts (kernels/net.h): moves of chunks through rings, in one launch.
+ * Calls over several hosts (kernels/net_rings.h): moves of chunks through rings, in one launch.
  *
  * Each block has a channel, or some, one after the other, and all roles, or those of a group, so that one block sends
  * while another one receives. Warps look at roles, lanes at the rings of a role's next chunk; a role whose sources have
@@ -8,9 +8,9 @@
  * one, whichever peer is late.
  */
 #include "kernels/elements.h"
-#include "kernels/net.h"
 #include "kernels/net_check.h"
 #include "kernels/net_push.h"
+#include "kernels/net_rings.h"
 #include "kernels/progress.h"
 
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_net_few &a) { return progress_ctrl(a.k); }

@@ -29,7 +29,7 @@
  */
 #include "base/dtypes.def"
 #include "kernels/kargs.h"
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 
 /* clang-format off */
 #define SHUNT_SHAPE_LIST(X) \

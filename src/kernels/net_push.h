@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_KERNELS_NET_PUSH_H
 #define SHUNT_KERNELS_NET_PUSH_H
-/* Kernels tell the proxy thread what to do (kernels/net.h). */
-#include "kernels/net.h"
+/* Kernels tell the proxy thread what to do (kernels/net_rings.h). */
+#include "kernels/net_rings.h"
 #include "kernels/spin.h"
 
 struct net_trigger {

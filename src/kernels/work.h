@@ -4,7 +4,7 @@
 /* One launch as the layers that make launches hand it on. For the host alone. */
 #include <stdbool.h>
 #include "kernels/kargs.h"
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 
 /* Complete except for the stream. */
 struct shunt_work {

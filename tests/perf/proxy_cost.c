@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "tests/support/clock.h"

@@ -6,7 +6,7 @@
 #include "tests/support/unit.h"
 #include <sched.h>
 #include <stdatomic.h>
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 #include "base/config.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"

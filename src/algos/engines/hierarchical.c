@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls over several hosts, as programs of moves (kernels/net.h), in one launch each.
+ * Calls over several hosts, as programs of moves (kernels/net_rings.h), in one launch each.
  *
  * What several ranks of a host have in common crosses the network once. Of each host the first `rails` ranks, as many
  * as the smallest host has, are rails: rail i exchanges data with the rails i of the other hosts. A reduction adds up
@@ -45,7 +45,7 @@ static int mate(const struct program *p, int local)
 
 /* ---- writing a program */
 
-/* A role of this group (kernels/net.h). */
+/* A role of this group (kernels/net_rings.h). */
 static void role_in(struct program *p, unsigned group)
 {
 	if (p->nroles && !p->args->role[p->nroles - 1].count)

@@ -17,15 +17,15 @@
  *                    are in symmetric memory and are used directly.
  *   scratch          Once or twice. Packets have a part of their own if scratch also holds other data.
  *
- * Over several hosts, buffers that a port between hosts reads or writes lie in a *region* (kernels/net.h): page-locked
- * memory, which the ranks of a host map of each other. It begins with a counter for each channel of signals. The table
- * behind the head has 2 n + 1 addresses then: the resources of n ranks, their regions, and a struct shunt_plan_ports.
- * Operands on a region have n added to their rank. Ranks of other hosts have no resources, and a region at
- * SHUNT_PLAN_FAR, where nothing is: what counts are offsets.
+ * Over several hosts, buffers that a port between hosts reads or writes lie in a *region* (kernels/net_rings.h):
+ * page-locked memory, which the ranks of a host map of each other. It begins with a counter for each channel of
+ * signals. The table behind the head has 2 n + 1 addresses then: the resources of n ranks, their regions, and a struct
+ * shunt_plan_ports. Operands on a region have n added to their rank. Ranks of other hosts have no resources, and a
+ * region at SHUNT_PLAN_FAR, where nothing is: what counts are offsets.
  */
 #include <stdint.h>
 #include "kernels/flags.h"
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 
 enum shunt_prog_code {
 #define PROG_CODE(code, src, dst) SHUNT_PROG_##code,

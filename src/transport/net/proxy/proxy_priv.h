@@ -4,7 +4,7 @@
 /* For the files of this folder. Everything but the atomics belongs to the proxy thread once it knows of it. */
 #include <pthread.h>
 #include <semaphore.h>
-#include "kernels/net.h"
+#include "kernels/net_rings.h"
 #include "transport/net/proxy/proxy.h"
 
 /* The channel of the signal by which a rank says that it has given up. */

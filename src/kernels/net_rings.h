@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_NET_H
-#define SHUNT_KERNELS_NET_H
+#ifndef SHUNT_KERNELS_NET_RINGS_H
+#define SHUNT_KERNELS_NET_RINGS_H
 /*
  * Calls over several hosts: what their host side, their kernels and the proxy thread share. Plain C.
  *
