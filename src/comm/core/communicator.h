@@ -2,32 +2,33 @@
 #ifndef SHUNT_COMM_CORE_COMMUNICATOR_H
 #define SHUNT_COMM_CORE_COMMUNICATOR_H
 /*
- * struct shunt_comm, for the files that work on a whole communicator. The other files have one part of the struct each.
+ * struct shunt_comm, for the files that work on a whole communicator, and the functions of these. The files of parts/
+ * and observe/ have one part of the struct each, and do not know the rest.
  *
  * | file | part |
  * |---|---|
  * | comm.c | create, destroy, abort |
- * | life.c | its states |
- * | setup.c | the first use |
- * | decide.c, launch.c | calls |
- * | quiesce.c | the end of its kernels |
+ * | core/communicator.c | what all do to it: break it, stop its kernels, forward a call |
+ * | core/fault.c, core/peers.c | its error: what kernels report, deaths of peers |
+ * | setup/ | the first use, and the end of what it made (setup/teardown.c) |
+ * | calls/ | decisions and launches |
  */
 #include <stdatomic.h>
 #include "algos/algo.h"
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "base/lock.h"
-#include "comm/observe/call_check.h"
-#include "comm/comm.h"
-#include "comm/parts/comm_life.h"
 #include "comm/calls/copies.h"
-#include "comm/observe/counters.h"
-#include "comm/parts/stream_order.h"
 #include "comm/calls/plan_calls.h"
-#include "comm/observe/recorder.h"
-#include "comm/parts/comm_registry.h"
-#include "comm/setup/network.h"
 #include "comm/calls/windows.h"
+#include "comm/comm.h"
+#include "comm/observe/call_check.h"
+#include "comm/observe/counters.h"
+#include "comm/observe/recorder.h"
+#include "comm/parts/comm_life.h"
+#include "comm/parts/comm_registry.h"
+#include "comm/parts/stream_order.h"
+#include "comm/setup/network.h"
 #include "device/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "transport/rendezvous/directory.h"
