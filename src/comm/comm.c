@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "comm/core/communicator.h"
 #include "base/config.h"
-#include "kernels/set.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
+#include "comm/core/communicator.h"
+#include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
 #include "comm/observe/dump.h"
-#include "base/os.h"
-#include "comm/core/deferred_free.h"
 #include "comm/parts/service.h"
+#include "kernels/set.h"
 #include "transport/rendezvous/hosts.h"
 
 static void become_forward(struct shunt_comm *comm, const char *reason)

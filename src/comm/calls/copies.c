@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/calls/copies.h"
 #include <errno.h>
-#include "comm/core/communicator.h"
 #include "base/log.h"
+#include "comm/core/communicator.h"
 
 /* False: it could not be created, and all copies go onto the launch's stream. */
 static bool create_side_stream(struct shunt_comm *comm)

@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "comm/core/communicator.h"
 #include "base/config.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "base/lock.h"
+#include "comm/core/communicator.h"
 #include "transport/symm/symm.h"
 
 /* shunt_symmem_offset: the window's number, then this many bits of offset. */

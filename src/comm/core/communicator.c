@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What each floor above does to a communicator as a whole: break it, stop its kernels, forward a call. */
-#include "comm/core/communicator.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "comm/core/communicator.h"
 #include "comm/observe/dump.h"
 
 bool shunt_comm_fail(struct shunt_comm *comm, int err)
@@ -51,7 +51,7 @@ void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *
 
 const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
 {
-	const struct shunt_hosts *told = atomic_load(&comm->hosts);
+	const struct shunt_hosts *hosts = atomic_load(&comm->hosts);
 
-	return told || !comm->rendezvous ? told : shunt_rendezvous_hosts(comm->rendezvous);
+	return hosts || !comm->rendezvous ? hosts : shunt_rendezvous_hosts(comm->rendezvous);
 }

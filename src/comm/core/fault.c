@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "comm/core/communicator.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "comm/core/communicator.h"
 
 static void format_operation(const struct shunt_operation *o, char *text, size_t bytes)
 {

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "comm/core/communicator.h"
-#include "comm/core/fault.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "comm/core/communicator.h"
+#include "comm/core/fault.h"
 #include "comm/parts/service.h"
 
 #define POLLS 10           /* in the grace */

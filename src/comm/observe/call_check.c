@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
-#include "comm/observe/call_check.h"
 #include "base/hash.h"
+#include "comm/observe/call_check.h"
 #include "kernels/set.h"
 
 void shunt_check_forward(struct shunt_check_count *count, int device, const struct shunt_coll *coll)

@@ -15,14 +15,14 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "comm/observe/call_check.h"
 #include "base/config.h"
 #include "base/dump_address.h"
 #include "base/dump_schema.h"
-#include "base/log.h"
-#include "comm/observe/recorder.h"
-#include "base/os.h"
 #include "base/lock.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "comm/observe/call_check.h"
+#include "comm/observe/recorder.h"
 
 #define MAX_FILES 32 /* of one process, so that it does not fill a disk */
 #define ASK_TIMEOUT_MS 5000

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include "base/hash.h"
 #include "base/id.h"
-#include "base/os.h"
 #include "base/lock.h"
+#include "base/os.h"
 #include "comm/parts/comm_registry.h"
 
 #define MAX_COUNTED_PEERS 1024

@@ -6,9 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/os.h"
 #include "comm/parts/comm_registry.h"
 #include "comm/parts/service.h"
-#include "base/os.h"
 
 #define PROCESS_EVENT (UINT64_C(1) << 63) /* set in the key that epoll reports for a pidfd */
 #define CROWD 64                          /* fruitless connections, peers' included, after which each is a stranger's */

@@ -105,7 +105,7 @@ unsigned shunt_comm_net_usable(const struct shunt_comm *comm)
 
 /* The devices nearest to this rank's GPU; GPUs that are as near as each other take turns. */
 static struct shunt_net_rails nearest_devices(
-    const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int own)
+    const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int local)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
 	struct shunt_nic_place devices[SHUNT_NET_MAX_DEVICES] = { 0 }, places[SHUNT_KARGS_MAX_RANKS];
@@ -120,7 +120,7 @@ static struct shunt_net_rails nearest_devices(
 	}
 	for (int i = 0; i < ngpus; i++)
 		shunt_nic_pci_place(gpus[i], &places[i]);
-	rails.n = shunt_nic_rails(places, ngpus, own, devices, n, most, rails.index);
+	rails.n = shunt_nic_rails(places, ngpus, local, devices, n, most, rails.index);
 	return rails;
 }
 

@@ -205,7 +205,7 @@ static int setup_all_ranks(struct shunt_comm *comm)
 {
 	static const struct {
 		int (*run)(struct shunt_comm *comm, struct setup *s);
-		const char *what;
+		const char *name;
 	} steps[] = {
 		{ rendezvous, "rendezvous with the other ranks" },
 		{ exchange_hellos, "exchanging capabilities" },
@@ -214,16 +214,16 @@ static int setup_all_ranks(struct shunt_comm *comm)
 		{ connect_hosts, "connecting with other hosts" },
 	};
 	struct setup s = { .logs = comm->rank == 0 };
-	const char *what = NULL;
+	const char *step = NULL;
 	int err = 0;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !err; i++) {
-		what = steps[i].what;
+		step = steps[i].name;
 		err = steps[i].run(comm, &s);
 	}
 	if (err)
 		return err == -EOPNOTSUPP ? shunt_comm_forward_from_now(comm, s.logs, s.reason) :
-		                            shunt_comm_setup_failed(comm, what, s.reason, err);
+		                            shunt_comm_setup_failed(comm, step, s.reason, err);
 	become_ready(comm, &s);
 	return 0;
 }

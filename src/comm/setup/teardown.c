@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
-#include "comm/core/communicator.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "comm/core/peers.h"
+#include "comm/core/communicator.h"
 #include "comm/core/deferred_free.h"
+#include "comm/core/peers.h"
 #include "comm/core/shared_gpu.h"
 #include "comm/setup/plan_set.h"
 #include "transport/symm/symm.h"
