@@ -169,6 +169,14 @@ int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool
 	return 0;
 }
 
+bool bench_nccl_is_alone(const struct bench_nccl *nccl)
+{
+	__typeof__(shunt_real_nccl_path) *path =
+	    (__typeof__(shunt_real_nccl_path) *)dlsym(nccl->handle, "shunt_real_nccl_path");
+
+	return path && !path();
+}
+
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result)
 {
 	const char *detail;

@@ -64,13 +64,11 @@ int conform_rank_open(struct conform_rank *r)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
 	for (int i = 0; !err && i < r->o->ranks.nlibs; i++) {
 		struct conform_side *s = &r->side[i];
-		__typeof__(shunt_real_nccl_path) *real_path;
 
 		err = bench_nccl_open(&s->nccl, r->o->ranks.libs[i], &r->lib);
 		if (err)
 			break;
-		real_path = (__typeof__(shunt_real_nccl_path) *)dlsym(s->nccl.handle, "shunt_real_nccl_path");
-		s->strict = real_path && !real_path();
+		s->strict = bench_nccl_is_alone(&s->nccl);
 	}
 	return err;
 }
@@ -151,15 +149,6 @@ void conform_memory_destroy(struct conform_memory *m)
 	free(m->like);
 }
 
-/* NCCL does the calls that Shunt leaves to it, such as those of one rank. */
-static bool has_real_nccl(const struct bench_nccl *n)
-{
-	__typeof__(shunt_real_nccl_path) *path =
-	    (__typeof__(shunt_real_nccl_path) *)dlsym(n->handle, "shunt_real_nccl_path");
-
-	return !path || path();
-}
-
 static const char *step_lacks(const struct conform_side *side, const struct conform_step *step)
 {
 	const struct bench_coll *coll = &bench_colls[step->coll];
@@ -177,7 +166,7 @@ static const char *step_lacks(const struct conform_side *side, const struct conf
 		return "PreMulSum";
 	/* NCCL 2.28 has no such kernel, and says that the argument is invalid. */
 	if (coll->reduces && (step->redop == SHUNT_PREMUL || step->redop == SHUNT_AVG) && step->comm == CONFORM_SELF &&
-	    (step->dtype == SHUNT_F8E4M3 || step->dtype == SHUNT_F8E5M2) && has_real_nccl(n))
+	    (step->dtype == SHUNT_F8E4M3 || step->dtype == SHUNT_F8E5M2) && !bench_nccl_is_alone(n))
 		return "averages and pre-multiplied sums of float8 of one rank";
 	if (step->config != CONFORM_CONFIG_NONE) {
 		char name[64];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of a torture run: set-up, lifecycles, and the summary at the end. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,18 +65,6 @@ static int seed_broadcast(struct torture_rank *r)
 	return 0;
 }
 
-/*
- * Without a real NCCL, Shunt itself orders a group's communicators in the same way on all ranks. A real NCCL takes the
- * program's order for the calls that it gets. The library has looked for NCCL in an earlier call.
- */
-static bool orders_communicators(const struct bench_nccl *nccl)
-{
-	__typeof__(shunt_real_nccl_path) *real =
-	    (__typeof__(shunt_real_nccl_path) *)dlsym(nccl->handle, "shunt_real_nccl_path");
-
-	return real && !real();
-}
-
 static int rank_open(struct torture_rank *r)
 {
 	int err = ranks_join(r->shared, r->o->ranks.worker_fd, r->rank, r->o->ranks.timeout_s + 10, &r->ranks);
@@ -92,7 +79,11 @@ static int rank_open(struct torture_rank *r)
 	if (err)
 		return err;
 	r->cuda = !strcmp(r->shared->launch.kind, "cuda");
-	r->any_order = orders_communicators(&r->nccl);
+	/*
+	 * Without a real NCCL, Shunt itself orders a group's communicators in the same way on all ranks. A real NCCL
+	 * takes the program's order for the calls that it gets.
+	 */
+	r->any_order = bench_nccl_is_alone(&r->nccl);
 	r->serialized = r->o->ranks.threads && r->cuda && !r->any_order;
 	r->max_bytes = r->o->max_bytes ? r->o->max_bytes : r->cuda ? 16 << 20 : 64 << 10;
 	r->delay_bytes = r->cuda ? 64 << 20 : 1 << 20;
