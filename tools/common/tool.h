@@ -61,6 +61,8 @@ const char *tool_nccl_lib(void);
 void tool_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p);
 /* "64K" if that is exact, else the plain number. buf: 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);
+/* Writes text with the special characters of HTML and SVG escaped. */
+void tool_escape(const char *text, FILE *out);
 
 /*
  * A file that appears at once as a whole: `out` is a temporary file in the same directory, which then gets the name. A

@@ -158,3 +158,17 @@ int tool_lookup(const char *name, const char *const *names, int n)
 			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? ", " : "", names[i]);
 	return tool_refuse(-1, name, "there is no \"%.64s\"; it takes %s", name, list);
 }
+
+void tool_escape(const char *text, FILE *out)
+{
+	static const char *const names[256] = { ['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;" };
+
+	for (; *text; text++) {
+		const char *name = names[(unsigned char)*text];
+
+		if (name)
+			fputs(name, out);
+		else
+			putc(*text, out);
+	}
+}

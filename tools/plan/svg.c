@@ -60,20 +60,6 @@ struct picture {
 	int64_t rank; /* only this rank's arrows; -1: all */
 };
 
-static void write_escaped(FILE *out, const char *text)
-{
-	for (; *text; text++) {
-		if (*text == '<')
-			fputs("&lt;", out);
-		else if (*text == '>')
-			fputs("&gt;", out);
-		else if (*text == '&')
-			fputs("&amp;", out);
-		else
-			putc(*text, out);
-	}
-}
-
 static enum op_style op_style_of(const struct shunt_plan_op *op)
 {
 	bool remote = false;
@@ -220,7 +206,7 @@ static void head_draw(const struct picture *p, double width, double height)
 	    "x=\"%d\" "
 	    "y=\"24\">",
 	    width, height, MARGIN);
-	write_escaped(out, p->plan->name);
+	tool_escape(p->plan->name, out);
 	fprintf(out,
 	    "</text>\n<text x=\"%d\" y=\"42\">%s of %u ranks, %s, %s. What waits for what is the plan's; how long "
 	    "things take is "
@@ -266,7 +252,7 @@ static void step_draw(const struct picture *p, const struct plan_step *s)
 		fprintf(out, ".%u, window %u", s->op->inner, s->window);
 	plan_op_describe(p->plan, p->t.rows[s->row].rank, s->op, words, sizeof(words));
 	fprintf(out, ": %s: ", name);
-	write_escaped(out, words);
+	tool_escape(words, out);
 	fputs("</title></rect>", out);
 	if (!strncmp(name, "sem_", 4))
 		name += 4;

@@ -27,20 +27,6 @@ static const char *chart_color(int i)
 	return colors[(unsigned)i % (sizeof(colors) / sizeof(colors[0]))];
 }
 
-void chart_escape(const char *text, FILE *out)
-{
-	static const char *const names[256] = { ['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;" };
-
-	for (; *text; text++) {
-		const char *name = names[(unsigned char)*text];
-
-		if (name)
-			fputs(name, out);
-		else
-			putc(*text, out);
-	}
-}
-
 /* ---- SVG's elements ---- */
 
 /* width: negative for dashes */
@@ -54,7 +40,7 @@ static void svg_line(FILE *out, struct chart_point from, struct chart_point to, 
 static void svg_dot(FILE *out, struct chart_point at, const char *color, const char *text)
 {
 	fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>", at.x, at.y, color);
-	chart_escape(text, out);
+	tool_escape(text, out);
 	fputs("</title></circle>\n", out);
 }
 
@@ -71,7 +57,7 @@ static void svg_text(FILE *out, struct chart_point at, struct font font, const c
 
 	fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%.0f\" fill=\"%s\">", at.x, at.y,
 	    anchors[font.anchor], font.size, font.color);
-	chart_escape(text, out);
+	tool_escape(text, out);
 	fputs("</text>\n", out);
 }
 
@@ -238,7 +224,7 @@ void chart_svg(const struct chart *c, FILE *out)
 {
 	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"", CHART_WIDTH,
 	    CHART_HEIGHT, CHART_WIDTH, CHART_HEIGHT);
-	chart_escape(c->title, out);
+	tool_escape(c->title, out);
 	fputs("\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n", out);
 	chart_draw(c, out);
 	fputs("</svg>\n", out);

@@ -28,6 +28,4 @@ struct chart {
 
 /* Appends one <svg> element. */
 void chart_svg(const struct chart *c, FILE *out);
-/* Writes text with HTML's special characters escaped. */
-void chart_escape(const char *text, FILE *out);
 #endif

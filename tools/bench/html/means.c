@@ -43,9 +43,9 @@ void html_means_write(const struct html_panel *p, FILE *out)
 			continue;
 		others++;
 		fputs("<p>Time of ", out);
-		chart_escape(best ? "the fastest of the others" : p->series[k].name, out);
+		tool_escape(best ? "the fastest of the others" : p->series[k].name, out);
 		fputs(" over that of ", out);
-		chart_escape(p->series[0].name, out);
+		tool_escape(p->series[0].name, out);
 		fprintf(out, ", geometric mean of %d sizes: <b>%.3f</b></p>\n", n, mean);
 	}
 }
@@ -68,9 +68,9 @@ void html_summary_write(const struct html_report *r, FILE *out)
 			    out);
 		any = true;
 		fputs("<tr><td>", out);
-		chart_escape(p->key, out);
+		tool_escape(p->key, out);
 		fputs("</td><td>", out);
-		chart_escape(p->series[0].name, out);
+		tool_escape(p->series[0].name, out);
 		fputs("</td><td>", out);
 		for (int k = 1, some = 0; k < p->nseries; k++) {
 			int sizes;
@@ -79,7 +79,7 @@ void html_summary_write(const struct html_report *r, FILE *out)
 			if (!sizes)
 				continue;
 			fputs(some++ ? ", " : "", out);
-			chart_escape(p->series[k].name, out);
+			tool_escape(p->series[k].name, out);
 			fprintf(out, " %.3f", mean);
 		}
 		fprintf(out, "</td><td><b>%.3f</b></td></tr>\n", best);

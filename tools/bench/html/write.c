@@ -64,7 +64,7 @@ static void path_write(const struct html_series *s, json_t *cell, FILE *out)
 		fprintf(out, "GEMM at %.0f of %.0f TFLOP/s", html_number(gemm, "with_tflops"),
 		    html_number(gemm, "alone_tflops"));
 	else
-		chart_escape(html_string(cell, "path"), out);
+		tool_escape(html_string(cell, "path"), out);
 }
 
 static void table_write(const struct html_panel *p, FILE *out)
@@ -72,7 +72,7 @@ static void table_write(const struct html_panel *p, FILE *out)
 	fputs("<details><summary>numbers</summary><table><tr><th>bytes</th>", out);
 	for (int i = 0; i < p->nseries; i++) {
 		fputs("<th>", out);
-		chart_escape(p->series[i].name, out);
+		tool_escape(p->series[i].name, out);
 		fputs(p->host ? "<br>us</th><th>p99</th><th>path</th>" :
 		                "<br>us</th><th>p99</th><th>GB/s</th><th>path</th>",
 		    out);
@@ -121,7 +121,7 @@ static void panel_write(const struct html_report *r, int panel, FILE *out)
 	struct chart_point limit[2];
 
 	fputs("<section><h2>", out);
-	chart_escape(p->key, out);
+	tool_escape(p->key, out);
 	fputs("</h2>\n<div class=\"charts\">\n", out);
 	for (int times = 1; times >= (p->host ? 1 : 0); times--) {
 		struct chart c;
@@ -145,9 +145,9 @@ static void runs_write(const struct html_report *r, FILE *out)
 		size_t k;
 
 		fputs("<li>", out);
-		chart_escape(r->names[i], out);
+		tool_escape(r->names[i], out);
 		fprintf(out, ": %.0f ranks, ", html_number(run, "ranks"));
-		chart_escape(html_string(run, "device_name"), out);
+		tool_escape(html_string(run, "device_name"), out);
 		fprintf(out, ", %.0f rounds of %.0f calls, every result %s", html_number(run, "rounds"),
 		    html_number(run, "iters"),
 		    !json_is_true(json_object_get(run, "checked"))        ? "unchecked" :
@@ -156,9 +156,9 @@ static void runs_write(const struct html_report *r, FILE *out)
 		json_array_foreach(json_object_get(run, "libraries"), k, lib)
 		{
 			fputs("; ", out);
-			chart_escape(html_string(lib, "label"), out);
+			tool_escape(html_string(lib, "label"), out);
 			fputs(" = ", out);
-			chart_escape(html_string(lib, "path"), out);
+			tool_escape(html_string(lib, "path"), out);
 			if (!strcmp(html_string(lib, "buffers"), bench_memory_names[BENCH_REGISTERED]))
 				fputs(", with registered buffers", out);
 		}
@@ -180,9 +180,9 @@ static void init_write(const struct html_report *r, int file, FILE *out)
 		return;
 	fputs("<section><h2>communicators of ", out);
 	fprintf(out, "%.0f ranks (", html_number(run, "ranks"));
-	chart_escape(html_string(run, "device_name"), out);
+	tool_escape(html_string(run, "device_name"), out);
 	fprintf(out, "), first call: %.0f bytes of ", html_number(run, "first_call_bytes"));
-	chart_escape(html_string(run, "collective"), out);
+	tool_escape(html_string(run, "collective"), out);
 	fprintf(out,
 	    ", %.0f splits</h2>\n<table><tr><th>library</th><th>step</th><th>ms</th><th>in the first "
 	    "round</th><th>MiB</th>"
@@ -191,9 +191,9 @@ static void init_write(const struct html_report *r, int file, FILE *out)
 	json_array_foreach(steps, i, step)
 	{
 		fputs("<tr><td>", out);
-		chart_escape(html_string(step, "library"), out);
+		tool_escape(html_string(step, "library"), out);
 		fputs("</td><td>", out);
-		chart_escape(html_string(step, "step"), out);
+		tool_escape(html_string(step, "step"), out);
 		fprintf(out, "</td><td>%.3f</td><td>%.3f</td>", html_number(step, "time_us") / 1e3,
 		    json_number_value(json_array_get(json_object_get(step, "rounds_us"), 0)) / 1e3);
 		fprintf(out, memory ? "<td>%.1f</td><td>%.1f</td></tr>\n" : "<td></td><td></td></tr>\n",
@@ -222,9 +222,9 @@ int html_write(const struct html_report *r)
 	fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
 	      "content=\"width=device-width\"><title>",
 	    out);
-	chart_escape(r->title, out);
+	tool_escape(r->title, out);
 	fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
-	chart_escape(r->title, out);
+	tool_escape(r->title, out);
 	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its "
 	      "value.</p>\n",
 	    out);
