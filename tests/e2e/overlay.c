@@ -41,39 +41,39 @@ static struct {
 	int odd;                 /* the rank that differs */
 	atomic_int stopped;      /* process of the rank that stops itself */
 	atomic_int victim;       /* process of the rank that is to die */
-} *shared;
+} *overlay_shared;
 
-static int run(enum ranks_how how, int n, rank_fn body)
+static int overlay_run(enum ranks_how how, int n, rank_fn body)
 {
-	memset(shared, 0, sizeof(*shared));
+	memset(overlay_shared, 0, sizeof(*overlay_shared));
 	return ranks_run(how, n, 1, body);
 }
 
-static int run_as(const struct ranks *ranks, int odd)
+static int overlay_run_as(const struct ranks *ranks, int odd)
 {
-	memset(shared, 0, sizeof(*shared));
-	shared->odd = odd;
+	memset(overlay_shared, 0, sizeof(*overlay_shared));
+	overlay_shared->odd = odd;
 	return ranks_run_as(ranks);
 }
 
 /* All ranks; each place once per run. */
-static void all_ranks_barrier(struct rank *r, int place)
+static void overlay_barrier(struct rank *r, int place)
 {
-	ranks_barrier(r, &shared->barrier[place]);
+	ranks_barrier(r, &overlay_shared->barrier[place]);
 }
 
 /* ------------------------------------------------------------------------------------------------------- the fake */
 
 /* Opened by us where Shunt did not: a rank without Shunt. */
-static void *fake_lib(void)
+static void *overlay_fake_lib(void)
 {
 	return dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_LOCAL);
 }
 
-#define FAKE(symbol) ((__typeof__(symbol) *)dlsym(fake_lib(), #symbol))
+#define FAKE(symbol) ((__typeof__(symbol) *)dlsym(overlay_fake_lib(), #symbol))
 
 /* Calls of this name that reached the fake in this process. */
-static int forwarded(const char *name)
+static int overlay_forwarded(const char *name)
 {
 	const char *at = FAKE(fake_nccl_log)();
 	char want[64];
@@ -90,7 +90,7 @@ static int forwarded(const char *name)
  */
 
 /* All-reduces of the communicator that our kernels took, or that went to NCCL. */
-static long count_calls(ncclComm_t comm, int native)
+static long overlay_count_calls(ncclComm_t comm, int native)
 {
 	return ranks_count_calls(comm, "allreduce", native ? RANKS_NATIVE : "nccl");
 }
@@ -101,10 +101,10 @@ enum how { NATIVE, FORWARDED };
  * One all-reduce of int32, on a communicator in which we are `rank` of n; checks where it went and, if it was ours, the
  * values.
  */
-static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count, enum how how)
+static int overlay_reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count, enum how how)
 {
-	long native = count_calls(comm, 1);
-	int to_nccl = forwarded("AllReduce");
+	long native = overlay_count_calls(comm, 1);
+	int to_nccl = overlay_forwarded("AllReduce");
 	int32_t *host = malloc(count * 4), *dev;
 
 	CHECK(shunt_malloc((void **)&dev, count * 4) == 0);
@@ -121,8 +121,8 @@ static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count
 			fprintf(stderr, "rank %d of %d: element %zu is %d, not %d\n", rank, n, i, host[i], want);
 		CHECK(host[i] == want);
 	}
-	CHECK(count_calls(comm, 1) == native + (how == NATIVE));
-	CHECK(how == NATIVE || forwarded("AllReduce") > to_nccl); /* > : other threads may count here */
+	CHECK(overlay_count_calls(comm, 1) == native + (how == NATIVE));
+	CHECK(how == NATIVE || overlay_forwarded("AllReduce") > to_nccl); /* > : other threads may count here */
 	CHECK(shunt_free(dev) == 0);
 	free(host);
 	return 0;
@@ -130,13 +130,13 @@ static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count
 
 #define REDUCE(comm, place, n, count, how) \
 	do { \
-		if (reduce(r, comm, place, n, count, how)) { \
+		if (overlay_reduce(r, comm, place, n, count, how)) { \
 			fprintf(stderr, "rank %d: from line %d\n", r->rank, __LINE__); \
 			return 1; \
 		} \
 	} while (0)
 
-static ncclConfig_t config_of(int blocking, int max_ctas)
+static ncclConfig_t overlay_config(int blocking, int max_ctas)
 {
 	ncclConfig_t c = ranks_config();
 
@@ -151,15 +151,15 @@ static ncclConfig_t config_of(int blocking, int max_ctas)
 
 static int body_inits(struct rank *r)
 {
-	ncclConfig_t config = config_of(1, 1), lazy = config_of(0, NCCL_CONFIG_UNDEF_INT);
+	ncclConfig_t config = overlay_config(1, 1), lazy = overlay_config(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t comm[4];
-	ncclUniqueId id = ranks_id(r, &shared->ids, 2);
+	ncclUniqueId id = ranks_id(r, &overlay_shared->ids, 2);
 	ncclResult_t res;
 
-	NCCL(ncclCommInitRank(&comm[0], r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
-	NCCL(ncclCommInitRankConfig(&comm[1], r->nranks, ranks_id(r, &shared->ids, 1), r->rank, &config));
+	NCCL(ncclCommInitRank(&comm[0], r->nranks, ranks_id(r, &overlay_shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRankConfig(&comm[1], r->nranks, ranks_id(r, &overlay_shared->ids, 1), r->rank, &config));
 	NCCL(ncclCommInitRankScalable(&comm[2], r->nranks, r->rank, 1, &id, NULL));
-	res = ncclCommInitRankConfig(&comm[3], r->nranks, ranks_id(r, &shared->ids, 3), r->rank, &lazy);
+	res = ncclCommInitRankConfig(&comm[3], r->nranks, ranks_id(r, &overlay_shared->ids, 3), r->rank, &lazy);
 	CHECK(res == ncclInProgress);
 	CHECK(ranks_settled(comm[3]) == ncclSuccess);
 	for (int k = 0; k < 4; k++) {
@@ -167,7 +167,7 @@ static int body_inits(struct rank *r)
 		REDUCE(comm[k], r->rank, r->nranks, 20000, NATIVE);
 		REDUCE(comm[k], r->rank, r->nranks, 100000, NATIVE);
 	}
-	CHECK(forwarded("AllReduce") == 0);
+	CHECK(overlay_forwarded("AllReduce") == 0);
 	for (int k = 0; k < 4; k++)
 		NCCL(ncclCommDestroy(comm[k]));
 	return 0;
@@ -175,8 +175,8 @@ static int body_inits(struct rank *r)
 
 static void test_every_init_is_accelerated(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_inits), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_inits), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_inits), 0);
+	assert_int_equal(overlay_run(RANKS_THREADS, 3, body_inits), 0);
 }
 
 /* One thread, all devices. */
@@ -215,7 +215,7 @@ static int body_init_all(struct rank *r)
 			CHECK(shunt_memcpy(host, buf[c][d], sizeof(host)) == 0);
 			for (int i = 0; i < COUNT; i++)
 				CHECK(host[i] == i * 10 + 4 * c);
-			CHECK(count_calls(comms[c][d], 1) == 3);
+			CHECK(overlay_count_calls(comms[c][d], 1) == 3);
 		}
 	}
 	for (int d = 0; d < N; d++) {
@@ -231,7 +231,7 @@ static int body_init_all(struct rank *r)
 
 static void test_init_all_first_used_in_a_group_of_several_communicators(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 1, body_init_all), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_init_all), 0);
 }
 
 static int body_children(struct rank *r)
@@ -270,8 +270,8 @@ static int body_children(struct rank *r)
 		REDUCE(shrunk, rank, n - 1, 700, NATIVE);
 		NCCL(ncclCommDestroy(shrunk));
 	}
-	CHECK(forwarded("AllReduce") == 0);
-	all_ranks_barrier(r, 0);
+	CHECK(overlay_forwarded("AllReduce") == 0);
+	overlay_barrier(r, 0);
 	NCCL(ncclCommDestroy(grandchild));
 	NCCL(ncclCommDestroy(reversed));
 	NCCL(ncclCommDestroy(grouped[0]));
@@ -283,14 +283,14 @@ static int body_children(struct rank *r)
 
 static void test_children_of_all_kinds_are_accelerated(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 4, body_children), 0);
-	assert_int_equal(run(RANKS_THREADS, 4, body_children), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 4, body_children), 0);
+	assert_int_equal(overlay_run(RANKS_THREADS, 4, body_children), 0);
 }
 
 /* The child's handle is written by a thread of NCCL's, after the call has returned. */
 static int body_late_children(struct rank *r)
 {
-	ncclConfig_t lazy = config_of(0, NCCL_CONFIG_UNDEF_INT);
+	ncclConfig_t lazy = overlay_config(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t parent, child = NULL, second = NULL;
 	ncclResult_t res = ncclCommInitRankConfig(&parent, r->nranks, r->id, r->rank, &lazy);
 
@@ -316,14 +316,14 @@ static int body_late_children(struct rank *r)
 
 static void test_child_whose_handle_comes_late_is_accelerated(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_late_children), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_late_children), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_late_children), 0);
+	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_late_children), 0);
 }
 
 /* The program moves the handle and frees its place as soon as it is there, and calls nothing of NCCL's in between. */
 static int body_moved_children(struct rank *r)
 {
-	ncclConfig_t lazy = config_of(0, NCCL_CONFIG_UNDEF_INT);
+	ncclConfig_t lazy = overlay_config(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t parent, moved[4];
 	ncclResult_t res = ncclCommInitRankConfig(&parent, r->nranks, r->id, r->rank, &lazy);
 
@@ -351,8 +351,8 @@ static int body_moved_children(struct rank *r)
 
 static void test_child_whose_handle_was_moved_is_accelerated(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_moved_children), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_moved_children), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_moved_children), 0);
+	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_moved_children), 0);
 }
 
 /* The last rank is new; what its unique id says decides. */
@@ -361,24 +361,24 @@ static int body_grow(struct rank *r)
 	ncclComm_t small = NULL, grown[2];
 	ncclUniqueId id;
 
-	ranks_id(r, &shared->ids, 1);
+	ranks_id(r, &overlay_shared->ids, 1);
 	if (r->rank < r->nranks - 1)
-		NCCL(ncclCommInitRank(&small, r->nranks - 1, shared->ids.id[0], r->rank));
+		NCCL(ncclCommInitRank(&small, r->nranks - 1, overlay_shared->ids.id[0], r->rank));
 	for (int round = 0; round < 2; round++) {
 		if (r->rank == 0) {
 			NCCL(ncclCommGetUniqueId(small, &id));
-			shared->ids.id[2 + round] = id;
+			overlay_shared->ids.id[2 + round] = id;
 		}
-		all_ranks_barrier(r, 2 * round);
-		id = shared->ids.id[2 + round];
-		if (shared->odd) /* made by a rank without Shunt */
+		overlay_barrier(r, 2 * round);
+		id = overlay_shared->ids.id[2 + round];
+		if (overlay_shared->odd) /* made by a rank without Shunt */
 			memset(id.internal + 64, 0, 64);
 		NCCL(ncclCommGrow(
 		    small, r->nranks, small && r->rank ? NULL : &id, small ? -1 : r->rank, &grown[round], NULL));
-		REDUCE(grown[round], r->rank, r->nranks, 500, shared->odd ? FORWARDED : NATIVE);
-		all_ranks_barrier(r, 2 * round + 1);
+		REDUCE(grown[round], r->rank, r->nranks, 500, overlay_shared->odd ? FORWARDED : NATIVE);
+		overlay_barrier(r, 2 * round + 1);
 	}
-	if (!shared->odd)
+	if (!overlay_shared->odd)
 		REDUCE(grown[0], r->rank, r->nranks, 700, NATIVE);
 	for (int round = 0; round < 2; round++)
 		NCCL(ncclCommDestroy(grown[round]));
@@ -388,9 +388,9 @@ static int body_grow(struct rank *r)
 
 static void test_grown_communicator_is_accelerated(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_grow), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_grow), 0);
-	assert_int_equal(run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_grow }, 1), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_grow), 0);
+	assert_int_equal(overlay_run(RANKS_THREADS, 3, body_grow), 0);
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_grow }, 1), 0);
 }
 
 /*
@@ -403,10 +403,10 @@ static int body_ends(struct rank *r)
 	int reused = 0;
 
 	for (int k = 0; k < 12; k++) {
-		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
+		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &overlay_shared->ids, k), r->rank));
 		reused += comm == before;
 		before = comm;
-		CHECK(count_calls(comm, 1) == 0 && count_calls(comm, 0) == 0);
+		CHECK(overlay_count_calls(comm, 1) == 0 && overlay_count_calls(comm, 0) == 0);
 		REDUCE(comm, r->rank, r->nranks, 100 + k, NATIVE);
 		if (k % 3 == 0) {
 			NCCL(ncclCommDestroy(comm));
@@ -414,12 +414,12 @@ static int body_ends(struct rank *r)
 			NCCL(ncclCommAbort(comm));
 		} else {
 			NCCL(ncclCommFinalize(comm));
-			CHECK(
-			    count_calls(comm, 1) == 1); /* known until it is destroyed, but not ours to run any more */
+			CHECK(overlay_count_calls(comm, 1) ==
+			    1); /* known until it is destroyed, but not ours to run any more */
 			REDUCE(comm, r->rank, r->nranks, 100 + k, FORWARDED);
 			NCCL(ncclCommDestroy(comm));
 		}
-		CHECK(count_calls(comm, 1) == -1);
+		CHECK(overlay_count_calls(comm, 1) == -1);
 	}
 	CHECK(reused > 0);
 	NCCL(ncclCommDestroy(NULL));
@@ -428,7 +428,7 @@ static int body_ends(struct rank *r)
 
 static void test_handle_address_used_again_is_a_new_communicator(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_ends), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_ends), 0);
 }
 
 /* --------------------------------------------------------------------------------------- all ranks forward, or none */
@@ -474,14 +474,14 @@ static int forward_only(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	for (int k = 0; k < 3; k++)
 		REDUCE(comm, r->rank, r->nranks, 100 << (4 * k), FORWARDED);
-	CHECK(forwarded("AllReduce") == 3);
-	CHECK(count_calls(comm, 1) == 0 && count_calls(comm, 0) == 3);
+	CHECK(overlay_forwarded("AllReduce") == 3);
+	CHECK(overlay_count_calls(comm, 1) == 0 && overlay_count_calls(comm, 0) == 3);
 	CHECK(shunt_malloc(&buf, 64) == 0);
 	NCCL(ncclGroupStart());
 	NCCL(ncclAllReduce(buf, buf, 16, ncclInt32, ncclSum, comm, r->stream)); /* it may be kept until the end */
 	NCCL(ncclGroupEnd());
-	CHECK(forwarded("AllReduce") == 4 && shunt_free(buf) == 0);
-	shared->warnings[r->rank] = captured_lines("stays with NCCL");
+	CHECK(overlay_forwarded("AllReduce") == 4 && shunt_free(buf) == 0);
+	overlay_shared->warnings[r->rank] = captured_lines("stays with NCCL");
 	/* A child inherits what is wrong, or finds it out. */
 	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
 	REDUCE(child, r->rank, r->nranks, 64, FORWARDED);
@@ -505,19 +505,19 @@ static void expect_forward_only(int n, int odd, void (*prepare)(int rank), rank_
 {
 	int others = 0;
 
-	assert_int_equal(run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .prepare = prepare }, odd), 0);
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .prepare = prepare }, odd), 0);
 	for (int i = 1; i < n; i++)
-		others += shared->warnings[i];
-	assert_int_equal(shared->warnings[0], 1);
+		others += overlay_shared->warnings[i];
+	assert_int_equal(overlay_shared->warnings[0], 1);
 	assert_int_equal(others, 0);
 }
 
-static const char *odd_name, *odd_value;
+static const char *overlay_odd_name, *overlay_odd_value;
 
-static void set_odd(int rank)
+static void overlay_set_odd(int rank)
 {
-	if (rank == shared->odd)
-		setenv(odd_name, odd_value, 1);
+	if (rank == overlay_shared->odd)
+		setenv(overlay_odd_name, overlay_odd_value, 1);
 }
 
 static void test_other_settings_on_one_rank_forward_on_all(void **state)
@@ -534,9 +534,9 @@ static void test_other_settings_on_one_rank_forward_on_all(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-		odd_name = settings[i][0];
-		odd_value = settings[i][1];
-		expect_forward_only(3, 1 + (int)(i % 2), set_odd, body_forward_only);
+		overlay_odd_name = settings[i][0];
+		overlay_odd_value = settings[i][1];
+		expect_forward_only(3, 1 + (int)(i % 2), overlay_set_odd, body_forward_only);
 	}
 }
 
@@ -545,25 +545,27 @@ static void test_other_settings_on_rank_0_forward_on_all(void **state)
 {
 	int lines = 0;
 
-	odd_name = "SHUNT_FORCE_NCCL";
-	odd_value = "allreduce";
+	overlay_odd_name = "SHUNT_FORCE_NCCL";
+	overlay_odd_value = "allreduce";
 	assert_int_equal(
-	    run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_forward_only, .prepare = set_odd }, 0), 0);
+	    overlay_run_as(
+	        &(struct ranks){ .n = 3, .raw = 1, .body = body_forward_only, .prepare = overlay_set_odd }, 0),
+	    0);
 	for (int i = 0; i < 3; i++)
-		lines += shared->warnings[i];
+		lines += overlay_shared->warnings[i];
 	assert_int_equal(lines, 1);
 }
 
-static void set_all(int rank)
+static void overlay_set_all(int rank)
 {
-	setenv(odd_name, odd_value, 1);
+	setenv(overlay_odd_name, overlay_odd_value, 1);
 }
 
 static void test_p2p_disable_on_all_ranks_forwards(void **state)
 {
-	odd_name = "NCCL_P2P_DISABLE";
-	odd_value = "1";
-	expect_forward_only(2, 0, set_all, body_forward_only);
+	overlay_odd_name = "NCCL_P2P_DISABLE";
+	overlay_odd_value = "1";
+	expect_forward_only(2, 0, overlay_set_all, body_forward_only);
 }
 
 static void test_more_than_8_ranks_forward(void **state)
@@ -573,7 +575,7 @@ static void test_more_than_8_ranks_forward(void **state)
 
 static void no_scratch(int rank)
 {
-	if (rank != shared->odd)
+	if (rank != overlay_shared->odd)
 		return;
 	signal(SIGXFSZ, SIG_IGN);
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 1 << 20, 1 << 20 }); /* a memfd is a file */
@@ -587,9 +589,9 @@ static void test_scratch_that_one_rank_cannot_allocate_forwards_on_all(void **st
 
 static void test_device_that_one_rank_cannot_open_forwards_on_all(void **state)
 {
-	odd_name = "SHUNT_SIM_DEVICES";
-	odd_value = "1";
-	expect_forward_only(3, 2, set_odd, body_forward_only);
+	overlay_odd_name = "SHUNT_SIM_DEVICES";
+	overlay_odd_value = "1";
+	expect_forward_only(3, 2, overlay_set_odd, body_forward_only);
 }
 
 /* The odd rank calls the real library without Shunt. */
@@ -598,14 +600,14 @@ static int body_without_shunt(struct rank *r)
 	ncclComm_t comm, child;
 	static int buf[4];
 
-	if (r->rank != shared->odd)
+	if (r->rank != overlay_shared->odd)
 		return body_forward_only(r);
 	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
 	for (int k = 0; k < 4; k++)
 		NCCL(FAKE(ncclAllReduce)(buf, buf, 4, ncclInt32, ncclSum, comm, NULL));
 	NCCL(FAKE(ncclCommSplit)(comm, 0, r->rank, &child, NULL));
 	NCCL(FAKE(ncclAllReduce)(buf, buf, 4, ncclInt32, ncclSum, child, NULL));
-	CHECK(forwarded("AllReduce") == 5);
+	CHECK(overlay_forwarded("AllReduce") == 5);
 	return 0;
 }
 
@@ -615,9 +617,9 @@ static void test_one_rank_without_shunt_forwards_on_all(void **state)
 
 	expect_forward_only(3, 2, NULL, body_without_shunt);
 	/* Rank 0 cannot say it then. The harness asks Shunt for the id on rank 0, which does not matter. */
-	assert_int_equal(run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_without_shunt }, 0), 0);
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_without_shunt }, 0), 0);
 	for (int i = 0; i < 3; i++)
-		lines += shared->warnings[i];
+		lines += overlay_shared->warnings[i];
 	assert_int_equal(lines, 1);
 }
 
@@ -632,7 +634,7 @@ static int body_forced(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	REDUCE(comm, r->rank, r->nranks, 100, FORWARDED);
 	REDUCE(comm, r->rank, r->nranks, 100000, FORWARDED);
-	CHECK(count_calls(comm, 1) == 0);
+	CHECK(overlay_count_calls(comm, 1) == 0);
 	NCCL(ncclCommDestroy(comm));
 	return 0;
 }
@@ -648,10 +650,12 @@ static void test_force_nccl_forwards(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-		odd_name = settings[i][0];
-		odd_value = settings[i][1];
+		overlay_odd_name = settings[i][0];
+		overlay_odd_value = settings[i][1];
 		assert_int_equal(
-		    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all }, 0), 0);
+		    overlay_run_as(
+		        &(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = overlay_set_all }, 0),
+		    0);
 	}
 }
 
@@ -668,22 +672,25 @@ static int body_not_forced(struct rank *r)
 
 static void set_all_deterministic(int rank)
 {
-	setenv(odd_name, odd_value, 1);
+	setenv(overlay_odd_name, overlay_odd_value, 1);
 	setenv("SHUNT_DETERMINISTIC", "1", 1);
 }
 
 /* What asks for NCCL's order gets ours; what asks for NCCL gets it. */
 static void test_deterministic_sums_are_forwarded_by_name_only(void **state)
 {
-	odd_name = "NCCL_ALGO";
-	odd_value = "allreduce:tree";
+	overlay_odd_name = "NCCL_ALGO";
+	overlay_odd_value = "allreduce:tree";
 	assert_int_equal(
-	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic }, 0),
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic }, 0),
 	    0);
-	odd_name = "SHUNT_FORCE_NCCL";
-	odd_value = "allreduce";
+	overlay_odd_name = "SHUNT_FORCE_NCCL";
+	overlay_odd_value = "allreduce";
 	assert_int_equal(
-	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic }, 0), 0);
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic }, 0),
+	    0);
 }
 
 static const char *want_nccl(void *arg, const struct shunt_plan_request *request)
@@ -694,10 +701,10 @@ static const char *want_nccl(void *arg, const struct shunt_plan_request *request
 /* One rank's selector counts for nothing, not for the first call either; that of all ranks does. */
 static int body_selector(struct rank *r)
 {
-	bool all = shared->odd < 0;
+	bool all = overlay_shared->odd < 0;
 	ncclComm_t comm;
 
-	if (all || r->rank == shared->odd)
+	if (all || r->rank == overlay_shared->odd)
 		shunt_plan_set_selector(want_nccl, NULL);
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	REDUCE(comm, r->rank, r->nranks, 1000, all ? FORWARDED : NATIVE);
@@ -710,7 +717,7 @@ static int body_selector(struct rank *r)
 static void test_selector_of_one_rank_forwards_nothing(void **state)
 {
 	for (int odd = -1; odd < 2; odd++)
-		assert_int_equal(run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_selector }, odd), 0);
+		assert_int_equal(overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_selector }, odd), 0);
 }
 
 static int body_above_the_range(struct rank *r)
@@ -728,10 +735,12 @@ static int body_above_the_range(struct rank *r)
 
 static void test_size_above_the_native_range_is_forwarded(void **state)
 {
-	odd_name = "SHUNT_ALGO";
-	odd_value = "allreduce:64k-inf:nccl";
+	overlay_odd_name = "SHUNT_ALGO";
+	overlay_odd_value = "allreduce:64k-inf:nccl";
 	assert_int_equal(
-	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_above_the_range, .prepare = set_all }, 0), 0);
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_above_the_range, .prepare = overlay_set_all }, 0),
+	    0);
 }
 
 /*
@@ -767,7 +776,8 @@ static int body_same_before_and_after(struct rank *r)
 static void test_what_goes_to_nccl_does_not_depend_on_the_set_up(void **state)
 {
 	for (int n = 2; n <= 8; n += 3)
-		assert_int_equal(run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_same_before_and_after }, 0), 0);
+		assert_int_equal(
+		    overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_same_before_and_after }, 0), 0);
 }
 
 static int body_others(struct rank *r)
@@ -806,7 +816,7 @@ static int body_others(struct rank *r)
 	return 0;
 }
 
-static void only_allreduce(int rank)
+static void overlay_only_allreduce(int rank)
 {
 	setenv("SHUNT_FORCE_NCCL", "reduce,broadcast,allgather,reducescatter,alltoall,gather,scatter,send,recv", 1);
 }
@@ -814,7 +824,9 @@ static void only_allreduce(int rank)
 static void test_other_collectives_reach_nccl_unchanged(void **state)
 {
 	assert_int_equal(
-	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_others, .prepare = only_allreduce }, 0), 0);
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_others, .prepare = overlay_only_allreduce }, 0),
+	    0);
 }
 
 /* A communicator that Shunt has not seen born: the program got it from another copy of the library. */
@@ -827,7 +839,7 @@ static int body_unknown(struct rank *r)
 
 	NCCL(ncclGetVersion(&v));
 	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
-	CHECK(count_calls(comm, 1) == -1);
+	CHECK(overlay_count_calls(comm, 1) == -1);
 	NCCL(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream));
 	got = FAKE(fake_nccl_last_call)();
 	CHECK(got.send == a && got.recv == b && got.count == 11 && got.dtype == ncclUint8 && got.op == ncclAvg &&
@@ -842,7 +854,7 @@ static int body_unknown(struct rank *r)
 
 static void test_unknown_handle_passes_through(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_unknown), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_unknown), 0);
 }
 
 /*
@@ -895,7 +907,7 @@ static int body_groups(struct rank *r)
 				CHECK(host[i] == (i + k) * (k == 1 ? n : tri * (k == 2 && i < N / 2 ? n : 1)));
 		}
 	}
-	CHECK(count_calls(comm, 1) == 8);
+	CHECK(overlay_count_calls(comm, 1) == 8);
 
 	/* An error of ours drops everything, of the real group too; so does one of the real library. */
 	for (int k = 0; k < 3; k++) {
@@ -915,14 +927,15 @@ static int body_groups(struct rank *r)
 		}
 		CHECK(ncclGroupEnd() == (k == 2 ? ncclSystemError : ncclInvalidArgument));
 		CHECK(FAKE(fake_nccl_launches)() == 0);
-		CHECK(count_calls(comm, 1) == 8);
+		CHECK(overlay_count_calls(comm, 1) == 8);
 	}
 	/* Nor does an estimate launch anything. */
 	FAKE(fake_nccl_reset)();
 	NCCL(ncclGroupStart());
 	NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, comm, r->stream));
 	NCCL(ncclGroupSimulateEnd(&info));
-	CHECK(forwarded("AllReduce") == 1 && FAKE(fake_nccl_launches)() == 0 && count_calls(comm, 1) == 8);
+	CHECK(overlay_forwarded("AllReduce") == 1 && FAKE(fake_nccl_launches)() == 0 &&
+	    overlay_count_calls(comm, 1) == 8);
 	CHECK(ncclGroupEnd() == ncclInvalidUsage);
 	REDUCE(comm, r->rank, n, 300, NATIVE);
 	for (int k = 0; k < K; k++)
@@ -935,7 +948,9 @@ static void test_groups_mix_ours_and_forwarded_calls(void **state)
 {
 	for (int n = 2; n <= 3; n++)
 		assert_int_equal(
-		    run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_groups, .prepare = only_allreduce }, 0), 0);
+		    overlay_run_as(
+		        &(struct ranks){ .n = n, .raw = 1, .body = body_groups, .prepare = overlay_only_allreduce }, 0),
+		    0);
 }
 
 struct stand_in {
@@ -1066,12 +1081,14 @@ static int body_question(struct rank *r)
 
 static void test_messages_of_a_group_go_on_beside_nccls(void **state)
 {
-	odd_name = "SHUNT_ALGO";
-	odd_value = "send:64k-inf:nccl";
+	overlay_odd_name = "SHUNT_ALGO";
+	overlay_odd_value = "send:64k-inf:nccl";
 	for (int i = 0; i < 2; i++) {
 		asks_without_blocking = i;
 		assert_int_equal(
-		    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_question, .prepare = set_all }, 0), 0);
+		    overlay_run_as(
+		        &(struct ranks){ .n = 2, .raw = 1, .body = body_question, .prepare = overlay_set_all }, 0),
+		    0);
 	}
 }
 
@@ -1117,10 +1134,12 @@ static int body_set_up_in_mid_group(struct rank *r)
 
 static void test_set_up_in_mid_group_keeps_the_order(void **state)
 {
-	odd_name = "SHUNT_ALGO";
-	odd_value = "allreduce:64k-inf:nccl";
+	overlay_odd_name = "SHUNT_ALGO";
+	overlay_odd_value = "allreduce:64k-inf:nccl";
 	assert_int_equal(
-	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = set_all }, 0), 0);
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = overlay_set_all }, 0),
+	    0);
 }
 
 /*
@@ -1153,7 +1172,7 @@ static int body_destroyed_too_early(struct rank *r)
 
 static void test_communicator_destroyed_too_early_lives_on(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_destroyed_too_early), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_destroyed_too_early), 0);
 }
 
 /*
@@ -1179,12 +1198,13 @@ static int body_aborted_before_its_operator(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	CHECK(shunt_malloc(&buf, 4000) == 0);
 	if (r->rank) {
-		atomic_store(&shared->stopped, getpid());
+		atomic_store(&overlay_shared->stopped, getpid());
 		raise(SIGSTOP); /* nobody answers for it in the set-up */
 		NCCL(ncclCommAbort(comm));
 		return 0;
 	}
-	CHECK(until_counted(&shared->stopped, 1, "ranks that stop") && until_process_stops(shared->stopped));
+	CHECK(until_counted(&overlay_shared->stopped, 1, "ranks that stop") &&
+	    until_process_stops(overlay_shared->stopped));
 	CHECK(pthread_create(&thread, NULL, abort_in_set_up, comm) == 0);
 	NCCL(ncclGroupStart());
 	NCCL(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comm));
@@ -1193,13 +1213,13 @@ static int body_aborted_before_its_operator(struct rank *r)
 	CHECK(ncclGroupEnd() != ncclSuccess);
 	CHECK(pthread_join(thread, &missed) == 0 && !missed);
 	CHECK(strstr(FAKE(fake_nccl_log)(), "CommAbort") && !strstr(FAKE(fake_nccl_log)(), "RedOpDestroy"));
-	kill(atomic_load(&shared->stopped), SIGCONT);
+	kill(atomic_load(&overlay_shared->stopped), SIGCONT);
 	return 0;
 }
 
 static void test_operator_goes_with_its_aborted_communicator(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_aborted_before_its_operator), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_aborted_before_its_operator), 0);
 }
 
 /* One process, all ranks, communicators made in a group; then one is forwarded and one is ours in the same group. */
@@ -1207,7 +1227,7 @@ static int body_one_thread(struct rank *r)
 {
 	enum { N = 3, COUNT = 500 };
 	ncclComm_t comms[N];
-	ncclUniqueId id = ranks_id(r, &shared->ids, 0);
+	ncclUniqueId id = ranks_id(r, &overlay_shared->ids, 0);
 	int32_t *buf[N], host[COUNT];
 	void *stream[N];
 
@@ -1235,7 +1255,7 @@ static int body_one_thread(struct rank *r)
 		CHECK(shunt_stream_synchronize(stream[d]) == 0 && shunt_memcpy(host, buf[d], sizeof(host)) == 0);
 		for (int i = 0; i < COUNT; i++)
 			CHECK(host[i] == 7 * i);
-		CHECK(count_calls(comms[d], 1) == 2);
+		CHECK(overlay_count_calls(comms[d], 1) == 2);
 	}
 	/* Aborting them in one group, as PyTorch does. */
 	NCCL(ncclGroupStart());
@@ -1243,14 +1263,14 @@ static int body_one_thread(struct rank *r)
 		NCCL(ncclCommAbort(comms[d]));
 	NCCL(ncclGroupEnd());
 	for (int d = 0; d < N; d++)
-		CHECK(
-		    count_calls(comms[d], 1) == -1 && shunt_free(buf[d]) == 0 && shunt_stream_destroy(stream[d]) == 0);
+		CHECK(overlay_count_calls(comms[d], 1) == -1 && shunt_free(buf[d]) == 0 &&
+		    shunt_stream_destroy(stream[d]) == 0);
 	return 0;
 }
 
 static void test_one_thread_drives_all_ranks_in_groups(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 1, body_one_thread), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_one_thread), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------- death and rescue */
@@ -1278,8 +1298,8 @@ static void *die_in_set_up(void *arg)
 /* The stopped rank goes on when the other one is dead. */
 static void *wake_later(void *arg)
 {
-	if (until_process_ends(shared->victim))
-		kill(shared->stopped, SIGCONT);
+	if (until_process_ends(overlay_shared->victim))
+		kill(overlay_shared->stopped, SIGCONT);
 	return NULL;
 }
 
@@ -1300,9 +1320,9 @@ static int survive(struct rank *r, ncclComm_t comm, int may_forward)
 			CHECK(shunt_stream_synchronize(r->stream) == 0);
 		atomic_fetch_add(&calls, 1);
 		NCCL(ncclCommGetAsyncError(comm, &state));
-	} while (!res && !state && !count_calls(comm, 0) && now() < began + 2 * AT_ONCE_S);
-	if (may_forward && count_calls(comm, 0)) {
-		CHECK(!res && !state && count_calls(comm, 1) == 0);
+	} while (!res && !state && !overlay_count_calls(comm, 0) && now() < began + 2 * AT_ONCE_S);
+	if (may_forward && overlay_count_calls(comm, 0)) {
+		CHECK(!res && !state && overlay_count_calls(comm, 1) == 0);
 		NCCL(ncclCommAbort(comm));
 		return 0;
 	}
@@ -1332,7 +1352,7 @@ static int body_dies_inside(struct rank *r)
 	pthread_t thread;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	all_ranks_barrier(r, 0);
+	overlay_barrier(r, 0);
 	if (r->rank == rank_that_dies)
 		pthread_create(&thread, NULL, die_later, NULL);
 	return survive(r, comm, !dies_after_calls);
@@ -1347,14 +1367,15 @@ static int body_dies_while_waiting(struct rank *r)
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	if (r->rank == r->nranks - 1) {
-		CHECK(until_counted(&shared->victim, 1, "ranks that die"));
-		atomic_store(&shared->stopped, getpid());
+		CHECK(until_counted(&overlay_shared->victim, 1, "ranks that die"));
+		atomic_store(&overlay_shared->stopped, getpid());
 		raise(SIGSTOP);
 		return survive(r, comm, 1);
 	}
 	if (r->rank == rank_that_dies)
-		atomic_store(&shared->victim, getpid());
-	CHECK(until_counted(&shared->stopped, 1, "ranks that stop") && until_process_stops(shared->stopped));
+		atomic_store(&overlay_shared->victim, getpid());
+	CHECK(until_counted(&overlay_shared->stopped, 1, "ranks that stop") &&
+	    until_process_stops(overlay_shared->stopped));
 	pthread_create(&thread, NULL, r->rank == rank_that_dies ? die_in_set_up : wake_later, NULL);
 	failed = survive(r, comm, 1);
 	pthread_join(thread, NULL);
@@ -1365,7 +1386,7 @@ static void expect_survivors(rank_fn body, int n, int who)
 {
 	rank_that_dies = who;
 	setenv("SHUNT_TIMEOUT", "2s", 1);
-	assert_int_equal(run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .dies = 1u << who }, who), 0);
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .dies = 1u << who }, who), 0);
 	setenv("SHUNT_TIMEOUT", PATIENCE, 1);
 }
 
@@ -1426,11 +1447,11 @@ static int body_abort(struct rank *r)
 
 	NCCL(ncclCommInitRank(&rescue.comm, r->nranks, r->id, r->rank));
 	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){ 0 }, 4000) == 0);
-	if (!shared->odd) /* else it is the first call that waits, and rank 1 never makes one */
+	if (!overlay_shared->odd) /* else it is the first call that waits, and rank 1 never makes one */
 		NCCL(ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	if (r->rank == 0) {
-		rescue.seq = shared->odd ? 1 : 2;
+		rescue.seq = overlay_shared->odd ? 1 : 2;
 		pthread_create(&thread, NULL, abort_later, &rescue);
 		began = now();
 		res = ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream);
@@ -1441,7 +1462,7 @@ static int body_abort(struct rank *r)
 		NCCL(rescue.res);
 		CHECK(rescue.took < SOON);
 	}
-	all_ranks_barrier(r, 0);
+	overlay_barrier(r, 0);
 	if (r->rank != 0)
 		NCCL(ncclCommAbort(rescue.comm));
 	CHECK(shunt_free(buf) == 0);
@@ -1451,9 +1472,11 @@ static int body_abort(struct rank *r)
 static void test_abort_from_another_thread_frees_a_stuck_rank(void **state)
 {
 	for (int during_setup = 0; during_setup < 2; during_setup++) {
-		assert_int_equal(run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_abort }, during_setup), 0);
 		assert_int_equal(
-		    run_as(&(struct ranks){ .how = RANKS_THREADS, .n = 2, .raw = 1, .body = body_abort }, during_setup),
+		    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_abort }, during_setup), 0);
+		assert_int_equal(
+		    overlay_run_as(
+		        &(struct ranks){ .how = RANKS_THREADS, .n = 2, .raw = 1, .body = body_abort }, during_setup),
 		    0);
 	}
 }
@@ -1477,8 +1500,8 @@ static int body_abort_behind(struct rank *r)
 	int32_t *buf;
 	double began;
 
-	NCCL(ncclCommInitRank(&ours, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
-	NCCL(ncclCommInitRank(&ahead, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
+	NCCL(ncclCommInitRank(&ours, r->nranks, ranks_id(r, &overlay_shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRank(&ahead, r->nranks, ranks_id(r, &overlay_shared->ids, 1), r->rank));
 	REDUCE(ours, r->rank, r->nranks, 100, NATIVE);
 	REDUCE(ahead, r->rank, r->nranks, 100, NATIVE);
 	CHECK(shunt_malloc((void **)&buf, 400) == 0);
@@ -1491,7 +1514,7 @@ static int body_abort_behind(struct rank *r)
 		CHECK(now() < began + SOON);
 		pthread_join(thread, NULL);
 	}
-	all_ranks_barrier(r, 0);
+	overlay_barrier(r, 0);
 	if (r->rank != 0) {
 		NCCL(ncclCommAbort(ours));
 		NCCL(ncclCommAbort(ahead));
@@ -1502,7 +1525,7 @@ static int body_abort_behind(struct rank *r)
 
 static void test_abort_reaches_nccl_before_it_waits_for_the_stream(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_abort_behind), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_abort_behind), 0);
 }
 
 /*
@@ -1546,7 +1569,7 @@ static int body_watched(struct rank *r)
 	for (int k = 0; k < 6; k++) {
 		ncclComm_t comm;
 
-		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
+		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &overlay_shared->ids, k), r->rank));
 		w.comm = comm;
 		for (int i = 0; i < 10; i++)
 			REDUCE(comm, r->rank, r->nranks, 50 + i, NATIVE);
@@ -1561,8 +1584,8 @@ static int body_watched(struct rank *r)
 
 static void test_watchdogs_poll_while_communicators_come_and_go(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_watched), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_watched), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_watched), 0);
+	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_watched), 0);
 }
 
 /*
@@ -1588,7 +1611,7 @@ static int body_same_id(struct rank *r)
 
 static void test_second_use_of_an_id_does_not_mix(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_same_id), 0);
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_same_id), 0);
 }
 
 /* All communicators of the job have this id. Some ranks still have an old one when they make the next. */
@@ -1600,8 +1623,8 @@ static int body_comm_id(struct rank *r)
 	REDUCE(first, r->rank, r->nranks, 1000, FORWARDED);
 	if (r->rank == 0)
 		NCCL(ncclCommDestroy(first));
-	NCCL(ncclCommInitRank(&second, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
-	NCCL(ncclCommInitRank(&third, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
+	NCCL(ncclCommInitRank(&second, r->nranks, ranks_id(r, &overlay_shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRank(&third, r->nranks, ranks_id(r, &overlay_shared->ids, 1), r->rank));
 	REDUCE(third, r->rank, r->nranks, 1000, FORWARDED);
 	REDUCE(second, r->rank, r->nranks, 1000, FORWARDED);
 	NCCL(ncclCommSplit(second, 0, r->rank, &child, NULL));
@@ -1616,9 +1639,11 @@ static int body_comm_id(struct rank *r)
 
 static void test_equal_ids_of_nccl_comm_id_do_not_mix(void **state)
 {
-	odd_name = "NCCL_COMM_ID";
-	odd_value = "127.0.0.1:29999";
-	assert_int_equal(run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_comm_id, .prepare = set_all }, 0), 0);
+	overlay_odd_name = "NCCL_COMM_ID";
+	overlay_odd_value = "127.0.0.1:29999";
+	assert_int_equal(
+	    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_comm_id, .prepare = overlay_set_all }, 0),
+	    0);
 }
 
 int main(int argc, char **argv)
@@ -1662,8 +1687,8 @@ int main(int argc, char **argv)
 	};
 	char address[32];
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	snprintf(address, sizeof(address), "%p", (void *)shared->fake);
+	overlay_shared = mmap(NULL, sizeof(*overlay_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	snprintf(address, sizeof(address), "%p", (void *)overlay_shared->fake);
 	setenv("FAKE_NCCL_SHARED", address, 1);
 	own_environment();
 	setenv("SHUNT_DEVICE", "sim", 1);

@@ -31,37 +31,37 @@
 	"allreduce:0-:direct,reducescatter:0-:direct,reduce:0-:direct"
 enum { ROOM = 1 << 20, GUARD = 64 };
 
-static bool overlay;
+static bool symm_overlay;
 
 /* Zeroed before each run; mapped before the ranks are forked. */
 static struct {
 	char fake[FAKE_NCCL_SHARED_BYTES];
 	atomic_int barrier[16];
 	int odd; /* the rank that differs, or a variant */
-} *shared;
+} *symm_shared;
 
-static int run_with(enum ranks_how how, int n, rank_fn body, int odd, void (*prepare)(int rank))
+static int symm_run_with(enum ranks_how how, int n, rank_fn body, int odd, void (*prepare)(int rank))
 {
-	memset(shared, 0, sizeof(*shared));
-	shared->odd = odd;
+	memset(symm_shared, 0, sizeof(*symm_shared));
+	symm_shared->odd = odd;
 	return ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = 1, .body = body, .prepare = prepare });
 }
 
-static int run(enum ranks_how how, int n, rank_fn body)
+static int symm_run(enum ranks_how how, int n, rank_fn body)
 {
-	return run_with(how, n, body, -1, NULL);
+	return symm_run_with(how, n, body, -1, NULL);
 }
 
 /* All ranks; each place once per run. */
-static void all_ranks_barrier(struct rank *r, int place)
+static void symm_barrier(struct rank *r, int place)
 {
-	ranks_barrier(r, &shared->barrier[place]);
+	ranks_barrier(r, &symm_shared->barrier[place]);
 }
 
 /* ------------------------------------------------------------------------------------------------------ one call */
 
 enum kind { ALLGATHER, ALLTOALL, BROADCAST, GATHER, SCATTER, KINDS };
-static const char *const names[] = { "allgather", "alltoall", "broadcast", "gather", "scatter" };
+static const char *const symm_names[] = { "allgather", "alltoall", "broadcast", "gather", "scatter" };
 
 /* A communicator as a rank sees it, and memory of it that may lie in a window. */
 struct place {
@@ -79,7 +79,7 @@ struct call {
 	unsigned char salt;
 };
 
-static unsigned char pattern(const struct call *c, int from, int part, size_t i)
+static unsigned char symm_pattern(const struct call *c, int from, int part, size_t i)
 {
 	return (unsigned char)(c->salt + 37 * from + 101 * part + i * 7 + i / 251);
 }
@@ -90,7 +90,7 @@ struct buffers {
 	int sends, receives;
 };
 
-static struct buffers buffers_of(const struct place *p, const struct call *c)
+static struct buffers symm_buffers_of(const struct place *p, const struct call *c)
 {
 	char *in = p->window + c->at, *out = p->plain + c->at;
 	size_t own = c->part * (size_t)p->rank;
@@ -114,16 +114,16 @@ static struct buffers buffers_of(const struct place *p, const struct call *c)
 	}
 }
 
-static int fill(struct rank *r, const struct place *p, const struct call *c)
+static int symm_fill(struct rank *r, const struct place *p, const struct call *c)
 {
-	struct buffers b = buffers_of(p, c);
+	struct buffers b = symm_buffers_of(p, c);
 	char *host = malloc(ROOM);
 
 	memset(host, 0x5a, ROOM);
 	CHECK(shunt_memcpy(p->window, host, ROOM) == 0 && shunt_memcpy(p->plain, host, ROOM) == 0);
 	for (int q = 0; q < b.sends; q++) {
 		for (size_t i = 0; i < c->part; i++)
-			host[i] = (char)pattern(c, p->rank, q, i);
+			host[i] = (char)symm_pattern(c, p->rank, q, i);
 		CHECK(shunt_memcpy(b.send + (size_t)q * c->part, host, c->part) == 0);
 	}
 	free(host);
@@ -131,9 +131,9 @@ static int fill(struct rank *r, const struct place *p, const struct call *c)
 }
 
 /* Where part q of what we receive comes from, and which part of theirs it is. */
-static int check(struct rank *r, const struct place *p, const struct call *c)
+static int symm_check(struct rank *r, const struct place *p, const struct call *c)
 {
-	struct buffers b = buffers_of(p, c);
+	struct buffers b = symm_buffers_of(p, c);
 	unsigned char *host = malloc(ROOM);
 	size_t bytes = (size_t)b.receives * c->part;
 
@@ -143,13 +143,14 @@ static int check(struct rank *r, const struct place *p, const struct call *c)
 		int part = c->kind == ALLTOALL || c->kind == SCATTER ? p->rank : 0;
 
 		for (size_t i = 0; i < c->part; i++) {
-			unsigned char want = pattern(c, from, part, i), got = host[GUARD + (size_t)q * c->part + i];
+			unsigned char want = symm_pattern(c, from, part, i),
+			              got = host[GUARD + (size_t)q * c->part + i];
 
 			if (got != want)
 				fprintf(stderr,
 				    "rank %d of %d: %s of %zu at %zu%s, root %d: byte %zu of part %d is %d and not "
 				    "%d\n",
-				    p->rank, p->n, names[c->kind], c->part, c->at, c->in_place ? ", in place" : "",
+				    p->rank, p->n, symm_names[c->kind], c->part, c->at, c->in_place ? ", in place" : "",
 				    c->root, i, q, got, want);
 			CHECK(got == want);
 		}
@@ -161,9 +162,9 @@ static int check(struct rank *r, const struct place *p, const struct call *c)
 	return 0;
 }
 
-static ncclResult_t enqueue(const struct place *p, const struct call *c)
+static ncclResult_t symm_enqueue(const struct place *p, const struct call *c)
 {
-	struct buffers b = buffers_of(p, c);
+	struct buffers b = symm_buffers_of(p, c);
 
 	switch (c->kind) {
 	case ALLGATHER:
@@ -179,7 +180,7 @@ static ncclResult_t enqueue(const struct place *p, const struct call *c)
 	}
 }
 
-static int settle(struct rank *r, const struct place *p)
+static int symm_settle(struct rank *r, const struct place *p)
 {
 	ncclResult_t async = ncclSuccess;
 
@@ -191,35 +192,35 @@ static int settle(struct rank *r, const struct place *p)
 
 #define STAGED NULL /* as small calls go on the sim that are not made in windows */
 
-static int run_call(struct rank *r, const struct place *p, const struct call *c, const char *path)
+static int symm_run_call(struct rank *r, const struct place *p, const struct call *c, const char *path)
 {
 	long before;
 
 	if (!path)
 		path = p->n == 2 && c->kind <= ALLTOALL ? "pairwise" : "ll128";
-	before = ranks_count_calls(p->comm, names[c->kind], path);
+	before = ranks_count_calls(p->comm, symm_names[c->kind], path);
 
-	if (fill(r, p, c))
+	if (symm_fill(r, p, c))
 		return 1;
-	NCCL(enqueue(p, c));
-	if (settle(r, p))
+	NCCL(symm_enqueue(p, c));
+	if (symm_settle(r, p))
 		return 1;
-	if (ranks_count_calls(p->comm, names[c->kind], path) != before + 1)
-		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n, names[c->kind],
-		    c->part, path);
-	CHECK(ranks_count_calls(p->comm, names[c->kind], path) == before + 1);
-	return strcmp(path, "nccl") ? check(r, p, c) : 0;
+	if (ranks_count_calls(p->comm, symm_names[c->kind], path) != before + 1)
+		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n,
+		    symm_names[c->kind], c->part, path);
+	CHECK(ranks_count_calls(p->comm, symm_names[c->kind], path) == before + 1);
+	return strcmp(path, "nccl") ? symm_check(r, p, c) : 0;
 }
 
 #define RUN_CALL(place, path, ...) \
 	do { \
-		if (run_call(r, place, &(struct call){ __VA_ARGS__ }, path)) { \
+		if (symm_run_call(r, place, &(struct call){ __VA_ARGS__ }, path)) { \
 			fprintf(stderr, "rank %d: from line %d\n", r->rank, __LINE__); \
 			return 1; \
 		} \
 	} while (0)
 
-static int begin_test(struct rank *r, struct place *p)
+static int symm_begin(struct rank *r, struct place *p)
 {
 	*p = (struct place){ .stream = r->stream, .rank = r->rank, .n = r->nranks };
 	NCCL(ncclCommInitRank(&p->comm, r->nranks, r->id, r->rank));
@@ -227,7 +228,7 @@ static int begin_test(struct rank *r, struct place *p)
 	return 0;
 }
 
-static int end_test(struct rank *r, struct place *p)
+static int symm_end(struct rank *r, struct place *p)
 {
 	NCCL(ncclCommDestroy(p->comm));
 	CHECK(shunt_free(p->window) == 0 && shunt_free(p->plain) == 0);
@@ -235,7 +236,7 @@ static int end_test(struct rank *r, struct place *p)
 }
 
 /* Of a communicator with an error; aborted: somebody did that already. */
-static int end_broken_test(struct rank *r, struct place *p, bool aborted)
+static int symm_end_broken(struct rank *r, struct place *p, bool aborted)
 {
 	if (!aborted)
 		NCCL(ncclCommAbort(p->comm));
@@ -251,7 +252,7 @@ static int body_every_kind(struct rank *r)
 	ncclWindow_t win = NULL;
 	struct place p;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	CHECK(win);
@@ -265,25 +266,25 @@ static int body_every_kind(struct rank *r)
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	/* From here on they are staged, or NCCL's. */
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 1000, .at = GUARD);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_every_kind_uses_ce_in_windows(void **state)
 {
 	for (int n = 2; n <= 4; n++)
-		assert_int_equal(run(RANKS_PROCESSES, n, body_every_kind), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_every_kind), 0);
-	assert_int_equal(run(RANKS_THREADS, 8, body_every_kind), 0);
+		assert_int_equal(symm_run(RANKS_PROCESSES, n, body_every_kind), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 3, body_every_kind), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 8, body_every_kind), 0);
 }
 
-static void set_check(int rank)
+static void symm_set_check(int rank)
 {
 	setenv("SHUNT_CHECK", "1", 1);
 }
 
 static void test_every_kind_is_compared_with_shunt_check(void **state)
 {
-	assert_int_equal(run_with(RANKS_PROCESSES, 3, body_every_kind, -1, set_check), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_every_kind, -1, symm_set_check), 0);
 }
 
 /* Memory of NCCL's own allocator, in the middle of which the window begins. */
@@ -294,7 +295,7 @@ static int body_mem_alloc(struct rank *r)
 	char *memory;
 	void *base = NULL;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	CHECK(shunt_free(p.window) == 0);
 	NCCL(ncclMemAlloc((void **)&memory, 3 * ROOM));
@@ -329,14 +330,14 @@ static int body_mem_alloc(struct rank *r)
 
 static void test_memory_of_nccl_is_used_in_place_until_it_is_freed(void **state)
 {
-	if (overlay)
+	if (symm_overlay)
 		skip(); /* the fake's memory is not the sim's */
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_mem_alloc), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_mem_alloc), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 2, body_mem_alloc), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 3, body_mem_alloc), 0);
 }
 
 /* Mappings of device memory that peers can map, in this process. */
-static int mappings(void)
+static int symm_mappings(void)
 {
 	FILE *f = fopen("/proc/self/maps", "r");
 	char line[512];
@@ -352,15 +353,15 @@ static int mappings(void)
 /* The same address again and again, with other memory behind it. */
 static int body_again(struct rank *r)
 {
-	int at_first = 0, same = 0, processes = shared->odd < 0;
+	int at_first = 0, same = 0, processes = symm_shared->odd < 0;
 	struct place p;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 100, .at = GUARD);
-	all_ranks_barrier(r, 0);
-	at_first = mappings();
-	all_ranks_barrier(r, 1);
+	symm_barrier(r, 0);
+	at_first = symm_mappings();
+	symm_barrier(r, 1);
 	for (int i = 0; i < 6; i++) {
 		ncclWindow_t win;
 		char *was = p.window;
@@ -368,22 +369,22 @@ static int body_again(struct rank *r)
 		NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 		RUN_CALL(&p, "ce", .kind = ALLGATHER, .part = 5000, .at = GUARD, .salt = (unsigned char)i);
 		RUN_CALL(&p, "ce", .kind = BROADCAST, .part = 5000, .at = GUARD, .salt = (unsigned char)i);
-		CHECK(!processes || mappings() == at_first + p.n - 1);
+		CHECK(!processes || symm_mappings() == at_first + p.n - 1);
 		NCCL(ncclCommWindowDeregister(p.comm, win));
 		/* The work was done: so is the unmapping. */
-		CHECK(!processes || mappings() == at_first);
+		CHECK(!processes || symm_mappings() == at_first);
 		CHECK(shunt_free(p.window) == 0 && shunt_malloc_shared((void **)&p.window, ROOM) == 0);
 		same += was == p.window;
 		RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 5000, .at = GUARD);
 	}
 	CHECK(!processes || same > 0); /* else the test shows nothing */
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_address_registered_again_leads_to_the_new_memory(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_again), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 3, body_again, 0, NULL), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_again), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_again, 0, NULL), 0);
 }
 
 /* One rank's memory cannot be passed on, or its window is another one: nobody uses it. */
@@ -393,16 +394,17 @@ static int body_odd(struct rank *r)
 	struct place p;
 	void *spare;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
-	if (r->rank == shared->odd % 8 && shared->odd < 8) {
+	if (r->rank == symm_shared->odd % 8 && symm_shared->odd < 8) {
 		CHECK(shunt_free(p.window) == 0 && shunt_malloc((void **)&p.window, ROOM) == 0);
-	} else if (r->rank == shared->odd % 8 && shared->odd < 16) { /* two windows, in another order */
+	} else if (r->rank == symm_shared->odd % 8 && symm_shared->odd < 16) { /* two windows, in another order */
 		CHECK(shunt_malloc_shared(&spare, ROOM) == 0);
 		NCCL(ncclCommWindowRegister(p.comm, spare, ROOM, &more, NCCL_WIN_COLL_SYMMETRIC));
 	}
-	NCCL(ncclCommWindowRegister(p.comm, p.window, shared->odd >= 16 && r->rank == shared->odd % 8 ? ROOM / 2 : ROOM,
-	    &win, NCCL_WIN_COLL_SYMMETRIC));
+	NCCL(ncclCommWindowRegister(p.comm, p.window,
+	    symm_shared->odd >= 16 && r->rank == symm_shared->odd % 8 ? ROOM / 2 : ROOM, &win,
+	    NCCL_WIN_COLL_SYMMETRIC));
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		RUN_CALL(&p, STAGED, .kind = kind, .part = 700, .at = GUARD, .root = 1);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
@@ -410,16 +412,16 @@ static int body_odd(struct rank *r)
 		NCCL(ncclCommWindowDeregister(p.comm, more));
 		CHECK(shunt_free(spare) == 0);
 	}
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_window_that_one_rank_cannot_use_is_used_by_none(void **state)
 {
 	for (int odd = 0; odd < 3; odd++)
-		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_odd, odd, NULL), 0);
-	assert_int_equal(run_with(RANKS_PROCESSES, 3, body_odd, 8 + 1, NULL), 0);
-	assert_int_equal(run_with(RANKS_PROCESSES, 3, body_odd, 16 + 2, NULL), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 3, body_odd, 1, NULL), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_odd, odd, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_odd, 8 + 1, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_odd, 16 + 2, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_odd, 1, NULL), 0);
 }
 
 /* Not promised to be symmetric, or of another communicator. */
@@ -429,9 +431,9 @@ static int body_not_ours(struct rank *r)
 	struct place p, child;
 	ncclComm_t parent;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
-	if (!overlay) { /* NCCL judges its windows itself */
+	if (!symm_overlay) { /* NCCL judges its windows itself */
 		CHECK(
 		    ncclCommWindowRegister(p.comm, p.window, SIZE_MAX, &win, NCCL_WIN_DEFAULT) == ncclInvalidArgument);
 		CHECK(ncclCommWindowRegister(p.comm, p.window, (size_t)1 << 40, &win, NCCL_WIN_DEFAULT) ==
@@ -453,13 +455,13 @@ static int body_not_ours(struct rank *r)
 	parent = p.comm;
 	NCCL(ncclCommDestroy(parent));
 	RUN_CALL(&child, "ce", .kind = ALLTOALL, .part = 700, .at = GUARD);
-	return end_test(r, &child);
+	return symm_end(r, &child);
 }
 
 static void test_window_belongs_to_one_communicator(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_not_ours), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_not_ours), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_not_ours), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 3, body_not_ours), 0);
 }
 
 /* Two communicators at the same time, on streams of their own. */
@@ -471,7 +473,7 @@ static int body_two(struct rank *r)
 		{ .kind = ALLTOALL, .part = 9001, .at = GUARD } };
 	ncclWindow_t win[2];
 
-	if (begin_test(r, &p[0]))
+	if (symm_begin(r, &p[0]))
 		return 1;
 	p[1] = p[0];
 	NCCL(ncclCommSplit(p[0].comm, 0, -r->rank, &p[1].comm, NULL));
@@ -481,13 +483,13 @@ static int body_two(struct rank *r)
 	for (int k = 0; k < 2; k++)
 		NCCL(ncclCommWindowRegister(p[k].comm, p[k].window, ROOM, &win[k], NCCL_WIN_COLL_SYMMETRIC));
 	for (int k = 0; k < 2; k++)
-		if (fill(r, &p[k], &c[k]))
+		if (symm_fill(r, &p[k], &c[k]))
 			return 1;
 	for (int t = 0; t < TIMES; t++)
 		for (int k = 0; k < 2; k++)
-			NCCL(enqueue(&p[k], &c[k]));
+			NCCL(symm_enqueue(&p[k], &c[k]));
 	for (int k = 0; k < 2; k++)
-		if (settle(r, &p[k]) || check(r, &p[k], &c[k]))
+		if (symm_settle(r, &p[k]) || symm_check(r, &p[k], &c[k]))
 			return 1;
 	CHECK(ranks_count_calls(p[0].comm, "allgather", "ce") == TIMES &&
 	    ranks_count_calls(p[1].comm, "alltoall", "ce") == TIMES);
@@ -496,26 +498,26 @@ static int body_two(struct rank *r)
 		NCCL(ncclCommWindowDeregister(p[k].comm, win[k]));
 		NCCL(ncclCommWindowRegister(p[k].comm, p[k].window, ROOM, &win[k], NCCL_WIN_COLL_SYMMETRIC));
 		c[k].salt = 77;
-		if (fill(r, &p[k], &c[k]))
+		if (symm_fill(r, &p[k], &c[k]))
 			return 1;
 	}
 	NCCL(ncclGroupStart());
 	for (int k = 0; k < 2; k++)
-		NCCL(enqueue(&p[k], &c[k]));
+		NCCL(symm_enqueue(&p[k], &c[k]));
 	NCCL(ncclGroupEnd());
 	for (int k = 0; k < 2; k++)
-		if (settle(r, &p[k]) || check(r, &p[k], &c[k]))
+		if (symm_settle(r, &p[k]) || symm_check(r, &p[k], &c[k]))
 			return 1;
 	CHECK(ranks_count_calls(p[0].comm, "allgather", "ce") == TIMES + 1 &&
 	    ranks_count_calls(p[1].comm, "alltoall", "ce") == TIMES + 1);
 	CHECK(shunt_stream_destroy(p[1].stream) == 0);
-	return end_test(r, &p[1]) || end_test(r, &p[0]);
+	return symm_end(r, &p[1]) || symm_end(r, &p[0]);
 }
 
 static void test_two_communicators_use_ce_at_once(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_two), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_two), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_two), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 3, body_two), 0);
 }
 
 /* Several calls of a group share the barriers; one that is not for windows is beside them. */
@@ -526,7 +528,7 @@ static int body_group(struct rank *r)
 	struct call c[KINDS];
 	int32_t *sum, host[100];
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	CHECK(shunt_malloc((void **)&sum, sizeof(host)) == 0);
 	/* Registered inside a group, too. */
@@ -551,44 +553,44 @@ static int body_group(struct rank *r)
 		memset(host_bytes, 0x5a, ROOM);
 		CHECK(shunt_memcpy(p.window, host_bytes, ROOM) == 0 && shunt_memcpy(p.plain, host_bytes, ROOM) == 0);
 		for (enum kind kind = 0; kind < KINDS; kind++) {
-			struct buffers b = buffers_of(&p, &c[kind]);
+			struct buffers b = symm_buffers_of(&p, &c[kind]);
 
 			for (int q = 0; q < b.sends; q++) {
 				for (size_t i = 0; i < c[kind].part; i++)
-					host_bytes[i] = (char)pattern(&c[kind], p.rank, q, i);
+					host_bytes[i] = (char)symm_pattern(&c[kind], p.rank, q, i);
 				CHECK(shunt_memcpy(b.send + (size_t)q * c[kind].part, host_bytes, c[kind].part) == 0);
 			}
 		}
 		free(host_bytes);
 		NCCL(ncclGroupStart());
 		for (enum kind kind = 0; kind < KINDS; kind++) {
-			NCCL(enqueue(&at[kind], &c[kind]));
+			NCCL(symm_enqueue(&at[kind], &c[kind]));
 			if (kind == BROADCAST)
 				NCCL(ncclAllReduce(sum, sum, 100, ncclInt32, ncclSum, p.comm, p.stream));
 		}
 		NCCL(ncclGroupEnd());
-		if (settle(r, &p))
+		if (symm_settle(r, &p))
 			return 1;
 		for (enum kind kind = 0; kind < KINDS; kind++)
-			if (check(r, &at[kind], &c[kind]))
+			if (symm_check(r, &at[kind], &c[kind]))
 				return 1;
 		CHECK(shunt_memcpy(host, sum, sizeof(host)) == 0);
 		for (int i = 0; i < 100; i++)
 			CHECK(host[i] == p.n * i + p.n * (p.n - 1) / 2);
 	}
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		CHECK(ranks_count_calls(p.comm, names[kind], "ce") == 3);
+		CHECK(ranks_count_calls(p.comm, symm_names[kind], "ce") == 3);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 100, .at = GUARD);
 	CHECK(shunt_free(sum) == 0);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_calls_of_a_group_share_barriers(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 4, body_group), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_group), 0);
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_group, -1, set_check), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 4, body_group), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 3, body_group), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_group, -1, symm_set_check), 0);
 }
 
 /* The agreement happens inside the capture; replays are mixed with eager calls, on another stream. */
@@ -601,47 +603,47 @@ static int body_graph(struct rank *r)
 	void *graph;
 	ncclWindow_t win;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	other = p;
 	CHECK(shunt_stream_create(&other.stream) == 0);
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	CHECK(shunt_capture_begin(p.stream) == 0);
-	NCCL(enqueue(&p, &c));
-	NCCL(enqueue(&p, &b));
+	NCCL(symm_enqueue(&p, &c));
+	NCCL(symm_enqueue(&p, &b));
 	/* An eager call while the other stream captures: its own part must not become the graph's. */
-	NCCL(enqueue(&other, &c));
+	NCCL(symm_enqueue(&other, &c));
 	CHECK(shunt_stream_synchronize(other.stream) == 0);
 	CHECK(shunt_capture_end(p.stream, &graph) == 0);
 	for (int t = 0; t < REPLAYS; t++) {
-		struct buffers to = buffers_of(&p, &c);
+		struct buffers to = symm_buffers_of(&p, &c);
 		char *host = malloc(ROOM);
 
 		c.salt = (unsigned char)t;
 		for (size_t i = 0; i < c.part; i++)
-			host[i] = (char)pattern(&c, p.rank, 0, i);
+			host[i] = (char)symm_pattern(&c, p.rank, 0, i);
 		CHECK(shunt_memcpy(to.send, host, c.part) == 0);
-		to = buffers_of(&p, &b);
+		to = symm_buffers_of(&p, &b);
 		b.salt = (unsigned char)(t + 9);
 		for (size_t i = 0; i < b.part; i++)
-			host[i] = (char)pattern(&b, p.rank, 0, i);
+			host[i] = (char)symm_pattern(&b, p.rank, 0, i);
 		CHECK(!to.sends || shunt_memcpy(to.send, host, b.part) == 0);
 		CHECK(shunt_graph_launch(graph, p.stream) == 0);
 		if (t % 7 == 0)
-			NCCL(enqueue(&other, &c));
+			NCCL(symm_enqueue(&other, &c));
 		if (t % 5 == 0)
 			CHECK(shunt_graph_launch(graph, p.stream) == 0);
 		CHECK(shunt_stream_synchronize(other.stream) == 0);
-		if (settle(r, &p))
+		if (symm_settle(r, &p))
 			return 1;
 		memset(host, 0x5a, GUARD);
 		for (int k = 0; k < 2; k++) { /* the guards are the first call's to have filled */
 			const struct call *call = k ? &b : &c;
-			struct buffers at = buffers_of(&p, call);
+			struct buffers at = symm_buffers_of(&p, call);
 
 			CHECK(shunt_memcpy(at.recv - GUARD, host, GUARD) == 0);
 			CHECK(shunt_memcpy(at.recv + (size_t)at.receives * call->part, host, GUARD) == 0);
-			if (check(r, &p, call))
+			if (symm_check(r, &p, call))
 				return 1;
 		}
 		free(host);
@@ -649,43 +651,43 @@ static int body_graph(struct rank *r)
 	CHECK(shunt_graph_destroy(graph) == 0);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	CHECK(shunt_stream_destroy(other.stream) == 0);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_graphs_replay_ce_mixed_with_eager_calls(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_graph), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_graph), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_graph), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 2, body_graph), 0);
 }
 
 /* Rank 1 has its buffer elsewhere in the window than it promised. */
 static int body_misplaced(struct rank *r)
 {
 	struct call c = {
-		.kind = (enum kind)shared->odd, .root = 0, .part = 1000, .at = r->rank == 1 ? 2 * GUARD : GUARD
+		.kind = (enum kind)symm_shared->odd, .root = 0, .part = 1000, .at = r->rank == 1 ? 2 * GUARD : GUARD
 	};
 	ncclResult_t async = ncclSuccess;
 	ncclWindow_t win;
 	struct place p;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	RUN_CALL(&p, "ce", .kind = ALLGATHER, .part = 700, .at = GUARD);
-	if (fill(r, &p, &c))
+	if (symm_fill(r, &p, &c))
 		return 1;
-	NCCL(enqueue(&p, &c));
+	NCCL(symm_enqueue(&p, &c));
 	CHECK(shunt_stream_synchronize(p.stream) == 0);
 	/* The root of a gather or scatter finds it; the others wait for the root in vain until they are aborted. */
 	for (double until = now() + AT_ONCE_S; r->rank == 0 && !async && now() < until; pause_us(PAUSE_POLL, 500))
 		NCCL(ncclCommGetAsyncError(p.comm, &async));
 	if (r->rank == 0)
 		CHECK(async == ncclInvalidUsage && strstr(ncclGetLastError(p.comm), "another offset of its window"));
-	all_ranks_barrier(r, 0);
-	return end_broken_test(r, &p, false);
+	symm_barrier(r, 0);
+	return symm_end_broken(r, &p, false);
 }
 
-static void set_patience(int rank)
+static void symm_set_patience(int rank)
 {
 	setenv("SHUNT_TIMEOUT", "2s", 1);
 }
@@ -693,11 +695,11 @@ static void set_patience(int rank)
 static void test_buffer_at_another_offset_than_promised_is_an_error(void **state)
 {
 	for (int kind = 0; kind < KINDS; kind++)
-		assert_int_equal(run_with(RANKS_PROCESSES, 2, body_misplaced, kind, set_patience), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_misplaced, kind, symm_set_patience), 0);
 }
 
 /* A call that the other ranks do not make: another thread aborts it, or its deadline passes. */
-struct lone_call {
+struct symm_lone_call {
 	double began;
 	ncclComm_t comm;
 	const char *waits; /* what the process's dump says when the call waits; NULL: it is not aborted */
@@ -709,20 +711,20 @@ struct lone_call {
 
 static void *abort_when_it_waits(void *arg)
 {
-	const struct lone_call *l = arg;
+	const struct symm_lone_call *l = arg;
 	bool waits = until_dump_has(getpid(), l->waits);
 
 	return (void *)(uintptr_t)(ncclCommAbort(l->comm) != ncclSuccess || !waits);
 }
 
-static void lone_call_begin(struct lone_call *l, ncclComm_t comm, const char *waits)
+static void symm_lone_call_begin(struct symm_lone_call *l, ncclComm_t comm, const char *waits)
 {
-	*l = (struct lone_call){ .began = now(), .comm = comm, .waits = waits };
+	*l = (struct symm_lone_call){ .began = now(), .comm = comm, .waits = waits };
 	if (waits)
 		pthread_create(&l->thread, NULL, abort_when_it_waits, l);
 }
 
-static int lone_call_end(struct rank *r, struct lone_call *l, void *stream)
+static int symm_lone_call_end(struct rank *r, struct symm_lone_call *l, void *stream)
 {
 	void *failed = NULL;
 
@@ -738,36 +740,36 @@ static int lone_call_end(struct rank *r, struct lone_call *l, void *stream)
 static int body_abort(struct rank *r)
 {
 	struct call c = { .kind = ALLTOALL, .part = 1000, .at = GUARD };
-	struct lone_call lone_call;
+	struct symm_lone_call lone;
 	ncclResult_t res;
 	ncclWindow_t win;
 	struct place p;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
-	if (shared->odd == 0)
+	if (symm_shared->odd == 0)
 		RUN_CALL(&p, "ce", .kind = ALLGATHER, .part = 700, .at = GUARD);
-	if (fill(r, &p, &c))
+	if (symm_fill(r, &p, &c))
 		return 1;
-	all_ranks_barrier(r, 1); /* what rank 0 has enqueued is copied all the same when its barrier gives up */
+	symm_barrier(r, 1); /* what rank 0 has enqueued is copied all the same when its barrier gives up */
 	if (r->rank == 0) {
-		lone_call_begin(&lone_call, p.comm, shared->odd ? HOST_WAITS : KERNEL_WAITS);
-		res = enqueue(&p, &c);
-		CHECK(shared->odd ? res != ncclSuccess : res == ncclSuccess);
-		if (lone_call_end(r, &lone_call, p.stream))
+		symm_lone_call_begin(&lone, p.comm, symm_shared->odd ? HOST_WAITS : KERNEL_WAITS);
+		res = symm_enqueue(&p, &c);
+		CHECK(symm_shared->odd ? res != ncclSuccess : res == ncclSuccess);
+		if (symm_lone_call_end(r, &lone, p.stream))
 			return 1;
 	}
-	all_ranks_barrier(r, 0);
-	return end_broken_test(r, &p, r->rank == 0);
+	symm_barrier(r, 0);
+	return symm_end_broken(r, &p, r->rank == 0);
 }
 
 static void test_abort_ends_a_barrier_and_an_agreement(void **state)
 {
 	for (int odd = 0; odd < 2; odd++) {
-		assert_int_equal(run_with(RANKS_PROCESSES, 2, body_abort, odd, NULL), 0);
-		assert_int_equal(run_with(RANKS_THREADS, 3, body_abort, odd, NULL), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_abort, odd, NULL), 0);
+		assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_abort, odd, NULL), 0);
 	}
 }
 
@@ -788,14 +790,14 @@ static ncclConfig_t config_of(int policy)
 static int body_default(struct rank *r)
 {
 	enum { LARGE = 64 << 20 };
-	ncclConfig_t config =
-	    config_of(shared->odd < 0 || r->rank == shared->odd ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT);
+	ncclConfig_t config = config_of(
+	    symm_shared->odd < 0 || r->rank == symm_shared->odd ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT);
 	ncclWindow_t win[2];
 	ncclComm_t parent;
 	struct place p;
 	char *large;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	CHECK(shunt_malloc_shared((void **)&large, 3 * (size_t)LARGE) == 0);
 	NCCL(ncclCommWindowRegister(p.comm, large, 2 * (size_t)LARGE, &win[0], NCCL_WIN_COLL_SYMMETRIC));
@@ -805,22 +807,22 @@ static int body_default(struct rank *r)
 	CHECK(ranks_count_calls(p.comm, "allgather", "ce") == 0);
 	NCCL(ncclAllGather(large + 2 * LARGE, large, LARGE, ncclInt8, p.comm, p.stream));
 	CHECK(ranks_count_calls(p.comm, "allgather", "ce") == 1);
-	if (settle(r, &p))
+	if (symm_settle(r, &p))
 		return 1;
 	parent = p.comm;
 	NCCL(ncclCommSplit(parent, 0, r->rank, &p.comm, &config));
 	NCCL(ncclCommDestroy(parent));
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win[1], NCCL_WIN_COLL_SYMMETRIC));
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		RUN_CALL(&p, shared->odd < 0 ? "ce" : STAGED, .kind = kind, .part = 700, .at = GUARD);
+		RUN_CALL(&p, symm_shared->odd < 0 ? "ce" : STAGED, .kind = kind, .part = 700, .at = GUARD);
 	CHECK(shunt_free(large) == 0);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_large_messages_and_zero_ctas_take_ce(void **state)
 {
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_default, -1, set_default), 0);
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_default, 1, set_default), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_default, -1, set_default), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_default, 1, set_default), 0);
 }
 
 /* Pieces and shares of a broadcast: more than one of each, and a last run_call that is short. */
@@ -832,7 +834,7 @@ static int body_large_broadcast(struct rank *r)
 	struct place p;
 	int root = 1;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	CHECK(shunt_malloc_shared((void **)&window, BYTES) == 0);
 	NCCL(ncclCommWindowRegister(p.comm, window, BYTES, &win, NCCL_WIN_COLL_SYMMETRIC));
@@ -841,7 +843,7 @@ static int body_large_broadcast(struct rank *r)
 	CHECK(shunt_memcpy(window, host, BYTES) == 0);
 	NCCL(ncclBroadcast(window, window, BYTES, ncclInt8, root, p.comm, p.stream));
 	CHECK(ranks_count_calls(p.comm, "broadcast", "ce") == 1);
-	if (settle(r, &p))
+	if (symm_settle(r, &p))
 		return 1;
 	CHECK(shunt_memcpy(host, window, BYTES) == 0);
 	for (size_t i = 0; i < BYTES; i++)
@@ -849,12 +851,12 @@ static int body_large_broadcast(struct rank *r)
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	CHECK(shunt_free(window) == 0);
 	free(host);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_large_broadcast_goes_in_segments(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_large_broadcast), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_large_broadcast), 0);
 }
 
 static char plan_folder[] = "/tmp/shunt-windows-XXXXXX";
@@ -877,27 +879,27 @@ static int body_plan(struct rank *r)
 	void *graph;
 	int before;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	RUN_CALL(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256);
-	before = mappings();
+	before = symm_mappings();
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
-	if (shared->odd == 1) {
-		if (fill(r, &p, &c))
+	if (symm_shared->odd == 1) {
+		if (symm_fill(r, &p, &c))
 			return 1;
 		CHECK(shunt_capture_begin(p.stream) == 0);
-		NCCL(enqueue(&p, &c));
+		NCCL(symm_enqueue(&p, &c));
 		CHECK(shunt_capture_end(p.stream, &graph) == 0);
 		for (int t = 0; t < 5; t++) {
 			c.salt = (unsigned char)t;
-			if (fill(r, &p, &c))
+			if (symm_fill(r, &p, &c))
 				return 1;
-			all_ranks_barrier(r,
+			symm_barrier(r,
 			    2 + t); /* a peer's data may come as soon as we fill: it is all there is in this window */
 			CHECK(shunt_graph_launch(graph, p.stream) == 0);
-			if (settle(r, &p) || check(r, &p, &c))
+			if (symm_settle(r, &p) || symm_check(r, &p, &c))
 				return 1;
-			all_ranks_barrier(r, 8 + t);
+			symm_barrier(r, 8 + t);
 		}
 		CHECK(shunt_graph_destroy(graph) == 0);
 	}
@@ -908,11 +910,11 @@ static int body_plan(struct rank *r)
 		    .salt = (unsigned char)t); /* chunks that are not full */
 		RUN_CALL(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 257, .salt = (unsigned char)t);
 	}
-	CHECK(shared->odd < 0 || mappings() == before + p.n - 1);
+	CHECK(symm_shared->odd < 0 || symm_mappings() == before + p.n - 1);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
-	CHECK(shared->odd < 0 || mappings() == before);
+	CHECK(symm_shared->odd < 0 || symm_mappings() == before);
 	RUN_CALL(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_plans_reach_windows_in_place(void **state)
@@ -929,9 +931,9 @@ static void test_plans_reach_windows_in_place(void **state)
 		fputs(text, f);
 		fclose(f);
 		free(text);
-		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_plan, 0, set_plan), 0);
-		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_plan, 1, set_plan), 0);
-		assert_int_equal(run_with(RANKS_THREADS, 3, body_plan, -1, set_plan), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_plan, 0, set_plan), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_plan, 1, set_plan), 0);
+		assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_plan, -1, set_plan), 0);
 	}
 	unlink(path);
 	rmdir(plan_folder);
@@ -948,7 +950,7 @@ static int body_no_handle(struct rank *r)
 	struct place p;
 
 	((__typeof__(fake_nccl_no_windows) *)dlsym(lib, "fake_nccl_no_windows"))(1);
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	for (int grouped = 0; grouped < 2; grouped++) {
 		if (grouped)
@@ -971,14 +973,14 @@ static int body_no_handle(struct rank *r)
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	CHECK(ncclGroupEnd() == ncclInternalError);
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_window_without_a_handle_is_used(void **state)
 {
-	if (!overlay)
+	if (!symm_overlay)
 		skip();
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_no_handle), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 2, body_no_handle), 0);
 }
 
 /* ---------------------------------------------------------------------------------------------------- reductions */
@@ -1133,7 +1135,7 @@ static int run_reduction(
 	if (reduction_wipe(r, p, f) || reduction_fill(r, p, f))
 		return 1;
 	NCCL(reduction_enqueue(p, f));
-	if (settle(r, p))
+	if (symm_settle(r, p))
 		return 1;
 	if (ranks_count_calls(p->comm, shunt_kind_name(f->kind), path) != before + 1)
 		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n,
@@ -1192,10 +1194,10 @@ static int body_reductions(struct rank *r)
 	struct place p;
 	int n = 0;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
-	for (size_t i = 0; shared->odd == 1 && i < sizeof(counts) / sizeof(counts[0]); i++)
+	for (size_t i = 0; symm_shared->odd == 1 && i < sizeof(counts) / sizeof(counts[0]); i++)
 		for (int k = 0; k < REDUCE_KINDS; k++)
 			for (int in_place = 0; in_place < 2; in_place++)
 				for (int off = 0; off < 2; off++, n++)
@@ -1206,7 +1208,7 @@ static int body_reductions(struct rank *r)
 					            GUARD + (off ? 4 * (size_t)(n % 16) : 0), in_place,
 					            .seed = (uint64_t)n }))
 						return 1;
-	for (int dtype = 0; shared->odd != 1 && dtype < SHUNT_NDTYPES; dtype++)
+	for (int dtype = 0; symm_shared->odd != 1 && dtype < SHUNT_NDTYPES; dtype++)
 		for (int op = 0; op < SHUNT_PREMUL; op++, n++)
 			if (both_ways(r, &p,
 			        (struct reduction){ reduce_kinds[n % REDUCE_KINDS], dtype, op, n % p.n,
@@ -1215,23 +1217,23 @@ static int body_reductions(struct rank *r)
 				return 1;
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	REDUCTION(&p, "oneshot", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_direct_of_any_size_and_offset_matches_staged_reductions(void **state)
 {
 	for (int n = 2; n <= 4; n++)
-		assert_int_equal(run_with(RANKS_PROCESSES, n, body_reductions, 1, NULL), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 5, body_reductions, 1, NULL), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 8, body_reductions, 1, NULL), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, n, body_reductions, 1, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 5, body_reductions, 1, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 8, body_reductions, 1, NULL), 0);
 }
 
 static void test_direct_of_every_type_and_operator_matches_staged_reductions(void **state)
 {
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_reductions, 0, NULL), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 3, body_reductions, 0, NULL), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 8, body_reductions, 0, NULL), 0);
-	assert_int_equal(run_with(RANKS_PROCESSES, 3, body_reductions, 0, set_check), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reductions, 0, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_reductions, 0, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 8, body_reductions, 0, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_reductions, 0, symm_set_check), 0);
 }
 
 /* Input and output in windows of their own, and what is staged for want of one; a factor that is each rank's own. */
@@ -1243,7 +1245,7 @@ static int body_reduction_windows(struct rank *r)
 	ncclRedOp_t op;
 	float factor = (float)(1 + r->rank), host[100];
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM / 2, &in, NCCL_WIN_COLL_SYMMETRIC));
 	if (run_reduction(r, &p, &f, staged_path(&f), NULL)) /* the output lies in none */
@@ -1266,20 +1268,20 @@ static int body_reduction_windows(struct rank *r)
 		host[i] = (float)i;
 	CHECK(shunt_memcpy(p.window, host, sizeof(host)) == 0);
 	NCCL(ncclAllReduce(p.window, p.window, 100, ncclFloat32, op, p.comm, p.stream));
-	if (settle(r, &p))
+	if (symm_settle(r, &p))
 		return 1;
 	CHECK(ranks_count_calls(p.comm, "allreduce", "direct") == 2);
 	CHECK(shunt_memcpy(host, p.window, sizeof(host)) == 0);
 	for (int i = 0; i < 100; i++)
 		CHECK(host[i] == (float)(i * p.n * (p.n + 1) / 2));
 	NCCL(ncclRedOpDestroy(op, p.comm));
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_direct_needs_windows_for_all_that_peers_reach(void **state)
 {
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_reduction_windows), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_reduction_windows), 0);
+	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_reduction_windows), 0);
+	assert_int_equal(symm_run(RANKS_THREADS, 2, body_reduction_windows), 0);
 }
 
 /* Eager, in a group with copies, and in a graph that is replayed. */
@@ -1299,14 +1301,14 @@ static int body_reduction_group(struct rank *r)
 	struct place p;
 	void *graph = NULL;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
-	if (shared->odd == 1)
+	if (symm_shared->odd == 1)
 		CHECK(shunt_capture_begin(p.stream) == 0);
 	for (int t = 0; t < REPLAYS; t++) {
-		if (t || shared->odd != 1) {
-			if (fill(r, &p, &c))
+		if (t || symm_shared->odd != 1) {
+			if (symm_fill(r, &p, &c))
 				return 1;
 			for (int i = 0; i < CALLS; i++) {
 				f[i].seed = (uint64_t)(t * CALLS + i);
@@ -1321,15 +1323,15 @@ static int body_reduction_group(struct rank *r)
 			for (int i = 0; i < CALLS; i++) {
 				NCCL(reduction_enqueue(&p, &f[i]));
 				if (i == 1)
-					NCCL(enqueue(&p, &c));
+					NCCL(symm_enqueue(&p, &c));
 			}
 			NCCL(ncclGroupEnd());
 		}
-		if (shared->odd == 1 && !t) {
+		if (symm_shared->odd == 1 && !t) {
 			CHECK(shunt_capture_end(p.stream, &graph) == 0);
 			continue;
 		}
-		if (settle(r, &p) || check(r, &p, &c))
+		if (symm_settle(r, &p) || symm_check(r, &p, &c))
 			return 1;
 		for (int i = 0; i < CALLS; i++)
 			if (reduction_check(r, &p, &f[i], NULL))
@@ -1340,16 +1342,16 @@ static int body_reduction_group(struct rank *r)
 	else
 		CHECK(ranks_count_calls(p.comm, "reduce", "direct") == 2 * REPLAYS &&
 		    ranks_count_calls(p.comm, "alltoall", "ce") == REPLAYS);
-	return end_test(r, &p);
+	return symm_end(r, &p);
 }
 
 static void test_direct_in_groups_and_graphs_works_with_ce(void **state)
 {
 	for (int graph = 0; graph < 2; graph++) {
-		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_reduction_group, graph, NULL), 0);
-		assert_int_equal(run_with(RANKS_THREADS, 4, body_reduction_group, graph, NULL), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_reduction_group, graph, NULL), 0);
+		assert_int_equal(symm_run_with(RANKS_THREADS, 4, body_reduction_group, graph, NULL), 0);
 	}
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_reduction_group, 0, set_check), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_group, 0, symm_set_check), 0);
 }
 
 /*
@@ -1358,14 +1360,14 @@ static void test_direct_in_groups_and_graphs_works_with_ce(void **state)
  */
 static int body_reduction_misplaced(struct rank *r)
 {
-	struct reduction f = { reduce_kinds[shared->odd % REDUCE_KINDS], SHUNT_F32, SHUNT_SUM, .count = 1000,
+	struct reduction f = { reduce_kinds[symm_shared->odd % REDUCE_KINDS], SHUNT_F32, SHUNT_SUM, .count = 1000,
 		.at = GUARD };
 	ncclResult_t async = ncclSuccess;
 	ncclWindow_t win;
 	struct place p;
 	char *in, *out;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	REDUCTION(&p, "direct", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 700, .at = GUARD);
@@ -1373,8 +1375,8 @@ static int body_reduction_misplaced(struct rank *r)
 		return 1;
 	in = reduction_in(&p, &f);
 	out = reduction_out(&p, &f);
-	in += r->rank == 1 && shared->odd < REDUCE_KINDS ? GUARD : 0;
-	out += r->rank == 1 && shared->odd >= REDUCE_KINDS ? GUARD : 0;
+	in += r->rank == 1 && symm_shared->odd < REDUCE_KINDS ? GUARD : 0;
+	out += r->rank == 1 && symm_shared->odd >= REDUCE_KINDS ? GUARD : 0;
 	if (f.kind == SHUNT_ALLREDUCE)
 		NCCL(ncclAllReduce(in, out, f.count, f.dtype, f.op, p.comm, p.stream));
 	else if (f.kind == SHUNT_REDUCE)
@@ -1384,15 +1386,16 @@ static int body_reduction_misplaced(struct rank *r)
 	CHECK(shunt_stream_synchronize(p.stream) == 0);
 	NCCL(ncclCommGetAsyncError(p.comm, &async));
 	CHECK(async == ncclInvalidUsage && strstr(ncclGetLastError(p.comm), "another offset of its window"));
-	all_ranks_barrier(r, 0);
-	return reduction_untouched(r, &p, &f) || end_broken_test(r, &p, false);
+	symm_barrier(r, 0);
+	return reduction_untouched(r, &p, &f) || symm_end_broken(r, &p, false);
 }
 
 static void test_direct_from_another_offset_than_promised_is_an_error(void **state)
 {
 	for (int odd = 0; odd <= REDUCE_KINDS; odd++) {
-		assert_int_equal(run_with(RANKS_PROCESSES, 2, body_reduction_misplaced, odd, set_patience), 0);
-		assert_int_equal(run_with(RANKS_THREADS, 2, body_reduction_misplaced, odd, NULL), 0);
+		assert_int_equal(
+		    symm_run_with(RANKS_PROCESSES, 2, body_reduction_misplaced, odd, symm_set_patience), 0);
+		assert_int_equal(symm_run_with(RANKS_THREADS, 2, body_reduction_misplaced, odd, NULL), 0);
 	}
 }
 
@@ -1401,36 +1404,36 @@ static int body_reduction_abort(struct rank *r)
 {
 	struct reduction f = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD };
 	ncclResult_t async = ncclSuccess;
-	struct lone_call lone_call;
+	struct symm_lone_call lone;
 	ncclWindow_t win;
 	struct place p;
 
-	if (begin_test(r, &p))
+	if (symm_begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	REDUCTION(&p, "direct", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 700, .at = GUARD);
 	if (reduction_wipe(r, &p, &f) || reduction_fill(r, &p, &f))
 		return 1;
-	all_ranks_barrier(r, 1);
+	symm_barrier(r, 1);
 	if (r->rank == 0) {
-		lone_call_begin(&lone_call, p.comm, shared->odd ? NULL : KERNEL_WAITS);
+		symm_lone_call_begin(&lone, p.comm, symm_shared->odd ? NULL : KERNEL_WAITS);
 		NCCL(reduction_enqueue(&p, &f));
-		if (lone_call_end(r, &lone_call, p.stream))
+		if (symm_lone_call_end(r, &lone, p.stream))
 			return 1;
-		if (shared->odd) {
+		if (symm_shared->odd) {
 			NCCL(ncclCommGetAsyncError(p.comm, &async));
 			CHECK(async == ncclRemoteError);
 		}
 	}
-	all_ranks_barrier(r, 0);
-	return reduction_untouched(r, &p, &f) || end_broken_test(r, &p, r->rank == 0 && shared->odd == 0);
+	symm_barrier(r, 0);
+	return reduction_untouched(r, &p, &f) || symm_end_broken(r, &p, r->rank == 0 && symm_shared->odd == 0);
 }
 
 static void test_direct_ends_with_abort_and_deadline_and_changes_nothing(void **state)
 {
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_reduction_abort, 0, NULL), 0);
-	assert_int_equal(run_with(RANKS_THREADS, 3, body_reduction_abort, 0, NULL), 0);
-	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_reduction_abort, 1, set_patience), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_abort, 0, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_reduction_abort, 0, NULL), 0);
+	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_abort, 1, symm_set_patience), 0);
 }
 
 int main(int argc, char **argv)
@@ -1460,10 +1463,10 @@ int main(int argc, char **argv)
 	};
 	char address[32];
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	snprintf(address, sizeof(address), "%p", (void *)shared->fake);
+	symm_shared = mmap(NULL, sizeof(*symm_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	snprintf(address, sizeof(address), "%p", (void *)symm_shared->fake);
 	own_environment();
-	overlay = getenv("SHUNT_NCCL_LIB") != NULL;
+	symm_overlay = getenv("SHUNT_NCCL_LIB") != NULL;
 	setenv("FAKE_NCCL_SHARED", address, 1);
 	setenv("SHUNT_NCCL_LIB", "none", 0);
 	setenv("SHUNT_DEVICE", "sim", 1);
