@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+/* The overlay: what all ranks leave to the real NCCL, or none. */
+#include "tests/e2e/overlay_job.h"
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "shunt/shunt.h"
+
+/* The process's stderr goes to a file of its own; the lines about forwarding communicators are counted at the end. */
+static int stderr_was, stderr_file;
+
+static void capture_stderr(void)
+{
+	stderr_was = dup(2);
+	stderr_file = memfd_create("stderr", MFD_CLOEXEC);
+	dup2(stderr_file, 2);
+}
+
+static int captured_lines(const char *with)
+{
+	char text[16384];
+	ssize_t n = pread(stderr_file, text, sizeof(text) - 1, 0);
+	int lines = 0;
+
+	text[n > 0 ? n : 0] = 0;
+	for (const char *at = text; (at = strstr(at, with)); at++)
+		lines++;
+	return lines;
+}
+
+/* What was captured matters only if the rank failed. */
+static void release_stderr(int failed)
+{
+	char text[16384];
+	ssize_t n = pread(stderr_file, text, sizeof(text), 0);
+
+	dup2(stderr_was, 2);
+	if (failed && n > 0)
+		(void)!write(2, text, (size_t)n);
+}
+
+static int forward_only(struct rank *r)
+{
+	ncclComm_t comm, child;
+	void *buf;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int k = 0; k < 3; k++)
+		REDUCE(comm, r->rank, r->nranks, 100 << (4 * k), FORWARDED);
+	CHECK(overlay_forwarded("AllReduce") == 3);
+	CHECK(overlay_count_calls(comm, 1) == 0 && overlay_count_calls(comm, 0) == 3);
+	CHECK(shunt_malloc(&buf, 64) == 0);
+	NCCL(ncclGroupStart());
+	NCCL(ncclAllReduce(buf, buf, 16, ncclInt32, ncclSum, comm, r->stream)); /* it may be kept until the end */
+	NCCL(ncclGroupEnd());
+	CHECK(overlay_forwarded("AllReduce") == 4 && shunt_free(buf) == 0);
+	overlay_shared->warnings[r->rank] = captured_lines("stays with NCCL");
+	/* A child inherits what is wrong, or finds it out. */
+	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
+	REDUCE(child, r->rank, r->nranks, 64, FORWARDED);
+	NCCL(ncclCommDestroy(child));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static int body_forward_only(struct rank *r)
+{
+	int failed;
+
+	capture_stderr();
+	failed = forward_only(r);
+	release_stderr(failed);
+	return failed;
+}
+
+/* A communicator that all ranks leave to NCCL; exactly rank 0 says so, once. */
+static void expect_forward_only(int n, int odd, void (*prepare)(int rank), rank_fn body)
+{
+	int others = 0;
+
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .prepare = prepare }, odd), 0);
+	for (int i = 1; i < n; i++)
+		others += overlay_shared->warnings[i];
+	assert_int_equal(overlay_shared->warnings[0], 1);
+	assert_int_equal(others, 0);
+}
+
+static void test_other_settings_on_one_rank_forward_on_all(void **state)
+{
+	static const char *const settings[][2] = {
+		{ "SHUNT_ALGO", "allreduce:0-inf:twoshot" },
+		{ "SHUNT_ALGO", "allreduce:0-inf:nccl" },
+		{ "SHUNT_FORCE_NCCL", "allreduce" },
+		{ "SHUNT_FORCE_NCCL", "all" },
+		{ "NCCL_ALGO", "ring" },
+		{ "NCCL_PROTO", "simple" },
+		{ "NCCL_P2P_DISABLE", "1" },
+		{ "NCCL_LAUNCH_ORDER_IMPLICIT", "1" },
+	};
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		overlay_odd_name = settings[i][0];
+		overlay_odd_value = settings[i][1];
+		expect_forward_only(3, 1 + (int)(i % 2), overlay_set_odd, body_forward_only);
+	}
+}
+
+/* Rank 0 is the odd one: it may know of nothing, but somebody says it. */
+static void test_other_settings_on_rank_0_forward_on_all(void **state)
+{
+	int lines = 0;
+
+	overlay_odd_name = "SHUNT_FORCE_NCCL";
+	overlay_odd_value = "allreduce";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 3, .raw = 1, .body = body_forward_only, .prepare = overlay_set_odd }, 0),
+	    0);
+	for (int i = 0; i < 3; i++)
+		lines += overlay_shared->warnings[i];
+	assert_int_equal(lines, 1);
+}
+
+static void test_p2p_disable_on_all_ranks_forwards(void **state)
+{
+	overlay_odd_name = "NCCL_P2P_DISABLE";
+	overlay_odd_value = "1";
+	expect_forward_only(2, 0, overlay_set_all, body_forward_only);
+}
+
+static void test_more_than_8_ranks_forward(void **state)
+{
+	expect_forward_only(9, 0, NULL, body_forward_only);
+}
+
+static void no_scratch(int rank)
+{
+	if (rank != overlay_shared->odd)
+		return;
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 1 << 20, 1 << 20 }); /* a memfd is a file */
+}
+
+static void test_scratch_that_one_rank_cannot_allocate_forwards_on_all(void **state)
+{
+	expect_forward_only(3, 1, no_scratch, body_forward_only);
+	expect_forward_only(3, 0, no_scratch, body_forward_only);
+}
+
+static void test_device_that_one_rank_cannot_open_forwards_on_all(void **state)
+{
+	overlay_odd_name = "SHUNT_SIM_DEVICES";
+	overlay_odd_value = "1";
+	expect_forward_only(3, 2, overlay_set_odd, body_forward_only);
+}
+
+/* The odd rank calls the real library without Shunt. */
+static int body_without_shunt(struct rank *r)
+{
+	ncclComm_t comm, child;
+	static int buf[4];
+
+	if (r->rank != overlay_shared->odd)
+		return body_forward_only(r);
+	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
+	for (int k = 0; k < 4; k++)
+		NCCL(FAKE(ncclAllReduce)(buf, buf, 4, ncclInt32, ncclSum, comm, NULL));
+	NCCL(FAKE(ncclCommSplit)(comm, 0, r->rank, &child, NULL));
+	NCCL(FAKE(ncclAllReduce)(buf, buf, 4, ncclInt32, ncclSum, child, NULL));
+	CHECK(overlay_forwarded("AllReduce") == 5);
+	return 0;
+}
+
+static void test_one_rank_without_shunt_forwards_on_all(void **state)
+{
+	int lines = 0;
+
+	expect_forward_only(3, 2, NULL, body_without_shunt);
+	/* Rank 0 cannot say it then. The harness asks Shunt for the id on rank 0, which does not matter. */
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_without_shunt }, 0), 0);
+	for (int i = 0; i < 3; i++)
+		lines += overlay_shared->warnings[i];
+	assert_int_equal(lines, 1);
+}
+
+/* ---- chosen to be forwarded */
+
+static int body_forced(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 100, FORWARDED);
+	REDUCE(comm, r->rank, r->nranks, 100000, FORWARDED);
+	CHECK(overlay_count_calls(comm, 1) == 0);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_force_nccl_forwards(void **state)
+{
+	static const char *const settings[][2] = {
+		{ "SHUNT_FORCE_NCCL", "all" },
+		{ "SHUNT_FORCE_NCCL", "broadcast,allreduce" },
+		{ "MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "allreduce" },
+		{ "MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "all" },
+		{ "NCCL_ALGO", "allreduce:tree" },
+	};
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		overlay_odd_name = settings[i][0];
+		overlay_odd_value = settings[i][1];
+		assert_int_equal(
+		    overlay_run_as(
+		        &(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = overlay_set_all }, 0),
+		    0);
+	}
+}
+
+static int body_not_forced(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 20000, NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void set_all_deterministic(int rank)
+{
+	setenv(overlay_odd_name, overlay_odd_value, 1);
+	setenv("SHUNT_DETERMINISTIC", "1", 1);
+}
+
+/* What asks for NCCL's order gets ours; what asks for NCCL gets it. */
+static void test_deterministic_sums_are_forwarded_by_name_only(void **state)
+{
+	overlay_odd_name = "NCCL_ALGO";
+	overlay_odd_value = "allreduce:tree";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic }, 0),
+	    0);
+	overlay_odd_name = "SHUNT_FORCE_NCCL";
+	overlay_odd_value = "allreduce";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic }, 0),
+	    0);
+}
+
+static const char *want_nccl(void *arg, const struct shunt_plan_request *request)
+{
+	return request->bytes > 1000 ? "nccl" : NULL;
+}
+
+/* One rank's selector counts for nothing, not for the first call either; that of all ranks does. */
+static int body_selector(struct rank *r)
+{
+	bool all = overlay_shared->odd < 0;
+	ncclComm_t comm;
+
+	if (all || r->rank == overlay_shared->odd)
+		shunt_plan_set_selector(want_nccl, NULL);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 1000, all ? FORWARDED : NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 1000, all ? FORWARDED : NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_selector_of_one_rank_forwards_nothing(void **state)
+{
+	for (int odd = -1; odd < 2; odd++)
+		assert_int_equal(overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_selector }, odd), 0);
+}
+
+static int body_above_the_range(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 20000, FORWARDED);
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 20000, FORWARDED);
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_size_above_the_native_range_is_forwarded(void **state)
+{
+	overlay_odd_name = "SHUNT_ALGO";
+	overlay_odd_value = "allreduce:64k-inf:nccl";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_above_the_range, .prepare = overlay_set_all }, 0),
+	    0);
+}
+
+/*
+ * A rank may come to a call before the set-up that another rank's call brought: what goes to NCCL must not depend on
+ * that.
+ */
+static int body_same_before_and_after(struct rank *r)
+{
+	static const char *const ops[] = { "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
+		"gather", "scatter", "send" };
+	bool ours[sizeof(ops) / sizeof(ops[0])][27];
+	const char *path;
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int after = 0; after < 2; after++) {
+		for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+			for (int log = 0; log < 27; log++) {
+				CHECK(shunt_path_of(comm, ops[i], (size_t)1 << log, ncclFloat32, ncclSum, &path) == 0);
+				if (!after)
+					ours[i][log] = strcmp(path, "nccl");
+				else if (ours[i][log] != !!strcmp(path, "nccl"))
+					return printf(
+					    "%s of %zu: %s after the set-up\n", ops[i], (size_t)1 << log, path);
+			}
+		if (!after)
+			REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	}
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_what_goes_to_nccl_does_not_depend_on_the_set_up(void **state)
+{
+	for (int n = 2; n <= 8; n += 3)
+		assert_int_equal(
+		    overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_same_before_and_after }, 0), 0);
+}
+
+static int body_others(struct rank *r)
+{
+	static char a[8], b[8]; /* never touched */
+	ncclComm_t comm;
+	void *s = r->stream;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int round = 0; round < 2; round++) {
+#define CALL(short_name, call, ...) \
+	do { \
+		struct fake_call got, want = { #short_name, __VA_ARGS__ }; \
+		if (round) \
+			FAKE(fake_nccl_fail_next)(#short_name, ncclRemoteError); \
+		CHECK((call) == (round ? ncclRemoteError : ncclSuccess)); \
+		got = FAKE(fake_nccl_last_call)(); \
+		CHECK(!strcmp(got.name, want.name) && got.send == want.send && got.recv == want.recv); \
+		CHECK(got.count == want.count && got.dtype == want.dtype && got.op == want.op); \
+		CHECK(got.root == want.root && got.comm == want.comm && got.stream == want.stream); \
+	} while (0)
+		CALL(Reduce, ncclReduce(a, b, 3, ncclFloat16, ncclMax, 1, comm, s), a, b, 3, ncclFloat16, ncclMax, 1,
+		    comm, s);
+		CALL(Broadcast, ncclBroadcast(a, b, 4, ncclInt8, 1, comm, s), a, b, 4, ncclInt8, 0, 1, comm, s);
+		CALL(Broadcast, ncclBcast(b, 5, ncclInt8, 1, comm, s), b, b, 5, ncclInt8, 0, 1, comm, s);
+		CALL(ReduceScatter, ncclReduceScatter(a, b, 6, ncclBfloat16, ncclMin, comm, s), a, b, 6, ncclBfloat16,
+		    ncclMin, 0, comm, s);
+		CALL(AllGather, ncclAllGather(a, b, 7, ncclFloat64, comm, s), a, b, 7, ncclFloat64, 0, 0, comm, s);
+		CALL(Send, ncclSend(a, 0, ncclInt8, 1, comm, s), a, NULL, 0, ncclInt8, 0, 1, comm, s);
+		CALL(Recv, ncclRecv(b, (size_t)1 << 40, ncclInt8, 0, comm, s), NULL, b, (size_t)1 << 40, ncclInt8, 0, 0,
+		    comm, s);
+	}
+	/* The last one stayed an error of that call only. */
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_other_collectives_reach_nccl_unchanged(void **state)
+{
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 2, .raw = 1, .body = body_others, .prepare = overlay_only_allreduce }, 0),
+	    0);
+}
+
+/* A communicator that Shunt has not seen born: the program got it from another copy of the library. */
+static int body_unknown(struct rank *r)
+{
+	static char a[8], b[8];
+	struct fake_call got;
+	ncclComm_t comm;
+	int v;
+
+	NCCL(ncclGetVersion(&v));
+	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
+	CHECK(overlay_count_calls(comm, 1) == -1);
+	NCCL(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream));
+	got = FAKE(fake_nccl_last_call)();
+	CHECK(got.send == a && got.recv == b && got.count == 11 && got.dtype == ncclUint8 && got.op == ncclAvg &&
+	    got.comm == comm);
+	FAKE(fake_nccl_fail_next)("AllReduce", ncclSystemError);
+	CHECK(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream) == ncclSystemError);
+	NCCL(ncclCommUserRank(comm, &v));
+	CHECK(v == r->rank);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_unknown_handle_passes_through(void **state)
+{
+	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_unknown), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_other_settings_on_one_rank_forward_on_all),
+		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
+		cmocka_unit_test(test_p2p_disable_on_all_ranks_forwards),
+		cmocka_unit_test(test_more_than_8_ranks_forward),
+		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),
+		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),
+		cmocka_unit_test(test_one_rank_without_shunt_forwards_on_all),
+		cmocka_unit_test(test_force_nccl_forwards),
+		cmocka_unit_test(test_deterministic_sums_are_forwarded_by_name_only),
+		cmocka_unit_test(test_selector_of_one_rank_forwards_nothing),
+		cmocka_unit_test(test_size_above_the_native_range_is_forwarded),
+		cmocka_unit_test(test_what_goes_to_nccl_does_not_depend_on_the_set_up),
+		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
+		cmocka_unit_test(test_unknown_handle_passes_through),
+	};
+
+	overlay_begin();
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
