@@ -321,13 +321,11 @@ static void test_hosts_of_namespaces_run_our_kernels(void **state)
 /* Its settings keep it apart, or it cannot reach the directory: all others find that, with the same line. */
 static int missing_body(struct rank *r)
 {
-	double start = now();
 	ncclComm_t comm;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	if (r->rank < 3)
 		CHECK(!expect_forward(r, comm, "rank 3 has no Shunt"));
-	CHECK(now() - start < 30);
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
 }
@@ -353,7 +351,6 @@ static int rank_without; /* this rank has no Shunt */
 
 static int without_body(struct rank *r)
 {
-	double start = now();
 	ncclComm_t comm;
 	char reason[40];
 
@@ -377,7 +374,6 @@ static int without_body(struct rank *r)
 	/* Without a directory who is missing depends on the host that asks. */
 	snprintf(reason, sizeof(reason), rank_without ? "rank %d has no Shunt" : "has no Shunt", rank_without);
 	CHECK(!expect_forward(r, comm, reason));
-	CHECK(now() - start < 30);
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
 }
@@ -415,11 +411,9 @@ static void cut_host_1(struct netns *netns)
 
 static int cut_body(struct rank *r)
 {
-	double start = now();
 	ncclComm_t comm;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	CHECK(now() - start < 30);
 	CHECK(!expect_forward(r, comm, world_host(r->rank) ? "has no Shunt" : "rank 1 has no Shunt"));
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
@@ -440,7 +434,6 @@ static void test_hosts_of_one_name_are_missing_for_all(void **state)
 static int death_body(struct rank *r)
 {
 	ncclComm_t comm;
-	double start;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	atomic_fetch_add(&world_shared()->step[0], 1);
@@ -450,9 +443,7 @@ static int death_body(struct rank *r)
 		raise(SIGKILL);
 	}
 	CHECK(!world_await(1, 1));
-	start = now();
 	CHECK(!expect_forward(r, comm, ""));
-	CHECK(now() - start < 20);
 	NCCL(ncclCommDestroy(comm));
 	return 0;
 }

