@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "base/id.h"
 #include "tools/common/nics.h"
-#include "tools/doctor/net.h"
+#include "tools/doctor/net_pairs.h"
 #include "transport/net/providers.h"
 
 #define BLOCK (1u << 20) /* bytes of a large put */

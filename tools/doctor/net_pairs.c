@@ -18,7 +18,7 @@
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/os.h"
-#include "tools/doctor/net.h"
+#include "tools/doctor/net_pairs.h"
 
 #define LARGE 65536 /* more than any packet */
 #define LEAST (1 << 20)

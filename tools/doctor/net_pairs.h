@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_DOCTOR_NET_H
-#define SHUNT_TOOLS_DOCTOR_NET_H
+#ifndef SHUNT_TOOLS_DOCTOR_NET_PAIRS_H
+#define SHUNT_TOOLS_DOCTOR_NET_PAIRS_H
 /* shunt doctor --net: what its files share. Functions that return int: 0 or -errno after a message, if not said. */
 #include <net/if.h>
 #include <sys/socket.h>
