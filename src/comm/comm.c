@@ -14,7 +14,7 @@
 #include "comm/observe/dump.h"
 #include "comm/parts/service.h"
 #include "kernels/set.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 static void become_forward(struct shunt_comm *comm, const char *reason)
 {

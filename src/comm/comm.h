@@ -25,7 +25,7 @@
 
 struct shunt_comm;
 struct shunt_directory_tail; /* transport/rendezvous/directory.h */
-struct shunt_hosts;          /* transport/rendezvous/hosts.h */
+struct shunt_hosts;          /* transport/rendezvous/host_table.h */
 struct shunt_decision;       /* algos/algo.h */
 
 struct shunt_comm_desc {

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 #include "comm/core/communicator.h"
 #include "base/os.h"
 #include "tests/fault/job.h"

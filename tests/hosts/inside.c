@@ -24,7 +24,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/pause.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 static bool overlay;
 

@@ -18,7 +18,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define SAYS(text) \
 	do { \

@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "comm/observe/dump.h"
 #include "base/config.h"
-#include "transport/rendezvous/group.h"
+#include "transport/rendezvous/bootstrap_group.h"
 #include "base/hash.h"
 #include "base/host.h"
 #include "base/log.h"

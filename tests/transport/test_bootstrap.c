@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include "tests/support/own.h"
 #include "transport/rendezvous/bootstrap.h"
-#include "transport/rendezvous/lobby.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wire.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/inet/socket.h"

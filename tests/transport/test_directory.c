@@ -11,7 +11,7 @@
 #include "tests/support/until.h"
 #include "transport/rendezvous/directory.h"
 #include "transport/rendezvous/directory_wire.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 enum { MEMBERS = 4 };
 

@@ -13,12 +13,12 @@
 #include "base/os.h"
 #include "tests/support/until.h"
 #include "transport/rendezvous/bootstrap.h"
-#include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/host_table.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
 #include "transport/rendezvous/rendezvous.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 enum what { ALL_WELL, BYTES_DIFFER, DIES };
 

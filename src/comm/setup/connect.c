@@ -11,7 +11,7 @@
 #include "comm/setup/network.h"
 #include "transport/net/providers.h"
 #include "transport/net/proxy/proxy.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 #include "transport/symm/vote.h"
 
 #define CONNECT_NAME 128 /* bytes of a peer's name */

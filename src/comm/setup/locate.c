@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/setup/teardown.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 void shunt_comm_name_missing(const struct shunt_comm *comm, int missing, char *reason, size_t bytes)
 {

@@ -12,7 +12,7 @@
 #include "comm/setup/hello.h"
 #include "transport/net/nic.h"
 #include "transport/net/providers.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 /* Device memory for the rings on a rank's host, at most. */
 #define LOCAL_BYTES (24u << 20)

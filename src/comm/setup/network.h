@@ -13,7 +13,7 @@ struct shunt_comm_region;
 struct shunt_hello;       /* setup/hello.h */
 struct shunt_plan_region; /* plan/exec/exec.h */
 struct shunt_vote;
-struct shunt_hosts; /* transport/rendezvous/hosts.h */
+struct shunt_hosts; /* transport/rendezvous/host_table.h */
 struct shunt_proxy; /* transport/net/proxy/proxy.h */
 
 struct shunt_comm_net {

@@ -6,7 +6,7 @@
  * all other ids. Each call is counted, so it must be made exactly where NCCL's is.
  */
 #include "shim/handles/handles.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 struct shunt_id shunt_child_split(struct shunt_entry *parent, int color);
 /* Counted for each set of excluded ranks: a rank that one shrink excludes may take part in the next. */

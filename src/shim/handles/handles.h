@@ -16,7 +16,7 @@
 #include "shim/handles/comm_config.h"
 #include "shim/handles/handle_life.h"
 #include "shim/nccl/abi.h"
-#include "transport/rendezvous/group.h"
+#include "transport/rendezvous/bootstrap_group.h"
 
 /* An operator that the program created. */
 struct shunt_user_op {

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "transport/rendezvous/group.h"
+#include "transport/rendezvous/bootstrap_group.h"
 #include "base/log.h"
 #include "kernels/set.h"
 #include "shim/standalone/task.h"

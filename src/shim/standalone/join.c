@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include "transport/rendezvous/bootstrap.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "kernels/set.h"

@@ -8,7 +8,7 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 static ncclResult_t version(int *number)
 {

@@ -12,10 +12,10 @@
 #include <sys/socket.h>
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/message.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/fd_message.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 /* Another host has failed: it has the details in its own log. */
 static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culprit)

@@ -12,12 +12,12 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/bootstrap_server.h"
+#include "transport/rendezvous/host_table.h"
+#include "transport/rendezvous/join_member.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/server.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define ATTEMPT_MS 2000 /* a backlog that is full drops a call, and the system calls again ever more rarely */
 #define AGAIN_MS 5      /* after a crowd has pushed us out */

@@ -15,10 +15,10 @@
  */
 #include <stdatomic.h>
 #include <stdint.h>
+#include "transport/rendezvous/wire/row.h"
 
 struct shunt_hosts;
 
-#define SHUNT_BOOTSTRAP_ID_BYTES 128
 #define SHUNT_BOOTSTRAP_MAX_RANKS 1024
 
 /*

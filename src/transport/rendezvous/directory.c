@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
 #include "transport/rendezvous/directory_wire.h"
-#include "transport/rendezvous/member.h"
-#include "transport/rendezvous/message.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/wire/fd_message.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define FIND_FIRST_MS 1 /* between two questions for an offer */
 #define FIND_LAST_MS 32

@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include "base/id.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 #define SHUNT_DIRECTORY_ID_BYTES 128 /* of a unique id */
 #define SHUNT_DIRECTORY_TAIL_OFFSET 48

@@ -16,8 +16,8 @@
 #include "shunt/shunt.h"
 #include "transport/rendezvous/address.h"
 #include "transport/rendezvous/directory_wire.h"
-#include "transport/rendezvous/lobby.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define STACK_BYTES (256 * 1024)
 #define TICK_MS 1000

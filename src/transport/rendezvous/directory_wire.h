@@ -2,13 +2,13 @@
 #ifndef SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_WIRE_H
 #define SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_WIRE_H
 /*
- * Messages between a process and a directory, after a join as of a rank that is alone (wire.h): a request, and its
+ * Messages between a process and a directory, after a join as of a rank that is alone (wire/wire.h): a request, and its
  * reply with rows. Each ends with a mac under the connection's key, and has a number that goes up, so that none can be
  * said twice.
  */
 #include "base/id.h"
 #include "transport/rendezvous/directory.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define RDZV_DIRECTORY_MAGIC UINT32_C(0x73646873) /* "shds" */
 #define RDZV_DIRECTORY_VERSION 2

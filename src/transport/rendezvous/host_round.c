@@ -8,7 +8,7 @@
 #include "base/inet/netif.h"
 #include "base/inet/socket.h"
 #include "base/log.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 struct said {
 	struct shunt_host_address at, group;

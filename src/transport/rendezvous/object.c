@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 struct shunt_rendezvous *rdzv_create(const struct shunt_socket_kind *kind, struct rdzv_key key)
 {

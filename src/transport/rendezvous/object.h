@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/inet/socket.h"
-#include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/host_table.h"
 #include "transport/rendezvous/rendezvous.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wire.h"
 
 /* What a rendezvous connects. */
 enum rdzv_level {

@@ -9,13 +9,13 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
-#include "transport/rendezvous/lobby.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
 #include "transport/rendezvous/presence.h"
-#include "transport/rendezvous/root.h"
 #include "transport/rendezvous/uplink.h"
-#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wait.h"
 
 #define BACKLOG_MS 20 /* while the root's backlog is full */
 

@@ -4,10 +4,10 @@
 /*
  * Rendezvous of ranks, and rounds of bytes and descriptors among them.
  *
- * One protocol (wire.h) serves three: the set-up of a communicator, over Unix sockets (here); the ranks of a new
+ * One protocol (wire/wire.h) serves three: the set-up of a communicator, over Unix sockets (here); the ranks of a new
  * communicator that know a unique id, over TCP (bootstrap.h); and ranks that a tool has started, over TCP (star.h).
- * They share the proof, the crowd of connections without one (lobby.h), the root's and the member's part, the table
- * that all get, and the rounds.
+ * They share the proof, the crowd of connections without one (wire/lobby.h), the root's and the member's part, the
+ * table that all get, and the rounds.
  *
  * The set-up: each possible member has an index. bind makes an abstract Unix socket whose name is a keyed hash of (id,
  * member); nothing is left of it when a process dies. The creation of a communicator is collective. Once it is done,
@@ -29,20 +29,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/hash.h"
 #include "base/id.h"
+#include "transport/rendezvous/wire/row.h"
 
 struct shunt_rendezvous;
 struct shunt_hosts;
 
-/* What all ranks know of each rank after a join. */
-struct shunt_rendezvous_row {
-	uint8_t host[SHUNT_HOST_BYTES]; /* equal for ranks of one host; keyed with the rendezvous's secret */
-	int32_t member;
-	uint32_t pid; /* as the rank sees it */
-};
-
-#define SHUNT_RENDEZVOUS_MAX_RANKS 128         /* so that all descriptors of a round fit one message */
 #define SHUNT_RENDEZVOUS_MAX_BYTES (64u << 20) /* of one allgather's result */
 
 /* 0; -EADDRINUSE if this member index of this id is bound already; another -errno. Cheap: one socket. */

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include "base/io.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire/wait.h"
 
 #define CALL_MS 10000 /* another program at the address may say nothing */
 

@@ -10,11 +10,11 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank)
 {

@@ -21,11 +21,11 @@
 #include "base/log.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/bootstrap.h"
-#include "transport/rendezvous/lobby.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wire.h"
 
 enum { RANKS = 4 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The server: one thread per unique id, a root that is no rank itself. */
-#include "transport/rendezvous/server.h"
+#include "transport/rendezvous/bootstrap_server.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/rendezvous/allgather.h"
-#include "transport/rendezvous/hosts.h"
-#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/host_table.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define STACK_BYTES (256 * 1024)
 #define IDLE_MS (3600 * 1000) /* lifetime of an id that no rank uses */

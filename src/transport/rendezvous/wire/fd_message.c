@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages with descriptors, sent and received piece by piece. */
-#include "transport/rendezvous/message.h"
+#include "transport/rendezvous/wire/fd_message.h"
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 void rdzv_recv_close(struct rdzv_recv *in)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_HOSTS_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_HOSTS_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_HOST_TABLE_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_HOST_TABLE_H
 /*
  * Which ranks are on which host, alike on all ranks, and where each of them listens. base/host.h says what a host is.
  * A communicator of one host has none of this.
@@ -27,7 +27,7 @@ struct shunt_host_address {
 struct shunt_host_rank {
 	struct shunt_rendezvous_row row;
 	struct shunt_host_address at;    /* where it listens for the roots of other hosts (uplink.c) */
-	struct shunt_host_address group; /* where it listens for the ranks of a child (group.h) */
+	struct shunt_host_address group; /* where it listens for the ranks of a child (bootstrap_group.h) */
 	char name[32];                   /* of its host, for the log */
 };
 

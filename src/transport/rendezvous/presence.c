@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Counts the members that are present, by their sockets. */
+#include "transport/rendezvous/presence.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +8,10 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/presence.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define BACKOFF_MIN_MS 1
 #define BACKOFF_MAX_MS 32

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_LOBBY_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_LOBBY_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_LOBBY_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_LOBBY_H
 /*
  * A socket that we listen on, and the connections that have not proved that they are ranks. Each gets a challenge and
  * has ten seconds for its hello. When all places are taken, the oldest connection without a proof goes and is told to
@@ -9,7 +9,7 @@
  * Used by one thread at a time.
  */
 #include "base/inet/socket.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 struct rdzv_conn {
 	int fd;

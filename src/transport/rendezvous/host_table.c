@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>

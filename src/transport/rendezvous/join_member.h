@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_MEMBER_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_MEMBER_H
-/* A member's side of a join (member.c), and its calls of a root over TCP (call.c). */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_JOIN_MEMBER_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_JOIN_MEMBER_H
+/* A member's side of a join, and its calls of a root over TCP (root_call.c). */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WIRE_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WIRE_H
 /*
  * The unique id, and the messages of a rendezvous, which are the same over Unix and TCP sockets. All structs have a
  * fixed size and begin with the same header. Byte order is the sender's; a foreign one shows as a wrong magic.
@@ -16,16 +16,15 @@
  *   member -> root   contrib     + bytes; the descriptor with the contrib's first byte
  *   root   -> member result      + one byte per rank (1: its descriptor is in this message) + nranks x bytes
  * Over TCP each ends with a mac of its header and its bytes, under a key of the connection (rdzv_session).
- * Over several hosts (hosts.h) each host has such a round over Unix sockets, and its root is a member of a second one
- * over TCP, whose bytes are those of all ranks of its host.
+ * Over several hosts (host_table.h) each host has such a round over Unix sockets, and its root is a member of a second
+ * one over TCP, whose bytes are those of all ranks of its host.
  *
  * The header, the size of hello and the place of its mac never change: they tell another version from a stranger.
  */
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/hash.h"
-#include "transport/rendezvous/bootstrap.h"
-#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/wire/row.h"
 
 #define RDZV_MAGIC UINT64_C(0x766472746e756873) /* "shuntrdv" */
 #define RDZV_VERSION 3

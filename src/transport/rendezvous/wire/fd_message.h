@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_MESSAGE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_MESSAGE_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_FD_MESSAGE_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_FD_MESSAGE_H
 /* Messages with descriptors, sent and received piece by piece. */
 #include <stdatomic.h>
 #include <stddef.h>
-#include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/wire/row.h"
 
 #define RDZV_MAX_FDS SHUNT_RENDEZVOUS_MAX_RANKS
 

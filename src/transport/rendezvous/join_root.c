@@ -3,7 +3,7 @@
  * The root's side of a join: it admits the members, watches those that have not come, and tells all of them the
  * outcome.
  */
-#include "transport/rendezvous/root.h"
+#include "transport/rendezvous/join_root.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -17,10 +17,11 @@
 #include "base/log.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/address.h"
-#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/bootstrap.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 #define POLL_MS 1000
 #define POLL_SOON_MS 50 /* while a member's backlog is full */

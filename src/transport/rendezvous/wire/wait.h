@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WAIT_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WAIT_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WAIT_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WAIT_H
 /* Waiting for peers (liveness.c), deadlines of such waits, and log lines meanwhile (wait.c). */
 #include <poll.h>
 #include <stdatomic.h>

@@ -9,7 +9,7 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "transport/rendezvous/address.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
 #include "transport/rendezvous/object.h"
 
 #define ATTEMPT_MS 2500 /* then a new call: it begins with a packet at once */

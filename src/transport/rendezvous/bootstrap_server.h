@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_SERVER_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_SERVER_H
-#include "transport/rendezvous/wire.h"
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_SERVER_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_SERVER_H
+#include "transport/rendezvous/wire/wire.h"
 
 /* Starts the thread of an id's server, which owns listen_fd from then on, also on an error. 0 or -errno. */
 int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd);

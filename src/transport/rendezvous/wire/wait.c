@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Deadlines of waits for members, and log lines meanwhile. */
-#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire/wait.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/rendezvous/lobby.h"
+#include "transport/rendezvous/wire/lobby.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

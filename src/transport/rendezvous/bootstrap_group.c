@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/rendezvous/group.h"
+#include "transport/rendezvous/bootstrap_group.h"
 #include <errno.h>
 #include <string.h>
 #include "base/config.h"
 #include "base/log.h"
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
+#include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/root.h"
-#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire/wait.h"
 
 static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_GROUP_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_GROUP_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_GROUP_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_GROUP_H
 /*
  * Standalone: one allgather among ranks that share an id, but do not know whether the others have come yet. It has its
  * own connections. So it works whatever state the ranks' communicators are in, and leaves these alone. Over several
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include "base/id.h"
-#include "transport/rendezvous/hosts.h"
+#include "transport/rendezvous/host_table.h"
 
 /* Where the ranks of a group over several hosts come together. */
 struct shunt_group_root {

@@ -7,7 +7,7 @@
 #include "base/host.h"
 #include "base/os.h"
 #include "shunt/shunt.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wire.h"
 
 struct rdzv_key rdzv_key(const void *secret, size_t bytes)
 {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/inet/socket.h"
 #include "base/io.h"
-#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire/wait.h"
 
 #define LIVENESS_CHECK_MS 100
 

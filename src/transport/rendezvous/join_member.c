@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A member's side of a join: it proves its knowledge of the key to the root, and waits for the outcome. */
-#include "transport/rendezvous/member.h"
+#include "transport/rendezvous/join_member.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "transport/rendezvous/wait.h"
-#include "transport/rendezvous/wire.h"
+#include "transport/rendezvous/wire/wait.h"
+#include "transport/rendezvous/wire/wire.h"
 
 static const char *who(const struct rdzv_ask *ask)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_ROOT_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_ROOT_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_JOIN_ROOT_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_JOIN_ROOT_H
 /*
  * The root's side of a join. A root takes in ranks until all have come or an error is certain, and tells all of them
  * the outcome. It is a rank itself, or a server for ranks that know its address.
@@ -8,9 +8,9 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "transport/rendezvous/lobby.h"
 #include "transport/rendezvous/object.h"
-#include "transport/rendezvous/wait.h"
+#include "transport/rendezvous/wire/lobby.h"
+#include "transport/rendezvous/wire/wait.h"
 
 #define RDZV_WATCH_LATER (-2) /* the member is present, but its backlog is full at the moment */
 

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_ROW_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_ROW_H
+/* What messages carry that callers see, too. */
+#include <stdint.h>
+#include "base/hash.h"
+
+/* What all ranks know of each rank after a join. */
+struct shunt_rendezvous_row {
+	uint8_t host[SHUNT_HOST_BYTES]; /* equal for ranks of one host; keyed with the rendezvous's secret */
+	int32_t member;
+	uint32_t pid; /* as the rank sees it */
+};
+
+#define SHUNT_RENDEZVOUS_MAX_RANKS 128 /* so that all descriptors of a round fit one message */
+#define SHUNT_BOOTSTRAP_ID_BYTES 128   /* of a unique id */
+#endif
