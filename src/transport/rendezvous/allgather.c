@@ -57,9 +57,9 @@ static int member_failed(struct shunt_rendezvous *rdzv, const struct rdzv_result
 	return result->status;
 }
 
-/* *told_p: the error is what the root has said. */
+/* *root_said_p: the root has said that the round failed; the error is its own. */
 static int read_result(
-    struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in, bool *told_p)
+    struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in, bool *root_said_p)
 {
 	size_t total = (size_t)rdzv_total(rdzv) * round->bytes;
 	uint8_t has[SHUNT_RENDEZVOUS_MAX_RANKS];
@@ -74,7 +74,7 @@ static int read_result(
 		return -EPROTO;
 	if (result.status) {
 		err = check_proof(in, shunt_bytes(&result, sizeof(result)), (struct shunt_bytes){ 0 }, rdzv, round);
-		*told_p = !err;
+		*root_said_p = !err;
 		return err ? err : member_failed(rdzv, &result);
 	}
 	if (result.bytes != round->bytes)
@@ -130,7 +130,7 @@ int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round
 	struct rdzv_send out = { &contrib, sizeof(contrib), &round->fd, round->fd >= 0, round->mine, bytes };
 	struct rdzv_recv in = { .fd = rdzv->root_fd, .max_fds = round->fds ? rdzv->nranks - 1 : 0 };
 	uint8_t mac[SHUNT_MAC_BYTES];
-	bool told = false;
+	bool root_said = false;
 	int err;
 
 	rdzv->culprit = -1;
@@ -142,9 +142,9 @@ int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round
 		err = rdzv_send_all(rdzv->root_fd, &out, round->deadline, round->cancel);
 	}
 	if (!err || err == -EOWNERDEAD)
-		err = read_result(rdzv, round, &in, &told);
+		err = read_result(rdzv, round, &in, &root_said);
 	rdzv_recv_close(&in);
-	if (err && !told)
+	if (err && !root_said)
 		root_failed(rdzv, err);
 	return err;
 }

@@ -29,13 +29,16 @@ int shunt_bootstrap_new_id(uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES]);
 
 /*
  * Waits until all ranks have come, at most SHUNT_TIMEOUT after the first. After 30 s every waiting rank logs the
- * missing ranks. *hosts_p, which the caller destroys, gets the hosts if they are several, else NULL. Returns the same
- * on all ranks, with the cause logged: 0            all ranks have come -EINVAL      not an id of Shunt, rank out of
- * range, or the ranks disagree on nranks -EEXIST      the id was used already (or the process that made it has ended),
- * or two ranks have the same number -EHOSTUNREACH  the host where the id was made cannot be reached -EPROTO another
- * version of Shunt, or another program, listens at the address -EOWNERDEAD  a rank or the root died before all ranks
- * had come -ETIMEDOUT   no answer, or not all ranks came in time: the text names the missing ones -ECANCELED   *cancel
- * (may be NULL) became nonzero; the other ranks get -EOWNERDEAD
+ * missing ranks. *hosts_p, which the caller destroys, gets the hosts if they are several, else NULL.
+ * Returns the same on all ranks, with the cause logged:
+ *   0              all ranks have come
+ *   -EINVAL        not an id of Shunt, rank out of range, or the ranks disagree on nranks
+ *   -EEXIST        the id was used already (or the process that made it has ended), or two ranks have the same number
+ *   -EHOSTUNREACH  the host where the id was made cannot be reached
+ *   -EPROTO        another version of Shunt, or another program, listens at the address
+ *   -EOWNERDEAD    a rank or the root died before all ranks had come
+ *   -ETIMEDOUT     no answer, or not all ranks came in time: the text names the missing ones
+ *   -ECANCELED     *cancel (may be NULL) became nonzero; the other ranks get -EOWNERDEAD
  */
 int shunt_bootstrap_join(const uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES], int rank, int nranks, const atomic_int *cancel,
     struct shunt_hosts **hosts_p);

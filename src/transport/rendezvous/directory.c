@@ -31,24 +31,24 @@ struct shunt_directory_link {
 	uint8_t session[RDZV_SECRET];
 };
 
-static struct shunt_directory_tail own; /* of this process's directory */
+static struct shunt_directory_tail own_directory; /* where it is; magic 0: there is none */
 static struct shunt_directory_link *links;
 
 /* A forked child has neither the thread nor, as its own, the connections. */
 static void forget_all(void)
 {
-	own.magic = 0;
+	own_directory.magic = 0;
 	links = NULL;
 }
 SHUNT_IN_FORKED_CHILD(forget_all)
 
 /* ---- ids */
 
-static bool has_room(const uint8_t *at)
+static bool has_room(const uint8_t *tail)
 {
 	static const uint8_t zero[sizeof(struct shunt_directory_tail)];
 
-	return !memcmp(at, zero, sizeof(zero));
+	return !memcmp(tail, zero, sizeof(zero));
 }
 
 void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
@@ -59,7 +59,7 @@ void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 	if (!has_room(id + SHUNT_DIRECTORY_TAIL_OFFSET))
 		return;
 	shunt_lock_acquire(SHUNT_LOCK_DIRECTORY);
-	tail = own;
+	tail = own_directory;
 	shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	if (!tail.magic) {
 		err = rdzv_directory_start(&mine);
@@ -71,8 +71,8 @@ void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 			return;
 		}
 		shunt_lock_acquire(SHUNT_LOCK_DIRECTORY);
-		own = own.magic ? own : mine; /* of two that begin at once, one has no ids */
-		tail = own;
+		own_directory = own_directory.magic ? own_directory : mine; /* of two that begin at once, one has no ids */
+		tail = own_directory;
 		shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	}
 	shunt_directory_copy(id, &tail);
@@ -129,15 +129,15 @@ static struct shunt_directory_link *link_take(const struct shunt_directory_tail 
 
 static void link_put(struct shunt_directory_link *link)
 {
-	struct shunt_directory_link **at = &links;
+	struct shunt_directory_link **place = &links;
 	bool last;
 
 	shunt_lock_acquire(SHUNT_LOCK_DIRECTORY);
 	last = !--link->users;
-	while (*at && *at != link)
-		at = &(*at)->next;
-	if (last && *at)
-		*at = link->next;
+	while (*place && *place != link)
+		place = &(*place)->next;
+	if (last && *place)
+		*place = link->next;
 	shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	if (!last)
 		return;

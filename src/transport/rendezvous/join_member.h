@@ -16,7 +16,7 @@ struct rdzv_ask {
 	const char *root;                     /* what the first message waits for, for the log; NULL: not logged */
 	const atomic_int *cancel;
 	const char *who;              /* the root, in the log; NULL: "the root" */
-	bool calls_again;             /* what is no answer of a root that knows the key is not logged */
+	bool calls_again;             /* the caller tries again: only answers of a root that knows the key are logged */
 	bool said_hello;              /* set once the root may have got one, in the last call */
 	uint32_t caller;              /* 0 at first */
 	bool answered;                /* set once the root has proved itself */

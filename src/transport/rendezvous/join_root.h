@@ -16,7 +16,7 @@
 
 struct rdzv_peer {
 	int fd;          /* -1: none */
-	bool seen;       /* has ever come */
+	bool seen;       /* the rank has come, though its connection may have broken since */
 	uint32_t caller; /* of its hello */
 	uint64_t turn;   /* of its connection in the lobby */
 	uint8_t nonce[RDZV_NONCE];
@@ -26,9 +26,9 @@ struct rdzv_peer {
 
 /* A member that is called over TCP, so that it is woken, and its end noticed. */
 struct rdzv_called {
-	int64_t end;   /* who cannot be reached until then is given up */
-	int64_t again; /* not before: another call, as this one has led nowhere */
-	bool heard;    /* it has said something */
+	int64_t end;   /* when a member that no call has reached is given up */
+	int64_t again; /* when the next call is due, unless this one has reached the member */
+	bool heard;    /* the member has said something on this call */
 };
 
 struct rdzv_root {
