@@ -249,7 +249,7 @@ static void die_in(enum phase when, const char *place, unsigned who, bool named)
 	struct world w = { .place = place,
 		.named = named,
 		.dies = who,
-		.env = { { "SHUNT_TIMEOUT", "20s" }, { "SHUNT_SETUP_TIMEOUT", "5s" } },
+		.env = { { "SHUNT_TIMEOUT", "60s" }, { "SHUNT_SETUP_TIMEOUT", "60s" } },
 		.body = death_body };
 
 	phase = when;

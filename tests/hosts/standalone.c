@@ -247,6 +247,8 @@ static void test_hosts_shrink_after_a_death(void **state)
 /* ---- what is missing */
 
 #define SHORT { "SHUNT_TIMEOUT", "2s" }, { "SHUNT_SETUP_TIMEOUT", "1s" }
+/* Where ranks come together at first. */
+#define LONGER { "SHUNT_TIMEOUT", "8s" }, { "SHUNT_SETUP_TIMEOUT", "8s" }
 
 static int unreachable_body(struct rank *r)
 {
@@ -311,7 +313,7 @@ static int dead_body(struct rank *r)
 
 static void test_hosts_a_rank_that_died_is_awaited_for_a_limit(void **state)
 {
-	run_world(&(struct world){ .place = "0101", .named = true, .dies = 8, .env = { SHORT }, .body = dead_body });
+	run_world(&(struct world){ .place = "0101", .named = true, .dies = 8, .env = { LONGER }, .body = dead_body });
 }
 
 /* The root's process dies while others wait for it: the end of its connections says so at once. */
@@ -388,7 +390,7 @@ static int link_down_body(struct rank *r)
 
 static void test_hosts_a_link_that_goes_down_ends_waits(void **state)
 {
-	run_world(&(struct world){ .place = "0011", .env = { SHORT }, .body = link_down_body });
+	run_world(&(struct world){ .place = "0011", .env = { LONGER }, .body = link_down_body });
 }
 
 /* Rubbish, silence and a wrong secret at the addresses of the unique id and of rank 0. */
