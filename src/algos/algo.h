@@ -14,6 +14,7 @@
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
 #include "kernels/work.h"
+#include "topology/topology.h"
 
 /*
  * What the ranks agreed on in the set-up: equal on all of them, and fixed from then on. Before the set-up, what is
@@ -34,10 +35,9 @@ struct shunt_sel_key {
 	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
-	/* Over several hosts: who is where, and the rings' geometry (kernels/net_rings.h). NULL: one host. */
-	const struct shunt_placement *placement;
-	bool early; /* before the set-up: not all of this is known */
-	uint32_t net_channels, net_slot_bytes;
+	const struct shunt_topology *topology; /* never NULL */
+	bool early;                            /* before the set-up: not all of this is known */
+	uint32_t net_channels, net_slot_bytes; /* over several islands: geometry of the rings (kernels/net_rings.h) */
 };
 
 /* What selection is asked about one call, beside its kind, type, operator and size. */
@@ -189,10 +189,10 @@ struct shunt_algo {
 	enum shunt_among among;
 	/* The row whose kernels and geometry two ranks take (SHUNT_AMONG_MORE), or `single`. NULL: none. */
 	const struct shunt_algo *uses;
-	bool over_hosts; /* for communicators over several hosts, and for no others */
+	bool over_islands; /* for communicators of several islands, and for no others */
 	/*
 	 * The first plan that fits the call, also one that runs by name only, such as the default plans for several
-	 * hosts. Where there is none, the call is enqueued as with the kind's first row over hosts.
+	 * hosts. Where there is none, the call is enqueued as with the kind's first row over islands.
 	 */
 	bool planned;
 };
@@ -232,8 +232,8 @@ bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, 
 
 /* Row i of all algorithms (algos/rows.c), or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);
-/* The kind's first row over hosts, or NULL. */
-const struct shunt_algo *shunt_algo_over_hosts(enum shunt_kind kind);
+/* The kind's first row over islands, or NULL. */
+const struct shunt_algo *shunt_algo_over_islands(enum shunt_kind kind);
 
 /* Selects the algorithm of a call, or false and the reason. Sizes are NCCL's count x type. */
 bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "base/log.h"
 
 static int plan_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
@@ -87,14 +86,21 @@ static int enqueue_bin(struct shunt_enqueue_ctx *enqueue, const struct shunt_dec
 	return decisions->algo->enqueue(enqueue, decisions, calls, n);
 }
 
+/* Kernels number the ranks of an island. */
+static int own_rank(const struct shunt_enqueue_ctx *enqueue)
+{
+	const struct shunt_topology *t = enqueue->sel_key->topology;
+
+	return shunt_topology_is_split(t) ? t->rank : enqueue->base->rank;
+}
+
 int shunt_enqueue_calls(struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n)
 {
 	const struct shunt_coll *inline_calls[SHUNT_INLINE_CALLS], **bin = inline_calls;
 	struct shunt_decision inline_decisions[SHUNT_INLINE_CALLS], *bin_decisions = inline_decisions;
 	bool inline_done[SHUNT_INLINE_CALLS] = { false }, *done = inline_done;
-	const struct shunt_placement *placement = enqueue->sel_key->placement;
-	int err = check_self(calls, n, placement ? placement->rank : enqueue->base->rank);
+	int err = check_self(calls, n, own_rank(enqueue));
 	size_t alike = 1;
 
 	if (err || !n)
@@ -162,7 +168,7 @@ unsigned shunt_select_blocks(
 	unsigned most = 0;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = sel_key, .base = &base, .emit = see_blocks, .ctx = &most };
 
-	if (sel_key->nranks < 2 || sel_key->placement || !shunt_select(sel, &coll, &decision))
+	if (sel_key->nranks < 2 || shunt_topology_is_split(sel_key->topology) || !shunt_select(sel, &coll, &decision))
 		return 0;
 	if (decision.algo->fuse == SHUNT_FUSE_SYMMEM) {
 		if (!decision.algo->geometry)

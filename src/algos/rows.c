@@ -33,13 +33,13 @@
 #define DIRECT(which, text) \
 	ROW(.name = "direct", .doc = "windows, zero copy: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \
 	    .shapes = DIRECT_SHAPES, .enqueue = shunt_direct_enqueue)
-#define OVER_HOSTS(which, text) \
+#define OVER_ISLANDS(which, text) \
 	.doc = "over hosts: " text, .kind = which, .fuse = SHUNT_FUSE_NONE, \
-	.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, .over_hosts = true, \
+	.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, .over_islands = true, \
 	.enqueue = shunt_hierarchical_enqueue
-#define HIERARCHICAL(which, text) ROW(.name = "hierarchical", OVER_HOSTS(which, text))
+#define HIERARCHICAL(which, text) ROW(.name = "hierarchical", OVER_ISLANDS(which, text))
 #define PLANNED(which) \
-	ROW(.name = "plan", .planned = true, OVER_HOSTS(which, "a plan, such as the default ones; else hierarchical"))
+	ROW(.name = "plan", .planned = true, OVER_ISLANDS(which, "a plan, such as the default ones; else hierarchical"))
 
 /* Rows that other rows use. */
 static const struct shunt_algo oneshot = { .name = "oneshot",
@@ -127,12 +127,12 @@ const struct shunt_algo *shunt_algo_row(size_t i)
 	return i < sizeof(rows) / sizeof(rows[0]) ? rows[i] : NULL;
 }
 
-const struct shunt_algo *shunt_algo_over_hosts(enum shunt_kind kind)
+const struct shunt_algo *shunt_algo_over_islands(enum shunt_kind kind)
 {
 	const struct shunt_algo *a;
 
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
-		if (a->over_hosts && a->kind == kind)
+		if (a->over_islands && a->kind == kind)
 			return a;
 	return NULL;
 }

@@ -93,6 +93,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->may_span = desc->may_span;
 	comm->members_are_ranks = desc->members_are_ranks;
 	comm->sel_key.takes_all = desc->takes_all;
+	comm->topology = shunt_topology_one_island;
+	comm->sel_key.topology = &comm->topology;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
@@ -183,6 +185,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->nranks = nranks;
 	comm->device = device;
 	comm->sel_key.nranks = nranks;
+	shunt_topology_join(&comm->topology, nranks, rank);
 	shunt_comm_fill_early_key(comm);
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
 	if (!comm->may_span) { /* else set_hosts follows: a peer may have begun already, and wait for this rank */

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
 #include "shunt/shunt.h"
@@ -92,7 +91,7 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 		for (size_t i = 0; i < NENDS; i++) {
 			/* Before the ranks have met, after it, and on another generation. */
 			for (int cc = 0; cc <= 100; cc += 10) {
-				struct shunt_sel_key gpu = { .nranks = n, .cc = (uint16_t)cc };
+				struct shunt_sel_key gpu = { .topology = ONE_ISLAND, .nranks = n, .cc = (uint16_t)cc };
 				uint64_t upto = ends[i].upto[n];
 				const char *next = next_path(i, n);
 
@@ -113,7 +112,7 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 {
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++) {
-			struct shunt_sel_key gpu = { .nranks = n, .cc = 90 };
+			struct shunt_sel_key gpu = { .topology = ONE_ISLAND, .nranks = n, .cc = 90 };
 
 			bool pairwise = n == 2 && (k == SHUNT_ALLGATHER || k == SHUNT_ALLTOALL);
 			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" :
@@ -130,9 +129,11 @@ static void test_tuning_standalone_declines_nothing(void **state)
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
 			for (int sim = 0; sim < 2; sim++) {
-				struct shunt_sel_key s = {
-					.nranks = n, .cc = sim ? 0 : 90, .sim = sim, .takes_all = true
-				};
+				struct shunt_sel_key s = { .topology = ONE_ISLAND,
+					.nranks = n,
+					.cc = sim ? 0 : 90,
+					.sim = sim,
+					.takes_all = true };
 				const char *want = "ll128";
 
 				if (n == 2 || sim)
@@ -154,7 +155,7 @@ static void test_tuning_standalone_declines_nothing(void **state)
 
 static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 2, .cc = 90 };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_REDUCESCATTER, .dtype = SHUNT_U8, .count = MB + 8 };
 	struct shunt_decision decision;
 
@@ -181,7 +182,7 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 
 static void test_tuning_sim_has_a_table_of_its_own(void **state)
 {
-	struct shunt_sel_key sim = { .nranks = 5, .sim = true, .takes_all = true };
+	struct shunt_sel_key sim = { .topology = ONE_ISLAND, .nranks = 5, .sim = true, .takes_all = true };
 
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
@@ -193,7 +194,7 @@ static void test_tuning_sim_has_a_table_of_its_own(void **state)
 
 static void test_tuning_too_many_ranks_is_nccl(void **state)
 {
-	struct shunt_sel_key many = { .nranks = 9, .cc = 90 };
+	struct shunt_sel_key many = { .topology = ONE_ISLAND, .nranks = 9, .cc = 90 };
 
 	assert_null(shunt_tuning_builtin(false, 90, 9));
 	assert_string_equal(path(&many, SHUNT_ALLREDUCE, 8), "nccl");
@@ -225,7 +226,7 @@ static void test_tuning_builtin_rows_are_sound(void **state)
 
 static void test_tuning_source_says_what_was_measured(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 2, .cc = 90 };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90 };
 	char text[128];
 
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
@@ -242,7 +243,7 @@ static void test_tuning_source_says_what_was_measured(void **state)
 static void test_select_deterministic_sums_are_never_declined(void **state)
 {
 	static const enum shunt_kind sums[] = { SHUNT_ALLREDUCE, SHUNT_REDUCE, SHUNT_REDUCESCATTER };
-	struct shunt_sel_key plain = { .nranks = 4, .cc = 90 }, s = plain;
+	struct shunt_sel_key plain = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 }, s = plain;
 
 	s.deterministic = true;
 	for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++) {
@@ -276,7 +277,8 @@ static void test_select_windows_are_nccls_where_it_has_multicast(void **state)
 				for (int bits = 0; bits < 16; bits++) {
 					enum shunt_kind kind = (enum shunt_kind)k;
 					uint64_t bytes = ((uint64_t)1 << shift) - (bits & 8 ? 8 : 0);
-					struct shunt_sel_key s = { .nranks = n,
+					struct shunt_sel_key s = { .topology = ONE_ISLAND,
+						.nranks = n,
 						.cc = 90,
 						.takes_all = bits & 2,
 						.deterministic = bits & 4 },
@@ -346,7 +348,7 @@ static struct shunt_tuning *parsed(const char *text)
 static void test_tuning_file_rows_are_taken(void **state)
 {
 	struct shunt_tuning *t = parsed(good);
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 2048 };
 	struct shunt_decision decision;
 	char text[64];
@@ -389,7 +391,7 @@ static void crossover_add(void *ctx, uint64_t size)
 static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 {
 	struct shunt_tuning *t = parsed(good);
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
 	char text[256] = "";
 
 	assert_int_equal(shunt_algo_force("allreduce:5000-6000:twoshot,send:1-2:ll128"), 0);
@@ -607,7 +609,7 @@ static void test_tuning_file_says_where_windows_are_nccls(void **state)
 {
 	char *text = edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
 	struct shunt_tuning *t = parsed(text);
-	struct shunt_sel_key s = { .nranks = 8, .cc = 90, .tuning = t };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 8, .cc = 90, .tuning = t };
 	char source[64];
 
 	for (int nvls = 0; nvls < 2; nvls++) { /* the file was made for either, and counts before the built-in rule */
@@ -827,19 +829,19 @@ static const char over_hosts[] =
     HEAD OVER_HOSTS "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"hierarchical\"}, "
                     "{\"kind\": \"allgather\", \"upto\": 67108864, \"algorithm\": \"hierarchical\"}]}";
 
-static struct shunt_placement two_hosts(void)
+static struct shunt_topology two_hosts(void)
 {
-	struct shunt_placement at = { .nranks = 4, .nhosts = 2, .host_of = { 0, 0, 1, 1 } };
+	struct shunt_topology at = { .nranks = 4, .nislands = 2, .island_of = { 0, 0, 1, 1 } };
 
-	shunt_placement_complete(&at);
+	shunt_topology_complete(&at);
 	return at;
 }
 
 static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 {
-	struct shunt_placement at = two_hosts();
+	struct shunt_topology at = two_hosts();
 	struct shunt_tuning *t = parsed(over_hosts);
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .placement = &at };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at };
 	char text[64];
 
 	assert_true(t->machine.nhosts == 2 && t->machine.nranks == 4);
@@ -873,15 +875,15 @@ static void test_tuning_file_over_hosts_may_want_plans(void **state)
 	static const char text[] =
 	    HEAD OVER_HOSTS "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"plan\"}, "
 	                    "{\"kind\": \"allreduce\", \"upto\": 65536, \"algorithm\": \"hierarchical\"}]}";
-	struct shunt_placement at = two_hosts();
+	struct shunt_topology at = two_hosts();
 	struct shunt_tuning *t = parsed(text);
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .placement = &at, .tuning = t };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at, .tuning = t };
 	const struct shunt_algo *plan = shunt_algo_find(SHUNT_ALLREDUCE, "plan");
 
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "plan");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096 + 16), "hierarchical");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 65536 + 16), "nccl");
-	assert_true(plan && plan->planned && plan->over_hosts);
+	assert_true(plan && plan->planned && plan->over_islands);
 	assert_string_equal(shunt_select_unplanned(plan)->name, "hierarchical");
 	assert_int_equal(shunt_select_unplanned(plan)->kind, SHUNT_ALLREDUCE);
 	s.takes_all = true;
@@ -972,7 +974,7 @@ static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 
 static void test_force_rules_come_first_and_go_again(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90 };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 64 };
 	struct shunt_decision decision;
 	char text[64];
@@ -1013,7 +1015,7 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 		"allreduce:0-1k:twoshot@8x",
 		"allreduce:0-1k:twoshot@8 x8",
 	};
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90 };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 };
 	struct unit_capture c;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -1102,8 +1104,8 @@ static struct launch_seen launched(struct shunt_sel_key sel_key, enum shunt_kind
 
 static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **state)
 {
-	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .takes_all = true },
-	                     four = { .nranks = 4, .cc = 90, .takes_all = true };
+	struct shunt_sel_key two = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true },
+	                     four = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 
 	/* There are no slots for a second one, and other sets of those for the first. */
 	assert_int_equal(
@@ -1116,8 +1118,8 @@ static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **sta
 
 static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
 {
-	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .takes_all = true },
-	                     four = { .nranks = 4, .cc = 90, .takes_all = true };
+	struct shunt_sel_key two = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true },
+	                     four = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 
 	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:pairwise").shape, SHUNT_SHAPE_pairwise);
 	assert_int_equal(
@@ -1130,7 +1132,7 @@ static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
 
 static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
 {
-	struct shunt_sel_key four = { .nranks = 4, .cc = 90, .takes_all = true };
+	struct shunt_sel_key four = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	const char *rule = "allgather:0-inf:ll128,broadcast:0-inf:pipelined";
 
 	/* 135 channels of a pair, four slots of 480 bytes on each. */
@@ -1144,7 +1146,7 @@ static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
 
 static void test_geometry_limits_blocks_threads_and_channels(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	struct launch_seen x;
 
 	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot");
@@ -1177,7 +1179,7 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 /* At most half the blocks, whatever chose their number, and warps of a small message share a block. */
 static void test_geometry_of_efficiency_has_half_the_blocks(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true }, few = s;
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true }, few = s;
 	struct launch_seen x, y;
 
 	few.few_ctas = true;
@@ -1229,9 +1231,12 @@ static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
 		for (int tma = 0; tma < (n == 2 ? 2 : 1); tma++)
 			for (size_t i = 0; i < sizeof(sms) / sizeof(sms[0]); i++)
 				for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
-					struct shunt_sel_key s = {
-						.nranks = n, .cc = 90, .takes_all = true, .tma = tma, .sms = sms[i]
-					};
+					struct shunt_sel_key s = { .topology = ONE_ISLAND,
+						.nranks = n,
+						.cc = 90,
+						.takes_all = true,
+						.tma = tma,
+						.sms = sms[i] };
 					struct launch_seen x = launched(s, ways[k].kind, (64 << 20) / 4, ways[k].rule);
 
 					if (x.blocks != 1 && 2 * (x.blocks + 1) > sms[i])
@@ -1254,7 +1259,7 @@ static void test_launches_of_ranks_that_share_a_gpu_find_room(void **state)
 
 static void test_geometry_simple_messages_come_in_clusters(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .takes_all = true };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true };
 	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple";
 	const uint64_t large = (16 << 20) / 4;
 	struct launch_seen x = launched(s, SHUNT_ALLREDUCE, large, simple);
@@ -1267,13 +1272,13 @@ static void test_geometry_simple_messages_come_in_clusters(void **state)
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, "allreduce:0-inf:oneshot").cluster, 0);
 	s.max_ctas = 12; /* no whole number of them */
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, simple).cluster, 0);
-	s = (struct shunt_sel_key){ .nranks = 4, .cc = 90, .takes_all = true };
+	s = (struct shunt_sel_key){ .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, simple).cluster, 0);
 }
 
 static void test_geometry_tma_takes_fewer_blocks(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .takes_all = true, .tma = true };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true, .tma = true };
 	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple,alltoall:0-inf:"
 	                     "simple,broadcast:0-inf:simple";
 	const uint64_t large = (16 << 20) / 4, layer = (256 << 20) / 4;
@@ -1419,6 +1424,7 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 				for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 					for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
 						struct shunt_sel_key s = {
+							.topology = ONE_ISLAND,
 							.nranks = n > 1 ? n : 2,
 							.cc = 90,
 							.takes_all = true,
@@ -1488,7 +1494,9 @@ static void test_pipelined_the_roots_link_carries_the_message_once(void **state)
 	for (int n = 2; n <= 8; n++)
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++) {
-				struct shunt_sel_key s = { .nranks = n, .cc = 90, .max_ctas = limits[m] };
+				struct shunt_sel_key s = {
+					.topology = ONE_ISLAND, .nranks = n, .cc = 90, .max_ctas = limits[m]
+				};
 				struct pipelined b[8], all = { 0 };
 				int root = (int)i % n;
 
@@ -1509,7 +1517,8 @@ static void test_pipelined_the_roots_link_carries_the_message_once(void **state)
 
 static void test_symmem_takes_ce_from_a_size_on(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90 };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 },
+	                     w = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 };
 	static const struct {
 		enum shunt_kind kind;
 		uint64_t two, more;
@@ -1563,7 +1572,8 @@ static void test_symmem_takes_ce_from_a_size_on(void **state)
 static void test_symmem_takes_direct_only_by_rule(void **state)
 {
 	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .no_sms = true };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 },
+	                     w = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .no_sms = true };
 	const void *ptr;
 	uint64_t bytes;
 
@@ -1620,7 +1630,7 @@ static uint64_t no_offset(void *ctx, const void *ptr)
 
 static struct links links_of(enum shunt_kind kind, int rank, int n, int root, uint64_t bytes, bool in_place)
 {
-	struct shunt_sel_key sel_key = { .nranks = n, .takes_all = true, .no_sms = true };
+	struct shunt_sel_key sel_key = { .topology = ONE_ISLAND, .nranks = n, .takes_all = true, .no_sms = true };
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)n };
 	struct links links = { { 0 }, { 0 }, 0, 0, 0 };
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &sel_key,
@@ -1696,7 +1706,7 @@ static void test_ce_gather_is_the_roots_work(void **state)
 
 static void test_geometry_messages_channels_follow_from_size_alone(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	struct launch_seen x = launched(s, SHUNT_SEND, 1 << 20, NULL),
 	                   y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:ll128@1x32x1");
 

@@ -68,9 +68,11 @@ static int emit(void *ctx, const struct shunt_work *work)
 int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name)
 {
 	bool tma = name && !strcmp(name, "bulk"), without_tma = name && !strcmp(name, "simple");
-	struct shunt_sel_key sel_key = {
-		.nranks = w->n, .sim = true, .takes_all = true, .tma = tma || (w->tma && !without_tma)
-	};
+	struct shunt_sel_key sel_key = { .topology = ONE_ISLAND,
+		.nranks = w->n,
+		.sim = true,
+		.takes_all = true,
+		.tma = tma || (w->tma && !without_tma) };
 	struct shunt_decision *decisions = calloc(n, sizeof(*decisions));
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n, .op = w->op };
 	struct emitter e = { w, rank };

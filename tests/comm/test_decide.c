@@ -140,7 +140,8 @@ static const char *select_by_size(void *arg, const struct shunt_plan_request *re
 
 static struct shunt_sel_key key_of(const struct setting *t)
 {
-	struct shunt_sel_key key = { .nranks = t->nranks,
+	struct shunt_sel_key key = { .topology = ONE_ISLAND,
+		.nranks = t->nranks,
 		.takes_all = t->takes_all,
 		.deterministic = t->deterministic,
 		.no_sms = t->no_sms,
@@ -203,6 +204,7 @@ static void seat_open(struct seat *s, int i, const struct setting *t)
 	c->order.account = has(s, GRAPHS) ? SHUNT_ACCOUNT_GRAPHS : SHUNT_ACCOUNT_EXACT;
 	c->order.warps = (uint64_t)i * 100;
 	c->side_stream = has(s, EARLIER) ? &something : NULL;
+	shunt_topology_join(&c->topology, c->nranks, c->rank);
 	shunt_comm_fill_early_key(c);
 	shunt_symmem_init(&c->symmem);
 	shunt_answers_init(&c->plans.answers);

@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include "algos/placement.h"
 #include "device/sim/hooks.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
@@ -457,7 +456,7 @@ struct hosts_rank {
 	struct hosts *hosts;
 	int rank;
 	char *memory; /* begins with struct shunt_net_words */
-	struct shunt_placement at;
+	struct shunt_topology at;
 	bool forsaken;    /* a launch has said so */
 	uint64_t checked; /* what SHUNT_CHECK compares in the next launch; 0: nothing */
 	pthread_t proxy;
@@ -471,9 +470,9 @@ struct hosts {
 
 static bool hosts_connect(const struct hosts *h, int a, int b)
 {
-	const struct shunt_placement *at = &h->rank[0].at;
+	const struct shunt_topology *at = &h->rank[0].at;
 
-	return at->host_of[a] != at->host_of[b];
+	return at->island_of[a] != at->island_of[b];
 }
 
 static unsigned hosts_connection(const struct hosts *h, int a, int b)
@@ -562,7 +561,7 @@ static char *hosts_rings(const struct hosts *h, int receiver, int sender)
 static struct shunt_net_pair hosts_pair(const struct hosts *h, int rank, int peer)
 {
 	struct shunt_net_words *words = (struct shunt_net_words *)h->rank[rank].memory;
-	const struct shunt_placement *at = &h->rank[0].at;
+	const struct shunt_topology *at = &h->rank[0].at;
 	unsigned here = hosts_connection(h, rank, peer), there = hosts_connection(h, peer, rank);
 
 	if (!hosts_connect(h, rank, peer))
@@ -595,9 +594,9 @@ static void hosts_start(struct hosts *h)
 		h->rank[r] = (struct hosts_rank){ .hosts = h,
 			.rank = r,
 			.memory = calloc(1, SHUNT_NET_MEMORY_BYTES(HOSTS_LOCAL, HOSTS_SLOT)),
-			.at = { .nranks = HOSTS_RANKS, .nhosts = 2, .rank = r, .host_of = { 0, 0, 1 } } };
+			.at = { .nranks = HOSTS_RANKS, .nislands = 2, .rank = r, .island_of = { 0, 0, 1 } } };
 		assert_non_null(h->rank[r].memory);
-		shunt_placement_complete(&h->rank[r].at);
+		shunt_topology_complete(&h->rank[r].at);
 	}
 	for (int r = 0; r < HOSTS_RANKS; r++) {
 		memset(&ctrl, 0, sizeof(ctrl));
@@ -642,11 +641,11 @@ static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
 	const struct shunt_sel_key key = { .nranks = HOSTS_RANKS,
 		.sim = true,
 		.takes_all = true,
-		.placement = &own->at,
+		.topology = &own->at,
 		.net_channels = HOSTS_CHANNELS,
 		.net_slot_bytes = HOSTS_SLOT };
 	struct shunt_kargs base = { .rank = own->at.local_of[own->rank],
-		.nranks = own->at.nlocal[own->at.host_of[own->rank]],
+		.nranks = own->at.nlocal[own->at.island_of[own->rank]],
 		.count = own->checked };
 
 	if (own->checked)
@@ -655,9 +654,9 @@ static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
 	struct shunt_decision decision;
 
 	for (int l = 0; l < base.nranks; l++)
-		base.peer[l] = own->hosts->w.mem[own->at.rank_at[own->at.host_of[own->rank]][l]].ptr;
+		base.peer[l] = own->hosts->w.mem[own->at.rank_at[own->at.island_of[own->rank]][l]].ptr;
 	assert_true(shunt_select(SEL(&key), call, &decision));
-	assert_true(decision.algo->over_hosts);
+	assert_true(decision.algo->over_islands);
 	assert_int_equal(shunt_enqueue_calls(&enqueue, &call, &decision, 1), 0);
 }
 

@@ -235,7 +235,7 @@ static struct shunt_tuning *table(const struct tune_point *points, size_t n)
 
 static const char *path(const struct shunt_tuning *t, uint64_t bytes)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
 	enum shunt_reason reason;
 
 	return shunt_select_name(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &reason);

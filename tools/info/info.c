@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
@@ -162,7 +161,7 @@ struct select_query {
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
 	struct shunt_plan_set *plans; /* to be dropped */
-	struct shunt_placement at;    /* over hosts */
+	struct shunt_topology at;
 };
 
 /* The reason why such a communicator forwards all calls, or NULL. */
@@ -172,7 +171,7 @@ static const char *comm_reason(const struct select_query *q)
 		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
 	if (!q->sel_key.takes_all && shunt_nccl_env()->launch_order_implicit)
 		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
-	if (q->sel_key.placement)
+	if (shunt_topology_is_split(&q->at))
 		return q->sel_key.nranks > (int)SHUNT_NET_MAX_RANKS ? "more than 64 ranks" : NULL;
 	return q->sel_key.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
 }
@@ -389,10 +388,11 @@ static int ranges_print(const struct select_query *q)
 static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
 {
 	struct shunt_device_identity id;
-	struct shunt_machine m = {
-		.nranks = q->sel_key.nranks, .nhosts = q->at.nhosts, .sim = q->sel_key.sim, .nccl = nccl_version(lib)
-	};
-	unsigned nets = q->at.nhosts ? shunt_net_usable() : 0;
+	struct shunt_machine m = { .nranks = q->sel_key.nranks,
+		.nhosts = shunt_topology_is_split(&q->at) ? q->at.nislands : 0,
+		.sim = q->sel_key.sim,
+		.nccl = nccl_version(lib) };
+	unsigned nets = shunt_topology_is_split(&q->at) ? shunt_net_usable() : 0;
 
 	if (!first_device(lib, &id))
 		return;
@@ -403,7 +403,7 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	m.driver = id.driver;
 	memcpy(m.gpu, id.name, sizeof(m.gpu));
 	q->sel_key.nvls = q->sel_key.nvls || (!q->sel_key.takes_all && !nvls_obstacle(lib, &id));
-	q->sel_key.nvls = q->sel_key.nvls && !q->at.nhosts; /* no windows over hosts */
+	q->sel_key.nvls = q->sel_key.nvls && !shunt_topology_is_split(&q->at); /* no windows over hosts */
 	m.nvls = q->sel_key.nvls;
 	if (nets)
 		snprintf(m.net, sizeof(m.net), "%s", shunt_net_providers()[__builtin_ctz(nets)]->name);
@@ -479,11 +479,11 @@ static int sizes_check(int n, char **sizes)
 /* The plans for the ranks, over hosts with the default ones. */
 static struct shunt_plan_set *plans_get(const struct select_query *q)
 {
-	const struct shunt_plan_placement placement = { q->at.host_of, q->sel_key.takes_all ? NULL : q->at.local_of };
+	const struct shunt_plan_placement placement = { q->at.island_of, q->sel_key.takes_all ? NULL : q->at.local_of };
 
-	if (!q->at.nhosts)
+	if (!shunt_topology_is_split(&q->at))
 		return shunt_plan_set_get(q->sel_key.nranks, q->sel_key.nranks);
-	shunt_plan_defaults_load(q->at.nhosts, q->at.rails);
+	shunt_plan_defaults_load(q->at.nislands, q->at.rails);
 	return shunt_plan_set_get_over(q->sel_key.nranks, q->at.rails, &placement, false);
 }
 
@@ -495,6 +495,9 @@ static int query_complete(struct select_opts *o)
 	int version;
 
 	q->sel.key = &q->sel_key;
+	if (!q->at.nislands)
+		q->at = shunt_topology_one_island;
+	q->sel_key.topology = &q->at;
 	q->sel_key.nranks = (int)o->ranks;
 	q->sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
 	q->sel_key.no_sms = q->sel.no_sms = shunt_nccl_env()->cta_policy >= 2;
@@ -532,7 +535,7 @@ static int query_complete(struct select_opts *o)
 /* Who is where, from the options. 0, or an exit status after a message. */
 static int place_complete(struct select_opts *o)
 {
-	struct shunt_placement *at = &o->query.at;
+	struct shunt_topology *at = &o->query.at;
 
 	if (!o->hosts && !o->ranks)
 		return tool_usage_error("how many --ranks?");
@@ -547,11 +550,10 @@ static int place_complete(struct select_opts *o)
 	if (o->locals > SHUNT_MAX_RANKS || o->ranks > SHUNT_NET_MAX_RANKS)
 		return tool_usage_error("%u ranks, %u on each host: at most %d, and %d on each", o->ranks, o->locals,
 		    SHUNT_NET_MAX_RANKS, SHUNT_MAX_RANKS);
-	*at = (struct shunt_placement){ .nranks = (int)o->ranks, .nhosts = (int)o->hosts };
+	*at = (struct shunt_topology){ .nranks = (int)o->ranks, .nislands = (int)o->hosts };
 	for (unsigned r = 0; r < o->ranks; r++)
-		at->host_of[r] = (uint8_t)(r / o->locals);
-	shunt_placement_complete(at);
-	o->query.sel_key.placement = at;
+		at->island_of[r] = (uint8_t)(r / o->locals);
+	shunt_topology_complete(at);
 	return TOOL_OK;
 }
 

@@ -27,7 +27,7 @@ static bool launch_equal(
 		return false;
 	for (int i = 0; i < 2; i++) {
 		const struct tune_candidate *c = i ? b : a;
-		struct shunt_sel_key key = { .nranks = nranks, .sim = sim };
+		struct shunt_sel_key key = { .topology = &shunt_topology_one_island, .nranks = nranks, .sim = sim };
 		struct shunt_limits limits = {
 			.key = &key, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads
 		};
@@ -59,7 +59,7 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	if (nccl)
 		n = candidate_add(list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
-		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM || a->over_hosts != o->over_hosts)
+		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM || a->over_islands != o->over_hosts)
 			continue;
 		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* equals another row */
 			continue;
@@ -68,7 +68,7 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 		 * The channels of a message between two ranks depend on its size only; over hosts the set-up fixes
 		 * the launch.
 		 */
-		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND && !a->over_hosts; b++)
+		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND && !a->over_islands; b++)
 			for (int t = 0; t < o->threads.n; t++)
 				n = candidate_add(list, n,
 				    (struct tune_candidate){ .algo = a,

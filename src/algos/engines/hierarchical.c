@@ -14,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
+
+_Static_assert(SHUNT_TOPOLOGY_RANKS == SHUNT_NET_MAX_RANKS && SHUNT_TOPOLOGY_LOCAL == SHUNT_KARGS_MAX_RANKS,
+    "kernels have room for all ranks of a topology");
 
 /* Up to this part of a rail each rail sends its sum to all others, and all add up: one network leg instead of two. */
 #define ONE_LEG_PART (128u << 10)
@@ -23,7 +25,7 @@ enum { GROUP_SEND, GROUP_RECEIVE };
 #define THREAD_BYTES 64u /* of a chunk: what a thread has under way at once (NET_PACKS in kernels/hosts.cu) */
 
 struct program {
-	const struct shunt_placement *at;
+	const struct shunt_topology *at;
 	int rank, host, local; /* this rank */
 	int nlocal, rails;
 	struct shunt_kargs_net_many *args; /* filled here; small ones are copied */
@@ -111,7 +113,7 @@ static void output_to_mates(struct program *p, struct shunt_net_move *m, int but
 
 static void output_to_rails(struct program *p, struct shunt_net_move *m, unsigned leg)
 {
-	for (int h = 0; h < p->at->nhosts; h++)
+	for (int h = 0; h < p->at->nislands; h++)
 		if (h != p->host)
 			output(p, m, p->at->rank_at[h][p->local], leg);
 }
@@ -139,7 +141,7 @@ static struct shunt_net_move *sum_of_hosts(struct program *p, const void *own, v
 
 	m->own = (uint8_t)p->host;
 	m->flags = SHUNT_NET_MOVE_FINISH | SHUNT_NET_MOVE_SCALE;
-	for (int h = 0; h < p->at->nhosts; h++)
+	for (int h = 0; h < p->at->nislands; h++)
 		if (h != p->host || !own)
 			source(p, m, h == p->host ? p->rank : who[h], 0);
 	return m;
@@ -153,7 +155,7 @@ static const void *host_input(const struct program *p, const void *in, const voi
 
 static void rails_of(const struct program *p, int who[SHUNT_NET_MAX_RANKS])
 {
-	for (int h = 0; h < p->at->nhosts; h++)
+	for (int h = 0; h < p->at->nislands; h++)
 		who[h] = p->local < p->rails ? p->at->rank_at[h][p->local] : -1;
 }
 
@@ -178,7 +180,7 @@ static struct span share(const struct program *p, uint64_t bytes, int rail, int 
 
 	shunt_partition(0, bytes, (unsigned)rail, (unsigned)p->rails, &first, &last);
 	if (host >= 0)
-		shunt_partition(first, last, (unsigned)host, (unsigned)p->at->nhosts, &first, &last);
+		shunt_partition(first, last, (unsigned)host, (unsigned)p->at->nislands, &first, &last);
 	return (struct span){ first, last - first };
 }
 
@@ -223,14 +225,14 @@ static void gather_share(struct program *p, const struct shunt_coll *c, struct s
 		return;
 	m = move(p, NULL, offset(c->recv, s.first), s.bytes);
 	source(p, m, from, leg);
-	if (leg == 1 && p->at->host_of[from] != p->host)
+	if (leg == 1 && p->at->island_of[from] != p->host)
 		output_to_mates(p, m, -1, 2);
 }
 
 /* Two network legs: every rail adds up the part of its share that is its host's, and the rails gather the parts. */
 static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, uint64_t bytes)
 {
-	int nhosts = p->at->nhosts, who[SHUNT_NET_MAX_RANKS];
+	int nhosts = p->at->nislands, who[SHUNT_NET_MAX_RANKS];
 	struct shunt_net_move *m;
 	struct span s;
 
@@ -270,7 +272,7 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 
 static void add_allreduce(struct program *p, const struct shunt_coll *c, uint64_t bytes)
 {
-	if (p->at->nhosts == 2 || (p->at->nhosts <= 4 && bytes / (unsigned)p->rails <= ONE_LEG_PART))
+	if (p->at->nislands == 2 || (p->at->nislands <= 4 && bytes / (unsigned)p->rails <= ONE_LEG_PART))
 		allreduce_one_leg(p, c, bytes);
 	else
 		allreduce_two_legs(p, c, bytes);
@@ -285,7 +287,7 @@ static void add_allreduce(struct program *p, const struct shunt_coll *c, uint64_
 
 static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, uint64_t part)
 {
-	int who[SHUNT_NET_MAX_RANKS], nhosts = p->at->nhosts;
+	int who[SHUNT_NET_MAX_RANKS], nhosts = p->at->nislands;
 	struct shunt_net_move *m;
 
 	rails_of(p, who);
@@ -334,7 +336,7 @@ static void all_gather_rail(struct program *p, const struct shunt_coll *c, uint6
 		output_to_mates(p, m, p->at->local_of[r], 1);
 	}
 	role_in(p, GROUP_RECEIVE);
-	for (int h = 0; h < p->at->nhosts; h++) {
+	for (int h = 0; h < p->at->nislands; h++) {
 		if (h == p->host)
 			continue;
 		EACH_RANK_OF_RAIL(p, h, p->local, r)
@@ -368,7 +370,7 @@ static void add_all_gather(struct program *p, const struct shunt_coll *c, uint64
 			source(p, m, mate(p, g), 1);
 		}
 		role_in(p, GROUP_RECEIVE);
-		for (int h = 0; h < p->at->nhosts; h++) {
+		for (int h = 0; h < p->at->nislands; h++) {
 			if (h == p->host)
 				continue;
 			EACH_RANK_OF_RAIL(p, h, g, r)
@@ -389,13 +391,13 @@ static int head_of(const struct program *p, int host, int root)
 
 static void add_broadcast(struct program *p, const struct shunt_coll *c, uint64_t bytes)
 {
-	int head = p->host == p->at->host_of[c->root] ? c->root : head_of(p, p->host, c->root);
+	int head = p->host == p->at->island_of[c->root] ? c->root : head_of(p, p->host, c->root);
 	struct shunt_net_move *m;
 
 	role_in(p, GROUP_SEND);
 	if (p->rank == c->root) {
 		m = move(p, c->send, c->recv == c->send ? NULL : c->recv, bytes);
-		for (int h = 0; h < p->at->nhosts; h++)
+		for (int h = 0; h < p->at->nislands; h++)
 			if (h != p->host)
 				output(p, m, head_of(p, h, c->root), 0);
 		output_to_mates(p, m, -1, 1);
@@ -409,7 +411,7 @@ static void add_broadcast(struct program *p, const struct shunt_coll *c, uint64_
 
 static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t bytes)
 {
-	int head = p->host == p->at->host_of[c->root] ? c->root : head_of(p, p->host, c->root);
+	int head = p->host == p->at->island_of[c->root] ? c->root : head_of(p, p->host, c->root);
 	int who[SHUNT_NET_MAX_RANKS];
 
 	role_in(p, GROUP_SEND);
@@ -420,7 +422,7 @@ static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t b
 	output(p, sum_of_mates(p, c->send, bytes), c->root, 0);
 	if (p->rank != c->root)
 		return;
-	for (int h = 0; h < p->at->nhosts; h++)
+	for (int h = 0; h < p->at->nislands; h++)
 		who[h] = head_of(p, h, c->root);
 	role_in(p, GROUP_RECEIVE);
 	sum_of_hosts(p, NULL, c->recv, bytes, who);
@@ -511,16 +513,16 @@ static bool add_own_messages(
 
 static struct program begin(const struct shunt_enqueue_ctx *enqueue, struct shunt_kargs_net_many *args)
 {
-	const struct shunt_placement *at = enqueue->sel_key->placement;
+	const struct shunt_topology *at = enqueue->sel_key->topology;
 
 	args->k = *enqueue->base;
 	args->k.flags = 0;
 	args->total = (uint32_t)at->nranks;
 	return (struct program){ .at = at,
 		.rank = at->rank,
-		.host = at->host_of[at->rank],
-		.local = at->local_of[at->rank],
-		.nlocal = at->nlocal[at->host_of[at->rank]],
+		.host = at->island_of[at->rank],
+		.local = shunt_topology_local(at),
+		.nlocal = shunt_topology_nlocal(at),
 		.rails = at->rails,
 		.args = args };
 }
@@ -612,7 +614,7 @@ static unsigned copy_kernel(const struct program *p)
 static int enqueue_messages(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t n, struct draft *draft)
 {
-	const struct shunt_placement *at = enqueue->sel_key->placement;
+	const struct shunt_topology *at = enqueue->sel_key->topology;
 	size_t next[2][SHUNT_NET_MAX_RANKS] = { 0 }, own[2] = { 0 };
 	bool more = true;
 	int err = 0;

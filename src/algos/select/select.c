@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "algos/select/forced.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
@@ -53,7 +52,7 @@ static bool forced_algo(const struct shunt_sel *sel, enum shunt_kind kind, uint6
 	if (!shunt_forced_find(kind, bytes, algo_p, g))
 		return false;
 	if (!*algo_p ||
-	    ((*algo_p)->over_hosts == (sel->key->placement != NULL) &&
+	    ((*algo_p)->over_islands == shunt_topology_is_split(sel->key->topology) &&
 	        ((*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel->symmem)))
 		return true;
 	*g = (struct shunt_geometry){ 0 };
@@ -85,7 +84,7 @@ static bool nccl_in_windows(const struct shunt_sel_key *sel_key, enum shunt_kind
  * Sizes that a communicator over several hosts takes in front of a real NCCL: bytes of a part. All-reduces are as fast
  * or faster up to there over loopback; the others are not measured (docs/hosts.md). 0: none.
  */
-static uint64_t most_over_hosts(enum shunt_kind kind)
+static uint64_t most_over_islands(enum shunt_kind kind)
 {
 	switch (kind) {
 	case SHUNT_ALLREDUCE:
@@ -99,30 +98,30 @@ static uint64_t most_over_hosts(enum shunt_kind kind)
 }
 
 /* True: the call is NCCL's by its size: says a table that was measured over such hosts, else the sizes above. */
-static bool has_nccls_size_over_hosts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+static bool has_nccls_size_over_islands(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
 	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
 
-	if (sel_key->early && shunt_tuning_over_hosts_any(sel_key, kind, bytes))
+	if (sel_key->early && shunt_tuning_over_islands_any(sel_key, kind, bytes))
 		return false;
-	return row ? row->forward : bytes > most_over_hosts(kind);
+	return row ? row->forward : bytes > most_over_islands(kind);
 }
 
 /* The same as choose_algo, over several hosts. */
-static const struct shunt_algo *choose_over_hosts(
+static const struct shunt_algo *choose_over_islands(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, enum shunt_reason *reason_p)
 {
 	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
 
-	if (!sel_key->takes_all && (!most_over_hosts(kind) || !shunt_placement_is_regular(sel_key->placement))) {
+	if (!sel_key->takes_all && (!most_over_islands(kind) || !shunt_topology_is_regular(sel_key->topology))) {
 		*reason_p = SHUNT_REASON_HOSTS;
 		return NULL;
 	}
-	if (!never_declines(sel_key, kind) && has_nccls_size_over_hosts(sel_key, kind, bytes)) {
+	if (!never_declines(sel_key, kind) && has_nccls_size_over_islands(sel_key, kind, bytes)) {
 		*reason_p = SHUNT_REASON_SIZE;
 		return NULL;
 	}
-	return row ? row->algo : shunt_algo_over_hosts(kind);
+	return row ? row->algo : shunt_algo_over_islands(kind);
 }
 
 /* The algorithm, or NULL and the reason. */
@@ -143,8 +142,8 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum sh
 		*reason_p = SHUNT_REASON_FORCED;
 		return algo;
 	}
-	if (sel_key->placement)
-		return choose_over_hosts(sel_key, kind, bytes, reason_p);
+	if (shunt_topology_is_split(sel_key->topology))
+		return choose_over_islands(sel_key, kind, bytes, reason_p);
 	if (sel->symmem && (algo = shunt_tuning_symmem(sel_key->nranks, sel->no_sms, kind, bytes)))
 		return algo;
 	if (sel->symmem && nccl_in_windows(sel_key, kind, bytes, &file)) {
@@ -194,7 +193,7 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_path *path,
     struct shunt_decision *decision)
 {
-	if (!path->algo || path->algo->over_hosts != (sel->key->placement != NULL) ||
+	if (!path->algo || path->algo->over_islands != shunt_topology_is_split(sel->key->topology) ||
 	    (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel->symmem))
 		return false;
 	decision->algo = path->algo;
@@ -217,7 +216,7 @@ bool shunt_select_wants_plans(void)
 
 const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo)
 {
-	return shunt_algo_over_hosts(algo->kind);
+	return shunt_algo_over_islands(algo->kind);
 }
 
 const char *shunt_select_name(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype,
@@ -263,7 +262,7 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
 	else if (forced_algo(sel, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
-	else if (sel_key->placement)
+	else if (shunt_topology_is_split(sel_key->topology))
 		snprintf(text, text_bytes, "%s%s",
 		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? "tuned here, " :
 		                                                          "built-in, for several hosts, not measured",
@@ -298,9 +297,9 @@ void shunt_select_crossovers(
 	from = sel->symmem ? shunt_tuning_windows_from(sel_key, kind, &file) : UINT64_MAX;
 	if (from != UINT64_MAX)
 		add(ctx, from);
-	if (sel_key->placement && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {
-		if (most_over_hosts(kind) && !sel_key->takes_all)
-			add(ctx, most_over_hosts(kind) + 1);
+	if (shunt_topology_is_split(sel_key->topology) && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {
+		if (most_over_islands(kind) && !sel_key->takes_all)
+			add(ctx, most_over_islands(kind) + 1);
 		return;
 	}
 	if (!find_row(sel_key, kind, 0, &table))

@@ -113,7 +113,7 @@ const struct shunt_tuning *shunt_tuning_match(
  * The same over several hosts before the set-up: the row of any table with which Shunt takes the call, of those that
  * the ranks may agree on; NULL: there is none.
  */
-const struct shunt_tuning_row *shunt_tuning_over_hosts_any(
+const struct shunt_tuning_row *shunt_tuning_over_islands_any(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes);
 /* nccl, nvls: as in the struct. Of one host. */
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "algos/select/tuning.h"
 #include "base/json.h"
 #include "base/renamed.h"
@@ -179,7 +178,7 @@ static bool row_read(
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
 	/* Rows are for buffers anywhere. */
-	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->over_hosts != over_hosts) {
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->over_islands != over_hosts) {
 		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);
 
 		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (%s)", where,

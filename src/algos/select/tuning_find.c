@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Look-ups in all tables, the built-in ones and those of files. */
-#include "algos/placement.h"
 #include "algos/select/tuning.h"
 
 /*
@@ -45,7 +44,7 @@ const struct shunt_tuning_row *shunt_tuning_find(
 	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
 }
 
-const struct shunt_tuning_row *shunt_tuning_over_hosts_any(
+const struct shunt_tuning_row *shunt_tuning_over_islands_any(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
 	const struct shunt_tuning_set *set = shunt_tuning_files();
@@ -54,7 +53,7 @@ const struct shunt_tuning_row *shunt_tuning_over_hosts_any(
 		const struct shunt_tuning *t = set->tables[i];
 		const struct shunt_tuning_row *r;
 
-		if (t->machine.nhosts != sel_key->placement->nhosts || t->machine.nranks != sel_key->placement->nranks)
+		if (t->machine.nhosts != sel_key->topology->nislands || t->machine.nranks != sel_key->topology->nranks)
 			continue;
 		r = shunt_tuning_row(t, kind, bytes);
 		if (r && !r->forward)

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/placement.h"
 #include "comm/core/communicator.h"
 #include "base/log.h"
 
@@ -97,7 +96,7 @@ static void decide_planned(
 static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     const struct shunt_path *wanted, struct shunt_decision *d)
 {
-	bool any = comm->nranks > 1 && !comm->sel_key.placement &&
+	bool any = comm->nranks > 1 && !shunt_comm_spans_hosts(comm) &&
 	    atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
 	struct shunt_sel sel = { .key = key_of(comm, state) };
@@ -121,10 +120,10 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 /* What Shunt would do if the ranks were on several hosts, which is not known yet. */
 static void decide_over_hosts(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
 {
-	static const struct shunt_placement some = { .nranks = 2, .nhosts = 2, .rails = 1 };
+	static const struct shunt_topology some = { .nranks = 2, .nislands = 2, .rails = 1 };
 	struct shunt_sel_key key = comm->early_key;
 
-	key.placement = &some;
+	key.topology = &some;
 	if (!shunt_select(&(struct shunt_sel){ .key = &key }, coll, d))
 		return;
 	d->algo = d->algo->planned ? shunt_select_unplanned(d->algo) : d->algo;

@@ -81,12 +81,12 @@ static int make_region(
 /* What plans over hosts need; NULL on one host. */
 static const struct shunt_plan_exec_hosts *exec_hosts(struct shunt_comm *comm)
 {
-	const struct shunt_placement *placement = &comm->placement;
+	const struct shunt_topology *t = &comm->topology;
 
-	if (!placement->nhosts)
+	if (!shunt_topology_is_split(t))
 		return NULL;
-	comm->plans.hosts = (struct shunt_plan_exec_hosts){ .host_of = placement->host_of,
-		.mates = placement->rank_at[placement->host_of[comm->rank]],
+	comm->plans.hosts = (struct shunt_plan_exec_hosts){ .host_of = t->island_of,
+		.mates = shunt_topology_locals(t),
 		.nmates = shunt_comm_local_ranks(comm),
 		.own = shunt_comm_local_rank(comm),
 		.region = make_region,

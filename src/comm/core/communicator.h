@@ -76,7 +76,7 @@ struct shunt_comm {
 	struct shunt_comm_plans plans;
 	struct shunt_symmem symmem;
 	struct shunt_ce ce;
-	struct shunt_placement placement; /* which rank is on which host; nhosts is 0 on one host */
+	struct shunt_topology topology; /* the ranks of a host are an island */
 	struct shunt_comm_net net;
 	void *side_stream; /* for forked groups (shunt_comm_fork_group); NULL until it is needed */
 	struct {
@@ -93,19 +93,18 @@ struct shunt_comm {
 
 static inline bool shunt_comm_spans_hosts(const struct shunt_comm *comm)
 {
-	return comm->placement.nhosts;
+	return shunt_topology_is_split(&comm->topology);
 }
 
 /* How many ranks are on this host, and so map each other's memory; and which of them this one is. */
 static inline int shunt_comm_local_ranks(const struct shunt_comm *comm)
 {
-	return shunt_comm_spans_hosts(comm) ? comm->placement.nlocal[comm->placement.host_of[comm->rank]] :
-	                                      comm->nranks;
+	return shunt_topology_nlocal(&comm->topology);
 }
 
 static inline int shunt_comm_local_rank(const struct shunt_comm *comm)
 {
-	return shunt_comm_spans_hosts(comm) ? comm->placement.local_of[comm->rank] : comm->rank;
+	return shunt_topology_local(&comm->topology);
 }
 
 /* Once the ranks are known. shunt_comm_net_place adds who is on which host. */
@@ -117,7 +116,7 @@ static inline void shunt_comm_fill_early_key(struct shunt_comm *comm)
 		    .takes_all = comm->sel_key.takes_all,
 		    .deterministic = comm->sel_key.deterministic,
 		    .no_sms = comm->no_sms,
-		    .placement = comm->sel_key.placement,
+		    .topology = comm->sel_key.topology,
 		    .early = true };
 }
 

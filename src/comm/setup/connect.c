@@ -94,7 +94,7 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 	for (int i = 0; i < comm->net.nconnections; i++) {
 		int r = comm->net.rank_of[i];
 
-		shunt_hosts_show(hosts, comm->placement.host_of[r], host, sizeof(host));
+		shunt_hosts_show(hosts, comm->topology.island_of[r], host, sizeof(host));
 		snprintf(w->names[i], sizeof(w->names[i]), "rank %d on %s", r, host);
 		/* Plans may have larger puts than rings have slots. All ranks have the same plans. */
 		w->peers[i] = (struct shunt_net_peer){ .name = w->names[i],
@@ -271,7 +271,7 @@ static int connect_adding(struct shunt_comm *comm, int provider, struct wires *w
 	if (comm->rank == 0)
 		shunt_warn("communicator of %d ranks on %d hosts cannot use SHUNT_IBV_MODE=host, and tries "
 		           "host-no-atomic: %s",
-		    comm->nranks, comm->placement.nhosts, reason);
+		    comm->nranks, comm->topology.nislands, reason);
 	close_proxy(comm);
 	comm->net.adds = false;
 	return err;
@@ -300,7 +300,7 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 			continue;
 		if (comm->rank == 0)
 			shunt_warn("communicator of %d ranks on %d hosts cannot use %s, and takes tcp: %s",
-			    comm->nranks, comm->placement.nhosts, providers[i]->name, reason);
+			    comm->nranks, comm->topology.nislands, providers[i]->name, reason);
 		close_proxy(comm);
 	}
 	free(w);

@@ -24,25 +24,19 @@
 
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts)
 {
-	struct shunt_placement *placement = &comm->placement;
+	struct shunt_topology *t = &comm->topology;
 
-	*placement = (struct shunt_placement){ .nranks = hosts->nranks, .nhosts = hosts->nhosts, .rank = comm->rank };
-	memcpy(placement->host_of, hosts->host_of, (size_t)hosts->nranks);
-	shunt_placement_complete(placement);
-	comm->sel_key.placement = comm->early_key.placement = placement;
+	*t = (struct shunt_topology){ .nranks = hosts->nranks, .nislands = hosts->nhosts, .rank = comm->rank };
+	memcpy(t->island_of, hosts->host_of, (size_t)hosts->nranks);
+	shunt_topology_complete(t);
 }
 
 /* ---- connections */
 
-/* True: the two ranks, on different hosts, exchange data. Without a real NCCL any two do, else the rails alone. */
+/* Without a real NCCL any two ranks of different hosts exchange data, else those of a rail alone. */
 static bool connects(const struct shunt_comm *comm, int a, int b)
 {
-	const struct shunt_placement *placement = &comm->placement;
-
-	if (placement->host_of[a] == placement->host_of[b])
-		return false;
-	return comm->sel_key.takes_all ||
-	    (placement->local_of[a] == placement->local_of[b] && placement->local_of[a] < placement->rails);
+	return shunt_topology_connects(&comm->topology, comm->sel_key.takes_all, a, b);
 }
 
 /* The number of rank a's connection with rank b; b = nranks: how many a has. */
@@ -70,14 +64,12 @@ static void size_rings(struct shunt_comm *comm)
 	struct shunt_comm_net *net = &comm->net;
 	struct shunt_sel_key *key = &comm->sel_key;
 	uint64_t slot = SLOT_MOST, fits;
-	int connections = 1, largest = 1;
+	int connections = 1, largest = shunt_topology_largest(&comm->topology);
 
 	for (int r = 0; r < comm->nranks; r++) {
-		int n = connection_of(comm, r, comm->nranks),
-		    local = comm->placement.nlocal[comm->placement.host_of[r]];
+		int n = connection_of(comm, r, comm->nranks);
 
 		connections = n > connections ? n : connections;
-		largest = local > largest ? local : largest;
 	}
 	fits = SHUNT_NET_MEMORY_MOST / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
@@ -147,7 +139,7 @@ void shunt_comm_net_agree(struct shunt_comm *comm, const struct shunt_hello *h)
 	for (int r = 0; r < comm->nranks; r++) {
 		usable &= h[r].net;
 		any |= h[r].net;
-		if (comm->placement.host_of[r] == comm->placement.host_of[comm->rank])
+		if (shunt_topology_is_joint(&comm->topology, r, comm->rank))
 			memcpy(gpus[n++], h[r].gpu.pci, sizeof(gpus[0]));
 	}
 	/* Name the first rank without a device: it may be misconfigured. */
@@ -187,7 +179,7 @@ static char *rings_of(const struct shunt_comm *comm, int local, int sender)
 /* Both on this host, or this rank itself. */
 static struct shunt_net_pair local_pair(const struct shunt_comm *comm, int peer)
 {
-	int mine = comm->placement.local_of[comm->rank], theirs = comm->placement.local_of[peer];
+	int mine = shunt_comm_local_rank(comm), theirs = comm->topology.local_of[peer];
 
 	return (struct shunt_net_pair){ .out = rings_of(comm, theirs, mine),
 		.in = rings_of(comm, mine, theirs),
@@ -233,13 +225,13 @@ int shunt_comm_net_write_ctrl(struct shunt_comm *comm)
 	ctrl->channels = net->channels;
 	ctrl->slot_bytes = net->slot_bytes;
 	for (int r = 0; r < comm->nranks; r++)
-		if (comm->placement.host_of[r] == comm->placement.host_of[comm->rank])
+		if (shunt_topology_is_joint(&comm->topology, r, comm->rank))
 			ctrl->pair[r] = local_pair(comm, r);
 		else if (connects(comm, comm->rank, r))
 			ctrl->pair[r] = remote_pair(comm, r);
 	/* Not the counters: a peer that is ready may write its own. */
-	err = comm->gpu->copy(comm->device, ctrl_of(comm, comm->placement.local_of[comm->rank]), ctrl,
-	    offsetof(struct shunt_net_ctrl, sent));
+	err = comm->gpu->copy(
+	    comm->device, ctrl_of(comm, shunt_comm_local_rank(comm)), ctrl, offsetof(struct shunt_net_ctrl, sent));
 	free(ctrl);
 	return err;
 }
@@ -248,7 +240,7 @@ void shunt_comm_net_describe(const struct shunt_comm *comm, char *text, size_t b
 {
 	*text = '\0';
 	if (shunt_comm_spans_hosts(comm))
-		snprintf(text, bytes, ", %d hosts by %s%s", comm->placement.nhosts, comm->net.provider,
+		snprintf(text, bytes, ", %d hosts by %s%s", comm->topology.nislands, comm->net.provider,
 		    comm->net.adds        ? ", signals by atomics" :
 		        comm->net.landing ? " into GPU memory" :
 		                            "");

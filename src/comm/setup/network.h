@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include "algos/placement.h"
+#include "kernels/net_rings.h"
 #include "transport/net/net.h"
 
 struct shunt_comm;

@@ -8,20 +8,18 @@
 
 struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bool speak)
 {
-	const struct shunt_placement *placement = &comm->placement;
-	uint8_t rail_of[SHUNT_NET_MAX_RANKS];
-	struct shunt_plan_placement plan_placement = { placement->host_of, comm->sel_key.takes_all ? NULL : rail_of };
+	const struct shunt_topology *t = &comm->topology;
+	uint8_t rail_of[SHUNT_TOPOLOGY_RANKS];
+	struct shunt_plan_placement placement = { t->island_of, comm->sel_key.takes_all ? NULL : rail_of };
+	int each = shunt_topology_is_regular(t) ? t->rails : 0;
 
-	if (!placement->nhosts)
+	if (!shunt_topology_is_split(t))
 		return shunt_plan_set_get(comm->nranks, comm->nranks);
-	if (shunt_placement_is_regular(placement) && shunt_select_wants_plans())
-		shunt_plan_defaults_load(placement->nhosts, placement->rails);
-	/* Ranks that are on no rail have no connection: each has a number of its own. */
-	for (int r = 0; r < placement->nranks; r++)
-		rail_of[r] = (uint8_t)(placement->local_of[r] < placement->rails ? placement->local_of[r] :
-		                                                                   placement->rails + r);
-	return shunt_plan_set_get_over(comm->nranks, shunt_placement_is_regular(placement) ? placement->rails : 0,
-	    &plan_placement, speak && comm->rank == 0);
+	if (each && shunt_select_wants_plans())
+		shunt_plan_defaults_load(t->nislands, each);
+	for (int r = 0; r < t->nranks; r++)
+		rail_of[r] = (uint8_t)shunt_topology_rail(t, r);
+	return shunt_plan_set_get_over(comm->nranks, each, &placement, speak && comm->rank == 0);
 }
 
 uint64_t shunt_comm_plan_set_acquire(struct shunt_comm *comm)

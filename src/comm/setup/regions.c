@@ -101,7 +101,7 @@ static void join_region(struct shunt_comm *comm, struct shunt_comm_region *regio
     const int *fds, struct shunt_vote *vote)
 {
 	struct shunt_comm_net *net = &comm->net;
-	const uint8_t *rank_of = comm->placement.rank_at[comm->placement.host_of[comm->rank]];
+	const uint8_t *rank_of = shunt_topology_locals(&comm->topology);
 	struct shunt_net_remote theirs[SHUNT_NET_MAX_RANKS];
 	int err = 0;
 

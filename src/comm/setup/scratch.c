@@ -13,9 +13,7 @@
 /* True: the rank is on this one's host. */
 static bool is_local(const struct shunt_comm *comm, int r)
 {
-	const struct shunt_placement *placement = &comm->placement;
-
-	return !placement->nhosts || placement->host_of[r] == placement->host_of[comm->rank];
+	return shunt_topology_is_joint(&comm->topology, r, comm->rank);
 }
 
 /* Ranks of this process, with this one, that share its GPU; 1 on the sim, whose devices are never full. */
@@ -55,13 +53,10 @@ static bool reaches_peers(struct shunt_comm *comm, const struct shunt_hello *hel
 
 static size_t scratch_bytes(struct shunt_comm *comm)
 {
-	int largest = 0;
-
 	if (!shunt_comm_spans_hosts(comm))
 		return SHUNT_SCRATCH_BYTES(comm->nranks);
-	for (int h = 0; h < comm->placement.nhosts; h++) /* the same on all hosts */
-		largest = comm->placement.nlocal[h] > largest ? comm->placement.nlocal[h] : largest;
-	return SHUNT_NET_SCRATCH_BYTES((unsigned)largest, comm->net.slot_bytes);
+	/* The same on all hosts. */
+	return SHUNT_NET_SCRATCH_BYTES((unsigned)shunt_topology_largest(&comm->topology), comm->net.slot_bytes);
 }
 
 /* What fails becomes this rank's vote. */
@@ -110,8 +105,7 @@ static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
 {
 	shunt_symm_init(symm,
 	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout),
-	        .mates =
-	            shunt_comm_spans_hosts(comm) ? comm->placement.rank_at[comm->placement.host_of[comm->rank]] : NULL,
+	        .mates = shunt_comm_spans_hosts(comm) ? shunt_topology_locals(&comm->topology) : NULL,
 	        .nmates = shunt_comm_local_ranks(comm),
 	        .own = shunt_comm_local_rank(comm),
 	        .gpu = comm->gpu,

@@ -15,6 +15,7 @@ import sys
 SOURCES = (
     "base/coll.h", "base/collectives.def", "base/dtypes.def", "base/ops.def",  # numbers of kinds, types, operators
     "device/gpu.h", "device/gpu_ops.h",  # lines; what a device says of itself
+    "topology",  # islands and rails
     "kernels",  # scratch, arguments, protocols
     "plan",  # what a plan is compiled to, and which one a call takes
     "algos",  # selection, its tables, geometry

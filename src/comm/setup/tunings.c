@@ -16,7 +16,7 @@ static int count_cases(const struct shunt_comm *comm)
 		return 2;
 	while (n < SHUNT_HELLO_TUNINGS && shunt_net_providers()[n])
 		n++;
-	return shunt_placement_is_regular(&comm->placement) ? n : 0;
+	return shunt_topology_is_regular(&comm->topology) ? n : 0;
 }
 
 /* This rank's table for a case; NULL: none. */
@@ -28,7 +28,7 @@ static const struct shunt_tuning *find_table(
 
 	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
 	if (shunt_comm_spans_hosts(comm)) {
-		machine.nhosts = comm->placement.nhosts;
+		machine.nhosts = comm->topology.nislands;
 		snprintf(machine.net, sizeof(machine.net), "%s", shunt_net_providers()[number]->name);
 	}
 	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, logs);

@@ -2,6 +2,7 @@
 #include "plan/format/hosts.h"
 #include <errno.h>
 #include <stdio.h>
+#include "topology/topology.h"
 
 /* Two ranks that must be on one host. */
 struct joint {
@@ -125,8 +126,7 @@ int shunt_plan_spread(const struct shunt_plan *plan, uint32_t nhosts, uint8_t *h
 		snprintf(reason, bytes, "its %u ranks cannot be spread over %u hosts", plan->nranks, nhosts);
 		return -EINVAL;
 	}
-	for (uint32_t r = 0; r < plan->nranks; r++)
-		host_of[r] = (uint8_t)((uint64_t)r * nhosts / plan->nranks);
+	shunt_topology_spread(plan->nranks, nhosts, host_of);
 	return shunt_plan_fits_hosts(plan, &(struct shunt_plan_placement){ .host_of = host_of }, reason, bytes) ?
 	    0 :
 	    -EINVAL;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#include <string.h>
+#include "topology/topology.h"
+
+const struct shunt_topology shunt_topology_one_island = { .nislands = 1 };
+
+void shunt_topology_join(struct shunt_topology *t, int nranks, int rank)
+{
+	int n = nranks < SHUNT_TOPOLOGY_LOCAL ? nranks : SHUNT_TOPOLOGY_LOCAL;
+
+	memset(t, 0, sizeof(*t));
+	t->nislands = 1;
+	t->nranks = n < 0 ? 0 : n;
+	t->rank = rank >= 0 && rank < n ? rank : 0;
+	shunt_topology_complete(t);
+}
+
+void shunt_topology_complete(struct shunt_topology *t)
+{
+	t->rails = SHUNT_TOPOLOGY_LOCAL;
+	for (int i = 0; i < t->nislands; i++)
+		t->nlocal[i] = 0;
+	for (int r = 0; r < t->nranks; r++) {
+		uint8_t island = t->island_of[r];
+
+		t->local_of[r] = t->nlocal[island]++;
+		t->rank_at[island][t->local_of[r]] = (uint8_t)r;
+	}
+	for (int i = 0; i < t->nislands; i++)
+		t->rails = t->nlocal[i] < t->rails ? t->nlocal[i] : t->rails;
+}
+
+int shunt_topology_largest(const struct shunt_topology *t)
+{
+	int largest = 0;
+
+	for (int i = 0; i < t->nislands; i++)
+		largest = t->nlocal[i] > largest ? t->nlocal[i] : largest;
+	return largest;
+}
+
+int shunt_topology_rail(const struct shunt_topology *t, int rank)
+{
+	return t->local_of[rank] < t->rails ? t->local_of[rank] : t->rails + rank;
+}
+
+bool shunt_topology_connects(const struct shunt_topology *t, bool all, int a, int b)
+{
+	if (shunt_topology_is_joint(t, a, b))
+		return false;
+	return all || shunt_topology_rail(t, a) == shunt_topology_rail(t, b);
+}
+
+void shunt_topology_spread(uint32_t nranks, uint32_t nislands, uint8_t *island_of)
+{
+	for (uint32_t r = 0; r < nranks; r++)
+		island_of[r] = (uint8_t)((uint64_t)r * nislands / nranks);
+}

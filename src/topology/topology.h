@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TOPOLOGY_TOPOLOGY_H
+#define SHUNT_TOPOLOGY_TOPOLOGY_H
+/*
+ * Who shares what with whom. An island is a set of ranks that map each other's memory; between islands data goes over a
+ * network. The ranks of a host are an island, so ranks of one host are one island. Pure functions of values that all
+ * ranks share.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHUNT_TOPOLOGY_RANKS 64 /* at most */
+#define SHUNT_TOPOLOGY_LOCAL 8  /* ranks of an island, at most */
+
+/* Equal on all ranks, but for `rank`. */
+struct shunt_topology {
+	int nranks, nislands; /* one island at least */
+	int rank;
+	int rails; /* ranks of the smallest island; rank i < rails of each carries its island's share to the others */
+	uint8_t island_of[SHUNT_TOPOLOGY_RANKS]; /* islands are in the order of their lowest ranks */
+	uint8_t local_of[SHUNT_TOPOLOGY_RANKS];  /* index on the island, in rank order */
+	uint8_t nlocal[SHUNT_TOPOLOGY_RANKS];    /* by island */
+	uint8_t rank_at[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL]; /* by island and index */
+};
+
+/* One island, of however many ranks: for whom this is all that counts. */
+extern const struct shunt_topology shunt_topology_one_island;
+
+/* All ranks are on one island; of more than an island may have, as many as it may. */
+void shunt_topology_join(struct shunt_topology *t, int nranks, int rank);
+/* Fills in all that follows from island_of, nranks, nislands and rank. */
+void shunt_topology_complete(struct shunt_topology *t);
+
+/* True: there are several islands. */
+static inline bool shunt_topology_is_split(const struct shunt_topology *t)
+{
+	return t->nislands > 1;
+}
+
+/* True: all islands have the same number of ranks. */
+static inline bool shunt_topology_is_regular(const struct shunt_topology *t)
+{
+	return t->rails * t->nislands == t->nranks;
+}
+
+/* True: the two ranks are on one island. */
+static inline bool shunt_topology_is_joint(const struct shunt_topology *t, int a, int b)
+{
+	return t->island_of[a] == t->island_of[b];
+}
+
+/* How many ranks this rank's island has, which of them it is, and all of them. */
+static inline int shunt_topology_nlocal(const struct shunt_topology *t)
+{
+	return t->nlocal[t->island_of[t->rank]];
+}
+
+static inline int shunt_topology_local(const struct shunt_topology *t)
+{
+	return t->local_of[t->rank];
+}
+
+static inline const uint8_t *shunt_topology_locals(const struct shunt_topology *t)
+{
+	return t->rank_at[t->island_of[t->rank]];
+}
+
+/* Ranks of the largest island. */
+int shunt_topology_largest(const struct shunt_topology *t);
+/* The rail that a rank is on. A rank on none has no connection, and a number of its own. */
+int shunt_topology_rail(const struct shunt_topology *t, int rank);
+/* True: the two ranks, on different islands, exchange data. all: any two such ranks do, else those of a rail alone. */
+bool shunt_topology_connects(const struct shunt_topology *t, bool all, int a, int b);
+/* Spreads ranks over islands of as many ranks each as can be, in rank order. */
+void shunt_topology_spread(uint32_t nranks, uint32_t nislands, uint8_t *island_of);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

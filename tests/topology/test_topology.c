@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "topology/topology.h"
+
+static void test_ranks_of_one_host_are_one_island(void **state)
+{
+	struct shunt_topology t;
+
+	assert_false(shunt_topology_is_split(&shunt_topology_one_island));
+	for (int n = 1; n <= SHUNT_TOPOLOGY_LOCAL; n++) {
+		shunt_topology_join(&t, n, n - 1);
+		assert_false(shunt_topology_is_split(&t));
+		assert_true(shunt_topology_is_regular(&t));
+		assert_int_equal(shunt_topology_nlocal(&t), n);
+		assert_int_equal(shunt_topology_local(&t), n - 1);
+		for (int r = 0; r < n; r++) {
+			assert_int_equal(shunt_topology_locals(&t)[r], r);
+			assert_false(shunt_topology_connects(&t, true, 0, r));
+		}
+	}
+	shunt_topology_join(&t, SHUNT_TOPOLOGY_RANKS, 9); /* an island has no more than so many */
+	assert_int_equal(shunt_topology_nlocal(&t), SHUNT_TOPOLOGY_LOCAL);
+	shunt_topology_join(&t, -1, -1); /* not known yet */
+	assert_int_equal(shunt_topology_nlocal(&t), 0);
+}
+
+/* Ranks 0, 2, 3 on one island, 1 and 4 on the other: two rails, and rank 3 on none. */
+static void test_rails_join_ranks_of_one_index(void **state)
+{
+	struct shunt_topology t = { .nranks = 5, .nislands = 2, .rank = 4, .island_of = { 0, 1, 0, 0, 1 } };
+
+	shunt_topology_complete(&t);
+	assert_true(shunt_topology_is_split(&t));
+	assert_false(shunt_topology_is_regular(&t));
+	assert_int_equal(t.rails, 2);
+	assert_int_equal(shunt_topology_largest(&t), 3);
+	assert_int_equal(shunt_topology_nlocal(&t), 2);
+	assert_int_equal(shunt_topology_local(&t), 1);
+	assert_int_equal(t.rank_at[0][2], 3);
+	for (int a = 0; a < 5; a++)
+		for (int b = 0; b < 5; b++) {
+			int low = a < b ? a : b, high = a < b ? b : a;
+			bool apart = t.island_of[a] != t.island_of[b],
+			     rail = (low == 0 && high == 1) || (low == 2 && high == 4);
+
+			assert_int_equal(shunt_topology_is_joint(&t, a, b), !apart);
+			assert_int_equal(shunt_topology_connects(&t, true, a, b), apart);
+			assert_int_equal(shunt_topology_connects(&t, false, a, b), rail);
+			assert_true(a == b || apart || shunt_topology_rail(&t, a) != shunt_topology_rail(&t, b));
+		}
+}
+
+static void test_ranks_spread_evenly(void **state)
+{
+	uint8_t island_of[SHUNT_TOPOLOGY_RANKS];
+
+	shunt_topology_spread(6, 3, island_of);
+	assert_memory_equal(island_of, ((const uint8_t[]){ 0, 0, 1, 1, 2, 2 }), 6);
+	shunt_topology_spread(3, 2, island_of);
+	assert_memory_equal(island_of, ((const uint8_t[]){ 0, 0, 1 }), 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ranks_of_one_host_are_one_island),
+		cmocka_unit_test(test_rails_join_ranks_of_one_index),
+		cmocka_unit_test(test_ranks_spread_evenly),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
