@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """test_targets.py BUILD SUITE...: what ninja must build for the tests of these suites that are not in suite long, a path a line.
 
-A test needs the targets that it depends on, and those whose files its command or environment names.
+A test needs the targets that it depends on, those whose files or folders its command or environment names, and the names by which
+programs find the library.
 """
 
 import json
@@ -18,9 +19,11 @@ def introspect(build, what):
 def needed(test, targets):
     """The files of the targets that a test needs."""
     texts = test["cmd"] + list(test["env"].values())
+    folders = tuple(text.rstrip("/") + "/" for text in texts if text.startswith("/"))
     for target in targets:
-        named = any(file in text for file in target["filename"] for text in texts)
-        if named or target["id"] in test["depends"]:
+        named = any(file.startswith(folders) or any(file in text for text in texts) for file in target["filename"])
+        soname = target["name"].startswith("libnccl.so")
+        if named or soname or target["id"] in test["depends"]:
             yield from target["filename"]
 
 
