@@ -98,7 +98,7 @@ beside=$!
 if [ "$built" = 0 ]; then
 	tests plain --no-suite gpu
 	if command -v valgrind >/dev/null; then
-		tests valgrind --suite abi
+		tests valgrind --suite abi --no-suite script
 	else
 		skip valgrind "valgrind"
 	fi
