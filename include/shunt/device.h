@@ -83,8 +83,8 @@ SHUNT_API int shunt_event_elapsed_us(void *start, void *stop, float *us_p);
 SHUNT_API int shunt_event_destroy(void *event);
 
 /*
- * Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to be launched any number
- * of times.
+ * Stream capture: the work enqueued on the stream between begin and end becomes a graph, which can be launched any
+ * number of times.
  */
 SHUNT_API int shunt_capture_begin(void *stream);
 SHUNT_API int shunt_capture_end(void *stream, void **graph_p);

@@ -96,7 +96,7 @@ struct shunt_comm_info {
 	/* What carries data between them: "tcp", "verbs"; "": nothing, or it is not ready. Static storage. */
 	const char *network;
 };
-/* 0; -ENOENT: Shunt does not know the communicator, or it is NULL; -EINVAL: size is none of this struct. */
+/* 0; -ENOENT: comm is NULL, or Shunt does not know it; -EINVAL: size is not that of this struct. */
 SHUNT_API int shunt_comm_describe(const void *comm, struct shunt_comm_info *info);
 
 /*
@@ -154,15 +154,15 @@ struct shunt_plan_info {
 	int in_place;  /* 1: made for calls in place */
 };
 /*
- * Plan i (from 0) of those that a communicator would choose from now, whatever its number of ranks: first the
- * program's, then those of files. 0; -ENOENT: there are fewer; -EINVAL: size is none of this struct.
+ * Plan i (from 0) of the plans from which a new communicator would choose, for any number of ranks: first the program's
+ * plans, then those of files. 0; -ENOENT: there are fewer; -EINVAL: size is not that of this struct.
  */
 SHUNT_API int shunt_plan_at(size_t i, struct shunt_plan_info *info);
 /*
  * Loads and checks a plan as registering does, without registering it. report gets a JSON object (as of `shunt plan
  * check --json`, label for the file's name), terminated, of which *needed_p is the size with the terminator. 0: the
- * plan is right; -EINVAL, -EFBIG, -ENOMEM: it is not, and the report says why; -ENOBUFS: the report needs more than
- * `bytes`, and there is none.
+ * plan is right; -EINVAL, -EFBIG, -ENOMEM: the plan is not right, and the report says why; -ENOBUFS: the report needs
+ * more than `bytes`, and is not written.
  */
 SHUNT_API int shunt_plan_verify(
     const char *label, const void *json, size_t json_bytes, char *report, size_t bytes, size_t *needed_p);
@@ -178,12 +178,12 @@ struct shunt_plan_run {
 	void *stream;
 };
 /*
- * Runs this plan on a stream, also one of the collectives sendrecv, test and custom, which no function of NCCL means;
- * that plan or an error. Not in a group. All ranks make the call, at the same place among their calls. It may wait for
- * the peers where it is the communicator's first use, or larger than any call of the plan before. Counters and dumps do
- * not have it. 0: enqueued; -ENOENT: unknown communicator, or none of its plans has the name; -EINVAL: size, type,
- * operator or bytes are none that the plan admits; -EBUSY: in a group; -EOPNOTSUPP: no kernels of Shunt run on the
- * communicator, or some rank lacks memory for the plan; else an error that breaks the communicator.
+ * Runs this plan on a stream; never another plan or algorithm. Its collective may also be sendrecv, test or custom, for
+ * which NCCL has no function. Not in a group. All ranks make the call, at the same place among their calls. It may wait
+ * for the peers where it is the communicator's first use, or larger than any call of the plan before. Counters and
+ * dumps do not have it. 0: enqueued; -ENOENT: the communicator is unknown, or none of its plans has the name; -EINVAL:
+ * size is wrong, or the plan does not admit the type, operator or bytes; -EBUSY: in a group; -EOPNOTSUPP: no kernels of
+ * Shunt run on the communicator, or some rank lacks memory for the plan; else an error that breaks the communicator.
  */
 SHUNT_API int shunt_plan_run(const void *comm, const struct shunt_plan_run *run);
 

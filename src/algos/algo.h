@@ -17,8 +17,8 @@
 #include "topology/topology.h"
 
 /*
- * What the ranks agreed on in the set-up: equal on all of them, and fixed from then on. Before the set-up, what is
- * known of it.
+ * The values that the ranks agreed on in the set-up: equal on all ranks, and fixed from then on. Before the set-up,
+ * those of these values that are known.
  */
 struct shunt_sel_key {
 	int nranks;
@@ -36,11 +36,11 @@ struct shunt_sel_key {
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
 	const struct shunt_topology *topology; /* never NULL */
-	bool early;                            /* before the set-up: not all of this is known */
+	bool early;                            /* before the set-up: some of these values are not known */
 	uint32_t net_channels, net_slot_bytes; /* over several islands: geometry of the rings (kernels/net_rings.h) */
 };
 
-/* What selection is asked about one call, beside its kind, type, operator and size. */
+/* The input of selection for one call, beside its kind, type, operator and size. */
 struct shunt_sel {
 	const struct shunt_sel_key *key;
 	bool symmem; /* its buffers lie in windows that all ranks have mapped, or may still agree on */
@@ -102,12 +102,12 @@ struct shunt_decision {
 	uint8_t reason; /* enum shunt_reason */
 
 	uint8_t need;     /* enum shunt_need */
-	bool settled;     /* nothing that the ranks still have to find out can make it another path */
-	uint32_t version; /* of what it depends on (struct shunt_comm); 0: not decided yet */
+	bool settled;     /* no outcome that the ranks still wait for can change the path */
+	uint32_t version; /* the communicator's version when this was decided (struct shunt_comm); 0: not decided yet */
 	const char *path; /* name of the algorithm or the plan, valid for ever; NULL: forwarded */
 	union {
 		const struct shunt_plan *plan; /* SHUNT_NEED_PLAN: the plan that needs memory */
-		void *exec;                    /* of shunt_plan_algo: what the plan runs on, for plan_work */
+		void *exec;                    /* of shunt_plan_algo: the plan's executor, for plan_work */
 	} u;
 };
 
@@ -128,7 +128,7 @@ struct shunt_enqueue_ctx {
 	const struct shunt_sel_key *sel_key;
 	const struct shunt_kargs *base; /* equal for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
-	/* The launches and copies to come are those of these calls, which share them. NULL: nobody asks. */
+	/* The next launches and copies are those of these calls, which share them. NULL: the caller need not know. */
 	int (*begin)(void *ctx, const struct shunt_coll *const *calls, size_t n);
 	/*
 	 * Copies follow the launches that were emitted before them, and later launches follow the copies. Copies are
@@ -225,8 +225,8 @@ bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype);
 extern const struct shunt_algo shunt_plan_algo;
 
 /*
- * For SHUNT_FUSE_SYMMEM: the i-th buffer of a call that must lie in a window, on every rank. False: no further one; for
- * i = 0: the call has no such algorithm. Does not access the buffer.
+ * For SHUNT_FUSE_SYMMEM: the i-th buffer of a call that must lie in a window, on every rank. False: there is no i-th
+ * buffer; for i = 0: the call has no such algorithm. Does not access the buffer.
  */
 bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p);
 
@@ -241,15 +241,15 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 /* Reads "oneshot" or "oneshot@16x256", as in a rule of SHUNT_ALGO. False: it is not an algorithm of this kind. */
 bool shunt_path_parse(enum shunt_kind kind, const char *text, struct shunt_path *path_p);
 /*
- * As shunt_select, with the algorithm of this path. False: it has none, or one for windows and the call is not in one;
- * nothing is decided then. For more than one rank.
+ * As shunt_select, with the algorithm of this path. False: the path has no algorithm, or one for windows and the call
+ * is not in a window; then nothing is decided. For more than one rank.
  */
 bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_path *path,
     struct shunt_decision *decision);
 
 /*
- * Goes up when shunt_algo_force() has changed what selection answers, or all answers of selectors are forgotten:
- * decisions from before hold no more.
+ * Goes up when shunt_algo_force() has changed the results of selection, or when all answers of selectors are forgotten:
+ * earlier decisions then hold no more.
  */
 extern _Atomic uint32_t shunt_select_version;
 
@@ -261,7 +261,7 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
  * the default ones are to be loaded.
  */
 bool shunt_select_wants_plans(void);
-/* The row to run where one with `planned` finds no plan. */
+/* The row to run if a row with `planned` finds no plan. */
 const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo);
 
 /* For tools: the name of the path ("oneshot", ..., "nccl"). */
@@ -277,7 +277,7 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
     char *text, size_t text_bytes);
 
 /*
- * ... and the sizes at which a kind's rules or rows begin, or the ones before them end; further ones lie at powers of
+ * ... and the sizes at which a kind's rules or rows begin, or the rows before them end; other such sizes are powers of
  * two. In any order.
  */
 void shunt_select_crossovers(

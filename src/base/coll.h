@@ -56,7 +56,7 @@ struct shunt_coll {
 	int min_ctas, max_ctas;        /* of this call; 0: no limit */
 	uint8_t cta_policy;            /* of this call: bits of enum shunt_cta_policy */
 	bool only_algo;                /* no other algorithm than `algo` */
-	const struct shunt_algo *algo; /* the one that the call's configuration asks for; NULL: none */
+	const struct shunt_algo *algo; /* the algorithm that the call's configuration asks for; NULL: none */
 	/* On all ranks or none: an event to record when all blocks of the call's first launch have begun; or NULL. */
 	void *launched;
 	void *stream;
@@ -72,7 +72,7 @@ enum shunt_reason {
 	SHUNT_REASON_SIZE,      /* NCCL is faster at this size */
 	SHUNT_REASON_FORCED,    /* SHUNT_FORCE_NCCL or SHUNT_ALGO */
 	SHUNT_REASON_NCCL_ENV,  /* NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm */
-	SHUNT_REASON_CONFIG,    /* the call's configuration asks for NCCL, or for what it cannot have */
+	SHUNT_REASON_CONFIG,    /* the call's configuration asks for NCCL, or for something that Shunt cannot do */
 	SHUNT_REASON_SELECTOR,  /* the program's plan selector asks for NCCL */
 	SHUNT_REASON_COMM,      /* the communicator is forward-only */
 	SHUNT_REASON_ONE_RANK,  /* the communicator has one rank */

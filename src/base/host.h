@@ -3,8 +3,8 @@
 #define SHUNT_BASE_HOST_H
 /*
  * What a host is: the processes that can find each other over abstract Unix sockets. These have one boot, one network
- * namespace and one user. SHUNT_HOSTID replaces boot and namespace, and enters the sockets' names, so that who is named
- * another host is one. docs/decisions/012.md.
+ * namespace and one user. SHUNT_HOSTID replaces boot and namespace, and is part of the sockets' names, so that
+ * processes with different values are on different hosts. docs/decisions/012.md.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -12,8 +12,8 @@
 
 /*
  * Identity of this process's host: equal in all processes of the host, and different elsewhere. Keyed: it reveals
- * nothing to a process without the key. The user is the one of the first call of this process. 0, or -EMFILE and its
- * like: the process has no descriptor to find out with.
+ * nothing to a process without the key. The user is that of the process's first call. 0, or -EMFILE and its like: the
+ * process has no descriptor for the look-up.
  */
 int shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes);
 /* Identity of the machine: equal on all hosts, as above, that one boot has. */

@@ -27,8 +27,8 @@ struct shunt_json_log {
 };
 
 /*
- * Records an error with the text "source: rank 0, block 1: ..." and returns -err. After an earlier error it returns
- * that one. Text of the file must be passed through shunt_json_quote.
+ * Records an error with the text "source: rank 0, block 1: ..." and returns -err. After an earlier error it returns the
+ * earlier error. Text of the file must be passed through shunt_json_quote.
  */
 int shunt_json_fail(struct shunt_json_log *log, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Text of the file, cut, made printable, in quotes. */
@@ -82,7 +82,7 @@ bool shunt_json_object(struct shunt_json_at at, const char *key, bool need, cons
 /* Reads element i (in range) of an array: an object, or a number from low to high. */
 bool shunt_json_object_at(struct shunt_json_at array, uint32_t i, const json_t **object_p);
 bool shunt_json_uint_at(struct shunt_json_at array, uint32_t i, uint64_t low, uint64_t high, uint64_t *value_p);
-/* The value of a number of a document that was parsed by shunt_json_parse(); 0 for what is none from 0 to 2^64 - 1. */
+/* The value of a number in a document of shunt_json_parse(); 0 if it is not from 0 to 2^64 - 1. */
 uint64_t shunt_json_uint_of(const json_t *value);
 
 /* ---- the writer */
@@ -105,11 +105,11 @@ void shunt_json_write_array_end(struct shunt_json_writer *w);
 void shunt_json_write_uint(struct shunt_json_writer *w, const char *key, uint64_t value);
 void shunt_json_write_int(struct shunt_json_writer *w, const char *key, int64_t value);
 void shunt_json_write_bool(struct shunt_json_writer *w, const char *key, bool value);
-/* Six digits. What is no number becomes null. */
+/* Six digits. NaN and infinity become null. */
 void shunt_json_write_real(struct shunt_json_writer *w, const char *key, double value);
 /* Text need not be UTF-8: of other text one byte becomes one character. DEL, which the reader refuses, becomes '?'. */
 void shunt_json_write_text(struct shunt_json_writer *w, const char *key, const char *text);
 void shunt_json_write_null(struct shunt_json_writer *w, const char *key);
-/* A value that is in memory as a whole, with all that is in it. */
+/* A parsed value, recursively. */
 void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const json_t *value);
 #endif

@@ -80,23 +80,22 @@ void shunt_comm_abort(struct shunt_comm *comm);
  */
 bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
- * The reason in words. For a communicator that forwards everything: what made it do so. Valid as long as the
- * communicator.
+ * The reason in words. For a communicator that forwards everything: the cause. Valid as long as the communicator.
  */
 const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason);
 /*
- * True: the next run of a call with this decision may wait for the peers, for the set-up or for what a plan or a window
- * needs on the device.
+ * True: the next run of a call with this decision may wait for the peers, because of the set-up, a plan's memory or a
+ * window.
  */
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_decision *decision);
 /*
- * Decides a call, and does now what it needs of the peers before its launch. 0: it is known whether and how the call
- * runs, forwarding included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
+ * Decides a call, and runs the rounds with the peers that must come before its launch. 0: it is known whether and how
+ * the call runs, forwarding included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
  */
 int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
- * Runs a call with our kernels, after what it needs of the peers. decision: as for shunt_comm_decide. The caller drops
- * calls with count 0.
+ * Runs a call with our kernels, after the rounds with the peers that it needs. decision: as for shunt_comm_decide. The
+ * caller drops calls with count 0.
  *
  * | result      | meaning                                                                        |
  * |-------------|--------------------------------------------------------------------------------|
@@ -123,22 +122,23 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
     struct shunt_decision *decisions, size_t n, bool forked);
 /*
  * To be called before the real NCCL launches its part of a group of which these calls are ours. Forks the side stream
- * from the calls' streams: run_group then runs at the same time as what comes onto those streams until join_due.
- * *forked_p: to be passed to run_group; false: the fork is not possible, and run_group comes after NCCL's part.
- * -EBADMSG: as run_group.
+ * from the calls' streams: run_group then runs at the same time as the work that comes onto those streams until
+ * join_due. *forked_p: to be passed to run_group; false: the fork is not possible, and run_group comes after NCCL's
+ * part. -EBADMSG: as run_group.
  */
 int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p);
 /*
- * join_later: run_group has launched the forked calls. From the next join_due on, what comes onto their streams waits
- * for them. join_due: any number of threads; cheap where nothing is due. 0, or an error that breaks the communicator.
+ * join_later: run_group has launched the forked calls. From the next join_due on, new work on the calls' streams waits
+ * for the forked calls. join_due: any number of threads; cheap where nothing is due. 0, or an error that breaks the
+ * communicator.
  */
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
 /*
  * Runs a call by the plan of this name, for collectives that NCCL does not have, too: kernels of Shunt that no table
  * chose, no counter counts and no recorder notes. Collective for its first call and larger ones. 0: launched; the same
- * on all ranks: -ENOENT no such plan; -EINVAL the call is none of the plan's; -EOPNOTSUPP no kernels run here, or the
- * plan cannot; else an error of the communicator.
+ * on all ranks: -ENOENT no such plan; -EINVAL the plan does not take such a call; -EOPNOTSUPP no kernels run here, or
+ * the plan cannot run; else an error of the communicator.
  */
 struct shunt_plan_call; /* plan/exec/exec.h */
 int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call);

@@ -134,7 +134,7 @@ struct shunt_gpu_ops {
 	int (*mem_alloc_shared)(int device, size_t bytes, void **ptr_p);
 	/*
 	 * A descriptor (dma-buf) by which a NIC reads and writes memory of mem_alloc_shared, from its start on; the
-	 * caller closes it. -EOPNOTSUPP, not logged: this device, or its driver, has none.
+	 * caller closes it. -EOPNOTSUPP, not logged: this device, or its driver, has no such descriptors.
 	 */
 	int (*mem_dmabuf)(int device, const void *ptr, size_t bytes, int *fd_p);
 	/* The allocation that contains ptr. -ENOENT, not logged: unknown. */

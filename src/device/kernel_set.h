@@ -29,7 +29,7 @@ struct shunt_kernel_set {
 	/* The largest launch, for which the device layer queries the driver in advance. */
 	unsigned max_blocks, max_threads;
 	unsigned cluster_blocks; /* blocks of a cluster */
-	unsigned cluster_kernel; /* of the kernels launched as clusters, the one that needs most */
+	unsigned cluster_kernel; /* the kernel launched as clusters that needs most */
 	uint32_t shared_bytes;   /* most dynamic shared memory of a block */
 };
 #endif

@@ -13,8 +13,8 @@ struct net_trigger {
 GPU_FN uint64_t net_place(struct shunt_net_ctrl *net) { return gpu_fetch_add(&net->pushed, 1); }
 
 /*
- * Writes the trigger of a place. What it is about must be behind a fence, but for loads, whose values have been used.
- * 0, or why the wait for room ended, SHUNT_FAULT_*. By one thread.
+ * Writes the trigger of a place. The stores that the trigger is about are before a fence; for loads it is enough that
+ * their values were used. 0, or why the wait for room ended, SHUNT_FAULT_*. By one thread.
  */
 GPU_FN uint32_t net_write(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, uint64_t number, struct net_trigger t)
 {
@@ -22,7 +22,7 @@ GPU_FN uint32_t net_write(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, u
 	struct shunt_net_words *words = net->words;
 	uint64_t *half = words->fifo[number & (SHUNT_NET_FIFO - 1)].half;
 
-	/* A look goes over PCIe: one in sixteen keeps what was seen new enough. */
+	/* A read goes over PCIe: one for sixteen triggers keeps the last value new enough. */
 	if (!(number & 15) || number >= gpu_ld_relaxed(&net->taken_seen) + SHUNT_NET_FIFO) {
 		uint64_t taken;
 		struct spin spin;

@@ -2,7 +2,7 @@
 #ifndef SHUNT_KERNELS_NET_RINGS_H
 #define SHUNT_KERNELS_NET_RINGS_H
 /*
- * Calls over several hosts: what their host side, their kernels and the proxy thread share. Plain C.
+ * Calls over several hosts: the data that the host side, the kernels and the proxy thread share. Plain C.
  *
  * A kernel moves chunks through rings. A ring belongs to a pair of ranks, a direction, a leg and a channel; its slots
  * hold a chunk each. Where both ranks are on one host, the ring is in the receiver's scratch, and kernels write its
@@ -61,7 +61,7 @@ enum {
 };
 /* The values of the other halves. From and to are offsets in the memory of the sender and of the peer. */
 enum {
-	SHUNT_NET_TRIGGER_BYTES = 1, /* without a put: what the signal adds, which is 1 with a put */
+	SHUNT_NET_TRIGGER_BYTES = 1, /* without a put: the count of the signal; with a put the count is 1 */
 	SHUNT_NET_TRIGGER_FROM,
 	SHUNT_NET_TRIGGER_TO,
 };
@@ -88,8 +88,8 @@ struct shunt_net_words {
 	uint64_t gone[SHUNT_NET_MAX_RANKS], left;
 	uint64_t pad2; /* packets are 16 aligned bytes */
 	/*
-	 * SHUNT_CHECK, in two sets that launches use in turns: what this rank announces, written by its kernels, and
-	 * what its peers announce, by connection.
+	 * SHUNT_CHECK, in two sets that launches use in turns: the announcements of this rank, written by its kernels,
+	 * and those of its peers, by connection.
 	 */
 	struct shunt_check_packet announcement[2][SHUNT_CHECK_PACKETS];
 	struct shunt_check_packet announced[SHUNT_NET_MAX_RANKS][2][SHUNT_CHECK_PACKETS];
@@ -121,9 +121,12 @@ struct shunt_net_ctrl {
 	uint64_t head_seen[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS]; /* out_head, when this rank last looked */
 	/* Of pairs on one host: written by the peer. By index of the peer on its host. */
 	uint64_t tail[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS], head[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS];
-	/* 1 + a rank of another host that has left, and that a launch on this host waits for; written by its rank. */
+	/*
+	 * 1 + a rank of another host that has left, but for which a launch on this host waits; written by the rank of
+	 * that launch.
+	 */
 	uint64_t forsaken;
-	/* SHUNT_CHECK: what ranks of this host announce, in two sets, by rank. */
+	/* SHUNT_CHECK: the announcements of the ranks of this host, in two sets, by rank. */
 	struct shunt_check_packet announced[2][SHUNT_NET_MAX_RANKS][SHUNT_CHECK_PACKETS];
 };
 
@@ -170,8 +173,8 @@ enum {
 struct shunt_net_role {
 	uint16_t first, count; /* moves */
 	/*
-	 * Roles of different groups may have blocks of their own, below SHUNT_NET_GROUPS. Where one role stores over
-	 * what another one loads, both have one group, or a ring of this rank to itself between them.
+	 * Roles of different groups may have blocks of their own, below SHUNT_NET_GROUPS. If one role stores to memory
+	 * that another role loads, both are in one group, or a ring from this rank to itself orders them.
 	 */
 	uint32_t group;
 };

@@ -381,9 +381,9 @@ GPU_FN void simple_copy(const struct simple &c, const A &a, const struct shunt_r
 GPU_FN uint32_t simple_warps(void) { return gpu_ntid() / 32 - 1; }
 
 /*
- * Role and first channel of a warp of this block; false: the warp has none. If there are enough blocks, all warps of
- * a block have the same role: the proxy warp of receiving warps then waits for no stores, and that of sending warps
- * only for what they sent. Own parts are copied in blocks of their own for the same reason.
+ * Role and first channel of a warp of this block; false: the warp has no role. If there are enough blocks, all warps of
+ * a block have the same role: the proxy warp of receiving warps then waits for no stores, and the proxy warp of sending
+ * warps only for their stores. Own parts are copied in blocks of their own for the same reason.
  */
 template <typename A>
 GPU_FN bool simple_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
@@ -524,7 +524,7 @@ template <typename A> GPU_FN uint32_t run_length(const A &a, const struct shunt_
 		} \
 	}
 
-/* Role of this warp, and *c for it; false: the warp has none. */
+/* The role of this warp, and *c for that role; false: the warp has no role. */
 template <typename A>
 GPU_FN bool simple_init(
     const A &a, uint32_t *mailboxes, uint32_t ahead, uint32_t far, struct shunt_role *role_p, struct simple *c)

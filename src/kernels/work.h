@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_KERNELS_WORK_H
 #define SHUNT_KERNELS_WORK_H
-/* One launch as the layers that make launches hand it on. For the host alone. */
+/* One launch, as it is handed from layer to layer. For the host alone. */
 #include <stdbool.h>
 #include "kernels/kargs.h"
 #include "kernels/net_rings.h"
 
 /* Complete except for the stream. */
 struct shunt_work {
-	unsigned kernel, blocks, threads; /* blocks: without the one that SHUNT_CHECK adds */
+	unsigned kernel, blocks, threads; /* blocks: without the block that SHUNT_CHECK adds */
 	unsigned cluster;                 /* blocks of a cluster; 0: no clusters */
 	unsigned shared;                  /* bytes of shared memory in addition to the kernel's own */
-	/* The kernel keeps no account of its warps (kernels/progress.h): the one before it stands for it. */
+	/*
+	 * The kernel keeps no account of its warps (kernels/progress.h): the account of the kernel before it counts for
+	 * both.
+	 */
 	bool uncounted;
 	union {
 		struct shunt_kargs k; /* the others begin with it */

@@ -60,11 +60,11 @@ struct shunt_selector *shunt_selector_create(shunt_plan_selector *function, void
 /* NULL is allowed. The last reference frees. With SHUNT_LOCK_PLANS. */
 struct shunt_selector *shunt_selector_ref(struct shunt_selector *s);
 void shunt_selector_unref(struct shunt_selector *s);
-/* False: it has been ended. */
+/* False: the selector has been ended. */
 bool shunt_selector_ask(struct shunt_selector *s, const struct shunt_plan_request *request, const char **answer_p);
 /*
- * Ends all with this function and argument, and waits for threads that are in them, this one left out. 0; -ENOENT:
- * there is none; -ETIMEDOUT: a thread has been in one for ten seconds.
+ * Ends all selectors with this function and argument, and waits for other threads that run one of them. 0; -ENOENT:
+ * there is no such selector; -ETIMEDOUT: a thread has run one for ten seconds.
  */
 int shunt_selector_end(shunt_plan_selector *function, void *arg);
 #endif

@@ -71,7 +71,7 @@ struct torture_rank {
 void torture_rank_progress(struct torture_rank *r, enum ranks_stage stage);
 /*
  * For r->serialized ranks: waits until no rank has work in flight. When a real NCCL connects two GPUs of one process,
- * or destroys a communicator, it calls CUDA functions that wait for all kernels of the process, also for those of a
+ * or destroys a communicator, it calls CUDA functions that wait for all kernels of the process, also for kernels of a
  * rank that waits for this one; and a capture forbids these functions. So threads with a real NCCL quiesce before and
  * after communicators are created or destroyed, and capture nothing.
  */
@@ -86,13 +86,13 @@ int torture_allgather(struct torture_rank *r, const void *mine, size_t bytes, vo
 
 /* Waits for all operations in flight and checks them. */
 void torture_check_all(struct torture_rank *r);
-/* Stores the error of a communicator that has one. */
+/* Stores a communicator's error, if there is one, in r->err. */
 void torture_comm_check(struct torture_rank *r, enum conform_comm comm);
 /* A few operations, in sequence or as a group. */
 void torture_eager_round(struct torture_rank *r);
 /* A few operations, some of them on a communicator that will be aborted: their results are not checked. */
 void torture_dying_round(struct torture_rank *r, enum conform_comm comm);
-/* Captures a graph if there is none; else launches it, or with what == 0 drops it. */
+/* Captures a graph if there is no graph; else launches the graph, or with what == 0 drops it. */
 void torture_graph_round(struct torture_rank *r, uint32_t what);
 void torture_graphs_drop(struct torture_rank *r);
 

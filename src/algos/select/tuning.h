@@ -102,10 +102,9 @@ void shunt_tuning_set_finish(struct shunt_tuning_set *set);
 /* The process's set, read by the first call. */
 struct shunt_tuning_set *shunt_tuning_files(void);
 /*
- * The table that was made for this machine, or NULL. takes_all: it need not have been measured against the real NCCL,
- * nor with this one. A file that does not say whether NCCL used multicast is taken where it does not, whatever NCCL's
- * version.
- * logs: if no table for this number of ranks fits, log each of them once.
+ * The table that was made for this machine, or NULL. takes_all: the file need not have been measured against the real
+ * NCCL, or against this version. A file that does not say whether NCCL used multicast is taken where NCCL uses no
+ * multicast, whatever NCCL's version. logs: if no table for this number of ranks fits, log each of them once.
  */
 const struct shunt_tuning *shunt_tuning_match(
     struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs);

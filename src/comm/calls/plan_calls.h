@@ -42,7 +42,7 @@ enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p);
 /*
  * Of a communicator that is ready: decides for the first plan that fits the call, also one that runs by name only.
- * False: there is none, or it was refused for such a call. Otherwise as above.
+ * False: no plan fits, or the plan was refused for such a call. Otherwise as above.
  */
 bool shunt_comm_plans_decide_any(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);

@@ -2,8 +2,8 @@
 #ifndef SHUNT_COMM_CORE_COMMUNICATOR_H
 #define SHUNT_COMM_CORE_COMMUNICATOR_H
 /*
- * struct shunt_comm, for the files that work on a whole communicator, and the functions of these. The files of parts/
- * and observe/ have one part of the struct each, and do not know the rest.
+ * struct shunt_comm, for the files that work on a whole communicator, and the functions of these. Each file of parts/
+ * and observe/ has one part of the struct, and does not know the others.
  *
  * | file | part |
  * |---|---|
@@ -44,14 +44,14 @@ struct shunt_comm {
 	struct shunt_id id;
 	int member, nmembers, rank, nranks, device;
 	struct shunt_sel_key sel_key;   /* written by the set-up, but for what is in the description */
-	struct shunt_sel_key early_key; /* for decisions before it: what this rank knows by itself */
-	/* Goes up with each change of what decisions depend on, after the change: state, plans, windows. */
+	struct shunt_sel_key early_key; /* for decisions before the set-up: what this rank alone knows */
+	/* Goes up after each change of the state, the plans or the windows, on which decisions depend. */
 	_Atomic uint32_t version;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_rendezvous *rendezvous;
 	bool joined;   /* as in the description */
 	bool may_span; /* as in the description */
-	/* Overlay: the directory of hosts, our member's registration, and what it has told. */
+	/* Overlay: the directory of hosts, our member's registration, and the hosts that the directory has named. */
 	struct shunt_directory_tail directory;
 	struct shunt_directory_link *registered;
 	struct shunt_directory_member as_member;
@@ -68,7 +68,10 @@ struct shunt_comm {
 	bool checks; /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
-	/* Scratch of every rank, over several hosts of those on this one; shunt_comm_local_rank() is our own. */
+	/*
+	 * Scratch of every rank; over several hosts, of the ranks on this host. shunt_comm_local_rank() is the index of
+	 * our own.
+	 */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
 	struct shunt_host_ctrl *words; /* page-locked; kernels read and write it */
 	struct shunt_kargs kargs;      /* equal for every launch */
@@ -84,7 +87,10 @@ struct shunt_comm {
 		size_t n;
 		atomic_bool due; /* shunt_comm_join_due has to join them */
 	} forked;
-	/* Of the creator: a child of fork() has a copy of this struct, but not the memory and kernels behind it. */
+	/*
+	 * Of the process that created the communicator: a forked child has a copy of this struct, but not its memory
+	 * and kernels.
+	 */
 	unsigned process_generation;
 	struct shunt_registration registration;
 	struct shunt_recorder *recorder;
@@ -96,7 +102,7 @@ static inline bool shunt_comm_spans_hosts(const struct shunt_comm *comm)
 	return shunt_topology_is_split(&comm->topology);
 }
 
-/* How many ranks are on this host, and so map each other's memory; and which of them this one is. */
+/* The number of ranks on this host, which map each other's memory; and this rank's index among them. */
 static inline int shunt_comm_local_ranks(const struct shunt_comm *comm)
 {
 	return shunt_topology_nlocal(&comm->topology);

@@ -17,7 +17,7 @@ void shunt_deferred_free_enter(struct shunt_comm *comm);
 bool shunt_deferred_free_leave(struct shunt_comm *comm);
 /* From now on shunt_deferred_free_pop gives the communicator to any caller, which frees it. */
 void shunt_deferred_free_push(struct shunt_comm *comm);
-/* True: no other communicator has kernels on this one's device. */
+/* True: no other communicator has kernels on the device of this communicator. */
 bool shunt_deferred_free_alone(const struct shunt_comm *comm);
 /*
  * A communicator to free now, or NULL. waits: the caller waits for the device in any case; else no communicator may

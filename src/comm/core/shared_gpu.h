@@ -2,11 +2,12 @@
 #ifndef SHUNT_COMM_CORE_SHARED_GPU_H
 #define SHUNT_COMM_CORE_SHARED_GPU_H
 /*
- * Ranks that are threads of one process and share a GPU have one CUDA context, and CUDA promises them no progress
- * beside each other: a block that waits keeps its multiprocessor from those that it waits for, and a call that frees
- * memory waits for all kernels of the context, with a lock that every launch needs (tests/gpu/one_context.cu shows
- * both). One communicator with one launch under way is safe. So such ranks have a device for one communicator at a
- * time, unless SHUNT_MULTI_RANK_GPU=2. Ranks that are processes take turns on the GPU, and need none of this.
+ * Ranks that are threads of one process and share a GPU have one CUDA context, and CUDA does not promise that their
+ * kernels progress at the same time. A block that waits keeps its multiprocessor from the blocks for which it waits. A
+ * call that frees memory waits for all kernels of the context, and holds a lock that every launch needs.
+ * tests/gpu/one_context.cu shows both. One communicator with one launch under way is safe. So such ranks have a device
+ * for one communicator at a time, unless SHUNT_MULTI_RANK_GPU=2. Ranks that are processes take turns on the GPU, and
+ * need none of this.
  */
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
 #ifndef SHUNT_COMM_OBSERVE_CALL_CHECK_H
 #define SHUNT_COMM_OBSERVE_CALL_CHECK_H
 /*
- * SHUNT_CHECK on the host: what a launch says of its calls, for kernels/check.h to compare. Not called where the check
- * is off.
+ * SHUNT_CHECK on the host: a launch's description of its calls, which kernels/check.h compares. Not called where the
+ * check is off.
  *
  * Collectives are counted as the recorder counts them, forwarded ones included: the next collective then finds a rank
  * that left one out, even if the two are alike. Once something was captured, this rank's numbers are no longer

@@ -109,7 +109,7 @@ const char *shunt_operation_state_name(enum shunt_operation_state state);
 enum shunt_operation_state shunt_operation_state(
     const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault);
 
-/* What the host has launched, for who compares it with what the device says. */
+/* The operations that the host has launched, to be compared with the device's account. */
 struct shunt_recorder_issued {
 	uint64_t eager;     /* kargs.op of the last operation outside of a capture; 0: none */
 	uint64_t ncaptured; /* operations within captures */

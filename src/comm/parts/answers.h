@@ -2,9 +2,9 @@
 #ifndef SHUNT_COMM_PARTS_ANSWERS_H
 #define SHUNT_COMM_PARTS_ANSWERS_H
 /*
- * What a selector has answered for a communicator. A selector must give equal answers to equal questions, so each
- * question is asked once. An answer holds for one set of plans: before the set-up the set may still change, and with it
- * the names that the selector is offered.
+ * The answers of a selector for a communicator. A selector must give equal answers to equal questions, so each question
+ * is asked once. An answer holds for one set of plans: before the set-up the set may still change, and with the set the
+ * names that the selector is offered.
  */
 #include <stdint.h>
 #include "algos/algo.h"
@@ -28,8 +28,8 @@ struct shunt_answers {
 void shunt_answers_init(struct shunt_answers *a);
 void shunt_answers_finish(struct shunt_answers *a);
 /*
- * The answer of the set's selector, remembered or asked for now. NONE: it has none, or one that cannot be followed, of
- * which the first gets a line in the log. Any thread; not under a lock of the process.
+ * The answer of the set's selector, remembered or asked for now. NONE: there is no answer, or it cannot be followed;
+ * the first answer that cannot gets a line in the log. Any thread; not under a lock of the process.
  */
 struct shunt_answer shunt_answers_get(
     struct shunt_answers *a, const struct shunt_plan_set *set, const struct shunt_plan_query *call);

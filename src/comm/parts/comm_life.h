@@ -93,7 +93,7 @@ bool shunt_comm_life_tell(struct shunt_comm_life *life);
 /* The three below: any thread. lost and found: one thread at a time. */
 void shunt_comm_life_lost(struct shunt_comm_life *life, int rank, int pid);
 void shunt_comm_life_found(struct shunt_comm_life *life);
-/* Abort was called: what waits on the host gives up. Any thread. */
+/* Abort was called: waits on the host give up. Any thread. */
 static inline void shunt_comm_life_abort(struct shunt_comm_life *life)
 {
 	atomic_store(&life->cancel, 1);

@@ -27,11 +27,11 @@ struct shunt_recorder;
 
 /* The socket on which peers ask for the set-up (service.h). */
 struct shunt_watch {
-	uint64_t
-	    key; /* what epoll reports: a number, because the watch may be over by then; 0: none, or being removed */
+	/* epoll reports this number, not a pointer: the watch may have ended. 0: no watch, or one being removed. */
+	uint64_t key;
 	bool (*run)(struct shunt_comm *comm);
 	int fd;
-	int fruitless; /* how often nothing came of a connection */
+	int fruitless; /* connections that led to nothing */
 	bool running;
 };
 
@@ -39,10 +39,10 @@ struct shunt_watch {
 struct shunt_registration {
 	struct shunt_registration *next;
 	struct shunt_comm *comm;
-	struct shunt_recorder *recorder; /* what dumps show (observe/recorder.h); NULL: nothing */
+	struct shunt_recorder *recorder; /* the operations that dumps show (observe/recorder.h); NULL: none */
 	unsigned looks;                  /* threads that look at the communicator without the lock */
 	bool on_device;                  /* it may have kernels on its device */
-	bool deferred;                   /* it has ended, and its memory is to be freed by whoever can */
+	bool deferred;                   /* it has ended, and another thread is to free its memory */
 	bool windows;                    /* it ever had one */
 	bool has_device;                 /* its ranks, threads that share a GPU, have taken it */
 	struct shunt_watch watch;

@@ -131,7 +131,8 @@ void shunt_order_end_partial(struct shunt_order *order, const struct shunt_gpu_o
 /*
  * *done_p: all launches so far are done, those of graphs too. Does not wait, and asks neither a stream nor the whole
  * device: CUDA refuses that while any stream of the device captures, and spoils the capture. It waits for the whole
- * device only if graphs are not ordered (no mixing) and some were captured, or if there is no account.
+ * device only if graphs are not ordered (no mixing) and some were captured, or if kernels keep no account of their
+ * warps.
  */
 int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *done_p);
 /*
@@ -142,9 +143,8 @@ int shunt_order_graphs_idle(const struct shunt_order *order, const struct shunt_
 /* Graphs may outlive this; their launches then wait for nothing of this communicator. */
 void shunt_order_finish(struct shunt_order *order);
 /*
- * How many graphs with launches of this communicator are alive: captures in progress, graphs, what was instantiated
- * from them, launches that run. An estimate, too high for a moment at times; always 0 without mixing. Any thread, but
- * not during finish.
+ * How many graphs with launches of this communicator are alive: captures in progress, graphs, their instances, launches
+ * that run. An estimate, too high for a moment at times; always 0 without mixing. Any thread, but not during finish.
  */
 unsigned shunt_order_graphs(const struct shunt_order *order);
 #endif

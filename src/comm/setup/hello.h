@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_COMM_SETUP_HELLO_H
 #define SHUNT_COMM_SETUP_HELLO_H
-/* The first round of the set-up: what a rank says of itself, and whether the ranks fit together. */
+/* The first round of the set-up: each rank describes itself, and all find out whether the ranks fit together. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

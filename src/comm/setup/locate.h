@@ -10,10 +10,13 @@
 struct shunt_comm;
 struct shunt_hosts;
 
-/* Before the rendezvous: the hosts' roots learn each other's addresses. rank: this one's. 0 or -errno (logged). */
+/* Before the rendezvous: the hosts' roots get each other's addresses. rank: this rank. 0 or -errno (logged). */
 int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank);
-/* After it: of a child the directory knows the parent's ranks, in whose order they have joined. A round. */
+/*
+ * After the rendezvous of a child, one round: the ranks have joined in the order of the parent's ranks, which are all
+ * that the directory knows; now they get the child's.
+ */
 int shunt_comm_renumber(struct shunt_comm *comm);
-/* Says of this rank, or of this one of the parent, that it is missing. */
+/* Writes a reason which says that this rank is missing, or this rank of the parent. */
 void shunt_comm_name_missing(const struct shunt_comm *comm, int missing, char *reason, size_t bytes);
 #endif

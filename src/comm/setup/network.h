@@ -48,14 +48,14 @@ static inline int shunt_comm_net_error(const struct shunt_comm_net *net)
 
 /* The ranks are on these hosts. */
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts);
-/* What a rank says of its network in the set-up's first round: providers that it may use, as bits. */
+/* A rank's word about its network in the set-up's first round: the providers that it may use, as bits. */
 unsigned shunt_comm_net_usable(const struct shunt_comm *comm);
 /*
  * After that round, before the scratch is allocated: the providers that all ranks may use, this rank's network devices
  * by the places of its host's GPUs, and the sizes of rings. Rank 0 warns of a rank that keeps others from a provider.
  */
 void shunt_comm_net_agree(struct shunt_comm *comm, const struct shunt_hello *hellos);
-/* Writes what this rank's kernels read of the rings, into its scratch. 0 or -errno. */
+/* Writes the description of the rings into this rank's scratch, for its kernels. 0 or -errno. */
 int shunt_comm_net_write_ctrl(struct shunt_comm *comm);
 /*
  * After scratch is shared: two rounds, in which all ranks connect. 0: all are connected. -EOPNOTSUPP: the same on all
@@ -68,7 +68,7 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason);
  */
 int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t nchannels, struct shunt_vote *vote,
     struct shunt_plan_region *region_p);
-/* Frees all of the list. No kernel uses them, and no peer reaches them. NULL is allowed. */
+/* Frees all regions of the list, which no kernel uses and no peer reaches. NULL is allowed. */
 void shunt_comm_net_regions_free(struct shunt_comm_region *regions);
 /* For the log: ", 2 hosts by verbs"; on one host empty. */
 void shunt_comm_net_describe(const struct shunt_comm *comm, char *text, size_t bytes);
@@ -76,7 +76,7 @@ void shunt_comm_net_describe(const struct shunt_comm *comm, char *text, size_t b
 void shunt_comm_net_wake(struct shunt_comm *comm);
 /* Tells the peers that this rank was aborted. Any thread. */
 void shunt_comm_net_abort(struct shunt_comm *comm);
-/* Once no kernel runs: says farewell, and frees what no peer can reach any more. */
+/* To be called once no kernel runs: says farewell to the peers, and frees the memory that they can no longer reach. */
 void shunt_comm_net_finish(struct shunt_comm *comm);
 /* Frees what is left of communicators that have ended, once no peer can reach it any more or it has had its time. */
 void shunt_comm_net_reap(void);

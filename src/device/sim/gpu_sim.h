@@ -5,8 +5,8 @@
  * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/device/sim/block.cc).
  *
  * Plain accesses of kernels are plain accesses here, atomics are atomics. So a build with -fsanitize=thread reports a
- * kernel that relies on more than the contract promises, with its line. What orders memory takes the place of its call,
- * so that a test can weaken it there (device/sim/site.h).
+ * kernel that relies on more than the contract promises, with its line. Functions that order memory know the file and
+ * line of their call, so that a test can weaken that call (device/sim/site.h).
  */
 #include <time.h>
 #include <stdint.h>

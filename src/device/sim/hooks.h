@@ -28,8 +28,8 @@ void shunt_sim_set_free_blocks(int waits);
  */
 void shunt_sim_set_copies_block(int wait);
 /*
- * A gate in a stream: what is enqueued behind it begins when the gate is open. *gate is 0 at first and outlives the
- * stream's work. Returns as shunt_sim_launch_fn().
+ * A gate in a stream: work that is enqueued after the gate begins when the gate is open. *gate is 0 at first, and lives
+ * longer than the stream's work. Returns as shunt_sim_launch_fn().
  */
 int shunt_sim_gate(int device, void *stream, const uint32_t *gate);
 void shunt_sim_gate_open(uint32_t *gate);

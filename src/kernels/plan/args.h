@@ -4,10 +4,10 @@
 /*
  * Shared by src/plan and the plan kernels (plan.cu): programs, and the layout of the resources.
  *
- * A *program* is what the blocks of one rank do. Each block has *bytecode* of its own, all of one size: a struct
- * shunt_prog_head, the addresses of all ranks' resources, and the block's operations one after the other. Sizes are
- * in units of `unit` bytes (the plan's alignment) and in chunks. The launch says how many units a chunk has, so that
- * one program serves all sizes.
+ * A *program* has the operations of all blocks of one rank. Each block has *bytecode* of its own, all of one size: a
+ * struct shunt_prog_head, the addresses of all ranks' resources, and the block's operations one after the other. Sizes
+ * are in units of `unit` bytes (the plan's alignment) and in chunks. The launch says how many units a chunk has, so
+ * that one program serves all sizes.
  *
  * The *resources* are one rank's memory for one plan on one communicator. All ranks map them, and all have one
  * layout:
@@ -20,8 +20,8 @@
  * Over several hosts, buffers that a port between hosts reads or writes lie in a *region* (kernels/net_rings.h):
  * page-locked memory, which the ranks of a host map of each other. It begins with a counter for each channel of
  * signals. The table behind the head has 2 n + 1 addresses then: the resources of n ranks, their regions, and a struct
- * shunt_plan_ports. Operands on a region have n added to their rank. Ranks of other hosts have no resources, and a
- * region at SHUNT_PLAN_FAR, where nothing is: what counts are offsets.
+ * shunt_plan_ports. Operands on a region have n added to their rank. Ranks of other hosts have no resources, and their
+ * region is at SHUNT_PLAN_FAR, where no memory is: only offsets from that address are used.
  */
 #include <stdint.h>
 #include "kernels/flags.h"

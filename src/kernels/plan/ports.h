@@ -3,8 +3,8 @@
 #define SHUNT_KERNELS_PLAN_PORTS_H
 /*
  * Plans over several hosts (kernels/plan/args.h): operations on ports between hosts, which push triggers for the proxy
- * thread, and the waits of ranks for each other before and after a launch. A rank waits for those of its host, and for
- * those that a port joins it with: no others use its memory, or it theirs.
+ * thread, and the waits of ranks for each other before and after a launch. A rank waits for the ranks of its host, and
+ * for ranks to which a port leads: no other rank shares memory with it.
  */
 #include "kernels/net_push.h"
 #include "kernels/plan/enter.h"
@@ -196,7 +196,7 @@ GPU_FN bool plan_port_tell_rank(struct plan_run *r, uint32_t j, bool leave)
 		gpu_st_release(leave ? &peer->left : &peer->entered, r->launch);
 		return true;
 	}
-	/* What was put in this launch may still be read from memory that the next one writes. */
+	/* The puts of this launch may still read memory that the next launch writes. */
 	if (leave && !plan_port_flush(r, j))
 		return false;
 	gpu_fence();

@@ -9,16 +9,16 @@
  *   30 operations and pipelines     14 operations and loops
  *   list of pairs                   an operation for each pair, or for several if their order does not matter
  *   switch channel                  the memory of each member
- *   port channel                    stores to the peer; over hosts, where the peer is on another one, triggers
+ *   port channel                    stores to the peer; triggers if the peer is on another host
  *
  * An operation on a port channel is done by all threads of the block, and complete when it returns; the format lets one
  * thread post it. Syncs of the block keep the order that the format ensures by that thread: before data that follows a
  * wait, and between data and a signal.
  *
  * Plans made for calls in place use input and output as one memory. They have one *merged* buffer, the larger of the
- * two, and the other one is a part of it. Other plans have two buffers. Either way the kernel sees `extent` chunks of
- * one size without gaps: the caller's own memory, private memory, or the staging buffers in the plan's resources, which
- * peers reach.
+ * two, which contains the other. Other plans have two buffers. Either way the kernel sees `extent` chunks of one size
+ * without gaps: the caller's own memory, private memory, or the staging buffers in the plan's resources, which peers
+ * reach.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,9 +28,12 @@
 struct shunt_program {
 	uint32_t nblocks; /* at least 1 */
 	uint32_t bytecode_bytes;
-	char *bytecodes; /* heads lack what depends on the resources: staging_at, scratch_at, half, packets_at and the
-	                    table behind the head */
-	uint32_t flags;  /* SHUNT_PROG_* */
+	/*
+	 * Heads lack the fields that depend on the resources: staging_at, scratch_at, half, packets_at and the table
+	 * behind the head
+	 */
+	char *bytecodes;
+	uint32_t flags; /* SHUNT_PROG_* */
 	bool merged;
 	uint8_t merged_into;  /* merged: the buffer that holds both, 0 input or 1 output */
 	bool used[2];         /* this rank has input, output */

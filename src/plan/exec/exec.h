@@ -8,10 +8,10 @@
  * in two rounds among the ranks. A launch with a larger message than any before makes new ones, at least twice as
  * large. Earlier ones stay until the exec is destroyed, because captured graphs may use them.
  *
- * Buffers that peers use. What the plan reaches at peers lies in the resources: input and output that peers use have
- * staging buffers, which the kernel fills from the caller's memory and copies back to it. Peers use the callers' memory
- * directly if all ranks' buffers lie at the same place of a window of the communicator, and the message fills all
- * chunks. For input, no rank may write to it and operands must not be scaled.
+ * Buffers that peers use. All memory that the plan reaches at peers lies in the resources: input and output that peers
+ * use have staging buffers. The kernel fills these from the caller's memory and copies them back. Peers use the
+ * callers' memory directly if all ranks' buffers lie at the same place of a window of the communicator, and the message
+ * fills all chunks. For input, no rank may write to it and operands must not be scaled.
  *
  * Over hosts, buffers that a port between hosts reads or writes lie in a region (kernels/plan/args.h) instead, and
  * those of the callers always have staging buffers.

@@ -20,7 +20,7 @@ struct shunt_plan_placement {
 
 /* Numbers the islands by their lowest ranks: island_of[nranks]. Returns how many there are. */
 uint32_t shunt_plan_islands(const struct shunt_plan *plan, uint32_t *island_of);
-/* True: the plan fits. Else reason gets one line: the ranks, what joins them, and the hosts. */
+/* True: the plan fits. Else reason gets one line with the ranks, the way in which they are joined, and the hosts. */
 bool shunt_plan_fits_hosts(
     const struct shunt_plan *plan, const struct shunt_plan_placement *placement, char *reason, size_t bytes);
 /*

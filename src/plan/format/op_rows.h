@@ -22,7 +22,7 @@ enum shunt_plan_effect {
 	SHUNT_PLAN_RELEASES = 1 << 4,
 	SHUNT_PLAN_ACQUIRES = 1 << 5,
 	SHUNT_PLAN_RELAXED = 1 << 6,   /* signals or waits without an order of data */
-	SHUNT_PLAN_COMPLETES = 1 << 7, /* what was sent on ports is complete when the operation ends */
+	SHUNT_PLAN_COMPLETES = 1 << 7, /* data sent on ports is complete when the operation ends */
 	SHUNT_PLAN_PAIRWISE = 1 << 8,  /* as many src as dst; dst[i] = src[i] */
 	SHUNT_PLAN_REDUCES = 1 << 9,   /* has a reduce_op */
 	SHUNT_PLAN_REPEATS = 1 << 10,  /* a pipeline */
@@ -41,7 +41,10 @@ enum shunt_plan_slice_kind {
 
 struct shunt_plan_op_row {
 	const char *name;
-	uint8_t types;    /* mask of 1 << enum shunt_plan_channel_type that channel_type may be; 0: it has none */
+	/*
+	 * Mask of 1 << enum shunt_plan_channel_type: the types that channel_type may have; 0: there is no channel_type
+	 */
+	uint8_t types;
 	uint8_t ids;      /* enum shunt_plan_ids */
 	uint16_t effects; /* mask of enum shunt_plan_effect */
 	uint16_t src, dst,

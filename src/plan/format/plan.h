@@ -2,7 +2,7 @@
 #ifndef SHUNT_PLAN_FORMAT_PLAN_H
 #define SHUNT_PLAN_FORMAT_PLAN_H
 /*
- * An execution plan in memory: what each block of each rank does for one collective, step by step.
+ * An execution plan in memory: the steps of each block of each rank for one collective.
  *
  * A plan is loaded from JSON, checked, and never changes afterwards. Any number of threads and communicators read it at
  * once; it is reference-counted. Users of a plan may rely on every "checked" remark below. The loader resolves all
@@ -17,8 +17,8 @@
  *   unit     `alignment` bytes
  * This is the layout of scratch, and of the caller's buffers if P fills all chunks of a part. If it does not, the last
  * chunks of each part lack their end (or all) in the caller's memory. Their missing bytes must be neither read nor
- * written there, and what an operation computes for them is irrelevant. (Where the format's own rule admits a size, it
- * says the same.)
+ * written there, and an operation's result for them is irrelevant. (Where the format's own rule admits a size, it says
+ * the same.)
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -155,7 +155,7 @@ struct shunt_plan_gpu {
 	uint8_t read, written;
 };
 
-/* What is known of a loaded plan; one that is wrong does not load (verify/prove.h). */
+/* The result of the proof for a loaded plan; a plan that is proved wrong does not load (verify/prove.h). */
 enum shunt_plan_status { SHUNT_PLAN_UNDECIDED, SHUNT_PLAN_PROVED };
 
 struct shunt_plan {
@@ -201,7 +201,7 @@ struct shunt_plan {
 	bool ll128;
 	uint64_t dense;
 	enum shunt_plan_status status;
-	const char *doubt;  /* UNDECIDED: what the proof could not exclude, or NULL */
+	const char *doubt;  /* UNDECIDED: the fault that the proof could not exclude, or NULL */
 	const char *unread; /* PROVED: data in scratch that no operation reads, or NULL; no error */
 	uint64_t hash;      /* of all fields but source and the derived ones; equal on all ranks and machines for equal
 	                       plans, never 0 */
@@ -210,7 +210,8 @@ struct shunt_plan {
 	uint32_t dtypes;         /* mask of 1 << enum shunt_dtype; never 0 */
 	int32_t priority;        /* tag "priority": higher ones are tried first; 0 by default */
 	bool automatic;          /* false by tag "auto": 0: run by name only */
-	bool asked;              /* it is from a directory that the user named: said where it is not used */
+	/* It is from a directory that the user named: a line in the log says where it is not used */
+	bool asked;
 };
 
 /* Text larger than this is refused. */
@@ -250,7 +251,7 @@ struct shunt_plan_window {
 struct shunt_plan_units {
 	uint64_t low, high;
 };
-/* What the operation handles of one of its slices. */
+/* The units of one of its slices that the operation handles. */
 struct shunt_plan_units shunt_plan_slice_units(
     const struct shunt_plan_op *op, const struct shunt_plan_slice *slice, const struct shunt_plan_window *window);
 /* Runs of a pipeline's body: ceil(num_chunks * chunk_units * alignment / unit_size), saturated. */

@@ -7,18 +7,18 @@
  *
  * Order. A block's threads synchronize at nop and barrier, which begin an epoch of the block. A clock has for each
  * block the last epoch whose accesses are over. Signals and semaphores carry the clock of the block's last
- * synchronization, and what the same thread has awaited since; what is awaited counts for the block from its next
- * synchronization on. A packet orders only what its own thread did for the same bytes, and only before later writes.
- * Two accesses of a unit of which one writes, and which nothing orders, are a race.
+ * synchronization, and the clocks that the same thread has received since by waits. The block has those clocks from its
+ * next synchronization on. A packet orders only what its own thread did for the same bytes, and only before later
+ * writes. Two accesses of a unit of which one writes, and which nothing orders, are a race.
  *
  * A wait for the k-th signal of a counter that several blocks advance is sure of a signal only if fewer than k others
- * can come without it. Where that is less than the program may know, the proof says "undecided" instead of "wrong".
+ * can come without it. The program may be sure of more; so the proof then says "undecided" instead of "wrong".
  *
  * Values. A unit of an input is a name; a reduction is the set of the names in it. At the end each unit of the result
- * must hold what the collective means, and its rank must know that it is there.
+ * must hold the value that the collective defines, and its rank must know that the value is there.
  *
- * Launches. Ranks that reach each other's input or output enter a launch together (kernels/plan/enter.h). Otherwise
- * what a rank does to scratch in a launch must be ordered behind what others did there in the launch before.
+ * Launches. Ranks that reach each other's input or output enter a launch together (kernels/plan/enter.h). Otherwise a
+ * rank's accesses to scratch in a launch must be ordered after the accesses of other ranks in the launch before.
  *
  * The partition of a buffer follows from the units of a chunk, so a few sizes are proved; see prove.c.
  */
@@ -29,7 +29,7 @@ struct proof_access {
 	uint32_t step, element;
 };
 
-/* An execution of an operation: its place and what its block knew. */
+/* An execution of an operation: its place and its block's clock. */
 struct proof_step {
 	const struct shunt_plan_op *op;
 	const uint32_t *clock;
@@ -110,7 +110,7 @@ struct proof {
 	struct proof_edge **edges; /* PROOF_BUCKETS lists, by task */
 	struct proof_value *values;
 	uint32_t nvalues, max_values, *buckets, walk;
-	const uint32_t **ends; /* for each rank: what it knows at its end */
+	const uint32_t **ends; /* for each rank: its clock at its end */
 };
 
 /* ---- what the simulation calls: struct simulation_watch says when */
@@ -135,8 +135,8 @@ int shunt_proof_order_init(struct proof *p);
 int shunt_proof_data_init(struct proof *p);
 const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool thread0);
 /*
- * True if access x is over when the task happens. packets: also if packets alone order them. They do where the task is
- * to write, but data that was stored before a packet need not be seen by who has read the packet.
+ * True if access x is over when the task happens. packets: packets alone may order the two. They do if the task is a
+ * write; but a thread that has read a packet need not see data that was stored before that packet.
  */
 bool shunt_proof_ordered(struct proof *p, struct proof_access x, struct proof_access task, bool packets);
 /* True if rank r knows at its end that the access is over. */

@@ -36,7 +36,7 @@ enum resource_kind {
 
 struct simulation;
 
-/* What a follower of a launch is told; each function gets simulation->follower, and may be NULL but for `failed`. */
+/* The calls to a follower of a launch; each function gets simulation->follower. All but `failed` may be NULL. */
 struct simulation_watch {
 	/* Block `a` has advanced a counter, has taken from a counter that began with `initial`, by operand number
 	 * `operand`. */
@@ -44,7 +44,10 @@ struct simulation_watch {
 	void (*acquire)(
 	    void *follower, const struct block_state *a, uint32_t operand, size_t resource, uint64_t initial);
 	void (*arrive)(void *follower, const struct block_state *a, size_t resource);
-	/* The last block has arrived at the barrier: it goes on, and all that wait for the resource. */
+	/*
+	 * The last block has arrived at the barrier: this block goes on, and so do all blocks that wait for the
+	 * resource.
+	 */
 	void (*synchronize)(void *follower, const struct block_state *a, size_t resource);
 	/* The operation moves its data. */
 	void (*data)(void *follower, const struct block_state *a, const struct shunt_plan_op *op);

@@ -61,11 +61,11 @@ static inline bool shunt_call_is_empty(const struct shunt_coll *c)
 enum shunt_config_outcome {
 	SHUNT_CONFIG_APPLIED,
 	SHUNT_CONFIG_WISHED,  /* applied, but of the algorithms that it names, without force, none is Shunt's */
-	SHUNT_CONFIG_UNKNOWN, /* Shunt cannot do it, or does not know it, because it is of a later version */
+	SHUNT_CONFIG_UNKNOWN, /* it asks for what Shunt cannot do, or is of a later version */
 };
 
 /*
- * Applies the configuration of a call that has one, which is equal on all ranks, as NCCL demands. A profiler's tag,
+ * Applies the call's configuration, if there is one. It is equal on all ranks, as NCCL demands. A profiler's tag,
  * vendor options and launch shapes that our kernels do not have (NVLS, clusters) are ignored.
  */
 enum shunt_config_outcome shunt_call_apply_config(struct shunt_coll_call *call);

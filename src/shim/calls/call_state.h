@@ -15,10 +15,10 @@
  * | launch  |           |           |           | LAUNCHED  | JOINING |          |
  * | join    |           |           |           |           | OURS    | LAUNCHED |
  *
- * record: Shunt takes it, unless the ranks find out that they cannot. settle: nothing can make it the real NCCL's any
- * more. queue: it is the real NCCL's, and waits behind a call that may turn out to be. forward: the real NCCL has got
- * it. fork: it is to run at the same time as the real NCCL's part of the group. launch: Shunt has got it. join: its
- * stream waits for it, or for nothing where the group has failed.
+ * record: Shunt takes the call, unless the ranks find out that they cannot. settle: the call cannot go to the real NCCL
+ * any more. queue: the call is for the real NCCL, and waits behind a call that may have to go there, too. forward: the
+ * real NCCL has got the call. fork: the call is to run at the same time as the real NCCL's part of the group. launch:
+ * Shunt has launched the call. join: the call's stream waits for it, or for nothing if the group has failed.
  *
  * No event leaves FORWARDED and LAUNCHED.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_CALLS_MODE_OPS_H
 #define SHUNT_SHIM_CALLS_MODE_OPS_H
-/* What differs between the modes: a function for each operation. shim/mode.h says which tables of them there are. */
+/* The operations that differ between the modes, a function for each. shim/mode.h lists the tables. */
 #include "shim/calls/thread.h"
 #include "shim/nccl/abi.h"
 

@@ -2,9 +2,9 @@
 #ifndef SHUNT_SHIM_HANDLES_HANDLE_LIFE_H
 #define SHUNT_SHIM_HANDLES_HANDLE_LIFE_H
 /*
- * The life of a handle. It has parts that do not depend on each other: each has its states, and a function stands for
- * each event. Any thread may call any of them at any time; an event is one compare-exchange. 0, or -EBUSY where the
- * table says "refused": then nothing has changed.
+ * The life of a handle. It has independent parts. Each part has states, and a function for each event. Any thread may
+ * call any of these functions at any time; an event is one compare-exchange. 0, or -EBUSY where the table says
+ * "refused": then nothing has changed.
  *
  * use: may calls come?
  *
@@ -21,13 +21,14 @@
  * | suspend | SUSPENDED | refused   |
  * | resume  | refused   | RESIDENT  |
  *
- * place: are rank, size and device known? What the caller wrote before the event is visible to those who see KNOWN.
+ * place: are rank, size and device known? A thread that sees KNOWN also sees all that the caller wrote before the
+ * event.
  *
  * | event  | UNKNOWN | KNOWN |
  * |--------|---------|-------|
  * | locate | KNOWN   | KNOWN |
  *
- * tasks: what became of tasks that the program did not wait for (standalone)
+ * tasks: how tasks ended that the program did not wait for (standalone)
  *
  * | event                                                       | SOUND  | FAILED                  | LOST    |
  * |-------------------------------------------------------------|--------|-------------------------|---------|

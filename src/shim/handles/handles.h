@@ -31,7 +31,7 @@ struct shunt_set_count {
 	unsigned count;
 };
 
-/* Standalone: what the handle points to. */
+/* Standalone: the struct to which the handle points. */
 struct shunt_standalone_comm {
 	uint64_t magic;
 	atomic_uint users;  /* the entry, and tasks on threads of ours; the last one frees the struct */

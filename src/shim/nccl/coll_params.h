@@ -10,7 +10,10 @@
 #define SHUNT_COLL_PARAMS(ranks, op) SHUNT_PARAMS_##ranks##_##op, ncclComm_t comm, cudaStream_t stream
 /* As in a call: send, recv, ... stream. */
 #define SHUNT_COLL_ARGS(ranks, op) SHUNT_ARGS_##ranks##_##op, comm, stream
-/* The same six for every collective: send, recv, count, dtype, op, root, with a default for what it has not. */
+/*
+ * The same six values for every collective: send, recv, count, dtype, op, root, with a default for those that it does
+ * not have.
+ */
 #define SHUNT_COLL_VALUES(ranks, op) SHUNT_VALUES_##ranks##_##op
 /* Its arguments for a collective; nothing for a message, which has no function with a configuration. */
 #define SHUNT_IF_CONFIG(ranks, ...) SHUNT_IF_CONFIG_##ranks(__VA_ARGS__)

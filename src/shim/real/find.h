@@ -9,6 +9,6 @@ typedef bool shunt_find_fn(const char *path, const char *from, void *arg);
 
 /* Offers candidates until one is taken; false: none was. */
 bool shunt_find_nccl(shunt_find_fn *take, void *arg);
-/* True: this existing file is the one that our own code was loaded from, under whatever name. */
+/* True: our own code was loaded from this existing file, under whatever name. */
 bool shunt_find_is_self(const char *path);
 #endif

@@ -3,8 +3,8 @@
 #define SHUNT_SHIM_REAL_REAL_H
 /*
  * The real NCCL: found and opened by the first call, once per process (shim/mode.c). Its functions are called as
- * real_X(...), with X as in ncclX. A function that it lacks, and every function when there is no real NCCL
- * (standalone), logs one line and returns ncclInvalidUsage.
+ * real_X(...), with X as in ncclX. A function that the real NCCL lacks, and in standalone every function, logs one line
+ * and returns ncclInvalidUsage.
  *
  * The real library calls some of its own exports through the PLT, and so may call our functions. While a thread is
  * inside real_X, its calls have a table of their own, and every entry point hands the call on at once.
@@ -32,7 +32,9 @@ extern struct shunt_real shunt_real;
  * of the library may call NCCL.
  */
 bool shunt_real_open(void);
-/* The real NCCL's version, 22809 for 2.28.9; 0: there is none, or it does not say. After shunt_real_open. */
+/*
+ * The real NCCL's version, 22809 for 2.28.9; 0: there is no real NCCL, or it tells no version. After shunt_real_open.
+ */
 int shunt_real_version(void);
 /* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
 void *shunt_real_symbol(const char *name);

@@ -2,12 +2,12 @@
 #ifndef SHUNT_TRANSPORT_NET_NET_H
 #define SHUNT_TRANSPORT_NET_NET_H
 /*
- * Networks: what a provider must do so that the proxy can carry data between hosts. tests/transport/test_net.c holds
- * every provider to what stands here.
+ * Networks: the contract that lets the proxy carry data between hosts over any provider. tests/transport/test_net.c
+ * tests every provider against this contract.
  *
  * A device is a way into the network: an interface, or a NIC. An endpoint is one end of a connection between two
- * processes; a put writes through it into memory that the other process has registered. Nothing waits: what takes time
- * is told by progress.
+ * processes; a put writes through it into memory that the other process has registered. No function waits: progress
+ * reports what has completed.
  *
  * 1. The bytes of a put appear at the target in any order and any pieces, and puts in any order among each other. With
  *    SHUNT_NET_PACKETS each aligned 8 bytes appear at once.
@@ -15,11 +15,11 @@
  *    visible to the CPUs and GPUs of the target. Other endpoints have no order among each other. A put with
  *    SHUNT_NET_ADD has the same signal in another form: its count is added to a word of the target's memory, where CPUs
  *    and GPUs that read the word with acquire find it. No event tells of it, and nobody is woken. The additions of all
- *    endpoints of a device to one word are atomic among each other, but not with what the CPU writes there.
+ *    endpoints of a device to one word are atomic among each other, but not with writes of the CPU.
  * 3. SHUNT_NET_PUT_DONE says that the sources of the oldest puts can be used again. It says nothing of the target.
- * 4. Errors come by progress alone, once for an endpoint, which is dead then: it takes no puts, and has no more events.
- *    Until it is closed, the provider may still read sources and write to registered memory.
- * 5. One thread at a time uses a device, and what was made on it. Devices do not wait for each other.
+ * 4. Errors come by progress alone, once for an endpoint. The endpoint is dead then: it takes no puts, and has no more
+ *    events. Until it is closed, the provider may still read sources and write to registered memory.
+ * 5. One thread at a time uses a device, its endpoints and its memory. Devices do not wait for each other.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,8 +68,8 @@ enum shunt_net_memory_flag {
 	/* start is an address of a GPU; dmabuf_fd exports it from dmabuf_offset on, or is -1. */
 	SHUNT_NET_MEMORY_GPU = 2,
 	/*
-	 * Peers add to words in it; ordered. It lies where the puts before such signals do: in the memory of the same
-	 * GPU, or in the host's.
+	 * Peers add to words in it; ordered. It lies beside the target of the puts before such signals: in the memory
+	 * of the same GPU, or in the host's.
 	 */
 	SHUNT_NET_MEMORY_WORDS = 4,
 };
@@ -108,14 +108,14 @@ struct shunt_net_put {
 	uint64_t remote_offset;
 	uint32_t bytes;   /* 0: a signal alone, which uses neither memory nor remote */
 	uint16_t channel; /* of the signal */
-	uint16_t count;   /* what the signal adds; 0: no signal */
+	uint16_t count;   /* the count of the signal; 0: no signal */
 	unsigned flags;
 	/* Of SHUNT_NET_ADD: memory that the peer has registered with SHUNT_NET_MEMORY_WORDS, and where; aligned. */
 	struct shunt_net_remote words;
 	uint64_t word_offset;
 };
 
-/* True if the put is valid in what does not depend on its memory. adds: the endpoint takes SHUNT_NET_ADD. */
+/* True if the put is valid; does not look at its memory. adds: the endpoint takes SHUNT_NET_ADD. */
 static inline bool shunt_net_put_is_formed(const struct shunt_net_put *put, bool adds)
 {
 	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE | SHUNT_NET_ADD))
@@ -153,8 +153,8 @@ struct shunt_net_ops {
 	const char *name;  /* "tcp" */
 	size_t blob_bytes; /* of a blob; the others are 0 */
 	/*
-	 * Lists the devices by preference, in the same order each time. Their number, at most max. -errno: devices
-	 * should exist, but they cannot be used (logged).
+	 * Lists the devices by preference, in the same order each time. Returns their number, at most max. -errno:
+	 * devices should exist, but they cannot be used (logged).
 	 */
 	int (*devices)(struct shunt_net_info *info, int max);
 	/* Opens one of them by its index. 0 or -errno (logged). */
@@ -168,7 +168,7 @@ struct shunt_net_ops {
 	/* All endpoints and memory of the device are closed before. NULL is allowed. */
 	void (*close)(struct shunt_net_device *device);
 
-	/* 0; -EOPNOTSUPP: this device cannot have such memory; -ENOMEM and others (logged, with what to do). */
+	/* 0; -EOPNOTSUPP: this device cannot use such memory; -ENOMEM and others (logged, with a remedy). */
 	int (*mem_register)(
 	    struct shunt_net_device *device, const struct shunt_net_region *region, struct shunt_net_memory **memory_p);
 	/* No put that uses it is under way. Later puts of peers are errors of their endpoints. NULL is allowed. */

@@ -2,13 +2,13 @@
 #ifndef SHUNT_TRANSPORT_NET_NET_OBJECTS_H
 #define SHUNT_TRANSPORT_NET_NET_OBJECTS_H
 /*
- * For providers: what their devices, memory and endpoints have in common. A provider's own struct begins with the one
- * here, as its member `base`, so that a pointer to either is a pointer to both.
+ * For providers: the common part of their devices, memory and endpoints. A provider's struct begins with this part, as
+ * its member `base`, so that a pointer to either is a pointer to both.
  */
 #include "transport/net/net.h"
 
 struct shunt_net_device {
-	int epoll_fd; /* for struct shunt_net_ops, `fd`: all that the device waits for is in it */
+	int epoll_fd; /* `fd` of struct shunt_net_ops: an epoll of all descriptors for which the device waits */
 	int timer_fd; /* in it, too: the first deadline */
 };
 
@@ -35,7 +35,7 @@ int shunt_net_device_fd(const struct shunt_net_device *device);
 /* Sets the timer to this value of shunt_now_ms(); SHUNT_NEVER stops it. */
 void shunt_net_device_set_timer(const struct shunt_net_device *device, int64_t ms);
 
-/* Copies what the peer's description says. 0 or -ENOMEM. */
+/* Copies the peer's description. 0 or -ENOMEM. */
 int shunt_net_endpoint_init(struct shunt_net_endpoint *endpoint, const struct shunt_net_peer *peer);
 void shunt_net_endpoint_finish(struct shunt_net_endpoint *endpoint);
 #endif

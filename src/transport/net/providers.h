@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TRANSPORT_NET_PROVIDERS_H
 #define SHUNT_TRANSPORT_NET_PROVIDERS_H
-/* The providers that are built in, and the one that SHUNT_NET chooses. Any thread. */
+/* The built-in providers, and the choice of SHUNT_NET. Any thread. */
 #include "transport/net/net.h"
 
 /* All, by preference; NULL ends the list. */

@@ -22,8 +22,8 @@ struct shunt_netaddr rdzv_uplink_address(const struct shunt_rendezvous *uplink, 
 int rdzv_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p);
 
 /*
- * True: a call over TCP that failed so may get through the next time, as packets were lost or a network was away. Not
- * where nobody listens, or who does has ended the connection: that is final.
+ * True: a TCP call that failed with this error may succeed the next time, as packets were lost or a network was down.
+ * False: the failure is final, because nobody listens, or the listener has closed the connection.
  */
 static inline bool rdzv_may_call_again(int err)
 {

@@ -37,7 +37,7 @@ struct shunt_directory_tail {
 void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES]);
 /* Writes this tail, of a communicator that grows. An id without room stays as it is. */
 void shunt_directory_copy(uint8_t id[SHUNT_DIRECTORY_ID_BYTES], const struct shunt_directory_tail *tail);
-/* The tail of an id; its magic is 0 if it has none that we can use. */
+/* The tail of an id; its magic is 0 if the id has no tail that we can use. */
 struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES]);
 
 struct shunt_directory_member {
@@ -50,24 +50,25 @@ struct shunt_directory_link; /* a connection, with the users that it has */
 
 /*
  * Registers a member unless it is on the directory's host. 0: *link_p, which the caller leaves, or NULL on that host;
- * -errno (logged): all will find that we are missing. At most SHUNT_SETUP_TIMEOUT, and 5 s for a host that is silent.
+ * -errno (logged): all ranks will find that this one is missing. Waits at most SHUNT_SETUP_TIMEOUT, and 5 s for a host
+ * that is silent.
  */
 int shunt_directory_register(const struct shunt_directory_tail *tail, const struct shunt_directory_member *member,
     struct shunt_directory_link **link_p);
 /* NULL is allowed. */
 void shunt_directory_leave(struct shunt_directory_link *link, const struct shunt_directory_member *member);
 
-/* What all members are told alike. */
+/* The directory's answer, which is the same for all members. */
 struct shunt_directory_table {
 	int present;               /* members */
 	int missing;               /* the lowest that is nowhere, or -1 */
-	struct shunt_hosts *hosts; /* of those who are present, in their order; the caller destroys it */
+	struct shunt_hosts *hosts; /* of the members that are present, in their order; the caller destroys it */
 };
 /*
  * Before a set-up over hosts, the root of the first host offers the address where it listens, and the roots of the
- * others find it. link: as from register, or NULL. offer: 0 or -errno; *link_p, if it was NULL, is a connection that
- * keeps the offer, and that the caller leaves. find: waits for the offer; -EOWNERDEAD: who is to make it has ended;
- * -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, or another -errno.
+ * others find it. link: as from register, or NULL. offer: 0 or -errno; *link_p, if it was NULL, becomes a connection
+ * that keeps the offer, and that the caller leaves. find: waits for the offer; -EOWNERDEAD: the rank that should make
+ * the offer has ended; -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, or another -errno.
  */
 int shunt_directory_offer(const struct shunt_directory_tail *tail, struct shunt_directory_link **link_p,
     const struct shunt_directory_member *member, const struct shunt_host_address *at);

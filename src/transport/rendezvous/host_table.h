@@ -2,8 +2,8 @@
 #ifndef SHUNT_TRANSPORT_RENDEZVOUS_HOST_TABLE_H
 #define SHUNT_TRANSPORT_RENDEZVOUS_HOST_TABLE_H
 /*
- * Which ranks are on which host, alike on all ranks, and where each of them listens. base/host.h says what a host is.
- * A communicator of one host has none of this.
+ * Which ranks are on which host, alike on all ranks, and the addresses at which each rank listens. base/host.h says
+ * what a host is. A communicator of one host has no struct shunt_hosts.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -37,7 +37,8 @@ struct shunt_hosts {
 	uint8_t host_of[SHUNT_HOSTS_MAX_RANKS];  /* hosts are in the order of their lowest ranks */
 	uint8_t local_of[SHUNT_HOSTS_MAX_RANKS]; /* index among the ranks of its host, in rank order */
 	uint8_t nlocal[SHUNT_HOSTS_MAX_RANKS];   /* per host: number of ranks */
-	uint8_t leader[SHUNT_HOSTS_MAX_RANKS];   /* per host: who speaks for it, with the lowest member */
+	/* Per host: the rank with the lowest member, which speaks for the host */
+	uint8_t leader[SHUNT_HOSTS_MAX_RANKS];
 	struct shunt_host_rank rank[SHUNT_HOSTS_MAX_RANKS];
 	int listen_fd, group_fd; /* this rank's sockets at rank[own].at and .group; -1: none. The struct owns them */
 	bool by_member;          /* of a child: numbers are not its ranks yet, but go by rank[].row.member */
@@ -55,7 +56,7 @@ int shunt_hosts_find(const struct shunt_hosts *hosts, int member);
  * SHUNT_HOSTS_MAX_RANKS. 0, or -errno alike on all ranks (logged). The caller destroys *hosts_p.
  */
 int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **hosts_p);
-/* Bytes that a rank says in it, for a root that is no rank. */
+/* The bytes of one rank's message in that round, for a root that is no rank. */
 size_t shunt_hosts_said_bytes(void);
 /* Fills the fields of hosts from rank[].row and nranks. */
 void shunt_hosts_place(struct shunt_hosts *hosts);

@@ -13,11 +13,12 @@ struct rdzv_ask {
 	const char *what;
 	int member, nmembers, rank, nranks;
 	int64_t challenge_deadline, deadline; /* for the first message, and for the outcome */
-	const char *root;                     /* what the first message waits for, for the log; NULL: not logged */
+	/* The peer whose first message this side waits for, in the log; NULL: not logged */
+	const char *root;
 	const atomic_int *cancel;
 	const char *who;              /* the root, in the log; NULL: "the root" */
 	bool calls_again;             /* the caller tries again: only answers of a root that knows the key are logged */
-	bool said_hello;              /* set once the root may have got one, in the last call */
+	bool said_hello;              /* set once the root may have got a hello, in the last call */
 	uint32_t caller;              /* 0 at first */
 	bool answered;                /* set once the root has proved itself */
 	uint8_t session[RDZV_SECRET]; /* of a join that succeeded */
@@ -25,17 +26,16 @@ struct rdzv_ask {
 
 /*
  * Proves our knowledge of the key to the root at the other end of fd, and waits for the outcome. 0: *rows_p, which the
- * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, but for
- * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more, or the connection
- * broke behind our hello; to be tried again. Before the hello a connection that broke is -ECONNRESET, or the error of
- * the network.
+ * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, unless
+ * the connection ended before the challenge. -EAGAIN: the root's lobby dropped us, or the connection broke after our
+ * hello; to be tried again. If the connection breaks before the hello: -ECONNRESET, or the network's error.
  */
 int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
 
 /*
- * Calls a root at this address, and joins: as often as it takes, until the ask's deadline, or until the root's
- * host has not been reached for SHUNT_SETUP_TIMEOUT. On success rdzv has the connection, its key and the rows. Errors:
- * those of shunt_socket_connect and of rdzv_member_join.
+ * Calls a root at this address, and joins. Tries again until the ask's deadline, or until the root's host has not been
+ * reached for SHUNT_SETUP_TIMEOUT. On success rdzv has the connection, its key and the rows. Errors: those of
+ * shunt_socket_connect and of rdzv_member_join.
  */
 int rdzv_call_root(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *addr, struct rdzv_ask *ask);
 

@@ -24,7 +24,7 @@ struct rdzv_peer {
 	struct shunt_rendezvous_row row;
 };
 
-/* A member that is called over TCP, so that it is woken, and its end noticed. */
+/* A member that the root calls over TCP, to wake it and to notice its end. */
 struct rdzv_called {
 	int64_t end;   /* when a member that no call has reached is given up */
 	int64_t again; /* when the next call is due, unless this one has reached the member */
@@ -34,7 +34,7 @@ struct rdzv_called {
 struct rdzv_root {
 	/* Set by the caller. */
 	struct rdzv_lobby *lobby;
-	const char *what, *limit;            /* for the log: what is joined, and the name of timeout_ms */
+	const char *what, *limit;            /* for the log: the thing that is joined, and the name of timeout_ms */
 	int rank, member;                    /* our own; -1: a server */
 	int nranks, nmembers;                /* 0: as the first hello says */
 	int *watch;                          /* per member: a connection to it, which breaks when it dies; -1 none, or

@@ -42,7 +42,7 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 
 /*
  * Connects nranks ranks. Exactly nranks of the nmembers members must be present. Waits for them as long as they live,
- * at most SHUNT_TIMEOUT; after 30 s one log line names the ranks that are still awaited. nranks 1 needs no peer.
+ * at most SHUNT_TIMEOUT; after 30 s one log line names the ranks that have not come. nranks 1 needs no peer.
  *   0            the star is complete; allgather may be called
  *   -ENOENT      fewer members: *missing_p is the lowest member that is not present (-1 in all other cases;
  *                missing_p may be NULL)
@@ -61,13 +61,13 @@ int shunt_rendezvous_join(
  * ranks and bytes those of all. Takes hosts over, also on an error. 0 or -ENOMEM.
  */
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank);
-/* As was set, or NULL. hosts_of: for who completes them before a join. */
+/* The hosts that were set, or NULL. hosts_of: for a caller that completes them before a join. */
 const struct shunt_hosts *shunt_rendezvous_hosts(const struct shunt_rendezvous *rdzv);
 struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv);
 
 /*
- * After a join in which ranks went by their members: rank_of[i] is the rank of who joined as i. From then on ranks are
- * those, also in the hosts. 0, or -EINVAL: two have the same one (logged).
+ * After a join in which member indices stood for ranks: rank_of[i] is the rank of the member that joined as i. From
+ * then on these ranks hold, also in the hosts. 0, or -EINVAL: two members have the same rank (logged).
  */
 int shunt_rendezvous_renumber(struct shunt_rendezvous *rdzv, const int32_t *rank_of);
 
@@ -80,14 +80,14 @@ int shunt_rendezvous_await(
     struct shunt_rendezvous *rdzv, int nmembers, int nranks, int64_t timeout_ms, const atomic_int *cancel);
 
 /*
- * Before a join: how many members have their sockets on this host, our own included. *missing_p: the lowest that has
- * none, or -1. A negative errno: they cannot be looked for. Does not wait.
+ * Before a join: how many members have their sockets on this host, our own included. *missing_p: the lowest member
+ * without a socket, or -1. A negative errno: the sockets cannot be looked for. Does not wait.
  */
 int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *missing_p);
 
 /*
- * After a join, or a look, that found too few members: true on the lowest member that is present, if it is not the only
- * one. So one member can speak for all.
+ * After a join, or a look, that found too few members: true on the lowest member that is present, unless it is alone.
+ * So one member can speak for all.
  */
 bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv);
 
@@ -112,27 +112,30 @@ struct shunt_ranks {
 int shunt_rendezvous_allgather(
     const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds);
 /*
- * For a rank that lacks the memory to take part in the next round: ends that round on all ranks, which would wait for
- * this one until their deadline. Always -ENOMEM.
+ * For a rank that lacks the memory for the next round: ends that round on all ranks, which would otherwise wait for
+ * this rank until their deadline. Always -ENOMEM.
  */
 int shunt_rendezvous_lacks_memory(const struct shunt_ranks *ranks);
-/* True: rounds pass descriptors, which they do inside a host alone. The same on all ranks. */
+/* True: rounds pass descriptors, as they do only inside a host. The same on all ranks. */
 bool shunt_rendezvous_passes_fds(const struct shunt_ranks *ranks);
 
 /*
- * Between two rounds: a rank that this one is connected with has closed its connection, so the next round will fail.
- * For who waits for something else meanwhile. NULL is allowed.
+ * Between two rounds, for a caller that waits for something else. True: a connected rank has closed its connection, so
+ * the next round will fail. NULL is allowed.
  */
 bool shunt_rendezvous_lost(const struct shunt_rendezvous *rdzv);
 
 /* nranks rows after a join, which the rendezvous owns; else NULL. */
 const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv);
 
-/* Readable while a connection is to be answered. The rendezvous owns it; -1 if the system has none. */
+/*
+ * A descriptor that is readable while a connection waits for an answer. The rendezvous owns it; -1 if the system has no
+ * descriptor left.
+ */
 int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv);
 /*
- * Before a join: drops connections of other users, challenges the others, and reads what they say, without waiting.
- * True: a member has proved itself, so the ranks are joining. Its connection is kept for our own join.
+ * Before a join, and without waiting: drops connections of other users, challenges all other connections, and reads
+ * their messages. True: a member has proved itself, so the ranks are joining. Its connection is kept for our own join.
  */
 bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv);
 

@@ -21,12 +21,12 @@ struct shunt_star {
 
 /* Rank 0 listens at addr, which gets the port that the kernel has chosen. 0 or -errno. */
 int shunt_star_listen(const struct shunt_star *star, struct shunt_netaddr *addr, struct shunt_rendezvous **rdzv_p);
-/* Rank 0 waits for all others; nobody can come later. Errors (logged): as shunt_rendezvous_join. */
+/* Rank 0 waits for all others; afterwards no rank can join. Errors (logged): as shunt_rendezvous_join. */
 int shunt_star_collect(const struct shunt_star *star, struct shunt_rendezvous *rdzv);
 /*
- * Another rank calls once, and waits for the outcome. The errors of rank 0 are final, and logged. -EAGAIN: nobody is
- * there, another program is, or one who does not know the secret: the rank may call again. -ECANCELED, or another
- * -errno.
+ * Another rank calls once, and waits for the outcome. The errors of rank 0 are final, and logged. -EAGAIN: nobody
+ * listens at the address, or another program does, or one without the secret: the rank may call again. -ECANCELED, or
+ * another -errno.
  */
 int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *addr, struct shunt_rendezvous **rdzv_p);
 /* True: another rank has closed its connection. */

@@ -7,7 +7,7 @@
 #include "transport/rendezvous/object.h"
 
 /*
- * The root of a host joins those of the other hosts. *cancel, and errors, are those of a join; text gets the
+ * The root of a host joins the roots of the other hosts. *cancel, and errors, are those of a join; text gets the
  * reason.
  */
 int rdzv_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes);

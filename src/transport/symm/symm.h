@@ -3,7 +3,7 @@
 #define SHUNT_TRANSPORT_SYMM_SYMM_H
 /*
  * Symmetric memory: each rank of a communicator brings device memory of its own, and maps that of all others. Scratch,
- * the memory of plans, and windows are made so. On all ranks alike:
+ * the memory of plans, and windows are made in this way. All ranks take the same steps:
  *
  * | step                | what it does                                                                          |
  * |---------------------|---------------------------------------------------------------------------------------|
@@ -13,16 +13,16 @@
  * | ... locally         | compares the offers, maps the peers' memory, calls fill                               |
  * | agree, round 2      | all ranks get all votes: whether each has mapped all                                  |
  *
- * Errors. What fails on this rank before the second round becomes its vote, so all ranks come to the same outcome:
+ * Errors. An error on this rank before the second round becomes its vote, so all ranks come to the same outcome:
  * -EOPNOTSUPP, with a text that names the first rank that refused, and its reason. If a first offer refuses, nobody
- * maps and the second round is left out. A rank whose allocation or registration has failed, or who has refused for a
- * reason of its own (shunt_vote_refuse on `vote`), still calls agree: the others wait for it. Any other error is that
- * of a round (shunt_rendezvous_allgather), after which the rendezvous is of no more use: a rank died, was cancelled,
- * lacks the memory to take part, or did not come in time.
+ * maps and the second round is left out. A rank still calls agree if its allocation or registration has failed, or if
+ * it refuses for a reason of its own (shunt_vote_refuse on `vote`): the others wait for that call. Any other error is
+ * an error of a round (shunt_rendezvous_allgather), and the rendezvous cannot be used any more: a rank died, was
+ * cancelled, lacks the memory to take part, or did not come in time.
  *
- * Ownership. The array mem is the caller's, who empties it by shunt_symm_free() in the end, also after an error or a
- * refusal: agree leaves there what it has mapped, because to unmap may mean to wait for the device. Descriptors are
- * closed when agree returns. Registered memory stays the caller's.
+ * Ownership. The caller owns the array mem, and empties it by shunt_symm_free() in the end, also after an error or a
+ * refusal: agree leaves its mappings there, because unmapping may wait for the device. Descriptors are closed when
+ * agree returns. Registered memory stays the caller's.
  *
  * Threads. One thread uses a struct shunt_symm at a time. Ranks may be threads of one process or processes.
  */
@@ -33,7 +33,7 @@
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/symm/vote.h"
 
-/* What each rank says of its memory, and what must be equal on all ranks. */
+/* Each rank's description of its memory; value must be equal on all ranks. */
 struct shunt_symm_terms {
 	uint64_t value[2]; /* the caller's */
 	uint64_t bytes;    /* that were allocated or registered; 0: nothing was */
@@ -76,11 +76,11 @@ struct shunt_symm {
 /* Copies config, and empties mem. */
 void shunt_symm_init(struct shunt_symm *symm, const struct shunt_symm_config *config);
 /*
- * Allocates zeroed memory that peers can map. Peers of this process become users of it, as long as their kernels may
- * write there; the last user frees it. 0, or -errno, which is this rank's vote.
+ * Allocates zeroed memory that peers can map. Peers of this process are users of the memory as long as their kernels
+ * may write there; the last user frees it. 0, or -errno, which is this rank's vote.
  */
 int shunt_symm_alloc(struct shunt_symm *symm, size_t bytes);
-/* Takes memory that the caller has, and keeps. 0, or -errno, which is this rank's vote. */
+/* Takes memory of the caller, which stays the caller's. 0, or -errno, which is this rank's vote. */
 int shunt_symm_register(struct shunt_symm *symm, void *base, size_t bytes);
 /* Collective, see above. 0: all ranks have mapped all memory. Allowed while a stream captures. */
 int shunt_symm_agree(struct shunt_symm *symm);

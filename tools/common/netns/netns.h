@@ -20,8 +20,8 @@ struct netns_link {
 	atomic_uint delay_us, jitter_us;               /* jitter: a random part more, which puts frames out of order */
 	atomic_uint loss_ppm, repeat_ppm, reorder_ppm; /* of a million frames; reorder: it comes after the next ones */
 	atomic_uint rate_kbps;                         /* 0: no limit */
-	atomic_uint largest;                           /* longer frames are lost, without a word; 0: none */
-	atomic_bool cut_out, cut_in;                   /* what it sends, or what it should get, is lost */
+	atomic_uint largest;                           /* longer frames are lost, without a message; 0: no limit */
+	atomic_bool cut_out, cut_in;                   /* all frames from the host, or to it, are lost */
 	atomic_ullong cut;                             /* the wire counts here what was lost by that */
 	atomic_ullong full; /* the wire counts here the host's frames that it had no room for, which are lost as well */
 };

@@ -52,7 +52,7 @@ struct shunt_proxy_config {
 	void *ctx;
 };
 
-/* What a rank tells each of its peers before they connect. */
+/* The data that a rank sends each of its peers before they connect. */
 struct shunt_proxy_offer {
 	struct shunt_net_blob blob;
 	struct shunt_net_remote memory; /* where its puts land */
@@ -63,20 +63,20 @@ struct shunt_proxy_offer {
 
 /*
  * Registers the memory and makes an endpoint for each peer; offers: npeers of them, which say whether the network
- * could have the landing. 0 or -errno (logged).
+ * accepted the landing. 0 or -errno (logged).
  */
 int shunt_proxy_create(
     const struct shunt_proxy_config *config, struct shunt_proxy_offer *offers, struct shunt_proxy **proxy_p);
 /*
  * Connects with all peers: theirs[i] is what peer i offered this rank. 0; -ETIMEDOUT, -ECANCELED, -EOWNERDEAD (lost),
- * or a connection's error; text (256 bytes) says which and why.
+ * or a connection's error; text (256 bytes) names the connection and the reason.
  */
 int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offer *theirs, int64_t timeout_ms,
     const atomic_int *cancel, char *text);
 /*
- * All ranks have connected, and will use the connections: from now on triggers are taken, and failures told, also of a
- * connection that has failed since connect. Where one rank could not connect, the others close theirs, which is no
- * failure: then start is not called.
+ * All ranks have connected, and will use the connections: from now on triggers are taken, and failures are reported,
+ * also those since connect. If one rank could not connect, the others close their connections, which is no failure:
+ * then start is not called.
  */
 void shunt_proxy_start(struct shunt_proxy *proxy);
 /*

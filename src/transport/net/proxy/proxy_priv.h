@@ -31,16 +31,16 @@ struct connection {
 	struct shunt_net_remote words;  /* of additions: the same, and where this rank's signals are counted in it */
 	uint64_t raised_at;
 	enum connection_state state;
-	bool finished;                       /* the peer was told that nothing follows */
+	bool finished;                       /* the peer was told that no more puts follow */
 	uint64_t posted, done;               /* puts */
 	uint64_t places[SHUNT_PROXY_POSTED]; /* in the FIFO, from 1, of those that are posted and not done */
 	char name[96];
 };
 
-/* Of the memory that triggers name by number. */
+/* Memory that triggers name by number. */
 struct region {
 	struct shunt_proxy_region is;
-	struct shunt_net_memory *memory;  /* NULL: there is none of this number */
+	struct shunt_net_memory *memory;  /* NULL: no memory has this number */
 	struct shunt_net_remote *remotes; /* by connection; NULL: not connected */
 };
 
@@ -65,7 +65,7 @@ struct shunt_proxy {
 	struct connection connection[];
 };
 
-/* Something that the thread is to do, while its caller waits. */
+/* A command for the thread, whose caller waits until it is done. */
 struct proxy_command {
 	void (*fn)(struct proxy_thread *thread, void *arg);
 	void *arg;

@@ -2,17 +2,17 @@
 #ifndef SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
 #define SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
 /*
- * The provider "tcp": what its files share. Lowest first: tcp_workers.c has threads for what is large, tcp_interfaces.c
- * finds the devices, tcp_state.c ends endpoints, tcp_memory.c registers memory, tcp_connect.c makes connections,
- * tcp_send.c and tcp_receive.c use them, tcp.c is the table and makes progress.
+ * The provider "tcp": what its files share. Lowest first: tcp_workers.c has threads for large transfers,
+ * tcp_interfaces.c finds the devices, tcp_state.c ends endpoints, tcp_memory.c registers memory, tcp_connect.c makes
+ * connections, tcp_send.c and tcp_receive.c use them, tcp.c is the table and makes progress.
  *
- * An endpoint has one socket for signals and small puts, and some for the data of large ones. Large puts are cut into
- * pieces; whichever data socket can be written takes the next one, so a slow socket takes fewer. Socket 0 has a head
- * for each put in the order of the puts. That order, and the number of bytes of each large put, tell the receiver when
- * a signal may be told.
+ * An endpoint has one socket for signals and small puts, and data sockets for large puts. Large puts are cut into
+ * pieces; a data socket that can be written takes the next piece, so a slow socket takes fewer pieces. Socket 0 has a
+ * head for each put in the order of the puts. That order, and the number of bytes of each large put, tell the receiver
+ * when a signal may be told.
  *
  * epoll tells edges: readable and writable of a socket stay set until the kernel says EAGAIN, or gives less than it was
- * asked for. An endpoint with something to do stands in the device's queue; who finds the queue empty may sleep.
+ * asked for. An endpoint with work stands in the device's queue; a thread that finds the queue empty may sleep.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,10 +23,10 @@
 #include "transport/net/tcp/tcp_workers.h"
 
 #define TCP_SMALL_BYTES 65536u  /* a put of more goes in pieces */
-#define TCP_PIECE_BYTES 131072u /* large enough that a call's cost does not show, small enough to spread */
+#define TCP_PIECE_BYTES 131072u /* large enough to hide the cost of a call, small enough to spread over sockets */
 /*
- * Where threads carry the pieces: two for each socket of what waits, within these bounds. A piece costs the proxy
- * thread 2 us, for which a thread carries 16 KB.
+ * If threads carry the pieces: the waiting bytes are cut into two pieces for each socket, within these bounds. A piece
+ * costs the proxy thread 2 us, in which a thread carries 16 KB.
  */
 #define TCP_SMALL_BYTES_SPREAD 16384u
 #define TCP_PIECE_LEAST_SPREAD 32768u
@@ -34,14 +34,15 @@
 #define TCP_JOB_BYTES 16384u   /* fewer bytes are carried at once, not given to a thread */
 #define TCP_MAX_PUTS 1024u     /* posted and not done, of an endpoint; a power of two */
 #define TCP_WINDOW 4096u       /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
-#define TCP_MAX_SIGNALS 16384u /* that wait at the receiver, before it reads no further */
+#define TCP_MAX_SIGNALS 16384u /* that wait at the receiver; with so many it reads no further */
 #define TCP_BUDGET (1u << 20)  /* bytes of one endpoint and direction in one progress: others wait meanwhile */
 #define TCP_STRANGERS 64       /* connections without a proof */
 #define TCP_STRANGER_MS 10000
 #define TCP_RETRY_MS 50
 /*
- * Then a new attempt: the kernel's own come after 1, 3, 7, 15, 31 s, however long the network is back. The same for the
- * challenge: where the last packet of the handshake was lost, the other side has no connection yet.
+ * After this time without a connection, or without a challenge, a new attempt. The kernel's own attempts come after 1,
+ * 3, 7, 15, 31 s, even if the network is back sooner. If the last packet of the handshake was lost, the other side has
+ * no connection, and sends no challenge.
  */
 #define TCP_CONNECT_MS 2500
 #define TCP_CHECK_MS 5000 /* between two looks for hosts that do not answer any more */
@@ -76,7 +77,7 @@ struct tcp_socket {
 	int fd;
 	uint32_t index;
 	bool readable, writable;
-	bool hangup;         /* the other side sends no more; what it has sent is still to be read */
+	bool hangup;         /* the other side sends no more; bytes that it has sent may still be unread */
 	bool at_end;         /* all of that is read */
 	bool blocked;        /* the message that comes next does not fit yet */
 	int64_t stuck_since; /* sent bytes are unacknowledged since then; 0: all are acknowledged */
@@ -97,7 +98,7 @@ struct tcp_socket {
 	uint32_t out_head_left, out_left;
 	const uint8_t *out_at;
 	uint64_t out_put;
-	/* what threads do for a data socket (tcp_workers.h) */
+	/* the jobs of threads for a data socket (tcp_workers.h) */
 	struct tcp_job read_job, write_job;
 };
 
@@ -187,7 +188,7 @@ struct tcp_device {
 	bool listener_readable;
 	int64_t accept_at; /* out of descriptors: not before */
 	int64_t check_at;  /* the next look at whether peers' hosts answer */
-	int64_t timer_at;  /* what the timer is set to; SHUNT_NEVER: not at all */
+	int64_t timer_at;  /* when the timer ends; SHUNT_NEVER: it is not set */
 	uint32_t data_sockets;
 	struct tcp_workers *workers; /* NULL: none */
 	struct tcp_slot *slot;
@@ -230,7 +231,7 @@ bool shunt_tcp_submit(struct tcp_endpoint *endpoint, struct tcp_job *job);
 bool shunt_tcp_take(struct tcp_endpoint *endpoint, struct tcp_job *job);
 /* Something is to be done, or told. */
 void shunt_tcp_queue(struct tcp_endpoint *endpoint);
-/* The endpoint is dead, with this reason, unless it was before. Its sockets are closed. */
+/* Makes the endpoint dead, with this reason, unless it is dead already, and closes its sockets. */
 void shunt_tcp_fail(struct tcp_endpoint *endpoint, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The endpoint is neither joining nor connected any more, in the device's counts. */
 void shunt_tcp_leave_state(struct tcp_endpoint *endpoint);
@@ -251,9 +252,9 @@ void shunt_tcp_blob(const struct tcp_endpoint *endpoint, struct shunt_net_blob *
 int shunt_tcp_connect(struct shunt_net_endpoint *endpoint, const struct shunt_net_blob *theirs);
 /* Goes on with an endpoint that is not connected yet. */
 void shunt_tcp_join(struct tcp_endpoint *endpoint);
-/* Takes in connections, reads from those that are not proved, and ends what is overdue. */
+/* Accepts connections, reads from those without a proof, and drops those that are overdue. */
 void shunt_tcp_strangers(struct tcp_device *device);
-/* Does what is due by now, and sets the timer to what is due next. */
+/* Does the work that is due, and sets the timer to the next deadline. */
 void shunt_tcp_time(struct tcp_device *device);
 void shunt_tcp_stranger_drop(struct tcp_device *device, struct tcp_stranger *stranger);
 /*
@@ -273,9 +274,9 @@ bool shunt_tcp_can_send(const struct tcp_endpoint *endpoint);
 /* tcp_receive.c */
 void shunt_tcp_receive(struct tcp_endpoint *endpoint);
 bool shunt_tcp_can_receive(const struct tcp_endpoint *endpoint);
-/* The oldest signal, if all that was put before it has come. */
+/* True: there is a signal, and all puts before the oldest one have come. */
 bool shunt_tcp_signal_due(const struct tcp_endpoint *endpoint);
 struct tcp_signal shunt_tcp_signal_take(struct tcp_endpoint *endpoint);
-/* The peer's end, and nothing that is still to come before it. */
+/* True: the peer's end has come, and everything before it. */
 bool shunt_tcp_ended(const struct tcp_endpoint *endpoint);
 #endif

@@ -18,14 +18,17 @@
 struct tcp_workers;
 
 struct tcp_job {
-	/* filled by who submits it */
+	/* filled by the submitter */
 	int fd;
 	bool writes;
 	int n;
 	struct iovec iov[2];
-	/* what came of it */
+	/* the outcome */
 	size_t bytes; /* that were carried */
-	int err;      /* errno after them; EAGAIN: no room, or nothing there; 0: all of it, or the end of a read */
+	/*
+	 * Errno after these bytes; EAGAIN: no room, or nothing to read; 0: all bytes were carried, or the end was read
+	 */
+	int err;
 	_Atomic int state;
 };
 
@@ -33,16 +36,16 @@ struct tcp_job {
 unsigned shunt_tcp_workers_wanted(void);
 /* Starts n threads, 1 to TCP_MAX_WORKERS. 0 or -errno. */
 int shunt_tcp_workers_start(unsigned n, struct tcp_workers **workers_p);
-/* No job is under way. NULL is allowed. */
+/* To be called when no job is under way. NULL is allowed. */
 void shunt_tcp_workers_stop(struct tcp_workers *workers);
-/* False: too many are under way. The job, and what its iov points to, stay where they are until it is taken. */
+/* False: too many jobs are under way. The job, and the memory of its iov, stay valid until the job is taken. */
 bool shunt_tcp_workers_submit(struct tcp_workers *workers, struct tcp_job *job);
-/* Does a job that no thread has begun. False: there is none. */
+/* Does a job that no thread has begun. False: there is no such job. */
 bool shunt_tcp_workers_help(struct tcp_workers *workers);
-/* True: it was submitted, and not taken. */
+/* True: the job was submitted, and not taken. */
 bool shunt_tcp_job_is_out(const struct tcp_job *job);
-/* True: it was done, and is the caller's again. */
+/* True: the job is done, and belongs to the caller again. */
 bool shunt_tcp_job_take(struct tcp_job *job);
-/* Takes it back, done or not: nobody touches its memory any more. */
+/* Takes the job back, done or not: afterwards no thread touches its memory. */
 void shunt_tcp_job_cancel(struct tcp_workers *workers, struct tcp_job *job);
 #endif

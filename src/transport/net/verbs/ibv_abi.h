@@ -2,7 +2,7 @@
 #ifndef SHUNT_TRANSPORT_NET_VERBS_IBV_ABI_H
 #define SHUNT_TRANSPORT_NET_VERBS_IBV_ABI_H
 /*
- * What Shunt uses of libibverbs' binary interface, so that neither its headers nor the library are needed to build.
+ * The part of libibverbs' binary interface that Shunt uses, so that a build needs neither its headers nor the library.
  * Names are those of the library with shunt_ in front. Fields that nobody here reads are in arrays named unused.
  * tests/transport/test_ibv_abi.c compares sizes, offsets and values with <infiniband/verbs.h>, where there is one.
  */

@@ -68,10 +68,10 @@ struct shunt_ibv {
 
 /*
  * The library, of the first of these that is set or found: SHUNT_IBV_LIB, MSCCLPP_IBV_SO, NCCL_IBVERBS_LIB,
- * libibverbs.so.1, libibverbs.so. 0; -ENOENT: there is none, not logged; -ELIBACC, -ELIBBAD: the one that a variable
- * names cannot be used, or what was found is too old (logged once). It stays open.
+ * libibverbs.so.1, libibverbs.so. 0; -ENOENT: there is no library, not logged; -ELIBACC, -ELIBBAD: the library that a
+ * variable names cannot be used, or the library that was found is too old (logged once). The library stays open.
  */
 int shunt_ibv_load(const struct shunt_ibv **ibv_p);
-/* Why it cannot be used, in words: the path, and what the loader says. "": it can. */
+/* Why the library cannot be used, in words: the path, and the loader's message. "": it can be used. */
 const char *shunt_ibv_problem(void);
 #endif

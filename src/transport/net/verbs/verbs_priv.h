@@ -4,16 +4,16 @@
 /*
  * The network of NICs with RDMA: puts are RDMA writes of a reliable connection (RC), signals are the immediate values
  * of such writes, told by the completion queue. A NIC needs no atomics, and a process that sleeps is woken by a signal.
- * Where both NICs have atomics, a signal may be an atomic addition instead, which goes the way of the data before it.
- * Internal to this folder. Errors, threads: net.h.
+ * Where both NICs have atomics, a signal may be an atomic addition instead, which takes the same way as the data before
+ * it. Internal to this folder. Errors, threads: net.h.
  *
- * Each immediate value takes a receive that its target has posted before. The sender counts them (credits), and the
- * target tells of new ones: so a signal never finds none, which would cost the NIC's timer.
+ * Each immediate value takes a receive that its target has posted before. The sender counts these receives (credits),
+ * and the target tells it of new ones. So each signal finds a receive; without one, the NIC would wait and try again.
  *
  * An endpoint has queue pairs (QPs) of two kinds. Lanes carry data, with the patience that the settings ask for. The
- * first lane carries all signals; more lanes, on as many rails, carry parts of large puts (verbs_widen.c).
- * The side one is impatient: it finds out when the peer's QPs can receive, before the main one sends anything, which
- * would else be lost and come again only after a time of seconds; and it tells the peer when the endpoint is closed or
+ * first lane carries all signals; more lanes, on as many rails, carry parts of large puts (verbs_widen.c). The side QP
+ * has short time-outs. It finds out when the peer's QPs can receive, before a lane sends anything: data that is sent
+ * earlier is lost, and a lane repeats it only after seconds. It also tells the peer when the endpoint is closed or
  * dead, which a NIC does not do.
  */
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@
 #include "transport/net/verbs/gid.h"
 #include "transport/net/verbs/verbs_load.h"
 
-#define VERBS_SIGNALS 512     /* of puts, that the target has not told its proxy yet */
+#define VERBS_SIGNALS 512     /* of puts, that the target has not reported to its proxy yet */
 #define VERBS_OWN_RECEIVES 32 /* for messages of the provider itself, and those not yet posted again */
 #define VERBS_RECEIVES (VERBS_SIGNALS + VERBS_OWN_RECEIVES)
 #define VERBS_WAITING 1024    /* power of two, above all signals and the end */
@@ -35,7 +35,7 @@
 #define VERBS_BATCH 16        /* posted together, of which the last is signaled */
 #define VERBS_SIDE 4          /* sends, and receives, of the side QP */
 #define VERBS_CQ_ENDPOINTS 16 /* that share a completion queue */
-/* Of an endpoint with so many lanes on a NIC, at most: all fail at once. */
+/* The most entries that an endpoint with so many lanes on a NIC needs: when all its work requests fail at once. */
 #define VERBS_CQ_ENTRIES(lanes) ((lanes) * (VERBS_SENDS + VERBS_RECEIVES) + 2 * VERBS_SIDE + 1)
 #define VERBS_MAX_CQS 64
 #define VERBS_RAILS SHUNT_NET_MAX_RAILS
@@ -47,10 +47,10 @@
 #define VERBS_INLINE 64         /* bytes */
 #define VERBS_PING_BYTES 8192   /* several packets of the largest size */
 #define VERBS_MOST_ATOMICS 16   /* of a QP, under way */
-#define VERBS_PROOF 0x100000001 /* what the first message adds to a word of the peer's */
-#define VERBS_LINGER_MS 2000    /* until a closed endpoint's last message is given up */
-#define VERBS_REASON_MS 200     /* until the reason for a stop is given up */
-#define VERBS_BEAT_MS 2000      /* between two looks whether an idle peer is there */
+#define VERBS_PROOF 0x100000001 /* the value that the first message adds to a word of the peer */
+#define VERBS_LINGER_MS 2000    /* the wait for a closed endpoint's last message */
+#define VERBS_REASON_MS 200     /* the wait for the reason of a QP's stop */
+#define VERBS_BEAT_MS 2000      /* between two checks of an idle peer */
 
 /* A port of a NIC that can be used. */
 struct verbs_port {
@@ -60,7 +60,7 @@ struct verbs_port {
 };
 /* The same list each time. Number or -errno (logged once). */
 int verbs_ports(const struct shunt_ibv **ibv_p, const struct verbs_port **ports_p);
-/* NICs and ports that are there and not used, each with the reason: their number. */
+/* NICs and ports that are not used, each with the reason. Returns their number. */
 int verbs_left_out(const char (**texts_p)[160]);
 /* Opens the NIC with that name; NULL: errno. */
 struct shunt_ibv_context *verbs_open_nic(const struct shunt_ibv *ibv, const char *name);
@@ -92,7 +92,8 @@ struct verbs_rail {
 	const struct verbs_port *port;
 	struct shunt_ibv_context *context;
 	struct shunt_ibv_port_attr attr;
-	uint8_t atomics_out, atomics_in; /* that a QP may have under way, as requester and as responder; 0: none */
+	/* Atomics that a QP may have under way, as requester and as responder */
+	uint8_t atomics_out, atomics_in;
 	struct shunt_ibv_pd *pd;
 	struct shunt_ibv_comp_channel *channel;
 	struct verbs_cq cqs[VERBS_MAX_CQS];
@@ -109,7 +110,7 @@ struct verbs_device {
 	struct verbs_endpoint **slots; /* by the slot of an endpoint's id */
 	unsigned nslots;
 	uint16_t generation;
-	struct verbs_endpoint *attention; /* endpoints that progress looks at, whatever comes */
+	struct verbs_endpoint *attention; /* endpoints that each progress looks at */
 	unsigned timed;                   /* endpoints with a deadline */
 	unsigned calls;
 	bool armed;
@@ -117,7 +118,7 @@ struct verbs_device {
 	int64_t next_beat;
 	struct shunt_ibv_wc stash[VERBS_RAILS * VERBS_MAX_CQS]; /* completions that arm has found */
 	int nstash;
-	struct verbs_memory *gpu_memory; /* list of what lies in GPUs */
+	struct verbs_memory *gpu_memory; /* list of the memory in GPUs */
 	struct verbs_flush flush;
 	void *scratch; /* a page that the flush reads into */
 	struct shunt_ibv_mr *scratch_mr;
@@ -150,7 +151,7 @@ enum verbs_message {
 	VERBS_BYE = 5 << 12,
 	VERBS_LANES = 6 << 12,    /* the other lanes of this end are in the peer's memory */
 	VERBS_LANES_UP = 7 << 12, /* ... and can receive */
-	VERBS_LANES_OK = 8 << 12, /* a ping has come on each of the peer's */
+	VERBS_LANES_OK = 8 << 12, /* a ping has come on each lane of the peer */
 	VERBS_PART = 9 << 12,     /* on a lane: a part of a put has come */
 	VERBS_NUMBER = (1 << 12) - 1,
 };
@@ -180,7 +181,7 @@ struct verbs_put {
 	uint32_t word_key;
 };
 
-/* What a peer must know of a rail, and of a QP, to connect. */
+/* The data of a rail, and of a QP, that a peer needs to connect. */
 struct verbs_link {
 	uint16_t lid, pkey;
 	uint8_t mtu, ethernet, ngids;
@@ -191,7 +192,7 @@ struct verbs_qp_name {
 	struct shunt_ibv_ece ece;
 };
 
-/* What ends tell each other of rails and lanes from 1 on, once the first lane carries data. */
+/* The data of rails and lanes from 1 on, which the two ends exchange once the first lane carries data. */
 struct verbs_table {
 	struct verbs_link link[VERBS_RAILS];
 	uint32_t ping_key[VERBS_RAILS];
@@ -202,7 +203,7 @@ struct verbs_table {
 struct verbs_own {
 	uint8_t sent[VERBS_PING_BYTES], came[VERBS_PING_BYTES];
 	uint64_t proof;  /* to which the peer adds */
-	uint64_t answer; /* of additions to the peer's words: what was there; nobody reads it */
+	uint64_t answer; /* of additions to the peer's words: the old values, which nobody reads */
 	struct verbs_table table_sent, table_came;
 	uint8_t lane_came[][VERBS_LANE_PING]; /* of lanes from 1 on */
 };
@@ -214,7 +215,7 @@ struct verbs_peer {
 	struct verbs_link link; /* of its first rail */
 	struct verbs_qp_name qp;
 	uint32_t side_qpn;
-	uint8_t atomics; /* that it answers at a time; 0: it does not ask for additions */
+	uint8_t atomics; /* that the NIC answers at a time; 0: this end does not ask for additions */
 	uint8_t rails, qps;
 	uint64_t ping_at;
 	uint32_t ping_key[VERBS_RAILS]; /* the first is in the blob */
@@ -263,12 +264,13 @@ struct verbs_endpoint {
 	struct verbs_own *ping;
 	size_t ping_bytes;
 	struct shunt_ibv_mr *ping_mr[VERBS_RAILS];
-	unsigned lanes_proven;  /* bits of those on which a ping has come */
-	bool lanes_ok, ok_sent; /* the peer has said so of this end's; this end of the peer's */
-	uint32_t side_round;    /* how often the side QP has begun */
+	unsigned lanes_proven; /* bits of the lanes on which a ping has come */
+	/* The peer says that a ping has come on each of this end's lanes; this end has said so of the peer's lanes */
+	bool lanes_ok, ok_sent;
+	uint32_t side_round; /* how often the side QP has begun */
 	bool ping_came, pong_came, pong_sent;
 	bool reached;            /* the peer's QPs have answered */
-	bool bye_sent, bye_done; /* the peer has been told that this end is over */
+	bool bye_sent, bye_done; /* sent: the peer was told that this end is closed; done: that message is complete */
 
 	/* Counts that go round; taken >= the lanes' posted; done: the least of the lanes' */
 	uint32_t taken, done;
@@ -282,7 +284,7 @@ struct verbs_endpoint {
 	uint32_t end_seq;
 
 	bool in_attention, error_untold;
-	struct verbs_lane *flushed; /* its QP has stopped, and why has not come yet */
+	struct verbs_lane *flushed; /* its QP has stopped, and the completion with the reason has not come yet */
 	struct verbs_endpoint *next_attention;
 
 	struct verbs_put puts[VERBS_PUTS];
@@ -342,8 +344,8 @@ static inline int verbs_lanes_most(const struct verbs_device *device)
 }
 
 /*
- * What the files have, lowest first: a file calls those above it here. verbs_ports.c and verbs_load.c, which find the
- * NICs and the library, are below all of them.
+ * The functions of the files, lowest first: a file calls files that stand above it here. verbs_ports.c and
+ * verbs_load.c, which find the NICs and the library, are below all of these.
  */
 
 /* verbs_qp.c. Masks of modify_qp are exact, or the library refuses. 0 or -errno (logged). */
@@ -376,7 +378,7 @@ struct shunt_ibv_mr *verbs_mem_own(struct verbs_rail *rail, void *start, size_t 
 
 /* verbs_link.c: the addresses that the port offers to a peer; their number, or -errno (logged). */
 int verbs_gids(struct verbs_rail *rail, struct shunt_gid *offered);
-/* What a rail's peer must know of it. 0 or -errno (logged). */
+/* The data of the rail that its peer needs. 0 or -errno (logged). */
 int verbs_link_of(struct verbs_rail *rail, struct verbs_link *link_p);
 bool verbs_link_is_valid(const struct verbs_link *link);
 

@@ -37,7 +37,7 @@ enum { RDZV_LOBBY_PLACES = 256 };
 void rdzv_lobby_finish(struct rdzv_lobby *lobby);
 /* Makes event_fd, if the system lets it. */
 void rdzv_lobby_watch(struct rdzv_lobby *lobby);
-/* event_fd becomes readable for the other one's connections, too. */
+/* event_fd becomes readable for connections of the other lobby, too. */
 void rdzv_lobby_include(struct rdzv_lobby *lobby, const struct rdzv_lobby *other);
 /*
  * Takes in some of the connections that wait: drops those that cannot be ranks, and challenges the others. 0, or -errno
@@ -50,7 +50,7 @@ void rdzv_lobby_read(struct rdzv_lobby *lobby, int i);
 int rdzv_lobby_take(struct rdzv_lobby *lobby, int i);
 /* Drops connections whose hello is overdue. */
 void rdzv_lobby_expire(struct rdzv_lobby *lobby, int64_t now);
-/* Closes all connections and frees their places; closes with `backlog` those that wait, too. */
+/* Closes all connections and frees their places; with `backlog` it closes connections in the backlog, too. */
 void rdzv_lobby_clear(struct rdzv_lobby *lobby, bool backlog);
 /* Closes the socket; the connections stay. */
 void rdzv_lobby_close(struct rdzv_lobby *lobby);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WAIT_H
 #define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WAIT_H
-/* Waiting for peers (liveness.c), deadlines of such waits, and log lines meanwhile (wait.c). */
+/* Waiting for peers (liveness.c), the deadlines of such waits, and log lines during a wait (wait.c). */
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,7 +19,7 @@ struct rdzv_wait_log {
 };
 
 struct rdzv_wait_log rdzv_wait_log_begin(void);
-/* True after 30 s, and then ever more rarely: it is time to say what is still awaited. */
+/* True after 30 s, and then in longer and longer intervals: it is time to log what the wait is for. */
 bool rdzv_wait_log_due(struct rdzv_wait_log *p);
 /* Logs when it is due. what: follows "waiting for". */
 void rdzv_wait_log_say(struct rdzv_wait_log *p, const char *what);

@@ -129,7 +129,7 @@ struct rdzv_key rdzv_key(const void *secret, size_t bytes);
 /* Fills head, nonce, host, pid, shunt; the caller then fills the rest and signs. 0 or -errno. */
 int rdzv_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key);
 void rdzv_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
-/* True: the hello, of whatever version, is from one who knows the key. */
+/* True: the sender of the hello, of whatever version, knows the key. */
 bool rdzv_hello_proves(const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 void rdzv_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows, const struct rdzv_key *key,
     const uint8_t nonce[RDZV_NONCE]);
