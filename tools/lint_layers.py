@@ -75,6 +75,9 @@ class Order:
         found = []
         folders = sorted(name for name in os.listdir("src") if os.path.isdir(os.path.join("src", name)))
         found += ["src/%s: no layer of src/meson.build" % name for name in folders if name not in self.layers]
+        for layer in self.layers:
+            if layer not in self.rows and any(os.path.isdir(os.path.join("src", layer, name)) for name in os.listdir(os.path.join("src", layer))):
+                found.append("%s: no row has the folders of %s" % (FLOORS, layer))
         for layer, floors in sorted(self.rows.items()):
             items = [item for floor in floors for item in floor]
             for item in items:

@@ -7,7 +7,7 @@
  */
 #include "kernels/net_check.h"
 #include "kernels/plan/enter.h"
-#include "kernels/plan/ll128.h"
+#include "kernels/plan/ll128_packets.h"
 #include "kernels/plan/ll.h"
 #include "kernels/plan/plain.h"
 #include "kernels/plan/ports.h"

@@ -46,7 +46,7 @@ static const uint8_t prog_codes[SHUNT_PLAN_NOPCODES][2] = {
 	        SAME(effects, REPEATS, prog, LOOP) && ((src) || SAME(effects, SIGNALS, prog, SIGNAL)), \
 	    name ": the interpreter's operation has other effects");
 #include "plan/format/op_rows.def"
-/* The kernels tell operations on packets by their place in the enum (kernels/plan/ll128.h). */
+/* The kernels tell operations on packets by their place in the enum (kernels/plan/ll128_packets.h). */
 #define PROG_CODE(code, src, dst) \
 	_Static_assert(((src) || (dst)) == \
 	        (SHUNT_PROG_##code >= SHUNT_PROG_PACK_PACKETS && SHUNT_PROG_##code <= SHUNT_PROG_REDUCE_PACKETS), \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_LL128_H
-#define SHUNT_KERNELS_PLAN_LL128_H
+#ifndef SHUNT_KERNELS_PLAN_LL128_PACKETS_H
+#define SHUNT_KERNELS_PLAN_LL128_PACKETS_H
 /*
  * Operations on packets that travel as LL128 (kernels/plan/args.h). A warp handles a slot at a time: slot u of a
  * range is warp u's, modulo the number of warps. A warp may read what it wrote in an earlier such operation. Where
