@@ -36,7 +36,7 @@ static void string_put(FILE *out, const char *text)
 	putc('"', out);
 }
 
-/* What stands before a value: a comma after another one, a line of its own near the top, and the key. */
+/* Writes the text before a value: a comma after another value, a new line near the top, and the key. */
 static void value_begin(struct shunt_json_writer *w, const char *key)
 {
 	bool line = w->depth && w->depth <= w->lines;

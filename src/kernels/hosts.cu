@@ -2,10 +2,10 @@
 /*
  * Calls over several hosts (kernels/net_rings.h): moves of chunks through rings, in one launch.
  *
- * Each block has a channel, or some, one after the other, and all roles, or those of a group, so that one block sends
- * while another one receives. Warps look at roles, lanes at the rings of a role's next chunk; a role whose sources have
- * that chunk and whose outputs have room for it is ready, and the whole block moves it. So no role waits behind another
- * one, whichever peer is late.
+ * Each block has one channel, or several in turn. It has all roles, or those of one group, so that one block sends
+ * while another receives. Each warp looks at a role, and each lane at a ring of the role's next chunk. A role is ready
+ * if its sources have that chunk and its outputs have room for it; then the whole block moves the chunk. So no role
+ * waits for another, whichever peer is late.
  */
 #include "kernels/elements.h"
 #include "kernels/net_check.h"
@@ -20,8 +20,8 @@ enum { ROLE_WAITS, ROLE_READY, ROLE_DONE };
 
 /* A ring of a move, as a block sees it that has the move's next chunk. */
 struct net_end {
-	uint64_t *counter;       /* what the peer has filled, or taken */
-	uint64_t *mine;          /* what this rank has taken, or filled */
+	uint64_t *counter;       /* slots that the peer has filled, or taken */
+	uint64_t *mine;          /* slots that this rank has taken, or filled */
 	uint64_t count;          /* ... and its value */
 	uint64_t *seen_at, seen; /* of an output: the peer's counter, when this rank last looked */
 	char *slots;             /* of the ring */
@@ -31,7 +31,7 @@ struct net_end {
 	uint32_t from, to; /* of an output: offsets of the slots here, and at the peer */
 };
 
-/* The launch's program, and what a thread needs of its block. */
+/* The launch's program, and the data of a thread about its block. */
 struct net {
 	const struct shunt_kargs *k;
 	const struct shunt_net_role *role;
@@ -147,8 +147,8 @@ GPU_FN void net_settle(const struct net &x, struct net_block *b, uint32_t role, 
 }
 
 /*
- * Looks at a role; the same for all lanes of the warp. first: what came from other hosts is not looked at: those looks
- * go over PCIe, and what this rank sends first would wait for them.
+ * Looks at a role; the same for all lanes of the warp. first: does not look for data from other hosts: such a look goes
+ * over PCIe, and this rank's first sends would wait for it.
  */
 GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t role, bool first)
 {
@@ -157,7 +157,7 @@ GPU_FN uint8_t net_look(const struct net &x, const struct net_block *b, uint32_t
 
 	const struct shunt_net_move *move = &x.move[x.role[role].first + b->move[role]];
 
-	/* What came from other hosts last: that look goes over PCIe, and other roles wait for it. */
+	/* Data from other hosts last: that look goes over PCIe, and other roles wait for it. */
 	GPU_ROLL for (uint32_t far = 0; far < 2; far++) {
 		bool ready = true;
 
@@ -361,8 +361,8 @@ GPU_NOINLINE void net_report(const struct net &x, const struct net_block *b, uin
 }
 
 /*
- * The launch waits for a rank of another host that has left: tells the ranks of this host, whose launches may wait for
- * this one, and the proxy thread, which ends the communicator as if that rank had died. By one thread.
+ * The launch waits for a rank of another host that has left. Tells the ranks of this host, whose launches may wait for
+ * this launch, and the proxy thread, which ends the communicator as if that rank had died. By one thread.
  */
 GPU_NOINLINE void net_forsaken(const struct net &x, struct net_block *b, uint32_t left)
 {
@@ -389,7 +389,7 @@ GPU_NOINLINE void net_find_left(const struct net &x, struct net_block *b)
 		for (uint32_t i = 0; i < (uint32_t)m->nsources + m->noutputs && !b->forsaken; i++) {
 			struct net_end e = net_find(x, x.end[m->ends + i], i < m->nsources);
 
-			/* What it has sent shows once it is known to have left. */
+			/* All data that the rank sent is visible once it is known to have left. */
 			if (!e.told && gpu_ld_acquire(&x.net->words->gone[e.connection]) &&
 			    !net_end_ready(e, i < m->nsources))
 				net_forsaken(x, b, x.end[m->ends + i] & 255);

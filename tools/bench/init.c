@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt bench --init: time and memory that a communicator costs before it does useful work. Each round creates one,
- * makes one call with it, splits --comms others from it by ncclCommSplit, makes one call with each of these, and
- * destroys all.
+ * shunt bench --init: time and memory that a communicator costs before it does useful work. Each round creates a
+ * communicator, makes one call with it, splits --comms others from it by ncclCommSplit, makes one call with each of
+ * these, and destroys all.
  */
 #include <errno.h>
 #include <stdlib.h>

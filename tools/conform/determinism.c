@@ -125,7 +125,7 @@ static uint64_t bits_hash(const unsigned char *p, size_t bytes)
 	return h ? h : 1;
 }
 
-/* What the runs of one library gave. */
+/* The results of the runs of one library. */
 struct seen {
 	const struct conform_side *side;
 	const unsigned char *first[2]; /* first results for the common elements, of Shunt and of another library */

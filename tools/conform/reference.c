@@ -14,7 +14,7 @@ static int mantissa_of(enum shunt_dtype dtype)
 	return shunt_dtype_rows[dtype].mantissa;
 }
 
-/* The exponent of the smallest subnormal; an integer has none. */
+/* The exponent of the smallest subnormal; 0 for integers. */
 static int tiny_of(enum shunt_dtype dtype)
 {
 	return shunt_dtype_is_float(dtype) ? 2 - (1 << (shunt_dtype_rows[dtype].exponent - 1)) - mantissa_of(dtype) : 0;

@@ -116,7 +116,7 @@ bool find_mismatch(struct findings *f, const struct dump_group *g)
 	return false;
 }
 
-/* A call that one rank forwarded to NCCL and another one ran itself never ends. */
+/* A call never ends if one rank forwarded it to NCCL and another ran it with Shunt. */
 bool find_split_path(struct findings *f, const struct dump_group *g)
 {
 	for (int r = 0; r < g->n; r++)

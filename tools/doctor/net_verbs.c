@@ -28,7 +28,7 @@ struct ask {
 	uint32_t end;              /* 1: that was all */
 };
 
-/* Registered memory: what a peer writes, and what is written to it. */
+/* Registered memory: the target of the peer's puts, and the sources of ours. */
 struct memory {
 	struct ask asked;
 	uint64_t word;
@@ -38,7 +38,7 @@ struct memory {
 	uint8_t source[BLOCK];
 };
 
-/* A rank's NIC, and of the present pair its end. */
+/* A rank's NIC, and its end of the pair that is tested now. */
 struct end {
 	const struct shunt_net_ops *ops;
 	struct shunt_net_device *device;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt info: what this host is called, its interfaces, and the one that ranks of other hosts would find it at. */
+/* shunt info: the host's name, its interfaces, and the interface at which ranks of other hosts would find it. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The times of a launch for its picture. They follow a simulation of the launch (plan/verify/simulate.h): an operation
- * starts when its block has ended the one before, and what it waits for has come. What waits for what is the plan's;
- * how long things take is made up.
+ * starts when its block has ended the operation before, and the signals for which it waits have come. The order follows
+ * from the plan; the durations are invented.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #define T_DATA 5.0
 #define T_LATENCY(n) (1.5 + 0.4 * ((n) < 12 ? (n) : 12))
 
-/* What a step did: a signal or release; or units [low, high) of a buffer, which it wrote or read. */
+/* A deed of a step: a signal or release; or a write or read of units [low, high) of a buffer. */
 struct deed {
 	uint64_t low, high;
 	uint32_t step;
@@ -218,7 +218,7 @@ static void packets_read(struct follower *f, uint32_t rank, struct plan_step *st
 			arrow_add(f, PLAN_ARROW_DATA, d->step, what.step);
 }
 
-/* What the step does to one of its slices. */
+/* Notes the step's access to one of its slices. */
 static void slice_note(struct follower *f, const struct block_state *a, struct plan_step *step,
     const struct shunt_plan_slice *s, bool reads)
 {

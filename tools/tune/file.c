@@ -217,8 +217,8 @@ static long points_read(const struct tune_opts *o, FILE *f, struct tune_results 
 }
 
 /*
- * Opens the file for this process only, until it closes the file or ends. Without a lock where the file system has
- * none. 0 or -errno.
+ * Opens the file for this process only, until it closes the file or ends. Without a lock if the file system has no
+ * locks. 0 or -errno.
  */
 static int file_lock(const char *path, FILE **f_p)
 {

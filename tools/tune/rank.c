@@ -96,7 +96,7 @@ static int hosts_identify(struct tune_rank *r, const uint8_t *const *hosts, unsi
 	return 0;
 }
 
-/* All ranks must have devices of one kind, and all or none a real NCCL. */
+/* All ranks must have devices of one kind, and either all ranks have a real NCCL or none has. */
 static int machine_identify(struct tune_rank *r)
 {
 	struct identity {

@@ -18,11 +18,14 @@
 _Static_assert(SHUNT_TOPOLOGY_RANKS == SHUNT_NET_MAX_RANKS && SHUNT_TOPOLOGY_LOCAL == SHUNT_KARGS_MAX_RANKS,
     "kernels have room for all ranks of a topology");
 
-/* Up to this part of a rail each rail sends its sum to all others, and all add up: one network leg instead of two. */
+/*
+ * If a rail's part has at most this size, each rail sends its sum to all others, and all add the sums up: one network
+ * leg instead of two.
+ */
 #define ONE_LEG_PART (128u << 10)
-/* Groups of roles: sending and receiving overlap where the one stores over nothing that the other one loads. */
+/* Groups of roles: sending and receiving overlap if neither stores to memory that the other loads. */
 enum { GROUP_SEND, GROUP_RECEIVE };
-#define THREAD_BYTES 64u /* of a chunk: what a thread has under way at once (NET_PACKS in kernels/hosts.cu) */
+#define THREAD_BYTES 64u /* of a chunk, that a thread has under way at once (NET_PACKS in kernels/hosts.cu) */
 
 struct program {
 	const struct shunt_topology *at;
@@ -173,7 +176,7 @@ struct span {
 	uint64_t first, bytes;
 };
 
-/* What rail `rail` of host `host` adds up; host -1: of all hosts, if there is one network leg. */
+/* The span that rail `rail` of host `host` adds up; host -1: of all hosts, if there is one network leg. */
 static struct span share(const struct program *p, uint64_t bytes, int rail, int host)
 {
 	uint64_t first, last;

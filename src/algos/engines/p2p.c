@@ -66,7 +66,7 @@ static struct entry *add(struct lists *l, unsigned list, const void *from, void 
 	return e;
 }
 
-/* A message to or from peers, or a reduction of what comes from peers: it has the call's protocol. */
+/* A message to or from peers, or a reduction of data from peers: it has the call's protocol. */
 static void add_moving(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
 {
 	add(l, list, from, to, bytes)->message.bytes |= l->proto;
@@ -198,8 +198,8 @@ static void add_message(struct lists *l, const struct shunt_coll *c)
 }
 
 /*
- * This rank's messages for a collective: at most 2n - 1 for n ranks. Who has which side, and which part of a buffer
- * goes to or comes from which rank, is the collective's row.
+ * This rank's messages for a collective: at most 2n - 1 for n ranks. The collective's row says which ranks send and
+ * receive, and which part of a buffer goes to or comes from which rank.
  */
 static void add_call(struct lists *l, const struct shunt_sel_key *sel_key, const struct shunt_coll *c)
 {

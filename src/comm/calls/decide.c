@@ -48,7 +48,7 @@ static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *co
 	return err;
 }
 
-/* The selection key. The set-up, on another thread, writes that of state READY: before it, what is known of it. */
+/* The selection key. The set-up writes the key of state READY on another thread; before that, the early key holds. */
 static const struct shunt_sel_key *key_of(const struct shunt_comm *comm, enum comm_state state)
 {
 	return state == COMM_READY ? &comm->sel_key : &comm->early_key;
@@ -58,7 +58,7 @@ static const struct shunt_sel_key *key_of(const struct shunt_comm *comm, enum co
 static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     struct shunt_decision *d, struct shunt_path *path_p)
 {
-	/* A call that names an algorithm has none of the plans' for it, and a plan's launch records no event. */
+	/* A call that names an algorithm does not mean a plan, and a plan's launch records no event. */
 	if (coll->algo || coll->launched)
 		return false;
 	if ((state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))

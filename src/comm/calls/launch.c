@@ -142,8 +142,8 @@ static int join_streams(
 }
 
 /*
- * All streams of a group must capture into one graph, or none may capture. NCCL has the same rule: nothing else can be
- * put in order.
+ * All streams of a group must capture into one graph, or none may capture. NCCL has the same rule, because other
+ * streams cannot be put in order.
  */
 static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
 {
@@ -411,7 +411,10 @@ int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct 
 	if (plan) {
 		err = shunt_plan_call_fits(plan, call) ? shunt_comm_plans_prepare_named(comm, plan, bytes, &exec) :
 		                                         -EINVAL;
-		/* A peer may have launched by then; what all ranks refuse alike breaks nothing. */
+		/*
+		 * A peer may have launched by then, so an error breaks the communicator; one that all ranks return
+		 * alike does not.
+		 */
 		if (!err && (err = launch_named(comm, exec, call)))
 			err = err == -EOPNOTSUPP || err == -EINVAL ? -EIO : err;
 		if (err && err != -EOPNOTSUPP && err != -EINVAL)

@@ -24,7 +24,7 @@
 #include "comm/observe/call_check.h"
 #include "comm/observe/recorder.h"
 
-#define MAX_FILES 32 /* of one process, so that it does not fill a disk */
+#define MAX_FILES 32 /* the most that one process writes, so that the files do not fill a disk */
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
 #define HOST_PID_NAMESPACE 0xeffffffcu /* its inode since Linux 3.8 */

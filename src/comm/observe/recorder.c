@@ -498,7 +498,7 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 			snapshot->fault = *rec->fault;
 	}
 	shunt_mutex_unlock(&rec->lock);
-	/* Read after the device: what the device has begun was counted before. */
+	/* Read after the device: operations that the device has begun were counted before. */
 	snapshot->captured = atomic_load(&rec->captured.next);
 	snapshot->collectives = atomic_load(&rec->collectives);
 	snapshot->calls = atomic_load(&rec->calls);

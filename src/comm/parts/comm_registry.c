@@ -5,7 +5,7 @@
 static struct shunt_registration *list; /* the newest first */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* A forked child has none of the communicators. */
+/* A forked child has no communicators. */
 static void drop_list(void)
 {
 	list = NULL;

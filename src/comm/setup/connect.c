@@ -58,7 +58,7 @@ struct wires {
 
 _Static_assert(offsetof(struct shunt_proxy_offer, blob) == 0, "the blob is first");
 
-/* What a rank says in the first round: its vote, and behind it by rank its offers, whose blobs are cut. */
+/* A rank's message in the first round: its vote, then its offers by rank, with blobs of the provider's size. */
 struct offers {
 	struct shunt_vote vote;
 	uint8_t to[];
@@ -106,8 +106,8 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 }
 
 /*
- * Memory of the GPU for what comes from peers, where SHUNT_NET_GPU_MEMORY asks for it and the NIC may have it; else
- * none. *fd_p: its dma-buf, or -1.
+ * Memory of the GPU for data from peers, if SHUNT_NET_GPU_MEMORY asks for it and the NIC can use it; else none. *fd_p:
+ * its dma-buf, or -1.
  */
 static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, int *fd_p)
 {
@@ -117,7 +117,7 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 
 	*fd_p = -1;
 	comm->net.landing = NULL;
-	/* What SHUNT_CHECK announces is put beside the signals, in page-locked memory. */
+	/* Announcements of SHUNT_CHECK are put beside the signals, in page-locked memory. */
 	if (!shunt_config()->net_gpu_memory || comm->checks)
 		return;
 	n = net->devices(info, SHUNT_NET_MAX_DEVICES);
@@ -291,7 +291,8 @@ int shunt_comm_net_connect(struct shunt_comm *comm, char *reason)
 			continue;
 		comm->net.provider = providers[i]->name;
 		err = -EOPNOTSUPP;
-		comm->net.adds = providers[i + 1] && comm->net.usable & SHUNT_NET_USABLE_ADDS; /* tcp has none */
+		/* The provider tcp has no additions. */
+		comm->net.adds = providers[i + 1] && comm->net.usable & SHUNT_NET_USABLE_ADDS;
 		if (comm->net.adds)
 			err = connect_adding(comm, i, w, reason);
 		if (err == -EOPNOTSUPP)

@@ -123,7 +123,7 @@ static void choose_devices(struct shunt_comm *comm, unsigned usable, const char 
 	comm->net.usable = usable;
 	for (int i = 0; providers[i]; i++)
 		if (usable >> i & 1)
-			/* Interfaces of tcp need not reach each other: the first is the one that NCCL would take. */
+			/* Interfaces of tcp need not reach each other, so the first is used, as NCCL would. */
 			comm->net.rails[i] = providers[i + 1] ?
 			    nearest_devices(providers[i], gpus, ngpus, shunt_comm_local_rank(comm)) :
 			    (struct shunt_net_rails){ .n = 1 };

@@ -96,7 +96,7 @@ static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region,
 		    vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, strerror(-err));
 }
 
-/* Everybody's memory is there: maps that of the ranks of this one's host. What fails becomes this rank's vote. */
+/* The memory of all ranks is there: maps the memory of the ranks on this host. A failure becomes this rank's vote. */
 static void join_region(struct shunt_comm *comm, struct shunt_comm_region *region, const struct region_offer *all,
     const int *fds, struct shunt_vote *vote)
 {

@@ -10,7 +10,7 @@
 #include "comm/setup/hello.h"
 #include "transport/symm/symm.h"
 
-/* True: the rank is on this one's host. */
+/* True: the rank is on this rank's host. */
 static bool is_local(const struct shunt_comm *comm, int r)
 {
 	return shunt_topology_is_joint(&comm->topology, r, comm->rank);

@@ -25,8 +25,8 @@ static void back_off(long *ns)
 
 /*
  * True: the caller is to wait for the device. The deadline `from` has passed, and none of our kernels runs: the missing
- * ones have not begun, or the account of warps is wrong. Waiting for the device ends in both cases; the other work that
- * it waits for is ahead of our kernels or another communicator's.
+ * kernels have not begun, or the account of warps is wrong. In both cases a wait for the device ends; the other work
+ * that it waits for comes before our kernels, or is another communicator's.
  */
 static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "plan/compile/program_priv.h"
 
-/* Chunks of one of the caller's buffers (0 what it sends, 1 what it receives) or of ours, from `index` on. */
+/* Chunks of one of the caller's buffers (0 send, 1 receive) or of ours, from `index` on. */
 struct staged {
 	uint8_t buffer;
 	uint64_t index;
@@ -97,8 +97,8 @@ static int build_block(struct program_builder *b, uint32_t k)
 }
 
 /*
- * Builds the bytecode of all blocks one after the other, each as long as the longest. head: what all heads have in
- * common.
+ * Builds the bytecode of all blocks one after the other, each as long as the longest. head: the part that all heads
+ * have in common.
  */
 static int build_blocks(struct program_builder *b, struct shunt_prog_head head)
 {

@@ -243,7 +243,7 @@ static void emit_pairs(struct program_builder *b, const struct shunt_plan_op *op
 	}
 }
 
-/* What is sent to other hosts, is read later: nothing is written there before this. */
+/* Puts to other hosts read their source later: the source is not written before this flush. */
 static void emit_flush(struct program_builder *b, const struct shunt_plan_op *op)
 {
 	emit_slots(b, op, SHUNT_PROG_PORT_FLUSH, true, own_slot);
@@ -282,9 +282,10 @@ static bool op_writes(
 }
 
 /*
- * True: the plan may write what the put reads, once the put has ended. The proof takes a put's source for read by then;
- * so it must be. Packets are written once in a launch, or over equal ones. What comes before the put in its own block
- * is over, unless a pipeline repeats it, and the next launch begins when all puts of this one have been read.
+ * True: the plan may write the source of the put after the put has ended. The proof assumes that the source has been
+ * read by then, so a flush must ensure that. Packets are written once in a launch, or over equal packets. Operations
+ * before the put in its own block are over, unless a pipeline repeats them. The next launch begins when all puts of
+ * this launch have been read.
  */
 static bool is_rewritten(
     const struct program_builder *b, const struct shunt_plan_op *put, const struct shunt_plan_slice *s)

@@ -34,7 +34,7 @@ struct shunt_plan_exec {
 	char reason[128];
 };
 
-/* The ranks that map each other's memory, and which of them this one is. */
+/* The number of ranks that map each other's memory, and this rank's index among them. */
 static int nmates(const struct shunt_plan_exec *e)
 {
 	return e->host.hosts ? e->host.hosts->nmates : e->host.ranks.nranks;
@@ -78,8 +78,8 @@ static bool inputs_readonly(const struct shunt_plan *plan)
 }
 
 /*
- * Only buffers that lie at one place on all ranks, in place or not: not what an all-gather sends, nor what a
- * reduce-scatter receives. A merged buffer is what is received, except for a reduce-scatter.
+ * Only buffers that lie at one place on all ranks, in place or not: neither the send buffer of an all-gather nor the
+ * receive buffer of a reduce-scatter. A merged buffer is the receive buffer, except for a reduce-scatter.
  */
 void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *e, bool wants[2])
 {
@@ -183,7 +183,7 @@ static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
 	return up;
 }
 
-/* Bytes of the bytecodes, and of what lies behind them. */
+/* Bytes of the bytecodes, and of the copies behind them. */
 static uint64_t bytecodes_bytes(const struct shunt_plan_exec *e)
 {
 	const struct shunt_program *p = e->program;
@@ -192,7 +192,7 @@ static uint64_t bytecodes_bytes(const struct shunt_plan_exec *e)
 	return ((uint64_t)p->nblocks * p->bytecode_bytes * sets + 511) / 512 * 512;
 }
 
-/* Allocates this rank's resources. What fails becomes its vote. */
+/* Allocates this rank's resources. A failure becomes its vote. */
 static void resources_alloc(struct shunt_plan_exec *e, struct resources *a, struct shunt_symm *symm)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;

@@ -153,7 +153,7 @@ static bool load_slice(struct loader *l, const json_t *object, const char *where
 	}
 }
 
-/* A list of slices in the file: its key, what it should have, and the operation's type. */
+/* A list of slices in the file: its key, the slices that it should have, and the operation's type. */
 struct slice_list {
 	const char *key;
 	uint16_t list; /* as in struct shunt_plan_op_row */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What all files of a proof need: its memory, where a buffer's cells are, and what a cell is called. */
+/* Helpers for all files of a proof: its memory, the cells of a buffer, and the names of cells. */
 #include <inttypes.h>
 #include <stdio.h>
 #include "plan/verify/prove.h"

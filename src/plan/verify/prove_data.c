@@ -73,7 +73,7 @@ static uint32_t add_step(struct proof *p, const struct block_state *a, const str
 	return p->failed ? 0 : p->nsteps++;
 }
 
-/* What one element of an operation does. */
+/* The work of one element of an operation. */
 struct task {
 	struct proof *p;
 	struct proof_access by;
@@ -129,7 +129,7 @@ static void write_cell(struct task *t, struct proof_cell *c, uint32_t value)
 {
 	struct proof *p = t->p;
 
-	/* Who reads a packet that is written twice with the same value need not know which it is. */
+	/* If a packet is written twice with the same value, its reader need not know which of the two it reads. */
 	if (t->packets && c->last.step && c->value == value)
 		return;
 	if (c->last.step && !shunt_proof_ordered(p, c->last, t->by, true))

@@ -37,7 +37,10 @@ static void join(const struct proof *p, uint32_t *clock, const uint32_t *with)
 		clock[i] = clock[i] < with[i] ? with[i] : clock[i];
 }
 
-/* The block's clock as it does not change any more; thread0: with what its first thread has awaited since. */
+/*
+ * A copy of the block's clock that does not change any more; thread0: with the clocks that its first thread has
+ * received since by waits.
+ */
 const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool thread0)
 {
 	struct proof_block *b = &p->blocks[block];

@@ -57,7 +57,7 @@ static void *find_loaded(void)
 	dl_iterate_phdr(name_add, &names);
 	for (size_t i = 0; i < names.n; i++) {
 		void *handle = found ? NULL : dlopen(names.at[i], RTLD_LAZY | RTLD_NOLOAD);
-		/* A handle's functions are those of what it is linked with, too. */
+		/* dlsym also finds functions of the libraries with which the handle's library is linked. */
 		void *mark = handle ? dlsym(handle, MARK) : NULL;
 		Dl_info info;
 
@@ -118,7 +118,7 @@ static int look_up(const char *name, _Atomic(void *) *slot, void **function_p)
 	return 0;
 }
 
-/* What functions return that return a pointer, where there is no library. */
+/* The results of functions that return a pointer, if there is no library. */
 static const char *missing_version(void)
 {
 	return SHUNT_VERSION; /* of this file */

@@ -28,8 +28,8 @@ static size_t nused;
 static struct shunt_entry *free_entries;
 
 /*
- * A forked child has none of what its parent's handles stand for, nor the threads that were at work for them. What its
- * parent registered for the exit may still destroy them.
+ * A forked child has neither its parent's communicators nor the threads that worked for them. Handlers that the parent
+ * registered for the exit may still destroy the handles.
  */
 static void turn_off_entries(void)
 {

@@ -27,7 +27,7 @@ static struct shunt_pending_child *pending_list;
 static atomic_size_t npending; /* 0 saves the lock */
 static bool polling;           /* the thread runs */
 
-/* A forked child has none of what these stand for. */
+/* A forked child does not have the communicators of these handles. */
 static void drop_list(void)
 {
 	pending_list = NULL;

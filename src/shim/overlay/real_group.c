@@ -208,8 +208,8 @@ static ncclResult_t join_calls(struct shunt_group *g, bool later, ncclResult_t r
 }
 
 /*
- * Makes the open real group fail, so that it launches nothing, and closes it. The program still sees the error that is
- * the cause.
+ * Makes the open real group fail, so that it launches nothing, and closes it. The program still gets the error that
+ * caused this.
  */
 static void fail_real_group(void)
 {

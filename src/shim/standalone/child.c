@@ -318,7 +318,7 @@ static struct grow_root_said say_grow_root(
 	return said;
 }
 
-/* The old ranks of one host tell each other who is the root. */
+/* The old ranks of one host tell each other which of them is the root. */
 static int find_grow_root(struct standalone_child_task *w)
 {
 	const struct shunt_comm *parent = w->parent->comm;

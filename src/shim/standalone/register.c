@@ -60,7 +60,10 @@ ncclResult_t shunt_standalone_deregister(const ncclComm_t comm, void *handle)
 	return shunt_standalone_check(comm, "ncclCommDeregister");
 }
 
-/* False: the buffer reaches over the end of the memory in which it begins, and of what is mapped right behind that. */
+/*
+ * False: the buffer reaches over the end of the memory in which it begins, and of memory that is mapped right behind
+ * that.
+ */
 static bool memory_has(const void *buff, size_t size)
 {
 	const struct shunt_gpu_ops *gpu = shunt_gpu();

@@ -57,7 +57,7 @@ static int member_failed(struct shunt_rendezvous *rdzv, const struct rdzv_result
 	return result->status;
 }
 
-/* *root_said_p: the root has said that the round failed; the error is its own. */
+/* *root_said_p: the root has reported that the round failed, with this error. */
 static int read_result(
     struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in, bool *root_said_p)
 {

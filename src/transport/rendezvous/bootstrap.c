@@ -153,7 +153,7 @@ static int learn_hosts(
 	return err;
 }
 
-/* One call of the root, by what it says first within this time. */
+/* One call of the root, whose first message must come within this time. */
 static int call_root(
     const struct shunt_netaddr *addr, struct rdzv_ask *ask, int64_t attempt_ms, struct shunt_hosts **hosts_p)
 {

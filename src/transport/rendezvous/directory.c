@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A process's side of directories: the one that it has, and connections to those of others. */
+/* A process's side of directories: its own directory, and its connections to those of other processes. */
 #include "transport/rendezvous/directory.h"
 #include <errno.h>
 #include <stddef.h>
@@ -71,7 +71,8 @@ void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
 			return;
 		}
 		shunt_lock_acquire(SHUNT_LOCK_DIRECTORY);
-		own_directory = own_directory.magic ? own_directory : mine; /* of two that begin at once, one has no ids */
+		own_directory =
+		    own_directory.magic ? own_directory : mine; /* of two that begin at once, one has no ids */
 		tail = own_directory;
 		shunt_lock_release(SHUNT_LOCK_DIRECTORY);
 	}

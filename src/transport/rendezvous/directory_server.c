@@ -34,7 +34,7 @@ struct entry {
 	char name[32];
 };
 
-/* What was told of a communicator. */
+/* The answer about a communicator, once it was given. */
 struct answer {
 	struct answer *next;
 	struct shunt_id id;

@@ -98,7 +98,7 @@ static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *
 	rdzv_hello_sign(hello, ask->key, challenge->nonce);
 	err = shunt_io_write(fd, hello, sizeof(*hello), shunt_deadline_ms(shunt_config()->setup_timeout), ask->cancel);
 	ask->said_hello = true;
-	return err == -EOWNERDEAD ? 0 : err; /* what the root said before it closed can be read */
+	return err == -EOWNERDEAD ? 0 : err; /* a message that the root sent before it closed can still be read */
 }
 
 static int read_rows(int fd, const struct rdzv_ask *ask, const struct rdzv_hello *hello,

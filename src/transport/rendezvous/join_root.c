@@ -54,8 +54,7 @@ static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
 	root->called = root->watch ? calloc((size_t)nmembers, sizeof(*root->called)) : NULL;
 	if (!root->peer || !root->present || !pfds || (root->watch && !root->called)) {
 		free(pfds);
-		return -ENOMEM; /* a server that has no memory for the ranks goes on with those that it has a place for
-		                 */
+		return -ENOMEM; /* a server without memory for all ranks goes on with those for which it has a place */
 	}
 	free(root->pfds);
 	root->pfds = pfds;
@@ -318,7 +317,7 @@ static void fail_watched(struct rdzv_root *root, int member, int err)
 		rdzv_root_fail(root, err, "%s cannot be looked for: %s", name, strerror(-err));
 }
 
-/* A member is called again if that may help, until its time is over. */
+/* Calls a member again if that may help, until its time is over. */
 static void call_failed(struct rdzv_root *root, int member, int err)
 {
 	struct rdzv_called *called = &root->called[member];
@@ -333,7 +332,7 @@ static void call_failed(struct rdzv_root *root, int member, int err)
 	called->again = now + CALL_AGAIN_MS;
 }
 
-/* A call over TCP that has led nowhere for its time is made again. One that is connected waits for the member. */
+/* A call over TCP is made again if it has not connected in time. A connected call waits for the member. */
 static void look_at_call(struct rdzv_root *root, int member)
 {
 	struct rdzv_called *called = &root->called[member];
@@ -380,8 +379,8 @@ static void probe_watched(struct rdzv_root *root)
 }
 
 /*
- * A member says something: its challenge, which we answer, so that it knows that the ranks are joining; or that it has
- * no place for us. -EOWNERDEAD: it is gone. Another error: it could not be called.
+ * Reads a message of a member: its challenge, which we answer, so that the member knows that the ranks are joining; or
+ * that it has no place for us. -EOWNERDEAD: the member is gone. Another error: it could not be called.
  */
 static int hear_watched(struct rdzv_root *root, int member)
 {
@@ -459,7 +458,7 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 	}
 }
 
-/* Says who is missing when it is time, or gives up. */
+/* Logs the missing ranks when that is due, or gives up. */
 static void check_deadline(struct rdzv_root *root)
 {
 	int64_t waited = shunt_now_ms() - root->started;
@@ -495,7 +494,7 @@ static int64_t next_check(const struct rdzv_root *root)
 	return root->wait_log.next_log < until ? root->wait_log.next_log : until;
 }
 
-/* A server goes on, whatever it cannot do at the moment, for the limit of open files may be raised again. */
+/* A server goes on after any failure, because for instance the limit of open files may be raised again. */
 static void poll_failed(struct rdzv_root *root, int err)
 {
 	if (root->rank < 0)

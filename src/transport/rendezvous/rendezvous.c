@@ -179,7 +179,8 @@ int shunt_rendezvous_join(
 		rdzv->nranks = rdzv->hosts ? rdzv->hosts->nlocal[rdzv->hosts->host_of[rank]] : nranks;
 		err = join_members(rdzv, nmembers, cancel, &missing);
 	}
-	rdzv_lobby_clear(&rdzv->lobby, err != 0); /* an end tells who waits in our backlog that we have given up */
+	/* The end of a connection tells ranks in our backlog that we have given up. */
+	rdzv_lobby_clear(&rdzv->lobby, err != 0);
 	if (!err) {
 		rdzv->joined = true;
 		return 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Calls of a root over TCP. Packets get lost: those that make a connection as well, whose repetitions the kernel sends
- * ever more rarely, and the last of them in particular, without which the root has no connection and the caller has.
- * So who calls does so again, for as long as the set-up lasts; a root that has got a hello of it takes the next one in
- * its place.
+ * ever more rarely, and the last of them in particular, without which the root has no connection and the caller has. So
+ * a caller calls again, for as long as the set-up lasts; a root that has got a hello of the same caller takes the new
+ * hello in place of the old.
  */
 #include <errno.h>
 #include "base/config.h"

@@ -14,7 +14,7 @@ struct shared {
 
 static struct shared *list;
 
-/* A forked child has none of what these stand for. */
+/* A forked child does not have this memory of the device. */
 static void drop_list(void)
 {
 	list = NULL;

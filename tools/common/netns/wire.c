@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 #define FRAME_BYTES 2048
-#define QUEUE 8192 /* frames on their way, of which each host has its share; more are lost, as in a switch */
-#define BATCH 32   /* of one host, then the next one's turn */
+#define QUEUE 8192 /* frames on their way, with a share for each host; more are lost, as in a switch */
+#define BATCH 32   /* of one host, before the next host's turn */
 #define REORDER_US 3000
-/* What a slow link holds at most. */
+/* The most that a slow link holds. */
 #define BACKLOG_US 200000
 
 struct frame {
 	int64_t due;
-	uint64_t turn; /* of two that are due together, the earlier one goes first */
+	uint64_t turn; /* of two frames that are due together, the one with the smaller turn goes first */
 	int from, to;
 	uint16_t bytes;
 	uint8_t data[FRAME_BYTES];
@@ -32,7 +32,7 @@ struct wire {
 	int n, nfree;
 	int held[NETNS_MAX_HOSTS]; /* frames in the queue, by sender: a slow link must not lose what others send */
 	uint64_t turns, random;
-	int64_t busy_until[NETNS_MAX_HOSTS]; /* with a rate: the end of what it has sent */
+	int64_t busy_until[NETNS_MAX_HOSTS]; /* with a rate: when its last frame is sent */
 };
 
 static int64_t now_us(void)

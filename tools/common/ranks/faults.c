@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What goes wrong between the hosts of --hosts with --faults: links that lose, delay, repeat and reorder, that are slow
- * or cut for a while, and ranks that are stopped. All of it passes, so no call may fail of it.
+ * The faults between the hosts of --hosts with --faults: links lose, delay, repeat and reorder frames, or are slow or
+ * cut for a while, and ranks are stopped. Each fault passes, so no call may fail because of it.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shapes for several hosts. Inside a host ranks load and store; between hosts each sends to those with the same index
- * on theirs, its rails. The sum of a host's ranks is made once, by one of them, and sums of hosts are added in the
- * order of the hosts: so all ranks have the same bits.
+ * Shapes for several hosts. Inside a host ranks load and store; between hosts each rank sends to the ranks with the
+ * same index on other hosts, its rails. The sum of a host's ranks is made once, by one of them, and sums of hosts are
+ * added in the order of the hosts: so all ranks have the same bits.
  *
- * hierarchical: an instance is a block with chunks of its own. What goes to other hosts is put from scratch to scratch,
- * and nothing else lies there: over hosts scratch is in the host's memory, and what the ranks of a host give each other
- * stays in their inputs and outputs. Ranks that use these enter a launch together. A rank that is alone on its host
- * uses none, and asks its rails first.
+ * hierarchical: an instance is a block with chunks of its own. Data for other hosts is put from scratch to scratch, and
+ * scratch has no other data: over hosts scratch is in the host's memory, and data between ranks of one host stays in
+ * their inputs and outputs. Ranks that use these enter a launch together. A rank that is alone on its host uses none,
+ * and asks its rails first.
  *
  * hierarchical-ll: for small messages; everything goes as packets, and each block does its part of every slice. ll.c
  * says why no signals are needed.
@@ -27,7 +27,7 @@ static struct place place_of(const struct plan_writer *w)
 	return (struct place){ w->rank / locals, w->rank % locals, w->recipe->nhosts, locals };
 }
 
-/* The ranks with this one's index on the other hosts, the next one first. */
+/* The ranks with this rank's index on the other hosts, the next host first. */
 static unsigned rails_of(const struct plan_writer *w, unsigned rails[PLAN_SHAPE_RANKS])
 {
 	struct place at = place_of(w);
@@ -373,7 +373,9 @@ static void reducescatter_block(struct plan_writer *w, const struct place *at)
 		if (n)
 			plan_write_data(w, "ppkt", src, n, dst, n);
 	}
-	/* In place, what is for this rank must be read before the place of the result is used for the others' sums. */
+	/*
+	 * In place, this rank's input must be read before the place of the result is used for the sums of other ranks.
+	 */
 	sum_host_packets(w, w->rank, at->host * at->locals, got + at->host, result);
 	for (unsigned k = 0; k < nrails; k++) {
 		unsigned host = rails[k] / at->locals;

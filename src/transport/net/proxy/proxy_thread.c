@@ -203,8 +203,8 @@ static void stop(struct proxy_thread *t)
 }
 
 /*
- * At the process's end: what the threads read is freed by the driver's own handler, which was registered before this
- * one and so runs after it.
+ * At the process's end, before the driver frees the memory that the threads read: its handler was registered before
+ * this one, and so runs after it.
  */
 static void stop_all(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How two endpoints connect. Both have the other's blob; the one with the smaller id connects to the other one's
- * device, once for each socket. The device sends a challenge, gets a hello that names the endpoint and proves the key,
+ * How two endpoints connect. Each has the other's blob. The endpoint with the smaller id connects to the device of the
+ * other, once for each socket. The device sends a challenge, gets a hello that names the endpoint and proves the key,
  * and answers with a proof of its own. A stranger holds one of a few places for a while, and gets nothing but random
- * bytes. Where a crowd pushes a connection out, it is made again.
+ * bytes. A connection that a crowd has pushed out is made again.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -574,8 +574,8 @@ static void hurry(struct tcp_socket *s, bool on)
 }
 
 /*
- * A connection that loses much is sending again at most looks, and gets on: what counts is when the host was last
- * heard.
+ * A connection with many losses retransmits at most looks, and still makes progress: the host is gone only if nothing
+ * was heard from it for long.
  */
 bool shunt_tcp_look(struct tcp_socket *s, const struct tcp_info *info, int64_t now)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What comes in. A head is looked at before a byte of its payload is stored: only registered memory is written. A
- * payload goes from the kernel to where it belongs, but for what came together with heads into the socket's buffer, and
- * for packets, which are stored 8 bytes at a time.
+ * payload goes from the kernel straight to its target, except for bytes that came together with heads into the socket's
+ * buffer, and for packets, which are stored 8 bytes at a time.
  */
 #include <errno.h>
 #include <stdlib.h>

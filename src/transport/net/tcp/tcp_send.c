@@ -222,7 +222,7 @@ static uint32_t piece_bytes(const struct tcp_endpoint *ep)
 	return share < TCP_PIECE_MOST_SPREAD ? (uint32_t)share : TCP_PIECE_MOST_SPREAD;
 }
 
-/* The next piece of the oldest large put that has one. */
+/* The next piece of the oldest large put with unsent bytes. */
 static bool take_piece(struct tcp_endpoint *ep, struct tcp_socket *s)
 {
 	struct tcp_out_put *put;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An endpoint's place in the device's queue, its jobs, and its death: what all other files need. */
+/* An endpoint's place in the device's queue, its jobs, and its death, for all other files. */
 #include <stdarg.h>
 #include <stdio.h>
 #include "base/inet/socket.h"

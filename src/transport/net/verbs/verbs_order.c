@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A large put has a part on each lane, and nothing orders lanes among each other. So each part ends with a completion
- * at the target, which says that the part is there, and the first lane's says, too, that it has parts elsewhere. What
- * comes on the first lane from then on is told when as many parts have come on all other lanes. A signal counts as
- * come, and gives its receive back, when it is told: so no lane can run out of receives.
+ * at the target, which says that the part is there. The first lane's completion also says that the put has parts on
+ * other lanes. Signals and ends that come later on the first lane are told when as many parts have come on all other
+ * lanes. A signal gives its receive back when it is told, so no lane can run out of receives.
  */
 #include <errno.h>
 #include "transport/net/verbs/verbs_priv.h"

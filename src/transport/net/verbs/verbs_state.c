@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An endpoint's errors, deadlines and events, and the last message of its side QP: what all other files need. */
+/* An endpoint's errors, deadlines and events, and the last message of its side QP, for all other files. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
