@@ -7,7 +7,7 @@ tools/lint_layers.py reads the includes; tools/lint_layers.py BUILD reads the sy
 The layers, lowest first, are those of src/meson.build. A layer reaches itself, those before it, and include/. src/floors.txt
 has the order of the folders inside a layer, and says what a row means. Files that call in a circle stand in one folder, and
 docs/architecture.md has the reason, in the table under "Circles that stay". Code of the product includes nothing of tests/,
-and src/ nothing of tools/. No symbol of src/ is weak. There are no exceptions.
+and src/ nothing of tools/. No symbol of src/ is weak. No two files of src/ have one name. There are no exceptions.
 """
 import json
 import os
@@ -75,6 +75,11 @@ class Order:
         found = []
         folders = sorted(name for name in os.listdir("src") if os.path.isdir(os.path.join("src", name)))
         found += ["src/%s: no layer of src/meson.build" % name for name in folders if name not in self.layers]
+        paths = {}
+        for path in sorted(sources("src")):
+            paths.setdefault(os.path.basename(path), []).append(path)
+        # A debugger's or a compiler's "NAME:200" says which.
+        found += ["%s: %s has that name, too" % (same[1], same[0]) for same in paths.values() if len(same) > 1]
         for layer in self.layers:
             if layer not in self.rows and any(os.path.isdir(os.path.join("src", layer, name)) for name in os.listdir(os.path.join("src", layer))):
                 found.append("%s: no row has the folders of %s" % (FLOORS, layer))
