@@ -24,12 +24,12 @@
 #define KB ((uint64_t)1 << 10)
 #define MB ((uint64_t)1 << 20)
 
-/* What a rank has for itself, each in half of the seats and no two in the same half. EARLIER: from earlier calls. */
+/* What a rank has for itself, each in half of the slots and no two in the same half. EARLIER: from earlier calls. */
 enum own { ALIGN = 1, PLACE, CAPTURE, GRAPHS, STREAM, FACTOR, EARLIER, NOWN };
-enum { SEATS = 8, MAX_SIZES = 160, EXECS = 64 };
+enum { SLOTS = 8, MAX_SIZES = 160, EXECS = 64 };
 
 /* A rank that decides. There are always 8, so that each value of a rank's own meets each rank. */
-struct seat {
+struct slot {
 	struct shunt_comm comm;
 	struct shunt_order_capture capture;
 	struct shunt_comm_exec execs[EXECS];
@@ -48,7 +48,7 @@ struct setting {
 	const char *rules;
 };
 
-static struct seat seats[SEATS];
+static struct slot slots[SLOTS];
 static struct shunt_tuning *files[SHUNT_MAX_RANKS + 1];
 static const struct shunt_gpu_ops no_gpu;
 static struct {
@@ -60,7 +60,7 @@ static struct {
 /* ---- faults ---- */
 
 static enum { SOUND, BY_RANK = NOWN, BY_DEVICE, BY_SIDE, NFAULTS } fault; /* or a value of enum own */
-static const struct seat *now;
+static const struct slot *now;
 static const struct shunt_coll *call_now;
 
 static bool fault_is_seen(void)
@@ -122,8 +122,8 @@ enum shunt_plan_choice __wrap_shunt_plan_set_choose(
 
 /* ---- ranks ---- */
 
-/* The bit of a seat's number that one value of a rank's own has, as a parity: no two values have the same halves. */
-static bool has(const struct seat *s, enum own own)
+/* The bit of a slot's number that one value of a rank's own has, as a parity: no two values have the same halves. */
+static bool has(const struct slot *s, enum own own)
 {
 	return __builtin_parity((unsigned)s->i & (unsigned)own);
 }
@@ -156,7 +156,7 @@ static struct shunt_sel_key key_of(const struct setting *t)
 }
 
 /* Some plans have memory for small messages, and are refused for large ones, as in a communicator that ran calls. */
-static void prepare_plans(struct seat *s)
+static void prepare_plans(struct slot *s)
 {
 	const struct shunt_plan *plan;
 	struct shunt_plan_exec_config config = {
@@ -179,12 +179,12 @@ static void prepare_plans(struct seat *s)
 	}
 }
 
-static char *window_of(const struct seat *s)
+static char *window_of(const struct slot *s)
 {
 	return (char *)((uintptr_t)(s->i + 1) << 48); /* addresses only: nothing lies there */
 }
 
-static void seat_open(struct seat *s, int i, const struct setting *t)
+static void slot_open(struct slot *s, int i, const struct setting *t)
 {
 	struct shunt_comm *c = &s->comm;
 	static char something;
@@ -216,7 +216,7 @@ static void seat_open(struct seat *s, int i, const struct setting *t)
 		prepare_plans(s);
 }
 
-static void seat_close(struct seat *s)
+static void slot_close(struct slot *s)
 {
 	for (size_t i = 0; i < s->nexecs; i++)
 		shunt_plan_exec_destroy(s->execs[i].exec);
@@ -225,8 +225,8 @@ static void seat_close(struct seat *s)
 	shunt_answers_finish(&s->comm.plans.answers);
 }
 
-/* The seat's view of the call: what all ranks pass alike, and what each has for itself. */
-static struct shunt_coll call_of(const struct seat *s, const struct shunt_coll *shared, const struct setting *t)
+/* The slot's view of the call: what all ranks pass alike, and what each has for itself. */
+static struct shunt_coll call_of(const struct slot *s, const struct shunt_coll *shared, const struct setting *t)
 {
 	struct shunt_coll c = *shared;
 	uint64_t part = c.count * shunt_dtype_bytes[c.dtype] * (uint64_t)s->comm.rank;
@@ -293,7 +293,7 @@ static void note_difference(
 	    shunt_reason_name((enum shunt_reason)a->reason), a->need);
 }
 
-static struct shunt_decision decide_in(struct seat *s, const struct shunt_coll *c)
+static struct shunt_decision decide_in(struct slot *s, const struct shunt_coll *c)
 {
 	struct shunt_decision d = { 0 };
 
@@ -309,7 +309,7 @@ static struct shunt_decision decide_in(struct seat *s, const struct shunt_coll *
  * takes whatever any rank takes.
  */
 static void decide_early(
-    struct seat *s, const struct setting *t, const struct shunt_coll *c, const struct shunt_decision *want)
+    struct slot *s, const struct setting *t, const struct shunt_coll *c, const struct shunt_decision *want)
 {
 	struct shunt_decision d = { 0 };
 	bool early;
@@ -332,25 +332,25 @@ static void decide_early(
 
 static void decide_everywhere(const struct setting *t, const struct shunt_coll *shared)
 {
-	struct shunt_coll c = call_of(&seats[0], shared, t);
-	struct shunt_decision first = decide_in(&seats[0], &c), d;
+	struct shunt_coll c = call_of(&slots[0], shared, t);
+	struct shunt_decision first = decide_in(&slots[0], &c), d;
 
 	seen.calls++;
 	seen.forwarded += !first.algo;
 	seen.plans += first.algo == &shunt_plan_algo;
 	seen.windows += first.algo && first.need == SHUNT_NEED_WINDOW;
-	for (int i = 1; i < SEATS; i++) {
-		c = call_of(&seats[i], shared, t);
-		d = decide_in(&seats[i], &c);
+	for (int i = 1; i < SLOTS; i++) {
+		c = call_of(&slots[i], shared, t);
+		d = decide_in(&slots[i], &c);
 		if (!same(&first, &d))
 			note_difference(t, shared, &first, &d);
 	}
 	/* A file's table, and the sim's where SHUNT_DEVICE does not say so, are not known before. */
 	if (seen.calls % 11 == 0 && !t->file && !t->sim) {
-		int i = (int)(seen.calls / 11 % SEATS);
+		int i = (int)(seen.calls / 11 % SLOTS);
 
-		c = call_of(&seats[i], shared, t);
-		decide_early(&seats[i], t, &c, &first);
+		c = call_of(&slots[i], shared, t);
+		decide_early(&slots[i], t, &c, &first);
 	}
 }
 
@@ -423,11 +423,11 @@ static void decide_types(const struct setting *t, bool all)
 static void decide_setting(const struct setting *t)
 {
 	assert_int_equal(shunt_algo_force(t->rules), 0);
-	for (int i = 0; i < SEATS; i++)
-		seat_open(&seats[i], i, t);
+	for (int i = 0; i < SLOTS; i++)
+		slot_open(&slots[i], i, t);
 	decide_types(t, seen.settings % 29 == 0);
-	for (int i = 0; i < SEATS; i++)
-		seat_close(&seats[i]);
+	for (int i = 0; i < SLOTS; i++)
+		slot_close(&slots[i]);
 	shunt_algo_force(NULL);
 	seen.settings++;
 }
@@ -556,12 +556,12 @@ static void test_decide_a_look_at_a_value_of_ones_own_is_noticed(void **state)
 static void test_decide_a_decision_holds_until_something_changes(void **state)
 {
 	struct setting t = { .nranks = 4, .no_sms = true };
-	struct seat *s = &seats[0];
+	struct slot *s = &slots[0];
 	struct shunt_coll c = { .kind = SHUNT_ALLGATHER, .dtype = SHUNT_U8, .count = 64 };
 	struct shunt_decision early = { 0 }, late = { 0 };
 	struct shunt_window *window;
 
-	seat_open(s, 0, &t);
+	slot_open(s, 0, &t);
 	c.send = window_of(s);
 	c.recv = window_of(s) + MB;
 	assert_true(shunt_comm_decide(&s->comm, &c, &early));
@@ -595,7 +595,7 @@ static void test_decide_a_decision_holds_until_something_changes(void **state)
 	shunt_comm_changed(&s->comm);
 	assert_false(shunt_comm_decide(&s->comm, &c, &late));
 	assert_true(late.settled && !late.path && late.reason == SHUNT_REASON_COMM);
-	seat_close(s);
+	slot_close(s);
 }
 
 int main(void)

@@ -234,7 +234,7 @@ static void k_stuck(const struct shunt_kargs &a)
 		gpu_warp_sync();
 }
 
-static void test_block_barriers_that_never_meet_are_an_error(void **state)
+static void test_block_barriers_that_never_complete_are_an_error(void **state)
 {
 	static uint32_t wrong[32];
 	struct shunt_kargs a = make_kargs(NULL, wrong);
@@ -306,7 +306,7 @@ int main(void)
 		cmocka_unit_test(test_block_all_blocks_of_a_launch_run_at_once),
 		cmocka_unit_test(test_claim_has_one_winner),
 		cmocka_unit_test(test_block_barrier_does_not_wait_for_returned_threads),
-		cmocka_unit_test(test_block_barriers_that_never_meet_are_an_error),
+		cmocka_unit_test(test_block_barriers_that_never_complete_are_an_error),
 		cmocka_unit_test(test_launch_bad_shape_is_refused),
 		cmocka_unit_test(test_warp_barriers_are_cheap),
 	};

@@ -183,9 +183,9 @@ int fake_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wcs)
 		const struct fake_cqe *e = &cq->entries[head % cq->size];
 
 		wcs[got++] = e->wc;
-		if (e->retires)
-			atomic_store_explicit(
-			    e->send ? &e->qp->send_retired : &e->qp->recv_retired, e->retires, memory_order_release);
+		if (e->gives_back)
+			atomic_store_explicit(e->send ? &e->qp->send_given_back : &e->qp->recv_given_back,
+			    e->gives_back, memory_order_release);
 	}
 	atomic_store_explicit(&cq->head, head, memory_order_release);
 	pthread_mutex_unlock(&cq->poll);

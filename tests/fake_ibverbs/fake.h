@@ -218,8 +218,8 @@ char *fake_mr_find(
 struct fake_cqe {
 	struct ibv_wc wc;
 	struct fake_qp *qp;
-	uint64_t retires; /* slots of its queue that polling it gives back, counted for ever; 0: none */
-	bool send;        /* of the send queue */
+	uint64_t gives_back; /* slots of its queue that polling it gives back, counted for ever; 0: none */
+	bool send;           /* of the send queue */
 	bool solicited;
 };
 
@@ -337,7 +337,7 @@ struct fake_qp {
 	pthread_mutex_t send_lock, recv_lock; /* of posts */
 	struct fake_send *sends;
 	struct fake_recv *recvs;
-	_Atomic uint64_t send_tail, send_retired, recv_tail, recv_retired;
+	_Atomic uint64_t send_tail, send_given_back, recv_tail, recv_given_back;
 
 	/* The requester, under the NIC's lock. Counts are for ever; send_done: completed; send_at: the next to send. */
 	uint64_t send_done, send_at, send_begun;

@@ -54,7 +54,7 @@ int pair_alone(const char *const *env, void (*body)(void))
 	return pair_wait(pair_fork(env, call, &body));
 }
 
-void pair_meet(struct pair_side *s)
+void pair_synchronize(struct pair_side *s)
 {
 	int64_t end = unit_now_ms() + PAIR_WAIT_MS;
 	int step;
@@ -246,15 +246,15 @@ static void open_side(struct pair_side *s)
 	CHECK(s->mr);
 	s->qp = pair_qp(s, s->pd);
 	pair_describe(s, s->qp, &s->shared->info[s->me]);
-	pair_meet(s);
+	pair_synchronize(s);
 	s->peer = s->shared->info[!s->me];
 	CHECK(!pair_connect(s, s->qp, &s->peer));
-	pair_meet(s);
+	pair_synchronize(s);
 }
 
 static void close_side(struct pair_side *s)
 {
-	pair_meet(s);
+	pair_synchronize(s);
 	CHECK(!ibv_destroy_qp(s->qp));
 	CHECK(!ibv_dereg_mr(s->mr));
 	CHECK(!ibv_destroy_cq(s->send_cq));
@@ -347,7 +347,7 @@ int pair_post(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pa
 		.sg_list = &sge,
 		.num_sge = span.bytes ? 1 : 0,
 		.opcode = op,
-		.send_flags = (flags & ~PAIR_QUIET) | (flags & PAIR_QUIET ? 0 : IBV_SEND_SIGNALED),
+		.send_flags = (flags & ~PAIR_UNSIGNALED) | (flags & PAIR_UNSIGNALED ? 0 : IBV_SEND_SIGNALED),
 		.imm_data = htobe32((uint32_t)id) },
 	                   *bad;
 

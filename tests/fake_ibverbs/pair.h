@@ -72,7 +72,7 @@ int pair_fork(const char *const *env, void (*body)(void *arg), void *arg); /* th
 int pair_wait(int process);                                                /* its exit status, or -signal */
 
 /* Both sides have come here. */
-void pair_meet(struct pair_side *s);
+void pair_synchronize(struct pair_side *s);
 /* To RTS with the peer's address. 0 or errno of ibv_modify_qp(). */
 int pair_connect(struct pair_side *s, struct ibv_qp *qp, const struct pair_info *peer);
 struct ibv_qp *pair_qp(struct pair_side *s, struct ibv_pd *pd);
@@ -95,8 +95,8 @@ struct pair_span {
 };
 #define SPAN(...) ((struct pair_span){ __VA_ARGS__ })
 
-/* Requests; signaled unless flags has PAIR_QUIET. */
-enum { PAIR_QUIET = 1u << 30 };
+/* Requests; signaled unless flags has PAIR_UNSIGNALED. */
+enum { PAIR_UNSIGNALED = 1u << 30 };
 int pair_post(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pair_span span, unsigned flags);
 void pair_send(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct pair_span span); /* and its completion */
 int pair_receive(struct pair_side *s, uint64_t id, uint32_t at, uint32_t bytes);

@@ -291,9 +291,9 @@ void fake_qp_reset(struct fake_qp *qp)
 	fake_cq_clean((struct fake_cq *)qp->verbs.send_cq, qp);
 	fake_cq_clean((struct fake_cq *)qp->verbs.recv_cq, qp);
 	qp->send_done = qp->send_at = qp->send_begun = atomic_load(&qp->send_tail);
-	atomic_store(&qp->send_retired, qp->send_done);
+	atomic_store(&qp->send_given_back, qp->send_done);
 	qp->recv_head = atomic_load(&qp->recv_tail);
-	atomic_store(&qp->recv_retired, qp->recv_head);
+	atomic_store(&qp->recv_given_back, qp->recv_head);
 	qp->timer = qp->rnr_until = 0;
 	qp->reads_out = 0;
 	qp->broken = qp->ack_due = qp->nak_sent = qp->refusing = qp->ece_set = false;
@@ -396,7 +396,8 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 		uint64_t tail = atomic_load_explicit(&qp->send_tail, memory_order_relaxed), bytes;
 
 		err = check_send(qp, wr, &bytes);
-		if (!err && tail - atomic_load_explicit(&qp->send_retired, memory_order_acquire) >= qp->cap.max_send_wr)
+		if (!err &&
+		    tail - atomic_load_explicit(&qp->send_given_back, memory_order_acquire) >= qp->cap.max_send_wr)
 			err = ENOMEM;
 		if (err) {
 			*bad_p = wr;
@@ -427,7 +428,7 @@ int fake_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_w
 
 		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_recv_sge)
 			err = EINVAL;
-		else if (tail - atomic_load_explicit(&qp->recv_retired, memory_order_acquire) >= qp->cap.max_recv_wr)
+		else if (tail - atomic_load_explicit(&qp->recv_given_back, memory_order_acquire) >= qp->cap.max_recv_wr)
 			err = ENOMEM;
 		if (err) {
 			*bad_p = wr;

@@ -44,7 +44,7 @@ void fake_send_complete(struct fake_qp *qp, enum ibv_wc_status status)
 		[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
 		[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD };
 	struct fake_send *s = wr_of(qp, qp->send_done);
-	struct fake_cqe e = { .qp = qp, .send = true, .retires = qp->send_done + 1 };
+	struct fake_cqe e = { .qp = qp, .send = true, .gives_back = qp->send_done + 1 };
 	bool spoilt = false;
 
 	if (status == IBV_WC_SUCCESS && atomic_load(&fake_port(qp->nic, qp->attr.ah_attr.port_num)->corrupt)) {

@@ -50,7 +50,7 @@ static void add_received(struct fake_qp *qp, const struct packet *p, enum ibv_wc
 		wc->imm_data = p->imm;
 	}
 	e->cqe.solicited = p->flags & PACKET_SOLICITED;
-	e->cqe.retires = ++qp->recv_head;
+	e->cqe.gives_back = ++qp->recv_head;
 	fake_land_add(qp, e);
 }
 
@@ -64,7 +64,7 @@ static struct fake_cqe receive_failed(struct fake_qp *qp, enum ibv_wc_status sta
 	e.wc.status = status;
 	e.wc.vendor_err = 0x80 + (uint32_t)status;
 	e.wc.qp_num = qp->verbs.qp_num;
-	e.retires = ++qp->recv_head;
+	e.gives_back = ++qp->recv_head;
 	return e;
 }
 

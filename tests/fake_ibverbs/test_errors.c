@@ -13,10 +13,10 @@ static void rnr_waits(struct pair_side *s)
 		CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 0), 0));
 		pause_us(PAUSE_LATE, 30000);
 		CHECK(pair_poll_none(s->send_cq));
-		pair_meet(s);
+		pair_synchronize(s);
 		pair_poll_ok(s->send_cq);
 	} else {
-		pair_meet(s);
+		pair_synchronize(s);
 		CHECK(!pair_receive(s, 1, 0, 0));
 		pair_poll_ok(s->recv_cq);
 	}
@@ -59,11 +59,11 @@ static void refused_with(struct pair_side *s, int (*post)(struct pair_side *s), 
 
 	for (uint64_t i = 0; i < 3; i++)
 		CHECK(!pair_receive(s, 50 + i, 0, 8));
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0) {
 		CHECK(!post(s));
 		for (uint64_t i = 0; i < 5; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_UNSIGNALED));
 		check_flushed(s, status);
 	} else {
 		struct ibv_async_event e = pair_event(s);
@@ -123,7 +123,7 @@ static void other_domain(struct pair_side *s)
 	mr = ibv_reg_mr(pd, s->memory, 100, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(mr);
 	atomic_store(&s->shared->words[s->me], mr->rkey);
-	pair_meet(s);
+	pair_synchronize(s);
 	s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[!s->me]);
 	refused_with(s, post_write, IBV_WC_REM_ACCESS_ERR);
 	CHECK(!ibv_dereg_mr(mr));
@@ -148,7 +148,7 @@ static void local_key(struct pair_side *s)
 			CHECK(!pair_receive(s, 50 + i, 0, 8));
 		CHECK(!post_local_key(s));
 		for (uint64_t i = 0; i < 5; i++)
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_UNSIGNALED));
 		check_flushed(s, IBV_WC_LOC_PROT_ERR);
 	}
 }
@@ -157,7 +157,7 @@ static void too_long(struct pair_side *s)
 {
 	if (s->me == 1)
 		CHECK(!pair_receive(s, 1, 0, 100));
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0) {
 		CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 101), 0));
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_REM_INV_REQ_ERR);
@@ -211,7 +211,7 @@ static void losses(struct pair_side *s)
 	if (s->me == 1)
 		for (uint64_t i = 0; i < 40; i++)
 			CHECK(!pair_receive(s, i, (uint32_t)(i * 8), 8));
-	pair_meet(s);
+	pair_synchronize(s);
 	for (uint64_t i = 0; i < 40; i++) {
 		if (s->me == 0) {
 			__atomic_store_n((uint64_t *)(void *)s->memory, i + 1, __ATOMIC_RELAXED);
@@ -227,7 +227,7 @@ static void losses(struct pair_side *s)
 			CHECK(pair_word(s->memory + i * 8) == i + 1 && pair_word(s->memory + 30000) >= i + 1);
 		}
 	}
-	pair_meet(s);
+	pair_synchronize(s);
 	CHECK(s->me == 0 || pair_word(s->memory + 30000) == 40);
 }
 
@@ -242,7 +242,7 @@ static void flap(struct pair_side *s)
 		CHECK(pair_event(s).event_type == IBV_EVENT_PORT_ERR);
 		CHECK(pair_event(s).event_type == IBV_EVENT_PORT_ACTIVE);
 	}
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 1)
 		CHECK(pair_word(s->memory + 30000) == 50);
 }
@@ -272,7 +272,7 @@ static void silent(struct pair_side *s)
 		CHECK(pair_poll(s->send_cq).status == IBV_WC_RETRY_EXC_ERR);
 		CHECK(unit_now_ms() - began >= 80); /* 8 times 10 ms */
 	}
-	pair_meet(s);
+	pair_synchronize(s);
 	CHECK(s->me == 0 || pair_word(s->memory) == 0);
 }
 
@@ -288,11 +288,11 @@ static void mtu_mismatch(struct pair_side *s)
 static void peer_dies(struct pair_side *s)
 {
 	if (s->me == 1) {
-		pair_meet(s);
+		pair_synchronize(s);
 		kill(getpid(), SIGKILL);
 	}
 	pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8));
-	pair_meet(s);
+	pair_synchronize(s);
 	for (int i = 0;; i++) {
 		struct ibv_wc wc;
 

@@ -43,7 +43,7 @@ static void reads(struct pair_side *s)
 {
 	if (s->me == 1)
 		fill(s->memory + 100, 30000, 2);
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0) {
 		struct ibv_wc wc;
 
@@ -108,7 +108,7 @@ static void atomics(struct pair_side *s)
 		pair_poll_ok(s->send_cq);
 		CHECK(pair_word(s->memory + 8) == 1000);
 	}
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 1)
 		CHECK(pair_word(s->memory + 64) == 1000);
 }
@@ -147,9 +147,9 @@ static void fences(struct pair_side *s)
 {
 	if (s->me == 1)
 		fill(s->memory, 20000, 6);
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, SPAN(0, 0, 20000), PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_READ, 1, SPAN(0, 0, 20000), PAIR_UNSIGNALED));
 		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 30000, 20000), IBV_SEND_FENCE));
 		pair_poll_ok(s->send_cq);
 		pair_send(s, IBV_WR_SEND, 3, SPAN(0, 0, 0));
@@ -172,7 +172,7 @@ static void pieces(struct pair_side *s)
 		if (s->me == 0) {
 			for (int i = 0; i < 8192; i += 8)
 				__atomic_store_n((uint64_t *)(void *)(s->memory + i), round, __ATOMIC_RELAXED);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8192), PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8192), PAIR_UNSIGNALED));
 			pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 0));
 		} else {
 			struct ibv_wc wc;
@@ -188,7 +188,7 @@ static void pieces(struct pair_side *s)
 			for (int i = 0; i < 8192; i += 8)
 				CHECK(*(uint64_t *)(void *)(s->memory + i) == round);
 		}
-		pair_meet(s);
+		pair_synchronize(s);
 	}
 	CHECK(s->me == 0 || relaxed == (backwards > 0));
 }
@@ -199,14 +199,14 @@ static void atomic_after_data(struct pair_side *s)
 	for (uint64_t round = 1; round <= 10; round++) {
 		if (s->me == 0) {
 			fill(s->memory, 8000, round);
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8000), PAIR_QUIET));
+			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8000), PAIR_UNSIGNALED));
 			CHECK(!pair_add(s, 2, 30000, 20000, 1));
 			pair_poll_ok(s->send_cq);
 		} else {
 			pair_await(s->memory + 20000, round);
 			CHECK(filled(s->memory, 8000, round));
 		}
-		pair_meet(s);
+		pair_synchronize(s);
 	}
 }
 
@@ -216,7 +216,7 @@ static void parked(struct pair_side *s)
 	if (s->me == 0) {
 		fill(s->memory, 1000, 4);
 		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2, SPAN(0, 0, 1000));
-		pair_meet(s);
+		pair_synchronize(s);
 	} else {
 		struct ibv_qp *own[2] = { pair_qp(s, s->pd), pair_qp(s, s->pd) }, *of_side = s->qp;
 		struct pair_info infos[2], peer = s->peer;
@@ -236,7 +236,7 @@ static void parked(struct pair_side *s)
 		s->peer = peer;
 		for (int i = 0; i < 2; i++)
 			CHECK(!ibv_destroy_qp(own[i]));
-		pair_meet(s);
+		pair_synchronize(s);
 	}
 }
 
@@ -272,7 +272,7 @@ static void parked_device(struct pair_side *s)
 	atomic_store(&s->shared->words[2 + s->me], mr->rkey);
 	if (s->me == 1)
 		CHECK(!pair_receive(s, 1, 0, 0));
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0) {
 		struct pair_info host = s->peer;
 
@@ -282,7 +282,7 @@ static void parked_device(struct pair_side *s)
 		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096));
 		s->peer = host;
 		pair_send(s, IBV_WR_RDMA_WRITE_WITH_IMM, 1, SPAN(0, 0, 8));
-		pair_meet(s);
+		pair_synchronize(s);
 		s->peer.address = atomic_load(&s->shared->words[1]);
 		s->peer.rkey = (uint32_t)atomic_load(&s->shared->words[3]);
 		CHECK(!pair_add(s, 2, 16, 8192, 1));
@@ -290,11 +290,11 @@ static void parked_device(struct pair_side *s)
 	} else {
 		pair_poll_ok(s->recv_cq);
 		CHECK(pair_word(s->memory) == 5 && pair_word(gpu) == 0);
-		pair_meet(s);
+		pair_synchronize(s);
 		pair_await(gpu + 8192, 1);
 		CHECK(pair_word(gpu) == 5);
 	}
-	pair_meet(s);
+	pair_synchronize(s);
 	CHECK(!ibv_dereg_mr(mr));
 	munmap(gpu, 65536);
 	close(fd);
@@ -317,7 +317,7 @@ static void late_source(struct pair_side *s)
 			pair_poll_ok(s->recv_cq);
 			late += pair_word(s->memory) == round + 1000;
 		}
-		pair_meet(s);
+		pair_synchronize(s);
 	}
 	CHECK(s->me == 0 || late > 0);
 }
@@ -332,10 +332,10 @@ static void any_order(struct pair_side *s)
 	int crossed = 0;
 
 	pair_describe(s, second, &s->shared->info[s->me]);
-	pair_meet(s);
+	pair_synchronize(s);
 	peers[1] = s->shared->info[!s->me];
 	CHECK(!pair_connect(s, second, &peers[1]));
-	pair_meet(s);
+	pair_synchronize(s);
 	for (int round = 0; s->me == 0 && round < 20; round++) {
 		uint64_t next[2] = { 0, 100 };
 
@@ -357,7 +357,7 @@ static void any_order(struct pair_side *s)
 	CHECK(s->me || crossed);
 	s->qp = first;
 	s->peer = peers[0];
-	pair_meet(s);
+	pair_synchronize(s);
 	CHECK(!ibv_destroy_qp(second));
 }
 
@@ -390,12 +390,12 @@ static void send_queue_full(struct pair_side *s)
 	if (s->me)
 		return;
 	for (uint64_t i = 0; i < 7; i++)
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_UNSIGNALED));
 	CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 7, SPAN(0, 0, 8), 0));
 	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, SPAN(0, 0, 8), 0) == ENOMEM);
 	CHECK(pair_poll_ok(s->send_cq).wr_id == 7);
 	for (uint64_t i = 0; i < 8; i++)
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_QUIET));
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), PAIR_UNSIGNALED));
 	pause_us(PAUSE_GRACE, 50000);
 	CHECK(pair_post(s, IBV_WR_RDMA_WRITE, 8, SPAN(0, 0, 8), 0) == ENOMEM); /* they are done, and nobody saw it */
 	CHECK(pair_poll_none(s->send_cq));
@@ -406,10 +406,10 @@ static void recv_queue_full(struct pair_side *s)
 	if (s->me == 1)
 		for (uint64_t i = 0; i < 8; i++)
 			CHECK(!pair_receive(s, i, 0, 0));
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0)
 		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 1) {
 		CHECK(pair_receive(s, 8, 0, 0) == ENOMEM);
 		CHECK(pair_poll_ok(s->recv_cq).wr_id == 0);
@@ -440,7 +440,7 @@ static void channels(struct pair_side *s)
 			CHECK(!ibv_req_notify_cq(s->recv_cq, round & 1));
 			CHECK(!pair_receive(s, 1, 0, 0));
 		}
-		pair_meet(s);
+		pair_synchronize(s);
 		if (s->me == 0) {
 			CHECK(!pair_post(s, IBV_WR_SEND, 1, SPAN(0, 0, 0), round & 1 ? IBV_SEND_SOLICITED : 0));
 			pair_poll_ok(s->send_cq);
@@ -464,7 +464,7 @@ static void channels_unsolicited(struct pair_side *s)
 		CHECK(!ibv_req_notify_cq(s->recv_cq, 1));
 		CHECK(!pair_receive(s, 1, 0, 0));
 	}
-	pair_meet(s);
+	pair_synchronize(s);
 	if (s->me == 0)
 		pair_send(s, IBV_WR_SEND, 1, SPAN(0, 0, 0));
 	if (s->me == 1) {

@@ -93,7 +93,7 @@ static void *attacker_main(void *arg)
 	for (size_t i = 0; i < sizeof(junk); i++)
 		junk[i] = (char)rand_r(&seed);
 	for (int turn = 0; !atomic_load(&a->stop); turn++) {
-		int fd = turn % 2 ? call_tcp(&a->id) : meet_call(&id, turn / 2 % RANKS);
+		int fd = turn % 2 ? call_tcp(&a->id) : rendezvous_call(&id, turn / 2 % RANKS);
 
 		if (fd >= 0) {
 			a->calls++;
@@ -196,7 +196,7 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 		if (setresuid(65534, 65534, 65534))
 			_exit(2);
 		child_end_with(parent);
-		fd = meet_call(&id, 0);
+		fd = rendezvous_call(&id, 0);
 		if (write(called[1], "x", 1) != 1)
 			_exit(6);
 		for (double end = now() + DEADLINE_S;
@@ -287,7 +287,7 @@ static int call_unused_ranks(const struct shunt_id *id, bool other_user, pid_t p
 	if (other_user)
 		child_end_with(parent);
 	for (int r = 0; r < 2; r++) {
-		int fd = meet_call(id, r), silent = meet_call(id, r);
+		int fd = rendezvous_call(id, r), silent = rendezvous_call(id, r);
 
 		if (fd < 0 || silent < 0)
 			return 3;
@@ -490,7 +490,7 @@ static void test_peers_killed_job_leaves_nothing_behind(void **state)
 	for (int r = 0; r < RANKS; r++) {
 		rendezvous_name(&id, r, &addr);
 		assert_false(listed("/proc/net/unix", addr.sun_path + 1));
-		assert_int_equal(meet_call(&id, r), -1);
+		assert_int_equal(rendezvous_call(&id, r), -1);
 	}
 }
 

@@ -7,6 +7,7 @@ has a rank, a thread. So the kernels of both ranks run side by side, which two p
 data goes over loopback. With --devices 0,1 each host has a GPU of its own. Times are microseconds of an all-reduce, median of the rounds; the ratio is NCCL's time over
 Shunt's. Without --nccl Shunt alone is measured, on the sim too (--device sim), where times mean nothing.
 """
+
 import argparse
 import ctypes as C
 import json
@@ -40,8 +41,9 @@ class Library:
             copy = os.path.join(folder, name, host, os.path.basename(path))
             os.makedirs(os.path.dirname(copy))
             shutil.copy(path, copy)
-            os.environ.update(settings, NCCL_HOSTID="host-" + host, SHUNT_HOSTID="host-" + host,
-                              SHUNT_NCCL_LIB=nccl_setting)
+            os.environ.update(
+                settings, NCCL_HOSTID="host-" + host, SHUNT_HOSTID="host-" + host, SHUNT_NCCL_LIB=nccl_setting
+            )
             lib = C.CDLL(copy, mode=os.RTLD_NOW | DEEPBIND)
             lib.ncclCommInitRank.argtypes = [C.POINTER(C.c_void_p), C.c_int, Id, C.c_int]
             lib.ncclAllReduce.argtypes = [C.c_void_p, C.c_void_p, C.c_size_t, C.c_int, C.c_int, C.c_void_p, C.c_void_p]
@@ -78,7 +80,7 @@ def fill(device, at, count, value):
 
 def run(library, devices, options):
     """{bytes: [microseconds of a call in each round]}"""
-    unique, meet = Id(), threading.Barrier(2)
+    unique, synchronize = Id(), threading.Barrier(2)
     times, failed = {}, []
     check(library.copies[0].ncclGetUniqueId(C.byref(unique)), "ncclGetUniqueId")
 
@@ -93,7 +95,7 @@ def run(library, devices, options):
         for size in options.sizes:
             calls = options.calls if size <= 1 << 20 else max(options.calls // 10, 1)
             for i in range(options.rounds + 1):
-                meet.wait()
+                synchronize.wait()
                 began = time.perf_counter()
                 slept = 0.0
                 for k in range(calls):
@@ -101,9 +103,9 @@ def run(library, devices, options):
                     if options.gap and k + 1 < calls:
                         device.call("shunt_stream_synchronize", stream)
                         begins = time.perf_counter()
-                        meet.wait()
+                        synchronize.wait()
                         time.sleep(options.gap / 1e6)  # pause: middle
-                        meet.wait()
+                        synchronize.wait()
                         slept += time.perf_counter() - begins
                 device.call("shunt_stream_synchronize", stream)
                 if r == 0 and i:
@@ -112,7 +114,7 @@ def run(library, devices, options):
             device.call("shunt_memcpy", got, recv, C.c_size_t(size))
             if any(v != 3.0 for v in got):
                 failed.append(size)
-        meet.wait()
+        synchronize.wait()
         check(lib.ncclCommDestroy(comm), "ncclCommDestroy")
 
     def guarded(r):
@@ -137,20 +139,40 @@ def main():
     parser.add_argument("shunt", help="libshunt.so of a build")
     parser.add_argument("--nccl", help="libnccl.so.2")
     parser.add_argument("--device", default="cuda", choices=["cuda", "sim"])
-    parser.add_argument("--devices", type=lambda s: [int(x) for x in s.split(",")], default=[0, 0],
-                        help="the two hosts' GPUs (0,0)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
-                        help="a variable of NCCL's, such as NCCL_NSOCKS_PERTHREAD=4")
-    parser.add_argument("--sizes", type=lambda s: [int(x) for x in s.split(",")],
-                        default=[8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20, 16 << 20, 64 << 20])
+    parser.add_argument(
+        "--devices", type=lambda s: [int(x) for x in s.split(",")], default=[0, 0], help="the two hosts' GPUs (0,0)"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable of NCCL's, such as NCCL_NSOCKS_PERTHREAD=4",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda s: [int(x) for x in s.split(",")],
+        default=[8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20, 16 << 20, 64 << 20],
+    )
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gap", type=int, default=0, metavar="US",
-                        help="wait for each call, and then so long before the next one; not counted")
+    parser.add_argument(
+        "--gap",
+        type=int,
+        default=0,
+        metavar="US",
+        help="wait for each call, and then so long before the next one; not counted",
+    )
     parser.add_argument("--json")
     options = parser.parse_args()
-    os.environ.update(NCCL_IB_DISABLE="1", NCCL_SOCKET_IFNAME="lo", NCCL_NVLS_ENABLE="0", SHUNT_NET="tcp",
-                      SHUNT_DEVICE=options.device, SHUNT_STATS="0")
+    os.environ.update(
+        NCCL_IB_DISABLE="1",
+        NCCL_SOCKET_IFNAME="lo",
+        NCCL_NVLS_ENABLE="0",
+        SHUNT_NET="tcp",
+        SHUNT_DEVICE=options.device,
+        SHUNT_STATS="0",
+    )
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         libraries = [Library("shunt", options.shunt, folder, "none", {})]

@@ -8,6 +8,7 @@ processes.
 With libshunt preloaded, standalone (SHUNT_NCCL_LIB=none), or with neither for comparison. One line for each case. --shrink-abort adds
 shrink_group(SHRINK_ABORT) with a rank that hangs, which is said to hang in PyTorch 2.11 itself. Exit 77: fewer than two GPUs.
 """
+
 import argparse
 import datetime
 import faulthandler
@@ -20,8 +21,13 @@ import time
 # for dumps: the watchdog
 # sleeps four times WAIT_TIMEOUT_DUMP_MILSEC between a timeout and the abort, a minute by default, whether there are
 # dumps or not.
-os.environ.update(TORCH_NCCL_ENABLE_MONITORING="0", TORCH_NCCL_DUMP_ON_TIMEOUT="0", TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC="250",
-                  TORCH_FR_BUFFER_SIZE="0", TORCH_NCCL_PROPAGATE_ERROR="0")
+os.environ.update(
+    TORCH_NCCL_ENABLE_MONITORING="0",
+    TORCH_NCCL_DUMP_ON_TIMEOUT="0",
+    TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC="250",
+    TORCH_FR_BUFFER_SIZE="0",
+    TORCH_NCCL_PROPAGATE_ERROR="0",
+)
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -39,8 +45,14 @@ NOTHING, CLEAN_UP_ONLY = 0, 2
 LIMIT_S, WATCHDOG_S, ABORT_AFTER_S, GRACE_S = 120, 5, 2, 10
 
 agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-base = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, rank == 0 and not agent,
-                     datetime.timedelta(seconds=LIMIT_S), wait_for_workers=False)
+base = dist.TCPStore(
+    os.environ["MASTER_ADDR"],
+    int(os.environ["MASTER_PORT"]),
+    world,
+    rank == 0 and not agent,
+    datetime.timedelta(seconds=LIMIT_S),
+    wait_for_workers=False,
+)
 groups = 0
 
 
@@ -58,17 +70,23 @@ def begin(mode, timeout_s=LIMIT_S):
     global groups
     groups += 1
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = str(mode)
-    dist.init_process_group("nccl", store=dist.PrefixStore(f"group{groups}", base), rank=rank, world_size=world,
-                            timeout=datetime.timedelta(seconds=timeout_s), device_id=dev)
+    dist.init_process_group(
+        "nccl",
+        store=dist.PrefixStore(f"group{groups}", base),
+        rank=rank,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=timeout_s),
+        device_id=dev,
+    )
 
 
-def meet(name, n=world):
+def synchronize(name, n=world):
     """Without the group that is under test."""
-    key = f"meet/{name}"
+    key = f"synchronize/{name}"
     base.add(key, 1)
     end = time.monotonic() + LIMIT_S
     while base.add(key, 0) < n:
-        must(time.monotonic() < end, f"the others do not come to \"{name}\"")
+        must(time.monotonic() < end, f'the others do not come to "{name}"')
         time.sleep(0.01)  # pause: poll
 
 
@@ -87,7 +105,7 @@ def values(group=None, ranks=None):
 
 
 def new_group_works():
-    meet(f"new group {groups}")
+    synchronize(f"new group {groups}")
     begin(NOTHING)
     values()
     dist.destroy_process_group()
@@ -112,7 +130,7 @@ def abort_later():
 def hang(call):
     """All but one make the call, and wait for it until another thread aborts; then the one aborts as well."""
     if rank == late:
-        meet(f"hang {groups}")
+        synchronize(f"hang {groups}")
         c10d._abort_process_group()
         return
     thread, raised = abort_later()
@@ -122,8 +140,11 @@ def hang(call):
     took = time.monotonic() - began
     thread.join()
     must(not raised, f"the abort raised {raised}")
-    must(ABORT_AFTER_S * 0.9 < took < ABORT_AFTER_S + 2, f"the device was free after {took:.1f} s, and the abort came after {ABORT_AFTER_S} s")
-    meet(f"hang {groups}")
+    must(
+        ABORT_AFTER_S * 0.9 < took < ABORT_AFTER_S + 2,
+        f"the device was free after {took:.1f} s, and the abort came after {ABORT_AFTER_S} s",
+    )
+    synchronize(f"hang {groups}")
 
 
 def case_renew():
@@ -132,7 +153,7 @@ def case_renew():
         begin(CLEAN_UP_ONLY)
         values()
         dist.destroy_process_group()
-        meet(f"renew {groups}")
+        synchronize(f"renew {groups}")
 
 
 def case_watchdog():
@@ -141,20 +162,23 @@ def case_watchdog():
     values()
     x = torch.ones(1 << 18, device=dev)
     if rank == late:
-        meet("watchdog")
+        synchronize("watchdog")
         c10d._abort_process_group()
     else:
         began = time.monotonic()
         work = dist.all_reduce(x, async_op=True)
         torch.cuda.synchronize()
         took = time.monotonic() - began
-        must(WATCHDOG_S * 0.9 < took < WATCHDOG_S + GRACE_S, f"the device was free after {took:.1f} s, the timeout is {WATCHDOG_S} s")
+        must(
+            WATCHDOG_S * 0.9 < took < WATCHDOG_S + GRACE_S,
+            f"the device was free after {took:.1f} s, the timeout is {WATCHDOG_S} s",
+        )
         try:  # what the program sees of it, if it asks
             work.wait()
         except Exception as e:
             print(f"# rank {rank}: wait: {str(e).splitlines()[0][:200]}", flush=True)
         del work
-        meet("watchdog")
+        synchronize("watchdog")
         dist.destroy_process_group()
     new_group_works()
 
@@ -225,7 +249,7 @@ def case_shrink():
         shrunk = dist.shrink_group([late], group=group)
         values(shrunk, list(range(world - 1)))
         dist.destroy_process_group(shrunk)
-    meet("shrink")
+    synchronize("shrink")
     values()
     dist.destroy_process_group()
     new_group_works()
@@ -238,13 +262,13 @@ def case_shrink_abort():
     values(group)
     x = torch.ones(3000, device=dev)
     if rank == late:
-        meet("shrink_abort")
+        synchronize("shrink_abort")
     else:
         dist.all_reduce(x, group=group, async_op=True)
         shrunk = dist.shrink_group([late], group=group, shrink_flags=c10d.SHRINK_ABORT)
         torch.cuda.synchronize()
         values(shrunk, list(range(world - 1)))
-        meet("shrink_abort")
+        synchronize("shrink_abort")
     c10d._abort_process_group()
     new_group_works()
 
@@ -253,7 +277,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--shrink-abort", action="store_true")
 parser.add_argument("case", nargs="*")
 args = parser.parse_args()
-cases = ["renew", "watchdog", "abort", "abort_twice", "abort_groups", "abort_graph", "shrink"] + ["shrink_abort"] * args.shrink_abort
+cases = ["renew", "watchdog", "abort", "abort_twice", "abort_groups", "abort_graph", "shrink"] + [
+    "shrink_abort"
+] * args.shrink_abort
 failed = 0
 for name in args.case or cases:
     text, began = "", time.monotonic()
@@ -275,7 +301,7 @@ for name in args.case or cases:
     if any(t.startswith("FAIL") for t in results):
         failed = 1
         break  # the ranks may be at different places
-meet("end")
+synchronize("end")
 if rank == 0:
     print("FAIL" if failed else "PASS", flush=True)
     time.sleep(0 if agent else 1)  # pause: grace: the others may ask this rank's store once more

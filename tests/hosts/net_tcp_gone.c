@@ -111,10 +111,10 @@ static int host_is_gone(int rank, void *arg)
 /* The kernel would try again after 7 seconds, and then after 11 or 15, which is later than the limit. */
 enum { AWAY_MS = 7500, CONNECT_MS = 10500, CONNECTED_RANKS = 2 };
 static struct netns *netns;
-static struct meeting {
+static struct exchange {
 	struct shunt_net_blob blob[CONNECTED_RANKS];
 	atomic_int come;
-} *meeting;
+} *exchange;
 
 /* The kernel knows the other host's hardware address from now on; else it would say that there is no such host. */
 static void find_neighbour(int rank)
@@ -140,15 +140,15 @@ static int connects_when_the_network_is_back(int rank, void *arg)
 	assert_int_equal(netns_enter(netns, rank), 0);
 	device = net_open(ops);
 	net_create(ops, device, &end, 5, CONNECT_MS);
-	meeting->blob[rank] = end.blob;
+	exchange->blob[rank] = end.blob;
 	find_neighbour(rank);
-	atomic_fetch_add(&meeting->come, 1);
-	NET_UNTIL(meeting->come >= CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
+	atomic_fetch_add(&exchange->come, 1);
+	NET_UNTIL(exchange->come >= CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
 	if (!rank)
 		netns_link(netns, 0)->cut_out = netns_link(netns, 0)->cut_in = true;
-	atomic_fetch_add(&meeting->come, 1);
-	NET_UNTIL(meeting->come >= 2 * CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
-	assert_int_equal(ops->endpoint_connect(end.endpoint, &meeting->blob[!rank]), 0);
+	atomic_fetch_add(&exchange->come, 1);
+	NET_UNTIL(exchange->come >= 2 * CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
+	assert_int_equal(ops->endpoint_connect(end.endpoint, &exchange->blob[!rank]), 0);
 	back = unit_now_ms() + AWAY_MS;
 	while (unit_now_ms() < back)
 		net_step_or_sleep(ops, device, 50);
@@ -156,8 +156,8 @@ static int connects_when_the_network_is_back(int rank, void *arg)
 	netns_link(netns, 0)->cut_out = netns_link(netns, 0)->cut_in = false;
 	NET_UNTIL(end.ready || end.dead, net_step_or_sleep(ops, device, 50));
 	assert_true(end.ready);
-	atomic_fetch_add(&meeting->come, 1);
-	NET_UNTIL(meeting->come == 3 * CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
+	atomic_fetch_add(&exchange->come, 1);
+	NET_UNTIL(exchange->come == 3 * CONNECTED_RANKS, net_step_or_sleep(ops, device, 1));
 	ops->endpoint_close(end.endpoint);
 	ops->close(device);
 	return 0;
@@ -169,10 +169,10 @@ static void test_network_is_back(void **state)
 
 	if (netns_start(CONNECTED_RANKS, 1, &netns))
 		skip(); /* no TAPs */
-	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	exchange = mmap(NULL, sizeof(*exchange), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unit_run_processes(CONNECTED_RANKS, connects_when_the_network_is_back, NULL, errs);
 	netns_stop(netns);
-	munmap(meeting, sizeof(*meeting));
+	munmap(exchange, sizeof(*exchange));
 	assert_int_equal(errs[0], 0);
 	assert_int_equal(errs[1], 0);
 }

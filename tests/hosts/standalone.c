@@ -59,7 +59,7 @@ static int all_reduce(const struct rank *r, ncclComm_t comm, uint32_t sum, ncclR
 }
 
 /* A communicator of all, one for each host, and one of every second rank. */
-static int meet_body(struct rank *r)
+static int connect_body(struct rank *r)
 {
 	ncclComm_t comm, own, half;
 	uint32_t sums[3] = { 0 };
@@ -89,32 +89,32 @@ static int meet_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_by_name_meet(void **state)
+static void test_hosts_by_name_connect(void **state)
 {
 	static const char *const places[] = { "0", "00", "01", "0101", "0011", "0001", "10", "01230123" };
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_world(&(struct world){ .place = places[i], .named = true, .body = meet_body });
+		run_world(&(struct world){ .place = places[i], .named = true, .body = connect_body });
 }
 
-static void test_hosts_of_namespaces_meet(void **state)
+static void test_hosts_of_namespaces_connect(void **state)
 {
 	static const char *const places[] = { "01", "0011", "0120", "01230123" };
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_world(&(struct world){ .place = places[i], .body = meet_body });
+		run_world(&(struct world){ .place = places[i], .body = connect_body });
 }
 
-static void test_hosts_meet_by_ipv6(void **state)
+static void test_hosts_connect_by_ipv6(void **state)
 {
 	run_world(
-	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = meet_body });
+	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = connect_body });
 }
 
-static void test_hosts_meet_at_ports_of_the_range(void **state)
+static void test_hosts_connect_at_ports_of_the_range(void **state)
 {
 	run_world(
-	    &(struct world){ .place = "0101", .env = { { "SHUNT_PORT_RANGE", "41000-41031" } }, .body = meet_body });
+	    &(struct world){ .place = "0101", .env = { { "SHUNT_PORT_RANGE", "41000-41031" } }, .body = connect_body });
 }
 
 static void make_bad_wire(struct netns *netns)
@@ -130,9 +130,9 @@ static void make_bad_wire(struct netns *netns)
 	}
 }
 
-static void test_hosts_meet_over_a_bad_wire(void **state)
+static void test_hosts_connect_over_a_bad_wire(void **state)
 {
-	run_world(&(struct world){ .place = "0110", .body = meet_body, .meanwhile = make_bad_wire });
+	run_world(&(struct world){ .place = "0110", .body = connect_body, .meanwhile = make_bad_wire });
 }
 
 /* ---- growing and shrinking */
@@ -411,7 +411,7 @@ static int stranger_body(struct rank *r)
 		if (i % 3)
 			(void)!send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
-	return meet_body(r);
+	return connect_body(r);
 }
 
 static void test_hosts_strangers_do_not_disturb(void **state)
@@ -442,19 +442,19 @@ static void test_hosts_of_one_name_are_noticed(void **state)
 static void test_hosts_a_rank_with_a_name_of_its_own_is_a_host(void **state)
 {
 	run_world(
-	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = meet_body });
+	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = connect_body });
 	run_world(
-	    &(struct world){ .place = "00", .odd = 1, .odd_env = { "SHUNT_HOSTID", "apart" }, .body = meet_body });
+	    &(struct world){ .place = "00", .odd = 1, .odd_env = { "SHUNT_HOSTID", "apart" }, .body = connect_body });
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hosts_by_name_meet),
-		cmocka_unit_test(test_hosts_of_namespaces_meet),
-		cmocka_unit_test(test_hosts_meet_by_ipv6),
-		cmocka_unit_test(test_hosts_meet_at_ports_of_the_range),
-		cmocka_unit_test(test_hosts_meet_over_a_bad_wire),
+		cmocka_unit_test(test_hosts_by_name_connect),
+		cmocka_unit_test(test_hosts_of_namespaces_connect),
+		cmocka_unit_test(test_hosts_connect_by_ipv6),
+		cmocka_unit_test(test_hosts_connect_at_ports_of_the_range),
+		cmocka_unit_test(test_hosts_connect_over_a_bad_wire),
 		cmocka_unit_test(test_hosts_grow_and_shrink),
 		cmocka_unit_test(test_a_communicator_of_one_host_grows_onto_others),
 		cmocka_unit_test(test_hosts_shrink_after_a_death),

@@ -28,7 +28,7 @@ static inline socklen_t rendezvous_name(const struct shunt_id *id, int32_t membe
 }
 
 /* A connection, not blocking, or -1. */
-static inline int meet_call(const struct shunt_id *id, int slot)
+static inline int rendezvous_call(const struct shunt_id *id, int slot)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct sockaddr_un addr;

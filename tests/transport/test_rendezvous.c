@@ -345,7 +345,7 @@ static void test_rendezvous_members_that_become_another_user_are_the_same_member
 	}
 }
 
-static void test_meet_many_slots_are_probed(void **state)
+static void test_rendezvous_many_slots_are_probed(void **state)
 {
 	struct world *w = world_create(4);
 	int errs[UNIT_MAX_RANKS];
@@ -702,14 +702,14 @@ static void test_rendezvous_strangers_do_not_disturb(void **state)
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(shunt_rendezvous_bind(&id, r, &p.rdzv[r]), 0);
 	for (; n < 8; n++) {
-		fds[n] = meet_call(&id, n % 2);
+		fds[n] = rendezvous_call(&id, n % 2);
 		assert_true(fds[n] >= 0);
 		if (n / 2 % 3 != 2)
 			(void)!send(fds[n], rubbish, n / 2 % 3 ? 20 : sizeof(rubbish), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 	/* And many that come and go. */
 	for (int i = 0; i < 160; i++) {
-		int more = meet_call(&id, i % 2);
+		int more = rendezvous_call(&id, i % 2);
 
 		if (more >= 0)
 			close(more);
@@ -737,7 +737,7 @@ static void test_rendezvous_crowd_only_delays(void **state)
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(shunt_rendezvous_bind(&id, r, &p.rdzv[r]), 0);
 	for (int i = 0; i < 300; i++) {
-		fds[i] = meet_call(&id, 0);
+		fds[i] = rendezvous_call(&id, 0);
 		assert_true(fds[i] >= 0);
 		if (i == 150) /* half of them while nobody has called join: none is a member */
 			for (int k = 0; k < 5; k++)
@@ -775,7 +775,7 @@ int main(void)
 		cmocka_unit_test(test_rendezvous_processes_gather_numbers_and_memfds),
 		cmocka_unit_test(test_rendezvous_missing_member_is_enoent_on_all),
 		cmocka_unit_test(test_rendezvous_members_that_become_another_user_are_the_same_members),
-		cmocka_unit_test(test_meet_many_slots_are_probed),
+		cmocka_unit_test(test_rendezvous_many_slots_are_probed),
 		cmocka_unit_test(test_rendezvous_more_members_than_ranks_is_einval),
 		cmocka_unit_test(test_rendezvous_colliding_ranks_fail_on_all),
 		cmocka_unit_test(test_rendezvous_member_bound_twice_is_eaddrinuse),

@@ -151,7 +151,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_nics_are_chosen_by_name),
 	cmocka_unit_test(test_ends_agree),
 	cmocka_unit_test(test_sysfs_is_read),
-	cmocka_unit_test(test_ends_that_cannot_meet_say_why),
+	cmocka_unit_test(test_ends_that_cannot_connect_say_why),
 	cmocka_unit_test(test_a_silent_network_is_found),
 	cmocka_unit_test(test_ends_use_what_both_nics_can_do),
 	cmocka_unit_test(test_data_may_land_late_and_in_pieces),

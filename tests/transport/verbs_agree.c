@@ -103,7 +103,7 @@ static void no_partition(void)
 	CHECK(ops->open(0, &ends[0].device) == -EINVAL);
 }
 
-void test_ends_that_cannot_meet_say_why(void **state)
+void test_ends_that_cannot_connect_say_why(void **state)
 {
 	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@10.0.0.1; mlx1 link=roce gids=v1@10.0.0.2" });
 	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@fd00::1; mlx1 link=roce gids=v2@10.0.0.2" });

@@ -72,7 +72,7 @@ void write_script(const char *text);
 /* verbs_agree.c */
 void test_ends_agree(void **state);
 void test_sysfs_is_read(void **state);
-void test_ends_that_cannot_meet_say_why(void **state);
+void test_ends_that_cannot_connect_say_why(void **state);
 void test_a_silent_network_is_found(void **state);
 void test_ends_use_what_both_nics_can_do(void **state);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What most programs do: channels between all ranks, and all ranks meet."""
+"""What most programs do: channels between all ranks, and all ranks synchronize."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def peers(n: int, rank: int) -> list[int]:
     return [(rank + i) % n for i in range(1, n)]
 
 
-def meet(
+def synchronize(
     n: int,
     channels: Mesh[MemoryChannel],
     tb: int = 0,

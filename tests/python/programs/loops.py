@@ -15,7 +15,7 @@ from libshunt.language import (
     SyncType,
 )
 
-from .common import Builder, meet, mesh, peers
+from .common import Builder, synchronize, mesh, peers
 
 
 def _handed_on(name: str, acquire: SyncType, release: SyncType) -> Builder:
@@ -26,7 +26,7 @@ def _handed_on(name: str, acquire: SyncType, release: SyncType) -> Builder:
             scratch = [Buffer(rank, 1) for rank in range(n)]
             channels = mesh(n, MemoryChannel)
             filled = [Semaphore(rank, 0) for rank in range(n)]
-            meet(n, channels, tb=1, relaxed=True)
+            synchronize(n, channels, tb=1, relaxed=True)
             for rank in range(n):
                 this = Rank(rank)
                 with LoopIterationContext(unit=256, num_chunks=1):
@@ -37,18 +37,18 @@ def _handed_on(name: str, acquire: SyncType, release: SyncType) -> Builder:
                         out = Rank(peer).get_output_buffer()[rank : rank + 1]
                         channels[rank, peer].put(out, scratch[rank][0:1], tb=1)
                 this.copy(this.get_output_buffer()[rank : rank + 1], this.get_input_buffer()[0:1], tb=0)
-            meet(n, channels, tb=1)
+            synchronize(n, channels, tb=1)
         return program
 
     return build
 
 
 def windows_reduced(n: int) -> CollectiveProgram:
-    """Ranks meet in each window; the parts are read, reduced and written."""
+    """Ranks synchronize in each window; the parts are read, reduced and written."""
     with CollectiveProgram("windows_reduced", AllReduce(n, 1, True), n) as program:
         channels = mesh(n, MemoryChannel)
         with LoopIterationContext(unit=1024, num_chunks=1):
-            meet(n, channels)
+            synchronize(n, channels)
             for rank in range(n):
                 part = slice(rank, rank + 1)
                 own = Rank(rank).get_input_buffer()[part]
@@ -56,7 +56,7 @@ def windows_reduced(n: int) -> CollectiveProgram:
                     channels[rank, peer].reduce(own, [Rank(peer).get_input_buffer()[part]], tb=0)
                 for peer in peers(n, rank):
                     channels[rank, peer].put(Rank(peer).get_input_buffer()[part], own, tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 
@@ -64,7 +64,7 @@ def two_semaphores(n: int) -> CollectiveProgram:
     """Block 0 lets blocks 1 and 2 go, which take turns, and waits for both."""
     with CollectiveProgram("two_semaphores", AllGather(n, 2), n) as program:
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, relaxed=True)
+        synchronize(n, channels, relaxed=True)
         for rank in range(n):
             this = Rank(rank)
             go = [Semaphore(rank, 0) for _ in range(2)]
@@ -84,7 +84,7 @@ def two_semaphores(n: int) -> CollectiveProgram:
                 done[half].release(tb=1 + half)
             for semaphore in done:
                 semaphore.acquire(0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 

@@ -18,18 +18,18 @@ from libshunt.language import (
     ThreadBlockGroup,
 )
 
-from .common import Builder, meet, mesh, peers
+from .common import Builder, synchronize, mesh, peers
 
 
 def allgather_put(n: int) -> CollectiveProgram:
     with CollectiveProgram("allgather_put", AllGather(n, 1, True), n) as program:
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, relaxed=True)
+        synchronize(n, channels, relaxed=True)
         for rank in range(n):
             own = Rank(rank).get_output_buffer()[rank : rank + 1]
             for peer in peers(n, rank):
                 channels[rank, peer].put(Rank(peer).get_output_buffer()[rank : rank + 1], own, tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 
@@ -39,14 +39,14 @@ def allgather_get(n: int) -> CollectiveProgram:
         "allgather_get", AllGather(n, 2), n, instances=2, instr_fusion=False, auto_sync=False, num_threads_per_block=256
     ) as program:
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, before=SyncType.both, after=SyncType.both)
+        synchronize(n, channels, before=SyncType.both, after=SyncType.both)
         for rank in range(n):
             this = Rank(rank)
             out = this.get_output_buffer()
             this.copy(out[2 * rank : 2 * rank + 2], this.get_input_buffer()[0:2], tb=0)
             for peer in peers(n, rank):
                 channels[rank, peer].get(out[2 * peer : 2 * peer + 2], Rank(peer).get_input_buffer()[:], tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 
@@ -58,7 +58,7 @@ def allgather_shared(n: int) -> CollectiveProgram:
         group = ThreadBlockGroup([0, 1])
         channels = [mesh(n, MemoryChannel) for _ in range(2)]
         for tb in range(2):
-            meet(n, channels[tb], tb, relaxed=True)
+            synchronize(n, channels[tb], tb, relaxed=True)
         for rank in range(n):
             this = Rank(rank)
             part = slice(rank, rank + 1)
@@ -68,7 +68,7 @@ def allgather_shared(n: int) -> CollectiveProgram:
                     Rank(peer).get_output_buffer()[part], this.get_input_buffer()[:], tb_group=group
                 )
         for tb in range(2):
-            meet(n, channels[tb], tb)
+            synchronize(n, channels[tb], tb)
     return program
 
 
@@ -78,7 +78,7 @@ def _read_reduce(name: str, op: ReduceOperationType) -> Builder:
     def build(n: int) -> CollectiveProgram:
         with CollectiveProgram(f"read_reduce_{name}", AllReduce(n, 1, True), n, instances=2) as program:
             channels = mesh(n, MemoryChannel)
-            meet(n, channels, relaxed=True)
+            synchronize(n, channels, relaxed=True)
             for rank in range(n):
                 part = slice(rank, rank + 1)
                 own = Rank(rank).get_input_buffer()[part]
@@ -86,7 +86,7 @@ def _read_reduce(name: str, op: ReduceOperationType) -> Builder:
                     channels[rank, peer].reduce(own, [Rank(peer).get_input_buffer()[part]], tb=0, reduce_op=op)
                 for peer in peers(n, rank):
                     channels[rank, peer].put(Rank(peer).get_input_buffer()[part], own, tb=0)
-            meet(n, channels)
+            synchronize(n, channels)
         return program
 
     return build
@@ -98,7 +98,7 @@ def reduce_group(n: int) -> CollectiveProgram:
         group = ThreadBlockGroup([0, 1])
         channels = [mesh(n, MemoryChannel) for _ in range(2)]
         for tb in range(2):
-            meet(n, channels[tb], tb)
+            synchronize(n, channels[tb], tb)
         for rank in range(n):
             this = Rank(rank)
             part = slice(rank, rank + 1)
@@ -112,7 +112,7 @@ def reduce_group(n: int) -> CollectiveProgram:
                     op=ReduceOperationType.sum,
                 )
         for tb in range(2):
-            meet(n, channels[tb], tb)
+            synchronize(n, channels[tb], tb)
     return program
 
 
@@ -125,13 +125,13 @@ def _scratch_reduce(name: str, op: ReduceOperationType) -> Builder:
         ) as program:
             scratch = [Buffer(rank, n - 1) for rank in range(n)]
             channels = mesh(n, MemoryChannel)
-            meet(n, channels, relaxed=True)
+            synchronize(n, channels, relaxed=True)
             for rank in range(n):
                 for step, peer in enumerate(peers(n, rank)):
                     chunk = Rank(rank).get_input_buffer()[peer : peer + 1]
                     slot = n - 2 - step
                     channels[rank, peer].put(scratch[peer][slot : slot + 1], chunk, tb=0)
-            meet(n, channels, before=SyncType.both, after=SyncType.both)
+            synchronize(n, channels, before=SyncType.both, after=SyncType.both)
             for rank in range(n):
                 this = Rank(rank)
                 part = slice(rank, rank + 1)
@@ -140,7 +140,7 @@ def _scratch_reduce(name: str, op: ReduceOperationType) -> Builder:
                 this.reduce(this.get_input_buffer()[part], others, tb=0, dst_chunk=out, reduce_op=op)
                 for peer in peers(n, rank):
                     channels[rank, peer].put(Rank(peer).get_output_buffer()[part], out, tb=0)
-            meet(n, channels)
+            synchronize(n, channels)
         return program
 
     return build
@@ -152,12 +152,12 @@ def reduce_blocks(n: int) -> CollectiveProgram:
         group = ThreadBlockGroup([1, 2])
         scratch = [Buffer(rank, n) for rank in range(n)]
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, relaxed=True)
+        synchronize(n, channels, relaxed=True)
         for rank in range(n):
             for peer in peers(n, rank):
                 chunk = Rank(rank).get_input_buffer()[peer : peer + 1]
                 channels[rank, peer].put(scratch[peer][rank : rank + 1], chunk, tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
         for rank in range(n):
             this = Rank(rank)
             this.barrier([0])
@@ -173,14 +173,14 @@ def alltoall(n: int) -> CollectiveProgram:
         "alltoall", AllToAll(n, 1), n, instances=2, min_message_size=64, max_message_size=1 << 20, tags={"priority": 2}
     ) as program:
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, relaxed=True)
+        synchronize(n, channels, relaxed=True)
         for rank in range(n):
             this = Rank(rank)
             this.copy(this.get_output_buffer()[rank : rank + 1], this.get_input_buffer()[rank : rank + 1], tb=0)
             for peer in peers(n, rank):
                 put = Rank(peer).get_output_buffer()[rank : rank + 1]
                 channels[rank, peer].put(put, this.get_input_buffer()[peer : peer + 1], tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 

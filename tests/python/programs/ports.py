@@ -8,7 +8,7 @@ from libshunt.language import AllGather, AllToAll, CollectiveProgram, PortChanne
 from .common import Builder, Mesh, mesh, peers
 
 
-def _meet(n: int, channels: Mesh[PortChannel]) -> None:
+def _synchronize(n: int, channels: Mesh[PortChannel]) -> None:
     for rank in range(n):
         for peer in peers(n, rank):
             channels[rank, peer].signal(0, SyncType.before)
@@ -20,7 +20,7 @@ def _send(how: str) -> Builder:
     def build(n: int) -> CollectiveProgram:
         with CollectiveProgram(f"port_{how}", AllToAll(n, 1), n) as program:
             channels = mesh(n, PortChannel)
-            _meet(n, channels)
+            _synchronize(n, channels)
             for rank in range(n):
                 this = Rank(rank)
                 source = this.get_input_buffer()
@@ -48,7 +48,7 @@ def _send(how: str) -> Builder:
 def port_instances(n: int) -> CollectiveProgram:
     with CollectiveProgram("port_instances", AllGather(n, 1, True), n, instances=3) as program:
         channels = mesh(n, PortChannel)
-        _meet(n, channels)
+        _synchronize(n, channels)
         for rank in range(n):
             own = Rank(rank).get_output_buffer()[rank : rank + 1]
             for peer in peers(n, rank):

@@ -16,7 +16,7 @@ from libshunt.language import (
     SwitchChannel,
 )
 
-from .common import Builder, meet, mesh, peers
+from .common import Builder, synchronize, mesh, peers
 
 
 def _allreduce(name: str, op: ReduceOperationType) -> Builder:
@@ -26,12 +26,12 @@ def _allreduce(name: str, op: ReduceOperationType) -> Builder:
         with CollectiveProgram(f"switch_{name}", AllReduce(n, 1, True), n, instances=2) as program:
             switch = SwitchChannel(range(n), BufferType.input)
             channels = mesh(n, MemoryChannel)
-            meet(n, channels, relaxed=True)
+            synchronize(n, channels, relaxed=True)
             for rank in range(n):
                 own = Rank(rank).get_input_buffer()[rank : rank + 1]
                 switch.at_rank(rank).reduce(buffer_offset=rank, size=1, dst_chunk=own, tb=0, reduce_op=op)
                 switch.at_rank(rank).broadcast(src_chunk=own, buffer_offset=rank, size=1, tb=0)
-            meet(n, channels)
+            synchronize(n, channels)
         return program
 
     return build
@@ -42,10 +42,10 @@ def switch_reducescatter(n: int) -> CollectiveProgram:
     with CollectiveProgram("switch_reducescatter", ReduceScatter(n, 2), n) as program:
         switch = SwitchChannel(list(range(n)), BufferType.input)
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, relaxed=True)
+        synchronize(n, channels, relaxed=True)
         for rank in range(n):
             switch.reduce(rank, 2 * rank, 2, Rank(rank).get_output_buffer()[0:2], 0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 
@@ -53,10 +53,10 @@ def switch_allgather(n: int) -> CollectiveProgram:
     with CollectiveProgram("switch_allgather", AllGather(n, 1), n) as program:
         switch = SwitchChannel(list(range(n)), BufferType.output)
         channels = mesh(n, MemoryChannel)
-        meet(n, channels, relaxed=True)
+        synchronize(n, channels, relaxed=True)
         for rank in range(n):
             switch.broadcast(rank, Rank(rank).get_input_buffer()[0:1], rank, 1, 0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 
@@ -69,17 +69,17 @@ def switch_offsets(n: int) -> CollectiveProgram:
         for rank in range(n):
             this = Rank(rank)
             this.copy(scratch[rank][0:n], this.get_input_buffer()[:], tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
         for rank in range(n):
             result = scratch[rank][n + rank : n + rank + 1]
             view = switch.at_rank(rank)
             view.reduce(rank, 1, result, 0)
             view.broadcast(result, n + rank, 1, 0)
-        meet(n, channels)
+        synchronize(n, channels)
         for rank in range(n):
             this = Rank(rank)
             this.copy(this.get_output_buffer()[:], scratch[rank][n : 2 * n], tb=0)
-        meet(n, channels)
+        synchronize(n, channels)
     return program
 
 
