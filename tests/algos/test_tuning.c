@@ -17,23 +17,23 @@
 #define END UINT64_MAX
 #define NO_END (END / 32 * 16) /* of parts that are multiples of 16 bytes */
 
-static const struct shunt_machine h200 = { .gpu = "NVIDIA H200", .cc = 90, .driver = 13000, .nranks = 4 };
+static const struct shunt_machine tuning_h200 = { .gpu = "NVIDIA H200", .cc = 90, .driver = 13000, .nranks = 4 };
 
-static const char *sel_path(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes)
+static const char *path_of_sel(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes)
 {
 	enum shunt_reason reason;
 
 	return shunt_select_name(sel, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 }
 
-static const char *path(const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes)
+static const char *path_of(const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes)
 {
-	return sel_path(SEL(key), kind, bytes);
+	return path_of_sel(SEL(key), kind, bytes);
 }
 
-static const char *window_path(const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes)
+static const char *path_in_window(const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes)
 {
-	return sel_path(SEL_WINDOW(key), kind, bytes);
+	return path_of_sel(SEL_WINDOW(key), kind, bytes);
 }
 
 /* ---- built-in tables ---- */
@@ -97,13 +97,13 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 
 				if ((cc > 0 && cc < 70) || !upto)
 					continue;
-				assert_string_equal(path(&gpu, ends[i].kind, upto), ends[i].algo);
+				assert_string_equal(path_of(&gpu, ends[i].kind, upto), ends[i].algo);
 				if (upto == NO_END) /* it does not end */
 					continue;
-				assert_string_equal(
-				    path(&gpu, ends[i].kind, upto + 16), next); /* parts of another size are NCCL's */
+				assert_string_equal(path_of(&gpu, ends[i].kind, upto + 16),
+				    next); /* parts of another size are NCCL's */
 				if (!strcmp(next, "nccl"))
-					assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
+					assert_string_equal(path_of(&gpu, ends[i].kind, END / 2), "nccl");
 			}
 		}
 }
@@ -119,8 +119,8 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 			    pairwise                                                        ? "pairwise" :
 			                                                                      "ll128";
 
-			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), want);
-			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), want);
+			assert_string_equal(path_of(&gpu, (enum shunt_kind)k, 0), want);
+			assert_string_equal(path_of(&gpu, (enum shunt_kind)k, 1), want);
 		}
 }
 
@@ -149,7 +149,7 @@ static void test_tuning_standalone_declines_nothing(void **state)
 				else if (n <= 4)
 					want = "simple";
 
-				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
+				assert_string_equal(path_of(&s, (enum shunt_kind)k, END / 2), want);
 			}
 }
 
@@ -162,21 +162,21 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 	for (int k = 0; k < SHUNT_NKINDS; k++) {
 		enum shunt_kind kind = (enum shunt_kind)k;
 
-		assert_string_not_equal(path(&s, kind, MB - 8), "nccl");
-		assert_string_not_equal(path(&s, kind, MB + 16), "nccl");
+		assert_string_not_equal(path_of(&s, kind, MB - 8), "nccl");
+		assert_string_not_equal(path_of(&s, kind, MB + 16), "nccl");
 		if (shunt_kind_has_parts(kind))
-			assert_string_equal(path(&s, kind, MB + 8), "nccl");
+			assert_string_equal(path_of(&s, kind, MB + 8), "nccl");
 		else
-			assert_string_not_equal(path(&s, kind, MB + 8), "nccl");
+			assert_string_not_equal(path_of(&s, kind, MB + 8), "nccl");
 	}
 	assert_false(shunt_select(SEL(&s), &c, &decision));
 	assert_int_equal(decision.reason, SHUNT_REASON_UNALIGNED);
 	/* There is nobody else, or the user wants it. */
 	s.takes_all = true;
-	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "oneshot");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, MB + 8), "oneshot");
 	s.takes_all = false;
 	assert_int_equal(shunt_algo_force("reducescatter:0-:ll128"), 0);
-	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "ll128");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, MB + 8), "ll128");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
@@ -184,12 +184,12 @@ static void test_tuning_sim_has_a_table_of_its_own(void **state)
 {
 	struct shunt_sel_key sim = { .topology = ONE_ISLAND, .nranks = 5, .sim = true, .takes_all = true };
 
-	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
-	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
-	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB), "ll128");
-	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB + 1), "pipelined");
-	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB), "twoshot");
-	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB + 1), "simple");
+	assert_string_equal(path_of(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
+	assert_string_equal(path_of(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
+	assert_string_equal(path_of(&sim, SHUNT_BROADCAST, 16 * KB), "ll128");
+	assert_string_equal(path_of(&sim, SHUNT_BROADCAST, 16 * KB + 1), "pipelined");
+	assert_string_equal(path_of(&sim, SHUNT_REDUCE, 32 * KB), "twoshot");
+	assert_string_equal(path_of(&sim, SHUNT_REDUCE, 32 * KB + 1), "simple");
 }
 
 static void test_tuning_too_many_ranks_is_nccl(void **state)
@@ -197,7 +197,7 @@ static void test_tuning_too_many_ranks_is_nccl(void **state)
 	struct shunt_sel_key many = { .topology = ONE_ISLAND, .nranks = 9, .cc = 90 };
 
 	assert_null(shunt_tuning_builtin(false, 90, 9));
-	assert_string_equal(path(&many, SHUNT_ALLREDUCE, 8), "nccl");
+	assert_string_equal(path_of(&many, SHUNT_ALLREDUCE, 8), "nccl");
 }
 
 static void test_tuning_builtin_rows_are_sound(void **state)
@@ -247,21 +247,21 @@ static void test_select_deterministic_sums_are_never_declined(void **state)
 
 	s.deterministic = true;
 	for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++) {
-		assert_string_equal(path(&plain, sums[i], 2048 * MB), "nccl");
-		assert_string_not_equal(path(&s, sums[i], 2048 * MB), "nccl");
-		assert_string_equal(path(&s, sums[i], 4096), path(&plain, sums[i], 4096));
+		assert_string_equal(path_of(&plain, sums[i], 2048 * MB), "nccl");
+		assert_string_not_equal(path_of(&s, sums[i], 2048 * MB), "nccl");
+		assert_string_equal(path_of(&s, sums[i], 4096), path_of(&plain, sums[i], 4096));
 		assert_true(shunt_select_plans(&plain, sums[i]));
 		assert_false(shunt_select_plans(&s, sums[i]));
 	}
 	/* Odd parts, too, whose data only moves slower. */
-	assert_string_equal(path(&plain, SHUNT_REDUCESCATTER, 4 * MB + 1), "nccl");
-	assert_string_not_equal(path(&s, SHUNT_REDUCESCATTER, 4 * MB + 1), "nccl");
+	assert_string_equal(path_of(&plain, SHUNT_REDUCESCATTER, 4 * MB + 1), "nccl");
+	assert_string_not_equal(path_of(&s, SHUNT_REDUCESCATTER, 4 * MB + 1), "nccl");
 	/* What only moves data is the faster one's. */
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, 2048 * MB), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 2048 * MB), "nccl");
 	assert_true(shunt_select_plans(&s, SHUNT_ALLGATHER));
 	/* A rule is obeyed. */
 	assert_int_equal(shunt_algo_force("allreduce:1M-:nccl"), 0);
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2 * MB), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 2 * MB), "nccl");
 	shunt_algo_force(NULL);
 }
 
@@ -289,8 +289,8 @@ static void test_select_windows_are_nccls_where_it_has_multicast(void **state)
 					enum shunt_reason reason;
 
 					with.nvls = true;
-					assert_string_equal(sel_path(&with_sel, kind, bytes),
-					    ours ? sel_path(&sel, kind, bytes) : "nccl");
+					assert_string_equal(path_of_sel(&with_sel, kind, bytes),
+					    ours ? path_of_sel(&sel, kind, bytes) : "nccl");
 					shunt_select_name(&with_sel, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 					assert_true((reason == SHUNT_REASON_WINDOWS) == !ours);
 				}
@@ -325,17 +325,17 @@ static void test_nvls_a_rank_names_its_first_obstacle(void **state)
 
 /* ---- files ---- */
 
-#define HEAD "{\"shunt_tuning\": 1, \"shunt\": \"" SHUNT_VERSION "\", \"nccl\": \"2.28.9\", "
-#define MACHINE "\"machine\": {\"gpu\": \"NVIDIA H200\", \"cc\": 90, \"driver\": 13000, \"ranks\": 4}, "
+#define TUNING_HEAD "{\"shunt_tuning\": 1, \"shunt\": \"" SHUNT_VERSION "\", \"nccl\": \"2.28.9\", "
+#define TUNING_MACHINE "\"machine\": {\"gpu\": \"NVIDIA H200\", \"cc\": 90, \"driver\": 13000, \"ranks\": 4}, "
 #define ROWS \
 	"\"rows\": [" \
 	"{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}, " \
 	"{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, " \
 	"{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": 512}, " \
 	"{\"kind\": \"allgather\", \"algorithm\": \"ll128\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}]}"
-static const char good[] = HEAD MACHINE ROWS;
+static const char tuning_good[] = TUNING_HEAD TUNING_MACHINE ROWS;
 
-static struct shunt_tuning *parsed(const char *text)
+static struct shunt_tuning *tuning_parsed(const char *text)
 {
 	struct shunt_tuning *t = NULL;
 	char reason[256];
@@ -347,33 +347,34 @@ static struct shunt_tuning *parsed(const char *text)
 
 static void test_tuning_file_rows_are_taken(void **state)
 {
-	struct shunt_tuning *t = parsed(good);
+	struct shunt_tuning *t = tuning_parsed(tuning_good);
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 2048 };
 	struct shunt_decision decision;
 	char text[64];
 
-	assert_string_equal(t->machine.gpu, h200.gpu);
-	assert_true(t->machine.cc == h200.cc && t->machine.driver == h200.driver && t->machine.nranks == 4);
+	assert_string_equal(t->machine.gpu, tuning_h200.gpu);
+	assert_true(
+	    t->machine.cc == tuning_h200.cc && t->machine.driver == tuning_h200.driver && t->machine.nranks == 4);
 	assert_true(t->machine.nccl == 22809 && t->machine.nvls == -1);
 	assert_true(t->vs_nccl);
 	assert_true(shunt_select(SEL(&s), &c, &decision));
 	assert_string_equal(decision.algo->name, "oneshot");
 	assert_int_equal(decision.geometry.blocks, 8);
 	assert_int_equal(decision.geometry.threads, 128);
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2049), "nccl");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "nccl");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4097), "twoshot");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 2049), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4097), "twoshot");
 	/* Not measured: NCCL's; without one the last row goes on. */
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "nccl");
 	s.takes_all = true;
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
 	s.takes_all = false;
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, NO_END), "ll128");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, NO_END), "ll128");
 	/* Kinds that the file lacks are the built-in table's. */
-	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
-	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "tuned here, x.json");
 	shunt_select_source(SEL(&s), SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
@@ -390,7 +391,7 @@ static void crossover_add(void *ctx, uint64_t size)
 
 static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 {
-	struct shunt_tuning *t = parsed(good);
+	struct shunt_tuning *t = tuning_parsed(tuning_good);
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
 	char text[256] = "";
 
@@ -406,14 +407,14 @@ static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 
 static void test_tuning_file_order_of_rows_is_free(void **state)
 {
-	static const char turned[] = HEAD MACHINE
+	static const char turned[] = TUNING_HEAD TUNING_MACHINE
 	    "\"rows\": ["
 	    "{\"kind\": \"allgather\", \"algorithm\": \"ll128\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}, "
 	    "{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": "
 	    "512}, "
 	    "{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, "
 	    "{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}]}";
-	struct shunt_tuning *a = parsed(good), *b = parsed(turned);
+	struct shunt_tuning *a = tuning_parsed(tuning_good), *b = tuning_parsed(turned);
 
 	assert_true(a->hash == b->hash);
 	shunt_tuning_free(a);
@@ -421,13 +422,13 @@ static void test_tuning_file_order_of_rows_is_free(void **state)
 }
 
 /* The good text with one place replaced. */
-static char *edited(const char *from, const char *to)
+static char *tuning_edited(const char *from, const char *to)
 {
-	const char *at = strstr(good, from);
+	const char *at = strstr(tuning_good, from);
 	char *text;
 
 	assert_non_null(at);
-	assert_true(asprintf(&text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from)) > 0);
+	assert_true(asprintf(&text, "%.*s%s%s", (int)(at - tuning_good), tuning_good, to, at + strlen(from)) > 0);
 	return text;
 }
 
@@ -451,11 +452,11 @@ static void test_tuning_file_every_value_is_in_the_hash(void **state)
 		{ "\"rows\"", "\"windows\": {\"allreduce\": 1024}, \"rows\"" },
 		{ "\"rows\"", "\"windows\": {\"allreduce\": null}, \"rows\"" },
 	};
-	struct shunt_tuning *a = parsed(good);
+	struct shunt_tuning *a = tuning_parsed(tuning_good);
 
 	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
-		char *text = edited(edits[i][0], edits[i][1]);
-		struct shunt_tuning *b = parsed(text);
+		char *text = tuning_edited(edits[i][0], edits[i][1]);
+		struct shunt_tuning *b = tuning_parsed(text);
 
 		assert_true(a->hash != b->hash);
 		shunt_tuning_free(b);
@@ -505,7 +506,7 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 	char reason[256];
 
 	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
-		char *text = edited(edits[i].from, edits[i].to);
+		char *text = tuning_edited(edits[i].from, edits[i].to);
 		struct shunt_tuning *t = NULL;
 		int err = shunt_tuning_parse("x.json", text, strlen(text), &t, reason, sizeof(reason));
 
@@ -527,7 +528,7 @@ static void test_tuning_file_too_large_is_refused(void **state)
 	memset(text, ' ', bytes);
 	assert_int_equal(shunt_tuning_parse("x", text, bytes, &t, reason, sizeof(reason)), -EFBIG);
 	/* More rows than there can be. */
-	n = (size_t)sprintf(text, HEAD MACHINE "\"rows\": [");
+	n = (size_t)sprintf(text, TUNING_HEAD TUNING_MACHINE "\"rows\": [");
 	for (unsigned i = 0; i <= SHUNT_TUNING_MAX_ROWS; i++)
 		n += (size_t)sprintf(
 		    text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"ll128\"}", i ? "," : "", i);
@@ -547,12 +548,12 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 	unsigned taken = 0, refused = 0;
 
 	for (int i = 0; i < 30000; i++) {
-		char text[2 * sizeof(good)], reason[200];
-		size_t n = sizeof(good) - 1;
+		char text[2 * sizeof(tuning_good)], reason[200];
+		size_t n = sizeof(tuning_good) - 1;
 		struct shunt_tuning *t = NULL;
 		int err;
 
-		memcpy(text, good, n);
+		memcpy(text, tuning_good, n);
 		for (int k = 0; k < 1 + i % 3 && n > 1; k++) {
 			random = random * 6364136223846793005u + 1442695040888963407u;
 			size_t at = (random >> 33) % n, from = (random >> 13) % n, len = (random >> 5) % 12;
@@ -607,21 +608,21 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 
 static void test_tuning_file_says_where_windows_are_nccls(void **state)
 {
-	char *text = edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
-	struct shunt_tuning *t = parsed(text);
+	char *text = tuning_edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
+	struct shunt_tuning *t = tuning_parsed(text);
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 8, .cc = 90, .tuning = t };
 	char source[64];
 
 	for (int nvls = 0; nvls < 2; nvls++) { /* the file was made for either, and counts before the built-in rule */
 		s.nvls = nvls;
-		assert_string_equal(window_path(&s, SHUNT_ALLREDUCE, 2048), "oneshot");
-		assert_string_equal(window_path(&s, SHUNT_ALLREDUCE, 3000), "nccl");
-		assert_string_equal(window_path(&s, SHUNT_ALLREDUCE, 1 * MB), "nccl");
-		assert_string_equal(window_path(&s, SHUNT_REDUCESCATTER, 16 * KB), "oneshot");
+		assert_string_equal(path_in_window(&s, SHUNT_ALLREDUCE, 2048), "oneshot");
+		assert_string_equal(path_in_window(&s, SHUNT_ALLREDUCE, 3000), "nccl");
+		assert_string_equal(path_in_window(&s, SHUNT_ALLREDUCE, 1 * MB), "nccl");
+		assert_string_equal(path_in_window(&s, SHUNT_REDUCESCATTER, 16 * KB), "oneshot");
 	}
 	shunt_select_source(SEL_WINDOW(&s), SHUNT_ALLREDUCE, SHUNT_F32, 4096, source, sizeof(source));
 	assert_string_equal(source, "tuned here, x.json");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB), "twoshot");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB), "twoshot");
 	shunt_tuning_free(t);
 	free(text);
 }
@@ -651,18 +652,18 @@ static int tear_down(void **state)
 
 static void test_tuning_set_takes_named_files_then_the_cache(void **state)
 {
-	char *other = edited("\"upto\": 2048", "\"upto\": 1024"), list[256];
+	char *other = tuning_edited("\"upto\": 2048", "\"upto\": 1024"), list[256];
 	struct shunt_tuning_set set;
 	const struct shunt_tuning *t;
 
-	unit_write_file(dir, "tuning/cache.json", good);
+	unit_write_file(dir, "tuning/cache.json", tuning_good);
 	unit_write_file(dir, "tuning/.hidden.json", "x");
 	unit_write_file(dir, "tuning/notes.txt", "x");
 	unit_write_file(dir, "mine.json", other);
 	snprintf(list, sizeof(list), "%s/mine.json", dir);
 	shunt_tuning_set_load(&set, list, dir);
 	assert_int_equal(set.n, 2);
-	t = shunt_tuning_match(&set, &h200, false, true);
+	t = shunt_tuning_match(&set, &tuning_h200, false, true);
 	assert_non_null(t);
 	assert_string_equal(t->source, list);
 	shunt_tuning_set_finish(&set);
@@ -671,7 +672,7 @@ static void test_tuning_set_takes_named_files_then_the_cache(void **state)
 	shunt_tuning_set_finish(&set);
 	shunt_tuning_set_load(&set, "none", dir);
 	assert_int_equal(set.n, 0);
-	assert_null(shunt_tuning_match(&set, &h200, false, true));
+	assert_null(shunt_tuning_match(&set, &tuning_h200, false, true));
 	shunt_tuning_set_finish(&set);
 	free(other);
 }
@@ -683,7 +684,7 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 	char file[256];
 
 	unit_write_file(dir, "tuning/a.json", "{\"shunt_tuning\": ");
-	unit_write_file(dir, "tuning/b.json", good);
+	unit_write_file(dir, "tuning/b.json", tuning_good);
 	snprintf(file, sizeof(file), "%s/tuning/c.json", dir);
 	assert_int_equal(mkfifo(file, 0600), 0);
 	snprintf(file, sizeof(file), "%s/tuning/d.json", dir);
@@ -706,7 +707,7 @@ static void test_tuning_set_trusts_files_of_this_user_and_root(void **state)
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
-	unit_write_file(dir, "tuning/a.json", good);
+	unit_write_file(dir, "tuning/a.json", tuning_good);
 	snprintf(folder, sizeof(folder), "%s/tuning", dir);
 	snprintf(file, sizeof(file), "%s/a.json", folder);
 	for (int i = 0; i < 5; i++) {
@@ -750,18 +751,18 @@ static void test_tuning_set_empty_directory_is_told_if_it_was_named(void **state
 
 static void test_tuning_set_other_machine_is_refused_once(void **state)
 {
-	struct shunt_machine other = h200;
+	struct shunt_machine other = tuning_h200;
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
-	unit_write_file(dir, "tuning/b.json", good);
+	unit_write_file(dir, "tuning/b.json", tuning_good);
 	shunt_tuning_set_load(&set, "", dir);
 	unit_capture_begin(&c);
 	strcpy(other.gpu, "NVIDIA B200");
 	other.cc = 100;
 	assert_null(shunt_tuning_match(&set, &other, false, true));
 	assert_null(shunt_tuning_match(&set, &other, false, true));
-	other = h200;
+	other = tuning_h200;
 	other.driver = 12080;
 	assert_null(shunt_tuning_match(&set, &other, false, true));
 	unit_capture_end(&c);
@@ -772,7 +773,7 @@ static void test_tuning_set_other_machine_is_refused_once(void **state)
 	/* Another number of ranks is no reason for a line. */
 	unit_capture_begin(&c);
 	set.warned[0] = false;
-	other = h200;
+	other = tuning_h200;
 	other.nranks = 2;
 	assert_null(shunt_tuning_match(&set, &other, false, true));
 	unit_capture_end(&c);
@@ -802,8 +803,8 @@ static void test_tuning_set_is_keyed_by_nccl_and_its_multicast(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		char *text = edited("\"ranks\": 4", machines[cases[i].file]), list[256];
-		struct shunt_machine m = h200;
+		char *text = tuning_edited("\"ranks\": 4", machines[cases[i].file]), list[256];
+		struct shunt_machine m = tuning_h200;
 		struct shunt_tuning_set set;
 
 		m.nccl = cases[i].nccl;
@@ -822,12 +823,12 @@ static void test_tuning_set_is_keyed_by_nccl_and_its_multicast(void **state)
 	}
 }
 
-#define OVER_HOSTS \
+#define TUNING_OVER_HOSTS \
 	"\"machine\": {\"gpu\": \"NVIDIA H200\", \"cc\": 90, \"driver\": 13000, \"ranks\": 4, \"hosts\": 2, \"net\": " \
 	"\"tcp\", \"nvls\": false}, "
-static const char over_hosts[] =
-    HEAD OVER_HOSTS "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"hierarchical\"}, "
-                    "{\"kind\": \"allgather\", \"upto\": 67108864, \"algorithm\": \"hierarchical\"}]}";
+static const char tuning_over_hosts[] = TUNING_HEAD TUNING_OVER_HOSTS
+    "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"hierarchical\"}, "
+    "{\"kind\": \"allgather\", \"upto\": 67108864, \"algorithm\": \"hierarchical\"}]}";
 
 static struct shunt_topology two_hosts(void)
 {
@@ -840,55 +841,55 @@ static struct shunt_topology two_hosts(void)
 static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 {
 	struct shunt_topology at = two_hosts();
-	struct shunt_tuning *t = parsed(over_hosts);
+	struct shunt_tuning *t = tuning_parsed(tuning_over_hosts);
 	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at };
 	char text[64];
 
 	assert_true(t->machine.nhosts == 2 && t->machine.nranks == 4);
 	assert_string_equal(t->machine.net, "tcp");
 	/* Without it. */
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4 * MB), "hierarchical");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4 * MB + 16), "nccl");
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 1 * MB + 16), "nccl");
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 	/* With it; kinds that it does not have are as without. */
 	s.tuning = t;
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096 + 16), "nccl");
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, 64 * MB), "hierarchical");
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, 64 * MB + 16), "nccl");
-	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 1 * MB), "hierarchical");
-	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, 1 * MB + 16), "nccl");
-	assert_string_equal(path(&s, SHUNT_BROADCAST, 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096 + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 64 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 64 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 1 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 1 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 16), "nccl");
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "tuned here, x.json");
 	shunt_select_source(SEL(&s), SHUNT_REDUCESCATTER, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 	s.takes_all = true;
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 64 * MB), "hierarchical");
 	shunt_tuning_free(t);
 }
 
 static void test_tuning_file_over_hosts_may_want_plans(void **state)
 {
-	static const char text[] =
-	    HEAD OVER_HOSTS "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"plan\"}, "
-	                    "{\"kind\": \"allreduce\", \"upto\": 65536, \"algorithm\": \"hierarchical\"}]}";
+	static const char text[] = TUNING_HEAD TUNING_OVER_HOSTS
+	    "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"plan\"}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 65536, \"algorithm\": \"hierarchical\"}]}";
 	struct shunt_topology at = two_hosts();
-	struct shunt_tuning *t = parsed(text);
+	struct shunt_tuning *t = tuning_parsed(text);
 	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at, .tuning = t };
 	const struct shunt_algo *plan = shunt_algo_find(SHUNT_ALLREDUCE, "plan");
 
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "plan");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096 + 16), "hierarchical");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 65536 + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "plan");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096 + 16), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 65536 + 16), "nccl");
 	assert_true(plan && plan->planned && plan->over_islands);
 	assert_string_equal(shunt_select_unplanned(plan)->name, "hierarchical");
 	assert_int_equal(shunt_select_unplanned(plan)->kind, SHUNT_ALLREDUCE);
 	s.takes_all = true;
 	s.tuning = NULL;
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
 	shunt_tuning_free(t);
 }
 
@@ -909,12 +910,12 @@ static void test_tuning_file_over_hosts_wrong_values_are_refused(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		const char *at = strstr(over_hosts, cases[i].from);
+		const char *at = strstr(tuning_over_hosts, cases[i].from);
 		struct shunt_tuning *t = NULL;
 		char text[1024], reason[256];
 
 		assert_non_null(at);
-		snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - over_hosts), over_hosts, cases[i].to,
+		snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - tuning_over_hosts), tuning_over_hosts, cases[i].to,
 		    at + strlen(cases[i].from));
 		assert_int_equal(shunt_tuning_parse("x", text, strlen(text), &t, reason, sizeof(reason)), -EINVAL);
 		if (!strstr(reason, cases[i].says))
@@ -933,14 +934,14 @@ static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
 	struct shunt_tuning_set set;
 	char list[256];
 
-	unit_write_file(dir, "tuning/hosts.json", over_hosts);
-	unit_write_file(dir, "tuning/one.json", good);
+	unit_write_file(dir, "tuning/hosts.json", tuning_over_hosts);
+	unit_write_file(dir, "tuning/one.json", tuning_good);
 	snprintf(list, sizeof(list), "%s/tuning/hosts.json:%s/tuning/one.json", dir, dir);
 	shunt_tuning_set_load(&set, list, "/dev/null");
 	assert_int_equal(set.n, 2);
 	assert_true(set.tables[0]->hash != set.tables[1]->hash);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct shunt_machine m = h200;
+		struct shunt_machine m = tuning_h200;
 		const struct shunt_tuning *t;
 
 		m.nccl = 22809;
@@ -955,15 +956,15 @@ static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
 
 static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 {
-	char *text = edited("\"nccl\": \"2.28.9\", ", "");
+	char *text = tuning_edited("\"nccl\": \"2.28.9\", ", "");
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
 	unit_write_file(dir, "tuning/b.json", text);
 	shunt_tuning_set_load(&set, "", dir);
 	unit_capture_begin(&c);
-	assert_non_null(shunt_tuning_match(&set, &h200, true, true));
-	assert_null(shunt_tuning_match(&set, &h200, false, true));
+	assert_non_null(shunt_tuning_match(&set, &tuning_h200, true, true));
+	assert_null(shunt_tuning_match(&set, &tuning_h200, false, true));
 	unit_capture_end(&c);
 	assert_non_null(strstr(c.text, "without the real NCCL"));
 	shunt_tuning_set_finish(&set);
@@ -985,14 +986,14 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	assert_int_equal(decision.geometry.blocks, 16);
 	assert_int_equal(decision.geometry.threads, 256);
 	assert_int_equal(decision.geometry.channels, 0);
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * KB), "nccl");
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2 * KB), "oneshot");
-	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "ll128");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * KB), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 2 * KB), "oneshot");
+	assert_string_equal(path_of(&s, SHUNT_RECV, END / 2), "ll128");
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "SHUNT_ALGO");
 	assert_int_equal(shunt_algo_force(NULL), 0);
-	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64), "oneshot");
-	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 64), "oneshot");
+	assert_string_equal(path_of(&s, SHUNT_RECV, END / 2), "nccl");
 }
 
 static void test_force_what_cannot_be_read_changes_nothing(void **state)
@@ -1023,7 +1024,7 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 		assert_int_equal(shunt_algo_force(bad[i]), -EINVAL);
 		unit_capture_end(&c);
 		assert_int_equal(unit_count(c.text, "\n"), 1);
-		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64), "oneshot");
+		assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 64), "oneshot");
 	}
 }
 
@@ -1538,24 +1539,25 @@ static void test_symmem_takes_ce_from_a_size_on(void **state)
 			s.nranks = w.nranks = n;
 			w.no_sms = false;
 			if (bytes != NO_END) {
-				assert_string_not_equal(path(&s, from[i].kind, bytes), "ce");
-				assert_string_equal(window_path(&w, from[i].kind, bytes), "ce");
+				assert_string_not_equal(path_of(&s, from[i].kind, bytes), "ce");
+				assert_string_equal(path_in_window(&w, from[i].kind, bytes), "ce");
 				assert_string_equal(
-				    window_path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
+				    path_in_window(&w, from[i].kind, bytes - 1), path_of(&s, from[i].kind, bytes - 1));
 			} else { /* not by its size */
 				assert_string_equal(
-				    window_path(&w, from[i].kind, 1024 * MB), path(&s, from[i].kind, 1024 * MB));
+				    path_in_window(&w, from[i].kind, 1024 * MB), path_of(&s, from[i].kind, 1024 * MB));
 			}
 			w.no_sms = true;
-			assert_string_equal(window_path(&w, from[i].kind, 1), "ce");
+			assert_string_equal(path_in_window(&w, from[i].kind, 1), "ce");
 		}
 	/* What reduces: a reduce between 2 ranks only, and not without an SM. */
-	assert_string_equal(window_path(&w, SHUNT_REDUCE, 64 * MB), path(&s, SHUNT_REDUCE, 64 * MB));
+	assert_string_equal(path_in_window(&w, SHUNT_REDUCE, 64 * MB), path_of(&s, SHUNT_REDUCE, 64 * MB));
 	s.nranks = w.nranks = 2;
-	assert_string_equal(window_path(&w, SHUNT_REDUCE, 64 * MB), "direct");
-	assert_string_equal(window_path(&w, SHUNT_REDUCE, 64 * MB - 1), path(&s, SHUNT_REDUCE, 64 * MB - 1));
-	assert_string_equal(window_path(&w, SHUNT_ALLREDUCE, 256 * MB), path(&s, SHUNT_ALLREDUCE, 256 * MB));
-	assert_string_equal(window_path(&w, SHUNT_REDUCESCATTER, 256 * MB), path(&s, SHUNT_REDUCESCATTER, 256 * MB));
+	assert_string_equal(path_in_window(&w, SHUNT_REDUCE, 64 * MB), "direct");
+	assert_string_equal(path_in_window(&w, SHUNT_REDUCE, 64 * MB - 1), path_of(&s, SHUNT_REDUCE, 64 * MB - 1));
+	assert_string_equal(path_in_window(&w, SHUNT_ALLREDUCE, 256 * MB), path_of(&s, SHUNT_ALLREDUCE, 256 * MB));
+	assert_string_equal(
+	    path_in_window(&w, SHUNT_REDUCESCATTER, 256 * MB), path_of(&s, SHUNT_REDUCESCATTER, 256 * MB));
 	s.nranks = w.nranks = 4;
 	shunt_select_source(SEL_WINDOW(&w), SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
 	assert_string_equal(text, "CTAPolicy zero");
@@ -1563,9 +1565,9 @@ static void test_symmem_takes_ce_from_a_size_on(void **state)
 	/* A rule about windows says nothing about other buffers; one that forwards says so about all. */
 	w.no_sms = false;
 	assert_int_equal(shunt_algo_force("allgather:0-1m:ce,alltoall:0-:nccl"), 0);
-	assert_string_equal(window_path(&w, SHUNT_ALLGATHER, 1 * KB), "ce");
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * KB), "ll128");
-	assert_string_equal(window_path(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
+	assert_string_equal(path_in_window(&w, SHUNT_ALLGATHER, 1 * KB), "ce");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 1 * KB), "ll128");
+	assert_string_equal(path_in_window(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
@@ -1579,15 +1581,15 @@ static void test_symmem_takes_direct_only_by_rule(void **state)
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		for (uint64_t size = 1 * KB; size <= 1024 * MB; size *= 4)
-			assert_string_equal(window_path(&w, kinds[i], size), path(&s, kinds[i], size));
+			assert_string_equal(path_in_window(&w, kinds[i], size), path_of(&s, kinds[i], size));
 	assert_int_equal(shunt_algo_force("allreduce:64k-:direct,reducescatter:64k-:direct,reduce:64k-:direct"), 0);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		struct shunt_coll coll = { .kind = kinds[i], .redop = SHUNT_AVG, .dtype = SHUNT_F32, .count = 100 };
 		unsigned buffers = 0;
 
-		assert_string_equal(window_path(&w, kinds[i], 64 * KB), "direct");
-		assert_string_equal(window_path(&w, kinds[i], 32 * KB), path(&s, kinds[i], 32 * KB));
-		assert_string_not_equal(path(&s, kinds[i], 64 * KB), "direct");
+		assert_string_equal(path_in_window(&w, kinds[i], 64 * KB), "direct");
+		assert_string_equal(path_in_window(&w, kinds[i], 32 * KB), path_of(&s, kinds[i], 32 * KB));
+		assert_string_not_equal(path_of(&s, kinds[i], 64 * KB), "direct");
 		while (shunt_symmem_buffer(&coll, 4, buffers, &ptr, &bytes)) {
 			assert_int_equal(bytes, kinds[i] == SHUNT_REDUCESCATTER ? 1600 : 400);
 			buffers++;
