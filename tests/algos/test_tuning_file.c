@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* Text of tuning files: what it makes of the selection, and what is refused. */
+#include "tests/algos/paths.h"
+#include "tests/algos/tuning_text.h"
+#include "tests/support/unit.h"
+#include "algos/algos.h"
+#include "algos/select/tuning.h"
+
+static void test_tuning_file_rows_are_taken(void **state)
+{
+	struct shunt_tuning *t = tuning_parsed(tuning_good);
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 2048 };
+	struct shunt_decision decision;
+	char text[64];
+
+	assert_string_equal(t->machine.gpu, tuning_h200.gpu);
+	assert_true(
+	    t->machine.cc == tuning_h200.cc && t->machine.driver == tuning_h200.driver && t->machine.nranks == 4);
+	assert_true(t->machine.nccl == 22809 && t->machine.nvls == -1);
+	assert_true(t->vs_nccl);
+	assert_true(shunt_select(SEL(&s), &c, &decision));
+	assert_string_equal(decision.algo->name, "oneshot");
+	assert_int_equal(decision.geometry.blocks, 8);
+	assert_int_equal(decision.geometry.threads, 128);
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 2049), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4097), "twoshot");
+	/* Not measured: NCCL's; without one the last row goes on. */
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "nccl");
+	s.takes_all = true;
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
+	s.takes_all = false;
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, NO_END), "ll128");
+	/* Kinds that the file lacks are the built-in table's. */
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "tuned here, x.json");
+	shunt_select_source(SEL(&s), SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "built-in, measured on H200");
+	shunt_tuning_free(t);
+}
+
+static void test_tuning_file_order_of_rows_is_free(void **state)
+{
+	static const char turned[] = TUNING_HEAD TUNING_MACHINE
+	    "\"rows\": ["
+	    "{\"kind\": \"allgather\", \"algorithm\": \"ll128\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": "
+	    "512}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}]}";
+	struct shunt_tuning *a = tuning_parsed(tuning_good), *b = tuning_parsed(turned);
+
+	assert_true(a->hash == b->hash);
+	shunt_tuning_free(a);
+	shunt_tuning_free(b);
+}
+
+static void test_tuning_file_every_value_is_in_the_hash(void **state)
+{
+	static const char *const edits[][2] = {
+		{ "\"driver\": 13000", "\"driver\": 12080" },
+		{ "\"ranks\": 4", "\"ranks\": 8" },
+		{ "\"cc\": 90", "\"cc\": 100" },
+		{ "NVIDIA H200", "NVIDIA H100" },
+		{ "\"upto\": 2048", "\"upto\": 2047" },
+		{ "oneshot", "twoshot" },
+		{ "\"blocks\": 8", "\"blocks\": 9" },
+		{ "\"threads\": 128", "\"threads\": 160" },
+		{ "\"channels\": 16", "\"channels\": 17" },
+		{ "\"nccl\": true", "\"nccl\": false" },
+		{ "\"nccl\": \"2.28.9\", ", "" },
+		{ "2.28.9", "2.28.8" },
+		{ "\"ranks\": 4", "\"ranks\": 4, \"nvls\": false" },
+		{ "\"ranks\": 4", "\"ranks\": 4, \"nvls\": true" },
+		{ "\"rows\"", "\"windows\": {\"allreduce\": 1024}, \"rows\"" },
+		{ "\"rows\"", "\"windows\": {\"allreduce\": null}, \"rows\"" },
+	};
+	struct shunt_tuning *a = tuning_parsed(tuning_good);
+
+	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+		char *text = tuning_edited(edits[i][0], edits[i][1]);
+		struct shunt_tuning *b = tuning_parsed(text);
+
+		assert_true(a->hash != b->hash);
+		shunt_tuning_free(b);
+		free(text);
+	}
+	shunt_tuning_free(a);
+}
+
+static void test_tuning_file_wrong_values_are_refused(void **state)
+{
+	static const struct {
+		const char *from, *to;
+		int err;
+		const char *reason;
+	} edits[] = {
+		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": 2", -EXDEV, "format 2" },
+		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": \"1\"", -EINVAL, "a string" },
+		{ "\"shunt_tuning\": 1, ", "", -EINVAL, "missing" },
+		{ "\"shunt\": \"" SHUNT_VERSION "\"", "\"shunt\": \"0.0.1\"", -EXDEV, "made by Shunt \"0.0.1\"" },
+		{ "\"cc\": 90", "\"cc\": -90", -EINVAL, "machine.cc is -90" },
+		{ "\"cc\": 90", "\"cc\": 0", -EINVAL, "machine.cc" },
+		{ "\"ranks\": 4", "\"ranks\": 1", -EINVAL, "machine.ranks" },
+		{ "\"ranks\": 4", "\"ranks\": 9", -EINVAL, "machine.ranks" },
+		{ "\"ranks\": 4", "\"ranks\": 99999999999999999999999", -EINVAL, "more than 64 bits" },
+		{ "NVIDIA H200", "a\\nb", -EINVAL, "machine.gpu" },
+		{ "NVIDIA H200", "0123456789012345678901234567890123456789012345678901234567890123456789", -EINVAL,
+		    "machine.gpu" },
+		{ "\"kind\": \"allreduce\"", "\"kind\": \"alltogether\"", -EINVAL, "rows[0].kind is \"alltogether\"" },
+		{ "\"kind\": \"allreduce\"", "\"kind\": \"recv\"", -EINVAL, "rows[0].algorithm" },
+		{ "oneshot", "ll128", -EINVAL, "none of allreduce" },
+		{ "oneshot", "../../x\\u001b[2J", -EINVAL, "?[2J" },
+		{ "\"blocks\": 8", "\"blocks\": 65", -EINVAL, "rows[0].blocks is 65" },
+		{ "\"blocks\": 8", "\"blocks\": 1.5", -EINVAL, "a fraction" },
+		{ "\"threads\": 128", "\"threads\": 1024", -EINVAL, "rows[0].threads" },
+		{ "\"threads\": 128", "\"threads\": 100", -EINVAL, "multiple of 32" },
+		{ "\"channels\": 16", "\"channels\": 513", -EINVAL, "rows[3].channels" },
+		{ "\"upto\": 2048", "\"upto\": 4096", -EINVAL, "same upto" },
+		{ "\"upto\": 2048", "\"upto\": null", -EINVAL, "rows[0].upto" },
+		{ "\"nccl\": true", "\"nccl\": 1", -EINVAL, "true or false" },
+		{ "\"nccl\": \"2.28.9\"", "\"nccl\": 2", -EINVAL, "nccl is a number" },
+		{ "\"ranks\": 4", "\"ranks\": 4, \"nvls\": 2", -EINVAL, "machine.nvls" },
+		{ "\"rows\"", "\"windows\": 1, \"rows\"", -EINVAL, "windows" },
+		{ "\"rows\"", "\"windows\": {\"allreduce\": -1}, \"rows\"", -EINVAL, "windows.allreduce" },
+		{ "\"rows\": [", "\"rows\": [7, ", -EINVAL, "rows[0]" },
+		{ "\"blocks\": 8", "\"blocks\": 8, \"blocks\": 9", -EINVAL, "JSON" },
+	};
+	char reason[256];
+
+	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+		char *text = tuning_edited(edits[i].from, edits[i].to);
+		struct shunt_tuning *t = NULL;
+		int err = shunt_tuning_parse("x.json", text, strlen(text), &t, reason, sizeof(reason));
+
+		if (err != edits[i].err || t || !strstr(reason, edits[i].reason) || strncmp(reason, "x.json: ", 8) ||
+		    strchr(reason, '\n') || strchr(reason, '\33'))
+			fail_msg("%s: %d, \"%s\", wanted %d with \"%s\"", edits[i].to, err, reason, edits[i].err,
+			    edits[i].reason);
+		free(text);
+	}
+}
+
+static void test_tuning_file_too_large_is_refused(void **state)
+{
+	size_t bytes = SHUNT_TUNING_MAX_BYTES + 1, n;
+	char *text = malloc(bytes + 64), reason[256];
+	struct shunt_tuning *t = NULL;
+
+	assert_non_null(text);
+	memset(text, ' ', bytes);
+	assert_int_equal(shunt_tuning_parse("x", text, bytes, &t, reason, sizeof(reason)), -EFBIG);
+	/* More rows than there can be. */
+	n = (size_t)sprintf(text, TUNING_HEAD TUNING_MACHINE "\"rows\": [");
+	for (unsigned i = 0; i <= SHUNT_TUNING_MAX_ROWS; i++)
+		n += (size_t)sprintf(
+		    text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"ll128\"}", i ? "," : "", i);
+	n += (size_t)sprintf(text + n, "]}");
+	assert_true(n < bytes);
+	assert_int_equal(shunt_tuning_parse("x", text, n, &t, reason, sizeof(reason)), -EFBIG);
+	/* Deep. */
+	memset(text, '[', 100000);
+	assert_int_equal(shunt_tuning_parse("x", text, 100000, &t, reason, sizeof(reason)), -EINVAL);
+	free(text);
+}
+
+/* Whatever one byte, a piece, or the end is replaced by: a table that is sound, or an error with one line. */
+static void test_tuning_file_mutations_are_read_or_refused(void **state)
+{
+	uint64_t random = 0x9e3779b97f4a7c15u;
+	unsigned taken = 0, refused = 0;
+
+	for (int i = 0; i < 30000; i++) {
+		char text[2 * sizeof(tuning_good)], reason[200];
+		size_t n = sizeof(tuning_good) - 1;
+		struct shunt_tuning *t = NULL;
+		int err;
+
+		memcpy(text, tuning_good, n);
+		for (int k = 0; k < 1 + i % 3 && n > 1; k++) {
+			random = random * 6364136223846793005u + 1442695040888963407u;
+			size_t at = (random >> 33) % n, from = (random >> 13) % n, len = (random >> 5) % 12;
+
+			if (len > n - at)
+				len = n - at;
+			if (len > n - from)
+				len = n - from;
+			switch (random >> 61) {
+			case 0:
+			case 1:
+			case 2:
+				text[at] = (char)(random >> 40);
+				break;
+			case 3:
+				text[at] = "0123456789\"{}[],:-.eE"[(random >> 40) % 21];
+				break;
+			case 4: /* a digit more */
+				memmove(text + at + 1, text + at, n - at);
+				text[at] = (char)('0' + (random >> 40) % 10);
+				n++;
+				break;
+			case 5:
+				memmove(text + at, text + from, len);
+				break;
+			case 6:
+				memmove(text + at, text + at + len, n - at - len);
+				n -= len;
+				break;
+			default:
+				n = at ? at : 1;
+			}
+		}
+		err = shunt_tuning_parse("x", text, n, &t, reason, sizeof(reason));
+		if (err) {
+			refused++;
+			assert_null(t);
+			assert_true(strlen(reason) > 3 && !strchr(reason, '\n'));
+			continue;
+		}
+		taken++;
+		assert_true(t->machine.nranks >= 2 && t->machine.nranks <= 8 && t->hash);
+		for (int kind = 0; kind < SHUNT_NKINDS - 1; kind++)
+			assert_non_null(shunt_tuning_row(t, (enum shunt_kind)kind, END));
+		for (size_t r = 0; r < t->nrows; r++)
+			assert_true(t->rows[r].algo->kind == t->rows[r].kind &&
+			    t->rows[r].geometry.blocks <= SHUNT_MAX_BLOCKS && t->rows[r].geometry.threads % 32 == 0);
+		shunt_tuning_free(t);
+	}
+	assert_true(taken > 100 && refused > 10000);
+}
+
+static void test_tuning_file_says_where_windows_are_nccls(void **state)
+{
+	char *text = tuning_edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
+	struct shunt_tuning *t = tuning_parsed(text);
+	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 8, .cc = 90, .tuning = t };
+	char source[64];
+
+	for (int nvls = 0; nvls < 2; nvls++) { /* the file was made for either, and counts before the built-in rule */
+		s.nvls = nvls;
+		assert_string_equal(path_in_window(&s, SHUNT_ALLREDUCE, 2048), "oneshot");
+		assert_string_equal(path_in_window(&s, SHUNT_ALLREDUCE, 3000), "nccl");
+		assert_string_equal(path_in_window(&s, SHUNT_ALLREDUCE, 1 * MB), "nccl");
+		assert_string_equal(path_in_window(&s, SHUNT_REDUCESCATTER, 16 * KB), "oneshot");
+	}
+	shunt_select_source(SEL_WINDOW(&s), SHUNT_ALLREDUCE, SHUNT_F32, 4096, source, sizeof(source));
+	assert_string_equal(source, "tuned here, x.json");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB), "twoshot");
+	shunt_tuning_free(t);
+	free(text);
+}
+
+/* ---- several hosts ---- */
+
+static struct shunt_topology two_hosts(void)
+{
+	struct shunt_topology at = { .nranks = 4, .nislands = 2, .island_of = { 0, 0, 1, 1 } };
+
+	shunt_topology_complete(&at);
+	return at;
+}
+
+static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
+{
+	struct shunt_topology at = two_hosts();
+	struct shunt_tuning *t = tuning_parsed(tuning_over_hosts);
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at };
+	char text[64];
+
+	assert_true(t->machine.nhosts == 2 && t->machine.nranks == 4);
+	assert_string_equal(t->machine.net, "tcp");
+	/* Without it. */
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 1 * MB + 16), "nccl");
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "built-in, for several hosts, not measured");
+	/* With it; kinds that it does not have are as without. */
+	s.tuning = t;
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096 + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 64 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 64 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 1 * MB), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 1 * MB + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 16), "nccl");
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "tuned here, x.json");
+	shunt_select_source(SEL(&s), SHUNT_REDUCESCATTER, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "built-in, for several hosts, not measured");
+	s.takes_all = true;
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 64 * MB), "hierarchical");
+	shunt_tuning_free(t);
+}
+
+static void test_tuning_file_over_hosts_may_want_plans(void **state)
+{
+	static const char text[] = TUNING_HEAD TUNING_OVER_HOSTS
+	    "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"plan\"}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 65536, \"algorithm\": \"hierarchical\"}]}";
+	struct shunt_topology at = two_hosts();
+	struct shunt_tuning *t = tuning_parsed(text);
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at, .tuning = t };
+	const struct shunt_algo *plan = shunt_algo_find(SHUNT_ALLREDUCE, "plan");
+
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "plan");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096 + 16), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 65536 + 16), "nccl");
+	assert_true(plan && plan->planned && plan->over_islands);
+	assert_string_equal(shunt_select_unplanned(plan)->name, "hierarchical");
+	assert_int_equal(shunt_select_unplanned(plan)->kind, SHUNT_ALLREDUCE);
+	s.takes_all = true;
+	s.tuning = NULL;
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	shunt_tuning_free(t);
+}
+
+static void test_tuning_file_over_hosts_wrong_values_are_refused(void **state)
+{
+	static const struct {
+		const char *from, *to, *says;
+	} cases[] = {
+		{ "\"hosts\": 2", "\"hosts\": 3", "machine.ranks is 4" },
+		{ "\"hosts\": 2", "\"hosts\": 65", "hosts" },
+		{ "\"hosts\": 2", "\"hosts\": 0", "hosts" },
+		{ "\"ranks\": 4", "\"ranks\": 18", "at most 8" },
+		{ ", \"net\": \"tcp\"", "", "net" },
+		{ "\"net\": \"tcp\"", "\"net\": \"\"", "machine.net" },
+		{ "\"net\": \"tcp\"", "\"net\": \"sixteen letters..\"", "machine.net" },
+		{ "hierarchical", "oneshot", "rows[0].algorithm" },
+		{ "\"hosts\": 2, \"net\": \"tcp\"", "\"hosts\": 1", "rows[0].algorithm" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *at = strstr(tuning_over_hosts, cases[i].from);
+		struct shunt_tuning *t = NULL;
+		char text[1024], reason[256];
+
+		assert_non_null(at);
+		snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - tuning_over_hosts), tuning_over_hosts, cases[i].to,
+		    at + strlen(cases[i].from));
+		assert_int_equal(shunt_tuning_parse("x", text, strlen(text), &t, reason, sizeof(reason)), -EINVAL);
+		if (!strstr(reason, cases[i].says))
+			fail_msg("%s: %s", cases[i].to, reason);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_tuning_file_rows_are_taken),
+		cmocka_unit_test(test_tuning_file_says_where_windows_are_nccls),
+		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
+		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
+		cmocka_unit_test(test_tuning_file_wrong_values_are_refused),
+		cmocka_unit_test(test_tuning_file_too_large_is_refused),
+		cmocka_unit_test(test_tuning_file_mutations_are_read_or_refused),
+		cmocka_unit_test(test_tuning_file_over_hosts_says_what_is_nccls),
+		cmocka_unit_test(test_tuning_file_over_hosts_wrong_values_are_refused),
+		cmocka_unit_test(test_tuning_file_over_hosts_may_want_plans),
+	};
+
+	path_alone();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
