@@ -89,11 +89,13 @@ struct shunt_comm_info {
 	char id[40];              /* the same on all ranks, as in the log and in dumps */
 	char reason[160];
 	uint64_t memory; /* bytes of device memory that it has on this rank */
-	/* Of a ready one: what it took at its first use, and keeps. */
+	/* Of a ready communicator: taken at its first use, and fixed from then on. */
 	uint64_t plans;
 	int selector; /* 1: it has one */
 	int hosts;    /* that its ranks are on; 0: not known yet */
-	/* What carries data between them: "tcp", "verbs"; "": nothing, or it is not ready. Static storage. */
+	/*
+	 * The provider between the hosts: "tcp", "verbs"; "": none, or the communicator is not ready. Static storage.
+	 */
 	const char *network;
 };
 /* 0; -ENOENT: comm is NULL, or Shunt does not know it; -EINVAL: size is not that of this struct. */
@@ -139,7 +141,7 @@ SHUNT_API int shunt_plan_register(const char *label, const void *json, size_t js
  */
 SHUNT_API int shunt_plan_unregister(const char *name);
 
-/* What is known of a plan. Names that are too long are cut. */
+/* The description of a plan. Names that are too long are cut. */
 struct shunt_plan_info {
 	size_t size; /* that of the struct, set by the caller */
 	char name[128];
@@ -181,9 +183,10 @@ struct shunt_plan_run {
  * Runs this plan on a stream; never another plan or algorithm. Its collective may also be sendrecv, test or custom, for
  * which NCCL has no function. Not in a group. All ranks make the call, at the same place among their calls. It may wait
  * for the peers where it is the communicator's first use, or larger than any call of the plan before. Counters and
- * dumps do not have it. 0: enqueued; -ENOENT: the communicator is unknown, or none of its plans has the name; -EINVAL:
- * size is wrong, or the plan does not admit the type, operator or bytes; -EBUSY: in a group; -EOPNOTSUPP: no kernels of
- * Shunt run on the communicator, or some rank lacks memory for the plan; else an error that breaks the communicator.
+ * dumps do not include such calls. 0: enqueued; -ENOENT: the communicator is unknown, or none of its plans has the
+ * name; -EINVAL: size is wrong, or the plan does not admit the type, operator or bytes; -EBUSY: in a group;
+ * -EOPNOTSUPP: no kernels of Shunt run on the communicator, or some rank lacks memory for the plan; else an error that
+ * breaks the communicator.
  */
 SHUNT_API int shunt_plan_run(const void *comm, const struct shunt_plan_run *run);
 
@@ -196,7 +199,7 @@ struct shunt_plan_request {
 	const char *collective; /* "allreduce" */
 	int nranks;
 	int ranks_per_node;       /* 0: different, or not known */
-	uint64_t bytes;           /* of the message: what a rank sends, or for an all-gather receives */
+	uint64_t bytes;           /* of the message: the bytes that a rank sends, or for an all-gather receives */
 	int dtype, redop;         /* NCCL's values; redop 5 and more: an operator that the program created */
 	const char *const *plans; /* names of the plans that fit, in the order of preference */
 	size_t nplans;
@@ -217,10 +220,10 @@ SHUNT_API void shunt_plan_set_selector(
     const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg);
 /*
  * Ends a selector that was set with this argument, wherever a communicator still has it: from the return on nobody
- * calls it. What it has answered remains; other calls go on without an answer. For a selector whose code or interpreter
- * is about to go; set another one first, else later communicators begin with one that is ended. Waits for threads that
- * are in it, the calling thread left out. 0; -ENOENT: no such selector is in use; -ETIMEDOUT: a thread has been in it
- * for ten seconds.
+ * calls it. Its answers remain; other calls go on without an answer. For a selector whose code or interpreter is about
+ * to go; set another one first, else later communicators begin with one that is ended. Waits for threads that are in
+ * it, the calling thread left out. 0; -ENOENT: no such selector is in use; -ETIMEDOUT: a thread has been in it for ten
+ * seconds.
  */
 SHUNT_API int shunt_plan_end_selector(
     const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg);

@@ -81,7 +81,7 @@ struct shunt_path {
 	struct shunt_geometry geometry;
 };
 
-/* What has to happen among the ranks before a call can be launched. */
+/* The work among the ranks that a call needs before its launch. */
 enum shunt_need {
 	SHUNT_NEED_NOTHING,
 	SHUNT_NEED_HOSTS,  /* to find out on which hosts the ranks are */

@@ -37,7 +37,7 @@ struct shunt_dump_field {
 };
 /* Ends with a NULL name. An object's fields stand together. */
 extern const struct shunt_dump_field shunt_dump_fields[];
-/* What a field of type OBJECT or OBJECTS holds. */
+/* The content of a field of type OBJECT or OBJECTS. */
 enum shunt_dump_object shunt_dump_object_of(const struct shunt_dump_field *field);
 
 /*

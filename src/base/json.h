@@ -44,8 +44,8 @@ struct shunt_json_quoted shunt_json_quote(const char *text);
 json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t bytes);
 
 /*
- * Reads a regular file of at most `most` bytes; the caller frees *text_p. 0 or -errno, in log. What is no file, such as
- * a pipe, is refused at once.
+ * Reads a regular file of at most `most` bytes; the caller frees *text_p. 0 or -errno, in log. A pipe, or anything else
+ * that is no file, is refused at once.
  */
 int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, char **text_p, size_t *bytes_p);
 /* Both together. */

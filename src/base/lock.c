@@ -30,7 +30,7 @@ static const struct {
 #undef ROW
 };
 
-/* What this thread holds, in the order of taking. */
+/* The locks that this thread holds, in the order of taking. */
 static _Thread_local struct {
 	enum shunt_lock lock[SHUNT_NLOCKS];
 	unsigned n;

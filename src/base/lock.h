@@ -16,10 +16,10 @@
  * the process with a line that names both locks. Elsewhere the checks are not compiled.
  *
  * A forked child finds each process-wide lock free, whichever thread of its parent held it at the fork: that thread is
- * not in the child and would never release it. What such a lock guards in the parent stands for threads, connections
- * and communicators that the child does not have: SHUNT_IN_FORKED_CHILD names a function that drops it. Both need the C
- * library's fork(). A child of the bare system calls clone and vfork runs no handlers: it is taken for its parent, and
- * must call nothing of Shunt before it calls exec.
+ * not in the child and would never release it. The data that such a lock guards describes threads, connections and
+ * communicators that the child does not have: SHUNT_IN_FORKED_CHILD names a function that drops this data. Both need
+ * the C library's fork(). A child of the bare system calls clone and vfork runs no handlers: it is taken for its
+ * parent, and must call nothing of Shunt before it calls exec.
  */
 #include <pthread.h>
 #include <stdbool.h>

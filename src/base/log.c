@@ -44,7 +44,7 @@ static const struct {
 	{ "ALL", SHUNT_LOG_ALL },
 };
 
-/* What NCCL_DEBUG_FILE names. Lines are written without the lock, so the last writer closes it. */
+/* The file that NCCL_DEBUG_FILE names. Lines are written without the lock, so the last writer closes it. */
 struct log_file {
 	int fd;
 	unsigned users;        /* `file` and writers; under the lock */

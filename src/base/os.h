@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_BASE_OS_H
 #define SHUNT_BASE_OS_H
-/* What is asked of the system: who this process is, random bytes, threads, CPUs. */
+/* Functions of the system: this process's identity, random bytes, threads, CPUs. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>

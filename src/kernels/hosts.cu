@@ -45,7 +45,7 @@ struct net {
 	uint32_t group, groups; /* the block has the roles of its group; one group: all */
 };
 
-/* What a block shares. */
+/* The data that the threads of a block share. */
 struct net_block {
 	uint64_t chunk[SHUNT_NET_MANY_ROLES]; /* of the role's move: the next one of this channel */
 	uint16_t move[SHUNT_NET_MANY_ROLES];  /* of the role */

@@ -2,7 +2,7 @@
 /* The p2p engine in LL128, which is all that a program's small calls need. */
 #include "kernels/p2p.h"
 
-/* Role and channel of a warp; false: the warp has none. Warps of one channel are adjacent. */
+/* Role and channel of a warp; false: the warp has no role. Warps of one channel are adjacent. */
 template <typename A> GPU_FN bool p2p_assign(const A &a, struct shunt_role *role_p, uint32_t *channel_p)
 {
 	uint32_t warp = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;

@@ -35,7 +35,7 @@ GPU_FN const struct shunt_check_packet *net_check_packets(
 	return pair->remote ? net->words->announced[pair->connection][launch & 1] : net->announced[launch & 1][peer];
 }
 
-/* What net_check_write() has written goes to the peer. By one thread. */
+/* Sends the peer the data that net_check_write() has written. By one thread. */
 GPU_FN void net_check_put(struct shunt_ctrl *ctrl, struct shunt_net_ctrl *net, uint32_t peer, uint64_t launch)
 {
 	const struct shunt_net_pair *pair = &net->pair[peer];
@@ -47,7 +47,7 @@ GPU_FN void net_check_put(struct shunt_ctrl *ctrl, struct shunt_net_ctrl *net, u
 	        (uint32_t)(__builtin_offsetof(struct shunt_net_words, announced) + (2 * pair->there + set) * bytes) });
 }
 
-/* Compares the launch's collectives with those of all ranks that exchange data with this one. By the whole block. */
+/* Compares the launch's collectives with those of all ranks with which this rank exchanges data. By the whole block. */
 GPU_NOINLINE void net_check_calls(struct shunt_ctrl *ctrl, struct shunt_check check, uint64_t count)
 {
 	struct shunt_net_ctrl *net = (struct shunt_net_ctrl *)((char *)ctrl + SHUNT_NET_CTRL_AT);

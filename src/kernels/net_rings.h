@@ -72,7 +72,7 @@ enum {
 #define SHUNT_NET_REGION_PUT ((1u << (32 - SHUNT_NET_REGION_BITS)) - 1) /* units of a put, at most */
 #define SHUNT_NET_REGION_BYTES(region, units) ((uint32_t)(region) << (32 - SHUNT_NET_REGION_BITS) | (uint32_t)(units))
 
-/* Page-locked memory of a rank. What follows the FIFO is written by the proxy thread, and read by kernels. */
+/* Page-locked memory of a rank. The fields after the FIFO are written by the proxy thread, and read by kernels. */
 struct shunt_net_words {
 	struct shunt_net_trigger fifo[SHUNT_NET_FIFO];
 	uint64_t taken; /* triggers out of the FIFO */

@@ -315,7 +315,7 @@ GPU_FN void p2p_return_credit(const struct p2p &x, const struct shunt_kargs &a, 
 	gpu_st_credit(&theirs->ll128.head[p2p_index(x, peer, a.rank)], received);
 }
 
-/* The ranks that a forwarding warp sends to: all but this rank and the peer that it receives from. */
+/* The ranks to which a forwarding warp sends: all but this rank and the peer from which it receives. */
 template <typename A> GPU_FN uint32_t p2p_forward_ranks(const A &a, uint32_t peer)
 {
 	return ((1u << a.k.nranks) - 1) & ~(1u << a.k.rank | 1u << peer);

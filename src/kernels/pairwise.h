@@ -3,8 +3,8 @@
 #define SHUNT_KERNELS_PAIRWISE_H
 /*
  * Collectives in LL128 between two ranks: each rank sends the other what the other needs, all of its input or a part.
- * What comes in is reduced with the rank's own data, or stored where nothing is reduced (op_copy). A channel sends
- * its next round before it waits for the one under way, so that the link stays busy.
+ * Received data is reduced with the rank's own data, or only stored (op_copy). A channel sends its next round before it
+ * waits for the one under way, so that the link stays busy.
  *
  * That takes four sets of slots. A rank that starts to send epoch e has finished e-2. So the peer had sent e-2, and
  * before that had finished e-4.

@@ -128,7 +128,7 @@ static size_t index_of(const struct shunt_plan_set *set, const struct shunt_plan
 	return i;
 }
 
-/* Finds the plan of this name that is tried first, as names need not be unique. False: none of that name fits. */
+/* Finds the plan of this name that is tried first, as names need not be unique. False: no plan of that name fits. */
 static bool find_by_name(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const char *name, size_t *plan_p)
 {

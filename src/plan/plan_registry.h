@@ -31,7 +31,7 @@
 
 enum shunt_plan_inplace { SHUNT_PLAN_INPLACE_ANY, SHUNT_PLAN_INPLACE_YES, SHUNT_PLAN_INPLACE_NO };
 
-/* What the choice depends on. All but place must be equal on all ranks. place is ignored without the user's promise. */
+/* The input of the choice. All but place must be equal on all ranks. place is ignored without the user's promise. */
 struct shunt_plan_query {
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
@@ -98,11 +98,11 @@ struct shunt_plan_answer {
 	enum shunt_plan_choice choice;
 	size_t plan;     /* PLAN: its index in the set */
 	uint64_t bytes;  /* of the message, as the selector was told */
-	char other[128]; /* OTHER: what it said, cut */
+	char other[128]; /* OTHER: the answer, cut */
 };
 /*
- * Asks the set's selector. NONE: there is none, it has been ended or has no answer. False: it has been ended, and it
- * was the first time that somebody noticed. Pure if the selector is. Not under a lock of the process.
+ * Asks the set's selector. NONE: the set has no selector, or the selector has ended or has no answer. False: the
+ * selector has ended, and this call is the first to notice. Pure if the selector is. Not under a lock of the process.
  */
 bool shunt_plan_set_ask(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, struct shunt_plan_answer *answer);

@@ -28,7 +28,7 @@ static bool kept_path(const struct shunt_plan *plan, char path[PATH_MAX])
 	    PATH_MAX - n;
 }
 
-/* What is kept: "proved", "proved: UNREAD", "doubt: TEXT" or "wrong: TEXT". False: nothing. */
+/* Reads the kept result: "proved", "proved: UNREAD", "doubt: TEXT" or "wrong: TEXT". False: nothing. */
 static bool read_kept(const char *path, char text[TEXT_BYTES])
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

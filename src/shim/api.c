@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The functions of shunt/shunt.h that take a handle. They look it up as overlay does, in both modes: in standalone no
- * handle is awaited, and every rank is known.
+ * The functions of shunt/shunt.h that take a handle. They look the handle up as overlay does, in both modes: in
+ * standalone no handle is pending, and every rank is known.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,9 @@
 #include "shim/real/real.h"
 #include "shunt/shunt.h"
 
-/* What libshunt_api.so.0 knows this library by (src/shim/api/loader.c); 0 is that of its SONAME. */
+/*
+ * The object by which libshunt_api.so.0 recognizes this library (src/shim/api/loader.c); 0 is the number of its SONAME.
+ */
 SHUNT_API extern const unsigned shunt_state_0;
 const unsigned shunt_state_0 = 1;
 

@@ -30,7 +30,7 @@ struct shunt_topology {
 /* One island, of however many ranks: for whom this is all that counts. */
 extern const struct shunt_topology shunt_topology_one_island;
 
-/* All ranks are on one island; of more than an island may have, as many as it may. */
+/* All ranks are on one island; if there are more than an island may have, only that many are. */
 void shunt_topology_join(struct shunt_topology *t, int nranks, int rank);
 /* Fills in all that follows from island_of, nranks, nislands and rank. */
 void shunt_topology_complete(struct shunt_topology *t);

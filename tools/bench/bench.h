@@ -242,7 +242,7 @@ struct bench_row {
 
 /* Of n <= BENCH_MAX_ROUNDS values, which do not change. p99_p: may be NULL. */
 double bench_median(const double *values, int n, double *p99_p);
-/* Geometric means of a library's time over the first one's (means.c). Zero-filled is a valid start. */
+/* Geometric means of a library's time over the first library's (means.c). Zero-filled is a valid start. */
 enum { BENCH_BEST = RANKS_MAX_LIBS }; /* used as a library: at each size the fastest of all but the first one */
 struct bench_means {
 	unsigned n[BENCH_NWAYS];

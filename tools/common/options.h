@@ -21,7 +21,7 @@ enum option_type {
 	OPTION_TEXT,    /* const char *, of low to high letters; high 0: of any number */
 	OPTION_WORD,    /* int or enum: index of the word */
 	OPTION_WORDS,   /* unsigned: bit set of the words' indices, comma separated; "all": high */
-	OPTION_CALL,    /* what `call` makes of it */
+	OPTION_CALL,    /* the result of `call` */
 };
 
 enum { OPTION_MAX_LIST = 8 };

@@ -75,7 +75,8 @@ struct doctor_elf {
 	char has_later[64];    /* the same for an exported function */
 	char interpreter[PATH_MAX]; /* "" for a library */
 	char version[64];           /* of the NCCL in the file, such as "2.28.9+cuda13.0"; "" if there is none */
-	char kernels[64]; /* of a libshunt.so: "nvcc 13.0 for sm_90", what built its kernels; "" without any */
+	/* Of a libshunt.so: the compiler of its kernels, "nvcc 13.0 for sm_90"; "" without kernels for GPUs */
+	char kernels[64];
 };
 int doctor_elf_read(const char *path, struct doctor_elf *elf);
 

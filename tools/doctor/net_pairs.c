@@ -24,7 +24,7 @@
 #define LEAST (1 << 20)
 #define MOST (64 << 20)
 
-/* What the lower rank is asked to do. */
+/* Requests to the lower rank. */
 struct ask {
 	uint8_t token[16];
 	uint64_t echo, take, give; /* bytes: said back at once; taken, then a byte; given */

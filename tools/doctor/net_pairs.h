@@ -13,9 +13,9 @@
 #define NET_PINGS 200        /* messages of 8 bytes, there and back */
 #define NET_TARGET_US 100000 /* of a measurement of the rate */
 
-/* What all ranks know of each. */
+/* The data about each rank that all ranks have. */
 struct net_place {
-	uint8_t token[16]; /* of rank 0: who does not say it is a stranger */
+	uint8_t token[16]; /* of rank 0: a connection that does not send it is a stranger */
 	uint8_t host[SHUNT_HOST_BYTES], machine[SHUNT_HOST_BYTES];
 	char name[32], address[64], ifname[IF_NAMESIZE];
 	struct sockaddr_storage at;
@@ -23,7 +23,7 @@ struct net_place {
 	int err; /* it cannot listen */
 };
 
-/* What a pair has found, and how far it came before an error. */
+/* The results of a pair, and its last step before an error. */
 enum net_step { NET_CONNECT, NET_PING, NET_LARGE, NET_RATE };
 struct net_pair {
 	int err, step;

@@ -52,7 +52,7 @@ struct end {
 	char text[256];
 };
 
-/* What the ranks of a pair tell each other before they connect. */
+/* The data that the ranks of a pair exchange before they connect. */
 struct wire {
 	struct shunt_net_blob blob;
 	struct shunt_net_remote remote;

@@ -532,7 +532,7 @@ static int query_complete(struct select_opts *o)
 	return TOOL_OK;
 }
 
-/* Who is where, from the options. 0, or an exit status after a message. */
+/* The ranks' hosts, from the options. 0, or an exit status after a message. */
 static int place_complete(struct select_opts *o)
 {
 	struct shunt_topology *at = &o->query.at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an operation of a plan does, as text. */
+/* The effect of a plan's operation, as text. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>

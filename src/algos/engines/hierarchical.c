@@ -2,9 +2,9 @@
 /*
  * Calls over several hosts, as programs of moves (kernels/net_rings.h), in one launch each.
  *
- * What several ranks of a host have in common crosses the network once. Of each host the first `rails` ranks, as many
- * as the smallest host has, are rails: rail i exchanges data with the rails i of the other hosts. A reduction adds up
- * within each host first, by rank, rounds to the type, and then adds up the hosts' sums in their order, and rounds
+ * Data that several ranks of a host need, or reduce, crosses the network once. Of each host the first `rails` ranks, as
+ * many as the smallest host has, are rails: rail i exchanges data with the rails i of the other hosts. A reduction adds
+ * up within each host first, by rank, rounds to the type, and then adds up the hosts' sums in their order, and rounds
  * again: the same bits at every size and on all ranks (docs/decisions/016.md).
  *
  * Legs keep roles of a launch apart that fill rings to the same rank: 0 carries inputs, 1 and 2 results.
@@ -62,7 +62,10 @@ static void role_in(struct program *p, unsigned group)
 	p->args->role[p->nroles++] = (struct shunt_net_role){ .first = (uint16_t)p->nmoves, .group = group };
 }
 
-/* The group of what sends a share. A mate's comes back in the same one: it is stored over what was sent. */
+/*
+ * The group of the roles that send a share. The share of a mate comes back in the same group, since it is stored over
+ * the data that was sent.
+ */
 static unsigned group_of(const struct program *p, int g)
 {
 	return g == p->local ? GROUP_SEND : (unsigned)g % SHUNT_NET_GROUPS;
@@ -135,8 +138,8 @@ static struct shunt_net_move *sum_of_mates(struct program *p, const void *from, 
 }
 
 /*
- * The sum over hosts, of what came from `who` of each. This host's own is at `own`, which nobody writes meanwhile;
- * NULL: in this rank's ring to itself.
+ * The sum over hosts, of the data that came from rank who[h] of each host h. This host's data is at `own`, which nobody
+ * writes meanwhile; NULL: in this rank's ring to itself.
  */
 static struct shunt_net_move *sum_of_hosts(struct program *p, const void *own, void *to, uint64_t bytes, const int *who)
 {

@@ -12,11 +12,11 @@
 #include <stdbool.h>
 #include "device/gpu_ops.h"
 
-/* What a rank knows of its real NCCL, from its configuration and from itself. */
+/* A rank's facts about its real NCCL, from the communicator's configuration and from NCCL. */
 struct shunt_nvls_nccl {
 	int version;      /* 22809 for 2.28.9; 0: there is no real NCCL */
 	bool windows_off; /* nvlsHostMode, which NCCL reads from 2.32 on, keeps multicast out of windows */
-	bool denied;      /* ncclCommQueryProperties says that the communicator has none */
+	bool denied;      /* ncclCommQueryProperties says that the communicator has no multicast */
 };
 
 /* The first obstacle, of a rank or of all; POSSIBLE: none. In the order in which they are looked at. */

@@ -322,7 +322,7 @@ static int by_kind_and_size(const void *a, const void *b)
 
 int shunt_tuning_finalize(struct shunt_tuning *t)
 {
-	/* What a file over several hosts does not have goes by the sizes of select.c. */
+	/* Calls that a file over several hosts does not have go by the sizes of select.c. */
 	const struct shunt_tuning *base =
 	    t->machine.nhosts ? NULL : shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
 	struct shunt_tuning_row *rows;

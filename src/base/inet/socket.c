@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Unix and TCP sockets: their options, and who may be at the other end. */
+/* Unix and TCP sockets: their options, and checks of the process at the other end. */
 #include "base/inet/socket.h"
 #include <errno.h>
 #include <netinet/in.h>

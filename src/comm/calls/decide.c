@@ -117,7 +117,7 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	}
 }
 
-/* What Shunt would do if the ranks were on several hosts, which is not known yet. */
+/* Shunt's decision if the ranks were on several hosts, which is not known yet. */
 static void decide_over_hosts(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
 {
 	static const struct shunt_topology some = { .nranks = 2, .nislands = 2, .rails = 1 };

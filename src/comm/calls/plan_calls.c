@@ -78,7 +78,7 @@ static int make_region(
 	return shunt_comm_net_region(ctx, bytes, nchannels, vote, region_p);
 }
 
-/* What plans over hosts need; NULL on one host. */
+/* The data that plans over hosts need; NULL on one host. */
 static const struct shunt_plan_exec_hosts *exec_hosts(struct shunt_comm *comm)
 {
 	const struct shunt_topology *t = &comm->topology;

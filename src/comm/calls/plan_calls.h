@@ -34,7 +34,7 @@ struct shunt_comm_plans {
 };
 
 /*
- * What the plans say about a call. Any thread, no lock. A plan that was refused for such a call does not count. For a
+ * The plans' decision about a call. Any thread, no lock. A plan that was refused for such a call does not count. For a
  * plan, sets the decision's path, need, and plan or exec; before the set-up the path alone, because the answer is from
  * the plans of that moment, which may go again. For OTHER, sets *path_p to the algorithm that the selector wants.
  */

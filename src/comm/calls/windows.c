@@ -391,7 +391,7 @@ void shunt_symmem_free(struct shunt_comm *comm, struct shunt_window *deferred)
 
 /* ---- agreement */
 
-/* What fails becomes this rank's vote. */
+/* A failure becomes this rank's vote. */
 static void offer_window(struct shunt_comm *comm, struct shunt_window *w, struct shunt_symm *symm)
 {
 	int err;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What each floor above does to a communicator as a whole: break it, stop its kernels, forward a call. */
+/* Functions for the floors above that concern a whole communicator: break it, stop its kernels, forward a call. */
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"

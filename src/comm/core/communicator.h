@@ -43,7 +43,7 @@ extern const uint32_t shunt_setup_protocol;
 struct shunt_comm {
 	struct shunt_id id;
 	int member, nmembers, rank, nranks, device;
-	struct shunt_sel_key sel_key;   /* written by the set-up, but for what is in the description */
+	struct shunt_sel_key sel_key;   /* written by the set-up, except for the fields of the description */
 	struct shunt_sel_key early_key; /* for decisions before the set-up: what this rank alone knows */
 	/* Goes up after each change of the state, the plans or the windows, on which decisions depend. */
 	_Atomic uint32_t version;
@@ -113,7 +113,7 @@ static inline int shunt_comm_local_rank(const struct shunt_comm *comm)
 	return shunt_topology_local(&comm->topology);
 }
 
-/* Once the ranks are known. shunt_comm_net_place adds who is on which host. */
+/* To be called once the ranks are known. shunt_comm_net_place adds the hosts. */
 static inline void shunt_comm_fill_early_key(struct shunt_comm *comm)
 {
 	comm->early_key =
@@ -144,13 +144,13 @@ static inline bool shunt_comm_may_be_anywhere(const struct shunt_comm *comm)
 /* Does the set-up unless it is done; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /*
- * Decides a call, and does what it needs of the peers until it needs nothing more; with the lock held. -EOPNOTSUPP: it
+ * Decides a call, and runs the rounds that it needs until it needs no more; with the lock held. -EOPNOTSUPP: the call
  * is to be forwarded.
  */
 int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
- * What a decision that is made now depends on. Both numbers only go up, so their sum changes with each of them; 0 is no
- * sum.
+ * The version of all that a decision depends on. Both numbers only go up, so their sum changes with each of them; it is
+ * never 0.
  */
 static inline uint32_t shunt_comm_version(const struct shunt_comm *comm)
 {

@@ -52,7 +52,7 @@ void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops
     const struct shunt_fault *fault);
 /* To be called before that memory is freed; waits for a reader that is at it. */
 void shunt_recorder_unready(struct shunt_recorder *rec);
-/* What the communicator waits for on the host, such as "set-up", with static storage; NULL: nothing. */
+/* The name of the communicator's wait on the host, such as "set-up", with static storage; NULL: no wait. */
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
 /* Forward-only for good; reason is copied. */
 void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);

@@ -65,7 +65,7 @@ enum { SHUNT_ORDER_CAPTURES = 4 }; /* captures in progress at once */
 enum { SHUNT_ORDER_KEEP = 32 };
 
 /*
- * The last eager launch, as a launch on another stream has to see it.
+ * The state of the last eager launch, for a launch on another stream.
  *
  * | event                                                     | NONE | BARE    | COVERED |
  * |-----------------------------------------------------------|------|---------|---------|
@@ -80,7 +80,7 @@ enum shunt_order_last {
 };
 
 /*
- * What the device's account of warps says about the launches.
+ * The launches that the device's account of warps covers.
  *
  * | event                                               | NONE  | EXACT  | GRAPHS | EVENT |
  * |-----------------------------------------------------|-------|--------|--------|-------|

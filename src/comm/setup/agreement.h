@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_COMM_SETUP_AGREEMENT_H
 #define SHUNT_COMM_SETUP_AGREEMENT_H
-/* What the ranks have in common, from their hellos: every rank comes to the same selection key. */
+/* The agreement of the ranks, from their hellos: every rank comes to the same selection key. */
 
 struct shunt_comm;
 struct shunt_hello;

@@ -142,7 +142,7 @@ static void free_landing(struct shunt_comm *comm)
 	comm->net.landing = NULL;
 }
 
-/* What fails becomes this rank's vote. */
+/* A failure becomes this rank's vote. */
 static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 {
 	struct shunt_comm_net *net = &comm->net;
@@ -238,7 +238,7 @@ static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, ch
 	if (err)
 		return err;
 	err = shunt_proxy_connect(comm->net.proxy, w->theirs, shunt_config()->setup_timeout, &comm->life.cancel, text);
-	/* Also who gives up goes into the round: its end tells the others. */
+	/* A rank that gives up still takes part in the round: its vote tells the others. */
 	if (err)
 		shunt_vote_refuse(&w->vote, "%.90s", text);
 	else if ((err = shunt_comm_net_write_ctrl(comm)))

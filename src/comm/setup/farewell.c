@@ -12,7 +12,7 @@
 #define FAREWELL_MS 200 /* how long the end of a communicator waits for its peers */
 #define LINGER_MS 60000 /* how long connections stay open for peers that are late */
 
-/* What a finished communicator has left. */
+/* Connections and memory that a finished communicator keeps for its peers. */
 struct lingering {
 	struct lingering *next;
 	struct shunt_proxy *proxy;

@@ -19,7 +19,7 @@ struct shunt_hello {
 	struct shunt_vote vote;
 	uint64_t fingerprint; /* of the configuration */
 	uint64_t plans;       /* hash of the execution plans */
-	/* Hashes of the tuning files' tables that it has for this machine (tunings.h); 0: none. */
+	/* Hashes of this rank's tables for this machine, from tuning files (tunings.h); 0: no table. */
 	uint64_t tuning[SHUNT_HELLO_TUNINGS];
 	uint64_t process; /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
@@ -33,7 +33,7 @@ struct shunt_hello {
 	struct shunt_gpu_info gpu;
 };
 
-/* Fills in what this rank says, and takes the device and the set of plans. What fails becomes its vote. */
+/* Fills in this rank's hello, and takes the device and the set of plans. A failure becomes this rank's vote. */
 void shunt_hello_fill(struct shunt_comm *comm, struct shunt_hello *hello);
 /* Compares the ranks' hellos, alike on all ranks. False: they do not fit, for this reason. */
 bool shunt_hellos_fit(const struct shunt_hello *hellos, int n, char *reason, size_t bytes);

@@ -51,7 +51,7 @@ int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, in
 
 /*
  * Not all ranks are on this host: those of others have registered, or are missing. *hosts_p: all are there; NULL:
- * reason says who is missing. The table is the same on all ranks; only a rank that the directory's process has left
+ * reason names the missing ranks. The table is the same on all ranks; only a rank that the directory's process has left
  * behind goes on without one.
  */
 static void ask_directory(

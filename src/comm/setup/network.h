@@ -26,7 +26,7 @@ struct shunt_comm_net {
 	uint32_t channels, slot_bytes;
 	unsigned usable; /* providers, as bits, alike on all ranks; and SHUNT_NET_USABLE_ADDS */
 	struct shunt_net_rails rails[sizeof(unsigned) * 8]; /* devices of each of them, for this rank */
-	const char *provider;                               /* the name of the one that carries the data */
+	const char *provider;                               /* the name of the provider that carries the data */
 	bool adds; /* signals are additions of the NICs to words; alike on all ranks */
 	/* By provider: the tuning file's table that all ranks have for it; NULL: none. */
 	const struct shunt_tuning *tuning[sizeof(unsigned) * 8];

@@ -27,7 +27,7 @@ struct shunt_comm_region {
 	struct mapping local[SHUNT_KARGS_MAX_RANKS];
 };
 
-/* What a rank offers in the round. */
+/* A rank's offer in the round. */
 struct region_offer {
 	struct shunt_vote vote;
 	uint64_t bytes;
@@ -66,7 +66,7 @@ static int map(const struct shunt_comm_region *region, int fd, struct mapping *m
 	return err;
 }
 
-/* This rank's memory; *fd_p: for the ranks of its host. What fails becomes its vote. */
+/* This rank's memory; *fd_p: for the ranks of its host. A failure becomes its vote. */
 static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region, uint32_t nchannels,
     struct region_offer *mine, struct shunt_vote *vote, int *fd_p)
 {

@@ -16,7 +16,10 @@ static bool is_local(const struct shunt_comm *comm, int r)
 	return shunt_topology_is_joint(&comm->topology, r, comm->rank);
 }
 
-/* Ranks of this process, with this one, that share its GPU; 1 on the sim, whose devices are never full. */
+/*
+ * The number of ranks of this process that share this rank's GPU, itself included; 1 on the sim, whose devices are
+ * never full.
+ */
 static int threads_on_gpu(const struct shunt_comm *comm, const struct shunt_hello *h)
 {
 	const struct shunt_hello *mine = &h[comm->rank];
@@ -59,7 +62,7 @@ static size_t scratch_bytes(struct shunt_comm *comm)
 	return SHUNT_NET_SCRATCH_BYTES((unsigned)shunt_topology_largest(&comm->topology), comm->net.slot_bytes);
 }
 
-/* What fails becomes this rank's vote. */
+/* A failure becomes this rank's vote. */
 static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hellos, struct shunt_symm *symm)
 {
 	const struct shunt_gpu_ops *gpu = comm->gpu;

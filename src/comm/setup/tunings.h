@@ -2,8 +2,8 @@
 #ifndef SHUNT_COMM_SETUP_TUNINGS_H
 #define SHUNT_COMM_SETUP_TUNINGS_H
 /*
- * The tables of the program's tuning files that a communicator may take. Which one it takes comes out later than the
- * round in which ranks compare them, so a rank looks up one for each case:
+ * The tables of the program's tuning files that a communicator may take. The ranks compare tables before they know
+ * which case they are in, so a rank looks up a table for each case:
  *
  * | the ranks are on  | cases                                                        |
  * |-------------------|--------------------------------------------------------------|

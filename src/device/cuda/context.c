@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What all files of src/device/cuda stand on: the table of the driver's calls, the devices, errors, and entering a
+ * Functions for all files of src/device/cuda: the table of the driver's calls, the devices, errors, and entering a
  * device's context. cuda.c fills the tables.
  */
 #include "device/cuda/dev.h"

@@ -40,7 +40,7 @@ GPU_FN struct ll128_part ll128_part(uint32_t u, struct shunt_prog_share share)
 
 /*
  * One aligned load, without a branch: a lane without a part loads the slot's start. The last lane of a line uses half
- * of what it loads.
+ * of its load.
  */
 GPU_FN struct gpu_v16 ll128_part_load(const char *slot, struct ll128_part p)
 {

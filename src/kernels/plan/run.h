@@ -30,7 +30,8 @@ struct plan_run {
 };
 
 /*
- * What each thread knows of the launch by itself. Operations on LL128 need no more, so they wait for no other thread.
+ * The values that each thread computes about the launch. Operations on LL128 need no others, so they wait for no other
+ * thread.
  */
 struct plan_now {
 	uint64_t launch;

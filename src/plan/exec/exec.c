@@ -279,7 +279,7 @@ static int resources_fill(void *ctx)
 	return err;
 }
 
-/* What fails becomes this rank's vote. 0, or an error of a round. */
+/* A failure becomes this rank's vote. 0, or an error of a round. */
 static int make_region(struct shunt_plan_exec *e, struct resources *a, struct shunt_vote *vote)
 {
 	const struct shunt_plan_exec_hosts *hosts = e->host.hosts;

@@ -58,11 +58,11 @@ struct shunt_plan_region {
 /* Over hosts. */
 struct shunt_plan_exec_hosts {
 	const uint8_t *host_of; /* by rank */
-	/* The ranks of this host, and which of them this one is. */
+	/* The ranks of this host, and this rank's index among them. */
 	const uint8_t *mates;
 	int nmates, own;
 	/*
-	 * Collective, one round: a region that begins with a counter for each of its channels of signals. What fails on
+	 * Collective, one round: a region that begins with a counter for each of its channels of signals. A failure on
 	 * this rank is added to its vote. 0, or a round's error. The region stays until the communicator ends.
 	 */
 	int (*region)(
@@ -70,7 +70,7 @@ struct shunt_plan_exec_hosts {
 	void *ctx;
 };
 
-/* What an exec needs of its communicator; copied. */
+/* The parts of its communicator that an exec needs; copied. */
 struct shunt_plan_exec_config {
 	const struct shunt_gpu_ops *gpu;
 	int device;

@@ -10,7 +10,7 @@ struct joint {
 	const char *what;
 };
 
-/* What is called for each; false: no more. */
+/* A function to be called for each joint; false: it needs no more. */
 struct joints {
 	bool (*fn)(void *ctx, const struct joint *joint);
 	void *ctx;

@@ -12,7 +12,7 @@ enum shunt_plan_ids {
 	SHUNT_PLAN_IDS_SEMAPHORES, /* semaphore_ids */
 };
 
-/* What an operation does, beside reading its src and writing its dst. */
+/* The effects of an operation, beside reading its src and writing its dst. */
 enum shunt_plan_effect {
 	SHUNT_PLAN_SYNCS = 1 << 0,        /* the block's threads synchronize */
 	SHUNT_PLAN_SYNCS_BLOCKS = 1 << 1, /* the block waits at a barrier for nblocks blocks of its rank */

@@ -24,7 +24,7 @@
  */
 #include "plan/verify/simulate.h"
 
-/* One access: the execution of an operation, 0 for none, and the element of it. */
+/* One access: the execution of an operation, or 0, and an element of that operation. */
 struct proof_access {
 	uint32_t step, element;
 };

@@ -146,7 +146,7 @@ static void write_cell(struct task *t, struct proof_cell *c, uint32_t value)
 	c->value = value;
 }
 
-/* Slices of an operation, as one element of it sees them. */
+/* The slices of an operation for one of its elements. */
 struct piece {
 	const struct shunt_plan_slice *slice;
 	const uint32_t *ranks;

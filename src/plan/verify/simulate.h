@@ -129,7 +129,7 @@ static inline void ordering_note(struct simulation *p, uint32_t a, uint32_t b, u
 
 /* ---- packets (simulate_ll.c) */
 
-/* For p->chunk_units: makes the segments, none of them valid, and `waiters`. 0 or -ENOMEM; or overrun is set. */
+/* For p->chunk_units: makes the segments, all of them invalid, and `waiters`. 0 or -ENOMEM; or overrun is set. */
 int shunt_simulation_ll_init(struct simulation *p);
 /* True if all packets that the operation reads are valid; else the block waits for the first segment that is not. */
 bool shunt_simulation_ll_ready(struct simulation *p, struct block_state *a, const struct shunt_plan_op *op);

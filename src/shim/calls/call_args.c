@@ -33,7 +33,7 @@ static const struct shunt_algo *named_algo(enum shunt_kind kind, const char *lis
 	return algo;
 }
 
-/* Applies the algorithms that a call asks for. NCCL's names are none of ours. */
+/* Applies the algorithms that a call asks for. NCCL's names are not Shunt's. */
 static enum shunt_config_outcome apply_selection(struct shunt_coll_call *call)
 {
 	const ncclCollConfig_t *config = &call->config;

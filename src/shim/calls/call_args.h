@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_CALLS_CALL_ARGS_H
 #define SHUNT_SHIM_CALLS_CALL_ARGS_H
-/* What a call's arguments mean, and whether they can be. The same in both modes; each says what follows. */
+/* The meaning of a call's arguments, and their validity. The same in both modes; each says what follows. */
 #include "shim/calls/coll_call.h"
 
 /*
@@ -60,7 +60,7 @@ static inline bool shunt_call_is_empty(const struct shunt_coll *c)
 
 enum shunt_config_outcome {
 	SHUNT_CONFIG_APPLIED,
-	SHUNT_CONFIG_WISHED,  /* applied, but of the algorithms that it names, without force, none is Shunt's */
+	SHUNT_CONFIG_WISHED,  /* applied, but it names only algorithms that are not Shunt's, without force */
 	SHUNT_CONFIG_UNKNOWN, /* it asks for what Shunt cannot do, or is of a later version */
 };
 

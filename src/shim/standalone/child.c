@@ -13,7 +13,7 @@
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 
-/* What an old rank knows of the root of a group that grows: from the id, or because it has made the id. */
+/* An old rank's knowledge of the root of a group that grows: from the id, or because the rank has made the id. */
 struct grow_root_said {
 	struct shunt_host_address at; /* of no family: nothing */
 	uint32_t by_id;

@@ -26,7 +26,7 @@ struct shunt_net_endpoint {
 	char text[512];
 };
 
-/* epoll_fd and timer_fd, the timer with this epoll event. 0 or -errno; what is open stays so. */
+/* Opens epoll_fd and timer_fd, the timer with this epoll event. 0 or -errno; after an error descriptors may be open. */
 struct epoll_event;
 int shunt_net_device_init(struct shunt_net_device *device, struct epoll_event *timer);
 /* Closes them; those that are negative are not open. */

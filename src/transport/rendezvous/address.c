@@ -13,8 +13,8 @@
 #include "transport/rendezvous/object.h"
 
 /*
- * The name must not reveal the id: it can be read in /proc/net/unix. A name of the host (SHUNT_HOSTID) is part of it,
- * so that ranks who are named as of different hosts do not come together.
+ * The name must not reveal the id: it can be read in /proc/net/unix. The name of a host (SHUNT_HOSTID) is part of it,
+ * so that ranks with different names of hosts do not find each other.
  */
 void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
 {

@@ -151,7 +151,7 @@ int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round
 
 /* ---- root */
 
-/* What the root awaits of a rank. */
+/* The next part of a round that the root expects from a rank. */
 enum part { PART_HEAD, PART_BODY, PART_PROOF, PART_NONE };
 
 /* State of a round at the root. Arrays are per rank. */

@@ -224,8 +224,8 @@ struct calls {
 };
 
 /*
- * True: another call may get through. A root that has no place for us is asked again at once, one whose backlog is full
- * after the time of an attempt, which grows; for rank 0 with NCCL_COMM_ID we wait until it listens.
+ * True: another call may get through. A root without a place for us is called again at once. A root with a full backlog
+ * is called again after the time of an attempt, which grows. With NCCL_COMM_ID we wait until rank 0 listens.
  */
 static bool calls_again(struct calls *c, const struct rdzv_unique_id *id, const char *text, int err)
 {

@@ -11,7 +11,7 @@
  *
  * NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY select the address. With NCCL_COMM_ID=host:port every process derives the
  * same id from the variable, and rank 0's process listens there when it joins. Such an id may be used again when its
- * communicator is complete. It admits everybody who knows the variable.
+ * communicator is complete. It admits every process that knows the variable.
  */
 #include <stdatomic.h>
 #include <stdint.h>

@@ -31,7 +31,7 @@ struct shunt_directory_link {
 	uint8_t session[RDZV_SECRET];
 };
 
-static struct shunt_directory_tail own_directory; /* where it is; magic 0: there is none */
+static struct shunt_directory_tail own_directory; /* where this process's directory is; magic 0: there is none */
 static struct shunt_directory_link *links;
 
 /* A forked child has neither the thread nor, as its own, the connections. */

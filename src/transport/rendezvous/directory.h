@@ -9,7 +9,7 @@
  * A member that is on another host registers before it enters the real init. One on the directory's host has its Unix
  * socket, which the directory can look for. So once any real init has returned, "not in the directory" is as conclusive
  * as a refused connection is on one host, and no time-out decides. A rank that cannot reach the directory goes on
- * without; all others then find that it is missing.
+ * without it; all others then find that this rank is missing.
  *
  * A process has one connection to each directory that it uses, whatever the number of its communicators. A registration
  * ends with it.

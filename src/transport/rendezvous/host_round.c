@@ -46,7 +46,7 @@ int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
 	return shunt_host_address_listen(&hosts->rank[rank].at, &hosts->listen_fd);
 }
 
-/* What fails is said by an address of no family. */
+/* On a failure the rank sends an address without a family. */
 static void listen_here(struct said *said, struct shunt_hosts *hosts)
 {
 	struct shunt_netaddr addr;

@@ -23,7 +23,7 @@ struct shunt_host_address {
 	uint8_t addr[16]; /* IPv4: the first four bytes */
 };
 
-/* What all ranks know of each. */
+/* The data about each rank that all ranks have. */
 struct shunt_host_rank {
 	struct shunt_rendezvous_row row;
 	struct shunt_host_address at;    /* where it listens for the roots of other hosts (uplink.c) */

@@ -194,7 +194,7 @@ static bool comes_again(const struct rdzv_root *root, const struct rdzv_hello *h
 	    peer->row.pid == h->pid && h->nranks == root->nranks;
 }
 
-/* What is wrong with a hello, or 0. */
+/* The error in a hello, or 0. */
 static void check_hello(struct rdzv_root *root, const struct rdzv_hello *h)
 {
 	bool known = root->first >= 0;
@@ -276,7 +276,7 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 	snprintf(root->text, sizeof(root->text), "all %d ranks are here", root->nranks);
 }
 
-/* Admits who has proved itself. A root of the same members that looked whether we live stays as it is. */
+/* Admits a connection that has proved itself. A root of the same members that looked whether we live stays as it is. */
 static void admit_proven(struct rdzv_root *root)
 {
 	struct rdzv_lobby *lobby = root->lobby;

@@ -11,7 +11,7 @@
 #include "transport/rendezvous/wire/lobby.h"
 #include "transport/rendezvous/wire/wire.h"
 
-/* What a rendezvous connects. */
+/* The members that a rendezvous connects. */
 enum rdzv_level {
 	RDZV_ALL_RANKS,  /* all ranks */
 	RDZV_HOST_RANKS, /* the ranks of this host, whose root is a rank of `uplink` */
@@ -28,7 +28,7 @@ struct shunt_rendezvous {
 	int err; /* the first error; sticky */
 	uint32_t round;
 	int root_fd;   /* member: to the root */
-	int root;      /* after a join: its rank; -1: it is none, or this rank is it */
+	int root;      /* after a join: the root's rank; -1: the root is no rank, or is this rank */
 	int *peer_fds; /* root: connection of each rank, -1 for our own */
 	/* Over TCP: keys of the connections, of the ranks for a root, else one; NULL over Unix sockets. */
 	uint8_t (*session)[RDZV_SECRET];

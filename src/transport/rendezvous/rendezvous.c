@@ -50,7 +50,7 @@ static bool answer_lobby(struct rdzv_lobby *lobby)
 {
 	bool proven = false;
 
-	/* Out of descriptors: who waits is heard when our own first call joins. */
+	/* Without descriptors, connections stay in the backlog until our own first call joins. */
 	(void)rdzv_lobby_accept(lobby);
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
 		rdzv_lobby_read(lobby, i);

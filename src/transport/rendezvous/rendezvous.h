@@ -18,8 +18,8 @@
  * and the peer must have our own uid, which is asked before anything is said. Any other connection is dropped without
  * disturbing the ranks. Nothing begins for a connection that has not proved itself.
  *
- * join connects the ranks as a star around the root, which is the lowest member that is present. A member that has not
- * come to join is awaited as long as its socket exists; without its socket it is dead.
+ * join connects the ranks as a star around the root, which is the lowest member that is present. The ranks wait for a
+ * member that has not come as long as its socket exists; a member without its socket is dead.
  *
  * One thread uses a rendezvous at a time. Any other thread may set *cancel, which is noticed within 50 ms; cancel may
  * be NULL. Ranks may be threads of one process or processes. After a failed join or allgather the rendezvous can only

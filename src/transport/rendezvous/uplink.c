@@ -99,7 +99,7 @@ int rdzv_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, 
 
 	uplink->joined = !err;
 	uplink->root = err || uplink->is_root ? -1 : 0;
-	/* A failure ends who waits in our backlog, too. */
+	/* A failure ends connections in our backlog, too. */
 	rdzv_lobby_clear(&uplink->lobby, err != 0);
 	return err;
 }

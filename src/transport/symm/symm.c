@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "transport/symm/shared.h"
 
-/* What a rank says in the first round. */
+/* A rank's message in the first round. */
 struct offer {
 	struct shunt_vote vote;
 	struct shunt_symm_terms terms;
@@ -16,7 +16,7 @@ struct offer {
 	uint64_t at;
 };
 
-/* What all ranks said, by rank. */
+/* The messages of all ranks, by rank. */
 struct tables {
 	struct offer *offers;
 	struct shunt_vote *votes;
@@ -91,7 +91,7 @@ int shunt_symm_register(struct shunt_symm *symm, void *base, size_t bytes)
 	return 0;
 }
 
-/* Every rank that needs our descriptor has it, or none will. */
+/* By now each rank that needs our descriptor has it, or will never get it. */
 static void close_fd(struct shunt_symm *symm)
 {
 	if (symm->fd < 0)

@@ -15,7 +15,7 @@
 
 #define NETNS_MAX_HOSTS 16
 
-/* What the wire does with the frames that a host sends. The program may change it at any time. */
+/* The treatment of the frames that a host sends. The program may change it at any time. */
 struct netns_link {
 	atomic_uint delay_us, jitter_us;               /* jitter: a random part more, which puts frames out of order */
 	atomic_uint loss_ppm, repeat_ppm, reorder_ppm; /* of a million frames; reorder: it comes after the next ones */
@@ -23,12 +23,12 @@ struct netns_link {
 	atomic_uint largest;                           /* longer frames are lost, without a message; 0: no limit */
 	atomic_bool cut_out, cut_in;                   /* all frames from the host, or to it, are lost */
 	atomic_ullong cut;                             /* the wire counts here what was lost by that */
-	atomic_ullong full; /* the wire counts here the host's frames that it had no room for, which are lost as well */
+	atomic_ullong full; /* the wire counts here the host's frames that are lost because it had no room for them */
 };
 
 struct netns;
 
-/* 0; -EPERM: not root; another -errno: the machine has no TAP or no namespaces. seed: of what is random. */
+/* 0; -EPERM: not root; another -errno: the machine has no TAP or no namespaces. seed: of all random choices. */
 int netns_start(int nhosts, unsigned seed, struct netns **netns_p);
 struct netns_link *netns_link(struct netns *netns, int host);
 /* From now on the calling thread is on this host, whose name is host0, host1, ... 0 or -errno. */

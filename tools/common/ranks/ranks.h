@@ -31,7 +31,7 @@ enum {
 struct ranks_opts {
 	int nranks;      /* 0: all devices */
 	int nhosts;      /* that the ranks are spread over, on this machine; 0: they are where they are */
-	uint64_t faults; /* seed of what goes wrong between these hosts; 0: nothing */
+	uint64_t faults; /* seed of the faults between these hosts; 0: no faults */
 	bool threads;
 	unsigned timeout_s;
 	const char *device, *rendezvous;

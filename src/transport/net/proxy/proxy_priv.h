@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
 #define SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
-/* For the files of this folder. Everything but the atomics belongs to the proxy thread once it knows of it. */
+/*
+ * For the files of this folder. Once the proxy thread has an object, everything in it but the atomics belongs to that
+ * thread.
+ */
 #include <pthread.h>
 #include <semaphore.h>
 #include "kernels/net_rings.h"

@@ -194,7 +194,7 @@ static void take_edge(struct tcp_device *device, const struct epoll_event *event
 		break;
 	}
 	case TCP_WATCH_STRANGER:
-		/* NOLINTNEXTLINE(bugprone-casting-through-void): each watch begins what it is of */
+		/* NOLINTNEXTLINE(bugprone-casting-through-void): each watch is the first member of its struct */
 		((struct tcp_stranger *)(void *)watch)->readable |= in;
 		break;
 	case TCP_WATCH_SOCKET: {

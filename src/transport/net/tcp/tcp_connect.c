@@ -252,7 +252,7 @@ static void say_hello(struct tcp_socket *s)
 		return;
 	}
 	s->state = TCP_AWAITS_ANSWER;
-	/* What the answer must be. */
+	/* The expected answer. */
 	mac_answer(s->proof, ep, &hello);
 }
 

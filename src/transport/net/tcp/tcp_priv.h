@@ -49,7 +49,7 @@
 #define TCP_GONE_MS 25000 /* without an answer, as SHUNT_TCP_SILENCE_MS of base/inet/socket.h */
 #define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
 
-/* What an epoll event belongs to. */
+/* The source of an epoll event. */
 enum tcp_watch_kind { TCP_WATCH_LISTENER, TCP_WATCH_TIMER, TCP_WATCH_STRANGER, TCP_WATCH_SOCKET };
 struct tcp_watch {
 	enum tcp_watch_kind kind;

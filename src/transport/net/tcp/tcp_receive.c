@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What comes in. A head is looked at before a byte of its payload is stored: only registered memory is written. A
+ * Incoming data. A head is looked at before a byte of its payload is stored: only registered memory is written. A
  * payload goes from the kernel straight to its target, except for bytes that came together with heads into the socket's
  * buffer, and for packets, which are stored 8 bytes at a time.
  */
@@ -367,7 +367,10 @@ static size_t read_in(struct tcp_socket *s)
 	do
 		got = readv(s->fd, iov, n);
 	while (got < 0 && errno == EINTR);
-	/* Fewer than wanted: the socket is empty. epoll does not tell an end again that it has told before. */
+	/*
+	 * Fewer bytes than wanted: the socket is empty. After an end, which epoll tells only once, the socket is read
+	 * again.
+	 */
 	note_read(s, got < 0 ? 0 : (size_t)got, got < 0 ? errno : 0, got >= 0 && ((size_t)got == want || s->hangup));
 	return got < 0 ? 0 : (size_t)got;
 }

@@ -2,11 +2,11 @@
 #ifndef SHUNT_TRANSPORT_NET_TCP_TCP_WIRE_H
 #define SHUNT_TRANSPORT_NET_TCP_TCP_WIRE_H
 /*
- * What goes over the sockets of the provider "tcp", in the byte order of the hosts, which are little-endian. A number
+ * The messages on the sockets of the provider "tcp", in the byte order of the hosts, which are little-endian. A number
  * that changes here raises TCP_VERSION.
  *
- * A connection begins with a challenge of who was connected to, a hello with the proof of who connects, and an answer
- * with the other proof. Then heads follow, each with its payload.
+ * A connection begins with a challenge by the side that was connected to, a hello with the proof of the side that
+ * connects, and an answer with the other proof. Then heads follow, each with its payload.
  */
 #include <stdint.h>
 #include "base/hash.h"

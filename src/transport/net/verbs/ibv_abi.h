@@ -207,7 +207,7 @@ struct shunt_ibv_send_wr {
 	uint64_t remote_addr;
 	union {
 		uint32_t rkey;        /* of writes and reads */
-		uint64_t compare_add; /* of atomics: what is added */
+		uint64_t compare_add; /* of atomics: the addend */
 	};
 	uint64_t unused1;
 	uint32_t atomic_rkey;

@@ -9,7 +9,7 @@
 
 extern const struct shunt_net_ops shunt_net_verbs_ops;
 
-/* What this machine has of verbs, for shunt info and shunt doctor. */
+/* The NICs with verbs of this machine, for shunt info and shunt doctor. */
 struct shunt_verbs_look {
 	char none[420]; /* why there are no devices; "": there are some */
 	int n;          /* devices, as the provider numbers them */

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "transport/net/verbs/verbs_priv.h"
 
-/* What an endpoint tells its peer. Both have the byte order of one machine: GPUs' hosts are little endian. */
+/* The blob of an endpoint for its peer. Both have the byte order of one machine: GPUs' hosts are little endian. */
 struct blob {
 	char magic[4];
 	uint8_t version, atomics, rails, qps;

@@ -2,8 +2,8 @@
 /*
  * One lane: its QP is made, and connected with the peer's.
  *
- * Enhancements of the connection (ECE) are what NICs of one vendor can do beyond the specification, such as another way
- * to send again. Each end tells what its NIC has, as bits that the vendor alone knows, and both set what they have in
+ * Enhancements of the connection (ECE) are features of one vendor's NICs beyond the specification, such as another way
+ * to retransmit. Each end tells what its NIC has, as bits that the vendor alone knows, and both set what they have in
  * common.
  */
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/os.h"
 #include "transport/net/verbs/verbs_priv.h"
 
-/* What the NIC can do beyond the specification, of a QP in its first state; vendor 0: nothing. */
+/* The vendor features that the NIC has for a QP in its first state; vendor 0: none. */
 static struct shunt_ibv_ece ece_of(const struct verbs_rail *rail, struct shunt_ibv_qp *qp)
 {
 	const struct shunt_ibv *ibv = rail->ibv;

@@ -7,7 +7,7 @@
 
 /*
  * X(required, field, symbol, version, result, arguments). Each symbol is asked for in one version: without it the
- * library would give some callers its old structs. What is not required may be NULL.
+ * library would give some callers its old structs. Functions that are not required may be NULL.
  */
 #define SHUNT_IBV_CALLS(X) \
 	X(1, get_device_list, "ibv_get_device_list", "IBVERBS_1.1", struct shunt_ibv_device **, (int *n_p)) \

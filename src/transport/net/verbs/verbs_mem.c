@@ -85,8 +85,8 @@ static int register_region(struct verbs_rail *rail, const struct shunt_net_regio
 }
 
 /*
- * An addition to a word of the host's memory would not wait for what is on its way to a GPU's. Nor does a read by one
- * NIC push out the writes of another NIC.
+ * An addition to a word of the host's memory would not wait for data on its way to a GPU's memory. Nor does a read by
+ * one NIC push out the writes of another NIC.
  */
 static bool may_register(const struct verbs_device *device, const struct shunt_net_region *region)
 {

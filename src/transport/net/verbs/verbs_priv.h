@@ -227,7 +227,7 @@ struct verbs_lane {
 	struct verbs_rail *rail;
 	struct shunt_ibv_qp *qp;
 	uint32_t psn;
-	struct shunt_ibv_ece ece; /* what its NIC has */
+	struct shunt_ibv_ece ece; /* the features of its NIC */
 	bool has_gid;
 	struct shunt_gid gid, peer_gid; /* that were chosen */
 	uint32_t sent, completed;       /* work requests */
@@ -456,7 +456,7 @@ bool verbs_lane_connect(struct verbs_endpoint *ep, struct verbs_lane *lane, cons
     const struct verbs_link *peers, const struct verbs_qp_name *qp);
 struct verbs_path verbs_path_of(const struct verbs_endpoint *ep, const struct verbs_lane *lane,
     const struct verbs_link *peers, const struct verbs_qp_name *qp);
-/* `bytes` of what the peer's ping says, or this end's. */
+/* `bytes` bytes of the peer's ping, or of this end's. */
 void verbs_ping_write(const struct verbs_endpoint *ep, bool peers, uint8_t *ping, size_t bytes);
 
 /* verbs_widen.c: lanes from 1 on */

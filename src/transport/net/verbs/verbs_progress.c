@@ -106,7 +106,7 @@ static void message_came(struct verbs_endpoint *ep, uint32_t number, struct verb
 			verbs_order_came(ep, &(struct shunt_net_event){ .kind = SHUNT_NET_END }, false, sink);
 		return;
 	case VERBS_BYE:
-		/* It needs none of ours. */
+		/* The peer needs no such message from us. */
 		ep->bye_sent = ep->bye_done = true;
 		verbs_fail(ep, -EOWNERDEAD, "the other end has closed the connection, or given it up");
 		return;

@@ -8,7 +8,7 @@
 #include "base/os.h"
 
 #define HELLO_MS 10000
-#define ACCEPT_BATCH 64 /* then who has been challenged is heard */
+#define ACCEPT_BATCH 64 /* then challenged connections are read */
 
 static void event_ctl(const struct rdzv_lobby *lobby, int op, int fd)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_ROW_H
 #define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_ROW_H
-/* What messages carry that callers see, too. */
+/* Data of messages that callers see, too. */
 #include <stdint.h>
 #include "base/hash.h"
 
-/* What all ranks know of each rank after a join. */
+/* The data about each rank that all ranks have after a join. */
 struct shunt_rendezvous_row {
 	uint8_t host[SHUNT_HOST_BYTES]; /* equal for ranks of one host; keyed with the rendezvous's secret */
 	int32_t member;
