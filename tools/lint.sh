@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # What holds of the sources without running them: layers, words, tables of the rows, format, figures in the docs, types of the Python
-# package, and what clang-tidy (.clang-tidy) and cppcheck have to say of src/, tools/ and include/ as they are built for the sim. Each step is named and runs whatever the others found; the exit status is 0
-# if all are silent, 77 if a tool cannot be had, else 1. The tools change their minds from version to version: those of tools/lint.txt
+# package, and clang-tidy (.clang-tidy) and cppcheck on src/, tools/ and include/ as they are built for the sim. Each step prints its name, and runs even if others fail; the exit status is 0
+# if all are silent, 77 if a tool cannot be installed, else 1. The tools' findings change from version to version: the versions of tools/lint.txt
 # come from PyPI in the versions of tools/lint.txt, cppcheck is that of Debian 12. What is right in spite of them is marked where it stands, with
 # a reason. `tools/lint.sh quick` leaves clang-tidy and cppcheck out.
 set -u
@@ -40,7 +40,7 @@ for python in $pythons; do
 done
 ! grep -rnE --include='*.c' --include='*.cc' '\bgetenv\(' src | grep -vE '^src/device/sim/|_getenv\(' ||
 	broken "getenv: shunt_env() or secure_getenv() instead; a setuid program takes nothing from who started it"
-# Tests wait for conditions and gates; what sleeps all the same says why.
+# Tests wait for conditions and gates; a test that sleeps nevertheless gives the reason.
 ! grep -rnE --include='*.c' --include='*.h' --include='*.cc' '\b(usleep|nanosleep|clock_nanosleep|sleep|sleep_for)\(' tests |
 	grep -v '^tests/support/pause.h:' || broken "sleeps: tests/support/pause.h has the only one, and the reasons"
 ! grep -rnE --include='*.sh' --include='*.py' '(^|[;&|(]|\bthen|\bdo)[[:space:]]*sleep [0-9$]|\btime\.sleep\(' tests | grep -v '# pause: ' ||

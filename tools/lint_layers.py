@@ -149,7 +149,7 @@ def objects(build, layers):
 
 
 def calls(files):
-    """{file: {file that it calls: one of the symbols}}; a symbol that several files have counts for none."""
+    """{file: {file that it calls: one of the symbols}}; a symbol that several files have does not count."""
     owners = {}
     for path, (has, _) in files.items():
         for name in has:

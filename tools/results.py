@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes what README.md and docs/ say of measurements, from docs/results/*.json.
+"""Writes the tables and sentences about measurements in README.md and docs/, from docs/results/*.json.
 
 A generated block stands between two comments. The first one says what it is made of:
 

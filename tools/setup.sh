@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Sourced by demo.sh and test.sh, from the root of the source tree: what the build needs, installed if it is missing.
+# Sourced by demo.sh and test.sh, from the root of the source tree: installs what the build needs and is missing.
 # Debian and Ubuntu; does nothing, and needs no root, where all is there.
 
 say() {
@@ -71,7 +71,7 @@ need_lint_tools() {
 	done
 }
 
-# What counts instructions for one test, which skips without it.
+# For the test that counts instructions, which skips without valgrind.
 need_valgrind() {
 	command -v valgrind >/dev/null || need_packages valgrind
 }
@@ -89,7 +89,7 @@ nvcc_found() {
 	command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || python3 src/kernels/find_nvcc.py | grep -q .
 }
 
-# "90" or "80,90": what the GPUs here are.
+# "90" or "80,90": the compute capabilities of the GPUs here.
 gpu_archs() {
 	nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -un | paste -sd,
 }
@@ -117,7 +117,7 @@ need_nvcc_wheels() {
 	fi
 }
 
-# configure DIRECTORY OPTION...: set up, or set the options of what is there.
+# configure DIRECTORY OPTION...: sets the build up, or sets the options of a build that is there.
 configure() {
 	dir=$1
 	shift

@@ -44,7 +44,7 @@ lines="-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1"
 suites_of_thread="unit abi sim threads"
 suites_of_address="unit abi sim"
 
-# sanitized DIRECTORY SUITES OPTION...: a build of what the tests of these suites need.
+# sanitized DIRECTORY SUITES OPTION...: a build of all that the tests of these suites need.
 sanitized() {
 	dir=$1 suites=$2
 	shift 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Sourced by test.sh after setup.sh: builds, runs of tests, and what their results add up to. It takes $all (not empty: the tests of suite
-# long, too) and $log, a folder for what the commands say.
+# Sourced by test.sh after setup.sh: builds, runs of tests, and the sum of their results. It takes $all (not empty: the tests of suite
+# long, too) and $log, a folder for the commands' output.
 # shellcheck shell=sh disable=SC2154
 passed=0 failed=0 skipped=0
 jobs=$((2 * $(nproc))) # many tests wait more than they work
@@ -41,7 +41,7 @@ kinds() {
 	[ ! -r /etc/os-release ] || (. /etc/os-release && echo "$ID$VERSION_ID" | tr -d .)
 }
 
-# listed RUN: what of it this machine must run.
+# listed RUN: the tests of it that this machine must run.
 listed() {
 	kinds | awk -v run="$1" 'NR == FNR { here[$1] = 1; next } $1 in here && $2 == run { print $3 }' - tests/required.txt
 }
@@ -87,7 +87,7 @@ dir_of() {
 	esac
 }
 
-# count RUN COMMAND ARGUMENT...: adds what COMMAND of test_results.py finds in the results of the run.
+# count RUN COMMAND ARGUMENT...: adds the findings of COMMAND of test_results.py in the results of the run.
 count() {
 	run=$1 command=$2
 	shift 2
@@ -137,7 +137,7 @@ again() {
 	done
 }
 
-# part NAME COMMAND...: for the background; `await NAME` waits for it, shows what it said, and has its exit status.
+# part NAME COMMAND...: for the background; `await NAME` waits for it, shows its output, and has its exit status.
 part() {
 	part=$1
 	shift

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # wheel.sh [--cuda auto|disabled|VERSION] [DIRECTORY]: makes the Python package, a wheel and an sdist, in DIRECTORY (dist); installs what is
 # missing for that, as root on Debian or Ubuntu. The wheel is for every Python from 3.10 on, and for any Linux with the C library that it
-# was built with, or a later one: build on the oldest one that is to be served. With an nvcc it has kernels for compute capability 8.0, 9.0,
-# 10.0 and later. A VERSION such as 13.0 gets that nvcc from PyPI, which has those for CUDA 13 and later; their kernels need a driver for CUDA 13.
+# was built with, or a later one: build on the oldest system that must be supported. With an nvcc it has kernels for compute capability 8.0, 9.0,
+# 10.0 and later. A VERSION such as 13.0 gets that nvcc from PyPI, which has versions from CUDA 13 on; their kernels need a driver for CUDA 13.
 set -eu
 cuda=auto
 if [ "${1:-}" = --cuda ]; then
@@ -25,7 +25,7 @@ auto | disabled) ;;
 esac
 files=$(python3 python/build_libshunt.py "$out" "cuda=$cuda")
 echo "$files"
-# Nothing but the C library is needed, and no file is one of NVIDIA's.
+# The package needs only the C library, and contains no file of NVIDIA's.
 need_venv
 command -v auditwheel >/dev/null || pip install -q --disable-pip-version-check auditwheel
 wheel=$(echo "$files" | grep '\.whl$')

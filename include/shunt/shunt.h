@@ -7,8 +7,8 @@
  * answer -EINVAL to NULL, unless their comment says otherwise.
  *
  * A program is linked with libshunt_api.so.0 (`pkg-config --libs shunt`), whose functions hand their calls to the
- * libshunt.so that the process has loaded, else to the one beside libshunt_api.so.0, which they load. Without either, a
- * line on stderr says so once, and functions return -ELIBACC, NULL, or in shunt_version the version of
+ * libshunt.so that the process has loaded. If there is none, they load the file beside libshunt_api.so.0. Without
+ * either, a line on stderr says so once, and functions return -ELIBACC, NULL, or in shunt_version the version of
  * libshunt_api.so.0; a function that an older libshunt.so lacks returns -ENOSYS or the same. That holds of device.h,
  * too.
  */
@@ -137,7 +137,8 @@ SHUNT_API int shunt_plan_register_file(const char *path, char *why, size_t bytes
 /* json: json_bytes of text, which need not end with a NUL. label: the plan's name in messages. */
 SHUNT_API int shunt_plan_register(const char *label, const void *json, size_t json_bytes, char *why, size_t bytes);
 /*
- * Removes all plans of this name, from whatever source; -ENOENT: none has it. Communicators that use them continue to.
+ * Removes all plans of this name, from any source; -ENOENT: no plan has this name. Communicators that use them continue
+ * to.
  */
 SHUNT_API int shunt_plan_unregister(const char *name);
 
@@ -221,9 +222,8 @@ SHUNT_API void shunt_plan_set_selector(
 /*
  * Ends a selector that was set with this argument, wherever a communicator still has it: from the return on nobody
  * calls it. Its answers remain; other calls go on without an answer. For a selector whose code or interpreter is about
- * to go; set another one first, else later communicators begin with one that is ended. Waits for threads that are in
- * it, the calling thread left out. 0; -ENOENT: no such selector is in use; -ETIMEDOUT: a thread has been in it for ten
- * seconds.
+ * to be unloaded; set another selector first, else later communicators begin with one that has ended. Waits for other
+ * threads that run it. 0; -ENOENT: no such selector is in use; -ETIMEDOUT: a thread has run it for ten seconds.
  */
 SHUNT_API int shunt_plan_end_selector(
     const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg);

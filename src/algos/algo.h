@@ -141,8 +141,7 @@ struct shunt_enqueue_ctx {
 	void *(*peer_ptr)(void *ctx, const void *ptr, uint64_t bytes, int peer);
 	/* The launch of a call that a plan takes. NULL: no plans. */
 	int (*plan_work)(void *ctx, void *exec, const struct shunt_coll *coll, struct shunt_work *work);
-	/* Written by shunt_enqueue_calls: of the launches to come; and shunt_select, for what calls that share one
-	 * amount to. */
+	/* Written by shunt_enqueue_calls: limits of the next launches; shunt_select, for the total of their calls. */
 	struct shunt_limits limits;
 	bool (*select)(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);
 	bool check; /* compare messages; for collectives base->check says so, until emit has launched a group's first
@@ -192,7 +191,7 @@ struct shunt_algo {
 	bool over_islands; /* for communicators of several islands, and for no others */
 	/*
 	 * The first plan that fits the call, also one that runs by name only, such as the default plans for several
-	 * hosts. Where there is none, the call is enqueued as with the kind's first row over islands.
+	 * hosts. If no plan fits, the call is enqueued as with the kind's first row over islands.
 	 */
 	bool planned;
 };

@@ -97,8 +97,8 @@ struct shunt_settings {
 	struct shunt_nccl_env nccl;
 	uint32_t forced, claimed; /* bits of enum shunt_kind */
 	/*
-	 * With SHUNT_DETERMINISTIC nothing is claimed, and NCCL_MAX_NCHANNELS is no limit: who sets these wants sums in
-	 * one order, and gets them from our kernels whatever their number of blocks.
+	 * With SHUNT_DETERMINISTIC nothing is claimed, and NCCL_MAX_NCHANNELS is no limit: programs set these for sums
+	 * in one order, and our kernels give that with any number of blocks.
 	 */
 	unsigned max_ctas;   /* the limit on blocks; 0: none */
 	bool overruled;      /* one of these variables is set, and does not count */

@@ -55,7 +55,7 @@ void shunt_log_set_device(int device);
 const char *shunt_last_error(void);
 /*
  * Between the two, this thread's lines are kept, and flush writes them: for work under a lock that other threads may
- * want, or while they wait for this one. They nest.
+ * want, or while other threads wait for this thread. They nest.
  */
 void shunt_log_hold(void);
 void shunt_log_flush(void);

@@ -71,8 +71,8 @@
  *   gpu_ld16 / gpu_st16                plain, device memory. Shared memory is accessed by pointer.
  *   gpu_ld16_stream / gpu_st16_stream  the same for data used once (cache hints only)
  *   gpu_ll16_ld / gpu_ll16_st          system scope; each half arrives whole. A reader that sees a half may overwrite
- *                                      the data that its writer had read for it, and all data that led to that. It must
- *                                      not rely on other stores of the writer (the sim cannot tell the two apart).
+ *                                      the data from which its writer computed it, and all data that led to that data.
+ *                                      It must not rely on other stores of the writer (the sim cannot tell them apart).
  *   gpu_ll8_st(uint64_t *, v)          one half
  *   gpu_ll16_ready(struct gpu_v16, uint32_t flag) -> bool
  *                                      the upper 4 bytes of both halves are the flag

@@ -150,8 +150,9 @@ struct shunt_net_ctrl {
 
 /*
  * The program of a launch. A role is a list of moves that come one after the other; roles proceed by themselves. A move
- * takes a chunk of this rank's own memory, of rings, or of both, which it reduces in the order of its sources, and
- * stores it into this rank's memory, into rings, or into both. So it sends, receives, reduces, copies or passes on.
+ * takes chunks from this rank's own memory, from rings, or from both, and reduces them in the order of its sources. It
+ * stores the result into this rank's memory, into rings, or into both. So it sends, receives, reduces, copies or passes
+ * on.
  */
 #define SHUNT_NET_MAX_ENDS (2 * SHUNT_NET_MAX_RANKS) /* sources and outputs of a move */
 struct shunt_net_move {

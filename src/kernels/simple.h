@@ -320,7 +320,7 @@ GPU_FN bool simple_reduce(struct simple &c, const A &a, uint32_t message, uint32
 
 			GPU_UNROLL for (uint32_t s = 0; s < N - 1; s++)
 				slot[s] = c.x.inbox + simple_slot_at(c, a.k.rank, p2p_source(s, a.k.rank), next[s]++);
-			if (whole) /* load while the sources are awaited */
+			if (whole) /* load while waiting for the sources */
 				packs_load<B>(p.from + simple_offset(chunk), own);
 			if (!simple_wait(c, a, &in))
 				return false;

@@ -50,8 +50,9 @@ struct shunt_plan_set;
 struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node);
 /*
  * Reads the default plans for so many hosts with so many ranks each, if this process has not yet: those of the
- * directory SHUNT_DEFAULT_PLANS, or of the installation, whose files end in "_HOSTSxLOCALS.json". Other numbers than 1
- * to 64 and 1 to 8 have none. All ranks of a communicator do it, or none, before they take its set.
+ * directory SHUNT_DEFAULT_PLANS, or of the installation, whose files end in "_HOSTSxLOCALS.json". There are none for
+ * other numbers than 1 to 64 and 1 to 8. Either all ranks of a communicator call this, or none, before they take its
+ * set.
  */
 void shunt_plan_defaults_load(int nhosts, int nlocals);
 

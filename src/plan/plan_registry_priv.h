@@ -12,8 +12,9 @@
 typedef const char *shunt_plan_selector(void *arg, const struct shunt_plan_request *request);
 
 /*
- * A selector that was set once, in the list of all that the registry or a set still has (SHUNT_LOCK_PLANS). An asker
- * counts itself before it looks at `ended`: whoever ends the selector and then finds no asker knows that none comes.
+ * A selector that was set once, in the list of all that the registry or a set still has (SHUNT_LOCK_PLANS). A thread
+ * that asks counts itself before it looks at `ended`. So a thread that ends the selector and then finds the count 0
+ * knows that no other thread will call it.
  */
 struct shunt_selector {
 	struct shunt_selector *next;

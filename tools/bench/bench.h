@@ -67,7 +67,7 @@ struct bench_nccl {
  * every call to NCCL) or a path. 0 or -errno after a message.
  */
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
-/* True: it is Shunt, and has no real NCCL, for which it has looked by then. */
+/* True: the library is Shunt, has looked for a real NCCL, and has found none. */
 bool bench_nccl_is_alone(const struct bench_nccl *nccl);
 /* 0, or -EIO after a message with library, call and cause. */
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);

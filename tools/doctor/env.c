@@ -144,7 +144,8 @@ static bool parent_is_writable(const char *path)
 }
 
 /*
- * Who exports NCCL's variables so that its sums do not depend on the size of a batch; NULL: it does not look like that.
+ * The framework that exports NCCL's variables so that sums do not depend on the size of a batch; NULL: none is
+ * recognized.
  */
 static const char *who_fixes_nccls_order(char *const *environment)
 {

@@ -225,7 +225,10 @@ static void check_preload(struct findings *f, const char *lib)
 
 /* ---- one program */
 
-/* What Shunt can do for a module of torchcomms, _comms_NAME.cpython-312-x86_64-linux-gnu.so. False: it is none. */
+/*
+ * Reports whether Shunt can get in front of the NCCL of a torchcomms module,
+ * _comms_NAME.cpython-312-x86_64-linux-gnu.so. False: the file is no such module.
+ */
 static bool torchcomms_report(struct findings *f, const char *path, const struct doctor_elf *elf)
 {
 	const char *name = strrchr(path, '/');

@@ -102,7 +102,7 @@ static void serve(const struct net *net)
 {
 	struct pollfd pfd = { .fd = net->listen_fd, .events = POLLIN };
 
-	/* Again after a stranger, who says something else. */
+	/* Tries again after a stranger, which sends something else. */
 	while (net->listen_fd >= 0 && poll(&pfd, 1, (NET_WAIT_S + 1) * 1000) > 0) {
 		int fd = accept(net->listen_fd, NULL, NULL), err;
 

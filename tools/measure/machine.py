@@ -61,13 +61,13 @@ class Nccl:
     """path and version of the real NCCL, or None."""
 
     def __init__(self, asked):
-        """asked: what --nccl names, or none, or nothing."""
+        """asked: the value of --nccl, which may be `none` or empty."""
         self.path, self.version = None, None
         given = asked or os.environ.get("SHUNT_NCCL_LIB", "")
         if given == "none":
             return
         for path in [os.path.abspath(given)] if given else self.candidates():
-            # In a process of its own: the library stays, and runs what it likes, wherever it is opened.
+            # In a process of its own: a library that was opened stays, and may run any code.
             done = subprocess.run([sys.executable, "-c", ASK_VERSION, path], capture_output=True, text=True, timeout=60)
             found = re.match(r"0 (\d+)$", done.stdout.strip())
             if found:

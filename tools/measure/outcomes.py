@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What came out of a command: PASSED or FAILED, one line, and the columns and rows of a table.
+"""The outcome of a command: PASSED or FAILED, one line, and the columns and rows of a table.
 
 Each function gets the exit status, the output, and what the command wrote by --json, or None."""
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs steps within their time, keeps what came out of each, and writes the results."""
+"""Runs steps within their time, keeps the outcome of each, and writes the results."""
 import hashlib
 import json
 import os
@@ -26,7 +26,7 @@ class Runner:
         self.entries, self.left_out = {}, []
 
     def shown(self, step):
-        """The command as one types it: the built command is `shunt`, the paths of NCCL and of the build are variables of the shell."""
+        """The command as a user types it: the built command is `shunt`, the paths of NCCL and of the build are variables of the shell."""
         names = {os.path.join(self.build, "tools", "shunt"): "shunt", sys.executable: "python3"}
         words = ["%s=%s" % (k, "$NCCL" if v == self.nccl.path else v) for k, v in sorted(step.env.items())]
         for word in step.argv:
@@ -82,8 +82,8 @@ class Runner:
         self.entries[step.name] = entry
 
     def execute(self, step, stem, limit):
-        """The exit status, or None if it did not end, the output, and what came by --json. Ends all that it began."""
-        # Neither settings nor plans nor tuning files of who runs this; a step's own variables hold.
+        """The exit status, or None if it did not end, the output, and the data of --json. Ends all processes that it started."""
+        # Without the settings, plans and tuning files of the user who runs this; a step's own variables hold.
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SHUNT_", "MSCCLPP_"))}
         env.update(step.env, NCCL_NVLS_ENABLE="0", SHUNT_CACHE_DIR="/dev/null",
                    SHUNT_LIB=os.path.join(self.build, "src", "libshunt.so"))
@@ -104,7 +104,7 @@ class Runner:
         return status, text, take_report(stem + ".report")
 
     def leave(self, step, why):
-        """Steps of one group that lack the same are one line, with the command that takes them."""
+        """Steps of one group that lack the same thing are one line, with the command that runs them."""
         group = step.name.split("/")[0]
         for entry in self.left_out:
             if (entry["group"], entry["why"]) == (group, why):

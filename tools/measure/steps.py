@@ -25,7 +25,7 @@ NO_NCCL = "there is no real NCCL: --nccl PATH names one"
 
 
 class Step:
-    """One command, what reads its outcome, and why it cannot run here, if so."""
+    """One command, the function that reads its outcome, and the reason if it cannot run here."""
 
     def __init__(self, name, what, argv, limit, ranks, env, reader=None, why_not=None):
         self.name, self.what, self.argv, self.limit, self.ranks = name, what, argv, limit, ranks
@@ -48,7 +48,7 @@ class Steps:
         self.list = []
 
     def in_front(self):
-        """The variables of what runs in front of NCCL, and why nothing can, if so."""
+        """The variables of steps in front of NCCL, and the reason if none can run."""
         if self.sim:
             return self.alone, "NCCL needs a GPU"
         if not self.nccl.path:
@@ -115,7 +115,7 @@ class Steps:
                        self.no_times())
 
     def batch_invariant(self, n):
-        """What frameworks export so that NCCL's sums do not depend on the batch; Shunt's do not with one variable."""
+        """The settings that frameworks export so that NCCL's sums do not depend on the batch; Shunt needs one variable for that."""
         env = dict(self.overlay_env, SHUNT_DETERMINISTIC="1", NCCL_ALGO="ring,tree;allreduce:tree", NCCL_PROTO="Simple",
                    NCCL_MIN_NCHANNELS="1", NCCL_MAX_NCHANNELS="1", NCCL_NTHREADS="1")
         words = "all_reduce -d bfloat16 --no-check --mode graph -r 5 -i 40 -b 1K -e 64M -f 4 --out-of-place --vs nccl"
@@ -219,7 +219,7 @@ class Steps:
                  outcomes.torch_times, why_not or self.no_times())
 
     def all(self):
-        """Times first where they count; else all that one number of ranks can show before the next."""
+        """Times first if they count; else all steps of one number of ranks before those of the next."""
         for n in self.machine.ranks if self.times else []:
             self.values(n)
             self.beside(n, "graph")

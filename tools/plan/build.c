@@ -49,7 +49,7 @@ int plan_build_main(int argc, char **argv)
 	n = snprintf(script, sizeof(script), "%s/_build.py", package);
 	const char **args = calloc((size_t)(argc - first) + 4, sizeof(*args));
 
-	/* The package's command is the one beside this library: this one. */
+	/* The package's command is the file beside this library, so it is this command. */
 	if (n < 0 || n >= PATH_MAX || !args || setenv("SHUNT_LIB", lib, 1)) {
 		tool_error("cannot run python3: %s", strerror(ENOMEM));
 		free((void *)args);

@@ -130,7 +130,7 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 
 	r->comms &= ~(1u << comm);
 	windows_deregister(r, comm);
-	/* Without a real NCCL a first call waits for all ranks, also for those that it does not need. */
+	/* Without a real NCCL a first call waits for all ranks, also for ranks that it does not need. */
 	if (r->unmet >> comm & 1 && !r->err)
 		torture_allgather(r, &token, 1, all);
 	if (!r->comm[comm] || r->err)

@@ -71,7 +71,7 @@ struct torture_op {
 /* comms, kinds: bit sets to choose from; configured: kinds that take a configuration. */
 struct torture_op torture_op_choose(
     struct torture_random *r, unsigned comms, unsigned kinds, unsigned configured, uint64_t max_bytes);
-/* True: every member has a call of it that needs the others. */
+/* True: every member has made a call on the communicator that needs the others. */
 bool torture_op_needs_all(const struct torture_op *m);
 void torture_op_describe(const struct torture_op *m, char *text, size_t bytes);
 

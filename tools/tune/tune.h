@@ -108,8 +108,8 @@ bool tune_coll_covered(const struct tune_results *r, const struct tune_task *tas
 int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t part, int nranks, bool sim, bool nccl,
     struct tune_candidate *list);
 /*
- * Index of our fastest among n candidates. One with the algorithm's own geometry wins if it is nearly as fast, so that
- * noise decides nothing. -1: none.
+ * Index of our fastest among n candidates. A candidate with the algorithm's own geometry wins if it is nearly as fast,
+ * so that noise decides nothing. -1: there is no candidate.
  */
 int tune_best(const struct tune_candidate *list, const double *us, int n);
 /* True: NCCL gets the call. us: our time. Either pair of times may be 0: not measured. */

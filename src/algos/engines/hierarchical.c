@@ -299,7 +299,10 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 	rails_of(p, who);
 	for (int g = 0; g < p->rails; g++) {
 		role_in(p, GROUP_SEND);
-		/* All hosts take the parts in one order, so that none waits for a rail that is elsewhere. */
+		/*
+		 * All hosts take the parts in one order, so that no rank waits for a rail that is busy with another
+		 * part.
+		 */
 		for (int h = 0; h < nhosts; h++)
 			EACH_RANK_OF_RAIL(p, h, g, r)
 			{
@@ -549,7 +552,7 @@ static bool is_few(const struct program *p)
 	return p->nroles <= SHUNT_NET_FEW_ROLES && p->nmoves <= SHUNT_NET_FEW_MOVES && p->nends <= SHUNT_NET_FEW_ENDS;
 }
 
-/* A program while it is written, and the launch that it becomes. */
+/* A program under construction, and its launch. */
 struct draft {
 	struct shunt_kargs_net_many program;
 	struct shunt_work work;

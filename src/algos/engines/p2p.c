@@ -371,7 +371,7 @@ static bool has_proxies(unsigned kernel)
 
 /*
  * Blocks and threads for nroles roles with so many channels each. apart: the next role, which has blocks of its own, or
- * NULL. In LL128 the warps of one channel are neighbours; with proxy warps those of one role are.
+ * NULL. In LL128 the warps of one channel are neighbours; with proxy warps the warps of one role are.
  */
 static void grid_fit(const struct room *r, struct shunt_role *roles, unsigned nroles, unsigned channels,
     struct shunt_role *apart, struct shunt_work *work)

@@ -6,8 +6,8 @@
  * There it is faster than Shunt's kernels from some size on, so selection has to know. Each rank says what it knows;
  * the set-up asks all ranks, and a single obstacle counts for all.
  *
- * It is a hint and no proof: a device may say that it can, and fail where the fabric manager does not run. Nothing of
- * Shunt makes a multicast object, to find out or otherwise. Any thread.
+ * The result is a hint, not a proof: a device may have the attribute, and fail if the fabric manager does not run.
+ * Nothing of Shunt makes a multicast object, to find out or otherwise. Any thread.
  */
 #include <stdbool.h>
 #include "device/gpu_ops.h"

@@ -49,7 +49,7 @@ struct shunt_tuning {
 	/* Of a file: sizes, as in rows, from which NCCL is the faster one for calls in windows; UINT64_MAX: nowhere. */
 	uint64_t windows_from[SHUNT_NKINDS];
 	uint32_t windows; /* bits of the kinds for which the file says so */
-	uint32_t own;     /* of a file: bits of the kinds that it has; the others have the built-in table's rows */
+	uint32_t own;     /* of a file: bits of the kinds that it has; other kinds have the built-in table's rows */
 	uint64_t hash;    /* of all members above except source and own, and of the rows */
 	size_t nrows;
 	struct shunt_tuning_row *rows;    /* by kind, then by size; the last one of each kind has no end */
@@ -67,8 +67,8 @@ const struct shunt_tuning_row *shunt_tuning_find(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p);
 
 /*
- * The algorithm for a call of so many ranks whose buffers lie in windows, if it is worth it from this size on or no SMs
- * are to be used; else NULL, and the tables count. The same for all machines.
+ * The algorithm for a call of so many ranks whose buffers lie in windows, if that algorithm pays at this size, or if no
+ * SMs may be used; else NULL, and the tables count. The same for all machines.
  */
 const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt_kind kind, uint64_t bytes);
 
@@ -79,7 +79,7 @@ const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt
  */
 uint64_t shunt_tuning_windows_from(const struct shunt_sel_key *sel_key, enum shunt_kind kind, bool *file_p);
 
-/* The built-in table of the nearest generation; NULL: there is none for so many ranks. */
+/* The built-in table of the nearest generation; NULL: there is no table for so many ranks. */
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks);
 /* Table i of them, or NULL. */
 const struct shunt_tuning *shunt_tuning_builtin_at(size_t i);

@@ -28,7 +28,7 @@ struct shunt_comm;
 struct shunt_window;
 
 enum shunt_window_state {
-	SHUNT_WINDOW_NONE,  /* the buffer lies in none, or in one that the ranks cannot use */
+	SHUNT_WINDOW_NONE,  /* the buffer lies in no window, or in one that the ranks cannot use */
 	SHUNT_WINDOW_NEW,   /* the ranks have not agreed on it */
 	SHUNT_WINDOW_READY, /* all ranks have mapped it */
 };

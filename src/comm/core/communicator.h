@@ -8,9 +8,9 @@
  * | file | part |
  * |---|---|
  * | comm.c | create, destroy, abort |
- * | core/communicator.c | what all do to it: break it, stop its kernels, forward a call |
- * | core/fault.c, core/peers.c | its error: what kernels report, deaths of peers |
- * | setup/ | the first use, and the end of what it made (setup/teardown.c) |
+ * | core/communicator.c | functions for all other files: break it, stop its kernels, forward a call |
+ * | core/fault.c, core/peers.c | its error: reports of kernels, deaths of peers |
+ * | setup/ | the first use, and the end of all that it made (setup/teardown.c) |
  * | calls/ | decisions and launches |
  */
 #include <stdatomic.h>
@@ -162,7 +162,7 @@ static inline bool shunt_comm_can_launch(const struct shunt_comm *comm, const st
 {
 	return decision->version == shunt_comm_version(comm) && decision->algo && !decision->need;
 }
-/* Says that something has changed that decisions depend on: those that were made before hold no more. */
+/* To be called when a value has changed on which decisions depend: earlier decisions then hold no more. */
 static inline void shunt_comm_changed(struct shunt_comm *comm)
 {
 	atomic_fetch_add_explicit(&comm->version, 1, memory_order_release);

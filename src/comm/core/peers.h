@@ -8,11 +8,11 @@
  * A death alone breaks nothing, because the end of a process does not say whether it was a crash: a program may end
  * without destroying its communicators, while its peers still work with the data that it left. A communicator breaks if
  * it has a dead rank, its kernel has made no progress for a grace of two seconds, and the death is as long ago, unless
- * the kernel is for messages that the dead rank has no part in. Then the communicator's error is -EOWNERDEAD, one line
- * of log says who died and what waits, and the abort word is raised.
+ * the kernel is for messages in which the dead rank has no part. Then the communicator's error is -EOWNERDEAD, one line
+ * of log names the dead rank and the call that waits, and the abort word is raised.
  *
- * Where the kernels are is read from the device, unless the host knows that nothing can run: the device has done all
- * that was launched, nothing was launched since, and no graph is alive.
+ * The progress of the kernels is read from the device, unless the host knows that no kernel can run: the device has
+ * done all launches, there was no launch since, and no graph is alive.
  *
  * Only the driver can tell the progress of kernels, and a call of the program that waits for them, such as cudaFree,
  * may block the driver for all. Between two ranks every wait is for the other rank: then kernels are told to give up

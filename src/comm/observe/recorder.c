@@ -256,7 +256,10 @@ static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_
 	entries = atomic_load_explicit(&ring->entries, memory_order_acquire);
 	if (!entries && !(entries = entries_make(ring)))
 		goto out;
-	/* Release: who sees a captured operation also sees what its stream's order made for the capture. */
+	/*
+	 * Release: a thread that sees a captured operation also sees the objects that its stream's order made for the
+	 * capture.
+	 */
 	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_release) % SHUNT_RECORDER_OPERATIONS];
 	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 |
 	    (uint64_t)reason << 24 | (uint64_t)(uint32_t)coll->root << 32;

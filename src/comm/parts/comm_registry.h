@@ -56,8 +56,8 @@ void shunt_registry_hide(struct shunt_registration *r);
 void shunt_registry_remove(struct shunt_registration *r);
 
 /*
- * Ends the look at r (NULL: none), and begins one at the next communicator that is wanted; NULL: there is none left. A
- * caller goes on until NULL. Communicators that are added meanwhile are not found.
+ * Ends the look at r (NULL: there is no look), and begins a look at the next wanted communicator; NULL: no communicator
+ * is left. A caller goes on until NULL. Communicators that are added meanwhile are not found.
  */
 struct shunt_registration *shunt_registry_next(
     struct shunt_registration *r, bool (*wanted)(const struct shunt_registration *r));

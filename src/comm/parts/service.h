@@ -15,8 +15,8 @@ struct shunt_registration; /* comm_registry.h */
 
 /*
  * Once for a communicator that is in the registry. run(comm) is called on a thread of its own when fd can be read; it
- * may take its time. It returns true if nothing has come of it, and fd is to be watched on. 0, or -errno: nothing is
- * watched.
+ * may take its time. It returns true if the connection led to nothing, and fd is to be watched further. 0, or -errno:
+ * nothing is watched.
  */
 int shunt_service_watch(struct shunt_registration *r, int fd, bool (*run)(struct shunt_comm *comm));
 /* Functions for the service's thread. */

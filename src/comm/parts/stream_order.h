@@ -18,8 +18,8 @@
  *   node of the graph follows it, so it delays none. A launch on another stream of the same capture gets an edge from
  *   the launch before.
  * - Eager call, graphs alive: any graph may have been launched since the last call, from any stream. Each call waits
- *   for the event and records it again: two calls of the driver. This ends when the last graph is destroyed and all
- *   that it launched is done.
+ *   for the event and records it again: two calls of the driver. This ends when the last graph is destroyed and its
+ *   last launch is done.
  *
  * Why events, and not a lock that kernels take on the device: all ranks must come to the same order, or each waits for
  * the other. The order of issue is the same on all ranks, if the program is right; the order in which launches of two

@@ -78,6 +78,8 @@ void shunt_comm_net_wake(struct shunt_comm *comm);
 void shunt_comm_net_abort(struct shunt_comm *comm);
 /* To be called once no kernel runs: says farewell to the peers, and frees the memory that they can no longer reach. */
 void shunt_comm_net_finish(struct shunt_comm *comm);
-/* Frees what is left of communicators that have ended, once no peer can reach it any more or it has had its time. */
+/*
+ * Frees the memory of communicators that have ended, once no peer can reach that memory any more or its time is over.
+ */
 void shunt_comm_net_reap(void);
 #endif

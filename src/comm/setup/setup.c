@@ -101,8 +101,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	return -EOPNOTSUPP;
 }
 
-/* The processes of ranks that work together are watched from now on. fds: what they have passed; closed or taken over.
- */
+/* From now on the processes of ranks that work together are watched. fds: their descriptors; closed or taken over. */
 static void watch_processes(struct shunt_comm *comm, const struct shunt_hello *hellos, int *fds, bool together)
 {
 	struct shunt_peer peers[SHUNT_MAX_RANKS];

@@ -34,7 +34,7 @@ TOKEN = re.compile(
 
 
 def tokens(text):
-    """Those of C. The end of a directive is one, because a macro's text ends there; other lines' ends are none."""
+    """The tokens of C. The end of a directive is a token, because a macro's text ends there; other ends of lines are not."""
     directive, first, out = False, True, []
     for match in TOKEN.finditer(text.replace("\\\n", " ")):
         if match.lastgroup == "skip":
@@ -51,7 +51,7 @@ def tokens(text):
 
 
 def files(src):
-    """Paths below src, and what has to be looked at again when the build does."""
+    """Paths below src, and the files and folders that a build must check for changes."""
     found, watched = [], []
     for source in SOURCES:
         path = os.path.join(src, source)

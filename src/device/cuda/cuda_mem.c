@@ -178,7 +178,7 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 	access.location = (struct shunt_cu_mem_location){ SHUNT_CU_MEM_LOCATION_DEVICE, shunt_cu_devices[device].dev };
 	/*
 	 * Concurrent calls for ranks of one device fail: the driver (580) returns CUDA_ERROR_ALREADY_MAPPED to one of
-	 * them, and then kernels of all ranks fault there.
+	 * them, and then kernels of all ranks fault at that memory.
 	 */
 	shunt_mutex_lock(&shunt_cu_devices[device].lock);
 	res = shunt_cu.MemGetAccess(&has, &access.location, (uintptr_t)ptr);

@@ -44,7 +44,7 @@ enum sim_kind { SIM_STREAM, SIM_EVENT, SIM_GRAPH, SIM_DEVICE_MEM, SIM_HOST_MEM }
 int sim_handle_add(const void *object, enum sim_kind kind);
 /* False (logged): not a live object of this kind. */
 bool sim_handle_ok(const void *object, enum sim_kind kind);
-/* The same, and removes it: of two callers that free one object, one gets false. */
+/* The same, and removes it: if two callers free one object, one of them gets false. */
 bool sim_handle_remove(const void *object, enum sim_kind kind);
 
 /* op.cc: one operation of a stream. Run never changes it: a graph runs it again and again. */

@@ -2,8 +2,8 @@
 #ifndef SHUNT_KERNELS_PLAN_LL128_PACKETS_H
 #define SHUNT_KERNELS_PLAN_LL128_PACKETS_H
 /*
- * Operations on packets that travel as LL128 (kernels/plan/args.h). A warp handles a slot at a time: slot u of a
- * range is warp u's, modulo the number of warps. A warp may read what it wrote in an earlier such operation. Where
+ * Operations on packets that travel as LL128 (kernels/plan/args.h). A warp handles a slot at a time: slot u of a range
+ * is warp u's, modulo the number of warps. A warp may read data that it wrote in an earlier such operation. Where
  * operations on LL128 and other operations follow each other, the program has barriers.
  */
 #include "kernels/plan/acc.h"

@@ -99,7 +99,7 @@ struct shunt_plan_call {
 	bool scalar_on_device;
 	void *stream; /* of the launch */
 	/*
-	 * [0] what the ranks send, [1] what they receive. remote: address of each rank's buffer; place: a number that
+	 * [0] the send buffers, [1] the receive buffers. remote: address of each rank's buffer; place: a number that
 	 * identifies the place. Both are set if the buffers of all ranks lie at one place of a window that all have
 	 * mapped, at a multiple of 16 on all of them. Else NULL and 0. See shunt_plan_exec_wants_direct.
 	 */

@@ -258,7 +258,7 @@ struct shunt_plan_units shunt_plan_slice_units(
 uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units);
 /* Parts of one side's buffer: those of the collective's row in collectives.def, else 1. */
 uint64_t shunt_plan_parts(enum shunt_plan_collective collective, enum shunt_side side, int nranks);
-/* True if only what is received, only what is sent, has a part for each rank. */
+/* True if only the receive buffer, or only the send buffer, has a part for each rank. */
 bool shunt_plan_gathers(enum shunt_plan_collective collective);
 bool shunt_plan_scatters(enum shunt_plan_collective collective);
 /* True for collectives without defined semantics: only the plan's use of buffers is known. */

@@ -12,7 +12,7 @@
 struct shunt_plan_location {
 	uint32_t rank, block, op, inner;
 	const char *code;  /* the operation's name, or NULL */
-	const char *lines; /* the lines that it comes from, or NULL */
+	const char *lines; /* the program's lines that made it, or NULL */
 };
 
 /* Error texts of a plan name that place: "source: rank 0, block 1, operation 2.3 (put): text". */

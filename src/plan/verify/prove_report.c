@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a proof finds wrong: races, values, and what the next launch finds. */
+/* The errors that a proof finds: races, wrong values, and scratch that the next launch may overwrite. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

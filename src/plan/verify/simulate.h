@@ -145,8 +145,8 @@ int shunt_simulation_report_deadlock(struct simulation *p);
 /* After the end of all blocks: checks that every counter ends as the next launch expects it. */
 int shunt_simulation_check_balance(struct simulation *p);
 /*
- * With two halves of scratch: checks that every rank that writes packets knows that those of the launch before the last
- * were read.
+ * With two halves of scratch: checks that every rank that writes packets knows that the packets of the launch before
+ * the last were read.
  */
 int shunt_simulation_check_ordering(struct simulation *p);
 #endif

@@ -15,7 +15,7 @@ struct shunt_id shunt_child_shrunk(struct shunt_entry *parent, const int *exclud
 /*
  * Growing. The old ranks know their parent's secret. The new ranks get a secret that is derived from it, in the unique
  * id that an old rank creates: at its end, which NCCL leaves zero. If the end of a real NCCL's id is not zero, the id
- * stays as it is. root: standalone's, where the old ranks and the new ones come together, or NULL: on their host.
+ * stays as it is. root: in standalone the address where old and new ranks find each other, or NULL: on their host.
  */
 void shunt_child_grow_id(const struct shunt_entry *parent, const struct shunt_host_address *root, ncclUniqueId *id);
 struct shunt_id shunt_child_grown(struct shunt_entry *parent);

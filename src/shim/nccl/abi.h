@@ -98,7 +98,7 @@ typedef enum {
 #define SHUNT_NCCL_SIM_MAGIC 0x74685283u
 /* The first 8 bytes of NCCL's communicators since 2.21; those of standalone mode have them, too. */
 #define SHUNT_NCCL_COMM_MAGIC 0x0280028002800280ull
-/* Grows at the end from version to version; `size` says how much of it the caller has. */
+/* Grows at the end from version to version; `size` is the size of the struct that the caller has. */
 typedef struct {
 	size_t size;
 	unsigned int magic;
@@ -190,7 +190,7 @@ typedef struct {
 	void *launchCompletionEvent; /* 2.32: 72; a CUDA event that NCCL records */
 } ncclCollConfig_t;
 
-/* As far as 2.29.2 had the properties; who says to be newer has NCCL set up its device API. */
+/* The properties as in 2.29.2; with a newer version NCCL would set up its device API. */
 #define SHUNT_NCCL_PROPERTIES_BYTES offsetof(ncclCommProperties_t, nLsaTeams)
 #define SHUNT_NCCL_PROPERTIES_VERSION 22902
 

@@ -287,7 +287,10 @@ static void watch_hosts(const struct shunt_rendezvous *uplink, struct pollfd *pf
 	}
 }
 
-/* The root of the hosts says who it is. To the others it has said why, which they read in the round of the hosts. */
+/*
+ * The root of the hosts names the rank that failed. It has sent the reason to the other hosts, which read it in the
+ * round of the hosts.
+ */
 static int look_at_hosts(struct root_round *h)
 {
 	const struct shunt_rendezvous *uplink = h->rdzv->uplink;

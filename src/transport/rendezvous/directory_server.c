@@ -216,7 +216,7 @@ static void forget_answer(struct directory *d, const struct answer *only)
 }
 
 /*
- * All who ask for a communicator get the answer that the first one got: a rank that has had its own may have destroyed
+ * All ranks that ask for a communicator get the answer of the first: a rank that has had its answer may have destroyed
  * the communicator by now.
  */
 static void tell(struct directory *d, const struct rdzv_directory_request *q, struct rdzv_directory_reply *reply)

@@ -15,7 +15,7 @@
  * means "not present", at once and alike on all ranks.
  *
  * The id is a secret of the job. Both sides of every connection prove knowledge of it by a keyed hash of a fresh nonce,
- * and the peer must have our own uid, which is asked before anything is said. Any other connection is dropped without
+ * and the peer must have our own uid, which is checked before any message. Any other connection is dropped without
  * disturbing the ranks. Nothing begins for a connection that has not proved itself.
  *
  * join connects the ranks as a star around the root, which is the lowest member that is present. The ranks wait for a
@@ -58,7 +58,7 @@ int shunt_rendezvous_join(
 
 /*
  * Before a join: the ranks are on several hosts. Members, and descriptors of rounds, are those of the rank's own host;
- * ranks and bytes those of all. Takes hosts over, also on an error. 0 or -ENOMEM.
+ * ranks and bytes are those of all hosts. Takes hosts over, also on an error. 0 or -ENOMEM.
  */
 int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts *hosts, int rank);
 /* The hosts that were set, or NULL. hosts_of: for a caller that completes them before a join. */

@@ -67,7 +67,7 @@ double html_time_at(const struct html_series *s, double bytes);
  * one.
  */
 void html_means_write(const struct html_panel *p, FILE *out);
-/* All means in one table, if there is more than one library. */
+/* All means in one table, if there are several libraries. */
 void html_summary_write(const struct html_report *r, FILE *out);
 
 /* ---- write.c ---- */

@@ -17,12 +17,13 @@
 
 /* The treatment of the frames that a host sends. The program may change it at any time. */
 struct netns_link {
-	atomic_uint delay_us, jitter_us;               /* jitter: a random part more, which puts frames out of order */
-	atomic_uint loss_ppm, repeat_ppm, reorder_ppm; /* of a million frames; reorder: it comes after the next ones */
-	atomic_uint rate_kbps;                         /* 0: no limit */
-	atomic_uint largest;                           /* longer frames are lost, without a message; 0: no limit */
-	atomic_bool cut_out, cut_in;                   /* all frames from the host, or to it, are lost */
-	atomic_ullong cut;                             /* the wire counts here what was lost by that */
+	atomic_uint delay_us, jitter_us; /* jitter: a random part more, which puts frames out of order */
+	/* Of a million frames; reorder: the frame comes after the next frames */
+	atomic_uint loss_ppm, repeat_ppm, reorder_ppm;
+	atomic_uint rate_kbps;       /* 0: no limit */
+	atomic_uint largest;         /* longer frames are lost, without a message; 0: no limit */
+	atomic_bool cut_out, cut_in; /* all frames from the host, or to it, are lost */
+	atomic_ullong cut;           /* the wire counts here what was lost by that */
 	atomic_ullong full; /* the wire counts here the host's frames that are lost because it had no room for them */
 };
 

@@ -112,7 +112,7 @@ static int rendezvous_file_read(const char *file, char host[256], unsigned *port
 	return 0;
 }
 
-/* With MASTER_ADDR the ranks have nothing else in common. It admits everybody who knows the variables. */
+/* With MASTER_ADDR the ranks have nothing else in common, so every process that knows the variables is admitted. */
 static void secret_from_address(const char *host, unsigned port, uint8_t secret[SECRET_BYTES])
 {
 	shunt_mac(secret, shunt_bytes("shunt MASTER_ADDR", 17), "shunt bench secret", shunt_bytes(host, strlen(host)),

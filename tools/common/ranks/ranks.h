@@ -193,7 +193,7 @@ int ranks_allgather(struct ranks *ranks, const void *mine, size_t bytes, void *a
 int ranks_error(int rank, int err);
 int ranks_device_error(int rank, int device, const char *what, int err);
 double ranks_now_us(void); /* monotonic */
-/* Tells the other ranks that this one failed. ranks: NULL before join; own: as for join. */
+/* Tells the other ranks that this rank failed. ranks: NULL before join; own: as for join. */
 void ranks_abort(struct ranks *ranks, struct ranks_shared *own);
 void ranks_leave(struct ranks *ranks); /* NULL allowed */
 

@@ -4,8 +4,8 @@
 /*
  * The proxy thread: carries data between a communicator's rank and the ranks on other hosts. It takes triggers out of
  * the FIFO that the rank's kernels fill (kernels/net_rings.h), posts them to a provider (net.h), and counts the signals
- * that come in page-locked memory, where kernels wait for them. Where the network adds to words (SHUNT_NET_ADD), it is
- * the NIC that counts them there.
+ * that come in page-locked memory, where kernels wait for them. If the network adds to words (SHUNT_NET_ADD), the NIC
+ * counts signals there.
  *
  * A process has one such thread for each GPU and network device. It calls no device: a call of the program that waits
  * for kernels may hold the driver, and those kernels may wait for the proxy. All that the provider does runs on it.

@@ -40,7 +40,7 @@ void verbs_tell(struct verbs_sink *sink, struct verbs_endpoint *ep, enum shunt_n
 		last->count += count;
 		return;
 	}
-	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): who sinks events gives room for them */
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the caller's sink has room for the events */
 	sink->events[sink->n++] = (struct shunt_net_event){
 		.kind = kind, .endpoint = &ep->base, .user = ep->base.user, .channel = channel, .count = count
 	};
