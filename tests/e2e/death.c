@@ -21,6 +21,7 @@
 #include "tests/support/child.h"
 #include "tests/support/clock.h"
 #include "tests/support/grace.h"
+#include "tests/support/limits.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/pause.h"
@@ -315,21 +316,6 @@ static void test_late_rank_is_awaited_however_long_the_timeout_is(void **state)
 /* A rank is late for a second launch of a plan, whose packets the other waits for in its kernel. */
 static atomic_int *given_up;
 
-static bool is_comm(const struct shunt_registration *r)
-{
-	return r->comm;
-}
-
-/* Of the kernels of the process's communicator from now on. The calls before have had all the time that they took. */
-static void limit_kernels(uint64_t ns)
-{
-	struct shunt_registration *r = shunt_registry_next(NULL, is_comm);
-
-	__atomic_store_n(&r->comm->words->limit_ns, ns, __ATOMIC_RELEASE);
-	while ((r = shunt_registry_next(r, is_comm)))
-		;
-}
-
 static int body_late_packets(struct rank *r)
 {
 	ncclResult_t async = ncclSuccess;
@@ -342,7 +328,7 @@ static int body_late_packets(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	fd = redirect_stderr();
 	if (r->rank != VICTIM) {
-		limit_kernels(1000000000);
+		limits_of_kernels(1000);
 		NCCL(ncclAllReduce(buf, buf, 256, ncclFloat32, ncclSum, r->comm, r->stream));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		NCCL(ncclCommGetAsyncError(r->comm, &async));

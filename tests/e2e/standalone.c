@@ -508,28 +508,6 @@ static void test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest(v
 }
 
 /* Rank 1 never calls: the deadline ends the kernels of the others, GetAsyncError reports it, abort frees. */
-static int body_late_peer(struct rank *r)
-{
-	void *buf;
-	ncclResult_t async = ncclSuccess;
-
-	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc(&buf, 64) == 0);
-	NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
-	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	if (r->rank != 1) {
-		NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
-		CHECK(shunt_stream_synchronize(r->stream) == 0); /* the kernel exits by itself */
-		NCCL(ncclCommGetAsyncError(r->comm, &async));
-		CHECK(async == ncclRemoteError);
-		CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream) != ncclSuccess);
-	}
-	ranks_barrier(r, met);
-	NCCL(ncclCommAbort(r->comm));
-	CHECK(shunt_free(buf) == 0);
-	return 0;
-}
-
 /* The streams of a group wait for each other, also for one on which a plan runs. */
 static int body_plans_on_two_streams(struct rank *r)
 {
@@ -598,51 +576,6 @@ static void test_rank_in_another_network_namespace_is_told_so(void **state)
 static void test_plans_of_a_group_on_two_streams_wait_for_both(void **state)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_plans_on_two_streams), 0);
-}
-
-/*
- * The rounds for a plan's memory need every rank's call. Rank 1 makes none, and later another one: that is not to be
- * taken for the first.
- */
-static int body_absent_from_plan(struct rank *r)
-{
-	char *text = plan_twoshot(2, 1, "sum"), reason[256];
-	ncclResult_t state = ncclSuccess;
-	void *buf;
-
-	CHECK(shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason)) == 0);
-	free(text);
-	CHECK(shunt_malloc(&buf, 4096) == 0);
-	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
-	NCCL(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream)); /* the set-up */
-	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	if (r->rank != 1) {
-		CHECK(ncclAllReduce(buf, buf, 1024, ncclFloat32, ncclSum, r->comm, r->stream) == ncclRemoteError);
-		NCCL(ncclCommGetAsyncError(r->comm, &state));
-		CHECK(state == ncclRemoteError);
-	}
-	ranks_barrier(r, met);
-	CHECK(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream) ==
-	    (r->rank ? ncclSuccess : ncclRemoteError));
-	CHECK(shunt_free(buf) == 0);
-	NCCL(ncclCommAbort(r->comm));
-	return 0;
-}
-
-static void test_plan_that_a_rank_does_not_call_breaks_the_communicator(void **state)
-{
-	setenv("SHUNT_TIMEOUT", "3s", 1);
-	*met = 0;
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_absent_from_plan), 0);
-	unsetenv("SHUNT_TIMEOUT");
-}
-
-static void test_rank_that_does_not_call_runs_into_the_deadline(void **state)
-{
-	setenv("SHUNT_TIMEOUT", "3s", 1);
-	*met = 0;
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_late_peer), 0);
-	unsetenv("SHUNT_TIMEOUT");
 }
 
 static int body_mismatch(struct rank *r)
@@ -744,8 +677,6 @@ int main(void)
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
 		cmocka_unit_test(test_rank_in_another_network_namespace_is_told_so),
 		cmocka_unit_test(test_plans_of_a_group_on_two_streams_wait_for_both),
-		cmocka_unit_test(test_plan_that_a_rank_does_not_call_breaks_the_communicator),
-		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
 		cmocka_unit_test(test_mismatched_nranks_fails_on_all_ranks),
 		cmocka_unit_test(test_bad_init_arguments_and_one_rank),
 	};

@@ -165,8 +165,9 @@ static int body_misplaced(struct rank *r)
 	if (symm_fill(r, &p, &c))
 		return 1;
 	NCCL(symm_enqueue(&p, &c));
-	CHECK(shunt_stream_synchronize(p.stream) == 0);
 	/* The root of a gather or scatter finds it; the others wait for the root in vain until they are aborted. */
+	if (r->rank == 0 || (c.kind != GATHER && c.kind != SCATTER))
+		CHECK(shunt_stream_synchronize(p.stream) == 0);
 	for (double until = now() + AT_ONCE_S; r->rank == 0 && !async && now() < until; pause_us(PAUSE_POLL, 500))
 		NCCL(ncclCommGetAsyncError(p.comm, &async));
 	if (r->rank == 0)
@@ -178,7 +179,7 @@ static int body_misplaced(struct rank *r)
 static void test_buffer_at_another_offset_than_promised_is_an_error(void **state)
 {
 	for (int kind = 0; kind < KINDS; kind++)
-		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_misplaced, kind, symm_set_patience), 0);
+		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_misplaced, kind, NULL), 0);
 }
 
 /* odd: 0: the kernel waits; 1: the host, for the agreement. */

@@ -183,11 +183,6 @@ void symm_set_check(int rank)
 	setenv("SHUNT_CHECK", "1", 1);
 }
 
-void symm_set_patience(int rank)
-{
-	setenv("SHUNT_TIMEOUT", "2s", 1);
-}
-
 int symm_mappings(void)
 {
 	FILE *f = fopen("/proc/self/maps", "r");

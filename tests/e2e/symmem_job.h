@@ -34,7 +34,6 @@ extern struct symm_shared *symm_shared;
 int symm_run_with(enum ranks_how how, int n, rank_fn body, int odd, void (*prepare)(int rank));
 int symm_run(enum ranks_how how, int n, rank_fn body);
 void symm_set_check(int rank);
-void symm_set_patience(int rank);
 /* All ranks; each place once per run. */
 void symm_barrier(struct rank *r, int place);
 

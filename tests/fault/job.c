@@ -2,6 +2,7 @@
 #include "tests/fault/job.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"
+#include "tests/support/limits.h"
 #include "tests/support/pause.h"
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ static void use_new_comm(struct job_state *m, const struct job *c, struct lifecy
 	atomic_fetch_add(&m->done, 1);
 	while (m->done < n) /* nobody is to wait for one who still waits for another, or is stopped */
 		pause_us(PAUSE_POLL, 500);
-	lifecycle_limits(LIFECYCLE_LONG_MS, LIFECYCLE_LONG_MS);
+	limits_set(LIMIT_LONG_MS, LIMIT_LONG_MS);
 	if (rank == 0)
 		atomic_store(&m->have_again, ncclGetUniqueId(&m->again) ? 2 : 1);
 	while (!atomic_load(&m->have_again))

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/config.h"
 #include "tests/support/own.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
@@ -22,14 +21,6 @@ void lifecycle_environment(const char *timeout, const char *setup_timeout)
 	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);
 	if (!getenv("SHUNT_LOG"))
 		setenv("SHUNT_LOG", "none", 1);
-}
-
-void lifecycle_limits(int timeout_ms, int setup_timeout_ms)
-{
-	struct shunt_config *config = (struct shunt_config *)shunt_config();
-
-	config->timeout = timeout_ms;
-	config->setup_timeout = setup_timeout_ms;
 }
 
 int lifecycle_prepare(struct lifecycle *l, int rank, int nranks)

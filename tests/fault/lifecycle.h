@@ -30,12 +30,6 @@ enum lifecycle_result {
 
 /* The environment of all fault tests: no real NCCL, the sim, loopback. times as in SHUNT_TIMEOUT. */
 void lifecycle_environment(const char *timeout, const char *setup_timeout);
-/*
- * Changes both limits of this process, which has read its environment, for what begins from now on: short, where a
- * fault makes ranks wait in vain, and long, where all is to go well however busy the machine is.
- */
-void lifecycle_limits(int timeout_ms, int setup_timeout_ms);
-#define LIFECYCLE_LONG_MS 100000
 /* Streams and memory; 0 or -1. */
 int lifecycle_prepare(struct lifecycle *lifecycle, int rank, int nranks);
 void lifecycle_finish(struct lifecycle *lifecycle);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ncclCommAbort from another thread, whatever the communicator's own thread is doing: it returns within a second, the
- * other thread comes back with an error, and all memory, mappings and descriptors are given back. SHUNT_TIMEOUT is far
- * away.
+ * ncclCommAbort from another thread, whatever the communicator's own thread is doing: it returns at once (AT_ONCE_S),
+ * the other thread comes back with an error, and all memory, mappings and descriptors are given back. SHUNT_TIMEOUT is
+ * far away.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include "tests/fault/job.h"
 #include "tests/support/clock.h"
+#include "tests/support/limits.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
@@ -83,7 +84,7 @@ static enum lifecycle_result run_lifecycles(unsigned kinds, enum fault_action ac
 
 static enum lifecycle_result live_well(unsigned kinds, int full, long *points_p)
 {
-	lifecycle_limits(LIFECYCLE_LONG_MS, LIFECYCLE_LONG_MS);
+	limits_set(LIMIT_LONG_MS, LIMIT_LONG_MS);
 	return run_lifecycles(kinds, FAULT_COUNT, 0, full, points_p);
 }
 
@@ -96,7 +97,7 @@ static enum lifecycle_result live_with_fault(unsigned kinds, long at, int full, 
 	enum lifecycle_result end = LIFECYCLE_FAILED;
 
 	for (int ms = 120; ms < 20000 && end == LIFECYCLE_FAILED; ms *= 10) {
-		lifecycle_limits(ms, ms);
+		limits_set(ms, ms);
 		end = run_lifecycles(kinds, FAULT_FAIL, at, full, points_p);
 		if (*fault_hit())
 			break;

@@ -18,6 +18,7 @@
 #include "device/sim/hooks.h"
 #include "tests/support/clock.h"
 #include "tests/support/grace.h"
+#include "tests/support/limits.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
@@ -320,7 +321,7 @@ static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct
 	}
 	if (!until_process_stops(at->victim))
 		return LIFECYCLE_WRONG;
-	lifecycle_limits(300, 300);
+	limits_set(300, 300);
 	start = now();
 	err = lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
 	if (err <= 0 || now() - start > AT_ONCE_S || ncclCommAbort(l->comm)) {
