@@ -52,7 +52,7 @@ sanitized() {
 	configured "$dir" $lines -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=disabled -Db_lundef=false "$@" || return
 	# Undefined symbols are the sanitizer's own.
 	# shellcheck disable=SC2046,SC2086
-	build "$dir" $(python3 tools/test_targets.py "$dir" $suites)
+	build "$dir" $(python3 tools/test_targets.py "$dir" $suites ${all:+long})
 }
 
 # The kernels by nvcc: in a library, with the suites that it makes a difference to, or, without a GPU, by themselves.
@@ -61,7 +61,7 @@ with_cuda() {
 	[ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
 	configured build-gpu -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=enabled -Dgpu_archs="${CUDA_ARCHS:-$archs}" || return
 	if [ "$(gpu_count)" != 0 ] || [ -n "$all" ]; then
-		targets=$(python3 tools/test_targets.py build-gpu abi gpu)
+		targets=$(python3 tools/test_targets.py build-gpu abi gpu ${all:+long})
 	fi
 	# shellcheck disable=SC2086
 	build build-gpu $targets

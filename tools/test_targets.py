@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_targets.py BUILD SUITE...: what ninja must build for the tests of these suites that are not in suite long, a path a line.
+"""test_targets.py BUILD SUITE...: what ninja must build for the tests of these suites, a path a line. With "long"
+among them that includes their tests in suite long.
 
 A test needs the targets that it depends on, those whose files or folders its command or environment names, and the names by which
 programs find the library.
@@ -30,10 +31,12 @@ def needed(test, targets):
 def main(argv):
     build, suites = argv[1], set(argv[2:])
     targets = introspect(build, "--targets")
+    every = "long" in suites
+    suites.discard("long")
     files = set()
     for test in introspect(build, "--tests"):
         of = {suite.rpartition(":")[2] for suite in test["suite"]}
-        if of & suites and "long" not in of:
+        if of & suites and (every or "long" not in of):
             files.update(needed(test, targets))
     for file in sorted(files):
         print(os.path.relpath(file, build))
