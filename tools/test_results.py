@@ -4,7 +4,8 @@
 that did not pass.
 
 first RUN TESTLOG AGAIN <LISTED: counts a run of tests. LISTED is what this machine must run of it (tests/required.txt). The names of
-those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone.
+those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone. If Meson was interrupted, all
+of them have failed: others did not run.
 again RUN TESTLOG AGAIN FLAKY: counts that second run of the tests in AGAIN. Those that passed add a line to the file FLAKY; those that
 did not, or did not run, have failed.
 """
@@ -72,7 +73,8 @@ def missing(listed, tests):
 def first(run, log, again, listed):
     tests = read(log)
     failures = [t for t in tests if not passed(t) and not skipped(t)]
-    second = failures if len(failures) <= MOST_AGAIN else []
+    whole = all(t["result"] != "INTERRUPT" for t in tests)
+    second = failures if whole and len(failures) <= MOST_AGAIN else []
     failed = len(failures) - len(second)
     for test in tests:
         tell_skipped(test)

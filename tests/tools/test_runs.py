@@ -3,7 +3,7 @@
 """test_runs.py TOOLS: what tools/test.sh counts, runs again and says at its end, over a Meson that runs nothing.
 
 The Meson here is a script: the results of a test are the letters of its line in the file `results`, one for each time it runs: O passes,
-F fails, S skips.
+F fails, S skips, I was interrupted.
 """
 
 import os
@@ -30,12 +30,15 @@ with open(logs + "/testlog-own.json", "w") as log:
         suite, name, letters = row
         if named and name not in named:
             continue
-        result = {"O": "OK", "F": "FAIL", "S": "SKIP"}[letters[0]]
-        failed = failed or result == "FAIL"
+        result = {"O": "OK", "F": "FAIL", "S": "SKIP", "I": "INTERRUPT"}[letters[0]]
+        failed = failed or result in ("FAIL", "INTERRUPT")
         row[2] = letters[1:] or "-"
-        text = {"OK": "[  SKIPPED ] test_half\n", "FAIL": "it broke", "SKIP": "no cable"}[result]
+        text = {"OK": "[  SKIPPED ] test_half\n", "SKIP": "no cable"}.get(result, "it broke")
         log.write(json.dumps({"name": "shunt:%s / %s" % (suite, name), "result": result, "stdout": text}) + "\n")
 open("results", "w").write("".join(" ".join(row) + "\n" for row in rows))
+if os.path.exists("killed"):
+    os.kill(os.getpid(), 9)
+print("Ok:  1")
 sys.exit(failed)
 """
 SCRIPT = """set -u
@@ -121,6 +124,17 @@ class Runs(unittest.TestCase):
         self.assertEqual((status, lines[-1]), (1, "1 passed, 11 failed, 0 skipped"))
         self.assertEqual(len(self.calls()), 1)
         self.assertIn("not ok: shunt:unit / b7: FAIL", self.text)
+
+    def test_a_run_that_was_interrupted_has_failed(self):
+        status, lines = self.run_tests("unit a O\nunit b FO\nunit c IO\n")
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 2 failed, 0 skipped"))
+        self.assertEqual(len(self.calls()), 1)
+
+    def test_a_run_without_an_end_has_failed(self):
+        self.write("killed", "")
+        status, lines = self.run_tests("unit a O\nunit b FO\n")
+        self.assertEqual((status, lines[-1]), (1, "2 passed, 1 failed, 0 skipped"))
+        self.assertIn("not ok: meson test ended with 137", self.text)
 
     def test_each_run_repeats_its_own(self):
         status, lines = self.run_tests(
