@@ -4,12 +4,11 @@
 /*
  * The mode of the process, as a table of operations. An entry point of NCCL's ABI calls the table's function.
  *
- * | table                | calls                                                            | file |
- * |----------------------|------------------------------------------------------------------|------------------------------|
- * | shunt_overlay_ops    | of a program with a real NCCL                                    | shim/overlay/overlay.c |
- * | shunt_standalone_ops | of a program without one                                         |
- * shim/standalone/standalone.c | | shunt_inside_ops     | that the real NCCL makes itself, inside a call that it was
- * given | shim/inside.c                |
+ * | table                | calls                                    | file                         |
+ * |----------------------|------------------------------------------|------------------------------|
+ * | shunt_overlay_ops    | of a program with a real NCCL            | shim/overlay/overlay.c       |
+ * | shunt_standalone_ops | of a program without a real NCCL         | shim/standalone/standalone.c |
+ * | shunt_inside_ops     | of the real NCCL, inside a call to it    | shim/inside.c                |
  *
  * The process's table is chosen once, by the first call, and never changes.
  */
