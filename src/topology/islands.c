@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <stddef.h>
 #include <string.h>
 #include "topology/topology.h"
 
@@ -28,6 +29,17 @@ void shunt_topology_complete(struct shunt_topology *t)
 	}
 	for (int i = 0; i < t->nislands; i++)
 		t->rails = t->nlocal[i] < t->rails ? t->nlocal[i] : t->rails;
+}
+
+void shunt_topology_place(struct shunt_topology *t, int nranks, int nislands, int rank, const uint8_t *island_of)
+{
+	const size_t at = offsetof(struct shunt_topology, nranks); /* behind nislands */
+	struct shunt_topology placed = { .nislands = nislands, .nranks = nranks, .rank = rank };
+
+	memcpy(placed.island_of, island_of, (size_t)nranks);
+	shunt_topology_complete(&placed);
+	memcpy((char *)t + at, (const char *)&placed + at, sizeof(placed) - at);
+	__atomic_store_n(&t->nislands, nislands, __ATOMIC_RELEASE);
 }
 
 int shunt_topology_largest(const struct shunt_topology *t)

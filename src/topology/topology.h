@@ -18,7 +18,8 @@ extern "C" {
 
 /* Equal on all ranks, but for `rank`. */
 struct shunt_topology {
-	int nranks, nislands; /* one island at least */
+	int nislands; /* one at least */
+	int nranks;
 	int rank;
 	int rails; /* ranks of the smallest island; rank i < rails of each carries its island's share to the others */
 	uint8_t island_of[SHUNT_TOPOLOGY_RANKS]; /* islands are in the order of their lowest ranks */
@@ -34,11 +35,16 @@ extern const struct shunt_topology shunt_topology_one_island;
 void shunt_topology_join(struct shunt_topology *t, int nranks, int rank);
 /* Fills in all that follows from island_of, nranks, nislands and rank. */
 void shunt_topology_complete(struct shunt_topology *t);
+/*
+ * The ranks are on these islands. Threads may read a topology of one island meanwhile: if it is split for them, all
+ * else is there.
+ */
+void shunt_topology_place(struct shunt_topology *t, int nranks, int nislands, int rank, const uint8_t *island_of);
 
 /* True: there are several islands. */
 static inline bool shunt_topology_is_split(const struct shunt_topology *t)
 {
-	return t->nislands > 1;
+	return __atomic_load_n(&t->nislands, __ATOMIC_ACQUIRE) > 1;
 }
 
 /* True: all islands have the same number of ranks. */

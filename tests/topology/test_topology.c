@@ -53,6 +53,20 @@ static void test_rails_join_ranks_of_one_index(void **state)
 		}
 }
 
+/* A topology that threads have seen as one island gets all that another way of filling one in gives. */
+static void test_placed_ranks_leave_one_island(void **state)
+{
+	struct shunt_topology t, whole = { .nranks = 5, .nislands = 2, .rank = 4, .island_of = { 0, 1, 0, 0, 1 } };
+
+	shunt_topology_complete(&whole);
+	shunt_topology_join(&t, 5, 4);
+	shunt_topology_place(&t, 5, 2, 4, whole.island_of);
+	assert_memory_equal(&t, &whole, sizeof(t));
+	shunt_topology_place(&t, 3, 1, 2, (const uint8_t[]){ 0, 0, 0 });
+	assert_false(shunt_topology_is_split(&t));
+	assert_int_equal(shunt_topology_nlocal(&t), 3);
+}
+
 static void test_ranks_spread_evenly(void **state)
 {
 	uint8_t island_of[SHUNT_TOPOLOGY_RANKS];
@@ -68,6 +82,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranks_of_one_host_are_one_island),
 		cmocka_unit_test(test_rails_join_ranks_of_one_index),
+		cmocka_unit_test(test_placed_ranks_leave_one_island),
 		cmocka_unit_test(test_ranks_spread_evenly),
 	};
 

@@ -24,11 +24,7 @@
 
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts)
 {
-	struct shunt_topology *t = &comm->topology;
-
-	*t = (struct shunt_topology){ .nranks = hosts->nranks, .nislands = hosts->nhosts, .rank = comm->rank };
-	memcpy(t->island_of, hosts->host_of, (size_t)hosts->nranks);
-	shunt_topology_complete(t);
+	shunt_topology_place(&comm->topology, hosts->nranks, hosts->nhosts, comm->rank, hosts->host_of);
 }
 
 /* ---- connections */

@@ -11,10 +11,11 @@ struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bo
 	const struct shunt_topology *t = &comm->topology;
 	uint8_t rail_of[SHUNT_TOPOLOGY_RANKS];
 	struct shunt_plan_placement placement = { t->island_of, comm->sel_key.takes_all ? NULL : rail_of };
-	int each = shunt_topology_is_regular(t) ? t->rails : 0;
+	int each;
 
 	if (!shunt_topology_is_split(t))
 		return shunt_plan_set_get(comm->nranks, comm->nranks);
+	each = shunt_topology_is_regular(t) ? t->rails : 0;
 	if (each && shunt_select_wants_plans())
 		shunt_plan_defaults_load(t->nislands, each);
 	for (int r = 0; r < t->nranks; r++)
