@@ -4,7 +4,7 @@
  *
  * | round | each rank says                                | it decides                  |
  * |-------|-----------------------------------------------|-----------------------------|
- * | 1     | what it is (setup/hello.h)                       | whether to try              |
+ * | 1     | what it is (setup/hello.h)                    | whether to try              |
  * | 2     | where its scratch is (transport/symm/symm.h)  | whether all ranks have some |
  * | 3     | whether it has mapped all others' scratch     | whether our kernels run     |
  *
@@ -191,6 +191,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	    comm->mem[shunt_comm_local_rank(comm)].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life)) {
+		shunt_comm_fail(comm, -ECANCELED);
 		shunt_comm_stop_kernels(comm);
 		shunt_comm_net_abort(comm);
 	}
