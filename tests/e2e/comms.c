@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/support/clock.h"
@@ -273,7 +272,6 @@ static int body_revoke_behind(struct rank *r)
 {
 	ncclComm_t first, second;
 	int32_t *buf;
-	time_t began;
 
 	NCCL(ncclCommInitRank(&first, r->nranks, r->id, r->rank));
 	NCCL(ncclCommSplit(first, 0, r->rank, &second, NULL));
@@ -283,10 +281,8 @@ static int body_revoke_behind(struct rank *r)
 	if (!r->rank) {
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, first, r->stream)); /* rank 1 does not come */
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, second, r->stream));
-		began = time(NULL);
 		NCCL(ncclCommRevoke(second, NCCL_REVOKE_DEFAULT));
 		NCCL(ncclCommRevoke(first, NCCL_REVOKE_DEFAULT));
-		CHECK(time(NULL) - began < 30);
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 	}
 	all_ranks_barrier(r, 0);

@@ -422,7 +422,7 @@ static int cut_body(struct rank *r)
 static void test_hosts_a_host_that_cannot_be_reached_is_missing_for_all(void **state)
 {
 	run_world(&(struct world){
-	    .place = "010", .env = { { "SHUNT_SETUP_TIMEOUT", "2s" } }, .body = cut_body, .meanwhile = cut_host_1 });
+	    .place = "010", .env = { { "SHUNT_SETUP_TIMEOUT", "12s" } }, .body = cut_body, .meanwhile = cut_host_1 });
 }
 
 static void test_hosts_of_one_name_are_missing_for_all(void **state)
@@ -450,7 +450,11 @@ static int death_body(struct rank *r)
 
 static void test_hosts_the_directory_s_death_is_noticed(void **state)
 {
-	run_world(&(struct world){ .place = "0112", .named = true, .dies = 1, .body = death_body });
+	run_world(&(struct world){ .place = "0112",
+	    .named = true,
+	    .dies = 1,
+	    .env = { { "SHUNT_SETUP_TIMEOUT", "2h" } },
+	    .body = death_body });
 }
 
 /* Rubbish, silence and a wrong secret at the directory's address do not disturb the ranks. */

@@ -179,11 +179,11 @@ expect bench_write_to_input_found 1 'the input was written' env MOCK_FAULT=input
 expect bench_dead_rank_ends_run 139 'rank 1 died of signal 11' env MOCK_FAULT=die ASAN_OPTIONS=handle_segv=0 TSAN_OPTIONS=handle_segv=0 \
 	"$shunt" bench $fault
 expect bench_error_code_ends_run 1 'all_reduce of shunt failed: mock error: because it was told to' env MOCK_FAULT=fail_all "$shunt" bench $fault
-MOCK_FAULT=hang "$shunt" bench $fault --timeout 3 --threads >"$dir/threads" 2>&1 &
+MOCK_FAULT=hang "$shunt" bench $fault --timeout 10 --threads >"$dir/threads" 2>&1 &
 threads=$!
-expect bench_hang_ends_run 1 'rank 1: checking shunt, eager out of place, at 1024 bytes' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3
+expect bench_hang_ends_run 1 'rank 1: checking shunt, eager out of place, at 1024 bytes' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 10
 wait "$threads"
-expect bench_hang_of_threads_ends_run 1 'nothing has moved for 3 s' sh -c 'cat "$1"; exit "$2"' sh "$dir/threads" $?
+expect bench_hang_of_threads_ends_run 1 'nothing has moved for 10 s' sh -c 'cat "$1"; exit "$2"' sh "$dir/threads" $?
 
 for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
 	expect bench_${coll}_right 0 '^# 0 wrong elements' "$shunt" bench $coll -n 3 -b 1K -e 16K -f 4 -r 1 -i 1 -w 0 -R 2 -d float32,int8

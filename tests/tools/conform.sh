@@ -58,10 +58,10 @@ expect conform_forgotten_group_error_found 1 '^FAIL  invalid.group_error' env MO
 expect conform_error_code_found 1 '^FAIL  .*returned 2' env MOCK_FAULT=fail MOCK_FAULT_IN=recv $conform -n 2 --case pattern.self.n50000
 expect conform_failure_says_how_to_repeat 1 'again: shunt conform -n 2 --device sim --lib shunt --seed 9 --case types.all_reduce.int32.sum.n1000.out' \
 	env MOCK_FAULT=last $conform -n 2 --seed 9 --case types.all_reduce.int32.sum.n1000.out
-MOCK_FAULT=hang MOCK_FAULT_IN=broadcast $conform -n 2 --filter broadcast --timeout 3 >"$dir/hang" 2>&1 &
+MOCK_FAULT=hang MOCK_FAULT_IN=broadcast $conform -n 2 --filter broadcast --timeout 10 >"$dir/hang" 2>&1 &
 hang=$!
 expect conform_error_of_one_rank_ends_run 1 'rank 1: .*types.all_reduce.int8.sum.n1000.out, .*returned 2' \
-	env MOCK_FAULT=fail $conform -n 2 --case types.all_reduce.int8.sum.n1000.out --timeout 3
+	env MOCK_FAULT=fail $conform -n 2 --case types.all_reduce.int8.sum.n1000.out --timeout 10
 wait "$hang"
 expect conform_hang_ends_run 1 'rank 1: checking shunt, in .*broadcast' sh -c 'cat "$1"; exit "$2"' sh "$dir/hang" $?
 expect conform_strict_fails_for_skipped 1 ' 0 failed, [1-9]' env MOCK_FAULT=none MOCK_FAULT_IN=gather $conform -n 2 --strict --filter types.gather

@@ -22,7 +22,7 @@ expect torture_write_to_input_found 1 'the input was written' env MOCK_FAULT=inp
 expect torture_error_is_told 1 'rank 1: that was in op [0-9]+ \(all_reduce' env MOCK_FAULT=fail $torture -n 2 --ops 1500
 expect torture_broken_communicator_has_no_values 0 '^0$' env MOCK_FAULT=broken sh -c '$1 -n 2 --ops 1500 2>&1 | grep -c "elements: .*again:"; $1 -n 2 --ops 1500 2>&1 | grep -q "GetAsyncError.s answer"' sh "$torture"
 expect torture_death_is_told 139 'rank 1 died of signal 11' env MOCK_FAULT=die ASAN_OPTIONS=handle_segv=0:detect_leaks=0 $torture -n 2 --ops 1500
-expect torture_hang_ends_run 1 'rank 1: .*, in op [0-9]+ \(.*\) of --seed 9' env MOCK_FAULT=hang $torture -n 2 --ops 1500 --timeout 3
+expect torture_hang_ends_run 1 'rank 1: .*, in op [0-9]+ \(.*\) of --seed 9' env MOCK_FAULT=hang $torture -n 2 --ops 1500 --timeout 10
 expect torture_leak_is_found 1 'after [4-9] lifecycles .* in use, where it was .* after the first 3: something of the communicators was not given back' env MOCK_FAULT=leak $torture -n 2 --ops 4000
 expect torture_leak_is_found_beside_others 1 'descriptors are in use, where it was' env MOCK_FAULT=leak $torture -n 2 --ops 4000 --shared
 expect torture_passes_beside_others 0 "$right" $torture -n 2 --ops 300 --shared
