@@ -8,20 +8,26 @@
 #include <sys/epoll.h>
 #include "tests/support/until.h"
 
-#define LONGEST_NS 2000000 /* NAP_LONGEST_NS of src/transport/net/proxy_thread.c */
+#define LONGEST_NS 2000000 /* NAP_LONGEST_NS of src/transport/net/proxy/proxy_thread.c */
 
 struct naps naps;
+
+static int (*libc_ppoll)(struct pollfd *fds, nfds_t n, const struct timespec *limit, const sigset_t *mask);
+static int (*libc_epoll_wait)(int fd, struct epoll_event *events, int n, int ms);
+
+/* Before there are threads. */
+static __attribute__((constructor)) void find_libc(void)
+{
+	*(void **)&libc_ppoll = dlsym(RTLD_NEXT, "ppoll");
+	*(void **)&libc_epoll_wait = dlsym(RTLD_NEXT, "epoll_wait");
+}
 
 /* Visible, so that the library finds them before the C library's. */
 #pragma GCC visibility push(default)
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit, const sigset_t *mask)
 {
-	static int (*real)(struct pollfd *fds, nfds_t n, const struct timespec *limit, const sigset_t *mask);
-	int ready;
+	int ready = libc_ppoll(fds, n, limit, mask);
 
-	if (!real)
-		*(void **)&real = dlsym(RTLD_NEXT, "ppoll");
-	ready = real(fds, n, limit, mask);
 	atomic_fetch_add(&naps.naps, 1);
 	if (!ready && limit && limit->tv_nsec >= LONGEST_NS)
 		atomic_fetch_add(&naps.longest, 1);
@@ -30,13 +36,9 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *limit, const sigs
 
 int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
 {
-	static int (*real)(int fd, struct epoll_event *events, int n, int ms);
-
-	if (!real)
-		*(void **)&real = dlsym(RTLD_NEXT, "epoll_wait");
 	if (!ms)
 		atomic_fetch_add(&naps.turns, 1);
-	return real(fd, events, n, ms);
+	return libc_epoll_wait(fd, events, n, ms);
 }
 #pragma GCC visibility pop
 
