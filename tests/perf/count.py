@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-# Instructions of one call, in the order in which PROGRAM makes them: measured with gcc 12 at -O2 on x86-64, and 1 %
+# Instructions of one call, in the order in which PROGRAM makes them: measured with gcc 12 at -O2 on x86-64, and 2 %
 # more.
 LIMITS = {
     "allreduce": 1885,

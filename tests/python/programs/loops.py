@@ -15,7 +15,7 @@ from libshunt.language import (
     SyncType,
 )
 
-from .common import Builder, synchronize, mesh, peers
+from .common import Builder, mesh, peers, synchronize
 
 
 def _handed_on(name: str, acquire: SyncType, release: SyncType) -> Builder:

@@ -18,7 +18,7 @@ from libshunt.language import (
     ThreadBlockGroup,
 )
 
-from .common import Builder, synchronize, mesh, peers
+from .common import Builder, mesh, peers, synchronize
 
 
 def allgather_put(n: int) -> CollectiveProgram:

@@ -16,7 +16,7 @@ from libshunt.language import (
     SwitchChannel,
 )
 
-from .common import Builder, synchronize, mesh, peers
+from .common import Builder, mesh, peers, synchronize
 
 
 def _allreduce(name: str, op: ReduceOperationType) -> Builder:
