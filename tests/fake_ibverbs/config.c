@@ -62,7 +62,7 @@ static void read_config(void)
 	config.time_scale = number("FAKE_IBV_TIME_SCALE", 1);
 	if (!config.time_scale)
 		config.time_scale = 1;
-	config.timeout_min_ms = number("FAKE_IBV_TIMEOUT_MIN_MS", 100);
+	config.timeout_min_ms = number("FAKE_IBV_TIMEOUT_MIN_MS", 400);
 	text(config.host, sizeof(config.host), "FAKE_IBV_HOST", "host0");
 	if (!strcmp(config.host, "%h"))
 		own_host(config.host, sizeof(config.host));

@@ -27,7 +27,7 @@
  *   FAKE_IBV_FAULTS=FILE      lines, see faults.c, or these lines themselves with ; between them
  *   FAKE_IBV_FIRED=FILE       gets a line for each time that one of them acted
  *   FAKE_IBV_TIME_SCALE=N     times of ACK and RNR timers are divided by N (1)
- *   FAKE_IBV_TIMEOUT_MIN_MS=N but an ACK time-out is not below this (100), for busy machines
+ *   FAKE_IBV_TIMEOUT_MIN_MS=N but an ACK time-out is not below this (400), for busy machines
  * How it treats data; each is off without its variable:
  *   FAKE_IBV_LATE_READ_US=N   a send's source is read up to N us after it was posted
  *   FAKE_IBV_PIECE_US=N       data lands in pieces of 64 bytes, up to N us apart; from the last to the first, and
