@@ -10,12 +10,14 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/log.h"
 #include "comm/core/communicator.h"
 #include "device/sim/hooks.h"
 #include "shunt/device.h"
@@ -24,6 +26,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/pause.h"
+#include "tests/support/until.h"
 #include "transport/rendezvous/wire/wire.h"
 
 static bool overlay;
@@ -398,6 +401,108 @@ static void test_a_rank_of_another_version_is_noticed_by_all(void **state)
 	run_world(&(struct world){ .place = "0011", .named = true, .body = other_version_body });
 }
 
+/* ---- an error and its text */
+
+static _Atomic(ncclComm_t) asks_for;
+static atomic_int lines, early;
+
+/* The linker leads the library's lines here. While the line of a broken connection is written, no call tells the error.
+ */
+void __real_shunt_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void __wrap_shunt_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void __wrap_shunt_error(const char *fmt, ...)
+{
+	ncclComm_t comm = atomic_load(&asks_for);
+	ncclResult_t async = ncclSuccess;
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (comm && strstr(text, "has given up")) {
+		if (ncclCommGetAsyncError(comm, &async) != ncclSuccess || async != ncclSuccess)
+			atomic_fetch_add(&early, 1);
+		atomic_fetch_add(&lines, 1);
+	}
+	__real_shunt_error("%s", text);
+}
+
+static int told_body(struct rank *r)
+{
+	ncclResult_t async = ncclSuccess;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	NCCL(one_call(r, comm, buf, 0));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	if (r->rank == 0)
+		atomic_store(&asks_for, comm);
+	atomic_fetch_add(&world_shared()->step[1], 1);
+	CHECK(!world_await(1, r->nranks));
+	if (r->rank == 0) {
+		CHECK(until_counted(&lines, 1, "lines of a broken connection"));
+		for (double end = now() + AT_ONCE_S; !async && now() < end;)
+			NCCL(ncclCommGetAsyncError(comm, &async));
+		CHECK(async == ncclRemoteError && strstr(world_error(), "rank 1"));
+		CHECK(!atomic_load(&early));
+		atomic_store(&asks_for, NULL);
+	}
+	NCCL(ncclCommAbort(comm));
+	shunt_free(buf);
+	return 0;
+}
+
+static void test_an_error_has_its_text(void **state)
+{
+	if (overlay)
+		return; /* the same connections carry calls there */
+	run_world(&(struct world){ .place = "01", .named = true, .body = told_body });
+}
+
+/* The linker leads the library here when it makes an error a communicator's. */
+bool __real_shunt_comm_life_failed(struct shunt_comm_life *life, int err);
+bool __wrap_shunt_comm_life_failed(struct shunt_comm_life *life, int err);
+bool __wrap_shunt_comm_life_failed(struct shunt_comm_life *life, int err)
+{
+	if (err == -EOWNERDEAD && atomic_fetch_add(&lines, 1) == 0 && !strstr(shunt_last_error(), "rank 1 died"))
+		atomic_fetch_add(&early, 1);
+	return __real_shunt_comm_life_failed(life, err);
+}
+
+static int dead_body(struct rank *r)
+{
+	ncclResult_t async = ncclSuccess;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	NCCL(one_call(r, comm, buf, 0));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	atomic_fetch_add(&world_shared()->step[1], 1);
+	CHECK(!world_await(1, r->nranks));
+	if (r->rank == 1)
+		raise(SIGKILL);
+	NCCL(one_call(r, comm, buf, 0));
+	for (double end = now() + AT_ONCE_S; !async && now() < end;)
+		NCCL(ncclCommGetAsyncError(comm, &async));
+	CHECK(async == ncclRemoteError && strstr(world_error(), "rank 1 died"));
+	CHECK(atomic_load(&lines) && !atomic_load(&early));
+	NCCL(ncclCommAbort(comm));
+	shunt_free(buf);
+	return 0;
+}
+
+static void test_a_death_has_its_text(void **state)
+{
+	if (overlay)
+		return; /* NCCL's part of the communicator knows nothing of the death */
+	run_world(&(struct world){ .place = "00", .named = true, .dies = 1u << 1, .body = dead_body });
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,6 +511,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_communicator_leaves_nothing_behind),
 		cmocka_unit_test(test_a_rank_of_another_build_is_noticed_by_all),
 		cmocka_unit_test(test_a_rank_of_another_version_is_noticed_by_all),
+		cmocka_unit_test(test_an_error_has_its_text),
+		cmocka_unit_test(test_a_death_has_its_text),
 	};
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];

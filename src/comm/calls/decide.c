@@ -185,9 +185,11 @@ static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const 
 	 * The others may still wait in this round, or have finished it. This rank's next round must not be mixed up
 	 * with theirs.
 	 */
-	if (err && err != -EOPNOTSUPP && shunt_comm_fail(comm, err) && err != -ECANCELED)
-		shunt_error("communicator of %d ranks, rank %d: agreeing on what %s needs: %s", comm->nranks,
-		    comm->rank, shunt_kind_name(coll->kind), strerror(-err));
+	if (err == -ECANCELED)
+		shunt_comm_fail(comm, err);
+	else if (err && err != -EOPNOTSUPP)
+		shunt_comm_fail_saying(comm, err, "communicator of %d ranks, rank %d: agreeing on what %s needs: %s",
+		    comm->nranks, comm->rank, shunt_kind_name(coll->kind), strerror(-err));
 	return err;
 }
 

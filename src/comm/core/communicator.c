@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Functions for the floors above that concern a whole communicator: break it, stop its kernels, forward a call. */
+#include <stdarg.h>
+#include <stdio.h>
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
@@ -10,6 +12,23 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err)
 	if (!shunt_comm_life_failed(&comm->life, err))
 		return false;
 	shunt_dump_error(comm->recorder, err);
+	return true;
+}
+
+bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	if (shunt_comm_life_error(&comm->life))
+		return false;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	shunt_last_error_set(text);
+	if (!shunt_comm_fail(comm, err))
+		return false;
+	shunt_error("%s", text);
 	return true;
 }
 

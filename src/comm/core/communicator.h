@@ -18,6 +18,7 @@
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "comm/calls/copies.h"
 #include "comm/calls/plan_calls.h"
 #include "comm/calls/windows.h"
@@ -174,6 +175,11 @@ static inline bool shunt_comm_needs_window(const struct shunt_decision *decision
 }
 /* Makes err the communicator's sticky error. False: it had one already. */
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
+/*
+ * The same, and logs the text as an error. The text is the last error's before any call returns the error, so that a
+ * program may ask for it at once.
+ */
+bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, ...) SHUNT_LOG_PRINTF(3, 4);
 /* Raises the abort word: the kernels of a READY communicator give up within milliseconds. */
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* How long a kernel may wait for a peer, in ns; 0: for ever. */

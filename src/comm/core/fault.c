@@ -42,16 +42,17 @@ static void describe_operation(const struct shunt_comm *comm, unsigned long long
 	free(ops);
 }
 
-/* Logs both sides of a mismatch in one line; every rank does so. */
-static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault *f)
+/* One line has both sides of a mismatch; every rank writes it. */
+static void fail_mismatch(struct shunt_comm *comm, int err, const struct shunt_fault *f)
 {
 	char mine[256], theirs[256];
 	bool sends = !f->mine.kind;
 
 	if (f->mine.what & SHUNT_CHECK_MESSAGES) {
-		shunt_error("communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where "
-		            "the receiver "
-		            "receives %llu bytes; make the two ends agree on counts, types and the order of messages",
+		shunt_comm_fail_saying(comm, err,
+		    "communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where "
+		    "the receiver receives %llu bytes; make the two ends agree on counts, types and the order of "
+		    "messages",
 		    shunt_id_text(comm->id.b).s, f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
 		    (unsigned long long)(sends ? f->mine_count : f->theirs_count),
 		    (unsigned long long)(sends ? f->theirs_count : f->mine_count));
@@ -59,7 +60,7 @@ static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault
 	}
 	shunt_check_text(&f->mine, f->mine_count, mine, sizeof(mine));
 	shunt_check_text(&f->theirs, f->theirs_count, theirs, sizeof(theirs));
-	shunt_error(
+	shunt_comm_fail_saying(comm, err,
 	    "communicator %s: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
 	    "the same order",
 	    shunt_id_text(comm->id.b).s, f->rank, mine, f->peer, theirs,
@@ -68,7 +69,7 @@ static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault
 	                            "");
 }
 
-static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault *f)
+static void fail_timeout(struct shunt_comm *comm, int err, const struct shunt_fault *f)
 {
 	bool any = f->peer == SHUNT_FAULT_ANY_PEER;
 	char op[256], where[32] = "", whose[64];
@@ -80,7 +81,7 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 		snprintf(whose, sizeof(whose), "a plan's packets");
 	else
 		snprintf(whose, sizeof(whose), "%s of rank %u", *where ? "data" : "the call", f->peer);
-	shunt_error(
+	shunt_comm_fail_saying(comm, err,
 	    "rank %u waited %lld ms for %s in %s (communicator %s%s, expected %llu, seen %llu): %s is late, dead or in "
 	    "another call%s; raise SHUNT_TIMEOUT if it is only late",
 	    f->rank, (long long)shunt_config()->timeout, whose, op, shunt_id_text(comm->id.b).s, where,
@@ -88,15 +89,16 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 	    any ? ", or the plan writes over packets that nobody has read" : "");
 }
 
-static void log_offset(const struct shunt_comm *comm, const struct shunt_fault *f)
+static void fail_offset(struct shunt_comm *comm, int err, const struct shunt_fault *f)
 {
 	char op[256];
 
 	describe_operation(comm, f->op, op, sizeof(op));
-	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another offset of its window "
-	            "(%#llx, not %#llx): a "
-	            "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
-	            "or register without the flag",
+	shunt_comm_fail_saying(comm, err,
+	    "communicator %s: in %s rank %u finds the buffer of rank %u at another offset of its window "
+	    "(%#llx, not %#llx): a window "
+	    "registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
+	    "or register without the flag",
 	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
 	    (unsigned long long)f->expected);
 }
@@ -106,23 +108,22 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 	char text[256];
 
 	describe_operation(comm, op, text, sizeof(text));
-	if (shunt_comm_fail(comm, -EOWNERDEAD))
-		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
-		            "is broken; "
-		            "abort it and make a new one without that rank",
-		    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
+	shunt_comm_fail_saying(comm, -EOWNERDEAD,
+	    "rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
+	    "is broken; abort it and make a new one without that rank",
+	    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
 }
 
 static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 {
 	static const struct {
 		int err;
-		void (*log)(const struct shunt_comm *comm, const struct shunt_fault *f);
+		void (*fail)(struct shunt_comm *comm, int err, const struct shunt_fault *f); /* NULL: no line */
 	} reasons[] = {
-		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, log_timeout },
+		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, fail_timeout },
 		[SHUNT_FAULT_ABORT] = { -ECANCELED, NULL },
-		[SHUNT_FAULT_MISMATCH] = { -EBADE, log_mismatch },
-		[SHUNT_FAULT_PLACE] = { -EBADE, log_offset },
+		[SHUNT_FAULT_MISMATCH] = { -EBADE, fail_mismatch },
+		[SHUNT_FAULT_PLACE] = { -EBADE, fail_offset },
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
@@ -130,9 +131,10 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 
 	if (set == SHUNT_FAULT_TIMEOUT && lost >= 0)
 		shunt_fault_died(comm, lost, comm->life.lost_pid, f->op);
-	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) &&
-	    reasons[set].log)
-		reasons[set].log(comm, f);
+	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && reasons[set].fail)
+		reasons[set].fail(comm, reasons[set].err, f);
+	else if (set && set < sizeof(reasons) / sizeof(reasons[0]))
+		shunt_comm_fail(comm, reasons[set].err);
 }
 
 /*

@@ -22,11 +22,11 @@ static void connection_failed(void *ctx, int connection, int err, const char *te
 	struct shunt_comm *comm = ctx;
 
 	(void)connection;
-	if (atomic_exchange(&comm->net.lost, err))
-		return;
+	/* The text first: a call may return the error as soon as it is stored, and the program may ask for its text. */
 	if (!shunt_comm_life_aborted(&comm->life))
 		shunt_error("rank %d: %s (communicator %s): the communicator is broken; abort it and make a new one",
 		    comm->rank, text, shunt_id_text(comm->id.b).s);
+	atomic_store(&comm->net.lost, err);
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 }
 
