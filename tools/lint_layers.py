@@ -47,7 +47,7 @@ class Order:
         parts = path.split("/")
         if parts[0] not in self.layers or len(parts) < 2:
             return None
-        floors = self.rows.get(parts[0], [["."] + parts[1:-1][:1]])
+        floors = self.rows.get(parts[0], [["."]])
         named = {item: number for number, floor in enumerate(floors) for item in floor}
         below = parts[1:]
         for length in range(len(below), 0, -1):
@@ -63,11 +63,10 @@ class Order:
             return None
         if there[0] > here[0]:
             return "%s stands above %s" % (self.layers[there[0]], self.layers[here[0]])
-        if there[0] == here[0] and self.layers[here[0]] in self.rows:
-            if there[1] > here[1]:
-                return "%s stands above %s in %s" % (there[2], here[2], self.layers[here[0]])
-            if there[1] == here[1]:
-                return "%s and %s of %s are on one floor" % (here[2], there[2], self.layers[here[0]])
+        if there[0] == here[0] and there[1] > here[1]:
+            return "%s stands above %s in %s" % (there[2], here[2], self.layers[here[0]])
+        if there[0] == here[0] and there[1] == here[1]:
+            return "%s and %s of %s are on one floor" % (here[2], there[2], self.layers[here[0]])
         return None
 
     def table(self):
@@ -130,21 +129,21 @@ def objects(build, layers):
     """{source below src/: (symbols that it has, symbols that it wants)} of the libraries of a build"""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as commands:
         entries = json.load(commands)
-    result = {}
+    paths = {}
     for entry in entries:
         source = os.path.normpath(os.path.join(entry["directory"], entry["file"])).rpartition("/src/")[2]
         output = os.path.join(entry["directory"], entry.get("output", ""))
-        if source.split("/")[0] not in layers or not entry.get("output", "").startswith("src/") or not os.path.isfile(output):
-            continue
-        has, wants = set(), set()
-        names = subprocess.run(["nm", output], check=True, capture_output=True, text=True).stdout
-        for line in names.splitlines():
-            kind, name = line.split()[-2:]
-            if kind in "TDBRC":
-                has.add(name)
-            elif kind == "U":
-                wants.add(name)
-        result[source] = (has, wants)
+        if source.split("/")[0] in layers and entry.get("output", "").startswith("src/") and os.path.isfile(output):
+            paths[output] = source
+    result = {source: (set(), set()) for source in paths.values()}
+    names = subprocess.run(["nm", "-A", *paths], check=True, capture_output=True, text=True).stdout if paths else ""
+    for line in names.splitlines():
+        output, _, symbol = line.rpartition(":")
+        kind, name = symbol.split()[-2:]
+        if kind in "TDBRC":
+            result[paths[output]][0].add(name)
+        elif kind == "U":
+            result[paths[output]][1].add(name)
     return result
 
 
