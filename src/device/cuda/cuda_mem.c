@@ -140,9 +140,22 @@ int shunt_cu_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 	return err;
 }
 
+/* Maps another rank's memory, and releases the handle. */
+static int take_handle(int device, unsigned long long handle, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	unsigned long long ptr;
+	int err = map_handle(device, handle, bytes, &ptr);
+
+	shunt_cu.MemRelease(handle);
+	if (!err)
+		*mem_p =
+		    (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)ptr, .bytes = bytes, .device = device, .fd = -1 };
+	return err;
+}
+
 int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	unsigned long long handle, ptr;
+	unsigned long long handle;
 	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
@@ -150,17 +163,11 @@ int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *m
 	if (err)
 		return err;
 	res = shunt_cu.MemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd, SHUNT_CU_MEM_HANDLE_POSIX_FD);
-	if (res) {
+	if (res)
 		err = shunt_cu_error(
 		    res, "cuMemImportFromShareableHandle of a peer's %zu bytes for device %d", bytes, device);
-		goto out_leave;
-	}
-	err = map_handle(device, handle, bytes, &ptr);
-	shunt_cu.MemRelease(handle);
-	if (!err)
-		*mem_p =
-		    (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)ptr, .bytes = bytes, .device = device, .fd = -1 };
-out_leave:
+	else
+		err = take_handle(device, handle, bytes, mem_p);
 	shunt_cu_leave(&guard);
 	return err;
 }
@@ -198,7 +205,7 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 /* A second mapping, at a new address: the owner's address may later refer to other memory. */
 int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	unsigned long long handle, mine;
+	unsigned long long handle;
 	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
@@ -206,18 +213,11 @@ int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_m
 	if (err)
 		return err;
 	res = shunt_cu.MemRetainAllocationHandle(&handle, ptr);
-	if (res) {
+	if (res)
 		err = shunt_cu_error(
 		    res, "cuMemRetainAllocationHandle of another rank's %zu bytes for device %d", bytes, device);
-		goto out_leave;
-	}
-	err = map_handle(device, handle, bytes, &mine);
-	shunt_cu.MemRelease(handle);
-	if (!err)
-		*mem_p = (struct shunt_gpu_mem){
-			.ptr = (void *)(uintptr_t)mine, .bytes = bytes, .device = device, .fd = -1
-		};
-out_leave:
+	else
+		err = take_handle(device, handle, bytes, mem_p);
 	shunt_cu_leave(&guard);
 	return err;
 }
