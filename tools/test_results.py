@@ -3,29 +3,27 @@
 """What tools/test.sh makes of a testlog.json of Meson. Both commands print "PASSED FAILED SKIPPED", and to stderr a text for each test
 that did not pass.
 
-first RUN TESTLOG AGAIN <LISTED: counts a run of tests. LISTED is what this machine must run of it (tests/required.txt). The names of
-those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone. If Meson was interrupted, all
-of them have failed: others did not run.
-again RUN TESTLOG AGAIN FLAKY: counts that second run of the tests in AGAIN. Those that passed add a line to the file FLAKY; those that
-did not, or did not run, have failed.
+first RUN BUILD TESTLOG AGAIN <LISTED: counts a run of tests. LISTED is what this machine must run of it (tests/required.txt). The names
+of those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone. If Meson was interrupted,
+all of them have failed: others did not run.
+again RUN BUILD TESTLOG AGAIN FLAKY: counts that second run of the tests in AGAIN. Those that passed add a line to the file FLAKY; those
+that did not, or did not run, have failed.
+
+Names and suites of the tests are those of `meson introspect --tests`. The log has only a title for each, which differs between versions
+of Meson: "shunt:sim+threads / ring", "ring", "sim+threads - shunt:ring".
 """
 
 import json
+import re
 import sys
+
+from test_targets import introspect, suites_of
 
 MOST_AGAIN = 10  # more failures than that are no accident: they are not run again
 
 
 def say(text):
     print(text, file=sys.stderr)
-
-
-def name_of(test):
-    return test["name"].rpartition(" / ")[2]
-
-
-def suites_of(test):
-    return test["name"].rpartition(" / ")[0].rpartition(":")[2].split("+")
 
 
 def passed(test):
@@ -36,9 +34,19 @@ def skipped(test):
     return test["result"] == "SKIP"
 
 
-def read(path):
+def read(build, path):
+    """The rows of the log, with the name and the suites of each test."""
+    suites = {test["name"]: suites_of(test) for test in introspect(build, "--tests")}
     with open(path) as lines:
-        return [json.loads(line) for line in lines]
+        tests = [json.loads(line) for line in lines]
+    for test in tests:
+        title = test["name"]
+        ends = [name for name in suites if re.search(r"(^|[^\w-])%s$" % re.escape(name), title)]
+        if not ends:
+            sys.exit('test_results.py: no test of %s has the name at the end of "%s" in %s' % (build, title, path))
+        test["test"] = max(ends, key=len)
+        test["suites"] = suites[test["test"]]
+    return tests
 
 
 def tell_skipped(test):
@@ -49,7 +57,7 @@ def tell_skipped(test):
     elif passed(test):
         for line in sorted(set(lines)):
             if line.startswith("[  SKIPPED ] test_"):
-                say("skipped: a part of %s: %s" % (name_of(test), line.split()[3]))
+                say("skipped: a part of %s: %s" % (test["test"], line.split()[3]))
 
 
 def tell_failed(word, test):
@@ -61,17 +69,17 @@ def missing(listed, tests):
     """(what, why) for each entry of `listed` that did not run."""
     for what in listed:
         if what.startswith("suite:"):
-            those = [t for t in tests if what[6:] in suites_of(t)]
-            wrong = [name_of(t) for t in those if skipped(t) and "_skipped_" not in name_of(t)]
+            those = [t for t in tests if what[6:] in t["suites"]]
+            wrong = [t["test"] for t in those if skipped(t) and "_skipped_" not in t["test"]]
         else:
-            those = [t for t in tests if name_of(t) == what]
-            wrong = [name_of(t) for t in those if skipped(t)]
+            those = [t for t in tests if t["test"] == what]
+            wrong = [t["test"] for t in those if skipped(t)]
         if wrong or not those:
             yield what, ", ".join(sorted(wrong)) or "it is not there"
 
 
-def first(run, log, again, listed):
-    tests = read(log)
+def first(build, log, again, listed):
+    tests = read(build, log)
     failures = [t for t in tests if not passed(t) and not skipped(t)]
     whole = all(t["result"] != "INTERRUPT" for t in tests)
     second = failures if whole and len(failures) <= MOST_AGAIN else []
@@ -84,12 +92,12 @@ def first(run, log, again, listed):
         failed += 1
         say("not ok: %s is listed in tests/required.txt and was skipped: %s" % (what, why))
     with open(again, "w") as out:
-        out.writelines(name_of(t) + "\n" for t in second)
+        out.writelines(t["test"] + "\n" for t in second)
     return sum(map(passed, tests)), failed, sum(map(skipped, tests))
 
 
-def second(run, log, again, flaky):
-    results = {name_of(t): t for t in read(log)}
+def second(run, build, log, again, flaky):
+    results = {t["test"]: t for t in read(build, log)}
     ok = bad = 0
     with open(again) as lines:
         names = lines.read().split()
@@ -109,11 +117,11 @@ def second(run, log, again, flaky):
 
 
 def main(argv):
-    command, run, log, again = argv[1:5]
+    command, run, build, log, again = argv[1:6]
     if command == "first":
-        counts = first(run, log, again, sys.stdin.read().split())
+        counts = first(build, log, again, sys.stdin.read().split())
     else:
-        counts = second(run, log, again, argv[5])
+        counts = second(run, build, log, again, argv[6])
     print(*counts)
     return 0
 

@@ -73,7 +73,7 @@ meson_test() {
 	coverage | address) multiplier=2 ;;
 	thread) multiplier=3 wrapper=$tsan_wrapper options=suppressions=$PWD/tests/tsan.supp ;;
 	esac
-	rm -f "$(dir_of "$run")"/meson-logs/testlog*.json
+	rm -f "$(dir_of "$run")"/meson-logs/testlog*.json "$(dir_of "$run")"/meson-logs/testlog*.junit.xml
 	TSAN_OPTIONS=$options $wrapper meson test -C "$(dir_of "$run")" --no-rebuild --timeout-multiplier "$multiplier" "$@"
 }
 
@@ -97,7 +97,7 @@ count() {
 		broken "no test ran in $(dir_of "$run")"
 		return
 	fi
-	counts=$(listed "$run" | python3 tools/test_results.py "$command" "$run" "$results" "$log/$run-again" "$@") || {
+	counts=$(listed "$run" | python3 tools/test_results.py "$command" "$run" "$(dir_of "$run")" "$results" "$log/$run-again" "$@") || {
 		broken "no results in $results"
 		return
 	}
@@ -120,8 +120,8 @@ tests() {
 	before=$failed
 	count "$run" first
 	say "that took $(($(date +%s) - began)) s"
-	# Without the sum at its end, meson test has not run them all, whatever else failed.
-	if ! grep -qE '^(Ok|Fail): ' "$log/$run-test" || { [ "$status" != 0 ] && [ "$failed" = "$before" ] && [ ! -s "$log/$run-again" ]; }; then
+	# It writes this file at its end: without it, meson test has not run them all, whatever else failed.
+	if ! ls "$(dir_of "$run")"/meson-logs/testlog*.junit.xml >/dev/null 2>&1 || { [ "$status" != 0 ] && [ "$failed" = "$before" ] && [ ! -s "$log/$run-again" ]; }; then
 		tail -n 50 "$log/$run-test"
 		broken "meson test ended with $status"
 	fi

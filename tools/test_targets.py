@@ -17,6 +17,11 @@ def introspect(build, what):
     return json.loads(subprocess.run(["meson", "introspect", what, build], stdout=subprocess.PIPE, check=True).stdout)
 
 
+def suites_of(test):
+    """Without the project's name in front of each."""
+    return {suite.rpartition(":")[2] for suite in test["suite"]}
+
+
 def needed(test, targets):
     """The files of the targets that a test needs."""
     texts = test["cmd"] + list(test["env"].values())
@@ -35,7 +40,7 @@ def main(argv):
     suites.discard("long")
     files = set()
     for test in introspect(build, "--tests"):
-        of = {suite.rpartition(":")[2] for suite in test["suite"]}
+        of = suites_of(test)
         if of & suites and (every or "long" not in of):
             files.update(needed(test, targets))
     for file in sorted(files):

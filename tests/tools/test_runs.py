@@ -3,7 +3,7 @@
 """test_runs.py TOOLS: what tools/test.sh counts, runs again and says at its end, over a Meson that runs nothing.
 
 The Meson here is a script: the results of a test are the letters of its line in the file `results`, one for each time it runs: O passes,
-F fails, S skips, I was interrupted.
+F fails, S skips, I was interrupted. Its log has the titles of the Meson that the file `version` names.
 """
 
 import os
@@ -17,10 +17,15 @@ TOOLS = os.path.abspath(sys.argv.pop(1))
 MESON = r"""#!/usr/bin/env python3
 import json, os, sys
 args = sys.argv[1:]
+rows = [line.split() for line in open("results")]
+if args[0] == "introspect":
+    print(json.dumps([{"name": name, "suite": ["shunt:" + s for s in suites.split("+")]} for suites, name, _ in rows]))
+    sys.exit()
 at = args.index("-C")
 logs = args[at + 1] + "/meson-logs"
 os.makedirs(logs, exist_ok=True)
-rows = [line.split() for line in open("results")]
+version = open("version").read()
+title = {"1.0": "shunt:%s / %s", "1.0 with one suite": "%.0s%s", "1.12": "%s - shunt:%s"}[version]
 named = [name for _, name, _ in rows if name in args]
 with open("calls", "a") as calls:
     calls.write(" ".join(args) + "\n")
@@ -34,13 +39,15 @@ with open(logs + "/testlog-own.json", "w") as log:
         failed = failed or result in ("FAIL", "INTERRUPT")
         row[2] = letters[1:] or "-"
         text = {"OK": "[  SKIPPED ] test_half\n", "SKIP": "no cable"}.get(result, "it broke")
-        log.write(json.dumps({"name": "shunt:%s / %s" % (suite, name), "result": result, "stdout": text}) + "\n")
+        log.write(json.dumps({"name": title % (suite, name), "result": result, "stdout": text}) + "\n")
 open("results", "w").write("".join(" ".join(row) + "\n" for row in rows))
 if os.path.exists("killed"):
     os.kill(os.getpid(), 9)
-print("Ok:  1")
+open(logs + "/testlog-own.junit.xml", "w").close()
+print("what it says is for people")
 sys.exit(failed)
 """
+MESONS = "1.0", "1.0 with one suite", "1.12"
 SCRIPT = """set -u
 all= log=log tsan_wrapper=
 . tools/setup.sh
@@ -60,9 +67,10 @@ class Runs(unittest.TestCase):
         os.mkdir(self.path("tools"))
         os.mkdir(self.path("tests"))
         os.mkdir(self.path("bin"))
-        for name in "setup.sh", "test_runs.sh", "test_results.py":
+        for name in "setup.sh", "test_runs.sh", "test_results.py", "test_targets.py":
             shutil.copy(os.path.join(TOOLS, name), self.path("tools", name))
         self.write("tests/required.txt", "# kind run what\n")
+        self.write("version", "1.0")
         self.write("bin/meson", MESON)
         os.chmod(self.path("bin/meson"), 0o755)
 
@@ -169,6 +177,25 @@ class Runs(unittest.TestCase):
         status, lines = self.run_tests("unit b O\n")
         self.assertEqual((status, lines[-1]), (1, "1 passed, 2 failed, 0 skipped"))
         self.assertIn("not ok: suite:sim is listed in tests/required.txt and was skipped: it is not there", self.text)
+
+    def test_every_version_of_meson_is_understood(self):
+        self.write("tests/required.txt", "any plain a\nany plain suite:sim\nany plain suite:threads\nany plain suite:rdma\n")
+        for version in MESONS:
+            with self.subTest(version):
+                self.write("version", version)
+                status, lines = self.run_tests("unit a FO\nsim+threads a_b-a O\nthreads b FF\nunit sim O\n")
+                self.assertEqual(lines[-2:], ["flaky: a (plain)", "3 passed, 2 failed, 0 skipped"])
+                self.assertIn("--num-processes 1 a b", self.calls()[-1])
+                self.assertRegex(self.text, r"not ok, twice: .*\bb: FAIL")
+                self.assertEqual(self.text.count("is listed in tests/required.txt"), 1, self.text)
+                self.assertIn("not ok: suite:rdma is listed in tests/required.txt and was skipped: it is not", self.text)
+
+    def test_a_title_without_a_name_is_told(self):
+        self.write("version", "1.12")
+        self.write("bin/meson", MESON.replace('"%s - shunt:%s"', '"%s %s (shunt)"'))
+        status, lines = self.run_tests("unit a O\n")
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+        self.assertIn('no test of build has the name at the end of "unit a (shunt)" in build/meson-logs/', self.text)
 
     def test_a_listed_test_that_is_flaky_has_run(self):
         self.write("tests/required.txt", "any plain a\n")
