@@ -118,16 +118,55 @@ void shunt_files_list(const struct shunt_files *files, const char *list)
 	}
 }
 
-bool shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes)
+/* Looks at the nearest directory on the way from the cache up to HOME that is there. */
+static bool is_of_somebody_else(const char *path, size_t home_bytes)
+{
+	char at[PATH_MAX];
+	struct stat st;
+
+	if ((size_t)snprintf(at, sizeof(at), "%s", path) >= sizeof(at))
+		return false;
+	while (stat(at, &st)) {
+		char *slash = strrchr(at, '/');
+
+		if (errno == EACCES)
+			return true;
+		if ((errno != ENOENT && errno != ENOTDIR) || !slash || (size_t)(slash - at) < home_bytes)
+			return false;
+		*slash = '\0';
+	}
+	return st.st_uid && st.st_uid != geteuid();
+}
+
+enum shunt_files_cache shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes)
 {
 	const char *home = secure_getenv("HOME");
 	int n;
 
+	*path = '\0';
 	if (*cache_dir)
 		n = snprintf(path, bytes, "%s/%s", cache_dir, name);
 	else if (home && *home == '/')
 		n = snprintf(path, bytes, "%s/.cache/shunt/%s", home, name);
 	else
-		return false;
-	return n > 0 && (size_t)n < bytes;
+		return SHUNT_FILES_NO_CACHE;
+	if (n < 0 || (size_t)n >= bytes)
+		return SHUNT_FILES_NO_CACHE;
+	return !*cache_dir && is_of_somebody_else(path, strlen(home)) ? SHUNT_FILES_FOREIGN_CACHE : SHUNT_FILES_CACHE;
+}
+
+void shunt_files_cached(const struct shunt_files *files, const char *cache_dir, const char *name)
+{
+	char path[PATH_MAX];
+
+	switch (shunt_files_cache(cache_dir, name, path, sizeof(path))) {
+	case SHUNT_FILES_CACHE:
+		shunt_files_path(files, path, false);
+		break;
+	case SHUNT_FILES_FOREIGN_CACHE:
+		shunt_info(SHUNT_LOG_INIT, "no %s from %s: it is in the home of another user", files->what, path);
+		break;
+	case SHUNT_FILES_NO_CACHE:
+		break;
+	}
 }

@@ -30,8 +30,16 @@ void shunt_files_path(const struct shunt_files *files, const char *path, bool wa
 void shunt_files_list(const struct shunt_files *files, const char *list);
 
 /*
- * Path of subdirectory `name` of cache_dir (SHUNT_CACHE_DIR's value) or, if that is empty, of ~/.cache/shunt. False:
- * HOME is no absolute path, or `path` is too small.
+ * Path of subdirectory `name` of cache_dir (SHUNT_CACHE_DIR's value) or, if that is empty, of ~/.cache/shunt. The
+ * latter is for the user whose it is: a process of another user, which only got HOME from somebody (sudo, setpriv, a
+ * job that changes its user), reads nothing there and writes nothing there, and warns of nothing.
  */
-bool shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes);
+enum shunt_files_cache {
+	SHUNT_FILES_CACHE,
+	SHUNT_FILES_NO_CACHE,     /* HOME is no absolute path, or `path` is too small */
+	SHUNT_FILES_FOREIGN_CACHE /* path, in HOME, is neither root's nor this user's, or closed to this user */
+};
+enum shunt_files_cache shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes);
+/* Adds the files of the subdirectory, if this user has a cache directory. */
+void shunt_files_cached(const struct shunt_files *files, const char *cache_dir, const char *name);
 #endif

@@ -92,14 +92,6 @@ static void add_file(void *ctx, const char *path)
 static const struct shunt_files named = { .what = "plans", .one = "plan", .add = add_file, .ctx = &registry };
 static const struct shunt_files found = { .what = "plans", .one = "plan", .add = add_file };
 
-static void load_cache_dir(const char *dir)
-{
-	char path[PATH_MAX];
-
-	if (shunt_files_cache(dir, "default", path, sizeof(path)))
-		shunt_files_path(&found, path, false);
-}
-
 /* Without the registry's lock, since files may be far away; other threads that want plans wait for them. */
 static void load_once(void)
 {
@@ -113,7 +105,7 @@ static void load_once(void)
 		if (!registry.replaced)
 			registry.same_place = config->plan_same_place;
 		shunt_files_list(&named, registry.replaced ? registry.plan_dir : config->plan_dir);
-		load_cache_dir(registry.replaced ? registry.cache_dir : config->cache_dir);
+		shunt_files_cached(&found, registry.replaced ? registry.cache_dir : config->cache_dir, "default");
 		atomic_store_explicit(&registry.loaded, true, memory_order_release);
 	}
 	shunt_lock_release(SHUNT_LOCK_PLAN_FILES);

@@ -21,7 +21,7 @@ static bool kept_path(const struct shunt_plan *plan, char path[PATH_MAX])
 {
 	size_t n;
 
-	if (!shunt_files_cache(shunt_config()->cache_dir, "proofs", path, PATH_MAX))
+	if (shunt_files_cache(shunt_config()->cache_dir, "proofs", path, PATH_MAX) != SHUNT_FILES_CACHE)
 		return false;
 	n = strlen(path);
 	return (size_t)snprintf(path + n, PATH_MAX - n, "/%016" PRIx64 "-%s-%s", plan->hash, SHUNT_VERSION, PROOF) <

@@ -3,6 +3,7 @@
 #include <semaphore.h>
 #include <sys/stat.h>
 #include "base/config.h"
+#include "base/files.h"
 #include "tests/plan/edit.h"
 #include "plan/plan_registry.h"
 #include "tests/support/own.h"
@@ -158,6 +159,70 @@ static void test_registry_files_that_others_may_write_are_left_out(void **state)
 	assert_int_equal(chmod(path, 0777), 0);
 	reset_to("A", NULL);
 	assert_string_equal(names_now(2), "");
+}
+
+/* Makes the file another user's: as root for the system, else for the code under test only. */
+static uid_t pretended;
+
+uid_t __real_geteuid(void);
+uid_t __wrap_geteuid(void);
+uid_t __wrap_geteuid(void)
+{
+	return pretended ? pretended : __real_geteuid();
+}
+
+static void give_away(const char *path)
+{
+	if (__real_geteuid())
+		pretended = __real_geteuid() + 1;
+	else
+		assert_int_equal(chown(path, 4242, (gid_t)-1), 0);
+}
+
+static enum shunt_files_cache cache_of(const char *name)
+{
+	char path[PATH_MAX];
+
+	return shunt_files_cache("", name, path, sizeof(path));
+}
+
+/* A job that changes its user often keeps HOME: that is as if there were none, in silence, for reading and writing. */
+static void test_registry_home_of_another_user_is_as_none(void **state)
+{
+	static const char *const parts[] = { "", "/.cache", "/.cache/shunt", "/.cache/shunt/default" };
+	char home[128], path[192];
+	struct unit_capture c;
+
+	snprintf(home, sizeof(home), "%s/home", root_dir);
+	setenv("HOME", home, 1);
+	assert_int_equal(cache_of("default"), SHUNT_FILES_CACHE); /* nothing is there, which the user meets elsewhere */
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s", home, parts[i]);
+		assert_int_equal(mkdir(path, 0700), 0);
+		assert_int_equal(cache_of("default"), SHUNT_FILES_CACHE);
+	}
+	write_plan("home/.cache/shunt/default/1.json", "allreduce_oneshot_2", "home", NULL, NULL);
+	shunt_plan_registry_reset("", "", false);
+	assert_string_equal(names_now(2), "home");
+	give_away(path);
+	shunt_plan_registry_reset("", "", false);
+	unit_capture_begin(&c);
+	assert_string_equal(names_now(2), "");
+	assert_string_equal(unit_capture_end(&c), "");
+	assert_int_equal(cache_of("default"), SHUNT_FILES_FOREIGN_CACHE);
+	/* One that the user named is refused with a line. */
+	snprintf(path, sizeof(path), "%s/.cache/shunt", home);
+	shunt_plan_registry_reset("", path, false);
+	unit_capture_begin(&c);
+	assert_string_equal(names_now(2), "");
+	assert_int_equal(unit_count(unit_capture_end(&c), "it is neither this user's nor root's"), 1);
+	/* Nothing is to be made in a directory of somebody else, either. */
+	give_away(path);
+	assert_int_equal(cache_of("proofs"), SHUNT_FILES_FOREIGN_CACHE);
+	pretended = 0;
+	setenv("HOME", "relative", 1);
+	assert_int_equal(cache_of("default"), SHUNT_FILES_NO_CACHE);
+	setenv("HOME", "/nonexistent", 1);
 }
 
 static void test_registry_priority_goes_before_order(void **state)
@@ -905,6 +970,7 @@ int main(int argc, char **argv)
 		TEST(test_registry_directories_come_in_order),
 		TEST(test_registry_one_file_may_be_named),
 		TEST(test_registry_files_that_others_may_write_are_left_out),
+		TEST(test_registry_home_of_another_user_is_as_none),
 		TEST(test_registry_priority_goes_before_order),
 		TEST(test_registry_broken_plan_is_refused_alone),
 		TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),

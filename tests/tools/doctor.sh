@@ -232,7 +232,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 	mkdir -m 700 "$dir/closed"
 	expect closed_directory_is_told_as_such 2 'closed: Permission denied' setpriv --reuid=65534 --clear-groups "$shunt" doctor dumps "$dir/closed"
 	mkdir -p "$dir/closed/.cache/shunt/default"
-	says closed_cache_is_told 'warning +.*/closed/.cache/shunt/default: Permission denied' $none HOME="$dir/closed" \
+	says closed_cache_is_told 'warning +.*/closed/.cache/shunt/default is in the home of another user' $none HOME="$dir/closed" \
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor
 	says closed_plans_are_told 'error +.*/closed: Permission denied' $none SHUNT_PLAN_DIR="$dir/closed" \
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor

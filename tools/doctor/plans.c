@@ -72,10 +72,13 @@ void doctor_plans(struct findings *f)
 			plan_path_check(f, path, true);
 		list += n + (list[n] != 0);
 	}
-	bool cache = shunt_files_cache(shunt_config()->cache_dir, "default", path, sizeof(path));
-	if (cache)
+	enum shunt_files_cache cache = shunt_files_cache(shunt_config()->cache_dir, "default", path, sizeof(path));
+	if (cache == SHUNT_FILES_CACHE)
 		plan_path_check(f, path, false);
+	else if (cache == SHUNT_FILES_FOREIGN_CACHE)
+		finding_add(f, FINDING_WARN, topic, "set SHUNT_CACHE_DIR or HOME to a directory of this user's",
+		    "%s is in the home of another user, so this one has no cache", path);
 	if (f->n == before)
 		finding_add(f, FINDING_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there",
-		    cache ? path : "a cache directory");
+		    cache == SHUNT_FILES_CACHE ? path : "a cache directory");
 }

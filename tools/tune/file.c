@@ -45,9 +45,17 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 		snprintf(path, PATH_MAX, "%s", o->out);
 		return 0;
 	}
-	if (!shunt_files_cache(cache_dir, "tuning", dir, sizeof(dir))) {
+	switch (shunt_files_cache(cache_dir, "tuning", dir, sizeof(dir))) {
+	case SHUNT_FILES_CACHE:
+		break;
+	case SHUNT_FILES_NO_CACHE:
 		tool_error("there is no cache directory: set SHUNT_CACHE_DIR or HOME, or name the file with --output");
 		return -ENOENT;
+	case SHUNT_FILES_FOREIGN_CACHE:
+		tool_error(
+		    "%s is in the home of another user: set SHUNT_CACHE_DIR or HOME, or name the file with --output",
+		    dir);
+		return -EACCES;
 	}
 	for (const char *p = m->gpu; *p; p++)
 		gpu[n++] = isalnum((unsigned char)*p) ? (char)tolower((unsigned char)*p) : '-';

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The tuning files of a process, and the one for this machine. */
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,14 +38,12 @@ static void add_file(void *ctx, const char *path)
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir)
 {
 	const struct shunt_files files = { .what = "tuning", .one = "tuning file", .add = add_file, .ctx = set };
-	char path[PATH_MAX];
 
 	*set = (struct shunt_tuning_set){ 0 };
 	if (!strcmp(list, "none"))
 		return;
 	shunt_files_list(&files, list);
-	if (shunt_files_cache(cache_dir, "tuning", path, sizeof(path)))
-		shunt_files_path(&files, path, false);
+	shunt_files_cached(&files, cache_dir, "tuning");
 	set->warned = calloc(set->n ? set->n : 1, sizeof(*set->warned));
 	if (!set->warned)
 		shunt_tuning_set_finish(set);
