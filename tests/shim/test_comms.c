@@ -190,6 +190,55 @@ static void test_comms_nonblocking_group_returns_at_once(void **state)
 	destroy_all(comms, 2);
 }
 
+struct ends {
+	ncclComm_t comms[2], made, child;
+	ncclUniqueId id;
+	ncclConfig_t *config;
+};
+
+/* As after an exception between Start and End. */
+static void *end_inside_a_group(void *arg)
+{
+	struct ends *ends = arg;
+
+	ncclGroupStart();
+	reduce(ends->comms[0]);
+	ncclCommSplit(ends->comms[0], 0, 0, &ends->child, NULL);
+	ncclCommInitRankConfig(&ends->made, 2, ends->id, 0, ends->config);
+	ncclCommFinalize(ends->comms[1]);
+	return NULL;
+}
+
+static void test_comms_group_of_a_thread_that_ends_is_given_up(void **state)
+{
+	ncclConfig_t config = nonblocking_config();
+	struct ends ends;
+	pthread_t thread;
+
+	for (int blocking = 0; blocking < 2; blocking++) {
+		ends = (struct ends){ .config = blocking ? NULL : &config };
+		ncclGetUniqueId(&ends.id);
+		ncclGroupStart();
+		for (int i = 0; i < 2; i++)
+			ncclCommInitRankConfig(&ends.comms[i], 2, ends.id, i, ends.config);
+		ncclGroupEnd();
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(wait_async(ends.comms[i]), ncclSuccess);
+		ncclGetUniqueId(&ends.id);
+		shunt_mock_reset();
+		pthread_create(&thread, NULL, end_inside_a_group, &ends);
+		pthread_join(thread, NULL);
+		assert_null(strstr(shunt_mock_log(), "run"));
+		assert_null(ends.child);
+		assert_int_equal(reduce(ends.comms[0]), ncclSuccess); /* nothing holds it up */
+		/* The program has this one's handle, and ends it. */
+		assert_int_equal(wait_async(ends.made), ncclInvalidUsage);
+		assert_int_equal(ncclCommAbort(ends.made), ncclSuccess);
+		destroy_all(ends.comms, 2);
+		assert_int_equal(shunt_mock_alive(), 0);
+	}
+}
+
 static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **state)
 {
 	ncclConfig_t config = nonblocking_config();
@@ -696,6 +745,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_comms_scalable_init_takes_several_ids),
 		TEST(test_comms_nonblocking_group_returns_at_once),
+		TEST(test_comms_group_of_a_thread_that_ends_is_given_up),
 		TEST(test_comms_blocking_and_nonblocking_do_not_share_a_group),
 		TEST(test_comms_nonblocking_init_that_fails_tells_by_its_state),
 		TEST(test_comms_bad_configuration_is_named),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/overlay_fixture.h"
+#include "tests/support/pause.h"
 #include "tests/support/until.h"
 
 static void test_group_runs_ours_after_the_real_end(void **state)
@@ -286,6 +287,55 @@ static void test_group_belongs_to_its_thread(void **state)
 	ncclCommDestroy(comm);
 }
 
+static ncclComm_t ends_parent, ends_child, ends_new;
+static ncclUniqueId ends_id;
+
+/* As after an exception between Start and End. */
+static void *end_inside_a_group(void *arg)
+{
+	ncclWindow_t win;
+
+	ncclGroupStart();
+	ncclGroupStart();
+	ncclCommWindowRegister(ends_parent, a, sizeof(a), &win, NCCL_WIN_COLL_SYMMETRIC);
+	for (size_t i = 0; i < 40; i++)
+		reduce(ends_parent, i + 1);
+	ncclCommSplit(ends_parent, 0, 0, &ends_child, NULL);
+	ncclCommInitRank(&ends_new, 2, ends_id, 0);
+	ends_child = NULL;
+	return NULL;
+}
+
+static void *empty_group(void *arg)
+{
+	ncclGroupStart();
+	return (void *)(intptr_t)ncclGroupEnd();
+}
+
+/* The threads come one after another, and may get each other's stack. */
+static void test_group_of_a_thread_that_ends_is_given_up(void **state)
+{
+	void *result = (void *)1;
+	pthread_t thread;
+
+	for (int i = 0; i < 3; i++) {
+		ends_parent = set_up_comm(0, 2);
+		assert_int_equal(ncclGetUniqueId(&ends_id), ncclSuccess);
+		shunt_mock_reset();
+		pthread_create(&thread, NULL, end_inside_a_group, NULL);
+		pthread_join(thread, NULL);
+		assert_null(strstr(shunt_mock_log(), "run"));
+		pthread_create(&thread, NULL, empty_group, NULL);
+		pthread_join(thread, &result);
+		assert_null(result);
+		assert_null(ends_child);
+		assert_int_equal(ncclCommDestroy(ends_parent), ncclSuccess);
+		for (int k = 0; shunt_mock_alive() && k < 100000; k++) /* a thread of Shunt's ends the new one */
+			pause_us(PAUSE_POLL, 100);
+		assert_int_equal(shunt_mock_alive(), 0);
+	}
+}
+
 static void test_group_setup_that_declines_forwards_inside(void **state)
 {
 	ncclComm_t comm = unused_comm(0, 2);
@@ -426,6 +476,7 @@ int main(void)
 		TEST(test_group_error_of_ours_drops_the_real_one),
 		TEST(test_group_of_many_calls_keeps_them_all_in_order),
 		TEST(test_group_belongs_to_its_thread),
+		TEST(test_group_of_a_thread_that_ends_is_given_up),
 		TEST(test_group_setup_that_declines_forwards_inside),
 		TEST(test_group_sets_up_all_local_ranks_together),
 		TEST(test_group_simulate_launches_nothing),

@@ -246,14 +246,14 @@ ncclResult_t shunt_group_launch(struct shunt_group *g)
 	return result;
 }
 
-ncclResult_t shunt_group_forget(struct shunt_group *g, ncclResult_t result)
+static inline void forget(struct shunt_group *g, void (*put)(struct shunt_entry *entry))
 {
 	for (size_t i = 0; i < g->n; i++) {
-		shunt_entry_put(g->calls[i].entry);
+		put(g->calls[i].entry);
 		free(g->calls[i].selection);
 	}
 	for (size_t i = 0; i < g->held_entries.n; i++)
-		shunt_entry_put(g->held_entries.v[i].entry);
+		put(g->held_entries.v[i].entry);
 	if (g->cap > SHUNT_INLINE_CALLS)
 		free(g->calls);
 	free(g->p2p_comms.v);
@@ -261,7 +261,17 @@ ncclResult_t shunt_group_forget(struct shunt_group *g, ncclResult_t result)
 	free(g->dying_ops.v);
 	free(g->held_entries.v);
 	*g = (struct shunt_group){ 0 };
+}
+
+ncclResult_t shunt_group_forget(struct shunt_group *g, ncclResult_t result)
+{
+	forget(g, shunt_entry_put);
 	return result;
+}
+
+void shunt_group_forget_async(struct shunt_group *g)
+{
+	forget(g, shunt_entry_put_async);
 }
 
 ncclResult_t shunt_group_refuse_end(const char *what)

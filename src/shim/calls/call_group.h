@@ -69,6 +69,8 @@ ncclResult_t shunt_group_setup(struct shunt_group *group);
 ncclResult_t shunt_group_launch(struct shunt_group *group);
 /* Forgets everything, with the error or without; returns the result. */
 ncclResult_t shunt_group_forget(struct shunt_group *group, ncclResult_t result);
+/* The same at the end of a thread, which does not wait for a communicator whose last reference it had. */
+void shunt_group_forget_async(struct shunt_group *group);
 
 /* Refuses the end of a group that was not started. what: the function's name, for the log. */
 ncclResult_t shunt_group_refuse_end(const char *what);

@@ -6,6 +6,7 @@
 
 struct shunt_thread {
 	unsigned inside; /* how deep the thread is inside the real NCCL */
+	bool watched;    /* its end is noticed */
 	struct shunt_group group;
 	struct shunt_coll_call inline_calls[SHUNT_INLINE_CALLS]; /* of a group that needs no more */
 };
@@ -22,6 +23,18 @@ static inline struct shunt_thread *shunt_thread(void)
 
 	__asm__("" : "+r"(thread));
 	return thread;
+}
+
+/* From now on `abandon` is called if the thread ends inside a group. On the ending thread. */
+__attribute__((cold)) void shunt_thread_watch_end(
+    struct shunt_thread *thread, void (*abandon)(struct shunt_group *group));
+
+/* Begins a group, or a level of one. */
+static inline void shunt_group_enter(struct shunt_thread *thread, void (*abandon)(struct shunt_group *group))
+{
+	if (!thread->watched)
+		shunt_thread_watch_end(thread, abandon);
+	thread->group.depth++;
 }
 
 /* The thread's open group, or NULL. */

@@ -273,12 +273,27 @@ static ncclResult_t simulate_group(struct shunt_group *g, ncclSimInfo_t *info)
 	return result == ncclSuccess ? forwarded : result;
 }
 
+/*
+ * Ours only. Nothing is called of the real NCCL, whose own thread-local state may be gone: a part of the group that it
+ * has got stays as it would without Shunt.
+ */
+static void abandon_group(struct shunt_group *g)
+{
+	g->real_due = false;
+	name_windows(g, ncclInvalidUsage);
+	shunt_pending_child_group_ended(g, true);
+	for (size_t i = 0; i < g->created_comms.n; i++)
+		shunt_entry_put_async(shunt_entry_remove(g->created_comms.v[i].comm));
+	shunt_group_forget_async(g);
+}
+
 ncclResult_t shunt_overlay_group_start(void)
 {
-	struct shunt_group *g = &shunt_thread()->group;
+	struct shunt_thread *thread = shunt_thread();
 
-	if (!g->depth++)
-		g->real_due = true;
+	if (!thread->group.depth)
+		thread->group.real_due = true;
+	shunt_group_enter(thread, abandon_group);
 	return ncclSuccess;
 }
 

@@ -2,13 +2,20 @@
 /* Standalone: groups. */
 #include "base/log.h"
 #include "shim/standalone/jobs.h"
+#include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 
+static void abandon_group(struct shunt_group *g)
+{
+	shunt_task_abandon(g);
+	shunt_group_forget_async(g);
+}
+
 ncclResult_t shunt_standalone_group_start(void)
 {
-	shunt_thread()->group.depth++;
+	shunt_group_enter(shunt_thread(), abandon_group);
 	return ncclSuccess;
 }
 

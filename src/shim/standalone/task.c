@@ -47,14 +47,17 @@ static ncclResult_t end_task(struct shunt_task *w, ncclResult_t result)
 {
 	struct shunt_entry *e = w->entry;
 	struct shunt_standalone_comm *scomm = e->scomm;
-	bool background = w->background;
+	bool background = w->background, abandoned = w->abandoned;
 
 	result = w->finish(w, result);
 	free(w);
 	if (background && result != ncclSuccess)
 		shunt_life_fail(&e->life, result);
 	atomic_fetch_sub(&scomm->tasks, 1);
-	shunt_entry_put(e);
+	if (abandoned)
+		shunt_entry_put_async(e);
+	else
+		shunt_entry_put(e);
 	/*
 	 * The caller that ends the communicator waits until there are no threads, unless it came while the task was
 	 * still in an open group.
@@ -159,6 +162,16 @@ static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
 	return result;
 }
 
+void shunt_task_abandon(struct shunt_group *g)
+{
+	for (struct shunt_job *job = g->jobs; job; job = job->next)
+		if (job->run == run_job)
+			((struct shunt_task *)job)->abandoned = true;
+	for (struct shunt_task *w = g->tasks ? g->tasks->first : NULL; w; w = w->next)
+		w->abandoned = true;
+	shunt_jobs_run(g->jobs, ncclInvalidUsage);
+}
+
 /* Adds work for the group's end. */
 static void add_job(struct shunt_group *g, struct shunt_job *job)
 {
@@ -202,7 +215,7 @@ ncclResult_t shunt_task_start(struct shunt_task *w, bool blocking)
 	const char *reason;
 
 	w->next = NULL;
-	w->background = false;
+	w->background = w->abandoned = false;
 	atomic_fetch_add(&w->entry->scomm->tasks, 1);
 	if (g) {
 		reason = group_add_task(g, w, blocking);
@@ -234,7 +247,8 @@ void shunt_task_fail_new(struct shunt_task *w, ncclComm_t *newcomm, ncclResult_t
 {
 	struct shunt_entry *e = w->entry;
 
-	if (w->background) {
+	/* The program has the handle: it finds the error there, and ends the communicator. */
+	if (w->background || w->abandoned) {
 		shunt_life_lose(&e->life, result);
 		return;
 	}

@@ -9,6 +9,7 @@
  * While a task is under way, its communicator is in progress. If a task fails and the program does not wait for it,
  * ncclCommGetAsyncError returns its result.
  */
+#include "shim/calls/call_group.h"
 #include "shim/handles/handles.h"
 #include "shim/standalone/jobs.h"
 
@@ -16,6 +17,7 @@ struct shunt_task {
 	struct shunt_job job;      /* used by task.c */
 	struct shunt_entry *entry; /* the communicator; a reference, put when the task is done */
 	bool background;           /* the program does not wait, and may use handles that it got so far */
+	bool abandoned;            /* its thread has ended: so may the program's memory have for what it would write */
 	ncclResult_t (*run)(struct shunt_task *task);
 	/* Publishes or undoes. For a task that was not run: with the group's error, and background false. */
 	ncclResult_t (*finish)(struct shunt_task *task, ncclResult_t result);
@@ -45,6 +47,8 @@ bool shunt_task_is_queued(const struct shunt_standalone_comm *scomm);
  * because later tasks are not affected.
  */
 void shunt_task_revoke(struct shunt_entry *entry);
+/* At the end of a thread that is inside a group: the group's tasks are not run. */
+void shunt_task_abandon(struct shunt_group *group);
 /* Waits until no thread of ours uses the communicator, or the program's memory for its tasks. */
 void shunt_task_wait(const struct shunt_standalone_comm *scomm);
 #endif
