@@ -55,6 +55,7 @@ static void read_config(void)
 	knob("FAKE_IBV_RNR", &config.rnr, 0);
 	knob("FAKE_IBV_ACCESS_ERRORS", &config.access_errors, 0);
 	text(ordering, sizeof(ordering), "FAKE_IBV_ORDERING", "");
+	config.by_polls = number("FAKE_IBV_BY_POLLS", 0) != 0;
 	config.park_all = !strcmp(ordering, "none-all");
 	config.park = config.park_all || !strcmp(ordering, "none");
 	config.peermem = number("FAKE_IBV_PEERMEM", 0) != 0;

@@ -189,6 +189,12 @@ int fake_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wcs)
 	}
 	atomic_store_explicit(&cq->head, head, memory_order_release);
 	pthread_mutex_unlock(&cq->poll);
+	if (fake_config()->by_polls) {
+		struct fake_nic *nic = fake_nic_of(ibv->context);
+
+		atomic_fetch_add_explicit(&nic->polls, 1, memory_order_relaxed);
+		fabric_ring(nic->nic);
+	}
 	return got;
 }
 

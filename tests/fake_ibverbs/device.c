@@ -137,6 +137,7 @@ static struct fake_nic *nic_new(struct fake_device *d)
 	for (uint32_t i = 0; i < d->spec.ports; i++) {
 		struct fabric_port *p = fake_port(nic, i + 1);
 
+		nic->downs[i] = atomic_load(&p->downs);
 		nic->gid_changes[i] = atomic_load(&p->gid_changes);
 		nic->kills[i] = atomic_load(&p->kills);
 		nic->fatals[i] = atomic_load(&p->fatals);

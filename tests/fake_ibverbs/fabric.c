@@ -146,7 +146,6 @@ bool fabric_nic_ours(uint32_t nic)
 	return atomic_load(&nic_is_ours[nic]);
 }
 
-/* Under all_lock(). */
 static bool nic_alive(uint32_t nic)
 {
 	pid_t holder = 0;
@@ -296,6 +295,13 @@ void fabric_sleep(uint32_t nic, uint32_t bell, int64_t until)
 bool fabric_up(const struct fabric_port *port, int64_t now)
 {
 	return !atomic_load(&port->down) && now >= atomic_load(&port->down_until);
+}
+
+bool fabric_unread(struct fabric_qp *from, struct fabric_qp *to, int64_t now)
+{
+	return to && atomic_load(&to->ready) == FABRIC_QP_READY &&
+	    atomic_load(&from->head) != atomic_load_explicit(&from->tail, memory_order_relaxed) &&
+	    now >= atomic_load(&fabric->ports[atomic_load(&to->port)].stall_until) && nic_alive(atomic_load(&to->nic));
 }
 
 /* The address that `from` was given leads to the port of `to`. */

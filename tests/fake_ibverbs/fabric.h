@@ -45,8 +45,8 @@ struct fabric_port {
 	struct fabric_gid gids[FABRIC_GIDS];
 	_Atomic uint32_t pkeys[FABRIC_PKEYS];
 	/* What fault scripts did (faults.c). Times are of fabric_now(). */
-	_Atomic uint32_t down, drop, corrupt;        /* until up; packets to lose; status + 1 of the next completion */
-	_Atomic uint32_t kills, gid_changes, fatals; /* how often */
+	_Atomic uint32_t down, drop, corrupt; /* until up; packets to lose; status + 1 of the next completion */
+	_Atomic uint32_t downs, kills, gid_changes, fatals; /* how often */
 	_Atomic int64_t down_until, stall_until;
 	_Atomic uint64_t packets; /* that came to this link, lost ones too */
 };
@@ -124,6 +124,8 @@ void fabric_ring(uint32_t nic);                                /* the NIC's bell
 void fabric_sleep(uint32_t nic, uint32_t bell, int64_t until); /* at most until then, not if the bell changed */
 
 bool fabric_up(const struct fabric_port *port, int64_t now);
+/* True: what reached the peer waits for its NIC, which is there and has had no turn. Nothing of it is lost. */
+bool fabric_unread(struct fabric_qp *from, struct fabric_qp *to, int64_t now);
 /* True: a packet of these bytes that `from` sends now reaches its peer. Fault counters count it. */
 bool fabric_reaches(struct fabric_qp *from, struct fabric_qp *to, uint32_t bytes);
 /* False: not now; the NIC's bell rings when there is. */

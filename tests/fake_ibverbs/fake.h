@@ -40,6 +40,8 @@
  *   FAKE_IBV_MEMLOCK=BYTES    more than that registered: ENOMEM
  *   FAKE_IBV_CQ_DELAY_US=N    completions come up to N us late, in any order among queues
  *   FAKE_IBV_CQ_PERIOD_US=N   completions come in batches, every N us
+ *   FAKE_IBV_BY_POLLS=1       a source is read, and the next pieces land, only after the program's next poll of a queue
+ *                             of the device: the program sees the time before, however its threads are scheduled
  *   FAKE_IBV_DROP=N           of 1000 packets N are lost; so may the last acknowledgement before a program ends, and
  *                             its peer fails then, as with real ones: end together, or lose packets by a script
  *   FAKE_IBV_RNR=N            of 1000 messages that need a receive N are answered RNR
@@ -49,7 +51,9 @@
  * registration anew. 4096 QPs, 1024 open devices, 256 ports a fabric; its file takes 128 KB for each QP that was busy,
  * in /dev/shm or wherever it lies. A program must not open and close that file: its locks would go. No congestion, no
  * paths that differ, no SQ_DRAINED event; a device whose CQ overran only says so. Retries take FAKE_IBV_TIMEOUT_MIN_MS
- * times (retry_cnt + 1) at least. Rates mean nothing.
+ * times (retry_cnt + 1) at least, and only where something is lost: a peer whose NIC did not come to read what is in
+ * front of it is waited for, as long as its process is there. What is posted in one list is there at once. Rates mean
+ * nothing.
  *
  * Threads. nic->lock is for what changes rarely (regions, states, lists) and is held by the NIC's thread for a pass
  * over its QPs. Posts and polls do not take it: queues are rings with one atomic count for each side, so that only what
@@ -95,7 +99,7 @@ struct fake_knob {
 
 struct fake_config {
 	struct fake_knob late_read_us, piece_us, park_us, cq_delay_us, cq_period_us, drop, rnr, access_errors;
-	bool park, park_all, peermem;
+	bool park, park_all, peermem, by_polls;
 	uint64_t memlock; /* 0: no limit */
 	uint64_t time_scale, timeout_min_ms;
 	char host[FABRIC_NAME], hide[256], device_maps[128], faults[FAKE_SCRIPT], fired[512], sysfs[512];
@@ -158,13 +162,14 @@ struct fake_nic {
 	struct fake_device *device;
 	uint32_t nic; /* of the fabric */
 	uint32_t ports[FAKE_PORTS];
-	uint32_t gid_changes[FAKE_PORTS], kills[FAKE_PORTS], fatals[FAKE_PORTS];
+	uint32_t downs[FAKE_PORTS], gid_changes[FAKE_PORTS], kills[FAKE_PORTS], fatals[FAKE_PORTS];
 	bool up[FAKE_PORTS];
 	pthread_t thread;
 	pthread_mutex_t lock;
 	_Atomic int waiting; /* threads that want the lock */
 	_Atomic int stop;
-	int event_fd; /* the end of async_fd in which the NIC writes */
+	_Atomic uint64_t polls; /* counted with FAKE_IBV_BY_POLLS */
+	int event_fd;           /* the end of async_fd in which the NIC writes */
 	/* Under the lock: */
 	struct fake_qp *qps;
 	struct fake_cq *cqs;
@@ -189,6 +194,15 @@ static inline void fake_again(struct fake_nic *nic, int64_t at)
 {
 	if (at < nic->next)
 		nic->next = at;
+}
+static inline uint64_t fake_polls(struct fake_nic *nic)
+{
+	return atomic_load_explicit(&nic->polls, memory_order_relaxed);
+}
+/* The program polled since then, or nobody waits for that. */
+static inline bool fake_polled(struct fake_nic *nic, uint64_t polls)
+{
+	return !fake_config()->by_polls || fake_polls(nic) != polls;
 }
 static inline struct fabric_port *fake_port(const struct fake_nic *nic, uint32_t number)
 {
@@ -274,6 +288,7 @@ struct fake_send {
 	uint32_t got; /* packets of a read's answer */
 	bool begun, read;
 	int64_t not_before;
+	uint64_t polls; /* when it began */
 	uint64_t value; /* an atomic's answer */
 	uint8_t inline_data[FAKE_INLINE];
 };
@@ -363,6 +378,7 @@ struct fake_qp {
 	uint64_t effect_bytes;
 	uint32_t effect_reads;
 	int64_t land_next;
+	uint64_t land_polls;
 	struct fake_cached cache[FAKE_ATOMIC_CACHE];
 	uint32_t cache_next;
 	struct fake_completions send_completions, recv_completions;

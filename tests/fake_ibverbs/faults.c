@@ -183,12 +183,14 @@ static void act(const struct fault *f, struct fabric_port *p)
 	switch (f->action) {
 	case DOWN:
 		atomic_store(&p->down, 1);
+		atomic_fetch_add(&p->downs, 1);
 		break;
 	case UP:
 		atomic_store(&p->down, 0);
 		break;
 	case FLAP:
 		atomic_store(&p->down_until, now + f->value);
+		atomic_fetch_add(&p->downs, 1);
 		break;
 	case DROP:
 		/* The next so many, and not more for a port that has sent none since the last time. */
@@ -278,7 +280,9 @@ bool fake_faults_look(struct fake_nic *nic, int64_t now)
 	wake_for_faults(nic);
 	for (uint32_t i = 0; i < nic->device->spec.ports; i++) {
 		struct fabric_port *p = fake_port(nic, i + 1);
-		bool up = fabric_up(p, now);
+		/* Counted, for a NIC that had no turn while the link was away. */
+		uint32_t downs = atomic_load(&p->downs);
+		bool up = downs == nic->downs[i] && fabric_up(p, now);
 		int64_t until = atomic_load(&p->down_until), stall = atomic_load(&p->stall_until);
 
 		if (atomic_load(&p->kills) != nic->kills[i])
@@ -286,6 +290,9 @@ bool fake_faults_look(struct fake_nic *nic, int64_t now)
 		if (up != nic->up[i])
 			fake_event_port(nic, i + 1, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 		nic->up[i] = up;
+		if (downs != nic->downs[i])
+			fake_again(nic, now);
+		nic->downs[i] = downs;
 		if (until > now)
 			fake_again(nic, until);
 		if (atomic_load(&p->gid_changes) != nic->gid_changes[i])

@@ -173,9 +173,12 @@ static bool land_data(struct fake_qp *qp, struct fake_effect *e, int64_t now)
 		fake_again(qp->nic, qp->land_next);
 		return false;
 	}
+	if (!fake_polled(qp->nic, qp->land_polls))
+		return false;
 	for (uint64_t n = 1 + fake_random(us, 8); n && qp->effects && qp->effects->kind == EFFECT_DATA; n--)
 		land_piece(qp, choose(qp));
 	qp->land_next = now + (int64_t)fake_random(us, us->value * 1000);
+	qp->land_polls = fake_polls(qp->nic);
 	return true;
 }
 

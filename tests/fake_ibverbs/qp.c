@@ -385,6 +385,7 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 {
 	struct fake_qp *qp = fake_qp_of(ibv);
 	int err = 0, state = atomic_load(&qp->state);
+	uint64_t tail;
 
 	fake_called();
 	if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE) {
@@ -392,8 +393,9 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 		return EINVAL;
 	}
 	pthread_mutex_lock(&qp->send_lock);
+	tail = atomic_load_explicit(&qp->send_tail, memory_order_relaxed);
 	for (; wr && !err; wr = err ? wr : wr->next) {
-		uint64_t tail = atomic_load_explicit(&qp->send_tail, memory_order_relaxed), bytes;
+		uint64_t bytes;
 
 		err = check_send(qp, wr, &bytes);
 		if (!err &&
@@ -404,8 +406,9 @@ int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_w
 			continue;
 		}
 		fill_send(&qp->sends[tail % qp->cap.max_send_wr], wr, bytes);
-		atomic_store_explicit(&qp->send_tail, tail + 1, memory_order_release);
+		tail++;
 	}
+	atomic_store_explicit(&qp->send_tail, tail, memory_order_release); /* the doorbell, once for a list */
 	pthread_mutex_unlock(&qp->send_lock);
 	fabric_ring(qp->nic->nic);
 	return err;

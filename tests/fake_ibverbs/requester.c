@@ -182,6 +182,7 @@ static void begin(struct fake_qp *qp, struct fake_send *s, int64_t now)
 	s->psn = qp->psn_end;
 	s->packets = s->bytes ? (uint32_t)((s->bytes + mtu_of(qp) - 1) / mtu_of(qp)) : 1;
 	s->not_before = now + (int64_t)fake_random(&fake_config()->late_read_us, late * 1000);
+	s->polls = fake_polls(qp->nic);
 	qp->psn_end += s->packets;
 	qp->send_begun = qp->send_at + 1;
 	if (!keys_valid(qp, s)) {
@@ -260,7 +261,7 @@ static bool may_send(struct fake_qp *qp, struct fake_send *s, int64_t now)
 		fake_again(qp->nic, s->not_before);
 		return false;
 	}
-	return true;
+	return fake_polled(qp->nic, s->polls);
 }
 
 static bool send_some(struct fake_qp *qp, int64_t now)
@@ -303,6 +304,11 @@ static bool timed_out(struct fake_qp *qp, int64_t now)
 		return false;
 	if (now < qp->timer) {
 		fake_again(qp->nic, qp->timer);
+		return false;
+	}
+	/* The time of a NIC is the CPU's, which others may have. */
+	if (fabric_unread(qp->shared, fabric_qp_find(qp->attr.dest_qp_num), now)) {
+		set_timer(qp, now);
 		return false;
 	}
 	if (!qp->retries) {
