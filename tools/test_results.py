@@ -4,8 +4,8 @@
 that did not pass.
 
 first RUN BUILD TESTLOG AGAIN <LISTED: counts a run of tests. LISTED is what this machine must run of it (tests/required.txt). The names
-of those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone. If Meson was interrupted,
-all of them have failed: others did not run.
+of those that failed go into the file AGAIN, a line each, and count as nothing yet: they run once more, alone. A test that a sanitizer reported
+has failed: what it saw is there, though it may not come again. If Meson was interrupted, all of them have failed: others did not run.
 again RUN BUILD TESTLOG AGAIN FLAKY: counts that second run of the tests in AGAIN. Those that passed add a line to the file FLAKY; those
 that did not, or did not run, have failed.
 
@@ -20,6 +20,8 @@ import sys
 from test_targets import introspect, suites_of
 
 MOST_AGAIN = 10  # more failures than that are no accident: they are not run again
+REPORT = re.compile(r"(?:WARNING|ERROR|SUMMARY): (\w+Sanitizer)\b|: runtime error: ")
+STATUSES = {66: "ThreadSanitizer", 99: "memcheck"}  # of a process with a report, wherever the text went; 99: tests/valgrind.sh
 
 
 def say(text):
@@ -32,6 +34,15 @@ def passed(test):
 
 def skipped(test):
     return test["result"] == "SKIP"
+
+
+def reporter(test):
+    """The sanitizer that reported the test, or None."""
+    for text in test.get("stdout", ""), test.get("stderr", ""):
+        found = REPORT.search(text)
+        if found:
+            return found[1] or "UndefinedBehaviorSanitizer"
+    return STATUSES.get(test.get("returncode"))
 
 
 def read(build, path):
@@ -82,12 +93,14 @@ def first(build, log, again, listed):
     tests = read(build, log)
     failures = [t for t in tests if not passed(t) and not skipped(t)]
     whole = all(t["result"] != "INTERRUPT" for t in tests)
-    second = failures if whole and len(failures) <= MOST_AGAIN else []
+    second = [t for t in failures if not reporter(t)] if whole and len(failures) <= MOST_AGAIN else []
     failed = len(failures) - len(second)
     for test in tests:
         tell_skipped(test)
     for test in failures:
-        tell_failed("failed, and runs again" if second else "not ok", test)
+        tell_failed("failed, and runs again" if test in second else "not ok", test)
+        if reporter(test):
+            say("not ok: %s: %s has a report, which fails the run even if it does not come again" % (test["name"], reporter(test)))
     for what, why in missing(listed, tests):
         failed += 1
         say("not ok: %s is listed in tests/required.txt and was skipped: %s" % (what, why))

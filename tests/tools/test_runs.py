@@ -3,7 +3,8 @@
 """test_runs.py TOOLS: what tools/test.sh counts, runs again and says at its end, over a Meson that runs nothing.
 
 The Meson here is a script: the results of a test are the letters of its line in the file `results`, one for each time it runs: O passes,
-F fails, S skips, I was interrupted. Its log has the titles of the Meson that the file `version` names.
+F fails, S skips, I was interrupted, R fails with a report of a sanitizer, X with the exit status of one, V of memcheck. Its log has
+the titles of the Meson that the file `version` names.
 """
 
 import os
@@ -35,11 +36,16 @@ with open(logs + "/testlog-own.json", "w") as log:
         suite, name, letters = row
         if named and name not in named:
             continue
-        result = {"O": "OK", "F": "FAIL", "S": "SKIP", "I": "INTERRUPT"}[letters[0]]
+        result = {"O": "OK", "S": "SKIP", "I": "INTERRUPT"}.get(letters[0], "FAIL")
         failed = failed or result in ("FAIL", "INTERRUPT")
         row[2] = letters[1:] or "-"
         text = {"OK": "[  SKIPPED ] test_half\n", "SKIP": "no cable"}.get(result, "it broke")
-        log.write(json.dumps({"name": title % (suite, name), "result": result, "stdout": text}) + "\n")
+        test = {"name": title % (suite, name), "result": result, "stdout": text, "returncode": 0 if result == "OK" else 1}
+        if letters[0] == "R":
+            test["stderr"] = "==17==ERROR: LeakSanitizer: detected memory leaks\n"
+        if letters[0] in "XV":
+            test["returncode"] = {"X": 66, "V": 99}[letters[0]]
+        log.write(json.dumps(test) + "\n")
 open("results", "w").write("".join(" ".join(row) + "\n" for row in rows))
 if os.path.exists("killed"):
     os.kill(os.getpid(), 9)
@@ -126,6 +132,14 @@ class Runs(unittest.TestCase):
     def test_what_skips_the_second_time_has_failed(self):
         status, lines = self.run_tests("unit a O\nunit b FS\n")
         self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_what_a_sanitizer_reports_fails_the_run(self):
+        for letter, who in ("R", "LeakSanitizer"), ("X", "ThreadSanitizer"), ("V", "memcheck"):
+            status, lines = self.run_tests("unit a O\nunit b %sO\nunit c FO\n" % letter)
+            self.assertEqual(status, 1, self.text)
+            self.assertEqual(lines[-2:], ["flaky: c (plain)", "2 passed, 1 failed, 0 skipped"])
+            self.assertIn("not ok: shunt:unit / b: %s has a report" % who, self.text)
+            self.assertIn("--num-processes 1 c", self.calls()[-1])
 
     def test_many_failures_do_not_run_again(self):
         status, lines = self.run_tests("unit a O\n" + "".join("unit b%d FO\n" % i for i in range(11)))
