@@ -28,12 +28,12 @@ static void become_forward(struct shunt_comm *comm, const char *reason)
  * the others would wait for it. Without a real NCCL no call is forwarded: there the ranks may find each other, and the
  * set-up logs the difference.
  */
-static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
+static struct shunt_id rendezvous_id_of(const struct shunt_comm *comm)
 {
-	if (desc->takes_all)
-		return desc->id;
+	if (comm->sel_key.takes_all)
+		return comm->id;
 	return shunt_id_derive(
-	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, shunt_setup_protocol, shunt_config_fingerprint());
+	    &comm->id, sizeof(comm->id), "rendezvous " SHUNT_VERSION, shunt_setup_protocol, shunt_config_fingerprint());
 }
 
 /*
@@ -59,20 +59,36 @@ static bool answer_peer(struct shunt_comm *comm)
 }
 
 /* Before the real NCCL is called: see transport/rendezvous/directory.h. */
-static void register_member(struct shunt_comm *comm, const struct shunt_comm_desc *desc, struct shunt_id id)
+static void register_member(struct shunt_comm *comm, const struct shunt_directory_tail *directory, struct shunt_id id)
 {
-	comm->directory = *desc->directory;
+	comm->directory = *directory;
 	comm->as_member = (struct shunt_directory_member){ .id = id,
-		.member = desc->member,
-		.nmembers = desc->nmembers,
+		.member = comm->member,
+		.nmembers = comm->nmembers,
 		.listen_fd = shunt_rendezvous_socket(comm->rendezvous) };
 	(void)shunt_directory_register(&comm->directory, &comm->as_member, &comm->registered); /* it logs */
+}
+
+/* Makes the socket at which peers find this rank. directory: NULL is allowed. */
+static int open_socket(struct shunt_comm *comm, const struct shunt_directory_tail *directory)
+{
+	struct shunt_id id = rendezvous_id_of(comm);
+	int err = shunt_rendezvous_bind(&id, comm->member, &comm->rendezvous), unwatched;
+
+	if (!err && directory && directory->magic)
+		register_member(comm, directory, id);
+	if (err)
+		/* The peers find no socket, and forward, too. */
+		become_forward(comm, "no Unix socket could be bound on one rank");
+	else if ((unwatched =
+	                 shunt_service_watch(&comm->registration, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
+		shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-unwatched));
+	return err;
 }
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
 {
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
-	struct shunt_id rendezvous_id;
 	int err;
 
 	if (!comm)
@@ -115,16 +131,12 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		/* The ranks need not agree on these settings: without this rank's socket the others forward, too. */
 		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	} else if (desc->nmembers > 1) {
-		rendezvous_id = rendezvous_id_of(desc);
-		err = shunt_rendezvous_bind(&rendezvous_id, desc->member, &comm->rendezvous);
-		if (!err && desc->directory && desc->directory->magic)
-			register_member(comm, desc, rendezvous_id);
-		if (err)
-			/* The peers find no socket, and forward, too. */
-			become_forward(comm, "no Unix socket could be bound on one rank");
-		else if ((err = shunt_service_watch(
-		              &comm->registration, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
-			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
+		err = desc->id_is_shared ? 0 : open_socket(comm, desc->directory);
+		/* A number that another rank has, too: the bootstrap tells all ranks. */
+		if (err && err != -EADDRINUSE && desc->takes_all) {
+			shunt_comm_destroy(comm);
+			return err;
+		}
 	} else if (desc->directory) {
 		comm->directory = *desc->directory; /* it may grow */
 	}
@@ -132,6 +144,13 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);
 	*comm_p = comm;
 	return 0;
+}
+
+int shunt_comm_set_id(struct shunt_comm *comm, const struct shunt_id *id)
+{
+	comm->id = *id;
+	shunt_recorder_set_id(comm->recorder, id->b);
+	return comm->nmembers > 1 && !shunt_comm_life_forwards(&comm->life) ? open_socket(comm, NULL) : 0;
 }
 
 void shunt_comm_deny_nvls(struct shunt_comm *comm)

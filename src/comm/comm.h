@@ -37,6 +37,7 @@ struct shunt_comm_desc {
 	int nccl_version;     /* of the real NCCL, 22809 for 2.28.9; 0: none */
 	bool nvls_off;        /* nvlsHostMode keeps NVLink multicast out of windows */
 	bool joined;          /* its ranks have found each other before: one that is missing has ended */
+	bool id_is_shared;    /* other communicators have this id, too: set_id follows, and makes the socket */
 	/* Overlay: where ranks of other hosts are registered; NULL: nowhere. Copied. */
 	const struct shunt_directory_tail *directory;
 	bool members_are_ranks;     /* not of split and shrink, whose hosts are known by members until the set-up */
@@ -49,6 +50,11 @@ struct shunt_comm_desc {
 };
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
+/*
+ * To be called once, before set_hosts, if desc had id_is_shared: an id of this communicator alone. Only then may peers
+ * look for it. 0, or the reason why it has no socket (logged).
+ */
+int shunt_comm_set_id(struct shunt_comm *comm, const struct shunt_id *id);
 /* To be called once, before the first run, if desc had -1. */
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device);
 /* To be called before set_rank, if the real NCCL says of the communicator that it uses no NVLink multicast. */

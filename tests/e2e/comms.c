@@ -368,6 +368,52 @@ static void test_scalable_init_uses_all_ids_up(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 4, body_scalable), 0);
 }
 
+/*
+ * NCCL_COMM_ID gives all communicators of a job one unique id. Here several of them are alive, in which the ranks'
+ * numbers differ, and their children.
+ */
+static int body_one_id(struct rank *r)
+{
+	int reversed = r->nranks - 1 - r->rank, numbers[3] = { r->rank, r->rank, reversed };
+	struct shunt_comm_info info[2] = { { .size = sizeof(info[0]) }, { .size = sizeof(info[1]) } };
+	ncclComm_t comms[3], children[3];
+	ncclUniqueId id;
+
+	for (int i = 0; i < 3; i++) {
+		NCCL(ncclGetUniqueId(&id));
+		NCCL(ncclCommInitRank(&comms[i], r->nranks, id, numbers[i]));
+		NCCL(ncclCommSplit(comms[i], 0, -numbers[i], &children[i], NULL));
+	}
+	for (int i = 2; i >= 0; i--) {
+		SUM(comms[i], numbers[i], r->nranks);
+		SUM(children[i], r->nranks - 1 - numbers[i], r->nranks);
+	}
+	CHECK(!shunt_comm_describe(comms[0], &info[0]) && !shunt_comm_describe(comms[1], &info[1]));
+	CHECK(strcmp(info[0].id, info[1].id) != 0);
+	for (int i = 0; i < 3; i++) {
+		NCCL(ncclCommDestroy(comms[i]));
+		NCCL(ncclCommDestroy(children[i]));
+	}
+	return 0;
+}
+
+static void onto_two_hosts(int rank)
+{
+	setenv("SHUNT_HOSTID", rank % 2 ? "odd" : "even", 1);
+}
+
+static void test_communicators_of_one_unique_id_live_side_by_side(void **state)
+{
+	assert_true(own_comm_id());
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_one_id), 0);
+	assert_int_equal(run(RANKS_THREADS, 2, body_one_id), 0);
+	assert_int_equal(
+	    ranks_run_as(&(struct ranks){
+	        .how = RANKS_PROCESSES, .n = 3, .raw = 1, .body = body_one_id, .prepare = onto_two_hosts }),
+	    0);
+	unsetenv("NCCL_COMM_ID");
+}
+
 /* Dozens alive, each used; ended in another order on each rank, and by another thread than the one that made them. */
 enum { DOZENS = 36 };
 
@@ -674,6 +720,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_revoke_does_not_wait_for_other_communicators),
 		cmocka_unit_test(test_nonblocking_communicators_come_by_themselves),
 		cmocka_unit_test(test_scalable_init_uses_all_ids_up),
+		cmocka_unit_test(test_communicators_of_one_unique_id_live_side_by_side),
 		cmocka_unit_test(test_dozens_of_communicators_end_in_any_order),
 		cmocka_unit_test(test_rank_may_end_while_peers_still_write_to_it),
 		cmocka_unit_test(test_graphs_may_outlive_their_communicator),

@@ -286,8 +286,18 @@ int shunt_bootstrap_new_id(uint8_t id[128])
 	return 0;
 }
 
-int shunt_bootstrap_join(
-    const uint8_t id[128], int rank, int nranks, const atomic_int *cancel, struct shunt_hosts **hosts_p)
+bool shunt_bootstrap_id_is_shared(const uint8_t id[128])
+{
+	return false;
+}
+
+int shunt_comm_set_id(struct shunt_comm *comm, const struct shunt_id *id)
+{
+	return 0;
+}
+
+int shunt_bootstrap_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel,
+    struct shunt_hosts **hosts_p, struct shunt_id *own_p)
 {
 	*hosts_p = NULL;
 	return mock_allgather(shunt_id_derive(id, 128, "bootstrap", 0, 0), rank, nranks, "x", 1, NULL, cancel);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TESTS_SUPPORT_OWN_H
 #define SHUNT_TESTS_SUPPORT_OWN_H
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -20,6 +22,23 @@ static inline void own_environment(void)
 		unsetenv(theirs[i]);
 	setenv("HOME", "/nonexistent", 1);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+}
+
+/*
+ * Sets NCCL_COMM_ID to a port that is free, and stays so, as nobody else uses this address of the loopback interface.
+ */
+static inline bool own_comm_id(void)
+{
+	unsigned pid = (unsigned)getpid();
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(0x7f010000 + pid % 0xfe0000) } };
+	socklen_t len = sizeof(sin);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	bool bound = !bind(fd, (struct sockaddr *)&sin, sizeof(sin)) && !getsockname(fd, (struct sockaddr *)&sin, &len);
+	char text[64];
+
+	close(fd);
+	snprintf(text, sizeof(text), "%s:%d", inet_ntoa(sin.sin_addr), ntohs(sin.sin_port));
+	return bound && !setenv("NCCL_COMM_ID", text, 1);
 }
 
 /* A folder in memory for files whose names processes share; path gets its name. False: there is none. */

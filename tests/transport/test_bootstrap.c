@@ -59,7 +59,8 @@ static int rank_body(int rank, void *arg)
 	pause_us(PAUSE_LATE, (unsigned)w->delay_ms[rank] * 1000);
 	if (w->comes_after_0[rank] && !until_counted(&w->out[0], 1, "joins of rank 0 are over"))
 		return -ETIME;
-	err = shunt_bootstrap_join(w->id, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank], &rank_hosts);
+	err =
+	    shunt_bootstrap_join(w->id, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank], &rank_hosts, NULL);
 	atomic_store(&w->out[rank], 1);
 	snprintf(w->text[rank], sizeof(w->text[rank]), "%.255s", shunt_last_error());
 	return err;
@@ -148,11 +149,11 @@ static void test_bootstrap_bad_arguments_are_einval(void **state)
 	struct world *w = world_create(2);
 	uint8_t not_an_id[SHUNT_BOOTSTRAP_ID_BYTES] = { 1, 2, 3 };
 
-	assert_int_equal(shunt_bootstrap_join(w->id, 2, 2, NULL, &hosts), -EINVAL);
-	assert_int_equal(shunt_bootstrap_join(w->id, -1, 2, NULL, &hosts), -EINVAL);
-	assert_int_equal(shunt_bootstrap_join(w->id, 0, 0, NULL, &hosts), -EINVAL);
-	assert_int_equal(shunt_bootstrap_join(w->id, 0, SHUNT_BOOTSTRAP_MAX_RANKS + 1, NULL, &hosts), -EINVAL);
-	assert_int_equal(shunt_bootstrap_join(not_an_id, 0, 1, NULL, &hosts), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, 2, 2, NULL, &hosts, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, -1, 2, NULL, &hosts, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, 0, 0, NULL, &hosts, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, 0, SHUNT_BOOTSTRAP_MAX_RANKS + 1, NULL, &hosts, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(not_an_id, 0, 1, NULL, &hosts, NULL), -EINVAL);
 	world_destroy(w);
 }
 
@@ -625,22 +626,6 @@ static void test_bootstrap_something_else_at_the_address_is_eproto(void **state)
 	world_destroy(w);
 }
 
-/* For NCCL_COMM_ID: a port that is free, and stays so, as nobody else uses this address of the loopback interface. */
-static void set_comm_id(void)
-{
-	unsigned pid = (unsigned)getpid();
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(0x7f010000 + pid % 0xfe0000) } };
-	socklen_t len = sizeof(sin);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	char text[64];
-
-	assert_int_equal(bind(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
-	getsockname(fd, (struct sockaddr *)&sin, &len);
-	close(fd);
-	snprintf(text, sizeof(text), "%s:%d", inet_ntoa(sin.sin_addr), ntohs(sin.sin_port));
-	setenv("NCCL_COMM_ID", text, 1);
-}
-
 /* Every process makes the id itself; rank 0 comes last. */
 static int comm_id_body(int rank, void *arg)
 {
@@ -652,7 +637,7 @@ static int comm_id_body(int rank, void *arg)
 	for (int i = 0; i < 2 && !err; i++) { /* and again: the variable is the only id there is */
 		if (rank == 0)
 			pause_us(PAUSE_LATE, 200000);
-		err = shunt_bootstrap_join(mine.id, rank, w->nranks, NULL, &hosts);
+		err = shunt_bootstrap_join(mine.id, rank, w->nranks, NULL, &hosts, NULL);
 	}
 	return err;
 }
@@ -662,7 +647,7 @@ static void test_bootstrap_comm_id_serves_on_rank_0(void **state)
 	struct world w = { .nranks = 3 };
 	int errs[UNIT_MAX_RANKS];
 
-	set_comm_id();
+	assert_true(own_comm_id());
 	unit_run_processes(3, comm_id_body, &w, errs);
 	expect_all(errs, 3, 0);
 	setenv("NCCL_COMM_ID", "127.0.0.1", 1);
@@ -697,7 +682,7 @@ static int self_connect_body(int rank, void *arg)
 	else if (read(self_connected[0], &byte, 1) != 1)
 		return -EIO;
 	if (!err)
-		err = shunt_bootstrap_join(id, rank, 2, NULL, &hosts);
+		err = shunt_bootstrap_join(id, rank, 2, NULL, &hosts, NULL);
 	return err ? err : -self_connects;
 }
 
@@ -706,7 +691,7 @@ static void test_bootstrap_comm_id_waits_on_after_self_connect(void **state)
 	int64_t start = unit_now_ms();
 	int errs[UNIT_MAX_RANKS];
 
-	set_comm_id();
+	assert_true(own_comm_id());
 	assert_int_equal(pipe(self_connected), 0);
 	unit_run_processes(2, self_connect_body, NULL, errs);
 	unsetenv("NCCL_COMM_ID");
@@ -727,7 +712,7 @@ static void test_bootstrap_interface_variable_chooses_the_address(void **state)
 	memcpy(&id, bytes, sizeof(id));
 	assert_int_equal(id.family, 4);
 	assert_int_equal(id.addr[0], 127);
-	assert_int_equal(shunt_bootstrap_join(bytes, 0, 1, NULL, &hosts), 0);
+	assert_int_equal(shunt_bootstrap_join(bytes, 0, 1, NULL, &hosts, NULL), 0);
 	setenv("NCCL_SOCKET_IFNAME", "=nothing_like_it", 1);
 	assert_int_equal(shunt_bootstrap_new_id(bytes), -EADDRNOTAVAIL);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);

@@ -103,7 +103,7 @@ static int rank_body(int rank, void *arg)
 		return -ETIME;
 	err = shunt_rendezvous_bind(&w->rendezvous_id, w->member ? w->member[rank] : rank, &ranks.rendezvous);
 	if (!err)
-		err = shunt_bootstrap_join(w->id, rank, n, NULL, &hosts);
+		err = shunt_bootstrap_join(w->id, rank, n, NULL, &hosts, NULL);
 	/* A child's table: the members are those of the parent. */
 	for (int r = 0; hosts && r < n; r++)
 		hosts->rank[r].row.member = w->member ? w->member[r] : r;

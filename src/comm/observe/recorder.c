@@ -72,21 +72,31 @@ static uint64_t now_ns(void)
 struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 {
 	struct shunt_recorder *rec = calloc(1, sizeof(*rec));
-	uint8_t mac[SHUNT_MAC_BYTES];
 
 	if (!rec)
 		return NULL;
-	snprintf(rec->id, sizeof(rec->id), "%s", shunt_id_text(id).s);
-	shunt_mac(mac, shunt_bytes(id, 16), "shunt dump", (struct shunt_bytes){ 0 }, (struct shunt_bytes){ 0 });
-	for (int i = 0; i < 8; i++)
-		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
 	atomic_init(&rec->rank, -1);
 	atomic_init(&rec->nranks, -1);
 	atomic_init(&rec->device, -1);
 	atomic_init(&rec->users, 1);
 	shunt_mutex_init(&rec->reading, SHUNT_LOCK_READING);
 	shunt_mutex_init(&rec->lock, SHUNT_LOCK_RECORDER);
+	shunt_recorder_set_id(rec, id);
 	return rec;
+}
+
+void shunt_recorder_set_id(struct shunt_recorder *rec, const uint8_t id[16])
+{
+	uint8_t mac[SHUNT_MAC_BYTES];
+
+	if (!rec)
+		return;
+	shunt_mac(mac, shunt_bytes(id, 16), "shunt dump", (struct shunt_bytes){ 0 }, (struct shunt_bytes){ 0 });
+	shunt_mutex_lock(&rec->lock);
+	snprintf(rec->id, sizeof(rec->id), "%s", shunt_id_text(id).s);
+	for (int i = 0; i < 8; i++)
+		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
+	shunt_mutex_unlock(&rec->lock);
 }
 
 void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device)
@@ -472,8 +482,6 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 		.nranks = atomic_load(&rec->nranks),
 		.device = atomic_load(&rec->device),
 		.error = atomic_load(&rec->error) };
-	memcpy(snapshot->id, rec->id, sizeof(snapshot->id));
-	memcpy(snapshot->key, rec->key, sizeof(snapshot->key));
 	snapshot->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
 	snapshot->phase_ns = atomic_load_explicit(&rec->phase_ns, memory_order_relaxed);
 	peers = atomic_load(&rec->peers);
@@ -487,6 +495,8 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 			snapshot->sends[i] = atomic_load_explicit(&peers[i], memory_order_relaxed);
 	}
 	shunt_mutex_lock(&rec->lock);
+	memcpy(snapshot->id, rec->id, sizeof(snapshot->id));
+	memcpy(snapshot->key, rec->key, sizeof(snapshot->key));
 	snapshot->forward = rec->forward;
 	memcpy(snapshot->reason, rec->reason, sizeof(snapshot->reason));
 	snapshot->have_device = rec->ctrl != NULL;

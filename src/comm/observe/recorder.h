@@ -46,6 +46,8 @@ struct shunt_recorder;
  * Readers find it in the registry.
  */
 struct shunt_recorder *shunt_recorder_create(const uint8_t id[16]);
+/* Another id: the first one was that of several communicators. */
+void shunt_recorder_set_id(struct shunt_recorder *rec, const uint8_t id[16]);
 void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device);
 /* From now on, until unready, the device side may be read. fault: as the host sees it, or NULL. */
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,

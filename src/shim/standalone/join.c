@@ -48,16 +48,49 @@ static void banner(int rank, int device)
 		shunt_banner("Shunt %s | no real NCCL", shunt_version());
 }
 
+/*
+ * The unique id is that of other communicators, too: this one gets an id, and a socket, of its own, which the ranks
+ * know when they have joined. After that they wait for each other once more, until every one has its socket.
+ */
+static int take_own_id(struct init *w, const struct shunt_id *join, struct shunt_hosts **hosts_p)
+{
+	struct shunt_entry *e = w->task.entry;
+	struct shunt_hosts *joined = *hosts_p;
+	struct shunt_bootstrap_group group = { .member = w->rank,
+		.nmembers = w->nranks,
+		.rank = w->rank,
+		.nranks = w->nranks,
+		.cancel = &e->life.cancel,
+		.root.fd = -1 };
+	int err;
+
+	if (joined)
+		group.root.at = joined->rank[0].group;
+	if (joined && w->rank == 0)
+		group.root.fd = joined->group_fd;
+	e->id = shunt_id_derive(join, sizeof(*join), "own", 0, 0);
+	group.id = shunt_id_derive(&e->id, sizeof(e->id), "sockets", 0, 0);
+	*hosts_p = NULL;
+	err = shunt_comm_set_id(e->comm, &e->id);
+	if (!err)
+		err = shunt_bootstrap_allgather(&group, NULL, 0, NULL, hosts_p);
+	shunt_hosts_destroy(joined);
+	return err;
+}
+
 static ncclResult_t init_run(struct shunt_task *task)
 {
 	struct init *w = (struct init *)task;
 	const atomic_int *cancel = &task->entry->life.cancel;
 	struct shunt_hosts *hosts, *none;
-	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel, &hosts);
+	struct shunt_id join;
+	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel, &hosts, &join);
 
 	/* The root of the unused id would wait for an hour. */
 	if (!err && w->has_unused_id)
-		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel, &none);
+		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel, &none, NULL);
+	if (!err && shunt_bootstrap_id_is_shared((const uint8_t *)w->id.internal))
+		err = take_own_id(w, &join, &hosts);
 	if (!err)
 		err = shunt_comm_set_hosts(task->entry->comm, hosts);
 	return shunt_to_nccl(err);
@@ -134,6 +167,7 @@ static ncclResult_t init_comm(const struct init_call *call)
 	if (!w)
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	desc.id = shunt_id_derive(ids->internal, sizeof(ids->internal), "init", 0, 0);
+	desc.id_is_shared = shunt_bootstrap_id_is_shared((const uint8_t *)ids->internal);
 	w->task.entry = shunt_standalone_new(&desc, &c);
 	if (!w->task.entry) {
 		free(w);

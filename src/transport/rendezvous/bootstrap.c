@@ -154,8 +154,8 @@ static int learn_hosts(
 }
 
 /* One call of the root, whose first message must come within this time. */
-static int call_root(
-    const struct shunt_netaddr *addr, struct rdzv_ask *ask, int64_t attempt_ms, struct shunt_hosts **hosts_p)
+static int call_root(const struct shunt_netaddr *addr, struct rdzv_ask *ask, int64_t attempt_ms,
+    struct shunt_hosts **hosts_p, struct shunt_id *own_p)
 {
 	struct shunt_rendezvous_row *rows = NULL;
 	int fd, err;
@@ -166,6 +166,8 @@ static int call_root(
 	if (err)
 		return err;
 	err = rdzv_member_join(fd, ask, &rows);
+	if (!err && own_p) /* the rows have a random number of each rank */
+		*own_p = shunt_id_derive(rows, (size_t)ask->nranks * sizeof(*rows), "join", 0, 0);
 	if (!err && shunt_hosts_count(rows, ask->nranks) > 1)
 		return learn_hosts(fd, ask, rows, hosts_p);
 	free(rows);
@@ -253,7 +255,8 @@ static bool calls_again(struct calls *c, const struct rdzv_unique_id *id, const 
 	return true;
 }
 
-static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask, struct shunt_hosts **hosts_p)
+static int join_root(
+    const struct rdzv_unique_id *id, struct rdzv_ask *ask, struct shunt_hosts **hosts_p, struct shunt_id *own_p)
 {
 	struct calls calls = { .start = shunt_now_ms(),
 		.end = shunt_deadline_ms(shunt_config()->timeout),
@@ -269,7 +272,8 @@ static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask, stru
 	for (;;) {
 		int64_t left = calls.reach_end - shunt_now_ms();
 
-		err = call_root(&addr, ask, left > 0 && left < calls.attempt_ms ? left : calls.attempt_ms, hosts_p);
+		err = call_root(
+		    &addr, ask, left > 0 && left < calls.attempt_ms ? left : calls.attempt_ms, hosts_p, own_p);
 		/* After a hello only "come again" leaves the outcome open; all else is the outcome, and is logged. */
 		if (!err || err == -ECANCELED || err == -EPROTO || (ask->said_hello && err != -EAGAIN))
 			return err;
@@ -283,7 +287,7 @@ static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask, stru
 }
 
 int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int rank, int nranks,
-    const atomic_int *cancel, struct shunt_hosts **hosts_p)
+    const atomic_int *cancel, struct shunt_hosts **hosts_p, struct shunt_id *own_p)
 {
 	struct rdzv_unique_id id;
 	struct rdzv_ask ask = { .what = "bootstrap",
@@ -316,5 +320,13 @@ int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int r
 	key = rdzv_key(id.secret, sizeof(id.secret));
 	ask.key = &key;
 	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
-	return err ? err : join_root(&id, &ask, hosts_p);
+	return err ? err : join_root(&id, &ask, hosts_p, own_p);
+}
+
+bool shunt_bootstrap_id_is_shared(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES])
+{
+	struct rdzv_unique_id id;
+
+	memcpy(&id, id_bytes, sizeof(id));
+	return id.magic == RDZV_MAGIC && id.from_env;
 }

@@ -14,7 +14,9 @@
  * communicator is complete. It admits every process that knows the variable.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include "base/id.h"
 #include "transport/rendezvous/wire/row.h"
 
 struct shunt_hosts;
@@ -29,7 +31,8 @@ int shunt_bootstrap_new_id(uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES]);
 
 /*
  * Waits until all ranks have come, at most SHUNT_TIMEOUT after the first. After 30 s every waiting rank logs the
- * missing ranks. *hosts_p, which the caller destroys, gets the hosts if they are several, else NULL.
+ * missing ranks. *hosts_p, which the caller destroys, gets the hosts if they are several, else NULL. *own_p (own_p may
+ * be NULL) gets an id of this join alone, alike on all ranks, also where the unique id is that of other joins, too.
  * Returns the same on all ranks, with the cause logged:
  *   0              all ranks have come
  *   -EINVAL        not an id of Shunt, rank out of range, or the ranks disagree on nranks
@@ -41,5 +44,7 @@ int shunt_bootstrap_new_id(uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES]);
  *   -ECANCELED     *cancel (may be NULL) became nonzero; the other ranks get -EOWNERDEAD
  */
 int shunt_bootstrap_join(const uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES], int rank, int nranks, const atomic_int *cancel,
-    struct shunt_hosts **hosts_p);
+    struct shunt_hosts **hosts_p, struct shunt_id *own_p);
+/* True: the unique id is NCCL_COMM_ID's, which all communicators of a job share. */
+bool shunt_bootstrap_id_is_shared(const uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES]);
 #endif

@@ -263,7 +263,7 @@ static void admit(struct rdzv_root *root, const struct rdzv_conn *conn)
 		.seen = true,
 		.caller = h->caller,
 		.turn = conn->turn,
-		.row = { .member = h->member, .pid = h->pid } };
+		.row = { .member = h->member, .pid = h->pid, .caller = h->caller } };
 	memcpy(peer->nonce, h->nonce, sizeof(peer->nonce));
 	memcpy(peer->row.host, h->host, sizeof(h->host));
 	rdzv_session(peer->session, &root->lobby->key, conn->nonce, h->nonce);

@@ -212,7 +212,7 @@ static void try_id(const uint8_t *data, size_t bytes)
 	if (bytes)
 		change(&id, sizeof(id), data + 1, bytes - 1);
 	id.from_env = 0; /* else it would listen and try for long */
-	require(shunt_bootstrap_join((const uint8_t *)&id, rank, RANKS, NULL, &hosts) < 0,
+	require(shunt_bootstrap_join((const uint8_t *)&id, rank, RANKS, NULL, &hosts, NULL) < 0,
 	    "an id that leads nowhere was joined");
 }
 

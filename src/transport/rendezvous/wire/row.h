@@ -9,7 +9,9 @@
 struct shunt_rendezvous_row {
 	uint8_t host[SHUNT_HOST_BYTES]; /* equal for ranks of one host; keyed with the rendezvous's secret */
 	int32_t member;
-	uint32_t pid; /* as the rank sees it */
+	uint32_t pid;    /* as the rank sees it */
+	uint32_t caller; /* random, of this join; 0: the row is not of a hello */
+	uint32_t zero;
 };
 
 #define SHUNT_RENDEZVOUS_MAX_RANKS 128 /* so that all descriptors of a round fit one message */

@@ -27,7 +27,7 @@
 #include "transport/rendezvous/wire/row.h"
 
 #define RDZV_MAGIC UINT64_C(0x766472746e756873) /* "shuntrdv" */
-#define RDZV_VERSION 3
+#define RDZV_VERSION 4
 #define RDZV_NONCE 32
 #define RDZV_SECRET 32
 
@@ -114,7 +114,7 @@ struct rdzv_result {
 
 _Static_assert(sizeof(struct rdzv_head) == 16 && sizeof(struct rdzv_challenge) == 48 &&
         sizeof(struct rdzv_hello) == 144 && sizeof(struct rdzv_answer) == 256 && sizeof(struct rdzv_contrib) == 40 &&
-        sizeof(struct rdzv_result) == 40 && sizeof(struct shunt_rendezvous_row) == 24,
+        sizeof(struct rdzv_result) == 40 && sizeof(struct shunt_rendezvous_row) == 32,
     "messages have no padding");
 
 /* ---- proofs (proof.c): keyed hashes of the other side's nonce and the message */
