@@ -24,6 +24,7 @@ if ! need_lint_tools; then
 	echo "lint: neither here nor to be installed: $(grep -v '^#' tools/lint.txt | tr '\n' ' ')"
 	exit 77
 fi
+[ -n "$(git ls-files)" ] || broken "files: git names none, so nothing of the sources is looked at (git status says why)"
 # shellcheck disable=SC2046
 clang-format --dry-run --Werror $(git ls-files | grep -E '\.(c|h|cc|cu)$') || broken "format: run tools/format.sh"
 git ls-files | grep -E '\.(c|h|cc|cu|def|S)$' | xargs awk '

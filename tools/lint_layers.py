@@ -136,10 +136,11 @@ def objects(build, layers):
         if source.split("/")[0] in layers and entry.get("output", "").startswith("src/") and os.path.isfile(output):
             paths[output] = source
     result = {source: (set(), set()) for source in paths.values()}
-    names = subprocess.run(["nm", "-A", *paths], check=True, capture_output=True, text=True).stdout if paths else ""
+    # -P: the form that POSIX gives it, "FILE: NAME KIND ...", which is that of every nm.
+    names = subprocess.run(["nm", "-A", "-P", *paths], check=True, capture_output=True, text=True).stdout if paths else ""
     for line in names.splitlines():
-        output, _, symbol = line.rpartition(":")
-        kind, name = symbol.split()[-2:]
+        output, _, symbol = line.rpartition(": ")
+        name, kind = symbol.split()[:2]
         if kind in "TDBRC":
             result[paths[output]][0].add(name)
         elif kind == "U":

@@ -94,12 +94,22 @@ gpu_archs() {
 	nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -un | paste -sd,
 }
 
+# "13.0": the CUDA that the driver is for, by its own word: nvidia-smi's table has other words in other versions. Nothing if it does not say.
+driver_cuda() {
+	python3 - <<-'PY' 2>/dev/null
+		import ctypes
+		version = ctypes.c_int()
+		if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0:
+		    print("%d.%d" % (version.value // 1000, version.value % 1000 // 10))
+	PY
+}
+
 # Where there is a GPU but no nvcc: the compiler from its PyPI wheels, of the driver's own CUDA version.
 need_nvcc() {
 	if [ "$(gpu_count)" = 0 ] || nvcc_found; then
 		return 0
 	fi
-	cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9][0-9]*\.[0-9]*\).*/\1/p' | head -n 1)
+	cuda=$(driver_cuda)
 	if ! version_at_least "${cuda:-0}" 13.0; then
 		say "the driver is for CUDA ${cuda:-?}, wheels of nvcc exist for 13 and later: install a toolkit to use the GPUs"
 		return 0

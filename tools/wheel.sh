@@ -27,9 +27,10 @@ files=$(python3 python/build_libshunt.py "$out" "cuda=$cuda")
 echo "$files"
 # The package needs only the C library, and contains no file of NVIDIA's.
 need_venv
-command -v auditwheel >/dev/null || pip install -q --disable-pip-version-check auditwheel
+auditwheel show --json --help >/dev/null 2>&1 || pip install -q --disable-pip-version-check 'auditwheel>=6.8.2'
 wheel=$(echo "$files" | grep '\.whl$')
-auditwheel show "$wheel" | tr '\n' ' ' | grep -q 'consistent with the following platform tag: "manylinux_' || {
+auditwheel show --json "$wheel" |
+	python3 -c 'import json, sys; sys.exit(not json.load(sys.stdin)["overall_tag"].startswith("manylinux_"))' || {
 	auditwheel show "$wheel" >&2
 	echo "wheel.sh: $wheel needs what a manylinux wheel may not" >&2
 	exit 1

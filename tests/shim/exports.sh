@@ -8,21 +8,22 @@ lib=$1
 newer=$2
 api=$3
 bad=0
-ours=$(nm -D --defined-only "$lib" | awk '{print $3 " " $2}' | sort)
+# -P: the form of POSIX, "NAME KIND ..."; a name with a version in it ("name@@V_1") is none of ours.
+ours=$(nm -D -P --defined-only "$lib" | awk '{print $1 " " $2}' | sort)
 
 has() { printf '%s\n' "$ours" | grep -qx "$1"; }
 complain() { echo "$*"; bad=1; }
 
 other=$(printf '%s\n' "$ours" | grep -Ev '^(nccl|pnccl|shunt_)' || true)
 [ -z "$other" ] || complain "exported and should not be: $other"
-undefined=$(nm -D --undefined-only "$lib" | grep -E ' (nccl|cu[A-Z]|cuda)' || true)
+undefined=$(nm -D -P --undefined-only "$lib" | grep -E '^(nccl|cu[A-Z]|cuda)' || true)
 [ -z "$undefined" ] || complain "needs: $undefined"
 needed=$(readelf -d "$lib" | grep NEEDED | grep -Ei 'cuda|nccl' || true)
 [ -z "$needed" ] || complain "linked with: $needed"
 readelf -d "$lib" | grep -q 'SONAME.*\[libnccl.so.2\]' || complain "the SONAME is not libnccl.so.2"
 
 functions=$(printf '%s\n' "$ours" | awk '$1 ~ /^shunt_/ && $2 == "T"')
-[ "$(nm -D --defined-only "$api" | awk '{print $3 " " $2}' | sort)" = "$functions" ] ||
+[ "$(nm -D -P --defined-only "$api" | awk '{print $1 " " $2}' | sort)" = "$functions" ] ||
 	complain "src/shim/api/functions.def: $api does not export the functions that $lib does"
 readelf -d "$api" | grep -q 'SONAME.*\[libshunt_api.so.0\]' || complain "the SONAME is not libshunt_api.so.0"
 
@@ -38,7 +39,7 @@ for candidate in ${SHUNT_TEST_NCCL:-} /usr/local/cuda/lib64/libnccl.so.2 /usr/lo
 done
 if [ -n "$real" ]; then
 	n=0
-	for entry in $(nm -D --defined-only "$real" | awk '$3 ~ /^p?nccl/ {print $3 ":" $2}'); do
+	for entry in $(nm -D -P --defined-only "$real" | awk '$1 ~ /^p?nccl/ {sub("@.*", "", $1); print $1 ":" $2}'); do
 		has "${entry%:*} ${entry#*:}" || complain "in $real but not here: $entry"
 		n=$((n + 1))
 	done

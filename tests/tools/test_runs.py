@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_runs.py TOOLS: what tools/test.sh counts, runs again and says at its end, over a Meson that runs nothing.
+"""test_runs.py TOOLS LIBCUDA: what tools/test.sh counts, runs again and says at its end, over a Meson that runs nothing.
 
 The Meson here is a script: the results of a test are the letters of its line in the file `results`, one for each time it runs: O passes,
 F fails, S skips, I was interrupted, R fails with a report of a sanitizer, X with the exit status of one, V of memcheck. Its log has
@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 TOOLS = os.path.abspath(sys.argv.pop(1))
+LIBCUDA = os.path.abspath(sys.argv.pop(1))  # a driver for CUDA 12.2
 MESON = r"""#!/usr/bin/env python3
 import json, os, sys
 args = sys.argv[1:]
@@ -222,6 +223,23 @@ class Runs(unittest.TestCase):
         self.write("tests/required.txt", "any step tsan\n")
         status, lines = self.run_tests("unit a O\n", "tests plain; skip tsan 'no sanitizer'")
         self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_the_driver_says_its_cuda_whatever_nvidia_smi_prints(self):
+        os.symlink(LIBCUDA, self.path("bin/libcuda.so.1"))
+        env = dict(os.environ, LD_LIBRARY_PATH=self.path("bin"))
+        script = """. tools/setup.sh
+gpu_count() { echo 1; }
+nvcc_found() { return 1; }
+need_nvcc_wheels() { say "wheels of $1"; }
+need_nvcc
+driver_cuda() { echo 13.4; }
+need_nvcc
+"""
+        text = subprocess.run(
+            ["sh", "-c", script], cwd=self.dir.name, env=env, stdout=subprocess.PIPE, text=True
+        ).stdout.splitlines()
+        self.assertIn("the driver is for CUDA 12.2, wheels", text[0])
+        self.assertEqual(text[1], "== wheels of 13.4")
 
     def test_parts_beside_the_tests_are_awaited(self):
         script = (
