@@ -83,7 +83,8 @@ static bool move_to_end(json_t *ops, size_t i)
 	return i + 2 < json_array_size(ops) && move_op(ops, i, json_array_size(ops) - 1);
 }
 
-/* Without a promise about data; for a list of channels or semaphores, all but the last. */
+/* As MSCCL++ names it without a promise about data, which is right here (docs/plans.md); for a list of channels or
+ * semaphores, all but the last. */
 static bool weaken(json_t *ops, size_t i)
 {
 	json_t *op = json_array_get(ops, i), *ids = json_object_get(op, "channel_ids");

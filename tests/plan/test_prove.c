@@ -128,6 +128,26 @@ static void test_prove_needs_synchronization(void **state)
 	expect(root, -EINVAL, "rank 1, block 0, operation 0 (put, gather.py:7): writes rank 0's output[1]");
 }
 
+/* The same with relaxed signals and waits: they order data, too (docs/plans.md, src/plan/compile/program_ops.c). */
+static void test_prove_counts_on_relaxed_signals(void **state)
+{
+	static const char *const relaxed[] = { "\"rlxsignal\"", "\"rlxwait\"" };
+
+	for (unsigned which = 1; which < 16; which++) {
+		json_t *root = two_ranks("allgather", GATHER, PUT(0) "," COPY(0) SYNC, PUT(1) "," COPY(1) SYNC);
+
+		for (unsigned i = 0; i < 4; i++) {
+			char path[64];
+
+			if (!(which >> i & 1))
+				continue;
+			snprintf(path, sizeof(path), "gpus/%u/threadblocks/0/ops/%u/name", i / 2, 3 + i % 2);
+			edit_text(root, path, relaxed[i % 2]);
+		}
+		expect(root, 0, NULL);
+	}
+}
+
 static void test_prove_looks_at_values(void **state)
 {
 	/* Both write to the same place. */
@@ -333,6 +353,7 @@ int main(void)
 		cmocka_unit_test(test_prove_plans_of_the_corpus_are_right),
 		cmocka_unit_test(test_prove_what_is_undecided_is_not_wrong),
 		cmocka_unit_test(test_prove_needs_synchronization),
+		cmocka_unit_test(test_prove_counts_on_relaxed_signals),
 		cmocka_unit_test(test_prove_looks_at_values),
 		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
 		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),

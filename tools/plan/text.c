@@ -133,8 +133,6 @@ void plan_op_describe(
 		append_pairs(&w, op);
 	else
 		append_ids(&w, op);
-	if (shunt_plan_op_does(op, SHUNT_PLAN_RELAXED))
-		append(&w, ", no order of data");
 	if (op->nsrc && shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS))
 		append(&w, "; then a signal to each%s",
 		    shunt_plan_op_does(op, SHUNT_PLAN_COMPLETES) ? ", and wait until it is sent" : "");

@@ -86,7 +86,7 @@ class MemoryChannel(_Channel):
     channel_type = ChannelType.memory
 
     def signal(self, tb: int, data_sync: SyncType = SyncType.both, relaxed: bool = False) -> None:
-        """Tells the peer. relaxed: without a promise about data."""
+        """Tells the peer. relaxed: MSCCL++ then promises nothing about data; Shunt makes no difference."""
         self._sync(Ins.relaxed_signal if relaxed else Ins.signal, tb, data_sync)
 
     def wait(self, tb: int, data_sync: SyncType = SyncType.both, relaxed: bool = False) -> None:

@@ -37,13 +37,17 @@ static const uint8_t prog_codes[SHUNT_PLAN_NOPCODES][2] = {
 	        PACKETS_AGREE(port_src, SRC_OF_##port_prog) && PACKETS_AGREE(dst, DST_OF_##port_prog), \
 	    name ": the interpreter has packets elsewhere");
 #include "plan/format/op_rows.def"
-/* An effect on counters is the interpreter's operation for it. PWS signals with an operation of its own. */
+/*
+ * An effect on counters is the interpreter's operation for it, on both types of channels: the proof counts on the order
+ * that this operation gives. PWS signals with an operation of its own.
+ */
 #define SAME(effects, effect, prog, code) \
 	((((effects) & SHUNT_PLAN_##effect) != 0) == (SHUNT_PROG_##prog == SHUNT_PROG_##code))
 #define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
 	_Static_assert(SAME(effects, WAITS, prog, WAIT) && SAME(effects, ACQUIRES, prog, SEM_ACQUIRE) && \
 	        SAME(effects, RELEASES, prog, SEM_RELEASE) && SAME(effects, SYNCS_BLOCKS, prog, BARRIER) && \
-	        SAME(effects, REPEATS, prog, LOOP) && ((src) || SAME(effects, SIGNALS, prog, SIGNAL)), \
+	        SAME(effects, REPEATS, prog, LOOP) && ((src) || SAME(effects, SIGNALS, prog, SIGNAL)) && \
+	        SAME(effects, WAITS, port_prog, WAIT) && ((src) || SAME(effects, SIGNALS, port_prog, SIGNAL)), \
 	    name ": the interpreter's operation has other effects");
 #include "plan/format/op_rows.def"
 /* The kernels tell operations on packets by their place in the enum (kernels/plan/ll128_packets.h). */

@@ -21,12 +21,11 @@ enum shunt_plan_effect {
 	SHUNT_PLAN_WAITS = 1 << 3,
 	SHUNT_PLAN_RELEASES = 1 << 4,
 	SHUNT_PLAN_ACQUIRES = 1 << 5,
-	SHUNT_PLAN_RELAXED = 1 << 6,   /* signals or waits without an order of data */
-	SHUNT_PLAN_COMPLETES = 1 << 7, /* data sent on ports is complete when the operation ends */
-	SHUNT_PLAN_PAIRWISE = 1 << 8,  /* as many src as dst; dst[i] = src[i] */
-	SHUNT_PLAN_REDUCES = 1 << 9,   /* has a reduce_op */
-	SHUNT_PLAN_REPEATS = 1 << 10,  /* a pipeline */
-	SHUNT_PLAN_OWN_KEYS = 1 << 11, /* the file has keys of its own for src and dst */
+	SHUNT_PLAN_COMPLETES = 1 << 6, /* data sent on ports is complete when the operation ends */
+	SHUNT_PLAN_PAIRWISE = 1 << 7,  /* as many src as dst; dst[i] = src[i] */
+	SHUNT_PLAN_REDUCES = 1 << 8,   /* has a reduce_op */
+	SHUNT_PLAN_REPEATS = 1 << 9,   /* a pipeline */
+	SHUNT_PLAN_OWN_KEYS = 1 << 10, /* the file has keys of its own for src and dst */
 };
 
 /* Kind of a slice; a list has that of its i-th slice in bits 4i to 4i + 3. */
