@@ -69,6 +69,9 @@ shunt = {NAME}.torchcomms
 """
 
 
+DIST_INFO = ("METADATA", "entry_points.txt")
+
+
 class BuildError(RuntimeError):
     """What the build lacks, in one line."""
 
@@ -110,6 +113,7 @@ def _build(settings: Settings) -> str:
         "-Dtests=disabled",
         f"-Dcuda={_setting(settings, 'cuda', 'auto')}",
         f"-Dgpu_archs={_setting(settings, 'gpu-archs', '80,90,100')}",
+        "-Dpython=disabled",
     ]
     again = ["--reconfigure"] if os.path.exists(os.path.join(build, "build.ninja")) else []
     _run("meson", "setup", *again, build, *options)
@@ -129,7 +133,8 @@ def _installed(build: str, folder: str) -> dict[str, tuple[bytes, bool]]:
     for source, target in json.loads(_run("meson", "introspect", "--installed", build, capture=True)).items():
         for pattern, place in INSTALLED:
             match = re.search(pattern, target)
-            if not match or not os.path.isabs(source):  # a link
+            # A link is relative, or comes after the file that it stands for.
+            if not match or not os.path.isabs(source) or match.expand(place) in found:
                 continue
             with open(source, "rb") as file:
                 is_elf = file.read(4) == b"\x7fELF"
@@ -274,7 +279,14 @@ def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
 
 
 def main() -> int:
-    """build_libshunt.py DIRECTORY [NAME=VALUE...]: writes the wheel and the sdist, and prints their names."""
+    """build_libshunt.py DIRECTORY [NAME=VALUE...]: writes the wheel and the sdist, and prints their names.
+
+    build_libshunt.py --dist-info DIRECTORY: writes what describes the package, for an installation by Meson."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--dist-info":
+        for name in DIST_INFO:
+            with open(os.path.join(sys.argv[2], name), "wb") as described:
+                described.write(_info("")[name])
+        return 0
     if len(sys.argv) < 2 or not all("=" in argument for argument in sys.argv[2:]):
         print(main.__doc__, file=sys.stderr)
         return 2

@@ -42,7 +42,7 @@ def library_path() -> str:
             f"{path} is not there: this is a source tree, or a broken installation; "
             "set SHUNT_LIB to a libshunt.so, or install the wheel again"
         )
-    return path
+    return os.path.realpath(path)  # meson install leaves a link there
 
 
 class CounterRow(Structure):

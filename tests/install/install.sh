@@ -24,8 +24,8 @@ unset DESTDIR LD_LIBRARY_PATH
 }
 
 # What is there.
-lib=$(find "$stage" -name libshunt.so)
-[ -f "$lib" ] && [ ! -L "$lib" ] || {
+lib=$(find "$stage" -name libshunt.so -type f)
+[ -f "$lib" ] || {
 	complain "no lib/libshunt.so"
 	exit 1
 }
@@ -51,7 +51,7 @@ done
 export PKG_CONFIG_SYSROOT_DIR="$stage" PKG_CONFIG_LIBDIR="$libdir/pkgconfig"
 unset PKG_CONFIG_PATH
 flags=$("$pkg_config" --cflags --libs shunt) || complain "pkg-config does not know shunt"
-shunt=$(find "$stage" -path '*/bin/shunt')
+shunt=$(find "$stage" -path '*/bin/shunt' -type f)
 # shellcheck disable=SC2086
 if $CC -o "$work/client" "$client" $flags; then
 	export SHUNT_DEVICE=sim SHUNT_SIM_DEVICES=3
@@ -94,6 +94,56 @@ done
 if [ -n "$shunt" ]; then
 	preload=$("$shunt" run --print | sed -n "s/^\(export \)*LD_PRELOAD=['\"]*\([^'\"]*\).*/\2/p")
 	check "shunt run" "$(realpath "$lib")" "$(realpath "${preload%%:*}" 2>&1)"
+fi
+
+# The Python package, and each part from each other: as staged, by a link, and moved as a whole. Paths are compared without links.
+source=$(cd "$(dirname "$0")/../../python" && pwd)
+package=$(find "$stage" -path '*/libshunt/__init__.py')
+parts() { # what, where the staging directory is now
+	at=$2/${lib#"$stage"/}
+	python_dir=$2/${package#"$stage"/}
+	python_dir=${python_dir%/libshunt/__init__.py}
+	ask='import os, sys, libshunt; print(*map(os.path.realpath, (libshunt.library_path(), libshunt.command_path(False))))'
+	real="$(realpath "$at") $(realpath "$2/${shunt#"$stage"/}")"
+	check "$1: package" "$real" "$(PYTHONPATH=$python_dir "$python" -c "$ask" 2>&1)"
+	check "$1: package of the sources" "$real" "$(PYTHONPATH=$source SHUNT_LIB=$at "$python" -c "$ask" 2>&1)"
+	command=$2/${shunt#"$stage"/}
+	check "$1: path lib" "$(realpath "$at")" "$("$command" path lib 2>&1)"
+	check "$1: path link" "$(realpath "$(dirname "$at")/shunt")" "$("$command" path link 2>&1)"
+	check "$1: path include" "$(realpath "$2/${include#"$stage"/}")" "$("$command" path include 2>&1)"
+	check "$1: path python" "$(realpath "$python_dir")" "$("$command" path python 2>&1)"
+	check "$1: default plans" 1 "$("$command" info select --standalone --hosts 2 --local 2 2>&1 | grep -c 'share/shunt/plans' | sed 's/^[1-9].*/1/')"
+	mscclpp=$("$command" run --mscclpp --print | sed -n "s/^\(export \)*PYTHONPATH=['\"]*\([^':\"]*\).*/\2/p")
+	[ -d "$mscclpp/mscclpp" ] && case $mscclpp in "$(realpath "$python_dir")"/*) ;; *) false ;; esac ||
+		complain "$1: run --mscclpp has PYTHONPATH $mscclpp"
+}
+if [ -n "$shunt" ] && [ -n "$package" ]; then
+	(cd "$source" && find libshunt -name '*.py' -o -name py.typed) | sort >"$work/sources"
+	(cd "$(dirname "$package")/.." && find libshunt -name '*.py' -o -name py.typed) | sort | diff "$work/sources" - >"$work/log" ||
+		complain "python/meson.build does not list the files that are there: $(cat "$work/log")"
+	export PYTHONDONTWRITEBYTECODE=1
+	parts staged "$stage"
+	ln -s "$stage" "$work/link"
+	parts "by a link" "$work/link"
+	mkdir "$work/other folder"
+	mv "$stage" "$work/other folder/moved"
+	parts moved "$work/other folder/moved"
+	mv "$work/other folder/moved" "$stage"
+	found='import importlib.metadata as m; print(*(e.value for e in m.entry_points(group="torchcomms.backends") if e.name == "shunt"))'
+	check "torchcomms' entry point" libshunt.torchcomms "$(PYTHONPATH=$(dirname "$package")/.. "$python" -c "$found" 2>&1)"
+	cat >"$work/mine.py" <<'PY'
+from libshunt.language import *
+
+with CollectiveProgram("mine", AllReduce(2, 1, inplace=True), 2, protocol="LL", use_double_scratch_buffer=True) as program:
+    boxes = [Buffer(rank, 4) for rank in range(2)]
+    for rank in range(2):
+        MemoryChannel(1 - rank, rank).put_packets(boxes[1 - rank][rank * 2 : rank * 2 + 2], Rank(rank).get_input_buffer()[:], tb=0)
+        Rank(rank).reduce(Rank(rank).get_input_buffer()[:], [boxes[rank][(1 - rank) * 2 : (1 - rank) * 2 + 2]], tb=0, packet=True)
+print(program.verify()["ok"])
+PY
+	check "an all-reduce of one's own" True "$(PYTHONPATH=$source SHUNT_LIB=$lib SHUNT_DEVICE=sim "$python" "$work/mine.py" 2>&1 | tail -1)"
+else
+	complain "no command or no Python package"
 fi
 
 # Programs that do not use NCCL. Not even a misspelt variable may make it speak.

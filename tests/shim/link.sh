@@ -28,6 +28,12 @@ check "opened before, beside NCCL" "once nccl $dir/place/libother.so sim" "$("$b
 ln -s "$api" "$dir/place/libshunt_api.so.0"
 check "through a link" "once none $lib sim" "$(LD_LIBRARY_PATH=$dir/place "$alone" "$plan" 2>&1)"
 
+# A wheel has copies in the folder of the links.
+mkdir -p "$dir/wheel/lib/shunt"
+cp "$lib" "$dir/wheel/lib/libshunt.so"
+cp "$api" "$dir/wheel/lib/shunt/libshunt_api.so.0"
+check "a wheel's copy" "once none $dir/wheel/lib/libshunt.so sim" "$(LD_LIBRARY_PATH=$dir/wheel/lib/shunt "$alone" "$plan" 2>&1)"
+
 # Without any, and with one that lacks the function.
 mkdir "$dir/bare"
 cp "$api" "$dir/bare/libshunt_api.so.0"

@@ -2,17 +2,12 @@
 /* Finds and opens libshunt.so. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include "base/place.h"
 #include "tools/common/tool.h"
-
-#ifndef TOOL_LIBDIR_FROM_BINDIR
-#define TOOL_LIBDIR_FROM_BINDIR "../lib"
-#endif
 
 static bool is_file(const char *path)
 {
@@ -23,12 +18,8 @@ static bool is_file(const char *path)
 
 int tool_lib_path(char path[PATH_MAX])
 {
-	/* Relative to this executable's directory: the build tree first, then the installed places. */
-	static const char *const places[] = { "../src/libshunt.so", "../src/shim/libshunt.so",
-		(TOOL_LIBDIR_FROM_BINDIR "/libshunt.so"), "../lib/libshunt.so", "../lib64/libshunt.so" };
 	const char *given = getenv("SHUNT_LIB");
-	char self[PATH_MAX];
-	ssize_t len;
+	char dir[PATH_MAX], file[PATH_MAX];
 
 	if (given && *given) {
 		if (is_file(given) && realpath(given, path))
@@ -36,42 +27,11 @@ int tool_lib_path(char path[PATH_MAX])
 		tool_error("SHUNT_LIB is \"%s\", which is not a file", given);
 		return -ENOENT;
 	}
-	len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (len > 0) {
-		self[len] = 0;
-		const char *dir = dirname(self);
-
-		for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-			char candidate[PATH_MAX];
-			int n = snprintf(candidate, sizeof(candidate), "%s/%s", dir, places[i]);
-
-			if (n > 0 && n < PATH_MAX && is_file(candidate) && realpath(candidate, path))
-				return 0;
-		}
-	}
+	if (shunt_place_find(SHUNT_PLACE_LIBRARY, NULL, dir) &&
+	    (size_t)snprintf(file, sizeof(file), "%s/libshunt.so", dir) < sizeof(file) && is_file(file) &&
+	    realpath(file, path))
+		return 0;
 	tool_error("cannot find libshunt.so beside this program; set SHUNT_LIB to its path");
-	return -ENOENT;
-}
-
-int tool_links_dir(const char *lib_path, char dir[PATH_MAX])
-{
-	/* Relative to the library's directory: installed, then the build tree. */
-	static const char *const places[] = { "shunt", "lib/shunt", "links" };
-	char copy[PATH_MAX];
-
-	snprintf(copy, sizeof(copy), "%s", lib_path);
-	const char *base = dirname(copy);
-
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		char candidate[PATH_MAX];
-		int n = snprintf(candidate, sizeof(candidate), "%s/%s/libnccl.so", base, places[i]);
-
-		if (n <= 0 || n >= PATH_MAX || !is_file(candidate))
-			continue;
-		candidate[n - strlen("/libnccl.so")] = 0;
-		if (realpath(candidate, dir))
-			return 0;
-	}
 	return -ENOENT;
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the Python package libshunt. */
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
+#include "base/place.h"
 #include "tools/common/tool.h"
 
 static bool is_package(const char *dir)
@@ -19,20 +18,6 @@ static bool is_package(const char *dir)
 	return n > 0 && n < PATH_MAX && !stat(file, &st) && S_ISREG(st.st_mode);
 }
 
-/* In a wheel the command is in the package's folder bin. */
-static bool is_around_us(char dir[PATH_MAX])
-{
-	char self[PATH_MAX];
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (len <= 0)
-		return false;
-	self[len] = 0;
-	const char *package = dirname(dirname(self));
-
-	return is_package(package) && realpath(package, dir);
-}
-
 int tool_python_package(char dir[PATH_MAX])
 {
 	static const char *const ask[] = { "python3", "-c",
@@ -41,7 +26,7 @@ int tool_python_package(char dir[PATH_MAX])
 	FILE *out;
 	pid_t pid;
 
-	if (is_around_us(dir))
+	if (shunt_place_find(SHUNT_PLACE_PYTHON, NULL, dir))
 		return 0;
 	out = tool_output_of(ask, &pid);
 	if (out) {

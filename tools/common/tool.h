@@ -92,11 +92,9 @@ int tool_lookup(const char *name, const char *const *names, int n);
  * absolute, without symbolic links. 0, or -ENOENT after an error message.
  */
 int tool_lib_path(char path[PATH_MAX]);
-/* The directory with the links libnccl.so.2 and libnccl.so to a library. 0 or -ENOENT (silent). */
-int tool_links_dir(const char *lib_path, char dir[PATH_MAX]);
 
 /*
- * The folder of the Python package libshunt: around this executable, else that of python3. 0, or -ENOENT after an error
+ * The folder of the Python package libshunt: of this installation, else that of python3. 0, or -ENOENT after an error
  * message.
  */
 int tool_python_package(char dir[PATH_MAX]);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/place.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
@@ -130,7 +131,7 @@ static int run_main(int argc, char **argv)
 		return TOOL_FAIL;
 	}
 	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
-	if (!err && !tool_links_dir(lib, links))
+	if (!err && shunt_place_find(SHUNT_PLACE_LINKS, lib, links))
 		err = tool_env_prepend("LD_LIBRARY_PATH", links);
 	if (!err && o.mscclpp && (status = mscclpp_set()) >= 0)
 		return status;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 
@@ -71,11 +72,13 @@ static void *find_loaded(void)
 	return found;
 }
 
-/* Loads the one beside this file. Its own names do not enter the process's scope; NCCL's SONAME is Shunt from then on.
+/*
+ * Loads the one beside this file, or above it, where a wheel has it, whose folder lib/shunt has copies for links. Its
+ * own names do not enter the process's scope; NCCL's SONAME is Shunt from then on.
  */
 static void *load_beside(void)
 {
-	char path[PATH_MAX], *slash;
+	char path[PATH_MAX], above[PATH_MAX], *slash;
 	void *handle;
 	Dl_info info;
 
@@ -86,6 +89,9 @@ static void *load_beside(void)
 		return NULL;
 	}
 	strcpy(slash + 1, MAIN_FILE);
+	if ((size_t)snprintf(above, sizeof(above), "%.*s/../" MAIN_FILE, (int)(slash - path), path) < sizeof(above) &&
+	    access(path, F_OK) && !access(above, F_OK))
+		(void)!realpath(above, path);
 	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		fprintf(stderr,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/place.h"
 #include "shim/real/find.h"
 
 #define WHEEL_DIR "nvidia/nccl/lib"
@@ -203,41 +204,11 @@ bool shunt_find_nccl(shunt_find_fn *take, void *arg)
 	return s.found;
 }
 
-/*
- * Path of the mapping that holds the address. dladdr alone will not do: it may give a name relative to an old working
- * directory.
- */
-static bool mapping_path(const void *address, char *path, size_t bytes)
-{
-	FILE *f = fopen("/proc/self/maps", "re");
-	char line[PATH_MAX + 128];
-	bool found = false;
-
-	while (f && !found && fgets(line, sizeof(line), f)) {
-		unsigned long from, to;
-		const char *slash = strchr(line, '/');
-		if (sscanf(line, "%lx-%lx", &from, &to) != 2 || !slash || (unsigned long)address < from ||
-		    (unsigned long)address >= to)
-			continue;
-		snprintf(path, bytes, "%.*s", (int)strcspn(slash, "\n"), slash);
-		found = true;
-	}
-	if (f)
-		fclose(f);
-	return found;
-}
-
 bool shunt_find_is_self(const char *path)
 {
-	static const char self_symbol;
-	char self_path[PATH_MAX];
+	char own[PATH_MAX];
 	struct stat a, b;
-	Dl_info info;
 
-	if (stat(path, &b))
-		return false;
-	if (mapping_path(&self_symbol, self_path, sizeof(self_path)) && !stat(self_path, &a))
-		return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-	return dladdr(&self_symbol, &info) && info.dli_fname && !stat(info.dli_fname, &a) && a.st_dev == b.st_dev &&
+	return !stat(path, &b) && shunt_place_own(own) && !stat(own, &a) && a.st_dev == b.st_dev &&
 	    a.st_ino == b.st_ino;
 }
