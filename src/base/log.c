@@ -545,6 +545,16 @@ void shunt_warn(const char *fmt, ...)
 	va_end(ap);
 }
 
+void shunt_warn_again(const char *fmt, ...)
+{
+	bool print = shunt_log_enabled(SHUNT_LOGLEVEL_WARN, 0);
+	va_list ap;
+
+	va_start(ap, fmt);
+	write_line("WARN", print, false, fmt, ap);
+	va_end(ap);
+}
+
 void shunt_info(unsigned subsys, const char *fmt, ...)
 {
 	va_list ap;

@@ -39,6 +39,8 @@ extern const char *const shunt_loglevel_names[]; /* "auto", ..., NULL */
 
 void shunt_error(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 void shunt_warn(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
+/* A warning about what follows from an error before: that one stays the last error. */
+void shunt_warn_again(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 void shunt_info(unsigned subsys, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
 void shunt_trace(unsigned subsys, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
 /* A line without a level, for users who did not ask for any. Printed unless SHUNT_LOG is none or error. */

@@ -217,7 +217,7 @@ static void print(const char *level, const char *fmt, va_list ap)
 	char line[512];
 
 	vsnprintf(line, sizeof(line), fmt, ap);
-	if (*level != 'I') {
+	if (*level == 'E' || *level == 'W') {
 		pthread_mutex_lock(&lock);
 		memcpy(last_error, line, sizeof(line));
 		pthread_mutex_unlock(&lock);
@@ -232,10 +232,11 @@ static void print(const char *level, const char *fmt, va_list ap)
 		print(level, fmt, ap); \
 		va_end(ap); \
 	}
-void shunt_error(const char *fmt, ...) PRINTER(shunt_error, "ERROR") void shunt_warn(const char *fmt, ...)
-    PRINTER(shunt_warn, "WARN") void shunt_info(unsigned subsys, const char *fmt, ...)
-        PRINTER(shunt_info, "INFO") void shunt_trace(unsigned subsys, const char *fmt, ...)
-            PRINTER(shunt_trace, "INFO") void shunt_banner(const char *fmt, ...)
+void shunt_warn_again(const char *fmt, ...) PRINTER(shunt_warn_again, "AGAIN") void shunt_error(const char *fmt, ...)
+    PRINTER(shunt_error, "ERROR") void shunt_warn(const char *fmt, ...)
+        PRINTER(shunt_warn, "WARN") void shunt_info(unsigned subsys, const char *fmt, ...)
+            PRINTER(shunt_info, "INFO") void shunt_trace(unsigned subsys, const char *fmt, ...)
+                PRINTER(shunt_trace, "INFO") void shunt_banner(const char *fmt, ...)
 {
 	char line[512];
 	va_list ap;

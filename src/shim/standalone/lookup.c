@@ -60,7 +60,7 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 		shunt_warn("%s: the communicator is not ready; call ncclCommGetAsyncError until it is", what);
 		state = shunt_to_nccl(-EINVAL);
 	} else {
-		shunt_warn("%s: the communicator has failed before; abort it", what);
+		shunt_warn_again("%s: the communicator has failed before; abort it", what);
 	}
 	shunt_entry_put(e);
 	*result_p = state;
