@@ -68,6 +68,24 @@ static void side_create(struct side *side, int gpu)
 	    0);
 }
 
+/* A peer that never connects: whoever waits for it says its name. By tcp one end alone may connect. */
+static void test_proxy_names_the_peer_that_does_not_come(void **state)
+{
+	struct side side[2];
+	char text[256];
+
+	if (!strcmp(net->name, "tcp"))
+		return;
+	for (int i = 0; i < 2; i++)
+		side_create(&side[i], i);
+	assert_int_equal(shunt_proxy_connect(side[0].proxy, &side[1].offer, 50, NULL, text), -ETIMEDOUT);
+	assert_non_null(strstr(text, "rank 3 on node2"));
+	for (int i = 0; i < 2; i++) {
+		shunt_proxy_destroy(side[i].proxy);
+		free(side[i].words);
+	}
+}
+
 struct connecting {
 	struct side *side;
 	const struct shunt_proxy_offer *theirs;
@@ -331,6 +349,7 @@ static void test_a_trigger_of_no_connection_is_a_failure(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_proxy_names_the_peer_that_does_not_come),
 		cmocka_unit_test(test_triggers_are_carried),
 		cmocka_unit_test(test_a_full_fifo_is_carried),
 		cmocka_unit_test(test_what_is_left_is_carried_before_the_end),

@@ -121,9 +121,29 @@ static void begin_connecting(struct proxy_thread *thread, void *arg)
 		c->memory = call->theirs[i].memory;
 		c->words = call->theirs[i].words;
 		c->raised_at = call->theirs[i].raised_at;
-		if (err)
-			shunt_proxy_fail(c, err, c->name);
+		if (err) {
+			char text[256];
+
+			snprintf(text, sizeof(text), "no connection to %s can be made: %s", c->name, strerror(-err));
+			shunt_proxy_fail(c, err, text);
+		}
 	}
+}
+
+struct missing {
+	const struct shunt_proxy *proxy;
+	char name[128]; /* of the first peer without a connection */
+};
+
+static void find_missing(struct proxy_thread *thread, void *arg)
+{
+	struct missing *call = arg;
+	const struct shunt_proxy *proxy = call->proxy;
+
+	(void)thread;
+	for (int i = 0; i < proxy->config.npeers && !call->name[0]; i++)
+		if (proxy->connection[i].state == CONNECTION_NEW)
+			snprintf(call->name, sizeof(call->name), "%s", proxy->connection[i].name);
 }
 
 static void begin_taking(struct proxy_thread *thread, void *arg)
@@ -146,6 +166,7 @@ int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offe
 {
 	int64_t deadline = shunt_deadline_ms(timeout_ms), look;
 	struct pollfd fd = { .fd = proxy->notify_fd, .events = POLLIN };
+	struct missing missing = { proxy, "" };
 	uint64_t count;
 	int err = 0, ready;
 
@@ -165,7 +186,10 @@ int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offe
 		if (err > 0 || (err == -ETIMEDOUT && shunt_now_ms() < deadline))
 			err = proxy->config.lost && proxy->config.lost(proxy->config.ctx) ? -EOWNERDEAD : 0;
 	}
-	snprintf(text, 256, "%d of %d connections to other hosts were made", ready, proxy->config.npeers);
+	shunt_proxy_thread_call(proxy->thread, find_missing, &missing);
+	if (err == -ETIMEDOUT && !missing.name[0])
+		return 0; /* the last one came just now */
+	snprintf(text, 256, "no connection to %s was made (%d of %d were)", missing.name, ready, proxy->config.npeers);
 	return err;
 }
 
