@@ -25,6 +25,7 @@
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/limits.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
 #include "transport/rendezvous/wire/wire.h"
@@ -503,6 +504,112 @@ static void test_a_death_has_its_text(void **state)
 	run_world(&(struct world){ .place = "00", .named = true, .dies = 1u << 1, .body = dead_body });
 }
 
+/* ---- a rank that does not come */
+
+enum making { SPLIT, SPLIT_IN_GROUP, SHRINK, GROW };
+
+static const struct absence {
+	enum making making; /* SHRINK: without rank 0; GROW: by a rank that does not come */
+	const char *place;
+	int absent;
+	const char *says;
+} absences[] = {
+	/* By the sockets of one host. */
+	{ SPLIT, "000", 2, " 2 (of the parent)" },
+	{ SPLIT_IN_GROUP, "000", 2, " 2 (of the parent)" },
+	{ SHRINK, "000", 2, "missing: 2 (of the parent)" },
+	{ GROW, "0", -1, "missing: 1" },
+	/* As the root of several hosts; there only the root comes, since others may be late for its limit. */
+	{ SPLIT, "01", 1, "missing: 1 (of the parent)" },
+	{ SPLIT_IN_GROUP, "01", 1, "missing: 1 (of the parent)" },
+	{ SHRINK, "012", 2, "missing: 2 (of the parent)" },
+	{ GROW, "01", 1, "missing: 1 2" },
+	/* By calls of a root on another host. */
+	{ SPLIT, "01", 0, ": rank 0 (of the parent) at 127.0.0.1:" },
+	{ SHRINK, "012", 1, ": rank 1 (of the parent) at 127.0.0.1:" },
+	{ GROW, "01", 0, ": rank 0 at 127.0.0.1:" },
+}, *absence;
+
+static ncclResult_t make_child(const struct rank *r, ncclComm_t comm, ncclComm_t *child)
+{
+	ncclUniqueId id;
+	ncclResult_t res;
+
+	switch (absence->making) {
+	case SPLIT:
+		return ncclCommSplit(comm, 0, r->rank, child, NULL);
+	case SPLIT_IN_GROUP:
+		ncclGroupStart();
+		res = ncclCommSplit(comm, 0, r->rank, child, NULL);
+		return res ? res : ncclGroupEnd();
+	case SHRINK:
+		return ncclCommShrink(comm, (int[]){ 0 }, 1, child, NULL, NCCL_SHRINK_DEFAULT);
+	default:
+		res = r->rank ? ncclSuccess : ncclCommGetUniqueId(comm, &id);
+		return res ? res : ncclCommGrow(comm, r->nranks + 1, r->rank ? NULL : &id, -1, child, NULL);
+	}
+}
+
+static int absent_body(struct rank *r)
+{
+	bool comes = r->rank != absence->absent && (absence->making != SHRINK || r->rank);
+	ncclComm_t comm, child = NULL;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	ranks_barrier(r, &world_shared()->step[0]);
+	if (comes) {
+		limits_set(100, 100);
+		CHECK(make_child(r, comm, &child) == ncclRemoteError && !child);
+		if (!strstr(world_error(), " did not come together on rank ") ||
+		    !strstr(world_error(), absence->says)) {
+			fprintf(stderr, "rank %d of %s: not \"%s\" but \"%s\"\n", r->rank, absence->place,
+			    absence->says, world_error());
+			return 1;
+		}
+		limits_set(LIMIT_LONG_MS, LIMIT_LONG_MS);
+	}
+	NCCL(ncclCommDestroy(comm));
+	ranks_barrier(r, &world_shared()->step[1]);
+	return 0;
+}
+
+static void test_a_rank_that_does_not_come_is_named(void **state)
+{
+	if (overlay)
+		return; /* there NCCL makes communicators of others */
+	for (size_t i = 0; i < sizeof(absences) / sizeof(absences[0]); i++) {
+		absence = &absences[i];
+		run_world(&(struct world){ .place = absence->place, .named = true, .body = absent_body });
+	}
+}
+
+/* A call on a communicator that has failed says so; the last error is still why it failed. */
+static int failed_before_body(struct rank *r)
+{
+	ncclConfig_t config = ranks_config();
+	ncclComm_t comm, grown, child;
+	ncclUniqueId id;
+
+	config.blocking = 0;
+	NCCL(ncclCommInitRank(&comm, 1, r->id, 0));
+	NCCL(ncclCommGetUniqueId(comm, &id));
+	limits_set(100, 100);
+	CHECK(ncclCommGrow(comm, 2, &id, -1, &grown, &config) == ncclInProgress);
+	CHECK(ranks_settled(grown) == ncclRemoteError);
+	CHECK(strstr(world_error(), "missing: 1"));
+	CHECK(ncclCommSplit(grown, 0, 0, &child, NULL) != ncclSuccess);
+	CHECK(strstr(world_error(), "missing: 1"));
+	NCCL(ncclCommAbort(grown));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_a_call_after_an_error_leaves_its_text(void **state)
+{
+	if (!overlay)
+		run_world(&(struct world){ .place = "0", .named = true, .body = failed_before_body });
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -513,6 +620,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_rank_of_another_version_is_noticed_by_all),
 		cmocka_unit_test(test_an_error_has_its_text),
 		cmocka_unit_test(test_a_death_has_its_text),
+		cmocka_unit_test(test_a_rank_that_does_not_come_is_named),
+		cmocka_unit_test(test_a_call_after_an_error_leaves_its_text),
 	};
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];

@@ -239,18 +239,16 @@ static void test_hosts_messages_are_proven(void **state)
 
 struct callee {
 	struct shunt_rendezvous *rdzv;
-	int resets, err;
+	int resets, fails; /* fails: what it tells whoever comes, before it goes */
+	int err;
 };
 
 static void *callee_main(void *arg)
 {
 	struct callee *c = arg;
-	struct rdzv_root root = { .lobby = &c->rdzv->lobby,
-		.what = "a test's join",
-		.limit = "SHUNT_TIMEOUT",
-		.nranks = 2,
-		.nmembers = 2,
-		.timeout_ms = 20000 };
+	struct rdzv_root root = {
+		.lobby = &c->rdzv->lobby, .limit = "SHUNT_TIMEOUT", .nranks = 2, .nmembers = 2, .timeout_ms = 20000
+	};
 	struct linger reset = { .l_onoff = 1 };
 
 	for (; c->resets; c->resets--) {
@@ -262,12 +260,22 @@ static void *callee_main(void *arg)
 			c->err = -EIO;
 		close(fd);
 	}
-	c->err = c->err ? c->err : rdzv_root_run(&root, c->rdzv);
+	if (!c->err && c->fails) {
+		root.nranks = root.nmembers = 3;
+		c->err = rdzv_root_init(&root);
+		while (!c->err && root.arrived < 2 && root.status == RDZV_OPEN)
+			rdzv_root_step(&root);
+		rdzv_root_fail(&root, c->fails, "rank 2 has not come");
+		rdzv_root_answer_all(&root, false);
+		rdzv_root_finish(&root);
+		rdzv_lobby_close(&c->rdzv->lobby);
+	}
+	c->err = c->err || c->fails ? c->err : rdzv_root_run(&root, c->rdzv);
 	return NULL;
 }
 
 /* What a call says to a root that is there after so many resets, or (-1) not at all. */
-static int call_after(int resets)
+static int call_after(int resets, int fails)
 {
 	struct shunt_rendezvous *root, *member;
 	struct rdzv_key key = rdzv_key("0123456789abcdef", 16);
@@ -289,9 +297,11 @@ static int call_after(int resets)
 	assert_true(root && member);
 	member->nranks = root->nranks = 2;
 	member->rank = 1;
+	ask.rdzv = member;
+	ask.nranks = ask.nmembers = fails ? 3 : 2;
 	assert_int_equal(shunt_netif_select("lo", "AF_INET", &addr), 0);
 	assert_int_equal(shunt_socket_listen(&shunt_socket_tcp, &addr, &root->lobby.listen_fd), 0);
-	callee = (struct callee){ root, resets, 0 };
+	callee = (struct callee){ root, resets, fails, 0 };
 	if (resets < 0)
 		rdzv_lobby_close(&root->lobby);
 	else
@@ -301,6 +311,9 @@ static int call_after(int resets)
 		pthread_join(thread, NULL);
 		assert_int_equal(callee.err, 0);
 	}
+	member->err = err;
+	if (fails)
+		assert_string_equal(shunt_rendezvous_why(member, err), "rank 2 has not come");
 	shunt_rendezvous_destroy(member);
 	shunt_rendezvous_destroy(root);
 	return err;
@@ -308,9 +321,17 @@ static int call_after(int resets)
 
 static void test_hosts_calls_are_made_again(void **state)
 {
-	assert_int_equal(call_after(0), 0);
-	assert_int_equal(call_after(3), 0);
-	assert_int_equal(call_after(-1), -ECONNREFUSED);
+	assert_int_equal(call_after(0, 0), 0);
+	assert_int_equal(call_after(3, 0), 0);
+	assert_int_equal(call_after(-1, 0), -ECONNREFUSED);
+}
+
+/* The outcome that a root tells is final, also where it looks like a network's error: the next call would be refused.
+ */
+static void test_hosts_what_the_root_tells_is_final(void **state)
+{
+	assert_int_equal(call_after(0, -ETIMEDOUT), -ETIMEDOUT);
+	assert_int_equal(call_after(3, -ETIMEDOUT), -ETIMEDOUT);
 }
 
 /* Each probe of a connection on which nobody speaks may be lost: there are many until it counts as broken. */
@@ -384,14 +405,15 @@ static void test_hosts_identity_follows_the_variables(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hosts_identity_follows_the_variables), /* before anything reads the environment */
 		cmocka_unit_test(test_hosts_rounds),
 		cmocka_unit_test(test_hosts_rounds_of_a_child),
 		cmocka_unit_test(test_hosts_different_bytes_fail_on_all),
 		cmocka_unit_test(test_hosts_a_death_fails_on_all),
 		cmocka_unit_test(test_hosts_messages_are_proven),
 		cmocka_unit_test(test_hosts_are_placed_and_described),
-		cmocka_unit_test(test_hosts_identity_follows_the_variables),
 		cmocka_unit_test(test_hosts_calls_are_made_again),
+		cmocka_unit_test(test_hosts_what_the_root_tells_is_final),
 		cmocka_unit_test(test_hosts_idle_connections_survive_lost_probes),
 	};
 

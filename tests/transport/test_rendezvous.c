@@ -39,7 +39,7 @@ struct world {
 	atomic_int out;   /* how many have come out of join */
 	pid_t test;
 	int missing[UNIT_MAX_RANKS];
-	char said[UNIT_MAX_RANKS][256]; /* its last line, if the join or a round failed */
+	char said[UNIT_MAX_RANKS][256]; /* why, if the join or a round failed */
 	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
 	int dies_in_join, dies_in_gather; /* a rank, or -1 */
 	int leaves;                       /* a rank that destroys its rendezvous instead of joining, or -1 */
@@ -259,7 +259,7 @@ static int rank_body(int rank, void *arg)
 			err = gather_memfds(w, rdzv, rank);
 	}
 	if (err)
-		snprintf(w->said[rank], sizeof(w->said[rank]), "%s", shunt_last_error());
+		snprintf(w->said[rank], sizeof(w->said[rank]), "%s", shunt_rendezvous_why(rdzv, err));
 	/* Nobody leaves before all are done: a peer that looks later must find the same members. */
 	if (w->dies_in_join < 0 && w->dies_in_gather < 0)
 		barrier(&w->finished, w->nranks);
@@ -420,15 +420,17 @@ static void test_rendezvous_wrong_id_finds_nobody(void **state)
 	shunt_rendezvous_destroy(b);
 }
 
-static bool anyone_names(const struct world *w, int rank)
+/* All ranks but the dead one. */
+static void assert_all_name(const struct world *w, int dead, int as)
 {
 	char name[32];
-	bool named = false;
 
-	snprintf(name, sizeof(name), "rank %d", rank);
-	for (int r = 0; r < w->nranks; r++)
-		named = named || strstr(w->said[r], name);
-	return named;
+	snprintf(name, sizeof(name), "rank %d", as);
+	for (int r = 0; r < w->nranks; r++) {
+		if (r != dead && !strstr(w->said[r], name))
+			print_error("rank %d names not %s: %s\n", r, name, w->said[r]);
+		assert_true(r == dead || strstr(w->said[r], name));
+	}
 }
 
 /* The dead one's peers: whichever member it has (root or not), before it joins and between two rounds. */
@@ -451,7 +453,7 @@ static void dead_peer_ends_join_and_gather(bool leaves_child)
 			for (int r = 0; r < 4; r++)
 				assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
 			assert_true(unit_now_ms() - start < AT_ONCE_MS);
-			assert_true(anyone_names(w, in_gather ? dead : w->member[dead]));
+			assert_all_name(w, dead, in_gather ? dead : w->member[dead]);
 			world_destroy(w);
 		}
 	}
@@ -675,7 +677,7 @@ static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
 			if (!cancel) { /* the rank is named, root or not */
 				snprintf(says, sizeof(says), "rank %d%s says nothing", absent,
 				    absent ? "" : ", to which all ranks give their parts,");
-				assert_non_null(strstr(shunt_last_error(), says));
+				assert_non_null(strstr(shunt_rendezvous_why(p.rdzv[!absent], -ETIMEDOUT), says));
 			}
 			/* The other comes late and learns it at once. */
 			p.absent[absent] = false;
@@ -687,6 +689,41 @@ static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
 			pair_finish(&p);
 		}
 	}
+}
+
+/* Rank 1 gives no part. The root gives up soon, and tells rank 2, which has a minute, who is missing. */
+static int gather_without_one(int rank, void *arg)
+{
+	struct shunt_rendezvous *const *rdzv = arg;
+	struct shunt_ranks ranks = { rdzv[rank], rank, 3, rank ? 60000 : 100, NULL };
+	int all[3];
+
+	return rank == 1 ? 0 : shunt_rendezvous_allgather(&ranks, &rank, sizeof(rank), all, -1, NULL);
+}
+
+static int join_three(int rank, void *arg)
+{
+	return shunt_rendezvous_join(((struct shunt_rendezvous **)arg)[rank], 3, rank, 3, NULL, NULL);
+}
+
+static void test_rendezvous_gather_names_who_is_missing_to_all(void **state)
+{
+	struct shunt_rendezvous *rdzv[3];
+	struct shunt_id id;
+	int errs[3];
+
+	shunt_random(&id, sizeof(id));
+	for (int r = 0; r < 3; r++)
+		assert_int_equal(shunt_rendezvous_bind(&id, r, &rdzv[r]), 0);
+	unit_run_threads(3, join_three, rdzv, errs);
+	assert_int_equal(errs[0] | errs[1] | errs[2], 0);
+	unit_run_threads(3, gather_without_one, rdzv, errs);
+	for (int r = 0; r < 3; r += 2) {
+		assert_int_equal(errs[r], -ETIMEDOUT);
+		assert_string_equal(shunt_rendezvous_why(rdzv[r], -ETIMEDOUT), "rank 1 says nothing: is it stopped?");
+	}
+	for (int r = 0; r < 3; r++)
+		shunt_rendezvous_destroy(rdzv[r]);
 }
 
 /* Somebody of our own user who does not know the id, but found the sockets: connects, and sends rubbish or nothing. */
@@ -790,6 +827,7 @@ int main(void)
 		cmocka_unit_test(test_rendezvous_gather_without_memory_ends_on_all),
 		cmocka_unit_test(test_rendezvous_gather_of_megabytes_and_of_nothing),
 		cmocka_unit_test(test_rendezvous_gather_times_out_or_is_cancelled),
+		cmocka_unit_test(test_rendezvous_gather_names_who_is_missing_to_all),
 		cmocka_unit_test(test_rendezvous_strangers_do_not_disturb),
 		cmocka_unit_test(test_rendezvous_crowd_only_delays),
 		cmocka_unit_test(test_rendezvous_rows_name_host_and_member),

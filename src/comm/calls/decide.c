@@ -10,6 +10,7 @@
  * among the calls of all ranks, but come at times of their own: a rank that has decided before one decides again.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
 #include "comm/core/communicator.h"
@@ -174,6 +175,7 @@ const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason r
 /* The round among the ranks that the decision needs. -EOPNOTSUPP, on all ranks: that plan or window was refused. */
 static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_decision *d)
 {
+	char what[64];
 	int err;
 
 	if (d->need == SHUNT_NEED_PLAN)
@@ -185,12 +187,10 @@ static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const 
 	 * The others may still wait in this round, or have finished it. This rank's next round must not be mixed up
 	 * with theirs.
 	 */
-	if (err == -ECANCELED)
-		shunt_comm_fail(comm, err);
-	else if (err && err != -EOPNOTSUPP)
-		shunt_comm_fail_saying(comm, err, "communicator of %d ranks, rank %d: agreeing on what %s needs: %s",
-		    comm->nranks, comm->rank, shunt_kind_name(coll->kind), strerror(-err));
-	return err;
+	if (!err || err == -EOPNOTSUPP)
+		return err;
+	snprintf(what, sizeof(what), "agreeing on what %s needs", shunt_kind_name(coll->kind));
+	return shunt_comm_fail_round(comm, err, what);
 }
 
 int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)

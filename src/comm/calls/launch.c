@@ -409,8 +409,11 @@ int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct 
 	if (!err)
 		plan = shunt_comm_plans_find(comm, name, call, &bytes, &err);
 	if (plan) {
-		err = shunt_plan_call_fits(plan, call) ? shunt_comm_plans_prepare_named(comm, plan, bytes, &exec) :
-		                                         -EINVAL;
+		err = -EINVAL;
+		if (shunt_plan_call_fits(plan, call))
+			err = shunt_comm_plans_prepare_named(comm, plan, bytes, &exec);
+		if (err && err != -EOPNOTSUPP && err != -EINVAL)
+			shunt_comm_fail_round(comm, err, "agreeing on what a plan's call needs");
 		/*
 		 * A peer may have launched by then, so an error breaks the communicator; one that all ranks return
 		 * alike does not.

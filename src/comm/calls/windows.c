@@ -486,11 +486,5 @@ int shunt_symmem_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
 	shunt_recorder_phase(comm->recorder, "agreement on a window");
 	err = agree_on(comm, w);
 	shunt_recorder_phase(comm->recorder, NULL);
-	if (err && err != -EOPNOTSUPP) {
-		if (err != -ECANCELED)
-			shunt_error("communicator of %d ranks, rank %d: agreeing on a window: %s", comm->nranks,
-			    comm->rank, strerror(-err));
-		shunt_comm_fail(comm, err);
-	}
-	return err;
+	return err && err != -EOPNOTSUPP ? shunt_comm_fail_round(comm, err, "agreeing on a window") : err;
 }

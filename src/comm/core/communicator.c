@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Functions for the floors above that concern a whole communicator: break it, stop its kernels, forward a call. */
 #include <stdarg.h>
+#include <errno.h>
 #include <stdio.h>
 #include "base/config.h"
 #include "base/log.h"
@@ -30,6 +31,16 @@ bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, .
 		return false;
 	shunt_error("%s", text);
 	return true;
+}
+
+int shunt_comm_fail_round(struct shunt_comm *comm, int err, const char *what)
+{
+	if (err == -ECANCELED)
+		shunt_comm_fail(comm, err);
+	else
+		shunt_comm_fail_saying(comm, err, "communicator of %d ranks, rank %d: %s: %s", comm->nranks, comm->rank,
+		    what, shunt_rendezvous_why(comm->rendezvous, err));
+	return err;
 }
 
 uint64_t shunt_comm_spin_limit(void)

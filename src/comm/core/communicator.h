@@ -180,6 +180,11 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err);
  * program may ask for it at once.
  */
 bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, ...) SHUNT_LOG_PRINTF(3, 4);
+/*
+ * The same, of an error of a round among the ranks, or of a step of this rank that kept it from one: the line names
+ * the rank that the round failed for, if it is known. -ECANCELED has no line. Returns err.
+ */
+int shunt_comm_fail_round(struct shunt_comm *comm, int err, const char *what);
 /* Raises the abort word: the kernels of a READY communicator give up within milliseconds. */
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* How long a kernel may wait for a peer, in ns; 0: for ever. */

@@ -19,7 +19,7 @@ void shunt_comm_name_missing(const struct shunt_comm *comm, int missing, char *r
 }
 
 /* Waits until a root of another host says where it listens. */
-static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host)
+static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int host, char *reason, size_t bytes)
 {
 	int root = hosts->leader[host], member = hosts->rank[root].row.member;
 	int err = shunt_directory_find(
@@ -28,24 +28,29 @@ static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int hos
 
 	if (err && err != -ECANCELED) {
 		shunt_hosts_show(hosts, host, text, sizeof(text));
-		shunt_error("rank %d waited for %s %d on %s to set up a communicator: %s", comm->rank,
-		    hosts->by_member ? "the parent's rank" : "rank", member, text,
-		    err == -EOWNERDEAD ? "its process has ended" : strerror(-err));
+		snprintf(reason, bytes, "%s %d on %s %s", hosts->by_member ? "the parent's rank" : "rank", member, text,
+		    err == -EOWNERDEAD    ? "has ended" :
+		        err == -ETIMEDOUT ? "has not come within SHUNT_TIMEOUT" :
+		                            strerror(-err));
 	}
 	return err;
 }
 
-int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank)
+int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank, char *reason, size_t bytes)
 {
 	int host = hosts->host_of[rank], err;
 
 	if (rank != hosts->leader[host])
 		return 0;
 	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[rank].at);
+	if (err && err != -ECANCELED)
+		snprintf(reason, bytes,
+		    "the process that made the unique id, which tells hosts where others listen: %s",
+		    err == -EOWNERDEAD ? "it has ended" : strerror(-err));
 	if (host)
-		return err ? err : find_root(comm, hosts, 0);
+		return err ? err : find_root(comm, hosts, 0, reason, bytes);
 	for (int h = 1; h < hosts->nhosts && !err; h++)
-		err = find_root(comm, hosts, h);
+		err = find_root(comm, hosts, h, reason, bytes);
 	return err;
 }
 

@@ -10,8 +10,11 @@
 struct shunt_comm;
 struct shunt_hosts;
 
-/* Before the rendezvous: the hosts' roots get each other's addresses. rank: this rank. 0 or -errno (logged). */
-int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank);
+/*
+ * Before the rendezvous: the hosts' roots get each other's addresses. rank: this rank. 0, or -errno with a reason that
+ * names the root that is missing.
+ */
+int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank, char *reason, size_t bytes);
 /*
  * After the rendezvous of a child, one round: the ranks have joined in the order of the parent's ranks, which are all
  * that the directory knows; now they get the child's.

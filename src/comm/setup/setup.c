@@ -78,7 +78,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	shunt_hello_fill(comm, &s->hello); /* before the join: all ranks would wait for it after */
 	if (comm->directory.magic && hosts) {
 		as = shunt_hosts_find(hosts, comm->member);
-		err = shunt_comm_find_roots(comm, hosts, as);
+		err = shunt_comm_find_roots(comm, hosts, as, s->reason, sizeof(s->reason));
 	}
 	if (comm->nranks > 1 && !err)
 		err = shunt_rendezvous_join(

@@ -121,17 +121,16 @@ int shunt_comm_forward_from_now(struct shunt_comm *comm, bool logs, const char *
 
 int shunt_comm_setup_failed(struct shunt_comm *comm, const char *step, const char *reason, int err)
 {
-	if (reason[0])
-		shunt_error("setting up a communicator of %d ranks on rank %d: %s", comm->nranks, comm->rank, reason);
-	else if (err != -ECANCELED)
-		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank,
-		    strerror(-err));
+	if (err == -ECANCELED)
+		shunt_comm_fail(comm, err);
+	else
+		shunt_comm_fail_saying(comm, err, "setting up a communicator of %d ranks: %s on rank %d: %s",
+		    comm->nranks, step, comm->rank, reason[0] ? reason : shunt_rendezvous_why(comm->rendezvous, err));
 	/*
 	 * Another communicator's kernels may hang until it is aborted, and freeing would wait for them. Then the memory
 	 * is freed with this communicator.
 	 */
 	if (shunt_deferred_free_alone(comm))
 		shunt_comm_teardown(comm);
-	shunt_comm_fail(comm, err);
 	return err;
 }

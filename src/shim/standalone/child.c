@@ -26,6 +26,7 @@ struct standalone_child_task {
 	struct shunt_entry *parent; /* grow: a reference, or NULL for a new rank */
 	ncclComm_t *newcomm;
 	struct shunt_bootstrap_group bootstrap_group;
+	int *members; /* shrink: those of the group, the task's */
 	int color, key;
 	struct grow_root_said grow_root;
 };
@@ -92,6 +93,7 @@ static ncclResult_t child_finish(struct shunt_task *task, ncclResult_t result)
 	struct standalone_child_task *w = (struct standalone_child_task *)task;
 	ncclComm_t handle;
 
+	free(w->members);
 	if (!w->child)
 		return result;
 	if (result != ncclSuccess) {
@@ -116,7 +118,8 @@ static struct shunt_bootstrap_group bootstrap_group_of(
 		.rank = d->rank,
 		.nranks = d->nranks,
 		.cancel = &cancels->life.cancel,
-		.root.fd = -1 };
+		.of_parent = cancels == parent,
+		.root = { .fd = -1, .member = root } };
 
 	if (hosts)
 		group.root.at = hosts->rank[root].group;
@@ -144,6 +147,7 @@ static ncclResult_t start_child(
 	struct standalone_child_task *w = malloc(sizeof(*w));
 
 	if (!w) {
+		free(what->members);
 		shunt_entry_put(child);
 		shunt_entry_put(parent);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
@@ -199,17 +203,21 @@ static ncclResult_t barrier_run(struct shunt_task *task)
 	return shunt_to_nccl(err ? err : set_hosts(w->child, hosts, NULL, 0));
 }
 
-/* The first rank that is not excluded. */
-static int lowest_left(const int *excluded, int n)
+/* The parent's ranks that stay, in order; NULL: no memory. */
+static int *ranks_left(const struct shunt_entry *parent, const int *excluded, int n)
 {
-	int rank = 0;
+	int nranks = shunt_comm_nranks(parent->comm), left = 0;
+	int *ranks = malloc((size_t)nranks * sizeof(*ranks));
 
-	for (int i = 0; i < n; i++)
-		if (excluded[i] == rank) {
-			rank++;
-			i = -1;
-		}
-	return rank;
+	for (int r = 0; ranks && r < nranks; r++) {
+		bool stays = true;
+
+		for (int i = 0; i < n; i++)
+			stays = stays && excluded[i] != r;
+		if (stays)
+			ranks[left++] = r;
+	}
+	return ranks;
 }
 
 static const char *check_excluded(const struct shunt_entry *parent, const int *excluded, int n)
@@ -261,12 +269,15 @@ ncclResult_t shunt_standalone_shrink(
 		before += excluded[i] < shunt_comm_rank(parent->comm);
 	desc = describe_child(parent, shunt_child_shrunk(parent, excluded, n), shunt_comm_rank(parent->comm) - before,
 	    shunt_comm_nranks(parent->comm) - n);
-	w.bootstrap_group = bootstrap_group_of(&desc, parent, parent, lowest_left(excluded, n));
-	child = shunt_standalone_new(&desc, &c);
+	w.members = ranks_left(parent, excluded, n);
+	child = w.members ? shunt_standalone_new(&desc, &c) : NULL;
 	if (!child) {
+		free(w.members);
 		shunt_entry_put(parent);
 		return shunt_group_result(ncclSystemError);
 	}
+	w.bootstrap_group = bootstrap_group_of(&desc, parent, parent, w.members[0]);
+	w.bootstrap_group.members = w.members;
 	return start_child(parent, child, &w);
 }
 
@@ -330,7 +341,7 @@ static int find_grow_root(struct standalone_child_task *w)
 		.rank = shunt_comm_rank(parent),
 		.nranks = shunt_comm_nranks(parent),
 		.cancel = group->cancel,
-		.root.fd = -1 };
+		.root = { .fd = -1, .member = -1 } };
 	struct grow_root_said *said = calloc((size_t)old.nranks, sizeof(*said));
 	struct shunt_hosts *none;
 	int root = -1, err = -ENOMEM;
@@ -342,6 +353,7 @@ static int find_grow_root(struct standalone_child_task *w)
 			root = r;
 	if (root >= 0)
 		group->root.at = said[root].at;
+	group->root.member = root;
 	if (root >= 0 && scomm->grow_root.fd >= 0 &&
 	    !memcmp(&scomm->grow_root.at, &group->root.at, sizeof(group->root.at)))
 		group->root.fd = scomm->grow_root.fd;
@@ -432,7 +444,7 @@ ncclResult_t shunt_standalone_grow(
 	if (parent)
 		w->grow_root = say_grow_root(parent, &desc.id, parent->grows - 1, id);
 	else
-		w->bootstrap_group.root.at = shunt_child_grow_root(id);
+		w->bootstrap_group.root = (struct shunt_group_root){ shunt_child_grow_root(id), -1, -1 };
 	w->child = child;
 	w->parent = parent;
 	w->newcomm = newcomm;

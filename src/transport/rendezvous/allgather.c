@@ -10,25 +10,45 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/config.h"
 #include "base/io.h"
-#include "base/log.h"
 #include "transport/rendezvous/object.h"
 #include "transport/rendezvous/wire/fd_message.h"
 #include "transport/rendezvous/wire/wait.h"
 #include "transport/rendezvous/wire/wire.h"
 
-/* Another host has failed: it has the details in its own log. */
-static void log_remote(const struct shunt_rendezvous *rdzv, int status, int culprit)
+/* The rank by whose error a round has failed, for a rank that was told this error or has found it. */
+static void blame(struct shunt_rendezvous *rdzv, int status, int culprit)
 {
+	const char *network = rdzv->hosts ? ", or its network down" : "";
 	char name[160];
 
-	if (!rdzv->hosts || culprit < 0 || culprit >= rdzv->hosts->nranks || status == -ECANCELED)
+	rdzv->culprit = culprit;
+	if (culprit < 0 || culprit >= rdzv_all(rdzv))
 		return;
-	shunt_hosts_show_rank(rdzv->hosts, culprit, name, sizeof(name));
-	if (status == -EOWNERDEAD)
-		shunt_error("%s died or gave up", name);
+	if (rdzv->hosts)
+		shunt_hosts_show_rank(rdzv->hosts, culprit, name, sizeof(name));
 	else
-		shunt_error("%s: %s", name, strerror(-status));
+		snprintf(name, sizeof(name), "rank %d", culprit);
+	switch (-status) {
+	case EOWNERDEAD:
+		rdzv_because(rdzv, "%s died or gave up before all ranks had given their part", name);
+		break;
+	case ETIMEDOUT:
+		rdzv_because(rdzv, "%s says nothing: is it stopped%s?", name, network);
+		break;
+	case ENOMEM:
+		rdzv_because(rdzv, "%s has no memory for what the ranks agree on", name);
+		break;
+	case EINVAL:
+		rdzv_because(rdzv, "%s gives another number of bytes or descriptors than the others", name);
+		break;
+	case EPROTO:
+		rdzv_because(rdzv, "%s says something that no rank of this version says", name);
+		break;
+	default:
+		rdzv_because(rdzv, "%s: %s", name, strerror(-status));
+	}
 }
 
 /* ---- member */
@@ -49,14 +69,6 @@ static int check_proof(struct rdzv_recv *in, struct shunt_bytes head, struct shu
 	return shunt_mac_equal(mac, said) ? 0 : -EPROTO;
 }
 
-/* The rank behind an uplink's number, or a host's. */
-static int member_failed(struct shunt_rendezvous *rdzv, const struct rdzv_result *result)
-{
-	rdzv->culprit = result->culprit;
-	log_remote(rdzv, result->status, result->culprit);
-	return result->status;
-}
-
 /* *root_said_p: the root has reported that the round failed, with this error. */
 static int read_result(
     struct shunt_rendezvous *rdzv, const struct rdzv_round *round, struct rdzv_recv *in, bool *root_said_p)
@@ -74,8 +86,11 @@ static int read_result(
 		return -EPROTO;
 	if (result.status) {
 		err = check_proof(in, shunt_bytes(&result, sizeof(result)), (struct shunt_bytes){ 0 }, rdzv, round);
-		*root_said_p = !err;
-		return err ? err : member_failed(rdzv, &result);
+		if (err)
+			return err;
+		*root_said_p = true;
+		blame(rdzv, result.status, result.culprit);
+		return result.status;
 	}
 	if (result.bytes != round->bytes)
 		return -EPROTO;
@@ -100,25 +115,42 @@ static int read_result(
 	return 0;
 }
 
-/* Of an error that the root has not told: it is gone, or silent, perhaps because it waits for another rank. */
+/* Of an error that the root has not told: it is gone, or silent. */
 static void root_failed(struct shunt_rendezvous *rdzv, int err)
 {
 	char name[160];
 
-	if (rdzv->root < 0 || (err != -EOWNERDEAD && err != -ETIMEDOUT))
+	if (err != -EOWNERDEAD && err != -ETIMEDOUT)
 		return;
-	rdzv->culprit = rdzv_speaker(rdzv, rdzv->root);
-	rdzv_show_rank(rdzv, rdzv->root, name, sizeof(name));
+	if (rdzv->root < 0) {
+		snprintf(name, sizeof(name), RDZV_ID_MAKER);
+	} else {
+		rdzv->culprit = rdzv_speaker(rdzv, rdzv->root);
+		rdzv_show_rank(rdzv, rdzv->root, name, sizeof(name));
+	}
 	if (err == -EOWNERDEAD)
-		shunt_error("%s, to which all ranks give their parts, died or gave up", name);
+		rdzv_because(rdzv, "%s, to which all ranks give their parts, died or gave up", name);
 	else
-		shunt_error("%s, to which all ranks give their parts, says nothing: it is stopped, or a rank that it "
-		            "waits for is",
-		    name);
+		rdzv_because(rdzv, "%s, to which all ranks give their parts, says nothing: is it stopped%s?", name,
+		    rdzv->level == RDZV_ALL_RANKS ? "" : ", or its network down");
 }
 
-int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
+/*
+ * When a member gives up. Until then the root's word comes, which names the rank that is missing, though the root may
+ * have begun later; and that of a host's root comes after the one of the hosts' root.
+ */
+static int64_t patience(const struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
+	int64_t levels = rdzv->level == RDZV_HOST_RANKS ? 2 : 1, setup = shunt_config()->setup_timeout;
+
+	if (round->timeout_ms <= 0 || setup <= 0)
+		return SHUNT_NEVER;
+	return round->deadline + levels * (round->timeout_ms < setup ? round->timeout_ms : setup);
+}
+
+int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *asked)
+{
+	struct rdzv_round patient = *asked, *round = &patient;
 	size_t bytes = round->status ? 0 : round->bytes;
 	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB),
 		.bytes = bytes,
@@ -133,6 +165,7 @@ int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round
 	bool root_said = false;
 	int err;
 
+	patient.deadline = patience(rdzv, asked);
 	rdzv->culprit = -1;
 	err = rdzv_send_all(rdzv->root_fd, &out, round->deadline, round->cancel);
 	if (!err && rdzv->session) {
@@ -194,12 +227,13 @@ static int check_contrib(struct root_round *h, int r)
 	if (contrib->status)
 		return 0;
 	if (contrib->bytes != bytes && (!contrib->bytes || !bytes)) {
-		shunt_error("rank %d has no memory for what the ranks agree on", contrib->bytes ? h->rdzv->rank : r);
+		h->culprit = contrib->bytes ? rdzv_own(h->rdzv) : rdzv_speaker(h->rdzv, r);
 		return -ENOMEM;
 	}
 	if (contrib->bytes != bytes || contrib->uses_fds != (h->round->fds != NULL)) {
-		shunt_error("rank %d contributes %llu bytes, rank %d contributes %zu", r,
-		    (unsigned long long)contrib->bytes, h->rdzv->rank, bytes);
+		h->culprit = rdzv_speaker(h->rdzv, r);
+		rdzv_because(h->rdzv, "rank %d contributes %llu bytes, rank %d contributes %zu", h->culprit,
+		    (unsigned long long)contrib->bytes, rdzv_own(h->rdzv), bytes);
 		return -EINVAL;
 	}
 	return 0;
@@ -231,10 +265,8 @@ static int next_part(struct root_round *h, int r)
 			return -EPROTO;
 	}
 	err = h->contrib[r].status;
-	if (err) {
+	if (err)
 		h->culprit = h->contrib[r].culprit;
-		log_remote(h->rdzv, err, h->culprit);
-	}
 	return err;
 }
 
@@ -242,31 +274,21 @@ static int read_contrib(struct root_round *h, int r)
 {
 	struct rdzv_recv *in = &h->in[r];
 	int err = rdzv_recv_read(in);
-	char name[160];
 
 	while (!err && in->received == in->expected && h->part[r] != PART_NONE)
 		err = next_part(h, r);
-	if (err == -EOWNERDEAD && !h->contrib[r].status) {
-		rdzv_show_rank(h->rdzv, r, name, sizeof(name));
-		shunt_error("%s died or gave up before all ranks had given their part", name);
+	if (err && h->culprit < 0)
 		h->culprit = rdzv_speaker(h->rdzv, r);
-	}
 	return err;
 }
 
-/* Says which rank, or other host, kept the round waiting. */
-static void log_late(struct root_round *h)
+/* Which rank, or other host, kept the round waiting. */
+static int late_rank(const struct root_round *h)
 {
-	char name[160];
-
-	for (int r = 0; r < h->rdzv->nranks; r++) {
-		if (h->pfds[r].fd < 0 || h->part[r] == PART_NONE)
-			continue;
-		rdzv_show_rank(h->rdzv, r, name, sizeof(name));
-		shunt_error("%s says nothing: is it stopped%s?", name, h->rdzv->hosts ? ", or its network down" : "");
-		h->culprit = rdzv_speaker(h->rdzv, r);
-		return;
-	}
+	for (int r = 0; r < h->rdzv->nranks; r++)
+		if (h->pfds[r].fd >= 0 && h->part[r] != PART_NONE)
+			return rdzv_speaker(h->rdzv, r);
+	return -1;
 }
 
 static int hosts_of(const struct shunt_rendezvous *rdzv)
@@ -295,16 +317,12 @@ static int look_at_hosts(struct root_round *h)
 {
 	const struct shunt_rendezvous *uplink = h->rdzv->uplink;
 	const struct pollfd *pfds = h->pfds + h->rdzv->nranks;
-	char name[160];
 
 	for (int host = 0; host < hosts_of(h->rdzv); host++) {
 		if (pfds[host].fd < 0 || !pfds[host].revents)
 			continue;
-		if (uplink->is_root) {
-			rdzv_show_rank(uplink, host, name, sizeof(name));
-			shunt_error("%s died or gave up before all ranks had given their part", name);
+		if (uplink->is_root)
 			h->culprit = uplink->hosts->leader[host];
-		}
 		return -EOWNERDEAD;
 	}
 	return 0;
@@ -331,7 +349,7 @@ static int collect_contribs(struct root_round *h)
 	while (left) {
 		err = rdzv_poll(h->pfds, n, &next_check, h->round->deadline, h->round->cancel);
 		if (err == -ETIMEDOUT)
-			log_late(h);
+			h->culprit = late_rank(h);
 		if (err >= 0)
 			err = look_at_hosts(h);
 		if (err < 0)
@@ -404,8 +422,8 @@ static int across_hosts(struct root_round *h, int err)
 	const struct shunt_hosts *hosts = h->rdzv->hosts;
 	size_t bytes = h->round->bytes, block = bytes * (size_t)hosts->largest;
 	char *mine = calloc(1, block ? block : 1), *all = calloc((size_t)hosts->nhosts, block ? block : 1);
-	struct rdzv_round round = { mine, block, all, -1, NULL, h->round->deadline, h->round->cancel,
-		!err && (!mine || !all) ? -ENOMEM : rdzv_peer_error(err), h->culprit };
+	struct rdzv_round round = { mine, block, all, -1, NULL, h->round->deadline, h->round->timeout_ms,
+		h->round->cancel, !err && (!mine || !all) ? -ENOMEM : rdzv_peer_error(err), h->culprit };
 
 	if (!round.status && mine && block)
 		memcpy(mine, h->local, bytes * (size_t)h->rdzv->nranks);
@@ -413,6 +431,8 @@ static int across_hosts(struct root_round *h, int err)
 	uplink->round++;
 	h->culprit = uplink->culprit;
 	err = err ? err : round.status;
+	if (err && uplink->why[0])
+		rdzv_because(h->rdzv, "%s", uplink->why);
 	for (int r = 0; !err && all && bytes && r < hosts->nranks; r++)
 		memcpy((char *)h->round->all + (size_t)r * bytes,
 		    all + hosts->host_of[r] * block + hosts->local_of[r] * bytes, bytes);
@@ -432,6 +452,9 @@ static int gather(struct root_round *h)
 		memcpy(h->local + (size_t)h->rdzv->rank * round->bytes, round->mine, round->bytes);
 	if (!err)
 		err = collect_contribs(h);
+	/* Another host's end has a rank that the hosts' root knows; any other error without a rank is our own. */
+	if (err && err != -EOWNERDEAD && h->culprit < 0)
+		h->culprit = rdzv_own(h->rdzv);
 	return h->rdzv->uplink ? across_hosts(h, err) : err;
 }
 
@@ -454,9 +477,13 @@ int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *
 		h.local = round->bytes ? round->all : (char *)&h;
 	err = gather(&h);
 	status = rdzv_peer_error(err);
+	if (err)
+		blame(rdzv, err, h.culprit);
 	for (int r = 0; r < rdzv->nranks; r++) {
 		int e = rdzv->peer_fds[r] < 0 ? 0 : send_result(&h, r, status);
 
+		if (!err && e)
+			blame(rdzv, e, rdzv_speaker(rdzv, r));
 		err = err ? err : e;
 	}
 	for (int r = 0; !err && round->fds && r < rdzv_total(rdzv); r++)
@@ -466,7 +493,6 @@ int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *
 			round->fds[rdzv_global_rank(rdzv, r)] = h.in[r].fds[--h.in[r].nfds];
 		rdzv_recv_close(&h.in[r]);
 	}
-	rdzv->culprit = h.culprit;
 	if (rdzv->uplink)
 		free(h.local);
 	free(h.in);
@@ -491,7 +517,8 @@ static void gather_alone(const void *mine, size_t bytes, void *all, int *fds)
 int shunt_rendezvous_allgather(
     const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds)
 {
-	struct rdzv_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(ranks->timeout_ms), ranks->cancel };
+	struct rdzv_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(ranks->timeout_ms), ranks->timeout_ms,
+		ranks->cancel };
 	struct shunt_rendezvous *rdzv = ranks->rendezvous;
 	int err;
 

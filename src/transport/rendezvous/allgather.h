@@ -12,7 +12,7 @@ struct rdzv_round {
 	size_t bytes;
 	void *all;
 	int fd, *fds;
-	int64_t deadline;
+	int64_t deadline, timeout_ms;
 	const atomic_int *cancel;
 	int status, culprit; /* of an uplink: our host has failed, and tells the others */
 };

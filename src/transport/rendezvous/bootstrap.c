@@ -146,10 +146,10 @@ static int learn_hosts(
 	err = rdzv_keep_session(rdzv, ask);
 	if (!err)
 		err = shunt_hosts_exchange(&ranks, hosts_p);
-	shunt_rendezvous_destroy(rdzv);
-	if (err && err != -EINVAL && err != -EADDRNOTAVAIL && err != -ECANCELED)
+	if (err && err != -ECANCELED)
 		shunt_error("bootstrap failed: rank %d did not learn where those of other hosts listen: %s", ask->rank,
-		    strerror(-err));
+		    shunt_rendezvous_why(rdzv, err));
+	shunt_rendezvous_destroy(rdzv);
 	return err;
 }
 
@@ -175,9 +175,6 @@ static int call_root(const struct shunt_netaddr *addr, struct rdzv_ask *ask, int
 	return err;
 }
 
-/* No message says which rank that is. */
-#define ID_MAKER "the process that made the unique id (rank 0 in most programs)"
-
 /*
  * True if no process listens, or the listener closes the connection. This is final for an id that has a server; for an
  * id from NCCL_COMM_ID rank 0 may still come.
@@ -201,18 +198,18 @@ static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_he
 		return root_is_absent(err) ? -EEXIST : -EHOSTUNREACH;
 	}
 	if (root_is_absent(err) && said_hello) {
-		shunt_error("bootstrap failed: " ID_MAKER " has ended, or refused rank %d", rank);
+		shunt_error("bootstrap failed: " RDZV_ID_MAKER " has ended, or refused rank %d", rank);
 		return -EOWNERDEAD;
 	}
 	if (root_is_absent(err)) {
-		shunt_error("nobody answers for the unique id at %s: it was used already, or " ID_MAKER
+		shunt_error("nobody answers for the unique id at %s: it was used already, or " RDZV_ID_MAKER
 		            " has ended or is in another container",
 		    text);
 		return id->from_env ? -ETIMEDOUT : -EEXIST;
 	}
 	err = err == -EAGAIN ? -ETIMEDOUT : err;
 	errno = -err;
-	shunt_error("cannot reach " ID_MAKER ", which has the bootstrap at %s: %m", text);
+	shunt_error("cannot reach " RDZV_ID_MAKER ", which has the bootstrap at %s: %m", text);
 	return err;
 }
 
@@ -291,7 +288,7 @@ int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int r
 {
 	struct rdzv_unique_id id;
 	struct rdzv_ask ask = { .what = "bootstrap",
-		.who = ID_MAKER,
+		.who = RDZV_ID_MAKER,
 		.member = rank,
 		.nmembers = nranks,
 		.rank = rank,

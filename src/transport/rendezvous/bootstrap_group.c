@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/rendezvous/bootstrap_group.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/config.h"
 #include "base/log.h"
@@ -9,14 +10,24 @@
 #include "transport/rendezvous/object.h"
 #include "transport/rendezvous/wire/wait.h"
 
+static struct shunt_members members_of(const struct shunt_bootstrap_group *c)
+{
+	return (struct shunt_members){ c->nranks, c->members, c->of_parent ? " (of the parent)" : "" };
+}
+
 static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_id *id, struct shunt_ranks *ranks)
 {
-	int err = shunt_rendezvous_bind(id, c->member, &ranks->rendezvous);
+	const struct shunt_members members = members_of(c);
+	int missing, err = shunt_rendezvous_bind(id, c->member, &ranks->rendezvous);
 
 	if (!err)
-		err = shunt_rendezvous_await(ranks->rendezvous, c->nmembers, c->nranks, ranks->timeout_ms, c->cancel);
+		err = shunt_rendezvous_await(ranks->rendezvous, &members, ranks->timeout_ms, c->cancel);
 	if (!err)
-		err = shunt_rendezvous_join(ranks->rendezvous, c->nmembers, c->rank, c->nranks, c->cancel, NULL);
+		err = shunt_rendezvous_join(ranks->rendezvous, c->nmembers, c->rank, c->nranks, c->cancel, &missing);
+	if (err == -ENOENT) { /* the member was present a moment ago */
+		rdzv_because(ranks->rendezvous, "rank %d%s died or gave up", missing, members.whose);
+		ranks->rendezvous->err = err = -EOWNERDEAD;
+	}
 	return err;
 }
 
@@ -25,9 +36,10 @@ static int join_here(const struct shunt_bootstrap_group *c, const struct shunt_i
 /* The socket stays the parent's. */
 static int collect(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *rdzv)
 {
+	const struct shunt_members members = members_of(c);
 	struct rdzv_root root = { .lobby = &rdzv->lobby,
-		.what = "a communicator made of another one",
 		.limit = "SHUNT_TIMEOUT",
+		.members = &members,
 		.rank = c->rank,
 		.member = c->member,
 		.nranks = c->nranks,
@@ -48,7 +60,7 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 {
 	int64_t deadline = rdzv_member_deadline(shunt_config()->timeout);
 	struct shunt_netaddr addr = shunt_host_netaddr(&c->root.at);
-	char root[96];
+	char at[96], root[160];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
 		.what = "a communicator made of another one",
 		.member = c->member,
@@ -58,19 +70,25 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 		.challenge_deadline = deadline,
 		.deadline = deadline,
 		.root = root,
+		.who = root,
+		.rdzv = rdzv,
 		.cancel = c->cancel };
 	int err;
 
-	shunt_netaddr_show(&addr, root, sizeof(root));
+	shunt_netaddr_show(&addr, at, sizeof(at));
+	if (c->root.member < 0)
+		snprintf(root, sizeof(root), "the rank at %s, to which the others come,", at);
+	else
+		snprintf(root, sizeof(root), "rank %d%s at %s, to which the others come,", c->root.member,
+		    members_of(c).whose, at);
 	/* A root that has given up another group lets the calls for this one fall, too: then again. */
 	err = rdzv_call_root(rdzv, &addr, &ask);
 	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
-		shunt_error("the rank at %s, which the others come to, has ended or given up", root);
+		rdzv_because(rdzv, "%s has ended or given up", root);
 		return -EOWNERDEAD;
 	}
-	if (err && err != -ECANCELED && !ask.said_hello)
-		shunt_error(
-		    "rank %d cannot reach the rank at %s, which the others come to: %s", c->rank, root, strerror(-err));
+	if (err)
+		rdzv_because(rdzv, "%s cannot be reached: %s", root, strerror(-err));
 	return err;
 }
 
@@ -87,6 +105,7 @@ static int join_over_hosts(const struct shunt_bootstrap_group *c, const struct s
 	rdzv->nranks = c->nranks;
 	err = c->root.fd >= 0 ? collect(c, rdzv) : call(c, rdzv);
 	rdzv->joined = !err;
+	rdzv->err = err;
 	return err;
 }
 
@@ -111,11 +130,9 @@ int shunt_bootstrap_allgather(
 		err = shunt_rendezvous_allgather(&ranks, mine, bytes, all, -1, NULL);
 	if (!err && over_hosts)
 		err = shunt_hosts_exchange(&ranks, hosts_p);
-	shunt_rendezvous_destroy(ranks.rendezvous);
-	if (err == -ENOENT)
-		err = -EOWNERDEAD; /* the member was present a moment ago: it has died */
 	if (err && err != -ECANCELED)
 		shunt_error("the %d ranks of a new communicator did not come together on rank %d: %s", c->nranks,
-		    c->rank, strerror(-err));
+		    c->rank, shunt_rendezvous_why(ranks.rendezvous, err));
+	shunt_rendezvous_destroy(ranks.rendezvous);
 	return err;
 }

@@ -120,7 +120,6 @@ int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 		.listen_fd = listen_fd,
 		.event_fd = -1 };
 	server->root = (struct rdzv_root){ .lobby = &server->lobby,
-		.what = "bootstrap",
 		.limit = "SHUNT_TIMEOUT",
 		.rank = -1,
 		.member = -1,

@@ -9,6 +9,7 @@
 #include "base/inet/socket.h"
 #include "base/log.h"
 #include "transport/rendezvous/host_table.h"
+#include "transport/rendezvous/object.h"
 
 struct said {
 	struct shunt_host_address at, group;
@@ -46,17 +47,19 @@ int shunt_hosts_listen(struct shunt_hosts *hosts, int rank)
 	return shunt_host_address_listen(&hosts->rank[rank].at, &hosts->listen_fd);
 }
 
-/* On a failure the rank sends an address without a family. */
-static void listen_here(struct said *said, struct shunt_hosts *hosts)
+/* On a failure, which is logged, the rank sends an address without a family. */
+static void listen_here(struct said *said, struct shunt_hosts *hosts, struct shunt_rendezvous *rdzv)
 {
 	struct shunt_netaddr addr;
 
 	shunt_host_name(said->name, sizeof(said->name));
-	if (shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr))
-		return;
-	hosts->group_fd = listen_at(addr, &said->group);
-	if (hosts->group_fd >= 0)
-		hosts->listen_fd = listen_at(addr, &said->at);
+	if (!shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr)) {
+		hosts->group_fd = listen_at(addr, &said->group);
+		if (hosts->group_fd >= 0)
+			hosts->listen_fd = listen_at(addr, &said->at);
+	}
+	if (hosts->listen_fd < 0)
+		rdzv_because(rdzv, "%s", shunt_last_error());
 }
 
 static void fill(struct shunt_hosts *hosts, const struct shunt_rendezvous_row *rows, const struct said *all, int nranks)
@@ -70,22 +73,21 @@ static void fill(struct shunt_hosts *hosts, const struct shunt_rendezvous_row *r
 }
 
 /* Alike on all ranks. */
-static int check(const struct shunt_hosts *hosts, int rank)
+static int check(const struct shunt_hosts *hosts, struct shunt_rendezvous *rdzv)
 {
 	int none = 0;
 
 	while (none < hosts->nranks && hosts->rank[none].at.family)
 		none++;
 	if (none < hosts->nranks) {
-		shunt_error("rank %d (%s) cannot listen for ranks of other hosts; its own log has the reason", none,
-		    hosts->rank[none].name);
+		rdzv_because(rdzv, "rank %d (%s) cannot listen for ranks of other hosts; its own log has the reason",
+		    none, hosts->rank[none].name);
 		return -EADDRNOTAVAIL;
 	}
 	if (hosts->largest > SHUNT_HOSTS_MAX_LOCAL) {
-		if (!rank)
-			shunt_error("a host has %d of the communicator's ranks; over several hosts %d is the most that "
-			            "one may have",
-			    hosts->largest, SHUNT_HOSTS_MAX_LOCAL);
+		rdzv_because(rdzv,
+		    "a host has %d of the communicator's ranks; over several hosts %d is the most that one may have",
+		    hosts->largest, SHUNT_HOSTS_MAX_LOCAL);
 		return -EINVAL;
 	}
 	return 0;
@@ -103,20 +105,20 @@ int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **h
 	int err;
 
 	if (ranks->nranks > SHUNT_HOSTS_MAX_RANKS) {
-		if (!ranks->rank)
-			shunt_error("%d ranks on several hosts: %d is the most that they may be", ranks->nranks,
-			    SHUNT_HOSTS_MAX_RANKS);
-		return -EINVAL;
+		rdzv_because(ranks->rendezvous, "%d ranks on several hosts: %d is the most that they may be",
+		    ranks->nranks, SHUNT_HOSTS_MAX_RANKS);
+		return ranks->rendezvous->err = -EINVAL;
 	}
 	hosts = calloc(1, sizeof(*hosts));
 	if (!hosts)
 		return shunt_rendezvous_lacks_memory(ranks);
 	hosts->listen_fd = hosts->group_fd = -1;
-	listen_here(&mine, hosts);
+	listen_here(&mine, hosts, ranks->rendezvous);
 	err = shunt_rendezvous_allgather(ranks, &mine, sizeof(mine), all, -1, NULL);
 	if (!err) {
 		fill(hosts, shunt_rendezvous_rows(ranks->rendezvous), all, ranks->nranks);
-		err = check(hosts, ranks->rank);
+		err = check(hosts, ranks->rendezvous);
+		ranks->rendezvous->err = err;
 	}
 	if (err)
 		shunt_hosts_destroy(hosts);

@@ -53,7 +53,7 @@ int shunt_hosts_find(const struct shunt_hosts *hosts, int member);
 
 /*
  * A round in which every rank says where it listens, among ranks that have joined over TCP. At most
- * SHUNT_HOSTS_MAX_RANKS. 0, or -errno alike on all ranks (logged). The caller destroys *hosts_p.
+ * SHUNT_HOSTS_MAX_RANKS. 0, or -errno alike on all ranks, with shunt_rendezvous_why(). The caller destroys *hosts_p.
  */
 int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **hosts_p);
 /* The bytes of one rank's message in that round, for a root that is no rank. */

@@ -3,6 +3,8 @@
 #include "transport/rendezvous/join_member.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include "transport/rendezvous/address.h"
@@ -16,6 +18,21 @@
 static const char *who(const struct rdzv_ask *ask)
 {
 	return ask->who ? ask->who : "the root";
+}
+
+/* The cause of a failure, to where the ask wants it. */
+static SHUNT_LOG_PRINTF(2, 3) void say(const struct rdzv_ask *ask, const char *fmt, ...)
+{
+	char text[RDZV_WHY_BYTES];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (ask->rdzv)
+		rdzv_because(ask->rdzv, "%s", text);
+	else
+		shunt_error("%s failed: %s", ask->what, text);
 }
 
 /* Waits until fd can be read, and logs what it waits for, if anything. */
@@ -69,17 +86,14 @@ static int read_challenge(int fd, const struct rdzv_ask *ask, struct rdzv_challe
 	int err = await(fd, ask, ask->root, ask->challenge_deadline);
 
 	if (err == -ETIMEDOUT && ask->root)
-		shunt_error("%s gave up waiting for %s: stopped or hanging? SHUNT_TIMEOUT limits this wait", ask->what,
-		    ask->root);
+		say(ask, "%s says nothing: it has not come, or is stopped; SHUNT_TIMEOUT limits this wait", who(ask));
 	if (!err)
 		err = read_some(fd, challenge, sizeof(*challenge), ask,
 		    ask->root ? shunt_deadline_ms(shunt_config()->setup_timeout) : ask->challenge_deadline);
 	if (!err && !rdzv_head_is(&challenge->head, RDZV_CHALLENGE)) {
 		err = -EPROTO;
 		if (!ask->calls_again)
-			shunt_error(
-			    "%s failed: something else than Shunt, or another version of it, answers for the root",
-			    ask->what);
+			say(ask, "something else than Shunt, or another version of it, answers for %s", who(ask));
 	}
 	return err;
 }
@@ -137,14 +151,14 @@ static int read_answer(
 	if (!err)
 		err = read_some(fd, &answer.head + 1, sizeof(answer) - sizeof(answer.head), ask, ask->deadline);
 	if (err == -ETIMEDOUT && !ask->calls_again)
-		shunt_error("%s failed: rank %d gave up: %s says nothing (stopped?)", ask->what, ask->rank, who(ask));
+		say(ask, "%s says nothing (stopped?), and rank %d gave up", who(ask), ask->rank);
 	if (err == -EOWNERDEAD && !ask->calls_again)
-		shunt_error("%s failed: %s has ended, or refused rank %d", ask->what, who(ask), ask->rank);
+		say(ask, "%s has ended, or refused rank %d", who(ask), ask->rank);
 	if (err)
 		return err;
 	ask->answered = rdzv_answer_proves(&answer, ask->key, hello->nonce);
 	if (!ask->answered && !ask->calls_again)
-		shunt_error("%s failed: the root gave an answer that Shunt's would not give", ask->what);
+		say(ask, "%s gave an answer that Shunt's would not give", who(ask));
 	if (!ask->answered)
 		return -EPROTO;
 	answer.text[sizeof(answer.text) - 1] = '\0';
@@ -152,8 +166,9 @@ static int read_answer(
 		shunt_warn("rank %d waits for the other ranks: %s", ask->rank, answer.text);
 		return 1;
 	}
+	ask->told = true;
 	if (answer.status)
-		shunt_error("%s failed: %s", ask->what, answer.text);
+		say(ask, "%s", answer.text);
 	return answer.status ? answer.status : read_rows(fd, ask, hello, &answer, rows_p);
 }
 

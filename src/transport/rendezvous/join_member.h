@@ -16,19 +16,21 @@ struct rdzv_ask {
 	/* The peer whose first message this side waits for, in the log; NULL: not logged */
 	const char *root;
 	const atomic_int *cancel;
-	const char *who;              /* the root, in the log; NULL: "the root" */
+	const char *who;               /* the root, in the log; NULL: "the root" */
+	struct shunt_rendezvous *rdzv; /* gets the cause of a failure; NULL: a line of log has it */
 	bool calls_again;             /* the caller tries again: only answers of a root that knows the key are logged */
 	bool said_hello;              /* set once the root may have got a hello, in the last call */
 	uint32_t caller;              /* 0 at first */
 	bool answered;                /* set once the root has proved itself */
+	bool told;                    /* set once it has told the outcome */
 	uint8_t session[RDZV_SECRET]; /* of a join that succeeded */
 };
 
 /*
  * Proves our knowledge of the key to the root at the other end of fd, and waits for the outcome. 0: *rows_p, which the
- * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, unless
- * the connection ended before the challenge. -EAGAIN: the root's lobby dropped us, or the connection broke after our
- * hello; to be tried again. If the connection breaks before the hello: -ECONNRESET, or the network's error.
+ * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: with a cause,
+ * unless the connection ended before the challenge. -EAGAIN: the root's lobby dropped us, or the connection broke after
+ * our hello; to be tried again. If the connection breaks before the hello: -ECONNRESET, or the network's error.
  */
 int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
 

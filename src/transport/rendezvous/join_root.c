@@ -167,16 +167,14 @@ void rdzv_root_answer_all(struct rdzv_root *root, bool keeps)
 
 static void format_missing(const struct rdzv_root *root, char *text, size_t bytes)
 {
-	int n = snprintf(text, bytes, "missing:"), missing = 0;
+	bool *seen = malloc((size_t)root->nranks);
 
-	for (int r = 0; r < root->nranks; r++) {
-		if (root->peer[r].seen)
-			continue;
-		if (n < (int)bytes - 24)
-			n += snprintf(text + n, bytes - (size_t)n, " %d", r);
-		else if (!missing++)
-			n += snprintf(text + n, bytes - (size_t)n, " ...");
-	}
+	*text = '\0';
+	for (int r = 0; seen && r < root->nranks; r++)
+		seen[r] = root->peer[r].seen;
+	if (seen)
+		rdzv_show_missing(root->members, seen, root->nranks, text, bytes);
+	free(seen);
 }
 
 /* ---- ranks that come */
@@ -468,7 +466,7 @@ static void check_deadline(struct rdzv_root *root)
 		return;
 	format_missing(root, text, sizeof(text));
 	if (root->timeout_ms > 0 && waited >= root->timeout_ms) {
-		format_missing(root, text, 72);
+		format_missing(root, text, 96);
 		rdzv_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
 		    (long long)(root->timeout_ms / 1000), root->limit, text);
 		return;
@@ -575,8 +573,8 @@ int rdzv_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv)
 		root->status = -ENOMEM;
 		snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
 	}
-	if (root->status && root->status != -ECANCELED)
-		shunt_error("%s failed: %s", root->what, root->text);
+	if (root->status)
+		rdzv_because(rdzv, "%s", root->text);
 	answer_all(root, root->status ? NULL : rdzv->rows, true);
 	for (int r = 0; !root->status && r < root->nranks; r++) {
 		rdzv->peer_fds[r] = root->peer[r].fd;

@@ -34,7 +34,8 @@ struct rdzv_called {
 struct rdzv_root {
 	/* Set by the caller. */
 	struct rdzv_lobby *lobby;
-	const char *what, *limit;            /* for the log: the thing that is joined, and the name of timeout_ms */
+	const char *limit;                   /* for the log: the name of timeout_ms */
+	const struct shunt_members *members; /* for the log; NULL: members are ranks */
 	int rank, member;                    /* our own; -1: a server */
 	int nranks, nmembers;                /* 0: as the first hello says */
 	int *watch;                          /* per member: a connection to it, which breaks when it dies; -1 none, or
@@ -71,7 +72,9 @@ __attribute__((format(printf, 3, 4))) void rdzv_root_fail(struct rdzv_root *root
 void rdzv_root_answer_all(struct rdzv_root *root, bool keeps);
 /* Steps until the outcome is certain: status. */
 void rdzv_root_gather(struct rdzv_root *root);
-/* Then answers, and ends the root. On success rdzv has the connections, their keys and the table. Returns the outcome.
+/*
+ * Then answers, and ends the root. On success rdzv has the connections, their keys and the table, else the cause.
+ * Returns the outcome.
  */
 int rdzv_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 /* Both. */

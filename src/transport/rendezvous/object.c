@@ -2,6 +2,7 @@
 /* The object: it begins, has names and numbers of ranks, and ends. */
 #include "transport/rendezvous/object.h"
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,41 @@ void rdzv_show_rank(const struct shunt_rendezvous *rdzv, int rank, char *text, s
 	}
 }
 
+void rdzv_show_missing(const struct shunt_members *members, const bool *seen, int n, char *text, size_t bytes)
+{
+	const char *whose = members ? members->whose : "";
+	size_t end = bytes - sizeof(" 123456 ...") - strlen(whose), at = (size_t)snprintf(text, bytes, "missing:");
+
+	for (int r = 0; r < n; r++) {
+		if (seen[r])
+			continue;
+		if (at > end) {
+			at += (size_t)snprintf(text + at, bytes - at, " ...");
+			break;
+		}
+		at +=
+		    (size_t)snprintf(text + at, bytes - at, " %d", members && members->member ? members->member[r] : r);
+	}
+	snprintf(text + at, bytes - at, "%s", whose);
+}
+
 /* ---- what the object has */
+
+void rdzv_because(struct shunt_rendezvous *rdzv, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (rdzv->why[0])
+		return;
+	va_start(ap, fmt);
+	vsnprintf(rdzv->why, sizeof(rdzv->why), fmt, ap);
+	va_end(ap);
+}
+
+const char *shunt_rendezvous_why(const struct shunt_rendezvous *rdzv, int err)
+{
+	return rdzv && rdzv->err == err && rdzv->why[0] ? rdzv->why : strerror(-err);
+}
 
 bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv)
 {

@@ -6,10 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/inet/socket.h"
+#include "base/log.h"
 #include "transport/rendezvous/host_table.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "transport/rendezvous/wire/lobby.h"
 #include "transport/rendezvous/wire/wire.h"
+
+#define RDZV_WHY_BYTES 256
+/* A root that is no rank; no message says which rank's process it is. */
+#define RDZV_ID_MAKER "the process that made the unique id (rank 0 in most programs)"
 
 /* The members that a rendezvous connects. */
 enum rdzv_level {
@@ -37,7 +42,11 @@ struct shunt_rendezvous {
 	struct shunt_hosts *hosts;
 	struct shunt_rendezvous *uplink; /* of RDZV_HOST_RANKS, which owns it; else NULL */
 	int culprit;                     /* of a round that failed: the rank that made it fail; -1: not known */
+	char why[RDZV_WHY_BYTES];        /* the first cause of a failure, "" if none is known */
 };
+
+/* Keeps the cause of a failure, unless there is one: what follows from the first cause is none. */
+void rdzv_because(struct shunt_rendezvous *rdzv, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
 
 /* Ranks whose bytes a round has. */
 static inline int rdzv_total(const struct shunt_rendezvous *rdzv)
@@ -45,12 +54,29 @@ static inline int rdzv_total(const struct shunt_rendezvous *rdzv)
 	return rdzv->level == RDZV_HOST_RANKS ? rdzv->hosts->nranks : rdzv->nranks;
 }
 
+/* All ranks, those of other hosts included. */
+static inline int rdzv_all(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->hosts ? rdzv->hosts->nranks : rdzv->nranks;
+}
+
 /* The rank that has this number on our host. */
 int rdzv_global_rank(const struct shunt_rendezvous *rdzv, int local);
 /* The same, or, of an uplink, the rank that speaks for this host. */
 int rdzv_speaker(const struct shunt_rendezvous *rdzv, int rank);
+/* The same of ourselves; -1: a root that is no rank. */
+static inline int rdzv_own(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->rank < 0 ? -1 : rdzv_speaker(rdzv, rdzv->rank);
+}
 /* For the log: "rank 3", "rank 3 on node1 (10.0.0.1)", or, of an uplink, "host node1 (10.0.0.1)". */
 void rdzv_show_rank(const struct shunt_rendezvous *rdzv, int rank, char *text, size_t bytes);
+
+/*
+ * For the log: "missing: 2 3", those of n ranks that were not seen, by the numbers of their members; cut where text is
+ * full. members: NULL if ranks are members.
+ */
+void rdzv_show_missing(const struct shunt_members *members, const bool *seen, int n, char *text, size_t bytes);
 
 /* Status that the peers get for our error: to them a cancelled member is one that gave up. */
 static inline int rdzv_peer_error(int err)

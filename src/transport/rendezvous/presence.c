@@ -2,7 +2,6 @@
 /* Counts the members that are present, by their sockets. */
 #include "transport/rendezvous/presence.h"
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include "base/config.h"
 #include "base/io.h"
@@ -60,7 +59,7 @@ int rdzv_count_members(
 	rdzv->count_mismatch = count != rdzv->nranks;
 	rdzv->is_leader = root == rdzv->member && count > 1;
 	if (count > rdzv->nranks) {
-		shunt_error("the communicator has %d ranks, but %d members are present", rdzv->nranks, count);
+		rdzv_because(rdzv, "the communicator has %d ranks, but %d members are present", rdzv->nranks, count);
 		return -EINVAL;
 	}
 	if (count < rdzv->nranks) {
@@ -97,40 +96,43 @@ int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *m
  * accepted it.
  */
 int shunt_rendezvous_await(
-    struct shunt_rendezvous *rdzv, int nmembers, int nranks, int64_t timeout_ms, const atomic_int *cancel)
+    struct shunt_rendezvous *rdzv, const struct shunt_members *members, int64_t timeout_ms, const atomic_int *cancel)
 {
 	int64_t end = timeout_ms > 0 ? shunt_deadline_ms(timeout_ms) : SHUNT_NEVER, backoff_ms = BACKOFF_MIN_MS;
-	bool *present = nmembers > 0 ? calloc((size_t)nmembers, sizeof(*present)) : NULL;
+	bool *present = members->n > 0 ? calloc((size_t)members->n, sizeof(*present)) : NULL;
 	struct rdzv_wait_log wait_log = rdzv_wait_log_begin();
-	char what[64];
-	int count = 1, err = present ? 0 : -ENOMEM;
+	char missing[96];
+	int count = 0, err = present ? 0 : -ENOMEM;
 
-	if (!err && rdzv->member >= nmembers)
-		err = -EINVAL;
 	while (!err) {
-		for (int s = 0; s < nmembers && !err; s++) {
-			int fd = -1;
+		for (int r = 0; r < members->n && !err; r++) {
+			int s = members->member ? members->member[r] : r, fd = -1;
 
-			if (s == rdzv->member || present[s])
+			if (present[r])
 				continue;
-			err = rdzv_probe(rdzv, s, &fd);
+			if (s != rdzv->member)
+				err = rdzv_probe(rdzv, s, &fd);
 			shunt_close_fd(&fd);
-			present[s] = !err;
+			present[r] = !err;
 			count += !err;
 			err = err == -ECONNREFUSED ? 0 : err;
 		}
-		if (err || count >= nranks)
+		if (err || count >= members->n)
 			break;
+		rdzv_show_missing(members, present, members->n, missing, sizeof(missing));
 		if (shunt_now_ms() >= end) {
+			rdzv_because(rdzv, "not all ranks came within %lld s (SHUNT_TIMEOUT), %s",
+			    (long long)(timeout_ms / 1000), missing);
 			err = -ETIMEDOUT;
 			break;
 		}
-		snprintf(what, sizeof(what), "%d of %d ranks", nranks - count, nranks);
-		rdzv_wait_log_say(&wait_log, what);
+		if (rdzv_wait_log_due(&wait_log))
+			shunt_warn("a new communicator waits for ranks: %s", missing);
 		err = shunt_io_poll(NULL, 0, shunt_now_ms() + backoff_ms, cancel);
 		err = err == -ETIMEDOUT ? 0 : err;
 		backoff_ms = backoff_ms < BACKOFF_MAX_MS ? 2 * backoff_ms : backoff_ms;
 	}
+	rdzv->err = err;
 	free(present);
 	return err;
 }

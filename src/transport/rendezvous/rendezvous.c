@@ -73,7 +73,6 @@ bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
 static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel)
 {
 	struct rdzv_root root = { .lobby = &rdzv->lobby,
-		.what = "communicator set-up",
 		.limit = "SHUNT_TIMEOUT",
 		.rank = rdzv->rank,
 		.member = rdzv->member,
@@ -106,6 +105,7 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 		.deadline = deadline,
 		.root = what,
 		.who = who,
+		.rdzv = rdzv,
 		.cancel = cancel };
 	int err = 0;
 
@@ -130,9 +130,8 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 			break;
 		}
 	}
-	/* Whatever follows our hello is logged where it is read. */
-	if (err == -EOWNERDEAD && !ask.said_hello)
-		shunt_error("%s failed: %s has ended or given up", ask.what, who);
+	if (err == -EOWNERDEAD)
+		rdzv_because(rdzv, "%s has ended or given up", who);
 	return err;
 }
 

@@ -35,6 +35,13 @@
 struct shunt_rendezvous;
 struct shunt_hosts;
 
+/* Which members are to come, where these are not simply the ranks. */
+struct shunt_members {
+	int n;
+	const int *member; /* the member that each rank is; NULL: the one of its number */
+	const char *whose; /* for the log, behind members' numbers: " (of the parent)", or "" */
+};
+
 #define SHUNT_RENDEZVOUS_MAX_BYTES (64u << 20) /* of one allgather's result */
 
 /* 0; -EADDRINUSE if this member index of this id is bound already; another -errno. Cheap: one socket. */
@@ -48,7 +55,7 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
  *                missing_p may be NULL)
  *   -EINVAL      more members than nranks; or ranks or members collide or are out of range, or nranks differ
  *   -EOWNERDEAD  a member died or gave up
- *   -ETIMEDOUT   a live member did not come within SHUNT_TIMEOUT (logged, with the ranks' names)
+ *   -ETIMEDOUT   a live member did not come within SHUNT_TIMEOUT
  *   -ECANCELED   *cancel
  *   -EPROTO      a member speaks another protocol
  * After a wrong number of members our socket stays, so that the peers count the same.
@@ -72,12 +79,12 @@ struct shunt_hosts *shunt_rendezvous_hosts_of(struct shunt_rendezvous *rdzv);
 int shunt_rendezvous_renumber(struct shunt_rendezvous *rdzv, const int32_t *rank_of);
 
 /*
- * Waits until nranks of the members are present. For use before a join, if nothing else says that the members have made
+ * Waits until these members are present. For use before a join, if nothing else says that the members have made
  * their sockets. 0; -ETIMEDOUT after timeout_ms (<= 0: no limit), -ECANCELED, or another -errno. Every member must then
  * call join.
  */
 int shunt_rendezvous_await(
-    struct shunt_rendezvous *rdzv, int nmembers, int nranks, int64_t timeout_ms, const atomic_int *cancel);
+    struct shunt_rendezvous *rdzv, const struct shunt_members *members, int64_t timeout_ms, const atomic_int *cancel);
 
 /*
  * Before a join: how many members have their sockets on this host, our own included. *missing_p: the lowest member
@@ -90,6 +97,13 @@ int shunt_rendezvous_present(struct shunt_rendezvous *rdzv, int nmembers, int *m
  * So one member can speak for all.
  */
 bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv);
+
+/*
+ * For the log: why a join, an await or a round failed with err, as a clause that names the rank that did not come, died
+ * or disagreed, if this rank can know it. A rendezvous logs no error itself: its caller does, in one line that says
+ * what failed. An error that the rendezvous did not return, or NULL: the error's own text.
+ */
+const char *shunt_rendezvous_why(const struct shunt_rendezvous *rdzv, int err);
 
 /* The ranks of a rendezvous, and how long they wait for each other in a round. */
 struct shunt_ranks {
@@ -107,7 +121,9 @@ struct shunt_ranks {
  *        NULL: the round has no descriptors, and fd must be -1; all ranks must agree on that
  * Errors: -EINVAL (bytes or use of fds differ), -ENOMEM (a rank lacks memory), -ETIMEDOUT, -EOWNERDEAD, -ECANCELED,
  * -EPROTO, -EMFILE (the kernel refused the descriptors). On an error fds has no descriptors. One rank's error ends the
- * round on all ranks, unless the other ranks already have their result: then their next round fails.
+ * round on all ranks, unless the other ranks already have their result: then their next round fails. The root ends a
+ * round after timeout_ms, and tells all ranks who is missing. The others wait for its word as long again, at most
+ * SHUNT_SETUP_TIMEOUT for each level of hosts; only then the root itself is missing.
  */
 int shunt_rendezvous_allgather(
     const struct shunt_ranks *ranks, const void *mine, size_t bytes, void *all, int fd, int *fds);

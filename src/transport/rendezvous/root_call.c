@@ -28,6 +28,7 @@ int rdzv_call_root(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *ad
 	for (;;) {
 		shunt_close_socket(&rdzv->root_fd);
 		ask->said_hello = false;
+		rdzv->why[0] = '\0'; /* of the call before */
 		until = earlier(shunt_now_ms() + ATTEMPT_MS, earlier(end, ask->deadline));
 		err = shunt_socket_connect(&shunt_socket_tcp, addr, -1, until, ask->cancel, &rdzv->root_fd);
 		if (!err) {
@@ -36,7 +37,8 @@ int rdzv_call_root(struct shunt_rendezvous *rdzv, const struct shunt_netaddr *ad
 		}
 		if (!err)
 			return rdzv_keep_session(rdzv, ask);
-		if (!rdzv_may_call_again(err) || shunt_now_ms() >= earlier(end, ask->deadline))
+		/* What the root has told is the outcome, though its error may look like a network's. */
+		if (ask->told || !rdzv_may_call_again(err) || shunt_now_ms() >= earlier(end, ask->deadline))
 			return err == -EAGAIN ? -ETIMEDOUT : err;
 		err = shunt_io_poll(NULL, 0, shunt_now_ms() + AGAIN_MS, ask->cancel);
 		if (err != -ETIMEDOUT)

@@ -44,7 +44,6 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 {
 	int watch[SHUNT_HOSTS_MAX_RANKS], err;
 	struct rdzv_root root = { .lobby = &uplink->lobby,
-		.what = "communicator set-up over hosts",
 		.limit = "SHUNT_TIMEOUT",
 		.nranks = uplink->nranks,
 		.nmembers = uplink->nranks,
@@ -78,17 +77,20 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 		.challenge_deadline = deadline,
 		.deadline = deadline,
 		.root = root,
+		.who = root,
+		.rdzv = uplink,
 		.cancel = cancel };
 	int err;
 
 	rdzv_show_rank(uplink, 0, root, sizeof(root));
 	err = rdzv_call_root(uplink, &addr, &ask);
 	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
-		snprintf(text, bytes, "%s has ended or given up", root);
-		return -EOWNERDEAD;
+		rdzv_because(uplink, "%s has ended or given up", root);
+		err = -EOWNERDEAD;
 	}
 	if (err)
-		snprintf(text, bytes, "%s cannot be reached: %s", root, strerror(-err));
+		rdzv_because(uplink, "%s cannot be reached: %s", root, strerror(-err));
+	snprintf(text, bytes, "%s", uplink->why);
 	return err;
 }
 

@@ -132,7 +132,7 @@ static void try_hellos_at(struct rdzv_root *root, const uint8_t *data, size_t by
 static void try_hellos(const uint8_t *data, size_t bytes, bool server)
 {
 	struct rdzv_lobby lobby = { .kind = &shunt_socket_tcp, .key = fuzz_key(), .listen_fd = -1, .event_fd = -1 };
-	struct rdzv_root root = { .lobby = &lobby, .what = "fuzz", .rank = server ? -1 : 0 };
+	struct rdzv_root root = { .lobby = &lobby, .rank = server ? -1 : 0 };
 
 	lobby.conn = calloc(RDZV_LOBBY_PLACES, sizeof(*lobby.conn));
 	require(lobby.conn, "memory");
