@@ -13,6 +13,7 @@
 #include "base/config_types.h"
 #include "base/env.h"
 #include "base/hash.h"
+#include "base/nearest.h"
 #include "base/os.h"
 #include "base/renamed.h"
 
@@ -109,58 +110,21 @@ static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(voi
 		snprintf(s->source[i], sizeof(s->source[i]), "%s", name);
 }
 
-/* Optimal string alignment distance: counts insertions, deletions, substitutions and transpositions of neighbours. */
-static unsigned edit_distance(const char *a, const char *b)
-{
-	enum { MAX = 48 };
-	unsigned d[MAX + 1][MAX + 1];
-	size_t na = strlen(a), nb = strlen(b);
-
-	if (na > MAX || nb > MAX)
-		return MAX;
-	for (size_t i = 0; i <= na; i++) {
-		for (size_t j = 0; j <= nb; j++) {
-			unsigned best;
-
-			if (!i || !j) {
-				d[i][j] = (unsigned)(i + j);
-				continue;
-			}
-			best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-			best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
-			best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    d[i - 2][j - 2] + 1 < best)
-				best = d[i - 2][j - 2] + 1;
-			d[i][j] = best;
-		}
-	}
-	return d[na][nb];
-}
-
 bool shunt_config_knows(const char *name, const char **nearest_p)
 {
-	const char *nearest = NULL;
-	unsigned best = 0;
+	struct shunt_nearest nearest = { .text = name };
 
 	for (size_t i = 0; i < sizeof(other_names) / sizeof(other_names[0]); i++)
 		if (!strcmp(name, other_names[i]))
 			return true;
 	for (size_t i = 0; i < NROWS; i++) {
-		unsigned d;
-
 		if (strncmp(rows[i].name, "SHUNT_", 6))
 			continue;
-		d = edit_distance(name, rows[i].name);
-		if (d == 0)
+		if (!strcmp(name, rows[i].name))
 			return true;
-		if (!nearest || d < best) {
-			nearest = rows[i].name;
-			best = d;
-		}
+		shunt_nearest_try(&nearest, rows[i].name);
 	}
-	/* Suggest a name only if at most about every third letter after the prefix differs. */
-	*nearest_p = nearest && best * 3 <= strlen(nearest) - 6 + 2 ? nearest : NULL;
+	*nearest_p = shunt_nearest_name(&nearest, strlen("SHUNT_"));
 	return false;
 }
 

@@ -13,7 +13,24 @@ for cmd in run info bench conform; do
 	expect "${cmd}_unknown_option_is_usage_error" 2 'no option --frob' "$shunt" $cmd --frob
 done
 expect help_to_a_full_disk_is_error 1 'cannot write the output: No space left' sh -c '"$1" bench --help >/dev/full' sh "$shunt"
-expect unknown_command_is_usage_error 2 'no command "frob"' "$shunt" frob
+expect unknown_command_is_usage_error 2 'no command "frob"$' "$shunt" frob
+expect unknown_command_has_the_nearest 2 'no command "bnech" \(maybe bench\?\)$' "$shunt" bnech
+expect unknown_first_option_has_the_nearest 2 'no option --vresion \(maybe --version\?\)$' "$shunt" --vresion
+expect unknown_option_has_the_nearest 2 'no option --hlep \(maybe --help\?\)$' "$shunt" bench --hlep
+expect unknown_option_with_a_value_has_the_nearest 2 'no option --rnaks=2 \(maybe --ranks\?\)$' "$shunt" bench --rnaks=2
+expect unknown_letter_has_no_nearest 2 'no option -\?$' "$shunt" bench '-?'
+expect unknown_collective_has_the_nearest 2 '"allredcue" to measure \(maybe all_reduce\?\)' "$shunt" bench allredcue
+expect unknown_collective_to_tune_has_the_nearest 2 '"all_gahter" .* tuned \(maybe all_gather\?\)' "$shunt" tune all_gahter
+expect unknown_action_has_the_nearest 2 'no action "chekc" \(maybe check\?\)$' "$shunt" plan chekc
+expect unknown_shape_has_the_nearest 2 'no shape "pipelnied" of all_reduce \(maybe pipelined\?\)$' "$shunt" plan new all_reduce pipelnied -n 2
+# A reader that has seen enough, under a parent that ignores SIGPIPE, too: 4 writes into a pipe that nobody reads any more.
+mkfifo "$dir/pipe"
+for trap in : "trap '' PIPE"; do
+	expect closed_pipe_is_quiet 0 '^141$' sh -c "$trap"'
+		exec 3<>"$2" 4>"$2" 3>&-
+		"$1" bench --help >&4 2>"$2.err"
+		echo $? $(cat "$2.err")' sh "$shunt" "$dir/pipe"
+done
 
 # run
 expect run_sets_preload 0 "^$mock\$" "$shunt" run -- sh -c 'echo "$LD_PRELOAD"'
@@ -104,7 +121,7 @@ expect info_select_leaves_plans_out_that_are_too_large 0 '^ 4 \.\.\. 16M oneshot
 expect info_select_takes_names_of_types_that_bench_takes 0 '^allreduce of bfloat16, ' "$shunt" info select --ranks 2 --dtype bf16
 expect info_select_says_what_a_size_is 2 'size: "1.5K" is no whole number such as 8, 64K or 1M' "$shunt" info select --ranks 2 8 1.5K
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
-expect info_select_unknown_type 2 '--dtype: there is no "float17"; it takes int8, uint8, .*float32' "$shunt" info select --ranks 2 --dtype float17
+expect info_select_unknown_type 2 '--dtype: there is no "float17" \(maybe float16\?\); it takes int8, uint8, .*float32' "$shunt" info select --ranks 2 --dtype float17
 
 # docs/variables.md: its table is what the program has.
 "$shunt" info -c --markdown >"$dir/table" || failed=1

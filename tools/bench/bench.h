@@ -127,6 +127,8 @@ extern const struct bench_coll bench_colls[BENCH_NCOLLS + 1]; /* ends with a NUL
 
 /* NULL: no such name. */
 const struct bench_coll *bench_coll_find(const char *name);
+/* " (maybe NAME?)" for a name that bench_coll_find() does not know, or "". buf: 64 bytes. */
+const char *bench_coll_maybe(const char *name, char *buf);
 /* The first function of the collective that the library lacks, or NULL. */
 const char *bench_coll_missing(const struct bench_coll *coll, const struct bench_nccl *nccl);
 /* Size of a side in units of `count` elements: 1; with many the number of ranks, or the sum of the weights. */

@@ -212,10 +212,13 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 		const struct bench_coll *c = bench_coll_find(argv[first]);
 
 		if (!c || c->conform_only) {
-			tool_usage_error("there is no collective \"%s\" to measure; there are all_reduce, all_gather, "
-			                 "reduce_scatter, broadcast, reduce, "
-			                 "alltoall, gather, scatter, sendrecv and alltoallv",
-			    argv[first]);
+			char maybe[64];
+
+			tool_usage_error(
+			    "there is no collective \"%s\" to measure%s; there are all_reduce, all_gather, "
+			    "reduce_scatter, broadcast, reduce, "
+			    "alltoall, gather, scatter, sendrecv and alltoallv",
+			    argv[first], bench_coll_maybe(argv[first], maybe));
 			return -1;
 		}
 		if (first + 1 < argc) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/nearest.h"
 #include "shim/nccl/coll_params.h"
 #include "tools/bench/bench.h"
 
@@ -116,6 +117,16 @@ const struct bench_coll *bench_coll_find(const char *name)
 		if (shunt_names_equal(name, strlen(name), c->name))
 			return c;
 	return NULL;
+}
+
+const char *bench_coll_maybe(const char *name, char *buf)
+{
+	struct shunt_nearest nearest = { .text = name };
+
+	for (const struct bench_coll *c = bench_colls; c->name; c++)
+		if (!c->conform_only)
+			shunt_nearest_try(&nearest, c->name);
+	return tool_maybe(&nearest, buf);
 }
 
 const char *bench_coll_missing(const struct bench_coll *c, const struct bench_nccl *nccl)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <string.h>
+#include "base/nearest.h"
 #include "tools/common/tool.h"
 
 enum {
@@ -213,6 +214,21 @@ static int value_error(const struct option_row *row, const char *text, int err)
 	    err == -ERANGE ? "out of range" : "not one of its values");
 }
 
+static int unknown_option(const struct option_table *t, size_t n, const char *arg)
+{
+	char text[64], names[MAX_ROWS + 1][32] = { "--help" }, maybe[64];
+	struct shunt_nearest nearest = { .text = text };
+
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(arg, "="), arg);
+	for (size_t i = 0; i < n; i++)
+		if (t->rows[i].name)
+			snprintf(names[i + 1], sizeof(names[0]), "--%s", t->rows[i].name);
+	for (size_t i = 0; i <= n && !strncmp(arg, "--", 2); i++)
+		if (*names[i])
+			shunt_nearest_try(&nearest, names[i]);
+	return tool_usage_error("there is no option %s%s", arg, tool_maybe(&nearest, maybe));
+}
+
 int options_parse(const struct option_table *t, void *opts, int argc, char **argv, int *first_p)
 {
 	struct option rows[MAX_ROWS + 2];
@@ -236,7 +252,7 @@ int options_parse(const struct option_table *t, void *opts, int argc, char **arg
 			return tool_usage_error("%s needs a value", argv[optind - 1]);
 		row = opt == '?' ? NULL : row_of(t, n, opt);
 		if (!row)
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return unknown_option(t, n, argv[optind - 1]);
 		err = row_apply(row, opts, optarg);
 		if (err)
 			return value_error(row, optarg, err);

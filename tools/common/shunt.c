@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The `shunt` command: finds the subcommand and runs it. */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/nearest.h"
 #include "base/os.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
@@ -79,6 +81,22 @@ static const struct tool_cmd *cmd_find(const char *name)
 	return NULL;
 }
 
+static int unknown_command(const char *name)
+{
+	struct shunt_nearest nearest = { .text = name };
+	char maybe[64];
+
+	if (*name == '-') {
+		shunt_nearest_try(&nearest, "--help");
+		shunt_nearest_try(&nearest, "--version");
+		return tool_usage_error("there is no option %s%s", name, tool_maybe(&nearest, maybe));
+	}
+	shunt_nearest_try(&nearest, "help");
+	for (int i = 0; i < NCMDS; i++)
+		shunt_nearest_try(&nearest, cmds[i]->name);
+	return tool_usage_error("there is no command \"%s\"%s", name, tool_maybe(&nearest, maybe));
+}
+
 static bool is_help(const char *arg)
 {
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
@@ -106,8 +124,11 @@ static int command_run(int argc, char **argv)
 	const struct tool_cmd *cmd = cmd_find(help ? argv[2] : name);
 
 	if (!cmd)
-		return tool_usage_error("there is no command \"%s\"", help ? argv[2] : name);
+		return unknown_command(help ? argv[2] : name);
 	current = cmd;
+	if (cmd != &tool_cmd_run)
+		signal(
+		    SIGPIPE, SIG_DFL); /* a reader that has seen enough ends the command, whatever its parent ignores */
 	if (help || (argc > 2 && is_help(argv[2]))) {
 		options_help_print(cmd->options, stdout);
 		return TOOL_OK;

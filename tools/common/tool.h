@@ -84,6 +84,10 @@ int tool_file_json(const char *path, const struct json_t *root);
 /* Checks that the file can be written, before the work for it begins. Leaves no file. */
 int tool_file_try(const char *path);
 
+struct shunt_nearest;
+/* " (maybe NAME?)" if one of the names that were tried is near, else "". buf: 64 bytes. */
+const char *tool_maybe(const struct shunt_nearest *nearest, char *buf);
+
 /* Index of name in names (n entries, NULL ones skipped), or -1. Case and underscores do not count. */
 int tool_lookup(const char *name, const char *const *names, int n);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/coll.h"
+#include "base/nearest.h"
 #include "tools/common/tool.h"
 
 /* The last value that was refused, and the reason. */
@@ -146,17 +147,29 @@ const char *tool_format_size(uint64_t bytes, char *buf)
 	return buf;
 }
 
+const char *tool_maybe(const struct shunt_nearest *nearest, char *buf)
+{
+	const char *name = shunt_nearest_name(nearest, 0);
+
+	snprintf(buf, 64, name ? " (maybe %s?)" : "", name);
+	return buf;
+}
+
 int tool_lookup(const char *name, const char *const *names, int n)
 {
-	char list[256] = "";
+	struct shunt_nearest nearest = { .text = name };
+	char list[256] = "", maybe[64];
 
 	for (int i = 0; i < n; i++)
 		if (names[i] && shunt_names_equal(name, strlen(name), names[i]))
 			return i;
-	for (int i = 0; i < n; i++)
-		if (names[i])
-			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? ", " : "", names[i]);
-	return tool_refuse(-1, name, "there is no \"%.64s\"; it takes %s", name, list);
+	for (int i = 0; i < n; i++) {
+		if (!names[i])
+			continue;
+		shunt_nearest_try(&nearest, names[i]);
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? ", " : "", names[i]);
+	}
+	return tool_refuse(-1, name, "there is no \"%.64s\"%s; it takes %s", name, tool_maybe(&nearest, maybe), list);
 }
 
 void tool_escape(const char *text, FILE *out)

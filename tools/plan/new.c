@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/nearest.h"
 #include "plan/load.h"
 #include "tools/plan/plan.h"
 #include "plan/format/op_rows.h"
@@ -103,22 +104,26 @@ const struct option_table plan_new_options = { usage, rows,
 
 static int shape_find(struct new_opts *o, const char *collective, const char *name)
 {
+	struct shunt_nearest near_shape = { .text = name }, near_collective = { .text = collective };
 	bool known = false;
+	char maybe[64];
 
 	for (const struct plan_shape *s = plan_shapes; s->name; s++) {
+		shunt_nearest_try(&near_collective, s->collective);
 		if (!shunt_names_equal(collective, strlen(collective), s->collective))
 			continue;
 		known = true;
+		shunt_nearest_try(&near_shape, s->name);
 		if (!strcmp(s->name, name)) {
 			o->recipe.shape = s;
 			return 0;
 		}
 	}
 	if (known)
-		tool_usage_error("there is no shape \"%s\" of %s", name, collective);
+		tool_usage_error("there is no shape \"%s\" of %s%s", name, collective, tool_maybe(&near_shape, maybe));
 	else
-		tool_usage_error(
-		    "\"%s\" is not one of all_reduce, all_gather, reduce_scatter and all_to_all", collective);
+		tool_usage_error("\"%s\" is not one of all_reduce, all_gather, reduce_scatter and all_to_all%s",
+		    collective, tool_maybe(&near_collective, maybe));
 	return -EINVAL;
 }
 

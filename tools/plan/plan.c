@@ -2,6 +2,7 @@
 /* shunt plan: finds the action. Common functions of the actions. */
 #include <errno.h>
 #include <string.h>
+#include "base/nearest.h"
 #include "plan/load.h"
 #include "tools/plan/plan.h"
 
@@ -61,15 +62,19 @@ const char *plan_range_text(const struct shunt_plan *plan, char *buf)
 
 static int plan_main(int argc, char **argv)
 {
+	struct shunt_nearest nearest = { .text = argv[1] };
+	char maybe[64];
+
 	if (argc < 2)
 		return tool_usage_error("check, show, run, new or build?");
 	for (int i = 0; i < NACTIONS; i++) {
+		shunt_nearest_try(&nearest, actions[i].name);
 		if (strcmp(argv[1], actions[i].name))
 			continue;
 		tool_action_set(actions[i].name);
 		return actions[i].run(argc - 1, argv + 1);
 	}
-	return tool_usage_error("there is no action \"%s\"", argv[1]);
+	return tool_usage_error("there is no action \"%s\"%s", argv[1], tool_maybe(&nearest, maybe));
 }
 
 const struct tool_cmd tool_cmd_plan = { .name = "plan",

@@ -126,12 +126,13 @@ static int tune_main(int argc, char **argv)
 		return tool_usage_error("--output: %s is a device or a pipe, and a file would take its place", o.out);
 	for (int i = first; i < argc; i++) {
 		const struct bench_coll *coll = bench_coll_find(argv[i]);
+		char maybe[64];
 
 		if (!coll || !tunable(coll))
-			return tool_usage_error("\"%s\" is not a collective that can be tuned; these are all_reduce, "
+			return tool_usage_error("\"%s\" is not a collective that can be tuned%s; these are all_reduce, "
 			                        "all_gather, reduce_scatter, broadcast, reduce, "
 			                        "alltoall, gather, scatter and sendrecv",
-			    argv[i]);
+			    argv[i], bench_coll_maybe(argv[i], maybe));
 		o.colls |= 1u << (coll - bench_colls);
 	}
 	for (int i = 0; first == argc && bench_colls[i].name; i++)
