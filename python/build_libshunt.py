@@ -241,7 +241,8 @@ def _sources() -> list[str]:
     found = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in (".deps", "__pycache__") and not name.startswith("build")]
-        found += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names if name != "PKG-INFO"]
+        names = [name for name in names if name not in ("PKG-INFO", ".commit")]
+        found += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names]
     return sorted(found)
 
 
@@ -249,6 +250,8 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     top = f"{NAME}-{_version()}"
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        commit = _run("sh", os.path.join(ROOT, "tools/commit.sh"), ROOT, capture=True)
+        _add(archive, f"{top}/.commit", commit.encode(), False)
         for name in _sources():
             path = os.path.join(ROOT, name)
             if not os.path.isfile(path):

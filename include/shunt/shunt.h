@@ -28,6 +28,13 @@ extern "C" {
 /* "0.1.0". This string, like all strings that functions here return, has static storage. */
 SHUNT_API const char *shunt_version(void);
 
+/*
+ * What the library was built from, and how, for people: "0.1.0 (12ef02d, 2026-11-26; gcc 12.2.0, release; CUDA 13.0:
+ * sm_80 sm_90 sm_100)". The version, the commit and its day, the compiler, the kind of build, and the machine code that
+ * it has for GPUs. A + behind the commit: the files differed from it.
+ */
+SHUNT_API const char *shunt_build(void);
+
 /* Path of the real NCCL in use, or NULL in standalone mode or before the first NCCL call. */
 SHUNT_API const char *shunt_real_nccl_path(void);
 

@@ -254,6 +254,13 @@ class Wheel(Case):
             environment.pip("uninstall", "-y", "libshunt")
             self.assertEqual(environment.files(), environment.before)
 
+    def test_the_sdist_names_its_commit(self) -> None:
+        with tarfile.open(self.sdist) as archive:
+            top = archive.getnames()[0].split("/")[0]
+            file = archive.extractfile(f"{top}/.commit")
+            assert file
+            self.assertRegex(file.read().decode(), r"^([0-9a-f]{7,}\+?, \d{4}-\d\d-\d\d|unknown)\n$")
+
     def test_the_sdist_makes_the_same_wheel(self) -> None:
         """By pip and the back end's hooks; what is compiled is taken from this build."""
         with tarfile.open(self.sdist) as archive:

@@ -272,6 +272,11 @@ void shunt_log_reset(void)
 	log_call("log reset\n");
 }
 
+const char *shunt_build(void)
+{
+	return "0.0.0-mock (unknown)";
+}
+
 const char *shunt_version(void)
 {
 	return "0.0.0-mock";

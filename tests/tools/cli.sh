@@ -23,6 +23,7 @@ expect unknown_collective_has_the_nearest 2 '"allredcue" to measure \(maybe all_
 expect unknown_collective_to_tune_has_the_nearest 2 '"all_gahter" .* tuned \(maybe all_gather\?\)' "$shunt" tune all_gahter
 expect unknown_action_has_the_nearest 2 'no action "chekc" \(maybe check\?\)$' "$shunt" plan chekc
 expect unknown_shape_has_the_nearest 2 'no shape "pipelnied" of all_reduce \(maybe pipelined\?\)$' "$shunt" plan new all_reduce pipelnied -n 2
+expect version_says_how_it_was_built 0 '^shunt [0-9.]+ \(([0-9a-f]{7,}\+?, [0-9]{4}-[0-9]{2}-[0-9]{2}|unknown); [a-z]+ [0-9.]+, .*CUDA' "$shunt" --version
 # A reader that has seen enough, under a parent that ignores SIGPIPE, too: 4 writes into a pipe that nobody reads any more.
 mkfifo "$dir/pipe"
 for trap in : "trap '' PIPE"; do

@@ -7,6 +7,11 @@
 #include <string.h>
 #include <time.h>
 
+EXPORT const char *shunt_build(void)
+{
+	return "0.0.0-mock (unknown)";
+}
+
 EXPORT const char *shunt_version(void)
 {
 	return "mock";

@@ -117,7 +117,7 @@ static int command_run(int argc, char **argv)
 		return TOOL_OK;
 	}
 	if (!strcmp(name, "--version")) {
-		printf("shunt %s\n", SHUNT_VERSION);
+		printf("shunt %s\n", shunt_build());
 		return TOOL_OK;
 	}
 	bool help = !strcmp(name, "help");

@@ -108,7 +108,7 @@ int tool_env_prepend(const char *name, const char *value);
 /* Functions of libshunt.so for the tools, which do not link it because its SONAME is NCCL's. */
 /* clang-format off */
 #define TOOL_LIB_FUNCS(X) \
-	X(version) X(real_nccl_path) X(counters) X(path_of) X(device_kind) X(device_name) X(device_count) \
+	X(version) X(build) X(real_nccl_path) X(counters) X(path_of) X(device_kind) X(device_name) X(device_count) \
 	X(device_set) X(stream_create) X(stream_synchronize) X(stream_destroy) X(malloc) X(free) X(memcpy) \
 	X(memset_async) X(mem_info) X(capture_begin) X(capture_end) X(graph_launch) X(graph_destroy)
 /* clang-format on */

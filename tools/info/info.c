@@ -25,7 +25,7 @@ static int library_print(const struct tool_lib *lib)
 	int version = 0;
 	ncclResult_t res = get_version ? get_version(&version) : ncclInternalError;
 
-	printf("shunt %s\n  library     %s\n", lib->version(), lib->path);
+	printf("shunt %s\n  library     %s\n", lib->build(), lib->path);
 	/* Known only after the first NCCL call. */
 	path = lib->real_nccl_path();
 	printf("  real NCCL   %s\n", path ? path : "none: standalone");

@@ -129,6 +129,7 @@ static const char *missing_version(void)
 {
 	return SHUNT_VERSION; /* of this file */
 }
+#define missing_build() NULL
 #define missing_real_nccl_path() NULL
 #define missing_device_kind() NULL
 
