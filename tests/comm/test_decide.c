@@ -435,7 +435,7 @@ static void decide_setting(const struct setting *t)
 static void set_plans(enum plans plans)
 {
 	shunt_plan_registry_reset(
-	    plans ? getenv("DECIDE_PLANS") : "", "/nonexistent", plans == SAME_PLACE_IN || plans == SAME_PLACE_OUT);
+	    plans ? getenv("DECIDE_PLANS") : "", "/dev/null/cache", plans == SAME_PLACE_IN || plans == SAME_PLACE_OUT);
 	shunt_plan_set_selector(plans == SELECTOR ? select_by_size : NULL, NULL);
 }
 

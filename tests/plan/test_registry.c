@@ -25,7 +25,7 @@ static int setup(void **state)
 	mkdir(path, 0700);
 	snprintf(path, sizeof(path), "%s/b/default", root_dir);
 	mkdir(path, 0700);
-	shunt_plan_registry_reset("", "/nonexistent", false);
+	shunt_plan_registry_reset("", "/dev/null/cache", false);
 	return 0;
 }
 
@@ -33,7 +33,7 @@ static int teardown(void **state)
 {
 	char command[256];
 
-	shunt_plan_registry_reset("", "/nonexistent", false);
+	shunt_plan_registry_reset("", "/dev/null/cache", false);
 	snprintf(command, sizeof(command), "rm -rf %s %s", root_dir, defaults_dir);
 	return system(command);
 }
@@ -97,7 +97,7 @@ static const char *names_now(int nranks)
 
 static void reset_to(const char *list, const char *cache)
 {
-	char dirs[512] = "", cache_dir[128] = "/nonexistent";
+	char dirs[512] = "", cache_dir[128] = "/dev/null/cache";
 
 	for (; *list; list++)
 		snprintf(dirs + strlen(dirs), sizeof(dirs) - strlen(dirs),
@@ -138,7 +138,7 @@ static void test_registry_one_file_may_be_named(void **state)
 
 	write_plan("a/x", "allreduce_oneshot_2", "single", NULL, NULL);
 	snprintf(path, sizeof(path), "%s/a/x", root_dir);
-	shunt_plan_registry_reset(path, "/nonexistent", false);
+	shunt_plan_registry_reset(path, "/dev/null/cache", false);
 	assert_string_equal(names_now(2), "single");
 }
 
@@ -222,7 +222,7 @@ static void test_registry_home_of_another_user_is_as_none(void **state)
 	pretended = 0;
 	setenv("HOME", "relative", 1);
 	assert_int_equal(cache_of("default"), SHUNT_FILES_NO_CACHE);
-	setenv("HOME", "/nonexistent", 1);
+	setenv("HOME", "/dev/null/home", 1);
 }
 
 static void test_registry_priority_goes_before_order(void **state)
@@ -244,7 +244,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 	unit_write_file(root_dir, "a/3.json", "{");
 	write_plan("a/4.json", "allgather_put_2", "fine", NULL, NULL);
 	mkdir(strcat(strcpy((char[128]){ 0 }, root_dir), "/a/5.json"), 0700);
-	reset_to("A:/nonexistent/plans", NULL);
+	reset_to("A:/no-such-place/plans", NULL);
 	unit_capture_begin(&c);
 	assert_string_equal(names_now(2), "good fine");
 	assert_string_equal(names_now(2), "good fine");
@@ -254,7 +254,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 	assert_non_null(strstr(text, "a/2.json: rank 0, block 0, operation 0 (ppkt): src_buff[0].index 9"));
 	assert_non_null(strstr(text, "a/3.json: line 1: no JSON"));
 	assert_non_null(strstr(text, "a/5.json: not a regular file"));
-	assert_non_null(strstr(text, "no plans from /nonexistent/plans: No such file"));
+	assert_non_null(strstr(text, "no plans from /no-such-place/plans: No such file"));
 }
 
 static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
@@ -289,7 +289,7 @@ static void test_registry_same_plan_twice_is_reported(void **state)
 	snprintf(path, sizeof(path), "%s/a/one.json", root_dir);
 	assert_int_equal(shunt_plan_register_file(path, reason, sizeof(reason)), 0);
 	assert_string_equal(names_now(2), "one");
-	assert_int_equal(shunt_plan_register_file("/nonexistent", reason, sizeof(reason)), -ENOENT);
+	assert_int_equal(shunt_plan_register_file("/no-such-place", reason, sizeof(reason)), -ENOENT);
 	free(text);
 }
 
@@ -337,7 +337,7 @@ static void test_registry_set_is_a_snapshot(void **state)
 	assert_string_equal(names_of(after), "new");
 	assert_int_equal(shunt_plan_set_choose(before, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
 	assert_string_equal(plan->name, "old");
-	shunt_plan_registry_reset("", "/nonexistent", false);
+	shunt_plan_registry_reset("", "/dev/null/cache", false);
 	assert_ptr_equal(shunt_plan_set_ref(before), before);
 	shunt_plan_set_unref(before);
 	assert_string_equal(names_of(before), "old");
@@ -520,7 +520,7 @@ static void test_match_place_counts_only_with_the_promise(void **state)
 	for (int promise = 0; promise < 2; promise++) {
 		struct shunt_plan_set *set;
 
-		shunt_plan_registry_reset("", "/nonexistent", promise);
+		shunt_plan_registry_reset("", "/dev/null/cache", promise);
 		register_plan("allreduce_oneshot_2", "in", NULL, NULL, NULL, NULL);
 		register_out_of_place("out");
 		set = shunt_plan_set_get(2, 2);

@@ -45,9 +45,9 @@ expect run_print_names_the_nccl 0 "^export SHUNT_NCCL_LIB='none'\$" "$shunt" run
 expect run_wrong_device_is_usage_error 2 '--device: there is no "gpu"; it takes auto, cuda, sim' "$shunt" run --device gpu true
 expect run_print_takes_no_program 2 'it takes no "true"' "$shunt" run --print true
 expect run_no_program_is_usage_error 2 'which program' "$shunt" run
-expect run_missing_program_is_127 127 'cannot run /nonexistent' "$shunt" run /nonexistent
+expect run_missing_program_is_127 127 'cannot run /no-such-place' "$shunt" run /no-such-place
 expect run_unusable_program_is_126 126 'cannot run' "$shunt" run "$dir"
-expect run_missing_lib_is_error 1 'SHUNT_LIB is "/nonexistent"' env SHUNT_LIB=/nonexistent "$shunt" run true
+expect run_missing_lib_is_error 1 'SHUNT_LIB is "/no-such-place"' env SHUNT_LIB=/no-such-place "$shunt" run true
 mkdir "$dir/a b" && cp "$mock" "$dir/a b/libshunt.so"
 expect run_lib_with_space_is_found 0 "^libshunt.so $(realpath "$dir")/a b:/x\$" env SHUNT_LIB="$dir/a b/libshunt.so" LD_LIBRARY_PATH=/x "$shunt" run sh -c 'echo "$LD_PRELOAD $LD_LIBRARY_PATH"'
 expect run_lib_with_space_is_preloaded 0 "a b/libshunt.so" env SHUNT_LIB="$dir/a b/libshunt.so" "$shunt" run cat /proc/self/maps
@@ -180,8 +180,8 @@ expect bench_int32_right 0 '^ +4K +1024 +int32 +sum graph in .* large +0$' "$shu
 expect bench_vs_prints_mean 0 'geometric mean of .* / shunt: [0-9]' "$shunt" bench $small --vs "$mock"
 expect bench_stats_prints_counters 0 'allreduce +small +9 calls +72 bytes' "$shunt" bench -e 8 --stats -n 2 --mode eager --out-of-place -r 2 -i 3 -w 1
 expect bench_json_written 0 '"time_us": [0-9]' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
-expect bench_json_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench -e 8 --json /nonexistent/x
-expect bench_json_unwritable_is_said_first 1 '^1$' sh -c '"$1" bench -e 8 --json /nonexistent/x 2>&1 | wc -l; exit 1' sh "$shunt"
+expect bench_json_unwritable_is_error 1 'cannot write /no-such-place/x' "$shunt" bench -e 8 --json /no-such-place/x
+expect bench_json_unwritable_is_said_first 1 '^1$' sh -c '"$1" bench -e 8 --json /no-such-place/x 2>&1 | wc -l; exit 1' sh "$shunt"
 echo mine >"$dir/x.json.tmp"
 expect bench_json_leaves_others_alone 0 '^mine$' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2.tmp"' sh "$shunt" "$dir/x.json"
 expect bench_json_has_the_usual_permissions 0 '^640 $' sh -c 'rm "$2"; umask 027; "$1" bench -e 8 --json "$2" >/dev/null && stat -c "%a " "$2"' sh "$shunt" "$dir/x.json"
@@ -284,8 +284,8 @@ for coll in all_reduce alltoall; do
 	"$shunt" bench $coll $small --vs "$mock" --json "$dir/$coll.json" >/dev/null 2>&1
 done
 expect report_does_not_write_over_what_it_reads 2 'is a file to read as well' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/all_reduce.json"
-expect report_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench report "$dir/all_reduce.json" -o /nonexistent/x
-expect report_missing_file_is_error 1 'report: /nonexistent/y: cannot be opened' "$shunt" bench report /nonexistent/y -o "$dir/y.html"
+expect report_unwritable_is_error 1 'cannot write /no-such-place/x' "$shunt" bench report "$dir/all_reduce.json" -o /no-such-place/x
+expect report_missing_file_is_error 1 'report: /no-such-place/y: cannot be opened' "$shunt" bench report /no-such-place/y -o "$dir/y.html"
 "$shunt" bench $small --host --json "$dir/host.json" >/dev/null 2>&1
 report() {
 	"$shunt" bench report "$@" -o "$dir/x.html" && cat "$dir/x.html"
@@ -339,7 +339,7 @@ long=$(printf '%050d' 0)
 cp "$dir/point.json" "$dir/$long-a.json"
 cp "$dir/point.json" "$dir/$long-b.json"
 expect report_tells_files_of_long_names_apart 0 'shunt \(0{40}\) #2' report "$dir/$long-a.json" "$dir/$long-b.json"
-expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" bench report "$dir/host.json" -o /nonexistent/x.html
+expect report_unwritable_is_error 1 'cannot write /no-such-place/x.html' "$shunt" bench report "$dir/host.json" -o /no-such-place/x.html
 # Texts of any length are cut.
 sed "s/\"sum\"/\"$(printf '%0600d' 0)\"/" "$dir/all_reduce.json" >"$dir/long.json"
 expect report_cuts_long_texts 0 '<h2>all_reduce float32 0{200,240}</h2>' report "$dir/long.json"
