@@ -45,6 +45,7 @@ static void turn_off_entries(void)
 		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
 		if (e->scomm) {
 			atomic_store(&e->scomm->tasks, 0);
+			atomic_store(&e->scomm->started, 0);
 			atomic_store(&e->scomm->threads, 0);
 			atomic_store(&e->scomm->running, 0);
 		}

@@ -36,6 +36,7 @@ struct shunt_standalone_comm {
 	uint64_t magic;
 	atomic_uint users;  /* the entry, and tasks on threads of ours; the last one frees the struct */
 	atomic_int tasks;   /* under way: in an open group, or on a thread of ours */
+	atomic_int started; /* those on threads of ours */
 	atomic_int threads; /* of ours that still use the communicator, or the program's memory for it */
 	atomic_int running; /* tasks that run now, on a thread of ours or of the program */
 	int next_op;

@@ -29,9 +29,12 @@ static struct shunt_entry *detach_entry(ncclComm_t comm, bool abort)
 /* From now on our kernels stay off the communicator; their memory is freed when it is destroyed. */
 ncclResult_t shunt_overlay_finalize(ncclComm_t comm)
 {
-	struct shunt_entry *e = shunt_entry_find(comm);
+	struct shunt_entry *e;
 	int err = 0;
 
+	if (shunt_attach_not_ready(comm, "ncclCommFinalize"))
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	e = shunt_entry_find(comm);
 	if (e) {
 		shunt_life_finalize(&e->life); /* whether it may be, NCCL says */
 		/* The caller must not wait for a device if the communicator is non-blocking; destroying it waits. */
@@ -43,26 +46,12 @@ ncclResult_t shunt_overlay_finalize(ncclComm_t comm)
 	return err == -ECANCELED ? shunt_to_nccl(err) : real_CommFinalize(comm);
 }
 
-/*
- * True: the communicator is non-blocking, and has work under way, such as a split. NCCL refuses to destroy it, and both
- * go on.
- */
-static bool is_in_progress(ncclComm_t comm)
-{
-	struct shunt_entry *e = shunt_entry_get(comm);
-	ncclResult_t state = ncclSuccess;
-	bool is_nonblocking = e && !e->config.blocking;
-
-	shunt_entry_put(e);
-	return is_nonblocking && real_CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
-}
-
 ncclResult_t shunt_overlay_destroy(ncclComm_t comm)
 {
 	ncclResult_t result;
 
-	if (is_in_progress(comm))
-		return real_CommDestroy(comm);
+	if (shunt_attach_not_ready(comm, "ncclCommDestroy"))
+		return shunt_to_nccl(-EINVAL);
 	shunt_entry_put(detach_entry(comm, false));
 	result = real_CommDestroy(comm);
 	if (result == ncclSuccess || result == ncclInProgress)
@@ -97,11 +86,9 @@ ncclResult_t shunt_overlay_revoke(ncclComm_t comm, int flags)
 	bool refused = flags != NCCL_REVOKE_DEFAULT || !shunt_real_symbol("ncclCommRevoke");
 	struct shunt_entry *e = refused ? NULL : shunt_entry_find(comm);
 
-	/* Before the real call, because NCCL waits for the streams. */
-	if (e) {
-		shunt_life_stop(&e->life);
+	/* Before the real call, because NCCL waits for the streams. One that was finalized or revoked NCCL refuses. */
+	if (e && !shunt_life_revoke(&e->life))
 		shunt_comm_abort(e->comm); /* revoking stops running kernels */
-	}
 	shunt_entry_put(e);
 	return real_CommRevoke(comm, flags);
 }

@@ -200,6 +200,8 @@ ncclResult_t shunt_overlay_split(ncclComm_t comm, int color, int key, ncclComm_t
 	bool blocking = true;
 	ncclComm_t *real_handle_p;
 
+	if (shunt_attach_not_ready(comm, "ncclCommSplit"))
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	parent = shunt_entry_find(comm);
 	if (parent) {
 		/* Every rank counts the split, with a colour or without. */
@@ -225,6 +227,8 @@ ncclResult_t shunt_overlay_shrink(
 		shunt_warn("ncclCommShrink: the communicator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
+	if (shunt_attach_not_ready(comm, "ncclCommShrink"))
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	/* NCCL before 2.27 refuses, and then nothing is aborted. */
 	parent = excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ? shunt_entry_find(comm) : NULL;
 	/* NCCL judges a number of ranks that cannot be. The array may be shorter than that: it is not read here. */
@@ -301,7 +305,12 @@ out:
 ncclResult_t shunt_overlay_grow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	struct shunt_entry *e = prepare_grown(comm, nranks, id, rank, config);
+	struct shunt_entry *e;
 
+	if (newcomm)
+		*newcomm = NULL;
+	if (comm && shunt_attach_not_ready(comm, "ncclCommGrow"))
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	e = prepare_grown(comm, nranks, id, rank, config);
 	return publish_rank(e, -1, newcomm, real_CommGrow(comm, nranks, id, rank, newcomm, config));
 }

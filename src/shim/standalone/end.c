@@ -18,6 +18,12 @@ static ncclResult_t end_comm(ncclComm_t comm, bool abort)
 	e = shunt_entry_get(comm);
 	if (!e)
 		return shunt_standalone_refuse(abort ? "ncclCommAbort" : "ncclCommDestroy", "not a communicator");
+	/* As NCCL: it stays as it was. */
+	if (!abort && shunt_task_state(e) == ncclInProgress && !shunt_task_is_queued(e->scomm)) {
+		shunt_warn("ncclCommDestroy: " SHUNT_NOT_READY);
+		shunt_entry_put(e);
+		return shunt_to_nccl(-EINVAL);
+	}
 	if (abort) {
 		shunt_life_abort(&e->life);
 		shunt_comm_abort(e->comm);
@@ -125,9 +131,14 @@ static ncclResult_t set_suspended(ncclComm_t comm, const char *what, bool on)
 
 ncclResult_t shunt_standalone_suspend(ncclComm_t comm, int flags)
 {
+	struct shunt_entry *e;
+	ncclResult_t result;
+
 	if (flags & NCCL_SUSPEND_MEM)
 		return set_suspended(comm, "ncclCommSuspend", true);
-	return shunt_standalone_check(comm, "ncclCommSuspend"); /* nothing to suspend */
+	e = shunt_standalone_find(comm, "ncclCommSuspend", &result);
+	shunt_entry_put(e);
+	return e ? ncclSuccess : shunt_group_result(result); /* nothing to suspend */
 }
 
 ncclResult_t shunt_standalone_resume(ncclComm_t comm)

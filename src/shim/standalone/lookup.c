@@ -57,7 +57,7 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->scomm)))
 		return e;
 	if (state == ncclInProgress) {
-		shunt_warn("%s: the communicator is not ready; call ncclCommGetAsyncError until it is", what);
+		shunt_warn("%s: " SHUNT_NOT_READY, what);
 		state = shunt_to_nccl(-EINVAL);
 	} else {
 		shunt_warn_again("%s: the communicator has failed before; abort it", what);

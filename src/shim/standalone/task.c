@@ -24,7 +24,7 @@ ncclResult_t shunt_task_state(const struct shunt_entry *e)
 
 bool shunt_task_is_queued(const struct shunt_standalone_comm *scomm)
 {
-	return !atomic_load(&scomm->threads);
+	return !atomic_load(&scomm->started);
 }
 
 void shunt_task_wait(const struct shunt_standalone_comm *scomm)
@@ -53,6 +53,8 @@ static ncclResult_t end_task(struct shunt_task *w, ncclResult_t result)
 	free(w);
 	if (background && result != ncclSuccess)
 		shunt_life_fail(&e->life, result);
+	if (background) /* before the count of all: then they are not all taken for tasks of a group */
+		atomic_fetch_sub(&scomm->started, 1);
 	atomic_fetch_sub(&scomm->tasks, 1);
 	if (abandoned)
 		shunt_entry_put_async(e);
@@ -113,6 +115,7 @@ static ncclResult_t start_tasks(struct shunt_task *task_list)
 	for (struct shunt_task *w = task_list; w; w = w->next) {
 		w->background = true;
 		atomic_fetch_add(&w->entry->scomm->users, 1);
+		atomic_fetch_add(&w->entry->scomm->started, 1);
 		atomic_fetch_add(&w->entry->scomm->threads, 1);
 	}
 	err = shunt_thread_start(NULL, 0, task_list_thread, task_list);

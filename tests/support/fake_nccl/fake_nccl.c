@@ -367,7 +367,11 @@ static ncclResult_t init_complete(const struct comm_init *b)
 {
 	bool ok;
 
-	if (b->ms > 0)
+	while (b->ms == FAKE_NCCL_UNTIL_TOLD && !__atomic_load_n(&b->owner->aborted, __ATOMIC_RELAXED) &&
+	    (__atomic_load_n(&init_delay_ms, __ATOMIC_RELAXED) == b->ms ||
+	        __atomic_load_n(&child_delay_ms, __ATOMIC_RELAXED) == b->ms))
+		pause_us(PAUSE_POLL, 100);
+	if (b->ms > 0 && b->ms != FAKE_NCCL_UNTIL_TOLD)
 		pause_us(PAUSE_LATE, 1000 * (unsigned)b->ms);
 	ok = wait_for_all(&b->arrival, b->owner);
 	if (ok && b->split)
@@ -519,7 +523,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 	uint64_t key;
 
 	log_call("CommGetUniqueId\n");
-	if (!comm_is_alive(comm) || !id)
+	if (!comm_is_alive(comm) || !id || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
 	memset(id, 0, sizeof(*id));
 	key = grow_key(comm);
@@ -556,7 +560,7 @@ ncclResult_t ncclCommGrow(
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
 {
-	if (!comm_is_alive(comm) || !value)
+	if (!comm_is_alive(comm) || !value || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
 	*value = 100;
 	return ncclSuccess;
@@ -569,6 +573,8 @@ static ncclResult_t end_comm(const char *name, ncclComm_t comm, bool frees)
 	log_call("%s\n", name);
 	if (result || !comm)
 		return result;
+	if (state_of(comm) == ncclInProgress && strcmp(name, "CommAbort") && strcmp(name, "CommRevoke"))
+		return ncclInvalidArgument;
 	if (!frees)
 		return ncclSuccess;
 	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELAXED);
@@ -722,7 +728,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	log_call("RedOpCreatePreMulSum\n");
-	if (!op || !scalar || !comm)
+	if (!op || !scalar || !comm || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
 	*op = (ncclRedOp_t)(0x1000 + comm->next_op++);
 	return ncclSuccess;

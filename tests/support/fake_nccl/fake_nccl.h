@@ -43,6 +43,7 @@ int fake_nccl_launches(void);
  * thread 20 ms later where their communicator does not block; NULL: nothing.
  */
 void fake_nccl_at_launch(void (*launch)(void *arg), void *arg);
+enum { FAKE_NCCL_UNTIL_TOLD = 1 << 30 }; /* milliseconds of the next two: until another number is set, or an abort */
 /* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
 void fake_nccl_late(int ms);
 /* From now on a new communicator that does not block takes so many milliseconds; -1: no time. */
