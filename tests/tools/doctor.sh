@@ -112,6 +112,52 @@ says cut_library_does_no_harm 'libraries' $none "$shunt" doctor "$dir/cut.so"
 if command -v cc >/dev/null; then
 	echo 'static int ncclAllReduce(void) { return 1; } int main(void) { return ncclAllReduce() - 1; }' >"$dir/hidden.c"
 	cc -O0 -o "$dir/hidden" "$dir/hidden.c" && says hidden_copy_is_found 'warning +.*/hidden has NCCL linked in, and hidden' $none "$shunt" doctor "$dir/hidden"
+	# What has functions of NCCL's names and is no NCCL: it opens one.
+	stub='int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }'
+	says_stub() { # NAME TEXT OPTION...
+		name=$1 text=$2
+		shift 2
+		printf '%s\n' "$text" >"$dir/$name.c"
+		cc -O0 -o "$dir/$name" "$dir/$name.c" "$@" && says "$name" "info +.*/$name may open libnccl.so by itself" $none "$shunt" doctor "$dir/$name"
+	}
+	says_stub jumps_are_no_nccl "$stub"' __asm__(".text\n.globl ncclAllReduce\n.hidden ncclAllReduce\n.type ncclAllReduce, %function\nncclAllReduce:\nret\n");'
+	says_stub labels_are_no_nccl "$stub"' __asm__(".text\n.globl ncclAllReduce\n.hidden ncclAllReduce\nncclAllReduce:\nret\n");'
+	says_stub pointers_are_no_nccl 'int (*volatile ncclAllReduce)(void), (*volatile my_ncclAllReduce)(void); int main(void) { return ncclAllReduce != my_ncclAllReduce; } const char name[] = "libnccl.so.2";'
+	says_stub wrappers_are_no_nccl "$stub"' void *dlopen(const char *, int); int ncclAllReduce(void) { return !dlopen("libnccl.so.2", 1); }' -ldl
+	says_stub wrappers_of_other_names_are_no_nccl 'int my_ncclAllReduce(void) { return 0; } const char name[] = "libnccl.so.2"; int main(void) { return my_ncclAllReduce(); }'
+	# A real one, stripped, whatever else it names.
+	cat >"$dir/static.c" <<-'C'
+		const char *volatile texts[] = { "NCCL version 2.28.9+cuda13.0", "NCCL_DEBUG_SUBSYS", "libnccl.so.2" };
+		__attribute__((visibility("hidden"))) int ncclAllReduce(void) { return !texts[0]; }
+		int main(void) { return ncclAllReduce(); }
+	C
+	for strip in '' -s; do
+		cc -O0 $strip -o "$dir/static$strip" "$dir/static.c" &&
+			says "static_nccl_is_found$strip" 'warning +.*/static(-s)? has NCCL 2.28.9\+cuda13.0 linked in, and hidden' $none "$shunt" doctor "$dir/static$strip"
+	done
+	echo 'V_1 { ncclAllReduce; };' >"$dir/versions"
+	echo 'int ncclAllReduce(void) { return 0; }' >"$dir/versioned.c"
+	cc -shared -fPIC -o "$dir/versioned.so" "$dir/versioned.c" -Wl,--version-script="$dir/versions" &&
+		says versioned_nccl_is_found 'info +.*/versioned.so has NCCL .*linked in, for all to use' $none "$shunt" doctor "$dir/versioned.so"
+	echo 'int ncclSend(void); int f(void) { return ncclSend(); }' >"$dir/sends.c"
+	cc -shared -fPIC -o "$dir/sends.so" "$dir/sends.c" && says any_function_of_nccl_counts 'ok +.*/sends.so is linked with NCCL' $none "$shunt" doctor "$dir/sends.so"
+	mkdir "$dir/path"
+	cc -shared -fPIC -o "$dir/path/libnccl.so.2" "$dir/versioned.c"
+	echo 'int main(void) { return 0; }' >"$dir/by_path.c"
+	cc -o "$dir/by_path" "$dir/by_path.c" -Wl,--no-as-needed "$dir/path/libnccl.so.2" &&
+		says nccl_that_is_needed_by_its_path_counts 'ok +.*/by_path is linked with NCCL' $none "$shunt" doctor "$dir/by_path"
+	# A program that has a module of Python's is no such module: what it misses, it misses.
+	echo 'int gone(void) { return 0; }' >"$dir/gone.c"
+	echo 'int gone(void); void *PyInit_x(void) { return 0; } int main(void) { return gone(); }' >"$dir/python.c"
+	cc -shared -fPIC -o "$dir/libgone.so" "$dir/gone.c" && cc -rdynamic -o "$dir/python" "$dir/python.c" -L"$dir" -lgone && rm "$dir/libgone.so" &&
+		says interpreter_is_no_module 'needs libgone.so, which is not found' $none "$shunt" doctor "$dir/python"
+	# RISC-V's; an object; a part.
+	cp "$dir/hidden" "$dir/foreign"
+	printf '\363\000' | dd of="$dir/foreign" bs=1 seek=18 conv=notrunc 2>/dev/null
+	says other_machines_program_is_told '/foreign is no program of this machine' $none "$shunt" doctor "$dir/foreign"
+	says other_machines_library_cannot_be_loaded 'error +LD_PRELOAD has .*/foreign, which cannot be loaded' $none LD_PRELOAD="$dir/foreign" "$shunt" doctor
+	cc -c -o "$dir/object.o" "$dir/hidden.c" && says object_is_no_program '/object.o is no program of this machine' $none "$shunt" doctor "$dir/object.o"
+	says cut_library_is_told 'warning +.*/cut.so is cut short' $none "$shunt" doctor "$dir/cut.so"
 	echo 'int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }' >"$dir/linked.c"
 	cp "$fake" "$dir/libnccl.so.2"
 	cc -o "$dir/linked" "$dir/linked.c" "$dir/libnccl.so.2" -Wl,-rpath,"$dir" 2>/dev/null &&

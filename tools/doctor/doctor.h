@@ -56,14 +56,15 @@ bool doctor_libraries(struct findings *f, const char *program);
 void doctor_plans(struct findings *f);
 
 /*
- * NCCL in an ELF file. 0, or -errno: the file cannot be read, or is not a 64-bit ELF file of this byte order
- * (-ENOEXEC).
+ * NCCL in an ELF file. 0, or -errno: the file cannot be read; or no program or library that this machine could load
+ * (-ENOEXEC); or cut short, or without the table of sections, so that its symbols are not known (-ENODATA).
  */
 struct doctor_elf {
 	bool needs_nccl;       /* is linked with libnccl.so* */
-	bool imports;          /* imports ncclAllReduce */
+	bool imports;          /* imports a function of NCCL's */
 	bool exports;          /* exports ncclAllReduce */
 	bool contains;         /* has a hidden NCCL of its own, linked statically */
+	bool stubs;            /* has hidden functions of NCCL's names which are not NCCL: they open a libnccl.so */
 	bool mentions_nccl;    /* contains the text libnccl.so, so it may dlopen it */
 	bool has_api;          /* has the functions of shunt/shunt.h */
 	bool imports_api;      /* imports one of them */

@@ -11,6 +11,9 @@
 #include <unistd.h>
 #include "tools/doctor/doctor.h"
 
+/* Of this program, from the linker. */
+extern const Elf64_Ehdr own_header __asm__("__ehdr_start") __attribute__((visibility("hidden")));
+
 struct image {
 	const char *at;
 	size_t bytes;
@@ -53,6 +56,17 @@ static bool is_known(const char *name)
 	return false;
 }
 
+/*
+ * A function that a compiler made. What only jumps on to a library that is opened at its first call comes from an
+ * assembler, and has no size; or it is a pointer.
+ */
+static bool is_code(const Elf64_Sym *symbol)
+{
+	unsigned type = ELF64_ST_TYPE(symbol->st_info);
+
+	return (type == STT_FUNC || type == STT_GNU_IFUNC) && symbol->st_size;
+}
+
 /* Functions are ncclX and pncclX. Symbols of NCCL's plugins are objects. */
 static void later_symbol_read(const Elf64_Sym *symbol, const char *name, struct doctor_elf *elf)
 {
@@ -65,14 +79,14 @@ static void later_symbol_read(const Elf64_Sym *symbol, const char *name, struct 
 }
 
 /* objcopy gives an NCCL that is linked in other names: as torchcomms' ncclx has it. */
-static void renamed_symbol_read(const char *name, struct doctor_elf *elf)
+static void renamed_symbol_read(const Elf64_Sym *symbol, const char *name, struct doctor_elf *elf)
 {
 	static const char suffix[] = "ncclAllReduce";
 	size_t n = strlen(name);
 
 	if (n < sizeof(suffix) || strcmp(name + n - (sizeof(suffix) - 1), suffix) || !strcmp(name, "pncclAllReduce"))
 		return;
-	if (!strncmp(name, "_Z", 2)) /* a function in C++ of this name */
+	if (!strncmp(name, "_Z", 2) || !is_code(symbol)) /* a function in C++ of this name */
 		return;
 	if (!*elf->renamed)
 		snprintf(elf->renamed, sizeof(elf->renamed), "%s", name);
@@ -91,21 +105,31 @@ static void symbols_read(
 			elf->has_api = true;
 		if (s->sh_type == SHT_DYNSYM && symbols[i].st_shndx == SHN_UNDEF && !strncmp(name, "shunt_", 6))
 			elf->imports_api = true;
-		if (s->sh_type == SHT_DYNSYM)
+		if (s->sh_type == SHT_DYNSYM) {
 			later_symbol_read(&symbols[i], name, elf);
+			elf->imports |= symbols[i].st_shndx == SHN_UNDEF && !strncmp(name, "nccl", 4) && is_known(name);
+		}
 		if (symbols[i].st_shndx != SHN_UNDEF) {
-			renamed_symbol_read(name, elf);
+			renamed_symbol_read(&symbols[i], name, elf);
 			elf->is_python_module |= !strncmp(name, "PyInit_", 7);
 		}
-		if (strcmp(name, "ncclAllReduce"))
+		if (strcmp(name, "ncclAllReduce") || symbols[i].st_shndx == SHN_UNDEF)
 			continue;
-		if (s->sh_type == SHT_DYNSYM) {
-			elf->imports |= symbols[i].st_shndx == SHN_UNDEF;
-			elf->exports |= symbols[i].st_shndx != SHN_UNDEF;
-		} else {
-			elf->contains |= symbols[i].st_shndx != SHN_UNDEF;
-		}
+		if (s->sh_type == SHT_DYNSYM)
+			elf->exports = true;
+		else if (is_code(&symbols[i]))
+			elf->contains = true;
+		else
+			elf->stubs = true;
 	}
+}
+
+/* True if a name of a library that is needed, which may be a path, begins so. */
+static bool needed_is(const char *needed, const char *begin)
+{
+	const char *slash = strrchr(needed, '/');
+
+	return !strncmp(slash ? slash + 1 : needed, begin, strlen(begin));
 }
 
 static void needed_read(
@@ -119,8 +143,8 @@ static void needed_read(
 
 		if (dynamic[i].d_tag != DT_NEEDED)
 			continue;
-		elf->needs_nccl |= !strncmp(needed, "libnccl.so", 10);
-		elf->needs_api |= !strncmp(needed, "libshunt_api.so", 15);
+		elf->needs_nccl |= needed_is(needed, "libnccl.so");
+		elf->needs_api |= needed_is(needed, "libshunt_api.so");
 	}
 }
 
@@ -164,10 +188,14 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 {
 	const Elf64_Ehdr *h = image_at(m, 0, sizeof(*h));
 	const Elf64_Shdr *s;
+	bool is_nccl;
 
 	if (!h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_ident[EI_CLASS] != ELFCLASS64 ||
-	    h->e_ident[EI_DATA] != ELFDATA2LSB)
+	    h->e_ident[EI_DATA] != ELFDATA2LSB || (h->e_type != ET_EXEC && h->e_type != ET_DYN) ||
+	    h->e_machine != own_header.e_machine)
 		return -ENOEXEC;
+	if (!h->e_shnum || !section_at(m, h, h->e_shnum - 1u))
+		return -ENODATA;
 	for (unsigned i = 0; (s = section_at(m, h, i)); i++) {
 		const Elf64_Shdr *linked = section_at(m, h, s->sh_link);
 		const char *names = linked ? image_at(m, linked->sh_offset, linked->sh_size) : NULL;
@@ -187,14 +215,24 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 			snprintf(elf->interpreter, sizeof(elf->interpreter), "%.*s",
 			    (int)(p->p_filesz < PATH_MAX ? p->p_filesz : PATH_MAX), path);
 	}
+	elf->is_python_module &= !*elf->interpreter;  /* the interpreter has modules of its own */
 	elf->is_shunt = elf->has_api && elf->exports; /* libshunt_api.so.0 exports none of NCCL's names */
 	if (elf->is_shunt)
 		kernels_read(m, elf);
 	elf->mentions_nccl = find_text(m, "libnccl.so") != NULL;
 	nccl_version_read(m, elf);
-	/* A stripped file has no symbols, but it still contains the version. */
-	elf->contains |=
-	    !elf->exports && *elf->version && !elf->is_shunt && !elf->needs_nccl && find_text(m, "NCCL_DEBUG_SUBSYS");
+	/*
+	 * A stripped file has no symbols, but it still contains the version. Functions of NCCL's names in a file that
+	 * has not, but names libnccl.so, are no NCCL: they open that.
+	 */
+	is_nccl = *elf->version && !elf->is_shunt && find_text(m, "NCCL_DEBUG_SUBSYS");
+	if (elf->mentions_nccl && !is_nccl) {
+		elf->stubs |= elf->contains || *elf->renamed;
+		elf->contains = false;
+		*elf->renamed = 0;
+	}
+	elf->contains |= !elf->exports && is_nccl && !elf->needs_nccl;
+	elf->stubs &= !elf->contains;
 	return 0;
 }
 

@@ -252,6 +252,8 @@ static bool torchcomms_report(struct findings *f, const char *path, const struct
 		    "torch`, "
 		    "Shunt is in front of it",
 		    path, elf->needs_nccl ? "that it is linked with" : "that PyTorch has loaded");
+	else if (elf->stubs)
+		return false;
 	else if (elf->exports)
 		finding_add(f, FINDING_INFO, topic, "",
 		    "%s, of torchcomms, has NCCL %s linked in, for all to use: a preloaded Shunt is in front of it",
@@ -296,12 +298,24 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 	else if (elf->needs_nccl || elf->imports)
 		finding_add(
 		    f, FINDING_OK, topic, "", "%s is linked with NCCL: a preloaded Shunt is in front of it", path);
-	else if (elf->mentions_nccl && !elf->exports)
+	else if ((elf->mentions_nccl || elf->stubs) && !elf->exports)
 		finding_add(f, FINDING_INFO, topic, "an absolute path in its settings would go past Shunt",
 		    "%s may open libnccl.so by itself: Shunt answers that name, too", path);
 	else if (is_program)
 		finding_add(f, FINDING_INFO, topic, "",
 		    "%s itself has nothing to do with NCCL; what it opens while it runs does not show here", path);
+}
+
+/*
+ * The loader's own list of libraries: "\tname => path (0x...)", "\tname => not found". That of glibc ends at the first
+ * library that is not found if --list asks for it; the variable is what ldd sets. That of musl has no such variable.
+ */
+static FILE *libraries_list(const char *loader, const char *file, pid_t *pid_p)
+{
+	const char *const glibc[] = { "env", "LD_TRACE_LOADED_OBJECTS=1", loader, file, NULL };
+	const char *const musl[] = { loader, "--list", file, NULL };
+
+	return tool_output_of(strstr(loader, "/ld-musl") ? musl : glibc, pid_p);
 }
 
 static void check_program(struct findings *f, const char *path)
@@ -320,6 +334,11 @@ static void check_program(struct findings *f, const char *path)
 		    "%s is no program of this machine; a script?", path);
 		goto out;
 	}
+	if (err == -ENODATA) {
+		finding_add(f, FINDING_WARN, topic, "take a whole file",
+		    "%s is cut short, or has lost its table of sections: what it has of NCCL cannot be told", path);
+		goto out;
+	}
 	if (err) {
 		finding_add(f, FINDING_ERROR, topic, "", "%s: %s", path, strerror(-err));
 		goto out;
@@ -328,9 +347,7 @@ static void check_program(struct findings *f, const char *path)
 	binary_report(f, path, &elf, true);
 	if (doctor_elf_read("/proc/self/exe", &self) || !*self.interpreter)
 		goto out; /* statically linked: no loader */
-	/* The loader's own list of libraries: "\tname => path (0x...)". */
-	list = tool_output_of(
-	    (const char *const[]){ *elf.interpreter ? elf.interpreter : self.interpreter, "--list", full, NULL }, &pid);
+	list = libraries_list(*elf.interpreter ? elf.interpreter : self.interpreter, full, &pid);
 	if (!list)
 		goto out;
 	while (fgets(line, sizeof(line), list)) {
