@@ -7,6 +7,11 @@ torchcomms finds it by the entry point `torchcomms.backends` and imports this mo
 libshunt.so for itself alone: other backends of the program keep their NCCL, and nothing has to be preloaded. What
 torchcomms does not hand on to a backend in Python is not here: hints and timeouts of single calls, batches of sends,
 abort, reconfiguration and windows.
+
+Asynchronous operations go to the current stream, too, and return None, which torchcomms takes for a work that is
+complete. A Work of Python would not do where torchcomms is below torch.distributed: the future of that work is complete
+on the current stream at once, and C++ destroys the Work without Python's lock, which ends the process. A program that
+calls torchcomms itself, and waits for its works, may give the communicator a stream by the hint "own_stream".
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -62,6 +68,38 @@ def _factor_of(operator: Any) -> Any:
             "after `import libshunt.torchcomms`"
         )
     return factor
+
+
+_OWN_STREAM = "own_stream"
+_SWITCHES = {"1": True, "true": True, "0": False, "false": False}
+
+
+def _wants_own_stream(name: str, options: Any) -> bool:
+    value = options.hints.get(_OWN_STREAM, "0")
+    if value.lower() not in _SWITCHES:
+        raise _lib.Error(
+            f'communicator {name}: the hint {_OWN_STREAM} is "{value}": it is one of {", ".join(_SWITCHES)}'
+        )
+    return _SWITCHES[value.lower()]
+
+
+def _index_of(name: str, device: Any, rank: int) -> int:
+    """Which GPU a device means; without an index, one for each rank of a host in turn."""
+    if device.type != "cuda":
+        raise _lib.Error(
+            f'communicator {name}: its device is "{device}", and the backend {NAME} is for GPUs: '
+            'pass torch.device("cuda"), or take another backend'
+        )
+    count = torch.cuda.device_count()
+    if not count:
+        raise _lib.Error(
+            f"communicator {name}: PyTorch sees no GPU (torch.cuda.device_count() is 0), and the backend {NAME} is for "
+            "GPUs: look at CUDA_VISIBLE_DEVICES and the driver, or take another backend"
+        )
+    index = rank % count if device.index is None else device.index
+    if not 0 <= index < count:
+        raise _lib.Error(f'communicator {name}: there is no device "{device}": PyTorch sees {count} GPUs')
+    return int(index)
 
 
 class Work:
@@ -115,6 +153,10 @@ def _own_store(rank: int, timeout: Any) -> tuple[Any, bool]:
     return store, not agents
 
 
+# What split() hands to init() of the new backend, on the same thread: its communicator, rank, size and parent.
+_split = threading.local()
+
+
 class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
     """One communicator. Methods and their arguments are torchcomms'; they return None, or a Work for async_op."""
 
@@ -128,11 +170,16 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
     # ---- life
 
     def init(self, device: Any, name: str, options: Any) -> None:
-        rank, size = _rank_and_size()
-        index = device.index
-        if index is None:
-            index = rank % torch.cuda.device_count()
         self._timeout = getattr(options, "timeout", None)
+        self._has_own_stream = _wants_own_stream(name, options)
+        self._given_device = device
+        part, _split.part = getattr(_split, "part", None), None
+        if part is not None:
+            comm, rank, size, parent = part
+            self._begin(parent._nccl, comm, rank, size, parent._device, name)
+            return
+        rank, size = _rank_and_size()
+        index = _index_of(name, device, rank)
         store, is_ours = options.store, False
         if store is None:
             store, is_ours = _own_store(rank, self._timeout)
@@ -151,7 +198,6 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         if is_ours:
             del store
             self.barrier(False)
-            torch.cuda.current_stream(self._device).synchronize()
 
     def _begin(self, nccl: _nccl.Nccl, comm: int, rank: int, size: int, device: Any, name: str) -> None:
         self._nccl, self._comm, self._name, self._device = nccl, comm, name, device
@@ -184,10 +230,21 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         child = self._nccl.split(comm, color, key)
         if child is None:
             return None
-        part = Backend()
-        part._timeout = self._timeout
-        part._begin(self._nccl, child, key, len(ranks), self._device, name)
-        return part
+        # Only what new_comm() makes has a device and options in torchcomms' own eyes.
+        hints = {**self._hints_of_own(), **options.hints}
+        _split.part = child, key, len(ranks), self
+        try:
+            part = torchcomms.new_comm(NAME, self._given_device, name=name, timeout=options.timeout, hints=hints)
+        except BaseException:
+            self._nccl.CommAbort(child)
+            raise
+        finally:
+            _split.part = None
+        backend: Backend = part.get_backend_impl()
+        return backend
+
+    def _hints_of_own(self) -> dict[str, str]:
+        return {_OWN_STREAM: "1"} if self._has_own_stream else {}
 
     def get_rank(self) -> int:
         return self._rank
@@ -219,7 +276,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
     def _check(self, what: str, *tensors: Any) -> None:
         self._live()
         for tensor in tensors:
-            if tensor.device.type != self._device.type:
+            if (tensor.device.type, tensor.device.index) != (self._device.type, self._device.index):
                 raise _lib.Error(
                     f"{what}: a tensor is on {tensor.device}, and communicator {self._name} on {self._device}"
                 )
@@ -248,7 +305,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
 
     def _issue(self, async_op: bool, call: Callable[[int], None], *tensors: Any) -> Work | None:
         current = torch.cuda.current_stream(self._device)
-        if not async_op:
+        if not async_op or not self._has_own_stream:
             call(current.cuda_stream)
             return None
         if self._stream is None:
@@ -332,12 +389,18 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         )
 
     def barrier(self, async_op: bool) -> Work | None:
-        """Orders streams: what comes later on this one comes after what came before on all ranks'."""
+        """Orders streams: what comes later on this one comes after what came before on all ranks'.
+
+        The host waits, too, unless async_op: programs for torch.distributed count on that.
+        """
         self._live()
         if self._word is None:
             with torch.cuda.device(self._device):
                 self._word = torch.tensor([0.0], dtype=torch.float32, device=self._device)
-        return self.all_reduce(self._word, torchcomms.ReduceOp.SUM, async_op)
+        work = self.all_reduce(self._word, torchcomms.ReduceOp.SUM, async_op)
+        if not async_op and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream(self._device).synchronize()
+        return work
 
     def all_gather_single(self, output: Any, input: Any, async_op: bool) -> Work | None:
         self._check("all_gather_single", output, input)

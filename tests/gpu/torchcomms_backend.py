@@ -2,13 +2,16 @@
 """
 torchcomms' backend "shunt" with the real torchcomms, on GPUs: SHUNT_MULTI_RANK_GPU=1 torchrun --nproc-per-node 2
 tests/gpu/torchcomms_backend.py. Every rank compares the values of all-reduces (also scaled, asynchronous and of a part),
-gathers and messages, on streams of PyTorch's. Ranks may share GPUs.
+gathers and messages, on streams of PyTorch's. Ranks may share GPUs. With TORCH_DISTRIBUTED_USE_TORCHCOMMS=1 in the
+environment, the same backend also carries a process group, with functional collectives and DDP.
 """
 
 import os
 
 import libshunt
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 import torchcomms
 
 RANK = int(os.environ["RANK"])
@@ -21,8 +24,27 @@ def expect(what: str, got: torch.Tensor, wanted: float) -> None:
         raise SystemExit(f"rank {RANK}: {what}: {got.flatten()[:4].tolist()}, expected {wanted}")
 
 
+def process_group() -> None:
+    """Each rank's gradient is its number, so their mean is known."""
+    dist.init_process_group("cuda:shunt", device_id=DEVICE)
+    n = dist.get_world_size()
+    x = torch.full((1000,), float(RANK), device=DEVICE)
+    expect("functional", functional.wait_tensor(functional.all_reduce(x, "sum", dist.group.WORLD)), n * (n - 1) / 2)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1 << 10, 1 << 10, bias=False, device=DEVICE))
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.full((1, 1 << 10), float(RANK), device=DEVICE)).sum().backward()
+        expect("DDP's gradient", next(model.parameters()).grad, (n - 1) / 2)
+    dist.all_reduce(x, async_op=True)  # nobody holds its work
+    dist.barrier()
+    expect("all_reduce", x, n * (n - 1) / 2)
+    dist.destroy_process_group()
+
+
 def main() -> None:
     torch.cuda.set_device(DEVICE)
+    if os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS"):
+        process_group()
     comm = torchcomms.new_comm("shunt", DEVICE, name="main")
     n = comm.get_size()
     total = n * (n + 1) // 2
@@ -43,6 +65,8 @@ def main() -> None:
     comm.reduce_scatter_single(y, torch.ones(n * 1000, device=DEVICE), OP.AVG, async_op=False)
     expect("reduce_scatter_single", y, 1)
     part = comm.split(list(range(n - 1, -1, -1)), "reversed")
+    if part.get_device() != comm.get_device():
+        raise SystemExit(f"rank {RANK}: the part is on {part.get_device()}, its parent on {comm.get_device()}")
     z = torch.full((10,), float(RANK), device=DEVICE)
     part.broadcast(z, 0, async_op=False)
     expect("broadcast of a part", z, n - 1)

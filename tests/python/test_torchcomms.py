@@ -33,11 +33,11 @@ def expect(got: object, wanted: object, what: str = "") -> None:
         raise AssertionError(f"{what}: {got}, expected {wanted}")
 
 
-def new_comm(name: str = "main", store: Any = None) -> Any:
+def new_comm(name: str = "main", store: Any = None, **hints: str) -> Any:
     import torch
     import torchcomms
 
-    return torchcomms.new_comm("shunt", torch.device("cuda"), name=name, store=store)
+    return torchcomms.new_comm("shunt", torch.device("cuda"), name=name, store=store, hints=hints)
 
 
 def tensors_of(kind: Any) -> Callable[..., Any]:
@@ -188,7 +188,7 @@ def asynchronous() -> None:
     import torch
     import torchcomms
 
-    comm = new_comm()
+    comm = new_comm(own_stream="1")
     current = torch.cuda.current_stream()
     x = torch.ones(1 << 16)
     current.log.clear()
@@ -207,7 +207,77 @@ def asynchronous() -> None:
     works = [comm.barrier(True), comm.all_gather_single(torch.empty(3), torch.ones(1), True)]
     for work in works:
         work.wait()
+    part = comm.split([0, 1, 2], "part")
+    part.all_reduce(x, torchcomms.ReduceOp.SUM, True).wait()
+    expect(len(x.used_by), 2 if part.get_options().hints == {"own_stream": "1"} else 0)
+    part.finalize()
     comm.finalize()
+
+
+@case
+def below_process_groups() -> None:
+    """As init_process_group("cuda:shunt") makes it. Nobody waits for some works, and all are destroyed without Python's
+    lock; what a future or a later call of the stream sees is right."""
+    import torch
+    import torchcomms
+
+    comm = new_comm()
+    group = torchcomms._BackendWrapper(comm)
+    me, op = comm.get_rank(), torchcomms.ReduceOp
+    current = torch.cuda.current_stream()
+    for async_op in False, True:
+        x = torch.ones(1 << 10)
+        current.log.clear()
+        work = group.allreduce([x], op.SUM, async_op)
+        # The operation is on the stream on which the future was recorded, so it comes before the future.
+        expect((x.used_by, [what for what, _ in current.log], work.future.stream is current), ([], ["record"], True))
+        work.future.synchronize()
+        expect(set(x.tolist()), {3})
+        work.wait()
+        del work
+        group.allreduce([x], op.SUM, async_op)  # nobody holds its work
+        torch.cuda.synchronize()
+        expect(set(x.tolist()), {9})
+    y = torch.tensor([float(me)])
+    if me == 0:
+        group.send([y], 2)
+    elif me == 2:
+        group.recv([y], 0).wait()
+    group.barrier()
+    expect(y.tolist(), [[0], [1], [0]][me])  # the barrier waits on the host
+    part = group.split([1, 0], "part") if me != 2 else group.split([], "part")
+    if part:
+        expect(str(part.get_comm().get_device()), str(comm.get_device()))
+        part.allreduce([y], op.SUM, True)
+        torch.cuda.synchronize()
+        expect(y.tolist(), [1])
+        part.shutdown()
+    group.shutdown()
+
+
+@case
+def devices_and_options_of_parts() -> None:
+    """A part has its parent's device, and the options of the call, in torchcomms' eyes; so has a part of a part."""
+    from datetime import timedelta
+
+    import torch
+    import torchcomms
+
+    for device in torch.device("cuda"), torch.device("cuda", int(os.environ["RANK"])):
+        comm = torchcomms.new_comm("shunt", device, name="main", hints={"a": "b"})
+        part = comm.split([2, 1, 0], "part", hints={"c": "d"}, timeout=timedelta(seconds=7))
+        again = part.split([0, 1, 2], "again")
+        for one, hints, seconds in (comm, {"a": "b"}, 600), (part, {"c": "d"}, 7), (again, {}, 600):
+            expect(one.get_device() is device, True, one.get_name())
+            expect((one.get_options().hints, one.get_options().timeout.seconds), (hints, seconds), one.get_name())
+            expect(one.get_backend_impl()._timeout.seconds, seconds)
+        expect((part.get_rank(), again.get_rank()), (2 - comm.get_rank(),) * 2)
+        x = torch.ones(1)
+        again.all_reduce(x, torchcomms.ReduceOp.SUM, False)
+        torch.cuda.synchronize()
+        expect(x.item(), 3)
+        for one in again, part, comm:
+            one.finalize()
 
 
 @case
@@ -295,6 +365,10 @@ def mistakes() -> None:
     comm.all_reduce(y, op.SUM, False)
     torch.cuda.synchronize()
     expect(y.item(), 3)
+    refused(lambda: comm.split([0, 1, 2], "odd", hints={"own_stream": "yes"}), 'the hint own_stream is "yes"')
+    part = comm.split([0, 1, 2], "even")  # an init that failed has left nothing to it
+    expect(part.get_size(), 3)
+    part.finalize()
     comm.finalize()
     refused(comm.finalize, "finalized already")
     refused(lambda: comm.all_reduce(y, op.SUM, False), "finalized already")
@@ -323,6 +397,27 @@ class Torchcomms(Case):
                 for rank in ranks:
                     rank.kill()
             self.assertEqual([rank.returncode for rank in ranks], [0] * RANKS, "\n".join(said))
+
+    def test_devices_that_are_none(self) -> None:
+        code = """if True:
+            import sys
+            sys.path.insert(0, sys.argv[1])
+            import libshunt.torchcomms, torch, torchcomms
+            if sys.argv[3:]:
+                torch.cuda.device_count = lambda: int(sys.argv[3])
+            torchcomms.new_comm("shunt", torch.device(sys.argv[2]), name="main")
+        """
+        ranks = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        for arguments, parts in (
+            (("cpu",), ('its device is "cpu", and the backend shunt is for GPUs', 'torch.device("cuda")')),
+            (("meta:0",), ('its device is "meta:0"',)),
+            (("cuda", "0"), ("PyTorch sees no GPU", "CUDA_VISIBLE_DEVICES")),
+            (("cuda:0", "0"), ("PyTorch sees no GPU",)),
+            (("cuda:2", "2"), ('there is no device "cuda:2": PyTorch sees 2 GPUs',)),
+        ):
+            with self.subTest(arguments):
+                run = run_python(code, os.path.join(HERE, "stand_ins"), *arguments, **ranks)
+                self.assert_one_line(run.stderr, "Error: communicator main: ", *parts)
 
     def test_ranks_that_cannot_be_told(self) -> None:
         code = "import sys; sys.path.insert(0, sys.argv[1]); import libshunt.torchcomms as t; print(t._rank_and_size())"

@@ -2,11 +2,13 @@
 """Stands for torchcomms: communicators that call a backend in Python as torchcomms does at 59426ba4b.
 
 Like it, a backend gets no hints and no timeout of a call, is found by an entry point, and an operator does not tell its
-factor.
+factor. A communicator has the device and the options that were passed to init() by C++, and those of a backend that
+Python made by itself are defaults. Below torch.distributed a backend's Work is destroyed without Python's lock.
 """
 
 from __future__ import annotations
 
+import ctypes
 import enum
 from collections.abc import Sequence
 from datetime import timedelta
@@ -56,20 +58,79 @@ class CommOptions:
 
 class TorchCommBackend:
     def __init__(self) -> None:
-        pass
+        self.cxx_device, self.cxx_options = torch.device("cpu"), CommOptions()
+
+    def cxx_init(self, device: torch.device, name: str, options: CommOptions) -> None:
+        self.cxx_device, self.cxx_options = device, options
+        self.init(device, name, options)  # type: ignore[attr-defined]
 
 
 class TorchWork:
+    """Holds the backend's Work as C++ does: by its address, with a count of its own."""
+
+    without_lock = False
+
     def __init__(self, work: Any) -> None:
-        self._work, self._done = work, work is None
+        self._work, self._done = None, work is None
+        if work is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(work))
+            self._work = id(work)
+
+    def __del__(self) -> None:
+        if self._work is not None:
+            # A function of a CDLL runs without the lock, one of a PyDLL with it.
+            (ctypes.CDLL(None) if self.without_lock else ctypes.pythonapi).Py_DecRef(ctypes.c_void_p(self._work))
 
     def is_completed(self) -> bool:
         return self._done
 
     def wait(self) -> None:
         if self._work is not None:
-            self._work.wait()
+            ctypes.cast(self._work, ctypes.py_object).value.wait()
         self._done = True
+
+
+class WorkWrapper:
+    """c10d's Work around one of torchcomms. Its future is complete when the current stream gets there."""
+
+    def __init__(self, work: TorchWork, tensors: Sequence[Any] = ()) -> None:
+        work.without_lock = True
+        self._work = work
+        self.future = torch.cuda.Event()
+        if tensors:
+            self.future.record()
+
+    def wait(self) -> None:
+        self._work.wait()
+
+
+class _BackendWrapper:
+    """What init_process_group() makes of a communicator, with some of the operations."""
+
+    def __init__(self, comm: TorchComm) -> None:
+        self._comm = comm
+
+    def get_comm(self) -> TorchComm:
+        return self._comm
+
+    def allreduce(self, tensors: list[Any], op: ReduceOp, async_op: bool = False) -> WorkWrapper:
+        return WorkWrapper(self._comm.all_reduce(tensors[0], op, async_op), tensors)
+
+    def send(self, tensors: list[Any], rank: int) -> WorkWrapper:
+        return WorkWrapper(self._comm.send(tensors[0], rank, True), tensors)
+
+    def recv(self, tensors: list[Any], rank: int) -> WorkWrapper:
+        return WorkWrapper(self._comm.recv(tensors[0], rank, True), tensors)
+
+    def barrier(self) -> WorkWrapper:
+        return WorkWrapper(self._comm.barrier(False))
+
+    def split(self, ranks: list[int], name: str) -> _BackendWrapper | None:
+        comm = self._comm.split(ranks, name)
+        return _BackendWrapper(comm) if comm else None
+
+    def shutdown(self) -> None:
+        self._comm.finalize()
 
 
 class TorchComm:
@@ -97,11 +158,21 @@ class TorchComm:
     def get_backend_impl(self) -> Any:
         return self._impl
 
+    def get_device(self) -> torch.device:
+        device: torch.device = self._impl.cxx_device
+        return device
+
+    def get_options(self) -> CommOptions:
+        options: CommOptions = self._impl.cxx_options
+        return options
+
     def set_timeout(self, timeout: timedelta) -> None:
         self._impl.set_timeout(timeout)
 
     def split(self, ranks: list[int], name: str, hints: Any = None, timeout: Any = None) -> TorchComm | None:
-        impl = self._impl.split(ranks, name, CommOptions())
+        options = CommOptions()
+        options.hints, options.timeout = dict(hints or {}), timeout or options.timeout
+        impl = self._impl.split(ranks, name, options)
         if impl is None:
             return None
         if not isinstance(impl, TorchCommBackend):
@@ -172,5 +243,6 @@ def new_comm(
     impl: Any = _backends[backend]()
     options = CommOptions()
     options.store, options.timeout = store, timeout or options.timeout
-    impl.init(device, name, options)
+    options.hints = dict(hints or {})
+    impl.cxx_init(device, name, options)
     return TorchComm(backend, impl)

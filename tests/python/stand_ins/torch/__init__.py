@@ -218,6 +218,9 @@ class _Cuda:
     def synchronize(self) -> None:
         self.current_stream().synchronize()
 
+    def is_current_stream_capturing(self) -> bool:
+        return False
+
     def device_count(self) -> int:
         return 8
 
