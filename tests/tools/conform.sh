@@ -52,7 +52,11 @@ expect conform_determinism_hash_is_of_the_bits 0 "^differ$" sh -c '[ -n "$1" ] &
 expect conform_write_behind_found 1 '^FAIL .*no result was written' env MOCK_FAULT=beyond MOCK_FAULT_IN=broadcast $conform -n 3 --filter counts.broadcast
 expect conform_write_in_front_found 1 '^FAIL .*at -1 from its result' env MOCK_FAULT=before MOCK_FAULT_IN=gather $conform -n 2 --filter roots.gather
 expect conform_write_to_input_found 1 '^FAIL .*of the inputs was written' env MOCK_FAULT=input $conform -n 2 --filter types.all_reduce
-expect conform_says_that_warnings_of_wrong_calls_are_right 0 '^# invalid calls come now: ' $conform -n 2 --filter invalid
+for ranks in '-n 2' '-n 2 --threads'; do
+	expect "conform_warnings_of_wrong_calls_are_kept_$ranks" 0 '^0$' sh -c '"$@" 2>&1 | grep -c "WARN there is no type"; exit 0' sh $conform $ranks --filter invalid
+done
+expect conform_other_lines_of_wrong_calls_are_shown 0 '^mock: a line that is no warning' $conform -n 2 --filter invalid
+expect conform_warnings_of_wrong_answers_are_shown 1 '^mock WARN there is no type 99' env MOCK_FAULT=code $conform -n 2 --filter invalid
 expect conform_unknown_type_taken_found 1 '^FAIL  invalid.all_reduce_bad_dtype.*returned 0' env MOCK_FAULT=code $conform -n 2 --filter invalid
 expect conform_forgotten_group_error_found 1 '^FAIL  invalid.group_error' env MOCK_FAULT=group $conform -n 2 --filter invalid
 expect conform_error_code_found 1 '^FAIL  .*returned 2' env MOCK_FAULT=fail MOCK_FAULT_IN=recv $conform -n 2 --case pattern.self.n50000

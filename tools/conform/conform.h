@@ -16,6 +16,7 @@
  *   invalid.c          invalid calls            (not programs)
  *   determinism.c      determinism
  *   huge.c             messages over 4 GiB      (not programs)
+ *   quiet.c            keeps the warnings of invalid calls
  *
  * A case depends only on its name, the seed and the number of ranks, so each one can run by itself. Launcher, watchdog
  * and rendezvous are those of shunt bench.
@@ -361,6 +362,9 @@ void conform_rank_check(struct conform_rank *r, int lib, const struct conform_fi
 /* ---- kinds that are not programs; the communicators exist, conform_same's those of the programs, too ---- */
 
 void conform_invalid_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
+/* Between these, warnings of this process's libraries are kept. They are printed at the end if one rank shows them. */
+void conform_quiet_begin(void);
+void conform_quiet_end(bool show);
 /* A determinism case has its programs in a fixture; other ranks run them at the same time. */
 void conform_determinism_run(struct conform_rank *r, const struct conform_fixture *fixture, struct conform_memory *m,
     struct conform_outcome *out);

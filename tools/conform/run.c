@@ -229,18 +229,12 @@ static int cases_run(struct rank_slot *t, const struct conform_list *list)
 {
 	struct conform_rank *r = &t->rank;
 	struct conform_outcome *all = calloc((size_t)r->nranks, sizeof(*all));
-	bool announced = false;
 	int err = all ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < list->n; i++) {
 		const struct conform_case *c = &list->cases[i];
 		struct conform_outcome out = { 0 };
 
-		if (c->kind == CONFORM_INVALID && !announced && !r->rank) {
-			puts("# invalid calls come now: that the library warns of them is as it should be");
-			fflush(stdout);
-			announced = true;
-		}
 		snprintf(r->progress->what, sizeof(r->progress->what), "--case %s", c->name);
 		err = case_run(t, c, &out);
 		/* If the other ranks do not come, the parent prints it. */
