@@ -308,7 +308,7 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	shunt_comm_fail(comm, -ECANCELED);
 	if (shunt_comm_life_state(&comm->life) == COMM_READY) {
 		shunt_comm_stop_kernels(comm);
-		shunt_comm_net_abort(comm);
+		shunt_comm_net_abort(comm, -1);
 	}
 }
 

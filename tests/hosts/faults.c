@@ -891,11 +891,90 @@ static void test_an_idle_proxy_sleeps(void **state)
 	run_world(&(struct world){ .place = "01", .named = true, .body = idle_body });
 }
 
+/* ---- who tells of a death */
+
+/*
+ * Rank 3 is killed while the others are idle (phase IN_IDLE) or call. By verbs the time-outs of the NICs are far behind
+ * the test's end: all that the others know comes from rank 2, which is on the same host. Each names rank 3.
+ */
+static int untold_body(struct rank *r)
+{
+	ncclResult_t state = ncclSuccess;
+	ncclComm_t comm;
+	bool right;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!good_call(r, comm, SMALL, 0));
+	ranks_barrier(r, &world_shared()->step[0]);
+	if (r->rank == 3)
+		raise(SIGKILL);
+	if (phase != IN_IDLE)
+		state = sum(r, comm, SMALL, 0, &right);
+	for (double end = now() + SILENCE_S; !state && now() < end; pause_us(PAUSE_POLL, 1000))
+		NCCL(ncclCommGetAsyncError(comm, &state));
+	if (state != ncclRemoteError || !strstr(world_error(), "rank 3"))
+		fprintf(stderr, "rank %d: %d, \"%s\"\n", r->rank, (int)state, world_error());
+	CHECK(state == ncclRemoteError && strstr(world_error(), "rank 3"));
+	NCCL(ncclCommAbort(comm));
+	return 0;
+}
+
+static void test_a_death_is_told_by_a_rank_of_the_same_host(void **state)
+{
+	for (int idle = 0; idle < 2; idle++) {
+		phase = idle ? IN_IDLE : IN_SMALL;
+		run_world(&(struct world){ .place = "0011",
+		    .named = true,
+		    .dies = 8,
+		    .env = { { "FAKE_IBV_TIMEOUT_MIN_MS", "600000" } },
+		    .body = untold_body });
+	}
+}
+
+/* A rank that has ended in peace, though without destroying its communicator, is no death. */
+static int peace_body(struct rank *r)
+{
+	ncclResult_t state;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!good_call(r, comm, SMALL, 0));
+	if (r->rank == 3) {
+		world_shared()->step[1] = (int)getpid();
+		ranks_barrier(r, &world_shared()->step[0]);
+		exit(0); /* with the handlers, which say farewell */
+	}
+	ranks_barrier(r, &world_shared()->step[0]);
+	CHECK(until_process_ends(world_shared()->step[1]));
+	CHECK(!shunt_malloc((void **)&buf, SMALL * 4));
+	for (int k = 0; k < 50; k++) { /* for longer than a farewell is waited for */
+		NCCL(r->rank == 1    ? ncclSend(buf, SMALL, ncclUint32, 2, comm, r->stream) :
+		        r->rank == 2 ? ncclRecv(buf, SMALL, ncclUint32, 1, comm, r->stream) :
+		                       ncclSuccess);
+		CHECK(!shunt_stream_synchronize(r->stream));
+		pause_us(PAUSE_GRACE, 10000);
+		NCCL(ncclCommGetAsyncError(comm, &state));
+		CHECK(state == ncclSuccess);
+	}
+	shunt_free(buf);
+	ranks_barrier(&(struct rank){ .rank = r->rank, .nranks = 3 }, &world_shared()->step[2]);
+	NCCL(ncclCommAbort(comm));
+	return 0;
+}
+
+static void test_a_rank_that_ends_in_peace_is_no_death(void **state)
+{
+	run_world(&(struct world){ .place = "0011", .named = true, .body = peace_body });
+}
+
 /* Hosts that are names, by the libibverbs of tests/fake_ibverbs. */
 static int run_by_verbs(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
+		cmocka_unit_test(test_a_death_is_told_by_a_rank_of_the_same_host),
+		cmocka_unit_test(test_a_rank_that_ends_in_peace_is_no_death),
 	};
 	char folder[64], fabric[96];
 	int failed;
@@ -924,6 +1003,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_other_settings_on_one_rank_are_noticed),
 		cmocka_unit_test(test_an_abort_reaches_all),
 		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
+		cmocka_unit_test(test_a_death_is_told_by_a_rank_of_the_same_host),
 		cmocka_unit_test(test_inits_that_do_not_block),
 		cmocka_unit_test(test_ends_out_of_step),
 		cmocka_unit_test(test_a_rank_that_has_left_is_noticed_by_who_receives),

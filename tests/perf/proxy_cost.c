@@ -70,6 +70,7 @@ static void open_side(int me)
 	                                .bytes = MEMORY,
 	                                .npeers = 1,
 	                                .peers = &peer,
+	                                .ranks = (const uint8_t[]){ (uint8_t)!me },
 	                                .failed = on_failure },
 	            &shared->offer[me], &proxy),
 	    "the proxy");

@@ -62,6 +62,7 @@ static void side_create(struct side *side, int gpu)
 	                                        .bytes = MEMORY,
 	                                        .npeers = 1,
 	                                        .peers = &peer,
+	                                        .ranks = (const uint8_t[]){ 3 },
 	                                        .failed = side_failed,
 	                                        .ctx = side },
 	                     &side->offer, &side->proxy),
@@ -269,7 +270,7 @@ static void test_an_abort_is_told(void **state)
 	struct side side[2];
 
 	open_sides(side, false);
-	shunt_proxy_abort(side[0].proxy);
+	shunt_proxy_abort(side[0].proxy, -1);
 	for (unsigned k = 0; k < 3 * SHUNT_NET_FIFO; k++) /* dropped, so nobody waits for room */
 		push(&side[0], 0, SIGNAL, 1, 0, 0);
 	COMES(side[1].failures);
@@ -279,6 +280,52 @@ static void test_an_abort_is_told(void **state)
 	assert_int_equal(raised(&side[1], 0), 0);
 	close_sides(side);
 	assert_int_equal(side[1].failures, 1);
+}
+
+/* The first cause is told with it. */
+static void test_a_rank_that_gives_up_because_of_another_says_so(void **state)
+{
+	struct side side[2];
+
+	open_sides(side, false);
+	shunt_proxy_abort(side[0].proxy, 7);
+	COMES(side[1].failures);
+	assert_int_equal(side[1].err, -EOWNERDEAD);
+	assert_string_equal(side[1].text, "rank 3 on node2 has given up, because of rank 7");
+	close_sides(side);
+}
+
+/* Of a rank without a connection here nothing follows; of one with, its death, unless its farewell has come. */
+static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void **state)
+{
+	struct side side[2];
+
+	open_sides(side, false);
+	shunt_proxy_died(side[0].proxy, 7);
+	shunt_proxy_died(side[0].proxy, 3);
+	push(&side[0], 2, SIGNAL, 1, 0, 0);
+	COMES(raised(&side[1], 2) == 1);
+	if (net->tells_deaths) {
+		shunt_proxy_finish(side[0].proxy);
+		shunt_proxy_finish(side[1].proxy);
+		COMES(shunt_proxy_ended(side[1].proxy));
+		assert_int_equal(side[1].failures, 0);
+		close_sides(side);
+		return;
+	}
+	COMES(side[1].failures);
+	assert_int_equal(side[1].err, -EOWNERDEAD);
+	assert_string_equal(side[1].text, "rank 3 on node2 has died, as another rank of its host tells");
+	close_sides(side);
+
+	open_sides(side, false);
+	shunt_proxy_died(side[0].proxy, 3);
+	shunt_proxy_finish(side[0].proxy); /* the farewell is behind the word */
+	COMES(side[1].words->left == 1);
+	shunt_proxy_finish(side[1].proxy);
+	COMES(shunt_proxy_ended(side[0].proxy) && shunt_proxy_ended(side[1].proxy));
+	assert_int_equal(side[1].failures, 0);
+	close_sides(side);
 }
 
 static void test_a_peer_that_goes_is_told(void **state)
@@ -355,6 +402,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_what_is_left_is_carried_before_the_end),
 		cmocka_unit_test(test_what_has_ended_gives_its_descriptors_back),
 		cmocka_unit_test(test_an_abort_is_told),
+		cmocka_unit_test(test_a_rank_that_gives_up_because_of_another_says_so),
+		cmocka_unit_test(test_a_death_that_the_network_does_not_tell_is_told_by_others),
 		cmocka_unit_test(test_a_peer_that_goes_is_told),
 		cmocka_unit_test(test_a_peer_that_goes_before_the_start_is_told_at_the_start),
 		cmocka_unit_test(test_a_trigger_out_of_bounds_is_a_failure),

@@ -31,7 +31,8 @@ struct process {
 /* The processes of a communicator's ranks. While a poll looks at the communicator, the lock is not held. */
 struct shunt_peers {
 	struct shunt_comm *comm;
-	struct process *of[SHUNT_MAX_RANKS]; /* NULL: this process, or not watched */
+	struct process *of[SHUNT_NET_MAX_RANKS]; /* NULL: this process, on another host, or not watched */
+	uint64_t told; /* bits of the dead ranks of which the ranks of other hosts were told */
 	bool failed;
 	bool driver_held;      /* progress could not be seen, and that was logged */
 	uint64_t begun, ended; /* warps, at the last poll */
@@ -115,7 +116,7 @@ void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 	shunt_log_hold();
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	for (int r = 0; r < comm->nranks; r++) {
-		if (m && peers[r].process != self)
+		if (m && peers[r].process != self && shunt_topology_is_joint(&comm->topology, r, comm->rank))
 			m->of[r] = process_get(&peers[r]);
 		else if (peers[r].fd >= 0)
 			close(peers[r].fd);
@@ -135,7 +136,7 @@ void shunt_peers_unwatch(struct shunt_comm *comm)
 	shunt_registry_wait_unseen(&comm->registration);
 	m = comm->registration.peers;
 	comm->registration.peers = NULL;
-	for (int r = 0; m && r < SHUNT_MAX_RANKS; r++)
+	for (unsigned r = 0; m && r < SHUNT_NET_MAX_RANKS; r++)
 		process_put(m->of[r]);
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	free(m);
@@ -175,14 +176,23 @@ static int first_dead(const struct shunt_peers *m)
 }
 
 /*
- * The dead rank that the operation of this word waits for; -1: none. A group's launches carry the word of its last
- * call.
+ * True: a rank that has died without a farewell is told by ranks of other hosts, all of which have connections with it.
+ * A collective that waits may then wait for another rank, and this one may have ended in peace.
+ */
+static bool others_tell(const struct shunt_comm *comm)
+{
+	return shunt_comm_spans_hosts(comm) && comm->sel_key.takes_all;
+}
+
+/*
+ * The dead rank that the operation of this word waits for; -1: none, or none that this rank can know. A group's
+ * launches carry the word of its last call.
  */
 static int awaited_rank(const struct shunt_peers *m, uint64_t word)
 {
 	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
 	bool known = false;
-	int dead = first_dead(m), found = -1;
+	int dead = others_tell(m->comm) ? -1 : first_dead(m), found = -1;
 	size_t n;
 
 	n = ops ? shunt_recorder_read(m->comm->recorder, word & SHUNT_OP_CAPTURED, ops, SHUNT_RECORDER_OPERATIONS) : 0;
@@ -206,6 +216,18 @@ static void fail(struct shunt_peers *m, int rank, uint64_t word)
 	m->failed = true;
 	shunt_fault_died(m->comm, rank, (int)m->of[rank]->pid, word);
 	shunt_comm_stop_kernels(m->comm);
+	shunt_comm_net_abort(m->comm, rank);
+}
+
+/* The connections of the dead ranks with those of other hosts may not tell. */
+static void tell_other_hosts(struct shunt_peers *m)
+{
+	for (int r = 0; r < m->comm->nranks; r++) {
+		if (!m->of[r] || !m->of[r]->dead || m->told >> r & 1)
+			continue;
+		m->told |= 1ull << r;
+		shunt_comm_net_died(m->comm, r);
+	}
 }
 
 /* Changes the limit unless it is another one, such as an abort's. */
@@ -299,10 +321,15 @@ static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 
 	for (int r = 0; r < comm->nranks; r++)
 		dead = dead || (m->of[r] && m->of[r]->dead);
-	if (!dead || m->failed || !comm->recorder)
+	if (!dead || m->failed)
+		return false;
+	if (shunt_comm_life_state(&comm->life) != COMM_READY)
+		return true;
+	tell_other_hosts(m);
+	if (!comm->recorder)
 		return false;
 	issued = shunt_recorder_issued(comm->recorder);
-	if (shunt_comm_life_state(&comm->life) != COMM_READY || still_idle(m, &issued) ||
+	if (still_idle(m, &issued) ||
 	    shunt_recorder_snapshot(comm->recorder, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
 		return true;
 	*unresponsive |= snapshot.unresponsive;

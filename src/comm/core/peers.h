@@ -19,6 +19,10 @@
  * after waiting as long, and the fault that they leave is reported as the death. Among more ranks one line
  * of log says that progress cannot be seen.
  *
+ * Over several hosts a rank watches those of its own host, and tells the ranks of others of a death, where the network
+ * does not (transport/net/proxy/proxy.h). If these have connections with the dead rank, as they have without a real
+ * NCCL, they know whether it had said farewell, and tell of a death in their turn: a collective breaks by their word.
+ *
  * The service's thread watches each process once, however many communicators have ranks in it. It watches a pidfd that
  * the process has opened on itself and passed to its peers. That means this process in any PID namespace, and a child
  * of fork() with copies of all descriptors does not keep it alive. Where a system has no pidfds (before Linux 5.3) or

@@ -171,6 +171,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	                             .landing_fd = fd,
 	                             .npeers = net->nconnections,
 	                             .peers = w->peers,
+	                             .ranks = net->rank_of,
 	                             .failed = connection_failed,
 	                             .lost = peers_lost,
 	                             .ctx = comm },
@@ -314,8 +315,14 @@ void shunt_comm_net_wake(struct shunt_comm *comm)
 		shunt_proxy_wake(comm->net.proxy);
 }
 
-void shunt_comm_net_abort(struct shunt_comm *comm)
+void shunt_comm_net_abort(struct shunt_comm *comm, int because_of)
 {
 	if (comm->net.proxy)
-		shunt_proxy_abort(comm->net.proxy);
+		shunt_proxy_abort(comm->net.proxy, because_of);
+}
+
+void shunt_comm_net_died(struct shunt_comm *comm, int rank)
+{
+	if (comm->net.proxy)
+		shunt_proxy_died(comm->net.proxy, rank);
 }

@@ -81,7 +81,7 @@ static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region,
 	if (!vote->ok)
 		return;
 	if (net->nregions >= SHUNT_NET_MAX_REGIONS ||
-	    proxy.first_channel + (uint64_t)nchannels >= SHUNT_NET_MAX_CHANNELS - 1) {
+	    proxy.first_channel + (uint64_t)nchannels > SHUNT_PROXY_FIRST_CHANNEL) {
 		shunt_vote_refuse(vote, "the communicator's plans have used all numbers of regions or channels");
 		return;
 	}

@@ -104,7 +104,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 /* From now on the processes of ranks that work together are watched. fds: their descriptors; closed or taken over. */
 static void watch_processes(struct shunt_comm *comm, const struct shunt_hello *hellos, int *fds, bool together)
 {
-	struct shunt_peer peers[SHUNT_MAX_RANKS];
+	struct shunt_peer peers[SHUNT_NET_MAX_RANKS];
 
 	if (!together) {
 		shunt_io_close_all(fds, comm->nranks);
@@ -119,11 +119,8 @@ static void watch_processes(struct shunt_comm *comm, const struct shunt_hello *h
 static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 {
 	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
-	/* Over several hosts the end of a process's connections tells of its death. */
-	bool watches = !shunt_comm_spans_hosts(comm);
-	int processes[SHUNT_MAX_RANKS], self = watches ? shunt_peers_self() : -1;
-	int err = shunt_rendezvous_allgather(
-	    &ranks, &s->hello, sizeof(s->hello), s->hellos, self, watches ? processes : NULL);
+	int processes[SHUNT_NET_MAX_RANKS], self = shunt_peers_self();
+	int err = shunt_rendezvous_allgather(&ranks, &s->hello, sizeof(s->hello), s->hellos, self, processes);
 
 	if (self >= 0)
 		close(self);
@@ -133,8 +130,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 		shunt_comm_agree(comm, s->hellos);
 	else
 		err = -EOPNOTSUPP;
-	if (watches)
-		watch_processes(comm, s->hellos, processes, !err);
+	watch_processes(comm, s->hellos, processes, !err);
 	return err;
 }
 
@@ -193,7 +189,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	if (shunt_comm_life_aborted(&comm->life)) {
 		shunt_comm_fail(comm, -ECANCELED);
 		shunt_comm_stop_kernels(comm);
-		shunt_comm_net_abort(comm);
+		shunt_comm_net_abort(comm, -1);
 	}
 }
 

@@ -150,7 +150,9 @@ struct shunt_net_event {
 };
 
 struct shunt_net_ops {
-	const char *name;  /* "tcp" */
+	const char *name; /* "tcp" */
+	/* The death of a process is an error of its peers' endpoints at once, and not after the time-outs of a NIC. */
+	bool tells_deaths;
 	size_t blob_bytes; /* of a blob; the others are 0 */
 	/*
 	 * Lists the devices by preference, in the same order each time. Returns their number, at most max. -errno:

@@ -55,6 +55,7 @@ static void create(struct proxy_thread *thread, void *arg)
 
 		snprintf(c->name, sizeof(c->name), "%s", peer.name);
 		c->proxy = proxy;
+		c->rank = proxy->config.ranks[i];
 		peer.user = c;
 		peer.adds = proxy->config.adds;
 		call->err = net->endpoint_create(thread->device, &peer, &c->endpoint, &call->offers[i].blob);
@@ -99,6 +100,7 @@ int shunt_proxy_create(
 		return err;
 	}
 	proxy->config.peers = NULL;
+	proxy->config.ranks = NULL;
 	*proxy_p = proxy;
 	return 0;
 }
@@ -277,9 +279,15 @@ void shunt_proxy_wake(struct shunt_proxy *proxy)
 	shunt_proxy_thread_wake(proxy->thread);
 }
 
+struct about {
+	struct shunt_proxy *proxy;
+	int rank;
+};
+
 static void give_up(struct proxy_thread *thread, void *arg)
 {
-	struct shunt_proxy *proxy = arg;
+	const struct about *call = arg;
+	struct shunt_proxy *proxy = call->proxy;
 
 	(void)thread;
 	if (atomic_load(&proxy->failed))
@@ -287,12 +295,26 @@ static void give_up(struct proxy_thread *thread, void *arg)
 	proxy->err = -ECANCELED;
 	snprintf(proxy->text, sizeof(proxy->text), "the communicator was aborted");
 	atomic_store(&proxy->failed, true);
-	shunt_proxy_tell_peers(proxy);
+	shunt_proxy_tell_peers(proxy, call->rank);
 }
 
-void shunt_proxy_abort(struct shunt_proxy *proxy)
+void shunt_proxy_abort(struct shunt_proxy *proxy, int rank)
 {
-	shunt_proxy_thread_call(proxy->thread, give_up, proxy);
+	shunt_proxy_thread_call(proxy->thread, give_up, &(struct about){ proxy, rank });
+}
+
+static void tell_death(struct proxy_thread *thread, void *arg)
+{
+	const struct about *call = arg;
+
+	(void)thread;
+	shunt_proxy_tell_death(call->proxy, call->rank);
+}
+
+void shunt_proxy_died(struct shunt_proxy *proxy, int rank)
+{
+	if (!proxy->config.net->tells_deaths)
+		shunt_proxy_thread_call(proxy->thread, tell_death, &(struct about){ proxy, rank });
 }
 
 static void begin_finishing(struct proxy_thread *thread, void *arg)

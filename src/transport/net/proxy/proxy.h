@@ -14,8 +14,8 @@
  * last work, or the last shunt_proxy_wake(), where the process has CPUs to spare. Then it naps: for a sixteenth of the
  * time since then, two milliseconds at most, or until the network or shunt_proxy_wake() has something for it.
  *
- * A struct shunt_proxy is one communicator's part. Any thread may call wake, ended and abort; one thread at a time the
- * rest.
+ * A struct shunt_proxy is one communicator's part. Any thread may call wake, ended, abort and died; one thread at a
+ * time the rest.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,6 +38,7 @@ struct shunt_proxy_config {
 	size_t landing_bytes;
 	int landing_fd;                     /* its dma-buf; -1: none. May be closed when create has returned */
 	int npeers;                         /* connections are numbered as peers */
+	const uint8_t *ranks;               /* of the peers, below SHUNT_NET_MAX_RANKS; copied */
 	const struct shunt_net_peer *peers; /* `user` is not used; copied */
 	/*
 	 * A connection has failed, or its peer has given up: once, on the proxy thread. err: a negative errno. text
@@ -97,8 +98,18 @@ int shunt_proxy_region_create(
 int shunt_proxy_region_connect(struct shunt_proxy *proxy, unsigned number, const struct shunt_net_remote *theirs);
 /* A kernel is about to be launched: the thread shall not sleep long. Cheap where it does not sleep. */
 void shunt_proxy_wake(struct shunt_proxy *proxy);
-/* Drops the triggers, and tells the peers that this rank has given up. */
-void shunt_proxy_abort(struct shunt_proxy *proxy);
+/*
+ * Drops the triggers, and tells the peers that this rank has given up, and because of which rank; -1: of none, as the
+ * program has aborted.
+ */
+void shunt_proxy_abort(struct shunt_proxy *proxy, int rank);
+/*
+ * The process of this rank of our host is dead. Tells those peers whose network does not tell them: for one that has a
+ * connection with the rank, and has not got its farewell, that is the connection's failure.
+ */
+void shunt_proxy_died(struct shunt_proxy *proxy, int rank);
+/* Signals of the owner have channels below this one; those above are the proxy's own. */
+#define SHUNT_PROXY_FIRST_CHANNEL (SHUNT_NET_MAX_CHANNELS - 1 - 2 * SHUNT_NET_MAX_RANKS)
 /*
  * No kernel runs any more: carries what is left, and tells the peers that nothing follows. Does not wait. The memory
  * must stay until destroy.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/io.h"
 #include "transport/net/proxy/proxy_priv.h"
 
 #define BATCH 16 /* triggers that are posted at a time */
@@ -35,20 +36,30 @@ static void note_posted(struct connection *c, uint64_t place, int n)
 
 /* ---- failure */
 
-void shunt_proxy_tell_peers(struct shunt_proxy *proxy)
+static void tell(struct shunt_proxy *proxy, uint32_t channel)
 {
-	static const struct shunt_net_put given_up = { .channel = SHUNT_PROXY_ABORT_CHANNEL, .count = 1 };
+	const struct shunt_net_put word = { .channel = channel, .count = 1 };
 
 	for (int i = 0; i < proxy->config.npeers; i++) {
 		struct connection *c = &proxy->connection[i];
 
-		if (c->state == CONNECTION_READY && !c->finished &&
-		    proxy->config.net->post(c->endpoint, &given_up, 1) == 1)
+		if (c->state == CONNECTION_READY && !c->finished && proxy->config.net->post(c->endpoint, &word, 1) == 1)
 			note_posted(c, proxy->taken + 1, 1);
 	}
 }
 
-void shunt_proxy_fail(struct connection *c, int err, const char *text)
+void shunt_proxy_tell_peers(struct shunt_proxy *proxy, int rank)
+{
+	tell(proxy, rank < 0 ? SHUNT_PROXY_ABORT_CHANNEL : SHUNT_PROXY_BECAUSE_CHANNEL + (uint32_t)rank);
+}
+
+void shunt_proxy_tell_death(struct shunt_proxy *proxy, int rank)
+{
+	tell(proxy, SHUNT_PROXY_DIED_CHANNEL + (uint32_t)rank);
+}
+
+/* rank: of the first cause, which the peers are told. */
+static void fail_because(struct connection *c, int err, int rank, const char *text)
 {
 	struct shunt_proxy *proxy = c->proxy;
 
@@ -59,9 +70,48 @@ void shunt_proxy_fail(struct connection *c, int err, const char *text)
 	snprintf(proxy->text, sizeof(proxy->text), "%s", text);
 	atomic_store(&proxy->failed, true);
 	notify(proxy);
-	shunt_proxy_tell_peers(proxy);
+	shunt_proxy_tell_peers(proxy, rank);
 	if (proxy->takes && !proxy->finishing)
 		proxy->config.failed(proxy->config.ctx, proxy->failed_at, err, proxy->text);
+}
+
+void shunt_proxy_fail(struct connection *c, int err, const char *text)
+{
+	fail_because(c, err, c->rank, text);
+}
+
+/* A rank of the peer's host has seen the peer's process end. What the peer had sent before may come after that word. */
+static void doubt(struct shunt_proxy *proxy, int rank)
+{
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		if (c->rank == rank && c->state == CONNECTION_READY && !c->doubted_ms)
+			c->doubted_ms = shunt_deadline_ms(SHUNT_PROXY_DOUBT_MS);
+		proxy->doubts |= c->doubted_ms != 0;
+	}
+}
+
+static void end_doubts(struct shunt_proxy *proxy)
+{
+	int64_t now = shunt_now_ms();
+	bool left = false;
+	char text[160];
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		left |= c->doubted_ms > now;
+		if (!c->doubted_ms || c->doubted_ms > now)
+			continue;
+		c->doubted_ms = 0;
+		if (c->state != CONNECTION_READY)
+			continue;
+		snprintf(text, sizeof(text), "%s has died, as another rank of its host tells", c->name);
+		shunt_proxy_fail(c, -EOWNERDEAD, text);
+		c->state = CONNECTION_DEAD;
+	}
+	proxy->doubts = left;
 }
 
 /* ---- triggers */
@@ -315,6 +365,8 @@ bool shunt_proxy_work(struct shunt_proxy *proxy)
 {
 	bool any = proxy->takes && carry(proxy);
 
+	if (proxy->doubts)
+		end_doubts(proxy);
 	if (proxy->finishing && !atomic_load(&proxy->ended))
 		go_on_finishing(proxy);
 	return any;
@@ -326,6 +378,7 @@ static void raise_channel(struct connection *c, uint32_t channel, uint32_t count
 {
 	struct shunt_proxy *proxy = c->proxy;
 	const struct region *region = region_of_channel(proxy, channel);
+	int err = -EOWNERDEAD, because = c->rank;
 	char text[160];
 	uint64_t *word;
 
@@ -339,11 +392,20 @@ static void raise_channel(struct connection *c, uint32_t channel, uint32_t count
 		__atomic_store_n(word, *word + count, __ATOMIC_RELEASE);
 		return;
 	}
-	if (channel == SHUNT_PROXY_ABORT_CHANNEL)
+	if (channel - SHUNT_PROXY_DIED_CHANNEL < SHUNT_NET_MAX_RANKS) {
+		doubt(proxy, (int)(channel - SHUNT_PROXY_DIED_CHANNEL));
+		return;
+	}
+	if (channel - SHUNT_PROXY_BECAUSE_CHANNEL < SHUNT_NET_MAX_RANKS) {
+		because = (int)(channel - SHUNT_PROXY_BECAUSE_CHANNEL);
+		snprintf(text, sizeof(text), "%s has given up, because of rank %d", c->name, because);
+	} else if (channel == SHUNT_PROXY_ABORT_CHANNEL) {
 		snprintf(text, sizeof(text), "%s has given up", c->name);
-	else
+	} else {
 		snprintf(text, sizeof(text), "%s raised channel %u, which is none", c->name, channel);
-	shunt_proxy_fail(c, channel == SHUNT_PROXY_ABORT_CHANNEL ? -EOWNERDEAD : -EPROTO, text);
+		err = -EPROTO;
+	}
+	fail_because(c, err, because, text);
 }
 
 void shunt_proxy_event(const struct shunt_net_event *event)

@@ -12,6 +12,12 @@
 
 /* The channel of the signal by which a rank says that it has given up. */
 #define SHUNT_PROXY_ABORT_CHANNEL (SHUNT_NET_MAX_CHANNELS - 1)
+/* By rank, as the next: the sender has given up because of this rank. */
+#define SHUNT_PROXY_BECAUSE_CHANNEL SHUNT_PROXY_FIRST_CHANNEL
+/* The process of this rank of the sender's host is dead. */
+#define SHUNT_PROXY_DIED_CHANNEL (SHUNT_PROXY_BECAUSE_CHANNEL + SHUNT_NET_MAX_RANKS)
+/* A farewell that a dead process had said has come by then. */
+#define SHUNT_PROXY_DOUBT_MS 200
 
 /* Puts of a connection that are under way, at most. */
 #define SHUNT_PROXY_POSTED 256
@@ -34,7 +40,9 @@ struct connection {
 	struct shunt_net_remote words;  /* of additions: the same, and where this rank's signals are counted in it */
 	uint64_t raised_at;
 	enum connection_state state;
+	int rank;                            /* the peer's */
 	bool finished;                       /* the peer was told that no more puts follow */
+	int64_t doubted_ms;                  /* the peer is dead, unless its farewell comes until then; 0: not so */
 	uint64_t posted, done;               /* puts */
 	uint64_t places[SHUNT_PROXY_POSTED]; /* in the FIFO, from 1, of those that are posted and not done */
 	char name[96];
@@ -59,6 +67,7 @@ struct shunt_proxy {
 	uint64_t taken; /* triggers */
 	bool takes;     /* triggers are taken */
 	bool finishing;
+	bool doubts; /* connections have some */
 	atomic_bool failed, ended;
 	atomic_int nready; /* connections that were ready once */
 	int err;           /* of failed, as the next two; written before it */
@@ -107,8 +116,10 @@ bool shunt_proxy_left(const struct shunt_proxy *list);
 void shunt_proxy_event(const struct shunt_net_event *event);
 /* The communicator has failed, with this connection: tells its peers and its owner, once. */
 void shunt_proxy_fail(struct connection *connection, int err, const char *text);
-/* Tells all peers that this rank has given up. */
-void shunt_proxy_tell_peers(struct shunt_proxy *proxy);
+/* Tells all peers that this rank has given up, because of this rank, or (-1) of none. */
+void shunt_proxy_tell_peers(struct shunt_proxy *proxy, int rank);
+/* Tells them that the process of this rank is dead. */
+void shunt_proxy_tell_death(struct shunt_proxy *proxy, int rank);
 /* Closes its connections and gives its memory back. */
 void shunt_proxy_close_all(struct shunt_proxy *proxy);
 

@@ -330,6 +330,7 @@ static bool arm(struct shunt_net_device *net_device)
 
 const struct shunt_net_ops shunt_net_tcp_ops = {
 	.name = "tcp",
+	.tells_deaths = true,
 	.blob_bytes = sizeof(struct tcp_blob),
 	.devices = shunt_tcp_devices,
 	.open = device_open,
