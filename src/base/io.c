@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
+#include "base/fd.h"
 
 #define TICK_MS 50
 
@@ -47,9 +47,11 @@ int shunt_io_poll(struct pollfd *fds, nfds_t n, int64_t deadline, const atomic_i
 
 void shunt_io_close_all(const int *fds, int n)
 {
-	for (int i = 0; i < n; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	for (int i = 0; i < n; i++) {
+		int fd = fds[i];
+
+		shunt_close_fd(&fd);
+	}
 }
 
 int shunt_io_error(int err)

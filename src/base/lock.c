@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MAX_FUNCTIONS 16
+#define MAX_FUNCTIONS 24
 
 pthread_mutex_t shunt_lock_mutex[SHUNT_NLOCKS] = {
 #define FREE(name, kind, what) [SHUNT_LOCK_##name] = PTHREAD_MUTEX_INITIALIZER,
@@ -83,11 +83,34 @@ void shunt_lock_check_blocking(const char *what, bool opens)
 }
 #endif
 
+/* A thread that forks in a handler of a signal may hold this lock itself, and must not wait for itself. */
+static void let_descriptors_recur(void)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&shunt_lock_mutex[SHUNT_LOCK_DESCRIPTORS], &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
+/* A descriptor that another thread makes now would be in the child without a note. Its holders wait for nothing. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&shunt_lock_mutex[SHUNT_LOCK_DESCRIPTORS]);
+}
+
+static void parent_after_fork(void)
+{
+	pthread_mutex_unlock(&shunt_lock_mutex[SHUNT_LOCK_DESCRIPTORS]);
+}
+
 static void child_after_fork(void)
 {
 	atomic_fetch_add(&generation, 1);
 	for (size_t i = 0; i < SHUNT_NLOCKS; i++)
 		pthread_mutex_init(&shunt_lock_mutex[i], NULL);
+	let_descriptors_recur();
 #if SHUNT_LOCK_CHECKS
 	held.n = 0;
 #endif
@@ -98,7 +121,8 @@ static void child_after_fork(void)
 /* As the library is loaded: no thread can fork in between. */
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, child_after_fork);
+	let_descriptors_recur();
+	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
 }
 
 void shunt_in_forked_child(void (*fn)(void))

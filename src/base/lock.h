@@ -17,9 +17,10 @@
  *
  * A forked child finds each process-wide lock free, whichever thread of its parent held it at the fork: that thread is
  * not in the child and would never release it. The data that such a lock guards describes threads, connections and
- * communicators that the child does not have: SHUNT_IN_FORKED_CHILD names a function that drops this data. Both need
- * the C library's fork(). A child of the bare system calls clone and vfork runs no handlers: it is taken for its
- * parent, and must call nothing of Shunt before it calls exec.
+ * communicators that the child does not have: SHUNT_IN_FORKED_CHILD names a function that drops this data. What the
+ * child goes on using changes by one store, so that it is whole whenever the fork comes. A fork waits for one lock,
+ * that of the descriptors (base/fd.h). All this needs the C library's fork(). A child of the bare system calls clone
+ * and vfork runs no handlers: it is taken for its parent, and must call nothing of Shunt before it calls exec.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -50,7 +51,8 @@
 	X(DEVICE, OBJECT, "device/cuda/dev.h: a device's first use, and access to memory from it") \
 	X(HOST, PROCESS, "base/host.c: what was found out about this host") \
 	X(ENVIRONMENT, PROCESS, "base/env.c: values from NCCL's configuration files") \
-	X(LOG, PROCESS, "base/log.c: the file of the log, and the last error")
+	X(LOG, PROCESS, "base/log.c: the file of the log, and the last error") \
+	X(DESCRIPTORS, PROCESS, "base/fd.c: which descriptors a forked child closes; a fork waits for it")
 
 enum shunt_lock {
 #define SHUNT_LOCK_ENUM(name, kind, what) SHUNT_LOCK_##name,

@@ -112,12 +112,12 @@ static int redirect_stderr(void)
 	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
 }
 
-/* Of a rank that is about to die: with copies of all descriptors, so that its sockets stay open. */
+/* Of a rank that is about to die: no handler closes its copies of all descriptors, so that its sockets stay open. */
 static void fork_child_that_stays(void)
 {
 	pid_t test = getppid();
 
-	if (!fork()) { /* it is to outlive the rank, but not the test */
+	if (!_Fork()) { /* it is to outlive the rank, but not the test */
 		while (!atomic_load(&shared->over) && !kill(test, 0))
 			pause_us(PAUSE_POLL, 10000);
 		_exit(0);

@@ -2,6 +2,7 @@
 #ifndef SHUNT_TESTS_SUPPORT_CHILD_H
 #define SHUNT_TESTS_SUPPORT_CHILD_H
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -18,6 +19,22 @@ static inline void child_end_with(pid_t parent)
 	now = getppid();
 	if (now != parent && now) /* 0: in a PID namespace that it opened */
 		_exit(99);
+}
+
+/*
+ * A child that only waits, and ends with its parent. keeps: as a child of the bare system call, which runs no handlers,
+ * it has copies of all that its parent has open.
+ */
+static inline pid_t child_sleeps(bool keeps)
+{
+	pid_t parent = getpid(), child = keeps ? _Fork() : fork();
+
+	if (child == 0) {
+		child_end_with(parent);
+		for (;;)
+			pause();
+	}
+	return child;
 }
 
 static inline pid_t child_fork(void)

@@ -54,6 +54,7 @@ void test_a_peer_that_does_not_connect_is_given_up(void **state);
 void test_one_side_may_connect_later(void **state);
 void test_two_processes(void **state);
 void test_a_killed_peer_is_told_at_once(void **state);
+void test_what_is_closed_is_watched_no_more_though_a_child_has_copies(void **state);
 void test_an_idle_device_sleeps(void **state);
 void test_no_wakeup_is_lost(void **state);
 #endif

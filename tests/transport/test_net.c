@@ -122,6 +122,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_one_side_may_connect_later),
 	cmocka_unit_test(test_two_processes),
 	cmocka_unit_test(test_a_killed_peer_is_told_at_once),
+	cmocka_unit_test(test_what_is_closed_is_watched_no_more_though_a_child_has_copies),
 	cmocka_unit_test(test_an_idle_device_sleeps),
 	cmocka_unit_test(test_no_wakeup_is_lost),
 };

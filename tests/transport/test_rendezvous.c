@@ -210,7 +210,7 @@ static void await_death(struct world *w)
 
 static void kill_self(struct world *w)
 {
-	if (w->leaves_child && !fork()) { /* with copies of all sockets */
+	if (w->leaves_child && !_Fork()) { /* no handler closes its copies of all sockets */
 		for (int ms = 0; ms < AT_ONCE_MS && !atomic_load(&w->over) && !kill(w->test, 0); ms += 10)
 			pause_us(PAUSE_POLL, 10000);
 		_exit(0);

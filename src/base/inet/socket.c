@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/config.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
@@ -105,7 +106,7 @@ const struct shunt_socket_kind shunt_socket_tcp = { "TCP", tcp_prepare, tcp_admi
 
 static int new_socket(const struct shunt_socket_kind *kind, sa_family_t family)
 {
-	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = SHUNT_FD(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
 	if (fd >= 0)
 		kind->prepare(fd, family);
@@ -122,7 +123,7 @@ static int listen_at(const struct shunt_socket_kind *kind, struct shunt_netaddr 
 	if (bind(fd, (struct sockaddr *)&addr->ss, addr->len) || listen(fd, SOMAXCONN) ||
 	    getsockname(fd, (struct sockaddr *)&addr->ss, &len)) {
 		err = -errno;
-		close(fd);
+		shunt_close_fd(&fd);
 		return err;
 	}
 	*fd_p = fd;
@@ -174,7 +175,7 @@ int shunt_socket_connect_begin(const struct shunt_socket_kind *kind, const struc
 		err = connect(fd, (const struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
 	while (err == -EINTR && kind == &shunt_socket_unix);
 	if (err && err != -EINPROGRESS && err != -EINTR) {
-		close(fd);
+		shunt_close_fd(&fd);
 		return err;
 	}
 	*fd_p = fd;
@@ -201,7 +202,7 @@ int shunt_socket_connect(const struct shunt_socket_kind *kind, const struct shun
 	if (!err && !kind->admits(listen_fd, fd, false))
 		err = -ECONNREFUSED;
 	if (err) {
-		close(fd);
+		shunt_close_fd(&fd);
 		return err;
 	}
 	*fd_p = fd;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include "base/fd.h"
 #include "base/inet/netaddr.h"
 
 struct shunt_socket_kind {
@@ -50,17 +50,10 @@ int shunt_socket_connect_begin(const struct shunt_socket_kind *kind, const struc
 /* True: the socket that connect_begin made is connected. */
 bool shunt_socket_is_connected(int fd);
 
-static inline void shunt_close_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-}
-
 /* Ends the connection even if a forked child still holds a copy of the descriptor. */
 static inline void shunt_close_socket(int *fd)
 {
-	if (*fd >= 0)
+	if (shunt_fd_is_ours(*fd))
 		shutdown(*fd, SHUT_RDWR);
 	shunt_close_fd(fd);
 }

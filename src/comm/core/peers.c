@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -55,7 +56,7 @@ SHUNT_IN_FORKED_CHILD(drop_processes)
 
 int shunt_peers_self(void)
 {
-	return (int)syscall(SYS_pidfd_open, getpid(), 0);
+	return SHUNT_FD((int)syscall(SYS_pidfd_open, getpid(), 0));
 }
 
 /* For the service's thread. */
@@ -67,26 +68,23 @@ static const struct shunt_service_deaths deaths = { note_death, poll_all };
 static struct process *process_get(const struct shunt_peer *peer)
 {
 	struct process *p;
+	int fd = peer->fd;
 
 	for (p = processes; p && p->token != peer->process; p = p->next)
 		;
 	if (p) {
 		p->users++;
-		if (peer->fd >= 0)
-			close(peer->fd);
+		shunt_close_fd(&fd);
 		return p;
 	}
-	p = peer->fd >= 0 ? calloc(1, sizeof(*p)) : NULL;
+	p = fd >= 0 ? calloc(1, sizeof(*p)) : NULL;
 	if (p)
-		*p = (struct process){
-			.token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd
-		};
+		*p = (struct process){ .token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = fd };
 	if (!p || shunt_service_watch_process_locked(p->fd, p->key, &deaths)) {
 		shunt_info(SHUNT_LOG_INIT,
 		    "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only",
 		    (int)peer->pid);
-		if (peer->fd >= 0)
-			close(peer->fd);
+		shunt_close_fd(&fd);
 		free(p);
 		return NULL;
 	}
@@ -104,7 +102,7 @@ static void process_put(struct process *p)
 	for (at = &processes; *at != p; at = &(*at)->next)
 		;
 	*at = p->next;
-	close(p->fd);
+	shunt_service_unwatch_process_locked(&p->fd);
 	free(p);
 }
 
@@ -116,10 +114,12 @@ void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 	shunt_log_hold();
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	for (int r = 0; r < comm->nranks; r++) {
+		int fd = peers[r].fd;
+
 		if (m && peers[r].process != self && shunt_topology_is_joint(&comm->topology, r, comm->rank))
 			m->of[r] = process_get(&peers[r]);
-		else if (peers[r].fd >= 0)
-			close(peers[r].fd);
+		else
+			shunt_close_fd(&fd);
 	}
 	if (m)
 		m->comm = comm;

@@ -18,6 +18,7 @@
 #include "base/config.h"
 #include "base/dump_address.h"
 #include "base/dump_schema.h"
+#include "base/fd.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -416,13 +417,13 @@ static int make_socket(void)
 {
 	struct sockaddr_un address;
 	socklen_t bytes = shunt_dump_address(&address, geteuid(), shunt_dump_namespace("self"), getpid());
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+	int fd = SHUNT_FD(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), err;
 
 	if (fd < 0)
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&address, bytes) || listen(fd, 4)) {
 		err = -errno;
-		close(fd);
+		shunt_close_fd(&fd);
 		return err;
 	}
 	return fd;
@@ -450,7 +451,7 @@ static void send_all(int fd, const char *text, size_t bytes)
 /* False: the connection cannot be accepted now, and stays in the queue. */
 static bool answer_client(int listener)
 {
-	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	int fd = SHUNT_FD(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
 	struct ucred who = { .uid = (uid_t)-1 };
 	socklen_t n = sizeof(who);
 	size_t bytes = 0;
@@ -469,7 +470,7 @@ static bool answer_client(int listener)
 		send_all(fd, text, bytes);
 	free(text);
 out:
-	close(fd);
+	shunt_close_fd(&fd);
 	return true;
 }
 
@@ -513,13 +514,10 @@ static atomic_bool started; /* in this process */
 static int listener_fd = -1;
 static char signal_dir[PATH_MAX];
 
-/* A forked child has its parent's descriptors, but the parent was not asked. */
+/* A forked child has neither the thread nor the descriptors. */
 static void end_service(void)
 {
-	if (listener_fd >= 0)
-		close(listener_fd);
-	if (atomic_load(&signal_fd) >= 0)
-		close(atomic_exchange(&signal_fd, -1));
+	atomic_store(&signal_fd, -1);
 	listener_fd = -1;
 	atomic_store(&started, false);
 }
@@ -560,7 +558,7 @@ static void start_service(void)
 	if (config->doctor && listener_fd < 0)
 		shunt_info(SHUNT_LOG_INIT, "`shunt doctor --pid` cannot ask this process: %s", strerror(-listener_fd));
 	if (config->dump_signal)
-		atomic_store(&signal_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+		atomic_store(&signal_fd, SHUNT_FD(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
 	if (listener_fd < 0 && atomic_load(&signal_fd) < 0)
 		return;
 	err = shunt_thread_start(NULL, STACK_BYTES, serve, NULL);

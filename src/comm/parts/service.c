@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <sys/epoll.h>
 #include <time.h>
-#include <unistd.h>
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "comm/parts/comm_registry.h"
@@ -139,12 +139,12 @@ static int start_thread(void)
 
 	if (epoll_fd >= 0)
 		return 0;
-	fd = epoll_create1(EPOLL_CLOEXEC);
+	fd = SHUNT_FD(epoll_create1(EPOLL_CLOEXEC));
 	if (fd < 0)
 		return -errno;
 	err = shunt_thread_start(NULL, 0, listen_thread, (void *)(intptr_t)fd);
 	if (err) {
-		close(fd);
+		shunt_close_fd(&fd);
 		return err;
 	}
 	epoll_fd = fd;
@@ -160,6 +160,11 @@ int shunt_service_watch_process_locked(int pidfd, uint64_t key, const struct shu
 	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
 		err = -errno;
 	return err;
+}
+
+void shunt_service_unwatch_process_locked(int *pidfd)
+{
+	shunt_close_watched(epoll_fd, pidfd);
 }
 
 int shunt_service_watch(struct shunt_registration *r, int fd, bool (*run)(struct shunt_comm *comm))
@@ -182,12 +187,16 @@ int shunt_service_watch(struct shunt_registration *r, int fd, bool (*run)(struct
 void shunt_service_unwatch(struct shunt_registration *r)
 {
 	struct shunt_watch *w = &r->watch;
+	bool watched;
 
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	watched = w->key;
 	/* No new event finds the watch. Its fd may be closed, and the number reused, only after run has ended. */
 	w->key = 0;
 	shunt_registry_changed();
 	while (w->running)
 		shunt_registry_wait(NULL);
+	if (watched)
+		(void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }

@@ -25,10 +25,12 @@ struct shunt_service_deaths {
 	int (*poll)(void);          /* to be called again after so many ms as it returns; -1: after the next event */
 };
 /*
- * The same thread calls of->died(key) when the process of a pidfd has ended. Closing the pidfd ends the watch. `of` is
- * the same for all processes. With the registry's lock held. 0 or -errno.
+ * The same thread calls of->died(key) when the process of a pidfd has ended. `of` is the same for all processes. With
+ * the registry's lock held. 0 or -errno.
  */
 int shunt_service_watch_process_locked(int pidfd, uint64_t key, const struct shunt_service_deaths *of);
+/* Ends that watch, and closes the pidfd. With the lock held. */
+void shunt_service_unwatch_process_locked(int *pidfd);
 /* Calls run() once more, as if a peer had connected. */
 void shunt_service_wake(struct shunt_registration *r);
 /* Ends the watch; waits for run() if it is under way. Does nothing for a communicator that is not watched. */

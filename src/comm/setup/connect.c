@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/setup/network.h"
@@ -176,8 +176,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	                             .lost = peers_lost,
 	                             .ctx = comm },
 	    w->mine, &net->proxy);
-	if (fd >= 0)
-		close(fd);
+	shunt_close_fd(&fd);
 	if (err)
 		shunt_vote_refuse(&w->vote, "the network cannot be used: %s", strerror(-err));
 	if (err || !w->mine[0].lands)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
 #include "comm/core/communicator.h"
 #include "transport/net/proxy/proxy.h"
@@ -85,7 +86,7 @@ static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region,
 		shunt_vote_refuse(vote, "the communicator's plans have used all numbers of regions or channels");
 		return;
 	}
-	*fd_p = memfd_create("shunt-region", MFD_CLOEXEC);
+	*fd_p = SHUNT_FD(memfd_create("shunt-region", MFD_CLOEXEC));
 	err = *fd_p < 0 || ftruncate(*fd_p, (off_t)region->bytes) ? -errno : map(region, *fd_p, m);
 	proxy.start = m->at;
 	proxy.counters = m->at;
@@ -144,8 +145,7 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 	mine.vote = *vote;
 	mine.bytes = region->bytes;
 	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, vote->ok ? fd : -1, fds);
-	if (fd >= 0)
-		close(fd);
+	shunt_close_fd(&fd);
 	if (!err) {
 		join_region(comm, region, all, fds, vote);
 		shunt_io_close_all(fds, comm->nranks);

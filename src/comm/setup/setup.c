@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
@@ -122,8 +122,7 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 	int processes[SHUNT_NET_MAX_RANKS], self = shunt_peers_self();
 	int err = shunt_rendezvous_allgather(&ranks, &s->hello, sizeof(s->hello), s->hellos, self, processes);
 
-	if (self >= 0)
-		close(self);
+	shunt_close_fd(&self);
 	if (err)
 		return err;
 	if (shunt_hellos_fit(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory on CUDA devices: shared with peers, plain, page-locked; copies. */
 #include "device/cuda/dev.h"
+#include "base/fd.h"
 #include "base/lock.h"
 
 #include <string.h>
@@ -117,6 +118,7 @@ static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 		err = shunt_cu_error(res, "cuMemExportToShareableHandle of %zu bytes on device %d", bytes, device);
 		goto err_unmap;
 	}
+	shunt_fd_note(fd);
 	shunt_cu.MemRelease(handle);
 	*mem_p = (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)ptr, .bytes = bytes, .device = device, .fd = fd };
 	return 0;
@@ -236,8 +238,8 @@ void shunt_cu_share_free(struct shunt_gpu_mem *mem)
 		unmap_range((uintptr_t)mem->ptr, mem->bytes);
 		shunt_cu_leave(&guard);
 	}
-	if (!mem->borrowed && mem->fd >= 0)
-		close(mem->fd);
+	if (!mem->borrowed)
+		shunt_close_fd(&mem->fd);
 out_clear:
 	*mem = (struct shunt_gpu_mem){ 0 };
 }
@@ -287,6 +289,7 @@ int shunt_cu_share_export(
 		err = export_handle(device, handle, &fd, reason_p);
 	}
 	shunt_cu.MemRelease(handle);
+	shunt_fd_note(fd);
 	if (!err)
 		*export_p = (struct shunt_gpu_export){ .base = (void *)(uintptr_t)base, .bytes = all, .fd = fd };
 out_leave:
@@ -362,6 +365,8 @@ int shunt_cu_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p)
 	    shunt_cu.MemGetHandleForAddressRange(
 	        fd_p, (uintptr_t)ptr, (bytes + page - 1) / page * page, SHUNT_CU_RANGE_HANDLE_DMABUF, 0))
 		err = -EOPNOTSUPP;
+	else
+		shunt_fd_note(*fd_p);
 	shunt_cu_leave(&guard);
 	return err;
 }

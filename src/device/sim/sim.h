@@ -46,6 +46,10 @@ int sim_handle_add(const void *object, enum sim_kind kind);
 bool sim_handle_ok(const void *object, enum sim_kind kind);
 /* The same, and removes it: if two callers free one object, one of them gets false. */
 bool sim_handle_remove(const void *object, enum sim_kind kind);
+/* sim_..._forget: in a forked child, streams, events and graphs are its parent's, and the locks are free. */
+void sim_handle_forget(void);
+void sim_stream_forget(void);
+void sim_mem_forget(void);
 
 /* op.cc: one operation of a stream. Run never changes it: a graph runs it again and again. */
 struct sim_op;

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "device/sim/sim.h"
 #include "device/sim/hooks.h"
 
@@ -22,7 +23,7 @@ int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 
 	if (!sim_device_ok(device) || !bytes || rounded < bytes)
 		return -EINVAL;
-	fd = memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = SHUNT_FD(memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0) {
 		err = -errno;
 		shunt_error("sim: memfd_create: %m");
@@ -43,7 +44,7 @@ int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 	return 0;
 
 err_close:
-	close(fd);
+	shunt_close_fd(&fd);
 	return err;
 }
 
@@ -91,6 +92,8 @@ struct shared_alloc {
 static struct sim_lock shared_allocs_lock;
 static struct shared_alloc *shared_allocs;
 
+void sim_mem_forget(void) { shared_allocs_lock = {}; }
+
 /* With the lock held. The link to the allocation that contains ptr, or to NULL. */
 static struct shared_alloc **shared_find(const void *ptr)
 {
@@ -117,7 +120,7 @@ static void shared_put(struct shared_alloc *s)
 	if (!last)
 		return;
 	munmap(s->mem.ptr, s->mem.bytes);
-	close(s->mem.fd);
+	shunt_close_fd(&s->mem.fd);
 	sim_delete(s);
 }
 
@@ -152,8 +155,7 @@ void sim_share_free(struct shunt_gpu_mem *mem)
 		if (__atomic_load_n(&free_blocks, __ATOMIC_RELAXED))
 			sim_device_drain(mem->device);
 		munmap(mem->ptr, mem->bytes);
-		if (mem->fd >= 0)
-			close(mem->fd);
+		shunt_close_fd(&mem->fd);
 	} else if (mem->ptr && mem->handle) {
 		shared_put((struct shared_alloc *)mem->handle);
 	}
@@ -187,7 +189,7 @@ int sim_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p)
 	sim_lock(&shared_allocs_lock);
 	s = *shared_find(ptr);
 	if (s && s->mem.device == device && s->mem.ptr == ptr && bytes <= s->mem.bytes)
-		fd = fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0);
+		fd = SHUNT_FD(fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0));
 	sim_unlock(&shared_allocs_lock);
 	if (!s || fd < 0)
 		return s ? -errno : -EINVAL;
@@ -226,7 +228,7 @@ int sim_share_export(
 	} else if (s && bytes > s->mem.bytes - ((uintptr_t)ptr - (uintptr_t)s->mem.ptr)) {
 		*reason_p = "it spans several allocations";
 	} else if (s) {
-		fd = fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0);
+		fd = SHUNT_FD(fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0));
 		err = fd < 0 ? -errno : 0;
 		if (!err)
 			*export_p = { s->mem.ptr, s->mem.bytes, fd };

@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
+#include "base/fd.h"
 #include "base/io.h"
 
 int shunt_net_device_init(struct shunt_net_device *device, struct epoll_event *timer)
 {
-	device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	device->epoll_fd = SHUNT_FD(epoll_create1(EPOLL_CLOEXEC));
+	device->timer_fd = SHUNT_FD(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	return device->epoll_fd < 0 || device->timer_fd < 0 ||
 	        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, device->timer_fd, timer) ?
 	    -errno :
@@ -19,8 +21,15 @@ int shunt_net_device_init(struct shunt_net_device *device, struct epoll_event *t
 
 void shunt_net_device_finish(struct shunt_net_device *device)
 {
-	shunt_io_close_all((const int[]){ device->epoll_fd, device->timer_fd }, 2);
-	device->epoll_fd = device->timer_fd = -1;
+	shunt_close_watched(device->epoll_fd, &device->timer_fd);
+	shunt_close_fd(&device->epoll_fd);
+}
+
+void shunt_net_device_close_socket(const struct shunt_net_device *device, int *fd)
+{
+	if (shunt_fd_is_ours(*fd))
+		shutdown(*fd, SHUT_RDWR);
+	shunt_close_watched(device->epoll_fd, fd);
 }
 
 int shunt_net_device_fd(const struct shunt_net_device *device)

@@ -31,6 +31,8 @@ struct epoll_event;
 int shunt_net_device_init(struct shunt_net_device *device, struct epoll_event *timer);
 /* Closes them; those that are negative are not open. */
 void shunt_net_device_finish(struct shunt_net_device *device);
+/* Ends a connection that is in the epoll set. An event that names it is not told any more, whoever has a copy. */
+void shunt_net_device_close_socket(const struct shunt_net_device *device, int *fd);
 int shunt_net_device_fd(const struct shunt_net_device *device);
 /* Sets the timer to this value of shunt_now_ms(); SHUNT_NEVER stops it. */
 void shunt_net_device_set_timer(const struct shunt_net_device *device, int64_t ms);

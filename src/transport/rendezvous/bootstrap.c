@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/config.h"
 #include "base/env.h"
+#include "base/fd.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
@@ -88,7 +88,7 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 	if (!err)
 		err = shunt_host_id(id.host, id.secret, sizeof(id.secret));
 	if (err) {
-		close(fd);
+		shunt_close_fd(&fd);
 		return err;
 	}
 	err = rdzv_server_start(&id, fd);

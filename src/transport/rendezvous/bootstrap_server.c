@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -111,7 +112,7 @@ int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 	int err;
 
 	if (!server) {
-		close(listen_fd);
+		shunt_close_fd(&listen_fd);
 		return -ENOMEM;
 	}
 	server->from_env = id->from_env;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/host.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -34,7 +35,7 @@ struct shunt_directory_link {
 static struct shunt_directory_tail own_directory; /* where this process's directory is; magic 0: there is none */
 static struct shunt_directory_link *links;
 
-/* A forked child has neither the thread nor, as its own, the connections. */
+/* A forked child has neither the thread nor the connections. */
 static void forget_all(void)
 {
 	own_directory.magic = 0;

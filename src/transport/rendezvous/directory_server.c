@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include "base/env.h"
+#include "base/fd.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
@@ -378,7 +379,7 @@ static void accept_here(const struct directory *d)
 {
 	int fd;
 
-	while ((fd = accept4(d->unix_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+	while ((fd = SHUNT_FD(accept4(d->unix_fd, NULL, NULL, SOCK_CLOEXEC))) >= 0)
 		shunt_close_fd(&fd);
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"

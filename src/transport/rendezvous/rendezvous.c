@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
 #include "transport/rendezvous/join_member.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/symm/shared.h"
+#include "base/fd.h"
 #include "base/lock.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -55,8 +56,7 @@ void shunt_shared_close_fd(struct shunt_gpu_mem *mem)
 	if (s)
 		s->mem.fd = -1;
 	shunt_lock_release(SHUNT_LOCK_SYMM);
-	close(mem->fd);
-	mem->fd = -1;
+	shunt_close_fd(&mem->fd);
 }
 
 /* Removes a user; the last one frees the memory. False: not in the registry. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "base/io.h"
 #include "transport/net/proxy/proxy_priv.h"
 
@@ -84,7 +85,7 @@ int shunt_proxy_create(
 	if (!proxy)
 		return -ENOMEM;
 	proxy->config = *config;
-	proxy->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	proxy->notify_fd = SHUNT_FD(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	err = proxy->notify_fd < 0 ? -errno :
 	                             shunt_proxy_thread_get(config->net, &config->rails, config->gpu, &proxy->thread);
 	if (!err) {
@@ -94,8 +95,7 @@ int shunt_proxy_create(
 			shunt_proxy_thread_put(proxy->thread);
 	}
 	if (err) {
-		if (proxy->notify_fd >= 0)
-			close(proxy->notify_fd);
+		shunt_close_fd(&proxy->notify_fd);
 		free(proxy);
 		return err;
 	}
@@ -351,7 +351,6 @@ void shunt_proxy_destroy(struct shunt_proxy *proxy)
 		return;
 	shunt_proxy_thread_call(proxy->thread, destroy, proxy);
 	shunt_proxy_thread_put(proxy->thread);
-	if (proxy->notify_fd >= 0)
-		close(proxy->notify_fd);
+	shunt_close_fd(&proxy->notify_fd);
 	free(proxy);
 }

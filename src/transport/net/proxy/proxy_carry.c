@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "transport/net/proxy/proxy_priv.h"
+#include "base/fd.h"
 
 #define BATCH 16 /* triggers that are posted at a time */
 
@@ -343,8 +344,7 @@ static void go_on_finishing(struct shunt_proxy *proxy)
 		return;
 	proxy->takes = false;
 	shunt_proxy_close_all(proxy);
-	close(proxy->notify_fd);
-	proxy->notify_fd = -1;
+	shunt_close_fd(&proxy->notify_fd);
 	atomic_store(&proxy->ended, true);
 }
 

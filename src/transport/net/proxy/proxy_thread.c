@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -243,8 +244,7 @@ static void destroy_thread(struct proxy_thread *t)
 {
 	if (t->device)
 		t->net->close(t->device);
-	if (t->wake_fd >= 0)
-		close(t->wake_fd);
+	shunt_close_fd(&t->wake_fd);
 	free(t);
 }
 
@@ -266,7 +266,7 @@ static int create_thread(
 	if (!t)
 		return -ENOMEM;
 	*t = (struct proxy_thread){ .net = net, .rails = *rails, .gpu = gpu, .users = 1 };
-	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	t->wake_fd = SHUNT_FD(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	err = t->wake_fd < 0 ? -errno : open_rails(t);
 	if (!err)
 		err = shunt_thread_start(&t->id, 0, thread_main, t);

@@ -42,7 +42,7 @@ static void device_close(struct shunt_net_device *net_device)
 	for (size_t i = 0; i < TCP_STRANGERS; i++)
 		shunt_tcp_stranger_drop(device, &device->stranger[i]);
 	shunt_tcp_workers_stop(device->workers);
-	shunt_close_fd(&device->listen_fd);
+	shunt_close_watched(device->base.epoll_fd, &device->listen_fd);
 	shunt_net_device_finish(&device->base);
 	free(device->slot);
 	free(device);

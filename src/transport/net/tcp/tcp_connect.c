@@ -152,7 +152,7 @@ static void check_connected(struct tcp_endpoint *ep)
 
 static void retry(struct tcp_socket *s)
 {
-	shunt_close_socket(&s->fd);
+	shunt_net_device_close_socket(&s->endpoint->device->base, &s->fd);
 	s->state = TCP_RETRY;
 	s->retry_at = shunt_now_ms() + TCP_RETRY_MS;
 	s->readable = s->writable = s->hangup = false;
@@ -176,7 +176,7 @@ static void start_connect(struct tcp_socket *s)
 	const struct shunt_netaddr *theirs = &s->endpoint->peer_addr;
 	int one = 1, err;
 
-	s->fd = socket(theirs->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	s->fd = SHUNT_FD(socket(theirs->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (s->fd < 0) {
 		connect_failed(s, -errno);
 		return;
@@ -365,7 +365,7 @@ void shunt_tcp_stranger_drop(struct tcp_device *device, struct tcp_stranger *str
 {
 	if (stranger->fd < 0)
 		return;
-	shunt_close_socket(&stranger->fd);
+	shunt_net_device_close_socket(&device->base, &stranger->fd);
 	device->nstrangers--;
 }
 
@@ -502,7 +502,7 @@ void shunt_tcp_strangers(struct tcp_device *device)
 	if (now < device->accept_at)
 		return;
 	for (int i = 0; i < MAX_ACCEPTS && device->listener_readable; i++) {
-		int fd = accept4(device->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int fd = SHUNT_FD(accept4(device->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
 		if (fd >= 0) {
 			greet(device, fd, now);

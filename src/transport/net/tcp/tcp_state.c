@@ -42,7 +42,7 @@ void shunt_tcp_close_sockets(struct tcp_endpoint *ep)
 			shunt_tcp_job_cancel(ep->device->workers, &s->read_job);
 			shunt_tcp_job_cancel(ep->device->workers, &s->write_job);
 		}
-		shunt_close_socket(&s->fd);
+		shunt_net_device_close_socket(&ep->device->base, &s->fd);
 		s->state = TCP_CLOSED;
 		s->readable = s->writable = s->receiving = false;
 		s->memory = NULL;

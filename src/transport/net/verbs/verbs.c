@@ -40,6 +40,7 @@ static void wait_for_last_messages(struct verbs_device *device)
 
 static void close_rail(struct verbs_rail *rail)
 {
+	verbs_wait_remove(rail->device, rail);
 	for (int i = 0; i < rail->ncqs; i++)
 		rail->ibv->destroy_cq(rail->cqs[i].cq);
 	if (rail->channel)

@@ -445,6 +445,8 @@ bool verbs_arm(struct shunt_net_device *device);
 void verbs_async(struct verbs_device *device);
 void verbs_disarm(struct verbs_device *device);
 int verbs_wait_add(const struct verbs_device *device, const struct verbs_rail *rail);
+/* Before the rail is closed, however far it was opened. */
+void verbs_wait_remove(const struct verbs_device *device, const struct verbs_rail *rail);
 
 /* verbs_lane.c */
 /* The endpoint's place in a completion queue of the rail, taken with its first QP there. NULL: logged. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
@@ -23,9 +24,32 @@ static int watch(const struct verbs_device *device, int fd)
 
 int verbs_wait_add(const struct verbs_device *device, const struct verbs_rail *rail)
 {
-	int err = watch(device, rail->channel->fd);
+	int err;
+
+	/* The kernel keeps queue pairs, and registered memory, as long as any process has the NIC open. */
+	shunt_fd_note(rail->context->cmd_fd);
+	shunt_fd_note(rail->context->async_fd);
+	shunt_fd_note(rail->channel->fd);
+	err = watch(device, rail->channel->fd);
 
 	return err ? err : watch(device, rail->context->async_fd);
+}
+
+/* Not left to the library that closes it: a forked child may hold a copy. */
+static void unwatch(const struct verbs_device *device, int fd)
+{
+	(void)epoll_ctl(device->base.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	shunt_fd_forget(fd);
+}
+
+void verbs_wait_remove(const struct verbs_device *device, const struct verbs_rail *rail)
+{
+	if (rail->channel)
+		unwatch(device, rail->channel->fd);
+	if (rail->context) {
+		unwatch(device, rail->context->async_fd);
+		shunt_fd_forget(rail->context->cmd_fd);
+	}
 }
 
 static void fail_all(struct verbs_device *device, const char *what)

@@ -28,9 +28,10 @@ int rdzv_recv_read(struct rdzv_recv *in)
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 	};
-	ssize_t n = recvmsg(in->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n;
 	int err = 0;
 
+	n = shunt_fd_receive(in->fd, &msg);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : shunt_io_error(errno);
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
@@ -45,7 +46,7 @@ int rdzv_recv_read(struct rdzv_recv *in)
 			if (in->nfds < in->max_fds) {
 				in->fds[in->nfds++] = fd;
 			} else {
-				close(fd);
+				shunt_close_fd(&fd);
 				err = -EPROTO;
 			}
 		}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for peers that may die. The connections of a dead process break, unless a forked child still holds copies of
- * them. So a long wait also checks the processes, and shuts down the connections of dead ones. Bytes that they sent
- * before can still be read.
+ * Waiting for peers that may die. The connections of a dead process break, unless a child of the bare system call holds
+ * copies of them (base/fd.h). So a long wait also checks the processes, and shuts down the connections of dead ones.
+ * Bytes that they sent before can still be read.
  */
 #include <errno.h>
 #include <poll.h>
@@ -29,7 +29,10 @@ static int open_peer_pidfd(int fd)
 	socklen_t len = sizeof(int);
 	int pidfd;
 
-	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
+	shunt_fd_begin();
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
+		pidfd = -1;
+	if (shunt_fd_end(pidfd) >= 0)
 		return pidfd;
 	if (errno == ESRCH || errno == EINVAL) /* dead; the code depends on the kernel */
 		return -ESRCH;
@@ -40,7 +43,7 @@ static int open_peer_pidfd(int fd)
 	len = sizeof(cred);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)
 		return -ENOTSUP;
-	pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
+	pidfd = SHUNT_FD((int)syscall(SYS_pidfd_open, cred.pid, 0));
 	return pidfd < 0 ? -errno : pidfd;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include "base/fd.h"
 #include "base/io.h"
 #include "base/os.h"
 
@@ -21,7 +22,7 @@ static void event_ctl(const struct rdzv_lobby *lobby, int op, int fd)
 
 void rdzv_lobby_watch(struct rdzv_lobby *lobby)
 {
-	lobby->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	lobby->event_fd = SHUNT_FD(epoll_create1(EPOLL_CLOEXEC));
 	event_ctl(lobby, EPOLL_CTL_ADD, lobby->listen_fd);
 }
 
@@ -129,7 +130,7 @@ int rdzv_lobby_accept(struct rdzv_lobby *lobby)
 	if (!lobby->conn)
 		return -ENOMEM;
 	for (int i = 0; i < ACCEPT_BATCH; i++) {
-		int fd = accept4(lobby->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int fd = SHUNT_FD(accept4(lobby->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
 		if (fd >= 0)
 			challenge(lobby, fd);
@@ -156,7 +157,8 @@ void rdzv_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
 		drop(lobby, lobby->nconns - 1);
 	free(lobby->conn);
 	lobby->conn = NULL;
-	while (backlog && lobby->listen_fd >= 0 && (fd = accept4(lobby->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+	while (backlog && lobby->listen_fd >= 0 &&
+	    (fd = SHUNT_FD(accept4(lobby->listen_fd, NULL, NULL, SOCK_CLOEXEC))) >= 0)
 		shunt_close_socket(&fd);
 }
 

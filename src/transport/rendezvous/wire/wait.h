@@ -9,8 +9,8 @@
 
 /*
  * shunt_io_poll on our sockets. It also notices within 100 ms that the process at the other end has died
- * while a forked child still holds the connection, and shuts that connection down; over TCP it cannot. *next_check: 0
- * before the first call of a wait; kept by this function.
+ * while a child still holds the connection (base/fd.h), and shuts that connection down; over TCP it cannot.
+ * *next_check: 0 before the first call of a wait; kept by this function.
  */
 int rdzv_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
 
