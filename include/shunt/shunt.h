@@ -75,7 +75,8 @@ SHUNT_API int shunt_path_of(const void *comm, const char *op, size_t count, int 
 
 /*
  * Copies at most cap handles (ncclComm_t) of the communicators that the process has now to comms (NULL if cap is 0),
- * and stores how many there are in *count_p. In no order. Another thread may end one of them at any time. Returns 0.
+ * and stores how many there are in *count_p. In no order. Another thread may end one of them at any time. Those of the
+ * parent of a forked child are not the child's: to all functions here they are unknown. Returns 0.
  */
 SHUNT_API int shunt_comm_list(void **comms, size_t cap, size_t *count_p);
 

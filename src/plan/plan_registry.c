@@ -17,37 +17,69 @@
 
 enum { MAX_HOSTS = 64, MAX_LOCALS = 8 };
 
-/* The process's plans: those of the program, then those from files. They are tried by priority, then in this order. */
+/*
+ * The process's plans: those of the program, then those from files. They are tried by priority, then in this order. A
+ * list is not changed: a new one takes its place by one store, so that a forked child has one or the other whole,
+ * whatever another thread of its parent was doing.
+ */
+struct plan_list {
+	size_t n;
+	size_t nregistered; /* the first of them, which the program registered */
+	struct shunt_plan *plans[];
+};
+
+static const struct plan_list no_plans;
+
 static struct {
 	atomic_bool loaded; /* the directories were read */
 	bool replaced;      /* a test has replaced the configuration's values by these */
 	char *plan_dir, *cache_dir;
 	bool same_place;
-	struct shunt_plan **plans;
-	size_t n, capacity;
-	size_t nregistered; /* the first of them, which the program registered */
-	struct shunt_selector *selector;
+	_Atomic(const struct plan_list *) list; /* NULL: no plans */
+	struct shunt_selector *_Atomic selector;
 	atomic_uchar defaults[MAX_HOSTS + 1]; /* by number of hosts: bit n - 1: those with n ranks each were read */
 } registry;
 
-/* With the lock held. On success the registry owns the caller's reference. -EEXIST: the same plan is there already. */
-static int registry_insert(struct shunt_plan *plan, size_t at)
+/* With the lock held, as the following functions. */
+static const struct plan_list *registry_list(void)
 {
-	for (size_t i = 0; i < registry.n; i++)
-		if (registry.plans[i]->hash == plan->hash)
-			return -EEXIST;
-	if (registry.n == registry.capacity) {
-		size_t capacity = registry.capacity ? 2 * registry.capacity : 16;
-		struct shunt_plan **plans = reallocarray(registry.plans, capacity, sizeof(struct shunt_plan *));
+	const struct plan_list *list = atomic_load_explicit(&registry.list, memory_order_relaxed);
 
-		if (!plans)
-			return -ENOMEM;
-		registry.plans = plans;
-		registry.capacity = capacity;
-	}
-	memmove(registry.plans + at + 1, registry.plans + at, (registry.n - at) * sizeof(struct shunt_plan *));
-	registry.plans[at] = plan;
-	registry.n++;
+	return list ? list : &no_plans;
+}
+
+static void registry_replace(const struct plan_list *list)
+{
+	free((void *)(uintptr_t)atomic_exchange(&registry.list, list));
+}
+
+static void registry_select(struct shunt_selector *s)
+{
+	shunt_selector_unref(atomic_exchange(&registry.selector, s));
+}
+
+/*
+ * The program's plans come before those of files. On success the registry owns the caller's reference. -EEXIST: the
+ * same plan is there already.
+ */
+static int registry_insert(struct shunt_plan *plan, bool registers)
+{
+	const struct plan_list *old = registry_list();
+	size_t at = registers ? old->nregistered : old->n;
+	struct plan_list *list;
+
+	for (size_t i = 0; i < old->n; i++)
+		if (old->plans[i]->hash == plan->hash)
+			return -EEXIST;
+	list = malloc(sizeof(*list) + (old->n + 1) * sizeof(struct shunt_plan *));
+	if (!list)
+		return -ENOMEM;
+	list->n = old->n + 1;
+	list->nregistered = old->nregistered + registers;
+	memcpy(list->plans, old->plans, at * sizeof(struct shunt_plan *));
+	list->plans[at] = plan;
+	memcpy(list->plans + at + 1, old->plans + at, (old->n - at) * sizeof(struct shunt_plan *));
+	registry_replace(list);
 	return 0;
 }
 
@@ -74,7 +106,7 @@ static void add_file(void *ctx, const char *path)
 		    plan->doubt ? plan->doubt : "`shunt plan check` proves it, and remembers that");
 	plan->asked = ctx != NULL;
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	err = registry_insert(plan, registry.n);
+	err = registry_insert(plan, false);
 	shunt_lock_release(SHUNT_LOCK_PLANS);
 	if (!err) {
 		shunt_info(SHUNT_LOG_INIT, "plan %s: %s among %u ranks, from %s", plan->name,
@@ -151,9 +183,7 @@ int shunt_plan_registry_add(struct shunt_plan *plan)
 
 	load_once();
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	err = registry_insert(plan, registry.nregistered);
-	if (!err)
-		registry.nregistered++;
+	err = registry_insert(plan, true);
 	shunt_lock_release(SHUNT_LOCK_PLANS);
 	return err;
 }
@@ -164,30 +194,44 @@ struct shunt_plan *shunt_plan_registry_at(size_t i)
 
 	load_once();
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	plan = i < registry.n ? shunt_plan_ref(registry.plans[i]) : NULL;
+	plan = i < registry_list()->n ? shunt_plan_ref(registry_list()->plans[i]) : NULL;
 	shunt_lock_release(SHUNT_LOCK_PLANS);
 	return plan;
 }
 
 int shunt_plan_registry_remove(const char *name)
 {
-	size_t kept = 0, removed, program;
+	struct shunt_plan **removed;
+	struct plan_list *list;
+	size_t nremoved = 0;
+	const struct plan_list *old;
+	int err = 0;
 
 	load_once();
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	program = registry.nregistered;
-	for (size_t i = 0; i < registry.n; i++) {
-		if (strcmp(registry.plans[i]->name, name)) {
-			registry.plans[kept++] = registry.plans[i];
-			continue;
+	old = registry_list();
+	list = calloc(1, sizeof(*list) + old->n * sizeof(struct shunt_plan *));
+	removed = calloc(old->n + 1, sizeof(struct shunt_plan *));
+	if (!list || !removed)
+		err = -ENOMEM;
+	for (size_t i = 0; i < old->n && !err; i++) {
+		if (strcmp(old->plans[i]->name, name)) {
+			list->plans[list->n++] = old->plans[i];
+			list->nregistered += i < old->nregistered;
+		} else {
+			removed[nremoved++] = old->plans[i];
 		}
-		registry.nregistered -= i < program;
-		shunt_plan_unref(registry.plans[i]);
 	}
-	removed = registry.n - kept;
-	registry.n = kept;
+	if (nremoved) {
+		registry_replace(list);
+		list = NULL;
+	}
 	shunt_lock_release(SHUNT_LOCK_PLANS);
-	return removed ? 0 : -ENOENT;
+	for (size_t i = 0; i < nremoved; i++)
+		shunt_plan_unref(removed[i]);
+	free(removed);
+	free(list);
+	return err ? err : nremoved ? 0 : -ENOENT;
 }
 
 int shunt_plan_registry_selector(shunt_plan_selector *function, void *arg)
@@ -199,10 +243,8 @@ int shunt_plan_registry_selector(shunt_plan_selector *function, void *arg)
 	if (function)
 		s = shunt_selector_create(function, arg);
 	done = s || !function;
-	if (done) {
-		shunt_selector_unref(registry.selector);
-		registry.selector = s;
-	}
+	if (done)
+		registry_select(s);
 	shunt_lock_release(SHUNT_LOCK_PLANS);
 	return done ? 0 : -ENOMEM;
 }
@@ -210,15 +252,12 @@ int shunt_plan_registry_selector(shunt_plan_selector *function, void *arg)
 void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool same_place)
 {
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	for (size_t i = 0; i < registry.n; i++)
-		shunt_plan_unref(registry.plans[i]);
-	free(registry.plans);
+	for (size_t i = 0; i < registry_list()->n; i++)
+		shunt_plan_unref(registry_list()->plans[i]);
+	registry_replace(NULL);
 	free(registry.plan_dir);
 	free(registry.cache_dir);
-	registry.plans = NULL;
-	registry.n = registry.capacity = registry.nregistered = 0;
-	shunt_selector_unref(registry.selector);
-	registry.selector = NULL;
+	registry_select(NULL);
 	atomic_store(&registry.loaded, false);
 	for (int i = 0; i <= MAX_HOSTS; i++)
 		atomic_store(&registry.defaults[i], 0);
@@ -279,12 +318,14 @@ struct shunt_plan_set *shunt_plan_set_get_over(
 {
 	struct shunt_plan **misfits = NULL;
 	struct shunt_plan_set *set;
+	const struct plan_list *list;
 	size_t nmisfits = 0;
 	char reason[160];
 
 	load_once();
 	shunt_lock_acquire(SHUNT_LOCK_PLANS);
-	set = calloc(1, sizeof(*set) + registry.n * sizeof(set->entries[0]));
+	list = registry_list();
+	set = calloc(1, sizeof(*set) + list->n * sizeof(set->entries[0]));
 	if (!set) {
 		shunt_lock_release(SHUNT_LOCK_PLANS);
 		return NULL;
@@ -295,14 +336,14 @@ struct shunt_plan_set *shunt_plan_set_get_over(
 	set->same_place = registry.same_place;
 	set->selector = shunt_selector_ref(registry.selector);
 	if (placement && speak)
-		misfits = calloc(registry.n + 1, sizeof(struct shunt_plan *));
-	for (size_t i = 0; i < registry.n; i++) {
-		struct shunt_plan *plan = registry.plans[i];
+		misfits = calloc(list->n + 1, sizeof(struct shunt_plan *));
+	for (size_t i = 0; i < list->n; i++) {
+		struct shunt_plan *plan = list->plans[i];
 
 		if (belongs(plan, set, placement, reason, sizeof(reason))) {
 			set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_ref(plan), set->n };
 			set->n++;
-		} else if (misfits && reason[0] && (i < registry.nregistered || plan->asked)) {
+		} else if (misfits && reason[0] && (i < list->nregistered || plan->asked)) {
 			misfits[nmisfits++] = shunt_plan_ref(plan);
 		}
 	}

@@ -20,13 +20,24 @@
 SHUNT_API extern const unsigned shunt_state_0;
 const unsigned shunt_state_0 = 1;
 
+/* NULL: none of this process. */
+static struct shunt_entry *find(ncclComm_t comm)
+{
+	struct shunt_entry *e = shunt_entry_find(comm);
+
+	if (!e || shunt_entry_is_ours(e))
+		return e;
+	shunt_entry_put(e);
+	return NULL;
+}
+
 int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
 {
 	struct shunt_entry *e;
 
 	if (!count_p || (!rows && cap))
 		return -EINVAL;
-	e = shunt_entry_find((ncclComm_t)comm);
+	e = find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
 	*count_p = shunt_comm_counters(e->comm, rows, cap);
@@ -48,7 +59,7 @@ int shunt_comm_describe(const void *comm, struct shunt_comm_info *info)
 
 	if (!info || info->size < sizeof(*info))
 		return -EINVAL;
-	e = shunt_entry_find((ncclComm_t)comm);
+	e = find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
 	shunt_attach_takes_calls(e, (ncclComm_t)comm); /* the real NCCL may know its rank by now */
@@ -68,7 +79,7 @@ int shunt_plan_run(const void *comm, const struct shunt_plan_run *run)
 		return -EINVAL;
 	if (shunt_group_of(shunt_thread()))
 		return -EBUSY;
-	e = shunt_entry_find((ncclComm_t)comm);
+	e = find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
 	call = (struct shunt_plan_call){ .send = run->send,
@@ -105,7 +116,7 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	c.kind = (enum shunt_kind)kind;
 	if (redop >= SHUNT_PREMUL)
 		c.redop = SHUNT_PREMUL;
-	e = shunt_entry_find((ncclComm_t)comm);
+	e = find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
 	if (shunt_attach_takes_calls(e, (ncclComm_t)comm))

@@ -544,6 +544,45 @@ static void test_death_of_a_child_with_a_copy_of_the_communicator_is_none(void *
 	unsetenv("SHUNT_ALGO");
 }
 
+static int is_refused_in_child(const struct rank *r, int32_t *buf)
+{
+	ncclResult_t state = ncclInternalError;
+	ncclWindow_t window = NULL;
+	struct shunt_counter row;
+	size_t n = 1;
+
+	CHECK(ncclGroupEnd() == ncclInvalidUsage);
+	CHECK(ncclAllReduce(buf, buf, 1, ncclInt32, ncclSum, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(strstr(ncclGetLastError(NULL), "parent of this process"));
+	CHECK(ncclCommFinalize(r->comm) == ncclInvalidArgument);
+	CHECK(ncclCommRevoke(r->comm, 0) == ncclInvalidArgument);
+	CHECK(strstr(ncclGetLastError(NULL), "ncclCommRevoke: the communicator is that of the parent"));
+	CHECK(ncclCommWindowRegister(r->comm, buf, 4096, &window, 0) == ncclInvalidArgument);
+	CHECK(ncclCommGetAsyncError(r->comm, &state) == ncclSuccess && state == ncclSuccess);
+	CHECK(shunt_comm_list(NULL, 0, &n) == 0 && n == 0);
+	CHECK(shunt_counters(r->comm, &row, 1, &n) == -ENOENT);
+	CHECK(shunt_stream_synchronize(r->stream) != 0);
+	CHECK(ncclCommAbort(r->comm) == ncclSuccess);
+	return 0;
+}
+
+static int makes_a_communicator_in_child(const struct rank *r, int32_t *buf)
+{
+	ncclUniqueId id;
+	ncclComm_t comm;
+	void *stream;
+
+	CHECK(shunt_stream_create(&stream) == 0);
+	NCCL(ncclGetUniqueId(&id));
+	NCCL(ncclCommInitRank(&comm, 1, id, 0));
+	for (int i = 0; i < 2; i++) {
+		NCCL(ncclAllReduce(buf, buf + 10, 1, ncclInt32, ncclSum, comm, i ? NULL : stream));
+		CHECK(shunt_stream_synchronize(i ? NULL : stream) == 0);
+	}
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
 /* A forked child has its parent's handles, but not what they stand for: calls are refused, and wait for nobody. */
 static int body_forked(struct rank *r)
 {
@@ -553,13 +592,20 @@ static int body_forked(struct rank *r)
 
 	if (make_comm(r, &buf))
 		return 1;
+	/* The default stream has a thread now. */
+	NCCL(ncclAllReduce(buf, buf, 1, ncclInt32, ncclMax, r->comm, NULL));
+	CHECK(shunt_stream_synchronize(NULL) == 0);
+	/* It is inside a group now, which has a call. */
+	NCCL(ncclGroupStart());
+	NCCL(ncclAllReduce(buf, buf, 1, ncclInt32, ncclMax, r->comm, r->stream));
 	child = child_fork();
 	if (!child) {
 		alarm(60);
-		_exit(ncclAllReduce(buf, buf, 1, ncclInt32, ncclSum, r->comm, r->stream) != ncclInvalidArgument ||
-		    ncclCommFinalize(r->comm) != ncclInvalidArgument || ncclCommAbort(r->comm) != ncclSuccess);
+		_exit(is_refused_in_child(r, buf) || makes_a_communicator_in_child(r, buf));
 	}
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+	NCCL(ncclGroupEnd());
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	buf[0] = 7;
 	NCCL(ncclAllReduce(buf, buf, 1, ncclInt32, ncclMax, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);

@@ -7,12 +7,19 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
+#include "base/fd.h"
 #include "shim/handles/handles.h"
+#include "tests/support/child.h"
 
 struct shunt_comm {
 	uint64_t alive;
@@ -172,6 +179,59 @@ static void test_handles_readers_beside_a_writer(void **state)
 	assert_int_equal(alive, 0);
 }
 
+static int parents_fd;
+
+/* A child of a process in which another thread was at an entry, which a handler of the exit then ends. */
+static int end_in_child(struct shunt_entry *e)
+{
+	/* The child's own, under the number that its parent's socket has. */
+	int own = SHUNT_FD(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+	struct shunt_user_op op;
+
+	alarm(60);
+	if (own != parents_fd)
+		return 3;
+	if (shunt_entry_is_ours(e) || shunt_entry_list(NULL, 0) || shunt_entry_op_find(e, ncclNumOps, &op) ||
+	    shunt_entry_count_set(e, 1))
+		return 1;
+	shunt_entry_put(shunt_entry_remove(handle(1)));
+	return shunt_entry_exists(handle(1)) || fcntl(own, F_GETFD) < 0 ? 2 : 0;
+}
+
+static void test_handles_of_the_parent_end_in_a_child_without_a_trace(void **state)
+{
+	const struct shunt_comm_desc desc = { .rank = -1 };
+	const struct shunt_comm_config config = { .blocking = true };
+	struct shunt_standalone_comm *scomm = shunt_standalone_comm_create();
+	struct shunt_user_op op = { .op = ncclNumOps }, found;
+	struct shunt_entry *e;
+	int pair[2], status;
+	pid_t child;
+	char x;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+	shunt_fd_note(pair[0]);
+	scomm->grow_root.fd = parents_fd = pair[0];
+	e = shunt_entry_create(&desc, &config, scomm);
+	assert_int_equal(shunt_entry_publish(e, handle(1)), 0);
+	assert_int_equal(shunt_entry_op_add(e, &op), 0);
+	assert_int_equal(shunt_entry_count_set(e, 1), 0);
+	shunt_mutex_lock(&e->lock);
+	child = child_fork();
+	if (!child)
+		_exit(end_in_child(e));
+	shunt_mutex_unlock(&e->lock);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(read(pair[1], &x, 1), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_true(shunt_entry_op_find(e, ncclNumOps, &found));
+	assert_int_equal(shunt_entry_list(NULL, 0), 1);
+	shunt_entry_put(shunt_entry_remove(handle(1)));
+	assert_int_equal(read(pair[1], &x, 1), 0);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +242,7 @@ int main(void)
 		cmocka_unit_test(test_handles_many_cycles_need_no_more_memory),
 #endif
 		cmocka_unit_test(test_handles_readers_beside_a_writer),
+		cmocka_unit_test(test_handles_of_the_parent_end_in_a_child_without_a_trace),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,18 @@ bool sim_handle_ok(const void *object, enum sim_kind kind)
 	return ok;
 }
 
+/* In a forked child: memory is there, and no thread that works. */
+void sim_handle_forget(void)
+{
+	table_lock = {};
+	for (struct entry *&head : buckets)
+		for (struct entry **at = &head; *at;)
+			if ((*at)->kind == SIM_STREAM || (*at)->kind == SIM_EVENT || (*at)->kind == SIM_GRAPH)
+				*at = (*at)->next;
+			else
+				at = &(*at)->next;
+}
+
 bool sim_handle_remove(const void *object, enum sim_kind kind)
 {
 	struct entry **at, *e;

@@ -11,6 +11,16 @@ extern "C" {
 
 static __thread int current_device;
 
+/* A forked child has no thread that runs a stream, and none that would release a lock. */
+static void forget_work(void)
+{
+	sim_handle_forget();
+	sim_stream_forget();
+	sim_mem_forget();
+	sim_enqueue_lock = {};
+}
+SHUNT_IN_FORKED_CHILD(forget_work)
+
 static int sim_device_count(int *count_p)
 {
 	*count_p = sim_device_total();

@@ -17,6 +17,14 @@ static struct sim_stream *default_stream[SIM_MAX_DEVICES];
 static struct sim_lock all_streams_lock;
 static struct sim_stream *all;
 
+void sim_stream_forget(void)
+{
+	default_lock = all_streams_lock = {};
+	all = nullptr;
+	for (struct sim_stream *&s : default_stream)
+		s = nullptr;
+}
+
 static struct sim_stream *stream_new(int device)
 {
 	struct sim_stream *s = (struct sim_stream *)sim_new(sizeof(*s));

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "shim/calls/thread.h"
 #include <pthread.h>
+#include "base/lock.h"
 #include "base/log.h"
 
 _Thread_local struct shunt_thread shunt_this_thread;
+
+/* A forked child is not inside its parent's group, whose communicators it does not have. */
+static void drop_group(void)
+{
+	shunt_thread()->group = (struct shunt_group){ 0 };
+}
+SHUNT_IN_FORKED_CHILD(drop_group)
 
 /* Its value for a thread is what to call. Not a destructor of the language: the program's own may still end the group.
  */

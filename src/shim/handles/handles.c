@@ -29,11 +29,12 @@ static struct shunt_entry *free_entries;
 
 /*
  * A forked child has neither its parent's communicators nor the threads that worked for them. Handlers that the parent
- * registered for the exit may still destroy the handles.
+ * registered for the exit may still destroy the handles. In front of a real NCCL they are NCCL's alone then.
  */
 static void turn_off_entries(void)
 {
 	struct handle_table *t = atomic_load(&current_table);
+	bool are_nccls = false;
 
 	atomic_store(&sequence, 0); /* a writer may have been at it */
 	for (size_t i = 0; t && i <= t->mask; i++) {
@@ -43,12 +44,23 @@ static void turn_off_entries(void)
 			continue;
 		shunt_life_stop(&e->life);
 		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
+		/* A thread may have been at them. */
+		e->ops = NULL;
+		e->sets = NULL;
+		e->nops = e->nsets = 0;
 		if (e->scomm) {
+			e->scomm->grow_root.fd = -1; /* the parent's: the end of the entry would shut it down */
 			atomic_store(&e->scomm->tasks, 0);
 			atomic_store(&e->scomm->started, 0);
 			atomic_store(&e->scomm->threads, 0);
 			atomic_store(&e->scomm->running, 0);
+		} else {
+			are_nccls = true;
 		}
+	}
+	if (are_nccls) {
+		atomic_store(&current_table, NULL);
+		nused = 0;
 	}
 }
 SHUNT_IN_FORKED_CHILD(turn_off_entries)
@@ -347,7 +359,7 @@ size_t shunt_entry_list(ncclComm_t *handles, size_t cap)
 	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
 	t = atomic_load(&current_table);
 	for (size_t i = 0; t && i <= t->mask; i++)
-		if ((e = atomic_load(&t->buckets[i])) && n++ < cap)
+		if ((e = atomic_load(&t->buckets[i])) && shunt_entry_is_ours(e) && n++ < cap)
 			handles[n - 1] = atomic_load(&e->key);
 	shunt_lock_release(SHUNT_LOCK_HANDLES);
 	return n;

@@ -84,7 +84,12 @@ bool shunt_entry_exists(ncclComm_t handle);
  * called before the handle becomes invalid.
  */
 struct shunt_entry *shunt_entry_remove(ncclComm_t handle);
-/* Copies at most cap handles of the table; returns how many there are. */
+/* False: this process is a forked child of the entry's. */
+static inline bool shunt_entry_is_ours(const struct shunt_entry *entry)
+{
+	return entry->process_generation == shunt_process_generation();
+}
+/* Copies at most cap handles of entries that are ours; returns how many there are. */
 size_t shunt_entry_list(ncclComm_t *handles, size_t cap);
 void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
 /*

@@ -96,6 +96,10 @@ ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags)
 		shunt_entry_put(e);
 		return shunt_standalone_refuse("ncclCommRevoke", e ? "the flags are unknown" : "not a communicator");
 	}
+	if (!shunt_entry_is_ours(e)) {
+		shunt_entry_put(e);
+		return shunt_standalone_refuse_parents("ncclCommRevoke");
+	}
 	if (shunt_life_revoke(&e->life)) {
 		shunt_entry_put(e);
 		return shunt_standalone_refuse("ncclCommRevoke", "the communicator was finalized or revoked before");

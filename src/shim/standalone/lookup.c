@@ -33,6 +33,12 @@ struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, con
 	return scomm ? shunt_entry_create(&d, config, scomm) : NULL;
 }
 
+ncclResult_t shunt_standalone_refuse_parents(const char *what)
+{
+	return shunt_standalone_refuse(
+	    what, "the communicator is that of the parent of this process, which cannot use it; make one after fork()");
+}
+
 struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
@@ -43,13 +49,9 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 		*result_p = shunt_to_nccl(-EINVAL);
 		return NULL;
 	}
-	if (e->process_generation != shunt_process_generation()) {
-		shunt_warn(
-		    "%s: the communicator is that of the parent of this process, which cannot use it; make one after "
-		    "fork()",
-		    what);
+	if (!shunt_entry_is_ours(e)) {
 		shunt_entry_put(e);
-		*result_p = shunt_to_nccl(-EINVAL);
+		*result_p = shunt_standalone_refuse_parents(what);
 		return NULL;
 	}
 	state = shunt_task_state(e);
@@ -69,7 +71,12 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 
 ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what)
 {
-	if (shunt_entry_exists(comm))
-		return ncclSuccess;
-	return shunt_standalone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
+	struct shunt_entry *e = shunt_entry_get(comm);
+	bool ours;
+
+	if (!e)
+		return shunt_standalone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
+	ours = shunt_entry_is_ours(e);
+	shunt_entry_put_async(e);
+	return ours ? ncclSuccess : shunt_standalone_refuse_parents(what);
 }

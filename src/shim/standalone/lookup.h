@@ -9,7 +9,12 @@
  * what: the caller's name, for the log.
  */
 struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p);
-/* Success: the communicator exists, in whatever state. Takes no lock, so an allocator's callback may call it. */
+/* Logs that the communicator is not this process's, but its parent's (shunt_entry_is_ours), and returns as refuse. */
+ncclResult_t shunt_standalone_refuse_parents(const char *what);
+/*
+ * Success: the communicator exists, in whatever state, and is this process's. Takes no lock, so an allocator's callback
+ * may call it.
+ */
 ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what);
 
 /* Logs, and returns InvalidArgument; it is the error of an open group, too. */
