@@ -7,11 +7,10 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from typing import SupportsInt, TypeAlias
 
-from libshunt import _lib, _names
+from libshunt import _fork, _lib, _names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +192,7 @@ def algorithms(collective: str | None = None) -> list[Algorithm]:
 
 
 _forced: list[str] = []
-_forced_lock = threading.Lock()
+_forced_lock = _fork.Lock()
 
 
 def _force_now(rules: str | None) -> int:
@@ -219,9 +218,7 @@ def force(rules: str) -> Iterator[None]:
         yield
     finally:
         with _forced_lock:
-            _forced.reverse()
-            _forced.remove(rules)  # the newest such
-            _forced.reverse()
+            del _forced[len(_forced) - 1 - _forced[::-1].index(rules)]  # the newest such
             _force_now(_forced[-1] if _forced else None)
 
 

@@ -12,10 +12,9 @@ import errno
 import os
 import shlex
 import sys
-import threading
 from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
-from libshunt import _loader
+from libshunt import _fork, _loader
 
 # That of the project; a test compares them.
 __version__ = "0.2.0"
@@ -141,7 +140,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "shunt_stream_destroy": (c_int, (c_void_p,)),
 }
 
-_lock = threading.Lock()
+_lock = _fork.Lock()
 _library: ctypes.CDLL | None = None
 _is_in_front = False  # once it was so it stays so: what is bound stays bound
 

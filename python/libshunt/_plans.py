@@ -9,13 +9,12 @@ import dataclasses
 import json
 import os
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from libshunt import _comms, _lib, _names
+from libshunt import _comms, _fork, _lib, _names
 
 
 class Program(Protocol):
@@ -186,7 +185,7 @@ Choose: TypeAlias = Callable[[Call], "str | Plan | None"]
 _answers: dict[str, ctypes.Array[ctypes.c_char]] = {}
 _trampolines: list[Any] = []
 _current: _Selection | None = None
-_lock = threading.Lock()
+_lock = _fork.Lock()
 
 
 class _Selection:

@@ -2,10 +2,13 @@
 """What the tests of the Python package share: other interpreters, and ranks that are threads, on the sim."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import traceback
 import unittest
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +89,25 @@ def on_ranks(nranks: int, body: Callable[[Rank], Any]) -> list[Any]:
     if any(thread.is_alive() for thread in threads):
         raise AssertionError(f"ranks that are still there after {LIMIT_S} s")
     return results
+
+
+def in_child(body: Callable[[], None]) -> int:
+    """Calls body in a forked child, which has no end of Python's; the exit status, 0 if it raised nothing."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a process with threads forks: that is what is tried
+        child = os.fork()
+    if not child:
+        signal.alarm(60)
+        try:
+            body()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def variable(name: str) -> str:

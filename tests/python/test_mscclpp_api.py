@@ -15,6 +15,7 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
+from helper import in_child
 from libshunt import Error, compat
 
 compat.enable()
@@ -210,6 +211,29 @@ class Bootstrap(unittest.TestCase):
         boots[0].close()
         with self.assertRaisesRegex(Error, "rank 0 of the group has left"):
             boots[2].barrier()
+
+    def test_forked_child(self) -> None:
+        """It has no copies of the sockets, is told so, and its end leaves the parent's group alone."""
+        boots = self.group(2)
+        sockets = [peer.socket for boot in boots for peer in boot._peers.values()]
+        numbers = [one.fileno() for one in sockets]
+        buffer = mscclpp.RawGpuBuffer(4096)
+
+        def child() -> None:
+            nonlocal buffer
+            for number in numbers:
+                with self.assertRaises(OSError):
+                    os.fstat(number)
+            for call in (lambda: boots[1].send(b"", 0, 0), lambda: boots[1].recv(0, 0), boots[0].barrier):
+                with self.assertRaisesRegex(Error, "the group is that of the parent of this process"):
+                    call()
+            del buffer
+            for boot in boots:
+                boot.close()
+
+        self.assertEqual(in_child(child), 0)
+        boots[0].send(b"still", 1, 0)
+        self.assertEqual(boots[1].recv(0, 0), b"still")
 
     def test_strangers(self) -> None:
         """They neither take a place nor hold anyone up."""

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 import unittest
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import libshunt
-from helper import Case, Rank, on_ranks, run_python
-from libshunt import _names
+from helper import Case, Rank, in_child, on_ranks, run_python
+from libshunt import _fork, _names
 
 COMMAND = libshunt.command_path()
 
@@ -39,6 +40,54 @@ class Program:
 
     def to_json(self) -> str:
         return json.dumps(dict(json.loads(PLAN), name="from_program"))
+
+
+class Forks(Case):
+    """A child that a data loader forks while other threads are anywhere in the package."""
+
+    def selects(self) -> None:
+        libshunt.select(lambda call: None)
+        self.assertEqual(libshunt.plan(PLAN), "from_text")
+        with libshunt.force("allreduce:0-inf:oneshot"):
+            self.assertEqual(libshunt.communicators(), [])
+        libshunt.select(None)
+
+    def test_locks_of_other_threads_are_free_in_a_child(self) -> None:
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with contextlib.ExitStack() as stack:
+                for lock in _fork._locks:
+                    stack.enter_context(lock)
+                held.set()
+                done.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        try:
+            self.assertEqual(in_child(self.selects), 0)
+            self.assertTrue(all(lock._lock.locked() for lock in _fork._locks))
+        finally:
+            done.set()
+            thread.join()
+        self.assertGreaterEqual(len(_fork._locks), 3)
+        self.selects()
+
+    def test_a_lock_of_the_thread_that_forks(self) -> None:
+        """As in a handler of a signal: the block ends in both processes."""
+        lock, before = _fork.Lock(), _fork.generation()
+
+        def child() -> None:
+            self.assertEqual(_fork.generation(), before + 1)
+            self.assertEqual(in_child(lambda: self.assertEqual(_fork.generation(), before + 2)), 0)
+
+        lock.__enter__()
+        self.assertEqual(in_child(lambda: lock.__exit__(None, None, None)), 0)
+        lock.__exit__(None, None, None)
+        self.assertFalse(lock._lock.locked())
+        self.assertEqual(in_child(child), 0)
+        _fork._locks.remove(lock)
 
 
 class Plans(Case):

@@ -6,13 +6,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import libshunt
-from libshunt import Error, _lib
+from libshunt import Error, _fork, _lib
 from libshunt.language import AlgoSpec, CollectiveProgram
 
 from . import _selector
@@ -20,7 +19,7 @@ from ._comm import Communicator
 from ._types import CollectiveBufferMode, DataType, PacketType, ReduceOp
 
 ANY_SIZE = 2**64 - 1
-_lock = threading.Lock()
+_lock = _fork.Lock()
 
 
 @dataclass(frozen=True)

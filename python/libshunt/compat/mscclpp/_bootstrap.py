@@ -17,9 +17,10 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections import defaultdict
 
-from libshunt import Error
+from libshunt import Error, _fork
 
 FORM_S = 30.0
 WAIT_S = 1800.0
@@ -70,6 +71,7 @@ class TcpBootstrap:
         return cls(rank, n_ranks)
 
     def __init__(self, rank: int, n_ranks: int) -> None:
+        self._generation = _fork.generation()
         self._peers: dict[int, _Peer] = {}  # rank 0: all others; others: rank 0
         self._listener: socket.socket | None = None
         if n_ranks < 1 or not 0 <= rank < n_ranks:
@@ -80,6 +82,7 @@ class TcpBootstrap:
         self._lost: set[int] = set()
         self._changed = threading.Condition()
         self._hosts: list[bytes] = []
+        _groups.add(self)
 
     def create_unique_id(self) -> bytes:
         """Of rank 0, for all: where it listens, and the token."""
@@ -174,15 +177,22 @@ class TcpBootstrap:
     def close(self) -> None:
         for peer in self._peers.values():
             with contextlib.suppress(OSError):
-                peer.socket.shutdown(socket.SHUT_RDWR)
+                if not self._is_parents():
+                    peer.socket.shutdown(socket.SHUT_RDWR)
             peer.socket.close()
         if self._listener is not None:
             self._listener.close()
+
+    def _is_parents(self) -> bool:
+        """This process is a forked child of the group's, and has copies of its sockets, but not its threads."""
+        return self._generation != _fork.generation()
 
     def __del__(self) -> None:
         self.close()
 
     def _check(self, peer: int) -> None:
+        if self._is_parents():
+            raise Error("the group is that of the parent of this process, which cannot use it; make one after the fork")
         if not 0 <= peer < self._n_ranks:
             raise Error(f"rank {peer}: expected 0 to {self._n_ranks - 1}")
 
@@ -292,6 +302,16 @@ class TcpBootstrap:
                 raise Error(said)
             self._peers[0] = _Peer(connection)
             return
+
+
+def _close_copies() -> None:
+    """In a forked child: its copies would keep the connections open when its parent has died."""
+    for group in list(_groups):
+        group.close()
+
+
+_groups: weakref.WeakSet[TcpBootstrap] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_close_copies)
 
 
 def _trio(text: str) -> tuple[str, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, byref, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
-from libshunt import Error, _lib, _nccl
+from libshunt import Error, _fork, _lib, _nccl
 
 from ._types import GpuBufferGranularity
 
@@ -57,7 +56,7 @@ _CODES = {
 _ON_CPU, _ON_CUDA = 1, 2
 # What a capsule's consumer frees, by the address of the structure; kept from Python's collector until then.
 _given: dict[int, tuple[object, ...]] = {}
-_lock = threading.Lock()
+_lock = _fork.Lock()
 
 
 def _free(managed: Any) -> None:
@@ -88,6 +87,7 @@ class RawGpuBuffer:
         if result or not address.value:
             raise Error(f"no {nelems} bytes of device memory: ncclMemAlloc returned {result}")
         self._address, self._bytes = address.value, nelems
+        self._generation = _fork.generation()
         self._is_sim = _nccl.device_kind() == "sim"
 
     def nelems(self) -> int:
@@ -147,7 +147,8 @@ class RawGpuBuffer:
         return _capsule_new(address, _capsule_name, None)
 
     def __del__(self) -> None:
-        if getattr(self, "_address", 0):
+        # The memory, and the thread of a stream in the sim, are those of a forked child's parent.
+        if getattr(self, "_address", 0) and self._generation == _fork.generation():
             # A kernel may still use it. On GPUs the default stream waits for those of most programs.
             self._library.shunt_stream_synchronize(None)
             self._library.ncclMemFree(self._address)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import libshunt
-from libshunt import Error
+from libshunt import Error, _fork
 
 from ._types import DataType
 
@@ -46,7 +46,7 @@ class _State(threading.local):
 
 
 _state = _State()
-_lock = threading.Lock()
+_lock = _fork.Lock()
 _is_set = False
 selectors: list[UserSelector | None] = [None, None]  # the program's, and the one for what that leaves open
 offered: dict[str, dict[str, Algorithm]] = {}  # by collective and name
