@@ -44,6 +44,7 @@
 	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \
 	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
 	X(HANDLES, PROCESS, "shim/handles/handles.c: writers of the table of handles") \
+	X(GROUPS, PROCESS, "shim/ep.c: expert parallel groups, and who uses them") \
 	X(LINGERING, PROCESS, "comm/setup/farewell.c: connections that stay open for peers that are late") \
 	X(PROXY, PROCESS, "transport/net/proxy/proxy_thread.c: the proxy's threads, and what they are to do") \
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \

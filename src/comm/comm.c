@@ -116,6 +116,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->no_sms = desc->no_sms;
 	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
+	comm->own = desc->own;
 	comm->nccl = (struct shunt_nvls_nccl){ .version = desc->nccl_version, .windows_off = desc->nvls_off };
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);
@@ -217,6 +218,48 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 		shunt_service_wake(&comm->registration);
 }
 
+int shunt_comm_set_up(struct shunt_comm *comm)
+{
+	int err;
+
+	shunt_mutex_lock(&comm->lock);
+	err = shunt_comm_error(comm);
+	if (!err)
+		err = shunt_comm_setup_locked(comm);
+	if (!err && shunt_comm_life_state(&comm->life) != COMM_READY) {
+		err = comm->own_differs || comm->own.refusal[0] ? -EINVAL : -EOPNOTSUPP;
+		if (shunt_comm_life_tell(&comm->life)) /* no rank had a part in it */
+			shunt_error(
+			    "%s of %d ranks cannot run: %s", shunt_comm_noun(comm), comm->nranks, comm->life.reason);
+	}
+	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+int shunt_comm_check_host(struct shunt_comm *comm)
+{
+	int err = 0, missing;
+
+	shunt_mutex_lock(&comm->lock);
+	if (shunt_comm_hosts(comm) || shunt_comm_spans_hosts(comm))
+		err = -EREMOTE;
+	else if (comm->nranks > 1 && shunt_comm_may_be_anywhere(comm) &&
+	    shunt_rendezvous_present(comm->rendezvous, comm->nmembers, &missing) < comm->nranks)
+		err = -EREMOTE;
+	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+void shunt_comm_lock(struct shunt_comm *comm)
+{
+	shunt_mutex_lock(&comm->lock);
+}
+
+void shunt_comm_unlock(struct shunt_comm *comm)
+{
+	shunt_mutex_unlock(&comm->lock);
+}
+
 /* False: this process is a forked child of the communicator's. */
 static bool is_ours(const struct shunt_comm *comm)
 {
@@ -249,6 +292,7 @@ static void free_comm(struct shunt_comm *comm)
 	shunt_answers_finish(&comm->plans.answers);
 	shunt_mutex_destroy(&comm->lock);
 	shunt_recorder_destroy(comm->recorder);
+	free(atomic_load(&comm->error_text));
 	free(comm);
 }
 

@@ -28,6 +28,19 @@ struct shunt_directory_tail; /* transport/rendezvous/directory.h */
 struct shunt_hosts;          /* transport/rendezvous/host_table.h */
 struct shunt_decision;       /* algos/algo.h */
 
+/* Of a communicator that runs no collectives: memory of its own in place of their slots and rings. */
+struct shunt_comm_own {
+	size_t bytes;           /* zeroed, behind the control words; 0: the communicator runs collectives */
+	const char *noun;       /* for texts: "expert parallel group". Static, as are all texts here */
+	const char *limit_name; /* the variable by which a user raises limit_ns */
+	uint64_t limit_ns;      /* longest wait of its kernels; 0: for ever */
+	/* Alike on all ranks, else the set-up says so of the first rank that differs from rank 0, and is refused. */
+	uint64_t value[2];
+	const char *differs[2];
+	char refusal[96]; /* not empty: this rank cannot take part, and all ranks are to hear this reason */
+	bool tolerates;   /* its kernels go on without ranks that have died */
+};
+
 struct shunt_comm_desc {
 	struct shunt_id id;
 	int member, nmembers; /* member index and number of members; of a child: in the parent */
@@ -47,6 +60,7 @@ struct shunt_comm_desc {
 	bool few_ctas;              /* CTAPolicy efficiency */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
 	const char *forward_reason; /* not NULL (static): forward-only from the start, no socket is made */
+	struct shunt_comm_own own;  /* with takes_all, and for ranks of one host */
 };
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
@@ -148,6 +162,34 @@ int shunt_comm_join_due(struct shunt_comm *comm);
  */
 struct shunt_plan_call; /* plan/exec/exec.h */
 int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call);
+/*
+ * Does the set-up now, with all ranks, which must have made their communicators. 0: kernels can be launched.
+ * -EOPNOTSUPP: some rank cannot, or -EINVAL: values of `own` differ; the same on all ranks, with the reason logged.
+ * Else an error of the communicator. For communicators with memory of their own, as is shunt_comm_run_work.
+ */
+int shunt_comm_set_up(struct shunt_comm *comm);
+/*
+ * 0: the ranks are on one host; -EREMOTE: they are not, or some have no Shunt. The same on all ranks. Does not wait,
+ * and changes nothing for the communicator.
+ */
+int shunt_comm_check_host(struct shunt_comm *comm);
+/*
+ * Launches work, in which it sets all that is alike for the communicator's launches; args.k.flags, send, recv and count
+ * are the caller's. name, of static storage, and count: of the operation, for dumps. With the communicator's lock held
+ * by shunt_comm_lock: whoever decides about a launch by what was launched before makes both in one go. 0, or an error;
+ * -EBADMSG: the stream's capture was spoiled, nothing was launched, and the communicator goes on.
+ */
+struct shunt_work; /* kernels/work.h */
+struct shunt_comm_call {
+	const char *name;
+	uint64_t count;
+	void *stream;
+};
+void shunt_comm_lock(struct shunt_comm *comm);
+void shunt_comm_unlock(struct shunt_comm *comm);
+int shunt_comm_run_work(struct shunt_comm *comm, const struct shunt_comm_call *call, struct shunt_work *work);
+/* The error's text, or NULL where there is none; valid as long as the communicator. */
+const char *shunt_comm_error_text(const struct shunt_comm *comm);
 /* Counts a call that the shim forwards without asking. */
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason);
 /*

@@ -31,6 +31,11 @@
  *   gpu_warp_sync()     barrier of the 32 lanes; orders their plain accesses
  *   gpu_warp_all(bool) -> bool
  *                       true on all lanes if it is true on each lane
+ *   gpu_ballot(bool) -> uint32_t
+ *                       the lanes for which it is true, as bits
+ *   gpu_popc(uint32_t)  number of bits that are set; not collective
+ *   gpu_shfl_xor32(uint32_t v, mask)
+ *                       v of lane gpu_lane() ^ mask; mask: the same on all lanes, below 32
  *   gpu_grid_dependency_wait()
  *                       called first in every kernel: a launch may begin before the launch ahead of it in its stream
  *                       is over, and must not read or write anything before this returns
@@ -99,7 +104,7 @@
  * LL128. A warp handles a slot of 512 aligned bytes, 16 per lane. Lanes 0-7, 8-15, 16-23, 24-31 are its four lines. The
  * last lane of a line has 8 bytes of data (lo) and the line's flag (hi). A reader that sees the flag sees all data of
  * the line; only these functions may rely on that. lines, the same on all lanes: only the first `lines` lines of the
- * slot are accessed. The slot may then begin at any multiple of 128.
+ * slot are accessed. A slot whose lines are given may begin at any multiple of 128.
  *
  *   gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
  *                                      the flag replaces v.hi of the last lanes; slot: the same on all lanes
@@ -116,6 +121,9 @@
  * Numbers: struct f16, bf16, f8e4m3, f8e5m2 { raw bits x; }.
  *
  *   float gpu_to_f32(T)
+ *   float gpu_mul(float, float)        the product, rounded: no compiler fuses it with an addition
+ *   uint32_t gpu_bits(float), float gpu_float(uint32_t)
+ *                                      the same bits
  *   T gpu_from_f32<T>(float)           rounds to nearest even. f8 saturates to the largest finite number: NaN stays
  *                                      NaN, e5m2 infinity saturates too.
  */

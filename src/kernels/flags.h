@@ -34,6 +34,9 @@
 	ROW(K_OVER_SENT_INPUT,   9, 1, SIMPLE)  /* two ranks: the result overwrites the input once that is sent */ \
 	ROW(PLAN_LOAD0,          8, 2, PLAN)    /* copy the caller's memory to the buffer first */ \
 	ROW(PLAN_STORE0,        10, 2, PLAN)    /* copy the buffer to the caller's memory last */ \
+	ROW(K_EP_MASKS,          6, 1, EP)      /* go on without ranks that are masked, or do not come in time */ \
+	ROW(K_EP_SEND,           7, 1, EP)      /* phases of a call */ \
+	ROW(K_EP_RECEIVE,        8, 1, EP) \
 	ROW(PLAN_LL8,           12, 1, PLAN)    /* LL packets are stored 8 bytes at a time */ \
 	ROW(PLAN_DIRECT0,       13, 2, PLAN)    /* peers access the callers' memory, not staging buffers */
 /* Of a plan's program: shunt_prog_head.flags. */
@@ -66,7 +69,8 @@ enum {
 	SHUNT_FAMILY_TWOSHOT = 2,
 	SHUNT_FAMILY_SIMPLE = 4,
 	SHUNT_FAMILY_PLAN = 8,
-	SHUNT_FAMILY_ANY = 15
+	SHUNT_FAMILY_EP = 16,
+	SHUNT_FAMILY_ANY = 31
 };
 #define SHUNT_FLAG_BITS(bit, bits, kernels, family) \
 	(SHUNT_FAMILY_##kernels & SHUNT_FAMILY_##family ? (((uint64_t)1 << (bits)) - 1) << (bit) : 0)
@@ -74,6 +78,8 @@ enum {
 #define SHUNT_FLAG_SUM_TWOSHOT(name, bit, bits, kernels) +SHUNT_FLAG_BITS(bit, bits, kernels, TWOSHOT)
 #define SHUNT_FLAG_SUM_SIMPLE(name, bit, bits, kernels) +SHUNT_FLAG_BITS(bit, bits, kernels, SIMPLE)
 #define SHUNT_FLAG_SUM_PLAN(name, bit, bits, kernels) +SHUNT_FLAG_BITS(bit, bits, kernels, PLAN)
+#define SHUNT_FLAG_SUM_EP(name, bit, bits, kernels) +SHUNT_FLAG_BITS(bit, bits, kernels, EP)
+#define SHUNT_FLAG_OR_EP(name, bit, bits, kernels) | SHUNT_FLAG_BITS(bit, bits, kernels, EP)
 #define SHUNT_FLAG_OR_BARRIER(name, bit, bits, kernels) | SHUNT_FLAG_BITS(bit, bits, kernels, BARRIER)
 #define SHUNT_FLAG_OR_TWOSHOT(name, bit, bits, kernels) | SHUNT_FLAG_BITS(bit, bits, kernels, TWOSHOT)
 #define SHUNT_FLAG_OR_SIMPLE(name, bit, bits, kernels) | SHUNT_FLAG_BITS(bit, bits, kernels, SIMPLE)
@@ -86,6 +92,7 @@ SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, BARRIER, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, TWOSHOT, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, SIMPLE, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, PLAN, UINT32_MAX);
+SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, EP, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_PROG_FLAG_LIST, PLAN, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_CHECK_FLAG_LIST, PLAN, UINT8_MAX);
 #endif

@@ -199,7 +199,17 @@ struct shunt_kargs_plan {
 };
 
 /* Written by a kernel that gives up: once per communicator, `set` last. */
-enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT, SHUNT_FAULT_MISMATCH, SHUNT_FAULT_PLACE };
+enum {
+	SHUNT_FAULT_NONE,
+	SHUNT_FAULT_TIMEOUT,
+	SHUNT_FAULT_ABORT,
+	SHUNT_FAULT_MISMATCH,
+	SHUNT_FAULT_PLACE,
+	/* Of expert parallel groups (kernels/ep.h). */
+	SHUNT_FAULT_EXPERT,    /* seen: an id that is no expert of `expected` ones; channel, pad: its token and place */
+	SHUNT_FAULT_DIFFERS,   /* expected, seen: the values of this rank's call, and of the peer's */
+	SHUNT_FAULT_UNDER_WAY, /* a third call of a kind is sent (seen 1), or one is received that was not sent (0) */
+};
 /* Peer of a fault: packets are missing, which do not say who should have written them. */
 #define SHUNT_FAULT_ANY_PEER UINT32_MAX
 struct shunt_fault {
@@ -228,6 +238,9 @@ struct shunt_host_ctrl {
 	struct shunt_fault fault;
 	/* Written by the host. Longest time of a spin; 0: no limit; SHUNT_LIMIT_ABORT: every spin ends now. */
 	uint64_t limit_ns;
+	/* Of communicators whose kernels go on without ranks (kernels/ep_wait.h). */
+	uint64_t gone;                          /* written by the host: ranks whose processes have ended, as bits */
+	uint64_t masked[SHUNT_KARGS_MAX_RANKS]; /* not 0: a kernel has masked the rank */
 };
 
 /*

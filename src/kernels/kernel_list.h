@@ -15,6 +15,7 @@
  *   _parts             pairwise: each rank sends a part of its input (all-to-all), not all of it
  *   _ll128             plan: packets travel as LL128, not as LL
  *   hosts              over several hosts, for any number of ranks
+ *   ep_                of expert parallel groups (kernels/ep.h)
  *
  * The shapes tma* do between two ranks what the shapes simple* do among any number of ranks.
  *
@@ -28,6 +29,7 @@
  * Types have the numbers of enum shunt_dtype.
  */
 #include "base/dtypes.def"
+#include "kernels/ep.h"
 #include "kernels/kargs.h"
 #include "kernels/net_rings.h"
 
@@ -76,11 +78,14 @@
 	X(plan_ll128,            plan,           shunt_kargs_plan) \
 	X(plan_hosts,            plan,           shunt_kargs_plan) \
 	X(hosts,                 hosts,          shunt_kargs_net_few) \
-	X(hosts_many,            hosts,          shunt_kargs_net_many)
+	X(hosts_many,            hosts,          shunt_kargs_net_many) \
+	X(ep_barrier,            ep_barrier,     shunt_kargs) \
+	X(ep_ll_dispatch,        ep_ll_dispatch, shunt_kargs_ep_ll) \
+	X(ep_ll_combine,         ep_ll_combine,  shunt_kargs_ep_ll)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
-	X(hosts)
+	X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -111,6 +116,8 @@
 #define SHUNT_PACKS_ROW(X, shape) X(shape, copy, 3, v16, 4)
 /* The barrier carries no data. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
+/* Sums of experts' rows. */
+#define SHUNT_EP_SUM_ROWS(X, shape) X(shape, sum, 0, f16, 6) X(shape, sum, 0, bf16, 9)
 /* The interpreter of plans has a kernel for each type, which knows all operators. The shape says how packets travel. */
 #define SHUNT_PLAN_ROWS(X, shape) SHUNT_DTYPE_LIST(SHUNT_ANY_ROW, X, shape)
 #define SHUNT_ANY_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
@@ -164,7 +171,10 @@
 	SHUNT_KERNEL_ROWS(X, hosts) \
 	SHUNT_COPY_ROWS(X, hosts) \
 	SHUNT_KERNEL_ROWS(X, hosts_many) \
-	SHUNT_COPY_ROWS(X, hosts_many)
+	SHUNT_COPY_ROWS(X, hosts_many) \
+	SHUNT_BARRIER_ROW(X, ep_barrier) \
+	SHUNT_BARRIER_ROW(X, ep_ll_dispatch) \
+	SHUNT_EP_SUM_ROWS(X, ep_ll_combine)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

@@ -3,6 +3,7 @@
 #define SHUNT_KERNELS_WORK_H
 /* One launch, as it is handed from layer to layer. For the host alone. */
 #include <stdbool.h>
+#include "kernels/ep.h"
 #include "kernels/kargs.h"
 #include "kernels/net_rings.h"
 
@@ -25,6 +26,7 @@ struct shunt_work {
 		struct shunt_kargs_plan plan;
 		struct shunt_kargs_net_few net_few;
 		struct shunt_kargs_net_many net_many;
+		struct shunt_kargs_ep_ll ep_ll;
 	} args;
 };
 #endif

@@ -97,6 +97,33 @@ static void test_warp_barrier_and_votes(void **state)
 		assert_int_equal(w, 0);
 }
 
+/* Lanes hand values to each other, twice behind each other without a barrier between; and votes, as bits. */
+static void k_exchange(const struct shunt_kargs &a)
+{
+	uint32_t t = gpu_tid(), lane = gpu_lane(), wrong = 0;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		uint32_t mask = i % 32;
+
+		wrong += gpu_shfl_xor32(i * 1000 + t, mask) != i * 1000 + (t ^ mask);
+		wrong += gpu_shfl_xor32(i * 7 + lane, 31 - mask) != i * 7 + (lane ^ (31 - mask));
+		wrong += gpu_ballot(lane < mask) != (1u << mask) - 1;
+		wrong += gpu_popc(gpu_ballot(lane < mask)) != mask;
+	}
+	((uint32_t *)a.recv)[gpu_bid() * gpu_ntid() + t] = wrong;
+}
+
+static void test_warp_exchange(void **state)
+{
+	static uint32_t wrong[BLOCKS * THREADS];
+	struct shunt_kargs a = make_kargs(NULL, wrong);
+
+	memset(wrong, 1, sizeof(wrong));
+	assert_ok(run_kernel(k_exchange, BLOCKS, THREADS, &a));
+	for (uint32_t w : wrong)
+		assert_int_equal(w, 0);
+}
+
 /* Warp 0 sends units to warp 1 of the same block. */
 static void k_ll128(const struct shunt_kargs &a)
 {
@@ -302,6 +329,7 @@ int main(void)
 		cmocka_unit_test(test_block_identity_holds_across_switches),
 		cmocka_unit_test(test_block_barrier_separates_steps),
 		cmocka_unit_test(test_warp_barrier_and_votes),
+		cmocka_unit_test(test_warp_exchange),
 		cmocka_unit_test(test_ll128_line_is_whole_when_its_flag_is_there),
 		cmocka_unit_test(test_block_all_blocks_of_a_launch_run_at_once),
 		cmocka_unit_test(test_claim_has_one_winner),

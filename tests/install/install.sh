@@ -38,7 +38,7 @@ for link in "$libdir/libshunt_api.so" "$libdir/shunt/libshunt_api.so.0"; do
 	check "$link" "$(realpath "$libdir")/libshunt_api.so.0" "$(realpath "$link")"
 done
 include=$(dirname "$(find "$stage" -path '*/include/shunt' -type d)")
-for header in shunt device; do
+for header in shunt device ep; do
 	[ -f "$include/shunt/$header.h" ] || complain "no include/shunt/$header.h"
 	printf '#include <shunt/%s.h>\nint main(void) { return 0; }\n' "$header" >"$work/alone.c"
 	cp "$work/alone.c" "$work/alone.cc"

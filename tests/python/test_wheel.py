@@ -34,6 +34,7 @@ ELF_FILES = {
 }
 OTHERS = {
     "libshunt/include/shunt/device.h",
+    "libshunt/include/shunt/ep.h",
     "libshunt/include/shunt/shunt.h",
     "libshunt/lib/libnccl.so",
     "libshunt/lib/libshunt_api.so",

@@ -2,6 +2,7 @@
 /* From one call, or a group's calls, to launches on the program's streams. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "comm/core/communicator.h"
 #include "comm/core/fault.h"
 #include "base/log.h"
@@ -203,7 +204,7 @@ static inline int order_streams(
 
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, stream);
-	return err && is_capturing(comm, calls[0]->stream) ? -EBADMSG : err;
+	return err && is_capturing(comm, n ? calls[0]->stream : stream) ? -EBADMSG : err;
 }
 
 /*
@@ -425,5 +426,28 @@ int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct 
 		shunt_comm_changed(comm);
 	}
 	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+int shunt_comm_run_work(struct shunt_comm *comm, const struct shunt_comm_call *call, struct shunt_work *work)
+{
+	struct shunt_kargs base = comm->kargs;
+	struct launcher e = { .comm = comm, .stream = call->stream, .base = &base };
+	int err = order_streams(comm, call->stream, NULL, 0, false);
+
+	if (err)
+		return err;
+	memcpy(work->args.k.peer, base.peer, sizeof(base.peer));
+	work->args.k.rank = base.rank;
+	work->args.k.nranks = base.nranks;
+	work->args.k.op = shunt_recorder_add_named(
+	    comm->recorder, call->name, call->count, call->stream, comm->order.current != NULL);
+	err = emit(&e, work);
+	if (!err)
+		err = shunt_order_end(&comm->order, comm->gpu, comm->device, call->stream);
+	if (err) {
+		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, call->stream);
+		shunt_comm_fail(comm, err);
+	}
 	return err;
 }

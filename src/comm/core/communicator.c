@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
@@ -16,6 +18,20 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err)
 	return true;
 }
 
+/* The first text stays. */
+static void keep_text(struct shunt_comm *comm, const char *text)
+{
+	char *none = NULL, *copy = comm->own.bytes ? strdup(text) : NULL;
+
+	if (copy && !atomic_compare_exchange_strong(&comm->error_text, &none, copy))
+		free(copy);
+}
+
+const char *shunt_comm_error_text(const struct shunt_comm *comm)
+{
+	return atomic_load(&comm->error_text);
+}
+
 bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, ...)
 {
 	char text[1024];
@@ -27,6 +43,7 @@ bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, .
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	shunt_last_error_set(text);
+	keep_text(comm, text);
 	if (!shunt_comm_fail(comm, err))
 		return false;
 	shunt_error("%s", text);
@@ -38,14 +55,27 @@ int shunt_comm_fail_round(struct shunt_comm *comm, int err, const char *what)
 	if (err == -ECANCELED)
 		shunt_comm_fail(comm, err);
 	else
-		shunt_comm_fail_saying(comm, err, "communicator of %d ranks, rank %d: %s: %s", comm->nranks, comm->rank,
-		    what, shunt_rendezvous_why(comm->rendezvous, err));
+		shunt_comm_fail_saying(comm, err, "%s of %d ranks, rank %d: %s: %s", shunt_comm_noun(comm),
+		    comm->nranks, comm->rank, what, shunt_rendezvous_why(comm->rendezvous, err));
 	return err;
 }
 
-uint64_t shunt_comm_spin_limit(void)
+uint64_t shunt_comm_spin_limit(const struct shunt_comm *comm)
 {
-	return (uint64_t)shunt_config()->timeout * 1000000;
+	return comm->own.bytes ? comm->own.limit_ns : (uint64_t)shunt_config()->timeout * 1000000;
+}
+
+void shunt_comm_miss(struct shunt_comm *comm, int rank, int pid)
+{
+	if (atomic_fetch_or(&comm->missed, 1u << rank) >> rank & 1)
+		return;
+	if (pid)
+		shunt_warn("rank %d died (pid %d): %s %s goes on without it on rank %d", rank, pid,
+		    shunt_comm_noun(comm), shunt_id_text(comm->id.b).s, comm->rank);
+	else
+		shunt_warn("rank %d did not come within %lld ms: %s %s goes on without it on rank %d", rank,
+		    (long long)(shunt_comm_spin_limit(comm) / 1000000), shunt_comm_noun(comm),
+		    shunt_id_text(comm->id.b).s, comm->rank);
 }
 
 void shunt_comm_stop_kernels(struct shunt_comm *comm)

@@ -63,6 +63,10 @@ struct shunt_comm {
 	bool no_sms;                         /* asked for on this rank; sel_key has what all ranks asked for */
 	bool few_ctas;                       /* the same */
 	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
+	struct shunt_comm_own own;           /* as in the description */
+	bool own_differs;                    /* values of it differ between the ranks */
+	_Atomic uint32_t missed;             /* of the ranks without which it goes on, those that the log has named */
+	_Atomic(char *) error_text;          /* of the first error that has one */
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
@@ -185,10 +189,17 @@ bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, .
  * the rank that the round failed for, if it is known. -ECANCELED has no line. Returns err.
  */
 int shunt_comm_fail_round(struct shunt_comm *comm, int err, const char *what);
+/* The log names a rank without which the communicator goes on, once. pid: of a process that has died; 0: it is late. */
+void shunt_comm_miss(struct shunt_comm *comm, int rank, int pid);
 /* Raises the abort word: the kernels of a READY communicator give up within milliseconds. */
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* How long a kernel may wait for a peer, in ns; 0: for ever. */
-uint64_t shunt_comm_spin_limit(void);
+uint64_t shunt_comm_spin_limit(const struct shunt_comm *comm);
+/* What it is, for texts. */
+static inline const char *shunt_comm_noun(const struct shunt_comm *comm)
+{
+	return comm->own.bytes ? comm->own.noun : "communicator";
+}
 /* Logs one line: the communicator is COMM_FORWARD, and the reason. */
 void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason);
 /* Waits for our kernels unless the set-up failed, and frees what the set-up made. */

@@ -8,11 +8,19 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
+#include "comm/core/fault_ep.h"
 
 static void format_operation(const struct shunt_operation *o, char *text, size_t bytes)
 {
 	bool message = shunt_kind_is_p2p(o->kind), reduces = shunt_kind_reduces(o->kind);
-	int n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count,
+	int n;
+
+	if (o->kind == SHUNT_NKINDS) {
+		snprintf(text, bytes, "%s of %llu elements (call %llu%s)", o->path, (unsigned long long)o->count,
+		    (unsigned long long)o->number, o->captured ? ", captured" : "");
+		return;
+	}
+	n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count,
 	    shunt_dtype_name(o->dtype), reduces ? ", " : "", reduces ? shunt_redop_name(o->redop) : "");
 
 	if (n < 0 || (size_t)n >= bytes)
@@ -35,7 +43,7 @@ static void describe_operation(const struct shunt_comm *comm, unsigned long long
 	struct shunt_operation *ops = op && comm->recorder ? malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops)) : NULL;
 	size_t n = ops ? shunt_recorder_read(comm->recorder, captured, ops, SHUNT_RECORDER_OPERATIONS) : 0;
 
-	snprintf(text, bytes, "a collective");
+	snprintf(text, bytes, comm->own.bytes ? "a call" : "a collective");
 	for (size_t i = 0; i < n; i++)
 		if (ops[i].seq == (op & ~SHUNT_OP_CAPTURED))
 			format_operation(&ops[i], text, bytes);
@@ -82,11 +90,12 @@ static void fail_timeout(struct shunt_comm *comm, int err, const struct shunt_fa
 	else
 		snprintf(whose, sizeof(whose), "%s of rank %u", *where ? "data" : "the call", f->peer);
 	shunt_comm_fail_saying(comm, err,
-	    "rank %u waited %lld ms for %s in %s (communicator %s%s, expected %llu, seen %llu): %s is late, dead or in "
-	    "another call%s; raise SHUNT_TIMEOUT if it is only late",
-	    f->rank, (long long)shunt_config()->timeout, whose, op, shunt_id_text(comm->id.b).s, where,
-	    (unsigned long long)f->expected, (unsigned long long)f->seen, any ? "a peer" : "the peer",
-	    any ? ", or the plan writes over packets that nobody has read" : "");
+	    "rank %u waited %lld ms for %s in %s (%s %s%s, expected %llu, seen %llu): %s is late, dead or in "
+	    "another call%s; raise %s if it is only late",
+	    f->rank, (long long)(shunt_comm_spin_limit(comm) / 1000000), whose, op, shunt_comm_noun(comm),
+	    shunt_id_text(comm->id.b).s, where, (unsigned long long)f->expected, (unsigned long long)f->seen,
+	    any ? "a peer" : "the peer", any ? ", or the plan writes over packets that nobody has read" : "",
+	    comm->own.bytes ? comm->own.limit_name : "SHUNT_TIMEOUT");
 }
 
 static void fail_offset(struct shunt_comm *comm, int err, const struct shunt_fault *f)
@@ -109,9 +118,9 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 
 	describe_operation(comm, op, text, sizeof(text));
 	shunt_comm_fail_saying(comm, -EOWNERDEAD,
-	    "rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
+	    "rank %d died (pid %d) and rank %d waits for it in %s (%s %s): the %s "
 	    "is broken; abort it and make a new one without that rank",
-	    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
+	    rank, pid, comm->rank, text, shunt_comm_noun(comm), shunt_id_text(comm->id.b).s, shunt_comm_noun(comm));
 }
 
 static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
@@ -124,6 +133,9 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 		[SHUNT_FAULT_ABORT] = { -ECANCELED, NULL },
 		[SHUNT_FAULT_MISMATCH] = { -EBADE, fail_mismatch },
 		[SHUNT_FAULT_PLACE] = { -EBADE, fail_offset },
+		[SHUNT_FAULT_EXPERT] = { -EINVAL, shunt_fault_expert },
+		[SHUNT_FAULT_DIFFERS] = { -EPROTO, shunt_fault_differs },
+		[SHUNT_FAULT_UNDER_WAY] = { -EDEADLK, shunt_fault_under_way },
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;

@@ -240,7 +240,7 @@ static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
 static void driver_blocked(struct shunt_peers *m)
 {
 	struct shunt_comm *comm = m->comm;
-	uint64_t limit = shunt_comm_spin_limit();
+	uint64_t limit = shunt_comm_spin_limit(comm);
 	bool pair = comm->nranks == 2;
 	int rank = first_dead(m), pid;
 
@@ -266,7 +266,7 @@ static void driver_released(struct shunt_peers *m)
 	if (shunt_comm_error(m->comm))
 		m->failed = true;
 	else
-		change_limit(m->comm, grace_ns(), shunt_comm_spin_limit());
+		change_limit(m->comm, grace_ns(), shunt_comm_spin_limit(m->comm));
 	shunt_comm_life_found(&m->comm->life);
 }
 
@@ -311,6 +311,29 @@ static void check_progress(struct shunt_peers *m, const struct shunt_progress *p
 	}
 }
 
+/*
+ * Of a communicator that goes on without dead ranks: tells its kernels, which then wait for these no more. What a rank
+ * left before its end is still used. True: a death is too young for that; poll again.
+ */
+static bool tell_kernels(struct shunt_peers *m)
+{
+	struct shunt_comm *comm = m->comm;
+	uint64_t gone = 0;
+	bool again = false;
+
+	for (int r = 0; r < comm->nranks; r++) {
+		if (long_dead(m, r)) {
+			gone |= UINT64_C(1) << r;
+			shunt_comm_miss(comm, r, (int)m->of[r]->pid);
+		} else {
+			again |= m->of[r] && m->of[r]->dead;
+		}
+	}
+	if (comm->words)
+		__atomic_store_n(&comm->words->gone, gone, __ATOMIC_RELEASE);
+	return again || !comm->words;
+}
+
 /* True: poll again. *unresponsive: a device did not answer. */
 static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 {
@@ -321,6 +344,8 @@ static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 
 	for (int r = 0; r < comm->nranks; r++)
 		dead = dead || (m->of[r] && m->of[r]->dead);
+	if (dead && comm->own.tolerates)
+		return tell_kernels(m);
 	if (!dead || m->failed)
 		return false;
 	if (shunt_comm_life_state(&comm->life) != COMM_READY)

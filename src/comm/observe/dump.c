@@ -117,7 +117,10 @@ static void put_fault(struct shunt_json_writer *w, const struct shunt_fault *fau
 	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout",
 		[SHUNT_FAULT_ABORT] = "abort",
 		[SHUNT_FAULT_MISMATCH] = "mismatch",
-		[SHUNT_FAULT_PLACE] = "place" };
+		[SHUNT_FAULT_PLACE] = "place",
+		[SHUNT_FAULT_EXPERT] = "expert",
+		[SHUNT_FAULT_DIFFERS] = "differs",
+		[SHUNT_FAULT_UNDER_WAY] = "under way" };
 	char text[256];
 
 	shunt_dump_write_comm_fault_begin(w);
@@ -157,9 +160,12 @@ static void put_operation(
 	shunt_json_write_object(w, NULL);
 	shunt_dump_write_op_seq(w, op->seq);
 	shunt_dump_write_op_number(w, op->number);
-	shunt_dump_write_op_kind(w, shunt_kind_name(op->kind));
+	shunt_dump_write_op_kind(w, shunt_operation_name(op));
 	shunt_dump_write_op_count(w, op->count);
-	shunt_dump_write_op_dtype(w, known ? shunt_dtype_name(op->dtype) : "bytes");
+	shunt_dump_write_op_dtype(w,
+	    known                       ? shunt_dtype_name(op->dtype) :
+	        op->kind < SHUNT_NKINDS ? "bytes" :
+	                                  "elements");
 	if (shunt_kind_reduces(op->kind) && known)
 		shunt_dump_write_op_op(w, shunt_redop_name(op->redop));
 	if (shunt_kind_has_root(op->kind))

@@ -307,6 +307,16 @@ uint64_t shunt_recorder_add(
 	return op;
 }
 
+uint64_t shunt_recorder_add_named(
+    struct shunt_recorder *rec, const char *name, uint64_t count, const void *stream, bool captured)
+{
+	struct shunt_coll call = {
+		.kind = SHUNT_NKINDS, .dtype = SHUNT_NDTYPES, .count = count, .stream = (void *)stream
+	};
+
+	return shunt_recorder_add(rec, &call, name, 0, captured);
+}
+
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason)
 {
 	record_operation(rec, coll, NULL, reason, 0, false);

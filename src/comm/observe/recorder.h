@@ -77,6 +77,12 @@ uint64_t shunt_recorder_add(
 /* The same for a call that is forwarded, with its reason. */
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason);
 /*
+ * The same for an operation that is none of NCCL's collectives, which all ranks issue alike; its name has static
+ * storage.
+ */
+uint64_t shunt_recorder_add_named(
+    struct shunt_recorder *rec, const char *name, uint64_t count, const void *stream, bool captured);
+/*
  * kargs.op for a launch of an operation that is not noted, but has its place among the others. 0
  * without a recorder.
  */
@@ -90,12 +96,18 @@ struct shunt_operation {
 	const void *stream;
 	const char *path;         /* NULL: the real NCCL */
 	enum shunt_reason reason; /* ... and why */
-	enum shunt_kind kind;
+	enum shunt_kind kind;     /* SHUNT_NKINDS: none of NCCL's, and path is its name */
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
 	int root; /* SEND, RECV: the peer */
 	bool captured;
 };
+
+/* The collective's name, or the operation's own. */
+static inline const char *shunt_operation_name(const struct shunt_operation *op)
+{
+	return op->kind < SHUNT_NKINDS ? shunt_kind_name(op->kind) : op->path;
+}
 
 /* State of an operation, by the device's words. */
 enum shunt_operation_state {

@@ -28,7 +28,9 @@ void shunt_hello_fill(struct shunt_comm *comm, struct shunt_hello *h)
 	h->no_sms = comm->no_sms;
 	h->few_ctas = comm->few_ctas;
 	comm->gpu = shunt_gpu();
-	if (!comm->gpu)
+	if (comm->own.refusal[0])
+		shunt_vote_refuse(&h->vote, "%s", comm->own.refusal);
+	else if (!comm->gpu)
 		shunt_vote_refuse(&h->vote, "no device layer");
 	else if (comm->device < 0)
 		shunt_vote_refuse(&h->vote, "its device is not known");

@@ -56,6 +56,8 @@ static bool reaches_peers(struct shunt_comm *comm, const struct shunt_hello *hel
 
 static size_t scratch_bytes(struct shunt_comm *comm)
 {
+	if (comm->own.bytes)
+		return SHUNT_CTRL_BYTES + comm->own.bytes;
 	if (!shunt_comm_spans_hosts(comm))
 		return SHUNT_SCRATCH_BYTES(comm->nranks);
 	/* The same on all hosts. */
@@ -85,7 +87,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 		return;
 	}
 	comm->words = host;
-	comm->words->limit_ns = shunt_comm_spin_limit();
+	comm->words->limit_ns = shunt_comm_spin_limit(comm);
 	ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
 	if (err)
@@ -104,7 +106,7 @@ static int write_peers(void *ctx)
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }
 
-static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
+static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm, struct shunt_symm_terms *terms)
 {
 	shunt_symm_init(symm,
 	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout),
@@ -116,20 +118,26 @@ static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm)
 	        .process = shunt_process_token(),
 	        .what = "scratch",
 	        .mem = comm->mem,
+	        .value = { comm->own.value[0], comm->own.value[1] },
+	        .differs = { comm->own.differs[0], comm->own.differs[1] },
+	        .terms = terms,
 	        .fill = comm->checks ? write_peers : NULL,
 	        .ctx = comm });
 }
 
 int shunt_scratch_share(struct shunt_comm *comm, const struct shunt_hello *hellos, char *reason, size_t bytes)
 {
+	struct shunt_symm_terms terms[SHUNT_NET_MAX_RANKS];
 	struct shunt_symm symm;
 	int err;
 
-	begin_scratch(comm, &symm);
+	begin_scratch(comm, &symm, terms);
 	make_scratch(comm, hellos, &symm);
 	err = shunt_symm_agree(&symm);
 	if (err == -EOPNOTSUPP)
 		snprintf(reason, bytes, "%s", symm.refusal);
+	for (int r = 0; r < comm->nranks && err == -EOPNOTSUPP; r++)
+		comm->own_differs |= memcmp(terms[r].value, terms[0].value, sizeof(terms[r].value)) != 0;
 	return err;
 }
 
@@ -138,7 +146,7 @@ int shunt_scratch_make_single(struct shunt_comm *comm)
 	int err = comm->gpu->kernels_load(comm->device);
 	struct shunt_symm symm;
 
-	begin_scratch(comm, &symm);
+	begin_scratch(comm, &symm, NULL);
 	if (!err)
 		err = shunt_symm_alloc(&symm, sizeof(struct shunt_ctrl));
 	return err ? err : shunt_symm_agree(&symm);

@@ -235,7 +235,8 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	if (err || shunt_comm_life_state(&comm->life) >= COMM_READY)
 		return err;
 	shunt_recorder_phase(comm->recorder, "set-up");
-	err = comm->nranks == 1 && comm->sel_key.takes_all ? setup_single_rank(comm) : setup_all_ranks(comm);
+	err = comm->nranks == 1 && comm->sel_key.takes_all && !comm->own.bytes ? setup_single_rank(comm) :
+	                                                                         setup_all_ranks(comm);
 	shunt_recorder_phase(comm->recorder, NULL);
 	return err;
 }

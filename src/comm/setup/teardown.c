@@ -110,7 +110,7 @@ int shunt_comm_forward_from_now(struct shunt_comm *comm, bool logs, const char *
 	if (!logs)
 		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, reason);
 	else if (comm->sel_key.takes_all)
-		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, reason);
+		shunt_error("%s of %d ranks cannot run: %s", shunt_comm_noun(comm), comm->nranks, reason);
 	else
 		shunt_comm_log_forward(comm, reason);
 	shunt_comm_teardown(comm);
@@ -124,8 +124,9 @@ int shunt_comm_setup_failed(struct shunt_comm *comm, const char *step, const cha
 	if (err == -ECANCELED)
 		shunt_comm_fail(comm, err);
 	else
-		shunt_comm_fail_saying(comm, err, "setting up a communicator of %d ranks: %s on rank %d: %s",
-		    comm->nranks, step, comm->rank, reason[0] ? reason : shunt_rendezvous_why(comm->rendezvous, err));
+		shunt_comm_fail_saying(comm, err, "setting up %s of %d ranks: %s on rank %d: %s",
+		    comm->own.bytes ? comm->own.noun : "a communicator", comm->nranks, step, comm->rank,
+		    reason[0] ? reason : shunt_rendezvous_why(comm->rendezvous, err));
 	/*
 	 * Another communicator's kernels may hang until it is aborted, and freeing would wait for them. Then the memory
 	 * is freed with this communicator.

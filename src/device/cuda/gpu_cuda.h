@@ -27,6 +27,9 @@ GPU_FN uint32_t gpu_lane(void) { return threadIdx.x & 31; }
 GPU_FN void gpu_sync(void) { __syncthreads(); }
 GPU_FN void gpu_warp_sync(void) { __syncwarp(); }
 GPU_FN bool gpu_warp_all(bool v) { return __all_sync(0xffffffffu, v); }
+GPU_FN uint32_t gpu_ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
+GPU_FN uint32_t gpu_popc(uint32_t v) { return (uint32_t)__popc(v); }
+GPU_FN uint32_t gpu_shfl_xor32(uint32_t v, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, v, (int)mask); }
 GPU_FN void gpu_relax(void) {}
 GPU_FN void gpu_nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
 GPU_FN void gpu_grid_dependency_wait(void)
@@ -298,6 +301,9 @@ struct f8e5m2 {
 	uint8_t x;
 };
 
+GPU_FN float gpu_mul(float a, float b) { return __fmul_rn(a, b); }
+GPU_FN uint32_t gpu_bits(float v) { return __float_as_uint(v); }
+GPU_FN float gpu_float(uint32_t bits) { return __uint_as_float(bits); }
 GPU_FN float gpu_to_f32(struct f16 v) { return __half2float(__ushort_as_half(v.x)); }
 GPU_FN float gpu_to_f32(struct bf16 v) { return __uint_as_float((uint32_t)v.x << 16); }
 GPU_FN float gpu_to_f32(struct f8e4m3 v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v.x, __NV_E4M3))); }

@@ -147,6 +147,18 @@ extern "C" uint32_t shunt_sim_ballot(bool vote)
 	return w->ballots[parity];
 }
 
+/* A lane that is an exchange ahead writes the other half of value, and cannot be two ahead. */
+extern "C" uint32_t shunt_sim_shfl_xor(uint32_t v, uint32_t mask)
+{
+	struct sim_block *b = this_block();
+	struct sim_warp *w = this_warp(b);
+	uint32_t lane = b->self.tid % SIM_LANES, parity = w->generation & 1;
+
+	w->value[parity][lane] = v;
+	shunt_sim_ballot(true);
+	return w->value[parity][lane ^ mask];
+}
+
 extern "C" bool shunt_sim_all(bool vote)
 {
 	uint32_t live = this_warp(this_block())->live;

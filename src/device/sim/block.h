@@ -37,6 +37,7 @@ struct sim_warp {
 	uint32_t waiting, block_waiting; /* in the warp's barrier; in the block's */
 	uint32_t generation, ballot, ballots[2];
 	char order[2]; /* tokens, by the generation's parity: a lane that is ahead must not pass on its later clock */
+	uint32_t value[2][SIM_LANES]; /* of an exchange, by the same parity */
 	char *stacks;
 	struct sim_fiber lane[SIM_LANES];
 };

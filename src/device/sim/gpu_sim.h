@@ -38,6 +38,7 @@ extern "C" {
 extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden")));
 uint32_t shunt_sim_ballot(bool vote);
 bool shunt_sim_all(bool vote);
+uint32_t shunt_sim_shfl_xor(uint32_t v, uint32_t mask);
 void shunt_sim_block_barrier(void);
 void shunt_sim_relax(void);
 void shunt_sim_advanced(void); /* the thread made progress: others need not slow down their polling */
@@ -58,6 +59,9 @@ GPU_FN void gpu_sync(struct sim_site at = SIM_SITE_HERE)
 }
 GPU_FN void gpu_warp_sync(void) { shunt_sim_ballot(true); }
 GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
+GPU_FN uint32_t gpu_ballot(bool v) { return shunt_sim_ballot(v); }
+GPU_FN uint32_t gpu_popc(uint32_t v) { return (uint32_t)__builtin_popcount(v); }
+GPU_FN uint32_t gpu_shfl_xor32(uint32_t v, uint32_t mask) { return shunt_sim_shfl_xor(v, mask); }
 GPU_FN void gpu_grid_dependency_wait(void) {}
 GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
 GPU_FN void gpu_nanosleep(uint32_t) { shunt_sim_relax(); }

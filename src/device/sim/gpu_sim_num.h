@@ -75,6 +75,16 @@ template <int E, int M> static inline float shunt_sim_widen(uint32_t x)
 	return shunt_sim_float(sign | (exponent + 127 - bias) << 23 | fraction << (23 - M));
 }
 
+static inline uint32_t gpu_bits(float v) { return shunt_sim_bits(v); }
+static inline float gpu_float(uint32_t bits) { return shunt_sim_float(bits); }
+static inline float gpu_mul(float a, float b)
+{
+	float product = a * b;
+
+	__asm__("" : "+m"(product)); /* the addition that follows does not see the multiplication */
+	return product;
+}
+
 static inline float gpu_to_f32(struct f16 v)
 {
 	if ((v.x & 0x7c00) == 0x7c00) /* infinity or NaN */

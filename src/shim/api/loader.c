@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "shunt/device.h"
+#include "shunt/ep.h"
 #include "shunt/shunt.h"
 
 #define MAIN_FILE "libshunt.so"
@@ -135,12 +136,12 @@ static const char *missing_version(void)
 
 #define FIND(name) \
 	static _Atomic(void *) slot; \
-	__typeof__(shunt_##name) *call; \
-	int err = look_up("shunt_" #name, &slot, (void **)&call)
+	__typeof__(shunt_##name) *function; \
+	int err = look_up("shunt_" #name, &slot, (void **)&function)
 /* clang-format off */
-#define INT(name, params, args) int shunt_##name params { FIND(name); return err ? err : call args; }
+#define INT(name, params, args) int shunt_##name params { FIND(name); return err ? err : function args; }
 #define POINTER(type, name, params, args) \
-	type shunt_##name params { FIND(name); return err ? missing_##name() : call args; }
-#define VOID(name, params, args) void shunt_##name params { FIND(name); if (!err) call args; }
+	type shunt_##name params { FIND(name); return err ? missing_##name() : function args; }
+#define VOID(name, params, args) void shunt_##name params { FIND(name); if (!err) function args; }
 /* clang-format on */
 #include "shim/api/functions.def"

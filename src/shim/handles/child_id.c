@@ -51,6 +51,11 @@ struct shunt_id shunt_child_shrunk(struct shunt_entry *parent, const int *exclud
 	return shunt_id_derive(&parent->id, sizeof(parent->id), "shrink", shunt_entry_count_set(parent, set), set);
 }
 
+struct shunt_id shunt_child_group(struct shunt_entry *parent)
+{
+	return shunt_id_derive(&parent->id, sizeof(parent->id), "expert parallel", parent->ep_groups++, 0);
+}
+
 static struct shunt_id grown_id(const struct shunt_entry *parent)
 {
 	return shunt_id_derive(&parent->id, sizeof(parent->id), "grow", parent->grows, 0);

@@ -12,6 +12,9 @@ struct shunt_id shunt_child_split(struct shunt_entry *parent, int color);
 /* Counted for each set of excluded ranks: a rank that one shrink excludes may take part in the next. */
 struct shunt_id shunt_child_shrunk(struct shunt_entry *parent, const int *excluded, int n);
 
+/* Of an expert parallel group. */
+struct shunt_id shunt_child_group(struct shunt_entry *parent);
+
 /*
  * Growing. The old ranks know their parent's secret. The new ranks get a secret that is derived from it, in the unique
  * id that an old rank creates: at its end, which NCCL leaves zero. If the end of a real NCCL's id is not zero, the id

@@ -53,7 +53,8 @@ struct shunt_entry {
 	const char *forward_reason; /* children inherit it, because their ids would not agree */
 	struct shunt_comm_config config;
 	unsigned process_generation; /* shunt_process_generation() at its creation */
-	unsigned splits, grows;      /* numbers of children so far, the same on all ranks */
+	/* Numbers of children and of expert parallel groups so far, the same on all ranks. */
+	unsigned splits, grows, ep_groups;
 	struct shunt_life life;
 	struct shunt_mutex lock; /* of the members below, and for shunt_attach_ready */
 	struct shunt_user_op *ops;

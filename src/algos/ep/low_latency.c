@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#include "algos/ep/low_latency.h"
+#include <errno.h>
+#include <string.h>
+#include "algos/algos.h"
+#include "kernels/ep.h"
+
+_Static_assert((int)SHUNT_EP_AS_IS == SHUNT_EP_FORM_AS_IS && (int)SHUNT_EP_FP8 == SHUNT_EP_FORM_FP8 &&
+        (int)SHUNT_EP_FP8_ROUND == SHUNT_EP_FORM_FP8_ROUND && (int)SHUNT_EP_FP8_UE8M0 == SHUNT_EP_FORM_FP8_UE8M0,
+    "kernels know the forms by the same numbers");
+
+/* What both kinds of calls say. */
+struct sizes {
+	uint32_t phases;
+	int64_t tokens, max_tokens, hidden, topk, experts;
+};
+
+static int check_sizes(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_ep_why *why)
+{
+	int err = shunt_ep_check_range(why, "phases", s->phases, 1, SHUNT_EP_SEND | SHUNT_EP_RECEIVE);
+
+	if (!err)
+		err = shunt_ep_check_range(why, "max_tokens", s->max_tokens, 1, SHUNT_EP_MAX_LL_TOKENS);
+	if (!err)
+		err = shunt_ep_check_range(why, "tokens", s->tokens, 0, s->max_tokens);
+	if (!err)
+		err = shunt_ep_check_range(why, "hidden", s->hidden, 8, SHUNT_EP_MAX_LL_HIDDEN);
+	if (!err && s->hidden % 8)
+		err = shunt_ep_refuse(why, -EINVAL, "hidden is %lld, which is no multiple of 8", (long long)s->hidden);
+	if (!err)
+		err = shunt_ep_check_range(why, "topk", s->topk, 1, room->most_topk);
+	if (!err)
+		err = shunt_ep_check_experts(why, s->experts, room->nranks);
+	return err;
+}
+
+/* Heads and rows of `row` bytes must fit, in units. */
+static int check_room(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_ep_why *why)
+{
+	struct shunt_ep_shape shape = { .nranks = room->nranks,
+		.topk = room->most_topk,
+		.hidden = (int32_t)s->hidden,
+		.element_bytes = 2,
+		.ll_tokens = (int32_t)s->max_tokens };
+	uint64_t needed = 0;
+	int err = shunt_ep_room_needed(&shape, NULL, &needed, why);
+
+	if (!err && needed > room->ll_bytes)
+		err = shunt_ep_refuse(why, -ENOSPC,
+		    "calls of %lld tokens of %lld elements need %llu bytes of low latency memory, and the group has "
+		    "%llu",
+		    (long long)s->max_tokens, (long long)s->hidden, (unsigned long long)needed,
+		    (unsigned long long)room->ll_bytes);
+	return err;
+}
+
+static int check_pointers(struct shunt_ep_why *why, const char *const *names, const void *const *pointers, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!pointers[i])
+			return shunt_ep_refuse(why, -EINVAL, "%s is NULL", names[i]);
+	return 0;
+}
+
+/* Fills in what both kinds have. key: an address, or NULL where a call has no data. */
+static void begin_work(
+    const struct shunt_ep_room *room, const struct sizes *s, const void *key, struct shunt_work *work)
+{
+	struct shunt_limits limits = shunt_limits_of(room->key);
+	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
+
+	shunt_grid_fit_wide(&limits, UINT32_MAX, work);
+	*a = (struct shunt_kargs_ep_ll){ .ll_at = shunt_ep_ll_at(room),
+		.unit = shunt_ep_ll_unit(room),
+		.key = (uintptr_t)key | 1,
+		.tokens = (uint32_t)s->tokens,
+		.max_tokens = (uint32_t)s->max_tokens,
+		.hidden = (uint32_t)s->hidden,
+		.experts = (uint32_t)s->experts,
+		.topk = (uint16_t)s->topk,
+		.most_topk = (uint8_t)room->most_topk };
+	a->k.flags = (room->flags & SHUNT_EP_MASKS ? SHUNT_K_EP_MASKS : 0) |
+	    (s->phases & SHUNT_EP_SEND ? SHUNT_K_EP_SEND : 0) | (s->phases & SHUNT_EP_RECEIVE ? SHUNT_K_EP_RECEIVE : 0);
+}
+
+static uint32_t aligned_flag(const void *a, const void *b)
+{
+	return ((uintptr_t)a | (uintptr_t)b) % 16 ? 0 : SHUNT_K_ALIGNED;
+}
+
+static int check_form(int form, int64_t hidden, struct shunt_ep_why *why)
+{
+	int err = shunt_ep_check_range(why, "form", form, SHUNT_EP_AS_IS, SHUNT_EP_FP8_UE8M0);
+	int64_t multiple = form == SHUNT_EP_FP8_UE8M0 ? 512 : 128;
+
+	if (!err && form != SHUNT_EP_AS_IS && hidden % multiple)
+		err = shunt_ep_refuse(why, -EINVAL,
+		    "hidden is %lld, and for this form of rows it must be a multiple of %lld", (long long)hidden,
+		    (long long)multiple);
+	return err;
+}
+
+int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shunt_ep_ll_dispatch *c,
+    struct shunt_work *work, struct shunt_ep_why *why)
+{
+	struct sizes s = { c->phases, c->tokens, c->max_tokens, c->hidden, c->topk, c->experts };
+	static const char *const names[] = { "recv_x", "count", "src_idx", "ranges", "routing", "recv_scales", "x",
+		"topk_idx" };
+	const void *pointers[] = { c->recv_x, c->count, c->src_idx, c->ranges, c->routing,
+		c->form == SHUNT_EP_AS_IS ? c->recv_x : c->recv_scales, c->tokens ? c->x : c->recv_x,
+		c->tokens ? (const void *)c->topk_idx : c->recv_x };
+	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
+	int err = check_sizes(room, &s, why);
+
+	if (!err)
+		err = check_form(c->form, c->hidden, why);
+	if (!err)
+		err = check_room(room, &s, why);
+	if (!err)
+		err = check_pointers(why, names, pointers, sizeof(names) / sizeof(names[0]));
+	if (err)
+		return err;
+	begin_work(room, &s, c->recv_x, work);
+	work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ep_ll_dispatch, 0, SHUNT_U8);
+	a->k.flags |= aligned_flag(c->x, c->recv_x);
+	a->k.send = c->x;
+	a->k.recv = c->recv_x;
+	a->topk_idx = c->topk_idx;
+	a->recv_scales = c->recv_scales;
+	a->count = c->count;
+	a->src_idx = c->src_idx;
+	a->ranges = c->ranges;
+	a->routing = c->routing;
+	a->stats = c->stats;
+	a->wait_ns = c->wait_ns;
+	a->form = (uint8_t)c->form;
+	a->scales = c->form == SHUNT_EP_AS_IS ? 0 : a->hidden / (c->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128);
+	a->row_bytes = c->form == SHUNT_EP_AS_IS ? 2 * a->hidden : a->hidden + 4 * a->scales;
+	return 0;
+}
+
+int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shunt_ep_ll_combine *c,
+    struct shunt_work *work, struct shunt_ep_why *why)
+{
+	struct sizes s = { c->phases, c->tokens, c->max_tokens, c->hidden, c->topk, c->experts };
+	static const char *const names[] = { "x", "src_idx", "ranges", "routing", "topk_idx", "topk_weights", "out" };
+	const void *pointers[] = { c->x, c->src_idx, c->ranges, c->routing,
+		c->tokens ? (const void *)c->topk_idx : c->x, c->tokens ? (const void *)c->topk_weights : c->x,
+		c->tokens ? c->out : c->x };
+	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
+	int err = check_sizes(room, &s, why);
+
+	if (!err && c->dtype != SHUNT_F16 && c->dtype != SHUNT_BF16)
+		err = shunt_ep_refuse(why, -EINVAL, "dtype is %d, and must be %d (float16) or %d (bfloat16)", c->dtype,
+		    SHUNT_F16, SHUNT_BF16);
+	if (!err)
+		err = check_room(room, &s, why);
+	if (!err)
+		err = check_pointers(why, names, pointers, sizeof(names) / sizeof(names[0]));
+	if (err)
+		return err;
+	begin_work(room, &s, c->out, work);
+	work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ep_ll_combine, SHUNT_KOP_SUM, (unsigned)c->dtype);
+	a->k.flags |= aligned_flag(c->x, c->out);
+	a->k.send = c->x;
+	a->k.recv = c->out;
+	a->topk_idx = c->topk_idx;
+	a->topk_weights = c->topk_weights;
+	a->src_idx = (int32_t *)c->src_idx;
+	a->ranges = (int64_t *)c->ranges;
+	a->routing = (int16_t *)c->routing;
+	a->wait_ns = c->wait_ns;
+	a->row_bytes = 2 * a->hidden;
+	return 0;
+}

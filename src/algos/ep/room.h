@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_ALGOS_EP_ROOM_H
+#define SHUNT_ALGOS_EP_ROOM_H
+/* The memory of an expert parallel group: what a shape of calls needs, and how much a group has. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "algos/algo.h"
+#include "shunt/ep.h"
+
+/* A group, as far as its launches depend on it. Alike on all ranks, except for `rank`. */
+struct shunt_ep_room {
+	int nranks, rank, most_topk;
+	uint32_t flags; /* SHUNT_EP_* of shunt/ep.h */
+	uint64_t normal_bytes, ll_bytes;
+	const struct shunt_sel_key *key;
+};
+
+/* Texts of errors. */
+struct shunt_ep_why {
+	char text[192];
+};
+/* Sets the text; returns err. */
+int shunt_ep_refuse(struct shunt_ep_why *why, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* -EINVAL unless value is in [from, to]. */
+int shunt_ep_check_range(struct shunt_ep_why *why, const char *name, int64_t value, int64_t from, int64_t to);
+/* -EINVAL unless the ranks can share so many experts. */
+int shunt_ep_check_experts(struct shunt_ep_why *why, int64_t experts, int nranks);
+
+/* shunt_ep_bytes(): 0, or -EINVAL. */
+int shunt_ep_room_needed(
+    const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p, struct shunt_ep_why *why);
+
+/* Bytes of a unit of the low latency part (kernels/ep.h), and where that part begins. */
+uint64_t shunt_ep_ll_unit(const struct shunt_ep_room *room);
+uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room);
+/* Bytes of all of a rank's memory behind the collectives' control words. */
+uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes);
+#endif

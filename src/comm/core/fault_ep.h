@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_COMM_CORE_FAULT_EP_H
+#define SHUNT_COMM_CORE_FAULT_EP_H
+/* The records of kernels of expert parallel groups, as texts. err: the communicator's from now on. */
+
+struct shunt_comm;
+struct shunt_fault;
+
+void shunt_fault_expert(struct shunt_comm *comm, int err, const struct shunt_fault *f);
+void shunt_fault_differs(struct shunt_comm *comm, int err, const struct shunt_fault *f);
+void shunt_fault_under_way(struct shunt_comm *comm, int err, const struct shunt_fault *f);
+#endif

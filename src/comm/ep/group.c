@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/ep/group_priv.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/config.h"
+#include "kernels/work.h"
+
+/* Values that must be alike on all ranks go round as two words. */
+static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, uint64_t most_topk)
+{
+	return (struct shunt_comm_own){ .bytes = shunt_ep_own_bytes(c->normal_bytes, c->ll_bytes),
+		.noun = "expert parallel group",
+		.limit_name = c->timeout_ns ? "timeout_ns" : "SHUNT_EP_TIMEOUT",
+		.limit_ns = c->timeout_ns ? c->timeout_ns : (uint64_t)shunt_config()->ep_timeout * 1000000,
+		.value = { c->normal_bytes, c->ll_bytes ^ (uint64_t)c->flags << 48 ^ most_topk << 56 },
+		.differs = { "its normal_bytes are not those of rank 0",
+		    "its ll_bytes, topk or flags are not those of rank 0" },
+		.tolerates = c->flags & SHUNT_EP_MASKS };
+}
+
+static int check_config(const struct shunt_ep_config *c, int nranks, struct shunt_ep_why *why)
+{
+	const int64_t most = INT64_C(1) << 40;
+	int err = shunt_ep_check_range(why, "flags", c->flags, 0, SHUNT_EP_MASKS);
+
+	if (!err)
+		err = shunt_ep_check_range(why, "topk", c->topk, 0, SHUNT_EP_MAX_TOPK);
+	if (!err)
+		err = shunt_ep_check_range(why, "normal_bytes", (int64_t)c->normal_bytes, 0, most);
+	if (!err)
+		err = shunt_ep_check_range(why, "ll_bytes", (int64_t)c->ll_bytes, 0, most);
+	if (!err && c->normal_bytes && c->normal_bytes < SHUNT_EP_NOTIFY_BYTES(nranks))
+		err = shunt_ep_check_range(
+		    why, "normal_bytes", (int64_t)c->normal_bytes, SHUNT_EP_NOTIFY_BYTES(nranks), most);
+	return err;
+}
+
+int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group **group_p)
+{
+	const struct shunt_ep_config *c = d->config;
+	int most_topk = c->topk ? c->topk : SHUNT_EP_MAX_TOPK, err;
+	struct shunt_ep_group *g = calloc(1, sizeof(*g));
+	struct shunt_comm_desc desc = { .id = d->id,
+		.member = d->rank,
+		.nmembers = d->nranks,
+		.rank = d->rank,
+		.nranks = d->nranks,
+		.device = d->device,
+		.takes_all = true,
+		.joined = true,
+		.own = describe_memory(c, (uint64_t)most_topk) };
+	struct shunt_ep_why why;
+
+	if (!g)
+		return -ENOMEM;
+	/* All ranks wait for each other, so a rank whose values are wrong comes, too. */
+	if (check_config(c, d->nranks, &why))
+		snprintf(desc.own.refusal, sizeof(desc.own.refusal), "%.95s", why.text);
+	err = shunt_comm_create(&desc, &g->comm);
+	if (!err)
+		err = d->come_together(d->ctx);
+	if (!err)
+		err = shunt_comm_set_up(g->comm);
+	if (err) {
+		shunt_ep_group_destroy(g);
+		return err;
+	}
+	g->room = (struct shunt_ep_room){ .nranks = d->nranks,
+		.rank = d->rank,
+		.most_topk = most_topk,
+		.flags = c->flags,
+		.normal_bytes = c->normal_bytes,
+		.ll_bytes = c->ll_bytes,
+		.key = &g->comm->sel_key };
+	*group_p = g;
+	return 0;
+}
+
+void shunt_ep_group_abort(struct shunt_ep_group *g)
+{
+	shunt_comm_abort(g->comm);
+}
+
+void shunt_ep_group_destroy(struct shunt_ep_group *g)
+{
+	if (g->comm)
+		shunt_comm_destroy(g->comm);
+	free(g);
+}
+
+int shunt_ep_group_error(struct shunt_ep_group *g, char *text, size_t bytes)
+{
+	int err = shunt_comm_error(g->comm);
+	const char *known = err ? shunt_comm_error_text(g->comm) : "";
+
+	if (text && bytes)
+		snprintf(text, bytes, "%s",
+		    known                 ? known :
+		        err == -ECANCELED ? "the group was aborted" :
+		                            strerror(-err));
+	return err;
+}
+
+/* Kernels have told of the ranks that they did not wait for any longer. */
+static void name_masked(struct shunt_ep_group *g)
+{
+	for (int r = 0; r < g->room.nranks; r++)
+		if (__atomic_load_n(&g->comm->words->masked[r], __ATOMIC_ACQUIRE))
+			shunt_comm_miss(g->comm, r, 0);
+}
+
+int shunt_ep_group_enter(struct shunt_ep_group *g)
+{
+	int err;
+
+	shunt_comm_lock(g->comm);
+	if (g->room.flags & SHUNT_EP_MASKS)
+		name_masked(g);
+	err = shunt_comm_error(g->comm);
+	if (err)
+		shunt_comm_unlock(g->comm);
+	return err;
+}
+
+void shunt_ep_group_leave(struct shunt_ep_group *g)
+{
+	shunt_comm_unlock(g->comm);
+}
+
+int shunt_ep_group_refuse(const struct shunt_ep_group *g, const char *call, int err, const struct shunt_ep_why *why)
+{
+	shunt_warn("shunt_%s on rank %d: %s", call, g->room.rank, why->text);
+	return err;
+}
+
+int shunt_ep_group_run(struct shunt_ep_group *g, const struct shunt_comm_call *call, struct shunt_work *work)
+{
+	int err = shunt_comm_run_work(g->comm, call, work);
+
+	return err == -EBADMSG ? -EBUSY : err;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_EP_H
+#define SHUNT_KERNELS_EP_H
+/*
+ * Expert parallel groups: the memory of a rank, which all ranks map, and the arguments of the kernels. Shared by host
+ * and kernels; plain C.
+ *
+ *   struct shunt_ctrl | struct shunt_ep_ctrl | normal mode | low latency mode
+ *
+ * Low latency mode. A call has a number, which counts the calls of its kind (dispatch or combine) on this group from 1,
+ * in device memory, so that graphs count on. Call i uses set i % 2 of its kind. A rank's memory has, in units of
+ * shunt_kargs_ep_ll.unit bytes, which hold what one rank sends in a dispatch:
+ *
+ *   dispatch  [set][source]: a head, then a row for each token of the source
+ *   combine   [set]: `most_topk` units of rows [token][place among the token's experts]
+ *
+ * All of it is lines of 128 bytes, 120 of data and then the number of the call, which is never used again. So calls of
+ * other sizes may follow each other, and what an earlier call left is never taken for new.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include "kernels/kargs.h"
+#ifndef __cplusplus
+#include <assert.h>
+#endif
+
+#define SHUNT_EP_MAX_LL_TOKENS 4096u /* of a rank in a low latency call */
+#define SHUNT_EP_MAX_LL_HIDDEN 16384u
+#define SHUNT_EP_LINE 128u
+#define SHUNT_EP_LINE_DATA 120u
+
+enum { SHUNT_EP_DISPATCH, SHUNT_EP_COMBINE, SHUNT_EP_KINDS };
+/* The form of received rows, as in shunt/ep.h. */
+enum { SHUNT_EP_FORM_AS_IS, SHUNT_EP_FORM_FP8, SHUNT_EP_FORM_FP8_ROUND, SHUNT_EP_FORM_FP8_UE8M0 };
+
+/* Of one kind of low latency calls. */
+struct shunt_ep_calls {
+	uint64_t sent;   /* the number of the last call */
+	uint64_t blocks; /* of the running launch, that have ended */
+	/* Of each set: the call that was sent and is not received yet. key 0: none. */
+	struct {
+		uint64_t key, number;
+	} under_way[2];
+	/*
+	 * [set][peer]: the last call whose data there the peer has read. One for each set: programs may receive calls
+	 * in another order than they sent them, and a single number would go back then.
+	 */
+	uint64_t read[2][SHUNT_KARGS_MAX_RANKS];
+};
+
+/* Written by this rank alone, except for `read`. */
+struct shunt_ep_ctrl {
+	uint32_t mask[SHUNT_KARGS_MAX_RANKS]; /* 1: this rank goes on without that one */
+	struct shunt_ep_calls calls[SHUNT_EP_KINDS];
+	/* With masks: twice the number of a call, and 1 if the rank did not come to it. For the blocks of a launch. */
+	uint64_t status[SHUNT_KARGS_MAX_RANKS];
+	uint64_t waited[SHUNT_MAX_BLOCKS][SHUNT_KARGS_MAX_RANKS]; /* ns, by a block of a launch for a rank's data */
+};
+
+/* Byte offsets in each rank's memory. */
+#define SHUNT_EP_CTRL_AT SHUNT_CTRL_BYTES
+#define SHUNT_EP_CTRL_BYTES (64u << 10)
+#define SHUNT_EP_NORMAL_AT ((uint64_t)SHUNT_EP_CTRL_AT + SHUNT_EP_CTRL_BYTES)
+
+/*
+ * Normal mode begins with the counts that ranks tell each other: two sets, and from each source a word for each pair of
+ * ranks or expert. Rings are behind them.
+ */
+#define SHUNT_EP_NOTIFY_BYTES(n) (2 * ((uint64_t)(n) * (uint64_t)(n) + 32768) * 8)
+
+/*
+ * The 16 bytes at the beginning of a head: the values that must be alike on all ranks, and the number of tokens. The
+ * experts of max_tokens x topk places follow as int16_t, -1 for none.
+ */
+#define SHUNT_EP_HEAD_BYTES 16u
+#define SHUNT_EP_VALUES(max_tokens, hidden, experts, topk, form) \
+	((uint64_t)(max_tokens) | (uint64_t)(hidden) << 16 | (uint64_t)(experts) << 32 | (uint64_t)(topk) << 48 | \
+	    (uint64_t)(form) << 56)
+
+/* Whole lines for so many bytes, in bytes. */
+static inline uint64_t shunt_ep_wire(uint64_t bytes)
+{
+	return (bytes + SHUNT_EP_LINE_DATA - 1) / SHUNT_EP_LINE_DATA * SHUNT_EP_LINE;
+}
+
+struct shunt_kargs_ep_ll {
+	struct shunt_kargs k; /* send: x; recv: the rows, or the sums */
+	uint64_t ll_at, unit; /* in each rank's memory: the low latency part, and see above */
+	uint64_t key;         /* not 0; by which a receive phase finds the call that a send phase began */
+	const int64_t *topk_idx;
+	const float *topk_weights;
+	void *recv_scales;
+	int32_t *count, *src_idx;
+	int64_t *ranges;
+	int16_t *routing;
+	int32_t *stats;   /* or NULL */
+	int64_t *wait_ns; /* or NULL */
+	uint32_t tokens, max_tokens, hidden, experts;
+	uint16_t topk;
+	uint8_t most_topk; /* of any call of the group */
+	uint8_t form;
+	uint32_t row_bytes; /* of a row on the wire, without flags; combine: of an expert's row */
+	uint32_t scales;    /* of 4 bytes, in a row; 0: none */
+};
+
+static_assert(sizeof(struct shunt_ctrl) <= SHUNT_CTRL_BYTES, "the control words of a group follow");
+static_assert(sizeof(struct shunt_ep_ctrl) <= SHUNT_EP_CTRL_BYTES, "the rings follow");
+static_assert(offsetof(struct shunt_ep_ctrl, calls) % 8 == 0, "words of 8 bytes");
+static_assert(SHUNT_EP_NORMAL_AT % SHUNT_EP_LINE == 0, "lines are aligned");
+static_assert(sizeof(struct shunt_kargs_ep_ll) <= 512, "a launch's arguments are few");
+static_assert(SHUNT_EP_MAX_LL_HIDDEN < 1 << 16 && SHUNT_EP_MAX_LL_TOKENS < 1 << 16, "they fit into SHUNT_EP_VALUES");
+#endif

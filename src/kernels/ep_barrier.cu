@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A barrier among the ranks of an expert parallel group, which masks whom it misses if the group has masks. Lane p
+ * signals rank p and waits for it. Two sets of words in turns suffice, as in barrier.cu. A masked rank is signalled,
+ * too, so that it may take part again once it is no longer masked. It may be behind by any number of barriers: a later
+ * number lets it pass.
+ */
+#include "kernels/ep_wait.h"
+#include "kernels/kernel_list.h"
+
+GPU_FN void ep_barrier(const struct shunt_kargs &a)
+{
+	struct shunt_ctrl *ctrl = progress_ctrl(a);
+	uint64_t number = ctrl->barriers + 1, seen;
+	uint32_t peer = gpu_tid();
+	struct spin spin;
+
+	if (!gpu_warp_all(!ep_broken(a)))
+		return;
+	spin_init(&spin, ctrl);
+	if (peer < a.nranks && peer != a.rank) {
+		const uint64_t *here = &ctrl->barrier[number & 1][peer].number;
+
+		gpu_st_release(&((struct shunt_ctrl *)a.peer[peer])->barrier[number & 1][a.rank].number, number);
+		while (!ep_masked(a, peer) && (seen = gpu_ld_acquire(here)) < number &&
+		    ep_try_again(&spin, a, peer, 0, number, seen))
+			;
+	}
+	gpu_warp_sync();
+	if (gpu_tid() == 0)
+		ctrl->barriers = number;
+}
+
+#define INSTANCE(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs) a) \
+	    PROGRESS(a, ep_barrier(a))
+SHUNT_BARRIER_ROW(INSTANCE, ep_barrier)

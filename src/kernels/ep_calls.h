@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_EP_CALLS_H
+#define SHUNT_KERNELS_EP_CALLS_H
+/*
+ * The numbers of low latency calls, and the credits for their sets. A launch has the send phase of a call, its receive
+ * phase, or both. A send phase takes the next number, a receive phase that of the call with its key. A set may be
+ * written again when every rank has said that it has read the last call there; so two calls of a kind may be under way.
+ */
+#include "kernels/ep_wait.h"
+
+/* Reports an error of this rank's call, or of the peer's; the first thread that reports is heard. */
+GPU_NOINLINE void ep_fault(const struct shunt_kargs &a, uint32_t reason, uint32_t peer, uint32_t channel, uint32_t pad,
+    uint64_t expected, uint64_t seen)
+{
+	struct shunt_ctrl *ctrl = progress_ctrl(a);
+	struct shunt_fault *f = spin_fault(ctrl, a.rank, peer);
+
+	if (!f)
+		return;
+	f->channel = channel;
+	f->pad = pad;
+	f->expected = expected;
+	f->seen = seen;
+	spin_give_up(ctrl, f, reason);
+}
+
+struct ep_call {
+	struct shunt_ep_calls *calls;
+	uint32_t kind;
+	uint64_t number; /* 0: there is no such call; its fault was reported */
+};
+
+/* The number of a launch's call. By each thread that needs it, before ep_call_end(). */
+GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t kind)
+{
+	struct ep_call c = { &ep_ctrl(a.k, a.k.rank)->calls[kind], kind, 0 };
+
+	if (a.k.flags & SHUNT_K_EP_SEND) {
+		if (!c.calls->under_way[(c.calls->sent + 1) & 1].key)
+			c.number = c.calls->sent + 1;
+	} else {
+		for (uint32_t set = 0; set < 2; set++) {
+			uint64_t number = c.calls->under_way[set].number;
+
+			if (c.calls->under_way[set].key == a.key && (!c.number || number < c.number))
+				c.number = number;
+		}
+	}
+	if (!c.number && gpu_bid() == 0 && gpu_tid() == 0)
+		ep_fault(a.k, SHUNT_FAULT_UNDER_WAY, a.k.rank, kind, 0, 0, a.k.flags & SHUNT_K_EP_SEND);
+	return c;
+}
+
+/* Waits until the peers have read what was sent two calls ago. By the whole block. */
+GPU_FN void ep_call_await_set(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
+{
+	uint32_t peer = gpu_tid();
+
+	if (peer < a.k.nranks && c.number > 2) {
+		const uint64_t *read = &c.calls->read[c.number & 1][peer];
+		struct spin spin;
+		uint64_t seen;
+
+		spin_init(&spin, progress_ctrl(a.k));
+		while (!ep_masked(a.k, peer) && (seen = gpu_ld_credit(read)) + 2 < c.number &&
+		    ep_try_again(&spin, a.k, peer, SHUNT_CHECK_CHANNEL, c.number - 2, seen))
+			;
+	}
+	gpu_sync();
+}
+
+/*
+ * Called last in a launch, by the whole block. The last block of the launch answers for all. True: the calling thread
+ * is the one that did so, and a receive phase has ended.
+ */
+GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
+{
+	gpu_sync();
+	if (gpu_tid() || gpu_fetch_add_acq_rel(&c.calls->blocks, 1) + 1 < gpu_nbid())
+		return false;
+	c.calls->blocks = 0;
+	if (!c.number)
+		return false;
+	if (a.k.flags & SHUNT_K_EP_SEND)
+		c.calls->sent = c.number;
+	c.calls->under_way[c.number & 1].key = a.k.flags & SHUNT_K_EP_RECEIVE ? 0 : a.key;
+	c.calls->under_way[c.number & 1].number = c.number;
+	/* A masked rank, too: it may take part again. */
+	for (uint32_t p = 0; p < a.k.nranks && a.k.flags & SHUNT_K_EP_RECEIVE && !ep_broken(a.k); p++)
+		gpu_st_credit(&ep_ctrl(a.k, p)->calls[c.kind].read[c.number & 1][a.k.rank], c.number);
+	return a.k.flags & SHUNT_K_EP_RECEIVE;
+}
+#endif

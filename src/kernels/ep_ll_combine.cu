@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Low latency combine. Send: each row of a local expert goes to the rank that its token came from, into the slot of the
+ * token and of the expert's place among the token's experts. Receive: a token's rows are added in the order of its
+ * experts, each multiplied by its weight: sum = sum + weight * row in float32, where the product is rounded, too. The
+ * sum is rounded once. So a token's result does not depend on the other tokens.
+ */
+#include "kernels/ep_calls.h"
+#include "kernels/ep_rows.h"
+#include "kernels/kernel_list.h"
+
+/* Parts of a row, each for a warp. */
+#define EP_PARTS 4u
+
+struct ep_combine {
+	struct ep_call call;
+	uint32_t warp, nwarps; /* of the block */
+	uint32_t local;        /* experts of a rank */
+	uint32_t row_lines;    /* on the wire */
+	struct ep_seen *seen;  /* of the block, at the beginning of a phase */
+	uint32_t *absent;      /* of the block: ranks whose rows are left out, as bits; then a word for each rank */
+	uint64_t began;        /* when the receive phase began, if the times of waits are asked for */
+};
+
+/* The row of a place of a token, in a rank's memory. */
+GPU_FN char *ep_slot_of(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t rank, uint32_t token, uint32_t place)
+{
+	uint64_t set = 2 * a.k.nranks + (c.call.number & 1) * a.most_topk;
+
+	return a.k.peer[rank] + a.ll_at + set * a.unit +
+	    ((uint64_t)token * a.topk + place) * c.row_lines * SHUNT_EP_LINE;
+}
+
+/* The first place of the expert among those of a token; topk: none. By a warp. */
+GPU_FN uint32_t ep_first_place(const struct shunt_kargs_ep_ll &a, const int16_t *experts, uint32_t expert)
+{
+	uint32_t places = gpu_ballot(gpu_lane() < a.topk && experts[gpu_lane()] == (int16_t)expert);
+
+	return places ? gpu_popc((places & -places) - 1) : a.topk;
+}
+
+GPU_FN void ep_send_part(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, const char *row, char *to, uint32_t part)
+{
+	for (uint32_t i = part; i < ep_slots(c.row_lines); i += EP_PARTS) {
+		uint32_t lines = ep_slot_lines(c.row_lines, i);
+		struct gpu_v16 v = { 0, 0 };
+
+		if (ep_width(lines))
+			v = load_user<u16>(
+			    row, ep_at(lines, i), ep_width(lines), a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
+		gpu_ll128_st(to + i * EP_SLOT_WIRE, v, c.call.number, lines);
+	}
+}
+
+/* The rows of a local expert that came from one rank. By the whole block. */
+GPU_FN void ep_send_range(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t local, uint32_t rank)
+{
+	uint64_t rows = (uint64_t)a.k.nranks * a.max_tokens, range = (uint64_t)a.ranges[local * a.k.nranks + rank];
+	uint32_t begin = (uint32_t)(range >> 32), count = (uint32_t)range;
+
+	for (uint32_t u = c.warp; u < count * EP_PARTS; u += c.nwarps) {
+		uint64_t row = local * rows + begin + u / EP_PARTS;
+		uint32_t token = (uint32_t)a.src_idx[row];
+		uint32_t place = ep_first_place(
+		    a, a.routing + ((uint64_t)rank * a.max_tokens + token) * a.topk, a.k.rank * c.local + local);
+
+		if (place < a.topk)
+			ep_send_part(a, c, (const char *)a.k.send + row * a.row_bytes,
+			    ep_slot_of(a, c, rank, token, place), u % EP_PARTS);
+	}
+}
+
+GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c)
+{
+	/* Begins with the next rank, so that not all ranks store to one at once. */
+	for (uint32_t i = gpu_bid(); i < c.local * a.k.nranks; i += gpu_nbid()) {
+		uint32_t rank = (i / c.local + a.k.rank + 1) % a.k.nranks;
+
+		if (!(c.seen->masked >> rank & 1))
+			ep_send_range(a, c, i % c.local, rank);
+	}
+}
+
+/* ---- receive */
+
+/* The token's expert at a place, or -1; the place of its row, as a token's repeated expert has one row. */
+GPU_FN int64_t ep_expert_at(const struct shunt_kargs_ep_ll &a, uint32_t token, uint32_t place, uint32_t *first_p)
+{
+	const int64_t *experts = a.topk_idx + (uint64_t)token * a.topk;
+	int64_t id = experts[place];
+
+	for (*first_p = 0; experts[*first_p] != id; ++*first_p)
+		;
+	return (uint64_t)id < a.experts ? id : -1;
+}
+
+/* With masks all parts of a token must leave out the same rows: waits for them first. By the whole block. */
+GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token)
+{
+	if (gpu_tid() == 0)
+		*c.absent = c.seen->masked;
+	gpu_sync();
+	for (uint32_t place = 0; place < a.topk; place++) {
+		uint32_t first, rank;
+		int64_t id = ep_expert_at(a, token, place, &first);
+		bool there = true;
+		struct gpu_v16 v;
+
+		if (id < 0 || first < place)
+			continue;
+		rank = (uint32_t)id / c.local;
+		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there && !(c.seen->masked >> rank & 1);
+		    i += c.nwarps)
+			there = ep_wait_slot(a.k, ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE,
+			    ep_slot_lines(c.row_lines, i), c.call.number, rank, &v);
+		gpu_sync();
+		if (!there && gpu_lane() == 0)
+			gpu_test_and_set32(&c.absent[1 + rank]);
+		gpu_sync();
+	}
+	if (gpu_tid() == 0)
+		for (uint32_t r = 0; r < a.k.nranks; r++)
+			*c.absent |= c.absent[1 + r] << r;
+	gpu_sync();
+}
+
+template <typename T> GPU_FN void ep_add(float sum[8], struct gpu_v16 v, float weight)
+{
+	union pack<T> p;
+
+	p.v = v;
+	GPU_UNROLL for (int e = 0; e < 8; e++)
+		sum[e] += gpu_mul(weight, to_acc(p.e[e]));
+}
+
+/* One slot of a token's sum. False: a row does not come. By a warp. */
+template <typename T>
+GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t i)
+{
+	uint32_t lines = ep_slot_lines(c.row_lines, i);
+	float sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+	union pack<T> out;
+
+	for (uint32_t place = 0; place < a.topk; place++) {
+		uint32_t first, rank;
+		int64_t id = ep_expert_at(a, token, place, &first);
+		struct gpu_v16 v;
+
+		rank = id < 0 ? 0 : (uint32_t)id / c.local;
+		if (id < 0 || *c.absent >> rank & 1)
+			continue;
+		if (!ep_wait_slot(a.k, ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE, lines,
+		        c.call.number, rank, &v))
+			return false;
+		if (c.began && gpu_lane() == 0)
+			ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][rank] = gpu_clock_ns() - c.began;
+		ep_add<T>(sum, v, a.topk_weights[(uint64_t)token * a.topk + place]);
+	}
+	GPU_UNROLL for (int e = 0; e < 8; e++)
+		from_acc(&out.e[e], sum[e]);
+	if (ep_width(lines))
+		store_user<u16>((char *)a.k.recv + (uint64_t)token * a.row_bytes, ep_at(lines, i), ep_width(lines),
+		    a.row_bytes, a.k.flags & SHUNT_K_ALIGNED, out.v);
+	return true;
+}
+
+template <typename T> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine &c)
+{
+	if (a.wait_ns) {
+		c.began = gpu_clock_ns();
+		if (gpu_tid() < a.k.nranks)
+			ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][gpu_tid()] = 0;
+		gpu_sync();
+	}
+	for (uint32_t t = gpu_bid(); t < a.tokens && !c.seen->broken; t += gpu_nbid()) {
+		bool there = true;
+
+		if (a.k.flags & SHUNT_K_EP_MASKS)
+			ep_agree_on_rows(a, c, t);
+		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there; i += c.nwarps)
+			there = ep_sum_slot<T>(a, c, t, i);
+		ep_look(a.k, c.seen);
+	}
+}
+
+/* By one thread, after all blocks: the time until the last row of each rank had come. */
+GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a)
+{
+	for (uint32_t r = 0; r < a.k.nranks; r++) {
+		uint64_t most = 0;
+
+		for (uint32_t b = 0; b < gpu_nbid(); b++) {
+			uint64_t ns = ep_ctrl(a.k, a.k.rank)->waited[b][r];
+
+			most = ns > most ? ns : most;
+		}
+		a.wait_ns[r] += (int64_t)most;
+	}
+}
+
+template <typename T> GPU_FN void ep_ll_combine(const struct shunt_kargs_ep_ll &a)
+{
+	GPU_SHARED(struct ep_seen, seen, 1);
+	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
+	struct ep_combine c = { ep_call_begin(a, SHUNT_EP_COMBINE), gpu_tid() / 32, gpu_ntid() / 32,
+		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, 0 };
+
+	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
+		absent[gpu_tid()] = 0;
+	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND)
+		ep_call_await_set(a, c.call);
+	ep_look(a.k, seen);
+	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && !seen->broken)
+		ep_send(a, c);
+	gpu_sync();
+	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+		ep_receive<T>(a, c);
+	if (ep_call_end(a, c.call) && a.wait_ns)
+		ep_add_waits(a);
+}
+
+#define INSTANCE(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_ll) a) \
+	    PROGRESS(a, ep_ll_combine<struct type>(a))
+SHUNT_EP_SUM_ROWS(INSTANCE, ep_ll_combine)

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_EP_ROWS_H
+#define SHUNT_KERNELS_EP_ROWS_H
+/*
+ * Rows as lines. A warp moves up to four lines at a time, a slot: in each line lanes 0-6 have 16 bytes, lane 7 has 8
+ * bytes and the flag. So that packs of 16 bytes stay aligned, the packs of all lines of a slot come first in the row,
+ * then the halves.
+ */
+#include "kernels/elements.h"
+#include "kernels/ep_wait.h"
+
+#define EP_SLOT_DATA (4 * SHUNT_EP_LINE_DATA)
+#define EP_SLOT_WIRE (4 * SHUNT_EP_LINE)
+
+GPU_FN uint32_t ep_lines(uint32_t bytes) { return (bytes + SHUNT_EP_LINE_DATA - 1) / SHUNT_EP_LINE_DATA; }
+GPU_FN uint32_t ep_slots(uint32_t lines) { return (lines + 3) / 4; }
+/* Lines of slot i of a row. */
+GPU_FN uint32_t ep_slot_lines(uint32_t lines, uint32_t i) { return lines - 4 * i < 4 ? lines - 4 * i : 4; }
+
+/* Where this lane's bytes of slot i are in the row, and how many they are; lanes behind `lines` have none. */
+GPU_FN uint32_t ep_at(uint32_t lines, uint32_t i)
+{
+	uint32_t line = gpu_lane() / 8;
+
+	return i * EP_SLOT_DATA + (GPU_LL128_FLAG_LANE ? lines * 112 + line * 8 : (line * 7 + gpu_lane() % 8) * 16);
+}
+
+GPU_FN uint32_t ep_width(uint32_t lines) { return gpu_lane() / 8 >= lines ? 0 : GPU_LL128_FLAG_LANE ? 8 : 16; }
+
+/*
+ * Waits until the lines of a rank have come, which begin at `slot`. False: they do not come, see ep_try_again().
+ * Collective over the warp.
+ */
+GPU_FN bool ep_wait_slot(
+    const struct shunt_kargs &a, const char *slot, uint32_t lines, uint64_t flag, uint32_t rank, struct gpu_v16 *v)
+{
+	struct spin spin;
+
+	spin_init(&spin, progress_ctrl(a));
+	for (;;) {
+		bool there, on = true;
+
+		gpu_ll128_ld(slot, v, flag, lines);
+		there = gpu_ll128_ready(*v, flag, lines);
+		if (gpu_warp_all(there))
+			return true;
+		if (gpu_lane() == 7)
+			on = ep_try_again(&spin, a, rank, SHUNT_CHECK_CHANNEL, flag, there ? flag : v->hi);
+		if (!gpu_warp_all(on))
+			return false;
+	}
+}
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_EP_WAIT_H
+#define SHUNT_KERNELS_EP_WAIT_H
+/*
+ * Waits of expert parallel groups. A wait for a rank ends when that rank has come, when it is masked, or when this rank
+ * gives up. In a group with masks a wait that lasts too long masks the rank; else it breaks the group.
+ */
+#include "kernels/ep.h"
+#include "kernels/progress.h"
+#include "kernels/spin.h"
+
+GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_ep_ll &a) { return progress_ctrl(a.k); }
+
+GPU_FN struct shunt_ep_ctrl *ep_ctrl(const struct shunt_kargs &a, uint32_t rank)
+{
+	return (struct shunt_ep_ctrl *)(a.peer[rank] + SHUNT_EP_CTRL_AT);
+}
+
+GPU_FN bool ep_masked(const struct shunt_kargs &a, uint32_t rank)
+{
+	return (a.flags & SHUNT_K_EP_MASKS) && gpu_ld_relaxed32(&ep_ctrl(a, a.rank)->mask[rank]);
+}
+
+/* The log gets a line from the host (comm/ep/masks.c). */
+GPU_NOINLINE void ep_mask(const struct shunt_kargs &a, uint32_t rank)
+{
+	gpu_test_and_set32(&ep_ctrl(a, a.rank)->mask[rank]);
+	gpu_st_relaxed(&progress_ctrl(a)->host_ctrl->masked[rank], 1);
+}
+
+/* The group is broken: nothing is waited for any more. */
+GPU_FN bool ep_broken(const struct shunt_kargs &a) { return gpu_ld_relaxed32(&progress_ctrl(a)->abort); }
+
+/* What a block's threads must see alike, since they go the same ways: in shared memory. */
+struct ep_seen {
+	uint32_t broken; /* ep_broken() */
+	uint32_t masked; /* the masked ranks, as bits */
+};
+
+/* By the whole block. */
+GPU_FN void ep_look(const struct shunt_kargs &a, struct ep_seen *seen)
+{
+	gpu_sync();
+	if (gpu_tid() == 0) {
+		seen->broken = ep_broken(a);
+		seen->masked = 0;
+		for (uint32_t r = 0; r < a.nranks; r++)
+			seen->masked |= (uint32_t)ep_masked(a, r) << r;
+	}
+	gpu_sync();
+}
+
+/*
+ * By one thread, after a try in vain to see what `rank` has to store. True: try again. channel, expected, seen: for the
+ * report.
+ */
+GPU_FN bool ep_try_again(
+    struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel, uint64_t expected, uint64_t seen)
+{
+	uint32_t expired = spin_expired(spin);
+
+	if (expired == SHUNT_FAULT_TIMEOUT && (a.flags & SHUNT_K_EP_MASKS)) {
+		ep_mask(a, rank);
+		return false;
+	}
+	if (expired) {
+		spin_report(progress_ctrl(a), expired, a.rank, rank, channel, expected, seen);
+		return false;
+	}
+	if (!(a.flags & SHUNT_K_EP_MASKS) || spin->tries % GPU_SPIN_CHECK)
+		return true;
+	if (gpu_ld_relaxed(&progress_ctrl(a)->host_ctrl->gone) >> rank & 1)
+		ep_mask(a, rank);
+	return !ep_masked(a, rank);
+}
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The functions of shunt/ep.h, in both modes, and the table of the process's groups. A group's pointer is a number that
+ * is never used again, so a pointer that is none, or that of a group that has ended, is told without a look at it.
+ */
+#include <errno.h>
+#include <string.h>
+#include <stdlib.h>
+#include "algos/ep/room.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "comm/ep/group.h"
+#include "kernels/set.h"
+#include "shim/calls/thread.h"
+#include "shim/handles/child_id.h"
+#include "shim/overlay/attach.h"
+#include "shim/overlay/pending_child.h"
+#include "shunt/ep.h"
+#include "transport/rendezvous/bootstrap.h"
+#include "transport/rendezvous/bootstrap_group.h"
+#include "transport/rendezvous/host_table.h"
+
+_Static_assert(SHUNT_EP_ID_BYTES == SHUNT_BOOTSTRAP_ID_BYTES, "an id of a group is one of a communicator");
+
+/* ---- the table */
+
+struct live {
+	struct live *next;
+	uintptr_t name;
+	struct shunt_ep_group *group;
+	unsigned users;
+	bool ending;
+};
+
+static struct live *groups; /* SHUNT_LOCK_GROUPS */
+static uintptr_t last_name;
+static pthread_cond_t unused = PTHREAD_COND_INITIALIZER;
+
+/* A forked child has no groups. */
+static void forget_groups(void)
+{
+	groups = NULL;
+}
+SHUNT_IN_FORKED_CHILD(forget_groups)
+
+static struct live **find(uintptr_t name)
+{
+	struct live **at = &groups;
+
+	while (*at && (*at)->name != name)
+		at = &(*at)->next;
+	return at;
+}
+
+/* The group, which stays until it is put; NULL: there is none. */
+static struct live *get(const struct shunt_ep *name)
+{
+	struct live *l;
+
+	shunt_lock_acquire(SHUNT_LOCK_GROUPS);
+	l = *find((uintptr_t)name);
+	if (l && l->ending)
+		l = NULL;
+	if (l)
+		l->users++;
+	shunt_lock_release(SHUNT_LOCK_GROUPS);
+	return l;
+}
+
+static void put(struct live *l)
+{
+	shunt_lock_acquire(SHUNT_LOCK_GROUPS);
+	if (!--l->users)
+		pthread_cond_broadcast(&unused);
+	shunt_lock_release(SHUNT_LOCK_GROUPS);
+}
+
+static int publish(struct shunt_ep_group *g, struct shunt_ep **group_p)
+{
+	struct live *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	shunt_lock_acquire(SHUNT_LOCK_GROUPS);
+	last_name += 16;
+	*l = (struct live){ .next = groups, .name = last_name, .group = g };
+	groups = l;
+	shunt_lock_release(SHUNT_LOCK_GROUPS);
+	*group_p = (struct shunt_ep *)l->name;
+	return 0;
+}
+
+/* Takes the group out of the table once no thread uses it; its calls that wait end by an abort. */
+static struct shunt_ep_group *withdraw(struct live *l, bool abort)
+{
+	struct shunt_ep_group *g = l->group;
+	bool first;
+
+	shunt_lock_acquire(SHUNT_LOCK_GROUPS);
+	first = !l->ending;
+	l->ending = true;
+	shunt_lock_release(SHUNT_LOCK_GROUPS);
+	if (!first) { /* another thread ends it */
+		put(l);
+		return NULL;
+	}
+	if (abort)
+		shunt_ep_group_abort(g);
+	shunt_lock_acquire(SHUNT_LOCK_GROUPS);
+	l->users--;
+	while (l->users)
+		pthread_cond_wait(&unused, &shunt_lock_mutex[SHUNT_LOCK_GROUPS]);
+	*find(l->name) = l->next;
+	shunt_lock_release(SHUNT_LOCK_GROUPS);
+	free(l);
+	return g;
+}
+
+/* ---- create */
+
+struct gathering {
+	const void *id; /* by which the ranks come together over TCP; NULL: over the host's sockets */
+	struct shunt_bootstrap_group ranks;
+};
+
+static int refuse(const char *call, int err, const char *why)
+{
+	shunt_warn("shunt_%s: %s", call, why);
+	return err;
+}
+
+static int refuse_hosts(struct shunt_hosts *hosts)
+{
+	if (!hosts)
+		return 0;
+	shunt_hosts_destroy(hosts);
+	return refuse("ep_create", -EOPNOTSUPP, "the ranks are on several hosts, and a group's must be on one");
+}
+
+/* Over TCP. *own_p: an id of this join alone; may be NULL. */
+static int join(const void *id, int rank, int nranks, struct shunt_id *own_p)
+{
+	struct shunt_hosts *hosts = NULL;
+	int err = shunt_bootstrap_join(id, rank, nranks, NULL, &hosts, own_p);
+
+	return err ? err : refuse_hosts(hosts);
+}
+
+static int come_together(void *ctx)
+{
+	struct gathering *g = ctx;
+	struct shunt_hosts *hosts = NULL;
+
+	if (g->id)
+		return join(g->id, g->ranks.rank, g->ranks.nranks, NULL);
+	return g->ranks.nranks > 1 ? shunt_bootstrap_allgather(&g->ranks, NULL, 0, NULL, &hosts) : 0;
+}
+
+static int check_ranks(int rank, int nranks)
+{
+	struct shunt_ep_why why;
+	int err = shunt_ep_check_range(&why, "nranks", nranks, 1, INT32_MAX);
+
+	if (!err)
+		err = shunt_ep_check_range(&why, "rank", rank, 0, nranks - 1);
+	if (err)
+		return refuse("ep_create", err, why.text);
+	return nranks > SHUNT_MAX_RANKS ? refuse("ep_create", -EOPNOTSUPP, "more than 8 ranks") : 0;
+}
+
+static int describe_by_id(const struct shunt_ep_config *c, struct shunt_ep_desc *d, struct gathering *g)
+{
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+	struct shunt_id own;
+	int err;
+
+	if (!c->id)
+		return refuse("ep_create", -EINVAL, "both comm and id are NULL");
+	if (!gpu)
+		return -ENODEV;
+	err = check_ranks(c->rank, c->nranks);
+	if (!err && c->device < 0)
+		err = gpu->device_get(&d->device);
+	else
+		d->device = c->device;
+	d->rank = c->rank;
+	d->nranks = c->nranks;
+	if (err)
+		return err;
+	if (!shunt_bootstrap_id_is_shared(c->id)) {
+		g->id = c->id;
+		d->id = shunt_id_derive(c->id, SHUNT_EP_ID_BYTES, "expert parallel", 0, 0);
+		return 0;
+	}
+	/* NCCL_COMM_ID's, which other groups have, too. */
+	err = join(c->id, c->rank, c->nranks, &own);
+	d->id = shunt_id_derive(&own, sizeof(own), "expert parallel", 0, 0);
+	return err;
+}
+
+/* The same on all ranks: they have counted as many groups. */
+static int describe_by_comm(struct shunt_entry *e, const struct shunt_ep_config *c, struct shunt_ep_desc *d)
+{
+	int err;
+
+	if (e->forward_reason || !shunt_attach_takes_calls(e, (ncclComm_t)c->comm))
+		return refuse("ep_create", -EOPNOTSUPP,
+		    e->forward_reason ? e->forward_reason :
+		                        "the communicator is not ready, or was finalized or revoked");
+	d->rank = shunt_comm_rank(e->comm);
+	d->nranks = shunt_comm_nranks(e->comm);
+	d->device = shunt_comm_device(e->comm);
+	d->id = shunt_child_group(e);
+	err = check_ranks(d->rank, d->nranks);
+	if (!err)
+		err = shunt_comm_check_host(e->comm);
+	return err == -EREMOTE ?
+	    refuse("ep_create", -EOPNOTSUPP,
+	        "the ranks are on several hosts, or some have no Shunt; a group's are on one host") :
+	    err;
+}
+
+static int create(const struct shunt_ep_desc *d, struct shunt_ep **group_p)
+{
+	struct shunt_ep_group *g;
+	int err = shunt_ep_group_create(d, &g);
+
+	if (!err && (err = publish(g, group_p)))
+		shunt_ep_group_destroy(g);
+	return err;
+}
+
+int shunt_ep_id(void *host)
+{
+	return host ? shunt_bootstrap_new_id(host) : -EINVAL;
+}
+
+int shunt_ep_create(const struct shunt_ep_config *config, struct shunt_ep **group_p)
+{
+	struct gathering g = { 0 };
+	struct shunt_ep_desc d = { .config = config, .come_together = come_together, .ctx = &g };
+	struct shunt_entry *parent = NULL;
+	int err;
+
+	if (!config || !group_p || config->size < sizeof(*config))
+		return -EINVAL;
+	*group_p = NULL;
+	if (shunt_group_of(shunt_thread()))
+		return refuse(
+		    "ep_create", -EBUSY, "a group of NCCL calls is open, and its communicators may not be ready");
+	if (config->comm && !(parent = shunt_entry_find((ncclComm_t)config->comm)))
+		return refuse("ep_create", -EINVAL, "comm is no communicator that Shunt knows");
+	err = parent ? describe_by_comm(parent, config, &d) : describe_by_id(config, &d, &g);
+	if (!err) {
+		g.ranks = (struct shunt_bootstrap_group){ .id = shunt_id_derive(&d.id, sizeof(d.id), "gathering", 0, 0),
+			.member = d.rank,
+			.nmembers = d.nranks,
+			.rank = d.rank,
+			.nranks = d.nranks,
+			.cancel = parent ? &parent->life.cancel : NULL,
+			.root.fd = -1 };
+		err = create(&d, group_p);
+	}
+	shunt_entry_put(parent);
+	return err;
+}
+
+int shunt_ep_destroy(struct shunt_ep *group, int abort)
+{
+	struct shunt_ep_group *g;
+	struct live *l;
+
+	if (!group)
+		return 0;
+	l = get(group);
+	if (!l)
+		return -EINVAL;
+	g = withdraw(l, abort);
+	if (g)
+		shunt_ep_group_destroy(g);
+	return g ? 0 : -EINVAL;
+}
+
+/* ---- calls */
+
+int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p)
+{
+	struct shunt_ep_why why;
+	int err;
+
+	if (!shape || shape->size < sizeof(*shape))
+		return -EINVAL;
+	err = shunt_ep_room_needed(shape, normal_p, ll_p, &why);
+	return err ? refuse("ep_bytes", err, why.text) : 0;
+}
+
+/* clang-format off */
+#define ON_GROUP(call) \
+	struct live *l = get(group); \
+	int err; \
+	if (!l) \
+		return -EINVAL; \
+	err = call; \
+	put(l); \
+	return err
+/* clang-format on */
+
+int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes)
+{
+	ON_GROUP(shunt_ep_group_error(l->group, text, bytes));
+}
+
+int shunt_ep_mask(struct shunt_ep *group, int rank, int masked, void *stream)
+{
+	ON_GROUP(shunt_ep_group_mask(l->group, rank, masked, stream));
+}
+
+int shunt_ep_masks(struct shunt_ep *group, int32_t *masks, void *stream)
+{
+	ON_GROUP(shunt_ep_group_masks(l->group, masks, stream));
+}
+
+int shunt_ep_masks_clear(struct shunt_ep *group, void *stream)
+{
+	ON_GROUP(shunt_ep_group_masks_clear(l->group, stream));
+}
+
+int shunt_ep_barrier(struct shunt_ep *group, void *stream)
+{
+	ON_GROUP(shunt_ep_group_barrier(l->group, stream));
+}
+
+int shunt_ep_ll_dispatch(struct shunt_ep *group, const struct shunt_ep_ll_dispatch *call)
+{
+	ON_GROUP(call && call->size >= sizeof(*call) ? shunt_ep_group_ll_dispatch(l->group, call) : -EINVAL);
+}
+
+int shunt_ep_ll_combine(struct shunt_ep *group, const struct shunt_ep_ll_combine *call)
+{
+	ON_GROUP(call && call->size >= sizeof(*call) ? shunt_ep_group_ll_combine(l->group, call) : -EINVAL);
+}

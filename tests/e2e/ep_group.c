@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Expert parallel groups: how they are made, refused, broken and ended. Ranks as processes and threads, on the sim;
+ * with SHUNT_NCCL_LIB in front of the fake NCCL.
+ */
+#include <errno.h>
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/e2e/ep_job.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/own.h"
+#include "tests/support/until.h"
+
+static struct {
+	struct ranks_ids ids;
+	_Alignas(64) char fake[FAKE_NCCL_SHARED_BYTES]; /* for the fake NCCL */
+} *shared;
+
+static const struct ep_job job = {
+	.experts = 6, .topk = 2, .hidden = 64, .max_tokens = 4, .dtype = 9, .tokens = { 4, 2, 3 }, .seed = 3
+};
+
+static int run_as(struct ranks ranks)
+{
+	memset(shared, 0, sizeof(*shared));
+	ranks.raw = 1;
+	return ranks_run_as(&ranks);
+}
+
+static int run(enum ranks_how how, int n, rank_fn body)
+{
+	return run_as((struct ranks){ .how = how, .n = n, .body = body });
+}
+
+/* A dispatch and a combine, checked. */
+static int use(struct rank *r, struct shunt_ep *group)
+{
+	struct ep_job mine = job;
+	struct ep_run call;
+
+	mine.nranks = r->nranks;
+	ep_run_prepare(&call, &mine, r);
+	CHECK(ep_run_fill_rows(&call, r) == 0);
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+	CHECK(shunt_ep_ll_combine(group, &call.combine) == 0);
+	CHECK(shunt_ep_barrier(group, r->stream) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(ep_run_check_dispatch(&call, r) == 0 && ep_run_check_combine(&call, r) == 0);
+	ep_run_finish(&call);
+	return 0;
+}
+
+static int make(struct rank *r, int k, uint32_t flags, struct shunt_ep **group_p)
+{
+	struct ep_job mine = job;
+
+	mine.nranks = r->nranks;
+	return ep_group_make(r, ep_id(r, &shared->ids, k), &mine, flags, 0, group_p);
+}
+
+static int body_of_id_and_communicator(struct rank *r)
+{
+	struct ep_job mine = job;
+	struct shunt_ep_config config = { .size = sizeof(config), .topk = job.topk };
+	struct shunt_ep *by_id, *first, *second;
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(make(r, 0, 0, &by_id) == 0);
+	mine.nranks = r->nranks;
+	config.comm = comm;
+	config.ll_bytes = ep_job_bytes(&mine);
+	CHECK(shunt_ep_create(&config, &first) == 0 && shunt_ep_create(&config, &second) == 0);
+	CHECK(first != second && first != by_id);
+	CHECK(use(r, first) == 0 && use(r, by_id) == 0 && use(r, second) == 0);
+	CHECK(shunt_ep_destroy(first, 0) == 0);
+	NCCL(ncclCommDestroy(comm)); /* the groups need it no more */
+	CHECK(use(r, second) == 0);
+	CHECK(shunt_ep_destroy(second, 0) == 0 && shunt_ep_destroy(by_id, 0) == 0);
+	return 0;
+}
+
+static void test_groups_of_an_id_and_of_a_communicator(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_of_id_and_communicator), 0);
+	assert_int_equal(run(RANKS_THREADS, 2, body_of_id_and_communicator), 0);
+	assert_int_equal(run(RANKS_PROCESSES, 1, body_of_id_and_communicator), 0);
+}
+
+/* Names of groups that are none, or have ended, or are the parent's. */
+static int body_names(struct rank *r)
+{
+	struct shunt_ep *group, *next, *none = (struct shunt_ep *)&group;
+	char text[200];
+	int32_t masks[8];
+	pid_t child;
+	int status;
+
+	CHECK(shunt_ep_destroy(NULL, 0) == 0);
+	CHECK(shunt_ep_destroy(none, 0) == -EINVAL && shunt_ep_error(none, text, sizeof(text)) == -EINVAL);
+	CHECK(shunt_ep_barrier(NULL, NULL) == -EINVAL && shunt_ep_ll_dispatch(none, NULL) == -EINVAL);
+	CHECK(make(r, 0, 0, &group) == 0);
+	CHECK(shunt_ep_ll_combine(group, NULL) == -EINVAL && shunt_ep_ll_dispatch(group, NULL) == -EINVAL);
+	CHECK(shunt_ep_mask(group, 0, 1, NULL) == -EINVAL); /* it has no masks */
+	CHECK(shunt_ep_masks(group, masks, NULL) == -EINVAL && shunt_ep_masks_clear(group, NULL) == -EINVAL);
+	child = fork();
+	if (!child) {
+		int bad = shunt_ep_error(group, NULL, 0) != -EINVAL || shunt_ep_destroy(group, 0) != -EINVAL;
+
+		_exit(bad);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	CHECK(use(r, group) == 0);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	CHECK(shunt_ep_error(group, text, sizeof(text)) == -EINVAL && shunt_ep_destroy(group, 1) == -EINVAL);
+	CHECK(make(r, 1, 0, &next) == 0 && next != group);
+	CHECK(shunt_ep_destroy(next, 1) == 0);
+	return 0;
+}
+
+static void test_names_that_are_none(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_names), 0);
+}
+
+/* Each of these on one rank, or on all. All ranks get an error, none waits for ever. */
+static int body_refusals(struct rank *r)
+{
+	struct ep_job mine = job;
+	struct shunt_ep_config good = {
+		.size = sizeof(good), .nranks = r->nranks, .rank = r->rank, .device = -1, .topk = job.topk
+	};
+	bool one = r->rank == 1;
+	struct shunt_ep *group = (struct shunt_ep *)16;
+	struct shunt_ep_config bad;
+	int k = 0;
+
+	mine.nranks = r->nranks;
+	good.ll_bytes = ep_job_bytes(&mine);
+#define REFUSED(change, expected) \
+	do { \
+		bad = good; \
+		bad.id = ep_id(r, &shared->ids, k++); \
+		change; \
+		CHECK(shunt_ep_create(&bad, &group) == (expected) && !group); \
+	} while (0)
+	REFUSED(bad.ll_bytes += one ? 4096 : 0, -EINVAL);
+	REFUSED(bad.normal_bytes += one ? 1 << 20 : 0, -EINVAL);
+	REFUSED(bad.flags = one ? SHUNT_EP_MASKS : 0, -EINVAL);
+	REFUSED(bad.topk = one ? 3 : 2, -EINVAL);
+	REFUSED(bad.flags = one ? 64 : 0, one ? -EINVAL : -EOPNOTSUPP);
+	REFUSED(bad.topk = one ? 17 : 2, one ? -EINVAL : -EOPNOTSUPP);
+	REFUSED(bad.nranks += one, -EINVAL);
+	REFUSED(bad.nranks = 9, -EOPNOTSUPP);
+	REFUSED(bad.rank = bad.nranks, -EINVAL);
+	REFUSED(bad.id = NULL, -EINVAL);
+	bad = good;
+	bad.comm = &bad;
+	CHECK(shunt_ep_create(&bad, &group) == -EINVAL && !group);
+	bad.size -= 8;
+	CHECK(shunt_ep_create(&bad, &group) == -EINVAL && shunt_ep_create(NULL, &group) == -EINVAL);
+	CHECK(shunt_ep_create(&good, NULL) == -EINVAL && shunt_ep_id(NULL) == -EINVAL);
+	return 0;
+}
+
+static void test_refused_on_all_ranks(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_refusals), 0);
+}
+
+/* Calls that are wrong: refused at once, and the group goes on. */
+static int body_bad_calls(struct rank *r)
+{
+	struct ep_job mine = job;
+	struct shunt_ep *group;
+	struct ep_run run;
+
+	mine.nranks = r->nranks;
+	CHECK(make(r, 0, 0, &group) == 0);
+	ep_run_prepare(&run, &mine, r);
+#define BAD(kind, change, expected) \
+	do { \
+		struct shunt_ep_ll_##kind bad = run.kind; \
+		change; \
+		CHECK(shunt_ep_ll_##kind(group, &bad) == (expected)); \
+	} while (0)
+	BAD(dispatch, bad.tokens = bad.max_tokens + 1, -EINVAL);
+	BAD(dispatch, bad.tokens = -1, -EINVAL);
+	BAD(dispatch, bad.hidden = 12, -EINVAL);
+	BAD(dispatch, bad.hidden = 0, -EINVAL);
+	BAD(dispatch, bad.topk = 3, -EINVAL); /* the group has memory for 2 */
+	BAD(dispatch, bad.topk = 0, -EINVAL);
+	BAD(dispatch, bad.experts = 7, -EINVAL);
+	BAD(dispatch, bad.experts = 32768, -EINVAL);
+	BAD(dispatch, bad.experts = -2, -EINVAL);
+	BAD(dispatch, bad.form = 4, -EINVAL);
+	BAD(dispatch, bad.form = SHUNT_EP_FP8, -EINVAL); /* 64 elements */
+	BAD(dispatch, bad.phases = 0, -EINVAL);
+	BAD(dispatch, bad.phases = 4, -EINVAL);
+	BAD(dispatch, bad.max_tokens = 5000, -EINVAL);
+	BAD(dispatch, bad.max_tokens = 64, -ENOSPC);
+	BAD(dispatch, bad.recv_x = NULL, -EINVAL);
+	BAD(dispatch, bad.routing = NULL, -EINVAL);
+	BAD(dispatch, bad.size = 8, -EINVAL);
+	BAD(dispatch, bad.phases = SHUNT_EP_RECEIVE, -EINVAL); /* nothing was sent */
+	BAD(combine, bad.dtype = 7, -EINVAL);
+	BAD(combine, bad.hidden = 8192, -ENOSPC);
+	BAD(combine, bad.ranges = NULL, -EINVAL);
+	BAD(combine, bad.phases = SHUNT_EP_RECEIVE, -EINVAL);
+	ep_run_finish(&run);
+	CHECK(shunt_ep_error(group, NULL, 0) == 0 && use(r, group) == 0);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static void test_bad_calls(void **state)
+{
+	assert_int_equal(run(RANKS_THREADS, 2, body_bad_calls), 0);
+}
+
+static int descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* Mappings of memory that the sim's devices share. */
+static int mapped(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		n += strstr(line, "memfd:") != NULL;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static int body_lives(struct rank *r)
+{
+	enum { LIVES = 200, WARM = 20 };
+	struct ep_job mine = job;
+	struct shunt_ep_config config = { .size = sizeof(config), .topk = job.topk };
+	struct shunt_ep *group;
+	int before = 0, memory = 0;
+
+	NCCL(ncclCommInitRank((ncclComm_t *)&config.comm, r->nranks, r->id, r->rank));
+	mine.nranks = r->nranks;
+	config.ll_bytes = ep_job_bytes(&mine);
+	for (int i = 0; i < LIVES; i++) {
+		CHECK(shunt_ep_create(&config, &group) == 0);
+		if (i % 20 == 0)
+			CHECK(use(r, group) == 0);
+		CHECK(shunt_ep_destroy(group, i % 2) == 0);
+		if (i == WARM) {
+			before = descriptors();
+			memory = mapped();
+		}
+	}
+	CHECK(descriptors() == before);
+	CHECK(mapped() == memory);
+	NCCL(ncclCommDestroy((ncclComm_t)config.comm));
+	return 0;
+}
+
+static void test_lives_leave_nothing(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_lives), 0);
+}
+
+/* An abort on one rank ends its calls, and not the other's process. */
+static int body_abort(struct rank *r)
+{
+	struct ep_job mine = job;
+	struct shunt_ep *group;
+	struct ep_run call;
+	char text[200];
+
+	mine.nranks = r->nranks;
+	CHECK(make(r, 0, 0, &group) == 0);
+	ep_run_prepare(&call, &mine, r);
+	if (r->rank == 0) {
+		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0); /* rank 1 never comes */
+		CHECK(until_begun(getpid(), 1));
+	}
+	CHECK(shunt_ep_destroy(group, 1) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_ep_error(group, text, sizeof(text)) == -EINVAL);
+	ep_run_finish(&call);
+	return 0;
+}
+
+static void test_abort(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_abort), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_groups_of_an_id_and_of_a_communicator),
+		cmocka_unit_test(test_names_that_are_none),
+		cmocka_unit_test(test_refused_on_all_ranks),
+		cmocka_unit_test(test_bad_calls),
+		cmocka_unit_test(test_lives_leave_nothing),
+		cmocka_unit_test(test_abort),
+	};
+
+	char address[32];
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	own_environment();
+	snprintf(address, sizeof(address), "%p", (void *)shared->fake);
+	setenv("FAKE_NCCL_SHARED", address, 1);
+	setenv("SHUNT_NCCL_LIB", "none", 0);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_E2E_EP_JOB_H
+#define TESTS_E2E_EP_JOB_H
+/*
+ * Expert parallel calls of all ranks with random inputs, and what must come of them. Every rank makes all ranks' inputs
+ * from the seed, so that each can tell what it must receive.
+ */
+#include <stdbool.h>
+#include "shunt/ep.h"
+#include "tests/e2e/ranks.h"
+#include "tools/common/ep_reference.h"
+
+enum { EP_MOST_RANKS = 8 };
+
+/* Where tokens go. */
+enum ep_routing {
+	EP_ANYWHERE,  /* any expert, -1 and the same expert twice among them */
+	EP_TO_ONE,    /* all to expert 0 */
+	EP_TO_LAST,   /* all to the last expert */
+	EP_NOWHERE,   /* all -1 */
+	EP_SAME,      /* a token names one expert topk times */
+	EP_TO_RANK_0, /* one rank's experts alone */
+};
+
+struct ep_job {
+	int nranks, experts, topk, hidden, max_tokens, form, dtype;
+	int tokens[EP_MOST_RANKS];
+	enum ep_routing routing;
+	uint64_t seed;
+	bool odd;        /* rows begin 2 bytes behind a multiple of 16 */
+	uint32_t masked; /* ranks that are left out, as bits */
+};
+
+/* Of one rank's calls: inputs of all ranks, in the host's memory, and this rank's memory of the device. */
+struct ep_run {
+	struct ep_job job;
+	int rank;
+	struct ep_inputs in;
+	int64_t *topk_idx[EP_MOST_RANKS];
+	float *topk_weights[EP_MOST_RANKS];
+	uint16_t *x[EP_MOST_RANKS];
+	struct shunt_ep_ll_dispatch dispatch;
+	struct shunt_ep_ll_combine combine;
+	void *memory[20];
+	int nmemory;
+};
+
+/* Bytes of memory for low latency calls. */
+uint64_t ep_job_bytes(const struct ep_job *job);
+int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct rank *r);
+/* Compares what a dispatch has left with what it must leave; 0, or says what is wrong. */
+int ep_run_check_dispatch(struct ep_run *run, const struct rank *r);
+/* The experts' rows for the combine, which depend on expert, source and token. */
+int ep_run_fill_rows(struct ep_run *run, const struct rank *r);
+int ep_run_check_combine(struct ep_run *run, const struct rank *r);
+void ep_run_finish(struct ep_run *run);
+
+/* Id k of groups, which rank 0 makes. ids: zeroed, of all ranks. */
+const void *ep_id(const struct rank *r, struct ranks_ids *ids, int k);
+/* A group of all ranks that has room for the job. */
+int ep_group_make(const struct rank *r, const void *id, const struct ep_job *job, uint32_t flags, uint64_t timeout_ns,
+    struct shunt_ep **group_p);
+#endif
