@@ -180,6 +180,10 @@ expect bench_int32_right 0 '^ +4K +1024 +int32 +sum graph in .* large +0$' "$shu
 expect bench_vs_prints_mean 0 'geometric mean of .* / shunt: [0-9]' "$shunt" bench $small --vs "$mock"
 expect bench_stats_prints_counters 0 'allreduce +small +9 calls +72 bytes' "$shunt" bench -e 8 --stats -n 2 --mode eager --out-of-place -r 2 -i 3 -w 1
 expect bench_json_written 0 '"time_us": [0-9]' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
+expect bench_json_says_where 0 '"where": \{ "time": "20[0-9-]*T[0-9:]*Z", "host": ".+", "shunt": "mock", "commit": "abc1234", "build": "gcc 1", .*"cpus": [1-9][0-9]*, "devices": \[ ("mock device",? )+\]' \
+	sh -c '"$1" bench -e 8 --json "$2" >/dev/null && tr "\n" " " <"$2" | tr -s " "' sh "$shunt" "$dir/x.json"
+expect bench_table_says_where 0 "^# 20[0-9-]*T[0-9:]*Z, $(hostname), commit abc1234, .* CPUs\$" "$shunt" bench -e 8
+expect bench_leaves_the_host_out 0 '^# 20[0-9-]*T[0-9:]*Z, commit abc1234.*null$' sh -c '"$1" bench -e 8 --no-host --json "$2" | sed -n 2p | tr "\n" " "; tr "\n" " " <"$2" | grep -o "\"host\": null" | sed "s/.*: //"' sh "$shunt" "$dir/x.json"
 expect bench_json_unwritable_is_error 1 'cannot write /no-such-place/x' "$shunt" bench -e 8 --json /no-such-place/x
 expect bench_json_unwritable_is_said_first 1 '^1$' sh -c '"$1" bench -e 8 --json /no-such-place/x 2>&1 | wc -l; exit 1' sh "$shunt"
 echo mine >"$dir/x.json.tmp"
@@ -295,6 +299,7 @@ alone() {
 }
 expect report_help_explains 0 '^usage: shunt bench report' "$shunt" bench report --help
 expect report_has_chart_of_each 0 '<h2>alltoall float32, 4 ranks, graph, out of place' report "$dir/all_reduce.json" "$dir/alltoall.json"
+expect report_says_where 0 'mock device.*, 20[0-9-]*T[0-9:]*Z, .* commit abc1234' report "$dir/all_reduce.json"
 expect report_names_libraries 0 '<title>libtools_mock.so: [0-9.e+]+ at 4K</title>' report "$dir/all_reduce.json"
 expect report_has_limit 0 'limit of the fabric' report "$dir/all_reduce.json" --limit 10
 lacks() {

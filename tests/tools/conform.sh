@@ -75,5 +75,6 @@ expect conform_vs_wrong_found 1 '^FAIL .*other.so: .*as shunt has it' env MOCK_F
 	--filter large.all_gather
 expect conform_vs_code_found 1 '^FAIL  invalid.all_reduce_bad_dtype.*other.so' env MOCK_FAULT=code MOCK_FAULT_FILE=other $conform -n 2 --vs "$dir/other.so" \
 	--filter bad_dtype
+expect conform_json_says_where 0 '"commit": "abc1234"' sh -c '"$1" conform -n 2 --filter n777 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/c.json"
 expect conform_json_written 0 '"status": "passed"' sh -c '"$1" conform -n 2 --filter n777 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/c.json"
 exit $failed

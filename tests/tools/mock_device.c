@@ -9,7 +9,7 @@
 
 EXPORT const char *shunt_build(void)
 {
-	return "0.0.0-mock (unknown)";
+	return "mock (abc1234, 2026-01-01; gcc 1)";
 }
 
 EXPORT const char *shunt_version(void)

@@ -8,7 +8,7 @@ shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
 unset SHUNT_ALGO SHUNT_FORCE_NCCL SHUNT_PLAN_DIR NCCL_ALGO NCCL_PROTO NCCL_MAX_CTAS NCCL_MAX_NCHANNELS OMPI_COMM_WORLD_RANK LOCAL_RANK
 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn SHUNT_CACHE_DIR=$dir/cache
 export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG SHUNT_CACHE_DIR
-version=$("$shunt" --version | sed 's/.* //')
+version=$("$shunt" --version | cut -d" " -f2)
 tune="$shunt tune --timeout 100"
 bench="$shunt bench -w 0 -i 1 -r 1 --mode eager --out-of-place --timeout 100"
 

@@ -182,6 +182,7 @@ struct bench_opts {
 	unsigned group;            /* calls in one group */
 	uint64_t rotate;  /* bytes of all buffers of a side, used in turn; 0: the number of pairs is `buffers` */
 	unsigned skew_us; /* every rank waits a random time up to this before each call */
+	bool no_host;     /* leave the host's name out of the report */
 	bool host;        /* measure the host's part of a call only */
 	bool registered;  /* registered buffers for every library, not only for LIB:reg */
 	bool gemm;        /* measure also during matrix multiplications */
@@ -256,7 +257,7 @@ double bench_means_get(const struct bench_means *m, int lib, int way);
 
 struct bench_report;
 struct bench_report *bench_report_create(const struct bench_opts *o, const struct ranks_launch *l,
-    const struct bench_nccl *libs, const char *device_name, const char *version);
+    const struct bench_nccl *libs, const char *device_name, const struct tool_lib *lib);
 void bench_report_row(struct bench_report *r, const struct bench_row *row);
 /* --init: the steps of a round. */
 enum bench_init_what { BENCH_INIT_COMM, BENCH_INIT_CALL, BENCH_INIT_SPLIT, BENCH_INIT_SPLIT_CALL, BENCH_INIT_NSTEPS };

@@ -116,6 +116,7 @@ static const struct option_row rows[] = {
 	        "counted, those for the others are" },
 	{ "host", 0, OPTION_FLAG, AT(host),
 	    .help = "measure what a call costs the host: time and CPU time of the calls, without what they start" },
+	{ "no-host", 0, OPTION_FLAG, AT(no_host), .help = "leave this host's name out of the table and of --json" },
 	{ "gemm", 0, OPTION_FLAG, AT(gemm),
 	    .help =
 	        "measure each round once more beside matrix multiplications (bfloat16, by cuBLAS) on another stream of "

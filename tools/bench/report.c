@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tools/bench/bench.h"
+#include "tools/common/where.h"
 
 struct bench_report {
 	const struct bench_opts *o;
@@ -40,12 +41,15 @@ static void init_header_print(void)
 static void header_print(const struct bench_report *r, const char *device_name, const char *version)
 {
 	const struct bench_opts *o = r->o;
+	char where[400];
 
 	printf("# shunt %s, %s, %d ranks as %s, %s (%s)\n", version, o->coll->name, r->l->nranks,
 	    r->l->external       ? "launched from outside" :
 	        o->ranks.threads ? "threads" :
 	                           "processes",
 	    r->l->kind, device_name);
+	tool_where_show(json_object_get(r->root, "where"), where, sizeof(where));
+	printf("# %s\n", where);
 	for (int i = 0; i < o->ranks.nlibs; i++)
 		printf("# %c = %s: %s, NCCL ABI %d%s\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version,
 		    memory_text[r->libs[i].buffers]);
@@ -93,7 +97,7 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 }
 
 struct bench_report *bench_report_create(const struct bench_opts *o, const struct ranks_launch *l,
-    const struct bench_nccl *libs, const char *device_name, const char *version)
+    const struct bench_nccl *libs, const char *device_name, const struct tool_lib *lib)
 {
 	struct bench_report *r = calloc(1, sizeof(*r));
 	json_t *list;
@@ -111,16 +115,17 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	r->results = json_array();
 	r->root =
 	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:b, s:b, s:I, s:o, s:O}",
-	        "shunt", version, "collective", o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name",
-	        device_name, "threads", o->ranks.threads, "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds,
-	        "buffers", (int)o->buffers, "group", (int)o->group, "root", o->root, "rotate_bytes",
-	        (json_int_t)o->rotate, "skew_us", (int)o->skew_us, "host", o->host, "checked", o->check, "seed",
-	        (json_int_t)o->seed, "libraries", list, "results", r->results);
+	        "shunt", lib->version(), "collective", o->coll->name, "ranks", l->nranks, "device", l->kind,
+	        "device_name", device_name, "threads", o->ranks.threads, "warmup", o->warmup, "iters", o->iters,
+	        "rounds", o->rounds, "buffers", (int)o->buffers, "group", (int)o->group, "root", o->root,
+	        "rotate_bytes", (json_int_t)o->rotate, "skew_us", (int)o->skew_us, "host", o->host, "checked", o->check,
+	        "seed", (json_int_t)o->seed, "libraries", list, "results", r->results);
 	if (!r->root) {
 		bench_report_destroy(r);
 		return NULL;
 	}
-	header_print(r, device_name, version);
+	json_object_set_new(r->root, "where", tool_where_json(lib->build(), lib, !o->no_host));
+	header_print(r, device_name, lib->version());
 	return r;
 }
 

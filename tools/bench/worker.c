@@ -138,7 +138,7 @@ static int report_create(struct bench_rank *r)
 	if (r->rank || r->o->guest)
 		return 0;
 	r->lib.device_name(r->device, name, sizeof(name));
-	r->report = bench_report_create(r->o, &r->shared->launch, r->nccl, name, r->lib.version());
+	r->report = bench_report_create(r->o, &r->shared->launch, r->nccl, name, &r->lib);
 	return r->report ? 0 : bench_rank_check(r, "host memory", -ENOMEM);
 }
 

@@ -284,8 +284,8 @@ void conform_outcome_set(struct conform_outcome *out, enum conform_status status
     __attribute__((format(printf, 3, 4)));
 
 struct conform_report;
-struct conform_report *conform_report_create(
-    const struct conform_opts *o, const struct ranks_launch *l, const struct bench_nccl *libs);
+struct conform_report *conform_report_create(const struct conform_opts *o, const struct ranks_launch *l,
+    const struct bench_nccl *libs, const struct tool_lib *lib);
 /* outcomes: of all ranks. */
 void conform_report_case(
     struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes);

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tools/common/where.h"
 #include "tools/conform/conform.h"
 
 enum { MAX_REASONS = 32 };
@@ -21,8 +22,8 @@ struct conform_report {
 
 static const char *const status_names[] = { "passed", "skipped", "failed" };
 
-struct conform_report *conform_report_create(
-    const struct conform_opts *o, const struct ranks_launch *l, const struct bench_nccl *libs)
+struct conform_report *conform_report_create(const struct conform_opts *o, const struct ranks_launch *l,
+    const struct bench_nccl *libs, const struct tool_lib *lib)
 {
 	struct conform_report *r = calloc(1, sizeof(*r));
 	json_t *list = json_array();
@@ -51,6 +52,7 @@ struct conform_report *conform_report_create(
 		conform_report_destroy(r);
 		return NULL;
 	}
+	json_object_set_new(r->root, "where", tool_where_json(lib->build(), lib, true));
 	return r;
 }
 

@@ -276,7 +276,7 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 
 		for (int i = 0; i < r->o->ranks.nlibs; i++)
 			libs[i] = r->side[i].nccl;
-		t->report = conform_report_create(r->o, &t->shared->launch, libs);
+		t->report = conform_report_create(r->o, &t->shared->launch, libs, &r->lib);
 		err = t->report ? 0 : -ENOMEM;
 	}
 	if (!err)

@@ -332,7 +332,7 @@ int conform_single_thread(const struct conform_opts *o)
 	for (int i = 0; !err && i < o->ranks.nlibs; i++)
 		libs[i] = *lib_nccl(t, i);
 	if (!err)
-		report = conform_report_create(o, &t->shared->launch, libs);
+		report = conform_report_create(o, &t->shared->launch, libs, &t->rank[0].lib);
 	if (report) {
 		status = cases_run(t, report);
 		ranks_close(t);

@@ -9,27 +9,10 @@
 #include "base/config.h"
 #include "device/gpu_ops.h"
 #include "tools/common/tool.h"
+#include "tools/common/where.h"
 #include "tools/doctor/doctor.h"
 
 static const char topic[] = "devices";
-
-/* Version of the kernel's module, such as "580.95.05", or "". */
-static void module_version(char *text, size_t bytes)
-{
-	FILE *v = fopen("/proc/driver/nvidia/version", "re");
-	char line[512];
-	const char *at;
-
-	*text = '\0';
-	if (v && fgets(line, sizeof(line), v))
-		for (at = line; *at; at++) /* the first word that begins with a digit */
-			if ((at == line || at[-1] == ' ') && *at >= '0' && *at <= '9') {
-				snprintf(text, bytes, "%.*s", (int)strcspn(at, " \n"), at);
-				break;
-			}
-	if (v)
-		fclose(v);
-}
 
 /* A driver loads what the compiler of its own major version of CUDA made, or an older one. */
 static void kernels_check(struct findings *f, int driver)
@@ -55,7 +38,7 @@ static bool driver_check(struct findings *f, bool real_nccl)
 	char module[64];
 	int version = 0;
 
-	module_version(module, sizeof(module));
+	tool_driver_version(module, sizeof(module));
 	if (lib)
 		*(void **)&get_version = dlsym(lib, "cuDriverGetVersion");
 	if (!lib && !*module && real_nccl) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
+#include "tools/common/where.h"
 #include "tools/doctor/doctor.h"
 
 static const char *const level_names[] = { "ok", "info", "warning", "error" };
@@ -51,9 +52,12 @@ static enum finding_level worst_of(const struct findings *f)
 static void print_json(const struct findings *f)
 {
 	struct shunt_json_writer w = { .out = stdout, .lines = 2 };
+	json_t *where = tool_where_json(shunt_build(), NULL, true);
 
 	shunt_json_write_object(&w, NULL);
 	shunt_json_write_text(&w, "version", SHUNT_VERSION);
+	shunt_json_write_value(&w, "where", where);
+	json_decref(where);
 	shunt_json_write_text(&w, "worst", level_names[worst_of(f)]);
 	shunt_json_write_array(&w, "findings");
 	for (size_t i = 0; i < f->n; i++) {

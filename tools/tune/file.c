@@ -14,6 +14,7 @@
 #include "algos/algos.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "tools/common/where.h"
 #include "tools/tune/tune.h"
 
 struct tune_partial {
@@ -358,7 +359,7 @@ static json_t *windows_json(const struct tune_results *r)
 	return windows;
 }
 
-static json_t *results_json(const struct tune_results *r)
+static json_t *results_json(const struct tune_results *r, const struct tool_lib *lib)
 {
 	const struct shunt_machine *m = &r->machine;
 	json_t *root, *rows = json_array(), *points = json_array();
@@ -383,16 +384,17 @@ static json_t *results_json(const struct tune_results *r)
 	}
 	if (root && *r->nccl)
 		json_object_set_new(root, "nccl", json_string(r->nccl));
+	json_object_set_new(root, "where", tool_where_json(lib->build(), lib, true));
 	json_object_set_new(root, "windows", windows_json(r));
 	json_object_set_new(root, "rows", rows);
 	json_object_set_new(root, "points", points);
 	return root;
 }
 
-int tune_write(const struct tune_results *r, const char *path)
+int tune_write(const struct tune_results *r, const struct tool_lib *lib, const char *path)
 {
 	char tmp[PATH_MAX + 32], reason[512];
-	json_t *root = results_json(r);
+	json_t *root = results_json(r, lib);
 	struct shunt_tuning *t;
 	int err;
 

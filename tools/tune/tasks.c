@@ -224,7 +224,7 @@ int tune_tasks_finish(struct tune_rank *r)
 	}
 	tune_merge(r->o, r->path, r->results);
 	qsort(r->results->points, r->results->n, sizeof(r->results->points[0]), by_coll_and_size);
-	err = tune_write(r->results, r->path);
+	err = tune_write(r->results, &r->bench.lib, r->path);
 	if (err)
 		return err;
 	tune_print(r->results);

@@ -147,7 +147,7 @@ void tune_partial_close(struct tune_partial *partial, bool done);
  */
 void tune_merge(const struct tune_opts *o, const char *path, struct tune_results *r);
 /* Writes the tuning file, after a check that the library can read it. 0 or -errno after a message. */
-int tune_write(const struct tune_results *r, const char *path);
+int tune_write(const struct tune_results *r, const struct tool_lib *lib, const char *path);
 /* Prints the table of before and after, from results or from a tuning file. */
 void tune_print(const struct tune_results *r);
 /* "16x256", or "own" for the algorithm's own geometry. */

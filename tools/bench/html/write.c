@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "tools/bench/html/html.h"
+#include "tools/common/where.h"
 
 static double panel_limit(const struct html_report *r, const struct html_panel *p)
 {
@@ -142,12 +143,16 @@ static void runs_write(const struct html_report *r, FILE *out)
 	fputs("<details open><summary>runs</summary><ul>\n", out);
 	for (int i = 0; i < r->nfiles; i++) {
 		json_t *run = r->files[i], *lib;
+		char where[500];
 		size_t k;
 
 		fputs("<li>", out);
 		tool_escape(r->names[i], out);
 		fprintf(out, ": %.0f ranks, ", html_number(run, "ranks"));
 		tool_escape(html_string(run, "device_name"), out);
+		tool_where_show(json_object_get(run, "where"), where, sizeof(where));
+		fputs(*where ? ", " : "", out);
+		tool_escape(where, out);
 		fprintf(out, ", %.0f rounds of %.0f calls, every result %s", html_number(run, "rounds"),
 		    html_number(run, "iters"),
 		    !json_is_true(json_object_get(run, "checked"))        ? "unchecked" :
