@@ -151,7 +151,7 @@ static int see_blocks(void *ctx, const struct shunt_work *work)
 unsigned shunt_select_blocks(
     const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t bytes)
 {
-	static char in[16], out[16]; /* addresses only */
+	static _Alignas(16) char in[16], out[16]; /* addresses only: what is not aligned is sent otherwise */
 	const struct shunt_sel_key *sel_key = sel->key;
 	const struct shunt_limits limits = shunt_limits_of(sel_key);
 	struct shunt_coll coll = { .kind = kind,

@@ -23,7 +23,7 @@ static struct launch_seen launched_group(
     struct shunt_sel_key sel_key, enum shunt_kind kind, uint64_t count, const char *rule, size_t n)
 {
 	const struct shunt_kargs base = { .nranks = (uint16_t)sel_key.nranks };
-	static char in[16], out[16];
+	static _Alignas(16) char in[16], out[16]; /* addresses only: what is not aligned is sent otherwise */
 	struct launch_seen launch_seen = { 0 };
 	struct shunt_enqueue_ctx enqueue = {
 		.sel_key = &sel_key, .base = &base, .emit = see_launch, .ctx = &launch_seen
@@ -324,7 +324,7 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 
 static void enqueue_two(struct shunt_sel_key *sel_key, enum shunt_kind kind, size_t first, size_t second)
 {
-	static char in[16], out[16];
+	static _Alignas(16) char in[16], out[16]; /* addresses only: what is not aligned is sent otherwise */
 	struct shunt_kargs base = { .nranks = (uint16_t)sel_key->nranks };
 	unsigned launches = 0;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = sel_key, .base = &base, .emit = see_warps, .ctx = &launches };
@@ -420,7 +420,7 @@ static int see_pipelined(void *ctx, const struct shunt_work *work)
 
 static struct pipelined pipelined(const struct shunt_sel_key *sel_key, int rank, int root, uint64_t bytes)
 {
-	static char in[16], out[16];
+	static _Alignas(16) char in[16], out[16]; /* addresses only: what is not aligned is sent otherwise */
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)sel_key->nranks };
 	struct pipelined launch_seen = { 0 };
 	struct shunt_enqueue_ctx enqueue = {
