@@ -583,6 +583,60 @@ static void test_a_rank_that_does_not_come_is_named(void **state)
 	}
 }
 
+/* Rank 3 is stopped before the first use. Rank 2, the root of its host, names it by its number among all ranks. */
+static int stopped_body(struct rank *r)
+{
+	ncclResult_t res;
+	uint32_t *buf;
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (r->rank == 3)
+		world_shared()->step[2] = (int)getpid();
+	ranks_barrier(r, &world_shared()->step[0]);
+	if (r->rank == 3)
+		raise(SIGSTOP);
+	if (r->rank == 2) {
+		CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
+		CHECK(until_process_stops(world_shared()->step[2]));
+		limits_set(100, 100);
+		res = one_call(r, comm, buf, 0);
+		kill(world_shared()->step[2], SIGCONT);
+		CHECK(res == ncclRemoteError);
+		if (!strstr(world_error(), "missing: 3"))
+			fprintf(stderr, "%s\n", world_error());
+		CHECK(strstr(world_error(), "missing: 3"));
+		shunt_free(buf);
+	}
+	ranks_barrier(r, &world_shared()->step[1]);
+	NCCL(ncclCommAbort(comm));
+	return 0;
+}
+
+static void test_a_stopped_rank_of_another_host_has_its_own_number(void **state)
+{
+	if (!overlay)
+		run_world(&(struct world){ .place = "0011", .named = true, .body = stopped_body });
+}
+
+/* Nobody listens at port 1, where NCCL_COMM_ID wants rank 0. */
+static int no_root_body(struct rank *r)
+{
+	ncclComm_t comm;
+
+	limits_set(100, 100);
+	CHECK(ncclCommInitRank(&comm, 2, r->id, 1) == ncclRemoteError);
+	CHECK(strstr(world_error(), "rank 1 waited for rank 0 to listen at 127.0.0.1:1"));
+	return 0;
+}
+
+static void test_rank_0_that_NCCL_COMM_ID_names_is_named(void **state)
+{
+	if (!overlay)
+		run_world(&(struct world){
+		    .place = "0", .named = true, .env = { { "NCCL_COMM_ID", "127.0.0.1:1" } }, .body = no_root_body });
+}
+
 /* A call on a communicator that has failed says so; the last error is still why it failed. */
 static int failed_before_body(struct rank *r)
 {
@@ -621,6 +675,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_an_error_has_its_text),
 		cmocka_unit_test(test_a_death_has_its_text),
 		cmocka_unit_test(test_a_rank_that_does_not_come_is_named),
+		cmocka_unit_test(test_a_stopped_rank_of_another_host_has_its_own_number),
+		cmocka_unit_test(test_rank_0_that_NCCL_COMM_ID_names_is_named),
 		cmocka_unit_test(test_a_call_after_an_error_leaves_its_text),
 	};
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

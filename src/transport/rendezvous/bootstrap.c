@@ -187,6 +187,7 @@ static bool root_is_absent(int err)
 /* Nothing was said to us that is an outcome: the reason, from the last attempt. */
 static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_hello, const char *text, int err)
 {
+	const char *maker = id->from_env ? "rank 0" : RDZV_ID_MAKER;
 	uint8_t host[SHUNT_HOST_BYTES];
 
 	shunt_host_id(host, id->secret, sizeof(id->secret));
@@ -198,18 +199,24 @@ static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_he
 		return root_is_absent(err) ? -EEXIST : -EHOSTUNREACH;
 	}
 	if (root_is_absent(err) && said_hello) {
-		shunt_error("bootstrap failed: " RDZV_ID_MAKER " has ended, or refused rank %d", rank);
+		shunt_error("bootstrap failed: %s has ended, or refused rank %d", maker, rank);
 		return -EOWNERDEAD;
+	}
+	if (root_is_absent(err) && id->from_env) {
+		shunt_error("rank %d waited for rank 0 to listen at %s, where NCCL_COMM_ID wants it: it has not come "
+		            "within SHUNT_TIMEOUT, has ended, or is in another container",
+		    rank, text);
+		return -ETIMEDOUT;
 	}
 	if (root_is_absent(err)) {
 		shunt_error("nobody answers for the unique id at %s: it was used already, or " RDZV_ID_MAKER
 		            " has ended or is in another container",
 		    text);
-		return id->from_env ? -ETIMEDOUT : -EEXIST;
+		return -EEXIST;
 	}
 	err = err == -EAGAIN ? -ETIMEDOUT : err;
 	errno = -err;
-	shunt_error("cannot reach " RDZV_ID_MAKER ", which has the bootstrap at %s: %m", text);
+	shunt_error("rank %d cannot reach %s, which has the bootstrap at %s: %m", rank, maker, text);
 	return err;
 }
 
@@ -316,6 +323,8 @@ int shunt_bootstrap_join(const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int r
 	}
 	key = rdzv_key(id.secret, sizeof(id.secret));
 	ask.key = &key;
+	if (id.from_env)
+		ask.who = "rank 0";
 	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
 	return err ? err : join_root(&id, &ask, hosts_p, own_p);
 }

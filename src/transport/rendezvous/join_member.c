@@ -20,6 +20,12 @@ static const char *who(const struct rdzv_ask *ask)
 	return ask->who ? ask->who : "the root";
 }
 
+/* For the log: where ranks are those of a host, or hosts, the rank among all. */
+static int own_rank(const struct rdzv_ask *ask)
+{
+	return ask->rdzv ? rdzv_own(ask->rdzv) : ask->rank;
+}
+
 /* The cause of a failure, to where the ask wants it. */
 static SHUNT_LOG_PRINTF(2, 3) void say(const struct rdzv_ask *ask, const char *fmt, ...)
 {
@@ -151,9 +157,9 @@ static int read_answer(
 	if (!err)
 		err = read_some(fd, &answer.head + 1, sizeof(answer) - sizeof(answer.head), ask, ask->deadline);
 	if (err == -ETIMEDOUT && !ask->calls_again)
-		say(ask, "%s says nothing (stopped?), and rank %d gave up", who(ask), ask->rank);
+		say(ask, "%s says nothing (stopped?), and rank %d gave up", who(ask), own_rank(ask));
 	if (err == -EOWNERDEAD && !ask->calls_again)
-		say(ask, "%s has ended, or refused rank %d", who(ask), ask->rank);
+		say(ask, "%s has ended, or refused rank %d", who(ask), own_rank(ask));
 	if (err)
 		return err;
 	ask->answered = rdzv_answer_proves(&answer, ask->key, hello->nonce);
@@ -163,7 +169,7 @@ static int read_answer(
 		return -EPROTO;
 	answer.text[sizeof(answer.text) - 1] = '\0';
 	if (answer.head.kind == RDZV_WAIT) {
-		shunt_warn("rank %d waits for the other ranks: %s", ask->rank, answer.text);
+		shunt_warn("rank %d waits for the other ranks: %s", own_rank(ask), answer.text);
 		return 1;
 	}
 	ask->told = true;

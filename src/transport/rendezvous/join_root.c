@@ -308,7 +308,7 @@ static void fail_watched(struct rdzv_root *root, int member, int err)
 	else
 		snprintf(name, sizeof(name), "rank %d (of a split or shrink: of the parent)", member);
 	if (err == -ECONNREFUSED || err == -EOWNERDEAD)
-		rdzv_root_fail(root, -EOWNERDEAD, "%s died before it came to the set-up", name);
+		rdzv_root_fail(root, -EOWNERDEAD, "%s died or gave up before it came to the set-up", name);
 	else if (rdzv_may_call_again(err))
 		rdzv_root_fail(root, err, "%s cannot be reached: %s", name, strerror(-err));
 	else
@@ -474,7 +474,8 @@ static void check_deadline(struct rdzv_root *root)
 	if (!rdzv_wait_log_due(&root->wait_log))
 		return;
 	if (root->rank >= 0)
-		shunt_warn("rank %d waits for the other ranks: %s", root->rank, text);
+		shunt_warn(
+		    "rank %d waits for the other ranks: %s", root->rdzv ? rdzv_own(root->rdzv) : root->rank, text);
 	for (int r = 0; r < root->nranks; r++)
 		if (root->peer[r].fd >= 0)
 			send_answer(root, root->peer[r].fd, root->peer[r].nonce, RDZV_WAIT, text, NULL);

@@ -73,8 +73,11 @@ bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
 
 static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel)
 {
+	int ranks[SHUNT_HOSTS_MAX_RANKS];
+	const struct shunt_members here = { rdzv->nranks, ranks, "" };
 	struct rdzv_root root = { .lobby = &rdzv->lobby,
 		.limit = "SHUNT_TIMEOUT",
+		.members = rdzv->hosts ? &here : NULL,
 		.rank = rdzv->rank,
 		.member = rdzv->member,
 		.nranks = rdzv->nranks,
@@ -84,6 +87,8 @@ static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch,
 		.timeout_ms = shunt_config()->timeout,
 		.cancel = cancel };
 
+	for (int r = 0; rdzv->hosts && r < rdzv->nranks; r++)
+		ranks[r] = rdzv_global_rank(rdzv, r);
 	rdzv_root_gather(&root);
 	/* The ranks of this host are here, and wait: now for those of the other hosts. */
 	if (!root.status && rdzv->uplink)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include "base/io.h"
-#include "base/log.h"
 #include "transport/rendezvous/join_member.h"
 #include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
@@ -49,8 +48,6 @@ int shunt_star_collect(const struct shunt_star *star, struct shunt_rendezvous *r
 		.cancel = star->cancel };
 
 	rdzv->err = rdzv_root_run(&root, rdzv);
-	if (rdzv->err && rdzv->err != -ECANCELED)
-		shunt_error("%s failed: %s", star->what, shunt_rendezvous_why(rdzv, rdzv->err));
 	rdzv->joined = !rdzv->err;
 	rdzv_lobby_clear(&rdzv->lobby, true);
 	rdzv_lobby_close(&rdzv->lobby);

@@ -21,7 +21,7 @@ struct shunt_star {
 
 /* Rank 0 listens at addr, which gets the port that the kernel has chosen. 0 or -errno. */
 int shunt_star_listen(const struct shunt_star *star, struct shunt_netaddr *addr, struct shunt_rendezvous **rdzv_p);
-/* Rank 0 waits for all others; afterwards no rank can join. Errors (logged): as shunt_rendezvous_join. */
+/* Rank 0 waits for all others; afterwards no rank can join. Errors: as shunt_rendezvous_join. */
 int shunt_star_collect(const struct shunt_star *star, struct shunt_rendezvous *rdzv);
 /*
  * Another rank calls once, and waits for the outcome. The errors of rank 0 are final, and logged. -EAGAIN: nobody

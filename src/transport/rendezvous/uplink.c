@@ -43,8 +43,10 @@ int shunt_rendezvous_set_hosts(struct shunt_rendezvous *rdzv, struct shunt_hosts
 
 static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes)
 {
-	int watch[SHUNT_HOSTS_MAX_RANKS], err;
+	int watch[SHUNT_HOSTS_MAX_RANKS], leaders[SHUNT_HOSTS_MAX_RANKS], err;
+	const struct shunt_members hosts = { uplink->nranks, leaders, " (each for its host)" };
 	struct rdzv_root root = { .lobby = &uplink->lobby,
+		.members = &hosts,
 		.limit = "SHUNT_TIMEOUT",
 		.nranks = uplink->nranks,
 		.nmembers = uplink->nranks,
@@ -56,6 +58,8 @@ static int join_as_root(struct shunt_rendezvous *uplink, const atomic_int *cance
 	watch[0] = -1;
 	for (int h = 1; h < uplink->nranks; h++)
 		watch[h] = RDZV_WATCH_LATER; /* wakes the others, too */
+	for (int h = 0; h < uplink->nranks; h++)
+		leaders[h] = rdzv_speaker(uplink, h);
 	err = rdzv_root_run(&root, uplink);
 	for (int h = 0; h < uplink->nranks; h++)
 		if (watch[h] >= 0)

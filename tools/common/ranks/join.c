@@ -177,7 +177,8 @@ static int tcp_listen(struct ranks *t, const struct ranks_launch *l)
 	if (!err) {
 		err = shunt_star_collect(&star, t->tcp);
 		if (err)
-			tool_error("rank 0: the other %d ranks did not come: %s", t->nranks - 1, strerror(-err));
+			tool_error("rank 0: the other %d ranks did not come: %s", t->nranks - 1,
+			    shunt_rendezvous_why(t->tcp, err));
 	}
 	if (*l->file)
 		unlink(l->file);
@@ -233,6 +234,9 @@ static int tcp_allgather(struct ranks *t, const void *mine, size_t bytes, void *
 	};
 	int err = shunt_rendezvous_allgather(&ranks, mine, bytes, all, -1, NULL);
 
+	/* Of a death one rank tells. */
+	if (err && (err != -EOWNERDEAD || !t->rank))
+		tool_error("rank %d: %s", t->rank, shunt_rendezvous_why(t->tcp, err));
 	return err == -EOWNERDEAD ? -ECANCELED : err;
 }
 
