@@ -883,6 +883,13 @@ static void test_an_abort_in_any_phase_of_the_setup(void **state)
 
 /* ---- what an idle proxy does */
 
+/* All ranks have come here. */
+static int together(const struct rank *r, int step)
+{
+	atomic_fetch_add(&world_shared()->step[step], 1);
+	return world_await(step, r->nranks);
+}
+
 static int idle_body(struct rank *r)
 {
 	enum { NAPS = 300 };
@@ -891,7 +898,11 @@ static int idle_body(struct rank *r)
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	CHECK(!good_call(r, comm, LARGE, 0));
+	/* What one rank does may wake the other's proxy: both are idle until both have counted. */
 	CHECK(naps_until_longest(1));
+	CHECK(!together(r, 0));
+	CHECK(naps_until_longest(1));
+	CHECK(!together(r, 1));
 	naps_before = atomic_load(&naps.naps);
 	turns_before = atomic_load(&naps.turns);
 	CHECK(naps_until_longest(NAPS));
@@ -899,7 +910,8 @@ static int idle_body(struct rank *r)
 	taken = atomic_load(&naps.naps) - naps_before;
 	if (!r->rank)
 		fprintf(stderr, "an idle proxy took %d naps for %d long ones, and %d turns\n", taken, NAPS, turns);
-	CHECK(taken < 2 * NAPS); /* the other rank may go on before this one has counted, and wakes it then */
+	CHECK(!together(r, 2));
+	CHECK(taken < 2 * NAPS);
 	CHECK(turns < 2 * taken + NAPS);
 	CHECK(!good_call(r, comm, SMALL, 0));
 	NCCL(ncclCommDestroy(comm));
