@@ -308,7 +308,7 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 	shunt_sim_set_free_blocks(1);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < N; i++) {
-			limits_set(90000, scenarios[i].setup_ms);
+			limits_set(LIMIT_LONG_MS, scenarios[i].setup_ms);
 			run_scenario(scenarios[i].what, scenarios[i].hang, scenarios[i].in);
 		}
 		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
