@@ -4,7 +4,7 @@
 # package, and clang-tidy (.clang-tidy) and cppcheck on src/, tools/ and include/ as they are built for the sim. Each step prints its name, and runs even if others fail; the exit status is 0
 # if all are silent, 77 if a tool cannot be installed, else 1. The tools' findings change from version to version: the versions of tools/lint.txt
 # come from PyPI in the versions of tools/lint.txt, cppcheck is that of Debian 12. What is right in spite of them is marked where it stands, with
-# a reason. `tools/lint.sh quick` leaves clang-tidy and cppcheck out.
+# a reason. `tools/lint.sh quick` leaves clang-tidy and cppcheck out. LINT_DEEP=1: clang-tidy follows more paths through large functions.
 set -u
 cd "$(dirname "$0")/.." || exit
 . tools/setup.sh
@@ -72,6 +72,11 @@ if [ -z "${LINT_BUILD:-}" ]; then
 	configure "$dir" -Dcuda=disabled -Dtests=disabled || exit 1
 fi
 found=$dir/lint.log
+checks=.clang-tidy
+if [ -n "${LINT_DEEP:-}" ]; then
+	checks=$dir/clang-tidy-deep
+	sed 's/max-nodes=[0-9]*/max-nodes=60000/' .clang-tidy >"$checks"
+fi
 
 # Tests, and sources that only a build makes, are left out; the kernels for the sim are not. What clang-tidy writes to stderr is how much it
 # leaves out; it is of interest only if something is wrong.
@@ -82,13 +87,13 @@ for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
     folder = os.path.relpath(path).split("/")[0]
     if os.path.exists(path) and (folder in ("src", "tools") or path.endswith(".sim.cc")):
         print(path)' "$dir" | sort -u | grep '\.cc\?$' |
-	nice xargs -P "$(nproc)" -n 1 sh -c 'clang-tidy -p "$0" --quiet "$1" 2>"$0/lint-$$.err" || {
+	nice xargs -P "$(nproc)" -n 1 sh -c 'clang-tidy -p "$0" --config-file="$1" --quiet "$2" 2>"$0/lint-$$.err" || {
 		code=$?
 		grep -v "warnings\? \(generated\|treated\)" "$0/lint-$$.err"
-		echo "lint: clang-tidy ended with $code: $1"
+		echo "lint: clang-tidy ended with $code: $2"
 		exit 1
 	}
-	rm -f "$0/lint-$$.err"' "$dir" >"$found" 2>&1 || {
+	rm -f "$0/lint-$$.err"' "$dir" "$checks" >"$found" 2>&1 || {
 	cat "$found"
 	broken "clang-tidy"
 }

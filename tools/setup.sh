@@ -85,8 +85,13 @@ gpu_count() {
 	{ command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
 }
 
+# The nvcc that the build takes; nothing if there is none.
+nvcc_path() {
+	command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || python3 src/kernels/find_nvcc.py
+}
+
 nvcc_found() {
-	command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || python3 src/kernels/find_nvcc.py | grep -q .
+	nvcc_path | grep -q .
 }
 
 # "90" or "80,90": the compute capabilities of the GPUs here.

@@ -5,8 +5,8 @@
 # ThreadSanitizer and AddressSanitizer. A test that failed runs once more, alone, at the end. The last line is "N passed, N failed, N
 # skipped"; lines "flaky: TEST (RUN)" in front of it name the tests that passed only then. The exit status is 0 only if something ran and
 # nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 20 minutes.
-# --all: also the tests of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, and how much of src/ the
-# tests reach.
+# --all: also the tests of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy on longer
+# paths, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
 set -u
 case ${1:-} in
 --all) all=1 libfuzzer=auto ;;
@@ -55,10 +55,14 @@ sanitized() {
 	build "$dir" $(python3 tools/test_targets.py "$dir" $suites ${all:+long})
 }
 
-# The kernels by nvcc: in a library, with the suites that it makes a difference to, or, without a GPU, by themselves.
+# The kernels by nvcc: in a library, with the suites that it makes a difference to, or, without a GPU, by themselves: that nvcc and its assembler
+# take them shows without most of the optimizations, which are five sixths of the work.
 with_cuda() {
 	archs=90 targets=src/kernels/shunt_fatbin.S
 	[ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
+	if [ "$(gpu_count)" = 0 ] && [ -z "$all" ] && "$(nvcc_path | head -n 1)" --help | grep -q -e --Ofast-compile; then
+		export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --Ofast-compile=max"
+	fi
 	configured build-gpu -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=enabled -Dgpu_archs="${CUDA_ARCHS:-$archs}" || return
 	if [ "$(gpu_count)" != 0 ] || [ -n "$all" ]; then
 		targets=$(python3 tools/test_targets.py build-gpu abi gpu ${all:+long})
@@ -75,7 +79,7 @@ beside_the_tests() {
 	fi
 	part address sanitized build-asan "$suites_of_address" -Doptimization=1 -Db_sanitize=address,undefined
 	! nvcc_found || part gpu with_cuda
-	part lint env LINT_BUILD=build tools/lint.sh
+	part lint env LINT_BUILD=build LINT_DEEP="$all" tools/lint.sh
 }
 
 if ! need_build_tools libcmocka-dev; then
