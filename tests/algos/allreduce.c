@@ -115,7 +115,8 @@ static const char *const shapes[NSHAPES] = { "oneshot", "twoshot", "simple", "tm
 
 static void test_kernels_every_type_and_op_matches_reference(void **state)
 {
-	static const int ranks[] = { 2, 3, 8 };
+	/* ThreadSanitizer takes a while to make the threads of 8 ranks. */
+	const int ranks[] = { 2, 3, quick ? 4 : 8 };
 
 	for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
 		struct world w;
@@ -130,8 +131,9 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 					/* Many warps: ThreadSanitizer takes a while to make them. */
 					if (s == TMA && ranks[i] > 2) /* the same as the one before */
 						continue;
+					int pair = t * SHUNT_NREDOPS + op; /* of these each shape has other ones */
 					if (!quick ||
-					    ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == SIMPLE && ranks[i] > 3)))
+					    (pair % 7 == s && pair / 7 % 3 == (int)i && !(s == SIMPLE && ranks[i] > 3)))
 						job_run(&w, &j, 1000 * ranks[i] + 100 * s + t * 8 + op);
 				}
 		world_stop(&w);
@@ -158,6 +160,9 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 
 					if ((skew && counts[c] > 10000) ||
 					    (quick && (counts[c] > 5000 || (s >= SIMPLE && (c + (size_t)skew) % 4))))
+						continue;
+					/* Each count and alignment with 3 ranks or with 4. */
+					if (quick && n > 2 && (c + (size_t)skew + (s == SIMPLE)) % 2 != (size_t)n % 2)
 						continue;
 					/* Of many chunks: a sender must wait for a receiver that comes late. */
 					shunt_sim_set_jitter((unsigned)c, s >= SIMPLE && counts[c] > 100000 ? 5000 : 0);
@@ -249,7 +254,7 @@ static void test_kernels_special_values_survive(void **state)
 	for (size_t t = 0; t < 4; t++)
 		for (int op = SHUNT_SUM; op <= SHUNT_MIN; op++)
 			for (int s = 0; s < NSHAPES; s++) {
-				if (quick && s == SIMPLE && (t + (size_t)op) % 4)
+				if (quick && (t + (size_t)op) % NSHAPES != (size_t)s)
 					continue;
 				size_t esz = shunt_dtype_bytes[types[t]], first = 0;
 				struct job j = { shapes[s], types[t], op, count, 0, false, false, false };

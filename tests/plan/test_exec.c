@@ -70,6 +70,8 @@ static void test_exec_every_type_and_op_matches_reference(void **state)
 				struct exec_job even = { t, op, whole, t & 1, 0, 2, false },
 				                odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
 
+				if (quick && (t + i) % SHUNT_NREDOPS != op) /* each type with two operators */
+					continue;
 				/* AVG of small floats is exact for powers of two only. */
 				exec_ranks_check(&f, &even, 100 * op + t);
 				if (!quick)
@@ -168,7 +170,8 @@ static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **stat
 	for (int round = 0; round < 6; round++) {
 		if (round % 2) {
 			/* Each time larger than anything before. */
-			struct exec_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)300000 << round, true, 0, 2, false };
+			struct exec_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(quick ? 30000 : 300000) << round, true,
+				0, 2, false };
 			void *before = shunt_plan_exec_resources(f.rank[0].exec);
 
 			if (quick && round > 1)
