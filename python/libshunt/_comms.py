@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import SupportsInt, TypeAlias
 
-from libshunt import _fork, _lib, _names
+from libshunt import _arguments, _fork, _lib, _names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,9 @@ def handle_of(comm: Comm | None) -> int:
     if isinstance(comm, ctypes.c_void_p):
         return comm.value or 0
     if comm is not None:
-        return int(comm)
+        if not hasattr(comm, "__index__") and hasattr(comm, "__int__") and not isinstance(comm, float):
+            comm = int(comm)
+        return _arguments.integer("comm, a Communicator or the address of an ncclComm_t,", comm, 0, 2**64 - 1)
     handles = _handles()
     if len(handles) == 1:
         return handles[0]
@@ -170,24 +172,34 @@ def path(op: str, numel: int, dtype: object = "float32", redop: object = "sum", 
     numel: elements, as NCCL's function counts them. Before the first call of a communicator the answer assumes that its
     set-up succeeds.
     """
+    name = _arguments.text("op", op)
+    number, operator = _names.dtype_number(dtype), _names.redop_number(redop)
+    most = _arguments.MOST_BYTES // _names.DTYPE_BYTES[number]
+    numel = _arguments.integer(f"numel, of elements of {_names.DTYPES[number]},", numel, 0, most)
     handle = handle_of(comm)
     answer = ctypes.c_char_p()
-    number, operator = _names.dtype_number(dtype), _names.redop_number(redop)
-    result = _lib.library().shunt_path_of(handle, op.encode(), numel, number, operator, ctypes.byref(answer))
+    result = _lib.library().shunt_path_of(handle, name.encode(), numel, number, operator, ctypes.byref(answer))
     if _lib.not_found(result):
         raise _lib.Error(f"Shunt knows no communicator {handle:#x}: it has ended, or NCCL made it without Shunt")
     if result:
-        raise _lib.Error(f'there is no operation "{op}": it is one of allreduce, allgather, reducescatter, ...')
+        raise _lib.Error(
+            f"there is no operation {_arguments.shown(op)}: it is one of allreduce, allgather, reducescatter, ..."
+        )
     return _lib.text(answer.value)
 
 
 def algorithms(collective: str | None = None) -> list[Algorithm]:
-    """Shunt's own algorithms, as `shunt info -a` lists them."""
+    """Shunt's own algorithms, as `shunt info -a` lists them; of all collectives, or of one."""
+    if collective is not None:
+        _arguments.text("collective", collective)
     shunt = _lib.library(private=True)
     found: list[Algorithm] = []
     info = _lib.AlgoInfo(size=ctypes.sizeof(_lib.AlgoInfo))
     while not shunt.shunt_algo_at(len(found), ctypes.byref(info)):
         found.append(Algorithm(_lib.text(info.collective), _lib.text(info.name), _lib.text(info.description)))
+    names = dict.fromkeys(row.collective for row in found)
+    if collective is not None and collective not in names:
+        _arguments.wrong("collective", collective, f"one of {', '.join(names)}")
     return [row for row in found if collective in (None, row.collective)]
 
 
@@ -207,10 +219,11 @@ def force(rules: str) -> Iterator[None]:
     For all communicators and threads of the process. All ranks must enter and leave it at the same place among their
     calls.
     """
+    _arguments.text("rules", rules)
     with _forced_lock:
         if _force_now(rules):
             raise _lib.Error(
-                f'"{rules}" cannot be used, the log says which part and why; '
+                f"{_arguments.shown(rules)} cannot be used, the log says which part and why; "
                 "rules are kind:from-to:name[@blocks[xthreads]], e.g. allreduce:0-64k:oneshot"
             )
         _forced.append(rules)
@@ -224,8 +237,9 @@ def force(rules: str) -> Iterator[None]:
 
 def dump(folder: str | os.PathLike[str] | None = None) -> str:
     """Writes the state of all communicators of this process, for `shunt doctor dumps`; returns the file's name."""
-    where = os.fspath(folder or os.environ.get("SHUNT_DUMP_DIR") or os.environ.get("TMPDIR") or "/tmp")
+    where = "" if folder is None else _arguments.path("folder", folder)
+    where = where or os.environ.get("SHUNT_DUMP_DIR") or os.environ.get("TMPDIR") or "/tmp"
     name = ctypes.create_string_buffer(4096)
     result = _lib.library().shunt_dump(os.fsencode(where), name, len(name))
-    _lib.check(result, f"cannot write a dump into {where}")
+    _lib.check(result, f"cannot write a dump into {_arguments.line(where)}")
     return os.fsdecode(name.value)

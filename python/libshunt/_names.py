@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from libshunt import _arguments
 from libshunt._lib import Error
 
 DTYPES = (
@@ -42,16 +43,24 @@ def _number(value: object, names: tuple[str, ...], what: str) -> int:
             return value
     else:
         # torch.float16, numpy.float32, numpy.dtype("float32") and "float32" all end in the name.
-        name = getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
-        name = str(name).rsplit(".", 1)[-1].lower()
+        try:
+            named = str(getattr(value, "name", None) or getattr(value, "__name__", None) or value)
+        except Exception:  # there is no name in such a value
+            named = ""
+        name = named.rsplit(".", 1)[-1].lower()
         name = _ALIASES.get(name, name)
         if name in names:
             return names.index(name)
-    raise Error(f"there is no {what} {value!r}: it is one of {', '.join(names)}")
+    raise Error(f"there is no {what} {_arguments.shown(value)}: it is one of {', '.join(names)}")
 
 
 def dtype_number(value: object) -> int:
     return _number(value, DTYPES, "data type")
+
+
+def dtype_word(value: object) -> str:
+    """For the command, which knows more names, and says which."""
+    return _arguments.text("dtype", value) if isinstance(value, str) else DTYPES[dtype_number(value)]
 
 
 def redop_number(value: object) -> int:

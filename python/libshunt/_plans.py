@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from libshunt import _comms, _fork, _lib, _names
+from libshunt import _arguments, _comms, _fork, _lib, _names
 
 
 class Program(Protocol):
@@ -64,23 +64,37 @@ def _read(source: Source) -> tuple[str, bytes]:
     if isinstance(source, bytes):
         return "plan", source
     if isinstance(source, dict):
-        return str(source.get("name", "plan")), json.dumps(source).encode()
+        return _label(source.get("name", "plan")), _json_of(source)
     if isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
         if isinstance(source, str) and source.lstrip().startswith("{"):
-            return "plan", source.encode()
+            return "plan", _arguments.text("the text of the plan", source).encode()
+        name = _arguments.path("the file of the plan", source)
         try:
             with open(name, "rb") as file:
-                return name, file.read()
+                return _label(name), file.read()
         except OSError as error:
-            raise _lib.Error(f"cannot read the plan {name}: {error.strerror}") from None
+            raise _lib.Error(f"cannot read the plan {_arguments.line(name)}: {error.strerror}") from None
     to_json = getattr(source, "to_json", None)
-    if not callable(to_json):
-        raise _lib.Error(
-            f"a plan is a file's name, a JSON text, a dict or a program with to_json(), not {type(source).__name__}"
-        )
+    if not callable(to_json) or isinstance(source, type):
+        wanted = "a file's name, a JSON text, a dict or a program with to_json()"
+        _arguments.wrong("the plan", source, f"{wanted}, not {type(source).__name__}")
     written = to_json()
-    return str(getattr(source, "name", "program")), written.encode() if isinstance(written, str) else written
+    if isinstance(written, bytes):
+        return _label(getattr(source, "name", "program")), written
+    text = _arguments.text(f"what to_json() of {type(source).__name__} returned", written)
+    return _label(getattr(source, "name", "program")), text.encode()
+
+
+def _label(name: object) -> str:
+    """What messages call a plan: one line, whatever a file is called."""
+    return _arguments.line(str(name))
+
+
+def _json_of(plan: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(plan, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _lib.Error(f"the plan {_arguments.shown(plan)} is no JSON: {error}") from None
 
 
 def _warn_of_used(nranks: int, what: str) -> None:
@@ -107,7 +121,7 @@ def plan(source: Source) -> str:
     if not report:
         raise _lib.Error(f"the plan is wrong: {report.error.replace('plan: ', label + ': ', 1)}")
     name = str(report.values["name"])
-    result = _lib.library().shunt_plan_register(label.encode(), text, len(text), why, len(why))
+    result = _lib.library().shunt_plan_register(label.encode(errors="replace"), text, len(text), why, len(why))
     if result == -17:  # EEXIST
         return name
     if result:
@@ -118,10 +132,10 @@ def plan(source: Source) -> str:
 
 def unregister(name: str) -> None:
     """Removes all plans of this name. Communicators that have taken them go on with them."""
-    result = _lib.library().shunt_plan_unregister(name.encode())
+    result = _lib.library().shunt_plan_unregister(_arguments.text("name", name).encode())
     if _lib.not_found(result):
-        raise _lib.Error(f'there is no plan "{name}"; libshunt.plans() lists those that there are')
-    _lib.check(result, f"plan {name}")
+        raise _lib.Error(f"there is no plan {_arguments.shown(name)}: libshunt.plans() lists those that there are")
+    _lib.check(result, f"plan {_arguments.shown(name)}")
 
 
 def plans() -> list[Plan]:
@@ -157,7 +171,9 @@ def verify(source: Source) -> Report:
     while True:
         report = ctypes.create_string_buffer(needed.value)
         size = len(report)
-        result = shunt.shunt_plan_verify(label.encode(), text, len(text), report, size, ctypes.byref(needed))
+        result = shunt.shunt_plan_verify(
+            label.encode(errors="replace"), text, len(text), report, size, ctypes.byref(needed)
+        )
         if needed.value <= size:
             break
     if not report.value:
@@ -261,7 +277,7 @@ def select(function: Choose | None) -> Choose | None:
     """
     global _current
     if function is not None and not callable(function):
-        raise _lib.Error(f"a selector is a function that gets a libshunt.Call, not {function!r}")
+        raise _lib.Error(f"a selector is a function that gets a libshunt.Call, not {_arguments.shown(function)}")
     with _lock:
         if function is None:
             if _lib.loaded():

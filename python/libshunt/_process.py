@@ -7,7 +7,7 @@ import dataclasses
 import os
 import warnings
 
-from libshunt import _lib, _loader
+from libshunt import _arguments, _lib, _loader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _pass_on(path: str) -> None:
         _prepend("LD_LIBRARY_PATH", links)
 
 
-def enable(nccl: str | None = None, *, strict: bool = True) -> Status:
+def enable(nccl: str | os.PathLike[str] | None = None, *, strict: bool = True) -> Status:
     """Puts Shunt in NCCL's place, in this process and its children. To be called before `import torch`.
 
     nccl: the real NCCL to put it in front of, a path or "none"; as SHUNT_NCCL_LIB.
@@ -101,6 +101,9 @@ def enable(nccl: str | None = None, *, strict: bool = True) -> Status:
     not active.
     """
     if nccl is not None:
+        nccl = _arguments.path("nccl", nccl)
+        if "/" in nccl and not os.path.isfile(nccl):
+            _arguments.wrong("nccl", nccl, 'the file of an NCCL, or "none"; this one is not there')
         before = _lib.loaded() and status().nccl
         if before and before != nccl:
             raise _lib.Error(f"Shunt is in front of {before} already: set SHUNT_NCCL_LIB={nccl} before the first call")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from libshunt import _comms, _lib
+from libshunt import _arguments, _comms, _lib
 
 
 def _torch() -> Any:
@@ -31,7 +31,18 @@ def _torch() -> Any:
 
 
 def _device(torch: Any, device: object) -> Any:
-    return torch.device("cuda" if device is None else device)
+    try:
+        return torch.device("cuda" if device is None else device)
+    except (RuntimeError, TypeError, ValueError):
+        _arguments.wrong("device", device, 'what torch.device() takes, such as "cuda"')
+
+
+def _group(torch: Any, group: Any) -> Any:
+    if group is None:
+        return torch.distributed.group.WORLD
+    if not hasattr(group, "_get_backend"):
+        _arguments.wrong("group", group, "a process group of which this rank is a member, or None for the default one")
+    return group
 
 
 def backend_of(group: Any = None, device: object = None) -> Any:
@@ -39,16 +50,16 @@ def backend_of(group: Any = None, device: object = None) -> Any:
     torch = _torch()
     if not torch.distributed.is_initialized():
         raise _lib.Error("there is no process group: call torch.distributed.init_process_group() first")
-    group = torch.distributed.group.WORLD if group is None else group
+    group, where = _group(torch, group), _device(torch, device)
     try:
-        return group._get_backend(_device(torch, device))
+        return group._get_backend(where)
     except RuntimeError as error:
-        raise _lib.Error(f"the process group has no backend for {device or 'cuda'}: {error}") from None
+        raise _lib.Error(f"the process group has no backend for {where}: {_arguments.line(str(error))}") from None
 
 
 def _only_match(torch: Any, group: Any) -> int:
     """The communicator by what the group says of itself, for backends that do not tell its address."""
-    group = torch.distributed.group.WORLD if group is None else group
+    group = _group(torch, group)
     rank, size = group.rank(), group.size()
     found = [comm for comm in _comms.communicators() if (comm.rank, comm.nranks) == (rank, size)]
     if len(found) == 1:
@@ -84,11 +95,15 @@ def path(op: str, tensor: Any, dtype: object = None, redop: object = "sum", grou
     op: NCCL's name ("allreduce", "allgather") or PyTorch's ("all_reduce"). Elements count as for NCCL: of an all-gather
     those that one rank gives, of a reduce-scatter those that one rank gets.
     """
-    if isinstance(tensor, int):
-        numel, dtype = tensor, dtype or "float32"
+    if callable(getattr(tensor, "numel", None)):
+        numel, dtype = int(tensor.numel()), tensor.dtype if dtype is None else dtype
+    elif hasattr(tensor, "__index__"):
+        numel, dtype = tensor, "float32" if dtype is None else dtype
     else:
-        numel, dtype = int(tensor.numel()), dtype or tensor.dtype
-    name = op.lower().removesuffix("_into_tensor").removesuffix("_tensor").removesuffix("_single")
+        _arguments.wrong("tensor", tensor, "a tensor, or a number of elements")
+    name = (
+        _arguments.text("op", op).lower().removesuffix("_into_tensor").removesuffix("_tensor").removesuffix("_single")
+    )
     return _comms.path(name, numel, dtype, getattr(redop, "name", redop), comm(group))
 
 

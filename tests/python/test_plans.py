@@ -342,11 +342,11 @@ class Communicators(Case):
             libshunt.describe(16)
 
         def body(me: Rank) -> None:
-            with self.assertRaisesRegex(libshunt.Error, "no data type 'float7': it is one of int8"):
+            with self.assertRaisesRegex(libshunt.Error, 'no data type "float7": it is one of int8'):
                 libshunt.path("allreduce", 1, "float7", comm=me.comm)
             with self.assertRaisesRegex(libshunt.Error, 'no operation "allsum"'):
                 libshunt.path("allsum", 1, comm=me.comm)
-            with self.assertRaisesRegex(libshunt.Error, "no operator 'xor'"):
+            with self.assertRaisesRegex(libshunt.Error, 'no operator "xor"'):
                 libshunt.path("allreduce", 1, "int8", "xor", comm=me.comm)
 
         on_ranks(1, body)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from libshunt import _arguments, _names
+
 from . import tool
 from .collectives import Collective, RankBuffers
 from .current import find_program, set_program, whole
@@ -195,23 +197,29 @@ class CollectiveProgram:
         sizes: bytes of the message. device: sim, cuda or auto. Wrong values are a ProgramError. Times of the sim mean
         nothing.
         """
-        sizes = [sizes] if isinstance(sizes, int) else sizes
-        return tool.run(self, sizes, dtype, device, ["--graph"] if graph else [])
+        several = _arguments.integers("sizes", sizes, 0, _arguments.MOST_BYTES)
+        _arguments.word("device", device, ("sim", "cuda", "auto"))
+        return tool.run(self, several, _names.dtype_word(dtype), device, ["--graph"] if graph else [])
 
     def explain(self, sizes: int | Sequence[int] = (), dtype: str = "float32") -> str:
         """
         Which path a call of this collective takes where this plan is the only one: what `shunt info select` says. sizes
         are those of NCCL's count (of one rank's part, if ranks have parts); without any it says so of all sizes.
         """
-        return tool.explain(self, [sizes] if isinstance(sizes, int) else sizes, dtype)
+        several = _arguments.integers("sizes", sizes, 0, _arguments.MOST_BYTES)
+        return tool.explain(self, several, _names.dtype_word(dtype))
 
     def show(self, rank: int | None = None, block: int | None = None) -> str:
         """What each block does, in words."""
-        return tool.show(self, [*tool.option("--rank", rank), *tool.option("--block", block)])
+        return tool.show(self, [*self._rank_option(rank), *tool.option("--block", block)])
+
+    def _rank_option(self, rank: int | None) -> list[str]:
+        known = None if rank is None else _arguments.integer("rank", rank, 0, self.num_ranks - 1)
+        return tool.option("--rank", known)
 
     def svg(self, rank: int | None = None, all_blocks: bool = False) -> str:
         """A picture of who waits for what."""
-        return tool.svg(self, [*tool.option("--rank", rank), *(["--all"] if all_blocks else [])])
+        return tool.svg(self, [*self._rank_option(rank), *(["--all"] if all_blocks else [])])
 
     def _repr_svg_(self) -> str:
         """The picture, in a notebook."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from libshunt import _arguments
 from libshunt._command import command_path
 
 from .errors import ProgramError
@@ -45,7 +46,7 @@ def plan_file(program: CollectiveProgram) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def option(name: str, value: int | None) -> list[str]:
-    return [] if value is None else [name, str(value)]
+    return [] if value is None else [name, str(_arguments.integer(name[2:], value, 0, 2**31 - 1))]
 
 
 def shunt(*args: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from libshunt import _arguments
 
 from .errors import ProgramError, fail
 from .program import CollectiveProgram
@@ -45,7 +47,14 @@ def tune(
     keeps what is the fastest. Returns the choices in the order of their sizes. A combination of which the program says
     that it is wrong does not take part; if all are, that is the error.
     """
-    sizes = sorted(set(sizes))
+    if not callable(build):
+        _arguments.wrong("build", build, "a function that makes a program")
+    if not isinstance(space, Mapping):
+        _arguments.wrong("space", space, "a dict with the values of each keyword")
+    for name, values in space.items():
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            _arguments.wrong(f"space[{_arguments.shown(name)}]", values, "the values of a keyword, such as a list")
+    sizes = sorted(set(_arguments.integers("sizes", sizes, 0, _arguments.MOST_BYTES)))
     if not sizes:
         fail("tune() without sizes")
     points = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]

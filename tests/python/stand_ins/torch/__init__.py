@@ -64,8 +64,11 @@ def _unpack(kind: dtype, data: bytes) -> list[float]:
 
 class device:
     def __init__(self, kind: str | device, index: int | None = None) -> None:
-        text = str(kind)
-        self.type, _, number = text.partition(":")
+        if not isinstance(kind, (str, device)):
+            raise TypeError(f"device(): argument 'type' must be str, not {type(kind).__name__}")
+        self.type, _, number = str(kind).partition(":")
+        if self.type not in ("cpu", "cuda", "meta") or (number and not number.isdecimal()):
+            raise RuntimeError(f"Expected one of cpu, cuda, meta device type at start of device string: {kind}")
         self.index = int(number) if number else index
 
     def __str__(self) -> str:
