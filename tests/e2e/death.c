@@ -588,10 +588,12 @@ static int body_forked(struct rank *r)
 {
 	int32_t *buf;
 	pid_t child;
-	int status;
+	int status, held;
 
+	held = child_holds("nothing");
 	if (make_comm(r, &buf))
 		return 1;
+	CHECK(held > 0 && child_holds("nothing") == held);
 	/* The default stream has a thread now. */
 	NCCL(ncclAllReduce(buf, buf, 1, ncclInt32, ncclMax, r->comm, NULL));
 	CHECK(shunt_stream_synchronize(NULL) == 0);

@@ -16,6 +16,7 @@
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
+#include "tests/support/child.h"
 #include "tests/support/own.h"
 
 enum { MOST = 70000, CALLS = 2 };
@@ -182,6 +183,7 @@ static int plan_body(struct rank *r)
 	char text[8192], why[512];
 	uint8_t *send, *recv;
 	ncclComm_t comm;
+	int held = child_holds("shunt-region");
 
 	write_plan(current, text, sizeof(text));
 	if (shunt_plan_register(current->name, text, strlen(text), why, sizeof(why))) {
@@ -193,6 +195,8 @@ static int plan_body(struct rank *r)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		CHECK(!run_size(r, comm, send, recv, sizes[i]));
 	CHECK(!check_network(r, comm));
+	/* A child has neither connections nor memory of the communicator. */
+	CHECK(held > 0 && child_holds("shunt-region") == held);
 	NCCL(ncclCommDestroy(comm));
 	shunt_free(send);
 	shunt_free(recv);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TESTS_SUPPORT_CHILD_H
 #define SHUNT_TESTS_SUPPORT_CHILD_H
+#include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /*
@@ -44,5 +48,27 @@ static inline pid_t child_fork(void)
 	if (child == 0)
 		child_end_with(parent);
 	return child;
+}
+
+/* What a forked child of this process has: open descriptors, or -1 if it maps the file `not_mapped`. */
+static inline int child_holds(const char *not_mapped)
+{
+	pid_t child = child_fork();
+	int n = 0, status;
+
+	if (!child) {
+		DIR *dir = opendir("/proc/self/fd");
+		FILE *maps = fopen("/proc/self/maps", "re");
+		char line[512];
+
+		while (dir && readdir(dir))
+			n++;
+		while (maps && fgets(line, sizeof(line), maps))
+			n = strstr(line, not_mapped) ? 255 : n;
+		_exit(n);
+	}
+	if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) == 255)
+		return -1;
+	return WEXITSTATUS(status);
 }
 #endif

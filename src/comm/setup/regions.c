@@ -60,6 +60,7 @@ static int map(const struct shunt_comm_region *region, int fd, struct mapping *m
 
 	if (at == MAP_FAILED)
 		return -errno;
+	(void)madvise(at, region->bytes, MADV_DONTFORK); /* a child would keep the memory */
 	m->at = at;
 	err = region->gpu->host_register(at, region->bytes, &m->device);
 	if (err)
