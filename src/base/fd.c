@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/lock.h"
 
@@ -102,14 +103,28 @@ bool shunt_fd_is_ours(int fd)
 	return ours;
 }
 
+static bool is_socket(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISSOCK(st.st_mode);
+}
+
+/* No fork sees a socket that is not noted any more. The end of others may wait for a device: the lock does not. */
 void shunt_close_fd(int *fd)
 {
+	bool ours, closed;
+
 	shunt_lock_acquire(SHUNT_LOCK_DESCRIPTORS);
-	if (is_ours(*fd)) {
+	ours = is_ours(*fd);
+	if (ours)
 		forget(*fd);
+	closed = ours && is_socket(*fd);
+	if (closed)
 		close(*fd);
-	}
 	shunt_lock_release(SHUNT_LOCK_DESCRIPTORS);
+	if (ours && !closed)
+		close(*fd);
 	*fd = -1;
 }
 
