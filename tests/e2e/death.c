@@ -95,6 +95,9 @@ static int expect_death_reported(struct rank *r, int32_t *buf, int fd, double si
 	NCCL(ncclCommGetAsyncError(r->comm, &async));
 	CHECK(async == ncclRemoteError);
 	snprintf(line, sizeof(line), "and rank %d waits for it in %s", r->rank, call);
+	/* The thread that notices the death keeps its line until it has told all communicators. */
+	while (!stderr_has(fd, line) && now() - since < AT_ONCE_S)
+		pause_us(PAUSE_POLL, 1000);
 	CHECK(stderr_has(fd, "rank 1 died (pid ") && stderr_has(fd, line));
 	atomic_fetch_add(&shared->told, 1); /* the next one to die is none that another rank is to be told of */
 	CHECK(until_counted(&shared->told, r->nranks - 1, "ranks that were told"));
