@@ -40,14 +40,30 @@ int world_await(int step, int n)
 	return 1;
 }
 
+/* A host keeps the link-local address that the kernel gave it. */
+static void keep_link_local(int host)
+{
+	char address[32];
+
+	setenv("NCCL_SOCKET_FAMILY", "AF_INET6", 1);
+	snprintf(address, sizeof(address), "fd77::%x", (unsigned)host + 1);
+	(void)netns_remove_ipv6("eth0", address, 64); /* another rank of the host may have removed it */
+}
+
 /* In the rank's process, before the library is touched. */
 static void go_to_host(int rank)
 {
 	char name[16];
 	int err;
 
-	for (int i = 0; current->env[i][0]; i++)
-		setenv(current->env[i][0], current->env[i][1], 1);
+	if (!current->named)
+		setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
+	for (int i = 0; current->env[i][0]; i++) {
+		if (current->env[i][1])
+			setenv(current->env[i][0], current->env[i][1], 1);
+		else
+			unsetenv(current->env[i][0]);
+	}
 	if (current->odd_env[0] && rank == current->odd)
 		setenv(current->odd_env[0], current->odd_env[1], 1);
 	if (current->named) {
@@ -55,8 +71,9 @@ static void go_to_host(int rank)
 		setenv("SHUNT_HOSTID", name, 1);
 		return;
 	}
-	setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
 	err = netns_enter(netns, world_host(rank));
+	if (!err && current->link_local)
+		keep_link_local(world_host(rank));
 	if (err) {
 		fprintf(stderr, "rank %d cannot enter its host: %s\n", rank, strerror(-err));
 		child_exit(98);
@@ -71,7 +88,7 @@ int world_run(const struct world *w)
 		nhosts = w->place[r] - '0' >= nhosts ? w->place[r] - '0' + 1 : nhosts;
 	current = w;
 	if (!w->named) {
-		int err = netns_start(nhosts, 1, &netns);
+		int err = netns_start_with(nhosts, 1, w->extra, &netns);
 
 		if (err)
 			fprintf(stderr, "no network namespaces with TAPs: %s\n", strerror(-err));

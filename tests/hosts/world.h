@@ -11,11 +11,13 @@
 struct world {
 	const char *place; /* the host of each rank, a digit each: "0011" has ranks 0 and 1 on the first one */
 	bool named;
-	unsigned dies;          /* bits of ranks that must end by SIGKILL */
-	int limit_s;            /* as in struct ranks */
-	const char *env[8][2];  /* set in each rank; ends with NULL */
-	int odd;                /* this rank has odd_env, too */
-	const char *odd_env[2]; /* NULL: none */
+	unsigned dies;                   /* bits of ranks that must end by SIGKILL */
+	int limit_s;                     /* as in struct ranks */
+	const char *env[8][2];           /* set in each rank, or unset where the value is NULL; ends with NULL */
+	int odd;                         /* this rank has odd_env, too */
+	const char *odd_env[2];          /* NULL: none */
+	const struct netns_extra *extra; /* NULL: none */
+	bool link_local;                 /* over IPv6, of which the hosts have link-local addresses alone */
 	rank_fn body;
 	void (*meanwhile)(struct netns *netns); /* in the test's process, before the ranks start; may be NULL */
 };

@@ -42,38 +42,72 @@ static int set_flag(int sock, const char *name, bool up)
 	return ioctl(sock, SIOCSIFFLAGS, &ifr) ? -errno : 0;
 }
 
-static int set_ipv4(int sock, int host)
+static int set_ipv4(const char *name, struct in_addr address, int bits)
 {
-	struct ifreq ifr = { .ifr_name = "eth0" };
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a4d0000u + (unsigned)host + 1) };
+	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = 0;
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = address };
+	struct ifreq ifr = { 0 };
 
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
 	memcpy(&ifr.ifr_addr, &sin, sizeof(sin));
-	if (ioctl(sock, SIOCSIFADDR, &ifr))
-		return -errno;
-	sin.sin_addr.s_addr = htonl(0xffffff00u);
+	if (sock < 0 || ioctl(sock, SIOCSIFADDR, &ifr))
+		err = -errno;
+	sin.sin_addr.s_addr = htonl(bits ? ~0u << (32 - bits) : 0);
 	memcpy(&ifr.ifr_netmask, &sin, sizeof(sin));
-	return ioctl(sock, SIOCSIFNETMASK, &ifr) ? -errno : 0;
+	if (!err && ioctl(sock, SIOCSIFNETMASK, &ifr))
+		err = -errno;
+	if (sock >= 0)
+		close(sock);
+	return err;
 }
 
-/* A machine without IPv6 has hosts without it. The interface may need a moment until the address can be used. */
-static void set_ipv6(int host)
+/* The interface may need a moment until the address can be used. */
+static int set_ipv6(const char *name, struct in6_addr address, int bits)
 {
-	int sock = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct in6_ifreq ifr = { .ifr6_prefixlen = 64, .ifr6_ifindex = (int)if_nametoindex("eth0") };
-	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
-	char text[32];
+	int sock = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = -EADDRNOTAVAIL;
+	struct in6_ifreq ifr = {
+		.ifr6_addr = address, .ifr6_prefixlen = (unsigned)bits, .ifr6_ifindex = (int)if_nametoindex(name)
+	};
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6,
+		.sin6_addr = address,
+		.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&address) ? if_nametoindex(name) : 0 };
 
-	snprintf(text, sizeof(text), "fd77::%x", (unsigned)host + 1);
-	inet_pton(AF_INET6, text, &ifr.ifr6_addr);
-	sin6.sin6_addr = ifr.ifr6_addr;
-	for (int i = 0; sock >= 0 && i < 1000; i++) {
+	for (int i = 0; sock >= 0 && err && i < 1000; i++) {
 		(void)ioctl(sock, SIOCSIFADDR, &ifr);
-		if (!bind(sock, (struct sockaddr *)&sin6, sizeof(sin6)))
-			break;
-		(void)poll(NULL, 0, 1);
+		err = bind(sock, (struct sockaddr *)&sin6, sizeof(sin6)) ? -errno : 0;
+		if (err)
+			(void)poll(NULL, 0, 1);
 	}
 	if (sock >= 0)
 		close(sock);
+	return err;
+}
+
+int netns_remove_ipv6(const char *name, const char *address, int bits)
+{
+	int sock = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = -EINVAL;
+	struct in6_ifreq ifr = { .ifr6_prefixlen = (unsigned)bits, .ifr6_ifindex = (int)if_nametoindex(name) };
+
+	if (inet_pton(AF_INET6, address, &ifr.ifr6_addr) == 1)
+		err = sock < 0 || ioctl(sock, SIOCDIFADDR, &ifr) ? -errno : 0;
+	if (sock >= 0)
+		close(sock);
+	return err;
+}
+
+int netns_add_address(const char *name, const char *address)
+{
+	const char *slash = strchr(address, '/');
+	char host[INET6_ADDRSTRLEN] = "";
+	struct in6_addr in6;
+	struct in_addr in;
+
+	if (!slash || (size_t)(slash - address) >= sizeof(host))
+		return -EINVAL;
+	memcpy(host, address, (size_t)(slash - address));
+	if (inet_pton(AF_INET, host, &in) == 1)
+		return set_ipv4(name, in, atoi(slash + 1));
+	return inet_pton(AF_INET6, host, &in6) == 1 ? set_ipv6(name, in6, atoi(slash + 1)) : -EINVAL;
 }
 
 /* Else the kernel looks for others with the same address for a second, before it uses it. */
@@ -87,36 +121,80 @@ static void no_address_detection(void)
 	}
 }
 
-/* In the host's namespace. */
-static int make_tap(int host, int *tap_p)
+int netns_set_flags(const char *name, bool up, bool carrier)
 {
-	struct ifreq ifr = { .ifr_name = "eth0" };
-	int tap, sock, err = 0;
+	struct ifreq ifr = { 0 };
+	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = sock < 0 ? -errno : set_flag(sock, name, up);
 
-	no_address_detection();
-	tap = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
-	sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	ifr.ifr_flags = IFF_TAP | IFF_NO_PI;
-	if (tap < 0 || sock < 0 || ioctl(tap, TUNSETIFF, &ifr))
-		err = -errno;
-	if (!err) {
-		ifr.ifr_hwaddr =
-		    (struct sockaddr){ .sa_family = ARPHRD_ETHER, .sa_data = { 2, 0, 0, 0, 0, (char)(host + 1) } };
-		err = ioctl(sock, SIOCSIFHWADDR, &ifr) ? -errno : 0;
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
+	/* The kernel notes the loss of a carrier once a second. */
+	for (int i = 0; !err && !carrier && i < 20000; i++) {
+		err = ioctl(sock, SIOCGIFFLAGS, &ifr) ? -errno : 0;
+		if (!(ifr.ifr_flags & IFF_RUNNING))
+			break;
+		(void)poll(NULL, 0, 1);
 	}
-	err = err ? err : set_flag(sock, "lo", true);
-	err = err ? err : set_ipv4(sock, host);
-	err = err ? err : set_flag(sock, "eth0", true);
-	if (!err)
-		set_ipv6(host);
 	if (sock >= 0)
 		close(sock);
-	*tap_p = tap;
+	return err;
+}
+
+/* index: 0, or that of the interface. */
+static int add_tap(const char *name, bool carrier, int index, int *fd_p)
+{
+	struct ifreq ifr = { .ifr_flags = IFF_TAP | IFF_NO_PI };
+	int tap, on = carrier;
+
+	no_address_detection();
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
+	tap = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	*fd_p = tap;
+	if (tap < 0 || (index && ioctl(tap, TUNSETIFINDEX, &index)) || ioctl(tap, TUNSETIFF, &ifr) ||
+	    (!carrier && ioctl(tap, TUNSETCARRIER, &on)))
+		return -errno;
+	return 0;
+}
+
+int netns_add_tap(const char *name, bool carrier, int *fd_p)
+{
+	return add_tap(name, carrier, 0, fd_p);
+}
+
+static int add_extra(const struct netns_extra *extra)
+{
+	int tap, err = netns_add_tap(extra->name, extra->carrier, &tap);
+
+	err = err ? err : netns_set_flags(extra->name, true, extra->carrier);
+	return err ? err : netns_add_address(extra->name, extra->address);
+}
+
+/* In the host's namespace. */
+static int make_host(int host, const struct netns_extra *extra, int *tap_p)
+{
+	struct ifreq ifr = { .ifr_name = "eth0" };
+	char ipv4[32], ipv6[32];
+	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = sock < 0 ? -errno : 0;
+
+	snprintf(ipv4, sizeof(ipv4), "10.77.0.%d/24", host + 1);
+	snprintf(ipv6, sizeof(ipv6), "fd77::%x/64", (unsigned)host + 1);
+	err = err ? err : set_flag(sock, "lo", true);
+	err = err || !extra ? err : add_extra(extra);
+	/* As on real hosts, one name has other numbers elsewhere. */
+	err = err ? err : add_tap("eth0", true, 10 + host, tap_p);
+	ifr.ifr_hwaddr = (struct sockaddr){ .sa_family = ARPHRD_ETHER, .sa_data = { 2, 0, 0, 0, 0, (char)(host + 1) } };
+	err = err || !ioctl(sock, SIOCSIFHWADDR, &ifr) ? err : -errno;
+	err = err ? err : netns_add_address("eth0", ipv4);
+	err = err ? err : set_flag(sock, "eth0", true);
+	if (!err)
+		(void)netns_add_address("eth0", ipv6); /* a machine without IPv6 has hosts without it */
+	if (sock >= 0)
+		close(sock);
 	return err;
 }
 
 /* The wire's process. Its parent opens the namespaces through it when it has said 0. */
-_Noreturn static void wire_main(int nhosts, struct netns_link *links, unsigned seed, int answer)
+_Noreturn static void wire_main(
+    int nhosts, struct netns_link *links, unsigned seed, const struct netns_extra *extra, int answer)
 {
 	static int taps[NETNS_MAX_HOSTS];
 	int fds[NETNS_MAX_HOSTS], err = 0;
@@ -126,7 +204,7 @@ _Noreturn static void wire_main(int nhosts, struct netns_link *links, unsigned s
 		if (unshare(CLONE_NEWNET))
 			err = -errno;
 		fds[h] = err ? -1 : open("/proc/self/ns/net", O_RDONLY);
-		err = err ? err : make_tap(h, &taps[h]);
+		err = err ? err : make_host(h, extra, &taps[h]);
 	}
 	(void)!write(answer, &err, sizeof(err));
 	(void)!write(answer, fds, sizeof(fds));
@@ -151,6 +229,11 @@ static int open_hosts(struct netns *netns, int answer)
 }
 
 int netns_start(int nhosts, unsigned seed, struct netns **netns_p)
+{
+	return netns_start_with(nhosts, seed, NULL, netns_p);
+}
+
+int netns_start_with(int nhosts, unsigned seed, const struct netns_extra *extra, struct netns **netns_p)
 {
 	struct netns *netns;
 	int answer[2], err;
@@ -177,7 +260,7 @@ int netns_start(int nhosts, unsigned seed, struct netns **netns_p)
 	netns->wire = fork();
 	if (!netns->wire) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		wire_main(nhosts, netns->links, seed, answer[1]);
+		wire_main(nhosts, netns->links, seed, extra, answer[1]);
 	}
 	close(answer[1]);
 	err = netns->wire < 0 ? -errno : open_hosts(netns, answer[0]);

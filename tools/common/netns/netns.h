@@ -31,6 +31,13 @@ struct netns;
 
 /* 0; -EPERM: not root; another -errno: the machine has no TAP or no namespaces. seed: of all random choices. */
 int netns_start(int nhosts, unsigned seed, struct netns **netns_p);
+/* An interface that each host has before eth0, with nothing behind it: the same address on all. */
+struct netns_extra {
+	const char *name, *address; /* "192.168.7.1/24" */
+	bool carrier;
+};
+/* extra: NULL or such an interface. */
+int netns_start_with(int nhosts, unsigned seed, const struct netns_extra *extra, struct netns **netns_p);
 struct netns_link *netns_link(struct netns *netns, int host);
 /* From now on the calling thread is on this host, whose name is host0, host1, ... 0 or -errno. */
 int netns_enter(const struct netns *netns, int host);
@@ -40,4 +47,13 @@ int netns_set_up(const struct netns *netns, int host, bool up);
 int netns_set_mtu(const struct netns *netns, int host, int bytes);
 /* Ends the wire. NULL is allowed. Namespaces end with the last process in them. */
 void netns_stop(struct netns *netns);
+
+/* The parts of a host, for the namespace in which the caller is. 0 or -errno. */
+/* A TAP, which lives as long as the descriptor; it is down. */
+int netns_add_tap(const char *name, bool carrier, int *fd_p);
+/* "10.0.0.1/24" or "fd77::1/64"; name:1 is an alias, for IPv4. */
+int netns_add_address(const char *name, const char *address);
+int netns_remove_ipv6(const char *name, const char *address, int bits);
+/* carrier: false waits until the kernel knows that the interface has none. */
+int netns_set_flags(const char *name, bool up, bool carrier);
 #endif
