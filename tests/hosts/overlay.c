@@ -316,6 +316,7 @@ static void test_hosts_of_namespaces_run_our_kernels(void **state)
 	run_world(&(struct world){ .place = "0011", .body = over_hosts_body });
 	run_world(&(struct world){
 	    .place = "0120", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = over_hosts_body });
+	run_world(&(struct world){ .place = "01", .link_local = true, .body = over_hosts_body });
 }
 
 /* Its settings keep it apart, or it cannot reach the directory: all others find that, with the same line. */

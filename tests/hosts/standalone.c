@@ -244,6 +244,43 @@ static void test_hosts_shrink_after_a_death(void **state)
 	run_world(&(struct world){ .place = "0011", .named = true, .dies = 1, .body = shrink_after_death_body });
 }
 
+/* ---- hosts with several interfaces */
+
+static int simple_body(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(!all_reduce(r, comm, 3, ncclSuccess));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+/* The first interface has an address, but no carrier. */
+static void test_hosts_connect_where_there_is_a_carrier(void **state)
+{
+	run_world(&(struct world){ .place = "01",
+	    .extra = &(struct netns_extra){ "a0", "10.50.0.1/24", false },
+	    .env = { { "NCCL_SOCKET_IFNAME", NULL } },
+	    .body = simple_body });
+}
+
+/* The first interface is a network of each host for itself, in which all have the same address. */
+static const struct netns_extra private_network = { "a0", "172.31.3.1/24", true };
+
+static void test_hosts_connect_in_the_subnet_of_nccl_comm_id(void **state)
+{
+	run_world(&(struct world){ .place = "01",
+	    .extra = &private_network,
+	    .env = { { "NCCL_SOCKET_IFNAME", NULL }, { "NCCL_COMM_ID", "10.77.0.1:45779" } },
+	    .body = simple_body });
+}
+
+static void test_hosts_connect_by_link_local_addresses(void **state)
+{
+	run_world(&(struct world){ .place = "0101", .link_local = true, .body = connect_body });
+}
+
 /* ---- what is missing */
 
 #define SHORT { "SHUNT_TIMEOUT", "2s" }, { "SHUNT_SETUP_TIMEOUT", "1s" }
@@ -456,6 +493,9 @@ int main(void)
 		cmocka_unit_test(test_hosts_of_namespaces_connect),
 		cmocka_unit_test(test_hosts_connect_by_ipv6),
 		cmocka_unit_test(test_hosts_connect_at_ports_of_the_range),
+		cmocka_unit_test(test_hosts_connect_where_there_is_a_carrier),
+		cmocka_unit_test(test_hosts_connect_in_the_subnet_of_nccl_comm_id),
+		cmocka_unit_test(test_hosts_connect_by_link_local_addresses),
 		cmocka_unit_test(test_hosts_connect_over_a_bad_wire),
 		cmocka_unit_test(test_hosts_grow_and_shrink),
 		cmocka_unit_test(test_a_communicator_of_one_host_grows_onto_others),

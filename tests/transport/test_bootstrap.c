@@ -379,7 +379,7 @@ static void test_bootstrap_oldest_stranger_makes_room_at_once(void **state)
 	struct shunt_netaddr addr;
 	char byte;
 
-	assert_int_equal(shunt_netif_select("lo", "AF_INET", &addr), 0);
+	assert_int_equal(shunt_netif_select(&(struct shunt_netif_rules){ "lo", "AF_INET", NULL }, &addr), 0);
 	assert_int_equal(shunt_socket_listen(lobby.kind, &addr, &lobby.listen_fd), 0);
 	for (int i = 0; i < RDZV_LOBBY_PLACES + MORE; i++) {
 		fds[i] = connect_to_lobby(&addr);

@@ -299,7 +299,7 @@ static int call_after(int resets, int fails)
 	member->rank = 1;
 	ask.rdzv = member;
 	ask.nranks = ask.nmembers = fails ? 3 : 2;
-	assert_int_equal(shunt_netif_select("lo", "AF_INET", &addr), 0);
+	assert_int_equal(shunt_netif_select(&(struct shunt_netif_rules){ "lo", "AF_INET", NULL }, &addr), 0);
 	assert_int_equal(shunt_socket_listen(&shunt_socket_tcp, &addr, &root->lobby.listen_fd), 0);
 	callee = (struct callee){ root, resets, fails, 0 };
 	if (resets < 0)

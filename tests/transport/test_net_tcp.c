@@ -626,7 +626,7 @@ static void test_ipv6(void **state)
 	struct net_pair pair = { .ops = ops };
 	struct shunt_netaddr addr;
 
-	if (shunt_netif_list("=lo", "AF_INET6", &addr, 1) != 1)
+	if (shunt_netif_list(&(struct shunt_netif_rules){ "=lo", "AF_INET6", NULL }, &addr, 1) != 1)
 		skip();
 	for (int i = 0; i < 2; i++) {
 		struct tcp_device *device;

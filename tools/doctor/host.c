@@ -13,7 +13,6 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "base/env.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/os.h"
@@ -248,7 +247,7 @@ static void check_address(struct findings *f)
 	char name[64], at[80], *port;
 
 	shunt_host_name(name, sizeof(name));
-	if (shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr)) {
+	if (shunt_netif_here(&addr)) {
 		finding_add(f, FINDING_WARN, topic,
 		    "NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY choose among the interfaces",
 		    "no interface at which ranks of other hosts could find this one");

@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
-#include "base/env.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/os.h"
@@ -224,7 +223,7 @@ static void listen_here(struct net *net, struct net_place *place)
 	struct shunt_netaddr addr;
 	char *port;
 
-	place->err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	place->err = shunt_netif_here(&addr);
 	if (place->err)
 		return;
 	net->listen_fd = socket(addr.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

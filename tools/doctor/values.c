@@ -128,14 +128,15 @@ static bool comm_id_is_wrong(struct findings *f, const struct shunt_config_row *
 
 static bool ifname_is_wrong(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s)
 {
+	struct shunt_netif_rules rules = { s->nccl.socket_ifname, s->nccl.socket_family, NULL };
 	struct shunt_netaddr addr;
 
-	if (!shunt_netif_select(s->nccl.socket_ifname, s->nccl.socket_family, &addr))
+	if (!shunt_netif_select(&rules, &addr))
 		return false;
 	finding_add(f, FINDING_ERROR, topic,
 	    "`ip address` lists those that there are; prefixes, or names after =, and ^ excludes",
-	    "%s=%s: no interface that it allows is up and has an address%s%s", row->source, s->nccl.socket_ifname,
-	    *s->nccl.socket_family ? " of " : "", s->nccl.socket_family);
+	    "%s=%s: no interface that it allows is up, with a carrier and an address%s%s", row->source,
+	    s->nccl.socket_ifname, *s->nccl.socket_family ? " of " : "", s->nccl.socket_family);
 	return true;
 }
 

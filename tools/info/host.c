@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/env.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "tools/common/nics.h"
@@ -31,7 +30,7 @@ void info_host(void)
 	struct shunt_netaddr chosen = { 0 };
 	struct ifaddrs *list = NULL;
 	char name[64], text[80];
-	bool found = !shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &chosen);
+	bool found = !shunt_netif_here(&chosen);
 
 	shunt_host_name(name, sizeof(name));
 	printf("host          %s%s\n", name, *shunt_host_override() ? " (SHUNT_HOSTID)" : "");
@@ -45,8 +44,10 @@ void info_host(void)
 			continue;
 		is_it = found && !memcmp(&chosen.ss, ifa->ifa_addr, chosen.len);
 		show(ifa, text, sizeof(text));
-		printf(
-		    "  %-11s %s%s\n", ifa->ifa_name, text, is_it ? "  (ranks of other hosts find this one here)" : "");
+		printf("  %-11s %s%s\n", ifa->ifa_name, text,
+		    is_it                            ? "  (ranks of other hosts find this one here)" :
+		        ifa->ifa_flags & IFF_RUNNING ? "" :
+		                                       "  (no carrier)");
 	}
 	freeifaddrs(list);
 }

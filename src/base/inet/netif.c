@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/env.h"
 #include "base/inet/device_list.h"
 #include "base/log.h"
 
@@ -24,150 +25,341 @@ static void parse_family(const char *family, int *af_p)
 		shunt_warn("NCCL_SOCKET_FAMILY=%s is neither AF_INET nor AF_INET6; using any", family);
 }
 
-static socklen_t address_len(int af)
+static bool is_set(const char *value)
 {
-	return af == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+	return value && *value;
 }
 
-/* Preference of an address; lower is better. A link-local address works, but only together with its interface. */
-static int address_metric(const struct ifaddrs *ifa, bool chosen_by_user)
+/* As in NCCL, a list of one character says nothing. */
+static bool has_list(const struct shunt_netif_rules *rules)
 {
-	static const char *const bridges[] = { "docker", "virbr", "br-", "veth", "cni", "podman" };
-	int metric = 0;
+	return is_set(rules->ifname) && rules->ifname[1];
+}
 
-	if (!chosen_by_user) {
-		for (size_t i = 0; i < sizeof(bridges) / sizeof(bridges[0]); i++)
-			if (!strncmp(ifa->ifa_name, bridges[i], strlen(bridges[i])))
-				metric = 2;
-		if (ifa->ifa_flags & IFF_LOOPBACK)
-			metric = 4;
+static struct shunt_netaddr address_of(const struct ifaddrs *ifa)
+{
+	struct shunt_netaddr addr = { .len = ifa->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) :
+		                                                                   sizeof(struct sockaddr_in6) };
+
+	memcpy(&addr.ss, ifa->ifa_addr, addr.len);
+	snprintf(addr.ifname, sizeof(addr.ifname), "%s", ifa->ifa_name);
+	return addr;
+}
+
+/* ---- one address */
+
+static bool is_inet(const struct ifaddrs *ifa)
+{
+	return ifa->ifa_addr && (ifa->ifa_addr->sa_family == AF_INET || ifa->ifa_addr->sa_family == AF_INET6);
+}
+
+/* An interface that is up, but has no carrier, keeps its addresses, and nobody reaches them. */
+static bool is_usable(const struct ifaddrs *ifa)
+{
+	return is_inet(ifa) && (ifa->ifa_flags & IFF_UP) && (ifa->ifa_flags & IFF_RUNNING);
+}
+
+/* The bytes of an IPv4 or IPv6 address. */
+static const uint8_t *bytes_of(const struct sockaddr *sa, size_t *n_p)
+{
+	*n_p = sa->sa_family == AF_INET ? 4 : 16;
+	return sa->sa_family == AF_INET ? (const uint8_t *)&((const struct sockaddr_in *)sa)->sin_addr :
+	                                  (const uint8_t *)&((const struct sockaddr_in6 *)sa)->sin6_addr;
+}
+
+static uint32_t scope_of(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id : 0;
+}
+
+static bool is_link_local(const struct sockaddr *sa)
+{
+	size_t n;
+	const uint8_t *b = bytes_of(sa, &n);
+
+	return n == 4 ? b[0] == 169 && b[1] == 254 : b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
+}
+
+static bool is_same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+	size_t n;
+	const uint8_t *bytes = bytes_of(a, &n);
+
+	return a->sa_family == b->sa_family && !memcmp(bytes, bytes_of(b, &n), n);
+}
+
+/* True if theirs is in the subnet of ifa. */
+static bool is_in_subnet(const struct ifaddrs *ifa, const struct sockaddr *theirs)
+{
+	const uint8_t *a, *b, *mask;
+	size_t n;
+
+	if (!ifa->ifa_netmask || ifa->ifa_addr->sa_family != theirs->sa_family ||
+	    scope_of(ifa->ifa_addr) != scope_of(theirs))
+		return false;
+	b = bytes_of(theirs, &n);
+	a = bytes_of(ifa->ifa_addr, &n);
+	/* By the address's family: the mask's own is not filled in everywhere. */
+	mask = theirs->sa_family == AF_INET ? (const uint8_t *)&((struct sockaddr_in *)ifa->ifa_netmask)->sin_addr :
+	                                      (const uint8_t *)&((struct sockaddr_in6 *)ifa->ifa_netmask)->sin6_addr;
+	for (size_t i = 0; i < n; i++)
+		if ((a[i] ^ b[i]) & mask[i])
+			return false;
+	return true;
+}
+
+/* ---- choices, the first of which is taken that has an address */
+
+enum choice {
+	IN_SUBNET, /* of NCCL_COMM_ID, for the rendezvous */
+	NAMED,     /* by NCCL_SOCKET_IFNAME */
+	INFINIBAND,
+	IN_SUBNET_FOR_DATA,
+	ORDINARY,
+	BRIDGE, /* to the containers of a host, which every host may have with the same address */
+	DOCKER,
+	LOOPBACK,
+	LIBVIRT,
+	LOOPBACK_OF_IPV6, /* NCCL never takes it */
+	NEVER,
+};
+
+struct choosing {
+	const struct shunt_netif_rules *rules;
+	bool data;
+	int af;
+	struct shunt_netaddr root; /* of NCCL_COMM_ID; len 0: none */
+};
+
+static bool begins(const char *name, const char *with)
+{
+	return !strncmp(name, with, strlen(with));
+}
+
+/* "br-" and twelve hexadecimal digits: a network of Docker's. br-ex, say, is a host's main interface. */
+static bool is_docker_network(const char *name)
+{
+	return begins(name, "br-") && strlen(name) == 15 && strspn(name + 3, "0123456789abcdef") == 12;
+}
+
+static enum choice choice_by_name(const char *name)
+{
+	static const struct {
+		const char *name;
+		enum choice choice;
+	} rows[] = {
+		{ "ib", INFINIBAND },
+		{ "docker", DOCKER },
+		{ "lo", LOOPBACK },
+		{ "virbr", LIBVIRT },
+		{ "veth", BRIDGE },
+		{ "cni", BRIDGE },
+		{ "podman", BRIDGE },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (begins(name, rows[i].name))
+			return rows[i].choice;
+	return is_docker_network(name) ? BRIDGE : ORDINARY;
+}
+
+static enum choice choice_of(const struct choosing *c, const struct ifaddrs *ifa)
+{
+	enum choice by_name = choice_by_name(ifa->ifa_name);
+
+	if (!is_usable(ifa))
+		return NEVER;
+	/* As in NCCL, this subnet is taken whatever the list and the family say; for data the list is stronger. */
+	if (c->root.len && is_in_subnet(ifa, (const struct sockaddr *)&c->root.ss)) {
+		if (!c->data)
+			return IN_SUBNET;
+		if (!has_list(c->rules) && by_name != INFINIBAND)
+			return IN_SUBNET_FOR_DATA;
 	}
+	if ((c->af != AF_UNSPEC && ifa->ifa_addr->sa_family != c->af) ||
+	    (has_list(c->rules) && !shunt_device_list_match(c->rules->ifname, ifa->ifa_name, 0)))
+		return NEVER;
 	if (ifa->ifa_addr->sa_family == AF_INET6 &&
-	    IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)ifa->ifa_addr)->sin6_addr))
-		metric++;
-	return metric;
+	    IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)ifa->ifa_addr)->sin6_addr))
+		return LOOPBACK_OF_IPV6;
+	if (!has_list(c->rules))
+		return by_name;
+	/* A list of what is excluded is no wish for the loopback. */
+	return *c->rules->ifname == '^' && by_name >= BRIDGE ? by_name : NAMED;
 }
 
-static void log_no_interface(const struct ifaddrs *list, const char *spec, const char *family)
+/* Lower is better; NEVER * 2 and more: not at all. A link-local address is good only on one link. */
+static int rank_of(const struct choosing *c, const struct ifaddrs *ifa)
+{
+	return 2 * (int)choice_of(c, ifa) + (is_inet(ifa) && is_link_local(ifa->ifa_addr));
+}
+
+/* 0 or -EINVAL (logged). */
+static int begin(struct choosing *c, const struct shunt_netif_rules *rules, bool data)
+{
+	*c = (struct choosing){ .rules = rules, .data = data };
+	parse_family(rules->family, &c->af);
+	return is_set(rules->comm_id) ? shunt_netif_parse(rules->comm_id, rules->family, &c->root) : 0;
+}
+
+/* The first of the best. */
+static const struct ifaddrs *best_of(const struct choosing *c, const struct ifaddrs *list)
+{
+	const struct ifaddrs *best = NULL;
+
+	for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next)
+		if (rank_of(c, ifa) < 2 * NEVER && (!best || rank_of(c, ifa) < rank_of(c, best)))
+			best = ifa;
+	return best;
+}
+
+static bool was_named_before(const struct ifaddrs *list, const struct ifaddrs *ifa)
+{
+	for (; list != ifa; list = list->ifa_next)
+		if (is_inet(list) && !strcmp(list->ifa_name, ifa->ifa_name))
+			return true;
+	return false;
+}
+
+static void log_no_interface(const struct ifaddrs *list, const struct shunt_netif_rules *rules)
 {
 	char names[256] = "";
 	size_t n = 0;
 
-	for (; list && n < sizeof(names) - IF_NAMESIZE - 2; list = list->ifa_next) {
-		const char *name = list->ifa_name, *found = strstr(names, name);
-
-		if (!list->ifa_addr || (list->ifa_addr->sa_family != AF_INET && list->ifa_addr->sa_family != AF_INET6))
+	for (const struct ifaddrs *ifa = list; ifa && n < sizeof(names) - IF_NAMESIZE - 16; ifa = ifa->ifa_next) {
+		if (!is_inet(ifa) || was_named_before(list, ifa))
 			continue;
-		/* An interface may have several addresses: name it once. */
-		while (found &&
-		    ((found > names && found[-1] != ' ') || (found[strlen(name)] && found[strlen(name)] != ',')))
-			found = strstr(found + 1, name);
-		if (!found)
-			n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", name);
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s%s", n ? ", " : "", ifa->ifa_name,
+		    !(ifa->ifa_flags & IFF_UP)          ? " (down)" :
+		        !(ifa->ifa_flags & IFF_RUNNING) ? " (no carrier)" :
+		                                          "");
 	}
 	shunt_error("no network interface for the bootstrap: NCCL_SOCKET_IFNAME=%s, NCCL_SOCKET_FAMILY=%s; addresses "
 	            "exist on: %s",
-	    spec ? spec : "", family ? family : "", n ? names : "none");
+	    rules->ifname ? rules->ifname : "", rules->family ? rules->family : "", n ? names : "none");
 }
 
-static int select_address(const char *spec, const char *exact_name, const char *family, struct shunt_netaddr *addr)
+int shunt_netif_select(const struct shunt_netif_rules *rules, struct shunt_netaddr *addr)
 {
-	struct ifaddrs *list, *best = NULL;
-	int af, best_metric = 0, err = -EADDRNOTAVAIL;
+	const struct ifaddrs *best;
+	struct ifaddrs *list;
+	struct choosing c;
+	int err = begin(&c, rules, false);
 
-	parse_family(family, &af);
+	if (err)
+		return err;
 	if (getifaddrs(&list))
 		return -errno;
-	for (struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-		int metric;
-
-		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
-		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
-			continue;
-		if ((af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
-		    (exact_name ? strcmp(exact_name, ifa->ifa_name) != 0 :
-		                  !shunt_device_list_match(spec, ifa->ifa_name, 0)))
-			continue;
-		metric = address_metric(ifa, exact_name || (spec && *spec));
-		if (!best || metric < best_metric) {
-			best = ifa;
-			best_metric = metric;
-		}
-	}
-	if (best) {
-		*addr = (struct shunt_netaddr){ .len = address_len(best->ifa_addr->sa_family) };
-		memcpy(&addr->ss, best->ifa_addr, addr->len);
-		snprintf(addr->ifname, sizeof(addr->ifname), "%s", best->ifa_name);
-		err = 0;
-	} else if (!exact_name) {
-		log_no_interface(list, spec, family);
-	}
+	best = best_of(&c, list);
+	if (best)
+		*addr = address_of(best);
+	else
+		log_no_interface(list, rules);
 	freeifaddrs(list);
-	return err;
+	return best ? 0 : -EADDRNOTAVAIL;
 }
 
-static bool is_same_interface(const struct shunt_netaddr *addr, const char *name)
+int shunt_netif_here(struct shunt_netaddr *addr)
 {
-	return !strcmp(addr->ifname, name);
+	struct shunt_netif_rules rules = { shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"),
+		shunt_env("NCCL_COMM_ID") };
+
+	return shunt_netif_select(&rules, addr);
 }
 
-/* The best address of each interface, those of the best interfaces first, in the system's order. */
-static int list_addresses(
-    const struct ifaddrs *list, const char *spec, int af, struct shunt_netaddr *addrs, int *metrics, int max)
+/* ---- interfaces */
+
+/* The best address of each interface that has the best choice; those with a link-local address alone come last. */
+static int list_interfaces(const struct choosing *c, const struct ifaddrs *list, struct shunt_netaddr *addrs, int max)
 {
-	int n = 0;
+	const struct ifaddrs *best = best_of(c, list);
+	int choice = best ? rank_of(c, best) / 2 : NEVER, n = 0;
 
-	for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-		int metric, slot, end;
+	for (int local = 0; local < 2 && choice < NEVER; local++) {
+		/* Where nobody named them, they are other things: a management board, a port without a network. */
+		if (local && n && choice != NAMED)
+			break;
+		for (const struct ifaddrs *ifa = list; ifa && n < max; ifa = ifa->ifa_next) {
+			int i = 0;
 
-		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
-		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6) ||
-		    (af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
-		    !shunt_device_list_match(spec, ifa->ifa_name, 0))
-			continue;
-		metric = address_metric(ifa, spec && *spec);
-		for (end = 0; end < n && !is_same_interface(&addrs[end], ifa->ifa_name); end++)
-			;
-		if (end < n && metrics[end] <= metric)
-			continue;
-		if (end == n && n < max) {
-			n++;
-		} else if (end == n) {
-			if (!n || metrics[n - 1] <= metric)
+			if (rank_of(c, ifa) != 2 * choice + local)
 				continue;
-			end--;
+			while (i < n && strcmp(addrs[i].ifname, ifa->ifa_name))
+				i++;
+			if (i == n && !(n && choice == IN_SUBNET_FOR_DATA))
+				addrs[n++] = address_of(ifa);
 		}
-		for (slot = end; slot > 0 && metrics[slot - 1] > metric; slot--) {
-			addrs[slot] = addrs[slot - 1];
-			metrics[slot] = metrics[slot - 1];
-		}
-		addrs[slot] = (struct shunt_netaddr){ .len = address_len(ifa->ifa_addr->sa_family) };
-		memcpy(&addrs[slot].ss, ifa->ifa_addr, addrs[slot].len);
-		snprintf(addrs[slot].ifname, sizeof(addrs[slot].ifname), "%s", ifa->ifa_name);
-		metrics[slot] = metric;
 	}
 	return n;
 }
 
-int shunt_netif_list(const char *spec, const char *family, struct shunt_netaddr *addrs, int max)
+int shunt_netif_list(const struct shunt_netif_rules *rules, struct shunt_netaddr *addrs, int max)
 {
-	int metrics[SHUNT_NETIF_MAX] = { 0 }, n, af, last;
 	struct ifaddrs *list;
+	struct choosing c;
+	int n = begin(&c, rules, true);
 
-	parse_family(family, &af);
+	if (n)
+		return n;
 	if (getifaddrs(&list))
 		return -errno;
-	n = list_addresses(list, spec, af, addrs, metrics, max < SHUNT_NETIF_MAX ? max : SHUNT_NETIF_MAX);
+	n = list_interfaces(&c, list, addrs, max);
 	freeifaddrs(list);
-	/* An address of the next choice may be the same on all hosts. */
-	for (last = 0; last < n && metrics[last] / 2 == metrics[0] / 2; last++)
-		;
-	return last;
+	return n;
 }
 
-int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr)
+/* ---- addresses of others */
+
+/* The interface of this host that has the address; "" if none. Its index, or 0. */
+static unsigned find_own(const struct shunt_netaddr *addr, char name[IF_NAMESIZE])
 {
-	return select_address(spec, NULL, family, addr);
+	struct ifaddrs *list = NULL;
+
+	*name = '\0';
+	if (getifaddrs(&list))
+		return 0;
+	for (const struct ifaddrs *ifa = list; ifa && !*name; ifa = ifa->ifa_next)
+		if (is_inet(ifa) && is_same_address(ifa->ifa_addr, (const struct sockaddr *)&addr->ss))
+			snprintf(name, IF_NAMESIZE, "%s", ifa->ifa_name);
+	freeifaddrs(list);
+	return *name ? if_nametoindex(name) : 0;
+}
+
+void shunt_netif_set_scope(struct shunt_netaddr *addr)
+{
+	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)&addr->ss;
+	struct shunt_netaddr ours;
+	char name[IF_NAMESIZE];
+	unsigned index;
+
+	if (sin6->sin6_family != AF_INET6 || !is_link_local((const struct sockaddr *)sin6))
+		return;
+	index = find_own(addr, name);
+	if (!index && !shunt_netif_here(&ours) && is_link_local((const struct sockaddr *)&ours.ss))
+		index = scope_of((const struct sockaddr *)&ours.ss);
+	if (index)
+		sin6->sin6_scope_id = index;
+}
+
+/* ---- NCCL_COMM_ID */
+
+/* The address of an interface by its name. */
+static int find_interface(const char *name, int af, struct shunt_netaddr *addr)
+{
+	const struct ifaddrs *best = NULL;
+	struct ifaddrs *list;
+
+	if (getifaddrs(&list))
+		return -errno;
+	for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next)
+		if (is_usable(ifa) && (af == AF_UNSPEC || ifa->ifa_addr->sa_family == af) &&
+		    !strcmp(name, ifa->ifa_name) &&
+		    (!best || (is_link_local(best->ifa_addr) && !is_link_local(ifa->ifa_addr))))
+			best = ifa;
+	if (best)
+		*addr = address_of(best);
+	freeifaddrs(list);
+	return best ? 0 : -EADDRNOTAVAIL;
 }
 
 static int resolve_host(const char *host, int af, int flags, struct shunt_netaddr *addr)
@@ -206,7 +398,7 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 	parse_family(family, &af);
 	/* Try interfaces before the resolver, which may take long to find that eth0 is no host. */
 	if (resolve_host(host, brackets ? AF_INET6 : AF_UNSPEC, AI_NUMERICHOST, addr) &&
-	    (brackets || select_address(NULL, host, family, addr)) && (brackets || resolve_host(host, af, 0, addr))) {
+	    (brackets || find_interface(host, af, addr)) && (brackets || resolve_host(host, af, 0, addr))) {
 		shunt_error("NCCL_COMM_ID=%s: there is no host or interface %s", text, host);
 		return -EINVAL;
 	}

@@ -2,24 +2,37 @@
 #ifndef SHUNT_BASE_INET_NETIF_H
 #define SHUNT_BASE_INET_NETIF_H
 /*
- * Interfaces and their addresses, selected by the rules of NCCL's variables. spec: of NCCL_SOCKET_IFNAME, a list of
- * base/inet/device_list.h. family: of NCCL_SOCKET_FAMILY, "AF_INET", "AF_INET6", or NULL or "" for any.
+ * Which address a rank offers: the interfaces of this host, chosen by the rules of NCCL's variables. docs/hosts.md has
+ * them as a table.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include "base/inet/netaddr.h"
 
-/*
- * Address of the first interface that is up and matches spec. Without spec, loopback and container bridges are the last
- * choice. The port is 0. 0, -EADDRNOTAVAIL (logged) or another -errno.
- */
-int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr);
+/* The values of the variables that have a say; NULL or "": not set. */
+struct shunt_netif_rules {
+	const char *ifname;  /* NCCL_SOCKET_IFNAME, a list of base/inet/device_list.h */
+	const char *family;  /* NCCL_SOCKET_FAMILY: AF_INET or AF_INET6 */
+	const char *comm_id; /* NCCL_COMM_ID */
+};
 
-#define SHUNT_NETIF_MAX 64
 /*
- * All interfaces that are up and match spec, with an address of each, as above; loopback and bridges only where there
- * are no others. Their number, at most max and SHUNT_NETIF_MAX, or -errno.
+ * The address at which the others find this rank, or its directory. The port is 0. 0; -EADDRNOTAVAIL: none is allowed
+ * (logged); -EINVAL: the variable NCCL_COMM_ID cannot be read (logged); another -errno. Asks the resolver if that
+ * variable has a name.
  */
-int shunt_netif_list(const char *spec, const char *family, struct shunt_netaddr *addrs, int max);
+int shunt_netif_select(const struct shunt_netif_rules *rules, struct shunt_netaddr *addr);
+/* The same, by the variables of this process. */
+int shunt_netif_here(struct shunt_netaddr *addr);
+
+/* The interfaces that may carry data, with an address of each: their number, at most max, or -errno as above. */
+int shunt_netif_list(const struct shunt_netif_rules *rules, struct shunt_netaddr *addrs, int max);
+
+/*
+ * An IPv6 link-local address that came from another host gets the index of our interface, in place of that host's: of
+ * the interface whose address this process offers.
+ */
+void shunt_netif_set_scope(struct shunt_netaddr *addr);
 
 /*
  * Parses NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or

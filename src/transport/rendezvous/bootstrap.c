@@ -73,7 +73,7 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 			memcpy(out, &id, sizeof(id));
 		return err;
 	}
-	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	err = shunt_netif_here(&addr);
 	if (err)
 		return err;
 	err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include "base/env.h"
 #include "base/fd.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
@@ -430,7 +429,7 @@ static int start(struct directory *d, struct shunt_directory_tail *tail)
 {
 	struct shunt_netaddr addr, here;
 	struct shunt_id id;
-	int err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	int err = shunt_netif_here(&addr);
 
 	err = err ? err : shunt_random(tail->secret, sizeof(tail->secret));
 	err = err ? err : shunt_socket_listen(&shunt_socket_tcp, &addr, &d->lobby.listen_fd);

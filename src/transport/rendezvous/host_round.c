@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/env.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/inet/socket.h"
@@ -35,7 +34,7 @@ int shunt_host_address_listen(struct shunt_host_address *at, int *fd)
 
 	if (*fd >= 0)
 		return 0;
-	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	err = shunt_netif_here(&addr);
 	if (err)
 		return err;
 	*fd = listen_at(addr, at);
@@ -53,7 +52,7 @@ static void listen_here(struct said *said, struct shunt_hosts *hosts, struct shu
 	struct shunt_netaddr addr;
 
 	shunt_host_name(said->name, sizeof(said->name));
-	if (!shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr)) {
+	if (!shunt_netif_here(&addr)) {
 		hosts->group_fd = listen_at(addr, &said->group);
 		if (hosts->group_fd >= 0)
 			hosts->listen_fd = listen_at(addr, &said->at);

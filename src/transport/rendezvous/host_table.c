@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/inet/netif.h"
 #include "base/inet/socket.h"
 
 /* ---- addresses */
@@ -46,6 +47,7 @@ struct shunt_netaddr shunt_host_netaddr(const struct shunt_host_address *at)
 		sin6->sin6_scope_id = at->scope;
 		memcpy(&sin6->sin6_addr, at->addr, 16);
 		addr.len = sizeof(*sin6);
+		shunt_netif_set_scope(&addr);
 	}
 	return addr;
 }

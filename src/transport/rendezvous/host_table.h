@@ -19,7 +19,7 @@ struct shunt_host_address {
 	uint8_t family; /* 4 or 6; 0: none */
 	uint8_t zero;
 	uint16_t port;    /* network order, as in sockaddr */
-	uint32_t scope;   /* of an IPv6 link-local address */
+	uint32_t scope;   /* of an IPv6 link-local address, on the host that has it */
 	uint8_t addr[16]; /* IPv4: the first four bytes */
 };
 
@@ -63,7 +63,7 @@ void shunt_hosts_place(struct shunt_hosts *hosts);
 /* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */
 void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n);
 /*
- * Listens at an address of the interface that NCCL_SOCKET_IFNAME names. *fd: a socket, which stays as it is; or -1,
+ * Listens at the address that this rank offers (base/inet/netif.h). *fd: a socket, which stays as it is; or -1,
  * which becomes one. 0 or -errno (logged).
  */
 int shunt_host_address_listen(struct shunt_host_address *at, int *fd);
@@ -80,5 +80,6 @@ void shunt_hosts_show_rank(const struct shunt_hosts *hosts, int rank, char *text
 void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t bytes);
 
 struct shunt_host_address shunt_host_address(const struct shunt_netaddr *addr);
+/* A link-local address of another host gets our interface: base/inet/netif.h. */
 struct shunt_netaddr shunt_host_netaddr(const struct shunt_host_address *at);
 #endif

@@ -13,7 +13,9 @@ static int list_interfaces(struct shunt_netaddr *addrs, int max)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
 
-	return shunt_netif_list(env->socket_ifname, env->socket_family, addrs, max);
+	struct shunt_netif_rules rules = { env->socket_ifname, env->socket_family, env->comm_id };
+
+	return shunt_netif_list(&rules, addrs, max);
 }
 
 static long read_number(const char *path, long otherwise)
