@@ -276,6 +276,49 @@ static void test_hosts_connect_in_the_subnet_of_nccl_comm_id(void **state)
 	    .body = simple_body });
 }
 
+/* Rank 1 offers an address that leads rank 0 to its own host: all know it in the init, and no time limit ends it. */
+static int private_body(struct rank *r)
+{
+	ncclComm_t comm;
+
+	CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
+	SAYS("rank 0 on host0 (10.77.0.1) cannot reach rank 1 on host1 at 172.31.3.1");
+	SAYS("NCCL_SOCKET_IFNAME must name a network that joins the hosts; host0 has that address itself (a0)");
+	return 0;
+}
+
+static void test_hosts_an_address_of_another_network_fails_the_init(void **state)
+{
+	run_world(&(struct world){ .place = "01",
+	    .extra = &private_network,
+	    .env = { { "SHUNT_TIMEOUT", "2h" }, { "SHUNT_SETUP_TIMEOUT", "2h" } },
+	    .odd = 1,
+	    .odd_env = { "NCCL_SOCKET_IFNAME", "a0" },
+	    .body = private_body });
+}
+
+/* The unique id has such an address: who has it knows at once. */
+static int private_id_body(struct rank *r)
+{
+	ncclComm_t comm;
+
+	if (r->rank) {
+		CHECK(ncclCommInitRank(&comm, r->nranks, r->id, r->rank) != ncclSuccess);
+		SAYS("cannot reach the host where the unique id was made, at 172.31.3.1:");
+		SAYS("NCCL_SOCKET_IFNAME must name a network that joins the hosts; host1 has that address itself (a0)");
+	}
+	atomic_fetch_add(&world_shared()->step[0], r->rank);
+	return world_await(0, 1);
+}
+
+static void test_hosts_an_id_of_another_network_is_refused(void **state)
+{
+	run_world(&(struct world){ .place = "01",
+	    .extra = &private_network,
+	    .env = { { "NCCL_SOCKET_IFNAME", "a0" }, { "SHUNT_TIMEOUT", "2h" }, { "SHUNT_SETUP_TIMEOUT", "2h" } },
+	    .body = private_id_body });
+}
+
 static void test_hosts_connect_by_link_local_addresses(void **state)
 {
 	run_world(&(struct world){ .place = "0101", .link_local = true, .body = connect_body });
@@ -495,6 +538,8 @@ int main(void)
 		cmocka_unit_test(test_hosts_connect_at_ports_of_the_range),
 		cmocka_unit_test(test_hosts_connect_where_there_is_a_carrier),
 		cmocka_unit_test(test_hosts_connect_in_the_subnet_of_nccl_comm_id),
+		cmocka_unit_test(test_hosts_an_address_of_another_network_fails_the_init),
+		cmocka_unit_test(test_hosts_an_id_of_another_network_is_refused),
 		cmocka_unit_test(test_hosts_connect_by_link_local_addresses),
 		cmocka_unit_test(test_hosts_connect_over_a_bad_wire),
 		cmocka_unit_test(test_hosts_grow_and_shrink),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/env.h"
+#include "base/host.h"
 #include "base/inet/device_list.h"
 #include "base/log.h"
 
@@ -339,6 +340,25 @@ void shunt_netif_set_scope(struct shunt_netaddr *addr)
 		index = scope_of((const struct sockaddr *)&ours.ss);
 	if (index)
 		sin6->sin6_scope_id = index;
+}
+
+bool shunt_netif_explain(const struct shunt_netaddr *theirs, char *text, size_t bytes)
+{
+	static const char advice[] = "NCCL_SOCKET_IFNAME must name a network that joins the hosts";
+	char at[80], host[64], name[IF_NAMESIZE];
+	struct shunt_netaddr ours;
+
+	shunt_host_name(host, sizeof(host));
+	find_own(theirs, name);
+	if (*name) {
+		snprintf(text, bytes, "%s; %s has that address itself (%s)", advice, host, name);
+	} else if (shunt_netif_here(&ours)) {
+		snprintf(text, bytes, "%s", advice);
+	} else {
+		shunt_netaddr_show_host(&ours, at, sizeof(at));
+		snprintf(text, bytes, "%s; %s offers %s (%s)", advice, host, at, ours.ifname);
+	}
+	return *name;
 }
 
 /* ---- NCCL_COMM_ID */

@@ -35,6 +35,12 @@ int shunt_netif_list(const struct shunt_netif_rules *rules, struct shunt_netaddr
 void shunt_netif_set_scope(struct shunt_netaddr *addr);
 
 /*
+ * For the log, of an address that cannot be reached: the variable to set, and the address of this host. True: it is an
+ * address of this host itself.
+ */
+bool shunt_netif_explain(const struct shunt_netaddr *theirs, char *text, size_t bytes);
+
+/*
  * Parses NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or
  * -EINVAL (logged).
  */

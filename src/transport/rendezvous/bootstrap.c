@@ -189,13 +189,16 @@ static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_he
 {
 	const char *maker = id->from_env ? "rank 0" : RDZV_ID_MAKER;
 	uint8_t host[SHUNT_HOST_BYTES];
+	struct shunt_netaddr addr;
+	char why[168];
 
 	shunt_host_id(host, id->secret, sizeof(id->secret));
 	if (!id->from_env && memcmp(host, id->host, sizeof(host)) && !said_hello) {
-		shunt_error("rank %d cannot reach the host where the unique id was made, at %s: %s; is it a network "
-		            "that all hosts have (NCCL_SOCKET_IFNAME), does a firewall let it through "
-		            "(SHUNT_PORT_RANGE), has the process ended?",
-		    rank, text, strerror(err == -EAGAIN ? ETIMEDOUT : -err));
+		id_to_address(id, &addr);
+		(void)shunt_netif_explain(&addr, why, sizeof(why));
+		shunt_error("rank %d cannot reach the host where the unique id was made, at %s: %s; does a firewall "
+		            "let it through (SHUNT_PORT_RANGE), has the process ended? %s",
+		    rank, text, strerror(err == -EAGAIN ? ETIMEDOUT : -err), why);
 		return root_is_absent(err) ? -EEXIST : -EHOSTUNREACH;
 	}
 	if (root_is_absent(err) && said_hello) {
@@ -215,8 +218,10 @@ static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_he
 		return -EEXIST;
 	}
 	err = err == -EAGAIN ? -ETIMEDOUT : err;
-	errno = -err;
-	shunt_error("rank %d cannot reach %s, which has the bootstrap at %s: %m", rank, maker, text);
+	id_to_address(id, &addr);
+	(void)shunt_netif_explain(&addr, why, sizeof(why));
+	shunt_error("rank %d cannot reach %s, which has the bootstrap at %s: %s%s%s", rank, maker, text, strerror(-err),
+	    id->from_env ? "; " : "", id->from_env ? why : "");
 	return err;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/inet/netif.h"
 #include "base/log.h"
 #include "transport/rendezvous/join_member.h"
 #include "transport/rendezvous/join_root.h"
@@ -60,7 +61,7 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 {
 	int64_t deadline = rdzv_member_deadline(shunt_config()->timeout);
 	struct shunt_netaddr addr = shunt_host_netaddr(&c->root.at);
-	char at[96], root[160];
+	char at[96], root[160], why[168];
 	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
 		.what = "a communicator made of another one",
 		.member = c->member,
@@ -87,8 +88,10 @@ static int call(const struct shunt_bootstrap_group *c, struct shunt_rendezvous *
 		rdzv_because(rdzv, "%s has ended or given up", root);
 		return -EOWNERDEAD;
 	}
-	if (err)
-		rdzv_because(rdzv, "%s cannot be reached: %s", root, strerror(-err));
+	if (err) {
+		(void)shunt_netif_explain(&addr, why, sizeof(why));
+		rdzv_because(rdzv, "%s cannot be reached: %s; %s", root, strerror(-err), why);
+	}
 	return err;
 }
 

@@ -44,19 +44,32 @@ static int64_t linger_ms(const struct server *server)
 	return server->from_env && linger > LINGER_ENV_MS ? LINGER_ENV_MS : linger;
 }
 
+/* One round of the ranks, with us in the middle. An error reaches the ranks, which say it. */
+static int serve_round(struct shunt_rendezvous *rdzv, size_t bytes, int64_t timeout_ms)
+{
+	void *all = malloc(bytes * (size_t)rdzv->nranks);
+	struct rdzv_round round = { .bytes = bytes,
+		.all = all,
+		.fd = -1,
+		.deadline = shunt_deadline_ms(timeout_ms),
+		.status = all ? 0 : -ENOMEM,
+		.culprit = -1 };
+	int err = rdzv_root_allgather(rdzv, &round);
+
+	rdzv->round++;
+	free(all);
+	return err;
+}
+
 /*
- * Ranks of several hosts tell each other where they listen, in one round with us in the middle. False: they are on one
+ * Ranks of several hosts tell each other where they listen, and whether they reach each other. False: they are on one
  * host, and need no such thing.
  */
 static bool serve_hosts(struct server *server)
 {
 	struct rdzv_root *root = &server->root;
 	struct shunt_rendezvous *rdzv = rdzv_create(&shunt_socket_tcp, server->lobby.key);
-	size_t bytes = shunt_hosts_said_bytes();
-	struct rdzv_round round = {
-		.bytes = bytes, .fd = -1, .deadline = shunt_deadline_ms(shunt_config()->setup_timeout), .culprit = -1
-	};
-	char all[SHUNT_HOSTS_MAX_RANKS * sizeof(struct shunt_host_rank)];
+	int64_t timeout_ms = shunt_config()->setup_timeout;
 	bool several = rdzv && !rdzv_root_hand_over(root, rdzv) && shunt_hosts_count(rdzv->rows, root->nranks) > 1;
 
 	if (several && root->nranks <= SHUNT_HOSTS_MAX_RANKS) {
@@ -66,8 +79,8 @@ static bool serve_hosts(struct server *server)
 		rdzv->is_root = true;
 		for (int r = 0; r < root->nranks; r++)
 			rdzv->peer_fds[r] = root->peer[r].fd;
-		round.all = all;
-		(void)rdzv_root_allgather(rdzv, &round); /* an error reaches the ranks, which say it */
+		if (!serve_round(rdzv, shunt_hosts_said_bytes(), timeout_ms))
+			(void)serve_round(rdzv, shunt_hosts_reached_bytes(), shunt_hosts_reached_ms(timeout_ms));
 		for (int r = 0; r < root->nranks; r++)
 			rdzv->peer_fds[r] = -1; /* root has them */
 	} else {

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/host.h"
+#include "base/inet/netif.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -252,7 +253,7 @@ int shunt_directory_register(const struct shunt_directory_tail *tail, const stru
 	struct shunt_netaddr addr = address_of(tail);
 	struct rdzv_directory_reply reply;
 	struct shunt_directory_link *link;
-	char at[80], name[64];
+	char at[80], name[64], why[168];
 	int err;
 
 	*link_p = NULL;
@@ -269,6 +270,7 @@ int shunt_directory_register(const struct shunt_directory_tail *tail, const stru
 	link_put(link);
 	shunt_netaddr_show(&addr, at, sizeof(at));
 	shunt_host_name(name, sizeof(name));
+	(void)shunt_netif_explain(&addr, why, sizeof(why));
 	if (err == -EXDEV)
 		shunt_warn("rank %d is not where the unique id was made (%s), but SHUNT_HOSTID=%s is the same on both "
 		           "hosts: the communicator stays with NCCL",
@@ -276,8 +278,8 @@ int shunt_directory_register(const struct shunt_directory_tail *tail, const stru
 	else
 		shunt_warn(
 		    "rank %d cannot register at the host where the unique id was made (%s): %s; the communicator "
-		    "stays with NCCL",
-		    member->member, at, strerror(-err));
+		    "stays with NCCL; %s",
+		    member->member, at, strerror(-err), why);
 	return err;
 }
 

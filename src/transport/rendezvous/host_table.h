@@ -52,12 +52,16 @@ int shunt_hosts_rank(const struct shunt_hosts *hosts, int host, int local);
 int shunt_hosts_find(const struct shunt_hosts *hosts, int member);
 
 /*
- * A round in which every rank says where it listens, among ranks that have joined over TCP. At most
- * SHUNT_HOSTS_MAX_RANKS. 0, or -errno alike on all ranks, with shunt_rendezvous_why(). The caller destroys *hosts_p.
+ * Two rounds among ranks that have joined over TCP: every rank says where it listens, and then whether it reaches the
+ * other hosts there. At most SHUNT_HOSTS_MAX_RANKS. 0, or -errno alike on all ranks, with shunt_rendezvous_why();
+ * -EADDRNOTAVAIL: an address cannot be had, or cannot be reached. The caller destroys *hosts_p.
  */
 int shunt_hosts_exchange(const struct shunt_ranks *ranks, struct shunt_hosts **hosts_p);
-/* The bytes of one rank's message in that round, for a root that is no rank. */
+/* The bytes of one rank's message in these rounds, for a root that is no rank. */
 size_t shunt_hosts_said_bytes(void);
+size_t shunt_hosts_reached_bytes(void);
+/* The time for the second round, in which a rank may try for long, if the first has timeout_ms. */
+int64_t shunt_hosts_reached_ms(int64_t timeout_ms);
 /* Fills the fields of hosts from rank[].row and nranks. */
 void shunt_hosts_place(struct shunt_hosts *hosts);
 /* Keeps the ranks with these numbers, in this order; 0 ranks are allowed. */

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/inet/netif.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
@@ -177,6 +178,20 @@ static void format_missing(const struct rdzv_root *root, char *text, size_t byte
 	free(seen);
 }
 
+/* Over TCP also where they are awaited: perhaps they cannot come there. */
+static void format_place(const struct rdzv_root *root, char *text, size_t bytes)
+{
+	struct shunt_netaddr addr = { .len = sizeof(addr.ss) };
+	char at[80];
+
+	*text = '\0';
+	if (root->lobby->kind != &shunt_socket_tcp ||
+	    getsockname(root->lobby->listen_fd, (struct sockaddr *)&addr.ss, &addr.len))
+		return;
+	shunt_netaddr_show(&addr, at, sizeof(at));
+	snprintf(text, bytes, ", awaited at %s (NCCL_SOCKET_IFNAME)", at);
+}
+
 /* ---- ranks that come */
 
 /* A rank that has come before, whose connection broke on its side: its last call counts, until answers are sent. */
@@ -301,16 +316,21 @@ static void root_name(const struct rdzv_root *root, int rank, char *text, size_t
 
 static void fail_watched(struct rdzv_root *root, int member, int err)
 {
-	char name[128];
+	bool over_hosts = root->rdzv && root->rdzv->level == RDZV_UPLINK, own = false;
+	char name[128], why[168] = "";
 
-	if (root->rdzv && root->rdzv->level == RDZV_UPLINK)
+	if (over_hosts) {
+		struct shunt_netaddr addr = rdzv_uplink_address(root->rdzv, member);
+
 		rdzv_show_rank(root->rdzv, member, name, sizeof(name));
-	else
+		own = shunt_netif_explain(&addr, why, sizeof(why));
+	} else {
 		snprintf(name, sizeof(name), "rank %d (of a split or shrink: of the parent)", member);
-	if (err == -ECONNREFUSED || err == -EOWNERDEAD)
+	}
+	if ((err == -ECONNREFUSED && !own) || err == -EOWNERDEAD)
 		rdzv_root_fail(root, -EOWNERDEAD, "%s died or gave up before it came to the set-up", name);
-	else if (rdzv_may_call_again(err))
-		rdzv_root_fail(root, err, "%s cannot be reached: %s", name, strerror(-err));
+	else if (rdzv_may_call_again(err) || own)
+		rdzv_root_fail(root, err, "%s cannot be reached: %s; %s", name, strerror(-err), why);
 	else
 		rdzv_root_fail(root, err, "%s cannot be looked for: %s", name, strerror(-err));
 }
@@ -460,19 +480,21 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 static void check_deadline(struct rdzv_root *root)
 {
 	int64_t waited = shunt_now_ms() - root->started;
-	char text[120];
+	char text[200], place[128];
 
 	if (root->status != RDZV_OPEN || root->first < 0)
 		return;
-	format_missing(root, text, sizeof(text));
+	format_place(root, place, sizeof(place));
 	if (root->timeout_ms > 0 && waited >= root->timeout_ms) {
-		format_missing(root, text, 96);
-		rdzv_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
-		    (long long)(root->timeout_ms / 1000), root->limit, text);
+		format_missing(root, text, *place ? 64 : 96);
+		rdzv_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s%s",
+		    (long long)(root->timeout_ms / 1000), root->limit, text, place);
 		return;
 	}
 	if (!rdzv_wait_log_due(&root->wait_log))
 		return;
+	format_missing(root, text, 72);
+	snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", place);
 	if (root->rank >= 0)
 		shunt_warn(
 		    "rank %d waits for the other ranks: %s", root->rdzv ? rdzv_own(root->rdzv) : root->rank, text);

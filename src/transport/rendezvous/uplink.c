@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/config.h"
 #include "base/fd.h"
+#include "base/inet/netif.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
 #include "transport/rendezvous/join_member.h"
@@ -72,7 +73,8 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 {
 	int64_t deadline = rdzv_member_deadline(shunt_config()->timeout);
 	struct shunt_netaddr addr = rdzv_uplink_address(uplink, 0);
-	char root[128];
+	char root[128], why[168];
+	bool own;
 	struct rdzv_ask ask = { .key = &uplink->lobby.key,
 		.what = "communicator set-up over hosts",
 		.member = uplink->rank,
@@ -89,12 +91,13 @@ static int join_as_member(struct shunt_rendezvous *uplink, const atomic_int *can
 
 	rdzv_show_rank(uplink, 0, root, sizeof(root));
 	err = rdzv_call_root(uplink, &addr, &ask);
-	if (err == -ECONNREFUSED || err == -ECONNRESET || err == -EOWNERDEAD) {
+	own = err && shunt_netif_explain(&addr, why, sizeof(why));
+	if ((err == -ECONNREFUSED && !own) || err == -ECONNRESET || err == -EOWNERDEAD) {
 		rdzv_because(uplink, "%s has ended or given up", root);
 		err = -EOWNERDEAD;
 	}
 	if (err)
-		rdzv_because(uplink, "%s cannot be reached: %s", root, strerror(-err));
+		rdzv_because(uplink, "%s cannot be reached: %s; %s", root, strerror(-err), why);
 	snprintf(text, bytes, "%s", uplink->why);
 	return err;
 }

@@ -159,11 +159,25 @@ static void retry(struct tcp_socket *s)
 	s->in_to = 0;
 }
 
+/* Of a network that does not carry to the peer. */
+static void not_reached(struct tcp_endpoint *ep, int err)
+{
+	const struct shunt_netaddr *ours = &ep->device->addr;
+	char at[80];
+
+	shunt_netaddr_show_host(ours, at, sizeof(at));
+	shunt_tcp_fail(ep, err,
+	    "no connection from %s (%s): %s; NCCL_SOCKET_IFNAME must name networks that join the hosts", at,
+	    ours->ifname, strerror(-err));
+}
+
 /* An attempt has failed: for good, or because a crowd of connections pushed it out. */
 static void connect_failed(struct tcp_socket *s, int err)
 {
 	if (err == -EAGAIN || err == -ETIMEDOUT || err == -EINTR || err == -EOWNERDEAD || err == -EADDRNOTAVAIL)
 		retry(s);
+	else if (err == -EHOSTUNREACH || err == -ENETUNREACH)
+		not_reached(s->endpoint, err);
 	else
 		shunt_tcp_fail(s->endpoint, err, "no connection: %s%s", strerror(-err),
 		    err == -ECONNREFUSED ? "; its process has gone" : "");
@@ -535,7 +549,7 @@ static void join_time(struct tcp_endpoint *ep, int64_t now, int64_t *next)
 {
 	if (now >= ep->deadline) {
 		if (ep->active)
-			shunt_tcp_fail(ep, -ETIMEDOUT, "no connection within %lld ms", (long long)ep->base.connect_ms);
+			not_reached(ep, -ETIMEDOUT);
 		else
 			shunt_tcp_fail(ep, -ETIMEDOUT,
 			    "it has not connected to this endpoint within %lld ms; %u "
