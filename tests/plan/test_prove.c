@@ -172,6 +172,87 @@ static json_t *read_reduce(int n, const char *redop)
 	return two_ranks("allreduce", "\"input_chunks\":2,\"output_chunks\":2,\"scratch_chunks\":0", ops, ops);
 }
 
+#define PORT_OP(name, id) "{\"name\":\"" name "\",\"channel_type\":\"port\",\"channel_ids\":[" #id "]}"
+#define SEMAPHORE(name) "{\"name\":\"sem_" name "\",\"semaphore_ids\":[0]}"
+#define NOP "{\"name\":\"nop\"}"
+#define PORT_PUT \
+	"{\"name\":\"put\",\"channel_type\":\"port\",\"channel_ids\":[0],\"src_buff\":[{\"type\":\"i\",\"index\":0," \
+	"\"size\":" \
+	"1}],\"dst_buff\":[{\"buffer_id\":0,\"index\":0,\"size\":1}]}"
+#define READ_PUT \
+	"{\"name\":\"copy\",\"src_buff\":[{\"type\":\"o\",\"index\":0,\"size\":1}],\"dst_buff\":[{\"type\":\"o\"," \
+	"\"index\":" \
+	"1,\"size\":1}]}"
+
+enum { WRONG = -1 }; /* as well as enum shunt_plan_status */
+
+/*
+ * Three ranks that ports join: rank 0 puts for rank 2, which reads it. Ports of rank 0 lead to ranks 2, 1, 2; of rank 1
+ * to 0, 2; of rank 2 to 0, 1, 0. ops: of rank 0's two blocks, of rank 1, of rank 2. island: memory joins ranks 0 and 2.
+ */
+static void expect_put(bool island, const char *const ops[4], int wanted, const char *part)
+{
+	static const char *const ports[] = { "2,1,2", "0,2", "0,1,0" }, *const numbers[] = { "0,1,2", "0,1", "0,1,2" };
+	char text[8192], reason[1024];
+	size_t n = 0;
+	struct shunt_plan *plan;
+	int got;
+
+	n += (size_t)snprintf(text, sizeof(text),
+	    "{\"name\":\"three\",\"collective\":\"custom\",\"protocol\":\"Simple\",\"inplace\":false,\"gpus\":[");
+	for (int r = 0; r < 3; r++) {
+		n += (size_t)snprintf(text + n, sizeof(text) - n,
+		    "%s{\"id\":%d,\"input_chunks\":1,\"output_chunks\":2,\"scratch_chunks\":0,\"channels\":[{\"channel_"
+		    "type\":"
+		    "\"port\",\"connected_to\":[%s]}],\"semaphores\":[{\"init_value\":0}],\"remote_buffers\":[{"
+		    "\"rank\":%d,"
+		    "\"type\":\"o\",\"access_channel_types\":[\"port\"%s]}],\"threadblocks\":[",
+		    r ? "," : "", r, ports[r], r ? 0 : 2, island && !r ? ",\"memory\"" : "");
+		for (int b = 0; b < 2 - (r > 0); b++)
+			n += (size_t)snprintf(text + n, sizeof(text) - n,
+			    "%s{\"id\":%d,\"channels\":[{\"channel_type\":\"port\",\"channel_ids\":[%s]}],"
+			    "\"remote_buffer_refs\":[{\"access_channel_type\":\"port\",\"remote_buffer_ids\":[0]}],"
+			    "\"ops\":[%s]}",
+			    b ? "," : "", b, numbers[r], ops[r ? r + 1 : b]);
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "]}");
+	}
+	snprintf(text + n, sizeof(text) - n, "]}");
+	if (shunt_plan_load_buffer("plan", text, strlen(text), &plan, reason, sizeof(reason)))
+		fail_msg("%s", reason);
+	got = shunt_plan_prove(plan, reason, sizeof(reason)) ? WRONG : (int)plan->status;
+	if (got != wanted || (part && !strstr(*reason ? reason : plan->doubt ? plan->doubt : "", part)))
+		fail_msg("%d, \"%s\", \"%s\", expected \"%s\"", got, reason, plan->doubt ? plan->doubt : "",
+		    part ? part : "");
+	shunt_plan_unref(plan);
+}
+
+static void test_prove_what_a_port_puts_is_there_for_who_hears_of_it_on_a_port(void **state)
+{
+	/* A signal behind it; of another block, too, on another channel to the same rank. */
+	expect_put(false,
+	    (const char *[]){ PORT_PUT "," PORT_OP("signal", 0), "", "", PORT_OP("wait", 0) "," NOP "," READ_PUT },
+	    SHUNT_PLAN_PROVED, NULL);
+	expect_put(false,
+	    (const char *[]){ PORT_PUT "," NOP "," SEMAPHORE("release"),
+	        SEMAPHORE("acquire") "," NOP "," PORT_OP("signal", 2), "", PORT_OP("wait", 2) "," NOP "," READ_PUT },
+	    SHUNT_PLAN_PROVED, NULL);
+	/* By way of rank 1: its connection may be faster. Not on one host, where the put is a store. */
+	const char *around[] = { PORT_PUT "," PORT_OP("signal", 1), "", PORT_OP("wait", 0) "," PORT_OP("signal", 1),
+		PORT_OP("wait", 1) "," NOP "," READ_PUT };
+	expect_put(true, around, SHUNT_PLAN_PROVED, NULL);
+	expect_put(false, around, SHUNT_PLAN_UNDECIDED,
+	    "rank 2, block 0, operation 2 (copy): a race: reads rank 2's output[0], which rank 0, block 0, operation 0 "
+	    "(put) "
+	    "writes; expected a signal behind the put, on a port from its rank to the same peer");
+	/* A signal before it, and none: wrong on one host as well. */
+	expect_put(false,
+	    (const char *[]){ PORT_OP("signal", 0) "," PORT_PUT "," PORT_OP("signal", 1), "",
+	        PORT_OP("wait", 0) "," PORT_OP("signal", 1),
+	        PORT_OP("wait", 0) "," PORT_OP("wait", 1) "," NOP "," READ_PUT },
+	    SHUNT_PLAN_UNDECIDED, "expected a signal behind the put");
+	expect_put(false, (const char *[]){ PORT_PUT, "", "", READ_PUT }, WRONG, "expected a nop, barrier");
+}
+
 static void test_prove_a_sum_of_half_the_message_is_wrong(void **state)
 {
 	expect(read_reduce(2, "sum"), 0, NULL);
@@ -355,6 +436,7 @@ int main(void)
 		cmocka_unit_test(test_prove_needs_synchronization),
 		cmocka_unit_test(test_prove_counts_on_relaxed_signals),
 		cmocka_unit_test(test_prove_looks_at_values),
+		cmocka_unit_test(test_prove_what_a_port_puts_is_there_for_who_hears_of_it_on_a_port),
 		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
 		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),
 		cmocka_unit_test(test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it),

@@ -61,13 +61,13 @@ static void find_ends(struct proof *p)
 
 	p->ends = shunt_proof_alloc(p, p->plan->nranks, sizeof(uint32_t *));
 	for (uint32_t r = 0; r < p->plan->nranks && !p->failed; r++) {
-		uint32_t *end = shunt_proof_alloc(p, n, sizeof(*end));
+		uint32_t *end = shunt_proof_alloc(p, p->nclocks, sizeof(*end));
 
 		p->ends[r] = end;
 		for (uint32_t b = 0; b < n && end; b++) {
 			if (p->sim->states[b].rank != r)
 				continue;
-			for (uint32_t i = 0; i < n; i++) {
+			for (uint32_t i = 0; i < p->nclocks; i++) {
 				end[i] = end[i] < p->blocks[b].clock[i] ? p->blocks[b].clock[i] : end[i];
 				end[i] = end[i] < p->blocks[b].pending[i] ? p->blocks[b].pending[i] : end[i];
 			}
@@ -105,10 +105,18 @@ static int launch(struct proof *p, uint64_t units, bool counting)
 	return err;
 }
 
+/* Why a size that failed is not wrong. */
+struct doubt {
+	bool undecided; /* an order may be there that the proof does not see */
+	bool by_ports;  /* it may be right where ports are stores */
+};
+
 /* One size: a pass that counts, and one that proves. */
-static int prove_size(struct simulation *sim, uint64_t units, char *unread, bool *undecided_p)
+static int prove_size(struct simulation *sim, uint64_t units, bool one_host, char *unread, struct doubt *doubt_p)
 {
-	struct proof p = { .sim = sim, .plan = sim->plan, .staged = is_staged(sim->plan), .unread = unread };
+	struct proof p = {
+		.sim = sim, .plan = sim->plan, .staged = is_staged(sim->plan), .one_host = one_host, .unread = unread
+	};
 	int err = shunt_proof_order_init(&p);
 
 	p.unit = units;
@@ -132,7 +140,7 @@ static int prove_size(struct simulation *sim, uint64_t units, char *unread, bool
 	}
 	if (p.failed)
 		err = -sim->log->json.err;
-	*undecided_p = p.failed && p.undecided;
+	*doubt_p = (struct doubt){ .undecided = p.failed && p.undecided, .by_ports = p.failed && p.nputs };
 out:
 	shunt_arena_finish(&p.arena);
 	return err;
@@ -153,7 +161,7 @@ static int forget_error(struct shunt_plan_log *log, struct shunt_plan *plan)
 
 static int keep_unread(struct shunt_plan_log *log, struct shunt_plan *plan, const char *unread)
 {
-	char text[PROOF_TEXT + 256];
+	char text[PROOF_TEXT + 260];
 
 	snprintf(text, sizeof(text), "%.255s: %s", plan->source, unread);
 	plan->unread = shunt_arena_strdup(&((struct shunt_plan_owned *)plan)->arena, text);
@@ -168,6 +176,7 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 	struct simulation sim;
 	struct size_list sizes = { .n = 0 };
 	uint64_t steps = MAX_STEPS;
+	bool one_host = false;
 	int err = 0;
 
 	plan->status = SHUNT_PLAN_UNDECIDED;
@@ -179,19 +188,22 @@ int shunt_plan_prove(struct shunt_plan *plan, char *reason, size_t bytes)
 	plan->status = SHUNT_PLAN_PROVED;
 	for (unsigned i = 0; !err && i < sizes.n; i++) {
 		uint64_t rest = steps - steps / (sizes.n - i);
-		bool undecided = false;
+		struct doubt doubt = { 0 };
 
 		sim.steps = steps - rest;
 		sim.overrun = false;
-		err = prove_size(&sim, sizes.units[i], unread, &undecided);
+		err = prove_size(&sim, sizes.units[i], one_host, unread, &doubt);
 		steps = sim.steps + rest;
 		if (sim.overrun && !err && !i)
 			plan->status = SHUNT_PLAN_UNDECIDED;
-		if (err == -EINVAL && undecided) {
-			plan->status = SHUNT_PLAN_UNDECIDED;
-			err = forget_error(&log, plan);
+		if (err != -EINVAL || (!doubt.undecided && !doubt.by_ports))
+			continue;
+		plan->status = SHUNT_PLAN_UNDECIDED;
+		err = forget_error(&log, plan);
+		if (!doubt.by_ports)
 			break;
-		}
+		one_host = true; /* this size again, and the others: what is wrong there, too, is wrong */
+		i--;
 	}
 	shunt_simulation_finish(&sim);
 	if (!err && plan->status == SHUNT_PLAN_PROVED && *unread)

@@ -11,6 +11,11 @@
  * next synchronization on. A packet orders only what its own thread did for the same bytes, and only before later
  * writes. Two accesses of a unit of which one writes, and which nothing orders, are a race.
  *
+ * Ports. What a port puts for a rank of another island is there for whoever has received, directly or through others, a
+ * later signal that the same rank gave the same peer on a port: connections between hosts have no order among each
+ * other (transport/net/net.h). Inside a host a port is a store, so what lacks such a signal is "undecided". A clock has
+ * for each block and each of these peers the last epoch of the block whose puts are there.
+ *
  * A wait for the k-th signal of a counter that several blocks advance is sure of a signal only if fewer than k others
  * can come without it. The program may be sure of more; so the proof then says "undecided" instead of "wrong".
  *
@@ -35,6 +40,7 @@ struct proof_step {
 	const uint32_t *clock;
 	uint64_t started; /* ranks that have begun this launch */
 	uint32_t block, epoch;
+	uint32_t at; /* in a clock: the block, or what it has put for a peer */
 };
 
 struct proof_reader {
@@ -80,6 +86,11 @@ struct proof_block {
 	struct proof_edge *edges; /* newest first */
 };
 
+/* The puts of a block for a rank of another island. */
+struct proof_puts {
+	uint32_t block, peer;
+};
+
 struct proof_value {
 	uint32_t n, next;
 	uint8_t redop;
@@ -95,10 +106,14 @@ struct proof {
 	struct shunt_arena arena; /* of one size */
 	bool counting;            /* first pass: who uses which counter, and the unit that divides all slices */
 	bool undecided;           /* an order was taken for less than it may be */
+	bool one_host;            /* ports are stores, whatever ranks they join */
 	bool failed;              /* the log has an error, and the simulation stops */
 	bool staged;
 	char *unread;         /* PROOF_TEXT bytes: the first data in scratch that nobody reads, or "" */
 	uint64_t unit, chunk; /* units of the plan in a cell; cells of a chunk */
+	uint32_t nclocks;     /* numbers in a clock: of sim->nstates blocks, then of nputs */
+	struct proof_puts *puts;
+	uint32_t nputs;
 	struct proof_block *blocks;
 	struct proof_user **producers, **consumers; /* of each resource */
 	uint32_t **gathered; /* of each barrier's resource: the clocks of those that have arrived */
@@ -134,6 +149,13 @@ void *shunt_proof_alloc(struct proof *p, size_t n, size_t each);
 int shunt_proof_order_init(struct proof *p);
 int shunt_proof_data_init(struct proof *p);
 const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool thread0);
+/*
+ * The place in a clock of the puts of a block for the peer of one of its ports; the block's own, if it is of its
+ * island.
+ */
+uint32_t shunt_proof_puts_at(const struct proof *p, uint32_t block, const struct shunt_plan_op *op, uint32_t operand);
+/* True if the access would be over for this clock if ports were stores. */
+bool shunt_proof_over_by_stores(const struct proof *p, struct proof_access x, const uint32_t *clock);
 /*
  * True if access x is over when the task happens. packets: packets alone may order the two. They do if the task is a
  * write; but a thread that has read a packet need not see data that was stored before that packet.

@@ -50,7 +50,8 @@ int shunt_proof_data_init(struct proof *p)
 	return 0;
 }
 
-static uint32_t add_step(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op)
+/* at: the place in a clock that says when it is over. */
+static uint32_t add_step(struct proof *p, const struct block_state *a, const struct shunt_plan_op *op, uint32_t at)
 {
 	uint32_t block = (uint32_t)(a - p->sim->states);
 
@@ -69,6 +70,7 @@ static uint32_t add_step(struct proof *p, const struct block_state *a, const str
 		.started = p->blocks[block].started,
 		.block = block,
 		.epoch = p->blocks[block].epoch,
+		.at = at,
 	};
 	return p->failed ? 0 : p->nsteps++;
 }
@@ -78,7 +80,9 @@ struct task {
 	struct proof *p;
 	struct proof_access by;
 	uint64_t started;
-	bool packets; /* the cells at hand are packets */
+	bool packets;           /* the cells at hand are packets */
+	uint32_t reads;         /* the execution, which has read its sources when it ends */
+	const uint32_t *writes; /* for each dst: the same, or what stands for the arrival of what a port puts */
 };
 
 static void add_reader(struct task *t, struct proof_reader **list)
@@ -217,7 +221,9 @@ static void do_element(
 	uint32_t values[MAX_PIECES], n = 0, value = 0;
 
 	for (uint32_t j = 0; j < op->ndst && pairwise && !p->failed; j++) {
+		t->by.step = t->reads;
 		value = read_cell(t, cell_of(t, &src[j], 0, i));
+		t->by.step = t->writes[j];
 		for (uint32_t m = 0; m < dst[j].nranks && !p->failed; m++)
 			write_cell(t, cell_of(t, &dst[j], m, i), value);
 	}
@@ -238,6 +244,7 @@ void shunt_proof_data(void *follower, const struct block_state *a, const struct 
 	struct piece *pieces;
 	uint64_t n = 0, each = 0;
 	struct task t = { .p = p };
+	uint32_t block = (uint32_t)(a - p->sim->states), *writes;
 
 	if (p->failed || !op->nsrc)
 		return;
@@ -246,8 +253,16 @@ void shunt_proof_data(void *follower, const struct block_state *a, const struct 
 		return;
 	}
 	pieces = shunt_proof_alloc(p, op->nsrc + op->ndst, sizeof(*pieces));
-	t.by.step = add_step(p, a, op);
-	if (!pieces || !t.by.step)
+	writes = shunt_proof_alloc(p, op->ndst, sizeof(*writes));
+	t.reads = t.by.step = add_step(p, a, op, block);
+	t.writes = writes;
+	for (uint32_t j = 0; j < op->ndst && !p->failed; j++) {
+		bool puts = p->nputs && op->type == SHUNT_PLAN_PORT && !shunt_plan_op_has_packets(op);
+		uint32_t at = puts ? shunt_proof_puts_at(p, block, op, j) : block;
+
+		writes[j] = at == block ? t.reads : add_step(p, a, op, at);
+	}
+	if (p->failed)
 		return;
 	for (uint32_t i = 0; i < op->nsrc + op->ndst; i++) {
 		pieces[i] = piece_of(p, a, op, i < op->nsrc ? &op->src[i] : &op->dst[i - op->nsrc], &n);

@@ -1,8 +1,57 @@
 /* SPDX-License-Identifier: MIT */
 /* Which accesses are over when a task happens: clocks of blocks, counters, barriers, and chains of packets. */
 #include <string.h>
+#include "plan/format/hosts.h"
 #include "plan/format/op_rows.h"
 #include "plan/verify/prove.h"
+
+static uint32_t peer_of(const struct proof *p, uint32_t block, const struct shunt_plan_op *op, uint32_t operand)
+{
+	return p->plan->gpus[p->sim->states[block].rank].channels[op->type][op->ids[operand]].peer;
+}
+
+uint32_t shunt_proof_puts_at(const struct proof *p, uint32_t block, const struct shunt_plan_op *op, uint32_t operand)
+{
+	uint32_t peer = peer_of(p, block, op, operand);
+
+	for (uint32_t i = 0; i < p->nputs; i++)
+		if (p->puts[i].block == block && p->puts[i].peer == peer)
+			return p->sim->nstates + i;
+	return block;
+}
+
+/* Plain data; packets tell by themselves that they are there. */
+static bool puts_data(const struct shunt_plan_op *op)
+{
+	return op->type == SHUNT_PLAN_PORT && op->nsrc && !shunt_plan_op_has_packets(op);
+}
+
+/* Finds what is put for other islands. */
+static void find_puts(struct proof *p)
+{
+	uint32_t *island_of = shunt_proof_alloc(p, p->plan->nranks, sizeof(*island_of)), most = 0;
+
+	if (p->failed || p->one_host)
+		return;
+	shunt_plan_islands(p->plan, island_of);
+	for (uint32_t b = 0; b < p->sim->nstates; b++)
+		for (uint32_t i = 0; i < p->sim->states[b].block->nops; i++)
+			most += puts_data(&p->sim->states[b].block->ops[i]) ? p->sim->states[b].block->ops[i].nids : 0;
+	p->puts = shunt_proof_alloc(p, most, sizeof(*p->puts));
+	for (uint32_t b = 0; b < p->sim->nstates && !p->failed; b++)
+		for (uint32_t i = 0; i < p->sim->states[b].block->nops; i++) {
+			const struct shunt_plan_op *op = &p->sim->states[b].block->ops[i];
+
+			for (uint32_t j = 0; puts_data(op) && j < op->nids; j++) {
+				uint32_t peer = peer_of(p, b, op, j);
+
+				if (island_of[peer] != island_of[p->sim->states[b].rank] &&
+				    shunt_proof_puts_at(p, b, op, j) == b)
+					p->puts[p->nputs++] = (struct proof_puts){ b, peer };
+			}
+		}
+	p->nclocks += p->nputs;
+}
 
 static uint32_t number_of(const struct proof *p, const struct block_state *a)
 {
@@ -14,6 +63,8 @@ int shunt_proof_order_init(struct proof *p)
 	uint32_t n = p->sim->nstates;
 	uint64_t all = p->plan->nranks >= 64 ? UINT64_MAX : ((uint64_t)1 << p->plan->nranks) - 1;
 
+	p->nclocks = n;
+	find_puts(p);
 	p->blocks = shunt_proof_alloc(p, n, sizeof(*p->blocks));
 	p->producers = shunt_proof_alloc(p, p->sim->nresources, sizeof(struct proof_user *));
 	p->consumers = shunt_proof_alloc(p, p->sim->nresources, sizeof(struct proof_user *));
@@ -22,9 +73,9 @@ int shunt_proof_order_init(struct proof *p)
 	for (uint32_t i = 0; i < n && !p->failed; i++) {
 		struct proof_block *b = &p->blocks[i];
 
-		b->clock = shunt_proof_alloc(p, n, sizeof(uint32_t));
-		b->pending = shunt_proof_alloc(p, n, sizeof(uint32_t));
-		b->pending0 = shunt_proof_alloc(p, n, sizeof(uint32_t));
+		b->clock = shunt_proof_alloc(p, p->nclocks, sizeof(uint32_t));
+		b->pending = shunt_proof_alloc(p, p->nclocks, sizeof(uint32_t));
+		b->pending0 = shunt_proof_alloc(p, p->nclocks, sizeof(uint32_t));
 		b->epoch = 1;
 		b->started = p->staged ? all : (uint64_t)1 << p->sim->states[i].rank;
 	}
@@ -33,7 +84,7 @@ int shunt_proof_order_init(struct proof *p)
 
 static void join(const struct proof *p, uint32_t *clock, const uint32_t *with)
 {
-	for (uint32_t i = 0; i < p->sim->nstates; i++)
+	for (uint32_t i = 0; i < p->nclocks; i++)
 		clock[i] = clock[i] < with[i] ? with[i] : clock[i];
 }
 
@@ -49,10 +100,10 @@ const uint32_t *shunt_proof_snapshot(struct proof *p, uint32_t block, bool threa
 
 	if (*kept)
 		return *kept; /* cppcheck-suppress identicalInnerCondition; it is asked once */
-	copy = shunt_proof_alloc(p, p->sim->nstates, sizeof(*copy));
+	copy = shunt_proof_alloc(p, p->nclocks, sizeof(*copy));
 	if (!copy)
 		return NULL;
-	memcpy(copy, b->clock, p->sim->nstates * sizeof(*copy));
+	memcpy(copy, b->clock, p->nclocks * sizeof(*copy));
 	if (kept == &b->snapshot0)
 		join(p, copy, b->pending0);
 	*kept = copy;
@@ -65,8 +116,8 @@ static void sync_block(struct proof *p, uint32_t block)
 
 	if (b->is_pending) {
 		join(p, b->clock, b->pending);
-		memset(b->pending, 0, p->sim->nstates * sizeof(*b->pending));
-		memset(b->pending0, 0, p->sim->nstates * sizeof(*b->pending0));
+		memset(b->pending, 0, p->nclocks * sizeof(*b->pending));
+		memset(b->pending0, 0, p->nclocks * sizeof(*b->pending0));
 	}
 	b->is_pending = b->is_pending0 = false;
 	b->started |= b->pending_started;
@@ -99,6 +150,31 @@ static struct proof_user *user_of(struct proof *p, struct proof_user **list, uin
 	return u;
 }
 
+/* The clock that a signal of the block carries: on a port it comes behind what its rank has put for the same peer. */
+static const uint32_t *signal_clock(struct proof *p, uint32_t block, const struct shunt_plan_op *op, uint32_t operand)
+{
+	const uint32_t *clock = shunt_proof_snapshot(p, block, operand == 0);
+	uint32_t *copy = NULL;
+
+	if (!clock || op->type != SHUNT_PLAN_PORT || !shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS))
+		return clock;
+	for (uint32_t i = 0; i < p->nputs; i++) {
+		const struct proof_puts *puts = &p->puts[i];
+
+		if (p->sim->states[puts->block].rank != p->sim->states[block].rank ||
+		    puts->peer != peer_of(p, block, op, operand) || clock[p->sim->nstates + i] >= clock[puts->block])
+			continue;
+		if (!copy) {
+			copy = shunt_proof_alloc(p, p->nclocks, sizeof(*copy));
+			if (!copy)
+				return NULL;
+			memcpy(copy, clock, p->nclocks * sizeof(*copy));
+		}
+		copy[p->sim->nstates + i] = clock[puts->block];
+	}
+	return copy ? copy : clock;
+}
+
 void shunt_proof_release(void *follower, const struct block_state *a, uint32_t operand, size_t resource)
 {
 	struct proof *p = follower;
@@ -116,7 +192,7 @@ void shunt_proof_release(void *follower, const struct block_state *a, uint32_t o
 		return;
 	b = &p->blocks[u->block];
 	u->releases[u->count++] = (struct proof_release){
-		.clock = shunt_proof_snapshot(p, u->block, operand == 0),
+		.clock = signal_clock(p, u->block, &a->block->ops[a->pc], operand),
 		.started = b->started | (operand == 0 ? b->pending0_started : 0),
 	};
 }
@@ -176,7 +252,7 @@ void shunt_proof_arrive(void *follower, const struct block_state *a, size_t reso
 	block = number_of(p, a);
 	sync_block(p, block);
 	if (!p->gathered[resource])
-		p->gathered[resource] = shunt_proof_alloc(p, p->sim->nstates, sizeof(uint32_t));
+		p->gathered[resource] = shunt_proof_alloc(p, p->nclocks, sizeof(uint32_t));
 	if (!p->gathered[resource])
 		return;
 	join(p, p->gathered[resource], p->blocks[block].clock);
@@ -205,6 +281,11 @@ void shunt_proof_synchronize(void *follower, const struct block_state *a, size_t
 }
 
 static bool over(const struct proof *p, struct proof_access x, const uint32_t *clock)
+{
+	return clock[p->steps[x.step].at] >= p->steps[x.step].epoch;
+}
+
+bool shunt_proof_over_by_stores(const struct proof *p, struct proof_access x, const uint32_t *clock)
 {
 	return clock[p->steps[x.step].block] >= p->steps[x.step].epoch;
 }

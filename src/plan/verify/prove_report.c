@@ -37,6 +37,18 @@ static void locate(struct proof *p, uint32_t step)
 		shunt_plan_op_names[s->op->code], s->op->lines };
 }
 
+/* What to expect: an order; or if all that lacks is that what a port puts has come, a signal behind it. */
+static const char *expected_order(
+    const struct proof *p, struct proof_access x, const uint32_t *clock, const char *order)
+{
+	bool lacks_arrival = p->steps[x.step].at != p->steps[x.step].block && shunt_proof_over_by_stores(p, x, clock);
+
+	return lacks_arrival ?
+	    "a signal behind the put, on a port from its rank to the same peer: on different hosts nothing "
+	    "else says that the data has come" :
+	    order;
+}
+
 void shunt_proof_report_race(
     struct proof *p, const struct proof_cell *c, struct proof_access x, struct proof_access y, const char *what)
 {
@@ -48,9 +60,9 @@ void shunt_proof_report_race(
 	describe(p, c, cell);
 	describe_step(p, x.step, other);
 	locate(p, y.step);
-	shunt_json_fail(&p->sim->log->json, EINVAL,
-	    "a race: %ss %s, which %s %ss; expected a nop, barrier, semaphore or signal that orders the two", what,
-	    cell, other, writes ? "write" : "read");
+	shunt_json_fail(&p->sim->log->json, EINVAL, "a race: %ss %s, which %s %ss; expected %s", what, cell, other,
+	    writes ? "write" : "read",
+	    expected_order(p, x, p->steps[y.step].clock, "a nop, barrier, semaphore or signal that orders the two"));
 	p->failed = true;
 }
 
@@ -90,9 +102,8 @@ static void check_result(struct proof *p, uint32_t rank)
 			continue;
 		describe(p, c, cell);
 		locate(p, c->last.step);
-		shunt_json_fail(&p->sim->log->json, EINVAL,
-		    "writes %s, and rank %u may end before: expected a signal behind it, and a wait for that there",
-		    cell, rank);
+		shunt_json_fail(&p->sim->log->json, EINVAL, "writes %s, and rank %u may end before: expected %s", cell,
+		    rank, expected_order(p, c->last, p->ends[rank], "a signal behind it, and a wait for that there"));
 		p->failed = true;
 	}
 }
