@@ -12,7 +12,7 @@
 #include "transport/rendezvous/wire/lobby.h"
 #include "transport/rendezvous/wire/wire.h"
 
-#define RDZV_WHY_BYTES 256
+#define RDZV_WHY_BYTES 512
 /* A root that is no rank; no message says which rank's process it is. */
 #define RDZV_ID_MAKER "the process that made the unique id (rank 0 in most programs)"
 
