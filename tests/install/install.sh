@@ -66,6 +66,76 @@ if $CC -o "$work/client" "$client" $flags; then
 else
 	complain "a client does not build with: $flags"
 fi
+# A project of CMake, here and where the installation was moved.
+if command -v cmake >/dev/null && [ -n "$CXX" ]; then
+	prefix=$(dirname "$include")
+	mkdir "$work/cmake" && cp "$client" "$work/cmake/client.c"
+	printf '%s\n' 'cmake_minimum_required(VERSION 3.16)' 'project(client C)' 'find_package(shunt 0.2 REQUIRED)' \
+		'add_executable(client client.c)' 'target_link_libraries(client shunt::shunt)' 'message(STATUS "preload ${shunt_PRELOAD}")' \
+		>"$work/cmake/CMakeLists.txt"
+	cp -a "$stage" "$work/moved"
+	for at in "$stage" "$work/moved"; do
+		if CC=$CC cmake -S "$work/cmake" -B "$work/cmake.$(basename "$at")" -DCMAKE_PREFIX_PATH="$at${prefix#"$stage"}" >"$work/log" 2>&1 &&
+			cmake --build "$work/cmake.$(basename "$at")" >>"$work/log" 2>&1; then
+			check "a client of CMake" "$(realpath "$at${lib#"$stage"}")" "$(realpath "$(sed -n 's/^-- preload //p' "$work/log")")"
+			check "a client of CMake" "$("$pkg_config" --modversion shunt) sim" "$(SHUNT_DEVICE=sim SHUNT_SIM_DEVICES=3 "$work/cmake.$(basename "$at")/client")"
+		else
+			cat "$work/log"
+			complain "a client of CMake does not build"
+		fi
+	done
+	# A version that is not there, and an installation without its headers, have a reason.
+	sed 's/shunt 0.2/shunt 7.1/' "$work/cmake/CMakeLists.txt" >"$work/list" && mkdir "$work/cmake7" && mv "$work/list" "$work/cmake7/CMakeLists.txt"
+	cmake -S "$work/cmake7" -B "$work/cmake.7" -DCMAKE_PREFIX_PATH="$prefix" 2>&1 | grep -q "requested version .7.1" || complain "CMake takes 0.2 for 7.1"
+	rm -r "$work/moved${include#"$stage"}"
+	cmake -S "$work/cmake" -B "$work/cmake.bare" -DCMAKE_PREFIX_PATH="$work/moved${prefix#"$stage"}" 2>&1 | grep -q 'install Shunt as' ||
+		complain "CMake does not say what is missing"
+else
+	echo "skipped: a client of CMake: there is no cmake"
+fi
+# Manual pages and completion, with every option of each command's help.
+share=$(dirname "$(find "$stage" -path '*/share/shunt' -type d)")
+for command in run info doctor bench conform torture plan tune path; do
+	page=$share/man/man1/shunt-$command.1
+	[ -f "$page" ] || complain "no $page"
+	for option in $("$shunt" "$command" --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p'); do
+		grep -q -e "^[^a-z]*.*\\\\-\\\\-$(echo "$option" | sed 's/-/\\\\-/g')" "$page" || complain "$page lacks --$option"
+		for file in bash-completion/completions/shunt.bash zsh/site-functions/_shunt; do
+			grep -q -e "--$option\\b" "$share/$file" || complain "$file lacks --$option of $command"
+		done
+		grep -q -e "-l $option\\b" "$share/fish/vendor_completions.d/shunt.fish" || complain "the completion of fish lacks --$option of $command"
+	done
+	if command -v man >/dev/null; then
+		text=$(LC_ALL=C MANWIDTH=100 man --warnings -l "$page" 2>&1) || complain "man cannot show $page"
+		case $text in *"shunt-$command - "*) ;; *) complain "$page has no name: $text" ;; esac
+		case $text in *": warning"*) complain "$page: $text" ;; esac
+	fi
+done
+for shell in bash zsh fish; do
+	command -v $shell >/dev/null || continue
+	$shell -n "$(find "$share" -name "*shunt*" -path "*$shell*" -type f)" || complain "$shell cannot read its completion"
+done
+cat >"$work/complete" <<'BASH'
+. "$1"
+shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+_shunt
+echo "${COMPREPLY[*]}"
+BASH
+if command -v bash >/dev/null; then
+	completed() { # expected, words
+		expected=$1
+		shift
+		check "completion of $*" "$expected" "$(bash "$work/complete" "$share/bash-completion/completions/shunt.bash" shunt "$@")"
+	}
+	completed bench ben
+	completed --mode bench --mo
+	completed 'eager graph both' bench --mode ''
+	completed 'float16 float32 float64 float8e4m3 float8e5m2' bench -d fl
+	completed 'check show run new build --help' plan ''
+	completed --by-name plan new --by
+	completed 'allreduce allgather alltoall' info select --op all
+fi
 # One that calls NCCL, too, and takes Shunt for it wherever it runs.
 linkdir=$("$pkg_config" --variable=linkdir shunt)
 linkdir=$stage${linkdir#"$stage"}

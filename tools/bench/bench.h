@@ -274,6 +274,7 @@ int bench_report_finish(struct bench_report *r);
 void bench_report_destroy(struct bench_report *r); /* NULL allowed */
 /* shunt bench report (html/html.c): FILE.json... to one HTML file. Exit status. */
 int bench_html_main(int argc, char **argv);
+extern const struct option_table bench_html_options;
 
 /* Worker process: runs all local ranks. Exit status. */
 int bench_worker(const struct bench_opts *o);

@@ -42,17 +42,17 @@ static int redop_find(const char *name)
 	return tool_lookup(name, names, SHUNT_PREMUL);
 }
 
+static const char *const mode_words[] = { "eager", "graph", "both", NULL };
+
 static int mode_apply(void *opts, const struct option_row *row, const char *text)
 {
-	const char *const names[] = { bench_mode_names[BENCH_EAGER], bench_mode_names[BENCH_GRAPH], "both" };
 	struct bench_opts *o = opts;
-	int mode = tool_lookup(text, names, 3);
+	int mode = tool_lookup(text, row->names, 3);
 
-	(void)row;
 	if (mode < 0)
 		return -EINVAL;
 	for (int i = 0; i < BENCH_NMODES; i++)
-		o->modes[i] = mode == 2 || !strcmp(names[mode], bench_mode_names[i]);
+		o->modes[i] = mode == BENCH_NMODES || mode == i;
 	return 0;
 }
 
@@ -101,7 +101,7 @@ static const struct option_row rows[] = {
 	    .help = "of broadcast, reduce, gather, scatter (0)" },
 	{ "group", 'g', OPTION_NUMBER, "K", AT(group), 1, 64,
 	    .help = "make K calls in one group; times are per call all the same (1)" },
-	{ "mode", 0, OPTION_CALL, "M", .call = mode_apply, .help = "eager, graph or both (both)" },
+	{ "mode", 0, OPTION_CALL, "M", .call = mode_apply, .names = mode_words, .help = "eager, graph or both (both)" },
 	{ "in-place", 0, OPTION_CALL, .call = place_apply, .help = "only with one buffer" },
 	{ "out-of-place", 0, OPTION_CALL, .call = place_apply, .help = "only with two buffers" },
 	{ "both-places", 0, OPTION_CALL, .call = place_apply, .help = "both (default)" },

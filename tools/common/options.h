@@ -38,7 +38,7 @@ struct option_row {
 	size_t at;         /* offset of the field in the command's struct */
 	uint64_t low, high;
 	unsigned step;                 /* 0: 1 */
-	const char *const *names;      /* the words; ends with NULL */
+	const char *const *names;      /* the words; ends with NULL. Of OPTION_CALL: what a shell completes */
 	int (*find)(const char *text); /* instead of names: index, or -1 and a reason by tool_refuse() */
 	bool clear;
 	uint64_t without; /* the number of an OPTION_SIZE whose value is left out; 0: it must not be */

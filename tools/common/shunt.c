@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/nearest.h"
 #include "base/os.h"
+#include "tools/common/help.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
@@ -48,11 +49,6 @@ int tool_usage_error(const char *fmt, ...)
 	return TOOL_USAGE;
 }
 
-void tool_action_set(const char *name)
-{
-	action = name;
-}
-
 const char *tool_action(void)
 {
 	return action;
@@ -70,31 +66,62 @@ static void help_print(FILE *out)
 	    out);
 	for (int i = 0; i < NCMDS; i++)
 		fprintf(out, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
-	fputs("\n`shunt COMMAND --help` explains one of them.\n", out);
+	fputs("\n`shunt COMMAND --help` explains one of them. `shunt help --man [COMMAND]` prints a manual page,\n"
+	      "`shunt help --completion bash|zsh|fish` what that shell needs to complete commands and options.\n",
+	    out);
 }
 
-static const struct tool_cmd *cmd_find(const char *name)
-{
-	for (int i = 0; i < NCMDS; i++)
-		if (!strcmp(cmds[i]->name, name))
-			return cmds[i];
-	return NULL;
-}
-
-static int unknown_command(const char *name)
+static int option_unknown(const char *name, const char *const *options)
 {
 	struct shunt_nearest nearest = { .text = name };
 	char maybe[64];
 
-	if (*name == '-') {
-		shunt_nearest_try(&nearest, "--help");
-		shunt_nearest_try(&nearest, "--version");
-		return tool_usage_error("there is no option %s%s", name, tool_maybe(&nearest, maybe));
-	}
+	for (; *options; options++)
+		shunt_nearest_try(&nearest, *options);
+	return tool_usage_error("there is no option %s%s", name, tool_maybe(&nearest, maybe));
+}
+
+/* The command of this name, or NULL after a message. */
+static const struct tool_cmd *cmd_find(const char *name)
+{
+	struct shunt_nearest nearest = { .text = name };
+	char maybe[64];
+
 	shunt_nearest_try(&nearest, "help");
-	for (int i = 0; i < NCMDS; i++)
+	for (int i = 0; i < NCMDS; i++) {
+		if (!strcmp(cmds[i]->name, name))
+			return cmds[i];
 		shunt_nearest_try(&nearest, cmds[i]->name);
-	return tool_usage_error("there is no command \"%s\"%s", name, tool_maybe(&nearest, maybe));
+	}
+	tool_usage_error("there is no command \"%s\"%s", name, tool_maybe(&nearest, maybe));
+	return NULL;
+}
+
+/* The action of this name; NULL: there is none. */
+static const struct tool_action *action_find(const struct tool_cmd *cmd, const char *name)
+{
+	for (const struct tool_action *a = cmd->actions; a && a->name; a++)
+		if (!strcmp(a->name, name))
+			return a;
+	return NULL;
+}
+
+static int action_missing(const struct tool_cmd *cmd, const char *name)
+{
+	struct shunt_nearest nearest = { .text = name };
+	char list[128] = "", maybe[64];
+
+	for (const struct tool_action *a = cmd->actions; a->name; a++) {
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s",
+		    !*list        ? "" :
+		        a[1].name ? ", " :
+		                    " or ",
+		    a->name);
+		if (name)
+			shunt_nearest_try(&nearest, a->name);
+	}
+	return name ? tool_usage_error("there is no action \"%s\"%s", name, tool_maybe(&nearest, maybe)) :
+	              tool_usage_error("%s?", list);
 }
 
 static bool is_help(const char *arg)
@@ -102,38 +129,82 @@ static bool is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
+/* shunt help [COMMAND [ACTION]], --man, --completion. */
+static int help_run(int argc, char **argv)
+{
+	static const char *const options[] = { "--man", "--completion", "--help", NULL };
+	const char *what = argc > 1 ? argv[1] : NULL;
+	const struct tool_cmd *cmd;
+
+	if (!what || is_help(what)) {
+		help_print(stdout);
+		return TOOL_OK;
+	}
+	if (!strcmp(what, "--completion"))
+		return help_completion(cmds, NCMDS, argc > 2 ? argv[2] : "");
+	if (!strcmp(what, "--man") && argc == 2) {
+		help_man_of_all(cmds, NCMDS);
+		return TOOL_OK;
+	}
+	if (*what == '-' && strcmp(what, "--man"))
+		return option_unknown(what, options);
+	argv += !strcmp(what, "--man");
+	cmd = cmd_find(argv[1]);
+	if (!cmd)
+		return TOOL_USAGE;
+	if (what != argv[1]) {
+		help_man(cmd);
+		return TOOL_OK;
+	}
+	const struct tool_action *a = argc > 2 ? action_find(cmd, argv[2]) : NULL;
+
+	options_help_print(a ? a->options : cmd->options, stdout);
+	return TOOL_OK;
+}
+
 /* Runs the subcommand, or an option of the command itself. */
 static int command_run(int argc, char **argv)
 {
+	static const char *const options[] = { "--help", "--version", NULL };
 	const char *name = argc > 1 ? argv[1] : NULL;
 
 	shunt_process_reserve_stdio(); /* ranks share memory by a descriptor, too */
+	/* A reader that has seen enough ends the command, whatever its parent ignores. A program keeps what it got. */
+	if (name && strcmp(name, tool_cmd_run.name))
+		signal(SIGPIPE, SIG_DFL);
 	if (!name) {
 		help_print(stderr);
 		return TOOL_USAGE;
 	}
-	if (is_help(name) || (!strcmp(name, "help") && argc == 2)) {
+	if (is_help(name)) {
 		help_print(stdout);
 		return TOOL_OK;
 	}
+	if (!strcmp(name, "help"))
+		return help_run(argc - 1, argv + 1);
 	if (!strcmp(name, "--version")) {
 		printf("shunt %s\n", shunt_build());
 		return TOOL_OK;
 	}
-	bool help = !strcmp(name, "help");
-	const struct tool_cmd *cmd = cmd_find(help ? argv[2] : name);
+	if (*name == '-')
+		return option_unknown(name, options);
+	const struct tool_cmd *cmd = cmd_find(name);
+	const char *next = argc > 2 ? argv[2] : NULL;
 
 	if (!cmd)
-		return unknown_command(help ? argv[2] : name);
+		return TOOL_USAGE;
 	current = cmd;
-	if (cmd != &tool_cmd_run)
-		signal(
-		    SIGPIPE, SIG_DFL); /* a reader that has seen enough ends the command, whatever its parent ignores */
-	if (help || (argc > 2 && is_help(argv[2]))) {
+	if (next && is_help(next)) {
 		options_help_print(cmd->options, stdout);
 		return TOOL_OK;
 	}
-	return cmd->run(argc - 1, argv + 1);
+	const struct tool_action *a = next ? action_find(cmd, next) : NULL;
+
+	if (a) {
+		action = a->name;
+		return a->run(argc - 2, argv + 2);
+	}
+	return cmd->run ? cmd->run(argc - 1, argv + 1) : action_missing(cmd, next);
 }
 
 int main(int argc, char **argv)

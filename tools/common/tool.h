@@ -14,11 +14,20 @@
 enum { TOOL_OK = 0, TOOL_FAIL = 1, TOOL_USAGE = 2 };
 
 struct option_table;
+/* A word that may come first among a subcommand's arguments: "new" of `shunt plan new`. */
+struct tool_action {
+	const char *name; /* NULL: the last row */
+	const struct option_table *options;
+	int (*run)(int argc, char **argv); /* argv[0] is the action; returns the exit status */
+};
+
 struct tool_cmd {
 	const char *name;
 	const char *summary; /* one line, for the list of subcommands */
 	const struct option_table *options;
-	int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
+	const struct tool_action *actions; /* NULL: none */
+	/* Without an action. argv[0] is the subcommand; returns the exit status. NULL: it needs an action. */
+	int (*run)(int argc, char **argv);
 };
 
 extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_cmd_bench, tool_cmd_conform,
@@ -29,12 +38,8 @@ void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same with a hint at --help; returns TOOL_USAGE. */
 int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/*
- * From now on messages and hints also name this action of the subcommand: "new" of `shunt plan new`. name: static
- * storage.
- */
-void tool_action_set(const char *name);
-const char *tool_action(void);   /* NULL: none */
+/* The action of the subcommand that runs; NULL: none. Messages and hints name it, too. */
+const char *tool_action(void);
 const char *tool_cmd_name(void); /* of the subcommand that runs */
 
 /*

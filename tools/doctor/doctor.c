@@ -231,17 +231,15 @@ static int doctor_main(int argc, char **argv)
 	int status;
 
 	o.ranks.device = "sim"; /* a network needs none */
-
-	if (argc > 1 && !strcmp(argv[1], "dumps")) {
-		tool_action_set("dumps");
-		return doctor_dumps_main(argc - 1, argv + 1);
-	}
 	status = doctor_run(&o, argc, argv);
 	free(o.pids.at);
 	return status;
 }
 
+static const struct tool_action actions[] = { { "dumps", &doctor_dumps_options, doctor_dumps_main }, { 0 } };
+
 const struct tool_cmd tool_cmd_doctor = { .name = "doctor",
 	.summary = "find what is wrong: before a run, in one that hangs, and after it",
 	.options = &options,
+	.actions = actions,
 	.run = doctor_main };

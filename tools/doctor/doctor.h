@@ -145,6 +145,7 @@ int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *by
 void dumps_fields_print(void);
 /* The subcommands' main functions: argv[0] is their name. */
 int doctor_dumps_main(int argc, char **argv);
+extern const struct option_table doctor_dumps_options;
 
 /* --net (net.c): tests the network between the ranks. argv: of the command. Exit status. */
 struct doctor_net {

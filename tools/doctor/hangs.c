@@ -183,7 +183,7 @@ static const struct option_row rows[] = {
 	    .help = "print the fields of a dump as a table for a document, and read none" },
 	{ .type = OPTION_END },
 };
-static const struct option_table options = {
+const struct option_table doctor_dumps_options = {
 	"usage: shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
 	"Puts the dumps of all ranks together and says who waits for whom.\n\n",
 	rows,
@@ -195,7 +195,7 @@ int doctor_dumps_main(int argc, char **argv)
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
 	struct dumps_opts o = { 0 };
-	int first, status = options_parse(&options, &o, argc, argv, &first);
+	int first, status = options_parse(&doctor_dumps_options, &o, argc, argv, &first);
 
 	if (status >= 0)
 		return status;

@@ -652,10 +652,6 @@ static int info_main(int argc, char **argv)
 	struct info_opts o = { 0 };
 	int first, status;
 
-	if (argc > 1 && !strcmp(argv[1], "select")) {
-		tool_action_set("select");
-		return select_main(argc - 1, argv + 1);
-	}
 	status = options_parse(&options, &o, argc, argv, &first);
 	if (status >= 0)
 		return status;
@@ -691,7 +687,10 @@ static int info_main(int argc, char **argv)
 	return status;
 }
 
+static const struct tool_action actions[] = { { "select", &select_options, select_main }, { 0 } };
+
 const struct tool_cmd tool_cmd_info = { .name = "info",
 	.summary = "show versions, devices, configuration and which path a call takes",
 	.options = &options,
+	.actions = actions,
 	.run = info_main };

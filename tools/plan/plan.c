@@ -2,22 +2,17 @@
 /* shunt plan: finds the action. Common functions of the actions. */
 #include <errno.h>
 #include <string.h>
-#include "base/nearest.h"
 #include "plan/load.h"
 #include "tools/plan/plan.h"
 
-static const struct {
-	const char *name;
-	const struct option_table *options;
-	int (*run)(int argc, char **argv);
-} actions[] = {
+static const struct tool_action actions[] = {
 	{ "check", &plan_check_options, plan_check_main },
 	{ "show", &plan_show_options, plan_show_main },
 	{ "run", &plan_run_options, plan_run_main },
 	{ "new", &plan_new_options, plan_new_main },
 	{ "build", &plan_build_options, plan_build_main },
+	{ 0 },
 };
-enum { NACTIONS = sizeof(actions) / sizeof(actions[0]) };
 
 static const struct option_table plan_options = {
 	"usage: shunt plan check [--json] FILE|DIRECTORY...\n"
@@ -60,24 +55,7 @@ const char *plan_range_text(const struct shunt_plan *plan, char *buf)
 	return buf;
 }
 
-static int plan_main(int argc, char **argv)
-{
-	struct shunt_nearest nearest = { .text = argv[1] };
-	char maybe[64];
-
-	if (argc < 2)
-		return tool_usage_error("check, show, run, new or build?");
-	for (int i = 0; i < NACTIONS; i++) {
-		shunt_nearest_try(&nearest, actions[i].name);
-		if (strcmp(argv[1], actions[i].name))
-			continue;
-		tool_action_set(actions[i].name);
-		return actions[i].run(argc - 1, argv + 1);
-	}
-	return tool_usage_error("there is no action \"%s\"%s", argv[1], tool_maybe(&nearest, maybe));
-}
-
 const struct tool_cmd tool_cmd_plan = { .name = "plan",
 	.summary = "check, show, run and write execution plans",
 	.options = &plan_options,
-	.run = plan_main };
+	.actions = actions };

@@ -51,7 +51,7 @@ static const struct option_row rows[] = {
 	{ "title", 0, OPTION_TEXT, "TEXT", AT(title), .help = "title of the page" },
 	{ .type = OPTION_END },
 };
-static const struct option_table options = {
+const struct option_table bench_html_options = {
 	"usage: shunt bench report FILE.json... -o FILE.html [options]\n\n"
 	"Makes one HTML file of what shunt bench has written with --json: charts of times and bandwidths over sizes, "
 	"both\n"
@@ -64,8 +64,7 @@ int bench_html_main(int argc, char **argv)
 	struct html_report r = { .title = "shunt bench" };
 	int first, err, status;
 
-	tool_action_set("report");
-	status = options_parse(&options, &r, argc, argv, &first);
+	status = options_parse(&bench_html_options, &r, argc, argv, &first);
 	if (status >= 0)
 		return status;
 	if (first == argc)

@@ -25,11 +25,10 @@ int ranks_option_worker(void *opts, const struct option_row *row, const char *te
 	return tool_refuse(-EINVAL, text, "it is not for you: the command gives it to the processes that it starts");
 }
 
+const char *const ranks_devices[] = { "auto", "cuda", "sim", NULL };
+
 int ranks_option_device(void *opts, const struct option_row *row, const char *text)
 {
-	static const char *const devices[] = { "auto", "cuda", "sim" };
-
-	(void)row;
 	((struct ranks_opts *)opts)->device = text;
-	return tool_lookup(text, devices, 3) < 0 ? -EINVAL : 0;
+	return tool_lookup(text, row->names, 3) < 0 ? -EINVAL : 0;
 }

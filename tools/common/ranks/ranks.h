@@ -64,7 +64,8 @@ struct ranks_opts {
 		.help = "ranks are threads of one process" }, \
 	    RANKS_OPTIONS_WATCH(timeout)
 #define RANKS_OPTIONS_WATCH(timeout) \
-	{ "device", 0, OPTION_CALL, "D", .call = ranks_option_device, .help = "auto, cuda or sim" }, \
+	{ "device", 0, OPTION_CALL, "D", .call = ranks_option_device, .names = ranks_devices, \
+		.help = "auto, cuda or sim" }, \
 	    { "timeout", 0, OPTION_NUMBER, "S", offsetof(struct ranks_opts, timeout_s), 1, 1u << 20, \
 		    .help = "end the run after S seconds without progress (" timeout ")" }, \
 	{ \
@@ -72,6 +73,7 @@ struct ranks_opts {
 	}
 int ranks_option_vs(void *opts, const struct option_row *row, const char *text);
 int ranks_option_worker(void *opts, const struct option_row *row, const char *text);
+extern const char *const ranks_devices[];
 int ranks_option_device(void *opts, const struct option_row *row, const char *text);
 
 /* ---- memory that the parent and its workers share ---- */
