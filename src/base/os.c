@@ -13,6 +13,8 @@
 
 #include "base/log.h"
 
+#define SAFE_STACK_BYTES ((size_t)8 << 20) /* as NCCL's */
+
 uint64_t shunt_process_token(void)
 {
 	static atomic_ullong token;
@@ -71,11 +73,12 @@ int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void
 	if (!thread_p)
 		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	/*
-	 * The stack also holds the thread-local variables of the program's libraries, which may need more than fn. The
-	 * C library's default has room for them.
+	 * The stack also holds the thread-local variables of the program's libraries, which may need more than fn, and
+	 * threads of ours call the driver and the program's functions. The default has room for them unless ulimit -s
+	 * made it small.
 	 */
-	if (stack_bytes && !pthread_attr_getstacksize(&attr, &usual))
-		pthread_attr_setstacksize(&attr, usual + stack_bytes);
+	if (!pthread_attr_getstacksize(&attr, &usual))
+		pthread_attr_setstacksize(&attr, (usual < SAFE_STACK_BYTES ? SAFE_STACK_BYTES : usual) + stack_bytes);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = -pthread_create(thread_p ? thread_p : &thread, &attr, fn, arg);

@@ -24,7 +24,8 @@ int shunt_random(void *buf, size_t bytes);
 
 /*
  * Starts a thread with all signals blocked: signals are for the program's threads. thread_p NULL: detached.
- * stack_bytes: stack that fn needs in addition to the system's default, which may be small (ulimit -s). 0 or -errno.
+ * stack_bytes: stack that fn needs in addition to the system's default, or to 8 MB if that is less (ulimit -s). 0 or
+ * -errno.
  */
 int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void *arg), void *arg);
 

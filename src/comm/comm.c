@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "base/config.h"
 #include "base/hash.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "comm/core/communicator.h"
@@ -82,7 +83,8 @@ static int open_socket(struct shunt_comm *comm, const struct shunt_directory_tai
 		become_forward(comm, "no Unix socket could be bound on one rank");
 	else if ((unwatched =
 	                 shunt_service_watch(&comm->registration, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
-		shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-unwatched));
+		shunt_info(
+		    SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", shunt_thread_error_text(unwatched).s);
 	return err;
 }
 
@@ -94,6 +96,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	if (!comm)
 		return -ENOMEM;
 	shunt_process_reserve_stdio();
+	shunt_limits_raise_files();
 	comm->process_generation = shunt_process_generation();
 	atomic_init(&comm->version, 1);
 	comm->id = desc->id;

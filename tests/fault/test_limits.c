@@ -7,21 +7,26 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <cmocka.h>
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "tests/fault/job.h"
+#include "shim/nccl/abi.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3 };
@@ -49,15 +54,46 @@ static int open_files(void)
 	return fd;
 }
 
-/* The victim has at.. descriptors left when it begins; afterwards the limit is lifted again, and all is well. */
+/* True: what the library has printed has the text. */
+static bool was_printed(int fd, const char *text)
+{
+	static char all[1 << 16];
+	ssize_t n = pread(fd, all, sizeof(all) - 1, 0);
+
+	all[n < 0 ? 0 : n] = '\0';
+	return strstr(all, text);
+}
+
+/*
+ * The victim has at.. descriptors left when it begins; afterwards the limit is lifted again, and all is well. Whatever
+ * could not be opened, a line of the victim's names the limit.
+ */
 static enum lifecycle_result few_files(struct lifecycle *l, const struct job *c, void *shared)
 {
+	bool is_victim = l->rank == c->victim;
 	enum lifecycle_result end;
+	int stderr_fd = -1, log_fd = -1;
 
-	if (l->rank == c->victim)
+	shunt_limits_raise_files(); /* once in a process: not after this */
+	if (is_victim) {
+		stderr_fd = dup(STDERR_FILENO);
+		log_fd = memfd_create("log", 0);
+		dup2(log_fd, STDERR_FILENO);
+		setenv("SHUNT_LOG", "warn", 1);
+		shunt_log_reset();
 		set_files((rlim_t)(open_files() + c->at));
+	}
 	end = lifecycle_run(l);
 	set_files(1024);
+	if (is_victim) {
+		dup2(stderr_fd, STDERR_FILENO);
+		if (end == LIFECYCLE_FAILED && !was_printed(log_fd, "RLIMIT_NOFILE")) {
+			fprintf(stderr, "%ld left: %s\n", c->at, shunt_last_error());
+			end = LIFECYCLE_WRONG;
+		}
+		close(stderr_fd);
+		close(log_fd);
+	}
 	return end;
 }
 
@@ -78,6 +114,30 @@ static void test_limits_no_descriptor_left_is_an_error_at_every_number(void **st
 			failed += c.rank[victim].end == LIFECYCLE_FAILED;
 		}
 	assert_true(failed > 5 && good > 0);
+}
+
+/* A soft limit is for programs that know no better: it is raised as far as it may be. */
+static int limit_after_init(void)
+{
+	struct rlimit limit = { 256, 512 };
+	ncclComm_t comm;
+
+	if (setrlimit(RLIMIT_NOFILE, &limit) || ncclCommInitAll(&comm, 1, NULL) || getrlimit(RLIMIT_NOFILE, &limit))
+		return 1;
+	return limit.rlim_cur != 512;
+}
+
+static void test_limits_soft_limit_of_descriptors_is_raised(void **state)
+{
+	int status = -1;
+	pid_t pid;
+
+	limit_to(LONG);
+	pid = fork();
+	if (!pid)
+		_exit(limit_after_init());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
 }
 
 /* As containers do: one call of the kernel's is forbidden. */
@@ -211,6 +271,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_limits_no_stderr_at_all_spoils_nothing),
 		cmocka_unit_test(test_limits_log_file_that_takes_nothing_stops_nothing),
 		cmocka_unit_test(test_limits_forbidden_calls_are_errors_on_all_ranks),
+		cmocka_unit_test(test_limits_soft_limit_of_descriptors_is_raised),
 		cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
 	};
 

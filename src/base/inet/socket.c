@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 
 /*
@@ -148,8 +149,8 @@ int shunt_socket_listen(const struct shunt_socket_kind *kind, struct shunt_netad
 	}
 	if (err) {
 		*port = 0;
-		shunt_error(
-		    "no port of SHUNT_PORT_RANGE=%s can be had: %s", shunt_config()->port_range, strerror(-err));
+		shunt_error("no port of SHUNT_PORT_RANGE=%s can be had: %s", shunt_config()->port_range,
+		    shunt_error_text(err).s);
 	}
 	return err;
 }

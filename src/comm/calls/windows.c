@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/config.h"
 #include "base/lock.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "comm/core/communicator.h"
@@ -404,7 +405,7 @@ static void offer_window(struct shunt_comm *comm, struct shunt_window *w, struct
 		return;
 	err = comm->gpu->event_create(comm->device, false, &comm->symmem.used_event);
 	if (err)
-		shunt_vote_refuse(&symm->vote, "%s", strerror(-err));
+		shunt_vote_refuse(&symm->vote, "%s", shunt_error_text(err).s);
 }
 
 /*

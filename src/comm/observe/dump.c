@@ -20,6 +20,7 @@
 #include "base/dump_schema.h"
 #include "base/fd.h"
 #include "base/lock.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "comm/observe/call_check.h"
@@ -558,18 +559,19 @@ static void start_service(void)
 	if (!err && *config->dump_dir && access(dir, W_OK | X_OK))
 		err = -errno;
 	if (err)
-		shunt_warn("SHUNT_DUMP_DIR=%s: no dump can be written there: %s", dir, strerror(-err));
+		shunt_warn("SHUNT_DUMP_DIR=%s: no dump can be written there: %s", dir, shunt_error_text(err).s);
 	snprintf(signal_dir, sizeof(signal_dir), "%s", dir && *dir ? dir : "/tmp");
 	listener_fd = config->doctor ? make_socket() : -1;
 	if (config->doctor && listener_fd < 0)
-		shunt_info(SHUNT_LOG_INIT, "`shunt doctor --pid` cannot ask this process: %s", strerror(-listener_fd));
+		shunt_info(SHUNT_LOG_INIT, "`shunt doctor --pid` cannot ask this process: %s",
+		    shunt_error_text(listener_fd).s);
 	if (config->dump_signal)
 		atomic_store(&signal_fd, SHUNT_FD(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
 	if (listener_fd < 0 && atomic_load(&signal_fd) < 0)
 		return;
 	err = shunt_thread_start(NULL, STACK_BYTES, serve, NULL);
 	if (err) {
-		shunt_warn("no thread for dumps of this process: %s", strerror(-err));
+		shunt_warn("no thread for dumps of this process: %s", shunt_thread_error_text(err).s);
 		return;
 	}
 	if (atomic_load(&signal_fd) >= 0)

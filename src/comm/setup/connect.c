@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/config.h"
 #include "base/fd.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/setup/network.h"
@@ -128,7 +129,7 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 		comm->net.landing = NULL;
 		shunt_warn("rank %d: %zu bytes of the GPU's memory cannot be allocated for the network: %s; data goes "
 		           "through the host's",
-		    comm->rank, bytes, strerror(-err));
+		    comm->rank, bytes, shunt_error_text(err).s);
 		return;
 	}
 	if (comm->gpu->mem_dmabuf(comm->device, comm->net.landing, bytes, fd_p))
@@ -154,8 +155,8 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	err = comm->gpu->host_alloc(bytes, &net->memory, &net->device_memory);
 	if (err) {
 		net->memory = NULL;
-		shunt_vote_refuse(
-		    &w->vote, "%zu bytes of page-locked memory cannot be allocated: %s", bytes, strerror(-err));
+		shunt_vote_refuse(&w->vote, "%zu bytes of page-locked memory cannot be allocated: %s", bytes,
+		    shunt_error_text(err).s);
 		return;
 	}
 	name_peers(comm, w);
@@ -178,7 +179,7 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	    w->mine, &net->proxy);
 	shunt_close_fd(&fd);
 	if (err)
-		shunt_vote_refuse(&w->vote, "the network cannot be used: %s", strerror(-err));
+		shunt_vote_refuse(&w->vote, "the network cannot be used: %s", shunt_error_text(err).s);
 	if (err || !w->mine[0].lands)
 		free_landing(comm);
 	net->landing_bytes = net->landing ? landing : 0;
@@ -242,7 +243,7 @@ static int connect_by(struct shunt_comm *comm, int provider, struct wires *w, ch
 	if (err)
 		shunt_vote_refuse(&w->vote, "%.90s", text);
 	else if ((err = shunt_comm_net_write_ctrl(comm)))
-		shunt_vote_refuse(&w->vote, "its scratch cannot be written: %s", strerror(-err));
+		shunt_vote_refuse(&w->vote, "its scratch cannot be written: %s", shunt_error_text(err).s);
 	err = shunt_rendezvous_allgather(&ranks, &w->vote, sizeof(w->vote), w->votes, -1, NULL);
 	if (!err)
 		err = refused_by(w->votes, comm->nranks, reason);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/rlimits.h"
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/io.h"
@@ -95,7 +96,7 @@ static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region,
 		err = shunt_proxy_region_create(net->proxy, &proxy, &mine->memory);
 	if (err)
 		shunt_vote_refuse(
-		    vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, strerror(-err));
+		    vote, "%zu bytes of page-locked memory cannot be had: %s", region->bytes, shunt_error_text(err).s);
 }
 
 /* The memory of all ranks is there: maps the memory of the ranks on this host. A failure becomes this rank's vote. */
@@ -116,7 +117,8 @@ static void join_region(struct shunt_comm *comm, struct shunt_comm_region *regio
 		if (rank_of[i] != comm->rank)
 			err = fds[rank_of[i]] < 0 ? -EBADF : map(region, fds[rank_of[i]], &region->local[i]);
 	if (err)
-		shunt_vote_refuse(vote, "the memory of a rank of its host cannot be mapped: %s", strerror(-err));
+		shunt_vote_refuse(
+		    vote, "the memory of a rank of its host cannot be mapped: %s", shunt_error_text(err).s);
 	for (int i = 0; i < net->nconnections; i++)
 		theirs[i] = all[net->rank_of[i]].memory;
 	if (!err && shunt_proxy_region_connect(net->proxy, net->nregions, theirs))

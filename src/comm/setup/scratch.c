@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/rlimits.h"
 #include "base/config.h"
 #include "base/os.h"
 #include "comm/core/communicator.h"
@@ -76,14 +77,14 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 		return;
 	err = gpu->kernels_load(comm->device);
 	if (err) {
-		shunt_vote_refuse(&symm->vote, "kernels cannot be loaded: %s", strerror(-err));
+		shunt_vote_refuse(&symm->vote, "kernels cannot be loaded: %s", shunt_error_text(err).s);
 		return;
 	}
 	if (shunt_symm_alloc(symm, scratch_bytes(comm)))
 		return;
 	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
 	if (err) {
-		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", strerror(-err));
+		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", shunt_error_text(err).s);
 		return;
 	}
 	comm->words = host;
@@ -91,7 +92,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 	ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
 	if (err)
-		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", strerror(-err));
+		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", shunt_error_text(err).s);
 }
 
 /* For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */

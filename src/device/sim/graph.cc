@@ -4,6 +4,7 @@
  * that order.
  */
 #include <errno.h>
+#include "base/rlimits.h"
 #include "device/sim/hooks.h"
 #include "device/sim/sim.h"
 
@@ -194,8 +195,8 @@ int sim_graph_launch(int device, void *handle, void *stream)
 		return -EINVAL;
 	err = sim_pool_reserve(&s->pool, graph->blocks, graph->threads);
 	if (err) {
-		shunt_error(
-		    "sim: no resources for %u blocks of %u threads: %s", graph->blocks, graph->threads, strerror(-err));
+		shunt_error("sim: no resources for %u blocks of %u threads: %s", graph->blocks, graph->threads,
+		    shunt_thread_error_text(err).s);
 		return err;
 	}
 	op = sim_op_create(&sim_op_graph_launch);

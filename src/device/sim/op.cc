@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include "base/rlimits.h"
 #include "device/sim/sim.h"
 #include "device/sim/hooks.h"
 
@@ -157,7 +158,8 @@ static int launch_fn(int device, const struct shunt_sim_launch *launch, void *ha
 		return -EINVAL;
 	err = sim_pool_reserve(&stream->pool, blocks, threads);
 	if (err) {
-		shunt_error("sim: no resources for %u blocks of %u threads: %s", blocks, threads, strerror(-err));
+		shunt_error("sim: no resources for %u blocks of %u threads: %s", blocks, threads,
+		    shunt_thread_error_text(err).s);
 		return err;
 	}
 	op = sim_op_create(&sim_op_launch);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/rlimits.h"
 #include "device/sim/sim.h"
 #include "device/sim/hooks.h"
 
@@ -26,7 +27,7 @@ int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 	fd = SHUNT_FD(memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0) {
 		err = -errno;
-		shunt_error("sim: memfd_create: %m");
+		shunt_error("sim: memfd_create: %s", shunt_error_text(-errno).s);
 		return err;
 	}
 	if (ftruncate(fd, (off_t)rounded) || fcntl(fd, F_ADD_SEALS, SEALS)) {
@@ -235,7 +236,7 @@ int sim_share_export(
 	}
 	sim_unlock(&shared_allocs_lock);
 	if (err && err != -EOPNOTSUPP)
-		shunt_error("sim: cannot pass on %zu bytes: %s", bytes, strerror(-err));
+		shunt_error("sim: cannot pass on %zu bytes: %s", bytes, shunt_error_text(err).s);
 	return err;
 }
 

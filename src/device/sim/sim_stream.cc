@@ -5,6 +5,7 @@
  * one, the last operation before the accesses of a host that has synchronised.
  */
 #include <errno.h>
+#include "base/rlimits.h"
 #include "device/sim/sim.h"
 
 static struct sim_lock default_lock;
@@ -168,7 +169,7 @@ int sim_stream_submit(struct sim_stream *s, struct sim_op *op)
 	}
 	sim_unlock(&s->lock);
 	if (err) {
-		shunt_error("sim: cannot start a thread: %s", strerror(-err));
+		shunt_error("sim: cannot start a thread: %s", shunt_thread_error_text(err).s);
 		sim_op_destroy(op);
 		return err;
 	}

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "kernels/set.h"
@@ -144,7 +145,8 @@ ncclResult_t shunt_group_setup(struct shunt_group *g)
 		err = shunt_thread_start(&comm_setups[k].thread, 0, setup_thread, &comm_setups[k]);
 		comm_setups[k].started = !err;
 		if (err) {
-			shunt_error("cannot start a thread for a communicator's set-up: %s", strerror(-err));
+			shunt_error(
+			    "cannot start a thread for a communicator's set-up: %s", shunt_thread_error_text(err).s);
 			for (size_t j = 0; j < k; j++) /* they would wait for this rank */
 				shunt_comm_abort(comm_setups[j].entry->comm);
 			break;

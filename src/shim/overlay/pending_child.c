@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/lock.h"
@@ -137,7 +138,7 @@ struct shunt_pending_child *shunt_pending_child_add(
 		return p;
 	if (no_thread)
 		shunt_warn("cannot start a thread for a non-blocking communicator (%s): NCCL has it alone",
-		    strerror(-no_thread));
+		    shunt_thread_error_text(no_thread).s);
 	shunt_entry_put(child);
 	free(p);
 	return NULL;

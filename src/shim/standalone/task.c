@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "shim/standalone/task.h"
@@ -121,7 +122,7 @@ static ncclResult_t start_tasks(struct shunt_task *task_list)
 	err = shunt_thread_start(NULL, 0, task_list_thread, task_list);
 	if (!err)
 		return result;
-	shunt_error("cannot start a thread for a non-blocking communicator: %s", strerror(-err));
+	shunt_error("cannot start a thread for a non-blocking communicator: %s", shunt_thread_error_text(err).s);
 	for (struct shunt_task *next; task_list; task_list = next) {
 		next = task_list->next;
 		result = end_task(task_list, shunt_to_nccl(err));

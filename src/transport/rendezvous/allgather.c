@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/rlimits.h"
 #include "base/config.h"
 #include "base/io.h"
 #include "transport/rendezvous/object.h"
@@ -47,7 +48,7 @@ static void blame(struct shunt_rendezvous *rdzv, int status, int culprit)
 		rdzv_because(rdzv, "%s says something that no rank of this version says", name);
 		break;
 	default:
-		rdzv_because(rdzv, "%s: %s", name, strerror(-status));
+		rdzv_because(rdzv, "%s: %s", name, shunt_error_text(status).s);
 	}
 }
 
@@ -536,7 +537,7 @@ int shunt_rendezvous_allgather(
 		err = rdzv->is_root ? rdzv_root_allgather(rdzv, &round) : rdzv_member_allgather(rdzv, &round);
 	rdzv->round++;
 	if (err) {
-		rdzv->err = err;
+		rdzv_set_error(rdzv, err);
 		rdzv_close_connections(rdzv);
 	}
 	return err;

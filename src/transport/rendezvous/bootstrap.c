@@ -10,6 +10,7 @@
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/rendezvous/bootstrap_server.h"
@@ -79,8 +80,8 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 	err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd);
 	shunt_netaddr_show(&addr, text, sizeof(text));
 	if (err) {
-		errno = -err;
-		shunt_error("cannot listen at %s (%s) for the ranks of a new communicator: %m", text, addr.ifname);
+		shunt_error("cannot listen at %s (%s) for the ranks of a new communicator: %s", text, addr.ifname,
+		    shunt_error_text(err).s);
 		return err;
 	}
 	id_from_address(&id, &addr);
@@ -118,8 +119,7 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 			return err;
 	}
 	if (err) {
-		errno = -err;
-		shunt_error("cannot listen at %s, where NCCL_COMM_ID wants rank 0: %m", text);
+		shunt_error("cannot listen at %s, where NCCL_COMM_ID wants rank 0: %s", text, shunt_error_text(err).s);
 		return err;
 	}
 	return rdzv_server_start(id, fd);
@@ -192,6 +192,10 @@ static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_he
 	struct shunt_netaddr addr;
 	char why[168];
 
+	if (err == -EMFILE || err == -ENFILE || err == -ENOMEM) {
+		shunt_error("rank %d cannot call the bootstrap at %s: %s", rank, text, shunt_error_text(err).s);
+		return err;
+	}
 	shunt_host_id(host, id->secret, sizeof(id->secret));
 	if (!id->from_env && memcmp(host, id->host, sizeof(host)) && !said_hello) {
 		id_to_address(id, &addr);

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/rendezvous/allgather.h"
@@ -124,6 +125,7 @@ int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 	struct server *server = calloc(1, sizeof(*server));
 	int err;
 
+	shunt_limits_raise_files(); /* as many connections as ranks */
 	if (!server) {
 		shunt_close_fd(&listen_fd);
 		return -ENOMEM;
@@ -142,8 +144,7 @@ int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 	if (!err)
 		err = shunt_thread_start(NULL, STACK_BYTES, server_main, server);
 	if (err) {
-		errno = -err;
-		shunt_error("cannot start the bootstrap's thread: %m");
+		shunt_error("cannot start the bootstrap's thread: %s", shunt_thread_error_text(err).s);
 		server_destroy(server);
 	}
 	return err;

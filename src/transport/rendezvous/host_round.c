@@ -7,6 +7,7 @@
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/inet/socket.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "transport/rendezvous/host_table.h"
 #include "transport/rendezvous/object.h"
@@ -30,7 +31,7 @@ static int listen_at(struct shunt_netaddr addr, struct shunt_host_address *at)
 	int fd = -1, err = shunt_socket_listen(&shunt_socket_tcp, &addr, &fd);
 
 	if (err) {
-		shunt_error("this rank cannot listen for those of other hosts: %s", strerror(-err));
+		shunt_error("this rank cannot listen for those of other hosts: %s", shunt_error_text(err).s);
 		return -1;
 	}
 	*at = shunt_host_address(&addr);

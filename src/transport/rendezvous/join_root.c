@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "shunt/shunt.h"
 #include "transport/rendezvous/address.h"
@@ -516,14 +517,22 @@ static int64_t next_check(const struct rdzv_root *root)
 }
 
 /* A server goes on after any failure, because for instance the limit of open files may be raised again. */
+static void go_on(struct rdzv_root *root, int err)
+{
+	if (!root->said_limit && err != -ECANCELED)
+		shunt_warn("the bootstrap cannot take ranks in, and tries again: %s", shunt_error_text(err).s);
+	root->said_limit = true;
+	(void)poll(NULL, 0, PAUSE_MS);
+}
+
 static void poll_failed(struct rdzv_root *root, int err)
 {
 	if (root->rank < 0)
-		(void)poll(NULL, 0, PAUSE_MS);
+		go_on(root, err);
 	else if (err == -ECANCELED)
 		rdzv_root_fail(root, err, "rank %d gave up", root->rank);
 	else
-		rdzv_root_fail(root, err, "the connections cannot be waited for: %s", strerror(-err));
+		rdzv_root_fail(root, err, "the connections cannot be waited for: %s", shunt_error_text(err).s);
 }
 
 void rdzv_root_step(struct rdzv_root *root)
@@ -552,9 +561,9 @@ void rdzv_root_step(struct rdzv_root *root)
 				rdzv_lobby_read(lobby, i);
 		err = root->pfds[0].revents ? rdzv_lobby_accept(lobby) : 0;
 		if (err && root->rank >= 0)
-			rdzv_root_fail(root, err, "no connection can be accepted: %s", strerror(-err));
+			rdzv_root_fail(root, err, "no connection can be accepted: %s", shunt_error_text(err).s);
 		else if (err)
-			(void)poll(NULL, 0, PAUSE_MS);
+			go_on(root, err);
 		admit_proven(root);
 	}
 	rdzv_lobby_expire(lobby, shunt_now_ms());
@@ -584,7 +593,7 @@ void rdzv_root_gather(struct rdzv_root *root)
 
 	if (err) {
 		root->status = err;
-		snprintf(root->text, sizeof(root->text), "%s", strerror(-err));
+		snprintf(root->text, sizeof(root->text), "%s", shunt_error_text(err).s);
 	}
 	while (root->status == RDZV_OPEN)
 		rdzv_root_step(root);

@@ -54,6 +54,7 @@ struct rdzv_root {
 	char text[168];              /* why */
 	int64_t last_event, started; /* started: when the first rank came */
 	struct rdzv_wait_log wait_log;
+	bool said_limit; /* a server has said why the ranks have to wait */
 	int64_t next_check;
 };
 #define RDZV_OPEN 1

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The object: it begins, has names and numbers of ranks, and ends. */
+#include "base/rlimits.h"
 #include "transport/rendezvous/object.h"
 #include <poll.h>
 #include <stdarg.h>
@@ -99,6 +100,13 @@ void rdzv_because(struct shunt_rendezvous *rdzv, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(rdzv->why, sizeof(rdzv->why), fmt, ap);
 	va_end(ap);
+}
+
+void rdzv_set_error(struct shunt_rendezvous *rdzv, int err)
+{
+	rdzv->err = err;
+	if (err == -EMFILE || err == -ENFILE)
+		rdzv_because(rdzv, "%s", shunt_error_text(err).s);
 }
 
 const char *shunt_rendezvous_why(const struct shunt_rendezvous *rdzv, int err)

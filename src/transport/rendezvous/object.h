@@ -45,6 +45,8 @@ struct shunt_rendezvous {
 	char why[RDZV_WHY_BYTES];        /* the first cause of a failure, "" if none is known */
 };
 
+/* The first error; 0 is allowed. */
+void rdzv_set_error(struct shunt_rendezvous *rdzv, int err);
 /* Keeps the cause of a failure, unless there is one: what follows from the first cause is none. */
 void rdzv_because(struct shunt_rendezvous *rdzv, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
 

@@ -133,7 +133,7 @@ int shunt_rendezvous_await(
 		err = err == -ETIMEDOUT ? 0 : err;
 		backoff_ms = backoff_ms < BACKOFF_MAX_MS ? 2 * backoff_ms : backoff_ms;
 	}
-	rdzv->err = err;
+	rdzv_set_error(rdzv, err);
 	free(present);
 	return err;
 }

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "transport/rendezvous/address.h"
 #include "transport/rendezvous/join_member.h"
@@ -36,8 +37,7 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 	rdzv_unix_address(id, member, &addr);
 	err = shunt_socket_listen(&shunt_socket_unix, &addr, &rdzv->lobby.listen_fd);
 	if (err) {
-		errno = -err;
-		shunt_warn("cannot listen on a Unix socket for member %d: %m", member);
+		shunt_warn("cannot listen on a Unix socket for member %d: %s", member, shunt_error_text(err).s);
 		shunt_rendezvous_destroy(rdzv);
 		return err;
 	}
@@ -190,7 +190,7 @@ int shunt_rendezvous_join(
 		rdzv->joined = true;
 		return 0;
 	}
-	rdzv->err = err;
+	rdzv_set_error(rdzv, err);
 	rdzv_close_connections(rdzv);
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
@@ -201,4 +201,12 @@ int shunt_rendezvous_join(
 	if (!rdzv->count_mismatch)
 		rdzv_lobby_close(&rdzv->lobby);
 	return err;
+}
+
+void shunt_rendezvous_close(struct shunt_rendezvous *rdzv)
+{
+	rdzv_lobby_close(&rdzv->lobby);
+	shunt_close_fd(&rdzv->lobby.event_fd);
+	if (rdzv->uplink)
+		shunt_close_fd(&rdzv->uplink->lobby.event_fd);
 }

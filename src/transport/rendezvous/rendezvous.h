@@ -158,6 +158,8 @@ bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv);
 /* The Unix socket of a member. The rendezvous owns it. */
 int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv);
 
+/* After a join: nobody looks for this member's socket any more, which closes, and the descriptor of _fd(). */
+void shunt_rendezvous_close(struct shunt_rendezvous *rdzv);
 /* NULL is allowed. */
 void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv);
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/rlimits.h"
 #include "base/io.h"
 #include "transport/symm/shared.h"
 
@@ -63,7 +64,7 @@ int shunt_symm_alloc(struct shunt_symm *symm, size_t bytes)
 	symm->bytes = bytes;
 	if (err) {
 		shunt_vote_refuse(
-		    &symm->vote, "%zu bytes of %s cannot be allocated: %s", bytes, c->what, strerror(-err));
+		    &symm->vote, "%zu bytes of %s cannot be allocated: %s", bytes, c->what, shunt_error_text(err).s);
 		return err;
 	}
 	symm->base = own->ptr;
@@ -81,7 +82,7 @@ int shunt_symm_register(struct shunt_symm *symm, void *base, size_t bytes)
 
 	symm->bytes = bytes;
 	if (err) {
-		shunt_vote_refuse(&symm->vote, "%s", err == -EOPNOTSUPP ? reason : strerror(-err));
+		shunt_vote_refuse(&symm->vote, "%s", err == -EOPNOTSUPP ? reason : shunt_error_text(err).s);
 		return err;
 	}
 	symm->base = memory.base;
@@ -177,11 +178,12 @@ static void map_peers(struct shunt_symm *symm, const struct tables *t)
 			c->at[i] = t->offers[r].at;
 		err = i == c->own ? 0 : map_peer(symm, &t->offers[r], t->fds[r], &c->mem[i]);
 		if (err)
-			shunt_vote_refuse(&symm->vote, "rank %d's %s cannot be mapped: %s", r, c->what, strerror(-err));
+			shunt_vote_refuse(
+			    &symm->vote, "rank %d's %s cannot be mapped: %s", r, c->what, shunt_error_text(err).s);
 	}
 	err = symm->vote.ok && c->fill ? c->fill(c->ctx) : 0;
 	if (err)
-		shunt_vote_refuse(&symm->vote, "its %s cannot be written: %s", c->what, strerror(-err));
+		shunt_vote_refuse(&symm->vote, "its %s cannot be written: %s", c->what, shunt_error_text(err).s);
 }
 
 /* Second round. */

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/io.h"
 #include "base/lock.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/net/proxy/proxy_priv.h"
@@ -272,7 +273,7 @@ static int create_thread(
 		err = shunt_thread_start(&t->id, 0, thread_main, t);
 	if (err) {
 		shunt_error("the proxy thread of device %d of %s cannot be started: %s", rails->index[0], net->name,
-		    strerror(-err));
+		    shunt_thread_error_text(err).s);
 		destroy_thread(t);
 		return err;
 	}

@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/inet/socket.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "transport/net/tcp/tcp_priv.h"
@@ -64,7 +65,7 @@ static void start_workers(struct tcp_device *device, uint32_t n)
 	if (err)
 		shunt_warn(
 		    "SHUNT_SOCKET_THREADS: %u threads cannot be started: %s; large messages over tcp take longer", n,
-		    strerror(-err));
+		    shunt_error_text(err).s);
 }
 
 static int device_open(int index, struct shunt_net_device **device_p)
@@ -88,7 +89,7 @@ static int device_open(int index, struct shunt_net_device **device_p)
 		err = open_descriptors(device);
 	if (err) {
 		shunt_error("network interface %s (device %d of tcp) cannot be used: %s", device->addr.ifname, index,
-		    strerror(-err));
+		    shunt_error_text(err).s);
 		device_close(&device->base);
 		return err;
 	}
@@ -123,7 +124,8 @@ static int endpoint_create(struct shunt_net_device *net_device, const struct shu
 		err = !err && ep->put ? shunt_random(&ep->id, sizeof(ep->id)) : -ENOMEM;
 	}
 	if (err) {
-		shunt_error("no connection to %s can be made: %s", peer->name ? peer->name : "a peer", strerror(-err));
+		shunt_error(
+		    "no connection to %s can be made: %s", peer->name ? peer->name : "a peer", shunt_error_text(err).s);
 		if (ep)
 			endpoint_free(ep);
 		return err;

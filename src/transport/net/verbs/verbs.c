@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/config.h"
 #include "base/io.h"
+#include "base/rlimits.h"
 #include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
 
@@ -156,7 +157,7 @@ static int open_device(int index, struct shunt_net_device **device_p)
 	device->qps = device->qps < 1 ? 1 : device->qps > VERBS_MOST_LANES ? VERBS_MOST_LANES : device->qps;
 	err = shunt_net_device_init(&device->base, &(struct epoll_event){ .events = EPOLLIN });
 	if (err)
-		shunt_error("cannot wait for NICs: %s", strerror(-err));
+		shunt_error("cannot wait for NICs: %s", shunt_error_text(err).s);
 	else
 		err = add_rail(&device->base, index);
 	if (err) {

@@ -9,6 +9,7 @@
 #include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/rlimits.h"
 #include "transport/rendezvous/wire/wait.h"
 #include "transport/rendezvous/wire/wire.h"
 
@@ -52,9 +53,8 @@ int rdzv_recv_read(struct rdzv_recv *in)
 		}
 	}
 	if (!err && (msg.msg_flags & MSG_CTRUNC)) {
-		shunt_error("the kernel dropped descriptors that a rank passed: the limit of open files (ulimit -n) is "
-		            "reached, or a "
-		            "security policy forbids it");
+		shunt_error("the kernel dropped descriptors that a rank passed: %s, or a security policy forbids it",
+		    shunt_error_text(-EMFILE).s);
 		err = -EMFILE;
 	}
 	if (err)
