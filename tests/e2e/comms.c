@@ -3,6 +3,7 @@
  * How communicators are made, of others, and how they end: Shunt as the whole library, ranks as processes and as
  * threads, on the sim.
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -414,6 +415,42 @@ static void test_communicators_of_one_unique_id_live_side_by_side(void **state)
 	unsetenv("NCCL_COMM_ID");
 }
 
+static int open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* A used communicator has one connection: between the root and each other rank. */
+static int body_descriptors(struct rank *r)
+{
+	ncclComm_t comms[4];
+	int before;
+
+	NCCL(ncclCommInitRank(&comms[0], r->nranks, r->id, r->rank));
+	SUM(comms[0], r->rank, r->nranks);
+	for (int i = 1; i < 4; i++) {
+		before = open_files();
+		NCCL(ncclCommSplit(comms[0], 0, r->rank, &comms[i], NULL));
+		SUM(comms[i], r->rank, r->nranks);
+		CHECK(open_files() == before + (r->rank ? 1 : r->nranks - 1));
+	}
+	for (int i = 0; i < 4; i++)
+		NCCL(ncclCommDestroy(comms[i]));
+	return 0;
+}
+
+static void test_used_communicator_has_one_connection(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_descriptors), 0);
+	assert_int_equal(run(RANKS_PROCESSES, 4, body_descriptors), 0);
+}
+
 /* Dozens alive, each used; ended in another order on each rank, and by another thread than the one that made them. */
 enum { DOZENS = 36 };
 
@@ -721,6 +758,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_nonblocking_communicators_come_by_themselves),
 		cmocka_unit_test(test_scalable_init_uses_all_ids_up),
 		cmocka_unit_test(test_communicators_of_one_unique_id_live_side_by_side),
+		cmocka_unit_test(test_used_communicator_has_one_connection),
 		cmocka_unit_test(test_dozens_of_communicators_end_in_any_order),
 		cmocka_unit_test(test_rank_may_end_while_peers_still_write_to_it),
 		cmocka_unit_test(test_graphs_may_outlive_their_communicator),

@@ -31,6 +31,7 @@ struct shunt_watch {
 	uint64_t key;
 	bool (*run)(struct shunt_comm *comm);
 	int fd;
+	bool listed;   /* fd is in the epoll set */
 	int fruitless; /* connections that led to nothing */
 	bool running;
 };

@@ -179,24 +179,34 @@ int shunt_service_watch(struct shunt_registration *r, int fd, bool (*run)(struct
 		err = epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 	}
 	if (!err)
-		r->watch = (struct shunt_watch){ .key = keys, .fd = fd, .run = run };
+		r->watch = (struct shunt_watch){ .key = keys, .fd = fd, .listed = true, .run = run };
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	return err;
+}
+
+void shunt_service_end_watch(struct shunt_registration *r)
+{
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	if (r->watch.listed) /* not left to close: a forked child may hold a copy */
+		(void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, r->watch.fd, NULL);
+	r->watch.listed = false;
+	r->watch.key = 0;
+	shunt_registry_changed();
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }
 
 void shunt_service_unwatch(struct shunt_registration *r)
 {
 	struct shunt_watch *w = &r->watch;
-	bool watched;
 
 	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
-	watched = w->key;
 	/* No new event finds the watch. Its fd may be closed, and the number reused, only after run has ended. */
 	w->key = 0;
 	shunt_registry_changed();
 	while (w->running)
 		shunt_registry_wait(NULL);
-	if (watched)
+	if (w->listed)
 		(void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
+	w->listed = false;
 	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }

@@ -31,6 +31,11 @@ struct shunt_service_deaths {
 int shunt_service_watch_process_locked(int pidfd, uint64_t key, const struct shunt_service_deaths *of);
 /* Ends that watch, and closes the pidfd. With the lock held. */
 void shunt_service_unwatch_process_locked(int *pidfd);
+/*
+ * No peer will connect any more: fd is not watched from now on, and may be closed. Does not wait, and may be called in
+ * run().
+ */
+void shunt_service_end_watch(struct shunt_registration *r);
 /* Calls run() once more, as if a peer had connected. */
 void shunt_service_wake(struct shunt_registration *r);
 /* Ends the watch; waits for run() if it is under way. Does nothing for a communicator that is not watched. */

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "comm/parts/service.h"
 #include "comm/core/communicator.h"
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
@@ -83,6 +84,10 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	if (comm->nranks > 1 && !err)
 		err = shunt_rendezvous_join(
 		    comm->rendezvous, comm->nmembers, as, comm->nranks, &comm->life.cancel, &missing);
+	if (!err && comm->nranks > 1) {
+		shunt_service_end_watch(&comm->registration);
+		shunt_rendezvous_close(comm->rendezvous);
+	}
 	if (!err && hosts && hosts->by_member)
 		err = shunt_comm_renumber(comm);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
