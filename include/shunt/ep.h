@@ -135,7 +135,7 @@ struct shunt_ep_ll_dispatch {
 	const void *x;           /* [tokens][hidden] of 2 bytes; cast: bfloat16 */
 	const int64_t *topk_idx; /* [tokens][topk]; -1: no expert. Another value breaks the group: -EINVAL */
 	int32_t tokens;          /* of this rank, up to max_tokens */
-	int32_t max_tokens;      /* (=) up to 4096 */
+	int32_t max_tokens;      /* (=) up to 1024 */
 	int32_t hidden;          /* (=) a multiple of 8, up to 16384 */
 	int32_t topk;            /* (=) */
 	int32_t experts;         /* (=) a multiple of the number of ranks */

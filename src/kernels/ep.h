@@ -24,7 +24,7 @@
 #include <assert.h>
 #endif
 
-#define SHUNT_EP_MAX_LL_TOKENS 4096u /* of a rank in a low latency call */
+#define SHUNT_EP_MAX_LL_TOKENS 1024u /* of a rank in a low latency call */
 #define SHUNT_EP_MAX_LL_HIDDEN 16384u
 #define SHUNT_EP_LINE 128u
 #define SHUNT_EP_LINE_DATA 120u

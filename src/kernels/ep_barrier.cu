@@ -11,7 +11,7 @@
 GPU_FN void ep_barrier(const struct shunt_kargs &a)
 {
 	struct shunt_ctrl *ctrl = progress_ctrl(a);
-	uint64_t number = ctrl->barriers + 1, seen;
+	uint64_t number = ctrl->barriers + 1;
 	uint32_t peer = gpu_tid();
 	struct spin spin;
 
@@ -22,8 +22,8 @@ GPU_FN void ep_barrier(const struct shunt_kargs &a)
 		const uint64_t *here = &ctrl->barrier[number & 1][peer].number;
 
 		gpu_st_release(&((struct shunt_ctrl *)a.peer[peer])->barrier[number & 1][a.rank].number, number);
-		while (!ep_masked(a, peer) && (seen = gpu_ld_acquire(here)) < number &&
-		    ep_try_again(&spin, a, peer, 0, number, seen))
+		while (!ep_masked(a, peer) && gpu_ld_acquire(here) < number &&
+		    ep_try_again(&spin, a, peer, 0, number, here))
 			;
 	}
 	gpu_warp_sync();

@@ -51,31 +51,40 @@ GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t 
 	return c;
 }
 
-/* Waits until the peers have read what was sent two calls ago. By the whole block. */
-GPU_FN void ep_call_await_set(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
+/*
+ * Waits until the peers have read what was sent two calls ago. True: the call may be sent. It may be where the group is
+ * broken meanwhile: the peers then learn from this rank's data what differs. By the whole block.
+ */
+GPU_FN bool ep_call_await_set(const struct shunt_kargs_ep_ll &a, const struct ep_call &c, struct ep_seen *seen)
 {
-	uint32_t peer = gpu_tid();
+	uint32_t peer = gpu_tid(), unread;
 
-	if (peer < a.k.nranks && c.number > 2) {
-		const uint64_t *read = &c.calls->read[c.number & 1][peer];
+	if (gpu_tid() < 32) {
+		const uint64_t *word = &c.calls->read[c.number & 1][peer < a.k.nranks ? peer : 0];
+		bool read = peer >= a.k.nranks || c.number <= 2;
 		struct spin spin;
-		uint64_t seen;
 
 		spin_init(&spin, progress_ctrl(a.k));
-		while (!ep_masked(a.k, peer) && (seen = gpu_ld_credit(read)) + 2 < c.number &&
-		    ep_try_again(&spin, a.k, peer, SHUNT_CHECK_CHANNEL, c.number - 2, seen))
+		while (!read && !ep_masked(a.k, peer) && !(read = gpu_ld_credit(word) + 2 >= c.number) &&
+		    ep_try_again(&spin, a.k, peer, SHUNT_CHECK_CHANNEL, c.number - 2, word))
 			;
+		/* Masked ranks that have not read it get nothing. */
+		unread = gpu_ballot(!read);
+		if (gpu_tid() == 0) {
+			seen->masked |= unread;
+			seen->unread = a.k.flags & SHUNT_K_EP_MASKS ? 0 : unread;
+		}
 	}
 	gpu_sync();
+	return !seen->unread;
 }
 
 /*
- * Called last in a launch, by the whole block. The last block of the launch answers for all. True: the calling thread
- * is the one that did so, and a receive phase has ended.
+ * Called last in a launch, by the whole block, with a barrier of the block behind what it has received. The last block
+ * of the launch answers for all. True: the calling thread is the one that did so, and a receive phase has ended.
  */
 GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
 {
-	gpu_sync();
 	if (gpu_tid() || gpu_fetch_add_acq_rel(&c.calls->blocks, 1) + 1 < gpu_nbid())
 		return false;
 	c.calls->blocks = 0;

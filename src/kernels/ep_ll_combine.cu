@@ -99,9 +99,6 @@ GPU_FN int64_t ep_expert_at(const struct shunt_kargs_ep_ll &a, uint32_t token, u
 /* With masks all parts of a token must leave out the same rows: waits for them first. By the whole block. */
 GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token)
 {
-	if (gpu_tid() == 0)
-		*c.absent = c.seen->masked;
-	gpu_sync();
 	for (uint32_t place = 0; place < a.topk; place++) {
 		uint32_t first, rank;
 		int64_t id = ep_expert_at(a, token, place, &first);
@@ -115,14 +112,15 @@ GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_
 		    i += c.nwarps)
 			there = ep_wait_slot(a.k, ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE,
 			    ep_slot_lines(c.row_lines, i), c.call.number, rank, &v);
-		gpu_sync();
 		if (!there && gpu_lane() == 0)
 			gpu_test_and_set32(&c.absent[1 + rank]);
-		gpu_sync();
 	}
-	if (gpu_tid() == 0)
+	gpu_sync();
+	if (gpu_tid() == 0) {
+		*c.absent = c.seen->masked;
 		for (uint32_t r = 0; r < a.k.nranks; r++)
 			*c.absent |= c.absent[1 + r] << r;
+	}
 	gpu_sync();
 }
 
@@ -155,7 +153,7 @@ GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 		        c.call.number, rank, &v))
 			return false;
 		if (c.began && gpu_lane() == 0)
-			ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][rank] = gpu_clock_ns() - c.began;
+			gpu_st_relaxed(&ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][rank], gpu_clock_ns() - c.began);
 		ep_add<T>(sum, v, a.topk_weights[(uint64_t)token * a.topk + place]);
 	}
 	GPU_UNROLL for (int e = 0; e < 8; e++)
@@ -192,7 +190,7 @@ GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a)
 		uint64_t most = 0;
 
 		for (uint32_t b = 0; b < gpu_nbid(); b++) {
-			uint64_t ns = ep_ctrl(a.k, a.k.rank)->waited[b][r];
+			uint64_t ns = gpu_ld_relaxed(&ep_ctrl(a.k, a.k.rank)->waited[b][r]);
 
 			most = ns > most ? ns : most;
 		}
@@ -209,12 +207,9 @@ template <typename T> GPU_FN void ep_ll_combine(const struct shunt_kargs_ep_ll &
 
 	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
 		absent[gpu_tid()] = 0;
-	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND)
-		ep_call_await_set(a, c.call);
 	ep_look(a.k, seen);
-	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && !seen->broken)
+	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen))
 		ep_send(a, c);
-	gpu_sync();
 	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
 		ep_receive<T>(a, c);
 	if (ep_call_end(a, c.call) && a.wait_ns)

@@ -12,7 +12,7 @@
 #include "kernels/kernel_list.h"
 
 /* Tokens of all ranks, each rank's rounded up to a warp. */
-#define EP_MOST_NAMES 32768u
+#define EP_MOST_NAMES 8192u
 static_assert(SHUNT_EP_MAX_LL_TOKENS * SHUNT_KARGS_MAX_RANKS <= EP_MOST_NAMES, "the table of a block has them all");
 
 struct ep_dispatch {
@@ -22,7 +22,7 @@ struct ep_dispatch {
 	uint32_t head_lines, row_lines; /* on the wire */
 	uint32_t per_rank;              /* max_tokens, rounded up to a warp */
 	/* Shared by the block. */
-	char *shared;         /* the row to be sent; or, per token, 1: it names the expert */
+	uint32_t *shared;     /* the row to be sent; or, per token, 1: it names the expert */
 	uint32_t *bits;       /* the same as a bit for each token */
 	struct ep_seen *seen; /* at the beginning of a phase */
 	uint32_t *missing;    /* sources that have not come: bits, in one word */
@@ -143,9 +143,9 @@ GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 			ep_send_row(a, d, t, x, false);
 			continue;
 		}
-		ep_cast_row(x, a.hidden, a.form, d.shared);
+		ep_cast_row(x, a.hidden, a.form, (char *)d.shared);
 		gpu_sync();
-		ep_send_row(a, d, t, d.shared, true);
+		ep_send_row(a, d, t, (const char *)d.shared, true);
 		gpu_sync();
 	}
 }
@@ -179,7 +179,7 @@ GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct 
 			there = ep_wait_slot(a.k, ep_place(a, d, a.k.rank, s) + i * EP_SLOT_WIRE,
 			    ep_slot_lines(d.head_lines, i), d.call.number, s, &v);
 		if (gpu_lane() == 0)
-			gpu_st_release(&ctrl->status[s], 2 * d.call.number + !there);
+			gpu_st_relaxed(&ctrl->status[s], 2 * d.call.number + !there);
 	}
 	if (gpu_tid() < 32) {
 		uint64_t status = 0;
@@ -188,14 +188,13 @@ GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct 
 
 		spin_init(&spin, progress_ctrl(a.k));
 		/* The wait of the first block is limited; this one ends with it, or with the group. */
-		while (on && (status = gpu_ld_acquire(&ctrl->status[gpu_tid()])) / 2 != d.call.number)
+		while (on && (status = gpu_ld_relaxed(&ctrl->status[gpu_tid()])) / 2 != d.call.number)
 			on = spin_expired(&spin) != SHUNT_FAULT_ABORT;
 		uint32_t bits = gpu_ballot(gpu_tid() < a.k.nranks && (status & 1 || !on));
 
 		if (gpu_tid() == 0)
 			*d.missing = bits;
 	}
-	gpu_sync();
 }
 
 /* Marks the places of a pack of a head that name the expert; and writes them to `routing`. */
@@ -217,7 +216,7 @@ GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch 
 	place = i % a.topk;
 	for (uint32_t j = 0; j < n && token < a.max_tokens; j++) {
 		if (p.id[j] == (int16_t)expert)
-			d.shared[source * d.per_rank + token] = 1;
+			gpu_test_and_set32(&d.shared[source * d.per_rank + token]); /* other lanes may, too */
 		if (writes)
 			a.routing[(uint64_t)source * a.max_tokens * a.topk + i + j] = p.id[j];
 		if (++place == a.topk) {
@@ -228,8 +227,8 @@ GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch 
 }
 
 /*
- * Reads the heads of all sources; d.bits has the tokens that name the expert then. writers: so many blocks write
- * `routing` together; 0: none. By the whole block.
+ * Reads the heads of all sources; behind a barrier d.bits has the tokens that name the expert then. writers: so many
+ * blocks write `routing` together; 0: none. By the whole block.
  */
 GPU_FN void ep_read_heads(
     const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t expert, uint32_t writers, uint64_t began)
@@ -237,8 +236,8 @@ GPU_FN void ep_read_heads(
 	uint32_t slots = ep_slots(d.head_lines), words = a.k.nranks * d.per_rank / 32;
 	uint64_t *waited = ep_ctrl(a.k, a.k.rank)->waited[0];
 
-	for (uint32_t i = gpu_tid(); i < words * 8; i += gpu_ntid())
-		((uint32_t *)d.shared)[i] = 0;
+	for (uint32_t i = gpu_tid(); i < words * 32; i += gpu_ntid())
+		d.shared[i] = 0;
 	gpu_sync();
 	for (uint32_t u = d.warp; u < a.k.nranks * slots; u += d.nwarps) {
 		uint32_t s = u / slots, i = u % slots;
@@ -261,7 +260,6 @@ GPU_FN void ep_read_heads(
 		if (gpu_lane() == 0)
 			d.bits[w] = bits;
 	}
-	gpu_sync();
 }
 
 /*
@@ -334,8 +332,7 @@ GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispat
 	uint32_t busy = d.local * shares < gpu_nbid() ? d.local * shares : gpu_nbid();
 
 	if (gpu_tid() == 0)
-		*d.missing = 0;
-	gpu_sync();
+		*d.missing = 0; /* read behind the barrier of ep_read_heads() */
 	if (a.k.flags & SHUNT_K_EP_MASKS)
 		ep_agree_on_sources(a, d);
 	for (uint32_t i = gpu_bid(); i < d.local * shares && !d.seen->broken; i += gpu_nbid()) {
@@ -353,23 +350,19 @@ GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispat
 
 GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 {
-	GPU_SHARED(uint64_t, shared, EP_MOST_NAMES / 8);
+	GPU_SHARED(uint64_t, shared, EP_MOST_NAMES / 2);
 	GPU_SHARED(uint32_t, bits, EP_MOST_NAMES / 32);
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, missing, 1);
 	struct ep_dispatch d = { ep_call_begin(a, SHUNT_EP_DISPATCH), gpu_tid() / 32, gpu_ntid() / 32,
 		a.experts / a.k.nranks, ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2),
-		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (char *)shared, bits, seen, missing };
+		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (uint32_t *)shared, bits, seen, missing };
 
-	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND)
-		ep_call_await_set(a, d.call);
 	ep_look(a.k, seen);
-	/* A rank that has given up sends nothing: its peers' slots may still be in use. */
-	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && !seen->broken) {
+	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
 		ep_send_rows(a, d);
 	}
-	gpu_sync();
 	if (d.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
 		ep_receive(a, d);
 	ep_call_end(a, d.call);

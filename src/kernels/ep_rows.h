@@ -38,14 +38,14 @@ GPU_FN bool ep_wait_slot(
 
 	spin_init(&spin, progress_ctrl(a));
 	for (;;) {
-		bool there, on = true;
+		bool on = true;
 
 		gpu_ll128_ld(slot, v, flag, lines);
-		there = gpu_ll128_ready(*v, flag, lines);
-		if (gpu_warp_all(there))
+		if (gpu_warp_all(gpu_ll128_ready(*v, flag, lines)))
 			return true;
 		if (gpu_lane() == 7)
-			on = ep_try_again(&spin, a, rank, SHUNT_CHECK_CHANNEL, flag, there ? flag : v->hi);
+			on = ep_try_again(
+			    &spin, a, rank, SHUNT_CHECK_CHANNEL, flag, (const uint64_t *)(slot + SHUNT_EP_LINE_DATA));
 		if (!gpu_warp_all(on))
 			return false;
 	}

@@ -35,6 +35,7 @@ GPU_FN bool ep_broken(const struct shunt_kargs &a) { return gpu_ld_relaxed32(&pr
 struct ep_seen {
 	uint32_t broken; /* ep_broken() */
 	uint32_t masked; /* the masked ranks, as bits */
+	uint32_t unread; /* not 0: ranks have not read what the next call would overwrite, and are not masked */
 };
 
 /* By the whole block. */
@@ -51,20 +52,23 @@ GPU_FN void ep_look(const struct shunt_kargs &a, struct ep_seen *seen)
 }
 
 /*
- * By one thread, after a try in vain to see what `rank` has to store. True: try again. channel, expected, seen: for the
- * report.
+ * By one thread, after a try in vain to see what `rank` has to store. True: try again. channel, expected, word: for the
+ * report; word is what should become `expected`.
  */
-GPU_FN bool ep_try_again(
-    struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel, uint64_t expected, uint64_t seen)
+GPU_FN bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel,
+    uint64_t expected, const uint64_t *word)
 {
 	uint32_t expired = spin_expired(spin);
 
+	/* This rank's own blocks run, and will come. */
+	if (expired == SHUNT_FAULT_TIMEOUT && (a.flags & SHUNT_K_EP_MASKS) && rank == a.rank)
+		return true;
 	if (expired == SHUNT_FAULT_TIMEOUT && (a.flags & SHUNT_K_EP_MASKS)) {
 		ep_mask(a, rank);
 		return false;
 	}
 	if (expired) {
-		spin_report(progress_ctrl(a), expired, a.rank, rank, channel, expected, seen);
+		spin_report(progress_ctrl(a), expired, a.rank, rank, channel, expected, gpu_ld_relaxed(word));
 		return false;
 	}
 	if (!(a.flags & SHUNT_K_EP_MASKS) || spin->tries % GPU_SPIN_CHECK)

@@ -18,6 +18,7 @@
 #include "kernels/set.h"
 #include "tests/algos/sel.h"
 #include "tests/algos/job.h"
+#include "tests/kernels/planted_ep.h"
 #include "tests/plan/exec_plans.h"
 #include "tests/plan/exec_ranks.h"
 #include "tests/support/clock.h"
@@ -260,7 +261,7 @@ static void test_check_of_many_messages(void **state)
  */
 enum { BARRIER_RANKS = 3, BARRIER_PART = 80, BARRIER_COUNT = BARRIER_RANKS * BARRIER_PART, BARRIER_STEPS = 6 };
 
-static void barrier_step(struct world *w, int r, int t, float *const buf[2][BARRIER_RANKS])
+static void barrier_step(struct world *w, int r, int t, unsigned kernel, float *const buf[2][BARRIER_RANKS])
 {
 	struct shunt_kargs_barrier barrier = { .k = { .rank = (uint16_t)r, .nranks = BARRIER_RANKS }, .own_place = 7 };
 	struct shunt_kargs_direct direct = { .k = barrier.k, .bytes = BARRIER_PART * sizeof(float) };
@@ -277,12 +278,12 @@ static void barrier_step(struct world *w, int r, int t, float *const buf[2][BARR
 	l.kernel = SHUNT_KERNEL(SHUNT_SHAPE_direct4, SHUNT_KOP_SUM, SHUNT_F32);
 	l.args = &direct;
 	assert_int_equal(gpu->launch(r, &l), 0);
-	l.kernel = SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8);
+	l.kernel = kernel;
 	l.args = &barrier;
 	assert_int_equal(gpu->launch(r, &l), 0);
 }
 
-static void test_barrier(void **state)
+static void barriers(unsigned kernel)
 {
 	float *buf[2][BARRIER_RANKS], factor = 1;
 	struct world w;
@@ -297,7 +298,7 @@ static void test_barrier(void **state)
 		}
 	for (int t = 0; t < BARRIER_STEPS; t++)
 		for (int r = 0; r < BARRIER_RANKS; r++)
-			barrier_step(&w, r, t, buf);
+			barrier_step(&w, r, t, kernel, buf);
 	for (int r = 0; r < BARRIER_RANKS; r++)
 		world_wait(&w, r, "barriers");
 	for (int t = 1; t < BARRIER_STEPS; t++)
@@ -309,6 +310,53 @@ static void test_barrier(void **state)
 		for (int b = 0; b < 2; b++)
 			gpu->mem_free(buf[b][r]);
 	world_stop(&w);
+}
+
+static void test_barrier(void **state)
+{
+	barriers(SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8));
+}
+
+static void test_ep_barrier(void **state)
+{
+	barriers(SHUNT_KERNEL(SHUNT_SHAPE_ep_barrier, 0, SHUNT_U8));
+}
+
+static void expert_parallel(int times, int form, bool phases, bool masks, int late)
+{
+	struct world w;
+
+	start(&w, 3);
+	shunt_sim_set_jitter(13, JITTER_US);
+	planted_ep(&w, times, form, phases, masks, late);
+	world_stop(&w);
+}
+
+static void test_ep_calls(void **state)
+{
+	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1);
+}
+
+/* The others run ahead of a rank from which they hear nothing but credits. */
+static void test_ep_ahead(void **state)
+{
+	for (int late = 0; late < 3; late += 2)
+		expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, late);
+}
+
+static void test_ep_cast(void **state)
+{
+	expert_parallel(4, SHUNT_EP_FP8_ROUND, false, false, -1);
+}
+
+static void test_ep_phases(void **state)
+{
+	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1);
+}
+
+static void test_ep_masks(void **state)
+{
+	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1);
 }
 
 /* SHUNT_CHECK of collectives: the ranks agree, several times. Then one has another count, and both sides say so. */
@@ -909,6 +957,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_messages_with_check),
 		cmocka_unit_test(test_check_of_many_messages),
 		cmocka_unit_test(test_barrier),
+		cmocka_unit_test(test_ep_barrier),
+		cmocka_unit_test(test_ep_calls),
+		cmocka_unit_test(test_ep_ahead),
+		cmocka_unit_test(test_ep_cast),
+		cmocka_unit_test(test_ep_phases),
+		cmocka_unit_test(test_ep_masks),
 		cmocka_unit_test(test_check_of_calls),
 		cmocka_unit_test(test_check_of_messages),
 		cmocka_unit_test(test_give_up_at_a_deadline),

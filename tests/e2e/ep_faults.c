@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* What breaks an expert parallel group, and what one with masks survives. Ranks as processes, on the sim. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/e2e/ep_job.h"
+#include "tests/support/own.h"
+
+#define LATE_NS 300000000ull /* for a rank that never comes */
+
+static struct {
+	struct ranks_ids ids;
+	atomic_int barrier[8];
+} *shared;
+
+static const struct ep_job job = {
+	.experts = 6, .topk = 2, .hidden = 128, .max_tokens = 4, .dtype = 9, .tokens = { 4, 2, 3 }, .seed = 5
+};
+
+static int run(int n, unsigned dies, rank_fn body)
+{
+	memset(shared, 0, sizeof(*shared));
+	return ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = n, .raw = 1, .body = body, .dies = dies });
+}
+
+static int make(struct rank *r, uint32_t flags, uint64_t timeout_ns, struct ep_run *call, struct shunt_ep **group_p)
+{
+	struct ep_job mine = job;
+
+	mine.nranks = r->nranks;
+	CHECK(ep_group_make(r, ep_id(r, &shared->ids, 0), &mine, flags, timeout_ns, group_p) == 0);
+	return ep_run_prepare(call, &mine, r);
+}
+
+/* The group is broken by this error, whose text has these words, and says so to every call from then on. */
+static int broken(struct rank *r, struct shunt_ep *group, struct ep_run *call, int expected, const char *words)
+{
+	char text[300];
+	int err;
+
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	err = shunt_ep_error(group, text, sizeof(text));
+	if (err != expected || !strstr(text, words))
+		fprintf(stderr, "rank %d: error %d (%s), not %d (%s)\n", r->rank, err, text, expected, words);
+	CHECK(err == expected && strstr(text, words));
+	CHECK(shunt_ep_ll_dispatch(group, &call->dispatch) == expected);
+	CHECK(shunt_ep_barrier(group, r->stream) == expected);
+	ep_run_finish(call);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static struct {
+	int max_tokens, hidden, experts, topk, form;
+	const char *words[2]; /* of rank 0 and of rank 1 */
+} other;
+
+static int body_differs(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, 0, 0, &call, &group) == 0);
+	if (r->rank == 1) {
+		call.dispatch.max_tokens -= other.max_tokens;
+		call.dispatch.hidden -= other.hidden;
+		call.dispatch.experts -= other.experts;
+		call.dispatch.topk -= other.topk;
+		call.dispatch.form = other.form;
+		call.dispatch.recv_scales = call.dispatch.recv_x;
+		call.dispatch.tokens = 2;
+	}
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+	return broken(r, group, &call, -EPROTO, other.words[r->rank]);
+}
+
+static void test_values_that_differ(void **state)
+{
+	static const __typeof__(other) rows[] = {
+		{ .max_tokens = 1,
+		    .words = { "rank 0 calls ep_ll_dispatch with max_tokens 4 where rank 1 has 3",
+		        "rank 1 calls ep_ll_dispatch with max_tokens 3 where rank 0 has 4" } },
+		{ .hidden = 64, .words = { "hidden 128 where rank 1 has 64", "hidden 64 where rank 0 has 128" } },
+		{ .experts = 2, .words = { "experts 6 where rank 1 has 4", "experts 4 where rank 0 has 6" } },
+		{ .topk = 1, .words = { "topk 2 where rank 1 has 1", "topk 1 where rank 0 has 2" } },
+		{ .form = SHUNT_EP_FP8, .words = { "form 0 where rank 1 has 1", "form 1 where rank 0 has 0" } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		other = rows[i];
+		assert_int_equal(run(2, 0, body_differs), 0);
+	}
+}
+
+static int64_t bad_id;
+
+static int body_bad_id(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, 0, 0, &call, &group) == 0);
+	if (r->rank == 0) {
+		CHECK(shunt_memcpy((int64_t *)call.dispatch.topk_idx + 5, &bad_id, sizeof(bad_id)) == 0);
+		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+		return broken(r, group, &call, -EINVAL, "token 2 names expert");
+	}
+	/* It has nobody to wait for. */
+	ep_run_finish(&call);
+	CHECK(shunt_ep_destroy(group, 1) == 0);
+	return 0;
+}
+
+static void test_ids_that_are_no_experts(void **state)
+{
+	static const int64_t ids[] = { 6, -2, INT64_C(1) << 31, (INT64_C(1) << 33) + 1 };
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		bad_id = ids[i];
+		assert_int_equal(run(2, 0, body_bad_id), 0);
+	}
+}
+
+/* The host does not see what a graph sends. */
+static int body_third_of_a_graph(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+	void *graph;
+
+	CHECK(make(r, 0, 0, &call, &group) == 0);
+	call.dispatch.phases = SHUNT_EP_SEND;
+	CHECK(shunt_ep_barrier(group, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	CHECK(shunt_graph_launch(graph, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_graph_destroy(graph) == 0);
+	return broken(r, group, &call, -EDEADLK, "sends a third low latency dispatch");
+}
+
+static void test_third_call_of_a_graph(void **state)
+{
+	assert_int_equal(run(2, 0, body_third_of_a_graph), 0);
+}
+
+static int body_late(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, 0, LATE_NS, &call, &group) == 0);
+	if (r->rank == 0) {
+		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+		CHECK(
+		    broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch") == 0);
+	}
+	ranks_barrier(r, &shared->barrier[0]);
+	return 0;
+}
+
+static void test_rank_that_does_not_come(void **state)
+{
+	assert_int_equal(run(2, 0, body_late), 0);
+}
+
+/* Killed between its send phase and its receive phase; the others have its rows, and wait for its next call. */
+static int body_killed(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, 0, 0, &call, &group) == 0);
+	call.dispatch.phases = SHUNT_EP_SEND;
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	ranks_barrier(r, &shared->barrier[0]);
+	if (r->rank == 1)
+		kill(getpid(), SIGKILL);
+	call.dispatch.phases = SHUNT_EP_RECEIVE;
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	CHECK(ep_run_check_dispatch(&call, r) == 0);
+	CHECK(shunt_ep_barrier(group, r->stream) == 0);
+	return broken(r, group, &call, -EOWNERDEAD, "rank 1 died");
+}
+
+static void test_rank_that_dies(void **state)
+{
+	assert_int_equal(run(3, 2, body_killed), 0);
+}
+
+/* A dispatch and a combine in which the masked ranks have no part. */
+static int go_on(struct rank *r, struct shunt_ep *group, uint32_t masked, int n)
+{
+	struct ep_job mine = job;
+	struct ep_run call;
+	int32_t masks[4] = { 7, 7, 7, 7 };
+
+	mine.nranks = r->nranks;
+	mine.masked = masked;
+	for (int i = 0; i < n; i++, mine.seed++) {
+		ep_run_prepare(&call, &mine, r);
+		CHECK(ep_run_fill_rows(&call, r) == 0);
+		CHECK(
+		    shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_ep_ll_combine(group, &call.combine) == 0);
+		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_ep_error(group, NULL, 0) == 0);
+		CHECK(ep_run_check_dispatch(&call, r) == 0 && ep_run_check_combine(&call, r) == 0);
+		ep_run_finish(&call);
+	}
+	CHECK(shunt_ep_masks(group, masks, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	for (int p = 0; p < r->nranks; p++)
+		CHECK(masks[p] == (int32_t)(masked >> p & 1));
+	return 0;
+}
+
+static int body_masked_dead(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, SHUNT_EP_MASKS, 0, &call, &group) == 0);
+	CHECK(go_on(r, group, 0, 1) == 0);
+	if (r->rank == 1)
+		kill(getpid(), SIGKILL);
+	CHECK(go_on(r, group, 2, 3) == 0);
+	CHECK(shunt_ep_barrier(group, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_ep_error(group, NULL, 0) == 0);
+	ep_run_finish(&call);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static void test_masks_survive_a_death(void **state)
+{
+	assert_int_equal(run(3, 2, body_masked_dead), 0);
+}
+
+static int body_masked_late(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, SHUNT_EP_MASKS, r->rank ? 0 : LATE_NS, &call, &group) == 0);
+	if (r->rank == 0) {
+		CHECK(go_on(r, group, 2, 2) == 0);
+		CHECK(shunt_ep_barrier(group, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	}
+	ranks_barrier(r, &shared->barrier[0]);
+	ep_run_finish(&call);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static void test_masks_survive_a_rank_that_does_not_come(void **state)
+{
+	assert_int_equal(run(2, 0, body_masked_late), 0);
+}
+
+/* Masked by hand on both sides, and taken back. */
+static int body_masked_by_hand(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, SHUNT_EP_MASKS, 0, &call, &group) == 0);
+	CHECK(shunt_ep_mask(group, 3, 1, r->stream) == -EINVAL && shunt_ep_mask(group, -1, 1, r->stream) == -EINVAL);
+	for (int i = 0; i < 3; i++) {
+		uint32_t masked = r->rank == 2 ? 3 : 4;
+
+		CHECK(go_on(r, group, 0, 2) == 0);
+		for (int p = 0; p < 3; p++)
+			CHECK(!(masked >> p & 1) || shunt_ep_mask(group, p, 1, r->stream) == 0);
+		CHECK(go_on(r, group, masked, 3) == 0);
+		for (int p = 0; p < 3 && i; p++)
+			CHECK(!(masked >> p & 1) || shunt_ep_mask(group, p, 0, r->stream) == 0);
+		CHECK(i || shunt_ep_masks_clear(group, r->stream) == 0);
+		CHECK(shunt_ep_barrier(group, r->stream) == 0);
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	ep_run_finish(&call);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static void test_masks_by_hand(void **state)
+{
+	assert_int_equal(run(3, 0, body_masked_by_hand), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_values_that_differ),
+		cmocka_unit_test(test_ids_that_are_no_experts),
+		cmocka_unit_test(test_third_call_of_a_graph),
+		cmocka_unit_test(test_rank_that_does_not_come),
+		cmocka_unit_test(test_rank_that_dies),
+		cmocka_unit_test(test_masks_survive_a_death),
+		cmocka_unit_test(test_masks_survive_a_rank_that_does_not_come),
+		cmocka_unit_test(test_masks_by_hand),
+	};
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	own_environment();
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

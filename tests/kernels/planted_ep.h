@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_KERNELS_PLANTED_EP_H
+#define TESTS_KERNELS_PLANTED_EP_H
+/* Low latency calls of an expert parallel group, for planted.c. */
+#include <stdbool.h>
+#include "shunt/ep.h"
+#include "tests/algos/world.h"
+
+/*
+ * Three ranks make `times` dispatches and combines in a row, in the given form of rows, and all that they get is
+ * compared with the reference. phases: a launch for each phase, and two calls under way. masks: as of a group that has
+ * them; a rank is masked. late: a rank that begins when the others can go no further; -1: none.
+ */
+void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late);
+#endif
