@@ -80,8 +80,9 @@ def integer(what: str, value: object, low: int, high: int) -> int:
 
 
 def integers(what: str, value: object, low: int, high: int) -> list[int]:
-    """One, or several."""
-    if hasattr(value, "__index__"):
+    """One, or several. An array or a tensor has the methods of both: it is one if it has no dimensions."""
+    is_one = not isinstance(value, Iterable) or getattr(value, "shape", None) == ()
+    if is_one and hasattr(value, "__index__"):
         return [integer(what, value, low, high)]
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
         wrong(what, value, f"an int or several, not {type(value).__name__}")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -24,6 +24,7 @@ import libshunt
 import libshunt.language as language
 import libshunt.torch as shunt_torch
 import torch.distributed as dist
+from libshunt import _arguments
 
 
 class Odd:
@@ -41,6 +42,23 @@ class Number:
 class Many:
     def __repr__(self) -> str:
         return "many\n" * 1000
+
+
+class Array:
+    """As one of NumPy, or a tensor: it has the methods of a number and of a list, whatever its shape is."""
+
+    def __init__(self, values: list[int], shape: tuple[int, ...]) -> None:
+        self.values, self.shape = values, shape
+
+    def __index__(self) -> int:
+        if len(self.values) != 1:
+            raise TypeError("several")
+        return self.values[0]
+
+    def __iter__(self) -> Iterator[int]:
+        if not self.shape:
+            raise TypeError("no dimensions")
+        return iter(self.values)
 
 
 class Path:
@@ -219,6 +237,15 @@ class Arguments(Case):
             self.assertTrue(libshunt.path("allreduce", 1 << 57, "int8"))
 
         on_ranks(1, body)
+
+    def test_arrays_are_numbers_or_several(self) -> None:
+        for given, wanted in (
+            (Array([7], ()), [7]),
+            (Array([7], (1,)), [7]),
+            (Array([], (0,)), []),
+            (Array([7, 8], (2,)), [7, 8]),
+        ):
+            self.assertEqual(_arguments.integers("sizes", given, 0, 9), wanted)
 
     def test_what_is_said(self) -> None:
         for call, text in (
