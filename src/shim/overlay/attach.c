@@ -73,14 +73,19 @@ bool shunt_attach_ready(struct shunt_entry *e, ncclComm_t comm)
 	return shunt_life_is_located(&e->life);
 }
 
-bool shunt_attach_not_ready(ncclComm_t comm, const char *what)
+bool shunt_attach_in_progress(ncclComm_t comm)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
 	ncclResult_t state = ncclSuccess;
 	bool is_nonblocking = e && !e->config.blocking;
 
 	shunt_entry_put(e);
-	if (!is_nonblocking || real_CommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress)
+	return is_nonblocking && real_CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+}
+
+bool shunt_attach_not_ready(ncclComm_t comm, const char *what)
+{
+	if (!shunt_attach_in_progress(comm))
 		return false;
 	shunt_warn("%s: " SHUNT_NOT_READY, what);
 	return true;

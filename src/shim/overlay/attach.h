@@ -21,10 +21,12 @@ bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
  * their first call.
  */
 void shunt_attach_ask_nvls(struct shunt_entry *entry, ncclComm_t comm);
+/* True: the communicator is non-blocking, and has work under way, such as a split. */
+bool shunt_attach_in_progress(ncclComm_t comm);
 /*
- * True (logged): the communicator is non-blocking, and has work under way, such as a split. The call is to be refused,
- * as NCCL would: then Shunt's side has not changed. NCCL itself is not called, because from 2.28 on its ncclCommDestroy
- * would leave the thread in a group that nobody ends. what: the function's name.
+ * The same (logged). The call is to be refused, as NCCL would: then Shunt's side has not changed. NCCL itself is not
+ * called, because from 2.28 on its ncclCommDestroy would leave the thread in a group that nobody ends. what: the
+ * function's name.
  */
 bool shunt_attach_not_ready(ncclComm_t comm, const char *what);
 /* True: our kernels may run on the communicator. Asks the real NCCL in the same way. */

@@ -220,15 +220,16 @@ ncclResult_t shunt_overlay_shrink(
 {
 	struct shunt_entry *parent, *child = NULL;
 	struct shunt_pending_child *pending;
-	bool blocking = true;
+	bool blocking = true, aborts = flags & NCCL_SHRINK_ABORT, in_progress;
 	ncclComm_t *real_handle_p;
 
 	if (!comm) { /* NCCL 2.28 reads from it before it checks it */
 		shunt_warn("ncclCommShrink: the communicator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
-	if (shunt_attach_not_ready(comm, "ncclCommShrink"))
+	if (!aborts && shunt_attach_not_ready(comm, "ncclCommShrink"))
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	in_progress = aborts && shunt_attach_in_progress(comm);
 	/* NCCL before 2.27 refuses, and then nothing is aborted. */
 	parent = excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ? shunt_entry_find(comm) : NULL;
 	/* NCCL judges a number of ranks that cannot be. The array may be shorter than that: it is not read here. */
@@ -237,9 +238,13 @@ ncclResult_t shunt_overlay_shrink(
 		parent = NULL;
 	}
 	if (parent) {
-		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
-		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, whose dead ranks keep our kernels off
-			                            from now on */
+		/*
+		 * NCCL's abort ends what is in progress, even if NCCL refuses the shrink since it was: then the program
+		 * calls again, as it may have to for the first time on other ranks, and this call does not count.
+		 */
+		if (!in_progress)
+			child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
+		if (aborts) { /* stops what runs on the parent, whose dead ranks keep our kernels off from now on */
 			shunt_life_stop(&parent->life);
 			shunt_comm_abort(parent->comm);
 		}
