@@ -81,6 +81,8 @@ void shunt_proxy_fail(struct connection *c, int err, const char *text)
 	fail_because(c, err, c->rank, text);
 }
 
+int shunt_proxy_doubt_ms = 200;
+
 /* A rank of the peer's host has seen the peer's process end. What the peer had sent before may come after that word. */
 static void doubt(struct shunt_proxy *proxy, int rank)
 {
@@ -88,11 +90,12 @@ static void doubt(struct shunt_proxy *proxy, int rank)
 		struct connection *c = &proxy->connection[i];
 
 		if (c->rank == rank && c->state == CONNECTION_READY && !c->doubted_ms)
-			c->doubted_ms = shunt_deadline_ms(SHUNT_PROXY_DOUBT_MS);
+			c->doubted_ms = shunt_deadline_ms(shunt_proxy_doubt_ms);
 		proxy->doubts |= c->doubted_ms != 0;
 	}
 }
 
+/* This thread may not have run for long: what came meanwhile is heard before a doubt ends. */
 static void end_doubts(struct shunt_proxy *proxy)
 {
 	int64_t now = shunt_now_ms();
@@ -102,8 +105,12 @@ static void end_doubts(struct shunt_proxy *proxy)
 	for (int i = 0; i < proxy->config.npeers; i++) {
 		struct connection *c = &proxy->connection[i];
 
-		left |= c->doubted_ms > now;
-		if (!c->doubted_ms || c->doubted_ms > now)
+		if (c->doubted_ms && (c->doubted_ms > now || !c->doubt_is_over)) {
+			c->doubt_is_over = c->doubted_ms <= now;
+			left = true;
+			continue;
+		}
+		if (!c->doubted_ms)
 			continue;
 		c->doubted_ms = 0;
 		if (c->state != CONNECTION_READY)

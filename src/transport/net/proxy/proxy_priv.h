@@ -16,8 +16,8 @@
 #define SHUNT_PROXY_BECAUSE_CHANNEL SHUNT_PROXY_FIRST_CHANNEL
 /* The process of this rank of the sender's host is dead. */
 #define SHUNT_PROXY_DIED_CHANNEL (SHUNT_PROXY_BECAUSE_CHANNEL + SHUNT_NET_MAX_RANKS)
-/* A farewell that a dead process had said has come by then. */
-#define SHUNT_PROXY_DOUBT_MS 200
+/* A farewell that a dead process had said has come by then. Tests set it. */
+extern int shunt_proxy_doubt_ms;
 
 /* Puts of a connection that are under way, at most. */
 #define SHUNT_PROXY_POSTED 256
@@ -43,6 +43,7 @@ struct connection {
 	int rank;                            /* the peer's */
 	bool finished;                       /* the peer was told that no more puts follow */
 	int64_t doubted_ms;                  /* the peer is dead, unless its farewell comes until then; 0: not so */
+	bool doubt_is_over;                  /* so it was at the last work: the network was looked at after that */
 	uint64_t posted, done;               /* puts */
 	uint64_t places[SHUNT_PROXY_POSTED]; /* in the FIFO, from 1, of those that are posted and not done */
 	char name[96];
