@@ -107,6 +107,8 @@ static void parent_after_fork(void)
 
 static void child_after_fork(void)
 {
+	/* For ThreadSanitizer, which takes it for locked; the C library takes the owner for another thread. */
+	pthread_mutex_unlock(&shunt_lock_mutex[SHUNT_LOCK_DESCRIPTORS]);
 	atomic_fetch_add(&generation, 1);
 	for (size_t i = 0; i < SHUNT_NLOCKS; i++)
 		pthread_mutex_init(&shunt_lock_mutex[i], NULL);
