@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -329,7 +329,7 @@ int main(int argc, char **argv)
 	snprintf(address, sizeof(address), "%p", (void *)shared->fake);
 	setenv("FAKE_NCCL_SHARED", address, 1);
 	setenv("SHUNT_NCCL_LIB", "none", 0);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
