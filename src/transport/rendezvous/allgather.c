@@ -144,9 +144,9 @@ static int64_t patience(const struct shunt_rendezvous *rdzv, const struct rdzv_r
 {
 	int64_t levels = rdzv->level == RDZV_HOST_RANKS ? 2 : 1, setup = shunt_config()->setup_timeout;
 
-	if (round->timeout_ms <= 0 || setup <= 0)
+	if (round->timeout_ms <= 0)
 		return SHUNT_NEVER;
-	return round->deadline + levels * (round->timeout_ms < setup ? round->timeout_ms : setup);
+	return round->deadline + levels * (setup <= 0 || round->timeout_ms < setup ? round->timeout_ms : setup);
 }
 
 int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *asked)
