@@ -23,7 +23,8 @@
  *
  *   -EINVAL       a value is out of its range, or the group is none. Nothing was enqueued
  *   -ENOSPC       the group has less memory than the call needs; the line has both numbers. Nothing was enqueued
- *   -EBUSY        the stream's capture was spoiled, or it captures and the call cannot be captured
+ *   -EBUSY        the stream's capture was spoiled, or it captures and the call cannot be captured; at create: the
+ *                 thread is inside ncclGroupStart
  *   -EDEADLK      a third low latency call of its kind, before the first was received. Nothing was enqueued
  *   -EOPNOTSUPP   at create: the ranks are not joined by NVLink, are on several hosts, or are more than 8
  *   -ENODEV, -ENOMEM, -EIO
@@ -87,7 +88,8 @@ struct shunt_ep_config {
 SHUNT_API int shunt_ep_id(void *host);
 /*
  * Waits for all ranks, each of which must call. With a communicator, which is only asked for its ranks and may be used
- * and ended as before, all ranks create their groups in the same order. If some rank cannot, all ranks get an error.
+ * and ended as before, all ranks create their groups in the same order. If some rank cannot, all ranks get an error. A
+ * rank whose communicator is not ready is refused at once, and may call again; the others wait, up to SHUNT_TIMEOUT.
  */
 SHUNT_API int shunt_ep_create(const struct shunt_ep_config *config, struct shunt_ep **group_p);
 /*

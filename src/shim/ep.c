@@ -36,10 +36,11 @@ static struct live *groups; /* SHUNT_LOCK_GROUPS */
 static uintptr_t last_name;
 static pthread_cond_t unused = PTHREAD_COND_INITIALIZER;
 
-/* A forked child has no groups. */
+/* A forked child has no groups, and nobody who waits. */
 static void forget_groups(void)
 {
 	groups = NULL;
+	pthread_cond_init(&unused, NULL);
 }
 SHUNT_IN_FORKED_CHILD(forget_groups)
 
@@ -194,7 +195,8 @@ static int describe_by_id(const struct shunt_ep_config *c, struct shunt_ep_desc 
 	}
 	/* NCCL_COMM_ID's, which other groups have, too. */
 	err = join(c->id, c->rank, c->nranks, &own);
-	d->id = shunt_id_derive(&own, sizeof(own), "expert parallel", 0, 0);
+	if (!err)
+		d->id = shunt_id_derive(&own, sizeof(own), "expert parallel", 0, 0);
 	return err;
 }
 
