@@ -85,23 +85,33 @@ GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine &
 
 /* ---- receive */
 
-/* The token's expert at a place, or -1; the place of its row, as a token's repeated expert has one row. */
-GPU_FN int64_t ep_expert_at(const struct shunt_kargs_ep_ll &a, uint32_t token, uint32_t place, uint32_t *first_p)
+/*
+ * The token's expert at a place, or -1; the place of its row, as a token's repeated expert has one row. own: the
+ * token's expert at the place of this lane. By a warp.
+ */
+GPU_FN int64_t ep_expert_at(
+    const struct shunt_kargs_ep_ll &a, uint32_t token, uint32_t place, int64_t own, uint32_t *first_p)
 {
-	const int64_t *experts = a.topk_idx + (uint64_t)token * a.topk;
-	int64_t id = experts[place];
+	int64_t id = a.topk_idx[(uint64_t)token * a.topk + place];
+	uint32_t places = gpu_ballot(gpu_lane() < a.topk && own == id);
 
-	for (*first_p = 0; experts[*first_p] != id; ++*first_p)
-		;
+	*first_p = gpu_popc((places & -places) - 1);
 	return (uint64_t)id < a.experts ? id : -1;
+}
+
+GPU_FN int64_t ep_own_expert(const struct shunt_kargs_ep_ll &a, uint32_t token)
+{
+	return gpu_lane() < a.topk ? a.topk_idx[(uint64_t)token * a.topk + gpu_lane()] : -1;
 }
 
 /* With masks all parts of a token must leave out the same rows: waits for them first. By the whole block. */
 GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token)
 {
+	int64_t own = ep_own_expert(a, token);
+
 	for (uint32_t place = 0; place < a.topk; place++) {
 		uint32_t first, rank;
-		int64_t id = ep_expert_at(a, token, place, &first);
+		int64_t id = ep_expert_at(a, token, place, own, &first);
 		bool there = true;
 		struct gpu_v16 v;
 
@@ -133,28 +143,47 @@ template <typename T> GPU_FN void ep_add(float sum[8], struct gpu_v16 v, float w
 		sum[e] += gpu_mul(weight, to_acc(p.e[e]));
 }
 
+/* The slot of a place's row; none where the place has no expert, or its rank's rows are left out. */
+GPU_FN struct ep_slot ep_slot_at(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token,
+    uint32_t place, int64_t own, uint32_t i)
+{
+	uint32_t first, rank;
+	int64_t id;
+
+	if (place >= a.topk)
+		return { 0, 0, 0 };
+	id = ep_expert_at(a, token, place, own, &first);
+	rank = id < 0 ? 0 : (uint32_t)id / c.local;
+	if (id < 0 || *c.absent >> rank & 1)
+		return { 0, 0, 0 };
+	return { ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE, ep_slot_lines(c.row_lines, i), rank };
+}
+
 /* One slot of a token's sum. False: a row does not come. By a warp. */
 template <typename T>
 GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t i)
 {
 	uint32_t lines = ep_slot_lines(c.row_lines, i);
 	float sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+	int64_t own = ep_own_expert(a, token);
 	union pack<T> out;
 
-	for (uint32_t place = 0; place < a.topk; place++) {
-		uint32_t first, rank;
-		int64_t id = ep_expert_at(a, token, place, &first);
-		struct gpu_v16 v;
+	for (uint32_t place = 0; place < a.topk; place += EP_DEPTH) {
+		struct ep_slot slot[EP_DEPTH];
+		struct gpu_v16 v[EP_DEPTH];
 
-		rank = id < 0 ? 0 : (uint32_t)id / c.local;
-		if (id < 0 || *c.absent >> rank & 1)
-			continue;
-		if (!ep_wait_slot(a.k, ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE, lines,
-		        c.call.number, rank, &v))
+		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
+			slot[k] = ep_slot_at(a, c, token, place + k, own, i);
+		if (!ep_wait_slots<EP_DEPTH>(a.k, slot, c.call.number, v))
 			return false;
-		if (c.began && gpu_lane() == 0)
-			gpu_st_relaxed(&ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][rank], gpu_clock_ns() - c.began);
-		ep_add<T>(sum, v, a.topk_weights[(uint64_t)token * a.topk + place]);
+		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
+			if (!slot[k].lines)
+				continue;
+			if (c.began && gpu_lane() == 0)
+				gpu_st_relaxed(
+				    &ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][slot[k].rank], gpu_clock_ns() - c.began);
+			ep_add<T>(sum, v[k], a.topk_weights[(uint64_t)token * a.topk + place + k]);
+		}
 	}
 	GPU_UNROLL for (int e = 0; e < 8; e++)
 		from_acc(&out.e[e], sum[e]);

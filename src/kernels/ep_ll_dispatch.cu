@@ -262,37 +262,52 @@ GPU_FN void ep_read_heads(
 	}
 }
 
+/* A slot of a row, from a register to the caller's memory. row: of the expert. */
+GPU_FN void ep_store_slot(
+    const struct shunt_kargs_ep_ll &a, uint32_t local, uint32_t row, uint32_t lines, uint32_t i, struct gpu_v16 v)
+{
+	uint64_t rows = (uint64_t)a.k.nranks * a.max_tokens;
+	uint32_t bytes = a.form == SHUNT_EP_FORM_AS_IS ? a.hidden * 2 : a.hidden;
+	uint32_t at = ep_at(lines, i), width = ep_width(lines);
+
+	if (width && at < bytes) {
+		store_user<u8>(
+		    (char *)a.k.recv + (local * rows + row) * bytes, at, width, bytes, a.k.flags & SHUNT_K_ALIGNED, v);
+		return;
+	}
+	for (uint32_t w = 0; w < width / 4; w++) {
+		uint32_t scale = (at - bytes) / 4 + w;
+
+		if (scale < a.scales)
+			((uint32_t *)a.recv_scales)[(local * a.scales + scale) * rows + row] =
+			    (uint32_t)((w < 2 ? v.lo : v.hi) >> w % 2 * 32);
+	}
+}
+
 /*
  * A row of the expert, from the lines in this rank's memory to the caller's. False: it does not come. By a warp.
  */
 GPU_FN bool ep_take_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t local, uint32_t source,
     uint32_t token, uint32_t row)
 {
-	uint64_t rows = (uint64_t)a.k.nranks * a.max_tokens;
-	uint32_t bytes = a.form == SHUNT_EP_FORM_AS_IS ? a.hidden * 2 : a.hidden;
-	char *to = (char *)a.k.recv + (local * rows + row) * bytes;
 	const char *from =
 	    ep_place(a, d, a.k.rank, source) + (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
+	uint32_t slots = ep_slots(d.row_lines);
 
 	if (gpu_lane() == 0)
-		a.src_idx[local * rows + row] = (int32_t)token;
-	for (uint32_t i = 0; i < ep_slots(d.row_lines); i++) {
-		uint32_t lines = ep_slot_lines(d.row_lines, i), at = ep_at(lines, i), width = ep_width(lines);
-		struct gpu_v16 v;
+		a.src_idx[(uint64_t)local * a.k.nranks * a.max_tokens + row] = (int32_t)token;
+	for (uint32_t i = 0; i < slots; i += EP_DEPTH) {
+		struct ep_slot slot[EP_DEPTH];
+		struct gpu_v16 v[EP_DEPTH];
 
-		if (!ep_wait_slot(a.k, from + i * EP_SLOT_WIRE, lines, d.call.number, source, &v))
+		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
+			slot[k] = { from + (i + k) * EP_SLOT_WIRE,
+				i + k < slots ? ep_slot_lines(d.row_lines, i + k) : 0, source };
+		if (!ep_wait_slots<EP_DEPTH>(a.k, slot, d.call.number, v))
 			return false;
-		if (width && at < bytes) {
-			store_user<u8>(to, at, width, bytes, a.k.flags & SHUNT_K_ALIGNED, v);
-			continue;
-		}
-		for (uint32_t w = 0; w < width / 4; w++) {
-			uint32_t scale = (at - bytes) / 4 + w;
-
-			if (scale < a.scales)
-				((uint32_t *)a.recv_scales)[(local * a.scales + scale) * rows + row] =
-				    (uint32_t)((w < 2 ? v.lo : v.hi) >> w % 2 * 32);
-		}
+		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
+			if (slot[k].lines)
+				ep_store_slot(a, local, row, slot[k].lines, i + k, v[k]);
 	}
 	return true;
 }

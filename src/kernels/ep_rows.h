@@ -11,6 +11,7 @@
 
 #define EP_SLOT_DATA (4 * SHUNT_EP_LINE_DATA)
 #define EP_SLOT_WIRE (4 * SHUNT_EP_LINE)
+#define EP_DEPTH 4 /* slots whose loads a warp has under way together */
 
 GPU_FN uint32_t ep_lines(uint32_t bytes) { return (bytes + SHUNT_EP_LINE_DATA - 1) / SHUNT_EP_LINE_DATA; }
 GPU_FN uint32_t ep_slots(uint32_t lines) { return (lines + 3) / 4; }
@@ -27,27 +28,51 @@ GPU_FN uint32_t ep_at(uint32_t lines, uint32_t i)
 
 GPU_FN uint32_t ep_width(uint32_t lines) { return gpu_lane() / 8 >= lines ? 0 : GPU_LL128_FLAG_LANE ? 8 : 16; }
 
+/* A slot that is waited for: where it begins in this rank's memory, how many lines it has (0: none), whose they are. */
+struct ep_slot {
+	const char *at;
+	uint32_t lines, rank;
+};
+
 /*
- * Waits until the lines of a rank have come, which begin at `slot`. False: they do not come, see ep_try_again().
- * Collective over the warp.
+ * Waits until the lines of D slots have come, whose loads are under way together. False: those of some rank do not
+ * come, see ep_try_again(). Collective over the warp.
  */
-GPU_FN bool ep_wait_slot(
-    const struct shunt_kargs &a, const char *slot, uint32_t lines, uint64_t flag, uint32_t rank, struct gpu_v16 *v)
+template <int D>
+GPU_FN bool ep_wait_slots(const struct shunt_kargs &a, const struct ep_slot slot[D], uint64_t flag, struct gpu_v16 v[D])
 {
 	struct spin spin;
 
 	spin_init(&spin, progress_ctrl(a));
 	for (;;) {
+		const char *missing = 0;
+		uint32_t rank = 0;
 		bool on = true;
 
-		gpu_ll128_ld(slot, v, flag, lines);
-		if (gpu_warp_all(gpu_ll128_ready(*v, flag, lines)))
+		GPU_UNROLL for (int k = 0; k < D; k++)
+			if (slot[k].lines)
+				gpu_ll128_ld(slot[k].at, &v[k], flag, slot[k].lines);
+		GPU_UNROLL for (int k = 0; k < D; k++)
+			if (slot[k].lines && !gpu_ll128_ready(v[k], flag, slot[k].lines)) {
+				missing = slot[k].at;
+				rank = slot[k].rank;
+			}
+		if (gpu_warp_all(!missing))
 			return true;
-		if (gpu_lane() == 7)
-			on = ep_try_again(
-			    &spin, a, rank, SHUNT_CHECK_CHANNEL, flag, (const uint64_t *)(slot + SHUNT_EP_LINE_DATA));
+		/* A lane that misses a line asks; the others agree. */
+		if (missing)
+			on = ep_try_again(&spin, a, rank, SHUNT_CHECK_CHANNEL, flag,
+			    (const uint64_t *)(missing + gpu_lane() / 8 * SHUNT_EP_LINE + SHUNT_EP_LINE_DATA));
 		if (!gpu_warp_all(on))
 			return false;
 	}
+}
+
+GPU_FN bool ep_wait_slot(
+    const struct shunt_kargs &a, const char *at, uint32_t lines, uint64_t flag, uint32_t rank, struct gpu_v16 *v)
+{
+	struct ep_slot slot = { at, lines, rank };
+
+	return ep_wait_slots<1>(a, &slot, flag, v);
 }
 #endif
