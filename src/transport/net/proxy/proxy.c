@@ -189,9 +189,15 @@ int shunt_proxy_connect(struct shunt_proxy *proxy, const struct shunt_proxy_offe
 			err = proxy->config.lost && proxy->config.lost(proxy->config.ctx) ? -EOWNERDEAD : 0;
 	}
 	shunt_proxy_thread_call(proxy->thread, find_missing, &missing);
-	if (err == -ETIMEDOUT && !missing.name[0])
-		return 0; /* the last one came just now */
-	snprintf(text, 256, "no connection to %s was made (%d of %d were)", missing.name, ready, proxy->config.npeers);
+	if (missing.name[0])
+		snprintf(text, 256, "no connection to %s was made (%d of %d were)", missing.name, ready,
+		    proxy->config.npeers);
+	else if (atomic_load(&proxy->failed)) /* just now, as is the next */
+		snprintf(text, 256, "%s", proxy->text);
+	else if (err == -ETIMEDOUT)
+		return 0; /* the last one came */
+	else
+		snprintf(text, 256, "%s", strerror(-err));
 	return err;
 }
 
