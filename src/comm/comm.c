@@ -244,10 +244,9 @@ int shunt_comm_check_host(struct shunt_comm *comm)
 	int err = 0, missing;
 
 	shunt_mutex_lock(&comm->lock);
-	if (shunt_comm_hosts(comm) || shunt_comm_spans_hosts(comm))
-		err = -EREMOTE;
-	else if (comm->nranks > 1 && shunt_comm_may_be_anywhere(comm) &&
-	    shunt_rendezvous_present(comm->rendezvous, comm->nmembers, &missing) < comm->nranks)
+	if (shunt_comm_hosts(comm) || shunt_comm_spans_hosts(comm) ||
+	    (comm->nranks > 1 && shunt_comm_may_be_anywhere(comm) &&
+	        shunt_rendezvous_present(comm->rendezvous, comm->nmembers, &missing) < comm->nranks))
 		err = -EREMOTE;
 	shunt_mutex_unlock(&comm->lock);
 	return err;

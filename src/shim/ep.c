@@ -159,7 +159,7 @@ static int come_together(void *ctx)
 
 static int check_ranks(int rank, int nranks)
 {
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 	int err = shunt_ep_check_range(&why, "nranks", nranks, 1, INT32_MAX);
 
 	if (!err)
@@ -287,7 +287,7 @@ int shunt_ep_destroy(struct shunt_ep *group, int abort)
 
 int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p)
 {
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 	int err;
 
 	if (!shape || shape->size < sizeof(*shape))

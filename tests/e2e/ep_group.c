@@ -234,7 +234,8 @@ static int descriptors(void)
 
 	while (dir && readdir(dir))
 		n++;
-	closedir(dir);
+	if (dir)
+		closedir(dir);
 	return n;
 }
 

@@ -121,7 +121,7 @@ static void fill_slot(const struct ep_inputs *in, int form, const uint16_t *row,
 {
 	int nscales = form == SHUNT_EP_AS_IS ? 0 : in->hidden / (form == SHUNT_EP_FP8_UE8M0 ? 512 : 128);
 	size_t hidden = (size_t)in->hidden, at = (expert * slots + slot) * hidden;
-	uint32_t scales[16384 / GROUP];
+	uint32_t scales[16384 / GROUP] = { 0 };
 
 	if (form == SHUNT_EP_AS_IS) {
 		memcpy((uint16_t *)out->x + at, row, hidden * 2);

@@ -51,7 +51,7 @@ int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group *
 		.takes_all = true,
 		.joined = true,
 		.own = describe_memory(c, (uint64_t)most_topk) };
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 
 	if (!g)
 		return -ENOMEM;

@@ -26,7 +26,7 @@ static int run(struct shunt_ep_group *g, int kind, const char *name, void *strea
 {
 	struct shunt_comm_call call = { name, work->args.ep_ll.hidden, stream };
 	enum shunt_capture capture = SHUNT_CAPTURE_NONE;
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 	int err = shunt_ep_group_enter(g);
 
 	if (err)
@@ -45,7 +45,7 @@ static int run(struct shunt_ep_group *g, int kind, const char *name, void *strea
 int shunt_ep_group_ll_dispatch(struct shunt_ep_group *g, const struct shunt_ep_ll_dispatch *call)
 {
 	struct shunt_work work;
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 	int err = shunt_ep_ll_dispatch_work(&g->room, call, &work, &why);
 
 	return err ? shunt_ep_group_refuse(g, "ep_ll_dispatch", err, &why) :
@@ -55,7 +55,7 @@ int shunt_ep_group_ll_dispatch(struct shunt_ep_group *g, const struct shunt_ep_l
 int shunt_ep_group_ll_combine(struct shunt_ep_group *g, const struct shunt_ep_ll_combine *call)
 {
 	struct shunt_work work;
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 	int err = shunt_ep_ll_combine_work(&g->room, call, &work, &why);
 
 	return err ? shunt_ep_group_refuse(g, "ep_ll_combine", err, &why) :

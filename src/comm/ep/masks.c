@@ -7,7 +7,7 @@
 
 static int check_masks(const struct shunt_ep_group *g, const char *call)
 {
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 
 	return g->room.flags & SHUNT_EP_MASKS ?
 	    0 :
@@ -24,7 +24,7 @@ static void expect(struct shunt_ep_group *g, int rank)
 
 int shunt_ep_group_mask(struct shunt_ep_group *g, int rank, int masked, void *stream)
 {
-	struct shunt_ep_why why;
+	struct shunt_ep_why why = { "" };
 	int err = check_masks(g, "ep_mask");
 
 	if (!err && (err = shunt_ep_check_range(&why, "rank", rank, 0, g->room.nranks - 1)))
