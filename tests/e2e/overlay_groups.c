@@ -293,7 +293,8 @@ static void test_set_up_in_mid_group_keeps_the_order(void **state)
 }
 
 /*
- * A split is under way on a non-blocking communicator: it may not be destroyed, as with NCCL. Both live on, and the child comes.
+ * A split is under way on a non-blocking communicator: it may not be destroyed, as with NCCL. Both live on, and the
+ * child comes.
  */
 static int body_destroyed_too_early(struct rank *r)
 {
