@@ -299,7 +299,7 @@ static void test_a_rank_that_gives_up_because_of_another_says_so(void **state)
 /* Of a rank without a connection here nothing follows; of one with, its death, unless its farewell has come. */
 static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void **state)
 {
-	int doubt_ms = shunt_proxy_doubt_ms;
+	int doubt_ms = atomic_load(&shunt_proxy_doubt_ms);
 	struct side side[2];
 
 	open_sides(side, false);
@@ -321,7 +321,7 @@ static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void *
 	close_sides(side);
 
 	open_sides(side, false);
-	shunt_proxy_doubt_ms = LIMIT_LONG_MS; /* however late the next lines run */
+	atomic_store(&shunt_proxy_doubt_ms, LIMIT_LONG_MS); /* however late the next lines run */
 	shunt_proxy_died(side[0].proxy, 3);
 	shunt_proxy_finish(side[0].proxy); /* the farewell is behind the word */
 	COMES(side[1].words->left == 1);
@@ -329,7 +329,7 @@ static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void *
 	COMES(shunt_proxy_ended(side[0].proxy) && shunt_proxy_ended(side[1].proxy));
 	assert_int_equal(side[1].failures, 0);
 	close_sides(side);
-	shunt_proxy_doubt_ms = doubt_ms;
+	atomic_store(&shunt_proxy_doubt_ms, doubt_ms);
 }
 
 static void test_a_peer_that_goes_is_told(void **state)

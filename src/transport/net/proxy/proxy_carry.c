@@ -81,7 +81,7 @@ void shunt_proxy_fail(struct connection *c, int err, const char *text)
 	fail_because(c, err, c->rank, text);
 }
 
-int shunt_proxy_doubt_ms = 200;
+atomic_int shunt_proxy_doubt_ms = 200;
 
 /* A rank of the peer's host has seen the peer's process end. What the peer had sent before may come after that word. */
 static void doubt(struct shunt_proxy *proxy, int rank)
@@ -90,7 +90,7 @@ static void doubt(struct shunt_proxy *proxy, int rank)
 		struct connection *c = &proxy->connection[i];
 
 		if (c->rank == rank && c->state == CONNECTION_READY && !c->doubted_ms)
-			c->doubted_ms = shunt_deadline_ms(shunt_proxy_doubt_ms);
+			c->doubted_ms = shunt_deadline_ms(atomic_load(&shunt_proxy_doubt_ms));
 		proxy->doubts |= c->doubted_ms != 0;
 	}
 }

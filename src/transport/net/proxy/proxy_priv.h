@@ -17,7 +17,7 @@
 /* The process of this rank of the sender's host is dead. */
 #define SHUNT_PROXY_DIED_CHANNEL (SHUNT_PROXY_BECAUSE_CHANNEL + SHUNT_NET_MAX_RANKS)
 /* A farewell that a dead process had said has come by then. Tests set it. */
-extern int shunt_proxy_doubt_ms;
+extern atomic_int shunt_proxy_doubt_ms;
 
 /* Puts of a connection that are under way, at most. */
 #define SHUNT_PROXY_POSTED 256
