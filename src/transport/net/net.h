@@ -194,6 +194,11 @@ struct shunt_net_ops {
 	 */
 	void (*finish)(struct shunt_net_endpoint *endpoint);
 	/*
+	 * True after finish: the peer gets its SHUNT_NET_END even if this process ends now. What is only posted goes
+	 * with the process.
+	 */
+	bool (*end_is_out)(const struct shunt_net_endpoint *endpoint);
+	/*
 	 * Puts under way are lost. The provider does not touch their sources, or memory for the endpoint, any more.
 	 * NULL is allowed.
 	 */

@@ -361,8 +361,9 @@ bool shunt_proxy_left(const struct shunt_proxy *list)
 		for (int i = 0; i < list->config.npeers; i++) {
 			const struct connection *c = &list->connection[i];
 
-			if (c->state != CONNECTION_NEW && c->state != CONNECTION_DEAD &&
-			    (!c->finished || c->posted != c->done))
+			if (c->state == CONNECTION_NEW || c->state == CONNECTION_DEAD || !c->endpoint)
+				continue;
+			if (!c->finished || c->posted != c->done || !list->config.net->end_is_out(c->endpoint))
 				return false;
 		}
 	return true;

@@ -112,7 +112,7 @@ static inline struct shunt_net_words *shunt_proxy_words(const struct shunt_proxy
 /* proxy_carry.c */
 /* Goes on with a communicator's part. True: there was something to do. */
 bool shunt_proxy_work(struct shunt_proxy *proxy);
-/* True of all in the list: the peers were told that nothing follows. */
+/* True of all in the list: the peers know, or will know though this process ends, that nothing follows. */
 bool shunt_proxy_left(const struct shunt_proxy *list);
 void shunt_proxy_event(const struct shunt_net_event *event);
 /* The communicator has failed, with this connection: tells its peers and its owner, once. */

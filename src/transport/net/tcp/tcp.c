@@ -152,6 +152,11 @@ static void endpoint_finish(struct shunt_net_endpoint *endpoint)
 	shunt_tcp_queue(ep);
 }
 
+static bool end_is_out(const struct shunt_net_endpoint *endpoint)
+{
+	return ((const struct tcp_endpoint *)endpoint)->end_sent;
+}
+
 static void endpoint_close(struct shunt_net_endpoint *endpoint)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
@@ -344,6 +349,7 @@ const struct shunt_net_ops shunt_net_tcp_ops = {
 	.endpoint_connect = shunt_tcp_connect,
 	.post = shunt_tcp_post,
 	.finish = endpoint_finish,
+	.end_is_out = end_is_out,
 	.endpoint_close = endpoint_close,
 	.progress = progress,
 	.arm = arm,

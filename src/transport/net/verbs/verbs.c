@@ -204,6 +204,7 @@ const struct shunt_net_ops shunt_net_verbs_ops = {
 	.endpoint_connect = verbs_endpoint_connect,
 	.post = verbs_post,
 	.finish = verbs_finish,
+	.end_is_out = verbs_end_is_out,
 	.endpoint_close = verbs_endpoint_close,
 	.progress = verbs_progress,
 	.arm = verbs_arm,

@@ -425,6 +425,7 @@ void verbs_order_go(struct verbs_endpoint *ep, struct verbs_sink *sink);
 /* verbs_send.c */
 int verbs_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
 void verbs_finish(struct shunt_net_endpoint *endpoint);
+bool verbs_end_is_out(const struct shunt_net_endpoint *endpoint);
 /* Posts waiting puts and messages, as far as there is room. */
 void verbs_push(struct verbs_endpoint *ep);
 void verbs_own(struct verbs_endpoint *ep, enum verbs_message message);

@@ -336,3 +336,8 @@ void verbs_finish(struct shunt_net_endpoint *endpoint)
 	if (ep->state == VERBS_READY)
 		verbs_own(ep, VERBS_END);
 }
+
+bool verbs_end_is_out(const struct shunt_net_endpoint *endpoint)
+{
+	return ((const struct verbs_endpoint *)endpoint)->end_done;
+}
