@@ -9,6 +9,7 @@
 #include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "comm/core/net_tell.h"
 #include "comm/core/communicator.h"
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"

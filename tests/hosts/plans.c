@@ -183,7 +183,7 @@ static int plan_body(struct rank *r)
 	char text[8192], why[512];
 	uint8_t *send, *recv;
 	ncclComm_t comm;
-	int held = child_holds("shunt-region");
+	int held = child_holds("shunt-region"), holds;
 
 	write_plan(current, text, sizeof(text));
 	if (shunt_plan_register(current->name, text, strlen(text), why, sizeof(why))) {
@@ -195,8 +195,10 @@ static int plan_body(struct rank *r)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		CHECK(!run_size(r, comm, send, recv, sizes[i]));
 	CHECK(!check_network(r, comm));
-	/* A child has neither connections nor memory of the communicator. */
-	CHECK(held > 0 && child_holds("shunt-region") == held);
+	/* A child has neither connections nor memory of the communicator. What libibverbs opened for itself it keeps.
+	 */
+	holds = child_holds("shunt-region");
+	CHECK(held > 0 && (strcmp(network, "verbs") ? holds == held : holds >= held));
 	NCCL(ncclCommDestroy(comm));
 	shunt_free(send);
 	shunt_free(recv);

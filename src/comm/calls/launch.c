@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "comm/core/net_tell.h"
 #include "comm/core/communicator.h"
 #include "comm/core/fault.h"
 #include "base/log.h"

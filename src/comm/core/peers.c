@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "comm/core/net_tell.h"
 #include "comm/core/peers.h"
 #include <errno.h>
 #include <stdlib.h>

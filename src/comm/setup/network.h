@@ -72,12 +72,6 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 void shunt_comm_net_regions_free(struct shunt_comm_region *regions);
 /* For the log: ", 2 hosts by verbs"; on one host empty. */
 void shunt_comm_net_describe(const struct shunt_comm *comm, char *text, size_t bytes);
-/* A kernel is about to be launched. */
-void shunt_comm_net_wake(struct shunt_comm *comm);
-/* Tells the peers that this rank has given up, because of this rank, or (-1) since it was aborted. Any thread. */
-void shunt_comm_net_abort(struct shunt_comm *comm, int because_of);
-/* Tells them that the process of a rank of this host is dead. */
-void shunt_comm_net_died(struct shunt_comm *comm, int rank);
 /* To be called once no kernel runs: says farewell to the peers, and frees the memory that they can no longer reach. */
 void shunt_comm_net_finish(struct shunt_comm *comm);
 /*

@@ -19,6 +19,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/parts/service.h"
+#include "comm/core/net_tell.h"
 #include "comm/core/communicator.h"
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
