@@ -12,6 +12,7 @@ import ctypes
 import dataclasses
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
 from typing import Any
@@ -145,6 +146,12 @@ class _Image:
         return found
 
 
+# While the loader calls a function of Python, it holds a lock, and other threads of Python run. A child that is forked
+# then would find the lock held for ever: a fork waits for the end of the visits.
+_visiting = threading.RLock()
+os.register_at_fork(before=_visiting.acquire, after_in_parent=_visiting.release, after_in_child=_visiting.release)
+
+
 def _images() -> list[_Image]:
     images: list[_Image] = []
 
@@ -155,7 +162,8 @@ def _images() -> list[_Image]:
         images.append(_Image(item.addr, name or os.path.realpath("/proc/self/exe"), headers))
         return 0
 
-    _libc.dl_iterate_phdr(_Visit(visit), None)
+    with _visiting:
+        _libc.dl_iterate_phdr(_Visit(visit), None)
     return images
 
 

@@ -11,10 +11,11 @@ import threading
 import unittest
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import libshunt
 from helper import Case, Rank, in_child, on_ranks, run_python
-from libshunt import _fork, _names
+from libshunt import _fork, _loader, _names
 
 COMMAND = libshunt.command_path()
 
@@ -73,6 +74,25 @@ class Forks(Case):
             thread.join()
         self.assertGreaterEqual(len(_fork._locks), 3)
         self.selects()
+
+    def test_a_fork_waits_for_a_look_at_the_loader(self) -> None:
+        """The loader has a lock of its own, which it holds while it calls back, and which nobody frees in a child."""
+        inside, end = threading.Event(), threading.Event()
+        make = _loader._Image
+
+        def image(*what: object) -> object:
+            inside.set()
+            end.wait()
+            return make(*what)
+
+        os.register_at_fork(before=end.set)  # runs ahead of the package's, which was there first
+        thread = threading.Thread(target=_loader.needed_by, args=("libnone",))
+        with mock.patch.object(_loader, "_Image", image):
+            thread.start()
+            inside.wait()
+            status = in_child(lambda: _loader.needed_by("libnone"))
+        thread.join()
+        self.assertEqual(status, 0)
 
     def test_a_lock_of_the_thread_that_forks(self) -> None:
         """As in a handler of a signal: the block ends in both processes."""
