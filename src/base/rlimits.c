@@ -9,6 +9,10 @@
 #include "base/lock.h"
 #include "base/log.h"
 
+/* Containers have hard limits of 2^30, and programs that close all possible numbers before an exec then take minutes.
+ */
+enum { ENOUGH_FILES = 1 << 20 };
+
 static atomic_bool raised;
 
 static void raise_again(void)
@@ -25,11 +29,10 @@ void shunt_limits_raise_files(void)
 	if (atomic_exchange(&raised, true) || getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max)
 		return;
 	before = limit.rlim_cur;
-	limit.rlim_cur = limit.rlim_max;
-	if (!setrlimit(RLIMIT_NOFILE, &limit))
-		shunt_info(SHUNT_LOG_INIT,
-		    "the limit on descriptors (RLIMIT_NOFILE) is raised to the hard one: %llu, from %llu",
-		    (unsigned long long)limit.rlim_max, (unsigned long long)before);
+	limit.rlim_cur = limit.rlim_max < ENOUGH_FILES ? limit.rlim_max : ENOUGH_FILES;
+	if (limit.rlim_cur > before && !setrlimit(RLIMIT_NOFILE, &limit))
+		shunt_info(SHUNT_LOG_INIT, "the limit on descriptors (RLIMIT_NOFILE) is raised from %llu to %llu",
+		    (unsigned long long)before, (unsigned long long)limit.rlim_cur);
 }
 
 /* A limit's value in words; RLIM_INFINITY has none. */
