@@ -35,6 +35,24 @@ class Lock:
             self._lock.release()
 
 
+class Awaited:
+    """A lock that a fork waits for, where a child could not do without the thread that holds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
+        )
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
 def generation() -> int:
     """How many forks lie between the process that imported the package and this one: what an object of another
     generation stands for is that process's."""

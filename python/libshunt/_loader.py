@@ -12,10 +12,11 @@ import ctypes
 import dataclasses
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
 from typing import Any
+
+from libshunt import _fork
 
 # One of them is in every program that uses NCCL.
 NCCL_CALLS = ("ncclAllReduce", "ncclCommInitRankConfig", "ncclCommInitRank", "ncclGetUniqueId", "ncclGetVersion")
@@ -148,8 +149,7 @@ class _Image:
 
 # While the loader calls a function of Python, it holds a lock, and other threads of Python run. A child that is forked
 # then would find the lock held for ever: a fork waits for the end of the visits.
-_visiting = threading.RLock()
-os.register_at_fork(before=_visiting.acquire, after_in_parent=_visiting.release, after_in_child=_visiting.release)
+_visiting = _fork.Awaited()
 
 
 def _images() -> list[_Image]:

@@ -324,7 +324,7 @@ static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void *
 	atomic_store(&shunt_proxy_doubt_ms, LIMIT_LONG_MS); /* however late the next lines run */
 	shunt_proxy_died(side[0].proxy, 3);
 	shunt_proxy_finish(side[0].proxy); /* the farewell is behind the word */
-	COMES(side[1].words->left == 1);
+	COMES(__atomic_load_n(&side[1].words->left, __ATOMIC_ACQUIRE) == 1);
 	shunt_proxy_finish(side[1].proxy);
 	COMES(shunt_proxy_ended(side[0].proxy) && shunt_proxy_ended(side[1].proxy));
 	assert_int_equal(side[1].failures, 0);

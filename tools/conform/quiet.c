@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,30 +44,34 @@ void conform_quiet_begin(void)
 }
 
 /* Prints what was kept: all of it, or the lines that are no warnings. */
-static void kept_print(bool all)
+static void kept_print(int kept, bool all)
 {
-	FILE *in = fdopen(quiet.kept, "r");
-	char line[1024];
+	off_t bytes = lseek(kept, 0, SEEK_END);
+	char *text = bytes > 0 ? malloc((size_t)bytes + 1) : NULL, *save = NULL;
 
-	if (!in) {
-		close(quiet.kept);
-		return;
+	if (text && pread(kept, text, (size_t)bytes, 0) == bytes) {
+		text[bytes] = '\0';
+		for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+			if (all || !strstr(line, " WARN "))
+				fprintf(stderr, "%s\n", line);
 	}
-	rewind(in);
-	while (fgets(line, sizeof(line), in))
-		if (all || !strstr(line, " WARN "))
-			fputs(line, stderr);
-	fclose(in);
+	free(text);
+	close(kept);
 }
 
 void conform_quiet_end(bool show)
 {
+	int kept = -1;
+
 	pthread_mutex_lock(&quiet.lock);
 	quiet.show |= show;
+	show = quiet.show;
 	if (!--quiet.ranks && KEEPS && quiet.before >= 0) {
 		dup2(quiet.before, STDERR_FILENO);
 		close(quiet.before);
-		kept_print(quiet.show);
+		kept = quiet.kept;
 	}
 	pthread_mutex_unlock(&quiet.lock);
+	if (kept >= 0)
+		kept_print(kept, show);
 }

@@ -329,7 +329,7 @@ static unsigned find_own(const struct shunt_netaddr *addr, char name[IF_NAMESIZE
 void shunt_netif_set_scope(struct shunt_netaddr *addr)
 {
 	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)&addr->ss;
-	struct shunt_netaddr ours;
+	struct shunt_netaddr ours = { 0 };
 	char name[IF_NAMESIZE];
 	unsigned index;
 

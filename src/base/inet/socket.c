@@ -188,7 +188,7 @@ bool shunt_socket_is_connected(int fd)
 	struct sockaddr_storage theirs;
 	socklen_t len = sizeof(theirs);
 
-	return !getpeername(fd, (struct sockaddr *)&theirs, &len);
+	return fd >= 0 && !getpeername(fd, (struct sockaddr *)&theirs, &len);
 }
 
 int shunt_socket_connect(const struct shunt_socket_kind *kind, const struct shunt_netaddr *addr, int listen_fd,

@@ -53,7 +53,7 @@ bool shunt_socket_is_connected(int fd);
 /* Ends the connection even if a forked child still holds a copy of the descriptor. */
 static inline void shunt_close_socket(int *fd)
 {
-	if (shunt_fd_is_ours(*fd))
+	if (*fd >= 0 && shunt_fd_is_ours(*fd))
 		shutdown(*fd, SHUT_RDWR);
 	shunt_close_fd(fd);
 }

@@ -434,10 +434,10 @@ int shunt_comm_run_work(struct shunt_comm *comm, const struct shunt_comm_call *c
 {
 	struct shunt_kargs base = comm->kargs;
 	struct launcher e = { .comm = comm, .stream = call->stream, .base = &base };
-	int err = order_streams(comm, call->stream, NULL, 0, false);
+	int err = shunt_order_begin(&comm->order, comm->gpu, comm->device, call->stream);
 
 	if (err)
-		return err;
+		return is_capturing(comm, call->stream) ? -EBADMSG : err;
 	memcpy(work->args.k.peer, base.peer, sizeof(base.peer));
 	work->args.k.rank = base.rank;
 	work->args.k.nranks = base.nranks;

@@ -470,10 +470,11 @@ int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *
 		.pfds = calloc(n + (size_t)hosts_of(rdzv), sizeof(*h.pfds)),
 		.mac = calloc(n, sizeof(*h.mac)),
 		.culprit = round->status ? round->culprit : -1 };
+	char *local = rdzv->uplink ? malloc(round->bytes ? n * round->bytes : 1) : NULL;
 	int err, status;
 
 	if (rdzv->uplink)
-		h.local = malloc(round->bytes ? n * round->bytes : 1);
+		h.local = local;
 	else
 		h.local = round->bytes ? round->all : (char *)&h;
 	err = gather(&h);
@@ -494,8 +495,7 @@ int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *
 			round->fds[rdzv_global_rank(rdzv, r)] = h.in[r].fds[--h.in[r].nfds];
 		rdzv_recv_close(&h.in[r]);
 	}
-	if (rdzv->uplink)
-		free(h.local);
+	free(local);
 	free(h.in);
 	free(h.contrib);
 	free(h.part);

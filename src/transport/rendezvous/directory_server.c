@@ -227,12 +227,13 @@ static void tell(struct directory *d, const struct rdzv_directory_request *q, st
 	while (a && memcmp(&a->id, &q->id, sizeof(q->id)))
 		a = a->next;
 	if (!a && (a = calloc(1, sizeof(*a)))) {
+		if (d->nanswers == ANSWERS)
+			forget_answer(d, NULL);
 		a->id = q->id;
 		a->left = look(d, q, a->rows);
 		a->next = d->answers;
 		d->answers = a;
-		if (++d->nanswers > ANSWERS)
-			forget_answer(d, NULL);
+		d->nanswers++;
 	}
 	if (!a) {
 		reply->status = -ENOMEM;
