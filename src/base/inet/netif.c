@@ -75,9 +75,11 @@ static uint32_t scope_of(const struct sockaddr *sa)
 
 static bool is_link_local(const struct sockaddr *sa)
 {
+	uint8_t b[16];
 	size_t n;
-	const uint8_t *b = bytes_of(sa, &n);
+	const uint8_t *from = bytes_of(sa, &n);
 
+	memcpy(b, from, n);
 	return n == 4 ? b[0] == 169 && b[1] == 254 : b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
 }
 
