@@ -435,6 +435,8 @@ static int body_descriptors(struct rank *r)
 	NCCL(ncclCommInitRank(&comms[0], r->nranks, r->id, r->rank));
 	SUM(comms[0], r->rank, r->nranks);
 	for (int i = 1; i < 4; i++) {
+		/* The thread by which the ranks met has all that it waits for, and ends. */
+		CHECK(until_all_threads_wait());
 		before = open_files();
 		NCCL(ncclCommSplit(comms[0], 0, r->rank, &comms[i], NULL));
 		SUM(comms[i], r->rank, r->nranks);
