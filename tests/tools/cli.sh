@@ -191,7 +191,6 @@ expect bench_json_leaves_others_alone 0 '^mine$' sh -c '"$1" bench -e 8 --json "
 expect bench_json_has_the_usual_permissions 0 '^640 $' sh -c 'rm "$2"; umask 027; "$1" bench -e 8 --json "$2" >/dev/null && stat -c "%a " "$2"' sh "$shunt" "$dir/x.json"
 expect bench_json_keeps_permissions 0 '^600 $' sh -c 'chmod 600 "$2"; "$1" bench -e 8 --json "$2" >/dev/null && stat -c "%a " "$2"' sh "$shunt" "$dir/x.json"
 expect bench_json_leaves_nothing_beside 0 '^2$' sh -c 'ls "$1"/x.json* | wc -l' sh "$dir"
-mkfifo "$dir/pipe"
 expect bench_json_into_a_pipe 0 '"time_us": [0-9]' sh -c 'cat "$2" & "$1" bench -e 8 --json "$2" >/dev/null; wait $!; test -p "$2"' sh "$shunt" "$dir/pipe"
 
 fault="-b 512 -e 2K -r 2 --mode eager"

@@ -291,5 +291,5 @@ int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, const str
 	if (!r->rank)
 		tool_error("--gemm: %d calls of %llu bytes take longer than %d multiplications: give fewer --iters",
 		    burst->calls, (unsigned long long)t->bytes, g->calls);
-	return -ERANGE;
+	return bench_fail_together(r, -ERANGE);
 }

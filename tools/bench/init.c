@@ -144,7 +144,7 @@ int bench_init_run(struct bench_rank *r)
 		if (!r->rank)
 			tool_error("--first %llu is too small for a call of %d ranks", (unsigned long long)r->o->first,
 			    nranks);
-		return -EINVAL;
+		return bench_fail_together(r, -EINVAL);
 	}
 	rounds = calloc((size_t)r->o->rounds * RANKS_MAX_LIBS, sizeof(*rounds));
 	comms = calloc(r->o->comms + 1, sizeof(*comms));

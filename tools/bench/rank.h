@@ -98,6 +98,11 @@ const char *bench_path_taken(const struct bench_rank *r, int lib);
 /* Stores what this rank does now, for the parent's messages. lib, way: -1 if none. */
 void bench_rank_progress(struct bench_rank *r, enum ranks_stage stage, int lib, int way);
 int bench_barrier(struct bench_rank *r);
+/*
+ * For an error that all ranks have, and that rank 0 tells before this: nobody ends before all are here, so that the end
+ * of another rank does not cut rank 0 short. Returns err.
+ */
+int bench_fail_together(struct bench_rank *r, int err);
 int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all);
 /* Prints a message for a device call's error, once. Returns err. */
 int bench_rank_check(const struct bench_rank *r, const char *what, int err);

@@ -19,6 +19,12 @@ int bench_barrier(struct bench_rank *r)
 	return ranks_error(r->rank, err);
 }
 
+int bench_fail_together(struct bench_rank *r, int err)
+{
+	bench_barrier(r);
+	return err;
+}
+
 int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all)
 {
 	bench_rank_progress(r, RANKS_ALLGATHER, -1, -1);
@@ -90,12 +96,12 @@ static int coll_check(const struct bench_rank *r, const struct bench_nccl *nccl)
 		if (!r->rank)
 			tool_error(
 			    "library %s has no nccl%s, so it cannot do %s", nccl->label, missing, r->o->coll->name);
-		return -ENOSYS;
+		return bench_fail_together(r, -ENOSYS);
 	}
 	if (r->o->root >= r->shared->launch.nranks) {
 		if (!r->rank)
 			tool_error("there are %d ranks, so none is root %d", r->shared->launch.nranks, r->o->root);
-		return -EINVAL;
+		return bench_fail_together(r, -EINVAL);
 	}
 	return 0;
 }
@@ -356,7 +362,7 @@ static int tasks_run(struct bench_rank *r)
 			           "--first to --last "
 			           "has so many",
 			    o->coll->name, nranks, 16ull * bench_coll_blocks(o->coll, true, nranks));
-		err = -ENODATA;
+		return bench_fail_together(r, -ENODATA);
 	}
 	return err;
 }

@@ -229,7 +229,7 @@ static int plan_was_used(struct bench_rank *r)
 			           "SHUNT_LOG=info may say why",
 			    opts_of(r)->plan->name, (unsigned long long)all[i], i, mine ? path : "?",
 			    *reason ? ": " : "", reason);
-		err = -EPROTO;
+		return bench_fail_together(r, -EPROTO);
 	}
 	return err;
 }
