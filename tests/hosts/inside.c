@@ -429,16 +429,23 @@ void __wrap_shunt_error(const char *fmt, ...)
 	__real_shunt_error("%s", text);
 }
 
+/* A communicator that has made a call. */
+static int use(const struct rank *r, ncclComm_t *comm, uint32_t **buf)
+{
+	CHECK(!shunt_malloc((void **)buf, 2 * COUNT * sizeof(**buf)));
+	NCCL(ncclCommInitRank(comm, r->nranks, r->id, r->rank));
+	NCCL(one_call(r, *comm, *buf, 0));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	return 0;
+}
+
 static int told_body(struct rank *r)
 {
 	ncclResult_t async = ncclSuccess;
 	uint32_t *buf;
 	ncclComm_t comm;
 
-	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	NCCL(one_call(r, comm, buf, 0));
-	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(!use(r, &comm, &buf));
 	if (r->rank == 0)
 		atomic_store(&asks_for, comm);
 	atomic_fetch_add(&world_shared()->step[1], 1);
@@ -479,10 +486,7 @@ static int dead_body(struct rank *r)
 	uint32_t *buf;
 	ncclComm_t comm;
 
-	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	NCCL(one_call(r, comm, buf, 0));
-	CHECK(!shunt_stream_synchronize(r->stream));
+	CHECK(!use(r, &comm, &buf));
 	atomic_fetch_add(&world_shared()->step[1], 1);
 	CHECK(!world_await(1, r->nranks));
 	if (r->rank == 1)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "tests/shim/mock_core.h"
+#include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
 
 struct overlay_fake fake;
@@ -65,16 +66,13 @@ ncclComm_t set_up_comm(int rank, int nranks)
 
 ncclComm_t nonblocking_comm(int rank, int nranks)
 {
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
-	ncclResult_t result;
+	ncclConfig_t config = nonblocking_config();
 	ncclUniqueId id;
 	ncclComm_t comm = NULL;
 
 	assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
 	assert_int_equal(ncclCommInitRankConfig(&comm, nranks, id, rank, &config), ncclInProgress);
-	do
-		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
-	while (result == ncclInProgress);
+	wait_async(comm);
 	fake.reset();
 	shunt_mock_reset();
 	return comm;

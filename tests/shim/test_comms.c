@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include "tests/support/clock.h"
 #include "tests/shim/mock_core.h"
+#include "tests/shim/nonblocking.h"
 #include "shim/nccl/abi.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
@@ -50,22 +51,6 @@ static int teardown(void **state)
 	if (left)
 		print_error("%d communicators are left\n", left);
 	return left;
-}
-
-static ncclConfig_t nonblocking_config(void)
-{
-	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
-}
-
-static ncclResult_t wait_async(ncclComm_t comm)
-{
-	ncclResult_t state;
-
-	do {
-		assert_int_equal(ncclCommGetAsyncError(comm, &state), ncclSuccess);
-		pause_us(PAUSE_POLL, 100);
-	} while (state == ncclInProgress);
-	return state;
 }
 
 static void run_ranks(struct rank *r, int n, void *(*run)(void *))

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <cmocka.h>
 #include "tests/shim/mock_core.h"
+#include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
@@ -421,7 +422,7 @@ static void test_group_init_that_fails_drops_the_entry(void **state)
 /* The real one is at it still, and would warn. */
 static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
 {
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
+	ncclConfig_t config = nonblocking_config();
 	ncclResult_t result = ncclInProgress;
 	ncclUniqueId id;
 	ncclComm_t comm;

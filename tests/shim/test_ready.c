@@ -12,8 +12,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/shim/mock_core.h"
+#include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
-#include "tests/support/pause.h"
 
 enum state {
 	BEGINS, /* its init is in progress */
@@ -113,25 +113,9 @@ static const struct row {
 	{ "ncclSignal", put_signal, "55555", NULL },
 };
 
-static ncclConfig_t nonblocking(void)
-{
-	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
-}
-
-static ncclResult_t settled(ncclComm_t comm)
-{
-	ncclResult_t state;
-
-	do {
-		assert_int_equal(ncclCommGetAsyncError(comm, &state), ncclSuccess);
-		pause_us(PAUSE_POLL, 100);
-	} while (state == ncclInProgress);
-	return state;
-}
-
 static void *begin_in_a_group(void *arg)
 {
-	ncclConfig_t config = nonblocking();
+	ncclConfig_t config = nonblocking_config();
 	ncclUniqueId id;
 
 	ncclGetUniqueId(&id);
@@ -140,22 +124,22 @@ static void *begin_in_a_group(void *arg)
 	return NULL;
 }
 
-/* Two ranks of this thread. */
-static void make_pair(ncclComm_t comms[2])
+/* The ranks of a communicator, in this thread. */
+static void make_ranks(ncclComm_t *comms, int n)
 {
-	ncclConfig_t config = nonblocking();
+	ncclConfig_t config = nonblocking_config();
 	ncclUniqueId id;
 
 	ncclGetUniqueId(&id);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(ncclCommInitRankConfig(&comms[i], 2, id, i, &config), ncclInProgress);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(ncclCommInitRankConfig(&comms[i], n, id, i, &config), ncclInProgress);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 }
 
 static void make(enum state state, ncclComm_t comms[2])
 {
-	ncclConfig_t config = nonblocking();
+	ncclConfig_t config = nonblocking_config();
 	ncclUniqueId id;
 	pthread_t thread;
 
@@ -170,9 +154,9 @@ static void make(enum state state, ncclComm_t comms[2])
 	} else if (state == LOST) {
 		pthread_create(&thread, NULL, begin_in_a_group, &comms[0]);
 		pthread_join(thread, NULL);
-		assert_int_equal(settled(comms[0]), ncclInvalidUsage);
+		assert_int_equal(wait_async(comms[0]), ncclInvalidUsage);
 	} else {
-		make_pair(comms);
+		make_ranks(comms, 2);
 	}
 	if (state == WORKS) {
 		if (overlay)
@@ -184,7 +168,7 @@ static void make(enum state state, ncclComm_t comms[2])
 	if (state == REVOKED)
 		assert_int_equal(ncclCommRevoke(comms[0], NCCL_REVOKE_DEFAULT), ncclInProgress);
 	if (state == FINALIZED || state == REVOKED)
-		assert_int_equal(settled(comms[0]), ncclSuccess);
+		assert_int_equal(wait_async(comms[0]), ncclSuccess);
 }
 
 static void try(const struct row *row, enum state state, ncclResult_t want)
@@ -231,7 +215,7 @@ static void test_refused_calls_are_not_counted(void **state)
 
 	if (overlay)
 		fake.reset();
-	make_pair(comms);
+	make_ranks(comms, 2);
 	if (overlay)
 		fake.late(FAKE_NCCL_UNTIL_TOLD);
 	assert_int_equal(ncclCommSplit(comms[0], 0, 0, &children[0], NULL), ncclInProgress);
@@ -242,7 +226,7 @@ static void test_refused_calls_are_not_counted(void **state)
 		fake.late(0);
 	assert_int_equal(ncclCommSplit(comms[1], 0, 0, &children[1], NULL), ncclInProgress);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 		assert_int_equal(ncclCommAbort(children[i]), ncclSuccess);
 	}
 	for (int i = 0; i < 2; i++) {
@@ -254,7 +238,7 @@ static void test_refused_calls_are_not_counted(void **state)
 	}
 	assert_string_equal(ids[0], ids[1]);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 		assert_int_equal(ncclCommAbort(children[i]), ncclSuccess);
 		assert_int_equal(ncclCommDestroy(comms[i]), ncclSuccess);
 	}
@@ -267,19 +251,13 @@ static void test_refused_calls_are_not_counted(void **state)
  */
 static void test_a_shrink_with_abort_reaches_nccl(void **state)
 {
-	ncclConfig_t config = nonblocking();
 	ncclComm_t comms[3], children[3] = { 0 };
 	char ids[2][5] = { "", "" };
-	ncclUniqueId id;
 
 	if (!overlay)
 		return;
 	fake.reset();
-	ncclGetUniqueId(&id);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(ncclCommInitRankConfig(&comms[i], 3, id, i, &config), ncclInProgress);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+	make_ranks(comms, 3);
 	fake.late(FAKE_NCCL_UNTIL_TOLD);
 	assert_int_equal(ncclCommSplit(comms[0], 0, 0, &children[0], NULL), ncclInProgress);
 	shunt_mock_reset();
@@ -293,7 +271,7 @@ static void test_a_shrink_with_abort_reaches_nccl(void **state)
 	assert_non_null(strstr(shunt_mock_log(), "abort"));
 	assert_null(children[1]);
 	fake.late(0);
-	assert_int_equal(settled(comms[0]), ncclSuccess);
+	assert_int_equal(wait_async(comms[0]), ncclSuccess);
 	for (int i = 0; i < 2; i++) {
 		shunt_mock_reset();
 		assert_int_equal(ncclCommShrink(comms[i], (int[]){ 2 }, 1, &children[i + 1], NULL, NCCL_SHRINK_ABORT),
@@ -302,7 +280,7 @@ static void test_a_shrink_with_abort_reaches_nccl(void **state)
 	}
 	assert_string_equal(ids[0], ids[1]);
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 		assert_int_equal(ncclCommAbort(children[i]), ncclSuccess);
 		assert_int_equal(ncclCommAbort(comms[i]), ncclSuccess);
 	}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SHIM_NONBLOCKING_H
+#define TESTS_SHIM_NONBLOCKING_H
+/* Non-blocking communicators. Behind <cmocka.h>. */
+#include "shim/nccl/abi.h"
+#include "tests/support/pause.h"
+
+static inline ncclConfig_t nonblocking_config(void)
+{
+	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
+}
+
+/* The communicator's state once nothing is in progress. */
+static inline ncclResult_t wait_async(ncclComm_t comm)
+{
+	ncclResult_t state;
+
+	do {
+		assert_int_equal(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+		pause_us(PAUSE_POLL, 100);
+	} while (state == ncclInProgress);
+	return state;
+}
+#endif
