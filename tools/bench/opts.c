@@ -33,13 +33,9 @@ const char *const bench_way_names[BENCH_NWAYS] = { "eager out of place", "eager 
 const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
 
 /* User-defined operators are not measured. */
-static int redop_find(const char *name)
+static const char *redop_at(int i)
 {
-	const char *names[SHUNT_PREMUL];
-
-	for (int i = 0; i < SHUNT_PREMUL; i++)
-		names[i] = shunt_redop_name(i);
-	return tool_lookup(name, names, SHUNT_PREMUL);
+	return i < SHUNT_PREMUL ? shunt_redop_name(i) : NULL;
 }
 
 static const char *const mode_words[] = { "eager", "graph", "both", NULL };
@@ -94,8 +90,8 @@ static const struct option_row rows[] = {
 	{ "last", 'e', OPTION_SIZE, "SIZE", AT(last), 1, UINT64_MAX, .help = "largest size (64M)" },
 	{ "factor", 'f', OPTION_NUMBER, "N", AT(factor), 2, 1u << 30, .help = "from one size to the next (2)" },
 	{ "dtype", 'd', OPTION_WORDS, "LIST", AT(dtypes), .high = (1u << SHUNT_NDTYPES) - 1, .find = tool_dtype_find,
-	    .help = "data types, comma separated, or all (float32)" },
-	{ "op", 'o', OPTION_WORDS, "LIST", AT(redops), .high = (1u << SHUNT_PREMUL) - 1, .find = redop_find,
+	    .name_at = tool_dtype_at, .help = "data types, comma separated, or all (float32)" },
+	{ "op", 'o', OPTION_WORDS, "LIST", AT(redops), .high = (1u << SHUNT_PREMUL) - 1, .name_at = redop_at,
 	    .help = "sum, prod, max, min, avg, or all (sum)" },
 	{ "root", 'R', OPTION_NUMBER, "N", AT(root), 0, RANKS_MAX - 1,
 	    .help = "of broadcast, reduce, gather, scatter (0)" },

@@ -31,27 +31,10 @@ static void place_put(const struct place *p)
 	printf("%s%s%s", p->cmd->name, p->action ? " " : "", p->action ? p->action->name : "");
 }
 
-static bool has_words(const struct option_row *row)
-{
-	return row->names || row->find;
-}
-
-/* A row that finds its words itself tells them when it refuses one. */
-static const char *words_found(const struct option_row *row)
-{
-	const char *reason = row->find("") < 0 ? tool_refused("") : NULL;
-	const char *list = reason ? strstr(reason, "it takes ") : NULL;
-
-	return list ? list + strlen("it takes ") : "";
-}
-
 static void words_put(const struct option_row *row)
 {
-	for (int i = 0; row->names && row->names[i]; i++)
-		printf("%s%s", i ? " " : "", row->names[i]);
-	for (const char *c = row->find ? words_found(row) : ""; *c; c++)
-		if (*c != ',')
-			putchar(*c);
+	for (int i = 0; options_word(row, i); i++)
+		printf("%s%s", i ? " " : "", options_word(row, i));
 	if (row->type == OPTION_WORDS)
 		fputs(" all", stdout);
 }
@@ -74,7 +57,7 @@ static void quoted_put(const char *text, const char *quote, const char *escaped)
 static void bash_words(const struct place *p)
 {
 	for (const struct option_row *row = p->options->rows; row && row->type != OPTION_END; row++) {
-		if (!is_option(row) || !has_words(row))
+		if (!is_option(row) || !options_word(row, 0))
 			continue;
 		fputs("\t'", stdout);
 		place_put(p);
@@ -154,7 +137,7 @@ static void zsh_place(const struct place *p)
 				fputs(row->without ? "::" : ":", stdout);
 				quoted_put(row->value, "'\\''", "[]:\\");
 				putchar(':');
-				if (has_words(row)) {
+				if (options_word(row, 0)) {
 					putchar('(');
 					words_put(row);
 					putchar(')');
@@ -217,7 +200,7 @@ static void fish_place(const struct place *p)
 			printf(" -s %c", row->letter);
 		if (row->value && !row->without)
 			fputs(" -r", stdout);
-		if (has_words(row)) {
+		if (options_word(row, 0)) {
 			fputs(" -f -a '", stdout);
 			words_put(row);
 			putchar('\'');

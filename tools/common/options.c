@@ -9,6 +9,7 @@
 
 enum {
 	MAX_ROWS = 48,
+	MAX_WORDS = 32,    /* bits of an OPTION_WORDS */
 	FIRST_VALUE = 256, /* getopt's value of row 0; below are letters */
 	COLUMNS = 118,     /* of a line of the text */
 	MAX_LEFT = 24,     /* columns for names; a longer name has a line of its own */
@@ -25,15 +26,21 @@ static size_t rows_count(const struct option_table *t)
 
 /* ---- values ---- */
 
+const char *options_word(const struct option_row *row, int i)
+{
+	return row->name_at ? row->name_at(i) : row->names ? row->names[i] : NULL;
+}
+
 static int words_find(const struct option_row *row, const char *text)
 {
+	const char *names[MAX_WORDS];
 	int n = 0;
 
 	if (row->find)
 		return row->find(text);
-	while (row->names[n])
+	while (n < MAX_WORDS && (names[n] = options_word(row, n)))
 		n++;
-	return tool_lookup(text, row->names, n);
+	return tool_lookup(text, names, n);
 }
 
 static int number_apply(void *field, const struct option_row *row, const char *text)

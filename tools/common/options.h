@@ -39,7 +39,9 @@ struct option_row {
 	uint64_t low, high;
 	unsigned step;                 /* 0: 1 */
 	const char *const *names;      /* the words; ends with NULL. Of OPTION_CALL: what a shell completes */
-	int (*find)(const char *text); /* instead of names: index, or -1 and a reason by tool_refuse() */
+	const char *(*name_at)(int i); /* instead of names: one of the words; NULL: there are no more */
+	int (*find)(
+	    const char *text); /* of words that have other names, too: index, or -1 and a reason by tool_refuse() */
 	bool clear;
 	uint64_t without; /* the number of an OPTION_SIZE whose value is left out; 0: it must not be */
 	size_t given;     /* offset of a bool that becomes true when the option is given; 0: none */
@@ -60,6 +62,8 @@ struct option_table {
  * exit status after a message or the text of --help.
  */
 int options_parse(const struct option_table *table, void *opts, int argc, char **argv, int *first_p);
+/* The i-th word that the option takes, or that a shell completes; NULL: there are no more, as i goes up from 0. */
+const char *options_word(const struct option_row *row, int i);
 /* The text of --help. */
 void options_help_print(const struct option_table *table, FILE *out);
 #endif

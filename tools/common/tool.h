@@ -53,6 +53,8 @@ int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_
 int tool_parse_minutes(const char *text, double *minutes_p);
 /* Index of a data type, by NCCL's name or nccl-tests'; -1: none. */
 int tool_dtype_find(const char *name);
+/* NCCL's name of a data type; NULL: there are no more. */
+const char *tool_dtype_at(int i);
 /* Stores the reason why a value is refused; returns err. */
 int tool_refuse(int err, const char *text, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /*

@@ -96,6 +96,11 @@ int tool_parse_minutes(const char *text, double *minutes_p)
 	return 0;
 }
 
+const char *tool_dtype_at(int i)
+{
+	return i < SHUNT_NDTYPES ? shunt_dtype_rows[i].name : NULL;
+}
+
 int tool_dtype_find(const char *name)
 {
 	const char *names[SHUNT_NDTYPES], *aliases[SHUNT_NDTYPES];

@@ -11,7 +11,7 @@ void tool_driver_version(char *text, size_t bytes);
 
 struct tool_lib;
 /*
- * {"time", "host", "shunt", "commit", "build", "driver", "kernel", "cpus", "devices"}: docs/results.md. build:
+ * {"time", "host", "shunt", "commit", "build", "driver", "kernel", "cpus", "devices"}: docs/guide.md. build:
  * shunt_build() of the library. lib names the devices, and may be NULL. with_host: tells the host's name. What is not
  * known is null. NULL: no memory.
  */

@@ -140,19 +140,15 @@ static void algorithms_print(void)
 		printf("  %-11s %-14s %s\n", a->name, shunt_kind_name(a->kind), a->doc);
 }
 
-/* Defines a function for the index of a name among n; -1: none. */
-#define FINDER(what, count) \
-	static int what##_find(const char *name) \
-	{ \
-		const char *names[count]; \
-\
-		for (int i = 0; i < (count); i++) \
-			names[i] = shunt_##what##_name(i); \
-		return tool_lookup(name, names, count); \
-	}
-FINDER(kind, SHUNT_NKINDS)
-FINDER(redop, SHUNT_NREDOPS)
-#undef FINDER
+static const char *kind_at(int i)
+{
+	return i < SHUNT_NKINDS ? shunt_kind_name(i) : NULL;
+}
+
+static const char *redop_at(int i)
+{
+	return i < SHUNT_NREDOPS ? shunt_redop_name(i) : NULL;
+}
 
 struct select_query {
 	struct shunt_sel_key sel_key;
@@ -432,11 +428,11 @@ static const struct option_row select_rows[] = {
 	    .help = "over so many hosts, with as many ranks each; a tuning file of the provider that is usable here" },
 	{ "local", 0, OPTION_NUMBER, "N", AT(locals), 1, SHUNT_MAX_RANKS,
 	    .help = "ranks of each host, in place of --ranks" },
-	{ "op", 0, OPTION_WORD, "OP", AT(query.kind), .find = kind_find,
+	{ "op", 0, OPTION_WORD, "OP", AT(query.kind), .name_at = kind_at,
 	    .help = "allreduce (default), reduce, broadcast, allgather, ..." },
-	{ "dtype", 0, OPTION_WORD, "TYPE", AT(query.dtype), .find = tool_dtype_find,
+	{ "dtype", 0, OPTION_WORD, "TYPE", AT(query.dtype), .find = tool_dtype_find, .name_at = tool_dtype_at,
 	    .help = "float32 (default), float16, bfloat16, int8, ..." },
-	{ "redop", 0, OPTION_WORD, "OP", AT(query.redop), .find = redop_find,
+	{ "redop", 0, OPTION_WORD, "OP", AT(query.redop), .name_at = redop_at,
 	    .help = "sum (default), prod, max, min, avg" },
 	{ "windows", 0, OPTION_FLAG, AT(query.sel.symmem),
 	    .help = "as if the buffers were registered as symmetric memory" },

@@ -38,7 +38,7 @@ static const struct option_row rows[] = {
 	    .help = "smallest message in bytes, as the plan counts them (1K, or what the plan admits)" },
 	{ "last", 'e', OPTION_SIZE, "SIZE", AT(base.last), 1, UINT64_MAX, .help = "largest (64M, on the sim 256K)" },
 	{ "factor", 'f', OPTION_NUMBER, "N", AT(base.factor), 2, 1u << 20, .help = "from one to the next (4)" },
-	{ "dtype", 'd', OPTION_WORD, "TYPE", AT(dtype), .find = tool_dtype_find,
+	{ "dtype", 'd', OPTION_WORD, "TYPE", AT(dtype), .find = tool_dtype_find, .name_at = tool_dtype_at,
 	    .help = "float32 (default), float16, bfloat16, int8, ..." },
 	{ "in-place", 0, OPTION_CALL, .call = place_apply, .help = "only these calls (default: both kinds)" },
 	{ "out-of-place", 0, OPTION_CALL, .call = place_apply, .help = "only the others" },
