@@ -149,6 +149,7 @@ struct shunt_ep_ll_dispatch {
 	int16_t *routing;        /* [nranks][max_tokens][topk]: all ranks' topk_idx, for combine */
 	int32_t *stats;          /* [local experts]: count is added; or NULL */
 	int64_t *wait_ns;        /* [nranks]: time until the rank's first data came is added; or NULL */
+	int32_t blocks;          /* of the launch, at most; 0: Shunt decides */
 };
 SHUNT_API int shunt_ep_ll_dispatch(struct shunt_ep *group, const struct shunt_ep_ll_dispatch *call);
 
@@ -171,6 +172,7 @@ struct shunt_ep_ll_combine {
 	const float *topk_weights; /* [tokens][topk] */
 	void *out;                 /* [tokens][hidden] */
 	int64_t *wait_ns;          /* [nranks]: time until the rank's last row came is added; or NULL */
+	int32_t blocks;            /* of the launch, at most; 0: Shunt decides */
 };
 SHUNT_API int shunt_ep_ll_combine(struct shunt_ep *group, const struct shunt_ep_ll_combine *call);
 

@@ -68,6 +68,23 @@ static struct live *get(const struct shunt_ep *name)
 	return l;
 }
 
+static int refuse(const char *call, int err, const char *why)
+{
+	shunt_warn("shunt_%s: %s", call, why);
+	return err;
+}
+
+/* The same for a call; the log says where there is none. */
+static struct live *look_up(const char *call, const struct shunt_ep *name)
+{
+	struct live *l = get(name);
+
+	if (!l)
+		shunt_warn(
+		    "shunt_%s: group is %p, which is no group of this process, or has ended", call, (const void *)name);
+	return l;
+}
+
 static void put(struct live *l)
 {
 	shunt_lock_acquire(SHUNT_LOCK_GROUPS);
@@ -124,10 +141,30 @@ struct gathering {
 	struct shunt_bootstrap_group ranks;
 };
 
-static int refuse(const char *call, int err, const char *why)
+static int refuse_null(const char *call, const char *name)
 {
-	shunt_warn("shunt_%s: %s", call, why);
-	return err;
+	shunt_warn("shunt_%s: %s is NULL", call, name);
+	return -EINVAL;
+}
+
+/*
+ * Copies the caller's struct, whose first member is its size. Fields that the caller does not know are 0; least: the
+ * size that it must have.
+ */
+static int take(const char *call, const char *name, const void *from, size_t least, void *to, size_t bytes)
+{
+	size_t size;
+
+	if (!from)
+		return refuse_null(call, name);
+	memcpy(&size, from, sizeof(size));
+	if (size < least) {
+		shunt_warn("shunt_%s: size of %s is %zu, and must be at least %zu", call, name, size, least);
+		return -EINVAL;
+	}
+	memset(to, 0, bytes);
+	memcpy(to, from, size < bytes ? size : bytes);
+	return 0;
 }
 
 static int refuse_hosts(struct shunt_hosts *hosts)
@@ -234,25 +271,29 @@ static int create(const struct shunt_ep_desc *d, struct shunt_ep **group_p)
 
 int shunt_ep_id(void *host)
 {
-	return host ? shunt_bootstrap_new_id(host) : -EINVAL;
+	return host ? shunt_bootstrap_new_id(host) : refuse_null("ep_id", "host");
 }
 
 int shunt_ep_create(const struct shunt_ep_config *config, struct shunt_ep **group_p)
 {
+	struct shunt_ep_config c;
 	struct gathering g = { 0 };
-	struct shunt_ep_desc d = { .config = config, .come_together = come_together, .ctx = &g };
+	struct shunt_ep_desc d = { .config = &c, .come_together = come_together, .ctx = &g };
 	struct shunt_entry *parent = NULL;
 	int err;
 
-	if (!config || !group_p || config->size < sizeof(*config))
-		return -EINVAL;
+	if (!group_p)
+		return refuse_null("ep_create", "group_p");
 	*group_p = NULL;
+	err = take("ep_create", "config", config, sizeof(c), &c, sizeof(c));
+	if (err)
+		return err;
 	if (shunt_group_of(shunt_thread()))
 		return refuse(
 		    "ep_create", -EBUSY, "a group of NCCL calls is open, and its communicators may not be ready");
-	if (config->comm && !(parent = shunt_entry_find((ncclComm_t)config->comm)))
+	if (c.comm && !(parent = shunt_entry_find((ncclComm_t)c.comm)))
 		return refuse("ep_create", -EINVAL, "comm is no communicator that Shunt knows");
-	err = parent ? describe_by_comm(parent, config, &d) : describe_by_id(config, &d, &g);
+	err = parent ? describe_by_comm(parent, &c, &d) : describe_by_id(&c, &d, &g);
 	if (!err) {
 		g.ranks = (struct shunt_bootstrap_group){ .id = shunt_id_derive(&d.id, sizeof(d.id), "gathering", 0, 0),
 			.member = d.rank,
@@ -274,13 +315,14 @@ int shunt_ep_destroy(struct shunt_ep *group, int abort)
 
 	if (!group)
 		return 0;
-	l = get(group);
+	l = look_up("ep_destroy", group);
 	if (!l)
 		return -EINVAL;
 	g = withdraw(l, abort);
-	if (g)
-		shunt_ep_group_destroy(g);
-	return g ? 0 : -EINVAL;
+	if (!g)
+		return refuse("ep_destroy", -EINVAL, "another thread ends the group");
+	shunt_ep_group_destroy(g);
+	return 0;
 }
 
 /* ---- calls */
@@ -288,17 +330,18 @@ int shunt_ep_destroy(struct shunt_ep *group, int abort)
 int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p)
 {
 	struct shunt_ep_why why = { "" };
-	int err;
+	struct shunt_ep_shape s;
+	int err = take("ep_bytes", "shape", shape, sizeof(s), &s, sizeof(s));
 
-	if (!shape || shape->size < sizeof(*shape))
-		return -EINVAL;
-	err = shunt_ep_room_needed(shape, normal_p, ll_p, &why);
+	if (err)
+		return err;
+	err = shunt_ep_room_needed(&s, normal_p, ll_p, &why);
 	return err ? refuse("ep_bytes", err, why.text) : 0;
 }
 
 /* clang-format off */
-#define ON_GROUP(call) \
-	struct live *l = get(group); \
+#define ON_GROUP(name, call) \
+	struct live *l = look_up(name, group); \
 	int err; \
 	if (!l) \
 		return -EINVAL; \
@@ -307,37 +350,46 @@ int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint6
 	return err
 /* clang-format on */
 
+/* The caller's struct to c. newest: the first field that early callers do not know. */
+#define TAKE(name, call, newest) take(name, "call", call, offsetof(__typeof__(c), newest), &c, sizeof(c))
+
 int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes)
 {
-	ON_GROUP(shunt_ep_group_error(l->group, text, bytes));
+	ON_GROUP("ep_error", shunt_ep_group_error(l->group, text, bytes));
 }
 
 int shunt_ep_mask(struct shunt_ep *group, int rank, int masked, void *stream)
 {
-	ON_GROUP(shunt_ep_group_mask(l->group, rank, masked, stream));
+	ON_GROUP("ep_mask", shunt_ep_group_mask(l->group, rank, masked, stream));
 }
 
 int shunt_ep_masks(struct shunt_ep *group, int32_t *masks, void *stream)
 {
-	ON_GROUP(shunt_ep_group_masks(l->group, masks, stream));
+	ON_GROUP("ep_masks", shunt_ep_group_masks(l->group, masks, stream));
 }
 
 int shunt_ep_masks_clear(struct shunt_ep *group, void *stream)
 {
-	ON_GROUP(shunt_ep_group_masks_clear(l->group, stream));
+	ON_GROUP("ep_masks_clear", shunt_ep_group_masks_clear(l->group, stream));
 }
 
 int shunt_ep_barrier(struct shunt_ep *group, void *stream)
 {
-	ON_GROUP(shunt_ep_group_barrier(l->group, stream));
+	ON_GROUP("ep_barrier", shunt_ep_group_barrier(l->group, stream));
 }
 
 int shunt_ep_ll_dispatch(struct shunt_ep *group, const struct shunt_ep_ll_dispatch *call)
 {
-	ON_GROUP(call && call->size >= sizeof(*call) ? shunt_ep_group_ll_dispatch(l->group, call) : -EINVAL);
+	struct shunt_ep_ll_dispatch c;
+
+	ON_GROUP("ep_ll_dispatch",
+	    TAKE("ep_ll_dispatch", call, blocks) ? -EINVAL : shunt_ep_group_ll_dispatch(l->group, &c));
 }
 
 int shunt_ep_ll_combine(struct shunt_ep *group, const struct shunt_ep_ll_combine *call)
 {
-	ON_GROUP(call && call->size >= sizeof(*call) ? shunt_ep_group_ll_combine(l->group, call) : -EINVAL);
+	struct shunt_ep_ll_combine c;
+
+	ON_GROUP(
+	    "ep_ll_combine", TAKE("ep_ll_combine", call, blocks) ? -EINVAL : shunt_ep_group_ll_combine(l->group, &c));
 }

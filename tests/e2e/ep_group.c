@@ -41,6 +41,41 @@ static int run(enum ranks_how how, int n, rank_fn body)
 	return run_as((struct ranks){ .how = how, .n = n, .body = body });
 }
 
+/*
+ * REFUSED_SAYING(call, expected, words): the call gives this error, and the log of this process one line, which has the
+ * words.
+ */
+static int log_fd, stderr_fd;
+
+static bool hear(void)
+{
+	log_fd = memfd_create("log", MFD_CLOEXEC);
+	stderr_fd = dup(STDERR_FILENO);
+	return log_fd >= 0 && stderr_fd >= 0 && dup2(log_fd, STDERR_FILENO) >= 0;
+}
+
+static bool heard(const char *words)
+{
+	char text[1024] = "";
+	ssize_t n = pread(log_fd, text, sizeof(text) - 1, 0);
+	bool one_line = n > 0 && strchr(text, '\n') == text + n - 1;
+
+	dup2(stderr_fd, STDERR_FILENO);
+	close(stderr_fd);
+	close(log_fd);
+	if (!one_line || !strstr(text, words))
+		fprintf(stderr, "\"%s\" is not one line with \"%s\"\n", text, words);
+	return one_line && strstr(text, words);
+}
+
+#define REFUSED_SAYING(call, expected, words) \
+	do { \
+		CHECK(hear()); \
+		int refused = (call); \
+		CHECK(heard(words)); \
+		CHECK(refused == (expected)); \
+	} while (0)
+
 /* A dispatch and a combine, checked. */
 static int use(struct rank *r, struct shunt_ep *group)
 {
@@ -106,12 +141,20 @@ static int body_names(struct rank *r)
 	int status;
 
 	CHECK(shunt_ep_destroy(NULL, 0) == 0);
-	CHECK(shunt_ep_destroy(none, 0) == -EINVAL && shunt_ep_error(none, text, sizeof(text)) == -EINVAL);
-	CHECK(shunt_ep_barrier(NULL, NULL) == -EINVAL && shunt_ep_ll_dispatch(none, NULL) == -EINVAL);
-	CHECK(make(r, 0, 0, &group) == 0);
-	CHECK(shunt_ep_ll_combine(group, NULL) == -EINVAL && shunt_ep_ll_dispatch(group, NULL) == -EINVAL);
-	CHECK(shunt_ep_mask(group, 0, 1, NULL) == -EINVAL); /* it has no masks */
-	CHECK(shunt_ep_masks(group, masks, NULL) == -EINVAL && shunt_ep_masks_clear(group, NULL) == -EINVAL);
+	snprintf(text, sizeof(text), "group is %p", (void *)none);
+	REFUSED_SAYING(shunt_ep_destroy(none, 0), -EINVAL, text);
+	REFUSED_SAYING(shunt_ep_error(none, NULL, 0), -EINVAL, text);
+	REFUSED_SAYING(shunt_ep_barrier(NULL, NULL), -EINVAL, "ep_barrier: group is ");
+	REFUSED_SAYING(shunt_ep_ll_dispatch(none, NULL), -EINVAL, text);
+	CHECK(make(r, 0, SHUNT_EP_MASKS, &group) == 0);
+	REFUSED_SAYING(shunt_ep_masks(group, NULL, NULL), -EINVAL, "masks is NULL");
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	CHECK(make(r, 1, 0, &group) == 0);
+	REFUSED_SAYING(shunt_ep_ll_combine(group, NULL), -EINVAL, "ep_ll_combine: call is NULL");
+	REFUSED_SAYING(shunt_ep_ll_dispatch(group, NULL), -EINVAL, "ep_ll_dispatch: call is NULL");
+	REFUSED_SAYING(shunt_ep_mask(group, 0, 1, NULL), -EINVAL, "without SHUNT_EP_MASKS");
+	REFUSED_SAYING(shunt_ep_masks(group, masks, NULL), -EINVAL, "without SHUNT_EP_MASKS");
+	REFUSED_SAYING(shunt_ep_masks_clear(group, NULL), -EINVAL, "without SHUNT_EP_MASKS");
 	child = fork();
 	if (!child) {
 		int bad = shunt_ep_error(group, NULL, 0) != -EINVAL || shunt_ep_destroy(group, 0) != -EINVAL;
@@ -121,8 +164,10 @@ static int body_names(struct rank *r)
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 	CHECK(use(r, group) == 0);
 	CHECK(shunt_ep_destroy(group, 0) == 0);
-	CHECK(shunt_ep_error(group, text, sizeof(text)) == -EINVAL && shunt_ep_destroy(group, 1) == -EINVAL);
-	CHECK(make(r, 1, 0, &next) == 0 && next != group);
+	snprintf(text, sizeof(text), "group is %p", (void *)group);
+	REFUSED_SAYING(shunt_ep_error(group, NULL, 0), -EINVAL, text);
+	REFUSED_SAYING(shunt_ep_destroy(group, 1), -EINVAL, text);
+	CHECK(make(r, 2, 0, &next) == 0 && next != group);
 	CHECK(shunt_ep_destroy(next, 1) == 0);
 	return 0;
 }
@@ -165,10 +210,19 @@ static int body_refusals(struct rank *r)
 	REFUSED(bad.id = NULL, -EINVAL);
 	bad = good;
 	bad.comm = &bad;
-	CHECK(shunt_ep_create(&bad, &group) == -EINVAL && !group);
-	bad.size -= 8;
-	CHECK(shunt_ep_create(&bad, &group) == -EINVAL && shunt_ep_create(NULL, &group) == -EINVAL);
-	CHECK(shunt_ep_create(&good, NULL) == -EINVAL && shunt_ep_id(NULL) == -EINVAL);
+	REFUSED_SAYING(shunt_ep_create(&bad, &group), -EINVAL, "comm is no communicator");
+	CHECK(!group);
+	bad.size = 16;
+	REFUSED_SAYING(shunt_ep_create(&bad, &group), -EINVAL, "size of config is 16");
+	REFUSED_SAYING(shunt_ep_create(NULL, &group), -EINVAL, "config is NULL");
+	REFUSED_SAYING(shunt_ep_create(&good, NULL), -EINVAL, "group_p is NULL");
+	REFUSED_SAYING(shunt_ep_id(NULL), -EINVAL, "host is NULL");
+	REFUSED_SAYING(shunt_ep_bytes(NULL, NULL, NULL), -EINVAL, "shape is NULL");
+	REFUSED_SAYING(
+	    shunt_ep_bytes(&(struct shunt_ep_shape){ .size = 4 }, NULL, NULL), -EINVAL, "size of shape is 4");
+	REFUSED_SAYING(
+	    shunt_ep_bytes(&(struct shunt_ep_shape){ .size = sizeof(struct shunt_ep_shape), .nranks = 9 }, NULL, NULL),
+	    -EINVAL, "nranks is 9");
 	return 0;
 }
 
@@ -187,35 +241,44 @@ static int body_bad_calls(struct rank *r)
 	mine.nranks = r->nranks;
 	CHECK(make(r, 0, 0, &group) == 0);
 	ep_run_prepare(&run, &mine, r);
-#define BAD(kind, change, expected) \
+#define BAD(kind, change, expected, words) \
 	do { \
 		struct shunt_ep_ll_##kind bad = run.kind; \
 		change; \
-		CHECK(shunt_ep_ll_##kind(group, &bad) == (expected)); \
+		REFUSED_SAYING(shunt_ep_ll_##kind(group, &bad), expected, "shunt_ep_ll_" #kind " "); \
+		REFUSED_SAYING(shunt_ep_ll_##kind(group, &bad), expected, words); \
 	} while (0)
-	BAD(dispatch, bad.tokens = bad.max_tokens + 1, -EINVAL);
-	BAD(dispatch, bad.tokens = -1, -EINVAL);
-	BAD(dispatch, bad.hidden = 12, -EINVAL);
-	BAD(dispatch, bad.hidden = 0, -EINVAL);
-	BAD(dispatch, bad.topk = 3, -EINVAL); /* the group has memory for 2 */
-	BAD(dispatch, bad.topk = 0, -EINVAL);
-	BAD(dispatch, bad.experts = 7, -EINVAL);
-	BAD(dispatch, bad.experts = 32768, -EINVAL);
-	BAD(dispatch, bad.experts = -2, -EINVAL);
-	BAD(dispatch, bad.form = 4, -EINVAL);
-	BAD(dispatch, bad.form = SHUNT_EP_FP8, -EINVAL); /* 64 elements */
-	BAD(dispatch, bad.phases = 0, -EINVAL);
-	BAD(dispatch, bad.phases = 4, -EINVAL);
-	BAD(dispatch, bad.max_tokens = 5000, -EINVAL);
-	BAD(dispatch, bad.max_tokens = 64, -ENOSPC);
-	BAD(dispatch, bad.recv_x = NULL, -EINVAL);
-	BAD(dispatch, bad.routing = NULL, -EINVAL);
-	BAD(dispatch, bad.size = 8, -EINVAL);
-	BAD(dispatch, bad.phases = SHUNT_EP_RECEIVE, -EINVAL); /* nothing was sent */
-	BAD(combine, bad.dtype = 7, -EINVAL);
-	BAD(combine, bad.hidden = 8192, -ENOSPC);
-	BAD(combine, bad.ranges = NULL, -EINVAL);
-	BAD(combine, bad.phases = SHUNT_EP_RECEIVE, -EINVAL);
+	BAD(dispatch, bad.tokens = bad.max_tokens + 1, -EINVAL, "tokens is 5");
+	BAD(dispatch, bad.tokens = -1, -EINVAL, "tokens is -1");
+	BAD(dispatch, bad.hidden = 12, -EINVAL, "hidden is 12");
+	BAD(dispatch, bad.hidden = 0, -EINVAL, "hidden is 0");
+	BAD(dispatch, bad.topk = 3, -EINVAL, "topk is 3"); /* the group has memory for 2 */
+	BAD(dispatch, bad.topk = 0, -EINVAL, "topk is 0");
+	BAD(dispatch, bad.experts = 7, -EINVAL, "experts is 7");
+	BAD(dispatch, bad.experts = 32768, -EINVAL, "experts is 32768");
+	BAD(dispatch, bad.experts = -2, -EINVAL, "experts is -2");
+	BAD(dispatch, bad.form = 4, -EINVAL, "form is 4");
+	BAD(dispatch, bad.form = SHUNT_EP_FP8, -EINVAL, "hidden is 64"); /* 64 elements */
+	BAD(dispatch, bad.phases = 0, -EINVAL, "phases is 0");
+	BAD(dispatch, bad.phases = 4, -EINVAL, "phases is 4");
+	BAD(dispatch, bad.max_tokens = 5000, -EINVAL, "max_tokens is 5000");
+	BAD(dispatch, bad.max_tokens = 64, -ENOSPC, "calls of 64 tokens");
+	BAD(dispatch, bad.recv_x = NULL, -EINVAL, "recv_x is NULL");
+	BAD(dispatch, bad.routing = NULL, -EINVAL, "routing is NULL");
+	REFUSED_SAYING(
+	    shunt_ep_ll_dispatch(group, &(struct shunt_ep_ll_dispatch){ .size = 8 }), -EINVAL, "size of call is 8");
+	BAD(dispatch, bad.blocks = 65, -EINVAL, "blocks is 65");
+	BAD(combine, bad.blocks = -1, -EINVAL, "blocks is -1");
+	BAD(dispatch, bad.phases = SHUNT_EP_RECEIVE, -EINVAL, "no call with this recv_x"); /* nothing was sent */
+	BAD(combine, bad.dtype = 7, -EINVAL, "dtype is 7");
+	BAD(combine, bad.hidden = 8192, -ENOSPC, "of 8192 elements");
+	BAD(combine, bad.ranges = NULL, -EINVAL, "ranges is NULL");
+	BAD(combine, bad.phases = SHUNT_EP_RECEIVE, -EINVAL, "no call with this out");
+	/* A caller that does not know the last field. */
+	run.dispatch.size = offsetof(struct shunt_ep_ll_dispatch, blocks);
+	run.dispatch.blocks = 65;
+	CHECK(shunt_ep_ll_dispatch(group, &run.dispatch) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	ep_run_finish(&run);
 	CHECK(shunt_ep_error(group, NULL, 0) == 0 && use(r, group) == 0);
 	CHECK(shunt_ep_destroy(group, 0) == 0);
@@ -224,7 +287,7 @@ static int body_bad_calls(struct rank *r)
 
 static void test_bad_calls(void **state)
 {
-	assert_int_equal(run(RANKS_THREADS, 2, body_bad_calls), 0);
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_bad_calls), 0);
 }
 
 static int descriptors(void)

@@ -60,7 +60,7 @@ static void calls(int n, const struct ep_job *job)
 
 static void test_ranks(void **state)
 {
-	static const int experts[] = { 0, 3, 6, 6, 8, 5, 0, 0, 16 };
+	static const int experts[] = { 0, 3, 6, 6, 8, 5, 0, 7, 16 };
 
 	for (int n = 1; n <= 8; n++) {
 		struct ep_job job = small;
@@ -105,6 +105,7 @@ static void test_sizes(void **state)
 		{ 56, 16, 2, 7, { 7, 0 }, SHUNT_EP_AS_IS, 6 },
 		{ 64, 9, 64, 33, { 31, 33 }, SHUNT_EP_AS_IS, 9 },
 		{ 240, 2, 3, 64, { 0, 0 }, SHUNT_EP_AS_IS, 6 },
+		{ 8, 2, 2, 1024, { 1024, 1000 }, SHUNT_EP_AS_IS, 9 },
 		{ 248, 8, 1, 3, { 2, 3 }, SHUNT_EP_AS_IS, 9 },
 		{ 128, 8, 4, 32, { 32, 32 }, SHUNT_EP_FP8, 9 },
 		{ 384, 8, 4, 5, { 1, 5 }, SHUNT_EP_FP8_ROUND, 9 },
@@ -125,6 +126,41 @@ static void test_sizes(void **state)
 
 		calls(2, &job);
 	}
+}
+
+/* The number of blocks changes no bit: the reference has none. */
+static int body_blocks(struct rank *r)
+{
+	static const int blocks[] = { 1, 2, 3, 5, 16, 64 };
+	struct ep_job job = small;
+	struct shunt_ep *group;
+	struct ep_run run;
+
+	job.nranks = r->nranks;
+	job.hidden = 1024;
+	job.form = SHUNT_EP_FP8;
+	job.max_tokens = 12;
+	job.tokens[0] = 12;
+	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
+		ep_run_prepare(&run, &job, r);
+		CHECK(ep_run_fill_rows(&run, r) == 0);
+		/* Nor need the ranks have the same. */
+		run.dispatch.blocks = r->rank ? blocks[i] : blocks[sizeof(blocks) / sizeof(blocks[0]) - 1 - i];
+		run.combine.blocks = blocks[i];
+		CHECK(shunt_ep_ll_dispatch(group, &run.dispatch) == 0 && shunt_ep_ll_combine(group, &run.combine) == 0);
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		CHECK(ep_run_check_dispatch(&run, r) == 0 && ep_run_check_combine(&run, r) == 0);
+		ep_run_finish(&run);
+	}
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static void test_blocks(void **state)
+{
+	memset(&ids, 0, sizeof(ids));
+	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_blocks), 0);
 }
 
 /* One group, calls of all sizes one after the other, without a wait between them. */
@@ -358,6 +394,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_routings),
 		cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_mixed_sizes),
 		cmocka_unit_test(test_phases_in_any_order),
 		cmocka_unit_test(test_third_call_is_refused),

@@ -12,7 +12,7 @@ _Static_assert((int)SHUNT_EP_AS_IS == SHUNT_EP_FORM_AS_IS && (int)SHUNT_EP_FP8 =
 /* What both kinds of calls say. */
 struct sizes {
 	uint32_t phases;
-	int64_t tokens, max_tokens, hidden, topk, experts;
+	int64_t tokens, max_tokens, hidden, topk, experts, blocks;
 };
 
 static int check_sizes(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_ep_why *why)
@@ -31,7 +31,22 @@ static int check_sizes(const struct shunt_ep_room *room, const struct sizes *s, 
 		err = shunt_ep_check_range(why, "topk", s->topk, 1, room->most_topk);
 	if (!err)
 		err = shunt_ep_check_experts(why, s->experts, room->nranks);
+	if (!err)
+		err = shunt_ep_check_range(why, "blocks", s->blocks, 0, SHUNT_MAX_BLOCKS);
 	return err;
+}
+
+/* As many blocks as may run at a time, or as the call says. On the sim few suffice. */
+static void choose_grid(const struct shunt_ep_room *room, int64_t blocks, struct shunt_work *work)
+{
+	struct shunt_limits limits = shunt_limits_of(room->key);
+
+	limits.min_ctas = (int)blocks;
+	limits.max_ctas = shunt_limit_min(limits.max_ctas, (int)blocks);
+	if (blocks && room->key->sim)
+		shunt_grid_fit(&limits, UINT32_MAX, shunt_grid_max_blocks(&limits), 2, work);
+	else
+		shunt_grid_fit_wide(&limits, UINT32_MAX, work);
 }
 
 /* Heads and rows of `row` bytes must fit, in units. */
@@ -66,10 +81,9 @@ static int check_pointers(struct shunt_ep_why *why, const char *const *names, co
 static void begin_work(
     const struct shunt_ep_room *room, const struct sizes *s, const void *key, struct shunt_work *work)
 {
-	struct shunt_limits limits = shunt_limits_of(room->key);
 	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
 
-	shunt_grid_fit_wide(&limits, UINT32_MAX, work);
+	choose_grid(room, s->blocks, work);
 	*a = (struct shunt_kargs_ep_ll){ .ll_at = shunt_ep_ll_at(room),
 		.unit = shunt_ep_ll_unit(room),
 		.key = (uintptr_t)key | 1,
@@ -103,7 +117,7 @@ static int check_form(int form, int64_t hidden, struct shunt_ep_why *why)
 int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shunt_ep_ll_dispatch *c,
     struct shunt_work *work, struct shunt_ep_why *why)
 {
-	struct sizes s = { c->phases, c->tokens, c->max_tokens, c->hidden, c->topk, c->experts };
+	struct sizes s = { c->phases, c->tokens, c->max_tokens, c->hidden, c->topk, c->experts, c->blocks };
 	static const char *const names[] = { "recv_x", "count", "src_idx", "ranges", "routing", "recv_scales", "x",
 		"topk_idx" };
 	const void *pointers[] = { c->recv_x, c->count, c->src_idx, c->ranges, c->routing,
@@ -142,7 +156,7 @@ int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shu
 int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shunt_ep_ll_combine *c,
     struct shunt_work *work, struct shunt_ep_why *why)
 {
-	struct sizes s = { c->phases, c->tokens, c->max_tokens, c->hidden, c->topk, c->experts };
+	struct sizes s = { c->phases, c->tokens, c->max_tokens, c->hidden, c->topk, c->experts, c->blocks };
 	static const char *const names[] = { "x", "src_idx", "ranges", "routing", "topk_idx", "topk_weights", "out" };
 	const void *pointers[] = { c->x, c->src_idx, c->ranges, c->routing,
 		c->tokens ? (const void *)c->topk_idx : c->x, c->tokens ? (const void *)c->topk_weights : c->x,

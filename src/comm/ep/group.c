@@ -137,7 +137,10 @@ int shunt_ep_group_refuse(const struct shunt_ep_group *g, const char *call, int 
 
 int shunt_ep_group_run(struct shunt_ep_group *g, const struct shunt_comm_call *call, struct shunt_work *work)
 {
+	struct shunt_ep_why why;
 	int err = shunt_comm_run_work(g->comm, call, work);
 
-	return err == -EBADMSG ? -EBUSY : err;
+	return err == -EBADMSG ? shunt_ep_group_refuse(g, call->name,
+	                             shunt_ep_refuse(&why, -EBUSY, "the stream's capture was spoiled"), &why) :
+	                         err;
 }

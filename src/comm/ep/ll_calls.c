@@ -27,10 +27,12 @@ static int run(struct shunt_ep_group *g, int kind, const char *name, void *strea
 	struct shunt_comm_call call = { name, work->args.ep_ll.hidden, stream };
 	enum shunt_capture capture = SHUNT_CAPTURE_NONE;
 	struct shunt_ep_why why = { "" };
+	struct shunt_ep_under_way before;
 	int err = shunt_ep_group_enter(g);
 
 	if (err)
 		return err;
+	before = g->under_way[kind];
 	err = g->comm->gpu->stream_capture(g->comm->device, stream, &capture);
 	if (!err && capture != SHUNT_CAPTURE_NONE)
 		g->under_way[kind].captured = true;
@@ -38,6 +40,8 @@ static int run(struct shunt_ep_group *g, int kind, const char *name, void *strea
 		shunt_ep_group_refuse(g, name, err, &why);
 	if (!err)
 		err = shunt_ep_group_run(g, &call, work);
+	if (err) /* nothing was launched: the same call may be made again */
+		g->under_way[kind] = before;
 	shunt_ep_group_leave(g);
 	return err;
 }

@@ -43,10 +43,11 @@ int shunt_ep_group_mask(struct shunt_ep_group *g, int rank, int masked, void *st
 
 int shunt_ep_group_masks(struct shunt_ep_group *g, int32_t *masks, void *stream)
 {
+	struct shunt_ep_why why = { "" };
 	int err = check_masks(g, "ep_masks");
 
 	if (!err && !masks)
-		err = -EINVAL;
+		err = shunt_ep_group_refuse(g, "ep_masks", shunt_ep_refuse(&why, -EINVAL, "masks is NULL"), &why);
 	if (!err)
 		err = shunt_ep_group_enter(g);
 	if (err)
