@@ -147,10 +147,15 @@ static void check_names(char *const *names)
 	for (; *names; names++) {
 		char name[128];
 
-		if (strncmp(*names, "SHUNT_", 6))
-			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*names, "="), *names);
-		check_name(name);
+		if (!strncmp(name, "SHUNT_", 6)) {
+			check_name(name);
+		} else if (!strncmp(name, "MSCCLPP_", 8)) {
+			const char *now = shunt_renamed(SHUNT_RENAMED_FOREIGN, name);
+
+			if (now && *now)
+				shunt_warn("%s does nothing here: %s", name, now);
+		}
 	}
 }
 

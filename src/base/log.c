@@ -142,6 +142,9 @@ void shunt_log_parse(const char *(*get)(void *arg, const char *name), void *arg,
 	const char *subsys = get(arg, "NCCL_DEBUG_SUBSYS"), *file = get(arg, "NCCL_DEBUG_FILE");
 	bool nccl_prints = false;
 
+	debug = debug ? debug : get(arg, "MSCCLPP_DEBUG");
+	file = file ? file : get(arg, "MSCCLPP_DEBUG_FILE");
+	file = file ? file : get(arg, "MSCCLPP_LOG_FILE");
 	*out = (struct shunt_log_settings){ .level = SHUNT_LOGLEVEL_WARN, .mask = DEFAULT_MASK };
 	if (debug) {
 		/*

@@ -232,6 +232,23 @@ static void test_config_unknown_name_warns_with_nearest(void **state)
 	shunt_settings_finish(&s);
 }
 
+static void test_config_foreign_variable_is_obeyed_or_names_ours(void **state)
+{
+	struct shunt_settings s;
+
+	assert_string_equal(parse(&s, ENV("MSCCLPP_SOCKET_IFNAME=eth", "MSCCLPP_SOCKET_FAMILY=AF_INET6",
+	                              "MSCCLPP_DEBUG=WARN", "MSCCLPP_HOME=/opt")),
+	    "");
+	assert_string_equal(s.nccl.socket_ifname, "eth");
+	assert_string_equal(s.nccl.socket_family, "AF_INET6");
+	shunt_settings_finish(&s);
+	const char *log = parse(&s, ENV("MSCCLPP_LOG_LEVEL=DEBUG", "MSCCLPP_FORCE_DISABLE_NVLS=1"));
+	assert_non_null(strstr(log, "MSCCLPP_LOG_LEVEL does nothing here: SHUNT_LOG chooses"));
+	assert_non_null(strstr(log, "MSCCLPP_FORCE_DISABLE_NVLS does nothing here: NCCL_NVLS_ENABLE=0 keeps"));
+	assert_int_equal(unit_count(log, "\n"), 2);
+	shunt_settings_finish(&s);
+}
+
 static void test_config_force_nccl_list_gives_kinds(void **state)
 {
 	struct shunt_settings s;
@@ -420,6 +437,7 @@ int main(void)
 		cmocka_unit_test(test_config_durations_are_read),
 		cmocka_unit_test(test_config_alias_is_taken_after_our_own),
 		cmocka_unit_test(test_config_unknown_name_warns_with_nearest),
+		cmocka_unit_test(test_config_foreign_variable_is_obeyed_or_names_ours),
 		cmocka_unit_test(test_config_force_nccl_list_gives_kinds),
 		cmocka_unit_test(test_config_nccl_algo_claims_the_named_collectives),
 		cmocka_unit_test(test_config_deterministic_overrules_what_fixes_nccls_order),

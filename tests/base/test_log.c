@@ -77,6 +77,16 @@ static void test_log_levels_print_what_they_promise(void **state)
 	}
 }
 
+static void test_log_obeys_mscclpps_variables_after_nccls(void **state)
+{
+	setenv("MSCCLPP_DEBUG", "INFO", 1);
+	set_log(NULL, NULL, NULL, NULL);
+	assert_non_null(strstr(log_all(), "init info"));
+	set_log(NULL, "WARN", NULL, NULL);
+	assert_null(strstr(log_all(), "init info"));
+	unsetenv("MSCCLPP_DEBUG");
+}
+
 static void test_log_line_has_host_process_thread_and_device(void **state)
 {
 	struct unit_capture c;
@@ -299,6 +309,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_log_levels_print_what_they_promise),
+		cmocka_unit_test(test_log_obeys_mscclpps_variables_after_nccls),
 		cmocka_unit_test(test_log_line_has_host_process_thread_and_device),
 		cmocka_unit_test(test_log_long_text_is_cut_to_one_line),
 		cmocka_unit_test(test_log_last_error_is_kept_when_nothing_prints),

@@ -107,8 +107,11 @@ static void check_names(struct findings *f, char *const *environment, const stru
 		} else if (!strncmp(name, "MSCCLPP_", 8)) {
 			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)
 				ours = is_alias(row.aliases, name);
-			if (!ours)
+			nearest = shunt_renamed(SHUNT_RENAMED_FOREIGN, name);
+			if (!ours && !nearest)
 				finding_add(f, FINDING_INFO, topic, "", "%s is MSCCL++'s and does nothing here", name);
+			else if (!ours && *nearest)
+				finding_add(f, FINDING_INFO, topic, "", "%s does nothing here: %s", name, nearest);
 		} else if (!strncmp(name, "NCCL_", 5) && strncmp(name, "NCCL_DEBUG", 10) &&
 		    strcmp(name, "NCCL_CONF_FILE")) {
 			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)

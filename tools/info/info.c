@@ -10,6 +10,7 @@
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/renamed.h"
 #include "plan/plan_registry.h"
 #include "shim/nccl/abi.h"
 #include "transport/net/net.h"
@@ -120,6 +121,7 @@ static void config_print(void)
 
 static void config_markdown(void)
 {
+	const char *foreign, *now;
 	struct shunt_config_row row;
 
 	puts("| variable | default | meaning |\n|---|---|---|");
@@ -129,6 +131,9 @@ static void config_markdown(void)
 			printf(" (also `%s`)", row.aliases);
 		puts(" |");
 	}
+	puts("\n| variable of MSCCL++ | here |\n|---|---|");
+	for (size_t i = 0; (foreign = shunt_renamed_foreign(i, &now)); i++)
+		printf("| `%s` | %s |\n", foreign, *now ? now : "obeyed, after NCCL's");
 }
 
 static void algorithms_print(void)
