@@ -167,6 +167,16 @@ class DefaultAlgos(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "protocol is 'Simple', expected 'LL'"):
                 build(AlgoSpec("hosts", collective(2), 2, 2, False, 1, "Simple"))
 
+    def test_small_names(self) -> None:
+        self.assertTrue(os.path.isfile(os.path.join(mscclpp.get_lib(), "libshunt.so")))
+        self.assertTrue(os.path.isfile(os.path.join(mscclpp.get_include(), "shunt", "shunt.h")))
+        self.assertFalse(mscclpp.is_bulk_supported())
+        self.assertEqual(mscclpp.ErrorCode.Timeout.name, "Timeout")
+        mscclpp.npkit.init(0)
+        mscclpp.npkit.shutdown()
+        with self.assertRaisesRegex(AttributeError, "Shunt's mscclpp has no Fifo"):
+            _ = mscclpp.Fifo
+
     def test_install(self) -> None:
         env = dict(os.environ, PYTHONPATH=os.pathsep.join([compat._HERE, os.environ["PYTHONPATH"]]))
         done = subprocess.run(

@@ -7,6 +7,7 @@ channels, connections and proxies of the host.
 from __future__ import annotations
 
 import os as _os
+import subprocess as _subprocess
 import sys as _sys
 from typing import Any as _Any
 
@@ -16,10 +17,14 @@ except ImportError:
     # The command is in another environment than the program's interpreter.
     _sys.path.append(_os.path.dirname(_os.path.dirname(_os.path.dirname(_os.path.dirname(_os.path.abspath(__file__))))))
 
+from libshunt import Error as _Error
 from libshunt import __version__ as __version__
+from libshunt import library_path as _library_path
+from libshunt._command import command_path as _command_path
 from libshunt.language import AlgoSpec as AlgoSpec
 
 from . import language as language
+from . import npkit as npkit
 from ._algorithms import (
     Algorithm,
     AlgorithmBuilder,
@@ -34,7 +39,7 @@ from ._algorithms import (
 from ._bootstrap import TcpBootstrap
 from ._buffers import GpuBuffer, RawGpuBuffer
 from ._comm import CommGroup, Communicator
-from ._types import CollectiveBufferMode, DataType, GpuBufferGranularity, PacketType, ReduceOp
+from ._types import CollectiveBufferMode, DataType, ErrorCode, GpuBufferGranularity, PacketType, ReduceOp
 
 __all__ = [
     "AlgoSpec",
@@ -46,6 +51,7 @@ __all__ = [
     "CommGroup",
     "Communicator",
     "DataType",
+    "ErrorCode",
     "ExecutionPlan",
     "ExecutionPlanRegistry",
     "Executor",
@@ -58,7 +64,11 @@ __all__ = [
     "compile",
     "compile_native",
     "env",
+    "get_include",
+    "get_lib",
+    "is_bulk_supported",
     "is_nvls_supported",
+    "npkit",
     "version",
 ]
 
@@ -89,6 +99,24 @@ def is_nvls_supported() -> bool:
     import torch
 
     return bool(torch.cuda.get_device_capability()[0] >= 9)
+
+
+def is_bulk_supported() -> bool:
+    """False: there are no device functions for a program's own kernels to copy in bulk with."""
+    return False
+
+
+def get_include() -> str:
+    """The folder of the headers: shunt/shunt.h and its neighbours. There are none of MSCCL++ here."""
+    found = _subprocess.run([_command_path(), "path", "include"], capture_output=True, text=True)
+    if found.returncode:
+        raise _Error(found.stderr.strip())
+    return found.stdout.strip()
+
+
+def get_lib() -> str:
+    """The folder of the library: libshunt.so and libshunt_api.so.0."""
+    return _os.path.dirname(_library_path())
 
 
 def __getattr__(name: str) -> _Any:

@@ -34,6 +34,18 @@ class ReduceOp(Enum):
     NOP = "nop"
 
 
+class ErrorCode(Enum):
+    """For programs that name it. Shunt's functions raise libshunt.Error."""
+
+    SystemError = 0
+    InternalError = 1
+    RemoteError = 2
+    InvalidUsage = 3
+    Timeout = 4
+    Aborted = 5
+    ExecutorError = 6
+
+
 class PacketType(Enum):
     """Accepted and of no effect: Shunt chooses how packets travel."""
 
