@@ -40,7 +40,10 @@ INSTALLED = (
     (r"/bin/(shunt)$", r"bin/\1"),
     (r"/include/(shunt/\w+\.h)$", r"include/\1"),
     (r"/(shunt/plans/[\w-]+\.json)$", r"share/\1"),
+    (r"/(cmake/shunt/\w+\.cmake|pkgconfig/shunt\.pc)$", r"lib/\1"),
 )
+# The folder of libraries of an installation may be deeper than a wheel's.
+PLACES_OF_PC = (("prefix", "${pcfiledir}/../.."), ("libdir", "${prefix}/lib"), ("includedir", "${prefix}/include"))
 # For programs that are linked with -lnccl or -lshunt_api. The library beside them has NCCL's SONAME, which is what is
 # recorded. Not absolute paths, because a wheel does not know where it is put.
 SCRIPTS = {"lib/libnccl.so": "INPUT(-lshunt)\n", "lib/libshunt_api.so": "INPUT(-l:libshunt_api.so.0)\n"}
@@ -140,6 +143,10 @@ def _installed(build: str, folder: str) -> dict[str, tuple[bytes, bool]]:
                 is_elf = file.read(4) == b"\x7fELF"
             with open(_strip(source, folder) if is_elf else source, "rb") as file:
                 found[match.expand(place)] = (file.read(), place.startswith("bin/"))
+    described = "lib/pkgconfig/shunt.pc"
+    for name, place in PLACES_OF_PC if described in found else ():
+        text = re.sub(rf"^{name}=.*$", f"{name}={place}", found[described][0].decode(), flags=re.M)
+        found[described] = (text.encode(), False)
     wanted = {"lib/libshunt.so", "lib/libshunt_api.so.0", "bin/shunt", "include/shunt/shunt.h"}
     if not wanted <= set(found):
         raise BuildError(

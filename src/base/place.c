@@ -21,6 +21,8 @@ static const struct {
 	/* A wheel has no links: the linker needs the file beside the library, the loader that in the folder. */
 	[SHUNT_PLACE_LINKING] = { { ".", "shunt" }, "libnccl.so", 0 },
 	[SHUNT_PLACE_HEADERS] = { { SHUNT_INCLUDEDIR, "include" }, "shunt/shunt.h", 3 },
+	[SHUNT_PLACE_CMAKE] = { { SHUNT_LIBDIR "/cmake/shunt", "lib/cmake/shunt" }, "shuntConfig.cmake", 3 },
+	[SHUNT_PLACE_PKGCONFIG] = { { SHUNT_LIBDIR "/pkgconfig", "lib/pkgconfig" }, "shunt.pc", 3 },
 	[SHUNT_PLACE_PLANS] = { { SHUNT_DATADIR "/shunt/plans", "share/shunt/plans" }, ".", 3 },
 	[SHUNT_PLACE_PYTHON] = { { "python/libshunt", SHUNT_PYTHONDIR "/libshunt", "." }, "compat/mscclpp/__init__.py",
 	    3 },

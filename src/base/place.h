@@ -10,12 +10,14 @@
 #include <stdbool.h>
 
 enum shunt_place {
-	SHUNT_PLACE_LIBRARY, /* the folder of libshunt.so */
-	SHUNT_PLACE_LINKS,   /* the folder of libnccl.so, for the loader */
-	SHUNT_PLACE_LINKING, /* the folder of libnccl.so, for the linker */
-	SHUNT_PLACE_HEADERS, /* the folder of shunt/shunt.h */
-	SHUNT_PLACE_PLANS,   /* default plans and examples */
-	SHUNT_PLACE_PYTHON,  /* the package libshunt */
+	SHUNT_PLACE_LIBRARY,   /* the folder of libshunt.so */
+	SHUNT_PLACE_LINKS,     /* the folder of libnccl.so, for the loader */
+	SHUNT_PLACE_LINKING,   /* the folder of libnccl.so, for the linker */
+	SHUNT_PLACE_HEADERS,   /* the folder of shunt/shunt.h */
+	SHUNT_PLACE_CMAKE,     /* the folder of shuntConfig.cmake */
+	SHUNT_PLACE_PKGCONFIG, /* the folder of shunt.pc */
+	SHUNT_PLACE_PLANS,     /* default plans and examples */
+	SHUNT_PLACE_PYTHON,    /* the package libshunt */
 	SHUNT_PLACE_COUNT
 };
 

@@ -236,8 +236,9 @@ static void test_config_foreign_variable_is_obeyed_or_names_ours(void **state)
 {
 	struct shunt_settings s;
 
-	assert_string_equal(parse(&s, ENV("MSCCLPP_SOCKET_IFNAME=eth", "MSCCLPP_SOCKET_FAMILY=AF_INET6",
-	                              "MSCCLPP_DEBUG=WARN", "MSCCLPP_HOME=/opt")),
+	assert_string_equal(parse(&s,
+	                        ENV("MSCCLPP_SOCKET_IFNAME=eth", "MSCCLPP_SOCKET_FAMILY=AF_INET6", "MSCCLPP_DEBUG=WARN",
+	                            "MSCCLPP_HOME=/opt")),
 	    "");
 	assert_string_equal(s.nccl.socket_ifname, "eth");
 	assert_string_equal(s.nccl.socket_family, "AF_INET6");

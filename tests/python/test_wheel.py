@@ -36,8 +36,11 @@ OTHERS = {
     "libshunt/include/shunt/device.h",
     "libshunt/include/shunt/ep.h",
     "libshunt/include/shunt/shunt.h",
+    "libshunt/lib/cmake/shunt/shuntConfig.cmake",
+    "libshunt/lib/cmake/shunt/shuntConfigVersion.cmake",
     "libshunt/lib/libnccl.so",
     "libshunt/lib/libshunt_api.so",
+    "libshunt/lib/pkgconfig/shunt.pc",
     "libshunt/py.typed",
 }
 INFO = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
@@ -198,7 +201,8 @@ class Wheel(Case):
     @unittest.skipUnless(shutil.which("cc"), "no C compiler")
     def test_programs_are_linked_with_it(self) -> None:
         run = self.environment.run
-        paths = {name: run("shunt", "path", name).stdout.strip() for name in ("lib", "link", "include")}
+        names = ("lib", "link", "include", "cmake", "pkgconfig")
+        paths = {name: run("shunt", "path", name).stdout.strip() for name in names}
         self.assertTrue(os.path.isfile(paths["lib"]))
         with tempfile.TemporaryDirectory() as folder:
             source, program = os.path.join(folder, "user.c"), os.path.join(folder, "user")
@@ -215,6 +219,11 @@ class Wheel(Case):
             listing = subprocess.run(["readelf", "-d", program], capture_output=True, text=True).stdout
             self.assertIn("[libnccl.so.2]", listing)
             self.assertRegex(run("shunt", "run", "--", program).stdout, r"^1 \d")
+            self.assertTrue(os.path.isfile(os.path.join(paths["cmake"], "shuntConfig.cmake")))
+            pkg = ["pkg-config", "--variable=preload", "shunt"]
+            env = dict(os.environ, PKG_CONFIG_LIBDIR=paths["pkgconfig"])
+            found = subprocess.run(pkg, capture_output=True, text=True, env=env).stdout.strip()
+            self.assertEqual(os.path.realpath(found.replace("\\ ", " ")), os.path.realpath(paths["lib"]))
 
     def test_the_package(self) -> None:
         code = (

@@ -65,8 +65,8 @@ expect path_include 0 "^$(realpath "$dir")/include\$" env SHUNT_LIB="$dir/lib/li
 mkdir -p "$dir/x/y/z/lib" && cp "$mock" "$dir/x/y/z/lib/libshunt.so"
 expect path_that_is_not_there_is_error 1 "there are no headers beside $(realpath "$dir")/x/y/z/lib/libshunt.so" env SHUNT_LIB="$dir/x/y/z/lib/libshunt.so" "$shunt" path include
 expect path_without_links_is_error 1 "there is no libnccl.so to link with beside" env SHUNT_LIB="$dir/a b/libshunt.so" "$shunt" path link
-expect path_of_nothing_is_usage_error 2 'which path\? lib, link, include or python' "$shunt" path
-expect path_of_what_is_none_is_usage_error 2 'there is no path "bin"; it is lib, link, include or python' "$shunt" path bin
+expect path_of_nothing_is_usage_error 2 'which path\? lib, link, include, cmake, pkgconfig, python' "$shunt" path
+expect path_of_what_is_none_is_usage_error 2 'there is no path "bin"; it is one of lib, link, include, cmake, pkgconfig, python' "$shunt" path bin
 
 # info
 expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; default 30m\)' env SHUNT_TIMEOUT=5s "$shunt" info -c

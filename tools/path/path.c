@@ -6,12 +6,19 @@
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
+#define WHATS(or) "lib" or "link" or "include" or "cmake" or "pkgconfig" or "python"
+
 static const struct option_table options = {
-	"usage: shunt path lib|link|include|python\n\n"
-	"  lib      libshunt.so, for LD_PRELOAD and dlopen\n"
-	"  link     the folder with a libnccl.so that is Shunt: LIBRARY_PATH=$(shunt path link) cc ... -lnccl\n"
-	"  include  the folder with shunt/shunt.h: cc -I$(shunt path include) ...\n"
-	"  python   the folder with the package libshunt: PYTHONPATH=$(shunt path python) python3 ...\n\n",
+	"usage: shunt path " WHATS(
+	    "|") "\n\n"
+	         "  lib        libshunt.so, for LD_PRELOAD and dlopen\n"
+	         "  link       the folder with a libnccl.so that is Shunt: LIBRARY_PATH=$(shunt path link) cc ... "
+	         "-lnccl\n"
+	         "  include    the folder with shunt/shunt.h: cc -I$(shunt path include) ...\n"
+	         "  cmake      the folder with shuntConfig.cmake: cmake -Dshunt_DIR=$(shunt path cmake) ...\n"
+	         "  pkgconfig  the folder with shunt.pc: PKG_CONFIG_PATH=$(shunt path pkgconfig) pkg-config --libs "
+	         "shunt\n"
+	         "  python     the folder with the package libshunt: PYTHONPATH=$(shunt path python) python3 ...\n\n",
 	NULL,
 	"SHUNT_LIB names another libshunt.so than the one beside this program. Exit status: 1 if it is not there.\n"
 };
@@ -22,6 +29,8 @@ static const struct {
 } folders[] = {
 	{ "link", "is no libnccl.so to link with", SHUNT_PLACE_LINKING },
 	{ "include", "are no headers", SHUNT_PLACE_HEADERS },
+	{ "cmake", "is no shuntConfig.cmake", SHUNT_PLACE_CMAKE },
+	{ "pkgconfig", "is no shunt.pc", SHUNT_PLACE_PKGCONFIG },
 };
 
 /* Of the library, or of the package libshunt. */
@@ -39,7 +48,7 @@ static int path_print(const char *what)
 	while (i < sizeof(folders) / sizeof(folders[0]) && strcmp(what, folders[i].what))
 		i++;
 	if (i == sizeof(folders) / sizeof(folders[0]) && strcmp(what, "lib"))
-		return tool_usage_error("there is no path \"%s\"; it is lib, link, include or python", what);
+		return tool_usage_error("there is no path \"%s\"; it is one of " WHATS(", "), what);
 	if (tool_lib_path(lib))
 		return TOOL_FAIL;
 	if (!strcmp(what, "lib")) {
@@ -61,7 +70,7 @@ static int path_main(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (first + 1 != argc)
-		return tool_usage_error("which path? lib, link, include or python");
+		return tool_usage_error("which path? " WHATS(", "));
 	return path_print(argv[first]);
 }
 
