@@ -64,6 +64,14 @@ SHUNT_API int shunt_malloc(void **ptr_p, size_t bytes);
  * aligned; not for 0 bytes.
  */
 SHUNT_API int shunt_malloc_shared(void **ptr_p, size_t bytes);
+/*
+ * The functions of a torch.cuda.memory.CUDAPluggableAllocator; libshunt.torch.pool() has made one. Memory of
+ * ncclMemAlloc on this device, which windows and peers can have; NULL, with a line in the log, if there is none, which
+ * PyTorch takes for a lack of memory. The stream does not matter, and the thread's current device stays what it is.
+ * Freeing ends the windows in the memory, as ncclMemFree does; ptr may be NULL.
+ */
+SHUNT_API void *shunt_torch_alloc(size_t bytes, int device, void *stream);
+SHUNT_API void shunt_torch_free(void *ptr, size_t bytes, int device, void *stream);
 /* Frees memory of any device. May wait for all work of the device, as cudaFree does. */
 SHUNT_API int shunt_free(void *ptr);
 /* Either side may be host or device memory; returns when done. Does not wait for other streams. */

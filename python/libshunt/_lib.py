@@ -135,6 +135,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "shunt_malloc": (c_int, (POINTER(c_void_p), c_size_t)),
     "shunt_free": (c_int, (c_void_p,)),
     "shunt_memcpy": (c_int, (c_void_p, c_void_p, c_size_t)),
+    "shunt_torch_alloc": (c_void_p, (c_size_t, c_int, c_void_p)),
+    "shunt_torch_free": (None, (c_void_p, c_size_t, c_int, c_void_p)),
     "shunt_stream_create": (c_int, (POINTER(c_void_p),)),
     "shunt_stream_synchronize": (c_int, (c_void_p,)),
     "shunt_stream_destroy": (c_int, (c_void_p,)),

@@ -6,7 +6,7 @@
     print(libshunt.torch.stats())                      # of the default group
     print(libshunt.torch.path("allreduce", x))         # which path all_reduce(x) takes
 
-    pool = libshunt.torch.mem_pool()                   # zero copy: memory that the ranks map of each other ...
+    pool = libshunt.torch.pool()                       # zero copy: memory that the ranks map of each other ...
     with pool:
         out = torch.empty(n, device="cuda")            # ... is allocated here
 
@@ -108,32 +108,31 @@ def path(op: str, tensor: Any, dtype: object = None, redop: object = "sum", grou
 
 
 class MemPool:
-    """Memory of ncclMemAlloc that is registered with a process group. `with` it, tensors are allocated there.
+    """Memory of Shunt that ranks can map of each other. `with` it, PyTorch allocates tensors there.
 
-    At the end of the first `with` the pool is registered, and all ranks of the group must come there. Later tensors of
-    the pool are registered as PyTorch allocates their memory. close() ends the registration; so does the end of the
-    process group.
+    At the end of the first `with` in which the process group exists the pool is registered with it; before, register()
+    may do so. All ranks of the group must come there. Later tensors of the pool are registered as PyTorch allocates
+    their memory. close() ends the registration; so does the end of the process group.
     """
 
     def __init__(self, group: Any, symm: bool, device: object) -> None:
         torch = _torch()
-        self._backend = backend_of(group, device)
-        allocator = getattr(self._backend, "mem_allocator", None)
-        for what, found in (
-            ("torch.cuda.MemPool", hasattr(torch.cuda, "MemPool")),
-            ("mem_allocator", allocator is not None),
-            ("register_mem_pool", hasattr(self._backend, "register_mem_pool")),
-        ):
-            if not found:
-                raise _lib.Error(
-                    f"torch {torch.__version__} has no {what} for {type(self._backend).__name__}: "
-                    "zero copy takes another version, or ncclMemAlloc and ncclCommWindowRegister"
-                )
+        self._group, self._symm, self._device = group, symm, _device(torch, device)
+        if group is not None:
+            _group(torch, group)
         self._torch = torch
-        self._symm = symm
         self._use: Any = None
-        self._registered = False
-        self.pool = torch.cuda.MemPool(allocator)
+        self._backend: Any = None
+        self.pool = self._of_torch(torch.cuda, "MemPool")(_allocator(torch))
+
+    def _of_torch(self, owner: Any, name: str) -> Any:
+        found = getattr(owner, name, None)
+        if found is None:
+            raise _lib.Error(
+                f"torch {self._torch.__version__} has no {name}: "
+                "zero copy takes another version, or ncclMemAlloc and ncclCommWindowRegister"
+            )
+        return found
 
     def __enter__(self) -> MemPool:
         self._use = self._torch.cuda.use_mem_pool(self.pool)
@@ -144,28 +143,51 @@ class MemPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._use.__exit__(kind, error, trace)
-        if kind is None and not self._registered:
-            self._register()
+        if kind is None and self._torch.distributed.is_initialized():
+            self.register()
 
-    def _register(self) -> None:
+    def register(self) -> None:
+        """With the process group, unless the pool is registered already."""
+        if self._backend is not None:
+            return
+        backend = backend_of(self._group, self._device)
+        register = self._of_torch(backend, "register_mem_pool")
         try:
-            self._backend.register_mem_pool(self.pool, symm=self._symm)
+            register(self.pool, symm=self._symm)
         except TypeError:
             if self._symm:
                 raise _lib.Error(
                     f"torch {self._torch.__version__} registers no symmetric memory (register_mem_pool has no symm): "
-                    "zero copy takes a later version; mem_pool(symm=False) registers it for NCCL alone"
+                    "zero copy takes a later version; pool(symm=False) registers it for NCCL alone"
                 ) from None
-            self._backend.register_mem_pool(self.pool)
-        self._registered = True
+            register(self.pool)
+        self._backend = backend
 
     def close(self) -> None:
         """Collective, if the memory is symmetric."""
-        if self._registered:
-            self._registered = False
-            self._backend.deregister_mem_pool(self.pool)
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.deregister_mem_pool(self.pool)
 
 
-def mem_pool(group: Any = None, symm: bool = True, device: object = None) -> MemPool:
-    """A memory pool for a process group; symm: as symmetric windows, which zero copy needs."""
+_allocators: list[Any] = []  # the process's one: pools hold its address, not a reference
+
+
+def _allocator(torch: Any) -> Any:
+    if not _allocators:
+        make = getattr(getattr(torch.cuda, "memory", None), "CUDAPluggableAllocator", None)
+        if make is None:
+            raise _lib.Error(
+                f"torch {torch.__version__} has no CUDAPluggableAllocator: zero copy takes another version"
+            )
+        # Loaded already, or by now: PyTorch opens the file by this path, and gets the same library.
+        _allocators.append(make(_lib.library(private=True)._name, "shunt_torch_alloc", "shunt_torch_free"))
+    return _allocators[0].allocator()
+
+
+def pool(group: Any = None, symm: bool = True, device: object = None) -> MemPool:
+    """A memory pool for a process group; symm: as symmetric windows, which zero copy needs.
+
+    It may come before the process group, for memory that is allocated before.
+    """
     return MemPool(group, symm, device)

@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/log.h"
 #include "kernels/set.h"
 #include "shim/mode.h"
 
@@ -136,6 +138,38 @@ int shunt_malloc_shared(void **ptr_p, size_t bytes)
 		return -EINVAL;
 	err = current_device(&ops, &device);
 	return err ? err : ops->mem_alloc_shared(device, bytes, ptr_p);
+}
+
+/* PyTorch makes the device current before it calls; other callers need not. */
+void *shunt_torch_alloc(size_t bytes, int device, void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	void *ptr = NULL;
+	int before, err;
+
+	(void)stream;
+	err = current_device(&ops, &before);
+	if (!err && device != before)
+		err = ops->device_set(device);
+	if (err) {
+		shunt_warn("shunt_torch_alloc: %zu bytes on device %d: %s; the device must be one that the process has",
+		    bytes, device, strerror(-err));
+		return NULL;
+	}
+	if (shunt_mode_ops()->MemAlloc(&ptr, bytes ? bytes : 1) != ncclSuccess) {
+		shunt_warn("shunt_torch_alloc: ncclMemAlloc has no %zu bytes on device %d", bytes, device);
+		ptr = NULL;
+	}
+	if (device != before)
+		ops->device_set(before);
+	return ptr;
+}
+
+void shunt_torch_free(void *ptr, size_t bytes, int device, void *stream)
+{
+	(void)stream;
+	if (shunt_mode_ops()->MemFree(ptr) != ncclSuccess)
+		shunt_warn("shunt_torch_free: %zu bytes at %p on device %d were not freed", bytes, ptr, device);
 }
 
 int shunt_free(void *ptr)

@@ -3,15 +3,17 @@
 """PyTorch's memory pools of ncclMemAlloc, and FSDP2 with buffers of the process group: run under torchrun, with
 libshunt preloaded or without.
 
-  torchrun --nproc-per-node N torch_pool.py [--steps K] [--only plain,registered,symmetric,fsdp]
+  torchrun --nproc-per-node N torch_pool.py [--steps K] [--only plain,registered,symmetric,fsdp,shunt]
 
 Collectives in a pool that is not registered, registered (ncclCommRegister), and registered as symmetric windows
 (ncclCommWindowRegister), eager and in a graph; each is compared with the same call in ordinary memory, bit by bit. Then pools are
 deregistered and freed, and others come in their place. FSDP2 trains with its buffers from the process group and
 without: the losses
-must be equal. What this PyTorch does not have is said and left out. Exit 77: fewer than two GPUs.
+must be equal. `shunt` (not by default): libshunt.torch.pool(), which is from before the process group, with a tensor parallel layer
+and DDP as docs/guide.md has them; less than 40 s, with SHUNT_ALGO=allreduce:0-:direct,reducescatter:0-:direct. What this PyTorch does not have is said and left out. Exit 77: fewer than two GPUs.
 """
 import argparse
+import contextlib
 import os
 import sys
 
@@ -172,13 +174,74 @@ def fsdp(steps):
     say(f"torch_pool: FSDP2, {plain_ms:.2f} ms a step, with buffers of the process group {group_ms:.2f}")
 
 
+def timed(run, times=10):
+    run()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    torch.cuda.synchronize()
+    dist.barrier()
+    marks[0].record()
+    for _ in range(times):
+        run()
+    marks[1].record()
+    torch.cuda.synchronize()
+    return marks[0].elapsed_time(marks[1]) / times * 1000
+
+
+def of_shunt(pool, early):
+    """early: a tensor of the pool from before the process group."""
+    import libshunt
+    from torch.nn.parallel import DistributedDataParallel
+    pool.register()
+    early.fill_(rank + 1)
+    dist.all_reduce(early)
+    check("a tensor from before the process group", bool((early == world * (world + 1) / 2).all()))
+    x, weight = random(4096 * 1024, 1).view(4096, 1024), random(1024 * 4096, 2).view(1024, 4096)
+    with pool:
+        partial = torch.empty(4096, 4096, dtype=torch.bfloat16, device=dev)
+    torch.mm(x, weight, out=partial)
+    plain = partial.clone()
+    got, want = (torch.empty(4096 // world, 4096, dtype=torch.bfloat16, device=dev) for _ in range(2))
+    us = timed(lambda: dist.reduce_scatter_tensor(got, partial)), timed(lambda: dist.reduce_scatter_tensor(want, plain))
+    check("tensor parallel", torch.equal(got, want))
+    say(f"torch_pool: reduce-scatter of {partial.nbytes >> 20} MB: {us[0]:.0f} us in the pool, {us[1]:.0f} us in other memory")
+
+    def train_ddp(pooled):
+        torch.manual_seed(3)
+        net = nn.Sequential(*(nn.Linear(2048, 2048, device=dev, dtype=torch.bfloat16) for _ in range(4)))
+        model, losses = None, []
+        for step in range(4):
+            with pool if pooled and step < 2 else contextlib.nullcontext():
+                model = model or DistributedDataParallel(net, device_ids=[dev.index], gradient_as_bucket_view=True)
+                loss = model(random(64 * 2048, step).view(64, 2048)).float().pow(2).mean()
+                loss.backward()
+            with torch.no_grad():
+                for p in net.parameters():
+                    p -= p.grad
+            losses.append(loss.item())
+        return losses
+
+    a, b = train_ddp(True), train_ddp(False)
+    check(f"DDP: losses {a} and {b}", a == b)
+    paths = {count.path for count in libshunt.torch.stats()[0].counts}
+    check(f"windows are used: {sorted(paths)}", "direct" in paths or "direct" not in os.environ.get("SHUNT_ALGO", ""))
+    pool.close()
+    say(f"torch_pool: libshunt.torch.pool(): paths {', '.join(sorted(paths))}")
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--only", default="plain,registered,symmetric,fsdp")
     o = p.parse_args()
     only = o.only.split(",")
+    if "shunt" in only:
+        import libshunt.torch
+        pool = libshunt.torch.pool()
+        with pool:
+            early = torch.empty(1 << 20, device=dev)
     dist.init_process_group("nccl", device_id=dev)
+    if "shunt" in only:
+        of_shunt(pool, early)
     pools([how for how in ("plain", "registered", "symmetric") if how in only])
     if "fsdp" in only:
         fsdp(o.steps)

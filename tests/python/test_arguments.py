@@ -128,7 +128,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "redop": (lambda v: shunt_torch.path("all_reduce", 8, redop=v), []),
         "group": (lambda v: shunt_torch.path("all_reduce", 8, group=v), []),
     },
-    "torch.mem_pool": {**groups(shunt_torch.mem_pool), "symm": FLAG},
+    "torch.pool": {**groups(shunt_torch.pool), "symm": FLAG},
     # Those that run the command; the language itself is test_mistakes'.
     "language.CollectiveProgram.run": {
         "sizes": (lambda v: program().run(v), [*SIZES, [], ()], False),

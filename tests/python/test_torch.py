@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import unittest
+import unittest.mock
 from typing import Any
 
 from helper import Case, Rank, on_ranks, run_python
@@ -69,7 +70,7 @@ class Torch(Case):
     def with_pool(self, backend: Any, **options: Any) -> Any:
         dist.group.WORLD = dist.Group(0, 1, backend)
         self.addCleanup(setattr, dist.group, "WORLD", None)
-        pool = shunt_torch.mem_pool(**options)
+        pool = shunt_torch.pool(**options)
         with pool:
             self.assertEqual(torch.cuda.using, [pool.pool])
         self.assertEqual(torch.cuda.using, [])
@@ -83,7 +84,39 @@ class Torch(Case):
         backend = dist.Backend(0)
         pool = self.with_pool(backend)
         self.assertEqual(backend.calls, [("register", pool, True), ("deregister", pool)])
-        self.assertEqual(pool.allocator, "allocator")
+
+    def test_a_pool_from_before_the_group_has_windows(self) -> None:
+        def body(me: Rank) -> list[str]:
+            torch.cuda.set_device(me.rank)
+            group = dist.Group(me.rank, me.nranks, dist.Backend(me.comm))
+            pool = shunt_torch.pool(group)
+            with pool:
+                x = torch.ones(5000)
+            with lock:  # the default group is the process's
+                dist.group.WORLD = group
+                pool.register()
+            for total in 2.0, 4.0:  # in the window, and after its end
+                me.nccl.AllReduce(x.data_ptr(), x.data_ptr(), x.numel(), 7, 0, me.comm, me.stream.handle)
+                me.stream.synchronize()
+                self.assertEqual(x.tolist()[::4999], [total, total])
+                pool.close()
+            pool.pool.empty_cache()
+            return [count.path for count in libshunt.stats(me.comm)[0].counts]
+
+        self.addCleanup(setattr, dist.group, "WORLD", None)
+        with libshunt.force("allreduce:0-:direct"):
+            for in_window, staged in on_ranks(2, body):
+                self.assertEqual(in_window, "direct")
+                self.assertNotEqual(staged, "direct")
+
+    def test_the_functions_of_the_allocator(self) -> None:
+        library = libshunt._lib.library(private=True)
+        library.shunt_device_set(1)
+        at = library.shunt_torch_alloc(0, 2, None)
+        self.assertTrue(at)
+        self.assertIsNone(library.shunt_torch_alloc(1, 99, None))  # no such device: PyTorch says out of memory
+        library.shunt_torch_free(at, 0, 2, None)
+        library.shunt_torch_free(None, 0, 0, None)
 
     def test_memory_pools_of_older_versions(self) -> None:
         backend = dist.OldBackend(0)
@@ -92,15 +125,23 @@ class Torch(Case):
         torch.cuda.using.clear()
         pool = self.with_pool(backend, symm=False)
         self.assertEqual(backend.calls, [("register", pool), ("deregister", pool)])
-        backend.mem_allocator = None  # type: ignore[assignment]
-        with self.assertRaisesRegex(libshunt.Error, "has no mem_allocator for OldBackend"):
+        backend.register_mem_pool = None  # type: ignore[assignment,method-assign]
+        with self.assertRaisesRegex(libshunt.Error, "torch 0.0.stand_in has no register_mem_pool"):
             self.with_pool(backend)
+        torch.cuda.using.clear()
+        for owner, name in (torch.cuda.memory, "CUDAPluggableAllocator"), (torch._Cuda, "MemPool"):
+            with (
+                unittest.mock.patch.object(owner, name, None),
+                unittest.mock.patch.object(shunt_torch, "_allocators", []),
+                self.assertRaisesRegex(libshunt.Error, f"torch 0.0.stand_in has no {name}"),
+            ):
+                shunt_torch.pool()
 
     def test_an_exception_registers_nothing(self) -> None:
         backend = dist.Backend(0)
         dist.group.WORLD = dist.Group(0, 1, backend)
         self.addCleanup(setattr, dist.group, "WORLD", None)
-        with self.assertRaises(ZeroDivisionError), shunt_torch.mem_pool():
+        with self.assertRaises(ZeroDivisionError), shunt_torch.pool():
             raise ZeroDivisionError
         torch.cuda.using.clear()
         self.assertEqual(backend.calls, [])

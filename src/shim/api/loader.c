@@ -133,6 +133,7 @@ static const char *missing_version(void)
 #define missing_build() NULL
 #define missing_real_nccl_path() NULL
 #define missing_device_kind() NULL
+#define missing_torch_alloc() NULL
 
 #define FIND(name) \
 	static _Atomic(void *) slot; \

@@ -5,12 +5,14 @@ the sim's. Current devices and streams are a thread's, as ranks are threads."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from libshunt import _names, _nccl
+from libshunt import _lib, _names, _nccl
 
 __version__ = "0.0.stand_in"
 
@@ -85,7 +87,8 @@ class Tensor:
         self.contiguous = True
         self.used_by: list[Stream] = []
         number = _names.dtype_number(kind)
-        self.buffer = _nccl.Buffer(max(1, count * _names.DTYPE_BYTES[number]))
+        nbytes = max(1, count * _names.DTYPE_BYTES[number])
+        self.buffer = cuda.using[-1].buffer(nbytes) if cuda.using else _nccl.Buffer(nbytes)
 
     def numel(self) -> int:
         return self.count
@@ -170,9 +173,40 @@ class Event:
             self.stream.synchronize()
 
 
+class _Allocator:
+    """As CUDAPluggableAllocator: functions of a library, by their names."""
+
+    def __init__(self, path: str, alloc: str, free: str) -> None:
+        library = ctypes.CDLL(path)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        self.alloc = prototype((alloc, library))
+        self.free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(
+            (free, library)
+        )
+
+    def allocator(self) -> _Allocator:
+        return self
+
+
 class _MemPool:
-    def __init__(self, allocator: object) -> None:
+    def __init__(self, allocator: _Allocator) -> None:
         self.allocator = allocator
+        self.segments: list[_nccl.Buffer] = []
+
+    def buffer(self, nbytes: int) -> _nccl.Buffer:
+        """A segment of its own for each tensor; the pool keeps it."""
+        made = object.__new__(_nccl.Buffer)
+        made._library, made.nbytes = _lib.library(private=True), nbytes
+        made.address = self.allocator.alloc(nbytes, cuda.current_device(), None) or 0
+        if not made.address:
+            raise RuntimeError("CUDA out of memory")
+        self.segments.append(made)
+        return made
+
+    def empty_cache(self) -> None:
+        for made in self.segments:
+            self.allocator.free(made.address, made.nbytes, cuda.current_device(), None)
+        self.segments.clear()
 
 
 class _Cuda:
@@ -180,9 +214,15 @@ class _Cuda:
     Stream = Stream
     Event = Event
 
+    memory = SimpleNamespace(CUDAPluggableAllocator=_Allocator)
+
     def __init__(self) -> None:
-        self.using: list[_MemPool] = []
         self._mine = threading.local()
+
+    @property
+    def using(self) -> list[_MemPool]:
+        pools: list[_MemPool] = self._mine.__dict__.setdefault("using", [])
+        return pools
 
     @contextlib.contextmanager
     def use_mem_pool(self, pool: _MemPool) -> Iterator[None]:

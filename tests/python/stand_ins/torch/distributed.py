@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import time
@@ -20,20 +21,27 @@ _inits = itertools.count()
 class Backend:
     """As ProcessGroupNCCL."""
 
-    mem_allocator = "allocator"
-
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self.calls: list[tuple[object, ...]] = []
+        self.windows: list[ctypes.c_void_p] = []
 
     def _comm_ptr(self) -> int:
         return self.handle
 
-    def register_mem_pool(self, pool: object, symm: bool = False) -> None:
+    def register_mem_pool(self, pool: Any, symm: bool = False) -> None:
         self.calls.append(("register", pool, symm))
+        for made in pool.segments:
+            window = ctypes.c_void_p()
+            where = ctypes.c_void_p(self.handle), ctypes.c_void_p(made.address), ctypes.c_size_t(made.nbytes)
+            assert made._library.ncclCommWindowRegister(*where, ctypes.byref(window), 1) == 0
+            self.windows.append(window)
 
-    def deregister_mem_pool(self, pool: object) -> None:
+    def deregister_mem_pool(self, pool: Any) -> None:
         self.calls.append(("deregister", pool))
+        for window in self.windows:
+            assert pool.segments[0]._library.ncclCommWindowDeregister(ctypes.c_void_p(self.handle), window) == 0
+        self.windows.clear()
 
 
 class OldBackend(Backend):
@@ -41,7 +49,7 @@ class OldBackend(Backend):
 
     _comm_ptr = None  # type: ignore[assignment]
 
-    def register_mem_pool(self, pool: object) -> None:  # type: ignore[override]
+    def register_mem_pool(self, pool: Any) -> None:  # type: ignore[override]
         self.calls.append(("register", pool))
 
 
