@@ -5,6 +5,23 @@ SHUNT_LIB=$mock
 export SHUNT_LIB
 failed=0
 
+# A command's lines of progress, and the end that SIGTERM makes: its status and its messages. $1: how the lines begin.
+ended_early() {
+	lines=$1
+	shift
+	"$@" --progress 1 >/dev/null 2>"$dir/early" &
+	early=$!
+	until grep -q "^\[$lines" "$dir/early"; do
+		kill -0 $early || return 1
+		sleep 0.1
+	done
+	kill -TERM $early
+	wait $early
+	early=$?
+	cat "$dir/early"
+	return $early
+}
+
 # expect NAME STATUS PATTERN COMMAND...: exit status, and a line of stdout or stderr that matches.
 expect() {
 	name=$1 status=$2 pattern=$3

@@ -35,6 +35,9 @@ again=$(sed -n 's/.*; again: shunt //p' "$dir/first" | head -n 1)
 first=$(sed -n 's/.*\(rank 1: op .*\); again: .*/\1/p' "$dir/first" | head -n 1)
 expect torture_is_repeated_by_its_seed 1 "^found$" env MOCK_FAULT=last sh -c '"$1" $2 2>&1 | grep -qF -e "$3" && echo found; exit 1' sh "$shunt" "$again" "$first"
 
+counts='calls, [0-9]+ groups, [0-9]+ graphs, [0-9]+ communicators, 0 wrong$'
+expect torture_ends_early_with_its_counts 143 "^\\[torture [0-9]:[0-9]+ of 10:00\\] [0-9]+ $counts" ended_early torture $torture -n 2 --minutes 10
+expect torture_json_written 0 '"wrong": 0' sh -c '$1 -n 2 --ops 50 --json "$2" >/dev/null && cat "$2"' sh "$torture" "$dir/t.json"
 expect torture_two_ends_refused 2 'give one of them' $torture --ops 5 --minutes 1
 expect torture_bad_minutes_refused 2 '--minutes: "-1" is no number of minutes above 0' $torture --minutes=-1
 expect torture_nine_ranks_refused 2 '--ranks: 9 is not from 1 to 8' $torture -n 9

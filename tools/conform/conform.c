@@ -34,6 +34,7 @@ static const struct option_row rows[] = {
 	{ "seed", 0, OPTION_SIZE, "N", AT(seed), 0, INT64_MAX, .help = "of the data (1)" },
 	{ "strict", 0, OPTION_FLAG, AT(strict_missing),
 	    .help = "a case that is skipped because a library lacks a function has failed" },
+	RANKS_OPTION_PROGRESS,
 	{ "json", 0, OPTION_TEXT, "FILE", AT(ranks.json), .help = "every case with its status" },
 	{ "verbose", 'v', OPTION_FLAG, AT(verbose), .help = "a line for every case" },
 	{ .type = OPTION_END },

@@ -284,11 +284,11 @@ void conform_outcome_set(struct conform_outcome *out, enum conform_status status
     __attribute__((format(printf, 3, 4)));
 
 struct conform_report;
-struct conform_report *conform_report_create(const struct conform_opts *o, const struct ranks_launch *l,
+struct conform_report *conform_report_create(const struct conform_opts *o, struct ranks_shared *shared,
     const struct bench_nccl *libs, const struct tool_lib *lib);
-/* outcomes: of all ranks. */
+/* The i-th case of the list; outcomes: of all ranks. */
 void conform_report_case(
-    struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes);
+    struct conform_report *r, const struct conform_list *list, size_t i, const struct conform_outcome *outcomes);
 /* Exit status. */
 int conform_report_finish(struct conform_report *r);
 void conform_report_destroy(struct conform_report *r);

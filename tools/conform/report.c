@@ -11,6 +11,7 @@ enum { MAX_REASONS = 32 };
 struct conform_report {
 	const struct conform_opts *o;
 	const struct ranks_launch *l;
+	struct ranks_progress *progress; /* of rank 0 */
 	json_t *root, *cases;
 	uint64_t counts[3];                     /* by status */
 	uint64_t bits[RANKS_MAX_LIBS], remarks; /* of the determinism cases */
@@ -22,9 +23,10 @@ struct conform_report {
 
 static const char *const status_names[] = { "passed", "skipped", "failed" };
 
-struct conform_report *conform_report_create(const struct conform_opts *o, const struct ranks_launch *l,
+struct conform_report *conform_report_create(const struct conform_opts *o, struct ranks_shared *shared,
     const struct bench_nccl *libs, const struct tool_lib *lib)
 {
+	const struct ranks_launch *l = &shared->launch;
 	struct conform_report *r = calloc(1, sizeof(*r));
 	json_t *list = json_array();
 
@@ -32,6 +34,7 @@ struct conform_report *conform_report_create(const struct conform_opts *o, const
 		return NULL;
 	r->o = o;
 	r->l = l;
+	r->progress = &shared->progress[0];
 	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
 	    l->external          ? "launched from outside" :
 	        o->single_thread ? "one thread" :
@@ -86,24 +89,30 @@ static void skip_add(struct conform_report *r, const char *text)
 	}
 }
 
-void conform_report_case(struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes)
+void conform_report_case(
+    struct conform_report *r, const struct conform_list *list, size_t i, const struct conform_outcome *outcomes)
 {
+	const struct conform_case *c = &list->cases[i];
 	int worst = 0, status;
 	json_t *row;
 
-	for (int i = 1; i < r->l->nranks; i++)
-		if (outcomes[i].status > outcomes[worst].status)
-			worst = i;
+	for (int rank = 1; rank < r->l->nranks; rank++)
+		if (outcomes[rank].status > outcomes[worst].status)
+			worst = rank;
 	status = outcomes[worst].status;
 	/* A remark is printed only if nothing is worse. */
-	for (int i = 0; !status && !*outcomes[worst].text && i < r->l->nranks; i++)
-		worst = *outcomes[i].text ? i : worst;
+	for (int rank = 0; !status && !*outcomes[worst].text && rank < r->l->nranks; rank++)
+		worst = *outcomes[rank].text ? rank : worst;
 	r->remarks += !status && *outcomes[worst].text;
 	for (int lib = 0; lib < r->o->ranks.nlibs; lib++)
-		for (int i = 0; i < r->l->nranks; i++)
-			if (outcomes[i].bits[lib])
-				r->bits[lib] = conform_hash_mix(r->bits[lib] + outcomes[i].bits[lib]);
+		for (int rank = 0; rank < r->l->nranks; rank++)
+			if (outcomes[rank].bits[lib])
+				r->bits[lib] = conform_hash_mix(r->bits[lib] + outcomes[rank].bits[lib]);
 	r->counts[status]++;
+	snprintf(r->progress->so_far, sizeof(r->progress->so_far),
+	    "[conform %zu of %zu] %s: %llu passed, %llu skipped, %llu failed", i + 1, list->n, c->name,
+	    (unsigned long long)r->counts[CONFORM_PASS], (unsigned long long)r->counts[CONFORM_SKIP],
+	    (unsigned long long)r->counts[CONFORM_FAIL]);
 	if (status == CONFORM_SKIP)
 		skip_add(r, outcomes[worst].text);
 	if (status == CONFORM_FAIL) {

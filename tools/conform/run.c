@@ -244,7 +244,7 @@ static int cases_run(struct rank_slot *t, const struct conform_list *list)
 		if (!err)
 			err = rank_allgather(t, &out, sizeof(out), all);
 		if (!err && !r->rank)
-			conform_report_case(t->report, c, all);
+			conform_report_case(t->report, list, i, all);
 	}
 	free(all);
 	return err;
@@ -276,7 +276,7 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 
 		for (int i = 0; i < r->o->ranks.nlibs; i++)
 			libs[i] = r->side[i].nccl;
-		t->report = conform_report_create(r->o, &t->shared->launch, libs, &r->lib);
+		t->report = conform_report_create(r->o, t->shared, libs, &r->lib);
 		err = t->report ? 0 : -ENOMEM;
 	}
 	if (!err)

@@ -305,7 +305,7 @@ static int cases_run(struct single_thread *t, struct conform_report *report)
 			continue;
 		snprintf(t->shared->progress[0].what, sizeof(t->shared->progress[0].what), "--case %s", c->name);
 		case_run(t, c);
-		conform_report_case(report, c, t->out);
+		conform_report_case(report, &list, i, t->out);
 	}
 	free(list.cases);
 	return err ? TOOL_FAIL : conform_report_finish(report);
@@ -332,7 +332,7 @@ int conform_single_thread(const struct conform_opts *o)
 	for (int i = 0; !err && i < o->ranks.nlibs; i++)
 		libs[i] = *lib_nccl(t, i);
 	if (!err)
-		report = conform_report_create(o, &t->shared->launch, libs, &t->rank[0].lib);
+		report = conform_report_create(o, t->shared, libs, &t->rank[0].lib);
 	if (report) {
 		status = cases_run(t, report);
 		ranks_close(t);

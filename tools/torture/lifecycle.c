@@ -294,6 +294,11 @@ static void usage_check(struct torture_rank *r)
 	torture_allgather(r, &token, 1, all);
 }
 
+static double torture_seconds(const struct torture_opts *o)
+{
+	return 60 * (o->minutes > 0 ? o->minutes : 1);
+}
+
 /*
  * Ends the run after a wrong value on any rank, or when the time or the number of operations is reached. All ranks
  * agree.
@@ -306,8 +311,7 @@ static void stop_vote(struct torture_rank *r)
 	} mine = { r->stats.wrong, false }, all[RANKS_MAX];
 	double seconds = (ranks_now_us() - r->began_us) / 1e6;
 
-	mine.time_is_up =
-	    r->o->ops ? r->stats.ops >= r->o->ops : seconds >= 60 * (r->o->minutes > 0 ? r->o->minutes : 1);
+	mine.time_is_up = r->o->ops ? r->stats.ops >= r->o->ops : seconds >= torture_seconds(r->o);
 	if (torture_allgather(r, &mine, sizeof(mine), all))
 		return;
 	r->stop = all[0].time_is_up;
@@ -344,6 +348,24 @@ static void lifecycle_end(struct torture_rank *r)
 		usage_check(r);
 }
 
+/* For the parent, which prints it now and then. */
+static void so_far(const struct torture_rank *r)
+{
+	const struct torture_stats *t = &r->stats;
+	char end[48];
+	int seconds = (int)((ranks_now_us() - r->began_us) / 1e6);
+
+	if (r->o->ops)
+		snprintf(end, sizeof(end), " %llu calls", (unsigned long long)r->o->ops);
+	else
+		snprintf(
+		    end, sizeof(end), " %d:%02d", (int)torture_seconds(r->o) / 60, (int)torture_seconds(r->o) % 60);
+	snprintf(r->progress->so_far, sizeof(r->progress->so_far),
+	    "[torture %d:%02d of%s] %llu calls, %llu groups, %llu graphs, %llu communicators, %llu wrong", seconds / 60,
+	    seconds % 60, end, (unsigned long long)t->ops, (unsigned long long)t->groups,
+	    (unsigned long long)t->captures, (unsigned long long)t->comms, (unsigned long long)t->wrong);
+}
+
 void torture_lifecycle(struct torture_rank *r)
 {
 	uint64_t end = r->stats.ops +
@@ -367,6 +389,8 @@ void torture_lifecycle(struct torture_rank *r)
 			abort_round(r);
 		else
 			stream_round(r);
+		if (!r->rank)
+			so_far(r);
 		if (!r->err && (round % VOTE_EVERY == 0 || (r->o->ops && r->stats.ops >= r->o->ops)))
 			stop_vote(r);
 	}

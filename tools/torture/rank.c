@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of a torture run: set-up, lifecycles, and the summary at the end. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "tools/common/where.h"
 #include "tools/torture/rank.h"
 
 void torture_rank_progress(struct torture_rank *r, enum ranks_stage stage)
@@ -136,7 +138,24 @@ static void rank_close(struct torture_rank *r, bool clean)
 	ranks_leave(r->ranks);
 }
 
-static void summary_print(const struct torture_rank *r, const struct torture_stats *all)
+/* 0 or -1 after a message. */
+static int summary_write(const struct torture_rank *r, uint64_t wrong)
+{
+	json_t *calls = json_object(), *root;
+	int err;
+
+	for (int i = 0; i < torture_nkinds(); i++)
+		json_object_set_new(calls, torture_kind_name(i), json_integer((json_int_t)r->stats.kinds[i]));
+	root = json_pack("{s:o, s:I, s:o, s:I, s:f}", "where", tool_where_json(r->lib.build(), &r->lib, true), "seed",
+	    (json_int_t)r->seed, "calls", calls, "wrong", (json_int_t)wrong, "seconds",
+	    (ranks_now_us() - r->began_us) / 1e6);
+	err = tool_file_json(r->o->ranks.json, root);
+	json_decref(root);
+	return err;
+}
+
+/* False: the file could not be written. */
+static bool summary_print(const struct torture_rank *r, const struct torture_stats *all)
 {
 	uint64_t wrong = 0, checks = 0, elements = 0, delays = 0;
 	const struct torture_stats *t = &r->stats;
@@ -169,6 +188,7 @@ static void summary_print(const struct torture_rank *r, const struct torture_sta
 	printf("%llu ops, %llu results and %llu elements checked, wrong values in %llu, %.1f s, seed %llu\n",
 	    (unsigned long long)t->ops, (unsigned long long)checks, (unsigned long long)elements,
 	    (unsigned long long)wrong, (ranks_now_us() - r->began_us) / 1e6, (unsigned long long)r->seed);
+	return !r->o->ranks.json || !summary_write(r, wrong);
 }
 
 static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
@@ -205,8 +225,8 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 		status = TOOL_OK;
 		for (int i = 0; i < r->nranks; i++)
 			status = all[i].wrong ? TOOL_FAIL : status;
-		if (!r->rank)
-			summary_print(r, all);
+		if (!r->rank && !summary_print(r, all))
+			status = TOOL_FAIL;
 	}
 	if (r->err)
 		ranks_abort(r->ranks, r->shared);

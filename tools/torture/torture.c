@@ -11,6 +11,8 @@ static const struct option_row rows[] = {
 	    .help = "the random seed (a new one each time, which is printed)" },
 	{ "lib", 0, OPTION_TEXT, "LIB", AT(ranks.libs[0]),
 	    .help = "shunt (default), nccl (the real one that shunt finds), or a path" },
+	RANKS_OPTION_PROGRESS,
+	{ "json", 0, OPTION_TEXT, "FILE", AT(ranks.json), .help = "the counts" },
 	RANKS_OPTIONS("ranks to start, 8 at most (all GPUs; 4 on the sim)", 1, TORTURE_MAX_RANKS, "60"),
 	{ "faults", 0, OPTION_SIZE, "SEED", AT(ranks.faults), 1, INT64_MAX, .without = 1,
 	    .help = "with --hosts, as root: links lose, delay, reorder and are cut for a while, ranks are stopped" },

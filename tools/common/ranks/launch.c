@@ -108,11 +108,19 @@ static void workers_reap(struct watchdog *w)
 	}
 }
 
+static void so_far_print(const struct watchdog *w)
+{
+	const char *line = w->shared->progress[0].so_far;
+
+	if (*line)
+		fprintf(stderr, "%.*s\n", (int)sizeof(w->shared->progress[0].so_far) - 1, line);
+}
+
 /* Returns when all workers have ended. `signals` are blocked. */
 static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 {
-	int64_t moved = monotonic_s(), failed = 0;
-	unsigned heartbeats = 0;
+	int64_t moved = monotonic_s(), told = moved, failed = 0;
+	unsigned heartbeats = 0, every_s = w->o->progress_given ? w->o->progress_s : isatty(STDERR_FILENO) ? 1 : 60;
 
 	for (workers_reap(w); w->running; workers_reap(w)) {
 		siginfo_t info;
@@ -123,6 +131,7 @@ static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 		if (sig > 0 && sig != SIGCHLD) {
 			tool_error("stopped by signal %d (%s)", sig, strsignal(sig));
 			workers_kill(w);
+			so_far_print(w);
 			return 128 + sig;
 		}
 		for (int i = 0; i < w->nworkers * w->ranks_each; i++)
@@ -137,6 +146,10 @@ static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 			if (w->running)
 				workers_kill(w);
 			return w->status ? w->status : TOOL_FAIL;
+		}
+		if (every_s && monotonic_s() - told >= (int64_t)every_s) {
+			told = monotonic_s();
+			so_far_print(w);
 		}
 		if (!failed && monotonic_s() - moved >= (int64_t)w->o->timeout_s) {
 			tool_error("nothing has moved for %u s; ending the run. Where the ranks are:", w->o->timeout_s);

@@ -34,6 +34,8 @@ struct ranks_opts {
 	uint64_t faults; /* seed of the faults between these hosts; 0: no faults */
 	bool threads;
 	unsigned timeout_s;
+	unsigned progress_s; /* between lines of progress on stderr; 0: none */
+	bool progress_given; /* false: 1 at a terminal, else 60 */
 	const char *device, *rendezvous;
 	const char *libs[RANKS_MAX_LIBS]; /* that the ranks will open */
 	int nlibs;
@@ -71,6 +73,10 @@ struct ranks_opts {
 	{ \
 		"worker", 0, OPTION_CALL, "FD:INDEX", .call = ranks_option_worker \
 	}
+#define RANKS_OPTION_PROGRESS \
+	{ "progress", 0, OPTION_NUMBER, "S", offsetof(struct ranks_opts, progress_s), 0, 1u << 20, \
+		.given = offsetof(struct ranks_opts, progress_given), \
+		.help = "a line on stderr each S seconds (1 at a terminal, else 60); 0: none" }
 int ranks_option_vs(void *opts, const struct option_row *row, const char *text);
 int ranks_option_worker(void *opts, const struct option_row *row, const char *text);
 extern const char *const ranks_devices[];
@@ -98,7 +104,8 @@ struct ranks_progress {
 	alignas(64) atomic_uint heartbeats; /* changes with every step */
 	atomic_int stage, lib, way;         /* lib, way: -1 if none */
 	atomic_ullong bytes;                /* 0: before the first size */
-	char what[512]; /* conform, torture: the case or operation, and its error; read only to be printed */
+	char what[512];   /* conform, torture: the case or operation, and its error; read only to be printed */
+	char so_far[256]; /* of rank 0: the line of progress, which is also the last one of a run that a signal ends */
 };
 void ranks_progress_set(struct ranks_progress *p, enum ranks_stage stage, int lib, int way);
 
