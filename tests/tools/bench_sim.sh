@@ -13,7 +13,12 @@ failed=0
 right() {
 	name=$1 pattern=$2
 	shift 2
-	if "$shunt" bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -q '^# 0 wrong elements' "$out" &&
+	bench=bench
+	if [ "$1" = ep ]; then
+		bench='bench ep'
+		shift
+	fi
+	if "$shunt" $bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -Eq '^# 0 wrong (elements|parts)' "$out" &&
 			grep -Eq "$pattern" "$out"; then
 		echo "ok: $name"
 	else
@@ -91,6 +96,8 @@ native() {
 for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
 	native $coll -n 3 -b 1K -e 256K -f 16 -R 1 -d float32,uint8
 done
+right ep_right 'ue8m0; seed' ep -n 3 -t 5 --form ue8m0 --calls graph
+right ep_blocks_right ' ll +9 +4 combine +eager .* 0$' ep -n 2 --threads -t 9 --hidden 264 --form as-is --blocks 1,4 --calls eager
 right rotate_right 'rotate through 1 MB' -n 2 -b 1K -e 64K -f 64 --rotate 1
 right skew_right 'waits up to 200 us' -n 3 -b 1K -e 16K -f 16 --skew 200
 for coll in all_reduce all_gather sendrecv; do

@@ -149,7 +149,7 @@ expect tune_empty_name_is_usage_error 2 '--output: "" names nothing' "$shunt" tu
 expect plan_long_name_is_usage_error 2 '--name: "0{32}..." has not 1 to 255 letters' "$shunt" plan new all_reduce ring -n 2 --name "$(printf '%0300d' 0)"
 expect report_more_limits_than_there_may_be 2 '--limit: there may be 16 limits' sh -c '"$1" bench report x -o y $(printf "%017d" 0 | sed "s/0/ --limit 1/g")' sh "$shunt"
 # The text has each option of its table once, and no line that a terminal would break.
-for cmd in run info 'info select' doctor 'doctor dumps' bench 'bench report' conform torture 'plan check' 'plan show' 'plan run' 'plan new' 'plan build' tune; do
+for cmd in run info 'info select' doctor 'doctor dumps' bench 'bench report' 'bench ep' conform torture 'plan check' 'plan show' 'plan run' 'plan new' 'plan build' tune; do
 	"$shunt" $cmd --help >"$dir/help"
 	if sed -n 's/^ *\(-., \)*--\([a-z-]*\).*/\2/p' "$dir/help" | sort | uniq -d | grep . || grep '^  .\{120\}' "$dir/help" || ! grep -q '^  -h, --help ' "$dir/help"; then
 		echo "not ok: help of $cmd"

@@ -276,6 +276,10 @@ void bench_report_destroy(struct bench_report *r); /* NULL allowed */
 int bench_html_main(int argc, char **argv);
 extern const struct option_table bench_html_options;
 
+/* shunt bench ep (ep.c). Exit status. */
+int bench_ep_main(int argc, char **argv);
+extern const struct option_table bench_ep_options;
+
 /* Worker process: runs all local ranks. Exit status. */
 int bench_worker(const struct bench_opts *o);
 #endif

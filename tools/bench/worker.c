@@ -86,7 +86,7 @@ static int comms_create(struct bench_rank *r)
 }
 
 /* Checks that the library has the functions of the collective. */
-static int coll_check(const struct bench_rank *r, const struct bench_nccl *nccl)
+static int coll_check(struct bench_rank *r, const struct bench_nccl *nccl)
 {
 	const char *missing = bench_coll_missing(r->o->coll, nccl);
 
