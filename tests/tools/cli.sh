@@ -149,7 +149,7 @@ expect tune_empty_name_is_usage_error 2 '--output: "" names nothing' "$shunt" tu
 expect plan_long_name_is_usage_error 2 '--name: "0{32}..." has not 1 to 255 letters' "$shunt" plan new all_reduce ring -n 2 --name "$(printf '%0300d' 0)"
 expect report_more_limits_than_there_may_be 2 '--limit: there may be 16 limits' sh -c '"$1" bench report x -o y $(printf "%017d" 0 | sed "s/0/ --limit 1/g")' sh "$shunt"
 # The text has each option of its table once, and no line that a terminal would break.
-for cmd in run info 'info select' doctor 'doctor dumps' bench 'bench report' 'bench ep' conform torture 'plan check' 'plan show' 'plan run' 'plan new' 'plan build' tune; do
+for cmd in run info 'info select' doctor 'doctor dumps' bench 'bench ep' 'bench p2p' 'bench report' conform torture 'plan check' 'plan show' 'plan run' 'plan new' 'plan build' tune; do
 	"$shunt" $cmd --help >"$dir/help"
 	if sed -n 's/^ *\(-., \)*--\([a-z-]*\).*/\2/p' "$dir/help" | sort | uniq -d | grep . || grep '^  .\{120\}' "$dir/help" || ! grep -q '^  -h, --help ' "$dir/help"; then
 		echo "not ok: help of $cmd"
@@ -163,6 +163,12 @@ expect bench_of_sizes_without_parts_is_error 1 'nothing was measured: alltoall o
 expect bench_measures_a_size_once 0 '^1$' sh -c '"$1" bench -n 2 -b 1 -e 3 -r 1 -i 1 --mode eager --in-place | grep -c "float32 .* in "' sh "$shunt"
 expect bench_of_a_reader_that_goes_is_silent 0 '^0$' sh -c '"$1" bench -e 64M -r 1 -i 1 2>"$2" | head -n 1 >/dev/null; grep -c "died of signal" "$2" || true' \
 	sh "$shunt" "$dir/silent"
+p2p="$shunt bench p2p --large 1027 -i 1 -r 1"
+expect p2p_prints_matrices 0 '^    2 +[0-9.]+ +[0-9.]+ +-$' $p2p -n 3
+expect p2p_compares_libraries 0 '^# shunt is better than libtools_mock.so, .* rate [0-9.]+, both' $p2p -n 2 --vs "$mock"
+expect p2p_finds_wrong_data 1 '^# 1 words arrived wrong$' env MOCK_FAULT=last MOCK_FAULT_IN=recv $p2p -n 2
+expect p2p_json_written 0 '"rate_GBps": \[' sh -c '$1 -n 2 --json "$2" >/dev/null && cat "$2"' sh "$p2p" "$dir/p2p.json"
+expect p2p_needs_a_pair 2 '--ranks: 1 is not from 2' $p2p -n 1
 expect bench_second_collective_is_usage_error 2 '"gather" is one argument too many' "$shunt" bench reduce gather
 expect bench_ranks_say_how_many 2 '--ranks: 99 is not from 1 to ' "$shunt" bench -n 99
 expect bench_names_without_underscores 0 'reduce_scatter' "$shunt" bench ReduceScatter -n 2 -e 64 -r 1 -i 1

@@ -279,6 +279,9 @@ extern const struct option_table bench_html_options;
 /* shunt bench ep (ep.c). Exit status. */
 int bench_ep_main(int argc, char **argv);
 extern const struct option_table bench_ep_options;
+/* shunt bench p2p (p2p.c). Exit status. */
+int bench_p2p_main(int argc, char **argv);
+extern const struct option_table bench_p2p_options;
 
 /* Worker process: runs all local ranks. Exit status. */
 int bench_worker(const struct bench_opts *o);

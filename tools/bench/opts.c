@@ -7,6 +7,7 @@
 
 static const char usage[] =
     "usage: shunt bench [COLLECTIVE] [options]\n"
+    "       shunt bench p2p [options]                                  (each pair; shunt bench p2p --help)\n"
     "       shunt bench report FILE.json... -o FILE.html [options]     (shunt bench report --help)\n\n"
     "Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every "
     "result.\n"
