@@ -99,12 +99,12 @@ class Place:
 def on_the_sim(folder):
     p = Place(folder, "sim")
     some = ["--device", "sim", "--only", "values/all_gather", "--only", "conformance/", "--only", "replays/reduce/", "--only", "beside", "--only",
-            "plans/all_reduce_ring/eager"]
+            "plans/all_reduce_ring/eager", "--only", "expert parallel/low latency"]
     status, text = p.run(*some, build=BUILD)
     name, data = p.result()
-    check("sim_passes", status == 0 and "4 steps done, 0 failed" in text, text)
+    check("sim_passes", status == 0 and "5 steps done, 0 failed" in text, text)
     check("sim_names_the_file", name.endswith("-sim-1234567.json") and data["commit"] == "1234567", name)
-    check("sim_has_values", [e["result"] for e in data["entries"]] == ["passed"] * 4, data)
+    check("sim_has_values", [e["result"] for e in data["entries"]] == ["passed"] * 5, data)
     check("sim_shows_commands", "SHUNT_NCCL_LIB=none shunt bench all_gather " in data["entries"][0]["command"], data["entries"][0])
     check("sim_writes_no_times", not any("rows" in e for e in data["entries"]), data)
     check("sim_leaves_times_out", {e["group"]: len(e["steps"]) for e in data["left_out"]} == {"plans beside kernels": 5, "beside NCCL": 18}, data["left_out"])
@@ -112,7 +112,7 @@ def on_the_sim(folder):
     status, text = p.run(*some, build=BUILD)
     check("done_is_not_done_again", status == 0 and "passed" not in text and p.result()[1]["entries"] == data["entries"], text)
     status, text = p.run("--again", *some, build=BUILD)
-    check("again_does_it_again", status == 0 and len(re.findall(r"passed, \d+ s:", text)) == 4, text)
+    check("again_does_it_again", status == 0 and len(re.findall(r"passed, \d+ s:", text)) == 5, text)
 
 
 def on_two_gpus(folder):

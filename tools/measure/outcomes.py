@@ -66,6 +66,26 @@ def bench_times(status, text, report):
     return (FAILED if wrong else PASSED), says, columns, rows
 
 
+def ep_times(status, text, report):
+    """A row for each size, half and way of calling: our time and its floor."""
+    if not report or not report.get("results"):
+        return (FAILED,) + last_line(status, text, report)[1:]
+    columns = ["mode", "tokens", "call", "calls", "us", "p99", "floor"]
+    rows = [[row["mode"], row["tokens"], row["call"], row["calls"]] +
+            [round(row[key], 2) for key in ("time_us", "p99_us", "floor_us")] for row in report["results"]]
+    wrong = sum(row["wrong"] or 0 for row in report["results"])
+    says = "%d experts, top %d, rows of %d as %s; %d wrong" % (
+        report["experts"], report["topk"], report["hidden"], report["form"], wrong)
+    times = report["device"] == "cuda" and report["iters"] > 1
+    return (FAILED if status or wrong else PASSED), says, columns if times else [], rows if times else []
+
+
+def all_to_all_times(status, text, report):
+    result, says, _, _ = last_line(status, text, report)
+    rows = [[name, round(us, 2)] for name, us in (report or {}).items()]
+    return result, says, ["call", "us"] if rows else [], rows
+
+
 def init_times(status, text, report):
     if status or not report or not report.get("init"):
         return (FAILED,) + last_line(status, text, report)[1:]

@@ -37,7 +37,7 @@ class Steps:
 
     def __init__(self, machine, nccl, build):
         self.machine, self.nccl = machine, nccl
-        self.shunt = os.path.join(build, "tools", "shunt")
+        self.build, self.shunt = build, os.path.join(build, "tools", "shunt")
         self.examples = os.path.join(build, "plans", "examples")
         self.sim, self.times = machine.kind == "sim", machine.kind == "own"
         self.device = ["--device", "sim"] if self.sim else []
@@ -190,12 +190,28 @@ class Steps:
         self.bench("communicators", "what a communicator costs", "all_reduce --init -r 3 --comms 4 --vs nccl", 90, n,
                    self.overlay_env, outcomes.init_times, self.no_times())
 
-    def torch(self, n):
-        why_not = None
+    def expert_parallel(self, n):
+        """Values where ranks share a GPU; times beside their floors, and PyTorch's all-to-alls of the same rows."""
+        some = "-t 1,8,64,128,512,1024 -r 7" if self.times else "-t 5 --hidden 1024 -w 0 -i 1 -r 1"
+        self.bench("expert parallel/low latency", "low latency dispatch and combine", "ep --mode ll " + some, 60, n,
+                   self.alone, outcomes.ep_times)
+        faults = os.path.join(self.build, "tests", "e2e", "test_ep_faults")
+        self.add("expert parallel/faults/%d" % n, "deaths and late ranks of groups", [faults], 60, n,
+                 dict(self.alone, SHUNT_DEVICE="sim" if self.sim else "cuda", SHUNT_MULTI_RANK_GPU="1"), None,
+                 None if os.path.exists(faults) else "the build has no tests")
+        script = "-m torch.distributed.run --standalone --nproc-per-node %d tests/gpu/ep_all_to_all.py --json @JSON" % n
+        for name, argv in (("shunt", [self.shunt, "run", "--"]), ("nccl", [])):
+            self.add("expert parallel/all_to_all/%s/%d" % (name, n), "PyTorch's all_to_all_single through " + name,
+                     argv + [sys.executable] + script.split(), 60, n, self.overlay_env if argv else {},
+                     outcomes.all_to_all_times, self.no_torch() or self.no_times())
+
+    def no_torch(self):
         if self.sim:
-            why_not = "PyTorch needs a GPU"
-        elif not importlib.util.find_spec("torch"):
-            why_not = "there is no PyTorch"
+            return "PyTorch needs a GPU"
+        return None if importlib.util.find_spec("torch") else "there is no PyTorch"
+
+    def torch(self, n):
+        why_not = self.no_torch()
         launch = "-m torch.distributed.run --standalone --nproc-per-node %d tests/gpu/" % n
         torchrun = [sys.executable] + launch.split()
         run = [self.shunt, "run", "--"] + torchrun
@@ -224,11 +240,13 @@ class Steps:
             self.values(n)
             self.beside(n, "graph")
             self.batch_invariant(n)
+            self.expert_parallel(n)
             self.conformance(n)
             self.torture(n)
         for n in self.machine.ranks:
             if not self.times:
                 self.values(n)
+                self.expert_parallel(n)
                 self.conformance(n)
                 self.torture(n)
             self.sanitizers(n, True)
