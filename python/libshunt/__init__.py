@@ -68,6 +68,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Submodules that a program may not need are imported when they are named."""
-    if name in ("compat", "language", "torch", "torchcomms"):
+    if name in ("compat", "deep_ep", "language", "torch", "torchcomms"):
         return importlib.import_module(f"libshunt.{name}")
     raise AttributeError(f"module 'libshunt' has no attribute {name!r}")

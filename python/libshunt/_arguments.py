@@ -19,6 +19,10 @@ MOST_BYTES = 1 << 57
 _SHOWN = 80
 
 
+class ArgumentError(Error, ValueError):
+    """A wrong argument: its name, its value, and what it should be."""
+
+
 def line(name: str) -> str:
     """A name in one line, whatever characters it has."""
     return repr(name)[1:-1]
@@ -34,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def wrong(what: str, value: object, wanted: str) -> NoReturn:
-    raise Error(f"{what} is {shown(value)}: it is {wanted}")
+    raise ArgumentError(f"{what} is {shown(value)}: it is {wanted}")
 
 
 def text(what: str, value: object, wanted: str = "a str") -> str:

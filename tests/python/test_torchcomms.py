@@ -148,14 +148,12 @@ def rows_of_uneven_sizes() -> None:
     comm = new_comm()
     me, n = comm.get_rank(), comm.get_size()
     rows = [rank + 1 for rank in range(n)]
-    source = torch.tensor([10 * me + to for to in range(n) for _ in range(2 * rows[to])])
-    source.shape = (sum(rows), 2)
-    out = torch.empty(2 * n * rows[me] + 2)  # one row more, which nobody writes
-    out.shape = (n * rows[me] + 1, 2)
+    source = torch.tensor([[10 * me + to] * 2 for to in range(n) for _ in range(rows[to])])
+    out = torch.empty((n * rows[me] + 1, 2))  # one row more, which nobody writes
     out.buffer.write(bytes(out.numel() * 4))
     comm.all_to_all_v_single(out, source, [rows[me]] * n, rows, False)
     torch.cuda.synchronize()
-    expect(out.tolist(), [10 * frm + me for frm in range(n) for _ in range(2 * rows[me])] + [0, 0])
+    expect(out.tolist(), [[10 * frm + me] * 2 for frm in range(n) for _ in range(rows[me])] + [[0, 0]])
     comm.finalize()
 
 

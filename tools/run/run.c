@@ -32,15 +32,15 @@ static int device_set(const char *device)
 	    (!strcmp(device, "sim") && !tool_nccl_lib() && setenv("SHUNT_NCCL_LIB", "none", 1));
 }
 
-/* Exit status, or -1 if all is well. */
-static int mscclpp_set(void)
+/* A folder of the package whose packages have the names of others. Exit status, or -1 if all is well. */
+static int alias_set(const char *folder)
 {
 	char package[PATH_MAX], path[PATH_MAX];
 	int n;
 
 	if (tool_python_package(package))
 		return TOOL_FAIL;
-	n = snprintf(path, sizeof(path), "%s/compat", package);
+	n = snprintf(path, sizeof(path), "%s/%s", package, folder);
 	if (n < 0 || n >= PATH_MAX || strchr(path, ':')) {
 		tool_error("PYTHONPATH cannot hold the path \"%s\": it has a colon or is too long", path);
 		return TOOL_FAIL;
@@ -72,7 +72,7 @@ static int preload_set(const char *lib)
 }
 
 struct run_opts {
-	bool stats, print, mscclpp;
+	bool stats, print, mscclpp, deep_ep;
 	int device; /* index in devices, -1: none given */
 };
 static const char *const devices[] = { "auto", "cuda", "sim", NULL };
@@ -85,13 +85,15 @@ static const struct option_row rows[] = {
 	    .help = "auto, cuda or sim (SHUNT_DEVICE); with sim SHUNT_NCCL_LIB=none, too, unless it is set" },
 	{ "mscclpp", 0, OPTION_FLAG, AT(mscclpp),
 	    .help = "`import mscclpp` in a Python program is Shunt's package of that name (PYTHONPATH)" },
+	{ "deep-ep", 0, OPTION_FLAG, AT(deep_ep),
+	    .help = "`import deep_ep` in a Python program is Shunt's module of that name (docs/ep.md)" },
 	{ "print", 0, OPTION_FLAG, AT(print),
 	    .help = "print the variables as shell commands instead of running a program" },
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
-	"usage: shunt run [--stats] [--device D] [--mscclpp] [--] PROGRAM [ARGUMENT...]\n"
-	"       shunt run [--stats] [--device D] [--mscclpp] --print\n\n"
+	"usage: shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--] PROGRAM [ARGUMENT...]\n"
+	"       shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] --print\n\n"
 	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH "
 	"too, "
 	"and\n"
@@ -133,7 +135,9 @@ static int run_main(int argc, char **argv)
 	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
 	if (!err && shunt_place_find(SHUNT_PLACE_LINKS, lib, links))
 		err = tool_env_prepend("LD_LIBRARY_PATH", links);
-	if (!err && o.mscclpp && (status = mscclpp_set()) >= 0)
+	if (!err && o.mscclpp && (status = alias_set("compat")) >= 0)
+		return status;
+	if (!err && o.deep_ep && (status = alias_set("alias")) >= 0)
 		return status;
 	if (err) {
 		tool_error("cannot set the environment: %s", strerror(-err));

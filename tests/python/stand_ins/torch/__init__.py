@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Stands for PyTorch, as far as libshunt.torch, libshunt.torchcomms and docs/python.md use it; memory and streams are
-the sim's. Current devices and streams are a thread's, as ranks are threads."""
+"""Stands for PyTorch, as far as libshunt's modules and docs/python.md use it; memory, streams and graphs are the sim's.
+Current devices and streams are a thread's, as ranks are threads."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ class dtype:
 
 NAMES = {"float8e4m3": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 DTYPES = {name: dtype(NAMES.get(name, name)) for name in _names.DTYPES}
-globals().update({repr(made).split(".")[1]: made for made in DTYPES.values()})
+globals().update({repr(made).split(".")[1]: made for made in [*DTYPES.values(), dtype("bool")]})
 float32 = DTYPES["float32"]
 
 
@@ -77,24 +78,39 @@ class device:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
+def _steps(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of contiguous elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
 class Tensor:
-    """Contiguous elements, of one dimension or as many as `shape` says."""
+    """Elements of one dimension, or of as many as `shape` says; strides and the first element are those of a view."""
 
     def __init__(self, count: int, kind: dtype = float32, where: object = None, shape: tuple[int, ...] = ()) -> None:
         self.dtype, self.count = kind, count
         self.shape = shape or (count,)
-        self.device = device("cuda", cuda.current_device()) if where is None else where
+        self.strides, self.first = _steps(self.shape), 0
+        made = device("cuda" if where is None or isinstance(where, int) else where)  # type: ignore[arg-type]
+        self.device = device(made.type, cuda.current_device() if made.type == "cuda" else None)
         self.contiguous = True
         self.used_by: list[Stream] = []
-        number = _names.dtype_number(kind)
-        nbytes = max(1, count * _names.DTYPE_BYTES[number])
+        nbytes = max(1, count * self.element_size())
         self.buffer = cuda.using[-1].buffer(nbytes) if cuda.using else _nccl.Buffer(nbytes)
+
+    def _view(self, shape: tuple[int, ...], strides: tuple[int, ...], first: int, kind: dtype) -> Tensor:
+        made = Tensor.__new__(Tensor)
+        made.__dict__.update(self.__dict__, shape=shape, strides=strides, first=first, dtype=kind)
+        made.count, made.contiguous = math.prod(shape), strides == _steps(shape)
+        return made
 
     def numel(self) -> int:
         return self.count
 
     def size(self, dim: int) -> int:
         return self.shape[dim]
+
+    def stride(self) -> tuple[int, ...]:
+        return self.strides
 
     def dim(self) -> int:
         return len(self.shape)
@@ -103,7 +119,10 @@ class Tensor:
         return _names.DTYPE_BYTES[_names.dtype_number(self.dtype)]
 
     def data_ptr(self) -> int:
-        return self.buffer.address
+        return self.buffer.address + self.first * self.element_size() if self.count else 0
+
+    def get_device(self) -> int:
+        return -1 if self.device.index is None else self.device.index
 
     def is_contiguous(self) -> bool:
         return self.contiguous
@@ -111,27 +130,84 @@ class Tensor:
     def record_stream(self, stream: Stream) -> None:
         self.used_by.append(stream)
 
-    def tolist(self) -> list[float]:
-        return _unpack(self.dtype, self.buffer.read(self.count * self.element_size()))
+    def transpose(self, a: int, b: int) -> Tensor:
+        shape, strides = list(self.shape), list(self.strides)
+        shape[a], shape[b], strides[a], strides[b] = shape[b], shape[a], strides[b], strides[a]
+        return self._view(tuple(shape), tuple(strides), self.first, self.dtype)
+
+    def view(self, to: dtype | tuple[int, ...]) -> Tensor:
+        """Of contiguous elements: another type, of one dimension, or another shape."""
+        if not isinstance(to, dtype):
+            return self._view(to, _steps(to), self.first, self.dtype)
+        nbytes, size = self.count * self.element_size(), _names.DTYPE_BYTES[_names.dtype_number(to)]
+        return self._view((nbytes // size,), (1,), self.first * self.element_size() // size, to)
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        first, last, _ = rows.indices(self.shape[0])
+        at = self.first + first * self.strides[0]
+        return self._view((max(0, last - first), *self.shape[1:]), self.strides, at, self.dtype)
+
+    def zero_(self) -> Tensor:
+        return self._write([0] * self.count)
+
+    def copy_(self, other: Tensor) -> Tensor:
+        return self._write(other._flat())
+
+    def _write(self, values: Sequence[float]) -> Tensor:
+        cuda.current_stream().synchronize()
+        assert self.contiguous
+        if values:
+            self.buffer.write(_pack(self.dtype, values), self.first * self.element_size())
+        return self
+
+    def _flat(self) -> list[float]:
+        """All elements, row by row."""
+        if not self.count:
+            return []
+        cuda.current_stream().synchronize()
+        last = sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+        size = self.element_size()
+        held = _unpack(self.dtype, self.buffer.read((last + 1) * size, self.first * size))
+        at = [0]
+        for n, step in zip(self.shape, self.strides, strict=True):
+            at = [first + i * step for first in at for i in range(n)]
+        return [held[i] for i in at]
+
+    def tolist(self) -> Any:
+        found: list[Any] = self._flat()
+        for n in reversed(self.shape[1:]):
+            found = [found[i : i + n] for i in range(0, len(found), n)] if n else [[]] * math.prod(self.shape[:-1])
+        return found
 
     def item(self) -> float:
-        (value,) = self.tolist()
+        (value,) = self._flat()
         return value
 
 
-def tensor(values: Sequence[float], dtype: dtype = float32, device: object = None) -> Tensor:
-    made = Tensor(len(values), dtype)
-    if values:
-        made.buffer.write(_pack(dtype, values))
-    return made
+def _shape_of(values: Any) -> tuple[int, ...]:
+    return (len(values), *(_shape_of(values[0]) if values else ())) if isinstance(values, (list, tuple)) else ()
+
+
+def _elements(values: Any) -> list[float]:
+    return [one for row in values for one in _elements(row)] if isinstance(values, (list, tuple)) else [values]
+
+
+def tensor(values: Sequence[Any], dtype: dtype = float32, device: object = None) -> Tensor:
+    shape = _shape_of(values)
+    return Tensor(math.prod(shape), dtype, device, shape)._write(_elements(values))
 
 
 def ones(count: int, dtype: dtype = float32, device: object = None) -> Tensor:
     return tensor([1] * count, dtype)
 
 
-def empty(count: int, dtype: dtype = float32, device: object = None) -> Tensor:
-    return Tensor(count, dtype)
+def empty(size: int | tuple[int, ...], dtype: dtype = float32, device: object = None) -> Tensor:
+    shape = (size,) if isinstance(size, int) else tuple(size)
+    return Tensor(math.prod(shape), dtype, device, shape)
+
+
+def zeros(size: int | tuple[int, ...], dtype: dtype = float32, device: object = None) -> Tensor:
+    return empty(size, dtype, device).zero_()
 
 
 class Stream:
@@ -188,6 +264,17 @@ class _Allocator:
         return self
 
 
+class CUDAGraph:
+    """What was enqueued on the stream of graph(); replay() enqueues it on the current one."""
+
+    def __init__(self) -> None:
+        self.handle = ctypes.c_void_p()
+
+    def replay(self) -> None:
+        stream = ctypes.c_void_p(cuda.current_stream().cuda_stream)
+        _lib.check(_lib.library(private=True).shunt_graph_launch(self.handle, stream), "launching a graph")
+
+
 class _MemPool:
     def __init__(self, allocator: _Allocator) -> None:
         self.allocator = allocator
@@ -213,6 +300,7 @@ class _Cuda:
     MemPool = _MemPool
     Stream = Stream
     Event = Event
+    CUDAGraph = CUDAGraph
 
     memory = SimpleNamespace(CUDAPluggableAllocator=_Allocator)
 
@@ -257,6 +345,14 @@ class _Cuda:
         self._mine.stream = stream
         yield
         self._mine.stream = before
+
+    @contextlib.contextmanager
+    def graph(self, graph: CUDAGraph, stream: Stream) -> Iterator[None]:
+        library, handle = _lib.library(private=True), ctypes.c_void_p(stream.cuda_stream)
+        with self.stream(stream):
+            _lib.check(library.shunt_capture_begin(handle), "beginning a capture")
+            yield
+            _lib.check(library.shunt_capture_end(handle, ctypes.byref(graph.handle)), "ending a capture")
 
     def synchronize(self) -> None:
         self.current_stream().synchronize()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import pickle
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -54,14 +55,20 @@ class OldBackend(Backend):
 
 
 class Group:
-    def __init__(self, rank: int, size: int, backend: Any) -> None:
-        self._rank, self._size, self.backend = rank, size, backend
+    def __init__(self, rank: int, size: int, backend: Any, store: Any = None) -> None:
+        self._rank, self._size, self.backend, self.store = rank, size, backend, store
+        self._gathers = itertools.count()
 
     def rank(self) -> int:
         return self._rank
 
     def size(self) -> int:
         return self._size
+
+    def gather(self, mine: Any) -> list[Any]:
+        key = f"gather-{next(self._gathers)}"
+        self.store.set(f"{key}-{self._rank}", pickle.dumps(mine))
+        return [pickle.loads(self.store.get(f"{key}-{rank}")) for rank in range(self._size)]
 
     def _get_backend(self, device: Any) -> Any:
         if device.type != "cuda":
@@ -117,6 +124,9 @@ def init_process_group(backend: str = "nccl", device_id: Any = None) -> None:
     """As torchrun's processes call it; the folder STAND_IN_STORE is its store."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store, nccl = FileStore(os.environ["STAND_IN_STORE"]), _nccl.Nccl()
+    if backend == "gloo":
+        group.WORLD = Group(rank, size, None, store)
+        return
     key = f"id-{next(_inits)}"
     if rank == 0:
         store.set(key, nccl.unique_id())
@@ -125,8 +135,15 @@ def init_process_group(backend: str = "nccl", device_id: Any = None) -> None:
 
 
 def destroy_process_group() -> None:
+    if group.WORLD.backend is None:
+        group.WORLD = None
+        return
     _nccl.Nccl().CommDestroy(group.WORLD.backend.handle)
     group.WORLD = None
+
+
+def all_gather_object(found: list[Any], mine: Any, group: Group) -> None:
+    found[:] = group.gather(mine)
 
 
 def get_rank() -> int:

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""
+The functions of shunt/ep.h. A call's struct is packed into bytes of its own, so threads need no lock: a function lets
+other threads of Python run while it reads them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Callable
+from ctypes import byref, c_uint64, c_void_p
+from typing import Any
+
+from libshunt import _arguments, _lib
+
+# Fields in C's order, by struct's letters; a test compares them with the header.
+FORMATS = {
+    "shunt_ep_shape": "Niiiiii",
+    "shunt_ep_config": "NPPiiiIQQiQ",
+    "shunt_ep_ll_dispatch": "NPIiPPiiiiiPPPPPPPPi",
+    "shunt_ep_ll_combine": "NPIiiiiiiPPPPPPPPi",
+}
+_PACKERS = {name: struct.Struct(f"@{codes}0P") for name, codes in FORMATS.items()}
+
+ID_BYTES = 128
+MASKS = 1  # a flag of a group
+SEND, RECEIVE = 1, 2
+MOST_RANKS, MOST_TOPK, MOST_EXPERTS, MOST_TOKENS, MOST_HIDDEN = 8, 16, 32767, 1024, 16384
+_MOST_BLOCKS = 64
+# Of rows as wide as there may be, for so many blocks: with shorter rows there is room for more.
+_WIDEST_BYTES, _WIDEST_BLOCKS = 2 * MOST_HIDDEN, 24
+
+_CREATE = {
+    errno.EOPNOTSUPP: "the ranks must be on one host, at most 8, and joined by NVLink",
+    errno.EPROTO: "the ranks' values differ",
+    errno.ETIMEDOUT: "a rank did not come within SHUNT_EP_TIMEOUT",
+}
+
+
+def _pack(name: str, *values: Any) -> bytes:
+    packer = _PACKERS[name]
+    return packer.pack(packer.size, *values)
+
+
+def _bytes(nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: int) -> tuple[int, int]:
+    _arguments.integer("num_ranks", nranks, 1, MOST_RANKS)
+    normal, low_latency = c_uint64(), c_uint64()
+    shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks)
+    result = _lib.library(private=True).shunt_ep_bytes(shape, byref(normal), byref(low_latency))
+    _lib.check(result, "shunt_ep_bytes")
+    return normal.value, low_latency.value
+
+
+def normal_bytes(nranks: int, hidden_bytes: int = _WIDEST_BYTES, blocks: int = _WIDEST_BLOCKS) -> int:
+    """Memory for calls of normal mode; without sizes, as much as can be of use."""
+    return _bytes(nranks, hidden_bytes, 1, 0, min(blocks, _MOST_BLOCKS))[0]
+
+
+def low_latency_bytes(nranks: int, tokens: int = MOST_TOKENS, hidden: int = MOST_HIDDEN) -> int:
+    """The same for low latency calls."""
+    return _bytes(nranks, hidden, 2, tokens, 0)[1]
+
+
+def new_id() -> bytes:
+    made = ctypes.create_string_buffer(ID_BYTES)
+    _lib.check(_lib.library(private=True).shunt_ep_id(made), "shunt_ep_id")
+    return made.raw
+
+
+def _fail(name: str, handle: int, result: int) -> None:
+    text = ctypes.create_string_buffer(512)
+    broken = _lib.library(private=True).shunt_ep_error(handle, text, len(text))
+    if broken and text.value:
+        raise _lib.Error(f"{name}: the group is broken: {_lib.text(text.value)}")
+    if broken:
+        raise _lib.Error(f"{name}: the Buffer was destroyed")
+    raise _lib.Error(f"{name}: {os.strerror(-result)}; the line before this one in Shunt's log says why")
+
+
+class Group:
+    """A group of ranks. It lasts until end()."""
+
+    def __init__(
+        self, unique_id: bytes, nranks: int, rank: int, device: int, masks: bool, normal: int, low_latency: int
+    ) -> None:
+        library = self._library = _lib.library(private=True)
+        handle = c_void_p()
+        kept = ctypes.create_string_buffer(unique_id, ID_BYTES)
+        values = 0, ctypes.addressof(kept), nranks, rank, device, MASKS * masks, normal, low_latency, 0, 0
+        config = _pack("shunt_ep_config", *values)
+        result = library.shunt_ep_create(config, byref(handle))
+        if result:
+            why = _CREATE.get(-result, os.strerror(-result))
+            raise _lib.Error(f"a group of {nranks} ranks was not made: {why}; Shunt's log has the reason")
+        self.handle = handle.value or 0
+        self.ll_dispatch = self._call("shunt_ep_ll_dispatch")
+        self.ll_combine = self._call("shunt_ep_ll_combine")
+        self.mask = self._plain("shunt_ep_mask")
+        self.masks = self._plain("shunt_ep_masks")
+        self.masks_clear = self._plain("shunt_ep_masks_clear")
+        self.barrier = self._plain("shunt_ep_barrier")
+
+    def _call(self, name: str) -> Callable[..., None]:
+        """A function that takes the fields behind the struct's size."""
+        function, packer, handle = getattr(self._library, name), _PACKERS[name], self.handle
+        pack, size = packer.pack, packer.size
+
+        def call(*values: Any) -> None:
+            result = function(handle, pack(size, *values))
+            if result:
+                _fail(name, handle, result)
+
+        return call
+
+    def _plain(self, name: str) -> Callable[..., None]:
+        function, handle = getattr(self._library, name), self.handle
+
+        def call(*values: Any) -> None:
+            result = function(handle, *values)
+            if result:
+                _fail(name, handle, result)
+
+        return call
+
+
+def end(handle: int, abort: bool) -> None:
+    """Ends a group; one that has ended stays so."""
+    _lib.library(private=True).shunt_ep_destroy(handle, int(abort))
