@@ -3,11 +3,12 @@
 """
 Trains small GPT models with megatron-core, in the layouts of docs/megatron.md:
 
-    shunt run --stats -- torchrun --nproc-per-node 2 tests/gpu/megatron_train.py [--steps 20] [--layouts tp,pp,dp,moe]
+    shunt run --stats -- torchrun --nproc-per-node 2 tests/gpu/megatron_train.py [--steps 20] [--layouts tp,pp,dp,moe,flex]
         [--deterministic] [--save FILE] [--compare FILE] [--forwarded none|any]
 
 Every layout is trained twice with the same seeds: losses must be finite, fall, be the same on all ranks and the same in
-both runs. --save writes them, and --compare compares with what another library gave, up to the order of sums. At the
+both runs; those of flex are those of moe, up to the order of sums. flex is left out where there is no module deep_ep
+(`shunt run --deep-ep`), unless --layouts names it. --save writes them, and --compare compares with what another library gave, up to the order of sums. At the
 end rank 0 says which path the calls took; with "--forwarded none" a call that went to NCCL is a failure. It needs
 torch, megatron-core (0.19.2 was read for it) and Python 3.12, no Transformer Engine and no apex. Exit 77: one of them
 is missing, or there are too few GPUs; with SHUNT_MULTI_RANK_GPU=1 ranks share them.
@@ -15,6 +16,7 @@ is missing, or there are too few GPUs; with SHUNT_MULTI_RANK_GPU=1 ranks share t
 
 import argparse
 import gc
+import importlib.util
 import json
 import math
 import os
@@ -40,22 +42,26 @@ import gpus
 
 VOCABULARY, LENGTH, BATCH, MICROBATCHES = 512, 64, 4, 4
 
+EXPERTS = {"num_moe_experts": 4, "moe_router_topk": 2, "moe_router_dtype": "fp32", "add_bias_linear": False}
 # name: (what initialize_model_parallel gets, what TransformerConfig gets beside it). The rest of the ranks is for data.
 LAYOUTS = {
     "tp": ({"tensor_model_parallel_size": 2}, {}),  # PyTorch's layer norm takes no sequence parallelism
     "pp": ({"pipeline_model_parallel_size": 2}, {"pipeline_dtype": torch.bfloat16}),
     "dp": ({}, {}),
-    "moe": (
+    "moe": ({"expert_model_parallel_size": 2}, {"moe_token_dispatcher_type": "alltoall", **EXPERTS}),
+    # By the module deep_ep: shunt run --deep-ep.
+    "flex": (
         {"expert_model_parallel_size": 2},
-        {"num_moe_experts": 4, "moe_token_dispatcher_type": "alltoall", "moe_router_topk": 2, "add_bias_linear": False},
+        {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep", **EXPERTS},
     ),
 }
+HAS_DEEP_EP = importlib.util.find_spec("deep_ep") is not None
 
 
 def parse():
     p = argparse.ArgumentParser()
     p.add_argument("--steps", type=int, default=20)
-    p.add_argument("--layouts", default=",".join(LAYOUTS))
+    p.add_argument("--layouts", default=",".join(name for name in LAYOUTS if name != "flex" or HAS_DEEP_EP))
     p.add_argument("--deterministic", action="store_true", help="as Megatron's --deterministic-mode")
     p.add_argument("--save")
     p.add_argument("--compare")
@@ -179,14 +185,18 @@ def wrong_with(name, first, second):
     return None
 
 
+def differences(name, losses, where, theirs):
+    for step, (ours, other) in enumerate(zip(losses, theirs)):
+        # Sums in another order, in bfloat16, move a loss by a little that grows with the steps.
+        if abs(ours - other) > 0.02 * max(abs(other), 1):
+            yield f"{name}: step {step} gave {ours}, and {other} in {where}"
+
+
 def wrong_against(path, results):
     with open(path) as file:
         theirs = json.load(file)
     for name, losses in results.items():
-        for step, (ours, other) in enumerate(zip(losses, theirs.get(name, []))):
-            # Sums in another order, in bfloat16, move a loss by a little that grows with the steps.
-            if abs(ours - other) > 0.02 * max(abs(other), 1):
-                yield f"{name}: step {step} gave {ours}, and {other} in {path}"
+        yield from differences(name, losses, path, theirs.get(name, []))
 
 
 def paths(forwarded):
@@ -226,6 +236,8 @@ def main():
         wrong += [line] if line else []
         if dist.get_rank() == 0:
             print(f"{name}: loss {runs[0][0]:.4f} to {runs[0][-1]:.4f}{', ' + line if line else ''}", flush=True)
+    if "moe" in results and "flex" in results:
+        wrong += differences("flex", results["flex"], "layout moe", results["moe"])
     if options.compare:
         wrong += wrong_against(options.compare, results)
     if options.save and dist.get_rank() == 0:
