@@ -73,6 +73,13 @@ expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; defa
 expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
+expect info_json_has_variables 0 '"name": "SHUNT_TIMEOUT"' "$shunt" info --json /dev/stdout
+expect json_through_a_link_keeps_the_link 0 '^link "where"' sh -c 'ln -s "$2/target" "$2/link"; "$1" info --json "$2/link" && [ -L "$2/link" ] && echo link $(sed -n 2p "$2/target")' \
+	sh "$shunt" "$dir"
+expect json_to_redirected_stdout_keeps_what_was_printed 0 '^"where" 1$' sh -c '"$1" bench -e 8 -r 1 -i 1 --json /dev/stdout >"$2/both" && [ -L /dev/stdout ] &&
+	echo "$(sed -n "s/.*\("\"where\""\).*/\1/p" "$2/both")" $(grep -c "^# shunt mock" "$2/both")' sh "$shunt" "$dir"
+expect info_json_unwritable_is_error 1 'cannot write /no-such-place/x' "$shunt" info --json /no-such-place/x
+expect info_select_json_has_rows 0 '"path": "twoshot"' "$shunt" info select --ranks 4 --overlay --json /dev/stdout
 expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)  1 block$' "$shunt" info select --ranks 4 --overlay 8 64M
 expect info_select_windows 0 '^ +16M  ce  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 for case in '3 8388604 8M' '4 8388604 8M' '5 1048572 1M' '6 524284 512K' '8 524284 512K'; do

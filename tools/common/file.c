@@ -30,10 +30,23 @@ static int tmp_open(struct tool_file *f, const char *path, const struct stat *st
 	return err;
 }
 
-/*
- * Opens the file to write: a temporary one that will replace path, or path itself if it is not a regular file. 0 or
- * -errno.
- */
+/* True: a link, such as /dev/stdout, or no regular file. A rename would put a file in its place. */
+static bool stays(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && !S_ISREG(st.st_mode);
+}
+
+/* /dev/stdout, or the file that stdout is redirected to: what was printed must stay in front. */
+static bool is_stdout(const struct stat *st)
+{
+	struct stat out;
+
+	return !fstat(STDOUT_FILENO, &out) && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
+}
+
+/* Opens the file to write: a temporary one that will replace path, or path itself if it stays. 0 or -errno. */
 static int file_open(struct tool_file *f, const char *path)
 {
 	struct stat st;
@@ -42,10 +55,11 @@ static int file_open(struct tool_file *f, const char *path)
 	*f = (struct tool_file){ .path = path };
 	if (there && S_ISDIR(st.st_mode))
 		return -EISDIR;
-	f->in_place = there && !S_ISREG(st.st_mode);
+	f->in_place = stays(path);
 	if (!f->in_place)
 		return tmp_open(f, path, there ? &st : NULL);
-	f->out = fopen(path, "we");
+	fflush(stdout);
+	f->out = there && is_stdout(&st) ? fdopen(dup(STDOUT_FILENO), "w") : fopen(path, "we");
 	return f->out ? 0 : -errno;
 }
 
@@ -94,13 +108,14 @@ int tool_file_try(const char *path)
 	struct stat st;
 	int err;
 
-	/* Opening a pipe would wait for its reader, and closing it would end the reader. */
-	if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+	/* Opening a pipe would wait for its reader, and closing it would end the reader; a link's file would be cut. */
+	if (!stat(path, &st) && !S_ISDIR(st.st_mode) && stays(path))
 		return write_error(path, access(path, W_OK) ? -errno : 0);
 	err = file_open(&f, path);
 	if (!err) {
 		fclose(f.out);
-		unlink(f.tmp);
+		if (!f.in_place)
+			unlink(f.tmp);
 	}
 	return write_error(path, err);
 }

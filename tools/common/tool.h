@@ -73,7 +73,7 @@ void tool_escape(const char *text, FILE *out);
 
 /*
  * A file that appears at once as a whole: `out` is a temporary file in the same directory, which then gets the name. A
- * path that is not a regular file, such as /dev/null or a pipe, is written in place. All functions return 0, or -errno
+ * path that is a link or no regular file, such as /dev/stdout or a pipe, is written in place. All functions return 0, or -errno
  * after an error message.
  */
 struct tool_file {
