@@ -21,6 +21,7 @@ for op in max avg; do
 	"$shunt" plan new reduce_scatter oneshot-ll -n 3 -B 2 --op $op -o "$dir/$op.json"
 	expect run_$op 0 "float32, $op\$" $run "$dir/$op.json" -e 1K
 done
+expect run_json_has_rows 0 '"bytes": [0-9]+' sh -c '$1 "$2" -e 1K --json "$3" >/dev/null && cat "$3"' sh "$run" "$dir/max.json" "$dir/run.json"
 # Sizes that leave the last chunks short.
 "$shunt" plan new all_reduce pipelined -n 3 -B 6 --min 0 --unit 1K -o "$dir/small.json"
 expect run_odd_sizes_right 0 "$right" $run "$dir/small.json" -b 4 -e 100K -f 7 -d uint8

@@ -6,10 +6,12 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/format/hosts.h"
 #include "tools/bench/rank.h"
+#include "tools/common/where.h"
 #include "tools/plan/plan.h"
 
 struct plan_run_opts {
@@ -47,6 +49,7 @@ static const struct option_row rows[] = {
 	    .help = "calls of a round (20, on the sim 2)" },
 	{ "rounds", 'r', OPTION_NUMBER, "N", AT(base.rounds), 1, BENCH_MAX_ROUNDS, .help = "(20, on the sim 3)" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(base.seed), 0, UINT64_MAX, .help = "of the inputs (1)" },
+	{ "json", 0, OPTION_TEXT, "FILE", AT(base.ranks.json), .help = "the rows, as those of shunt bench" },
 	RANKS_OPTION_HOSTS,
 	RANKS_OPTIONS_START("60"),
 	{ .type = OPTION_END },
@@ -234,6 +237,22 @@ static int plan_was_used(struct bench_rank *r)
 	return err;
 }
 
+/* For --json: the rows so far. Of rank 0, which alone prints. */
+static json_t *json_rows;
+
+static int json_write(const struct bench_rank *r)
+{
+	const struct plan_run_opts *o = opts_of(r);
+	json_t *root =
+	    json_pack("{s:o, s:s, s:s, s:i, s:s, s:o, s:I}", "where", tool_where_json(r->lib.build(), &r->lib, true),
+	        "plan", o->plan->name, "file", o->file, "ranks", r->shared->launch.nranks, "device",
+	        r->shared->launch.kind, "runs", json_rows, "wrong", (json_int_t)r->wrong);
+	int err = tool_file_json(o->base.ranks.json, root);
+
+	json_decref(root);
+	return err;
+}
+
 static void row_print(const struct bench_rank *r, const struct bench_row *row)
 {
 	const struct plan_run_opts *o = opts_of(r);
@@ -250,6 +269,14 @@ static void row_print(const struct bench_rank *r, const struct bench_row *row)
 	    bench_mode_names[row->way / BENCH_NPLACES], cell->us, cell->algbw, cell->busbw,
 	    (unsigned long long)cell->wrong);
 	fflush(stdout);
+	if (!o->base.ranks.json)
+		return;
+	json_rows = json_rows ? json_rows : json_array();
+	json_array_append_new(json_rows,
+	    json_pack("{s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:f, s:I}", "bytes", (json_int_t)row->bytes, "count",
+	        (json_int_t)row->count, "dtype", shunt_dtype_name(o->dtype), "place",
+	        bench_place_names[row->way % BENCH_NPLACES], "mode", bench_mode_names[row->way / BENCH_NPLACES],
+	        "time_us", cell->us, "algbw", cell->algbw, "busbw", cell->busbw, "wrong", (json_int_t)cell->wrong));
 }
 
 static int run_finish(const struct bench_rank *r)
@@ -259,6 +286,8 @@ static int run_finish(const struct bench_rank *r)
 	else
 		tool_error("no size from %llu to %llu bytes is one that the plan admits",
 		    (unsigned long long)r->o->first, (unsigned long long)r->o->last);
+	if (r->nrows && r->o->ranks.json && json_write(r))
+		return TOOL_FAIL;
 	return r->wrong || !r->nrows ? TOOL_FAIL : TOOL_OK;
 }
 
