@@ -50,6 +50,7 @@
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \
 	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \
 	X(DEVICE, OBJECT, "device/cuda/dev.h: a device's first use, and access to memory from it") \
+	X(CALLBACKS, PROCESS, "base/callback.c: functions of the program, and who ends them") \
 	X(HOST, PROCESS, "base/host.c: what was found out about this host") \
 	X(ENVIRONMENT, PROCESS, "base/env.c: values from NCCL's configuration files") \
 	X(LOG, PROCESS, "base/log.c: the file of the log, and the last error") \

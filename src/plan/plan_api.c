@@ -136,5 +136,5 @@ void shunt_plan_set_selector(const char *(*selector)(void *arg, const struct shu
 
 int shunt_plan_end_selector(const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg)
 {
-	return selector ? shunt_selector_end(selector, arg) : -EINVAL;
+	return selector ? shunt_callback_end((void *)selector, arg) : -EINVAL;
 }

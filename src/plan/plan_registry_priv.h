@@ -6,23 +6,19 @@
  * functions).
  */
 #include <stdatomic.h>
+#include "base/callback.h"
 #include "plan/plan_registry.h"
 
 /* The callback of shunt/shunt.h. */
 typedef const char *shunt_plan_selector(void *arg, const struct shunt_plan_request *request);
 
-/*
- * A selector that was set once, in the list of all that the registry or a set still has (SHUNT_LOCK_PLANS). A thread
- * that asks counts itself before it looks at `ended`. So a thread that ends the selector and then finds the count 0
- * knows that no other thread will call it.
- */
+/* A selector that was set once, and that the registry or a set still has. */
 struct shunt_selector {
-	struct shunt_selector *next;
+	struct shunt_callback callback;
 	shunt_plan_selector *function;
 	void *arg;
-	unsigned refs; /* with the lock */
-	atomic_uint askers;
-	atomic_bool ended, end_noticed, was_wrong;
+	unsigned refs; /* with SHUNT_LOCK_PLANS */
+	atomic_bool end_noticed, was_wrong;
 };
 
 struct shunt_plan_entry {
@@ -56,16 +52,11 @@ bool shunt_plan_defaults_dir(char *dir, size_t bytes);
 
 /* ---- selector.c */
 
-/* Puts a selector with one reference into the list; NULL: no memory. With SHUNT_LOCK_PLANS. */
+/* A selector with one reference; NULL: no memory. With SHUNT_LOCK_PLANS. */
 struct shunt_selector *shunt_selector_create(shunt_plan_selector *function, void *arg);
 /* NULL is allowed. The last reference frees. With SHUNT_LOCK_PLANS. */
 struct shunt_selector *shunt_selector_ref(struct shunt_selector *s);
 void shunt_selector_unref(struct shunt_selector *s);
 /* False: the selector has been ended. */
 bool shunt_selector_ask(struct shunt_selector *s, const struct shunt_plan_request *request, const char **answer_p);
-/*
- * Ends all selectors with this function and argument, and waits for other threads that run one of them. 0; -ENOENT:
- * there is no such selector; -ETIMEDOUT: a thread has run one for ten seconds.
- */
-int shunt_selector_end(shunt_plan_selector *function, void *arg);
 #endif
