@@ -35,9 +35,10 @@ struct shunt_sel_key {
 	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
-	const struct shunt_topology *topology; /* never NULL */
-	bool early;                            /* before the set-up: some of these values are not known */
-	uint32_t net_channels, net_slot_bytes; /* over several islands: geometry of the rings (kernels/net_rings.h) */
+	const struct shunt_topology *topology;  /* never NULL */
+	bool early;                             /* before the set-up: some of these values are not known */
+	uint32_t net_channels, net_slot_bytes;  /* over several islands: geometry of the rings (kernels/net_rings.h) */
+	const struct shunt_plugin_set *plugins; /* on which the ranks agreed (algos/plugins.h); NULL: none */
 };
 
 /* The input of selection for one call, beside its kind, type, operator and size. */
@@ -88,6 +89,7 @@ enum shunt_need {
 	SHUNT_NEED_SETUP,  /* the communicator's first use */
 	SHUNT_NEED_PLAN,   /* memory for a plan */
 	SHUNT_NEED_WINDOW, /* an agreement on a window */
+	SHUNT_NEED_PLUGIN, /* memory for a plug-in */
 };
 
 /*
@@ -141,6 +143,9 @@ struct shunt_enqueue_ctx {
 	void *(*peer_ptr)(void *ctx, const void *ptr, uint64_t bytes, int peer);
 	/* The launch of a call that a plan takes. NULL: no plans. */
 	int (*plan_work)(void *ctx, void *exec, const struct shunt_coll *coll, struct shunt_work *work);
+	/* Launches a call that a plug-in takes. NULL: no plug-ins. */
+	int (*plugin)(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+	    const struct shunt_coll *coll);
 	/* Written by shunt_enqueue_calls: limits of the next launches; shunt_select, for the total of their calls. */
 	struct shunt_limits limits;
 	bool (*select)(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision);
@@ -194,6 +199,7 @@ struct shunt_algo {
 	 * hosts. If no plan fits, the call is enqueued as with the kind's first row over islands.
 	 */
 	bool planned;
+	bool plugin; /* a user's own (algos/plugins.h) */
 };
 
 /*

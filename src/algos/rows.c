@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "shunt/shunt.h"
 
 #define ROW(...) \
@@ -141,6 +142,8 @@ int shunt_algo_at(size_t i, struct shunt_algo_info *info)
 {
 	const struct shunt_algo *algo = shunt_algo_row(i);
 
+	if (!algo)
+		algo = shunt_plugin_row_at(i - sizeof(rows) / sizeof(rows[0]));
 	if (!info || info->size < sizeof(*info))
 		return -EINVAL;
 	if (!algo)
@@ -158,5 +161,5 @@ const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
 		if (a->kind == kind && !strcmp(a->name, name))
 			return a;
-	return NULL;
+	return shunt_plugin_row(kind, name);
 }

@@ -31,10 +31,13 @@
 	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
 	X(ENTRY, OBJECT, "shim/handles/handles.h: an entry's operators and sets, and its rank becoming known") \
 	X(COMM, OBJECT, "comm/core/communicator.h: a communicator's set-up and launches") \
+	X(PLUGIN_IMAGES, OPENING, "comm/calls/plugin_calls.c: loads images of plug-ins") \
 	X(PLAN_FILES, OPENING, "plan/plan_registry.c: reads the plans' directories") \
 	X(PLANS, PROCESS, "plan/plan_registry.c: the process's plans") \
 	X(PLAN_NAMES, PROCESS, "comm/calls/plan_calls.c: names of plans") \
 	X(ANSWERS, OBJECT, "comm/parts/answers.h: what a selector has answered for a communicator") \
+	X(PLUGIN_FILES, OPENING, "algos/plugin_files.c: reads the files of SHUNT_PLUGINS") \
+	X(PLUGINS, PROCESS, "algos/plugins.c: the process's plug-ins, and their rows") \
 	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \
 	X(WINDOWS, OBJECT, "comm/calls/windows.h: a communicator's windows") \
 	X(LINK, OBJECT, "transport/rendezvous/directory.c: a connection to a directory of hosts") \

@@ -12,7 +12,7 @@
 static atomic_bool prefer_cuda_layer;
 static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
 static const struct shunt_kernel_set *_Atomic kernel_set; /* of the first call */
-static const struct shunt_gpu_ops *chosen_ops;
+static const struct shunt_gpu_ops *_Atomic chosen_ops;
 
 void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda_layer, true); }
 
@@ -68,3 +68,5 @@ const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernel
 	pthread_once(&choose_once, choose_layer);
 	return chosen_ops;
 }
+
+const struct shunt_gpu_ops *shunt_gpu_chosen(void) { return chosen_ops; }

@@ -63,6 +63,22 @@ struct shunt_gpu_capture {
 	void *node;  /* the only node that the stream's next operation will follow; NULL: none, or several */
 };
 
+/* A kernel of the program's, which takes one structure as its only argument. */
+struct shunt_sim_ops; /* shunt/plugin.h */
+typedef void shunt_sim_user_kernel(const struct shunt_sim_ops *ops, const void *args);
+struct shunt_gpu_image {
+	const void *image; /* cubin, fatbin or PTX */
+	size_t bytes;
+	const char *symbol;
+	unsigned shared; /* most dynamic shared memory of a block */
+	bool waits;      /* it waits for earlier work of its stream by itself, where its machine code can */
+};
+struct shunt_gpu_function {
+	void *function;             /* on GPUs */
+	shunt_sim_user_kernel *sim; /* on the sim: set by the caller, and there is no image */
+	bool waits;
+};
+
 struct shunt_gpu_launch {
 	unsigned kernel; /* index in the kernel set */
 	unsigned blocks, threads;
@@ -167,6 +183,15 @@ struct shunt_gpu_ops {
 	bool (*kernel_exists)(unsigned kernel);
 	int (*launch)(int device, const struct shunt_gpu_launch *launch);
 	/*
+	 * Loads a kernel of the program's, for good. -ENOEXEC, not logged: it is none for this device, or broken; why
+	 * has the driver's words. -EOPNOTSUPP: on the sim.
+	 */
+	int (*image_load)(int device, const struct shunt_gpu_image *image, struct shunt_gpu_function *function_p,
+	    char *why, size_t bytes);
+	/* As launch, with this function in place of launch->kernel, and args of arg_bytes. */
+	int (*launch_function)(int device, const struct shunt_gpu_function *function,
+	    const struct shunt_gpu_launch *launch, size_t arg_bytes);
+	/*
 	 * Most blocks of a launch in clusters such that this launch and a launch of the set's max_blocks single
 	 * blocks always fit on the device together, in either order. 0: none, or the kernels are not loaded.
 	 */
@@ -223,6 +248,8 @@ extern const struct shunt_gpu_ops shunt_gpu_sim_ops;  /* src/device/sim/sim.cc *
  *              GPU); or with one that the process uses, as each process may see only its own; else sim
  */
 const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels);
+/* The same, without a choice: NULL if there was none yet. */
+const struct shunt_gpu_ops *shunt_gpu_chosen(void);
 /* To be called before shunt_gpu_open where there is a real NCCL: auto then means cuda. */
 void shunt_gpu_prefer_cuda(void);
 

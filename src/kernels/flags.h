@@ -49,7 +49,8 @@
 #define SHUNT_CHECK_FLAG_LIST(ROW) \
 	ROW(CHECK_CALLS,         0, 1, ANY)     /* collectives, described by the rest of the struct and kargs.count */ \
 	ROW(CHECK_NUMBERED,      1, 1, ANY)     /* compare the collectives' number, too */ \
-	ROW(CHECK_MESSAGES,      2, 1, ANY)
+	ROW(CHECK_MESSAGES,      2, 1, ANY) \
+	ROW(CHECK_PLUGIN,        3, 1, ANY)     /* a plug-in takes one of the collectives */
 /* clang-format on */
 #define SHUNT_FLAG_ENUM(name, bit, bits, kernels) SHUNT_##name = 1 << (bit),
 enum shunt_kflags { SHUNT_LAUNCH_FLAG_LIST(SHUNT_FLAG_ENUM) };

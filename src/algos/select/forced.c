@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "algos/select/forced.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -185,7 +186,7 @@ static struct rules *keep(struct rules *r)
 	struct rules *same;
 
 	shunt_lock_acquire(SHUNT_LOCK_FORCED);
-	for (same = all; same && strcmp(same->text, r->text); same = same->next)
+	for (same = all; same && (same->n != r->n || strcmp(same->text, r->text)); same = same->next)
 		;
 	if (!same) {
 		r->next = all;
@@ -200,9 +201,10 @@ static struct rules *keep(struct rules *r)
 }
 
 /*
- * is_variable: the text is SHUNT_ALGO, of which unreadable rules are logged and left out; else they are -EINVAL.
+ * SHUNT_ALGO: unreadable rules are logged and left out; AGAIN: they were logged before. Else they are -EINVAL.
  */
-static int parse(const char *text, bool is_variable, struct rules **rules_p)
+enum source { FORCE, VARIABLE, AGAIN };
+static int parse(const char *text, enum source source, struct rules **rules_p)
 {
 	struct rules *r;
 	char *copy, *rule, *save = NULL;
@@ -224,13 +226,15 @@ static int parse(const char *text, bool is_variable, struct rules **rules_p)
 			r->n++;
 			continue;
 		}
+		if (source == AGAIN)
+			continue;
 		shunt_warn("%s: cannot use \"%.*s\"%s: %s; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot or "
 		           "allreduce:0-64k:oneshot@16x256, with a name that `shunt info -a` lists for the kind, or "
 		           "nccl; at most %d blocks, and %d "
 		           "threads in multiples of 32",
-		    is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
-		    is_variable ? ", which is left out" : "", wrong, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
-		if (is_variable)
+		    source == VARIABLE ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
+		    source == VARIABLE ? ", which is left out" : "", wrong, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
+		if (source == VARIABLE)
 			continue;
 		free(copy);
 		free(r->text);
@@ -252,14 +256,27 @@ static void parse_variable(void)
 {
 	const char *text = shunt_config()->algo;
 
+	shunt_plugin_files_load(); /* whose names rules may have */
 	if (*text)
-		parse(text, true, &variable);
+		parse(text, VARIABLE, &variable);
 	if (shunt_config()->deterministic && shunt_forced_nccl_adds(text))
 		shunt_warn(
 		    "SHUNT_ALGO=%s wins over SHUNT_DETERMINISTIC, because it names nccl: a real NCCL adds in an order "
 		    "of its own",
 		    text);
 	atomic_store(&current, variable);
+}
+
+void shunt_forced_reread(void)
+{
+	struct rules *r = NULL, *old;
+
+	pthread_once(&once, parse_variable);
+	if (*shunt_config()->algo && !parse(shunt_config()->algo, AGAIN, &r) && r != (old = variable)) {
+		variable = r;
+		atomic_compare_exchange_strong(&current, (const struct rules **)&old, r);
+	}
+	atomic_fetch_add_explicit(&shunt_select_version, 1, memory_order_release);
 }
 
 int shunt_algo_force(const char *rules)
@@ -270,7 +287,7 @@ int shunt_algo_force(const char *rules)
 	pthread_once(&once, parse_variable);
 	r = variable;
 	if (rules)
-		err = parse(rules, false, &r);
+		err = parse(rules, FORCE, &r);
 	if (err)
 		return err;
 	atomic_store(&current, r);

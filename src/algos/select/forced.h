@@ -7,6 +7,8 @@
 /* True if a rule holds for this size; *algo_p is NULL if the rule says nccl. */
 bool shunt_forced_find(
     enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
+/* Reads SHUNT_ALGO again if it was read: a plug-in has come whose name a rule may have. */
+void shunt_forced_reread(void);
 /* True: a rule of the text gives the real NCCL a collective that adds. */
 bool shunt_forced_nccl_adds(const char *text);
 /* True: a rule wants plans, or one of earlier did. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "algos/select/forced.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
@@ -43,17 +44,22 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 }
 
 /*
- * A rule that names an algorithm for windows holds only for calls in windows, one for several hosts only for
- * communicators over several hosts, and one for a single host only for the others.
+ * A named algorithm for windows holds only for calls in windows, one for several hosts only for communicators over
+ * several hosts, one for a single host only for the others, and a plug-in only for what it takes.
  */
-static bool forced_algo(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes,
-    const struct shunt_algo **algo_p, struct shunt_geometry *g)
+static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_algo *algo)
 {
-	if (!shunt_forced_find(kind, bytes, algo_p, g))
+	return algo->over_islands == shunt_topology_is_split(sel->key->topology) &&
+	    (algo->fuse != SHUNT_FUSE_SYMMEM || sel->symmem) &&
+	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
+}
+
+static bool forced_algo(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_algo **algo_p,
+    struct shunt_geometry *g)
+{
+	if (!shunt_forced_find(table_kind(coll->kind), shunt_coll_bytes(coll), algo_p, g))
 		return false;
-	if (!*algo_p ||
-	    ((*algo_p)->over_islands == shunt_topology_is_split(sel->key->topology) &&
-	        ((*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel->symmem)))
+	if (!*algo_p || holds(sel, coll, *algo_p))
 		return true;
 	*g = (struct shunt_geometry){ 0 };
 	return false;
@@ -125,10 +131,12 @@ static const struct shunt_algo *choose_over_islands(
 }
 
 /* The algorithm, or NULL and the reason. */
-static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum shunt_kind kind, uint64_t bytes,
-    struct shunt_geometry *g, enum shunt_reason *reason_p)
+static const struct shunt_algo *choose_algo(
+    const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_geometry *g, enum shunt_reason *reason_p)
 {
 	const struct shunt_sel_key *sel_key = sel->key;
+	enum shunt_kind kind = table_kind(coll->kind);
+	uint64_t bytes = shunt_coll_bytes(coll);
 	const struct shunt_tuning_row *row;
 	const struct shunt_tuning *table;
 	const struct shunt_algo *algo;
@@ -138,7 +146,7 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum sh
 	*reason_p = nccl_reason(sel_key, kind);
 	if (*reason_p)
 		return NULL;
-	if (forced_algo(sel, kind, bytes, &algo, g)) {
+	if (forced_algo(sel, coll, &algo, g)) {
 		*reason_p = SHUNT_REASON_FORCED;
 		return algo;
 	}
@@ -151,6 +159,10 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel *sel, enum sh
 		return NULL;
 	}
 	row = find_row(sel_key, kind, bytes, &table);
+	if (row && row->algo->plugin && !shunt_plugin_fits(sel_key, coll, row->algo)) { /* as if it were not there */
+		table = shunt_tuning_builtin(sel_key->sim, sel_key->cc, sel_key->nranks);
+		row = table ? shunt_tuning_row(table, kind, bytes) : NULL;
+	}
 	if (!row || (row->forward && !never_declines(sel_key, kind))) {
 		*reason_p = row ? SHUNT_REASON_SIZE : SHUNT_REASON_KIND;
 		return NULL;
@@ -179,8 +191,7 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 		decision->algo = NULL;
 		decision->reason = SHUNT_REASON_CONFIG;
 	} else {
-		decision->algo =
-		    choose_algo(sel, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);
+		decision->algo = choose_algo(sel, coll, &decision->geometry, &reason);
 		decision->reason = (uint8_t)reason;
 	}
 	if (!decision->algo)
@@ -193,8 +204,7 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_path *path,
     struct shunt_decision *decision)
 {
-	if (!path->algo || path->algo->over_islands != shunt_topology_is_split(sel->key->topology) ||
-	    (path->algo->fuse == SHUNT_FUSE_SYMMEM && !sel->symmem))
+	if (!path->algo || !holds(sel, coll, path->algo))
 		return false;
 	decision->algo = path->algo;
 	decision->geometry = path->geometry;
@@ -251,16 +261,18 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 	struct shunt_geometry g = { 0 };
 	const struct shunt_algo *algo;
 	bool file;
+	struct shunt_coll coll;
 
 	kind = table_kind(kind);
 	bytes = bytes / shunt_dtype_bytes[dtype] * shunt_dtype_bytes[dtype];
+	coll = (struct shunt_coll){ .kind = kind, .dtype = dtype, .count = bytes / shunt_dtype_bytes[dtype] };
 	snprintf(text, text_bytes, "no table");
 	if (sel_key->nranks == 1)
 		snprintf(text, text_bytes, "one rank by itself");
 	else if (nccl_reason(sel_key, kind))
 		snprintf(text, text_bytes, "%s",
 		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
-	else if (forced_algo(sel, kind, bytes, &algo, &g))
+	else if (forced_algo(sel, &coll, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (shunt_topology_is_split(sel_key->topology))
 		snprintf(text, text_bytes, "%s%s",

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "algos/select/tuning.h"
 #include "base/json.h"
 #include "base/renamed.h"
@@ -161,6 +162,7 @@ static bool row_read(
 {
 	const char *kinds[SHUNT_NKINDS + 1] = { 0 }, *algo;
 	uint64_t blocks, threads, channels;
+	bool plugin;
 	char where[32];
 	unsigned kind;
 
@@ -173,10 +175,12 @@ static bool row_read(
 	    !shunt_json_uint_or(shunt_json_at(log, object, where), "blocks", 0, SHUNT_MAX_BLOCKS, 0, &blocks) ||
 	    !shunt_json_uint_or(shunt_json_at(log, object, where), "threads", 0, SHUNT_MAX_THREADS, 0, &threads) ||
 	    !shunt_json_uint_or(shunt_json_at(log, object, where), "channels", 0, SHUNT_P2P_CHANNELS, 0, &channels) ||
+	    !shunt_json_bool_or(shunt_json_at(log, object, where), "plugin", false, &plugin) ||
 	    !shunt_json_bool_or(shunt_json_at(log, object, where), "nccl", false, &row->forward))
 		return false;
 	row->kind = (enum shunt_kind)kind;
-	row->algo = shunt_algo_find(row->kind, algo);
+	/* A plug-in that is not there leaves its sizes to the built-in rows. */
+	row->algo = plugin ? shunt_plugin_row_of_any(row->kind, algo) : shunt_algo_find(row->kind, algo);
 	/* Rows are for buffers anywhere. */
 	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->over_islands != over_hosts) {
 		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);

@@ -111,6 +111,8 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 	d->path = d->algo->name;
 	if (d->algo->planned)
 		decide_planned(comm, coll, state, d);
+	else if (d->algo->plugin && state == COMM_READY && !shunt_comm_plugin_ready(comm, d->algo))
+		d->need = SHUNT_NEED_PLUGIN;
 	if (shunt_comm_needs_window(d)) {
 		d->settled = false; /* the window may be deregistered before the launch */
 		if (window == SHUNT_WINDOW_NEW)
@@ -180,6 +182,8 @@ static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const 
 
 	if (d->need == SHUNT_NEED_PLAN)
 		err = shunt_comm_plans_prepare(comm, coll, d->u.plan);
+	else if (d->need == SHUNT_NEED_PLUGIN)
+		err = shunt_comm_plugin_prepare(comm, d->algo);
 	else
 		err = d->algo == &shunt_plan_algo ? shunt_comm_plans_agree_windows(comm, coll, d->u.exec) :
 		                                    agree_on_windows(comm, coll);

@@ -7,7 +7,11 @@
 #include "comm/core/communicator.h"
 #include "comm/core/fault.h"
 #include "base/log.h"
+#include "base/rlimits.h"
 #include "comm/core/deferred_free.h"
+#include "algos/algos.h"
+#include "algos/plugins.h"
+#include "shunt/plugin.h"
 
 struct launcher {
 	struct shunt_comm *comm;
@@ -105,6 +109,120 @@ static int plan_work(void *ctx, void *exec, const struct shunt_coll *coll, struc
 	struct launcher *e = ctx;
 
 	return shunt_comm_plans_work(e->comm, coll, exec, e->base, work, &e->symmem);
+}
+
+/* ---- plug-ins */
+
+/* The call of this thread that is in a plug-in's enqueue. */
+static _Thread_local struct enqueuing {
+	const struct shunt_enqueue_ctx *enqueue;
+	const struct shunt_plugin_call *call;
+	void *stream;
+} enqueuing;
+
+static struct launcher *launcher_of(const struct shunt_plugin_call *call, void *stream)
+{
+	bool known = call && enqueuing.call == call && enqueuing.stream == stream;
+
+	return known ? enqueuing.enqueue->ctx : NULL;
+}
+
+static int plugin_copy(const struct shunt_plugin_call *call, void *to, const void *from, uint64_t bytes, void *stream)
+{
+	struct launcher *e = launcher_of(call, stream);
+
+	if (!e)
+		return -EINVAL;
+	return bytes ? e->comm->gpu->copy_async(e->comm->device, to, from, bytes, stream) : 0;
+}
+
+/* FIRST and LAST: a launch of its own, with an account of its own. */
+static int plugin_barrier(const struct shunt_plugin_call *call, void *stream)
+{
+	return launcher_of(call, stream) ?
+	    shunt_barrier_enqueue(enqueuing.enqueue, NULL, 0, SHUNT_K_FIRST_BARRIER | SHUNT_K_LAST_BARRIER) :
+	    -EINVAL;
+}
+
+static const struct shunt_plugin_host plugin_host = { sizeof(plugin_host), plugin_copy, plugin_barrier };
+
+/* Of the user's: an error names the plug-in, and breaks the communicator, as the peers may have launched. */
+static int plugin_enqueue(const struct shunt_enqueue_ctx *enqueue, struct shunt_plugin_run *run, void *stream)
+{
+	struct launcher *e = enqueue->ctx;
+	int err;
+
+	run->call.host = &plugin_host;
+	enqueuing = (struct enqueuing){ enqueue, &run->call, stream };
+	err = run->plugin->enqueue(run->plugin->arg, &run->call, stream);
+	enqueuing = (struct enqueuing){ 0 };
+	if (!err)
+		return 0;
+	err = err < 0 && err > -4096 ? err : -EIO;
+	shunt_comm_fail_saying(e->comm, err, "plug-in %s: its enqueue gave %d (%s): the communicator is broken",
+	    run->plugin->name, err, shunt_error_text(err).s);
+	return err;
+}
+
+static int plugin_launch(struct launcher *e, const struct shunt_plugin_run *run)
+{
+	const struct shunt_plugin_launch *l = &run->launch;
+	const struct shunt_gpu_launch launch = {
+		.blocks = l->blocks,
+		.threads = l->threads,
+		.args = &run->call,
+		.stream = e->stream,
+		.cluster = l->cluster,
+		.shared = l->shared_bytes,
+		.launched = e->launched,
+	};
+	int err = e->comm->gpu->launch_function(e->comm->device, &run->state->function, &launch, sizeof(run->call));
+
+	if (err)
+		shunt_comm_fail_saying(e->comm, err,
+		    "plug-in %s: its kernel of %u blocks of %u threads cannot be launched: %s", run->plugin->name,
+		    l->blocks, l->threads, shunt_error_text(err).s);
+	else
+		e->launched = NULL;
+	return err;
+}
+
+/* The graph of a captured call keeps the plug-in. */
+static int plugin_retain(struct shunt_comm *comm, void *stream, struct shunt_plugin_entry *entry)
+{
+	struct shunt_gpu_capture info;
+	int err = comm->gpu->capture_info(comm->device, stream, &info);
+
+	if (err || info.state != SHUNT_CAPTURE_ACTIVE)
+		return err;
+	return comm->gpu->capture_retain(comm->device, &info, shunt_plugin_unref_later, shunt_plugin_ref(entry));
+}
+
+/* In place of emit, for a call that a plug-in takes. */
+static int plugin(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
+{
+	struct launcher *e = enqueue->ctx;
+	bool captured = e->comm->order.current != NULL;
+	struct shunt_plugin_run run;
+	int err = shunt_ce_join(e->comm, e->stream);
+
+	if (!err && e->base->check.what) /* the kernels of plug-ins do not compare calls */
+		err = shunt_barrier_enqueue(enqueue, NULL, 0, SHUNT_K_FIRST_BARRIER | SHUNT_K_LAST_BARRIER);
+	if (!err)
+		err = shunt_comm_plugin_run_init(
+		    e->comm, coll, decision->algo, &enqueue->limits, e->base, captured, &run);
+	if (!err && captured)
+		err = plugin_retain(e->comm, e->stream, run.use->entry);
+	if (!err)
+		err = run.plugin->enqueue ? plugin_enqueue(enqueue, &run, e->stream) : plugin_launch(e, &run);
+	if (err)
+		return err;
+	if (!run.plugin->enqueue && run.plugin->flags & SHUNT_PLUGIN_COUNTED)
+		shunt_order_add_warps(&e->comm->order, run.launch.blocks * run.launch.threads / 32);
+	else
+		shunt_order_uncounted(&e->comm->order);
+	return 0;
 }
 
 /* Makes `later` wait for all that is on `earlier` now. */
@@ -276,6 +394,19 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return err;
 }
 
+/* A plug-in is part of what the ranks must call alike. */
+static void check_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    const struct shunt_decision *decisions, size_t n, struct shunt_kargs *base)
+{
+	uint64_t plugins = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (decisions[i].algo->plugin)
+			plugins = (plugins + i + 1) * 0x9e3779b97f4a7c15u ^
+			    shunt_plugin_set_find(comm->plugins.set, decisions[i].algo->name)->entry->hash;
+	shunt_check_group(&comm->check, calls, n, comm->order.current != NULL, plugins, base);
+}
+
 static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n, bool forked)
 {
@@ -289,6 +420,7 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 		.offset = offset,
 		.peer_ptr = peer_ptr,
 		.plan_work = plan_work,
+		.plugin = plugin,
 		.check = checks,
 		.ctx = &e };
 	bool captured, several = false, begun, events = false;
@@ -310,7 +442,7 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 		base.op = shunt_recorder_add(
 		    comm->recorder, calls[i], decisions[i].path, (unsigned)(n - 1 - i), comm->order.current != NULL);
 	if (!err && checks)
-		shunt_check_group(&comm->check, calls, n, comm->order.current != NULL, &base);
+		check_group(comm, calls, decisions, n, &base);
 	if (!err)
 		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
 	if (!err && e.launched)

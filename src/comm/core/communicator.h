@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "comm/calls/copies.h"
 #include "comm/calls/plan_calls.h"
+#include "comm/calls/plugin_calls.h"
 #include "comm/calls/windows.h"
 #include "comm/comm.h"
 #include "comm/observe/call_check.h"
@@ -78,10 +79,12 @@ struct shunt_comm {
 	 * our own.
 	 */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
-	struct shunt_host_ctrl *words; /* page-locked; kernels read and write it */
-	struct shunt_kargs kargs;      /* equal for every launch */
+	struct shunt_host_ctrl *words;     /* page-locked; kernels read and write it */
+	struct shunt_host_ctrl *words_dev; /* its address on the device */
+	struct shunt_kargs kargs;          /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
+	struct shunt_comm_plugins plugins;
 	struct shunt_symmem symmem;
 	struct shunt_ce ce;
 	struct shunt_topology topology; /* the ranks of a host are an island */

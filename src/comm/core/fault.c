@@ -155,6 +155,8 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
  */
 static int poll_fault(struct shunt_comm *comm)
 {
+	if (comm->plugins.launched)
+		shunt_comm_plugins_take_faults(comm);
 	/* Every call of the program comes here. */
 	if (comm->words && __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE))
 		take_and_log(comm);

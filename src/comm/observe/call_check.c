@@ -29,9 +29,9 @@ static struct shunt_check describe(const struct shunt_coll *c)
 }
 
 void shunt_check_group(struct shunt_check_count *count, const struct shunt_coll *const *calls, size_t n, bool captured,
-    struct shunt_kargs *base)
+    uint64_t plugins, struct shunt_kargs *base)
 {
-	uint64_t hash = 0;
+	uint64_t hash = plugins;
 	unsigned ncollectives = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -51,6 +51,7 @@ void shunt_check_group(struct shunt_check_count *count, const struct shunt_coll 
 	if (captured)
 		atomic_store(&count->captured, true);
 	base->check.what |= atomic_load(&count->captured) ? 0 : SHUNT_CHECK_NUMBERED;
+	base->check.what |= plugins ? SHUNT_CHECK_PLUGIN : 0;
 	base->check.calls = ncollectives < UINT16_MAX ? (uint16_t)ncollectives : UINT16_MAX;
 	base->check.number = atomic_fetch_add(&count->collectives, ncollectives) + 1;
 	base->check.hash = (uint32_t)(hash ^ hash >> 32);
@@ -60,6 +61,7 @@ void shunt_check_text(const struct shunt_check *check, uint64_t count, char *tex
 {
 	enum shunt_kind kind = (enum shunt_kind)check->kind;
 	char group[64] = "", root[32] = "", number[40] = "";
+	const char *plugin = "";
 
 	if (check->what & SHUNT_CHECK_MESSAGES) {
 		snprintf(text, bytes, "message %u of %llu bytes", check->number, (unsigned long long)count);
@@ -71,7 +73,9 @@ void shunt_check_text(const struct shunt_check *check, uint64_t count, char *tex
 		snprintf(root, sizeof(root), ", root %u", check->root);
 	if (check->what & SHUNT_CHECK_NUMBERED)
 		snprintf(number, sizeof(number), " (collective %u)", check->number);
-	snprintf(text, bytes, "%s%s of %llu %s%s%s%s%s", group, shunt_kind_name(kind), (unsigned long long)count,
+	if (check->what & SHUNT_CHECK_PLUGIN)
+		plugin = check->calls > 1 ? ", some by plug-ins" : " by a plug-in";
+	snprintf(text, bytes, "%s%s of %llu %s%s%s%s%s%s", group, shunt_kind_name(kind), (unsigned long long)count,
 	    shunt_dtype_name((enum shunt_dtype)check->dtype), shunt_kind_reduces(kind) ? ", " : "",
-	    shunt_kind_reduces(kind) ? shunt_redop_name((enum shunt_redop)check->redop) : "", root, number);
+	    shunt_kind_reduces(kind) ? shunt_redop_name((enum shunt_redop)check->redop) : "", root, number, plugin);
 }

@@ -24,10 +24,10 @@ struct shunt_check_count {
 void shunt_check_forward(struct shunt_check_count *count, int device, const struct shunt_coll *coll);
 /*
  * Counts a group's collectives, and has the group's first launch compare them: sets base->check and base->count, if
- * there are collectives.
+ * there are collectives. plugins: of the plug-ins that take some of them; 0: none.
  */
 void shunt_check_group(struct shunt_check_count *count, const struct shunt_coll *const *calls, size_t n, bool captured,
-    struct shunt_kargs *base);
+    uint64_t plugins, struct shunt_kargs *base);
 /* One side of a mismatch: "allreduce of 1024 float32, sum (collective 17)", or "message 3 of 4096 bytes". */
 void shunt_check_text(const struct shunt_check *check, uint64_t count, char *text, size_t bytes);
 #endif

@@ -331,6 +331,11 @@ void shunt_order_add_warps(struct shunt_order *order, uint64_t warps)
 	order->warps += order->current ? 0 : warps;
 }
 
+void shunt_order_uncounted(struct shunt_order *order)
+{
+	account_captured(order);
+}
+
 int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
 	struct shunt_order_stream where = stream_of(stream);

@@ -85,7 +85,7 @@ enum shunt_order_last {
  * | event                                               | NONE  | EXACT  | GRAPHS | EVENT |
  * |-----------------------------------------------------|-------|--------|--------|-------|
  * | opened: the device keeps an account from now on     | EXACT |        |        |       |
- * | captured: a graph got its first launch              | NONE  | GRAPHS | GRAPHS |       |
+ * | captured: a graph got its first launch, or a launch keeps no account | NONE  | GRAPHS | GRAPHS |       |
  * | restarted: all graphs are gone, and their work done | NONE  | EXACT  | EXACT  |       |
  * | failed: a call launched only a part of its kernels  | NONE  | EVENT  | EVENT  | EVENT |
  * | lost: ... and the event cannot tell when they end   | NONE  | NONE   | NONE   | NONE  |
@@ -119,6 +119,8 @@ void shunt_order_init(struct shunt_order *order, bool mixing);
  */
 void shunt_order_set_progress(struct shunt_order *order, const struct shunt_progress *progress);
 void shunt_order_add_warps(struct shunt_order *order, uint64_t warps);
+/* In its place, for a launch that keeps no account: the event has to cover it. */
+void shunt_order_uncounted(struct shunt_order *order);
 /*
  * begin comes before a launch on stream, or several on the same stream; end comes after it. No end if the launch fails;
  * no harm if nothing was launched. After an error of begin the launch must not be made. -EBUSY: the stream's capture

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "comm/core/communicator.h"
 #include "comm/setup/plan_set.h"
+#include "comm/setup/plugin_set.h"
 #include "comm/setup/tunings.h"
 #include "kernels/set.h"
 
@@ -23,6 +24,7 @@ void shunt_hello_fill(struct shunt_comm *comm, struct shunt_hello *h)
 	h->process = shunt_process_token();
 	h->pid = (int32_t)getpid();
 	h->plans = shunt_comm_plan_set_acquire(comm);
+	h->plugins = shunt_comm_plugins_acquire(comm);
 	h->max_ctas = comm->sel_key.max_ctas;
 	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;

@@ -19,6 +19,7 @@ struct shunt_hello {
 	struct shunt_vote vote;
 	uint64_t fingerprint; /* of the configuration */
 	uint64_t plans;       /* hash of the execution plans */
+	uint64_t plugins;     /* hash of the plug-ins */
 	/* Hashes of this rank's tables for this machine, from tuning files (tunings.h); 0: no table. */
 	uint64_t tuning[SHUNT_HELLO_TUNINGS];
 	uint64_t process; /* random, per process: ranks of one process borrow each other's scratch */

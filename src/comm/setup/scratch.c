@@ -88,6 +88,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 		return;
 	}
 	comm->words = host;
+	comm->words_dev = dev;
 	comm->words->limit_ns = shunt_comm_spin_limit(comm);
 	ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));

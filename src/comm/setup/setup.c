@@ -27,6 +27,7 @@
 #include "comm/setup/hello.h"
 #include "comm/setup/locate.h"
 #include "comm/setup/plan_set.h"
+#include "comm/setup/plugin_set.h"
 #include "comm/setup/scratch.h"
 #include "comm/setup/teardown.h"
 #include "comm/setup/tunings.h"
@@ -148,6 +149,15 @@ static int compare_plans(struct shunt_comm *comm, struct setup *s)
 	return shunt_comm_plan_set_agree(comm, plans);
 }
 
+static int compare_plugins(struct shunt_comm *comm, struct setup *s)
+{
+	uint64_t hashes[SHUNT_NET_MAX_RANKS];
+
+	for (int r = 0; r < comm->nranks; r++)
+		hashes[r] = s->hellos[r].plugins;
+	return shunt_comm_plugins_agree(comm, hashes);
+}
+
 /* Second and third round. */
 static int share_scratch(struct shunt_comm *comm, struct setup *s)
 {
@@ -211,6 +221,7 @@ static int setup_all_ranks(struct shunt_comm *comm)
 		{ rendezvous, "rendezvous with the other ranks" },
 		{ exchange_hellos, "exchanging capabilities" },
 		{ compare_plans, "comparing execution plans" },
+		{ compare_plugins, "comparing plug-ins" },
 		{ share_scratch, "sharing scratch memory" },
 		{ connect_hosts, "connecting with other hosts" },
 	};

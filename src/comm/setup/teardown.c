@@ -11,6 +11,7 @@
 #include "comm/core/peers.h"
 #include "comm/core/shared_gpu.h"
 #include "comm/setup/plan_set.h"
+#include "comm/setup/plugin_set.h"
 #include "transport/symm/symm.h"
 
 #define DEVICE_SYNC_MS 20000
@@ -98,6 +99,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	shunt_shared_gpu_release(comm);
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);
+	shunt_comm_plugins_drop(comm);
 	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);
 	if (comm->words)
 		comm->gpu->host_free(comm->words);

@@ -106,6 +106,10 @@ int shunt_cu_memset_async(int device, void *dst, int value, size_t bytes, void *
 int shunt_cu_kernels_load(int device);
 bool shunt_cu_kernel_exists(unsigned kernel);
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);
+int shunt_cu_image_load(
+    int device, const struct shunt_gpu_image *image, struct shunt_gpu_function *function_p, char *why, size_t bytes);
+int shunt_cu_launch_function(
+    int device, const struct shunt_gpu_function *function, const struct shunt_gpu_launch *launch, size_t arg_bytes);
 unsigned shunt_cu_cluster_blocks(int device);
 /* cuda_stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);

@@ -5,6 +5,7 @@
  */
 #include "device/cuda/dev.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,11 +209,12 @@ __attribute__((noinline)) static unsigned own_attrs(
 	return n;
 }
 
-static inline int launch_func(const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func)
+static inline int launch_func(
+    const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func, bool pdl)
 {
 	struct shunt_cu_launch_attr attrs[N_OWN_ATTRS + N_DEFAULT_ATTRS];
 	unsigned own = launch->cluster || launch->launched ? own_attrs(d, launch, attrs) : 0;
-	unsigned common = d->info.cc < 90 ? 0 : d->pdl ? 2 : 1;
+	unsigned common = d->info.cc < 90 ? 0 : pdl ? 2 : 1;
 	void *params[] = { (void *)(uintptr_t)launch->args };
 	struct shunt_cu_launch_config config = {
 		.grid_x = launch->blocks,
@@ -234,7 +236,7 @@ static inline int launch_func(const struct shunt_cu_device *d, const struct shun
 		return res;
 	if (!config.nattrs)
 		return shunt_cu.LaunchKernel(
-		    func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
+		    func, launch->blocks, 1, 1, launch->threads, 1, 1, launch->shared, launch->stream, params, NULL);
 	if (own)
 		memcpy(attrs + own, default_attrs, common * sizeof(default_attrs[0]));
 	return shunt_cu.LaunchKernelEx(&config, func, params, NULL);
@@ -258,11 +260,84 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		err = -EINVAL;
 		goto out_leave;
 	}
-	res = launch_func(d, launch, func);
+	res = launch_func(d, launch, func, d->pdl);
 	if (res)
 		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
 		    set->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
 out_leave:
+	shunt_cu_leave(&guard);
+	return err;
+}
+
+/* ---- kernels of the program's */
+
+/* An image comes from a user: what is wrong with it is told to that user, and is none of the log's errors. */
+static int image_load(
+    int device, const struct shunt_gpu_image *image, struct shunt_gpu_function *f, char *why, size_t bytes)
+{
+	const struct shunt_gpu_info *info = &shunt_cu_devices[device].info;
+	char log[512] = "";
+	int options[] = { SHUNT_CU_JIT_ERROR_LOG_BUFFER, SHUNT_CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { log, (void *)sizeof(log) }, *library = NULL, *kernel;
+	const char *name = NULL, *what = "its kernel";
+	int res = shunt_cu.LibraryLoadData(&library, image->image, options, values, 2, NULL, NULL, 0), regs;
+
+	if (res)
+		what = "the image";
+	else
+		res = shunt_cu.LibraryGetKernel(&kernel, library, image->symbol);
+	if (!res)
+		res = shunt_cu.KernelGetFunction(&f->function, kernel);
+	if (!res)
+		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(f->function) :
+		                          shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, f->function);
+	if (!res && image->shared > 48u << 10)
+		res =
+		    shunt_cu.FuncSetAttribute(f->function, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)image->shared);
+	if (!res) {
+		f->waits = image->waits && shunt_config()->pdl && kernels_have_pdl(device, f->function);
+		return 0;
+	}
+	if (shunt_cu.GetErrorName(res, &name) || !name)
+		name = "unknown result";
+	log[sizeof(log) - 1] = '\0';
+	log[strcspn(log, "\n")] = '\0';
+	snprintf(why, bytes, "%s, %s, on sm_%d: %s (%d)%s%s", what, image->symbol, info->cc, name, res,
+	    *log ? ": " : "", log);
+	if (library)
+		shunt_cu.LibraryUnload(library);
+	return res == SHUNT_CU_OUT_OF_MEMORY ? -ENOMEM : -ENOEXEC;
+}
+
+int shunt_cu_image_load(
+    int device, const struct shunt_gpu_image *image, struct shunt_gpu_function *function_p, char *why, size_t bytes)
+{
+	struct shunt_cu_ctx_guard guard;
+	int err = shunt_cu_enter(device, &guard);
+
+	if (err) {
+		snprintf(why, bytes, "device %d cannot be used", device);
+		return err;
+	}
+	*function_p = (struct shunt_gpu_function){ 0 };
+	err = image_load(device, image, function_p, why, bytes);
+	shunt_cu_leave(&guard);
+	return err;
+}
+
+int shunt_cu_launch_function(
+    int device, const struct shunt_gpu_function *function, const struct shunt_gpu_launch *launch, size_t arg_bytes)
+{
+	struct shunt_cu_ctx_guard guard;
+	int res, err = shunt_cu_enter_fast(device, &guard);
+
+	(void)arg_bytes; /* the driver knows how many the kernel has */
+	if (err)
+		return err;
+	res = launch_func(&shunt_cu_devices[device], launch, function->function, function->waits);
+	if (res)
+		err = shunt_cu_error(res, "launch of a kernel of the program's, %u blocks of %u threads, on device %d",
+		    launch->blocks, launch->threads, device);
 	shunt_cu_leave(&guard);
 	return err;
 }

@@ -3,6 +3,7 @@
 #include "base/rlimits.h"
 #include "device/sim/sim.h"
 #include "device/sim/hooks.h"
+#include "shunt/plugin.h"
 
 struct sim_op *sim_op_create(const struct sim_op_kind *kind)
 {
@@ -206,6 +207,42 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 		sim_kernel_desc(launch->kernel)->arg_bytes };
 
 	return launch_fn(device, &function, launch->stream, launch->launched);
+}
+
+/* The sim, as kernels of the program see it. */
+static const uint32_t *user_self(void) { return &shunt_sim_self->tid; }
+static uint32_t user_ballot(int vote) { return shunt_sim_ballot(vote); }
+static const struct shunt_sim_ops user_ops = { sizeof(user_ops), user_self, user_ballot, shunt_sim_block_barrier,
+	shunt_sim_relax, shunt_sim_advanced, shunt_sim_fence, shunt_sim_shared };
+
+/* In front of its arguments. */
+struct user_launch {
+	shunt_sim_user_kernel *fn;
+	uint64_t pad;
+};
+
+static void run_user(const void *args)
+{
+	const struct user_launch *user = (const struct user_launch *)args;
+
+	user->fn(&user_ops, user + 1);
+}
+
+int sim_launch_function(
+    int device, const struct shunt_gpu_function *function, const struct shunt_gpu_launch *launch, size_t arg_bytes)
+{
+	const size_t bytes = sizeof(struct user_launch) + arg_bytes;
+	struct user_launch *user = (struct user_launch *)sim_new(bytes);
+	struct shunt_sim_launch l = { run_user, launch->blocks, launch->threads, user, bytes };
+	int err;
+
+	if (!user)
+		return -ENOMEM;
+	user->fn = function->sim;
+	memcpy(user + 1, launch->args, arg_bytes);
+	err = launch_fn(device, &l, launch->stream, launch->launched);
+	sim_delete(user);
+	return err;
 }
 
 static int submit_copy(const struct sim_op_kind *kind, int device, const struct sim_copy *copy, void *handle)

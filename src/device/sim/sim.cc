@@ -92,6 +92,12 @@ static bool sim_in_use(void) { return false; }
 
 static int sim_kernels_load(int device) { return sim_device_ok(device) ? 0 : -EINVAL; }
 
+static int sim_image_load(int, const struct shunt_gpu_image *, struct shunt_gpu_function *, char *why, size_t bytes)
+{
+	snprintf(why, bytes, "the sim runs no images");
+	return -EOPNOTSUPP;
+}
+
 static bool sim_kernel_exists(unsigned kernel) { return sim_kernel(kernel); }
 
 #if SHUNT_LOCK_CHECKS
@@ -141,6 +147,8 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.kernels_load = OP(sim_kernels_load),
 	.kernel_exists = OP(sim_kernel_exists),
 	.launch = OP(sim_launch),
+	.image_load = OP(sim_image_load),
+	.launch_function = OP(sim_launch_function),
 	.cluster_blocks = OP(sim_cluster_blocks),
 	.stream_create = OP(sim_stream_create),
 	.stream_sync = OP(sim_stream_sync),

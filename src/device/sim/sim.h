@@ -175,6 +175,8 @@ int sim_stream_idle(int device, void *stream, bool *idle_p);
 int sim_device_sync(int device);
 void sim_stream_destroy(int device, void *stream);
 int sim_launch(int device, const struct shunt_gpu_launch *launch);
+int sim_launch_function(
+    int device, const struct shunt_gpu_function *function, const struct shunt_gpu_launch *launch, size_t arg_bytes);
 int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
 int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
 int sim_event_create(int device, bool timing, void **event_p);

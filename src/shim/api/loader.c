@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/ep.h"
+#include "shunt/plugin.h"
 #include "shunt/shunt.h"
 
 #define MAIN_FILE "libshunt.so"

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/calls/plugin_calls.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algos.h"
+#include "algos/plugins.h"
+#include "base/config.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "comm/core/communicator.h"
+#include "comm/core/fault.h"
+#include "transport/symm/symm.h"
+
+/*
+ * A plug-in's memory of each rank:
+ *
+ *   words of the epoch | signals | guard | scratch | guard
+ */
+enum {
+	SIGNALS_AT = 4096, /* twice as many as are the plug-in's: shunt/kernel.h has the others */
+	SIGNALS_BYTES = 2 * 8 * SHUNT_PLUGIN_RANKS * SHUNT_PLUGIN_SIGNALS,
+	GUARD_BYTES = 4096,
+	SCRATCH_AT = SIGNALS_AT + SIGNALS_BYTES + GUARD_BYTES,
+};
+
+/* ---- images. They stay loaded until the process ends: graphs may have their kernels. */
+
+struct image {
+	struct image *next;
+	uint64_t hash;
+	int device;
+	struct shunt_gpu_function function;
+};
+static struct image *images;
+
+/* A function of the device for the plug-in, or NULL and the reason. */
+static const struct shunt_gpu_function *image_load(
+    const struct shunt_gpu_ops *gpu, int device, const struct shunt_plugin_entry *e, char *why, size_t bytes)
+{
+	const struct shunt_plugin *p = &e->plugin;
+	const struct shunt_gpu_image image = { .image = p->image,
+		.bytes = p->image_bytes,
+		.symbol = p->launch.symbol,
+		.shared = p->launch.shared_bytes,
+		.waits = p->flags & SHUNT_PLUGIN_COUNTED };
+	struct image *i;
+
+	shunt_log_hold();
+	shunt_lock_acquire(SHUNT_LOCK_PLUGIN_IMAGES);
+	for (i = images; i && (i->hash != e->hash || i->device != device); i = i->next)
+		;
+	if (!i && (i = calloc(1, sizeof(*i)))) {
+		i->hash = e->hash;
+		i->device = device;
+		if (gpu->image_load(device, &image, &i->function, why, bytes)) {
+			free(i);
+			i = NULL;
+		} else {
+			i->next = images;
+			images = i;
+		}
+	} else if (!i) {
+		snprintf(why, bytes, "no memory");
+	}
+	shunt_lock_release(SHUNT_LOCK_PLUGIN_IMAGES);
+	shunt_log_flush();
+	return i ? &i->function : NULL;
+}
+
+void shunt_comm_plugin_load(struct shunt_comm *comm, size_t i)
+{
+	const struct shunt_plugin_entry *e = comm->plugins.set->use[i].entry;
+	struct shunt_comm_plugin *state = &comm->plugins.state[i];
+	const struct shunt_gpu_function *f;
+
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		state->mem[r].fd = -1;
+	if (comm->sel_key.sim) {
+		state->function.sim = (shunt_sim_user_kernel *)e->plugin.sim;
+	} else if (e->plugin.image) {
+		f = image_load(comm->gpu, comm->device, e, state->why, sizeof(state->why));
+		if (f)
+			state->function = *f;
+	}
+}
+
+/* ---- memory */
+
+static struct shunt_comm_plugin *state_of(const struct shunt_comm *comm, const struct shunt_plugin_use *use)
+{
+	return comm->plugins.state ? &comm->plugins.state[use - comm->plugins.set->use] : NULL;
+}
+
+bool shunt_comm_plugin_ready(const struct shunt_comm *comm, const struct shunt_algo *row)
+{
+	const struct shunt_plugin_use *use = shunt_plugin_set_find(comm->plugins.set, row->name);
+	const struct shunt_comm_plugin *state = use ? state_of(comm, use) : NULL;
+
+	return state && atomic_load_explicit(&state->ready, memory_order_acquire);
+}
+
+/* A failure becomes this rank's vote. */
+static void make_memory(
+    struct shunt_comm *comm, const struct shunt_plugin *p, struct shunt_comm_plugin *state, struct shunt_symm *symm)
+{
+	void *host, *dev;
+
+	if (state->why[0])
+		shunt_vote_refuse(&symm->vote, "its image cannot be loaded: %.60s", state->why);
+	else if (!shunt_symm_alloc(symm, SCRATCH_AT + p->scratch_bytes + GUARD_BYTES) &&
+	    comm->gpu->host_alloc(sizeof(*state->fault), &host, &dev))
+		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated");
+	else if (symm->vote.ok) {
+		state->fault = host;
+		state->fault_dev = dev;
+	}
+}
+
+int shunt_comm_plugin_prepare(struct shunt_comm *comm, const struct shunt_algo *row)
+{
+	struct shunt_plugin_use *use = shunt_plugin_set_find(comm->plugins.set, row->name);
+	const struct shunt_plugin *p = &use->entry->plugin;
+	struct shunt_comm_plugin none = { .why = "no memory" }, *state = state_of(comm, use);
+	struct shunt_symm symm;
+	int err;
+
+	state = state ? state : &none;
+	shunt_symm_init(&symm,
+	    &(struct shunt_symm_config){ .ranks = shunt_comm_ranks(comm, shunt_config()->timeout),
+	        .nmates = comm->nranks,
+	        .own = comm->rank,
+	        .gpu = comm->gpu,
+	        .device = comm->device,
+	        .process = shunt_process_token(),
+	        .what = "a plug-in's scratch",
+	        .mem = state->mem,
+	        .value = { use->entry->hash, p->scratch_bytes },
+	        .differs = { "it has another plug-in of the name", "its scratch has another size" } });
+	make_memory(comm, p, state, &symm);
+	err = shunt_symm_agree(&symm);
+	if (err == -EOPNOTSUPP) {
+		atomic_store(&use->refused, true);
+		if (comm->rank == 0)
+			shunt_warn("plug-in %s cannot run on %d ranks: %s; calls go on without it", p->name,
+			    comm->nranks, symm.refusal);
+	}
+	if (err)
+		return err;
+	atomic_store_explicit(&state->ready, true, memory_order_release);
+	return 0;
+}
+
+/* ---- calls */
+
+static bool is_aligned(const struct shunt_coll *coll, uint64_t bytes)
+{
+	return !(((uintptr_t)coll->send | (uintptr_t)coll->recv | bytes) & 15);
+}
+
+static void fill_call(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_kargs *base,
+    bool captured, struct shunt_plugin_run *run)
+{
+	struct shunt_plugin_call *c = &run->call;
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	uint64_t bytes = shunt_coll_bytes(coll);
+
+	*c = (struct shunt_plugin_call){ .size = sizeof(*c),
+		.abi = SHUNT_PLUGIN_ABI,
+		.rank = (uint32_t)comm->rank,
+		.nranks = (uint32_t)comm->nranks,
+		.dtype = coll->dtype,
+		.redop = shunt_kind_reduces(coll->kind) ? coll->redop : 0,
+		.root = shunt_kind_has_root(coll->kind) ? (uint32_t)coll->root : 0,
+		.flags = (shunt_coll_in_place(coll, comm->rank) ? SHUNT_PLUGIN_IN_PLACE : 0u) |
+		    (is_aligned(coll, bytes) ? SHUNT_PLUGIN_ALIGNED : 0u) | (captured ? SHUNT_PLUGIN_CAPTURED : 0u) |
+		    (coll->scalar_on_device ? SHUNT_PLUGIN_SCALAR_ON_DEVICE : 0u),
+		.send = coll->send,
+		.recv = coll->recv,
+		.count = coll->count,
+		.bytes = bytes,
+		.scalar = coll->scalar,
+		.op = base->op,
+		.scratch_bytes = run->plugin->scratch_bytes,
+		.epoch = run->state->mem[comm->rank].ptr,
+		.abort = &ctrl->abort,
+		.limit_ns = &comm->words_dev->limit_ns,
+		.fault = run->state->fault_dev,
+		.progress = &ctrl->progress.now };
+	for (int r = 0; r < comm->nranks; r++) {
+		c->signals[r] = (uint64_t *)((char *)run->state->mem[r].ptr + SIGNALS_AT);
+		c->scratch[r] = (char *)run->state->mem[r].ptr + SCRATCH_AT;
+	}
+}
+
+/* Blocks and threads of the kernel, within what has room on every rank. */
+static int fill_launch(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_limits *limits,
+    struct shunt_plugin_run *run)
+{
+	struct shunt_plugin_launch *l = &run->launch;
+	struct shunt_plugin_request request;
+	int err = 0;
+
+	*l = run->plugin->launch;
+	shunt_plugin_request_init(&comm->sel_key, coll, limits, &request);
+	if (run->plugin->geometry)
+		err = run->plugin->geometry(run->plugin->arg, &request, l);
+	if (!err && (run->plugin->geometry ? l->blocks > request.max_blocks : 0))
+		err = -EINVAL;
+	if (!err && (!l->blocks || !l->threads || l->threads % 32 || l->threads > SHUNT_PLUGIN_MAX_THREADS))
+		err = -EINVAL;
+	if (err) {
+		err = err < 0 ? err : -EINVAL;
+		shunt_comm_fail_saying(comm, err,
+		    "plug-in %s: its geometry for %s of %llu bytes gave %d, with %u blocks of %u threads; at most %u "
+		    "blocks, and a multiple of 32 threads up to %u",
+		    run->plugin->name, request.collective, (unsigned long long)request.bytes, err, l->blocks,
+		    l->threads, request.max_blocks, SHUNT_PLUGIN_MAX_THREADS);
+		return err;
+	}
+	if (l->blocks > request.max_blocks) {
+		l->blocks = request.max_blocks;
+		l->cluster = 0;
+	}
+	if (limits->max_threads && limits->max_threads < l->threads)
+		l->threads = limits->max_threads;
+	return 0;
+}
+
+int shunt_comm_plugin_run_init(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_algo *row,
+    const struct shunt_limits *limits, const struct shunt_kargs *base, bool captured, struct shunt_plugin_run *run)
+{
+	run->use = shunt_plugin_set_find(comm->plugins.set, row->name);
+	run->plugin = &run->use->entry->plugin;
+	run->state = state_of(comm, run->use);
+	atomic_store_explicit(&run->state->op, base->op, memory_order_relaxed);
+	comm->plugins.launched = true;
+	fill_call(comm, coll, base, captured, run);
+	return run->plugin->enqueue ? 0 : fill_launch(comm, coll, limits, run);
+}
+
+void shunt_comm_plugins_take_faults(struct shunt_comm *comm)
+{
+	const struct shunt_comm_plugins *p = &comm->plugins;
+	int lost = shunt_comm_life_lost_rank(&comm->life);
+
+	for (size_t i = 0; p->state && i < p->set->n; i++) {
+		struct shunt_comm_plugin *s = &p->state[i];
+		char peer[48] = "data of a rank";
+
+		if (!atomic_load_explicit(&s->ready, memory_order_acquire) ||
+		    __atomic_load_n(&s->fault->set, __ATOMIC_ACQUIRE) != 2)
+			continue;
+		if (s->fault->peer < (unsigned)comm->nranks)
+			snprintf(peer, sizeof(peer), "rank %u", s->fault->peer);
+		if (lost >= 0)
+			shunt_fault_died(comm, lost, comm->life.lost_pid, atomic_load(&s->op));
+		else
+			shunt_comm_fail_saying(comm, -ETIMEDOUT,
+			    "plug-in %s: rank %d waited %lld ms for %s (communicator %s, expected %llu, seen %llu), "
+			    "which is "
+			    "late, dead or in another call, or the plug-in's kernel is wrong: `shunt plugin check` "
+			    "tells; "
+			    "raise SHUNT_TIMEOUT if it is only late",
+			    p->set->use[i].entry->plugin.name, comm->rank,
+			    (long long)(shunt_comm_spin_limit(comm) / 1000000), peer, shunt_id_text(comm->id.b).s,
+			    (unsigned long long)s->fault->expected, (unsigned long long)s->fault->seen);
+	}
+}
+
+const char *shunt_comm_plugins_last(const struct shunt_comm *comm)
+{
+	const struct shunt_comm_plugins *p = &comm->plugins;
+	size_t last = 0;
+
+	for (size_t i = 1; p->state && i < p->set->n; i++)
+		if (atomic_load(&p->state[i].op) > atomic_load(&p->state[last].op))
+			last = i;
+	return p->state ? p->set->use[last].entry->plugin.name : "";
+}
