@@ -9,6 +9,7 @@ Settings (pip install -C NAME=VALUE):
   build-dir  a build directory to take as it is, with its options; else one is made with those below
   cuda       auto (default: kernels for GPUs if there is an nvcc), enabled or disabled
   gpu-archs  compute capabilities, as meson's gpu_archs
+  deep-ep    true: another wheel, libshunt-deep-ep, which has the name deep_ep for libshunt.deep_ep and nothing else
 """
 
 from __future__ import annotations
@@ -223,7 +224,25 @@ def _write_wheel(path: str, files: Mapping[str, tuple[bytes, bool]], record: str
         add(record, "".join([*rows, f"{record},,\n"]).encode(), False)
 
 
+def _build_alias(wheel_directory: str) -> str:
+    files, top = {}, f"{NAME}_deep_ep-{_version()}"
+    for place, content in _package().items():
+        if place.startswith("alias/"):
+            files[place.removeprefix("alias/")] = content
+    metadata = METADATA.format(name=f"{NAME}-deep-ep", version=_version()).strip()
+    about = {
+        "METADATA": f"{metadata}\nRequires-Dist: {NAME}=={_version()}\n\nThe name deep_ep for {NAME}.deep_ep.\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: build_libshunt\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files.update({f"{top}.dist-info/{name}": (text.encode(), False) for name, text in about.items()})
+    wheel = f"{top}-py3-none-any.whl"
+    _write_wheel(os.path.join(wheel_directory, wheel), files, f"{top}.dist-info/RECORD")
+    return wheel
+
+
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    if _setting(config_settings, "deep-ep", "false") == "true":
+        return _build_alias(wheel_directory)
     build = _build(config_settings)
     with tempfile.TemporaryDirectory() as folder:
         built = _installed(build, folder)

@@ -127,6 +127,21 @@ class Wheel(Case):
         self.assertEqual({name for name, mode in modes.items() if mode != 0o100644}, {"libshunt/bin/shunt"})
         self.assertEqual(modes["libshunt/bin/shunt"], 0o100755)
 
+    def test_the_name_deep_ep_is_in_a_wheel_of_its_own(self) -> None:
+        wheel = os.path.join(
+            self.folder.name, build_libshunt.build_wheel(self.folder.name, {**SETTINGS, "deep-ep": "true"})
+        )
+        with zipfile.ZipFile(wheel) as archive:
+            names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        self.assertEqual(names, {"deep_ep/__init__.py", "deep_ep/utils.py"})
+        find = "import importlib.util; print(importlib.util.find_spec('deep_ep') is not None)"
+        for wanted in "False", "True":
+            run = self.environment.run("python", "-c", find)
+            self.assertEqual(run.stdout, f"{wanted}\n", run.stderr)
+            if wanted == "False":
+                self.environment.pip("install", "--no-index", wheel)
+                self.addCleanup(self.environment.pip, "uninstall", "-y", "libshunt-deep-ep")
+
     def test_record(self) -> None:
         with zipfile.ZipFile(self.wheel) as archive:
             record = next(name for name in archive.namelist() if name.endswith("/RECORD"))
