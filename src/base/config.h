@@ -17,6 +17,8 @@ extern const char *const shunt_net_names[]; /* "auto", "verbs", "tcp", NULL */
 
 enum shunt_ibv_mode { SHUNT_IBV_HOST_NO_ATOMIC, SHUNT_IBV_HOST };
 
+enum shunt_ep_sum { SHUNT_EP_SUM_EXACT, SHUNT_EP_SUM_RANK };
+
 enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SIM };
 
 #define CFG_bool bool
@@ -29,6 +31,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_device enum shunt_device_choice
 #define CFG_net enum shunt_net_choice
 #define CFG_ibvmode enum shunt_ibv_mode
+#define CFG_epsum enum shunt_ep_sum
 #define CFG_loglevel enum shunt_loglevel
 #define CFG(name, type, def, field, aliases, doc) CFG_##type field;
 
@@ -51,6 +54,7 @@ struct shunt_nccl_env {
 #undef CFG_device
 #undef CFG_net
 #undef CFG_ibvmode
+#undef CFG_epsum
 #undef CFG_loglevel
 
 /* Strings are never NULL and live as long as the process. */

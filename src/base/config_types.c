@@ -217,6 +217,23 @@ static void show_ibvmode(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", ibvmode_names[*(const enum shunt_ibv_mode *)value]);
 }
 
+static const char *const epsum_names[] = { "exact", "rank", NULL };
+
+static int parse_epsum(const char *text, void *value)
+{
+	int i = parse_name(epsum_names, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_ep_sum *)value = (enum shunt_ep_sum)i;
+	return 0;
+}
+
+static void show_epsum(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", epsum_names[*(const enum shunt_ep_sum *)value]);
+}
+
 /* As NCCL reads it: a number, or names joined by bars. -1: not set. */
 static int parse_ctapolicy(const char *text, void *value)
 {
@@ -278,6 +295,7 @@ const struct shunt_config_type shunt_type_device = { "device", "one of auto, cud
 const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", parse_net, show_net };
 const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", parse_ibvmode,
 	show_ibvmode };
+const struct shunt_config_type shunt_type_epsum = { "epsum", "exact or rank", parse_epsum, show_epsum };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
 	parse_loglevel, show_loglevel };
 const struct shunt_config_type shunt_type_ctapolicy = { "ctapolicy",

@@ -12,7 +12,10 @@
  * shunt_kargs_ep_ll.unit bytes, which hold what one rank sends in a dispatch:
  *
  *   dispatch  [set][source]: a head, then a row for each token of the source
- *   combine   [set]: `most_topk` units of rows [token][place among the token's experts]
+ *   combine   [set]: `most_topk` units of rows [token][place among the token's experts]; SHUNT_EP_SUM=rank: a row of
+ *             a rank is at the first place with an expert of that rank
+ *
+ * SHUNT_EP_SUM=rank has more behind that, [set][source][token]: a line with the weights of a token of the source.
  *
  * All of it is lines of 128 bytes, 120 of data and then the number of the call, which is never used again. So calls of
  * other sizes may follow each other, and what an earlier call left is never taken for new.
@@ -28,6 +31,7 @@
 #define SHUNT_EP_MAX_LL_HIDDEN 16384u
 #define SHUNT_EP_LINE 128u
 #define SHUNT_EP_LINE_DATA 120u
+#define SHUNT_EP_WEIGHTS_BYTES(n) ((uint64_t)2 * (n) * SHUNT_EP_MAX_LL_TOKENS * SHUNT_EP_LINE)
 
 enum { SHUNT_EP_DISPATCH, SHUNT_EP_COMBINE, SHUNT_EP_KINDS };
 /* The form of received rows, as in shunt/ep.h. */
@@ -86,6 +90,7 @@ static inline uint64_t shunt_ep_wire(uint64_t bytes)
 struct shunt_kargs_ep_ll {
 	struct shunt_kargs k; /* send: x; recv: the rows, or the sums */
 	uint64_t ll_at, unit; /* in each rank's memory: the low latency part, and see above */
+	uint64_t weights_at;  /* SHUNT_EP_SUM=rank: the weights */
 	uint64_t key;         /* not 0; by which a receive phase finds the call that a send phase began */
 	const int64_t *topk_idx;
 	const float *topk_weights;

@@ -4,6 +4,10 @@
  * token and of the expert's place among the token's experts. Receive: a token's rows are added in the order of its
  * experts, each multiplied by its weight: sum = sum + weight * row in float32, where the product is rounded, too. The
  * sum is rounded once. So a token's result does not depend on the other tokens.
+ *
+ * SHUNT_EP_SUM=rank, the kernels with RANKS: each rank first tells all others its tokens' weights. A rank adds a
+ * token's rows of its own experts, in their order, rounds the sum, and sends it as one row; the token's rank adds these
+ * rows in the order of their ranks. The send phase waits for the weights, which all ranks send at its beginning.
  */
 #include "kernels/ep_calls.h"
 #include "kernels/ep_rows.h"
@@ -11,6 +15,15 @@
 
 /* Parts of a row, each for a warp. */
 #define EP_PARTS 4u
+
+#define EP_MOST_WARPS (SHUNT_MAX_THREADS / 32)
+#define EP_MOST_PLACES 16u
+
+/* RANKS, of a warp: a token's weights, and the rows of its experts here. */
+struct ep_places {
+	float weight[EP_MOST_PLACES];
+	uint64_t row[EP_MOST_PLACES];
+};
 
 struct ep_combine {
 	struct ep_call call;
@@ -83,6 +96,161 @@ GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine &
 	}
 }
 
+/* ---- send, RANKS */
+
+/* The line with the weights of a token, in a rank's memory. */
+GPU_FN char *ep_weights_of(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t rank, uint32_t source, uint32_t token)
+{
+	return a.k.peer[rank] + a.weights_at +
+	    (((c.call.number & 1) * a.k.nranks + source) * SHUNT_EP_MAX_LL_TOKENS + token) * SHUNT_EP_LINE;
+}
+
+/* Four tokens are a slot, each of them a line: this lane's weights. */
+GPU_FN struct gpu_v16 ep_weights_pack(const struct shunt_kargs_ep_ll &a, uint32_t slot)
+{
+	uint32_t token = slot * 4 + gpu_lane() / 8, place = gpu_lane() % 8 * 4;
+	union {
+		struct gpu_v16 v;
+		float weight[4];
+	} p;
+
+	GPU_UNROLL for (uint32_t i = 0; i < 4; i++)
+		p.weight[i] =
+		    token < a.tokens && place + i < a.topk ? a.topk_weights[(uint64_t)token * a.topk + place + i] : 0;
+	return p.v;
+}
+
+GPU_FN void ep_send_weights(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c)
+{
+	for (uint32_t i = gpu_bid() * c.nwarps + c.warp; i < ep_slots(a.tokens); i += gpu_nbid() * c.nwarps) {
+		struct gpu_v16 v = ep_weights_pack(a, i);
+
+		for (uint32_t n = 0, r = a.k.rank; n < a.k.nranks; n++) {
+			r = r + 1 == a.k.nranks ? 0 : r + 1;
+			if (!(c.seen->masked >> r & 1))
+				gpu_ll128_st(ep_weights_of(a, c, r, a.k.rank, i * 4), v, c.call.number,
+				    ep_slot_lines(a.tokens, i));
+		}
+	}
+}
+
+/* The row that a local expert gives for a token; false: it has none. By a warp. */
+GPU_FN bool ep_find_row(
+    const struct shunt_kargs_ep_ll &a, uint32_t local, uint32_t source, uint32_t token, uint64_t *row_p)
+{
+	uint64_t range = (uint64_t)a.ranges[local * a.k.nranks + source];
+	uint64_t first = (uint64_t)local * a.k.nranks * a.max_tokens + (range >> 32);
+
+	for (uint32_t i = 0; i < (uint32_t)range; i += 32) {
+		uint32_t mine = i + gpu_lane();
+		uint32_t found = gpu_ballot(mine < (uint32_t)range && (uint32_t)a.src_idx[first + mine] == token);
+
+		if (found) {
+			*row_p = first + i + gpu_popc((found & -found) - 1);
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * The places of a token whose experts are here and gave rows, as bits; p has the rows. *first_p: the first place with
+ * an expert of this rank. By a warp.
+ */
+GPU_FN uint32_t ep_find_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t source,
+    uint32_t token, struct ep_places *p, uint32_t *first_p)
+{
+	const int16_t *experts = a.routing + ((uint64_t)source * a.max_tokens + token) * a.topk;
+	int32_t id = gpu_lane() < a.topk ? experts[gpu_lane()] : -1;
+	uint32_t mine = gpu_ballot(id >= 0 && (uint32_t)id / c.local == a.k.rank), there = 0;
+
+	*first_p = gpu_popc((mine & -mine) - 1);
+	for (uint32_t left = mine; left; left &= left - 1) {
+		uint32_t place = gpu_popc((left & -left) - 1);
+		uint64_t row;
+
+		if (!ep_find_row(a, (uint32_t)experts[place] - a.k.rank * c.local, source, token, &row))
+			continue;
+		there |= 1u << place;
+		if (gpu_lane() == 0)
+			p->row[place] = row;
+	}
+	return there;
+}
+
+/* False: they do not come. By a warp. */
+GPU_FN bool ep_take_weights(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t source, uint32_t token, struct ep_places *p)
+{
+	union {
+		struct gpu_v16 v;
+		float weight[4];
+	} in;
+
+	if (!ep_wait_slot(a.k, ep_weights_of(a, c, a.k.rank, source, token), 1, c.call.number, source, &in.v))
+		return false;
+	GPU_UNROLL for (uint32_t i = 0; i < 4; i++)
+		if (gpu_lane() < EP_MOST_PLACES / 4)
+			p->weight[gpu_lane() * 4 + i] = in.weight[i];
+	return true;
+}
+
+template <typename T> GPU_FN void ep_add(float sum[8], struct gpu_v16 v, float weight)
+{
+	union pack<T> p;
+
+	p.v = v;
+	GPU_UNROLL for (int e = 0; e < 8; e++)
+		sum[e] += gpu_mul(weight, to_acc(p.e[e]));
+}
+
+/* A part of the sum of a token's rows here. By a warp. */
+template <typename T>
+GPU_FN void ep_send_sum(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, const struct ep_places *p,
+    uint32_t there, char *to, uint32_t part)
+{
+	for (uint32_t i = part; i < ep_slots(c.row_lines); i += EP_PARTS) {
+		uint32_t lines = ep_slot_lines(c.row_lines, i);
+		float sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+		union pack<T> out;
+
+		for (uint32_t left = there; left; left &= left - 1) {
+			uint32_t place = gpu_popc((left & -left) - 1);
+
+			if (ep_width(lines))
+				ep_add<T>(sum,
+				    load_user<u16>((const char *)a.k.send + p->row[place] * a.row_bytes,
+				        ep_at(lines, i), ep_width(lines), a.row_bytes, a.k.flags & SHUNT_K_ALIGNED),
+				    p->weight[place]);
+		}
+		GPU_UNROLL for (int e = 0; e < 8; e++)
+			from_acc(&out.e[e], sum[e]);
+		gpu_ll128_st(to + i * EP_SLOT_WIRE, out.v, c.call.number, lines);
+	}
+}
+
+template <typename T>
+GPU_FN void ep_send_sums(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, struct ep_places *p)
+{
+	uint32_t all = a.k.nranks * a.max_tokens * EP_PARTS;
+
+	ep_send_weights(a, c);
+	for (uint32_t u = gpu_bid() * c.nwarps + c.warp; u < all; u += gpu_nbid() * c.nwarps) {
+		uint32_t item = u / EP_PARTS, token = item % a.max_tokens, first, there;
+		uint32_t source = (item / a.max_tokens + a.k.rank + 1) % a.k.nranks;
+
+		if (c.seen->masked >> source & 1)
+			continue;
+		there = ep_find_rows(a, c, source, token, p, &first);
+		if (there && ep_take_weights(a, c, source, token, p)) {
+			gpu_warp_sync();
+			ep_send_sum<T>(a, c, p, there, ep_slot_of(a, c, source, token, first), u % EP_PARTS);
+		}
+		gpu_warp_sync(); /* before the next token's */
+	}
+}
+
 /* ---- receive */
 
 /*
@@ -104,20 +272,45 @@ GPU_FN int64_t ep_own_expert(const struct shunt_kargs_ep_ll &a, uint32_t token)
 	return gpu_lane() < a.topk ? a.topk_idx[(uint64_t)token * a.topk + gpu_lane()] : -1;
 }
 
+/*
+ * The i-th row that is added for a token: of its expert at place i, or with RANKS of rank i. False: there is none, or
+ * it is added already. By a warp.
+ */
+template <bool RANKS>
+GPU_FN bool ep_find_summand(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t i,
+    int64_t own, uint32_t *rank_p, uint32_t *place_p)
+{
+	if (RANKS) {
+		uint32_t places = gpu_ballot((uint64_t)own < a.experts && (uint32_t)own / c.local == i);
+
+		*rank_p = i;
+		*place_p = gpu_popc((places & -places) - 1);
+		return places;
+	}
+	int64_t id = ep_expert_at(a, token, i, own, place_p);
+
+	*rank_p = id < 0 ? 0 : (uint32_t)id / c.local;
+	return id >= 0;
+}
+
+template <bool RANKS> GPU_FN uint32_t ep_summands(const struct shunt_kargs_ep_ll &a)
+{
+	return RANKS ? a.k.nranks : a.topk;
+}
+
 /* With masks all parts of a token must leave out the same rows: waits for them first. By the whole block. */
+template <bool RANKS>
 GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token)
 {
 	int64_t own = ep_own_expert(a, token);
 
-	for (uint32_t place = 0; place < a.topk; place++) {
+	for (uint32_t n = 0; n < ep_summands<RANKS>(a); n++) {
 		uint32_t first, rank;
-		int64_t id = ep_expert_at(a, token, place, own, &first);
 		bool there = true;
 		struct gpu_v16 v;
 
-		if (id < 0 || first < place)
+		if (!ep_find_summand<RANKS>(a, c, token, n, own, &rank, &first) || (!RANKS && first < n))
 			continue;
-		rank = (uint32_t)id / c.local;
 		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there && !(c.seen->masked >> rank & 1);
 		    i += c.nwarps)
 			there = ep_wait_slot(a.k, ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE,
@@ -134,33 +327,22 @@ GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_
 	gpu_sync();
 }
 
-template <typename T> GPU_FN void ep_add(float sum[8], struct gpu_v16 v, float weight)
-{
-	union pack<T> p;
-
-	p.v = v;
-	GPU_UNROLL for (int e = 0; e < 8; e++)
-		sum[e] += gpu_mul(weight, to_acc(p.e[e]));
-}
-
-/* The slot of a place's row; none where the place has no expert, or its rank's rows are left out. */
-GPU_FN struct ep_slot ep_slot_at(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token,
-    uint32_t place, int64_t own, uint32_t i)
+/* The slot of a row that is added; none where there is no such row, or its rank's rows are left out. */
+template <bool RANKS>
+GPU_FN struct ep_slot ep_slot_at(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t n, int64_t own, uint32_t i)
 {
 	uint32_t first, rank;
-	int64_t id;
 
-	if (place >= a.topk)
+	if (n >= ep_summands<RANKS>(a))
 		return { 0, 0, 0 };
-	id = ep_expert_at(a, token, place, own, &first);
-	rank = id < 0 ? 0 : (uint32_t)id / c.local;
-	if (id < 0 || *c.absent >> rank & 1)
+	if (!ep_find_summand<RANKS>(a, c, token, n, own, &rank, &first) || *c.absent >> rank & 1)
 		return { 0, 0, 0 };
 	return { ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE, ep_slot_lines(c.row_lines, i), rank };
 }
 
 /* One slot of a token's sum. False: a row does not come. By a warp. */
-template <typename T>
+template <typename T, bool RANKS>
 GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t i)
 {
 	uint32_t lines = ep_slot_lines(c.row_lines, i);
@@ -168,12 +350,12 @@ GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 	int64_t own = ep_own_expert(a, token);
 	union pack<T> out;
 
-	for (uint32_t place = 0; place < a.topk; place += EP_DEPTH) {
+	for (uint32_t n = 0; n < ep_summands<RANKS>(a); n += EP_DEPTH) {
 		struct ep_slot slot[EP_DEPTH];
 		struct gpu_v16 v[EP_DEPTH];
 
 		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
-			slot[k] = ep_slot_at(a, c, token, place + k, own, i);
+			slot[k] = ep_slot_at<RANKS>(a, c, token, n + k, own, i);
 		if (!ep_wait_slots<EP_DEPTH>(a.k, slot, c.call.number, v))
 			return false;
 		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
@@ -182,7 +364,7 @@ GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 			if (c.began && gpu_lane() == 0)
 				gpu_st_relaxed(
 				    &ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][slot[k].rank], gpu_clock_ns() - c.began);
-			ep_add<T>(sum, v[k], a.topk_weights[(uint64_t)token * a.topk + place + k]);
+			ep_add<T>(sum, v[k], RANKS ? 1 : a.topk_weights[(uint64_t)token * a.topk + n + k]);
 		}
 	}
 	GPU_UNROLL for (int e = 0; e < 8; e++)
@@ -193,7 +375,7 @@ GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 	return true;
 }
 
-template <typename T> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine &c)
+template <typename T, bool RANKS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine &c)
 {
 	if (a.wait_ns) {
 		c.began = gpu_clock_ns();
@@ -205,9 +387,9 @@ template <typename T> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, 
 		bool there = true;
 
 		if (a.k.flags & SHUNT_K_EP_MASKS)
-			ep_agree_on_rows(a, c, t);
+			ep_agree_on_rows<RANKS>(a, c, t);
 		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there; i += c.nwarps)
-			there = ep_sum_slot<T>(a, c, t, i);
+			there = ep_sum_slot<T, RANKS>(a, c, t, i);
 		ep_look(a.k, c.seen);
 	}
 }
@@ -227,7 +409,7 @@ GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a)
 	}
 }
 
-template <typename T> GPU_FN void ep_ll_combine(const struct shunt_kargs_ep_ll &a)
+template <typename T, bool RANKS> GPU_FN void ep_ll_combine(const struct shunt_kargs_ep_ll &a, struct ep_places *places)
 {
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
@@ -237,15 +419,29 @@ template <typename T> GPU_FN void ep_ll_combine(const struct shunt_kargs_ep_ll &
 	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
 		absent[gpu_tid()] = 0;
 	ep_look(a.k, seen);
-	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen))
-		ep_send(a, c);
+	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
+		if (RANKS)
+			ep_send_sums<T>(a, c, &places[c.warp]);
+		else
+			ep_send(a, c);
+	}
 	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
-		ep_receive<T>(a, c);
+		ep_receive<T, RANKS>(a, c);
 	if (ep_call_end(a, c.call) && a.wait_ns)
 		ep_add_waits(a);
 }
 
+template <typename T> GPU_FN void ep_ll_combine_of(const struct shunt_kargs_ep_ll &a) { ep_ll_combine<T, false>(a, 0); }
+
+template <typename T> GPU_FN void ep_ll_combine_sums_of(const struct shunt_kargs_ep_ll &a)
+{
+	GPU_SHARED(struct ep_places, places, EP_MOST_WARPS);
+
+	ep_ll_combine<T, true>(a, places);
+}
+
 #define INSTANCE(shape, op, opn, type, typen) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_ll) a) \
-	    PROGRESS(a, ep_ll_combine<struct type>(a))
+	    PROGRESS(a, shape##_of<struct type>(a))
 SHUNT_EP_SUM_ROWS(INSTANCE, ep_ll_combine)
+SHUNT_EP_SUM_ROWS(INSTANCE, ep_ll_combine_sums)

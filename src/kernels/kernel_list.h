@@ -81,7 +81,8 @@
 	X(hosts_many,            hosts,          shunt_kargs_net_many) \
 	X(ep_barrier,            ep_barrier,     shunt_kargs) \
 	X(ep_ll_dispatch,        ep_ll_dispatch, shunt_kargs_ep_ll) \
-	X(ep_ll_combine,         ep_ll_combine,  shunt_kargs_ep_ll)
+	X(ep_ll_combine,         ep_ll_combine,  shunt_kargs_ep_ll) \
+	X(ep_ll_combine_sums,    ep_ll_combine,  shunt_kargs_ep_ll)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
@@ -174,7 +175,8 @@
 	SHUNT_COPY_ROWS(X, hosts_many) \
 	SHUNT_BARRIER_ROW(X, ep_barrier) \
 	SHUNT_BARRIER_ROW(X, ep_ll_dispatch) \
-	SHUNT_EP_SUM_ROWS(X, ep_ll_combine)
+	SHUNT_EP_SUM_ROWS(X, ep_ll_combine) \
+	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_sums)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

@@ -231,6 +231,31 @@ static void test_refused_on_all_ranks(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_refusals), 0);
 }
 
+/* SHUNT_EP_SUM is read once in a process: one rank has another. */
+static void prepare_other_sum(int rank)
+{
+	if (rank == 1)
+		setenv("SHUNT_EP_SUM", "rank", 1);
+}
+
+static int body_other_sum(struct rank *r)
+{
+	struct shunt_ep *group;
+
+	if (r->rank)
+		CHECK(make(r, 0, 0, &group) == -EINVAL);
+	else
+		REFUSED_SAYING(make(r, 0, 0, &group), -EINVAL, "SHUNT_EP_SUM are not those of rank 0");
+	return 0;
+}
+
+static void test_sums_that_differ(void **state)
+{
+	struct ranks ranks = { .how = RANKS_PROCESSES, .n = 2, .body = body_other_sum, .prepare = prepare_other_sum };
+
+	assert_int_equal(run_as(ranks), 0);
+}
+
 /* Calls that are wrong: refused at once, and the group goes on. */
 static int body_bad_calls(struct rank *r)
 {
@@ -381,6 +406,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_groups_of_an_id_and_of_a_communicator),
 		cmocka_unit_test(test_names_that_are_none),
 		cmocka_unit_test(test_refused_on_all_ranks),
+		cmocka_unit_test(test_sums_that_differ),
 		cmocka_unit_test(test_bad_calls),
 		cmocka_unit_test(test_lives_leave_nothing),
 		cmocka_unit_test(test_abort),

@@ -128,7 +128,8 @@ int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct ra
 		.topk_idx = (const int64_t *const *)run->topk_idx,
 		.topk_weights = (const float *const *)run->topk_weights,
 		.x = (const uint16_t *const *)run->x,
-		.masked = j->masked };
+		.masked = j->masked,
+		.rank_sums = getenv("SHUNT_EP_SUM") && !strcmp(getenv("SHUNT_EP_SUM"), "rank") };
 	run->dispatch = (struct shunt_ep_ll_dispatch){ .size = sizeof(run->dispatch),
 		.stream = r->stream,
 		.phases = SHUNT_EP_SEND | SHUNT_EP_RECEIVE,

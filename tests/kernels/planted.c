@@ -322,41 +322,47 @@ static void test_ep_barrier(void **state)
 	barriers(SHUNT_KERNEL(SHUNT_SHAPE_ep_barrier, 0, SHUNT_U8));
 }
 
-static void expert_parallel(int times, int form, bool phases, bool masks, int late)
+static void expert_parallel(int times, int form, bool phases, bool masks, int late, bool rank_sums)
 {
 	struct world w;
 
 	start(&w, 3);
 	shunt_sim_set_jitter(13, JITTER_US);
-	planted_ep(&w, times, form, phases, masks, late);
+	planted_ep(&w, times, form, phases, masks, late, rank_sums);
 	world_stop(&w);
 }
 
 static void test_ep_calls(void **state)
 {
-	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1);
+	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1, false);
 }
 
 /* The others run ahead of a rank from which they hear nothing but credits. */
 static void test_ep_ahead(void **state)
 {
 	for (int late = 0; late < 3; late += 2)
-		expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, late);
+		expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, late, false);
 }
 
 static void test_ep_cast(void **state)
 {
-	expert_parallel(4, SHUNT_EP_FP8_ROUND, false, false, -1);
+	expert_parallel(4, SHUNT_EP_FP8_ROUND, false, false, -1, false);
 }
 
 static void test_ep_phases(void **state)
 {
-	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1);
+	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, false);
 }
 
 static void test_ep_masks(void **state)
 {
-	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1);
+	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, false);
+}
+
+static void test_ep_rank_sums(void **state)
+{
+	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, true);
+	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, true);
 }
 
 /* SHUNT_CHECK of collectives: the ranks agree, several times. Then one has another count, and both sides say so. */
@@ -963,6 +969,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ep_cast),
 		cmocka_unit_test(test_ep_phases),
 		cmocka_unit_test(test_ep_masks),
+		cmocka_unit_test(test_ep_rank_sums),
 		cmocka_unit_test(test_check_of_calls),
 		cmocka_unit_test(test_check_of_messages),
 		cmocka_unit_test(test_give_up_at_a_deadline),

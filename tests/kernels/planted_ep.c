@@ -36,14 +36,15 @@ struct call {
  * Tokens of even calls stay on their rank, except for one of rank 0: so combines hear nothing from a rank that is
  * behind.
  */
-static void fill(struct call *c, int number, int form, uint32_t masked)
+static void fill(struct call *c, int number, int form, uint32_t masked, bool rank_sums)
 {
 	const int64_t *topk_idx[RANKS];
 	const float *weights[RANKS];
 	const uint16_t *x[RANKS], *rows[RANKS];
 	const int32_t *src_idx[RANKS];
 	const int64_t *ranges[RANKS];
-	struct ep_inputs in = { RANKS, RANKS * LOCAL, TOPK, HIDDEN, c->tokens, topk_idx, weights, x, masked };
+	struct ep_inputs in = { RANKS, RANKS * LOCAL, TOPK, HIDDEN, c->tokens, topk_idx, weights, x, masked,
+		rank_sums };
 	uint64_t seed = (uint64_t)number + 1;
 
 	memset(c, 0, sizeof(*c));
@@ -159,18 +160,19 @@ static void check(const struct call *c, int rank)
 	    0);
 }
 
-void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late)
+void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late, bool rank_sums)
 {
 	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
 	struct call *calls = calloc((size_t)times, sizeof(*calls));
 	uint32_t gate = 0, masked = masks ? 1u << (RANKS - 1) : 0;
 
 	for (int i = 0; i < times; i++)
-		fill(&calls[i], i, form, masked);
+		fill(&calls[i], i, form, masked, rank_sums);
 	if (late >= 0)
 		assert_int_equal(shunt_sim_gate(late, w->stream[late], &gate), 0);
 	for (int r = 0; r < RANKS; r++) {
-		struct shunt_ep_room room = { RANKS, r, TOPK, masks ? SHUNT_EP_MASKS : 0, 0, LL_BYTES, &key };
+		struct shunt_ep_room room = { RANKS, r, TOPK, masks ? SHUNT_EP_MASKS : 0, 0, LL_BYTES, &key,
+			rank_sums };
 		struct shunt_ep_ctrl *ctrl = (struct shunt_ep_ctrl *)((char *)w->mem[r].ptr + SHUNT_EP_CTRL_AT);
 
 		if (masks)

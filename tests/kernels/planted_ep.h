@@ -9,7 +9,8 @@
 /*
  * Three ranks make `times` dispatches and combines in a row, in the given form of rows, and all that they get is
  * compared with the reference. phases: a launch for each phase, and two calls under way. masks: as of a group that has
- * them; a rank is masked. late: a rank that begins when the others can go no further; -1: none.
+ * them; a rank is masked. late: a rank that begins when the others can go no further; -1: none. rank_sums: as with
+ * SHUNT_EP_SUM=rank.
  */
-void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late);
+void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late, bool rank_sums);
 #endif

@@ -80,8 +80,8 @@ const struct option_table bench_ep_options = { "usage: shunt bench ep [options]\
 	                                       "results.\n\n",
 	rows,
 	"The floor is what the rows to and from the busiest rank take on its link at least: a row of a token for each\n"
-	"other rank that it goes to; of a low latency combine, which adds rows of experts at the end, a row for each\n"
-	"expert there. Rows to oneself cross no link and are not counted.\n"
+	"other rank that it goes to; of a low latency combine, unless SHUNT_EP_SUM=rank, a row for each expert\n"
+	"there. Rows to oneself cross no link and are not counted.\n"
 	"Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n" };
 
 struct ep_rank {
@@ -241,7 +241,8 @@ static void number(double v, char text[24])
 
 static void report(struct ep_rank *r, int half, int way, int blocks, const double *us, uint64_t wrong)
 {
-	uint64_t bytes = ep_job_wire_bytes(&r->call.job, r->call.topk_idx, wire_bytes(r, half), half == EP_COMBINES);
+	uint64_t bytes = ep_job_wire_bytes(
+	    &r->call.job, r->call.topk_idx, wire_bytes(r, half), half == EP_COMBINES && !ep_sums_by_rank());
 	double p99, median = bench_median(us, r->o.rounds, &p99), floor_us = (double)bytes / r->o.link / 1e3;
 	char a[24], b[24], c[24], n[16], w[24];
 	json_t *all = json_array();
@@ -272,11 +273,13 @@ static int begin_report(struct ep_rank *r)
 
 	r->lib.device_name(r->device, name, sizeof(name));
 	r->results = json_array();
-	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:b, s:O}",
-	    "shunt", r->lib.version(), "measures", "ep", "ranks", r->nranks, "device", r->shared->launch.kind,
-	    "device_name", name, "hidden", o->hidden, "topk", o->topk, "experts", o->experts, "form",
-	    form_names[o->form], "link_GBps", (int)o->link, "link_source", source, "warmup", o->warmup, "iters",
-	    o->iters, "rounds", o->rounds, "seed", (json_int_t)o->seed, "checked", o->check, "results", r->results);
+	r->root =
+	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:b, s:O}",
+	        "shunt", r->lib.version(), "measures", "ep", "ranks", r->nranks, "device", r->shared->launch.kind,
+	        "device_name", name, "hidden", o->hidden, "topk", o->topk, "experts", o->experts, "form",
+	        form_names[o->form], "sum", ep_sums_by_rank() ? "rank" : "exact", "link_GBps", (int)o->link,
+	        "link_source", source, "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds, "seed",
+	        (json_int_t)o->seed, "checked", o->check, "results", r->results);
 	if (!r->root)
 		return device_check(r, "host memory", -ENOMEM);
 	json_object_set_new(r->root, "where", tool_where_json(r->lib.build(), &r->lib, !o->no_host));
@@ -284,8 +287,8 @@ static int begin_report(struct ep_rank *r)
 	    o->ranks.threads ? "threads" : "processes", r->shared->launch.kind, name);
 	tool_where_show(json_object_get(r->root, "where"), where, sizeof(where));
 	printf("# %s\n", where);
-	printf("# %d experts, top %d, rows of %d, dispatched %s; seed %llu\n", o->experts, o->topk, o->hidden,
-	    form_names[o->form], (unsigned long long)o->seed);
+	printf("# %d experts, top %d, rows of %d, dispatched %s, sums %s; seed %llu\n", o->experts, o->topk, o->hidden,
+	    form_names[o->form], ep_sums_by_rank() ? "of each rank" : "exact", (unsigned long long)o->seed);
 	printf("# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank\n",
 	    o->rounds, o->iters, o->warmup);
 	printf(

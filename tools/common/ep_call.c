@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/config.h"
 #include "tools/common/reference.h"
 
 enum {
@@ -27,6 +28,12 @@ int ep_lib_open(struct ep_lib *ep, const struct tool_lib *lib)
 		return 0;
 	tool_error("%s has no %s: it is not the libshunt.so of this version", lib->path, missing);
 	return -ELIBBAD;
+}
+
+/* As the library has read it. */
+bool ep_sums_by_rank(void)
+{
+	return shunt_config()->ep_sum == SHUNT_EP_SUM_RANK;
 }
 
 /* ---- inputs */
@@ -314,7 +321,8 @@ static struct ep_inputs inputs(const struct ep_call *c)
 		.tokens = j->tokens,
 		.topk_idx = (const int64_t *const *)c->topk_idx,
 		.topk_weights = (const float *const *)c->topk_weights,
-		.masked = j->masked };
+		.masked = j->masked,
+		.rank_sums = ep_sums_by_rank() };
 }
 
 static void drop(struct ep_ll_outputs *out)
@@ -477,8 +485,8 @@ static void sum_of(const struct ep_call *c, const struct ep_ll_outputs *all, int
 	const int32_t *src_idx_of[EP_CALL_RANKS];
 	uint16_t *rows = calloc((size_t)(PLACES * EP_CALL_RANKS) * STRIP, sizeof(*rows));
 	const uint16_t *rows_of[EP_CALL_RANKS];
-	struct ep_inputs in = { j->nranks, j->nranks * j->topk, j->topk, n, tokens, idx_of, weights_of, NULL,
-		j->masked };
+	struct ep_inputs in = { j->nranks, j->nranks * j->topk, j->topk, n, tokens, idx_of, weights_of, NULL, j->masked,
+		ep_sums_by_rank() };
 
 	experts = c->topk_idx[c->rank] + (size_t)token * (size_t)j->topk;
 	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)

@@ -30,6 +30,9 @@ struct ep_lib {
 /* Prints a message, too. */
 int ep_lib_open(struct ep_lib *ep, const struct tool_lib *lib);
 
+/* SHUNT_EP_SUM=rank. */
+bool ep_sums_by_rank(void);
+
 /* Where tokens go. */
 enum ep_routing {
 	EP_FREE,     /* to topk different experts */

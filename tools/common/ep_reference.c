@@ -171,32 +171,55 @@ static int64_t find_slot(const int32_t *src_idx, int64_t range, int token)
 	return -1;
 }
 
+struct combining {
+	const struct ep_inputs *in;
+	int rank, dtype;
+	size_t slots;
+	const uint16_t *const *rows;
+	const int32_t *const *src_idx;
+	const int64_t *const *ranges;
+};
+
+/* An element of a token's sum, of the rows of one rank's experts, or with -1 of all. False: there are none. */
+static bool add_experts(const struct combining *c, int t, int h, int from, float *sum_p)
+{
+	const struct ep_inputs *in = c->in;
+	const int64_t *experts = experts_of(in, c->rank, t);
+	int local = in->experts / in->nranks;
+	bool any = false;
+
+	*sum_p = 0;
+	for (int k = 0; k < in->topk; k++) {
+		int at = (int)(experts[k] / local), e = (int)(experts[k] % local);
+		int64_t slot;
+
+		if (experts[k] < 0 || in->masked >> at & 1 || (from >= 0 && at != from))
+			continue;
+		slot = find_slot(c->src_idx[at] + (size_t)e * c->slots, c->ranges[at][e * in->nranks + c->rank], t);
+		*sum_p += multiply(in->topk_weights[c->rank][t * in->topk + k],
+		    to_float(
+		        c->dtype, c->rows[at][((size_t)e * c->slots + (size_t)slot) * (size_t)in->hidden + (size_t)h]));
+		any = true;
+	}
+	return any;
+}
+
 void ep_ll_combine(const struct ep_inputs *in, int rank, int max_tokens, int dtype, const uint16_t *const *rows,
     const int32_t *const *src_idx, const int64_t *const *ranges, uint16_t *out)
 {
-	int local = in->experts / in->nranks;
-	size_t slots = (size_t)in->nranks * (size_t)max_tokens;
+	struct combining c = { in, rank, dtype, (size_t)in->nranks * (size_t)max_tokens, rows, src_idx, ranges };
 
-	for (int t = 0; t < in->tokens[rank]; t++) {
-		const int64_t *experts = experts_of(in, rank, t);
-
+	for (int t = 0; t < in->tokens[rank]; t++)
 		for (int h = 0; h < in->hidden; h++) {
-			float sum = 0;
+			float sum = 0, part;
 
-			for (int k = 0; k < in->topk; k++) {
-				int at = (int)(experts[k] / local), e = (int)(experts[k] % local);
-				int64_t slot;
-
-				if (experts[k] < 0 || in->masked >> at & 1)
-					continue;
-				slot = find_slot(src_idx[at] + (size_t)e * slots, ranges[at][e * in->nranks + rank], t);
-				sum += multiply(in->topk_weights[rank][t * in->topk + k],
-				    to_float(dtype,
-				        rows[at][((size_t)e * slots + (size_t)slot) * (size_t)in->hidden + (size_t)h]));
-			}
+			if (!in->rank_sums)
+				add_experts(&c, t, h, -1, &sum);
+			for (int r = 0; r < in->nranks && in->rank_sums; r++)
+				if (add_experts(&c, t, h, r, &part))
+					sum += to_float(dtype, from_float(dtype, part));
 			out[(size_t)t * (size_t)in->hidden + (size_t)h] = from_float(dtype, sum);
 		}
-	}
 }
 
 /* ---- normal mode */

@@ -19,6 +19,7 @@ struct ep_inputs {
 	const float *const *topk_weights;
 	const uint16_t *const *x; /* of each rank: [tokens][hidden] */
 	uint32_t masked;          /* ranks whose tokens and rows are left out, as bits */
+	bool rank_sums;           /* low latency combine as with SHUNT_EP_SUM=rank */
 };
 
 /*

@@ -86,6 +86,7 @@ static void begin_work(
 	choose_grid(room, s->blocks, work);
 	*a = (struct shunt_kargs_ep_ll){ .ll_at = shunt_ep_ll_at(room),
 		.unit = shunt_ep_ll_unit(room),
+		.weights_at = room->rank_sums ? shunt_ep_weights_at(room) : 0,
 		.key = (uintptr_t)key | 1,
 		.tokens = (uint32_t)s->tokens,
 		.max_tokens = (uint32_t)s->max_tokens,
@@ -174,7 +175,8 @@ int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shun
 	if (err)
 		return err;
 	begin_work(room, &s, c->out, work);
-	work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ep_ll_combine, SHUNT_KOP_SUM, (unsigned)c->dtype);
+	work->kernel = SHUNT_KERNEL(room->rank_sums ? SHUNT_SHAPE_ep_ll_combine_sums : SHUNT_SHAPE_ep_ll_combine,
+	    SHUNT_KOP_SUM, (unsigned)c->dtype);
 	a->k.flags |= aligned_flag(c->x, c->out);
 	a->k.send = c->x;
 	a->k.recv = c->out;

@@ -108,7 +108,14 @@ uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room)
 	return SHUNT_EP_NORMAL_AT + up_to(room->normal_bytes, SHUNT_EP_LINE);
 }
 
-uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes)
+uint64_t shunt_ep_weights_at(const struct shunt_ep_room *room)
 {
-	return SHUNT_EP_CTRL_BYTES + up_to(normal_bytes, SHUNT_EP_LINE) + ll_bytes;
+	return shunt_ep_ll_at(room) + up_to(room->ll_bytes, SHUNT_EP_LINE);
+}
+
+uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes, int nranks, bool rank_sums)
+{
+	uint64_t bytes = SHUNT_EP_CTRL_BYTES + up_to(normal_bytes, SHUNT_EP_LINE) + ll_bytes;
+
+	return rank_sums && ll_bytes ? up_to(bytes, SHUNT_EP_LINE) + SHUNT_EP_WEIGHTS_BYTES((unsigned)nranks) : bytes;
 }

@@ -14,6 +14,7 @@ struct shunt_ep_room {
 	uint32_t flags; /* SHUNT_EP_* of shunt/ep.h */
 	uint64_t normal_bytes, ll_bytes;
 	const struct shunt_sel_key *key;
+	bool rank_sums; /* SHUNT_EP_SUM=rank */
 };
 
 /* Texts of errors. */
@@ -34,6 +35,8 @@ int shunt_ep_room_needed(
 /* Bytes of a unit of the low latency part (kernels/ep.h), and where that part begins. */
 uint64_t shunt_ep_ll_unit(const struct shunt_ep_room *room);
 uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room);
+/* SHUNT_EP_SUM=rank: where the weights begin. */
+uint64_t shunt_ep_weights_at(const struct shunt_ep_room *room);
 /* Bytes of all of a rank's memory behind the collectives' control words. */
-uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes);
+uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes, int nranks, bool rank_sums);
 #endif

@@ -8,15 +8,18 @@
 #include "kernels/work.h"
 
 /* Values that must be alike on all ranks go round as two words. */
-static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, uint64_t most_topk)
+static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, int nranks, uint64_t most_topk)
 {
-	return (struct shunt_comm_own){ .bytes = shunt_ep_own_bytes(c->normal_bytes, c->ll_bytes),
+	bool rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK;
+
+	return (struct shunt_comm_own){ .bytes = shunt_ep_own_bytes(c->normal_bytes, c->ll_bytes, nranks, rank_sums),
 		.noun = "expert parallel group",
 		.limit_name = c->timeout_ns ? "timeout_ns" : "SHUNT_EP_TIMEOUT",
 		.limit_ns = c->timeout_ns ? c->timeout_ns : (uint64_t)shunt_config()->ep_timeout * 1000000,
-		.value = { c->normal_bytes, c->ll_bytes ^ (uint64_t)c->flags << 48 ^ most_topk << 56 },
+		.value = { c->normal_bytes,
+		    c->ll_bytes ^ (uint64_t)c->flags << 48 ^ most_topk << 56 ^ (uint64_t)rank_sums << 63 },
 		.differs = { "its normal_bytes are not those of rank 0",
-		    "its ll_bytes, topk or flags are not those of rank 0" },
+		    "its ll_bytes, topk, flags or SHUNT_EP_SUM are not those of rank 0" },
 		.tolerates = c->flags & SHUNT_EP_MASKS };
 }
 
@@ -50,7 +53,7 @@ int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group *
 		.device = d->device,
 		.takes_all = true,
 		.joined = true,
-		.own = describe_memory(c, (uint64_t)most_topk) };
+		.own = describe_memory(c, d->nranks, (uint64_t)most_topk) };
 	struct shunt_ep_why why = { "" };
 
 	if (!g)
@@ -73,7 +76,8 @@ int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group *
 		.flags = c->flags,
 		.normal_bytes = c->normal_bytes,
 		.ll_bytes = c->ll_bytes,
-		.key = &g->comm->sel_key };
+		.key = &g->comm->sel_key,
+		.rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK };
 	*group_p = g;
 	return 0;
 }
