@@ -9,10 +9,10 @@
  * ranks. A file (SHUNT_PLUGINS, shunt_plugin_load) exports `const struct shunt_plugin *const shunt_plugins_1[]`, which
  * ends in NULL.
  */
-#if defined(__CUDACC_RTC__) /* which has no headers of the C library */
+#if defined(__CUDACC_RTC__) /* which has size_t, and no headers of the C library */
+typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
-typedef unsigned long long size_t;
 #else
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +32,14 @@ extern "C" {
 #define SHUNT_PLUGIN_MAX_SCRATCH (256ull << 20)
 #define SHUNT_PLUGIN_MAX_BLOCKS 64u
 #define SHUNT_PLUGIN_MAX_THREADS 512u
+#define SHUNT_PLUGIN_MAX_PARAMS 64u
+/*
+ * A word of struct shunt_plugin's params: the offset of a field in struct shunt_plugin_call, of which the kernel gets
+ * as many bytes as its parameter has. AFTER(k): of an array of the ranks, scratch or signals, the element of the rank
+ * that is k after this one, 0 to 7.
+ */
+#define SHUNT_PLUGIN_PARAM(field) ((uint16_t)offsetof(struct shunt_plugin_call, field))
+#define SHUNT_PLUGIN_PARAM_AFTER(k) ((uint16_t)(0x8000u | (k) << 12))
 
 /* Of a call. */
 enum {
@@ -146,6 +154,12 @@ struct shunt_plugin {
 	void *arg;
 	uint64_t identity;       /* of what enqueue does, the same on all ranks; part of the plug-in's hash */
 	void (*drop)(void *arg); /* when no communicator has it any more */
+	/*
+	 * Of an image's kernel that has parameters of its own, as compilers of other languages make them: a word for
+	 * each, as above. nparams 0: its only parameter is the call.
+	 */
+	const uint16_t *params;
+	uint64_t nparams;
 };
 
 #ifndef __CUDACC_RTC__
@@ -158,6 +172,13 @@ SHUNT_API int shunt_plugin_register(const struct shunt_plugin *plugin, char *why
 SHUNT_API int shunt_plugin_load(const char *path, char *why, size_t bytes);
 /* -ENOENT: none has the name. Communicators and graphs that have it keep it. */
 SHUNT_API int shunt_plugin_unregister(const char *name);
+/*
+ * Ends the functions of all plug-ins with this arg, wherever a communicator still has them: from the return on nobody
+ * calls one. A call that would is an error of its communicator. For functions whose code or interpreter is about to be
+ * unloaded; unregister the plug-ins first. Waits for other threads that run one. 0; -ENOENT: there is none;
+ * -ETIMEDOUT: a thread has run one for ten seconds.
+ */
+SHUNT_API int shunt_plugin_end(void *arg);
 #endif
 
 #ifdef __cplusplus

@@ -112,6 +112,15 @@ static int check_launch(const struct shunt_plugin *p, char *why, size_t bytes)
 	return 0;
 }
 
+static bool is_param(uint16_t word)
+{
+	unsigned at = word & 0xfff;
+
+	if (word & SHUNT_PLUGIN_PARAM_AFTER(0))
+		return at == SHUNT_PLUGIN_PARAM(scratch) || at == SHUNT_PLUGIN_PARAM(signals);
+	return !(word >> 12) && at % 4 == 0 && at < sizeof(struct shunt_plugin_call);
+}
+
 static int check(const struct shunt_plugin *p, char *why, size_t bytes)
 {
 	if (p->size != sizeof(*p) || p->abi != SHUNT_PLUGIN_ABI)
@@ -155,6 +164,16 @@ static int check(const struct shunt_plugin *p, char *why, size_t bytes)
 		return refuse(why, bytes, -ENOEXEC,
 		    "plug-in %s: its image of %llu bytes is no cubin, fatbin or PTX: build it with nvcc -fatbin",
 		    p->name, (unsigned long long)p->image_bytes);
+	if (p->nparams > SHUNT_PLUGIN_MAX_PARAMS || (p->nparams && (!p->image || !p->params)))
+		return refuse(why, bytes, -EINVAL,
+		    "plug-in %s: nparams is %llu, expected at most %u, and only with image", p->name,
+		    (unsigned long long)p->nparams, SHUNT_PLUGIN_MAX_PARAMS);
+	for (uint64_t i = 0; i < p->nparams; i++)
+		if (!is_param(p->params[i]))
+			return refuse(why, bytes, -EINVAL,
+			    "plug-in %s: params[%llu] is %#x, expected the offset of a field of struct "
+			    "shunt_plugin_call",
+			    p->name, (unsigned long long)i, p->params[i]);
 	return check_launch(p, why, bytes);
 }
 
@@ -172,6 +191,9 @@ static void entry_free(struct shunt_plugin_entry *e)
 	free((void *)(uintptr_t)e->plugin.collectives);
 	free((void *)(uintptr_t)e->plugin.launch.symbol);
 	free((void *)(uintptr_t)e->plugin.image);
+	free((void *)(uintptr_t)e->plugin.params);
+	if (e->hash)
+		shunt_callback_remove(&e->functions);
 	free(e);
 }
 
@@ -183,10 +205,14 @@ struct shunt_plugin_entry *shunt_plugin_ref(struct shunt_plugin_entry *e)
 
 void shunt_plugin_unref(struct shunt_plugin_entry *e)
 {
+	struct shunt_callback_inside here;
+
 	if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (e->plugin.drop)
+	if (e->plugin.drop && shunt_callback_enter(&e->functions, &here))
 		e->plugin.drop(e->plugin.arg);
+	if (e->plugin.drop)
+		shunt_callback_leave(&here);
 	entry_free(e);
 }
 
@@ -233,6 +259,8 @@ static uint64_t hash_of(const struct shunt_plugin *p, uint64_t file_hash)
 	    shunt_bytes(p->image, p->image_bytes));
 	free(text);
 	memcpy(&hash, mac, sizeof(hash));
+	for (uint64_t i = 0; i < p->nparams; i++)
+		hash = (hash ^ p->params[i]) * 0x9e3779b97f4a7c15u;
 	return hash ? hash : 1;
 }
 
@@ -240,11 +268,13 @@ static struct shunt_plugin_entry *entry_create(const struct shunt_plugin *p, uin
 {
 	struct shunt_plugin_entry *e = calloc(1, sizeof(*e));
 	void *image = p->image ? malloc(p->image_bytes + 1) : NULL; /* PTX ends with a NUL */
+	uint16_t *params = p->nparams ? malloc(p->nparams * sizeof(*params)) : NULL;
 	struct shunt_plugin *copy;
 
-	if (!e || (p->image && !image)) {
+	if (!e || (p->image && !image) || (p->nparams && !params)) {
 		free(e);
 		free(image);
+		free(params);
 		return NULL;
 	}
 	copy = &e->plugin;
@@ -254,6 +284,9 @@ static struct shunt_plugin_entry *entry_create(const struct shunt_plugin *p, uin
 	copy->collectives = copy_text(p->collectives);
 	copy->launch.symbol = copy_text(p->launch.symbol ? p->launch.symbol : p->name);
 	copy->image = image;
+	copy->params = params;
+	if (params)
+		memcpy(params, p->params, p->nparams * sizeof(*params));
 	if (image) {
 		memcpy(image, p->image, p->image_bytes);
 		((char *)image)[p->image_bytes] = '\0';
@@ -264,10 +297,12 @@ static struct shunt_plugin_entry *entry_create(const struct shunt_plugin *p, uin
 	atomic_init(&e->refs, 1);
 	if (copy->name && copy->doc && copy->collectives && copy->launch.symbol)
 		e->hash = hash_of(copy, file_hash);
-	if (e->hash)
-		return e;
-	entry_free(e);
-	return NULL;
+	if (!e->hash) {
+		entry_free(e);
+		return NULL;
+	}
+	shunt_callback_add(&e->functions, NULL, p->arg);
+	return e;
 }
 
 /* ---- the registry. With the lock held, as the following functions. */
@@ -508,12 +543,14 @@ void shunt_plugin_request_init(const struct shunt_sel_key *key, const struct shu
 		request->max_blocks = (unsigned)limits->max_ctas;
 }
 
-static bool takes(const struct shunt_sel_key *key, const struct shunt_coll *coll, const struct shunt_plugin_entry *e)
+static bool takes(const struct shunt_sel_key *key, const struct shunt_coll *coll, struct shunt_plugin_entry *e)
 {
 	const struct shunt_plugin *p = &e->plugin;
 	const struct shunt_limits limits = shunt_limits_of(key);
 	uint64_t bytes = shunt_coll_bytes(coll);
 	struct shunt_plugin_request request;
+	struct shunt_callback_inside here;
+	bool supported;
 
 	if (!(e->kinds >> coll->kind & 1) || !(p->dtypes >> coll->dtype & 1) ||
 	    (shunt_kind_reduces(coll->kind) && !(p->redops >> coll->redop & 1)) || bytes < p->min_bytes ||
@@ -527,7 +564,9 @@ static bool takes(const struct shunt_sel_key *key, const struct shunt_coll *coll
 	if (!p->supports)
 		return true;
 	shunt_plugin_request_init(key, coll, &limits, &request);
-	return p->supports(p->arg, &request) == 1;
+	supported = shunt_callback_enter(&e->functions, &here) && p->supports(p->arg, &request) == 1;
+	shunt_callback_leave(&here);
+	return supported;
 }
 
 bool shunt_plugin_fits(const struct shunt_sel_key *key, const struct shunt_coll *coll, const struct shunt_algo *row)

@@ -8,12 +8,14 @@
  */
 #include <stdatomic.h>
 #include "algos/algo.h"
+#include "base/callback.h"
 #include "shunt/plugin.h"
 
 struct shunt_plugin_entry {
-	struct shunt_plugin plugin; /* its pointers are to copies */
-	uint32_t kinds;             /* bits */
-	uint64_t hash;              /* of all that ranks must have alike */
+	struct shunt_plugin plugin;      /* its pointers are to copies */
+	struct shunt_callback functions; /* entered where one of the plug-in's functions is called */
+	uint32_t kinds;                  /* bits */
+	uint64_t hash;                   /* of all that ranks must have alike */
 	atomic_uint refs;
 	struct shunt_plugin_entry *next; /* in the registry */
 };

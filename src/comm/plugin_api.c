@@ -58,6 +58,11 @@ int shunt_plugin_load(const char *path, char *why, size_t bytes)
 	return err;
 }
 
+int shunt_plugin_end(void *arg)
+{
+	return shunt_callback_end(NULL, arg);
+}
+
 int shunt_plugin_unregister(const char *name)
 {
 	int err = name ? shunt_plugin_remove(name) : -EINVAL;

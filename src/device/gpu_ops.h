@@ -63,7 +63,7 @@ struct shunt_gpu_capture {
 	void *node;  /* the only node that the stream's next operation will follow; NULL: none, or several */
 };
 
-/* A kernel of the program's, which takes one structure as its only argument. */
+/* A kernel of the program's, which takes one structure as its only argument, or has parameters of its own. */
 struct shunt_sim_ops; /* shunt/plugin.h */
 typedef void shunt_sim_user_kernel(const struct shunt_sim_ops *ops, const void *args);
 struct shunt_gpu_image {
@@ -71,12 +71,13 @@ struct shunt_gpu_image {
 	size_t bytes;
 	const char *symbol;
 	unsigned shared; /* most dynamic shared memory of a block */
+	bool has_params; /* a launch's args are an array of their addresses */
 	bool waits;      /* it waits for earlier work of its stream by itself, where its machine code can */
 };
 struct shunt_gpu_function {
 	void *function;             /* on GPUs */
 	shunt_sim_user_kernel *sim; /* on the sim: set by the caller, and there is no image */
-	bool waits;
+	bool has_params, waits;
 };
 
 struct shunt_gpu_launch {

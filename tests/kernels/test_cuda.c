@@ -451,6 +451,24 @@ static void test_launch_passes_arguments_stream_and_domain(void **state)
 	ops->stream_destroy(0, stream);
 }
 
+static void test_launch_of_the_programs_kernel_passes_its_parameters(void **state)
+{
+	struct shunt_kargs args = { .rank = 3 };
+	const void *params[] = { &args };
+	char name[] = "theirs";
+	struct shunt_gpu_function function = { .function = name };
+	struct shunt_gpu_launch launch = { .blocks = 2, .threads = 64, .args = &args };
+
+	assert_int_equal(ops->launch_function(0, &function, &launch, sizeof(args)), 0);
+	assert_memory_equal(fake_cuda.launch.args, &args, sizeof(args));
+	args.rank = 4;
+	function.has_params = true;
+	launch.args = params;
+	assert_int_equal(ops->launch_function(0, &function, &launch, sizeof(args)), 0);
+	assert_string_equal(fake_cuda.launch.kernel, "theirs");
+	assert_memory_equal(fake_cuda.launch.args, &args, sizeof(args));
+}
+
 static void test_launch_costs_two_driver_calls_on_the_current_device(void **state)
 {
 	struct shunt_kargs args = { 0 };
@@ -529,6 +547,7 @@ int main(void)
 		cmocka_unit_test_setup(test_event_elapsed_is_in_microseconds, cuda_each_setup),
 		cmocka_unit_test_setup(test_kernels_load_takes_every_row_of_the_list, cuda_each_setup),
 		cmocka_unit_test_setup(test_launch_passes_arguments_stream_and_domain, cuda_each_setup),
+		cmocka_unit_test_setup(test_launch_of_the_programs_kernel_passes_its_parameters, cuda_each_setup),
 		cmocka_unit_test_setup(test_launch_costs_two_driver_calls_on_the_current_device, cuda_each_setup),
 		cmocka_unit_test_setup(test_errors_have_errno_and_name_the_cause, cuda_each_setup),
 	};

@@ -150,34 +150,56 @@ static const struct shunt_plugin_host plugin_host = { sizeof(plugin_host), plugi
 static int plugin_enqueue(const struct shunt_enqueue_ctx *enqueue, struct shunt_plugin_run *run, void *stream)
 {
 	struct launcher *e = enqueue->ctx;
+	struct shunt_callback_inside here;
+	bool live;
 	int err;
 
 	run->call.host = &plugin_host;
 	enqueuing = (struct enqueuing){ enqueue, &run->call, stream };
-	err = run->plugin->enqueue(run->plugin->arg, &run->call, stream);
+	live = shunt_callback_enter(&run->use->entry->functions, &here);
+	err = live ? run->plugin->enqueue(run->plugin->arg, &run->call, stream) : -ECANCELED;
+	shunt_callback_leave(&here);
 	enqueuing = (struct enqueuing){ 0 };
 	if (!err)
 		return 0;
 	err = err < 0 && err > -4096 ? err : -EIO;
-	shunt_comm_fail_saying(e->comm, err, "plug-in %s: its enqueue gave %d (%s): the communicator is broken",
-	    run->plugin->name, err, shunt_error_text(err).s);
+	shunt_comm_fail_saying(e->comm, err, "plug-in %s: its enqueue %s %d (%s): the communicator is broken",
+	    run->plugin->name, live ? "gave" : "has been ended by the program:", err, shunt_error_text(err).s);
 	return err;
+}
+
+/* The fields of the call that a kernel with parameters of its own takes. */
+static void fill_params(const struct shunt_plugin_run *run, const void **params)
+{
+	const struct shunt_plugin_call *call = &run->call;
+
+	for (uint64_t i = 0; i < run->plugin->nparams; i++) {
+		uint16_t word = run->plugin->params[i];
+		size_t at = word & 0xfff;
+
+		if (word & SHUNT_PLUGIN_PARAM_AFTER(0))
+			at += (call->rank + (word >> 12 & 7)) % call->nranks * sizeof(void *);
+		params[i] = (const char *)call + at;
+	}
 }
 
 static int plugin_launch(struct launcher *e, const struct shunt_plugin_run *run)
 {
 	const struct shunt_plugin_launch *l = &run->launch;
+	const void *params[SHUNT_PLUGIN_MAX_PARAMS];
 	const struct shunt_gpu_launch launch = {
 		.blocks = l->blocks,
 		.threads = l->threads,
-		.args = &run->call,
+		.args = run->plugin->nparams ? (const void *)params : &run->call,
 		.stream = e->stream,
 		.cluster = l->cluster,
 		.shared = l->shared_bytes,
 		.launched = e->launched,
 	};
-	int err = e->comm->gpu->launch_function(e->comm->device, &run->state->function, &launch, sizeof(run->call));
+	int err;
 
+	fill_params(run, params);
+	err = e->comm->gpu->launch_function(e->comm->device, &run->state->function, &launch, sizeof(run->call));
 	if (err)
 		shunt_comm_fail_saying(e->comm, err,
 		    "plug-in %s: its kernel of %u blocks of %u threads cannot be launched: %s", run->plugin->name,

@@ -45,6 +45,7 @@ static const struct shunt_gpu_function *image_load(
 		.bytes = p->image_bytes,
 		.symbol = p->launch.symbol,
 		.shared = p->launch.shared_bytes,
+		.has_params = p->nparams != 0,
 		.waits = p->flags & SHUNT_PLUGIN_COUNTED };
 	struct image *i;
 
@@ -201,12 +202,17 @@ static int fill_launch(struct shunt_comm *comm, const struct shunt_coll *coll, c
 {
 	struct shunt_plugin_launch *l = &run->launch;
 	struct shunt_plugin_request request;
+	struct shunt_callback_inside here;
 	int err = 0;
 
 	*l = run->plugin->launch;
 	shunt_plugin_request_init(&comm->sel_key, coll, limits, &request);
-	if (run->plugin->geometry)
-		err = run->plugin->geometry(run->plugin->arg, &request, l);
+	if (run->plugin->geometry) {
+		err = shunt_callback_enter(&run->use->entry->functions, &here) ?
+		    run->plugin->geometry(run->plugin->arg, &request, l) :
+		    -ECANCELED;
+		shunt_callback_leave(&here);
+	}
 	if (!err && (run->plugin->geometry ? l->blocks > request.max_blocks : 0))
 		err = -EINVAL;
 	if (!err && (!l->blocks || !l->threads || l->threads % 32 || l->threads > SHUNT_PLUGIN_MAX_THREADS))

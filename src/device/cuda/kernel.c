@@ -210,12 +210,11 @@ __attribute__((noinline)) static unsigned own_attrs(
 }
 
 static inline int launch_func(
-    const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func, bool pdl)
+    const struct shunt_cu_device *d, const struct shunt_gpu_launch *launch, void *func, void **params, bool pdl)
 {
 	struct shunt_cu_launch_attr attrs[N_OWN_ATTRS + N_DEFAULT_ATTRS];
 	unsigned own = launch->cluster || launch->launched ? own_attrs(d, launch, attrs) : 0;
 	unsigned common = d->info.cc < 90 ? 0 : pdl ? 2 : 1;
-	void *params[] = { (void *)(uintptr_t)launch->args };
 	struct shunt_cu_launch_config config = {
 		.grid_x = launch->blocks,
 		.grid_y = 1,
@@ -247,7 +246,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	const struct shunt_kernel_set *set = shunt_cu_kernels;
 	const struct shunt_cu_device *d;
 	struct shunt_cu_ctx_guard guard;
-	void *func;
+	void *params[] = { (void *)(uintptr_t)launch->args }, *func;
 	int res, err;
 
 	err = shunt_cu_enter_fast(device, &guard);
@@ -260,7 +259,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		err = -EINVAL;
 		goto out_leave;
 	}
-	res = launch_func(d, launch, func, d->pdl);
+	res = launch_func(d, launch, func, params, d->pdl);
 	if (res)
 		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
 		    set->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
@@ -295,6 +294,7 @@ static int image_load(
 		res =
 		    shunt_cu.FuncSetAttribute(f->function, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)image->shared);
 	if (!res) {
+		f->has_params = image->has_params;
 		f->waits = image->waits && shunt_config()->pdl && kernels_have_pdl(device, f->function);
 		return 0;
 	}
@@ -331,10 +331,13 @@ int shunt_cu_launch_function(
 	struct shunt_cu_ctx_guard guard;
 	int res, err = shunt_cu_enter_fast(device, &guard);
 
+	void *one[] = { (void *)(uintptr_t)launch->args };
+	void **params = function->has_params ? (void **)(uintptr_t)launch->args : one;
+
 	(void)arg_bytes; /* the driver knows how many the kernel has */
 	if (err)
 		return err;
-	res = launch_func(&shunt_cu_devices[device], launch, function->function, function->waits);
+	res = launch_func(&shunt_cu_devices[device], launch, function->function, params, function->waits);
 	if (res)
 		err = shunt_cu_error(res, "launch of a kernel of the program's, %u blocks of %u threads, on device %d",
 		    launch->blocks, launch->threads, device);
