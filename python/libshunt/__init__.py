@@ -31,10 +31,13 @@ from libshunt._comms import (
 from libshunt._lib import Error, __version__, library_path
 from libshunt._loader import User
 from libshunt._plans import Call, Plan, Report, asked, forget, plan, plans, select, unregister, verify
+from libshunt._plugins import AlgorithmCall, Array, algorithm
 from libshunt._process import Status, enable, status
 
 __all__ = [
     "Algorithm",
+    "AlgorithmCall",
+    "Array",
     "Call",
     "Communicator",
     "Count",
@@ -45,6 +48,7 @@ __all__ = [
     "Status",
     "User",
     "__version__",
+    "algorithm",
     "algorithms",
     "asked",
     "command_path",

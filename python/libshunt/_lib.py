@@ -12,7 +12,19 @@ import errno
 import os
 import shlex
 import sys
-from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 
 from libshunt import _fork, _loader
 
@@ -108,6 +120,99 @@ class PlanRequest(Structure):
     )
 
 
+class DeviceIdentity(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("name", c_char * 64),
+        ("cc", c_uint32),
+        ("driver", c_uint32),
+        ("multicast", c_uint32),
+    )
+
+
+class PluginCall(Structure):
+    """Of include/shunt/plugin.h, as the structs below; a test compares the layouts."""
+
+    _fields_ = (
+        ("size", c_uint32),
+        ("abi", c_uint32),
+        ("rank", c_uint32),
+        ("nranks", c_uint32),
+        ("dtype", c_uint32),
+        ("redop", c_uint32),
+        ("root", c_uint32),
+        ("flags", c_uint32),
+        ("send", c_void_p),
+        ("recv", c_void_p),
+        ("count", c_uint64),
+        ("bytes", c_uint64),
+        ("scalar", c_uint64),
+        ("op", c_uint64),
+        ("scratch", c_void_p * 8),
+        ("scratch_bytes", c_uint64),
+        ("signals", c_void_p * 8),
+        ("epoch", c_void_p),
+        ("abort", c_void_p),
+        ("limit_ns", c_void_p),
+        ("fault", c_void_p),
+        ("progress", c_void_p),
+        ("host", c_void_p),
+        ("reserved", c_uint64 * 6),
+    )
+
+
+class PluginHost(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("copy", ctypes.CFUNCTYPE(c_int, POINTER(PluginCall), c_void_p, c_void_p, c_uint64, c_void_p)),
+        ("barrier", ctypes.CFUNCTYPE(c_int, POINTER(PluginCall), c_void_p)),
+    )
+
+
+class PluginLaunch(Structure):
+    _fields_ = (
+        ("symbol", c_char_p),
+        ("blocks", c_uint32),
+        ("threads", c_uint32),
+        ("shared_bytes", c_uint32),
+        ("cluster", c_uint32),
+    )
+
+
+PluginEnqueue = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(PluginCall), c_void_p)
+
+
+class Plugin(Structure):
+    _fields_ = (
+        ("size", c_uint32),
+        ("abi", c_uint32),
+        ("name", c_char_p),
+        ("doc", c_char_p),
+        ("collectives", c_char_p),
+        ("dtypes", c_uint64),
+        ("redops", c_uint64),
+        ("min_bytes", c_uint64),
+        ("max_bytes", c_uint64),
+        ("scratch_bytes", c_uint64),
+        ("min_ranks", c_uint32),
+        ("max_ranks", c_uint32),
+        ("min_cc", c_uint32),
+        ("flags", c_uint32),
+        ("image", c_void_p),
+        ("image_bytes", c_uint64),
+        ("launch", PluginLaunch),
+        ("sim", c_void_p),
+        ("supports", c_void_p),
+        ("geometry", c_void_p),
+        ("enqueue", PluginEnqueue),
+        ("arg", c_void_p),
+        ("identity", c_uint64),
+        ("drop", c_void_p),
+        ("params", POINTER(c_uint16)),
+        ("nparams", c_uint64),
+    )
+
+
 # The result is an address: ctypes would never free a string that a callback returns.
 Selector = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(PlanRequest))
 
@@ -140,7 +245,11 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "shunt_ep_barrier": (c_int, (c_void_p, c_void_p)),
     "shunt_ep_ll_dispatch": (c_int, (c_void_p, c_char_p)),
     "shunt_ep_ll_combine": (c_int, (c_void_p, c_char_p)),
+    "shunt_plugin_register": (c_int, (POINTER(Plugin), c_char_p, c_size_t)),
+    "shunt_plugin_unregister": (c_int, (c_char_p,)),
+    "shunt_plugin_end": (c_int, (c_void_p,)),
     "shunt_device_kind": (c_char_p, ()),
+    "shunt_device_identify": (c_int, (c_int, POINTER(DeviceIdentity))),
     "shunt_device_count": (c_int, (POINTER(c_int),)),
     "shunt_device_set": (c_int, (c_int,)),
     "shunt_malloc": (c_int, (POINTER(c_void_p), c_size_t)),

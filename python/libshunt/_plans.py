@@ -8,13 +8,11 @@ import ctypes
 import dataclasses
 import json
 import os
-import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from libshunt import _arguments, _comms, _fork, _lib, _names
+from libshunt import _arguments, _callbacks, _comms, _fork, _lib, _names
 
 
 class Program(Protocol):
@@ -97,14 +95,15 @@ def _json_of(plan: dict[str, Any]) -> bytes:
         raise _lib.Error(f"the plan {_arguments.shown(plan)} is no JSON: {error}") from None
 
 
-def _warn_of_used(nranks: int, what: str) -> None:
-    """A communicator keeps the plans and the selector of its first use."""
+def warn_of_used(nranks: int, what: str, depth: int = 1) -> None:
+    """A communicator keeps the plans, the algorithms and the selector of its first use."""
     used = [comm for comm in _comms.communicators() if comm.state == "ready" and nranks in (0, comm.nranks)]
     if used:
         warnings.warn(
             f"{what} comes after the first use of communicator {used[0].id} of {used[0].nranks} ranks, which goes on "
-            "without it: register plans and set the selector before the first collective, or make a new communicator",
-            stacklevel=3,
+            "without it: register plans and algorithms, and set the selector, before the first collective, or make a "
+            "new communicator",
+            stacklevel=2 + depth,
         )
 
 
@@ -126,16 +125,21 @@ def plan(source: Source) -> str:
         return name
     if result:
         raise _lib.Error(f"the plan was not registered: {_lib.text(why.value)}")
-    _warn_of_used(int(report.values["ranks"]), f"plan {name}")
+    warn_of_used(int(report.values["ranks"]), f"plan {name}")
     return name
 
 
 def unregister(name: str) -> None:
-    """Removes all plans of this name. Communicators that have taken them go on with them."""
-    result = _lib.library().shunt_plan_unregister(_arguments.text("name", name).encode())
-    if _lib.not_found(result):
-        raise _lib.Error(f"there is no plan {_arguments.shown(name)}: libshunt.plans() lists those that there are")
-    _lib.check(result, f"plan {_arguments.shown(name)}")
+    """Removes all plans of this name, and the program's algorithm. Communicators that have taken them keep them."""
+    shunt, text = _lib.library(private=True), _arguments.text("name", name).encode()
+    results = [shunt.shunt_plan_unregister(text), shunt.shunt_plugin_unregister(text)]
+    if all(_lib.not_found(result) for result in results):
+        raise _lib.Error(
+            f"there is no plan {_arguments.shown(name)}, and no such algorithm of the program's: libshunt.plans() and "
+            "libshunt.algorithms() list those that there are"
+        )
+    for result in results:
+        _lib.check(0 if _lib.not_found(result) else result, _arguments.shown(name))
 
 
 def plans() -> list[Plan]:
@@ -197,42 +201,32 @@ class Call:
 
 Choose: TypeAlias = Callable[[Call], "str | Plan | None"]
 
-# Addresses of answers and of trampolines stay valid for ever: communicators keep them.
+# Addresses of answers and of selectors stay valid for ever: communicators keep them.
 _answers: dict[str, ctypes.Array[ctypes.c_char]] = {}
-_trampolines: list[Any] = []
+_selections: list[_Selection] = []
 _current: _Selection | None = None
 _lock = _fork.Lock()
 
 
-class _Selection:
+class _Selection(_callbacks.Callback):
     """A function of the program as a selector of the library."""
 
+    what = "selector"
+    outcome = "such calls go on without its answer"
+
     def __init__(self, function: Choose) -> None:
-        self.function = function
+        super().__init__(function)
         self.asked = 0
-        self.complained = False
         self.callback = _lib.Selector(self._answer)
         self.address = ctypes.cast(self.callback, ctypes.c_void_p).value
-        _trampolines.append(self)
-
-    def _complain(self, text: str) -> None:
-        if not self.complained:
-            self.complained = True
-            name = getattr(self.function, "__name__", repr(self.function))
-            print(f"libshunt: the selector {name} {text}; such calls go on without its answer", file=sys.stderr)
+        _selections.append(self)
 
     def _answer(self, arg: object, request: Any) -> int | None:
         try:
             self.asked += 1
             return self._address(self.function(_call_of(request.contents)))
         except BaseException as error:
-            # Into C no exception gets; what Python does with one there is several lines and no answer.
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            self._complain(f"raised {type(error).__name__}: {error} ({place.filename}:{place.lineno})")
-            if isinstance(error, KeyboardInterrupt):
-                import _thread
-
-                _thread.interrupt_main()
+            self.raised(error)
             return None
 
     def _address(self, said: object) -> int | None:
@@ -240,7 +234,7 @@ class _Selection:
             return None
         name = said.name if isinstance(said, Plan) else said
         if not isinstance(name, str):
-            self._complain(f"returned {name!r}, which is no name of a path and not None")
+            self.complain(f"returned {name!r}, which is no name of a path and not None")
             return None
         buffer = _answers.get(name)
         if buffer is None:
@@ -287,7 +281,7 @@ def select(function: Choose | None) -> Choose | None:
         selection = _Selection(function)
         selection.start()
         _current = selection
-    _warn_of_used(0, f"the selector {getattr(function, '__name__', repr(function))}")
+    warn_of_used(0, f"the selector {getattr(function, '__name__', repr(function))}")
     return function
 
 
@@ -307,7 +301,7 @@ def forget() -> None:
 @atexit.register
 def _end_all() -> None:
     """Before the interpreter goes: communicators that live longer ask no more."""
-    if _trampolines:
+    if _selections:
         _lib.library(private=True).shunt_plan_set_selector(None, None)
-    for selection in _trampolines:
+    for selection in _selections:
         selection.end()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-The examples of docs/dsl.md and docs/python.md run, one after the other, and their pictures are what they draw. A block
-of text after an example is what it prints, where "…" stands for anything. What comes after "In a program that trains"
-runs on two ranks, with a stand-in for PyTorch. With the argument "write" the file writes the pictures:
-PYTHONPATH=python SHUNT_LIB=build/src/libshunt.so python3 tests/python/test_docs.py write
+The examples of docs/dsl.md, docs/python.md and docs/plugins*.md run, one after the other, and their pictures are what
+they draw. A block of text after an example is what it prints, where "…" stands for anything. What comes after "In a
+program that trains" runs on two ranks, with a stand-in for PyTorch. With the argument "write" the file writes the
+pictures: PYTHONPATH=python SHUNT_LIB=build/src/libshunt.so python3 tests/python/test_docs.py write
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def picture_of(page: str) -> str:
     return picture
 
 
-def train() -> None:
+def train(page: str) -> None:
     """One rank of the page's program; rank 0 prints what the page says."""
     sys.path.insert(0, os.path.join(HERE, "stand_ins"))
     names: dict[str, Any] = {}
-    for example in examples("python.md", trains=True):
+    for example in examples(page, trains=True):
         run(example, names, compare=os.environ["RANK"] == "0")
 
 
@@ -107,9 +107,14 @@ class Docs(unittest.TestCase):
     def test_examples_of_the_package(self) -> None:
         with folder() as made:
             self.check_picture("python.md")
-            self.run_train(made)
+            self.run_train("python.md", made)
 
-    def run_train(self, made: str) -> None:
+    def test_algorithms_of_ones_own(self) -> None:
+        for page in "plugins.md", "plugins_mscclpp.md":
+            with self.subTest(page=page), folder() as made:
+                self.run_train(page, made)
+
+    def run_train(self, page: str, made: str) -> None:
         env = dict(os.environ, WORLD_SIZE="2", STAND_IN_STORE=made)
         env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")  # the stand-in opens no port
         write_entry_points(made)
@@ -117,7 +122,7 @@ class Docs(unittest.TestCase):
         env.pop("LD_LIBRARY_PATH", None)  # Meson's, with which the loader finds Shunt under NCCL's name
         ranks = [
             subprocess.Popen(
-                [sys.executable, os.path.abspath(__file__), "train"],
+                [sys.executable, os.path.abspath(__file__), "train", page],
                 env=dict(env, RANK=str(rank), LOCAL_RANK=str(rank)),
                 stderr=subprocess.PIPE,
                 text=True,
@@ -139,7 +144,7 @@ if __name__ == "__main__":
                 picture = picture_of(page)
             with open(os.path.join(DOCS, name), "w", encoding="utf-8") as file:
                 file.write(picture)
-    elif sys.argv[1:] == ["train"]:
-        train()
+    elif sys.argv[1:2] == ["train"]:
+        train(sys.argv[2])
     else:
         unittest.main()

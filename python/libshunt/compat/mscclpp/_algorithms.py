@@ -16,7 +16,7 @@ from libshunt.language import AlgoSpec, CollectiveProgram
 
 from . import _selector
 from ._comm import Communicator
-from ._types import CollectiveBufferMode, DataType, PacketType, ReduceOp
+from ._types import NO_NATIVE, CollectiveBufferMode, DataType, PacketType, ReduceOp
 
 ANY_SIZE = 2**64 - 1
 _lock = _fork.Lock()
@@ -162,7 +162,7 @@ class Algorithm:
 
     @classmethod
     def create_from_native_capsule(cls, obj: object) -> Algorithm:
-        raise Error("kernels of a program's own are not supported: write a plan (docs/dsl.md), or use MSCCL++")
+        raise Error(NO_NATIVE)
 
     @property
     def message_size_range(self) -> tuple[int, int]:
@@ -372,4 +372,4 @@ def compile(algo: Callable[..., CollectiveProgram], algo_spec: AlgoSpec, rank: i
 
 
 def compile_native(name: str, file: str, **kwargs: Any) -> Any:
-    raise Error(f"{file}: kernels of a program's own are not supported: write a plan (docs/dsl.md), or use MSCCL++")
+    raise Error(f"{file}: {NO_NATIVE}")

@@ -7,6 +7,12 @@ from enum import Enum
 
 from libshunt import Error
 
+# Of kernels of a program's own.
+NO_NATIVE = (
+    "kernels for MSCCL++'s channels do not run here: write the kernel over for libshunt.algorithm() "
+    "(docs/plugins_mscclpp.md), or a plan (docs/dsl.md)"
+)
+
 
 class DataType(Enum):
     """Values are NCCL's names of the types; None: NCCL has none such."""

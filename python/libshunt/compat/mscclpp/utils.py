@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from libshunt import Error
 
-from ._types import DataType
+from ._types import NO_NATIVE, DataType
 
 
 def is_torch_tensor(tensor: Any) -> bool:
@@ -57,7 +57,7 @@ class _Kernels:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise Error("kernels of a program's own are not supported: write a plan (docs/dsl.md), or use MSCCL++")
+        raise Error(NO_NATIVE)
 
 
 class Kernel(_Kernels):

@@ -159,5 +159,13 @@ def all_reduce(tensor: torch.Tensor) -> None:
     stream.synchronize()
 
 
+def all_gather_into_tensor(output: torch.Tensor, tensor: torch.Tensor) -> None:
+    stream, handle = torch.cuda.current_stream(), group.WORLD.backend.handle
+    number = _names.dtype_number(tensor.dtype)
+    nccl = _nccl.Nccl()
+    nccl.AllGather(tensor.data_ptr(), output.data_ptr(), tensor.numel(), number, handle, stream.cuda_stream)
+    stream.synchronize()
+
+
 def is_initialized() -> bool:
     return group.WORLD is not None

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+plugins.py [-n RANKS] [CASE...]: all-reduces of a program's own on GPUs, by libshunt.algorithm: kernels by NVRTC, as a
+cubin, as PTX, by cuda.core, CuPy, Triton and numba, and a function that enqueues CuPy's kernels. Each is right for
+several sizes, eagerly and in replays of a graph, NVRTC's in 1,000. Two ranks by default, which may share a GPU
+(SHUNT_MULTI_RANK_GPU=1). The end of each case is one line; what is not installed is skipped by name. Ends after a
+minute at most. Exit 77: no GPU.
+"""
+
+import argparse
+import array
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from ctypes import byref, c_void_p
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+os.environ.setdefault("SHUNT_LIB", os.path.join(ROOT, "build", "src", "libshunt.so"))
+os.environ.setdefault("SHUNT_MULTI_RANK_GPU", "1")
+os.environ.setdefault("SHUNT_NCCL_LIB", "none")  # which would refuse ranks that share a GPU
+os.environ.setdefault("SHUNT_TIMEOUT", "20")
+
+import libshunt
+from libshunt import _images, _lib, _nccl, _nvrtc, _plugins
+
+LIMIT_S = 55
+COUNTS = (1, 3, 1000, 4096, 65536)
+REPLAYS = {"nvrtc": 1000}  # others: 50, since ranks that share a GPU take turns
+MOST = 1 << 18  # bytes
+FITS = {"dtypes": ["float32"], "sizes": (0, MOST), "scratch": 16 * MOST}
+
+# A kernel for any number of ranks. Of CUDA C alone, so that all compilers of it take the text.
+KERNEL = r"""
+#include <shunt/kernel.h>
+
+SHUNT_PLUGIN_KERNEL(add)
+{
+	const uint64_t first = shunt_k_bid() * shunt_k_ntid() + shunt_k_tid(), step = shunt_k_nbid() * shunt_k_ntid();
+	const uint64_t half = epoch % 2 * (call.scratch_bytes / 2);
+	const float *mine = (const float *)call.send;
+	float *sums = (float *)call.recv;
+
+	for (uint32_t rank = 0; rank < call.nranks; rank++) {
+		float *box = (float *)(call.scratch[rank] + half) + call.rank * call.count;
+		for (uint64_t i = first; i < call.count; i += step)
+			box[i] = mine[i];
+	}
+	if (!shunt_k_barrier(call))
+		return;
+	const float *boxes = (const float *)(call.scratch[call.rank] + half);
+	for (uint64_t i = first; i < call.count; i += step) {
+		float sum = 0;
+		for (uint32_t rank = 0; rank < call.nranks; rank++)
+			sum += boxes[rank * call.count + i];
+		sums[i] = sum;
+	}
+}
+"""
+BLOCKS, THREADS = 16, 256
+LAUNCH = {"blocks": BLOCKS, "threads": THREADS}
+
+
+class Skip(Exception):
+    pass
+
+
+def need(name):
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise Skip(f"no {name} ({type(error).__name__}: {' '.join(str(error).split())[:80]})") from None
+
+
+# ---- the cases: each registers an algorithm of its name
+
+
+def nvrtc():
+    libshunt.algorithm("allreduce", name="nvrtc", source=KERNEL, kernel="add", **LAUNCH, **FITS)
+
+
+def compiled(arch):
+    return _nvrtc.compile_for_gpu("add.cu", KERNEL, "add", arch, [], _nvrtc.include_path())[0]
+
+
+def cubin():
+    libshunt.algorithm("allreduce", name="cubin", cubin=compiled(_plugins._arch()), kernel="add", **LAUNCH, **FITS)
+
+
+def ptx():
+    arch = "compute_" + _plugins._arch()[len("sm_") :]
+    libshunt.algorithm("allreduce", name="ptx", cubin=compiled(arch), **LAUNCH, **FITS)
+
+
+def cuda_core():
+    try:
+        core = importlib.import_module("cuda.core")
+        program = core.Program
+    except Exception:
+        core = need("cuda.core.experimental")
+        program = core.Program
+    options = core.ProgramOptions(std="c++17", arch=_plugins._arch(), include_path=_nvrtc.include_path())
+    code = program(KERNEL, "c++", options).compile("cubin")
+    libshunt.algorithm("allreduce", name="cuda_core", cubin=code, kernel="add", **LAUNCH, **FITS)
+
+
+def cupy_source():
+    cupy = need("cupy")
+    raw = cupy.RawModule(code=KERNEL, options=("--std=c++17",))
+    libshunt.algorithm("allreduce", name="cupy_source", source=raw, kernel="add", **LAUNCH, **FITS)
+
+
+def cupy_function():
+    cupy = need("cupy")
+    cupy.cuda.Device(DEVICE).use()
+    two = cupy.zeros((2, 8), cupy.float32)
+    cupy.add.reduce(two, axis=0, out=two[0])  # compiled now, and not while ranks wait
+    cupy.cuda.runtime.deviceSynchronize()
+
+    @libshunt.algorithm("allreduce", name="cupy_function", **FITS)
+    def function(call, stream):
+        nbytes = call.send.nbytes
+        for rank in range(call.nranks):
+            call.copy(call.scratch(rank).address + call.rank * nbytes, call.send, nbytes)
+        call.barrier()
+        with cupy.cuda.ExternalStream(stream):
+            boxes = cupy.asarray(call.scratch(call.rank))[: call.nranks * nbytes].view(cupy.float32)
+            cupy.add.reduce(boxes.reshape(call.nranks, call.count), axis=0, out=cupy.asarray(call.recv))
+        call.barrier()
+
+
+def triton_kernel():
+    triton = need("triton")
+    tl = need("triton.language")
+    if RANKS != 2:
+        raise Skip("its kernel is for 2 ranks")
+    globals().update(triton=triton, tl=tl)
+
+    @triton.jit
+    def pair(send, recv, mine, theirs, my_signals, their_signals, epoch, abort, rank, n, BLOCK: tl.constexpr,
+             HALF: tl.constexpr):  # fmt: skip
+        block = tl.program_id(0)
+        call = tl.load(epoch + block) + 1
+        half = (call % 2) * HALF
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        inside = at < n
+        x = tl.load(send + at, mask=inside)
+        tl.store(theirs + half + at, x, mask=inside)
+        tl.debug_barrier()
+        tl.atomic_xchg(their_signals + rank * 64 + block, call, sem="release", scope="sys")
+        seen = tl.atomic_add(my_signals + (1 - rank) * 64 + block, 0, sem="acquire", scope="sys")
+        gone = tl.load(abort, volatile=True)
+        while (seen < call) & (gone == 0):
+            seen = tl.atomic_add(my_signals + (1 - rank) * 64 + block, 0, sem="acquire", scope="sys")
+            gone = tl.load(abort, volatile=True)
+        tl.debug_barrier()
+        y = tl.load(mine + half + at, mask=inside, volatile=True)
+        tl.store(recv + at, x + y, mask=inside)
+        tl.debug_barrier()
+        tl.store(epoch + block, call)
+
+    kinds = {"send": "*fp32", "recv": "*fp32", "mine": "*fp32", "theirs": "*fp32", "my_signals": "*i64"}
+    kinds |= {"their_signals": "*i64", "epoch": "*i64", "abort": "*i32", "rank": "i32", "n": "i32"}
+    kinds |= {"BLOCK": "constexpr", "HALF": "constexpr"}
+    constants = {"BLOCK": MOST // 4 // 64, "HALF": 2 * MOST // 4}
+    source = triton.compiler.ASTSource(fn=pair, signature=kinds, constexprs=constants)
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", int(_plugins._arch()[3:]), 32)
+    made = triton.compile(source, target=target, options={"num_warps": 4})
+    params = ["send", "recv", "scratch+0", "scratch+1", "signals+0", "signals+1", "epoch", "abort", "rank", "count"]
+    (sizes,) = _images.kernels(made.asm["cubin"]).values()
+    params += ["null"] * (len(sizes) - len(params))  # Triton's own scratch, of which this kernel has none
+    libshunt.algorithm("allreduce", name="triton_kernel", cubin=made, params=params, blocks=64, threads=4 * 32,
+                       shared=made.metadata.shared, **FITS)  # fmt: skip
+
+
+def numba_kernel():
+    """Adds what the function before it has brought here: of one rank's kernels numba has no system-wide waits."""
+    cuda = need("numba.cuda")
+    types = need("numba.types")
+    if RANKS != 2:
+        raise Skip("its kernel is for 2 ranks")
+
+    def fill(recv, count, nranks):
+        first = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        for i in range(first, count, cuda.blockDim.x * cuda.gridDim.x):
+            recv[i] = nranks
+
+    signature = types.void(types.CPointer(types.float32), types.uint64, types.uint32)
+    arch = _plugins._arch()[len("sm_") :]
+    text, _ = cuda.compile(fill, signature, device=False, abi="numba", cc=(int(arch[:-1]), int(arch[-1])))
+    libshunt.algorithm("allreduce", name="numba_kernel", cubin=text, params=["recv", "count", "nranks"], **LAUNCH, **FITS)
+
+
+CASES = {case.__name__: case for case in (
+    nvrtc, cubin, ptx, cuda_core, cupy_source, cupy_function, triton_kernel, numba_kernel
+)}  # fmt: skip
+
+
+# ---- a rank
+
+
+def wanted(case, count):
+    """Element i of rank r is r + 1 + i mod 7; numba's kernel writes the number of ranks."""
+    if case == "numba_kernel":
+        return array.array("f", [RANKS]) * count
+    return array.array("f", [RANKS * (RANKS + 1) // 2 + RANKS * (i % 7) for i in range(count)])
+
+
+def run(case, nccl, comm, stream):
+    library = _lib.library(private=True)
+    mine = array.array("f", [RANK + 1 + i % 7 for i in range(COUNTS[-1])])
+    send, recv = _nccl.Buffer(4 * len(mine)), _nccl.Buffer(4 * len(mine))
+    send.write(mine.tobytes())
+    with libshunt.force(f"allreduce:0-:{case}"):
+        path = libshunt.path("allreduce", COUNTS[-1], "float32", comm=comm)
+        if path != case:
+            raise AssertionError(f"{case} is not taken, but {path}")
+
+        def call(count):
+            nccl.AllReduce(send.address, recv.address, count, 7, 0, comm, stream.handle)
+
+        def check(count, what):
+            stream.synchronize()
+            if array.array("f", recv.read(4 * count)) != wanted(case, count):
+                raise AssertionError(f"{case}: wrong values of {count} elements {what}")
+            recv.write(bytes(4 * count))
+
+        for count in COUNTS:
+            call(count)
+            check(count, "eagerly")
+        graph = c_void_p()
+        _lib.check(library.shunt_capture_begin(c_void_p(stream.handle)), "capture")
+        call(4096)
+        _lib.check(library.shunt_capture_end(c_void_p(stream.handle), byref(graph)), "capture")
+        replays = REPLAYS.get(case, 50)
+        begin = time.monotonic()
+        for _ in range(replays):
+            _lib.check(library.shunt_graph_launch(graph, c_void_p(stream.handle)), "replay")
+        stream.synchronize()
+        took = time.monotonic() - begin
+        check(4096, f"after {replays} replays")
+        call(4096)
+        check(4096, "eagerly after a graph")
+        _lib.check(library.shunt_graph_destroy(graph), "graph")
+    if RANK == 0:
+        each = took / replays * 1e6
+        print(f"OK {case}: {len(COUNTS)} sizes, {replays} replays of 4096 elements ({each:.1f} us each)")
+
+
+def rank_main(path, cases):
+    there = []
+    _nccl.device_set(DEVICE)
+    for case in cases:
+        try:
+            CASES[case]()
+            there.append(case)
+        except (Skip, libshunt.Error) as error:
+            word = "SKIP" if isinstance(error, Skip) or "no NVRTC is here" in str(error) else "FAIL"
+            if RANK == 0:
+                print(f"{word} {case}: {error}", flush=True)
+            if word == "FAIL":
+                sys.exit(1)
+    nccl, stream = _nccl.Nccl(), _nccl.Stream()
+    if RANK == 0:
+        with open(path + ".new", "wb") as file:
+            file.write(nccl.unique_id())
+        os.rename(path + ".new", path)
+    while not os.path.exists(path):
+        time.sleep(0.01)  # pause: poll
+    with open(path, "rb") as file:
+        comm = nccl.init_rank(RANKS, file.read(), RANK)
+    for case in there:
+        run(case, nccl, comm, stream)
+        sys.stdout.flush()
+    nccl.CommDestroy(comm)
+
+
+def main():
+    global RANK, RANKS, DEVICE
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-n", type=int, default=2)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--id")
+    parser.add_argument("cases", nargs="*", default=[])
+    said = parser.parse_args()
+    for case in said.cases:
+        if case not in CASES:
+            parser.error(f"there is no case {case}: {', '.join(CASES)}")
+    RANKS = said.n
+    cases = said.cases or list(CASES)
+    if said.rank is not None:
+        RANK = said.rank
+        signal.alarm(LIMIT_S)
+        count = len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines())
+        DEVICE = RANK % max(1, count)
+        rank_main(said.id, cases)
+        return 0
+    if os.environ.get("SHUNT_DEVICE") != "cuda":
+        os.environ["SHUNT_DEVICE"] = "cuda"
+    try:
+        gone = subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode
+    except OSError:
+        gone = 1
+    if gone:
+        print("SKIP plugins: no GPU")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, os.path.abspath(__file__), "-n", str(RANKS), "--id", os.path.join(folder, "id")]
+        ranks = [subprocess.Popen([*command, "--rank", str(rank), *cases]) for rank in range(RANKS)]
+        end = time.monotonic() + LIMIT_S
+        codes = [None] * RANKS
+        while None in codes and time.monotonic() < end and not any(codes):
+            codes = [rank.poll() for rank in ranks]
+            time.sleep(0.05)  # pause: poll
+        for rank in ranks:
+            rank.kill()
+        codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        print(f"FAIL plugins: ranks ended with {codes} (-9: killed after another one's error, or after {LIMIT_S} s)")
+        return 1
+    print("OK plugins")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
