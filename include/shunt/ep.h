@@ -25,13 +25,14 @@
  *   -ENOSPC       the group has less memory than the call needs; the line has both numbers. Nothing was enqueued
  *   -EBUSY        the stream's capture was spoiled, or it captures and the call cannot be captured; at create: the
  *                 thread is inside ncclGroupStart
- *   -EDEADLK      a third low latency call of its kind, before the first was received. Nothing was enqueued
+ *   -EDEADLK      a third low latency call of its kind, before the first was received; or a ninth notify, before the
+ *                 counts of the first were asked for. Nothing was enqueued
  *   -EOPNOTSUPP   at create: the ranks are not joined by NVLink, are on several hosts, or are more than 8
  *   -ENODEV, -ENOMEM, -EIO
- *   -EOWNERDEAD, -ETIMEDOUT, -ECANCELED, -EPROTO, -EINVAL, -EDEADLK
+ *   -EOWNERDEAD, -ETIMEDOUT, -ECANCELED, -EOVERFLOW, -EPROTO, -EINVAL, -EDEADLK
  *                 the group is broken, as shunt_ep_error() says: a rank died or did not come in time, the group was
- *                 aborted, the ranks' calls differ, a token names what is no expert, or a graph made a third call. All
- *                 later calls say so
+ *                 aborted, more rows came than a rank has room for, the ranks' calls differ, a token names what is no
+ *                 expert, or a graph made a third call. All later calls say so
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -55,6 +56,8 @@ struct shunt_ep; /* a group. Its pointer is a name, and never that of an earlier
 enum {
 	/* Low latency calls and barriers go on without ranks that are masked, die or do not come in time. */
 	SHUNT_EP_MASKS = 1,
+	/* Rows of normal mode for which there is no room are left out: combine adds nothing for them. */
+	SHUNT_EP_DROP = 2,
 };
 
 /* ---- groups */
@@ -67,7 +70,7 @@ struct shunt_ep_shape {
 	int32_t hidden;        /* elements of a row */
 	int32_t element_bytes; /* of its widest form; low latency calls need 2 */
 	int32_t ll_tokens;     /* most tokens of a rank in a low latency call; 0: none */
-	int32_t blocks;        /* of calls of normal mode; 0: none */
+	int32_t blocks;        /* of calls of normal mode, up to 64; 0: none */
 };
 /* Bytes for struct shunt_ep_config. Either pointer may be NULL. */
 SHUNT_API int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p);
@@ -111,6 +114,100 @@ SHUNT_API int shunt_ep_masks(struct shunt_ep *group, int32_t *masks, void *strea
 SHUNT_API int shunt_ep_masks_clear(struct shunt_ep *group, void *stream);
 /* On the device, waits for all ranks; with SHUNT_EP_MASKS it masks those that do not come in time. */
 SHUNT_API int shunt_ep_barrier(struct shunt_ep *group, void *stream);
+
+/* ---- normal mode: any number of tokens, rows without gaps */
+
+/* Counts which rank and expert gets what. Of this rank alone: waits for no peer. */
+struct shunt_ep_layout {
+	size_t size;
+	void *stream;
+	const int64_t *topk_idx;       /* [tokens][topk]; -1: no expert. Another value breaks the group: -EINVAL */
+	int32_t tokens, topk, experts; /* up to 16,777,214 tokens */
+	int32_t *per_rank;             /* [nranks]: tokens; one that has two experts there counts once */
+	int32_t *per_host;             /* NULL: the ranks are on one host */
+	int32_t *per_expert;           /* [experts]: places; a token that names an expert twice counts twice */
+	uint8_t *in_rank;              /* [tokens][nranks]: 1 where the token goes, else 0 */
+};
+SHUNT_API int shunt_ep_layout(struct shunt_ep *group, const struct shunt_ep_layout *call);
+
+/*
+ * Tells the ranks what will come. The results are the routing by which dispatch and combine go, any number of times.
+ * ticket_p: for shunt_ep_counts(); may be NULL where counts is 0.
+ */
+struct shunt_ep_notify {
+	size_t size;
+	void *stream;
+	const int32_t *per_rank;   /* of shunt_ep_layout(), as are the next two */
+	const int32_t *per_expert; /* NULL: the counts of local experts are 0 */
+	const uint8_t *in_rank;
+	int32_t tokens;
+	int32_t experts;      /* (=) */
+	int32_t alignment;    /* to a multiple of which each expert's count is rounded up, from 1 on */
+	int32_t *rank_prefix; /* [nranks][nranks]: [i][j] are the rows that rank j gets of ranks 0 ... i */
+	int32_t *send_row;    /* [tokens][nranks]: the token's place among this rank's rows there; -1: not sent */
+	int32_t *received;    /* [1]: rows that come to this rank */
+	int32_t counts;       /* 1: shunt_ep_counts() will be asked; not in a capture, where -EBUSY says so */
+};
+SHUNT_API int shunt_ep_notify(struct shunt_ep *group, const struct shunt_ep_notify *call, uint64_t *ticket_p);
+/*
+ * Waits on the host until the notify has run; once for each ticket. rows_p: what `received` has. experts: host, [local
+ * experts], the rounded counts; NULL: not wanted. -EINVAL: there is no such ticket.
+ */
+SHUNT_API int shunt_ep_counts(struct shunt_ep *group, uint64_t ticket, int32_t *rows_p, int32_t *experts);
+
+/*
+ * Rows come to the outputs by source rank, then source token. If a rank gets more rows than its capacity, none is
+ * written behind it, and the group is broken on all ranks with -EOVERFLOW, or the rows are left out (SHUNT_EP_DROP).
+ */
+struct shunt_ep_dispatch {
+	size_t size;
+	void *stream;
+	const int32_t *rank_prefix; /* of shunt_ep_notify(), as are the next two */
+	const int32_t *send_row;
+	const int32_t *received;
+	const void *x;      /* [tokens] rows */
+	int64_t row_bytes;  /* (=) any number from 1 on */
+	const void *scales; /* [tokens][nscales] of 4 bytes, any type, with strides in elements */
+	int32_t nscales;    /* (=) 0: none */
+	int64_t scale_token_stride, scale_stride;
+	const int64_t *topk_idx;   /* [tokens][topk] */
+	const float *topk_weights; /* [tokens][topk]; NULL: zeros */
+	int32_t tokens;
+	int32_t topk;             /* (=) 0: topk_idx and weights do not travel */
+	int32_t experts;          /* (=) */
+	int32_t blocks;           /* (=) 0: Shunt decides. Results do not depend on it */
+	int32_t capacity;         /* rows of the outputs */
+	int32_t pad;              /* 1: recv_topk_idx is -1 from the last row to the capacity */
+	void *recv_x;             /* [capacity] rows */
+	void *recv_scales;        /* [capacity][nscales] */
+	int64_t *recv_topk_idx;   /* [capacity][topk]: local experts; -1 where the expert is another rank's */
+	float *recv_topk_weights; /* [capacity][topk]: 0 where the expert is another rank's; NULL: not wanted */
+	int32_t *src_idx;         /* [capacity]: the token on its source rank, for combine; NULL: not wanted */
+};
+SHUNT_API int shunt_ep_dispatch(struct shunt_ep *group, const struct shunt_ep_dispatch *call);
+
+/*
+ * out: (bias[0] + bias[1]) + row of rank 0 + row of rank 1 ... in float32, rounded once. A token that went nowhere gets
+ * the biases, or zeros. out_weights: the weights of its rows, added in the same order.
+ */
+struct shunt_ep_combine {
+	size_t size;
+	void *stream;
+	const int32_t *rank_prefix, *send_row; /* as at dispatch */
+	const int32_t *src_idx;                /* of dispatch */
+	const void *x;                         /* [rows][hidden], in the order of the dispatched rows */
+	int32_t dtype;                         /* (=) NCCL's number: 6 float16, 7 float32, 9 bfloat16 */
+	int32_t rows;                          /* of x; those that are more than came are not looked at */
+	int32_t hidden;                        /* (=) */
+	int32_t tokens;                        /* as at dispatch */
+	int32_t topk;                          /* (=) 0: no weights */
+	int32_t blocks;                        /* (=) 0: Shunt decides. Results do not depend on it */
+	const float *topk_weights;             /* [rows][topk] */
+	const void *bias[2];                   /* [tokens][hidden], or NULL */
+	void *out;                             /* [tokens][hidden] */
+	float *out_weights;                    /* [tokens][topk] */
+};
+SHUNT_API int shunt_ep_combine(struct shunt_ep *group, const struct shunt_ep_combine *call);
 
 /* ---- low latency mode: a fixed capacity, without counts on the host */
 

@@ -31,6 +31,7 @@ struct shunt_decision;       /* algos/algo.h */
 /* Of a communicator that runs no collectives: memory of its own in place of their slots and rings. */
 struct shunt_comm_own {
 	size_t bytes;           /* zeroed, behind the control words; 0: the communicator runs collectives */
+	size_t host_bytes;      /* zeroed and page-locked, behind its struct shunt_host_ctrl */
 	const char *noun;       /* for texts: "expert parallel group". Static, as are all texts here */
 	const char *limit_name; /* the variable by which a user raises limit_ns */
 	uint64_t limit_ns;      /* longest wait of its kernels; 0: for ever */

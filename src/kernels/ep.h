@@ -19,6 +19,20 @@
  *
  * All of it is lines of 128 bytes, 120 of data and then the number of the call, which is never used again. So calls of
  * other sizes may follow each other, and what an earlier call left is never taken for new.
+ *
+ * Normal mode. Its calls (notify, dispatch, combine) have numbers of their own. A channel is a warp that sends and a
+ * warp that receives or adds, the same on all ranks. A rank's memory has, for each call anew:
+ *
+ *   heads  [channel][source]: a line
+ *   notify [source]: the counts, as lines
+ *   rings  [channel][source without this rank][slot]: a row, as lines
+ *
+ * A line's flag is the number of the call, and in a ring, in its lower bits, which row it is: in a dispatch the step of
+ * the ring, in a combine the token, each plus 1. A rank sends to a peer when the peer has ended the call before, so
+ * each call may divide the memory in its own way.
+ *
+ * A row on the wire is words of 8 bytes, then the row itself: {row, token}, nothing, {expert, weight} for each of the
+ * token's places, the scales by two; up to a multiple of 16 bytes.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +48,8 @@
 #define SHUNT_EP_WEIGHTS_BYTES(n) ((uint64_t)2 * (n) * SHUNT_EP_MAX_LL_TOKENS * SHUNT_EP_LINE)
 
 enum { SHUNT_EP_DISPATCH, SHUNT_EP_COMBINE, SHUNT_EP_KINDS };
+/* Kinds of calls of normal mode. */
+enum { SHUNT_EP_NOTIFY, SHUNT_EP_NORMAL_DISPATCH, SHUNT_EP_NORMAL_COMBINE };
 /* The form of received rows, as in shunt/ep.h. */
 enum { SHUNT_EP_FORM_AS_IS, SHUNT_EP_FORM_FP8, SHUNT_EP_FORM_FP8_ROUND, SHUNT_EP_FORM_FP8_UE8M0 };
 
@@ -52,13 +68,25 @@ struct shunt_ep_calls {
 	uint64_t read[2][SHUNT_KARGS_MAX_RANKS];
 };
 
-/* Written by this rank alone, except for `read`. */
+#define SHUNT_EP_CHANNELS (SHUNT_MAX_BLOCKS * SHUNT_MAX_THREADS / 64) /* two warps each */
+
+/* Of normal mode. */
+struct shunt_ep_normal {
+	uint64_t number; /* of the last call */
+	uint64_t blocks; /* of the running launch, that have ended */
+	/* Written by peers: the last call that the peer has ended; and flags of the rows that it has read. */
+	uint64_t read[SHUNT_KARGS_MAX_RANKS];
+	uint64_t taken[SHUNT_KARGS_MAX_RANKS][SHUNT_EP_CHANNELS];
+};
+
+/* Written by this rank alone, except for what peers have read. */
 struct shunt_ep_ctrl {
 	uint32_t mask[SHUNT_KARGS_MAX_RANKS]; /* 1: this rank goes on without that one */
 	struct shunt_ep_calls calls[SHUNT_EP_KINDS];
 	/* With masks: twice the number of a call, and 1 if the rank did not come to it. For the blocks of a launch. */
 	uint64_t status[SHUNT_KARGS_MAX_RANKS];
 	uint64_t waited[SHUNT_MAX_BLOCKS][SHUNT_KARGS_MAX_RANKS]; /* ns, by a block of a launch for a rank's data */
+	struct shunt_ep_normal normal;
 };
 
 /* Byte offsets in each rank's memory. */
@@ -66,11 +94,37 @@ struct shunt_ep_ctrl {
 #define SHUNT_EP_CTRL_BYTES (64u << 10)
 #define SHUNT_EP_NORMAL_AT ((uint64_t)SHUNT_EP_CTRL_AT + SHUNT_EP_CTRL_BYTES)
 
-/*
- * Normal mode begins with the counts that ranks tell each other: two sets, and from each source a word for each pair of
- * ranks or expert. Rings are behind them.
- */
-#define SHUNT_EP_NOTIFY_BYTES(n) (2 * ((uint64_t)(n) * (uint64_t)(n) + 32768) * 8)
+/* Of a flag of normal mode: bits below the number of the call. */
+#define SHUNT_EP_STEP_BITS 24
+#define SHUNT_EP_MAX_TOKENS ((1u << SHUNT_EP_STEP_BITS) - 2)
+
+/* What every channel tells every peer first in a call of normal mode. */
+#define SHUNT_EP_SAME 6u
+struct shunt_ep_head {
+	/*
+	 * Must be alike on all ranks: kind, blocks, bytes of a row (combine: elements), topk, scales (combine: dtype),
+	 * experts. 0 where a kind has none.
+	 */
+	uint32_t same[SHUNT_EP_SAME];
+	uint32_t rows;   /* dispatch: that come on the channel */
+	uint32_t tokens; /* of the rank */
+	uint32_t room;   /* rows of the outputs of a dispatch, or of the input of a combine */
+	uint32_t pad[3];
+};
+
+/* Bytes that a notify of n ranks may need. */
+#define SHUNT_EP_NOTIFY_BYTES(n) \
+	((uint64_t)(n) * (SHUNT_EP_LINE + shunt_ep_wire(4 * ((uint64_t)(n) + SHUNT_EP_ALL_EXPERTS / (uint64_t)(n)))))
+#define SHUNT_EP_ALL_EXPERTS 32767u
+
+/* Counts for the host, in page-locked memory behind the rank's host_ctrl: each ticket's, in turns. */
+#define SHUNT_EP_TICKETS 8u
+struct shunt_ep_counts {
+	uint64_t ticket; /* written last */
+	int32_t rows, pad;
+	int32_t experts[];
+};
+#define SHUNT_EP_COUNTS_BYTES(n) (16 + 4 * (((uint64_t)SHUNT_EP_ALL_EXPERTS / (uint64_t)(n) + 3) / 4 * 4))
 
 /*
  * The 16 bytes at the beginning of a head: the values that must be alike on all ranks, and the number of tokens. The
@@ -108,6 +162,36 @@ struct shunt_kargs_ep_ll {
 	uint32_t scales;    /* of 4 bytes, in a row; 0: none */
 };
 
+/* Of normal mode. `send` is x, or what is cast of it; `recv` recv_x or out. */
+struct shunt_kargs_ep {
+	struct shunt_kargs k;
+	uint64_t rings_at;            /* in each rank's memory */
+	uint32_t slot_bytes, slots;   /* of a ring */
+	uint32_t same[SHUNT_EP_SAME]; /* as in a head */
+	uint32_t room, tokens;        /* the same */
+	uint32_t front;               /* bytes in front of a row on the wire */
+	uint32_t row_bytes;           /* of the program's rows */
+	uint32_t topk, scales, experts;
+	uint32_t alignment;
+	const int32_t *rank_prefix_in, *send_row_in;
+	int32_t *rank_prefix, *send_row, *received;
+	const int64_t *topk_idx;
+	const float *topk_weights;
+	const void *scale;
+	int64_t scale_token_stride, scale_stride;
+	void *recv_scales;
+	int64_t *recv_topk_idx;
+	float *recv_topk_weights;
+	int32_t *src_idx;
+	const void *bias[2];
+	int32_t *per_rank, *per_expert;
+	uint8_t *in_rank;
+	uint64_t counts_at; /* from the rank's host_ctrl on; 0: no counts */
+	uint64_t ticket;
+};
+
+static_assert(sizeof(struct shunt_kargs_ep) <= 512, "a launch's arguments are few");
+static_assert(sizeof(struct shunt_ep_head) == 48, "three packs of a line");
 static_assert(sizeof(struct shunt_ctrl) <= SHUNT_CTRL_BYTES, "the control words of a group follow");
 static_assert(sizeof(struct shunt_ep_ctrl) <= SHUNT_EP_CTRL_BYTES, "the rings follow");
 static_assert(offsetof(struct shunt_ep_ctrl, calls) % 8 == 0, "words of 8 bytes");

@@ -6,23 +6,7 @@
  * phase, or both. A send phase takes the next number, a receive phase that of the call with its key. A set may be
  * written again when every rank has said that it has read the last call there; so two calls of a kind may be under way.
  */
-#include "kernels/ep_wait.h"
-
-/* Reports an error of this rank's call, or of the peer's; the first thread that reports is heard. */
-GPU_NOINLINE void ep_fault(const struct shunt_kargs &a, uint32_t reason, uint32_t peer, uint32_t channel, uint32_t pad,
-    uint64_t expected, uint64_t seen)
-{
-	struct shunt_ctrl *ctrl = progress_ctrl(a);
-	struct shunt_fault *f = spin_fault(ctrl, a.rank, peer);
-
-	if (!f)
-		return;
-	f->channel = channel;
-	f->pad = pad;
-	f->expected = expected;
-	f->seen = seen;
-	spin_give_up(ctrl, f, reason);
-}
+#include "kernels/ep_fault.h"
 
 struct ep_call {
 	struct shunt_ep_calls *calls;

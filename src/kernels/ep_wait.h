@@ -10,6 +10,7 @@
 #include "kernels/spin.h"
 
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_ep_ll &a) { return progress_ctrl(a.k); }
+GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_ep &a) { return progress_ctrl(a.k); }
 
 GPU_FN struct shunt_ep_ctrl *ep_ctrl(const struct shunt_kargs &a, uint32_t rank)
 {

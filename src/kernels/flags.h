@@ -37,6 +37,8 @@
 	ROW(K_EP_MASKS,          6, 1, EP)      /* go on without ranks that are masked, or do not come in time */ \
 	ROW(K_EP_SEND,           7, 1, EP)      /* phases of a call */ \
 	ROW(K_EP_RECEIVE,        8, 1, EP) \
+	ROW(K_EP_DROP,           9, 1, EP)      /* rows without room are left out */ \
+	ROW(K_EP_PAD,           10, 1, EP)      /* -1 behind the last row's experts */ \
 	ROW(PLAN_LL8,           12, 1, PLAN)    /* LL packets are stored 8 bytes at a time */ \
 	ROW(PLAN_DIRECT0,       13, 2, PLAN)    /* peers access the callers' memory, not staging buffers */
 /* Of a plan's program: shunt_prog_head.flags. */

@@ -206,9 +206,14 @@ enum {
 	SHUNT_FAULT_MISMATCH,
 	SHUNT_FAULT_PLACE,
 	/* Of expert parallel groups (kernels/ep.h). */
-	SHUNT_FAULT_EXPERT,    /* seen: an id that is no expert of `expected` ones; channel, pad: its token and place */
-	SHUNT_FAULT_DIFFERS,   /* expected, seen: the values of this rank's call, and of the peer's */
+	SHUNT_FAULT_EXPERT, /* seen: an id that is no expert of `expected` ones; channel, pad: its token and place */
+	/*
+	 * expected, seen: the values of this rank's call, and of the peer's. channel: the kind of a call of normal
+	 * mode, of which pad says the value; SHUNT_CHECK_CHANNEL: of a low latency dispatch.
+	 */
+	SHUNT_FAULT_DIFFERS,
 	SHUNT_FAULT_UNDER_WAY, /* a third call of a kind is sent (seen 1), or one is received that was not sent (0) */
+	SHUNT_FAULT_OVERFLOW,  /* the peer has room for `expected` of `seen` rows. channel: the kind of the call */
 };
 /* Peer of a fault: packets are missing, which do not say who should have written them. */
 #define SHUNT_FAULT_ANY_PEER UINT32_MAX

@@ -82,11 +82,15 @@
 	X(ep_barrier,            ep_barrier,     shunt_kargs) \
 	X(ep_ll_dispatch,        ep_ll_dispatch, shunt_kargs_ep_ll) \
 	X(ep_ll_combine,         ep_ll_combine,  shunt_kargs_ep_ll) \
-	X(ep_ll_combine_sums,    ep_ll_combine,  shunt_kargs_ep_ll)
+	X(ep_ll_combine_sums,    ep_ll_combine,  shunt_kargs_ep_ll) \
+	X(ep_layout,             ep_notify,      shunt_kargs_ep) \
+	X(ep_notify,             ep_notify,      shunt_kargs_ep) \
+	X(ep_dispatch,           ep_dispatch,    shunt_kargs_ep) \
+	X(ep_combine,            ep_combine,     shunt_kargs_ep)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
-	X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine)
+	X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -119,6 +123,7 @@
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* Sums of experts' rows. */
 #define SHUNT_EP_SUM_ROWS(X, shape) X(shape, sum, 0, f16, 6) X(shape, sum, 0, bf16, 9)
+#define SHUNT_EP_NORMAL_SUM_ROWS(X, shape) SHUNT_EP_SUM_ROWS(X, shape) X(shape, sum, 0, f32, 7)
 /* The interpreter of plans has a kernel for each type, which knows all operators. The shape says how packets travel. */
 #define SHUNT_PLAN_ROWS(X, shape) SHUNT_DTYPE_LIST(SHUNT_ANY_ROW, X, shape)
 #define SHUNT_ANY_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
@@ -176,7 +181,11 @@
 	SHUNT_BARRIER_ROW(X, ep_barrier) \
 	SHUNT_BARRIER_ROW(X, ep_ll_dispatch) \
 	SHUNT_EP_SUM_ROWS(X, ep_ll_combine) \
-	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_sums)
+	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_sums) \
+	SHUNT_BARRIER_ROW(X, ep_layout) \
+	SHUNT_BARRIER_ROW(X, ep_notify) \
+	SHUNT_BARRIER_ROW(X, ep_dispatch) \
+	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

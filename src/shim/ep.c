@@ -352,6 +352,8 @@ int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint6
 
 /* The caller's struct to c. newest: the first field that early callers do not know. */
 #define TAKE(name, call, newest) take(name, "call", call, offsetof(__typeof__(c), newest), &c, sizeof(c))
+/* The same of one that no caller knows without some field. */
+#define TAKE_ALL(name, call) take(name, "call", call, sizeof(c), &c, sizeof(c))
 
 int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes)
 {
@@ -376,6 +378,39 @@ int shunt_ep_masks_clear(struct shunt_ep *group, void *stream)
 int shunt_ep_barrier(struct shunt_ep *group, void *stream)
 {
 	ON_GROUP("ep_barrier", shunt_ep_group_barrier(l->group, stream));
+}
+
+int shunt_ep_layout(struct shunt_ep *group, const struct shunt_ep_layout *call)
+{
+	struct shunt_ep_layout c;
+
+	ON_GROUP("ep_layout", TAKE_ALL("ep_layout", call) ? -EINVAL : shunt_ep_group_layout(l->group, &c));
+}
+
+int shunt_ep_notify(struct shunt_ep *group, const struct shunt_ep_notify *call, uint64_t *ticket_p)
+{
+	struct shunt_ep_notify c;
+
+	ON_GROUP("ep_notify", TAKE_ALL("ep_notify", call) ? -EINVAL : shunt_ep_group_notify(l->group, &c, ticket_p));
+}
+
+int shunt_ep_counts(struct shunt_ep *group, uint64_t ticket, int32_t *rows_p, int32_t *experts)
+{
+	ON_GROUP("ep_counts", shunt_ep_group_counts(l->group, ticket, rows_p, experts));
+}
+
+int shunt_ep_dispatch(struct shunt_ep *group, const struct shunt_ep_dispatch *call)
+{
+	struct shunt_ep_dispatch c;
+
+	ON_GROUP("ep_dispatch", TAKE_ALL("ep_dispatch", call) ? -EINVAL : shunt_ep_group_dispatch(l->group, &c));
+}
+
+int shunt_ep_combine(struct shunt_ep *group, const struct shunt_ep_combine *call)
+{
+	struct shunt_ep_combine c;
+
+	ON_GROUP("ep_combine", TAKE_ALL("ep_combine", call) ? -EINVAL : shunt_ep_group_combine(l->group, &c));
 }
 
 int shunt_ep_ll_dispatch(struct shunt_ep *group, const struct shunt_ep_ll_dispatch *call)

@@ -6,7 +6,7 @@
 #include "tests/support/pause.h"
 #include "tools/common/reference.h"
 
-#define POISON 0xa5
+#define POISON EP_POISON
 
 static size_t slots(const struct ep_job *j)
 {
@@ -82,13 +82,13 @@ static void make_inputs(struct ep_run *run, int s)
 	}
 }
 
-/* Device memory that is poisoned, or has a copy of `from`. */
-static void *device_memory(struct ep_run *run, const void *from, size_t bytes)
+void *ep_run_memory(struct ep_run *run, const void *from, size_t bytes, bool odd)
 {
-	size_t skip = run->job.odd ? 2 : 0;
+	size_t skip = odd ? 2 : 0;
 	char *dev = NULL, *poison = malloc(bytes + 16);
 
-	if (shunt_malloc((void **)&dev, bytes + 16) || run->nmemory == 20)
+	if (shunt_malloc((void **)&dev, bytes + 16) ||
+	    run->nmemory == (int)(sizeof(run->memory) / sizeof(run->memory[0])))
 		abort();
 	run->memory[run->nmemory++] = dev;
 	memset(poison, POISON, bytes + 16);
@@ -100,24 +100,22 @@ static void *device_memory(struct ep_run *run, const void *from, size_t bytes)
 	return dev + skip;
 }
 
+static void *device_memory(struct ep_run *run, const void *from, size_t bytes)
+{
+	return ep_run_memory(run, from, bytes, run->job.odd);
+}
+
 /* The same at a multiple of 16 bytes: elements of more than 2 bytes. */
 static void *words(struct ep_run *run, const void *from, size_t bytes)
 {
-	bool odd = run->job.odd;
-	void *dev;
-
-	run->job.odd = false;
-	dev = device_memory(run, from, bytes);
-	run->job.odd = odd;
-	return dev;
+	return ep_run_memory(run, from, bytes, false);
 }
 
-int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct rank *r)
+void ep_run_inputs(struct ep_run *run, const struct ep_job *job, int rank)
 {
 	const struct ep_job *j = &run->job;
-	size_t nslots = slots(job), nlocal = local(job), n = (size_t)job->tokens[r->rank], k = (size_t)job->topk;
 
-	*run = (struct ep_run){ .job = *job, .rank = r->rank };
+	*run = (struct ep_run){ .job = *job, .rank = rank };
 	for (int s = 0; s < j->nranks; s++)
 		make_inputs(run, s);
 	run->in = (struct ep_inputs){ .nranks = j->nranks,
@@ -130,6 +128,14 @@ int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct ra
 		.x = (const uint16_t *const *)run->x,
 		.masked = j->masked,
 		.rank_sums = getenv("SHUNT_EP_SUM") && !strcmp(getenv("SHUNT_EP_SUM"), "rank") };
+}
+
+int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct rank *r)
+{
+	const struct ep_job *j = &run->job;
+	size_t nslots = slots(job), nlocal = local(job), n = (size_t)job->tokens[r->rank], k = (size_t)job->topk;
+
+	ep_run_inputs(run, job, r->rank);
 	run->dispatch = (struct shunt_ep_ll_dispatch){ .size = sizeof(run->dispatch),
 		.stream = r->stream,
 		.phases = SHUNT_EP_SEND | SHUNT_EP_RECEIVE,
@@ -193,8 +199,7 @@ static void drop(struct ep_ll_outputs *out)
 	free(out->routing);
 }
 
-/* Bitwise, of the device's memory; dtype: any NaN is as good as another. Checks what lies behind, too. */
-static int compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype)
+int ep_compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype)
 {
 	size_t each = shunt_dtype_bytes[dtype], bytes = n * each, first = 0;
 	char *got = malloc(bytes + 8);
@@ -220,15 +225,15 @@ int ep_run_check_dispatch(struct ep_run *run, const struct rank *r)
 	struct ep_ll_outputs out = expected(run, run->rank);
 	size_t nslots = slots(j), nlocal = local(j);
 	const struct shunt_ep_ll_dispatch *d = &run->dispatch;
-	int wrong = compare(r, "count", d->count, out.count, nlocal, SHUNT_I32);
+	int wrong = ep_compare(r, "count", d->count, out.count, nlocal, SHUNT_I32);
 
-	wrong |= compare(r, "src_idx", d->src_idx, out.src_idx, nlocal * nslots, SHUNT_I32);
-	wrong |= compare(r, "ranges", d->ranges, out.ranges, nlocal * (size_t)j->nranks, SHUNT_I64);
-	wrong |= compare(r, "routing", d->routing, out.routing, nslots * (size_t)j->topk * 2, SHUNT_U8);
-	wrong |= compare(r, "recv_x", d->recv_x, out.x, nlocal * nslots * (size_t)j->hidden,
+	wrong |= ep_compare(r, "src_idx", d->src_idx, out.src_idx, nlocal * nslots, SHUNT_I32);
+	wrong |= ep_compare(r, "ranges", d->ranges, out.ranges, nlocal * (size_t)j->nranks, SHUNT_I64);
+	wrong |= ep_compare(r, "routing", d->routing, out.routing, nslots * (size_t)j->topk * 2, SHUNT_U8);
+	wrong |= ep_compare(r, "recv_x", d->recv_x, out.x, nlocal * nslots * (size_t)j->hidden,
 	    j->form == SHUNT_EP_AS_IS ? j->dtype : SHUNT_F8E4M3);
 	if (scales(j))
-		wrong |= compare(r, "recv_scales", d->recv_scales, out.scales, nlocal * nslots * scales(j),
+		wrong |= ep_compare(r, "recv_scales", d->recv_scales, out.scales, nlocal * nslots * scales(j),
 		    j->form == SHUNT_EP_FP8_UE8M0 ? SHUNT_U32 : SHUNT_F32);
 	drop(&out);
 	return wrong;
@@ -288,7 +293,7 @@ int ep_run_check_combine(struct ep_run *run, const struct rank *r)
 	}
 	ep_ll_combine(
 	    &run->in, run->rank, j->max_tokens, j->dtype, (const uint16_t *const *)rows, src_idx, ranges, sums);
-	wrong = compare(r, "out", run->combine.out, sums, n, j->dtype);
+	wrong = ep_compare(r, "out", run->combine.out, sums, n, j->dtype);
 	for (int s = 0; s < j->nranks; s++) {
 		drop(&out[s]);
 		free(rows[s]);

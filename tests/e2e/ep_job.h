@@ -41,9 +41,17 @@ struct ep_run {
 	uint16_t *x[EP_MOST_RANKS];
 	struct shunt_ep_ll_dispatch dispatch;
 	struct shunt_ep_ll_combine combine;
-	void *memory[20];
+	void *memory[32];
 	int nmemory;
 };
+
+/* The job's inputs of all ranks; no memory of the device. */
+void ep_run_inputs(struct ep_run *run, const struct ep_job *job, int rank);
+/* Memory of the device until ep_run_finish(): poisoned, or a copy of `from`, with poison behind. odd: as in the job. */
+void *ep_run_memory(struct ep_run *run, const void *from, size_t bytes, bool odd);
+/* Bitwise, of the device's memory; dtype: any NaN is as good as another. Checks what lies behind, too. */
+int ep_compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype);
+enum { EP_POISON = 0xa5 };
 
 /* Bytes of memory for low latency calls. */
 uint64_t ep_job_bytes(const struct ep_job *job);

@@ -84,7 +84,7 @@ static void take_normal(const struct ep_inputs *in, int r, const struct low *all
 	int64_t idx[RANKS * MOST * 4];
 	float weights[RANKS][RANKS * MOST * 4], out_weights[MOST * 4];
 	uint16_t sums[MOST * 512];
-	const uint16_t *rows[RANKS], *bias[2] = { in->x[r], in->x[r] };
+	const void *rows[RANKS], *bias[2] = { in->x[r], in->x[r] };
 	const float *rows_weights[RANKS];
 	size_t k = (size_t)in->topk;
 	int n[RANKS];

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/coll.h"
 #include "shunt/ep.h"
 #include "tools/common/reference.h"
 
@@ -265,8 +266,13 @@ static int row_of(const struct ep_inputs *in, int rank, int source, int token)
 	return n;
 }
 
-void ep_combine(const struct ep_inputs *in, int rank, int dtype, const uint16_t *const *rows,
-    const uint16_t *const bias[2], const float *const *weights, uint16_t *out, float *out_weights)
+static float element(int dtype, const void *array, size_t i)
+{
+	return (float)ref_to_double((const char *)array + i * shunt_dtype_bytes[dtype], (enum shunt_dtype)dtype);
+}
+
+void ep_combine(const struct ep_inputs *in, int rank, int dtype, const void *const *rows, const void *const bias[2],
+    const float *const *weights, void *out, float *out_weights)
 {
 	size_t hidden = (size_t)in->hidden;
 
@@ -275,7 +281,7 @@ void ep_combine(const struct ep_inputs *in, int rank, int dtype, const uint16_t 
 
 		for (int b = 0; b < 2; b++)
 			for (size_t h = 0; h < hidden && bias[b]; h++)
-				sum[h] += to_float(dtype, bias[b][(size_t)t * hidden + h]);
+				sum[h] += element(dtype, bias[b], (size_t)t * hidden + h);
 		for (int k = 0; k < in->topk && weights; k++)
 			out_weights[t * in->topk + k] = 0;
 		for (int r = 0; r < in->nranks; r++) {
@@ -285,12 +291,13 @@ void ep_combine(const struct ep_inputs *in, int rank, int dtype, const uint16_t 
 				continue;
 			row = (size_t)row_of(in, r, rank, t);
 			for (size_t h = 0; h < hidden; h++)
-				sum[h] += to_float(dtype, rows[r][row * hidden + h]);
+				sum[h] += element(dtype, rows[r], row * hidden + h);
 			for (int k = 0; k < in->topk && weights; k++)
 				out_weights[t * in->topk + k] += weights[r][row * (size_t)in->topk + (size_t)k];
 		}
 		for (size_t h = 0; h < hidden; h++)
-			out[(size_t)t * hidden + h] = from_float(dtype, sum[h]);
+			ref_from_double((char *)out + ((size_t)t * hidden + h) * shunt_dtype_bytes[dtype],
+			    (enum shunt_dtype)dtype, sum[h]);
 		free(sum);
 	}
 }

@@ -52,9 +52,9 @@ int ep_rows(const struct ep_inputs *in, int rank, int32_t *src_rank, int32_t *sr
 /* Of a row: its local experts, else -1, and their weights, else 0. */
 void ep_row_experts(const struct ep_inputs *in, int rank, int source, int token, int64_t *idx, float *weights);
 /*
- * The sums of a rank's tokens. rows: of each rank, in the order of ep_rows(). bias: of `rank`, or NULL. weights: of
- * each rank's rows [rows][topk], or NULL, as is out_weights.
+ * The sums of a rank's tokens, in.hidden elements each. rows: of each rank, in the order of ep_rows(). bias: of `rank`,
+ * or NULL. weights: of each rank's rows [rows][topk], or NULL, as is out_weights.
  */
-void ep_combine(const struct ep_inputs *in, int rank, int dtype, const uint16_t *const *rows,
-    const uint16_t *const bias[2], const float *const *weights, uint16_t *out, float *out_weights);
+void ep_combine(const struct ep_inputs *in, int rank, int dtype, const void *const *rows, const void *const bias[2],
+    const float *const *weights, void *out, float *out_weights);
 #endif

@@ -69,14 +69,6 @@ static int check_room(const struct shunt_ep_room *room, const struct sizes *s, s
 	return err;
 }
 
-static int check_pointers(struct shunt_ep_why *why, const char *const *names, const void *const *pointers, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!pointers[i])
-			return shunt_ep_refuse(why, -EINVAL, "%s is NULL", names[i]);
-	return 0;
-}
-
 /* Fills in what both kinds have. key: an address, or NULL where a call has no data. */
 static void begin_work(
     const struct shunt_ep_room *room, const struct sizes *s, const void *key, struct shunt_work *work)
@@ -132,7 +124,7 @@ int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shu
 	if (!err)
 		err = check_room(room, &s, why);
 	if (!err)
-		err = check_pointers(why, names, pointers, sizeof(names) / sizeof(names[0]));
+		err = shunt_ep_check_pointers(why, names, pointers, sizeof(names) / sizeof(names[0]));
 	if (err)
 		return err;
 	begin_work(room, &s, c->recv_x, work);
@@ -171,7 +163,7 @@ int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shun
 	if (!err)
 		err = check_room(room, &s, why);
 	if (!err)
-		err = check_pointers(why, names, pointers, sizeof(names) / sizeof(names[0]));
+		err = shunt_ep_check_pointers(why, names, pointers, sizeof(names) / sizeof(names[0]));
 	if (err)
 		return err;
 	begin_work(room, &s, c->out, work);

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include "algos/algos.h"
 #include "kernels/ep.h"
 
-#define RING_SLOTS 4u     /* rows in a ring of normal mode */
-#define BLOCK_CHANNELS 7u /* of a block that sends: its warps but one */
+/* Of a call of normal mode, where the caller leaves it to Shunt. */
+#define BLOCKS 24u
+#define SIM_BLOCKS 2u /* few cores */
 
 int shunt_ep_refuse(struct shunt_ep_why *why, int err, const char *fmt, ...)
 {
@@ -36,6 +38,14 @@ int shunt_ep_check_experts(struct shunt_ep_why *why, int64_t experts, int nranks
 	return err;
 }
 
+int shunt_ep_check_pointers(struct shunt_ep_why *why, const char *const *names, const void *const *pointers, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!pointers[i])
+			return shunt_ep_refuse(why, -EINVAL, "%s is NULL", names[i]);
+	return 0;
+}
+
 static uint64_t up_to(uint64_t bytes, uint64_t multiple)
 {
 	return (bytes + multiple - 1) / multiple * multiple;
@@ -46,16 +56,65 @@ static int most_topk(int topk)
 	return topk ? topk : SHUNT_EP_MAX_TOPK;
 }
 
-/* A group of one rank has no peers, and no rings. */
+uint32_t shunt_ep_front(uint32_t topk, uint32_t scales)
+{
+	return (uint32_t)up_to(8 * (2 + topk + (scales + 1) / 2), 16);
+}
+
+/* Bytes of one block's heads, without its rings; and of its rings with so many slots. */
+static uint64_t heads_of(int nranks, unsigned threads)
+{
+	return (uint64_t)threads / 64 * (unsigned)nranks * SHUNT_EP_LINE;
+}
+
+static uint64_t rings_of(int nranks, unsigned threads, uint32_t slots, uint32_t lines)
+{
+	return (uint64_t)threads / 64 * (unsigned)(nranks - 1) * slots * lines * SHUNT_EP_LINE;
+}
+
+static uint32_t most_slots(int nranks)
+{
+	return nranks > 4 ? 2 : 4;
+}
+
 static uint64_t normal_bytes(const struct shunt_ep_shape *s)
 {
-	uint64_t slot = up_to((uint64_t)s->hidden * (uint64_t)s->element_bytes +
-	        4 * up_to((uint64_t)s->hidden, 128) / 128 + 6 * (uint64_t)most_topk(s->topk) + 16,
-	    128);
-	uint64_t channels = up_to((uint64_t)s->blocks, 2) / 2 * BLOCK_CHANNELS;
+	uint32_t front = shunt_ep_front((uint32_t)most_topk(s->topk), (uint32_t)(s->hidden + 127) / 128);
+	uint32_t lines =
+	    (uint32_t)(shunt_ep_wire(front + (uint64_t)s->hidden * (uint64_t)s->element_bytes) / SHUNT_EP_LINE);
+	uint64_t calls = (uint64_t)s->blocks *
+	    (heads_of(s->nranks, SHUNT_MAX_THREADS) +
+	        rings_of(s->nranks, SHUNT_MAX_THREADS, most_slots(s->nranks), lines));
+	uint64_t notify = SHUNT_EP_NOTIFY_BYTES(s->nranks);
 
-	return s->blocks ? SHUNT_EP_NOTIFY_BYTES(s->nranks) + channels * (uint64_t)(s->nranks - 1) * RING_SLOTS * slot :
-	                   0;
+	return !s->blocks ? 0 : calls > notify ? calls : notify;
+}
+
+int shunt_ep_room_rings(
+    const struct shunt_ep_room *room, int blocks, uint32_t lines, struct shunt_ep_rings *r, struct shunt_ep_why *why)
+{
+	struct shunt_limits limits = shunt_limits_of(room->key);
+	unsigned most = room->key->sim ? SHUNT_MAX_BLOCKS : shunt_grid_max_blocks(&limits), asked;
+
+	asked = blocks ? (unsigned)blocks : room->key->sim ? SIM_BLOCKS : BLOCKS;
+	*r = (struct shunt_ep_rings){ .blocks = asked < most ? asked : most,
+		.threads = room->key->sim ? 64 : SHUNT_MAX_THREADS,
+		.slots = most_slots(room->nranks) };
+	while (r->slots > 2 &&
+	    r->blocks * (heads_of(room->nranks, r->threads) + rings_of(room->nranks, r->threads, r->slots, lines)) >
+	        room->normal_bytes)
+		r->slots--;
+	while (r->blocks &&
+	    r->blocks * (heads_of(room->nranks, r->threads) + rings_of(room->nranks, r->threads, r->slots, lines)) >
+	        room->normal_bytes)
+		r->blocks--;
+	r->at = SHUNT_EP_NORMAL_AT + r->blocks * heads_of(room->nranks, r->threads);
+	if (r->blocks)
+		return 0;
+	return shunt_ep_refuse(why, -ENOSPC,
+	    "rows of %u bytes need %llu bytes of memory for normal mode, and the group has %llu", lines * SHUNT_EP_LINE,
+	    (unsigned long long)(heads_of(room->nranks, r->threads) + rings_of(room->nranks, r->threads, 2, lines)),
+	    (unsigned long long)room->normal_bytes);
 }
 
 /* Sets of both kinds, each with a unit for a rank or for a place among a token's experts. */

@@ -27,10 +27,27 @@ int shunt_ep_refuse(struct shunt_ep_why *why, int err, const char *fmt, ...) __a
 int shunt_ep_check_range(struct shunt_ep_why *why, const char *name, int64_t value, int64_t from, int64_t to);
 /* -EINVAL unless the ranks can share so many experts. */
 int shunt_ep_check_experts(struct shunt_ep_why *why, int64_t experts, int nranks);
+/* -EINVAL if one of n pointers is NULL. */
+int shunt_ep_check_pointers(struct shunt_ep_why *why, const char *const *names, const void *const *pointers, size_t n);
 
 /* shunt_ep_bytes(): 0, or -EINVAL. */
 int shunt_ep_room_needed(
     const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p, struct shunt_ep_why *why);
+
+/* How a call of normal mode divides the memory. */
+struct shunt_ep_rings {
+	unsigned blocks, threads; /* two warps of a block are a channel */
+	uint32_t slots;           /* of a ring */
+	uint64_t at;              /* the first ring */
+};
+/*
+ * blocks: as many as asked for, or fewer where there is no room. lines: of a slot. -ENOSPC: there is no room for one
+ * block.
+ */
+int shunt_ep_room_rings(const struct shunt_ep_room *room, int blocks, uint32_t lines, struct shunt_ep_rings *rings,
+    struct shunt_ep_why *why);
+/* Words of 8 bytes in front of a row on the wire, in bytes. */
+uint32_t shunt_ep_front(uint32_t topk, uint32_t scales);
 
 /* Bytes of a unit of the low latency part (kernels/ep.h), and where that part begins. */
 uint64_t shunt_ep_ll_unit(const struct shunt_ep_room *room);

@@ -136,6 +136,7 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 		[SHUNT_FAULT_EXPERT] = { -EINVAL, shunt_fault_expert },
 		[SHUNT_FAULT_DIFFERS] = { -EPROTO, shunt_fault_differs },
 		[SHUNT_FAULT_UNDER_WAY] = { -EDEADLK, shunt_fault_under_way },
+		[SHUNT_FAULT_OVERFLOW] = { -EOVERFLOW, shunt_fault_overflow },
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;

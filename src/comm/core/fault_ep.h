@@ -9,4 +9,5 @@ struct shunt_fault;
 void shunt_fault_expert(struct shunt_comm *comm, int err, const struct shunt_fault *f);
 void shunt_fault_differs(struct shunt_comm *comm, int err, const struct shunt_fault *f);
 void shunt_fault_under_way(struct shunt_comm *comm, int err, const struct shunt_fault *f);
+void shunt_fault_overflow(struct shunt_comm *comm, int err, const struct shunt_fault *f);
 #endif

@@ -13,6 +13,7 @@ static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, in
 	bool rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK;
 
 	return (struct shunt_comm_own){ .bytes = shunt_ep_own_bytes(c->normal_bytes, c->ll_bytes, nranks, rank_sums),
+		.host_bytes = c->normal_bytes ? SHUNT_EP_TICKETS * SHUNT_EP_COUNTS_BYTES(nranks) : 0,
 		.noun = "expert parallel group",
 		.limit_name = c->timeout_ns ? "timeout_ns" : "SHUNT_EP_TIMEOUT",
 		.limit_ns = c->timeout_ns ? c->timeout_ns : (uint64_t)shunt_config()->ep_timeout * 1000000,
@@ -26,7 +27,7 @@ static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, in
 static int check_config(const struct shunt_ep_config *c, int nranks, struct shunt_ep_why *why)
 {
 	const int64_t most = INT64_C(1) << 40;
-	int err = shunt_ep_check_range(why, "flags", c->flags, 0, SHUNT_EP_MASKS);
+	int err = shunt_ep_check_range(why, "flags", c->flags, 0, SHUNT_EP_MASKS | SHUNT_EP_DROP);
 
 	if (!err)
 		err = shunt_ep_check_range(why, "topk", c->topk, 0, SHUNT_EP_MAX_TOPK);

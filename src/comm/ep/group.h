@@ -33,6 +33,11 @@ int shunt_ep_group_mask(struct shunt_ep_group *g, int rank, int masked, void *st
 int shunt_ep_group_masks(struct shunt_ep_group *g, int32_t *masks, void *stream);
 int shunt_ep_group_masks_clear(struct shunt_ep_group *g, void *stream);
 int shunt_ep_group_barrier(struct shunt_ep_group *g, void *stream);
+int shunt_ep_group_layout(struct shunt_ep_group *g, const struct shunt_ep_layout *call);
+int shunt_ep_group_notify(struct shunt_ep_group *g, const struct shunt_ep_notify *call, uint64_t *ticket_p);
+int shunt_ep_group_counts(struct shunt_ep_group *g, uint64_t ticket, int32_t *rows_p, int32_t *experts);
+int shunt_ep_group_dispatch(struct shunt_ep_group *g, const struct shunt_ep_dispatch *call);
+int shunt_ep_group_combine(struct shunt_ep_group *g, const struct shunt_ep_combine *call);
 int shunt_ep_group_ll_dispatch(struct shunt_ep_group *g, const struct shunt_ep_ll_dispatch *call);
 int shunt_ep_group_ll_combine(struct shunt_ep_group *g, const struct shunt_ep_ll_combine *call);
 #endif

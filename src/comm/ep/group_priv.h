@@ -13,6 +13,12 @@ struct shunt_ep_group {
 	struct shunt_ep_room room;
 	/* With the communicator's lock. */
 	struct shunt_ep_under_way under_way[SHUNT_EP_KINDS];
+	uint64_t tickets; /* handed out, of notifies */
+	/* Tickets whose counts were not asked for, by ticket. number 0: free. */
+	struct {
+		uint64_t number;
+		size_t experts; /* of this rank */
+	} open[SHUNT_EP_TICKETS];
 };
 
 /* The group's control words on this rank's device. */

@@ -121,7 +121,8 @@ static void put_fault(struct shunt_json_writer *w, const struct shunt_fault *fau
 		[SHUNT_FAULT_PLACE] = "place",
 		[SHUNT_FAULT_EXPERT] = "expert",
 		[SHUNT_FAULT_DIFFERS] = "differs",
-		[SHUNT_FAULT_UNDER_WAY] = "under way" };
+		[SHUNT_FAULT_UNDER_WAY] = "under way",
+		[SHUNT_FAULT_OVERFLOW] = "overflow" };
 	char text[256];
 
 	shunt_dump_write_comm_fault_begin(w);

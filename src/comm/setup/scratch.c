@@ -82,7 +82,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 	}
 	if (shunt_symm_alloc(symm, scratch_bytes(comm)))
 		return;
-	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
+	err = gpu->host_alloc(sizeof(*comm->words) + comm->own.host_bytes, &host, &dev);
 	if (err) {
 		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", shunt_error_text(err).s);
 		return;

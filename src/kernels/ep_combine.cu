@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Combine of normal mode: the rows of a dispatch go back, and each token's are added: the biases first, then the rows
+ * in the order of the ranks that they come from, in float32, rounded once. So a token's result does not depend on the
+ * other tokens, nor on the number of blocks.
+ *
+ * A channel has a share of each rank's tokens, one behind the other, so its rows lie together in each section of the
+ * rows. A warp that sends goes on with whichever ring has room. One that served peer after peer would stop for ever:
+ * the warp that adds takes a row only with all rows of its token.
+ */
+#include "kernels/ep_rings.h"
+#include "kernels/kernel_list.h"
+
+/* The first token of channel c, of `tokens`. */
+GPU_FN uint32_t ep_first_token(uint32_t tokens, uint32_t c, const struct ep_warp &w)
+{
+	return (uint32_t)((uint64_t)tokens * c / w.channels);
+}
+
+/* ---- send */
+
+/* The first of the rows [from, to) whose token is not before this one. By a warp. */
+GPU_FN uint32_t ep_find_row(const struct shunt_kargs_ep &a, uint32_t from, uint32_t to, uint32_t token)
+{
+	while (from < to) {
+		uint32_t step = (to - from + 31) / 32, at = from + gpu_lane() * step;
+		uint32_t n = gpu_popc(gpu_ballot(at < to && (uint32_t)a.src_idx[at] < token));
+
+		at = from + n * step;
+		to = at < to ? at : to;
+		from = n ? at - step + 1 : from;
+	}
+	return from;
+}
+
+GPU_FN void ep_send_row(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t rank, uint32_t row)
+{
+	char *to = ep_ring_at(a, w, rank, a.k.rank, w.step[rank]);
+	uint64_t flag = ep_flag(w, (uint32_t)a.src_idx[row] + 1);
+
+	for (uint32_t i = 0; i < w.slots; i += EP_ROW_DEPTH) {
+		struct gpu_v16 v[EP_ROW_DEPTH];
+
+		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
+			if (i + k < w.slots)
+				v[k] = ep_load_pack(a, w, row, i + k);
+		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
+			if (i + k < w.slots)
+				gpu_ll128_st(to + (i + k) * EP_SLOT_WIRE, v[k], flag, ep_slot_lines(w.lines, i + k));
+	}
+	gpu_warp_sync();
+	if (gpu_lane() == 0)
+		w.step[rank]++;
+	gpu_warp_sync();
+}
+
+/* next, end: of the warp, in shared memory: the rows that each rank gets. */
+GPU_FN void ep_find_rows(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t *next, uint32_t *end)
+{
+	for (uint32_t s = 0; s < a.k.nranks; s++) {
+		uint32_t from = ep_section(a, a.k.rank, s), to = ep_section(a, a.k.rank, s + 1);
+		uint32_t tokens = w.head[s].tokens;
+
+		to = to < a.room ? to : a.room;
+		from = ep_find_row(a, from, to, ep_first_token(tokens, w.channel, w));
+		to = ep_find_row(a, from, to, ep_first_token(tokens, w.channel + 1, w));
+		if (gpu_lane() == 0) {
+			next[s] = from;
+			end[s] = to;
+		}
+	}
+	gpu_warp_sync();
+}
+
+GPU_FN void ep_send(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t *next, uint32_t *end)
+{
+	uint32_t rank = gpu_lane() < a.k.nranks ? gpu_lane() : a.k.rank;
+	const uint64_t *word = &ep_normal(a.k, a.k.rank)->taken[rank][w.channel];
+	struct spin spin;
+
+	if (!ep_send_heads(a, w, 0) || !ep_take_heads(a, w))
+		return;
+	ep_find_rows(a, w, next, end);
+	spin_init(&spin, progress_ctrl(a.k));
+	for (;;) {
+		bool open = rank != a.k.rank && next[rank] < end[rank];
+		uint32_t ready;
+
+		if (gpu_warp_all(!open))
+			return;
+		ready = gpu_ballot(open && ep_ring_has_room(a, w, rank));
+		if (!ready &&
+		    !gpu_warp_all(!open ||
+		        ep_try_again(
+		            &spin, a.k, rank, SHUNT_CHECK_CHANNEL, ep_flag(w, w.step[rank] + 1 - a.slots), word)))
+			return;
+		if (ready)
+			spin_init(&spin, progress_ctrl(a.k));
+		for (uint32_t bits = ready; bits; bits &= bits - 1) {
+			uint32_t r = ep_first_bit(bits), row = next[r];
+
+			gpu_warp_sync();
+			if (gpu_lane() == 0)
+				next[r] = row + 1;
+			ep_send_row(a, w, r, row);
+		}
+	}
+}
+
+/* ---- add */
+
+struct ep_token {
+	uint32_t token, ranks; /* that have a row of it */
+	uint64_t flag;
+	uint32_t own; /* its row on this rank, if there is one */
+};
+
+/* The ranks whose rows of the token came to their room. By a warp. */
+GPU_FN struct ep_token ep_token_of(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token)
+{
+	uint32_t p = gpu_lane() < a.k.nranks ? gpu_lane() : 0;
+	int32_t row = gpu_lane() < a.k.nranks ? a.send_row_in[(uint64_t)token * a.k.nranks + p] : -1;
+	uint32_t at = ep_section(a, p, a.k.rank) + (uint32_t)row;
+	struct ep_token t = { token, gpu_ballot(row >= 0 && at < w.head[p].room), ep_flag(w, token + 1), 0 };
+
+	if (t.ranks >> a.k.rank & 1)
+		t.own = ep_section(a, a.k.rank, a.k.rank) +
+		    (uint32_t)a.send_row_in[(uint64_t)token * a.k.nranks + a.k.rank];
+	return t;
+}
+
+/* Adds a lane's bytes: elements, or the weights in front of them. */
+template <typename T> GPU_FN void ep_add(float *sum, struct gpu_v16 v, bool front)
+{
+	union pack<T> p;
+
+	p.v = v;
+	if (front) {
+		sum[0] += gpu_float((uint32_t)(v.lo >> 32));
+		sum[1] += gpu_float((uint32_t)(v.hi >> 32));
+		return;
+	}
+	GPU_UNROLL for (uint32_t e = 0; e < 16 / sizeof(T); e++)
+		sum[e] += to_acc(p.e[e]);
+}
+
+template <typename T>
+GPU_FN void ep_store_sum(
+    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token, uint32_t i, const float *sum)
+{
+	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
+	union pack<T> out;
+
+	if (!width)
+		return;
+	if (at < a.front) {
+		for (uint32_t g = at / 8; g < at / 8 + width / 8; g++)
+			if (g >= 2 && g - 2 < a.topk)
+				a.recv_topk_weights[(uint64_t)token * a.topk + g - 2] = g == at / 8 ? sum[0] : sum[1];
+		return;
+	}
+	GPU_UNROLL for (uint32_t e = 0; e < 16 / sizeof(T); e++)
+		from_acc(&out.e[e], sum[e]);
+	store_user<u8>((char *)a.k.recv + (uint64_t)token * a.row_bytes, at - a.front, width, a.row_bytes,
+	    a.k.flags & SHUNT_K_ALIGNED, out.v);
+}
+
+template <typename T>
+GPU_FN void ep_add_biases(
+    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token, uint32_t i, float *sum)
+{
+	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
+
+	GPU_UNROLL for (uint32_t b = 0; b < 2; b++)
+		if (a.bias[b] && width && at >= a.front)
+			ep_add<T>(sum,
+			    load_user<u8>((const char *)a.bias[b] + (uint64_t)token * a.row_bytes, at - a.front, width,
+			        a.row_bytes, a.k.flags & SHUNT_K_ALIGNED),
+			    false);
+}
+
+/* Slots i ... i + D - 1 of a token's sum; the loads of K ranks are under way together. False: a row does not come. */
+template <typename T, int K, int D>
+GPU_FN bool ep_add_slots(const struct shunt_kargs_ep &a, const struct ep_warp &w, const struct ep_token &t, uint32_t i)
+{
+	enum { ELEMENTS = 16 / sizeof(T) };
+	float sum[D][ELEMENTS];
+
+	GPU_UNROLL for (uint32_t d = 0; d < D; d++) {
+		GPU_UNROLL for (uint32_t e = 0; e < ELEMENTS; e++)
+			sum[d][e] = 0;
+		if (i + d < w.slots)
+			ep_add_biases<T>(a, w, t.token, i + d, sum[d]);
+	}
+	for (uint32_t bits = t.ranks; bits;) {
+		struct ep_slot slot[K * D];
+		struct gpu_v16 v[K * D];
+		uint32_t there = 0; /* of the K, as bits */
+
+		GPU_UNROLL for (uint32_t k = 0; k < K; k++) {
+			uint32_t r = bits ? ep_first_bit(bits) : a.k.rank;
+			bool waits = bits && r != a.k.rank;
+			const char *from = waits ? ep_ring_at(a, w, a.k.rank, r, w.step[r]) : 0;
+
+			there |= bits ? 1u << k : 0;
+			GPU_UNROLL for (uint32_t d = 0; d < D; d++) {
+				slot[k * D + d] = { from + (i + d) * EP_SLOT_WIRE,
+					waits && i + d < w.slots ? ep_slot_lines(w.lines, i + d) : 0, r };
+				if (bits && !waits && i + d < w.slots)
+					v[k * D + d] = ep_load_pack(a, w, t.own, i + d);
+			}
+			bits &= bits - 1;
+		}
+		if (!ep_wait_slots<K * D>(a.k, slot, t.flag, v))
+			return false;
+		GPU_UNROLL for (uint32_t k = 0; k < K; k++) GPU_UNROLL
+			for (uint32_t d = 0; d < D; d++)
+				if (there >> k & 1 && i + d < w.slots)
+					ep_add<T>(sum[d], v[k * D + d],
+					    ep_at(ep_slot_lines(w.lines, i + d), i + d) < a.front);
+	}
+	GPU_UNROLL for (uint32_t d = 0; d < D; d++)
+		if (i + d < w.slots)
+			ep_store_sum<T>(a, w, t.token, i + d, sum[d]);
+	return true;
+}
+
+template <typename T, int K, int D>
+GPU_FN bool ep_add_token(const struct shunt_kargs_ep &a, const struct ep_warp &w, const struct ep_token &t)
+{
+	for (uint32_t i = 0; i < w.slots; i += D)
+		if (!ep_add_slots<T, K, D>(a, w, t, i))
+			return false;
+	return true;
+}
+
+template <typename T> GPU_FN void ep_receive(const struct shunt_kargs_ep &a, const struct ep_warp &w)
+{
+	uint32_t end = ep_first_token(a.tokens, w.channel + 1, w);
+
+	if (!ep_take_heads(a, w))
+		return;
+	for (uint32_t i = ep_first_token(a.tokens, w.channel, w); i < end; i++) {
+		struct ep_token t = ep_token_of(a, w, i);
+
+		if (!(gpu_popc(t.ranks) > 2 ? ep_add_token<T, 4, 2>(a, w, t) : ep_add_token<T, 2, 4>(a, w, t)))
+			return;
+		gpu_warp_sync();
+		if (t.ranks >> gpu_lane() & 1 && gpu_lane() != a.k.rank)
+			ep_ring_took(a, w, gpu_lane());
+		gpu_warp_sync();
+	}
+}
+
+template <typename T> GPU_FN void ep_combine(const struct shunt_kargs_ep &a)
+{
+	EP_SHARED(shared);
+	GPU_SHARED(uint32_t, next, EP_MOST_WARPS *SHUNT_KARGS_MAX_RANKS);
+	GPU_SHARED(uint32_t, ends, EP_MOST_WARPS *SHUNT_KARGS_MAX_RANKS);
+	struct ep_warp w = EP_WARP(shared, a);
+	uint32_t mine = gpu_tid() / 32 * SHUNT_KARGS_MAX_RANKS;
+
+	if (ep_warp_sends())
+		ep_send(a, w, next + mine, ends + mine);
+	else
+		ep_receive<T>(a, w);
+	ep_normal_end(a, w.number);
+}
+
+#define INSTANCE(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep) a) \
+	    PROGRESS(a, ep_combine<type>(a))
+SHUNT_EP_NORMAL_SUM_ROWS(INSTANCE, ep_combine)

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_EP_RINGS_H
+#define SHUNT_KERNELS_EP_RINGS_H
+/*
+ * Calls of normal mode (kernels/ep.h): their numbers, their heads, and their rings of rows.
+ *
+ * A warp sends its head to a peer when the peer has ended the call before, and rows when it has done so with all peers.
+ * A warp that has the heads of all sources knows that their calls are like this one.
+ */
+#include "kernels/ep_fault.h"
+#include "kernels/ep_rows.h"
+
+#define EP_MOST_WARPS (SHUNT_MAX_THREADS / 32)
+#define EP_ROW_DEPTH 8 /* slots of a row whose loads a warp has under way together */
+
+struct ep_warp {
+	uint64_t number; /* of the call */
+	uint32_t channel, channels;
+	uint32_t slots;             /* of a row: groups of four lines */
+	uint32_t lines;             /* of a row */
+	struct shunt_ep_head *head; /* of each rank. Shared memory of the warp, as is the next */
+	uint32_t *step;             /* rows that went to each rank, or came from it */
+};
+
+/* Shared memory of the block's warps. */
+#define EP_SHARED(name) \
+	GPU_SHARED(struct shunt_ep_head, name##_heads, EP_MOST_WARPS *SHUNT_KARGS_MAX_RANKS); \
+	GPU_SHARED(uint32_t, name##_steps, EP_MOST_WARPS *SHUNT_KARGS_MAX_RANKS)
+#define EP_WARP(name, a) ep_warp_begin(a, name##_heads, name##_steps)
+
+GPU_FN struct shunt_ep_normal *ep_normal(const struct shunt_kargs &a, uint32_t rank)
+{
+	return &ep_ctrl(a, rank)->normal;
+}
+
+/* The first half of a block's warps send. */
+GPU_FN bool ep_warp_sends(void) { return gpu_tid() / 32 < gpu_ntid() / 64; }
+
+GPU_FN struct ep_warp ep_warp_begin(const struct shunt_kargs_ep &a, struct shunt_ep_head *heads, uint32_t *steps)
+{
+	uint32_t warp = gpu_tid() / 32, half = gpu_ntid() / 64, lines = ep_lines(a.front + a.row_bytes);
+	struct ep_warp w = { ep_normal(a.k, a.k.rank)->number + 1,
+		gpu_bid() * half + (warp < half ? warp : warp - half), gpu_nbid() * half, ep_slots(lines), lines,
+		heads + warp * SHUNT_KARGS_MAX_RANKS, steps + warp * SHUNT_KARGS_MAX_RANKS };
+
+	if (gpu_lane() < a.k.nranks)
+		w.step[gpu_lane()] = 0;
+	gpu_warp_sync();
+	return w;
+}
+
+GPU_FN uint32_t ep_first_bit(uint32_t bits) { return gpu_popc((bits & -bits) - 1); }
+GPU_FN uint32_t ep_peers(const struct shunt_kargs &a) { return ((1u << a.nranks) - 1) & ~(1u << a.rank); }
+GPU_FN uint64_t ep_flag(const struct ep_warp &w, uint32_t step) { return w.number << SHUNT_EP_STEP_BITS | step; }
+
+/* The rows of rank `to` begin with those of the ranks before `source`. */
+GPU_FN uint32_t ep_section(const struct shunt_kargs_ep &a, uint32_t to, uint32_t source)
+{
+	return source ? (uint32_t)a.rank_prefix_in[(source - 1) * a.k.nranks + to] : 0;
+}
+
+/* ---- heads */
+
+GPU_FN char *ep_head_at(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t rank, uint32_t source)
+{
+	return a.k.peer[rank] + SHUNT_EP_NORMAL_AT + (w.channel * a.k.nranks + source) * SHUNT_EP_LINE;
+}
+
+GPU_FN void ep_send_head(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t peer, uint32_t rows)
+{
+	struct gpu_v16 v = { a.same[0] | (uint64_t)a.same[1] << 32, a.same[2] | (uint64_t)a.same[3] << 32 };
+
+	if (gpu_lane() == 1)
+		v = { a.same[4] | (uint64_t)a.same[5] << 32, rows | (uint64_t)a.tokens << 32 };
+	if (gpu_lane() == 2)
+		v = { a.room, 0 };
+	gpu_ll128_st(ep_head_at(a, w, peer, a.k.rank), v, ep_flag(w, 0), 1);
+}
+
+/*
+ * rows: for each rank, in shared memory; NULL: none. False: a peer does not end the call before. Peers that have ended
+ * it get the head even where the group is broken: from it they learn what differs. By a warp.
+ */
+GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &w, const uint32_t *rows)
+{
+	const uint64_t *word = &ep_normal(a.k, a.k.rank)->read[gpu_lane() % SHUNT_KARGS_MAX_RANKS];
+	uint32_t left = ep_peers(a.k);
+	struct spin spin;
+
+	spin_init(&spin, progress_ctrl(a.k));
+	while (left) {
+		bool waits = left >> gpu_lane() & 1;
+		uint32_t ready = gpu_ballot(waits && gpu_ld_credit(word) + 1 >= w.number);
+
+		for (uint32_t bits = ready; bits; bits &= bits - 1) {
+			uint32_t p = ep_first_bit(bits);
+
+			ep_send_head(a, w, p, rows ? rows[p] : 0);
+		}
+		left &= ~ready;
+		if (!ready &&
+		    !gpu_warp_all(
+		        !waits || ep_try_again(&spin, a.k, gpu_lane(), SHUNT_CHECK_CHANNEL, w.number - 1, word)))
+			return false;
+	}
+	return true;
+}
+
+/* False: the rank has no room for its rows. */
+GPU_FN bool ep_has_room(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t room)
+{
+	uint32_t rows = a.rank_prefix_in ? (uint32_t)a.rank_prefix_in[(a.k.nranks - 1) * a.k.nranks + rank] : 0;
+
+	if (rows <= room || a.k.flags & SHUNT_K_EP_DROP)
+		return true;
+	if (gpu_lane() == 0)
+		ep_fault(a.k, SHUNT_FAULT_OVERFLOW, rank, a.same[0], 0, room, rows);
+	return false;
+}
+
+/* False: the head is that of another call. By a warp. */
+GPU_FN bool ep_head_fits(const struct shunt_kargs_ep &a, uint32_t source, const struct shunt_ep_head *head)
+{
+	uint32_t i = gpu_lane(), other = gpu_ballot(i < SHUNT_EP_SAME && head->same[i] != a.same[i]);
+
+	if (!other)
+		return true;
+	i = ep_first_bit(other);
+	if (gpu_lane() == 0)
+		ep_fault(a.k, SHUNT_FAULT_DIFFERS, source, a.same[0], i, a.same[i], head->same[i]);
+	return false;
+}
+
+/*
+ * Waits for the heads of all sources, whichever comes first. False: one does not come or does not fit, or a rank has no
+ * room. By a warp.
+ */
+GPU_FN bool ep_take_heads(const struct shunt_kargs_ep &a, const struct ep_warp &w)
+{
+	uint32_t left = ep_peers(a.k), source = gpu_lane() < a.k.nranks ? gpu_lane() : a.k.rank;
+	const uint64_t *word = (const uint64_t *)(ep_head_at(a, w, a.k.rank, source) + SHUNT_EP_LINE_DATA);
+	struct spin spin;
+	struct gpu_v16 v;
+
+	if (gpu_lane() == 0) {
+		w.head[a.k.rank].tokens = a.tokens;
+		w.head[a.k.rank].room = a.room;
+	}
+	spin_init(&spin, progress_ctrl(a.k));
+	while (left) {
+		bool waits = left >> gpu_lane() & 1;
+		uint32_t ready = gpu_ballot(waits && gpu_ld_relaxed(word) == ep_flag(w, 0));
+
+		for (uint32_t bits = ready; bits; bits &= bits - 1) {
+			uint32_t s = ep_first_bit(bits);
+
+			if (!ep_wait_slot(a.k, ep_head_at(a, w, a.k.rank, s), 1, ep_flag(w, 0), s, &v))
+				return false;
+			if (gpu_lane() < sizeof(struct shunt_ep_head) / 16)
+				((struct gpu_v16 *)&w.head[s])[gpu_lane()] = v;
+			gpu_warp_sync();
+			if (!ep_head_fits(a, s, &w.head[s]) || !ep_has_room(a, s, w.head[s].room))
+				return false;
+		}
+		left &= ~ready;
+		if (!ready &&
+		    !gpu_warp_all(
+		        !waits || ep_try_again(&spin, a.k, gpu_lane(), SHUNT_CHECK_CHANNEL, ep_flag(w, 0), word)))
+			return false;
+	}
+	gpu_warp_sync();
+	return ep_has_room(a, a.k.rank, a.room);
+}
+
+/*
+ * Called last in a launch, by the whole block. The last block of the launch answers for all: peers may send the next
+ * call.
+ */
+GPU_FN void ep_normal_end(const struct shunt_kargs_ep &a, uint64_t number)
+{
+	struct shunt_ep_normal *n = ep_normal(a.k, a.k.rank);
+
+	gpu_sync();
+	if (gpu_tid() || gpu_fetch_add_acq_rel(&n->blocks, 1) + 1 < gpu_nbid())
+		return;
+	n->blocks = 0;
+	n->number = number;
+	for (uint32_t p = 0; p < a.k.nranks && !ep_broken(a.k); p++)
+		gpu_st_credit(&ep_normal(a.k, p)->read[a.k.rank], number);
+}
+
+/* ---- rings */
+
+/* The slot of a ring for a step, in the memory of the rank that reads it. */
+GPU_FN char *ep_ring_at(
+    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t reader, uint32_t source, uint32_t step)
+{
+	uint64_t ring = (uint64_t)w.channel * (a.k.nranks - 1) + source - (source > reader);
+
+	return a.k.peer[reader] + a.rings_at + (ring * a.slots + step % a.slots) * a.slot_bytes;
+}
+
+/* True: the ring to the peer has room for one more row. */
+GPU_FN bool ep_ring_has_room(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t peer)
+{
+	uint32_t step = w.step[peer];
+
+	return step < a.slots ||
+	    gpu_ld_credit(&ep_normal(a.k, a.k.rank)->taken[peer][w.channel]) >= ep_flag(w, step + 1 - a.slots);
+}
+
+/* By one lane, when the warp has read a row. */
+GPU_FN void ep_ring_took(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t source)
+{
+	gpu_st_credit(&ep_normal(a.k, source)->taken[a.k.rank][w.channel], ep_flag(w, ++w.step[source]));
+}
+
+/* ---- rows on the wire */
+
+/* Word i of those in front of a row of the program, without the first. */
+GPU_FN uint64_t ep_front_word(const struct shunt_kargs_ep &a, uint64_t row, uint32_t i)
+{
+	uint64_t word = 0;
+
+	if (i < 2)
+		return 0;
+	i -= 2;
+	if (i < a.topk) {
+		int64_t id = a.topk_idx ? a.topk_idx[row * a.topk + i] : -1;
+
+		if ((uint64_t)id >= a.experts)
+			id = -1;
+		return (uint32_t)id | (uint64_t)(a.topk_weights ? gpu_bits(a.topk_weights[row * a.topk + i]) : 0) << 32;
+	}
+	i = (i - a.topk) * 2;
+	for (uint32_t j = 0; j < 2 && i + j < a.scales; j++)
+		word |= (uint64_t)((
+		            const uint32_t *)a.scale)[(int64_t)row * a.scale_token_stride + (i + j) * a.scale_stride]
+		    << 32 * j;
+	return word;
+}
+
+/* This lane's bytes of slot i of a row. */
+GPU_FN struct gpu_v16 ep_load_pack(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint64_t row, uint32_t i)
+{
+	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
+	struct gpu_v16 v = { 0, 0 };
+
+	if (width && at >= a.front)
+		return load_user<u8>((const char *)a.k.send + row * a.row_bytes, at - a.front, width, a.row_bytes,
+		    a.k.flags & SHUNT_K_ALIGNED);
+	if (width)
+		v.lo = ep_front_word(a, row, at / 8);
+	if (width > 8)
+		v.hi = ep_front_word(a, row, at / 8 + 1);
+	return v;
+}
+#endif

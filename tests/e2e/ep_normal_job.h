@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_E2E_EP_NORMAL_JOB_H
+#define TESTS_E2E_EP_NORMAL_JOB_H
+/* Calls of normal mode with random inputs, and what must come of them (ep_job.h). */
+#include "tests/e2e/ep_job.h"
+
+struct ep_normal_job {
+	struct ep_job job; /* hidden, dtype: of the combine; max_tokens, form and masked are not used */
+	int row_bytes, nscales;
+	bool columns;        /* scales lie by column */
+	int alignment, topk; /* of the dispatch: 0 or job.topk */
+	int dispatch_blocks, combine_blocks, biases;
+	int room;   /* rows behind those that come; less than 0: so many too few */
+	bool worst; /* the host does not ask for counts */
+};
+
+struct ep_normal_run {
+	struct ep_run run; /* inputs, and memory */
+	struct ep_normal_job job;
+	int rows; /* that come */
+	uint64_t ticket;
+	struct shunt_ep_layout layout;
+	struct shunt_ep_notify notify;
+	struct shunt_ep_dispatch dispatch;
+	struct shunt_ep_combine combine;
+};
+
+/* Bytes of memory for calls of so many blocks, with rings of 2 slots. */
+uint64_t ep_normal_bytes(const struct ep_normal_job *job, int blocks);
+void ep_normal_prepare(struct ep_normal_run *n, const struct ep_normal_job *job, const struct rank *r);
+/* Makes the calls; the first two are the routing. Asks for the counts, and checks them, unless `worst`. */
+int ep_normal_route(struct ep_normal_run *n, struct shunt_ep *group, const struct rank *r);
+int ep_normal_go(struct ep_normal_run *n, struct shunt_ep *group, const struct rank *r);
+/* After the stream: of all that was called. */
+int ep_normal_check(struct ep_normal_run *n, const struct rank *r);
+void ep_normal_finish(struct ep_normal_run *n);
+
+int ep_normal_group(const struct rank *r, const void *id, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
+    struct shunt_ep **group_p);
+#endif
