@@ -12,12 +12,15 @@
 #include <cmocka.h>
 #include "tests/e2e/ep_job.h"
 #include "tests/support/own.h"
+#include "tests/support/pause.h"
+#include "tests/support/until.h"
 
 #define LATE_NS 300000000ull /* for a rank that never comes */
 
 static struct {
 	struct ranks_ids ids;
 	atomic_int barrier[8];
+	_Atomic pid_t pid; /* of the rank that is stopped */
 } *shared;
 
 static const struct ep_job job = {
@@ -172,6 +175,110 @@ static void test_rank_that_does_not_come(void **state)
 	assert_int_equal(run(2, 0, body_late), 0);
 }
 
+/* Stops this rank until the other one lets it go on. */
+static void stop(void)
+{
+	atomic_store(&shared->pid, getpid());
+	kill(getpid(), SIGSTOP);
+}
+
+static bool wait_for_stop(void)
+{
+	while (!atomic_load(&shared->pid))
+		pause_us(PAUSE_POLL, 1000);
+	return until_process_stops(shared->pid);
+}
+
+static unsigned stopped_us; /* for so long a call waits for the rank that is stopped */
+
+/* A rank that is stopped is late, and not dead. */
+static int body_stopped(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, 0, 0, &call, &group) == 0);
+	if (r->rank == 1)
+		stop();
+	else
+		CHECK(wait_for_stop());
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+	if (r->rank == 0) {
+		CHECK(until_begun(getpid(), 1));
+		pause_us(PAUSE_GRACE, stopped_us);
+		CHECK(kill(shared->pid, SIGCONT) == 0);
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_ep_error(group, NULL, 0) == 0);
+	CHECK(ep_run_check_dispatch(&call, r) == 0);
+	ep_run_finish(&call);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static void test_rank_that_is_stopped(void **state)
+{
+	stopped_us = 0;
+	assert_int_equal(run(2, 0, body_stopped), 0);
+}
+
+/* Longer than it takes to notice a death. */
+static void test_long_rank_that_is_stopped(void **state)
+{
+	stopped_us = 3000000;
+	assert_int_equal(run(2, 0, body_stopped), 0);
+}
+
+static int body_stopped_too_long(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+
+	CHECK(make(r, 0, LATE_NS, &call, &group) == 0);
+	if (r->rank == 1) {
+		stop();
+		ep_run_finish(&call);
+		CHECK(shunt_ep_destroy(group, 1) == 0);
+		return 0;
+	}
+	CHECK(wait_for_stop());
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+	CHECK(broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch") == 0);
+	CHECK(kill(shared->pid, SIGCONT) == 0);
+	return 0;
+}
+
+static void test_rank_that_is_stopped_past_the_deadline(void **state)
+{
+	assert_int_equal(run(2, 0, body_stopped_too_long), 0);
+}
+
+/* Ranks 0 and 1 end the group; the others wait for them in vain, and end it, too. */
+static int body_half_ends(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_run call;
+	struct ep_job mine = job;
+
+	mine.nranks = r->nranks;
+	mine.experts = 8;
+	CHECK(ep_group_make(r, ep_id(r, &shared->ids, 0), &mine, 0, LATE_NS, &group) == 0);
+	ep_run_prepare(&call, &mine, r);
+	if (r->rank >= 2) {
+		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+		CHECK(broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank ") == 0);
+	} else {
+		ep_run_finish(&call);
+		CHECK(shunt_ep_destroy(group, 0) == 0);
+	}
+	ranks_barrier(r, &shared->barrier[0]);
+	return 0;
+}
+
+static void test_half_of_the_ranks_end_the_group(void **state)
+{
+	assert_int_equal(run(4, 0, body_half_ends), 0);
+}
+
 /* Killed between its send phase and its receive phase; the others have its rows, and wait for its next call. */
 static int body_killed(struct rank *r)
 {
@@ -301,6 +408,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ids_that_are_no_experts),
 		cmocka_unit_test(test_third_call_of_a_graph),
 		cmocka_unit_test(test_rank_that_does_not_come),
+		cmocka_unit_test(test_rank_that_is_stopped),
+		cmocka_unit_test(test_long_rank_that_is_stopped),
+		cmocka_unit_test(test_rank_that_is_stopped_past_the_deadline),
+		cmocka_unit_test(test_half_of_the_ranks_end_the_group),
 		cmocka_unit_test(test_rank_that_dies),
 		cmocka_unit_test(test_masks_survive_a_death),
 		cmocka_unit_test(test_masks_survive_a_rank_that_does_not_come),
@@ -313,5 +424,7 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
+	else
+		cmocka_set_skip_filter("test_long_*");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,6 +287,7 @@ static int body_bad_calls(struct rank *r)
 	BAD(dispatch, bad.phases = 0, -EINVAL, "phases is 0");
 	BAD(dispatch, bad.phases = 4, -EINVAL, "phases is 4");
 	BAD(dispatch, bad.max_tokens = 5000, -EINVAL, "max_tokens is 5000");
+	BAD(dispatch, bad.tokens = bad.max_tokens = 8192, -EINVAL, "max_tokens is 8192");
 	BAD(dispatch, bad.max_tokens = 64, -ENOSPC, "calls of 64 tokens");
 	BAD(dispatch, bad.recv_x = NULL, -EINVAL, "recv_x is NULL");
 	BAD(dispatch, bad.routing = NULL, -EINVAL, "routing is NULL");

@@ -287,11 +287,12 @@ static void test_third_call_is_refused(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_third), 0);
 }
 
+static int replays;
+
 /* Replays with other tokens each time, an eager call between them, and one that a replay comes in the middle of. */
 static int body_graph(struct rank *r)
 {
-	int replays = quick ? 4 : 20;
-	struct ep_job job = small;
+	struct ep_job job = the_job;
 	struct ep_run run, eager, other;
 	struct shunt_ep *group;
 	void *graph;
@@ -339,6 +340,16 @@ static int body_graph(struct rank *r)
 
 static void test_graphs(void **state)
 {
+	the_job = small;
+	replays = quick ? 4 : 20;
+	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_graph), 0);
+}
+
+static void test_long_graphs(void **state)
+{
+	the_job = small;
+	the_job.hidden = 16;
+	replays = 1000;
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_graph), 0);
 }
 
@@ -399,6 +410,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_phases_in_any_order),
 		cmocka_unit_test(test_third_call_is_refused),
 		cmocka_unit_test(test_graphs),
+		cmocka_unit_test(test_long_graphs),
 		cmocka_unit_test(test_stats),
 	};
 
@@ -408,5 +420,7 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
+	else
+		cmocka_set_skip_filter("test_long_*");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
