@@ -76,7 +76,7 @@ def main():
         print("SKIP deep_ep_callers.py: no torch with a GPU")
         return 77
     with tempfile.TemporaryDirectory() as folder:
-        env = dict(os.environ, NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", SHUNT_EP_TIMEOUT=os.environ.get("SHUNT_EP_TIMEOUT", "10s"))
+        env = dict(NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", SHUNT_EP_TIMEOUT="10s", SHUNT_DEVICE="cuda") | dict(os.environ)
         command = [os.path.abspath(args.shunt), "run", "--deep-ep", "--", sys.executable, os.path.abspath(__file__), "-n", str(args.n), "--worker", folder]
         ranks = [subprocess.Popen([*command, "--rank", str(rank), *args.programs], env=env) for rank in range(args.n)]
         end = time.monotonic() + LIMIT_S

@@ -37,7 +37,7 @@ def init_dist(local_rank, num_local_ranks, seed=0):
 END
 PYTHONPATH=$dir:$here/../../python${PYTHONPATH:+:$PYTHONPATH}
 [ "${SHUNT_MULTI_RANK_GPU:-0}" = 0 ] || export SHUNT_NCCL_LIB="${SHUNT_NCCL_LIB:-none}"
-export PYTHONPATH DEEP_EP_GPUS="$here" NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-lo}" SHUNT_EP_TIMEOUT="${SHUNT_EP_TIMEOUT:-20s}"
+export PYTHONPATH DEEP_EP_GPUS="$here" NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-lo}" SHUNT_EP_TIMEOUT="${SHUNT_EP_TIMEOUT:-20s}" SHUNT_DEVICE=cuda
 (cd "$here" && python3 -c "import gpus; gpus.need('deep_ep_upstream.sh', $ranks)") || exit
 failed=0
 for name in ${PROGRAMS:-test_intranode test_low_latency}; do

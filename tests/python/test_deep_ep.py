@@ -14,9 +14,10 @@ import tempfile
 import threading
 import unittest
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from helper import LIMIT_S, Case, run_python, variable
+from helper import LIMIT_S, Case, in_child, run_python, variable
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_ins"))
 sys.path.insert(0, os.path.join(os.environ["TEST_SOURCE"], "python", "libshunt", "alias"))
@@ -58,6 +59,18 @@ class Callers(Case):
         for program in callers.PROGRAMS:
             with self.subTest(program.__name__):
                 on_ranks(3, program)
+
+    def test_the_script_for_gpus(self) -> None:
+        """Processes, under `shunt run --deep-ep`."""
+        source = variable("TEST_SOURCE")
+        paths = [os.path.join(source, "python"), os.path.join(source, "tests", "python", "stand_ins")]
+        with tempfile.TemporaryDirectory() as folder:
+            env = dict(os.environ, PYTHONPATH=os.pathsep.join(paths), STAND_IN_STORE=folder, WORLD_SIZE="2")
+            env.pop("LD_LIBRARY_PATH", None)
+            command = [sys.executable, os.path.join(source, "tests", "gpu", "deep_ep_callers.py"), "--shunt",
+                       os.path.join(variable("TEST_BUILD"), "tools", "shunt"), "two_buffers"]  # fmt: skip
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertRegex(done.stdout, r"^two_buffers: ok, ok .*\ndeep_ep_callers.py: all right\n$", done.stderr)
 
 
 class Arguments(Case):
@@ -127,6 +140,52 @@ class Arguments(Case):
 
         on_ranks(1, body)
 
+    def test_tensors_of_normal_mode(self) -> None:
+        def body(job: callers.Job) -> None:
+            buffer = deep_ep.Buffer(job.group, 1 << 20, explicitly_destroy=True)
+            x, idx, weights = torch.zeros((2, 64), BF16), torch.zeros((2, 2), I64), torch.zeros((2, 2))
+            per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, 2)
+            layout = {"num_tokens_per_rank": per_rank, "is_token_in_rank": in_rank, "num_tokens_per_expert": per_expert}
+
+            def dispatch(x: Any = x, **changed: Any) -> Callable[[], Any]:
+                return lambda: buffer.dispatch(x, **{**layout, "topk_idx": idx, "topk_weights": weights, **changed})
+
+            self.refused(lambda: buffer.get_dispatch_layout(weights, 2), "topk_idx is torch.float32", "torch.int64")
+            self.refused(dispatch(x=torch.zeros(64, BF16)), "x is torch.bfloat16 [64]", "any type [any, any]")
+            self.refused(dispatch(num_tokens_per_rank=None), "num_tokens_per_rank is None: it is a tensor")
+            self.refused(dispatch(is_token_in_rank=torch.zeros((2, 1), I32)), "is_token_in_rank is torch.int32 [2, 1]")
+            self.refused(dispatch(topk_weights=torch.zeros((2, 3))), "topk_weights is torch.float32 [2, 3]", "[2, 2]")
+            self.refused(dispatch(topk_idx=None), "topk_idx is None: it is a tensor for calls with topk_weights")
+            self.refused(dispatch(expert_alignment=0), "expert_alignment is 0: it is from 1 to")
+            self.refused(dispatch(config=20), "config is 20: it is a Config, not int")
+            self.refused(
+                dispatch((x, torch.zeros((2, 1), I64))), "x[1] is torch.int64", "float32 or torch.int32 [2, any]"
+            )
+            self.refused(
+                dispatch(allocate_on_comm_stream=True), "allocate_on_comm_stream is True: it is for calls with"
+            )
+            rows, _, _, counts, handle, _ = dispatch()()
+            self.assertEqual((rows.shape, counts), ((2, 64), [4, 0]))
+            self.refused(dispatch(handle=handle), "topk_idx is", "None, as topk_weights is, for calls with a handle")
+            again = {"topk_idx": None, "topk_weights": None, "handle": handle}
+            self.refused(dispatch(torch.zeros((3, 64), BF16), **again), "x.shape[0] is 3: it is 2")
+            self.refused(lambda: buffer.combine(rows, handle[:5]), "handle is", "the tuple of six")
+            self.refused(lambda: buffer.combine(torch.zeros((1, 64), BF16), handle), "x is", "[2, any]")
+            self.refused(lambda: buffer.combine(torch.zeros((2, 64), I32), handle), "torch.float16 or torch.float32 or")
+            self.refused(lambda: buffer.combine(rows, handle, bias=weights), "bias is torch.float32 [2, 2]", "[2, 64]")
+            other = deep_ep.Buffer(job.group, 0, explicitly_destroy=True)
+            self.refused(lambda: other.combine(rows, handle), "handle is of another Buffer")
+            self.refused(lambda: other.dispatch(x, **layout), "num_nvl_bytes is 0: it is what Config.get_nvl")
+            with (
+                self.assertRaisesRegex(libshunt.Error, "the stream is being captured: pass num_worst_tokens"),
+                torch.cuda.graph(torch.cuda.CUDAGraph(), stream=buffer.get_comm_stream()),
+            ):
+                dispatch()()
+            buffer.destroy()
+            other.destroy()
+
+        on_ranks(1, body)
+
     def test_without_a_group(self) -> None:
         Buffer = deep_ep.Buffer
         self.refused(lambda: Buffer(None), "group is None, and so is comm")
@@ -160,6 +219,14 @@ class Arguments(Case):
                      "num_rdma_bytes is -1"):  # fmt: skip
             self.assertEqual(sum(part in error for error in errors), 2, errors)
 
+    def test_ranks_of_mpi(self) -> None:
+        def body(job: callers.Job) -> None:
+            comm = SimpleNamespace(Get_rank=lambda: job.rank, Get_size=lambda: job.n, allgather=job.gather)
+            buffer = deep_ep.Buffer(None, 1 << 20, comm=comm)
+            self.assertEqual((buffer.rank, buffer.group_size, buffer.group), (job.rank, job.n, comm))
+
+        on_ranks(2, body)
+
     def test_destroy_must_be_asked_for(self) -> None:
         def body(job: callers.Job) -> None:
             buffer = callers.low_latency_buffer(job, 1, 128)
@@ -182,6 +249,24 @@ class Lives(Case):
 
         gc.disable()
         self.addCleanup(gc.enable)
+        on_ranks(1, body)
+
+    def test_a_forked_child_has_no_group(self) -> None:
+        """It says so, and its end leaves the parent's alone."""
+
+        def body(job: callers.Job) -> None:
+            buffer = callers.low_latency_buffer(job, 4, 128)
+            x, idx = torch.zeros((2, 128), BF16), torch.zeros((2, 2), I64)
+
+            def child() -> None:
+                with self.assertRaisesRegex(libshunt.Error, "or made by the parent of this process"):
+                    buffer._group.barrier(0)
+                buffer._end()
+
+            self.assertEqual(in_child(child), 0)
+            buffer.low_latency_dispatch(x, idx, 4, 2)
+            torch.cuda.synchronize()
+
         on_ranks(1, body)
 
     def test_exits_without_destroy(self) -> None:

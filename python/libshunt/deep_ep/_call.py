@@ -11,15 +11,19 @@ import errno
 import os
 import struct
 from collections.abc import Callable
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_int32, c_uint64, c_void_p
 from typing import Any
 
-from libshunt import _arguments, _lib
+from libshunt import _arguments, _fork, _lib
 
 # Fields in C's order, by struct's letters; a test compares them with the header.
 FORMATS = {
     "shunt_ep_shape": "Niiiiii",
     "shunt_ep_config": "NPPiiiIQQiQ",
+    "shunt_ep_layout": "NPPiiiPPPP",
+    "shunt_ep_notify": "NPPPPiiiPPPi",
+    "shunt_ep_dispatch": "NPPPPPqPiqqPPiiiiiiPPPPP",
+    "shunt_ep_combine": "NPPPPPiiiiiiPPPPP",
     "shunt_ep_ll_dispatch": "NPIiPPiiiiiPPPPPPPPi",
     "shunt_ep_ll_combine": "NPIiiiiiiPPPPPPPPi",
 }
@@ -29,7 +33,7 @@ ID_BYTES = 128
 MASKS = 1  # a flag of a group
 SEND, RECEIVE = 1, 2
 MOST_RANKS, MOST_TOPK, MOST_EXPERTS, MOST_TOKENS, MOST_HIDDEN = 8, 16, 32767, 1024, 16384
-_MOST_BLOCKS = 64
+MOST_BLOCKS, MOST_ALIGNMENT = 64, 1 << 16
 # Of rows as wide as there may be, for so many blocks: with shorter rows there is room for more.
 _WIDEST_BYTES, _WIDEST_BLOCKS = 2 * MOST_HIDDEN, 24
 
@@ -37,6 +41,11 @@ _CREATE = {
     errno.EOPNOTSUPP: "the ranks must be on one host, at most 8, and joined by NVLink",
     errno.EPROTO: "the ranks' values differ",
     errno.ETIMEDOUT: "a rank did not come within SHUNT_EP_TIMEOUT",
+}
+_WHY = {
+    errno.EBUSY: "the stream is being captured: pass num_worst_tokens, so that nothing waits for counts",
+    errno.ENOSPC: "the Buffer's memory does not hold rows of this size: get_nvl_buffer_size_hint() says how much does",
+    errno.EDEADLK: "two low latency calls of its kind were sent and not received, and no more may be under way",
 }
 
 
@@ -56,7 +65,7 @@ def _bytes(nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: in
 
 def normal_bytes(nranks: int, hidden_bytes: int = _WIDEST_BYTES, blocks: int = _WIDEST_BLOCKS) -> int:
     """Memory for calls of normal mode; without sizes, as much as can be of use."""
-    return _bytes(nranks, hidden_bytes, 1, 0, min(blocks, _MOST_BLOCKS))[0]
+    return _bytes(nranks, hidden_bytes, 1, 0, min(blocks, MOST_BLOCKS))[0]
 
 
 def low_latency_bytes(nranks: int, tokens: int = MOST_TOKENS, hidden: int = MOST_HIDDEN) -> int:
@@ -76,8 +85,8 @@ def _fail(name: str, handle: int, result: int) -> None:
     if broken and text.value:
         raise _lib.Error(f"{name}: the group is broken: {_lib.text(text.value)}")
     if broken:
-        raise _lib.Error(f"{name}: the Buffer was destroyed")
-    raise _lib.Error(f"{name}: {os.strerror(-result)}; the line before this one in Shunt's log says why")
+        raise _lib.Error(f"{name}: the Buffer was destroyed, or made by the parent of this process")
+    raise _lib.Error(f"{name}: {_WHY.get(-result, os.strerror(-result))}; Shunt's log says more")
 
 
 class Group:
@@ -96,6 +105,9 @@ class Group:
             why = _CREATE.get(-result, os.strerror(-result))
             raise _lib.Error(f"a group of {nranks} ranks was not made: {why}; Shunt's log has the reason")
         self.handle = handle.value or 0
+        self.layout = self._call("shunt_ep_layout")
+        self.dispatch = self._call("shunt_ep_dispatch")
+        self.combine = self._call("shunt_ep_combine")
         self.ll_dispatch = self._call("shunt_ep_ll_dispatch")
         self.ll_combine = self._call("shunt_ep_ll_combine")
         self.mask = self._plain("shunt_ep_mask")
@@ -115,6 +127,19 @@ class Group:
 
         return call
 
+    def notify(self, local: int, *values: Any) -> tuple[int, list[int]]:
+        """If the last value, `counts`, is 1: waits, and returns how many rows come, and how many to each expert."""
+        ticket, rows, counts = c_uint64(), c_int32(), (c_int32 * local)()
+        result = self._library.shunt_ep_notify(self.handle, _pack("shunt_ep_notify", *values), byref(ticket))
+        if result:
+            _fail("shunt_ep_notify", self.handle, result)
+        if not values[-1]:
+            return 0, []
+        result = self._library.shunt_ep_counts(self.handle, ticket, byref(rows), counts)
+        if result:
+            _fail("shunt_ep_counts", self.handle, result)
+        return rows.value, list(counts)
+
     def _plain(self, name: str) -> Callable[..., None]:
         function, handle = getattr(self._library, name), self.handle
 
@@ -126,6 +151,7 @@ class Group:
         return call
 
 
-def end(handle: int, abort: bool) -> None:
-    """Ends a group; one that has ended stays so."""
-    _lib.library(private=True).shunt_ep_destroy(handle, int(abort))
+def end(handle: int, abort: bool, generation: int) -> None:
+    """Ends a group. generation: of the process that made it, since a forked child has none."""
+    if generation == _fork.generation():
+        _lib.library(private=True).shunt_ep_destroy(handle, int(abort))

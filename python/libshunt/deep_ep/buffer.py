@@ -9,6 +9,8 @@ stream that was current at the call.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +18,12 @@ from typing import Any
 import torch
 import torch.distributed
 
-from libshunt import _arguments, _lib
+from libshunt import _arguments, _fork, _lib, _nccl
 from libshunt.deep_ep import _call, config
 from libshunt.deep_ep.config import Config
 from libshunt.deep_ep.events import EventHandle, EventOverlap
 
-_BF16 = 9  # NCCL's number
+_NUMBERS = {torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}  # NCCL's
 _SWITCHES = ("low_latency_mode", "enable_shrink")
 
 
@@ -52,6 +54,10 @@ def _same_on_all(rows: list[dict[str, Any]]) -> None:
                 raise _arguments.ArgumentError(
                     f"{name} is {value} on rank {rank}, and {rows[0][name]} on rank 0: it is the same on all ranks"
                 )
+
+
+def _at(tensor: Any) -> int:
+    return 0 if tensor is None else int(tensor.data_ptr())
 
 
 class Handle(tuple[Any, ...]):
@@ -100,6 +106,8 @@ class Buffer:
             **{name: bool(getattr(self, name)) for name in _SWITCHES},
         }
         try:
+            if _nccl.device_kind() == "sim" and os.environ.get("SHUNT_DEVICE") != "sim":
+                raise _lib.Error("Shunt is on the sim here, where a GPU's tensors are of no use: set SHUNT_DEVICE=cuda")
             for name in "num_nvl_bytes", "num_rdma_bytes":
                 mine[name] = _arguments.integer(name, mine[name], 0, _arguments.MOST_BYTES)
             self._normal_bytes = min(num_nvl_bytes, _call.normal_bytes(self.group_size))
@@ -114,7 +122,7 @@ class Buffer:
                            self._normal_bytes, self._ll_bytes)  # fmt: skip
         self._group = made
         # At the interpreter's end, too. Peers may be in the middle of a call, or have no more to do with this rank.
-        self._end = weakref.finalize(self, _call.end, made.handle, True)
+        self._end = weakref.finalize(self, _call.end, made.handle, True, _fork.generation())
         self._stream = torch.cuda.Stream(device=self._device, priority=-1)
         self._local: dict[bool, Any] = {}
         self._fitting: set[tuple[int, int]] = set()
@@ -123,8 +131,9 @@ class Buffer:
         """Waits for this rank's calls."""
         if not self.explicitly_destroy:
             raise _arguments.ArgumentError("explicitly_destroy is False: destroy() is for a Buffer made with True")
-        if self._end.detach():
-            _call.end(self._group.handle, False)
+        asked = self._end.detach()
+        if asked:
+            _call.end(self._group.handle, False, asked[2][2])
 
     # ---- what needs no group
 
@@ -165,11 +174,11 @@ class Buffer:
     # ---- checks
 
     def _check(self, name: str, tensor: Any, dtype: Any, *shape: int | None, strided: bool = False) -> None:
-        """A tensor of this shape, in which None is any number; dtype: one, or a tuple."""
+        """A tensor of this shape, in which None is any number; dtype: one, a tuple, or None, which is any."""
         try:
             got = tuple(tensor.shape)
             right = (
-                (tensor.dtype in dtype if type(dtype) is tuple else tensor.dtype == dtype)
+                (dtype is None or (tensor.dtype in dtype if type(dtype) is tuple else tensor.dtype == dtype))
                 and len(got) == len(shape)
                 and tensor.get_device() == self._device
                 and (strided or tensor.is_contiguous())
@@ -183,7 +192,7 @@ class Buffer:
             else:
                 return
         dims = ", ".join("any" if n is None else str(n) for n in shape)
-        kinds = " or ".join(str(one) for one in dtype) if type(dtype) is tuple else str(dtype)
+        kinds = " or ".join(str(one) for one in dtype) if type(dtype) is tuple else str(dtype or "any type")
         raise _arguments.ArgumentError(
             f"{name} is {tensor.dtype} [{', '.join(map(str, got))}] with strides {tuple(tensor.stride())} on "
             f"{tensor.device}: it is {kinds} [{dims}], {'' if strided else 'contiguous, '}on cuda:{self._device}"
@@ -223,14 +232,14 @@ class Buffer:
         current = torch.cuda.current_stream(self._device)
         if event is not None:
             self._stream.wait_event(event.event)
-        elif current != self._stream:
+        elif current.cuda_stream != self._stream.cuda_stream:
             self._stream.wait_stream(current)
         return current
 
     def _leave(self, current: Any, async_finish: bool) -> EventHandle | None:
         if async_finish:
             return EventHandle(self._stream)
-        if current != self._stream:
+        if current.cuda_stream != self._stream.cuda_stream:
             current.wait_stream(self._stream)
         return None
 
@@ -240,6 +249,194 @@ class Buffer:
     def _current(self) -> int:
         stream: int = torch.cuda.current_stream(self._device).cuda_stream
         return stream
+
+    # ---- normal mode
+
+    def _allocating(self, on_comm_stream: bool) -> Any:
+        return torch.cuda.stream(self._stream) if on_comm_stream else contextlib.nullcontext()
+
+    def _leave_with(self, current: Any, async_finish: bool, on_comm_stream: bool, *tensors: Any) -> EventOverlap:
+        """The tensors last until both streams have used them."""
+        if async_finish:
+            for tensor in tensors:
+                if tensor is not None:
+                    tensor.record_stream(self._stream)
+                    if on_comm_stream:
+                        tensor.record_stream(current)
+        return EventOverlap(self._leave(current, async_finish))
+
+    def _blocks(self, given: Any, kind: int) -> int:
+        made = config.recommended(self.group_size, self.num_sms, kind) if given is None else given
+        if not isinstance(made, Config):
+            _arguments.wrong("config", given, f"a Config, not {type(given).__name__}")
+        if not self._normal_bytes:
+            _arguments.wrong("num_nvl_bytes", self.num_nvl_bytes, "what Config.get_nvl_buffer_size_hint() says")
+        return min(made.num_sms, _call.MOST_BLOCKS)
+
+    def _routed(self, handle: Any) -> tuple[Any, ...]:
+        if not isinstance(handle, (tuple, list)) or len(handle) != 6 or not isinstance(handle[5], tuple):
+            _arguments.wrong("handle", type(handle).__name__, "the tuple of six that dispatch() returned")
+        if handle[5][0] != self._group.handle:
+            raise _arguments.ArgumentError(
+                "handle is of another Buffer: it is one that this Buffer's dispatch() returned"
+            )
+        return tuple(handle)
+
+    def get_dispatch_layout(
+        self,
+        topk_idx: Any,
+        num_experts: int,
+        previous_event: Any = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, None, Any, Any, EventOverlap]:
+        """
+        Counts what goes where: tokens to each rank, to each host (None: there is one), to each expert, and whether a
+        token goes to a rank.
+        """
+        self._check("topk_idx", topk_idx, torch.int64, None, None)
+        tokens, size, where = topk_idx.shape[0], self.group_size, self._device
+        topk = self._topk(topk_idx, tokens)
+        self._experts(num_experts)
+        current = self._enter(previous_event, async_finish, allocate_on_comm_stream)
+        with self._allocating(allocate_on_comm_stream):
+            per_rank = torch.empty((size,), dtype=torch.int32, device=where)
+            per_expert = torch.empty((num_experts,), dtype=torch.int32, device=where)
+            in_rank = torch.empty((tokens, size), dtype=torch.bool, device=where)
+        self._group.layout(self._stream.cuda_stream, topk_idx.data_ptr(), tokens, topk, num_experts,
+                           per_rank.data_ptr(), 0, per_expert.data_ptr(), in_rank.data_ptr())  # fmt: skip
+        event = self._leave_with(
+            current, async_finish, allocate_on_comm_stream, topk_idx, per_rank, per_expert, in_rank
+        )
+        return per_rank, None, per_expert, in_rank, event
+
+    def dispatch(
+        self,
+        x: Any,
+        handle: Any = None,
+        num_tokens_per_rank: Any = None,
+        num_tokens_per_rdma_rank: Any = None,
+        is_token_in_rank: Any = None,
+        num_tokens_per_expert: Any = None,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        expert_alignment: int = 1,
+        num_worst_tokens: int = 0,
+        config: Config | None = None,
+        previous_event: Any = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, Any, list[int] | None, Any, EventOverlap]:
+        """
+        Sends tokens to the ranks that have their experts, by the layout, or again by a handle. x: rows, or rows and
+        their scales. Returns what came, by source rank and token: rows, local experts, weights, the number of rows of
+        each local expert, the handle, and an event. Waits for the numbers on the host, unless num_worst_tokens says
+        how many rows there can be.
+        """
+        x, scales = x if isinstance(x, (tuple, list)) else (x, None)
+        self._check("x", x, None, None, None)
+        tokens, hidden = x.shape
+        if scales is not None:
+            self._check("x[1]", scales, (torch.float32, torch.int32), tokens, None, strided=True)
+        blocks, size, where, empty = self._blocks(config, 0), self.group_size, self._device, torch.empty
+        topk, local, group, on_own = 0, 0, self._group, allocate_on_comm_stream
+        if handle is not None:
+            if topk_idx is not None or topk_weights is not None:
+                _arguments.wrong("topk_idx", "a tensor", "None, as topk_weights is, for calls with a handle")
+            prefix, send_row, received, source, is_token_in_rank, (_, experts) = self._routed(handle)
+            if send_row.shape[0] != tokens:
+                _arguments.wrong("x.shape[0]", tokens, f"{send_row.shape[0]}, as at the dispatch of the handle")
+            rows = int(source.shape[0])
+        else:
+            self._check("num_tokens_per_rank", num_tokens_per_rank, torch.int32, size)
+            self._check("is_token_in_rank", is_token_in_rank, torch.bool, tokens, size)
+            self._check("num_tokens_per_expert", num_tokens_per_expert, torch.int32, None)
+            experts = int(num_tokens_per_expert.shape[0])
+            local = self._experts(experts)
+            rows = _arguments.integer("num_worst_tokens", num_worst_tokens, 0, (1 << 31) - 1)
+            alignment = _arguments.integer("expert_alignment", expert_alignment, 1, _call.MOST_ALIGNMENT)
+            if topk_idx is not None:
+                topk = self._topk(topk_idx, tokens)
+                self._check("topk_weights", topk_weights, torch.float32, tokens, topk)
+            elif rows or topk_weights is not None:
+                _arguments.wrong("topk_idx", None, "a tensor for calls with topk_weights or num_worst_tokens")
+        current = self._enter(previous_event, async_finish, on_own)
+        stream, counts = self._stream.cuda_stream, None
+        if handle is None:
+            with self._allocating(on_own):
+                prefix = empty((size, size), dtype=torch.int32, device=where)
+                send_row = empty((tokens, size), dtype=torch.int32, device=where)
+                received = empty((1,), dtype=torch.int32, device=where)
+            came, counts = group.notify(
+                local, stream, num_tokens_per_rank.data_ptr(), num_tokens_per_expert.data_ptr(),
+                is_token_in_rank.data_ptr(), tokens, experts, alignment, prefix.data_ptr(), send_row.data_ptr(),
+                received.data_ptr(), int(not rows))  # fmt: skip
+            rows = rows or came
+        nscales = 0 if scales is None else int(scales.shape[1])
+        out_scales = out_idx = out_weights = None
+        with self._allocating(on_own):
+            out = empty((rows, hidden), dtype=x.dtype, device=where)
+            if scales is not None:
+                out_scales = empty((rows, nscales), dtype=scales.dtype, device=where)
+            if topk:
+                out_idx = empty((rows, topk), dtype=torch.int64, device=where)
+                out_weights = empty((rows, topk), dtype=torch.float32, device=where)
+            if handle is None:
+                source = empty((rows,), dtype=torch.int32, device=where)
+        steps = (0, 0) if scales is None else scales.stride()
+        group.dispatch(
+            stream, prefix.data_ptr(), send_row.data_ptr(), received.data_ptr(), x.data_ptr(),
+            hidden * x.element_size(), _at(scales), nscales, steps[0], steps[1], _at(topk_idx), _at(topk_weights),
+            tokens, topk, experts, blocks, rows, int(num_worst_tokens > 0), out.data_ptr(), _at(out_scales),
+            _at(out_idx), _at(out_weights), 0 if handle is not None else source.data_ptr())  # fmt: skip
+        event = self._leave_with(current, async_finish, on_own, x, scales, topk_idx, topk_weights, num_tokens_per_rank,
+                                 num_tokens_per_expert, is_token_in_rank, prefix, send_row, received, source, out,
+                                 out_scales, out_idx, out_weights)  # fmt: skip
+        got = out if scales is None else (out, out_scales)
+        if handle is not None:
+            return got, None, None, None, None, event
+        handle = (prefix, send_row, received, source, is_token_in_rank, (group.handle, experts))
+        return got, out_idx, out_weights, counts, handle, event
+
+    def combine(
+        self,
+        x: Any,
+        handle: Any,
+        topk_weights: Any = None,
+        bias: Any = None,
+        config: Config | None = None,
+        previous_event: Any = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, EventOverlap]:
+        """
+        Brings rows back, and adds those of a token: biases first, then rank by rank, without weights. Adds
+        topk_weights alike. Returns sums, weights or None, and an event.
+        """
+        prefix, send_row, _, source, _, _ = self._routed(handle)
+        rows, tokens, where, on_own = source.shape[0], send_row.shape[0], self._device, allocate_on_comm_stream
+        self._check("x", x, tuple(_NUMBERS), rows, None)
+        hidden, topk, blocks = int(x.shape[1]), 0, self._blocks(config, 1)
+        if topk_weights is not None:
+            self._check("topk_weights", topk_weights, torch.float32, rows, None)
+            topk = int(topk_weights.shape[1])
+        first, second = bias if isinstance(bias, (tuple, list)) else (bias, None)
+        for name, one in ("bias", first), ("bias[1]", second):
+            if one is not None:
+                self._check(name, one, x.dtype, tokens, hidden)
+        current = self._enter(previous_event, async_finish, on_own)
+        weights = None
+        with self._allocating(on_own):
+            out = torch.empty((tokens, hidden), dtype=x.dtype, device=where)
+            if topk:
+                weights = torch.empty((tokens, topk), dtype=torch.float32, device=where)
+        self._group.combine(
+            self._stream.cuda_stream, prefix.data_ptr(), send_row.data_ptr(), source.data_ptr(), x.data_ptr(),
+            _NUMBERS[x.dtype], rows, hidden, tokens, topk, blocks, _at(topk_weights), _at(first), _at(second),
+            out.data_ptr(), _at(weights))  # fmt: skip
+        kept = (x, topk_weights, first, second, prefix, send_row, source, out, weights)
+        event = self._leave_with(current, async_finish, on_own, *kept)
+        return out, weights, event
 
     # ---- low latency mode
 
@@ -318,13 +515,13 @@ class Buffer:
             topk,
             num_experts,
             recv_x.data_ptr(),
-            0 if scales is None else scales.data_ptr(),
+            _at(scales),
             count.data_ptr(),
             source.data_ptr(),
             ranges.data_ptr(),
             routing.data_ptr(),
-            0 if stats is None else stats.data_ptr(),
-            0 if wait is None else wait.data_ptr(),
+            _at(stats),
+            _at(wait),
             0,
         )
         kept = (x, topk_idx, recv_x, scales, count, source, ranges, routing, stats, wait)
@@ -379,7 +576,7 @@ class Buffer:
         if wait is not None:
             self._check("combine_wait_recv_cost_stats", wait, torch.int64, size)
         values = (
-            _BF16,
+            _NUMBERS[torch.bfloat16],
             tokens,
             most,
             hidden,
@@ -392,7 +589,7 @@ class Buffer:
             topk_idx.data_ptr(),
             topk_weights.data_ptr(),
             out.data_ptr(),
-            0 if wait is None else wait.data_ptr(),
+            _at(wait),
             0,
         )
         kept = (x, topk_idx, topk_weights, source, ranges, handle.routing, out, wait)

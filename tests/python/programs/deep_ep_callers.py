@@ -27,6 +27,8 @@ class Job:
         self.experts = LOCAL * self.n
 
     def tensor(self, values: Any, dtype: Any) -> Any:
+        if dtype == torch.float8_e4m3fn:
+            return torch.tensor(values, dtype=torch.float32, device="cuda").to(dtype)
         return torch.tensor(values, dtype=dtype, device="cuda")
 
     def rows(self, values: Any, width: int, dtype: Any) -> Any:
@@ -90,6 +92,234 @@ class Batch:
             )
             out.append([factor * value for value in self.row(me, token)])
         return out
+
+
+# ---- normal mode
+
+
+class Normal(Batch):
+    """What a rank sends in normal mode, and what comes to it."""
+
+    def __init__(self, job: Job, tokens: int, hidden: int, seed: int, least: int = 0) -> None:
+        super().__init__(job, tokens, hidden, seed, least)
+        self.here = range(job.rank * LOCAL, (job.rank + 1) * LOCAL)
+        self.came = [
+            (rank, t) for rank in range(job.n) for t, row in enumerate(self.topk[rank]) if set(row) & set(self.here)
+        ]
+
+    def dispatch(self, buffer: Any, event: Any, x: Any, alignment: int = 1, **more: Any) -> tuple[Any, ...]:
+        """The layout and the dispatch, each with its own of the options; returns what dispatch does."""
+        options = {name: more[name] for name in ("async_finish", "allocate_on_comm_stream") if name in more}
+        per_rank, per_host, per_expert, in_rank, event = buffer.get_dispatch_layout(
+            self.topk_idx(), self.job.experts, previous_event=event, **options
+        )
+        if not options.get("async_finish"):
+            self.check_layout(per_rank, per_host, per_expert, in_rank)
+        found: tuple[Any, ...] = buffer.dispatch(
+            x, topk_idx=self.topk_idx(), topk_weights=self.topk_weights(), num_tokens_per_rank=per_rank,
+            num_tokens_per_rdma_rank=per_host, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+            expert_alignment=alignment, previous_event=event, **more)  # fmt: skip
+        return found
+
+    def check_layout(self, per_rank: Any, per_host: Any, per_expert: Any, in_rank: Any) -> None:
+        mine, job = self.topk[self.job.rank], self.job
+        goes = [[any(e >= 0 and e // LOCAL == rank for e in row) for rank in range(job.n)] for row in mine]
+        expect("num_tokens_per_rank", per_rank.tolist(), [sum(row[rank] for row in goes) for rank in range(job.n)])
+        expect("num_tokens_per_rdma_rank", per_host, None)
+        expect("is_token_in_rank", in_rank.tolist(), goes)
+        counts = [sum(row.count(expert) for row in mine) for expert in range(job.experts)]
+        expect("num_tokens_per_expert", per_expert.tolist(), counts)
+
+    def check(self, rows: Any, idx: Any, weights: Any, counts: Any, handle: Any, alignment: int = 1) -> None:
+        """What came; with counts None, in outputs with room for more."""
+        what, n = f"rank {self.job.rank}: received", len(self.came)
+        expect(f"{what} rows", rows.tolist()[:n], [self.row(*one) for one in self.came])
+        local = [[e - self.here[0] if e in self.here else -1 for e in self.topk[rank][t]] for rank, t in self.came]
+        expect(f"{what} experts", idx.tolist(), local + [[-1] * TOPK] * (len(idx.tolist()) - n))
+        given = [self.weights[rank][t] for rank, t in self.came]
+        given = [[w if e >= 0 else 0.0 for e, w in zip(*pair, strict=True)] for pair in zip(local, given, strict=True)]
+        expect(f"{what} weights", weights.tolist()[:n], given)
+        if counts is not None:
+            expect(f"{what} counts", counts, [
+                -(-sum(row.count(e) for row in local) // alignment) * alignment for e in range(LOCAL)
+            ])  # fmt: skip
+            expect(f"{what} rows", rows.shape[0], n)
+        prefix = [sum(one[0] <= rank for one in self.came) for rank in range(self.job.n)]
+        expect(f"{what} prefix", [row[self.job.rank] for row in handle[0].tolist()], prefix)
+
+    def work(self, room: int = 0) -> Any:
+        """What the experts here make of the rows that came, with weights."""
+        made = []
+        for rank, t in self.came:
+            pairs = zip(self.topk[rank][t], self.weights[rank][t], strict=True)
+            factor = sum(weight * (expert % LOCAL + 1) for expert, weight in pairs if expert in self.here)
+            made.append([factor * value for value in self.row(rank, t)])
+        made += [[0.0] * self.hidden] * (room - len(made))
+        return self.job.rows(made, self.hidden, torch.bfloat16)
+
+    def check_summed(self, out: Any, more: float = 0.0) -> None:
+        wanted = [[value + more for value in row] for row in self.summed(list(range(self.job.n)))]
+        expect(f"rank {self.job.rank}: sums", out.tolist(), wanted)
+
+    def scales(self, rank: int, token: int) -> list[int]:
+        return [1000 * rank + 10 * token + group for group in range(max(1, self.hidden // 128))]
+
+    def quantized(self, kind: Any) -> tuple[Any, Any]:
+        """Rows in fp8, and scales whose tokens lie next to each other."""
+        rank = self.job.rank
+        mine = [self.scales(rank, token) for token in range(self.counts[rank])]
+        columns = [list(column) for column in zip(*mine, strict=True)] or [[] for _ in self.scales(0, 0)]
+        return self.x(torch.float8_e4m3fn), self.job.tensor(columns, kind).transpose(0, 1)
+
+    def check_quantized(self, rows: Any) -> Any:
+        expect("scales", rows[1].tolist(), [self.scales(*one) for one in self.came])
+        expect("strides", rows[1].stride(), (rows[1].shape[1], 1))
+        return rows[0] if hasattr(rows[0], "buffer") else rows[0].float()
+
+
+def vllm_high_throughput(job: Job) -> None:
+    """Without events, then asynchronous; bfloat16 and fp8; a rank without tokens."""
+    buffer = deep_ep.Buffer(group=job.group, num_nvl_bytes=1 << 30, num_rdma_bytes=0, low_latency_mode=False,
+                            num_qps_per_rank=1, explicitly_destroy=True)  # fmt: skip
+    buffer.set_num_sms(20)
+    for seed, tokens, fp8, later in ((40, 9, False, False), (41, 2, False, True), (42, 7, True, True)):
+        batch = Normal(job, tokens, 256, seed)
+        x = batch.quantized(torch.float32) if fp8 else batch.x(torch.bfloat16)
+        rows, idx, weights, counts, handle, event = batch.dispatch(
+            buffer, None, x, config=buffer.get_dispatch_config(job.n))  # fmt: skip
+        expect("event", event.event, None)
+        batch.check(batch.check_quantized(rows) if fp8 else rows, idx, weights, counts, handle)
+        out, none, event = buffer.combine(x=batch.work(), handle=handle, topk_weights=None, async_finish=later,
+                                          config=buffer.get_combine_config(job.n), previous_event=None,
+                                          allocate_on_comm_stream=False)  # fmt: skip
+        if later:
+            event.current_stream_wait()
+        expect("weights", none, None)
+        batch.check_summed(out)
+    ones = job.rows([[1.0] * 256] * batch.counts[job.rank], 256, torch.bfloat16)
+    batch.check_summed(buffer.combine(batch.work(), handle, bias=(ones, ones))[0], 2.0)
+    buffer.destroy()
+
+
+def sglang_normal(job: Job) -> None:
+    """With events from call to call, tensors of the Buffer's stream, and a Config by its names."""
+    names = {"num_sms": 24, "num_max_nvl_chunked_send_tokens": 8, "num_max_nvl_chunked_recv_tokens": 256,
+             "num_max_rdma_chunked_send_tokens": 16, "num_max_rdma_chunked_recv_tokens": 128}  # fmt: skip
+    config = deep_ep.Config(**names)
+    nbytes = max(config.get_nvl_buffer_size_hint(512, job.n), 1)
+    hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(4, 128, job.n, job.experts)
+    buffer = deep_ep.Buffer(job.group, nbytes, hint, low_latency_mode=True, num_qps_per_rank=LOCAL, allow_mnnvl=True)
+    for seed, later in ((50, True), (51, False)):
+        batch, event = Normal(job, 8, 256, seed), deep_ep.Buffer.capture() if later else None
+        rows, idx, weights, counts, handle, event = batch.dispatch(
+            buffer, event, batch.quantized(torch.int32), 128, async_finish=later, allocate_on_comm_stream=later,
+            config=config)  # fmt: skip
+        if later:
+            event.current_stream_wait()
+        batch.check(batch.check_quantized(rows), idx, weights, counts, handle, 128)
+        y = batch.work()
+        event = deep_ep.Buffer.capture() if later else None
+        out, _, event = buffer.combine(y, handle, async_finish=later, previous_event=event,
+                                       allocate_on_comm_stream=later, config=config)  # fmt: skip
+        if later:
+            event.current_stream_wait()
+        batch.check_summed(out)
+        # The same Buffer decodes.
+        buffer.clean_low_latency_buffer(4, 128, job.experts)
+        small = Batch(job, 4, 128, seed)
+        packed, count, low, _, _ = buffer.low_latency_dispatch(
+            small.x(torch.bfloat16), small.topk_idx(), 4, job.experts
+        )
+        done = experts_work(small, packed, count, list(range(job.n)))
+        check_sums(small, buffer.low_latency_combine(done, small.topk_idx(), small.topk_weights(), low)[0],
+                   list(range(job.n)))  # fmt: skip
+
+
+def megatron_fused_a2a(job: Job) -> None:
+    """Forward and backward of its two functions, whose handle goes through as a tuple; a Buffer that grows."""
+    from deep_ep.utils import EventHandle, EventOverlap
+
+    config, buffer = deep_ep.Buffer.get_dispatch_config(job.n), None
+    for seed, later, hidden in ((60, False, 128), (61, True, 512)):
+        nbytes = config.get_nvl_buffer_size_hint(2 * hidden, job.n)
+        if buffer is None or buffer.group != job.group or buffer.num_nvl_bytes < nbytes or buffer.num_rdma_bytes < 0:
+            buffer = deep_ep.Buffer(job.group, nbytes, config.get_rdma_buffer_size_hint(2 * hidden, job.n))
+        options = {"async_finish": later, "allocate_on_comm_stream": later}
+
+        def before(later: bool = later) -> Any:
+            return EventOverlap(EventHandle()) if later else None
+
+        def wait(event: Any, later: bool = later) -> None:
+            if later:
+                event.current_stream_wait()
+
+        batch = Normal(job, 8, hidden, seed)
+        rows, idx, weights, counts, handle, event = batch.dispatch(buffer, before(), batch.x(torch.bfloat16), **options)
+        wait(event)
+        batch.check(rows, idx, weights, counts, handle)
+        out, _, event = buffer.combine(batch.work(), handle=tuple(handle), previous_event=before(), **options)
+        wait(event)
+        batch.check_summed(out)
+        # Backward of combine: gradients go the way of the tokens. Backward of dispatch: they are added, as weights are.
+        x = batch.x(torch.bfloat16)
+        again, none_idx, none_weights, none_counts, none_handle, event = buffer.dispatch(
+            x, handle=handle, previous_event=before(), **options
+        )
+        wait(event)
+        expect("cached", (none_idx, none_weights, none_counts, none_handle), (None, None, None, None))
+        expect("gradients", again.tolist(), rows.tolist())
+        grads, grad_weights, event = buffer.combine(
+            again, handle, topk_weights=weights, previous_event=before(), **options
+        )
+        wait(event)
+        me, used = job.rank, [len({e // LOCAL for e in row if e >= 0}) for row in batch.topk[job.rank]]
+        wanted = [[used[t] * value for value in batch.row(me, t)] for t in range(batch.counts[me])]
+        expect("summed gradients", grads.tolist(), wanted)
+        given = [
+            [w if e >= 0 else 0.0 for e, w in zip(*pair, strict=True)]
+            for pair in zip(batch.topk[me], batch.weights[me], strict=True)
+        ]
+        expect("gradients of weights", grad_weights.tolist(), given)
+
+
+def captured_normal(job: Job) -> None:
+    """Layout, dispatch and combine in a graph, with room for what may come at most."""
+    room, buffer = 4 * job.n, deep_ep.Buffer(job.group, 1 << 30, explicitly_destroy=True)
+    first = Normal(job, 4, 128, 70, least=4)
+    x, topk_idx, weights = first.x(torch.bfloat16), first.topk_idx(), first.topk_weights()
+    y = torch.zeros((room, 128), dtype=torch.bfloat16, device="cuda")
+    stream, graph = buffer.get_comm_stream(), torch.cuda.CUDAGraph()
+    kept: list[Any] = []
+
+    def step() -> None:
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, job.experts)
+        rows, idx, got, counts, handle, _ = buffer.dispatch(
+            x, topk_idx=topk_idx, topk_weights=weights, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank,
+            num_tokens_per_expert=per_expert, num_worst_tokens=room)  # fmt: skip
+        expect("counts", counts, [])
+        out, _, _ = buffer.combine(y, handle)
+        kept[:] = [rows, idx, got, handle, out, per_rank, per_expert, in_rank]
+
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    stream.synchronize()
+    job.gather(None)
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    with torch.cuda.stream(stream):
+        for seed in range(70, 73):
+            batch = Normal(job, 4, 128, seed, least=4)
+            x.copy_(batch.x(torch.bfloat16))
+            topk_idx.copy_(batch.topk_idx())
+            weights.copy_(batch.topk_weights())
+            y.copy_(batch.work(room))
+            graph.replay()
+            stream.synchronize()
+            batch.check(*kept[:3], None, kept[3])
+            batch.check_summed(kept[4])
+    job.gather(None)
+    buffer.destroy()
 
 
 # ---- low latency mode
@@ -297,6 +527,10 @@ def two_buffers(job: Job) -> None:
 
 
 PROGRAMS: list[Callable[[Job], None]] = [
+    vllm_high_throughput,
+    sglang_normal,
+    megatron_fused_a2a,
+    captured_normal,
     vllm_low_latency,
     vllm_fault_tolerance,
     sglang_low_latency,

@@ -147,6 +147,9 @@ class Tensor:
         at = self.first + first * self.strides[0]
         return self._view((max(0, last - first), *self.shape[1:]), self.strides, at, self.dtype)
 
+    def to(self, kind: dtype) -> Tensor:
+        return Tensor(self.count, kind, self.device, self.shape)._write(self._flat())
+
     def zero_(self) -> Tensor:
         return self._write([0] * self.count)
 
@@ -343,22 +346,30 @@ class _Cuda:
     def stream(self, stream: Stream) -> Iterator[None]:
         before = self.current_stream()
         self._mine.stream = stream
-        yield
-        self._mine.stream = before
+        try:
+            yield
+        finally:
+            self._mine.stream = before
 
     @contextlib.contextmanager
     def graph(self, graph: CUDAGraph, stream: Stream) -> Iterator[None]:
         library, handle = _lib.library(private=True), ctypes.c_void_p(stream.cuda_stream)
         with self.stream(stream):
             _lib.check(library.shunt_capture_begin(handle), "beginning a capture")
-            yield
-            _lib.check(library.shunt_capture_end(handle, ctypes.byref(graph.handle)), "ending a capture")
+            try:
+                yield
+            finally:
+                result = library.shunt_capture_end(handle, ctypes.byref(graph.handle))
+            _lib.check(result, "ending a capture")
 
     def synchronize(self) -> None:
         self.current_stream().synchronize()
 
     def is_current_stream_capturing(self) -> bool:
         return False
+
+    def is_available(self) -> bool:
+        return True
 
     def device_count(self) -> int:
         return 8

@@ -120,9 +120,9 @@ class TCPStore(FileStore):
         self.is_master = is_master
 
 
-def init_process_group(backend: str = "nccl", device_id: Any = None) -> None:
-    """As torchrun's processes call it; the folder STAND_IN_STORE is its store."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def init_process_group(backend: str = "nccl", device_id: Any = None, **given: Any) -> None:
+    """As torchrun's processes call it, unless rank and world_size are given; the folder STAND_IN_STORE is its store."""
+    rank, size = int(given.get("rank", os.environ.get("RANK"))), int(given.get("world_size", os.environ["WORLD_SIZE"]))
     store, nccl = FileStore(os.environ["STAND_IN_STORE"]), _nccl.Nccl()
     if backend == "gloo":
         group.WORLD = Group(rank, size, None, store)
@@ -142,8 +142,8 @@ def destroy_process_group() -> None:
     group.WORLD = None
 
 
-def all_gather_object(found: list[Any], mine: Any, group: Group) -> None:
-    found[:] = group.gather(mine)
+def all_gather_object(found: list[Any], mine: Any, members: Group | None = None) -> None:
+    found[:] = (members or group.WORLD).gather(mine)
 
 
 def get_rank() -> int:
