@@ -11,15 +11,17 @@
 #include "tools/common/ep_call.h"
 #include "tools/common/where.h"
 
-enum { GRAPH_CALLS = 20 };
+enum {
+	GRAPH_CALLS = 20,
+	NORMAL_BLOCKS = 24, /* for which a group has memory, unless --blocks says more */
+};
 
-/* The ways to make a call, and its two halves. */
+/* The ways to make a call. */
 enum { EP_EAGER, EP_GRAPH, EP_NWAYS };
-enum { EP_DISPATCHES, EP_COMBINES, EP_NHALVES };
-enum { EP_LL, EP_NMODES };
+enum { EP_LL, EP_NORMAL, EP_NMODES };
 static const char *const way_names[] = { "eager", "graph", NULL };
-static const char *const half_names[] = { "dispatch", "combine" };
-static const char *const mode_names[] = { "ll", NULL };
+static const char *const part_names[] = { "layout", "dispatch", "combine" };
+static const char *const mode_names[] = { "ll", "normal", NULL };
 static const char *const form_names[] = { "as-is", "fp8", "fp8-round", "ue8m0", NULL };
 
 struct ep_opts {
@@ -41,10 +43,12 @@ struct ep_opts {
 static const struct option_row rows[] = {
 	{ .type = OPTION_TITLE, .help = "What to measure" },
 	{ "mode", 0, OPTION_WORDS, "LIST", AT(modes), .high = (1u << EP_NMODES) - 1, .names = mode_names,
-	    .help = "ll: low latency calls (all)" },
-	{ "tokens", 't', OPTION_NUMBERS, "LIST", AT(tokens), .high = 1u << 20,
 	    .help =
-	        "of each rank, up to 8 sizes; a low latency call has 1024 at most (1,8,64,128,512; 4,32 on the sim)" },
+	        "ll: low latency calls; normal: of normal mode, layout with notify, and dispatch and combine with what "
+	        "that gave (all)" },
+	{ "tokens", 't', OPTION_NUMBERS, "LIST", AT(tokens), .high = 1u << 20,
+	    .help = "of each rank, up to 8 sizes; a low latency call has 1024 at most (1,8,64,128,512,4096; 4,32 on "
+	            "the sim)" },
 	{ "hidden", 0, OPTION_NUMBER, "N", AT(hidden), 8, 16384, .help = "elements of a row (7168; 1024 on the sim)" },
 	{ "topk", 'k', OPTION_NUMBER, "N", AT(topk), 1, SHUNT_EP_MAX_TOPK,
 	    .help = "experts of a token, chosen at random, each once (8)" },
@@ -124,11 +128,9 @@ static int group_check(struct ep_rank *r, const char *what, int err)
 
 /* ---- calls */
 
-static int call_once(struct ep_rank *r, int half)
+static int call_once(struct ep_rank *r, int part)
 {
-	return group_check(r, half_names[half],
-	    half == EP_DISPATCHES ? r->ep.ll_dispatch(r->group, &r->call.dispatch) :
-	                            r->ep.ll_combine(r->group, &r->call.combine));
+	return group_check(r, part_names[part], ep_call_run(&r->call, r->group, part));
 }
 
 static int wait_for_calls(struct ep_rank *r, const char *what)
@@ -138,7 +140,7 @@ static int wait_for_calls(struct ep_rank *r, const char *what)
 	return err ? err : group_check(r, what, 0);
 }
 
-static int capture(struct ep_rank *r, int half, int calls, void **graph_p)
+static int capture(struct ep_rank *r, int part, int calls, void **graph_p)
 {
 	int end, err = device_check(r, "capture", r->lib.capture_begin(r->stream));
 
@@ -146,56 +148,63 @@ static int capture(struct ep_rank *r, int half, int calls, void **graph_p)
 	if (err)
 		return err;
 	for (int i = 0; i < calls && !err; i++)
-		err = call_once(r, half);
+		err = call_once(r, part);
 	end = r->lib.capture_end(r->stream, graph_p);
 	return err ? err : device_check(r, "capture", end);
 }
 
 /* So many calls, in whole graphs if there is one. */
-static int make_calls(struct ep_rank *r, int half, void *graph, int calls)
+static int make_calls(struct ep_rank *r, int part, void *graph, int calls)
 {
 	int err = 0;
 
 	for (int i = 0; i < calls && !err; i += graph ? GRAPH_CALLS : 1)
 		err =
-		    graph ? device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) : call_once(r, half);
+		    graph ? device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) : call_once(r, part);
 	return err;
 }
 
-/* Both halves, once, with fresh outputs. */
+/* What the timed calls go by. */
+static int make_once(struct ep_rank *r)
+{
+	int err = make_calls(r, EP_LAYOUT, NULL, 1);
+
+	return err ? err : make_calls(r, EP_DISPATCHES, NULL, 1);
+}
+
+/* All parts, once, with fresh outputs. */
 static int check_way(struct ep_rank *r, int way)
 {
-	char text[2][128] = { "", "" };
-	uint64_t wrong[EP_NHALVES] = { 0 };
-	void *graph[EP_NHALVES] = { NULL };
+	char text[EP_NPARTS][128] = { "", "", "" };
+	uint64_t wrong[EP_NPARTS] = { 0 };
+	void *graph[EP_NPARTS] = { NULL };
 	int err = 0;
 
-	for (int half = 0; half < EP_NHALVES && way == EP_GRAPH && !err; half++)
-		err = capture(r, half, 1, &graph[half]);
+	for (int part = 0; part < EP_NPARTS && way == EP_GRAPH && !err; part++)
+		err = capture(r, part, 1, &graph[part]);
 	if (!err)
 		err = device_check(r, "memset", ep_call_poison(&r->call, r->stream));
 	ranks_progress_set(r->progress, RANKS_CHECK, -1, way);
-	for (int half = 0; half < EP_NHALVES && !err; half++)
-		err = make_calls(r, half, graph[half], 1);
+	for (int part = 0; part < EP_NPARTS && !err; part++)
+		err = make_calls(r, part, graph[part], 1);
 	if (!err)
 		err = wait_for_calls(r, "a checked call");
-	if (!err)
-		err = device_check(r, "copy", ep_call_check_dispatch(&r->call, &wrong[0], text[0], sizeof(text[0])));
-	if (!err)
-		err = device_check(r, "copy", ep_call_check_combine(&r->call, &wrong[1], text[1], sizeof(text[1])));
-	for (int half = 0; half < EP_NHALVES; half++) {
-		if (wrong[half])
+	for (int part = 0; part < EP_NPARTS && !err; part++)
+		err = device_check(
+		    r, "copy", ep_call_check(&r->call, part, &wrong[part], text[part], sizeof(text[part])));
+	for (int part = 0; part < EP_NPARTS; part++) {
+		if (wrong[part])
 			tool_error("rank %d: %s, %s, %d tokens: %llu parts of rows are wrong; the first: %s", r->rank,
-			    half_names[half], way_names[way], r->call.job.max_tokens, (unsigned long long)wrong[half],
-			    text[half]);
-		r->wrong += wrong[half];
-		if (graph[half])
-			r->lib.graph_destroy(graph[half]);
+			    part_names[part], way_names[way], r->call.job.max_tokens, (unsigned long long)wrong[part],
+			    text[part]);
+		r->wrong += wrong[part];
+		if (graph[part])
+			r->lib.graph_destroy(graph[part]);
 	}
 	return err;
 }
 
-static int time_round(struct ep_rank *r, int half, int way, void *graph, double *us_p)
+static int time_round(struct ep_rank *r, int part, int way, void *graph, double *us_p)
 {
 	int calls = graph ? (r->o.iters + GRAPH_CALLS - 1) / GRAPH_CALLS * GRAPH_CALLS : r->o.iters;
 	double start, mine, all[EP_CALL_RANKS] = { 0 };
@@ -208,9 +217,9 @@ static int time_round(struct ep_rank *r, int half, int way, void *graph, double 
 		return err;
 	ranks_progress_set(r->progress, RANKS_TIME, -1, way);
 	start = ranks_now_us();
-	err = make_calls(r, half, graph, calls);
+	err = make_calls(r, part, graph, calls);
 	if (!err)
-		err = wait_for_calls(r, half_names[half]);
+		err = wait_for_calls(r, part_names[part]);
 	mine = (ranks_now_us() - start) / calls;
 	if (!err)
 		err = ranks_error(r->rank, ranks_allgather(r->ranks, &mine, sizeof(mine), all));
@@ -222,16 +231,21 @@ static int time_round(struct ep_rank *r, int half, int way, void *graph, double 
 
 /* ---- results */
 
-/* Bytes of a row on the wire. Low latency: lines of 128 bytes, 120 of them data. */
-static uint64_t wire_bytes(const struct ep_rank *r, int half)
+/*
+ * Bytes of a row on the wire. Low latency: lines of 128 bytes, 120 of them data. Normal mode: with a token's experts
+ * and weights at dispatch, and its number.
+ */
+static uint64_t wire_bytes(const struct ep_rank *r, int part)
 {
 	uint64_t bytes = 2 * (uint64_t)r->o.hidden;
 
-	if (half == EP_DISPATCHES && r->o.form == SHUNT_EP_FP8_UE8M0)
+	if (part == EP_DISPATCHES && r->o.form == SHUNT_EP_FP8_UE8M0)
 		bytes = (uint64_t)r->o.hidden + (uint64_t)r->o.hidden / 128;
-	else if (half == EP_DISPATCHES && r->o.form != SHUNT_EP_AS_IS)
+	else if (part == EP_DISPATCHES && r->o.form != SHUNT_EP_AS_IS)
 		bytes = (uint64_t)r->o.hidden + (uint64_t)r->o.hidden / 32;
-	return (bytes + 119) / 120 * 128;
+	if (!r->call.job.normal)
+		return (bytes + 119) / 120 * 128;
+	return bytes + (part == EP_DISPATCHES ? 8 * (uint64_t)r->o.topk + 8 : 0);
 }
 
 static void number(double v, char text[24])
@@ -239,29 +253,32 @@ static void number(double v, char text[24])
 	snprintf(text, 24, "%.*f", v < 10 ? 3 : v < 1000 ? 2 : 1, v);
 }
 
-static void report(struct ep_rank *r, int half, int way, int blocks, const double *us, uint64_t wrong)
+static void report(struct ep_rank *r, int part, int way, int blocks, const double *us, uint64_t wrong)
 {
-	uint64_t bytes = ep_job_wire_bytes(
-	    &r->call.job, r->call.topk_idx, wire_bytes(r, half), half == EP_COMBINES && !ep_sums_by_rank());
+	uint64_t bytes = part == EP_LAYOUT ? 0 :
+	                                     ep_job_wire_bytes(&r->call.job, r->call.topk_idx, wire_bytes(r, part),
+	                                         !r->call.job.normal && part == EP_COMBINES && !ep_sums_by_rank());
 	double p99, median = bench_median(us, r->o.rounds, &p99), floor_us = (double)bytes / r->o.link / 1e3;
 	char a[24], b[24], c[24], n[16], w[24];
 	json_t *all = json_array();
 
 	number(median, a);
 	number(p99, b);
-	number(floor_us, c);
+	snprintf(c, sizeof(c), "-"); /* of layout */
+	if (bytes)
+		number(floor_us, c);
 	snprintf(n, sizeof(n), blocks ? "%d" : "-", blocks);
 	snprintf(w, sizeof(w), r->o.check ? "%llu" : "-", (unsigned long long)wrong);
-	printf("  %-6s %7d %6s %-8s %-5s %10s %10s %10s %9.2f %9.1f %6s\n", mode_names[EP_LL], r->call.job.max_tokens,
-	    n, half_names[half], way_names[way], a, b, c, floor_us > 0 ? median / floor_us : 0,
+	printf("  %-6s %7d %6s %-8s %-5s %10s %10s %10s %9.2f %9.1f %6s\n", mode_names[r->call.job.normal],
+	    r->call.job.max_tokens, n, part_names[part], way_names[way], a, b, c, floor_us > 0 ? median / floor_us : 0,
 	    (double)bytes / median / 1e3, w);
 	fflush(stdout);
 	for (int i = 0; i < r->o.rounds; i++)
 		json_array_append_new(all, json_real(us[i]));
 	json_array_append_new(r->results,
-	    json_pack("{s:s, s:i, s:i, s:s, s:s, s:f, s:f, s:f, s:I, s:o, s:o}", "mode", mode_names[EP_LL], "tokens",
-	        r->call.job.max_tokens, "blocks", blocks, "call", half_names[half], "calls", way_names[way], "time_us",
-	        median, "p99_us", p99, "floor_us", floor_us, "wire_bytes", (json_int_t)bytes, "wrong",
+	    json_pack("{s:s, s:i, s:i, s:s, s:s, s:f, s:f, s:f, s:I, s:o, s:o}", "mode", mode_names[r->call.job.normal],
+	        "tokens", r->call.job.max_tokens, "blocks", blocks, "call", part_names[part], "calls", way_names[way],
+	        "time_us", median, "p99_us", p99, "floor_us", floor_us, "wire_bytes", (json_int_t)bytes, "wrong",
 	        r->o.check ? json_integer((json_int_t)wrong) : json_null(), "rounds_us", all));
 }
 
@@ -303,20 +320,20 @@ static int begin_report(struct ep_rank *r)
 
 /* ---- sizes */
 
-static int time_half(struct ep_rank *r, int half, int way, int blocks)
+static int time_part(struct ep_rank *r, int part, int way, int blocks)
 {
 	double us[BENCH_MAX_ROUNDS];
 	uint64_t all[EP_CALL_RANKS] = { 0 }, wrong = 0;
 	void *graph = NULL;
-	int err = way == EP_GRAPH ? capture(r, half, GRAPH_CALLS, &graph) : 0;
+	int err = way == EP_GRAPH ? capture(r, part, GRAPH_CALLS, &graph) : 0;
 
 	ranks_progress_set(r->progress, RANKS_WARMUP, -1, way);
 	if (!err)
-		err = make_calls(r, half, graph, r->o.warmup);
+		err = make_calls(r, part, graph, r->o.warmup);
 	if (!err)
-		err = wait_for_calls(r, half_names[half]);
+		err = wait_for_calls(r, part_names[part]);
 	for (int i = 0; i < r->o.rounds && !err; i++)
-		err = time_round(r, half, way, graph, &us[i]);
+		err = time_round(r, part, way, graph, &us[i]);
 	if (graph)
 		r->lib.graph_destroy(graph);
 	if (!err)
@@ -325,13 +342,14 @@ static int time_half(struct ep_rank *r, int half, int way, int blocks)
 		wrong += all[i];
 	r->all_wrong += wrong;
 	if (!err && !r->rank)
-		report(r, half, way, blocks, us, wrong);
+		report(r, part, way, blocks, us, wrong);
 	return err;
 }
 
-static int run_size(struct ep_rank *r, int tokens)
+static int run_size(struct ep_rank *r, int tokens, bool normal)
 {
-	struct ep_job job = { .nranks = r->nranks,
+	struct ep_job job = { .normal = normal,
+		.nranks = r->nranks,
 		.experts = r->o.experts,
 		.topk = r->o.topk,
 		.hidden = r->o.hidden,
@@ -345,16 +363,17 @@ static int run_size(struct ep_rank *r, int tokens)
 		job.tokens[i] = tokens;
 	atomic_store(&r->progress->bytes, (unsigned long long)tokens * (unsigned long long)job.hidden * 2);
 	err = device_check(r, "cannot allocate memory", ep_call_open(&r->call, &r->ep, &job, r->rank));
-	r->call.dispatch.stream = r->call.combine.stream = r->stream;
 	for (int i = 0; i < nblocks && !err; i++) {
-		r->call.dispatch.blocks = r->call.combine.blocks = r->o.blocks.n ? (int32_t)r->o.blocks.at[i] : 0;
+		int blocks = r->o.blocks.n ? (int)r->o.blocks.at[i] : 0;
+
+		ep_call_place(&r->call, r->stream, blocks);
 		for (int way = 0; way < EP_NWAYS && !err; way++) {
 			r->wrong = 0;
 			if (!(r->o.ways >> way & 1))
 				continue;
-			err = r->o.check ? check_way(r, way) : make_calls(r, EP_DISPATCHES, NULL, 1);
-			for (int half = 0; half < EP_NHALVES && !err; half++)
-				err = time_half(r, half, way, r->call.dispatch.blocks);
+			err = r->o.check ? check_way(r, way) : make_once(r);
+			for (int part = normal ? EP_LAYOUT : EP_DISPATCHES; part < EP_NPARTS && !err; part++)
+				err = time_part(r, part, way, blocks);
 		}
 	}
 	ep_call_close(&r->call);
@@ -365,10 +384,10 @@ static int run_size(struct ep_rank *r, int tokens)
 
 static void fill_defaults(struct ep_opts *o, bool sim, int nranks)
 {
-	static const unsigned gpu[] = { 1, 8, 64, 128, 512 }, few[] = { 4, 32 };
+	static const unsigned gpu[] = { 1, 8, 64, 128, 512, 4096 }, few[] = { 4, 32 };
 
 	if (!o->tokens.n) {
-		o->tokens.n = sim ? 2 : 5;
+		o->tokens.n = sim ? 2 : 6;
 		memcpy(o->tokens.at, sim ? few : gpu, (size_t)o->tokens.n * sizeof(few[0]));
 	}
 	o->hidden = o->hidden ? o->hidden : sim ? 1024 : 7168;
@@ -380,12 +399,12 @@ static void fill_defaults(struct ep_opts *o, bool sim, int nranks)
 
 static int make_group(struct ep_rank *r)
 {
-	struct ep_job job = { .nranks = r->nranks, .topk = r->o.topk, .hidden = r->o.hidden };
+	struct ep_job job = { .normal = true, .nranks = r->nranks, .topk = r->o.topk, .hidden = r->o.hidden };
 	struct shunt_ep_config config = {
 		.size = sizeof(config), .nranks = r->nranks, .rank = r->rank, .device = r->device, .topk = r->o.topk
 	};
 	char id[SHUNT_EP_ID_BYTES] = "", ids[EP_CALL_RANKS][SHUNT_EP_ID_BYTES];
-	int err = r->rank ? 0 : r->ep.id(id);
+	int blocks = NORMAL_BLOCKS, err = r->rank ? 0 : r->ep.id(id);
 
 	ranks_progress_set(r->progress, RANKS_INIT, -1, -1);
 	if (!err)
@@ -394,7 +413,11 @@ static int make_group(struct ep_rank *r)
 		if (r->o.tokens.at[i] <= 1024 && (int)r->o.tokens.at[i] > job.max_tokens)
 			job.max_tokens = (int)r->o.tokens.at[i];
 	config.id = ids[0];
-	config.ll_bytes = ep_job_ll_bytes(&r->ep, &job);
+	for (int i = 0; i < r->o.blocks.n; i++)
+		blocks = (int)r->o.blocks.at[i] > blocks ? (int)r->o.blocks.at[i] : blocks;
+	config.normal_bytes = r->o.modes >> EP_NORMAL & 1 ? ep_job_bytes(&r->ep, &job, blocks) : 0;
+	job.normal = false;
+	config.ll_bytes = r->o.modes >> EP_LL & 1 ? ep_job_bytes(&r->ep, &job, 0) : 0;
 	return err ? err : group_check(r, "making the group", r->ep.create(&config, &r->group));
 }
 
@@ -437,9 +460,10 @@ static int run_sizes(struct ep_rank *r)
 {
 	int err = 0;
 
-	for (int i = 0; i < r->o.tokens.n && !err; i++)
-		if (r->o.tokens.at[i] <= 1024)
-			err = run_size(r, (int)r->o.tokens.at[i]);
+	for (int mode = 0; mode < EP_NMODES; mode++)
+		for (int i = 0; i < r->o.tokens.n && !err && r->o.modes >> mode & 1; i++)
+			if (mode == EP_NORMAL || r->o.tokens.at[i] <= 1024)
+				err = run_size(r, (int)r->o.tokens.at[i], mode == EP_NORMAL);
 	return err;
 }
 

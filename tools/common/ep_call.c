@@ -9,9 +9,7 @@
 
 enum {
 	PATTERN = 1048573, /* elements: a prime, so that rows of all sizes differ */
-	STRIP = 512,       /* columns that are looked at: as many as UE8M0 has for a word of scales */
-	POISON = 0xa5,
-	WHOLE = 4 << 20, /* bytes of outputs up to which everything is looked at */
+	WHOLE = 4 << 20,   /* bytes of outputs up to which everything is looked at */
 };
 
 int ep_lib_open(struct ep_lib *ep, const struct tool_lib *lib)
@@ -56,19 +54,12 @@ static uint64_t local(const struct ep_job *j)
 	return (uint64_t)(j->experts / j->nranks);
 }
 
-/* Where a rank's tokens begin in the pattern, and the rows of its experts. */
-static uint64_t x_begin(const struct ep_job *j, int rank)
+uint64_t ep_pattern_begin(const struct ep_job *j, int rank, enum ep_pattern what)
 {
-	return mix(j->seed, (uint64_t)rank, 1) % PATTERN;
+	return mix(j->seed, (uint64_t)rank, what) % PATTERN;
 }
 
-static uint64_t rows_begin(const struct ep_job *j, int rank)
-{
-	return mix(j->seed, (uint64_t)rank, 2) % PATTERN;
-}
-
-/* n elements from `at` on. */
-static void take_elements(const struct ep_call *c, uint64_t at, uint64_t n, uint16_t *out)
+void ep_pattern_take(const struct ep_call *c, uint64_t at, uint64_t n, uint16_t *out)
 {
 	for (uint64_t i = 0; i < n; i++)
 		out[i] = c->pattern[(at + i) % PATTERN];
@@ -124,7 +115,7 @@ static int make_routing(struct ep_call *c, int rank)
 
 /* ---- memory */
 
-static int device_memory(struct ep_call *c, const void *from, uint64_t bytes, const void *out)
+int ep_device_memory(struct ep_call *c, const void *from, uint64_t bytes, const void *out)
 {
 	void *ptr = NULL;
 	int err = c->ep->lib->malloc(&ptr, bytes + 16);
@@ -137,10 +128,10 @@ static int device_memory(struct ep_call *c, const void *from, uint64_t bytes, co
 }
 
 /* n elements of the pattern from `at` on, in the device's memory. */
-static int pattern_memory(struct ep_call *c, uint64_t at, uint64_t n, const void *out)
+int ep_pattern_memory(struct ep_call *c, uint64_t at, uint64_t n, const void *out)
 {
 	char *to;
-	int err = device_memory(c, NULL, n * 2, out);
+	int err = ep_device_memory(c, NULL, n * 2, out);
 
 	memcpy(&to, out, sizeof(to));
 	for (uint64_t done = 0, count; !err && done < n; done += count) {
@@ -162,17 +153,18 @@ static uint64_t scales(const struct ep_job *j)
 	return j->form == SHUNT_EP_AS_IS ? 0 : (uint64_t)j->hidden / (j->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128);
 }
 
-uint64_t ep_job_ll_bytes(const struct ep_lib *ep, const struct ep_job *j)
+uint64_t ep_job_bytes(const struct ep_lib *ep, const struct ep_job *j, int blocks)
 {
 	struct shunt_ep_shape shape = { .size = sizeof(shape),
 		.nranks = j->nranks,
 		.topk = j->topk,
 		.hidden = j->hidden,
 		.element_bytes = 2,
-		.ll_tokens = j->max_tokens };
-	uint64_t bytes = 0;
+		.ll_tokens = j->normal ? 0 : j->max_tokens,
+		.blocks = j->normal ? blocks : 0 };
+	uint64_t normal = 0, ll = 0;
 
-	return ep->bytes(&shape, NULL, &bytes) ? 0 : bytes;
+	return ep->bytes(&shape, &normal, &ll) ? 0 : j->normal ? normal : ll;
 }
 
 static int open_dispatch(struct ep_call *c)
@@ -190,20 +182,20 @@ static int open_dispatch(struct ep_call *c)
 		.hidden = j->hidden,
 		.topk = j->topk,
 		.experts = j->experts };
-	err = pattern_memory(c, x_begin(j, c->rank), n * (uint64_t)j->hidden, &d->x);
+	err = ep_pattern_memory(c, ep_pattern_begin(j, c->rank, EP_TOKENS), n * (uint64_t)j->hidden, &d->x);
 	if (!err)
-		err = device_memory(c, c->topk_idx[c->rank], n * (uint64_t)j->topk * 8, &d->topk_idx);
+		err = ep_device_memory(c, c->topk_idx[c->rank], n * (uint64_t)j->topk * 8, &d->topk_idx);
 	if (!err)
-		err = device_memory(c, NULL, rows * row_bytes(j), &d->recv_x);
+		err = ep_device_memory(c, NULL, rows * row_bytes(j), &d->recv_x);
 	if (!err && scales(j))
-		err = device_memory(c, NULL, rows * scales(j) * 4, &d->recv_scales);
+		err = ep_device_memory(c, NULL, rows * scales(j) * 4, &d->recv_scales);
 	if (!err)
-		err = device_memory(c, NULL, local(j) * 4, &d->count);
+		err = ep_device_memory(c, NULL, local(j) * 4, &d->count);
 	if (!err)
-		err = device_memory(c, NULL, rows * 4, &d->src_idx);
+		err = ep_device_memory(c, NULL, rows * 4, &d->src_idx);
 	if (!err)
-		err = device_memory(c, NULL, local(j) * (uint64_t)j->nranks * 8, &d->ranges);
-	return err ? err : device_memory(c, NULL, slots(j) * (uint64_t)j->topk * 2, &d->routing);
+		err = ep_device_memory(c, NULL, local(j) * (uint64_t)j->nranks * 8, &d->ranges);
+	return err ? err : ep_device_memory(c, NULL, slots(j) * (uint64_t)j->topk * 2, &d->routing);
 }
 
 static int open_combine(struct ep_call *c)
@@ -225,10 +217,10 @@ static int open_combine(struct ep_call *c)
 		.ranges = c->dispatch.ranges,
 		.routing = c->dispatch.routing,
 		.topk_idx = c->dispatch.topk_idx };
-	err = pattern_memory(c, rows_begin(j, c->rank), rows * (uint64_t)j->hidden, &d->x);
+	err = ep_pattern_memory(c, ep_pattern_begin(j, c->rank, EP_ROWS), rows * (uint64_t)j->hidden, &d->x);
 	if (!err)
-		err = device_memory(c, c->topk_weights[c->rank], n * (uint64_t)j->topk * 4, &d->topk_weights);
-	return err ? err : device_memory(c, NULL, n * (uint64_t)j->hidden * 2, &d->out);
+		err = ep_device_memory(c, c->topk_weights[c->rank], n * (uint64_t)j->topk * 4, &d->topk_weights);
+	return err ? err : ep_device_memory(c, NULL, n * (uint64_t)j->hidden * 2, &d->out);
 }
 
 int ep_call_open(struct ep_call *c, const struct ep_lib *ep, const struct ep_job *job, int rank)
@@ -243,8 +235,32 @@ int ep_call_open(struct ep_call *c, const struct ep_lib *ep, const struct ep_job
 	for (int r = 0; r < job->nranks && !err; r++)
 		err = make_routing(c, r);
 	if (!err)
-		err = open_dispatch(c);
-	return err ? err : open_combine(c);
+		err = job->normal ? ep_normal_open(c) : open_dispatch(c);
+	return err || job->normal ? err : open_combine(c);
+}
+
+void ep_call_place(struct ep_call *c, void *stream, int blocks)
+{
+	c->dispatch.stream = c->combine.stream = c->normal.layout.stream = c->normal.notify.stream =
+	    c->normal.dispatch.stream = c->normal.combine.stream = stream;
+	c->dispatch.blocks = c->combine.blocks = c->normal.dispatch.blocks = c->normal.combine.blocks = blocks;
+}
+
+int ep_call_run(const struct ep_call *c, struct shunt_ep *group, int part)
+{
+	int err;
+
+	switch (part) {
+	case EP_LAYOUT:
+		err = c->job.normal ? c->ep->layout(group, &c->normal.layout) : 0;
+		return err || !c->job.normal ? err : c->ep->notify(group, &c->normal.notify, NULL);
+	case EP_DISPATCHES:
+		return c->job.normal ? c->ep->dispatch(group, &c->normal.dispatch) :
+		                       c->ep->ll_dispatch(group, &c->dispatch);
+	default:
+		return c->job.normal ? c->ep->combine(group, &c->normal.combine) :
+		                       c->ep->ll_combine(group, &c->combine);
+	}
 }
 
 void ep_call_close(struct ep_call *c)
@@ -271,26 +287,19 @@ int ep_call_poison(struct ep_call *c, void *stream)
 		{ d->count, local(j) * 4 }, { d->src_idx, rows * 4 }, { d->ranges, local(j) * (uint64_t)j->nranks * 8 },
 		{ d->routing, slots(j) * (uint64_t)j->topk * 2 },
 		{ c->combine.out, (uint64_t)j->tokens[c->rank] * (uint64_t)j->hidden * 2 } };
-	int err = 0;
+	int err = j->normal ? ep_normal_poison(c, stream) : 0;
 
 	for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]) && !err; i++)
-		if (outputs[i].at)
-			err = c->ep->lib->memset_async(outputs[i].at, POISON, outputs[i].bytes + 16, stream);
+		if (!j->normal && outputs[i].at)
+			err = c->ep->lib->memset_async(outputs[i].at, EP_POISON, outputs[i].bytes + 16, stream);
 	return err;
 }
 
 /* ---- checks */
 
-struct check {
-	struct ep_call *c;
-	uint64_t *wrong_p;
-	char *text;
-	size_t bytes;
-};
-
 /* The same bytes? Of row and column for the text. */
-static void compare(
-    struct check *k, const char *what, uint64_t row, uint64_t column, const void *got, const void *want, size_t bytes)
+void ep_check_bytes(struct ep_check *k, const char *what, uint64_t row, uint64_t column, const void *got,
+    const void *want, size_t bytes)
 {
 	if (!memcmp(got, want, bytes))
 		return;
@@ -300,7 +309,7 @@ static void compare(
 }
 
 /* A copy of the device's memory; NULL: no memory, or it cannot be read. */
-static void *fetch(const struct ep_call *c, const void *from, uint64_t bytes)
+void *ep_fetch(const struct ep_call *c, const void *from, uint64_t bytes)
 {
 	void *host = malloc(bytes + 1);
 
@@ -311,7 +320,7 @@ static void *fetch(const struct ep_call *c, const void *from, uint64_t bytes)
 	return host;
 }
 
-static struct ep_inputs inputs(const struct ep_call *c)
+struct ep_inputs ep_call_inputs(const struct ep_call *c)
 {
 	const struct ep_job *j = &c->job;
 
@@ -341,7 +350,7 @@ static int lay_out(const struct ep_call *c, int rank, struct ep_ll_outputs *out)
 	const struct ep_job *j = &c->job;
 	uint64_t rows = local(j) * slots(j), routing = slots(j) * (uint64_t)j->topk * 2;
 	const uint16_t none = 0, *x[EP_CALL_RANKS];
-	struct ep_inputs in = inputs(c);
+	struct ep_inputs in = ep_call_inputs(c);
 
 	for (int r = 0; r < j->nranks; r++)
 		x[r] = &none;
@@ -353,65 +362,74 @@ static int lay_out(const struct ep_call *c, int rank, struct ep_ll_outputs *out)
 		.routing = malloc(routing) };
 	if (!out->x || !out->count || !out->src_idx || !out->ranges || !out->routing)
 		return -ENOMEM;
-	memset(out->src_idx, POISON, rows * 4);
-	memset(out->routing, POISON, routing);
+	memset(out->src_idx, EP_POISON, rows * 4);
+	memset(out->routing, EP_POISON, routing);
 	ep_ll_dispatch(&in, rank, j->max_tokens, SHUNT_EP_AS_IS, out);
 	return 0;
 }
 
-/* The first columns of a row that are looked at: behind `column`, or -1: no more. */
-static int64_t next_strip(const struct ep_job *j, int64_t column)
+int64_t ep_next_strip(int n, bool whole, int64_t column)
 {
-	int64_t last = j->hidden <= STRIP ? 0 : (j->hidden - 1) / STRIP * STRIP;
-	bool whole = local(j) * slots(j) * (uint64_t)j->hidden * 2 <= WHOLE;
+	int64_t last = n <= EP_STRIP ? 0 : (n - 1) / EP_STRIP * EP_STRIP;
 
 	if (column < 0)
 		return 0;
-	return column >= last ? -1 : whole ? column + STRIP : last;
+	return column >= last ? -1 : whole ? column + EP_STRIP : last;
+}
+
+int ep_strip_width(int n, int64_t column)
+{
+	return n - column < EP_STRIP ? (int)(n - column) : EP_STRIP;
+}
+
+static int64_t next_strip(const struct ep_job *j, int64_t column)
+{
+	return ep_next_strip(j->hidden, local(j) * slots(j) * (uint64_t)j->hidden * 2 <= WHOLE, column);
 }
 
 static int strip_width(const struct ep_job *j, int64_t column)
 {
-	return j->hidden - column < STRIP ? (int)(j->hidden - column) : STRIP;
+	return ep_strip_width(j->hidden, column);
 }
 
 /* A strip of a received row, and its scales. */
-static int check_strip(
-    struct check *k, uint64_t expert, uint64_t slot, int64_t column, int source, int token, const uint32_t *all_scales)
+static int check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64_t column, int source, int token,
+    const uint32_t *all_scales)
 {
 	const struct ep_job *j = &k->c->job;
 	uint64_t row = expert * slots(j) + slot, each = row_bytes(j) / (uint64_t)j->hidden;
 	int n = strip_width(j, column);
-	uint16_t x[STRIP], got[STRIP];
-	uint8_t cast[STRIP];
-	uint32_t want[STRIP / 128] = { 0 };
+	uint16_t x[EP_STRIP], got[EP_STRIP];
+	uint8_t cast[EP_STRIP];
+	uint32_t want[EP_STRIP / 128] = { 0 };
 	int per = j->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128,
 	    err = k->c->ep->lib->memcpy(
 	        got, (char *)k->c->dispatch.recv_x + row * row_bytes(j) + (uint64_t)column * each, (size_t)n * each);
 
 	if (err)
 		return err;
-	take_elements(
-	    k->c, x_begin(j, source) + (uint64_t)token * (uint64_t)j->hidden + (uint64_t)column, (uint64_t)n, x);
+	ep_pattern_take(k->c,
+	    ep_pattern_begin(j, source, EP_TOKENS) + (uint64_t)token * (uint64_t)j->hidden + (uint64_t)column,
+	    (uint64_t)n, x);
 	if (j->form == SHUNT_EP_AS_IS) {
-		compare(k, "recv_x", row, (uint64_t)column, got, x, (size_t)n * 2);
+		ep_check_bytes(k, "recv_x", row, (uint64_t)column, got, x, (size_t)n * 2);
 		return 0;
 	}
 	ep_cast_row(x, n, j->form, cast, want);
-	compare(k, "recv_x", row, (uint64_t)column, got, cast, (size_t)n);
+	ep_check_bytes(k, "recv_x", row, (uint64_t)column, got, cast, (size_t)n);
 	for (int i = 0; i * per < n; i++)
-		compare(k, "recv_scales", row, (uint64_t)column / (uint64_t)per + (uint64_t)i,
+		ep_check_bytes(k, "recv_scales", row, (uint64_t)column / (uint64_t)per + (uint64_t)i,
 		    &all_scales[(expert * scales(j) + (uint64_t)column / (uint64_t)per + (uint64_t)i) * slots(j) +
 		        slot],
 		    &want[i], 4);
 	return 0;
 }
 
-static int check_rows(struct check *k, const struct ep_ll_outputs *out)
+static int check_rows(struct ep_check *k, const struct ep_ll_outputs *out)
 {
 	const struct ep_job *j = &k->c->job;
 	uint32_t *all_scales =
-	    scales(j) ? fetch(k->c, k->c->dispatch.recv_scales, local(j) * slots(j) * scales(j) * 4) : NULL;
+	    scales(j) ? ep_fetch(k->c, k->c->dispatch.recv_scales, local(j) * slots(j) * scales(j) * 4) : NULL;
 	int err = scales(j) && !all_scales ? -EIO : 0;
 
 	for (uint64_t e = 0; e < local(j); e++)
@@ -426,35 +444,34 @@ static int check_rows(struct check *k, const struct ep_ll_outputs *out)
 	return err;
 }
 
-static int check_array(struct check *k, const char *what, const void *dev, const void *want, uint64_t bytes)
+int ep_check_array(struct ep_check *k, const char *what, const void *dev, const void *want, uint64_t bytes)
 {
-	void *got = fetch(k->c, dev, bytes);
+	void *got = ep_fetch(k->c, dev, bytes);
 
 	if (!got)
 		return -EIO;
-	compare(k, what, 0, 0, got, want, bytes);
+	ep_check_bytes(k, what, 0, 0, got, want, bytes);
 	free(got);
 	return 0;
 }
 
-int ep_call_check_dispatch(struct ep_call *c, uint64_t *wrong_p, char *text, size_t bytes)
+static int check_dispatch(struct ep_check *k)
 {
+	struct ep_call *c = k->c;
 	const struct ep_job *j = &c->job;
-	struct check k = { c, wrong_p, text, bytes };
 	struct ep_ll_outputs out;
 	int err = lay_out(c, c->rank, &out);
 
-	*wrong_p = 0;
 	if (!err)
-		err = check_array(&k, "count", c->dispatch.count, out.count, local(j) * 4);
+		err = ep_check_array(k, "count", c->dispatch.count, out.count, local(j) * 4);
 	if (!err)
-		err = check_array(&k, "src_idx", c->dispatch.src_idx, out.src_idx, local(j) * slots(j) * 4);
+		err = ep_check_array(k, "src_idx", c->dispatch.src_idx, out.src_idx, local(j) * slots(j) * 4);
 	if (!err)
-		err = check_array(&k, "ranges", c->dispatch.ranges, out.ranges, local(j) * (uint64_t)j->nranks * 8);
+		err = ep_check_array(k, "ranges", c->dispatch.ranges, out.ranges, local(j) * (uint64_t)j->nranks * 8);
 	if (!err)
-		err = check_array(&k, "routing", c->dispatch.routing, out.routing, slots(j) * (uint64_t)j->topk * 2);
+		err = ep_check_array(k, "routing", c->dispatch.routing, out.routing, slots(j) * (uint64_t)j->topk * 2);
 	if (!err)
-		err = check_rows(&k, &out);
+		err = check_rows(k, &out);
 	drop(&out);
 	return err;
 }
@@ -483,7 +500,7 @@ static void sum_of(const struct ep_call *c, const struct ep_ll_outputs *all, int
 	const int64_t *idx_of[EP_CALL_RANKS], *ranges_of[EP_CALL_RANKS], *experts;
 	const float *weights_of[EP_CALL_RANKS];
 	const int32_t *src_idx_of[EP_CALL_RANKS];
-	uint16_t *rows = calloc((size_t)(PLACES * EP_CALL_RANKS) * STRIP, sizeof(*rows));
+	uint16_t *rows = calloc((size_t)(PLACES * EP_CALL_RANKS) * EP_STRIP, sizeof(*rows));
 	const uint16_t *rows_of[EP_CALL_RANKS];
 	struct ep_inputs in = { j->nranks, j->nranks * j->topk, j->topk, n, tokens, idx_of, weights_of, NULL, j->masked,
 		ep_sums_by_rank() };
@@ -506,37 +523,46 @@ static void sum_of(const struct ep_call *c, const struct ep_ll_outputs *all, int
 		idx[k] = experts[k] < 0 ? -1 : at * j->topk + k;
 		if (experts[k] < 0 || (j->masked >> at & 1))
 			continue;
-		take_elements(c,
-		    rows_begin(j, at) + (e * slots(j) + slot_of(c, &all[at], e, token)) * (uint64_t)j->hidden +
-		        (uint64_t)column,
+		ep_pattern_take(c,
+		    ep_pattern_begin(j, at, EP_ROWS) +
+		        (e * slots(j) + slot_of(c, &all[at], e, token)) * (uint64_t)j->hidden + (uint64_t)column,
 		    (uint64_t)n, rows + (size_t)(k * j->nranks) * (size_t)n);
 	}
 	ep_ll_combine(&in, c->rank, 1, SHUNT_BF16, rows_of, src_idx_of, ranges_of, sum);
 	free(rows);
 }
 
-int ep_call_check_combine(struct ep_call *c, uint64_t *wrong_p, char *text, size_t bytes)
+static int check_combine(struct ep_check *k)
 {
+	struct ep_call *c = k->c;
 	const struct ep_job *j = &c->job;
-	struct check k = { c, wrong_p, text, bytes };
 	struct ep_ll_outputs all[EP_CALL_RANKS] = { 0 };
 	uint64_t n = (uint64_t)j->tokens[c->rank];
-	uint16_t *got = fetch(c, c->combine.out, n * (uint64_t)j->hidden * 2), want[STRIP];
+	uint16_t *got = ep_fetch(c, c->combine.out, n * (uint64_t)j->hidden * 2), want[EP_STRIP];
 	int err = got ? 0 : -EIO;
 
-	*wrong_p = 0;
 	for (int r = 0; r < j->nranks && !err; r++)
 		err = lay_out(c, r, &all[r]);
 	for (int t = 0; t < (int)n && !err; t++)
 		for (int64_t at = next_strip(j, -1); at >= 0; at = next_strip(j, at)) {
 			sum_of(c, all, t, at, want);
-			compare(&k, "out", (uint64_t)t, (uint64_t)at, got + (uint64_t)t * (uint64_t)j->hidden + at,
-			    want, (size_t)strip_width(j, at) * 2);
+			ep_check_bytes(k, "out", (uint64_t)t, (uint64_t)at,
+			    got + (uint64_t)t * (uint64_t)j->hidden + at, want, (size_t)strip_width(j, at) * 2);
 		}
 	for (int r = 0; r < j->nranks; r++)
 		drop(&all[r]);
 	free(got);
 	return err;
+}
+
+int ep_call_check(struct ep_call *c, int part, uint64_t *wrong_p, char *text, size_t bytes)
+{
+	struct ep_check k = { c, wrong_p, text, bytes };
+
+	*wrong_p = 0;
+	if (part == EP_DISPATCHES)
+		return c->job.normal ? ep_normal_check_dispatch(&k) : check_dispatch(&k);
+	return part == EP_LAYOUT ? 0 : c->job.normal ? ep_normal_check_combine(&k) : check_combine(&k);
 }
 
 /* ---- floors */

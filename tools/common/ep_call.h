@@ -19,7 +19,8 @@ enum { EP_CALL_RANKS = 8 };
 /* The functions of libshunt.so that it takes, which tool.h has not. */
 /* clang-format off */
 #define EP_LIB_FUNCS(X) \
-	X(bytes) X(id) X(create) X(destroy) X(error) X(mask) X(masks_clear) X(barrier) X(ll_dispatch) X(ll_combine)
+	X(bytes) X(id) X(create) X(destroy) X(error) X(mask) X(masks_clear) X(barrier) X(ll_dispatch) X(ll_combine) \
+	X(layout) X(notify) X(dispatch) X(combine)
 /* clang-format on */
 struct ep_lib {
 	const struct tool_lib *lib;
@@ -45,6 +46,7 @@ enum ep_routing {
 
 /* The same on all ranks. */
 struct ep_job {
+	bool normal; /* of normal mode, else low latency */
 	int nranks, experts, topk, hidden, max_tokens, form;
 	int tokens[EP_CALL_RANKS];
 	enum ep_routing routing;
@@ -59,25 +61,67 @@ struct ep_call {
 	uint16_t *pattern; /* of which all rows are made */
 	int64_t *topk_idx[EP_CALL_RANKS];
 	float *topk_weights[EP_CALL_RANKS];
-	void *memory[16]; /* of the device */
+	void *memory[24]; /* of the device */
 	int nmemory;
 	struct shunt_ep_ll_dispatch dispatch;
 	struct shunt_ep_ll_combine combine;
+	struct ep_normal {
+		struct shunt_ep_layout layout;
+		struct shunt_ep_notify notify;
+		struct shunt_ep_dispatch dispatch;
+		struct shunt_ep_combine combine;
+	} normal;
 };
-/* Memory of one rank, with its inputs. The caller sets stream, phases and blocks. */
+/* The parts of a call. Layout is of normal mode alone, with the notify behind it. */
+enum { EP_LAYOUT, EP_DISPATCHES, EP_COMBINES, EP_NPARTS };
+/* Memory of one rank, with its inputs. The caller sets the phases. */
 int ep_call_open(struct ep_call *c, const struct ep_lib *ep, const struct ep_job *job, int rank);
 /* NULL members allowed. */
 void ep_call_close(struct ep_call *c);
-/* Bytes of a group's memory for such a job; 0: it is refused. */
-uint64_t ep_job_ll_bytes(const struct ep_lib *ep, const struct ep_job *job);
+void ep_call_place(struct ep_call *c, void *stream, int blocks);
+/* Enqueues a part of the call; as the functions of shunt/ep.h. */
+int ep_call_run(const struct ep_call *c, struct shunt_ep *group, int part);
+/* Bytes of a group's memory for such a job, of normal mode with so many blocks; 0: it is refused. */
+uint64_t ep_job_bytes(const struct ep_lib *ep, const struct ep_job *job, int blocks);
 /* Fills the outputs with what is no result. */
 int ep_call_poison(struct ep_call *c, void *stream);
-/* How many elements are wrong. text: what the first one is. */
-int ep_call_check_dispatch(struct ep_call *c, uint64_t *wrong_p, char *text, size_t bytes);
-int ep_call_check_combine(struct ep_call *c, uint64_t *wrong_p, char *text, size_t bytes);
+/* How many parts of rows are wrong in what a part of the call has left. text: what the first one is. */
+int ep_call_check(struct ep_call *c, int part, uint64_t *wrong_p, char *text, size_t bytes);
 /*
  * Bytes that must cross the link of the busiest rank in one direction: a row for each rank that a token goes to, and
  * with `each` a row for each expert.
  */
 uint64_t ep_job_wire_bytes(const struct ep_job *job, int64_t *const topk_idx[], uint64_t row_bytes, bool each);
+
+/* ---- for the files of this folder */
+
+enum { EP_POISON = 0xa5, EP_STRIP = 512 /* columns of a row that are looked at together */ };
+struct ep_check {
+	struct ep_call *c;
+	uint64_t *wrong_p;
+	char *text;
+	size_t bytes;
+};
+/* The same bytes? Row and column are for the text. */
+void ep_check_bytes(struct ep_check *k, const char *what, uint64_t row, uint64_t column, const void *got,
+    const void *want, size_t bytes);
+int ep_check_array(struct ep_check *k, const char *what, const void *dev, const void *want, uint64_t bytes);
+/* A copy of the device's memory, which the caller frees; NULL: no memory, or it cannot be read. */
+void *ep_fetch(const struct ep_call *c, const void *from, uint64_t bytes);
+/* The columns of a row of n elements to look at behind `column`; -1: no more. -1 before the first. */
+int64_t ep_next_strip(int n, bool whole, int64_t column);
+int ep_strip_width(int n, int64_t column);
+/* Where a rank's tokens begin in the pattern, the rows of its experts, and the scales of its tokens. */
+enum ep_pattern { EP_TOKENS = 1, EP_ROWS, EP_SCALES = 4 };
+uint64_t ep_pattern_begin(const struct ep_job *j, int rank, enum ep_pattern what);
+void ep_pattern_take(const struct ep_call *c, uint64_t at, uint64_t n, uint16_t *out);
+/* Memory of the device, of which *out becomes the address. */
+int ep_device_memory(struct ep_call *c, const void *from, uint64_t bytes, const void *out);
+int ep_pattern_memory(struct ep_call *c, uint64_t at, uint64_t n, const void *out);
+struct ep_inputs ep_call_inputs(const struct ep_call *c);
+/* Normal mode (ep_call_normal.c). */
+int ep_normal_open(struct ep_call *c);
+int ep_normal_poison(struct ep_call *c, void *stream);
+int ep_normal_check_dispatch(struct ep_check *k);
+int ep_normal_check_combine(struct ep_check *k);
 #endif
