@@ -35,6 +35,8 @@ ELF_FILES = {
 OTHERS = {
     "libshunt/include/shunt/device.h",
     "libshunt/include/shunt/ep.h",
+    "libshunt/include/shunt/kernel.h",
+    "libshunt/include/shunt/plugin.h",
     "libshunt/include/shunt/shunt.h",
     "libshunt/lib/cmake/shunt/shuntConfig.cmake",
     "libshunt/lib/cmake/shunt/shuntConfigVersion.cmake",

@@ -3,6 +3,7 @@
 #include "tests/algos/sel.h"
 #include "tests/support/unit.h"
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "tools/tune/tune.h"
 
 static const struct shunt_algo *algo(enum shunt_kind kind, const char *name)
@@ -86,6 +87,37 @@ static void test_candidates_fit_the_list(void **state)
 		o.threads.at[i] = (unsigned)(i + 1) * 32;
 	}
 	assert_int_equal(tune_candidates(&o, BENCH_COLL_ALLREDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
+}
+
+static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void *stream)
+{
+	return 0;
+}
+
+static void test_candidates_of_plugins_are_those_of_the_kind(void **state)
+{
+	const struct shunt_plugin plugin = { .size = sizeof(plugin),
+		.abi = SHUNT_PLUGIN_ABI,
+		.name = "mine",
+		.collectives = "allreduce",
+		.dtypes = 1u << SHUNT_F32,
+		.redops = 1,
+		.max_bytes = UINT64_MAX,
+		.min_ranks = 2,
+		.max_ranks = 8,
+		.enqueue = enqueue_nothing };
+	struct tune_opts o = gpu_opts();
+	struct tune_candidate list[TUNE_MAX_CANDIDATES];
+	char why[256];
+
+	assert_int_equal(shunt_plugin_add(&plugin, 0, why, sizeof(why)), 0);
+	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLREDUCE, 256, 4, false, true, list), "mine"), 1);
+	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLGATHER, 256, 4, false, true, list), "mine"), 0);
+	o.over_hosts = true;
+	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLREDUCE, 256, 4, false, true, list), "mine"), 0);
+	o.over_hosts = false;
+	assert_int_equal(shunt_plugin_remove("mine"), 0);
+	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLREDUCE, 256, 4, false, true, list), "mine"), 0);
 }
 
 static void test_candidates_of_windows_are_left_out(void **state)
@@ -334,6 +366,7 @@ int main(void)
 		cmocka_unit_test(test_candidates_same_launch_is_measured_once),
 		cmocka_unit_test(test_candidates_messages_have_one_geometry),
 		cmocka_unit_test(test_candidates_fit_the_list),
+		cmocka_unit_test(test_candidates_of_plugins_are_those_of_the_kind),
 		cmocka_unit_test(test_candidates_of_windows_are_left_out),
 		cmocka_unit_test(test_schedule_is_every_size_once),
 		cmocka_unit_test(test_schedule_coarse_grid_comes_first),

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# tune.sh SHUNT LIBSHUNT FAKE_NCCL: tuning files from end to end on the sim, where times mean nothing: made, stopped and gone on with, taken
+# tune.sh SHUNT LIBSHUNT FAKE_NCCL PLUGIN: tuning files from end to end on the sim, where times mean nothing: made, stopped and gone on with, taken
 # by communicators, refused.
 set -u
-shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
+shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3") plugin=$(realpath "$4")
 . "$(dirname "$0")/expect.sh"
-unset SHUNT_ALGO SHUNT_FORCE_NCCL SHUNT_PLAN_DIR NCCL_ALGO NCCL_PROTO NCCL_MAX_CTAS NCCL_MAX_NCHANNELS OMPI_COMM_WORLD_RANK LOCAL_RANK
+unset SHUNT_ALGO SHUNT_PLUGINS SHUNT_FORCE_NCCL SHUNT_PLAN_DIR NCCL_ALGO NCCL_PROTO NCCL_MAX_CTAS NCCL_MAX_NCHANNELS OMPI_COMM_WORLD_RANK LOCAL_RANK
 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn SHUNT_CACHE_DIR=$dir/cache
 export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG SHUNT_CACHE_DIR
 version=$("$shunt" --version | cut -d" " -f2)
@@ -61,9 +61,10 @@ expect one_line_is_enough 0 '^1$' grep -c 'tuning file refused: .*/other.json' "
 
 # Ranks that have different files agree on the built-in table.
 mkdir "$dir/rendezvous"
+own0='' own1=''
 apart() {
 	for r in 0 1; do
-		env RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r SHUNT_TUNING_FILE="$(eval echo "\$$((r + 1))")" $bench -b 1K -e 1K --rendezvous "$dir/rendezvous" >"$dir/rank$r" 2>&1 &
+		env RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r SHUNT_PLUGINS="$(eval echo "\$own$r")" SHUNT_TUNING_FILE="$(eval echo "\$$((r + 1))")" $bench -b 1K -e 1K --rendezvous "$dir/rendezvous" >"$dir/rank$r" 2>&1 &
 	done
 	wait
 	cat "$dir/rank0" "$dir/rank1"
@@ -105,6 +106,30 @@ expect other_collectives_stay 0 '^# 1 points of other collectives stay as they w
 expect other_collectives_are_shown 0 '^  broadcast +256 ' $shunt tune --show "$dir/two.json"
 expect other_collectives_have_their_rows 0 '"kind": "broadcast"' cat "$dir/two.json"
 expect points_of_another_type_go 1 '^0$' sh -c '$1 all_reduce -n 2 -b 256 -e 256 -d float32 -o "$2" >/dev/null && grep -c broadcast "$2"' sh "$tune" "$dir/two.json"
+# A user's own kernel: a row like the others. A point by hand stands for one at which it is the fastest.
+small_own="all_reduce -n 2 -b 256 -e 1K -d float32"
+: >"$dir/own.json.partial"
+ln "$dir/own.json.partial" "$dir/own"
+expect plugin_is_measured_beside_the_others 0 "^# written to $dir/own.json" env SHUNT_PLUGINS="$plugin" $tune $small_own -o "$dir/own.json"
+by_hand='2,$s/"algorithm": "[a-z0-9_]*"/"algorithm": "allreduce_oneshot"/;2,$s/"plugin": [a-z]*/"plugin": true/'
+sed "$by_hand" "$dir/own" >"$dir/own.json.partial"
+expect other_plugins_do_not_go_on 1 "$other" $tune $small_own -o "$dir/own.json"
+expect point_of_a_plugin_goes_on 0 '^# 2 points are there' env SHUNT_PLUGINS="$plugin" $tune $small_own -o "$dir/own.json"
+expect plugin_has_its_row 0 '"rows": .*"algorithm": "allreduce_oneshot", *"plugin": true.*"points"' sh -c 'tr -d "\n" <"$1"' sh "$dir/own.json"
+expect plugin_is_shown_where_it_is_not 0 '^  all_reduce +1K .* allreduce_oneshot ' $shunt tune --show "$dir/own.json"
+expect plugin_of_the_file_is_taken 0 ' eager out .* allreduce_oneshot +0$' env SHUNT_PLUGINS="$plugin" SHUNT_TUNING_FILE="$dir/own.json" $bench -n 2 -b 1K -e 1K
+expect plugin_leaves_other_types 0 ' eager out .* oneshot +0$' env SHUNT_PLUGINS="$plugin" SHUNT_TUNING_FILE="$dir/own.json" $bench -n 2 -b 1K -e 1K -d float16
+expect plugin_of_a_rule_is_a_row_of_bench 0 ' eager out .* allreduce_oneshot +0$' env SHUNT_PLUGINS="$plugin" SHUNT_ALGO=allreduce:0-:allreduce_oneshot $bench -n 2 -b 1K -e 1K
+SHUNT_TUNING_FILE=$dir/own.json $bench -n 2 -b 1K -e 1K >"$dir/own.log" 2>&1
+expect plugin_that_is_nowhere_is_built_in 0 ' eager out .* oneshot +0$' cat "$dir/own.log"
+expect plugin_that_is_nowhere_is_one_line 0 '^1$' grep -c "tuning file $dir/own.json: its plug-in allreduce_oneshot is not there" "$dir/own.log"
+own0=$plugin
+expect plugin_on_one_rank_is_not_used 0 'uses no plug-ins: plug-in allreduce_oneshot: rank 1 has none' apart "$dir/own.json" "$dir/own.json"
+expect plugin_on_one_rank_is_built_in 0 ' eager out .* oneshot +0$' cat "$dir/rank0"
+expect plugin_on_one_rank_is_one_line 0 '^1$' sh -c 'cat "$1/rank0" "$1/rank1" | grep -c plug-in' sh "$dir"
+own1=$plugin
+expect plugin_on_all_ranks_is_taken 0 ' eager out .* allreduce_oneshot +0$' apart "$dir/own.json" "$dir/own.json"
+own0='' own1=''
 # One at a time.
 cp "$dir/partial" "$dir/t.json.partial"
 expect second_run_at_a_time_is_refused 1 'another shunt tune is writing .*/t.json.partial' flock "$dir/t.json.partial" $tune $small -o "$dir/t.json"

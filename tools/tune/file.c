@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "tools/common/where.h"
@@ -79,12 +80,12 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 
 static json_t *point_json(const struct tune_point *p)
 {
-	return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:b}",
+	return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b}",
 	    "collective", bench_colls[p->coll].name, "bytes", (json_int_t)p->bytes, "part", (json_int_t)p->part,
 	    "algorithm", p->algo->name, "blocks", p->geometry.blocks, "threads", p->geometry.threads, "channels",
 	    p->geometry.channels, "nccl", p->forward, "before", p->before, "us", p->us, "nccl_us", p->nccl_us,
 	    "before_us", p->before_us, "eager_us", p->eager_us, "nccl_eager_us", p->nccl_eager_us, "nccl_windows_us",
-	    p->windows_us, "windows", p->windows_forward);
+	    p->windows_us, "windows", p->windows_forward, "plugin", p->algo->plugin);
 }
 
 /* Copies text of a file, safe to print. */
@@ -106,15 +107,15 @@ static bool point_read(json_t *json, struct tune_point *p)
 {
 	const char *coll, *algo, *before;
 	json_int_t bytes, part;
-	int blocks, threads, channels, forward, windows = 0;
+	int blocks, threads, channels, forward, windows = 0, plugin = 0;
 	const struct bench_coll *c;
 
 	*p = (struct tune_point){ 0 };
-	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F, s?F, s?b}",
+	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F, s?F, s?b, s?b}",
 	        "collective", &coll, "bytes", &bytes, "part", &part, "algorithm", &algo, "blocks", &blocks, "threads",
 	        &threads, "channels", &channels, "nccl", &forward, "before", &before, "us", &p->us, "nccl_us",
 	        &p->nccl_us, "before_us", &p->before_us, "eager_us", &p->eager_us, "nccl_eager_us", &p->nccl_eager_us,
-	        "nccl_windows_us", &p->windows_us, "windows", &windows))
+	        "nccl_windows_us", &p->windows_us, "windows", &windows, "plugin", &plugin))
 		return false;
 	c = bench_coll_find(coll);
 	if (!c || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
@@ -126,7 +127,8 @@ static bool point_read(json_t *json, struct tune_point *p)
 	p->coll = (enum bench_coll_id)(c - bench_colls);
 	p->bytes = (uint64_t)bytes;
 	p->part = (uint64_t)part;
-	p->algo = shunt_algo_find(tune_kind(p->coll), algo);
+	p->algo =
+	    plugin ? shunt_plugin_row_of_any(tune_kind(p->coll), algo) : shunt_algo_find(tune_kind(p->coll), algo);
 	p->geometry = (struct shunt_geometry){ (uint16_t)blocks, (uint16_t)threads, (uint16_t)channels };
 	p->forward = forward;
 	p->windows_forward = windows;
@@ -160,9 +162,14 @@ static char *line_text(const json_t *json)
  */
 static char *partial_header(const struct tune_opts *o, const struct tune_results *r)
 {
-	char blocks[64] = "", threads[64] = "", colls[256] = "";
+	char blocks[64] = "", threads[64] = "", colls[256] = "", hash[24] = "";
+	struct shunt_plugin_set *plugins = shunt_plugin_set_get();
 	json_t *json;
 	char *text;
+
+	if (plugins)
+		snprintf(hash, sizeof(hash), "%016" PRIx64, plugins->hash);
+	shunt_plugin_set_free(plugins);
 
 	for (int i = 0; bench_colls[i].name; i++)
 		if (o->colls >> i & 1)
@@ -172,13 +179,13 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 	for (int i = 0; i < o->threads.n; i++)
 		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads.at[i]);
 	json = json_pack(
-	    "{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
+	    "{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f, s:s}",
 	    "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc",
 	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "hosts",
 	    r->machine.nhosts, "net", r->machine.net, "sim", r->machine.sim, "nvls", r->machine.nvls == 1, "nccl",
 	    r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
 	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
-	    o->base.rounds, "margin", o->margin);
+	    o->base.rounds, "margin", o->margin, "plugins", hash);
 	text = json ? line_text(json) : NULL;
 	json_decref(json);
 	return text;
@@ -336,6 +343,8 @@ static json_t *row_json(const struct shunt_tuning_row *r)
 	if (r->upto != UINT64_MAX)
 		json_object_set_new(json, "upto", json_integer((json_int_t)r->upto));
 	json_object_set_new(json, "algorithm", json_string(r->algo->name));
+	if (r->algo->plugin)
+		json_object_set_new(json, "plugin", json_true());
 	if (r->geometry.blocks || r->geometry.threads || r->geometry.channels) {
 		json_object_set_new(json, "blocks", json_integer(r->geometry.blocks));
 		json_object_set_new(json, "threads", json_integer(r->geometry.threads));

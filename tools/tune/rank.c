@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/plugins.h"
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "base/host.h"
@@ -319,6 +320,7 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 	r->sim = !strcmp(rank_slot->shared->launch.kind, "sim");
 	r->start_us = ranks_now_us();
 	environment_clear(r);
+	shunt_plugin_files_load(); /* what is to be measured, too; the library loads them for itself */
 	defaults_fill(&r->opts, r->sim);
 	r->bench.opts = r->opts.base;
 	r->bench.o = &r->bench.opts;

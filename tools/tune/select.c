@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/plugins.h"
 #include "tools/tune/tune.h"
 
 /* Ratio of times that measurement noise may cause. */
@@ -75,6 +76,10 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 				        .geometry = { (uint16_t)o->blocks.at[b], (uint16_t)o->threads.at[t], 0 } },
 				    part, nranks, sim);
 	}
+	/* What a plug-in takes, and with which geometry, it says itself. */
+	for (size_t i = 0; !o->over_hosts && (a = shunt_plugin_row_at(i)); i++)
+		if (a->kind == kind)
+			n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 	return n;
 }
 

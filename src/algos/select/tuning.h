@@ -94,7 +94,7 @@ uint64_t shunt_tuning_builtin_hash(void);
 struct shunt_tuning_set {
 	struct shunt_tuning **tables; /* in the order in which they were named */
 	size_t n;
-	bool *warned; /* table i is for another machine, and that was logged */
+	bool *warned; /* why table i does not count, or a part of it, was logged */
 };
 /* list and cache_dir: values of the variables. The set can be used in any case. */
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir);
@@ -108,6 +108,12 @@ struct shunt_tuning_set *shunt_tuning_files(void);
  */
 const struct shunt_tuning *shunt_tuning_match(
     struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs);
+/*
+ * Logs, once for each file, a plug-in that the table names and the ranks do not have. Its sizes go by the built-in
+ * table.
+ */
+struct shunt_plugin_set;
+void shunt_tuning_tell_missing(const struct shunt_tuning *table, const struct shunt_plugin_set *plugins);
 /*
  * The same over several hosts before the set-up: the row of any table with which Shunt takes the call, of those that
  * the ranks may agree on; NULL: there is none.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/plugins.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/files.h"
@@ -144,4 +145,25 @@ const struct shunt_tuning *shunt_tuning_match(
 		    !__atomic_exchange_n(&set->warned[i], true, __ATOMIC_RELAXED))
 			warn_mismatch(set->tables[i], m);
 	return NULL;
+}
+
+void shunt_tuning_tell_missing(const struct shunt_tuning *table, const struct shunt_plugin_set *plugins)
+{
+	const struct shunt_tuning_set *set = shunt_tuning_files();
+	size_t number = 0;
+
+	while (number < set->n && set->tables[number] != table)
+		number++;
+	for (size_t i = 0; number < set->n && i < table->nrows; i++) {
+		const struct shunt_algo *algo = table->rows[i].algo;
+
+		if (!algo->plugin || shunt_plugin_set_find(plugins, algo->name) ||
+		    __atomic_exchange_n(&set->warned[number], true, __ATOMIC_RELAXED))
+			continue;
+		shunt_warn(
+		    "tuning file %s: its plug-in %s is not there, and the built-in table has its sizes: name the "
+		    "plug-in's file in SHUNT_PLUGINS, or register it",
+		    table->source, algo->name);
+		return;
+	}
 }

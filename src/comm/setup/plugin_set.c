@@ -2,6 +2,7 @@
 #include "comm/setup/plugin_set.h"
 #include <stdlib.h>
 #include "algos/plugins.h"
+#include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
@@ -43,6 +44,8 @@ int shunt_comm_plugins_agree(struct shunt_comm *comm, const uint64_t *hashes)
 
 	for (int r = 1; r < comm->nranks; r++)
 		same = same && hashes[r] == hashes[0];
+	if (same && comm->rank == 0 && comm->sel_key.tuning)
+		shunt_tuning_tell_missing(comm->sel_key.tuning, comm->plugins.set);
 	if (same && !hashes[0])
 		return 0;
 	if (!same)
