@@ -526,6 +526,24 @@ def two_buffers(job: Job) -> None:
                 buffer.destroy()
 
 
+def dropped(job: Job) -> None:
+    """Rank 0 has sent, and has no Buffer any more, when the others begin: they get its rows and write to its memory."""
+    batch, buffer = Batch(job, 4, 128, 35), low_latency_buffer(job, 4, 128)
+    if job.rank == 0:
+        kept = buffer.low_latency_dispatch(batch.x(torch.bfloat16), batch.topk_idx(), 4, job.experts, use_fp8=False,
+                                           return_recv_hook=True)  # fmt: skip
+        torch.cuda.synchronize()
+        buffer = None
+        job.gather(None)
+        del kept
+        return
+    job.gather(None)
+    rows, count, _, _, _ = buffer.low_latency_dispatch(
+        batch.x(torch.bfloat16), batch.topk_idx(), 4, job.experts, use_fp8=False
+    )
+    experts_work(batch, rows, count, list(range(job.n)))
+
+
 PROGRAMS: list[Callable[[Job], None]] = [
     vllm_high_throughput,
     sglang_normal,
@@ -536,4 +554,5 @@ PROGRAMS: list[Callable[[Job], None]] = [
     sglang_low_latency,
     captured,
     two_buffers,
+    dropped,
 ]
