@@ -85,6 +85,7 @@ GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &
 {
 	const uint64_t *word = &ep_normal(a.k, a.k.rank)->read[gpu_lane() % SHUNT_KARGS_MAX_RANKS];
 	uint32_t left = ep_peers(a.k);
+	bool on = true;
 	struct spin spin;
 
 	spin_init(&spin, progress_ctrl(a.k));
@@ -98,12 +99,15 @@ GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &
 			ep_send_head(a, w, p, rows ? rows[p] : 0);
 		}
 		left &= ~ready;
-		if (!ready &&
-		    !gpu_warp_all(
-		        !waits || ep_try_again(&spin, a.k, gpu_lane(), SHUNT_CHECK_CHANNEL, w.number - 1, word)))
-			return false;
+		if (!on)
+			break;
+		/* A peer may have ended its call since the look: it is looked at once more before this rank gives up.
+		 */
+		on = ready ||
+		    gpu_warp_all(
+		        !waits || ep_try_again(&spin, a.k, gpu_lane(), SHUNT_CHECK_CHANNEL, w.number - 1, word));
 	}
-	return true;
+	return !left;
 }
 
 /* False: the rank has no room for its rows. */

@@ -18,7 +18,7 @@ void world_start(struct world *w, int n)
 		void *host, *dev;
 
 		assert_int_equal(gpu->share_alloc(r, SHUNT_SCRATCH_BYTES(n), &w->mem[r]), 0);
-		assert_int_equal(gpu->host_alloc(sizeof(*w->host_ctrl[r]), &host, &dev), 0);
+		assert_int_equal(gpu->host_alloc(sizeof(*w->host_ctrl[r]) + WORLD_HOST_BYTES, &host, &dev), 0);
 		w->host_ctrl[r] = host;
 		w->host_ctrl[r]->limit_ns = 60ull * 1000000000;
 		struct shunt_ctrl *ctrl = w->mem[r].ptr;

@@ -10,6 +10,7 @@
 #include "kernels/kargs.h"
 
 #define WORLD_GUARD 64
+#define WORLD_HOST_BYTES 4096 /* of page-locked memory behind a rank's host_ctrl */
 /* Of the deadlines that a test tries, one after another, until the machine is fast enough for them. */
 #define WORLD_LONGEST_NS (30 * 1000000000ull)
 

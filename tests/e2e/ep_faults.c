@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/e2e/ep_job.h"
+#include "tests/e2e/ep_normal_job.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
@@ -401,6 +401,203 @@ static void test_masks_by_hand(void **state)
 	assert_int_equal(run(3, 0, body_masked_by_hand), 0);
 }
 
+/* ---- normal mode */
+
+static const struct ep_normal_job normal_job = {
+	.job = { .experts = 6, .topk = 2, .hidden = 64, .dtype = 9, .tokens = { 6, 5, 7 }, .seed = 5 },
+	.row_bytes = 128,
+	.topk = 2,
+	.dispatch_blocks = 2,
+	.combine_blocks = 2
+};
+
+static int make_normal(
+    struct rank *r, uint32_t flags, uint64_t timeout_ns, int room, struct ep_normal_run *n, struct shunt_ep **group_p)
+{
+	struct ep_normal_job mine = normal_job;
+
+	mine.job.nranks = r->nranks;
+	mine.room = room;
+	CHECK(
+	    ep_normal_group(r, ep_id(r, &shared->ids, 0), ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
+	ep_normal_prepare(n, &mine, r);
+	return 0;
+}
+
+static int broken_normal(
+    struct rank *r, struct shunt_ep *group, struct ep_normal_run *n, int expected, const char *words)
+{
+	char text[300];
+	int err;
+
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	err = shunt_ep_error(group, text, sizeof(text));
+	if (err != expected || !strstr(text, words))
+		fprintf(stderr, "rank %d: error %d (%s), not %d (%s)\n", r->rank, err, text, expected, words);
+	CHECK(err == expected && strstr(text, words));
+	CHECK(shunt_ep_layout(group, &n->layout) == expected && shunt_ep_dispatch(group, &n->dispatch) == expected);
+	CHECK(shunt_ep_notify(group, &n->notify, &n->ticket) == expected);
+	CHECK(shunt_ep_counts(group, 1, NULL, NULL) == expected);
+	ep_normal_finish(n);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	return 0;
+}
+
+static struct {
+	int blocks, row_bytes, topk, experts, hidden, kind; /* what rank 1 has otherwise */
+	bool combines;
+	const char *words[2];
+} normal_other;
+
+static int body_normal_differs(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_normal_run n;
+
+	CHECK(make_normal(r, 0, 0, 0, &n, &group) == 0);
+	CHECK(ep_normal_route(&n, group, r) == 0 && ep_normal_go(&n, group, r) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (r->rank == 1) {
+		n.dispatch.blocks += normal_other.blocks;
+		n.dispatch.row_bytes -= normal_other.row_bytes;
+		n.dispatch.topk -= normal_other.topk;
+		n.dispatch.experts -= normal_other.experts;
+		n.combine.hidden -= normal_other.hidden;
+	}
+	if (normal_other.kind && r->rank)
+		CHECK(shunt_ep_notify(group, &n.notify, &n.ticket) == 0);
+	else if (normal_other.combines)
+		CHECK(shunt_ep_combine(group, &n.combine) == 0);
+	else
+		CHECK(shunt_ep_dispatch(group, &n.dispatch) == 0);
+	return broken_normal(r, group, &n, -EPROTO, normal_other.words[r->rank]);
+}
+
+static void test_normal_values_that_differ(void **state)
+{
+	static const __typeof__(normal_other) rows[] = {
+		{ .blocks = 1,
+		    .words = { "rank 0 calls ep_dispatch with blocks 2 where rank 1 has 3",
+		        "rank 1 calls ep_dispatch with blocks 3 where rank 0 has 2" } },
+		{ .row_bytes = 16,
+		    .words = { "row_bytes 128 where rank 1 has 112", "row_bytes 112 where rank 0 has 128" } },
+		{ .topk = 1, .words = { "topk 2 where rank 1 has 1", "topk 1 where rank 0 has 2" } },
+		{ .experts = 2, .words = { "experts 6 where rank 1 has 4", "experts 4 where rank 0 has 6" } },
+		{ .hidden = 8,
+		    .combines = true,
+		    .words = { "ep_combine with hidden 64 where rank 1 has 56", "hidden 56 where rank 0 has 64" } },
+		{ .kind = 1,
+		    .words = { "rank 0 calls ep_dispatch where rank 1 calls ep_notify",
+		        "rank 1 calls ep_notify where rank 0 calls ep_dispatch" } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		normal_other = rows[i];
+		assert_int_equal(run(2, 0, body_normal_differs), 0);
+	}
+}
+
+/* One rank has too little room, and all hear of it; nothing is written behind the end. */
+static int body_overflow(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_normal_run n;
+	uint8_t behind[8];
+
+	CHECK(make_normal(r, 0, 0, r->rank == 1 ? -1 : 0, &n, &group) == 0);
+	CHECK(ep_normal_route(&n, group, r) == 0 && shunt_ep_dispatch(group, &n.dispatch) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_memcpy(behind, (char *)n.dispatch.recv_x + n.dispatch.capacity * n.dispatch.row_bytes, 8) == 0);
+	for (int i = 0; i < 8; i++)
+		CHECK(behind[i] == EP_POISON);
+	return broken_normal(r, group, &n, -EOVERFLOW, "in ep_dispatch rank 1 has room for");
+}
+
+static void test_overflow(void **state)
+{
+	assert_int_equal(run(3, 0, body_overflow), 0);
+}
+
+static int body_normal_late(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_normal_run n;
+
+	CHECK(make_normal(r, 0, LATE_NS, 0, &n, &group) == 0);
+	if (r->rank == 0) {
+		CHECK(shunt_ep_layout(group, &n.layout) == 0 && shunt_ep_notify(group, &n.notify, &n.ticket) == 0);
+		CHECK(shunt_ep_counts(group, n.ticket, NULL, NULL) == -ETIMEDOUT);
+		CHECK(
+		    broken_normal(r, group, &n, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_notify") == 0);
+	}
+	ranks_barrier(r, &shared->barrier[0]);
+	return 0;
+}
+
+static void test_counts_of_a_rank_that_does_not_come(void **state)
+{
+	assert_int_equal(run(2, 0, body_normal_late), 0);
+}
+
+/* Killed before a notify, a dispatch or a combine of the others. */
+static int dies_before;
+
+static int body_normal_killed(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_normal_run n;
+	int step = 0;
+
+	CHECK(make_normal(r, 0, 0, 0, &n, &group) == 0);
+	if (step++ != dies_before) {
+		CHECK(ep_normal_route(&n, group, r) == 0);
+		if (step++ != dies_before)
+			CHECK(shunt_ep_dispatch(group, &n.dispatch) == 0);
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	ranks_barrier(r, &shared->barrier[0]);
+	if (r->rank == 1)
+		kill(getpid(), SIGKILL);
+	if (step == 1) {
+		CHECK(shunt_ep_layout(group, &n.layout) == 0 && shunt_ep_notify(group, &n.notify, &n.ticket) == 0);
+		CHECK(shunt_ep_counts(group, n.ticket, NULL, NULL) == -EOWNERDEAD);
+	} else {
+		CHECK((step == 2 && dies_before == 1 ? shunt_ep_dispatch(group, &n.dispatch) :
+		                                       shunt_ep_combine(group, &n.combine)) == 0);
+	}
+	return broken_normal(r, group, &n, -EOWNERDEAD, "rank 1 died");
+}
+
+static void test_rank_that_dies_in_normal_mode(void **state)
+{
+	for (dies_before = 0; dies_before < 3; dies_before++)
+		assert_int_equal(run(3, 2, body_normal_killed), 0);
+}
+
+/* A notify that waits for its peers ends with the group, and its ticket with it. */
+static int body_abort_counts(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_normal_run n;
+
+	CHECK(make_normal(r, 0, 0, 0, &n, &group) == 0);
+	if (r->rank == 0) {
+		CHECK(shunt_ep_layout(group, &n.layout) == 0 && shunt_ep_notify(group, &n.notify, &n.ticket) == 0);
+		CHECK(shunt_ep_destroy(group, 1) == 0);
+		CHECK(shunt_ep_counts(group, n.ticket, NULL, NULL) == -EINVAL);
+	} else {
+		CHECK(shunt_ep_destroy(group, 1) == 0);
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	ep_normal_finish(&n);
+	return 0;
+}
+
+static void test_abort_of_a_notify(void **state)
+{
+	assert_int_equal(run(2, 0, body_abort_counts), 0);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -416,6 +613,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_masks_survive_a_death),
 		cmocka_unit_test(test_masks_survive_a_rank_that_does_not_come),
 		cmocka_unit_test(test_masks_by_hand),
+		cmocka_unit_test(test_normal_values_that_differ),
+		cmocka_unit_test(test_overflow),
+		cmocka_unit_test(test_counts_of_a_rank_that_does_not_come),
+		cmocka_unit_test(test_rank_that_dies_in_normal_mode),
+		cmocka_unit_test(test_abort_of_a_notify),
 	};
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

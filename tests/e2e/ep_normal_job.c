@@ -15,7 +15,8 @@ uint64_t ep_normal_bytes(const struct ep_normal_job *j, int blocks)
 		widest = (uint64_t)(j->row_bytes + 4 * j->nscales);
 	slot = shunt_ep_wire(widest + 32 + 8 * (uint64_t)j->job.topk);
 	/* A block of the sim is one channel. */
-	calls = (uint64_t)blocks * ((uint64_t)j->job.nranks * SHUNT_EP_LINE + (uint64_t)(j->job.nranks - 1) * 2 * slot);
+	calls = (uint64_t)blocks * (getenv("SHUNT_DEVICE") && strcmp(getenv("SHUNT_DEVICE"), "sim") ? 8 : 1) *
+	    ((uint64_t)j->job.nranks * SHUNT_EP_LINE + (uint64_t)(j->job.nranks - 1) * 2 * slot);
 	return calls > notify ? calls : notify;
 }
 
@@ -169,10 +170,12 @@ void ep_normal_prepare(struct ep_normal_run *n, const struct ep_normal_job *job,
 {
 	const struct ep_job *j = &n->run.job;
 	size_t t = (size_t)job->job.tokens[r->rank], nranks = (size_t)job->job.nranks;
+	struct ep_job inputs = job->job;
 
 	n->job = *job;
 	n->ticket = 0;
-	ep_run_inputs(&n->run, &job->job, r->rank);
+	inputs.dtype = SHUNT_BF16; /* its rows of x are not used, and have 2 bytes for an element */
+	ep_run_inputs(&n->run, &inputs, r->rank);
 	n->rows = ep_rows(&n->run.in, r->rank, NULL, NULL);
 	n->layout = (struct shunt_ep_layout){ .size = sizeof(n->layout),
 		.stream = r->stream,

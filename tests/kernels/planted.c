@@ -365,6 +365,26 @@ static void test_ep_rank_sums(void **state)
 	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, true);
 }
 
+static void normal_mode(int times, bool narrow, int late)
+{
+	struct world w;
+
+	start(&w, 3);
+	shunt_sim_set_jitter(17, JITTER_US);
+	planted_ep_normal(&w, times, narrow, late);
+	world_stop(&w);
+}
+
+static void test_ep_normal(void **state)
+{
+	normal_mode(IN_A_ROW, true, -1);
+}
+
+static void test_ep_normal_ahead(void **state)
+{
+	normal_mode(4, false, 1);
+}
+
 /* SHUNT_CHECK of collectives: the ranks agree, several times. Then one has another count, and both sides say so. */
 static void launch_checked(struct world *w, int r, uint64_t count)
 {
@@ -970,6 +990,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ep_phases),
 		cmocka_unit_test(test_ep_masks),
 		cmocka_unit_test(test_ep_rank_sums),
+		cmocka_unit_test(test_ep_normal),
+		cmocka_unit_test(test_ep_normal_ahead),
 		cmocka_unit_test(test_check_of_calls),
 		cmocka_unit_test(test_check_of_messages),
 		cmocka_unit_test(test_give_up_at_a_deadline),

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <cmocka.h>
 #include "algos/ep/low_latency.h"
+#include "algos/ep/normal.h"
 #include "device/sim/hooks.h"
 #include "kernels/ep.h"
 #include "tests/algos/sel.h"
+#include "tests/support/pause.h"
 #include "tools/common/ep_reference.h"
 #include "tools/common/reference.h"
 
@@ -195,5 +197,240 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
 		for (int r = 0; r < RANKS; r++)
 			if (!(masked >> r & 1))
 				check(&calls[i], r);
+	free(calls);
+}
+
+/* ---- normal mode */
+
+enum { TOKENS = 9, WIDTH = 300, ROWS = RANKS * TOKENS };
+
+struct normal {
+	int tokens[RANKS];
+	int64_t topk_idx[RANKS][TOKENS * TOPK];
+	float weights[RANKS][TOKENS * TOPK];
+	uint16_t x[RANKS][TOKENS * WIDTH];
+	uint32_t scales[RANKS][TOKENS];
+	struct {
+		int32_t per_rank[RANKS], per_expert[RANKS * LOCAL], prefix[RANKS * RANKS], send_row[TOKENS * RANKS],
+		    received;
+		uint8_t in_rank[TOKENS * RANKS];
+		uint16_t recv_x[ROWS * WIDTH], rows[ROWS * WIDTH], out[TOKENS * WIDTH];
+		uint32_t scales[ROWS];
+		int64_t topk_idx[ROWS * TOPK];
+		float weights[ROWS * TOPK], out_weights[TOKENS * TOPK];
+		int32_t src_idx[ROWS];
+	} of[RANKS], expected[RANKS];
+};
+
+static void expect_rows(struct normal *c, const struct ep_inputs *in, int r)
+{
+	int32_t source[ROWS], token[ROWS];
+	int n = ep_rows(in, r, source, token);
+
+	for (int i = 0; i < n; i++) {
+		c->expected[r].src_idx[i] = token[i];
+		c->expected[r].scales[i] = c->scales[source[i]][token[i]];
+		memcpy(&c->expected[r].recv_x[i * WIDTH], &c->x[source[i]][token[i] * WIDTH], WIDTH * 2);
+		ep_row_experts(
+		    in, r, source[i], token[i], &c->expected[r].topk_idx[i * TOPK], &c->expected[r].weights[i * TOPK]);
+	}
+	for (int i = n * TOPK; i < ROWS * TOPK; i++)
+		c->expected[r].topk_idx[i] = -1;
+	c->expected[r].received = n;
+}
+
+static void fill_normal(struct normal *c, int number)
+{
+	const int64_t *topk_idx[RANKS];
+	const float *weights[RANKS], *of_rows[RANKS];
+	const uint16_t *x[RANKS];
+	const void *rows[RANKS], *bias[2] = { NULL, NULL };
+	struct ep_inputs in = { .nranks = RANKS,
+		.experts = RANKS * LOCAL,
+		.topk = TOPK,
+		.hidden = WIDTH,
+		.tokens = c->tokens,
+		.topk_idx = topk_idx,
+		.topk_weights = weights,
+		.x = x };
+	uint64_t seed = (uint64_t)number + 77;
+
+	memset(c, 0, sizeof(*c));
+	for (int s = 0; s < RANKS; s++) {
+		c->tokens[s] = TOKENS - (number + s) % 2;
+		for (int i = 0; i < TOKENS * TOPK; i++)
+			c->topk_idx[s][i] = (int64_t)(ref_random(&seed) % (RANKS * LOCAL + 1)) - 1;
+		for (int i = 0; i < TOKENS; i++)
+			c->scales[s][i] = (uint32_t)ref_random(&seed);
+		ref_fill(c->weights[s], TOKENS * TOPK, SHUNT_F32, &seed);
+		ref_fill(c->x[s], TOKENS * WIDTH, SHUNT_BF16, &seed);
+		topk_idx[s] = c->topk_idx[s];
+		weights[s] = c->weights[s];
+		x[s] = c->x[s];
+	}
+	for (int r = 0; r < RANKS; r++) {
+		ep_layout(&in, r, c->expected[r].per_rank, c->expected[r].per_expert, c->expected[r].in_rank);
+		for (int q = 0; q < RANKS; q++)
+			c->expected[0].prefix[r * RANKS + q] =
+			    c->expected[r].per_rank[q] + (r ? c->expected[0].prefix[(r - 1) * RANKS + q] : 0);
+		for (int q = 0; q < RANKS; q++)
+			for (int t = 0, row = 0; t < c->tokens[r]; t++)
+				c->expected[r].send_row[t * RANKS + q] =
+				    c->expected[r].in_rank[t * RANKS + q] ? row++ : -1;
+		expect_rows(c, &in, r);
+		ref_fill(c->of[r].rows, ROWS * WIDTH, SHUNT_BF16, &seed);
+		rows[r] = c->of[r].rows;
+		of_rows[r] = c->expected[r].weights;
+	}
+	for (int r = 0; r < RANKS; r++) {
+		memcpy(c->expected[r].prefix, c->expected[0].prefix, sizeof(c->expected[0].prefix));
+		ep_combine(&in, r, SHUNT_BF16, rows, bias, of_rows, c->expected[r].out, c->expected[r].out_weights);
+	}
+}
+
+static void launch_normal(
+    struct world *w, int rank, struct normal *c, uint64_t ticket, const struct shunt_ep_room *room)
+{
+	struct shunt_ep_layout layout = { .topk_idx = c->topk_idx[rank],
+		.tokens = c->tokens[rank],
+		.topk = TOPK,
+		.experts = RANKS * LOCAL,
+		.per_rank = c->of[rank].per_rank,
+		.per_expert = c->of[rank].per_expert,
+		.in_rank = c->of[rank].in_rank };
+	struct shunt_ep_notify notify = { .per_rank = c->of[rank].per_rank,
+		.per_expert = c->of[rank].per_expert,
+		.in_rank = c->of[rank].in_rank,
+		.tokens = c->tokens[rank],
+		.experts = RANKS * LOCAL,
+		.alignment = 1,
+		.rank_prefix = c->of[rank].prefix,
+		.send_row = c->of[rank].send_row,
+		.received = &c->of[rank].received };
+	struct shunt_ep_dispatch dispatch = { .rank_prefix = c->of[rank].prefix,
+		.send_row = c->of[rank].send_row,
+		.received = &c->of[rank].received,
+		.x = c->x[rank],
+		.row_bytes = WIDTH * 2,
+		.scales = c->scales[rank],
+		.nscales = 1,
+		.scale_token_stride = 1,
+		.topk_idx = c->topk_idx[rank],
+		.topk_weights = c->weights[rank],
+		.tokens = c->tokens[rank],
+		.topk = TOPK,
+		.experts = RANKS * LOCAL,
+		.blocks = 2,
+		.capacity = ROWS,
+		.pad = 1,
+		.recv_x = c->of[rank].recv_x,
+		.recv_scales = c->of[rank].scales,
+		.recv_topk_idx = c->of[rank].topk_idx,
+		.recv_topk_weights = c->of[rank].weights,
+		.src_idx = c->of[rank].src_idx };
+	struct shunt_ep_combine combine = { .rank_prefix = c->of[rank].prefix,
+		.send_row = c->of[rank].send_row,
+		.src_idx = c->of[rank].src_idx,
+		.x = c->of[rank].rows,
+		.dtype = SHUNT_BF16,
+		.rows = ROWS,
+		.hidden = WIDTH,
+		.tokens = c->tokens[rank],
+		.topk = TOPK,
+		.blocks = 2,
+		.topk_weights = c->of[rank].weights,
+		.out = c->of[rank].out,
+		.out_weights = c->of[rank].out_weights };
+	struct shunt_work work;
+	struct shunt_ep_why why;
+
+	assert_int_equal(shunt_ep_layout_work(room, &layout, &work, &why), 0);
+	launch(w, rank, &work);
+	assert_int_equal(shunt_ep_notify_work(room, &notify, &work, &why), 0);
+	work.args.ep.ticket = ticket;
+	work.args.ep.counts_at = sizeof(struct shunt_host_ctrl);
+	launch(w, rank, &work);
+	assert_int_equal(shunt_ep_dispatch_work(room, &dispatch, &work, &why), 0);
+	launch(w, rank, &work);
+	assert_int_equal(shunt_ep_combine_work(room, &combine, &work, &why), 0);
+	launch(w, rank, &work);
+}
+
+static void check_normal(const struct normal *c, int rank)
+{
+	size_t first;
+
+#define SAME(field) assert_memory_equal(&c->of[rank].field, &c->expected[rank].field, sizeof(c->of[rank].field))
+	SAME(per_rank);
+	SAME(per_expert);
+	SAME(in_rank);
+	SAME(prefix);
+	SAME(send_row);
+	SAME(received);
+	SAME(recv_x);
+	SAME(scales);
+	SAME(topk_idx);
+	SAME(weights);
+	SAME(src_idx);
+#undef SAME
+	assert_int_equal(
+	    ref_compare(c->of[rank].out, c->expected[rank].out, (size_t)(c->tokens[rank] * WIDTH), SHUNT_BF16, &first),
+	    0);
+	assert_int_equal(ref_compare(c->of[rank].out_weights, c->expected[rank].out_weights,
+	                     (size_t)(c->tokens[rank] * TOPK), SHUNT_F32, &first),
+	    0);
+}
+
+/* As the host reads the counts, while the ranks go on: of the last call. */
+static void check_counts(struct world *w, const struct normal *c, uint64_t ticket)
+{
+	for (int r = 0; r < RANKS; r++) {
+		const struct shunt_ep_counts *counts = (const void *)(w->host_ctrl[r] + 1);
+
+		while (__atomic_load_n(&counts->ticket, __ATOMIC_ACQUIRE) != ticket &&
+		    !__atomic_load_n(&w->host_ctrl[r]->fault.set, __ATOMIC_ACQUIRE))
+			pause_us(PAUSE_POLL, 50);
+		assert_int_equal(counts->rows, c->expected[r].received);
+		for (int e = 0; e < LOCAL; e++) {
+			int n = 0;
+
+			for (int s = 0; s < RANKS; s++)
+				n += c->expected[s].per_expert[r * LOCAL + e];
+			assert_int_equal(counts->experts[e], n);
+		}
+	}
+}
+
+void planted_ep_normal(struct world *w, int times, bool narrow, int late)
+{
+	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
+	struct normal *calls = calloc((size_t)times, sizeof(*calls));
+	uint32_t gate = 0;
+
+	for (int i = 0; i < times; i++)
+		fill_normal(&calls[i], i);
+	if (late >= 0)
+		assert_int_equal(shunt_sim_gate(late, w->stream[late], &gate), 0);
+	for (int r = 0; r < RANKS; r++) {
+		/* Two channels, each with two rings of rows of 896 bytes. */
+		struct shunt_ep_room room = { .nranks = RANKS,
+			.rank = r,
+			.most_topk = TOPK,
+			.normal_bytes = narrow ? 2 * (3 * 128 + 2 * 2 * 896) : 1 << 16,
+			.key = &key };
+
+		for (int i = 0; i < times; i++)
+			launch_normal(w, r, &calls[i], i + 1 == times ? (uint64_t)times : UINT64_MAX, &room);
+	}
+	for (int i = 0; i < 2 * RANKS && late >= 0; i++)
+		if (i % RANKS != late)
+			shunt_sim_wait_stuck(i % RANKS, w->stream[i % RANKS]);
+	shunt_sim_gate_open(&gate);
+	check_counts(w, &calls[times - 1], (uint64_t)times);
+	for (int r = 0; r < RANKS; r++)
+		world_wait(w, r, "expert parallel");
+	for (int i = 0; i < times; i++)
+		for (int r = 0; r < RANKS; r++)
+			check_normal(&calls[i], r);
 	free(calls);
 }

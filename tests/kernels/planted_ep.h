@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef TESTS_KERNELS_PLANTED_EP_H
 #define TESTS_KERNELS_PLANTED_EP_H
-/* Low latency calls of an expert parallel group, for planted.c. */
+/* Calls of an expert parallel group, for planted.c. */
 #include <stdbool.h>
 #include "shunt/ep.h"
 #include "tests/algos/world.h"
@@ -13,4 +13,9 @@
  * SHUNT_EP_SUM=rank.
  */
 void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late, bool rank_sums);
+/*
+ * The same of normal mode: `times` layouts, notifies, dispatches and combines, each with a thread that waits for the
+ * counts. narrow: rings have two slots.
+ */
+void planted_ep_normal(struct world *w, int times, bool narrow, int late);
 #endif
