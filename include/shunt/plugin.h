@@ -10,9 +10,15 @@
  * ends in NULL.
  */
 #if defined(__CUDACC_RTC__) /* which has size_t, and no headers of the C library */
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
 typedef unsigned short uint16_t;
+typedef int int32_t;
 typedef unsigned int uint32_t;
+typedef long long int64_t;
 typedef unsigned long long uint64_t;
+typedef unsigned long long uintptr_t;
 #else
 #include <stddef.h>
 #include <stdint.h>

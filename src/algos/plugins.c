@@ -323,7 +323,8 @@ static int plugin_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct 
 	return enqueue->plugin ? enqueue->plugin(enqueue, decisions, calls[0]) : -EOPNOTSUPP;
 }
 
-static struct row *row_of(enum shunt_kind kind, const char *name)
+/* doc: for a new row; NULL: the plug-in is not there. */
+static struct row *row_of(enum shunt_kind kind, const char *name, const char *doc)
 {
 	struct row *r = rows;
 
@@ -333,11 +334,13 @@ static struct row *row_of(enum shunt_kind kind, const char *name)
 		return r;
 	snprintf(r->name, sizeof(r->name), "%s", name);
 	r->algo = (struct shunt_algo){ .name = r->name,
-		.doc = "a plug-in",
+		.doc = doc ? strdup(doc) : NULL,
 		.kind = kind,
 		.fuse = SHUNT_FUSE_NONE,
 		.enqueue = plugin_enqueue,
 		.plugin = true };
+	if (!r->algo.doc)
+		r->algo.doc = "a plug-in";
 	r->next = rows;
 	rows = r;
 	return r;
@@ -360,7 +363,7 @@ int shunt_plugin_add(const struct shunt_plugin *plugin, uint64_t file_hash, char
 	shunt_lock_acquire(SHUNT_LOCK_PLUGINS);
 	err = find(e->plugin.name) ? -EEXIST : 0;
 	for (int k = 0; k < SHUNT_NKINDS && !err; k++)
-		if (e->kinds >> k & 1 && !row_of((enum shunt_kind)k, e->plugin.name))
+		if (e->kinds >> k & 1 && !row_of((enum shunt_kind)k, e->plugin.name, e->plugin.doc))
 			err = -ENOMEM;
 	if (!err) {
 		e->next = entries;
@@ -493,7 +496,7 @@ const struct shunt_algo *shunt_plugin_row(enum shunt_kind kind, const char *name
 	shunt_lock_acquire(SHUNT_LOCK_PLUGINS);
 	e = find(name);
 	if (e && e->kinds >> kind & 1)
-		r = row_of(kind, name);
+		r = row_of(kind, name, e->plugin.doc);
 	shunt_lock_release(SHUNT_LOCK_PLUGINS);
 	return r ? &r->algo : NULL;
 }
@@ -505,7 +508,7 @@ const struct shunt_algo *shunt_plugin_row_of_any(enum shunt_kind kind, const cha
 	if (!is_name(name) || is_ours(name) || shunt_kind_is_p2p(kind))
 		return NULL;
 	shunt_lock_acquire(SHUNT_LOCK_PLUGINS);
-	r = row_of(kind, name);
+	r = row_of(kind, name, NULL);
 	shunt_lock_release(SHUNT_LOCK_PLUGINS);
 	return r ? &r->algo : NULL;
 }
@@ -518,7 +521,7 @@ const struct shunt_algo *shunt_plugin_row_at(size_t i)
 	for (const struct shunt_plugin_entry *e = entries; e && !found; e = e->next)
 		for (int k = 0; k < SHUNT_NKINDS && !found; k++)
 			if (e->kinds >> k & 1 && !i--) {
-				struct row *r = row_of((enum shunt_kind)k, e->plugin.name);
+				struct row *r = row_of((enum shunt_kind)k, e->plugin.name, e->plugin.doc);
 
 				found = r ? &r->algo : NULL;
 			}

@@ -5,7 +5,7 @@ plugins.py [-n RANKS] [CASE...]: all-reduces of a program's own on GPUs, by libs
 cubin, as PTX, by cuda.core, CuPy, Triton and numba, and a function that enqueues CuPy's kernels. Each is right for
 several sizes, eagerly and in replays of a graph, NVRTC's in 1,000. Two ranks by default, which may share a GPU
 (SHUNT_MULTI_RANK_GPU=1). The end of each case is one line; what is not installed is skipped by name. Ends after a
-minute at most. Exit 77: no GPU.
+minute at most. Exit 77: no GPU. SHUNT_DEVICE=sim plugins.py nvrtc tries the program itself.
 """
 
 import argparse
@@ -180,7 +180,7 @@ def triton_kernel():
 
 
 def numba_kernel():
-    """Adds what the function before it has brought here: of one rank's kernels numba has no system-wide waits."""
+    """Writes only the number of ranks: numba has no loads and stores with an order between GPUs."""
     cuda = need("numba.cuda")
     types = need("numba.types")
     if RANKS != 2:
@@ -281,6 +281,13 @@ def rank_main(path, cases):
     nccl.CommDestroy(comm)
 
 
+def gpus():
+    try:
+        return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines())
+    except OSError:
+        return 0
+
+
 def main():
     global RANK, RANKS, DEVICE
     parser = argparse.ArgumentParser()
@@ -297,17 +304,10 @@ def main():
     if said.rank is not None:
         RANK = said.rank
         signal.alarm(LIMIT_S)
-        count = len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines())
-        DEVICE = RANK % max(1, count)
+        DEVICE = RANK % (gpus() or RANKS)
         rank_main(said.id, cases)
         return 0
-    if os.environ.get("SHUNT_DEVICE") != "cuda":
-        os.environ["SHUNT_DEVICE"] = "cuda"
-    try:
-        gone = subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode
-    except OSError:
-        gone = 1
-    if gone:
+    if os.environ.setdefault("SHUNT_DEVICE", "cuda") == "cuda" and not gpus():
         print("SKIP plugins: no GPU")
         return 77
     with tempfile.TemporaryDirectory() as folder:

@@ -251,6 +251,17 @@ class Nvrtc(Case):
         self.assertEqual(_nvrtc._first_error(log, "k"), "it has no kernel k")
         self.assertEqual(_nvrtc._first_error("", "k"), "no reason was given")
 
+    def test_the_example_compiles(self) -> None:
+        source = os.path.join(os.environ["TEST_SOURCE"], "plugins", "allreduce_oneshot.cu")
+        try:
+            _nvrtc._open()
+        except libshunt.Error as error:
+            self.skipTest(str(error))
+        with open(source, encoding="utf-8") as file:
+            text, include = file.read(), _nvrtc.include_path()
+        image, name = _nvrtc.compile_for_gpu(source, text, "allreduce_oneshot", "sm_90", [], include)
+        self.assertEqual((_images.kernels(image), name), ({"allreduce_oneshot": [WHOLE]}, "allreduce_oneshot"))
+
     def test_it_is_found_in_wheels_and_toolkits(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             paths = [
@@ -446,7 +457,7 @@ class Calls(Case):
              plugin.image.offset, plugin.launch.offset + launch.cluster.offset, plugin.arg.offset,
              plugin.params.offset, ctypes.sizeof(_lib.PluginHost), _lib.PluginHost.barrier.offset],
         )  # fmt: skip
-        self.assertIn(("allreduce", "mine"), [(row.collective, row.name) for row in libshunt.algorithms()])
+        self.assertIn(libshunt.Algorithm("allreduce", "mine", "of a test"), libshunt.algorithms())
         with self.assertRaisesRegex(libshunt.Error, "the name mine is taken"):
             libshunt.algorithm("allgather", gather, name="mine")
         with libshunt.force("allreduce:0-:mine"):
