@@ -27,6 +27,14 @@ static int current_device(const struct shunt_gpu_ops **ops_p, int *device_p)
 	return *ops_p ? (*ops_p)->device_get(device_p) : -ENODEV;
 }
 
+/* A function's body: `call`, which uses `ops` and `device`, on the current device; -EINVAL unless the arguments are
+ * good. */
+#define RETURN_ON_DEVICE(good, call) \
+	const struct shunt_gpu_ops *ops; \
+	int device, err = (good) ? current_device(&ops, &device) : -EINVAL; \
+\
+	return err ? err : (call)
+
 const char *shunt_device_kind(void)
 {
 	const struct shunt_gpu_ops *ops = layer();
@@ -89,55 +97,27 @@ int shunt_device_set(int device)
 
 int shunt_stream_create(void **stream_p)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!stream_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->stream_create(device, stream_p);
+	RETURN_ON_DEVICE(stream_p, ops->stream_create(device, stream_p));
 }
 
 int shunt_stream_synchronize(void *stream)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	err = current_device(&ops, &device);
-	return err ? err : ops->stream_sync(device, stream);
+	RETURN_ON_DEVICE(true, ops->stream_sync(device, stream));
 }
 
 int shunt_stream_destroy(void *stream)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	err = current_device(&ops, &device);
-	if (!err)
-		ops->stream_destroy(device, stream);
-	return err;
+	RETURN_ON_DEVICE(true, (ops->stream_destroy(device, stream), 0));
 }
 
 int shunt_malloc(void **ptr_p, size_t bytes)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!ptr_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->mem_alloc(device, bytes, ptr_p);
+	RETURN_ON_DEVICE(ptr_p, ops->mem_alloc(device, bytes, ptr_p));
 }
 
 int shunt_malloc_shared(void **ptr_p, size_t bytes)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!ptr_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->mem_alloc_shared(device, bytes, ptr_p);
+	RETURN_ON_DEVICE(ptr_p, ops->mem_alloc_shared(device, bytes, ptr_p));
 }
 
 /* PyTorch makes the device current before it calls; other callers need not. */
@@ -183,119 +163,55 @@ int shunt_free(void *ptr)
 
 int shunt_memcpy(void *dst, const void *src, size_t bytes)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (bytes && (!dst || !src))
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->copy(device, dst, src, bytes);
+	RETURN_ON_DEVICE(!bytes || (dst && src), ops->copy(device, dst, src, bytes));
 }
 
 int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (bytes && !dst)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->memset_async(device, dst, value, bytes, stream);
+	RETURN_ON_DEVICE(!bytes || dst, ops->memset_async(device, dst, value, bytes, stream));
 }
 
 int shunt_mem_info(size_t *free_p, size_t *total_p)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!free_p || !total_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->mem_info(device, free_p, total_p);
+	RETURN_ON_DEVICE(free_p && total_p, ops->mem_info(device, free_p, total_p));
 }
 
 int shunt_event_create(void **event_p)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!event_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->event_create(device, true, event_p);
+	RETURN_ON_DEVICE(event_p, ops->event_create(device, true, event_p));
 }
 
 int shunt_event_record(void *event, void *stream)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!event)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->event_record(device, event, stream);
+	RETURN_ON_DEVICE(event, ops->event_record(device, event, stream));
 }
 
 int shunt_event_elapsed_us(void *start, void *stop, float *us_p)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!start || !stop || !us_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->event_elapsed_us(device, start, stop, us_p);
+	RETURN_ON_DEVICE(start && stop && us_p, ops->event_elapsed_us(device, start, stop, us_p));
 }
 
 int shunt_event_destroy(void *event)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	err = current_device(&ops, &device);
-	if (!err)
-		ops->event_destroy(device, event);
-	return err;
+	RETURN_ON_DEVICE(true, (ops->event_destroy(device, event), 0));
 }
 
 int shunt_capture_begin(void *stream)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	err = current_device(&ops, &device);
-	return err ? err : ops->capture_begin(device, stream);
+	RETURN_ON_DEVICE(true, ops->capture_begin(device, stream));
 }
 
 int shunt_capture_end(void *stream, void **graph_p)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!graph_p)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->capture_end(device, stream, graph_p);
+	RETURN_ON_DEVICE(graph_p, ops->capture_end(device, stream, graph_p));
 }
 
 int shunt_graph_launch(void *graph, void *stream)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	if (!graph)
-		return -EINVAL;
-	err = current_device(&ops, &device);
-	return err ? err : ops->graph_launch(device, graph, stream);
+	RETURN_ON_DEVICE(graph, ops->graph_launch(device, graph, stream));
 }
 
 int shunt_graph_destroy(void *graph)
 {
-	const struct shunt_gpu_ops *ops;
-	int device, err;
-
-	err = current_device(&ops, &device);
-	if (!err)
-		ops->graph_destroy(device, graph);
-	return err;
+	RETURN_ON_DEVICE(true, (ops->graph_destroy(device, graph), 0));
 }
