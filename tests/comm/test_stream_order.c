@@ -2,14 +2,18 @@
 /* The order of a communicator's launches, over a device that only keeps books. */
 #include "tests/comm/order_books.h"
 
+static struct shunt_order o; /* of a communicator whose graphs may mix; a few tests make others */
+
 static int start(void **state)
 {
 	books_reset();
+	shunt_order_init(&o, true);
 	return 0;
 }
 
 static int stop(void **state)
 {
+	shunt_order_finish(&o);
 	return books_live_events() ? -1 : 0;
 }
 
@@ -17,21 +21,14 @@ static int stop(void **state)
 
 static void test_order_same_stream_asks_only_for_the_capture(void **state)
 {
-	struct shunt_order o;
-
-	shunt_order_init(&o, true);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	assert_int_equal(books.captures_asked, 100);
 	assert_int_equal(books.calls, 100);
-	shunt_order_finish(&o);
 }
 
 static void test_order_changed_stream_costs_one_event(void **state)
 {
-	struct shunt_order o;
-
-	shunt_order_init(&o, true);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(books_collective(&o, &books.streams[i % 3]), 0);
 	assert_int_equal(books.records, 1 + 99); /* the first late, each other one by its call */
@@ -43,18 +40,13 @@ static void test_order_changed_stream_costs_one_event(void **state)
 	books_calls_reset();
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	assert_int_equal(books.calls, 1);
-	shunt_order_finish(&o);
 }
 
 static void test_order_null_and_legacy_are_one_stream(void **state)
 {
-	struct shunt_order o;
-
-	shunt_order_init(&o, true);
 	for (uintptr_t i = 0; i < 10; i++)
 		assert_int_equal(books_collective(&o, (void *)(i % 2)), 0);
 	assert_int_equal(books.calls, 10);
-	shunt_order_finish(&o);
 }
 
 static void *on_other_thread(void *order)
@@ -68,11 +60,9 @@ static void *on_other_thread(void *order)
 
 static void test_order_per_thread_stream_is_another_in_each_thread(void **state)
 {
-	struct shunt_order o;
 	pthread_t thread;
 	void *failed;
 
-	shunt_order_init(&o, true);
 	for (int i = 0; i < 4; i++) {
 		assert_int_equal(books_collective(&o, (void *)2), 0);
 		books_calls_reset();
@@ -85,15 +75,11 @@ static void test_order_per_thread_stream_is_another_in_each_thread(void **state)
 		assert_int_equal(books_collective(&o, &books.streams[1]), 0);
 		assert_int_equal(books_collective(&o, NULL), 0);
 	}
-	shunt_order_finish(&o);
 }
 
 /* The driver would not survive a question about it. */
 static void test_order_destroyed_stream_is_not_asked(void **state)
 {
-	struct shunt_order o;
-
-	shunt_order_init(&o, true);
 	shunt_order_set_progress(&o, &books.progress);
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	books_finish();
@@ -113,15 +99,12 @@ static void test_order_destroyed_stream_is_not_asked(void **state)
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	assert_int_equal(books.captures_asked, 1);
 	assert_int_equal(books.syncs, 0);
-	shunt_order_finish(&o);
 }
 
 static void test_order_account_begins_anew_after_graphs(void **state)
 {
-	struct shunt_order o;
 	struct graph *g;
 
-	shunt_order_init(&o, true);
 	shunt_order_set_progress(&o, &books.progress);
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	g = books_capture_begin(&books.streams[1]);
@@ -146,7 +129,6 @@ static void test_order_account_begins_anew_after_graphs(void **state)
 	assert_int_equal(books_collective(&o, &books.streams[2]), 0);
 	assert_int_equal(books.captures_asked, 2);
 	assert_int_equal(books.syncs, 0);
-	shunt_order_finish(&o);
 }
 
 static bool all_done(const struct shunt_order *o)
@@ -160,10 +142,8 @@ static bool all_done(const struct shunt_order *o)
 /* It would spoil a capture that has nothing to do with us. */
 static void test_order_done_asks_neither_streams_nor_the_device(void **state)
 {
-	struct shunt_order o;
 	struct graph *g;
 
-	shunt_order_init(&o, true);
 	shunt_order_set_progress(&o, &books.progress);
 	assert_true(all_done(&o));
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
@@ -189,16 +169,13 @@ static void test_order_done_asks_neither_streams_nor_the_device(void **state)
 	assert_true(all_done(&o));
 	assert_int_equal(books.syncs, 0);
 	assert_int_equal(books.captures_asked, 3);
-	shunt_order_finish(&o);
 }
 
 /* A call that fails half-way: what it has launched is waited for, and what would have ended its warps never comes. */
 static void test_order_done_after_a_failed_call(void **state)
 {
 	struct stream *s = &books.streams[0];
-	struct shunt_order o;
 
-	shunt_order_init(&o, true);
 	shunt_order_set_progress(&o, &books.progress);
 	assert_int_equal(books_collective(&o, s), 0);
 	books_finish();
@@ -210,47 +187,37 @@ static void test_order_done_after_a_failed_call(void **state)
 	books_finish();
 	assert_true(all_done(&o));
 	assert_int_equal(books.syncs, 0);
-	shunt_order_finish(&o);
 }
 
 static void test_order_destroyed_stream_waits_for_the_device(void **state)
 {
-	struct shunt_order o;
-
-	shunt_order_init(&o, true);
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	books.streams[0].gone = true;
 	assert_int_equal(books_collective(&o, &books.streams[1]), 0);
 	assert_int_equal(books.syncs, 1);
 	assert_int_equal(books_collective(&o, &books.streams[2]), 0);
 	assert_int_equal(books.syncs, 1);
-	shunt_order_finish(&o);
 }
 
 static void test_order_invalidated_capture_is_busy(void **state)
 {
-	struct shunt_order o;
 	struct unit_capture c;
 	int err;
 
-	shunt_order_init(&o, true);
 	books.state = SHUNT_CAPTURE_INVALID;
 	unit_capture_begin(&c);
 	err = books_collective(&o, NULL);
 	unit_capture_end(&c);
 	assert_int_equal(err, -EBUSY);
 	assert_int_equal(books.issued, 0);
-	shunt_order_finish(&o);
 }
 
 /* Graphs. */
 
 static void test_order_graph_has_one_wait_and_one_record(void **state)
 {
-	struct shunt_order o;
 	struct graph *g;
 
-	shunt_order_init(&o, true);
 	g = books_capture_begin(&books.streams[0]);
 	for (int i = 0; i < 20; i++) {
 		books_add_node(&books.streams[0], OTHER, NULL);
@@ -270,15 +237,12 @@ static void test_order_graph_has_one_wait_and_one_record(void **state)
 	books_graph_launch(g, &books.streams[2]);
 	assert_int_equal(books_collective(&o, &books.streams[3]), 0);
 	books_graph_destroy(g);
-	shunt_order_finish(&o);
 }
 
 static void test_order_forked_capture_is_chained(void **state)
 {
-	struct shunt_order o;
 	struct graph *g;
 
-	shunt_order_init(&o, true);
 	g = books_capture_begin(&books.streams[0]);
 	books_fork_to(&books.streams[0], &books.streams[1]);
 	books_fork_to(&books.streams[0], &books.streams[2]);
@@ -290,15 +254,12 @@ static void test_order_forked_capture_is_chained(void **state)
 	books_graph_launch(g, &books.streams[3]);
 	assert_int_equal(books_collective(&o, &books.streams[4]), 0);
 	books_graph_destroy(g);
-	shunt_order_finish(&o);
 }
 
 static void test_order_eager_pays_only_while_a_graph_lives(void **state)
 {
-	struct shunt_order o;
 	struct graph *g;
 
-	shunt_order_init(&o, true);
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	g = books_capture_begin(&books.streams[1]);
 	assert_int_equal(books_collective(&o, &books.streams[1]), 0);
@@ -318,15 +279,12 @@ static void test_order_eager_pays_only_while_a_graph_lives(void **state)
 	books_calls_reset();
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	assert_int_equal(books.calls, 1);
-	shunt_order_finish(&o);
 }
 
 static void test_order_graph_of_the_last_eager_stream_is_not_forgotten(void **state)
 {
-	struct shunt_order o;
 	struct graph *g;
 
-	shunt_order_init(&o, true);
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	books_wait_for_all(books.issued);
 	g = books_capture_begin(&books.streams[0]);
@@ -336,7 +294,6 @@ static void test_order_graph_of_the_last_eager_stream_is_not_forgotten(void **st
 	/* The eager call was on the stream that was captured then: it is recorded now, behind the graph. */
 	assert_int_equal(books_collective(&o, &books.streams[2]), 0);
 	books_graph_destroy(g);
-	shunt_order_finish(&o);
 }
 
 static void test_order_without_mixing_adds_no_node(void **state)
@@ -457,9 +414,7 @@ static void test_order_event_lives_as_long_as_a_graph(void **state)
 static void test_order_captures_in_progress_are_told_apart(void **state)
 {
 	struct graph *g[SHUNT_ORDER_CAPTURES];
-	struct shunt_order o;
 
-	shunt_order_init(&o, true);
 	for (int i = 0; i < SHUNT_ORDER_CAPTURES; i++)
 		g[i] = books_capture_begin(&books.streams[i]);
 	for (int i = 0; i < 5 * SHUNT_ORDER_CAPTURES; i++)
@@ -472,7 +427,6 @@ static void test_order_captures_in_progress_are_told_apart(void **state)
 		books_graph_launch(g[i % 3], &books.streams[i % 4]);
 	for (int i = 0; i < SHUNT_ORDER_CAPTURES; i++)
 		books_graph_destroy(g[i]);
-	shunt_order_finish(&o);
 }
 static void test_order_holds_for_whatever_a_program_does(void **state)
 {
