@@ -3,7 +3,6 @@
  * How communicators are made, of others, and how they end: Shunt as the whole library, ranks as processes and as
  * threads, on the sim.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/support/clock.h"
+#include "tests/support/entries.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
@@ -415,17 +415,6 @@ static void test_communicators_of_one_unique_id_live_side_by_side(void **state)
 	unsetenv("NCCL_COMM_ID");
 }
 
-static int open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 /* A used communicator has one connection: between the root and each other rank. */
 static int body_descriptors(struct rank *r)
 {
@@ -437,10 +426,10 @@ static int body_descriptors(struct rank *r)
 	for (int i = 1; i < 4; i++) {
 		/* The thread by which the ranks met has all that it waits for, and ends. */
 		CHECK(until_all_threads_wait());
-		before = open_files();
+		before = entries("/proc/self/fd");
 		NCCL(ncclCommSplit(comms[0], 0, r->rank, &comms[i], NULL));
 		SUM(comms[i], r->rank, r->nranks);
-		CHECK(open_files() == before + (r->rank ? 1 : r->nranks - 1));
+		CHECK(entries("/proc/self/fd") == before + (r->rank ? 1 : r->nranks - 1));
 	}
 	for (int i = 0; i < 4; i++)
 		NCCL(ncclCommDestroy(comms[i]));

@@ -3,7 +3,6 @@
  * Point-to-point and groups through NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on
  * the sim.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +15,7 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
+#include "tests/support/entries.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"
 
@@ -410,12 +410,7 @@ static int count_threads(void)
 	int n = 0, last = -1;
 
 	for (int same = 0, looks = 0; same < 50 && looks < 30000; looks++) {
-		DIR *d = opendir("/proc/self/task");
-
-		for (n = 0; d && readdir(d);)
-			n++;
-		if (d)
-			closedir(d);
+		n = entries("/proc/self/task");
 		same = n == last ? same + 1 : 0;
 		last = n;
 		pause_us(PAUSE_POLL, 1000);

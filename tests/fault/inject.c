@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fault/inject.h"
-#include <dirent.h>
+#include "tests/support/entries.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -76,14 +76,9 @@ static bool fault_due(unsigned kind, const char *name)
 
 struct fault_balance fault_balance(void)
 {
-	struct fault_balance b = { .allocs = atomic_load(&allocs), .maps = atomic_load(&maps), .fds = -1 };
-	DIR *dir = opendir("/proc/self/fd"); /* itself one more */
-
-	while (dir && readdir(dir))
-		b.fds++;
-	if (dir)
-		closedir(dir);
-	return b;
+	return (struct fault_balance){
+		.allocs = atomic_load(&allocs), .maps = atomic_load(&maps), .fds = entries("/proc/self/fd") - 1
+	};
 }
 
 /* A function that returns -1 and errno. */

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -24,6 +23,7 @@
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
+#include "tests/support/entries.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/limits.h"
 #include "tests/support/pause.h"
@@ -190,18 +190,6 @@ struct holdings {
 	int fds, threads;
 	size_t objects; /* of the sim: streams, events, graphs, memory of the device and page-locked memory */
 };
-
-static int entries(const char *path)
-{
-	DIR *dir = opendir(path);
-	int n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	if (dir)
-		closedir(dir);
-	return n;
-}
 
 static struct holdings holdings(void)
 {

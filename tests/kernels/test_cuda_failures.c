@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Each call of the driver fails once: the CUDA device layer says so and leaks nothing. */
 #include "tests/kernels/cuda_setup.h"
-#include <dirent.h>
+#include "tests/support/entries.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 /* What cannot be entered cannot be given back: only the test of clean-up lets that fail. */
 static void cleanup_may_fail(void)
@@ -138,7 +127,7 @@ static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **stat
 
 		for (n = 1; n < 1000; n++) {
 			long live_objects = fake_cuda.live_objects;
-			int fds = open_fds(), err;
+			int fds = entries("/proc/self/fd"), err;
 
 			fake_cuda.failed = NULL;
 			fake_cuda.fail_at = fake_cuda.calls + n;
@@ -147,7 +136,7 @@ static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **stat
 			fake_cuda.fail_at = 0;
 			assert_int_equal(fake_cuda_pushed(), 0);
 			assert_int_equal(fake_cuda_capture_mode(), 0);
-			assert_int_equal(open_fds(), fds);
+			assert_int_equal(entries("/proc/self/fd"), fds);
 			if (!fake_cuda.failed) {
 				assert_int_equal(err, 0);
 				assert_int_equal(fake_cuda.live_objects, live_objects);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TESTS_SUPPORT_CHILD_H
 #define SHUNT_TESTS_SUPPORT_CHILD_H
-#include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "tests/support/entries.h"
 
 /*
  * A fork whose child is killed when the thread that made it ends, however that comes: a test that is killed leaves
@@ -57,12 +57,10 @@ static inline int child_holds(const char *not_mapped)
 	int n = 0, status;
 
 	if (!child) {
-		DIR *dir = opendir("/proc/self/fd");
 		FILE *maps = fopen("/proc/self/maps", "re");
 		char line[512];
 
-		while (dir && readdir(dir))
-			n++;
+		n = entries("/proc/self/fd");
 		while (maps && fgets(line, sizeof(line), maps))
 			n = strstr(line, not_mapped) ? 255 : n;
 		_exit(n);

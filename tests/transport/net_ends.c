@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/transport/net_ends.h"
-#include <dirent.h>
 #include <poll.h>
 #include "base/config.h"
+#include "tests/support/entries.h"
 
 bool net_adds;
 static struct net_end *ends; /* with words */
@@ -174,14 +174,7 @@ struct shunt_net_memory *net_register(
 
 int net_descriptors(void)
 {
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
+	return entries("/proc/self/fd");
 }
 
 void net_pair_open(struct net_pair *pair, const struct shunt_net_ops *ops)

@@ -6,12 +6,12 @@
  */
 #include "tests/support/unit.h"
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include "base/os.h"
 #include "base/rlimits.h"
 #include "device/gpu_ops.h"
+#include "tests/support/entries.h"
 #include "transport/rendezvous/star.h"
 #include "transport/symm/symm.h"
 
@@ -78,15 +78,11 @@ struct usage {
 
 static struct usage usage_now(void)
 {
-	struct usage u = { 0, 0 };
-	DIR *dir = opendir("/proc/self/fd");
+	struct usage u = { entries("/proc/self/fd"), 0 };
 	FILE *maps = fopen("/proc/self/maps", "re");
 	char line[512];
 
-	assert_true(dir && maps);
-	while (readdir(dir))
-		u.fds++;
-	closedir(dir);
+	assert_non_null(maps);
 	while (fgets(line, sizeof(line), maps))
 		u.maps += strstr(line, "memfd:shunt-sim") != NULL;
 	fclose(maps);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_SUPPORT_ENTRIES_H
+#define TESTS_SUPPORT_ENTRIES_H
+#include <dirent.h>
+
+/* Entries of a directory, with "." and ".."; of /proc/self/fd, with the descriptor that reads it. */
+static inline int entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+#endif
