@@ -27,7 +27,13 @@
 static bool all;     /* what takes long, too */
 static bool planned; /* all-reduces run as default plans */
 
-enum { SMALL = 300, LARGE = 1000003, LARGE_PLANNED = 500003, SILENCE_S = 60 };
+/* ThreadSanitizer looks at the order of threads: large is what is not over at once, and fewer calls have all kinds. */
+#ifdef __SANITIZE_THREAD__
+enum { LARGE = 300007, STEP = 2, CHECKED_ROUNDS = 4 };
+#else
+enum { LARGE = 1000003, STEP = 1, CHECKED_ROUNDS = 10 };
+#endif
+enum { SMALL = 300, LARGE_PLANNED = 500003, SILENCE_S = 60 };
 
 static void run_world(const struct world *w)
 {
@@ -414,7 +420,7 @@ static int calls_body(struct rank *r)
 	ncclComm_t comm;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	for (int k = 0; k < 20; k++)
+	for (int k = 0; k < 20; k += STEP)
 		CHECK(!good_call(r, comm, (size_t)(2 + k * k * 211), 0));
 	NCCL(ncclCommDestroy(comm));
 	return 0;
@@ -743,7 +749,7 @@ static int check_body(struct rank *r)
 	CHECK(!shunt_malloc((void **)&buf, 2 * n * SMALL * 4));
 	memset(buf, 0, 2 * n * SMALL * 4);
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	for (int k = 0; k < 10; k++) {
+	for (int k = 0; k < CHECKED_ROUNDS; k++) {
 		CHECK(!good_call(r, comm, (size_t)(1 + k * 1731), 0));
 		NCCL(ncclAllGather(buf, buf + SMALL, SMALL - (size_t)k, ncclUint32, comm, r->stream));
 		NCCL(ncclGroupStart());
