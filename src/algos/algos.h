@@ -13,6 +13,7 @@ SHUNT_ENQUEUES(shunt_ll128_enqueue);
 SHUNT_ENQUEUES(shunt_pairwise_enqueue);
 /* Also for all calls that may share a launch with those of its rows. */
 SHUNT_ENQUEUES(shunt_p2p_enqueue);
+SHUNT_ENQUEUES(shunt_uneven_enqueue);
 SHUNT_ENQUEUES(shunt_ce_enqueue);
 SHUNT_ENQUEUES(shunt_direct_enqueue);
 SHUNT_ENQUEUES(shunt_hierarchical_enqueue);
@@ -25,6 +26,8 @@ int shunt_reduce_twoshot(
 /* One warp for each LL128 slot of the message, or of a rank's share of it. */
 void shunt_oneshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work);
 void shunt_twoshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work);
+/* Of calls of a group that are the parts of one collective. No rows of shunt_algo_row. */
+extern const struct shunt_algo shunt_allgatherv_algo, shunt_reduce_scatterv_algo;
 /* For every kind, on communicators of one rank. */
 extern const struct shunt_algo shunt_local_algo;
 

@@ -145,6 +145,7 @@ struct shunt_kargs_few {
 		/*
 		 * LL128 kernels for few messages number the slots of all messages consecutively. Element i is the
 		 * first slot of message i, UINT32_MAX: no such message. The last element is the number of slots.
+		 * uneven.cu: element i is the number of slots of part i, the last one that of the longest part.
 		 */
 		uint32_t first_slot[SHUNT_FEW_MESSAGES + 1];
 	};

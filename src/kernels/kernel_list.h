@@ -12,6 +12,7 @@
  *   _few               for several messages at once: arguments with up to SHUNT_FEW_MESSAGES
  *   _many              for several messages at once: arguments with up to SHUNT_MANY_MESSAGES
  *   _one               for roles of one message each, with one batch on each channel
+ *   v                  for parts whose sizes differ from rank to rank
  *   _parts             pairwise: each rank sends a part of its input (all-to-all), not all of it
  *   _ll128             plan: packets travel as LL128, not as LL
  *   hosts              over several hosts, for any number of ranks
@@ -58,6 +59,10 @@
 	X(reduce_scatter8_few,   reduce_scatter, shunt_kargs_few) \
 	X(pairwise,              pairwise,       shunt_kargs) \
 	X(pairwise_parts,        pairwise,       shunt_kargs) \
+	X(allgatherv4,           uneven,         shunt_kargs_few) \
+	X(allgatherv8,           uneven,         shunt_kargs_few) \
+	X(reduce_scatterv4,      uneven,         shunt_kargs_few) \
+	X(reduce_scatterv8,      uneven,         shunt_kargs_few) \
 	X(ll128_2,               ll128,          shunt_kargs_few) \
 	X(ll128_4,               ll128,          shunt_kargs_few) \
 	X(ll128_8,               ll128,          shunt_kargs_few) \
@@ -90,7 +95,7 @@
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
-	X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine)
+	X(uneven) X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -119,6 +124,8 @@
 	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) \
 	X(shape, copy, 3, v16, 4)
 #define SHUNT_PACKS_ROW(X, shape) X(shape, copy, 3, v16, 4)
+/* Parts that are not aligned are rare. */
+#define SHUNT_UNEVEN_ROWS(X, shape) X(shape, copy, 3, u8, 1) X(shape, copy, 3, v16, 4)
 /* The barrier carries no data. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* Sums of experts' rows. */
@@ -154,6 +161,10 @@
 	SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
 	SHUNT_COPY_ROWS(X, pairwise) \
 	SHUNT_COPY_ROWS(X, pairwise_parts) \
+	SHUNT_UNEVEN_ROWS(X, allgatherv4) \
+	SHUNT_UNEVEN_ROWS(X, allgatherv8) \
+	SHUNT_HOT_ROWS(X, reduce_scatterv4) \
+	SHUNT_HOT_ROWS(X, reduce_scatterv8) \
 	SHUNT_HOT_ROWS(X, ll128_2) \
 	SHUNT_HOT_ROWS(X, ll128_4) \
 	SHUNT_COPY_ROWS(X, ll128_8) \

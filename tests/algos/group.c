@@ -241,6 +241,67 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 		}
 }
 
+/*
+ * Groups of a broadcast or a reduce for each root, in any order: one behind the other, with parts of nothing, of one
+ * slot and of many rounds, so that a rank without data in a round meets one with much. A root that comes again begins a
+ * second launch.
+ */
+static void test_group_of_uneven_parts_matches_reference(void **state)
+{
+	enum { GROUPS = 4, MOST = 9 };
+	static const size_t counts[] = { 0, 1, 239, 241, 1500, 9001 };
+	static const enum shunt_dtype types[] = { SHUNT_BF16, SHUNT_F32, SHUNT_F16 };
+	uint64_t seed = 77;
+
+	for (int n = 2; n <= 8; n++) {
+		struct job jobs[GROUPS][MOST] = { 0 };
+		unsigned launches = 0;
+		struct world w;
+
+		if (quick && n != 3)
+			continue;
+		world_start(&w, n);
+		shunt_sim_set_jitter(n, 60);
+		for (int g = 0; g < GROUPS; g++) {
+			int calls = g == 3 ? n + 1 : n, turn = (int)random_below(&seed, (size_t)n);
+
+			for (int k = 0; k < calls; k++) {
+				jobs[g][k] = (struct job){ .kind = g & 1 ? SHUNT_REDUCE : SHUNT_BROADCAST,
+					.dtype = types[(g & 1 ? g : g + k) % 3],
+					.op = SHUNT_SUM,
+					.count = counts[random_below(&seed, k == 1 ? 6 : 4)] + (k == 0 || k == n),
+					.root = (turn + k) % n,
+					.skew = g == 2 && k % 2,
+					.in_place = g > 1 };
+				job_prepare(&w, &jobs[g][k], seed + (uint64_t)k);
+			}
+			launches += g == 3 ? 2 : 1;
+		}
+		for (int r = 0; r < n; r++)
+			for (int g = 0; g < GROUPS; g++) {
+				const struct shunt_coll *list[MOST];
+				size_t calls = 0;
+
+				/* A call without elements is no part of a group. */
+				for (int k = 0; k < (g == 3 ? n + 1 : n); k++)
+					if (jobs[g][k].count)
+						list[calls++] = &jobs[g][k].call[r];
+				assert_int_equal(world_launch_group(&w, r, list, calls, NULL), 0);
+			}
+		for (int r = 0; r < n; r++) {
+			world_wait(&w, r, "uneven parts");
+			assert_int_equal(w.launches[r], launches);
+		}
+		for (int g = 0; g < GROUPS; g++)
+			for (int k = 0; k < (g == 3 ? n + 1 : n); k++) {
+				job_check(&w, &jobs[g][k]);
+				job_drop(&w, &jobs[g][k]);
+			}
+		shunt_sim_set_jitter(0, 0);
+		world_stop(&w);
+	}
+}
+
 /* A relay has a launch of its own, and the others of its group share those before and after it. */
 static void test_group_with_one_pipelined_call_matches_reference(void **state)
 {
@@ -403,6 +464,7 @@ int main(void)
 		cmocka_unit_test(test_group_of_anything_in_any_order_matches_reference),
 		cmocka_unit_test(test_group_of_thousands_of_messages_matches_reference),
 		cmocka_unit_test(test_group_of_calls_that_fuse_is_one_launch),
+		cmocka_unit_test(test_group_of_uneven_parts_matches_reference),
 		cmocka_unit_test(test_group_with_one_pipelined_call_matches_reference),
 		cmocka_unit_test(test_group_ends_of_a_pair_may_group_differently),
 		cmocka_unit_test(test_group_reduces_to_the_same_bits_as_alone),

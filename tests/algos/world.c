@@ -94,6 +94,8 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 				    shunt_algo_kernel(a, a->kind, w->n, calls[c]->redop, calls[c]->dtype);
 			}
 	}
+	if (!name)
+		shunt_uneven_decide(&sel_key, calls, decisions, n);
 	err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
 	free(decisions);
 	return err;

@@ -110,6 +110,47 @@ static void test_reduce_scatter(void **state)
 	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
 }
 
+/*
+ * All-gathers and reduce-scatters of two parts among three ranks. The rank without a part is late, or another one: a
+ * rank must not run ahead of one that has nothing to send.
+ */
+static void test_uneven(void **state)
+{
+	for (int late = 1; late < 3; late++) {
+		struct job parts[IN_A_ROW][2];
+		uint32_t gate = 0;
+		struct world w;
+
+		start(&w, 3);
+		for (int t = 0; t < IN_A_ROW; t++)
+			for (int p = 0; p < 2; p++) {
+				parts[t][p] = (struct job){ t % 2 ? SHUNT_REDUCE : SHUNT_BROADCAST, SHUNT_F32,
+					SHUNT_SUM, 400 + 300 * (size_t)p, p };
+				job_prepare(&w, &parts[t][p], (uint64_t)(t * 2 + p + 1));
+			}
+		shunt_sim_set_jitter(3, JITTER_US);
+		assert_int_equal(shunt_sim_gate(late, w.stream[late], &gate), 0);
+		for (int r = 0; r < w.n; r++)
+			for (int t = 0; t < IN_A_ROW; t++) {
+				const struct shunt_coll *calls[] = { &parts[t][0].call[r], &parts[t][1].call[r] };
+
+				assert_int_equal(world_launch_group(&w, r, calls, 2, NULL), 0);
+			}
+		for (int i = 0; i < 2 * w.n; i++)
+			if (i % w.n != late)
+				shunt_sim_wait_stuck(i % w.n, w.stream[i % w.n]);
+		shunt_sim_gate_open(&gate);
+		for (int r = 0; r < w.n; r++)
+			world_wait(&w, r, "uneven parts");
+		for (int t = 0; t < IN_A_ROW; t++)
+			for (int p = 0; p < 2; p++) {
+				job_check(&w, &parts[t][p]);
+				job_drop(&w, &parts[t][p]);
+			}
+		world_stop(&w);
+	}
+}
+
 static void test_p2p(void **state)
 {
 	collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 30011 }, "ll128", IN_A_ROW);
@@ -970,6 +1011,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_twoshot),
 		cmocka_unit_test(test_twoshot_to_root),
 		cmocka_unit_test(test_reduce_scatter),
+		cmocka_unit_test(test_uneven),
 		cmocka_unit_test(test_p2p),
 		cmocka_unit_test(test_p2p_reduce),
 		cmocka_unit_test(test_pipelined),

@@ -498,6 +498,8 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	}
 	if (!err)
 		err = shunt_comm_error(comm);
+	if (!err && n > 1)
+		shunt_uneven_decide(&comm->sel_key, calls, decisions, n);
 	if (!err) {
 		err = launch(comm, calls, decisions, n, forked);
 		/*
