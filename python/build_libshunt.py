@@ -298,7 +298,7 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, is_program: bool) 
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    if _setting(config_settings, "build-dir", ""):
+    if _setting(config_settings, "build-dir", "") or _setting(config_settings, "deep-ep", "false") == "true":
         return []
     return [name for name, tool in (("meson>=1.0", "meson"), ("ninja", "ninja")) if not shutil.which(tool)]
 

@@ -7,7 +7,9 @@ what both have.
 
 from __future__ import annotations
 
+import concurrent.futures
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +200,33 @@ def vllm_high_throughput(job: Job) -> None:
         batch.check_summed(out)
     ones = job.rows([[1.0] * 256] * batch.counts[job.rank], 256, torch.bfloat16)
     batch.check_summed(buffer.combine(batch.work(), handle, bias=(ones, ones))[0], 2.0)
+    buffer.destroy()
+
+
+def vllm_two_threads(job: Job) -> None:
+    """Two micro-batches on threads and streams of their own, whose calls come in turns, as vLLM's do."""
+    buffer, device = deep_ep.Buffer(job.group, 1 << 30, explicitly_destroy=True), torch.cuda.current_device()
+    turns = [threading.Semaphore(1), threading.Semaphore(0)]
+
+    def in_turn(me: int, call: Callable[[], Any]) -> Any:
+        expect("turn", turns[me].acquire(timeout=50), True)
+        made = call()
+        turns[1 - me].release()
+        return made
+
+    def half(me: int) -> None:
+        torch.cuda.set_device(device)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for seed in (44, 46):
+                batch = Normal(job, 6, 128, seed + me)
+                x = batch.x(torch.bfloat16)
+                rows, idx, weights, counts, handle, _ = in_turn(me, lambda: batch.dispatch(buffer, None, x))  # noqa: B023
+                batch.check(rows, idx, weights, counts, handle)
+                y = batch.work()
+                batch.check_summed(in_turn(me, lambda: buffer.combine(y, handle))[0])  # noqa: B023
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        list(threads.map(half, range(2)))
     buffer.destroy()
 
 
@@ -546,6 +575,7 @@ def dropped(job: Job) -> None:
 
 PROGRAMS: list[Callable[[Job], None]] = [
     vllm_high_throughput,
+    vllm_two_threads,
     sglang_normal,
     megatron_fused_a2a,
     captured_normal,
