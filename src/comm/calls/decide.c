@@ -177,7 +177,7 @@ const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason r
 /* The round among the ranks that the decision needs. -EOPNOTSUPP, on all ranks: that plan or window was refused. */
 static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_decision *d)
 {
-	char what[64];
+	char what[160];
 	int err;
 
 	if (d->need == SHUNT_NEED_PLAN)
@@ -193,7 +193,12 @@ static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const 
 	 */
 	if (!err || err == -EOPNOTSUPP)
 		return err;
-	snprintf(what, sizeof(what), "agreeing on what %s needs", shunt_kind_name(coll->kind));
+	if (d->need == SHUNT_NEED_PLUGIN)
+		snprintf(what, sizeof(what),
+		    "agreeing on the memory of plug-in %s, whose supports() must say the same on all ranks",
+		    d->algo->name);
+	else
+		snprintf(what, sizeof(what), "agreeing on what %s needs", shunt_kind_name(coll->kind));
 	return shunt_comm_fail_round(comm, err, what);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "comm/core/net_tell.h"
+#include "comm/calls/plugin_check.h"
 #include "comm/core/communicator.h"
 #include "comm/core/fault.h"
 #include "base/log.h"
@@ -226,14 +227,19 @@ static int plugin(
 {
 	struct launcher *e = enqueue->ctx;
 	bool captured = e->comm->order.current != NULL;
+	struct shunt_plugin_watch *watch = NULL;
+	struct shunt_coll staged = *coll;
 	struct shunt_plugin_run run;
 	int err = shunt_ce_join(e->comm, e->stream);
 
 	if (!err && e->base->check.what) /* the kernels of plug-ins do not compare calls */
 		err = shunt_barrier_enqueue(enqueue, NULL, 0, SHUNT_K_FIRST_BARRIER | SHUNT_K_LAST_BARRIER);
+	if (!err && e->comm->checks && !captured)
+		err = shunt_plugin_watch_begin(enqueue, e->comm, e->stream,
+		    shunt_plugin_set_find(e->comm->plugins.set, decision->algo->name), coll, &staged, &watch);
 	if (!err)
 		err = shunt_comm_plugin_run_init(
-		    e->comm, coll, decision->algo, &enqueue->limits, e->base, captured, &run);
+		    e->comm, &staged, decision->algo, &enqueue->limits, e->base, captured, &run);
 	if (!err && captured)
 		err = plugin_retain(e->comm, e->stream, run.use->entry);
 	if (!err)
@@ -244,7 +250,7 @@ static int plugin(
 		shunt_order_add_warps(&e->comm->order, run.launch.blocks * run.launch.threads / 32);
 	else
 		shunt_order_uncounted(&e->comm->order);
-	return 0;
+	return shunt_plugin_watch_launched(e->comm, e->stream, watch);
 }
 
 /* Makes `later` wait for all that is on `earlier` now. */
@@ -496,6 +502,8 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 		if (err == -EOPNOTSUPP)
 			shunt_comm_count_forward(comm, calls[i], decisions[i].reason);
 	}
+	if (!err && comm->plugins.watches)
+		err = shunt_plugin_watches_look(comm);
 	if (!err)
 		err = shunt_comm_error(comm);
 	if (!err && n > 1)

@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "comm/calls/plugin_check.h"
 #include "comm/core/communicator.h"
 #include "comm/core/fault.h"
 #include "transport/symm/symm.h"
@@ -22,8 +23,7 @@
 enum {
 	SIGNALS_AT = 4096, /* twice as many as are the plug-in's: shunt/kernel.h has the others */
 	SIGNALS_BYTES = 2 * 8 * SHUNT_PLUGIN_RANKS * SHUNT_PLUGIN_SIGNALS,
-	GUARD_BYTES = 4096,
-	SCRATCH_AT = SIGNALS_AT + SIGNALS_BYTES + GUARD_BYTES,
+	SCRATCH_AT = SIGNALS_AT + SIGNALS_BYTES + SHUNT_PLUGIN_GUARD,
 };
 
 /* ---- images. They stay loaded until the process ends: graphs may have their kernels. */
@@ -111,7 +111,7 @@ static void make_memory(
 
 	if (state->why[0])
 		shunt_vote_refuse(&symm->vote, "its image cannot be loaded: %.60s", state->why);
-	else if (!shunt_symm_alloc(symm, SCRATCH_AT + p->scratch_bytes + GUARD_BYTES) &&
+	else if (!shunt_symm_alloc(symm, SCRATCH_AT + p->scratch_bytes + SHUNT_PLUGIN_GUARD) &&
 	    comm->gpu->host_alloc(sizeof(*state->fault), &host, &dev))
 		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated");
 	else if (symm->vote.ok) {
@@ -148,8 +148,11 @@ int shunt_comm_plugin_prepare(struct shunt_comm *comm, const struct shunt_algo *
 			shunt_warn("plug-in %s cannot run on %d ranks: %s; calls go on without it", p->name,
 			    comm->nranks, symm.refusal);
 	}
+	/* Its own memory alone: the peers look at theirs. */
+	if (!err && comm->checks)
+		err = shunt_plugin_guard(comm, (char *)state->mem[comm->rank].ptr + SCRATCH_AT, p->scratch_bytes);
 	if (err)
-		return err;
+		return err == -EOPNOTSUPP && !atomic_load(&use->refused) ? -EIO : err;
 	atomic_store_explicit(&state->ready, true, memory_order_release);
 	return 0;
 }
@@ -247,6 +250,11 @@ int shunt_comm_plugin_run_init(struct shunt_comm *comm, const struct shunt_coll 
 	return run->plugin->enqueue ? 0 : fill_launch(comm, coll, limits, run);
 }
 
+const char *shunt_comm_plugin_scratch(const struct shunt_comm *comm, const struct shunt_plugin_use *use)
+{
+	return (char *)state_of(comm, use)->mem[comm->rank].ptr + SCRATCH_AT;
+}
+
 void shunt_comm_plugins_take_faults(struct shunt_comm *comm)
 {
 	const struct shunt_comm_plugins *p = &comm->plugins;
@@ -267,9 +275,8 @@ void shunt_comm_plugins_take_faults(struct shunt_comm *comm)
 			shunt_comm_fail_saying(comm, -ETIMEDOUT,
 			    "plug-in %s: rank %d waited %lld ms for %s (communicator %s, expected %llu, seen %llu), "
 			    "which is "
-			    "late, dead or in another call, or the plug-in's kernel is wrong: `shunt plugin check` "
-			    "tells; "
-			    "raise SHUNT_TIMEOUT if it is only late",
+			    "late, dead or in another call, or the plug-in is wrong (`shunt plugin check`); raise "
+			    "SHUNT_TIMEOUT if it is only late",
 			    p->set->use[i].entry->plugin.name, comm->rank,
 			    (long long)(shunt_comm_spin_limit(comm) / 1000000), peer, shunt_id_text(comm->id.b).s,
 			    (unsigned long long)s->fault->expected, (unsigned long long)s->fault->seen);

@@ -30,9 +30,10 @@ struct shunt_comm_plugin {
 };
 
 struct shunt_comm_plugins {
-	struct shunt_plugin_set *set;    /* NULL: none */
-	struct shunt_comm_plugin *state; /* of each of the set */
-	bool launched;                   /* one of them ran */
+	struct shunt_plugin_set *set;       /* NULL: none */
+	struct shunt_comm_plugin *state;    /* of each of the set */
+	bool launched;                      /* one of them ran */
+	struct shunt_plugin_watch *watches; /* calls that SHUNT_CHECK looks at (plugin_check.h) */
 };
 
 /* Loads the image of plug-in i of the set. A failure is told when the plug-in is first named. */
@@ -56,6 +57,8 @@ struct shunt_plugin_run {
 /* 0; or an error of the plug-in's geometry, which is the communicator's by then. */
 int shunt_comm_plugin_run_init(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_algo *row,
     const struct shunt_limits *limits, const struct shunt_kargs *base, bool captured, struct shunt_plugin_run *run);
+/* This rank's scratch. */
+const char *shunt_comm_plugin_scratch(const struct shunt_comm *comm, const struct shunt_plugin_use *use);
 /* What kernels of plug-ins have written when they gave up becomes the communicator's error. Any thread. */
 void shunt_comm_plugins_take_faults(struct shunt_comm *comm);
 /* The name of a plug-in that ran, for messages. */

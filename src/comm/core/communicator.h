@@ -71,7 +71,7 @@ struct shunt_comm {
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
-	bool checks; /* SHUNT_CHECK */
+	unsigned checks; /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
 	/*

@@ -5,6 +5,7 @@
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "comm/calls/plugin_check.h"
 #include "comm/core/communicator.h"
 #include "transport/symm/symm.h"
 
@@ -68,6 +69,7 @@ void shunt_comm_plugins_drop(struct shunt_comm *comm)
 {
 	struct shunt_comm_plugins *p = &comm->plugins;
 
+	shunt_plugin_watches_finish(comm);
 	for (size_t i = 0; p->state && i < p->set->n; i++) {
 		shunt_symm_free(comm->gpu, p->state[i].mem, SHUNT_MAX_RANKS);
 		if (p->state[i].fault)

@@ -20,7 +20,8 @@ SOURCES = (
     "plan",  # what a plan is compiled to, and which one a call takes
     "algos",  # selection, its tables, geometry
     "transport/rendezvous", "transport/symm",  # messages
-    "comm/setup", "comm/calls/decide.c", "comm/calls/plan_calls.c", "comm/calls/windows.c", "comm/parts/answers.c",
+    "comm/setup", "comm/calls/decide.c", "comm/calls/plan_calls.c", "comm/calls/plugin_calls.c", "comm/calls/windows.c",
+    "comm/parts/answers.c",
 )
 ENDINGS = (".c", ".h", ".cu", ".def")
 TOKEN = re.compile(

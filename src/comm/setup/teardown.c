@@ -10,11 +10,13 @@
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
 #include "comm/core/shared_gpu.h"
+#include "comm/calls/plugin_check.h"
 #include "comm/setup/plan_set.h"
 #include "comm/setup/plugin_set.h"
 #include "transport/symm/symm.h"
 
 #define DEVICE_SYNC_MS 20000
+#define PLUGIN_MS 2000 /* of a plug-in's kernel: so long after it was told to end, it never will */
 #define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead */
 
 /* Sleeps *ns between two looks, and doubles *ns up to about a millisecond. */
@@ -39,17 +41,33 @@ static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
 }
 
 /*
+ * When a plug-in's kernel will not end any more. Those of Shunt end after their limit, and all in all after the
+ * device's other work.
+ */
+static int64_t plugin_end(const struct shunt_comm *comm)
+{
+	uint64_t limit = shunt_comm_spin_limit(comm);
+
+	if (!comm->plugins.launched)
+		return INT64_MAX;
+	if (shunt_comm_life_aborted(&comm->life) || shunt_comm_life_error(&comm->life))
+		return shunt_deadline_ms(PLUGIN_MS);
+	return limit ? shunt_deadline_ms((int64_t)(limit / 1000000) + PLUGIN_MS) : INT64_MAX;
+}
+
+/*
  * Waits until none of our kernels runs, those of graphs included. It waits for the whole device only as the last
  * resort: others' kernels may hang for reasons of their own, and such a wait spoils a stream capture.
  *
  * shared: other threads use the communicator meanwhile. An abort by one of them ends the wait with -ECANCELED, because
  * the work ahead of our kernels may hang. If the communicator was aborted before (revoked) and is not alone on the
- * device, the wait ends after REVOKE_MS with 0.
+ * device, the wait ends after REVOKE_MS with 0. -EBUSY: a plug-in's kernel does not end.
  */
 static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 {
 	bool aborted = shunt_comm_life_aborted(&comm->life), done = false;
 	int64_t end = shunt_deadline_ms(DEVICE_SYNC_MS), revoked = shunt_deadline_ms(REVOKE_MS);
+	int64_t late = plugin_end(comm);
 	long ns = 10000;
 	int err;
 
@@ -61,6 +79,8 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 			shunt_mutex_unlock(&comm->lock);
 		if (err || done)
 			return err;
+		if (shunt_now_ms() >= late)
+			return -EBUSY;
 		if (shared && !aborted && shunt_comm_life_aborted(&comm->life))
 			return -ECANCELED;
 		/*
@@ -78,7 +98,29 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 
 int shunt_comm_quiesce(struct shunt_comm *comm)
 {
-	return shunt_comm_life_state(&comm->life) == COMM_READY ? wait_for_kernels(comm, true) : 0;
+	int err = shunt_comm_life_state(&comm->life) == COMM_READY ? wait_for_kernels(comm, true) : 0;
+
+	if (err || !comm->plugins.watches)
+		return err;
+	shunt_mutex_lock(&comm->lock);
+	err = shunt_plugin_watches_look(comm);
+	shunt_mutex_unlock(&comm->lock);
+	return err;
+}
+
+/* A kernel goes on using the memory, which stays as long as the process. */
+static void leave_memory(struct shunt_comm *comm)
+{
+	shunt_warn("plug-in %s has not ended, though its communicator has: its kernel ignores abort or the limit; its "
+	           "stream and memory can be freed only with the process",
+	    shunt_comm_plugins_last(comm));
+	shunt_comm_fail(comm, -ETIMEDOUT);
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		comm->mem[r] = (struct shunt_gpu_mem){ .fd = -1 };
+	comm->words = NULL;
+	comm->plugins.state = NULL;
+	comm->plugins.watches = NULL;
+	comm->plugins.launched = false;
 }
 
 void shunt_comm_teardown(struct shunt_comm *comm)
@@ -89,9 +131,12 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	if (!comm->gpu)
 		return;
 	if (shunt_comm_life_state(&comm->life) == COMM_READY) {
-		wait_for_kernels(comm, false); /* no kernel may use memory that is about to be freed */
+		if (wait_for_kernels(comm, false) == -EBUSY) /* no kernel may use memory that is about to be freed */
+			leave_memory(comm);
 		back_off(&stored);
 		shunt_comm_error(comm); /* logs a fault that was not polled yet */
+		if (comm->plugins.watches)
+			shunt_plugin_watches_look(comm);
 	}
 	shunt_peers_unwatch(comm);
 	shunt_comm_net_finish(comm);

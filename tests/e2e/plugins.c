@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Plug-ins in communicators, through NCCL's ABI on the sim: what is agreed on, chosen, kept, and what happens when one
+ * is wrong. tests/plugins/defects.cc has the plug-ins.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "shunt/plugin.h"
+#include "shunt/shunt.h"
+#include "tests/e2e/ranks.h"
+#include "tests/support/own.h"
+
+enum { COUNT = 100 };
+
+static const char *defects; /* the file */
+
+/* Loads the file's plug-ins, and makes a communicator. */
+static int begin(struct rank *r, ncclComm_t *comm_p, float **buf_p)
+{
+	char why[256] = "";
+	int err = shunt_plugin_load(defects, why, sizeof(why));
+
+	CHECK(!err || err == -EEXIST); /* another thread's rank has done it */
+	NCCL(ncclCommInitRank(comm_p, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc((void **)buf_p, COUNT * sizeof(float)) == 0);
+	return 0;
+}
+
+static ncclResult_t sum(struct rank *r, ncclComm_t comm, float *buf)
+{
+	float in[COUNT];
+
+	for (int i = 0; i < COUNT; i++)
+		in[i] = (float)(r->rank + i);
+	if (shunt_memcpy(buf, in, sizeof(in)))
+		return ncclInternalError;
+	return ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, comm, r->stream);
+}
+
+static int sum_is_right(struct rank *r, const float *buf)
+{
+	float out[COUNT];
+
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(out, buf, sizeof(out)) == 0);
+	for (int i = 0; i < COUNT; i++)
+		CHECK(out[i] == (float)(r->nranks * i + r->nranks * (r->nranks - 1) / 2));
+	return 0;
+}
+
+static int end(struct rank *r, ncclComm_t comm, float *buf)
+{
+	NCCL(ncclCommDestroy(comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+/* ---- what is right */
+
+static int path_is(struct rank *r, ncclComm_t comm, const char *expected)
+{
+	CHECK(ranks_count_calls(comm, "allreduce", NULL) == ranks_count_calls(comm, "allreduce", expected));
+	CHECK(ranks_count_calls(comm, "allreduce", expected) > 0);
+	return 0;
+}
+
+static int body_runs(struct rank *r)
+{
+	ncclComm_t comm;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	for (int i = 0; i < 3; i++) {
+		NCCL(sum(r, comm, buf));
+		if (sum_is_right(r, buf))
+			return 1;
+	}
+	return path_is(r, comm, "sound") || end(r, comm, buf);
+}
+
+/* Rules, by which a plug-in is chosen although it comes after the first communicator. */
+static void test_a_named_plugin_runs(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_runs), 0);
+	setenv("SHUNT_CHECK", "2", 1);
+	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_runs), 0);
+	unsetenv("SHUNT_CHECK");
+}
+
+static int body_unnamed(struct rank *r)
+{
+	ncclComm_t comm;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	NCCL(sum(r, comm, buf));
+	return sum_is_right(r, buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
+}
+
+static void test_a_plugin_that_nobody_names_does_not_run(void **state)
+{
+	unsetenv("SHUNT_ALGO");
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_unnamed), 0);
+}
+
+static const char *select_path(void *arg, const struct shunt_plan_request *request)
+{
+	return request->bytes == COUNT * sizeof(float) ? "sound" : NULL;
+}
+
+static int body_selector(struct rank *r)
+{
+	shunt_plan_set_selector(select_path, NULL);
+	return body_runs(r);
+}
+
+static void test_a_selector_names_a_plugin(void **state)
+{
+	unsetenv("SHUNT_ALGO");
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_selector), 0);
+}
+
+/* A tuning file of the sim whose only row for all-reduces is a plug-in's. */
+static void write_tuning(char *path)
+{
+	int fd = mkstemp(path);
+	FILE *f = fdopen(fd, "w");
+
+	assert_non_null(f);
+	fprintf(f,
+	    "{\"shunt_tuning\": 1, \"shunt\": \"%s\", \"machine\": {\"gpu\": \"Shunt sim\", \"cc\": 0, \"driver\": 0, "
+	    "\"ranks\": 2, \"sim\": true}, \"rows\": [{\"kind\": \"allreduce\", \"algorithm\": \"sound\", \"plugin\": "
+	    "true}]}\n",
+	    SHUNT_VERSION);
+	assert_int_equal(fclose(f), 0);
+}
+
+static int body_missing(struct rank *r)
+{
+	ncclComm_t comm;
+	float *buf;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc((void **)&buf, COUNT * sizeof(float)) == 0);
+	NCCL(sum(r, comm, buf));
+	return sum_is_right(r, buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
+}
+
+static void test_a_tuning_file_names_a_plugin(void **state)
+{
+	char path[] = "/tmp/shunt_test_plugins_XXXXXX";
+
+	write_tuning(path);
+	setenv("SHUNT_TUNING_FILE", path, 1);
+	unsetenv("SHUNT_ALGO");
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_runs), 0);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_missing), 0);
+	setenv("SHUNT_TUNING_FILE", "none", 1);
+	unlink(path);
+}
+
+/* ---- what differs */
+
+/* Rank 1 has none, or all ranks have others. */
+static int body_one_without(struct rank *r)
+{
+	return r->rank == 1 ? body_missing(r) : body_unnamed(r);
+}
+
+static void test_ranks_with_different_plugins_use_none(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_one_without), 0);
+}
+
+static struct shunt_plugin table(const char *name)
+{
+	return (struct shunt_plugin){ .size = sizeof(struct shunt_plugin),
+		.abi = SHUNT_PLUGIN_ABI,
+		.name = name,
+		.collectives = "allreduce",
+		.dtypes = 1u << ncclFloat32,
+		.redops = 1u << ncclSum,
+		.max_bytes = 1 << 20,
+		.min_ranks = 2,
+		.max_ranks = 8,
+		.launch = { .blocks = 1, .threads = 64 } };
+}
+
+static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void *stream)
+{
+	return 0;
+}
+
+/* Each bad value is refused, by its field and value. */
+static int body_refused(struct rank *r)
+{
+	static const char garbage[64] = "neither cubin nor fatbin nor text of PTX";
+	static const char cubin[64] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\276\0";
+	struct shunt_plugin p, good = table("good");
+	char why[256], name[40];
+
+	good.enqueue = enqueue_nothing;
+#define REFUSED(error, text, ...) \
+	do { \
+		p = good; \
+		__VA_ARGS__; \
+		CHECK(shunt_plugin_register(&p, why, sizeof(why)) == -(error)); \
+		if (!strstr(why, text)) \
+			fprintf(stderr, "%s\n", why); \
+		CHECK(strstr(why, text)); \
+	} while (0)
+	REFUSED(EINVAL, "abi 7", p.abi = 7);
+	REFUSED(EINVAL, "size 8", p.size = 8);
+	REFUSED(EINVAL, "name is NULL", p.name = NULL);
+	REFUSED(EINVAL, "name is Good", p.name = "Good");
+	REFUSED(EEXIST, "name is oneshot", p.name = "oneshot");
+	REFUSED(EEXIST, "name is nccl", p.name = "nccl");
+	REFUSED(EINVAL, "collectives is allreduce,send", p.collectives = "allreduce,send");
+	REFUSED(EINVAL, "dtypes is 0x100000", p.dtypes = 1 << 20);
+	REFUSED(EINVAL, "redops is 0", p.redops = 0);
+	REFUSED(EINVAL, "less than min_bytes", p.min_bytes = 2 << 20);
+	REFUSED(EINVAL, "scratch_bytes is 268435457", p.scratch_bytes = SHUNT_PLUGIN_MAX_SCRATCH + 1);
+	REFUSED(EINVAL, "max_ranks is 1 to 8", p.min_ranks = 1);
+	REFUSED(EINVAL, "max_ranks is 2 to 9", p.max_ranks = 9);
+	REFUSED(EINVAL, "flags is 0x8", p.flags = 8);
+	REFUSED(EINVAL, "expected one", p.enqueue = NULL);
+	REFUSED(EINVAL, "both", p.image = cubin; p.image_bytes = sizeof(cubin));
+	REFUSED(ENOEXEC, "64 bytes is no cubin", p.enqueue = NULL; p.image = garbage; p.image_bytes = sizeof(garbage));
+	REFUSED(EINVAL, "launch.threads is 33", p.enqueue = NULL; p.image = cubin; p.image_bytes = sizeof(cubin);
+	    p.launch.threads = 33);
+	REFUSED(EINVAL, "launch.blocks is 65", p.enqueue = NULL; p.image = cubin; p.image_bytes = sizeof(cubin);
+	    p.launch.blocks = 65);
+	CHECK(shunt_plugin_register(NULL, NULL, 0) == -EINVAL && shunt_plugin_load(NULL, why, sizeof(why)) == -EINVAL);
+	CHECK(shunt_plugin_load("/dev/null/none.so", why, sizeof(why)) < 0 && strstr(why, "/dev/null/none.so"));
+	CHECK(shunt_plugin_register(&good, why, sizeof(why)) == 0);
+	CHECK(shunt_plugin_register(&good, why, sizeof(why)) == -EEXIST && strstr(why, "another plug-in has"));
+	CHECK(shunt_plugin_unregister("good") == 0 && shunt_plugin_unregister("good") == -ENOENT);
+	for (int i = 0; i < 1000; i++) {
+		snprintf(name, sizeof(name), "plugin_%d", i);
+		good.name = name;
+		CHECK(shunt_plugin_register(&good, why, sizeof(why)) == 0);
+	}
+	return body_runs(r);
+}
+
+static void test_what_is_wrong_with_a_plugin_is_said(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_refused), 0);
+}
+
+/* ---- faults: the communicator has an error that names the plug-in, and nothing hangs */
+
+static const char *expected_text;
+static ncclResult_t expected_result;
+
+/* Calls until there is an error, which the first call may find, or the one after it. */
+static int body_fault(struct rank *r)
+{
+	ncclResult_t result = ncclSuccess;
+	ncclComm_t comm;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	for (int i = 0; i < 3 && !result; i++) {
+		result = sum(r, comm, buf);
+		shunt_stream_synchronize(r->stream);
+	}
+	if (result != expected_result || !strstr(ncclGetLastError(comm), expected_text))
+		fprintf(stderr, "%d: %s\n", result, ncclGetLastError(comm));
+	CHECK(result == expected_result && strstr(ncclGetLastError(comm), expected_text));
+	NCCL(ncclCommAbort(comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void fault(const char *name, const char *check, ncclResult_t result, const char *text)
+{
+	char rule[64];
+
+	snprintf(rule, sizeof(rule), "allreduce:0-inf:%s", name);
+	setenv("SHUNT_ALGO", rule, 1);
+	setenv("SHUNT_CHECK", check, 1);
+	setenv("SHUNT_TIMEOUT", "300ms", 1);
+	expected_text = text;
+	expected_result = result;
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_fault), 0);
+	unsetenv("SHUNT_CHECK");
+	unsetenv("SHUNT_TIMEOUT");
+}
+
+static void test_faults_name_the_plugin(void **state)
+{
+	fault("failing", "0", ncclSystemError, "plug-in failing: its enqueue gave -28");
+	fault("for_ever", "0", ncclRemoteError, "plug-in for_ever: rank ");
+	fault("past_scratch", "1", ncclUnhandledCudaError, "of its scratch, behind the last");
+	fault("past_output", "1", ncclUnhandledCudaError, "of the output, behind the last");
+}
+
+/* Rank 0 takes the plug-in, rank 1 does not, once both have it. */
+static int body_unequal(struct rank *r)
+{
+	ncclResult_t result = ncclSuccess;
+	ncclComm_t comm;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	NCCL(sum(r, comm, buf));
+	if (sum_is_right(r, buf))
+		return 1;
+	if (r->rank)
+		CHECK(shunt_algo_force("allreduce:0-inf:oneshot") == 0);
+	for (int i = 0; i < 2 && !result; i++) {
+		result = sum(r, comm, buf);
+		shunt_stream_synchronize(r->stream);
+	}
+	CHECK(result && strstr(ncclGetLastError(comm), "by a plug-in"));
+	NCCL(ncclCommAbort(comm));
+	return 0;
+}
+
+static void test_a_rank_that_chose_otherwise_is_told(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	setenv("SHUNT_CHECK", "1", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_unequal), 0);
+	unsetenv("SHUNT_CHECK");
+}
+
+/* Rank 1 does not come; no_limit's kernel on rank 0 does not end, and rank 0 goes on. */
+static int body_ignores(struct rank *r)
+{
+	ncclComm_t comm;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	NCCL(sum(r, comm, buf));
+	if (sum_is_right(r, buf))
+		return 1;
+	if (r->rank)
+		return 0;
+	NCCL(sum(r, comm, buf));
+	ncclCommAbort(comm);
+	CHECK(strstr(ncclGetLastError(NULL), "plug-in no_limit has not ended"));
+	_exit(0); /* its stream is the process's */
+}
+
+static void test_a_kernel_that_ignores_abort_is_left_behind(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:no_limit", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_ignores), 0);
+}
+
+static int body_dies(struct rank *r)
+{
+	ncclResult_t result = ncclSuccess;
+	ncclComm_t comm;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	NCCL(sum(r, comm, buf));
+	if (sum_is_right(r, buf))
+		return 1;
+	if (r->rank == 1)
+		raise(SIGKILL);
+	for (int i = 0; i < 2 && !result; i++) {
+		result = sum(r, comm, buf);
+		shunt_stream_synchronize(r->stream);
+	}
+	CHECK(result == ncclRemoteError && strstr(ncclGetLastError(comm), "rank 1 died"));
+	NCCL(ncclCommAbort(comm));
+	return 0;
+}
+
+static void test_a_rank_dies(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(
+	    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_dies, .dies = 2 }), 0);
+}
+
+/* ---- lives */
+
+static atomic_int dropped;
+
+static void drop(void *arg)
+{
+	atomic_fetch_add(&dropped, 1);
+}
+
+static int copy_nothing(void *arg, const struct shunt_plugin_call *call, void *stream)
+{
+	return call->host->barrier(call, stream);
+}
+
+/* A graph has the plug-in when nobody else has it any more. */
+static int body_graph(struct rank *r)
+{
+	struct shunt_plugin own = table("own");
+	ncclComm_t comm;
+	void *graph;
+	float *buf;
+	char why[256];
+
+	own.enqueue = copy_nothing;
+	own.drop = drop;
+	CHECK(shunt_plugin_register(&own, why, sizeof(why)) == 0);
+	if (begin(r, &comm, &buf))
+		return 1;
+	NCCL(sum(r, comm, buf));
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_capture_begin(r->stream) == 0);
+	NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	CHECK(shunt_plugin_unregister("own") == 0);
+	for (int i = 0; i < 100; i++)
+		CHECK(shunt_graph_launch(graph, r->stream) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(path_is(r, comm, "own") == 0 && atomic_load(&dropped) == 0);
+	NCCL(ncclCommDestroy(comm));
+	CHECK(atomic_load(&dropped) == 0);
+	CHECK(shunt_graph_destroy(graph) == 0);
+	shunt_plugin_unregister("nobody"); /* the next that may call drop */
+	CHECK(atomic_load(&dropped) == 1);
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_a_graph_keeps_its_plugin(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:own", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_graph), 0);
+}
+
+/* 1,000 replays between eager calls. */
+static int body_replays(struct rank *r)
+{
+	ncclComm_t comm;
+	void *graph;
+	float *buf;
+
+	if (begin(r, &comm, &buf))
+		return 1;
+	NCCL(sum(r, comm, buf));
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_capture_begin(r->stream) == 0);
+	NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	for (int i = 0; i < 1000; i++) {
+		CHECK(shunt_memset_async(buf, 0, COUNT * sizeof(float), r->stream) == 0);
+		CHECK(shunt_graph_launch(graph, r->stream) == 0);
+		if (i % 250)
+			continue;
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(sum(r, comm, buf));
+		if (sum_is_right(r, buf))
+			return 1;
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_graph_destroy(graph) == 0);
+	return path_is(r, comm, "sound") || end(r, comm, buf);
+}
+
+static void test_graphs_replay(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_replays), 0);
+}
+
+/* A child has the plug-ins, and what it does with them is its own. */
+static int body_fork(struct rank *r)
+{
+	char why[64];
+	int status;
+	pid_t pid;
+
+	CHECK(shunt_plugin_load(defects, why, sizeof(why)) == 0);
+	pid = fork();
+	if (!pid)
+		_exit(shunt_plugin_unregister("sound") != 0);
+	CHECK(waitpid(pid, &status, 0) == pid && !status);
+	CHECK(shunt_plugin_load(defects, why, sizeof(why)) == -EEXIST);
+	return body_runs(r);
+}
+
+static void test_a_fork_has_plugins_of_its_own(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_fork), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_named_plugin_runs),
+		cmocka_unit_test(test_a_plugin_that_nobody_names_does_not_run),
+		cmocka_unit_test(test_a_selector_names_a_plugin),
+		cmocka_unit_test(test_a_tuning_file_names_a_plugin),
+		cmocka_unit_test(test_ranks_with_different_plugins_use_none),
+		cmocka_unit_test(test_what_is_wrong_with_a_plugin_is_said),
+		cmocka_unit_test(test_faults_name_the_plugin),
+		cmocka_unit_test(test_a_rank_that_chose_otherwise_is_told),
+		cmocka_unit_test(test_a_kernel_that_ignores_abort_is_left_behind),
+		cmocka_unit_test(test_a_rank_dies),
+		cmocka_unit_test(test_a_graph_keeps_its_plugin),
+		cmocka_unit_test(test_graphs_replay),
+		cmocka_unit_test(test_a_fork_has_plugins_of_its_own),
+	};
+
+	if (argc != 2)
+		return 2;
+	defects = argv[1];
+	own_environment();
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

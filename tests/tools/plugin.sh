@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# shunt plugin: the examples are right, each planted defect is told by name, and what `new` writes works.
+# Usage: plugin.sh SHUNT DEFECTS.so EXAMPLE.so...
+set -eu
+. "$(dirname "$0")/../support/own.sh"
+shunt=$(realpath "$1") defects=$2
+shift 2
+out=$dir
+
+"$shunt" plugin check -n 2 "$@" >"$out/examples" || { cat "$out/examples"; exit 1; }
+grep -q "^$# plug-ins, 0 wrong$" "$out/examples" || { cat "$out/examples"; exit 1; }
+
+if "$shunt" plugin check -n 3 --timeout 2 "$defects" >"$out/defects"; then
+	echo "defects were not told"
+	cat "$out/defects"
+	exit 1
+fi
+# Between the line of a plug-in and the next one's.
+told() {
+	sed -n "/^$1: /,/^[a-z_]*: all/{/^$1: /p;/^  /p}" "$out/defects" | tr '\n' ' ' | grep -q "$2" ||
+		{ echo "$1: not told: $2"; cat "$out/defects"; exit 1; }
+}
+told past_scratch 'wrote at byte 1048581 of its scratch, behind the last'
+told past_peer 'wrote at byte -3 of its scratch, before the first'
+told past_output 'wrote at byte 132 of the output, behind the last'
+told no_barrier 'does not wait for a rank that is late'
+told own_order 'added in an order of its own'
+told old_epoch 'words of an earlier epoch'
+told no_limit 'ignores the limit'
+told for_ever 'waited 2000 ms for rank 1'
+told no_tail 'not Shunt.s, from element 32 on'
+told no_place 'in place.*FAILED\|FAILED.*not Shunt.s'
+told one_operator 'max rank . has a result that is not Shunt.s'
+told unaligned 'dies by signal .*, unaligned'
+told uncounted 'SHUNT_PLUGIN_COUNTED is for kernels'
+told unequal 'supports()'
+told failing 'its enqueue gave -28'
+told waiting 'its enqueue waits for another rank'
+told sound ' ok '
+grep -q '^17 plug-ins, 16 wrong$' "$out/defects"
+
+"$shunt" plugin new my_own -o "$out" >/dev/null
+"$shunt" plugin new my_own -o "$out" 2>"$out/err" && exit 1
+grep -q 'is there already' "$out/err"
+"$shunt" plugin new oneshot -o "$out" 2>"$out/err" && exit 1
+grep -q 'cannot be a plug-in' "$out/err"
+# Building for GPUs is no matter of this test.
+NVCC=no_nvcc CHECK='-n 2' SHUNT=$shunt sh "$out/my_own.sh" >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
+grep -q '^1 plug-in, 0 wrong$' "$out/log"
+set +e # what own.sh ends at the exit may be gone
