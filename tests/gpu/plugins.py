@@ -254,18 +254,18 @@ def run(case, nccl, comm, stream):
 
 
 def rank_main(path, cases):
-    there = []
+    there, failed = [], []
     _nccl.device_set(DEVICE)
     for case in cases:
         try:
             CASES[case]()
             there.append(case)
-        except (Skip, libshunt.Error) as error:
-            word = "SKIP" if isinstance(error, Skip) or "no NVRTC is here" in str(error) else "FAIL"
+        except Exception as error:  # on all ranks alike: the others go on
+            skips = isinstance(error, Skip) or "no NVRTC is here" in str(error)
+            failed += [] if skips else [case]
             if RANK == 0:
-                print(f"{word} {case}: {error}", flush=True)
-            if word == "FAIL":
-                sys.exit(1)
+                said = error if skips else f"{type(error).__name__}: {error}"
+                print(f"{'SKIP' if skips else 'FAIL'} {case}: {said}", flush=True)
     nccl, stream = _nccl.Nccl(), _nccl.Stream()
     if RANK == 0:
         with open(path + ".new", "wb") as file:
@@ -279,6 +279,7 @@ def rank_main(path, cases):
         run(case, nccl, comm, stream)
         sys.stdout.flush()
     nccl.CommDestroy(comm)
+    sys.exit(3 if failed else 0)  # the others ran
 
 
 def gpus():
@@ -315,7 +316,7 @@ def main():
         ranks = [subprocess.Popen([*command, "--rank", str(rank), *cases]) for rank in range(RANKS)]
         end = time.monotonic() + LIMIT_S
         codes = [None] * RANKS
-        while None in codes and time.monotonic() < end and not any(codes):
+        while None in codes and time.monotonic() < end and all(code in (None, 0, 3) for code in codes):
             codes = [rank.poll() for rank in ranks]
             time.sleep(0.05)  # pause: poll
         for rank in ranks:
