@@ -513,8 +513,22 @@ static int body_overflow(struct rank *r)
 	return broken_normal(r, group, &n, -EOVERFLOW, "in ep_dispatch rank 1 has room for");
 }
 
+/* One rank gives fewer rows back than it got. */
+static int body_few_rows(struct rank *r)
+{
+	struct shunt_ep *group;
+	struct ep_normal_run n;
+
+	CHECK(make_normal(r, 0, 0, 0, &n, &group) == 0);
+	CHECK(ep_normal_route(&n, group, r) == 0 && shunt_ep_dispatch(group, &n.dispatch) == 0);
+	n.combine.rows -= r->rank == 1;
+	CHECK(shunt_ep_combine(group, &n.combine) == 0);
+	return broken_normal(r, group, &n, -EOVERFLOW, "in ep_combine rank 1 gives");
+}
+
 static void test_overflow(void **state)
 {
+	assert_int_equal(run(3, 0, body_few_rows), 0);
 	assert_int_equal(run(3, 0, body_overflow), 0);
 }
 

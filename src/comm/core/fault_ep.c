@@ -81,7 +81,9 @@ void shunt_fault_under_way(struct shunt_comm *comm, int err, const struct shunt_
 
 void shunt_fault_overflow(struct shunt_comm *comm, int err, const struct shunt_fault *f)
 {
-	shunt_comm_fail_saying(comm, err, "%s %s: in %s rank %u has room for %llu of %llu rows", shunt_comm_noun(comm),
-	    shunt_id_text(comm->id.b).s, normal_calls[f->channel], f->peer, (unsigned long long)f->expected,
-	    (unsigned long long)f->seen);
+	shunt_comm_fail_saying(comm, err,
+	    f->channel == SHUNT_EP_NORMAL_COMBINE ? "%s %s: in %s rank %u gives %llu of %llu rows" :
+	                                            "%s %s: in %s rank %u has room for %llu of %llu rows",
+	    shunt_comm_noun(comm), shunt_id_text(comm->id.b).s, normal_calls[f->channel], f->peer,
+	    (unsigned long long)f->expected, (unsigned long long)f->seen);
 }
