@@ -335,11 +335,7 @@ static int body_comm_id(struct rank *r)
 
 static void test_equal_ids_of_nccl_comm_id_do_not_mix(void **state)
 {
-	overlay_odd_name = "NCCL_COMM_ID";
-	overlay_odd_value = "127.0.0.1:29999";
-	assert_int_equal(
-	    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_comm_id, .prepare = overlay_set_all }, 0),
-	    0);
+	assert_int_equal(overlay_run_set(2, "NCCL_COMM_ID", "127.0.0.1:29999", body_comm_id), 0);
 }
 
 int main(int argc, char **argv)

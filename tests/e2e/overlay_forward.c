@@ -211,12 +211,7 @@ static void test_force_nccl_forwards(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-		overlay_odd_name = settings[i][0];
-		overlay_odd_value = settings[i][1];
-		assert_int_equal(
-		    overlay_run_as(
-		        &(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = overlay_set_all }, 0),
-		    0);
+		assert_int_equal(overlay_run_set(2, settings[i][0], settings[i][1], body_forced), 0);
 	}
 }
 
@@ -296,12 +291,7 @@ static int body_above_the_range(struct rank *r)
 
 static void test_size_above_the_native_range_is_forwarded(void **state)
 {
-	overlay_odd_name = "SHUNT_ALGO";
-	overlay_odd_value = "allreduce:64k-inf:nccl";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 2, .raw = 1, .body = body_above_the_range, .prepare = overlay_set_all }, 0),
-	    0);
+	assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body_above_the_range), 0);
 }
 
 /*

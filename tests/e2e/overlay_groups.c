@@ -231,14 +231,9 @@ static int body_question(struct rank *r)
 
 static void test_messages_of_a_group_go_on_beside_nccls(void **state)
 {
-	overlay_odd_name = "SHUNT_ALGO";
-	overlay_odd_value = "send:64k-inf:nccl";
 	for (int i = 0; i < 2; i++) {
 		asks_without_blocking = i;
-		assert_int_equal(
-		    overlay_run_as(
-		        &(struct ranks){ .n = 2, .raw = 1, .body = body_question, .prepare = overlay_set_all }, 0),
-		    0);
+		assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "send:64k-inf:nccl", body_question), 0);
 	}
 }
 
@@ -284,12 +279,7 @@ static int body_set_up_in_mid_group(struct rank *r)
 
 static void test_set_up_in_mid_group_keeps_the_order(void **state)
 {
-	overlay_odd_name = "SHUNT_ALGO";
-	overlay_odd_value = "allreduce:64k-inf:nccl";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = overlay_set_all }, 0),
-	    0);
+	assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body_set_up_in_mid_group), 0);
 }
 
 /*

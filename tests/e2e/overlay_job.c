@@ -36,6 +36,13 @@ void overlay_set_all(int rank)
 	setenv(overlay_odd_name, overlay_odd_value, 1);
 }
 
+int overlay_run_set(int n, const char *name, const char *value, rank_fn body)
+{
+	overlay_odd_name = name;
+	overlay_odd_value = value;
+	return overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .prepare = overlay_set_all }, 0);
+}
+
 void overlay_only_allreduce(int rank)
 {
 	setenv("SHUNT_FORCE_NCCL", "reduce,broadcast,allgather,reducescatter,alltoall,gather,scatter,send,recv", 1);

@@ -43,6 +43,8 @@ extern const char *overlay_odd_name, *overlay_odd_value;
 void overlay_set_odd(int rank);
 void overlay_set_all(int rank);
 void overlay_only_allreduce(int rank);
+/* The ranks that failed of n processes that all have the setting. */
+int overlay_run_set(int n, const char *name, const char *value, rank_fn body);
 
 /* Opened by us where Shunt did not: a rank without Shunt. */
 void *overlay_fake_lib(void);

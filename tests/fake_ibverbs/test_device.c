@@ -10,21 +10,16 @@
 		__VA_ARGS__, NULL \
 	}
 
-static struct ibv_context *open_first(struct ibv_device ***list_p)
+static struct ibv_context *open_first(void)
 {
+	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *c;
 
-	*list_p = ibv_get_device_list(NULL);
-	CHECK(*list_p && **list_p);
-	c = ibv_open_device(**list_p);
+	CHECK(list && *list);
+	c = ibv_open_device(*list);
 	CHECK(c);
+	ibv_free_device_list(list); /* an open device stays */
 	return c;
-}
-
-static void close_first(struct ibv_context *c, struct ibv_device **list)
-{
-	CHECK(!ibv_close_device(c));
-	ibv_free_device_list(list);
 }
 
 /* ---- devices and addresses ---- */
@@ -91,8 +86,7 @@ static void test_wrong_setting(void **state)
 
 static void attributes(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_device_attr_ex ex;
 	struct ibv_device_attr a;
 	__be16 pkey;
@@ -101,7 +95,7 @@ static void attributes(void)
 	CHECK(a.atomic_cap == IBV_ATOMIC_NONE && a.max_qp_wr == 32 && a.max_sge == 2 && a.max_qp_rd_atom == 4);
 	CHECK(!ibv_query_device_ex(c, NULL, &ex) && ex.orig_attr.max_cqe == 100);
 	CHECK(!ibv_query_pkey(c, 1, 1, &pkey) && pkey == htobe16(0x8002));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_attributes(void **state)
@@ -117,14 +111,13 @@ static void short_port(void)
 {
 	int (*query)(struct ibv_context *, uint8_t, struct ibv_port_attr *) = (int (*)(struct ibv_context *, uint8_t,
 	    struct ibv_port_attr *))dlvsym(RTLD_DEFAULT, "ibv_query_port", "IBVERBS_1.1");
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_port_attr port;
 
 	memset(&port, 0x77, sizeof(port));
 	CHECK(query && !query(c, 1, &port));
 	CHECK(port.state == IBV_PORT_ACTIVE && port.flags == 0x77 && port.port_cap_flags2 == 0x7777);
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_query_port_is_short(void **state)
@@ -159,14 +152,13 @@ static void test_versions(void **state)
 static void hidden(void)
 {
 	static char memory[4096];
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 
 	CHECK(!ibv_reg_mr_iova2(pd, memory, 4096, 0, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_hidden_calls(void **state)
@@ -178,8 +170,7 @@ static void test_hidden_calls(void **state)
 
 static void regions(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *a, *b;
@@ -199,7 +190,7 @@ static void regions(void)
 	CHECK(!ibv_reg_mr(pd, memory, 8192, 0) && errno == EFAULT);
 	CHECK(!ibv_dereg_mr(a));
 	CHECK(!ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_regions(void **state)
@@ -210,8 +201,7 @@ static void test_regions(void **state)
 /* Memory of the sim's kind: a memfd. */
 static void device_memory(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	int fd = memfd_create("a_gpu", 0), all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	bool peermem = getenv("FAKE_IBV_PEERMEM");
@@ -229,7 +219,7 @@ static void device_memory(void)
 	CHECK(mr && mr->length == 8192);
 	CHECK(!ibv_dereg_mr(mr));
 	CHECK(!ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_device_memory(void **state)
@@ -241,13 +231,12 @@ static void test_device_memory(void **state)
 
 static void no_dmabuf(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_no_dmabuf(void **state)
@@ -290,8 +279,7 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 
 static void states(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	struct ibv_cq *cq = ibv_create_cq(c, 16, NULL, NULL, 0);
 	struct ibv_qp *qp = make_qp(pd, cq);
@@ -326,7 +314,7 @@ static void states(void)
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE));
 	CHECK(ibv_destroy_cq(cq) == EBUSY);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_exact_masks(void **state)
@@ -337,8 +325,7 @@ static void test_exact_masks(void **state)
 /* On Ethernet there is no address without a GID, and an empty entry of the own table has none. */
 static void roce_address(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	struct ibv_cq *cq = ibv_create_cq(c, 16, NULL, NULL, 0);
 	struct ibv_qp *qp = make_qp(pd, cq);
@@ -357,7 +344,7 @@ static void roce_address(void)
 	a.ah_attr.grh.sgid_index = 3;
 	CHECK(!ibv_modify_qp(qp, &a, RTR_MASK));
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_roce_address(void **state)
@@ -367,8 +354,7 @@ static void test_roce_address(void **state)
 
 static void limits(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	struct ibv_cq *cq = ibv_create_cq(c, 100, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC };
@@ -385,7 +371,7 @@ static void limits(void)
 	CHECK(!ibv_create_qp(pd, &init) && errno == EOPNOTSUPP);
 	CHECK(ibv_resize_cq(cq, 101) == EINVAL && !ibv_resize_cq(cq, 10) && cq->cqe == 10);
 	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_limits(void **state)
@@ -395,8 +381,7 @@ static void test_limits(void **state)
 
 static void ece(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *c = open_first(&list);
+	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	struct ibv_cq *cq = ibv_create_cq(c, 16, NULL, NULL, 0);
 	struct ibv_qp *qp = make_qp(pd, cq);
@@ -412,7 +397,7 @@ static void ece(void)
 		CHECK(ibv_set_ece(qp, &e) == EINVAL);
 	}
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
-	close_first(c, list);
+	CHECK(!ibv_close_device(c));
 }
 
 static void test_ece(void **state)
