@@ -40,5 +40,6 @@ expect torture_ends_early_with_its_counts 143 "^\\[torture [0-9]:[0-9]+ of 10:00
 expect torture_json_written 0 '"wrong": 0' sh -c '$1 -n 2 --ops 50 --json "$2" >/dev/null && cat "$2"' sh "$torture" "$dir/t.json"
 expect torture_two_ends_refused 2 'give one of them' $torture --ops 5 --minutes 1
 expect torture_bad_minutes_refused 2 '--minutes: "-1" is no number of minutes above 0' $torture --minutes=-1
+expect torture_ep_goes_alone 2 '--ep goes with' $torture --ep --max 1M
 expect torture_nine_ranks_refused 2 '--ranks: 9 is not from 1 to 8' $torture -n 9
 exit $failed

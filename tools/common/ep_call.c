@@ -2,6 +2,7 @@
 #include "tools/common/ep_call.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
@@ -223,15 +224,22 @@ static int open_combine(struct ep_call *c)
 	return err ? err : ep_device_memory(c, NULL, n * (uint64_t)j->hidden * 2, &d->out);
 }
 
-int ep_call_open(struct ep_call *c, const struct ep_lib *ep, const struct ep_job *job, int rank)
+static uint16_t pattern[PATTERN];
+
+static void fill_pattern(void)
 {
 	uint64_t seed = 1;
+
+	ref_fill(pattern, PATTERN, SHUNT_BF16, &seed);
+}
+
+int ep_call_open(struct ep_call *c, const struct ep_lib *ep, const struct ep_job *job, int rank)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int err = 0;
 
-	*c = (struct ep_call){ .ep = ep, .job = *job, .rank = rank, .pattern = malloc(PATTERN * 2) };
-	if (!c->pattern)
-		return -ENOMEM;
-	ref_fill(c->pattern, PATTERN, SHUNT_BF16, &seed);
+	pthread_once(&once, fill_pattern);
+	*c = (struct ep_call){ .ep = ep, .job = *job, .rank = rank, .pattern = pattern };
 	for (int r = 0; r < job->nranks && !err; r++)
 		err = make_routing(c, r);
 	if (!err)
@@ -271,7 +279,6 @@ void ep_call_close(struct ep_call *c)
 		free(c->topk_idx[r]);
 		free(c->topk_weights[r]);
 	}
-	free(c->pattern);
 	*c = (struct ep_call){ 0 };
 }
 

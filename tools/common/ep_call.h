@@ -58,7 +58,7 @@ struct ep_call {
 	const struct ep_lib *ep;
 	struct ep_job job;
 	int rank;
-	uint16_t *pattern; /* of which all rows are made */
+	const uint16_t *pattern; /* of which all rows are made */
 	int64_t *topk_idx[EP_CALL_RANKS];
 	float *topk_weights[EP_CALL_RANKS];
 	void *memory[24]; /* of the device */

@@ -198,6 +198,9 @@ class Steps:
         some = "-t 1,8,64,128,512,1024,2048,4096 -r 7 -i 40" if self.times else "-t 5 --hidden 1024 -w 0 -i 1 -r 1"
         self.bench("expert parallel/normal", "dispatch and combine of normal mode", "ep --mode normal " + some, 60, n,
                    self.alone, outcomes.ep_times)
+        self.add("expert parallel/torture/%d" % n, "random calls of groups",
+                 self.command(n, "torture --ep --seed 1 --ops " + ("60" if self.sim else "400")), 60, n, self.alone,
+                 outcomes.torture_lines)
         faults = os.path.join(self.build, "tests", "e2e", "test_ep_faults")
         self.add("expert parallel/faults/%d" % n, "deaths and late ranks of groups", [faults], 60, n,
                  dict(self.alone, SHUNT_DEVICE="sim" if self.sim else "cuda", SHUNT_MULTI_RANK_GPU="1"), None,

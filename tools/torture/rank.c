@@ -239,5 +239,5 @@ out:
 
 int torture_worker(const struct torture_opts *o)
 {
-	return ranks_slots_run(&o->ranks, rank_run, o);
+	return ranks_slots_run(&o->ranks, o->ep ? torture_ep_rank : rank_run, o);
 }

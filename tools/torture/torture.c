@@ -9,6 +9,8 @@ static const struct option_row rows[] = {
 	{ "ops", 0, OPTION_SIZE, "K", AT(ops), 1, UINT64_MAX, .help = "instead: how many calls" },
 	{ "seed", 0, OPTION_SIZE, "N", AT(seed), 1, INT64_MAX,
 	    .help = "the random seed (a new one each time, which is printed)" },
+	{ "ep", 0, OPTION_FLAG, AT(ep),
+	    .help = "calls of expert parallel groups instead of collectives: both modes, phases in any order, masks" },
 	{ "lib", 0, OPTION_TEXT, "LIB", AT(ranks.libs[0]),
 	    .help = "shunt (default), nccl (the real one that shunt finds), or a path" },
 	RANKS_OPTION_PROGRESS,
@@ -49,6 +51,8 @@ static int torture_main(int argc, char **argv)
 		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	if (o.minutes > 0 && o.ops)
 		return tool_usage_error("--minutes and --ops are two ends for one run; give one of them");
+	if (o.ep && (o.ranks.nhosts || o.ranks.json || o.max_bytes || o.shared))
+		return tool_usage_error("--ep goes with --minutes, --ops, --seed, -n, --threads and --device alone");
 	if (o.ranks.faults && !o.ranks.nhosts)
 		return tool_usage_error("--faults is what goes wrong between hosts: it needs --hosts");
 	return o.ranks.worker_fd >= 0 ? torture_worker(&o) : ranks_run(&o.ranks, argc, argv);

@@ -33,6 +33,7 @@ struct torture_opts {
 	double minutes;     /* 0: no limit */
 	uint64_t max_bytes; /* of an operation's larger side; 0: the default of the device */
 	bool shared;        /* other programs use the devices, too */
+	bool ep;            /* calls of expert parallel groups instead (ep.c) */
 };
 
 /* The same numbers for the same seed. */
@@ -41,6 +42,9 @@ struct torture_random {
 };
 uint32_t torture_random(struct torture_random *r, uint32_t n);       /* below n */
 unsigned torture_random_bit(struct torture_random *r, unsigned set); /* number of a random bit that is set */
+
+/* One rank of --ep. Exit status. */
+int torture_ep_rank(const void *arg, const struct ranks_slot *slot);
 
 /* ---- operations (choice.c) ---- */
 
