@@ -27,6 +27,21 @@ int cuLibraryLoadData(void **library, const void *code, int *jit_options, void *
 }
 #endif
 
+/* True: the kernel is one of the source file. */
+static bool is_in(const char *source, const char *name)
+{
+#define IS_IN(shape, file, kargs) { "ncclDevKernel_Shunt_" #shape "_", #file },
+	static const struct {
+		const char *kernel, *file;
+	} rows[] = { SHUNT_SHAPE_LIST(IS_IN) };
+#undef IS_IN
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (!strncmp(name, rows[i].kernel, strlen(rows[i].kernel)) && !strcmp(source, rows[i].file))
+			return true;
+	return false;
+}
+
 int cuLibraryUnload(void *library)
 {
 	return fake_object_drop(LIBRARY, (uintptr_t)library);
@@ -38,7 +53,7 @@ int cuLibraryGetKernel(void **kernel, void *library, const char *name)
 	unsigned i;
 
 	ENTER();
-	if (!o || !strstr(name, o->data) || (fake_cuda.missing_kernel && !strcmp(name, fake_cuda.missing_kernel)))
+	if (!o || !is_in(o->data, name) || (fake_cuda.missing_kernel && !strcmp(name, fake_cuda.missing_kernel)))
 		return SHUNT_CU_NOT_FOUND;
 	for (i = 0; i < nkernels; i++)
 		if (!strcmp(kernels[i], name))
