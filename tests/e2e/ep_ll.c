@@ -131,7 +131,9 @@ static void test_sizes(void **state)
 /* The number of blocks changes no bit: the reference has none. */
 static int body_blocks(struct rank *r)
 {
-	static const int blocks[] = { 1, 2, 3, 5, 16, 64 };
+	/* Under ThreadSanitizer a process has 8128 threads at most, and one of the sim's GPUs counts. */
+	static const int all[] = { 1, 2, 3, 5, 16, 64 }, few[] = { 1, 2, 3, 4, 5, 6 };
+	const int *blocks = quick ? few : all;
 	struct ep_job job = small;
 	struct shunt_ep *group;
 	struct ep_run run;
@@ -142,11 +144,11 @@ static int body_blocks(struct rank *r)
 	job.max_tokens = 12;
 	job.tokens[0] = 12;
 	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
-	for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		ep_run_prepare(&run, &job, r);
 		CHECK(ep_run_fill_rows(&run, r) == 0);
 		/* Nor need the ranks have the same. */
-		run.dispatch.blocks = r->rank ? blocks[i] : blocks[sizeof(blocks) / sizeof(blocks[0]) - 1 - i];
+		run.dispatch.blocks = r->rank ? blocks[i] : blocks[sizeof(all) / sizeof(all[0]) - 1 - i];
 		run.combine.blocks = blocks[i];
 		CHECK(shunt_ep_ll_dispatch(group, &run.dispatch) == 0 && shunt_ep_ll_combine(group, &run.combine) == 0);
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
