@@ -77,7 +77,7 @@ GPU_FN void ep_find_tokens(const struct shunt_kargs_ep &a, uint32_t rank, uint32
 		a.per_rank[rank] = (int32_t)count;
 }
 
-GPU_FN void ep_layout(const struct shunt_kargs_ep &a)
+GPU_FN void ep_notify_layout(const struct shunt_kargs_ep &a)
 {
 	GPU_SHARED(uint32_t, shared, SHUNT_MAX_THREADS);
 	uint32_t groups = (a.experts + 31) / 32;
@@ -246,5 +246,5 @@ GPU_FN void ep_notify(const struct shunt_kargs_ep &a)
 #define INSTANCE(shape, op, opn, type, typen) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep) a) \
 	    PROGRESS(a, shape(a))
-SHUNT_BARRIER_ROW(INSTANCE, ep_layout)
+SHUNT_BARRIER_ROW(INSTANCE, ep_notify_layout)
 SHUNT_BARRIER_ROW(INSTANCE, ep_notify)

@@ -88,7 +88,7 @@
 	X(ep_ll_dispatch,        ep_ll_dispatch, shunt_kargs_ep_ll) \
 	X(ep_ll_combine,         ep_ll_combine,  shunt_kargs_ep_ll) \
 	X(ep_ll_combine_sums,    ep_ll_combine,  shunt_kargs_ep_ll) \
-	X(ep_layout,             ep_notify,      shunt_kargs_ep) \
+	X(ep_notify_layout,      ep_notify,      shunt_kargs_ep) \
 	X(ep_notify,             ep_notify,      shunt_kargs_ep) \
 	X(ep_dispatch,           ep_dispatch,    shunt_kargs_ep) \
 	X(ep_combine,            ep_combine,     shunt_kargs_ep)
@@ -193,7 +193,7 @@
 	SHUNT_BARRIER_ROW(X, ep_ll_dispatch) \
 	SHUNT_EP_SUM_ROWS(X, ep_ll_combine) \
 	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_sums) \
-	SHUNT_BARRIER_ROW(X, ep_layout) \
+	SHUNT_BARRIER_ROW(X, ep_notify_layout) \
 	SHUNT_BARRIER_ROW(X, ep_notify) \
 	SHUNT_BARRIER_ROW(X, ep_dispatch) \
 	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine)

@@ -62,7 +62,7 @@ int shunt_ep_layout_work(const struct shunt_ep_room *room, const struct shunt_ep
 		err = CHECK_POINTERS(why, names, pointers);
 	if (err)
 		return err;
-	a = begin_work(SHUNT_KERNEL(SHUNT_SHAPE_ep_layout, 0, SHUNT_U8), 0, 0, work);
+	a = begin_work(SHUNT_KERNEL(SHUNT_SHAPE_ep_notify_layout, 0, SHUNT_U8), 0, 0, work);
 	/* A block for 32 experts, and for each rank. */
 	shunt_grid_fit_wide(&limits, (uint64_t)((c->experts + 31) / 32 + room->nranks) * SHUNT_MAX_THREADS / 32, work);
 	a->tokens = (uint32_t)c->tokens;
