@@ -132,6 +132,38 @@ SHUNT_API int shunt_algo_at(size_t i, struct shunt_algo_info *info);
 SHUNT_API int shunt_algo_force(const char *rules);
 
 /*
+ * Numbers of reductions that NCCL has no words for (docs/numbers.md): what elements are, and in what sums are kept. In
+ * all-reduce, reduce-scatter and reduce; other collectives move bytes. A communicator has them for all its calls, an
+ * operator for the calls that name it. Such calls are never NCCL's: where Shunt's kernels do not run they fail.
+ */
+enum shunt_accumulate {
+	SHUNT_ACCUMULATE_DEFAULT, /* of a communicator: as SHUNT_ACCUMULATE says; of an operator: as its communicator */
+	SHUNT_ACCUMULATE_FP32,
+	SHUNT_ACCUMULATE_FP16, /* ncclFloat16 and the float8 types; a communicator's ncclBfloat16 keeps fp32 */
+	SHUNT_ACCUMULATE_OWN   /* the element's type: rounded after each operation */
+};
+struct shunt_numerics {
+	size_t size;    /* that of the struct, set by the caller */
+	int e4m3b15;    /* 1: ncclUint8 means float8 with 4 bits of exponent, bias 15, and 3 of mantissa */
+	int accumulate; /* enum shunt_accumulate; of 8- and 16-bit floats */
+};
+/*
+ * Sets them for a communicator, for its calls from now on. Collective: all ranks make this call, at the same place
+ * among their calls, and it waits for them; a thread that drives several ranks takes operators instead. Not in a group.
+ * Children begin as all communicators do. 0; -ENOENT: unknown communicator; -EINVAL: size, a value that does not exist,
+ * or on all ranks: they differ, and the log names the first that does; -EBUSY: in a group; -EOPNOTSUPP: no kernels of
+ * Shunt run on the communicator; else an error that breaks the communicator. Then nothing changes.
+ */
+SHUNT_API int shunt_comm_numerics(const void *comm, const struct shunt_numerics *numerics);
+/*
+ * Makes an operator of the communicator, for calls of one type, alike on all ranks; ncclRedOpDestroy ends it. redop: 0
+ * to 4, NCCL's, or one of ncclRedOpCreatePreMulSum for the type. 0; -ENOENT: unknown communicator; -EINVAL: a value
+ * that does not exist, or the type has no such numbers (logged in one line); -ENOMEM.
+ */
+SHUNT_API int shunt_redop_create(
+    const void *comm, int redop, int dtype, const struct shunt_numerics *numerics, int *redop_p);
+
+/*
  * Execution plans. A plan is JSON text that says for each rank what its blocks do for one collective; docs/plans.md has
  * the format. A program can add its own plans to those of SHUNT_PLAN_DIR. A communicator takes the plans and the
  * selector that exist when it is first used, and keeps them: call the functions below before that, and alike on all
@@ -207,9 +239,9 @@ struct shunt_plan_request {
 	size_t size;
 	const char *collective; /* "allreduce" */
 	int nranks;
-	int ranks_per_node;       /* 0: different, or not known */
-	uint64_t bytes;           /* of the message: the bytes that a rank sends, or for an all-gather receives */
-	int dtype, redop;         /* NCCL's values; redop 5 and more: an operator that the program created */
+	int ranks_per_node; /* 0: different, or not known */
+	uint64_t bytes;     /* of the message: the bytes that a rank sends, or for an all-gather receives */
+	int dtype, redop;   /* NCCL's values; dtype 12 and more: other numbers; redop 5 and more: made by the program */
 	const char *const *plans; /* names of the plans that fit, in the order of preference */
 	size_t nplans;
 };

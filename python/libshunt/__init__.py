@@ -25,7 +25,9 @@ from libshunt._comms import (
     describe,
     dump,
     force,
+    numerics,
     path,
+    redop,
     stats,
 )
 from libshunt._lib import Error, __version__, library_path
@@ -59,9 +61,11 @@ __all__ = [
     "force",
     "forget",
     "library_path",
+    "numerics",
     "path",
     "plan",
     "plans",
+    "redop",
     "select",
     "stats",
     "status",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from typing import SupportsInt, TypeAlias
@@ -110,13 +111,17 @@ def _counts(handle: int) -> tuple[Count, ...]:
         capacity = count.value + 8
 
 
+def _known(result: int, handle: int) -> None:
+    if _lib.not_found(result):
+        raise _lib.Error(f"Shunt knows no communicator {handle:#x}: it has ended, or NCCL made it without Shunt")
+
+
 def describe(comm: Comm | None = None) -> Communicator:
     """One communicator, with its counters."""
     handle = handle_of(comm)
     info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
     result = _lib.library().shunt_comm_describe(handle, ctypes.byref(info))
-    if _lib.not_found(result):
-        raise _lib.Error(f"Shunt knows no communicator {handle:#x}: it has ended, or NCCL made it without Shunt")
+    _known(result, handle)
     _lib.check(result, f"communicator {handle:#x}")
     return Communicator(
         handle,
@@ -179,13 +184,50 @@ def path(op: str, numel: int, dtype: object = "float32", redop: object = "sum", 
     handle = handle_of(comm)
     answer = ctypes.c_char_p()
     result = _lib.library().shunt_path_of(handle, name.encode(), numel, number, operator, ctypes.byref(answer))
-    if _lib.not_found(result):
-        raise _lib.Error(f"Shunt knows no communicator {handle:#x}: it has ended, or NCCL made it without Shunt")
+    _known(result, handle)
     if result:
         raise _lib.Error(
             f"there is no operation {_arguments.shown(op)}: it is one of allreduce, allgather, reducescatter, ..."
         )
     return _lib.text(answer.value)
+
+
+def _numerics(e4m3b15: bool, accumulate: str) -> _lib.Numerics:
+    number = _names.accumulator_number(accumulate)
+    return _lib.Numerics(ctypes.sizeof(_lib.Numerics), bool(e4m3b15), number)
+
+
+def numerics(comm: Comm | None = None, *, e4m3b15: bool = False, accumulate: str = "default") -> None:
+    """What the elements of a communicator's reductions are, and what they are accumulated in (docs/numbers.md).
+
+    e4m3b15: uint8 stands for float8 with bias 15. accumulate: "fp32", "fp16" or "own", of 8- and 16-bit floats.
+    All ranks call it, at the same place among their calls, and it waits for them.
+    """
+    given = _numerics(e4m3b15, accumulate)
+    handle = handle_of(comm)
+    result = _lib.library().shunt_comm_numerics(handle, ctypes.byref(given))
+    if result == -errno.EOPNOTSUPP:
+        raise _lib.Error(f"communicator {handle:#x} is NCCL's, which has no such numbers: describe() says why it is")
+    if result == -errno.EINVAL:
+        raise _lib.Error(f"the ranks of communicator {handle:#x} want different numbers; the log names one that does")
+    _known(result, handle)
+    _lib.check(result, f"the numbers of communicator {handle:#x}")
+
+
+def redop(
+    op: object, dtype: object, comm: Comm | None = None, *, e4m3b15: bool = False, accumulate: str = "default"
+) -> int:
+    """An operator of a communicator for such elements, as NCCL's functions take it; ncclRedOpDestroy ends it."""
+    given, base, number = _numerics(e4m3b15, accumulate), _names.redop_number(op), _names.dtype_number(dtype)
+    handle, made = handle_of(comm), ctypes.c_int()
+    result = _lib.library().shunt_redop_create(handle, base, number, ctypes.byref(given), ctypes.byref(made))
+    _known(result, handle)
+    if result:
+        raise _lib.Error(
+            f"{_names.DTYPES[number]} has no such numbers (e4m3b15={bool(e4m3b15)}, accumulate={accumulate}): "
+            "e4m3b15 stands for uint8, fp16 is for float16 and float8, and other types have no choice"
+        )
+    return made.value
 
 
 def algorithms(collective: str | None = None) -> list[Algorithm]:

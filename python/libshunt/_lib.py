@@ -213,6 +213,10 @@ class Plugin(Structure):
     )
 
 
+class Numerics(Structure):
+    _fields_ = (("size", c_size_t), ("e4m3b15", c_int), ("accumulate", c_int))
+
+
 # The result is an address: ctypes would never free a string that a callback returns.
 Selector = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(PlanRequest))
 
@@ -227,6 +231,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "shunt_dump": (c_int, (c_char_p, c_char_p, c_size_t)),
     "shunt_algo_at": (c_int, (c_size_t, POINTER(AlgoInfo))),
     "shunt_algo_force": (c_int, (c_char_p,)),
+    "shunt_comm_numerics": (c_int, (c_void_p, POINTER(Numerics))),
+    "shunt_redop_create": (c_int, (c_void_p, c_int, c_int, POINTER(Numerics), POINTER(c_int))),
     "shunt_plan_register": (c_int, (c_char_p, c_char_p, c_size_t, c_char_p, c_size_t)),
     "shunt_plan_unregister": (c_int, (c_char_p,)),
     "shunt_plan_at": (c_int, (c_size_t, POINTER(PlanInfo))),

@@ -21,6 +21,20 @@ DTYPES = (
     "float8e5m2",
 )
 DTYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+# Of selectors' calls alone: behind NCCL's types.
+FORMATS = (
+    "float8e4m3b15",
+    "float8e4m3b15/float16",
+    "float8e4m3b15/own",
+    "float8e4m3/float16",
+    "float8e4m3/own",
+    "float8e5m2/float16",
+    "float8e5m2/own",
+    "float16/own",
+    "bfloat16/own",
+)
+# In the order of enum shunt_accumulate.
+ACCUMULATORS = ("default", "fp32", "fp16", "own")
 REDOPS = ("sum", "prod", "max", "min", "avg")
 # Other names: C's, and those of PyTorch where it calls a type otherwise.
 _ALIASES = {
@@ -67,8 +81,15 @@ def redop_number(value: object) -> int:
     return _number(value, REDOPS, "operator")
 
 
+def accumulator_number(value: object) -> int:
+    if not isinstance(value, str):
+        raise Error(f"accumulate is {_arguments.shown(value)}: it is one of {', '.join(ACCUMULATORS)}")
+    return _number(value, ACCUMULATORS, "accumulator")
+
+
 def dtype_name(number: int) -> str:
-    return DTYPES[number] if 0 <= number < len(DTYPES) else str(number)
+    names = DTYPES + FORMATS
+    return names[number] if 0 <= number < len(names) else str(number)
 
 
 def redop_name(number: int) -> str:

@@ -2,6 +2,7 @@
 #include "base/coll.h"
 #include <ctype.h>
 #include <string.h>
+#include "shunt/shunt.h"
 
 #define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) \
 	[SHUNT_##id] = { name, long_name, "nccl" #function, SHUNT_RANKS_##ranks, \
@@ -11,15 +12,24 @@ const struct shunt_kind_row shunt_kind_rows[SHUNT_NKINDS] = { SHUNT_COLLECTIVE_L
 #undef ROW
 
 #define ROW(id, number, name, alias, nccl, kernel, bytes, ...) [SHUNT_##id] = bytes,
-const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = { SHUNT_DTYPE_LIST(ROW) };
+#define FORMAT(id, number, name, alias, element, accumulator, bytes, ...) [SHUNT_##id] = bytes,
+const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS] = { SHUNT_DTYPE_LIST(ROW, ) SHUNT_FORMAT_LIST(FORMAT, ) };
 #undef ROW
+#undef FORMAT
+#define BIAS(exponent) ((1 << ((exponent) ? (exponent) - 1 : 0)) - 1)
 #define ROW(id, number, name, alias, nccl, kernel, bytes, kind, exponent, mantissa, ...) \
-	[SHUNT_##id] = { name, alias, exponent, mantissa, SHUNT_NUMBERS_##kind == SHUNT_NUMBERS_FLOAT },
-const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NDTYPES] = { SHUNT_DTYPE_LIST(ROW) };
+	[SHUNT_##id] = { name, alias, exponent, mantissa, SHUNT_NUMBERS_##kind == SHUNT_NUMBERS_FLOAT, BIAS(exponent), \
+		SHUNT_##id, (exponent) && (bytes) < 4 ? SHUNT_F32 : SHUNT_##id },
+#define FORMAT(id, number, name, alias, element, accumulator, bytes, kind, exponent, mantissa, bias, ...) \
+	[SHUNT_##id] = { name, alias, exponent, mantissa, SHUNT_NUMBERS_##kind == SHUNT_NUMBERS_FLOAT, bias, \
+		SHUNT_##element, SHUNT_##accumulator },
+const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NFORMATS] = { SHUNT_DTYPE_LIST(ROW, ) SHUNT_FORMAT_LIST(FORMAT, ) };
 #undef ROW
+#undef FORMAT
 #define ROW(id, number, ...) \
 	_Static_assert(SHUNT_##id == (number), "dtypes.def, ops.def: rows stand in the order of numbers");
 SHUNT_DTYPE_LIST(ROW)
+SHUNT_FORMAT_LIST(ROW)
 SHUNT_REDOP_LIST(ROW)
 #undef ROW
 
@@ -71,7 +81,34 @@ int shunt_kind_find(const char *text, size_t bytes)
 
 const char *shunt_dtype_name(enum shunt_dtype dtype)
 {
-	return (unsigned)dtype < SHUNT_NDTYPES ? shunt_dtype_rows[dtype].name : "unknown";
+	return (unsigned)dtype < SHUNT_NFORMATS ? shunt_dtype_rows[dtype].name : "unknown";
+}
+
+int shunt_format_of(enum shunt_dtype dtype, bool b15, int accumulate)
+{
+	enum shunt_dtype element = b15 && dtype == SHUNT_U8 ? SHUNT_F8E4M3B15 : dtype;
+
+	if (shunt_dtype_rows[element].accumulator == element) /* integers, and floats of 4 and 8 bytes */
+		return (int)element;
+	return shunt_format_find(element,
+	    accumulate == SHUNT_ACCUMULATE_FP16    ? SHUNT_F16 :
+	        accumulate == SHUNT_ACCUMULATE_OWN ? element :
+	                                             SHUNT_F32);
+}
+
+uint32_t shunt_dtypes_with_formats(uint32_t dtypes)
+{
+	for (int i = 0; i < SHUNT_NFORMATS; i++)
+		dtypes |= (dtypes >> shunt_dtype_rows[i].element & 1) << i;
+	return dtypes;
+}
+
+int shunt_format_find(enum shunt_dtype element, enum shunt_dtype accumulator)
+{
+	for (int i = 0; i < SHUNT_NFORMATS; i++)
+		if (shunt_dtype_rows[i].element == element && shunt_dtype_rows[i].accumulator == accumulator)
+			return i;
+	return -1;
 }
 
 const char *shunt_redop_name(enum shunt_redop redop)
@@ -120,5 +157,5 @@ uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n)
 		f.f = (float)(1.0 / n);
 		return f.u;
 	}
-	return reciprocal_bits(n, shunt_dtype_rows[dtype].mantissa, (1 << (shunt_dtype_rows[dtype].exponent - 1)) - 1);
+	return reciprocal_bits(n, shunt_dtype_rows[dtype].mantissa, shunt_dtype_rows[dtype].bias);
 }

@@ -25,8 +25,12 @@ enum shunt_side { SHUNT_SIDE_SEND, SHUNT_SIDE_RECV };
 
 #define SHUNT_ENUMERATOR(id, ...) SHUNT_##id,
 enum shunt_kind { SHUNT_COLLECTIVE_LIST(SHUNT_ENUMERATOR) SHUNT_NKINDS };
-/* Data types have ncclDataType_t's values. */
-enum shunt_dtype { SHUNT_DTYPE_LIST(SHUNT_ENUMERATOR) SHUNT_NDTYPES };
+/* Data types have ncclDataType_t's values. Formats follow, which only calls that reduce have. */
+enum shunt_dtype {
+	SHUNT_DTYPE_LIST(SHUNT_ENUMERATOR) SHUNT_NDTYPES,
+	SHUNT_LAST_DTYPE = SHUNT_NDTYPES - 1,
+	SHUNT_FORMAT_LIST(SHUNT_ENUMERATOR) SHUNT_NFORMATS
+};
 /* The operators before PREMUL have ncclRedOp_t's values; PREMUL stands for every user-defined operator. */
 enum shunt_redop { SHUNT_REDOP_LIST(SHUNT_ENUMERATOR) SHUNT_NREDOPS };
 #undef SHUNT_ENUMERATOR
@@ -104,7 +108,7 @@ enum {
 	SHUNT_KINDS_REDUCE = 0 SHUNT_COLLECTIVE_LIST(SHUNT_KIND_BIT),
 	SHUNT_KINDS_ROOTED = 0 SHUNT_COLLECTIVE_LIST(SHUNT_ROOT_BIT),
 	SHUNT_KINDS_P2P = 0 SHUNT_COLLECTIVE_LIST(SHUNT_P2P_BIT),
-	SHUNT_DTYPES_FLOAT = 0 SHUNT_DTYPE_LIST(SHUNT_FLOAT_BIT),
+	SHUNT_DTYPES_FLOAT = ((1u << SHUNT_NFORMATS) - (1u << SHUNT_NDTYPES)) SHUNT_DTYPE_LIST(SHUNT_FLOAT_BIT),
 	SHUNT_DTYPES_SIGNED = 0 SHUNT_DTYPE_LIST(SHUNT_SIGNED_BIT), /* integers */
 };
 #undef SHUNT_KIND_BIT
@@ -198,9 +202,28 @@ struct shunt_dtype_row {
 	const char *name, *alias;   /* "float16", "half"; alias "": none */
 	uint8_t exponent, mantissa; /* bits; 0: an integer */
 	bool has_infinity;
+	int bias;
+	enum shunt_dtype element, accumulator; /* of a float: the row of its numbers, and of those of sums */
 };
-extern const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NDTYPES];
-extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
+extern const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NFORMATS];
+extern const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS];
+
+/* True for formats: NCCL has no such type. */
+static inline bool shunt_dtype_is_format(enum shunt_dtype dtype)
+{
+	return dtype >= SHUNT_NDTYPES;
+}
+
+/*
+ * The type or format of a call: dtype is NCCL's; b15: unsigned bytes are float8 e4m3b15; accumulate: of enum
+ * shunt_accumulate. -1: there is no such format.
+ */
+int shunt_format_of(enum shunt_dtype dtype, bool b15, int accumulate);
+/* The types of a set, and the formats with their elements. */
+uint32_t shunt_dtypes_with_formats(uint32_t dtypes);
+/* The format of this element and accumulator, or NCCL's type; -1: there is none. */
+int shunt_format_find(enum shunt_dtype element, enum shunt_dtype accumulator);
+
 /* Bytes of `count` elements: of the message, or of one rank's part of it, as NCCL counts for the kind. */
 static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
 {

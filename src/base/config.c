@@ -234,7 +234,7 @@ static void take_nccl_choices(struct shunt_settings *s)
 static uint64_t fingerprint(const struct shunt_settings *s)
 {
 	const uint32_t values[] = { s->forced, s->claimed, (uint32_t)s->config.device, s->config.check,
-		s->config.deterministic, s->max_ctas };
+		s->config.deterministic, s->max_ctas, (uint32_t)s->config.accumulate };
 
 	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include "base/coll.h"
 #include "base/log.h"
+#include "shunt/shunt.h"
 
 enum shunt_net_choice { SHUNT_NET_AUTO, SHUNT_NET_VERBS, SHUNT_NET_TCP };
 extern const char *const shunt_net_names[]; /* "auto", "verbs", "tcp", NULL */
@@ -18,6 +19,7 @@ extern const char *const shunt_net_names[]; /* "auto", "verbs", "tcp", NULL */
 enum shunt_ibv_mode { SHUNT_IBV_HOST_NO_ATOMIC, SHUNT_IBV_HOST };
 
 enum shunt_ep_sum { SHUNT_EP_SUM_EXACT, SHUNT_EP_SUM_RANK };
+extern const char *const shunt_accumulate_names[]; /* of enum shunt_accumulate: "default", "fp32", ..., NULL */
 
 enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SIM };
 
@@ -32,6 +34,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_net enum shunt_net_choice
 #define CFG_ibvmode enum shunt_ibv_mode
 #define CFG_epsum enum shunt_ep_sum
+#define CFG_accumulate enum shunt_accumulate
 #define CFG_loglevel enum shunt_loglevel
 #define CFG(name, type, def, field, aliases, doc) CFG_##type field;
 
@@ -55,6 +58,7 @@ struct shunt_nccl_env {
 #undef CFG_net
 #undef CFG_ibvmode
 #undef CFG_epsum
+#undef CFG_accumulate
 #undef CFG_loglevel
 
 /* Strings are never NULL and live as long as the process. */

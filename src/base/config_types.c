@@ -234,6 +234,23 @@ static void show_epsum(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", epsum_names[*(const enum shunt_ep_sum *)value]);
 }
 
+const char *const shunt_accumulate_names[] = { "default", "fp32", "fp16", "own", NULL };
+
+static int parse_accumulate(const char *text, void *value)
+{
+	int i = parse_name(shunt_accumulate_names + 1, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_accumulate *)value = (enum shunt_accumulate)(i + 1);
+	return 0;
+}
+
+static void show_accumulate(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", shunt_accumulate_names[*(const enum shunt_accumulate *)value]);
+}
+
 /* As NCCL reads it: a number, or names joined by bars. -1: not set. */
 static int parse_ctapolicy(const char *text, void *value)
 {
@@ -296,6 +313,8 @@ const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tc
 const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", parse_ibvmode,
 	show_ibvmode };
 const struct shunt_config_type shunt_type_epsum = { "epsum", "exact or rank", parse_epsum, show_epsum };
+const struct shunt_config_type shunt_type_accumulate = { "accumulate", "one of fp32, fp16, own", parse_accumulate,
+	show_accumulate };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
 	parse_loglevel, show_loglevel };
 const struct shunt_config_type shunt_type_ctapolicy = { "ctapolicy",

@@ -117,6 +117,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->sel_key.topology = &comm->topology;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
+	comm->accumulate = shunt_config()->accumulate;
 	comm->no_sms = desc->no_sms;
 	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
@@ -220,6 +221,58 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	shunt_mutex_unlock(&comm->lock);
 	if (setup_wanted)
 		shunt_service_wake(&comm->registration);
+}
+
+struct numerics {
+	uint32_t e4m3b15, accumulate;
+};
+
+/* Compares the ranks' numbers. 0, -EINVAL: they differ; or an error of the round. */
+static int agree_on_numerics(struct shunt_comm *comm, const struct numerics *mine)
+{
+	const struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->timeout);
+	struct numerics all[SHUNT_TOPOLOGY_RANKS];
+	int err = shunt_rendezvous_allgather(&ranks, mine, sizeof(*mine), all, -1, NULL);
+
+	if (err)
+		return shunt_comm_fail_round(comm, err, "agreeing on the numbers of reductions");
+	for (int r = 1; r < comm->nranks; r++)
+		if (all[r].e4m3b15 != all[0].e4m3b15 || all[r].accumulate != all[0].accumulate) {
+			shunt_error(
+			    "shunt_comm_numerics: rank %d wants %s bytes and accumulation in %s, rank 0 %s and %s: let "
+			    "all ranks want the same",
+			    r, all[r].e4m3b15 ? "e4m3b15" : "unsigned",
+			    shunt_accumulate_names[all[r].accumulate % (SHUNT_ACCUMULATE_OWN + 1)],
+			    all[0].e4m3b15 ? "e4m3b15" : "unsigned",
+			    shunt_accumulate_names[all[0].accumulate % (SHUNT_ACCUMULATE_OWN + 1)]);
+			return -EINVAL;
+		}
+	return 0;
+}
+
+int shunt_comm_set_numerics(struct shunt_comm *comm, bool e4m3b15, int accumulate)
+{
+	const struct numerics mine = { e4m3b15, (uint32_t)accumulate };
+	int err;
+
+	shunt_mutex_lock(&comm->lock);
+	err = shunt_comm_error(comm);
+	if (!err && comm->nranks > 1 && shunt_comm_may_be_anywhere(comm))
+		err = shunt_comm_locate_locked(comm);
+	if (!err && comm->nranks > 1) {
+		err = shunt_comm_setup_locked(comm);
+		shunt_comm_changed(comm);
+		if (!err && shunt_comm_life_state(&comm->life) != COMM_READY)
+			err = -EOPNOTSUPP;
+		if (!err)
+			err = agree_on_numerics(comm, &mine);
+	}
+	if (!err) {
+		comm->e4m3b15 = e4m3b15;
+		comm->accumulate = accumulate;
+	}
+	shunt_mutex_unlock(&comm->lock);
+	return err;
 }
 
 int shunt_comm_set_up(struct shunt_comm *comm)

@@ -84,6 +84,11 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts);
  * Valid as long as the communicator.
  */
 const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm);
+/*
+ * Sets the numbers of its reductions, fields of struct shunt_numerics, together with all ranks. Errors are those of
+ * shunt_comm_numerics.
+ */
+int shunt_comm_set_numerics(struct shunt_comm *comm, bool e4m3b15, int accumulate);
 /* As in the description; NULL: none. For children. */
 const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm);
 /*
@@ -156,13 +161,14 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
 /*
- * Runs a call by the plan of this name, for collectives that NCCL does not have, too: kernels of Shunt that no table
- * chose, no counter counts and no recorder notes. Collective for its first call and larger ones. 0: launched; the same
- * on all ranks: -ENOENT no such plan; -EINVAL the plan does not take such a call; -EOPNOTSUPP no kernels run here, or
- * the plan cannot run; else an error of the communicator.
+ * Runs a call by the plan of this name (call->dtype becomes the communicator's format if the plan reduces), for
+ * collectives that NCCL does not have, too: kernels of Shunt that no table chose, no counter counts and no recorder
+ * notes. Collective for its first call and larger ones. 0: launched; the same on all ranks: -ENOENT no such plan;
+ * -EINVAL the plan does not take such a call; -EOPNOTSUPP no kernels run here, or the plan cannot run; else an error of
+ * the communicator.
  */
 struct shunt_plan_call; /* plan/exec/exec.h */
-int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call);
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, struct shunt_plan_call *call);
 /*
  * Does the set-up now, with all ranks, which must have made their communicators. 0: kernels can be launched.
  * -EOPNOTSUPP: some rank cannot, or -EINVAL: values of `own` differ; the same on all ranks, with the reason logged.

@@ -27,7 +27,7 @@ GPU_FN struct gpu_v16 direct_reduce(const struct shunt_kargs_direct &a, const st
 		if (p)
 			acc.add(x, a.k.flags);
 		else
-			acc.start(x);
+			acc.start(x, a.k.flags);
 	}
 	return acc_finish<T, Op>(acc, a.k);
 }

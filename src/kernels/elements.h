@@ -30,6 +30,15 @@ template <typename T> struct acc_of {
 SHUNT_DTYPE_LIST(ACC_OF, )
 #undef ACC_OF
 
+/* An element of B bytes; any.h says more. */
+template <int B> struct raw_of;
+template <int B> struct formatted {
+	typename raw_of<B>::type x;
+};
+template <int B> struct acc_of<struct formatted<B>> {
+	typedef f32 type;
+};
+
 GPU_FN i8 to_acc(i8 v) { return v; }
 GPU_FN u8 to_acc(u8 v) { return v; }
 GPU_FN u16 to_acc(u16 v) { return v; }
@@ -78,6 +87,8 @@ struct op_ext {
 struct op_copy {
 }; /* no reduction */
 
+typedef struct op_sum op_all; /* formats: the launch says the operator; scales as sums do */
+
 template <typename A, typename B> struct is_same {
 	static const bool value = false;
 };
@@ -94,7 +105,6 @@ template <typename T> union pack {
 typedef struct gpu_v16 v16;
 
 /* One element of user memory as an unsigned number. */
-template <int BYTES> struct raw_of;
 template <> struct raw_of<1> {
 	typedef u8 type;
 };
@@ -183,8 +193,14 @@ template <typename T> GPU_FN void store_user(void *base, u64 at, u32 width, u64 
 		*(u64 *)p = v.lo;
 }
 
+template <typename T> struct wide {
+	typename acc_of<T>::type a[16 / sizeof(T)];
+};
+
+#include "kernels/any.h"
+
 /* The factor of a pre-multiplied sum (averages of floats are such sums with 1/n). */
-template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
+template <typename T> GPU_FN typename factor_of<T>::type load_scalar(const struct shunt_kargs &a)
 {
 	union {
 		u64 bits;
@@ -192,9 +208,12 @@ template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
 	} s;
 
 	s.bits = a.scalar;
-	if (a.flags & SHUNT_K_SCALAR_ON_DEVICE)
+	if constexpr (is_any<T>::value)
+		return any_load_scalar<sizeof(T)>(a);
+	else if (a.flags & SHUNT_K_SCALAR_ON_DEVICE)
 		return *(const T *)a.scalar;
-	return s.value;
+	else
+		return s.value;
 }
 
 /*
@@ -216,26 +235,29 @@ template <> struct is_hot<f32, op_sum> {
 };
 
 /* Every input is rounded to T after the multiplication: T is the type on the wire. */
-template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, T factor)
+template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, typename factor_of<T>::type factor)
 {
 	union pack<T> p;
 
 	p.v = v;
-	GPU_UNROLL for (int i = 0; i < (int)(16 / sizeof(T)); i++)
-		from_acc(&p.e[i], (typename acc_of<T>::type)(to_acc(p.e[i]) * to_acc(factor)));
+	if constexpr (is_any<T>::value)
+		return any_scale<sizeof(T)>(v, factor);
+	else GPU_UNROLL
+		for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+			from_acc(&p.e[i], (typename acc_of<T>::type)(to_acc(p.e[i]) * to_acc(factor)));
 	return p.v;
 }
 
-template <typename T> GPU_NOINLINE struct gpu_v16 scale_cold(struct gpu_v16 v, T factor) { return scale(v, factor); }
-
-template <typename T, typename Op> GPU_FN struct gpu_v16 premultiply(struct gpu_v16 v, T factor)
+template <typename T> GPU_NOINLINE struct gpu_v16 scale_cold(struct gpu_v16 v, typename factor_of<T>::type factor)
 {
-	return is_hot<T, Op>::value ? scale(v, factor) : scale_cold(v, factor);
+	return scale<T>(v, factor);
 }
 
-template <typename T> struct wide {
-	typename acc_of<T>::type a[16 / sizeof(T)];
-};
+template <typename T, typename Op>
+GPU_FN struct gpu_v16 premultiply(struct gpu_v16 v, typename factor_of<T>::type factor)
+{
+	return is_hot<T, Op>::value ? scale<T>(v, factor) : scale_cold<T>(v, factor);
+}
 
 template <typename T> GPU_FN void wide_start(struct wide<T> &acc, struct gpu_v16 v)
 {
@@ -291,23 +313,30 @@ template <typename T, typename Op, enum acc_kind K = acc_kind_of<T, Op>::value> 
 
 template <typename T, typename Op> struct acc<T, Op, ACC_PACK> {
 	struct gpu_v16 v;
-	GPU_METHOD void start(struct gpu_v16 x) { v = x; }
+	GPU_METHOD void start(struct gpu_v16 x, u32) { v = x; }
 	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { v = combine<T, Op>(v, x, flags); }
-	GPU_METHOD struct gpu_v16 result() { return v; }
+	GPU_METHOD struct gpu_v16 result(u32) { return v; }
 };
 
 template <typename T, typename Op> struct acc<T, Op, ACC_HOT> {
 	struct wide<T> w;
-	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
+	GPU_METHOD void start(struct gpu_v16 x, u32) { wide_start(w, x); }
 	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { wide_add<T, Op>(w, x, flags); }
-	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
+	GPU_METHOD struct gpu_v16 result(u32) { return wide_finish(w); }
+};
+
+template <int B, typename Op> struct acc<struct formatted<B>, Op, ACC_COLD> {
+	struct wide<struct formatted<B>> w;
+	GPU_METHOD void start(struct gpu_v16 x, u32 flags) { w = any_start<B>(x, flags); }
+	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { w = any_add<B>(w, x, flags); }
+	GPU_METHOD struct gpu_v16 result(u32 flags) { return any_finish<B>(w, flags); }
 };
 
 template <typename T, typename Op> struct acc<T, Op, ACC_COLD> {
 	struct wide<T> w;
-	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
+	GPU_METHOD void start(struct gpu_v16 x, u32) { wide_start(w, x); }
 	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { wide_add_cold<T, Op>(w, x, flags); }
-	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
+	GPU_METHOD struct gpu_v16 result(u32) { return wide_finish(w); }
 };
 
 /* Integer averages divide the wrapped sum once, towards zero. Sums of signed integers use the unsigned types. */
@@ -338,7 +367,7 @@ template <typename T> GPU_NOINLINE struct gpu_v16 divide(struct gpu_v16 v, u32 n
 
 template <typename T, typename Op> GPU_FN struct gpu_v16 acc_finish(struct acc<T, Op> &acc, const struct shunt_kargs &a)
 {
-	struct gpu_v16 v = acc.result();
+	struct gpu_v16 v = acc.result(a.flags);
 
 	return average<T>::exists && is_same<Op, op_sum>::value && (a.flags & SHUNT_K_DIVIDE) ?
 	    divide<T>(v, a.nranks, a.flags & SHUNT_K_SIGNED) :

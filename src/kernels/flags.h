@@ -39,6 +39,9 @@
 	ROW(K_EP_RECEIVE,        8, 1, EP) \
 	ROW(K_EP_DROP,           9, 1, EP)      /* rows without room are left out */ \
 	ROW(K_EP_PAD,           10, 1, EP)      /* -1 behind the last row's experts */ \
+	ROW(K_ELEMENT,          16, 4, ANY)     /* kernels of formats (any.h): SHUNT_ELEMENT_* of the elements */ \
+	ROW(K_ACCUMULATOR,      20, 4, ANY)     /* ... and of the accumulator */ \
+	ROW(K_OPERATOR,         24, 2, ANY)     /* ... and the operator, SHUNT_KOP_* */ \
 	ROW(PLAN_LL8,           12, 1, PLAN)    /* LL packets are stored 8 bytes at a time */ \
 	ROW(PLAN_DIRECT0,       13, 2, PLAN)    /* peers access the callers' memory, not staging buffers */
 /* Of a plan's program: shunt_prog_head.flags. */

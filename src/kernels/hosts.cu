@@ -285,11 +285,11 @@ GPU_FN void net_reduced(
 				if (i)
 					acc[k].add(p.v[k], x.k->flags);
 				else
-					acc[k].start(p.v[k]);
+					acc[k].start(p.v[k], x.k->flags);
 			}
 		}
 		GPU_UNROLL for (uint32_t k = 0; k < NET_PACKS; k++)
-			p.v[k] = acc[k].result();
+			p.v[k] = acc[k].result(x.k->flags);
 		if constexpr (average<T>::exists && is_same<Op, op_sum>::value)
 			if ((m->flags & SHUNT_NET_MOVE_FINISH) && (x.k->flags & SHUNT_K_DIVIDE)) GPU_UNROLL
 				for (uint32_t k = 0; k < NET_PACKS; k++)
@@ -535,6 +535,8 @@ template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a
 #define NET_FEW(shape, op, opn, type, typen) NET_KERNEL(shunt_kargs_net_few, shape, op, type)
 #define NET_MANY(shape, op, opn, type, typen) NET_KERNEL(shunt_kargs_net_many, shape, op, type)
 SHUNT_KERNEL_ROWS(NET_FEW, hosts)
+SHUNT_FORMAT_ROWS(NET_FEW, hosts)
 SHUNT_COPY_ROWS(NET_FEW, hosts)
 SHUNT_KERNEL_ROWS(NET_MANY, hosts_many)
+SHUNT_FORMAT_ROWS(NET_MANY, hosts_many)
 SHUNT_COPY_ROWS(NET_MANY, hosts_many)

@@ -27,7 +27,8 @@
  *              v16 (16 bytes) is under the number of int64.
  *   all        one kernel for all operators, or for none
  *
- * Types have the numbers of enum shunt_dtype.
+ * Types have the numbers of enum shunt_dtype. any8 and any16, behind NCCL's types, are elements of 1 and 2 bytes whose
+ * format the launch says (kernels/any.h).
  */
 #include "base/dtypes.def"
 #include "kernels/ep.h"
@@ -132,8 +133,10 @@
 #define SHUNT_EP_SUM_ROWS(X, shape) X(shape, sum, 0, f16, 6) X(shape, sum, 0, bf16, 9)
 #define SHUNT_EP_NORMAL_SUM_ROWS(X, shape) SHUNT_EP_SUM_ROWS(X, shape) X(shape, sum, 0, f32, 7)
 /* The interpreter of plans has a kernel for each type, which knows all operators. The shape says how packets travel. */
-#define SHUNT_PLAN_ROWS(X, shape) SHUNT_DTYPE_LIST(SHUNT_ANY_ROW, X, shape)
-#define SHUNT_ANY_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
+#define SHUNT_PLAN_ROWS(X, shape) SHUNT_DTYPE_LIST(SHUNT_PLAN_TYPE_ROW, X, shape) SHUNT_FORMAT_ROWS(X, shape)
+/* Formats: one kernel for each size of elements. */
+#define SHUNT_FORMAT_ROWS(X, shape) X(shape, all, 0, any8, 12) X(shape, all, 0, any16, 13)
+#define SHUNT_PLAN_TYPE_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
 	X(shape, all, 0, type, number)
 #define SHUNT_KERNEL_ROWS(X, shape) \
 	SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
@@ -173,6 +176,7 @@
 	SHUNT_HOT_ROWS(X, simple2) \
 	SHUNT_HOT_ROWS(X, simple4) \
 	SHUNT_KERNEL_ROWS(X, simple8) \
+	SHUNT_FORMAT_ROWS(X, simple8) \
 	SHUNT_COPY_ROWS(X, simple8) \
 	SHUNT_COPY_ROWS(X, simple_many) \
 	SHUNT_HOT_ROWS(X, tma2) \
@@ -186,8 +190,10 @@
 	SHUNT_PLAN_ROWS(X, plan_ll128) \
 	SHUNT_PLAN_ROWS(X, plan_hosts) \
 	SHUNT_KERNEL_ROWS(X, hosts) \
+	SHUNT_FORMAT_ROWS(X, hosts) \
 	SHUNT_COPY_ROWS(X, hosts) \
 	SHUNT_KERNEL_ROWS(X, hosts_many) \
+	SHUNT_FORMAT_ROWS(X, hosts_many) \
 	SHUNT_COPY_ROWS(X, hosts_many) \
 	SHUNT_BARRIER_ROW(X, ep_barrier) \
 	SHUNT_BARRIER_ROW(X, ep_ll_dispatch) \
@@ -206,8 +212,12 @@ enum shunt_source { SHUNT_SOURCE_LIST(SHUNT_SOURCE_ENUM) SHUNT_NSOURCES };
 #undef SHUNT_SOURCE_ENUM
 enum shunt_kop { SHUNT_KOP_SUM, SHUNT_KOP_PROD, SHUNT_KOP_EXT, SHUNT_KOP_COPY, SHUNT_NKOPS };
 #define SHUNT_COUNT_ROW(...) +1
-enum { SHUNT_NKTYPES = SHUNT_DTYPE_LIST(SHUNT_COUNT_ROW) };
+enum { SHUNT_KTYPE_ANY8 = SHUNT_DTYPE_LIST(SHUNT_COUNT_ROW), SHUNT_KTYPE_ANY16, SHUNT_NKTYPES };
 #undef SHUNT_COUNT_ROW
+/* Elements and accumulators of formats: numbers of enum shunt_dtype, which kernels do not have. */
+#define SHUNT_ELEMENT_ROW(id, number, ...) SHUNT_ELEMENT_##id = (number),
+enum { SHUNT_DTYPE_LIST(SHUNT_ELEMENT_ROW, ) SHUNT_FORMAT_LIST(SHUNT_ELEMENT_ROW, ) };
+#undef SHUNT_ELEMENT_ROW
 
 #define SHUNT_KERNEL(shape, op, type) (((shape) * SHUNT_NKOPS + (op)) * SHUNT_NKTYPES + (type))
 #define SHUNT_SHAPE_OF(kernel) ((kernel) / (SHUNT_NKOPS * SHUNT_NKTYPES))

@@ -268,7 +268,8 @@ GPU_FN void ll128_load(const struct ll128 &l, const A &args, uint64_t stride, ui
 	    ll128_read<T>(l, args, stride ? 0 : (r + turn) % N, r * stride + first + (uint64_t)k * l.nchannels);
 }
 
-template <typename T, typename Op, int D> GPU_FN void ll128_multiply(struct gpu_v16 v[D], T factor)
+template <typename T, typename Op, int D>
+GPU_FN void ll128_multiply(struct gpu_v16 v[D], typename factor_of<T>::type factor)
 {
 	GPU_UNROLL for (uint32_t k = 0; k < D; k++)
 		v[k] = premultiply<T, Op>(v[k], factor);
@@ -363,7 +364,7 @@ GPU_FN struct gpu_v16 ll128_reduce(const struct shunt_kargs &a, const struct gpu
 {
 	struct acc<T, Op> acc;
 
-	acc.start(v[0]);
+	acc.start(v[0], a.flags);
 	GPU_UNROLL for (uint32_t r = 1; r < N; r++)
 		if (N == 2 || r < a.nranks)
 			acc.add(v[r], a.flags);
@@ -381,7 +382,7 @@ GPU_FN struct gpu_v16 ll128_reduce_own(const struct shunt_kargs &a, const struct
 		struct gpu_v16 x = { r == a.rank ? own.lo : other.lo, r == a.rank ? own.hi : other.hi };
 
 		if (r == 0)
-			acc.start(x);
+			acc.start(x, a.flags);
 		else if (N == 2 || r < a.nranks)
 			acc.add(x, a.flags);
 	}

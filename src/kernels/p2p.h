@@ -417,7 +417,7 @@ GPU_FN struct gpu_v16 p2p_reduce_packs(const struct shunt_kargs &a, const struct
 {
 	struct acc<T, Op> acc;
 
-	acc.start(a.rank == 0 ? own : v[0]);
+	acc.start(a.rank == 0 ? own : v[0], a.flags);
 	GPU_UNROLL for (uint32_t r = 1; r < N; r++)
 		if (HAS_SOURCE(r - 1, a))
 			acc.add(r == a.rank ? own : r < a.rank && r < N - 1 ? v[r] : v[r - 1], a.flags);

@@ -77,7 +77,7 @@ static bool plan_fits(
 
 	if (!collective_of(call->kind, &collective) || plan->collective != collective || (!by_name && !plan->automatic))
 		return false;
-	if ((unsigned)call->dtype >= SHUNT_NDTYPES || !(plan->dtypes >> call->dtype & 1))
+	if ((unsigned)call->dtype >= SHUNT_NFORMATS || !(plan->dtypes >> call->dtype & 1))
 		return false;
 	/*
 	 * A plan runs only for its own operator. One rank reduces nothing, so a plan without operators then fits all

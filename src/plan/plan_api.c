@@ -82,7 +82,7 @@ int shunt_plan_at(size_t i, struct shunt_plan_info *info)
 		.min_bytes = plan->min_bytes,
 		.max_bytes = plan->max_bytes,
 		.hash = plan->hash,
-		.dtypes = plan->dtypes,
+		.dtypes = plan->dtypes & ((1u << SHUNT_NDTYPES) - 1),
 		.priority = plan->priority,
 		.automatic = plan->automatic,
 		.in_place = plan->inplace };

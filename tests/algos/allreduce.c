@@ -123,7 +123,7 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 
 		world_start(&w, ranks[i]);
 		for (int s = 0; s < NSHAPES; s++)
-			for (int t = 0; t < SHUNT_NDTYPES; t++)
+			for (int t = 0; t < (s == SIMPLE ? SHUNT_NFORMATS : SHUNT_NDTYPES); t++)
 				for (int op = 0; op < SHUNT_NREDOPS; op++) {
 					struct job j = { shapes[s], t, op, 777, (t + op) & 1, (t + op) & 2,
 						op == SHUNT_PREMUL && (t & 1), false };
@@ -138,6 +138,75 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 				}
 		world_stop(&w);
 	}
+}
+
+/* The 256 numbers of e4m3b15, by what its bits mean. */
+static double b15_value(unsigned bits)
+{
+	int exponent = bits >> 3 & 15, mantissa = bits & 7;
+	double size = exponent ? (8 + mantissa) * (double)(1 << exponent) / (8 << 15) : mantissa / 131072.0;
+
+	return bits & 0x80 ? -size : size;
+}
+
+/* float16 first, as MSCCL++ does; then the nearest of the table, of two equally near ones the larger one. */
+static unsigned b15_of(double v)
+{
+	double half = (double)(_Float16)(float)v, size = half < 0 ? -half : half, least = 1e9;
+	unsigned best = 0;
+
+	for (unsigned i = 0; i < 0x80; i++) {
+		double far = size - b15_value(i);
+
+		far = far < 0 ? -far : far;
+		if (far <= least) {
+			least = far;
+			best = i;
+		}
+	}
+	return best | (__builtin_signbit(v) ? 0x80 : 0);
+}
+
+static void test_kernels_every_pair_of_e4m3b15_is_that_of_the_table(void **state)
+{
+	enum { N = 65536 };
+	static const enum shunt_redop ops[] = { SHUNT_SUM, SHUNT_MAX, SHUNT_MIN };
+	unsigned char *in[2], *out[2];
+	struct world w;
+
+	world_start(&w, 2);
+	for (int r = 0; r < 2; r++) {
+		in[r] = (unsigned char *)world_alloc(r, N);
+		out[r] = (unsigned char *)world_alloc(r, N);
+		for (unsigned i = 0; i < N; i++)
+			in[r][i] = (unsigned char)(r ? i >> 8 : i);
+	}
+	for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++)
+		for (enum shunt_dtype t = SHUNT_F8E4M3B15; t <= (ops[k] ? SHUNT_F8E4M3B15 : SHUNT_F8E4M3B15_OWN); t++) {
+			struct job j = { "simple", t, ops[k], N, 0, false, false, false };
+
+			for (int r = 0; r < 2; r++)
+				job_launch(&w, &j, r, in[r], out[r], &(uint64_t){ 0 });
+			for (int r = 0; r < 2; r++)
+				world_wait(&w, r, "simple");
+			for (unsigned i = 0; i < N; i++) {
+				double a = b15_value(i & 0xff), b = b15_value(i >> 8);
+				/* A zero of either sign is an extremum; the second of two equal ones stays. */
+				unsigned want = ops[k] == SHUNT_SUM       ? b15_of(a + b) :
+				    (ops[k] == SHUNT_MAX ? a > b : a < b) ? i & 0xff :
+				                                            i >> 8;
+
+				if (out[0][i] != want || out[1][i] != want)
+					fail_msg("%s, %s: %g and %g are 0x%02x and 0x%02x, not 0x%02x",
+					    shunt_dtype_name(t), shunt_redop_name(ops[k]), a, b, out[0][i], out[1][i],
+					    want);
+			}
+		}
+	for (int r = 0; r < 2; r++) {
+		gpu->mem_free(in[r]);
+		gpu->mem_free(out[r]);
+	}
+	world_stop(&w);
 }
 
 static void test_kernels_every_count_and_alignment_matches_reference(void **state)
@@ -382,6 +451,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sim_table_has_every_operation),
 		cmocka_unit_test(test_kernels_every_type_and_op_matches_reference),
+		cmocka_unit_test(test_kernels_every_pair_of_e4m3b15_is_that_of_the_table),
 		cmocka_unit_test(test_kernels_every_count_and_alignment_matches_reference),
 		cmocka_unit_test(test_kernels_graph_replayed_between_eager_calls_matches_reference),
 		cmocka_unit_test(test_kernels_shapes_in_turn_share_slots),

@@ -245,6 +245,32 @@ static void crossover_add(void *ctx, uint64_t size)
 	sprintf(text + strlen(text), "%llu ", (unsigned long long)size);
 }
 
+/* NCCL has no such numbers, so no table and no size gives it the call; only where no kernel is there does it get one.
+ */
+static void test_select_formats_are_never_nccls(void **state)
+{
+	struct shunt_topology irregular;
+	struct shunt_coll coll = { .dtype = SHUNT_F8E4M3B15, .count = 1 };
+	struct shunt_decision d = { 0 };
+
+	for (int n = 2; n <= 8; n++) {
+		struct shunt_sel_key key = { .nranks = n, .cc = 90, .topology = ONE_ISLAND };
+
+		for (coll.kind = 0; coll.kind < SHUNT_NKINDS; coll.kind++)
+			for (coll.count = 1; shunt_kind_reduces(coll.kind) && coll.count < 1ull << 34;
+			    coll.count *= 16) {
+				assert_true(shunt_select(SEL_WINDOW(&key), &coll, &d));
+				assert_int_equal(d.kernel, SHUNT_KERNEL(SHUNT_SHAPE_simple8, 0, SHUNT_KTYPE_ANY8));
+				assert_int_equal(d.flags / SHUNT_K_ELEMENT & 15, SHUNT_F8E4M3B15);
+			}
+	}
+	shunt_topology_place(&irregular, 3, 2, 0, (const uint8_t[]){ 0, 0, 1 });
+	struct shunt_sel_key over = { .nranks = 3, .topology = &irregular };
+
+	coll.kind = SHUNT_REDUCE;
+	assert_false(shunt_select(SEL(&over), &coll, &d));
+}
+
 static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 {
 	struct shunt_tuning *t = tuning_parsed(tuning_good);
@@ -508,6 +534,7 @@ int main(void)
 		cmocka_unit_test(test_select_deterministic_sums_are_never_declined),
 		cmocka_unit_test(test_select_windows_are_nccls_where_it_has_multicast),
 		cmocka_unit_test(test_nvls_a_rank_names_its_first_obstacle),
+		cmocka_unit_test(test_select_formats_are_never_nccls),
 		cmocka_unit_test(test_select_crossovers_are_those_of_rules_and_rows),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/coll.h"
+#include "shunt/shunt.h"
 
 enum { NRANKS = 4, ROOT = 2, OTHER = 1 };
 
@@ -95,6 +96,31 @@ static void test_types_have_nccls_sizes(void **state)
 		assert_string_equal(shunt_redop_name((enum shunt_redop)i), ops[i]);
 }
 
+static void test_formats_are_of_types_and_accumulators(void **state)
+{
+	for (int i = SHUNT_NDTYPES; i < SHUNT_NFORMATS; i++) {
+		const struct shunt_dtype_row *row = &shunt_dtype_rows[i], *element = &shunt_dtype_rows[row->element];
+
+		assert_true(shunt_dtype_is_float((enum shunt_dtype)i));
+		assert_int_equal(shunt_dtype_bytes[i], shunt_dtype_bytes[row->element]);
+		assert_int_equal(row->exponent, element->exponent);
+		assert_int_equal(row->mantissa, element->mantissa);
+		assert_int_equal(row->bias, element->bias);
+		assert_int_equal(row->has_infinity, element->has_infinity);
+		assert_int_equal(shunt_format_find(row->element, row->accumulator), i);
+	}
+	for (int i = 0; i < SHUNT_NDTYPES; i++) { /* what nobody asks for stays NCCL's */
+		assert_int_equal(shunt_format_of((enum shunt_dtype)i, false, SHUNT_ACCUMULATE_FP32), i);
+		assert_int_equal(shunt_dtypes_with_formats(1u << i) & ((1u << SHUNT_NDTYPES) - 1), 1u << i);
+	}
+	assert_int_equal(shunt_format_of(SHUNT_U8, true, SHUNT_ACCUMULATE_FP32), SHUNT_F8E4M3B15);
+	assert_int_equal(shunt_format_of(SHUNT_I8, true, SHUNT_ACCUMULATE_OWN), SHUNT_I8);
+	assert_int_equal(shunt_format_of(SHUNT_F16, false, SHUNT_ACCUMULATE_FP16), SHUNT_F16_OWN);
+	assert_int_equal(shunt_format_of(SHUNT_BF16, false, SHUNT_ACCUMULATE_FP16), -1);
+	assert_int_equal(shunt_format_of(SHUNT_F64, false, SHUNT_ACCUMULATE_FP16), SHUNT_F64);
+	assert_int_equal(shunt_dtypes_with_formats(1u << SHUNT_BF16), 1u << SHUNT_BF16 | 1u << SHUNT_BF16_OWN);
+}
+
 static void test_reciprocals_are_rounded_to_nearest_even(void **state)
 {
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F16, 3), 0x3555);
@@ -102,6 +128,7 @@ static void test_reciprocals_are_rounded_to_nearest_even(void **state)
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F32, 3), 0x3eaaaaab);
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F8E4M3, 2), 0x30);
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F8E5M2, 4), 0x34);
+	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F8E4M3B15, 4), 0x68);
 }
 
 int main(void)
@@ -110,6 +137,7 @@ int main(void)
 		cmocka_unit_test(test_kinds_have_nccls_sides),
 		cmocka_unit_test(test_calls_are_in_place_where_a_rank_has_its_part),
 		cmocka_unit_test(test_types_have_nccls_sizes),
+		cmocka_unit_test(test_formats_are_of_types_and_accumulators),
 		cmocka_unit_test(test_reciprocals_are_rounded_to_nearest_even),
 	};
 

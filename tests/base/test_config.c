@@ -335,12 +335,12 @@ static void test_config_deterministic_overrules_what_fixes_nccls_order(void **st
 static void test_config_fingerprint_follows_what_steers_selection(void **state)
 {
 	static const char *const steer[] = { "SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DETERMINISTIC=1",
-		"SHUNT_DEVICE=sim", "NCCL_ALGO=ring", "NCCL_PROTO=reduce:ll", "NCCL_MAX_CTAS=4",
-		"NCCL_MAX_NCHANNELS=5" };
+		"SHUNT_DEVICE=sim", "NCCL_ALGO=ring", "NCCL_PROTO=reduce:ll", "NCCL_MAX_CTAS=4", "NCCL_MAX_NCHANNELS=5",
+		"SHUNT_ACCUMULATE=own" };
 	static const char *const not[] = { "SHUNT_STATS=1", "SHUNT_LOG=info", "SHUNT_TIMEOUT=1", "NCCL_DEBUG=INFO",
 		"SHUNT_NCCL_LIB=/x" };
 	struct shunt_settings plain, s;
-	uint64_t seen[8];
+	uint64_t seen[9];
 
 	parse(&plain, ENV("A=b"));
 	for (size_t i = 0; i < sizeof(steer) / sizeof(steer[0]); i++) {

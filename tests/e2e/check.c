@@ -16,6 +16,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
+#include "shunt/shunt.h"
 #include "tests/support/pause.h"
 
 enum { MOST = 1 << 18 };
@@ -50,6 +51,18 @@ static int call_dtype(struct rank *r, float *buf, int odd)
 static int call_op(struct rank *r, float *buf, int odd)
 {
 	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat32, odd ? ncclMax : ncclSum, r->comm, r->stream));
+	return 0;
+}
+
+static int call_accumulate(struct rank *r, float *buf, int odd)
+{
+	struct shunt_numerics numerics = { .size = sizeof(numerics),
+		.accumulate = odd ? SHUNT_ACCUMULATE_OWN : SHUNT_ACCUMULATE_FP16 };
+	int op;
+
+	CHECK(shunt_redop_create(r->comm, ncclSum, ncclFloat8e4m3, &numerics, &op) == 0);
+	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat8e4m3, (ncclRedOp_t)op, r->comm, r->stream));
+	NCCL(ncclRedOpDestroy((ncclRedOp_t)op, r->comm));
 	return 0;
 }
 
@@ -119,6 +132,8 @@ static const struct mismatch mismatches[] = {
 	    "allreduce of 1000 int32, sum (collective 2)" },
 	{ "operator", call_op, "allreduce of 1000 float32, sum (collective 2)",
 	    "allreduce of 1000 float32, max (collective 2)" },
+	{ "accumulator", call_accumulate, "allreduce of 1000 float8e4m3/float16, sum (collective 2)",
+	    "allreduce of 1000 float8e4m3/own, sum (collective 2)" },
 	{ "root", call_root, "broadcast of 1000 float32, root 0 (collective 2)",
 	    "broadcast of 1000 float32, root 1 (collective 2)" },
 	{ "kind", call_kind, "allgather of 100 float32 (collective 2)",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The overlay: what all ranks leave to the real NCCL, or none. */
 #include "tests/e2e/overlay_job.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -99,6 +100,7 @@ static void test_other_settings_on_one_rank_forward_on_all(void **state)
 		{ "NCCL_PROTO", "simple" },
 		{ "NCCL_P2P_DISABLE", "1" },
 		{ "NCCL_LAUNCH_ORDER_IMPLICIT", "1" },
+		{ "SHUNT_ACCUMULATE", "own" },
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
@@ -122,6 +124,42 @@ static void test_other_settings_on_rank_0_forward_on_all(void **state)
 	for (int i = 0; i < 3; i++)
 		lines += overlay_shared->warnings[i];
 	assert_int_equal(lines, 1);
+}
+
+/* NCCL gets its own types as ever, and no call with numbers that it does not have: the program hears that. */
+static int body_numerics(struct rank *r)
+{
+	struct shunt_numerics own = { .size = sizeof(own), .accumulate = SHUNT_ACCUMULATE_OWN };
+	const char *path = NULL;
+	int op, before, ok;
+	ncclComm_t comm;
+	char *buf;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc((void **)&buf, 64) == 0);
+	capture_stderr();
+	CHECK(shunt_comm_numerics(comm, &own) == -EOPNOTSUPP &&
+	    shunt_redop_create(comm, ncclSum, ncclFloat16, &own, &op) == 0);
+	overlay_shared->warnings[r->rank] = captured_lines("stays with NCCL");
+	ok = ncclAllReduce(buf, buf, 8, ncclFloat16, (ncclRedOp_t)op, comm, r->stream) == ncclInvalidArgument &&
+	    ncclRedOpDestroy((ncclRedOp_t)op, comm) == ncclSuccess &&
+	    captured_lines("allreduce of 8 float16/own, sum: only Shunt's kernels do this") == 1;
+	release_stderr(!ok);
+	CHECK(ok && shunt_path_of(comm, "allreduce", 8, ncclFloat16, ncclSum, &path) == 0 && !strcmp(path, "nccl"));
+	before = overlay_forwarded("AllReduce");
+	NCCL(ncclAllReduce(buf, buf, 8, ncclFloat16, ncclSum, comm, r->stream));
+	CHECK(overlay_forwarded("AllReduce") == before + 1 && shunt_free(buf) == 0);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_numbers_that_nccl_lacks_are_never_forwarded(void **state)
+{
+	overlay_odd_name = "NCCL_P2P_DISABLE";
+	overlay_odd_value = "1";
+	assert_int_equal(
+	    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_numerics, .prepare = overlay_set_all }, 0),
+	    0);
 }
 
 static void test_p2p_disable_on_all_ranks_forwards(void **state)
@@ -408,6 +446,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_other_settings_on_one_rank_forward_on_all),
 		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
+		cmocka_unit_test(test_numbers_that_nccl_lacks_are_never_forwarded),
 		cmocka_unit_test(test_p2p_disable_on_all_ranks_forwards),
 		cmocka_unit_test(test_more_than_8_ranks_forward),
 		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),

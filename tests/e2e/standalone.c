@@ -78,6 +78,121 @@ static void test_allreduce_threads_match_reference(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_sizes), 0);
 }
 
+/* One call of each kind that reduces, of elements that are a format of the reference. */
+static int numbers_are(struct rank *r, int dtype, int op, enum shunt_dtype format, enum shunt_redop redop)
+{
+	enum { N = 1000 };
+	size_t bytes = shunt_dtype_bytes[format], first = 0, all = N * bytes * (size_t)r->nranks;
+	char *host[16], *want = malloc(all), *got = malloc(all);
+	void *in, *out;
+
+	CHECK(shunt_malloc(&in, all) == 0 && shunt_malloc(&out, all) == 0);
+	for (int p = 0; p < r->nranks; p++) {
+		host[p] = malloc(all);
+		ref_fill(host[p], N * (size_t)r->nranks, format, &r->seed);
+	}
+	ref_allreduce(want, (const void *const *)host, r->nranks, N * (size_t)r->nranks, format, redop, NULL);
+	CHECK(shunt_memcpy(in, host[r->rank], all) == 0);
+	for (int kind = 0; kind < 3; kind++) {
+		size_t count = kind == 1 ? N : N * (size_t)r->nranks, at = kind == 1 ? (size_t)r->rank * N * bytes : 0;
+
+		if (kind == 0)
+			NCCL(ncclAllReduce(in, out, count, dtype, op, r->comm, r->stream));
+		else if (kind == 1)
+			NCCL(ncclReduceScatter(in, out, count, dtype, op, r->comm, r->stream));
+		else
+			NCCL(ncclReduce(in, out, count, dtype, op, 1, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(got, out, count * bytes) == 0);
+		CHECK((kind == 2 && r->rank != 1) || ref_compare(got, want + at, count, format, &first) == 0);
+	}
+	for (int p = 0; p < r->nranks; p++)
+		free(host[p]);
+	free(want);
+	free(got);
+	CHECK(shunt_free(in) == 0 && shunt_free(out) == 0);
+	return 0;
+}
+
+static int body_numerics(struct rank *r)
+{
+	struct shunt_numerics mine = { .size = sizeof(mine), .e4m3b15 = 1, .accumulate = SHUNT_ACCUMULATE_FP16 },
+	                      own = { .size = sizeof(own), .accumulate = SHUNT_ACCUMULATE_OWN },
+	                      b15 = { .size = sizeof(b15), .e4m3b15 = 1 },
+	                      fp32 = { .size = sizeof(fp32), .accumulate = SHUNT_ACCUMULATE_FP32 };
+	static const struct {
+		int dtype;
+		enum shunt_dtype format;
+	} defaults[] = { { ncclUint8, SHUNT_F8E4M3B15_F16 }, { ncclFloat8e4m3, SHUNT_F8E4M3_F16 },
+		{ ncclFloat8e5m2, SHUNT_F8E5M2_F16 }, { ncclFloat16, SHUNT_F16_OWN }, { ncclBfloat16, SHUNT_BF16 },
+		{ ncclFloat32, SHUNT_F32 }, { ncclInt8, SHUNT_I8 } };
+	const char *path;
+	int op, other;
+
+	CHECK(shunt_comm_numerics(r->comm, &(struct shunt_numerics){ .size = 1 }) == -EINVAL);
+	CHECK(
+	    shunt_comm_numerics(r->comm, &(struct shunt_numerics){ .size = sizeof(own), .accumulate = 4 }) == -EINVAL);
+	CHECK(shunt_comm_numerics(&op, &own) == -ENOENT);
+	CHECK(shunt_comm_numerics(r->comm, &mine) == 0);
+	for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+		if (numbers_are(r, defaults[i].dtype, ncclSum, defaults[i].format, SHUNT_SUM) ||
+		    numbers_are(r, defaults[i].dtype, ncclMin, defaults[i].format, SHUNT_MIN))
+			return 1;
+	CHECK(shunt_path_of(r->comm, "allreduce", 8, ncclUint8, ncclSum, &path) == 0 && !strcmp(path, "simple"));
+	CHECK(shunt_path_of(r->comm, "allgather", 8, ncclUint8, ncclSum, &path) == 0 && strcmp(path, "simple") != 0);
+	NCCL(ncclGroupStart());
+	CHECK(shunt_comm_numerics(r->comm, &own) == -EBUSY);
+	NCCL(ncclGroupEnd());
+	/* Operators go before the communicator's numbers; what they do not say is the communicator's. */
+	CHECK(shunt_redop_create(r->comm, ncclAvg, ncclBfloat16, &own, &op) == 0);
+	if (numbers_are(r, ncclBfloat16, op, SHUNT_BF16_OWN, SHUNT_AVG))
+		return 1;
+	CHECK(ncclAllReduce(&op, &op, 1, ncclFloat16, op, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(shunt_redop_create(r->comm, ncclProd, ncclUint8, &b15, &other) == 0 && other != op);
+	if (numbers_are(r, ncclUint8, other, SHUNT_F8E4M3B15_F16, SHUNT_PROD))
+		return 1;
+	NCCL(ncclRedOpDestroy(other, r->comm));
+	CHECK(ncclRedOpDestroy(other, r->comm) == ncclInvalidArgument);
+	CHECK(shunt_redop_create(r->comm, ncclSum, ncclFloat16, &fp32, &other) == 0);
+	if (numbers_are(r, ncclFloat16, other, SHUNT_F16, SHUNT_SUM))
+		return 1;
+	CHECK(shunt_redop_create(r->comm, ncclSum, ncclBfloat16, &mine, &other) == -EINVAL);
+	CHECK(shunt_redop_create(r->comm, ncclSum, ncclFloat16, &b15, &other) == -EINVAL);
+	CHECK(shunt_redop_create(r->comm, ncclSum, ncclInt32, &own, &other) == -EINVAL);
+	CHECK(shunt_redop_create(r->comm, op, ncclBfloat16, &own, &other) == -EINVAL);
+	return 0;
+}
+
+static void test_numbers_that_nccl_lacks_match_reference(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_numerics), 0);
+}
+
+/* Nothing changes, and all ranks go on; what they agree on holds from there. */
+static int body_numerics_differ(struct rank *r)
+{
+	struct shunt_numerics numerics = { .size = sizeof(numerics),
+		.accumulate = r->rank == 1 ? SHUNT_ACCUMULATE_OWN : SHUNT_ACCUMULATE_DEFAULT };
+
+	CHECK(shunt_comm_numerics(r->comm, &numerics) == -EINVAL);
+	CHECK(strstr(ncclGetLastError(r->comm),
+	          "rank 1 wants unsigned bytes and accumulation in own, rank 0 unsigned and "
+	          "fp32") != NULL);
+	if (numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16, SHUNT_SUM))
+		return 1;
+	numerics.accumulate = SHUNT_ACCUMULATE_OWN;
+	CHECK(shunt_comm_numerics(r->comm, &numerics) == 0);
+	if (numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16_OWN, SHUNT_SUM))
+		return 1;
+	numerics.accumulate = SHUNT_ACCUMULATE_DEFAULT;
+	CHECK(shunt_comm_numerics(r->comm, &numerics) == 0);
+	return numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16, SHUNT_SUM);
+}
+
+static void test_ranks_with_other_numbers_are_named(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_numerics_differ), 0);
+}
+
 static int body_queries(struct rank *r)
 {
 	int v = -1;
@@ -664,6 +779,8 @@ int main(void)
 		cmocka_unit_test(test_device_header_is_right_about_edges),
 		cmocka_unit_test(test_allreduce_processes_match_reference),
 		cmocka_unit_test(test_allreduce_threads_match_reference),
+		cmocka_unit_test(test_numbers_that_nccl_lacks_match_reference),
+		cmocka_unit_test(test_ranks_with_other_numbers_are_named),
 		cmocka_unit_test(test_queries_and_wrong_calls_answer_as_nccl),
 		cmocka_unit_test(test_split_children_reduce_among_themselves),
 		cmocka_unit_test(test_two_communicators_on_two_streams_do_not_mix),

@@ -10,7 +10,7 @@ Collectives in a pool that is not registered, registered (ncclCommRegister), and
 deregistered and freed, and others come in their place. FSDP2 trains with its buffers from the process group and
 without: the losses
 must be equal. `shunt` (not by default): libshunt.torch.pool(), which is from before the process group, with a tensor parallel layer
-and DDP as docs/guide.md has them; less than 40 s, with SHUNT_ALGO=allreduce:0-:direct,reducescatter:0-:direct. What this PyTorch does not have is said and left out. Exit 77: fewer than two GPUs.
+and DDP as docs/guide.md has them; less than 40 s, best with SHUNT_ALGO=allreduce:0-:direct,reducescatter:0-:direct. What this PyTorch does not have is said and left out. Exit 77: fewer than two GPUs.
 """
 import argparse
 import contextlib

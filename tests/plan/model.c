@@ -149,7 +149,7 @@ const char *plan_model_wrong(const struct shunt_plan *p)
 	WANT(p->parts[0] >= 1 && p->parts[1] >= 1);
 	for (int b = 0; b < 2 && p->collective < SHUNT_PLAN_TEST; b++)
 		WANT(!p->gpus[0].chunks[b] || p->gpus[0].chunks[b] == p->parts[b] * p->part_chunks);
-	WANT(p->hash != 0 && p->dtypes != 0 && p->dtypes < 1u << SHUNT_NDTYPES && p->redops < 1u << SHUNT_PREMUL);
+	WANT(p->hash != 0 && p->dtypes != 0 && p->dtypes < 1u << SHUNT_NFORMATS && p->redops < 1u << SHUNT_PREMUL);
 	for (uint32_t r = 0; r < p->nranks; r++) {
 		const char *wrong = gpu_wrong(p, r);
 

@@ -65,11 +65,15 @@ static void test_exec_every_type_and_op_matches_reference(void **state)
 			struct exec_ranks f;
 
 			open_ranks(&f, plan_twoshot(runs[i].ranks, 2, plan_redop_name(op)), &runs[i].options);
-			for (int t = 0; t < SHUNT_NDTYPES; t++) {
+			for (int t = 0; t < SHUNT_NFORMATS; t++) {
 				uint64_t whole = (uint64_t)runs[i].ranks * 2 * 48 / shunt_dtype_bytes[t];
 				struct exec_job even = { t, op, whole, t & 1, 0, 2, false },
 				                odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
 
+				/* A plan adds in its own order, which narrow accumulators show; not of two operands. */
+				if (runs[i].ranks > 2 && shunt_dtype_is_format(t) &&
+				    shunt_dtype_rows[t].accumulator != SHUNT_F32)
+					continue;
 				if (quick && (t + i) % SHUNT_NREDOPS != op) /* each type with two operators */
 					continue;
 				/* AVG of small floats is exact for powers of two only. */

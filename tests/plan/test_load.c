@@ -53,7 +53,7 @@ static void test_load_packets_resolves_everything(void **state)
 	assert_int_equal(p->scratch_chunks, 1);
 	assert_int_equal(p->max_blocks, 1);
 	assert_int_equal(p->redops, 1u << SHUNT_SUM);
-	assert_int_equal(p->dtypes, (1u << SHUNT_NDTYPES) - 1);
+	assert_int_equal(p->dtypes, (1u << SHUNT_NFORMATS) - 1);
 	for (uint32_t r = 0; r < 2; r++) {
 		const struct shunt_plan_gpu *gpu = &p->gpus[r];
 		const struct shunt_plan_op *op = gpu->blocks[0].ops;

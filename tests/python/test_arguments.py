@@ -103,6 +103,18 @@ ROWS: dict[str, dict[str, Any]] = {
     "force": {"rules": (force, [""])},
     "forget": {},
     "library_path": {},
+    "numerics": {
+        "comm": (libshunt.numerics, []),
+        "e4m3b15": FLAG,
+        "accumulate": (lambda v: libshunt.numerics(accumulate=v), []),
+    },
+    "redop": {
+        "op": (lambda v: libshunt.redop(v, "uint8"), []),
+        "dtype": (lambda v: libshunt.redop("sum", v), []),
+        "comm": (lambda v: libshunt.redop("sum", "uint8", v), []),
+        "e4m3b15": FLAG,
+        "accumulate": (lambda v: libshunt.redop("sum", "float16", accumulate=v), []),
+    },
     "path": {
         "op": (lambda v: libshunt.path(v, 8), []),
         "numel": (lambda v: libshunt.path("allreduce", v), [1 << 31, 1 << 32]),

@@ -15,7 +15,7 @@ from unittest import mock
 
 import libshunt
 from helper import Case, Rank, in_child, on_ranks, run_python
-from libshunt import _fork, _loader, _names
+from libshunt import _fork, _loader, _names, _nccl
 
 COMMAND = libshunt.command_path()
 
@@ -375,10 +375,34 @@ class Communicators(Case):
         source = os.path.join(os.environ["TEST_SOURCE"], "src", "base")
         for file, names in ("dtypes.def", _names.DTYPES), ("ops.def", (*_names.REDOPS, "premulsum")):
             with open(os.path.join(source, file), encoding="utf-8") as rows:
-                fields = [line.split("ROW(")[1].split(", ") for line in rows if line.startswith("\tROW(")]
+                lines = rows.readlines()
+            fields = [line.split("ROW(")[1].split(", ") for line in lines if line.startswith("\tROW(")]
             self.assertEqual(tuple(row[2].strip('"') for row in fields), names)
             if file == "dtypes.def":
                 self.assertEqual(tuple(int(row[6]) for row in fields), _names.DTYPE_BYTES)
+                formats = [line.split(", ")[2].strip('"') for line in lines if line.startswith("\tFORMAT(")]
+                self.assertEqual(tuple(formats), _names.FORMATS)
+
+    def test_numbers_that_nccl_lacks(self) -> None:
+        def body(me: Rank) -> bytes:
+            libshunt.numerics(me.comm, e4m3b15=True)
+            x, y = _nccl.Buffer(2), _nccl.Buffer(2)
+            x.write(bytes([0x78, 0x08]))  # 1 and 2 ** -14
+            y.write(bytes([0x68, 0x04]))  # 1/4 and 2 ** -15, as float8 e4m3b15
+            for at in x, y:
+                me.nccl.AllReduce(at.address, at.address, 2, 1, 0, me.comm, me.stream.handle)
+            op = libshunt.redop("sum", "float16", me.comm, accumulate="own")
+            me.nccl.AllReduce(x.address, y.address, 1, 6, op, me.comm, me.stream.handle)
+            me.stream.synchronize()
+            me.nccl.RedOpDestroy(op, me.comm)
+            with self.assertRaisesRegex(libshunt.Error, "want different numbers"):
+                libshunt.numerics(me.comm, accumulate=("own", "fp16")[me.rank])
+            with self.assertRaisesRegex(libshunt.Error, "float16 has no such numbers .*e4m3b15 stands for uint8"):
+                libshunt.redop("sum", "float16", me.comm, e4m3b15=True)
+            return x.read()
+
+        # The largest number is 1.875; 2 ** -13.
+        self.assertEqual(on_ranks(2, body), [bytes([0x7F, 0x10])] * 2)
 
     def test_algorithms(self) -> None:
         names = [row.name for row in libshunt.algorithms("allreduce")]

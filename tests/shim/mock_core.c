@@ -651,7 +651,12 @@ size_t shunt_comm_memory(struct shunt_comm *comm)
 	return 1000;
 }
 
-int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
+int shunt_comm_set_numerics(struct shunt_comm *comm, bool e4m3b15, int accumulate)
+{
+	return 0;
+}
+
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, struct shunt_plan_call *call)
 {
 	return -ENOSYS;
 }

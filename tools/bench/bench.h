@@ -69,6 +69,14 @@ struct bench_nccl {
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
 /* True: the library is Shunt, has looked for a real NCCL, and has found none. */
 bool bench_nccl_is_alone(const struct bench_nccl *nccl);
+/* The type that NCCL's functions take for a type or a format, and how to ask for a format: an operator. */
+ncclDataType_t bench_nccl_dtype(enum shunt_dtype dtype);
+/*
+ * Makes *redop_p an operator for elements of the format; RedOpDestroy ends it. Does nothing for NCCL's types.
+ * ncclInvalidUsage: the library has no formats.
+ */
+ncclResult_t bench_nccl_format(
+    const struct bench_nccl *nccl, ncclComm_t comm, enum shunt_dtype dtype, ncclRedOp_t *redop_p);
 /* 0, or -EIO after a message with library, call and cause. */
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
 

@@ -181,7 +181,7 @@ int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, i
 	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
 		/* Fresh data each time, the same on all ranks. */
 		uint64_t seed = r->o->seed +
-		    ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS +
+		    ((((t->bytes * SHUNT_NFORMATS + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS +
 		         (uint64_t)way) *
 		            RANKS_MAX_LIBS +
 		        (uint64_t)lib) *

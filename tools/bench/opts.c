@@ -90,8 +90,8 @@ static const struct option_row rows[] = {
 	    .help = "smallest size, bytes of the larger side (8)" },
 	{ "last", 'e', OPTION_SIZE, "SIZE", AT(last), 1, UINT64_MAX, .help = "largest size (64M)" },
 	{ "factor", 'f', OPTION_NUMBER, "N", AT(factor), 2, 1u << 30, .help = "from one size to the next (2)" },
-	{ "dtype", 'd', OPTION_WORDS, "LIST", AT(dtypes), .high = (1u << SHUNT_NDTYPES) - 1, .find = tool_dtype_find,
-	    .name_at = tool_dtype_at, .help = "data types, comma separated, or all (float32)" },
+	{ "dtype", 'd', OPTION_WORDS, "LIST", AT(dtypes), .high = (1u << SHUNT_NDTYPES) - 1, .find = tool_format_find,
+	    .name_at = tool_format_at, .help = "data types, comma separated, or all of NCCL's (float32)" },
 	{ "op", 'o', OPTION_WORDS, "LIST", AT(redops), .high = (1u << SHUNT_PREMUL) - 1, .name_at = redop_at,
 	    .help = "sum, prod, max, min, avg, or all (sum)" },
 	{ "root", 'R', OPTION_NUMBER, "N", AT(root), 0, RANKS_MAX - 1,
@@ -166,6 +166,8 @@ static int combination_check(struct bench_opts *o)
 		conflict = "--init does not go with --host, --rotate, --skew or registered buffers";
 	else if (o->first > o->last)
 		conflict = "the sizes must be 0 < --first <= --last";
+	else if (!o->coll->reduces && !(o->dtypes & ((1u << SHUNT_NDTYPES) - 1)))
+		conflict = "only what reduces tells such numbers from bytes: all_reduce, reduce_scatter, reduce";
 	if (conflict) {
 		tool_usage_error("%s", conflict);
 		return -1;

@@ -43,6 +43,7 @@ struct bench_rank {
 	struct tool_lib lib;
 	struct bench_nccl nccl[RANKS_MAX_LIBS];
 	ncclComm_t comm[RANKS_MAX_LIBS];
+	ncclRedOp_t format_op[RANKS_MAX_LIBS]; /* of a task whose elements NCCL does not have */
 	void *stream;
 	struct bench_buffers plain, own[RANKS_MAX_LIBS];     /* own: registered buffers of a library */
 	const struct bench_buffers *buffers[RANKS_MAX_LIBS]; /* buffers for each library's calls */

@@ -11,8 +11,8 @@ int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum b
 {
 	const struct bench_nccl *nccl = &r->nccl[lib];
 	struct bench_args a = { .count = t->count,
-		.dtype = (ncclDataType_t)t->dtype,
-		.redop = (ncclRedOp_t)t->redop,
+		.dtype = bench_nccl_dtype(t->dtype),
+		.redop = shunt_dtype_is_format(t->dtype) ? r->format_op[lib] : (ncclRedOp_t)t->redop,
 		.root = r->o->root,
 		.rank = r->rank,
 		.nranks = r->shared->launch.nranks,

@@ -281,6 +281,28 @@ static int samples_gather(struct bench_rank *r, enum bench_sample kind)
 	return err;
 }
 
+/* Operators for a format, which the communicators keep; or ends them. */
+static int formats_make(struct bench_rank *r, const struct bench_task *t, bool make)
+{
+	int err = 0;
+
+	for (int lib = 0; shunt_dtype_is_format(t->dtype) && !err && lib < r->o->ranks.nlibs; lib++) {
+		ncclRedOp_t op = (ncclRedOp_t)t->redop;
+		ncclResult_t result = make ? bench_nccl_format(&r->nccl[lib], r->comm[lib], t->dtype, &op) :
+		                             r->nccl[lib].RedOpDestroy(r->format_op[lib], r->comm[lib]);
+
+		if (make && result == ncclInvalidUsage) {
+			tool_error("%s reduces no %s: leave it out of -d, or the library out", r->nccl[lib].label,
+			    shunt_dtype_name(t->dtype));
+			return -EOPNOTSUPP;
+		}
+		err =
+		    bench_nccl_check(&r->nccl[lib], r->rank, make ? "shunt_redop_create" : "ncclRedOpDestroy", result);
+		r->format_op[lib] = op;
+	}
+	return err;
+}
+
 static int task_run(struct bench_rank *r, const struct bench_task *t)
 {
 	uint64_t wrong[BENCH_NWAYS][RANKS_MAX_LIBS] = { 0 }, all_wrong[RANKS_MAX][BENCH_NWAYS][RANKS_MAX_LIBS];
@@ -289,6 +311,7 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 	atomic_store(&r->progress->bytes, t->bytes);
 	bench_buffers_layout(r, t->bytes);
 	bench_path_begin(r);
+	err = formats_make(r, t, true);
 	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
 		for (int lib = 0; !err && lib < r->o->ranks.nlibs && bench_way_wanted(r->o, way); lib++)
 			err = bench_way_check(r, t, lib, way, &wrong[way][lib]);
@@ -296,6 +319,8 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 		err = r->o->guest->checked(r);
 	if (!err)
 		err = bench_task_time(r, t);
+	if (!err)
+		err = formats_make(r, t, false);
 	if (!err)
 		err = bench_allgather(r, wrong, sizeof(wrong), all_wrong);
 	for (int kind = 0; !err && kind < BENCH_NSAMPLES; kind++)
@@ -330,7 +355,7 @@ static int tasks_run(struct bench_rank *r)
 	int err = 0, nranks = r->shared->launch.nranks;
 	bool any = false;
 
-	for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++)
+	for (int dtype = 0; dtype < (o->coll->reduces ? SHUNT_NFORMATS : SHUNT_NDTYPES); dtype++)
 		for (int redop = 0; redop < SHUNT_NREDOPS; redop++) {
 			if (!(o->dtypes >> dtype & 1) || !((o->coll->reduces ? o->redops : 1u) >> redop & 1))
 				continue;

@@ -124,6 +124,34 @@ static int path_resolve(const char *spec, const struct tool_lib *lib, char path[
 	return 0;
 }
 
+ncclDataType_t bench_nccl_dtype(enum shunt_dtype dtype)
+{
+	enum shunt_dtype element = shunt_dtype_rows[dtype].element;
+
+	return element == SHUNT_F8E4M3B15 ? ncclUint8 : (ncclDataType_t)element;
+}
+
+ncclResult_t bench_nccl_format(
+    const struct bench_nccl *nccl, ncclComm_t comm, enum shunt_dtype dtype, ncclRedOp_t *redop_p)
+{
+	const struct shunt_dtype_row *row = &shunt_dtype_rows[dtype];
+	struct shunt_numerics numerics = { .size = sizeof(numerics),
+		.e4m3b15 = row->element == SHUNT_F8E4M3B15,
+		.accumulate = row->accumulator == SHUNT_F32 ? SHUNT_ACCUMULATE_FP32 :
+		    row->accumulator == row->element        ? SHUNT_ACCUMULATE_OWN :
+		                                              SHUNT_ACCUMULATE_FP16 };
+	__typeof__(shunt_redop_create) *create;
+	int redop;
+
+	if (!shunt_dtype_is_format(dtype))
+		return ncclSuccess;
+	create = (__typeof__(shunt_redop_create) *)dlsym(nccl->handle, "shunt_redop_create");
+	if (!create || create(comm, (int)*redop_p, (int)bench_nccl_dtype(dtype), &numerics, &redop))
+		return ncclInvalidUsage;
+	*redop_p = (ncclRedOp_t)redop;
+	return ncclSuccess;
+}
+
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib)
 {
 	int err = path_resolve(spec, lib, nccl->path);

@@ -13,7 +13,7 @@ static struct format format_of(enum shunt_dtype t)
 {
 	const struct shunt_dtype_row *row = &shunt_dtype_rows[t];
 
-	return (struct format){ row->exponent, row->mantissa, (1 << (row->exponent - 1)) - 1, !row->has_infinity };
+	return (struct format){ row->exponent, row->mantissa, row->bias, !row->has_infinity };
 }
 
 static uint64_t bits_of(const void *p, size_t bytes)
@@ -31,7 +31,7 @@ static double small_to_double(uint32_t x, enum shunt_dtype t)
 	uint32_t frac = x & ((1u << m) - 1);
 	double sign = x >> (e + m) & 1 ? -1 : 1;
 
-	if (exp == (1 << e) - 1) {
+	if (exp == (1 << e) - 1 && shunt_dtype_rows[t].element != SHUNT_F8E4M3B15) {
 		if (!f.finite)
 			return frac ? NAN : sign * INFINITY;
 		if (frac == (1u << m) - 1)
@@ -72,6 +72,25 @@ static uint32_t small_from_double(double v, enum shunt_dtype t)
 	return sign | (uint32_t)r;
 }
 
+/* e4m3b15, as MSCCL++ rounds: to float16, then to the nearest, ties away from zero, at most to 1.875. */
+static uint32_t b15_from_double(double v)
+{
+	uint32_t half = small_from_double(v, SHUNT_F16), sign = half >> 15 << 7;
+	double size = fabs(small_to_double(half & 0x7fff, SHUNT_F16)), unit;
+	int exp;
+
+	if (!(size < 1.875))
+		return sign | 0x7f;
+	frexp(size, &exp);
+	exp = size == 0 || exp - 1 < -14 ? -14 : exp - 1;
+	unit = ldexp(1, exp - 3);
+	size = floor(size / unit + 0.5) * unit;
+	for (uint32_t x = 0; x < 0x80; x++)
+		if (small_to_double(x, SHUNT_F8E4M3B15) == size)
+			return sign | x;
+	return sign | 0x7f;
+}
+
 double ref_to_double(const void *p, enum shunt_dtype t)
 {
 	size_t bytes = shunt_dtype_bytes[t];
@@ -79,7 +98,7 @@ double ref_to_double(const void *p, enum shunt_dtype t)
 	float f;
 	double d;
 
-	switch (t) {
+	switch (shunt_dtype_rows[t].element) {
 	case SHUNT_F32:
 		memcpy(&f, p, 4);
 		return f;
@@ -90,6 +109,7 @@ double ref_to_double(const void *p, enum shunt_dtype t)
 	case SHUNT_BF16:
 	case SHUNT_F8E4M3:
 	case SHUNT_F8E5M2:
+	case SHUNT_F8E4M3B15:
 		return small_to_double((uint32_t)x, t);
 	case SHUNT_I8:
 		return (int8_t)x;
@@ -107,7 +127,7 @@ void ref_from_double(void *p, enum shunt_dtype t, double v)
 	float f = (float)v;
 	uint64_t x;
 
-	switch (t) {
+	switch (shunt_dtype_rows[t].element) {
 	case SHUNT_F32:
 		memcpy(p, &f, 4);
 		return;
@@ -119,6 +139,9 @@ void ref_from_double(void *p, enum shunt_dtype t, double v)
 	case SHUNT_F8E4M3:
 	case SHUNT_F8E5M2:
 		x = small_from_double(v, t);
+		break;
+	case SHUNT_F8E4M3B15:
+		x = b15_from_double(v);
 		break;
 	default:
 		x = v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
@@ -146,7 +169,8 @@ void ref_fill(void *buf, size_t count, enum shunt_dtype t, uint64_t *seed)
 		if (!shunt_dtype_is_float(t))
 			memcpy((char *)buf + i * bytes, &x, bytes);
 		else
-			ref_from_double((char *)buf + i * bytes, t, ((double)(int64_t)x / 9.3e18) * 4);
+			ref_from_double((char *)buf + i * bytes, t,
+			    (double)(int64_t)x / 9.3e18 * (shunt_dtype_rows[t].element == SHUNT_F8E4M3B15 ? 0.9 : 4));
 	}
 }
 
@@ -188,7 +212,7 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 
 /*
  * In double, with a rounding to float after each step where the accumulator is fp32: for sums and products of two
- * floats the result is that of fp32.
+ * floats the result is that of fp32. Formats round to their accumulator then.
  */
 static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shunt_redop op)
 {
@@ -203,6 +227,12 @@ static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shun
 			v = op == SHUNT_PROD ? v * x[r] : v + x[r];
 		if (t != SHUNT_F64)
 			v = (float)v;
+		if (shunt_dtype_is_format(t)) {
+			char rounded[8];
+
+			ref_from_double(rounded, shunt_dtype_rows[t].accumulator, v);
+			v = ref_to_double(rounded, shunt_dtype_rows[t].accumulator);
+		}
 	}
 	return v;
 }

@@ -55,6 +55,9 @@ int tool_parse_minutes(const char *text, double *minutes_p);
 int tool_dtype_find(const char *name);
 /* NCCL's name of a data type; NULL: there are no more. */
 const char *tool_dtype_at(int i);
+/* The same of types and formats. */
+int tool_format_find(const char *name);
+const char *tool_format_at(int i);
 /* Stores the reason why a value is refused; returns err. */
 int tool_refuse(int err, const char *text, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /*
@@ -73,8 +76,8 @@ void tool_escape(const char *text, FILE *out);
 
 /*
  * A file that appears at once as a whole: `out` is a temporary file in the same directory, which then gets the name. A
- * path that is a link or no regular file, such as /dev/stdout or a pipe, is written in place. All functions return 0, or -errno
- * after an error message.
+ * path that is a link or no regular file, such as /dev/stdout or a pipe, is written in place. All functions return 0,
+ * or -errno after an error message.
  */
 struct tool_file {
 	FILE *out;

@@ -96,6 +96,19 @@ int tool_parse_minutes(const char *text, double *minutes_p)
 	return 0;
 }
 
+static int find_below(const char *name, int n)
+{
+	const char *names[SHUNT_NFORMATS], *aliases[SHUNT_NFORMATS];
+	int alias;
+
+	for (int i = 0; i < n; i++) {
+		names[i] = shunt_dtype_rows[i].name;
+		aliases[i] = *shunt_dtype_rows[i].alias ? shunt_dtype_rows[i].alias : NULL;
+	}
+	alias = tool_lookup(name, aliases, n);
+	return alias >= 0 ? alias : tool_lookup(name, names, n);
+}
+
 const char *tool_dtype_at(int i)
 {
 	return i < SHUNT_NDTYPES ? shunt_dtype_rows[i].name : NULL;
@@ -103,15 +116,17 @@ const char *tool_dtype_at(int i)
 
 int tool_dtype_find(const char *name)
 {
-	const char *names[SHUNT_NDTYPES], *aliases[SHUNT_NDTYPES];
-	int alias;
+	return find_below(name, SHUNT_NDTYPES);
+}
 
-	for (int i = 0; i < SHUNT_NDTYPES; i++) {
-		names[i] = shunt_dtype_rows[i].name;
-		aliases[i] = *shunt_dtype_rows[i].alias ? shunt_dtype_rows[i].alias : NULL;
-	}
-	alias = tool_lookup(name, aliases, SHUNT_NDTYPES);
-	return alias >= 0 ? alias : tool_lookup(name, names, SHUNT_NDTYPES);
+const char *tool_format_at(int i)
+{
+	return i < SHUNT_NFORMATS ? shunt_dtype_rows[i].name : NULL;
+}
+
+int tool_format_find(const char *name)
+{
+	return find_below(name, SHUNT_NFORMATS);
 }
 
 int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p)

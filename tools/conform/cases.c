@@ -7,6 +7,7 @@
 
 #define BIT(x) (1u << (x))
 #define ALL_TYPES (BIT(SHUNT_NDTYPES) - 1)
+#define FORMATS (BIT(SHUNT_NFORMATS) - BIT(SHUNT_NDTYPES))
 #define ALL_OPS (BIT(SHUNT_NREDOPS) - 1)
 #define COLL(x) BIT(BENCH_COLL_##x)
 /* Sets of calls: bits of enum bench_coll_id, of the kinds in a set of kinds. */
@@ -39,6 +40,8 @@ static const struct sweep {
 	bool scalar_on_device;
 } sweeps[] = {
 	{ "types", .colls = ALL_COLLS, .dtypes = ALL_TYPES, .redops = ALL_OPS, .places = BIT(CONFORM_OUT),
+	    .counts = (const size_t[]){ 1000, ~0ul } },
+	{ "formats", .colls = REDUCING, .dtypes = FORMATS, .redops = ALL_OPS, .places = BIT(CONFORM_OUT),
 	    .counts = (const size_t[]){ 1000, ~0ul } },
 	{ "counts", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_U8) | BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM),
 	    .places = ALL_PLACES, .counts = (const size_t[]){ 0, 1, 2, 3, 15, 255, 257, 4097, 65537, ~0ul } },
@@ -208,7 +211,7 @@ static void places_add(struct conform_list *list, const struct sweep *s, struct 
 static void sweep_add(struct conform_list *list, const struct sweep *s)
 {
 	for (int coll = 0; coll < BENCH_NCOLLS; coll++)
-		for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++)
+		for (int dtype = 0; dtype < SHUNT_NFORMATS; dtype++)
 			for (int redop = 0; redop < SHUNT_NREDOPS; redop++) {
 				unsigned redops = bench_colls[coll].reduces ? s->redops : BIT(SHUNT_SUM);
 

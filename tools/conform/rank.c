@@ -162,6 +162,8 @@ static const char *step_lacks(const struct conform_side *side, const struct conf
 		return NULL;
 	if (side->lacks >> step->coll & 1)
 		return coll->name;
+	if (shunt_dtype_is_format(step->dtype) && !dlsym(n->handle, "shunt_redop_create"))
+		return "formats";
 	if (coll->reduces && step->redop == SHUNT_PREMUL && (!n->RedOpCreatePreMulSum || !n->RedOpDestroy))
 		return "PreMulSum";
 	/* NCCL 2.28 has no such kernel, and says that the argument is invalid. */
@@ -230,13 +232,14 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 {
 	const struct bench_coll *coll = &bench_colls[step->coll];
 	struct bench_args a = { .count = step->count,
-		.dtype = (ncclDataType_t)step->dtype,
+		.dtype = bench_nccl_dtype(step->dtype),
 		.redop = (ncclRedOp_t)step->redop,
 		.root = step->root,
 		.comm = s->comm[step->comm],
 		.stream = r->stream[step->stream] };
-	bool made = coll->reduces && step->redop == SHUNT_PREMUL;
+	bool made = coll->reduces && step->redop == SHUNT_PREMUL, format = shunt_dtype_is_format(step->dtype);
 	ncclResult_t result, end;
+	ncclRedOp_t base;
 	ncclCollConfig_t config;
 	uint64_t scalar;
 
@@ -253,6 +256,10 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 		if (result)
 			return result;
 	}
+	base = a.redop;
+	result = bench_nccl_format(&s->nccl, a.comm, step->dtype, &a.redop);
+	if (result)
+		return result;
 	if (step->config == CONFORM_CONFIG_NONE) {
 		result = coll->call(&s->nccl, &a);
 	} else {
@@ -263,11 +270,13 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 		result = coll->configured(&s->nccl, &a);
 		memset(&config, 0xff, sizeof(config));
 	}
-	if (made) { /* at once, as torch does; earlier calls keep the operator */
+	if (format) { /* at once, as torch does; earlier calls keep the operator */
 		end = s->nccl.RedOpDestroy(a.redop, a.comm);
-
-		if (!result)
-			result = end;
+		result = result ? result : end;
+	}
+	if (made) {
+		end = s->nccl.RedOpDestroy(base, a.comm);
+		result = result ? result : end;
 	}
 	return result;
 }

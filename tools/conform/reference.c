@@ -17,7 +17,7 @@ static int mantissa_of(enum shunt_dtype dtype)
 /* The exponent of the smallest subnormal; 0 for integers. */
 static int tiny_of(enum shunt_dtype dtype)
 {
-	return shunt_dtype_is_float(dtype) ? 2 - (1 << (shunt_dtype_rows[dtype].exponent - 1)) - mantissa_of(dtype) : 0;
+	return shunt_dtype_is_float(dtype) ? 1 - shunt_dtype_rows[dtype].bias - mantissa_of(dtype) : 0;
 }
 
 static bool is_p2p(const struct conform_step *s)

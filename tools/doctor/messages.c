@@ -16,7 +16,7 @@ static const struct dump_op *message_find(const struct dump_comm *c, const char 
 
 static uint64_t op_bytes(const struct dump_op *op)
 {
-	for (int d = 0; d < SHUNT_NDTYPES; d++)
+	for (int d = 0; d < SHUNT_NFORMATS; d++)
 		if (!strcmp(op->dtype, shunt_dtype_name((enum shunt_dtype)d)))
 			return op->count * shunt_dtype_bytes[d];
 	return op->count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The kernel of an algorithm for a type and an operator, and what the launch tells it about them. */
 #include "algos/algos.h"
+#include "kernels/formats.h"
 
 /* Each unsigned type is behind the signed one. */
 static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
@@ -34,6 +35,8 @@ unsigned shunt_algo_kernel(
 
 	enum shunt_kop op = kops[redop];
 
+	if (shunt_dtype_is_format(dtype))
+		return SHUNT_KERNEL(algo->shapes[2], 0, shunt_kernel_type(dtype));
 	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op,
 	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
@@ -59,6 +62,8 @@ void shunt_algo_set_kernel(struct shunt_decision *decision, const struct shunt_c
 	default:
 		break;
 	}
+	if (shunt_dtype_is_format(coll->dtype))
+		decision->flags |= shunt_format_flags(coll->dtype) | kops[coll->redop] * SHUNT_K_OPERATOR;
 }
 
 void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll)

@@ -175,6 +175,23 @@ static const struct shunt_algo *choose_algo(
 	return row->algo;
 }
 
+/* The algorithm that has kernels for formats, if `algo` has none. algo NULL: NCCL would get the call, and must not. */
+static const struct shunt_algo *format_algo(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, const struct shunt_algo *algo)
+{
+	if (algo && (algo->over_islands || algo->shapes[2] == SHUNT_SHAPE_simple8))
+		return algo;
+	if (!shunt_topology_is_split(sel_key->topology))
+		return sel_key->nranks == 1 ? algo : shunt_algo_find(kind, "simple");
+	return most_over_islands(kind) && shunt_topology_is_regular(sel_key->topology) ? shunt_algo_over_islands(kind) :
+	                                                                                 NULL;
+}
+
+static bool has_format(const struct shunt_coll *coll)
+{
+	return __builtin_expect(shunt_dtype_is_format(coll->dtype), false);
+}
+
 bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
 	const struct shunt_sel_key *sel_key = sel->key;
@@ -194,6 +211,8 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 		decision->algo = choose_algo(sel, coll, &decision->geometry, &reason);
 		decision->reason = (uint8_t)reason;
 	}
+	if (has_format(coll))
+		decision->algo = format_algo(sel_key, coll->kind, decision->algo);
 	if (!decision->algo)
 		return false;
 	decision->reason = SHUNT_REASON_NONE;
@@ -206,7 +225,7 @@ bool shunt_select_path(const struct shunt_sel *sel, const struct shunt_coll *col
 {
 	if (!path->algo || !holds(sel, coll, path->algo))
 		return false;
-	decision->algo = path->algo;
+	decision->algo = has_format(coll) ? format_algo(sel->key, coll->kind, path->algo) : path->algo;
 	decision->geometry = path->geometry;
 	decision->reason = SHUNT_REASON_NONE;
 	shunt_algo_set_kernel(decision, coll, sel->key->nranks);

@@ -555,7 +555,7 @@ static int launch_named(struct shunt_comm *comm, struct shunt_comm_exec *exec, c
 	return err;
 }
 
-int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call)
+int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, struct shunt_plan_call *call)
 {
 	const struct shunt_plan *plan = NULL;
 	struct shunt_comm_exec *exec = NULL;

@@ -158,21 +158,25 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 }
 
 const struct shunt_plan *shunt_comm_plans_find(
-    const struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p)
+    const struct shunt_comm *comm, const char *name, struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p)
 {
+	int format = shunt_format_of(call->dtype, comm->e4m3b15, comm->accumulate);
 	const struct shunt_plan *plan;
 
 	*err_p = -ENOENT;
 	for (size_t i = 0; comm->plans.set && (plan = shunt_plan_set_at(comm->plans.set, i)); i++) {
 		bool received = shunt_plan_gathers(plan->collective) || !call->send_bytes;
+		enum shunt_dtype dtype = plan->redops && format >= 0 ? (enum shunt_dtype)format : call->dtype;
 
 		if (strcmp(plan->name, name))
 			continue;
 		*err_p = -EINVAL;
 		*bytes_p = received ? call->recv_bytes : call->send_bytes;
-		if ((plan->dtypes >> call->dtype & 1) && (!plan->redops || plan->redops == 1u << call->redop) &&
-		    *bytes_p >= plan->min_bytes && *bytes_p <= plan->max_bytes)
+		if ((plan->dtypes >> dtype & 1) && (!plan->redops || plan->redops == 1u << call->redop) &&
+		    *bytes_p >= plan->min_bytes && *bytes_p <= plan->max_bytes) {
+			call->dtype = dtype;
 			return plan;
+		}
 	}
 	return NULL;
 }

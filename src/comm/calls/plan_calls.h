@@ -65,7 +65,7 @@ int shunt_comm_plans_work(struct shunt_comm *comm, const struct shunt_coll *coll
     const struct shunt_kargs *base, struct shunt_work *work, bool *symmem_p);
 /* The plan of this name that takes the call, and the call's bytes; NULL and the error. */
 const struct shunt_plan *shunt_comm_plans_find(
-    const struct shunt_comm *comm, const char *name, const struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p);
+    const struct shunt_comm *comm, const char *name, struct shunt_plan_call *call, uint64_t *bytes_p, int *err_p);
 /* shunt_comm_plans_prepare for that plan. */
 int shunt_comm_plans_prepare_named(
     struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, struct shunt_comm_exec **exec_p);

@@ -72,6 +72,8 @@ struct shunt_comm {
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
 	unsigned checks; /* SHUNT_CHECK */
+	bool e4m3b15;    /* of struct shunt_numerics */
+	int accumulate;  /* likewise, never the default */
 	struct shunt_check_count check;
 
 	/*

@@ -154,7 +154,7 @@ static void put_operation(
     struct writer *writer, const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot)
 {
 	const struct shunt_progress *progress = snapshot->ctrl ? &snapshot->ctrl->progress : NULL;
-	bool known = (unsigned)op->dtype < SHUNT_NDTYPES;
+	bool known = (unsigned)op->dtype < SHUNT_NFORMATS;
 	struct shunt_json_writer *w = &writer->json;
 	char stream[32];
 

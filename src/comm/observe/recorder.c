@@ -311,7 +311,7 @@ uint64_t shunt_recorder_add_named(
     struct shunt_recorder *rec, const char *name, uint64_t count, const void *stream, bool captured)
 {
 	struct shunt_coll call = {
-		.kind = SHUNT_NKINDS, .dtype = SHUNT_NDTYPES, .count = count, .stream = (void *)stream
+		.kind = SHUNT_NKINDS, .dtype = SHUNT_NFORMATS, .count = count, .stream = (void *)stream
 	};
 
 	return shunt_recorder_add(rec, &call, name, 0, captured);

@@ -195,6 +195,8 @@ template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_one(struct plan_run *
 	uint64_t units, n = plan_block_share_whole(r, op, &units);
 	uint32_t redop = op->redop;
 
+	PLAN_OPERATOR(redop, r);
+
 	GPU_ROLL for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
 		struct gpu_v16 mine[PIECES], v[PIECES];
 
@@ -205,9 +207,9 @@ template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_one(struct plan_run *
 		{
 			struct plan_acc<T, HOT> acc;
 
-			acc.start(v[k]);
+			acc.start(v[k], redop);
 			acc.add(mine[k], redop);
-			v[k] = acc.result();
+			v[k] = acc.result(redop);
 		}
 		plan_store(plan_addr(r, d[0], units, false), first, n, v);
 		plan_ll_store_all(r, d, 1, op->ndst, units, first, n, v);
@@ -221,6 +223,8 @@ template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_many(struct plan_run 
 	const struct shunt_prog_addr *s = (const struct shunt_prog_addr *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_block_share_whole(r, op, &units);
 	uint32_t nsrc = op->nsrc, redop = op->redop;
+
+	PLAN_OPERATOR(redop, r);
 
 	GPU_ROLL for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
 		struct gpu_v16 mine = gpu_ld16_stream(plan_addr(r, s[0], units, false) + i * 16), v[PIECES];
@@ -240,7 +244,7 @@ template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_many(struct plan_run 
 			plan_reduce_packs<PIECES>(&acc, q, want, v, redop);
 		}
 		acc.add(mine, redop);
-		v[0] = acc.result();
+		v[0] = acc.result(redop);
 		gpu_st16_stream(plan_addr(r, d[0], units, false) + i * 16, v[0]);
 		plan_ll_store_all(r, d, 1, op->ndst, units, i, i + 1, v);
 	}

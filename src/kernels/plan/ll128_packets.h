@@ -208,6 +208,8 @@ GPU_FN bool plan_ll128_reduce_as(struct plan_run *r, const struct plan_now &now,
 	struct shunt_prog_share share = plan_ll128_share(op);
 	uint32_t nsrc = ALL ? P + 1 : op->nsrc, ndst = op->ndst, redop = op->redop;
 
+	PLAN_OPERATOR(redop, r);
+
 	GPU_ROLL for (uint32_t u = gpu_tid() / 32; u < share.nslots; u += gpu_ntid() / 32) {
 		struct ll128_part part = ll128_part(u, share);
 		struct gpu_v16 mine = ll128_part_load(ll128_data_at(now, s[0], u), part), v[P];
@@ -233,7 +235,7 @@ GPU_FN bool plan_ll128_reduce_as(struct plan_run *r, const struct plan_now &now,
 			plan_reduce_packs<P>(&acc, q, want, v, redop);
 		}
 		acc.add(mine, redop);
-		v[0] = acc.result();
+		v[0] = acc.result(redop);
 		GPU_ROLL for (uint32_t k = 1; k < ndst; k += P) {
 			GPU_UNROLL for (uint32_t j = 0; j < P; j++)
 				p[j] = ll128_slot_at(now, d[k + j < ndst ? k + j : k], u);

@@ -27,6 +27,8 @@ GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op 
 	uint64_t units, n = plan_block_share(r, op, w, &units);
 	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
 
+	PLAN_OPERATOR(redop, r);
+
 	GPU_ROLL for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
 		struct plan_acc<T, HOT> acc = {
 		};
@@ -41,12 +43,12 @@ GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op 
 				break;
 			GPU_UNROLL for (uint32_t k = 0; k < 4; k++)
 				if (first + k == 0)
-					acc.start(v[0]);
+					acc.start(v[0], redop);
 				else if (first + k < nsrc)
 					acc.add(v[k], redop);
 		}
 		if (nsrc > 1)
-			v[0] = acc.result();
+			v[0] = acc.result(redop);
 		GPU_ROLL for (uint32_t k = 0; k < ndst; k++)
 			gpu_st16(plan_addr(r, d[k], units, false) + i * 16, v[0]);
 	}

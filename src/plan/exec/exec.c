@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "transport/symm/symm.h"
-#include "kernels/kernel_list.h"
+#include "kernels/formats.h"
 #include "plan/compile/program.h"
 
 /* Devices round allocations up to this anyway. */
@@ -546,6 +546,7 @@ int shunt_plan_exec_work(struct shunt_plan_exec *e, const struct shunt_plan_call
 	for (int i = 0; i < 2; i++)
 		exact &= (!p->merged && !p->used[i]) || a->part_bytes[i] == head->chunks[i] * chunk;
 	operator_flags(plan, call, &a->k);
+	a->k.flags |= shunt_format_flags(call->dtype);
 	choose_direct(e, call, exact, a);
 	choose_memory(e, call, exact, chunk, a);
 	for (int i = 0; i < 2; i++)
@@ -553,7 +554,7 @@ int shunt_plan_exec_work(struct shunt_plan_exec *e, const struct shunt_plan_call
 			a->buffer[i] = copy;
 			copy += p->extent[i] * chunk;
 		}
-	work->kernel = SHUNT_KERNEL(shape, 0, call->dtype);
+	work->kernel = SHUNT_KERNEL(shape, 0, shunt_kernel_type(call->dtype));
 	work->blocks = p->nblocks;
 	work->threads = block_threads(e);
 	work->cluster = work->shared = 0;

@@ -221,21 +221,22 @@ static bool load_extras(struct loader *l, const json_t *root, struct shunt_plan 
 	plan->ranks_per_node = (uint32_t)ranks_per_node;
 	plan->priority = (int32_t)priority;
 	plan->automatic = automatic;
-	plan->dtypes = dtypes ? 0 : (1u << SHUNT_NDTYPES) - 1;
+	plan->dtypes = dtypes ? 0 : (1u << SHUNT_NFORMATS) - 1;
 	for (uint32_t i = 0; i < n; i++) {
 		const json_t *word = json_array_get(dtypes, i);
 		int d = 0;
 
-		while (d < SHUNT_NDTYPES &&
+		while (d < SHUNT_NFORMATS &&
 		    (!json_is_string(word) || strcmp(json_string_value(word), shunt_dtype_name(d))))
 			d++;
-		if (d == SHUNT_NDTYPES) {
+		if (d == SHUNT_NFORMATS) {
 			shunt_json_fail(&l->log->json, EINVAL,
 			    "dtypes[%u] is %s, expected the name of a type such as \"float16\"", i,
 			    json_is_string(word) ? shunt_json_quote(json_string_value(word)).text : "no string");
 			return false;
 		}
-		plan->dtypes |= 1u << d;
+		/* A type stands for all its accumulators. */
+		plan->dtypes |= shunt_dtypes_with_formats(1u << d);
 	}
 	if (!plan->dtypes)
 		shunt_json_fail(&l->log->json, EINVAL, "dtypes is empty, expected at least one type");

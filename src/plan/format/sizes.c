@@ -84,7 +84,7 @@ bool shunt_plan_message_bytes(
 {
 	uint64_t bytes;
 
-	if (nranks < 1 || (unsigned)dtype >= SHUNT_NDTYPES ||
+	if (nranks < 1 || (unsigned)dtype >= SHUNT_NFORMATS ||
 	    __builtin_mul_overflow(count, shunt_dtype_bytes[dtype], &bytes) ||
 	    __builtin_mul_overflow(bytes, message_parts(collective, nranks), &bytes))
 		return false;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
@@ -16,6 +17,51 @@ SHUNT_DTYPE_LIST(SAME_TYPE, )
 SHUNT_REDOP_LIST(SAME_OP)
 #undef SAME_TYPE
 #undef SAME_OP
+
+bool shunt_call_resolve_numbers(struct shunt_entry *e, struct shunt_coll_call *call)
+{
+	struct shunt_coll *c = &call->coll;
+	struct shunt_user_op user = { .base = call->op, .redop = c->redop };
+	bool e4m3b15 = e->e4m3b15;
+	int accumulate = e->accumulate, format;
+
+	if (!shunt_kind_reduces(c->kind))
+		return true;
+	if (call->op >= ncclNumOps) {
+		if (!shunt_entry_op_find(e, call->op, &user) || user.dtype != call->dtype)
+			return false;
+		c->scalar = user.scalar;
+		c->scalar_on_device = user.on_device;
+	}
+	if (user.own) {
+		e4m3b15 = user.e4m3b15;
+		accumulate = user.accumulate ? user.accumulate : accumulate;
+	}
+	c->redop = user.redop;
+	call->op = user.base;
+	/* One rank has nothing to accumulate: unless it scales, NCCL may copy. An extremum rounds nothing. */
+	if (shunt_comm_nranks(e->comm) == 1 && c->redop != SHUNT_PREMUL)
+		return true;
+	if (c->redop == SHUNT_MAX || c->redop == SHUNT_MIN)
+		accumulate = SHUNT_ACCUMULATE_FP32;
+	format = shunt_format_of(c->dtype, e4m3b15, accumulate);
+	if (format < 0) /* the communicator's accumulator is none of this type */
+		format = shunt_format_of(c->dtype, e4m3b15, SHUNT_ACCUMULATE_FP32);
+	c->dtype = (enum shunt_dtype)format;
+	if (shunt_dtype_is_format(c->dtype))
+		call->dtype = (ncclDataType_t)INT_MAX;
+	return true;
+}
+
+ncclResult_t shunt_call_forward_failed(const struct shunt_coll *c, ncclResult_t result)
+{
+	if (shunt_dtype_is_format(c->dtype))
+		shunt_warn(
+		    "%s of %zu %s, %s: only Shunt's kernels do this, which do not run here (NCCL_DEBUG=INFO has the "
+		    "reason), and NCCL has no such numbers; use what NCCL has, or shunt_comm_numerics",
+		    shunt_kind_name(c->kind), c->count, shunt_dtype_name(c->dtype), shunt_redop_name(c->redop));
+	return result;
+}
 
 /* The first of the names in a list, separated by commas, that is one of our algorithms; NULL: none is. */
 static const struct shunt_algo *named_algo(enum shunt_kind kind, const char *list)

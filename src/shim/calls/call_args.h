@@ -5,13 +5,17 @@
 #include "shim/calls/coll_call.h"
 
 /*
+ * The rest of shunt_call_resolve, for operators that the program created, and for communicators whose reductions have
+ * numbers of their own. A call that NCCL must not get has a type for NCCL that NCCL refuses.
+ */
+__attribute__((cold)) bool shunt_call_resolve_numbers(struct shunt_entry *e, struct shunt_coll_call *call);
+/*
  * Fills in type, operator and scalar. False: NCCL or the communicator does not know the type, operator or root. op of a
  * collective that does not reduce is ncclSum.
  */
 static inline bool shunt_call_resolve(struct shunt_entry *e, struct shunt_coll_call *call)
 {
 	struct shunt_coll *c = &call->coll;
-	struct shunt_user_op user;
 
 	if ((unsigned)call->dtype >= SHUNT_NDTYPES || (int)call->op < 0)
 		return false;
@@ -19,14 +23,7 @@ static inline bool shunt_call_resolve(struct shunt_entry *e, struct shunt_coll_c
 		return false;
 	c->dtype = (enum shunt_dtype)call->dtype;
 	c->redop = (enum shunt_redop)call->op;
-	if (call->op < ncclNumOps)
-		return true;
-	if (!shunt_entry_op_find(e, call->op, &user) || user.dtype != call->dtype)
-		return false;
-	c->redop = SHUNT_PREMUL;
-	c->scalar = user.scalar;
-	c->scalar_on_device = user.on_device;
-	return true;
+	return (int)call->op < e->plain_ops || shunt_call_resolve_numbers(e, call);
 }
 
 /*
@@ -76,6 +73,8 @@ enum shunt_config_outcome shunt_call_apply_config(struct shunt_coll_call *call);
 ncclResult_t shunt_call_refuse(const struct shunt_coll_call *call, const char *reason);
 /* The same for a call that shunt_call_resolve() does not know. */
 ncclResult_t shunt_call_refuse_types(struct shunt_entry *entry, const struct shunt_coll_call *call);
+/* For a call that the real NCCL refused: says so if it had to, because of its numbers. Returns the result. */
+__attribute__((cold)) ncclResult_t shunt_call_forward_failed(const struct shunt_coll *coll, ncclResult_t result);
 /* For a call that our kernels declined, where there is no real NCCL. */
 ncclResult_t shunt_call_declined(struct shunt_entry *entry, const struct shunt_coll *coll, enum shunt_reason reason);
 #endif

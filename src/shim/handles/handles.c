@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/config.h"
 #include "base/inet/socket.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -185,6 +186,13 @@ static struct shunt_comm *create_comm(const struct shunt_comm_desc *desc, const 
 	return shunt_comm_create(&d, &comm) ? NULL : comm;
 }
 
+void shunt_entry_set_numerics(struct shunt_entry *e, bool e4m3b15, int accumulate)
+{
+	e->e4m3b15 = e4m3b15;
+	e->accumulate = accumulate;
+	e->plain_ops = e4m3b15 || accumulate != SHUNT_ACCUMULATE_FP32 ? 0 : ncclNumOps;
+}
+
 struct shunt_entry *shunt_entry_create(
     const struct shunt_comm_desc *desc, const struct shunt_comm_config *config, struct shunt_standalone_comm *scomm)
 {
@@ -202,6 +210,8 @@ struct shunt_entry *shunt_entry_create(
 	e->forward_reason = desc->forward_reason;
 	e->config = *config;
 	e->splits = e->grows = 0;
+	e->own_ops = 0;
+	shunt_entry_set_numerics(e, false, shunt_config()->accumulate);
 	e->ops = NULL;
 	e->nops = 0;
 	e->sets = NULL;
@@ -368,7 +378,9 @@ size_t shunt_entry_list(ncclComm_t *handles, size_t cap)
 struct shunt_user_op shunt_user_op_describe(
     ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
 {
-	struct shunt_user_op user = { .op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice };
+	struct shunt_user_op user = {
+		.op = op, .base = op, .redop = SHUNT_PREMUL, .dtype = dtype, .on_device = residence == ncclScalarDevice
+	};
 
 	if (user.on_device)
 		user.scalar = (uintptr_t)scalar;

@@ -18,9 +18,17 @@
 #include "shim/nccl/abi.h"
 #include "transport/rendezvous/bootstrap_group.h"
 
+/* Of shunt_redop_create; NCCL's operators, and those of ncclRedOpCreatePreMulSum, have smaller numbers. */
+#define SHUNT_FIRST_OWN_OP 0x60000000
+
 /* An operator that the program created. */
 struct shunt_user_op {
 	ncclRedOp_t op;
+	ncclRedOp_t base; /* the operator for NCCL, if Shunt's numbers are NCCL's */
+	enum shunt_redop redop;
+	bool own; /* of shunt_redop_create: with the next two, of struct shunt_numerics */
+	bool e4m3b15;
+	int accumulate;
 	ncclDataType_t dtype;
 	bool on_device;
 	uint64_t scalar; /* bits in dtype, or a device address */
@@ -55,6 +63,14 @@ struct shunt_entry {
 	unsigned process_generation; /* shunt_process_generation() at its creation */
 	/* Numbers of children and of expert parallel groups so far, the same on all ranks. */
 	unsigned splits, grows, ep_groups;
+	/*
+	 * Operators below this number mean what they mean to NCCL: ncclNumOps, or 0 for a communicator whose reductions
+	 * have other numbers, which follow, of struct shunt_numerics.
+	 */
+	int plain_ops;
+	bool e4m3b15;
+	int accumulate;
+	unsigned own_ops; /* numbers given by shunt_redop_create so far */
 	struct shunt_life life;
 	struct shunt_mutex lock; /* of the members below, and for shunt_attach_ready */
 	struct shunt_user_op *ops;
@@ -102,6 +118,8 @@ void shunt_entry_put_async(struct shunt_entry *entry);
 /* A host scalar is read now, a device scalar whenever a kernel runs. dtype: one that exists. */
 struct shunt_user_op shunt_user_op_describe(
     ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence);
+/* Fields of struct shunt_numerics, accumulate never the default. */
+void shunt_entry_set_numerics(struct shunt_entry *entry, bool e4m3b15, int accumulate);
 int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
 bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);

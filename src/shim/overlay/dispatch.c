@@ -17,7 +17,7 @@ static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt
 
 	shunt_entry_put(e); /* not held in the real call, which may last until another thread aborts the communicator */
 	result = shunt_forward(call);
-	return result == ncclSuccess ? result : shunt_group_result(result);
+	return result == ncclSuccess ? result : shunt_group_result(shunt_call_forward_failed(&call->coll, result));
 }
 
 /*

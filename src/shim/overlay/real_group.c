@@ -10,6 +10,7 @@
 #include "shim/overlay/real_group.h"
 #include "shim/overlay/overlay.h"
 #include "shim/overlay/pending_child.h"
+#include "shim/calls/call_args.h"
 #include "shim/calls/thread.h"
 
 /* From now on no call opens the real group. True: a call has opened it, and it must be closed. */
@@ -148,7 +149,7 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 			shunt_group_forwarded_p2p(g, call->comm);
 		result = shunt_forward(call);
 		if (result != ncclSuccess && result != ncclInProgress)
-			return result;
+			return shunt_call_forward_failed(&call->coll, result);
 	}
 	return ncclSuccess;
 }

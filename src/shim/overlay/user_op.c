@@ -41,6 +41,8 @@ ncclResult_t shunt_overlay_redop_destroy(ncclRedOp_t op, ncclComm_t comm)
 	bool known = e && shunt_entry_op_remove(e, op);
 
 	shunt_entry_put(e);
+	if ((int)op >= SHUNT_FIRST_OWN_OP && known)
+		return ncclSuccess; /* NCCL does not know it */
 	/* A recorded call may still have to be forwarded with this operator. */
 	if (known && group && shunt_group_defer_op_destroy(group, op, comm))
 		return ncclSuccess;
