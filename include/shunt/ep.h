@@ -5,8 +5,9 @@
  * Expert parallel: dispatch sends each token to the ranks that have its experts, combine brings the results back and
  * adds them. docs/ep.md has an example.
  *
- * A group is made by all its ranks, on one device each, of one host. Expert e is on rank e / (experts / nranks). All
- * ranks make the same calls on a group in the same order, with the values alike that are marked (=).
+ * A group is made by all its ranks, on one device each, of one host or several: at most 8 of a host, and 64 in all.
+ * Expert e is on rank e / (experts / nranks). All ranks make the same calls on a group in the same order, with the
+ * values alike that are marked (=).
  *
  * Threads   Any thread may call at any time. Calls on one group take turns, and their order on the device is that in
  *           which they took them, on whichever streams.
@@ -27,7 +28,7 @@
  *                 thread is inside ncclGroupStart
  *   -EDEADLK      a third low latency call of its kind, before the first was received; or a ninth notify, before the
  *                 counts of the first were asked for. Nothing was enqueued
- *   -EOPNOTSUPP   at create: the ranks are not joined by NVLink, are on several hosts, or are more than 8
+ *   -EOPNOTSUPP   at create: the ranks of a host are not joined by NVLink, or there are more than 8 of a host or 64
  *   -ENODEV, -ENOMEM, -EIO
  *   -EOWNERDEAD, -ETIMEDOUT, -ECANCELED, -EOVERFLOW, -EPROTO, -EINVAL, -EDEADLK
  *                 the group is broken, as shunt_ep_error() says: a rank died or did not come in time, the group was
@@ -71,8 +72,12 @@ struct shunt_ep_shape {
 	int32_t element_bytes; /* of its widest form; low latency calls need 2 */
 	int32_t ll_tokens;     /* most tokens of a rank in a low latency call; 0: none */
 	int32_t blocks;        /* of calls of normal mode, up to 64; 0: none */
+	int32_t hosts;         /* 0 or 1: the ranks are on one host; else on how many, with as many ranks each */
 };
-/* Bytes for struct shunt_ep_config. Either pointer may be NULL. */
+/*
+ * Bytes for struct shunt_ep_config. Either pointer may be NULL. Hosts with unequal numbers of ranks: nranks as if each
+ * had the most.
+ */
 SHUNT_API int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint64_t *ll_p);
 
 struct shunt_ep_config {
@@ -83,7 +88,7 @@ struct shunt_ep_config {
 	int32_t device;        /* -1: the current one */
 	uint32_t flags;        /* (=) SHUNT_EP_* */
 	uint64_t normal_bytes; /* (=) memory on each rank for calls of normal mode; 0: no such calls */
-	uint64_t ll_bytes;     /* (=) the same for low latency calls */
+	uint64_t ll_bytes;     /* (=) the same for low latency calls; over hosts, page-locked memory is part of it */
 	int32_t topk;          /* (=) as in the shape of which shunt_ep_bytes() gave ll_bytes */
 	uint64_t timeout_ns;   /* longest wait for a peer; 0: SHUNT_EP_TIMEOUT */
 };

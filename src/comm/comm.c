@@ -196,6 +196,16 @@ int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
 	return err;
 }
 
+void shunt_comm_set_own(struct shunt_comm *comm, size_t bytes, size_t net_bytes, const char *refusal)
+{
+	shunt_mutex_lock(&comm->lock);
+	comm->own.bytes = bytes;
+	comm->own.net_bytes = net_bytes;
+	if (refusal && !comm->own.refusal[0])
+		snprintf(comm->own.refusal, sizeof(comm->own.refusal), "%.95s", refusal);
+	shunt_mutex_unlock(&comm->lock);
+}
+
 const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm)
 {
 	return comm->directory.magic ? &comm->directory : NULL;

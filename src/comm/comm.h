@@ -32,6 +32,7 @@ struct shunt_decision;       /* algos/algo.h */
 struct shunt_comm_own {
 	size_t bytes;           /* zeroed, behind the control words; 0: the communicator runs collectives */
 	size_t host_bytes;      /* zeroed and page-locked, behind its struct shunt_host_ctrl */
+	size_t net_bytes;       /* over hosts: zeroed and page-locked, behind the network's words */
 	const char *noun;       /* for texts: "expert parallel group". Static, as are all texts here */
 	const char *limit_name; /* the variable by which a user raises limit_ns */
 	uint64_t limit_ns;      /* longest wait of its kernels; 0: for ever */
@@ -61,7 +62,7 @@ struct shunt_comm_desc {
 	bool few_ctas;              /* CTAPolicy efficiency */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
 	const char *forward_reason; /* not NULL (static): forward-only from the start, no socket is made */
-	struct shunt_comm_own own;  /* with takes_all, and for ranks of one host */
+	struct shunt_comm_own own;  /* with takes_all */
 };
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
@@ -89,6 +90,11 @@ const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm);
  * shunt_comm_numerics.
  */
 int shunt_comm_set_numerics(struct shunt_comm *comm, bool e4m3b15, int accumulate);
+/*
+ * To be called before set_hosts, if desc had own memory and may_span: what the memory is on these hosts, or why there
+ * can be none (NULL: there can), which all ranks then hear.
+ */
+void shunt_comm_set_own(struct shunt_comm *comm, size_t bytes, size_t net_bytes, const char *refusal);
 /* As in the description; NULL: none. For children. */
 const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm);
 /*

@@ -5,7 +5,7 @@
  * Expert parallel groups: the memory of a rank, which all ranks map, and the arguments of the kernels. Shared by host
  * and kernels; plain C.
  *
- *   struct shunt_ctrl | struct shunt_ep_ctrl | normal mode | low latency mode
+ *   struct shunt_ctrl | struct shunt_net_ctrl | struct shunt_ep_ctrl | normal mode | low latency mode
  *
  * Low latency mode. A call has a number, which counts the calls of its kind (dispatch or combine) on this group from 1,
  * in device memory, so that graphs count on. Call i uses set i % 2 of its kind. A rank's memory has, in units of
@@ -33,16 +33,31 @@
  *
  * A row on the wire is words of 8 bytes, then the row itself: {row, token}, nothing, {expert, weight} for each of the
  * token's places, the scales by two; up to a multiple of 16 bytes.
+ *
+ * Over hosts the ranks of a host do all this among themselves. Data for other hosts goes through page-locked memory
+ * (kernels/net_rings.h), which has, in the same units, behind its words:
+ *
+ *   dispatch  [set][source, by its connection here]: a head, then the rows of the tokens that name this rank, in order
+ *   combine   [set]: `most_topk` units of rows, in the order of their expert, then token
+ *   stages    SHUNT_EP_STAGE_UNITS units, from which this rank sends
+ *
+ * There a row has no flags: a signal says that all of a call has come from a rank. Signals are counted for ever, so the
+ * count for call i of a set is known, and graphs count on.
+ *
+ * An ordinal is a rank as its kernels number it: the ranks of its host come first, by their index there, then those of
+ * other hosts by connection. On one host it is the rank.
  */
 #include <stddef.h>
 #include <stdint.h>
 #include "kernels/kargs.h"
+#include "kernels/net_rings.h"
 #ifndef __cplusplus
 #include <assert.h>
 #endif
 
 #define SHUNT_EP_MAX_LL_TOKENS 1024u /* of a rank in a low latency call */
 #define SHUNT_EP_MAX_LL_HIDDEN 16384u
+#define SHUNT_EP_MAX_PLACES 16u /* among the experts of a token */
 #define SHUNT_EP_LINE 128u
 #define SHUNT_EP_LINE_DATA 120u
 #define SHUNT_EP_WEIGHTS_BYTES(n) ((uint64_t)2 * (n) * SHUNT_EP_MAX_LL_TOKENS * SHUNT_EP_LINE)
@@ -66,6 +81,9 @@ struct shunt_ep_calls {
 	 * in another order than they sent them, and a single number would go back then.
 	 */
 	uint64_t read[2][SHUNT_KARGS_MAX_RANKS];
+	/* Over hosts, by ordinal: twice the number of a call, and 1 if the rank's data did not come. For a launch's
+	 * blocks. */
+	uint64_t came[SHUNT_NET_MAX_RANKS];
 };
 
 #define SHUNT_EP_CHANNELS (SHUNT_MAX_BLOCKS * SHUNT_MAX_THREADS / 64) /* two warps each */
@@ -87,10 +105,11 @@ struct shunt_ep_ctrl {
 	uint64_t status[SHUNT_KARGS_MAX_RANKS];
 	uint64_t waited[SHUNT_MAX_BLOCKS][SHUNT_KARGS_MAX_RANKS]; /* ns, by a block of a launch for a rank's data */
 	struct shunt_ep_normal normal;
+	uint64_t staged; /* over hosts: triggers before the end of the last launch that sent from the stages */
 };
 
 /* Byte offsets in each rank's memory. */
-#define SHUNT_EP_CTRL_AT SHUNT_CTRL_BYTES
+#define SHUNT_EP_CTRL_AT SHUNT_NET_LOCAL_AT
 #define SHUNT_EP_CTRL_BYTES (64u << 10)
 #define SHUNT_EP_NORMAL_AT ((uint64_t)SHUNT_EP_CTRL_AT + SHUNT_EP_CTRL_BYTES)
 
@@ -192,10 +211,38 @@ struct shunt_kargs_ep {
 
 static_assert(sizeof(struct shunt_kargs_ep) <= 512, "a launch's arguments are few");
 static_assert(sizeof(struct shunt_ep_head) == 48, "three packs of a line");
+
+/*
+ * Signals between hosts: channels of a connection. The first ones of a call's data, by kind and set; then of the
+ * credits for them.
+ */
+#define SHUNT_EP_SIGNAL(kind, number) ((uint32_t)((kind) * 2 + ((number) & 1)))
+#define SHUNT_EP_CREDIT(kind, number) (2 * SHUNT_EP_KINDS + SHUNT_EP_SIGNAL(kind, number))
+#define SHUNT_EP_BARRIER_SIGNAL (4 * SHUNT_EP_KINDS)
+/* Of how many calls a set has had, call `number` included. */
+#define SHUNT_EP_SET_CALLS(number) (((number) + 1) / 2)
+
+#define SHUNT_EP_STAGE_UNITS 16u
+#define SHUNT_EP_STAGE_ROWS 16u /* of a stage, at most: that many rows are put at once */
+
+struct shunt_ep_hosts {
+	uint8_t ordinal_of[SHUNT_NET_MAX_RANKS]; /* by rank */
+	uint8_t rank_of[SHUNT_NET_MAX_RANKS];    /* by ordinal */
+	uint16_t rank, nranks;                   /* in the group */
+	uint16_t sources;                        /* units of a set of dispatches */
+	uint16_t pad;
+};
+
+struct shunt_kargs_ep_hosts {
+	struct shunt_kargs_ep_ll ll; /* rank, nranks and peer are those of the host */
+	struct shunt_ep_hosts hosts;
+};
+
+static_assert(SHUNT_EP_BARRIER_SIGNAL < SHUNT_NET_SIGNAL_CHANNELS, "a group has no rings, whose channels these are");
 static_assert(sizeof(struct shunt_ctrl) <= SHUNT_CTRL_BYTES, "the control words of a group follow");
 static_assert(sizeof(struct shunt_ep_ctrl) <= SHUNT_EP_CTRL_BYTES, "the rings follow");
 static_assert(offsetof(struct shunt_ep_ctrl, calls) % 8 == 0, "words of 8 bytes");
 static_assert(SHUNT_EP_NORMAL_AT % SHUNT_EP_LINE == 0, "lines are aligned");
-static_assert(sizeof(struct shunt_kargs_ep_ll) <= 512, "a launch's arguments are few");
+static_assert(sizeof(struct shunt_kargs_ep_hosts) <= 512, "a launch's arguments are few");
 static_assert(SHUNT_EP_MAX_LL_HIDDEN < 1 << 16 && SHUNT_EP_MAX_LL_TOKENS < 1 << 16, "they fit into SHUNT_EP_VALUES");
 #endif

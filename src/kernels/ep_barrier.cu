@@ -3,12 +3,12 @@
  * A barrier among the ranks of an expert parallel group, which masks whom it misses if the group has masks. Lane p
  * signals rank p and waits for it. Two sets of words in turns suffice, as in barrier.cu. A masked rank is signalled,
  * too, so that it may take part again once it is no longer masked. It may be behind by any number of barriers: a later
- * number lets it pass.
+ * number lets it pass. Ranks of other hosts are signalled by the network, where signals are counted.
  */
-#include "kernels/ep_wait.h"
+#include "kernels/ep_hosts.h"
 #include "kernels/kernel_list.h"
 
-GPU_FN void ep_barrier(const struct shunt_kargs &a)
+template <bool HOSTS> GPU_FN void ep_barrier(const struct shunt_kargs &a)
 {
 	struct shunt_ctrl *ctrl = progress_ctrl(a);
 	uint64_t number = ctrl->barriers + 1;
@@ -26,6 +26,14 @@ GPU_FN void ep_barrier(const struct shunt_kargs &a)
 		    ep_try_again(&spin, a, peer, 0, number, here))
 			;
 	}
+	if constexpr (HOSTS) {
+		uint32_t nranks = ep_net(a)->nranks;
+
+		for (uint32_t ordinal = a.nranks + gpu_tid(); ordinal < nranks; ordinal += 32)
+			ep_raise(a, ordinal, SHUNT_EP_BARRIER_SIGNAL);
+		for (uint32_t ordinal = a.nranks + gpu_tid(); ordinal < nranks; ordinal += 32)
+			ep_await_raised(a, ordinal, SHUNT_EP_BARRIER_SIGNAL, number);
+	}
 	gpu_warp_sync();
 	if (gpu_tid() == 0)
 		ctrl->barriers = number;
@@ -33,5 +41,9 @@ GPU_FN void ep_barrier(const struct shunt_kargs &a)
 
 #define INSTANCE(shape, op, opn, type, typen) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs) a) \
-	    PROGRESS(a, ep_barrier(a))
+	    PROGRESS(a, ep_barrier<false>(a))
+#define INSTANCE_HOSTS(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs) a) \
+	    PROGRESS(a, ep_barrier<true>(a))
 SHUNT_BARRIER_ROW(INSTANCE, ep_barrier)
+SHUNT_BARRIER_ROW(INSTANCE_HOSTS, ep_barrier_hosts)

@@ -63,14 +63,15 @@ GPU_FN bool ep_call_await_set(const struct shunt_kargs_ep_ll &a, const struct ep
 	return !seen->unread;
 }
 
-/*
- * Called last in a launch, by the whole block, with a barrier of the block behind what it has received. The last block
- * of the launch answers for all. True: the calling thread is the one that did so, and a receive phase has ended.
- */
-GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
+/* True for one thread of the launch, of its last block, behind all that the blocks have done. By the whole block. */
+GPU_FN bool ep_call_is_last(const struct ep_call &c)
 {
-	if (gpu_tid() || gpu_fetch_add_acq_rel(&c.calls->blocks, 1) + 1 < gpu_nbid())
-		return false;
+	return !gpu_tid() && gpu_fetch_add_acq_rel(&c.calls->blocks, 1) + 1 >= gpu_nbid();
+}
+
+/* By that thread. True: a receive phase has ended. */
+GPU_FN bool ep_call_close(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
+{
 	c.calls->blocks = 0;
 	if (!c.number)
 		return false;
@@ -82,5 +83,14 @@ GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call 
 	for (uint32_t p = 0; p < a.k.nranks && a.k.flags & SHUNT_K_EP_RECEIVE && !ep_broken(a.k); p++)
 		gpu_st_credit(&ep_ctrl(a.k, p)->calls[c.kind].read[c.number & 1][a.k.rank], c.number);
 	return a.k.flags & SHUNT_K_EP_RECEIVE;
+}
+
+/*
+ * Called last in a launch, by the whole block, with a barrier of the block behind what it has received. The last block
+ * of the launch answers for all. True: the calling thread is the one that did so, and a receive phase has ended.
+ */
+GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
+{
+	return ep_call_is_last(c) && ep_call_close(a, c);
 }
 #endif

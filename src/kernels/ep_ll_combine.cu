@@ -8,8 +8,13 @@
  * SHUNT_EP_SUM=rank, the kernels with RANKS: each rank first tells all others its tokens' weights. A rank adds a
  * token's rows of its own experts, in their order, rounds the sum, and sends it as one row; the token's rank adds these
  * rows in the order of their ranks. The send phase waits for the weights, which all ranks send at its beginning.
+ *
+ * Between hosts, the kernels with HOSTS, a message goes from each rank to each other: the rows in the order of their
+ * expert, then token. Where it lies among the rows of all ranks follows from the experts of the receiver's tokens,
+ * which the sender knows.
  */
 #include "kernels/ep_calls.h"
+#include "kernels/ep_hosts.h"
 #include "kernels/ep_rows.h"
 #include "kernels/kernel_list.h"
 
@@ -17,15 +22,14 @@
 #define EP_PARTS 4u
 
 #define EP_MOST_WARPS (SHUNT_MAX_THREADS / 32)
-#define EP_MOST_PLACES 16u
 
 /* RANKS, of a warp: a token's weights, and the rows of its experts here. */
 struct ep_places {
-	float weight[EP_MOST_PLACES];
-	uint64_t row[EP_MOST_PLACES];
+	float weight[SHUNT_EP_MAX_PLACES];
+	uint64_t row[SHUNT_EP_MAX_PLACES];
 };
 
-struct ep_combine {
+template <bool HOSTS> struct ep_combine {
 	struct ep_call call;
 	uint32_t warp, nwarps; /* of the block */
 	uint32_t local;        /* experts of a rank */
@@ -33,11 +37,37 @@ struct ep_combine {
 	struct ep_seen *seen;  /* of the block, at the beginning of a phase */
 	uint32_t *absent;      /* of the block: ranks whose rows are left out, as bits; then a word for each rank */
 	uint64_t began;        /* when the receive phase began, if the times of waits are asked for */
+	/* Over hosts. */
+	const struct shunt_ep_hosts *hosts;
+	struct ep_stages *stages;
+	uint32_t *far_row; /* of a token, by place: 1 + the row from another host; 0: the place has none */
 };
 
-/* The row of a place of a token, in a rank's memory. */
+/* Ranks of the group, and this one. */
+template <bool HOSTS> GPU_FN uint32_t ep_nranks(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
+{
+	return HOSTS ? c.hosts->nranks : a.k.nranks;
+}
+
+template <bool HOSTS> GPU_FN uint32_t ep_rank(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
+{
+	return HOSTS ? c.hosts->rank : a.k.rank;
+}
+
+template <bool HOSTS> GPU_FN uint32_t ep_rank_of(const struct ep_combine<HOSTS> &c, uint32_t ordinal)
+{
+	return HOSTS ? c.hosts->rank_of[ordinal] : ordinal;
+}
+
+template <bool HOSTS> GPU_FN uint32_t ep_ordinal_of(const struct ep_combine<HOSTS> &c, uint32_t rank)
+{
+	return HOSTS ? c.hosts->ordinal_of[rank] : rank;
+}
+
+/* The row of a place of a token, in the memory of an ordinal of this host. */
+template <bool HOSTS>
 GPU_FN char *ep_slot_of(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t rank, uint32_t token, uint32_t place)
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t rank, uint32_t token, uint32_t place)
 {
 	uint64_t set = 2 * a.k.nranks + (c.call.number & 1) * a.most_topk;
 
@@ -53,8 +83,9 @@ GPU_FN uint32_t ep_first_place(const struct shunt_kargs_ep_ll &a, const int16_t 
 	return places ? gpu_popc((places & -places) - 1) : a.topk;
 }
 
+template <bool HOSTS>
 GPU_FN void ep_send_part(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, const char *row, char *to, uint32_t part)
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, const char *row, char *to, uint32_t part)
 {
 	for (uint32_t i = part; i < ep_slots(c.row_lines); i += EP_PARTS) {
 		uint32_t lines = ep_slot_lines(c.row_lines, i);
@@ -67,25 +98,28 @@ GPU_FN void ep_send_part(
 	}
 }
 
-/* The rows of a local expert that came from one rank. By the whole block. */
-GPU_FN void ep_send_range(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t local, uint32_t rank)
+/* The rows of a local expert that came from one rank, which is given by its ordinal. By the whole block. */
+template <bool HOSTS>
+GPU_FN void ep_send_range(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t local, uint32_t ordinal)
 {
-	uint64_t rows = (uint64_t)a.k.nranks * a.max_tokens, range = (uint64_t)a.ranges[local * a.k.nranks + rank];
+	uint32_t nranks = ep_nranks(a, c), rank = ep_rank_of(c, ordinal);
+	uint64_t rows = (uint64_t)nranks * a.max_tokens, range = (uint64_t)a.ranges[local * nranks + rank];
 	uint32_t begin = (uint32_t)(range >> 32), count = (uint32_t)range;
 
 	for (uint32_t u = c.warp; u < count * EP_PARTS; u += c.nwarps) {
 		uint64_t row = local * rows + begin + u / EP_PARTS;
 		uint32_t token = (uint32_t)a.src_idx[row];
 		uint32_t place = ep_first_place(
-		    a, a.routing + ((uint64_t)rank * a.max_tokens + token) * a.topk, a.k.rank * c.local + local);
+		    a, a.routing + ((uint64_t)rank * a.max_tokens + token) * a.topk, ep_rank(a, c) * c.local + local);
 
 		if (place < a.topk)
 			ep_send_part(a, c, (const char *)a.k.send + row * a.row_bytes,
-			    ep_slot_of(a, c, rank, token, place), u % EP_PARTS);
+			    ep_slot_of(a, c, ordinal, token, place), u % EP_PARTS);
 	}
 }
 
-GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c)
+template <bool HOSTS> GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
 {
 	/* Begins with the next rank, so that not all ranks store to one at once. */
 	for (uint32_t i = gpu_bid(); i < c.local * a.k.nranks; i += gpu_nbid()) {
@@ -99,8 +133,8 @@ GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine &
 /* ---- send, RANKS */
 
 /* The line with the weights of a token, in a rank's memory. */
-GPU_FN char *ep_weights_of(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t rank, uint32_t source, uint32_t token)
+GPU_FN char *ep_weights_of(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c, uint32_t rank,
+    uint32_t source, uint32_t token)
 {
 	return a.k.peer[rank] + a.weights_at +
 	    (((c.call.number & 1) * a.k.nranks + source) * SHUNT_EP_MAX_LL_TOKENS + token) * SHUNT_EP_LINE;
@@ -121,7 +155,7 @@ GPU_FN struct gpu_v16 ep_weights_pack(const struct shunt_kargs_ep_ll &a, uint32_
 	return p.v;
 }
 
-GPU_FN void ep_send_weights(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c)
+GPU_FN void ep_send_weights(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c)
 {
 	for (uint32_t i = gpu_bid() * c.nwarps + c.warp; i < ep_slots(a.tokens); i += gpu_nbid() * c.nwarps) {
 		struct gpu_v16 v = ep_weights_pack(a, i);
@@ -158,7 +192,7 @@ GPU_FN bool ep_find_row(
  * The places of a token whose experts are here and gave rows, as bits; p has the rows. *first_p: the first place with
  * an expert of this rank. By a warp.
  */
-GPU_FN uint32_t ep_find_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t source,
+GPU_FN uint32_t ep_find_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c, uint32_t source,
     uint32_t token, struct ep_places *p, uint32_t *first_p)
 {
 	const int16_t *experts = a.routing + ((uint64_t)source * a.max_tokens + token) * a.topk;
@@ -180,8 +214,8 @@ GPU_FN uint32_t ep_find_rows(const struct shunt_kargs_ep_ll &a, const struct ep_
 }
 
 /* False: they do not come. By a warp. */
-GPU_FN bool ep_take_weights(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t source, uint32_t token, struct ep_places *p)
+GPU_FN bool ep_take_weights(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c, uint32_t source,
+    uint32_t token, struct ep_places *p)
 {
 	union {
 		struct gpu_v16 v;
@@ -191,7 +225,7 @@ GPU_FN bool ep_take_weights(
 	if (!ep_wait_slot(a.k, ep_weights_of(a, c, a.k.rank, source, token), 1, c.call.number, source, &in.v))
 		return false;
 	GPU_UNROLL for (uint32_t i = 0; i < 4; i++)
-		if (gpu_lane() < EP_MOST_PLACES / 4)
+		if (gpu_lane() < SHUNT_EP_MAX_PLACES / 4)
 			p->weight[gpu_lane() * 4 + i] = in.weight[i];
 	return true;
 }
@@ -207,7 +241,7 @@ template <typename T> GPU_FN void ep_add(float sum[8], struct gpu_v16 v, float w
 
 /* A part of the sum of a token's rows here. By a warp. */
 template <typename T>
-GPU_FN void ep_send_sum(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, const struct ep_places *p,
+GPU_FN void ep_send_sum(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c, const struct ep_places *p,
     uint32_t there, char *to, uint32_t part)
 {
 	for (uint32_t i = part; i < ep_slots(c.row_lines); i += EP_PARTS) {
@@ -231,7 +265,7 @@ GPU_FN void ep_send_sum(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 }
 
 template <typename T>
-GPU_FN void ep_send_sums(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, struct ep_places *p)
+GPU_FN void ep_send_sums(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c, struct ep_places *p)
 {
 	uint32_t all = a.k.nranks * a.max_tokens * EP_PARTS;
 
@@ -274,11 +308,11 @@ GPU_FN int64_t ep_own_expert(const struct shunt_kargs_ep_ll &a, uint32_t token)
 
 /*
  * The i-th row that is added for a token: of its expert at place i, or with RANKS of rank i. False: there is none, or
- * it is added already. By a warp.
+ * it is added already, or comes from another host. By a warp.
  */
-template <bool RANKS>
-GPU_FN bool ep_find_summand(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t i,
-    int64_t own, uint32_t *rank_p, uint32_t *place_p)
+template <bool RANKS, bool HOSTS>
+GPU_FN bool ep_find_summand(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token,
+    uint32_t i, int64_t own, uint32_t *rank_p, uint32_t *place_p)
 {
 	if (RANKS) {
 		uint32_t places = gpu_ballot((uint64_t)own < a.experts && (uint32_t)own / c.local == i);
@@ -289,8 +323,8 @@ GPU_FN bool ep_find_summand(const struct shunt_kargs_ep_ll &a, const struct ep_c
 	}
 	int64_t id = ep_expert_at(a, token, i, own, place_p);
 
-	*rank_p = id < 0 ? 0 : (uint32_t)id / c.local;
-	return id >= 0;
+	*rank_p = id < 0 ? 0 : ep_ordinal_of(c, (uint32_t)id / c.local);
+	return id >= 0 && (!HOSTS || *rank_p < a.k.nranks);
 }
 
 template <bool RANKS> GPU_FN uint32_t ep_summands(const struct shunt_kargs_ep_ll &a)
@@ -299,8 +333,8 @@ template <bool RANKS> GPU_FN uint32_t ep_summands(const struct shunt_kargs_ep_ll
 }
 
 /* With masks all parts of a token must leave out the same rows: waits for them first. By the whole block. */
-template <bool RANKS>
-GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token)
+template <bool RANKS, bool HOSTS>
+GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token)
 {
 	int64_t own = ep_own_expert(a, token);
 
@@ -328,9 +362,9 @@ GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_
 }
 
 /* The slot of a row that is added; none where there is no such row, or its rank's rows are left out. */
-template <bool RANKS>
-GPU_FN struct ep_slot ep_slot_at(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t n, int64_t own, uint32_t i)
+template <bool RANKS, bool HOSTS>
+GPU_FN struct ep_slot ep_slot_at(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token,
+    uint32_t n, int64_t own, uint32_t i)
 {
 	uint32_t first, rank;
 
@@ -342,8 +376,9 @@ GPU_FN struct ep_slot ep_slot_at(
 }
 
 /* One slot of a token's sum. False: a row does not come. By a warp. */
-template <typename T, bool RANKS>
-GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combine &c, uint32_t token, uint32_t i)
+template <typename T, bool RANKS, bool HOSTS>
+GPU_FN bool ep_sum_slot(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token, uint32_t i)
 {
 	uint32_t lines = ep_slot_lines(c.row_lines, i);
 	float sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
@@ -353,15 +388,19 @@ GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 	for (uint32_t n = 0; n < ep_summands<RANKS>(a); n += EP_DEPTH) {
 		struct ep_slot slot[EP_DEPTH];
 		struct gpu_v16 v[EP_DEPTH];
+		bool far[EP_DEPTH] = {};
 
 		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
 			slot[k] = ep_slot_at<RANKS>(a, c, token, n + k, own, i);
+		if constexpr (HOSTS) GPU_UNROLL
+			for (uint32_t k = 0; k < EP_DEPTH; k++)
+				far[k] = ep_far_slot(a, c, n + k, i, &v[k]);
 		if (!ep_wait_slots<EP_DEPTH>(a.k, slot, c.call.number, v))
 			return false;
 		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
-			if (!slot[k].lines)
+			if (!slot[k].lines && !far[k])
 				continue;
-			if (c.began && gpu_lane() == 0)
+			if (c.began && !far[k] && gpu_lane() == 0)
 				gpu_st_relaxed(
 				    &ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][slot[k].rank], gpu_clock_ns() - c.began);
 			ep_add<T>(sum, v[k], RANKS ? 1 : a.topk_weights[(uint64_t)token * a.topk + n + k]);
@@ -375,7 +414,8 @@ GPU_FN bool ep_sum_slot(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 	return true;
 }
 
-template <typename T, bool RANKS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine &c)
+template <typename T, bool RANKS, bool HOSTS>
+GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine<HOSTS> &c)
 {
 	if (a.wait_ns) {
 		c.began = gpu_clock_ns();
@@ -383,19 +423,23 @@ template <typename T, bool RANKS> GPU_FN void ep_receive(const struct shunt_karg
 			ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][gpu_tid()] = 0;
 		gpu_sync();
 	}
+	if constexpr (HOSTS)
+		ep_await_messages(a, c);
 	for (uint32_t t = gpu_bid(); t < a.tokens && !c.seen->broken; t += gpu_nbid()) {
 		bool there = true;
 
 		if (a.k.flags & SHUNT_K_EP_MASKS)
 			ep_agree_on_rows<RANKS>(a, c, t);
+		if constexpr (HOSTS)
+			ep_find_far_rows(a, c, t);
 		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there; i += c.nwarps)
-			there = ep_sum_slot<T, RANKS>(a, c, t, i);
+			there = ep_sum_slot<T, RANKS, HOSTS>(a, c, t, i);
 		ep_look(a.k, c.seen);
 	}
 }
 
-/* By one thread, after all blocks: the time until the last row of each rank had come. */
-GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a)
+/* By one thread, after all blocks: the time until the last row of each rank of this host had come. */
+template <bool HOSTS> GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
 {
 	for (uint32_t r = 0; r < a.k.nranks; r++) {
 		uint64_t most = 0;
@@ -405,7 +449,7 @@ GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a)
 
 			most = ns > most ? ns : most;
 		}
-		a.wait_ns[r] += (int64_t)most;
+		a.wait_ns[ep_rank_of(c, r)] += (int64_t)most;
 	}
 }
 
@@ -413,8 +457,8 @@ template <typename T, bool RANKS> GPU_FN void ep_ll_combine(const struct shunt_k
 {
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
-	struct ep_combine c = { ep_call_begin(a, SHUNT_EP_COMBINE), gpu_tid() / 32, gpu_ntid() / 32,
-		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, 0 };
+	struct ep_combine<false> c = { ep_call_begin(a, SHUNT_EP_COMBINE), gpu_tid() / 32, gpu_ntid() / 32,
+		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, 0, 0, 0, 0 };
 
 	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
 		absent[gpu_tid()] = 0;
@@ -428,7 +472,7 @@ template <typename T, bool RANKS> GPU_FN void ep_ll_combine(const struct shunt_k
 	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
 		ep_receive<T, RANKS>(a, c);
 	if (ep_call_end(a, c.call) && a.wait_ns)
-		ep_add_waits(a);
+		ep_add_waits(a, c);
 }
 
 template <typename T> GPU_FN void ep_ll_combine_of(const struct shunt_kargs_ep_ll &a) { ep_ll_combine<T, false>(a, 0); }
@@ -440,8 +484,39 @@ template <typename T> GPU_FN void ep_ll_combine_sums_of(const struct shunt_kargs
 	ep_ll_combine<T, true>(a, places);
 }
 
+#include "kernels/ep_hosts_combine.h"
+
+template <typename T> GPU_FN void ep_ll_combine_hosts(const struct shunt_kargs_ep_hosts &h)
+{
+	GPU_SHARED(struct ep_seen, seen, 1);
+	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
+	GPU_SHARED(struct ep_stages, stages, 1);
+	GPU_SHARED(uint32_t, far_row, SHUNT_EP_MAX_PLACES);
+	const struct shunt_kargs_ep_ll &a = h.ll;
+	struct ep_combine<true> c = {
+		ep_call_begin(a, SHUNT_EP_COMBINE), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
+		    ep_lines(a.row_bytes), seen, absent, 0, &h.hosts, stages, far_row
+	};
+
+	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
+		absent[gpu_tid()] = 0;
+	ep_look(a.k, seen);
+	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
+		ep_send(a, c);
+		ep_send_far(a, c);
+	}
+	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+		ep_receive<T, false>(a, c);
+	if (ep_call_end_far(a, h.hosts, c.call) && a.wait_ns)
+		ep_add_waits(a, c);
+}
+
 #define INSTANCE(shape, op, opn, type, typen) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_ll) a) \
 	    PROGRESS(a, shape##_of<struct type>(a))
+#define INSTANCE_HOSTS(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_hosts) a) \
+	    PROGRESS(a, ep_ll_combine_hosts<struct type>(a))
 SHUNT_EP_SUM_ROWS(INSTANCE, ep_ll_combine)
 SHUNT_EP_SUM_ROWS(INSTANCE, ep_ll_combine_sums)
+SHUNT_EP_SUM_ROWS(INSTANCE_HOSTS, ep_ll_combine_hosts)

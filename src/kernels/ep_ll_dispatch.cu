@@ -4,10 +4,12 @@
  * rank that has one of its experts. Receive: from the heads of all sources follows which rows an expert gets, and in
  * which order: by source, then token. A row that two experts of a rank get is read twice.
  *
- * Nothing but lines goes between ranks, so there is one hop and no fence.
+ * Nothing but lines goes between ranks of a host, so there is one hop and no fence. Between hosts a message goes from
+ * each rank to each other: the head, then the rows of the tokens that name the receiver (kernels/ep_hosts.h).
  */
 #include "kernels/ep_calls.h"
 #include "kernels/ep_cast.h"
+#include "kernels/ep_hosts.h"
 #include "kernels/ep_rows.h"
 #include "kernels/kernel_list.h"
 
@@ -15,7 +17,7 @@
 #define EP_MOST_NAMES 8192u
 static_assert(SHUNT_EP_MAX_LL_TOKENS * SHUNT_KARGS_MAX_RANKS <= EP_MOST_NAMES, "the table of a block has them all");
 
-struct ep_dispatch {
+template <bool HOSTS> struct ep_dispatch {
 	struct ep_call call;
 	uint32_t warp, nwarps;          /* of the block */
 	uint32_t local;                 /* experts of a rank */
@@ -26,10 +28,34 @@ struct ep_dispatch {
 	uint32_t *bits;       /* the same as a bit for each token */
 	struct ep_seen *seen; /* at the beginning of a phase */
 	uint32_t *missing;    /* sources that have not come: bits, in one word */
+	/* Over hosts. */
+	const struct shunt_ep_hosts *hosts;
+	uint32_t *ours; /* per token, as a bit: it names an expert of this rank */
+	uint16_t *list; /* tokens that name the rank to which they are sent; `listed`: how many they are */
+	uint32_t *listed;
+	struct ep_stages *stages;
 };
 
-/* What `source` sends to `rank` in this call. */
-GPU_FN char *ep_place(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t rank, uint32_t source)
+/* Ranks of the group, and this one. */
+template <bool HOSTS> GPU_FN uint32_t ep_nranks(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
+{
+	return HOSTS ? d.hosts->nranks : a.k.nranks;
+}
+
+template <bool HOSTS> GPU_FN uint32_t ep_rank(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
+{
+	return HOSTS ? d.hosts->rank : a.k.rank;
+}
+
+template <bool HOSTS> GPU_FN uint32_t ep_ordinal_of(const struct ep_dispatch<HOSTS> &d, uint32_t rank)
+{
+	return HOSTS ? d.hosts->ordinal_of[rank] : rank;
+}
+
+/* What `source` sends to `rank` in this call. Both are ordinals of this host. */
+template <bool HOSTS>
+GPU_FN char *ep_place(
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t rank, uint32_t source)
 {
 	return a.k.peer[rank] + a.ll_at + ((d.call.number & 1) * a.k.nranks + source) * a.unit;
 }
@@ -67,7 +93,7 @@ GPU_FN struct gpu_v16 ep_head_pack(const struct shunt_kargs_ep_ll &a, uint32_t i
 	return p.v;
 }
 
-GPU_FN void ep_send_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d)
+template <bool HOSTS> GPU_FN void ep_send_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
 {
 	uint32_t slots = ep_slots(d.head_lines);
 
@@ -84,16 +110,17 @@ GPU_FN void ep_send_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dis
 	}
 }
 
-/* The ranks that get the token, as bits. */
-GPU_FN uint32_t ep_ranks_of(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t token)
+/* The ranks of this host that get the token, as bits of their ordinals. */
+template <bool HOSTS>
+GPU_FN uint32_t ep_ranks_of(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t token)
 {
-	uint32_t rank = SHUNT_KARGS_MAX_RANKS, ranks = 0;
+	uint32_t rank = HOSTS ? SHUNT_NET_MAX_RANKS : SHUNT_KARGS_MAX_RANKS, ranks = 0;
 
 	if (gpu_lane() < a.topk) {
 		int64_t id = a.topk_idx[token * a.topk + gpu_lane()];
 
 		if (ep_is_expert(a, id))
-			rank = (uint32_t)id / d.local;
+			rank = ep_ordinal_of(d, (uint32_t)id / d.local);
 	}
 	for (uint32_t r = 0; r < a.k.nranks; r++)
 		ranks |= gpu_ballot(rank == r) ? 1u << r : 0;
@@ -115,8 +142,9 @@ GPU_FN struct gpu_v16 ep_row_pack(
 	return v;
 }
 
+template <bool HOSTS>
 GPU_FN void ep_send_row(
-    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t token, const char *row, bool cast)
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t token, const char *row, bool cast)
 {
 	uint32_t ranks = ep_ranks_of(a, d, token);
 	uint64_t at = (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
@@ -134,7 +162,7 @@ GPU_FN void ep_send_row(
 	}
 }
 
-GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d)
+template <bool HOSTS> GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
 {
 	for (uint32_t t = gpu_bid(); t < a.tokens; t += gpu_nbid()) {
 		const char *x = (const char *)a.k.send + (uint64_t)t * a.hidden * 2;
@@ -153,13 +181,13 @@ GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 /* ---- receive */
 
 /* False: the source's call is another one. */
-GPU_FN bool ep_head_fits(const struct shunt_kargs_ep_ll &a, struct gpu_v16 v, uint32_t source)
+GPU_FN bool ep_head_fits(const struct shunt_kargs_ep_ll &a, uint64_t theirs, uint32_t source)
 {
 	uint64_t ours = SHUNT_EP_VALUES(a.max_tokens, a.hidden, a.experts, a.topk, a.form);
 
-	if (v.lo == ours)
+	if (theirs == ours)
 		return true;
-	ep_fault(a.k, SHUNT_FAULT_DIFFERS, source, SHUNT_CHECK_CHANNEL, 0, ours, v.lo);
+	ep_fault(a.k, SHUNT_FAULT_DIFFERS, source, SHUNT_CHECK_CHANNEL, 0, ours, theirs);
 	return false;
 }
 
@@ -167,7 +195,7 @@ GPU_FN bool ep_head_fits(const struct shunt_kargs_ep_ll &a, struct gpu_v16 v, ui
  * With masks all blocks must take the same sources: the first block waits for the heads, and says of each whether it
  * has come. By the whole block.
  */
-GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d)
+GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d)
 {
 	struct shunt_ep_ctrl *ctrl = ep_ctrl(a.k, a.k.rank);
 
@@ -198,8 +226,9 @@ GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct 
 }
 
 /* Marks the places of a pack of a head that name the expert; and writes them to `routing`. */
-GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t source, uint32_t slot,
-    struct gpu_v16 v, uint32_t expert, bool writes)
+template <bool HOSTS>
+GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t source,
+    uint32_t slot, struct gpu_v16 v, uint32_t expert, bool writes)
 {
 	uint32_t at = (slot * 4 + gpu_lane() / 8) * SHUNT_EP_LINE_DATA + gpu_lane() % 8 * 16;
 	uint32_t n = GPU_LL128_FLAG_LANE ? 4 : 8, i, token, place;
@@ -215,7 +244,7 @@ GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch 
 	token = i / a.topk;
 	place = i % a.topk;
 	for (uint32_t j = 0; j < n && token < a.max_tokens; j++) {
-		if (p.id[j] == (int16_t)expert)
+		if (!HOSTS && p.id[j] == (int16_t)expert)
 			gpu_test_and_set32(&d.shared[source * d.per_rank + token]); /* other lanes may, too */
 		if (writes)
 			a.routing[(uint64_t)source * a.max_tokens * a.topk + i + j] = p.id[j];
@@ -230,8 +259,8 @@ GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch 
  * Reads the heads of all sources; behind a barrier d.bits has the tokens that name the expert then. writers: so many
  * blocks write `routing` together; 0: none. By the whole block.
  */
-GPU_FN void ep_read_heads(
-    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t expert, uint32_t writers, uint64_t began)
+GPU_FN void ep_read_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, uint32_t expert,
+    uint32_t writers, uint64_t began)
 {
 	uint32_t slots = ep_slots(d.head_lines), words = a.k.nranks * d.per_rank / 32;
 	uint64_t *waited = ep_ctrl(a.k, a.k.rank)->waited[0];
@@ -249,7 +278,7 @@ GPU_FN void ep_read_heads(
 			continue;
 		if (i == 0 && began && gpu_lane() == 0)
 			waited[s] = gpu_clock_ns() - began;
-		if (i == 0 && !gpu_warp_all(gpu_lane() != 0 || ep_head_fits(a, v, s)))
+		if (i == 0 && !gpu_warp_all(gpu_lane() != 0 || ep_head_fits(a, v.lo, s)))
 			continue;
 		ep_mark(a, d, s, i, v, expert, writers && u % writers == gpu_bid());
 	}
@@ -263,10 +292,11 @@ GPU_FN void ep_read_heads(
 }
 
 /* A slot of a row, from a register to the caller's memory. row: of the expert. */
-GPU_FN void ep_store_slot(
-    const struct shunt_kargs_ep_ll &a, uint32_t local, uint32_t row, uint32_t lines, uint32_t i, struct gpu_v16 v)
+template <bool HOSTS>
+GPU_FN void ep_store_slot(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
+    uint32_t row, uint32_t lines, uint32_t i, struct gpu_v16 v)
 {
-	uint64_t rows = (uint64_t)a.k.nranks * a.max_tokens;
+	uint64_t rows = (uint64_t)ep_nranks(a, d) * a.max_tokens;
 	uint32_t bytes = a.form == SHUNT_EP_FORM_AS_IS ? a.hidden * 2 : a.hidden;
 	uint32_t at = ep_at(lines, i), width = ep_width(lines);
 
@@ -287,15 +317,16 @@ GPU_FN void ep_store_slot(
 /*
  * A row of the expert, from the lines in this rank's memory to the caller's. False: it does not come. By a warp.
  */
-GPU_FN bool ep_take_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t local, uint32_t source,
-    uint32_t token, uint32_t row)
+template <bool HOSTS>
+GPU_FN bool ep_take_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
+    uint32_t source, uint32_t token, uint32_t row)
 {
 	const char *from =
 	    ep_place(a, d, a.k.rank, source) + (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
 	uint32_t slots = ep_slots(d.row_lines);
 
 	if (gpu_lane() == 0)
-		a.src_idx[(uint64_t)local * a.k.nranks * a.max_tokens + row] = (int32_t)token;
+		a.src_idx[(uint64_t)local * ep_nranks(a, d) * a.max_tokens + row] = (int32_t)token;
 	for (uint32_t i = 0; i < slots; i += EP_DEPTH) {
 		struct ep_slot slot[EP_DEPTH];
 		struct gpu_v16 v[EP_DEPTH];
@@ -307,7 +338,7 @@ GPU_FN bool ep_take_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispa
 			return false;
 		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
 			if (slot[k].lines)
-				ep_store_slot(a, local, row, slot[k].lines, i + k, v[k]);
+				ep_store_slot(a, d, local, row, slot[k].lines, i + k, v[k]);
 	}
 	return true;
 }
@@ -316,22 +347,37 @@ GPU_FN bool ep_take_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispa
  * The rows of one expert, of which `shares` blocks have each some. The first of them writes the counts. Rows of a
  * source that does not come any more stay as they are.
  */
-GPU_FN void ep_take_rows(
-    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d, uint32_t local, uint32_t share, uint32_t shares)
+template <bool HOSTS>
+GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
+    uint32_t share, uint32_t shares)
 {
 	uint32_t words = d.per_rank / 32, row = 0, mine = share * d.nwarps + d.warp, step = shares * d.nwarps;
 	bool counts = share == 0 && gpu_tid() == 0;
 
-	for (uint32_t s = 0; s < a.k.nranks; s++) {
-		uint32_t begin = row;
+	for (uint32_t s = 0; s < ep_nranks(a, d); s++) {
+		uint32_t begin = row, ordinal = ep_ordinal_of(d, s), place = 0;
 		bool there = true;
 
-		for (uint32_t w = 0; w < words; w++)
-			for (uint32_t bits = d.bits[s * words + w]; bits; bits &= bits - 1, row++)
-				if (there && row % step == mine)
-					there = ep_take_row(a, d, local, s, w * 32 + gpu_popc((bits & -bits) - 1), row);
+		for (uint32_t w = 0; w < words; w++) {
+			for (uint32_t bits = d.bits[s * words + w]; bits; bits &= bits - 1, row++) {
+				uint32_t before = (bits & -bits) - 1, token = w * 32 + gpu_popc(before);
+
+				if (!there || row % step != mine)
+					continue;
+				if constexpr (HOSTS) {
+					if (ordinal >= a.k.nranks) {
+						ep_take_far_row(a, d, local, ordinal, token, row,
+						    place + gpu_popc(d.ours[s * words + w] & before));
+						continue;
+					}
+				}
+				there = ep_take_row(a, d, local, ordinal, token, row);
+			}
+			if (HOSTS)
+				place += gpu_popc(d.ours[s * words + w]);
+		}
 		if (counts)
-			a.ranges[local * a.k.nranks + s] = (int64_t)((uint64_t)begin << 32 | (row - begin));
+			a.ranges[local * ep_nranks(a, d) + s] = (int64_t)((uint64_t)begin << 32 | (row - begin));
 	}
 	if (!counts)
 		return;
@@ -340,20 +386,26 @@ GPU_FN void ep_take_rows(
 		a.stats[local] += (int32_t)row;
 }
 
-GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch &d)
+template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
 {
-	uint64_t began = a.wait_ns && gpu_bid() == 0 ? gpu_clock_ns() : 0;
+	uint64_t began = !HOSTS && a.wait_ns && gpu_bid() == 0 ? gpu_clock_ns() : 0;
 	uint32_t shares = gpu_nbid() > d.local ? gpu_nbid() / d.local : 1;
 	uint32_t busy = d.local * shares < gpu_nbid() ? d.local * shares : gpu_nbid();
 
-	if (gpu_tid() == 0)
+	if constexpr (HOSTS)
+		ep_take_heads(a, d);
+	else if (gpu_tid() == 0)
 		*d.missing = 0; /* read behind the barrier of ep_read_heads() */
-	if (a.k.flags & SHUNT_K_EP_MASKS)
-		ep_agree_on_sources(a, d);
+	if constexpr (!HOSTS)
+		if (a.k.flags & SHUNT_K_EP_MASKS)
+			ep_agree_on_sources(a, d);
 	for (uint32_t i = gpu_bid(); i < d.local * shares && !d.seen->broken; i += gpu_nbid()) {
-		uint32_t local = i % d.local;
+		uint32_t local = i % d.local, expert = ep_rank(a, d) * d.local + local;
 
-		ep_read_heads(a, d, a.k.rank * d.local + local, i < gpu_nbid() ? busy : 0, i == 0 ? began : 0);
+		if constexpr (HOSTS)
+			ep_find_tokens(a, d, expert);
+		else
+			ep_read_heads(a, d, expert, i < gpu_nbid() ? busy : 0, i == 0 ? began : 0);
 		ep_look(a.k, d.seen);
 		if (!d.seen->broken)
 			ep_take_rows(a, d, local, i / d.local, shares);
@@ -369,9 +421,10 @@ GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 	GPU_SHARED(uint32_t, bits, EP_MOST_NAMES / 32);
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, missing, 1);
-	struct ep_dispatch d = { ep_call_begin(a, SHUNT_EP_DISPATCH), gpu_tid() / 32, gpu_ntid() / 32,
+	struct ep_dispatch<false> d = { ep_call_begin(a, SHUNT_EP_DISPATCH), gpu_tid() / 32, gpu_ntid() / 32,
 		a.experts / a.k.nranks, ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2),
-		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (uint32_t *)shared, bits, seen, missing };
+		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (uint32_t *)shared, bits, seen, missing, 0, 0, 0,
+		0, 0 };
 
 	ep_look(a.k, seen);
 	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
@@ -383,7 +436,44 @@ GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 	ep_call_end(a, d.call);
 }
 
+#include "kernels/ep_hosts_dispatch.h"
+
+/* The row to be sent; or, when rows are received, two bits for each token of all ranks. */
+#define EP_HOSTS_BITS (SHUNT_EP_MAX_LL_TOKENS / 32 * SHUNT_NET_MAX_RANKS)
+#define EP_HOSTS_SHARED (SHUNT_EP_MAX_LL_HIDDEN + SHUNT_EP_MAX_LL_HIDDEN / 32 + 4 * SHUNT_EP_LINE_DATA)
+static_assert(EP_HOSTS_SHARED % 8 == 0 && 8 * EP_HOSTS_BITS <= EP_HOSTS_SHARED, "they share memory");
+
+GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
+{
+	GPU_SHARED(uint64_t, shared, EP_HOSTS_SHARED / 8);
+	GPU_SHARED(uint16_t, list, SHUNT_EP_MAX_LL_TOKENS);
+	GPU_SHARED(struct ep_seen, seen, 1);
+	GPU_SHARED(struct ep_stages, stages, 1);
+	GPU_SHARED(uint32_t, words, 2);
+	const struct shunt_kargs_ep_ll &a = h.ll;
+	struct ep_dispatch<true> d = {
+		ep_call_begin(a, SHUNT_EP_DISPATCH), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
+		    ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2), ep_lines(a.row_bytes),
+		    (a.max_tokens + 31) / 32 * 32, (uint32_t *)shared, (uint32_t *)shared, seen, words, &h.hosts,
+		    (uint32_t *)shared + EP_HOSTS_BITS, list, words + 1, stages
+	};
+
+	ep_look(a.k, seen);
+	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
+		ep_send_heads(a, d);
+		ep_send_rows(a, d);
+		ep_send_far(a, d);
+	}
+	if (d.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+		ep_receive(a, d);
+	ep_call_end_far(a, h.hosts, d.call);
+}
+
 #define INSTANCE(shape, op, opn, type, typen) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_ll) a) \
 	    PROGRESS(a, ep_ll_dispatch(a))
+#define INSTANCE_HOSTS(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_hosts) a) \
+	    PROGRESS(a, ep_ll_dispatch_hosts(a))
 SHUNT_BARRIER_ROW(INSTANCE, ep_ll_dispatch)
+SHUNT_BARRIER_ROW(INSTANCE_HOSTS, ep_ll_dispatch_hosts)

@@ -92,7 +92,10 @@
 	X(ep_notify_layout,      ep_notify,      shunt_kargs_ep) \
 	X(ep_notify,             ep_notify,      shunt_kargs_ep) \
 	X(ep_dispatch,           ep_dispatch,    shunt_kargs_ep) \
-	X(ep_combine,            ep_combine,     shunt_kargs_ep)
+	X(ep_combine,            ep_combine,     shunt_kargs_ep) \
+	X(ep_barrier_hosts,      ep_barrier,     shunt_kargs) \
+	X(ep_ll_dispatch_hosts,  ep_ll_dispatch, shunt_kargs_ep_hosts) \
+	X(ep_ll_combine_hosts,   ep_ll_combine,  shunt_kargs_ep_hosts)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
@@ -202,7 +205,10 @@
 	SHUNT_BARRIER_ROW(X, ep_notify_layout) \
 	SHUNT_BARRIER_ROW(X, ep_notify) \
 	SHUNT_BARRIER_ROW(X, ep_dispatch) \
-	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine)
+	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine) \
+	SHUNT_BARRIER_ROW(X, ep_barrier_hosts) \
+	SHUNT_BARRIER_ROW(X, ep_ll_dispatch_hosts) \
+	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_hosts)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

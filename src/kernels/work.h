@@ -27,6 +27,7 @@ struct shunt_work {
 		struct shunt_kargs_net_few net_few;
 		struct shunt_kargs_net_many net_many;
 		struct shunt_kargs_ep_ll ep_ll;
+		struct shunt_kargs_ep_hosts ep_hosts; /* begins with it */
 		struct shunt_kargs_ep ep;
 	} args;
 };

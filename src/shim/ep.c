@@ -137,8 +137,10 @@ static struct shunt_ep_group *withdraw(struct live *l, bool abort)
 /* ---- create */
 
 struct gathering {
-	const void *id; /* by which the ranks come together over TCP; NULL: over the host's sockets */
+	const void *id; /* by which the ranks come together over TCP; NULL: in the group below */
 	struct shunt_bootstrap_group ranks;
+	struct shunt_hosts *joined; /* of an id that other groups have, too */
+	struct shunt_group_root root;
 };
 
 static int refuse_null(const char *call, const char *name)
@@ -167,31 +169,19 @@ static int take(const char *call, const char *name, const void *from, size_t lea
 	return 0;
 }
 
-static int refuse_hosts(struct shunt_hosts *hosts)
-{
-	if (!hosts)
-		return 0;
-	shunt_hosts_destroy(hosts);
-	return refuse("ep_create", -EOPNOTSUPP, "the ranks are on several hosts, and a group's must be on one");
-}
-
-/* Over TCP. *own_p: an id of this join alone; may be NULL. */
-static int join(const void *id, int rank, int nranks, struct shunt_id *own_p)
-{
-	struct shunt_hosts *hosts = NULL;
-	int err = shunt_bootstrap_join(id, rank, nranks, NULL, &hosts, own_p);
-
-	return err ? err : refuse_hosts(hosts);
-}
-
-static int come_together(void *ctx)
+static int come_together(void *ctx, struct shunt_hosts **hosts_p)
 {
 	struct gathering *g = ctx;
-	struct shunt_hosts *hosts = NULL;
 
 	if (g->id)
-		return join(g->id, g->ranks.rank, g->ranks.nranks, NULL);
-	return g->ranks.nranks > 1 ? shunt_bootstrap_allgather(&g->ranks, NULL, 0, NULL, &hosts) : 0;
+		return shunt_bootstrap_join(g->id, g->ranks.rank, g->ranks.nranks, NULL, hosts_p, NULL);
+	return g->ranks.nranks > 1 ? shunt_bootstrap_allgather(&g->ranks, NULL, 0, NULL, hosts_p) : 0;
+}
+
+/* Rank 0 of these hosts is where the ranks of the group come together. */
+static void take_root(struct gathering *g, const struct shunt_hosts *hosts, int rank)
+{
+	g->root = (struct shunt_group_root){ .at = hosts->rank[0].group, .fd = rank ? -1 : hosts->group_fd };
 }
 
 static int check_ranks(int rank, int nranks)
@@ -203,7 +193,7 @@ static int check_ranks(int rank, int nranks)
 		err = shunt_ep_check_range(&why, "rank", rank, 0, nranks - 1);
 	if (err)
 		return refuse("ep_create", err, why.text);
-	return nranks > SHUNT_MAX_RANKS ? refuse("ep_create", -EOPNOTSUPP, "more than 8 ranks") : 0;
+	return nranks > SHUNT_HOSTS_MAX_RANKS ? refuse("ep_create", -EOPNOTSUPP, "more than 64 ranks") : 0;
 }
 
 static int describe_by_id(const struct shunt_ep_config *c, struct shunt_ep_desc *d, struct gathering *g)
@@ -231,15 +221,19 @@ static int describe_by_id(const struct shunt_ep_config *c, struct shunt_ep_desc 
 		return 0;
 	}
 	/* NCCL_COMM_ID's, which other groups have, too. */
-	err = join(c->id, c->rank, c->nranks, &own);
+	err = shunt_bootstrap_join(c->id, c->rank, c->nranks, NULL, &g->joined, &own);
 	if (!err)
 		d->id = shunt_id_derive(&own, sizeof(own), "expert parallel", 0, 0);
+	if (!err && g->joined)
+		take_root(g, g->joined, c->rank);
 	return err;
 }
 
 /* The same on all ranks: they have counted as many groups. */
-static int describe_by_comm(struct shunt_entry *e, const struct shunt_ep_config *c, struct shunt_ep_desc *d)
+static int describe_by_comm(
+    struct shunt_entry *e, const struct shunt_ep_config *c, struct shunt_ep_desc *d, struct gathering *g)
 {
+	const struct shunt_hosts *hosts;
 	int err;
 
 	if (e->forward_reason || !shunt_attach_takes_calls(e, (ncclComm_t)c->comm))
@@ -251,11 +245,15 @@ static int describe_by_comm(struct shunt_entry *e, const struct shunt_ep_config 
 	d->device = shunt_comm_device(e->comm);
 	d->id = shunt_child_group(e);
 	err = check_ranks(d->rank, d->nranks);
-	if (!err)
+	hosts = shunt_comm_hosts(e->comm);
+	if (!err && hosts && hosts->rank[0].group.family)
+		take_root(g, hosts, d->rank);
+	else if (!err)
 		err = shunt_comm_check_host(e->comm);
 	return err == -EREMOTE ?
 	    refuse("ep_create", -EOPNOTSUPP,
-	        "the ranks are on several hosts, or some have no Shunt; a group's are on one host") :
+	        "the communicator's ranks are on several hosts in front of NCCL, or some have no Shunt; make the group "
+	        "from an id") :
 	    err;
 }
 
@@ -277,7 +275,7 @@ int shunt_ep_id(void *host)
 int shunt_ep_create(const struct shunt_ep_config *config, struct shunt_ep **group_p)
 {
 	struct shunt_ep_config c;
-	struct gathering g = { 0 };
+	struct gathering g = { .root.fd = -1 };
 	struct shunt_ep_desc d = { .config = &c, .come_together = come_together, .ctx = &g };
 	struct shunt_entry *parent = NULL;
 	int err;
@@ -293,7 +291,7 @@ int shunt_ep_create(const struct shunt_ep_config *config, struct shunt_ep **grou
 		    "ep_create", -EBUSY, "a group of NCCL calls is open, and its communicators may not be ready");
 	if (c.comm && !(parent = shunt_entry_find((ncclComm_t)c.comm)))
 		return refuse("ep_create", -EINVAL, "comm is no communicator that Shunt knows");
-	err = parent ? describe_by_comm(parent, &c, &d) : describe_by_id(&c, &d, &g);
+	err = parent ? describe_by_comm(parent, &c, &d, &g) : describe_by_id(&c, &d, &g);
 	if (!err) {
 		g.ranks = (struct shunt_bootstrap_group){ .id = shunt_id_derive(&d.id, sizeof(d.id), "gathering", 0, 0),
 			.member = d.rank,
@@ -301,9 +299,10 @@ int shunt_ep_create(const struct shunt_ep_config *config, struct shunt_ep **grou
 			.rank = d.rank,
 			.nranks = d.nranks,
 			.cancel = parent ? &parent->life.cancel : NULL,
-			.root.fd = -1 };
+			.root = g.root };
 		err = create(&d, group_p);
 	}
+	shunt_hosts_destroy(g.joined);
 	shunt_entry_put(parent);
 	return err;
 }
@@ -331,7 +330,7 @@ int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint6
 {
 	struct shunt_ep_why why = { "" };
 	struct shunt_ep_shape s;
-	int err = take("ep_bytes", "shape", shape, sizeof(s), &s, sizeof(s));
+	int err = take("ep_bytes", "shape", shape, offsetof(struct shunt_ep_shape, hosts), &s, sizeof(s));
 
 	if (err)
 		return err;

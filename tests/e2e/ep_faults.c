@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What breaks an expert parallel group, and what one with masks survives. Ranks as processes, on the sim. */
+/*
+ * What breaks an expert parallel group, and what one with masks survives. Ranks as processes, on the sim; with "hosts2"
+ * and the like (ep_job.h) over hosts.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +21,6 @@
 #define LATE_NS 300000000ull /* for a rank that never comes */
 
 static struct {
-	struct ranks_ids ids;
 	atomic_int barrier[8];
 	_Atomic pid_t pid; /* of the rank that is stopped */
 } *shared;
@@ -27,10 +29,13 @@ static const struct ep_job job = {
 	.experts = 6, .topk = 2, .hidden = 128, .max_tokens = 4, .dtype = 9, .tokens = { 4, 2, 3 }, .seed = 5
 };
 
+static unsigned dead; /* ranks that die in a run */
+
 static int run(int n, unsigned dies, rank_fn body)
 {
+	dead = dies;
 	memset(shared, 0, sizeof(*shared));
-	return ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = n, .raw = 1, .body = body, .dies = dies });
+	return ep_ranks_run(RANKS_PROCESSES, n, dies, body);
 }
 
 static int make(struct rank *r, uint32_t flags, uint64_t timeout_ns, struct ep_run *call, struct shunt_ep **group_p)
@@ -38,8 +43,18 @@ static int make(struct rank *r, uint32_t flags, uint64_t timeout_ns, struct ep_r
 	struct ep_job mine = job;
 
 	mine.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, &shared->ids, 0), &mine, flags, timeout_ns, group_p) == 0);
+	mine.experts = r->nranks == 4 ? 8 : job.experts;
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &mine, flags, timeout_ns, group_p) == 0);
 	return ep_run_prepare(call, &mine, r);
+}
+
+/* What a rank does to its group in the end is an error on other hosts: waits for all ranks first. */
+static int leave(struct rank *r, struct shunt_ep *group, int abort)
+{
+	if (!dead)
+		ranks_barrier(r, &shared->barrier[7]);
+	CHECK(shunt_ep_destroy(group, abort) == 0);
+	return 0;
 }
 
 /* The group is broken by this error, whose text has these words, and says so to every call from then on. */
@@ -56,8 +71,7 @@ static int broken(struct rank *r, struct shunt_ep *group, struct ep_run *call, i
 	CHECK(shunt_ep_ll_dispatch(group, &call->dispatch) == expected);
 	CHECK(shunt_ep_barrier(group, r->stream) == expected);
 	ep_run_finish(call);
-	CHECK(shunt_ep_destroy(group, 0) == 0);
-	return 0;
+	return leave(r, group, 0);
 }
 
 static struct {
@@ -117,8 +131,7 @@ static int body_bad_id(struct rank *r)
 	}
 	/* It has nobody to wait for. */
 	ep_run_finish(&call);
-	CHECK(shunt_ep_destroy(group, 1) == 0);
-	return 0;
+	return leave(r, group, 1);
 }
 
 static void test_ids_that_are_no_experts(void **state)
@@ -161,13 +174,10 @@ static int body_late(struct rank *r)
 	struct ep_run call;
 
 	CHECK(make(r, 0, LATE_NS, &call, &group) == 0);
-	if (r->rank == 0) {
-		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
-		CHECK(
-		    broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch") == 0);
-	}
-	ranks_barrier(r, &shared->barrier[0]);
-	return 0;
+	if (r->rank)
+		return leave(r, group, 0);
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
+	return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch");
 }
 
 static void test_rank_that_does_not_come(void **state)
@@ -237,14 +247,12 @@ static int body_stopped_too_long(struct rank *r)
 	if (r->rank == 1) {
 		stop();
 		ep_run_finish(&call);
-		CHECK(shunt_ep_destroy(group, 1) == 0);
-		return 0;
+		return leave(r, group, 1);
 	}
 	CHECK(wait_for_stop());
-	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
-	CHECK(broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch") == 0);
+	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
 	CHECK(kill(shared->pid, SIGCONT) == 0);
-	return 0;
+	return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch");
 }
 
 static void test_rank_that_is_stopped_past_the_deadline(void **state)
@@ -261,21 +269,22 @@ static int body_half_ends(struct rank *r)
 
 	mine.nranks = r->nranks;
 	mine.experts = 8;
-	CHECK(ep_group_make(r, ep_id(r, &shared->ids, 0), &mine, 0, LATE_NS, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &mine, 0, LATE_NS, &group) == 0);
 	ep_run_prepare(&call, &mine, r);
 	if (r->rank >= 2) {
 		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
-		CHECK(broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank ") == 0);
-	} else {
-		ep_run_finish(&call);
-		CHECK(shunt_ep_destroy(group, 0) == 0);
+		return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank ");
 	}
-	ranks_barrier(r, &shared->barrier[0]);
+	ep_run_finish(&call);
+	CHECK(shunt_ep_destroy(group, 0) == 0);
+	ranks_barrier(r, &shared->barrier[7]);
 	return 0;
 }
 
 static void test_half_of_the_ranks_end_the_group(void **state)
 {
+	if (ep_hosts)
+		skip(); /* they may hear first that a rank has left, or wait in vain */
 	assert_int_equal(run(4, 0, body_half_ends), 0);
 }
 
@@ -289,8 +298,13 @@ static int body_killed(struct rank *r)
 	call.dispatch.phases = SHUNT_EP_SEND;
 	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
 	ranks_barrier(r, &shared->barrier[0]);
-	if (r->rank == 1)
+	if (dead >> r->rank & 1)
 		kill(getpid(), SIGKILL);
+	/* Over hosts the end of a connection breaks the group at once; what came before it may be lost. */
+	if (ep_hosts) {
+		(void)shunt_ep_barrier(group, r->stream);
+		return broken(r, group, &call, -EOWNERDEAD, "on host1");
+	}
 	call.dispatch.phases = SHUNT_EP_RECEIVE;
 	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
 	CHECK(ep_run_check_dispatch(&call, r) == 0);
@@ -301,6 +315,8 @@ static int body_killed(struct rank *r)
 static void test_rank_that_dies(void **state)
 {
 	assert_int_equal(run(3, 2, body_killed), 0);
+	if (ep_hosts == 2)
+		assert_int_equal(run(4, 2 | 8, body_killed), 0); /* a whole host */
 }
 
 /* A dispatch and a combine in which the masked ranks have no part. */
@@ -346,6 +362,8 @@ static int body_masked_dead(struct rank *r)
 
 static void test_masks_survive_a_death(void **state)
 {
+	if (ep_hosts)
+		skip(); /* masks are for one host */
 	assert_int_equal(run(3, 2, body_masked_dead), 0);
 }
 
@@ -367,6 +385,8 @@ static int body_masked_late(struct rank *r)
 
 static void test_masks_survive_a_rank_that_does_not_come(void **state)
 {
+	if (ep_hosts)
+		skip(); /* masks are for one host */
 	assert_int_equal(run(2, 0, body_masked_late), 0);
 }
 
@@ -398,6 +418,8 @@ static int body_masked_by_hand(struct rank *r)
 
 static void test_masks_by_hand(void **state)
 {
+	if (ep_hosts)
+		skip(); /* masks are for one host */
 	assert_int_equal(run(3, 0, body_masked_by_hand), 0);
 }
 
@@ -419,7 +441,7 @@ static int make_normal(
 	mine.job.nranks = r->nranks;
 	mine.room = room;
 	CHECK(
-	    ep_normal_group(r, ep_id(r, &shared->ids, 0), ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
+	    ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
 	ep_normal_prepare(n, &mine, r);
 	return 0;
 }
@@ -491,6 +513,8 @@ static void test_normal_values_that_differ(void **state)
 		        "rank 1 calls ep_notify where rank 0 calls ep_dispatch" } },
 	};
 
+	if (ep_hosts)
+		skip(); /* normal mode is for one host */
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		normal_other = rows[i];
 		assert_int_equal(run(2, 0, body_normal_differs), 0);
@@ -528,6 +552,8 @@ static int body_few_rows(struct rank *r)
 
 static void test_overflow(void **state)
 {
+	if (ep_hosts)
+		skip(); /* normal mode is for one host */
 	assert_int_equal(run(3, 0, body_few_rows), 0);
 	assert_int_equal(run(3, 0, body_overflow), 0);
 }
@@ -550,6 +576,8 @@ static int body_normal_late(struct rank *r)
 
 static void test_counts_of_a_rank_that_does_not_come(void **state)
 {
+	if (ep_hosts)
+		skip(); /* normal mode is for one host */
 	assert_int_equal(run(2, 0, body_normal_late), 0);
 }
 
@@ -584,6 +612,8 @@ static int body_normal_killed(struct rank *r)
 
 static void test_rank_that_dies_in_normal_mode(void **state)
 {
+	if (ep_hosts)
+		skip(); /* normal mode is for one host */
 	for (dies_before = 0; dies_before < 3; dies_before++)
 		assert_int_equal(run(3, 2, body_normal_killed), 0);
 }
@@ -609,6 +639,8 @@ static int body_abort_counts(struct rank *r)
 
 static void test_abort_of_a_notify(void **state)
 {
+	if (ep_hosts)
+		skip(); /* normal mode is for one host */
 	assert_int_equal(run(2, 0, body_abort_counts), 0);
 }
 
@@ -635,12 +667,18 @@ int main(int argc, char **argv)
 	};
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int failed;
+
 	own_environment();
+	if (!ep_take_hosts(&argc, &argv))
+		return 1;
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	else
 		cmocka_set_skip_filter("test_long_*");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ep_end_hosts();
+	return failed;
 }

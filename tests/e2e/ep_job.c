@@ -2,7 +2,9 @@
 #include "tests/e2e/ep_job.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "base/coll.h"
+#include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "tools/common/reference.h"
 
@@ -28,10 +30,69 @@ static size_t scales(const struct ep_job *j)
 	return j->form == SHUNT_EP_AS_IS ? 0 : (size_t)(j->hidden / (j->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128));
 }
 
+int ep_hosts;
+static char folder[64];       /* of verbs */
+static struct ranks_ids *own; /* shared by the ranks of a run */
+
+bool ep_take_hosts(int *argc_p, char ***argv_p)
+{
+	const char *how = *argc_p > 1 ? (*argv_p)[1] : "";
+	char fabric[96];
+
+	own = mmap(NULL, sizeof(*own), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (own == MAP_FAILED || (strncmp(how, "hosts", 5) && strncmp(how, "verbs", 5)))
+		return own != MAP_FAILED;
+	ep_hosts = atoi(how + 5);
+	--*argc_p;
+	++*argv_p;
+	setenv("SHUNT_NET", *how == 'v' ? "verbs" : "tcp", 1);
+	if (*how == 'h')
+		return true;
+	if (!own_folder(folder))
+		return false;
+	snprintf(fabric, sizeof(fabric), "%s/fabric", folder);
+	setenv("FAKE_IBV_FABRIC", fabric, 1);
+	setenv("FAKE_IBV_DEVICES", "mlx0 link=roce", 1);
+	return true;
+}
+
+void ep_end_hosts(void)
+{
+	if (*folder)
+		own_folder_end(folder);
+}
+
+/* In the rank's process, before the library is touched. */
+static void enter_host(int rank)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "host%d", rank % ep_hosts);
+	setenv("SHUNT_HOSTID", name, 1);
+	setenv("SHUNT_MULTI_RANK_GPU", "1", 1); /* more ranks than the sim has devices */
+}
+
+int ep_ranks_run_as(struct ranks *ranks)
+{
+	memset(own, 0, sizeof(*own));
+	if (ep_hosts) {
+		ranks->how = RANKS_PROCESSES;
+		ranks->prepare = enter_host;
+	}
+	return ranks_run_as(ranks);
+}
+
+int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body)
+{
+	return ep_ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = 1, .body = body, .dies = dies });
+}
+
 uint64_t ep_job_bytes(const struct ep_job *j)
 {
+	int hosts = ep_hosts < j->nranks ? ep_hosts : j->nranks;
 	struct shunt_ep_shape shape = { .size = sizeof(shape),
-		.nranks = j->nranks,
+		.nranks = hosts > 1 ? (j->nranks + hosts - 1) / hosts * hosts : j->nranks,
+		.hosts = hosts,
 		.topk = j->topk,
 		.hidden = j->hidden,
 		.element_bytes = 2,
@@ -315,6 +376,7 @@ void ep_run_finish(struct ep_run *run)
 
 const void *ep_id(const struct rank *r, struct ranks_ids *ids, int k)
 {
+	ids = ids ? ids : own;
 	for (; r->rank == 0 && ids->n <= k; ids->n++)
 		if (shunt_ep_id(&ids->id[ids->n]))
 			abort();

@@ -10,7 +10,7 @@
 #include "tests/e2e/ranks.h"
 #include "tools/common/ep_reference.h"
 
-enum { EP_MOST_RANKS = 8 };
+enum { EP_MOST_RANKS = 12 };
 
 /* Where tokens go. */
 enum ep_routing {
@@ -52,6 +52,17 @@ void *ep_run_memory(struct ep_run *run, const void *from, size_t bytes, bool odd
 /* Bitwise, of the device's memory; dtype: any NaN is as good as another. Checks what lies behind, too. */
 int ep_compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype);
 enum { EP_POISON = 0xa5 };
+/*
+ * Hosts over which the ranks are spread in turns, as names; 0: one host. Set by ep_take_hosts() from a program's first
+ * argument: "hosts2" or "hosts3" by tcp, "verbs2" or "verbs3" by the libibverbs of tests/fake_ibverbs. *argv_p: without
+ * that argument. False: there is no place for what the ranks share.
+ */
+extern int ep_hosts;
+bool ep_take_hosts(int *argc_p, char ***argv_p);
+void ep_end_hosts(void);
+/* As ranks_run(), over these hosts: then ranks are processes. dies: bits of those that must end by SIGKILL. */
+int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body);
+int ep_ranks_run_as(struct ranks *ranks);
 
 /* Bytes of memory for low latency calls. */
 uint64_t ep_job_bytes(const struct ep_job *job);
@@ -63,7 +74,7 @@ int ep_run_fill_rows(struct ep_run *run, const struct rank *r);
 int ep_run_check_combine(struct ep_run *run, const struct rank *r);
 void ep_run_finish(struct ep_run *run);
 
-/* Id k of groups, which rank 0 makes. ids: zeroed, of all ranks. */
+/* Id k of groups, which rank 0 makes. ids: zeroed, of all ranks; NULL: those of ep_ranks_run(). */
 const void *ep_id(const struct rank *r, struct ranks_ids *ids, int k);
 /* A group of all ranks that has room for the job. */
 int ep_group_make(const struct rank *r, const void *id, const struct ep_job *job, uint32_t flags, uint64_t timeout_ns,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Low latency dispatch and combine against the reference, ranks as threads, on the sim. */
+/*
+ * Low latency dispatch and combine against the reference, ranks as threads, on the sim. With "hosts2" and the like
+ * (ep_job.h) over hosts, ranks as processes.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +23,6 @@ static const struct ep_job small = { .experts = 6,
 
 static struct ep_job the_job;
 static bool quick; /* under sanitizers: what differs in the order of memory, and no more */
-static struct ranks_ids ids;
 
 /* A dispatch and a combine, each in one launch. */
 static int one_call(struct rank *r, struct shunt_ep *group, const struct ep_job *job)
@@ -45,7 +47,7 @@ static int body_calls(struct rank *r)
 	struct shunt_ep *group;
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	for (int i = 0; i < 3; i++, job.seed++)
 		CHECK(one_call(r, group, &job) == 0);
 	CHECK(shunt_ep_destroy(group, 0) == 0);
@@ -55,14 +57,14 @@ static int body_calls(struct rank *r)
 static void calls(int n, const struct ep_job *job)
 {
 	the_job = *job;
-	assert_int_equal(ranks_run(RANKS_THREADS, n, 1, body_calls), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, n, 0, body_calls), 0);
 }
 
 static void test_ranks(void **state)
 {
-	static const int experts[] = { 0, 3, 6, 6, 8, 5, 0, 7, 16 };
+	static const int experts[EP_MOST_RANKS + 1] = { 0, 3, 6, 6, 8, 5, 0, 7, 16, [12] = 24 };
 
-	for (int n = 1; n <= 8; n++) {
+	for (int n = 1; n <= (ep_hosts ? EP_MOST_RANKS : 8); n++) {
 		struct ep_job job = small;
 
 		job.experts = experts[n];
@@ -143,7 +145,7 @@ static int body_blocks(struct rank *r)
 	job.form = SHUNT_EP_FP8;
 	job.max_tokens = 12;
 	job.tokens[0] = 12;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		ep_run_prepare(&run, &job, r);
 		CHECK(ep_run_fill_rows(&run, r) == 0);
@@ -161,8 +163,7 @@ static int body_blocks(struct rank *r)
 
 static void test_blocks(void **state)
 {
-	memset(&ids, 0, sizeof(ids));
-	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_blocks), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_blocks), 0);
 }
 
 /* One group, calls of all sizes one after the other, without a wait between them. */
@@ -176,7 +177,7 @@ static int body_mixed(struct rank *r)
 	job.nranks = r->nranks;
 	job.hidden = 1024;
 	job.max_tokens = 16;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	for (int i = 0; i < CALLS; i++) {
 		struct ep_job mine = job;
 
@@ -203,8 +204,7 @@ static int body_mixed(struct rank *r)
 
 static void test_mixed_sizes(void **state)
 {
-	memset(&ids, 0, sizeof(ids));
-	assert_int_equal(ranks_run(RANKS_THREADS, 3, 1, body_mixed), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_mixed), 0);
 }
 
 /*
@@ -227,7 +227,7 @@ static int body_phases(struct rank *r)
 	void *streams[2];
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	CHECK(shunt_stream_create(&streams[0]) == 0 && shunt_stream_create(&streams[1]) == 0);
 	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
 		for (int b = 0; b < 2; b++, job.seed++) {
@@ -254,8 +254,8 @@ static int body_phases(struct rank *r)
 
 static void test_phases_in_any_order(void **state)
 {
-	assert_int_equal(ranks_run(RANKS_THREADS, 3, 1, body_phases), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 1, 1, body_phases), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_phases), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 1, 0, body_phases), 0);
 }
 
 /* A third call of a kind is refused at once; the two under way go on. */
@@ -266,7 +266,7 @@ static int body_third(struct rank *r)
 	struct ep_run run[3];
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	for (int i = 0; i < 3; i++, job.seed++)
 		ep_run_prepare(&run[i], &job, r);
 	CHECK(phase(group, &run[0], '0') == 0 && phase(group, &run[1], '0') == 0);
@@ -286,7 +286,7 @@ static int body_third(struct rank *r)
 
 static void test_third_call_is_refused(void **state)
 {
-	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_third), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_third), 0);
 }
 
 static int replays;
@@ -301,7 +301,7 @@ static int body_graph(struct rank *r)
 	size_t bytes;
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	ep_run_prepare(&run, &job, r);
 	CHECK(ep_run_fill_rows(&run, r) == 0);
 	CHECK(shunt_ep_barrier(group, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
@@ -344,7 +344,7 @@ static void test_graphs(void **state)
 {
 	the_job = small;
 	replays = quick ? 4 : 20;
-	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_graph), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_graph), 0);
 }
 
 static void test_long_graphs(void **state)
@@ -352,7 +352,7 @@ static void test_long_graphs(void **state)
 	the_job = small;
 	the_job.hidden = 16;
 	replays = 1000;
-	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_graph), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_graph), 0);
 }
 
 /* What is added to, and a token alone and among others. */
@@ -365,7 +365,7 @@ static int body_stats(struct rank *r)
 	int64_t *wait_ns, waited[8];
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, &ids, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
 	CHECK(shunt_malloc((void **)&stats, sizeof(host)) == 0 && shunt_malloc((void **)&wait_ns, sizeof(waited)) == 0);
 	memset(host, 0, sizeof(host));
 	memset(waited, 0, sizeof(waited));
@@ -397,7 +397,7 @@ static int body_stats(struct rank *r)
 
 static void test_stats(void **state)
 {
-	assert_int_equal(ranks_run(RANKS_THREADS, 3, 1, body_stats), 0);
+	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_stats), 0);
 }
 
 int main(int argc, char **argv)
@@ -416,7 +416,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_stats),
 	};
 
+	int failed;
+
 	own_environment();
+	if (!ep_take_hosts(&argc, &argv))
+		return 1;
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 0);
@@ -424,5 +428,7 @@ int main(int argc, char **argv)
 		cmocka_set_test_filter(argv[1]);
 	else
 		cmocka_set_skip_filter("test_long_*");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ep_end_hosts();
+	return failed;
 }

@@ -173,8 +173,14 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
 	if (late >= 0)
 		assert_int_equal(shunt_sim_gate(late, w->stream[late], &gate), 0);
 	for (int r = 0; r < RANKS; r++) {
-		struct shunt_ep_room room = { RANKS, r, TOPK, masks ? SHUNT_EP_MASKS : 0, 0, LL_BYTES, &key,
-			rank_sums };
+		struct shunt_ep_room room = { .nranks = RANKS,
+			.rank = r,
+			.most_topk = TOPK,
+			.local = RANKS,
+			.flags = masks ? SHUNT_EP_MASKS : 0,
+			.ll_bytes = LL_BYTES,
+			.key = &key,
+			.rank_sums = rank_sums };
 		struct shunt_ep_ctrl *ctrl = (struct shunt_ep_ctrl *)((char *)w->mem[r].ptr + SHUNT_EP_CTRL_AT);
 
 		if (masks)
@@ -416,6 +422,7 @@ void planted_ep_normal(struct world *w, int times, bool narrow, int late)
 		struct shunt_ep_room room = { .nranks = RANKS,
 			.rank = r,
 			.most_topk = TOPK,
+			.local = RANKS,
 			.normal_bytes = narrow ? 2 * (3 * 128 + 2 * 2 * 896) : 1 << 16,
 			.key = &key };
 

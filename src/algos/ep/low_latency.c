@@ -49,24 +49,17 @@ static void choose_grid(const struct shunt_ep_room *room, int64_t blocks, struct
 		shunt_grid_fit_wide(&limits, UINT32_MAX, work);
 }
 
-/* Heads and rows of `row` bytes must fit, in units. */
+/* Heads and rows must fit. */
 static int check_room(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_ep_why *why)
 {
-	struct shunt_ep_shape shape = { .nranks = room->nranks,
-		.topk = room->most_topk,
-		.hidden = (int32_t)s->hidden,
-		.element_bytes = 2,
-		.ll_tokens = (int32_t)s->max_tokens };
-	uint64_t needed = 0;
-	int err = shunt_ep_room_needed(&shape, NULL, &needed, why);
+	uint64_t needed = shunt_ep_ll_needed(room, s->max_tokens, s->hidden);
 
-	if (!err && needed > room->ll_bytes)
-		err = shunt_ep_refuse(why, -ENOSPC,
-		    "calls of %lld tokens of %lld elements need %llu bytes of low latency memory, and the group has "
-		    "%llu",
-		    (long long)s->max_tokens, (long long)s->hidden, (unsigned long long)needed,
-		    (unsigned long long)room->ll_bytes);
-	return err;
+	return needed <= room->ll_bytes ?
+	    0 :
+	    shunt_ep_refuse(why, -ENOSPC,
+	        "calls of %lld tokens of %lld elements need %llu bytes of low latency memory, and the group has %llu",
+	        (long long)s->max_tokens, (long long)s->hidden, (unsigned long long)needed,
+	        (unsigned long long)room->ll_bytes);
 }
 
 /* Fills in what both kinds have. key: an address, or NULL where a call has no data. */
@@ -75,6 +68,8 @@ static void begin_work(
 {
 	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
 
+	if (room->hosts)
+		work->args.ep_hosts.hosts = *room->hosts;
 	choose_grid(room, s->blocks, work);
 	*a = (struct shunt_kargs_ep_ll){ .ll_at = shunt_ep_ll_at(room),
 		.unit = shunt_ep_ll_unit(room),
@@ -128,7 +123,8 @@ int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shu
 	if (err)
 		return err;
 	begin_work(room, &s, c->recv_x, work);
-	work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ep_ll_dispatch, 0, SHUNT_U8);
+	work->kernel =
+	    SHUNT_KERNEL(room->hosts ? SHUNT_SHAPE_ep_ll_dispatch_hosts : SHUNT_SHAPE_ep_ll_dispatch, 0, SHUNT_U8);
 	a->k.flags |= aligned_flag(c->x, c->recv_x);
 	a->k.send = c->x;
 	a->k.recv = c->recv_x;
@@ -167,7 +163,9 @@ int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shun
 	if (err)
 		return err;
 	begin_work(room, &s, c->out, work);
-	work->kernel = SHUNT_KERNEL(room->rank_sums ? SHUNT_SHAPE_ep_ll_combine_sums : SHUNT_SHAPE_ep_ll_combine,
+	work->kernel = SHUNT_KERNEL(room->hosts ? SHUNT_SHAPE_ep_ll_combine_hosts :
+	        room->rank_sums                 ? SHUNT_SHAPE_ep_ll_combine_sums :
+	                                          SHUNT_SHAPE_ep_ll_combine,
 	    SHUNT_KOP_SUM, (unsigned)c->dtype);
 	a->k.flags |= aligned_flag(c->x, c->out);
 	a->k.send = c->x;

@@ -19,6 +19,9 @@ static int check_common(const struct shunt_ep_room *room, int64_t tokens, int64_
 {
 	int err = shunt_ep_check_range(why, "tokens", tokens, 0, SHUNT_EP_MAX_TOKENS);
 
+	if (!err && room->hosts)
+		err = shunt_ep_refuse(
+		    why, -EOPNOTSUPP, "normal mode is for ranks of one host, and the group's are on several");
 	if (!err)
 		err = shunt_ep_check_range(why, "topk", topk, from, SHUNT_EP_MAX_TOPK);
 	if (!err)

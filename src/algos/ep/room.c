@@ -120,22 +120,49 @@ int shunt_ep_room_rings(
 /* Sets of both kinds, each with a unit for a rank or for a place among a token's experts. */
 static uint64_t units(int nranks, int topk)
 {
-	return 2 * (uint64_t)(nranks + most_topk(topk));
+	return 2 * (uint64_t)(nranks + topk);
+}
+
+/* Of page-locked memory; sources: of other hosts. */
+static uint64_t net_units(int sources, int topk)
+{
+	return sources ? units(sources, topk) + SHUNT_EP_STAGE_UNITS : 0;
+}
+
+static uint64_t all_units(const struct shunt_ep_room *room)
+{
+	return units(room->local, room->most_topk) + net_units(room->sources, room->most_topk);
+}
+
+uint64_t shunt_ep_ll_needed(const struct shunt_ep_room *room, int64_t tokens, int64_t hidden)
+{
+	uint64_t head = shunt_ep_wire(SHUNT_EP_HEAD_BYTES + (uint64_t)tokens * (uint64_t)room->most_topk * 2);
+
+	return tokens ? all_units(room) * (head + (uint64_t)tokens * shunt_ep_wire((uint64_t)hidden * 2)) : 0;
 }
 
 static uint64_t ll_bytes(const struct shunt_ep_shape *s)
 {
-	uint64_t tokens = (uint64_t)s->ll_tokens;
-	uint64_t head = shunt_ep_wire(SHUNT_EP_HEAD_BYTES + tokens * (uint64_t)most_topk(s->topk) * 2);
-	uint64_t unit = head + tokens * shunt_ep_wire((uint64_t)s->hidden * 2);
+	/* If the ranks are spread evenly. */
+	int hosts = s->hosts > 1 ? s->hosts : 1;
+	const struct shunt_ep_room room = { .most_topk = most_topk(s->topk),
+		.local = (s->nranks + hosts - 1) / hosts,
+		.sources = hosts > 1 ? s->nranks - s->nranks / hosts : 0 };
 
-	return tokens ? units(s->nranks, s->topk) * unit : 0;
+	return shunt_ep_ll_needed(&room, s->ll_tokens, s->hidden);
 }
 
 int shunt_ep_room_needed(const struct shunt_ep_shape *s, uint64_t *normal_p, uint64_t *ll_p, struct shunt_ep_why *why)
 {
-	int err = shunt_ep_check_range(why, "nranks", s->nranks, 1, SHUNT_KARGS_MAX_RANKS);
+	const int local = (int)SHUNT_KARGS_MAX_RANKS, total = (int)SHUNT_NET_MAX_RANKS;
+	int err = shunt_ep_check_range(why, "hosts", s->hosts, 0, total), hosts = s->hosts > 1 ? s->hosts : 1;
 
+	if (!err)
+		err = shunt_ep_check_range(
+		    why, "nranks", s->nranks, hosts, hosts * local < total ? hosts * local : total);
+	if (!err && hosts > 1 && s->blocks)
+		err =
+		    shunt_ep_refuse(why, -EINVAL, "blocks is %d, and normal mode is for ranks of one host", s->blocks);
 	if (!err)
 		err = shunt_ep_check_range(why, "topk", s->topk, 0, SHUNT_EP_MAX_TOPK);
 	if (!err)
@@ -159,7 +186,7 @@ int shunt_ep_room_needed(const struct shunt_ep_shape *s, uint64_t *normal_p, uin
 
 uint64_t shunt_ep_ll_unit(const struct shunt_ep_room *room)
 {
-	return room->ll_bytes / units(room->nranks, room->most_topk) / SHUNT_EP_LINE * SHUNT_EP_LINE;
+	return room->ll_bytes / all_units(room) / SHUNT_EP_LINE * SHUNT_EP_LINE;
 }
 
 uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room)
@@ -169,12 +196,17 @@ uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room)
 
 uint64_t shunt_ep_weights_at(const struct shunt_ep_room *room)
 {
-	return shunt_ep_ll_at(room) + up_to(room->ll_bytes, SHUNT_EP_LINE);
+	return up_to(
+	    shunt_ep_ll_at(room) + units(room->local, room->most_topk) * shunt_ep_ll_unit(room), SHUNT_EP_LINE);
 }
 
-uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes, int nranks, bool rank_sums)
+uint64_t shunt_ep_own_bytes(const struct shunt_ep_room *room)
 {
-	uint64_t bytes = SHUNT_EP_CTRL_BYTES + up_to(normal_bytes, SHUNT_EP_LINE) + ll_bytes;
+	return shunt_ep_weights_at(room) - SHUNT_CTRL_BYTES +
+	    (room->rank_sums && room->ll_bytes ? SHUNT_EP_WEIGHTS_BYTES((unsigned)room->nranks) : 0);
+}
 
-	return rank_sums && ll_bytes ? up_to(bytes, SHUNT_EP_LINE) + SHUNT_EP_WEIGHTS_BYTES((unsigned)nranks) : bytes;
+uint64_t shunt_ep_net_bytes(const struct shunt_ep_room *room)
+{
+	return net_units(room->sources, room->most_topk) * shunt_ep_ll_unit(room);
 }

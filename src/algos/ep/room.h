@@ -11,10 +11,12 @@
 /* A group, as far as its launches depend on it. Alike on all ranks, except for `rank`. */
 struct shunt_ep_room {
 	int nranks, rank, most_topk;
-	uint32_t flags; /* SHUNT_EP_* of shunt/ep.h */
+	int local, sources; /* most ranks of a host, and most ranks of other hosts that a rank has */
+	uint32_t flags;     /* SHUNT_EP_* of shunt/ep.h */
 	uint64_t normal_bytes, ll_bytes;
 	const struct shunt_sel_key *key;
-	bool rank_sums; /* SHUNT_EP_SUM=rank */
+	const struct shunt_ep_hosts *hosts; /* kernels/ep.h; NULL: one host */
+	bool rank_sums;                     /* SHUNT_EP_SUM=rank */
 };
 
 /* Texts of errors. */
@@ -49,11 +51,14 @@ int shunt_ep_room_rings(const struct shunt_ep_room *room, int blocks, uint32_t l
 /* Words of 8 bytes in front of a row on the wire, in bytes. */
 uint32_t shunt_ep_front(uint32_t topk, uint32_t scales);
 
+/* What calls of so many tokens and elements need of ll_bytes. */
+uint64_t shunt_ep_ll_needed(const struct shunt_ep_room *room, int64_t tokens, int64_t hidden);
 /* Bytes of a unit of the low latency part (kernels/ep.h), and where that part begins. */
 uint64_t shunt_ep_ll_unit(const struct shunt_ep_room *room);
 uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room);
 /* SHUNT_EP_SUM=rank: where the weights begin. */
 uint64_t shunt_ep_weights_at(const struct shunt_ep_room *room);
-/* Bytes of all of a rank's memory behind the collectives' control words. */
-uint64_t shunt_ep_own_bytes(uint64_t normal_bytes, uint64_t ll_bytes, int nranks, bool rank_sums);
+/* Bytes of all of a rank's memory behind the collectives' control words; and, over hosts, of page-locked memory. */
+uint64_t shunt_ep_own_bytes(const struct shunt_ep_room *room);
+uint64_t shunt_ep_net_bytes(const struct shunt_ep_room *room);
 #endif

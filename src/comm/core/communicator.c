@@ -18,8 +18,7 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err)
 	return true;
 }
 
-/* The first text stays. */
-static void keep_text(struct shunt_comm *comm, const char *text)
+void shunt_comm_keep_text(struct shunt_comm *comm, const char *text)
 {
 	char *none = NULL, *copy = comm->own.bytes ? strdup(text) : NULL;
 
@@ -43,7 +42,7 @@ bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, .
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	shunt_last_error_set(text);
-	keep_text(comm, text);
+	shunt_comm_keep_text(comm, text);
 	if (!shunt_comm_fail(comm, err))
 		return false;
 	shunt_error("%s", text);

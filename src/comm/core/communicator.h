@@ -123,6 +123,16 @@ static inline int shunt_comm_local_rank(const struct shunt_comm *comm)
 	return shunt_topology_local(&comm->topology);
 }
 
+/* A rank as kernels with memory of their own number it (kernels/ep.h). */
+static inline int shunt_comm_rank_of_ordinal(const struct shunt_comm *comm, unsigned ordinal)
+{
+	unsigned nlocal = (unsigned)shunt_comm_local_ranks(comm);
+
+	if (!shunt_comm_spans_hosts(comm) || ordinal >= (unsigned)comm->nranks)
+		return (int)ordinal;
+	return ordinal < nlocal ? shunt_topology_locals(&comm->topology)[ordinal] : comm->net.rank_of[ordinal - nlocal];
+}
+
 /* To be called once the ranks are known. shunt_comm_net_place adds the hosts. */
 static inline void shunt_comm_fill_early_key(struct shunt_comm *comm)
 {
@@ -194,6 +204,8 @@ bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, .
  * the rank that the round failed for, if it is known. -ECANCELED has no line. Returns err.
  */
 int shunt_comm_fail_round(struct shunt_comm *comm, int err, const char *what);
+/* The first text of an error stays, for communicators with memory of their own. */
+void shunt_comm_keep_text(struct shunt_comm *comm, const char *text);
 /* The log names a rank without which the communicator goes on, once. pid: of a process that has died; 0: it is late. */
 void shunt_comm_miss(struct shunt_comm *comm, int rank, int pid);
 /* Raises the abort word: the kernels of a READY communicator give up within milliseconds. */

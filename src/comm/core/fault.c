@@ -138,9 +138,14 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 		[SHUNT_FAULT_UNDER_WAY] = { -EDEADLK, shunt_fault_under_way },
 		[SHUNT_FAULT_OVERFLOW] = { -EOVERFLOW, shunt_fault_overflow },
 	};
-	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
-	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
+	uint64_t set = __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE);
 	int lost = shunt_comm_life_lost_rank(&comm->life);
+	struct shunt_fault copy = comm->words->fault, *f = &copy;
+
+	if (comm->own.bytes) {
+		copy.rank = (uint32_t)shunt_comm_rank_of_ordinal(comm, copy.rank);
+		copy.peer = (uint32_t)shunt_comm_rank_of_ordinal(comm, copy.peer);
+	}
 
 	if (set == SHUNT_FAULT_TIMEOUT && lost >= 0)
 		shunt_fault_died(comm, lost, comm->life.lost_pid, f->op);

@@ -6,13 +6,14 @@
 #include <string.h>
 #include "base/config.h"
 #include "kernels/work.h"
+#include "transport/rendezvous/host_table.h"
 
 /* Values that must be alike on all ranks go round as two words. */
 static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, int nranks, uint64_t most_topk)
 {
 	bool rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK;
 
-	return (struct shunt_comm_own){ .bytes = shunt_ep_own_bytes(c->normal_bytes, c->ll_bytes, nranks, rank_sums),
+	return (struct shunt_comm_own){ .bytes = SHUNT_EP_CTRL_BYTES, /* until the hosts are known */
 		.host_bytes = c->normal_bytes ? SHUNT_EP_TICKETS * SHUNT_EP_COUNTS_BYTES(nranks) : 0,
 		.noun = "expert parallel group",
 		.limit_name = c->timeout_ns ? "timeout_ns" : "SHUNT_EP_TIMEOUT",
@@ -41,6 +42,60 @@ static int check_config(const struct shunt_ep_config *c, int nranks, struct shun
 	return err;
 }
 
+/* Why there can be no such group over hosts; NULL: there can. */
+static const char *refuse_over_hosts(const struct shunt_ep_room *room, struct shunt_ep_why *why)
+{
+	uint64_t bytes = SHUNT_NET_REMOTE_AT + shunt_ep_net_bytes(room);
+
+	if (room->flags & SHUNT_EP_MASKS)
+		return "SHUNT_EP_MASKS is for ranks of one host, and these are on several";
+	if (room->normal_bytes)
+		return "normal_bytes must be 0: the ranks are on several hosts, and normal mode is for one";
+	if (bytes <= UINT32_MAX)
+		return NULL;
+	shunt_ep_refuse(why, -ENOSPC, "ll_bytes asks for %llu MiB of page-locked memory, and 4095 are the most",
+	    (unsigned long long)(bytes >> 20));
+	return why->text;
+}
+
+/* The ranks are on these hosts, which it takes over; NULL: on one. */
+static int take_hosts(struct shunt_ep_group *g, struct shunt_hosts *hosts)
+{
+	struct shunt_ep_room *room = &g->room;
+	struct shunt_ep_why why = { "" };
+	int least = room->nranks;
+
+	for (int i = 0; hosts && i < hosts->nhosts; i++)
+		least = hosts->nlocal[i] < least ? hosts->nlocal[i] : least;
+	room->local = hosts ? hosts->largest : room->nranks;
+	room->sources = room->nranks - least;
+	room->rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK && !hosts;
+	if (shunt_config()->ep_sum == SHUNT_EP_SUM_RANK && hosts && !room->rank)
+		shunt_warn(
+		    "expert parallel group of %d ranks on %d hosts adds as SHUNT_EP_SUM=exact: rank is for ranks "
+		    "of one host",
+		    room->nranks, hosts->nhosts);
+	shunt_comm_set_own(
+	    g->comm, shunt_ep_own_bytes(room), shunt_ep_net_bytes(room), hosts ? refuse_over_hosts(room, &why) : NULL);
+	return shunt_comm_set_hosts(g->comm, hosts);
+}
+
+static void write_ordinals(struct shunt_ep_group *g)
+{
+	struct shunt_ep_hosts *h = &g->hosts;
+
+	if (!shunt_comm_spans_hosts(g->comm))
+		return;
+	*h = (struct shunt_ep_hosts){
+		.rank = (uint16_t)g->room.rank, .nranks = (uint16_t)g->room.nranks, .sources = (uint16_t)g->room.sources
+	};
+	for (int ordinal = 0; ordinal < g->room.nranks; ordinal++) {
+		h->rank_of[ordinal] = (uint8_t)shunt_comm_rank_of_ordinal(g->comm, (unsigned)ordinal);
+		h->ordinal_of[h->rank_of[ordinal]] = (uint8_t)ordinal;
+	}
+	g->room.hosts = h;
+}
+
 int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group **group_p)
 {
 	const struct shunt_ep_config *c = d->config;
@@ -54,31 +109,35 @@ int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group *
 		.device = d->device,
 		.takes_all = true,
 		.joined = true,
+		.may_span = true,
 		.own = describe_memory(c, d->nranks, (uint64_t)most_topk) };
 	struct shunt_ep_why why = { "" };
+	struct shunt_hosts *hosts = NULL;
 
 	if (!g)
 		return -ENOMEM;
+	g->room = (struct shunt_ep_room){ .nranks = d->nranks,
+		.rank = d->rank,
+		.most_topk = most_topk,
+		.flags = c->flags,
+		.normal_bytes = c->normal_bytes,
+		.ll_bytes = c->ll_bytes };
 	/* All ranks wait for each other, so a rank whose values are wrong comes, too. */
 	if (check_config(c, d->nranks, &why))
 		snprintf(desc.own.refusal, sizeof(desc.own.refusal), "%.95s", why.text);
 	err = shunt_comm_create(&desc, &g->comm);
 	if (!err)
-		err = d->come_together(d->ctx);
+		err = d->come_together(d->ctx, &hosts);
+	if (!err)
+		err = take_hosts(g, hosts);
 	if (!err)
 		err = shunt_comm_set_up(g->comm);
 	if (err) {
 		shunt_ep_group_destroy(g);
 		return err;
 	}
-	g->room = (struct shunt_ep_room){ .nranks = d->nranks,
-		.rank = d->rank,
-		.most_topk = most_topk,
-		.flags = c->flags,
-		.normal_bytes = c->normal_bytes,
-		.ll_bytes = c->ll_bytes,
-		.key = &g->comm->sel_key,
-		.rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK };
+	g->room.key = &g->comm->sel_key;
+	write_ordinals(g);
 	*group_p = g;
 	return 0;
 }

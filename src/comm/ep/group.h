@@ -14,13 +14,17 @@
 #include "shunt/ep.h"
 
 struct shunt_ep_group;
+struct shunt_hosts;
 
 struct shunt_ep_desc {
 	struct shunt_id id; /* of this group only */
 	int rank, nranks, device;
 	const struct shunt_ep_config *config; /* flags, bytes, topk, timeout */
-	/* Waits until all ranks have made their sockets. 0, or an error that all ranks get. */
-	int (*come_together)(void *ctx);
+	/*
+	 * Waits until all ranks have made their sockets; *hosts_p: theirs (transport/rendezvous/host_table.h), or NULL
+	 * for one. 0, or an error that all ranks get.
+	 */
+	int (*come_together)(void *ctx, struct shunt_hosts **hosts_p);
 	void *ctx;
 };
 int shunt_ep_group_create(const struct shunt_ep_desc *desc, struct shunt_ep_group **group_p);

@@ -11,6 +11,7 @@
 struct shunt_ep_group {
 	struct shunt_comm *comm;
 	struct shunt_ep_room room;
+	struct shunt_ep_hosts hosts; /* room.hosts */
 	/* With the communicator's lock. */
 	struct shunt_ep_under_way under_way[SHUNT_EP_KINDS];
 	uint64_t tickets; /* handed out, of notifies */

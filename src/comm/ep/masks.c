@@ -77,9 +77,11 @@ int shunt_ep_group_masks_clear(struct shunt_ep_group *g, void *stream)
 int shunt_ep_group_barrier(struct shunt_ep_group *g, void *stream)
 {
 	struct shunt_comm_call call = { "ep_barrier", 0, stream };
-	struct shunt_work work = {
-		.kernel = SHUNT_KERNEL(SHUNT_SHAPE_ep_barrier, 0, SHUNT_U8), .blocks = 1, .threads = 32
-	};
+	struct shunt_work work = { .kernel = SHUNT_KERNEL(
+		                       g->room.hosts ? SHUNT_SHAPE_ep_barrier_hosts : SHUNT_SHAPE_ep_barrier, 0,
+		                       SHUNT_U8),
+		.blocks = 1,
+		.threads = 32 };
 	int err = shunt_ep_group_enter(g);
 
 	if (err)

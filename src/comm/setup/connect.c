@@ -22,11 +22,16 @@ static void connection_failed(void *ctx, int connection, int err, const char *te
 {
 	struct shunt_comm *comm = ctx;
 
+	const char *noun = shunt_comm_noun(comm);
+	char line[512];
+
 	(void)connection;
 	/* The text first: a call may return the error as soon as it is stored, and the program may ask for its text. */
+	snprintf(line, sizeof(line), "rank %d: %s (%s %s): the %s is broken; abort it and make a new one", comm->rank,
+	    text, noun, shunt_id_text(comm->id.b).s, noun);
+	shunt_comm_keep_text(comm, line);
 	if (!shunt_comm_life_aborted(&comm->life))
-		shunt_error("rank %d: %s (communicator %s): the communicator is broken; abort it and make a new one",
-		    comm->rank, text, shunt_id_text(comm->id.b).s);
+		shunt_error("%s", line);
 	atomic_store(&comm->net.lost, err);
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 }
@@ -97,11 +102,12 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 
 		shunt_hosts_show(hosts, comm->topology.island_of[r], host, sizeof(host));
 		snprintf(w->names[i], sizeof(w->names[i]), "rank %d on %s", r, host);
-		/* Plans may have larger puts than rings have slots. All ranks have the same plans. */
+		/* Plans and own memory may have larger puts than rings have slots. All ranks have the same plans. */
 		w->peers[i] = (struct shunt_net_peer){ .name = w->names[i],
 			.connect_ms = shunt_config()->setup_timeout,
-			.largest =
-			    comm->plans.set && shunt_plan_set_count(comm->plans.set) ? 0 : comm->net.slot_bytes };
+			.largest = comm->own.bytes || (comm->plans.set && shunt_plan_set_count(comm->plans.set)) ?
+			    0 :
+			    comm->net.slot_bytes };
 		pair_key(comm, r, w->peers[i].key);
 	}
 }
@@ -118,8 +124,8 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 
 	*fd_p = -1;
 	comm->net.landing = NULL;
-	/* Announcements of SHUNT_CHECK are put beside the signals, in page-locked memory. */
-	if (!shunt_config()->net_gpu_memory || comm->checks)
+	/* Announcements of SHUNT_CHECK are put beside the signals, in page-locked memory; so is all of own memory. */
+	if (!shunt_config()->net_gpu_memory || comm->checks || comm->own.bytes)
 		return;
 	n = net->devices(info, SHUNT_NET_MAX_DEVICES);
 	if (device >= n || !info[device].gpu_memory)
@@ -147,7 +153,8 @@ static void free_landing(struct shunt_comm *comm)
 static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 {
 	struct shunt_comm_net *net = &comm->net;
-	size_t bytes = SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes),
+	size_t bytes = comm->own.bytes ? SHUNT_NET_REMOTE_AT + comm->own.net_bytes :
+	                                 SHUNT_NET_MEMORY_BYTES((unsigned)net->nconnections, net->slot_bytes),
 	       landing = (unsigned)net->nconnections * SHUNT_NET_REMOTE_BYTES(net->slot_bytes);
 	int err, fd;
 
