@@ -163,7 +163,7 @@ enum shunt_fuse {
 	SHUNT_FUSE_COPY,
 	SHUNT_FUSE_REDUCE,
 	SHUNT_FUSE_UNEVEN, /* parts of one all-gather or reduce-scatter */
-	SHUNT_FUSE_SYMMEM /* calls whose buffers lie in windows; they share the barriers */
+	SHUNT_FUSE_SYMMEM  /* calls whose buffers lie in windows; they share the barriers */
 };
 
 /* For how many ranks an algorithm has launches of its own. For other numbers it uses another algorithm's. */
@@ -215,8 +215,8 @@ int shunt_enqueue_calls(struct shunt_enqueue_ctx *enqueue, const struct shunt_co
  * Recognises the calls of a group that are the parts of one all-gather or reduce-scatter, and decides them anew. The
  * same on all ranks.
  */
-void shunt_uneven_decide(const struct shunt_sel_key *key, const struct shunt_coll *const *calls,
-    struct shunt_decision *decisions, size_t n);
+void shunt_uneven_decide(
+    const struct shunt_sel_key *key, const struct shunt_coll *const *calls, struct shunt_decision *decisions, size_t n);
 
 /* Index of an algorithm's kernel; dtype may be a signed integer. */
 unsigned shunt_algo_kernel(

@@ -23,6 +23,7 @@ const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS] = { SHUNT_DTYPE_LIST(ROW, ) SHUN
 #define FORMAT(id, number, name, alias, element, accumulator, bytes, kind, exponent, mantissa, bias, ...) \
 	[SHUNT_##id] = { name, alias, exponent, mantissa, SHUNT_NUMBERS_##kind == SHUNT_NUMBERS_FLOAT, bias, \
 		SHUNT_##element, SHUNT_##accumulator },
+/* NOLINTNEXTLINE(bugprone-branch-clone): float32 accumulates in itself */
 const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NFORMATS] = { SHUNT_DTYPE_LIST(ROW, ) SHUNT_FORMAT_LIST(FORMAT, ) };
 #undef ROW
 #undef FORMAT

@@ -33,7 +33,7 @@ GPU_FN void store_slot(const struct ll128 &l, const struct shunt_message &m, uin
 	store_user<T>(m.to, slot * SHUNT_LL128_SLOT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
-/* As ll128_wait(), for slots whose number differs from rank to rank: the k with `first + k` of its part, at least one. */
+/* As ll128_wait(), for slots whose number differs from rank to rank: the k with `first + k` of its part, at least 1. */
 template <int N>
 GPU_FN bool wait_for_parts(const struct ll128 &l, const struct shunt_kargs_few &args, uint64_t slots, uint64_t first,
     uint64_t epoch, struct gpu_v16 v[SHUNT_LL128_SLOTS])
@@ -60,8 +60,8 @@ GPU_FN bool wait_for_parts(const struct ll128 &l, const struct shunt_kargs_few &
 			return true;
 		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired(&spin))) {
 			if (missing)
-				ll128_give_up(l.ctrl, l.inbox + slots, SHUNT_LL128_SLOT_WIRE, a.rank, l.channel, epoch,
-				    missing);
+				ll128_give_up(
+				    l.ctrl, l.inbox + slots, SHUNT_LL128_SLOT_WIRE, a.rank, l.channel, epoch, missing);
 			return false;
 		}
 	}
@@ -118,8 +118,7 @@ GPU_FN bool reduce_round(
 	ll128_scale<T, Op, SHUNT_LL128_SLOTS>(a, v);
 	FOR_SLOTS (k, r, depth, a) {
 		if (r != a.rank && (k == 0 || first + (uint64_t)k * l.nchannels < args.first_slot[r]))
-			gpu_ll128_st(
-			    a.peer[r] + slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, v[k * N + r], epoch);
+			gpu_ll128_st(a.peer[r] + slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, v[k * N + r], epoch);
 	}
 	if (!ll128_wait<N>(l, a, slots, own ? own : 1, epoch, v))
 		return false;

@@ -440,8 +440,7 @@ static int make_normal(
 
 	mine.job.nranks = r->nranks;
 	mine.room = room;
-	CHECK(
-	    ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
 	ep_normal_prepare(n, &mine, r);
 	return 0;
 }

@@ -13,7 +13,7 @@ ended_early() {
 	early=$!
 	until grep -q "^\[$lines" "$dir/early"; do
 		kill -0 $early || return 1
-		sleep 0.1
+		sleep 0.1 # pause: poll
 	done
 	kill -TERM $early
 	wait $early

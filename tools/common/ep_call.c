@@ -399,7 +399,7 @@ static int strip_width(const struct ep_job *j, int64_t column)
 	return ep_strip_width(j->hidden, column);
 }
 
-/* A strip of a received row, and its scales. */
+/* A strip of a received row, and its scales; all_scales NULL: rows that are sent as they are have none. */
 static int check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64_t column, int source, int token,
     const uint32_t *all_scales)
 {
@@ -418,7 +418,7 @@ static int check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64
 	ep_pattern_take(k->c,
 	    ep_pattern_begin(j, source, EP_TOKENS) + (uint64_t)token * (uint64_t)j->hidden + (uint64_t)column,
 	    (uint64_t)n, x);
-	if (j->form == SHUNT_EP_AS_IS) {
+	if (!all_scales) {
 		ep_check_bytes(k, "recv_x", row, (uint64_t)column, got, x, (size_t)n * 2);
 		return 0;
 	}

@@ -198,21 +198,19 @@ int ep_normal_check_dispatch(struct ep_check *k)
 	return err;
 }
 
-/* The row of each token of this rank at another one; -1: it does not go there. */
+/* The row of each token of this rank at another one, plus 1; 0: it does not go there. NULL: no memory. */
 static int *rows_at(const struct ep_call *c, int rank)
 {
 	struct ep_inputs in = ep_call_inputs(c);
 	int n = ep_rows(&in, rank, NULL, NULL), tokens = c->job.tokens[c->rank];
 	int32_t *src_rank = malloc((size_t)n * 4 + 1), *src_idx = malloc((size_t)n * 4 + 1);
-	int *rows = malloc((size_t)tokens * sizeof(*rows) + 1);
+	int *rows = src_rank && src_idx ? calloc((size_t)tokens + 1, sizeof(*rows)) : NULL;
 
-	for (int t = 0; t < tokens && rows; t++)
-		rows[t] = -1;
-	if (src_rank && src_idx)
+	if (rows)
 		ep_rows(&in, rank, src_rank, src_idx);
-	for (int i = 0; i < n && src_rank && src_idx && rows; i++)
+	for (int i = 0; i < n && rows; i++)
 		if (src_rank[i] == c->rank)
-			rows[src_idx[i]] = i;
+			rows[src_idx[i]] = i + 1;
 	free(src_rank);
 	free(src_idx);
 	return rows;
@@ -238,11 +236,11 @@ static void sum_of(const struct ep_call *c, int *const rows[], int token, int64_
 	tokens[c->rank] = 1;
 	for (int r = 0; r < j->nranks; r++) {
 		idx_of[r] = idx;
-		idx[r] = rows[r][token] < 0 ? -1 : r;
+		idx[r] = rows[r][token] ? r : -1;
 		row_of[r] = row[r];
 		if (idx[r] >= 0)
 			ep_pattern_take(c,
-			    ep_pattern_begin(j, r, EP_ROWS) + (uint64_t)rows[r][token] * (uint64_t)j->hidden +
+			    ep_pattern_begin(j, r, EP_ROWS) + (uint64_t)(rows[r][token] - 1) * (uint64_t)j->hidden +
 			        (uint64_t)column,
 			    (uint64_t)n, row[r]);
 	}

@@ -51,6 +51,7 @@ static int file_open(struct tool_file *f, const char *path)
 {
 	struct stat st;
 	bool there = !stat(path, &st);
+	int fd;
 
 	*f = (struct tool_file){ .path = path };
 	if (there && S_ISDIR(st.st_mode))
@@ -59,7 +60,8 @@ static int file_open(struct tool_file *f, const char *path)
 	if (!f->in_place)
 		return tmp_open(f, path, there ? &st : NULL);
 	fflush(stdout);
-	f->out = there && is_stdout(&st) ? fdopen(dup(STDOUT_FILENO), "w") : fopen(path, "we");
+	fd = there && is_stdout(&st) ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	f->out = fd < 0 ? NULL : fdopen(fd, "w");
 	return f->out ? 0 : -errno;
 }
 

@@ -107,7 +107,7 @@ bool shunt_comm_plugin_ready(const struct shunt_comm *comm, const struct shunt_a
 static void make_memory(
     struct shunt_comm *comm, const struct shunt_plugin *p, struct shunt_comm_plugin *state, struct shunt_symm *symm)
 {
-	void *host, *dev;
+	void *host = NULL, *dev = NULL;
 
 	if (state->why[0])
 		shunt_vote_refuse(&symm->vote, "its image cannot be loaded: %.60s", state->why);

@@ -90,7 +90,8 @@ int shunt_ep_group_notify(struct shunt_ep_group *g, const struct shunt_ep_notify
 	int err = shunt_ep_notify_work(&g->room, c, &work, &why);
 
 	if (!err && c->counts && !ticket_p)
-		err = shunt_ep_refuse(&why, -EINVAL, "counts is 1, and ticket_p is NULL");
+		return shunt_ep_group_refuse(
+		    g, "ep_notify", shunt_ep_refuse(&why, -EINVAL, "counts is 1, and ticket_p is NULL"), &why);
 	if (err)
 		return shunt_ep_group_refuse(g, "ep_notify", err, &why);
 	err = shunt_ep_group_enter(g);
