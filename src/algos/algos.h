@@ -42,6 +42,8 @@ void shunt_algo_set_kernel(struct shunt_decision *decision, const struct shunt_c
 enum shunt_dtype shunt_copy_type(uint64_t align);
 /* The algorithm of this name for a kind, or NULL. */
 const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name);
+/* The same without plug-ins. */
+const struct shunt_algo *shunt_algo_row_find(enum shunt_kind kind, const char *name);
 
 /*
  * A barrier among all ranks, for calls on symmetric memory (algos/launch/barriers.c). flags: SHUNT_K_FIRST_BARRIER,

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "shunt/shunt.h"
 
 enum { MAX_NAME = 31 };
 
@@ -527,6 +528,32 @@ const struct shunt_algo *shunt_plugin_row_at(size_t i)
 			}
 	shunt_lock_release(SHUNT_LOCK_PLUGINS);
 	return found;
+}
+
+int shunt_algo_at(size_t i, struct shunt_algo_info *info)
+{
+	const struct shunt_algo *algo = shunt_algo_row(i);
+	size_t n = 0;
+
+	while (!algo && shunt_algo_row(n))
+		n++;
+	if (!algo)
+		algo = shunt_plugin_row_at(i - n);
+	if (!info || info->size < sizeof(*info))
+		return -EINVAL;
+	if (!algo)
+		return -ENOENT;
+	info->collective = shunt_kind_name(algo->kind);
+	info->name = algo->name;
+	info->description = algo->doc;
+	return 0;
+}
+
+const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
+{
+	const struct shunt_algo *a = shunt_algo_row_find(kind, name);
+
+	return a ? a : shunt_plugin_row(kind, name);
 }
 
 void shunt_plugin_request_init(const struct shunt_sel_key *key, const struct shunt_coll *coll,

@@ -3,11 +3,8 @@
  * The algorithms, as rows of one table. A row says which engine makes the launches, by which kernels. It may stand
  * anywhere in the table: tools list the rows in this order, and a row that others use has a name.
  */
-#include <errno.h>
 #include <string.h>
 #include "algos/algos.h"
-#include "algos/plugins.h"
-#include "shunt/shunt.h"
 
 #define ROW(...) \
 	&(const struct shunt_algo) \
@@ -138,28 +135,12 @@ const struct shunt_algo *shunt_algo_over_islands(enum shunt_kind kind)
 	return NULL;
 }
 
-int shunt_algo_at(size_t i, struct shunt_algo_info *info)
-{
-	const struct shunt_algo *algo = shunt_algo_row(i);
-
-	if (!algo)
-		algo = shunt_plugin_row_at(i - sizeof(rows) / sizeof(rows[0]));
-	if (!info || info->size < sizeof(*info))
-		return -EINVAL;
-	if (!algo)
-		return -ENOENT;
-	info->collective = shunt_kind_name(algo->kind);
-	info->name = algo->name;
-	info->description = algo->doc;
-	return 0;
-}
-
-const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
+const struct shunt_algo *shunt_algo_row_find(enum shunt_kind kind, const char *name)
 {
 	const struct shunt_algo *a;
 
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
 		if (a->kind == kind && !strcmp(a->name, name))
 			return a;
-	return shunt_plugin_row(kind, name);
+	return NULL;
 }

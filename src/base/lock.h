@@ -31,7 +31,7 @@
 	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
 	X(ENTRY, OBJECT, "shim/handles/handles.h: an entry's operators and sets, and its rank becoming known") \
 	X(COMM, OBJECT, "comm/core/communicator.h: a communicator's set-up and launches") \
-	X(PLUGIN_IMAGES, OPENING, "comm/calls/plugin_calls.c: loads images of plug-ins") \
+	X(PLUGIN_IMAGES, OPENING, "comm/setup/plugin_set.c: loads images of plug-ins") \
 	X(PLAN_FILES, OPENING, "plan/plan_registry.c: reads the plans' directories") \
 	X(PLANS, PROCESS, "plan/plan_registry.c: the process's plans") \
 	X(PLAN_NAMES, PROCESS, "comm/calls/plan_calls.c: names of plans") \

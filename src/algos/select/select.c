@@ -182,7 +182,7 @@ static const struct shunt_algo *format_algo(
 	if (algo && (algo->over_islands || algo->shapes[2] == SHUNT_SHAPE_simple8))
 		return algo;
 	if (!shunt_topology_is_split(sel_key->topology))
-		return sel_key->nranks == 1 ? algo : shunt_algo_find(kind, "simple");
+		return sel_key->nranks == 1 ? algo : shunt_algo_row_find(kind, "simple");
 	return most_over_islands(kind) && shunt_topology_is_regular(sel_key->topology) ? shunt_algo_over_islands(kind) :
 	                                                                                 NULL;
 }

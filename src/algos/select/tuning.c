@@ -257,7 +257,7 @@ const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt
 	/* Reductions need SMs in any case. */
 	if (!from || (bytes < from && (!no_sms || shunt_kind_reduces(kind))))
 		return NULL;
-	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
+	return shunt_algo_row_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
 }
 
 uint64_t shunt_tuning_windows_from(const struct shunt_sel_key *sel_key, enum shunt_kind kind, bool *file_p)

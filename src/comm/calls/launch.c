@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "comm/core/net_tell.h"
-#include "comm/calls/plugin_check.h"
 #include "comm/core/communicator.h"
 #include "comm/core/fault.h"
 #include "base/log.h"
 #include "base/rlimits.h"
 #include "comm/core/deferred_free.h"
+#include "comm/core/plugin_check.h"
 #include "algos/algos.h"
 #include "algos/plugins.h"
 #include "shunt/plugin.h"

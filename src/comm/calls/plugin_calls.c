@@ -2,17 +2,13 @@
 #include "comm/calls/plugin_calls.h"
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "algos/algos.h"
 #include "algos/plugins.h"
 #include "base/config.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/calls/plugin_check.h"
 #include "comm/core/communicator.h"
-#include "comm/core/fault.h"
+#include "comm/core/plugin_check.h"
 #include "transport/symm/symm.h"
 
 /*
@@ -25,68 +21,6 @@ enum {
 	SIGNALS_BYTES = 2 * 8 * SHUNT_PLUGIN_RANKS * SHUNT_PLUGIN_SIGNALS,
 	SCRATCH_AT = SIGNALS_AT + SIGNALS_BYTES + SHUNT_PLUGIN_GUARD,
 };
-
-/* ---- images. They stay loaded until the process ends: graphs may have their kernels. */
-
-struct image {
-	struct image *next;
-	uint64_t hash;
-	int device;
-	struct shunt_gpu_function function;
-};
-static struct image *images;
-
-/* A function of the device for the plug-in, or NULL and the reason. */
-static const struct shunt_gpu_function *image_load(
-    const struct shunt_gpu_ops *gpu, int device, const struct shunt_plugin_entry *e, char *why, size_t bytes)
-{
-	const struct shunt_plugin *p = &e->plugin;
-	const struct shunt_gpu_image image = { .image = p->image,
-		.bytes = p->image_bytes,
-		.symbol = p->launch.symbol,
-		.shared = p->launch.shared_bytes,
-		.has_params = p->nparams != 0,
-		.waits = p->flags & SHUNT_PLUGIN_COUNTED };
-	struct image *i;
-
-	shunt_log_hold();
-	shunt_lock_acquire(SHUNT_LOCK_PLUGIN_IMAGES);
-	for (i = images; i && (i->hash != e->hash || i->device != device); i = i->next)
-		;
-	if (!i && (i = calloc(1, sizeof(*i)))) {
-		i->hash = e->hash;
-		i->device = device;
-		if (gpu->image_load(device, &image, &i->function, why, bytes)) {
-			free(i);
-			i = NULL;
-		} else {
-			i->next = images;
-			images = i;
-		}
-	} else if (!i) {
-		snprintf(why, bytes, "no memory");
-	}
-	shunt_lock_release(SHUNT_LOCK_PLUGIN_IMAGES);
-	shunt_log_flush();
-	return i ? &i->function : NULL;
-}
-
-void shunt_comm_plugin_load(struct shunt_comm *comm, size_t i)
-{
-	const struct shunt_plugin_entry *e = comm->plugins.set->use[i].entry;
-	struct shunt_comm_plugin *state = &comm->plugins.state[i];
-	const struct shunt_gpu_function *f;
-
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		state->mem[r].fd = -1;
-	if (comm->sel_key.sim) {
-		state->function.sim = (shunt_sim_user_kernel *)e->plugin.sim;
-	} else if (e->plugin.image) {
-		f = image_load(comm->gpu, comm->device, e, state->why, sizeof(state->why));
-		if (f)
-			state->function = *f;
-	}
-}
 
 /* ---- memory */
 
@@ -149,8 +83,10 @@ int shunt_comm_plugin_prepare(struct shunt_comm *comm, const struct shunt_algo *
 			    comm->nranks, symm.refusal);
 	}
 	/* Its own memory alone: the peers look at theirs. */
-	if (!err && comm->checks)
-		err = shunt_plugin_guard(comm, (char *)state->mem[comm->rank].ptr + SCRATCH_AT, p->scratch_bytes);
+	if (!err && comm->checks) {
+		state->scratch = (char *)state->mem[comm->rank].ptr + SCRATCH_AT;
+		err = shunt_plugin_guard(comm, state->scratch, p->scratch_bytes);
+	}
 	if (err)
 		return err == -EOPNOTSUPP && !atomic_load(&use->refused) ? -EIO : err;
 	atomic_store_explicit(&state->ready, true, memory_order_release);
@@ -248,48 +184,4 @@ int shunt_comm_plugin_run_init(struct shunt_comm *comm, const struct shunt_coll 
 	comm->plugins.launched = true;
 	fill_call(comm, coll, base, captured, run);
 	return run->plugin->enqueue ? 0 : fill_launch(comm, coll, limits, run);
-}
-
-const char *shunt_comm_plugin_scratch(const struct shunt_comm *comm, const struct shunt_plugin_use *use)
-{
-	return (char *)state_of(comm, use)->mem[comm->rank].ptr + SCRATCH_AT;
-}
-
-void shunt_comm_plugins_take_faults(struct shunt_comm *comm)
-{
-	const struct shunt_comm_plugins *p = &comm->plugins;
-	int lost = shunt_comm_life_lost_rank(&comm->life);
-
-	for (size_t i = 0; p->state && i < p->set->n; i++) {
-		struct shunt_comm_plugin *s = &p->state[i];
-		char peer[48] = "data of a rank";
-
-		if (!atomic_load_explicit(&s->ready, memory_order_acquire) ||
-		    __atomic_load_n(&s->fault->set, __ATOMIC_ACQUIRE) != 2)
-			continue;
-		if (s->fault->peer < (unsigned)comm->nranks)
-			snprintf(peer, sizeof(peer), "rank %u", s->fault->peer);
-		if (lost >= 0)
-			shunt_fault_died(comm, lost, comm->life.lost_pid, atomic_load(&s->op));
-		else
-			shunt_comm_fail_saying(comm, -ETIMEDOUT,
-			    "plug-in %s: rank %d waited %lld ms for %s (communicator %s, expected %llu, seen %llu), "
-			    "which is "
-			    "late, dead or in another call, or the plug-in is wrong (`shunt plugin check`); raise "
-			    "SHUNT_TIMEOUT if it is only late",
-			    p->set->use[i].entry->plugin.name, comm->rank,
-			    (long long)(shunt_comm_spin_limit(comm) / 1000000), peer, shunt_id_text(comm->id.b).s,
-			    (unsigned long long)s->fault->expected, (unsigned long long)s->fault->seen);
-	}
-}
-
-const char *shunt_comm_plugins_last(const struct shunt_comm *comm)
-{
-	const struct shunt_comm_plugins *p = &comm->plugins;
-	size_t last = 0;
-
-	for (size_t i = 1; p->state && i < p->set->n; i++)
-		if (atomic_load(&p->state[i].op) > atomic_load(&p->state[last].op))
-			last = i;
-	return p->state ? p->set->use[last].entry->plugin.name : "";
 }

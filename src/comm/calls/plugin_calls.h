@@ -24,6 +24,7 @@ struct shunt_comm_plugin {
 	struct shunt_gpu_function function; /* of its image; of the sim, its function */
 	char why[160];                      /* not empty: its image cannot be loaded here */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
+	char *scratch;                                /* this rank's, for SHUNT_CHECK */
 	struct shunt_plugin_fault *fault, *fault_dev; /* page-locked, and its address on the device */
 	_Atomic uint64_t op;                          /* kargs.op of the last call */
 	atomic_bool ready;
@@ -36,8 +37,6 @@ struct shunt_comm_plugins {
 	struct shunt_plugin_watch *watches; /* calls that SHUNT_CHECK looks at (plugin_check.h) */
 };
 
-/* Loads the image of plug-in i of the set. A failure is told when the plug-in is first named. */
-void shunt_comm_plugin_load(struct shunt_comm *comm, size_t i);
 /* True: the row's plug-in has its memory on all ranks. Any thread, of a communicator that is ready. */
 bool shunt_comm_plugin_ready(const struct shunt_comm *comm, const struct shunt_algo *row);
 /*
@@ -57,10 +56,4 @@ struct shunt_plugin_run {
 /* 0; or an error of the plug-in's geometry, which is the communicator's by then. */
 int shunt_comm_plugin_run_init(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_algo *row,
     const struct shunt_limits *limits, const struct shunt_kargs *base, bool captured, struct shunt_plugin_run *run);
-/* This rank's scratch. */
-const char *shunt_comm_plugin_scratch(const struct shunt_comm *comm, const struct shunt_plugin_use *use);
-/* What kernels of plug-ins have written when they gave up becomes the communicator's error. Any thread. */
-void shunt_comm_plugins_take_faults(struct shunt_comm *comm);
-/* The name of a plug-in that ran, for messages. */
-const char *shunt_comm_plugins_last(const struct shunt_comm *comm);
 #endif

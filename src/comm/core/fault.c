@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "algos/plugins.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
@@ -123,6 +124,35 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 	    rank, pid, comm->rank, text, shunt_comm_noun(comm), shunt_id_text(comm->id.b).s, shunt_comm_noun(comm));
 }
 
+/* What kernels of plug-ins have written when they gave up becomes the communicator's error. */
+static __attribute__((noinline)) void take_faults_of_plugins(struct shunt_comm *comm)
+{
+	const struct shunt_comm_plugins *p = &comm->plugins;
+	int lost = shunt_comm_life_lost_rank(&comm->life);
+
+	for (size_t i = 0; p->state && i < p->set->n; i++) {
+		struct shunt_comm_plugin *s = &p->state[i];
+		char peer[48] = "data of a rank";
+
+		if (!atomic_load_explicit(&s->ready, memory_order_acquire) ||
+		    __atomic_load_n(&s->fault->set, __ATOMIC_ACQUIRE) != 2)
+			continue;
+		if (s->fault->peer < (unsigned)comm->nranks)
+			snprintf(peer, sizeof(peer), "rank %u", s->fault->peer);
+		if (lost >= 0)
+			shunt_fault_died(comm, lost, comm->life.lost_pid, atomic_load(&s->op));
+		else
+			shunt_comm_fail_saying(comm, -ETIMEDOUT,
+			    "plug-in %s: rank %d waited %lld ms for %s (communicator %s, expected %llu, seen %llu), "
+			    "which is "
+			    "late, dead or in another call, or the plug-in is wrong (`shunt plugin check`); raise "
+			    "SHUNT_TIMEOUT if it is only late",
+			    p->set->use[i].entry->plugin.name, comm->rank,
+			    (long long)(shunt_comm_spin_limit(comm) / 1000000), peer, shunt_id_text(comm->id.b).s,
+			    (unsigned long long)s->fault->expected, (unsigned long long)s->fault->seen);
+	}
+}
+
 static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 {
 	static const struct {
@@ -162,7 +192,7 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 static int poll_fault(struct shunt_comm *comm)
 {
 	if (comm->plugins.launched)
-		shunt_comm_plugins_take_faults(comm);
+		take_faults_of_plugins(comm);
 	/* Every call of the program comes here. */
 	if (comm->words && __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE))
 		take_and_log(comm);

@@ -4,13 +4,14 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+#include "algos/plugins.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
+#include "comm/core/plugin_check.h"
 #include "comm/core/shared_gpu.h"
-#include "comm/calls/plugin_check.h"
 #include "comm/setup/plan_set.h"
 #include "comm/setup/plugin_set.h"
 #include "transport/symm/symm.h"
@@ -108,12 +109,24 @@ int shunt_comm_quiesce(struct shunt_comm *comm)
 	return err;
 }
 
+/* The name of a plug-in that ran. */
+static const char *last_plugin(const struct shunt_comm *comm)
+{
+	const struct shunt_comm_plugins *p = &comm->plugins;
+	size_t last = 0;
+
+	for (size_t i = 1; p->state && i < p->set->n; i++)
+		if (atomic_load(&p->state[i].op) > atomic_load(&p->state[last].op))
+			last = i;
+	return p->state ? p->set->use[last].entry->plugin.name : "";
+}
+
 /* A kernel goes on using the memory, which stays as long as the process. */
 static void leave_memory(struct shunt_comm *comm)
 {
 	shunt_warn("plug-in %s has not ended, though its communicator has: its kernel ignores abort or the limit; its "
 	           "stream and memory can be freed only with the process",
-	    shunt_comm_plugins_last(comm));
+	    last_plugin(comm));
 	shunt_comm_fail(comm, -ETIMEDOUT);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r] = (struct shunt_gpu_mem){ .fd = -1 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/calls/plugin_check.h"
+#include "comm/core/plugin_check.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -299,7 +299,7 @@ static int look_at_account(struct shunt_comm *comm, const struct shunt_plugin_wa
 static int look(struct shunt_comm *comm, const struct shunt_plugin_watch *w)
 {
 	const struct shunt_plugin *p = &w->use->entry->plugin;
-	const char *scratch = shunt_comm_plugin_scratch(comm, w->use);
+	const char *scratch = comm->plugins.state[w->use - comm->plugins.set->use].scratch;
 	int err = look_at_guard(comm, w, scratch - SHUNT_PLUGIN_GUARD, SHUNT_PLUGIN_GUARD, -(int64_t)SHUNT_PLUGIN_GUARD,
 	    "its scratch, before the first");
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CALLS_PLUGIN_CHECK_H
-#define SHUNT_COMM_CALLS_PLUGIN_CHECK_H
+#ifndef SHUNT_COMM_CORE_PLUGIN_CHECK_H
+#define SHUNT_COMM_CORE_PLUGIN_CHECK_H
 /*
  * SHUNT_CHECK of plug-ins. With the communicator's lock. Not for captured calls.
  *
