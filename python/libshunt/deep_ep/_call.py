@@ -18,7 +18,7 @@ from libshunt import _arguments, _fork, _lib
 
 # Fields in C's order, by struct's letters; a test compares them with the header.
 FORMATS = {
-    "shunt_ep_shape": "Niiiiii",
+    "shunt_ep_shape": "Niiiiiii",
     "shunt_ep_config": "NPPiiiIQQiQ",
     "shunt_ep_layout": "NPPiiiPPPP",
     "shunt_ep_notify": "NPPPPiiiPPPi",
@@ -57,7 +57,7 @@ def _pack(name: str, *values: Any) -> bytes:
 def _bytes(nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: int) -> tuple[int, int]:
     _arguments.integer("num_ranks", nranks, 1, MOST_RANKS)
     normal, low_latency = c_uint64(), c_uint64()
-    shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks)
+    shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks, 0)
     result = _lib.library(private=True).shunt_ep_bytes(shape, byref(normal), byref(low_latency))
     _lib.check(result, "shunt_ep_bytes")
     return normal.value, low_latency.value
