@@ -33,7 +33,7 @@ copies="SHUNT_PLUGINS=$build/plugins/allgather_copies.so SHUNT_ALGO=allgather:0-
 	step "kernel, all-reduce" 12 env $oneshot "$shunt" conform -n "$ranks" --quick --filter all_reduce
 	step "kernel, SHUNT_CHECK=2" 12 env $oneshot SHUNT_CHECK=2 "$shunt" conform -n "$ranks" --quick --filter types.all_reduce
 	step "copies, all-gather" 8 env $copies "$shunt" conform -n "$ranks" --quick --filter counts.all_gather
-	step "1,000 launches of a graph" 10 env $oneshot "$shunt" bench -n "$ranks" -b 4K -e 4K --mode graph --out-of-place -r 1000 --json "$dir/replays"
+	step "1,000 launches of a graph" 10 env $oneshot "$shunt" bench -n "$ranks" -b 4K -e 4K --mode graph --out-of-place -r 50 -i 400 --json "$dir/replays"
 	step "times, plug-in" 8 env $oneshot "$shunt" bench -n "$ranks" -b 8 -e 256K -f 4 --mode graph --out-of-place --json "$dir/plugin"
 	step "times, Shunt's own" 8 "$shunt" bench -n "$ranks" -b 8 -e 256K -f 4 --mode graph --out-of-place --json "$dir/own"
 }
