@@ -131,7 +131,7 @@ if command -v bash >/dev/null; then
 	completed bench ben
 	completed --mode bench --mo
 	completed 'eager graph both' bench --mode ''
-	completed 'float16 float32 float64 float8e4m3 float8e5m2' bench -d fl
+	completed 'float16 float32 float64 float8e4m3 float8e5m2 float8e4m3b15 float8e4m3b15/float16 float8e4m3b15/own float8e4m3/float16 float8e4m3/own float8e5m2/float16 float8e5m2/own float16/own' bench -d fl
 	completed 'check show run new build --help' plan ''
 	completed --by-name plan new --by
 	completed 'allreduce allgather alltoall' info select --op all
