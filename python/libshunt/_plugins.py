@@ -239,7 +239,10 @@ class _Function(_callbacks.Callback):
 def _identity(*parts: object) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode(errors="replace")
+        try:
+            data = part if isinstance(part, bytes) else str(part).encode(errors="replace")
+        except Exception:  # its own
+            _arguments.wrong("identity", part, "a value that str() takes")
         digest.update(len(data).to_bytes(8, "little") + data)
     return int.from_bytes(digest.digest(), "little")
 
@@ -288,7 +291,8 @@ def _source_text(value: Any, name: str) -> tuple[str, str, list[str]]:
     if isinstance(code, str):
         return f"{name}.cu", code, [str(one) for one in getattr(value, "options", None) or ()]
     if _images.is_file(value):
-        return os.path.basename(os.fspath(value)), _images.read("source", value).decode(errors="replace"), []
+        label = os.path.basename(_arguments.path("source", value))
+        return label, _images.read("source", value).decode(errors="replace"), []
     return f"{name}.cu", _arguments.text("source", value, "CUDA C, a file with it, or CuPy's RawModule"), []
 
 
@@ -382,6 +386,7 @@ def algorithm(
     if isinstance(collective, str):
         collective = collective.lower().replace("_", "")  # as libshunt.path() takes it
     _arguments.word("collective", collective, tuple(_PARTS))
+    _arguments.text("doc", doc)
     if dtypes is None and collective in _REDUCES:
         raise Error(f'dtypes is missing: say which elements the {collective} reduces, such as ["bfloat16"]')
     plugin = _lib.Plugin(size=ctypes.sizeof(_lib.Plugin), abi=_ABI, collectives=collective.encode())

@@ -86,12 +86,39 @@ def program() -> language.CollectiveProgram:
     return made
 
 
+RIGHT_OF_OWN: dict[str, list[Any]] = {
+    "function": [len],
+    "name": ["x"],
+    "doc": ["", "x", "a\nb", "x" * 5000],
+    "identity": [value for value in WRONG if not isinstance(value, Odd)],  # whatever has a text
+}
+
+
+def own(v: Any, name: str) -> None:
+    """An algorithm with one value of the test's."""
+
+    def enqueues(call: Any, stream: int) -> None:
+        pass
+
+    values: dict[str, Any] = {"collective": "allgather", "name": "arguments", "function": enqueues, name: v}
+    if name in ("blocks", "threads", "shared", "cluster", "kernel", "params", "options", "arch", "source", "cubin"):
+        del values["function"]
+        values = {"source": "no C", "kernel": "arguments"} | values
+        if name == "cubin":
+            del values["source"]
+    libshunt.algorithm(**values)
+
+
 def groups(function: Callable[..., Any]) -> dict[str, Any]:
     return {"group": (lambda v: function(group=v), []), "device": (lambda v: function(device=v), [])}
 
 
 # By function and parameter: the call, those of WRONG that are right, and False if these are not to be tried.
 ROWS: dict[str, dict[str, Any]] = {
+    "algorithm": {
+        name: (lambda v, name=name: own(v, name), RIGHT_OF_OWN.get(name, []), False)
+        for name in inspect.signature(libshunt.algorithm).parameters
+    },
     "algorithms": {"collective": (libshunt.algorithms, [])},
     "asked": {},
     "command_path": {"search": FLAG},
