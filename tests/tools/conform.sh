@@ -76,7 +76,7 @@ expect conform_vs_wrong_found 1 '^FAIL .*other.so: .*as shunt has it' env MOCK_F
 	--filter large.all_gather
 expect conform_vs_code_found 1 '^FAIL  invalid.all_reduce_bad_dtype.*other.so' env MOCK_FAULT=code MOCK_FAULT_FILE=other $conform -n 2 --vs "$dir/other.so" \
 	--filter bad_dtype
-expect conform_ends_early_with_its_counts 143 '^\[conform [0-9]+ of [0-9]+\] [a-z0-9_.]+: [0-9]+ passed, [0-9]+ skipped, 0 failed$' ended_early conform "$shunt" conform -n 2 --full
+expect conform_ends_early_with_its_counts 143 '^\[conform [0-9]+ of [0-9]+\] [a-z0-9_./]+: [0-9]+ passed, [0-9]+ skipped, 0 failed$' ended_early conform "$shunt" conform -n 2 --full
 expect conform_json_says_where 0 '"commit": "abc1234"' sh -c '"$1" conform -n 2 --filter n777 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/c.json"
 expect conform_json_written 0 '"status": "passed"' sh -c '"$1" conform -n 2 --filter n777 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/c.json"
 exit $failed
