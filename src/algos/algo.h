@@ -213,8 +213,9 @@ int shunt_enqueue_calls(struct shunt_enqueue_ctx *enqueue, const struct shunt_co
 
 /*
  * Recognises the calls of a group that are the parts of one all-gather or reduce-scatter, and decides them anew. The
- * same on all ranks.
+ * same on all ranks. Parts are calls of these kinds, so a group without them need not be asked about.
  */
+#define SHUNT_UNEVEN_KINDS (1u << SHUNT_BROADCAST | 1u << SHUNT_REDUCE)
 void shunt_uneven_decide(
     const struct shunt_sel_key *key, const struct shunt_coll *const *calls, struct shunt_decision *decisions, size_t n);
 

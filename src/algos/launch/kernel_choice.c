@@ -35,10 +35,11 @@ unsigned shunt_algo_kernel(
 
 	enum shunt_kop op = kops[redop];
 
+	if (shunt_algo_hot(redop, dtype)) /* floats of NCCL's */
+		return SHUNT_KERNEL(algo->shapes[(nranks > 2) + (nranks > 4)], SHUNT_KOP_SUM, dtype);
 	if (shunt_dtype_is_format(dtype))
 		return SHUNT_KERNEL(algo->shapes[2], 0, shunt_kernel_type(dtype));
-	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op,
-	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
+	return SHUNT_KERNEL(algo->shapes[2], op, op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
 
 void shunt_algo_set_kernel(struct shunt_decision *decision, const struct shunt_coll *coll, int nranks)

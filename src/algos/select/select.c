@@ -54,10 +54,11 @@ static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, co
 	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
 }
 
-static bool forced_algo(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_algo **algo_p,
-    struct shunt_geometry *g)
+/* kind, bytes: the call's, as tables have them. */
+static bool forced_algo(const struct shunt_sel *sel, const struct shunt_coll *coll, enum shunt_kind kind,
+    uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *g)
 {
-	if (!shunt_forced_find(table_kind(coll->kind), shunt_coll_bytes(coll), algo_p, g))
+	if (!shunt_forced_find(kind, bytes, algo_p, g))
 		return false;
 	if (!*algo_p || holds(sel, coll, *algo_p))
 		return true;
@@ -146,7 +147,7 @@ static const struct shunt_algo *choose_algo(
 	*reason_p = nccl_reason(sel_key, kind);
 	if (*reason_p)
 		return NULL;
-	if (forced_algo(sel, coll, &algo, g)) {
+	if (forced_algo(sel, coll, kind, bytes, &algo, g)) {
 		*reason_p = SHUNT_REASON_FORCED;
 		return algo;
 	}
@@ -291,7 +292,7 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 	else if (nccl_reason(sel_key, kind))
 		snprintf(text, text_bytes, "%s",
 		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
-	else if (forced_algo(sel, &coll, &algo, &g))
+	else if (forced_algo(sel, &coll, table_kind(kind), shunt_coll_bytes(&coll), &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (shunt_topology_is_split(sel_key->topology))
 		snprintf(text, text_bytes, "%s%s",

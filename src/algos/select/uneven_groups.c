@@ -14,7 +14,7 @@ static bool fits(const struct shunt_coll *c, const struct shunt_decision *d)
 	struct shunt_geometry geometry;
 	const struct shunt_algo *forced;
 
-	if ((c->kind != SHUNT_BROADCAST && c->kind != SHUNT_REDUCE) || !d->algo ||
+	if (!(SHUNT_UNEVEN_KINDS >> c->kind & 1) || !d->algo ||
 	    (d->algo->fuse != SHUNT_FUSE_COPY && d->algo->fuse != SHUNT_FUSE_REDUCE))
 		return false;
 	if (c->kind == SHUNT_REDUCE && (c->redop == SHUNT_PREMUL || !shunt_algo_hot(c->redop, c->dtype)))
@@ -30,6 +30,18 @@ static bool alike(const struct shunt_coll *a, const struct shunt_coll *b)
 	    (a->kind == SHUNT_BROADCAST || (a->dtype == b->dtype && a->redop == b->redop));
 }
 
+/* True: call i is the first one of its kind of collective, so the calls after it that are alike are looked at for it.
+ */
+static bool leads(const struct shunt_coll *const *calls, const struct shunt_decision *decisions, size_t i)
+{
+	if (!fits(calls[i], &decisions[i]))
+		return false;
+	for (size_t k = 0; k < i; k++)
+		if (alike(calls[i], calls[k]) && fits(calls[k], &decisions[k]))
+			return false;
+	return true;
+}
+
 void shunt_uneven_decide(
     const struct shunt_sel_key *key, const struct shunt_coll *const *calls, struct shunt_decision *decisions, size_t n)
 {
@@ -38,14 +50,14 @@ void shunt_uneven_decide(
 	for (size_t i = 0; i + 1 < n; i++) {
 		uint32_t roots = 0;
 
-		if (!fits(calls[i], &decisions[i]))
+		if (!leads(calls, decisions, i))
 			continue;
 		for (size_t k = i; k < n && roots != UINT32_MAX; k++)
 			if (alike(calls[i], calls[k]) && fits(calls[k], &decisions[k]))
 				roots = shunt_coll_bytes(calls[k]) > MOST ? UINT32_MAX : roots | 1u << calls[k]->root;
 		if (roots == UINT32_MAX || !(roots & (roots - 1)))
 			continue;
-		for (size_t k = n; k-- > i;)
+		for (size_t k = i; k < n; k++)
 			if (alike(calls[i], calls[k]) && fits(calls[k], &decisions[k])) {
 				decisions[k].algo = calls[k]->kind == SHUNT_REDUCE ? &shunt_reduce_scatterv_algo :
 				                                                     &shunt_allgatherv_algo;

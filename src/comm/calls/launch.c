@@ -487,6 +487,14 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 	return err;
 }
 
+static bool may_be_uneven(const struct shunt_coll *const *calls, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (SHUNT_UNEVEN_KINDS >> calls[i]->kind & 1)
+			return true;
+	return false;
+}
+
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
     struct shunt_decision *decisions, size_t n, bool forked)
 {
@@ -506,7 +514,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 		err = shunt_plugin_watches_look(comm);
 	if (!err)
 		err = shunt_comm_error(comm);
-	if (!err && n > 1)
+	if (!err && n > 1 && may_be_uneven(calls, n))
 		shunt_uneven_decide(&comm->sel_key, calls, decisions, n);
 	if (!err) {
 		err = launch(comm, calls, decisions, n, forked);
