@@ -25,9 +25,9 @@ void tool_driver_version(char *text, size_t bytes)
 		fclose(v);
 }
 
-static json_t *text_or_null(const char *text)
+json_t *tool_json_text(const char *text)
 {
-	return *text ? json_string(text) : json_null();
+	return text && *text ? json_string(text) : json_null();
 }
 
 /* "0.2.0 (12ef02d, 2026-11-26; gcc 12.2.0, release; ...)" in three: version, commit, the rest. */
@@ -77,14 +77,14 @@ json_t *tool_where_json(const char *build, const struct tool_lib *lib, bool with
 	*text = '\0';
 	if (with_host)
 		shunt_host_name(text, sizeof(text));
-	json_object_set_new(root, "host", text_or_null(text));
+	json_object_set_new(root, "host", tool_json_text(text));
 	build_add(root, build);
 	tool_driver_version(text, sizeof(text));
-	json_object_set_new(root, "driver", text_or_null(text));
+	json_object_set_new(root, "driver", tool_json_text(text));
 	*text = '\0';
 	if (!uname(&machine))
 		snprintf(text, sizeof(text), "%.15s %.60s", machine.sysname, machine.release);
-	json_object_set_new(root, "kernel", text_or_null(text));
+	json_object_set_new(root, "kernel", tool_json_text(text));
 	json_object_set_new(
 	    root, "cpus", sched_getaffinity(0, sizeof(cpus), &cpus) ? json_null() : json_integer(CPU_COUNT(&cpus)));
 	json_object_set_new(root, "devices", devices_json(lib));

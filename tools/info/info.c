@@ -166,11 +166,6 @@ static const struct option_table options = {
 	"Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n",
 };
 
-static json_t *text_or_null(const char *text)
-{
-	return text && *text ? json_string(text) : json_null();
-}
-
 /* An exit status. */
 static int json_write(const char *path)
 {
@@ -185,14 +180,14 @@ static int json_write(const char *path)
 	for (size_t i = 0; shunt_config_row(i, &row); i++)
 		json_array_append_new(variables,
 		    json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "name", row.name, "value", row.value, "from",
-		        row.source, "default", row.def, "aliases", text_or_null(row.aliases), "meaning", row.doc));
+		        row.source, "default", row.def, "aliases", tool_json_text(row.aliases), "meaning", row.doc));
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
 		json_array_append_new(algorithms,
 		    json_pack(
 		        "{s:s, s:s, s:s}", "name", a->name, "collective", shunt_kind_name(a->kind), "meaning", a->doc));
 	where = tool_where_json(lib.build(), &lib, true);
 	root = json_pack("{s:o, s:{s:s, s:o, s:i}, s:O, s:o, s:o}", "where", where, "libraries", "shunt", lib.path,
-	    "nccl", text_or_null(lib.real_nccl_path()), "nccl_version", info_nccl_version(&lib), "devices",
+	    "nccl", tool_json_text(lib.real_nccl_path()), "nccl_version", info_nccl_version(&lib), "devices",
 	    json_object_get(where, "devices"), "variables", variables, "algorithms", algorithms);
 	err = tool_file_json(path, root);
 	json_decref(root);

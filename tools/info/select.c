@@ -200,11 +200,6 @@ static int by_size(const void *a, const void *b)
 
 #define LARGE_BYTES ((uint64_t)1 << 30) /* stands for all sizes of a range without an end */
 
-static json_t *text_or_null(const char *text)
-{
-	return *text ? json_string(text) : json_null();
-}
-
 /*
  * The rest of a line: the blocks of the smallest and the largest size. With --json the row, to: 0 for all sizes after
  * it.
@@ -222,7 +217,7 @@ static void selection_show(const struct select_query *q, const struct selection 
 		json_array_append_new(q->rows,
 		    json_pack("{s:I, s:o, s:s, s:o, s:s, s:o, s:o}", "from", (json_int_t)from, "to",
 		        to ? json_integer((json_int_t)to) : json_null(), "path", is->name, "why",
-		        text_or_null(is->reason), "source", is->source, "min_blocks",
+		        tool_json_text(is->reason), "source", is->source, "min_blocks",
 		        most ? json_integer(least) : json_null(), "max_blocks",
 		        most ? json_integer(most) : json_null()));
 		return;
