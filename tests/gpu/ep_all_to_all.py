@@ -13,7 +13,6 @@ slowest rank, eager and in a graph. Values are checked. Exit 77: fewer than two 
 import argparse
 import json
 import os
-import statistics
 import sys
 
 import torch
@@ -22,7 +21,6 @@ import torch.distributed as dist
 import gpus
 
 M64 = (1 << 64) - 1
-GRAPH_CALLS, ROUNDS = 20, 10
 
 
 def random(state):
@@ -58,34 +56,6 @@ def counts_of(o, tokens, world):
     return counts
 
 
-def measure(call, dev):
-    """The median of rounds of GRAPH_CALLS calls, on the slowest rank, eager and in a graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(5):
-            call()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for _ in range(GRAPH_CALLS):
-            call()
-    medians = []
-    for run in (lambda: [call() for _ in range(GRAPH_CALLS)], graph.replay):
-        times = []
-        for _ in range(ROUNDS + 2):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            dist.barrier()
-            begin.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end) * 1e3 / GRAPH_CALLS)
-        slowest = torch.tensor(times[2:], device=dev)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        medians.append(statistics.median(slowest.tolist()))
-    return medians
-
-
 def both_halves(o, tokens, rank, world, dev):
     counts = counts_of(o, tokens, world)
     to, come = counts[rank], [counts[source][rank] for source in range(world)]
@@ -94,7 +64,7 @@ def both_halves(o, tokens, rank, world, dev):
                                               ("combine", o.hidden, torch.bfloat16, come, to)):
         mine = torch.full((sum(send), width), rank + 1, device=dev, dtype=dtype)
         theirs = torch.zeros((sum(receive), width), device=dev, dtype=dtype)
-        found[name] = measure(lambda: dist.all_to_all_single(theirs, mine, receive, send), dev)
+        found[name] = gpus.measure(lambda: dist.all_to_all_single(theirs, mine, receive, send))
         expected = torch.repeat_interleave(torch.arange(1, world + 1), torch.tensor(receive)).to(dev, dtype)
         if not torch.equal(theirs, expected[:, None].expand_as(theirs)):
             sys.exit("rank %d: wrong values: %s of %d tokens" % (rank, name, tokens))

@@ -13,44 +13,14 @@ Exit 77: fewer than two GPUs.
 import argparse
 import json
 import os
-import statistics
 import sys
 
 import gpus
 import torch
 import torch.distributed as dist
 
-GRAPH_CALLS, ROUNDS = 20, 10
 # Rows of each rank, in turn.
 CASES = [[7, 32, 1, 64], [1, 1, 1, 1], [0, 64, 3, 17], [200, 180, 220, 210], [1000, 3000, 500, 2700], [4096, 1, 1, 4096]]
-
-
-def measure(call):
-    """The median of rounds on the slowest rank: eager, and in a graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(5):
-            call()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for _ in range(GRAPH_CALLS):
-            call()
-    medians = []
-    for run in (lambda: [call() for _ in range(GRAPH_CALLS)], graph.replay):
-        times = []
-        for _ in range(ROUNDS + 2):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            dist.barrier()
-            begin.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
-            slowest = torch.tensor([begin.elapsed_time(end) * 1000 / GRAPH_CALLS], device="cuda")
-            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-            times.append(slowest.item())
-        medians.append(round(statistics.median(times[2:]), 2))
-    return medians
 
 
 def main():
@@ -77,7 +47,7 @@ def main():
             "reduce_scatter": lambda reduced=reduced, inputs=inputs: dist.reduce_scatter(reduced, inputs),
         }
         for name, call in calls.items():
-            times = measure(call)
+            times = [round(us, 2) for us in gpus.measure(call)]
             if name == "all_gather":
                 right = all(torch.equal(a, b) for a, b in zip(gathered, parts))
             else:
