@@ -56,6 +56,15 @@ static int sum_is_right(struct rank *r, const float *buf)
 	return 0;
 }
 
+/* begin(), and a call that is right. */
+static int begin_with_a_sum(struct rank *r, ncclComm_t *comm_p, float **buf_p)
+{
+	if (begin(r, comm_p, buf_p))
+		return 1;
+	NCCL(sum(r, *comm_p, *buf_p));
+	return sum_is_right(r, *buf_p);
+}
+
 static int end(struct rank *r, ncclComm_t comm, float *buf)
 {
 	NCCL(ncclCommDestroy(comm));
@@ -102,10 +111,7 @@ static int body_unnamed(struct rank *r)
 	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
-		return 1;
-	NCCL(sum(r, comm, buf));
-	return sum_is_right(r, buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
+	return begin_with_a_sum(r, &comm, &buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
 }
 
 static void test_a_plugin_that_nobody_names_does_not_run(void **state)
@@ -317,10 +323,7 @@ static int body_unequal(struct rank *r)
 	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
-		return 1;
-	NCCL(sum(r, comm, buf));
-	if (sum_is_right(r, buf))
+	if (begin_with_a_sum(r, &comm, &buf))
 		return 1;
 	if (r->rank)
 		CHECK(shunt_algo_force("allreduce:0-inf:oneshot") == 0);
@@ -347,10 +350,7 @@ static int body_ignores(struct rank *r)
 	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
-		return 1;
-	NCCL(sum(r, comm, buf));
-	if (sum_is_right(r, buf))
+	if (begin_with_a_sum(r, &comm, &buf))
 		return 1;
 	if (r->rank)
 		return 0;
@@ -372,10 +372,7 @@ static int body_dies(struct rank *r)
 	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
-		return 1;
-	NCCL(sum(r, comm, buf));
-	if (sum_is_right(r, buf))
+	if (begin_with_a_sum(r, &comm, &buf))
 		return 1;
 	if (r->rank == 1)
 		raise(SIGKILL);

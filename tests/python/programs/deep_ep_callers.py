@@ -311,13 +311,26 @@ def megatron_fused_a2a(job: Job) -> None:
         expect("gradients of weights", grad_weights.tolist(), given)
 
 
+def captured_step(job: Job, stream: Any, step: Callable[[], None]) -> Any:
+    """The graph of it, after all ranks have made it once."""
+    graph = torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    stream.synchronize()
+    job.gather(None)
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    return graph
+
+
 def captured_normal(job: Job) -> None:
     """Layout, dispatch and combine in a graph, with room for what may come at most."""
     room, buffer = 4 * job.n, deep_ep.Buffer(job.group, 1 << 30, explicitly_destroy=True)
     first = Normal(job, 4, 128, 70, least=4)
     x, topk_idx, weights = first.x(torch.bfloat16), first.topk_idx(), first.topk_weights()
     y = torch.zeros((room, 128), dtype=torch.bfloat16, device="cuda")
-    stream, graph = buffer.get_comm_stream(), torch.cuda.CUDAGraph()
+    stream = buffer.get_comm_stream()
     kept: list[Any] = []
 
     def step() -> None:
@@ -329,13 +342,7 @@ def captured_normal(job: Job) -> None:
         out, _, _ = buffer.combine(y, handle)
         kept[:] = [rows, idx, got, handle, out, per_rank, per_expert, in_rank]
 
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    stream.synchronize()
-    job.gather(None)
-    with torch.cuda.graph(graph, stream=stream):
-        step()
+    graph = captured_step(job, stream, step)
     with torch.cuda.stream(stream):
         for seed in range(70, 73):
             batch = Normal(job, 4, 128, seed, least=4)
@@ -501,7 +508,7 @@ def captured(job: Job) -> None:
     first = Batch(job, most, hidden, 20, least=most)
     x, topk_idx, weights = first.x(torch.bfloat16), first.topk_idx(), first.topk_weights()
     y = torch.zeros((LOCAL, job.n * most, hidden), dtype=torch.bfloat16, device="cuda")
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
     kept: list[Any] = []
 
     def step() -> None:
@@ -512,13 +519,7 @@ def captured(job: Job) -> None:
         hook()
         kept[:] = [rows, count, handle, out]
 
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    stream.synchronize()
-    job.gather(None)
-    with torch.cuda.graph(graph, stream=stream):
-        step()
+    graph = captured_step(job, stream, step)
     with torch.cuda.stream(stream):
         for seed in range(20, 25):
             batch = Batch(job, most, hidden, seed, least=most)
