@@ -34,6 +34,60 @@ says deep_ep_needs_a_variable 'info +DeepEP is in .*/deep_ep/__init__.py: its se
 says deep_ep_has_its_variable 'set EP_SUPPRESS_NCCL_CHECK=1 for such programs' env VIRTUAL_ENV="$dir/venv" "$shunt" doctor
 says deep_ep_that_does_not_look 'ok +EP_SUPPRESS_NCCL_CHECK=1: DeepEP looks' env VIRTUAL_ENV="$dir/venv" EP_SUPPRESS_NCCL_CHECK=1 "$shunt" doctor
 
+# Engines: stand-ins of their packages
+engine() { # PACKAGE VERSION FILE TEXT...
+	at=$packages/$1
+	rm -rf "$at" "$packages/$1"-*.dist-info
+	mkdir -p "$at" "$packages/$1-1.dist-info"
+	touch "$at/__init__.py"
+	printf 'Metadata-Version: 2.4\nName: %s\n%s\n\nVersion: 9.9.9 of the text\n' "$1" "$2" >"$packages/$1-1.dist-info/METADATA"
+	shift 2
+	while [ $# -gt 0 ]; do
+		mkdir -p "$at/$(dirname "$1")"
+		printf '%s\n' "$2" >>"$at/$1"
+		shift 2
+	done
+}
+vllm() { # VERSION TEXT-OF-COMMUNICATORS
+	engine vllm "$1" envs.py 'VLLM_ALLREDUCE_USE_FLASHINFER: bool' envs.py VLLM_ALLREDUCE_USE_SYMM_MEM envs.py VLLM_BATCH_INVARIANT \
+		distributed/device_communicators/custom_all_reduce.py 'class CustomAllreduce:' distributed/device_communicators/cuda_communicator.py "self.pynccl_comm $2"
+}
+in_venv="env VIRTUAL_ENV=$dir/venv"
+expect engine_that_is_missing 2 'error +there is no vLLM beside the Python' env -u PYTHONPATH PATH="$dir" VIRTUAL_ENV="$dir/venv" "$shunt" doctor vllm
+vllm 'Version: 0.33.1rc2+cu130' 'self.fi_ar_comm self.ca_comm'
+expect engine_of_the_table 0 'ok +vLLM 0.33.1rc2\+cu130 \(table: 0.29 to 0.33\)' $in_venv "$shunt" doctor vllm
+says engine_has_its_order 'in this order: FlashInfer \(on\), vLLM.s own kernel \(on, up to 8 MB\), torch symmetric memory \(on' $in_venv "$shunt" doctor vllm
+says engine_has_its_switches 'VLLM_ALLREDUCE_USE_FLASHINFER=0 VLLM_ALLREDUCE_USE_SYMM_MEM=0 shunt run -- vllm serve MODEL --disable-custom-all-reduce$' $in_venv "$shunt" doctor vllm
+says longer_name_is_no_marker 'switches' $in_venv "$shunt" doctor vllm
+! grep -q PCIE "$dir/out" || { echo 'not ok: a longer name is told'; failed=1; }
+says variable_of_the_user_counts 'off, and would stand before NCCL: FlashInfer' $in_venv VLLM_ALLREDUCE_USE_FLASHINFER=0 "$shunt" doctor vllm
+says batch_invariance_has_its_recipe 'set SHUNT_DETERMINISTIC=1 VLLM_BATCH_INVARIANT=1' $in_venv "$shunt" doctor vllm
+expect engine_as_json 0 '"topic": "engine"' $in_venv "$shunt" doctor --json vllm
+vllm 'Version: 0.28.0' ''
+expect older_engine_is_told 1 'warning +vLLM 0.28.0 is outside of what this table' $in_venv "$shunt" doctor vllm
+says older_engine_has_its_defaults 'off, and would stand before NCCL: FlashInfer \(VLLM_ALLREDUCE_USE_FLASHINFER\)' $in_venv "$shunt" doctor vllm
+vllm 'Version: 1.2.0' 'self.new_comm self.other_comm self.new_comm'
+expect newer_engine_is_told 1 'warning +vLLM 1.2.0 is outside' $in_venv "$shunt" doctor vllm
+says newer_ways_are_told 'by what this table does not know: new_comm other_comm$' $in_venv "$shunt" doctor vllm
+vllm 'Summary: none' ''
+expect metadata_without_a_version 1 'its METADATA tells no version that can be understood$' $in_venv "$shunt" doctor vllm
+vllm "Version: $(printf '\033[31mx')" ''
+expect metadata_of_garbage 1 'tells no version that can be understood: \?\[31mx$' $in_venv "$shunt" doctor vllm
+rm -r "$packages/vllm-1.dist-info"
+expect engine_without_metadata 1 'it has no METADATA' $in_venv "$shunt" doctor vllm
+rm "$packages/vllm/distributed/device_communicators/cuda_communicator.py"
+mkfifo "$packages/vllm/distributed/device_communicators/cuda_communicator.py"
+says pipe_for_a_file_is_told 'cuda_communicator.py cannot be read' $in_venv "$shunt" doctor vllm
+engine sglang 'Version: 0.5.11' srt/distributed/parallel_state.py 'self.ca_comm self.pymscclpp_comm self.pynccl_comm'
+expect sglang_is_known 0 'shunt run -- python3 -m sglang.launch_server --model-path MODEL --disable-custom-all-reduce$' $in_venv "$shunt" doctor sglang
+says sglang_has_what_is_off 'off, and would stand before NCCL: MSCCL\+\+ \(--enable-mscclpp\)' $in_venv "$shunt" doctor sglang
+engine torch 'Version: 2.12.0' distributed/distributed_c10d.py '"nccl" "nccl2"' distributed/_symmetric_memory/__init__.py 'def set_backend'
+expect torch_is_known 0 'ok +PyTorch 2.12.0' $in_venv "$shunt" doctor torch
+says torch_has_two_back_ends 'nccl2 and nccl-legacy' $in_venv "$shunt" doctor torch
+cp /bin/sh "$dir/torch"
+says file_of_an_engines_name_is_a_program 'torch itself has nothing to do' sh -c "cd '$dir' && '$shunt' doctor torch"
+rm -r "$packages/torch" "$packages/torch-1.dist-info"
+
 # variables
 says no_variables_is_ok 'ok +none are set' "$shunt" doctor
 says unknown_name_has_the_nearest 'error +SHUNT_AGLO does nothing: there is no such variable; SHUNT_ALGO is meant' $none SHUNT_AGLO=1 "$shunt" doctor
@@ -111,6 +165,7 @@ head -c 3000 "$fake" >"$dir/cut.so"
 says cut_library_does_no_harm 'libraries' $none "$shunt" doctor "$dir/cut.so"
 if command -v cc >/dev/null; then
 	echo 'static int ncclAllReduce(void) { return 1; } int main(void) { return ncclAllReduce() - 1; }' >"$dir/hidden.c"
+	echo 'const char text[] = "NCCL_DEBUG_SUBSYS";' >>"$dir/hidden.c"
 	cc -O0 -o "$dir/hidden" "$dir/hidden.c" && says hidden_copy_is_found 'warning +.*/hidden has NCCL linked in, and hidden' $none "$shunt" doctor "$dir/hidden"
 	# What has functions of NCCL's names and is no NCCL: it opens one.
 	stub='int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }'
@@ -125,6 +180,7 @@ if command -v cc >/dev/null; then
 	says_stub pointers_are_no_nccl 'int (*volatile ncclAllReduce)(void), (*volatile my_ncclAllReduce)(void); int main(void) { return ncclAllReduce != my_ncclAllReduce; } const char name[] = "libnccl.so.2";'
 	says_stub wrappers_are_no_nccl "$stub"' void *dlopen(const char *, int); int ncclAllReduce(void) { return !dlopen("libnccl.so.2", 1); }' -ldl
 	says_stub wrappers_of_other_names_are_no_nccl 'int my_ncclAllReduce(void) { return 0; } const char name[] = "libnccl.so.2"; int main(void) { return my_ncclAllReduce(); }'
+	says_stub functions_without_nccls_texts_are_no_nccl "$stub"' void *dlopen(const char *, int); int ncclAllReduce(void) { return !dlopen("nccl", 1); }' -ldl
 	# A real one, stripped, whatever else it names.
 	cat >"$dir/static.c" <<-'C'
 		const char *volatile texts[] = { "NCCL version 2.28.9+cuda13.0", "NCCL_DEBUG_SUBSYS", "libnccl.so.2" };

@@ -145,6 +145,17 @@ static char **list_copy(char *const *list)
 	return copy;
 }
 
+static int engine_main(const char *name, bool json)
+{
+	struct findings f = { 0 };
+	int status;
+
+	doctor_engine(&f, name);
+	status = findings_print(&f, json);
+	findings_finish(&f);
+	return status;
+}
+
 static int check_main(const char *program, bool json)
 {
 	struct findings f = { 0 };
@@ -152,6 +163,8 @@ static int check_main(const char *program, bool json)
 	bool real;
 	int status;
 
+	if (program && doctor_is_engine(program) && access(program, F_OK))
+		return engine_main(program, json);
 	if (program && access(program, R_OK)) {
 		tool_error("%s: %s", program, strerror(errno));
 		return TOOL_USAGE;
@@ -193,13 +206,16 @@ static const struct option_row rows[] = {
 };
 static const struct option_table options = {
 	"usage: shunt doctor [--json] [PROGRAM]\n"
+	"       shunt doctor [--json] vllm|sglang|torch\n"
 	"       shunt doctor [--json] --net [-n N] [--hosts N]\n"
 	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
 	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
 	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is "
 	"wrong "
 	"and what to do.\n"
-	"PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n\n",
+	"PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n"
+	"vllm, sglang, torch: what of it, as it is installed, stands before NCCL, and which switches give that to "
+	"Shunt.\n\n",
 	rows,
 	"dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output "
 	"kept\n\n"

@@ -54,6 +54,15 @@ void doctor_devices(struct findings *f, bool real_nccl);
 /* Returns true if a real NCCL would be used. */
 bool doctor_libraries(struct findings *f, const char *program);
 void doctor_plans(struct findings *f);
+/*
+ * Each folder of packages of the Python that a shell would start here, in the order in which Python looks: PYTHONPATH,
+ * VIRTUAL_ENV, the python3 on the PATH.
+ */
+void doctor_packages_each(void (*fn)(const char *dir, void *arg), void *arg);
+/* True if the name is an engine's of engines.def. */
+bool doctor_is_engine(const char *name);
+/* What of an engine, which is installed beside that Python, stands before NCCL. */
+void doctor_engine(struct findings *f, const char *name);
 
 /*
  * NCCL in an ELF file. 0, or -errno: the file cannot be read; or no program or library that this machine could load

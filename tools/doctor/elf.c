@@ -188,7 +188,7 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 {
 	const Elf64_Ehdr *h = image_at(m, 0, sizeof(*h));
 	const Elf64_Shdr *s;
-	bool is_nccl;
+	bool is_nccl, has_texts;
 
 	if (!h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_ident[EI_CLASS] != ELFCLASS64 ||
 	    h->e_ident[EI_DATA] != ELFDATA2LSB || (h->e_type != ET_EXEC && h->e_type != ET_DYN) ||
@@ -222,13 +222,17 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 	elf->mentions_nccl = find_text(m, "libnccl.so") != NULL;
 	nccl_version_read(m, elf);
 	/*
-	 * A stripped file has no symbols, but it still contains the version. Functions of NCCL's names in a file that
-	 * has not, but names libnccl.so, are no NCCL: they open that.
+	 * NCCL has the texts of its version and of its variables; of a stripped one they are all that shows. Functions
+	 * of NCCL's names in a file that has neither, or not both and names libnccl.so, are no NCCL: they open it.
 	 */
-	is_nccl = *elf->version && !elf->is_shunt && find_text(m, "NCCL_DEBUG_SUBSYS");
-	if (elf->mentions_nccl && !is_nccl) {
-		elf->stubs |= elf->contains || *elf->renamed;
+	has_texts = find_text(m, "NCCL_DEBUG_SUBSYS");
+	is_nccl = *elf->version && !elf->is_shunt && has_texts;
+	if (elf->contains && !is_nccl && (elf->mentions_nccl || !(*elf->version || has_texts))) {
+		elf->stubs = true;
 		elf->contains = false;
+	}
+	if (elf->mentions_nccl && !is_nccl) {
+		elf->stubs |= *elf->renamed != 0;
 		*elf->renamed = 0;
 	}
 	elf->contains |= !elf->exports && is_nccl && !elf->needs_nccl;

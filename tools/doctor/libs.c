@@ -121,17 +121,21 @@ static void packages_scan(const char *dir, void *arg)
 		deep_ep_report(p->f, path);
 }
 
-/* Looks through the packages of the Python that a shell would start here. */
-static void python_scan(struct findings *f, struct copies *copies)
+void doctor_packages_each(void (*fn)(const char *dir, void *arg), void *arg)
 {
-	struct python p = { f, copies };
-	const char *venv = getenv("VIRTUAL_ENV"), *list = getenv("PATH");
+	const char *venv = getenv("VIRTUAL_ENV"), *list = getenv("PYTHONPATH");
 	char path[PATH_MAX], pattern[PATH_MAX + 64];
 
+	for (; list && *list; list += strcspn(list, ":"), list += *list == ':') {
+		snprintf(path, sizeof(path), "%.*s", (int)strcspn(list, ":"), list);
+		if (*path)
+			fn(path, arg);
+	}
 	if (venv) {
 		snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages", venv);
-		glob_each(pattern, packages_scan, &p);
+		glob_each(pattern, fn, arg);
 	}
+	list = getenv("PATH");
 	for (bool done = false; list && *list && !done;) {
 		size_t n = strcspn(list, ":");
 		char *real;
@@ -140,9 +144,12 @@ static void python_scan(struct findings *f, struct copies *copies)
 		real = realpath(path, NULL);
 		done = real;
 		if (real) {
-			snprintf(
-			    pattern, sizeof(pattern), "%s/lib/python3*/[sd]i[ts][et]-packages", dirname(dirname(real)));
-			glob_each(pattern, packages_scan, &p);
+			const char *prefix = dirname(dirname(real));
+
+			if (!strcmp(prefix, "/usr")) /* where pip puts them for Debian's Python */
+				glob_each("/usr/local/lib/python3*/dist-packages", fn, arg);
+			snprintf(pattern, sizeof(pattern), "%s/lib/python3*/[sd]i[ts][et]-packages", prefix);
+			glob_each(pattern, fn, arg);
 			free(real);
 		}
 		list += n + (list[n] != 0);
@@ -401,7 +408,7 @@ bool doctor_libraries(struct findings *f, const char *program)
 		    lib.path, lib.version(), SHUNT_VERSION);
 	else
 		finding_add(f, FINDING_OK, topic, "", "Shunt %s: %s", lib.version(), lib.path);
-	python_scan(f, copies);
+	doctor_packages_each(packages_scan, &(struct python){ f, copies });
 	shunt_find_nccl(copy_add, copies);
 	if (used) {
 		finding_add(f, FINDING_OK, topic, "", "the real NCCL of a program that brings none: %d.%d.%d, %s",
