@@ -297,7 +297,7 @@ static void k_many_barriers(const struct shunt_kargs &a)
 		gpu_warp_sync();
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 /* How often the sim goes from one thread of a kernel to another; the linker leads it here. */
 static uint64_t switches;
 

@@ -172,7 +172,8 @@ static void regions(void)
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
-	char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *memory = mmap(NULL, 65536 + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *a, *b;
 
 	CHECK(pd && memory != MAP_FAILED);
@@ -184,10 +185,10 @@ static void regions(void)
 	CHECK(b && b->rkey != a->rkey);
 	CHECK(ibv_dealloc_pd(pd) == EBUSY);
 	CHECK(!ibv_dereg_mr(b));
-	CHECK(!mprotect(memory + 4096, 4096, PROT_READ));
-	CHECK(!ibv_reg_mr(pd, memory, 8192, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
-	CHECK(!munmap(memory + 4096, 4096));
-	CHECK(!ibv_reg_mr(pd, memory, 8192, 0) && errno == EFAULT);
+	CHECK(!mprotect(memory + page, page, PROT_READ));
+	CHECK(!ibv_reg_mr(pd, memory + page - 4096, 8192, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+	CHECK(!munmap(memory + page, page));
+	CHECK(!ibv_reg_mr(pd, memory + page - 4096, 8192, 0) && errno == EFAULT);
 	CHECK(!ibv_dereg_mr(a));
 	CHECK(!ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c));

@@ -19,7 +19,8 @@ enum { STACK = 256 << 10 };
 #else
 enum { STACK = 64 << 10 };
 #endif
-enum { GUARD = 4096, PITCH = STACK + 5 * 64, STACKS = (GUARD + SIM_LANES * PITCH + 4095) / 4096 * 4096 };
+enum { GUARD = 64 << 10 /* the largest page that a kernel has */, PITCH = STACK + 5 * 64 };
+enum { STACKS = (GUARD + SIM_LANES * PITCH + GUARD - 1) / GUARD * GUARD };
 static const uint64_t CANARY = 0x5348554e54534b21u;
 
 __thread struct shunt_sim_self *shunt_sim_self;

@@ -8,6 +8,7 @@
  * that a call may clobber, so only the callee-saved registers are saved. Rounding modes are not switched: no kernel
  * changes them.
  */
+#if defined(__x86_64__)
 asm(R"(
 	.text
 	.p2align 4
@@ -35,6 +36,46 @@ shunt_sim_switch:
 	.cfi_endproc
 	.size shunt_sim_switch, . - shunt_sim_switch
 )");
+#else
+/* FRAME bytes: x29, x30, then the others. The return address is x30's. */
+enum { FRAME = 160 };
+asm(R"(
+	.text
+	.p2align 4
+	.globl shunt_sim_switch
+	.hidden shunt_sim_switch
+	.type shunt_sim_switch, %function
+shunt_sim_switch:
+	.cfi_startproc
+	hint 34 // bti c
+	stp x29, x30, [sp, -160]!
+	stp x19, x20, [sp, 16]
+	stp x21, x22, [sp, 32]
+	stp x23, x24, [sp, 48]
+	stp x25, x26, [sp, 64]
+	stp x27, x28, [sp, 80]
+	stp d8, d9, [sp, 96]
+	stp d10, d11, [sp, 112]
+	stp d12, d13, [sp, 128]
+	stp d14, d15, [sp, 144]
+	mov x9, sp
+	str x9, [x0]
+	mov sp, x1
+	ldp x19, x20, [sp, 16]
+	ldp x21, x22, [sp, 32]
+	ldp x23, x24, [sp, 48]
+	ldp x25, x26, [sp, 64]
+	ldp x27, x28, [sp, 80]
+	ldp d8, d9, [sp, 96]
+	ldp d10, d11, [sp, 112]
+	ldp d12, d13, [sp, 128]
+	ldp d14, d15, [sp, 144]
+	ldp x29, x30, [sp], 160
+	ret
+	.cfi_endproc
+	.size shunt_sim_switch, . - shunt_sim_switch
+)");
+#endif
 #endif
 
 void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void))
@@ -49,15 +90,23 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 	f->uc.uc_stack.ss_size = bytes;
 	makecontext(&f->uc, entry, 0);
 #else
+	void **sp = (void **)(((uintptr_t)low + bytes) & ~(uintptr_t)15);
+
+#if defined(__x86_64__)
 	/*
 	 * From the top: a zero return address that ends back traces, entry as the return address of the switch, six
 	 * registers.
 	 */
-	void **sp = (void **)(((uintptr_t)low + bytes) & ~(uintptr_t)15);
-
 	*--sp = nullptr;
 	*--sp = (void *)entry;
 	f->sp = sp - 6;
+#else
+	/* The zero of x29 ends back traces; entry is the return address of the switch. */
+	sp -= FRAME / sizeof(*sp);
+	memset(sp, 0, FRAME);
+	sp[1] = (void *)entry;
+	f->sp = sp;
+#endif
 #endif
 }
 

@@ -2,13 +2,13 @@
 #ifndef SHUNT_DEVICE_SIM_FIBER_H
 #define SHUNT_DEVICE_SIM_FIBER_H
 /*
- * Contexts of execution that switch by hand within one OS thread: a few instructions on x86-64, ucontext elsewhere
- * (or with -DSHUNT_SIM_UCONTEXT). A context for the thread itself starts as all zeroes plus sim_fiber_adopt().
+ * Contexts of execution that switch by hand within one OS thread: a few instructions on x86-64 and aarch64, ucontext
+ * elsewhere (or with -DSHUNT_SIM_UCONTEXT). A context for the thread itself starts as all zeroes plus sim_fiber_adopt().
  */
 #include <stddef.h>
 #include "device/sim/sanitize.h"
 
-#if !defined(__x86_64__) && !defined(SHUNT_SIM_UCONTEXT)
+#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(SHUNT_SIM_UCONTEXT)
 #define SHUNT_SIM_UCONTEXT
 #endif
 #if defined(SHUNT_SIM_UCONTEXT)

@@ -262,6 +262,8 @@ static int shm_barrier(struct ranks *t)
 		if (++spins < 1000) {
 #if defined(__x86_64__)
 			__builtin_ia32_pause();
+#elif defined(__aarch64__)
+			__asm__ volatile("yield");
 #endif
 			continue;
 		}
