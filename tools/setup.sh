@@ -81,6 +81,25 @@ need_rdma() {
 	need_packages libibverbs-dev ibverbs-utils perftest python3-pyverbs
 }
 
+# What builds for aarch64 and runs the result (tools/aarch64.ini, tools/aarch64.sh): compilers; and, unpacked into .deps/arm64, so that the
+# machine's packages stay those of its own architecture, the libraries and qemu.
+need_aarch64() {
+	need_packages gcc-aarch64-linux-gnu g++-aarch64-linux-gnu || return 1
+	[ ! -f .deps/arm64/deps.ini ] || return 0
+	say "unpacking qemu and libraries for aarch64 into .deps/arm64"
+	(
+		rm -rf .deps/arm64 && mkdir -p .deps/arm64/lists/partial .deps/arm64/cache/archives/partial && cd .deps/arm64 || exit
+		apt='apt-get -qq -o APT::Sandbox::User=root'
+		arm64="$apt -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache"
+		$arm64 update || echo "apt-get update failed for a source of arm64; trying with the others" >&2
+		$arm64 download libc6 libgcc-s1 libstdc++6 libjansson-dev libjansson4 libsodium-dev libsodium23 libcmocka-dev libcmocka0 &&
+			for package in *_arm64.deb; do dpkg -x "$package" root || exit; done &&
+			$apt download qemu-user-static && dpkg -x qemu-user-static_*.deb qemu || exit
+		rm -rf ./*.deb lists cache
+		printf "[constants]\ndeps = '%s'\n" "$PWD" >deps.ini
+	)
+}
+
 gpu_count() {
 	{ command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
 }

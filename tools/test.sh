@@ -7,12 +7,15 @@
 # nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 16 minutes.
 # --all: also the tests of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy on longer
 # paths, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
+# --arch aarch64: none of this, but a cross build of everything, and the suites unit and abi, the sim and conform in it under qemu; --all does
+# that, too, and a run without --all a small part of it, --arch aarch64 brief.
 set -u
-case ${1:-} in
+case $* in
 --all) all=1 libfuzzer=auto ;;
 '') all='' libfuzzer=disabled ;;
+'--arch aarch64' | '--arch aarch64 brief') exec "$(dirname "$0")/test_aarch64.sh" "${3:-}" ;;
 *)
-	echo "usage: tools/test.sh [--all]" >&2
+	echo "usage: tools/test.sh [--all | --arch aarch64 [brief]]" >&2
 	exit 2
 	;;
 esac
@@ -80,6 +83,8 @@ beside_the_tests() {
 	part address sanitized build-asan "$suites_of_address" -Doptimization=1 -Db_sanitize=address,undefined
 	! nvcc_found || part gpu with_cuda
 	part lint env LINT_BUILD=build LINT_DEEP="$all" tools/lint.sh
+	# shellcheck disable=SC2046
+	part aarch64 tools/test.sh --arch aarch64 $([ -n "$all" ] || echo brief)
 }
 
 if ! need_build_tools libcmocka-dev; then
@@ -135,6 +140,11 @@ case $? in
 0) passed=$((passed + 1)) ;;
 77) skip lint "lint" ;;
 *) broken "tools/lint.sh has findings" ;;
+esac
+await aarch64
+case $? in
+77) skip aarch64 "aarch64: needs x86-64, Debian's packages, and user namespaces that have a binfmt_misc (Linux 6.7)" ;;
+*) add_up "$log/aarch64-said" || broken "tools/test.sh --arch aarch64 did not end" ;;
 esac
 if [ -n "$all" ]; then
 	if configured build-coverage -Dtests=enabled -Dlibfuzzer=disabled -Db_coverage=true -Ddebug=false -Dcuda=disabled && build build-coverage; then

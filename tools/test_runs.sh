@@ -16,6 +16,14 @@ finish() {
 	exit
 }
 
+# add_up FILE: adds the sum of another run, the last line of FILE; false if that is none.
+add_up() {
+	sum=$(tail -n 1 "$1" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p')
+	# shellcheck disable=SC2086
+	set -- $sum
+	[ $# = 3 ] && passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
 broken() {
 	echo "not ok: $*"
 	failed=$((failed + 1))
@@ -71,6 +79,7 @@ meson_test() {
 	case $run in
 	valgrind) set -- --setup valgrind "$@" ;;
 	coverage | address) multiplier=2 ;;
+	aarch64) multiplier=10 ;;
 	thread) multiplier=3 wrapper=$tsan_wrapper options=suppressions=$PWD/tests/tsan.supp ;;
 	esac
 	rm -f "$(dir_of "$run")"/meson-logs/testlog*.json "$(dir_of "$run")"/meson-logs/testlog*.junit.xml
@@ -83,6 +92,7 @@ dir_of() {
 	address) echo build-asan ;;
 	coverage) echo build-coverage ;;
 	gpu) echo build-gpu ;;
+	aarch64) echo build-aarch64 ;;
 	*) echo build ;;
 	esac
 }

@@ -216,13 +216,15 @@ static int body_setuid(void)
 static int run_setuid(int rank, void *arg)
 {
 	const char *dir = arg;
-	char program[64], command[512];
+	char program[64], command[PATH_MAX + 512], self[PATH_MAX] = "";
 	int status;
 
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0) /* another process sees an emulator there */
+		return -errno;
 	snprintf(program, sizeof(program), "%s/program", dir);
 	snprintf(command, sizeof(command),
-	    "cp /proc/%d/exe %s && chown 65534 %s && chmod 4755 %s && echo NCCL_TEST_FILE=1 >%s/.nccl.conf",
-	    (int)getpid(), program, program, program, dir);
+	    "cp %s %s && chown 65534 %s && chmod 4755 %s && echo NCCL_TEST_FILE=1 >%s/.nccl.conf",
+	    self, program, program, program, dir);
 	if (system(command) || setenv("HOME", dir, 1) || setenv("SHUNT_NCCL_LIB", "/evil.so", 1) ||
 	    setenv("NCCL_DEBUG_FILE", "/evil", 1))
 		return -EIO;

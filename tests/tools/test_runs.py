@@ -249,6 +249,12 @@ need_nvcc
         status, lines = self.run_tests("unit a O\n", script)
         self.assertEqual(lines[-5:], ["built", "broken", "status 3", "not ok: never", "1 passed, 1 failed, 0 skipped"])
 
+    def test_the_sum_of_another_run_is_added(self):
+        self.write("said", "flaky: a (plain)\n2 passed, 1 failed, 3 skipped\n")
+        self.write("cut", "2 passed, 1 failed, 3 skipped\nended\n")
+        status, lines = self.run_tests("unit a O\n", "tests plain; add_up said; add_up cut || broken cut")
+        self.assertEqual((status, lines[-2:]), (1, ["not ok: cut", "3 passed, 2 failed, 3 skipped"]))
+
 
 if __name__ == "__main__":
     unittest.main()
