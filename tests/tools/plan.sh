@@ -96,7 +96,7 @@ for name in sys.argv[1:]:
 	tags = {e.tag.split("}")[1] for e in root.iter()}
 	text = open(name).read()
 	assert tags <= {"svg", "g", "style", "defs", "marker", "path", "rect", "text", "title"}, (name, tags)
-	assert text.count("marker-end") > 5 and text.count("<title>") >= 4, name
+	assert text.count("marker-end") >= 3 and text.count("<title>") >= 4, name
 	assert "href" not in text and "script" not in text and "nan" not in text, name
 ' "$dir"/svg/*.svg || { echo "not ok: show_svg_of_examples"; failed=1; }
 echo "ok: show_svg_of_examples"
@@ -113,7 +113,22 @@ print("status %d, %s" % (status, "little memory" if kib < 200 << 10 else "%d KiB
 END
 expect show_svg_of_large_semaphores_takes_little_memory 0 '^status 0, little memory$' python3 "$dir/semaphores.py" "$shunt" "$dir/semaphores"
 "$shunt" plan show --svg "$dir/p.svg" "$pipelined"
+eight="$dir/eight.json"
+"$shunt" plan new all_reduce twoshot-ll -n 8 -o "$eight"
 expect show_svg_merges_alike_blocks 0 'rank 0, block 0 \(2 alike\)' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh "$shunt" "$dir/p.svg" "$twoshot"
+picture() {
+	"$shunt" plan show --svg "$dir/p.svg" "$@" && cat "$dir/p.svg"
+}
+expect show_svg_draws_arrows_of_rank_0 0 '>Arrows of rank 0[.] Point at a box' picture "$eight"
+expect show_svg_has_others_under_the_pointer 0 '^<g class="h"><path class="a"' picture "$eight"
+expect show_svg_of_few_hides_no_arrow 0 '^0$' sh -c '"$1" plan show --svg "$2" "$3" && grep -c "class=.h.>" "$2"; true' sh "$shunt" "$dir/p.svg" "$twoshot"
+expect show_svg_legend_has_no_kind_that_the_plan_has_not 0 '^0$' sh -c 'grep -cE ">(semaphore|barrier|signal|a window begins)</text>" "$1"; true' sh "$dir/p.svg"
+# Chunk 2 goes from 7 ranks to the rank that reduces it, and from there to 7.
+expect show_svg_of_a_chunk_has_its_way_only 0 '^15 15$' sh -c '"$1" plan show --svg "$2" --chunk 2 "$3" && echo "$(grep -c "^<path class=.a. " "$2") $(grep -c "^<g><rect\|^<g><path class=.w" "$2")"' \
+	sh "$shunt" "$dir/p.svg" "$eight"
+expect show_svg_of_a_block_has_its_arrows_only 0 '^<g><g class="l"><text [^>]*>rank 7, block 0 [(]64 alike[)]' picture --rank 7 --block 63 "$eight"
+expect show_chunk_beyond_fails 1 'there is no chunk 8: .* has chunks 0 to 7' "$shunt" plan show --svg "$dir/p.svg" --chunk 8 "$eight"
+expect show_chunk_without_svg_is_usage_error 2 '--chunk goes with --svg' "$shunt" plan show --chunk 1 "$eight"
 expect show_svg_says_what_an_operation_does 0 '<title>0.0, window 1: put: rank 1.s scratch' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh \
 	"$shunt" "$dir/p.svg" "$pipelined"
 

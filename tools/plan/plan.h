@@ -64,11 +64,15 @@ struct plan_timeline {
 int plan_timeline_init(struct plan_timeline *t, const struct shunt_plan *plan);
 void plan_timeline_finish(struct plan_timeline *t);
 
-/*
- * Writes the picture (svg.c). all: a row for each block, else one for each kind of block. rank: only arrows from and to
- * this rank; -1: all. 0 or -errno; write errors are in `out` only.
- */
-int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t rank);
+/* What a picture shows; -1: all. */
+struct plan_view {
+	bool all;      /* a row for each block, else one for each kind of block */
+	int64_t rank;  /* only arrows from and to this rank */
+	int64_t block; /* only arrows from and to this block of each rank */
+	int64_t chunk; /* only rows that handle this chunk of the message, and arrows between the steps that do */
+};
+/* Writes the picture (svg.c). 0 or -errno; write errors are in `out` only. */
+int plan_svg_write(FILE *out, const struct shunt_plan *plan, const struct plan_view *view);
 
 /* ---- new plans (new.c, shapes/, write.c) ---- */
 

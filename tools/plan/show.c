@@ -96,14 +96,14 @@ static bool same_file(const char *a, const char *b)
 	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int svg_print(const struct shunt_plan *p, const char *path, bool all, int64_t rank)
+static int svg_print(const struct shunt_plan *p, const char *path, const struct plan_view *view)
 {
 	struct tool_file f;
 	int err;
 
 	if (tool_file_begin(&f, path))
 		return TOOL_FAIL;
-	err = plan_svg_write(f.out, p, all, rank);
+	err = plan_svg_write(f.out, p, view);
 	if (err == -EFBIG)
 		tool_error("%s has too many steps for a picture", p->name);
 	else if (err)
@@ -111,10 +111,18 @@ static int svg_print(const struct shunt_plan *p, const char *path, bool all, int
 	return tool_file_end(&f, err) ? TOOL_FAIL : TOOL_OK;
 }
 
+/* Of a message: the larger of both buffers. */
+static uint64_t chunks_of(const struct shunt_plan *plan)
+{
+	const uint64_t *n = plan->gpus[0].chunks;
+
+	return n[SHUNT_PLAN_INPUT] > n[SHUNT_PLAN_OUTPUT] ? n[SHUNT_PLAN_INPUT] : n[SHUNT_PLAN_OUTPUT];
+}
+
 struct show_opts {
 	const char *svg;
-	unsigned rank, block;
-	bool rank_given, block_given, all;
+	unsigned rank, block, chunk;
+	bool rank_given, block_given, chunk_given, all;
 };
 
 #define AT(field) .at = offsetof(struct show_opts, field)
@@ -123,20 +131,24 @@ static const struct option_row rows[] = {
 	{ "rank", 'r', OPTION_NUMBER, "R", AT(rank), 0, INT_MAX, GIVEN(rank_given),
 	    .help = "only this rank; in the picture only its arrows" },
 	{ "block", 'b', OPTION_NUMBER, "B", AT(block), 0, INT_MAX, GIVEN(block_given),
-	    .help = "only this block of each rank" },
+	    .help = "only this block of each rank; in the picture only its arrows" },
 	{ "svg", 0, OPTION_TEXT, "OUT", AT(svg),
 	    .help = "a picture instead: time goes to the right, a row for each kind of block, arrows for signals, "
 	            "semaphores, "
 	            "barriers and data. How long things take is made up; what waits for what is not" },
 	{ "all", 0, OPTION_FLAG, AT(all),
 	    .help = "in the picture a row for each block, also for those that do the same to other parts or chunks" },
+	{ "chunk", 0, OPTION_NUMBER, "C", AT(chunk), 0, INT_MAX, GIVEN(chunk_given),
+	    .help = "in the picture only the way of this chunk of the message, from rank to rank" },
 	{ .type = OPTION_END },
 };
-const struct option_table plan_show_options = { "usage: shunt plan show [--rank R] [--block B] FILE\n"
-	                                        "       shunt plan show --svg OUT [--all] [--rank R] FILE\n\n"
-	                                        "What each block of each rank does, step by step. Buffers are counted "
-	                                        "in chunks: input[2..3] are two of them.\n\n",
-	rows, "Exit status: 0, 1 if the plan is wrong or a file cannot be read or written, 2 for a wrong option.\n" };
+const struct option_table plan_show_options = {
+	"usage: shunt plan show [--rank R] [--block B] FILE\n"
+	"       shunt plan show --svg OUT [--all] [--rank R] [--block B] [--chunk C] FILE\n\n"
+	"What each block of each rank does, step by step. Buffers are counted "
+	"in chunks: input[2..3] are two of them.\n\n",
+	rows, "Exit status: 0, 1 if the plan is wrong or a file cannot be read or written, 2 for a wrong option.\n"
+};
 
 int plan_show_main(int argc, char **argv)
 {
@@ -156,8 +168,8 @@ int plan_show_main(int argc, char **argv)
 		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[first + 1]);
 	if (o.all && !o.svg)
 		return tool_usage_error("--all goes with --svg");
-	if (o.svg && block != ANY)
-		return tool_usage_error("--block does not go with --svg");
+	if (o.chunk_given && !o.svg)
+		return tool_usage_error("--chunk goes with --svg");
 	if (o.svg && same_file(o.svg, argv[first]))
 		return tool_usage_error("--svg: %s is the plan itself", o.svg);
 	plan = plan_open(argv[first]);
@@ -171,8 +183,13 @@ int plan_show_main(int argc, char **argv)
 		tool_error(
 		    "there is no block %lld: %s has %u blocks at most", (long long)block, plan->name, plan->max_blocks);
 		status = TOOL_FAIL;
+	} else if (o.chunk_given && o.chunk >= chunks_of(plan)) {
+		tool_error(
+		    "there is no chunk %u: %s has chunks 0 to %" PRIu64, o.chunk, plan->name, chunks_of(plan) - 1);
+		status = TOOL_FAIL;
 	} else if (o.svg) {
-		status = svg_print(plan, o.svg, o.all, rank);
+		status = svg_print(
+		    plan, o.svg, &(struct plan_view){ o.all, rank, block, o.chunk_given ? (int64_t)o.chunk : ANY });
 	} else {
 		head_print(plan);
 		for (uint32_t r = 0; r < plan->nranks; r++)
