@@ -223,8 +223,8 @@ static int run_setuid(int rank, void *arg)
 		return -errno;
 	snprintf(program, sizeof(program), "%s/program", dir);
 	snprintf(command, sizeof(command),
-	    "cp %s %s && chown 65534 %s && chmod 4755 %s && echo NCCL_TEST_FILE=1 >%s/.nccl.conf",
-	    self, program, program, program, dir);
+	    "cp %s %s && chown 65534 %s && chmod 4755 %s && echo NCCL_TEST_FILE=1 >%s/.nccl.conf", self, program,
+	    program, program, dir);
 	if (system(command) || setenv("HOME", dir, 1) || setenv("SHUNT_NCCL_LIB", "/evil.so", 1) ||
 	    setenv("NCCL_DEBUG_FILE", "/evil", 1))
 		return -EIO;

@@ -309,16 +309,27 @@ report() {
 alone() {
 	report "$@" >/dev/null && ! grep -E '(src|href)=|@import|url\(|<script' "$dir/x.html" && echo alone
 }
-expect report_help_explains 0 '^usage: shunt bench report' "$shunt" bench report --help
-expect report_has_chart_of_each 0 '<h2>alltoall float32, 4 ranks, graph, out of place' report "$dir/all_reduce.json" "$dir/alltoall.json"
-expect report_says_where 0 'mock device.*, 20[0-9-]*T[0-9:]*Z, .* commit abc1234' report "$dir/all_reduce.json"
-expect report_names_libraries 0 '<title>libtools_mock.so: [0-9.e+]+ at 4K</title>' report "$dir/all_reduce.json"
-expect report_has_limit 0 'limit of the fabric' report "$dir/all_reduce.json" --limit 10
 lacks() {
 	text=$1
 	shift
 	report "$@" >"$dir/lacks" && ! grep -q "$text" "$dir/lacks" && echo lacking
 }
+expect report_says_where_under_the_title 0 '^<p class="where">20[0-9-]*T[0-9:]*Z, .* commit abc1234' report "$dir/all_reduce.json"
+expect report_has_ratios_where_there_are_two 0 'aria-label="time over that of the first"' report "$dir/all_reduce.json"
+expect report_of_one_has_no_ratios 0 '^lacking$' lacks 'time over that' "$dir/host.json"
+expect report_has_colours_for_the_dark 0 'prefers-color-scheme:dark' report "$dir/all_reduce.json"
+# The spread: a vertical line of each dot. A page with other p99 is another page.
+expect report_draws_p99 0 '^drawn$' sh -c 'sed "s/\"p99_us\": [0-9.e+]*/\"p99_us\": 0/" "$1/host.json" >"$1/nospread.json" &&
+	"$2" bench report "$1/host.json" -o "$1/x.html" && "$2" bench report "$1/nospread.json" -o "$1/y.html" &&
+	[ $(($(grep -c "<line" "$1/x.html") - $(grep -c "<line" "$1/y.html"))) -ge 4 ] && echo drawn' sh "$dir" "$shunt"
+expect report_has_eager_beside_graph 0 '^2$' sh -c '"$2" bench report "$1/all_reduce.json" -o "$1/x.html" && grep -c "^<div class=.pair.>" "$1/x.html"' sh "$dir" "$shunt"
+expect report_of_two_days_names_them 0 '<title>shunt \(older.json, 2020-01-02\): ' sh -c 'sed "s/\"time\": \"[^\"]*/\"time\": \"2020-01-02T03:04:05Z/" "$1/all_reduce.json" >"$1/older.json" &&
+	"$2" bench report "$1/older.json" "$1/all_reduce.json" -o "$1/x.html" && grep -q "different days" "$1/x.html" && cat "$1/x.html"' sh "$dir" "$shunt"
+expect report_help_explains 0 '^usage: shunt bench report' "$shunt" bench report --help
+expect report_has_chart_of_each 0 '<h2>alltoall float32, 4 ranks, graph, out of place' report "$dir/all_reduce.json" "$dir/alltoall.json"
+expect report_says_where 0 'mock device.*, 20[0-9-]*T[0-9:]*Z, .* commit abc1234' report "$dir/all_reduce.json"
+expect report_names_libraries 0 '<title>libtools_mock.so: [0-9.e+]+ at 4K</title>' report "$dir/all_reduce.json"
+expect report_has_limit 0 'limit of the fabric' report "$dir/all_reduce.json" --limit 10
 expect report_limit_of_another_collective_is_not_drawn 0 '^lacking$' lacks 'limit of the fabric' "$dir/all_reduce.json" --limit alltoall:10
 expect report_of_two_files_tells_them_apart 0 'shunt \(again.json\)' sh -c 'cp "$1/all_reduce.json" "$1/again.json" && "$2" bench report "$1/all_reduce.json" "$1/again.json" -o "$1/y.html" && cat "$1/y.html"' sh "$dir" "$shunt"
 sed 's/"bytes": 4096,/"bytes": 1073741824,/; s/"bytes": \([0-9]\{1,5\}\),/"bytes": \1000000,/' "$dir/all_reduce.json" >"$dir/large.json"
@@ -351,7 +362,7 @@ expect report_of_no_results_is_error 1 'nothing to show: no results in .*empty.j
 # The legend is between the title and the lines; a single point is in the middle.
 expect report_legend_is_above_the_lines 0 '<text x="90.0" y="38.0" [^>]*>shunt</text>' report "$dir/three.json"
 "$shunt" bench -n 2 -b 1K -e 1K -r 1 -i 1 --json "$dir/point.json" >/dev/null 2>&1
-expect report_of_one_size_has_it_in_the_middle 0 '<circle cx="330.0"' report "$dir/point.json"
+expect report_of_one_size_has_it_in_the_middle 0 '<circle cx="290.0"' report "$dir/point.json"
 long=$(printf '%050d' 0)
 cp "$dir/point.json" "$dir/$long-a.json"
 cp "$dir/point.json" "$dir/$long-b.json"

@@ -3,7 +3,8 @@
 #define SHUNT_DEVICE_SIM_FIBER_H
 /*
  * Contexts of execution that switch by hand within one OS thread: a few instructions on x86-64 and aarch64, ucontext
- * elsewhere (or with -DSHUNT_SIM_UCONTEXT). A context for the thread itself starts as all zeroes plus sim_fiber_adopt().
+ * elsewhere (or with -DSHUNT_SIM_UCONTEXT). A context for the thread itself starts as all zeroes plus
+ * sim_fiber_adopt().
  */
 #include <stddef.h>
 #include "device/sim/sanitize.h"

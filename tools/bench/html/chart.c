@@ -11,15 +11,15 @@ enum {
 	TOP = 34,
 	BOTTOM = 46,
 	LEGEND = 16,
-	TITLE = 76 /* letters of a full line */,
-	HALF = 38 /* letters in half of the legend */
+	TITLE = 64 /* letters of a full line */,
+	HALF = 32 /* letters in half of the legend */
 };
 
 /* One for each line. The first eight differ in greyscale and for the colour-blind, too. */
 static const char *chart_color(int i)
 {
 	static const char *const colors[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-		"#000000", "#8c564b", "#9467bd", "#8a9a00", "#ff9896" };
+		"var(--ink)", "#8c564b", "#9467bd", "#8a9a00", "#ff9896" };
 
 	_Static_assert(
 	    sizeof(colors) / sizeof(colors[0]) >= CHART_MAX_LINES - 1, "a colour for each line but the limit");
@@ -71,14 +71,15 @@ static void svg_clip(FILE *out, double x, double y, double width, double height)
 /* ---- axes ---- */
 
 struct axis {
-	double low, high; /* logarithms, base 10 or 2 */
+	double low, high; /* logarithms, base 10 or 2; or values */
 	double from, to;  /* position in the chart */
-	double base;
+	double base;      /* 0: linear */
+	double step;      /* of a linear axis, between its lines */
 };
 
 static double axis_place(const struct axis *a, double value)
 {
-	double at = log(value) / log(a->base);
+	double at = a->base > 0 ? log(value) / log(a->base) : value;
 
 	return a->from + (at - a->low) / (a->high - a->low) * (a->to - a->from);
 }
@@ -92,6 +93,22 @@ static struct axis axis_fit(double low, double high, double base, double from, d
 	if (a.high <= a.low) {
 		a.low--;
 		a.high++;
+	}
+	return a;
+}
+
+/* Eight lines at most, at round values. */
+static struct axis axis_fit_linear(double low, double high, double from, double to)
+{
+	struct axis a = { .from = from, .to = to, .step = 0.01 };
+
+	for (int i = 0; (high - low) / a.step > 7; i++)
+		a.step *= i % 3 == 1 ? 2.5 : 2;
+	a.low = floor(low / a.step + 1e-9) * a.step;
+	a.high = ceil(high / a.step - 1e-9) * a.step;
+	if (a.high <= a.low) {
+		a.low -= a.step;
+		a.high += a.step;
 	}
 	return a;
 }
@@ -117,31 +134,41 @@ static void grid_draw(const struct chart *c, FILE *out, const struct axis *x, co
 	for (int i = (int)x->low; i <= (int)x->high; i += step ? step : 1) {
 		double v = pow(x->base, i), at = axis_place(x, v);
 
-		svg_line(out, (struct chart_point){ at, y->from }, (struct chart_point){ at, y->to }, "#e3e3e3", 1);
+		svg_line(out, (struct chart_point){ at, y->from }, (struct chart_point){ at, y->to }, "var(--grid)", 1);
 		value_text(v, c->x_bytes, text, sizeof(text));
-		svg_text(out, (struct chart_point){ at, y->from + 16 }, (struct font){ MIDDLE, 11, "#444444" }, text);
+		svg_text(
+		    out, (struct chart_point){ at, y->from + 16 }, (struct font){ MIDDLE, 11, "var(--dim)" }, text);
 	}
-	for (int i = (int)y->low; i <= (int)y->high; i++)
+	for (int i = 0; y->base == 0 && y->low + i * y->step < y->high + y->step / 2; i++) {
+		double v = y->low + i * y->step, at = axis_place(y, v);
+
+		svg_line(out, (struct chart_point){ x->from, at }, (struct chart_point){ x->to, at }, "var(--axis)", 1);
+		value_text(v, false, text, sizeof(text));
+		svg_text(
+		    out, (struct chart_point){ x->from - 6, at + 4 }, (struct font){ END, 11, "var(--dim)" }, text);
+	}
+	for (int i = (int)y->low; y->base > 0 && i <= (int)y->high; i++)
 		for (int part = 1; part <= 5; part += part == 1 ? 1 : 3) {
 			double v = part * pow(y->base, i), at = axis_place(y, v);
 
 			if (at < y->to - 0.5)
 				break;
 			svg_line(out, (struct chart_point){ x->from, at }, (struct chart_point){ x->to, at },
-			    part == 1 ? "#d0d0d0" : "#f0f0f0", 1);
+			    part == 1 ? "var(--axis)" : "var(--faint)", 1);
 			if (part > 1 && y->high - y->low > 3)
 				continue;
 			value_text(v, false, text, sizeof(text));
-			svg_text(out, (struct chart_point){ x->from - 6, at + 4 }, (struct font){ END, 11, "#444444" },
-			    text);
+			svg_text(out, (struct chart_point){ x->from - 6, at + 4 },
+			    (struct font){ END, 11, "var(--dim)" }, text);
 		}
-	svg_line(out, corner, (struct chart_point){ x->to, y->from }, "#444444", 1);
-	svg_line(out, corner, (struct chart_point){ x->from, y->to }, "#444444", 1);
+	svg_line(out, corner, (struct chart_point){ x->to, y->from }, "var(--dim)", 1);
+	svg_line(out, corner, (struct chart_point){ x->from, y->to }, "var(--dim)", 1);
 	svg_text(out, (struct chart_point){ (x->from + x->to) / 2, CHART_HEIGHT - 8 },
-	    (struct font){ MIDDLE, 12, "#222222" }, c->x_name);
+	    (struct font){ MIDDLE, 12, "var(--ink)" }, c->x_name);
 	svg_text(out, (struct chart_point){ 4, 18 },
-	    (struct font){ START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "#222222" }, c->title);
-	svg_text(out, (struct chart_point){ CHART_WIDTH - RIGHT, 18 }, (struct font){ END, 12, "#222222" }, c->y_name);
+	    (struct font){ START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "var(--ink)" }, c->title);
+	svg_text(
+	    out, (struct chart_point){ CHART_WIDTH - RIGHT, 18 }, (struct font){ END, 12, "var(--ink)" }, c->y_name);
 }
 
 static void line_draw(const struct chart *c, int i, FILE *out, const struct axis *x, const struct axis *y)
@@ -156,6 +183,8 @@ static void line_draw(const struct chart *c, int i, FILE *out, const struct axis
 		if (k)
 			svg_line(out, was, at, color, l->limit ? -1.5 : 2);
 		was = at;
+		if (l->high && l->high[k] > l->points[k].y)
+			svg_line(out, at, (struct chart_point){ at.x, axis_place(y, l->high[k]) }, color, 1);
 	}
 	for (size_t k = 0; k < l->n && !l->limit; k++) {
 		char size[32], value[32], text[160];
@@ -190,34 +219,44 @@ static void legend_draw(const struct chart *c, FILE *out)
 		svg_line(out, (struct chart_point){ x, y - 4 }, (struct chart_point){ x + 20, y - 4 }, color,
 		    limit ? -1.5 : 2);
 		svg_text(
-		    out, (struct chart_point){ x + 26, y }, (struct font){ START, 12, "#222222" }, c->lines[i].name);
+		    out, (struct chart_point){ x + 26, y }, (struct font){ START, 12, "var(--ink)" }, c->lines[i].name);
 	}
 }
 
-static void chart_draw(const struct chart *c, FILE *out)
+static void chart_draw(const struct chart *given, FILE *out)
 {
 	double low_x = INFINITY, high_x = 0, low_y = INFINITY, high_y = 0;
-	int columns = legend_columns(c), top = TOP + (c->nlines + columns - 1) / columns * LEGEND;
+	struct chart c = *given;
+	int columns, top;
 	struct axis x, y;
 
-	for (int i = 0; i < c->nlines; i++)
-		for (size_t k = 0; k < c->lines[i].n; k++) {
-			const struct chart_point *p = &c->lines[i].points[k];
+	for (int i = 0; i < c.nlines; i++)
+		for (size_t k = 0; k < c.lines[i].n; k++) {
+			const struct chart_point *p = &c.lines[i].points[k];
 
 			low_x = fmin(low_x, p->x);
 			high_x = fmax(high_x, p->x);
 			/* Limits do not extend the chart downwards. */
-			low_y = c->lines[i].limit ? low_y : fmin(low_y, p->y);
-			high_y = fmax(high_y, p->y);
+			low_y = c.lines[i].limit ? low_y : fmin(low_y, p->y);
+			high_y = fmax(high_y, c.lines[i].high ? fmax(p->y, c.lines[i].high[k]) : p->y);
 		}
-	x = axis_fit(low_x, high_x, c->x_bytes ? 2 : 10, LEFT, CHART_WIDTH - RIGHT);
-	y = axis_fit(low_y, high_y, 10, CHART_HEIGHT - BOTTOM, top);
-	grid_draw(c, out, &x, &y);
+	/* A limit that is below the chart is not named either. It comes last. */
+	if (c.lines[c.nlines - 1].limit && !c.ratios &&
+	    fmax(c.lines[c.nlines - 1].points[0].y, c.lines[c.nlines - 1].points[1].y) < pow(10, floor(log10(low_y))))
+		c.nlines--;
+	columns = legend_columns(&c);
+	top = TOP + (c.nlines + columns - 1) / columns * LEGEND;
+	x = axis_fit(low_x, high_x, c.x_bytes ? 2 : 10, LEFT, CHART_WIDTH - RIGHT);
+	if (c.ratios && high_y < 8 * low_y)
+		y = axis_fit_linear(fmin(low_y, 1), fmax(high_y, 1), CHART_HEIGHT - BOTTOM, top);
+	else
+		y = axis_fit(low_y, high_y, 10, CHART_HEIGHT - BOTTOM, top);
+	grid_draw(&c, out, &x, &y);
 	svg_clip(out, LEFT - 3, top - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - top - BOTTOM + 6);
-	for (int i = 0; i < c->nlines; i++)
-		line_draw(c, i, out, &x, &y);
+	for (int i = 0; i < c.nlines; i++)
+		line_draw(&c, i, out, &x, &y);
 	fputs("</svg>\n", out);
-	legend_draw(c, out);
+	legend_draw(&c, out);
 }
 
 void chart_svg(const struct chart *c, FILE *out)
@@ -225,7 +264,7 @@ void chart_svg(const struct chart *c, FILE *out)
 	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"", CHART_WIDTH,
 	    CHART_HEIGHT, CHART_WIDTH, CHART_HEIGHT);
 	tool_escape(c->title, out);
-	fputs("\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n", out);
+	fputs("\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"var(--paper)\"/>\n", out);
 	chart_draw(c, out);
 	fputs("</svg>\n", out);
 }

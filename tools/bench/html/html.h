@@ -19,6 +19,7 @@ struct html_series {
 	size_t lib; /* in the file's list */
 	bool gemm;  /* its times during multiplications */
 	struct chart_point *us, *busbw;
+	double *p99;    /* us */
 	json_t **cells; /* borrowed */
 	size_t n;
 };
@@ -26,6 +27,7 @@ struct html_series {
 /* Series that share a chart. */
 struct html_panel {
 	char key[256];                 /* its title, and the key of its series */
+	char both[256];                /* the key without the mode: eager and graph stand side by side */
 	const struct bench_coll *coll; /* NULL: unknown */
 	int nranks;
 	bool host;
@@ -57,6 +59,8 @@ void html_free(struct html_report *r);
 /* A member of a JSON object; "" and 0 if it is missing. */
 const char *html_string(json_t *object, const char *key);
 double html_number(json_t *object, const char *key);
+/* "2026-11-26", or "" where the file does not say when it was measured. */
+const char *html_day(const struct html_report *r, int file, char day[11]);
 /* The time of a series at a size; 0: none. */
 double html_time_at(const struct html_series *s, double bytes);
 

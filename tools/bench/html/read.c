@@ -30,7 +30,8 @@ __attribute__((format(printf, 2, 3))) static void key_add(char key[256], const c
 	va_end(args);
 }
 
-static void panel_key(json_t *run, json_t *row, char key[256])
+/* mode: "", or with its comma */
+static void panel_key(json_t *run, json_t *row, const char *mode, char key[256])
 {
 	const struct bench_coll *c = bench_coll_find(html_string(run, "collective"));
 
@@ -38,7 +39,7 @@ static void panel_key(json_t *run, json_t *row, char key[256])
 	key_add(key, "%s %s", html_string(run, "collective"), html_string(row, "dtype"));
 	if (c && c->reduces)
 		key_add(key, " %s", html_string(row, "op"));
-	key_add(key, ", %.0f ranks, %s, %s", html_number(run, "ranks"), html_string(row, "mode"),
+	key_add(key, ", %.0f ranks%.20s, %s", html_number(run, "ranks"), mode,
 	    !strcmp(html_string(row, "place"), "in") ? "in place" : "out of place");
 	if (html_number(run, "group") > 1)
 		key_add(key, ", groups of %.0f", html_number(run, "group"));
@@ -54,9 +55,10 @@ static void panel_key(json_t *run, json_t *row, char key[256])
 static struct html_panel *panel_find(struct html_report *r, json_t *run, json_t *row)
 {
 	struct html_panel *panels, *p;
-	char key[256];
+	char key[256], mode[32];
 
-	panel_key(run, row, key);
+	snprintf(mode, sizeof(mode), ", %.16s", html_string(row, "mode"));
+	panel_key(run, row, mode, key);
 	for (int i = 0; i < r->npanels; i++)
 		if (!strcmp(r->panels[i].key, key))
 			return &r->panels[i];
@@ -67,6 +69,7 @@ static struct html_panel *panel_find(struct html_report *r, json_t *run, json_t 
 	p = &panels[r->npanels++];
 	memset(p, 0, sizeof(*p));
 	memcpy(p->key, key, sizeof(key));
+	panel_key(run, row, "", p->both);
 	p->nranks = (int)html_number(run, "ranks");
 	p->host = json_is_true(json_object_get(run, "host"));
 	p->coll = bench_coll_find(html_string(run, "collective"));
@@ -91,21 +94,34 @@ static const char *series_label(const struct html_report *r, const struct html_s
 	return html_string(json_array_get(json_object_get(r->files[s->file], "libraries"), s->lib), "label");
 }
 
-/* Lines of one chart with the same label get the file's name or the library's letter in addition. */
+const char *html_day(const struct html_report *r, int file, char day[11])
+{
+	snprintf(day, 11, "%s", html_string(json_object_get(r->files[file], "where"), "time"));
+	return day;
+}
+
+/* Lines of one chart with the same label get the file's name, with its day where days differ, or the library's letter.
+ */
 static void series_name(const struct html_report *r, struct html_panel *p)
 {
 	for (int i = 0; i < p->nseries; i++) {
 		struct html_series *s = &p->series[i];
 		const char *slash = strrchr(r->names[s->file], '/');
-		bool other_file = false, other_place = false;
+		bool other_file = false, other_place = false, other_day = false;
+		char file[64], day[11], day_k[11];
 		int n;
+
+		html_day(r, s->file, day);
 
 		for (int k = 0; k < p->nseries; k++)
 			if (k != i && p->series[k].gemm == s->gemm &&
-			    !strcmp(series_label(r, s), series_label(r, &p->series[k])))
+			    !strcmp(series_label(r, s), series_label(r, &p->series[k]))) {
 				*(p->series[k].file == s->file ? &other_place : &other_file) = true;
-		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", series_label(r, s),
-		    slash ? slash + 1 : r->names[s->file]);
+				other_day |= strcmp(html_day(r, p->series[k].file, day_k), day) != 0;
+			}
+		snprintf(file, sizeof(file), other_day && *day ? "%.40s, %s" : "%.40s",
+		    slash ? slash + 1 : r->names[s->file], day);
+		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%s)" : "%.30s", series_label(r, s), file);
 		if (other_place)
 			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
 		if (s->gemm)
@@ -139,10 +155,15 @@ static int point_add(struct html_series *s, double bytes, json_t *cell)
 	size_t n = s->n + 1, at = s->n;
 	struct chart_point *us = realloc(s->us, n * sizeof(*us)), *bw;
 	json_t **cells;
+	double *p99;
 
 	if (!us)
 		return -ENOMEM;
 	s->us = us;
+	p99 = realloc(s->p99, n * sizeof(*p99));
+	if (!p99)
+		return -ENOMEM;
+	s->p99 = p99;
 	bw = realloc(s->busbw, n * sizeof(*bw));
 	if (!bw)
 		return -ENOMEM;
@@ -159,11 +180,13 @@ static int point_add(struct html_series *s, double bytes, json_t *cell)
 	} else {
 		memmove(us + at + 1, us + at, (s->n - at) * sizeof(*us));
 		memmove(bw + at + 1, bw + at, (s->n - at) * sizeof(*bw));
+		memmove(p99 + at + 1, p99 + at, (s->n - at) * sizeof(*p99));
 		memmove(cells + at + 1, cells + at, (s->n - at) * sizeof(json_t *));
 		s->n = n;
 	}
 	us[at] = (struct chart_point){ bytes, html_number(values, "time_us") };
 	bw[at] = (struct chart_point){ bytes, html_number(values, "busbw") };
+	p99[at] = html_number(values, "p99_us");
 	cells[at] = cell;
 	return 0;
 }
@@ -212,6 +235,7 @@ static void series_free(struct html_series *s)
 {
 	free(s->us);
 	free(s->busbw);
+	free(s->p99);
 	free(s->cells);
 }
 

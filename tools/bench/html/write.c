@@ -2,6 +2,7 @@
 /* The page of a report: its runs, and for each panel charts and a table. */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "tools/bench/html/html.h"
 #include "tools/common/where.h"
@@ -45,7 +46,8 @@ static void chart_make(
 
 		if (!points_drawable(points, s->n))
 			continue;
-		c->lines[c->nlines++] = (struct chart_line){ .name = s->name, .points = points, .n = s->n };
+		c->lines[c->nlines++] =
+		    (struct chart_line){ .name = s->name, .points = points, .high = times ? s->p99 : NULL, .n = s->n };
 		ends[0] = fmin(ends[0], s->us[0].x);
 		ends[1] = fmax(ends[1], s->us[s->n - 1].x);
 	}
@@ -55,6 +57,43 @@ static void chart_make(
 		limit[i] = (struct chart_point){ ends[i], times ? ends[i] * factor / gbps / 1e3 : gbps };
 	c->lines[c->nlines++] =
 	    (struct chart_line){ .name = "limit of the fabric", .limit = true, .points = limit, .n = 2 };
+}
+
+/* Times of the other libraries over those of the first one at the same size. */
+static int ratios_write(const struct html_panel *p, FILE *out)
+{
+	struct chart c = { .title = "time over that of the first",
+		.x_name = "bytes",
+		.y_name = "ratio",
+		.x_bytes = true,
+		.ratios = true };
+	struct chart_point *points[HTML_MAX_SERIES] = { 0 };
+	bool any = false;
+	int err = 0;
+
+	/* An empty line keeps each library's colour. */
+	for (int i = 0; i < p->nseries; i++) {
+		const struct html_series *s = &p->series[i];
+		struct chart_line *l = &c.lines[c.nlines++];
+
+		points[i] = calloc(s->n + 1, sizeof(**points));
+		if (!points[i])
+			err = -ENOMEM;
+		*l = (struct chart_line){ .name = s->name, .points = points[i] };
+		for (size_t k = 0; points[i] && k < s->n; k++) {
+			double first = html_time_at(&p->series[0], s->us[k].x);
+
+			if (first <= 0 || (i && s->gemm != p->series[0].gemm))
+				continue;
+			points[i][l->n++] = (struct chart_point){ s->us[k].x, s->us[k].y / first };
+			any |= i > 0;
+		}
+	}
+	if (!err && any)
+		chart_svg(&c, out);
+	for (int i = 0; i < p->nseries; i++)
+		free(points[i]);
+	return err;
 }
 
 static void path_write(const struct html_series *s, json_t *cell, FILE *out)
@@ -116,10 +155,11 @@ static void table_write(const struct html_panel *p, FILE *out)
 	fputs("</table></details>\n", out);
 }
 
-static void panel_write(const struct html_report *r, int panel, FILE *out)
+static int panel_write(const struct html_report *r, int panel, FILE *out)
 {
 	const struct html_panel *p = &r->panels[panel];
 	struct chart_point limit[2];
+	int err;
 
 	fputs("<section><h2>", out);
 	tool_escape(p->key, out);
@@ -132,10 +172,55 @@ static void panel_write(const struct html_report *r, int panel, FILE *out)
 			continue;
 		chart_svg(&c, out);
 	}
+	err = ratios_write(p, out);
 	fputs("</div>\n", out);
 	html_means_write(p, out);
 	table_write(p, out);
 	fputs("</section>\n", out);
+	return err;
+}
+
+/* Eager and graph side by side. */
+static int pairs_write(const struct html_report *r, FILE *out)
+{
+	int err = 0;
+
+	for (int i = 0; i < r->npanels && !err; i++) {
+		bool written = false;
+
+		for (int k = 0; k < i; k++)
+			written |= !strcmp(r->panels[k].both, r->panels[i].both);
+		if (written)
+			continue;
+		fputs("<div class=\"pair\">\n", out);
+		for (int k = i; k < r->npanels && !err; k++)
+			if (!strcmp(r->panels[k].both, r->panels[i].both))
+				err = panel_write(r, k, out);
+		fputs("</div>\n", out);
+	}
+	return err;
+}
+
+/* Where and when, under the title: a line for each file that says another thing than the one before. */
+static void where_write(const struct html_report *r, FILE *out)
+{
+	char last[500] = "", where[500], day[11], day_0[11];
+	bool days = false;
+
+	for (int i = 0; i < r->nfiles; i++) {
+		tool_where_show(json_object_get(r->files[i], "where"), where, sizeof(where));
+		days |= strcmp(html_day(r, i, day), html_day(r, 0, day_0)) != 0;
+		if (!*where || !strcmp(where, last))
+			continue;
+		memcpy(last, where, sizeof(last));
+		fputs("<p class=\"where\">", out);
+		tool_escape(where, out);
+		fputs("</p>\n", out);
+	}
+	if (days)
+		fputs("<p>The files are of different days: between them, a difference of some hundredths may be the "
+		      "machine's.</p>\n",
+		    out);
 }
 
 static void runs_write(const struct html_report *r, FILE *out)
@@ -211,12 +296,17 @@ static void init_write(const struct html_report *r, int file, FILE *out)
 int html_write(const struct html_report *r)
 {
 	static const char style[] =
-	    "body{font-family:sans-serif;margin:2em;max-width:1320px;color:#222;background:#fff}"
-	    ".charts{display:flex;flex-wrap:wrap;gap:24px}svg{max-width:100%;height:auto}h2{font-size:1.1em;margin-top:"
-	    "2em}"
+	    ":root{color-scheme:light "
+	    "dark;--ink:#222;--dim:#444;--axis:#d0d0d0;--grid:#e3e3e3;--faint:#f0f0f0;--paper:#fff}"
+	    "@media(prefers-color-scheme:dark){:root{--ink:#e6e6e6;--dim:#b4b4b4;--axis:#505050;--grid:#3c3c3c;"
+	    "--faint:#303030;--paper:#1c1c1e}}"
+	    "body{font-family:sans-serif;margin:2em;color:var(--ink);background:var(--paper)}"
+	    ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:0 24px}"
+	    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:12px}"
+	    ".charts>svg{width:100%;height:auto;max-width:720px}section{min-width:0}details{overflow-x:auto}"
+	    "h2{font-size:1.1em;margin-top:2em}.where{color:var(--dim);margin:.2em 0}"
 	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px "
-	    "solid #ddd;"
-	    "font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
+	    "solid var(--axis);font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
 	struct tool_file f;
 	FILE *out;
 	int err = tool_file_begin(&f, r->output);
@@ -230,15 +320,17 @@ int html_write(const struct html_report *r)
 	tool_escape(r->title, out);
 	fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
 	tool_escape(r->title, out);
-	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its "
-	      "value.</p>\n",
+	fputs("</h1>\n", out);
+	where_write(r, out);
+	fputs(
+	    "<p>Medians over rounds of the slowest rank; the line above a time ends at its p99. The axes of times and "
+	    "bandwidths are logarithmic; point at a dot for its value.</p>\n",
 	    out);
 	runs_write(r, out);
 	html_summary_write(r, out);
 	for (int i = 0; i < r->nfiles; i++)
 		init_write(r, i, out);
-	for (int i = 0; i < r->npanels; i++)
-		panel_write(r, i, out);
+	err = pairs_write(r, out);
 	fputs("</body></html>\n", out);
-	return tool_file_end(&f, 0);
+	return tool_file_end(&f, err);
 }
