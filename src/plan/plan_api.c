@@ -115,7 +115,7 @@ int shunt_plan_verify(
 		shunt_plan_unref(plan);
 		return -ENOMEM;
 	}
-	shunt_plan_report(&writer, label, plan, reason);
+	shunt_plan_report(&writer, NULL, label, plan, reason);
 	shunt_plan_unref(plan);
 	if (fclose(writer.out))
 		err = -ENOMEM;

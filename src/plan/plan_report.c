@@ -3,11 +3,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void shunt_plan_report(struct shunt_json_writer *w, const char *file, const struct shunt_plan *plan, const char *reason)
+void shunt_plan_report(
+    struct shunt_json_writer *w, const char *key, const char *file, const struct shunt_plan *plan, const char *reason)
 {
 	char hash[24];
 
-	shunt_json_write_object(w, NULL);
+	shunt_json_write_object(w, key);
 	shunt_json_write_text(w, "file", file);
 	shunt_json_write_bool(w, "ok", plan != NULL);
 	if (plan) {

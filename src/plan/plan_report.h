@@ -7,5 +7,5 @@
 
 /* plan: NULL if it was refused, for this reason. file: where it came from. */
 void shunt_plan_report(
-    struct shunt_json_writer *w, const char *file, const struct shunt_plan *plan, const char *reason);
+    struct shunt_json_writer *w, const char *key, const char *file, const struct shunt_plan *plan, const char *reason);
 #endif

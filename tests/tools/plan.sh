@@ -127,6 +127,14 @@ expect show_svg_legend_has_no_kind_that_the_plan_has_not 0 '^0$' sh -c 'grep -cE
 expect show_svg_of_a_chunk_has_its_way_only 0 '^15 15$' sh -c '"$1" plan show --svg "$2" --chunk 2 "$3" && echo "$(grep -c "^<path class=.a. " "$2") $(grep -c "^<g><rect\|^<g><path class=.w" "$2")"' \
 	sh "$shunt" "$dir/p.svg" "$eight"
 expect show_svg_of_a_block_has_its_arrows_only 0 '^<g><g class="l"><text [^>]*>rank 7, block 0 [(]64 alike[)]' picture --rank 7 --block 63 "$eight"
+expect show_json_says_what_an_operation_does 0 '^allreduce 2 put$' sh -c '"$1" plan show --json -r 0 "$2" | python3 -c "
+import json, sys
+shown = json.load(sys.stdin)
+op = [o for b in shown[\"blocks\"] for o in b[\"operations\"] if o[\"name\"] == \"put\"][0]
+assert {b[\"rank\"] for b in shown[\"blocks\"]} == {0} and op[\"does\"], shown
+print(shown[\"plan\"][\"collective\"], shown[\"plan\"][\"ranks\"], op[\"name\"])
+"' sh "$shunt" "$pipelined"
+expect show_json_with_svg_is_usage_error 2 '--json does not go with --svg' "$shunt" plan show --json --svg x "$pipelined"
 expect show_chunk_beyond_fails 1 'there is no chunk 8: .* has chunks 0 to 7' "$shunt" plan show --svg "$dir/p.svg" --chunk 8 "$eight"
 expect show_chunk_without_svg_is_usage_error 2 '--chunk goes with --svg' "$shunt" plan show --chunk 1 "$eight"
 expect show_svg_says_what_an_operation_does 0 '<title>0.0, window 1: put: rank 1.s scratch' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh \
@@ -227,6 +235,11 @@ done
 echo "ok: examples_to_read"
 
 # run, as far as it needs no library that knows plans
+expect run_several_with_json_is_usage_error 2 '--json takes one plan; "b" is one too many' "$shunt" plan run --json "$dir/x" a b
+sed 's/"collective": *"[a-z]*"/"collective": "test"/' "$ring" >"$dir/meansnothing.json"
+expect run_several_skips_what_no_call_means 1 'skipped: no NCCL call means it' "$shunt" plan run "$dir/meansnothing.json" "$dir/mixed/c.json"
+expect run_several_skips_only_what_no_call_means 0 '' "$shunt" plan run "$dir/meansnothing.json" "$dir/meansnothing.json"
+expect run_one_that_no_call_means_fails 1 'which no NCCL call means' "$shunt" plan run "$dir/meansnothing.json"
 expect run_no_plan_is_usage_error 2 'which plan' "$shunt" plan run
 expect run_wrong_plan_fails 1 'chunk 99' "$shunt" plan run "$dir/mixed/c.json"
 expect run_other_number_of_ranks_fails 1 'is for 4 ranks, not for 3' "$shunt" plan run -n 3 "$ring"

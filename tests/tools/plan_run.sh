@@ -55,6 +55,7 @@ expect run_wrong_values_found 1 '^# there are wrong values' $doubt
 expect run_wrong_values_named 1 "rank 0: shunt, float32 sum, eager out-of-place, 1024 bytes: 128 wrong; element 0 of rank 0's input arrived as 0xa5a5a5a5" $doubt
 expect run_plan_that_was_not_used_found 1 'did not run plan all_reduce_oneshot-ll_2: .* took the path "oneshot"' env NCCL_MAX_CTAS=1 \
 	$run "$plans/all_reduce_oneshot-ll_2.json" -e 1K
+expect run_several_runs_each 0 '^2$' sh -c '"$@" | grep -c "all values are right"' sh $run -b 128K -e 128K "$plans/all_reduce_twoshot-ll_2.json" "$dir/max.json"
 expect run_type_beyond_plan_fails 1 'is not for float32' sh -c 'sed "s/\"inplace\"/\"dtypes\": [\"int8\"], &/" "$1" >"$2" && "$3" plan run "$2"' sh \
 	"$plans/all_reduce_oneshot-ll_2.json" "$dir/int8.json" "$shunt"
 # By name only: the selector wants it.

@@ -43,7 +43,7 @@ static void check_file(struct check *c, const char *path)
 		plan = NULL;
 	}
 	if (c->json)
-		shunt_plan_report(&c->writer, path, plan, reason);
+		shunt_plan_report(&c->writer, NULL, path, plan, reason);
 	else if (!plan)
 		printf("wrong  %s\n", reason);
 	else if (!c->wrong_only)

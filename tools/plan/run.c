@@ -55,14 +55,14 @@ static const struct option_row rows[] = {
 	{ .type = OPTION_END },
 };
 const struct option_table plan_run_options = {
-	"usage: shunt plan run [options] FILE\n\n"
+	"usage: shunt plan run [options] FILE...\n\n"
 	"Runs a plan through libshunt.so, one process for each rank, on GPUs or on the sim; compares every result with "
 	"a "
 	"plain\n"
 	"reference, with inputs whose result is exact and with others, and measures. A line for each size: the median "
 	"over "
 	"rounds\n"
-	"of the slowest rank's time of a call.\n\n",
+	"of the slowest rank's time of a call. Of several plans, those that no NCCL call means are skipped.\n\n",
 	rows,
 	"Exit status: 0 all values are right and the plan made them, 1 not so, 2 wrong option.\n",
 };
@@ -74,6 +74,14 @@ static const struct bench_coll *coll_of(const struct shunt_plan *plan)
 		if (!strcmp(c->op, shunt_plan_collective_name(plan->collective)))
 			return c;
 	return NULL;
+}
+
+/* There is a call of NCCL that means the plan. */
+static bool plan_is_a_call(const struct shunt_plan *p)
+{
+	const struct bench_coll *coll = coll_of(p);
+
+	return coll && (!coll->reduces || (p->redops && !(p->redops & (p->redops - 1))));
 }
 
 /* Checks that the plan fits the options. 0 or an exit status after a message. */
@@ -302,9 +310,9 @@ static const struct bench_guest guest = {
 /* ---- the command */
 
 /* -1: go on; else the exit status. The caller drops o->plan in every case. */
-static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
+static int opts_parse(struct plan_run_opts *o, int argc, char **argv, int *first_p)
 {
-	int first, status;
+	int status;
 
 	*o = (struct plan_run_opts){ .base = { .factor = 4,
 		                         .places = { true, true },
@@ -319,34 +327,70 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 		                         .ranks = RANKS_OPTS(60, "shunt") },
 		.dtype = SHUNT_F32 };
 	o->base.ranks.way_names = bench_way_names;
-	status = options_parse(&plan_run_options, o, argc, argv, &first);
+	status = options_parse(&plan_run_options, o, argc, argv, first_p);
 	if (status >= 0)
 		return status;
-	if (first == argc)
+	if (*first_p == argc)
 		return tool_usage_error("which plan?");
-	if (first + 1 < argc)
-		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[first + 1]);
-	o->file = argv[first];
+	if (*first_p + 1 < argc && o->base.ranks.json)
+		return tool_usage_error("--json takes one plan; \"%s\" is one too many", argv[*first_p + 1]);
+	return -1;
+}
+
+/* several: a plan that no call of NCCL means is skipped. */
+static int file_run(struct plan_run_opts *o, bool several, int argc, char **argv)
+{
+	int status = TOOL_FAIL;
+
+	o->file = argv[argc - 1];
 	o->plan = plan_open(o->file);
-	status = o->plan ? plan_suit(o) : TOOL_FAIL;
+	if (several && o->plan && !plan_is_a_call(o->plan)) {
+		printf("# %s: skipped: no NCCL call means it\n", o->plan->name);
+		status = TOOL_OK;
+	} else if (o->plan) {
+		status = plan_suit(o);
+		status = status ? status : -1;
+	}
 	o->base.dtypes = 1u << o->dtype;
 	o->base.redops = 1u << o->redop;
 	o->base.modes[o->graph ? BENCH_GRAPH : BENCH_EAGER] = true;
-	return status ? status : -1;
-}
-
-int plan_run_main(int argc, char **argv)
-{
-	struct plan_run_opts o;
-	int status = opts_parse(&o, argc, argv);
-
 	/* No other plans: the cache directory may have one with the same name. */
 	if (status < 0 && (unsetenv("SHUNT_PLAN_DIR") || setenv("SHUNT_CACHE_DIR", "/dev/null", 1))) {
 		tool_error("out of memory");
 		status = TOOL_FAIL;
 	}
+	fflush(stdout);
 	if (status < 0)
-		status = o.base.ranks.worker_fd >= 0 ? bench_worker(&o.base) : ranks_run(&o.base.ranks, argc, argv);
-	shunt_plan_unref(o.plan);
+		status = o->base.ranks.worker_fd >= 0 ? bench_worker(&o->base) : ranks_run(&o->base.ranks, argc, argv);
+	shunt_plan_unref(o->plan);
+	return status;
+}
+
+int plan_run_main(int argc, char **argv)
+{
+	struct plan_run_opts o;
+	int first, at, status = opts_parse(&o, argc, argv, &first);
+
+	if (status >= 0)
+		return status;
+	if (first + 1 == argc)
+		return file_run(&o, false, argc, argv);
+	status = TOOL_OK;
+	/* The options stand before the files. */
+	for (int i = first; i < argc && status <= TOOL_FAIL; i++) {
+		char **one = calloc((size_t)first + 2, sizeof(*one));
+		int result = TOOL_FAIL;
+
+		if (!one) {
+			tool_error("out of memory");
+			return TOOL_FAIL;
+		}
+		memcpy(one, argv, (size_t)first * sizeof(*one));
+		one[first] = argv[i];
+		if (opts_parse(&o, first + 1, one, &at) < 0)
+			result = file_run(&o, true, first + 1, one);
+		status = result > status ? result : status;
+		free(one);
+	}
 	return status;
 }

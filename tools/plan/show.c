@@ -4,7 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/json.h"
 #include "plan/format/hosts.h"
+#include "plan/plan_report.h"
 #include "tools/plan/plan.h"
 
 enum { ANY = -1 };
@@ -89,6 +91,51 @@ static void rank_print(const struct shunt_plan *p, uint32_t rank, int64_t block)
 	}
 }
 
+static void json_block(struct shunt_json_writer *w, const struct shunt_plan *p, uint32_t rank, uint32_t block)
+{
+	const struct shunt_plan_block *b = &p->gpus[rank].blocks[block];
+	char text[2048];
+
+	shunt_json_write_object(w, NULL);
+	shunt_json_write_uint(w, "rank", rank);
+	shunt_json_write_uint(w, "block", block);
+	shunt_json_write_array(w, "operations");
+	for (uint32_t i = 0; i < b->nops; i++) {
+		const struct shunt_plan_op *op = &b->ops[i];
+
+		plan_op_describe(p, rank, op, text, sizeof(text));
+		shunt_json_write_object(w, NULL);
+		shunt_json_write_uint(w, "at", op->at);
+		if (op->inner == SHUNT_PLAN_NIL)
+			shunt_json_write_null(w, "inner");
+		else
+			shunt_json_write_uint(w, "inner", op->inner);
+		shunt_json_write_text(w, "name", shunt_plan_op_name(op->code));
+		shunt_json_write_text(w, "does", text);
+		if (op->lines)
+			shunt_json_write_text(w, "lines", op->lines);
+		shunt_json_write_object_end(w);
+	}
+	shunt_json_write_array_end(w);
+	shunt_json_write_object_end(w);
+}
+
+static void json_print(const char *path, const struct shunt_plan *p, int64_t rank, int64_t block)
+{
+	struct shunt_json_writer w = { .out = stdout, .lines = 3 };
+
+	shunt_json_write_object(&w, NULL);
+	shunt_plan_report(&w, "plan", path, p, "");
+	shunt_json_write_array(&w, "blocks");
+	for (uint32_t r = 0; r < p->nranks; r++)
+		for (uint32_t b = 0; b < p->gpus[r].nblocks; b++)
+			if ((rank == ANY || rank == r) && (block == ANY || block == b))
+				json_block(&w, p, r, b);
+	shunt_json_write_array_end(&w);
+	shunt_json_write_object_end(&w);
+	putchar('\n');
+}
+
 static bool same_file(const char *a, const char *b)
 {
 	struct stat x, y;
@@ -122,7 +169,7 @@ static uint64_t chunks_of(const struct shunt_plan *plan)
 struct show_opts {
 	const char *svg;
 	unsigned rank, block, chunk;
-	bool rank_given, block_given, chunk_given, all;
+	bool rank_given, block_given, chunk_given, all, json;
 };
 
 #define AT(field) .at = offsetof(struct show_opts, field)
@@ -140,10 +187,11 @@ static const struct option_row rows[] = {
 	    .help = "in the picture a row for each block, also for those that do the same to other parts or chunks" },
 	{ "chunk", 0, OPTION_NUMBER, "C", AT(chunk), 0, INT_MAX, GIVEN(chunk_given),
 	    .help = "in the picture only the way of this chunk of the message, from rank to rank" },
+	{ "json", 0, OPTION_FLAG, AT(json), .help = "the same as JSON, with what shunt plan check --json says" },
 	{ .type = OPTION_END },
 };
 const struct option_table plan_show_options = {
-	"usage: shunt plan show [--rank R] [--block B] FILE\n"
+	"usage: shunt plan show [--rank R] [--block B] [--json] FILE\n"
 	"       shunt plan show --svg OUT [--all] [--rank R] [--block B] [--chunk C] FILE\n\n"
 	"What each block of each rank does, step by step. Buffers are counted "
 	"in chunks: input[2..3] are two of them.\n\n",
@@ -170,6 +218,8 @@ int plan_show_main(int argc, char **argv)
 		return tool_usage_error("--all goes with --svg");
 	if (o.chunk_given && !o.svg)
 		return tool_usage_error("--chunk goes with --svg");
+	if (o.json && o.svg)
+		return tool_usage_error("--json does not go with --svg");
 	if (o.svg && same_file(o.svg, argv[first]))
 		return tool_usage_error("--svg: %s is the plan itself", o.svg);
 	plan = plan_open(argv[first]);
@@ -190,6 +240,8 @@ int plan_show_main(int argc, char **argv)
 	} else if (o.svg) {
 		status = svg_print(
 		    plan, o.svg, &(struct plan_view){ o.all, rank, block, o.chunk_given ? (int64_t)o.chunk : ANY });
+	} else if (o.json) {
+		json_print(argv[first], plan, rank, block);
 	} else {
 		head_print(plan);
 		for (uint32_t r = 0; r < plan->nranks; r++)
