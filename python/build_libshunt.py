@@ -48,13 +48,13 @@ PLACES_OF_PC = (("prefix", "${pcfiledir}/../.."), ("libdir", "${prefix}/lib"), (
 # For programs that are linked with -lnccl or -lshunt_api. The library beside them has NCCL's SONAME, which is what is
 # recorded. Not absolute paths, because a wheel does not know where it is put.
 SCRIPTS = {"lib/libnccl.so": "INPUT(-lshunt)\n", "lib/libshunt_api.so": "INPUT(-l:libshunt_api.so.0)\n"}
-METADATA = """Metadata-Version: 2.1
+METADATA = """Metadata-Version: 2.4
 Name: {name}
 Version: {version}
 Summary: Collectives behind the ABI of NCCL, for Python programs
-License: MIT
+License-Expression: MIT
+Author: The Shunt authors
 Keywords: NCCL,collectives,all-reduce,GPU,PyTorch
-Classifier: License :: OSI Approved :: MIT License
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Programming Language :: Python :: 3
 Classifier: Typing :: Typed

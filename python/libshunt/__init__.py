@@ -79,3 +79,7 @@ def __getattr__(name: str) -> Any:
     if name in ("compat", "deep_ep", "language", "torch", "torchcomms"):
         return importlib.import_module(f"libshunt.{name}")
     raise AttributeError(f"module 'libshunt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "compat", "deep_ep", "language", "torch", "torchcomms"])

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import SupportsInt, TypeAlias
 
-from libshunt import _arguments, _fork, _lib, _names
+from libshunt import _arguments, _fork, _lib, _names, _tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +60,12 @@ class Algorithm:
     collective: str
     name: str
     description: str
+
+
+class Algorithms(list[Algorithm]):
+    def _repr_html_(self) -> str:
+        rows = ((row.collective, row.name, row.description) for row in self)
+        return _tables.table(rows, ("collective", "name", "description"))
 
 
 def handle_of(comm: Comm | None) -> int:
@@ -230,19 +236,19 @@ def redop(
     return made.value
 
 
-def algorithms(collective: str | None = None) -> list[Algorithm]:
+def algorithms(collective: str | None = None) -> Algorithms:
     """Shunt's own algorithms, as `shunt info -a` lists them; of all collectives, or of one."""
     if collective is not None:
         _arguments.text("collective", collective)
     shunt = _lib.library(private=True)
-    found: list[Algorithm] = []
+    found = Algorithms()
     info = _lib.AlgoInfo(size=ctypes.sizeof(_lib.AlgoInfo))
     while not shunt.shunt_algo_at(len(found), ctypes.byref(info)):
         found.append(Algorithm(_lib.text(info.collective), _lib.text(info.name), _lib.text(info.description)))
     names = dict.fromkeys(row.collective for row in found)
     if collective is not None and collective not in names:
         _arguments.wrong("collective", collective, f"one of {', '.join(names)}")
-    return [row for row in found if collective in (None, row.collective)]
+    return Algorithms(row for row in found if collective in (None, row.collective))
 
 
 _forced: list[str] = []

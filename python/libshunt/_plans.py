@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from libshunt import _arguments, _callbacks, _comms, _fork, _lib, _names
+from libshunt import _arguments, _callbacks, _comms, _fork, _lib, _names, _tables
 
 
 class Program(Protocol):
@@ -55,6 +55,9 @@ class Report:
 
     def __str__(self) -> str:
         return self.error or f"{self.values.get('file')}: ok"
+
+    def _repr_html_(self) -> str:
+        return _tables.table(self.values.items())
 
 
 def _read(source: Source) -> tuple[str, bytes]:

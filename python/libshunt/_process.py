@@ -7,7 +7,7 @@ import dataclasses
 import os
 import warnings
 
-from libshunt import _arguments, _lib, _loader
+from libshunt import _arguments, _lib, _loader, _tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +31,13 @@ class Status:
         rows += [f"real NCCL {self.nccl}"] if self.nccl else []
         rows += [f"{user.library} is answered by {user.answered_by or 'nobody yet'}" for user in self.users]
         return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, object]] = [("active", self.active), ("reason", self.reason)]
+        rows += [("library", f"{self.library} {self.version}")] if self.library else []
+        rows += [("real NCCL", self.nccl)] if self.nccl else []
+        rows += [(user.library, user.answered_by or "nobody yet") for user in self.users]
+        return _tables.table(rows)
 
 
 def _reason(library: str | None, by_name: str | None, users: tuple[_loader.User, ...]) -> tuple[bool, str]:

@@ -404,6 +404,15 @@ class Communicators(Case):
         # The largest number is 1.875; 2 ** -13.
         self.assertEqual(on_ranks(2, body), [bytes([0x7F, 0x10])] * 2)
 
+    def test_tables_of_notebooks(self) -> None:
+        wrong = libshunt.verify('{"name": "<b>"}')
+        self.assertIn("<tr><td>ok</td><td>False</td></tr>", wrong._repr_html_())
+        self.assertNotIn("<b>", wrong._repr_html_())
+        self.assertIn("<th>collective</th>", libshunt.algorithms()._repr_html_())
+        self.assertIn("<td>active</td>", libshunt.status()._repr_html_())
+        self.assertEqual([name for name in dir(libshunt) if name in ("Any", "importlib")], [])
+        self.assertIn("torch", dir(libshunt))
+
     def test_algorithms(self) -> None:
         names = [row.name for row in libshunt.algorithms("allreduce")]
         self.assertIn("twoshot", names)

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""Tables of HTML, which notebooks show in the place of a repr."""
+
+import html
+from collections.abc import Iterable
+
+
+def table(rows: Iterable[Iterable[object]], heads: Iterable[str] = ()) -> str:
+    def cells(tag: str, row: Iterable[object]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) + "</tr>"
+
+    head = list(heads)
+    return "<table>" + (cells("th", head) if head else "") + "".join(cells("td", row) for row in rows) + "</table>"
