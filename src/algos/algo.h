@@ -191,6 +191,7 @@ struct shunt_algo {
 	 */
 	int (*single)(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
 	    const struct shunt_coll *coll);
+	unsigned links; /* that its kernels are right on, as bits (base/link.h); over islands: inside an island */
 	enum shunt_among among;
 	/* The row whose kernels and geometry two ranks take (SHUNT_AMONG_MORE), or `single`. NULL: none. */
 	const struct shunt_algo *uses;
@@ -246,6 +247,8 @@ bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, 
 
 /* Row i of all algorithms (algos/rows.c), or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);
+/* The links that some row is right on, as bits, of those over islands or of the others. */
+unsigned shunt_algo_links(bool over_islands);
 /* The kind's first row over islands, or NULL. */
 const struct shunt_algo *shunt_algo_over_islands(enum shunt_kind kind);
 

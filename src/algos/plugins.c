@@ -339,6 +339,7 @@ static struct row *row_of(enum shunt_kind kind, const char *name, const char *do
 		.kind = kind,
 		.fuse = SHUNT_FUSE_NONE,
 		.enqueue = plugin_enqueue,
+		.links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK,
 		.plugin = true };
 	if (!r->algo.doc)
 		r->algo.doc = "a plug-in";

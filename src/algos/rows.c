@@ -6,6 +6,9 @@
 #include <string.h>
 #include "algos/algos.h"
 
+/* Lines of 128 bytes, atomic operations and mapped memory of peers need NVLink. */
+#define OVER_NVLINK .links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK
+
 #define ROW(...) \
 	&(const struct shunt_algo) \
 	{ \
@@ -14,27 +17,27 @@
 #define PAIRWISE(which, shape, text) \
 	ROW(.name = "pairwise", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, \
 	    .shapes = { shape, shape, shape }, .geometry = shunt_oneshot_geometry, .enqueue = shunt_pairwise_enqueue, \
-	    .among = SHUNT_AMONG_TWO)
+	    .among = SHUNT_AMONG_TWO, OVER_NVLINK)
 #define LL128 { SHUNT_SHAPE_ll128_2, SHUNT_SHAPE_ll128_4, SHUNT_SHAPE_simple8 } /* the last one has both protocols */
 #define SIMPLE { SHUNT_SHAPE_simple2, SHUNT_SHAPE_simple4, SHUNT_SHAPE_simple8 }
 #define P2P(called, text, which, fuses, kernels, ...) \
 	ROW(.name = called, .doc = text, .kind = which, .fuse = fuses, .shapes = kernels, \
-	    .enqueue = shunt_p2p_enqueue, __VA_ARGS__)
+	    .enqueue = shunt_p2p_enqueue, OVER_NVLINK, __VA_ARGS__)
 #define BOTH(kind, fuse, doc) \
 	P2P("ll128", doc, kind, fuse, LL128), \
 	    P2P("simple", doc ", by the Simple protocol", kind, fuse, SIMPLE, .proto = SHUNT_MESSAGE_SIMPLE)
 #define BARRIER { SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier }
 #define CE(which, text) \
 	ROW(.name = "ce", .doc = "windows, no SMs: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \
-	    .shapes = BARRIER, .enqueue = shunt_ce_enqueue)
+	    .shapes = BARRIER, .enqueue = shunt_ce_enqueue, OVER_NVLINK)
 #define DIRECT_SHAPES { SHUNT_SHAPE_direct2, SHUNT_SHAPE_direct4, SHUNT_SHAPE_direct8 }
 #define DIRECT(which, text) \
 	ROW(.name = "direct", .doc = "windows, zero copy: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \
-	    .shapes = DIRECT_SHAPES, .enqueue = shunt_direct_enqueue)
+	    .shapes = DIRECT_SHAPES, .enqueue = shunt_direct_enqueue, OVER_NVLINK)
 #define OVER_ISLANDS(which, text) \
 	.doc = "over hosts: " text, .kind = which, .fuse = SHUNT_FUSE_NONE, \
 	.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, .over_islands = true, \
-	.enqueue = shunt_hierarchical_enqueue
+	.enqueue = shunt_hierarchical_enqueue, OVER_NVLINK
 #define HIERARCHICAL(which, text) ROW(.name = "hierarchical", OVER_ISLANDS(which, text))
 #define PLANNED(which) \
 	ROW(.name = "plan", .planned = true, OVER_ISLANDS(which, "a plan, such as the default ones; else hierarchical"))
@@ -47,7 +50,8 @@ static const struct shunt_algo oneshot = { .name = "oneshot",
 	.shapes = { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
 	.few = { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few },
 	.geometry = shunt_oneshot_geometry,
-	.enqueue = shunt_ll128_enqueue };
+	.enqueue = shunt_ll128_enqueue,
+	OVER_NVLINK };
 static const struct shunt_algo twoshot = { .name = "twoshot",
 	.doc = "reduce-scatter, then all-gather, flags in the data; two hops",
 	.kind = SHUNT_ALLREDUCE,
@@ -57,7 +61,8 @@ static const struct shunt_algo twoshot = { .name = "twoshot",
 	.geometry = shunt_twoshot_geometry,
 	.enqueue = shunt_ll128_enqueue,
 	.among = SHUNT_AMONG_MORE,
-	.uses = &oneshot };
+	.uses = &oneshot,
+	OVER_NVLINK };
 
 static const struct shunt_algo *const rows[] = {
 	&oneshot,
@@ -67,7 +72,7 @@ static const struct shunt_algo *const rows[] = {
 	    .shapes = { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
 	    .few = { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few,
 	        SHUNT_SHAPE_reduce_scatter8_few },
-	    .geometry = shunt_oneshot_geometry, .enqueue = shunt_ll128_enqueue),
+	    .geometry = shunt_oneshot_geometry, .enqueue = shunt_ll128_enqueue, OVER_NVLINK),
 	PAIRWISE(SHUNT_ALLGATHER, SHUNT_SHAPE_pairwise,
 	    "a channel sends its LL128 lines of our part, and stores those of the other's"),
 	PAIRWISE(SHUNT_ALLTOALL, SHUNT_SHAPE_pairwise_parts,
@@ -118,11 +123,21 @@ const struct shunt_algo shunt_local_algo = {
 	.fuse = SHUNT_FUSE_NONE,
 	.shapes = { SHUNT_SHAPE_simple8, SHUNT_SHAPE_simple8, SHUNT_SHAPE_simple8 },
 	.enqueue = shunt_p2p_enqueue,
+	.links = ~0u,
 };
 
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
 	return i < sizeof(rows) / sizeof(rows[0]) ? rows[i] : NULL;
+}
+
+unsigned shunt_algo_links(bool over_islands)
+{
+	unsigned links = 0;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		links |= rows[i]->over_islands == over_islands ? rows[i]->links : 0;
+	return links;
 }
 
 const struct shunt_algo *shunt_algo_over_islands(enum shunt_kind kind)

@@ -48,6 +48,7 @@ static const char *const reason_names[SHUNT_NREASONS] = {
 	[SHUNT_REASON_SELECTOR] = "the plan selector says nccl",
 	[SHUNT_REASON_COMM] = "forward-only communicator",
 	[SHUNT_REASON_ONE_RANK] = "one rank",
+	[SHUNT_REASON_LINK] = "no kernel for what joins the GPUs",
 	[SHUNT_REASON_HOSTS] = "over several hosts NCCL does it",
 	[SHUNT_REASON_UNALIGNED] = "its parts are large and no multiple of 16 bytes",
 	[SHUNT_REASON_WINDOWS] = "in windows NCCL is faster at this size",

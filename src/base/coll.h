@@ -80,6 +80,7 @@ enum shunt_reason {
 	SHUNT_REASON_SELECTOR,  /* the program's plan selector asks for NCCL */
 	SHUNT_REASON_COMM,      /* the communicator is forward-only */
 	SHUNT_REASON_ONE_RANK,  /* the communicator has one rank */
+	SHUNT_REASON_LINK,      /* the algorithm is not right on what joins the ranks */
 	SHUNT_REASON_HOSTS,     /* the communicator spans hosts, and NCCL does such calls there */
 	SHUNT_REASON_UNALIGNED, /* the parts are large, and not all begin at a multiple of 16 bytes */
 	SHUNT_REASON_WINDOWS,   /* NCCL is faster at this size where the buffers lie in windows */

@@ -62,6 +62,11 @@ static uint32_t claimable(void)
 	return mask;
 }
 
+static bool is_text(const struct row *row)
+{
+	return row->type == &shunt_type_str || row->type == &shunt_type_links;
+}
+
 /* Parses the value of one variable. False: not set or malformed (logged), and the field keeps the default. */
 static bool take_value(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
 {
@@ -94,7 +99,7 @@ static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(voi
 	char name[64];
 
 	snprintf(s->source[i], sizeof(s->source[i]), "default");
-	if (row->type == &shunt_type_str)
+	if (is_text(row))
 		*(const char **)((char *)s + row->offset) = row->def;
 	else
 		row->type->parse(row->def, (char *)s + row->offset);
@@ -236,7 +241,12 @@ static uint64_t fingerprint(const struct shunt_settings *s)
 	const uint32_t values[] = { s->forced, s->claimed, (uint32_t)s->config.device, s->config.check,
 		s->config.deterministic, s->max_ctas, (uint32_t)s->config.accumulate };
 
-	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
+	const char *const texts[] = { s->config.algo, s->config.links, s->config.sim_links };
+	uint64_t hash = shunt_fnv1a(0, values, sizeof(values));
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		hash = shunt_fnv1a(hash, texts[i], strlen(texts[i]) + (i > 0));
+	return hash;
 }
 
 static size_t row_index(const char *name)
@@ -272,7 +282,7 @@ void shunt_settings_finish(struct shunt_settings *s)
 {
 	/* Defaults are string literals. */
 	for (size_t i = 0; i < NROWS; i++)
-		if (rows[i].type == &shunt_type_str && strcmp(s->source[i], "default"))
+		if (is_text(&rows[i]) && strcmp(s->source[i], "default"))
 			free(*(char **)((char *)s + rows[i].offset));
 }
 
@@ -356,7 +366,7 @@ bool shunt_nccl_env_forbids_p2p(void)
 {
 	const struct shunt_nccl_env *nccl = &settings()->nccl;
 
-	return nccl->p2p_disable || !strcasecmp(nccl->p2p_level, "LOC") || !strcmp(nccl->p2p_level, "0");
+	return nccl->p2p_disable == 1 || !strcasecmp(nccl->p2p_level, "LOC") || !strcmp(nccl->p2p_level, "0");
 }
 
 unsigned shunt_nccl_env_max_ctas(void)

@@ -30,6 +30,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_size uint64_t
 #define CFG_ms int64_t
 #define CFG_str const char *
+#define CFG_links const char *
 #define CFG_device enum shunt_device_choice
 #define CFG_net enum shunt_net_choice
 #define CFG_ibvmode enum shunt_ibv_mode
@@ -54,6 +55,7 @@ struct shunt_nccl_env {
 #undef CFG_size
 #undef CFG_ms
 #undef CFG_str
+#undef CFG_links
 #undef CFG_device
 #undef CFG_net
 #undef CFG_ibvmode
@@ -72,7 +74,7 @@ const struct shunt_nccl_env *shunt_nccl_env(void);
  *   SHUNT_REASON_NONE      none
  */
 enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind);
-/* True for NCCL_P2P_DISABLE other than 0, and NCCL_P2P_LEVEL=LOC or 0. */
+/* True for NCCL_P2P_DISABLE=1, and NCCL_P2P_LEVEL=LOC or 0. */
 bool shunt_nccl_env_forbids_p2p(void);
 /* The smaller of NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS; 0: no limit. */
 unsigned shunt_nccl_env_max_ctas(void);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/config.h"
+#include "base/link.h"
 
 struct unit {
 	const char *name;
@@ -161,6 +162,11 @@ static int parse_str(const char *text, void *value)
 	return 0;
 }
 
+static int parse_links(const char *text, void *value)
+{
+	return shunt_link_rules_check(text) ? -EINVAL : parse_str(text, value);
+}
+
 static void show_str(const void *value, char *text, size_t bytes)
 {
 	snprintf(text, bytes, "%s", *(const char *const *)value);
@@ -308,6 +314,8 @@ const struct shunt_config_type shunt_type_size = { "size", "a size (bytes, or a 
 const struct shunt_config_type shunt_type_ms = { "ms", "a time (seconds, or a number with ms, s, m or h)", parse_ms,
 	show_ms };
 const struct shunt_config_type shunt_type_str = { "str", "a text", parse_str, show_str };
+const struct shunt_config_type shunt_type_links = { "links",
+	"a list of PAIRS:LINK joined by semicolons, such as *:shared;0-1:nvlink", parse_links, show_str };
 const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };
 const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", parse_net, show_net };
 const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", parse_ibvmode,

@@ -89,6 +89,12 @@ static int open_socket(struct shunt_comm *comm, const struct shunt_directory_tai
 	return err;
 }
 
+/* True: ranks without peer access may exchange data in another way. */
+static bool serves_shared(void)
+{
+	return shunt_algo_links(false) >> SHUNT_LINK_SHARED & 1;
+}
+
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
 {
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
@@ -133,7 +139,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 	if (desc->forward_reason) {
 		become_forward(comm, desc->forward_reason);
-	} else if (shunt_nccl_env_forbids_p2p() && !desc->takes_all) {
+	} else if (shunt_nccl_env_forbids_p2p() && !desc->takes_all && !serves_shared()) {
 		/* The ranks need not agree on these settings: without this rank's socket the others forward, too. */
 		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	} else if (desc->nmembers > 1) {

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/link.h"
 #include "device/kernel_set.h"
 
 #ifdef __cplusplus
@@ -115,9 +116,9 @@ struct shunt_gpu_ops {
 	int (*device_set)(int device);
 	int (*device_info)(int device, struct shunt_gpu_info *info_p);
 	/*
-	 * Can kernels of `device` store to the memory of the device with this uuid over a link that keeps a warp's
-	 * 128-byte store whole (NVLink)? 0: yes, also for the same device. -EOPNOTSUPP: no; *reason_p (static
-	 * storage) is the reason.
+	 * By which link can kernels of `device` store to the memory of the device with this uuid? SHUNT_LINK_SELF (the
+	 * same device), SHUNT_LINK_NVLINK or SHUNT_LINK_PEER; NVLink alone keeps a warp's 128-byte store whole.
+	 * -EOPNOTSUPP: by none. *reason_p (static storage): why it is not NVLink.
 	 */
 	int (*peer_check)(int device, const struct shunt_gpu_info *peer, const char **reason_p);
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "topology/topology.h"
 
-const struct shunt_topology shunt_topology_one_island = { .nislands = 1 };
+const struct shunt_topology shunt_topology_one_island = { .nislands = 1, .within = SHUNT_LINK_NVLINK };
 
 void shunt_topology_join(struct shunt_topology *t, int nranks, int rank)
 {
@@ -19,6 +19,8 @@ void shunt_topology_join(struct shunt_topology *t, int nranks, int rank)
 void shunt_topology_complete(struct shunt_topology *t)
 {
 	t->rails = SHUNT_TOPOLOGY_LOCAL;
+	t->within = SHUNT_LINK_NVLINK;
+	memset(t->link, SHUNT_LINK_NVLINK, sizeof(t->link));
 	for (int i = 0; i < t->nislands; i++)
 		t->nlocal[i] = 0;
 	for (int r = 0; r < t->nranks; r++) {
@@ -40,6 +42,31 @@ void shunt_topology_place(struct shunt_topology *t, int nranks, int nislands, in
 	shunt_topology_complete(&placed);
 	memcpy((char *)t + at, (const char *)&placed + at, sizeof(placed) - at);
 	__atomic_store_n(&t->nislands, nislands, __ATOMIC_RELEASE);
+}
+
+bool shunt_topology_agree(
+    struct shunt_topology *t, const uint8_t claims[][SHUNT_TOPOLOGY_LOCAL], unsigned served, int *a_p, int *b_p)
+{
+	uint8_t within = t->nranks > t->nislands ? SHUNT_LINK_SELF : SHUNT_LINK_NVLINK;
+
+	for (int a = 0; a < t->nranks; a++)
+		for (int i = 0; i < t->nlocal[t->island_of[a]]; i++) {
+			int b = t->rank_at[t->island_of[a]][i];
+			uint8_t mine = claims[a][i], theirs = claims[b][t->local_of[a]],
+			        link = mine > theirs ? mine : theirs;
+
+			while (a != b && link < SHUNT_LINK_NET && !(served >> link & 1))
+				link++;
+			if (a != b && link >= SHUNT_LINK_NET) {
+				*a_p = mine < theirs ? b : a;
+				*b_p = mine < theirs ? a : b;
+				return false;
+			}
+			t->link[a][i] = a == b ? (uint8_t)SHUNT_LINK_SELF : link;
+			within = link > within ? link : within;
+		}
+	__atomic_store_n(&t->within, within > SHUNT_LINK_NVLINK ? within : SHUNT_LINK_NVLINK, __ATOMIC_RELAXED);
+	return true;
 }
 
 int shunt_topology_largest(const struct shunt_topology *t)

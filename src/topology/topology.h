@@ -8,6 +8,7 @@
  */
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/link.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +27,9 @@ struct shunt_topology {
 	uint8_t local_of[SHUNT_TOPOLOGY_RANKS];  /* index on the island, in rank order */
 	uint8_t nlocal[SHUNT_TOPOLOGY_RANKS];    /* by island */
 	uint8_t rank_at[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL]; /* by island and index */
+	/* By rank, and index on its island: enum shunt_link. NVLink before the set-up, which agrees on them. */
+	uint8_t link[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL];
+	uint8_t within; /* the slowest of them */
 };
 
 /* One island, of however many ranks: for whom this is all that counts. */
@@ -40,6 +44,13 @@ void shunt_topology_complete(struct shunt_topology *t);
  * else is there.
  */
 void shunt_topology_place(struct shunt_topology *t, int nranks, int nislands, int rank, const uint8_t *island_of);
+
+/*
+ * The link of each pair is the slower of its ranks' claims, by rank and index on the island. served: links as bits; a
+ * pair whose link is none of these gets the next slower link that is. False: there is none for the pair of *a_p, *b_p.
+ */
+bool shunt_topology_agree(
+    struct shunt_topology *t, const uint8_t claims[][SHUNT_TOPOLOGY_LOCAL], unsigned served, int *a_p, int *b_p);
 
 /* True: there are several islands. */
 static inline bool shunt_topology_is_split(const struct shunt_topology *t)

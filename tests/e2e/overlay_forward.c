@@ -169,6 +169,17 @@ static void test_p2p_disable_on_all_ranks_forwards(void **state)
 	expect_forward_only(2, 0, overlay_set_all, body_forward_only);
 }
 
+/* The sim's devices are not joined by NVLink: the rank that finds so says it, and all forward. */
+static void test_other_links_than_nvlink_forward(void **state)
+{
+	overlay_odd_name = "SHUNT_SIM_LINKS";
+	overlay_odd_value = "0-2:peer";
+	expect_forward_only(3, 0, overlay_set_all, body_forward_only);
+	overlay_odd_name = "SHUNT_LINKS";
+	overlay_odd_value = "0-1:shared";
+	expect_forward_only(2, 0, overlay_set_all, body_forward_only);
+}
+
 static void test_more_than_8_ranks_forward(void **state)
 {
 	expect_forward_only(9, 0, NULL, body_forward_only);
@@ -448,6 +459,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
 		cmocka_unit_test(test_numbers_that_nccl_lacks_are_never_forwarded),
 		cmocka_unit_test(test_p2p_disable_on_all_ranks_forwards),
+		cmocka_unit_test(test_other_links_than_nvlink_forward),
 		cmocka_unit_test(test_more_than_8_ranks_forward),
 		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),
 		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),

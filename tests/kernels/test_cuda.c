@@ -60,26 +60,26 @@ static void test_peer_check_asks_driver_or_nvml(void **state)
 	const char *reason = NULL;
 
 	assert_int_equal(ops->device_info(1, &peer), 0);
-	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), SHUNT_LINK_NVLINK);
 	assert_null(reason);
 	fake_cuda.no_nvlink = true;
-	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), SHUNT_LINK_PEER);
 	assert_non_null(strstr(reason, "NVLink"));
 	fake_cuda.no_nvlink = false;
 	fake_cuda.no_peer = true;
 	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	fake_cuda.no_peer = false;
-	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
-	assert_int_equal(ops->peer_check(1, &peer, &reason), 0);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), SHUNT_LINK_NVLINK);
+	assert_int_equal(ops->peer_check(1, &peer, &reason), SHUNT_LINK_SELF);
 	peer.sim = 1;
 	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	peer.sim = 0;
 
 	/* A device that CUDA_VISIBLE_DEVICES hides. */
 	memset(peer.uuid, 0xa2, sizeof(peer.uuid));
-	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), SHUNT_LINK_NVLINK);
 	fake_nvml.no_nvlink = true;
-	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), SHUNT_LINK_PEER);
 	fake_nvml.no_nvlink = false;
 	fake_nvml.no_write = true;
 	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <cmocka.h>
 #include "topology/topology.h"
 
@@ -77,6 +78,62 @@ static void test_ranks_spread_evenly(void **state)
 	assert_memory_equal(island_of, ((const uint8_t[]){ 0, 0, 1 }), 3);
 }
 
+/* The slower claim of a pair holds, and a link that nobody serves becomes the next slower one that is. */
+static void test_pairs_have_the_slower_claim(void **state)
+{
+	enum { NEAR = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK };
+	uint8_t claims[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL] = { { 0, 1, 1 }, { 1, 0, 2 }, { 1, 1, 0 } };
+	struct shunt_topology t;
+	int a = -1, b = -1;
+
+	shunt_topology_join(&t, 3, 1);
+	assert_int_equal(t.within, SHUNT_LINK_NVLINK);
+	assert_false(shunt_topology_agree(&t, claims, NEAR, &a, &b));
+	assert_int_equal(a, 1);
+	assert_int_equal(b, 2);
+	assert_true(shunt_topology_agree(&t, claims, NEAR | 1u << SHUNT_LINK_PEER, &a, &b));
+	assert_int_equal(t.link[2][1], SHUNT_LINK_PEER);
+	assert_true(shunt_topology_agree(&t, claims, NEAR | 1u << SHUNT_LINK_SHARED, &a, &b));
+	assert_int_equal(t.link[0][1], SHUNT_LINK_NVLINK);
+	assert_int_equal(t.link[1][2], SHUNT_LINK_SHARED);
+	assert_int_equal(t.link[2][1], SHUNT_LINK_SHARED);
+	assert_int_equal(t.within, SHUNT_LINK_SHARED);
+	claims[0][2] = SHUNT_LINK_NET;
+	assert_false(shunt_topology_agree(&t, claims, ~0u, &a, &b));
+	assert_int_equal(a, 0);
+	assert_int_equal(b, 2);
+	/* Hosts: the index is that of the island. */
+	shunt_topology_place(&t, 3, 2, 1, (const uint8_t[]){ 0, 1, 1 });
+	memset(claims, 0, sizeof(claims));
+	claims[2][0] = SHUNT_LINK_SHARED;
+	assert_true(shunt_topology_agree(&t, claims, ~0u, &a, &b));
+	assert_int_equal(t.link[1][1], SHUNT_LINK_SHARED);
+	assert_int_equal(t.link[0][0], SHUNT_LINK_SELF);
+}
+
+static void test_rules_name_links_of_pairs(void **state)
+{
+	static const char *const bad[] = { "x", "0-1", "0-1:", "0-1:fast", "0-1:nvlink,", "0/:none", "-1:none",
+		"64:none", "0-1:none;;", "0-1:none x" };
+	const char *rules = "*:none;0-1:nvlink;2/3-4/*:peer";
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_non_null(shunt_link_rules_check(bad[i]));
+	assert_non_null(shunt_link_rules_check(rules));
+	rules = "*:none;0-1:nvlink;2/3-4/5:peer;6/7:nvlink;63:shared";
+	assert_null(shunt_link_rules_check(rules));
+	assert_null(shunt_link_rules_check(""));
+	assert_int_equal(shunt_link_rules_find("", 0, 1), SHUNT_LINK_NVLINK);
+	assert_int_equal(shunt_link_rules_find(rules, 0, 2), SHUNT_LINK_SHARED);
+	assert_int_equal(shunt_link_rules_find(rules, 1, 0), SHUNT_LINK_NVLINK);
+	assert_int_equal(shunt_link_rules_find(rules, 4, 3), SHUNT_LINK_PEER);
+	assert_int_equal(shunt_link_rules_find(rules, 2, 5), SHUNT_LINK_PEER);
+	assert_int_equal(shunt_link_rules_find(rules, 2, 3), SHUNT_LINK_SHARED);
+	assert_int_equal(shunt_link_rules_find(rules, 6, 7), SHUNT_LINK_NVLINK);
+	assert_int_equal(shunt_link_rules_find("*-0:none", 0, 7), SHUNT_LINK_SHARED);
+	assert_int_equal(shunt_link_rules_find("*-0:none", 1, 7), SHUNT_LINK_NVLINK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -84,6 +141,8 @@ int main(void)
 		cmocka_unit_test(test_rails_join_ranks_of_one_index),
 		cmocka_unit_test(test_placed_ranks_leave_one_island),
 		cmocka_unit_test(test_ranks_spread_evenly),
+		cmocka_unit_test(test_pairs_have_the_slower_claim),
+		cmocka_unit_test(test_rules_name_links_of_pairs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,7 @@ static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, con
 		char reached[512] = "";
 
 		for (int k = 0; k < n; k++)
-			if (i != k && !gpu->peer_check(i, &info[k], &reason))
+			if (i != k && gpu->peer_check(i, &info[k], &reason) == SHUNT_LINK_NVLINK)
 				snprintf(reached + strlen(reached), sizeof(reached) - strlen(reached), " %d", k);
 			else
 				bad += i != k;

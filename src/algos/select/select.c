@@ -45,11 +45,13 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 
 /*
  * A named algorithm for windows holds only for calls in windows, one for several hosts only for communicators over
- * several hosts, one for a single host only for the others, and a plug-in only for what it takes.
+ * several hosts, one for a single host only for the others, a plug-in only for what it takes, and each only on the
+ * links that it is right on.
  */
 static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_algo *algo)
 {
-	return algo->over_islands == shunt_topology_is_split(sel->key->topology) &&
+	return algo->links >> sel->key->topology->within & 1 &&
+	    algo->over_islands == shunt_topology_is_split(sel->key->topology) &&
 	    (algo->fuse != SHUNT_FUSE_SYMMEM || sel->symmem) &&
 	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
 }
@@ -214,6 +216,10 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 	}
 	if (has_format(coll))
 		decision->algo = format_algo(sel_key, coll->kind, decision->algo);
+	if (decision->algo && !(decision->algo->links >> sel_key->topology->within & 1)) {
+		decision->algo = NULL;
+		decision->reason = SHUNT_REASON_LINK;
+	}
 	if (!decision->algo)
 		return false;
 	decision->reason = SHUNT_REASON_NONE;

@@ -33,19 +33,15 @@ static int threads_on_gpu(const struct shunt_comm *comm, const struct shunt_hell
 	return n;
 }
 
-/* True: this rank's device can use the memory of all others. */
-static bool reaches_peers(struct shunt_comm *comm, const struct shunt_hello *hellos, struct shunt_vote *vote)
+/* True: this rank may use its GPU. */
+static bool may_share_gpu(struct shunt_comm *comm, const struct shunt_hello *hellos, struct shunt_vote *vote)
 {
 	for (int r = 0; r < comm->nranks && vote->ok; r++) {
-		const char *reason = "no peer access";
-
 		if (r == comm->rank || !is_local(comm, r))
 			continue;
 		if (shunt_hello_same_gpu(&hellos[comm->rank], &hellos[r]) && !shunt_config()->multi_rank_gpu)
 			shunt_vote_refuse(
 			    vote, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
-		else if (comm->gpu->peer_check(comm->device, &hellos[r].gpu, &reason))
-			shunt_vote_refuse(vote, "its device cannot reach rank %d's: %s", r, reason);
 	}
 	if (vote->ok && shunt_config()->multi_rank_gpu < 2 && threads_on_gpu(comm, hellos) > 1 &&
 	    !shunt_shared_gpu_take(comm))
@@ -73,7 +69,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 	void *host, *dev;
 	int err;
 
-	if (!reaches_peers(comm, hellos, &symm->vote))
+	if (!may_share_gpu(comm, hellos, &symm->vote))
 		return;
 	err = gpu->kernels_load(comm->device);
 	if (err) {

@@ -8,7 +8,7 @@ struct shunt_comm;
 struct shunt_hello;
 
 /*
- * The second and third round: all ranks have comm->mem, and comm->words. -EOPNOTSUPP: some rank cannot, alike on all
+ * The third and fourth round: all ranks have comm->mem, and comm->words. -EOPNOTSUPP: some rank cannot, alike on all
  * ranks, and reason says why.
  */
 int shunt_scratch_share(struct shunt_comm *comm, const struct shunt_hello *hellos, char *reason, size_t bytes);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * First use of a communicator: three rounds among all ranks.
+ * First use of a communicator: four rounds among all ranks.
  *
  * | round | each rank says                                | it decides                  |
  * |-------|-----------------------------------------------|-----------------------------|
  * | 1     | what it is (setup/hello.h)                    | whether to try              |
- * | 2     | where its scratch is (transport/symm/symm.h)  | whether all ranks have some |
- * | 3     | whether it has mapped all others' scratch     | whether our kernels run     |
+ * | 2     | what joins it with the others (setup/links.h) | which algorithms are right  |
+ * | 3     | where its scratch is (transport/symm/symm.h)  | whether all ranks have some |
+ * | 4     | whether it has mapped all others' scratch     | whether our kernels run     |
  *
  * Every rank checks the same tables, so all come to the same outcome: our kernels, or forward-only with one line of log
  * that has the reason.
@@ -25,6 +26,7 @@
 #include "comm/core/peers.h"
 #include "comm/setup/agreement.h"
 #include "comm/setup/hello.h"
+#include "comm/setup/links.h"
 #include "comm/setup/locate.h"
 #include "comm/setup/plan_set.h"
 #include "comm/setup/plugin_set.h"
@@ -140,6 +142,11 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 	return err;
 }
 
+static int agree_on_links(struct shunt_comm *comm, struct setup *s)
+{
+	return shunt_comm_links_agree(comm, s->hellos, s->reason, sizeof(s->reason));
+}
+
 static int compare_plans(struct shunt_comm *comm, struct setup *s)
 {
 	uint64_t plans[SHUNT_NET_MAX_RANKS];
@@ -158,7 +165,7 @@ static int compare_plugins(struct shunt_comm *comm, struct setup *s)
 	return shunt_comm_plugins_agree(comm, hashes);
 }
 
-/* Second and third round. */
+/* Third and fourth round. */
 static int share_scratch(struct shunt_comm *comm, struct setup *s)
 {
 	return shunt_scratch_share(comm, s->hellos, s->reason, sizeof(s->reason));
@@ -220,6 +227,7 @@ static int setup_all_ranks(struct shunt_comm *comm)
 	} steps[] = {
 		{ rendezvous, "rendezvous with the other ranks" },
 		{ exchange_hellos, "exchanging capabilities" },
+		{ agree_on_links, "agreeing on links" },
 		{ compare_plans, "comparing execution plans" },
 		{ compare_plugins, "comparing plug-ins" },
 		{ share_scratch, "sharing scratch memory" },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which devices are connected by NVLink, including those that CUDA_VISIBLE_DEVICES hides from this process. */
+/* What joins devices, including those that CUDA_VISIBLE_DEVICES hides from this process. */
 #include "device/cuda/dev.h"
 
 #include <dlfcn.h>
@@ -36,75 +36,78 @@ static bool nvml_load(void *lib, struct shunt_nvml_table *nvml)
 	return true;
 }
 
-static const char *nvml_query_nvlink(
-    const struct shunt_nvml_table *nvml, const uint8_t mine[16], const uint8_t peer[16])
+static int nvml_query_link(
+    const struct shunt_nvml_table *nvml, const uint8_t mine[16], const uint8_t peer[16], const char **reason_p)
 {
 	void *dev, *peer_dev;
 	char text[48];
 	int status;
 
 	uuid_text(mine, text);
+	*reason_p = "NVML does not know our own device (a MIG slice cannot reach peers)";
 	if (nvml->DeviceGetHandleByUUID(text, &dev))
-		return "NVML does not know our own device (a MIG slice cannot reach peers)";
+		return -EOPNOTSUPP;
 	uuid_text(peer, text);
+	*reason_p = "the peer's device is hidden from this process and NVML does not know it";
 	if (nvml->DeviceGetHandleByUUID(text, &peer_dev))
-		return "the peer's device is hidden from this process and NVML does not know it";
+		return -EOPNOTSUPP;
+	*reason_p = "the devices cannot write to each other's memory (NVML)";
 	if (nvml->DeviceGetP2PStatus(dev, peer_dev, SHUNT_NVML_P2P_WRITE, &status) ||
 	    status != SHUNT_NVML_P2P_STATUS_OK)
-		return "the devices cannot write to each other's memory (NVML)";
+		return -EOPNOTSUPP;
+	*reason_p = "the devices are not connected by NVLink (NVML)";
 	if (nvml->DeviceGetP2PStatus(dev, peer_dev, SHUNT_NVML_P2P_NVLINK, &status) ||
 	    status != SHUNT_NVML_P2P_STATUS_OK)
-		return "the devices are not connected by NVLink (NVML)";
-	return NULL;
+		return SHUNT_LINK_PEER;
+	return SHUNT_LINK_NVLINK;
 }
 
-/*
- * NULL: the two devices are connected by NVLink. Else the reason for no or for unknown. Runs at a communicator's
- * set-up only.
- */
-static const char *nvml_link_reason(const uint8_t mine[16], const uint8_t peer[16])
+/* Runs at a communicator's set-up only. */
+static int nvml_link(const uint8_t mine[16], const uint8_t peer[16], const char **reason_p)
 {
 	struct shunt_nvml_table nvml;
-	const char *reason;
-	void *lib;
+	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	int link = -EOPNOTSUPP;
 
-	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	*reason_p = "the peer's device is hidden from this process (CUDA_VISIBLE_DEVICES) and there is no NVML to ask "
+	            "about it";
 	if (!lib)
-		return "the peer's device is hidden from this process (CUDA_VISIBLE_DEVICES) and there is no NVML to "
-		       "ask about it";
+		return link;
 	if (!nvml_load(lib, &nvml)) {
-		reason = "NVML lacks a call that we need";
+		*reason_p = "NVML lacks a call that we need";
 	} else if (nvml.Init()) {
-		reason = "NVML could not be initialised";
+		*reason_p = "NVML could not be initialised";
 	} else {
-		reason = nvml_query_nvlink(&nvml, mine, peer);
+		link = nvml_query_link(&nvml, mine, peer, reason_p);
 		nvml.Shutdown(); /* NVML counts its users, so the program can go on using it */
 	}
 	dlclose(lib);
-	return reason;
+	return link;
 }
 
-static const char *visible_link_reason(int device, int peer)
+static int visible_link(int device, int peer, const char **reason_p)
 {
 	int dev = shunt_cu_devices[device].dev, peer_dev = shunt_cu_devices[peer].dev;
 	int yes = 0;
 
+	*reason_p = "the devices cannot access each other's memory";
 	if (shunt_cu.DeviceCanAccessPeer(&yes, dev, peer_dev) || !yes)
-		return "the devices cannot access each other's memory";
+		return -EOPNOTSUPP;
 	/*
 	 * Atomic operations travel over NVLink but not over PCIe. The driver has no attribute that is closer to
 	 * naming the link.
 	 */
+	*reason_p = "the devices are not connected by NVLink";
 	if (shunt_cu.DeviceGetP2PAttribute(&yes, SHUNT_CU_P2P_NATIVE_ATOMIC_SUPPORTED, dev, peer_dev) || !yes)
-		return "the devices are not connected by NVLink";
-	return NULL;
+		return SHUNT_LINK_PEER;
+	return SHUNT_LINK_NVLINK;
 }
 
 int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
 {
 	const struct shunt_gpu_info *mine;
-	const char *reason = NULL;
-	int i;
+	const char *reason = "the peer runs on the sim";
+	int i, link = -EOPNOTSUPP;
 
 	if ((unsigned)device >= (unsigned)shunt_cu_ndevices)
 		return -EINVAL;
@@ -112,16 +115,12 @@ int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const cha
 	for (i = 0; i < shunt_cu_ndevices; i++)
 		if (!memcmp(shunt_cu_devices[i].info.uuid, peer->uuid, sizeof(peer->uuid)))
 			break;
-	if (peer->sim)
-		reason = "the peer runs on the sim";
-	else if (!memcmp(mine->uuid, peer->uuid, sizeof(peer->uuid)))
-		return 0;
-	else if (i < shunt_cu_ndevices)
-		reason = visible_link_reason(device, i);
-	else
-		reason = nvml_link_reason(mine->uuid, peer->uuid);
-	if (!reason)
-		return 0;
-	*reason_p = reason;
-	return -EOPNOTSUPP;
+	if (!peer->sim && !memcmp(mine->uuid, peer->uuid, sizeof(peer->uuid)))
+		return SHUNT_LINK_SELF;
+	if (!peer->sim)
+		link = i < shunt_cu_ndevices ? visible_link(device, i, &reason) :
+		                               nvml_link(mine->uuid, peer->uuid, &reason);
+	if (link != SHUNT_LINK_NVLINK)
+		*reason_p = reason;
+	return link;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "device/sim/sim.h"
 extern "C" {
+#include "base/config.h"
 #include "base/lock.h"
 }
 
@@ -75,6 +76,7 @@ static int sim_device_info(int device, struct shunt_gpu_info *info_p)
 static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
 {
 	uint8_t mine[16];
+	int link;
 
 	if (!sim_device_ok(device))
 		return -EINVAL;
@@ -83,7 +85,12 @@ static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const c
 		*reason_p = "the peer is not a sim device of this host";
 		return -EOPNOTSUPP;
 	}
-	return 0;
+	if (mine[3] == peer->uuid[3])
+		return SHUNT_LINK_SELF;
+	link = shunt_link_rules_find(shunt_config()->sim_links, device, peer->uuid[3]);
+	if (link > SHUNT_LINK_NVLINK)
+		*reason_p = "SHUNT_SIM_LINKS says so";
+	return link > SHUNT_LINK_PEER ? -EOPNOTSUPP : link;
 }
 
 static unsigned sim_cluster_blocks(int) { return 0; }
