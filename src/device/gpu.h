@@ -61,6 +61,7 @@
  *   gpu_sem_acquire(uint64_t *) -> bool            device; takes 1 away if the value is not 0, with acquire
  *   gpu_sem_release(uint64_t *)                    device; adds 1, with release
  *   gpu_test_and_set32(uint32_t *p) -> bool        device or block; sets *p from 0 to 1, true for the thread that did
+ *   gpu_or_block32(uint32_t *p, bits)              block; relaxed. Plain loads see it behind gpu_sync().
  *   gpu_ld_block32(const uint32_t *)               block; sees what gpu_test_and_set32() of another thread set
  *   gpu_ld_acquire_block32(uint32_t *)             block
  *   gpu_st_release_block32(uint32_t *, v)          block. If the thread that loads then does a gpu_st_release, this
@@ -109,7 +110,8 @@
  *   gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
  *                                      the flag replaces v.hi of the last lanes; slot: the same on all lanes
  *   gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
- *                                      one try; v.hi of the last lanes is the flag. The sim reads the data only if the
+ *                                      one try; lines may be 0, at any address of the device; v has no meaning then.
+ *                                      v.hi of the last lanes is the flag. The sim reads the data only if the
  *                                      awaited flag is present.
  *   gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4) -> bool
  *                                      v is loaded. Last lanes: the line's flag is the awaited one. Other lanes: true.

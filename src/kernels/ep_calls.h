@@ -14,24 +14,29 @@ struct ep_call {
 	uint64_t number; /* 0: there is no such call; its fault was reported */
 };
 
-/* The number of a launch's call. By each thread that needs it, before ep_call_end(). */
-GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t kind)
+/*
+ * The number of a launch's call, and what the block's threads must see alike. Called first in a launch, by the whole
+ * block. All words are loaded before the first of them is looked at, so that the phase begins one load later.
+ */
+GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t kind, struct ep_seen *seen)
 {
 	struct ep_call c = { &ep_ctrl(a.k, a.k.rank)->calls[kind], kind, 0 };
+	uint64_t key[2], number[2], sent = c.calls->sent;
+	bool sends = a.k.flags & SHUNT_K_EP_SEND;
 
-	if (a.k.flags & SHUNT_K_EP_SEND) {
-		if (!c.calls->under_way[(c.calls->sent + 1) & 1].key)
-			c.number = c.calls->sent + 1;
-	} else {
-		for (uint32_t set = 0; set < 2; set++) {
-			uint64_t number = c.calls->under_way[set].number;
-
-			if (c.calls->under_way[set].key == a.key && (!c.number || number < c.number))
-				c.number = number;
-		}
+	GPU_UNROLL for (uint32_t set = 0; set < 2; set++) {
+		key[set] = c.calls->under_way[set].key;
+		number[set] = c.calls->under_way[set].number;
 	}
+	ep_look(a.k, seen);
+	if (sends)
+		c.number = (sent & 1 ? key[0] : key[1]) ? 0 : sent + 1;
+	else GPU_UNROLL
+		for (uint32_t set = 0; set < 2; set++)
+			if (key[set] == a.key && (!c.number || number[set] < c.number))
+				c.number = number[set];
 	if (!c.number && gpu_bid() == 0 && gpu_tid() == 0)
-		ep_fault(a.k, SHUNT_FAULT_UNDER_WAY, a.k.rank, kind, 0, 0, a.k.flags & SHUNT_K_EP_SEND);
+		ep_fault(a.k, SHUNT_FAULT_UNDER_WAY, a.k.rank, kind, 0, 0, sends);
 	return c;
 }
 
@@ -72,6 +77,8 @@ GPU_FN bool ep_call_is_last(const struct ep_call &c)
 /* By that thread. True: a receive phase has ended. */
 GPU_FN bool ep_call_close(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
 {
+	bool broken = ep_broken(a.k);
+
 	c.calls->blocks = 0;
 	if (!c.number)
 		return false;
@@ -79,10 +86,12 @@ GPU_FN bool ep_call_close(const struct shunt_kargs_ep_ll &a, const struct ep_cal
 		c.calls->sent = c.number;
 	c.calls->under_way[c.number & 1].key = a.k.flags & SHUNT_K_EP_RECEIVE ? 0 : a.key;
 	c.calls->under_way[c.number & 1].number = c.number;
+	if (!(a.k.flags & SHUNT_K_EP_RECEIVE))
+		return false;
 	/* A masked rank, too: it may take part again. */
-	for (uint32_t p = 0; p < a.k.nranks && a.k.flags & SHUNT_K_EP_RECEIVE && !ep_broken(a.k); p++)
+	for (uint32_t p = 0; p < a.k.nranks && !broken; p++)
 		gpu_st_credit(&ep_ctrl(a.k, p)->calls[c.kind].read[c.number & 1][a.k.rank], c.number);
-	return a.k.flags & SHUNT_K_EP_RECEIVE;
+	return true;
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "kernels/ep.h"
 
 #define EP_GROUP 128u
+#define EP_CAST_DEPTH 4 /* groups whose loads a warp has under way together */
 
 /* 2 to the power of e, -149 to 128; from 128 on infinity. */
 GPU_FN float ep_exp2(int32_t e)
@@ -37,16 +38,15 @@ GPU_FN void ep_load_group(const char *p, bool aligned, float x[4])
 }
 
 /* Casts a group: its 128 bytes go to `to`, the scale by which a reader multiplies is returned. By a warp. */
-GPU_FN float ep_cast_group(const char *from, bool aligned, bool round, char *to)
+GPU_FN float ep_cast_group(const float x[4], bool round, char *to)
 {
 	union {
 		uint32_t word;
 		struct f8e4m3 e[4];
 	} out;
-	float x[4], scale, inverse, amax;
+	float scale, inverse, amax;
 	uint32_t most = gpu_bits(1e-4f);
 
-	ep_load_group(from, aligned, x);
 	/* Without its sign a float's bits grow with it; those of NaN are above all others. */
 	GPU_UNROLL for (uint32_t i = 0; i < 4; i++) {
 		uint32_t bits = gpu_bits(x[i]) & 0x7fffffff;
@@ -74,21 +74,36 @@ GPU_FN float ep_cast_group(const char *from, bool aligned, bool round, char *to)
 	return inverse;
 }
 
-/* Casts a row into shared memory, its scales behind its elements. By the whole block. */
-GPU_FN void ep_cast_row(const char *from, uint32_t hidden, uint32_t form, char *to)
+GPU_FN void ep_store_scale(uint32_t hidden, uint32_t form, uint32_t g, float inverse, char *to)
+{
+	if (gpu_lane())
+		return;
+	if (form == SHUNT_EP_FORM_FP8_UE8M0)
+		to[hidden + g] = (char)(gpu_bits(inverse) >> 23);
+	else
+		((float *)(to + hidden))[g] = inverse;
+}
+
+/* Casts a row into shared memory, its scales behind its elements. By `nwarps` warps, of which this is one. */
+GPU_FN void ep_cast_row(const char *from, uint32_t hidden, uint32_t form, char *to, uint32_t warp, uint32_t nwarps)
 {
 	bool aligned = !((uintptr_t)from & 7);
 
-	for (uint32_t g = gpu_tid() / 32; g < hidden / EP_GROUP; g += gpu_ntid() / 32) {
-		float inverse =
-		    ep_cast_group(from + g * EP_GROUP * 2, aligned, form != SHUNT_EP_FORM_FP8, to + g * EP_GROUP);
+	uint32_t groups = hidden / EP_GROUP;
 
-		if (gpu_lane())
-			continue;
-		if (form == SHUNT_EP_FORM_FP8_UE8M0)
-			to[hidden + g] = (char)(gpu_bits(inverse) >> 23);
-		else
-			((float *)(to + hidden))[g] = inverse;
+	for (uint32_t first = warp; first < groups; first += EP_CAST_DEPTH * nwarps) {
+		float x[EP_CAST_DEPTH][4];
+
+		GPU_UNROLL for (uint32_t k = 0; k < EP_CAST_DEPTH; k++)
+			if (first + k * nwarps < groups)
+				ep_load_group(from + (first + k * nwarps) * EP_GROUP * 2, aligned, x[k]);
+		GPU_UNROLL for (uint32_t k = 0; k < EP_CAST_DEPTH; k++) {
+			uint32_t g = first + k * nwarps;
+
+			if (g < groups)
+				ep_store_scale(hidden, form, g,
+				    ep_cast_group(x[k], form != SHUNT_EP_FORM_FP8, to + g * EP_GROUP), to);
+		}
 	}
 }
 #endif

@@ -11,6 +11,8 @@
 #include "kernels/ep_rings.h"
 #include "kernels/kernel_list.h"
 
+#define EP_SUM_DEPTH 4 /* slots of a rank's row whose loads a warp has under way together */
+
 /* The first token of channel c, of `tokens`. */
 GPU_FN uint32_t ep_first_token(uint32_t tokens, uint32_t c, const struct ep_warp &w)
 {
@@ -38,16 +40,16 @@ GPU_FN void ep_send_row(const struct shunt_kargs_ep &a, const struct ep_warp &w,
 	char *to = ep_ring_at(a, w, rank, a.k.rank, w.step[rank]);
 	uint64_t flag = ep_flag(w, (uint32_t)a.src_idx[row] + 1);
 
-	for (uint32_t i = 0; i < w.slots; i += EP_ROW_DEPTH) {
+	for (uint32_t i = w.plain; i < w.plain_end; i += EP_ROW_DEPTH) {
 		struct gpu_v16 v[EP_ROW_DEPTH];
 
+		ep_load_slots<EP_ROW_DEPTH>(a, w, a.k.send, row, i, v);
 		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-			if (i + k < w.slots)
-				v[k] = ep_load_pack(a, w, row, i + k);
-		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-			if (i + k < w.slots)
-				gpu_ll128_st(to + (i + k) * EP_SLOT_WIRE, v[k], flag, ep_slot_lines(w.lines, i + k));
+			if (i + k < w.plain_end)
+				gpu_ll128_st(to + (i + k) * EP_SLOT_WIRE, v[k], flag);
 	}
+	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i))
+		gpu_ll128_st(to + i * EP_SLOT_WIRE, ep_load_pack(a, w, row, i), flag, ep_slot_lines(w.lines, i));
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
 		w.step[rank]++;
@@ -129,107 +131,120 @@ GPU_FN struct ep_token ep_token_of(const struct shunt_kargs_ep &a, const struct 
 	return t;
 }
 
-/* Adds a lane's bytes: elements, or the weights in front of them. */
-template <typename T> GPU_FN void ep_add(float *sum, struct gpu_v16 v, bool front)
+template <typename T> GPU_FN void ep_add(float *sum, struct gpu_v16 v)
 {
 	union pack<T> p;
 
 	p.v = v;
-	if (front) {
-		sum[0] += gpu_float((uint32_t)(v.lo >> 32));
-		sum[1] += gpu_float((uint32_t)(v.hi >> 32));
-		return;
-	}
 	GPU_UNROLL for (uint32_t e = 0; e < 16 / sizeof(T); e++)
 		sum[e] += to_acc(p.e[e]);
 }
 
-template <typename T>
-GPU_FN void ep_store_sum(
-    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token, uint32_t i, const float *sum)
+template <typename T> GPU_FN struct gpu_v16 ep_rounded(const float *sum)
 {
-	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
 	union pack<T> out;
 
-	if (!width)
-		return;
-	if (at < a.front) {
-		for (uint32_t g = at / 8; g < at / 8 + width / 8; g++)
-			if (g >= 2 && g - 2 < a.topk)
-				a.recv_topk_weights[(uint64_t)token * a.topk + g - 2] = g == at / 8 ? sum[0] : sum[1];
-		return;
-	}
 	GPU_UNROLL for (uint32_t e = 0; e < 16 / sizeof(T); e++)
 		from_acc(&out.e[e], sum[e]);
-	store_user<u8>((char *)a.k.recv + (uint64_t)token * a.row_bytes, at - a.front, width, a.row_bytes,
-	    a.k.flags & SHUNT_K_ALIGNED, out.v);
+	return out.v;
 }
 
+/* One slot of a token's sum, of any kind: with weights in front, or unaligned. False: a row does not come. By a warp.
+ */
 template <typename T>
-GPU_FN void ep_add_biases(
-    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token, uint32_t i, float *sum)
+GPU_NOINLINE bool ep_add_edge(
+    const struct shunt_kargs_ep &a, const struct ep_warp &w, const struct ep_token &t, uint32_t i)
 {
 	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
+	bool aligned = a.k.flags & SHUNT_K_ALIGNED, front = at < a.front;
+	float sum[16 / sizeof(T)] = {};
 
-	GPU_UNROLL for (uint32_t b = 0; b < 2; b++)
-		if (a.bias[b] && width && at >= a.front)
+	GPU_ROLL for (uint32_t b = 0; b < 2; b++)
+		if (a.bias[b] && width && !front)
 			ep_add<T>(sum,
-			    load_user<u8>((const char *)a.bias[b] + (uint64_t)token * a.row_bytes, at - a.front, width,
-			        a.row_bytes, a.k.flags & SHUNT_K_ALIGNED),
-			    false);
-}
+			    load_user<u8>((const char *)a.bias[b] + (uint64_t)t.token * a.row_bytes, at - a.front,
+			        width, a.row_bytes, aligned));
+	for (uint32_t bits = t.ranks; bits; bits &= bits - 1) {
+		uint32_t r = ep_first_bit(bits);
+		struct gpu_v16 v;
 
-/* Slots i ... i + D - 1 of a token's sum; the loads of K ranks are under way together. False: a row does not come. */
-template <typename T, int K, int D>
-GPU_FN bool ep_add_slots(const struct shunt_kargs_ep &a, const struct ep_warp &w, const struct ep_token &t, uint32_t i)
-{
-	enum { ELEMENTS = 16 / sizeof(T) };
-	float sum[D][ELEMENTS];
-
-	GPU_UNROLL for (uint32_t d = 0; d < D; d++) {
-		GPU_UNROLL for (uint32_t e = 0; e < ELEMENTS; e++)
-			sum[d][e] = 0;
-		if (i + d < w.slots)
-			ep_add_biases<T>(a, w, t.token, i + d, sum[d]);
-	}
-	for (uint32_t bits = t.ranks; bits;) {
-		struct ep_slot slot[K * D];
-		struct gpu_v16 v[K * D];
-		uint32_t there = 0; /* of the K, as bits */
-
-		GPU_UNROLL for (uint32_t k = 0; k < K; k++) {
-			uint32_t r = bits ? ep_first_bit(bits) : a.k.rank;
-			bool waits = bits && r != a.k.rank;
-			const char *from = waits ? ep_ring_at(a, w, a.k.rank, r, w.step[r]) : 0;
-
-			there |= bits ? 1u << k : 0;
-			GPU_UNROLL for (uint32_t d = 0; d < D; d++) {
-				slot[k * D + d] = { from + (i + d) * EP_SLOT_WIRE,
-					waits && i + d < w.slots ? ep_slot_lines(w.lines, i + d) : 0, r };
-				if (bits && !waits && i + d < w.slots)
-					v[k * D + d] = ep_load_pack(a, w, t.own, i + d);
-			}
-			bits &= bits - 1;
-		}
-		if (!ep_wait_slots<K * D>(a.k, slot, t.flag, v))
+		if (r == a.k.rank)
+			v = ep_load_pack(a, w, t.own, i);
+		else if (!ep_wait_slot(
+		             a.k, ep_ring_at(a, w, a.k.rank, r, w.step[r]) + i * EP_SLOT_WIRE, lines, t.flag, r, &v))
 			return false;
-		GPU_UNROLL for (uint32_t k = 0; k < K; k++) GPU_UNROLL
-			for (uint32_t d = 0; d < D; d++)
-				if (there >> k & 1 && i + d < w.slots)
-					ep_add<T>(sum[d], v[k * D + d],
-					    ep_at(ep_slot_lines(w.lines, i + d), i + d) < a.front);
+		if (!front) {
+			ep_add<T>(sum, v);
+			continue;
+		}
+		sum[0] += gpu_float((uint32_t)(v.lo >> 32));
+		sum[1] += gpu_float((uint32_t)(v.hi >> 32));
 	}
-	GPU_UNROLL for (uint32_t d = 0; d < D; d++)
-		if (i + d < w.slots)
-			ep_store_sum<T>(a, w, t.token, i + d, sum[d]);
+	if (width && !front)
+		store_user<u8>((char *)a.k.recv + (uint64_t)t.token * a.row_bytes, at - a.front, width, a.row_bytes,
+		    aligned, ep_rounded<T>(sum));
+	for (uint32_t g = at / 8; front && g < at / 8 + width / 8; g++)
+		if (g >= 2 && g - 2 < a.topk)
+			a.recv_topk_weights[(uint64_t)t.token * a.topk + g - 2] = g == at / 8 ? sum[0] : sum[1];
 	return true;
 }
 
-template <typename T, int K, int D>
+/* Adds slots i ... i + D - 1 of a rank's row, which were loaded. */
+template <typename T, int D>
+GPU_FN void ep_add_row(const struct ep_warp &w, uint32_t i, const struct gpu_v16 v[D], float sum[D][16 / sizeof(T)])
+{
+	GPU_UNROLL for (uint32_t d = 0; d < D; d++)
+		if (i + d < w.plain_end)
+			ep_add<T>(sum[d], v[d]);
+}
+
+/*
+ * Plain slots i ... i + D - 1 of a token's sum. False: a row does not come. By a warp.
+ */
+template <typename T, int D>
+GPU_FN bool ep_add_slots(const struct shunt_kargs_ep &a, const struct ep_warp &w, const struct ep_token &t, uint32_t i)
+{
+	float sum[D][16 / sizeof(T)] = {};
+	struct gpu_v16 own[D];
+
+	GPU_ROLL for (uint32_t b = 0; b < 2; b++)
+		if (a.bias[b]) {
+			ep_load_slots<D>(a, w, a.bias[b], t.token, i, own);
+			ep_add_row<T, D>(w, i, own, sum);
+		}
+	if (t.ranks >> a.k.rank & 1)
+		ep_load_slots<D>(a, w, a.k.send, t.own, i, own);
+	for (uint32_t bits = t.ranks; bits; bits &= bits - 1) {
+		uint32_t r = ep_first_bit(bits);
+		const char *from;
+		struct ep_slot slot[D];
+		struct gpu_v16 v[D];
+
+		if (r == a.k.rank) {
+			ep_add_row<T, D>(w, i, own, sum);
+			continue;
+		}
+		from = ep_ring_at(a, w, a.k.rank, r, w.step[r]) + i * EP_SLOT_WIRE;
+		GPU_UNROLL for (uint32_t d = 0; d < D; d++)
+			slot[d] = { from + d * EP_SLOT_WIRE, i + d < w.plain_end ? 4u : 0u, r };
+		if (!ep_wait_slots<D>(a.k, slot, t.flag, v))
+			return false;
+		ep_add_row<T, D>(w, i, v, sum);
+	}
+	GPU_UNROLL for (uint32_t d = 0; d < D; d++)
+		if (i + d < w.plain_end)
+			ll128_store_slot((char *)ep_plain_at(a, a.k.recv, t.token, i + d), ep_rounded<T>(sum[d]));
+	return true;
+}
+
+template <typename T>
 GPU_FN bool ep_add_token(const struct shunt_kargs_ep &a, const struct ep_warp &w, const struct ep_token &t)
 {
-	for (uint32_t i = 0; i < w.slots; i += D)
-		if (!ep_add_slots<T, K, D>(a, w, t, i))
+	for (uint32_t i = w.plain; i < w.plain_end; i += EP_SUM_DEPTH)
+		if (!ep_add_slots<T, EP_SUM_DEPTH>(a, w, t, i))
+			return false;
+	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i))
+		if (!ep_add_edge<T>(a, w, t, i))
 			return false;
 	return true;
 }
@@ -243,7 +258,7 @@ template <typename T> GPU_FN void ep_receive(const struct shunt_kargs_ep &a, con
 	for (uint32_t i = ep_first_token(a.tokens, w.channel, w); i < end; i++) {
 		struct ep_token t = ep_token_of(a, w, i);
 
-		if (!(gpu_popc(t.ranks) > 2 ? ep_add_token<T, 4, 2>(a, w, t) : ep_add_token<T, 2, 4>(a, w, t)))
+		if (!ep_add_token<T>(a, w, t))
 			return;
 		gpu_warp_sync();
 		if (t.ranks >> gpu_lane() & 1 && gpu_lane() != a.k.rank)

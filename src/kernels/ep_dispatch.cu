@@ -36,7 +36,7 @@ GPU_FN void ep_store_word(const struct shunt_kargs_ep &a, uint64_t row, uint32_t
 }
 
 /* This lane's bytes of slot i. A row for which there is no room is left out. */
-GPU_FN void ep_store_pack(
+GPU_NOINLINE void ep_store_pack(
     const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t row, uint32_t i, struct gpu_v16 v)
 {
 	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
@@ -83,37 +83,50 @@ GPU_FN int32_t ep_send_row(const struct shunt_kargs_ep &a, uint32_t token)
 	return gpu_lane() < a.k.nranks ? a.send_row_in[(uint64_t)token * a.k.nranks + gpu_lane()] : -1;
 }
 
+/* Stores D slots of a token, from slot i on, to the rings of its peers. v: of the warp. */
+template <int D>
+GPU_FN void ep_send_slots(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token, uint32_t peers,
+    const uint32_t *rows, uint32_t i, struct gpu_v16 v[D])
+{
+	for (uint32_t bits = peers; bits; bits &= bits - 1) {
+		uint32_t p = ep_first_bit(bits), step = w.step[p];
+		char *to = ep_ring_at(a, w, p, a.k.rank, step) + i * EP_SLOT_WIRE;
+
+		if (i == 0 && gpu_lane() == 0)
+			v[0].lo = rows[p] | (uint64_t)token << 32;
+		GPU_UNROLL for (uint32_t k = 0; k < D; k++)
+			if (D == 1 || i + k < w.plain_end)
+				gpu_ll128_st(to + k * EP_SLOT_WIRE, v[k], ep_flag(w, step + 1),
+				    D == 1 ? ep_slot_lines(w.lines, i) : 4);
+	}
+}
+
 GPU_FN void ep_send_token(
     const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t token, uint32_t ranks, const uint32_t *rows)
 {
-	uint32_t peers = ranks & ~(1u << a.k.rank);
+	uint32_t peers = ranks & ~(1u << a.k.rank), row = 0;
+	bool here = ranks >> a.k.rank & 1;
 
-	for (uint32_t i = 0; i < w.slots; i += EP_ROW_DEPTH) {
+	if (here)
+		row = ep_section(a, a.k.rank, a.k.rank) + rows[a.k.rank];
+	for (uint32_t i = w.plain; i < w.plain_end; i += EP_ROW_DEPTH) {
+		char *to = (char *)ep_plain_at(a, a.k.recv, row, i);
 		struct gpu_v16 v[EP_ROW_DEPTH];
 
+		ep_load_slots<EP_ROW_DEPTH>(a, w, a.k.send, token, i, v);
 		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-			if (i + k < w.slots)
-				v[k] = ep_load_pack(a, w, token, i + k);
-		if (ranks >> a.k.rank & 1) {
-			uint32_t row = ep_section(a, a.k.rank, a.k.rank) + rows[a.k.rank];
+			if (here && row < a.room && i + k < w.plain_end)
+				ll128_store_slot(to + k * EP_SLOT_DATA, v[k]);
+		ep_send_slots<EP_ROW_DEPTH>(a, w, token, peers, rows, i, v);
+	}
+	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i)) {
+		struct gpu_v16 v = ep_load_pack(a, w, token, i);
 
-			if (i == 0 && gpu_lane() == 0)
-				v[0].lo = row | (uint64_t)token << 32;
-			GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-				if (i + k < w.slots)
-					ep_store_pack(a, w, row, i + k, v[k]);
-		}
-		for (uint32_t bits = peers; bits; bits &= bits - 1) {
-			uint32_t p = ep_first_bit(bits);
-			char *to = ep_ring_at(a, w, p, a.k.rank, w.step[p]);
-
-			if (i == 0 && gpu_lane() == 0)
-				v[0].lo = rows[p] | (uint64_t)token << 32;
-			GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-				if (i + k < w.slots)
-					gpu_ll128_st(to + (i + k) * EP_SLOT_WIRE, v[k], ep_flag(w, w.step[p] + 1),
-					    ep_slot_lines(w.lines, i + k));
-		}
+		if (i == 0 && gpu_lane() == 0)
+			v.lo = row | (uint64_t)token << 32;
+		if (here)
+			ep_store_pack(a, w, row, i, v);
+		ep_send_slots<1>(a, w, token, peers, rows, i, &v);
 	}
 	gpu_warp_sync();
 	if (peers >> gpu_lane() & 1)
@@ -167,20 +180,28 @@ GPU_FN bool ep_take_row(const struct shunt_kargs_ep &a, const struct ep_warp &w,
 	uint64_t flag = ep_flag(w, w.step[source] + 1);
 	uint32_t row = 0;
 
-	for (uint32_t i = 0; i < w.slots; i += EP_ROW_DEPTH) {
+	/* The first slot says which row it is. */
+	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i)) {
+		struct gpu_v16 v;
+
+		if (!ep_wait_slot(a.k, from + i * EP_SLOT_WIRE, ep_slot_lines(w.lines, i), flag, source, &v))
+			return false;
+		if (i == 0)
+			row = ep_section(a, a.k.rank, source) + ep_first_lane((uint32_t)v.lo);
+		ep_store_pack(a, w, row, i, v);
+	}
+	for (uint32_t i = w.plain; i < w.plain_end; i += EP_ROW_DEPTH) {
+		char *to = (char *)ep_plain_at(a, a.k.recv, row, i);
 		struct ep_slot slot[EP_ROW_DEPTH];
 		struct gpu_v16 v[EP_ROW_DEPTH];
 
 		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-			slot[k] = { from + (i + k) * EP_SLOT_WIRE, i + k < w.slots ? ep_slot_lines(w.lines, i + k) : 0,
-				source };
+			slot[k] = { from + (i + k) * EP_SLOT_WIRE, i + k < w.plain_end ? 4u : 0u, source };
 		if (!ep_wait_slots<EP_ROW_DEPTH>(a.k, slot, flag, v))
 			return false;
-		if (i == 0)
-			row = ep_section(a, a.k.rank, source) + ep_first_lane((uint32_t)v[0].lo);
 		GPU_UNROLL for (uint32_t k = 0; k < EP_ROW_DEPTH; k++)
-			if (slot[k].lines)
-				ep_store_pack(a, w, row, i + k, v[k]);
+			if (slot[k].lines && row < a.room)
+				ll128_store_slot(to + k * EP_SLOT_DATA, v[k]);
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)

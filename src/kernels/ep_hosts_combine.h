@@ -64,7 +64,7 @@ GPU_FN void ep_stage_rows(const struct shunt_kargs_ep_ll &a, const struct ep_com
 			struct gpu_v16 v = { 0, 0 };
 
 			if (width)
-				v = load_user<u16>(row, at, width, a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
+				v = ep_load<u16>(row, at, width, a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
 			ep_store_plain(to + u / EP_PARTS * ep_plain_bytes(c.row_lines), at, width, v);
 		}
 	}
@@ -121,13 +121,11 @@ GPU_FN void ep_send_far(const struct shunt_kargs_ep_ll &a, const struct ep_combi
  */
 GPU_FN void ep_find_far_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine<true> &c, uint32_t token)
 {
-	int64_t own = ep_own_expert(a, token);
-
 	for (uint32_t place = c.warp; place < a.topk; place += c.nwarps) {
-		uint32_t first, row = 0, ordinal;
-		int64_t id = ep_expert_at(a, token, place, own, &first);
+		int64_t id = a.topk_idx[(uint64_t)token * a.topk + place];
+		uint32_t row = 0, ordinal;
 
-		ordinal = id < 0 ? 0 : c.hosts->ordinal_of[(uint32_t)id / c.local];
+		ordinal = (uint64_t)id < a.experts ? c.hosts->ordinal_of[(uint32_t)id / c.local] : 0;
 		if (ordinal >= a.k.nranks && ep_came(c.call, ordinal))
 			row = 1 + ep_rows_before(a, a.topk_idx, a.tokens, id, token);
 		if (gpu_lane() == 0)

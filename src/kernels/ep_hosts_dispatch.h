@@ -71,9 +71,10 @@ GPU_FN void ep_stage_rows(
 		return;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		ep_cast_row(x + (uint64_t)d.list[first + i] * a.hidden * 2, a.hidden, a.form, (char *)d.shared);
+		ep_cast_row(
+		    x + (uint64_t)d.list[first + i] * a.hidden * 2, a.hidden, a.form, d.shared, d.warp, d.nwarps);
 		gpu_sync();
-		ep_stage_row(a, d, (const char *)d.shared, true, to + i * bytes, d.warp, d.nwarps);
+		ep_stage_row(a, d, d.shared, true, to + i * bytes, d.warp, d.nwarps);
 		gpu_sync();
 	}
 }
@@ -128,15 +129,17 @@ GPU_FN void ep_send_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispa
 GPU_FN bool ep_take_head(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t ordinal)
 {
 	for (uint32_t i = d.warp; i < ep_slots(d.head_lines); i += d.nwarps) {
-		struct gpu_v16 v;
+		uint32_t place = ep_head_place(a, d, i);
+		union ep_ids ids;
 
 		if (!ep_wait_slot(a.k, ep_place(a, d, a.k.rank, ordinal) + i * EP_SLOT_WIRE,
-		        ep_slot_lines(d.head_lines, i), d.call.number, ordinal, &v) ||
-		    !gpu_warp_all(i != 0 || gpu_lane() != 0 || ep_head_fits(a, v.lo, ordinal))) {
+		        ep_slot_lines(d.head_lines, i), d.call.number, ordinal, &ids.v) ||
+		    !gpu_warp_all(i != 0 || gpu_lane() != 0 || ep_head_fits(a, ids.v.lo, ordinal))) {
 			gpu_test_and_set32(d.missing);
 			break;
 		}
-		ep_mark(a, d, d.hosts->rank_of[ordinal], i, v, 0, true);
+		if (place != UINT32_MAX)
+			ep_keep_head(a, d.hosts->rank_of[ordinal], place, ids);
 	}
 	gpu_sync();
 	return !*d.missing;
@@ -180,51 +183,43 @@ GPU_FN void ep_take_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dis
 	ep_await_came(a.k, *d.hosts, d.call, 0);
 }
 
-/* From `routing`: the tokens that name the expert, and those that name any expert of this rank. By the whole block. */
-GPU_FN void ep_find_tokens(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t expert)
+/* Notes the names of all tokens from `routing`, and the tokens that name any expert of this rank. By the block. */
+GPU_FN void ep_read_routing(
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, const struct ep_pass &p)
 {
 	uint32_t words = d.per_rank / 32;
 
 	for (uint32_t u = d.warp; u < d.hosts->nranks * words; u += d.nwarps) {
-		uint32_t rank = u / words, token = u % words * 32 + gpu_lane(), bits, ours;
+		uint32_t rank = u / words, token = u % words * 32 + gpu_lane(), ours;
 		const int16_t *ids = a.routing + ((uint64_t)rank * a.max_tokens + token) * a.topk;
-		bool came = ep_came(d.call, d.hosts->ordinal_of[rank]), names = false, any = false;
+		bool came = ep_came(d.call, d.hosts->ordinal_of[rank]), any = false;
 
 		for (uint32_t i = 0; i < a.topk && came && token < a.max_tokens; i++) {
-			names = names || ids[i] == (int16_t)expert;
 			any = any || (ids[i] >= 0 && (uint32_t)ids[i] / d.local == d.hosts->rank);
+			ep_name(a, d, p, rank, token, ids[i]);
 		}
-		bits = gpu_ballot(names);
 		ours = gpu_ballot(any);
-		if (gpu_lane() == 0) {
-			d.bits[u] = bits;
+		if (gpu_lane() == 0)
 			d.ours[u] = ours;
-		}
 	}
-	gpu_sync();
 }
 
-/* A row of the expert from another host's message, all of which has come. place: of the row in it. By a warp. */
-GPU_FN void ep_take_far_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t local,
-    uint32_t ordinal, uint32_t token, uint32_t row, uint32_t place)
+/* Slots of a row from another host's message, all of which has come. By a warp. */
+GPU_FN void ep_load_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t source,
+    uint32_t ordinal, uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
 {
+	const uint32_t *ours = d.ours + source * (d.per_rank / 32);
+	uint32_t place = gpu_popc(ours[token / 32] & ((1u << token % 32) - 1));
 	const char *from = ep_far_memory(a, ep_far_dispatch(a, *d.hosts, d.call.number, ordinal - a.k.nranks)) +
-	    ep_plain_bytes(d.head_lines) + (uint64_t)place * ep_plain_bytes(d.row_lines);
-	uint32_t slots = ep_slots(d.row_lines);
+	    ep_plain_bytes(d.head_lines);
 
-	if (gpu_lane() == 0)
-		a.src_idx[(uint64_t)local * d.hosts->nranks * a.max_tokens + row] = (int32_t)token;
-	for (uint32_t i = 0; i < slots; i += EP_DEPTH) {
-		struct gpu_v16 v[EP_DEPTH];
+	for (uint32_t w = 0; w < token / 32; w++)
+		place += gpu_popc(ours[w]);
+	from += (uint64_t)place * ep_plain_bytes(d.row_lines);
+	GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
+		uint32_t lines = first + k < ep_slots(d.row_lines) ? ep_slot_lines(d.row_lines, first + k) : 0;
 
-		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
-			uint32_t lines = i + k < slots ? ep_slot_lines(d.row_lines, i + k) : 0;
-
-			v[k] = ep_load_plain(from, ep_at(lines, i + k), ep_width(lines));
-		}
-		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
-			if (i + k < slots)
-				ep_store_slot(a, d, local, row, ep_slot_lines(d.row_lines, i + k), i + k, v[k]);
+		v[k] = ep_load_plain(from, ep_at(lines, first + k), ep_width(lines));
 	}
 }
 #endif

@@ -20,6 +20,8 @@
 
 /* Parts of a row, each for a warp. */
 #define EP_PARTS 4u
+#define EP_SENDS 8u    /* slots whose loads a warp has under way together */
+#define EP_SUMMANDS 8u /* the same, where rows are added */
 
 #define EP_MOST_WARPS (SHUNT_MAX_THREADS / 32)
 
@@ -29,6 +31,13 @@ struct ep_places {
 	uint64_t row[SHUNT_EP_MAX_PLACES];
 };
 
+/* The rows that are added for a token, of a warp: where they are in this rank's memory, 0: there is none. */
+struct ep_summands {
+	const char *at[SHUNT_EP_MAX_PLACES];
+	uint32_t rank[SHUNT_EP_MAX_PLACES];
+	float weight[SHUNT_EP_MAX_PLACES];
+};
+
 template <bool HOSTS> struct ep_combine {
 	struct ep_call call;
 	uint32_t warp, nwarps; /* of the block */
@@ -36,7 +45,8 @@ template <bool HOSTS> struct ep_combine {
 	uint32_t row_lines;    /* on the wire */
 	struct ep_seen *seen;  /* of the block, at the beginning of a phase */
 	uint32_t *absent;      /* of the block: ranks whose rows are left out, as bits; then a word for each rank */
-	uint64_t began;        /* when the receive phase began, if the times of waits are asked for */
+	struct ep_summands *summands; /* of the warp */
+	uint64_t began;               /* when the receive phase began, if the times of waits are asked for */
 	/* Over hosts. */
 	const struct shunt_ep_hosts *hosts;
 	struct ep_stages *stages;
@@ -83,50 +93,81 @@ GPU_FN uint32_t ep_first_place(const struct shunt_kargs_ep_ll &a, const int16_t 
 	return places ? gpu_popc((places & -places) - 1) : a.topk;
 }
 
-template <bool HOSTS>
-GPU_FN void ep_send_part(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, const char *row, char *to, uint32_t part)
+/* Slots of a row that are the caller's aligned bytes from end to end. */
+GPU_FN uint32_t ep_whole_slots(const struct shunt_kargs_ep_ll &a)
 {
-	for (uint32_t i = part; i < ep_slots(c.row_lines); i += EP_PARTS) {
+	return a.k.flags & SHUNT_K_ALIGNED && a.row_bytes % 16 == 0 ? a.row_bytes / EP_SLOT_DATA : 0;
+}
+
+/* Part `part` of `parts` of a row. By a warp. */
+template <bool HOSTS>
+GPU_FN void ep_send_part(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, const char *row,
+    char *to, uint32_t part, uint32_t parts)
+{
+	uint32_t whole = ep_whole_slots(a), i = part;
+
+	for (; i < whole; i += EP_SENDS * parts) {
+		struct gpu_v16 v[EP_SENDS];
+		const char *p[EP_SENDS];
+
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
+			p[k] = row + (i + k * parts < whole ? i + k * parts : i) * EP_SLOT_DATA;
+		ll128_load_slots<EP_SENDS>(p, v);
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
+			if (i + k * parts < whole)
+				gpu_ll128_st(to + (i + k * parts) * EP_SLOT_WIRE, v[k], c.call.number);
+	}
+	for (i = part; i < ep_slots(c.row_lines); i += parts) {
 		uint32_t lines = ep_slot_lines(c.row_lines, i);
 		struct gpu_v16 v = { 0, 0 };
 
+		if (i < whole)
+			continue;
 		if (ep_width(lines))
-			v = load_user<u16>(
+			v = ep_load<u16>(
 			    row, ep_at(lines, i), ep_width(lines), a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
 		gpu_ll128_st(to + i * EP_SLOT_WIRE, v, c.call.number, lines);
 	}
 }
 
-/* The rows of a local expert that came from one rank, which is given by its ordinal. By the whole block. */
+/*
+ * The rows of a local expert that came from one rank, which is given by its ordinal. By `nwarps` warps, of which this
+ * is number `warp`. If they are more than rows, several take the parts of a row.
+ */
 template <bool HOSTS>
-GPU_FN void ep_send_range(
-    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t local, uint32_t ordinal)
+GPU_FN void ep_send_range(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t local,
+    uint32_t ordinal, uint32_t warp, uint32_t nwarps)
 {
 	uint32_t nranks = ep_nranks(a, c), rank = ep_rank_of(c, ordinal);
 	uint64_t rows = (uint64_t)nranks * a.max_tokens, range = (uint64_t)a.ranges[local * nranks + rank];
 	uint32_t begin = (uint32_t)(range >> 32), count = (uint32_t)range;
+	uint32_t parts = count && nwarps > count ? nwarps / count : 1;
 
-	for (uint32_t u = c.warp; u < count * EP_PARTS; u += c.nwarps) {
-		uint64_t row = local * rows + begin + u / EP_PARTS;
+	parts = parts < EP_PARTS ? parts : EP_PARTS;
+	for (uint32_t u = warp; u < count * parts; u += nwarps) {
+		uint64_t row = local * rows + begin + u / parts;
 		uint32_t token = (uint32_t)a.src_idx[row];
 		uint32_t place = ep_first_place(
 		    a, a.routing + ((uint64_t)rank * a.max_tokens + token) * a.topk, ep_rank(a, c) * c.local + local);
 
 		if (place < a.topk)
 			ep_send_part(a, c, (const char *)a.k.send + row * a.row_bytes,
-			    ep_slot_of(a, c, ordinal, token, place), u % EP_PARTS);
+			    ep_slot_of(a, c, ordinal, token, place), u % parts, parts);
 	}
 }
 
 template <bool HOSTS> GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
 {
-	/* Begins with the next rank, so that not all ranks store to one at once. */
-	for (uint32_t i = gpu_bid(); i < c.local * a.k.nranks; i += gpu_nbid()) {
-		uint32_t rank = (i / c.local + a.k.rank + 1) % a.k.nranks;
+	uint32_t ranges = c.local * a.k.nranks, warps = gpu_nbid() * c.nwarps,
+	         each = warps > ranges ? warps / ranges : 1;
+
+	/* Neighbours send to other ranks, the first warp to the next one, so that not all ranks store to one at once.
+	 */
+	for (uint32_t u = c.warp * gpu_nbid() + gpu_bid(); u < ranges * each; u += warps) {
+		uint32_t range = u / each, rank = (range + a.k.rank + 1) % a.k.nranks;
 
 		if (!(c.seen->masked >> rank & 1))
-			ep_send_range(a, c, i % c.local, rank);
+			ep_send_range(a, c, range / a.k.nranks, rank, u % each, each);
 	}
 }
 
@@ -254,8 +295,8 @@ GPU_FN void ep_send_sum(const struct shunt_kargs_ep_ll &a, const struct ep_combi
 
 			if (ep_width(lines))
 				ep_add<T>(sum,
-				    load_user<u16>((const char *)a.k.send + p->row[place] * a.row_bytes,
-				        ep_at(lines, i), ep_width(lines), a.row_bytes, a.k.flags & SHUNT_K_ALIGNED),
+				    ep_load<u16>((const char *)a.k.send + p->row[place] * a.row_bytes, ep_at(lines, i),
+				        ep_width(lines), a.row_bytes, a.k.flags & SHUNT_K_ALIGNED),
 				    p->weight[place]);
 		}
 		GPU_UNROLL for (int e = 0; e < 8; e++)
@@ -287,68 +328,70 @@ GPU_FN void ep_send_sums(const struct shunt_kargs_ep_ll &a, const struct ep_comb
 
 /* ---- receive */
 
-/*
- * The token's expert at a place, or -1; the place of its row, as a token's repeated expert has one row. own: the
- * token's expert at the place of this lane. By a warp.
- */
-GPU_FN int64_t ep_expert_at(
-    const struct shunt_kargs_ep_ll &a, uint32_t token, uint32_t place, int64_t own, uint32_t *first_p)
-{
-	int64_t id = a.topk_idx[(uint64_t)token * a.topk + place];
-	uint32_t places = gpu_ballot(gpu_lane() < a.topk && own == id);
-
-	*first_p = gpu_popc((places & -places) - 1);
-	return (uint64_t)id < a.experts ? id : -1;
-}
-
-GPU_FN int64_t ep_own_expert(const struct shunt_kargs_ep_ll &a, uint32_t token)
-{
-	return gpu_lane() < a.topk ? a.topk_idx[(uint64_t)token * a.topk + gpu_lane()] : -1;
-}
-
-/*
- * The i-th row that is added for a token: of its expert at place i, or with RANKS of rank i. False: there is none, or
- * it is added already, or comes from another host. By a warp.
- */
-template <bool RANKS, bool HOSTS>
-GPU_FN bool ep_find_summand(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token,
-    uint32_t i, int64_t own, uint32_t *rank_p, uint32_t *place_p)
-{
-	if (RANKS) {
-		uint32_t places = gpu_ballot((uint64_t)own < a.experts && (uint32_t)own / c.local == i);
-
-		*rank_p = i;
-		*place_p = gpu_popc((places & -places) - 1);
-		return places;
-	}
-	int64_t id = ep_expert_at(a, token, i, own, place_p);
-
-	*rank_p = id < 0 ? 0 : ep_ordinal_of(c, (uint32_t)id / c.local);
-	return id >= 0 && (!HOSTS || *rank_p < a.k.nranks);
-}
-
-template <bool RANKS> GPU_FN uint32_t ep_summands(const struct shunt_kargs_ep_ll &a)
+template <bool RANKS> GPU_FN uint32_t ep_nsummands(const struct shunt_kargs_ep_ll &a)
 {
 	return RANKS ? a.k.nranks : a.topk;
+}
+
+/*
+ * Finds the rows that are added for a token, but for those of ranks in `absent` and of other hosts: of its expert at
+ * place n, or with RANKS of rank n. A token's repeated expert has one row, that of its first place. By a warp.
+ */
+template <bool RANKS, bool HOSTS>
+GPU_FN void ep_find_summands(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token, uint32_t absent)
+{
+	const int64_t *ids = a.topk_idx + (uint64_t)token * a.topk;
+	uint32_t n = gpu_lane(), first = a.topk, rank = RANKS ? n : a.k.nranks;
+	int64_t own = !RANKS && n < a.topk ? ids[n] : -1;
+	const char *at = 0;
+
+	for (uint32_t place = a.topk; place-- > 0;) {
+		int64_t id = ids[place];
+
+		if ((uint64_t)id < a.experts && (RANKS ? (uint32_t)id / c.local == n : id == own))
+			first = place;
+	}
+	if (!RANKS && first < a.topk)
+		rank = ep_ordinal_of(c, (uint32_t)own / c.local);
+	if (first < a.topk && rank < a.k.nranks && !(absent >> rank & 1))
+		at = ep_slot_of(a, c, a.k.rank, token, first);
+	gpu_warp_sync(); /* the token before */
+	if (n < ep_nsummands<RANKS>(a)) {
+		c.summands->at[n] = at;
+		c.summands->rank[n] = rank;
+		c.summands->weight[n] = RANKS ? 1 : a.topk_weights[(uint64_t)token * a.topk + n];
+	}
+	gpu_warp_sync();
+}
+
+/* Slot i of a row that is added; none where there is no such row. */
+template <bool RANKS, bool HOSTS>
+GPU_FN struct ep_slot ep_slot_at(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t n, uint32_t i)
+{
+	const char *at = n < ep_nsummands<RANKS>(a) ? c.summands->at[n] : 0;
+
+	if (!at)
+		return { 0, 0, 0 };
+	return { at + i * EP_SLOT_WIRE, ep_slot_lines(c.row_lines, i), c.summands->rank[n] };
 }
 
 /* With masks all parts of a token must leave out the same rows: waits for them first. By the whole block. */
 template <bool RANKS, bool HOSTS>
 GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token)
 {
-	int64_t own = ep_own_expert(a, token);
-
-	for (uint32_t n = 0; n < ep_summands<RANKS>(a); n++) {
-		uint32_t first, rank;
+	ep_find_summands<RANKS>(a, c, token, c.seen->masked);
+	for (uint32_t n = 0; n < ep_nsummands<RANKS>(a); n++) {
+		uint32_t rank = c.summands->rank[n];
 		bool there = true;
 		struct gpu_v16 v;
 
-		if (!ep_find_summand<RANKS>(a, c, token, n, own, &rank, &first) || (!RANKS && first < n))
-			continue;
-		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there && !(c.seen->masked >> rank & 1);
-		    i += c.nwarps)
-			there = ep_wait_slot(a.k, ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE,
-			    ep_slot_lines(c.row_lines, i), c.call.number, rank, &v);
+		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there && c.summands->at[n]; i += c.nwarps) {
+			struct ep_slot slot = ep_slot_at<RANKS>(a, c, n, i);
+
+			there = ep_wait_slots<1>(a.k, &slot, c.call.number, &v);
+		}
 		if (!there && gpu_lane() == 0)
 			gpu_test_and_set32(&c.absent[1 + rank]);
 	}
@@ -361,20 +404,6 @@ GPU_FN void ep_agree_on_rows(const struct shunt_kargs_ep_ll &a, const struct ep_
 	gpu_sync();
 }
 
-/* The slot of a row that is added; none where there is no such row, or its rank's rows are left out. */
-template <bool RANKS, bool HOSTS>
-GPU_FN struct ep_slot ep_slot_at(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t token,
-    uint32_t n, int64_t own, uint32_t i)
-{
-	uint32_t first, rank;
-
-	if (n >= ep_summands<RANKS>(a))
-		return { 0, 0, 0 };
-	if (!ep_find_summand<RANKS>(a, c, token, n, own, &rank, &first) || *c.absent >> rank & 1)
-		return { 0, 0, 0 };
-	return { ep_slot_of(a, c, a.k.rank, token, first) + i * EP_SLOT_WIRE, ep_slot_lines(c.row_lines, i), rank };
-}
-
 /* One slot of a token's sum. False: a row does not come. By a warp. */
 template <typename T, bool RANKS, bool HOSTS>
 GPU_FN bool ep_sum_slot(
@@ -382,34 +411,33 @@ GPU_FN bool ep_sum_slot(
 {
 	uint32_t lines = ep_slot_lines(c.row_lines, i);
 	float sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-	int64_t own = ep_own_expert(a, token);
 	union pack<T> out;
 
-	for (uint32_t n = 0; n < ep_summands<RANKS>(a); n += EP_DEPTH) {
-		struct ep_slot slot[EP_DEPTH];
-		struct gpu_v16 v[EP_DEPTH];
-		bool far[EP_DEPTH] = {};
+	for (uint32_t n = 0; n < ep_nsummands<RANKS>(a); n += EP_SUMMANDS) {
+		struct ep_slot slot[EP_SUMMANDS];
+		struct gpu_v16 v[EP_SUMMANDS];
+		bool far[EP_SUMMANDS] = {};
 
-		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
-			slot[k] = ep_slot_at<RANKS>(a, c, token, n + k, own, i);
-		if constexpr (HOSTS) GPU_UNROLL
-			for (uint32_t k = 0; k < EP_DEPTH; k++)
-				far[k] = ep_far_slot(a, c, n + k, i, &v[k]);
-		if (!ep_wait_slots<EP_DEPTH>(a.k, slot, c.call.number, v))
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SUMMANDS; k++)
+			slot[k] = ep_slot_at<RANKS>(a, c, n + k, i);
+		if (!ep_wait_slots<EP_SUMMANDS>(a.k, slot, c.call.number, v))
 			return false;
-		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
+		if constexpr (HOSTS) GPU_UNROLL
+			for (uint32_t k = 0; k < EP_SUMMANDS; k++)
+				far[k] = ep_far_slot(a, c, n + k, i, &v[k]);
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SUMMANDS; k++) {
 			if (!slot[k].lines && !far[k])
 				continue;
 			if (c.began && !far[k] && gpu_lane() == 0)
 				gpu_st_relaxed(
 				    &ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][slot[k].rank], gpu_clock_ns() - c.began);
-			ep_add<T>(sum, v[k], RANKS ? 1 : a.topk_weights[(uint64_t)token * a.topk + n + k]);
+			ep_add<T>(sum, v[k], c.summands->weight[n + k]);
 		}
 	}
 	GPU_UNROLL for (int e = 0; e < 8; e++)
 		from_acc(&out.e[e], sum[e]);
 	if (ep_width(lines))
-		store_user<u16>((char *)a.k.recv + (uint64_t)token * a.row_bytes, ep_at(lines, i), ep_width(lines),
+		ep_store<u16>((char *)a.k.recv + (uint64_t)token * a.row_bytes, ep_at(lines, i), ep_width(lines),
 		    a.row_bytes, a.k.flags & SHUNT_K_ALIGNED, out.v);
 	return true;
 }
@@ -432,10 +460,15 @@ GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine<HOST
 			ep_agree_on_rows<RANKS>(a, c, t);
 		if constexpr (HOSTS)
 			ep_find_far_rows(a, c, t);
+		ep_find_summands<RANKS>(a, c, t, *c.absent);
 		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there; i += c.nwarps)
 			there = ep_sum_slot<T, RANKS, HOSTS>(a, c, t, i);
-		ep_look(a.k, c.seen);
+		if (HOSTS || a.k.flags & SHUNT_K_EP_MASKS)
+			ep_look(a.k, c.seen); /* the block goes on to the next token together */
+		else if (!there)
+			break;
 	}
+	gpu_sync();
 }
 
 /* By one thread, after all blocks: the time until the last row of each rank of this host had come. */
@@ -457,12 +490,12 @@ template <typename T, bool RANKS> GPU_FN void ep_ll_combine(const struct shunt_k
 {
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
-	struct ep_combine<false> c = { ep_call_begin(a, SHUNT_EP_COMBINE), gpu_tid() / 32, gpu_ntid() / 32,
-		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, 0, 0, 0, 0 };
-
+	GPU_SHARED(struct ep_summands, summands, EP_MOST_WARPS);
 	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
-		absent[gpu_tid()] = 0;
-	ep_look(a.k, seen);
+		absent[gpu_tid()] = 0; /* read behind the barriers of ep_call_begin() */
+	struct ep_combine<false> c = { ep_call_begin(a, SHUNT_EP_COMBINE, seen), gpu_tid() / 32, gpu_ntid() / 32,
+		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], 0, 0, 0, 0 };
+
 	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
 		if (RANKS)
 			ep_send_sums<T>(a, c, &places[c.warp]);
@@ -490,17 +523,17 @@ template <typename T> GPU_FN void ep_ll_combine_hosts(const struct shunt_kargs_e
 {
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
+	GPU_SHARED(struct ep_summands, summands, EP_MOST_WARPS);
 	GPU_SHARED(struct ep_stages, stages, 1);
 	GPU_SHARED(uint32_t, far_row, SHUNT_EP_MAX_PLACES);
 	const struct shunt_kargs_ep_ll &a = h.ll;
+	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
+		absent[gpu_tid()] = 0; /* read behind the barriers of ep_call_begin() */
 	struct ep_combine<true> c = {
-		ep_call_begin(a, SHUNT_EP_COMBINE), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
-		    ep_lines(a.row_bytes), seen, absent, 0, &h.hosts, stages, far_row
+		ep_call_begin(a, SHUNT_EP_COMBINE, seen), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
+		    ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], 0, &h.hosts, stages, far_row
 	};
 
-	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
-		absent[gpu_tid()] = 0;
-	ep_look(a.k, seen);
 	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
 		ep_send(a, c);
 		ep_send_far(a, c);

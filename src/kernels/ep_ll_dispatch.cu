@@ -2,7 +2,7 @@
 /*
  * Low latency dispatch. Send: a head for each rank, which says where each token goes, and each token's row once to each
  * rank that has one of its experts. Receive: from the heads of all sources follows which rows an expert gets, and in
- * which order: by source, then token. A row that two experts of a rank get is read twice.
+ * which order: by source, then token. A row is read once for all experts of a rank that get it.
  *
  * Nothing but lines goes between ranks of a host, so there is one hop and no fence. Between hosts a message goes from
  * each rank to each other: the head, then the rows of the tokens that name the receiver (kernels/ep_hosts.h).
@@ -13,9 +13,16 @@
 #include "kernels/ep_rows.h"
 #include "kernels/kernel_list.h"
 
-/* Tokens of all ranks, each rank's rounded up to a warp. */
-#define EP_MOST_NAMES 8192u
-static_assert(SHUNT_EP_MAX_LL_TOKENS * SHUNT_KARGS_MAX_RANKS <= EP_MOST_NAMES, "the table of a block has them all");
+/*
+ * Who names whom, in a block's shared memory: for each 32 tokens of a source and each expert a word with a bit for each
+ * token, and the expert's rows from tokens before them. A pass goes over as many experts of this rank as fit.
+ */
+#define EP_NAMES 4096u
+#define EP_SHARED (EP_NAMES * 6)
+static_assert(SHUNT_EP_MAX_LL_TOKENS / 32 * SHUNT_NET_MAX_RANKS <= EP_NAMES, "at least one expert fits");
+static_assert(SHUNT_EP_MAX_LL_TOKENS * SHUNT_NET_MAX_RANKS - 32 <= UINT16_MAX, "the rows before a word");
+static_assert(SHUNT_EP_MAX_LL_HIDDEN + SHUNT_EP_MAX_LL_HIDDEN / 32 + 4 * SHUNT_EP_LINE_DATA <= EP_SHARED,
+    "a row that is cast fits");
 
 template <bool HOSTS> struct ep_dispatch {
 	struct ep_call call;
@@ -24,8 +31,7 @@ template <bool HOSTS> struct ep_dispatch {
 	uint32_t head_lines, row_lines; /* on the wire */
 	uint32_t per_rank;              /* max_tokens, rounded up to a warp */
 	/* Shared by the block. */
-	uint32_t *shared;     /* the row to be sent; or, per token, 1: it names the expert */
-	uint32_t *bits;       /* the same as a bit for each token */
+	char *shared;         /* EP_SHARED bytes: rows to be sent, or `names` and `before` */
 	struct ep_seen *seen; /* at the beginning of a phase */
 	uint32_t *missing;    /* sources that have not come: bits, in one word */
 	/* Over hosts. */
@@ -64,22 +70,22 @@ GPU_FN bool ep_is_expert(const struct shunt_kargs_ep_ll &a, int64_t id) { return
 
 /* ---- send */
 
-/* Place i of a head's list of experts, of which there are topk for each of max_tokens. */
-GPU_FN int16_t ep_head_expert(const struct shunt_kargs_ep_ll &a, uint32_t i)
+/* Reports place i of the tokens' experts, if it has none and is not -1. */
+GPU_FN void ep_check_expert(const struct shunt_kargs_ep_ll &a, uint32_t i)
 {
 	int64_t id = i < a.tokens * a.topk ? a.topk_idx[i] : -1;
 
-	if (id != -1 && !ep_is_expert(a, id)) {
+	if (id != -1 && !ep_is_expert(a, id))
 		ep_fault(a.k, SHUNT_FAULT_EXPERT, a.k.rank, i / a.topk, i % a.topk, a.experts, (uint64_t)id);
-		id = -1;
-	}
-	return (int16_t)id;
 }
 
 /* Bytes of slot i of a head: this lane's. A head's bytes lie in its lines one after the other. */
 GPU_FN struct gpu_v16 ep_head_pack(const struct shunt_kargs_ep_ll &a, uint32_t i)
 {
 	uint32_t at = (i * 4 + gpu_lane() / 8) * SHUNT_EP_LINE_DATA + gpu_lane() % 8 * 16;
+	uint32_t n = a.tokens * a.topk;
+	int64_t id[8];
+	bool good = true;
 	union {
 		struct gpu_v16 v;
 		int16_t id[8];
@@ -88,8 +94,15 @@ GPU_FN struct gpu_v16 ep_head_pack(const struct shunt_kargs_ep_ll &a, uint32_t i
 	if (at < SHUNT_EP_HEAD_BYTES)
 		return { SHUNT_EP_VALUES(a.max_tokens, a.hidden, a.experts, a.topk, a.form), a.tokens };
 	at = (at - SHUNT_EP_HEAD_BYTES) / 2;
-	GPU_ROLL for (uint32_t j = 0; j < 8; j++)
-		p.id[j] = j < 4 || !GPU_LL128_FLAG_LANE ? ep_head_expert(a, at + j) : (int16_t)-1;
+	GPU_UNROLL for (uint32_t j = 0; j < 8; j++)
+		id[j] = (j < 4 || !GPU_LL128_FLAG_LANE) && at + j < n ? a.topk_idx[at + j] : -1;
+	GPU_UNROLL for (uint32_t j = 0; j < 8; j++) {
+		good = good && (id[j] == -1 || ep_is_expert(a, id[j]));
+		p.id[j] = ep_is_expert(a, id[j]) ? (int16_t)id[j] : (int16_t)-1;
+	}
+	GPU_ROLL for (uint32_t j = 0; j < 8 && !good; j++)
+		if (j < 4 || !GPU_LL128_FLAG_LANE)
+			ep_check_expert(a, at + j);
 	return p.v;
 }
 
@@ -97,8 +110,8 @@ template <bool HOSTS> GPU_FN void ep_send_heads(const struct shunt_kargs_ep_ll &
 {
 	uint32_t slots = ep_slots(d.head_lines);
 
-	/* The packs are made once for all ranks. */
-	for (uint32_t i = gpu_bid() * d.nwarps + d.warp; i < slots; i += gpu_nbid() * d.nwarps) {
+	/* The packs are made once for all ranks, each by another block; the last ones have the fewest tokens. */
+	for (uint32_t i = gpu_nbid() - 1 - gpu_bid() + d.warp * gpu_nbid(); i < slots; i += gpu_nbid() * d.nwarps) {
 		struct gpu_v16 v = ep_head_pack(a, i);
 
 		for (uint32_t n = 0, r = a.k.rank; n < a.k.nranks; n++) {
@@ -134,7 +147,7 @@ GPU_FN struct gpu_v16 ep_row_pack(
 	struct gpu_v16 v = { 0, 0 };
 
 	if (!cast && width)
-		return load_user<u16>(row, at, width, a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
+		return ep_load<u16>(row, at, width, a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
 	if (width)
 		v.lo = *(const uint64_t *)(row + at);
 	if (width > 8)
@@ -143,13 +156,12 @@ GPU_FN struct gpu_v16 ep_row_pack(
 }
 
 template <bool HOSTS>
-GPU_FN void ep_send_row(
-    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t token, const char *row, bool cast)
+GPU_FN void ep_send_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t token,
+    uint32_t ranks, const char *row, bool cast, uint32_t warp, uint32_t nwarps)
 {
-	uint32_t ranks = ep_ranks_of(a, d, token);
 	uint64_t at = (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
 
-	for (uint32_t i = d.warp; i < ep_slots(d.row_lines) && ranks; i += d.nwarps) {
+	for (uint32_t i = warp; i < ep_slots(d.row_lines) && ranks; i += nwarps) {
 		uint32_t lines = ep_slot_lines(d.row_lines, i);
 		struct gpu_v16 v = ep_row_pack(a, row, ep_at(lines, i), ep_width(lines), cast);
 
@@ -162,19 +174,40 @@ GPU_FN void ep_send_row(
 	}
 }
 
+/*
+ * The tokens that a block sends at a time, each by some of its warps: as many as it has to send, so that their loads
+ * are under way together, and as fit into shared memory.
+ */
+template <bool HOSTS>
+GPU_FN uint32_t ep_tokens_at_a_time(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
+{
+	uint32_t n = 1;
+
+	while (n * gpu_nbid() < a.tokens && d.nwarps % (2 * n) == 0 &&
+	    2 * n * ep_slots(d.row_lines) * EP_SLOT_DATA <= EP_SHARED)
+		n *= 2;
+	return n;
+}
+
 template <bool HOSTS> GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
 {
-	for (uint32_t t = gpu_bid(); t < a.tokens; t += gpu_nbid()) {
+	uint32_t n = ep_tokens_at_a_time(a, d), nwarps = d.nwarps / n, warp = d.warp % nwarps;
+	char *cast = d.shared + d.warp / nwarps * ep_slots(d.row_lines) * EP_SLOT_DATA;
+
+	for (uint32_t first = gpu_bid() * n; first < a.tokens; first += gpu_nbid() * n) {
+		uint32_t t = first + d.warp / nwarps, ranks = t < a.tokens ? ep_ranks_of(a, d, t) : 0;
 		const char *x = (const char *)a.k.send + (uint64_t)t * a.hidden * 2;
 
 		if (a.form == SHUNT_EP_FORM_AS_IS) {
-			ep_send_row(a, d, t, x, false);
+			ep_send_row(a, d, t, ranks, x, false, warp, nwarps);
 			continue;
 		}
-		ep_cast_row(x, a.hidden, a.form, (char *)d.shared);
+		if (ranks)
+			ep_cast_row(x, a.hidden, a.form, cast, warp, nwarps);
 		gpu_sync();
-		ep_send_row(a, d, t, (const char *)d.shared, true);
-		gpu_sync();
+		ep_send_row(a, d, t, ranks, cast, true, warp, nwarps);
+		if (first + gpu_nbid() * n < a.tokens)
+			gpu_sync();
 	}
 }
 
@@ -225,73 +258,134 @@ GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct 
 	}
 }
 
-/* Marks the places of a pack of a head that name the expert; and writes them to `routing`. */
-template <bool HOSTS>
-GPU_FN void ep_mark(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t source,
-    uint32_t slot, struct gpu_v16 v, uint32_t expert, bool writes)
-{
-	uint32_t at = (slot * 4 + gpu_lane() / 8) * SHUNT_EP_LINE_DATA + gpu_lane() % 8 * 16;
-	uint32_t n = GPU_LL128_FLAG_LANE ? 4 : 8, i, token, place;
-	union {
-		struct gpu_v16 v;
-		int16_t id[8];
-	} p;
+/* The experts of one pass, and the rows that they get. */
+struct ep_pass {
+	uint32_t first, n; /* experts of this rank */
+	uint32_t *names;   /* [32 tokens of a source][expert] */
+	uint16_t *before;  /* the same */
+};
 
-	if (at < SHUNT_EP_HEAD_BYTES || gpu_lane() / 8 >= ep_slot_lines(d.head_lines, slot))
-		return;
-	p.v = v;
-	i = (at - SHUNT_EP_HEAD_BYTES) / 2;
-	token = i / a.topk;
-	place = i % a.topk;
-	for (uint32_t j = 0; j < n && token < a.max_tokens; j++) {
-		if (!HOSTS && p.id[j] == (int16_t)expert)
-			gpu_test_and_set32(&d.shared[source * d.per_rank + token]); /* other lanes may, too */
-		if (writes)
-			a.routing[(uint64_t)source * a.max_tokens * a.topk + i + j] = p.id[j];
-		if (++place == a.topk) {
-			place = 0;
+template <bool HOSTS>
+GPU_FN uint32_t ep_name_at(const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p, uint32_t source, uint32_t token)
+{
+	return (source * d.per_rank + token) / 32 * p.n;
+}
+
+/* A token names an expert, which may be of another rank. By each thread. */
+template <bool HOSTS>
+GPU_FN void ep_name(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p,
+    uint32_t source, uint32_t token, int16_t id)
+{
+	uint32_t expert = (uint32_t)id - ep_rank(a, d) * d.local - p.first;
+
+	if (id >= 0 && expert < p.n)
+		gpu_or_block32(&p.names[ep_name_at(d, p, source, token) + expert], 1u << token % 32);
+}
+
+/* What this lane's bytes of slot i of a head are of: a place among those of all tokens; UINT32_MAX: of none. */
+template <bool HOSTS>
+GPU_FN uint32_t ep_head_place(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t i)
+{
+	uint32_t at = (i * 4 + gpu_lane() / 8) * SHUNT_EP_LINE_DATA + gpu_lane() % 8 * 16;
+
+	if (at < SHUNT_EP_HEAD_BYTES || gpu_lane() / 8 >= ep_slot_lines(d.head_lines, i))
+		return UINT32_MAX;
+	at = (at - SHUNT_EP_HEAD_BYTES) / 2;
+	return at < a.max_tokens * a.topk ? at : UINT32_MAX;
+}
+
+union ep_ids {
+	struct gpu_v16 v;
+	int16_t id[8];
+};
+
+/* Writes this lane's part of a head to `routing`. */
+GPU_FN void ep_keep_head(const struct shunt_kargs_ep_ll &a, uint32_t source, uint32_t place, const union ep_ids &ids)
+{
+	uint32_t all = a.max_tokens * a.topk, n = GPU_LL128_FLAG_LANE ? 4 : 8;
+
+	GPU_UNROLL for (uint32_t j = 0; j < 8; j++)
+		if (j < n && place + j < all)
+			a.routing[(uint64_t)source * all + place + j] = ids.id[j];
+}
+
+/* Notes the names of this lane's part of a head. */
+GPU_FN void ep_read_head(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, const struct ep_pass &p,
+    uint32_t source, uint32_t place, const union ep_ids &ids)
+{
+	uint32_t token = place / a.topk, k = place % a.topk, n = GPU_LL128_FLAG_LANE ? 4 : 8;
+
+	GPU_UNROLL for (uint32_t j = 0; j < 8; j++) {
+		if (j < n && token < a.max_tokens)
+			ep_name(a, d, p, source, token, ids.id[j]);
+		if (++k == a.topk) {
+			k = 0;
 			token++;
 		}
 	}
 }
 
-/*
- * Reads the heads of all sources; behind a barrier d.bits has the tokens that name the expert then. writers: so many
- * blocks write `routing` together; 0: none. By the whole block.
- */
-GPU_FN void ep_read_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, uint32_t expert,
-    uint32_t writers, uint64_t began)
+/* Reads the heads of all sources, which the blocks write to `routing` together in their first pass. By the block. */
+GPU_FN void ep_read_heads(
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, const struct ep_pass &p, uint64_t began)
 {
-	uint32_t slots = ep_slots(d.head_lines), words = a.k.nranks * d.per_rank / 32;
+	uint32_t slots = ep_slots(d.head_lines);
 	uint64_t *waited = ep_ctrl(a.k, a.k.rank)->waited[0];
 
-	for (uint32_t i = gpu_tid(); i < words * 32; i += gpu_ntid())
-		d.shared[i] = 0;
-	gpu_sync();
 	for (uint32_t u = d.warp; u < a.k.nranks * slots; u += d.nwarps) {
-		uint32_t s = u / slots, i = u % slots;
-		struct gpu_v16 v;
+		uint32_t s = u / slots, i = u % slots, place = ep_head_place(a, d, i);
+		union ep_ids ids;
 
-		if (*d.missing >> s & 1 ||
-		    !ep_wait_slot(a.k, ep_place(a, d, a.k.rank, s) + i * EP_SLOT_WIRE, ep_slot_lines(d.head_lines, i),
-		        d.call.number, s, &v))
+		if (*d.missing >> s & 1)
 			continue;
+		if (!ep_wait_slot(a.k, ep_place(a, d, a.k.rank, s) + i * EP_SLOT_WIRE, ep_slot_lines(d.head_lines, i),
+		        d.call.number, s, &ids.v)) {
+			ep_lost(a.k, d.seen, s);
+			continue;
+		}
 		if (i == 0 && began && gpu_lane() == 0)
 			waited[s] = gpu_clock_ns() - began;
-		if (i == 0 && !gpu_warp_all(gpu_lane() != 0 || ep_head_fits(a, v.lo, s)))
+		if (i == 0 && !gpu_warp_all(gpu_lane() != 0 || ep_head_fits(a, ids.v.lo, s))) {
+			ep_lost(a.k, d.seen, s);
 			continue;
-		ep_mark(a, d, s, i, v, expert, writers && u % writers == gpu_bid());
-	}
-	gpu_sync();
-	for (uint32_t w = d.warp; w < words; w += d.nwarps) {
-		uint32_t bits = gpu_ballot(d.shared[w * 32 + gpu_lane()]);
-
-		if (gpu_lane() == 0)
-			d.bits[w] = bits;
+		}
+		if (place == UINT32_MAX)
+			continue;
+		ep_read_head(a, d, p, s, place, ids);
+		if (p.first == 0 && u % gpu_nbid() == gpu_bid())
+			ep_keep_head(a, s, place, ids);
 	}
 }
 
-/* A slot of a row, from a register to the caller's memory. row: of the expert. */
+/* Which rows each expert gets, from its names; one block tells the caller. By the whole block. */
+template <bool HOSTS>
+GPU_FN void ep_count_rows(
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p)
+{
+	for (uint32_t e = gpu_tid(); e < p.n; e += gpu_ntid()) {
+		uint32_t row = 0, at = e, local = p.first + e;
+		bool tells = local % gpu_nbid() == gpu_bid();
+
+		for (uint32_t s = 0; s < ep_nranks(a, d); s++) {
+			uint32_t begin = row;
+
+			for (uint32_t w = 0; w < d.per_rank / 32; w++, at += p.n) {
+				p.before[at] = (uint16_t)row;
+				row += gpu_popc(p.names[at]);
+			}
+			if (tells)
+				a.ranges[local * ep_nranks(a, d) + s] =
+				    (int64_t)((uint64_t)begin << 32 | (row - begin));
+		}
+		if (!tells)
+			continue;
+		a.count[local] = (int32_t)row;
+		if (a.stats)
+			a.stats[local] += (int32_t)row;
+	}
+}
+
+/* Bytes of a slot of a row, from a register to the caller's memory. row: of the expert. */
 template <bool HOSTS>
 GPU_FN void ep_store_slot(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
     uint32_t row, uint32_t lines, uint32_t i, struct gpu_v16 v)
@@ -300,133 +394,152 @@ GPU_FN void ep_store_slot(const struct shunt_kargs_ep_ll &a, const struct ep_dis
 	uint32_t bytes = a.form == SHUNT_EP_FORM_AS_IS ? a.hidden * 2 : a.hidden;
 	uint32_t at = ep_at(lines, i), width = ep_width(lines);
 
-	if (width && at < bytes) {
-		store_user<u8>(
+	if (width && at < bytes)
+		ep_store<u8>(
 		    (char *)a.k.recv + (local * rows + row) * bytes, at, width, bytes, a.k.flags & SHUNT_K_ALIGNED, v);
-		return;
-	}
-	for (uint32_t w = 0; w < width / 4; w++) {
-		uint32_t scale = (at - bytes) / 4 + w;
+	else if (width && at < bytes + 4 * a.scales) {
+		uint32_t scale = (at - bytes) / 4, n = width / 4 < a.scales - scale ? width / 4 : a.scales - scale;
+		uint32_t *to = (uint32_t *)a.recv_scales + (local * a.scales + scale) * rows + row;
 
-		if (scale < a.scales)
-			((uint32_t *)a.recv_scales)[(local * a.scales + scale) * rows + row] =
-			    (uint32_t)((w < 2 ? v.lo : v.hi) >> w % 2 * 32);
+		GPU_UNROLL for (uint32_t w = 0; w < 4; w++)
+			if (w < n)
+				to[w * rows] = (uint32_t)((w < 2 ? v.lo : v.hi) >> w % 2 * 32);
 	}
 }
 
-/*
- * A row of the expert, from the lines in this rank's memory to the caller's. False: it does not come. By a warp.
- */
+/* kernels/ep_hosts_dispatch.h */
+GPU_FN void ep_load_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t source,
+    uint32_t ordinal, uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH]);
+
+/* EP_DEPTH slots of a token's row, from `first` on. False: they do not come. By a warp. */
 template <bool HOSTS>
-GPU_FN bool ep_take_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
-    uint32_t source, uint32_t token, uint32_t row)
+GPU_FN bool ep_load_near(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t ordinal,
+    uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
 {
 	const char *from =
-	    ep_place(a, d, a.k.rank, source) + (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
-	uint32_t slots = ep_slots(d.row_lines);
+	    ep_place(a, d, a.k.rank, ordinal) + (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
+	struct ep_slot slot[EP_DEPTH];
 
-	if (gpu_lane() == 0)
-		a.src_idx[(uint64_t)local * ep_nranks(a, d) * a.max_tokens + row] = (int32_t)token;
-	for (uint32_t i = 0; i < slots; i += EP_DEPTH) {
-		struct ep_slot slot[EP_DEPTH];
-		struct gpu_v16 v[EP_DEPTH];
+	GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
+		slot[k] = { from + (first + k) * EP_SLOT_WIRE,
+			first + k < ep_slots(d.row_lines) ? ep_slot_lines(d.row_lines, first + k) : 0, ordinal };
+	return ep_wait_slots<EP_DEPTH>(a.k, slot, d.call.number, v);
+}
 
-		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
-			slot[k] = { from + (i + k) * EP_SLOT_WIRE,
-				i + k < slots ? ep_slot_lines(d.row_lines, i + k) : 0, source };
-		if (!ep_wait_slots<EP_DEPTH>(a.k, slot, d.call.number, v))
-			return false;
-		GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
-			if (slot[k].lines)
-				ep_store_slot(a, d, local, row, slot[k].lines, i + k, v[k]);
-	}
+GPU_FN bool ep_load_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, uint32_t source,
+    uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
+{
+	return ep_load_near(a, d, source, token, first, v);
+}
+
+GPU_FN bool ep_load_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t source,
+    uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
+{
+	uint32_t ordinal = ep_ordinal_of(d, source);
+
+	if (ordinal < a.k.nranks)
+		return ep_load_near(a, d, ordinal, token, first, v);
+	ep_load_far(a, d, source, ordinal, token, first, v);
 	return true;
 }
 
 /*
- * The rows of one expert, of which `shares` blocks have each some. The first of them writes the counts. Rows of a
- * source that does not come any more stay as they are.
+ * A part of a token's row: EP_DEPTH slots, read once and stored for each of its experts here. False: it does not come.
+ * By a warp.
  */
 template <bool HOSTS>
-GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
-    uint32_t share, uint32_t shares)
+GPU_FN bool ep_take_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p,
+    uint32_t source, uint32_t token, uint32_t part)
 {
-	uint32_t words = d.per_rank / 32, row = 0, mine = share * d.nwarps + d.warp, step = shares * d.nwarps;
-	bool counts = share == 0 && gpu_tid() == 0;
+	uint32_t at = ep_name_at(d, p, source, token), bit = token % 32, slots = ep_slots(d.row_lines);
+	struct gpu_v16 v[EP_DEPTH];
+	bool came = false;
 
-	for (uint32_t s = 0; s < ep_nranks(a, d); s++) {
-		uint32_t begin = row, ordinal = ep_ordinal_of(d, s), place = 0;
-		bool there = true;
+	for (uint32_t e = 0; e < p.n; e += 32) {
+		uint32_t named = gpu_ballot(e + gpu_lane() < p.n && p.names[at + e + gpu_lane()] >> bit & 1);
 
-		for (uint32_t w = 0; w < words; w++) {
-			for (uint32_t bits = d.bits[s * words + w]; bits; bits &= bits - 1, row++) {
-				uint32_t before = (bits & -bits) - 1, token = w * 32 + gpu_popc(before);
-
-				if (!there || row % step != mine)
-					continue;
-				if constexpr (HOSTS) {
-					if (ordinal >= a.k.nranks) {
-						ep_take_far_row(a, d, local, ordinal, token, row,
-						    place + gpu_popc(d.ours[s * words + w] & before));
-						continue;
-					}
-				}
-				there = ep_take_row(a, d, local, ordinal, token, row);
-			}
-			if (HOSTS)
-				place += gpu_popc(d.ours[s * words + w]);
+		if (named && !came) {
+			came = ep_load_part(a, d, source, token, part * EP_DEPTH, v);
+			if (!came)
+				return false;
 		}
-		if (counts)
-			a.ranges[local * ep_nranks(a, d) + s] = (int64_t)((uint64_t)begin << 32 | (row - begin));
+		for (; named; named &= named - 1) {
+			uint32_t expert = e + gpu_popc((named & -named) - 1), local = p.first + expert;
+			uint32_t row = p.before[at + expert] + gpu_popc(p.names[at + expert] & ((1u << bit) - 1));
+
+			if (part == 0 && gpu_lane() == 0)
+				a.src_idx[(uint64_t)local * ep_nranks(a, d) * a.max_tokens + row] = (int32_t)token;
+			GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
+				if (part * EP_DEPTH + k < slots)
+					ep_store_slot(a, d, local, row, ep_slot_lines(d.row_lines, part * EP_DEPTH + k),
+					    part * EP_DEPTH + k, v[k]);
+		}
 	}
-	if (!counts)
-		return;
-	a.count[local] = (int32_t)row;
-	if (a.stats)
-		a.stats[local] += (int32_t)row;
+	return true;
+}
+
+/* The rows of a pass. Those of a source that does not come any more stay as they are. */
+template <bool HOSTS>
+GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p)
+{
+	uint32_t parts = (ep_slots(d.row_lines) + EP_DEPTH - 1) / EP_DEPTH,
+	         units = ep_nranks(a, d) * a.max_tokens * parts;
+	uint64_t lost = 0;
+
+	for (uint32_t u = gpu_bid() * d.nwarps + d.warp; u < units; u += gpu_nbid() * d.nwarps) {
+		uint32_t source = u / parts / a.max_tokens;
+
+		if (!(lost >> source & 1) && !ep_take_part(a, d, p, source, u / parts % a.max_tokens, u % parts))
+			lost |= (uint64_t)1 << source;
+	}
 }
 
 template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
 {
 	uint64_t began = !HOSTS && a.wait_ns && gpu_bid() == 0 ? gpu_clock_ns() : 0;
-	uint32_t shares = gpu_nbid() > d.local ? gpu_nbid() / d.local : 1;
-	uint32_t busy = d.local * shares < gpu_nbid() ? d.local * shares : gpu_nbid();
+	uint32_t words = ep_nranks(a, d) * d.per_rank / 32, most = EP_NAMES / words;
 
-	if constexpr (HOSTS)
+	if constexpr (HOSTS) {
 		ep_take_heads(a, d);
-	else if (gpu_tid() == 0)
-		*d.missing = 0; /* read behind the barrier of ep_read_heads() */
+		ep_look(a.k, d.seen);
+	} else if (gpu_tid() == 0)
+		*d.missing = 0; /* read behind the barrier below */
 	if constexpr (!HOSTS)
 		if (a.k.flags & SHUNT_K_EP_MASKS)
 			ep_agree_on_sources(a, d);
-	for (uint32_t i = gpu_bid(); i < d.local * shares && !d.seen->broken; i += gpu_nbid()) {
-		uint32_t local = i % d.local, expert = ep_rank(a, d) * d.local + local;
+	for (uint32_t first = 0; first < d.local && !d.seen->broken; first += most) {
+		struct ep_pass p = { first, d.local - first < most ? d.local - first : most, (uint32_t *)d.shared,
+			(uint16_t *)(d.shared + 4 * EP_NAMES) };
 
+		gpu_sync(); /* the memory had rows, or the last pass */
+		for (uint32_t i = gpu_tid(); i < words * p.n; i += gpu_ntid())
+			p.names[i] = 0;
+		gpu_sync();
 		if constexpr (HOSTS)
-			ep_find_tokens(a, d, expert);
+			ep_read_routing(a, d, p);
 		else
-			ep_read_heads(a, d, expert, i < gpu_nbid() ? busy : 0, i == 0 ? began : 0);
-		ep_look(a.k, d.seen);
-		if (!d.seen->broken)
-			ep_take_rows(a, d, local, i / d.local, shares);
-		ep_look(a.k, d.seen);
+			ep_read_heads(a, d, p, first == 0 ? began : 0);
+		gpu_sync();
+		if (d.seen->broken)
+			break;
+		ep_count_rows(a, d, p);
+		gpu_sync();
+		ep_take_rows(a, d, p);
 	}
 	if (began && gpu_tid() < a.k.nranks && !(*d.missing >> gpu_tid() & 1))
 		a.wait_ns[gpu_tid()] += (int64_t)ep_ctrl(a.k, a.k.rank)->waited[0][gpu_tid()];
+	gpu_sync();
 }
 
 GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 {
-	GPU_SHARED(uint64_t, shared, EP_MOST_NAMES / 2);
-	GPU_SHARED(uint32_t, bits, EP_MOST_NAMES / 32);
+	GPU_SHARED(uint64_t, shared, EP_SHARED / 8);
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, missing, 1);
-	struct ep_dispatch<false> d = { ep_call_begin(a, SHUNT_EP_DISPATCH), gpu_tid() / 32, gpu_ntid() / 32,
+	struct ep_dispatch<false> d = { ep_call_begin(a, SHUNT_EP_DISPATCH, seen), gpu_tid() / 32, gpu_ntid() / 32,
 		a.experts / a.k.nranks, ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2),
-		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (uint32_t *)shared, bits, seen, missing, 0, 0, 0,
-		0, 0 };
+		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (char *)shared, seen, missing, 0, 0, 0, 0, 0 };
 
-	ep_look(a.k, seen);
 	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
 		ep_send_rows(a, d);
@@ -438,27 +551,24 @@ GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 
 #include "kernels/ep_hosts_dispatch.h"
 
-/* The row to be sent; or, when rows are received, two bits for each token of all ranks. */
-#define EP_HOSTS_BITS (SHUNT_EP_MAX_LL_TOKENS / 32 * SHUNT_NET_MAX_RANKS)
-#define EP_HOSTS_SHARED (SHUNT_EP_MAX_LL_HIDDEN + SHUNT_EP_MAX_LL_HIDDEN / 32 + 4 * SHUNT_EP_LINE_DATA)
-static_assert(EP_HOSTS_SHARED % 8 == 0 && 8 * EP_HOSTS_BITS <= EP_HOSTS_SHARED, "they share memory");
+/* A bit for each token of all ranks: it names an expert of this rank. */
+#define EP_HOSTS_OURS (SHUNT_EP_MAX_LL_TOKENS / 32 * SHUNT_NET_MAX_RANKS)
 
 GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
 {
-	GPU_SHARED(uint64_t, shared, EP_HOSTS_SHARED / 8);
+	GPU_SHARED(uint64_t, shared, EP_SHARED / 8);
+	GPU_SHARED(uint32_t, ours, EP_HOSTS_OURS);
 	GPU_SHARED(uint16_t, list, SHUNT_EP_MAX_LL_TOKENS);
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(struct ep_stages, stages, 1);
 	GPU_SHARED(uint32_t, words, 2);
 	const struct shunt_kargs_ep_ll &a = h.ll;
 	struct ep_dispatch<true> d = {
-		ep_call_begin(a, SHUNT_EP_DISPATCH), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
+		ep_call_begin(a, SHUNT_EP_DISPATCH, seen), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
 		    ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2), ep_lines(a.row_bytes),
-		    (a.max_tokens + 31) / 32 * 32, (uint32_t *)shared, (uint32_t *)shared, seen, words, &h.hosts,
-		    (uint32_t *)shared + EP_HOSTS_BITS, list, words + 1, stages
+		    (a.max_tokens + 31) / 32 * 32, (char *)shared, seen, words, &h.hosts, ours, list, words + 1, stages
 	};
 
-	ep_look(a.k, seen);
 	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
 		ep_send_rows(a, d);

@@ -16,8 +16,10 @@
 struct ep_warp {
 	uint64_t number; /* of the call */
 	uint32_t channel, channels;
-	uint32_t slots;             /* of a row: groups of four lines */
-	uint32_t lines;             /* of a row */
+	uint32_t slots; /* of a row: groups of four lines */
+	uint32_t lines; /* of a row */
+	uint32_t plain,
+	    plain_end; /* slots that have four lines of the caller's aligned bytes; the others have few of them */
 	struct shunt_ep_head *head; /* of each rank. Shared memory of the warp, as is the next */
 	uint32_t *step;             /* rows that went to each rank, or came from it */
 };
@@ -39,9 +41,11 @@ GPU_FN bool ep_warp_sends(void) { return gpu_tid() / 32 < gpu_ntid() / 64; }
 GPU_FN struct ep_warp ep_warp_begin(const struct shunt_kargs_ep &a, struct shunt_ep_head *heads, uint32_t *steps)
 {
 	uint32_t warp = gpu_tid() / 32, half = gpu_ntid() / 64, lines = ep_lines(a.front + a.row_bytes);
+	uint32_t plain = (a.front + EP_SLOT_DATA - 1) / EP_SLOT_DATA, end = (a.front + a.row_bytes) / EP_SLOT_DATA;
 	struct ep_warp w = { ep_normal(a.k, a.k.rank)->number + 1,
-		gpu_bid() * half + (warp < half ? warp : warp - half), gpu_nbid() * half, ep_slots(lines), lines,
-		heads + warp * SHUNT_KARGS_MAX_RANKS, steps + warp * SHUNT_KARGS_MAX_RANKS };
+		gpu_bid() * half + (warp < half ? warp : warp - half), gpu_nbid() * half, ep_slots(lines), lines, plain,
+		a.k.flags & SHUNT_K_ALIGNED && plain < end ? end : plain, heads + warp * SHUNT_KARGS_MAX_RANKS,
+		steps + warp * SHUNT_KARGS_MAX_RANKS };
 
 	if (gpu_lane() < a.k.nranks)
 		w.step[gpu_lane()] = 0;
@@ -244,8 +248,14 @@ GPU_FN uint64_t ep_front_word(const struct shunt_kargs_ep &a, uint64_t row, uint
 	return word;
 }
 
-/* This lane's bytes of slot i of a row. */
-GPU_FN struct gpu_v16 ep_load_pack(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint64_t row, uint32_t i)
+/*
+ * A row is loaded and stored slot by slot. Nearly all slots are plain, and go by short code, D at a time. What the
+ * other slots need is out of line: a multiprocessor waits for code that it has not run for long.
+ */
+
+/* This lane's bytes of slot i of a row. Out of line, as are the other accesses of slots that are not plain. */
+GPU_NOINLINE struct gpu_v16 ep_load_pack(
+    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint64_t row, uint32_t i)
 {
 	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i), width = ep_width(lines);
 	struct gpu_v16 v = { 0, 0 };
@@ -258,5 +268,28 @@ GPU_FN struct gpu_v16 ep_load_pack(const struct shunt_kargs_ep &a, const struct 
 	if (width > 8)
 		v.hi = ep_front_word(a, row, at / 8 + 1);
 	return v;
+}
+
+/* The slots that are not plain, one after the other; w.slots: there are no more. The first slot is one of them. */
+GPU_FN uint32_t ep_next_edge(const struct ep_warp &w, uint32_t i) { return i + 1 == w.plain ? w.plain_end : i + 1; }
+GPU_FN uint32_t ep_first_edge(const struct ep_warp &w) { return w.plain ? 0 : w.plain_end; }
+
+/* Where a plain slot begins in rows of the caller. */
+GPU_FN const char *ep_plain_at(const struct shunt_kargs_ep &a, const void *rows, uint64_t row, uint32_t i)
+{
+	return (const char *)rows + row * a.row_bytes + i * EP_SLOT_DATA - a.front;
+}
+
+/* D plain slots of a row, from slot i on; behind the last plain slot it again, as all loads are to go at once. */
+template <int D>
+GPU_FN void ep_load_slots(const struct shunt_kargs_ep &a, const struct ep_warp &w, const void *rows, uint64_t row,
+    uint32_t i, struct gpu_v16 v[D])
+{
+	const char *p[D], *from = ep_plain_at(a, rows, row, i);
+	uint32_t last = w.plain_end - 1 - i;
+
+	GPU_UNROLL for (uint32_t k = 0; k < D; k++)
+		p[k] = from + (k < last ? k : last) * EP_SLOT_DATA;
+	ll128_load_slots<D>(p, v);
 }
 #endif

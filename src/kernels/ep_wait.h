@@ -34,7 +34,7 @@ GPU_FN bool ep_broken(const struct shunt_kargs &a) { return gpu_ld_relaxed32(&pr
 
 /* What a block's threads must see alike, since they go the same ways: in shared memory. */
 struct ep_seen {
-	uint32_t broken; /* ep_broken() */
+	uint32_t broken; /* ep_broken(), or data did not come */
 	uint32_t masked; /* the masked ranks, as bits */
 	uint32_t unread; /* not 0: ranks have not read what the next call would overwrite, and are not masked */
 };
@@ -43,20 +43,30 @@ struct ep_seen {
 GPU_FN void ep_look(const struct shunt_kargs &a, struct ep_seen *seen)
 {
 	gpu_sync();
-	if (gpu_tid() == 0) {
-		seen->broken = ep_broken(a);
-		seen->masked = 0;
-		for (uint32_t r = 0; r < a.nranks; r++)
-			seen->masked |= (uint32_t)ep_masked(a, r) << r;
+	if (gpu_tid() < 32) {
+		bool broken = ep_broken(a);
+		uint32_t masked = gpu_ballot(gpu_tid() < a.nranks && ep_masked(a, gpu_tid()));
+
+		if (gpu_tid() == 0) {
+			seen->broken = broken;
+			seen->masked = masked;
+		}
 	}
 	gpu_sync();
+}
+
+/* By one thread: the data of a rank does not come. In a group without masks all goes to its end then. */
+GPU_FN void ep_lost(const struct shunt_kargs &a, struct ep_seen *seen, uint32_t rank)
+{
+	if (!ep_masked(a, rank))
+		gpu_test_and_set32(&seen->broken);
 }
 
 /*
  * By one thread, after a try in vain to see what `rank` has to store. True: try again. channel, expected, word: for the
  * report; word is what should become `expected`.
  */
-GPU_FN bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel,
+GPU_NOINLINE bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel,
     uint64_t expected, const uint64_t *word)
 {
 	uint32_t expired = spin_expired(spin);

@@ -14,7 +14,7 @@
 #include "tools/common/ep_reference.h"
 #include "tools/common/reference.h"
 
-enum { RANKS = 3, LOCAL = 2, TOPK = 2, HIDDEN = 512, MOST = 3, SLOTS = RANKS * MOST };
+enum { RANKS = 3, LOCAL = 2, TOPK = 2, HIDDEN = 512, MOST = 5, SLOTS = RANKS * MOST };
 enum { LL_BYTES = 1 << 20 };
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
@@ -208,19 +208,20 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
 
 /* ---- normal mode */
 
-enum { TOKENS = 9, WIDTH = 300, ROWS = RANKS * TOKENS };
+/* Aligned rows of three slots, so that one of them is plain (kernels/ep_rings.h). */
+enum { TOKENS = 9, WIDTH = 496, ROWS = RANKS * TOKENS };
 
 struct normal {
 	int tokens[RANKS];
 	int64_t topk_idx[RANKS][TOKENS * TOPK];
 	float weights[RANKS][TOKENS * TOPK];
-	uint16_t x[RANKS][TOKENS * WIDTH];
+	_Alignas(16) uint16_t x[RANKS][TOKENS * WIDTH];
 	uint32_t scales[RANKS][TOKENS];
 	struct {
 		int32_t per_rank[RANKS], per_expert[RANKS * LOCAL], prefix[RANKS * RANKS], send_row[TOKENS * RANKS],
 		    received;
 		uint8_t in_rank[TOKENS * RANKS];
-		uint16_t recv_x[ROWS * WIDTH], rows[ROWS * WIDTH], out[TOKENS * WIDTH];
+		_Alignas(16) uint16_t recv_x[ROWS * WIDTH], rows[ROWS * WIDTH], out[TOKENS * WIDTH];
 		uint32_t scales[ROWS];
 		int64_t topk_idx[ROWS * TOPK];
 		float weights[ROWS * TOPK], out_weights[TOKENS * TOPK];
@@ -411,6 +412,7 @@ void planted_ep_normal(struct world *w, int times, bool narrow, int late)
 {
 	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
 	struct normal *calls = calloc((size_t)times, sizeof(*calls));
+	uint64_t slot = shunt_ep_wire(shunt_ep_front(TOPK, 1) + WIDTH * 2);
 	uint32_t gate = 0;
 
 	for (int i = 0; i < times; i++)
@@ -418,12 +420,12 @@ void planted_ep_normal(struct world *w, int times, bool narrow, int late)
 	if (late >= 0)
 		assert_int_equal(shunt_sim_gate(late, w->stream[late], &gate), 0);
 	for (int r = 0; r < RANKS; r++) {
-		/* Two channels, each with two rings of rows of 896 bytes. */
+		/* Two channels, each with rings of two rows. */
 		struct shunt_ep_room room = { .nranks = RANKS,
 			.rank = r,
 			.most_topk = TOPK,
 			.local = RANKS,
-			.normal_bytes = narrow ? 2 * (3 * 128 + 2 * 2 * 896) : 1 << 16,
+			.normal_bytes = narrow ? 2 * (3 * SHUNT_EP_LINE + 2 * 2 * (uint32_t)slot) : 1 << 17,
 			.key = &key };
 
 		for (int i = 0; i < times; i++)

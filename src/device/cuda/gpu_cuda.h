@@ -136,6 +136,7 @@ GPU_FN void gpu_sem_release(uint64_t *p)
 	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"((uint64_t)1) : "memory");
 }
 GPU_FN bool gpu_test_and_set32(uint32_t *p) { return atomicCAS(p, 0u, 1u) == 0; }
+GPU_FN void gpu_or_block32(uint32_t *p, uint32_t bits) { atomicOr_block(p, bits); }
 GPU_FN void gpu_fence(void) { __threadfence_system(); }
 
 struct gpu_v16 {
@@ -197,13 +198,10 @@ GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t l
 }
 GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
 {
-	const char *p = (const char *)slot + (threadIdx.x & 31) * 16;
+	/* All lanes load: ptxas moves what a load with a condition brings, and so waits for each load by itself. */
+	const char *p = (const char *)slot + ((threadIdx.x & 31) / 8 < lines ? threadIdx.x & 31 : threadIdx.x & 7) * 16;
 
-	if ((threadIdx.x & 31) / 8 < lines)
-		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-		    : "=l"(v->lo), "=l"(v->hi)
-		    : "l"(p)
-		    : "memory");
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
 }
 GPU_FN bool gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
 {

@@ -144,6 +144,7 @@ GPU_FN bool gpu_test_and_set32(uint32_t *p)
 
 	return __atomic_compare_exchange_n(p, &seen, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
+GPU_FN void gpu_or_block32(uint32_t *p, uint32_t bits) { __atomic_fetch_or(p, bits, __ATOMIC_RELAXED); }
 GPU_FN void gpu_fence(struct sim_site at = SIM_SITE_HERE)
 {
 	if (!sim_weak(at, SIM_SITE_FENCE))
