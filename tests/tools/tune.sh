@@ -32,6 +32,13 @@ expect tune_tells_before_and_after 0 '^# geometric mean of before / after' cat "
 expect file_says_sim 0 '"sim": true' cat "$dir/cache/tuning/shunt-sim-3.json"
 expect partial_file_is_gone 2 'No such file' ls "$dir/cache/tuning/shunt-sim-3.json.partial"
 expect show_prints_table 0 '^  scatter +1008 \| ll128' $shunt tune --show "$dir/cache/tuning/shunt-sim-3.json"
+mkdir -p "$dir/shared/tuning"
+expect share_writes_what_others_can_use 0 "for 3 ranks on Shunt sim" "$shunt" tune --share "$dir/cache/tuning/shunt-sim-3.json" -o "$dir/shared/tuning/given.json"
+expect share_leaves_the_host_out 0 '"host": null' cat "$dir/shared/tuning/given.json"
+expect share_is_taken_by_another_user 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/shared/tuning/given.json\)" env SHUNT_CACHE_DIR="$dir/shared" "$shunt" info select --ranks 3 256
+expect share_without_output_is_usage_error 2 '^Try: shunt tune --help' "$shunt" tune --share "$dir/cache/tuning/shunt-sim-3.json"
+expect share_of_what_is_refused_is_error 1 'nosuch.json' "$shunt" tune --share "$dir/nosuch.json" -o "$dir/given.json"
+expect info_lists_tuning_files 0 "^tuning files  $dir/cache/tuning/shunt-sim-3.json: 3 ranks on Shunt sim" "$shunt" info -d
 expect info_names_the_file 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
 expect info_other_ranks_are_built_in 0 '^ +256  oneshot  \(built-in, for the sim\)' "$shunt" info select --ranks 2 256
 for coll in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "algos/algos.h"
 #include "algos/select/nvls.h"
+#include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/renamed.h"
 #include "shim/nccl/abi.h"
@@ -97,6 +98,16 @@ static int devices_print(const struct tool_lib *lib)
 	return TOOL_OK;
 }
 
+/* The files that a communicator of this user may take. */
+static void tunings_print(void)
+{
+	const struct shunt_tuning_set *set = shunt_tuning_files();
+
+	for (size_t i = 0; i < set->n; i++)
+		printf("%s  %s: %d ranks on %s\n", i ? "            " : "tuning files", set->tables[i]->source,
+		    set->tables[i]->machine.nranks, set->tables[i]->machine.gpu);
+}
+
 static void config_print(void)
 {
 	struct shunt_config_row row;
@@ -169,7 +180,8 @@ static const struct option_table options = {
 /* An exit status. */
 static int json_write(const char *path)
 {
-	json_t *variables = json_array(), *algorithms = json_array(), *root, *where;
+	json_t *variables = json_array(), *algorithms = json_array(), *tunings = json_array(), *root, *where;
+	const struct shunt_tuning_set *set = shunt_tuning_files();
 	struct shunt_config_row row;
 	const struct shunt_algo *a;
 	struct tool_lib lib;
@@ -185,10 +197,15 @@ static int json_write(const char *path)
 		json_array_append_new(algorithms,
 		    json_pack(
 		        "{s:s, s:s, s:s}", "name", a->name, "collective", shunt_kind_name(a->kind), "meaning", a->doc));
+	for (size_t i = 0; i < set->n; i++)
+		json_array_append_new(tunings,
+		    json_pack("{s:s, s:i, s:s}", "file", set->tables[i]->source, "ranks",
+		        set->tables[i]->machine.nranks, "gpu", set->tables[i]->machine.gpu));
 	where = tool_where_json(lib.build(), &lib, true);
-	root = json_pack("{s:o, s:{s:s, s:o, s:i}, s:O, s:o, s:o}", "where", where, "libraries", "shunt", lib.path,
+	root = json_pack("{s:o, s:{s:s, s:o, s:i}, s:O, s:o, s:o, s:o}", "where", where, "libraries", "shunt", lib.path,
 	    "nccl", tool_json_text(lib.real_nccl_path()), "nccl_version", info_nccl_version(&lib), "devices",
-	    json_object_get(where, "devices"), "variables", variables, "algorithms", algorithms);
+	    json_object_get(where, "devices"), "variables", variables, "algorithms", algorithms, "tuning_files",
+	    tunings);
 	err = tool_file_json(path, root);
 	json_decref(root);
 	return err ? TOOL_FAIL : TOOL_OK;
@@ -225,6 +242,8 @@ static int info_main(int argc, char **argv)
 			}
 			if (o.devices && devices_print(&lib))
 				status = TOOL_FAIL;
+			if (o.devices)
+				tunings_print();
 		}
 	}
 	if (o.config && o.markdown)

@@ -545,6 +545,39 @@ void tune_merge(const struct tune_opts *o, const char *path, struct tune_results
 	free(old);
 }
 
+int tune_share(const char *path, const char *out)
+{
+	char reason[512], machine[160];
+	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = sizeof(reason) };
+	struct shunt_tuning *t;
+	json_t *root;
+	int err;
+
+	/* As the library reads it, so that nobody is given a file that is refused there. */
+	if (shunt_tuning_read(path, &t, reason, sizeof(reason))) {
+		tool_error("%s", reason);
+		return TOOL_FAIL;
+	}
+	snprintf(machine, sizeof(machine), "%d ranks on %s, driver for CUDA %u.%u", t->machine.nranks, t->machine.gpu,
+	    t->machine.driver / 1000, t->machine.driver % 1000 / 10);
+	shunt_tuning_free(t);
+	root = shunt_json_parse_file(&log, path, SHUNT_TUNING_MAX_BYTES);
+	if (!root) {
+		tool_error("%s", reason);
+		return TOOL_FAIL;
+	}
+	if (json_is_object(json_object_get(root, "where")))
+		json_object_set_new(json_object_get(root, "where"), "host", json_null());
+	err = tool_file_json(out, root);
+	json_decref(root);
+	if (err)
+		return TOOL_FAIL;
+	printf("# written to %s: for %s. It works from ~/.cache/shunt/tuning of another user, or named in "
+	       "SHUNT_TUNING_FILE\n",
+	    out, machine);
+	return TOOL_OK;
+}
+
 int tune_show(const char *path)
 {
 	struct tune_results *r = calloc(1, sizeof(*r));

@@ -52,11 +52,15 @@ static const struct option_row rows[] = {
 	    .help = "tuning file (a name for this machine in ~/.cache/shunt/tuning, or SHUNT_CACHE_DIR's)" },
 	{ "restart", 0, OPTION_FLAG, AT(restart), .help = "forget what an earlier run that was stopped has measured" },
 	{ "show", 0, OPTION_TEXT, "FILE", AT(show), .help = "print a tuning file's table of before and after" },
+	{ "share", 0, OPTION_TEXT, "FILE", AT(share),
+	    .help =
+	        "copy a tuning file to --output, for other users and machines of this kind: without the host's name" },
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
 	"usage: shunt tune [COLLECTIVE...] [options]\n"
-	"       shunt tune --show FILE\n\n"
+	"       shunt tune --show FILE\n"
+	"       shunt tune --share FILE --output FILE\n\n"
 	"Measures each of Shunt's algorithms with several numbers of blocks and threads, and the real NCCL, for every "
 	"collective and\n"
 	"size on this machine, and writes a tuning file that communicators of as many ranks take from then on. Where "
@@ -123,8 +127,12 @@ static int tune_main(int argc, char **argv)
 		return tune_show(o.show);
 	if (o.out && !stat(o.out, &st) && S_ISDIR(st.st_mode))
 		return tool_usage_error("--output: %s is a directory, and it takes a file", o.out);
+	if (o.share && !o.out)
+		return tool_usage_error("--share goes with --output");
 	if (o.out && !stat(o.out, &st) && !S_ISREG(st.st_mode))
 		return tool_usage_error("--output: %s is a device or a pipe, and a file would take its place", o.out);
+	if (o.share)
+		return tune_share(o.share, o.out);
 	for (int i = first; i < argc; i++) {
 		const struct bench_coll *coll = bench_coll_find(argv[i]);
 		char maybe[64];

@@ -30,8 +30,9 @@ struct tune_opts {
 	struct bench_opts base;
 	unsigned colls; /* bit set of enum bench_coll_id */
 	enum shunt_dtype dtype;
-	const char *out;  /* NULL: in the cache directory */
-	const char *show; /* print this file and measure nothing */
+	const char *out;   /* NULL: in the cache directory */
+	const char *show;  /* print this file and measure nothing */
+	const char *share; /* copy this file for others */
 	bool restart, no_nccl, quick;
 	bool over_hosts;                    /* found out by the ranks */
 	double minutes;                     /* time limit; 0: none */
@@ -153,6 +154,8 @@ void tune_print(const struct tune_results *r);
 /* "16x256", or "own" for the algorithm's own geometry. */
 const char *tune_geometry_text(const struct shunt_geometry *geometry, char text[16]);
 int tune_show(const char *path);
+/* Writes a file that others on machines of this kind can use: without the name of the host. An exit status. */
+int tune_share(const char *path, const char *out);
 
 /* ---- rank.c ---- */
 
