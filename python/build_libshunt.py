@@ -9,6 +9,7 @@ Settings (pip install -C NAME=VALUE):
   build-dir  a build directory to take as it is, with its options; else one is made with those below
   cuda       auto (default: kernels for GPUs if there is an nvcc), enabled or disabled
   gpu-archs  compute capabilities, as meson's gpu_archs
+  machine    x86_64 or aarch64 (default: this one); for a cross build, which tools/wheel.sh --arch prepares
   deep-ep    true: another wheel, libshunt-deep-ep, which has the name deep_ep for libshunt.deep_ep and nothing else
 """
 
@@ -31,6 +32,8 @@ import zipfile
 from collections.abc import Mapping
 from typing import TypeAlias
 
+# What Shunt runs on: the machine in an ELF file, its name, and the capabilities of the GPUs that such machines have.
+MACHINES = {62: ("x86_64", "80,90,100"), 183: ("aarch64", "90,100,103,121")}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NAME = "libshunt"
 Settings: TypeAlias = "Mapping[str, object] | None"
@@ -103,31 +106,52 @@ def _build(settings: Settings) -> str:
     given = _setting(settings, "build-dir", "")
     if given:
         return os.path.abspath(given)
-    if sys.platform != "linux" or platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc":
-        here = f"{platform.machine()} {sys.platform} with {platform.libc_ver()[0] or 'another C library'}"
-        raise BuildError(f"Shunt runs on x86-64 Linux with glibc, and this is {here}: there is nothing to build")
+    machine, gpus = _setting(settings, "machine", platform.machine()), dict(MACHINES.values())
+    if sys.platform != "linux" or machine not in gpus or platform.libc_ver()[0] != "glibc":
+        here = f"{machine} {sys.platform} with {platform.libc_ver()[0] or 'another C library'}"
+        raise BuildError(
+            f"Shunt runs on x86-64 and aarch64 Linux with glibc, and this is {here}: there is nothing to build"
+        )
     missing = [tool for tool in ("cc", "c++", "meson", "ninja", "pkg-config") if not shutil.which(tool)]
     if missing:
         raise BuildError(
             f"not found: {', '.join(missing)}; on Debian or Ubuntu, tools/wheel.sh installs what is missing"
         )
-    build = os.path.join(ROOT, "build-wheel")
+    build = os.path.join(ROOT, "build-wheel" if machine == platform.machine() else f"build-wheel-{machine}")
     options = [
         "-Dbuildtype=release",
         "-Dtests=disabled",
         f"-Dcuda={_setting(settings, 'cuda', 'auto')}",
-        f"-Dgpu_archs={_setting(settings, 'gpu-archs', '80,90,100')}",
+        f"-Dgpu_archs={_setting(settings, 'gpu-archs', gpus[machine])}",
         "-Dpython=disabled",
     ]
+    if machine != platform.machine():
+        options += ["--cross-file", os.path.join(ROOT, ".deps/arm64/deps.ini"), "--cross-file", "tools/aarch64.ini"]
     again = ["--reconfigure"] if os.path.exists(os.path.join(build, "build.ninja")) else []
     _run("meson", "setup", *again, build, *options)
     _run("meson", "compile", "-C", build)
     return build
 
 
+def _machine(elf: bytes) -> str:
+    number = int.from_bytes(elf[18:20], "little")
+    if number not in MACHINES:
+        raise BuildError(f"the build is for machine {number} of ELF; Shunt runs on x86-64 and aarch64")
+    return MACHINES[number][0]
+
+
+def _tool(name: str, machine: str) -> str:
+    """Of binutils or the compiler, for files of this machine."""
+    if machine == platform.machine():
+        return name
+    return f"{machine}-linux-gnu-{name.replace('cc', 'gcc')}"
+
+
 def _strip(path: str, folder: str) -> str:
     stripped = os.path.join(folder, os.path.basename(path))
-    _run("strip", "-o", stripped, path)
+    with open(path, "rb") as file:
+        machine = _machine(file.read(20))
+    _run(_tool("strip", machine), "-o", stripped, path)
     return stripped
 
 
@@ -156,14 +180,14 @@ def _installed(build: str, folder: str) -> dict[str, tuple[bytes, bool]]:
     return found
 
 
-def _by_name(folder: str) -> bytes:
+def _by_name(folder: str, machine: str) -> bytes:
     """lib/shunt/libnccl.so, for programs that dlopen("libnccl.so"): what they look for there is libnccl.so.2's.
 
     A filter, not a need: auditwheel takes what a wheel needs and does not have for a mistake.
     """
     path = os.path.join(folder, "libnccl.so")
     options = ["-shared", "-nostdlib", "-s", "-Wl,-soname,libnccl.so", "-Wl,--filter=libnccl.so.2"]
-    _run("cc", *options, "-o", path, "-x", "c", "/dev/null")
+    _run(_tool("cc", machine), *options, "-o", path, "-x", "c", "/dev/null")
     with open(path, "rb") as file:
         return file.read()
 
@@ -188,7 +212,7 @@ def _platform(files: Mapping[str, tuple[bytes, bool]]) -> str:
         if content[:4] == b"\x7fELF":
             versions = re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", content)
             needed = max([needed, *(int(version) for version in versions)])
-    return f"manylinux_2_{max(needed, 17)}_{platform.machine()}"
+    return f"manylinux_2_{max(needed, 17)}_{_machine(files['lib/libshunt.so'][0])}"
 
 
 def _readme() -> str:
@@ -246,7 +270,8 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     build = _build(config_settings)
     with tempfile.TemporaryDirectory() as folder:
         built = _installed(build, folder)
-        built["lib/shunt/libnccl.so"] = (_by_name(folder), False)
+        machine = _machine(built["lib/libshunt.so"][0])
+        built["lib/shunt/libnccl.so"] = (_by_name(folder, machine), False)
     # `shunt run` puts lib/shunt into LD_LIBRARY_PATH, for programs that are linked with it.
     built["lib/shunt/libshunt_api.so.0"] = built["lib/libshunt_api.so.0"]
     built.update({place: (text.encode(), False) for place, text in SCRIPTS.items()})

@@ -308,8 +308,8 @@ def _open(path: str, mode: int) -> ctypes.CDLL:
     # Magic number, class, byte order; and the machine, of which the loader says only that there is no such file.
     if data[:6] != ours[:6] or data[18:20] != ours[18:20]:
         raise Error(
-            f"{path} is for another machine than this Python: the wheel is for x86-64 Linux with glibc; "
-            "build the package here, from its sdist or a checkout (tools/wheel.sh)"
+            f"{path} is for another machine than this Python: wheels are for x86-64 or aarch64 Linux with glibc; "
+            "install the one for this machine, or build it here, from the sdist or a checkout (tools/wheel.sh)"
         )
     try:
         library = ctypes.CDLL(path, mode=mode)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A source without a fatbin fails to link. */
 #include "kernels/fatbin.h"
+#include "kargs_bytes.h"
 
 #define DECLARE(name) extern const char shunt_fatbin_##name[];
 SHUNT_SOURCE_LIST(DECLARE)

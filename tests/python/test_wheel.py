@@ -161,7 +161,9 @@ class Wheel(Case):
             info = archive.read(next(name for name in archive.namelist() if name.endswith("/WHEEL"))).decode()
         most = 25 << 20 if b"nvcc 1" in library else 3 << 20
         self.assertLessEqual(os.path.getsize(self.wheel), most)
-        found = re.fullmatch(r"libshunt-[\d.]+-(py3-none-manylinux_2_(\d+)_x86_64)\.whl", os.path.basename(self.wheel))
+        found = re.fullmatch(
+            rf"libshunt-[\d.]+-(py3-none-manylinux_2_(\d+)_{platform.machine()})\.whl", os.path.basename(self.wheel)
+        )
         assert found
         self.assertIn(f"Tag: {found[1]}\n", info)
         # What was built here runs here.
@@ -173,7 +175,7 @@ class Wheel(Case):
             path = self.environment.path("lib", f"python3.{sys.version_info[1]}", "site-packages", name)
             listing = subprocess.run(["readelf", "-dW", path], capture_output=True, text=True, check=True).stdout
             needed = set(re.findall(r"NEEDED.*\[(.*)\]", listing))
-            allowed = {"libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6", "libgcc_s.so.1"}
+            allowed = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libm.so.6", "libgcc_s.so.1"}
             self.assertLessEqual(needed, allowed, name)
             self.assertNotIn("RUNPATH", listing)
 
@@ -308,19 +310,26 @@ class Wheel(Case):
             again = Path(folder) / os.path.basename(self.wheel)
             self.assertEqual(again.read_bytes(), Path(self.wheel).read_bytes())
 
+    def test_the_files_say_for_which_machine(self) -> None:
+        for number, tag in (62, "manylinux_2_34_x86_64"), (183, "manylinux_2_34_aarch64"):
+            elf = b"\x7fELF".ljust(18, b"\0") + number.to_bytes(2, "little") + b"\0GLIBC_2.34\0"
+            self.assertEqual(build_libshunt._platform({"lib/libshunt.so": (elf, False)}), tag)
+        with self.assertRaisesRegex(build_libshunt.BuildError, "machine 243"):
+            build_libshunt._machine(b"\x7fELF".ljust(18, b"\0") + b"\xf3\0")
+
     def test_another_platform_is_refused_by_name(self) -> None:
         with (
             mock.patch("platform.machine", return_value="riscv64"),
             self.assertRaises(build_libshunt.BuildError) as caught,
         ):
             build_libshunt.build_wheel("/nonexistent")
-        self.assertIn("x86-64 Linux with glibc, and this is riscv64", str(caught.exception))
+        self.assertIn("x86-64 and aarch64 Linux with glibc, and this is riscv64", str(caught.exception))
         with mock.patch("shutil.which", return_value=None), self.assertRaises(build_libshunt.BuildError) as caught:
             build_libshunt.build_wheel("/nonexistent")
         self.assertIn("not found: cc, c++, meson, ninja, pkg-config", str(caught.exception))
         with tempfile.TemporaryDirectory() as folder:
-            for tag in "manylinux_2_99_x86_64", "manylinux_2_34_aarch64":
-                other = os.path.join(folder, re.sub(r"manylinux_\w+x86_64", tag, os.path.basename(self.wheel)))
+            for tag in f"manylinux_2_99_{platform.machine()}", "manylinux_2_34_riscv64":
+                other = os.path.join(folder, re.sub(r"manylinux_\w+", tag, os.path.basename(self.wheel)))
                 shutil.copy(self.wheel, other)
                 with self.assertRaisesRegex(AssertionError, "is not a supported wheel on this platform"):
                     self.environment.pip("install", "--no-index", other)
