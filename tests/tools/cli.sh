@@ -69,6 +69,25 @@ expect path_of_nothing_is_usage_error 2 'which path\? lib, link, include, cmake,
 expect path_of_what_is_none_is_usage_error 2 'there is no path "bin"; it is one of lib, link, include, cmake, pkgconfig, python' "$shunt" path bin
 
 # info
+cat >"$dir/narrow.py" <<'END'
+import fcntl, os, pty, re, struct, sys, termios
+pid, fd = pty.fork()
+if not pid:
+	fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
+	os.execv(sys.argv[1], sys.argv[1:])
+text = b""
+try:
+	while part := os.read(fd, 65536):
+		text += part
+except OSError:
+	pass # Linux's end of a terminal
+os.waitpid(pid, 0)
+# Texts of rows, which stand at column 6 or 8; a word may be longer than a line.
+prose = [line for line in text.decode().replace("\r", "").splitlines() if re.match(" {6}(  )?[^ ]+ ", line)]
+print(len(prose) > 20, max(map(len, prose)) <= 40)
+END
+expect info_wraps_at_the_terminal 0 '^True True$' python3 "$dir/narrow.py" "$shunt" info -c
+expect help_wraps_at_the_terminal 0 '^True True$' python3 "$dir/narrow.py" "$shunt" bench --help
 expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; default 30m\)' env SHUNT_TIMEOUT=5s "$shunt" info -c
 expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l

@@ -3,7 +3,9 @@
 #include "tools/common/options.h"
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include "base/nearest.h"
 #include "tools/common/tool.h"
 
@@ -12,6 +14,7 @@ enum {
 	MAX_WORDS = 32,    /* bits of an OPTION_WORDS */
 	FIRST_VALUE = 256, /* getopt's value of row 0; below are letters */
 	COLUMNS = 118,     /* of a line of the text */
+	NARROW = 8,        /* column of a text below its name */
 	MAX_LEFT = 24,     /* columns for names; a longer name has a line of its own */
 };
 
@@ -280,10 +283,23 @@ static void left_write(const struct option_row *row, char text[80])
 	    row->value ? close : "");
 }
 
-static void row_print(const char *left, const char *help, int column, FILE *out)
+/* Columns of a terminal; otherwise: where it is none. */
+static int columns_of(FILE *out, int otherwise)
+{
+	struct winsize size;
+
+	if (ioctl(fileno(out), TIOCGWINSZ, &size) || !size.ws_col)
+		return otherwise;
+	return size.ws_col < COLUMNS ? size.ws_col : COLUMNS;
+}
+
+static void row_print(const char *left, const char *help, int column, int columns, FILE *out)
 {
 	int at = fprintf(out, "  %s", left);
 
+	/* A narrow terminal has the text below. */
+	if (column > columns / 2)
+		column = NARROW;
 	if (at > column - 2) {
 		fputc('\n', out);
 		at = 0;
@@ -292,7 +308,7 @@ static void row_print(const char *left, const char *help, int column, FILE *out)
 	while (*help) {
 		size_t word = strcspn(help, " ");
 
-		if (at > column && at + 1 + (int)word > COLUMNS)
+		if (at > column && at + 1 + (int)word > columns)
 			at = fprintf(out, "\n%*s", column, "") - 1;
 		at += fprintf(out, "%s%.*s", at > column ? " " : "", (int)word, help);
 		help += word;
@@ -301,9 +317,15 @@ static void row_print(const char *left, const char *help, int column, FILE *out)
 	fputc('\n', out);
 }
 
+void options_text_print(const char *left, const char *text, int column, FILE *out)
+{
+	row_print(left, text, column, columns_of(out, INT_MAX), out);
+}
+
 void options_help_print(const struct option_table *t, FILE *out)
 {
 	size_t n = rows_count(t), longest = strlen("    --help");
+	int columns = columns_of(out, COLUMNS);
 	char left[80];
 
 	fputs(t->usage, out);
@@ -321,9 +343,9 @@ void options_help_print(const struct option_table *t, FILE *out)
 			continue;
 		}
 		left_write(&t->rows[i], left);
-		row_print(left, t->rows[i].help, (int)longest + 4, out);
+		row_print(left, t->rows[i].help, (int)longest + 4, columns, out);
 	}
-	row_print("-h, --help", "print this text", (int)longest + 4, out);
+	row_print("-h, --help", "print this text", (int)longest + 4, columns, out);
 	if (t->notes)
 		fprintf(out, "\n%s", t->notes);
 }

@@ -64,6 +64,8 @@ struct option_table {
 int options_parse(const struct option_table *table, void *opts, int argc, char **argv, int *first_p);
 /* The i-th word that the option takes, or that a shell completes; NULL: there are no more, as i goes up from 0. */
 const char *options_word(const struct option_row *row, int i);
+/* "  left", and the text from a column on, wrapped at the width of a terminal; elsewhere a line. */
+void options_text_print(const char *left, const char *text, int column, FILE *out);
 /* The text of --help. */
 void options_help_print(const struct option_table *table, FILE *out);
 #endif

@@ -111,6 +111,7 @@ static void tunings_print(void)
 static void config_print(void)
 {
 	struct shunt_config_row row;
+	char text[1024];
 
 	puts("configuration");
 	for (size_t i = 0; shunt_config_row(i, &row); i++) {
@@ -118,11 +119,16 @@ static void config_print(void)
 		    strcmp(row.source, "default") ? "" : "  (default)");
 		if (strcmp(row.source, "default"))
 			printf("  (from %s; default %s)", row.source, *row.def ? row.def : "empty");
-		printf("\n      %s\n", row.doc);
-		if (*row.accepts)
-			printf("      takes %s\n", row.accepts);
-		if (*row.aliases)
-			printf("      also %s\n", row.aliases);
+		putchar('\n');
+		options_text_print("", row.doc, 6, stdout);
+		if (*row.accepts) {
+			snprintf(text, sizeof(text), "takes %s", row.accepts);
+			options_text_print("", text, 6, stdout);
+		}
+		if (*row.aliases) {
+			snprintf(text, sizeof(text), "also %s", row.aliases);
+			options_text_print("", text, 6, stdout);
+		}
 	}
 }
 
@@ -148,8 +154,12 @@ static void algorithms_print(void)
 	puts("algorithms");
 	const struct shunt_algo *a;
 
-	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
-		printf("  %-11s %-14s %s\n", a->name, shunt_kind_name(a->kind), a->doc);
+	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
+		char left[64];
+
+		snprintf(left, sizeof(left), "%-11s %-14s", a->name, shunt_kind_name(a->kind));
+		options_text_print(left, a->doc, 29, stdout);
+	}
 }
 
 struct info_opts {
