@@ -258,5 +258,6 @@ LINES
 gone=$(grep -vxF -f "$work/with" "$work/without")
 check "python: what it lacks when preloaded" "" "$gone"
 grep -qi -E 'map .*(cuda|libnccl|nvidia)' "$work/with" && complain "python: opened a library of NVIDIA's: $(cat "$work/with")"
+"$python" "$(dirname "$0")/docker.py" "$(dirname "$0")/../.." "$build" "$stage" || complain "the Dockerfile or the Dev Container file"
 [ $bad = 0 ] && echo "ok"
 exit $bad
