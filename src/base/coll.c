@@ -13,7 +13,7 @@ const struct shunt_kind_row shunt_kind_rows[SHUNT_NKINDS] = { SHUNT_COLLECTIVE_L
 
 #define ROW(id, number, name, alias, nccl, kernel, bytes, ...) [SHUNT_##id] = bytes,
 #define FORMAT(id, number, name, alias, element, accumulator, bytes, ...) [SHUNT_##id] = bytes,
-const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS] = { SHUNT_DTYPE_LIST(ROW, ) SHUNT_FORMAT_LIST(FORMAT, ) };
+const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS + 1] = { SHUNT_DTYPE_LIST(ROW, ) SHUNT_FORMAT_LIST(FORMAT, ) };
 #undef ROW
 #undef FORMAT
 #define BIAS(exponent) ((1 << ((exponent) ? (exponent) - 1 : 0)) - 1)
@@ -51,6 +51,7 @@ static const char *const reason_names[SHUNT_NREASONS] = {
 	[SHUNT_REASON_LINK] = "no kernel for what joins the GPUs",
 	[SHUNT_REASON_HOSTS] = "over several hosts NCCL does it",
 	[SHUNT_REASON_UNALIGNED] = "its parts are large and no multiple of 16 bytes",
+	[SHUNT_REASON_UNKNOWN] = "unknown call",
 	[SHUNT_REASON_WINDOWS] = "in windows NCCL is faster at this size",
 };
 

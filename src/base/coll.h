@@ -84,6 +84,7 @@ enum shunt_reason {
 	SHUNT_REASON_HOSTS,     /* the communicator spans hosts, and NCCL does such calls there */
 	SHUNT_REASON_UNALIGNED, /* the parts are large, and not all begin at a multiple of 16 bytes */
 	SHUNT_REASON_WINDOWS,   /* NCCL is faster at this size where the buffers lie in windows */
+	SHUNT_REASON_UNKNOWN,   /* Shunt does not know its type, operator or root, or NCCL may not take calls yet */
 	SHUNT_NREASONS,
 };
 
@@ -207,7 +208,7 @@ struct shunt_dtype_row {
 	enum shunt_dtype element, accumulator; /* of a float: the row of its numbers, and of those of sums */
 };
 extern const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NFORMATS];
-extern const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS];
+extern const uint8_t shunt_dtype_bytes[SHUNT_NFORMATS + 1]; /* 0 for a type that is not known */
 
 /* True for formats: NCCL has no such type. */
 static inline bool shunt_dtype_is_format(enum shunt_dtype dtype)

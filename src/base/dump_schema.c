@@ -40,9 +40,11 @@ static const struct shunt_dump_field *field_find(enum shunt_dump_object object, 
 	return NULL;
 }
 
-static bool object_check(struct shunt_json_log *log, const json_t *o, enum shunt_dump_object object, const char *where);
+static bool object_check(
+    struct shunt_json_log *log, const json_t *o, enum shunt_dump_object object, unsigned format, const char *where);
 
-static bool list_check(struct shunt_json_log *log, const json_t *o, const struct shunt_dump_field *f, const char *where)
+static bool list_check(
+    struct shunt_json_log *log, const json_t *o, const struct shunt_dump_field *f, unsigned format, const char *where)
 {
 	const json_t *list, *element;
 	char place[64];
@@ -62,7 +64,7 @@ static bool list_check(struct shunt_json_log *log, const json_t *o, const struct
 		}
 		snprintf(each, sizeof(each), "%s[%u]", place, i);
 		if (!shunt_json_object_at(shunt_json_at(log, list, place), i, &element) ||
-		    !object_check(log, element, shunt_dump_object_of(f), each))
+		    !object_check(log, element, shunt_dump_object_of(f), format, each))
 			return false;
 	}
 	return true;
@@ -70,7 +72,7 @@ static bool list_check(struct shunt_json_log *log, const json_t *o, const struct
 
 /* The field is there. */
 static bool field_check(
-    struct shunt_json_log *log, const json_t *o, const struct shunt_dump_field *f, const char *where)
+    struct shunt_json_log *log, const json_t *o, const struct shunt_dump_field *f, unsigned format, const char *where)
 {
 	const json_t *inner;
 	const char *text;
@@ -90,27 +92,29 @@ static bool field_check(
 		return shunt_json_string(shunt_json_at(log, o, where), f->name, &text);
 	case SHUNT_DUMP_UINTS:
 	case SHUNT_DUMP_OBJECTS:
-		return list_check(log, o, f, where);
+		return list_check(log, o, f, format, where);
 	case SHUNT_DUMP_OBJECT:
 		snprintf(place, sizeof(place), "%.40s%s%s", where, *where ? "." : "", f->name);
 		return shunt_json_object(shunt_json_at(log, o, where), f->name, true, &inner) &&
-		    object_check(log, inner, shunt_dump_object_of(f), place);
+		    object_check(log, inner, shunt_dump_object_of(f), format, place);
 	}
 	return false;
 }
 
-static bool object_check(struct shunt_json_log *log, const json_t *o, enum shunt_dump_object object, const char *where)
+static bool object_check(
+    struct shunt_json_log *log, const json_t *o, enum shunt_dump_object object, unsigned format, const char *where)
 {
 	const char *key;
 	json_t *value;
 
 	for (const struct shunt_dump_field *f = shunt_dump_fields; f->name; f++)
-		if (f->object == object && (f->always || json_object_get(o, f->name)) && !field_check(log, o, f, where))
+		if (f->object == object && ((f->always && f->since <= format) || json_object_get(o, f->name)) &&
+		    !field_check(log, o, f, format, where))
 			return false;
 	json_object_foreach((json_t *)(uintptr_t)o, key, value) if (!field_find(object, key))
 	{
-		shunt_json_fail(log, EINVAL, "%s has a field %s, which is none of format %d", *where ? where : "it",
-		    shunt_json_quote(key).text, SHUNT_DUMP_FORMAT);
+		shunt_json_fail(log, EINVAL, "%s has a field %s, which is none of format %u", *where ? where : "it",
+		    shunt_json_quote(key).text, format);
 		return false;
 	}
 	return true;
@@ -126,13 +130,13 @@ bool shunt_dump_check(struct shunt_json_log *log, const json_t *root)
 	}
 	if (!shunt_json_uint(shunt_json_at(log, root, ""), "shunt_dump", 0, UINT64_MAX, &format))
 		return false;
-	if (format != SHUNT_DUMP_FORMAT) {
+	if (!format || format > SHUNT_DUMP_FORMAT) {
 		shunt_json_fail(log, EINVAL,
 		    "it is a dump of another version (%s) of Shunt; use that version's shunt doctor",
 		    shunt_json_quote(shunt_dump_get_text(root, "version")).text);
 		return false;
 	}
-	return object_check(log, root, SHUNT_DUMP_process, "");
+	return object_check(log, root, SHUNT_DUMP_process, (unsigned)format, "");
 }
 
 /* ---- values */

@@ -7,7 +7,7 @@
  */
 #include "base/json.h"
 
-#define SHUNT_DUMP_FORMAT 2
+#define SHUNT_DUMP_FORMAT 3
 
 enum shunt_dump_object {
 	SHUNT_DUMP_process,
@@ -16,6 +16,9 @@ enum shunt_dump_object {
 	SHUNT_DUMP_progress,
 	SHUNT_DUMP_channels,
 	SHUNT_DUMP_op,
+	SHUNT_DUMP_thread,
+	SHUNT_DUMP_nccl,
+	SHUNT_DUMP_counter,
 	SHUNT_DUMP_NOBJECTS
 };
 enum shunt_dump_type {
@@ -41,8 +44,8 @@ extern const struct shunt_dump_field shunt_dump_fields[];
 enum shunt_dump_object shunt_dump_object_of(const struct shunt_dump_field *field);
 
 /*
- * True if root is a dump of this format: each object has the fields of dump.def that are always there, no field that is
- * not, and values of their types. Else log has a line that names the field.
+ * True if root is a dump of this format or an earlier one: each object has the fields of dump.def that are always there
+ * in its format, no field that is not in dump.def, and values of their types. Else log has a line that names the field.
  */
 bool shunt_dump_check(struct shunt_json_log *log, const json_t *root);
 

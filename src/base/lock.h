@@ -56,6 +56,7 @@
 	X(CALLBACKS, PROCESS, "base/callback.c: functions of the program, and who ends them") \
 	X(HOST, PROCESS, "base/host.c: what was found out about this host") \
 	X(ENVIRONMENT, PROCESS, "base/env.c: values from NCCL's configuration files") \
+	X(THREADS, PROCESS, "comm/observe/thread_note.c: the threads that call NCCL") \
 	X(LOG, PROCESS, "base/log.c: the file of the log, and the last error") \
 	X(DESCRIPTORS, PROCESS, "base/fd.c: which descriptors a forked child closes; a fork waits for it")
 

@@ -112,6 +112,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->device = -1;
 	comm->rank = comm->nranks = -1;
 	comm->recorder = shunt_recorder_create(desc->id.b);
+	shunt_recorder_set_counters(comm->recorder, &comm->counters);
 	shunt_dump_start();
 	shunt_registry_add(&comm->registration, comm, comm->recorder);
 	comm->checks = shunt_config()->check;

@@ -205,6 +205,10 @@ int shunt_comm_run_work(struct shunt_comm *comm, const struct shunt_comm_call *c
 const char *shunt_comm_error_text(const struct shunt_comm *comm);
 /* Counts a call that the shim forwards without asking. */
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason);
+/* The function of NCCL's that this thread calls next is on this communicator. */
+void shunt_comm_note_function(struct shunt_comm *comm);
+/* A call that NCCL got on this communicator has failed with this ncclResult_t. */
+void shunt_comm_nccl_failed(struct shunt_comm *comm, int result);
 /*
  * Sticky error: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -EBADE (the ranks' calls differ), -ECANCELED (aborted), -EIO,
  * or another -errno. Cheap, any thread.

@@ -2,7 +2,9 @@
 /* The text of a dump. test_dump_output.c has where it goes. */
 #include "tests/comm/recorder_fakes.h"
 #include "base/dump_schema.h"
+#include "comm/observe/counters.h"
 #include "comm/observe/dump.h"
+#include "comm/observe/thread_note.h"
 
 static int broken_copy(int device, void *dst, const void *src, size_t bytes)
 {
@@ -27,7 +29,7 @@ static void test_dump_without_communicators_is_json(void **state)
 {
 	json_t *dump = dump_now();
 
-	assert_int_equal(number(dump, "shunt_dump"), 2);
+	assert_int_equal(number(dump, "shunt_dump"), 3);
 	assert_int_equal(number(dump, "pid"), getpid());
 	assert_int_equal(json_array_size(json_object_get(dump, "communicators")), 0);
 	json_decref(dump);
@@ -100,7 +102,7 @@ static void check_dump_with_device(int device)
 	assert_string_equal(string(op, "reason"), "NCCL is faster at this size");
 	assert_null(json_object_get(json_array_get(ops, 1), "reason"));
 	assert_int_equal(number(op, "peer"), 0);
-	assert_string_equal(string(op, "state"), "forwarded");
+	assert_string_equal(string(op, "state"), "returned");
 	json_decref(dump);
 
 	/* Its memory goes: nothing of it is read any more. */
@@ -253,6 +255,88 @@ static void test_dump_of_a_mismatch_has_both_calls(void **state)
 }
 
 /* After all others: a field that no dump has had is in the schema for nothing. */
+static json_t *answer(const char *line, unsigned format)
+{
+	struct shunt_dump_request request;
+	size_t bytes = 0;
+	char *text = NULL;
+	FILE *f = open_memstream(&text, &bytes);
+	json_t *dump;
+
+	assert_true(shunt_dump_request_read(line, &request));
+	request.format = format ? format : request.format;
+	assert_int_equal(shunt_dump_answer(f, "asked", &request), 0);
+	fclose(f);
+	dump = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	assert_non_null(dump);
+	free(text);
+	return dump;
+}
+
+static json_t *first(json_t *o, const char *list)
+{
+	return json_array_get(json_object_get(o, list), 0);
+}
+
+/* The 20th call is inside NCCL. `state 2` has it and the one before it, and earlier formats have no word for it. */
+static void test_dump_names_the_function_that_holds_a_call(void **state)
+{
+	static struct shunt_counters_table counters;
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
+	struct shunt_inside *in = shunt_inside_list();
+	const char *before;
+	json_t *dump, *comm, *ops;
+
+	shunt_recorder_set_rank(rec, 1, 3, 0);
+	shunt_recorder_set_counters(rec, &counters);
+	for (int i = 0; i < 20; i++) {
+		shunt_recorder_add_forward(rec, &c, SHUNT_REASON_SIZE);
+		shunt_counters_add(&counters, c.kind, NULL, SHUNT_REASON_SIZE, 4000);
+	}
+	shunt_recorder_nccl_failed(rec, 3);
+	before = shunt_inside_enter(in, "ncclAllReduce");
+	dump = dump_now();
+	comm = first(dump, "communicators");
+	assert_string_equal(string(first(dump, "threads"), "function"), "ncclAllReduce");
+	assert_string_equal(string(first(dump, "threads"), "key"), string(comm, "key"));
+	assert_int_equal(number(first(dump, "threads"), "seq"), 20);
+	assert_int_equal(number(json_object_get(comm, "nccl"), "returned"), 19);
+	assert_int_equal(number(json_object_get(comm, "nccl"), "result"), 3);
+	assert_int_equal(number(first(comm, "counters"), "calls"), 20);
+	json_decref(dump);
+	dump = answer("state 2", 0);
+	ops = json_object_get(first(dump, "communicators"), "operations");
+	assert_int_equal(json_array_size(ops), 2);
+	assert_string_equal(string(json_array_get(ops, 0), "state"), "returned");
+	assert_string_equal(string(json_array_get(ops, 1), "state"), "in_nccl");
+	json_decref(dump);
+	dump = answer("counters", 0);
+	assert_int_equal(json_array_size(json_object_get(first(dump, "communicators"), "operations")), 0);
+	json_decref(dump);
+	dump = answer("dump", 2);
+	assert_null(json_object_get(dump, "threads"));
+	ops = json_object_get(first(dump, "communicators"), "operations");
+	assert_string_equal(string(json_array_get(ops, 19), "state"), "forwarded");
+	json_decref(dump);
+	shunt_inside_leave(in, before);
+	dump = answer("state 0", 0);
+	assert_null(json_object_get(dump, "threads"));
+	assert_int_equal(json_array_size(json_object_get(first(dump, "communicators"), "operations")), 0);
+	json_decref(dump);
+	recorder_remove(rec);
+}
+
+static void test_requests_that_are_none_are_refused(void **state)
+{
+	static const char *const none[] = { "", "State", "state -1", "state 1 ", "state  1", "state 12345", "dump ",
+		"count", "state x" };
+	struct shunt_dump_request request;
+
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		assert_false(shunt_dump_request_read(none[i], &request));
+}
+
 static void test_dumps_had_each_field(void **state)
 {
 	for (size_t i = 0; shunt_dump_fields[i].name; i++)
@@ -271,6 +355,8 @@ int main(void)
 		cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
 		cmocka_unit_test(test_dump_while_communicators_come_and_go),
 		cmocka_unit_test(test_dump_of_a_mismatch_has_both_calls),
+		cmocka_unit_test(test_dump_names_the_function_that_holds_a_call),
+		cmocka_unit_test(test_requests_that_are_none_are_refused),
 		cmocka_unit_test(test_dumps_had_each_field),
 	};
 

@@ -97,7 +97,7 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 	assert_int_equal(shunt_recorder_read(rec, false, ops, N), N);
 	for (int i = 0; i < N; i++)
 		assert_int_equal(ops[i].number, rows[i].number);
-	assert_int_equal(shunt_recorder_snapshot(rec, 1000, &snapshot), 0);
+	assert_int_equal(shunt_recorder_snapshot(rec, SHUNT_READ_ALL, 1000, &snapshot), 0);
 	assert_int_equal(snapshot.calls, N);
 	assert_int_equal(snapshot.collectives, 3);
 	assert_int_equal(snapshot.npeers, 3);
@@ -222,7 +222,7 @@ static void test_state_follows_from_progress(void **state)
 		struct shunt_fault fault;
 		enum shunt_operation_state want;
 	} rows[] = {
-		{ 5, 5, false, NULL, { .now = 9, .eager = 9 }, { 0 }, SHUNT_OPERATION_FORWARDED },
+		{ 5, 5, false, NULL, { .now = 9, .eager = 9 }, { 0 }, SHUNT_OPERATION_RETURNED },
 		{ 5, 5, false, "x", { 0 }, { 0 }, SHUNT_OPERATION_ENQUEUED },
 		{ 5, 5, true, "x", { 0 }, { 0 }, SHUNT_OPERATION_UNKNOWN },
 		{ 5, 5, false, "x", { .now = 6, .eager = 6 }, { 0 }, SHUNT_OPERATION_FINISHED },

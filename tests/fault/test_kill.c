@@ -210,12 +210,15 @@ static void test_kill_with_a_blocked_driver_ends_the_kernel(void **state)
 /* The linker leads the library's reads of devices here. */
 static atomic_int device_reads;
 
-int __real_shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned ms, struct shunt_recorder_snapshot *snapshot);
-int __wrap_shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned ms, struct shunt_recorder_snapshot *snapshot);
-int __wrap_shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned ms, struct shunt_recorder_snapshot *snapshot)
+int __real_shunt_recorder_snapshot(
+    struct shunt_recorder *rec, enum shunt_recorder_depth depth, unsigned ms, struct shunt_recorder_snapshot *snapshot);
+int __wrap_shunt_recorder_snapshot(
+    struct shunt_recorder *rec, enum shunt_recorder_depth depth, unsigned ms, struct shunt_recorder_snapshot *snapshot);
+int __wrap_shunt_recorder_snapshot(
+    struct shunt_recorder *rec, enum shunt_recorder_depth depth, unsigned ms, struct shunt_recorder_snapshot *snapshot)
 {
 	atomic_fetch_add(&device_reads, 1);
-	return __real_shunt_recorder_snapshot(rec, ms, snapshot);
+	return __real_shunt_recorder_snapshot(rec, depth, ms, snapshot);
 }
 
 /*

@@ -590,6 +590,14 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	return err;
 }
 
+void shunt_comm_note_function(struct shunt_comm *comm)
+{
+}
+
+void shunt_comm_nccl_failed(struct shunt_comm *comm, int result)
+{
+}
+
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
 	log_call("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype],

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "tools/doctor/doctor.h"
 
@@ -46,77 +45,32 @@ static int pids_apply(void *opts, const struct option_row *row, const char *text
 	return 0;
 }
 
-static int dump_directory_create(const char *dir)
-{
-	struct stat st;
-	int err = mkdir(dir, 0700) && errno != EEXIST ? errno :
-	    stat(dir, &st)                            ? errno :
-	    S_ISDIR(st.st_mode)                       ? 0 :
-	                                                ENOTDIR;
-
-	if (err)
-		tool_error("--output: %s: %s", dir, strerror(err));
-	return -err;
-}
-
-/* Saves an unchanged dump, readable by its owner only. */
-static int dump_save(const char *dir, pid_t pid, const struct dump_process *p, const char *text, size_t bytes)
-{
-	char path[PATH_MAX];
-	mode_t before;
-	FILE *f;
-	int err = 0;
-
-	/* The host's name comes from the process and may contain anything, also slashes. */
-	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, (int)strcspn(p->host, "/"), p->host, (int)pid);
-	before = umask(077);
-	f = fopen(path, "we");
-	umask(before);
-	if (f) {
-		fwrite(text, 1, bytes, f);
-		err = ferror(f);
-		err |= fclose(f);
-	}
-	if (!f || err)
-		tool_error("cannot write %s: %s", path, strerror(errno));
-	return !f || err ? -EIO : 0;
-}
-
-/* False: a dump could not be kept. */
-static bool request_run(struct findings *f, struct dumps *d, pid_t pid, const char *output)
-{
-	char name[32], *text;
-	bool kept = true;
-	size_t bytes, before = d->n;
-
-	if (doctor_dump_request(f, pid, &text, &bytes))
-		return true;
-	snprintf(name, sizeof(name), "process %d", (int)pid);
-	if (dumps_add(d, name, text, bytes))
-		finding_add(f, FINDING_ERROR, "processes", "", "%s answered with what is no dump", name);
-	else if (output && d->n > before)
-		kept = !dump_save(output, pid, d->processes[before], text, bytes);
-	free(text);
-	return kept;
-}
-
 static int requests_run(const struct pids *pids, const char *output, bool json)
 {
+	struct ask_process *processes = calloc(pids->n, sizeof(*processes));
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
-	bool lost = false;
+	size_t n = 0;
 	int status;
 
-	if (output && dump_directory_create(output))
+	if (!processes || (output && doctor_directory_create(output))) {
+		free(processes);
 		return TOOL_USAGE;
+	}
 	for (size_t i = 0; i < pids->n; i++)
-		lost = !request_run(&f, &d, pids->at[i], output) || lost;
+		if (ask_process_read(pids->at[i], &processes[n]))
+			finding_add(&f, FINDING_ERROR, "processes", "", "there is no process %d", (int)pids->at[i]);
+		else
+			n++;
+	bool kept = doctor_look(&f, &d, processes, n, output, 1000);
+
 	if (d.n)
 		doctor_hangs(&f, &d);
 	status = findings_print(&f, json);
 	findings_finish(&f);
 	dumps_finish(&d);
-	return lost ? TOOL_USAGE : status; /* 2, as for errors */
+	ask_free(processes, n);
+	return kept ? status : TOOL_USAGE; /* 2, as for errors */
 }
 
 static void list_free(char **list)
@@ -209,6 +163,7 @@ static const struct option_table options = {
 	"       shunt doctor [--json] vllm|sglang|torch\n"
 	"       shunt doctor [--json] --net [-n N] [--hosts N]\n"
 	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
+	"       shunt doctor job [--json] [--output DIR] [--rank-of PID|--key KEY]\n"
 	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
 	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is "
 	"wrong "
@@ -217,6 +172,7 @@ static const struct option_table options = {
 	"vllm, sglang, torch: what of it, as it is installed, stands before NCCL, and which switches give that to "
 	"Shunt.\n\n",
 	rows,
+	"job: the same for all processes of this user that have a communicator, without their numbers\n"
 	"dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output "
 	"kept\n\n"
 	"Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n",
@@ -252,7 +208,8 @@ static int doctor_main(int argc, char **argv)
 	return status;
 }
 
-static const struct tool_action actions[] = { { "dumps", &doctor_dumps_options, doctor_dumps_main }, { 0 } };
+static const struct tool_action actions[] = { { "dumps", &doctor_dumps_options, doctor_dumps_main },
+	{ "job", &doctor_job_options, doctor_job_main }, { 0 } };
 
 const struct tool_cmd tool_cmd_doctor = { .name = "doctor",
 	.summary = "find what is wrong: before a run, in one that hangs, and after it",

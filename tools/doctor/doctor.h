@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <jansson.h>
+#include "tools/common/ask.h"
 #include "tools/common/options.h"
 #include "tools/common/ranks/ranks.h"
 #include "tools/common/tool.h"
@@ -106,6 +107,8 @@ struct dump_comm {
 	int rank, nranks;
 	uint64_t phase_time_ns, calls, collectives, replays, last;
 	bool has_progress, running, last_captured;
+	bool moved;                  /* between two looks */
+	uint64_t new_calls;          /* ... and so many calls */
 	bool silent;                 /* its device could not be read: another call holds the driver */
 	int fault_peer;              /* -1: no fault */
 	const char *fault_peer_call; /* the peer's call if it differs from this rank's, else "" */
@@ -113,6 +116,12 @@ struct dump_comm {
 	size_t nops, ncollectives, npeers;
 	struct dump_op *ops;        /* collectives by number, then messages by number */
 	unsigned *sends, *receives; /* of npeers */
+};
+
+/* A thread that is inside NCCL. */
+struct dump_thread {
+	const char *function, *key; /* key: "" for none */
+	uint64_t seq, since_ns;
 };
 
 struct dump_process {
@@ -124,14 +133,14 @@ struct dump_process {
 	uint64_t time_ns;
 	size_t ncomms;
 	struct dump_comm *comms;
+	size_t nthreads;
+	struct dump_thread *threads;
 };
 
 struct dumps {
 	struct dump_process **processes;
 	size_t n;
 };
-
-enum { DUMP_MAX_BYTES = 256 << 20 };
 
 /*
  * Adds one dump. name: the file, for messages. Of several dumps of a process the newest is kept. 0; -EINVAL after a
@@ -145,11 +154,23 @@ int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes)
 int dumps_add_path(struct findings *f, struct dumps *d, const char *path);
 void dumps_finish(struct dumps *d);
 
+/*
+ * Asks the processes twice, `wait_ms` apart: what has moved meanwhile does not hang. d gets the second answers, which
+ * are kept in the directory `output` if that is not NULL, and f why a process has not answered. False: a dump could not
+ * be kept, and a message was printed.
+ */
+bool doctor_look(
+    struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms);
+/* Creates the directory of --output. 0, or -errno after a message. */
+int doctor_directory_create(const char *dir);
+int doctor_job_main(int argc, char **argv);
+extern const struct option_table doctor_job_options;
+
 /* Finds the causes of hangs from all dumps together. */
 void doctor_hangs(struct findings *f, const struct dumps *d);
 
-/* Requests the dump of a running process. 0, and the caller frees its text; or -errno after a finding. */
-int doctor_dump_request(struct findings *f, pid_t pid, char **text_p, size_t *bytes_p);
+/* Adds a finding that says why a process has not answered. */
+void doctor_silence_explain(struct findings *f, const struct ask_process *p);
 /* Prints the table of a dump's fields, for docs/doctor.md. */
 void dumps_fields_print(void);
 /* The subcommands' main functions: argv[0] is their name. */

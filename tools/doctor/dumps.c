@@ -104,6 +104,7 @@ static void process_free(struct dump_process *p)
 		free(p->comms[i].receives);
 	}
 	free(p->comms);
+	free(p->threads);
 	free(p->file);
 	json_decref(p->json);
 	free(p);
@@ -137,8 +138,16 @@ int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes)
 		.pid_namespace = shunt_dump_read_process_pid_namespace(json),
 		.time_ns = shunt_dump_read_process_time_ns(json) };
 	p->comms = calloc(json_array_size(comms) + 1, sizeof(*p->comms));
-	if (!p->file || !p->comms)
+	p->nthreads = json_array_size(shunt_dump_read_process_threads(json));
+	p->threads = calloc(p->nthreads + 1, sizeof(*p->threads));
+	if (!p->file || !p->comms || !p->threads)
 		goto err_free;
+	for (size_t i = 0; i < p->nthreads; i++) {
+		const json_t *t = json_array_get(shunt_dump_read_process_threads(json), i);
+
+		p->threads[i] = (struct dump_thread){ shunt_dump_read_thread_function(t), shunt_dump_read_thread_key(t),
+			shunt_dump_read_thread_seq(t), shunt_dump_read_thread_since_ns(t) };
+	}
 	for (size_t i = 0; i < json_array_size(comms); i++) {
 		p->ncomms++;
 		if (comm_read(p, json_array_get(comms, i), &p->comms[i]))
@@ -169,7 +178,7 @@ static int dump_file_add(struct dumps *d, const char *path)
 	char reason[512], *text;
 	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = sizeof(reason) };
 	size_t bytes;
-	int err = shunt_json_file(&log, path, DUMP_MAX_BYTES, &text, &bytes);
+	int err = shunt_json_file(&log, path, ASK_MAX_BYTES, &text, &bytes);
 
 	if (err) {
 		tool_error("%s", reason);

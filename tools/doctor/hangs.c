@@ -66,20 +66,41 @@ static void find_errors(struct findings *f, const struct dump_group *g)
 	}
 }
 
+/* What moves does not hang: a difference between ranks that were asked one after the other is none. */
+static bool find_moved(struct findings *f, const struct dump_group *g)
+{
+	uint64_t calls = 0;
+	bool moved = false;
+
+	for (int r = 0; r < g->n; r++) {
+		const struct dump_comm *c = g->member[r];
+
+		moved |= c && c->moved;
+		calls = c && c->new_calls > calls ? c->new_calls : calls;
+	}
+	if (moved)
+		finding_add(f, FINDING_OK, topic, "",
+		    "communicator %s of %d: runs (%" PRIu64 " calls between two looks)", g->id, g->n, calls);
+	return moved;
+}
+
 static void group_check(struct findings *f, const struct dump_group *g)
 {
 	size_t before;
-	bool any;
+	bool any, moved;
 
 	/* One cause is enough: later differences follow from it. */
 	before = f->n;
-	any = find_mismatch(f, g) || find_split_path(f, g) || find_setup_wait(f, g) || find_straggler_calls(f, g) ||
-	    find_straggler_device(f, g);
-	any |= find_messages(f, g);
+	moved = find_moved(f, g);
+	any = moved || find_mismatch(f, g) || find_split_path(f, g) || find_setup_wait(f, g) ||
+	    find_inside_nccl(f, g) || find_straggler_calls(f, g) || find_straggler_device(f, g);
+	if (!moved)
+		any |= find_messages(f, g);
 	if (!any)
 		any = find_straggler_replays(f, g) ||
 		    find_teardown_wait(f, g); /* the calls above are the cause of a wait at the end */
-	find_missing(f, g);
+	if (!moved)                           /* a host may have a part of the ranks */
+		find_missing(f, g);
 	find_silent(f, g);
 	find_errors(f, g);
 	if (!any && f->n == before) {
@@ -168,6 +189,7 @@ void doctor_hangs(struct findings *f, const struct dumps *d)
 			group_check(f, &g);
 			group_free(&g);
 		}
+	find_inside_unknown(f, d);
 	if (f->n == start)
 		finding_add(f, FINDING_INFO, topic, "",
 		    "no dump has a communicator whose ranks are known: it was not used so far, or is gone");

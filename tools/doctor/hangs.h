@@ -25,7 +25,12 @@ bool find_teardown_wait(struct findings *f, const struct dump_group *g);
 bool find_straggler_calls(struct findings *f, const struct dump_group *g);
 bool find_straggler_device(struct findings *f, const struct dump_group *g);
 bool find_straggler_replays(struct findings *f, const struct dump_group *g);
+/* A thread of a rank is inside a function of NCCL on this communicator. */
+bool find_inside_nccl(struct findings *f, const struct dump_group *g);
 bool find_messages(struct findings *f, const struct dump_group *g);
+
+/* The same on a communicator that no dump has, such as one that is being created. */
+void find_inside_unknown(struct findings *f, const struct dumps *d);
 
 /* ---- text (text.c) */
 

@@ -108,6 +108,16 @@ void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *
 	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
 }
 
+void shunt_comm_note_function(struct shunt_comm *comm)
+{
+	shunt_recorder_note_function(comm->recorder);
+}
+
+void shunt_comm_nccl_failed(struct shunt_comm *comm, int result)
+{
+	shunt_recorder_nccl_failed(comm->recorder, result);
+}
+
 const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
 {
 	const struct shunt_hosts *hosts = atomic_load(&comm->hosts);

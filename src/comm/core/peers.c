@@ -356,7 +356,8 @@ static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 		return false;
 	issued = shunt_recorder_issued(comm->recorder);
 	if (still_idle(m, &issued) ||
-	    shunt_recorder_snapshot(comm->recorder, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
+	    shunt_recorder_snapshot(
+	        comm->recorder, SHUNT_READ_ALL, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
 		return true;
 	*unresponsive |= snapshot.unresponsive;
 	if (snapshot.unresponsive)

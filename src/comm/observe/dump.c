@@ -24,10 +24,16 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "comm/observe/call_check.h"
+#include "comm/observe/counters.h"
+#include "comm/observe/thread_note.h"
 #include "comm/observe/recorder.h"
 
 #define MAX_FILES 32 /* the most that one process writes, so that the files do not fill a disk */
 #define ASK_TIMEOUT_MS 5000
+#define REQUEST_WAIT_MS 50 /* a client of an earlier version sends no request, and gets what it can read */
+#define EARLIER_FORMAT 2
+#define MAX_COUNTERS (SHUNT_NKINDS * (SHUNT_COUNTER_PATHS + 1 + SHUNT_NREASONS))
+#define MAX_THREADS 256
 #define STACK_BYTES (512u << 10)
 #define HOST_PID_NAMESPACE 0xeffffffcu /* its inode since Linux 3.8 */
 #define PAUSE_MS 200                   /* before the next accept when descriptors had run out */
@@ -99,6 +105,8 @@ static void put_device(struct shunt_json_writer *w, const struct shunt_recorder_
 	shunt_dump_write_progress_replays(w, p->replays);
 	shunt_dump_write_progress_running(w, p->begun != p->ended);
 	shunt_json_write_object_end(w);
+	if (snapshot->only_progress)
+		return;
 	shunt_dump_write_comm_channels_begin(w);
 	shunt_dump_write_channels_epochs(w, sum(c->epoch, SHUNT_LL128_CHANNELS));
 	if (snapshot->nranks > 1 && snapshot->nranks <= SHUNT_MAX_RANKS && snapshot->rank >= 0) {
@@ -145,17 +153,27 @@ static void put_fault(struct shunt_json_writer *w, const struct shunt_fault *fau
 struct writer {
 	struct shunt_json_writer json;
 	struct times times;
+	struct shunt_dump_request request;
 	struct shunt_operation *ops; /* room for a ring */
-	bool unresponsive;           /* a device did not answer */
+	struct shunt_counter *counters;
+	bool unresponsive; /* a device did not answer */
 	int err;
 };
+
+static enum shunt_operation_state operation_state(
+    const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot)
+{
+	if (!op->path && op->seq >= snapshot->held_by)
+		return SHUNT_OPERATION_IN_NCCL;
+	return shunt_operation_state(op, snapshot->ctrl ? &snapshot->ctrl->progress : NULL, &snapshot->fault);
+}
 
 static void put_operation(
     struct writer *writer, const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot)
 {
-	const struct shunt_progress *progress = snapshot->ctrl ? &snapshot->ctrl->progress : NULL;
 	bool known = (unsigned)op->dtype < SHUNT_NFORMATS;
 	struct shunt_json_writer *w = &writer->json;
+	enum shunt_operation_state state = operation_state(op, snapshot);
 	char stream[32];
 
 	snprintf(stream, sizeof(stream), "0x%" PRIxPTR, (uintptr_t)op->stream);
@@ -180,20 +198,76 @@ static void put_operation(
 	shunt_dump_write_op_stream(w, stream);
 	shunt_dump_write_op_time_ns(w, time_of_day(&writer->times, op->time_ns));
 	shunt_dump_write_op_captured(w, op->captured);
-	shunt_dump_write_op_state(w, shunt_operation_state_name(shunt_operation_state(op, progress, &snapshot->fault)));
+	shunt_dump_write_op_state(
+	    w, writer->request.format < 3 && !op->path ? "forwarded" : shunt_operation_state_name(state));
 	shunt_json_write_object_end(w);
+}
+
+static bool is_unfinished(enum shunt_operation_state state)
+{
+	return state == SHUNT_OPERATION_ENQUEUED || state == SHUNT_OPERATION_RUNNING ||
+	    state == SHUNT_OPERATION_IN_NCCL;
 }
 
 static void put_operations(struct writer *w, struct shunt_recorder *rec, const struct shunt_recorder_snapshot *snapshot)
 {
 	shunt_dump_write_comm_operations_begin(&w->json);
-	for (int captured = 1; captured >= 0; captured--) {
+	for (int captured = 1; captured >= 0 && w->request.what != SHUNT_DUMP_COUNTERS; captured--) {
 		size_t n = shunt_recorder_read(rec, captured, w->ops, SHUNT_RECORDER_OPERATIONS);
 
 		for (size_t i = 0; i < n; i++)
-			put_operation(w, &w->ops[i], snapshot);
+			if (n - i <= w->request.calls || is_unfinished(operation_state(&w->ops[i], snapshot)))
+				put_operation(w, &w->ops[i], snapshot);
 	}
 	shunt_json_write_array_end(&w->json);
+}
+
+/* What format 3 has beyond the earlier ones. */
+static void put_calls(struct writer *writer, struct shunt_recorder *rec, const struct shunt_recorder_snapshot *s)
+{
+	struct shunt_json_writer *w = &writer->json;
+	size_t n = shunt_recorder_counters(rec, writer->counters, MAX_COUNTERS);
+
+	shunt_dump_write_comm_nccl_begin(w);
+	shunt_dump_write_nccl_returned(w, s->returned);
+	if (s->nccl_result)
+		shunt_dump_write_nccl_result(w, s->nccl_result);
+	shunt_json_write_object_end(w);
+	shunt_dump_write_comm_counters_begin(w);
+	for (size_t i = 0; i < n; i++) {
+		shunt_json_write_object(w, NULL);
+		shunt_dump_write_counter_op(w, writer->counters[i].op);
+		shunt_dump_write_counter_path(w, writer->counters[i].path);
+		shunt_dump_write_counter_reason(w, writer->counters[i].reason);
+		shunt_dump_write_counter_calls(w, writer->counters[i].calls);
+		shunt_dump_write_counter_bytes(w, writer->counters[i].bytes);
+		shunt_json_write_object_end(w);
+	}
+	shunt_json_write_array_end(w);
+}
+
+static void put_threads(struct writer *writer)
+{
+	struct shunt_json_writer *w = &writer->json;
+	struct shunt_inside_call calls[MAX_THREADS];
+	size_t n = shunt_inside_read(calls, MAX_THREADS);
+	char key[17];
+
+	if (!n)
+		return;
+	shunt_dump_write_process_threads_begin(w);
+	for (size_t i = 0; i < n; i++) {
+		snprintf(key, sizeof(key), "%016" PRIx64, calls[i].tag);
+		shunt_json_write_object(w, NULL);
+		shunt_dump_write_thread_function(w, calls[i].function);
+		if (calls[i].tag)
+			shunt_dump_write_thread_key(w, key);
+		if (calls[i].seq)
+			shunt_dump_write_thread_seq(w, calls[i].seq);
+		shunt_dump_write_thread_since_ns(w, time_of_day(&writer->times, calls[i].since_ns));
+		shunt_json_write_object_end(w);
+	}
+	shunt_json_write_array_end(w);
 }
 
 /* The host's side of a communicator. */
@@ -231,7 +305,11 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 {
 	struct writer *w = arg;
 	struct shunt_recorder_snapshot snapshot;
-	int err = shunt_recorder_snapshot(rec, w->unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot);
+	int err = shunt_recorder_snapshot(rec,
+	    w->request.what == SHUNT_DUMP_COUNTERS  ? SHUNT_READ_NOTHING :
+	        w->request.what == SHUNT_DUMP_STATE ? SHUNT_READ_PROGRESS :
+	                                              SHUNT_READ_ALL,
+	    w->unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot);
 
 	if (err) {
 		w->err = err;
@@ -246,6 +324,8 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 		shunt_dump_write_comm_unresponsive(&w->json, true);
 	if (snapshot.ctrl)
 		put_device(&w->json, &snapshot);
+	if (w->request.format >= 3)
+		put_calls(w, rec, &snapshot);
 	put_operations(w, rec, &snapshot);
 	shunt_json_write_object_end(&w->json);
 	shunt_recorder_snapshot_finish(&snapshot);
@@ -271,20 +351,53 @@ static void host_name(char *name, size_t bytes)
 	name[bytes - 1] = '\0';
 }
 
+bool shunt_dump_request_read(const char *line, struct shunt_dump_request *request)
+{
+	unsigned calls = 8;
+	char end;
+
+	*request = (struct shunt_dump_request){ SHUNT_DUMP_ALL, SHUNT_DUMP_FORMAT, SHUNT_RECORDER_OPERATIONS };
+	if (!strcmp(line, "dump"))
+		return true;
+	if (!strcmp(line, "counters")) {
+		request->what = SHUNT_DUMP_COUNTERS;
+		return true;
+	}
+	if (strcmp(line, "state") &&
+	    (strncmp(line, "state ", 6) || line[6] < '0' || line[6] > '9' ||
+	        sscanf(line + 6, "%4u%c", &calls, &end) != 1))
+		return false;
+	request->what = SHUNT_DUMP_STATE;
+	request->calls = calls;
+	return true;
+}
+
 int shunt_dump_write(FILE *out, const char *reason)
 {
+	struct shunt_dump_request all;
+
+	shunt_dump_request_read("dump", &all);
+	return shunt_dump_answer(out, reason, &all);
+}
+
+int shunt_dump_answer(FILE *out, const char *reason, const struct shunt_dump_request *request)
+{
 	struct writer w = { .json = { .out = out, .lines = 4 },
+		.request = *request,
 		.times = { clock_ns(CLOCK_REALTIME), clock_ns(CLOCK_MONOTONIC) } };
 	struct shunt_json_writer *json = &w.json;
 	char host[256], program[512];
 
 	w.ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*w.ops));
-	if (!w.ops)
-		return -ENOMEM;
+	w.counters = malloc(MAX_COUNTERS * sizeof(*w.counters));
+	if (!w.ops || !w.counters) {
+		w.err = -ENOMEM;
+		goto out;
+	}
 	host_name(host, sizeof(host));
 	program_name(program, sizeof(program));
 	shunt_json_write_object(json, NULL);
-	shunt_dump_write_process_shunt_dump(json, SHUNT_DUMP_FORMAT);
+	shunt_dump_write_process_shunt_dump(json, request->format);
 	shunt_dump_write_process_version(json, SHUNT_VERSION);
 	shunt_dump_write_process_reason(json, reason);
 	shunt_dump_write_process_host(json, host);
@@ -292,10 +405,16 @@ int shunt_dump_write(FILE *out, const char *reason)
 	shunt_dump_write_process_pid_namespace(json, shunt_dump_namespace("self"));
 	shunt_dump_write_process_program(json, program);
 	shunt_dump_write_process_time_ns(json, w.times.real_ns);
+	if (request->format >= 3) {
+		shunt_dump_write_process_uid(json, geteuid());
+		put_threads(&w);
+	}
 	shunt_dump_write_process_communicators_begin(json);
 	shunt_recorder_visit(put_communicator, &w);
 	shunt_json_write_array_end(json);
 	shunt_json_write_object_end(json);
+out:
+	free(w.counters);
 	free(w.ops);
 	return w.err;
 }
@@ -429,7 +548,7 @@ static int make_socket(void)
 
 	if (fd < 0)
 		return -errno;
-	if (bind(fd, (struct sockaddr *)&address, bytes) || listen(fd, 4)) {
+	if (bind(fd, (struct sockaddr *)&address, bytes) || listen(fd, 64)) {
 		err = -errno;
 		shunt_close_fd(&fd);
 		return err;
@@ -456,10 +575,32 @@ static void send_all(int fd, const char *text, size_t bytes)
 	}
 }
 
+/* False: what the client has sent is no request. */
+static bool receive_request(int fd, struct shunt_dump_request *request)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char line[257];
+	ssize_t n;
+
+	shunt_dump_request_read("dump", request);
+	request->format = EARLIER_FORMAT;
+	if (poll(&p, 1, REQUEST_WAIT_MS) <= 0)
+		return true;
+	n = recv(fd, line, sizeof(line) - 1, MSG_DONTWAIT);
+	if (n <= 0)
+		return n == 0;
+	line[n] = '\0';
+	if (strlen(line) != (size_t)n || line[n - 1] != '\n')
+		return false;
+	line[n - 1] = '\0';
+	return shunt_dump_request_read(line, request);
+}
+
 /* False: the connection cannot be accepted now, and stays in the queue. */
 static bool answer_client(int listener)
 {
 	int fd = SHUNT_FD(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	struct shunt_dump_request request;
 	struct ucred who = { .uid = (uid_t)-1 };
 	socklen_t n = sizeof(who);
 	size_t bytes = 0;
@@ -470,10 +611,12 @@ static bool answer_client(int listener)
 		return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) || (who.uid && who.uid != geteuid()))
 		goto out;
+	if (!receive_request(fd, &request))
+		goto out;
 	f = open_memstream(&text, &bytes);
 	if (!f)
 		goto out;
-	int err = shunt_dump_write(f, "asked");
+	int err = shunt_dump_answer(f, "asked", &request);
 	if (!fclose(f) && !err)
 		send_all(fd, text, bytes);
 	free(text);

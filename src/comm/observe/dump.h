@@ -6,7 +6,9 @@
  * - when a communicator breaks, into SHUNT_DUMP_DIR if that is set, before the error is returned;
  * - on SIGUSR1, if SHUNT_DUMP_SIGNAL is set, into SHUNT_DUMP_DIR or else the directory for temporary files;
  * - to each client of this process's socket that runs as the same user or as root (`shunt doctor --pid`), unless
- *   SHUNT_DOCTOR=0.
+ *   SHUNT_DOCTOR=0. The client may send one line of at most 256 bytes first: "dump"; "state" or "state N", which has
+ * only the last N calls (8), those that have not ended, and the account of kernels; "counters", which reads no device.
+ * A client that sends no line within 50 ms gets the dump in format 2.
  *
  * A file is named shunt-<host>-<pid>-<n>.json, in a container shunt-<host>-<pid>.<PID namespace>-<n>.json. Only its
  * owner can read it, and it is complete once it has that name.
@@ -43,6 +45,14 @@ void shunt_dump_error(struct shunt_recorder *rec, int err);
  * for errors.
  */
 int shunt_dump_write(FILE *out, const char *reason);
+
+struct shunt_dump_request {
+	enum { SHUNT_DUMP_ALL, SHUNT_DUMP_STATE, SHUNT_DUMP_COUNTERS } what;
+	unsigned format, calls; /* calls: at least as many of the last ones */
+};
+/* A client's line, without its end. False: it is none. */
+bool shunt_dump_request_read(const char *line, struct shunt_dump_request *request);
+int shunt_dump_answer(FILE *out, const char *reason, const struct shunt_dump_request *request);
 /* Writes a new file in dir, which is created if its parent exists. 0 and its path, or -errno (not logged). */
 int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes);
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/observe/recorder.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
 #include "base/id.h"
 #include "base/lock.h"
 #include "base/os.h"
+#include "comm/observe/counters.h"
+#include "comm/observe/thread_note.h"
 #include "comm/parts/comm_registry.h"
 
 #define MAX_COUNTED_PEERS 1024
@@ -34,7 +37,10 @@ struct shunt_recorder {
 	char id[9], key[17];
 	atomic_int rank, nranks, device, error;
 	atomic_uint_fast64_t calls, collectives;
-	atomic_uint_fast64_t last_eager; /* kargs.op */
+	atomic_uint_fast64_t last_eager;     /* kargs.op */
+	atomic_uint_fast64_t tag;            /* the bytes of key as a number */
+	atomic_uint_fast64_t last_forwarded; /* seq */
+	atomic_int nccl_result;
 	struct ring eager, captured;
 	_Atomic(atomic_uint *) peers; /* [2][nranks]: sent to, received from; NULL: not counted */
 	_Atomic(const char *) phase;
@@ -46,6 +52,9 @@ struct shunt_recorder {
 	const struct shunt_gpu_ops *gpu;
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_fault *fault;
+	const struct shunt_counters_table *counters;
+	struct shunt_progress seen; /* what a reader found last, when there were seen_calls */
+	uint64_t seen_calls;
 	bool sim, forward;
 	char reason[160];
 };
@@ -56,18 +65,9 @@ struct device_read {
 	struct shunt_mutex lock;
 	pthread_cond_t is_done;
 	unsigned users;
-	bool done;
+	bool done, only_progress;
 	struct shunt_ctrl *ctrl; /* NULL: it could not be read */
 };
-
-/* Time of the last clock tick: reading the exact clock costs more than all the rest. */
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 {
@@ -94,8 +94,11 @@ void shunt_recorder_set_id(struct shunt_recorder *rec, const uint8_t id[16])
 	shunt_mac(mac, shunt_bytes(id, 16), "shunt dump", (struct shunt_bytes){ 0 }, (struct shunt_bytes){ 0 });
 	shunt_mutex_lock(&rec->lock);
 	snprintf(rec->id, sizeof(rec->id), "%s", shunt_id_text(id).s);
+	uint64_t tag = 0;
 	for (int i = 0; i < 8; i++)
-		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
+		tag = tag << 8 | mac[i];
+	snprintf(rec->key, sizeof(rec->key), "%016" PRIx64, tag);
+	atomic_store_explicit(&rec->tag, tag, memory_order_relaxed);
 	shunt_mutex_unlock(&rec->lock);
 }
 
@@ -142,7 +145,7 @@ void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase)
 {
 	if (!rec)
 		return;
-	atomic_store_explicit(&rec->phase_ns, now_ns(), memory_order_relaxed);
+	atomic_store_explicit(&rec->phase_ns, shunt_inside_clock(), memory_order_relaxed);
 	atomic_store_explicit(&rec->phase, phase, memory_order_release);
 }
 
@@ -192,11 +195,21 @@ struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec)
 	return NULL;
 }
 
+void shunt_recorder_set_counters(struct shunt_recorder *rec, const struct shunt_counters_table *counters)
+{
+	if (!rec)
+		return;
+	shunt_mutex_lock(&rec->lock);
+	rec->counters = counters;
+	shunt_mutex_unlock(&rec->lock);
+}
+
 void shunt_recorder_destroy(struct shunt_recorder *rec)
 {
 	if (!rec)
 		return;
 	shunt_recorder_unready(rec);
+	shunt_recorder_set_counters(rec, NULL);
 	shunt_recorder_unref(rec);
 }
 
@@ -251,13 +264,16 @@ static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *c
 	    1;
 }
 
-static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path,
-    enum shunt_reason reason, unsigned left, bool captured)
+/* Inline: most callers need no time. */
+__attribute__((always_inline)) static inline uint64_t record_operation(struct shunt_recorder *rec,
+    const struct shunt_coll *coll, const char *path, enum shunt_reason reason, unsigned left, bool captured,
+    uint64_t *time_p)
 {
 	struct ring *ring;
 	struct entry *entries, *e;
 	uint64_t seq, number, kinds;
 
+	*time_p = 0;
 	if (!rec)
 		return 0;
 	ring = captured ? &rec->captured : &rec->eager;
@@ -278,7 +294,7 @@ static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_
 #define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
 	PUT(NUMBER, number);
 	PUT(COUNT, coll->count);
-	PUT(TIME, now_ns());
+	PUT(TIME, *time_p = shunt_inside_clock());
 	PUT(STREAM, (uintptr_t)coll->stream);
 	PUT(PATH, (uintptr_t)path);
 	PUT(KINDS, kinds);
@@ -300,7 +316,7 @@ uint64_t shunt_recorder_pass(struct shunt_recorder *rec, bool captured)
 uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
 {
-	uint64_t op = record_operation(rec, coll, path, SHUNT_REASON_NONE, left, captured);
+	uint64_t time, op = record_operation(rec, coll, path, SHUNT_REASON_NONE, left, captured, &time);
 
 	if (rec && !captured)
 		atomic_store_explicit(&rec->last_eager, op, memory_order_relaxed);
@@ -319,7 +335,23 @@ uint64_t shunt_recorder_add_named(
 
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason)
 {
-	record_operation(rec, coll, NULL, reason, 0, false);
+	uint64_t time, seq = record_operation(rec, coll, NULL, reason, 0, false, &time);
+
+	if (!rec)
+		return;
+	atomic_store_explicit(&rec->last_forwarded, seq, memory_order_relaxed);
+	shunt_inside_note_call(atomic_load_explicit(&rec->tag, memory_order_relaxed), seq, time);
+}
+
+void shunt_recorder_note_function(struct shunt_recorder *rec)
+{
+	shunt_inside_note.next_tag = rec ? atomic_load(&rec->tag) : 0;
+}
+
+void shunt_recorder_nccl_failed(struct shunt_recorder *rec, int result)
+{
+	if (rec)
+		atomic_store_explicit(&rec->nccl_result, result, memory_order_relaxed);
 }
 
 /* ---- reading */
@@ -372,13 +404,15 @@ struct shunt_recorder_issued shunt_recorder_issued(struct shunt_recorder *rec)
 /* ---- the device, which may not answer */
 
 /* With rec->reading held, so that the memory stays. */
-static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
+static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec, bool only_progress)
 {
-	struct shunt_ctrl *copy = rec->ctrl ? malloc(sizeof(*copy)) : NULL;
-	size_t step = rec->sim ? 8 : sizeof(*copy); /* the sim copies one word atomically, several not */
+	struct shunt_ctrl *copy = rec->ctrl ? calloc(1, sizeof(*copy)) : NULL;
+	size_t first = only_progress ? offsetof(struct shunt_ctrl, progress) : 0;
+	size_t end = only_progress ? first + sizeof(copy->progress) : sizeof(*copy);
+	size_t step = rec->sim ? 8 : end - first; /* the sim copies one word atomically, several not */
 	int device = atomic_load(&rec->device), err = 0;
 
-	for (size_t at = 0; copy && at < sizeof(*copy) && !err; at += step)
+	for (size_t at = first; copy && at < end && !err; at += step)
 		err = rec->gpu->copy(device, (char *)copy + at, (const char *)rec->ctrl + at, step);
 	if (!err)
 		return copy;
@@ -408,7 +442,7 @@ static void *device_read_main(void *arg)
 	struct shunt_ctrl *ctrl;
 
 	shunt_mutex_lock(&d->rec->reading);
-	ctrl = copy_ctrl(d->rec);
+	ctrl = copy_ctrl(d->rec, d->only_progress);
 	shunt_mutex_unlock(&d->rec->reading);
 	shunt_mutex_lock(&d->lock);
 	d->ctrl = ctrl;
@@ -420,7 +454,7 @@ static void *device_read_main(void *arg)
 	return NULL;
 }
 
-static struct device_read *device_read_start(struct shunt_recorder *rec)
+static struct device_read *device_read_start(struct shunt_recorder *rec, bool only_progress)
 {
 	struct device_read *d = calloc(1, sizeof(*d));
 	pthread_condattr_t attr;
@@ -428,6 +462,7 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 	if (!d)
 		return NULL;
 	d->rec = rec;
+	d->only_progress = only_progress;
 	d->users = 2;
 	shunt_mutex_init(&d->lock, SHUNT_LOCK_DEVICE_READ);
 	pthread_condattr_init(&attr);
@@ -448,7 +483,7 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
  * device waits with it. So a thread of its own reads, and is left behind if it does not finish in time. False: it was
  * left behind, or an earlier one still hangs.
  */
-static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
+static bool device_read(struct shunt_recorder *rec, bool only_progress, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
 {
 	const struct timespec ms = { .tv_nsec = 1000000 };
 	struct device_read *d;
@@ -461,7 +496,7 @@ static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 			return false;
 		nanosleep(&ms, NULL);
 	}
-	d = device_read_start(rec);
+	d = device_read_start(rec, only_progress);
 	if (!d)
 		return true;
 	clock_gettime(CLOCK_MONOTONIC, &end);
@@ -484,14 +519,59 @@ static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 	return done;
 }
 
-int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot)
+/* The host issues all that runs on a device but the replays of graphs: where it issued nothing since the last read, and
+ * that found all ended, the device has nothing new to say. False: it may have. */
+static bool progress_is_known(struct shunt_recorder *rec, struct shunt_ctrl **ctrl_p)
+{
+	bool known;
+
+	shunt_mutex_lock(&rec->lock);
+	known = rec->seen_calls && rec->seen_calls == atomic_load(&rec->calls) && !atomic_load(&rec->captured.next) &&
+	    rec->seen.begun == rec->seen.ended && rec->seen.eager >= atomic_load(&rec->last_eager);
+	*ctrl_p = known ? calloc(1, sizeof(**ctrl_p)) : NULL;
+	if (*ctrl_p)
+		(*ctrl_p)->progress = rec->seen;
+	shunt_mutex_unlock(&rec->lock);
+	return *ctrl_p != NULL;
+}
+
+static void read_device(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot)
+{
+	uint64_t calls = atomic_load(&rec->calls);
+
+	if (snapshot->only_progress && progress_is_known(rec, &snapshot->ctrl))
+		return;
+	snapshot->unresponsive = !device_read(rec, snapshot->only_progress, wait_ms, &snapshot->ctrl);
+	if (!snapshot->ctrl)
+		return;
+	shunt_mutex_lock(&rec->lock);
+	rec->seen = snapshot->ctrl->progress;
+	rec->seen_calls = calls;
+	shunt_mutex_unlock(&rec->lock);
+}
+
+size_t shunt_recorder_counters(struct shunt_recorder *rec, struct shunt_counter *rows, size_t cap)
+{
+	size_t n;
+
+	shunt_mutex_lock(&rec->lock);
+	n = rec->counters ? shunt_counters_list(rec->counters, rows, cap) : 0;
+	shunt_mutex_unlock(&rec->lock);
+	return n < cap ? n : cap;
+}
+
+int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_depth depth, unsigned wait_ms,
+    struct shunt_recorder_snapshot *snapshot)
 {
 	atomic_uint *peers;
 
 	*snapshot = (struct shunt_recorder_snapshot){ .rank = atomic_load(&rec->rank),
 		.nranks = atomic_load(&rec->nranks),
 		.device = atomic_load(&rec->device),
-		.error = atomic_load(&rec->error) };
+		.error = atomic_load(&rec->error),
+		.nccl_result = atomic_load(&rec->nccl_result),
+		.tag = atomic_load(&rec->tag),
+		.only_progress = depth != SHUNT_READ_ALL };
 	snapshot->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
 	snapshot->phase_ns = atomic_load_explicit(&rec->phase_ns, memory_order_relaxed);
 	peers = atomic_load(&rec->peers);
@@ -511,8 +591,8 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 	memcpy(snapshot->reason, rec->reason, sizeof(snapshot->reason));
 	snapshot->have_device = rec->ctrl != NULL;
 	shunt_mutex_unlock(&rec->lock);
-	if (snapshot->have_device)
-		snapshot->unresponsive = !device_read(rec, wait_ms, &snapshot->ctrl);
+	if (snapshot->have_device && depth != SHUNT_READ_NOTHING)
+		read_device(rec, wait_ms, snapshot);
 	/* Read after the device: a kernel that gave up stores the fault before it counts itself as ended. */
 	shunt_mutex_lock(&rec->lock);
 	if (rec->fault) {
@@ -525,6 +605,10 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 	snapshot->captured = atomic_load(&rec->captured.next);
 	snapshot->collectives = atomic_load(&rec->collectives);
 	snapshot->calls = atomic_load(&rec->calls);
+	snapshot->returned = atomic_load(&rec->last_forwarded);
+	snapshot->held_by = shunt_inside_first_seq(snapshot->tag);
+	if (snapshot->held_by <= snapshot->returned)
+		snapshot->returned = snapshot->held_by - 1;
 	return 0;
 }
 
@@ -541,7 +625,8 @@ const char *shunt_operation_state_name(enum shunt_operation_state state)
 {
 	static const char *const names[] = {
 		[SHUNT_OPERATION_UNKNOWN] = "unknown",
-		[SHUNT_OPERATION_FORWARDED] = "forwarded",
+		[SHUNT_OPERATION_IN_NCCL] = "in_nccl",
+		[SHUNT_OPERATION_RETURNED] = "returned",
 		[SHUNT_OPERATION_ENQUEUED] = "enqueued",
 		[SHUNT_OPERATION_RUNNING] = "running",
 		[SHUNT_OPERATION_FINISHED] = "finished",
@@ -570,7 +655,7 @@ enum shunt_operation_state shunt_operation_state(
 	bool running = progress && progress->begun != progress->ended;
 
 	if (!op->path)
-		return SHUNT_OPERATION_FORWARDED;
+		return SHUNT_OPERATION_RETURNED;
 	if (!progress || !progress->now) /* no kernel of ours has run yet, or there is no account */
 		return progress && !op->captured ? SHUNT_OPERATION_ENQUEUED : SHUNT_OPERATION_UNKNOWN;
 	if (has_failed(op, progress, fault))

@@ -40,6 +40,8 @@
 #define SHUNT_RECORDER_OPERATIONS 1024u
 
 struct shunt_recorder;
+struct shunt_counter;
+struct shunt_counters_table;
 
 /*
  * NULL: no memory; the communicator works without a recorder. id: the communicator's 16 bytes, which are secret.
@@ -60,6 +62,8 @@ void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
 void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);
 /* The communicator's sticky error. True: it is the first one, which is kept. */
 bool shunt_recorder_error(struct shunt_recorder *rec, int err);
+/* The communicator's counters, which stay until destroy. */
+void shunt_recorder_set_counters(struct shunt_recorder *rec, const struct shunt_counters_table *counters);
 void shunt_recorder_destroy(struct shunt_recorder *rec);
 /*
  * The communicator has ended, but its memory stays for a while; readers do not find it any more. Does not wait. Returns
@@ -76,6 +80,10 @@ uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured);
 /* The same for a call that is forwarded, with its reason. */
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason);
+/* The function of NCCL's that this thread calls next is on this communicator. */
+void shunt_recorder_note_function(struct shunt_recorder *rec);
+/* A call that NCCL got has failed with this ncclResult_t. */
+void shunt_recorder_nccl_failed(struct shunt_recorder *rec, int result);
 /*
  * The same for an operation that is none of NCCL's collectives, which all ranks issue alike; its name has static
  * storage.
@@ -111,9 +119,10 @@ static inline const char *shunt_operation_name(const struct shunt_operation *op)
 
 /* State of an operation, by the device's words. */
 enum shunt_operation_state {
-	SHUNT_OPERATION_UNKNOWN,   /* no device side, or a captured operation: replays are only counted */
-	SHUNT_OPERATION_FORWARDED, /* the real NCCL runs it */
-	SHUNT_OPERATION_ENQUEUED,  /* its kernel has not begun */
+	SHUNT_OPERATION_UNKNOWN,  /* no device side, or a captured operation: replays are only counted */
+	SHUNT_OPERATION_IN_NCCL,  /* a thread is inside the real NCCL with it */
+	SHUNT_OPERATION_RETURNED, /* the real NCCL has got it, and runs it */
+	SHUNT_OPERATION_ENQUEUED, /* its kernel has not begun */
 	SHUNT_OPERATION_RUNNING,
 	SHUNT_OPERATION_FINISHED,
 	SHUNT_OPERATION_FAILED, /* a kernel gave up in it, or it was launched after that */
@@ -137,7 +146,8 @@ struct shunt_recorder_snapshot {
 	int rank, nranks, device; /* -1: not known yet */
 	int error;
 	bool forward, have_device;
-	bool unresponsive; /* the device was not read in time: another call holds the driver */
+	bool only_progress; /* of ctrl */
+	bool unresponsive;  /* the device was not read in time: another call holds the driver */
 	char reason[160];
 	const char *phase;
 	uint64_t phase_ns; /* when the phase began */
@@ -146,6 +156,17 @@ struct shunt_recorder_snapshot {
 	struct shunt_fault fault;
 	unsigned npeers; /* 0, or nranks: how many messages were sent to, and received from, each rank */
 	unsigned *sends, *receives;
+	uint64_t tag;      /* for comm/observe/thread_note.h: the 8 bytes of key */
+	uint64_t held_by;  /* seq of the first call that a thread is inside the real NCCL with; UINT64_MAX: none */
+	uint64_t returned; /* seq of the last call that the real NCCL has come back from; 0: none */
+	int nccl_result;   /* what a call that it got has failed with; 0: nothing */
+};
+
+/* How much of the device is read. */
+enum shunt_recorder_depth {
+	SHUNT_READ_NOTHING,
+	SHUNT_READ_PROGRESS, /* the account of kernels, and that only where something may have changed */
+	SHUNT_READ_ALL,
 };
 
 /* Calls fn with the recorder of each communicator, oldest first. No lock is held meanwhile, and no communicator waits.
@@ -160,6 +181,9 @@ size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shu
  * Waits at most wait_ms for the device; ctrl is NULL if it cannot be read in time. 0 or -ENOMEM. The caller calls
  * shunt_recorder_snapshot_finish.
  */
-int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot);
+int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_depth depth, unsigned wait_ms,
+    struct shunt_recorder_snapshot *snapshot);
+/* As shunt_counters_list(); nothing once the communicator has ended. */
+size_t shunt_recorder_counters(struct shunt_recorder *rec, struct shunt_counter *rows, size_t cap);
 void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot);
 #endif

@@ -2,11 +2,13 @@
 #ifndef SHUNT_SHIM_CALLS_THREAD_H
 #define SHUNT_SHIM_CALLS_THREAD_H
 /* All that the shim keeps for a thread. */
+#include "comm/observe/thread_note.h"
 #include "shim/calls/call_group.h"
 
 struct shunt_thread {
-	unsigned inside; /* how deep the thread is inside the real NCCL */
-	bool watched;    /* its end is noticed */
+	unsigned inside;           /* how deep the thread is inside the real NCCL */
+	bool watched;              /* its end is noticed */
+	struct shunt_inside *note; /* what it is inside of; NULL before the first call of NCCL */
 	struct shunt_group group;
 	struct shunt_coll_call inline_calls[SHUNT_INLINE_CALLS]; /* of a group that needs no more */
 };
@@ -28,6 +30,19 @@ static inline struct shunt_thread *shunt_thread(void)
 /* From now on `abandon` is called if the thread ends inside a group. On the ending thread. */
 __attribute__((cold)) void shunt_thread_watch_end(
     struct shunt_thread *thread, void (*abandon)(struct shunt_group *group));
+
+/* What the thread is inside of; to be entered before each call of NCCL. */
+static inline struct shunt_inside *shunt_thread_note(struct shunt_thread *thread)
+{
+	if (!thread->note)
+		thread->note = shunt_inside_list();
+	return thread->note;
+}
+
+static inline struct shunt_thread *shunt_thread_of(struct shunt_group *group)
+{
+	return (struct shunt_thread *)((char *)group - offsetof(struct shunt_thread, group));
+}
 
 /* Begins a group, or a level of one. */
 static inline void shunt_group_enter(struct shunt_thread *thread, void (*abandon)(struct shunt_group *group))

@@ -40,6 +40,7 @@ ncclResult_t shunt_overlay_finalize(ncclComm_t comm)
 		/* The caller must not wait for a device if the communicator is non-blocking; destroying it waits. */
 		if (e->config.blocking && !shunt_group_open())
 			err = shunt_comm_quiesce(e->comm);
+		shunt_comm_note_function(e->comm);
 		shunt_entry_put(e);
 	}
 	/* Another thread has aborted the communicator, whose handle may be invalid now. */

@@ -15,9 +15,18 @@ static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt
 {
 	ncclResult_t result;
 
+	ncclResult_t failed;
+
 	shunt_entry_put(e); /* not held in the real call, which may last until another thread aborts the communicator */
 	result = shunt_forward(call);
-	return result == ncclSuccess ? result : shunt_group_result(shunt_call_forward_failed(&call->coll, result));
+	if (result == ncclSuccess)
+		return result;
+	failed = shunt_call_forward_failed(&call->coll, result);
+	e = failed == ncclInProgress ? NULL : shunt_entry_find(call->comm);
+	if (e)
+		shunt_comm_nccl_failed(e->comm, failed);
+	shunt_entry_put(e);
+	return shunt_group_result(failed);
 }
 
 /*
@@ -38,6 +47,22 @@ static inline ncclResult_t forward_or_record(
 	return shunt_call_keep(group, call);
 }
 
+/* NCCL judges it, and one that it refuses has no number: the other ranks need not have made it. */
+__attribute__((cold, noinline)) static ncclResult_t forward_unknown(
+    struct shunt_group *group, struct shunt_entry *e, struct shunt_coll_call *call)
+{
+	ncclResult_t result = forward_or_record(group, e, call);
+	struct shunt_coll coll = call->coll;
+
+	e = result == ncclSuccess ? shunt_entry_find(call->comm) : NULL;
+	if (!e)
+		return result;
+	coll.dtype = SHUNT_NFORMATS;
+	shunt_comm_count_forward(e->comm, &coll, SHUNT_REASON_UNKNOWN);
+	shunt_entry_put(e);
+	return result;
+}
+
 ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_call *call)
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
@@ -49,7 +74,7 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 	if (!e)
 		return call->comm ? forward_or_record(group, NULL, call) : shunt_forward(call);
 	if (!shunt_attach_takes_calls(e, call->comm) || !shunt_call_resolve(e, call))
-		return forward_or_record(group, e, call);
+		return forward_unknown(group, e, call);
 	if (shunt_call_is_empty(&call->coll)) {
 		shunt_entry_put(e);
 		return ncclSuccess;

@@ -209,6 +209,7 @@ ncclResult_t shunt_overlay_split(ncclComm_t comm, int color, int key, ncclComm_t
 		if (color != NCCL_SPLIT_NOCOLOR)
 			child = prepare_child(parent, comm, id, config);
 		blocking = parent->config.blocking;
+		shunt_comm_note_function(parent->comm);
 		shunt_entry_put(parent);
 	}
 	pending = expect_child(&child, comm, blocking, newcomm, &real_handle_p);
@@ -249,6 +250,7 @@ ncclResult_t shunt_overlay_shrink(
 			shunt_comm_abort(parent->comm);
 		}
 		blocking = parent->config.blocking;
+		shunt_comm_note_function(parent->comm);
 		shunt_entry_put(parent);
 	}
 	pending = expect_child(&child, comm, blocking, newcomm, &real_handle_p);

@@ -246,6 +246,8 @@ static ncclResult_t run_group(struct shunt_group *g)
 	if (result == ncclSuccess && g->p2p_comms.n && g->done < g->n)
 		result = fork_calls(g);
 	open = take_real_open(g);
+	if (open) /* a thread that hangs in the group's end is noted with its last call */
+		shunt_thread_note(shunt_thread_of(g))->noted = true;
 	if (open && result == ncclSuccess && launch_before_real(g))
 		result = shunt_group_launch(g);
 	if (open && result != ncclSuccess)

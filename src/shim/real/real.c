@@ -205,13 +205,17 @@ bool shunt_real_open(void)
 /* The real library sees one group: for it only the outermost end counts, not the depth. */
 ncclResult_t shunt_real_open_group(void)
 {
-	struct shunt_group *g = &shunt_thread()->group;
+	struct shunt_thread *me = shunt_thread();
 	ncclResult_t result;
 
-	g->real_due = false;
-	result = real_GroupStart();
-	g->real_due = result != ncclSuccess;
-	return shunt_group_result(result);
+	me->group.real_due = false;
+	/* Not real_GroupStart: the thread's note is that of the call for which the group is opened. */
+	me->inside++;
+	result = shunt_real.GroupStart();
+	me->inside--;
+	shunt_real_note_error(result);
+	me->group.real_due = result != ncclSuccess;
+	return result == ncclSuccess ? result : shunt_group_result(result);
 }
 
 int shunt_real_version(void)

@@ -9,6 +9,9 @@
  * The real library calls some of its own exports through the PLT, and so may call our functions. While a thread is
  * inside real_X, its calls have a table of their own, and every entry point hands the call on at once.
  *
+ * A thread's note (comm/observe/thread_note.h) has the function while it is inside, so that others can tell where it
+ * hangs.
+ *
  * While a thread has a group of ours open, the first real_X with an ncclResult_t opens the real library's group before
  * its own call. Most groups never need it. If opening fails, real_X returns that result and makes no call.
  */
@@ -60,9 +63,12 @@ ncclResult_t shunt_real_open_group(void);
 		ncclResult_t result = me->group.real_due ? shunt_real_open_group() : ncclSuccess; \
 		if (result != ncclSuccess) \
 			return result; \
+		struct shunt_inside *note = shunt_thread_note(me); \
+		const char *before = shunt_inside_enter(note, "nccl" #name); \
 		me->inside++; \
 		result = shunt_real.name args; \
 		me->inside--; \
+		shunt_inside_leave(note, before); \
 		shunt_real_note_error(result); \
 		return result; \
 	}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/common/ask.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/dump_address.h"
+#include "base/io.h"
+#include "tools/common/tool.h"
+
+#define AGAIN_MS 20 /* a queue of connections that was full */
+
+int ask_process_read(pid_t pid, struct ask_process *p)
+{
+	char path[64], line[512];
+	struct stat st;
+	FILE *f;
+
+	*p = (struct ask_process){ .pid = pid, .ns_pid = pid, .state = '?', .fd = -1 };
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	if (stat(path, &st))
+		return -ESRCH;
+	p->uid = st.st_uid;
+	p->pid_namespace = shunt_dump_namespace(path + strlen("/proc/"));
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	while (fgets(line, sizeof(line), f)) {
+		const char *last = strrchr(line, '\t');
+
+		line[strcspn(line, "\n")] = 0;
+		if (!strncmp(line, "Name:", 5))
+			snprintf(p->name, sizeof(p->name), "%.40s", line + 6);
+		else if (!strncmp(line, "State:", 6))
+			p->state = line[7];
+		else if (!strncmp(line, "NSpid:", 6) && last)
+			p->ns_pid = (pid_t)atoi(last + 1);
+	}
+	fclose(f);
+	return 0;
+}
+
+/* A line of /proc/net/unix; false: it is no socket that listens for us, or another user's. */
+static bool line_read(const char *line, struct ask_process *p)
+{
+	unsigned long uid, namespace, flags;
+	const char *name = strstr(line, " @shunt-doctor-");
+	long pid;
+	int end = 0;
+
+	if (!name || sscanf(line, "%*s %*s %*s %lx", &flags) != 1 || !(flags & 0x10000) /* it listens */)
+		return false;
+	if (sscanf(name, " @shunt-doctor-%lu-%lu-%ld%n", &uid, &namespace, &pid, &end) != 3 ||
+	    (name[end] && name[end] != '\n') || (geteuid() && uid != geteuid()))
+		return false;
+	*p = (struct ask_process){
+		.uid = (uid_t)uid, .pid_namespace = namespace, .ns_pid = (pid_t)pid, .state = '?', .fd = -1
+	};
+	return true;
+}
+
+int ask_find(struct ask_process **processes_p, size_t *n_p)
+{
+	FILE *f = fopen("/proc/net/unix", "re");
+	struct ask_process p, *more;
+	char line[512];
+
+	*processes_p = NULL;
+	*n_p = 0;
+	if (!f)
+		return -errno;
+	while (fgets(line, sizeof(line), f)) {
+		if (!line_read(line, &p))
+			continue;
+		more = realloc(*processes_p, (*n_p + 1) * sizeof(*more));
+		if (!more) {
+			ask_free(*processes_p, *n_p);
+			fclose(f);
+			return -ENOMEM;
+		}
+		*processes_p = more;
+		more[(*n_p)++] = p;
+	}
+	fclose(f);
+	return 0;
+}
+
+static void done(struct ask_process *p, int err)
+{
+	if (p->fd >= 0)
+		close(p->fd);
+	p->fd = -1;
+	p->err = err;
+	if (!err)
+		return;
+	free(p->text);
+	p->text = NULL;
+	p->bytes = 0;
+}
+
+/* Any process may take an abstract name: the peer's user counts. A stopped process would never answer. */
+static int peer_check(struct ask_process *p)
+{
+	struct ucred peer = { .uid = (uid_t)-1 };
+	socklen_t bytes = sizeof(peer);
+	struct ask_process now;
+
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) || peer.uid != p->uid)
+		return -EPERM;
+	if (peer.pid > 0 && !ask_process_read(peer.pid, &now)) {
+		p->pid = peer.pid;
+		p->state = now.state;
+		snprintf(p->name, sizeof(p->name), "%s", now.name);
+	}
+	return p->state == 'T' || p->state == 'Z' ? -ETIMEDOUT : 0;
+}
+
+/* Connects and sends the request. -EAGAIN: the queue of connections is full. */
+static int process_connect(struct ask_process *p, const char *request)
+{
+	struct sockaddr_un address;
+	socklen_t bytes = shunt_dump_address(&address, p->uid, p->pid_namespace, p->ns_pid);
+	char line[256];
+	int n = snprintf(line, sizeof(line), "%s\n", request), err;
+
+	if (p->state == 'T' || p->state == 'Z')
+		return -ETIMEDOUT;
+	p->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (p->fd < 0)
+		return -errno;
+	err = connect(p->fd, (const struct sockaddr *)&address, bytes) ? -errno : peer_check(p);
+	if (!err && send(p->fd, line, (size_t)n, MSG_NOSIGNAL) != n)
+		err = -ECONNRESET;
+	if (err != -EAGAIN && err != -EINTR)
+		return err;
+	close(p->fd);
+	p->fd = -1;
+	return -EAGAIN;
+}
+
+/* Takes what has come. cap: what the text has room for. 1: it is all; 0: more comes; -errno. */
+static int process_receive(struct ask_process *p, size_t *cap)
+{
+	char *more;
+	ssize_t n;
+
+	if (p->bytes == *cap) {
+		more = *cap < ASK_MAX_BYTES ? realloc(p->text, *cap = *cap ? *cap * 2 : 1 << 16) : NULL;
+		if (!more)
+			return -ENOMEM;
+		p->text = more;
+	}
+	n = read(p->fd, p->text + p->bytes, *cap - p->bytes);
+	if (n > 0)
+		p->bytes += (size_t)n;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	/* An earlier version closes without having read the request, and so resets the connection behind its answer. */
+	if (n < 0 && !(errno == ECONNRESET && p->bytes))
+		return -errno;
+	return n > 0 ? 0 : p->bytes ? 1 : -ECONNRESET;
+}
+
+static bool step(struct ask_process *processes, size_t n, const char *request, struct pollfd *fds, size_t *caps)
+{
+	bool open = false, again = false;
+	int err;
+
+	for (size_t i = 0; i < n; i++) {
+		struct ask_process *p = &processes[i];
+
+		fds[i].fd = -1;
+		if (p->err != -EINPROGRESS)
+			continue;
+		err = p->fd < 0 ? process_connect(p, request) : fds[i].revents ? process_receive(p, &caps[i]) : 0;
+		if (err && err != -EAGAIN) {
+			done(p, err < 0 ? err : 0);
+			continue;
+		}
+		fds[i] = (struct pollfd){ .fd = p->fd, .events = POLLIN };
+		open = true;
+		again |= p->fd < 0;
+	}
+	if (open && poll(fds, n, AGAIN_MS * (again ? 1 : 10)) < 0) /* an interruption: nobody has events */
+		for (size_t i = 0; i < n; i++)
+			fds[i].revents = 0;
+	return open;
+}
+
+void ask_all(struct ask_process *processes, size_t n, const char *request)
+{
+	struct pollfd *fds = calloc(n + 1, sizeof(*fds));
+	size_t *caps = calloc(n + 1, sizeof(*caps));
+	int64_t deadline = shunt_now_ms() + ASK_SECONDS * 1000;
+
+	for (size_t i = 0; i < n; i++) {
+		free(processes[i].text);
+		processes[i].text = NULL;
+		processes[i].bytes = 0;
+		processes[i].err = fds && caps ? -EINPROGRESS : -ENOMEM;
+	}
+	while (fds && caps && shunt_now_ms() < deadline && step(processes, n, request, fds, caps))
+		;
+	for (size_t i = 0; i < n; i++)
+		if (processes[i].err == -EINPROGRESS)
+			done(&processes[i], -ETIMEDOUT);
+	free(fds);
+	free(caps);
+}
+
+void ask_free(struct ask_process *processes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(processes[i].text);
+	free(processes);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads that are inside a function of the real NCCL. */
+#include <inttypes.h>
+#include <string.h>
+#include "tools/doctor/hangs.h"
+
+#define CREATION_NS 10000000000u /* a healthy creation of a communicator takes seconds */
+
+static const struct dump_thread *thread_find(const struct dump_comm *c)
+{
+	for (size_t i = 0; c && i < c->process->nthreads; i++)
+		if (!strcmp(c->process->threads[i].key, c->key))
+			return &c->process->threads[i];
+	return NULL;
+}
+
+bool find_inside_nccl(struct findings *f, const struct dump_group *g)
+{
+	bool *in = g->marks[0], *out = g->marks[1];
+	const struct dump_thread *first = NULL;
+	const struct dump_comm *whose = NULL;
+	const struct dump_op *op = NULL;
+	enum finding_level level;
+	struct text_buf t = { 0 };
+
+	for (int r = 0; r < g->n; r++) {
+		const struct dump_thread *thread = thread_find(g->member[r]);
+
+		if (thread && (!first || thread->since_ns < first->since_ns)) {
+			first = thread;
+			whose = g->member[r];
+		}
+	}
+	if (!first)
+		return false;
+	for (int r = 0; r < g->n; r++) {
+		const struct dump_thread *thread = thread_find(g->member[r]);
+
+		in[r] = thread && !strcmp(thread->function, first->function);
+		out[r] = g->member[r] && !thread;
+	}
+	for (size_t i = 0; first->seq && i < whose->nops && !op; i++)
+		op = whose->ops[i].seq == first->seq ? &whose->ops[i] : NULL;
+	text_add_processes(&t, g, in);
+	text_add(&t, " %s inside %s of NCCL ", marks_count(g, in) == 1 ? "is" : "are", first->function);
+	text_add_since(&t, first->since_ns, whose->process->time_ns);
+	if (op) {
+		text_add(&t, op->message ? " (" : " (collective %" PRIu64 ", ", op->number);
+		text_add_op(&t, op);
+		text_add(&t, ")");
+	}
+	if (marks_count(g, out)) {
+		text_add(&t, "; ");
+		text_add_ranks(&t, g, out);
+		text_add(&t, " %s not", marks_count(g, out) == 1 ? "is" : "are");
+	}
+	level = level_of_wait(first->since_ns, whose->process->time_ns);
+	comm_finding_add(f, g, level,
+	    level == FINDING_ERROR ? "a debugger shows where in NCCL; the other ranks wait for it, or it waits for a "
+	                             "rank that has not called it" :
+	                             advice_for(level),
+	    &t);
+	return true;
+}
+
+void find_inside_unknown(struct findings *f, const struct dumps *d)
+{
+	for (size_t p = 0; p < d->n; p++)
+		for (size_t i = 0; i < d->processes[p]->nthreads; i++) {
+			const struct dump_process *process = d->processes[p];
+			const struct dump_thread *thread = &process->threads[i];
+			bool old = process->time_ns > thread->since_ns + CREATION_NS;
+			struct text_buf t = { 0 };
+			bool known = false;
+
+			for (size_t k = 0; k < process->ncomms; k++)
+				known |= !strcmp(thread->key, process->comms[k].key);
+			if (known || !old)
+				continue;
+			text_add(
+			    &t, "pid %d on %s is inside %s of NCCL ", process->pid, process->host, thread->function);
+			text_add_since(&t, thread->since_ns, process->time_ns);
+			finding_add(f, FINDING_ERROR, "who waits for whom",
+			    "it may wait for a rank that has not called it: look at the others", "%s", t.s);
+		}
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/* `shunt doctor job`: the processes of this host, asked twice. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "tools/doctor/doctor.h"
+
+int doctor_directory_create(const char *dir)
+{
+	struct stat st;
+	int err = mkdir(dir, 0700) && errno != EEXIST ? errno :
+	    stat(dir, &st)                            ? errno :
+	    S_ISDIR(st.st_mode)                       ? 0 :
+	                                                ENOTDIR;
+
+	if (err)
+		tool_error("--output: %s: %s", dir, strerror(err));
+	return -err;
+}
+
+/* Saves an unchanged dump, readable by its owner only. */
+static int dump_save(const char *dir, pid_t pid, const struct dump_process *p, const char *text, size_t bytes)
+{
+	char path[PATH_MAX];
+	mode_t before;
+	FILE *f;
+	int err = 0;
+
+	/* The host's name comes from the process and may contain anything, also slashes. */
+	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, (int)strcspn(p->host, "/"), p->host, (int)pid);
+	before = umask(077);
+	f = fopen(path, "we");
+	umask(before);
+	if (f) {
+		fwrite(text, 1, bytes, f);
+		err = ferror(f);
+		err |= fclose(f);
+	}
+	if (!f || err)
+		tool_error("cannot write %s: %s", path, strerror(errno));
+	return !f || err ? -EIO : 0;
+}
+
+/* ---- two looks */
+
+static const struct dump_process *process_find(const struct dumps *d, const struct dump_process *p)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->processes[i]->pid == p->pid && d->processes[i]->pid_namespace == p->pid_namespace &&
+		    !strcmp(d->processes[i]->host, p->host))
+			return d->processes[i];
+	return NULL;
+}
+
+static struct dump_comm *comm_find(const struct dump_process *p, const struct dump_comm *c)
+{
+	for (size_t i = 0; p && i < p->ncomms; i++)
+		if (p->comms[i].rank == c->rank && !strcmp(p->comms[i].key, c->key))
+			return &p->comms[i];
+	return NULL;
+}
+
+static bool comm_has_moved(const struct dump_comm *a, const struct dump_comm *b)
+{
+	return a->calls != b->calls || a->replays != b->replays || a->last != b->last || a->running != b->running ||
+	    strcmp(a->state, b->state) || strcmp(a->phase, b->phase) ||
+	    a->phase_time_ns / 1000000000 != b->phase_time_ns / 1000000000;
+}
+
+/* A communicator is marked as moved on each rank where it has moved, is new, or has a rank that it had left by now. */
+static void mark_moved(struct dumps *d, const struct dumps *before)
+{
+	for (size_t p = 0; p < d->n; p++)
+		for (size_t i = 0; i < d->processes[p]->ncomms; i++) {
+			struct dump_comm *c = &d->processes[p]->comms[i];
+			const struct dump_comm *old = comm_find(process_find(before, d->processes[p]), c);
+
+			c->moved = !old || comm_has_moved(old, c);
+			c->new_calls = old && c->calls > old->calls ? c->calls - old->calls : 0;
+		}
+	for (size_t p = 0; p < before->n; p++)
+		for (size_t i = 0; i < before->processes[p]->ncomms; i++) {
+			const struct dump_comm *old = &before->processes[p]->comms[i];
+			const struct dump_process *now = process_find(d, before->processes[p]);
+
+			for (size_t q = 0; now && !comm_find(now, old) && q < d->n; q++)
+				for (size_t k = 0; k < d->processes[q]->ncomms; k++)
+					d->processes[q]->comms[k].moved |=
+					    !strcmp(d->processes[q]->comms[k].key, old->key);
+		}
+}
+
+static int answer_add(struct dumps *d, const struct ask_process *p)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "process %d", p->pid ? (int)p->pid : (int)p->ns_pid);
+	return dumps_add(d, name, p->text, p->bytes);
+}
+
+bool doctor_look(
+    struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms)
+{
+	const struct timespec wait = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
+	struct dumps before = { 0 };
+	bool kept = true;
+	size_t silent = 0;
+
+	ask_all(processes, n, "state");
+	/* Those that have not answered come first, and are not asked again: a second wait would tell no more. */
+	for (size_t i = 0; i < n; i++) {
+		struct ask_process p = processes[i];
+
+		if (!p.err && !answer_add(&before, &p))
+			continue;
+		if (!p.err)
+			finding_add(
+			    f, FINDING_ERROR, "processes", "", "process %d answered with what is no dump", (int)p.pid);
+		else
+			doctor_silence_explain(f, &p);
+		processes[i] = processes[silent];
+		processes[silent++] = p;
+	}
+	if (silent < n)
+		nanosleep(&wait, NULL);
+	ask_all(processes + silent, n - silent, "dump");
+	for (size_t i = silent; i < n; i++) {
+		size_t had = d->n;
+
+		if (processes[i].err == -ECONNREFUSED)
+			finding_add(f, FINDING_INFO, "processes", "", "process %d (%s) has ended meanwhile",
+			    (int)processes[i].pid, processes[i].name);
+		else if (processes[i].err)
+			doctor_silence_explain(f, &processes[i]);
+		else if (!answer_add(d, &processes[i]) && output && d->n > had)
+			kept = !dump_save(output, processes[i].pid ? processes[i].pid : processes[i].ns_pid,
+			           d->processes[had], processes[i].text, processes[i].bytes) &&
+			    kept;
+	}
+	mark_moved(d, &before);
+	dumps_finish(&before);
+	return kept;
+}
+
+/* ---- jobs */
+
+static bool share_a_communicator(const struct dump_process *a, const struct dump_process *b)
+{
+	for (size_t i = 0; i < a->ncomms; i++)
+		for (size_t k = 0; k < b->ncomms; k++)
+			if (!strcmp(a->comms[i].key, b->comms[k].key))
+				return true;
+	return false;
+}
+
+/* Gives each process the number of the first one of its job: processes that share communicators, also over others. */
+static void jobs_find(const struct dumps *d, size_t *job)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		job[i] = i;
+		for (size_t k = 0; k < i; k++) {
+			size_t from = job[i], to = job[k];
+
+			if (from == to || !share_a_communicator(d->processes[i], d->processes[k]))
+				continue;
+			for (size_t p = 0; p <= i; p++)
+				if (job[p] == (from > to ? from : to))
+					job[p] = from < to ? from : to;
+		}
+	}
+}
+
+struct job_opts {
+	bool json;
+	const char *output, *key;
+	unsigned rank_of, wait;
+};
+
+static bool is_wanted(const struct dump_process *p, const struct job_opts *o)
+{
+	bool wanted = !o->rank_of && !o->key;
+
+	wanted |= o->rank_of && p->pid == (int)o->rank_of;
+	for (size_t i = 0; o->key && i < p->ncomms; i++)
+		wanted |= !strncmp(p->comms[i].key, o->key, strlen(o->key)) ||
+		    !strncmp(p->comms[i].id, o->key, strlen(o->key));
+	return wanted;
+}
+
+static size_t communicators_count(const struct dumps *d, const char **id_p)
+{
+	size_t count = 0;
+	int most = 0;
+
+	*id_p = "";
+	for (size_t p = 0; p < d->n; p++)
+		for (size_t i = 0; i < d->processes[p]->ncomms; i++) {
+			const struct dump_comm *c = &d->processes[p]->comms[i];
+			bool is_new = true;
+
+			for (size_t q = 0; q < p && is_new; q++)
+				for (size_t k = 0; k < d->processes[q]->ncomms; k++)
+					is_new = is_new && strcmp(d->processes[q]->comms[k].key, c->key);
+			count += is_new;
+			if (c->nranks > most)
+				*id_p = c->id;
+			most = c->nranks > most ? c->nranks : most;
+		}
+	return count;
+}
+
+/* d: the processes of one job. */
+static void job_check(struct findings *f, const struct dumps *d)
+{
+	char pids[256];
+	size_t used = 0;
+	const char *id;
+	size_t count = communicators_count(d, &id);
+
+	for (size_t i = 0; i < d->n && used + 16 < sizeof(pids); i++)
+		used += (size_t)snprintf(pids + used, sizeof(pids) - used, "%s%d", i ? ", " : "", d->processes[i]->pid);
+	finding_add(f, FINDING_OK, "jobs", "", "job %s: %zu process%s of %s (pid %s%s), %zu communicator%s", id, d->n,
+	    d->n == 1 ? "" : "es", d->processes[0]->program, pids, used + 16 < sizeof(pids) ? "" : ", ...", count,
+	    count == 1 ? "" : "s");
+	doctor_hangs(f, d);
+}
+
+static void jobs_check(struct findings *f, const struct dumps *d, const struct job_opts *o)
+{
+	struct dumps one = { calloc(d->n + 1, sizeof(*one.processes)), 0 };
+	size_t *job = calloc(d->n + 1, sizeof(*job)), found = 0;
+
+	if (!one.processes || !job) {
+		f->failed = true;
+		goto out;
+	}
+	jobs_find(d, job);
+	for (size_t first = 0; first < d->n; first++) {
+		bool wanted = false;
+
+		one.n = 0;
+		for (size_t i = first; i < d->n && job[first] == first; i++)
+			if (job[i] == first) {
+				wanted |= is_wanted(d->processes[i], o);
+				one.processes[one.n++] = d->processes[i];
+			}
+		if (!wanted)
+			continue;
+		found++;
+		job_check(f, &one);
+	}
+	if (!found)
+		finding_add(f, FINDING_WARN, "jobs", "`shunt doctor job` shows all",
+		    "no process that answers here has that communicator or number");
+out:
+	free(one.processes);
+	free(job);
+}
+
+#define AT(field) .at = offsetof(struct job_opts, field)
+static const struct option_row rows[] = {
+	{ "rank-of", 0, OPTION_NUMBER, "PID", offsetof(struct job_opts, rank_of), 1, 1u << 30,
+	    .help = "only the job that this process is in" },
+	{ "key", 0, OPTION_TEXT, "KEY", AT(key),
+	    .help = "only the job that has this communicator: its key, or its name in the log" },
+	{ "wait", 0, OPTION_NUMBER, "S", offsetof(struct job_opts, wait), 1, 3600,
+	    .help = "seconds between the two looks (1)" },
+	{ "output", 'o', OPTION_TEXT, "DIR", AT(output), .help = "keeps the processes' dumps there" },
+	{ "json", 0, OPTION_FLAG, AT(json), .help = "findings as JSON" },
+	{ .type = OPTION_END },
+};
+const struct option_table doctor_job_options = {
+	"usage: shunt doctor job [--json] [--output DIR] [--rank-of PID|--key KEY] [--wait S]\n\n"
+	"Asks all processes of this user (root: of all users) on this host that have a communicator, twice, and says "
+	"who waits\n"
+	"for whom. What moves between the two looks is well.\n\n",
+	rows,
+	"Exit status: 0 nobody waits, 1 perhaps, 2 somebody, or a process does not answer.\n",
+};
+
+int doctor_job_main(int argc, char **argv)
+{
+	struct job_opts o = { .wait = 1 };
+	struct ask_process *processes;
+	struct findings f = { 0 };
+	struct dumps d = { 0 };
+	size_t n;
+	bool kept;
+	int first, status = options_parse(&doctor_job_options, &o, argc, argv, &first);
+
+	if (status >= 0)
+		return status;
+	if (first < argc)
+		return tool_usage_error("\"%s\" is one argument too many", argv[first]);
+	if (o.output && doctor_directory_create(o.output))
+		return TOOL_USAGE;
+	status = ask_find(&processes, &n);
+	if (status) {
+		tool_error("/proc/net/unix: %s", strerror(-status));
+		return TOOL_USAGE;
+	}
+	kept = doctor_look(&f, &d, processes, n, o.output, o.wait * 1000);
+	if (d.n)
+		jobs_check(&f, &d, &o);
+	else if (!n)
+		finding_add(&f, FINDING_WARN, "jobs",
+		    "they have no communicator yet, run without Shunt or with SHUNT_DOCTOR=0, belong to another user, "
+		    "or are in "
+		    "a container with another network: ask from inside that",
+		    "no process here has a socket of Shunt");
+	status = findings_print(&f, o.json);
+	findings_finish(&f);
+	dumps_finish(&d);
+	ask_free(processes, n);
+	return kept ? status : TOOL_USAGE;
+}
