@@ -158,6 +158,8 @@ class Wheel(Case):
     def test_tag_and_size(self) -> None:
         with zipfile.ZipFile(self.wheel) as archive:
             library = archive.read("libshunt/lib/libshunt.so")
+            info = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            self.assertIn(b"License-Expression: MIT\nAuthor: The Shunt authors\n", archive.read(info))
             info = archive.read(next(name for name in archive.namelist() if name.endswith("/WHEEL"))).decode()
         most = 25 << 20 if b"nvcc 1" in library else 3 << 20
         self.assertLessEqual(os.path.getsize(self.wheel), most)
