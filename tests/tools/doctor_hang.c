@@ -128,6 +128,36 @@ static void idle(struct rank *r)
 {
 }
 
+/* The real NCCL, a fake, never returns from a function on rank 1. */
+static void hold(struct rank *r, const char *function)
+{
+	hangs(r);
+	if (r->rank == 1)
+		setenv("FAKE_NCCL_HOLD", function, 1);
+}
+
+static void held_call(struct rank *r)
+{
+	hold(r, "AllReduce");
+	reduce(r, r->comm, COUNT);
+}
+
+static void held_group(struct rank *r)
+{
+	hold(r, "GroupEnd");
+	require(ncclGroupStart(), "ncclGroupStart");
+	reduce(r, r->comm, COUNT);
+	require(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+static void held_split(struct rank *r)
+{
+	ncclComm_t child;
+
+	hold(r, "CommSplit");
+	require(ncclCommSplit(r->comm, 0, r->rank, &child, NULL), "ncclCommSplit");
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(struct rank *r);
@@ -142,6 +172,9 @@ static const struct {
 	{ "graph", graph },
 	{ "aborted", aborted },
 	{ "idle", idle },
+	{ "held_call", held_call },
+	{ "held_group", held_group },
+	{ "held_split", held_split },
 };
 
 static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))

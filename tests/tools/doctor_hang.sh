@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor_hang.sh SHUNT LIBSHUNT PROGRAM: jobs on the sim that hang, each in its way, and what the doctor says of them.
+# doctor_hang.sh SHUNT LIBSHUNT PROGRAM FAKE_NCCL: jobs on the sim that hang, each in its way, and what the doctor says of them.
 set -u
 # `doctor job` asks every process that it finds: a network of its own keeps those of other tests out.
 if [ -z "${DOCTOR_HANG_ALONE:-}" ]; then
@@ -141,6 +141,18 @@ done
 expect error_writes_file 2 'rank 0 \(pid .*\) ended it with ETIMEDOUT, after waiting for rank 1 in call 6, allreduce of 1000' "$shunt" doctor dumps "$dir/dumps"
 comes error_and_peer 2 'rank 1 .* is behind: it has not called collective 6' "$shunt" doctor --pid "$pids"
 unset SHUNT_TIMEOUT SHUNT_DUMP_DIR SHUNT_DUMP_SIGNAL
+
+# The same in front of an NCCL that does not return on rank 1.
+SHUNT_NCCL_LIB=$(realpath "$4") SHUNT_FORCE_NCCL=all
+export SHUNT_FORCE_NCCL
+hang held_call 3
+both held_call_is_named 2 "rank 1 \\(pid $(rank_pid 1) on .*\\) is inside ncclAllReduce of NCCL since [0-9:]{8} \\([0-9.]+ s\\) \\(collective 6, allreduce of 1000 float32, sum.*\\); ranks 0 and 2 are not"
+hang held_group 3
+both held_group_is_named 2 "rank 1 \\(pid $(rank_pid 1) on .*\\) is inside ncclGroupEnd of NCCL since .* \\(collective 6"
+hang held_split 3
+both held_split_is_named 2 "rank 1 \\(pid $(rank_pid 1) on .*\\) is inside ncclCommSplit of NCCL since .*; ranks 0 and 2 are not"
+unset SHUNT_FORCE_NCCL
+SHUNT_NCCL_LIB=none
 
 SHUNT_DOCTOR=0
 export SHUNT_DOCTOR

@@ -80,6 +80,14 @@ static struct shared_memory *shared_memory(void)
 	return text ? (struct shared_memory *)(uintptr_t)strtoull(text, NULL, 16) : NULL;
 }
 
+static void hold(const char *name)
+{
+	const char *held = getenv("FAKE_NCCL_HOLD");
+
+	while (held && !strcmp(held, name))
+		pause();
+}
+
 static uint64_t hash_mix(uint64_t hash, const void *data, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)
@@ -496,6 +504,7 @@ static ncclResult_t create_child(
 /* Without shared memory there is nobody to query: a child has half of the parent's ranks and keeps their order. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
+	hold("CommSplit");
 	log_call("CommSplit color %d\n", color);
 	return create_child("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0,
 	    color, key, comm ? comm->nranks : 0);
@@ -782,6 +791,7 @@ struct fake_call fake_nccl_last_call(void)
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
     ncclComm_t comm, cudaStream_t stream)
 {
+	hold("AllReduce");
 	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
 }
 
@@ -912,6 +922,7 @@ static ncclResult_t group_end(const char *name)
 
 ncclResult_t ncclGroupEnd(void)
 {
+	hold("GroupEnd");
 	return group_end("GroupEnd");
 }
 
