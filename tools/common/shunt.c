@@ -12,7 +12,7 @@
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
-static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_bench,
+static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_top, &tool_cmd_watch, &tool_cmd_bench,
 	&tool_cmd_conform, &tool_cmd_torture, &tool_cmd_plan, &tool_cmd_plugin, &tool_cmd_tune, &tool_cmd_path };
 enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
 static const struct tool_cmd *current;

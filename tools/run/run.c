@@ -8,6 +8,7 @@
 #include "base/place.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
+#include "tools/watch/watch.h"
 
 static void print_export(const char *name)
 {
@@ -72,7 +73,8 @@ static int preload_set(const char *lib)
 }
 
 struct run_opts {
-	bool stats, print, mscclpp, deep_ep;
+	struct watch_opts watch;
+	bool watches, stats, print, mscclpp, deep_ep;
 	int device; /* index in devices, -1: none given */
 };
 static const char *const devices[] = { "auto", "cuda", "sim", NULL };
@@ -87,12 +89,17 @@ static const struct option_row rows[] = {
 	    .help = "`import mscclpp` in a Python program is Shunt's package of that name (PYTHONPATH)" },
 	{ "deep-ep", 0, OPTION_FLAG, AT(deep_ep),
 	    .help = "`import deep_ep` in a Python program is Shunt's module of that name (docs/ep.md)" },
+	{ "watch", 0, OPTION_FLAG, AT(watches),
+	    .help =
+	        "stay the program's parent, and look at it and its children from time to time, as `shunt watch` does" },
+	WATCH_OPTIONS("with --watch: ", 0),
 	{ "print", 0, OPTION_FLAG, AT(print),
 	    .help = "print the variables as shell commands instead of running a program" },
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
 	"usage: shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--] PROGRAM [ARGUMENT...]\n"
+	"       shunt run --watch [--hang TIME] [--on-hang WHAT] ... [--] PROGRAM [ARGUMENT...]\n"
 	"       shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] --print\n\n"
 	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH "
 	"too, "
@@ -100,6 +107,7 @@ static const struct option_table options = {
 	"what the options name; then it becomes the program. Its children inherit all of these.\n\n",
 	rows,
 	"SHUNT_LIB names another libshunt.so than the one beside this program.\n"
+	"--on-hang exit: keep the dumps, end the program and all that it started, exit with status 75.\n"
 	"Exit status: the program's; 126 if it cannot be run, 127 if it is not found, 2 for a wrong option.\n",
 	.stops = true,
 };
@@ -107,7 +115,7 @@ static const struct option_table options = {
 static int run_main(int argc, char **argv)
 {
 	char lib[PATH_MAX], links[PATH_MAX];
-	struct run_opts o = { .device = -1 };
+	struct run_opts o = { .watch = { .every_s = 10, .hang_s = 600 }, .device = -1 };
 	int first, err = 0, status = options_parse(&options, &o, argc, argv, &first);
 
 	if (status >= 0)
@@ -151,6 +159,8 @@ static int run_main(int argc, char **argv)
 			print_export(names[i]);
 		return TOOL_OK;
 	}
+	if (o.watches)
+		return watch_program(&o.watch, argv + first);
 	execvp(argv[first], argv + first);
 	err = errno;
 	tool_error("cannot run %s: %s", argv[first], strerror(err));

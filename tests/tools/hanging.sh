@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+# Sourced by the tests of jobs that hang, with $shunt, $mock and $program (doctor_hang) set.
+. "$(dirname "$0")/expect.sh"
+SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error
+export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
+job=
+
+end_job() {
+	[ -z "$job" ] || kill -KILL "$job" 2>/dev/null
+	[ -z "$job" ] || wait "$job" 2>/dev/null
+	job=
+}
+
+# hang SCENARIO N: starts it; $pids are its ranks, with commas.
+hang() {
+	end_job
+	: >"$dir/job"
+	"$program" "$1" "$2" >"$dir/job" 2>"$dir/job.err" &
+	job=$!
+	tries=0
+	until grep -q '^hanging' "$dir/job"; do
+		tries=$((tries + 1))
+		if [ $tries -gt 600 ] || ! kill -0 "$job" 2>/dev/null; then
+			echo "not ok: $1 does not come to hang"
+			cat "$dir/job" "$dir/job.err"
+			exit 1
+		fi
+		sleep 0.1 # pause: poll
+	done
+	pids=$(sed -n 's/^pids //p' "$dir/job" | tr ' ' ',')
+}
+
+# comes NAME STATUS PATTERN COMMAND...: as expect, as soon as it is so; the doctor names waits of more than a second, and on a busy machine a job
+# takes its time to wait, and to go on.
+comes() {
+	name=$1 status=$2 pattern=$3 tries=0
+	shift 3
+	until "$@" >"$dir/soon" 2>&1; [ $? = "$status" ] && grep -Eq -e "$pattern" "$dir/soon" || [ $tries = 300 ]; do
+		tries=$((tries + 1))
+		sleep 0.2 # pause: poll
+	done
+	expect "$name" "$status" "$pattern" "$@"
+}
+
+rank_pid() {
+	echo "$pids" | cut -d, -f$(($1 + 1))
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* One look: finds this host's processes with libshunt.so, and asks each. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/dump_address.h"
+#include "tools/watch/watch.h"
+
+static int parent_of(pid_t pid)
+{
+	char path[32], line[512], *end;
+	int parent = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	/* The name may have spaces and parentheses. */
+	if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')))
+		sscanf(end + 1, " %*c %d", &parent);
+	fclose(f);
+	return parent;
+}
+
+static bool descends(pid_t pid, pid_t ancestor)
+{
+	for (int depth = 0; pid > 1 && depth < 4096; depth++) {
+		if (pid == ancestor)
+			return true;
+		pid = parent_of(pid);
+	}
+	return false;
+}
+
+int look_descendants(pid_t ancestor, pid_t **pids_p)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	pid_t *pids = NULL;
+	int n = 0;
+
+	if (!dir)
+		return -errno;
+	while ((entry = readdir(dir))) {
+		pid_t pid = (pid_t)atoi(entry->d_name), *more;
+
+		if (pid <= 1 || pid == getpid() || !descends(pid, ancestor))
+			continue;
+		more = realloc(pids, ((size_t)n + 1) * sizeof(*pids));
+		if (!more)
+			break;
+		pids = more;
+		pids[n++] = pid;
+	}
+	closedir(dir);
+	*pids_p = pids;
+	return n;
+}
+
+int look_take(struct dumps *d, struct findings *f, pid_t ancestor)
+{
+	struct ask_process *all;
+	size_t n, kept = 0;
+	int err = ask_find(&all, &n);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n; i++)
+		if (!ancestor ||
+		    (all[i].pid_namespace == shunt_dump_namespace("self") && descends(all[i].ns_pid, ancestor))) {
+			struct ask_process one = all[kept];
+
+			all[kept++] = all[i];
+			all[i] = one;
+		}
+	ask_all(all, kept, "dump");
+	for (size_t i = 0; i < kept && !err; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "process %d", (int)all[i].pid);
+		if (!all[i].text)
+			doctor_silence_explain(f, &all[i]);
+		else if (dumps_add(d, name, all[i].text, all[i].bytes) == -ENOMEM)
+			err = -ENOMEM;
+	}
+	ask_free(all, n);
+	return err;
+}
+
+void look_cause(const struct dumps *d, const char *id, int nranks, char *text, size_t bytes)
+{
+	struct findings f = { 0 };
+	char begin[128];
+	int n = snprintf(begin, sizeof(begin), "communicator %s of %d: ", id, nranks);
+
+	*text = '\0';
+	doctor_hangs(&f, d);
+	for (size_t i = 0; i < f.n && !*text; i++)
+		if (f.rows[i].level >= FINDING_WARN && n > 0 && !strncmp(f.rows[i].text, begin, (size_t)n))
+			snprintf(text, bytes, "%s", f.rows[i].text + n);
+	findings_finish(&f);
+}
+
+int look_keep(const struct dumps *d, const char *dir)
+{
+	int err = mkdir(dir, 0700) && errno != EEXIST ? -errno : 0;
+
+	for (size_t i = 0; i < d->n && !err; i++) {
+		const struct dump_process *p = d->processes[i];
+		char path[PATH_MAX];
+
+		snprintf(
+		    path, sizeof(path), "%s/shunt-%.*s-%d-hang.json", dir, (int)strcspn(p->host, "/"), p->host, p->pid);
+		err = tool_file_json(path, p->json);
+		if (!err && chmod(path, 0600))
+			err = -errno;
+	}
+	if (err)
+		tool_error("cannot keep the dumps in %s: %s", dir, strerror(-err));
+	return err;
+}

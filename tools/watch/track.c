@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/* What many looks together say: what moved, what hangs, who is waited for. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/coll.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "tools/watch/watch.h"
+
+#define MINUTE_MS 60000
+#define STRAGGLER_NS 1000000000u /* of waits in a minute, below which nobody is named */
+
+const struct dump_op *watch_unfinished(const struct dump_comm *c)
+{
+	const struct dump_op *first = NULL;
+
+	for (size_t i = 0; i < c->nops; i++)
+		if ((!strcmp(c->ops[i].state, "enqueued") || !strcmp(c->ops[i].state, "running")) &&
+		    (!first || c->ops[i].seq < first->seq))
+			first = &c->ops[i];
+	return first;
+}
+
+/* Adds room for a zeroed row to an array. NULL: no memory. */
+static void *row_add(void **rows, size_t *n, size_t bytes)
+{
+	char *more = realloc(*rows, (*n + 1) * bytes);
+
+	if (!more)
+		return NULL;
+	*rows = more;
+	return memset(more + (*n)++ * bytes, 0, bytes);
+}
+
+static struct watch_rank *rank_of(struct watch *w, const struct dump_comm *c)
+{
+	struct watch_rank *r;
+
+	for (size_t i = 0; i < w->nranks; i++) {
+		r = &w->ranks[i];
+		if (r->pid == c->process->pid && r->rank == c->rank && !strcmp(r->key, c->key))
+			return r;
+	}
+	r = row_add((void **)&w->ranks, &w->nranks, sizeof(*r));
+	if (!r)
+		return NULL;
+	snprintf(r->key, sizeof(r->key), "%s", c->key);
+	snprintf(r->host, sizeof(r->host), "%s", c->process->host);
+	r->rank = c->rank;
+	r->nranks = c->nranks;
+	r->pid = c->process->pid;
+	return r;
+}
+
+static struct watch_group *group_of(struct watch *w, const struct dump_comm *c, bool *fresh_p)
+{
+	struct watch_group *g;
+
+	*fresh_p = false;
+	for (size_t i = 0; i < w->ngroups; i++)
+		if (!strcmp(w->groups[i].key, c->key))
+			return &w->groups[i];
+	g = row_add((void **)&w->groups, &w->ngroups, sizeof(*g));
+	if (!g)
+		return NULL;
+	snprintf(g->key, sizeof(g->key), "%s", c->key);
+	snprintf(g->id, sizeof(g->id), "%s", c->id);
+	snprintf(g->job, sizeof(g->job), "%s", c->key);
+	g->nranks = c->nranks;
+	g->straggler = -1;
+	g->minute_ms = g->moved_ms = w->look_ms;
+	*fresh_p = true;
+	return g;
+}
+
+/* Differs when the communicator has done anything, or is to do more. */
+static uint64_t sign_of(const struct dump_comm *c, const json_t *json)
+{
+	static const char *const parts[] = { "calls", "phase", "error", "progress", "channels" };
+	uint64_t sign = 1;
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		char *text = json_dumps(json_object_get(json, parts[i]), JSON_COMPACT | JSON_ENCODE_ANY);
+
+		if (text)
+			sign = shunt_fnv1a(sign, text, strlen(text) + 1);
+		free(text);
+	}
+	for (size_t i = 0; i < c->nops; i++)
+		if (!strcmp(c->ops[i].state, "enqueued") || !strcmp(c->ops[i].state, "running"))
+			sign = shunt_fnv1a(sign, c->ops[i].state, strlen(c->ops[i].state) + 1);
+	return sign;
+}
+
+static int count_add(struct watch_rank *r, const struct dump_op *op, uint64_t bytes)
+{
+	bool ours = strcmp(op->path, "nccl");
+	struct watch_count *c = NULL;
+
+	for (size_t i = 0; i < r->ncounts && !c; i++)
+		if (!strcmp(r->counts[i].op, op->kind) && !strncmp(r->counts[i].path, op->path, WATCH_TEXT - 1) &&
+		    !strncmp(r->counts[i].reason, op->reason, WATCH_TEXT - 1))
+			c = &r->counts[i];
+	if (!c) {
+		c = row_add((void **)&r->counts, &r->ncounts, sizeof(*c));
+		if (!c)
+			return -ENOMEM;
+		snprintf(c->op, sizeof(c->op), "%s", op->kind);
+		snprintf(c->path, sizeof(c->path), "%s", op->path);
+		snprintf(c->reason, sizeof(c->reason), "%s", op->reason);
+	}
+	c->calls++;
+	c->bytes += bytes;
+	r->fresh_calls++;
+	r->fresh_bytes += bytes;
+	r->fresh_nccl += !ours;
+	return 0;
+}
+
+static int rank_update(struct watch_rank *r, const struct dump_comm *c, const json_t *json, bool *moved_p)
+{
+	const json_t *waits = json_object_get(json, "waits_ns");
+	uint64_t sign = sign_of(c, json), newest = r->seq;
+	bool first = !r->sign;
+	int err = 0;
+
+	*moved_p = sign != r->sign;
+	r->sign = sign;
+	r->here = true;
+	r->now = c;
+	r->calls = c->calls;
+	r->fresh_calls = r->fresh_nccl = r->fresh_bytes = 0;
+	for (size_t i = 0; i < c->nops && !err; i++) {
+		const struct dump_op *op = &c->ops[i];
+		int dtype = tool_format_find(op->dtype);
+
+		if (op->seq <= r->seq)
+			continue;
+		newest = op->seq > newest ? op->seq : newest;
+		err = count_add(r, op, op->count * (dtype < 0 ? 1 : shunt_dtype_bytes[dtype]));
+	}
+	if (first) /* calls of long ago have no rate */
+		r->fresh_calls = r->fresh_nccl = r->fresh_bytes = 0;
+	r->seq = newest;
+	for (size_t p = 0; p < WATCH_PEERS; p++) {
+		uint64_t now = p < json_array_size(waits) ? shunt_json_uint_of(json_array_get(waits, p)) : 0;
+
+		r->fresh_waits[p] = now > r->waits[p] ? now - r->waits[p] : 0;
+		r->waits[p] = now;
+	}
+	return err;
+}
+
+/* A process's job: the communicator with most ranks among all that it shares with others, and they with others. */
+static void jobs_name(struct watch *w)
+{
+	for (size_t i = 0; i < w->ngroups; i++)
+		snprintf(w->groups[i].job, sizeof(w->groups[i].job), "%s", w->groups[i].key);
+	for (bool again = true; again;) {
+		again = false;
+		for (size_t p = 0; p < w->nprocesses; p++) {
+			const struct watch_group *best = NULL;
+
+			for (int pass = 0; pass < 2; pass++)
+				for (size_t i = 0; i < w->nranks; i++)
+					for (size_t k = 0; k < w->ngroups; k++) {
+						struct watch_group *g = &w->groups[k], *lead = g;
+
+						if (!w->ranks[i].here || w->ranks[i].pid != w->processes[p].pid ||
+						    strcmp(w->ranks[i].key, g->key))
+							continue;
+						for (size_t j = 0; j < w->ngroups; j++)
+							if (!strcmp(w->groups[j].key, g->job))
+								lead = &w->groups[j];
+						if (!pass &&
+						    (!best || lead->nranks > best->nranks ||
+						        (lead->nranks == best->nranks &&
+						            strcmp(lead->key, best->key) < 0)))
+							best = lead;
+						if (pass && best && strcmp(g->job, best->key)) {
+							snprintf(g->job, sizeof(g->job), "%s", best->key);
+							again = true;
+						}
+					}
+		}
+	}
+}
+
+/* Ranks of a communicator, each with its last look, or NULL. */
+static const struct dump_comm *member(const struct watch *w, const struct watch_group *g, int rank)
+{
+	for (size_t i = 0; i < w->nranks; i++)
+		if (w->ranks[i].here && w->ranks[i].rank == rank && !strcmp(w->ranks[i].key, g->key))
+			return w->ranks[i].now;
+	return NULL;
+}
+
+static int hang_report(struct watch *w, struct watch_group *g)
+{
+	bool *behind = calloc((size_t)g->nranks, 2), *waiting = behind + g->nranks;
+	const char *where = "device";
+	uint64_t most = 0;
+	char text[1024];
+
+	if (!behind)
+		return -ENOMEM;
+	for (int r = 0; r < g->nranks; r++) {
+		const struct dump_comm *c = member(w, g, r);
+
+		most = c && c->collectives > most ? c->collectives : most;
+	}
+	for (int r = 0; r < g->nranks; r++) {
+		const struct dump_comm *c = member(w, g, r);
+
+		behind[r] = !c || c->collectives < most;
+		waiting[r] = c && !behind[r] && (watch_unfinished(c) || *c->phase);
+		if (behind[r])
+			where = "calls";
+		if (c && *c->phase)
+			where = strcmp(c->phase, "destruction") ? "setup" : "destruction";
+	}
+	look_cause(&w->last, g->id, g->nranks, text, sizeof(text));
+	watch_event(w, EVENT_HANG, g, where, behind, waiting, *text ? text : "it does not move");
+	free(behind);
+	w->hung = true;
+	return 0;
+}
+
+static void straggler_find(struct watch *w, struct watch_group *g)
+{
+	uint64_t all = 0;
+	int most = 0;
+
+	if (w->look_ms - g->minute_ms < MINUTE_MS)
+		return;
+	for (int p = 0; p < WATCH_PEERS; p++) {
+		all += g->minute_waits[p];
+		most = g->minute_waits[p] > g->minute_waits[most] ? p : most;
+	}
+	if (all < STRAGGLER_NS || g->minute_waits[most] <= all / 2)
+		most = -1;
+	if (most >= 0 && most != g->straggler && !g->hangs) {
+		bool *behind = calloc((size_t)g->nranks, 1);
+		char text[128];
+
+		snprintf(text, sizeof(text), "rank %d is waited for in %u %% of the time that ranks wait", most,
+		    (unsigned)(100 * g->minute_waits[most] / all));
+		if (behind && most < g->nranks)
+			behind[most] = true;
+		watch_event(w, EVENT_STRAGGLER, g, "device", behind, NULL, text);
+		free(behind);
+	}
+	g->straggler = most;
+	g->minute_ms = w->look_ms;
+	memset(g->minute_waits, 0, sizeof(g->minute_waits));
+}
+
+static int group_judge(struct watch *w, struct watch_group *g)
+{
+	bool is_hang = g->here && g->waits && (double)(w->look_ms - g->moved_ms) >= w->o->hang_s * 1000;
+
+	straggler_find(w, g);
+	if (g->hangs && !is_hang)
+		watch_event(w, EVENT_MOVED, g, NULL, NULL, NULL, g->here ? "it goes on" : "it has ended");
+	if (is_hang && !g->hangs && hang_report(w, g))
+		return -ENOMEM;
+	g->hangs = is_hang;
+	return 0;
+}
+
+static int comm_update(struct watch *w, const struct dump_comm *c, const json_t *json)
+{
+	bool fresh, moved;
+	struct watch_group *g = group_of(w, c, &fresh);
+	struct watch_rank *r = rank_of(w, c);
+	char text[256];
+
+	if (!g || !r || rank_update(r, c, json, &moved))
+		return -ENOMEM;
+	g->here = true;
+	g->waits = g->waits || watch_unfinished(c) || *c->phase || c->running;
+	if (moved)
+		g->moved_ms = w->look_ms;
+	for (int p = 0; p < WATCH_PEERS; p++)
+		g->minute_waits[p] += r->fresh_waits[p];
+	if (fresh) {
+		snprintf(text, sizeof(text), "%d ranks", c->nranks);
+		watch_event(w, EVENT_COMMUNICATOR, g, NULL, NULL, NULL, text);
+	}
+	if (*c->error && !g->broken) {
+		g->broken = true;
+		snprintf(text, sizeof(text), "rank %d (pid %d) ended it with %s%.100s", c->rank, r->pid, c->error,
+		    *c->fault_peer_call ? "; its peer calls another operation" : "");
+		watch_event(w, *c->fault_peer_call ? EVENT_MISMATCH : EVENT_BROKEN, g, NULL, NULL, NULL, text);
+	}
+	return 0;
+}
+
+static int process_seen(struct watch *w, int pid, const char *silent)
+{
+	struct watch_process *p = NULL;
+	char text[256];
+
+	for (size_t i = 0; i < w->nprocesses; i++)
+		if (w->processes[i].pid == pid)
+			p = &w->processes[i];
+	if (!p) {
+		p = row_add((void **)&w->processes, &w->nprocesses, sizeof(*p));
+		if (!p)
+			return -ENOMEM;
+		p->pid = pid;
+		snprintf(text, sizeof(text), "process %d", pid);
+		watch_event(w, EVENT_START, NULL, NULL, NULL, NULL, text);
+	}
+	p->here = true;
+	if (silent && !p->silent)
+		watch_event(w, EVENT_GONE, NULL, NULL, NULL, NULL, silent);
+	p->silent = silent != NULL;
+	return 0;
+}
+
+/* Rows of what is no longer there. */
+static void forget(struct watch *w)
+{
+	size_t n = 0;
+	char text[64];
+
+	for (size_t i = 0; i < w->nprocesses; i++) {
+		snprintf(text, sizeof(text), "process %d", w->processes[i].pid);
+		if (w->processes[i].here)
+			w->processes[n++] = w->processes[i];
+		else
+			watch_event(w, EVENT_END, NULL, NULL, NULL, NULL, text);
+	}
+	w->nprocesses = n;
+	n = 0;
+	for (size_t i = 0; i < w->nranks; i++)
+		if (w->ranks[i].here)
+			w->ranks[n++] = w->ranks[i];
+		else
+			free(w->ranks[i].counts);
+	w->nranks = n;
+	n = 0;
+	for (size_t i = 0; i < w->ngroups; i++)
+		if (w->groups[i].here)
+			w->groups[n++] = w->groups[i];
+	w->ngroups = n;
+}
+
+int watch_look(struct watch *w)
+{
+	struct findings f = { 0 };
+	struct dumps d = { 0 };
+	int err = look_take(&d, &f, w->o->ancestor);
+
+	dumps_finish(&w->last);
+	w->last = d;
+	w->before_ms = w->look_ms;
+	w->look_ms = shunt_now_ms();
+	w->hung = false;
+	for (size_t i = 0; i < w->nprocesses; i++)
+		w->processes[i].here = false;
+	for (size_t i = 0; i < w->nranks; i++)
+		w->ranks[i].here = false;
+	for (size_t i = 0; i < w->ngroups; i++)
+		w->groups[i].here = w->groups[i].waits = false;
+	for (size_t i = 0; i < d.n && !err; i++) {
+		const json_t *comms = json_object_get(d.processes[i]->json, "communicators");
+
+		err = process_seen(w, d.processes[i]->pid, NULL);
+		for (size_t k = 0; k < d.processes[i]->ncomms && !err; k++) {
+			const struct dump_comm *c = &d.processes[i]->comms[k];
+
+			if (c->rank >= 0 && c->nranks > 0 && c->nranks <= 1 << 16 && *c->key)
+				err = comm_update(w, c, json_array_get(comms, k));
+		}
+	}
+	for (size_t i = 0; i < f.n && !err; i++) {
+		int pid = 0;
+		const char *at = strstr(f.rows[i].text, "process ");
+
+		if (at && sscanf(at, "process %d", &pid) == 1 && f.rows[i].level > FINDING_WARN &&
+		    (!kill(pid, 0) || errno == EPERM)) /* else it has just ended */
+			err = process_seen(w, pid, f.rows[i].text);
+	}
+	jobs_name(w);
+	for (size_t i = 0; i < w->ngroups && !err; i++)
+		err = group_judge(w, &w->groups[i]);
+	forget(w);
+	findings_finish(&f);
+	if (w->hung && w->o->on_hang != WATCH_REPORT && w->o->on_hang != WATCH_EXEC)
+		look_keep(&w->last, w->o->dumps ? w->o->dumps : "shunt-dumps");
+	return err;
+}
+
+void watch_finish(struct watch *w)
+{
+	for (size_t i = 0; i < w->nranks; i++)
+		free(w->ranks[i].counts);
+	free(w->ranks);
+	free(w->groups);
+	free(w->processes);
+	dumps_finish(&w->last);
+}

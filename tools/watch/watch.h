@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TOOLS_WATCH_WATCH_H
+#define SHUNT_TOOLS_WATCH_WATCH_H
+/*
+ * Watches the jobs of a host from outside. A look asks all processes that have libshunt.so for their state; what did
+ * not change over many looks hangs.
+ */
+#include "tools/doctor/doctor.h"
+
+enum { WATCH_PEERS = 8, WATCH_TEXT = 80 };
+
+struct watch_opts {
+	double every_s, hang_s;
+	int on_hang;         /* enum watch_on_hang */
+	const char *command; /* of exec: */
+	const char *events, *prometheus, *listen, *dumps;
+	int ancestor; /* look at what descends from this process; 0: at all of this user, root: of all */
+	bool silent;  /* no events */
+};
+enum watch_on_hang { WATCH_REPORT, WATCH_DUMP, WATCH_EXIT, WATCH_EXEC };
+int watch_on_hang_apply(void *opts, const struct option_row *row, const char *text); /* struct watch_opts is first */
+int watch_seconds_apply(void *opts, const struct option_row *row, const char *text);
+#define WATCH_OPTION_BELOW \
+	{ "below", 0, OPTION_NUMBER, "PID", offsetof(struct watch_opts, ancestor), 1, 1 << 30, \
+		.help = "look only at this process and all that descend from it" }
+/* A command's rows for struct watch_opts, which is the first member of its struct. alone: it has no program to end. */
+/* clang-format off */
+#define WATCH_OPTIONS(prefix, alone) \
+	{ "hang", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, hang_s), .call = watch_seconds_apply, \
+	    .help = prefix "a call that has not moved for so long hangs: 30s, 10m (the default), 2h" }, \
+	{ "on-hang", 0, OPTION_CALL, "WHAT", .low = alone, .call = watch_on_hang_apply, .help = prefix "report (the default): an event " \
+	    "and a line; dump: also the dumps of all ranks of this host; exec:COMMAND: a shell gets the event on its input" }, \
+	{ "every", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, every_s), .call = watch_seconds_apply, \
+	    .help = prefix "time between two looks (10s)" }, \
+	{ "events", 0, OPTION_TEXT, "FILE", offsetof(struct watch_opts, events), \
+	    .help = prefix "add a line of JSON for each event; -: to the output" }, \
+	{ "prometheus", 0, OPTION_TEXT, "DIR", offsetof(struct watch_opts, prometheus), \
+	    .help = prefix "write metrics to DIR/shunt.prom, for node_exporter's textfile collector" }, \
+	{ "listen", 0, OPTION_TEXT, "127.0.0.1:PORT", offsetof(struct watch_opts, listen), \
+	    .help = prefix "serve the same metrics by HTTP, on this host only" }, \
+	{ "dumps", 0, OPTION_TEXT, "DIR", offsetof(struct watch_opts, dumps), \
+	    .help = prefix "where a hang's dumps go (shunt-dumps)" }
+/* clang-format on */
+
+/* ---- one look (look.c) */
+
+/* The processes that run Shunt: those that answered, and a finding for each of the others. */
+int look_take(struct dumps *d, struct findings *f, pid_t ancestor);
+/* Process and all that descends from it, without this process; the caller frees *pids_p. Number, or -errno. */
+int look_descendants(pid_t ancestor, pid_t **pids_p);
+/* The cause that the doctor finds for a communicator, or "". */
+void look_cause(const struct dumps *d, const char *id, int nranks, char *text, size_t bytes);
+/* Keeps all dumps of the look. 0 or -errno after a message. */
+int look_keep(const struct dumps *d, const char *dir);
+
+/* ---- what many looks together say (track.c) */
+
+/* Calls since the watcher began to look. */
+struct watch_count {
+	char op[32], path[WATCH_TEXT], reason[WATCH_TEXT];
+	uint64_t calls, bytes;
+};
+
+/* One rank of one communicator. */
+struct watch_rank {
+	char key[WATCH_TEXT], host[WATCH_TEXT];
+	int rank, nranks, pid;
+	bool here; /* in the last look */
+	uint64_t sign, seq, calls, fresh_calls, fresh_nccl, fresh_bytes;
+	uint64_t waits[WATCH_PEERS], fresh_waits[WATCH_PEERS]; /* ns; fresh: since the look before */
+	struct watch_count *counts;
+	size_t ncounts;
+	const struct dump_comm *now; /* of the last look */
+};
+
+struct watch_group {
+	char key[WATCH_TEXT], id[WATCH_TEXT], job[WATCH_TEXT];
+	int nranks;
+	int64_t moved_ms; /* when a rank of it was seen to have changed last */
+	int64_t minute_ms;
+	uint64_t minute_waits[WATCH_PEERS];
+	bool here, waits, hangs, broken; /* waits: a call is unfinished */
+	int straggler;                   /* -1: none */
+};
+
+struct watch {
+	const struct watch_opts *o;
+	struct dumps last;
+	struct watch_rank *ranks;
+	struct watch_group *groups;
+	struct watch_process {
+		int pid;
+		bool here, silent;
+	} *processes;
+	size_t nranks, ngroups, nprocesses;
+	int64_t look_ms, before_ms;
+	bool hung; /* a hang was found by the last look */
+	int64_t events_said_ms, metrics_said_ms;
+};
+
+/* Takes a look, and reports what is new in it. 0 or -ENOMEM. */
+int watch_look(struct watch *w);
+void watch_finish(struct watch *w);
+/* The call that a rank has waited in for longest; NULL: none. */
+const struct dump_op *watch_unfinished(const struct dump_comm *c);
+
+/* ---- output */
+
+enum watch_event {
+	EVENT_START,
+	EVENT_END,
+	EVENT_COMMUNICATOR,
+	EVENT_BROKEN,
+	EVENT_HANG,
+	EVENT_MOVED,
+	EVENT_STRAGGLER,
+	EVENT_MISMATCH,
+	EVENT_GONE
+};
+/* g: its communicator, or NULL. behind, waiting: of a hang. Adds a line to the events, and tells the user. */
+void watch_event(struct watch *w, enum watch_event event, const struct watch_group *g, const char *where,
+    const bool *behind, const bool *waiting, const char *text);
+/* The metrics as Prometheus' text. 0 or -ENOMEM; the caller frees *text_p. */
+int metrics_text(const struct watch *w, char **text_p, size_t *bytes_p);
+void metrics_write(struct watch *w);
+void metrics_remove(const struct watch *w);
+/* A listening socket, or -1 after a message. */
+int listen_open(const char *address);
+void listen_answer(int listener, const struct watch *w);
+
+/* Looks until a signal comes. notify: a descriptor that gets a byte at each hang, or -1. Exit status. */
+int watch_run(const struct watch_opts *o, int notify);
+/* Runs a program, watched; exit status. options: as given to shunt run. */
+int watch_program(struct watch_opts *o, char **argv);
+#endif
