@@ -51,6 +51,8 @@ PLACES_OF_PC = (("prefix", "${pcfiledir}/../.."), ("libdir", "${prefix}/lib"), (
 # For programs that are linked with -lnccl or -lshunt_api. The library beside them has NCCL's SONAME, which is what is
 # recorded. Not absolute paths, because a wheel does not know where it is put.
 SCRIPTS = {"lib/libnccl.so": "INPUT(-lshunt)\n", "lib/libshunt_api.so": "INPUT(-l:libshunt_api.so.0)\n"}
+# NCCL's client by name, which `shunt run --ras` puts into PATH.
+NCCLRAS = '#!/bin/sh\nexec "$(dirname "$(realpath "$0")")/../../../bin/shunt" ras "$@"\n'
 METADATA = """Metadata-Version: 2.4
 Name: {name}
 Version: {version}
@@ -274,6 +276,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
         built["lib/shunt/libnccl.so"] = (_by_name(folder, machine), False)
     # `shunt run` puts lib/shunt into LD_LIBRARY_PATH, for programs that are linked with it.
     built["lib/shunt/libshunt_api.so.0"] = built["lib/libshunt_api.so.0"]
+    built["lib/shunt/bin/ncclras"] = (NCCLRAS.encode(), True)
     built.update({place: (text.encode(), False) for place, text in SCRIPTS.items()})
     tag = f"py3-none-{_platform(built)}"
     files = {f"{NAME}/{place}": built[place] for place in sorted(built)}

@@ -26,6 +26,7 @@ static const struct {
 	[SHUNT_PLACE_PLANS] = { { SHUNT_DATADIR "/shunt/plans", "share/shunt/plans" }, ".", 3 },
 	[SHUNT_PLACE_PYTHON] = { { "python/libshunt", SHUNT_PYTHONDIR "/libshunt", "." }, "compat/mscclpp/__init__.py",
 	    3 },
+	[SHUNT_PLACE_RAS] = { { "shunt/bin", "../tools" }, "ncclras", 0 }, /* tools: of a build tree */
 };
 
 /* Path of the mapping that holds the address. */

@@ -18,6 +18,7 @@ enum shunt_place {
 	SHUNT_PLACE_PKGCONFIG, /* the folder of shunt.pc */
 	SHUNT_PLACE_PLANS,     /* default plans and examples */
 	SHUNT_PLACE_PYTHON,    /* the package libshunt */
+	SHUNT_PLACE_RAS,       /* the folder of ncclras, for PATH */
 	SHUNT_PLACE_COUNT
 };
 

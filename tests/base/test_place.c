@@ -30,7 +30,7 @@ static int setup(void **state)
 	static const char *const installed[] = { "bin/shunt", "lib/arch-linux/libshunt.so",
 		"lib/arch-linux/shunt/libnccl.so", "include/shunt/shunt.h", "data/shunt/plans/a.json",
 		"lib/arch-linux/cmake/shunt/shuntConfig.cmake", "lib/arch-linux/pkgconfig/shunt.pc",
-		"lib/python3/packages/libshunt/compat/mscclpp/__init__.py" };
+		"lib/python3/packages/libshunt/compat/mscclpp/__init__.py", "lib/arch-linux/shunt/bin/ncclras" };
 	static const char *const wheel[] = { "bin/shunt", "lib/libshunt.so", "lib/libnccl.so", "lib/shunt/libnccl.so",
 		"include/shunt/shunt.h", "lib/cmake/shunt/shuntConfig.cmake", "lib/pkgconfig/shunt.pc",
 		"share/shunt/plans/a.json", "compat/mscclpp/__init__.py" };
@@ -84,7 +84,7 @@ static void check_installed(const char *command, const char *library, const char
 {
 	static const char *const places[] = { "lib/arch-linux", "lib/arch-linux/shunt", "lib/arch-linux/shunt",
 		"include", "lib/arch-linux/cmake/shunt", "lib/arch-linux/pkgconfig", "data/shunt/plans",
-		"lib/python3/packages/libshunt" };
+		"lib/python3/packages/libshunt", "lib/arch-linux/shunt/bin" };
 	char expected[PATH_MAX];
 
 	for (int what = 0; what < SHUNT_PLACE_COUNT; what++) {

@@ -34,6 +34,7 @@ for link in libnccl.so.2 libnccl.so; do
 	[ -L "$libdir/shunt/$link" ] || complain "tests/support/shunt/$link is not a link"
 	check "tests/support/shunt/$link" "$(realpath "$lib")" "$(realpath "$libdir/shunt/$link")"
 done
+check "shunt/bin/ncclras" "$(realpath "$(find "$stage" -path '*/bin/shunt' -type f)")" "$(realpath "$libdir/shunt/bin/ncclras")"
 for link in "$libdir/libshunt_api.so" "$libdir/shunt/libshunt_api.so.0"; do
 	check "$link" "$(realpath "$libdir")/libshunt_api.so.0" "$(realpath "$link")"
 done

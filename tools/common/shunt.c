@@ -12,8 +12,9 @@
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
-static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_top, &tool_cmd_watch, &tool_cmd_bench,
-	&tool_cmd_conform, &tool_cmd_torture, &tool_cmd_plan, &tool_cmd_plugin, &tool_cmd_tune, &tool_cmd_path };
+static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_top,
+	&tool_cmd_watch, &tool_cmd_bench, &tool_cmd_conform, &tool_cmd_torture, &tool_cmd_plan, &tool_cmd_plugin,
+	&tool_cmd_tune, &tool_cmd_path, &tool_cmd_ras };
 enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
 static const struct tool_cmd *current;
 static const char *action;
@@ -172,6 +173,10 @@ static int command_run(int argc, char **argv)
 	/* A reader that has seen enough ends the command, whatever its parent ignores. A program keeps what it got. */
 	if (name && strcmp(name, tool_cmd_run.name))
 		signal(SIGPIPE, SIG_DFL);
+	if (argc && !strcmp(basename(argv[0]), "ncclras")) { /* the folder with this name stands in PATH */
+		current = &tool_cmd_ras;
+		return current->run(argc, argv);
+	}
 	if (!name) {
 		help_print(stderr);
 		return TOOL_USAGE;
@@ -194,7 +199,7 @@ static int command_run(int argc, char **argv)
 	if (!cmd)
 		return TOOL_USAGE;
 	current = cmd;
-	if (next && is_help(next)) {
+	if (next && is_help(next) && cmd != &tool_cmd_ras) { /* whose -h is another */
 		options_help_print(cmd->options, stdout);
 		return TOOL_OK;
 	}

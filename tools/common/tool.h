@@ -31,7 +31,8 @@ struct tool_cmd {
 };
 
 extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_cmd_bench, tool_cmd_conform,
-    tool_cmd_plan, tool_cmd_plugin, tool_cmd_tune, tool_cmd_torture, tool_cmd_path, tool_cmd_top, tool_cmd_watch;
+    tool_cmd_plan, tool_cmd_plugin, tool_cmd_tune, tool_cmd_torture, tool_cmd_path, tool_cmd_top, tool_cmd_watch,
+    tool_cmd_ras;
 
 /* "shunt <cmd> <action>: text" on stderr. */
 void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -74,7 +74,7 @@ static int preload_set(const char *lib)
 
 struct run_opts {
 	struct watch_opts watch;
-	bool watches, stats, print, mscclpp, deep_ep;
+	bool watches, stats, print, mscclpp, deep_ep, ras;
 	int device; /* index in devices, -1: none given */
 };
 static const char *const devices[] = { "auto", "cuda", "sim", NULL };
@@ -93,14 +93,16 @@ static const struct option_row rows[] = {
 	    .help =
 	        "stay the program's parent, and look at it and its children from time to time, as `shunt watch` does" },
 	WATCH_OPTIONS("with --watch: ", 0),
+	{ "ras", 0, OPTION_FLAG, AT(ras),
+	    .help = "`ncclras` that the program starts, as Ray does, counts Shunt's calls, too (PATH)" },
 	{ "print", 0, OPTION_FLAG, AT(print),
 	    .help = "print the variables as shell commands instead of running a program" },
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
-	"usage: shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--] PROGRAM [ARGUMENT...]\n"
+	"usage: shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--ras] [--] PROGRAM [ARGUMENT...]\n"
 	"       shunt run --watch [--hang TIME] [--on-hang WHAT] ... [--] PROGRAM [ARGUMENT...]\n"
-	"       shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] --print\n\n"
+	"       shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--ras] --print\n\n"
 	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH "
 	"too, "
 	"and\n"
@@ -143,6 +145,12 @@ static int run_main(int argc, char **argv)
 	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
 	if (!err && shunt_place_find(SHUNT_PLACE_LINKS, lib, links))
 		err = tool_env_prepend("LD_LIBRARY_PATH", links);
+	if (!err && o.ras && !shunt_place_find(SHUNT_PLACE_RAS, lib, links)) {
+		tool_error("--ras: there is no shunt/bin/ncclras beside %s: is it installed as a whole?", lib);
+		return TOOL_FAIL;
+	}
+	if (!err && o.ras)
+		err = tool_env_prepend("PATH", links);
 	if (!err && o.mscclpp && (status = alias_set("compat")) >= 0)
 		return status;
 	if (!err && o.deep_ep && (status = alias_set("alias")) >= 0)
@@ -153,9 +161,9 @@ static int run_main(int argc, char **argv)
 	}
 	if (o.print) {
 		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "SHUNT_STATS",
-			"SHUNT_DEVICE", "SHUNT_NCCL_LIB" };
+			"SHUNT_DEVICE", "SHUNT_NCCL_LIB", "PATH" };
 
-		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) - !o.ras; i++) /* PATH is the last */
 			print_export(names[i]);
 		return TOOL_OK;
 	}
