@@ -78,12 +78,13 @@ static char *text_read(const char *path)
 		errno = EINVAL;
 	else if ((text = malloc((size_t)st.st_size + 1)))
 		n = read(fd, text, (size_t)st.st_size);
-	if (n >= 0)
-		text[n] = 0;
-	else
-		free(text);
 	close(fd);
-	return n >= 0 ? text : NULL;
+	if (n < 0) {
+		free(text);
+		return NULL;
+	}
+	text[n] = 0;
+	return text;
 }
 
 static bool is_word(char c)
