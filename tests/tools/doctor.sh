@@ -339,13 +339,15 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 	says closed_plans_are_told 'error +.*/closed: Permission denied' $none SHUNT_PLAN_DIR="$dir/closed" \
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor
 fi
-echo '{"shunt_dump": 1, "version": "0.1.0", "why": "asked", "communicators": []}' >"$dir/e/a"
+echo '{"shunt_dump": 0, "version": "0.1.0", "why": "asked", "communicators": []}' >"$dir/e/a"
 says_dumps format_of_before_is_named 2 'another version \("0.1.0"\)' "$dir/e/a"
 echo '{"shunt_dump": 9, "version": "7.0", "communicators": []}' >"$dir/e/a"
 says_dumps newer_format_is_error 2 'another version \("7.0"\)' "$dir/e/a"
 # What is not of the format is refused by a line that names it.
 dump 0 1 "$(op 1 allreduce 8 finished)"
 good=$dir/d/shunt-h-100-0.json
+sed 's/"shunt_dump": 2/"shunt_dump": 1/' "$good" >"$dir/e/a"
+says_dumps first_format_is_read 1 'rank 1 has no dump here' "$dir/e/a"
 refuses() {
 	name=$1 pattern=$2
 	shift 2
