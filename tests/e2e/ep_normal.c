@@ -65,8 +65,13 @@ static int run(int n, struct ep_normal_job job, rank_fn body)
 static void test_ranks(void **state)
 {
 	static const int experts[] = { 12, 12, 12, 12, 15, 12, 14, 16 };
+#if defined(__SANITIZE_THREAD__)
+	enum { MOST = 4 }; /* the order of memory is that of 8 ranks, at a quarter of the GPU threads */
+#else
+	enum { MOST = 8 };
+#endif
 
-	for (int n = 1; n <= 8; n++) {
+	for (int n = 1; n <= MOST; n++) {
 		struct ep_normal_job job = small;
 
 		job.job.experts = experts[n - 1];
