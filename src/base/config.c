@@ -364,8 +364,11 @@ enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind)
 
 bool shunt_nccl_env_forbids_p2p(void)
 {
-	const struct shunt_nccl_env *nccl = &settings()->nccl;
+	return shunt_nccl_forbids_p2p(&settings()->nccl);
+}
 
+bool shunt_nccl_forbids_p2p(const struct shunt_nccl_env *nccl)
+{
 	return nccl->p2p_disable == 1 || !strcasecmp(nccl->p2p_level, "LOC") || !strcmp(nccl->p2p_level, "0");
 }
 

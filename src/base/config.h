@@ -76,6 +76,7 @@ const struct shunt_nccl_env *shunt_nccl_env(void);
 enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind);
 /* True for NCCL_P2P_DISABLE=1, and NCCL_P2P_LEVEL=LOC or 0. */
 bool shunt_nccl_env_forbids_p2p(void);
+bool shunt_nccl_forbids_p2p(const struct shunt_nccl_env *nccl);
 /* The smaller of NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS; 0: no limit. */
 unsigned shunt_nccl_env_max_ctas(void);
 /* Hash of the values that steer the selection and must be equal on all ranks. */

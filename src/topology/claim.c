@@ -24,7 +24,7 @@ enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, co
 	if (obeys && shunt_nccl_env_forbids_p2p())
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	slow_down(&link, shunt_link_rules_find(shunt_config()->links, rank, peer), reason_p, "SHUNT_LINKS says so");
-	if (obeys && link == SHUNT_LINK_SHARED && shunt_nccl_env()->shm_disable)
+	if (obeys && link == SHUNT_LINK_SHARED && shunt_nccl_env()->shm_disable == 1)
 		slow_down(&link, SHUNT_LINK_NET, reason_p, "NCCL_SHM_DISABLE forbids the host's memory");
 	return link;
 }

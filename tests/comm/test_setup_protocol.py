@@ -29,6 +29,7 @@ CASES = (
     ("a flag's bit", "kernels/flags.h", "ROW(PLAN_LL8,           12", "ROW(PLAN_LL8,           16", True),
     ("a collective's row", "base/collectives.def", "ROW(ALLTOALL,", "ROW(ALLTOALLV,", True),
     ("the order of types", "base/dtypes.def", "ROW(I8, 0", "ROW(I8, 1", True),
+    ("the order of links", "base/link.h", "	SHUNT_LINK_SELF, /* one GPU */\n", "", True),
     ("a rank's part of a kernel", "kernels/oneshot.cu", "oneshot(", "oneshots(", True),
 )
 

@@ -123,6 +123,7 @@ says rule_for_nccl_wins 'warning +SHUNT_ALGO=allreduce:1M-:nccl wins over SHUNT_
 says deterministic_wins 'ok +SHUNT_DETERMINISTIC wins over NCCL_ALGO' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 $invariant "$shunt" doctor
 says forced_wins 'warning +SHUNT_FORCE_NCCL=all wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_FORCE_NCCL=all "$shunt" doctor
 says p2p_off 'warning +NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 "$shunt" doctor
+says p2p_disable_is_1_alone '^0$' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=2 sh -c '"$0" doctor | grep -c "NCCL_P2P_LEVEL forbids"' "$shunt"
 says launch_order 'warning +NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put' env SHUNT_NCCL_LIB="$fake" NCCL_LAUNCH_ORDER_IMPLICIT=1 "$shunt" doctor
 says sim_beside_nccl 'warning +SHUNT_DEVICE=sim beside a real NCCL' env SHUNT_NCCL_LIB="$fake" SHUNT_DEVICE=sim "$shunt" doctor
 says missing_nccl_lib 'error +SHUNT_NCCL_LIB=/nonexistent is not there' env SHUNT_NCCL_LIB=/nonexistent "$shunt" doctor

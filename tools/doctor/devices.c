@@ -8,6 +8,7 @@
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "device/gpu_ops.h"
+#include "topology/claim.h"
 #include "tools/common/tool.h"
 #include "tools/common/where.h"
 #include "tools/doctor/doctor.h"
@@ -75,22 +76,31 @@ static bool driver_check(struct findings *f, bool real_nccl)
 	return true;
 }
 
-/* One line for each GPU; together they are a matrix. */
+/* One line for each GPU; together they are a matrix. The reason is one for the slowest link. */
 static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
 {
+	enum shunt_link slowest = SHUNT_LINK_NVLINK;
 	const char *reason = "?";
 	int bad = 0;
 
 	for (int i = 0; i < n; i++) {
-		char reached[512] = "";
+		char links[512] = "";
 
-		for (int k = 0; k < n; k++)
-			if (i != k && gpu->peer_check(i, &info[k], &reason) == SHUNT_LINK_NVLINK)
-				snprintf(reached + strlen(reached), sizeof(reached) - strlen(reached), " %d", k);
-			else
-				bad += i != k;
-		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name,
-		    (unsigned)info[i].cc, *reached ? reached : " none");
+		for (int k = 0; k < n; k++) {
+			const char *why;
+			enum shunt_link link;
+
+			if (i == k)
+				continue;
+			link = shunt_link_claim(gpu, i, &info[k], i, k, true, &why);
+			snprintf(links + strlen(links), sizeof(links) - strlen(links), "%s %d %s", *links ? "," : "", k,
+			    shunt_link_names[link]);
+			bad += link > SHUNT_LINK_NVLINK;
+			reason = link > slowest ? why : reason;
+			slowest = link > slowest ? link : slowest;
+		}
+		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches:%s", i, info[i].name,
+		    (unsigned)info[i].cc, *links ? links : " none");
 	}
 	if (n < 2)
 		finding_add(f, FINDING_INFO, topic, "", "one GPU: there are no peers");

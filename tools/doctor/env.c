@@ -201,9 +201,8 @@ static void check_order_of_sums(
 static void check_together(struct findings *f, char *const *environment, const struct shunt_settings *s, bool real_nccl)
 {
 	const struct shunt_config *c = &s->config;
-	const struct shunt_nccl_env *n = &s->nccl;
-	bool none = !strcmp(c->nccl_lib, "none"),
-	     p2p_off = n->p2p_disable || !strcasecmp(n->p2p_level, "LOC") || !strcmp(n->p2p_level, "0");
+	static const char *const of_the_sim[] = { "SHUNT_SIM_DEVICES", "SHUNT_SIM_LINKS" };
+	bool none = !strcmp(c->nccl_lib, "none"), p2p_off = shunt_nccl_forbids_p2p(&s->nccl);
 
 	if (s->forced && !real_nccl)
 		finding_add(f, FINDING_ERROR, topic,
@@ -216,9 +215,11 @@ static void check_together(struct findings *f, char *const *environment, const s
 	if (c->device == SHUNT_DEVICE_SIM && real_nccl)
 		finding_add(f, FINDING_WARN, topic, "set SHUNT_NCCL_LIB=none with it, or unset it",
 		    "SHUNT_DEVICE=sim beside a real NCCL: its streams and memory are no devices of the sim");
-	if (is_set(environment, "SHUNT_SIM_DEVICES") &&
-	    (c->device == SHUNT_DEVICE_CUDA || (real_nccl && c->device == SHUNT_DEVICE_AUTO)))
-		finding_add(f, FINDING_WARN, topic, "unset it", "SHUNT_SIM_DEVICES does nothing: the sim is not used");
+	for (size_t i = 0; i < sizeof(of_the_sim) / sizeof(of_the_sim[0]); i++)
+		if (is_set(environment, of_the_sim[i]) &&
+		    (c->device == SHUNT_DEVICE_CUDA || (real_nccl && c->device == SHUNT_DEVICE_AUTO)))
+			finding_add(
+			    f, FINDING_WARN, topic, "unset it", "%s does nothing: the sim is not used", of_the_sim[i]);
 	if (p2p_off && real_nccl)
 		finding_add(f, FINDING_WARN, topic, "unset it, unless that is wanted",
 		    "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access: every communicator stays with NCCL");

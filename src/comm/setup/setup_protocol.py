@@ -14,6 +14,7 @@ import sys
 
 SOURCES = (
     "base/coll.h", "base/collectives.def", "base/dtypes.def", "base/ops.def",  # numbers of kinds, types, operators
+    "base/link.h",  # and of links
     "device/gpu.h", "device/gpu_ops.h",  # lines; what a device says of itself
     "topology",  # islands and rails
     "kernels",  # scratch, arguments, protocols
