@@ -109,7 +109,7 @@ static const struct option_table options = {
 	"what the options name; then it becomes the program. Its children inherit all of these.\n\n",
 	rows,
 	"SHUNT_LIB names another libshunt.so than the one beside this program.\n"
-	"--on-hang exit: keep the dumps, end the program and all that it started, exit with status 75.\n"
+	"With --on-hang exit: keep the dumps, end the program and all that it started, exit with status 75.\n"
 	"Exit status: the program's; 126 if it cannot be run, 127 if it is not found, 2 for a wrong option.\n",
 	.stops = true,
 };

@@ -28,8 +28,9 @@ int watch_seconds_apply(void *opts, const struct option_row *row, const char *te
 #define WATCH_OPTIONS(prefix, alone) \
 	{ "hang", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, hang_s), .call = watch_seconds_apply, \
 	    .help = prefix "a call that has not moved for so long hangs: 30s, 10m (the default), 2h" }, \
-	{ "on-hang", 0, OPTION_CALL, "WHAT", .low = alone, .call = watch_on_hang_apply, .help = prefix "report (the default): an event " \
-	    "and a line; dump: also the dumps of all ranks of this host; exec:COMMAND: a shell gets the event on its input" }, \
+	{ "on-hang", 0, OPTION_CALL, "WHAT", .low = alone, .call = watch_on_hang_apply, \
+	    .help = prefix "report (the default): an event and a line; dump: also the dumps of all ranks of this " \
+	    "host; exec:COMMAND: a shell gets the event on its input" }, \
 	{ "every", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, every_s), .call = watch_seconds_apply, \
 	    .help = prefix "time between two looks (10s)" }, \
 	{ "events", 0, OPTION_TEXT, "FILE", offsetof(struct watch_opts, events), \
