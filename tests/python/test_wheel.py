@@ -43,6 +43,7 @@ OTHERS = {
     "libshunt/lib/libnccl.so",
     "libshunt/lib/libshunt_api.so",
     "libshunt/lib/pkgconfig/shunt.pc",
+    "libshunt/lib/shunt/bin/ncclras",
     "libshunt/py.typed",
 }
 INFO = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
@@ -126,8 +127,9 @@ class Wheel(Case):
             self.assertEqual(len(plans), 36 + 48)
             self.assertIn("libshunt/__init__.py", python)
             modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
-        self.assertEqual({name for name, mode in modes.items() if mode != 0o100644}, {"libshunt/bin/shunt"})
-        self.assertEqual(modes["libshunt/bin/shunt"], 0o100755)
+        programs = {"libshunt/bin/shunt", "libshunt/lib/shunt/bin/ncclras"}
+        self.assertEqual({name for name, mode in modes.items() if mode != 0o100644}, programs)
+        self.assertEqual({modes[name] for name in programs}, {0o100755})
 
     def test_the_name_deep_ep_is_in_a_wheel_of_its_own(self) -> None:
         wheel = os.path.join(

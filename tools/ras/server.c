@@ -170,14 +170,15 @@ int ras_ask(const struct ras_opts *o, bool json, char **text_p, size_t *bytes_p,
 char *ras_repair(const char *text, size_t bytes)
 {
 	static const char key[] = "\"nvml_dev\":", next[] = "\"status\"";
+	static const char digits[] = " -0123456789", blanks[] = " \r\n\t";
 	char *copy = malloc(2 * bytes + 1), *to = copy;
 
 	while (copy && bytes) {
 		size_t n = bytes >= sizeof(key) - 1 && !memcmp(text, key, sizeof(key) - 1) ? sizeof(key) - 1 : 0, gap;
 
-		while (n && n < bytes && memchr(" -0123456789", text[n], 12))
+		while (n && n < bytes && memchr(digits, text[n], sizeof(digits) - 1))
 			n++;
-		for (gap = n; n && gap < bytes && memchr(" \r\n\t", text[gap], 4);)
+		for (gap = n; n && gap < bytes && memchr(blanks, text[gap], sizeof(blanks) - 1);)
 			gap++;
 		n = n ? n : 1;
 		memcpy(to, text, n);

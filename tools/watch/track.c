@@ -201,13 +201,14 @@ static const struct dump_comm *member(const struct watch *w, const struct watch_
 
 static int hang_report(struct watch *w, struct watch_group *g)
 {
-	bool *behind = calloc((size_t)g->nranks, 2), *waiting = behind + g->nranks;
+	bool *behind = calloc((size_t)g->nranks, 2), *waiting;
 	const char *where = "device";
 	uint64_t most = 0;
 	char text[1024];
 
 	if (!behind)
 		return -ENOMEM;
+	waiting = behind + g->nranks;
 	for (int r = 0; r < g->nranks; r++) {
 		const struct dump_comm *c = member(w, g, r);
 

@@ -41,7 +41,7 @@ int watch_seconds_apply(void *opts, const struct option_row *row, const char *te
 	if (end == text || (*end && strcmp(end, "s") && strcmp(end, "m") && strcmp(end, "h")) ||
 	    !(value >= 0.1 && value <= 1e6))
 		return tool_refuse(-EINVAL, text, "\"%.64s\" is no time, such as 30s, 10m or 2h", text);
-	*(double *)((char *)opts + row->at) = value;
+	memcpy((char *)opts + row->at, &value, sizeof(value));
 	return 0;
 }
 
