@@ -30,13 +30,18 @@ struct shunt_sel_key {
 	    cc; /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
 	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: not looked
 	                                      up yet (algos/select/tuning.h) */
-	uint32_t sms;  /* multiprocessors, the fewest of the ranks'; 0: not known before the set-up, or the sim */
+	/*
+	 * Multiprocessors, the fewest of the ranks', or as many as launches may have blocks for; 0: not known before
+	 * the set-up, or the sim.
+	 */
+	uint32_t sms;
 	bool tma;      /* all ranks' kernels can send chunks by TMA */
 	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
 	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
-	const struct shunt_topology *topology;  /* never NULL */
-	bool early;                             /* before the set-up: some of these values are not known */
+	const struct shunt_topology *topology; /* never NULL */
+	bool early;                            /* before the set-up: some of these values are not known */
+	bool shared; /* ranks exchange data through shared memory of the host (kernels/staged.h) */
 	uint32_t net_channels, net_slot_bytes;  /* over several islands: geometry of the rings (kernels/net_rings.h) */
 	const struct shunt_plugin_set *plugins; /* on which the ranks agreed (algos/plugins.h); NULL: none */
 };
@@ -223,6 +228,8 @@ void shunt_uneven_decide(
 /* Index of an algorithm's kernel; dtype may be a signed integer. */
 unsigned shunt_algo_kernel(
     const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
+/* The kernel that does the same through shared memory (kernels/staged.h). */
+unsigned shunt_algo_staged(unsigned kernel);
 /* Sets a kernel's flags and factor for type and operator. Each rank has its own factor for SHUNT_PREMUL. */
 void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll);
 static inline void shunt_algo_set_op(

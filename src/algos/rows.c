@@ -8,6 +8,8 @@
 
 /* Lines of 128 bytes, atomic operations and mapped memory of peers need NVLink. */
 #define OVER_NVLINK .links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK
+/* Kernels that are built for shared memory, too (kernels/staged.h). */
+#define STAGED_TOO .links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK | 1u << SHUNT_LINK_SHARED
 
 #define ROW(...) \
 	&(const struct shunt_algo) \
@@ -17,12 +19,12 @@
 #define PAIRWISE(which, shape, text) \
 	ROW(.name = "pairwise", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, \
 	    .shapes = { shape, shape, shape }, .geometry = shunt_oneshot_geometry, .enqueue = shunt_pairwise_enqueue, \
-	    .among = SHUNT_AMONG_TWO, OVER_NVLINK)
+	    .among = SHUNT_AMONG_TWO, STAGED_TOO)
 #define LL128 { SHUNT_SHAPE_ll128_2, SHUNT_SHAPE_ll128_4, SHUNT_SHAPE_simple8 } /* the last one has both protocols */
 #define SIMPLE { SHUNT_SHAPE_simple2, SHUNT_SHAPE_simple4, SHUNT_SHAPE_simple8 }
 #define P2P(called, text, which, fuses, kernels, ...) \
 	ROW(.name = called, .doc = text, .kind = which, .fuse = fuses, .shapes = kernels, \
-	    .enqueue = shunt_p2p_enqueue, OVER_NVLINK, __VA_ARGS__)
+	    .enqueue = shunt_p2p_enqueue, STAGED_TOO, __VA_ARGS__)
 #define BOTH(kind, fuse, doc) \
 	P2P("ll128", doc, kind, fuse, LL128), \
 	    P2P("simple", doc ", by the Simple protocol", kind, fuse, SIMPLE, .proto = SHUNT_MESSAGE_SIMPLE)
@@ -51,7 +53,7 @@ static const struct shunt_algo oneshot = { .name = "oneshot",
 	.few = { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few },
 	.geometry = shunt_oneshot_geometry,
 	.enqueue = shunt_ll128_enqueue,
-	OVER_NVLINK };
+	STAGED_TOO };
 static const struct shunt_algo twoshot = { .name = "twoshot",
 	.doc = "reduce-scatter, then all-gather, flags in the data; two hops",
 	.kind = SHUNT_ALLREDUCE,
@@ -62,7 +64,7 @@ static const struct shunt_algo twoshot = { .name = "twoshot",
 	.enqueue = shunt_ll128_enqueue,
 	.among = SHUNT_AMONG_MORE,
 	.uses = &oneshot,
-	OVER_NVLINK };
+	STAGED_TOO };
 
 static const struct shunt_algo *const rows[] = {
 	&oneshot,
@@ -72,7 +74,7 @@ static const struct shunt_algo *const rows[] = {
 	    .shapes = { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
 	    .few = { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few,
 	        SHUNT_SHAPE_reduce_scatter8_few },
-	    .geometry = shunt_oneshot_geometry, .enqueue = shunt_ll128_enqueue, OVER_NVLINK),
+	    .geometry = shunt_oneshot_geometry, .enqueue = shunt_ll128_enqueue, STAGED_TOO),
 	PAIRWISE(SHUNT_ALLGATHER, SHUNT_SHAPE_pairwise,
 	    "a channel sends its LL128 lines of our part, and stores those of the other's"),
 	PAIRWISE(SHUNT_ALLTOALL, SHUNT_SHAPE_pairwise_parts,

@@ -135,7 +135,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	shunt_symmem_init(&comm->symmem);
 	shunt_answers_init(&comm->plans.answers);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		comm->mem[r].fd = -1;
+		comm->mem[r].fd = comm->segment[r].fd = -1;
 	shunt_select_check();
 
 	if (desc->forward_reason) {

@@ -120,6 +120,16 @@
  *                                      load.
  *   GPU_LL128_FLAG_LANE                true on the last lane of a line
  *
+ * Sectors. The same for memory behind any link: a line is 32 aligned bytes, of two lanes, and may arrive in parts. The
+ * odd lane has 8 bytes of data (lo) and the line's flag (hi), which holds a sum over the line's data. A line that is
+ * there in part is not ready. All these functions are the warp's.
+ *
+ *   gpu_sector_st(void *slot, struct gpu_v16 v, uint64_t flag)
+ *   gpu_sector_ld(const void *slot, struct gpu_v16 *v, uint64_t flag)
+ *   gpu_sector_ready(struct gpu_v16 v, uint64_t flag) -> bool
+ *                                      as of LL128; the lower 4 bytes of the flag count
+ *   GPU_SECTOR_FLAG_LANE               true on the odd lane of a line
+ *
  * Numbers: struct f16, bf16, f8e4m3, f8e5m2 { raw bits x; }.
  *
  *   float gpu_to_f32(T)

@@ -45,6 +45,7 @@ struct shunt_gpu_mem {
 	int fd;
 	uint64_t handle; /* private */
 	bool borrowed;   /* mapped by share_borrow: freeing it leaves the exporter's mapping alone */
+	void *host;      /* of transport/symm/host_memory.h: its address for the CPU; NULL: memory of a device */
 };
 
 /* An allocation of this process, for peers to map. */

@@ -98,7 +98,7 @@ GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, u
 	check_send(out, count, launch);
 	check_send(out + 1, mine.word[0], launch);
 	check_send(out + 2, mine.word[1], launch);
-	check_await(ctrl, ctrl->check.announced[launch & 1][peer], mine, count, rank, peer, launch);
+	check_await(ctrl, spin_inbox(ctrl)->check.announced[launch & 1][peer], mine, count, rank, peer, launch);
 }
 
 /* Compares the launch's collectives with the peers'. By the whole block. */
@@ -110,7 +110,7 @@ GPU_NOINLINE void check_calls(
 
 	if (gpu_tid() >= 32)
 		return;
-	if (!gpu_warp_all(!gpu_ld_relaxed32(&ctrl->abort))) {
+	if (!gpu_warp_all(!spin_aborted(ctrl))) {
 		/*
 		 * Announces nothing: it might overwrite the announcement that made this rank give up before a slower
 		 * peer has read it.

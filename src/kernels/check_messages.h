@@ -26,7 +26,7 @@ GPU_FN void check_sends(
 		uint64_t head;
 
 		spin_init(&spin, ctrl);
-		while ((head = gpu_ld_credit(&ctrl->check.head[peer])) + SHUNT_CHECK_RING <= sent) {
+		while ((head = gpu_ld_credit(&spin_inbox(ctrl)->check.head[peer])) + SHUNT_CHECK_RING <= sent) {
 			uint32_t expired = spin_expired(&spin);
 
 			if (expired) {
@@ -63,7 +63,7 @@ GPU_FN void check_recvs(
 	uint64_t received = ctrl->check.received[peer];
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct shunt_check_packet *in = &ctrl->check.size[peer][received % SHUNT_CHECK_RING];
+		const struct shunt_check_packet *in = &spin_inbox(ctrl)->check.size[peer][received % SHUNT_CHECK_RING];
 		struct spin spin;
 		uint64_t bytes;
 
@@ -99,7 +99,7 @@ GPU_NOINLINE void check_messages(struct shunt_ctrl *ctrl, uint32_t rank, const s
 	 * A rank whose message was rejected after the end of its launch learns of it in its next launch, even if that
 	 * launch has no wait.
 	 */
-	if (gpu_tid() == 0 && gpu_ld_relaxed32(&ctrl->abort))
+	if (gpu_tid() == 0 && spin_aborted(ctrl))
 		spin_rejected(ctrl, rank);
 	for (uint32_t i = 0; i < nroles; i++) {
 		if (role[i].peer != peer || role[i].what != (sends ? SHUNT_ROLE_SEND : SHUNT_ROLE_RECV))

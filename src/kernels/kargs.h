@@ -315,7 +315,13 @@ struct shunt_ctrl {
 	uint32_t abort;
 	uint32_t zero;   /* 0: a peer raises abort by a store of 8 bytes */
 	uint32_t broken; /* 1: a thread writes or has written the fault */
-	uint32_t pad[5];
+	uint32_t pad;
+	/*
+	 * Over shared memory of the host: this rank's segment, as mapped here. It begins with such a struct, of which
+	 * the peers write the words that they would write into this one.
+	 */
+	struct shunt_ctrl *inbox;
+	uint64_t pad2;
 	struct shunt_host_ctrl *host_ctrl; /* device address */
 	struct shunt_progress progress;
 	uint64_t epoch[SHUNT_LL128_CHANNELS]; /* of all-reduces, by whichever kernel */
@@ -339,6 +345,21 @@ struct shunt_ctrl {
 #define SHUNT_P2P_AT (SHUNT_HOP1_AT + 2 * SHUNT_HOP_BYTES)
 #define SHUNT_HOP2_AT (SHUNT_P2P_AT + (uint64_t)SHUNT_P2P_CHANNELS * SHUNT_P2P_RING * SHUNT_LL128_SLOT_WIRE)
 #define SHUNT_SIMPLE_AT(n) (SHUNT_HOP2_AT + ((n) > 2 ? SHUNT_HOP_BYTES : 0))
+/*
+ * Over shared memory of the host each rank has a segment of its own with these areas, and in its scratch the ctrl alone
+ * (kernels/staged.h). A slot of sectors has 512 bytes on the wire, too.
+ */
+#define SHUNT_SECTOR_SLOT_DATA 384u
+#define SHUNT_STAGED_BLOCKS 32u /* of a launch */
+#define SHUNT_STAGED_CHANNELS (SHUNT_STAGED_BLOCKS * SHUNT_MAX_THREADS / 32)
+#define SHUNT_STAGED_P2P_CHANNELS 256u
+#define SHUNT_STAGED_SIMPLE_CHANNELS 240u
+#define SHUNT_STAGED_RING 4u /* of chunks */
+#define SHUNT_SEGMENT_BYTES(n) \
+	(SHUNT_HOP1_AT + \
+	    ((n) > 2 ? 3u : 2u) * (uint64_t)SHUNT_STAGED_CHANNELS * SHUNT_LL128_SLOTS * SHUNT_LL128_SLOT_WIRE + \
+	    (uint64_t)SHUNT_STAGED_P2P_CHANNELS * SHUNT_P2P_RING * SHUNT_LL128_SLOT_WIRE + \
+	    (uint64_t)SHUNT_STAGED_SIMPLE_CHANNELS * SHUNT_STAGED_RING * SHUNT_SIMPLE_CHUNK)
 #define SHUNT_SCRATCH_BYTES(n) \
 	(SHUNT_SIMPLE_AT(n) + (uint64_t)SHUNT_SIMPLE_CHANNELS * SHUNT_SIMPLE_RING(n) * SHUNT_SIMPLE_CHUNK)
 #endif

@@ -16,6 +16,7 @@
  *   _parts             pairwise: each rank sends a part of its input (all-to-all), not all of it
  *   _ll128             plan: packets travel as LL128, not as LL
  *   hosts              over several hosts, for any number of ranks
+ *   staged_            of the same name, through shared memory of the host (kernels/staged.h)
  *   ep_                of expert parallel groups (kernels/ep.h)
  *
  * The shapes tma* do between two ranks what the shapes simple* do among any number of ranks.
@@ -95,11 +96,39 @@
 	X(ep_combine,            ep_combine,     shunt_kargs_ep) \
 	X(ep_barrier_hosts,      ep_barrier,     shunt_kargs) \
 	X(ep_ll_dispatch_hosts,  ep_ll_dispatch, shunt_kargs_ep_hosts) \
-	X(ep_ll_combine_hosts,   ep_ll_combine,  shunt_kargs_ep_hosts)
+	X(ep_ll_combine_hosts,   ep_ll_combine,  shunt_kargs_ep_hosts) \
+	X(staged_oneshot2,               staged_oneshot,         shunt_kargs) \
+	X(staged_oneshot4,               staged_oneshot,         shunt_kargs) \
+	X(staged_oneshot8,               staged_oneshot,         shunt_kargs) \
+	X(staged_twoshot4,               staged_twoshot,         shunt_kargs) \
+	X(staged_twoshot8,               staged_twoshot,         shunt_kargs) \
+	X(staged_oneshot2_few,           staged_oneshot,         shunt_kargs_few) \
+	X(staged_oneshot4_few,           staged_oneshot,         shunt_kargs_few) \
+	X(staged_oneshot8_few,           staged_oneshot,         shunt_kargs_few) \
+	X(staged_twoshot4_few,           staged_twoshot,         shunt_kargs_few) \
+	X(staged_twoshot8_few,           staged_twoshot,         shunt_kargs_few) \
+	X(staged_reduce_scatter2,        staged_reduce_scatter,  shunt_kargs) \
+	X(staged_reduce_scatter4,        staged_reduce_scatter,  shunt_kargs) \
+	X(staged_reduce_scatter8,        staged_reduce_scatter,  shunt_kargs) \
+	X(staged_reduce_scatter2_few,    staged_reduce_scatter,  shunt_kargs_few) \
+	X(staged_reduce_scatter4_few,    staged_reduce_scatter,  shunt_kargs_few) \
+	X(staged_reduce_scatter8_few,    staged_reduce_scatter,  shunt_kargs_few) \
+	X(staged_pairwise,               staged_pairwise,        shunt_kargs) \
+	X(staged_pairwise_parts,         staged_pairwise,        shunt_kargs) \
+	X(staged_ll128_2,                staged_ll128,           shunt_kargs_few) \
+	X(staged_ll128_4,                staged_ll128,           shunt_kargs_few) \
+	X(staged_ll128_8,                staged_ll128,           shunt_kargs_few) \
+	X(staged_ll128_one,              staged_ll128,           shunt_kargs_few) \
+	X(staged_ll128_many,             staged_ll128,           shunt_kargs_many) \
+	X(staged_simple2,                staged_simple,          shunt_kargs_few) \
+	X(staged_simple4,                staged_simple,          shunt_kargs_few) \
+	X(staged_simple8,                staged_simple,          shunt_kargs_few) \
+	X(staged_simple_many,            staged_simple,          shunt_kargs_many)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
-	X(uneven) X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine)
+	X(uneven) X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine) \
+	X(staged_oneshot) X(staged_twoshot) X(staged_reduce_scatter) X(staged_pairwise) X(staged_ll128) X(staged_simple)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -208,7 +237,36 @@
 	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine) \
 	SHUNT_BARRIER_ROW(X, ep_barrier_hosts) \
 	SHUNT_BARRIER_ROW(X, ep_ll_dispatch_hosts) \
-	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_hosts)
+	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_hosts) \
+	SHUNT_HOT_ROWS(X, staged_oneshot2) \
+	SHUNT_HOT_ROWS(X, staged_oneshot4) \
+	SHUNT_KERNEL_ROWS(X, staged_oneshot8) \
+	SHUNT_HOT_ROWS(X, staged_twoshot4) \
+	SHUNT_KERNEL_ROWS(X, staged_twoshot8) \
+	SHUNT_HOT_ROWS(X, staged_oneshot2_few) \
+	SHUNT_HOT_ROWS(X, staged_oneshot4_few) \
+	SHUNT_HOT_ROWS(X, staged_oneshot8_few) \
+	SHUNT_HOT_ROWS(X, staged_twoshot4_few) \
+	SHUNT_HOT_ROWS(X, staged_twoshot8_few) \
+	SHUNT_HOT_ROWS(X, staged_reduce_scatter2) \
+	SHUNT_HOT_ROWS(X, staged_reduce_scatter4) \
+	SHUNT_KERNEL_ROWS(X, staged_reduce_scatter8) \
+	SHUNT_HOT_ROWS(X, staged_reduce_scatter2_few) \
+	SHUNT_HOT_ROWS(X, staged_reduce_scatter4_few) \
+	SHUNT_HOT_ROWS(X, staged_reduce_scatter8_few) \
+	SHUNT_COPY_ROWS(X, staged_pairwise) \
+	SHUNT_COPY_ROWS(X, staged_pairwise_parts) \
+	SHUNT_HOT_ROWS(X, staged_ll128_2) \
+	SHUNT_HOT_ROWS(X, staged_ll128_4) \
+	SHUNT_COPY_ROWS(X, staged_ll128_8) \
+	SHUNT_PACKS_ROW(X, staged_ll128_one) \
+	SHUNT_COPY_ROWS(X, staged_ll128_many) \
+	SHUNT_HOT_ROWS(X, staged_simple2) \
+	SHUNT_HOT_ROWS(X, staged_simple4) \
+	SHUNT_KERNEL_ROWS(X, staged_simple8) \
+	SHUNT_FORMAT_ROWS(X, staged_simple8) \
+	SHUNT_COPY_ROWS(X, staged_simple8) \
+	SHUNT_COPY_ROWS(X, staged_simple_many)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

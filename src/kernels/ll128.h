@@ -15,6 +15,15 @@
 #include "kernels/progress.h"
 #include "kernels/spin.h"
 
+#ifndef SHUNT_OVER_SHARED /* staged.h has other values */
+#define LINE_LANES 8u
+#define LINE_COUNT UINT64_MAX /* the bits of a flag that count */
+/* True: what a rank sends to all lies once, in its own inbox, where the others read it. */
+#define STORED_ONCE false
+#endif
+/* Full packs of a slot, in bytes; the halves are behind them. */
+#define LINE_PACKS ((32 - 32 / LINE_LANES) * 16)
+
 /*
  * Slots in the scratch for one message slot of a round: one for each rank, of which this rank's stays empty. Between
  * two ranks: the peer's only.
@@ -51,14 +60,15 @@ GPU_FN uint64_t ll128_slots(uint64_t bytes) { return (bytes + SHUNT_LL128_SLOT_D
  */
 GPU_FN uint32_t ll128_pack_at(void)
 {
-	uint32_t line = gpu_lane() / 8;
+	uint32_t line = gpu_lane() / LINE_LANES;
 
-	return GPU_LL128_FLAG_LANE ? 448 + line / 2 * 16 : (line * 7 + gpu_lane() % 8) * 16;
+	return GPU_LL128_FLAG_LANE ? LINE_PACKS + line / 2 * 16 :
+	                             (line * (LINE_LANES - 1) + gpu_lane() % LINE_LANES) * 16;
 }
 
 GPU_FN void ll128_unpack_half(struct gpu_v16 *v)
 {
-	if (GPU_LL128_FLAG_LANE && gpu_lane() / 8 % 2)
+	if (GPU_LL128_FLAG_LANE && gpu_lane() / LINE_LANES % 2)
 		v->lo = v->hi;
 }
 
@@ -73,12 +83,12 @@ template <int D> GPU_FN void ll128_load_slots(const char *const p[D], struct gpu
 
 GPU_FN void ll128_store_slot(char *p, struct gpu_v16 v)
 {
-	uint32_t line = gpu_lane() / 8;
+	uint32_t line = gpu_lane() / LINE_LANES;
 
 	if (GPU_LL128_FLAG_LANE)
-		*(uint64_t *)(p + 448 + line * 8) = v.lo;
+		*(uint64_t *)(p + LINE_PACKS + line * 8) = v.lo;
 	else
-		gpu_st16_stream(p + (line * 7 + gpu_lane() % 8) * 16, v);
+		gpu_st16_stream(p + (line * (LINE_LANES - 1) + gpu_lane() % LINE_LANES) * 16, v);
 }
 
 /*
@@ -104,14 +114,14 @@ template <typename T, typename A> GPU_FN struct ll128 ll128_init(const A &args)
 {
 	const struct shunt_kargs &a = kargs_of(args);
 	struct ll128 l;
-	uint32_t lane = gpu_lane(), line = lane / 8;
+	uint32_t lane = gpu_lane(), line = lane / LINE_LANES;
 
-	l.inbox = a.peer[a.rank];
-	l.ctrl = (struct shunt_ctrl *)l.inbox;
+	l.ctrl = (struct shunt_ctrl *)a.peer[a.rank];
+	l.inbox = (char *)spin_inbox(l.ctrl);
 	l.channel = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;
 	l.nchannels = check_kernel_blocks(a) * gpu_ntid() / 32;
 	l.width = GPU_LL128_FLAG_LANE ? 8 : 16;
-	l.at = GPU_LL128_FLAG_LANE ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
+	l.at = GPU_LL128_FLAG_LANE ? LINE_PACKS + line * 8 : (line * (LINE_LANES - 1) + lane % LINE_LANES) * 16;
 	l.pack = ll128_pack_at();
 	ll128_measure<T>(&l, args);
 	return l;
@@ -287,8 +297,13 @@ template <typename T, typename Op, int D> GPU_FN void ll128_scale(const struct s
  * Stores to the same slot of every peer, beginning with the next rank, so that ranks do not all store to one peer at
  * once.
  */
-GPU_FN void ll128_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
+GPU_FN void ll128_send_all(
+    const struct ll128 &l, const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
 {
+	if (STORED_ONCE) {
+		gpu_ll128_st(l.inbox + at, v, epoch);
+		return;
+	}
 	GPU_ROLL for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
 		p = p + 1 == a.nranks ? 0 : p + 1;
 		gpu_ll128_st(a.peer[p] + at, v, epoch);
@@ -314,20 +329,21 @@ template <int N> GPU_FN uint64_t ll128_slots_at(const struct ll128 &l, const str
 GPU_NOINLINE void ll128_give_up(struct shunt_ctrl *ctrl, const char *slots, uint32_t apart, uint32_t rank,
     uint32_t channel, uint64_t epoch, uint32_t missing)
 {
-	uint32_t peer = 0, line = gpu_lane() / 8;
+	uint32_t peer = 0, line = gpu_lane() / LINE_LANES;
 	uint32_t reason = spin_reason(ctrl);
 
 	while (!(missing >> peer & 1))
 		peer++;
 	spin_report(ctrl, reason, rank, peer, channel, epoch,
-	    gpu_ld_relaxed((const uint64_t *)(slots + peer * apart + line * 128 + 120)));
+	    gpu_ld_relaxed((const uint64_t *)(slots + peer * apart + (line + 1) * LINE_LANES * 16 - 8)) & LINE_COUNT);
 }
 
 /*
  * Waits until the slots of the round that other ranks fill have arrived. v of this rank's own slot, if any, stays
- * unchanged. nslots: number of k in use in this round. False: gave up. Collective over the warp.
+ * unchanged. nslots: number of k in use in this round. ONCE: they lie in the inboxes of those ranks. False: gave up.
+ * Collective over the warp.
  */
-template <int N>
+template <int N, bool ONCE = false>
 GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint64_t slots, uint32_t nslots,
     uint64_t epoch, struct gpu_v16 v[SHUNT_LL128_SLOTS / N * SLOT_SOURCES(N)])
 {
@@ -341,7 +357,8 @@ GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint6
 		FOR_SLOTS (k, r, nslots, a) {
 			if (r < S && (S == 1 || r != a.rank))
 				gpu_ll128_ld(
-				    l.inbox + slots + (k * S + r) * SHUNT_LL128_SLOT_WIRE, &v[k * S + r], epoch);
+				    (ONCE && S > 1 ? a.peer[r] : l.inbox) + slots + (k * S + r) * SHUNT_LL128_SLOT_WIRE,
+				    &v[k * S + r], epoch);
 		}
 		FOR_SLOTS (k, r, nslots, a) {
 			if (r < S && (S == 1 || r != a.rank) && !gpu_ll128_ready(v[k * S + r], epoch))
@@ -401,7 +418,11 @@ GPU_FN struct gpu_v16 ll128_reduce_own(const struct shunt_kargs &a, const struct
 	LL128_KERNEL(shape, op, type, args, LL128_BODY<type, op_##op, n, packs>)
 #define INSTANCE4(shape, op, opn, type, typen) LL128_INSTANCE(4, false, shape, op, type, shunt_kargs)
 #define INSTANCE8(shape, op, opn, type, typen) LL128_INSTANCE(8, false, shape, op, type, shunt_kargs)
+#ifndef SHUNT_OVER_SHARED
 #define PACKS4(shape, op, opn, type, typen) LL128_INSTANCE(4, true, shape, op, type, shunt_kargs)
+#else
+#define PACKS4(...) /* the link costs more than the instructions */
+#endif
 #define FEW4(shape, op, opn, type, typen) LL128_INSTANCE(4, false, shape, op, type, shunt_kargs_few)
 #define FEW8(shape, op, opn, type, typen) LL128_INSTANCE(8, false, shape, op, type, shunt_kargs_few)
 #endif

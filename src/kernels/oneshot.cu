@@ -28,8 +28,8 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 		ll128_scale<T, Op, depth>(a, own);
 		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)
-				ll128_send_all(a, slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, own[k], epoch);
-		if (!ll128_wait<N>(l, a, slots, nslots, epoch, v))
+				ll128_send_all(l, a, slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, own[k], epoch);
+		if (!ll128_wait<N, STORED_ONCE>(l, a, slots, nslots, epoch, v))
 			return;
 		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)

@@ -47,13 +47,13 @@ GPU_FN uint32_t p2p_warp_channel(uint32_t warp, uint32_t per_role) { return (war
 template <typename A> GPU_FN struct p2p p2p_init(const A &a, uint32_t channel)
 {
 	struct p2p x;
-	uint32_t lane = gpu_lane(), line = lane / 8;
+	uint32_t lane = gpu_lane(), line = lane / LINE_LANES;
 
-	x.inbox = a.k.peer[a.k.rank];
-	x.ctrl = (struct shunt_ctrl *)x.inbox;
+	x.ctrl = (struct shunt_ctrl *)a.k.peer[a.k.rank];
+	x.inbox = (char *)spin_inbox(x.ctrl);
 	x.channel = channel;
 	x.width = GPU_LL128_FLAG_LANE ? 8 : 16;
-	x.at = GPU_LL128_FLAG_LANE ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
+	x.at = GPU_LL128_FLAG_LANE ? LINE_PACKS + line * 8 : (line * (LINE_LANES - 1) + lane % LINE_LANES) * 16;
 	x.per_peer = SHUNT_P2P_PER_PEER(a.k.nranks);
 	return x;
 }
@@ -167,6 +167,9 @@ GPU_NOINLINE void p2p_give_up(
 		spin_report(ctrl, reason, rank, peer, channel, expected, seen);
 }
 
+/* The counters that peers write. */
+GPU_FN struct shunt_ctrl *p2p_told(const struct p2p &x) { return (struct shunt_ctrl *)x.inbox; }
+
 /* ---- send */
 
 /* Waits until a ring has room for the slots up to `end`; false: gave up. */
@@ -199,7 +202,7 @@ template <typename T, typename Op, typename A>
 GPU_FN bool p2p_send(const struct p2p &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
 {
 	uint32_t index = p2p_index(x, a.k.rank, peer);
-	const uint64_t *head = &x.ctrl->ll128.head[index];
+	const uint64_t *head = &p2p_told(x)->ll128.head[index];
 	char *ring = a.k.peer[peer] + p2p_ring_at(x, peer, a.k.rank);
 	uint64_t sent = x.ctrl->ll128.sent[index], credit = gpu_ld_credit(head) + SHUNT_P2P_RING;
 
@@ -230,7 +233,7 @@ template <typename T, typename A>
 GPU_FN void p2p_send_one(const struct p2p &x, const A &a, uint32_t peer, const struct p2p_message &p)
 {
 	uint32_t index = p2p_index(x, a.k.rank, peer), n = p2p_batch<SHUNT_P2P_BATCH>(p, x.channel);
-	const uint64_t *head = &x.ctrl->ll128.head[index];
+	const uint64_t *head = &p2p_told(x)->ll128.head[index];
 	uint64_t sent = x.ctrl->ll128.sent[index], credit = gpu_ld_credit(head) + SHUNT_P2P_RING;
 	struct gpu_v16 v[SHUNT_P2P_BATCH];
 
@@ -255,7 +258,7 @@ template <typename A> GPU_FN uint32_t p2p_credit(const struct p2p &x, const A &a
 {
 	uint32_t index = p2p_index(x, a.k.rank, peer);
 
-	return (uint32_t)(gpu_ld_credit(&x.ctrl->ll128.head[index]) + SHUNT_P2P_RING - x.ctrl->ll128.sent[index]);
+	return (uint32_t)(gpu_ld_credit(&p2p_told(x)->ll128.head[index]) + SHUNT_P2P_RING - x.ctrl->ll128.sent[index]);
 }
 
 template <typename A> GPU_FN struct p2p_forward p2p_forward_init(const struct p2p &x, const A &a, uint32_t ranks)

@@ -111,6 +111,10 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 #define PAIRWISE_INSTANCE(packs, shape, op, type, args) \
 	LL128_KERNEL(shape, op, type, args, pair<type, op_##op, packs, PAIRWISE_PARTS>)
 #define INSTANCE2(shape, op, opn, type, typen) PAIRWISE_INSTANCE(false, shape, op, type, shunt_kargs)
+#ifndef SHUNT_OVER_SHARED
 #define PACKS2(shape, op, opn, type, typen) PAIRWISE_INSTANCE(true, shape, op, type, shunt_kargs)
+#else
+#define PACKS2(...)
+#endif
 #define FEW2(shape, op, opn, type, typen) PAIRWISE_INSTANCE(false, shape, op, type, shunt_kargs_few)
 #endif

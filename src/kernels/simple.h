@@ -157,7 +157,8 @@ GPU_FN bool simple_send(struct simple &c, const A &a, uint32_t peer, uint32_t me
 {
 	struct shunt_rings *rings = &c.x.ctrl->simple;
 	uint32_t index = p2p_index(c.x, a.k.rank, peer);
-	uint64_t sent = rings->sent[index], credit = gpu_ld_credit(&rings->head[index]) + c.ahead;
+	const uint64_t *head = &p2p_told(c.x)->simple.head[index];
+	uint64_t sent = rings->sent[index], credit = gpu_ld_credit(head) + c.ahead;
 
 	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct simple_message p = simple_message(a, i);
@@ -170,11 +171,11 @@ GPU_FN bool simple_send(struct simple &c, const A &a, uint32_t peer, uint32_t me
 
 				packs_load<CHUNK_PACKS>(p.from + simple_offset(chunk), v);
 				ll128_scale<T, Op, CHUNK_PACKS>(a.k, v);
-				if (!simple_wait_credit(c, a.k, peer, &rings->head[index], sent, &credit))
+				if (!simple_wait_credit(c, a.k, peer, head, sent, &credit))
 					return false;
 				packs_store<CHUNK_PACKS>(slot, v);
 			} else {
-				if (!simple_wait_credit(c, a.k, peer, &rings->head[index], sent, &credit))
+				if (!simple_wait_credit(c, a.k, peer, head, sent, &credit))
 					return false;
 				GPU_ROLL for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++) {
 					struct gpu_v16 v[1] = { simple_load<T>(p, chunk, u) };
@@ -200,6 +201,7 @@ GPU_FN bool simple_recv(struct simple &c, const A &a, uint32_t peer, uint32_t me
 {
 	struct shunt_rings *rings = &c.x.ctrl->simple;
 	uint32_t index = p2p_index(c.x, a.k.rank, peer);
+	const uint64_t *arrived = &p2p_told(c.x)->simple.tail[index];
 	uint64_t received = rings->received[index], tail = received;
 
 	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
@@ -210,8 +212,7 @@ GPU_FN bool simple_recv(struct simple &c, const A &a, uint32_t peer, uint32_t me
 			struct spin spin;
 
 			spin_init(&spin, c.x.ctrl);
-			while (
-			    !gpu_warp_all(received < tail || received < (tail = gpu_ld_acquire(&rings->tail[index]))))
+			while (!gpu_warp_all(received < tail || received < (tail = gpu_ld_acquire(arrived))))
 				if (!p2p_spin(&spin)) {
 					p2p_give_up(c.x.ctrl, a.k.rank, peer, c.x.channel, received + 1, received);
 					return false;
@@ -260,7 +261,7 @@ template <typename A> GPU_FN struct simple_sources simple_sources(const struct s
 	if (lane + 1u < a.k.nranks || sender) {
 		in.rank = p2p_source(sender ? 0 : lane, a.k.rank);
 		index = p2p_index(c.x, a.k.rank, in.rank);
-		in.counter = sender ? &rings->read[index] : &rings->tail[index];
+		in.counter = sender ? &rings->read[index] : &p2p_told(c.x)->simple.tail[index];
 		in.before = sender ? &rings->sent[index] : &rings->received[index];
 		in.received = in.tail = *in.before;
 	}

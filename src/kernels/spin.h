@@ -8,6 +8,26 @@
 #include "device/gpu.h"
 #include "kernels/kargs.h"
 
+/* Where peers write what they have to tell this rank. */
+GPU_FN struct shunt_ctrl *spin_inbox(struct shunt_ctrl *ctrl)
+{
+#ifdef SHUNT_OVER_SHARED
+	return ctrl->inbox;
+#else
+	return ctrl;
+#endif
+}
+
+/* The abort word, which a peer raises in the inbox. */
+GPU_FN bool spin_aborted(const struct shunt_ctrl *ctrl)
+{
+#ifdef SHUNT_OVER_SHARED
+	if (gpu_ld_relaxed32(&ctrl->inbox->abort))
+		return true;
+#endif
+	return gpu_ld_relaxed32(&ctrl->abort);
+}
+
 struct spin {
 	struct shunt_ctrl *ctrl;
 	uint64_t began;
@@ -27,7 +47,7 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 	gpu_relax();
 	if (++s->tries % GPU_SPIN_CHECK)
 		return 0;
-	if (gpu_ld_relaxed32(&s->ctrl->abort))
+	if (spin_aborted(s->ctrl))
 		return SHUNT_FAULT_ABORT;
 	uint64_t limit = gpu_ld_relaxed(&s->ctrl->host_ctrl->limit_ns);
 	if (limit == SHUNT_LIMIT_ABORT)
@@ -43,8 +63,7 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 /* Reason of an expired spin, SHUNT_FAULT_*, for threads that did not call spin_expired() themselves. */
 GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 {
-	bool aborted =
-	    gpu_ld_relaxed32(&ctrl->abort) || gpu_ld_relaxed(&ctrl->host_ctrl->limit_ns) == SHUNT_LIMIT_ABORT;
+	bool aborted = spin_aborted(ctrl) || gpu_ld_relaxed(&ctrl->host_ctrl->limit_ns) == SHUNT_LIMIT_ABORT;
 
 	return aborted ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
 }
@@ -75,9 +94,9 @@ GPU_FN void spin_give_up(struct shunt_ctrl *ctrl, struct shunt_fault *f, uint32_
  */
 GPU_NOINLINE bool spin_rejected(struct shunt_ctrl *ctrl, uint32_t rank)
 {
-	gpu_ld_acquire((const uint64_t *)&ctrl->abort);
+	gpu_ld_acquire((const uint64_t *)&spin_inbox(ctrl)->abort);
 	for (uint32_t p = 0; p < SHUNT_KARGS_MAX_RANKS; p++) {
-		uint64_t *rejected = &ctrl->check.rejected[p].set;
+		uint64_t *rejected = &spin_inbox(ctrl)->check.rejected[p].set;
 		struct shunt_fault *f;
 
 		if (!gpu_ld_acquire(rejected))

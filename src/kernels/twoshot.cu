@@ -46,9 +46,11 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 				struct gpu_v16 sum = ll128_reduce<T, Op, N>(a, &v[k * N]);
 
 				if (!to_root)
-					ll128_send_all(a, shot2 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, sum, epoch);
+					ll128_send_all(
+					    l, a, shot2 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, sum, epoch);
 				else if (!stores)
-					gpu_ll128_st(a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE,
+					gpu_ll128_st((STORED_ONCE ? l.inbox : a.peer[a.root]) + shot2 +
+					        (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE,
 					    sum, epoch);
 				if (stores)
 					ll128_write<T, P>(
@@ -56,7 +58,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 			}
 		if (!stores)
 			continue;
-		if (!ll128_wait<N>(l, a, shot2, nslots, epoch, v))
+		if (!ll128_wait<N, STORED_ONCE>(l, a, shot2, nslots, epoch, v))
 			return;
 		FOR_SLOTS (k, r, nslots, a) {
 			if (r != a.rank)

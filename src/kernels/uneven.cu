@@ -84,7 +84,7 @@ GPU_FN bool gather_round(
 	}
 	GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 		if (k < own || k == 0)
-			ll128_send_all(a, slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, sent[k], epoch);
+			ll128_send_all(l, a, slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, sent[k], epoch);
 	GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 		if (k < own && mine.from != mine.to)
 			store_slot<T>(l, mine, first + (uint64_t)k * l.nchannels, sent[k]);

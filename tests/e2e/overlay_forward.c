@@ -98,7 +98,6 @@ static void test_other_settings_on_one_rank_forward_on_all(void **state)
 		{ "SHUNT_FORCE_NCCL", "all" },
 		{ "NCCL_ALGO", "ring" },
 		{ "NCCL_PROTO", "simple" },
-		{ "NCCL_P2P_DISABLE", "1" },
 		{ "NCCL_LAUNCH_ORDER_IMPLICIT", "1" },
 		{ "SHUNT_ACCUMULATE", "own" },
 	};
@@ -155,31 +154,63 @@ static int body_numerics(struct rank *r)
 
 static void test_numbers_that_nccl_lacks_are_never_forwarded(void **state)
 {
-	overlay_odd_name = "NCCL_P2P_DISABLE";
+	overlay_odd_name = "NCCL_LAUNCH_ORDER_IMPLICIT";
 	overlay_odd_value = "1";
 	assert_int_equal(
 	    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_numerics, .prepare = overlay_set_all }, 0),
 	    0);
 }
 
-static void test_p2p_disable_on_all_ranks_forwards(void **state)
+static int body_shared_memory(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 10000, NATIVE);
+	CHECK(overlay_forwarded("AllReduce") == 0);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static int body_no_room(struct rank *r)
+{
+	int failed;
+
+	capture_stderr();
+	failed = forward_only(r) ||
+	    (!r->rank && captured_lines("bytes of shared memory, and SHUNT_SHARED_BYTES allows 65536") < 1);
+	release_stderr(failed);
+	return failed;
+}
+
+static void little_shared_memory(int rank)
+{
+	setenv("NCCL_P2P_DISABLE", "1", 1);
+	overlay_set_odd(rank);
+}
+
+/* A setting of one rank holds for all. */
+static void test_without_peers_data_goes_through_shared_memory(void **state)
 {
 	overlay_odd_name = "NCCL_P2P_DISABLE";
 	overlay_odd_value = "1";
-	expect_forward_only(2, 0, overlay_set_all, body_forward_only);
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 3, .raw = 1, .body = body_shared_memory, .prepare = overlay_set_odd }, 1),
+	    0);
+	overlay_odd_name = "SHUNT_LINKS";
+	overlay_odd_value = "0-1:shared";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 3, .raw = 1, .body = body_shared_memory, .prepare = overlay_set_all }, 0),
+	    0);
+	overlay_odd_name = "SHUNT_SHARED_BYTES";
+	overlay_odd_value = "64k";
+	expect_forward_only(2, 1, little_shared_memory, body_no_room);
 }
 
 /* The sim's devices are not joined by NVLink: the rank that finds so says it, and all forward. */
-static void test_other_links_than_nvlink_forward(void **state)
-{
-	overlay_odd_name = "SHUNT_SIM_LINKS";
-	overlay_odd_value = "0-2:peer";
-	expect_forward_only(3, 0, overlay_set_all, body_forward_only);
-	overlay_odd_name = "SHUNT_LINKS";
-	overlay_odd_value = "0-1:shared";
-	expect_forward_only(2, 0, overlay_set_all, body_forward_only);
-}
-
 static void test_more_than_8_ranks_forward(void **state)
 {
 	expect_forward_only(9, 0, NULL, body_forward_only);
@@ -458,8 +489,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_other_settings_on_one_rank_forward_on_all),
 		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
 		cmocka_unit_test(test_numbers_that_nccl_lacks_are_never_forwarded),
-		cmocka_unit_test(test_p2p_disable_on_all_ranks_forwards),
-		cmocka_unit_test(test_other_links_than_nvlink_forward),
+		cmocka_unit_test(test_without_peers_data_goes_through_shared_memory),
 		cmocka_unit_test(test_more_than_8_ranks_forward),
 		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),
 		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),

@@ -124,12 +124,10 @@ expect info_select_unknown_collective 2 '--op: there is no "foo"; it takes allre
 expect info_select_names_with_underscores 0 '^alltoall of ' "$shunt" info select --ranks 2 --op all_to_all
 expect info_select_rules_with_underscores 0 '^ +8  twoshot  \(SHUNT_ALGO\)  1 block$' env SHUNT_ALGO=all_reduce:0-:twoshot "$shunt" info select --ranks 2 --overlay 8
 expect info_select_no_number_of_ranks 2 '--ranks: "x" is no number from 1 to ' "$shunt" info select --ranks x
-expect info_select_p2p_off 0 '^ +8  nccl: NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access  \(the whole communicator\)$' \
-	env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --overlay 8
+expect info_select_p2p_off 0 '^ +8  oneshot  \(built-in, for shared memory' env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --overlay 8
 expect info_select_p2p_disable_is_1_alone 0 '^ +8  oneshot ' env NCCL_P2P_DISABLE=2 "$shunt" info select --ranks 4 --overlay 8
 expect info_select_launch_order_is_nccls 0 '^ +8  nccl: NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order  \(the whole communicator\)$' \
 	env NCCL_LAUNCH_ORDER_IMPLICIT=1 "$shunt" info select --ranks 4 --overlay 8
-expect info_select_p2p_off_is_nothing_alone 0 '^ +8  oneshot ' env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --standalone 8
 expect info_select_too_many_ranks 0 '^ +4 \.\.\. +nccl: more than 8 ranks' "$shunt" info select --ranks 9 --overlay
 expect info_select_too_many_ranks_alone 0 '^ +8  none: more than 8 ranks' "$shunt" info select --ranks 9 --standalone 8
 # Ranges between two powers of two, and others that differ in nothing but where they come from.

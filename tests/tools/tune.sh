@@ -178,7 +178,7 @@ expect nccl_in_windows_is_measured 0 '^# all_reduce in windows: NCCL.s from part
 expect file_says_where_windows_are_nccls 0 '"allreduce": 256' cat "$dir/nccl.json"
 expect file_says_there_was_no_multicast 0 '"nvls": false' cat "$dir/nccl.json"
 # Communicators that hand everything on: what would be measured is not what it says.
-expect forwarding_ranks_are_error 1 "none of Shunt's algorithms runs it on these ranks, its path is nccl" env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 $tune $small \
+expect forwarding_ranks_are_error 1 "none of Shunt's algorithms runs it on these ranks, its path is nccl" env SHUNT_NCCL_LIB="$fake" NCCL_LAUNCH_ORDER_IMPLICIT=1 $tune $small \
 	--no-check -o "$dir/no.json"
 rows() { sed -n '/"rows"/,/\]/p' "$dir/nccl.json" | grep -c "$1"; }
 expect every_row_is_nccls 0 "^$(rows '"kind"') rows\$" echo "$(rows '"nccl": true') rows"

@@ -220,17 +220,15 @@ static void check_together(struct findings *f, char *const *environment, const s
 		    (c->device == SHUNT_DEVICE_CUDA || (real_nccl && c->device == SHUNT_DEVICE_AUTO)))
 			finding_add(
 			    f, FINDING_WARN, topic, "unset it", "%s does nothing: the sim is not used", of_the_sim[i]);
-	if (p2p_off && real_nccl)
+	if (p2p_off)
 		finding_add(f, FINDING_WARN, topic, "unset it, unless that is wanted",
-		    "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access: every communicator stays with NCCL");
+		    "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access: ranks of a host exchange data through its "
+		    "memory");
 	if (shunt_nccl_env()->launch_order_implicit && real_nccl)
 		finding_add(f, FINDING_WARN, topic,
 		    "unset it, unless ranks use several communicators in different orders",
 		    "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order: every "
 		    "communicator stays with NCCL");
-	if (p2p_off && *c->algo)
-		finding_add(f, FINDING_WARN, topic, "",
-		    "SHUNT_ALGO does nothing where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	if (s->forced && *c->algo)
 		finding_add(f, FINDING_WARN, topic, "",
 		    "SHUNT_FORCE_NCCL comes before SHUNT_ALGO: rules for the collectives that it names do nothing");

@@ -43,8 +43,6 @@ struct select_query {
 /* The reason why such a communicator forwards all calls, or NULL. */
 static const char *comm_reason(const struct select_query *q)
 {
-	if (!q->sel_key.takes_all && shunt_nccl_env_forbids_p2p())
-		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
 	if (!q->sel_key.takes_all && shunt_nccl_env()->launch_order_implicit)
 		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
 	if (shunt_topology_is_split(&q->at))
@@ -420,6 +418,11 @@ static int query_complete(struct select_opts *o)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;
 	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
+	if (shunt_nccl_env_forbids_p2p() && !shunt_topology_is_split(&q->at)) { /* as the ranks agree in their set-up */
+		q->at.within = SHUNT_LINK_SHARED;
+		q->sel_key.shared = true;
+		q->sel_key.tuning = NULL;
+	}
 	q->plans = plans_get(q);
 	return TOOL_OK;
 }

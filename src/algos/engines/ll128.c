@@ -6,19 +6,20 @@
 #include <string.h>
 #include "algos/algos.h"
 
-static uint64_t slots(uint64_t bytes)
+static uint64_t slots(const struct shunt_sel_key *key, uint64_t bytes)
 {
-	return (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
+	return key->shared ? (bytes + SHUNT_SECTOR_SLOT_DATA - 1) / SHUNT_SECTOR_SLOT_DATA :
+	                     (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
 }
 
 void shunt_oneshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
-	shunt_grid_fit_wide(limits, slots(bytes), work);
+	shunt_grid_fit_wide(limits, slots(limits->key, bytes), work);
 }
 
 void shunt_twoshot_geometry(const struct shunt_limits *limits, uint64_t bytes, struct shunt_work *work)
 {
-	shunt_grid_fit_wide(limits, (slots(bytes) + limits->key->nranks - 1) / limits->key->nranks, work);
+	shunt_grid_fit_wide(limits, (slots(limits->key, bytes) + limits->key->nranks - 1) / limits->key->nranks, work);
 }
 
 /*
@@ -93,11 +94,11 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 		few->message[i] =
 		    (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
 		few->first_slot[i] = sum_slots;
-		sum_slots += (uint32_t)slots(bytes);
+		sum_slots += (uint32_t)slots(sel_key, bytes);
 	}
 	few->first_slot[SHUNT_FEW_MESSAGES] = sum_slots;
 	/* Each message has slots of its own: count the last slot as full. */
-	all.count = (size_t)sum_slots * SHUNT_LL128_SLOT_DATA / shunt_dtype_bytes[all.dtype];
+	all.count = (size_t)sum_slots * shunt_slot_data(sel_key) / shunt_dtype_bytes[all.dtype];
 	if (!enqueue->select(&(struct shunt_sel){ .key = sel_key }, &all, &sum) || sum.algo->fuse != SHUNT_FUSE_LL128)
 		sum = *decision;
 	sum.algo = ll128_algo(sel_key, sum.algo);

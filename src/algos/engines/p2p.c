@@ -328,6 +328,10 @@ static unsigned max_channels(const struct room *r, bool simple)
 	const struct shunt_sel_key *sel_key = r->limits->key;
 	unsigned max = simple ? SHUNT_SIMPLE_PER_PEER(sel_key->nranks) : SHUNT_P2P_PER_PEER(sel_key->nranks);
 
+	if (sel_key->shared)
+		max = (simple ? SHUNT_STAGED_SIMPLE_CHANNELS : SHUNT_STAGED_P2P_CHANNELS) /
+		    ((unsigned)sel_key->nranks - 1);
+
 	if (r->limits->max_channels && max > r->limits->max_channels)
 		max = r->limits->max_channels;
 	/*
@@ -354,9 +358,9 @@ static unsigned max_tma_channels(const struct room *r)
 	return max < SHUNT_TMA_CHANNELS ? max : max - max % SHUNT_TMA_CHANNELS;
 }
 
-static uint64_t pieces_of(uint64_t bytes)
+static uint64_t pieces_of(const struct shunt_sel_key *key, uint64_t bytes)
 {
-	uint64_t piece = bytes & SHUNT_MESSAGE_SIMPLE ? SHUNT_SIMPLE_CHUNK : SHUNT_LL128_SLOT_DATA;
+	uint64_t piece = bytes & SHUNT_MESSAGE_SIMPLE ? SHUNT_SIMPLE_CHUNK : shunt_slot_data(key);
 
 	return ((bytes & ~SHUNT_MESSAGE_SIMPLE) + piece - 1) / piece;
 }
@@ -490,7 +494,7 @@ static unsigned fill_roles(const struct room *r, struct lists *l, const struct l
 		struct entry *e = l->list[list].first;
 
 		for (; e && nmessages - first < launch->most; e = e->next) {
-			uint64_t bytes = e->message.bytes, pieces = pieces_of(bytes);
+			uint64_t bytes = e->message.bytes, pieces = pieces_of(r->limits->key, bytes);
 			unsigned limit = bytes & SHUNT_MESSAGE_SIMPLE ? k->simple_channels : k->channels,
 			         uses = pieces < limit ? (unsigned)pieces : limit;
 
@@ -539,7 +543,7 @@ static enum shunt_shape copy_shape(bool simple, bool many)
  */
 static bool uses_tma(const struct shunt_sel_key *sel_key, enum shunt_kind kind, unsigned kernel)
 {
-	if (!sel_key->tma || sel_key->nranks != 2)
+	if (!sel_key->tma || sel_key->shared || sel_key->nranks != 2)
 		return false;
 	switch (kind) {
 	case SHUNT_ALLREDUCE:
@@ -570,7 +574,7 @@ static unsigned tma_kernel(unsigned kernel)
  * True: every role is one message, and at most one batch on each of its channels. Each rank decides this for itself,
  * because the data on the wire is the same.
  */
-static bool is_one_batch(const struct shunt_kargs_few *few)
+static bool is_one_batch(const struct shunt_sel_key *key, const struct shunt_kargs_few *few)
 {
 	const struct shunt_kargs *k = &few->k;
 
@@ -578,7 +582,7 @@ static bool is_one_batch(const struct shunt_kargs_few *few)
 		const struct shunt_role *role = &few->role[i];
 
 		if (role->count != 1 || role->what == SHUNT_ROLE_FORWARD ||
-		    pieces_of(few->message[role->first].bytes) > k->channels * SHUNT_P2P_BATCH)
+		    pieces_of(key, few->message[role->first].bytes) > k->channels * SHUNT_P2P_BATCH)
 			return false;
 	}
 	return true;
@@ -621,7 +625,7 @@ static int emit_lists(const struct shunt_enqueue_ctx *enqueue, const struct shun
 		unsigned n = fill_roles(&r, l, &launch);
 		memset(&launch.messages[n], 0, (max - n) * sizeof(*launch.messages));
 		if (work->kernel == SHUNT_KERNEL(SHUNT_SHAPE_ll128_8, SHUNT_KOP_COPY, SHUNT_I64) &&
-		    is_one_batch(&work->args.few)) {
+		    is_one_batch(sel_key, &work->args.few)) {
 			work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ll128_one, SHUNT_KOP_COPY, SHUNT_I64);
 			work->args.k.per_role = (65536u + work->args.k.roles - 1) / work->args.k.roles;
 		}

@@ -42,6 +42,24 @@ unsigned shunt_algo_kernel(
 	return SHUNT_KERNEL(algo->shapes[2], op, op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
 
+unsigned shunt_algo_staged(unsigned kernel)
+{
+#define TWIN(shape) [SHUNT_SHAPE_##shape] = SHUNT_SHAPE_staged_##shape
+#define PACKS(shape) [SHUNT_SHAPE_##shape##_packs] = SHUNT_SHAPE_staged_##shape
+	static const uint8_t twins[SHUNT_NSHAPES] = { TWIN(oneshot2), PACKS(oneshot2), TWIN(oneshot4), PACKS(oneshot4),
+		TWIN(oneshot8), TWIN(twoshot4), PACKS(twoshot4), TWIN(twoshot8), TWIN(oneshot2_few), TWIN(oneshot4_few),
+		TWIN(oneshot8_few), TWIN(twoshot4_few), TWIN(twoshot8_few), TWIN(reduce_scatter2),
+		PACKS(reduce_scatter2), TWIN(reduce_scatter4), PACKS(reduce_scatter4), TWIN(reduce_scatter8),
+		TWIN(reduce_scatter2_few), TWIN(reduce_scatter4_few), TWIN(reduce_scatter8_few), TWIN(pairwise),
+		TWIN(pairwise_parts), TWIN(ll128_2), TWIN(ll128_4), TWIN(ll128_8), TWIN(ll128_one), TWIN(ll128_many),
+		TWIN(simple2), TWIN(simple4), TWIN(simple8), TWIN(simple_many) };
+#undef TWIN
+#undef PACKS
+	unsigned shape = SHUNT_SHAPE_OF(kernel);
+
+	return kernel - SHUNT_KERNEL(shape, 0, 0) + SHUNT_KERNEL(twins[shape], 0, 0);
+}
+
 void shunt_algo_set_kernel(struct shunt_decision *decision, const struct shunt_coll *coll, int nranks)
 {
 	decision->kernel = shunt_algo_kernel(decision->algo, coll->kind, nranks, coll->redop, coll->dtype);

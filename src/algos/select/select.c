@@ -40,7 +40,7 @@ static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum s
 
 bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	return !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
+	return !sel_key->shared && !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
 }
 
 /*
@@ -163,7 +163,7 @@ static const struct shunt_algo *choose_algo(
 	}
 	row = find_row(sel_key, kind, bytes, &table);
 	if (row && row->algo->plugin && !shunt_plugin_fits(sel_key, coll, row->algo)) { /* as if it were not there */
-		table = shunt_tuning_builtin(sel_key->sim, sel_key->cc, sel_key->nranks);
+		table = shunt_tuning_builtin_of(sel_key);
 		row = table ? shunt_tuning_row(table, kind, bytes) : NULL;
 	}
 	if (!row || (row->forward && !never_declines(sel_key, kind))) {
@@ -275,8 +275,9 @@ static void describe_table(const struct shunt_sel_key *sel_key, const struct shu
 	if (!table->builtin && !(table->own >> kind & 1))
 		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
 	snprintf(text, text_bytes, "%s%s%s", table->builtin ? "" : "tuned here, ", table->source,
-	    table->builtin && sel_key->cc && sel_key->cc != table->machine.cc ? ", an estimate for this generation" :
-	                                                                        "");
+	    table->builtin && !sel_key->shared && sel_key->cc && sel_key->cc != table->machine.cc ?
+	        ", an estimate for this generation" :
+	        "");
 }
 
 void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes,

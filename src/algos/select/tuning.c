@@ -17,10 +17,12 @@
  * ranks are estimates from them. Other generations use them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };
+/* In place of a compute capability: through shared memory of the host, which all generations reach alike. */
+#define SHARED 1
 
 struct group {
 	enum mark mark;
-	uint16_t cc;
+	uint16_t cc;       /* SHARED: any */
 	uint8_t low, high; /* ranks */
 	const char *source;
 };
@@ -31,6 +33,7 @@ static const struct group groups[] = {
 	{ MEASURED, 90, 4, 4, "built-in, measured on H200" },
 	{ ESTIMATED, 90, 5, 8, "built-in, estimated from 2 and 4 ranks of H200" },
 	{ SIM, 0, 2, 8, "built-in, for the sim" },
+	{ ESTIMATED, SHARED, 2, 8, "built-in, for shared memory, estimated from a prototype on H200" },
 };
 
 struct range {
@@ -44,6 +47,9 @@ struct range {
 };
 
 #define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
+#define STAGED(kind, low, high, upto, algo) \
+	{ SHUNT_##kind, SHARED, low, high, upto, algo, { SHUNT_STAGED_BLOCKS, 512, 0 }, false }
+#define STAGED_NCCL(kind) { SHUNT_##kind, SHARED, 2, 8, END, "simple", { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
 #define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
 #define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
 #define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
@@ -118,6 +124,40 @@ static const struct range ranges[] = {
 	NCCL(SEND, 2, 2, "simple"),
 	NCCL(SEND, 3, 4, "simple"),
 	NCCL(SEND, 5, 8, "ll128"),
+	STAGED(ALLREDUCE, 2, 2, 1 * MB, "oneshot"),
+	STAGED(ALLREDUCE, 3, 4, 64 * KB, "oneshot"),
+	STAGED(ALLREDUCE, 5, 8, 16 * KB, "oneshot"),
+	STAGED(ALLREDUCE, 3, 8, 1 * MB, "twoshot"),
+	STAGED_NCCL(ALLREDUCE),
+	STAGED(ALLGATHER, 2, 2, 512 * KB, "pairwise"),
+	STAGED(ALLGATHER, 3, 4, 128 * KB, "ll128"),
+	STAGED(ALLGATHER, 5, 8, 16 * KB, "ll128"),
+	STAGED_NCCL(ALLGATHER),
+	STAGED(REDUCESCATTER, 2, 2, 512 * KB, "oneshot"),
+	STAGED(REDUCESCATTER, 3, 4, 256 * KB, "oneshot"),
+	STAGED(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
+	STAGED_NCCL(REDUCESCATTER),
+	STAGED(ALLTOALL, 2, 2, 256 * KB, "pairwise"),
+	STAGED(ALLTOALL, 3, 4, 64 * KB, "ll128"),
+	STAGED(ALLTOALL, 5, 8, 16 * KB, "ll128"),
+	STAGED_NCCL(ALLTOALL),
+	STAGED(BROADCAST, 2, 2, 256 * KB, "ll128"),
+	STAGED(BROADCAST, 3, 8, 32 * KB, "ll128"),
+	STAGED_NCCL(BROADCAST),
+	STAGED(REDUCE, 2, 2, 256 * KB, "ll128"),
+	STAGED(REDUCE, 3, 4, 64 * KB, "ll128"),
+	STAGED(REDUCE, 5, 8, 16 * KB, "ll128"),
+	STAGED(REDUCE, 3, 8, 512 * KB, "twoshot"),
+	STAGED_NCCL(REDUCE),
+	STAGED(GATHER, 2, 2, 256 * KB, "ll128"),
+	STAGED(GATHER, 3, 8, 32 * KB, "ll128"),
+	STAGED_NCCL(GATHER),
+	STAGED(SCATTER, 2, 2, 256 * KB, "ll128"),
+	STAGED(SCATTER, 3, 8, 32 * KB, "ll128"),
+	STAGED_NCCL(SCATTER),
+	STAGED(SEND, 2, 2, 256 * KB, "ll128"),
+	STAGED(SEND, 3, 8, 64 * KB, "ll128"),
+	STAGED_NCCL(SEND),
 	ON_SIM(ALLREDUCE, 16 * KB, "oneshot"),
 	ON_SIM(ALLREDUCE, 64 * KB, "twoshot"),
 	ON_SIM(ALLREDUCE, END, "simple"),
@@ -146,6 +186,8 @@ static const struct range ranges[] = {
 #undef OURS
 #undef ON_48
 #undef NCCL
+#undef STAGED
+#undef STAGED_NCCL
 #undef ON_SIM
 #undef ON_TWO_OF_SIM
 
@@ -173,7 +215,7 @@ static const uint64_t nvls_from[SHUNT_MAX_RANKS + 1] = {
 	[3] = 8 * MB, [4] = 8 * MB, [5] = 1 * MB, [6] = 512 * KB, [7] = 512 * KB, [8] = 512 * KB
 };
 
-enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
+enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 24 };
 
 /* The tables that the groups make, one for each number of ranks. Each has room for all ranges. */
 static struct {
@@ -280,7 +322,7 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 	for (size_t i = 0; i < built.n; i++) {
 		const struct shunt_tuning *t = &built.tables[i];
 
-		if (t->machine.sim != sim || t->machine.nranks != nranks)
+		if (t->machine.sim != sim || t->machine.nranks != nranks || t->machine.cc == SHARED)
 			continue;
 		/* The newest table that is not newer than the device, else the oldest one. */
 		if (!best ||
@@ -289,6 +331,17 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 			best = t;
 	}
 	return best;
+}
+
+const struct shunt_tuning *shunt_tuning_builtin_of(const struct shunt_sel_key *key)
+{
+	if (!key->shared || key->sim)
+		return shunt_tuning_builtin(key->sim, key->cc, key->nranks);
+	pthread_once(&built_once, build);
+	for (size_t i = 0; i < built.n; i++)
+		if (built.tables[i].machine.cc == SHARED && built.tables[i].machine.nranks == key->nranks)
+			return &built.tables[i];
+	return NULL;
 }
 
 const struct shunt_tuning *shunt_tuning_builtin_at(size_t i)

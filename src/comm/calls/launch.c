@@ -38,11 +38,10 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 }
 
 /* The only place that launches kernels of Shunt. */
-static int emit(void *ctx, const struct shunt_work *work)
+static inline int emit_kernel(struct launcher *e, const struct shunt_work *work, unsigned kernel)
 {
-	struct launcher *e = ctx;
 	struct shunt_gpu_launch l = {
-		.kernel = work->kernel,
+		.kernel = kernel,
 		.blocks = work->blocks + (work->args.k.check.what != 0),
 		.threads = work->threads,
 		.args = &work->args,
@@ -62,6 +61,17 @@ static int emit(void *ctx, const struct shunt_work *work)
 	e->launched = NULL;
 	shunt_order_add_warps(&e->comm->order, work->uncounted ? 0 : l.blocks * l.threads / 32);
 	return 0;
+}
+
+static int emit(void *ctx, const struct shunt_work *work)
+{
+	return emit_kernel(ctx, work, work->kernel);
+}
+
+/* The same through shared memory. */
+static int emit_staged(void *ctx, const struct shunt_work *work)
+{
+	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel));
 }
 
 /* Records an event for which there was no launch, as with calls that only copy. */
@@ -443,7 +453,7 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
-		.emit = emit,
+		.emit = comm->sel_key.shared ? emit_staged : emit,
 		.copy = copy,
 		.offset = offset,
 		.peer_ptr = peer_ptr,

@@ -81,9 +81,10 @@ struct shunt_comm {
 	 * our own.
 	 */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
-	struct shunt_host_ctrl *words;     /* page-locked; kernels read and write it */
-	struct shunt_host_ctrl *words_dev; /* its address on the device */
-	struct shunt_kargs kargs;          /* equal for every launch */
+	struct shunt_gpu_mem segment[SHUNT_MAX_RANKS]; /* with sel_key.shared: of every rank, in shared memory */
+	struct shunt_host_ctrl *words;                 /* page-locked; kernels read and write it */
+	struct shunt_host_ctrl *words_dev;             /* its address on the device */
+	struct shunt_kargs kargs;                      /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
 	struct shunt_comm_plugins plugins;

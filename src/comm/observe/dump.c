@@ -81,7 +81,8 @@ static uint64_t sum(const uint64_t *values, size_t n)
 static void put_peers(struct shunt_json_writer *w, const uint64_t *lines, const uint64_t *chunks,
     const struct shunt_recorder_snapshot *snapshot)
 {
-	unsigned n = (unsigned)snapshot->nranks, per_peer = SHUNT_P2P_PER_PEER(n);
+	unsigned n = (unsigned)snapshot->nranks,
+	         per_peer = snapshot->ctrl->inbox ? SHUNT_STAGED_P2P_CHANNELS / (n - 1) : SHUNT_P2P_PER_PEER(n);
 
 	for (unsigned r = 0; r < n; r++) {
 		/* The table has no entry for this rank. */

@@ -404,16 +404,30 @@ struct shunt_recorder_issued shunt_recorder_issued(struct shunt_recorder *rec)
 /* ---- the device, which may not answer */
 
 /* With rec->reading held, so that the memory stays. */
+/* A copy of a device's words. The sim copies one word atomically, several not. */
+static int copy_words(struct shunt_recorder *rec, void *to, const void *from, size_t bytes)
+{
+	size_t step = rec->sim ? 8 : bytes;
+	int device = atomic_load(&rec->device), err = 0;
+
+	for (size_t at = 0; at < bytes && !err; at += step)
+		err = rec->gpu->copy(device, (char *)to + at, (const char *)from + at, step);
+	return err;
+}
+
 static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec, bool only_progress)
 {
 	struct shunt_ctrl *copy = rec->ctrl ? calloc(1, sizeof(*copy)) : NULL;
 	size_t first = only_progress ? offsetof(struct shunt_ctrl, progress) : 0;
-	size_t end = only_progress ? first + sizeof(copy->progress) : sizeof(*copy);
-	size_t step = rec->sim ? 8 : end - first; /* the sim copies one word atomically, several not */
-	int device = atomic_load(&rec->device), err = 0;
+	size_t bytes = only_progress ? sizeof(copy->progress) : sizeof(*copy);
+	int err = copy ? copy_words(rec, (char *)copy + first, (const char *)rec->ctrl + first, bytes) : 0;
+	const struct shunt_ctrl *inbox = copy && !err ? copy->inbox : NULL;
 
-	for (size_t at = first; copy && at < end && !err; at += step)
-		err = rec->gpu->copy(device, (char *)copy + at, (const char *)rec->ctrl + at, step);
+	/* What peers tell this rank, they write into its segment of shared memory. */
+	if (inbox)
+		err = copy_words(rec, copy->ll128.head, inbox->ll128.head, sizeof(inbox->ll128.head));
+	if (inbox && !err)
+		err = copy_words(rec, copy->simple.head, inbox->simple.head, sizeof(inbox->simple.head));
 	if (!err)
 		return copy;
 	free(copy);

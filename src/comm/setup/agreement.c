@@ -50,6 +50,18 @@ static void agree_on_nvls(struct shunt_comm *comm, const struct shunt_hello *h)
 		    why ? "no: " : "yes", shunt_nvls_name(why));
 }
 
+void shunt_comm_agree_on_shared(struct shunt_comm *comm)
+{
+	struct shunt_sel_key *key = &comm->sel_key;
+
+	key->shared = comm->topology.within == SHUNT_LINK_SHARED;
+	if (!key->shared)
+		return;
+	key->tuning = NULL;                           /* files are about peers' memory */
+	if (key->sms > 2 * (SHUNT_STAGED_BLOCKS + 1)) /* for two launches of the blocks that there are channels for */
+		key->sms = 2 * (SHUNT_STAGED_BLOCKS + 1);
+}
+
 void shunt_comm_agree(struct shunt_comm *comm, const struct shunt_hello *h)
 {
 	struct shunt_sel_key *sel_key = &comm->sel_key;

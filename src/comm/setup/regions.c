@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include "base/rlimits.h"
 #include "base/config.h"
@@ -14,19 +13,14 @@
 #include "base/io.h"
 #include "comm/core/communicator.h"
 #include "transport/net/proxy/proxy.h"
+#include "transport/symm/host_memory.h"
 #include "transport/symm/vote.h"
-
-/* One rank's memory, as this process has it. */
-struct mapping {
-	void *at;     /* NULL: none */
-	void *device; /* NULL: not page-locked */
-};
 
 struct shunt_comm_region {
 	struct shunt_comm_region *next;
 	const struct shunt_gpu_ops *gpu;
 	size_t bytes;
-	struct mapping local[SHUNT_KARGS_MAX_RANKS];
+	struct shunt_gpu_mem local[SHUNT_KARGS_MAX_RANKS];
 };
 
 /* A rank's offer in the round. */
@@ -41,40 +35,19 @@ void shunt_comm_net_regions_free(struct shunt_comm_region *regions)
 	while (regions) {
 		struct shunt_comm_region *next = regions->next;
 
-		for (int i = 0; i < SHUNT_KARGS_MAX_RANKS; i++) {
-			const struct mapping *m = &regions->local[i];
-
-			if (m->device)
-				regions->gpu->host_unregister(m->at);
-			if (m->at)
-				munmap(m->at, regions->bytes);
-		}
+		for (int i = 0; i < SHUNT_KARGS_MAX_RANKS; i++)
+			shunt_host_memory_free(regions->gpu, &regions->local[i]);
 		free(regions);
 		regions = next;
 	}
 }
 
-static int map(const struct shunt_comm_region *region, int fd, struct mapping *m)
-{
-	void *at = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	int err;
-
-	if (at == MAP_FAILED)
-		return -errno;
-	(void)madvise(at, region->bytes, MADV_DONTFORK); /* a child would keep the memory */
-	m->at = at;
-	err = region->gpu->host_register(at, region->bytes, &m->device);
-	if (err)
-		m->device = NULL;
-	return err;
-}
-
-/* This rank's memory; *fd_p: for the ranks of its host. A failure becomes its vote. */
+/* This rank's memory, with a descriptor for the ranks of its host. A failure becomes its vote. */
 static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region, uint32_t nchannels,
-    struct region_offer *mine, struct shunt_vote *vote, int *fd_p)
+    struct region_offer *mine, struct shunt_vote *vote)
 {
 	struct shunt_comm_net *net = &comm->net;
-	struct mapping *m = &region->local[shunt_comm_local_rank(comm)];
+	struct shunt_gpu_mem *m = &region->local[shunt_comm_local_rank(comm)];
 	struct shunt_proxy_region proxy = { .number = net->nregions,
 		.bytes = region->bytes,
 		.first_channel = SHUNT_NET_SIGNAL_CHANNELS + net->nchannels,
@@ -88,10 +61,9 @@ static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region,
 		shunt_vote_refuse(vote, "the communicator's plans have used all numbers of regions or channels");
 		return;
 	}
-	*fd_p = SHUNT_FD(memfd_create("shunt-region", MFD_CLOEXEC));
-	err = *fd_p < 0 || ftruncate(*fd_p, (off_t)region->bytes) ? -errno : map(region, *fd_p, m);
-	proxy.start = m->at;
-	proxy.counters = m->at;
+	err = shunt_host_memory_create(region->gpu, region->bytes, m);
+	proxy.start = m->host;
+	proxy.counters = m->host;
 	if (!err)
 		err = shunt_proxy_region_create(net->proxy, &proxy, &mine->memory);
 	if (err)
@@ -115,7 +87,9 @@ static void join_region(struct shunt_comm *comm, struct shunt_comm_region *regio
 			shunt_vote_refuse(vote, "rank %d wants another amount of memory than rank 0", r);
 	for (int i = 0; i < shunt_comm_local_ranks(comm) && !err; i++)
 		if (rank_of[i] != comm->rank)
-			err = fds[rank_of[i]] < 0 ? -EBADF : map(region, fds[rank_of[i]], &region->local[i]);
+			err = fds[rank_of[i]] < 0 ?
+			    -EBADF :
+			    shunt_host_memory_map(comm->gpu, fds[rank_of[i]], region->bytes, &region->local[i]);
 	if (err)
 		shunt_vote_refuse(
 		    vote, "the memory of a rank of its host cannot be mapped: %s", shunt_error_text(err).s);
@@ -132,7 +106,8 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct shunt_comm_region *region = calloc(1, sizeof(*region));
 	struct region_offer mine, *all = calloc((unsigned)comm->nranks, sizeof(*all));
-	int fds[SHUNT_NET_MAX_RANKS], fd = -1, err;
+	int fds[SHUNT_NET_MAX_RANKS], err;
+	struct shunt_gpu_mem *own;
 
 	if (!region || !all) {
 		free(region);
@@ -144,11 +119,14 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 	region->bytes = (bytes + page - 1) / page * page;
 	region->next = comm->net.regions;
 	comm->net.regions = region;
-	make_mine(comm, region, nchannels, &mine, vote, &fd);
+	for (int i = 0; i < SHUNT_KARGS_MAX_RANKS; i++)
+		region->local[i].fd = -1;
+	own = &region->local[shunt_comm_local_rank(comm)];
+	make_mine(comm, region, nchannels, &mine, vote);
 	mine.vote = *vote;
 	mine.bytes = region->bytes;
-	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, vote->ok ? fd : -1, fds);
-	shunt_close_fd(&fd);
+	err = shunt_rendezvous_allgather(&ranks, &mine, sizeof(mine), all, vote->ok ? own->fd : -1, fds);
+	shunt_close_fd(&own->fd);
 	if (!err) {
 		join_region(comm, region, all, fds, vote);
 		shunt_io_close_all(fds, comm->nranks);
@@ -156,7 +134,7 @@ int shunt_comm_net_region(struct shunt_comm *comm, uint64_t bytes, uint32_t ncha
 		region_p->first_channel = SHUNT_NET_SIGNAL_CHANNELS + comm->net.nchannels;
 		comm->net.nchannels += nchannels;
 		for (int i = 0; i < shunt_comm_local_ranks(comm); i++)
-			region_p->at[i] = region->local[i].device;
+			region_p->at[i] = region->local[i].ptr;
 	}
 	free(all);
 	return err;

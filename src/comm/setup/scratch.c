@@ -9,6 +9,7 @@
 #include "comm/core/communicator.h"
 #include "comm/core/shared_gpu.h"
 #include "comm/setup/hello.h"
+#include "transport/symm/shared.h"
 #include "transport/symm/symm.h"
 
 /* True: the rank is on this rank's host. */
@@ -55,6 +56,8 @@ static size_t scratch_bytes(struct shunt_comm *comm)
 {
 	if (comm->own.bytes)
 		return SHUNT_CTRL_BYTES + comm->own.bytes;
+	if (comm->sel_key.shared)
+		return SHUNT_SEGMENT_BYTES(comm->nranks);
 	if (!shunt_comm_spans_hosts(comm))
 		return SHUNT_SCRATCH_BYTES(comm->nranks);
 	/* The same on all hosts. */
@@ -66,18 +69,33 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 {
 	const struct shunt_gpu_ops *gpu = comm->gpu;
 	struct shunt_ctrl *ctrl;
+	size_t bytes = scratch_bytes(comm);
 	void *host, *dev;
 	int err;
 
 	if (!may_share_gpu(comm, hellos, &symm->vote))
 		return;
+	if (comm->sel_key.shared && shunt_config()->shared_bytes && bytes > shunt_config()->shared_bytes) {
+		shunt_vote_refuse(&symm->vote,
+		    "it needs %zu bytes of shared memory, and SHUNT_SHARED_BYTES allows %llu", bytes,
+		    (unsigned long long)shunt_config()->shared_bytes);
+		return;
+	}
 	err = gpu->kernels_load(comm->device);
 	if (err) {
 		shunt_vote_refuse(&symm->vote, "kernels cannot be loaded: %s", shunt_error_text(err).s);
 		return;
 	}
-	if (shunt_symm_alloc(symm, scratch_bytes(comm)))
+	if (shunt_symm_alloc(symm, bytes))
 		return;
+	if (comm->sel_key.shared) { /* what no peer writes stays in the GPU's memory */
+		err = shunt_shared_alloc(
+		    gpu, comm->device, false, SHUNT_CTRL_BYTES, &comm->mem[shunt_comm_local_rank(comm)]);
+		if (err) {
+			shunt_vote_refuse(&symm->vote, "scratch cannot be allocated: %s", shunt_error_text(err).s);
+			return;
+		}
+	}
 	err = gpu->host_alloc(sizeof(*comm->words) + comm->own.host_bytes, &host, &dev);
 	if (err) {
 		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", shunt_error_text(err).s);
@@ -92,16 +110,23 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", shunt_error_text(err).s);
 }
 
-/* For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
+/*
+ * For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. Through shared memory, kernels also
+ * have no other way to find their own segment.
+ */
 static int write_peers(void *ctx)
 {
 	struct shunt_comm *comm = ctx;
-	struct shunt_ctrl *ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
+	int own = shunt_comm_local_rank(comm), err;
+	struct shunt_ctrl *ctrl = comm->mem[own].ptr;
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
 	for (int r = 0; r < shunt_comm_local_ranks(comm); r++)
-		peer[r] = comm->mem[r].ptr;
-	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
+		peer[r] = comm->sel_key.shared ? comm->segment[r].ptr : comm->mem[r].ptr;
+	err = comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
+	return err || !comm->sel_key.shared ?
+	    err :
+	    comm->gpu->copy(comm->device, &ctrl->inbox, &peer[own], sizeof(peer[own]));
 }
 
 static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm, struct shunt_symm_terms *terms)
@@ -114,12 +139,13 @@ static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm, stru
 	        .gpu = comm->gpu,
 	        .device = comm->device,
 	        .process = shunt_process_token(),
-	        .what = "scratch",
-	        .mem = comm->mem,
+	        .on_host = comm->sel_key.shared,
+	        .what = comm->sel_key.shared ? "shared memory" : "scratch",
+	        .mem = comm->sel_key.shared ? comm->segment : comm->mem,
 	        .value = { comm->own.value[0], comm->own.value[1] },
 	        .differs = { comm->own.differs[0], comm->own.differs[1] },
 	        .terms = terms,
-	        .fill = comm->checks ? write_peers : NULL,
+	        .fill = comm->checks || comm->sel_key.shared ? write_peers : NULL,
 	        .ctx = comm });
 }
 

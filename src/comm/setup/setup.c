@@ -144,7 +144,11 @@ static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
 
 static int agree_on_links(struct shunt_comm *comm, struct setup *s)
 {
-	return shunt_comm_links_agree(comm, s->hellos, s->reason, sizeof(s->reason));
+	int err = shunt_comm_links_agree(comm, s->hellos, s->reason, sizeof(s->reason));
+
+	if (!err)
+		shunt_comm_agree_on_shared(comm);
+	return err;
 }
 
 static int compare_plans(struct shunt_comm *comm, struct setup *s)
@@ -187,11 +191,12 @@ static double ms_between(const struct timespec *from, const struct timespec *to)
 
 static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
-	char hosts[96];
+	char hosts[96], shared[48] = "";
+	const struct shunt_gpu_mem *segment = &comm->segment[shunt_comm_local_rank(comm)];
 	struct timespec now;
 
 	for (int r = 0; r < shunt_comm_local_ranks(comm); r++)
-		comm->kargs.peer[r] = comm->mem[r].ptr;
+		comm->kargs.peer[r] = comm->mem[r].ptr ? comm->mem[r].ptr : comm->segment[r].ptr;
 	comm->kargs.rank = (uint16_t)shunt_comm_local_rank(comm);
 	comm->kargs.nranks = (uint16_t)shunt_comm_local_ranks(comm);
 	shunt_recorder_ready(
@@ -202,11 +207,13 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	shunt_comm_net_describe(comm, hosts, sizeof(hosts));
+	if (segment->bytes)
+		snprintf(shared, sizeof(shared), ", and %.1f MiB of shared memory", segment->bytes / 1048576.0);
 	shunt_info(SHUNT_LOG_INIT,
-	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB%s",
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,
 	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
-	    comm->mem[shunt_comm_local_rank(comm)].bytes / 1048576.0);
+	    comm->mem[shunt_comm_local_rank(comm)].bytes / 1048576.0, shared);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (shunt_comm_life_aborted(&comm->life)) {
 		shunt_comm_fail(comm, -ECANCELED);

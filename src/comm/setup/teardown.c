@@ -159,6 +159,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	shunt_comm_plans_drop(comm);
 	shunt_comm_plugins_drop(comm);
 	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);
+	shunt_symm_free(comm->gpu, comm->segment, SHUNT_MAX_RANKS);
 	if (comm->words)
 		comm->gpu->host_free(comm->words);
 	comm->words = NULL;

@@ -208,6 +208,46 @@ GPU_FN bool gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
 	return !GPU_LL128_FLAG_LANE || gpu_lane() / 8 >= lines || v.hi == flag;
 }
 
+/*
+ * Sectors of 32 bytes, through memory of the host: a line may be seen in part, so its flag holds a sum over its data.
+ * Every step of mixing a word can be undone: a change of one word changes the sum.
+ */
+#define GPU_SECTOR_FLAG_LANE ((threadIdx.x & 1) == 1)
+
+GPU_FN uint32_t gpu_sector_mix(uint32_t w)
+{
+	w ^= w >> 16;
+	w *= 0x7feb352du;
+	return w ^ w >> 15;
+}
+GPU_FN uint64_t gpu_sector_flag(struct gpu_v16 v, uint64_t flag)
+{
+	uint32_t x = gpu_sector_mix((uint32_t)v.lo), y = gpu_sector_mix((uint32_t)(v.lo >> 32)),
+	         z = gpu_sector_mix((uint32_t)v.hi), w = gpu_sector_mix((uint32_t)(v.hi >> 32));
+	uint32_t sum = GPU_SECTOR_FLAG_LANE ? x * 0x9e3779b1u + y * 0x85ebca6bu :
+	                                      x * 0x27d4eb2fu + y * 0x165667b1u + z * 0xd3a2646du + w * 0xfd7046c5u;
+
+	return (uint32_t)flag | (uint64_t)(sum + gpu_shfl_xor32(sum, 1)) << 32;
+}
+GPU_FN void gpu_sector_st(void *slot, struct gpu_v16 v, uint64_t flag)
+{
+	uint64_t whole = gpu_sector_flag(v, flag);
+
+	if (GPU_SECTOR_FLAG_LANE)
+		v.hi = whole;
+	gpu_ll16_st((char *)slot + (threadIdx.x & 31) * 16, v);
+}
+GPU_FN void gpu_sector_ld(const void *slot, struct gpu_v16 *v, uint64_t)
+{
+	*v = gpu_ll16_ld((const char *)slot + (threadIdx.x & 31) * 16);
+}
+GPU_FN bool gpu_sector_ready(struct gpu_v16 v, uint64_t flag)
+{
+	uint64_t whole = gpu_sector_flag(v, flag);
+
+	return !GPU_SECTOR_FLAG_LANE || v.hi == whole;
+}
+
 struct gpu_mbar {
 	uint64_t state;
 };

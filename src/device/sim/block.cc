@@ -195,6 +195,14 @@ extern "C" void shunt_sim_relax(void)
 	switch_fiber(b);
 }
 
+extern "C" void shunt_sim_linger(void)
+{
+	struct sim_block *b = this_block();
+
+	if (++b->polls % 8 == 0)
+		sim_block_jitter(b);
+}
+
 extern "C" void shunt_sim_advanced(void) { this_block()->progressed = true; }
 
 extern "C" void shunt_sim_fence(void)

@@ -41,6 +41,7 @@ bool shunt_sim_all(bool vote);
 uint32_t shunt_sim_shfl_xor(uint32_t v, uint32_t mask);
 void shunt_sim_block_barrier(void);
 void shunt_sim_relax(void);
+void shunt_sim_linger(void);   /* between two parts of a line: now and then for as long as tests ask for */
 void shunt_sim_advanced(void); /* the thread made progress: others need not slow down their polling */
 void shunt_sim_fence(void);
 void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's shared memory for this key */
@@ -254,6 +255,54 @@ GPU_FN void gpu_ll128_ld(
 GPU_FN bool gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4, struct sim_site at = SIM_SITE_HERE)
 {
 	return !GPU_LL128_FLAG_LANE || gpu_lane() / 8 >= lines || v.hi == flag || sim_weak(at, SIM_SITE_OLDER);
+}
+
+/*
+ * A sector's halves arrive one after the other, in either order, and a reader may look in between. Then its sum does
+ * not fit. The words are atomics, as reader and writer meet there.
+ */
+#define GPU_SECTOR_FLAG_LANE (gpu_lane() % 2 == 1)
+
+GPU_FN uint64_t shunt_sim_sector_flag(struct gpu_v16 v, uint64_t flag)
+{
+	uint64_t mixed = v.lo * 0x9e3779b97f4a7c15u;
+
+	if (!GPU_SECTOR_FLAG_LANE)
+		mixed += (v.hi ^ v.hi >> 29) * 0xbf58476d1ce4e5b9u;
+	uint32_t sum = (uint32_t)(mixed >> 32) ^ (uint32_t)mixed * 0x85ebca6bu;
+	return (uint32_t)flag | (uint64_t)(sum + shunt_sim_shfl_xor(sum, 1)) << 32;
+}
+GPU_FN void gpu_sector_st(void *slot, struct gpu_v16 v, uint64_t flag, struct sim_site at = SIM_SITE_HERE)
+{
+	uint64_t *p = (uint64_t *)slot + gpu_lane() * 2, whole = shunt_sim_sector_flag(v, flag);
+	bool late = (gpu_lane() ^ (whole >> 40)) & 1;
+
+	shunt_sim_aligned(slot, 32);
+	if (GPU_SECTOR_FLAG_LANE)
+		v.hi = whole;
+	for (int turn = 0; turn < 2; turn++) {
+		if (late == (turn == 1)) {
+			gpu_st_release(&p[0], v.lo, at);
+			gpu_st_release(&p[1], v.hi, at);
+		}
+		if (turn == 0 && shunt_sim_ballot(true) && gpu_lane() == 0)
+			shunt_sim_linger();
+	}
+	shunt_sim_advanced();
+}
+GPU_FN void gpu_sector_ld(const void *slot, struct gpu_v16 *v, uint64_t, struct sim_site at = SIM_SITE_HERE)
+{
+	*v = gpu_ll16_ld((const char *)slot + gpu_lane() * 16, at);
+}
+GPU_FN bool gpu_sector_ready(struct gpu_v16 v, uint64_t flag, struct sim_site at = SIM_SITE_HERE)
+{
+	uint64_t whole = shunt_sim_sector_flag(v, flag);
+
+	if (sim_weak(at, SIM_SITE_OLDER))
+		return !GPU_SECTOR_FLAG_LANE || (uint32_t)v.hi;
+	if (sim_weak(at, SIM_SITE_SUM))
+		return !GPU_SECTOR_FLAG_LANE || (uint32_t)v.hi == (uint32_t)flag;
+	return !GPU_SECTOR_FLAG_LANE || v.hi == whole;
 }
 
 /*

@@ -19,6 +19,7 @@
  *   fence     orders nothing
  *   barrier   waits for nobody
  *   wait      does not wait for a copy
+ *   sum       the check of a sector looks at the flag's count alone
  */
 enum sim_site_kind {
 	SIM_SITE_ACQUIRE,
@@ -27,6 +28,7 @@ enum sim_site_kind {
 	SIM_SITE_FENCE,
 	SIM_SITE_BARRIER,
 	SIM_SITE_WAIT,
+	SIM_SITE_SUM,
 	SIM_SITE_KINDS
 };
 

@@ -2,6 +2,7 @@
 #include "transport/symm/shared.h"
 #include "base/fd.h"
 #include "base/lock.h"
+#include "transport/symm/host_memory.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -31,10 +32,22 @@ static struct shared **find_shared(void *ptr)
 	return at;
 }
 
-int shunt_shared_alloc(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p)
+static void free_mem(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
+{
+	if (mem->host)
+		shunt_host_memory_free(gpu, mem);
+	else
+		gpu->share_free(mem);
+}
+
+int shunt_shared_alloc(
+    const struct shunt_gpu_ops *gpu, int device, bool on_host, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	struct shared *s = malloc(sizeof(*s));
-	int err = s ? gpu->share_alloc(device, bytes, mem_p) : -ENOMEM;
+	int err = -ENOMEM;
+
+	if (s)
+		err = on_host ? shunt_host_memory_create(gpu, bytes, mem_p) : gpu->share_alloc(device, bytes, mem_p);
 
 	if (err) {
 		free(s);
@@ -73,7 +86,7 @@ static bool shared_put(void *ptr)
 	}
 	shunt_lock_release(SHUNT_LOCK_SYMM);
 	if (last) /* not under the lock: freeing may wait for the device */
-		last->gpu->share_free(&last->mem);
+		free_mem(last->gpu, &last->mem);
 	free(last);
 	return s != NULL;
 }
@@ -84,11 +97,18 @@ int shunt_shared_borrow(
 	struct shared *s;
 	int err;
 
+	*mem_p = (struct shunt_gpu_mem){ .fd = -1 };
 	shunt_lock_acquire(SHUNT_LOCK_SYMM);
 	s = *find_shared(ptr);
 	if (s)
 		s->users++;
+	if (s && s->mem.host) {
+		*mem_p = s->mem;
+		mem_p->fd = -1;
+	}
 	shunt_lock_release(SHUNT_LOCK_SYMM);
+	if (s && mem_p->host)
+		return 0;
 	err = s ? gpu->share_borrow(device, ptr, bytes, mem_p) : -ESTALE;
 	if (s && err)
 		shared_put(ptr);
@@ -100,5 +120,5 @@ void shunt_shared_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *me
 	if (mem->ptr && shared_put(mem->ptr))
 		*mem = (struct shunt_gpu_mem){ .fd = -1 };
 	else
-		gpu->share_free(mem);
+		free_mem(gpu, mem);
 }

@@ -2,14 +2,18 @@
 #ifndef SHUNT_TRANSPORT_SYMM_SHARED_H
 #define SHUNT_TRANSPORT_SYMM_SHARED_H
 /*
- * For symm.c: device memory that one rank allocates and that ranks of the same process use at the same address. A rank
+ * For symm.c: memory that one rank allocates and that ranks of the same process use at the same address. A rank
  * may destroy its communicator while a peer's kernel still writes its last acknowledgement there, so the last user
  * frees the memory. Ranks in other processes have their own mappings and are not counted. Any thread.
  */
 #include "device/gpu_ops.h"
 
-/* Allocates memory by gpu->share_alloc and registers it with one user. 0 or -errno. */
-int shunt_shared_alloc(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p);
+/*
+ * Allocates memory by gpu->share_alloc, on the host by shunt_host_memory_create, and registers it with one user. 0 or
+ * -errno.
+ */
+int shunt_shared_alloc(
+    const struct shunt_gpu_ops *gpu, int device, bool on_host, size_t bytes, struct shunt_gpu_mem *mem_p);
 /*
  * Closes the exporter's descriptor of the memory, in the registry as well. To be called when all receivers have the
  * descriptor.

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/rlimits.h"
 #include "base/io.h"
+#include "transport/symm/host_memory.h"
 #include "transport/symm/shared.h"
 
 /* A rank's message in the first round. */
@@ -58,7 +59,7 @@ int shunt_symm_alloc(struct shunt_symm *symm, size_t bytes)
 {
 	const struct shunt_symm_config *c = &symm->config;
 	struct shunt_gpu_mem *own = &c->mem[c->own];
-	int err = shunt_shared_alloc(c->gpu, c->device, bytes, own);
+	int err = shunt_shared_alloc(c->gpu, c->device, c->on_host, bytes, own);
 
 	symm->allocated = true;
 	symm->bytes = bytes;
@@ -163,7 +164,10 @@ static int map_peer(const struct shunt_symm *symm, const struct offer *o, int fd
 		                         c->gpu->share_alias(c->device, ptr, o->whole, mem_p);
 	if (!shunt_rendezvous_passes_fds(&c->ranks))
 		return -EREMOTE;
-	return fd < 0 ? -EBADF : c->gpu->share_map(c->device, fd, o->whole, mem_p);
+	if (fd < 0)
+		return -EBADF;
+	return c->on_host ? shunt_host_memory_map(c->gpu, fd, o->whole, mem_p) :
+	                    c->gpu->share_map(c->device, fd, o->whole, mem_p);
 }
 
 static void map_peers(struct shunt_symm *symm, const struct tables *t)

@@ -50,6 +50,7 @@ struct shunt_symm_config {
 	const struct shunt_gpu_ops *gpu;
 	int device;
 	uint64_t process;               /* shunt_process_token(): ranks of one process use each other's addresses */
+	bool on_host;                   /* page-locked memory of the host instead (transport/symm/host_memory.h) */
 	const char *what;               /* for reasons: "scratch" */
 	struct shunt_gpu_mem *mem;      /* of each mate; they get our own memory if allocated, and the peers' */
 	uint64_t *at;                   /* of each mate: where in mem what is registered begins; NULL if allocated */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#include "transport/symm/host_memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/fd.h"
+
+int shunt_host_memory_map(const struct shunt_gpu_ops *gpu, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	int err;
+
+	*mem_p = (struct shunt_gpu_mem){ .fd = -1 };
+	if (at == MAP_FAILED)
+		return -errno;
+	(void)madvise(at, bytes, MADV_DONTFORK); /* a child would keep the memory */
+	err = gpu->host_register(at, bytes, &mem_p->ptr);
+	if (err) {
+		munmap(at, bytes);
+		mem_p->ptr = NULL;
+		return err;
+	}
+	mem_p->host = at;
+	mem_p->bytes = bytes;
+	return 0;
+}
+
+int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int fd = SHUNT_FD(memfd_create("shunt-memory", MFD_CLOEXEC)), err;
+
+	*mem_p = (struct shunt_gpu_mem){ .fd = -1 };
+	bytes = (bytes + page - 1) / page * page;
+	if (fd < 0)
+		return -errno;
+	/* Memory that a later touch does not find would kill the process. */
+	err = fallocate(fd, 0, 0, (off_t)bytes) ? -errno : shunt_host_memory_map(gpu, fd, bytes, mem_p);
+	if (err)
+		shunt_close_fd(&fd);
+	mem_p->fd = fd;
+	return err;
+}
+
+void shunt_host_memory_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
+{
+	if (mem->host) {
+		gpu->host_unregister(mem->host);
+		munmap(mem->host, mem->bytes);
+	}
+	shunt_close_fd(&mem->fd);
+	*mem = (struct shunt_gpu_mem){ .fd = -1 };
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_SYMM_HOST_MEMORY_H
+#define SHUNT_TRANSPORT_SYMM_HOST_MEMORY_H
+/*
+ * Page-locked memory of the host that processes map of each other, by a descriptor: it has no name, needs no mount such
+ * as /dev/shm, and ends with its last mapping. In struct shunt_gpu_mem: ptr is the address for kernels of every device,
+ * host the CPU's, fd the creator's descriptor. Any thread.
+ */
+#include "device/gpu_ops.h"
+
+/* Creates zeroed memory, all of which is there: -ENOMEM or -ENOSPC where the container has no room. */
+int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, size_t bytes, struct shunt_gpu_mem *mem_p);
+/* Maps it in another process, or once more. The caller keeps fd. */
+int shunt_host_memory_map(const struct shunt_gpu_ops *gpu, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
+/* Unmaps it, and closes its descriptor. mem may be empty, and is then. */
+void shunt_host_memory_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem);
+#endif

@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Data through the host's memory, on 2 and 4 GPUs whose peers are off: values, torture, and times beside NCCL, as it is and with
+# NCCL_SHM_USE_CUDA_MEMCPY=1.
+#
+#   links.sh BUILD NCCL
+set -u
+shunt=$1/tools/shunt nccl=$2 failed=0
+export NCCL_P2P_DISABLE=1
+
+# run SECONDS COMMAND...
+run() {
+	limit=$1
+	shift
+	echo "# $*"
+	timeout "$limit" "$@" || { echo "not ok: $? from $*"; failed=1; }
+}
+
+gpus=$(nvidia-smi -L | wc -l)
+for n in 2 4; do
+	[ "$gpus" -ge $n ] || continue
+	run 90 env SHUNT_NCCL_LIB=none "$shunt" conform --quick -n $n --device cuda
+	run 60 env SHUNT_NCCL_LIB=none "$shunt" torture -n $n --device cuda --ops 2000
+	for op in all_reduce all_gather reduce_scatter alltoall broadcast reduce gather scatter send_recv; do
+		run 60 env SHUNT_NCCL_LIB="$nccl" "$shunt" bench $op -n $n -b 1K -e 64M -f 8 --vs nccl
+		run 60 env SHUNT_NCCL_LIB="$nccl" NCCL_SHM_USE_CUDA_MEMCPY=1 "$shunt" bench $op -n $n -b 1K -e 64M -f 8 --lib nccl
+		# Large messages as well, which are NCCL's in front of it.
+		run 60 env SHUNT_NCCL_LIB=none "$shunt" bench $op -n $n -b 1M -e 64M -f 8
+	done
+done
+exit $failed
