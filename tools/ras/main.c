@@ -191,7 +191,7 @@ static int answer(const struct ras_opts *o, const struct ras_members *m)
 	int err = ras_ask(o, true, &text, &bytes, reason);
 
 	if (err && !m->n) {
-		tool_error("no answer of NCCL's RAS: %s; and no process of Shunt's on this host", reason);
+		tool_error("no answer of NCCL's RAS: %s; and no communicator of Shunt's on this host", reason);
 		return TOOL_FAIL;
 	}
 	/* Something is there and does not answer as it should: what Shunt knows must not look like all. */
