@@ -300,13 +300,9 @@ template <typename T, typename Op, int D> GPU_FN void ll128_scale(const struct s
 GPU_FN void ll128_send_all(
     const struct ll128 &l, const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
 {
-	if (STORED_ONCE) {
-		gpu_ll128_st(l.inbox + at, v, epoch);
-		return;
-	}
-	GPU_ROLL for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
+	GPU_ROLL for (uint32_t i = 1, p = a.rank; i < (STORED_ONCE ? 2 : a.nranks); i++) {
 		p = p + 1 == a.nranks ? 0 : p + 1;
-		gpu_ll128_st(a.peer[p] + at, v, epoch);
+		gpu_ll128_st((STORED_ONCE ? l.inbox : a.peer[p]) + at, v, epoch);
 	}
 }
 

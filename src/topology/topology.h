@@ -58,6 +58,12 @@ static inline bool shunt_topology_is_split(const struct shunt_topology *t)
 	return __atomic_load_n(&t->nislands, __ATOMIC_ACQUIRE) > 1;
 }
 
+/* The slowest link on an island; threads may read it while the set-up agrees. */
+static inline unsigned shunt_topology_within(const struct shunt_topology *t)
+{
+	return __atomic_load_n(&t->within, __ATOMIC_RELAXED);
+}
+
 /* True: all islands have the same number of ranks. */
 static inline bool shunt_topology_is_regular(const struct shunt_topology *t)
 {

@@ -50,7 +50,7 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
  */
 static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, const struct shunt_algo *algo)
 {
-	return algo->links >> sel->key->topology->within & 1 &&
+	return algo->links >> shunt_topology_within(sel->key->topology) & 1 &&
 	    algo->over_islands == shunt_topology_is_split(sel->key->topology) &&
 	    (algo->fuse != SHUNT_FUSE_SYMMEM || sel->symmem) &&
 	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
@@ -216,7 +216,7 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 	}
 	if (has_format(coll))
 		decision->algo = format_algo(sel_key, coll->kind, decision->algo);
-	if (decision->algo && !(decision->algo->links >> sel_key->topology->within & 1)) {
+	if (decision->algo && !(decision->algo->links >> shunt_topology_within(sel_key->topology) & 1)) {
 		decision->algo = NULL;
 		decision->reason = SHUNT_REASON_LINK;
 	}
