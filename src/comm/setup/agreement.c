@@ -54,9 +54,9 @@ void shunt_comm_agree_on_shared(struct shunt_comm *comm)
 {
 	struct shunt_sel_key *key = &comm->sel_key;
 
-	key->shared = comm->topology.within == SHUNT_LINK_SHARED;
-	if (!key->shared)
+	if (comm->topology.within != SHUNT_LINK_SHARED)
 		return;
+	key->shared = true;
 	key->tuning = NULL;                           /* files are about peers' memory */
 	if (key->sms > 2 * (SHUNT_STAGED_BLOCKS + 1)) /* for two launches of the blocks that there are channels for */
 		key->sms = 2 * (SHUNT_STAGED_BLOCKS + 1);
