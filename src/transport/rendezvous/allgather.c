@@ -481,7 +481,8 @@ int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *
 	status = rdzv_peer_error(err);
 	if (err)
 		blame(rdzv, err, h.culprit);
-	for (int r = 0; r < rdzv->nranks; r++) {
+	/* The first rank is mostly of this process, which may end on a failure: the others hear before it does. */
+	for (int r = rdzv->nranks - 1; r >= 0; r--) {
 		int e = rdzv->peer_fds[r] < 0 ? 0 : send_result(&h, r, status);
 
 		if (!err && e)
