@@ -22,6 +22,7 @@
 
 static struct {
 	_Alignas(64) char fake[FAKE_NCCL_SHARED_BYTES]; /* for the fake NCCL */
+	atomic_int begun;                               /* test_abort */
 } *shared;
 
 static const struct ep_job job = {
@@ -388,6 +389,7 @@ static int body_abort(struct rank *r)
 		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0); /* rank 1 never comes */
 		CHECK(until_begun(getpid(), 1));
 	}
+	ranks_barrier(r, &shared->begun); /* over hosts an abort would end a create or a call of the other at once */
 	CHECK(shunt_ep_destroy(group, 1) == 0);
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(shunt_ep_error(group, text, sizeof(text)) == -EINVAL);
