@@ -2,21 +2,13 @@
 # SPDX-License-Identifier: MIT
 # doctor_hang.sh SHUNT LIBSHUNT PROGRAM FAKE_NCCL: jobs on the sim that hang, each in its way, and what the doctor says of them.
 set -u
-# `doctor job` asks every process that it finds: a network of its own keeps those of other tests out.
-if [ -z "${DOCTOR_HANG_ALONE:-}" ]; then
-	DOCTOR_HANG_ALONE=no
-	for alone in "unshare -n" "unshare -rn"; do
-		$alone ip link set lo up 2>/dev/null || continue
-		DOCTOR_HANG_ALONE=yes exec $alone sh -c 'ip link set lo up; exec sh "$@"' sh "$0" "$@"
-	done
-fi
 shunt=$(realpath "$1") mock=$(realpath "$2") program=$(realpath "$3")
 . "$(dirname "$0")/hanging.sh"
 
 # both NAME STATUS PATTERN: by the ranks' numbers, and without them.
 both() {
 	comes "$1" "$2" "$3" "$shunt" doctor --pid "$pids"
-	[ "$DOCTOR_HANG_ALONE" = no ] || expect "$1_by_job" "$2" "$3" "$shunt" doctor job
+	[ "$HANGING_ALONE" = no ] || expect "$1_by_job" "$2" "$3" "$shunt" doctor job
 }
 
 hang skip 3
