@@ -163,6 +163,9 @@ bool doctor_look(
     struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms);
 /* Creates the directory of --output. 0, or -errno after a message. */
 int doctor_directory_create(const char *dir);
+/* Gives each process, in job[d->n], the number of the first one of its job: processes that share communicators, also
+ * over others. */
+void doctor_jobs_find(const struct dumps *d, size_t *job);
 int doctor_job_main(int argc, char **argv);
 extern const struct option_table doctor_job_options;
 

@@ -158,8 +158,7 @@ static bool share_a_communicator(const struct dump_process *a, const struct dump
 	return false;
 }
 
-/* Gives each process the number of the first one of its job: processes that share communicators, also over others. */
-static void jobs_find(const struct dumps *d, size_t *job)
+void doctor_jobs_find(const struct dumps *d, size_t *job)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		job[i] = i;
@@ -239,7 +238,7 @@ static void jobs_check(struct findings *f, const struct dumps *d, const struct j
 		f->failed = true;
 		goto out;
 	}
-	jobs_find(d, job);
+	doctor_jobs_find(d, job);
 	for (size_t first = 0; first < d->n; first++) {
 		bool wanted = false;
 

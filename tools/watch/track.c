@@ -155,39 +155,36 @@ static int rank_update(struct watch_rank *r, const struct dump_comm *c, const js
 	return err;
 }
 
-/* A process's job: the communicator with most ranks among all that it shares with others, and they with others. */
-static void jobs_name(struct watch *w)
+/* A job has the name of its communicator with most ranks, of several such the one with the smallest key. */
+static int jobs_name(struct watch *w)
 {
-	for (size_t i = 0; i < w->ngroups; i++)
-		snprintf(w->groups[i].job, sizeof(w->groups[i].job), "%s", w->groups[i].key);
-	for (bool again = true; again;) {
-		again = false;
-		for (size_t p = 0; p < w->nprocesses; p++) {
-			const struct watch_group *best = NULL;
+	size_t *job = calloc(w->last.n + 1, sizeof(*job));
 
-			for (int pass = 0; pass < 2; pass++)
-				for (size_t i = 0; i < w->nranks; i++)
-					for (size_t k = 0; k < w->ngroups; k++) {
-						struct watch_group *g = &w->groups[k], *lead = g;
+	if (!job)
+		return -ENOMEM;
+	doctor_jobs_find(&w->last, job);
+	for (size_t i = 0; i < w->nranks; i++)
+		for (size_t k = 0; k < w->ngroups && w->ranks[i].here; k++)
+			for (size_t p = 0; p < w->last.n; p++)
+				if (!strcmp(w->ranks[i].key, w->groups[k].key) &&
+				    w->ranks[i].now->process == w->last.processes[p])
+					w->groups[k].number = job[p];
+	free(job);
+	for (size_t i = 0; i < w->ngroups; i++) {
+		struct watch_group *g = &w->groups[i];
+		const struct watch_group *best = g;
 
-						if (!w->ranks[i].here || w->ranks[i].pid != w->processes[p].pid ||
-						    strcmp(w->ranks[i].key, g->key))
-							continue;
-						for (size_t j = 0; j < w->ngroups; j++)
-							if (!strcmp(w->groups[j].key, g->job))
-								lead = &w->groups[j];
-						if (!pass &&
-						    (!best || lead->nranks > best->nranks ||
-						        (lead->nranks == best->nranks &&
-						            strcmp(lead->key, best->key) < 0)))
-							best = lead;
-						if (pass && best && strcmp(g->job, best->key)) {
-							snprintf(g->job, sizeof(g->job), "%s", best->key);
-							again = true;
-						}
-					}
+		for (size_t k = 0; k < w->ngroups; k++) {
+			const struct watch_group *other = &w->groups[k];
+
+			if (other->here && other->number == g->number &&
+			    (other->nranks > best->nranks ||
+			        (other->nranks == best->nranks && strcmp(other->key, best->key) < 0)))
+				best = other;
 		}
+		snprintf(g->job, sizeof(g->job), "%s", best->key);
 	}
+	return 0;
 }
 
 /* Ranks of a communicator, each with its last look, or NULL. */
@@ -388,7 +385,8 @@ int watch_look(struct watch *w)
 		    (!kill(pid, 0) || errno == EPERM)) /* else it has just ended */
 			err = process_seen(w, pid, f.rows[i].text);
 	}
-	jobs_name(w);
+	if (!err)
+		err = jobs_name(w);
 	for (size_t i = 0; i < w->ngroups && !err; i++)
 		err = group_judge(w, &w->groups[i]);
 	forget(w);

@@ -77,6 +77,7 @@ struct watch_rank {
 struct watch_group {
 	char key[WATCH_TEXT], id[WATCH_TEXT], job[WATCH_TEXT];
 	int nranks;
+	size_t number;    /* of its job in the last look */
 	int64_t moved_ms; /* when a rank of it was seen to have changed last */
 	int64_t minute_ms;
 	uint64_t minute_waits[WATCH_PEERS];
