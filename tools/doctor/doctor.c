@@ -53,7 +53,7 @@ static int requests_run(const struct pids *pids, const char *output, bool json)
 	size_t n = 0;
 	int status;
 
-	if (!processes || (output && doctor_directory_create(output))) {
+	if (!processes || (output && doctor_directory_create("--output", output))) {
 		free(processes);
 		return TOOL_USAGE;
 	}

@@ -161,8 +161,13 @@ void dumps_finish(struct dumps *d);
  */
 bool doctor_look(
     struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms);
-/* Creates the directory of --output. 0, or -errno after a message. */
-int doctor_directory_create(const char *dir);
+/* Creates the directory of an option, such as --output. 0, or -errno after a message. */
+int doctor_directory_create(const char *option, const char *dir);
+/*
+ * Adds an answer. dir: also keeps it there, unchanged, in a file whose name has the occasion; NULL: not. 0; -EINVAL, or
+ * -EIO where it is not kept, after a message; -ENOMEM.
+ */
+int doctor_answer_add(struct dumps *d, const struct ask_process *p, const char *dir, const char *occasion);
 /* Gives each process, in job[d->n], the number of the first one of its job: processes that share communicators, also
  * over others. */
 void doctor_jobs_find(const struct dumps *d, size_t *job);

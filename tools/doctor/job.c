@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "tools/doctor/doctor.h"
 
-int doctor_directory_create(const char *dir)
+int doctor_directory_create(const char *option, const char *dir)
 {
 	struct stat st;
 	int err = mkdir(dir, 0700) && errno != EEXIST ? errno :
@@ -19,12 +19,19 @@ int doctor_directory_create(const char *dir)
 	                                                ENOTDIR;
 
 	if (err)
-		tool_error("--output: %s: %s", dir, strerror(err));
+		tool_error("%s: %s: %s", option, dir, strerror(err));
 	return -err;
 }
 
+/* As this process sees it, or else as it does itself. */
+static int pid_of(const struct ask_process *p)
+{
+	return (int)(p->pid ? p->pid : p->ns_pid);
+}
+
 /* Saves an unchanged dump, readable by its owner only. */
-static int dump_save(const char *dir, pid_t pid, const struct dump_process *p, const char *text, size_t bytes)
+static int dump_save(
+    const char *dir, const char *occasion, const struct dump_process *p, const struct ask_process *answer)
 {
 	char path[PATH_MAX];
 	mode_t before;
@@ -32,18 +39,30 @@ static int dump_save(const char *dir, pid_t pid, const struct dump_process *p, c
 	int err = 0;
 
 	/* The host's name comes from the process and may contain anything, also slashes. */
-	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, (int)strcspn(p->host, "/"), p->host, (int)pid);
+	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-%s.json", dir, (int)strcspn(p->host, "/"), p->host,
+	    pid_of(answer), occasion);
 	before = umask(077);
 	f = fopen(path, "we");
 	umask(before);
 	if (f) {
-		fwrite(text, 1, bytes, f);
+		fwrite(answer->text, 1, answer->bytes, f);
 		err = ferror(f);
 		err |= fclose(f);
 	}
 	if (!f || err)
 		tool_error("cannot write %s: %s", path, strerror(errno));
 	return !f || err ? -EIO : 0;
+}
+
+int doctor_answer_add(struct dumps *d, const struct ask_process *p, const char *dir, const char *occasion)
+{
+	size_t had = d->n;
+	char name[32];
+	int err;
+
+	snprintf(name, sizeof(name), "process %d", pid_of(p));
+	err = dumps_add(d, name, p->text, p->bytes);
+	return err || !dir || d->n == had ? err : dump_save(dir, occasion, d->processes[had], p);
 }
 
 /* ---- two looks */
@@ -95,14 +114,6 @@ static void mark_moved(struct dumps *d, const struct dumps *before)
 		}
 }
 
-static int answer_add(struct dumps *d, const struct ask_process *p)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), "process %d", p->pid ? (int)p->pid : (int)p->ns_pid);
-	return dumps_add(d, name, p->text, p->bytes);
-}
-
 bool doctor_look(
     struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms)
 {
@@ -116,7 +127,7 @@ bool doctor_look(
 	for (size_t i = 0; i < n; i++) {
 		struct ask_process p = processes[i];
 
-		if (!p.err && !answer_add(&before, &p))
+		if (!p.err && !doctor_answer_add(&before, &p, NULL, ""))
 			continue;
 		if (!p.err)
 			finding_add(
@@ -129,19 +140,14 @@ bool doctor_look(
 	if (silent < n)
 		nanosleep(&wait, NULL);
 	ask_all(processes + silent, n - silent, "dump");
-	for (size_t i = silent; i < n; i++) {
-		size_t had = d->n;
-
+	for (size_t i = silent; i < n; i++)
 		if (processes[i].err == -ECONNREFUSED)
 			finding_add(f, FINDING_INFO, "processes", "", "process %d (%s) has ended meanwhile",
 			    (int)processes[i].pid, processes[i].name);
 		else if (processes[i].err)
 			doctor_silence_explain(f, &processes[i]);
-		else if (!answer_add(d, &processes[i]) && output && d->n > had)
-			kept = !dump_save(output, processes[i].pid ? processes[i].pid : processes[i].ns_pid,
-			           d->processes[had], processes[i].text, processes[i].bytes) &&
-			    kept;
-	}
+		else
+			kept = doctor_answer_add(d, &processes[i], output, "asked") != -EIO && kept;
 	mark_moved(d, &before);
 	dumps_finish(&before);
 	return kept;
@@ -296,7 +302,7 @@ int doctor_job_main(int argc, char **argv)
 		return status;
 	if (first < argc)
 		return tool_usage_error("\"%s\" is one argument too many", argv[first]);
-	if (o.output && doctor_directory_create(o.output))
+	if (o.output && doctor_directory_create("--output", o.output))
 		return TOOL_USAGE;
 	status = ask_find(&processes, &n);
 	if (status) {

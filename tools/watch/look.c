@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/dump_address.h"
 #include "tools/watch/watch.h"
@@ -62,7 +61,7 @@ int look_descendants(pid_t ancestor, pid_t **pids_p)
 	return n;
 }
 
-int look_take(struct dumps *d, struct findings *f, pid_t ancestor)
+int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *dir)
 {
 	struct ask_process *all;
 	size_t n, kept = 0;
@@ -79,15 +78,11 @@ int look_take(struct dumps *d, struct findings *f, pid_t ancestor)
 			all[i] = one;
 		}
 	ask_all(all, kept, "dump");
-	for (size_t i = 0; i < kept && !err; i++) {
-		char name[32];
-
-		snprintf(name, sizeof(name), "process %d", (int)all[i].pid);
+	for (size_t i = 0; i < kept && !err; i++)
 		if (!all[i].text)
 			doctor_silence_explain(f, &all[i]);
-		else if (dumps_add(d, name, all[i].text, all[i].bytes) == -ENOMEM)
+		else if (doctor_answer_add(d, &all[i], dir, "hang") == -ENOMEM)
 			err = -ENOMEM;
-	}
 	ask_free(all, n);
 	return err;
 }
@@ -104,23 +99,4 @@ void look_cause(const struct dumps *d, const char *id, int nranks, char *text, s
 		if (f.rows[i].level >= FINDING_WARN && n > 0 && !strncmp(f.rows[i].text, begin, (size_t)n))
 			snprintf(text, bytes, "%s", f.rows[i].text + n);
 	findings_finish(&f);
-}
-
-int look_keep(const struct dumps *d, const char *dir)
-{
-	int err = mkdir(dir, 0700) && errno != EEXIST ? -errno : 0;
-
-	for (size_t i = 0; i < d->n && !err; i++) {
-		const struct dump_process *p = d->processes[i];
-		char path[PATH_MAX];
-
-		snprintf(
-		    path, sizeof(path), "%s/shunt-%.*s-%d-hang.json", dir, (int)strcspn(p->host, "/"), p->host, p->pid);
-		err = tool_file_json(path, p->json);
-		if (!err && chmod(path, 0600))
-			err = -errno;
-	}
-	if (err)
-		tool_error("cannot keep the dumps in %s: %s", dir, strerror(-err));
-	return err;
 }

@@ -349,11 +349,27 @@ static void forget(struct watch *w)
 	w->ngroups = n;
 }
 
+/* Asks once more: what is kept is as the processes write it. */
+static int dumps_keep(const struct watch *w)
+{
+	const char *dir = w->o->dumps ? w->o->dumps : "shunt-dumps";
+	struct findings f = { 0 };
+	struct dumps d = { 0 };
+	int err;
+
+	if (doctor_directory_create("--dumps", dir))
+		return 0;
+	err = look_take(&d, &f, w->o->ancestor, dir);
+	dumps_finish(&d);
+	findings_finish(&f);
+	return err;
+}
+
 int watch_look(struct watch *w)
 {
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
-	int err = look_take(&d, &f, w->o->ancestor);
+	int err = look_take(&d, &f, w->o->ancestor, NULL);
 
 	dumps_finish(&w->last);
 	w->last = d;
@@ -391,8 +407,8 @@ int watch_look(struct watch *w)
 		err = group_judge(w, &w->groups[i]);
 	forget(w);
 	findings_finish(&f);
-	if (w->hung && w->o->on_hang != WATCH_REPORT && w->o->on_hang != WATCH_EXEC)
-		look_keep(&w->last, w->o->dumps ? w->o->dumps : "shunt-dumps");
+	if (w->hung && !err && (w->o->on_hang == WATCH_DUMP || w->o->on_hang == WATCH_EXIT))
+		err = dumps_keep(w);
 	return err;
 }
 

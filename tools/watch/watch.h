@@ -45,14 +45,12 @@ int watch_seconds_apply(void *opts, const struct option_row *row, const char *te
 
 /* ---- one look (look.c) */
 
-/* The processes that run Shunt: those that answered, and a finding for each of the others. */
-int look_take(struct dumps *d, struct findings *f, pid_t ancestor);
+/* The processes that run Shunt: those that answered, and a finding for each of the others. dir: keeps the answers. */
+int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *dir);
 /* Process and all that descends from it, without this process; the caller frees *pids_p. Number, or -errno. */
 int look_descendants(pid_t ancestor, pid_t **pids_p);
 /* The cause that the doctor finds for a communicator, or "". */
 void look_cause(const struct dumps *d, const char *id, int nranks, char *text, size_t bytes);
-/* Keeps all dumps of the look. 0 or -errno after a message. */
-int look_keep(const struct dumps *d, const char *dir);
 
 /* ---- what many looks together say (track.c) */
 
