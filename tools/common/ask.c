@@ -38,6 +38,8 @@ int ask_process_read(pid_t pid, struct ask_process *p)
 			snprintf(p->name, sizeof(p->name), "%.40s", line + 6);
 		else if (!strncmp(line, "State:", 6))
 			p->state = line[7];
+		else if (!strncmp(line, "PPid:", 5))
+			p->parent = (pid_t)atoi(line + 6);
 		else if (!strncmp(line, "NSpid:", 6) && last)
 			p->ns_pid = (pid_t)atoi(last + 1);
 	}

@@ -16,6 +16,7 @@ struct ask_process {
 	uid_t uid;           /* its user */
 	ino_t pid_namespace; /* of its own, in which it is ns_pid */
 	pid_t ns_pid;
+	pid_t parent;
 	char state; /* as in /proc/PID/stat: R, S, D, T, Z, ... */
 	char name[64];
 	int err;    /* 0, or -errno: it has not answered */

@@ -9,31 +9,13 @@
 #include "base/dump_address.h"
 #include "tools/watch/watch.h"
 
-static int parent_of(pid_t pid)
-{
-	char path[32], line[512], *end;
-	int parent = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	/* The name may have spaces and parentheses. */
-	if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')))
-		sscanf(end + 1, " %*c %d", &parent);
-	fclose(f);
-	return parent;
-}
-
 static bool descends(pid_t pid, pid_t ancestor)
 {
-	for (int depth = 0; pid > 1 && depth < 4096; depth++) {
-		if (pid == ancestor)
-			return true;
-		pid = parent_of(pid);
-	}
-	return false;
+	struct ask_process p;
+
+	for (int depth = 0; pid > 1 && pid != ancestor && depth < 4096; depth++)
+		pid = ask_process_read(pid, &p) ? 0 : p.parent;
+	return pid == ancestor;
 }
 
 int look_descendants(pid_t ancestor, pid_t **pids_p)
