@@ -49,11 +49,15 @@ class Process:
         signal.alarm(120)
         rows = []
         for key, rank, nranks, counts in comms:
-            row = {"key": key, "rank": rank, "nranks": nranks, "device": rank, **fields}
-            if counts is not None:
-                row["counters"] = [{"op": op, "calls": n} for op, n in counts]
+            row = {"id": key, "key": key, "rank": rank, "nranks": nranks, "device": rank, "state": "ready", **fields}
+            row.update(calls=9, collectives=9, captured_calls=0, operations=[])
+            old = counts is None
+            if not old:
+                row["counters"] = [{"op": o, "path": "ll128", "reason": "", "calls": n, "bytes": 0} for o, n in counts]
             rows.append(row)
-        text = json.dumps({"pid": os.getpid(), "host": "node7", "communicators": rows}).encode()
+        head = {"shunt_dump": 2 if old else 3, "version": "1", "reason": "asked", "host": "node7", "pid": os.getpid()}
+        head.update(pid_namespace=0, program="stand-in", time_ns=1, communicators=rows)
+        text = json.dumps(head).encode()
         with socket.socket(socket.AF_UNIX) as listener:
             space = os.stat("/proc/self/ns/pid").st_ino
             listener.bind(f"\0shunt-doctor-{os.geteuid()}-{space}-{os.getpid()}")
@@ -215,7 +219,7 @@ def merged():
     status, out, _ = ask(service)
     check("text is NCCL's, and then Shunt's", status == 0 and out.startswith("NCCL version 2.30.7\n\nShunt\n"), out)
     check("text names the rank", "    AllReduce: 6 calls, and rank 1 only 2\n" in out, out)
-    other = [Process([("aa00", i, 3, [("reduce", 1)]), ("broken", "x", None, [("reduce", 1)])]) for i in range(3)]
+    other = [Process([("aa00", i, 3, [("reduce", 1)]), ("new", -1, -1, [("reduce", 1)])]) for i in range(3)]
     options(service)
     service.end()
 

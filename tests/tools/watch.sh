@@ -50,6 +50,7 @@ print("hang", count["hang"])' "$dir/events"
 expect dumps_are_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
 watched a_command_gets_the_event "$dir/got" '"event": "hang"' --on-hang "exec:cat >$dir/got"
 watched metrics_tell_the_hang "$dir/m/shunt.prom" 'shunt_hang\{comm="[0-9a-f]+"\} 1' --prometheus "$dir/m"
+expect metrics_have_calls_of_before 0 'rank="0".*op="allreduce",path="[a-z0-9]+",reason=""\} 6$' cat "$dir/prom"
 [ ! -e "$dir/m/shunt.prom" ] && echo "ok: metrics_are_removed" || { echo "not ok: metrics_are_removed"; failed=1; }
 expect metrics_are_well_formed 0 '^[0-9]+ series$' python3 -c '
 import re, sys

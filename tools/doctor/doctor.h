@@ -101,12 +101,19 @@ struct dump_op {
 	bool captured, message;
 };
 
+/* Calls of one kind, by who made them, and why NCCL. */
+struct dump_counter {
+	const char *op, *path, *reason; /* reason: "" for none */
+	uint64_t calls, bytes;
+};
+
 struct dump_comm {
 	const struct dump_process *process;
 	const char *id, *key, *state, *reason, *error, *phase; /* "" for none */
-	int rank, nranks;
+	int rank, nranks, device;
 	uint64_t phase_time_ns, calls, collectives, replays, last;
 	bool has_progress, running, last_captured;
+	bool aborted;                /* its kernels were told to give up */
 	bool moved;                  /* between two looks */
 	uint64_t new_calls;          /* ... and so many calls */
 	bool silent;                 /* its device could not be read: another call holds the driver */
@@ -116,6 +123,8 @@ struct dump_comm {
 	size_t nops, ncollectives, npeers;
 	struct dump_op *ops;        /* collectives by number, then messages by number */
 	unsigned *sends, *receives; /* of npeers */
+	size_t ncounters;
+	struct dump_counter *counters; /* all calls so far; none before format 3 */
 };
 
 /* A thread that is inside NCCL. */
@@ -129,6 +138,7 @@ struct dump_process {
 	char *file;
 	const char *host, *program, *reason;
 	int pid;
+	unsigned format;
 	uint64_t pid_namespace; /* containers have pids of their own; 0: unknown */
 	uint64_t time_ns;
 	size_t ncomms;
@@ -161,6 +171,11 @@ void dumps_finish(struct dumps *d);
  */
 bool doctor_look(
     struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms);
+/*
+ * Marks the communicators of `d` that have moved since the look before: those that are new, too, and those that one of
+ * their ranks has left.
+ */
+void doctor_moved_mark(struct dumps *d, const struct dumps *before);
 /* Creates the directory of an option, such as --output. 0, or -errno after a message. */
 int doctor_directory_create(const char *option, const char *dir);
 /*

@@ -53,6 +53,20 @@ static unsigned *counts_read(const json_t *array, size_t n)
 	return counts;
 }
 
+static int counters_read(const json_t *rows, struct dump_comm *c)
+{
+	c->ncounters = json_array_size(rows);
+	c->counters = calloc(c->ncounters + 1, sizeof(*c->counters));
+	for (size_t i = 0; c->counters && i < c->ncounters; i++) {
+		const json_t *o = json_array_get(rows, i);
+
+		c->counters[i] = (struct dump_counter){ shunt_dump_read_counter_op(o), shunt_dump_read_counter_path(o),
+			shunt_dump_read_counter_reason(o), shunt_dump_read_counter_calls(o),
+			shunt_dump_read_counter_bytes(o) };
+	}
+	return c->counters ? 0 : -ENOMEM;
+}
+
 static int comm_read(const struct dump_process *p, const json_t *o, struct dump_comm *c)
 {
 	const json_t *ops = shunt_dump_read_comm_operations(o), *progress = shunt_dump_read_comm_progress(o),
@@ -68,6 +82,8 @@ static int comm_read(const struct dump_process *p, const json_t *o, struct dump_
 		.phase = shunt_dump_read_comm_phase(o),
 		.rank = shunt_dump_read_comm_rank(o),
 		.nranks = shunt_dump_read_comm_nranks(o),
+		.device = shunt_dump_read_comm_device(o),
+		.aborted = shunt_dump_read_comm_aborted(o),
 		.phase_time_ns = shunt_dump_read_comm_phase_time_ns(o),
 		.calls = shunt_dump_read_comm_calls(o),
 		.collectives = shunt_dump_read_comm_collectives(o),
@@ -86,7 +102,7 @@ static int comm_read(const struct dump_process *p, const json_t *o, struct dump_
 	c->ops = calloc(c->nops + 1, sizeof(*c->ops));
 	c->sends = counts_read(shunt_dump_read_comm_sends(o), c->npeers);
 	c->receives = counts_read(shunt_dump_read_comm_receives(o), c->npeers);
-	if (!c->ops || !c->sends || !c->receives)
+	if (!c->ops || !c->sends || !c->receives || counters_read(shunt_dump_read_comm_counters(o), c))
 		return -ENOMEM;
 	for (size_t i = 0; i < c->nops; i++)
 		op_read(json_array_get(ops, i), &c->ops[i]);
@@ -102,6 +118,7 @@ static void process_free(struct dump_process *p)
 		free(p->comms[i].ops);
 		free(p->comms[i].sends);
 		free(p->comms[i].receives);
+		free(p->comms[i].counters);
 	}
 	free(p->comms);
 	free(p->threads);
@@ -135,6 +152,7 @@ int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes)
 		.program = shunt_dump_read_process_program(json),
 		.reason = shunt_dump_read_process_reason(json),
 		.pid = (int)shunt_dump_read_process_pid(json),
+		.format = (unsigned)shunt_dump_read_process_shunt_dump(json),
 		.pid_namespace = shunt_dump_read_process_pid_namespace(json),
 		.time_ns = shunt_dump_read_process_time_ns(json) };
 	p->comms = calloc(json_array_size(comms) + 1, sizeof(*p->comms));

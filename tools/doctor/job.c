@@ -87,12 +87,11 @@ static struct dump_comm *comm_find(const struct dump_process *p, const struct du
 static bool comm_has_moved(const struct dump_comm *a, const struct dump_comm *b)
 {
 	return a->calls != b->calls || a->replays != b->replays || a->last != b->last || a->running != b->running ||
-	    strcmp(a->state, b->state) || strcmp(a->phase, b->phase) ||
+	    strcmp(a->state, b->state) || strcmp(a->phase, b->phase) || strcmp(a->error, b->error) ||
 	    a->phase_time_ns / 1000000000 != b->phase_time_ns / 1000000000;
 }
 
-/* A communicator is marked as moved on each rank where it has moved, is new, or has a rank that it had left by now. */
-static void mark_moved(struct dumps *d, const struct dumps *before)
+void doctor_moved_mark(struct dumps *d, const struct dumps *before)
 {
 	for (size_t p = 0; p < d->n; p++)
 		for (size_t i = 0; i < d->processes[p]->ncomms; i++) {
@@ -148,7 +147,7 @@ bool doctor_look(
 			doctor_silence_explain(f, &processes[i]);
 		else
 			kept = doctor_answer_add(d, &processes[i], output, "asked") != -EIO && kept;
-	mark_moved(d, &before);
+	doctor_moved_mark(d, &before);
 	dumps_finish(&before);
 	return kept;
 }

@@ -43,7 +43,7 @@ int look_descendants(pid_t ancestor, pid_t **pids_p)
 	return n;
 }
 
-int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *dir)
+int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *request, const char *dir)
 {
 	struct ask_process *all;
 	size_t n, kept = 0;
@@ -59,7 +59,7 @@ int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *d
 			all[kept++] = all[i];
 			all[i] = one;
 		}
-	ask_all(all, kept, "dump");
+	ask_all(all, kept, request);
 	for (size_t i = 0; i < kept && !err; i++)
 		if (!all[i].text)
 			doctor_silence_explain(f, &all[i]);

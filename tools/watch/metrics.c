@@ -71,11 +71,10 @@ static void put_counts(FILE *out, const struct watch *w, bool bytes)
 	uint64_t others = 0;
 
 	put_head(out, metric, "counter",
-	    bytes ? "Bytes of calls since the watcher began, by operation, path and reason." :
-	            "Calls since the watcher began, by operation, path and reason.");
+	    bytes ? "Bytes of all calls, by operation, path and reason." : "All calls, by operation, path and reason.");
 	for (size_t i = 0; i < w->nranks; i++)
-		for (size_t k = 0; k < w->ranks[i].ncounts; k++) {
-			const struct watch_count *c = &w->ranks[i].counts[k];
+		for (size_t k = 0; k < w->ranks[i].now->ncounters; k++) {
+			const struct dump_counter *c = &w->ranks[i].now->counters[k];
 
 			if (!has_series(w, &w->ranks[i])) {
 				others += bytes ? c->bytes : c->calls;

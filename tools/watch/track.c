@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/coll.h"
-#include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "tools/watch/watch.h"
@@ -56,11 +54,11 @@ static struct watch_rank *rank_of(struct watch *w, const struct dump_comm *c)
 	return r;
 }
 
-static struct watch_group *group_of(struct watch *w, const struct dump_comm *c, bool *fresh_p)
+static struct watch_group *group_of(struct watch *w, const struct dump_comm *c, bool *is_new_p)
 {
 	struct watch_group *g;
 
-	*fresh_p = false;
+	*is_new_p = false;
 	for (size_t i = 0; i < w->ngroups; i++)
 		if (!strcmp(w->groups[i].key, c->key))
 			return &w->groups[i];
@@ -73,86 +71,41 @@ static struct watch_group *group_of(struct watch *w, const struct dump_comm *c, 
 	g->nranks = c->nranks;
 	g->straggler = -1;
 	g->minute_ms = g->moved_ms = w->look_ms;
-	*fresh_p = true;
+	*is_new_p = true;
 	return g;
 }
 
-/* Differs when the communicator has done anything, or is to do more. */
-static uint64_t sign_of(const struct dump_comm *c, const json_t *json)
+/* Newer than before, unless the communicator is seen for the first time: calls of long ago have no rate. */
+static uint64_t fresh(uint64_t *seen, uint64_t now, bool first)
 {
-	static const char *const parts[] = { "calls", "phase", "error", "progress", "channels" };
-	uint64_t sign = 1;
+	uint64_t more = first || now < *seen ? 0 : now - *seen;
 
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-		char *text = json_dumps(json_object_get(json, parts[i]), JSON_COMPACT | JSON_ENCODE_ANY);
-
-		if (text)
-			sign = shunt_fnv1a(sign, text, strlen(text) + 1);
-		free(text);
-	}
-	for (size_t i = 0; i < c->nops; i++)
-		if (!strcmp(c->ops[i].state, "enqueued") || !strcmp(c->ops[i].state, "running"))
-			sign = shunt_fnv1a(sign, c->ops[i].state, strlen(c->ops[i].state) + 1);
-	return sign;
+	*seen = now;
+	return more;
 }
 
-static int count_add(struct watch_rank *r, const struct dump_op *op, uint64_t bytes)
-{
-	bool ours = strcmp(op->path, "nccl");
-	struct watch_count *c = NULL;
-
-	for (size_t i = 0; i < r->ncounts && !c; i++)
-		if (!strcmp(r->counts[i].op, op->kind) && !strncmp(r->counts[i].path, op->path, WATCH_TEXT - 1) &&
-		    !strncmp(r->counts[i].reason, op->reason, WATCH_TEXT - 1))
-			c = &r->counts[i];
-	if (!c) {
-		c = row_add((void **)&r->counts, &r->ncounts, sizeof(*c));
-		if (!c)
-			return -ENOMEM;
-		snprintf(c->op, sizeof(c->op), "%s", op->kind);
-		snprintf(c->path, sizeof(c->path), "%s", op->path);
-		snprintf(c->reason, sizeof(c->reason), "%s", op->reason);
-	}
-	c->calls++;
-	c->bytes += bytes;
-	r->fresh_calls++;
-	r->fresh_bytes += bytes;
-	r->fresh_nccl += !ours;
-	return 0;
-}
-
-static int rank_update(struct watch_rank *r, const struct dump_comm *c, const json_t *json, bool *moved_p)
+static void rank_update(struct watch_rank *r, const struct dump_comm *c, const json_t *json)
 {
 	const json_t *waits = json_object_get(json, "waits_ns");
-	uint64_t sign = sign_of(c, json), newest = r->seq;
-	bool first = !r->sign;
-	int err = 0;
+	uint64_t calls = 0, nccl = 0, bytes = 0;
+	bool first = !r->now;
 
-	*moved_p = sign != r->sign;
-	r->sign = sign;
 	r->here = true;
 	r->now = c;
-	r->calls = c->calls;
-	r->fresh_calls = r->fresh_nccl = r->fresh_bytes = 0;
-	for (size_t i = 0; i < c->nops && !err; i++) {
-		const struct dump_op *op = &c->ops[i];
-		int dtype = tool_format_find(op->dtype);
-
-		if (op->seq <= r->seq)
-			continue;
-		newest = op->seq > newest ? op->seq : newest;
-		err = count_add(r, op, op->count * (dtype < 0 ? 1 : shunt_dtype_bytes[dtype]));
+	for (size_t i = 0; i < c->ncounters; i++) {
+		calls += c->counters[i].calls;
+		bytes += c->counters[i].bytes;
+		nccl += strcmp(c->counters[i].path, "nccl") ? 0 : c->counters[i].calls;
 	}
-	if (first) /* calls of long ago have no rate */
-		r->fresh_calls = r->fresh_nccl = r->fresh_bytes = 0;
-	r->seq = newest;
+	r->fresh_calls = fresh(&r->calls, calls, first);
+	r->fresh_nccl = fresh(&r->nccl, nccl, first);
+	r->fresh_bytes = fresh(&r->bytes, bytes, first);
 	for (size_t p = 0; p < WATCH_PEERS; p++) {
 		uint64_t now = p < json_array_size(waits) ? shunt_json_uint_of(json_array_get(waits, p)) : 0;
 
 		r->fresh_waits[p] = now > r->waits[p] ? now - r->waits[p] : 0;
 		r->waits[p] = now;
 	}
-	return err;
 }
 
 /* A job has the name of its communicator with most ranks, of several such the one with the smallest key. */
@@ -196,6 +149,22 @@ static const struct dump_comm *member(const struct watch *w, const struct watch_
 	return NULL;
 }
 
+/* Asks for all that there is: the cause may be a call of long ago, and dumps are kept as the processes write them. */
+static int whole_look(struct watch *w)
+{
+	bool keep = w->o->on_hang == WATCH_DUMP || w->o->on_hang == WATCH_EXIT;
+	const char *dir = !keep ? NULL : w->o->dumps ? w->o->dumps : "shunt-dumps";
+	struct findings f = { 0 };
+	int err;
+
+	if (dir && doctor_directory_create("--dumps", dir))
+		dir = NULL;
+	dumps_finish(&w->whole);
+	err = look_take(&w->whole, &f, w->o->ancestor, "dump", dir);
+	findings_finish(&f);
+	return err;
+}
+
 static int hang_report(struct watch *w, struct watch_group *g)
 {
 	bool *behind = calloc((size_t)g->nranks, 2), *waiting;
@@ -221,10 +190,14 @@ static int hang_report(struct watch *w, struct watch_group *g)
 		if (c && *c->phase)
 			where = strcmp(c->phase, "destruction") ? "setup" : "destruction";
 	}
-	look_cause(&w->last, g->id, g->nranks, text, sizeof(text));
+	if (!w->hung && whole_look(w)) {
+		free(behind);
+		return -ENOMEM;
+	}
+	w->hung = true;
+	look_cause(&w->whole, g->id, g->nranks, text, sizeof(text));
 	watch_event(w, EVENT_HANG, g, where, behind, waiting, *text ? text : "it does not move");
 	free(behind);
-	w->hung = true;
 	return 0;
 }
 
@@ -272,20 +245,21 @@ static int group_judge(struct watch *w, struct watch_group *g)
 
 static int comm_update(struct watch *w, const struct dump_comm *c, const json_t *json)
 {
-	bool fresh, moved;
-	struct watch_group *g = group_of(w, c, &fresh);
+	bool is_new;
+	struct watch_group *g = group_of(w, c, &is_new);
 	struct watch_rank *r = rank_of(w, c);
 	char text[256];
 
-	if (!g || !r || rank_update(r, c, json, &moved))
+	if (!g || !r)
 		return -ENOMEM;
+	rank_update(r, c, json);
 	g->here = true;
 	g->waits = g->waits || watch_unfinished(c) || *c->phase || c->running;
-	if (moved)
+	if (c->moved)
 		g->moved_ms = w->look_ms;
 	for (int p = 0; p < WATCH_PEERS; p++)
 		g->minute_waits[p] += r->fresh_waits[p];
-	if (fresh) {
+	if (is_new) {
 		snprintf(text, sizeof(text), "%d ranks", c->nranks);
 		watch_event(w, EVENT_COMMUNICATOR, g, NULL, NULL, NULL, text);
 	}
@@ -339,8 +313,6 @@ static void forget(struct watch *w)
 	for (size_t i = 0; i < w->nranks; i++)
 		if (w->ranks[i].here)
 			w->ranks[n++] = w->ranks[i];
-		else
-			free(w->ranks[i].counts);
 	w->nranks = n;
 	n = 0;
 	for (size_t i = 0; i < w->ngroups; i++)
@@ -349,28 +321,13 @@ static void forget(struct watch *w)
 	w->ngroups = n;
 }
 
-/* Asks once more: what is kept is as the processes write it. */
-static int dumps_keep(const struct watch *w)
-{
-	const char *dir = w->o->dumps ? w->o->dumps : "shunt-dumps";
-	struct findings f = { 0 };
-	struct dumps d = { 0 };
-	int err;
-
-	if (doctor_directory_create("--dumps", dir))
-		return 0;
-	err = look_take(&d, &f, w->o->ancestor, dir);
-	dumps_finish(&d);
-	findings_finish(&f);
-	return err;
-}
-
 int watch_look(struct watch *w)
 {
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
-	int err = look_take(&d, &f, w->o->ancestor, NULL);
+	int err = look_take(&d, &f, w->o->ancestor, "state", NULL);
 
+	doctor_moved_mark(&d, &w->last);
 	dumps_finish(&w->last);
 	w->last = d;
 	w->before_ms = w->look_ms;
@@ -407,17 +364,14 @@ int watch_look(struct watch *w)
 		err = group_judge(w, &w->groups[i]);
 	forget(w);
 	findings_finish(&f);
-	if (w->hung && !err && (w->o->on_hang == WATCH_DUMP || w->o->on_hang == WATCH_EXIT))
-		err = dumps_keep(w);
 	return err;
 }
 
 void watch_finish(struct watch *w)
 {
-	for (size_t i = 0; i < w->nranks; i++)
-		free(w->ranks[i].counts);
 	free(w->ranks);
 	free(w->groups);
 	free(w->processes);
 	dumps_finish(&w->last);
+	dumps_finish(&w->whole);
 }

@@ -45,8 +45,11 @@ int watch_seconds_apply(void *opts, const struct option_row *row, const char *te
 
 /* ---- one look (look.c) */
 
-/* The processes that run Shunt: those that answered, and a finding for each of the others. dir: keeps the answers. */
-int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *dir);
+/*
+ * Asks the processes that run Shunt: d gets those that answered, and f a finding for each of the others. request: as
+ * for ask_all(). dir: keeps the answers.
+ */
+int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *request, const char *dir);
 /* Process and all that descends from it, without this process; the caller frees *pids_p. Number, or -errno. */
 int look_descendants(pid_t ancestor, pid_t **pids_p);
 /* The cause that the doctor finds for a communicator, or "". */
@@ -54,22 +57,14 @@ void look_cause(const struct dumps *d, const char *id, int nranks, char *text, s
 
 /* ---- what many looks together say (track.c) */
 
-/* Calls since the watcher began to look. */
-struct watch_count {
-	char op[32], path[WATCH_TEXT], reason[WATCH_TEXT];
-	uint64_t calls, bytes;
-};
-
 /* One rank of one communicator. */
 struct watch_rank {
 	char key[WATCH_TEXT], host[WATCH_TEXT];
 	int rank, nranks, pid;
 	bool here; /* in the last look */
-	uint64_t sign, seq, calls, fresh_calls, fresh_nccl, fresh_bytes;
+	uint64_t calls, nccl, bytes, fresh_calls, fresh_nccl, fresh_bytes;
 	uint64_t waits[WATCH_PEERS], fresh_waits[WATCH_PEERS]; /* ns; fresh: since the look before */
-	struct watch_count *counts;
-	size_t ncounts;
-	const struct dump_comm *now; /* of the last look */
+	const struct dump_comm *now;                           /* of the last look */
 };
 
 struct watch_group {
@@ -86,6 +81,7 @@ struct watch_group {
 struct watch {
 	const struct watch_opts *o;
 	struct dumps last;
+	struct dumps whole; /* what was asked for at the last hang */
 	struct watch_rank *ranks;
 	struct watch_group *groups;
 	struct watch_process {
