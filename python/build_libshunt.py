@@ -43,7 +43,7 @@ INSTALLED = (
     (r"/(libshunt\.so|libshunt_api\.so\.0)$", r"lib/\1"),
     (r"/bin/(shunt)$", r"bin/\1"),
     (r"/include/(shunt/\w+\.h)$", r"include/\1"),
-    (r"/(shunt/plans/[\w-]+\.json)$", r"share/\1"),
+    (r"/(shunt/(?:plans|tuning)/[\w-]+\.json)$", r"share/\1"),
     (r"/(cmake/shunt/\w+\.cmake|pkgconfig/shunt\.pc)$", r"lib/\1"),
 )
 # The folder of libraries of an installation may be deeper than a wheel's.

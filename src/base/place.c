@@ -24,6 +24,7 @@ static const struct {
 	[SHUNT_PLACE_CMAKE] = { { SHUNT_LIBDIR "/cmake/shunt", "lib/cmake/shunt" }, "shuntConfig.cmake", 3 },
 	[SHUNT_PLACE_PKGCONFIG] = { { SHUNT_LIBDIR "/pkgconfig", "lib/pkgconfig" }, "shunt.pc", 3 },
 	[SHUNT_PLACE_PLANS] = { { SHUNT_DATADIR "/shunt/plans", "share/shunt/plans" }, ".", 3 },
+	[SHUNT_PLACE_TUNING] = { { SHUNT_DATADIR "/shunt/tuning", "share/shunt/tuning" }, ".", 3 },
 	[SHUNT_PLACE_PYTHON] = { { "python/libshunt", SHUNT_PYTHONDIR "/libshunt", "." }, "compat/mscclpp/__init__.py",
 	    3 },
 	[SHUNT_PLACE_RAS] = { { "shunt/bin", "../tools" }, "ncclras", 0 }, /* tools: of a build tree */

@@ -17,6 +17,7 @@ enum shunt_place {
 	SHUNT_PLACE_CMAKE,     /* the folder of shuntConfig.cmake */
 	SHUNT_PLACE_PKGCONFIG, /* the folder of shunt.pc */
 	SHUNT_PLACE_PLANS,     /* default plans and examples */
+	SHUNT_PLACE_TUNING,    /* ready tuning files */
 	SHUNT_PLACE_PYTHON,    /* the package libshunt */
 	SHUNT_PLACE_RAS,       /* the folder of ncclras, for PATH */
 	SHUNT_PLACE_COUNT

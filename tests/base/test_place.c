@@ -29,11 +29,12 @@ static int setup(void **state)
 {
 	static const char *const installed[] = { "bin/shunt", "lib/arch-linux/libshunt.so",
 		"lib/arch-linux/shunt/libnccl.so", "include/shunt/shunt.h", "data/shunt/plans/a.json",
-		"lib/arch-linux/cmake/shunt/shuntConfig.cmake", "lib/arch-linux/pkgconfig/shunt.pc",
-		"lib/python3/packages/libshunt/compat/mscclpp/__init__.py", "lib/arch-linux/shunt/bin/ncclras" };
+		"data/shunt/tuning/a.json", "lib/arch-linux/cmake/shunt/shuntConfig.cmake",
+		"lib/arch-linux/pkgconfig/shunt.pc", "lib/python3/packages/libshunt/compat/mscclpp/__init__.py",
+		"lib/arch-linux/shunt/bin/ncclras" };
 	static const char *const wheel[] = { "bin/shunt", "lib/libshunt.so", "lib/libnccl.so", "lib/shunt/libnccl.so",
 		"include/shunt/shunt.h", "lib/cmake/shunt/shuntConfig.cmake", "lib/pkgconfig/shunt.pc",
-		"share/shunt/plans/a.json", "compat/mscclpp/__init__.py" };
+		"share/shunt/plans/a.json", "share/shunt/tuning/a.json", "compat/mscclpp/__init__.py" };
 	static const char *const source[] = { "build/tools/shunt", "build/src/libshunt.so", "build/src/libnccl.so",
 		"include/shunt/shunt.h", "python/libshunt/compat/mscclpp/__init__.py" };
 	char name[PATH_MAX];
@@ -84,7 +85,7 @@ static void check_installed(const char *command, const char *library, const char
 {
 	static const char *const places[] = { "lib/arch-linux", "lib/arch-linux/shunt", "lib/arch-linux/shunt",
 		"include", "lib/arch-linux/cmake/shunt", "lib/arch-linux/pkgconfig", "data/shunt/plans",
-		"lib/python3/packages/libshunt", "lib/arch-linux/shunt/bin" };
+		"data/shunt/tuning", "lib/python3/packages/libshunt", "lib/arch-linux/shunt/bin" };
 	char expected[PATH_MAX];
 
 	for (int what = 0; what < SHUNT_PLACE_COUNT; what++) {
@@ -127,6 +128,7 @@ static void test_place_in_a_wheel(void **state)
 	check(SHUNT_PLACE_CMAKE, WHEEL "/lib/libshunt.so", WHEEL "/lib/cmake/shunt");
 	check(SHUNT_PLACE_PKGCONFIG, WHEEL "/lib/libshunt.so", WHEEL "/lib/pkgconfig");
 	check(SHUNT_PLACE_PLANS, WHEEL "/lib/libshunt.so", WHEEL "/share/shunt/plans");
+	check(SHUNT_PLACE_TUNING, WHEEL "/bin/shunt", WHEEL "/share/shunt/tuning");
 }
 
 static void test_place_in_a_build_tree(void **state)

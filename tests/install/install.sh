@@ -94,6 +94,8 @@ if command -v cmake >/dev/null && [ -n "$CXX" ]; then
 else
 	echo "skipped: a client of CMake: there is no cmake"
 fi
+sources=$(dirname "$0")/../..
+check "ready tuning files" "$(ls "$sources/tuning" | grep '\.json$')" "$(ls "$(find "$stage" -path '*/share/shunt' -type d)/tuning" 2>/dev/null)"
 # Manual pages and completion, with every option of each command's help.
 share=$(dirname "$(find "$stage" -path '*/share/shunt' -type d)")
 for command in run info doctor bench conform torture plan tune path; do
@@ -259,6 +261,6 @@ LINES
 gone=$(grep -vxF -f "$work/with" "$work/without")
 check "python: what it lacks when preloaded" "" "$gone"
 grep -qi -E 'map .*(cuda|libnccl|nvidia)' "$work/with" && complain "python: opened a library of NVIDIA's: $(cat "$work/with")"
-"$python" "$(dirname "$0")/docker.py" "$(dirname "$0")/../.." "$build" "$stage" || complain "the Dockerfile or the Dev Container file"
+"$python" "$(dirname "$0")/docker.py" "$sources" "$build" "$stage" || complain "the Dockerfile or the Dev Container file"
 [ $bad = 0 ] && echo "ok"
 exit $bad

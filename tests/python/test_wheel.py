@@ -121,9 +121,14 @@ class Wheel(Case):
             top = next(name for name in names if name.endswith("/RECORD")).split("/")[0]
             elf = {name for name in names if archive.read(name)[:4] == b"\x7fELF"}
             plans = {name for name in names if re.fullmatch(r"libshunt/share/shunt/plans/\w[\w-]+\.json", name)}
+            tuning = {name for name in names if re.fullmatch(r"libshunt/share/shunt/tuning/\w[\w-]+\.json", name)}
+            sources = {
+                name for name in os.listdir(os.path.join(build_libshunt.ROOT, "tuning")) if name.endswith(".json")
+            }
+            self.assertEqual({os.path.basename(name) for name in tuning}, sources)
             python = {name for name in names if name.startswith("libshunt/") and name.endswith(".py")}
             self.assertEqual(elf, ELF_FILES)
-            self.assertEqual(names - elf - plans - python, OTHERS | {f"{top}/{name}" for name in INFO})
+            self.assertEqual(names - elf - plans - tuning - python, OTHERS | {f"{top}/{name}" for name in INFO})
             self.assertEqual(len(plans), 36 + 48)
             self.assertIn("libshunt/__init__.py", python)
             modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}

@@ -39,6 +39,24 @@ expect share_is_taken_by_another_user 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/s
 expect share_without_output_is_usage_error 2 '^Try: shunt tune --help' "$shunt" tune --share "$dir/cache/tuning/shunt-sim-3.json"
 expect share_of_what_is_refused_is_error 1 'nosuch.json' "$shunt" tune --share "$dir/nosuch.json" -o "$dir/given.json"
 expect info_lists_tuning_files 0 "^tuning files  $dir/cache/tuning/shunt-sim-3.json: 3 ranks on Shunt sim" "$shunt" info -d
+# Ready files: what `tune --share` wrote, in an installation that is the command with them. None is taken by itself.
+installed=$dir/usr/bin/shunt ready=$dir/usr/share/shunt/tuning
+mkdir -p "$dir/usr/bin" "$ready" && cp "$shunt" "$installed" && cp "$dir/shared/tuning/given.json" "$ready/shunt-sim-3.json"
+sed 's/Shunt sim/NVIDIA H200/' "$ready/shunt-sim-3.json" >"$ready/nvidia-h200-3.json"
+sed 's/"driver": 0/"driver": 13000/' "$ready/shunt-sim-3.json" >"$ready/shunt-sim-of-13.json"
+sim="env SHUNT_LIB=$mock SHUNT_CACHE_DIR=/dev/null"
+$sim "$installed" info -d >"$dir/ready" 2>&1 || failed=1
+expect ready_file_is_named 0 "^ready files   $ready/shunt-sim-3.json: 3 ranks on Shunt sim$" cat "$dir/ready"
+expect ready_file_says_how_to_use_it 0 "^ +fits this machine: SHUNT_TUNING_FILE=$ready/shunt-sim-3.json takes it$" cat "$dir/ready"
+expect ready_file_of_other_software_says_so 0 '^ +does not fit: here is Shunt sim; `shunt tune -n 3` makes a file for it$' cat "$dir/ready"
+expect ready_file_of_another_gpu_is_not_named 1 '^0$' grep -c H200 "$dir/ready"
+expect ready_files_in_json 0 '^3 1$' env dir="$dir" sh -c '"$@" && echo $(grep -c "\"fits\": " "$dir/info.json") $(grep -c "\"fits\": true" "$dir/info.json")' sh $sim "$installed" info --json "$dir/info.json"
+expect ready_file_is_not_taken_by_itself 0 '^ +256  oneshot  \(built-in, for the sim\)' $sim "$installed" info select --ranks 3 256
+expect ready_file_is_taken_by_name 0 "^ +256  [a-z0-9]+  \\(tuned here, $ready/shunt-sim-3.json\\)" $sim SHUNT_TUNING_FILE="$ready/shunt-sim-3.json" "$installed" info select --ranks 3 256
+# Those of the sources are of this version.
+for file in "$(dirname "$0")"/../../tuning/*.json; do
+	[ ! -e "$file" ] || expect "ready_file_can_be_used_$(basename "$file" .json)" 0 'geometric mean' "$shunt" tune --show "$file"
+done
 expect info_names_the_file 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
 expect info_other_ranks_are_built_in 0 '^ +256  oneshot  \(built-in, for the sim\)' "$shunt" info select --ranks 2 256
 for coll in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do

@@ -48,7 +48,7 @@ int info_nccl_version(const struct tool_lib *lib)
 }
 
 /* Why NCCL has no NVLink multicast on the first device; POSSIBLE: nothing is known that speaks against it. */
-enum shunt_nvls info_nvls_obstacle(const struct tool_lib *lib, const struct shunt_device_identity *id)
+static enum shunt_nvls nvls_obstacle(const struct tool_lib *lib, const struct shunt_device_identity *id)
 {
 	const struct shunt_gpu_info gpu = { .cc = (uint16_t)id->cc, .multicast = id->multicast };
 	const struct shunt_nvls_nccl nccl = { .version = info_nccl_version(lib) };
@@ -56,7 +56,7 @@ enum shunt_nvls info_nvls_obstacle(const struct tool_lib *lib, const struct shun
 	return shunt_nvls_of_rank(&gpu, &nccl, shunt_nccl_env()->nvls_enable);
 }
 
-bool info_first_device(const struct tool_lib *lib, struct shunt_device_identity *id)
+static bool first_device(const struct tool_lib *lib, struct shunt_device_identity *id)
 {
 	__typeof__(shunt_device_identify) *identify =
 	    (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
@@ -65,14 +65,29 @@ bool info_first_device(const struct tool_lib *lib, struct shunt_device_identity 
 	return identify && !identify(0, id);
 }
 
+bool info_machine(const struct tool_lib *lib, struct shunt_machine *m)
+{
+	struct shunt_device_identity id;
+
+	if (!first_device(lib, &id))
+		return false;
+	memcpy(m->gpu, id.name, sizeof(m->gpu));
+	m->cc = id.cc;
+	m->driver = id.driver;
+	m->sim = !id.cc;
+	m->nccl = info_nccl_version(lib);
+	m->nvls = m->nccl && !nvls_obstacle(lib, &id);
+	return true;
+}
+
 static void nvls_print(const struct tool_lib *lib)
 {
 	struct shunt_device_identity id;
 	enum shunt_nvls why;
 
-	if (!info_first_device(lib, &id))
+	if (!first_device(lib, &id))
 		return;
-	why = info_nvls_obstacle(lib, &id);
+	why = nvls_obstacle(lib, &id);
 	printf("multicast     %s%s (device attribute %s, NCCL_NVLS_ENABLE %d)\n",
 	    why ? "NCCL has none: " : "NCCL may use NVLink multicast: large all-reduces in windows are its",
 	    shunt_nvls_name(why), id.multicast ? "set" : "not set", shunt_nccl_env()->nvls_enable);
@@ -106,6 +121,75 @@ static void tunings_print(void)
 	for (size_t i = 0; i < set->n; i++)
 		printf("%s  %s: %d ranks on %s\n", i ? "            " : "tuning files", set->tables[i]->source,
 		    set->tables[i]->machine.nranks, set->tables[i]->machine.gpu);
+}
+
+/* What became of a ready file: of another kind of GPU, of such a GPU with other software, or of this machine. */
+enum ready { READY_ELSEWHERE, READY_ALMOST, READY_FITS };
+
+static enum ready ready_look(const struct tool_lib *lib, struct shunt_tuning *t, struct shunt_machine *here)
+{
+	bool warned;
+	struct shunt_tuning_set one = { &t, 1, &warned };
+
+	*here = t->machine; /* its ranks and hosts */
+	if (!info_machine(lib, here) || strcmp(here->gpu, t->machine.gpu))
+		return READY_ELSEWHERE;
+	return shunt_tuning_match(&one, here, !here->nccl, false) ? READY_FITS : READY_ALMOST;
+}
+
+static void software_print(const struct shunt_machine *m)
+{
+	if (m->nccl)
+		printf(", NCCL %d.%d.%d", m->nccl / 10000, m->nccl / 100 % 100, m->nccl % 100);
+	if (m->driver)
+		printf(", CUDA %u.%u", m->driver / 1000, m->driver % 1000 / 10);
+	if (m->nvls > 0)
+		printf(", NVLink multicast");
+}
+
+/* The tuning files of the installation that are for this kind of machine, and how a communicator comes to take them. */
+static void ready_print(const struct tool_lib *lib)
+{
+	struct shunt_machine here;
+	struct shunt_tuning_set set;
+	bool first = true;
+
+	shunt_tuning_set_load_ready(&set);
+	for (size_t i = 0; i < set.n; i++) {
+		struct shunt_tuning *t = set.tables[i];
+		enum ready ready = ready_look(lib, t, &here);
+
+		if (ready == READY_ELSEWHERE)
+			continue;
+		printf("%s  %s: %d ranks on %s", first ? "ready files " : "            ", t->source, t->machine.nranks,
+		    t->machine.gpu);
+		software_print(&t->machine);
+		if (ready == READY_FITS) {
+			printf("\n              fits this machine: SHUNT_TUNING_FILE=%s takes it\n", t->source);
+		} else {
+			printf("\n              does not fit: here is %s", here.gpu);
+			software_print(&here);
+			printf("; `shunt tune -n %d` makes a file for it\n", t->machine.nranks);
+		}
+		first = false;
+	}
+	shunt_tuning_set_finish(&set);
+}
+
+static json_t *ready_json(const struct tool_lib *lib)
+{
+	json_t *list = json_array();
+	struct shunt_machine here;
+	struct shunt_tuning_set set;
+
+	shunt_tuning_set_load_ready(&set);
+	for (size_t i = 0; i < set.n; i++)
+		json_array_append_new(list,
+		    json_pack("{s:s, s:i, s:s, s:b}", "file", set.tables[i]->source, "ranks",
+		        set.tables[i]->machine.nranks, "gpu", set.tables[i]->machine.gpu, "fits",
+		        ready_look(lib, set.tables[i], &here) == READY_FITS));
+	shunt_tuning_set_finish(&set);
+	return list;
 }
 
 static void config_print(void)
@@ -212,10 +296,10 @@ static int json_write(const char *path)
 		    json_pack("{s:s, s:i, s:s}", "file", set->tables[i]->source, "ranks",
 		        set->tables[i]->machine.nranks, "gpu", set->tables[i]->machine.gpu));
 	where = tool_where_json(lib.build(), &lib, true);
-	root = json_pack("{s:o, s:{s:s, s:o, s:i}, s:O, s:o, s:o, s:o}", "where", where, "libraries", "shunt", lib.path,
-	    "nccl", tool_json_text(lib.real_nccl_path()), "nccl_version", info_nccl_version(&lib), "devices",
+	root = json_pack("{s:o, s:{s:s, s:o, s:i}, s:O, s:o, s:o, s:o, s:o}", "where", where, "libraries", "shunt",
+	    lib.path, "nccl", tool_json_text(lib.real_nccl_path()), "nccl_version", info_nccl_version(&lib), "devices",
 	    json_object_get(where, "devices"), "variables", variables, "algorithms", algorithms, "tuning_files",
-	    tunings);
+	    tunings, "ready_files", ready_json(&lib));
 	err = tool_file_json(path, root);
 	json_decref(root);
 	return err ? TOOL_FAIL : TOOL_OK;
@@ -252,8 +336,10 @@ static int info_main(int argc, char **argv)
 			}
 			if (o.devices && devices_print(&lib))
 				status = TOOL_FAIL;
-			if (o.devices)
+			if (o.devices) {
 				tunings_print();
+				ready_print(&lib);
+			}
 		}
 	}
 	if (o.config && o.markdown)

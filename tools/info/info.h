@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_INFO_INFO_H
 #define SHUNT_TOOLS_INFO_INFO_H
-#include "algos/select/nvls.h"
+#include "algos/select/tuning.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
@@ -12,9 +12,8 @@ void info_nics(void);
 
 /* Of the library (info.c). The real NCCL's version, 22809 for 2.28.9; 0: there is none. */
 int info_nccl_version(const struct tool_lib *lib);
-/* Why NCCL has no NVLink multicast on the device; POSSIBLE: nothing is known that speaks against it. */
-enum shunt_nvls info_nvls_obstacle(const struct tool_lib *lib, const struct shunt_device_identity *id);
-bool info_first_device(const struct tool_lib *lib, struct shunt_device_identity *id);
+/* Sets all of *m but its ranks and hosts, by the first device. False: there is no device. */
+bool info_machine(const struct tool_lib *lib, struct shunt_machine *m);
 
 /* shunt info select (select.c). Exit status. */
 int info_select_main(int argc, char **argv);

@@ -275,22 +275,16 @@ static int ranges_print(const struct select_query *q)
 /* The tables of a communicator of this number of ranks here: of the first device, and of the tuning files. */
 static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
 {
-	struct shunt_device_identity id;
 	struct shunt_machine m = { .nranks = q->sel_key.nranks,
-		.nhosts = shunt_topology_is_split(&q->at) ? q->at.nislands : 0,
-		.sim = q->sel_key.sim,
-		.nccl = info_nccl_version(lib) };
+		.nhosts = shunt_topology_is_split(&q->at) ? q->at.nislands : 0 };
 	unsigned nets = shunt_topology_is_split(&q->at) ? shunt_net_usable() : 0;
 
-	if (!info_first_device(lib, &id))
+	if (!info_machine(lib, &m))
 		return;
-	if (forced_mode && !id.cc) /* as if this host had GPUs */
+	if (forced_mode && !m.cc) /* as if this host had GPUs */
 		return;
-	q->sel_key.cc = (uint16_t)id.cc;
-	m.cc = id.cc;
-	m.driver = id.driver;
-	memcpy(m.gpu, id.name, sizeof(m.gpu));
-	q->sel_key.nvls = q->sel_key.nvls || (!q->sel_key.takes_all && !info_nvls_obstacle(lib, &id));
+	q->sel_key.cc = (uint16_t)m.cc;
+	q->sel_key.nvls = q->sel_key.nvls || (!q->sel_key.takes_all && m.nvls);
 	q->sel_key.nvls = q->sel_key.nvls && !shunt_topology_is_split(&q->at); /* no windows over hosts */
 	m.nvls = q->sel_key.nvls;
 	if (nets)

@@ -100,6 +100,10 @@ struct shunt_tuning_set {
 };
 /* list and cache_dir: values of the variables. The set can be used in any case. */
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir);
+/*
+ * The ready files of the installation, which nothing takes by itself. The set is complete in any case.
+ */
+void shunt_tuning_set_load_ready(struct shunt_tuning_set *set);
 void shunt_tuning_set_finish(struct shunt_tuning_set *set);
 /* The process's set, read by the first call. */
 struct shunt_tuning_set *shunt_tuning_files(void);

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/place.h"
 
 enum { MAX_FILES = 256 };
 
@@ -36,6 +37,13 @@ static void add_file(void *ctx, const char *path)
 	shunt_info(SHUNT_LOG_INIT, "tuning file %s: for %d ranks on %s", path, t->machine.nranks, t->machine.gpu);
 }
 
+static void warned_make(struct shunt_tuning_set *set)
+{
+	set->warned = calloc(set->n ? set->n : 1, sizeof(*set->warned));
+	if (!set->warned)
+		shunt_tuning_set_finish(set);
+}
+
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir)
 {
 	const struct shunt_files files = { .what = "tuning", .one = "tuning file", .add = add_file, .ctx = set };
@@ -45,9 +53,18 @@ void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const
 		return;
 	shunt_files_list(&files, list);
 	shunt_files_cached(&files, cache_dir, "tuning");
-	set->warned = calloc(set->n ? set->n : 1, sizeof(*set->warned));
-	if (!set->warned)
-		shunt_tuning_set_finish(set);
+	warned_make(set);
+}
+
+void shunt_tuning_set_load_ready(struct shunt_tuning_set *set)
+{
+	const struct shunt_files files = { .what = "tuning", .one = "tuning file", .add = add_file, .ctx = set };
+	char dir[PATH_MAX];
+
+	*set = (struct shunt_tuning_set){ 0 };
+	if (shunt_place_find(SHUNT_PLACE_TUNING, NULL, dir))
+		shunt_files_path(&files, dir, false);
+	warned_make(set);
 }
 
 void shunt_tuning_set_finish(struct shunt_tuning_set *set)
