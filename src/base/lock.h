@@ -38,6 +38,8 @@
 	X(ANSWERS, OBJECT, "comm/parts/answers.h: what a selector has answered for a communicator") \
 	X(PLUGIN_FILES, OPENING, "algos/plugin_files.c: reads the files of SHUNT_PLUGINS") \
 	X(PLUGINS, PROCESS, "algos/plugins.c: the process's plug-ins, and their rows") \
+	X(PROFILER_FILE, OPENING, "comm/observe/profiler.c: opens the profiler plug-in") \
+	X(PROFILER, OBJECT, "comm/observe/profiler.c: launches whose times a plug-in waits for") \
 	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \
 	X(WINDOWS, OBJECT, "comm/calls/windows.h: a communicator's windows") \
 	X(LINK, OBJECT, "transport/rendezvous/directory.c: a connection to a directory of hosts") \

@@ -129,6 +129,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->few_ctas = desc->few_ctas;
 	comm->no_clusters = desc->no_clusters;
 	comm->own = desc->own;
+	if (desc->name)
+		snprintf(comm->name, sizeof(comm->name), "%s", desc->name);
 	comm->nccl = (struct shunt_nvls_nccl){ .version = desc->nccl_version, .windows_off = desc->nvls_off };
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);

@@ -61,6 +61,7 @@ struct shunt_comm_desc {
 	bool no_sms;                /* CTAPolicy zero */
 	bool few_ctas;              /* CTAPolicy efficiency */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
+	const char *name;           /* the program's commName, copied; "" or NULL: none */
 	const char *forward_reason; /* not NULL (static): forward-only from the start, no socket is made */
 	struct shunt_comm_own own;  /* with takes_all */
 };

@@ -102,6 +102,11 @@ void shunt_recorder_set_id(struct shunt_recorder *rec, const uint8_t id[16])
 	shunt_mutex_unlock(&rec->lock);
 }
 
+uint64_t shunt_recorder_tag(const struct shunt_recorder *rec)
+{
+	return rec ? atomic_load_explicit(&rec->tag, memory_order_relaxed) : 0;
+}
+
 void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device)
 {
 	if (!rec)

@@ -62,6 +62,8 @@ void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
 void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);
 /* The communicator's sticky error. True: it is the first one, which is kept. */
 bool shunt_recorder_error(struct shunt_recorder *rec, int err);
+/* A number that is equal on all ranks, and different for each communicator; 0 without a recorder. */
+uint64_t shunt_recorder_tag(const struct shunt_recorder *rec);
 /* The communicator's counters, which stay until destroy. */
 void shunt_recorder_set_counters(struct shunt_recorder *rec, const struct shunt_counters_table *counters);
 void shunt_recorder_destroy(struct shunt_recorder *rec);

@@ -18,6 +18,7 @@
 
 #define DEVICE_SYNC_MS 20000
 #define PLUGIN_MS 2000 /* of a plug-in's kernel: so long after it was told to end, it never will */
+#define TIMES_MS 1000  /* for events behind kernels that have ended */
 #define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead */
 
 /* Sleeps *ns between two looks, and doubles *ns up to about a millisecond. */
@@ -151,6 +152,9 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 		if (comm->plugins.watches)
 			shunt_plugin_watches_look(comm);
 	}
+	shunt_profiler_destroy(comm->profiler, shunt_comm_life_error(&comm->life) ? 0 : TIMES_MS);
+	comm->profiler = NULL;
+	comm->observed = 0;
 	shunt_peers_unwatch(comm);
 	shunt_comm_net_finish(comm);
 	shunt_recorder_unready(comm->recorder);

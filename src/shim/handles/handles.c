@@ -183,6 +183,7 @@ static struct shunt_comm *create_comm(const struct shunt_comm_desc *desc, const 
 	d.few_ctas = config->few_ctas;
 	d.no_clusters = config->no_clusters;
 	d.nvls_off = config->nvls_off;
+	d.name = config->name;
 	return shunt_comm_create(&d, &comm) ? NULL : comm;
 }
 
