@@ -1,97 +1,117 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An all-reduce as a plug-in: every rank sends all it has to all others, in packets of 8 bytes and their flag, and adds
+ * An all-reduce as a plug-in: every rank sends all it has to all others, in slots whose lines carry a flag, and adds
  * up what comes, in the ranks' order. docs/plugins.md explains each part of it.
  */
 #include "shunt/kernel.h"
 
 enum { INT32 = 2, FLOAT32 = 7, BFLOAT16 = 9 }; /* NCCL's numbers */
 #define MOST (256u << 10)                      /* bytes */
-#define PACKETS (MOST / 8)
+#define SLOTS_OF(bytes) (uint32_t)(((bytes) + SHUNT_K_SLOT_DATA - 1) / SHUNT_K_SLOT_DATA)
 
-/* 8 bytes at p, or the `left` that are there. */
-SHUNT_K_FN uint64_t load(const char *p, uint64_t left)
+/* The sum of 32 bits of each rank: of one number, or of two. */
+template <uint32_t DTYPE, uint32_t N> SHUNT_K_FN uint32_t add(const uint32_t (&x)[N], uint32_t nranks)
 {
-	uint64_t v = 0;
+	float low = shunt_k_from_bf16(x[0] & 0xffff), high = shunt_k_from_bf16(x[0] >> 16);
+	uint32_t sum = x[0];
 
-	if (left >= 8 && !((uintptr_t)p & 7))
-		return *(const uint64_t *)p;
-	for (uint32_t i = 0; i < 8 && i < left; i++)
-		v |= (uint64_t)(unsigned char)p[i] << 8 * i;
-	return v;
-}
-
-SHUNT_K_FN void store(char *p, uint64_t left, uint64_t v)
-{
-	if (left >= 8 && !((uintptr_t)p & 7))
-		*(uint64_t *)p = v;
-	else
-		for (uint32_t i = 0; i < 8 && i < left; i++)
-			p[i] = (char)(v >> 8 * i);
-}
-
-/* The sums of up to four numbers, in 32 bits. */
-struct sums {
-	uint32_t x[4];
-};
-
-SHUNT_K_FN void add(struct sums *s, uint32_t dtype, uint64_t v, bool first)
-{
-	for (uint32_t i = 0; i < (dtype == BFLOAT16 ? 4 : 2); i++) {
-		uint32_t x = dtype == BFLOAT16 ? (uint32_t)(v >> 16 * i) << 16 : (uint32_t)(v >> 32 * i);
-
-		if (!first && dtype == INT32)
-			x += s->x[i];
-		else if (!first)
-			x = shunt_k_bits(shunt_k_float(s->x[i]) + shunt_k_float(x));
-		s->x[i] = x;
+	SHUNT_K_UNROLL for (uint32_t r = 1; r < N; r++)
+	{
+		if (r >= nranks)
+			continue;
+		low += shunt_k_from_bf16(x[r] & 0xffff);
+		high += shunt_k_from_bf16(x[r] >> 16);
+		sum = DTYPE == INT32 ? sum + x[r] : shunt_k_bits(shunt_k_float(sum) + shunt_k_float(x[r]));
 	}
+	return DTYPE == BFLOAT16 ? shunt_k_to_bf16(low) | shunt_k_to_bf16(high) << 16 : sum;
 }
 
-SHUNT_K_FN uint64_t pack(const struct sums *s, uint32_t dtype)
+template <uint32_t DTYPE, uint32_t N> SHUNT_K_FN uint64_t add_both(const uint64_t (&x)[N], uint32_t nranks)
 {
-	if (dtype != BFLOAT16)
-		return s->x[0] | (uint64_t)s->x[1] << 32;
-	return shunt_k_to_bf16(shunt_k_float(s->x[0])) | (uint64_t)shunt_k_to_bf16(shunt_k_float(s->x[1])) << 16 |
-	    (uint64_t)shunt_k_to_bf16(shunt_k_float(s->x[2])) << 32 |
-	    (uint64_t)shunt_k_to_bf16(shunt_k_float(s->x[3])) << 48;
+	uint32_t low[N], high[N];
+
+	SHUNT_K_UNROLL for (uint32_t r = 0; r < N; r++)
+	{
+		low[r] = (uint32_t)x[r];
+		high[r] = (uint32_t)(x[r] >> 32);
+	}
+	return add<DTYPE, N>(low, nranks) | (uint64_t)add<DTYPE, N>(high, nranks) << 32;
 }
 
-/* Packet i from rank `from` in rank `at`'s scratch. Two sets alternate: a rank is at most one call ahead. */
-SHUNT_K_FN char *packet(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t at, uint32_t from, uint64_t i)
+SHUNT_K_FN struct shunt_k_v16 load(const struct shunt_plugin_call &call, uint32_t slot)
 {
-	return call.scratch[at] + (((epoch & 1) * SHUNT_PLUGIN_RANKS + from) * PACKETS + i) * 16;
+	const uint64_t at = (uint64_t)slot * SHUNT_K_SLOT_DATA;
+
+	return shunt_k_slot_get((const char *)call.send + at, call.bytes - at, call.flags & SHUNT_PLUGIN_ALIGNED);
 }
 
+SHUNT_K_FN void store(const struct shunt_plugin_call &call, uint32_t slot, struct shunt_k_v16 v)
+{
+	const uint64_t at = (uint64_t)slot * SHUNT_K_SLOT_DATA;
+
+	shunt_k_slot_put((char *)call.recv + at, call.bytes - at, call.flags & SHUNT_PLUGIN_ALIGNED, v);
+}
+
+/* Where a slot of one rank lies at another. Two sets alternate: a rank is at most one call ahead. */
+SHUNT_K_FN char *box(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t at, uint32_t from, uint32_t slot)
+{
+	const uint32_t set = (uint32_t)(epoch & 1) * SHUNT_PLUGIN_RANKS;
+
+	return call.scratch[at] + ((set + from) * SLOTS_OF(MOST) + slot) * SHUNT_K_SLOT_WIRE;
+}
+
+/* For up to N ranks: every index into registers is a constant. False: a rank is gone. */
+template <uint32_t DTYPE, uint32_t N>
+SHUNT_K_FN bool exchange(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
+{
+	const char *from[N];
+	struct shunt_k_v16 v[N];
+	uint64_t low[N], high[N];
+
+	SHUNT_K_ROLL for (uint32_t k = 1, peer = call.rank; k < call.nranks; k++)
+	{
+		peer = peer + 1 == call.nranks ? 0 : peer + 1; /* not all to one peer at a time */
+		shunt_k_slot_store(box(call, epoch, peer, call.rank, slot), own, epoch);
+	}
+	/* In place of this rank, and of ranks that do not exist, another one again: no load has a condition. */
+	SHUNT_K_UNROLL for (uint32_t r = 0; r < N; r++) from[r] =
+	    box(call, epoch, call.rank, r < call.nranks && r != call.rank ? r : !call.rank, slot);
+	if (!shunt_k_slots_wait(call, from, epoch, v))
+		return false;
+	SHUNT_K_UNROLL for (uint32_t r = 0; r < N; r++)
+	{
+		low[r] = r == call.rank ? own.lo : v[r].lo;
+		high[r] = r == call.rank ? own.hi : v[r].hi;
+	}
+	store(call, slot, { add_both<DTYPE, N>(low, call.nranks), add_both<DTYPE, N>(high, call.nranks) });
+	return true;
+}
+
+template <uint32_t DTYPE>
+SHUNT_K_FN bool exchange_of(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
+{
+	if (call.nranks == 2)
+		return exchange<DTYPE, 2>(call, epoch, slot, own);
+	if (call.nranks <= 4)
+		return exchange<DTYPE, 4>(call, epoch, slot, own);
+	return exchange<DTYPE, SHUNT_PLUGIN_RANKS>(call, epoch, slot, own);
+}
+
+/* A warp has a slot at a time. Its load comes before the first use of the epoch, so both are under way together. */
 SHUNT_PLUGIN_KERNEL(allreduce_oneshot)
 {
-	const char *in = (const char *)call.send;
-	char *out = (char *)call.recv;
-	const uint64_t n = (call.bytes + 7) / 8, step = shunt_k_nbid() * shunt_k_ntid();
-	const uint64_t mine = shunt_k_bid() * shunt_k_ntid() + shunt_k_tid();
-	const uint32_t flag = (uint32_t)(epoch % 0xffffffffu) + 1;
+	const uint32_t slots = SLOTS_OF((uint32_t)call.bytes), step = shunt_k_nbid() * shunt_k_ntid() / 32;
+	uint32_t slot = (shunt_k_bid() * shunt_k_ntid() + shunt_k_tid()) / 32;
 
-	for (uint64_t i = mine; i < n; i += step) {
-		uint64_t v = load(in + 8 * i, call.bytes - 8 * i);
-
-		for (uint32_t r = 1; r < call.nranks; r++) {
-			uint32_t peer = (call.rank + r) % call.nranks;
-
-			shunt_k_packet_store(packet(call, epoch, peer, call.rank, i), v, flag);
-		}
-	}
-	for (uint64_t i = mine; i < n; i += step) {
-		struct sums s = {};
-
-		for (uint32_t r = 0; r < call.nranks; r++) {
-			uint64_t v = load(in + 8 * i, call.bytes - 8 * i);
-
-			if (r != call.rank &&
-			    !shunt_k_packet_wait(call, packet(call, epoch, call.rank, r, i), flag, &v))
-				return;
-			add(&s, call.dtype, v, r == 0);
-		}
-		store(out + 8 * i, call.bytes - 8 * i, pack(&s, call.dtype));
+	if (slot >= slots)
+		return;
+	for (struct shunt_k_v16 own = load(call, slot);; own = load(call, slot)) {
+		bool ok = call.dtype == FLOAT32 ? exchange_of<FLOAT32>(call, epoch, slot, own) :
+		    call.dtype == INT32         ? exchange_of<INT32>(call, epoch, slot, own) :
+		                                  exchange_of<BFLOAT16>(call, epoch, slot, own);
+		slot += step;
+		if (!ok || slot >= slots)
+			return;
 	}
 }
 
@@ -110,12 +130,15 @@ static uint64_t allreduce_oneshot_image_bytes()
 }
 #endif
 
-/* A packet for each thread, as far as there is room. */
+/* A slot for each warp, and a warp for each block as far as there is room: multiprocessors have links of their own. */
 static int geometry(void *, const struct shunt_plugin_request *request, struct shunt_plugin_launch *launch)
 {
-	uint64_t packets = (request->bytes + 7) / 8, blocks = (packets + launch->threads - 1) / launch->threads;
+	const uint32_t slots = SLOTS_OF(request->bytes ? request->bytes : 1), most = SHUNT_PLUGIN_MAX_THREADS / 32;
+	const uint32_t blocks = slots < request->max_blocks ? slots : request->max_blocks;
+	const uint32_t warps = (slots + blocks - 1) / blocks;
 
-	launch->blocks = (uint32_t)(!blocks ? 1 : blocks < request->max_blocks ? blocks : request->max_blocks);
+	launch->blocks = blocks;
+	launch->threads = 32 * (warps < most ? warps : most);
 	return 0;
 }
 
@@ -126,12 +149,12 @@ static struct shunt_plugin table()
 	p.size = sizeof(p);
 	p.abi = SHUNT_PLUGIN_ABI;
 	p.name = "allreduce_oneshot";
-	p.doc = "an example: every rank sends all it has to all, in packets";
+	p.doc = "an example: every rank sends all it has to all";
 	p.collectives = "allreduce";
 	p.dtypes = 1u << INT32 | 1u << FLOAT32 | 1u << BFLOAT16;
 	p.redops = 1; /* ncclSum */
 	p.max_bytes = MOST;
-	p.scratch_bytes = 2ull * SHUNT_PLUGIN_RANKS * PACKETS * 16;
+	p.scratch_bytes = 2ull * SHUNT_PLUGIN_RANKS * SLOTS_OF(MOST) * SHUNT_K_SLOT_WIRE;
 	p.min_ranks = 2;
 	p.max_ranks = SHUNT_PLUGIN_RANKS;
 	p.flags = SHUNT_PLUGIN_COUNTED;

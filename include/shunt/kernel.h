@@ -28,17 +28,33 @@
  * | shunt_k_packet_store(to, data, flag) | 16 aligned bytes that carry 8 bytes and their flag, which is not 0 |
  * | shunt_k_packet_load(from, flag, data_p) | one try. True: the packet has this flag, and *data_p is its data |
  * | shunt_k_packet_wait(call, from, flag, data_p) | the same until it is there. False as above |
+ * | shunt_k_slot_get(p, left, aligned) | by a whole warp, as all of slots: this lane's bytes of the SHUNT_K_SLOT_DATA
+ * | | at p, or of the `left`, not 0, that are there. aligned: both are multiples of 16 (SHUNT_PLUGIN_ALIGNED) |
+ * | shunt_k_slot_put(p, left, aligned, v) | the same bytes to p |
+ * | shunt_k_slot_store(to, v, flag) | a slot: SHUNT_K_SLOT_WIRE bytes, aligned to 128, with a flag of 64 bits in each
+ * | | line, which is not 0. The last bytes of a line always are its flag, in every call |
+ * | shunt_k_slots_wait(call, from, flag, v) | waits for N slots, from[0 .. N - 1], all loads under way together. v:
+ * this | | lane's bytes of each. False as above, on all lanes |
  *
- * A reader that sees a packet may use its data and nothing else of the writer.
+ * A reader that sees a packet or a slot may use its data and nothing else of the writer. A packet takes twice its data
+ * on the wire, a slot an eighteenth more than its data.
  */
 #include "shunt/plugin.h"
 
 #if defined(__CUDACC__)
 #define SHUNT_K_FN static __device__ __forceinline__
+#define SHUNT_K_METHOD __device__ __forceinline__
+#define SHUNT_K_COLD static __device__ __noinline__
+#define SHUNT_K_UNROLL _Pragma("unroll")
+#define SHUNT_K_ROLL _Pragma("unroll 1")
 #define SHUNT_K_SPINS 1024u /* tries between two looks at the clock */
 #else
 #include <time.h>
 #define SHUNT_K_FN static inline
+#define SHUNT_K_METHOD inline
+#define SHUNT_K_COLD static inline
+#define SHUNT_K_UNROLL
+#define SHUNT_K_ROLL
 #define SHUNT_K_SPINS 16u
 #endif
 
@@ -48,11 +64,13 @@ struct shunt_k_v16 {
 
 /* Words behind those that are the plug-in's: the kernel's own. */
 enum {
-	SHUNT_K_CALLS = SHUNT_PLUGIN_EPOCHS,
-	SHUNT_K_ENDED,         /* blocks of the running launch */
-	SHUNT_K_BROKEN,        /* not 0: a thread writes the fault */
-	SHUNT_K_BARRIERS = 96, /* of each block */
+	SHUNT_K_CALLS = SHUNT_PLUGIN_EPOCHS, /* SHUNT_K_CALL for each; less for the blocks that have left one */
+	SHUNT_K_BROKEN,                      /* not 0: a thread writes the fault */
+	SHUNT_K_BARRIERS = 96,               /* of each block */
 };
+#define SHUNT_K_CALL (1u << 16) /* more than a launch has blocks */
+#define SHUNT_K_SLOT_DATA 480u
+#define SHUNT_K_SLOT_WIRE 512u
 enum { SHUNT_K_BARRIER_SIGNALS = SHUNT_PLUGIN_RANKS * SHUNT_PLUGIN_SIGNALS };
 
 /* ---- what differs */
@@ -163,6 +181,15 @@ SHUNT_K_FN struct shunt_k_v16 shunt_k_packet_halves(const void *p)
 SHUNT_K_FN void shunt_k_packet_put(void *p, struct shunt_k_v16 v)
 {
 	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+/* An aligned store instruction of a warp leaves the multiprocessor as whole lines, and NVLink keeps a line whole. */
+SHUNT_K_FN void shunt_k_slot_lane_put(void *p, struct shunt_k_v16 v, bool)
+{
+	shunt_k_packet_put(p, v);
+}
+SHUNT_K_FN struct shunt_k_v16 shunt_k_slot_lane(const void *p, bool, uint64_t)
+{
+	return shunt_k_packet_halves(p);
 }
 SHUNT_K_FN float shunt_k_float(uint32_t bits)
 {
@@ -300,6 +327,30 @@ SHUNT_K_FN void shunt_k_packet_put(void *p, struct shunt_k_v16 v)
 	__atomic_store_n(half + 1, v.hi, __ATOMIC_RELEASE);
 	shunt_k_advanced();
 }
+/* A line's data is plain, its flag orders it. */
+SHUNT_K_FN void shunt_k_slot_lane_put(void *p, struct shunt_k_v16 v, bool has_flag)
+{
+	uint64_t *half = (uint64_t *)p;
+
+	shunt_k_aligned(p);
+	half[0] = v.lo;
+	if (!has_flag)
+		half[1] = v.hi;
+	shunt_k_ballot(true);
+	if (has_flag)
+		shunt_k_release(&half[1], v.hi);
+}
+SHUNT_K_FN struct shunt_k_v16 shunt_k_slot_lane(const void *p, bool has_flag, uint64_t flag)
+{
+	const uint64_t *half = (const uint64_t *)p;
+	const uint64_t seen = has_flag ? shunt_k_acquire(&half[1]) : flag;
+	struct shunt_k_v16 v = { 0, seen };
+
+	shunt_k_aligned(p);
+	if (shunt_k_ballot(seen == flag) >> (shunt_k_tid() % 32 | 7) & 1)
+		v = { half[0], has_flag ? seen : half[1] };
+	return v;
+}
 SHUNT_K_FN float shunt_k_float(uint32_t bits)
 {
 	float v;
@@ -338,7 +389,7 @@ SHUNT_K_FN bool shunt_k_aborted(const struct shunt_plugin_call &call)
 }
 
 /* The first thread that gives up tells the host why; the others leave, too. */
-SHUNT_K_FN void shunt_k_give_up(const struct shunt_plugin_call &call, uint32_t peer, uint64_t expected, uint64_t seen)
+SHUNT_K_COLD void shunt_k_give_up(const struct shunt_plugin_call &call, uint32_t peer, uint64_t expected, uint64_t seen)
 {
 	if (!shunt_k_count(&call.epoch[SHUNT_K_BROKEN], 1)) {
 		call.fault->peer = peer;
@@ -354,6 +405,21 @@ struct shunt_k_spin {
 	uint32_t tries;
 };
 
+/*
+ * When a wait began, as far as there is a limit; 0: the communicator is broken; UINT64_MAX: the wait is too long. A
+ * function of its own: kernels wait for instructions.
+ */
+SHUNT_K_COLD uint64_t shunt_k_look(const struct shunt_plugin_call &call, uint64_t began)
+{
+	uint64_t limit = shunt_k_load(call.limit_ns), now = shunt_k_clock_ns();
+
+	if (shunt_k_aborted(call))
+		return 0;
+	if (!limit || !began)
+		return now;
+	return now - began <= limit ? began : ~0ull;
+}
+
 /* After a try in vain. True: give up. */
 SHUNT_K_FN bool shunt_k_expired(
     const struct shunt_plugin_call &call, struct shunt_k_spin *spin, uint32_t peer, uint64_t expected, uint64_t seen)
@@ -361,17 +427,10 @@ SHUNT_K_FN bool shunt_k_expired(
 	shunt_k_relax();
 	if (++spin->tries % SHUNT_K_SPINS)
 		return false;
-	if (shunt_k_aborted(call))
-		return true;
-	uint64_t limit = shunt_k_load(call.limit_ns), now = shunt_k_clock_ns();
-	if (!limit)
-		return false;
-	if (!spin->began)
-		spin->began = now;
-	if (now - spin->began <= limit)
-		return false;
-	shunt_k_give_up(call, peer, expected, seen);
-	return true;
+	spin->began = shunt_k_look(call, spin->began);
+	if (spin->began == ~0ull)
+		shunt_k_give_up(call, peer, expected, seen);
+	return spin->began == 0 || spin->began == ~0ull;
 }
 
 SHUNT_K_FN bool shunt_k_wait(const struct shunt_plugin_call &call, const uint64_t *word, uint64_t at_least)
@@ -402,20 +461,18 @@ SHUNT_K_FN bool shunt_k_await(const struct shunt_plugin_call &call, uint32_t pee
 
 SHUNT_K_FN bool shunt_k_barrier(const struct shunt_plugin_call &call)
 {
-	uint64_t *count = &call.epoch[SHUNT_K_BARRIERS + shunt_k_bid()];
+	uint64_t *count = &call.epoch[SHUNT_K_BARRIERS + shunt_k_bid()], number = *count + 1;
 	uint32_t peer = shunt_k_tid(), own = SHUNT_K_BARRIER_SIGNALS + shunt_k_bid();
 	bool ok = true;
 
-	shunt_k_sync(); /* the block's stores come before the signals */
-	uint64_t number = *count + 1;
+	shunt_k_sync(); /* the block's stores come before the signals, and its loads of the count before its store */
+	if (peer == 0)
+		*count = number;
 	if (peer < call.nranks && peer != call.rank) {
 		shunt_k_signal(call, peer, own, number);
 		ok = shunt_k_await(call, peer, own, number);
 	}
-	ok = shunt_k_sync_all(ok);
-	if (shunt_k_tid() == 0)
-		*count = number;
-	return ok;
+	return shunt_k_sync_all(ok);
 }
 
 SHUNT_K_FN void shunt_k_packet_store(void *to, uint64_t data, uint32_t flag)
@@ -442,8 +499,109 @@ SHUNT_K_FN bool shunt_k_packet_wait(
 	return true;
 }
 
-/* First in every thread of a kernel. Returns the number of the call. */
-SHUNT_K_FN uint64_t shunt_k_begin(const struct shunt_plugin_call &call)
+/*
+ * A slot is four lines of 128 bytes. Lanes 0-6 of a line hold 16 bytes of data, lane 7 holds 8 and the flag. Packs stay
+ * aligned: the 28 full packs of the slot come first, then the 4 halves.
+ */
+SHUNT_K_FN bool shunt_k_slot_has_flag()
+{
+	return shunt_k_tid() % 8 == 7;
+}
+
+/* Where the lane's bytes begin. packs: the aligned pack that contains them. */
+SHUNT_K_FN uint32_t shunt_k_slot_at(bool packs)
+{
+	const uint32_t line = shunt_k_tid() % 32 / 8, half = packs ? line / 2 * 16 : line * 8;
+
+	return shunt_k_slot_has_flag() ? 28 * 16 + half : (line * 7 + shunt_k_tid() % 8) * 16;
+}
+
+/* The lane's bytes of a message that is not aligned: apart from the code for others, as small calls wait for
+ * instructions. */
+SHUNT_K_COLD struct shunt_k_v16 shunt_k_slot_get_bytes(const char *p, uint64_t left)
+{
+	struct shunt_k_v16 v = { 0, 0 };
+
+	for (uint64_t i = 0, at = shunt_k_slot_at(false); i < 16 && at + i < left; i++)
+		(i < 8 ? v.lo : v.hi) |= (uint64_t)(unsigned char)p[at + i] << i % 8 * 8;
+	return v;
+}
+
+SHUNT_K_COLD void shunt_k_slot_put_bytes(char *p, uint64_t left, struct shunt_k_v16 v)
+{
+	const uint64_t at = shunt_k_slot_at(false), most = shunt_k_slot_has_flag() ? 8 : 16;
+
+	for (uint64_t i = 0; i < most && at + i < left; i++)
+		p[at + i] = (char)((i < 8 ? v.lo : v.hi) >> i % 8 * 8);
+}
+
+/* All lanes load a pack: a load with a condition would have to be waited for by itself. */
+SHUNT_K_FN struct shunt_k_v16 shunt_k_slot_get(const void *p, uint64_t left, bool aligned)
+{
+	const uint32_t at = shunt_k_slot_at(true);
+	struct shunt_k_v16 v;
+
+	if (!aligned)
+		return shunt_k_slot_get_bytes((const char *)p, left);
+	v = shunt_k_load16((const char *)p + (at < left ? at : 0));
+	if (shunt_k_slot_has_flag() && shunt_k_tid() / 8 % 2)
+		v.lo = v.hi;
+	return v;
+}
+
+SHUNT_K_FN void shunt_k_slot_put(void *p, uint64_t left, bool aligned, struct shunt_k_v16 v)
+{
+	char *to = (char *)p + shunt_k_slot_at(false);
+
+	if (!aligned)
+		shunt_k_slot_put_bytes((char *)p, left, v);
+	else if (shunt_k_slot_at(false) >= left)
+		return;
+	else if (shunt_k_slot_has_flag())
+		*(uint64_t *)to = v.lo;
+	else
+		shunt_k_store16(to, v);
+}
+
+SHUNT_K_FN void shunt_k_slot_store(void *to, struct shunt_k_v16 v, uint64_t flag)
+{
+	if (shunt_k_slot_has_flag())
+		v.hi = flag;
+	shunt_k_slot_lane_put((char *)to + shunt_k_tid() % 32 * 16, v, shunt_k_slot_has_flag());
+}
+
+template <uint32_t N>
+SHUNT_K_FN bool shunt_k_slots_wait(
+    const struct shunt_plugin_call &call, const char *const (&from)[N], uint64_t flag, struct shunt_k_v16 (&v)[N])
+{
+	struct shunt_k_spin spin = { 0, 0 };
+
+	for (;;) {
+		uint32_t missing = N;
+
+		SHUNT_K_UNROLL for (uint32_t i = 0; i < N; i++) v[i] =
+		    shunt_k_slot_lane(from[i] + shunt_k_tid() % 32 * 16, shunt_k_slot_has_flag(), flag);
+		SHUNT_K_UNROLL for (uint32_t i = 0; i < N; i++) if (shunt_k_slot_has_flag() && v[i].hi != flag)
+		    missing = i;
+		if (!shunt_k_ballot(missing != N))
+			return true;
+		if (shunt_k_ballot(missing != N && shunt_k_expired(call, &spin, missing, flag, 0)))
+			return false;
+	}
+}
+
+/* The number of a call, of the word that counts them: made where it is used, so that no other load waits for it. */
+struct shunt_k_epoch {
+	uint64_t word;
+
+	SHUNT_K_METHOD operator uint64_t() const
+	{
+		return word / SHUNT_K_CALL + 1;
+	}
+};
+
+/* First in every thread of a kernel. */
+SHUNT_K_FN struct shunt_k_epoch shunt_k_begin(const struct shunt_plugin_call &call)
 {
 	enum { NOW, EAGER, REPLAYS, BEGUN };
 
@@ -456,46 +614,48 @@ SHUNT_K_FN uint64_t shunt_k_begin(const struct shunt_plugin_call &call)
 			shunt_k_store(&call.progress[EAGER], call.op);
 		shunt_k_add(&call.progress[BEGUN], shunt_k_nbid() * shunt_k_ntid() / 32);
 	}
-	return shunt_k_load(&call.epoch[SHUNT_K_CALLS]) + 1;
+	return { shunt_k_load(&call.epoch[SHUNT_K_CALLS]) };
 }
 
-/* Last in every thread, on every path. */
-SHUNT_K_FN void shunt_k_end(const struct shunt_plugin_call &call, uint64_t epoch)
+/*
+ * Last in every thread, on every path. The count reaches the next call when all blocks have left this one. No thread
+ * waits for the addition, nor for its own stores to peers, as it would for an addition with order.
+ */
+SHUNT_K_FN void shunt_k_end(const struct shunt_plugin_call &call)
 {
 	enum { ENDED = 4 };
 
 	shunt_k_sync();
-	if (shunt_k_tid() == 0 && shunt_k_count(&call.epoch[SHUNT_K_ENDED], 1) == shunt_k_nbid() - 1) {
-		shunt_k_store(&call.epoch[SHUNT_K_ENDED], 0);
-		shunt_k_store(&call.epoch[SHUNT_K_CALLS], epoch);
-	}
+	if (shunt_k_tid() == 0)
+		shunt_k_add(&call.epoch[SHUNT_K_CALLS], shunt_k_bid() ? 1 : SHUNT_K_CALL + 1 - shunt_k_nbid());
 	if (call.op && shunt_k_tid() % 32 == 0)
 		shunt_k_add(&call.progress[ENDED], 1);
 }
 
 #if defined(__CUDACC__)
 #define SHUNT_PLUGIN_KERNEL(name) \
-	static __device__ void name##_body(const struct shunt_plugin_call &call, uint64_t epoch); \
+	static __device__ void name##_body(const struct shunt_plugin_call &call, struct shunt_k_epoch epoch); \
 	extern "C" __global__ void __launch_bounds__(SHUNT_PLUGIN_MAX_THREADS, 1) \
 	    name(const __grid_constant__ struct shunt_plugin_call call) \
 	{ \
-		uint64_t epoch = shunt_k_begin(call); \
+		struct shunt_k_epoch epoch = shunt_k_begin(call); \
 		name##_body(call, epoch); \
-		shunt_k_end(call, epoch); \
+		shunt_k_end(call); \
 	} \
 	static __device__ __forceinline__ void name##_body( \
-	    [[maybe_unused]] const struct shunt_plugin_call &call, [[maybe_unused]] uint64_t epoch)
+	    [[maybe_unused]] const struct shunt_plugin_call &call, [[maybe_unused]] struct shunt_k_epoch epoch)
 #else
 #define SHUNT_PLUGIN_KERNEL(name) \
-	static void name##_body(const struct shunt_plugin_call &call, uint64_t epoch); \
+	static void name##_body(const struct shunt_plugin_call &call, struct shunt_k_epoch epoch); \
 	static void name##_sim(const struct shunt_sim_ops *ops, const struct shunt_plugin_call *call) \
 	{ \
 		__atomic_store_n(&shunt_k_sim, ops, __ATOMIC_RELAXED); \
-		uint64_t epoch = shunt_k_begin(*call); \
+		struct shunt_k_epoch epoch = shunt_k_begin(*call); \
 		name##_body(*call, epoch); \
-		shunt_k_end(*call, epoch); \
+		shunt_k_end(*call); \
 	} \
-	static void name##_body([[maybe_unused]] const struct shunt_plugin_call &call, [[maybe_unused]] uint64_t epoch)
+	static void name##_body( \
+	    [[maybe_unused]] const struct shunt_plugin_call &call, [[maybe_unused]] struct shunt_k_epoch epoch)
 
 #define SHUNT_PLUGIN_IMAGE(name, file) \
 	__asm__(".pushsection .rodata\n.balign 16\n" #name "_image_first:\n.incbin \"" file "\"\n" #name \

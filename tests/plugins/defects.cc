@@ -27,6 +27,7 @@ enum defect {
 };
 enum { INT32 = 2, FLOAT32 = 7, MAX = 2 };
 #define MOST (64u << 10)
+#define PACKETS 32u
 
 static uint32_t reduce(uint32_t dtype, bool max, uint32_t a, uint32_t b)
 {
@@ -70,6 +71,17 @@ static bool wait_for_all(const struct shunt_plugin_call &call, uint64_t epoch, e
 	return shunt_k_sync_all(ok);
 }
 
+/* A packet to the next rank, and from the one before; by one thread. */
+static bool packets_come(const struct shunt_plugin_call &call, uint64_t epoch)
+{
+	const uint64_t at = call.scratch_bytes - PACKETS + (epoch & 1) * 16;
+	uint64_t from;
+
+	shunt_k_packet_store(call.scratch[(call.rank + 1) % call.nranks] + at, ~(uint64_t)call.rank, (uint32_t)epoch);
+	return shunt_k_packet_wait(call, call.scratch[call.rank] + at, (uint32_t)epoch, &from) &&
+	    ~from == (call.rank + call.nranks - 1) % call.nranks;
+}
+
 static void body(const struct shunt_plugin_call &call, uint64_t epoch, enum defect defect)
 {
 	const char *in = (const char *)call.send;
@@ -97,6 +109,8 @@ static void body(const struct shunt_plugin_call &call, uint64_t epoch, enum defe
 	if (defect == FOR_EVER && !shunt_k_sync_all(shunt_k_tid() || shunt_k_await(call, 1, 7, 1)))
 		return;
 	if (!wait_for_all(call, epoch, defect))
+		return;
+	if (defect == SOUND && !shunt_k_sync_all(shunt_k_tid() || packets_come(call, epoch)))
 		return;
 	for (uint64_t i = shunt_k_tid(); i < n; i += step) {
 		const char *slots = call.scratch[call.rank] + half + 4 * i;
@@ -183,7 +197,7 @@ static struct shunt_plugin table(
 	p.dtypes = 1u << INT32 | 1u << FLOAT32;
 	p.redops = 1 | 1u << MAX;
 	p.max_bytes = MOST;
-	p.scratch_bytes = 2ull * SHUNT_PLUGIN_RANKS * MOST;
+	p.scratch_bytes = 2ull * SHUNT_PLUGIN_RANKS * MOST + PACKETS;
 	p.min_ranks = 2;
 	p.max_ranks = SHUNT_PLUGIN_RANKS;
 	p.flags = SHUNT_PLUGIN_COUNTED;

@@ -21,7 +21,7 @@ told() {
 	sed -n "/^$1: /,/^[a-z_]*: all/{/^$1: /p;/^  /p}" "$out/defects" | tr '\n' ' ' | grep -q "$2" ||
 		{ echo "$1: not told: $2"; cat "$out/defects"; exit 1; }
 }
-told past_scratch 'wrote at byte 1048581 of its scratch, behind the last'
+told past_scratch 'wrote at byte 1048613 of its scratch, behind the last'
 told past_peer 'wrote at byte -3 of its scratch, before the first'
 told past_output 'wrote at byte 132 of the output, behind the last'
 told no_barrier 'does not wait for a rank that is late'
