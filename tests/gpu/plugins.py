@@ -3,9 +3,11 @@
 """
 plugins.py [-n RANKS] [CASE...]: all-reduces of a program's own on GPUs, by libshunt.algorithm: kernels by NVRTC, as a
 cubin, as PTX, by cuda.core, CuPy, Triton and numba, and a function that enqueues CuPy's kernels. Each is right for
-several sizes, eagerly and in replays of a graph, NVRTC's in 1,000. Two ranks by default, which may share a GPU
-(SHUNT_MULTI_RANK_GPU=1). The end of each case is one line; what is not installed is skipped by name. Ends after a
-minute at most. Exit 77: no GPU. SHUNT_DEVICE=sim plugins.py nvrtc tries the program itself.
+several sizes, eagerly and in replays of a graph, NVRTC's in 1,000. `example` measures the example plug-in beside
+Shunt's own oneshot, in turns in one process: 1,000 calls in graphs a turn, and the ratio of the medians. Two ranks by
+default, which may share a GPU (SHUNT_MULTI_RANK_GPU=1). The end of each case is one line; what is not installed is
+skipped by name. Ends after a minute at most. Exit 77: no GPU. SHUNT_DEVICE=sim plugins.py nvrtc tries the program
+itself.
 """
 
 import argparse
@@ -13,11 +15,12 @@ import array
 import importlib
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, create_string_buffer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -26,6 +29,7 @@ os.environ.setdefault("SHUNT_LIB", os.path.join(ROOT, "build", "src", "libshunt.
 os.environ.setdefault("SHUNT_MULTI_RANK_GPU", "1")
 os.environ.setdefault("SHUNT_NCCL_LIB", "none")  # which would refuse ranks that share a GPU
 os.environ.setdefault("SHUNT_TIMEOUT", "20")
+EXAMPLE = os.path.join(os.path.dirname(os.path.dirname(os.environ["SHUNT_LIB"])), "plugins", "allreduce_oneshot.so")
 
 import libshunt
 from libshunt import _images, _lib, _nccl, _nvrtc, _plugins
@@ -196,11 +200,20 @@ def numba_kernel():
     signature = types.void(types.CPointer(types.float32), types.uint64, types.uint32)
     arch = _plugins._arch()[len("sm_") :]
     text, _ = cuda.compile(fill, signature, device=False, abi="numba", cc=(int(arch[:-1]), int(arch[-1])))
-    libshunt.algorithm("allreduce", name="numba_kernel", cubin=text, params=["recv", "count", "nranks"], **LAUNCH, **FITS)
+    params = ["recv", "count", "nranks"]
+    libshunt.algorithm("allreduce", name="numba_kernel", cubin=text, params=params, **LAUNCH, **FITS)
+
+
+def example():
+    if not os.path.exists(EXAMPLE):
+        raise Skip(f"there is no {EXAMPLE}: SHUNT_LIB is src/libshunt.so of a build")
+    why = create_string_buffer(1024)
+    if _lib.library(private=True).shunt_plugin_load(EXAMPLE.encode(), why, len(why)):
+        raise AssertionError(_lib.text(why.value))
 
 
 CASES = {case.__name__: case for case in (
-    nvrtc, cubin, ptx, cuda_core, cupy_source, cupy_function, triton_kernel, numba_kernel
+    nvrtc, cubin, ptx, cuda_core, cupy_source, cupy_function, triton_kernel, numba_kernel, example
 )}  # fmt: skip
 
 
@@ -214,45 +227,85 @@ def wanted(case, count):
     return array.array("f", [RANKS * (RANKS + 1) // 2 + RANKS * (i % 7) for i in range(count)])
 
 
-def run(case, nccl, comm, stream):
-    library = _lib.library(private=True)
-    mine = array.array("f", [RANK + 1 + i % 7 for i in range(COUNTS[-1])])
-    send, recv = _nccl.Buffer(4 * len(mine)), _nccl.Buffer(4 * len(mine))
-    send.write(mine.tobytes())
-    with libshunt.force(f"allreduce:0-:{case}"):
-        path = libshunt.path("allreduce", COUNTS[-1], "float32", comm=comm)
-        if path != case:
-            raise AssertionError(f"{case} is not taken, but {path}")
+class Calls:
+    """All-reduces of a rank."""
 
-        def call(count):
-            nccl.AllReduce(send.address, recv.address, count, 7, 0, comm, stream.handle)
+    def __init__(self, case, nccl, comm, stream):
+        self.case, self.nccl, self.comm, self.stream = case, nccl, comm, stream
+        mine = array.array("f", [RANK + 1 + i % 7 for i in range(COUNTS[-1])])
+        self.send, self.recv = _nccl.Buffer(4 * len(mine)), _nccl.Buffer(4 * len(mine))
+        self.send.write(mine.tobytes())
 
-        def check(count, what):
-            stream.synchronize()
-            if array.array("f", recv.read(4 * count)) != wanted(case, count):
-                raise AssertionError(f"{case}: wrong values of {count} elements {what}")
-            recv.write(bytes(4 * count))
+    def call(self, count):
+        self.nccl.AllReduce(self.send.address, self.recv.address, count, 7, 0, self.comm, self.stream.handle)
 
-        for count in COUNTS:
-            call(count)
-            check(count, "eagerly")
+    def check(self, count, what):
+        self.stream.synchronize()
+        if array.array("f", self.recv.read(4 * count)) != wanted(self.case, count):
+            raise AssertionError(f"{self.case}: wrong values of {count} elements {what}")
+        self.recv.write(bytes(4 * count))
+
+    def graph(self, count, calls):
         graph = c_void_p()
-        _lib.check(library.shunt_capture_begin(c_void_p(stream.handle)), "capture")
-        call(4096)
-        _lib.check(library.shunt_capture_end(c_void_p(stream.handle), byref(graph)), "capture")
-        replays = REPLAYS.get(case, 50)
+        library = _lib.library(private=True)
+        _lib.check(library.shunt_capture_begin(c_void_p(self.stream.handle)), "capture")
+        for _ in range(calls):
+            self.call(count)
+        _lib.check(library.shunt_capture_end(c_void_p(self.stream.handle), byref(graph)), "capture")
+        return graph
+
+    def replay(self, graph, times):
+        """Seconds of each."""
+        library = _lib.library(private=True)
         begin = time.monotonic()
-        for _ in range(replays):
-            _lib.check(library.shunt_graph_launch(graph, c_void_p(stream.handle)), "replay")
-        stream.synchronize()
-        took = time.monotonic() - begin
-        check(4096, f"after {replays} replays")
-        call(4096)
-        check(4096, "eagerly after a graph")
-        _lib.check(library.shunt_graph_destroy(graph), "graph")
+        for _ in range(times):
+            _lib.check(library.shunt_graph_launch(graph, c_void_p(self.stream.handle)), "replay")
+        self.stream.synchronize()
+        return (time.monotonic() - begin) / times
+
+    def takes(self, path, count):
+        there = libshunt.path("allreduce", count, "float32", comm=self.comm)
+        if there != path:
+            raise AssertionError(f"{path} is not taken, but {there}")
+
+
+def run(case, calls):
+    with libshunt.force(f"allreduce:0-:{case}"):
+        calls.takes(case, COUNTS[-1])
+        for count in COUNTS:
+            calls.call(count)
+            calls.check(count, "eagerly")
+        graph = calls.graph(4096, 1)
+        replays = REPLAYS.get(case, 50)
+        took = calls.replay(graph, replays)
+        calls.check(4096, f"after {replays} replays")
+        calls.call(4096)
+        calls.check(4096, "eagerly after a graph")
+        _lib.check(_lib.library(private=True).shunt_graph_destroy(graph), "graph")
     if RANK == 0:
-        each = took / replays * 1e6
-        print(f"OK {case}: {len(COUNTS)} sizes, {replays} replays of 4096 elements ({each:.1f} us each)")
+        print(f"OK {case}: {len(COUNTS)} sizes, {replays} replays of 4096 elements ({took * 1e6:.1f} us each)")
+
+
+def compare(case, calls):
+    for count in (256, 512, 1024, 2048, 4096, 8192, 16384, 32768):
+        graphs, times = {}, {"allreduce_oneshot": [], "oneshot": []}
+        for path in times:
+            with libshunt.force(f"allreduce:0-:{path}"):
+                calls.takes(path, count)
+                calls.call(count)
+                calls.check(count, "eagerly")
+                graphs[path] = calls.graph(count, 20)
+        for turn in range(14):
+            for path, took in times.items():
+                each = calls.replay(graphs[path], 50) / 20 * 1e6
+                if turn > 1:
+                    took.append(each)
+                calls.check(count, f"after 1,000 calls of {path}")
+        theirs, ours = (statistics.median(took) for took in times.values())
+        for graph in graphs.values():
+            _lib.check(_lib.library(private=True).shunt_graph_destroy(graph), "graph")
+        if RANK == 0:
+            print(f"OK {case}: {4 * count:6} bytes, {theirs:.2f} us, oneshot {ours:.2f} us, ratio {theirs / ours:.3f}")
 
 
 def rank_main(path, cases):
@@ -278,7 +331,7 @@ def rank_main(path, cases):
     with open(path, "rb") as file:
         comm = nccl.init_rank(RANKS, file.read(), RANK)
     for case in there:
-        run(case, nccl, comm, stream)
+        (compare if case == "example" else run)(case, Calls(case, nccl, comm, stream))
         sys.stdout.flush()
     nccl.CommDestroy(comm)
     sys.exit(3 if failed else 0)  # the others ran
