@@ -108,20 +108,27 @@ export SHUNT_DOCTOR
 hang idle 2
 expect doctor_off_has_no_socket 1 'has no socket of Shunt' "$shunt" doctor --pid "$pids"
 unset SHUNT_DOCTOR
-# Processes that answer slowly, or not at all: each has ten seconds.
-end_job
-for how in drip full; do
+# peer HOW: a stand-in that has the socket of a process.
+peer() {
+	end_job
 	: >"$dir/job"
-	python3 "$(dirname "$0")/doctor_peer.py" $how >"$dir/job" 2>&1 &
+	python3 "$(dirname "$0")/doctor_peer.py" "$1" >"$dir/job" 2>&1 &
 	job=$!
 	tries=0
 	until grep -q '^[0-9]' "$dir/job" || [ $tries = 600 ]; do
 		tries=$((tries + 1))
 		sleep 0.1 # pause: poll
 	done
+}
+# Processes that answer slowly, or not at all: each has ten seconds.
+end_job
+for how in drip full; do
+	peer $how
 	expect answer_in_${how}_has_an_end 2 'does not answer within 10 s' timeout 60 "$shunt" doctor --pid "$(cat "$dir/job")"
-	end_job
 done
+peer die
+expect one_that_ends_is_no_finding 0 'info +process [0-9]+ .* has ended meanwhile' timeout 60 "$shunt" doctor --pid "$(cat "$dir/job")"
+end_job
 expect ask_of_stranger 1 'has no socket of Shunt' "$shunt" doctor --pid $$
 expect ask_of_nobody 2 'there is no process 999999999' "$shunt" doctor --pid 999999999
 exit $failed

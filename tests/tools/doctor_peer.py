@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""doctor_peer.py drip|full: prints its pid, and has the socket that `shunt doctor --pid` asks.
+"""doctor_peer.py drip|full|die: prints its pid, and has the socket that `shunt doctor --pid` asks.
 
 drip: answers a byte a second, for ever. full: takes no connection, and its queue is full.
+die: ends when it is asked.
 """
 import os
 import socket
@@ -27,6 +28,9 @@ def main():
             pass
         print(os.getpid(), flush=True)
         listener.settimeout(120)
+        if sys.argv[1] == "die":
+            listener.accept()[0].recv(1)
+            return
         if sys.argv[1] == "drip":
             connection = listener.accept()[0]
         while time.monotonic() < end:

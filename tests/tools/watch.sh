@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# watch.sh SHUNT LIBSHUNT PROGRAM: jobs on the sim that hang, under shunt top, shunt watch and shunt run --watch.
+# watch.sh SHUNT LIBSHUNT PROGRAM FAKE_NCCL: jobs on the sim that hang, under shunt top, shunt watch and shunt run --watch.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") program=$(realpath "$3")
 . "$(dirname "$0")/hanging.sh"
@@ -79,6 +79,31 @@ expect its_dumps_are_kept 0 'shunt-.*-hang.json' ls "$dir/ended"
 expect own_status 3 '^inside$' "$shunt" run --watch -- sh -c 'echo inside; exit 3'
 expect own_signal 137 '^inside$' "$shunt" run --watch -- sh -c 'echo inside; kill -KILL $$'
 expect not_found 127 'cannot run /nowhere' "$shunt" run --watch -- /nowhere
+
+# In front of an NCCL that does not return on rank 1, or whose call rank 1 leaves out.
+SHUNT_NCCL_LIB=$(realpath "$4") SHUNT_FORCE_NCCL=all
+export SHUNT_FORCE_NCCL
+for held in call:ncclAllReduce group:ncclGroupEnd split:ncclCommSplit; do
+	expect held_${held%:*}_ends_with_75 75 "hang: communicator .* rank 1 \\(pid [0-9]+ on .*\\) is inside ${held#*:} of NCCL" \
+		"$shunt" run --watch --every 0.2 --hang 1 --on-hang exit --dumps "$dir/ended" --events "$dir/held" -- "$program" held_${held%:*} 3
+done
+expect held_events_name_the_rank 0 '^3$' grep -c '"where": "nccl_host".*"behind": \[1\]' "$dir/held"
+expect skip_in_nccl_ends_with_75 75 'hang: communicator .* rank 1 .* is behind: it has not called collective 6' \
+	"$shunt" run --watch --every 0.2 --hang 1 --on-hang exit --dumps "$dir/ended" -- "$program" skip 3
+hang skip 3
+comes top_names_the_late_rank_of_nccl 0 'stands; rank 1 is behind' "$shunt" top --once --every 0.2 --below "$job"
+end_job
+hang idle 3
+"$shunt" watch --below "$job" --every 0.1 --hang 0.3 --events "$dir/idle" 2>"$dir/idle.err" &
+watcher=$!
+until_has "$dir/idle" '"communicator"' $watcher
+sleep 1 # pause: grace: several times what hangs
+kill -TERM $watcher
+wait $watcher
+! grep -q '"hang"' "$dir/idle" && echo "ok: idle_is_no_hang" || { echo "not ok: idle_is_no_hang"; failed=1; }
+end_job
+unset SHUNT_FORCE_NCCL
+SHUNT_NCCL_LIB=none
 
 # A program that says when it is ready, and which signal it got.
 echo 'trap "echo got TERM; exit 5" TERM; echo ready; while :; do sleep 0.1; done # pause: poll' >"$dir/program"

@@ -192,6 +192,8 @@ extern const struct option_table doctor_job_options;
 /* Finds the causes of hangs from all dumps together. */
 void doctor_hangs(struct findings *f, const struct dumps *d);
 
+/* A thread that is inside NCCL with this communicator; NULL: none, or c is NULL. */
+const struct dump_thread *doctor_thread_inside(const struct dump_comm *c);
 /* Adds a finding that says why a process has not answered. */
 void doctor_silence_explain(struct findings *f, const struct ask_process *p);
 /* Prints the table of a dump's fields, for docs/doctor.md. */

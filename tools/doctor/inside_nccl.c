@@ -6,7 +6,7 @@
 
 #define CREATION_NS 10000000000u /* a healthy creation of a communicator takes seconds */
 
-static const struct dump_thread *thread_find(const struct dump_comm *c)
+const struct dump_thread *doctor_thread_inside(const struct dump_comm *c)
 {
 	for (size_t i = 0; c && i < c->process->nthreads; i++)
 		if (!strcmp(c->process->threads[i].key, c->key))
@@ -24,7 +24,7 @@ bool find_inside_nccl(struct findings *f, const struct dump_group *g)
 	struct text_buf t = { 0 };
 
 	for (int r = 0; r < g->n; r++) {
-		const struct dump_thread *thread = thread_find(g->member[r]);
+		const struct dump_thread *thread = doctor_thread_inside(g->member[r]);
 
 		if (thread && (!first || thread->since_ns < first->since_ns)) {
 			first = thread;
@@ -34,13 +34,17 @@ bool find_inside_nccl(struct findings *f, const struct dump_group *g)
 	if (!first)
 		return false;
 	for (int r = 0; r < g->n; r++) {
-		const struct dump_thread *thread = thread_find(g->member[r]);
+		const struct dump_thread *thread = doctor_thread_inside(g->member[r]);
 
 		in[r] = thread && !strcmp(thread->function, first->function);
 		out[r] = g->member[r] && !thread;
 	}
 	for (size_t i = 0; first->seq && i < whose->nops && !op; i++)
 		op = whose->ops[i].seq == first->seq ? &whose->ops[i] : NULL;
+	/* A call that waits in NCCL for a rank that has not made it: that is the cause. */
+	for (int r = 0; op && !op->message && r < g->n; r++)
+		if (out[r] && g->member[r]->collectives < op->number)
+			return false;
 	text_add_processes(&t, g, in);
 	text_add(&t, " %s inside %s of NCCL ", marks_count(g, in) == 1 ? "is" : "are", first->function);
 	text_add_since(&t, first->since_ns, whose->process->time_ns);

@@ -113,12 +113,26 @@ void doctor_moved_mark(struct dumps *d, const struct dumps *before)
 		}
 }
 
+/*
+ * A process that ends closes its socket, and breaks off connections to it. had_answered: it was a process of Shunt's;
+ * of others the process tells.
+ */
+static bool has_ended(const struct ask_process *p, bool had_answered)
+{
+	struct ask_process now;
+	bool is_closed = p->err == -ECONNREFUSED || p->err == -ECONNRESET;
+
+	if (!is_closed || p->state == 'Z')
+		return false;
+	return (had_answered && p->err == -ECONNREFUSED) || ask_process_read(pid_of(p), &now) || now.state == 'Z';
+}
+
 bool doctor_look(
     struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms)
 {
 	const struct timespec wait = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
 	struct dumps before = { 0 };
-	bool kept = true;
+	bool kept = true, waits = false;
 	size_t silent = 0;
 
 	ask_all(processes, n, "state");
@@ -128,23 +142,22 @@ bool doctor_look(
 
 		if (!p.err && !doctor_answer_add(&before, &p, NULL, ""))
 			continue;
-		if (!p.err)
-			finding_add(
-			    f, FINDING_ERROR, "processes", "", "process %d answered with what is no dump", (int)p.pid);
-		else
-			doctor_silence_explain(f, &p);
 		processes[i] = processes[silent];
 		processes[silent++] = p;
+		waits |= p.err == -ECONNRESET; /* until it is seen whether it ends */
 	}
-	if (silent < n)
+	if (silent < n || waits)
 		nanosleep(&wait, NULL);
 	ask_all(processes + silent, n - silent, "dump");
-	for (size_t i = silent; i < n; i++)
-		if (processes[i].err == -ECONNREFUSED)
+	for (size_t i = 0; i < n; i++)
+		if (has_ended(&processes[i], i >= silent))
 			finding_add(f, FINDING_INFO, "processes", "", "process %d (%s) has ended meanwhile",
-			    (int)processes[i].pid, processes[i].name);
+			    pid_of(&processes[i]), processes[i].name);
 		else if (processes[i].err)
 			doctor_silence_explain(f, &processes[i]);
+		else if (i < silent)
+			finding_add(f, FINDING_ERROR, "processes", "", "process %d answered with what is no dump",
+			    pid_of(&processes[i]));
 		else
 			kept = doctor_answer_add(d, &processes[i], output, "asked") != -EIO && kept;
 	doctor_moved_mark(d, &before);

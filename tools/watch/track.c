@@ -10,6 +10,7 @@
 #include "tools/watch/watch.h"
 
 #define MINUTE_MS 60000
+#define INSIDE_NS 1000000000u
 #define STRAGGLER_NS 1000000000u /* of waits in a minute, below which nobody is named */
 
 const struct dump_op *watch_unfinished(const struct dump_comm *c)
@@ -17,7 +18,8 @@ const struct dump_op *watch_unfinished(const struct dump_comm *c)
 	const struct dump_op *first = NULL;
 
 	for (size_t i = 0; i < c->nops; i++)
-		if ((!strcmp(c->ops[i].state, "enqueued") || !strcmp(c->ops[i].state, "running")) &&
+		if ((!strcmp(c->ops[i].state, "enqueued") || !strcmp(c->ops[i].state, "running") ||
+		        !strcmp(c->ops[i].state, "in_nccl")) &&
 		    (!first || c->ops[i].seq < first->seq))
 			first = &c->ops[i];
 	return first;
@@ -165,11 +167,42 @@ static int whole_look(struct watch *w)
 	return err;
 }
 
+/* A program's own polling is inside NCCL often, and never for long. */
+static bool is_inside(const struct dump_comm *c)
+{
+	const struct dump_thread *thread = doctor_thread_inside(c);
+
+	return thread && c->process->time_ns >= thread->since_ns + INSIDE_NS;
+}
+
+/* A call that NCCL has got waits for the ranks that have not made it: *least_p is the smallest number of collectives.
+ */
+static bool nccl_waits(const struct watch *w, const struct watch_group *g, uint64_t *least_p)
+{
+	const struct dump_comm *c;
+
+	*least_p = UINT64_MAX;
+	for (int r = 0; r < g->nranks; r++) {
+		c = member(w, g, r);
+		*least_p = !c ? 0 : c->collectives < *least_p ? c->collectives : *least_p;
+		if (!c)
+			return false; /* it is elsewhere, or ends */
+	}
+	for (int r = 0; r < g->nranks; r++) {
+		c = member(w, g, r);
+		for (size_t i = 0; i < c->ncollectives; i++)
+			if (c->ops[i].number == *least_p + 1 && !strcmp(c->ops[i].state, "returned"))
+				return true;
+	}
+	return false;
+}
+
 static int hang_report(struct watch *w, struct watch_group *g)
 {
 	bool *behind = calloc((size_t)g->nranks, 2), *waiting;
 	const char *where = "device";
-	uint64_t most = 0;
+	uint64_t most = 0, least;
+	bool called = true, nccl = nccl_waits(w, g, &least);
 	char text[1024];
 
 	if (!behind)
@@ -184,11 +217,17 @@ static int hang_report(struct watch *w, struct watch_group *g)
 		const struct dump_comm *c = member(w, g, r);
 
 		behind[r] = !c || c->collectives < most;
-		waiting[r] = c && !behind[r] && (watch_unfinished(c) || *c->phase);
+		waiting[r] = c && !behind[r] && (nccl || watch_unfinished(c) || *c->phase);
+		called = called && !behind[r];
 		if (behind[r])
 			where = "calls";
 		if (c && *c->phase)
 			where = strcmp(c->phase, "destruction") ? "setup" : "destruction";
+	}
+	for (int r = 0; called && r < g->nranks; r++) {
+		behind[r] = is_inside(member(w, g, r));
+		waiting[r] = waiting[r] && !behind[r];
+		where = behind[r] ? "nccl_host" : where;
 	}
 	if (!w->hung && whole_look(w)) {
 		free(behind);
@@ -232,7 +271,11 @@ static void straggler_find(struct watch *w, struct watch_group *g)
 
 static int group_judge(struct watch *w, struct watch_group *g)
 {
-	bool is_hang = g->here && g->waits && (double)(w->look_ms - g->moved_ms) >= w->o->hang_s * 1000;
+	uint64_t least;
+	bool is_hang;
+
+	g->waits = g->here && (g->waits || nccl_waits(w, g, &least));
+	is_hang = g->waits && (double)(w->look_ms - g->moved_ms) >= w->o->hang_s * 1000;
 
 	straggler_find(w, g);
 	if (g->hangs && !is_hang)
@@ -254,7 +297,7 @@ static int comm_update(struct watch *w, const struct dump_comm *c, const json_t 
 		return -ENOMEM;
 	rank_update(r, c, json);
 	g->here = true;
-	g->waits = g->waits || watch_unfinished(c) || *c->phase || c->running;
+	g->waits = g->waits || watch_unfinished(c) || *c->phase || c->running || is_inside(c);
 	if (c->moved)
 		g->moved_ms = w->look_ms;
 	for (int p = 0; p < WATCH_PEERS; p++)
