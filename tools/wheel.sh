@@ -52,7 +52,7 @@ auditwheel show --json "$wheel" |
 }
 size=$(stat -c %s "$wheel")
 most=$((25 << 20))
-[ "$cuda" != disabled ] || most=$((3 << 20))
+[ "$cuda" != disabled ] || most=$((4 << 20))
 [ "$size" -le "$most" ] || {
 	echo "wheel.sh: $wheel has $size bytes, more than $most" >&2
 	exit 1
