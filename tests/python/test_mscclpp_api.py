@@ -167,6 +167,44 @@ class DefaultAlgos(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "protocol is 'Simple', expected 'LL'"):
                 build(AlgoSpec("hosts", collective(2), 2, 2, False, 1, "Simple"))
 
+    def test_install(self) -> None:
+        """The default plans are in the cache and are taken; other plans there stay."""
+
+        def install(cache: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "mscclpp", *arguments]
+            path = os.pathsep.join([compat._HERE, os.environ["PYTHONPATH"]])
+            env = dict(os.environ, SHUNT_CACHE_DIR=cache, PYTHONPATH=path)
+            return subprocess.run(command, capture_output=True, text=True, env=env, timeout=LIMIT_S)
+
+        with tempfile.TemporaryDirectory() as cache:
+            folder = os.path.join(cache, "default")
+            os.mkdir(folder)
+            with open(os.path.join(folder, "mine.json"), "w", encoding="utf-8") as file:
+                file.write("{}")
+            done = install(cache, "--install")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"4 plans are in {folder}: ", done.stdout)
+            plans = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name != "mine.json"]
+            self.assertEqual(len(plans), 4)
+            subprocess.run([SHUNT, "plan", "check", *plans], check=True, capture_output=True, timeout=LIMIT_S)
+            for hosts, size, name in (("2", "4K", "2nodes_1K_64K"), ("4", "1M", "4nodes_128K_2M")):
+                said = subprocess.run(
+                    [SHUNT, "info", "select", "--standalone", "--hosts", hosts, "--local", "8", size],
+                    capture_output=True,
+                    text=True,
+                    env=dict(os.environ, SHUNT_CACHE_DIR=cache),
+                    timeout=LIMIT_S,
+                ).stdout
+                self.assertIn(f"allreduce_{name}  (plan, {folder}/", said)
+            self.assertIn("4 plans were removed", install(cache, "--uninstall").stdout)
+            self.assertEqual(os.listdir(folder), ["mine.json"])
+            done = install(os.path.join(folder, "mine.json"), "--install")
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
+            self.assertRegex(
+                done.stderr, "^mscclpp: cannot write .*mine.json.*: Not a directory: SHUNT_CACHE_DIR names"
+            )
+            self.assertEqual(install(cache).returncode, 2)
+
     def test_small_names(self) -> None:
         self.assertTrue(os.path.isfile(os.path.join(mscclpp.get_lib(), "libshunt.so")))
         self.assertTrue(os.path.isfile(os.path.join(mscclpp.get_include(), "shunt", "shunt.h")))
@@ -176,13 +214,6 @@ class DefaultAlgos(unittest.TestCase):
         mscclpp.npkit.shutdown()
         with self.assertRaisesRegex(AttributeError, "Shunt's mscclpp has no Fifo"):
             _ = mscclpp.Fifo
-
-    def test_install(self) -> None:
-        env = dict(os.environ, PYTHONPATH=os.pathsep.join([compat._HERE, os.environ["PYTHONPATH"]]))
-        done = subprocess.run(
-            [sys.executable, "-m", "mscclpp", "--install"], capture_output=True, text=True, env=env, check=True
-        )
-        self.assertIn("Nothing was installed", done.stdout)
 
 
 class Bootstrap(unittest.TestCase):
