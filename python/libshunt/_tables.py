@@ -3,6 +3,7 @@
 
 import html
 from collections.abc import Iterable
+from typing import Any
 
 
 def table(rows: Iterable[Iterable[object]], heads: Iterable[str] = ()) -> str:
@@ -11,3 +12,8 @@ def table(rows: Iterable[Iterable[object]], heads: Iterable[str] = ()) -> str:
 
     head = list(heads)
     return "<table>" + (cells("th", head) if head else "") + "".join(cells("td", row) for row in rows) + "</table>"
+
+
+class Values(dict[str, Any]):
+    def _repr_html_(self) -> str:
+        return table(self.items())

@@ -168,7 +168,11 @@ class Tune(unittest.TestCase):
                 self.assertIn(choice.point["instances"], (1, 2))
                 with open(choice.write(folder), encoding="utf-8") as file:
                     self.assertEqual(json.load(file)["min_message_size"], choice.min_message_size)
-                choice.program.run(choice.min_message_size)
+                runs = choice.program.run(choice.min_message_size)
+                self.assertIn(f"<tr><td>{choice.min_message_size}</td><td>in</td><td>", runs._repr_html_())
+        self.assertIn("<tr><td>1024</td><td>", choices._repr_html_())
+        self.assertIn(f"<td>instances={choices[0].point['instances']}, threads=", choices._repr_html_())
+        self.assertIn("<tr><td>ok</td><td>True</td></tr>", choices[0].program.verify()._repr_html_())
         with self.assertRaisesRegex(L.ProgramError, "instances is 0"):
             L.tune(build, {"instances": [0], "threads": [64]}, sizes)
         with self.assertRaisesRegex(L.ProgramError, "without sizes"):

@@ -7,9 +7,13 @@ line that has the comment "here"; the expression is what must be said.
 from __future__ import annotations
 
 import inspect
+import sys
 import unittest
 from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
+from libshunt import language
 from libshunt.language import (
     JSON,
     AllGather,
@@ -382,6 +386,15 @@ def half_of_the_message() -> None:
     program.run(4096)
 
 
+def cell(wrong: bool) -> None:
+    with CollectiveProgram("cell", AllReduce(2, 1, True), 2) as program:
+        channel = MemoryChannel(1, 0)
+        channel.signal(0)
+        if wrong:
+            Rank(7)
+    program.verify()
+
+
 class Mistakes(unittest.TestCase):
     def test_all(self) -> None:
         for expression, mistake in MISTAKES:
@@ -394,6 +407,24 @@ class Mistakes(unittest.TestCase):
                     self.assertEqual(caught.exception.line, here[0])
                     self.assertRegex(str(caught.exception), rf"test_mistakes\.py:{here[0]}: ")
                 self.assertNotIn("\n", str(caught.exception))
+
+    def test_cells_of_notebooks(self) -> None:
+        """IPython runs a cell under a file's name of its own; an error has the cell's number, also one of the proof."""
+
+        class Shell:
+            class compile:
+                format_code_name = {"/tmp/k/77.py": ("Cell", "In[3]")}.get
+
+        code = compile(inspect.getsource(cell), "/tmp/k/77.py", "exec")
+        names: dict[str, Any] = dict(vars(language))
+        exec(code, names)
+        with mock.patch.dict(sys.modules, IPython=mock.Mock(get_ipython=lambda: Shell)):
+            for wrong, place in ((True, "cell 3, line 6: "), (False, "cell 3, line 4: ")):
+                with self.assertRaises(ProgramError) as caught:
+                    names["cell"](wrong)
+                self.assertTrue(str(caught.exception).startswith(place), caught.exception)
+        with self.assertRaisesRegex(ProgramError, "^/tmp/k/77.py:6: "):
+            names["cell"](True)
 
     def test_program_is_closed(self) -> None:
         """An exception ends the program, and is not hidden."""

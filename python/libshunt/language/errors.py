@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from typing import NoReturn
 
@@ -15,13 +16,28 @@ _SKIPPED = tuple(os.path.join(_PACKAGE, name) + os.sep for name in ("language", 
 
 
 class ProgramError(Error, ValueError):
-    """A program is wrong. The text begins with FILE:LINE of the call in the program, if there is one."""
+    """A program is wrong. The text begins with the place of the call in the program, if there is one: FILE:LINE, or the
+    cell of a notebook and the line in it."""
 
     def __init__(self, message: str, file: str | None = None, line: int = 0) -> None:
         self.message = message
         self.file = file
         self.line = line
-        super().__init__(f"{file}:{line}: {message}" if file else message)
+        super().__init__(f"{_place(file, line)}: {message}" if file else message)
+
+
+# The files of operations, by the names that operations have for them.
+_files: dict[str, str] = {}
+
+
+def _place(file: str, line: int) -> str:
+    """IPython compiles each cell under a file's name that says nothing, and knows the cell's number."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(_files.get(file, file))
+    if not named:
+        return f"{file}:{line}"
+    number = re.fullmatch(r"In *\[(\d+)\]", named[1])
+    return f"cell {number[1] if number else named[1]}, line {line}"
 
 
 @functools.cache
@@ -40,7 +56,9 @@ def caller() -> tuple[str, int]:
 def source() -> str:
     """The caller as operations name it: without directories, so that a plan does not depend on where its file lies."""
     file, line = caller()
-    return f"{os.path.basename(file)}:{line}"
+    name = os.path.basename(file)
+    _files[name] = file
+    return f"{name}:{line}"
 
 
 def fail(message: str) -> NoReturn:

@@ -191,7 +191,7 @@ class CollectiveProgram:
 
     def run(
         self, sizes: int | Sequence[int] = 1 << 16, dtype: str = "float32", device: str = "sim", graph: bool = False
-    ) -> list[tool.Timing]:
+    ) -> tool.Timings:
         """
         Runs the plan with one process for each rank, in and out of place, and compares every element of every result.
         sizes: bytes of the message. device: sim, cuda or auto. Wrong values are a ProgramError. Times of the sim mean

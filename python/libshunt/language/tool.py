@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from libshunt import _arguments
+from libshunt import _arguments, _tables
 from libshunt._command import command_path
 
 from .errors import ProgramError
@@ -32,6 +32,12 @@ class Timing:
     bytes: int
     in_place: bool
     microseconds: float
+
+
+class Timings(list[Timing]):
+    def _repr_html_(self) -> str:
+        rows = ((row.bytes, "in" if row.in_place else "out of", f"{row.microseconds:g}") for row in self)
+        return _tables.table(rows, ("bytes", "place", "us"))
 
 
 @contextmanager
@@ -63,7 +69,7 @@ def verify(program: CollectiveProgram) -> dict[str, Any]:
         report.pop("file", None)
         if not report.get("ok"):
             raise _error(program, plan, path, str(report.get("error")))
-        return dict(report)
+        return _tables.Values(report)
 
 
 def run(
@@ -72,8 +78,8 @@ def run(
     dtype: str,
     device: str,
     options: Sequence[str] = (),
-) -> list[Timing]:
-    found = []
+) -> Timings:
+    found = Timings()
     with plan_file(program) as (path, plan):
         for size in sizes:
             done = shunt(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from libshunt import _arguments
+from libshunt import _arguments, _tables
 
 from .errors import ProgramError, fail
 from .program import CollectiveProgram
@@ -34,6 +34,20 @@ class Choice:
         return path
 
 
+class Choices(list[Choice]):
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                choice.min_message_size,
+                choice.max_message_size,
+                ", ".join(f"{name}={value}" for name, value in choice.point.items()),
+                ", ".join(f"{size}: {time:g}" for size, time in choice.microseconds.items()),
+            )
+            for choice in self
+        )
+        return _tables.table(rows, ("from bytes", "to", "fastest", "us by bytes"))
+
+
 def tune(
     build: Callable[..., CollectiveProgram],
     space: Mapping[str, Sequence[Any]],
@@ -41,7 +55,7 @@ def tune(
     dtype: str = "float32",
     device: str = "auto",
     graph: bool = True,
-) -> list[Choice]:
+) -> Choices:
     """
     Builds the program with every combination of the keywords in `space`, verifies each, runs them all at each size and
     keeps what is the fastest. Returns the choices in the order of their sizes. A combination of which the program says
@@ -80,13 +94,13 @@ def _choices(
     build: Callable[..., CollectiveProgram],
     sizes: Sequence[int],
     times: Sequence[tuple[dict[str, Any], dict[int, float]]],
-) -> list[Choice]:
+) -> Choices:
     best = []
     for size in sizes:
         able = [(found[size], i) for i, (_, found) in enumerate(times) if size in found]
         if able:
             best.append((size, min(able)[1]))
-    choices: list[Choice] = []
+    choices = Choices()
     runs = [(winner, [size for size, _ in group]) for winner, group in itertools.groupby(best, lambda row: row[1])]
     for number, (winner, group) in enumerate(runs):
         point, found = times[winner]
