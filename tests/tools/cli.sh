@@ -89,6 +89,10 @@ END
 expect info_wraps_at_the_terminal 0 '^True True$' python3 "$dir/narrow.py" "$shunt" info -c
 expect help_wraps_at_the_terminal 0 '^True True$' python3 "$dir/narrow.py" "$shunt" bench --help
 expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; default 30m\)' env SHUNT_TIMEOUT=5s "$shunt" info -c
+expect info_config_names_what_nccl_alone_reads 0 '^  NCCL_BUFFSIZE=7$' env NCCL_BUFFSIZE=7 "$shunt" info -c
+expect info_config_has_not_what_is_unset 1 '^0$' sh -c '"$1" info -c | grep -c "read by NCCL only"; exit 1' sh "$shunt"
+expect info_json_has_what_nccl_alone_reads 0 '"nccl_only": true' env NCCL_BUFFSIZE=7 "$shunt" info --json /dev/stdout
+expect info_json_has_values_of_any_bytes 0 '"value": "/x\?y"' env SHUNT_DUMP_DIR="$(printf '/x\377y')" "$shunt" info --json /dev/stdout
 expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d

@@ -111,7 +111,10 @@ says endless_timeout 'warning +SHUNT_TIMEOUT=0: a kernel' $none SHUNT_TIMEOUT=0 
 says alias_is_overridden 'warning +MSCCLPP_CACHE_DIR does nothing: SHUNT_CACHE_DIR' $none SHUNT_CACHE_DIR=/x MSCCLPP_CACHE_DIR=/y "$shunt" doctor
 says forced_without_nccl 'error +SHUNT_FORCE_NCCL=all asks for the real NCCL, and there is none' $none SHUNT_FORCE_NCCL=all "$shunt" doctor
 says nccl_variable_without_nccl 'warning +NCCL_BUFFSIZE does nothing' $none NCCL_BUFFSIZE=8 "$shunt" doctor
-says nccl_variable_with_nccl 'info +NCCL_BUFFSIZE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_BUFFSIZE=8 "$shunt" doctor
+says nccl_variable_with_nccl "info +NCCL_BUFFSIZE is for the real NCCL and concerns forwarded calls only; Shunt's buffers have" env SHUNT_NCCL_LIB="$fake" NCCL_BUFFSIZE=8 "$shunt" doctor
+says nccl_variables_of_a_family_are_known 'info +NCCL_GIN_TYPE .*; Shunt has no device API' env SHUNT_NCCL_LIB="$fake" NCCL_GIN_TYPE=2 "$shunt" doctor
+says nccl_variable_is_misspelt 'warning +Shunt knows no variable NCCL_SOKET_IFNAME \(maybe NCCL_SOCKET_IFNAME\?\)' $none NCCL_SOKET_IFNAME=lo "$shunt" doctor
+says nccl_variable_of_another_name_is_obeyed '^0$' $none NCCL_HOSTID=x sh -c '"$0" doctor | grep -c "NCCL_HOSTID does nothing"' "$shunt"
 invariant="NCCL_ALGO=ring,tree;allreduce:tree NCCL_PROTO=Simple NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 NCCL_NTHREADS=1 NCCL_NVLS_ENABLE=0"
 for who in 'vLLM \(VLLM_BATCH_INVARIANT\)|VLLM_BATCH_INVARIANT=1' "vLLM or torchtitan|$invariant" \
 	'SGLang|NCCL_ALGO=allreduce:tree NCCL_MIN_NCHANNELS=8 NCCL_MAX_NCHANNELS=8' 'Megatron \(--deterministic-mode\)|NCCL_ALGO=^NVLS'; do

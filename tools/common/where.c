@@ -2,6 +2,7 @@
 #include "tools/common/where.h"
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -27,7 +28,18 @@ void tool_driver_version(char *text, size_t bytes)
 
 json_t *tool_json_text(const char *text)
 {
-	return text && *text ? json_string(text) : json_null();
+	json_t *json = text && *text ? json_string(text) : json_null();
+	char *plain;
+
+	if (json)
+		return json;
+	/* Bytes that are no UTF-8: the rest can still be read. */
+	plain = strdup(text);
+	for (char *at = plain; plain && *at; at++)
+		*at = (unsigned char)*at < 0x80 ? *at : '?';
+	json = plain ? json_string(plain) : json_null();
+	free(plain);
+	return json;
 }
 
 /* "0.2.0 (12ef02d, 2026-11-26; gcc 12.2.0, release; ...)" in three: version, commit, the rest. */

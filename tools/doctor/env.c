@@ -8,6 +8,7 @@
 #include "algos/select/forced.h"
 #include "base/config.h"
 #include "base/env.h"
+#include "base/nearest.h"
 #include "base/renamed.h"
 #include "tools/doctor/doctor.h"
 
@@ -81,6 +82,42 @@ static void check_rows(struct findings *f, char *const *environment, const struc
 	}
 }
 
+/* A variable of NCCL's: Shunt obeys it, only NCCL reads it, or it is no name that is known. */
+static void check_nccl_name(struct findings *f, const struct shunt_settings *s, const char *name, bool real_nccl)
+{
+	static const char *const of_the_log[] = { "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS",
+		"NCCL_CONF_FILE" };
+	const char *ours = shunt_renamed(SHUNT_RENAMED_NCCL_ONLY, name), *other, *meant;
+	struct shunt_nearest nearest = { .text = name };
+	struct shunt_config_row row;
+
+	for (size_t i = 0; i < sizeof(of_the_log) / sizeof(of_the_log[0]); i++) {
+		if (!strcmp(name, of_the_log[i]))
+			return;
+		shunt_nearest_try(&nearest, of_the_log[i]);
+	}
+	for (size_t i = 0; shunt_settings_row(s, i, &row); i++) {
+		if (!strcmp(row.name, name) || is_alias(row.aliases, name))
+			return;
+		if (!strncmp(row.name, "NCCL_", 5))
+			shunt_nearest_try(&nearest, row.name);
+	}
+	for (size_t i = 0; (other = shunt_renamed_row(SHUNT_RENAMED_NCCL_ONLY, i, &meant)); i++)
+		if (!strchr(other, '*'))
+			shunt_nearest_try(&nearest, other);
+	/* NCCL has more names than the table, some of them alike: no more than a slip of the hand is taken for one. */
+	meant = ours || nearest.distance > 2 ? NULL : shunt_nearest_name(&nearest, strlen("NCCL_"));
+	if (meant)
+		finding_add(
+		    f, FINDING_WARN, topic, "correct the name", "Shunt knows no variable %s (maybe %s?)", name, meant);
+	else if (real_nccl)
+		finding_add(f, FINDING_INFO, topic, "", "%s is for the real NCCL and concerns forwarded calls only%s%s",
+		    name, ours ? "; " : "", ours ? ours : "");
+	else
+		finding_add(f, FINDING_WARN, topic, "unset it", "%s does nothing: there is no real NCCL to read it%s%s",
+		    name, ours ? "; " : "", ours ? ours : "");
+}
+
 static void check_names(struct findings *f, char *const *environment, const struct shunt_settings *s, bool real_nccl)
 {
 	for (; *environment; environment++) {
@@ -112,16 +149,8 @@ static void check_names(struct findings *f, char *const *environment, const stru
 				finding_add(f, FINDING_INFO, topic, "", "%s is MSCCL++'s and does nothing here", name);
 			else if (!ours && *nearest)
 				finding_add(f, FINDING_INFO, topic, "", "%s does nothing here: %s", name, nearest);
-		} else if (!strncmp(name, "NCCL_", 5) && strncmp(name, "NCCL_DEBUG", 10) &&
-		    strcmp(name, "NCCL_CONF_FILE")) {
-			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)
-				ours = !strcmp(row.name, name);
-			if (!ours && real_nccl)
-				finding_add(f, FINDING_INFO, topic, "",
-				    "%s is for the real NCCL and concerns forwarded calls only", name);
-			else if (!ours)
-				finding_add(f, FINDING_WARN, topic, "unset it",
-				    "%s does nothing: there is no real NCCL to read it", name);
+		} else if (!strncmp(name, "NCCL_", 5)) {
+			check_nccl_name(f, s, name, real_nccl);
 		}
 	}
 }

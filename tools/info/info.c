@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "algos/algos.h"
 #include "algos/select/nvls.h"
 #include "algos/select/tuning.h"
@@ -192,8 +193,26 @@ static json_t *ready_json(const struct tool_lib *lib)
 	return list;
 }
 
+/*
+ * The i-th variable of the environment that the table has as NCCL's alone; NULL: there are fewer. *ours_p: what holds
+ * for calls that Shunt takes.
+ */
+static const char *nccl_only(size_t i, const char **ours_p)
+{
+	for (char **at = environ; *at; at++) {
+		char name[128];
+
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
+		*ours_p = shunt_renamed(SHUNT_RENAMED_NCCL_ONLY, name);
+		if (*ours_p && !i--)
+			return *at;
+	}
+	return NULL;
+}
+
 static void config_print(void)
 {
+	const char *set, *ours;
 	struct shunt_config_row row;
 	char text[1024];
 
@@ -214,6 +233,10 @@ static void config_print(void)
 			options_text_print("", text, 6, stdout);
 		}
 	}
+	for (size_t i = 0; (set = nccl_only(i, &ours)); i++) {
+		printf("%s  %s\n", i ? "" : "read by NCCL only; calls that Shunt takes do not follow\n", set);
+		options_text_print("", ours, 6, stdout);
+	}
 }
 
 static void config_markdown(void)
@@ -229,8 +252,11 @@ static void config_markdown(void)
 		puts(" |");
 	}
 	puts("\n| variable of MSCCL++ | here |\n|---|---|");
-	for (size_t i = 0; (foreign = shunt_renamed_foreign(i, &now)); i++)
+	for (size_t i = 0; (foreign = shunt_renamed_row(SHUNT_RENAMED_FOREIGN, i, &now)); i++)
 		printf("| `%s` | %s |\n", foreign, *now ? now : "obeyed, after NCCL's");
+	puts("\n| read by NCCL only | for calls that Shunt takes |\n|---|---|");
+	for (size_t i = 0; (foreign = shunt_renamed_row(SHUNT_RENAMED_NCCL_ONLY, i, &now)); i++)
+		printf("| `%s` | %s |\n", foreign, now);
 }
 
 static void algorithms_print(void)
@@ -276,6 +302,7 @@ static int json_write(const char *path)
 {
 	json_t *variables = json_array(), *algorithms = json_array(), *tunings = json_array(), *root, *where;
 	const struct shunt_tuning_set *set = shunt_tuning_files();
+	const char *variable, *ours;
 	struct shunt_config_row row;
 	const struct shunt_algo *a;
 	struct tool_lib lib;
@@ -285,8 +312,17 @@ static int json_write(const char *path)
 		return TOOL_FAIL;
 	for (size_t i = 0; shunt_config_row(i, &row); i++)
 		json_array_append_new(variables,
-		    json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "name", row.name, "value", row.value, "from",
-		        row.source, "default", row.def, "aliases", tool_json_text(row.aliases), "meaning", row.doc));
+		    json_pack("{s:s, s:o, s:s, s:s, s:o, s:s, s:b}", "name", row.name, "value",
+		        *row.value ? tool_json_text(row.value) : json_string(""), "from", row.source, "default",
+		        row.def, "aliases", tool_json_text(row.aliases), "meaning", row.doc, "nccl_only", 0));
+	for (size_t i = 0; (variable = nccl_only(i, &ours)); i++) {
+		size_t n = strcspn(variable, "=");
+
+		json_array_append_new(variables,
+		    json_pack("{s:s%, s:o, s:s, s:n, s:n, s:s, s:b}", "name", variable, n, "value",
+		        tool_json_text(variable + n + 1), "from", "environment", "default", "aliases", "meaning", ours,
+		        "nccl_only", 1));
+	}
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
 		json_array_append_new(algorithms,
 		    json_pack(
