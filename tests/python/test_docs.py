@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-The examples of docs/dsl.md, docs/python.md and docs/plugins*.md run, one after the other, and their pictures are what
-they draw. A block of text after an example is what it prints, where "…" stands for anything. What comes after "In a
-program that trains" runs on two ranks, with a stand-in for PyTorch. With the argument "write" the file writes the
-pictures: PYTHONPATH=python SHUNT_LIB=build/src/libshunt.so python3 tests/python/test_docs.py write
+The examples of docs/dsl.md, docs/python.md, docs/batch-invariance.md and docs/plugins*.md run, one after the other,
+and their pictures are what they draw. A block of text after an example is what it prints, where "…" stands for
+anything. What comes after "In a program that trains" runs on two ranks, with a stand-in for PyTorch. With the
+argument "write" the file writes the pictures: PYTHONPATH=python SHUNT_LIB=build/src/libshunt.so python3
+tests/python/test_docs.py write
 """
 
 from __future__ import annotations
@@ -108,6 +109,12 @@ class Docs(unittest.TestCase):
         with folder() as made:
             self.check_picture("python.md")
             self.run_train("python.md", made)
+
+    def test_examples_of_batch_invariance(self) -> None:
+        with folder() as made:
+            for example in examples("batch-invariance.md"):
+                run(example, {}, compare=True)
+            self.run_train("batch-invariance.md", made)
 
     def test_algorithms_of_ones_own(self) -> None:
         for page in "plugins.md", "plugins_mscclpp.md":

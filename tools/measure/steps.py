@@ -115,12 +115,18 @@ class Steps:
                        self.no_times())
 
     def batch_invariant(self, n):
-        """The settings that frameworks export so that NCCL's sums do not depend on the batch; Shunt needs one variable for that."""
-        env = dict(self.overlay_env, SHUNT_DETERMINISTIC="1", NCCL_ALGO="ring,tree;allreduce:tree", NCCL_PROTO="Simple",
-                   NCCL_MIN_NCHANNELS="1", NCCL_MAX_NCHANNELS="1", NCCL_NTHREADS="1")
-        words = "all_reduce -d bfloat16 --no-check --mode graph -r 5 -i 40 -b 1K -e 64M -f 4 --out-of-place --vs nccl"
-        self.bench("batch invariant/all_reduce", "times beside NCCL under batch-invariant settings", words, 90, n, env,
-                   outcomes.bench_times, self.no_times())
+        """
+        The settings that frameworks export so that NCCL's sums do not depend on the batch, beside which Shunt needs one variable; and
+        the times without all of this.
+        """
+        pinned = dict(self.overlay_env, SHUNT_DETERMINISTIC="1", NCCL_ALGO="ring,tree;allreduce:tree", NCCL_PROTO="Simple",
+                      NCCL_MIN_NCHANNELS="1", NCCL_MAX_NCHANNELS="1", NCCL_NTHREADS="1")
+        for c in (*REDUCING, "all_gather"):
+            words = c + " -d bfloat16 --no-check --mode graph -r 5 -i 40 -b 1K -e 64M -f 4 --out-of-place --vs nccl"
+            self.bench("batch invariant/" + c, "times beside NCCL under batch-invariant settings", words, 90, n, pinned,
+                       outcomes.bench_times, self.no_times())
+            self.bench("batch invariant/%s/free" % c, "the same without these settings", words, 90, n, self.overlay_env,
+                       outcomes.bench_times, self.no_times())
 
     def conformance(self, n):
         argv = self.command(n, "conform --quick" + (" --filter bfloat16" if self.sim else ""))
