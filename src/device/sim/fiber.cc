@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "device/sim/fiber.h"
 #include <stdint.h>
+#include "device/sim/sync.h"
+extern "C" {
+#include "base/lock.h"
+}
 
 #if !defined(SHUNT_SIM_UCONTEXT)
 /*
@@ -78,12 +82,56 @@ shunt_sim_switch:
 #endif
 #endif
 
+#if defined(SHUNT_SIM_TSAN)
+/*
+ * ThreadSanitizer's fibers that were finished, for the next ones: each has memory of its own that is cleared when it is
+ * created. A fiber that is taken again knows what the earlier one knew, which was over before it was finished.
+ */
+static struct {
+	struct sim_lock lock;
+	unsigned count;
+	void *fiber[2048];
+} spare;
+
+static void free_lock(void) { spare.lock = {}; }
+SHUNT_IN_FORKED_CHILD(free_lock)
+
+static void *take_spare(void)
+{
+	void *fiber = nullptr;
+
+	sim_lock(&spare.lock);
+	if (spare.count)
+		fiber = spare.fiber[--spare.count];
+	sim_unlock(&spare.lock);
+	return fiber;
+}
+
+static bool keep_spare(void *fiber)
+{
+	bool room;
+
+	sim_lock(&spare.lock);
+	room = spare.count < sizeof(spare.fiber) / sizeof(*spare.fiber);
+	if (room)
+		spare.fiber[spare.count++] = fiber;
+	sim_unlock(&spare.lock);
+	return room;
+}
+#else
+static void *take_spare(void) { return nullptr; }
+
+static bool keep_spare(void *) { return false; }
+#endif
+
 void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void))
 {
 	memset(f, 0, sizeof(*f));
 	f->low = low;
 	f->bytes = bytes;
-	f->tsan = tsan_create();
+	f->tsan = take_spare();
+	if (!f->tsan)
+		f->tsan = tsan_create();
 #if defined(SHUNT_SIM_UCONTEXT)
 	getcontext(&f->uc);
 	f->uc.uc_stack.ss_sp = low;
@@ -112,7 +160,7 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 
 void sim_fiber_finish(struct sim_fiber *f)
 {
-	if (f->tsan)
+	if (f->tsan && !keep_spare(f->tsan))
 		tsan_destroy(f->tsan);
 	memset(f, 0, sizeof(*f));
 }
