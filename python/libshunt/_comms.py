@@ -187,9 +187,13 @@ def path(op: str, numel: int, dtype: object = "float32", redop: object = "sum", 
     number, operator = _names.dtype_number(dtype), _names.redop_number(redop)
     most = _arguments.MOST_BYTES // _names.DTYPE_BYTES[number]
     numel = _arguments.integer(f"numel, of elements of {_names.DTYPES[number]},", numel, 0, most)
-    handle = handle_of(comm)
+    return path_of(handle_of(comm), name, numel, number, operator)
+
+
+def path_of(handle: int, op: str, numel: int, number: int, operator: int) -> str:
+    """The same, of what is checked, in NCCL's numbers, those of redop() included."""
     answer = ctypes.c_char_p()
-    result = _lib.library().shunt_path_of(handle, name.encode(), numel, number, operator, ctypes.byref(answer))
+    result = _lib.library().shunt_path_of(handle, op.encode(), numel, number, operator, ctypes.byref(answer))
     _known(result, handle)
     if result:
         raise _lib.Error(

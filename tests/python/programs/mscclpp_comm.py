@@ -99,9 +99,8 @@ def run(algorithm, comm, buffer, **more):
         output_buffer=buffer.data(),
         input_size=buffer.bytes(),
         output_size=buffer.bytes(),
-        dtype=mscclpp.DataType.float32,
         stream=0,
-        **more,
+        **{"dtype": mscclpp.DataType.float32, **more},
     )
 
 
@@ -165,8 +164,29 @@ def main(port, folder):
             run(default, comm, buffer, op=mscclpp.ReduceOp.SUM, **geometry)
             check_sum(buffer, 2)
 
+    # 1/4 of each rank with bias 15; 256 + 1 + 1: 258, or 256 in bfloat16 itself, in the order of ranks, not of a plan.
+    bf16, b15 = mscclpp.DataType.bfloat16, mscclpp.DataType.float8_e4m3b15
+
+    def summed(one, bits, dtype, **more):
+        buffer.write(bits[RANK > 0].to_bytes(2, "little") * (buffer.bytes() // 2))
+        run(one, comm, buffer, dtype=dtype, op=mscclpp.ReduceOp.SUM, **more)
+        synchronize()
+        return int.from_bytes(buffer.read()[:2], "little")
+
+    for one in (algorithm, default):
+        for accum_dtype in (None, mscclpp.DataType.float16):
+            quarters = summed(one, [0x6868, 0x6868], b15, accum_dtype=accum_dtype)
+            assert quarters == {2: 0x7070, 3: 0x7474}[SIZE], (one.name, quarters)
+        assert summed(one, [0x4380, 0x3F80], bf16) == {2: 0x4380, 3: 0x4381}[SIZE], one.name
+        own = summed(one, [0x4380, 0x3F80], bf16, accum_dtype=bf16)
+        assert own == 0x4380 or (one is algorithm and own == 0x4381), (one.name, own)
+
     # What cannot be done is said.
     for wrong, says in (
+        (
+            lambda: run(algorithm, comm, buffer, accum_dtype=mscclpp.DataType.float16),
+            "accum_dtype is float16, for elements of float32: it is None, AUTO, float32",
+        ),
         (lambda: run(algorithm, comm, buffer, op=mscclpp.ReduceOp.MIN), "mine computes sum, not min"),
         (
             lambda: mscclpp.compile_native("k", "k.cu"),

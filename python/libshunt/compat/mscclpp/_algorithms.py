@@ -16,7 +16,7 @@ from libshunt.language import AlgoSpec, CollectiveProgram
 
 from . import _selector
 from ._comm import Communicator
-from ._types import NO_NATIVE, CollectiveBufferMode, DataType, PacketType, ReduceOp
+from ._types import NO_NATIVE, CollectiveBufferMode, DataType, PacketType, ReduceOp, accumulator
 
 ANY_SIZE = 2**64 - 1
 _lock = _fork.Lock()
@@ -203,8 +203,10 @@ class Algorithm:
     ) -> int:
         """
         Enqueues the collective on the stream; 0. All ranks of the communicator call it alike. executor,
-        symmetric_memory, extras and accum_dtype are of no effect; nblocks and nthreads_per_block of none for plans.
+        symmetric_memory and extras are of no effect; nblocks and nthreads_per_block of none for plans. accum_dtype:
+        what sums are kept in, fp32 unless it is said (docs/numbers.md).
         """
+        accumulate = accumulator(dtype, accum_dtype)
         if not self._range[0] <= max(input_size, output_size) <= self._range[1]:
             raise Error(f"{self.name} is for {self._range[0]} to {self._range[1]} bytes, not for {input_size}")
         redop = self.plan.redop if self.plan is not None else "sum"
@@ -216,7 +218,7 @@ class Algorithm:
         if self.plan is None and nblocks and nthreads_per_block:
             path = f"{path}@{nblocks}x{nthreads_per_block}"
         buffers = (int(input_buffer), int(output_buffer), int(input_size), int(output_size))
-        comm.run(path, self.plan is not None, self.collective, buffers, dtype, redop, int(stream))
+        comm.run(path, self.plan is not None, self.collective, buffers, dtype, redop, int(stream), accumulate)
         return 0
 
     def reset(self) -> None:

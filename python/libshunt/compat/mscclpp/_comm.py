@@ -13,7 +13,7 @@ from libshunt import Error, _comms, _names, _nccl
 from ._bootstrap import TcpBootstrap
 from ._selector import ensure as ensure_selector
 from ._selector import forced
-from ._types import DataType, element_bytes
+from ._types import DataType, element_bytes, nccl_name
 
 
 class _Lane:
@@ -25,6 +25,19 @@ class _Lane:
         unique_id = bootstrap.broadcast(self.nccl.unique_id() if bootstrap.get_rank() == 0 else b"")
         self.handle = self.nccl.init_rank(bootstrap.get_n_ranks(), unique_id, bootstrap.get_rank())
         self.answers: dict[tuple[object, ...], str] = {}
+        self._operators: dict[tuple[object, ...], int] = {}
+
+    def operator(self, redop: str, dtype: DataType, accumulate: str) -> int:
+        """NCCL's number of the operator, or of one that Shunt makes; it ends with the communicator."""
+        bias15 = dtype is DataType.float8_e4m3b15
+        if not bias15 and accumulate == "default":
+            return _names.redop_number(redop)
+        key = (redop, dtype, accumulate)
+        if key not in self._operators:
+            self._operators[key] = libshunt.redop(
+                redop, nccl_name(dtype), self.handle, e4m3b15=bias15, accumulate=accumulate
+            )
+        return self._operators[key]
 
 
 class Communicator:
@@ -49,26 +62,30 @@ class Communicator:
         dtype: DataType,
         redop: str,
         stream: int,
+        accumulate: str = "default",
     ) -> None:
-        """A call of NCCL's that takes this path. buffers: input, output, and their bytes."""
+        """A call of NCCL's that takes this path. buffers: input, output, and their bytes. accumulate: Shunt's word."""
         lane = self._lane(path if is_plan else None)
         count = self._count(collective, buffers, dtype)
-        number, operator = _names.dtype_number(dtype.value), _names.redop_number(redop)
+        reduces = collective in ("allreduce", "reducescatter")
+        number, operator = (
+            _names.dtype_number(nccl_name(dtype)),
+            lane.operator(redop, dtype, accumulate) if reduces else 0,
+        )
         question = (collective, count, number, operator)
         if lane.answers.setdefault(question, path) != path:
             libshunt.forget()
             lane.answers = {question: path}
         with forced(path):
             if is_plan:
-                taken = _comms.path(collective, count, number, operator, lane.handle)
+                taken = _comms.path_of(lane.handle, collective, count, number, operator)
                 if taken != path:
                     raise Error(
                         f"plan {path} does not run for {buffers[2]} bytes of {dtype.value} with {redop} among "
                         f"{self._bootstrap.get_n_ranks()} ranks: {taken} would"
                     )
             call = getattr(lane.nccl, _CALLS[collective])
-            reduces = (operator,) if collective in ("allreduce", "reducescatter") else ()
-            call(buffers[0], buffers[1], count, number, *reduces, lane.handle, stream)
+            call(buffers[0], buffers[1], count, number, *([operator] if reduces else []), lane.handle, stream)
 
     def _count(self, collective: str, buffers: tuple[int, int, int, int], dtype: DataType) -> int:
         """NCCL's count."""

@@ -25,10 +25,10 @@ class DataType(Enum):
     bfloat16 = "bfloat16"
     float8_e4m3fn = "float8e4m3"
     float8_e5m2 = "float8e5m2"
+    float8_e4m3b15 = "e4m3b15"  # NCCL's uint8, with an operator of Shunt's
     # Of other machines' floats, and the library's own choice.
     float8_e4m3fnuz = "e4m3fnuz"
     float8_e5m2fnuz = "e5m2fnuz"
-    float8_e4m3b15 = "e4m3b15"
     AUTO = "auto"
 
 
@@ -81,7 +81,30 @@ _BYTES = {
     "bfloat16": 2,
     "float8e4m3": 1,
     "float8e5m2": 1,
+    "e4m3b15": 1,
 }
+
+
+def nccl_name(dtype: DataType) -> str:
+    return "uint8" if dtype is DataType.float8_e4m3b15 else dtype.value
+
+
+def accumulator(dtype: DataType, accum_dtype: DataType | None) -> str:
+    """Shunt's word for what sums of dtype are kept in (docs/numbers.md)."""
+    if accum_dtype in (None, DataType.AUTO):
+        return "default"
+    bits8 = dtype.value in ("float8e4m3", "float8e5m2", "e4m3b15")
+    floats = bits8 or dtype in (DataType.float16, DataType.bfloat16)
+    if accum_dtype is dtype:
+        return "own" if floats else "default"
+    if accum_dtype is DataType.float32 and floats:
+        return "fp32"
+    if accum_dtype is DataType.float16 and bits8:
+        return "fp16"
+    raise Error(
+        f"accum_dtype is {getattr(accum_dtype, 'name', accum_dtype)}, for elements of "
+        f"{dtype.name}: it is None, AUTO, {dtype.name}{', float32' * floats}{' or float16' * bits8}"
+    )
 
 
 def element_bytes(dtype: DataType) -> int:
