@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * doctor_hang SCENARIO NRANKS: ranks as processes that come to hang, for shunt doctor to look at. Prints "pids P0 P1
- * ..." and, when every rank has made the call that it hangs in, "hanging". Goes on until it is killed, and its ranks
- * with it.
+ * doctor_hang SCENARIO NRANKS [NHOSTS]: ranks as processes that come to hang, for shunt doctor to look at; with NHOSTS
+ * on so many hosts, which are network namespaces and need root. Prints "pids P0 P1 ..." and, when every rank has made
+ * the call that it hangs in, "hanging". Goes on until it is killed, and its ranks with it.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tools/common/netns/netns.h"
 
 #define COUNT 1000
 #define BEFORE 5 /* collectives that all ranks make before anything goes wrong */
@@ -209,19 +211,26 @@ static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *
 int main(int argc, char **argv)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int n = argc > 2 ? atoi(argv[2]) : 0;
+	int n = argc > 2 ? atoi(argv[2]) : 0, nhosts = argc > 3 ? atoi(argv[3]) : 0, err;
+	struct netns *netns = NULL;
 	size_t which = 0;
 
 	while (argc > 1 && which < sizeof(scenarios) / sizeof(scenarios[0]) && strcmp(scenarios[which].name, argv[1]))
 		which++;
 	if (n < 2 || n > 8 || which == sizeof(scenarios) / sizeof(scenarios[0]))
 		return 2;
+	err = nhosts ? netns_start(nhosts, 1, &netns) : 0;
+	if (err == -EPERM)
+		return 77;
+	require(err || (nhosts && setenv("NCCL_SOCKET_IFNAME", "eth0", 1)), "hosts");
 	printf("pids");
 	for (int rank = 0; rank < n; rank++) {
 		pid_t pid;
 
 		fflush(stdout);
 		pid = child_fork();
+		if (pid == 0 && netns)
+			require(netns_enter(netns, rank * nhosts / n), "the host");
 		if (pid == 0)
 			run(shared, rank, n, scenarios[which].fn);
 		printf(" %d", (int)pid);

@@ -19,6 +19,14 @@ expect skip_with_one_missing 2 'rank 0 has no dump here' "$shunt" doctor --pid "
 expect skip_kept 2 'is behind' "$shunt" doctor --output "$dir/kept" --pid "$pids"
 expect kept_nowhere_is_said_once 2 '^1 shunt doctor: --output: /proc/self/stat: Not a directory$' \
 	sh -c '"$@" 2>&1 | uniq -c | sed "s/^ *//"; exit 2' sh "$shunt" doctor --output /proc/self/stat --pid "$pids"
+# A host whose clock is an hour ahead: ages are by the clock of the process that waits.
+python3 - "$dir/kept/"*"-$(rank_pid 0)-asked.json" <<'END'
+import re, sys
+
+text = open(sys.argv[1]).read()
+open(sys.argv[1], "w").write(re.sub(r'(_ns": )(\d+)', lambda m: m[1] + str(int(m[2]) + 3600 * 10**9), text))
+END
+expect clocks_may_differ 2 'rank 1 .* is behind: .* in which ranks 0 and 2 wait since [0-9:]{8} \([0-9]{1,3}\.[0-9] s\)' "$shunt" doctor dumps "$dir/kept"
 expect skip_from_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
 [ "$(ls -l "$dir/kept" | grep -c '^-rw------- ')" = 3 ] && echo "ok: kept_files_are_private" || { echo "not ok: kept_files_are_private"; failed=1; }
 
@@ -128,6 +136,15 @@ for how in drip full; do
 done
 peer die
 expect one_that_ends_is_no_finding 0 'info +process [0-9]+ .* has ended meanwhile' timeout 60 "$shunt" doctor --pid "$(cat "$dir/job")"
+# Another version, and another process under the number of the first look.
+peer old
+expect old_answer_is_read 1 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer newer
+expect newer_answer_is_told 2 'is a dump of another version \("9.8.7"\) of Shunt; use that version.s shunt doctor' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer reused
+expect reused_number_is_no_hang 0 'communicator bbbbbbbb of 2: runs \(0 calls' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer many
+expect communicators_are_many 1 'communicator 000003e7 of 2: rank 1 has no dump here' "$shunt" doctor --pid "$(cat "$dir/job")"
 end_job
 expect ask_of_stranger 1 'has no socket of Shunt' "$shunt" doctor --pid $$
 expect ask_of_nobody 2 'there is no process 999999999' "$shunt" doctor --pid 999999999

@@ -1,19 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""doctor_peer.py drip|full|die: prints its pid, and has the socket that `shunt doctor --pid` asks.
+"""doctor_peer.py HOW: prints its pid, and has the socket that `shunt doctor --pid` asks.
 
 drip: answers a byte a second, for ever. full: takes no connection, and its queue is full.
-die: ends when it is asked.
+old: as a process of an earlier version, which reads no request. newer: as one of a later version.
+die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
 """
+
+import json
 import os
 import socket
 import sys
 import time
 
 
+def dump(form, *keys):
+    op = {"seq": 6, "number": 6, "kind": "allreduce", "count": 1000, "dtype": "float32", "op": "sum"}
+    op |= {"path": "oneshot", "stream": "0x1", "time_ns": 5 * 10**9, "captured": False, "state": "running"}
+    row = {"rank": 0, "nranks": 2, "device": 0, "state": "ready", "calls": 6, "collectives": 6, "captured_calls": 0}
+    comms = [{"id": key[:8], "key": key, **row, "operations": [op]} for key in keys]
+    head = {"shunt_dump": form, "version": "9.8.7", "host": "node7", "pid": os.getpid(), "pid_namespace": 0}
+    head |= {"program": "train", "time_ns": 9 * 10**9, "communicators": comms}
+    return json.dumps(head | ({"reason": "asked"} if form > 1 else {})).encode()
+
+
 def main():
     namespace = os.stat("/proc/self/ns/pid").st_ino
-    name = "\0shunt-doctor-%d-%d-%d" % (os.geteuid(), namespace, os.getpid())
+    name = f"\0shunt-doctor-{os.geteuid()}-{namespace}-{os.getpid()}"
     end = time.monotonic() + 120
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
@@ -31,6 +44,17 @@ def main():
         if sys.argv[1] == "die":
             listener.accept()[0].recv(1)
             return
+        answers = {
+            "old": [dump(1, "aaaaaaaa01")],
+            "newer": [dump(99, "aaaaaaaa01")],
+            "reused": [dump(3, "aaaaaaaa01"), dump(3, "bbbbbbbb01")],
+            "many": [dump(3, *[f"{i:08x}01" for i in range(1000)])],
+        }.get(sys.argv[1], [])
+        for i in range(100 if answers else 0):
+            with listener.accept()[0] as client:
+                if sys.argv[1] != "old":
+                    client.recv(256)
+                client.sendall(answers[i % len(answers)])
         if sys.argv[1] == "drip":
             connection = listener.accept()[0]
         while time.monotonic() < end:

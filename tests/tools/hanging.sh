@@ -19,11 +19,11 @@ end_job() {
 	job=
 }
 
-# hang SCENARIO N: starts it; $pids are its ranks, with commas.
+# hang SCENARIO N [HOSTS]: starts it; $pids are its ranks, with commas.
 hang() {
 	end_job
 	: >"$dir/job"
-	"$program" "$1" "$2" >"$dir/job" 2>"$dir/job.err" &
+	"$program" "$@" >"$dir/job" 2>"$dir/job.err" &
 	job=$!
 	tries=0
 	until grep -q '^hanging' "$dir/job"; do

@@ -36,9 +36,12 @@ def check(name, good, seen=""):
 
 
 class Process:
-    """Answers as a process of Shunt's does, with communicators: (key, rank, nranks, counts or None)."""
+    """Answers as a process of Shunt's does, with communicators: (key, rank, nranks, counts or None).
 
-    def __init__(self, comms, **fields):
+    later: what it answers to the second question, the third, ...; the last stays.
+    """
+
+    def __init__(self, comms, *later, **fields):
         ready, tell = os.pipe()
         self.pid = os.fork()
         if self.pid:
@@ -47,17 +50,30 @@ class Process:
             os.close(ready)
             return
         signal.alarm(120)
-        rows = []
-        for key, rank, nranks, counts in comms:
-            row = {"id": key, "key": key, "rank": rank, "nranks": nranks, "device": rank, "state": "ready", **fields}
-            row.update(calls=9, collectives=9, captured_calls=0, operations=[])
-            old = counts is None
-            if not old:
-                row["counters"] = [{"op": o, "path": "ll128", "reason": "", "calls": n, "bytes": 0} for o, n in counts]
-            rows.append(row)
-        head = {"shunt_dump": 2 if old else 3, "version": "1", "reason": "asked", "host": "node7", "pid": os.getpid()}
-        head.update(pid_namespace=0, program="stand-in", time_ns=1, communicators=rows)
-        text = json.dumps(head).encode()
+        texts = []
+        for answer in (comms, *later):
+            rows = []
+            old = False
+            for key, rank, nranks, counts in answer:
+                row = {
+                    "id": key,
+                    "key": key,
+                    "rank": rank,
+                    "nranks": nranks,
+                    "device": rank,
+                    "state": "ready",
+                    **fields,
+                }
+                row.update(calls=9, collectives=9, captured_calls=0, operations=[])
+                old = counts is None
+                if not old:
+                    row["counters"] = [
+                        {"op": o, "path": "ll128", "reason": "", "calls": n, "bytes": 0} for o, n in counts
+                    ]
+                rows.append(row)
+            head = {"shunt_dump": 2 if old else 3, "version": "1", "reason": "asked", "host": "node7"}
+            head.update(pid=os.getpid(), pid_namespace=0, program="stand-in", time_ns=1, communicators=rows)
+            texts.append(json.dumps(head).encode())
         with socket.socket(socket.AF_UNIX) as listener:
             space = os.stat("/proc/self/ns/pid").st_ino
             listener.bind(f"\0shunt-doctor-{os.geteuid()}-{space}-{os.getpid()}")
@@ -66,7 +82,7 @@ class Process:
             while True:
                 with listener.accept()[0] as client:
                     client.recv(256)
-                    client.sendall(text)
+                    client.sendall(texts.pop(0) if len(texts) > 1 else texts[0])
 
     def end(self):
         os.kill(self.pid, signal.SIGKILL)
@@ -253,6 +269,32 @@ def pairs():
         p.end()
 
 
+def come_and_go():
+    """Communicators that begin or end while the ranks are asked one after the other."""
+    one, two = [[("ee01", i, 2, [])] for i in range(2)], [[("ee02", i, 2, [])] for i in range(2)]
+    ranks = [Process(one[0] + two[0], one[0]), Process([], one[1])]
+    root = json.loads(ask(None, "-f", "json")[1])
+    rows = [(c["hash"], c["shunt"]["merged"]) for c in root["communicators"]]
+    check("begun and ended meanwhile", rows == [("0xee01", True)], rows)
+    for p in ranks:
+        p.end()
+    ranks = [Process(one[i], one[i] + two[i]) for i in range(2)]
+    root = answer(job(comm("0x7", [p.pid for p in ranks]), comm("0x8", [p.pid for p in ranks])))
+    check("NCCL has one more already", [told(root, i)["merged"] for i in range(2)] == [True, True], root)
+    for p in ranks:
+        p.end()
+    ranks = [Process(one[0]), Process([])]
+    root = json.loads(ask(None, "-f", "json")[1])
+    check("a rank that never comes is told", [r["rank"] for r in root["communicators"][0]["missing_ranks"]] == [1])
+    for p in ranks:
+        p.end()
+    endless = [Process(*([one[i], one[i] + two[i]] * 40)) for i in range(2)]
+    root = answer(job(comm("0x7", [p.pid for p in endless]), *[comm(f"0x{k}", [p.pid for p in endless]) for k in "89"]))
+    check("and it comes to an end", "Shunt 2" in told(root)["reason"], root)
+    for p in endless:
+        p.end()
+
+
 def options(service):
     with tempfile.TemporaryDirectory() as scratch:
         link, real = os.path.join(scratch, "ncclras"), os.path.join(scratch, "real")
@@ -307,5 +349,6 @@ if __name__ == "__main__":
     os.environ["SHUNT_NCCL_LIB"] = "none"
     merged()
     pairs()
+    come_and_go()
     strangers()
     sys.exit(1 if failed else 0)

@@ -136,7 +136,8 @@ static int process_connect(struct ask_process *p, const char *request)
 	if (p->fd < 0)
 		return -errno;
 	err = connect(p->fd, (const struct sockaddr *)&address, bytes) ? -errno : peer_check(p);
-	if (!err && send(p->fd, line, (size_t)n, MSG_NOSIGNAL) != n)
+	/* EPIPE: an earlier version, which reads no request, has answered already. */
+	if (!err && send(p->fd, line, (size_t)n, MSG_NOSIGNAL) != n && errno != EPIPE)
 		err = -ECONNRESET;
 	if (err != -EAGAIN && err != -EINTR)
 		return err;

@@ -47,30 +47,32 @@ static int pids_apply(void *opts, const struct option_row *row, const char *text
 
 static int requests_run(const struct pids *pids, const char *output, bool json)
 {
-	struct ask_process *processes = calloc(pids->n, sizeof(*processes));
 	struct findings f = { 0 };
-	struct dumps d = { 0 };
-	size_t n = 0;
+	struct look look = {
+		.f = &f, .request = "dump", .output = output, .processes = calloc(pids->n, sizeof(struct ask_process))
+	};
 	int status;
 
-	if (!processes || (output && doctor_directory_create("--output", output))) {
-		free(processes);
+	if (!look.processes || (output && doctor_directory_create("--output", output))) {
+		free(look.processes);
 		return TOOL_USAGE;
 	}
 	for (size_t i = 0; i < pids->n; i++)
-		if (ask_process_read(pids->at[i], &processes[n]))
+		if (ask_process_read(pids->at[i], &look.processes[look.n]))
 			finding_add(&f, FINDING_ERROR, "processes", "", "there is no process %d", (int)pids->at[i]);
 		else
-			n++;
-	bool kept = doctor_look(&f, &d, processes, n, output, 1000);
-
-	if (d.n)
-		doctor_hangs(&f, &d);
+			look.n++;
+	doctor_look_first(&look);
+	if (look.waits)
+		doctor_look_sleep(1);
+	doctor_look_again(&look);
+	doctor_moved_mark(&look.now, &look.before);
+	if (look.now.n)
+		doctor_hangs(&f, &look.now);
 	status = findings_print(&f, json);
 	findings_finish(&f);
-	dumps_finish(&d);
-	ask_free(processes, n);
-	return kept ? status : TOOL_USAGE; /* 2, as for errors */
+	doctor_look_finish(&look);
+	return look.unkept ? TOOL_USAGE : status; /* 2, as for errors */
 }
 
 static void list_free(char **list)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <jansson.h>
+#include "base/json.h"
 #include "tools/common/ask.h"
 #include "tools/common/options.h"
 #include "tools/common/ranks/ranks.h"
@@ -157,6 +158,8 @@ struct dumps {
  * message: not a dump of this format; -ENOMEM.
  */
 int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes);
+/* The same of a JSON that is read; it is d's then, or gone. */
+int dumps_add_json(struct dumps *d, struct shunt_json_log *log, json_t *json);
 /*
  * Adds a file, or all shunt-*.json of a directory; f gets a finding for each file of the directory that cannot be used.
  * 0, or -errno after a message if no file could be used.
@@ -165,12 +168,29 @@ int dumps_add_path(struct findings *f, struct dumps *d, const char *path);
 void dumps_finish(struct dumps *d);
 
 /*
- * Asks the processes twice, `wait_ms` apart: what has moved meanwhile does not hang. d gets the second answers, which
- * are kept in the directory `output` if that is not NULL, and f why a process has not answered. False: a dump could not
- * be kept, and a message was printed.
+ * Processes asked twice: what has moved meanwhile does not hang. f gets why a process has not answered. The second
+ * answers are kept in the directory `output` if that is not NULL.
  */
-bool doctor_look(
-    struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms);
+struct look {
+	struct findings *f;
+	struct ask_process *processes;
+	size_t n, silent;             /* those that have not answered are the first ones */
+	const char *request, *output; /* of the second look */
+	struct dumps before, now;
+	bool waits;  /* a second look may tell more */
+	bool unkept; /* a dump could not be kept, and a message was printed */
+};
+void doctor_look_first(struct look *look);
+void doctor_look_sleep(unsigned seconds);
+void doctor_look_again(struct look *look);
+void doctor_look_finish(struct look *look);
+/* Rank 0 gets the looks of all; 0, or -errno after a message. */
+int doctor_hosts_gather(struct ranks *ranks, const struct ranks_slot *slot, struct look *look);
+/* The look as a line; exit status. */
+int doctor_answers_print(const struct look *look);
+/* Adds the lines of a file. 0, or -errno after a message. */
+int doctor_answers_file(struct look *look, const char *path);
+
 /*
  * Marks the communicators of `d` that have moved since the look before: those that are new, too, and those that one of
  * their ranks has left.

@@ -132,13 +132,22 @@ int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes)
 	char reason[512];
 	struct shunt_json_log log = { .source = name, .reason = reason, .bytes = sizeof(reason) };
 	json_t *json = shunt_json_parse(&log, text, bytes);
+
+	if (json)
+		return dumps_add_json(d, &log, json);
+	tool_error("%s", reason);
+	return -log.err;
+}
+
+int dumps_add_json(struct dumps *d, struct shunt_json_log *log, json_t *json)
+{
 	const json_t *comms;
 	struct dump_process *p, **all;
 
-	if (!json || !shunt_dump_check(&log, json)) {
-		tool_error("%s", reason);
+	if (!shunt_dump_check(log, json)) {
+		tool_error("%s", log->reason);
 		json_decref(json);
-		return -log.err;
+		return -log->err;
 	}
 	comms = shunt_dump_read_process_communicators(json);
 	p = calloc(1, sizeof(*p));
@@ -147,7 +156,7 @@ int dumps_add(struct dumps *d, const char *name, const char *text, size_t bytes)
 		return -ENOMEM;
 	}
 	*p = (struct dump_process){ .json = json,
-		.file = strdup(name),
+		.file = strdup(log->source),
 		.host = shunt_dump_read_process_host(json),
 		.program = shunt_dump_read_process_program(json),
 		.reason = shunt_dump_read_process_reason(json),

@@ -51,6 +51,8 @@ static int dump_save(
 	}
 	if (!f || err)
 		tool_error("cannot write %s: %s", path, strerror(errno));
+	if (f && err)
+		unlink(path); /* a part would be refused by `shunt doctor dumps` */
 	return !f || err ? -EIO : 0;
 }
 
@@ -127,42 +129,51 @@ static bool has_ended(const struct ask_process *p, bool had_answered)
 	return (had_answered && p->err == -ECONNREFUSED) || ask_process_read(pid_of(p), &now) || now.state == 'Z';
 }
 
-bool doctor_look(
-    struct findings *f, struct dumps *d, struct ask_process *processes, size_t n, const char *output, unsigned wait_ms)
+void doctor_look_first(struct look *look)
 {
-	const struct timespec wait = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
-	struct dumps before = { 0 };
-	bool kept = true, waits = false;
-	size_t silent = 0;
-
-	ask_all(processes, n, "state");
+	ask_all(look->processes, look->n, "state");
 	/* Those that have not answered come first, and are not asked again: a second wait would tell no more. */
-	for (size_t i = 0; i < n; i++) {
-		struct ask_process p = processes[i];
+	for (size_t i = 0; i < look->n; i++) {
+		struct ask_process p = look->processes[i];
 
-		if (!p.err && !doctor_answer_add(&before, &p, NULL, ""))
+		if (!p.err && !doctor_answer_add(&look->before, &p, NULL, ""))
 			continue;
-		processes[i] = processes[silent];
-		processes[silent++] = p;
-		waits |= p.err == -ECONNRESET; /* until it is seen whether it ends */
+		look->processes[i] = look->processes[look->silent];
+		look->processes[look->silent++] = p;
+		look->waits |= p.err == -ECONNRESET; /* until it is seen whether it ends */
 	}
-	if (silent < n || waits)
-		nanosleep(&wait, NULL);
-	ask_all(processes + silent, n - silent, "dump");
-	for (size_t i = 0; i < n; i++)
-		if (has_ended(&processes[i], i >= silent))
-			finding_add(f, FINDING_INFO, "processes", "", "process %d (%s) has ended meanwhile",
-			    pid_of(&processes[i]), processes[i].name);
-		else if (processes[i].err)
-			doctor_silence_explain(f, &processes[i]);
-		else if (i < silent)
-			finding_add(f, FINDING_ERROR, "processes", "", "process %d answered with what is no dump",
-			    pid_of(&processes[i]));
-		else
-			kept = doctor_answer_add(d, &processes[i], output, "asked") != -EIO && kept;
-	doctor_moved_mark(d, &before);
-	dumps_finish(&before);
-	return kept;
+	look->waits |= look->silent < look->n;
+}
+
+void doctor_look_again(struct look *look)
+{
+	ask_all(look->processes + look->silent, look->n - look->silent, look->request);
+	for (size_t i = 0; i < look->n; i++) {
+		const struct ask_process *p = &look->processes[i];
+
+		if (has_ended(p, i >= look->silent))
+			finding_add(look->f, FINDING_INFO, "processes", "", "process %d (%s) has ended meanwhile",
+			    pid_of(p), p->name);
+		else if (p->err)
+			doctor_silence_explain(look->f, p);
+		else if (i < look->silent)
+			finding_add(look->f, FINDING_ERROR, "processes", "",
+			    "process %d answered with what is no dump that this command reads", pid_of(p));
+		else if (doctor_answer_add(&look->now, p, look->output, "asked") == -EIO)
+			look->unkept = true;
+	}
+}
+
+void doctor_look_finish(struct look *look)
+{
+	dumps_finish(&look->before);
+	dumps_finish(&look->now);
+	ask_free(look->processes, look->n);
+}
+
+void doctor_look_sleep(unsigned seconds)
+{
+	nanosleep(&(struct timespec){ seconds }, NULL);
 }
 
 /* ---- jobs */
@@ -193,9 +204,10 @@ void doctor_jobs_find(const struct dumps *d, size_t *job)
 }
 
 struct job_opts {
-	bool json;
+	struct ranks_opts ranks; /* the hosts under a launcher; the first member */
+	bool json, here, answers;
 	const char *output, *key;
-	unsigned rank_of, wait;
+	unsigned rank_of, wait, timeout;
 };
 
 static bool is_wanted(const struct dump_process *p, const struct job_opts *o)
@@ -279,6 +291,88 @@ out:
 	free(job);
 }
 
+static int report(struct look *look, const struct job_opts *o)
+{
+	int status;
+
+	doctor_moved_mark(&look->now, &look->before);
+	if (look->now.n)
+		jobs_check(look->f, &look->now, o);
+	else if (!look->f->n)
+		finding_add(look->f, FINDING_WARN, "jobs",
+		    "they have no communicator yet, run without Shunt or with SHUNT_DOCTOR=0, belong to another user, "
+		    "or are in "
+		    "a container with another network: ask from inside that",
+		    "no process here has a socket of Shunt");
+	status = findings_print(look->f, o->json);
+	return look->unkept ? TOOL_USAGE : status;
+}
+
+/* One host under a launcher: all look at one time, and rank 0 tells of all. */
+static int host_main(const void *arg, const struct ranks_slot *slot)
+{
+	const struct job_opts *o = arg;
+	struct findings f = { 0 };
+	struct look look = { .f = &f, .request = "state 64", .output = o->output };
+	struct ranks *ranks = NULL;
+	int status = ask_find(&look.processes, &look.n), err;
+
+	if (status)
+		finding_add(&f, FINDING_ERROR, "processes", "", "/proc/net/unix: %s", strerror(-status));
+	ranks_progress_set(slot->progress, RANKS_RENDEZVOUS, -1, -1);
+	err = ranks_join(slot->shared, o->ranks.worker_fd, slot->rank, o->timeout, &ranks);
+	doctor_look_first(&look);
+	err = err ? err : ranks_barrier(ranks);
+	doctor_look_sleep(o->wait);
+	doctor_look_again(&look);
+	err = err ? err : doctor_hosts_gather(ranks, slot, &look);
+	if (err)
+		finding_add(&f, FINDING_WARN, "hosts", "--here asks this host alone, without that wait",
+		    "the launcher's other processes did not come or went away (%s): this is what is known here",
+		    strerror(-err));
+	status = err || !slot->rank ? report(&look, o) : look.unkept ? TOOL_USAGE : TOOL_OK;
+	ranks_progress_set(slot->progress, RANKS_DONE, -1, -1);
+	ranks_leave(ranks);
+	doctor_look_finish(&look);
+	findings_finish(&f);
+	return status;
+}
+
+static int here_main(const struct job_opts *o)
+{
+	struct findings f = { 0 };
+	struct look look = { .f = &f, .request = o->answers ? "state 64" : "dump", .output = o->output };
+	int status = ask_find(&look.processes, &look.n);
+
+	if (status) {
+		tool_error("/proc/net/unix: %s", strerror(-status));
+		return TOOL_USAGE;
+	}
+	doctor_look_first(&look);
+	if (look.waits)
+		doctor_look_sleep(o->wait);
+	doctor_look_again(&look);
+	status = o->answers ? doctor_answers_print(&look) : report(&look, o);
+	doctor_look_finish(&look);
+	findings_finish(&f);
+	return status;
+}
+
+static int files_main(const struct job_opts *o, char **files)
+{
+	struct findings f = { 0 };
+	struct look look = { .f = &f };
+	int status = TOOL_USAGE;
+
+	while (*files && !doctor_answers_file(&look, *files))
+		files++;
+	if (!*files)
+		status = report(&look, o);
+	doctor_look_finish(&look);
+	findings_finish(&f);
+	return status;
+}
+
 #define AT(field) .at = offsetof(struct job_opts, field)
 static const struct option_row rows[] = {
 	{ "rank-of", 0, OPTION_NUMBER, "PID", offsetof(struct job_opts, rank_of), 1, 1u << 30,
@@ -289,50 +383,48 @@ static const struct option_row rows[] = {
 	    .help = "seconds between the two looks (1)" },
 	{ "output", 'o', OPTION_TEXT, "DIR", AT(output), .help = "keeps the processes' dumps there" },
 	{ "json", 0, OPTION_FLAG, AT(json), .help = "findings as JSON" },
+	{ "answers", 0, OPTION_FLAG, AT(answers),
+	    .help = "prints what the processes here answer, as one line for `shunt doctor job FILE...`" },
+	{ "here", 0, OPTION_FLAG, AT(here), .help = "this host alone, also under a launcher" },
+	{ "timeout", 0, OPTION_NUMBER, "S", offsetof(struct job_opts, timeout), 1, 3600,
+	    .help = "under a launcher: for its other processes to come (30)" },
+	{ "rendezvous", 0, OPTION_TEXT, "DIR", offsetof(struct ranks_opts, rendezvous),
+	    .help = "under mpirun or srun: a directory that all hosts see" },
+	{ "worker", 0, OPTION_CALL, "FD:INDEX", .call = ranks_option_worker },
 	{ .type = OPTION_END },
 };
 const struct option_table doctor_job_options = {
-	"usage: shunt doctor job [--json] [--output DIR] [--rank-of PID|--key KEY] [--wait S]\n\n"
+	"usage: shunt doctor job [--json] [--output DIR] [--rank-of PID|--key KEY] [--wait S]\n"
+	"       srun|mpirun|torchrun ... shunt doctor job [--rendezvous DIR] [OPTION...]\n"
+	"       shunt doctor job --answers, and then, with those of all hosts: shunt doctor job [--json] FILE...\n\n"
 	"Asks all processes of this user (root: of all users) on this host that have a communicator, twice, and says "
 	"who waits\n"
-	"for whom. What moves between the two looks is well.\n\n",
+	"for whom. What moves between the two looks is well.\n"
+	"Started by a launcher once on each host, all look at one time, and the first one tells of all hosts.\n"
+	"By what starts processes without numbers (pdsh, kubectl exec), --answers gives a line for each host.\n\n",
 	rows,
 	"Exit status: 0 nobody waits, 1 perhaps, 2 somebody, or a process does not answer.\n",
 };
 
 int doctor_job_main(int argc, char **argv)
 {
-	struct job_opts o = { .wait = 1 };
-	struct ask_process *processes;
-	struct findings f = { 0 };
-	struct dumps d = { 0 };
-	size_t n;
-	bool kept;
+	struct job_opts o = { .ranks = RANKS_OPTS(60, "shunt"), .wait = 1, .timeout = 30 };
+	struct ranks_launch launch = { 0 };
 	int first, status = options_parse(&doctor_job_options, &o, argc, argv, &first);
 
 	if (status >= 0)
 		return status;
-	if (first < argc)
+	o.ranks.device = "sim"; /* it needs none */
+	o.ranks.timeout_s = o.timeout + o.wait + 3 * ASK_SECONDS;
+	if (first < argc && (o.answers || o.output))
 		return tool_usage_error("\"%s\" is one argument too many", argv[first]);
+	if (first < argc)
+		return files_main(&o, argv + first);
 	if (o.output && doctor_directory_create("--output", o.output))
 		return TOOL_USAGE;
-	status = ask_find(&processes, &n);
-	if (status) {
-		tool_error("/proc/net/unix: %s", strerror(-status));
+	if (o.ranks.worker_fd >= 0)
+		return ranks_slots_run(&o.ranks, host_main, &o);
+	if (!o.here && !o.answers && ranks_detect(&o.ranks, &launch))
 		return TOOL_USAGE;
-	}
-	kept = doctor_look(&f, &d, processes, n, o.output, o.wait * 1000);
-	if (d.n)
-		jobs_check(&f, &d, &o);
-	else if (!n)
-		finding_add(&f, FINDING_WARN, "jobs",
-		    "they have no communicator yet, run without Shunt or with SHUNT_DOCTOR=0, belong to another user, "
-		    "or are in "
-		    "a container with another network: ask from inside that",
-		    "no process here has a socket of Shunt");
-	status = findings_print(&f, o.json);
-	findings_finish(&f);
-	dumps_finish(&d);
-	ask_free(processes, n);
-	return kept ? status : TOOL_USAGE;
+	return launch.external ? ranks_run(&o.ranks, argc, argv) : here_main(&o);
 }

@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/io.h"
 #include "base/json.h"
 #include "base/place.h"
 #include "shim/nccl/abi.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 #include "tools/ras/ras.h"
+
+enum { ROUNDS = 5, AGAIN_MS = 5000 };
 
 /* For the text of --help and for shells; parse() below takes what ncclras takes, -h HOST included. */
 static const char *const formats[] = { "text", "json", NULL };
@@ -175,61 +178,78 @@ static json_t *answer_merge(const char *text, size_t bytes, const struct ras_mem
 	return root;
 }
 
-static json_t *answer_alone(const struct ras_members *m)
+static json_t *answer_alone(const struct ras_members *m, const struct ras_members *before)
 {
 	char version[32];
 
 	version_find(version);
-	return ras_alone(m, version);
+	return ras_alone(m, before, version);
 }
 
-static int answer(const struct ras_opts *o, const struct ras_members *m)
-{
-	char *text = NULL, *plain = NULL, reason[256];
-	size_t bytes = 0, plain_bytes;
+/* What one round of questions has found. */
+struct round {
+	struct ras_members before, now; /* NCCL's answer was made between the two */
 	json_t *root;
-	int err = ras_ask(o, true, &text, &bytes, reason);
+	int nccl; /* 0: NCCL has answered */
+	char reason[256];
+};
 
-	if (err && !m->n) {
-		tool_error("no answer of NCCL's RAS: %s; and no communicator of Shunt's on this host", reason);
-		return TOOL_FAIL;
-	}
+static int round_ask(const struct ras_opts *o, struct round *r)
+{
+	struct ask_process *processes = NULL;
+	char *text = NULL;
+	size_t n = 0, bytes = 0;
+	int err = ask_find(&processes, &n);
+
+	json_decref(r->root);
+	r->root = NULL;
+	err = err ? err : ras_members_ask(&r->before, processes, n);
+	r->nccl = err ? err : ras_ask(o, true, &text, &bytes, r->reason);
+	err = err ? err : ras_members_ask(&r->now, processes, n);
+	ask_free(processes, n);
+	if (err)
+		tool_error("%s", strerror(-err));
+	else if (r->nccl && !r->now.n)
+		tool_error("no answer of NCCL's RAS: %s; and no communicator of Shunt's on this host", r->reason);
 	/* Something is there and does not answer as it should: what Shunt knows must not look like all. */
-	if (err && err != -ECONNREFUSED) {
-		tool_error("no answer of NCCL's RAS: %s", reason);
-		return TOOL_FAIL;
-	}
-	root = err ? answer_alone(m) : answer_merge(text, bytes, m);
+	else if (r->nccl && r->nccl != -ECONNREFUSED)
+		tool_error("no answer of NCCL's RAS: %s", r->reason);
+	else
+		r->root = r->nccl ? answer_alone(&r->now, &r->before) : answer_merge(text, bytes, &r->now);
 	free(text);
-	if (root && o->json) {
-		(void)json_dumpf(root, stdout, JSON_INDENT(2)); /* stdout's errors are told at the program's end */
-		putchar('\n');
-	} else if (root) {
-		if (!err && !ras_ask(o, false, &plain, &plain_bytes, reason))
-			printf("%s\n", plain);
-		free(plain);
-		ras_print(root);
-	}
-	json_decref(root);
-	return root ? TOOL_OK : TOOL_FAIL;
+	return r->root ? 0 : -EIO;
 }
 
 static int ras_main(int argc, char **argv)
 {
 	struct ras_opts o = { .host = "localhost", .port = "28028", .timeout = -1 };
-	struct ras_members m = { 0 };
-	int status = parse(&o, argc, argv);
+	struct round r = { 0 };
+	char *plain = NULL;
+	size_t bytes;
+	int status = parse(&o, argc, argv), err = 0;
+	int64_t end = shunt_now_ms() + AGAIN_MS;
 
 	if (status >= 0)
 		return status;
-	if (ras_members_ask(&m)) {
-		tool_error("%s", strerror(ENOMEM));
-		status = TOOL_FAIL;
-	} else {
-		status = answer(&o, &m);
+	/* A communicator that was made or ended between two answers is in one of them only. */
+	for (int rounds = 0; rounds < ROUNDS && !err; rounds++) {
+		err = round_ask(&o, &r);
+		if (!err && (!ras_has_unmerged(r.root) || ras_members_equal(&r.before, &r.now) || shunt_now_ms() > end))
+			break;
 	}
-	free(m.at);
-	return status;
+	if (!err && o.json) {
+		(void)json_dumpf(r.root, stdout, JSON_INDENT(2)); /* stdout's errors are told at the program's end */
+		putchar('\n');
+	} else if (!err) {
+		if (!r.nccl && !ras_ask(&o, false, &plain, &bytes, r.reason))
+			printf("%s\n", plain);
+		free(plain);
+		ras_print(r.root);
+	}
+	json_decref(r.root);
+	free(r.before.at);
+	free(r.now.at);
+	return err ? TOOL_FAIL : TOOL_OK;
 }
 
 const struct tool_cmd tool_cmd_ras = { .name = "ras",

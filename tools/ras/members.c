@@ -46,20 +46,26 @@ static int by_key_and_rank(const void *a, const void *b)
 	return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-int ras_members_ask(struct ras_members *m)
+int ras_members_ask(struct ras_members *m, struct ask_process *processes, size_t n)
 {
-	struct ask_process *processes = NULL;
 	struct dumps d = { 0 };
-	size_t n = 0;
-	int err = ask_find(&processes, &n);
+	size_t silent = 0;
+	int err = 0;
 
-	if (!err)
-		ask_all(processes, n, "counters");
+	for (size_t i = 0; i < n; i++)
+		if (processes[i].err == -ETIMEDOUT) {
+			struct ask_process p = processes[i];
+
+			processes[i] = processes[silent];
+			processes[silent++] = p;
+		}
+	free(m->at);
+	*m = (struct ras_members){ 0 };
+	ask_all(processes + silent, n - silent, "counters");
 	/* Why a process does not answer is the doctor's subject; here its ranks are missing. */
-	for (size_t i = 0; i < n && err != -ENOMEM; i++)
+	for (size_t i = silent; i < n && err != -ENOMEM; i++)
 		if (processes[i].text)
 			err = doctor_answer_add(&d, &processes[i], NULL, "");
-	ask_free(processes, n);
 	for (size_t p = 0; p < d.n && err != -ENOMEM; p++)
 		for (size_t i = 0; i < d.processes[p]->ncomms && err != -ENOMEM; i++)
 			err = member_add(m, &d.processes[p]->comms[i]);
@@ -67,4 +73,13 @@ int ras_members_ask(struct ras_members *m)
 	if (m->n)
 		qsort(m->at, m->n, sizeof(*m->at), by_key_and_rank);
 	return err == -ENOMEM ? err : 0;
+}
+
+bool ras_members_equal(const struct ras_members *a, const struct ras_members *b)
+{
+	bool equal = a->n == b->n;
+
+	for (size_t i = 0; i < a->n && equal; i++)
+		equal = !by_key_and_rank(&a->at[i], &b->at[i]) && a->at[i].pid == b->at[i].pid;
+	return equal;
 }

@@ -244,7 +244,16 @@ static json_t *comm_new(const struct ras_member *at, size_t n)
 	return comm;
 }
 
-json_t *ras_alone(const struct ras_members *m, const char *nccl_version)
+static size_t count_of(const struct ras_members *m, const char *key)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < m->n; i++)
+		count += !strcmp(m->at[i].key, key);
+	return count;
+}
+
+json_t *ras_alone(const struct ras_members *m, const struct ras_members *before, const char *nccl_version)
 {
 	json_t *comms = json_array();
 	time_t now = time(NULL);
@@ -256,11 +265,22 @@ json_t *ras_alone(const struct ras_members *m, const char *nccl_version)
 	for (size_t i = 0, n; i < m->n; i += n) {
 		for (n = 1; i + n < m->n && !strcmp(m->at[i + n].key, m->at[i].key);)
 			n++;
-		json_array_append_new(comms, comm_new(&m->at[i], n));
+		if (n >= (size_t)m->at[i].nranks || count_of(before, m->at[i].key) == n)
+			json_array_append_new(comms, comm_new(&m->at[i], n));
 	}
 	return json_pack("{ss si si ss si so s{sf si}}", "nccl_version", nccl_version, "cuda_runtime_version", 0,
 	    "cuda_driver_version", 0, "timestamp", at, "communicators_count", (int)json_array_size(comms),
 	    "communicators", comms, "ras", "collection_time_sec", 0.0, "timeouts_count", 0);
+}
+
+bool ras_has_unmerged(const json_t *root)
+{
+	const json_t *comm;
+	size_t i;
+
+	json_array_foreach(json_object_get(root, "communicators"), i,
+	    comm) if (!json_is_true(json_object_get(json_object_get(comm, "shunt"), "merged"))) return true;
+	return false;
 }
 
 /* ---- as text */

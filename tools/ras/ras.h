@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <jansson.h>
+#include "tools/common/ask.h"
 
 struct ras_opts {
 	const char *host, *port;
@@ -43,8 +44,13 @@ struct ras_members {
 	struct ras_member *at;
 	size_t n;
 };
-/* Asks all processes of this user on this host (root: of all users). 0 or -ENOMEM; at: sorted by key and rank. */
-int ras_members_ask(struct ras_members *m);
+/*
+ * Asks these processes, but none again that has not answered in time. 0 or -ENOMEM; at: sorted by key and rank. What m
+ * had is freed.
+ */
+int ras_members_ask(struct ras_members *m, struct ask_process *processes, size_t n);
+/* True if both have the same ranks of the same communicators. */
+bool ras_members_equal(const struct ras_members *a, const struct ras_members *b);
 
 /* ---- both together (merge.c) */
 
@@ -53,8 +59,13 @@ int ras_members_ask(struct ras_members *m);
  * not an answer of NCCL's RAS.
  */
 int ras_merge(json_t *root, const struct ras_members *m);
-/* An answer of the same form from Shunt's processes alone; NULL: no memory. */
-json_t *ras_alone(const struct ras_members *m, const char *nccl_version);
+/*
+ * An answer of the same form from Shunt's processes alone; NULL: no memory. before: what they told a little earlier: a
+ * communicator of which some ranks are missing, and were others then, is being made or ended, and is left out.
+ */
+json_t *ras_alone(const struct ras_members *m, const struct ras_members *before, const char *nccl_version);
+/* True if the counts of a communicator were not replaced. */
+bool ras_has_unmerged(const json_t *root);
 /* Prints the section "Shunt" of an answer in text. */
 void ras_print(const json_t *root);
 #endif

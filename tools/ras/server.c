@@ -135,10 +135,14 @@ static int read_all(int fd, char reason[256], int64_t deadline, char **text_p, s
 	}
 	if (!text)
 		return fail(reason, -EMSGSIZE, "the answer is longer than %d MB", MAX_BYTES >> 20);
+	if (!bytes) {
+		free(text);
+		return fail(reason, -EIO, "the connection has ended");
+	}
 	text[bytes] = 0;
 	*text_p = text;
 	*bytes_p = bytes;
-	return bytes ? 0 : (free(text), fail(reason, -EIO, "the connection has ended"));
+	return 0;
 }
 
 int ras_ask(const struct ras_opts *o, bool json, char **text_p, size_t *bytes_p, char reason[256])
