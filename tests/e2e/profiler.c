@@ -78,7 +78,7 @@ static int begin(struct rank *r, ncclComm_t *comm_p, float **buf_p)
 
 	config.commName = "mine";
 	NCCL(ncclCommInitRankConfig(comm_p, r->nranks, r->id, r->rank, &config));
-	CHECK(shunt_malloc((void **)buf_p, COUNT * sizeof(float)) == 0);
+	CHECK(shunt_malloc((void **)buf_p, 2 * COUNT * sizeof(float)) == 0);
 	return 0;
 }
 
@@ -98,7 +98,7 @@ static int run_calls(struct rank *r, ncclComm_t comm, float *buf)
 	NCCL(ncclGroupStart());
 	NCCL(sum(r, comm, buf));
 	NCCL(ncclSend(buf, COUNT, ncclInt32, 1 - r->rank, comm, r->stream));
-	NCCL(ncclRecv(buf, COUNT, ncclInt32, 1 - r->rank, comm, r->stream));
+	NCCL(ncclRecv(buf + COUNT, COUNT, ncclInt32, 1 - r->rank, comm, r->stream));
 	NCCL(ncclGroupEnd());
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(shunt_capture_begin(r->stream) == 0);

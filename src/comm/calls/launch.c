@@ -17,11 +17,10 @@
 struct launcher {
 	struct shunt_comm *comm;
 	void *stream;
-	struct shunt_kargs *base;        /* of the launches to come */
-	bool symmem;                     /* one of them uses windows */
-	bool forked;                     /* they run at the same time as NCCL's part of the group */
-	void *launched;                  /* an event for the next launch to record; NULL: none */
-	struct shunt_profiled *profiled; /* the plug-in that is told of the launches; NULL: none */
+	struct shunt_kargs *base; /* of the launches to come */
+	bool symmem;              /* one of them uses windows */
+	bool forked;              /* they run at the same time as NCCL's part of the group */
+	void *launched;           /* an event for the next launch to record; NULL: none */
 };
 
 /*
@@ -92,8 +91,8 @@ static int begin(void *ctx, const struct shunt_coll *const *calls, size_t n)
 
 	for (size_t i = 0; i < n && !e->launched; i++)
 		e->launched = calls[i]->launched;
-	if (e->profiled && !err)
-		shunt_profiler_launches(e->profiled, calls, n);
+	if (e->comm->profiled && !err)
+		shunt_profiler_launches(e->comm->profiled, calls, n);
 	return err;
 }
 
@@ -448,24 +447,13 @@ static void check_group(struct shunt_comm *comm, const struct shunt_coll *const 
 	shunt_check_group(&comm->check, calls, n, comm->order.current != NULL, plugins, base);
 }
 
-__attribute__((cold, noinline)) static void observe(
-    struct launcher *e, const struct shunt_coll *const *calls, const struct shunt_decision *decisions, size_t n)
-{
-	struct shunt_comm *comm = e->comm;
-
-	if (comm->observed & SHUNT_OBSERVED_CHECKED)
-		check_group(comm, calls, decisions, n, e->base);
-	if (comm->observed & SHUNT_OBSERVED_PROFILED)
-		e->profiled =
-		    shunt_profiler_begin(comm->profiler, calls, decisions, n, comm->order.current != NULL, e->stream);
-}
-
-static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
-    const struct shunt_decision *decisions, size_t n, bool forked)
+/* profiled: a profiler plug-in may be told. A constant, so that the usual case does not even ask. */
+__attribute__((always_inline)) static inline int launch_as(bool profiled, struct shunt_comm *comm,
+    const struct shunt_coll *const *calls, const struct shunt_decision *decisions, size_t n, bool forked)
 {
 	struct shunt_kargs base = comm->kargs;
-	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked, NULL, NULL };
-	unsigned observed = comm->observed;
+	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked, NULL };
+	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = comm->sel_key.shared ? emit_staged : emit,
@@ -474,9 +462,9 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 		.peer_ptr = peer_ptr,
 		.plan_work = plan_work,
 		.plugin = plugin,
-		.check = observed & SHUNT_OBSERVED_CHECKED,
+		.check = checks,
 		.ctx = &e };
-	bool captured, several = false, begun, events = observed & SHUNT_OBSERVED_PROFILED;
+	bool captured, several = false, begun, events = profiled;
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -494,14 +482,19 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 	for (size_t i = 0; i < n && !err; i++)
 		base.op = shunt_recorder_add(
 		    comm->recorder, calls[i], decisions[i].path, (unsigned)(n - 1 - i), comm->order.current != NULL);
-	if (!err && observed)
-		observe(&e, calls, decisions, n);
+	if (!err && checks)
+		check_group(comm, calls, decisions, n, &base);
+	if (!err && profiled)
+		comm->profiled =
+		    shunt_profiler_begin(comm->profiler, calls, decisions, n, comm->order.current != NULL, e.stream);
 	if (!err)
 		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
 	if (!err && e.launched)
 		err = record_launched(&e);
-	if (e.profiled)
-		shunt_profiler_end(e.profiled);
+	if (profiled && comm->profiled)
+		shunt_profiler_end(comm->profiled);
+	if (profiled)
+		comm->profiled = NULL;
 	captured = comm->order.current != NULL;
 	if (!err)
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
@@ -512,6 +505,18 @@ static inline int launch(struct shunt_comm *comm, const struct shunt_coll *const
 	if (err && begun && err != -EBADMSG)
 		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, e.stream);
 	return err;
+}
+
+static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    const struct shunt_decision *decisions, size_t n, bool forked)
+{
+	return launch_as(false, comm, calls, decisions, n, forked);
+}
+
+__attribute__((cold, noinline)) static int launch_profiled(struct shunt_comm *comm,
+    const struct shunt_coll *const *calls, const struct shunt_decision *decisions, size_t n, bool forked)
+{
+	return launch_as(true, comm, calls, decisions, n, forked);
 }
 
 static bool may_be_uneven(const struct shunt_coll *const *calls, size_t n)
@@ -544,7 +549,8 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	if (!err && n > 1 && may_be_uneven(calls, n))
 		shunt_uneven_decide(&comm->sel_key, calls, decisions, n);
 	if (!err) {
-		err = launch(comm, calls, decisions, n, forked);
+		err = comm->profiler ? launch_profiled(comm, calls, decisions, n, forked) :
+		                       launch(comm, calls, decisions, n, forked);
 		/*
 		 * The peers may have launched, so the call cannot go to NCCL any more. A call that this rank refuses
 		 * breaks nothing.

@@ -43,12 +43,8 @@
  */
 extern const uint32_t shunt_setup_protocol;
 
-/* Who looks at the launches. */
-enum { SHUNT_OBSERVED_CHECKED = 1, SHUNT_OBSERVED_PROFILED = 2 };
-
 struct shunt_comm {
 	struct shunt_id id;
-	char name[48]; /* the program's; "" if there is none */
 	int member, nmembers, rank, nranks, device;
 	struct shunt_sel_key sel_key;   /* written by the set-up, except for the fields of the description */
 	struct shunt_sel_key early_key; /* for decisions before the set-up: what this rank alone knows */
@@ -76,10 +72,9 @@ struct shunt_comm {
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
-	unsigned checks;   /* SHUNT_CHECK */
-	unsigned observed; /* from READY on: bits SHUNT_OBSERVED_* */
-	bool e4m3b15;      /* of struct shunt_numerics */
-	int accumulate;    /* likewise, never the default */
+	unsigned checks; /* SHUNT_CHECK */
+	bool e4m3b15;    /* of struct shunt_numerics */
+	int accumulate;  /* likewise, never the default */
 	struct shunt_check_count check;
 
 	/*
@@ -113,6 +108,8 @@ struct shunt_comm {
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 	struct shunt_profiler *profiler; /* NULL: no plug-in is told */
+	struct shunt_profiled *profiled; /* the group that is being launched, if the plug-in is told of it */
+	char name[48];                   /* the program's; "" if there is none */
 };
 
 static inline bool shunt_comm_spans_hosts(const struct shunt_comm *comm)

@@ -44,8 +44,8 @@ static void start_account(struct shunt_comm *comm)
 		shunt_order_set_progress(&comm->order, &ctrl->progress);
 }
 
-/* Who looks at launches. Communicators with memory of their own run no calls of NCCL's. */
-static void start_observers(struct shunt_comm *comm)
+/* Communicators with memory of their own run no calls of NCCL's. */
+static void start_profiler(struct shunt_comm *comm)
 {
 	const struct shunt_profiler_desc desc = { .gpu = comm->gpu,
 		.device = comm->device,
@@ -56,8 +56,6 @@ static void start_observers(struct shunt_comm *comm)
 		.name = comm->name };
 
 	comm->profiler = comm->own.bytes ? NULL : shunt_profiler_create(&desc);
-	comm->observed = (comm->checks && comm->nranks > 1 ? SHUNT_OBSERVED_CHECKED : 0) |
-	    (comm->profiler ? SHUNT_OBSERVED_PROFILED : 0);
 }
 
 /* A single rank has no peers to agree with. Its kernels keep their counters in a small allocation of their own. */
@@ -77,7 +75,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 	comm->sel_key.few_ctas = comm->few_ctas;
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
-	start_observers(comm);
+	start_profiler(comm);
 	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	return 0;
@@ -219,7 +217,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_recorder_ready(
 	    comm->recorder, comm->gpu, comm->mem[shunt_comm_local_rank(comm)].ptr, &comm->words->fault);
 	start_account(comm);
-	start_observers(comm);
+	start_profiler(comm);
 	shunt_deferred_free_enter(comm);
 	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);

@@ -154,7 +154,6 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	}
 	shunt_profiler_destroy(comm->profiler, shunt_comm_life_error(&comm->life) ? 0 : TIMES_MS);
 	comm->profiler = NULL;
-	comm->observed = 0;
 	shunt_peers_unwatch(comm);
 	shunt_comm_net_finish(comm);
 	shunt_recorder_unready(comm->recorder);
