@@ -143,6 +143,8 @@ peer newer
 expect newer_answer_is_told 2 'is a dump of another version \("9.8.7"\) of Shunt; use that version.s shunt doctor' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer reused
 expect reused_number_is_no_hang 0 'communicator bbbbbbbb of 2: runs \(0 calls' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer silent
+expect silence_is_no_progress 1 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer many
 expect communicators_are_many 1 'communicator 000003e7 of 2: rank 1 has no dump here' "$shunt" doctor --pid "$(cat "$dir/job")"
 end_job

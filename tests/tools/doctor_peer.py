@@ -5,6 +5,7 @@
 drip: answers a byte a second, for ever. full: takes no connection, and its queue is full.
 old: as a process of an earlier version, which reads no request. newer: as one of a later version.
 die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
+silent: a call stands, and the first look does not get the device's progress.
 """
 
 import json
@@ -14,11 +15,11 @@ import sys
 import time
 
 
-def dump(form, *keys):
+def dump(form, *keys, **device):
     op = {"seq": 6, "number": 6, "kind": "allreduce", "count": 1000, "dtype": "float32", "op": "sum"}
     op |= {"path": "oneshot", "stream": "0x1", "time_ns": 5 * 10**9, "captured": False, "state": "running"}
     row = {"rank": 0, "nranks": 2, "device": 0, "state": "ready", "calls": 6, "collectives": 6, "captured_calls": 0}
-    comms = [{"id": key[:8], "key": key, **row, "operations": [op]} for key in keys]
+    comms = [{"id": key[:8], "key": key, **row, **device, "operations": [op]} for key in keys]
     head = {"shunt_dump": form, "version": "9.8.7", "host": "node7", "pid": os.getpid(), "pid_namespace": 0}
     head |= {"program": "train", "time_ns": 9 * 10**9, "communicators": comms}
     return json.dumps(head | ({"reason": "asked"} if form > 1 else {})).encode()
@@ -44,10 +45,12 @@ def main():
         if sys.argv[1] == "die":
             listener.accept()[0].recv(1)
             return
+        progress = {"last": 6, "captured": False, "eager": 6, "replays": 0, "running": True}
         answers = {
             "old": [dump(1, "aaaaaaaa01")],
             "newer": [dump(99, "aaaaaaaa01")],
             "reused": [dump(3, "aaaaaaaa01"), dump(3, "bbbbbbbb01")],
+            "silent": [dump(3, "aaaaaaaa01", unresponsive=True), dump(3, "aaaaaaaa01", progress=progress)],
             "many": [dump(3, *[f"{i:08x}01" for i in range(1000)])],
         }.get(sys.argv[1], [])
         for i in range(100 if answers else 0):

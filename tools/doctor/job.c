@@ -88,9 +88,11 @@ static struct dump_comm *comm_find(const struct dump_process *p, const struct du
 
 static bool comm_has_moved(const struct dump_comm *a, const struct dump_comm *b)
 {
-	return a->calls != b->calls || a->replays != b->replays || a->last != b->last || a->running != b->running ||
-	    strcmp(a->state, b->state) || strcmp(a->phase, b->phase) || strcmp(a->error, b->error) ||
-	    a->phase_time_ns / 1000000000 != b->phase_time_ns / 1000000000;
+	bool device_moved = !a->silent && !b->silent && /* a silent device has not told how far it is */
+	    (a->replays != b->replays || a->last != b->last || a->running != b->running);
+
+	return a->calls != b->calls || device_moved || strcmp(a->state, b->state) || strcmp(a->phase, b->phase) ||
+	    strcmp(a->error, b->error) || a->phase_time_ns / 1000000000 != b->phase_time_ns / 1000000000;
 }
 
 void doctor_moved_mark(struct dumps *d, const struct dumps *before)
