@@ -49,6 +49,9 @@ struct range {
 #define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
 #define STAGED(kind, low, high, upto, algo) \
 	{ SHUNT_##kind, SHARED, low, high, upto, algo, { SHUNT_STAGED_BLOCKS, 512, 0 }, false }
+/* NCCL is faster up to here; alone, the algorithm runs. */
+#define STAGED_SLOWER(kind, low, high, upto, algo) \
+	{ SHUNT_##kind, SHARED, low, high, upto, algo, { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
 #define STAGED_NCCL(kind) { SHUNT_##kind, SHARED, 2, 8, END, "simple", { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
 #define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
 #define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
@@ -130,30 +133,40 @@ static const struct range ranges[] = {
 	STAGED(ALLREDUCE, 3, 8, 1 * MB, "twoshot"),
 	STAGED_NCCL(ALLREDUCE),
 	STAGED(ALLGATHER, 2, 2, 512 * KB, "pairwise"),
-	STAGED(ALLGATHER, 3, 4, 128 * KB, "ll128"),
-	STAGED(ALLGATHER, 5, 8, 16 * KB, "ll128"),
+	STAGED(ALLGATHER, 3, 8, 8 * KB, "ll128"),
+	STAGED_SLOWER(ALLGATHER, 3, 4, 128 * KB, "ll128"),
+	STAGED_SLOWER(ALLGATHER, 5, 8, 16 * KB, "ll128"),
 	STAGED_NCCL(ALLGATHER),
 	STAGED(REDUCESCATTER, 2, 2, 512 * KB, "oneshot"),
 	STAGED(REDUCESCATTER, 3, 4, 256 * KB, "oneshot"),
 	STAGED(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
 	STAGED_NCCL(REDUCESCATTER),
 	STAGED(ALLTOALL, 2, 2, 256 * KB, "pairwise"),
-	STAGED(ALLTOALL, 3, 4, 64 * KB, "ll128"),
+	STAGED(ALLTOALL, 3, 4, 32 * KB, "ll128"),
+	STAGED_SLOWER(ALLTOALL, 3, 4, 64 * KB, "ll128"),
 	STAGED(ALLTOALL, 5, 8, 16 * KB, "ll128"),
 	STAGED_NCCL(ALLTOALL),
+	STAGED(BROADCAST, 2, 2, 8 * KB, "ll128"),
+	STAGED_SLOWER(BROADCAST, 2, 2, 64 * KB, "ll128"),
 	STAGED(BROADCAST, 2, 2, 256 * KB, "ll128"),
-	STAGED(BROADCAST, 3, 8, 32 * KB, "ll128"),
+	STAGED(BROADCAST, 3, 8, 16 * KB, "ll128"),
+	STAGED_SLOWER(BROADCAST, 3, 8, 32 * KB, "ll128"),
 	STAGED_NCCL(BROADCAST),
-	STAGED(REDUCE, 2, 2, 256 * KB, "ll128"),
-	STAGED(REDUCE, 3, 4, 64 * KB, "ll128"),
-	STAGED(REDUCE, 5, 8, 16 * KB, "ll128"),
-	STAGED(REDUCE, 3, 8, 512 * KB, "twoshot"),
+	STAGED(REDUCE, 2, 2, 4 * KB, "ll128"),
+	STAGED_SLOWER(REDUCE, 2, 2, 256 * KB, "ll128"),
+	STAGED(REDUCE, 3, 8, 256 * KB, "twoshot"),
+	STAGED_SLOWER(REDUCE, 3, 8, 512 * KB, "twoshot"),
 	STAGED_NCCL(REDUCE),
-	STAGED(GATHER, 2, 2, 256 * KB, "ll128"),
-	STAGED(GATHER, 3, 8, 32 * KB, "ll128"),
+	STAGED(GATHER, 2, 2, 4 * KB, "ll128"),
+	STAGED_SLOWER(GATHER, 2, 2, 256 * KB, "ll128"),
+	STAGED(GATHER, 3, 8, 2 * KB, "ll128"),
+	STAGED_SLOWER(GATHER, 3, 8, 32 * KB, "ll128"),
 	STAGED_NCCL(GATHER),
+	STAGED(SCATTER, 2, 2, 8 * KB, "ll128"),
+	STAGED_SLOWER(SCATTER, 2, 2, 64 * KB, "ll128"),
 	STAGED(SCATTER, 2, 2, 256 * KB, "ll128"),
-	STAGED(SCATTER, 3, 8, 32 * KB, "ll128"),
+	STAGED(SCATTER, 3, 8, 4 * KB, "ll128"),
+	STAGED_SLOWER(SCATTER, 3, 8, 32 * KB, "ll128"),
 	STAGED_NCCL(SCATTER),
 	STAGED(SEND, 2, 2, 256 * KB, "ll128"),
 	STAGED(SEND, 3, 8, 64 * KB, "ll128"),
@@ -188,6 +201,7 @@ static const struct range ranges[] = {
 #undef NCCL
 #undef STAGED
 #undef STAGED_NCCL
+#undef STAGED_SLOWER
 #undef ON_SIM
 #undef ON_TWO_OF_SIM
 
