@@ -53,7 +53,7 @@ watched metrics_tell_the_hang "$dir/m/shunt.prom" 'shunt_hang\{comm="[0-9a-f]+"\
 expect metrics_have_calls_of_before 0 'rank="0".*op="allreduce",path="[a-z0-9]+",reason=""\} 6$' cat "$dir/prom"
 [ ! -e "$dir/m/shunt.prom" ] && echo "ok: metrics_are_removed" || { echo "not ok: metrics_are_removed"; failed=1; }
 expect metrics_are_well_formed 0 '^[0-9]+ series$' python3 -c '
-import re, sys
+import json, re, sys
 types, seen = {}, set()
 for line in open(sys.argv[1]):
     if line.startswith("# TYPE "):
@@ -64,7 +64,11 @@ for line in open(sys.argv[1]):
         m = re.fullmatch(r"(shunt_[a-z_]+)(\{(?:[a-z_]+=\"(?:[^\"\\\n]|\\[\\n\"])*\",?)+\}) ([0-9.]+)\n", line)
         assert m and m[1] in types and (m[1], m[2]) not in seen, line
         seen.add((m[1], m[2]))
-print(len(seen), "series")' "$dir/prom"
+dashboard = json.load(open(sys.argv[2]))
+for panel in dashboard["panels"]:
+    for name in re.findall(r"\bshunt_\w+", panel["targets"][0]["expr"]):
+        assert name in types, name
+print(len(seen), "series")' "$dir/prom" "$(dirname "$0")/../../docs/grafana.json"
 watched a_full_disk_is_said_once "$dir/watch.err" 'cannot write /dev/full: No space left on device; events are lost' --events /dev/full
 [ "$(grep -c 'events are lost' "$dir/watch.err")" = 1 ] && echo "ok: once" || { echo "not ok: once"; failed=1; }
 watched a_missing_folder_is_said "$dir/watch.err" 'cannot write .*/none/shunt.prom: No such file' --prometheus "$dir/none"
