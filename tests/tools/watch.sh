@@ -118,6 +118,7 @@ kill -TERM $run
 wait $run
 [ $? = 5 ] && grep -q 'got TERM' "$dir/run.out" && echo "ok: signals_pass" || { echo "not ok: signals_pass"; failed=1; }
 
+rm "$dir/run.out" # else the line of the program before may be found
 "$shunt" run --watch -- sh "$dir/program" >"$dir/run.out" 2>"$dir/run.err" &
 run=$!
 until_has "$dir/run.out" ready $run
