@@ -23,14 +23,13 @@ static const char *const names[] = { [EVENT_START] = "start",
 	[EVENT_BROKEN] = "broken",
 	[EVENT_HANG] = "hang",
 	[EVENT_MOVED] = "moved",
-	[EVENT_STRAGGLER] = "straggler",
 	[EVENT_MISMATCH] = "mismatch",
 	[EVENT_GONE] = "gone" };
 
 static enum finding_level level_of(enum watch_event event)
 {
 	return event == EVENT_HANG || event == EVENT_BROKEN || event == EVENT_MISMATCH ? FINDING_ERROR :
-	    event == EVENT_STRAGGLER || event == EVENT_GONE                            ? FINDING_WARN :
+	    event == EVENT_GONE                                                        ? FINDING_WARN :
 	                                                                                 FINDING_INFO;
 }
 

@@ -95,19 +95,6 @@ static void put_counts(FILE *out, const struct watch *w, bool bytes)
 	}
 }
 
-static void put_waits(FILE *out, const struct watch *w)
-{
-	put_head(
-	    out, "shunt_wait_seconds_total", "counter", "Time for which kernels of a rank have waited for a peer.");
-	for (size_t i = 0; i < w->nranks; i++)
-		for (int p = 0; p < WATCH_PEERS && p < w->ranks[i].nranks; p++) {
-			if (!w->ranks[i].waits[p] || !has_series(w, &w->ranks[i]))
-				continue;
-			put_rank(out, "shunt_wait_seconds_total", &w->ranks[i]);
-			fprintf(out, ",peer=\"%d\"} %.6f\n", p, (double)w->ranks[i].waits[p] / 1e9);
-		}
-}
-
 static void put_oldest(FILE *out, const struct watch *w)
 {
 	put_head(out, "shunt_oldest_unfinished_seconds", "gauge", "Age of the oldest call that has not finished.");
@@ -131,7 +118,6 @@ int metrics_text(const struct watch *w, char **text_p, size_t *bytes_p)
 		return -ENOMEM;
 	put_counts(out, w, false);
 	put_counts(out, w, true);
-	put_waits(out, w);
 	put_oldest(out, w);
 	put_head(out, "shunt_hang", "gauge", "1: a call of the communicator has not moved for the time of --hang.");
 	for (size_t i = 0; i < w->ngroups && i < MOST_COMMUNICATORS; i++) {

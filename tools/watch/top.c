@@ -27,8 +27,6 @@ static const struct option_table options = {
 	"usage: shunt top [--once] [--every TIME] [--below PID]\n\n"
 	"Shows what the communicators of this user's processes on this host do (root: of all users'). q ends it.\n\n",
 	rows,
-	"waited for: the rank for which the others' kernels wait most, and its share of all waits since the look "
-	"before.\n"
 	"NO_COLOR: no colors. Exit status: 0, or 1 if it could not look.\n",
 };
 
@@ -62,7 +60,7 @@ static void line_print(bool marked, const char *fmt, ...)
 }
 
 struct sum {
-	uint64_t calls, nccl, bytes, waits[WATCH_PEERS];
+	uint64_t calls, nccl, bytes;
 	int here, behind;
 	const struct dump_comm *first;
 };
@@ -81,8 +79,6 @@ static struct sum sum_of(const struct watch *w, const struct watch_group *g)
 		s.calls = r->fresh_calls > s.calls ? r->fresh_calls : s.calls;
 		s.nccl = r->fresh_nccl > s.nccl ? r->fresh_nccl : s.nccl;
 		s.bytes = r->fresh_bytes > s.bytes ? r->fresh_bytes : s.bytes;
-		for (int p = 0; p < WATCH_PEERS; p++)
-			s.waits[p] += r->fresh_waits[p];
 		if (!s.first || r->rank < s.first->rank)
 			s.first = r->now;
 		most = r->now->collectives > most ? r->now->collectives : most;
@@ -100,17 +96,10 @@ static void group_print(const struct watch *w, const struct watch_group *g, bool
 {
 	struct sum s = sum_of(w, g);
 	double seconds = (double)(w->look_ms - w->before_ms) / 1000;
-	uint64_t all = 0, number = s.first ? s.first->collectives : 0;
-	char waited[48] = "-", state[128], share[16] = "-";
+	uint64_t number = s.first ? s.first->collectives : 0;
+	char state[128], share[16] = "-";
 	bool stands = g->waits && g->moved_ms < w->look_ms && !s.calls;
-	int most = 0;
 
-	for (int p = 0; p < WATCH_PEERS; p++) {
-		all += s.waits[p];
-		most = s.waits[p] > s.waits[most] ? p : most;
-	}
-	if (all)
-		snprintf(waited, sizeof(waited), "rank %d: %u %%", most, (unsigned)(100 * s.waits[most] / all));
 	if (s.calls)
 		snprintf(share, sizeof(share), "%u %%", (unsigned)(100 - 100 * s.nccl / s.calls));
 	if (s.here < g->nranks)
@@ -125,11 +114,11 @@ static void group_print(const struct watch *w, const struct watch_group *g, bool
 		        g->waits ? "runs" :
 		                   "idle");
 	if (narrow)
-		line_print(stands || g->broken, "%-8.8s %5d  %s, %s", g->id, g->nranks, state, waited);
+		line_print(stands || g->broken, "%-8.8s %5d  %s", g->id, g->nranks, state);
 	else
-		line_print(stands || g->broken, " %-12.8s %5d %9.0f %7.0f %6s  collective %-10llu %-14s %s", g->id,
-		    g->nranks, (double)s.calls / seconds, (double)s.bytes / seconds / 1e6, share,
-		    (unsigned long long)number, waited, state);
+		line_print(stands || g->broken, " %-12.8s %5d %9.0f %7.0f %6s  collective %-10llu %s", g->id, g->nranks,
+		    (double)s.calls / seconds, (double)s.bytes / seconds / 1e6, share, (unsigned long long)number,
+		    state);
 }
 
 static void table_print(const struct watch *w)
@@ -147,10 +136,10 @@ static void table_print(const struct watch *w)
 		line_print(false, "job %.8s: %d ranks, %d here, %.200s", lead->id, lead->nranks, s.here,
 		    s.first ? s.first->process->program : "");
 		if (narrow)
-			line_print(false, "%-8s %5s  %s", "comm", "ranks", "state, waited for");
+			line_print(false, "%-8s %5s  %s", "comm", "ranks", "state");
 		else
-			line_print(false, " %-12s %5s %9s %7s %6s  %-21s %-14s %s", "communicator", "ranks", "calls/s",
-			    "MB/s", "Shunt", "last", "waited for", "state");
+			line_print(false, " %-12s %5s %9s %7s %6s  %-21s %s", "communicator", "ranks", "calls/s",
+			    "MB/s", "Shunt", "last", "state");
 		for (size_t k = 0; k < w->ngroups; k++)
 			if (!strcmp(w->groups[k].job, lead->key))
 				group_print(w, &w->groups[k], narrow);

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* What many looks together say: what moved, what hangs, who is waited for. */
+/* What many looks together say: what moved, and what hangs. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
-#include "base/json.h"
 #include "tools/watch/watch.h"
 
-#define MINUTE_MS 60000
 #define INSIDE_NS 1000000000u
-#define STRAGGLER_NS 1000000000u /* of waits in a minute, below which nobody is named */
 
 const struct dump_op *watch_unfinished(const struct dump_comm *c)
 {
@@ -71,8 +68,7 @@ static struct watch_group *group_of(struct watch *w, const struct dump_comm *c, 
 	snprintf(g->id, sizeof(g->id), "%s", c->id);
 	snprintf(g->job, sizeof(g->job), "%s", c->key);
 	g->nranks = c->nranks;
-	g->straggler = -1;
-	g->minute_ms = g->moved_ms = w->look_ms;
+	g->moved_ms = w->look_ms;
 	*is_new_p = true;
 	return g;
 }
@@ -86,9 +82,8 @@ static uint64_t fresh(uint64_t *seen, uint64_t now, bool first)
 	return more;
 }
 
-static void rank_update(struct watch_rank *r, const struct dump_comm *c, const json_t *json)
+static void rank_update(struct watch_rank *r, const struct dump_comm *c)
 {
-	const json_t *waits = json_object_get(json, "waits_ns");
 	uint64_t calls = 0, nccl = 0, bytes = 0;
 	bool first = !r->now;
 
@@ -102,12 +97,6 @@ static void rank_update(struct watch_rank *r, const struct dump_comm *c, const j
 	r->fresh_calls = fresh(&r->calls, calls, first);
 	r->fresh_nccl = fresh(&r->nccl, nccl, first);
 	r->fresh_bytes = fresh(&r->bytes, bytes, first);
-	for (size_t p = 0; p < WATCH_PEERS; p++) {
-		uint64_t now = p < json_array_size(waits) ? shunt_json_uint_of(json_array_get(waits, p)) : 0;
-
-		r->fresh_waits[p] = now > r->waits[p] ? now - r->waits[p] : 0;
-		r->waits[p] = now;
-	}
 }
 
 /* A job has the name of its communicator with most ranks, of several such the one with the smallest key. */
@@ -240,35 +229,6 @@ static int hang_report(struct watch *w, struct watch_group *g)
 	return 0;
 }
 
-static void straggler_find(struct watch *w, struct watch_group *g)
-{
-	uint64_t all = 0;
-	int most = 0;
-
-	if (w->look_ms - g->minute_ms < MINUTE_MS)
-		return;
-	for (int p = 0; p < WATCH_PEERS; p++) {
-		all += g->minute_waits[p];
-		most = g->minute_waits[p] > g->minute_waits[most] ? p : most;
-	}
-	if (all < STRAGGLER_NS || g->minute_waits[most] <= all / 2)
-		most = -1;
-	if (most >= 0 && most != g->straggler && !g->hangs) {
-		bool *behind = calloc((size_t)g->nranks, 1);
-		char text[128];
-
-		snprintf(text, sizeof(text), "rank %d is waited for in %u %% of the time that ranks wait", most,
-		    (unsigned)(100 * g->minute_waits[most] / all));
-		if (behind && most < g->nranks)
-			behind[most] = true;
-		watch_event(w, EVENT_STRAGGLER, g, "device", behind, NULL, text);
-		free(behind);
-	}
-	g->straggler = most;
-	g->minute_ms = w->look_ms;
-	memset(g->minute_waits, 0, sizeof(g->minute_waits));
-}
-
 static int group_judge(struct watch *w, struct watch_group *g)
 {
 	uint64_t least;
@@ -277,7 +237,6 @@ static int group_judge(struct watch *w, struct watch_group *g)
 	g->waits = g->here && (g->waits || nccl_waits(w, g, &least));
 	is_hang = g->waits && (double)(w->look_ms - g->moved_ms) >= w->o->hang_s * 1000;
 
-	straggler_find(w, g);
 	if (g->hangs && !is_hang)
 		watch_event(w, EVENT_MOVED, g, NULL, NULL, NULL, g->here ? "it goes on" : "it has ended");
 	if (is_hang && !g->hangs && hang_report(w, g))
@@ -286,7 +245,7 @@ static int group_judge(struct watch *w, struct watch_group *g)
 	return 0;
 }
 
-static int comm_update(struct watch *w, const struct dump_comm *c, const json_t *json)
+static int comm_update(struct watch *w, const struct dump_comm *c)
 {
 	bool is_new;
 	struct watch_group *g = group_of(w, c, &is_new);
@@ -295,13 +254,11 @@ static int comm_update(struct watch *w, const struct dump_comm *c, const json_t 
 
 	if (!g || !r)
 		return -ENOMEM;
-	rank_update(r, c, json);
+	rank_update(r, c);
 	g->here = true;
 	g->waits = g->waits || watch_unfinished(c) || *c->phase || c->running || is_inside(c);
 	if (c->moved)
 		g->moved_ms = w->look_ms;
-	for (int p = 0; p < WATCH_PEERS; p++)
-		g->minute_waits[p] += r->fresh_waits[p];
 	if (is_new) {
 		snprintf(text, sizeof(text), "%d ranks", c->nranks);
 		watch_event(w, EVENT_COMMUNICATOR, g, NULL, NULL, NULL, text);
@@ -383,14 +340,12 @@ int watch_look(struct watch *w)
 	for (size_t i = 0; i < w->ngroups; i++)
 		w->groups[i].here = w->groups[i].waits = false;
 	for (size_t i = 0; i < d.n && !err; i++) {
-		const json_t *comms = json_object_get(d.processes[i]->json, "communicators");
-
 		err = process_seen(w, d.processes[i]->pid, NULL);
 		for (size_t k = 0; k < d.processes[i]->ncomms && !err; k++) {
 			const struct dump_comm *c = &d.processes[i]->comms[k];
 
 			if (c->rank >= 0 && c->nranks > 0 && c->nranks <= 1 << 16 && *c->key)
-				err = comm_update(w, c, json_array_get(comms, k));
+				err = comm_update(w, c);
 		}
 	}
 	for (size_t i = 0; i < f.n && !err; i++) {

@@ -7,7 +7,7 @@
  */
 #include "tools/doctor/doctor.h"
 
-enum { WATCH_PEERS = 8, WATCH_TEXT = 80 };
+enum { WATCH_TEXT = 80 };
 
 struct watch_opts {
 	double every_s, hang_s;
@@ -63,19 +63,15 @@ struct watch_rank {
 	int rank, nranks, pid;
 	bool here; /* in the last look */
 	uint64_t calls, nccl, bytes, fresh_calls, fresh_nccl, fresh_bytes;
-	uint64_t waits[WATCH_PEERS], fresh_waits[WATCH_PEERS]; /* ns; fresh: since the look before */
-	const struct dump_comm *now;                           /* of the last look */
+	const struct dump_comm *now; /* of the last look */
 };
 
 struct watch_group {
 	char key[WATCH_TEXT], id[WATCH_TEXT], job[WATCH_TEXT];
 	int nranks;
-	size_t number;    /* of its job in the last look */
-	int64_t moved_ms; /* when a rank of it was seen to have changed last */
-	int64_t minute_ms;
-	uint64_t minute_waits[WATCH_PEERS];
+	size_t number;                   /* of its job in the last look */
+	int64_t moved_ms;                /* when a rank of it was seen to have changed last */
 	bool here, waits, hangs, broken; /* waits: a call is unfinished */
-	int straggler;                   /* -1: none */
 };
 
 struct watch {
@@ -109,7 +105,6 @@ enum watch_event {
 	EVENT_BROKEN,
 	EVENT_HANG,
 	EVENT_MOVED,
-	EVENT_STRAGGLER,
 	EVENT_MISMATCH,
 	EVENT_GONE
 };
