@@ -129,6 +129,7 @@ static int process_connect(struct ask_process *p, const char *request)
 	socklen_t bytes = shunt_dump_address(&address, p->uid, p->pid_namespace, p->ns_pid);
 	char line[256];
 	int n = snprintf(line, sizeof(line), "%s\n", request), err;
+	ssize_t sent;
 
 	if (p->state == 'T' || p->state == 'Z')
 		return -ETIMEDOUT;
@@ -136,9 +137,12 @@ static int process_connect(struct ask_process *p, const char *request)
 	if (p->fd < 0)
 		return -errno;
 	err = connect(p->fd, (const struct sockaddr *)&address, bytes) ? -errno : peer_check(p);
-	/* EPIPE: an earlier version, which reads no request, has answered already. */
-	if (!err && send(p->fd, line, (size_t)n, MSG_NOSIGNAL) != n && errno != EPIPE)
-		err = -ECONNRESET;
+	if (!err) {
+		sent = send(p->fd, line, (size_t)n, MSG_NOSIGNAL);
+		/* EPIPE: an earlier version, which reads no request, has answered already. */
+		if (sent < 0 ? errno != EPIPE : sent != n)
+			err = -ECONNRESET;
+	}
 	if (err != -EAGAIN && err != -EINTR)
 		return err;
 	close(p->fd);
