@@ -193,6 +193,19 @@ static void test_ranks_with_other_numbers_are_named(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_numerics_differ), 0);
 }
 
+static int body_numbers_of_variable(struct rank *r)
+{
+	return numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16_OWN, SHUNT_SUM) ||
+	    numbers_are(r, ncclFloat32, ncclSum, SHUNT_F32, SHUNT_SUM);
+}
+
+static void test_variable_says_what_sums_are_accumulated_in(void **state)
+{
+	setenv("SHUNT_ACCUMULATE", "own", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_numbers_of_variable), 0);
+	unsetenv("SHUNT_ACCUMULATE");
+}
+
 static int body_queries(struct rank *r)
 {
 	int v = -1;
@@ -780,6 +793,7 @@ int main(void)
 		cmocka_unit_test(test_allreduce_processes_match_reference),
 		cmocka_unit_test(test_allreduce_threads_match_reference),
 		cmocka_unit_test(test_numbers_that_nccl_lacks_match_reference),
+		cmocka_unit_test(test_variable_says_what_sums_are_accumulated_in),
 		cmocka_unit_test(test_ranks_with_other_numbers_are_named),
 		cmocka_unit_test(test_queries_and_wrong_calls_answer_as_nccl),
 		cmocka_unit_test(test_split_children_reduce_among_themselves),

@@ -188,6 +188,11 @@ static void test_load_extras_are_read(void **state)
 	assert_false(p->automatic);
 	assert_int_equal(p->redops, 1u << SHUNT_SUM | 1u << SHUNT_MIN | 1u << SHUNT_PROD);
 	shunt_plan_unref(p);
+	/* A type with its accumulator is that alone. */
+	edit_text(root, "dtypes", "[\"float8e4m3/own\",\"float16/own\"]");
+	p = load_ok(root);
+	assert_int_equal(p->dtypes, 1u << SHUNT_F8E4M3_OWN | 1u << SHUNT_F16_OWN);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 

@@ -96,6 +96,7 @@ native() {
 for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
 	native $coll -n 3 -b 1K -e 256K -f 16 -R 1 -d float32,uint8
 done
+right numbers_that_nccl_lacks_right ' float8e4m3b15 .* 0$' -n 2 -d float8e4m3b15,float16/own -b 1K -e 64K -f 64
 right ep_right ' normal +5 +- combine +graph .* 0$' ep -n 3 -t 5 --form ue8m0 --calls graph
 right ep_blocks_right ' ll +9 +4 combine +eager .* 0$' ep -n 2 --threads -t 9 --hidden 264 --form as-is --blocks 1,4 --calls eager
 right rotate_right 'rotate through 1 MB' -n 2 -b 1K -e 64K -f 64 --rotate 1
