@@ -178,7 +178,7 @@ static void test_a_tuning_file_names_a_plugin(void **state)
 
 /* ---- what differs */
 
-/* Rank 1 has none, or all ranks have others. */
+/* Rank 1 has none. */
 static int body_one_without(struct rank *r)
 {
 	return r->rank == 1 ? body_missing(r) : body_unnamed(r);
@@ -207,6 +207,37 @@ static struct shunt_plugin table(const char *name)
 static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void *stream)
 {
 	return 0;
+}
+
+/* A plug-in of the name on both ranks, but not the same one. */
+static int body_twin(struct rank *r)
+{
+	static const char line[] = "uses no plug-ins: plug-in twin: rank 1 has another one than rank 0";
+	struct shunt_plugin twin = table("twin");
+	char why[256], text[4096];
+	int was = dup(2), kept = memfd_create("stderr", MFD_CLOEXEC), bad;
+	const char *said;
+	ssize_t n;
+
+	twin.enqueue = enqueue_nothing;
+	twin.identity = (uint64_t)r->rank;
+	CHECK(shunt_plugin_register(&twin, why, sizeof(why)) == 0);
+	CHECK(was >= 0 && dup2(kept, 2) == 2);
+	bad = body_missing(r);
+	CHECK(dup2(was, 2) == 2);
+	n = pread(kept, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	said = strstr(text, line);
+	if (bad)
+		fprintf(stderr, "%s", text);
+	CHECK(!bad && (said ? r->rank == 0 && !strstr(said + 1, line) : r->rank == 1));
+	return 0;
+}
+
+static void test_ranks_with_different_plugins_of_a_name_use_none(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:twin", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_twin), 0);
 }
 
 /* Each bad value is refused, by its field and value. */
@@ -507,6 +538,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_selector_names_a_plugin),
 		cmocka_unit_test(test_a_tuning_file_names_a_plugin),
 		cmocka_unit_test(test_ranks_with_different_plugins_use_none),
+		cmocka_unit_test(test_ranks_with_different_plugins_of_a_name_use_none),
 		cmocka_unit_test(test_what_is_wrong_with_a_plugin_is_said),
 		cmocka_unit_test(test_faults_name_the_plugin),
 		cmocka_unit_test(test_a_rank_that_chose_otherwise_is_told),
