@@ -18,6 +18,7 @@
 #include "shunt/shunt.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/own.h"
+#include "tests/support/until.h"
 
 enum { COUNT = 100 };
 
@@ -300,7 +301,7 @@ static void test_what_is_wrong_with_a_plugin_is_said(void **state)
 
 /* ---- faults: the communicator has an error that names the plug-in, and nothing hangs */
 
-static const char *expected_text;
+static const char *expected_text, *expected_dump; /* of the call while it runs; NULL: not looked at */
 static ncclResult_t expected_result;
 
 /* Calls until there is an error, which the first call may find, or the one after it. */
@@ -314,6 +315,7 @@ static int body_fault(struct rank *r)
 		return 1;
 	for (int i = 0; i < 3 && !result; i++) {
 		result = sum(r, comm, buf);
+		CHECK(!expected_dump || until_dump_has(getpid(), expected_dump));
 		shunt_stream_synchronize(r->stream);
 	}
 	if (result != expected_result || !strstr(ncclGetLastError(comm), expected_text))
@@ -342,7 +344,9 @@ static void fault(const char *name, const char *check, ncclResult_t result, cons
 static void test_faults_name_the_plugin(void **state)
 {
 	fault("failing", "0", ncclSystemError, "plug-in failing: its enqueue gave -28");
+	expected_dump = "\"path\": \"for_ever\"";
 	fault("for_ever", "0", ncclRemoteError, "plug-in for_ever: rank ");
+	expected_dump = NULL;
 	fault("past_scratch", "1", ncclUnhandledCudaError, "of its scratch, behind the last");
 	fault("past_output", "1", ncclUnhandledCudaError, "of the output, behind the last");
 }
