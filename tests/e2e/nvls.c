@@ -8,8 +8,11 @@
  *
  * nvls blocks: prints the launches of all-reduce and all-gather as the fake driver sees them. The test compares those
  * under vLLM's variables with those without.
+ *
+ * nvls image: registers a plug-in whose image the driver has nothing in for this GPU, where a communicator uses it.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +20,10 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "device/cuda/cuda_abi.h"
 #include "kernels/kargs.h"
 #include "shim/nccl/abi.h"
+#include "shunt/plugin.h"
 #include "shunt/shunt.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 
@@ -229,6 +234,34 @@ static int print_blocks(void)
 	return 0;
 }
 
+/* One line says why, and the plug-in is not there. */
+static int register_alien(void)
+{
+	static const char cubin[64] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\276\0";
+	static const struct shunt_plugin alien = { .size = sizeof(alien),
+		.abi = SHUNT_PLUGIN_ABI,
+		.name = "alien",
+		.collectives = "allreduce",
+		.dtypes = 1u << ncclFloat32,
+		.redops = 1u << ncclSum,
+		.max_bytes = 1 << 20,
+		.min_ranks = 2,
+		.max_ranks = 8,
+		.image = cubin,
+		.image_bytes = sizeof(cubin),
+		.launch = { .blocks = 1, .threads = 64 } };
+	ncclComm_t comms[4];
+	char why[256] = "";
+
+	comms_create(comms, 4, 0, NOBODY);
+	check(reduced_by_shunt(comms, 4, 1 * KB), "the device is in use");
+	fake_cuda.image_result = SHUNT_CU_NO_BINARY_FOR_GPU;
+	check(shunt_plugin_register(&alien, why, sizeof(why)) == -ENOEXEC, "an image for no GPU here is refused");
+	check(!strcmp(why, "plug-in alien: the image, alien, on sm_90: CUDA_ERROR_OTHER (209)"), why);
+	check(shunt_plugin_unregister("alien") == -ENOENT, "what was refused is not registered");
+	return failures != 0;
+}
+
 static int start(const char *self, const char *lib, const char *mode, const char *const *environment, int out_fd)
 {
 	int status;
@@ -267,6 +300,7 @@ static int start_all(const char *self, const char *lib)
 		}
 	bad += start(self, lib, "some", deterministic, -1);
 	bad += start(self, "none", "some", alone, -1);
+	bad += start(self, lib, "image", alone, -1);
 	return bad;
 }
 
@@ -340,5 +374,7 @@ int main(int argc, char **argv)
 		if (!nccl_launches || !no_multimem)
 			return 1;
 	}
+	if (!strcmp(mode, "image"))
+		return register_alien();
 	return strcmp(mode, "blocks") ? check_all(strcmp(mode, "check") ? 3 : 1) : print_blocks();
 }
