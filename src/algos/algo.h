@@ -42,7 +42,8 @@ struct shunt_sel_key {
 	const struct shunt_topology *topology; /* never NULL */
 	bool early;                            /* before the set-up: some of these values are not known */
 	bool shared; /* ranks exchange data through shared memory of the host (kernels/staged.h) */
-	uint32_t net_channels, net_slot_bytes;  /* over several islands: geometry of the rings (kernels/net_rings.h) */
+	uint32_t net_channels, net_slot_bytes; /* over several islands: geometry of the rings (kernels/net_rings.h) */
+	const char *net; /* ... and the provider between them; NULL: not known before the set-up, or one island */
 	const struct shunt_plugin_set *plugins; /* on which the ranks agreed (algos/plugins.h); NULL: none */
 };
 

@@ -268,15 +268,14 @@ static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 {
 	struct shunt_topology at = two_hosts();
 	struct shunt_tuning *t = tuning_parsed(tuning_over_hosts);
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at, .net = "tcp" };
 	char text[64];
 
 	assert_true(t->machine.nhosts == 2 && t->machine.nranks == 4);
 	assert_string_equal(t->machine.net, "tcp");
-	/* Without it. */
-	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4 * MB), "hierarchical");
-	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4 * MB + 16), "nccl");
-	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 1 * MB + 16), "nccl");
+	/* Without it: nobody has measured such hosts. */
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 16), "nccl");
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 	/* With it; kinds that it does not have are as without. */
@@ -285,9 +284,11 @@ static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096 + 16), "nccl");
 	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 64 * MB), "hierarchical");
 	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 64 * MB + 16), "nccl");
-	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 1 * MB), "hierarchical");
-	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 1 * MB + 16), "nccl");
-	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_REDUCESCATTER, 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 4096), "hierarchical");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 4096 + 16), "nccl");
+	assert_string_equal(path_of(&s, SHUNT_ALLTOALL, 16), "nccl"); /* ranks of other rails are not connected */
+	assert_string_equal(path_of(&s, SHUNT_SEND, 16), "nccl");
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "tuned here, x.json");
 	shunt_select_source(SEL(&s), SHUNT_REDUCESCATTER, SHUNT_U8, 64, text, sizeof(text));
@@ -295,6 +296,61 @@ static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
 	s.takes_all = true;
 	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 64 * MB), "hierarchical");
 	shunt_tuning_free(t);
+}
+
+static struct shunt_topology hosts_of(int hosts, int each)
+{
+	struct shunt_topology at = { .nranks = hosts * each, .nislands = hosts };
+
+	for (int r = 0; r < hosts * each; r++)
+		at.island_of[r] = (uint8_t)(r / each);
+	shunt_topology_complete(&at);
+	return at;
+}
+
+/* Each kind, number of hosts, ranks of a host and provider by itself: what was measured for another has no say. */
+static void test_tuning_over_hosts_is_by_kind_place_and_provider(void **state)
+{
+	static const struct {
+		enum shunt_kind kind;
+		int hosts, each;
+		const char *net;
+		uint64_t bytes;
+		const char *path;
+	} cases[] = {
+		{ SHUNT_ALLREDUCE, 2, 1, "tcp", 16, "hierarchical" },
+		{ SHUNT_ALLREDUCE, 2, 1, "tcp", 64 * MB, "hierarchical" },
+		{ SHUNT_ALLREDUCE, 2, 1, "tcp", 64 * MB + 16, "nccl" },
+		{ SHUNT_ALLREDUCE, 2, 1, "verbs", 16, "nccl" },
+		{ SHUNT_ALLREDUCE, 2, 1, NULL, 16, "hierarchical" }, /* before the set-up */
+		{ SHUNT_ALLREDUCE, 4, 1, "tcp", 16, "nccl" },
+		{ SHUNT_ALLREDUCE, 2, 2, "tcp", 16, "nccl" },
+		{ SHUNT_ALLGATHER, 2, 1, "tcp", 16, "nccl" },
+		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 16, "nccl" },
+		{ SHUNT_BROADCAST, 2, 1, "tcp", 16, "nccl" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct shunt_topology at = hosts_of(cases[i].hosts, cases[i].each);
+		struct shunt_sel_key s = { .nranks = at.nranks, .cc = 90, .topology = &at, .net = cases[i].net };
+
+		assert_string_equal(path_of(&s, cases[i].kind, cases[i].bytes), cases[i].path);
+		s.deterministic = true; /* sums are Shunt's at any size */
+		assert_string_equal(path_of(&s, cases[i].kind, cases[i].bytes),
+		    shunt_kind_reduces(cases[i].kind) ? "hierarchical" : cases[i].path);
+	}
+}
+
+static void test_tuning_over_hosts_says_its_source(void **state)
+{
+	struct shunt_topology at = hosts_of(2, 1);
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .topology = &at, .net = "tcp" };
+	char text[64];
+
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "built-in, for such hosts, measured on H200 over loopback");
+	shunt_select_source(SEL(&s), SHUNT_ALLGATHER, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "built-in, for several hosts, not measured");
 }
 
 static void test_tuning_file_over_hosts_may_want_plans(void **state)
@@ -360,6 +416,8 @@ int main(void)
 		cmocka_unit_test(test_tuning_file_too_large_is_refused),
 		cmocka_unit_test(test_tuning_file_mutations_are_read_or_refused),
 		cmocka_unit_test(test_tuning_file_over_hosts_says_what_is_nccls),
+		cmocka_unit_test(test_tuning_over_hosts_is_by_kind_place_and_provider),
+		cmocka_unit_test(test_tuning_over_hosts_says_its_source),
 		cmocka_unit_test(test_tuning_file_over_hosts_wrong_values_are_refused),
 		cmocka_unit_test(test_tuning_file_over_hosts_may_want_plans),
 	};

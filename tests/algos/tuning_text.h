@@ -23,6 +23,7 @@ static const char tuning_good[] = TUNING_HEAD TUNING_MACHINE TUNING_ROWS;
 	"\"tcp\", \"nvls\": false}, "
 static const char tuning_over_hosts[] = TUNING_HEAD TUNING_OVER_HOSTS
     "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"hierarchical\"}, "
+    "{\"kind\": \"broadcast\", \"upto\": 4096, \"algorithm\": \"hierarchical\"}, "
     "{\"kind\": \"allgather\", \"upto\": 67108864, \"algorithm\": \"hierarchical\"}]}";
 
 /* A test fails if the text is refused. To be freed with shunt_tuning_free(). */

@@ -148,6 +148,43 @@ static int expect_sum(const struct rank *r, ncclComm_t comm, int count)
 	return 0;
 }
 
+/* From and to any root, through the rail of the root; between all ranks only where each is alone on its host. */
+static int expect_roots(const struct rank *r, ncclComm_t comm)
+{
+	enum { COUNT = 2003 };
+	size_t n = (size_t)r->nranks, me = (size_t)r->rank, alone = count_hosts(r) == r->nranks;
+	uint32_t *in, *out;
+	const char *path;
+
+	CHECK(!shunt_malloc((void **)&in, n * COUNT * 4) && !shunt_malloc((void **)&out, n * COUNT * 4));
+	for (int root = 0; root < r->nranks; root++) {
+		for (size_t i = 0; i < n * COUNT; i++)
+			in[i] = (uint32_t)(me * 1000003 + i);
+		NCCL(ncclBroadcast(in, out, COUNT, ncclUint32, root, comm, r->stream));
+		CHECK(!shunt_stream_synchronize(r->stream));
+		for (size_t i = 0; i < COUNT; i++)
+			CHECK(out[i] == (uint32_t)((size_t)root * 1000003 + i));
+		NCCL(ncclReduce(in, out, COUNT, ncclUint32, ncclSum, root, comm, r->stream));
+		CHECK(!shunt_stream_synchronize(r->stream));
+		for (size_t i = 0; i < COUNT && r->rank == root; i++)
+			CHECK(out[i] == (uint32_t)(n * (n - 1) / 2 * 1000003 + n * i));
+	}
+	CHECK(ranks_count_calls(comm, "broadcast", RANKS_NATIVE) == (int)n &&
+	    ranks_count_calls(comm, "reduce", RANKS_NATIVE) == (int)n);
+	CHECK(!shunt_path_of(comm, "alltoall", COUNT, ncclUint32, ncclSum, &path));
+	CHECK(!strcmp(path, alone ? "hierarchical" : "nccl"));
+	CHECK(!shunt_path_of(comm, "send", COUNT, ncclUint32, ncclSum, &path) && !strcmp(path, "nccl"));
+	if (alone)
+		NCCL(ncclAlltoAll(in, out, COUNT, ncclUint32, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (size_t p = 0; p < n && alone; p++)
+		for (size_t i = 0; i < COUNT; i++)
+			CHECK(out[p * COUNT + i] == (uint32_t)(p * 1000003 + me * COUNT + i));
+	shunt_free(in);
+	shunt_free(out);
+	return 0;
+}
+
 static bool is_regular(const struct rank *r)
 {
 	int ranks[16] = { 0 }, hosts = count_hosts(r);
@@ -179,6 +216,7 @@ static int over_hosts_body(struct rank *r)
 		CHECK(!expect_ready(r, comm));
 		CHECK(!expect_sum(r, comm, 1024));
 		CHECK(!expect_parts(r, comm));
+		CHECK(!expect_roots(r, comm));
 	} else {
 		CHECK(!call(r, comm));
 	}
@@ -196,6 +234,15 @@ static int over_hosts_body(struct rank *r)
 	NCCL(ncclCommDestroy(own));
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
+}
+
+/* Whatever a rule says: ranks of other rails are not connected, and a message's two ranks alone do no set-up. */
+static void test_rules_for_unconnected_ranks_do_not_hold(void **state)
+{
+	run_world(&(struct world){ .place = "0011",
+	    .named = true,
+	    .env = { { "SHUNT_ALGO", "alltoall:0-inf:hierarchical,send:0-inf:hierarchical" } },
+	    .body = over_hosts_body });
 }
 
 static void test_hosts_by_name_run_our_kernels(void **state)
@@ -498,6 +545,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hosts_by_name_run_our_kernels),
+		cmocka_unit_test(test_rules_for_unconnected_ranks_do_not_hold),
 		cmocka_unit_test(test_children_of_some_ranks_run_our_kernels),
 		cmocka_unit_test(test_a_grown_communicator_runs_our_kernels),
 		cmocka_unit_test(test_hosts_of_namespaces_run_our_kernels),

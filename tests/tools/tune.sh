@@ -208,7 +208,7 @@ expect over_hosts_a_table_needs_nccl 1 'over several hosts a table says what is 
 expect over_hosts_ranks_are_as_many 1 'a host has [12] of 3 ranks on 2 hosts' env SHUNT_NCCL_LIB="$fake" $tune -n 3 --hosts 2
 expect over_hosts_is_written 0 "^# written to $dir/cache/tuning/shunt-sim-2x1-tcp.json" env SHUNT_NCCL_LIB="$fake" $tune $hosts
 cp "$dir/out" "$dir/all"
-expect over_hosts_three_collectives 0 '^\[6/6\] reduce_scatter 1K: hierarchical' cat "$dir/all"
+expect over_hosts_all_collectives 0 '^\[10/10\] reduce 1K: hierarchical' cat "$dir/all"
 expect over_hosts_file_says_so 0 '"net": "tcp"' cat "$dir/cache/tuning/shunt-sim-2x1-tcp.json"
 expect over_hosts_is_shown 0 '^# 2 hosts by tcp' $shunt tune --show "$dir/cache/tuning/shunt-sim-2x1-tcp.json"
 spread="$bench -n 2 --hosts 2 -b 1K -e 1K"
@@ -223,7 +223,7 @@ for collective in all_reduce all_gather reduce_scatter; do
 	"$shunt" plan new $collective hierarchical-ll --hosts 2 --local 1 --by-name -o "$dir/defaults/${collective}_2x1.json" || failed=1
 done
 planned="env SHUNT_NCCL_LIB=$fake SHUNT_DEFAULT_PLANS=$dir/defaults"
-expect over_hosts_plans_are_measured 0 '^\[6/6\] reduce_scatter 1K: (hierarchical|plan)' $planned $tune $hosts -o "$dir/plans.json"
+expect over_hosts_plans_are_measured 0 '^\[6/6\] reduce_scatter 1K: (hierarchical|plan)' $planned $tune all_reduce all_gather reduce_scatter $hosts -o "$dir/plans.json"
 sed 's/"algorithm": "hierarchical"/"algorithm": "plan"/g; s/"nccl": true/"nccl": false/g' "$dir/plans.json" >"$dir/planned.json"
 expect over_hosts_file_may_want_plans 0 ' eager out .* all_reduce_hierarchical-ll_2x1 ' $planned SHUNT_TUNING_FILE="$dir/planned.json" SHUNT_CACHE_DIR=/dev/null \
 	$bench all_reduce -n 2 --hosts 2 -b 1K -e 1K --no-check

@@ -288,7 +288,8 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	q->sel_key.nvls = q->sel_key.nvls && !shunt_topology_is_split(&q->at); /* no windows over hosts */
 	m.nvls = q->sel_key.nvls;
 	if (nets)
-		snprintf(m.net, sizeof(m.net), "%s", shunt_net_providers()[__builtin_ctz(nets)]->name);
+		q->sel_key.net = shunt_net_providers()[__builtin_ctz(nets)]->name;
+	snprintf(m.net, sizeof(m.net), "%s", nets ? q->sel_key.net : "");
 	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.takes_all, true);
 }
 

@@ -84,6 +84,11 @@ static void schedule_print(const struct tune_rank *r, size_t n, double cost_us)
 /* The collectives that all libraries have. */
 static unsigned colls_available(const struct tune_rank *r)
 {
+	const struct shunt_machine *m = &r->results->machine;
+	const struct shunt_topology hosts = {
+		.nranks = m->nranks, .nislands = m->nhosts, .rails = m->nhosts ? m->nranks / m->nhosts : 0
+	};
+	const struct shunt_sel_key key = { .topology = &hosts };
 	unsigned colls = 0;
 
 	for (int coll = 0; bench_colls[coll].name; coll++) {
@@ -91,9 +96,7 @@ static unsigned colls_available(const struct tune_rank *r)
 
 		if (!(r->o->colls >> coll & 1))
 			continue;
-		/* Over several hosts the others are NCCL's. */
-		if (r->o->over_hosts && coll != BENCH_COLL_ALLREDUCE && coll != BENCH_COLL_ALLGATHER &&
-		    coll != BENCH_COLL_REDUCESCATTER)
+		if (r->o->over_hosts && !shunt_tuning_serves_islands(&key, tune_kind((enum bench_coll_id)coll)))
 			continue;
 		if (!missing && r->have_nccl)
 			missing = bench_coll_missing(&bench_colls[coll], &r->bench.nccl[TUNE_NCCL]);

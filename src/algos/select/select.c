@@ -52,6 +52,7 @@ static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, co
 {
 	return algo->links >> shunt_topology_within(sel->key->topology) & 1 &&
 	    algo->over_islands == shunt_topology_is_split(sel->key->topology) &&
+	    (!algo->over_islands || shunt_tuning_serves_islands(sel->key, algo->kind)) &&
 	    (algo->fuse != SHUNT_FUSE_SYMMEM || sel->symmem) &&
 	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
 }
@@ -89,48 +90,20 @@ static bool nccl_in_windows(const struct shunt_sel_key *sel_key, enum shunt_kind
 	return !never_declines(sel_key, kind) && bytes >= shunt_tuning_windows_from(sel_key, kind, file_p);
 }
 
-/*
- * Sizes that a communicator over several hosts takes in front of a real NCCL: bytes of a part. All-reduces are as fast
- * or faster up to there over loopback; the others are not measured (docs/hosts.md). 0: none.
- */
-static uint64_t most_over_islands(enum shunt_kind kind)
-{
-	switch (kind) {
-	case SHUNT_ALLREDUCE:
-		return (uint64_t)4 << 20;
-	case SHUNT_ALLGATHER:
-	case SHUNT_REDUCESCATTER:
-		return (uint64_t)1 << 20;
-	default:
-		return 0;
-	}
-}
-
-/* True: the call is NCCL's by its size: says a table that was measured over such hosts, else the sizes above. */
-static bool has_nccls_size_over_islands(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
-{
-	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
-
-	if (sel_key->early && shunt_tuning_over_islands_any(sel_key, kind, bytes))
-		return false;
-	return row ? row->forward : bytes > most_over_islands(kind);
-}
-
 /* The same as choose_algo, over several hosts. */
 static const struct shunt_algo *choose_over_islands(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, enum shunt_reason *reason_p)
 {
-	const struct shunt_tuning_row *row = sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) : NULL;
+	const struct shunt_algo *algo;
+	enum shunt_tuning_side side;
 
-	if (!sel_key->takes_all && (!most_over_islands(kind) || !shunt_topology_is_regular(sel_key->topology))) {
-		*reason_p = SHUNT_REASON_HOSTS;
+	*reason_p = SHUNT_REASON_HOSTS;
+	if (!shunt_tuning_serves_islands(sel_key, kind))
 		return NULL;
-	}
-	if (!never_declines(sel_key, kind) && has_nccls_size_over_islands(sel_key, kind, bytes)) {
+	side = shunt_tuning_over_islands(sel_key, kind, bytes, &algo);
+	if (side == SHUNT_TUNING_NCCLS)
 		*reason_p = SHUNT_REASON_SIZE;
-		return NULL;
-	}
-	return row ? row->algo : shunt_algo_over_islands(kind);
+	return side == SHUNT_TUNING_OURS || never_declines(sel_key, kind) ? algo : NULL;
 }
 
 /* The algorithm, or NULL and the reason. */
@@ -186,8 +159,7 @@ static const struct shunt_algo *format_algo(
 		return algo;
 	if (!shunt_topology_is_split(sel_key->topology))
 		return sel_key->nranks == 1 ? algo : shunt_algo_row_find(kind, "simple");
-	return most_over_islands(kind) && shunt_topology_is_regular(sel_key->topology) ? shunt_algo_over_islands(kind) :
-	                                                                                 NULL;
+	return shunt_tuning_serves_islands(sel_key, kind) ? shunt_algo_over_islands(kind) : NULL;
 }
 
 static bool has_format(const struct shunt_coll *coll)
@@ -301,11 +273,14 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
 	else if (forced_algo(sel, &coll, table_kind(kind), shunt_coll_bytes(&coll), &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
+	else if (shunt_topology_is_split(sel_key->topology) && sel_key->tuning && sel_key->tuning->own >> kind & 1)
+		snprintf(text, text_bytes, "tuned here, %s", sel_key->tuning->source);
 	else if (shunt_topology_is_split(sel_key->topology))
-		snprintf(text, text_bytes, "%s%s",
-		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? "tuned here, " :
-		                                                          "built-in, for several hosts, not measured",
-		    sel_key->tuning && sel_key->tuning->own >> kind & 1 ? sel_key->tuning->source : "");
+		snprintf(text, text_bytes, "built-in, for %s",
+		    shunt_tuning_over_islands(sel_key, kind, bytes, &algo) == SHUNT_TUNING_UNMEASURED ?
+		        "several hosts, not measured" :
+		        sel_key->sim ? "the sim" :
+		                       "such hosts, measured on H200 over loopback");
 	else if (sel->symmem && shunt_tuning_symmem(sel_key->nranks, sel->no_sms, kind, bytes))
 		snprintf(text, text_bytes, "%s",
 		    sel->no_sms && !shunt_kind_reduces(kind) ?
@@ -337,8 +312,8 @@ void shunt_select_crossovers(
 	if (from != UINT64_MAX)
 		add(ctx, from);
 	if (shunt_topology_is_split(sel_key->topology) && !(sel_key->tuning && sel_key->tuning->own >> kind & 1)) {
-		if (most_over_islands(kind) && !sel_key->takes_all)
-			add(ctx, most_over_islands(kind) + 1);
+		if (!sel_key->takes_all)
+			shunt_tuning_islands_crossovers(sel_key, kind, add, ctx);
 		return;
 	}
 	if (!find_row(sel_key, kind, 0, &table))

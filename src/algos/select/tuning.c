@@ -304,7 +304,7 @@ static void build(void)
 		for (int n = groups[i].low; n <= groups[i].high; n++)
 			build_one(&groups[i], n);
 	built.hash = shunt_fnv1a(built.hash, symmem_from, sizeof(symmem_from));
-	built.hash = shunt_fnv1a(built.hash, nvls_from, sizeof(nvls_from));
+	built.hash = shunt_tuning_islands_hash(shunt_fnv1a(built.hash, nvls_from, sizeof(nvls_from)));
 }
 
 const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt_kind kind, uint64_t bytes)
@@ -390,7 +390,7 @@ static int by_kind_and_size(const void *a, const void *b)
 
 int shunt_tuning_finalize(struct shunt_tuning *t)
 {
-	/* Calls that a file over several hosts does not have go by the sizes of select.c. */
+	/* Calls that a file over several hosts does not have go by tuning_islands.c. */
 	const struct shunt_tuning *base =
 	    t->machine.nhosts ? NULL : shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
 	struct shunt_tuning_row *rows;

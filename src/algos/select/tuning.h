@@ -121,11 +121,23 @@ const struct shunt_tuning *shunt_tuning_match(
 struct shunt_plugin_set;
 void shunt_tuning_tell_missing(const struct shunt_tuning *table, const struct shunt_plugin_set *plugins);
 /*
- * The same over several hosts before the set-up: the row of any table with which Shunt takes the call, of those that
- * the ranks may agree on; NULL: there is none.
+ * True: Shunt can run the kind over the key's islands. In front of a real NCCL only ranks of one rail are connected, as
+ * each island's rank i is with the others' rank i. Messages are never Shunt's there: a set-up needs all ranks, and a
+ * message has two.
  */
-const struct shunt_tuning_row *shunt_tuning_over_islands_any(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes);
+bool shunt_tuning_serves_islands(const struct shunt_sel_key *key, enum shunt_kind kind);
+/*
+ * Which library was the faster one for a kind that is served: says the file's table, or else the measurements of such
+ * islands. Before the set-up: Shunt, if any table that the ranks may agree on says so. *algo_p: Shunt's algorithm.
+ */
+enum shunt_tuning_side { SHUNT_TUNING_UNMEASURED, SHUNT_TUNING_NCCLS, SHUNT_TUNING_OURS };
+enum shunt_tuning_side shunt_tuning_over_islands(
+    const struct shunt_sel_key *key, enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p);
+/* Calls add with the sizes at which that changes, if no file has the kind. */
+void shunt_tuning_islands_crossovers(
+    const struct shunt_sel_key *key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
+/* Of the measurements that are built in. */
+uint64_t shunt_tuning_islands_hash(uint64_t seed);
 /* nccl, nvls: as in the struct. Of one host. */
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m);
 

@@ -43,21 +43,3 @@ const struct shunt_tuning_row *shunt_tuning_find(
 	*table_p = shunt_tuning_builtin_of(sel_key);
 	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
 }
-
-const struct shunt_tuning_row *shunt_tuning_over_islands_any(
-    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
-{
-	const struct shunt_tuning_set *set = shunt_tuning_files();
-
-	for (size_t i = 0; i < set->n; i++) {
-		const struct shunt_tuning *t = set->tables[i];
-		const struct shunt_tuning_row *r;
-
-		if (t->machine.nhosts != sel_key->topology->nislands || t->machine.nranks != sel_key->topology->nranks)
-			continue;
-		r = shunt_tuning_row(t, kind, bytes);
-		if (r && !r->forward)
-			return r;
-	}
-	return NULL;
-}

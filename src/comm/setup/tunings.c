@@ -79,6 +79,7 @@ void shunt_tunings_agree(struct shunt_comm *comm, const struct shunt_hello *hell
 
 void shunt_tunings_choose_provider(struct shunt_comm *comm)
 {
+	comm->sel_key.net = comm->net.provider;
 	for (int i = 0; i < count_cases(comm); i++)
 		if (!strcmp(shunt_net_providers()[i]->name, comm->net.provider))
 			comm->sel_key.tuning = comm->net.tuning[i];
