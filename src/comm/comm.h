@@ -208,6 +208,8 @@ const char *shunt_comm_error_text(const struct shunt_comm *comm);
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason);
 /* The function of NCCL's that this thread calls next is on this communicator. */
 void shunt_comm_note_function(struct shunt_comm *comm);
+/* What the host waits in with this communicator, for dumps: static storage; NULL: it waits no more. */
+void shunt_comm_phase(struct shunt_comm *comm, const char *phase);
 /* A call that NCCL got on this communicator has failed with this ncclResult_t. */
 void shunt_comm_nccl_failed(struct shunt_comm *comm, int result);
 /*

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/support/child.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
@@ -79,6 +80,29 @@ static void other_kind(struct rank *r)
 		reduce(r, r->comm, COUNT);
 }
 
+static void other_type(struct rank *r)
+{
+	require(ncclAllReduce(
+	            r->buffer, r->out, COUNT, r->rank == 1 ? ncclInt32 : ncclFloat32, ncclSum, r->comm, r->stream),
+	    "ncclAllReduce");
+}
+
+static void other_root(struct rank *r)
+{
+	require(
+	    ncclBroadcast(r->buffer, r->out, COUNT, ncclFloat32, r->rank == 1, r->comm, r->stream), "ncclBroadcast");
+}
+
+/* One rank never comes to it. */
+static void forgotten_split(struct rank *r)
+{
+	ncclComm_t child;
+
+	hangs(r);
+	if (r->rank != 1)
+		require(ncclCommSplit(r->comm, 0, r->rank, &child, NULL), "ncclCommSplit");
+}
+
 static void stopped_process(struct rank *r)
 {
 	if (r->rank == 1) {
@@ -88,13 +112,16 @@ static void stopped_process(struct rank *r)
 	reduce(r, r->comm, COUNT);
 }
 
-/* Two communicators in another order. */
+/* Two communicators in another order. A real stream would not come to its end; behind the fake NCCL's it waits all the
+ * same. */
 static void crossed(struct rank *r)
 {
+	require(ncclGroupStart(), "ncclGroupStart");
 	reduce(r, r->rank == 1 ? r->other : r->comm, COUNT);
+	require(ncclGroupEnd(), "ncclGroupEnd");
 	hangs(r);
 	require(shunt_stream_synchronize(r->stream), "the stream");
-	reduce(r, r->rank == 1 ? r->comm : r->other, COUNT);
+	pause();
 }
 
 static void missing_send(struct rank *r)
@@ -168,6 +195,9 @@ static const struct {
 	{ "skip_last_of_many", skip_last_of_many },
 	{ "count", other_count },
 	{ "kind", other_kind },
+	{ "type", other_type },
+	{ "root", other_root },
+	{ "split", forgotten_split },
 	{ "stop", stopped_process },
 	{ "crossed", crossed },
 	{ "send", missing_send },
@@ -212,7 +242,9 @@ int main(int argc, char **argv)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int n = argc > 2 ? atoi(argv[2]) : 0, nhosts = argc > 3 ? atoi(argv[3]) : 0, err;
+	void *nccl = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct netns *netns = NULL;
+	char address[32];
 	size_t which = 0;
 
 	while (argc > 1 && which < sizeof(scenarios) / sizeof(scenarios[0]) && strcmp(scenarios[which].name, argv[1]))
@@ -223,6 +255,8 @@ int main(int argc, char **argv)
 	if (err == -EPERM)
 		return 77;
 	require(err || (nhosts && setenv("NCCL_SOCKET_IFNAME", "eth0", 1)), "hosts");
+	snprintf(address, sizeof(address), "%p", nccl);
+	require(setenv("FAKE_NCCL_SHARED", address, 1), "the fake NCCL");
 	printf("pids");
 	for (int rank = 0; rank < n; rank++) {
 		pid_t pid;

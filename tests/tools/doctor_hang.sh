@@ -11,6 +11,80 @@ both() {
 	[ "$HANGING_ALONE" = no ] || expect "$1_by_job" "$2" "$3" "$shunt" doctor job
 }
 
+# planted NAME: the jobs of the table below hang at one time, and each look names the rank of every one, but for those that $leave names. A row: name,
+# ranks, the line, in which @1 is rank 1 with its process, and #1 the number of that.
+planted() {
+	end_job
+	all=
+	: >"$dir/rows"
+	while read -r scenario n line; do
+		case " $leave " in *" $scenario "*) continue ;; esac
+		"$program" "$scenario" "$n" >"$dir/$scenario" 2>"$dir/$scenario.err" &
+		job="$job $!"
+		echo "$scenario $! $line" >>"$dir/rows"
+	done <"$dir/table"
+	: >"$dir/lines"
+	while read -r scenario pid line; do
+		hangs "$dir/$scenario" "$pid"
+		of=$(sed -n 's/^pids //p' "$dir/$scenario")
+		all=$all${all:+,}$(echo "$of" | tr ' ' ,)
+		for rank in 0 1 2; do
+			pid=$(echo "$of" | cut -d' ' -f$((rank + 1)))
+			line=$(echo "$line" | sed "s/@$rank/rank $rank \\\\(pid $pid on [^)]*\\\\)/g; s/#$rank/$pid/g")
+		done
+		echo "$scenario $line" >>"$dir/lines"
+	done <"$dir/rows"
+	for look in job "--pid $all"; do
+		tries=0
+		until
+			"$shunt" doctor $look >"$dir/look" 2>&1
+			status=$? missing=
+			while read -r scenario line; do
+				grep -Eq -e "$line" "$dir/look" || missing="$missing $scenario"
+			done <"$dir/lines"
+			[ "$missing$status" = 2 ] || [ $tries = 30 ]
+		do
+			tries=$((tries + 1))
+			sleep 0.2 # pause: poll
+		done
+		[ "$missing$status" = 2 ] && echo "ok: $1, ${look%% *}: $(wc -l <"$dir/lines") jobs" && continue
+		echo "not ok: $1, ${look%% *}: status $status, not named:$missing"
+		cat "$dir/look"
+		failed=1
+	done
+	end_job
+}
+
+cat >"$dir/table" <<'END'
+skip 3 @1 is behind: it has not called collective 6 \(allreduce of 1000 float32, sum\), in which ranks 0 and 2 wait since
+skip_last_of_many 3 @1 called allreduce of 1001 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32, sum; it looks as if rank 1 left out that one
+count 3 @1 called allreduce of 100000 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32
+type 3 @1 called allreduce of 1000 int32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32
+root 3 @1 called broadcast of 1000 float32, root 1 as collective 6, where ranks 0 and 2 called broadcast of 1000 float32, root 0
+kind 4 @2 called broadcast of 1000 float32, root 2 as collective 6, where ranks 0, 1 and 3 called allreduce
+send 2 @1 is behind: it has sent 1 message to rank 0, which waits in recv of 1000 float32, rank 1 \(number 2\) since
+crossed 2 @1 is behind: it has not called collective 6 .*, in which rank 0 waits since .*; meanwhile it is in allreduce of 1000 float32, sum of communicator
+graph 3 @1 is behind in graphs: it has begun 2 launches of them, the farthest 3; rank 0 waits in allreduce of 1000 float32
+stop 2 process #1 \(doctor_hang\) is stopped
+split 3 ranks 0 and 2 wait in the split since [0-9:]{8} \([0-9.]+ s\) for @1, which has not come to it
+held_split 3 @1 is inside ncclCommSplit of NCCL since .*; ranks 0 and 2 are not
+held_call 3 @1 is inside ncclAllReduce of NCCL since [0-9:]{8} \([0-9.]+ s\) \(collective 6, allreduce of 1000 float32, sum.*\); ranks 0 and 2 are not
+held_group 3 @1 is inside ncclGroupEnd of NCCL since .* \(collective 6
+END
+leave="held_split held_call held_group"
+planted "in Shunt's calls"
+# Where a real NCCL is behind, it holds the ranks that split.
+sed -i 's/^split 3 .*/split 3 @0, @2 are inside ncclCommSplit of NCCL since .*; rank 1 is not/' "$dir/table"
+SHUNT_NCCL_LIB=$(realpath "$4") leave="held_call held_group"
+planted "in Shunt's calls, in front of an NCCL"
+# A graph's replays pass the host by, and the NCCL of the tests ends each call that it returns from.
+sed -i 's/; meanwhile it is in .*//' "$dir/table"
+SHUNT_FORCE_NCCL=all leave=graph
+export SHUNT_FORCE_NCCL
+planted "in NCCL's calls"
+unset SHUNT_FORCE_NCCL
+SHUNT_NCCL_LIB=none
+
 hang skip 3
 both skip_is_named 2 "error +communicator [0-9a-f]{8} of 3: rank 1 \(pid $(rank_pid 1) on .*\) is behind: it has not called collective 6 \
 \(allreduce of 1000 float32, sum\), in which ranks 0 and 2 wait since [0-9:]{8} \([0-9.]+ s\); its last was 5 \(.*, finished\)"
@@ -35,29 +109,11 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor --pid "$(rank_pid 0)"
 fi
 
-hang skip_last_of_many 3
-both left_out_is_named 2 'rank 1 .* called allreduce of 1001 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32, sum; it looks as if rank 1 left out that one'
-
-hang count 3
-both count_is_named 2 'rank 1 .* called allreduce of 100000 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32'
-
-hang kind 4
-both kind_is_named 2 'rank 2 .* called broadcast of 1000 float32, root 2 as collective 6, where ranks 0, 1 and 3 called allreduce'
-
 hang stop 2
 both stop_is_named 2 "process $(rank_pid 1) .* is stopped"
 both stop_shows_who_waits 2 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum, .*\) since'
 kill -CONT "$(rank_pid 1)"
 both stop_is_over 0 'nobody waits; all ranks have called 6 collectives'
-
-hang crossed 2
-both crossed_is_named 2 'rank 1 .* is behind: .*; meanwhile it is in allreduce of 1000 float32, sum of communicator'
-
-hang send 2
-both send_is_named 2 'rank 1 .* is behind: it has sent 1 message to rank 0, which waits in recv of 1000 float32, rank 1 \(number 2\) since'
-
-hang graph 3
-both replay_is_named 1 'rank 1 .* is behind in graphs: it has begun 2 launches of them, the farthest 3; rank 0 waits in allreduce of 1000 float32'
 
 hang aborted 3
 both aborted_is_past 0 'nobody waits; all ranks have called 5 collectives'
@@ -99,18 +155,6 @@ expect error_writes_file 2 'rank 0 \(pid .*\) ended it with ETIMEDOUT, after wai
 comes error_and_peer 2 'rank 1 .* is behind: it has not called collective 6' "$shunt" doctor --pid "$pids"
 unset SHUNT_TIMEOUT SHUNT_DUMP_DIR SHUNT_DUMP_SIGNAL
 
-# The same in front of an NCCL that does not return on rank 1.
-SHUNT_NCCL_LIB=$(realpath "$4") SHUNT_FORCE_NCCL=all
-export SHUNT_FORCE_NCCL
-hang held_call 3
-both held_call_is_named 2 "rank 1 \\(pid $(rank_pid 1) on .*\\) is inside ncclAllReduce of NCCL since [0-9:]{8} \\([0-9.]+ s\\) \\(collective 6, allreduce of 1000 float32, sum.*\\); ranks 0 and 2 are not"
-hang held_group 3
-both held_group_is_named 2 "rank 1 \\(pid $(rank_pid 1) on .*\\) is inside ncclGroupEnd of NCCL since .* \\(collective 6"
-hang held_split 3
-both held_split_is_named 2 "rank 1 \\(pid $(rank_pid 1) on .*\\) is inside ncclCommSplit of NCCL since .*; ranks 0 and 2 are not"
-unset SHUNT_FORCE_NCCL
-SHUNT_NCCL_LIB=none
-
 SHUNT_DOCTOR=0
 export SHUNT_DOCTOR
 hang idle 2
@@ -145,6 +189,11 @@ peer reused
 expect reused_number_is_no_hang 0 'communicator bbbbbbbb of 2: runs \(0 calls' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer silent
 expect silence_is_no_progress 1 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer creation
+expect long_creation_is_named 2 'communicator aaaaaaaa of 2: rank 0 waits in the creation since .*; look at the ranks that have no dump' \
+	"$shunt" doctor --pid "$(cat "$dir/job")"
+peer young
+expect young_creation_is_none 1 'rank 0 is in collective 6 ' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer many
 expect communicators_are_many 1 'communicator 000003e7 of 2: rank 1 has no dump here' "$shunt" doctor --pid "$(cat "$dir/job")"
 end_job

@@ -6,6 +6,7 @@ drip: answers a byte a second, for ever. full: takes no connection, and its queu
 old: as a process of an earlier version, which reads no request. newer: as one of a later version.
 die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
 silent: a call stands, and the first look does not get the device's progress.
+creation: the host waits in a creation since a time that its clocks tell to some nanoseconds. young: since nine seconds.
 """
 
 import json
@@ -21,7 +22,7 @@ def dump(form, *keys, **device):
     row = {"rank": 0, "nranks": 2, "device": 0, "state": "ready", "calls": 6, "collectives": 6, "captured_calls": 0}
     comms = [{"id": key[:8], "key": key, **row, **device, "operations": [op]} for key in keys]
     head = {"shunt_dump": form, "version": "9.8.7", "host": "node7", "pid": os.getpid(), "pid_namespace": 0}
-    head |= {"program": "train", "time_ns": 9 * 10**9, "communicators": comms}
+    head |= {"program": "train", "time_ns": 19 * 10**9, "communicators": comms}
     return json.dumps(head | ({"reason": "asked"} if form > 1 else {})).encode()
 
 
@@ -51,6 +52,8 @@ def main():
             "newer": [dump(99, "aaaaaaaa01")],
             "reused": [dump(3, "aaaaaaaa01"), dump(3, "bbbbbbbb01")],
             "silent": [dump(3, "aaaaaaaa01", unresponsive=True), dump(3, "aaaaaaaa01", progress=progress)],
+            "creation": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=5 * 10**9 + i) for i in (-1, 1)],
+            "young": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=10 * 10**9)],
             "many": [dump(3, *[f"{i:08x}01" for i in range(1000)])],
         }.get(sys.argv[1], [])
         for i in range(100 if answers else 0):

@@ -14,9 +14,23 @@ export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
 job=
 
 end_job() {
-	[ -z "$job" ] || kill -KILL "$job" 2>/dev/null
-	[ -z "$job" ] || wait "$job" 2>/dev/null
+	[ -z "$job" ] || kill -KILL $job 2>/dev/null
+	[ -z "$job" ] || wait $job 2>/dev/null
 	job=
+}
+
+# hangs FILE PID: waits until the job that writes there has come to hang.
+hangs() {
+	tries=0
+	until grep -q '^hanging' "$1"; do
+		tries=$((tries + 1))
+		if [ $tries -gt 600 ] || ! kill -0 "$2" 2>/dev/null; then
+			echo "not ok: $1 does not come to hang"
+			cat "$1" "$1.err"
+			exit 1
+		fi
+		sleep 0.1 # pause: poll
+	done
 }
 
 # hang SCENARIO N [HOSTS]: starts it; $pids are its ranks, with commas.
@@ -25,16 +39,7 @@ hang() {
 	: >"$dir/job"
 	"$program" "$@" >"$dir/job" 2>"$dir/job.err" &
 	job=$!
-	tries=0
-	until grep -q '^hanging' "$dir/job"; do
-		tries=$((tries + 1))
-		if [ $tries -gt 600 ] || ! kill -0 "$job" 2>/dev/null; then
-			echo "not ok: $1 does not come to hang"
-			cat "$dir/job" "$dir/job.err"
-			exit 1
-		fi
-		sleep 0.1 # pause: poll
-	done
+	hangs "$dir/job" $job
 	pids=$(sed -n 's/^pids //p' "$dir/job" | tr ' ' ',')
 }
 

@@ -8,6 +8,8 @@
  */
 #include "tools/doctor/doctor.h"
 
+#define CREATION_NS 10000000000u /* a healthy creation of a communicator takes seconds */
+
 /* A communicator with the dumps of its ranks. */
 struct dump_group {
 	const struct dump_comm **member; /* by rank; NULL: no dump */

@@ -4,8 +4,6 @@
 #include <string.h>
 #include "tools/doctor/hangs.h"
 
-#define CREATION_NS 10000000000u /* a healthy creation of a communicator takes seconds */
-
 const struct dump_thread *doctor_thread_inside(const struct dump_comm *c)
 {
 	for (size_t i = 0; c && i < c->process->nthreads; i++)

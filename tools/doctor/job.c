@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include "tools/doctor/doctor.h"
 
+#define SAME_NS 500000000 /* times that differ by less are one */
+
 int doctor_directory_create(const char *option, const char *dir)
 {
 	struct stat st;
@@ -91,8 +93,12 @@ static bool comm_has_moved(const struct dump_comm *a, const struct dump_comm *b)
 	bool device_moved = !a->silent && !b->silent && /* a silent device has not told how far it is */
 	    (a->replays != b->replays || a->last != b->last || a->running != b->running);
 
+	/* The time of day and the other clock are read one after the other. */
+	bool began_again =
+	    a->phase_time_ns + SAME_NS < b->phase_time_ns || b->phase_time_ns + SAME_NS < a->phase_time_ns;
+
 	return a->calls != b->calls || device_moved || strcmp(a->state, b->state) || strcmp(a->phase, b->phase) ||
-	    strcmp(a->error, b->error) || a->phase_time_ns / 1000000000 != b->phase_time_ns / 1000000000;
+	    strcmp(a->error, b->error) || began_again;
 }
 
 void doctor_moved_mark(struct dumps *d, const struct dumps *before)

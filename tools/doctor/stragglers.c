@@ -44,7 +44,7 @@ static bool find_phase_wait(struct findings *f, const struct dump_group *g, bool
 
 		absent[r] = !ending && c && !*c->phase && (strcmp(phase, "set-up") || !strcmp(c->state, "new"));
 	}
-	if (!marks_count(g, waits))
+	if (!marks_count(g, waits) || (!strcmp(phase, "creation") && now < since + CREATION_NS))
 		return false;
 	level = level_of_wait(since, now);
 	text_add_ranks(&t, g, waits);

@@ -113,6 +113,11 @@ void shunt_comm_note_function(struct shunt_comm *comm)
 	shunt_recorder_note_function(comm->recorder);
 }
 
+void shunt_comm_phase(struct shunt_comm *comm, const char *phase)
+{
+	shunt_recorder_phase(comm->recorder, phase);
+}
+
 void shunt_comm_nccl_failed(struct shunt_comm *comm, int result)
 {
 	shunt_recorder_nccl_failed(comm->recorder, result);

@@ -161,7 +161,9 @@ static ncclResult_t start_child(
 
 ncclResult_t shunt_standalone_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	struct standalone_child_task w = { .task.run = split_run, .newcomm = newcomm, .color = color, .key = key };
+	struct standalone_child_task w = {
+		.task = { .run = split_run, .phase = "split" }, .newcomm = newcomm, .color = color, .key = key
+	};
 	struct shunt_entry *parent, *child = NULL;
 	struct shunt_comm_desc desc;
 	struct shunt_comm_config c;
@@ -239,7 +241,7 @@ static const char *check_excluded(const struct shunt_entry *parent, const int *e
 ncclResult_t shunt_standalone_shrink(
     ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
-	struct standalone_child_task w = { .task.run = barrier_run, .newcomm = newcomm };
+	struct standalone_child_task w = { .task = { .run = barrier_run, .phase = "shrink" }, .newcomm = newcomm };
 	struct shunt_entry *parent, *child;
 	struct shunt_comm_desc desc;
 	struct shunt_comm_config c;
@@ -439,7 +441,7 @@ ncclResult_t shunt_standalone_grow(
 		free(w);
 		return shunt_group_result(ncclSystemError);
 	}
-	w->task = (struct shunt_task){ .entry = child, .run = grow_run, .finish = grow_finish };
+	w->task = (struct shunt_task){ .entry = child, .phase = "creation", .run = grow_run, .finish = grow_finish };
 	w->bootstrap_group = bootstrap_group_of(&desc, child, parent, 0);
 	if (parent)
 		w->grow_root = say_grow_root(parent, &desc.id, parent->grows - 1, id);

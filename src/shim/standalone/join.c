@@ -174,6 +174,7 @@ static ncclResult_t init_comm(const struct init_call *call)
 		return shunt_group_result(ncclSystemError); /* the cause was logged */
 	}
 	w->task.run = init_run;
+	w->task.phase = "creation";
 	w->task.finish = init_finish;
 	w->newcomm = call->newcomm;
 	w->id = *ids;

@@ -78,7 +78,11 @@ static ncclResult_t run_task(struct shunt_task *w)
 	ncclResult_t result;
 
 	atomic_fetch_add(&scomm->running, 1);
+	if (w->phase)
+		shunt_comm_phase(w->entry->comm, w->phase);
 	result = w->run(w);
+	if (w->phase)
+		shunt_comm_phase(w->entry->comm, NULL);
 	atomic_fetch_sub(&scomm->running, 1);
 	return result;
 }

@@ -16,6 +16,7 @@
 struct shunt_task {
 	struct shunt_job job;      /* used by task.c */
 	struct shunt_entry *entry; /* the communicator; a reference, put when the task is done */
+	const char *phase;         /* what a dump calls the wait for other ranks; NULL: it has another word for it */
 	bool background;           /* the program does not wait, and may use handles that it got so far */
 	bool abandoned;            /* its thread has ended: so may the program's memory have for what it would write */
 	ncclResult_t (*run)(struct shunt_task *task);

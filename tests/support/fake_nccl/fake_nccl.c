@@ -50,7 +50,7 @@ static _Thread_local void *at_launch_arg;
 
 #define NBARRIERS 256
 #define BARRIER_RANKS 16
-#define BARRIER_TIMEOUT_S 30
+#define BARRIER_TIMEOUT_S 120
 
 struct barrier {
 	uint64_t key; /* 0: a free place */
@@ -504,10 +504,13 @@ static ncclResult_t create_child(
 /* Without shared memory there is nobody to query: a child has half of the parent's ranks and keeps their order. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	hold("CommSplit");
+	ncclResult_t result;
+
 	log_call("CommSplit color %d\n", color);
-	return create_child("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0,
+	result = create_child("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0,
 	    color, key, comm ? comm->nranks : 0);
+	hold("CommSplit"); /* the other ranks return */
+	return result;
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
