@@ -44,6 +44,8 @@ fi
 
 hang skip 2 2
 expect one_host_alone 1 'communicator [0-9a-f]{8} of 2: rank 1 has no dump here' on 0 "$shunt" doctor job
+expect and_told_how_all_are_asked 1 '-> .*srun --overlap --jobid JOB .* shunt doctor job --rendezvous DIR.*, or `shunt doctor job --answers` on each' \
+	on 0 "$shunt" doctor job --rank-of "$(rank_pid 0)"
 comes hosts_are_put_together 2 "rank 1 \(pid $(rank_pid 1) on host1\) is behind: it has not called collective 6 \(allreduce of 1000 float32, sum\), in which rank 0 waits" launched
 expect hosts_are_one_job 2 'job [0-9a-f]{8}: 2 processes of .*, 2 communicators"' launched --json
 expect files_are_put_together 2 "rank 1 \(pid $(rank_pid 1) on host1\) is behind: " answers

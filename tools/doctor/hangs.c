@@ -20,8 +20,11 @@ static void find_missing(struct findings *f, const struct dump_group *g)
 	text_add_ranks(&t, g, missing);
 	text_add(&t, " %s no dump here", marks_count(g, missing) == 1 ? "has" : "have");
 	comm_finding_add(f, g, FINDING_WARN,
-	    "a process that died or is stopped writes none (`shunt doctor --pid` says which); others may be on another "
-	    "host",
+	    "a process that died or is stopped writes none (`shunt doctor --pid` says which); all hosts together: "
+	    "`srun "
+	    "--overlap --jobid JOB --ntasks-per-node 1 shunt doctor job --rendezvous DIR`, mpirun or torchrun alike, "
+	    "or "
+	    "`shunt doctor job --answers` on each and `shunt doctor job FILE...`",
 	    &t);
 }
 
