@@ -35,6 +35,7 @@ expect show_prints_table 0 '^  scatter +1008 \| ll128' $shunt tune --show "$dir/
 mkdir -p "$dir/shared/tuning"
 expect share_writes_what_others_can_use 0 "for 3 ranks on Shunt sim" "$shunt" tune --share "$dir/cache/tuning/shunt-sim-3.json" -o "$dir/shared/tuning/given.json"
 expect share_leaves_the_host_out 0 '"host": null' cat "$dir/shared/tuning/given.json"
+expect share_leaves_the_points_out 1 '^0$' grep -c '"points"' "$dir/shared/tuning/given.json"
 expect share_is_taken_by_another_user 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/shared/tuning/given.json\)" env SHUNT_CACHE_DIR="$dir/shared" "$shunt" info select --ranks 3 256
 expect share_without_output_is_usage_error 2 '^Try: shunt tune --help' "$shunt" tune --share "$dir/cache/tuning/shunt-sim-3.json"
 expect share_of_what_is_refused_is_error 1 'nosuch.json' "$shunt" tune --share "$dir/nosuch.json" -o "$dir/given.json"
@@ -55,7 +56,7 @@ expect ready_file_is_not_taken_by_itself 0 '^ +256  oneshot  \(built-in, for the
 expect ready_file_is_taken_by_name 0 "^ +256  [a-z0-9]+  \\(tuned here, $ready/shunt-sim-3.json\\)" $sim SHUNT_TUNING_FILE="$ready/shunt-sim-3.json" "$installed" info select --ranks 3 256
 # Those of the sources are of this version.
 for file in "$(dirname "$0")"/../../tuning/*.json; do
-	[ ! -e "$file" ] || expect "ready_file_can_be_used_$(basename "$file" .json)" 0 'geometric mean' "$shunt" tune --show "$file"
+	[ ! -e "$file" ] || expect "ready_file_can_be_used_$(basename "$file" .json)" 0 'for [0-9]+ ranks on ' "$shunt" tune --share "$file" -o "$dir/copy.json"
 done
 expect info_names_the_file 0 "^ +256  [a-z0-9]+  \(tuned here, $dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
 expect info_other_ranks_are_built_in 0 '^ +256  oneshot  \(built-in, for the sim\)' "$shunt" info select --ranks 2 256

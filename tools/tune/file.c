@@ -568,6 +568,7 @@ int tune_share(const char *path, const char *out)
 	}
 	if (json_is_object(json_object_get(root, "where")))
 		json_object_set_new(json_object_get(root, "where"), "host", json_null());
+	json_object_del(root, "points"); /* the library does not read them, and they are nine tenths of the file */
 	err = tool_file_json(out, root);
 	json_decref(root);
 	if (err)
@@ -589,7 +590,7 @@ int tune_show(const char *path)
 	if (results_read(path, r, reason, sizeof(reason))) {
 		tool_error("%s", reason);
 	} else if (!r->n) {
-		tool_error("%s: it can be used, but has no points to show", path);
+		tool_error("%s: it can be used, but has no points to show, as files of --share", path);
 	} else {
 		tune_print(r);
 		status = TOOL_OK;
