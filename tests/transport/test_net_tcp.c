@@ -395,6 +395,10 @@ static void test_small_puts_pass_data_sockets_without_room(void **state)
 	for (uint32_t i = 1; i < ep->nsockets; i++)
 		ep->socket[i].writable = true;
 	NET_UNTIL(pair.end[1].signalled == TCP_MAX_PUTS + 1, net_pair_step(&pair));
+	/* Of the data sockets one alone took pieces: nothing tells yet that the network has room for more. */
+	assert_true(ep->nsockets > 2 && ep->socket[1].out.bytes);
+	for (uint32_t i = 2; i < ep->nsockets; i++)
+		assert_int_equal(ep->socket[i].out.bytes, 0);
 	for (int i = 0; i < 100; i++)
 		net_pair_step(&pair);
 	assert_false(pair.end[0].dead || pair.end[1].dead);
@@ -404,6 +408,45 @@ static void test_small_puts_pass_data_sockets_without_room(void **state)
 		ops->close(pair.device[i]);
 		free(bytes[i]);
 	}
+}
+
+/* Carries so many bytes, of which so many packets of each MB are sent again. */
+static uint32_t paced(struct tcp_pace *pace, uint32_t most, uint64_t bytes, uint32_t again)
+{
+	for (uint64_t at = 0; at < bytes; at += TCP_LOOK_BYTES)
+		shunt_tcp_pace(pace, most, TCP_LOOK_BYTES, at % (1 << 20) ? 0 : again);
+	return pace->open;
+}
+
+/* However many sockets there are: so many take pieces as lose nothing, and after each loss fewer, for longer. */
+static void test_sockets_take_pieces_as_long_as_nothing_is_lost(void **state)
+{
+	struct tcp_pace pace = { .open = 1 };
+	uint64_t need;
+
+	assert_int_equal(paced(&pace, 16, 1 << 20, 0), 2);
+	assert_int_equal(paced(&pace, 16, 2 << 20, 0), 4);
+	assert_int_equal(paced(&pace, 16, 4 << 20, 0), 8);
+	assert_int_equal(paced(&pace, 16, 1 << 30, 2), 16); /* a bad link, no queue */
+	assert_int_equal(paced(&pace, 16, (uint64_t)1 << 33, 2), 16);
+	/* A queue that is full. */
+	pace.carried = 0;
+	assert_int_equal(paced(&pace, 16, TCP_LOOK_BYTES, 100), 8);
+	assert_int_equal(paced(&pace, 16, TCP_PACE_AGAIN - TCP_LOOK_BYTES, 0), 8);
+	assert_int_equal(paced(&pace, 16, TCP_LOOK_BYTES, 0), 9);
+	for (int i = 0; i < 100; i++) {
+		static const uint32_t fewer[] = { 5, 3, 2, 1 };
+
+		need = pace.need;
+		assert_int_equal(paced(&pace, 16, TCP_LOOK_BYTES, 100), fewer[i < 3 ? i : 3]);
+		assert_int_equal(pace.need, need < TCP_PACE_LEAST_OFTEN ? 2 * need : need);
+	}
+	assert_int_equal(paced(&pace, 16, pace.need, 0), 2);
+	/* No more than there are. */
+	pace = (struct tcp_pace){ .open = 1 };
+	assert_int_equal(paced(&pace, 3, 1 << 30, 0), 3);
+	pace = (struct tcp_pace){ .open = 1 };
+	assert_int_equal(paced(&pace, 1, 1 << 30, 0), 1);
 }
 
 /* Ends whose puts are small have one socket; a large put comes all the same. One end's word is enough. */
@@ -686,6 +729,7 @@ int main(void)
 		cmocka_unit_test(test_pieces_come_before_and_after_their_put),
 		cmocka_unit_test(test_packets_are_stored_by_whole_words),
 		cmocka_unit_test(test_small_puts_pass_data_sockets_without_room),
+		cmocka_unit_test(test_sockets_take_pieces_as_long_as_nothing_is_lost),
 		cmocka_unit_test(test_small_puts_need_one_socket),
 		cmocka_unit_test(test_more_pieces_than_the_put_has_kill_the_endpoint),
 		cmocka_unit_test(test_signals_that_wait_are_bounded_and_not_lost),

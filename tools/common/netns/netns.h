@@ -20,8 +20,9 @@ struct netns_link {
 	atomic_uint delay_us, jitter_us; /* jitter: a random part more, which puts frames out of order */
 	/* Of a million frames; reorder: the frame comes after the next frames */
 	atomic_uint loss_ppm, repeat_ppm, reorder_ppm;
-	atomic_uint rate_kbps;       /* 0: no limit */
-	atomic_uint largest;         /* longer frames are lost, without a message; 0: no limit */
+	atomic_uint rate_kbps; /* 0: no limit */
+	atomic_uint room;      /* frames on their way at a time, as in a small switch; more are lost; 0: thousands */
+	atomic_uint largest;   /* longer frames are lost, without a message; 0: no limit */
 	atomic_bool cut_out, cut_in; /* all frames from the host, or to it, are lost */
 	atomic_ullong cut;           /* the wire counts here what was lost by that */
 	atomic_ullong full; /* the wire counts here the host's frames that are lost because it had no room for them */

@@ -92,9 +92,10 @@ struct way {
 
 static void put(struct wire *w, const uint8_t *data, uint16_t bytes, struct way way)
 {
+	int room = (int)atomic_load(&w->links[way.from].room);
 	struct frame *f;
 
-	if (w->held[way.from] >= QUEUE / w->nhosts) {
+	if (w->held[way.from] >= (room ? room : QUEUE / w->nhosts)) {
 		atomic_fetch_add(&w->links[way.from].full, 1);
 		return;
 	}

@@ -132,6 +132,7 @@ static int endpoint_create(struct shunt_net_device *net_device, const struct shu
 	}
 	ep->id |= 1; /* 0 is nobody's */
 	ep->device = device;
+	ep->pace.open = 1;
 	/* Small puts do not use them, and each is a connection that must be made. */
 	ep->data_sockets = peer->largest && peer->largest <= shunt_tcp_small(device) ? 0 : device->data_sockets;
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++)

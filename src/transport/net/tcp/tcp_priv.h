@@ -36,7 +36,17 @@
 #define TCP_WINDOW 4096u       /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
 #define TCP_MAX_SIGNALS 16384u /* that wait at the receiver; with so many it reads no further */
 #define TCP_BUDGET (1u << 20)  /* bytes of one endpoint and direction in one progress: others wait meanwhile */
-#define TCP_STRANGERS 64       /* connections without a proof */
+/*
+ * How many data sockets take pieces (struct tcp_pace). A socket's losses are looked at after so many bytes, which costs
+ * a call.
+ */
+#define TCP_LOOK_BYTES 131072u
+#define TCP_PACE_FIRST (1u << 20)           /* for each socket, without a loss: twice as many, until the first loss */
+#define TCP_PACE_AGAIN ((uint64_t)16 << 20) /* ... one more, after the first loss; twice as many bytes after each */
+#define TCP_PACE_LEAST_OFTEN ((uint64_t)16 << 30)
+#define TCP_PACE_LOST 4u            /* retransmissions, at least, and more than one for each so many bytes: */
+#define TCP_PACE_LOST_BYTES 262144u /* a queue is full. Fewer are packets that a bad link has lost */
+#define TCP_STRANGERS 64            /* connections without a proof */
 #define TCP_STRANGER_MS 10000
 #define TCP_RETRY_MS 50
 /*
@@ -98,8 +108,20 @@ struct tcp_socket {
 	uint32_t out_head_left, out_left;
 	const uint8_t *out_at;
 	uint64_t out_put;
+	uint32_t unlooked, retransmitted; /* bytes since the last look at its losses, and all retransmissions by then */
 	/* the jobs of threads for a data socket (tcp_workers.h) */
 	struct tcp_job read_job, write_job;
+};
+
+/*
+ * The data sockets of an endpoint that take pieces. Each socket has a window of its own, which it opens until packets
+ * are lost, so that many of them fill the queue of a switch or of a slow wire together, and keep losing. So an endpoint
+ * begins with one, takes more while what was sent is acknowledged, and half of them when packets are lost. Counts of
+ * bytes and packets decide, and no times.
+ */
+struct tcp_pace {
+	uint32_t open, lost;    /* lost: retransmissions since `open` is as it is */
+	uint64_t carried, need; /* bytes since then; bytes after which there are more. need 0: no loss yet */
 };
 
 /* A put that was posted. */
@@ -149,6 +171,7 @@ struct tcp_endpoint {
 	uint64_t done, posted, sent, pieces; /* pieces: the put from which the next piece comes */
 	uint32_t sent_bytes, piece_offset, nlarge, next_data;
 	uint64_t waiting; /* bytes of large puts that no piece has yet */
+	struct tcp_pace pace;
 	bool finished, end_sent;
 	struct tcp_head end_head;
 
@@ -268,6 +291,8 @@ bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int6
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
 /* Sends as much as the sockets take. */
 void shunt_tcp_send(struct tcp_endpoint *endpoint);
+/* So many bytes were carried, of which so many packets were sent again. most: data sockets. */
+void shunt_tcp_pace(struct tcp_pace *pace, uint32_t most, uint32_t bytes, uint32_t again);
 /* A socket can be written, and data waits for it. */
 bool shunt_tcp_can_send(const struct tcp_endpoint *endpoint);
 

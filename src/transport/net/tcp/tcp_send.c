@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Puts go out: small ones with their heads on socket 0, the pieces of large ones on whatever data socket has room. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -210,10 +212,43 @@ static void send_heads(struct tcp_endpoint *ep)
 		send_end(ep);
 }
 
+void shunt_tcp_pace(struct tcp_pace *pace, uint32_t most, uint32_t bytes, uint32_t again)
+{
+	uint32_t open = pace->open;
+
+	pace->carried += bytes;
+	pace->lost += again;
+	if (pace->lost >= TCP_PACE_LOST && (uint64_t)pace->lost * TCP_PACE_LOST_BYTES > pace->carried) {
+		pace->open -= open / 2;
+		pace->need = !pace->need              ? TCP_PACE_AGAIN :
+		    pace->need < TCP_PACE_LEAST_OFTEN ? 2 * pace->need :
+		                                        pace->need;
+	} else if (pace->carried >= (pace->need ? pace->need : (uint64_t)open * TCP_PACE_FIRST)) {
+		pace->open = pace->need ? open + 1 : 2 * open;
+	} else {
+		return;
+	}
+	pace->open = pace->open < most ? pace->open : most;
+	pace->carried = pace->lost = 0;
+}
+
+static void look_at_losses(struct tcp_endpoint *ep, struct tcp_socket *s, size_t sent)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+
+	s->unlooked += (uint32_t)sent;
+	if (s->unlooked < TCP_LOOK_BYTES || getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return;
+	shunt_tcp_pace(&ep->pace, ep->nsockets - 1, s->unlooked, info.tcpi_total_retrans - s->retransmitted);
+	s->retransmitted = info.tcpi_total_retrans;
+	s->unlooked = 0;
+}
+
 /* Of a piece, at most. */
 static uint32_t piece_bytes(const struct tcp_endpoint *ep)
 {
-	uint64_t share = (ep->waiting / (2 * (ep->nsockets - 1)) + 4095) & ~(uint64_t)4095;
+	uint64_t share = (ep->waiting / (2 * ep->pace.open) + 4095) & ~(uint64_t)4095;
 
 	if (!ep->device->workers)
 		return TCP_PIECE_BYTES;
@@ -266,6 +301,7 @@ static void piece_sent(struct tcp_endpoint *ep, struct tcp_socket *s, size_t sen
 	s->out_at += sent;
 	s->out_left -= (uint32_t)sent;
 	out_put(ep, s->out_put)->left -= (uint32_t)sent;
+	look_at_losses(ep, s, sent);
 }
 
 /* Sends as much of one piece as the socket takes, or gives it to a thread. */
@@ -312,7 +348,7 @@ static bool end_write_job(struct tcp_endpoint *ep, struct tcp_socket *s)
 
 static bool has_piece(const struct tcp_endpoint *ep, const struct tcp_socket *s)
 {
-	return s->out_head_left || s->out_left || ep->pieces < ep->posted;
+	return s->out_head_left || s->out_left || (ep->pieces < ep->posted && s->index <= ep->pace.open);
 }
 
 static void send_pieces(struct tcp_endpoint *ep)
