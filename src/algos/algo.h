@@ -41,7 +41,7 @@ struct shunt_sel_key {
 	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
 	const struct shunt_topology *topology; /* never NULL */
 	bool early;                            /* before the set-up: some of these values are not known */
-	bool shared; /* ranks exchange data through shared memory of the host (kernels/staged.h) */
+	bool staged; /* the kernels are those of kernels/staged.h: some pair has no NVLink (topology->within) */
 	uint32_t net_channels, net_slot_bytes; /* over several islands: geometry of the rings (kernels/net_rings.h) */
 	const char *net; /* ... and the provider between them; NULL: not known before the set-up, or one island */
 	const struct shunt_plugin_set *plugins; /* on which the ranks agreed (algos/plugins.h); NULL: none */
@@ -229,7 +229,7 @@ void shunt_uneven_decide(
 /* Index of an algorithm's kernel; dtype may be a signed integer. */
 unsigned shunt_algo_kernel(
     const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
-/* The kernel that does the same through shared memory (kernels/staged.h). */
+/* The kernel that does the same without NVLink (kernels/staged.h). */
 unsigned shunt_algo_staged(unsigned kernel);
 /* Sets a kernel's flags and factor for type and operator. Each rank has its own factor for SHUNT_PREMUL. */
 void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll);

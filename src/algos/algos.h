@@ -36,7 +36,7 @@ extern const struct shunt_algo shunt_local_algo;
 /* Bytes of a message in a slot of lines. */
 static inline uint64_t shunt_slot_data(const struct shunt_sel_key *key)
 {
-	return key->shared ? SHUNT_SECTOR_SLOT_DATA : SHUNT_LL128_SLOT_DATA;
+	return key->staged ? SHUNT_SECTOR_SLOT_DATA : SHUNT_LL128_SLOT_DATA;
 }
 
 /* Sets a decision's kernel and flags by its algorithm and the call's type and operator. */

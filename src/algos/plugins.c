@@ -606,7 +606,7 @@ bool shunt_plugin_fits(const struct shunt_sel_key *key, const struct shunt_coll 
 	const struct shunt_plugin_use *use;
 	bool fits;
 
-	if (key->shared || shunt_topology_is_split(key->topology) || coll->kind != row->kind)
+	if (key->staged || shunt_topology_is_split(key->topology) || coll->kind != row->kind)
 		return false;
 	if (!key->early) {
 		use = shunt_plugin_set_find(key->plugins, row->name);

@@ -8,8 +8,9 @@
 
 /* Lines of 128 bytes, atomic operations and mapped memory of peers need NVLink. */
 #define OVER_NVLINK .links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK
-/* Kernels that are built for shared memory, too (kernels/staged.h). */
-#define STAGED_TOO .links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK | 1u << SHUNT_LINK_SHARED
+/* Kernels that are built for PCIe and shared memory, too (kernels/staged.h). */
+#define STAGED_TOO \
+	.links = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK | 1u << SHUNT_LINK_PEER | 1u << SHUNT_LINK_SHARED
 
 #define ROW(...) \
 	&(const struct shunt_algo) \

@@ -336,12 +336,12 @@ GPU_NOINLINE void ll128_give_up(struct shunt_ctrl *ctrl, const char *slots, uint
 
 /*
  * Waits until the slots of the round that other ranks fill have arrived. v of this rank's own slot, if any, stays
- * unchanged. nslots: number of k in use in this round. ONCE: they lie in the inboxes of those ranks. False: gave up.
+ * unchanged. nslots: number of k in use in this round. once: they lie in the inboxes of those ranks. False: gave up.
  * Collective over the warp.
  */
-template <int N, bool ONCE = false>
+template <int N>
 GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint64_t slots, uint32_t nslots,
-    uint64_t epoch, struct gpu_v16 v[SHUNT_LL128_SLOTS / N * SLOT_SOURCES(N)])
+    uint64_t epoch, struct gpu_v16 v[SHUNT_LL128_SLOTS / N * SLOT_SOURCES(N)], bool once = false)
 {
 	const uint32_t S = SLOT_SOURCES(N);
 	struct spin spin;
@@ -353,7 +353,7 @@ GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint6
 		FOR_SLOTS (k, r, nslots, a) {
 			if (r < S && (S == 1 || r != a.rank))
 				gpu_ll128_ld(
-				    (ONCE && S > 1 ? a.peer[r] : l.inbox) + slots + (k * S + r) * SHUNT_LL128_SLOT_WIRE,
+				    (once && S > 1 ? a.peer[r] : l.inbox) + slots + (k * S + r) * SHUNT_LL128_SLOT_WIRE,
 				    &v[k * S + r], epoch);
 		}
 		FOR_SLOTS (k, r, nslots, a) {

@@ -29,7 +29,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)
 				ll128_send_all(l, a, slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, own[k], epoch);
-		if (!ll128_wait<N, STORED_ONCE>(l, a, slots, nslots, epoch, v))
+		if (!ll128_wait<N>(l, a, slots, nslots, epoch, v, STORED_ONCE))
 			return;
 		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)

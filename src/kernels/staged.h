@@ -23,7 +23,8 @@
 #define SHUNT_OVER_SHARED
 #define LINE_LANES 2u
 #define LINE_COUNT UINT32_MAX
-#define STORED_ONCE true
+/* Not where stores reach the GPU itself: there its own scratch is what peers write. */
+#define STORED_ONCE (l.inbox != (char *)l.ctrl)
 #define gpu_ll128_st gpu_sector_st
 #define gpu_ll128_ld gpu_sector_ld
 #define gpu_ll128_ready gpu_sector_ready

@@ -58,7 +58,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 			}
 		if (!stores)
 			continue;
-		if (!ll128_wait<N, STORED_ONCE>(l, a, shot2, nslots, epoch, v))
+		if (!ll128_wait<N>(l, a, shot2, nslots, epoch, v, STORED_ONCE))
 			return;
 		FOR_SLOTS (k, r, nslots, a) {
 			if (r != a.rank)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Data through the host's memory, on 2 and 4 GPUs whose peers are off: values, torture, and times beside NCCL, as it is and with
-# NCCL_SHM_USE_CUDA_MEMCPY=1.
+# NCCL_SHM_USE_CUDA_MEMCPY=1. Then NVLink used as PCIe: values and torture; times, which say how the kernels compare.
 #
 #   links.sh BUILD NCCL
 set -u
@@ -26,6 +26,17 @@ for n in 2 4; do
 		run 60 env SHUNT_NCCL_LIB="$nccl" NCCL_SHM_USE_CUDA_MEMCPY=1 "$shunt" bench $op -n $n -b 1K -e 64M -f 8 --lib nccl
 		# Large messages as well, which are NCCL's in front of it.
 		run 60 env SHUNT_NCCL_LIB=none "$shunt" bench $op -n $n -b 1M -e 64M -f 8
+	done
+done
+unset NCCL_P2P_DISABLE
+export SHUNT_LINKS='*:peer'
+for n in 2 4; do
+	[ "$gpus" -ge $n ] || continue
+	run 90 env SHUNT_NCCL_LIB=none "$shunt" conform --quick -n $n --device cuda
+	run 60 env SHUNT_NCCL_LIB=none "$shunt" torture -n $n --device cuda --ops 2000
+	for op in all_reduce all_gather reduce_scatter alltoall; do
+		run 60 env SHUNT_NCCL_LIB="$nccl" "$shunt" bench $op -n $n -b 1K -e 8K -f 2 --vs nccl
+		run 60 env SHUNT_NCCL_LIB=none "$shunt" bench $op -n $n -b 1K -e 64M -f 8
 	done
 done
 exit $failed

@@ -3,7 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <stdlib.h>
 #include <cmocka.h>
+#include "topology/claim.h"
 #include "topology/topology.h"
 
 static void test_ranks_of_one_host_are_one_island(void **state)
@@ -134,8 +136,30 @@ static void test_rules_name_links_of_pairs(void **state)
 	assert_int_equal(shunt_link_rules_find("*-0:none", 1, 7), SHUNT_LINK_NVLINK);
 }
 
+static int peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
+{
+	*reason_p = "they have no NVLink";
+	return device;
+}
+
+/* The device number is the link that the driver offers. */
+static void test_peers_over_pcie_are_tested_first(void **state)
+{
+	const struct shunt_gpu_ops gpu = { .peer_check = peer_check };
+	const struct shunt_gpu_info real = { .sim = false }, sim = { .sim = true };
+	const char *reason;
+
+	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &real, 0, 1, false, &reason), SHUNT_LINK_SHARED);
+	assert_non_null(strstr(reason, "test"));
+	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &sim, 0, 1, false, &reason), SHUNT_LINK_PEER);
+	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &sim, 0, 1, true, &reason), SHUNT_LINK_SHARED);
+	assert_non_null(strstr(reason, "NCCL_P2P_LEVEL"));
+	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_NVLINK, &real, 0, 1, true, &reason), SHUNT_LINK_NVLINK);
+}
+
 int main(void)
 {
+	setenv("NCCL_P2P_LEVEL", "NVL", 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranks_of_one_host_are_one_island),
 		cmocka_unit_test(test_rails_join_ranks_of_one_index),
@@ -143,6 +167,7 @@ int main(void)
 		cmocka_unit_test(test_ranks_spread_evenly),
 		cmocka_unit_test(test_pairs_have_the_slower_claim),
 		cmocka_unit_test(test_rules_name_links_of_pairs),
+		cmocka_unit_test(test_peers_over_pcie_are_tested_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

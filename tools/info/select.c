@@ -413,9 +413,17 @@ static int query_complete(struct select_opts *o)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;
 	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
-	if (shunt_nccl_env_forbids_p2p() && !shunt_topology_is_split(&q->at)) { /* as the ranks agree in their set-up */
-		q->at.within = SHUNT_LINK_SHARED;
-		q->sel_key.shared = true;
+	for (int a = 0; a < (int)o->ranks && !shunt_topology_is_split(&q->at);
+	    a++) /* as the ranks agree in their set-up */
+		for (int b = 0; b < a; b++) {
+			enum shunt_link link = shunt_nccl_env_forbids_p2p() ?
+			    SHUNT_LINK_SHARED :
+			    shunt_link_rules_find(shunt_config()->links, a, b);
+
+			q->at.within = link > q->at.within ? (uint8_t)link : q->at.within;
+		}
+	if (q->at.within > SHUNT_LINK_NVLINK) {
+		q->sel_key.staged = true;
 		q->sel_key.tuning = NULL;
 	}
 	q->plans = plans_get(q);

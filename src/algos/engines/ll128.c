@@ -8,7 +8,7 @@
 
 static uint64_t slots(const struct shunt_sel_key *key, uint64_t bytes)
 {
-	return key->shared ? (bytes + SHUNT_SECTOR_SLOT_DATA - 1) / SHUNT_SECTOR_SLOT_DATA :
+	return key->staged ? (bytes + SHUNT_SECTOR_SLOT_DATA - 1) / SHUNT_SECTOR_SLOT_DATA :
 	                     (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
 }
 

@@ -328,7 +328,7 @@ static unsigned max_channels(const struct room *r, bool simple)
 	const struct shunt_sel_key *sel_key = r->limits->key;
 	unsigned max = simple ? SHUNT_SIMPLE_PER_PEER(sel_key->nranks) : SHUNT_P2P_PER_PEER(sel_key->nranks);
 
-	if (sel_key->shared)
+	if (sel_key->staged)
 		max = (simple ? SHUNT_STAGED_SIMPLE_CHANNELS : SHUNT_STAGED_P2P_CHANNELS) /
 		    ((unsigned)sel_key->nranks - 1);
 
@@ -543,7 +543,7 @@ static enum shunt_shape copy_shape(bool simple, bool many)
  */
 static bool uses_tma(const struct shunt_sel_key *sel_key, enum shunt_kind kind, unsigned kernel)
 {
-	if (!sel_key->tma || sel_key->shared || sel_key->nranks != 2)
+	if (!sel_key->tma || sel_key->staged || sel_key->nranks != 2)
 		return false;
 	switch (kind) {
 	case SHUNT_ALLREDUCE:

@@ -40,7 +40,7 @@ static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum s
 
 bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	return !sel_key->shared && !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
+	return !sel_key->staged && !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
 }
 
 /*
@@ -247,7 +247,7 @@ static void describe_table(const struct shunt_sel_key *sel_key, const struct shu
 	if (!table->builtin && !(table->own >> kind & 1))
 		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
 	snprintf(text, text_bytes, "%s%s%s", table->builtin ? "" : "tuned here, ", table->source,
-	    table->builtin && !sel_key->shared && sel_key->cc && sel_key->cc != table->machine.cc ?
+	    table->builtin && !sel_key->staged && sel_key->cc && sel_key->cc != table->machine.cc ?
 	        ", an estimate for this generation" :
 	        "");
 }

@@ -17,12 +17,18 @@
  * ranks are estimates from them. Other generations use them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };
-/* In place of a compute capability: through shared memory of the host, which all generations reach alike. */
+/* In place of a compute capability, all generations alike: through shared memory of the host; over PCIe. */
 #define SHARED 1
+#define PEER 2
+/*
+ * Over PCIe the same algorithms, up to this size. NCCL stores into peers' memory as well, and nobody has measured from
+ * where it is the faster one.
+ */
+#define MOST_OVER_PEERS (8 * KB)
 
 struct group {
 	enum mark mark;
-	uint16_t cc;       /* SHARED: any */
+	uint16_t cc;       /* SHARED, PEER: any */
 	uint8_t low, high; /* ranks */
 	const char *source;
 };
@@ -34,6 +40,7 @@ static const struct group groups[] = {
 	{ ESTIMATED, 90, 5, 8, "built-in, estimated from 2 and 4 ranks of H200" },
 	{ SIM, 0, 2, 8, "built-in, for the sim" },
 	{ ESTIMATED, SHARED, 2, 8, "built-in, for shared memory, estimated from a prototype on H200" },
+	{ ESTIMATED, PEER, 2, 8, "built-in, over PCIe, not measured" },
 };
 
 struct range {
@@ -230,7 +237,7 @@ static const uint64_t nvls_from[SHUNT_MAX_RANKS + 1] = {
 	[3] = 8 * MB, [4] = 8 * MB, [5] = 1 * MB, [6] = 512 * KB, [7] = 512 * KB, [8] = 512 * KB
 };
 
-enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 24 };
+enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 32 };
 
 /* The tables that the groups make, one for each number of ranks. Each has room for all ranges. */
 static struct {
@@ -276,6 +283,21 @@ static void index_rows(struct shunt_tuning *t)
 	t->hash = h ? h : 1; /* 0 stands for no table */
 }
 
+/* most: what is larger is NCCL's. */
+static void add_range(struct shunt_tuning *t, const struct range *r, uint64_t most)
+{
+	const struct shunt_tuning_row *last = t->nrows ? &t->rows[t->nrows - 1] : NULL;
+	uint64_t from = last && last->kind == r->kind ? last->upto : 0;
+	struct shunt_tuning_row row = { r->kind, r->forward, r->upto, shunt_algo_find(r->kind, r->algo), r->geometry };
+
+	if (from < most && r->upto > most) {
+		t->rows[t->nrows] = row;
+		t->rows[t->nrows++].upto = most;
+	}
+	row.forward |= r->upto > most;
+	t->rows[t->nrows++] = row;
+}
+
 static void build_one(const struct group *g, int nranks)
 {
 	struct shunt_tuning *t = &built.tables[built.n];
@@ -290,9 +312,9 @@ static void build_one(const struct group *g, int nranks)
 		for (size_t i = 0; i < NRANGES; i++) {
 			const struct range *r = &ranges[i];
 
-			if ((int)r->kind == kind && r->cc == g->cc && nranks >= r->low && nranks <= r->high)
-				t->rows[t->nrows++] = (struct shunt_tuning_row){ r->kind, r->forward, r->upto,
-					shunt_algo_find(r->kind, r->algo), r->geometry };
+			if ((int)r->kind == kind && r->cc == (g->cc == PEER ? SHARED : g->cc) && nranks >= r->low &&
+			    nranks <= r->high)
+				add_range(t, r, g->cc == PEER ? MOST_OVER_PEERS : END);
 		}
 	index_rows(t);
 	built.hash = hash_number(built.hash, t->hash);
@@ -337,7 +359,8 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 	for (size_t i = 0; i < built.n; i++) {
 		const struct shunt_tuning *t = &built.tables[i];
 
-		if (t->machine.sim != sim || t->machine.nranks != nranks || t->machine.cc == SHARED)
+		if (t->machine.sim != sim || t->machine.nranks != nranks || t->machine.cc == SHARED ||
+		    t->machine.cc == PEER)
 			continue;
 		/* The newest table that is not newer than the device, else the oldest one. */
 		if (!best ||
@@ -350,11 +373,13 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 
 const struct shunt_tuning *shunt_tuning_builtin_of(const struct shunt_sel_key *key)
 {
-	if (!key->shared || key->sim)
+	unsigned cc = shunt_topology_within(key->topology) == SHUNT_LINK_PEER ? PEER : SHARED;
+
+	if (!key->staged || key->sim)
 		return shunt_tuning_builtin(key->sim, key->cc, key->nranks);
 	pthread_once(&built_once, build);
 	for (size_t i = 0; i < built.n; i++)
-		if (built.tables[i].machine.cc == SHARED && built.tables[i].machine.nranks == key->nranks)
+		if (built.tables[i].machine.cc == cc && built.tables[i].machine.nranks == key->nranks)
 			return &built.tables[i];
 	return NULL;
 }

@@ -81,7 +81,7 @@ uint64_t shunt_tuning_windows_from(const struct shunt_sel_key *sel_key, enum shu
 
 /* The built-in table of the nearest generation; NULL: there is no table for so many ranks. */
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks);
-/* The same for a communicator: through shared memory there is one of its own. */
+/* The same for a communicator: over PCIe and through shared memory there are others. */
 const struct shunt_tuning *shunt_tuning_builtin_of(const struct shunt_sel_key *key);
 /* Table i of them, or NULL. */
 const struct shunt_tuning *shunt_tuning_builtin_at(size_t i);

@@ -45,7 +45,7 @@ static bool leads(const struct shunt_coll *const *calls, const struct shunt_deci
 void shunt_uneven_decide(
     const struct shunt_sel_key *key, const struct shunt_coll *const *calls, struct shunt_decision *decisions, size_t n)
 {
-	if (key->nranks < 2 || key->nranks > SHUNT_KARGS_MAX_RANKS || key->shared ||
+	if (key->nranks < 2 || key->nranks > SHUNT_KARGS_MAX_RANKS || key->staged ||
 	    shunt_topology_is_split(key->topology))
 		return;
 	for (size_t i = 0; i + 1 < n; i++) {

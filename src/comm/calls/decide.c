@@ -97,7 +97,7 @@ static void decide_planned(
 static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state,
     const struct shunt_path *wanted, struct shunt_decision *d)
 {
-	bool any = comm->nranks > 1 && !shunt_comm_spans_hosts(comm) && !key_of(comm, state)->shared &&
+	bool any = comm->nranks > 1 && !shunt_comm_spans_hosts(comm) && !key_of(comm, state)->staged &&
 	    atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
 	struct shunt_sel sel = { .key = key_of(comm, state) };

@@ -68,7 +68,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 	return emit_kernel(ctx, work, work->kernel);
 }
 
-/* The same through shared memory. */
+/* The same where the ranks do not have NVLink. */
 static int emit_staged(void *ctx, const struct shunt_work *work)
 {
 	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel));
@@ -456,7 +456,7 @@ __attribute__((always_inline)) static inline int launch_as(bool profiled, struct
 	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
-		.emit = comm->sel_key.shared ? emit_staged : emit,
+		.emit = comm->sel_key.staged ? emit_staged : emit,
 		.copy = copy,
 		.offset = offset,
 		.peer_ptr = peer_ptr,

@@ -82,7 +82,7 @@ struct shunt_comm {
 	 * our own.
 	 */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
-	struct shunt_gpu_mem segment[SHUNT_MAX_RANKS]; /* with sel_key.shared: of every rank, in shared memory */
+	struct shunt_gpu_mem segment[SHUNT_MAX_RANKS]; /* over SHUNT_LINK_SHARED: of every rank */
 	struct shunt_host_ctrl *words;                 /* page-locked; kernels read and write it */
 	struct shunt_host_ctrl *words_dev;             /* its address on the device */
 	struct shunt_kargs kargs;                      /* equal for every launch */

@@ -52,11 +52,17 @@ static bool may_share_gpu(struct shunt_comm *comm, const struct shunt_hello *hel
 	return vote->ok;
 }
 
+/* True: the segments are on the host. Over PCIe the scratch is the segment. */
+static bool is_shared(const struct shunt_comm *comm)
+{
+	return comm->topology.within == SHUNT_LINK_SHARED;
+}
+
 static size_t scratch_bytes(struct shunt_comm *comm)
 {
 	if (comm->own.bytes)
 		return SHUNT_CTRL_BYTES + comm->own.bytes;
-	if (comm->sel_key.shared)
+	if (comm->sel_key.staged)
 		return SHUNT_SEGMENT_BYTES(comm->nranks);
 	if (!shunt_comm_spans_hosts(comm))
 		return SHUNT_SCRATCH_BYTES(comm->nranks);
@@ -75,7 +81,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 
 	if (!may_share_gpu(comm, hellos, &symm->vote))
 		return;
-	if (comm->sel_key.shared && shunt_config()->shared_bytes && bytes > shunt_config()->shared_bytes) {
+	if (is_shared(comm) && shunt_config()->shared_bytes && bytes > shunt_config()->shared_bytes) {
 		shunt_vote_refuse(&symm->vote,
 		    "it needs %zu bytes of shared memory, and SHUNT_SHARED_BYTES allows %llu", bytes,
 		    (unsigned long long)shunt_config()->shared_bytes);
@@ -88,7 +94,7 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 	}
 	if (shunt_symm_alloc(symm, bytes))
 		return;
-	if (comm->sel_key.shared) { /* what no peer writes stays in the GPU's memory */
+	if (is_shared(comm)) { /* what no peer writes stays in the GPU's memory */
 		err = shunt_shared_alloc(
 		    gpu, comm->device, false, SHUNT_CTRL_BYTES, &comm->mem[shunt_comm_local_rank(comm)]);
 		if (err) {
@@ -111,8 +117,8 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 }
 
 /*
- * For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. Through shared memory, kernels also
- * have no other way to find their own segment.
+ * For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. Without NVLink, kernels also have no
+ * other way to find what peers write.
  */
 static int write_peers(void *ctx)
 {
@@ -122,9 +128,9 @@ static int write_peers(void *ctx)
 	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
 
 	for (int r = 0; r < shunt_comm_local_ranks(comm); r++)
-		peer[r] = comm->sel_key.shared ? comm->segment[r].ptr : comm->mem[r].ptr;
+		peer[r] = is_shared(comm) ? comm->segment[r].ptr : comm->mem[r].ptr;
 	err = comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
-	return err || !comm->sel_key.shared ?
+	return err || !comm->sel_key.staged ?
 	    err :
 	    comm->gpu->copy(comm->device, &ctrl->inbox, &peer[own], sizeof(peer[own]));
 }
@@ -139,13 +145,13 @@ static void begin_scratch(struct shunt_comm *comm, struct shunt_symm *symm, stru
 	        .gpu = comm->gpu,
 	        .device = comm->device,
 	        .process = shunt_process_token(),
-	        .on_host = comm->sel_key.shared,
-	        .what = comm->sel_key.shared ? "shared memory" : "scratch",
-	        .mem = comm->sel_key.shared ? comm->segment : comm->mem,
+	        .on_host = is_shared(comm),
+	        .what = is_shared(comm) ? "shared memory" : "scratch",
+	        .mem = is_shared(comm) ? comm->segment : comm->mem,
 	        .value = { comm->own.value[0], comm->own.value[1] },
 	        .differs = { comm->own.differs[0], comm->own.differs[1] },
 	        .terms = terms,
-	        .fill = comm->checks || comm->sel_key.shared ? write_peers : NULL,
+	        .fill = comm->checks || comm->sel_key.staged ? write_peers : NULL,
 	        .ctx = comm });
 }
 
