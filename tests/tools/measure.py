@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""measure.py MEASURE.PY BUILD NCCL: what tools/measure.sh runs, keeps, leaves out and says.
+"""measure.py MEASURE.PY BUILD NCCL OLDER_NCCL: what tools/measure.sh runs, keeps, leaves out and says.
 
-On the sim with the command of BUILD; and as if there were GPUs, with an nvidia-smi and a command that only pretend. NCCL is a library that
-says a version of NCCL.
+On the sim with the command of BUILD; and as if there were GPUs, with an nvidia-smi and a command that only pretend. NCCL and OLDER_NCCL are
+libraries that say versions of NCCL.
 """
 import glob
 import json
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-MEASURE, BUILD, NCCL = (os.path.abspath(path) for path in sys.argv[1:4])
+MEASURE, BUILD, NCCL, OLDER_NCCL = (os.path.abspath(path) for path in sys.argv[1:5])
 
 SMI = """#!/bin/sh
 case "$*" in
@@ -139,11 +139,27 @@ def on_two_gpus(folder):
     check("own_without_nccl", status == 0 and "there is no real NCCL: --nccl PATH names one" in text, text)
     status, text = p.run("--nccl", "/etc/passwd")
     check("no_library", status == 1 and "--nccl /etc/passwd: not a library of NCCL" in text, text)
+    two_nccls(p, data["nccl"])
     # Kernels that are wrong, and conformance that is not: said, and the exit status.
     for flaw, only in (("wrong", "values/reduce/"), ("fail", "conformance/")):
         open(os.path.join(p.dir, flaw), "w", encoding="utf-8").close()
         status, text = p.run("--again", "--nccl", "none", "--only", only)
         check("found_" + flaw, status == 1 and "1 failed" in text and "failed: " + only in text, text)
+
+
+def two_nccls(p, version):
+    """Each step in front of NCCL with both, in turns; the others once."""
+    status, text = p.run("--nccl", NCCL, "--nccl", OLDER_NCCL, "--only", "beside NCCL/reduce/graph", "--only", "conformance/")
+    data = p.result()[1]
+    both = ["beside NCCL/reduce/graph/2/NCCL " + v for v in data["nccl"].split(", ")]
+    check("two_nccls_in_turns", status == 0 and [e["step"] for e in data["entries"]] == [both[0], both[1], "conformance/2"], text)
+    check("two_nccls_are_named", data["nccl"].startswith(version + ", ") and len(set(data["nccl"].split(", "))) == 2, data["nccl"])
+    check("two_nccls_rows", ["%s %s" % (e.get("nccl"), e["command"][:e["command"].index(" shunt")]) for e in data["entries"]] ==
+          ["%s SHUNT_NCCL_LIB=$NCCL_%s" % (v, v.replace(".", "_")) for v in data["nccl"].split(", ")] + ["None SHUNT_NCCL_LIB=none"], data["entries"])
+    status, text = p.run("--nccl", NCCL, "--nccl", NCCL)
+    check("one_nccl_twice", status == 1 and "NCCL %s is named twice; each --nccl takes another version" % version in text, text)
+    status, text = p.run("--nccl", NCCL, "--nccl", "none")
+    check("one_nccl_and_none", status == 1 and "measure: --nccl none: it goes alone" in text, text)
 
 
 def on_one_gpu(folder):

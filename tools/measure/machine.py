@@ -88,3 +88,14 @@ class Nccl:
 
     def text(self):
         return ".".join(map(str, self.version)) if self.version else "none"
+
+
+def several_nccls(asked):
+    """asked: the values of --nccl. Steps have the version in their names, so each version is there once."""
+    nccls = [Nccl(path) for path in asked or [None]]
+    texts = [nccl.text() for nccl in nccls]
+    for i, text in enumerate(texts):
+        if len(texts) > 1 and (text == "none" or text in texts[:i]):
+            sys.exit("measure: --nccl %s: %s" % (asked[i], "it goes alone" if text == "none" else
+                                                 "NCCL %s is named twice; each --nccl takes another version" % text))
+    return nccls

@@ -22,9 +22,9 @@ import sys
 import time
 
 import outcomes
-from machine import Machine, Nccl
+from machine import Machine, several_nccls
 from runner import Runner
-from steps import ROOT, Steps
+from steps import ROOT, steps_of
 
 # Of a build. The examples are made together.
 NEEDED = ("tools/shunt", "src/libshunt.so", "plans/examples/all_reduce_ring_2.json")
@@ -43,7 +43,9 @@ def parse(argv):
                                 epilog="Exit status: 0; 1 if a step failed; 2 for a wrong option.")
     add = p.add_argument
     add("--build", metavar="DIR", help="a folder that is built already (default: build-measure, which is made)")
-    add("--nccl", metavar="PATH", help="NCCL's library, or none (default: SHUNT_NCCL_LIB, PyTorch's, the system's)")
+    add("--nccl", metavar="PATH", action="append",
+        help="NCCL's library, or none (default: SHUNT_NCCL_LIB, PyTorch's, the system's); may come again with another version: "
+        "steps in front of NCCL run with each, in turns")
     add("--out", metavar="DIR", default=os.path.join(ROOT, "docs", "results"), help="of the results (docs/results)")
     add("--state", metavar="DIR", default=os.path.join(ROOT, ".deps", "measure"), help="of steps (.deps/measure)")
     add("--budget", metavar="S", type=int, default=540, help="seconds that a run takes at most (540)")
@@ -120,12 +122,12 @@ def main(argv):
     deadline = time.monotonic() + options.budget
     machine = Machine(options.device, options.ranks)
     build = look_at_build(os.path.abspath(options.build) if options.build else build_here(machine, deadline))
-    nccl = Nccl(options.nccl)
-    steps = [step for step in Steps(machine, nccl, build).all()
+    nccls = several_nccls(options.nccl)
+    steps = [step for step in steps_of(machine, nccls, build)
              if not options.only or any(text in step.name for text in options.only)]
     if not steps:
         sys.exit("measure: no step's name contains %s: --list prints them" % " or ".join(options.only))
-    runner = Runner(machine, nccl, build, options, deadline)
+    runner = Runner(machine, nccls, build, options, deadline)
     if options.list:
         for step in steps:
             print("%-50s %s" % (step.name, "left out: " + step.why_not if step.why_not else runner.shown(step)))
@@ -133,7 +135,7 @@ def main(argv):
     commit, date = options.commit or commit_of(), time.strftime("%Y-%m-%d", time.gmtime())
     where = machine.describe()
     print("%s, %s, driver %s, NCCL %s, commit %s" %
-          (machine.name(), where["ranks"], where["driver"] or "none", nccl.text(), commit))
+          (machine.name(), where["ranks"], where["driver"] or "none", runner.nccl_text, commit))
     os.makedirs(options.out, exist_ok=True)
     path = os.path.join(options.out, "%s-%s-%s.json" % (date, machine.name(), commit))
     for step in steps:

@@ -17,8 +17,12 @@ NO_TIME = "there was no time for it in this run; the next one goes on with it"
 
 
 class Runner:
-    def __init__(self, machine, nccl, build, options, deadline):
-        self.machine, self.nccl, self.build, self.deadline = machine, nccl, build, deadline
+    def __init__(self, machine, nccls, build, options, deadline):
+        self.machine, self.build, self.deadline = machine, build, deadline
+        # Variables of the shell for the paths.
+        self.nccl_names = {nccl.path: "$NCCL" + ("_" + nccl.text().replace(".", "_") if len(nccls) > 1 else "")
+                           for nccl in nccls if nccl.path}
+        self.nccl_text = ", ".join(nccl.text() for nccl in nccls)
         self.state, self.again, self.ranks = os.path.abspath(options.state), options.again, options.ranks
         with open(os.path.join(build, "src", "libshunt.so"), "rb") as f:
             self.library = hashlib.sha256(f.read()).hexdigest()
@@ -28,7 +32,7 @@ class Runner:
     def shown(self, step):
         """The command as a user types it: the built command is `shunt`, the paths of NCCL and of the build are variables of the shell."""
         names = {os.path.join(self.build, "tools", "shunt"): "shunt", sys.executable: "python3"}
-        words = ["%s=%s" % (k, "$NCCL" if v == self.nccl.path else v) for k, v in sorted(step.env.items())]
+        words = ["%s=%s" % (k, self.nccl_names.get(v, v)) for k, v in sorted(step.env.items())]
         for word in step.argv:
             if word == "@JSON":
                 words.pop()
@@ -38,7 +42,8 @@ class Runner:
 
     def stem(self, step):
         """Where the state has a step: of this library, machine, NCCL and command."""
-        key = json.dumps([self.library, self.machine.describe(), self.nccl.text(), self.shown(step)])
+        nccl = step.nccl.text() if step.nccl else self.nccl_text
+        key = json.dumps([self.library, self.machine.describe(), nccl, self.shown(step)])
         name = re.sub(r"[^A-Za-z0-9_.-]+", "_", step.name)
         return os.path.join(self.state, "%s-%s" % (name, hashlib.sha256(key.encode()).hexdigest()[:10]))
 
@@ -76,6 +81,8 @@ class Runner:
         result, says, columns, rows = found
         entry = {"step": step.name, "what": step.what, "ranks": step.ranks, "command": self.shown(step),
                  "result": result, "says": says}
+        if step.nccl:
+            entry["nccl"] = step.nccl.text()
         if rows:
             entry.update(columns=columns, rows=rows)
         write_json(stem + ".json", entry)
@@ -118,7 +125,7 @@ class Runner:
         env = {k: v for k, v in os.environ.items() if k.startswith("NCCL_")}
         env.update(NCCL_NVLS_ENABLE="0", SHUNT_CACHE_DIR="/dev/null")
         write_json(path, {"date": date, "commit": commit, "command": "tools/measure.sh", "environment": env,
-                          "machine": self.machine.describe(), "nccl": self.nccl.text(),
+                          "machine": self.machine.describe(), "nccl": self.nccl_text,
                           "entries": list(self.entries.values()), "left_out": self.left_out})
 
 

@@ -30,6 +30,10 @@ class Step:
     def __init__(self, name, what, argv, limit, ranks, env, reader=None, why_not=None):
         self.name, self.what, self.argv, self.limit, self.ranks = name, what, argv, limit, ranks
         self.env, self.reader, self.why_not = dict(env), reader or outcomes.last_line, why_not
+        self.nccl = None  # where several are measured: this step's
+
+    def uses(self, nccl):
+        return nccl.path is not None and self.env.get("SHUNT_NCCL_LIB") == nccl.path
 
 
 class Steps:
@@ -275,3 +279,16 @@ class Steps:
                 self.batch_invariant(n)
                 self.beside(n, "graph")
         return self.list
+
+
+def steps_of(machine, nccls, build):
+    """Each step in front of NCCL once for each version, one right after the other."""
+    steps = []
+    for alike in zip(*(Steps(machine, nccl, build).all() for nccl in nccls)):
+        if len(nccls) == 1 or not any(step.uses(nccl) for step, nccl in zip(alike, nccls)):
+            steps.append(alike[0])
+            continue
+        for step, nccl in zip(alike, nccls):
+            step.nccl, step.name = nccl, "%s/NCCL %s" % (step.name, nccl.text())
+            steps.append(step)
+    return steps

@@ -10,7 +10,9 @@
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/pause.h"
 
+#ifndef VERSION
 #define VERSION 22809
+#endif
 
 /*
  * Never given back to the heap, and the last one that died is the next to be born: a stale handle reads a communicator.
