@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 #include "base/io.h"
@@ -146,17 +147,18 @@ static void table_print(const struct watch *w)
 	}
 }
 
-/* True: the user wants no more. */
-static bool key_wait(int64_t ms)
+/* True: the user wants no more. *signal_p: a signal that says so. */
+static bool key_wait(int signals, int64_t ms, int *signal_p)
 {
-	struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
+	struct pollfd p[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = signals, .events = POLLIN } };
+	struct signalfd_siginfo info;
 	char key;
 
-	if (poll(&p, 1, (int)ms) < 0)
+	if (poll(p, 2, (int)ms) < 0)
 		return errno != EINTR;
-	if (!p.revents)
-		return false;
-	return read(STDIN_FILENO, &key, 1) == 1 && (key == 'q' || key == 'Q');
+	if (p[1].revents && read(signals, &info, sizeof(info)) == sizeof(info))
+		*signal_p = (int)info.ssi_signo;
+	return *signal_p || (p[0].revents && (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q'));
 }
 
 static int top_main(int argc, char **argv)
@@ -165,7 +167,8 @@ static int top_main(int argc, char **argv)
 	struct watch w = { .o = &o.watch };
 	struct termios before;
 	bool keys;
-	int first, err = 0, status = options_parse(&options, &o, argc, argv, &first);
+	sigset_t ends;
+	int signals = -1, ended = 0, first, err = 0, status = options_parse(&options, &o, argc, argv, &first);
 
 	if (status >= 0)
 		return status;
@@ -176,6 +179,13 @@ static int top_main(int argc, char **argv)
 		struct termios raw = before;
 
 		raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+		/* A signal's end, too, gives the terminal back as it was. */
+		sigemptyset(&ends);
+		sigaddset(&ends, SIGINT);
+		sigaddset(&ends, SIGTERM);
+		sigaddset(&ends, SIGHUP);
+		sigprocmask(SIG_BLOCK, &ends, NULL);
+		signals = signalfd(-1, &ends, SFD_CLOEXEC);
 		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	}
 	for (int looks = 0; !err; looks++) {
@@ -186,14 +196,19 @@ static int top_main(int argc, char **argv)
 		if (looks && !o.once) {
 			printf("%s", isatty(STDOUT_FILENO) ? "\033[H\033[2J" : "\n");
 			table_print(&w);
-			fflush(stdout);
+			if (fflush(stdout))
+				break;
 		}
-		if (keys ? key_wait((int64_t)(o.watch.every_s * 1000)) :
+		if (keys ? key_wait(signals, (int64_t)(o.watch.every_s * 1000), &ended) :
 		           poll(NULL, 0, (int)(o.watch.every_s * 1000)) < 0)
 			break;
 	}
 	if (keys)
 		tcsetattr(STDIN_FILENO, TCSANOW, &before);
+	if (ended) {
+		raise(ended);
+		sigprocmask(SIG_UNBLOCK, &ends, NULL);
+	}
 	if (err)
 		tool_error("cannot look: %s", strerror(-err));
 	else if (o.once)
