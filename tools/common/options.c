@@ -293,6 +293,25 @@ static int columns_of(FILE *out, int otherwise)
 	return size.ws_col < COLUMNS ? size.ws_col : COLUMNS;
 }
 
+/* The words of a line of text, wrapped; at: columns that are used, on: by words before these. Returns those used then.
+ */
+static int words_print(int at, bool on, const char *text, int column, int columns, FILE *out)
+{
+	while (*text && *text != '\n') {
+		int word = (int)strcspn(text, " \n");
+
+		if (on && at + 1 + word > columns) {
+			at = fprintf(out, "\n%*s", column, "") - 1;
+			on = false;
+		}
+		at += fprintf(out, "%s%.*s", on ? " " : "", word, text);
+		text += word;
+		text += strspn(text, " ");
+		on = true;
+	}
+	return at;
+}
+
 static void row_print(const char *left, const char *help, int column, int columns, FILE *out)
 {
 	int at = fprintf(out, "  %s", left);
@@ -305,16 +324,35 @@ static void row_print(const char *left, const char *help, int column, int column
 		at = 0;
 	}
 	at += fprintf(out, "%*s", column - at, "");
-	while (*help) {
-		size_t word = strcspn(help, " ");
-
-		if (at > column && at + 1 + (int)word > columns)
-			at = fprintf(out, "\n%*s", column, "") - 1;
-		at += fprintf(out, "%s%.*s", at > column ? " " : "", (int)word, help);
-		help += word;
-		help += strspn(help, " ");
-	}
+	words_print(at, false, help, column, columns, out);
 	fputc('\n', out);
+}
+
+/* Lines of text. Where they are too long for the terminal, paragraphs are filled, and other lines go on below. */
+static void lines_print(const char *text, FILE *out)
+{
+	int columns = columns_of(out, COLUMNS), at = 0;
+
+	for (size_t n; columns < COLUMNS && *text; text += n + (text[n] == '\n')) {
+		bool words = *text != ' ' && *text != '\n' && strncmp(text, "usage:", 6);
+
+		n = strcspn(text, "\n");
+		if (at && !words) {
+			fputc('\n', out);
+			at = 0;
+		}
+		if (words) {
+			at = words_print(at, at, text, 0, columns, out);
+			continue;
+		}
+		if ((int)n <= columns)
+			fprintf(out, "%.*s", (int)n, text);
+		else
+			words_print(fprintf(out, "%*s", (int)strspn(text, " "), ""), false, text + strspn(text, " "), 9,
+			    columns, out);
+		fputc('\n', out);
+	}
+	fprintf(out, "%s%s", at ? "\n" : "", text);
 }
 
 void options_text_print(const char *left, const char *text, int column, FILE *out)
@@ -328,7 +366,7 @@ void options_help_print(const struct option_table *t, FILE *out)
 	int columns = columns_of(out, COLUMNS);
 	char left[80];
 
-	fputs(t->usage, out);
+	lines_print(t->usage, out);
 	for (size_t i = 0; i < n; i++)
 		if (t->rows[i].type != OPTION_TITLE && t->rows[i].help) {
 			left_write(&t->rows[i], left);
@@ -346,6 +384,8 @@ void options_help_print(const struct option_table *t, FILE *out)
 		row_print(left, t->rows[i].help, (int)longest + 4, columns, out);
 	}
 	row_print("-h, --help", "print this text", (int)longest + 4, columns, out);
-	if (t->notes)
-		fprintf(out, "\n%s", t->notes);
+	if (t->notes) {
+		fputc('\n', out);
+		lines_print(t->notes, out);
+	}
 }

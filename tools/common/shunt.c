@@ -66,7 +66,7 @@ static void help_print(FILE *out)
 	      "Sends NCCL collectives onto the fastest correct path. Commands:\n",
 	    out);
 	for (int i = 0; i < NCMDS; i++)
-		fprintf(out, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
+		options_text_print(cmds[i]->name, cmds[i]->summary, 11, out);
 	fputs("\n`shunt COMMAND --help` explains one of them. `shunt help --man [COMMAND]` prints a manual page,\n"
 	      "`shunt help --completion bash|zsh|fish` what that shell needs to complete commands and options.\n",
 	    out);

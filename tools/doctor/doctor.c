@@ -167,9 +167,8 @@ static const struct option_table options = {
 	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
 	"       shunt doctor job [--json] [--output DIR] [--rank-of PID|--key KEY]\n"
 	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
-	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is "
-	"wrong "
-	"and what to do.\n"
+	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is\n"
+	"wrong and what to do.\n"
 	"PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n"
 	"vllm, sglang, torch: what of it, as it is installed, stands before NCCL, and which switches give that to "
 	"Shunt.\n\n",

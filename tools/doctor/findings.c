@@ -75,15 +75,18 @@ static void print_json(const struct findings *f)
 static void print_text(const struct findings *f)
 {
 	const char *topic = "";
+	char advice[2052];
 
 	for (size_t i = 0; i < f->n; i++) {
 		const struct finding *row = &f->rows[i];
 
 		if (strcmp(topic, row->topic))
 			printf("%s%s\n", i ? "\n" : "", topic = row->topic);
-		printf("  %-8s %s\n", level_names[row->level], row->text);
-		if (*row->advice)
-			printf("           -> %s\n", row->advice);
+		options_text_print(level_names[row->level], row->text, 11, stdout);
+		if (*row->advice) {
+			snprintf(advice, sizeof(advice), "-> %s", row->advice);
+			options_text_print("", advice, 11, stdout);
+		}
 	}
 }
 

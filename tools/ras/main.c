@@ -29,19 +29,18 @@ static const struct option_row rows[] = {
 	{ "version", 0, OPTION_FLAG, .help = "print the version" },
 	{ .type = OPTION_END },
 };
-static const struct option_table options = { "usage: shunt ras [OPTION...]\n\n"
-	                                     "As NCCL's ncclras: the state of the job that runs here, with counts of "
-	                                     "calls that have Shunt's. A communicator's "
-	                                     "counts are\n"
-	                                     "replaced if all its ranks answer, else they are NCCL's alone and a field "
-	                                     "\"shunt\" says why. Where NCCL does not "
-	                                     "answer\n"
-	                                     "(NCCL_RAS_ENABLE=0, or no NCCL), the answer is Shunt's.\n\n",
+static const struct option_table options = {
+	"usage: shunt ras [OPTION...]\n\n"
+	"As NCCL's ncclras: the state of the job that runs here, with counts of calls that have Shunt's. A "
+	"communicator's\n"
+	"counts are replaced if all its ranks answer, else they are NCCL's alone and a field \"shunt\" says why. Where "
+	"NCCL\n"
+	"does not answer (NCCL_RAS_ENABLE=0, or no NCCL), the answer is Shunt's.\n\n",
 	rows,
-	"Under the name ncclras it stands in its place. Options that are not here, such as --monitor, are left to the "
-	"next "
-	"ncclras in PATH.\n"
-	"Exit status: 0, or 1 without an answer or for a wrong option, as of ncclras.\n" };
+	"Under the name ncclras it stands in its place. Options that are not here, such as --monitor, are left to the\n"
+	"next ncclras in PATH.\n"
+	"Exit status: 0, or 1 without an answer or for a wrong option, as of ncclras.\n"
+};
 
 /* True if it is this program, or the script by which a wheel has it under that name. */
 static bool is_own(const char *found)
