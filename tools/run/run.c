@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt run: sets the environment in which a program's NCCL calls go to Shunt, then exec. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,7 @@ static int run_main(int argc, char **argv)
 		return TOOL_FAIL;
 	}
 	if (o.print) {
+		signal(SIGPIPE, SIG_DFL); /* as of the commands that start no program */
 		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "SHUNT_STATS",
 			"SHUNT_DEVICE", "SHUNT_NCCL_LIB", "PATH" };
 
