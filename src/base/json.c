@@ -198,6 +198,7 @@ int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, c
 		free(text);
 		return err;
 	}
+	text[n] = '\0';
 	*text_p = text;
 	*bytes_p = n;
 	return 0;

@@ -44,8 +44,8 @@ struct shunt_json_quoted shunt_json_quote(const char *text);
 json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t bytes);
 
 /*
- * Reads a regular file of at most `most` bytes; the caller frees *text_p. 0 or -errno, in log. A pipe, or anything else
- * that is no file, is refused at once.
+ * Reads a regular file of at most `most` bytes, and ends the text with a 0; the caller frees *text_p. 0 or -errno, in
+ * log. A pipe, or anything else that is no file, is refused at once.
  */
 int shunt_json_file(struct shunt_json_log *log, const char *path, size_t most, char **text_p, size_t *bytes_p);
 /* Both together. */
@@ -110,6 +110,9 @@ void shunt_json_write_real(struct shunt_json_writer *w, const char *key, double 
 /* Text need not be UTF-8: of other text one byte becomes one character. DEL, which the reader refuses, becomes '?'. */
 void shunt_json_write_text(struct shunt_json_writer *w, const char *key, const char *text);
 void shunt_json_write_null(struct shunt_json_writer *w, const char *key);
-/* A parsed value, recursively. */
+/* A value, recursively: a parsed one, or with any bytes as texts, which json_string_nocheck() takes and json_pack()'s
+ * "s" not. */
 void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const json_t *value);
+/* A value as a line, with its newline; the caller frees it. NULL: no memory. */
+char *shunt_json_line(const json_t *value);
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include "base/json.h"
 
 /* Bytes of the text's first character. 0: no UTF-8 (cut off, overlong, or no character). */
@@ -165,4 +166,21 @@ void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const 
 		shunt_json_write_null(w, key);
 		break;
 	}
+}
+
+char *shunt_json_line(const json_t *json)
+{
+	struct shunt_json_writer w = { 0 };
+	char *text = NULL;
+	size_t bytes;
+
+	w.out = open_memstream(&text, &bytes);
+	if (!w.out)
+		return NULL;
+	shunt_json_write_value(&w, NULL, json);
+	if (fclose(w.out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
 }

@@ -291,12 +291,12 @@ static int begin_report(struct ep_rank *r)
 	r->lib.device_name(r->device, name, sizeof(name));
 	r->results = json_array();
 	r->root =
-	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:b, s:O}",
+	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:I, s:b, s:O}",
 	        "shunt", r->lib.version(), "measures", "ep", "ranks", r->nranks, "device", r->shared->launch.kind,
 	        "device_name", name, "hidden", o->hidden, "topk", o->topk, "experts", o->experts, "form",
 	        form_names[o->form], "sum", ep_sums_by_rank() ? "rank" : "exact", "link_GBps", (int)o->link,
-	        "link_source", source, "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds, "seed",
-	        (json_int_t)o->seed, "checked", o->check, "results", r->results);
+	        "link_source", json_string_nocheck(source), "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds,
+	        "seed", (json_int_t)o->seed, "checked", o->check, "results", r->results);
 	if (!r->root)
 		return device_check(r, "host memory", -ENOMEM);
 	json_object_set_new(r->root, "where", tool_where_json(r->lib.build(), &r->lib, !o->no_host));

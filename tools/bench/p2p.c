@@ -387,8 +387,8 @@ static int report(struct p2p_rank *r, const char *device_name, json_t *where, ui
 	int err = 0;
 
 	for (int lib = 0; lib < r->o.ranks.nlibs; lib++) {
-		json_t *entry = json_pack("{s:s, s:s, s:i}", "label", r->nccl[lib].label, "path", r->nccl[lib].path,
-		    "version", r->nccl[lib].version);
+		json_t *entry = json_pack("{s:o, s:o, s:i}", "label", json_string_nocheck(r->nccl[lib].label), "path",
+		    json_string_nocheck(r->nccl[lib].path), "version", r->nccl[lib].version);
 
 		for (int kind = 0; kind < P2P_NKINDS; kind++) {
 			print_matrix(r, lib, kind);

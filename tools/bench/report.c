@@ -110,8 +110,9 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	list = json_array();
 	for (int i = 0; i < o->ranks.nlibs; i++)
 		json_array_append_new(list,
-		    json_pack("{s:s, s:s, s:i, s:s}", "label", libs[i].label, "path", libs[i].path, "version",
-		        libs[i].version, "buffers", bench_memory_names[libs[i].buffers]));
+		    json_pack("{s:o, s:o, s:i, s:s}", "label", json_string_nocheck(libs[i].label), "path",
+		        json_string_nocheck(libs[i].path), "version", libs[i].version, "buffers",
+		        bench_memory_names[libs[i].buffers]));
 	r->results = json_array();
 	r->root =
 	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:b, s:b, s:I, s:o, s:O}",
@@ -165,8 +166,8 @@ static json_t *cell_json(const struct bench_report *r, const struct bench_cell *
 
 	for (int i = 0; i < r->o->rounds; i++)
 		json_array_append_new(rounds, json_real(cell->rounds_us[i]));
-	json_t *json = json_pack("{s:f, s:f, s:f, s:f, s:s, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us,
-	    "algbw", cell->algbw, "busbw", cell->busbw, "path", cell->path, "wrong",
+	json_t *json = json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us,
+	    "algbw", cell->algbw, "busbw", cell->busbw, "path", json_string_nocheck(cell->path), "wrong",
 	    r->o->check ? json_integer((json_int_t)cell->wrong) : json_null(), "rounds_us", rounds);
 
 	if (r->o->host)
@@ -273,8 +274,9 @@ void bench_report_init(
 		json_object_set_new(r->root, "first_call_bytes", json_integer((json_int_t)r->o->first));
 	}
 	json_array_append_new(r->init,
-	    json_pack("{s:s, s:s, s:f, s:o, s:f, s:o}", "library", r->libs[lib].label, "step", names[what], "time_us",
-	        us_median, "rounds_us", us_list, "memory_bytes", bytes_median, "rounds_bytes", bytes_list));
+	    json_pack("{s:o, s:s, s:f, s:o, s:f, s:o}", "library", json_string_nocheck(r->libs[lib].label), "step",
+	        names[what], "time_us", us_median, "rounds_us", us_list, "memory_bytes", bytes_median, "rounds_bytes",
+	        bytes_list));
 	if (what == BENCH_INIT_COMM)
 		snprintf(text, sizeof(text), "ncclCommInitRank");
 	else if (what == BENCH_INIT_CALL)
@@ -298,8 +300,8 @@ void bench_report_init(
 static json_t *mean_print(const struct bench_report *r, const struct bench_means *m, int lib, const char *what)
 {
 	const char *name = lib == BENCH_BEST ? "the fastest of the others" : r->libs[lib].label;
-	json_t *json = json_pack("{s:s, s:s, s:f}", "of", lib == BENCH_BEST ? "best" : name, "over", r->libs[0].label,
-	    "all", bench_means_get(m, lib, -1));
+	json_t *json = json_pack("{s:o, s:o, s:f}", "of", json_string_nocheck(lib == BENCH_BEST ? "best" : name),
+	    "over", json_string_nocheck(r->libs[0].label), "all", bench_means_get(m, lib, -1));
 	const char *comma = "";
 
 	printf("# geometric mean%s of %s / %s: %.3f (", what, name, r->libs[0].label, bench_means_get(m, lib, -1));

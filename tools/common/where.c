@@ -28,18 +28,7 @@ void tool_driver_version(char *text, size_t bytes)
 
 json_t *tool_json_text(const char *text)
 {
-	json_t *json = text && *text ? json_string(text) : json_null();
-	char *plain;
-
-	if (json)
-		return json;
-	/* Bytes that are no UTF-8: the rest can still be read. */
-	plain = strdup(text);
-	for (char *at = plain; plain && *at; at++)
-		*at = (unsigned char)*at < 0x80 ? *at : '?';
-	json = plain ? json_string(plain) : json_null();
-	free(plain);
-	return json;
+	return text && *text ? json_string_nocheck(text) : json_null();
 }
 
 /* "0.2.0 (12ef02d, 2026-11-26; gcc 12.2.0, release; ...)" in three: version, commit, the rest. */
@@ -68,7 +57,7 @@ static json_t *devices_json(const struct tool_lib *lib)
 		char name[128] = "?";
 
 		lib->device_name(i, name, sizeof(name));
-		json_array_append_new(list, json_string(name));
+		json_array_append_new(list, json_string_nocheck(name));
 	}
 	return list;
 }

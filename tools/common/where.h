@@ -16,7 +16,7 @@ struct tool_lib;
  * known is null. NULL: no memory.
  */
 json_t *tool_where_json(const char *build, const struct tool_lib *lib, bool with_host);
-/* NULL and "" are null. */
+/* NULL and "" are null. The text may be any bytes: tool_file_json() makes text of them. */
 json_t *tool_json_text(const char *text);
 /* One line, without an end: "2026-11-26T15:49:20Z, node7, commit 12ef02d, driver 580.95.05, Linux 6.8.0, 64 CPUs". */
 void tool_where_show(json_t *where, char *text, size_t bytes);

@@ -44,8 +44,8 @@ struct conform_report *conform_report_create(const struct conform_opts *o, struc
 	for (int i = 0; i < o->ranks.nlibs; i++) {
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
 		json_array_append_new(list,
-		    json_pack(
-		        "{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+		    json_pack("{s:o, s:o, s:i}", "label", json_string_nocheck(libs[i].label), "path",
+		        json_string_nocheck(libs[i].path), "version", libs[i].version));
 	}
 	fflush(stdout);
 	r->cases = json_array();
@@ -125,7 +125,7 @@ void conform_report_case(
 	fflush(stdout);
 	row = json_pack("{s:s, s:s}", "name", c->name, "status", status_names[status]);
 	if (*outcomes[worst].text)
-		json_object_set_new(row, "text", json_string(outcomes[worst].text));
+		json_object_set_new(row, "text", json_string_nocheck(outcomes[worst].text));
 	if (status == CONFORM_FAIL)
 		json_object_set_new(row, "rank", json_integer(worst));
 	json_array_append_new(r->cases, row);

@@ -26,11 +26,13 @@ static char *look_write(const struct look *look)
 	for (size_t i = 0; i < look->f->n; i++) {
 		const struct finding *row = &look->f->rows[i];
 
-		json_array_append_new(findings, json_pack("[isss]", row->level, row->topic, row->text, row->advice));
+		json_array_append_new(findings,
+		    json_pack("[isoo]", row->level, row->topic, json_string_nocheck(row->text),
+		        json_string_nocheck(row->advice)));
 	}
 	json_object_set_new(root, "looks", looks);
 	json_object_set_new(root, "findings", findings);
-	text = json_dumps(root, JSON_COMPACT);
+	text = shunt_json_line(root);
 	json_decref(root);
 	return text;
 }
@@ -121,7 +123,7 @@ int doctor_answers_print(const struct look *look)
 	char *text = look_write(look);
 
 	if (text)
-		puts(text);
+		fputs(text, stdout);
 	free(text);
 	return text ? TOOL_OK : TOOL_FAIL;
 }
@@ -130,7 +132,7 @@ int doctor_answers_file(struct look *look, const char *path)
 {
 	char reason[512], *text;
 	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = sizeof(reason) };
-	size_t bytes, n;
+	size_t bytes, n, lines = 0;
 	int err = shunt_json_file(&log, path, ASK_MAX_BYTES, &text, &bytes);
 
 	if (err) {
@@ -139,8 +141,13 @@ int doctor_answers_file(struct look *look, const char *path)
 	}
 	for (size_t at = 0; at < bytes && !err; at += n + 1) {
 		n = strcspn(text + at, "\n");
+		lines += n > 0;
 		if (n)
 			err = look_read(look, path, text + at, n);
+	}
+	if (!lines) {
+		tool_error("%s: there is no line of `shunt doctor job --answers` in it", path);
+		err = -ENODATA;
 	}
 	free(text);
 	return err;

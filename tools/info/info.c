@@ -127,15 +127,18 @@ static void tunings_print(void)
 /* What became of a ready file: of another kind of GPU, of such a GPU with other software, or of this machine. */
 enum ready { READY_ELSEWHERE, READY_ALMOST, READY_FITS };
 
-static enum ready ready_look(const struct tool_lib *lib, struct shunt_tuning *t, struct shunt_machine *here)
+/* here: of info_machine(); all 0 where it knows none. */
+static enum ready ready_look(struct shunt_tuning *t, struct shunt_machine here)
 {
 	bool warned;
 	struct shunt_tuning_set one = { &t, 1, &warned };
 
-	*here = t->machine; /* its ranks and hosts */
-	if (!info_machine(lib, here) || strcmp(here->gpu, t->machine.gpu))
+	if (!*here.gpu || strcmp(here.gpu, t->machine.gpu))
 		return READY_ELSEWHERE;
-	return shunt_tuning_match(&one, here, !here->nccl, false) ? READY_FITS : READY_ALMOST;
+	here.nranks = t->machine.nranks;
+	here.nhosts = t->machine.nhosts;
+	memcpy(here.net, t->machine.net, sizeof(here.net));
+	return shunt_tuning_match(&one, &here, !here.nccl, false) ? READY_FITS : READY_ALMOST;
 }
 
 static void software_print(const struct shunt_machine *m)
@@ -151,14 +154,15 @@ static void software_print(const struct shunt_machine *m)
 /* The tuning files of the installation that are for this kind of machine, and how a communicator comes to take them. */
 static void ready_print(const struct tool_lib *lib)
 {
-	struct shunt_machine here;
+	struct shunt_machine here = { 0 };
 	struct shunt_tuning_set set;
 	bool first = true;
 
+	info_machine(lib, &here);
 	shunt_tuning_set_load_ready(&set);
 	for (size_t i = 0; i < set.n; i++) {
 		struct shunt_tuning *t = set.tables[i];
-		enum ready ready = ready_look(lib, t, &here);
+		enum ready ready = ready_look(t, here);
 
 		if (ready == READY_ELSEWHERE)
 			continue;
@@ -180,41 +184,43 @@ static void ready_print(const struct tool_lib *lib)
 static json_t *ready_json(const struct tool_lib *lib)
 {
 	json_t *list = json_array();
-	struct shunt_machine here;
+	struct shunt_machine here = { 0 };
 	struct shunt_tuning_set set;
 
+	info_machine(lib, &here);
 	shunt_tuning_set_load_ready(&set);
 	for (size_t i = 0; i < set.n; i++)
 		json_array_append_new(list,
-		    json_pack("{s:s, s:i, s:s, s:b}", "file", set.tables[i]->source, "ranks",
+		    json_pack("{s:o, s:i, s:s, s:b}", "file", json_string_nocheck(set.tables[i]->source), "ranks",
 		        set.tables[i]->machine.nranks, "gpu", set.tables[i]->machine.gpu, "fits",
-		        ready_look(lib, set.tables[i], &here) == READY_FITS));
+		        ready_look(set.tables[i], here) == READY_FITS));
 	shunt_tuning_set_finish(&set);
 	return list;
 }
 
 /*
- * The i-th variable of the environment that the table has as NCCL's alone; NULL: there are fewer. *ours_p: what holds
- * for calls that Shunt takes.
+ * The next variable of the environment, from *at_p on, that the table has as NCCL's alone; NULL: there are no more.
+ * *ours_p: what holds for calls that Shunt takes.
  */
-static const char *nccl_only(size_t i, const char **ours_p)
+static const char *nccl_only(char ***at_p, const char **ours_p)
 {
-	for (char **at = environ; *at; at++) {
+	while (**at_p) {
+		const char *variable = *(*at_p)++;
 		char name[128];
 
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*at, "="), *at);
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(variable, "="), variable);
 		*ours_p = shunt_renamed(SHUNT_RENAMED_NCCL_ONLY, name);
-		if (*ours_p && !i--)
-			return *at;
+		if (*ours_p)
+			return variable;
 	}
 	return NULL;
 }
 
 static void config_print(void)
 {
-	const char *set, *ours;
+	const char *set, *ours, *title = "read by NCCL only; calls that Shunt takes do not follow\n";
 	struct shunt_config_row row;
-	char text[1024];
+	char text[1024], **at = environ;
 
 	puts("configuration");
 	for (size_t i = 0; shunt_config_row(i, &row); i++) {
@@ -233,8 +239,8 @@ static void config_print(void)
 			options_text_print("", text, 6, stdout);
 		}
 	}
-	for (size_t i = 0; (set = nccl_only(i, &ours)); i++) {
-		printf("%s  %s\n", i ? "" : "read by NCCL only; calls that Shunt takes do not follow\n", set);
+	for (; (set = nccl_only(&at, &ours)); title = "") {
+		printf("%s  %s\n", title, set);
 		options_text_print("", ours, 6, stdout);
 	}
 }
@@ -312,10 +318,10 @@ static int json_write(const char *path)
 		return TOOL_FAIL;
 	for (size_t i = 0; shunt_config_row(i, &row); i++)
 		json_array_append_new(variables,
-		    json_pack("{s:s, s:o, s:s, s:s, s:o, s:s, s:b}", "name", row.name, "value",
-		        *row.value ? tool_json_text(row.value) : json_string(""), "from", row.source, "default",
-		        row.def, "aliases", tool_json_text(row.aliases), "meaning", row.doc, "nccl_only", 0));
-	for (size_t i = 0; (variable = nccl_only(i, &ours)); i++) {
+		    json_pack("{s:s, s:o, s:o, s:s, s:o, s:s, s:b}", "name", row.name, "value",
+		        json_string_nocheck(row.value), "from", json_string_nocheck(row.source), "default", row.def,
+		        "aliases", tool_json_text(row.aliases), "meaning", row.doc, "nccl_only", 0));
+	for (char **at = environ; (variable = nccl_only(&at, &ours));) {
 		size_t n = strcspn(variable, "=");
 
 		json_array_append_new(variables,
@@ -329,13 +335,13 @@ static int json_write(const char *path)
 		        "{s:s, s:s, s:s}", "name", a->name, "collective", shunt_kind_name(a->kind), "meaning", a->doc));
 	for (size_t i = 0; i < set->n; i++)
 		json_array_append_new(tunings,
-		    json_pack("{s:s, s:i, s:s}", "file", set->tables[i]->source, "ranks",
+		    json_pack("{s:o, s:i, s:s}", "file", json_string_nocheck(set->tables[i]->source), "ranks",
 		        set->tables[i]->machine.nranks, "gpu", set->tables[i]->machine.gpu));
 	where = tool_where_json(lib.build(), &lib, true);
-	root = json_pack("{s:o, s:{s:s, s:o, s:i}, s:O, s:o, s:o, s:o, s:o}", "where", where, "libraries", "shunt",
-	    lib.path, "nccl", tool_json_text(lib.real_nccl_path()), "nccl_version", info_nccl_version(&lib), "devices",
-	    json_object_get(where, "devices"), "variables", variables, "algorithms", algorithms, "tuning_files",
-	    tunings, "ready_files", ready_json(&lib));
+	root = json_pack("{s:o, s:{s:o, s:o, s:i}, s:O, s:o, s:o, s:o, s:o}", "where", where, "libraries", "shunt",
+	    json_string_nocheck(lib.path), "nccl", tool_json_text(lib.real_nccl_path()), "nccl_version",
+	    info_nccl_version(&lib), "devices", json_object_get(where, "devices"), "variables", variables, "algorithms",
+	    algorithms, "tuning_files", tunings, "ready_files", ready_json(&lib));
 	err = tool_file_json(path, root);
 	json_decref(root);
 	return err ? TOOL_FAIL : TOOL_OK;

@@ -213,9 +213,9 @@ static void selection_show(const struct select_query *q, const struct selection 
 	}
 	if (q->rows) {
 		json_array_append_new(q->rows,
-		    json_pack("{s:I, s:o, s:s, s:o, s:s, s:o, s:o}", "from", (json_int_t)from, "to",
-		        to ? json_integer((json_int_t)to) : json_null(), "path", is->name, "why",
-		        tool_json_text(is->reason), "source", is->source, "min_blocks",
+		    json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "from", (json_int_t)from, "to",
+		        to ? json_integer((json_int_t)to) : json_null(), "path", json_string_nocheck(is->name), "why",
+		        tool_json_text(is->reason), "source", json_string_nocheck(is->source), "min_blocks",
 		        most ? json_integer(least) : json_null(), "max_blocks",
 		        most ? json_integer(most) : json_null()));
 		return;
@@ -339,13 +339,11 @@ const struct option_table info_select_options = {
 	"       shunt info select --hosts N --local N [options] [SIZE...]\n\n"
 	"Which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's file, "
 	"SHUNT_ALGO,\n"
-	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host, or, with --hosts, on several. "
-	"Sizes are bytes of `count` "
-	"elements: of one rank's\n"
-	"part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the "
-	"ranks), "
-	"else of the\n"
-	"message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n\n",
+	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host, or, with --hosts, on "
+	"several.\n"
+	"Sizes are bytes of `count` elements: of one rank's part for allgather, reducescatter, alltoall, gather and\n"
+	"scatter (what `shunt bench` shows, divided by the ranks), else of the message. So they are in SHUNT_ALGO and\n"
+	"tuning files, and a rule of SHUNT_ALGO holds for from <= size < to.\n\n",
 	select_rows, "Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n"
 };
 #undef AT

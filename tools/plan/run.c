@@ -252,9 +252,9 @@ static int json_write(const struct bench_rank *r)
 {
 	const struct plan_run_opts *o = opts_of(r);
 	json_t *root =
-	    json_pack("{s:o, s:s, s:s, s:i, s:s, s:o, s:I}", "where", tool_where_json(r->lib.build(), &r->lib, true),
-	        "plan", o->plan->name, "file", o->file, "ranks", r->shared->launch.nranks, "device",
-	        r->shared->launch.kind, "runs", json_rows, "wrong", (json_int_t)r->wrong);
+	    json_pack("{s:o, s:s, s:o, s:i, s:s, s:o, s:I}", "where", tool_where_json(r->lib.build(), &r->lib, true),
+	        "plan", o->plan->name, "file", json_string_nocheck(o->file), "ranks", r->shared->launch.nranks,
+	        "device", r->shared->launch.kind, "runs", json_rows, "wrong", (json_int_t)r->wrong);
 	int err = tool_file_json(o->base.ranks.json, root);
 
 	json_decref(root);

@@ -138,24 +138,6 @@ static bool point_read(json_t *json, struct tune_point *p)
 
 /* ---- the partial file ---- */
 
-/* A value as a line, with its newline; the caller frees it. NULL: out of memory. */
-static char *line_text(const json_t *json)
-{
-	struct shunt_json_writer w = { 0 };
-	char *text = NULL;
-	size_t bytes;
-
-	w.out = open_memstream(&text, &bytes);
-	if (!w.out)
-		return NULL;
-	shunt_json_write_value(&w, NULL, json);
-	if (fclose(w.out)) {
-		free(text);
-		return NULL;
-	}
-	return text;
-}
-
 /*
  * Header of the partial file. Two runs share points only if it is the same. It contains the options, too: at its end, a
  * run looks for its own sizes only, and would take another run's few points of a collective for all of them.
@@ -186,7 +168,7 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 	    r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
 	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
 	    o->base.rounds, "margin", o->margin, "plugins", hash);
-	text = json ? line_text(json) : NULL;
+	text = json ? shunt_json_line(json) : NULL;
 	json_decref(json);
 	return text;
 }
@@ -312,7 +294,7 @@ err_free:
 int tune_partial_add(struct tune_partial *partial, const struct tune_point *p)
 {
 	json_t *json = point_json(p);
-	char *text = json ? line_text(json) : NULL;
+	char *text = json ? shunt_json_line(json) : NULL;
 	int err = text ? 0 : -ENOMEM;
 
 	if (!err && (fputs(text, partial->f) < 0 || fflush(partial->f)))

@@ -281,7 +281,7 @@ static int file_read(struct html_report *r, int file)
 
 int html_read(struct html_report *r)
 {
-	size_t steps = 0;
+	size_t shown = 0; /* lines and steps */
 	int err = 0;
 
 	r->files = calloc((size_t)r->nfiles, sizeof(*r->files));
@@ -299,10 +299,11 @@ int html_read(struct html_report *r)
 	for (int i = 0; !err && i < r->npanels; i++) {
 		err = series_join(r, &r->panels[i]);
 		series_name(r, &r->panels[i]);
+		shown += (size_t)r->panels[i].nseries;
 	}
 	for (int i = 0; !err && i < r->nfiles; i++)
-		steps += json_array_size(json_object_get(r->files[i], "init"));
-	if (!err && !r->npanels && !steps) {
+		shown += json_array_size(json_object_get(r->files[i], "init"));
+	if (!err && !shown) {
 		tool_error("there is nothing to show: no results in %s%s", r->names[0],
 		    r->nfiles > 1 ? " and the other files" : "");
 		err = -ENODATA;
