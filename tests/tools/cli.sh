@@ -12,7 +12,6 @@ for cmd in run info bench conform; do
 	expect "help_${cmd}_explains" 0 "^usage: shunt $cmd" "$shunt" help $cmd
 	expect "${cmd}_unknown_option_is_usage_error" 2 'no option --frob' "$shunt" $cmd --frob
 done
-expect help_to_a_full_disk_is_error 1 'cannot write the output: No space left' sh -c '"$1" bench --help >/dev/full' sh "$shunt"
 expect unknown_command_is_usage_error 2 'no command "frob"$' "$shunt" frob
 expect unknown_command_has_the_nearest 2 'no command "bnech" \(maybe bench\?\)$' "$shunt" bnech
 expect unknown_first_option_has_the_nearest 2 'no option --vresion \(maybe --version\?\)$' "$shunt" --vresion
@@ -24,14 +23,7 @@ expect unknown_collective_to_tune_has_the_nearest 2 '"all_gahter" .* tuned \(may
 expect unknown_action_has_the_nearest 2 'no action "chekc" \(maybe check\?\)$' "$shunt" plan chekc
 expect unknown_shape_has_the_nearest 2 'no shape "pipelnied" of all_reduce \(maybe pipelined\?\)$' "$shunt" plan new all_reduce pipelnied -n 2
 expect version_says_how_it_was_built 0 '^shunt [0-9.]+ \(([0-9a-f]{7,}\+?, [0-9]{4}-[0-9]{2}-[0-9]{2}|unknown); [a-z]+ [0-9.]+, .*CUDA' "$shunt" --version
-# A reader that has seen enough, under a parent that ignores SIGPIPE, too: 4 writes into a pipe that nobody reads any more.
 mkfifo "$dir/pipe"
-for trap in : "trap '' PIPE"; do
-	expect closed_pipe_is_quiet 0 '^141$' sh -c "$trap"'
-		exec 3<>"$2" 4>"$2" 3>&-
-		"$1" bench --help >&4 2>"$2.err"
-		echo $? $(cat "$2.err")' sh "$shunt" "$dir/pipe"
-done
 
 # run
 expect run_sets_preload 0 "^$mock\$" "$shunt" run -- sh -c 'echo "$LD_PRELOAD"'
@@ -69,30 +61,11 @@ expect path_of_nothing_is_usage_error 2 'which path\? lib, link, include, cmake,
 expect path_of_what_is_none_is_usage_error 2 'there is no path "bin"; it is one of lib, link, include, cmake, pkgconfig, python' "$shunt" path bin
 
 # info
-cat >"$dir/narrow.py" <<'END'
-import fcntl, os, pty, re, struct, sys, termios
-pid, fd = pty.fork()
-if not pid:
-	fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
-	os.execv(sys.argv[1], sys.argv[1:])
-text = b""
-try:
-	while part := os.read(fd, 65536):
-		text += part
-except OSError:
-	pass # Linux's end of a terminal
-os.waitpid(pid, 0)
-# Texts of rows, which stand at column 6 or 8; a word may be longer than a line.
-prose = [line for line in text.decode().replace("\r", "").splitlines() if re.match(" {6}(  )?[^ ]+ ", line)]
-print(len(prose) > 20, max(map(len, prose)) <= 40)
-END
-expect info_wraps_at_the_terminal 0 '^True True$' python3 "$dir/narrow.py" "$shunt" info -c
-expect help_wraps_at_the_terminal 0 '^True True$' python3 "$dir/narrow.py" "$shunt" bench --help
 expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; default 30m\)' env SHUNT_TIMEOUT=5s "$shunt" info -c
 expect info_config_names_what_nccl_alone_reads 0 '^  NCCL_BUFFSIZE=7$' env NCCL_BUFFSIZE=7 "$shunt" info -c
 expect info_config_has_not_what_is_unset 1 '^0$' sh -c '"$1" info -c | grep -c "read by NCCL only"; exit 1' sh "$shunt"
 expect info_json_has_what_nccl_alone_reads 0 '"nccl_only": true' env NCCL_BUFFSIZE=7 "$shunt" info --json /dev/stdout
-expect info_json_has_values_of_any_bytes 0 '"value": "/x\?y"' env SHUNT_DUMP_DIR="$(printf '/x\377y')" "$shunt" info --json /dev/stdout
+expect info_json_has_values_of_any_bytes 0 '"value": "/x\\u00ffy"' env SHUNT_DUMP_DIR="$(printf '/x\377y')" "$shunt" info --json /dev/stdout
 expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
