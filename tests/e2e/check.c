@@ -18,6 +18,7 @@
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/stderr.h"
 
 enum { MOST = 1 << 18 };
 
@@ -153,35 +154,8 @@ static const struct mismatch mismatches[] = {
 static const struct mismatch *mismatch_tested;
 static int odd_rank;
 
-/* What is printed from here on is kept. */
-static int redirect_stderr(void)
-{
-	int fd = memfd_create("stderr", MFD_CLOEXEC);
-
-	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
-}
-
-static int stderr_has(int fd, const char *text)
-{
-	static char all[1 << 16];
-	ssize_t n = pread(fd, all, sizeof(all) - 1, 0);
-
-	all[n > 0 ? n : 0] = '\0';
-	return strstr(all, text) != NULL;
-}
-
-static void restore_stderr(int fd, int out)
-{
-	char text[4096];
-	ssize_t n = pread(fd, text, sizeof(text), 0);
-
-	dup2(out, 2);
-	if (n > 0 && write(out, text, (size_t)n) < 0)
-		return;
-}
-
 /* The communicator must break by itself, in time, with the right code and line. */
-static int expect_broken(struct rank *r, int fd, const char *line, const char *also)
+static int expect_broken(struct rank *r, const struct stderr_kept *kept, const char *line, const char *also)
 {
 	double start = now();
 	ncclResult_t async = ncclSuccess;
@@ -193,8 +167,8 @@ static int expect_broken(struct rank *r, int fd, const char *line, const char *a
 	CHECK(async == ncclInvalidUsage);
 	CHECK(shunt_malloc((void **)&buf, 64) == 0);
 	CHECK(ncclAllReduce(buf, buf, 16, ncclFloat32, ncclSum, r->comm, r->stream) == ncclInvalidUsage);
-	CHECK(stderr_has(fd, line));
-	CHECK(!also || stderr_has(fd, also));
+	CHECK(stderr_count(kept, line));
+	CHECK(!also || stderr_count(kept, also));
 	NCCL(ncclCommAbort(r->comm));
 	shunt_free(buf);
 	return 0;
@@ -203,7 +177,8 @@ static int expect_broken(struct rank *r, int fd, const char *line, const char *a
 static int body_mismatch(struct rank *r)
 {
 	const struct mismatch *m = mismatch_tested;
-	int odd = r->rank == odd_rank, other = odd ? -1 : odd_rank, before = dup(2), fd, failed;
+	int odd = r->rank == odd_rank, other = odd ? -1 : odd_rank, failed;
+	struct stderr_kept kept;
 	char line[512];
 	float *buf;
 
@@ -211,18 +186,16 @@ static int body_mismatch(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	fd = redirect_stderr();
+	CHECK(stderr_keep(&kept));
 	failed = m->call(r, buf, odd);
 	if (odd) /* any of the others may be the one */
 		snprintf(line, sizeof(line), "rank %d calls %s where rank ", r->rank, m->odd);
 	else
 		snprintf(
 		    line, sizeof(line), "rank %d calls %s where rank %d calls %s", r->rank, m->usual, other, m->odd);
-	failed = failed || expect_broken(r, fd, line, odd ? m->usual : m->also);
-	if (failed)
-		restore_stderr(fd, before);
+	failed = failed || expect_broken(r, &kept, line, odd ? m->usual : m->also);
 	shunt_free(buf);
-	return failed;
+	return stderr_give_back(&kept, failed);
 }
 
 static void test_check_each_field_on_each_rank_is_named_by_all(void **state)
@@ -273,7 +246,8 @@ static atomic_int *found; /* the receiver has its error; all ranks see it */
 
 static int body_message(struct rank *r)
 {
-	int before = dup(2), fd, failed = 0;
+	struct stderr_kept kept;
+	int failed = 0;
 	size_t bytes = 3000;
 	char line[256], *buf;
 
@@ -281,7 +255,7 @@ static int body_message(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 10, ncclUint8, ncclSum, r->comm, r->stream)); /* nobody leaves before the set-up */
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	fd = redirect_stderr();
+	CHECK(stderr_keep(&kept));
 	for (int i = 1; i <= 5 && !failed; i++) {
 		size_t sent = bytes + (size_t)(i == sizes.bad ? sizes.delta : 0);
 
@@ -318,13 +292,11 @@ static int body_message(struct rank *r)
 	    "message %d from rank 0 to rank 1: the sender sends %zu bytes where the receiver receives %zu bytes",
 	    sizes.bad, bytes + (size_t)sizes.delta, bytes);
 	if (r->rank < 2)
-		failed = failed || expect_broken(r, fd, line, NULL);
+		failed = failed || expect_broken(r, &kept, line, NULL);
 	else
 		failed = ncclCommAbort(r->comm) != ncclSuccess; /* the third rank has no part in it */
-	if (failed)
-		restore_stderr(fd, before);
 	shunt_free(buf);
-	return failed;
+	return stderr_give_back(&kept, failed);
 }
 
 static void test_check_message_of_another_size_is_named_by_both_ends(void **state)
@@ -535,9 +507,10 @@ static void test_check_buffers_at_other_places_raise_no_alarm(void **state)
 
 static int body_plan(struct rank *r)
 {
-	int before = dup(2), fd, failed;
+	struct stderr_kept kept;
 	char line[512];
 	float *buf;
+	int failed;
 
 	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
@@ -545,15 +518,13 @@ static int body_plan(struct rank *r)
 		NCCL(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream));
 	if (expect_no_error(r))
 		return 1;
-	fd = redirect_stderr();
+	CHECK(stderr_keep(&kept));
 	NCCL(ncclAllReduce(buf, buf, r->rank ? 20000 : 19999, ncclFloat32, ncclSum, r->comm, r->stream));
 	snprintf(line, sizeof(line), "rank %d calls allreduce of %d float32, sum (collective 6) where rank ", r->rank,
 	    r->rank ? 20000 : 19999);
-	failed = expect_broken(r, fd, line, r->rank ? "19999" : "20000");
-	if (failed)
-		restore_stderr(fd, before);
+	failed = expect_broken(r, &kept, line, r->rank ? "19999" : "20000");
 	shunt_free(buf);
-	return failed;
+	return stderr_give_back(&kept, failed);
 }
 
 static void test_check_plan_of_another_count_is_named(void **state)
@@ -569,16 +540,16 @@ static void test_check_plan_of_another_count_is_named(void **state)
 
 static int body_differs(struct rank *r)
 {
-	int before = dup(2), fd;
+	struct stderr_kept kept;
 	float *buf;
 
 	setenv("SHUNT_CHECK", r->rank ? "1" : "0", 1);
 	CHECK(shunt_malloc((void **)&buf, 4096) == 0);
-	fd = redirect_stderr();
+	CHECK(stderr_keep(&kept));
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	ncclResult_t res = ncclAllReduce(buf, buf, 100, ncclFloat32, ncclSum, r->comm, r->stream);
-	if (res == ncclSuccess || (!r->rank && !stderr_has(fd, "has other SHUNT_ or NCCL_ settings"))) {
-		restore_stderr(fd, before);
+	if (res == ncclSuccess || (!r->rank && !stderr_count(&kept, "has other SHUNT_ or NCCL_ settings"))) {
+		stderr_give_back(&kept, 1);
 		CHECK(!"an error that names the settings");
 	}
 	NCCL(ncclCommAbort(r->comm));

@@ -25,6 +25,7 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/pause.h"
+#include "tests/support/stderr.h"
 #include "tests/support/until.h"
 
 enum { N = 3, VICTIM = 1 };
@@ -58,15 +59,6 @@ static bool until_victim_is_gone(void)
 	return until_counted(&shared->victim, 1, "victims on their way") && until_process_ends(shared->victim);
 }
 
-static int stderr_has(int fd, const char *text)
-{
-	static char all[1 << 16];
-	ssize_t n = pread(fd, all, sizeof(all) - 1, 0);
-
-	all[n > 0 ? n : 0] = '\0';
-	return strstr(all, text) != NULL;
-}
-
 static int sum(struct rank *r, int32_t *buf, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -85,7 +77,8 @@ static int make_comm(struct rank *r, int32_t **buf_p)
 }
 
 /* In time, with the right code and line; and the stream works afterwards. */
-static int expect_death_reported(struct rank *r, int32_t *buf, int fd, double since, const char *call)
+static int expect_death_reported(
+    struct rank *r, int32_t *buf, const struct stderr_kept *kept, double since, const char *call)
 {
 	ncclResult_t async = ncclSuccess;
 	char line[128];
@@ -96,9 +89,9 @@ static int expect_death_reported(struct rank *r, int32_t *buf, int fd, double si
 	CHECK(async == ncclRemoteError);
 	snprintf(line, sizeof(line), "and rank %d waits for it in %s", r->rank, call);
 	/* The thread that notices the death keeps its line until it has told all communicators. */
-	while (!stderr_has(fd, line) && now() - since < AT_ONCE_S)
+	while (!stderr_count(kept, line) && now() - since < AT_ONCE_S)
 		pause_us(PAUSE_POLL, 1000);
-	CHECK(stderr_has(fd, "rank 1 died (pid ") && stderr_has(fd, line));
+	CHECK(stderr_count(kept, "rank 1 died (pid ") && stderr_count(kept, line));
 	atomic_fetch_add(&shared->told, 1); /* the next one to die is none that another rank is to be told of */
 	CHECK(until_counted(&shared->told, r->nranks - 1, "ranks that were told"));
 	CHECK(ncclAllReduce(buf, buf, 10, ncclInt32, ncclSum, r->comm, r->stream) == ncclRemoteError);
@@ -106,13 +99,6 @@ static int expect_death_reported(struct rank *r, int32_t *buf, int fd, double si
 	NCCL(ncclCommAbort(r->comm));
 	CHECK(now() - since < AT_ONCE_S);
 	return 0;
-}
-
-static int redirect_stderr(void)
-{
-	int fd = memfd_create("stderr", MFD_CLOEXEC);
-
-	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
 }
 
 /* Of a rank that is about to die: no handler closes its copies of all descriptors, so that its sockets stay open. */
@@ -132,7 +118,8 @@ static int how;
 
 static int body_killed(struct rank *r)
 {
-	int before = dup(2), fd, failed;
+	struct stderr_kept kept;
+	int failed;
 	const char *call = "allreduce of 5000 int32, sum (collective 2";
 	void *graph;
 	int32_t *buf;
@@ -148,7 +135,7 @@ static int body_killed(struct rank *r)
 		victim_ends();
 		kill(getpid(), SIGKILL);
 	}
-	fd = redirect_stderr();
+	CHECK(stderr_keep(&kept));
 	if (how == 1)
 		CHECK(until_victim_is_gone());
 	since = now();
@@ -165,15 +152,8 @@ static int body_killed(struct rank *r)
 	}
 	CHECK(how == 1 || until_begun(getpid(), 2));
 	atomic_fetch_add(&shared->in_place, 1);
-	failed = expect_death_reported(r, buf, fd, since, call);
-	if (failed) {
-		dup2(before, 2);
-		char text[4096];
-		ssize_t n = pread(fd, text, sizeof(text), 0);
-		if (n > 0 && write(2, text, (size_t)n) < 0)
-			return 1;
-	}
-	return failed;
+	failed = expect_death_reported(r, buf, &kept, since, call);
+	return stderr_give_back(&kept, failed);
 }
 
 static void test_death_is_told_to_those_who_wait(void **state)
@@ -322,28 +302,29 @@ static atomic_int *given_up;
 static int body_late_packets(struct rank *r)
 {
 	ncclResult_t async = ncclSuccess;
-	int before = dup(2), fd;
+	struct stderr_kept kept;
 	float *buf;
 
 	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 256, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	fd = redirect_stderr();
+	CHECK(stderr_keep(&kept));
 	if (r->rank != VICTIM) {
 		limits_of_kernels(1000);
 		NCCL(ncclAllReduce(buf, buf, 256, ncclFloat32, ncclSum, r->comm, r->stream));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		NCCL(ncclCommGetAsyncError(r->comm, &async));
-		dup2(before, 2);
+		dup2(kept.before, 2);
 	}
 	ranks_barrier(r, given_up);
 	if (r->rank != VICTIM) {
 		CHECK(async == ncclRemoteError);
-		CHECK(stderr_has(
-		    fd, "waited 1800000 ms for a plan's packets in allreduce of 256 float32, sum (collective 2)"));
-		CHECK(stderr_has(fd, "): a peer is late, dead or in another call, or the plan writes over packets"));
-		CHECK(!stderr_has(fd, "4294967295"));
+		CHECK(stderr_count(
+		    &kept, "waited 1800000 ms for a plan's packets in allreduce of 256 float32, sum (collective 2)"));
+		CHECK(
+		    stderr_count(&kept, "): a peer is late, dead or in another call, or the plan writes over packets"));
+		CHECK(!stderr_count(&kept, "4294967295"));
 	}
 	NCCL(ncclCommAbort(r->comm));
 	return 0;

@@ -9,39 +9,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include "shunt/shunt.h"
+#include "tests/support/stderr.h"
 
-/* The process's stderr goes to a file of its own; the lines about forwarding communicators are counted at the end. */
-static int stderr_was, stderr_file;
-
-static void capture_stderr(void)
-{
-	stderr_was = dup(2);
-	stderr_file = memfd_create("stderr", MFD_CLOEXEC);
-	dup2(stderr_file, 2);
-}
-
-static int captured_lines(const char *with)
-{
-	char text[16384];
-	ssize_t n = pread(stderr_file, text, sizeof(text) - 1, 0);
-	int lines = 0;
-
-	text[n > 0 ? n : 0] = 0;
-	for (const char *at = text; (at = strstr(at, with)); at++)
-		lines++;
-	return lines;
-}
-
-/* What was captured matters only if the rank failed. */
-static void release_stderr(int failed)
-{
-	char text[16384];
-	ssize_t n = pread(stderr_file, text, sizeof(text), 0);
-
-	dup2(stderr_was, 2);
-	if (failed && n > 0)
-		(void)!write(2, text, (size_t)n);
-}
+static struct stderr_kept kept; /* of this rank's process */
 
 static int forward_only(struct rank *r)
 {
@@ -58,7 +28,7 @@ static int forward_only(struct rank *r)
 	NCCL(ncclAllReduce(buf, buf, 16, ncclInt32, ncclSum, comm, r->stream)); /* it may be kept until the end */
 	NCCL(ncclGroupEnd());
 	CHECK(overlay_forwarded("AllReduce") == 4 && shunt_free(buf) == 0);
-	overlay_shared->warnings[r->rank] = captured_lines("stays with NCCL");
+	overlay_shared->warnings[r->rank] = stderr_count(&kept, "stays with NCCL");
 	/* A child inherits what is wrong, or finds it out. */
 	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
 	REDUCE(child, r->rank, r->nranks, 64, FORWARDED);
@@ -71,10 +41,9 @@ static int body_forward_only(struct rank *r)
 {
 	int failed;
 
-	capture_stderr();
+	CHECK(stderr_keep(&kept));
 	failed = forward_only(r);
-	release_stderr(failed);
-	return failed;
+	return stderr_give_back(&kept, failed);
 }
 
 /* A communicator that all ranks leave to NCCL; exactly rank 0 says so, once. */
@@ -136,14 +105,14 @@ static int body_numerics(struct rank *r)
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	CHECK(shunt_malloc((void **)&buf, 64) == 0);
-	capture_stderr();
+	CHECK(stderr_keep(&kept));
 	CHECK(shunt_comm_numerics(comm, &own) == -EOPNOTSUPP &&
 	    shunt_redop_create(comm, ncclSum, ncclFloat16, &own, &op) == 0);
-	overlay_shared->warnings[r->rank] = captured_lines("stays with NCCL");
+	overlay_shared->warnings[r->rank] = stderr_count(&kept, "stays with NCCL");
 	ok = ncclAllReduce(buf, buf, 8, ncclFloat16, (ncclRedOp_t)op, comm, r->stream) == ncclInvalidArgument &&
 	    ncclRedOpDestroy((ncclRedOp_t)op, comm) == ncclSuccess &&
-	    captured_lines("allreduce of 8 float16/own, sum: only Shunt's kernels do this") == 1;
-	release_stderr(!ok);
+	    stderr_count(&kept, "allreduce of 8 float16/own, sum: only Shunt's kernels do this") == 1;
+	stderr_give_back(&kept, !ok);
 	CHECK(ok && shunt_path_of(comm, "allreduce", 8, ncclFloat16, ncclSum, &path) == 0 && !strcmp(path, "nccl"));
 	before = overlay_forwarded("AllReduce");
 	NCCL(ncclAllReduce(buf, buf, 8, ncclFloat16, ncclSum, comm, r->stream));
@@ -177,11 +146,10 @@ static int body_no_room(struct rank *r)
 {
 	int failed;
 
-	capture_stderr();
+	CHECK(stderr_keep(&kept));
 	failed = forward_only(r) ||
-	    (!r->rank && captured_lines("bytes of shared memory, and SHUNT_SHARED_BYTES allows 65536") < 1);
-	release_stderr(failed);
-	return failed;
+	    (!r->rank && stderr_count(&kept, "bytes of shared memory, and SHUNT_SHARED_BYTES allows 65536") < 1);
+	return stderr_give_back(&kept, failed);
 }
 
 static void little_shared_memory(int rank)

@@ -18,6 +18,7 @@
 #include "shunt/shunt.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/own.h"
+#include "tests/support/stderr.h"
 #include "tests/support/until.h"
 
 enum { COUNT = 100 };
@@ -215,24 +216,16 @@ static int body_twin(struct rank *r)
 {
 	static const char line[] = "uses no plug-ins: plug-in twin: rank 1 has another one than rank 0";
 	struct shunt_plugin twin = table("twin");
-	char why[256], text[4096];
-	int was = dup(2), kept = memfd_create("stderr", MFD_CLOEXEC), bad;
-	const char *said;
-	ssize_t n;
+	struct stderr_kept kept;
+	char why[256];
+	int bad;
 
 	twin.enqueue = enqueue_nothing;
 	twin.identity = (uint64_t)r->rank;
 	CHECK(shunt_plugin_register(&twin, why, sizeof(why)) == 0);
-	CHECK(was >= 0 && dup2(kept, 2) == 2);
-	bad = body_missing(r);
-	CHECK(dup2(was, 2) == 2);
-	n = pread(kept, text, sizeof(text) - 1, 0);
-	text[n > 0 ? n : 0] = '\0';
-	said = strstr(text, line);
-	if (bad)
-		fprintf(stderr, "%s", text);
-	CHECK(!bad && (said ? r->rank == 0 && !strstr(said + 1, line) : r->rank == 1));
-	return 0;
+	CHECK(stderr_keep(&kept));
+	bad = body_missing(r) || stderr_count(&kept, line) != !r->rank;
+	return stderr_give_back(&kept, bad);
 }
 
 static void test_ranks_with_different_plugins_of_a_name_use_none(void **state)

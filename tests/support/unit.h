@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
+#include "tests/support/stderr.h"
 
 #define UNIT_MAX_RANKS 16
 /*
@@ -90,30 +91,20 @@ static inline int64_t unit_now_ms(void)
 
 /* Everything that is written to stderr between begin and end. */
 struct unit_capture {
-	int saved, file;
+	struct stderr_kept kept;
 	char text[16384];
 };
 
 static inline void unit_capture_begin(struct unit_capture *c)
 {
-	fflush(stderr);
-	c->saved = dup(STDERR_FILENO);
-	c->file = memfd_create("stderr", 0);
-	assert_true(c->saved >= 0 && c->file >= 0);
-	fcntl(c->file, F_SETFL, O_APPEND); /* the kernel does not lock such a file's position for a write */
-	dup2(c->file, STDERR_FILENO);
+	assert_true(stderr_keep(&c->kept));
 }
 
 static inline const char *unit_capture_end(struct unit_capture *c)
 {
-	ssize_t n;
-
 	fflush(stderr);
-	dup2(c->saved, STDERR_FILENO);
-	close(c->saved);
-	n = pread(c->file, c->text, sizeof(c->text) - 1, 0);
-	close(c->file);
-	c->text[n > 0 ? n : 0] = '\0';
+	stderr_read(&c->kept, c->text, sizeof(c->text));
+	stderr_give_back(&c->kept, 0);
 	return c->text;
 }
 
