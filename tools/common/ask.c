@@ -92,6 +92,14 @@ int ask_find(struct ask_process **processes_p, size_t *n_p)
 	return 0;
 }
 
+void ask_put_first(struct ask_process *processes, size_t i, size_t *first_p)
+{
+	struct ask_process one = processes[i];
+
+	processes[i] = processes[*first_p];
+	processes[(*first_p)++] = one;
+}
+
 static void done(struct ask_process *p, int err)
 {
 	if (p->fd >= 0)

@@ -32,6 +32,9 @@ struct ask_process {
 int ask_find(struct ask_process **processes_p, size_t *n_p);
 /* One process by its number. 0, or -errno: there is none. */
 int ask_process_read(pid_t pid, struct ask_process *p);
+/* Puts processes[i] behind the first *first_p, which it makes one more: a part of them that the rest is asked without.
+ */
+void ask_put_first(struct ask_process *processes, size_t i, size_t *first_p);
 /* request: a line of dump.h without its end, such as "state 8". Frees what earlier answers there were. */
 void ask_all(struct ask_process *processes, size_t n, const char *request);
 void ask_free(struct ask_process *processes, size_t n);

@@ -142,13 +142,12 @@ void doctor_look_first(struct look *look)
 	ask_all(look->processes, look->n, "state");
 	/* Those that have not answered come first, and are not asked again: a second wait would tell no more. */
 	for (size_t i = 0; i < look->n; i++) {
-		struct ask_process p = look->processes[i];
+		int err = look->processes[i].err;
 
-		if (!p.err && !doctor_answer_add(&look->before, &p, NULL, ""))
+		if (!err && !doctor_answer_add(&look->before, &look->processes[i], NULL, ""))
 			continue;
-		look->processes[i] = look->processes[look->silent];
-		look->processes[look->silent++] = p;
-		look->waits |= p.err == -ECONNRESET; /* until it is seen whether it ends */
+		ask_put_first(look->processes, i, &look->silent);
+		look->waits |= err == -ECONNRESET; /* until it is seen whether it ends */
 	}
 	look->waits |= look->silent < look->n;
 }

@@ -53,12 +53,8 @@ int ras_members_ask(struct ras_members *m, struct ask_process *processes, size_t
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (processes[i].err == -ETIMEDOUT) {
-			struct ask_process p = processes[i];
-
-			processes[i] = processes[silent];
-			processes[silent++] = p;
-		}
+		if (processes[i].err == -ETIMEDOUT)
+			ask_put_first(processes, i, &silent);
 	free(m->at);
 	*m = (struct ras_members){ 0 };
 	ask_all(processes + silent, n - silent, "counters");

@@ -53,12 +53,8 @@ int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *r
 		return err;
 	for (size_t i = 0; i < n; i++)
 		if (!ancestor ||
-		    (all[i].pid_namespace == shunt_dump_namespace("self") && descends(all[i].ns_pid, ancestor))) {
-			struct ask_process one = all[kept];
-
-			all[kept++] = all[i];
-			all[i] = one;
-		}
+		    (all[i].pid_namespace == shunt_dump_namespace("self") && descends(all[i].ns_pid, ancestor)))
+			ask_put_first(all, i, &kept);
 	ask_all(all, kept, request);
 	for (size_t i = 0; i < kept && !err; i++)
 		if (!all[i].text)

@@ -108,11 +108,9 @@ static int jobs_name(struct watch *w)
 		return -ENOMEM;
 	doctor_jobs_find(&w->last, job);
 	for (size_t i = 0; i < w->nranks; i++)
-		for (size_t k = 0; k < w->ngroups && w->ranks[i].here; k++)
-			for (size_t p = 0; p < w->last.n; p++)
-				if (!strcmp(w->ranks[i].key, w->groups[k].key) &&
-				    w->ranks[i].now->process == w->last.processes[p])
-					w->groups[k].number = job[p];
+		for (size_t p = 0; p < w->last.n && w->ranks[i].here; p++)
+			if (w->ranks[i].now->process == w->last.processes[p])
+				w->groups[w->ranks[i].group].number = job[p];
 	free(job);
 	for (size_t i = 0; i < w->ngroups; i++) {
 		struct watch_group *g = &w->groups[i];
@@ -255,6 +253,7 @@ static int comm_update(struct watch *w, const struct dump_comm *c)
 	if (!g || !r)
 		return -ENOMEM;
 	rank_update(r, c);
+	r->group = (size_t)(g - w->groups);
 	g->here = true;
 	g->waits = g->waits || watch_unfinished(c) || *c->phase || c->running || is_inside(c);
 	if (c->moved)

@@ -61,7 +61,8 @@ void look_cause(const struct dumps *d, const char *id, int nranks, char *text, s
 struct watch_rank {
 	char key[WATCH_TEXT], host[WATCH_TEXT];
 	int rank, nranks, pid;
-	bool here; /* in the last look */
+	bool here;    /* in the last look */
+	size_t group; /* ... its communicator's */
 	uint64_t calls, nccl, bytes, fresh_calls, fresh_nccl, fresh_bytes;
 	const struct dump_comm *now; /* of the last look */
 };
