@@ -160,11 +160,14 @@ export SHUNT_DOCTOR
 hang idle 2
 expect doctor_off_has_no_socket 1 'has no socket of Shunt' "$shunt" doctor --pid "$pids"
 unset SHUNT_DOCTOR
-# peer HOW: a stand-in that has the socket of a process.
+# peer HOW [COMMAND...]: a stand-in that has the socket of a process.
 peer() {
 	end_job
 	: >"$dir/job"
-	python3 "$(dirname "$0")/doctor_peer.py" "$1" >"$dir/job" 2>&1 &
+	how=$1
+	shift
+	# Another user may not read this folder.
+	"$@" python3 -c "$(cat "$(dirname "$0")/doctor_peer.py")" "$how" >"$dir/job" 2>&1 &
 	job=$!
 	tries=0
 	until grep -q '^[0-9]' "$dir/job" || [ $tries = 600 ]; do
@@ -187,6 +190,33 @@ peer newer
 expect newer_answer_is_told 2 'is a dump of another version \("9.8.7"\) of Shunt; use that version.s shunt doctor' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer reused
 expect reused_number_is_no_hang 0 'communicator bbbbbbbb of 2: runs \(0 calls' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer ended
+expect ended_meanwhile_is_no_hang 0 'communicator aaaaaaaa of 2: runs \(0 calls' "$shunt" doctor --pid "$(cat "$dir/job")"
+# What another process says is shown, and obeyed by no terminal.
+peer escape
+"$shunt" watch --every 0.1 --events - >"$dir/events" 2>"$dir/escapes" &
+watcher=$!
+tries=0
+until grep -q broken "$dir/escapes" || [ $tries = 600 ]; do
+	tries=$((tries + 1))
+	sleep 0.1 # pause: poll
+done
+kill -TERM $watcher
+wait $watcher
+expect escapes_are_shown 2 'communicator a.\[31m.a of 2: rank 0 \(pid .*\) ended it with .\[31mE' "$shunt" doctor --pid "$(cat "$dir/job")"
+cat "$dir/out" >>"$dir/escapes"
+"$shunt" top --once --every 0.2 >>"$dir/escapes"
+grep -q '^shunt watch: broken: communicator a.\[31m.a of 2: ' "$dir/escapes" && ! LC_ALL=C grep -q "$(printf '[\001-\010\013-\037]')" "$dir/escapes" &&
+	echo "ok: no_terminal_obeys_them" || { echo "not ok: no_terminal_obeys_them"; cat -v "$dir/escapes"; failed=1; }
+if [ "$HANGING_ALONE" = yes ]; then
+	peer old unshare -pf --kill-child
+	expect container_of_pids_is_asked 1 'rank 0 is in collective 6 ' "$shunt" doctor job
+	stranger="setpriv --reuid=65534 --clear-groups env PATH=/usr/bin:/bin"
+	if [ "$(id -u)" = 0 ] && $stranger python3 -c '' 2>/dev/null; then
+		peer squat $stranger
+		expect stranger_under_a_name_of_root 2 'the socket of process [0-9]+ .* is not its own, or does not talk to this user' "$shunt" doctor job
+	fi
+fi
 peer silent
 expect silence_is_no_progress 1 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer creation

@@ -6,6 +6,8 @@ drip: answers a byte a second, for ever. full: takes no connection, and its queu
 old: as a process of an earlier version, which reads no request. newer: as one of a later version.
 die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
 silent: a call stands, and the first look does not get the device's progress.
+ended: rank 1 of two in this process has ended the communicator at the second look.
+squat: another user's process, under a name of root's. escape: texts that a terminal would obey.
 creation: the host waits in a creation since a time that its clocks tell to some nanoseconds. young: since nine seconds.
 """
 
@@ -21,6 +23,8 @@ def dump(form, *keys, **device):
     op |= {"path": "oneshot", "stream": "0x1", "time_ns": 5 * 10**9, "captured": False, "state": "running"}
     row = {"rank": 0, "nranks": 2, "device": 0, "state": "ready", "calls": 6, "collectives": 6, "captured_calls": 0}
     comms = [{"id": key[:8], "key": key, **row, **device, "operations": [op]} for key in keys]
+    for i, comm in enumerate(comms):
+        comm["rank"] = keys[:i].count(keys[i])
     head = {"shunt_dump": form, "version": "9.8.7", "host": "node7", "pid": os.getpid(), "pid_namespace": 0}
     head |= {"program": "train", "time_ns": 19 * 10**9, "communicators": comms}
     return json.dumps(head | ({"reason": "asked"} if form > 1 else {})).encode()
@@ -28,7 +32,8 @@ def dump(form, *keys, **device):
 
 def main():
     namespace = os.stat("/proc/self/ns/pid").st_ino
-    name = f"\0shunt-doctor-{os.geteuid()}-{namespace}-{os.getpid()}"
+    uid = 0 if sys.argv[1] == "squat" else os.geteuid()
+    name = f"\0shunt-doctor-{uid}-{namespace}-{os.getpid()}"
     end = time.monotonic() + 120
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
@@ -54,6 +59,9 @@ def main():
             "silent": [dump(3, "aaaaaaaa01", unresponsive=True), dump(3, "aaaaaaaa01", progress=progress)],
             "creation": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=5 * 10**9 + i) for i in (-1, 1)],
             "young": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=10 * 10**9)],
+            "ended": [dump(3, "aaaaaaaa01", "aaaaaaaa01"), dump(3, "aaaaaaaa01")],
+            "squat": [dump(3, "aaaaaaaa01")],
+            "escape": [dump(3, "a\x1b[31m\na", error="\x1b[31mE\n", state="\x1b[2J", reason="\x07")],
             "many": [dump(3, *[f"{i:08x}01" for i in range(1000)])],
         }.get(sys.argv[1], [])
         for i in range(100 if answers else 0):

@@ -34,7 +34,9 @@ extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_
     tool_cmd_plan, tool_cmd_plugin, tool_cmd_tune, tool_cmd_torture, tool_cmd_path, tool_cmd_top, tool_cmd_watch,
     tool_cmd_ras;
 
-/* "shunt <cmd> <action>: text" on stderr. */
+/* Text of files and other processes, that no terminal obeys it: control characters but the `kept` ones become '?'. */
+void tool_printable(char *text, const char *kept);
+/* "shunt <cmd> <action>: text" on stderr, printable. */
 void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same with a hint at --help; returns TOOL_USAGE. */
 int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

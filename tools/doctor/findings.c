@@ -25,10 +25,7 @@ void finding_add(
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	/* Names come from files and other processes: no terminal shall obey them. */
-	for (char *p = text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	tool_printable(text, "");
 	rows[f->n] = (struct finding){ level, topic, strdup(text), strdup(advice) };
 	if (!rows[f->n].text || !rows[f->n].advice) {
 		free(rows[f->n].text);
@@ -36,6 +33,7 @@ void finding_add(
 		f->failed = true;
 		return;
 	}
+	tool_printable(rows[f->n].advice, "");
 	f->n++;
 }
 

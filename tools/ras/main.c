@@ -240,8 +240,10 @@ static int ras_main(int argc, char **argv)
 		(void)json_dumpf(r.root, stdout, JSON_INDENT(2)); /* stdout's errors are told at the program's end */
 		putchar('\n');
 	} else if (!err) {
-		if (!r.nccl && !ras_ask(&o, false, &plain, &bytes, r.reason))
+		if (!r.nccl && !ras_ask(&o, false, &plain, &bytes, r.reason)) {
+			tool_printable(plain, "\n\t");
 			printf("%s\n", plain);
+		}
 		free(plain);
 		ras_print(r.root);
 	}

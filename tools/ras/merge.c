@@ -317,6 +317,7 @@ static void counts_print(const json_t *ranks)
 void ras_print(const json_t *root)
 {
 	const json_t *comm;
+	char text[REASON];
 	size_t i;
 
 	puts("Shunt\n=====");
@@ -325,9 +326,11 @@ void ras_print(const json_t *root)
 		const json_t *shunt = json_object_get(comm, "shunt");
 		const char *reason = json_string_value(json_object_get(shunt, "reason"));
 
-		printf("  communicator %s of %d ranks%s%s\n", json_string_value(json_object_get(comm, "hash")),
-		    number(comm, "size"), reason ? ": counts are NCCL's alone, since " : ", with Shunt's calls",
-		    reason ? reason : "");
+		snprintf(text, sizeof(text), "  communicator %s of %d ranks%s%s",
+		    json_string_value(json_object_get(comm, "hash")), number(comm, "size"),
+		    reason ? ": counts are NCCL's alone, since " : ", with Shunt's calls", reason ? reason : "");
+		tool_printable(text, "");
+		puts(text);
 		if (!reason)
 			counts_print(json_object_get(comm, "ranks"));
 	}

@@ -96,9 +96,6 @@ static int talk(int fd, char reason[256], const char *line, char answer[128])
 	} while (answer[n - 1] != '\n' && n < 127);
 	answer[n] = 0;
 	answer[strcspn(answer, "\r\n")] = 0;
-	for (char *p = answer; *p; p++)
-		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
-			*p = '?';
 	return 0;
 }
 

@@ -54,9 +54,7 @@ static void line_print(bool marked, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	for (char *p = text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	tool_printable(text, "");
 	printf("%s%.*s%s\n", color ? "\033[1;31m" : "", (int)columns(), text, color ? "\033[0m" : "");
 }
 
