@@ -337,6 +337,32 @@ static void test_requests_that_are_none_are_refused(void **state)
 		assert_false(shunt_dump_request_read(none[i], &request));
 }
 
+/* Pieces of requests in any order: a line is one of the four that there are, or none. */
+static void test_any_line_is_a_request_or_none(void **state)
+{
+	static const char *const pieces[] = { "state", " ", "dump", "counters", "7", "0", "99", "-", "\t", "\xff", "%s",
+		"+" };
+	struct shunt_dump_request request;
+	unsigned seed = 7, taken = 0;
+	char line[64], again[64];
+
+	for (int i = 0; i < 100000; i++) {
+		*line = '\0';
+		for (int k = rand_r(&seed) % 5; k > 0; k--)
+			strcat(line, pieces[(size_t)rand_r(&seed) / 16 % (sizeof(pieces) / sizeof(pieces[0]))]);
+		if (!shunt_dump_request_read(line, &request))
+			continue;
+		taken++;
+		snprintf(again, sizeof(again), "%s%0*u",
+		    request.what == SHUNT_DUMP_ALL          ? "dump" :
+		        request.what == SHUNT_DUMP_COUNTERS ? "counters" :
+		                                              "state ",
+		    (int)strlen(line) - 6, request.calls);
+		assert_true(request.calls < 10000 && !strncmp(line, again, strlen(line)));
+	}
+	assert_true(taken > 1000);
+}
+
 static void test_dumps_had_each_field(void **state)
 {
 	for (size_t i = 0; shunt_dump_fields[i].name; i++)
@@ -357,6 +383,7 @@ int main(void)
 		cmocka_unit_test(test_dump_of_a_mismatch_has_both_calls),
 		cmocka_unit_test(test_dump_names_the_function_that_holds_a_call),
 		cmocka_unit_test(test_requests_that_are_none_are_refused),
+		cmocka_unit_test(test_any_line_is_a_request_or_none),
 		cmocka_unit_test(test_dumps_had_each_field),
 	};
 

@@ -244,6 +244,34 @@ static void test_socket_answers_with_the_dump(void **state)
 	recorder_remove(rec);
 }
 
+/* Whatever comes as the request: it ends without an answer, and the next client gets its own. */
+static void test_socket_gives_no_answer_to_what_is_no_request(void **state)
+{
+	static char line_too_long[300] = "state", zeroes[8] = "dump\0\n";
+	static const struct {
+		const char *text;
+		size_t bytes;
+	} odd[] = { { "state 8", 7 }, { "dump\nstate\n", 11 }, { "GET / HTTP/1.0\r\n", 16 }, { "\n", 1 },
+		{ "\xff\xfe\n", 3 }, { zeroes, 6 }, { line_too_long, sizeof(line_too_long) } };
+	struct shunt_recorder *rec = recorder_add(id_a);
+	size_t bytes;
+
+	memset(line_too_long + 5, ' ', sizeof(line_too_long) - 6);
+	line_too_long[sizeof(line_too_long) - 1] = '\n';
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+		assert_int_equal(connect_to(fd, getpid()), 0);
+		assert_int_equal(send(fd, odd[i].text, odd[i].bytes, MSG_NOSIGNAL), odd[i].bytes);
+		free(read_all(fd, &bytes));
+		close(fd);
+		assert_int_equal(bytes, 0);
+	}
+	free(ask(getpid(), &bytes));
+	assert_true(bytes > 0);
+	recorder_remove(rec);
+}
+
 static void test_signal_to_a_child_is_not_the_parents(void **state)
 {
 	struct shunt_recorder *rec;
@@ -398,6 +426,7 @@ int main(void)
 		cmocka_unit_test(test_signal_writes_a_file_and_calls_the_earlier_handler),
 		cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
 		cmocka_unit_test(test_socket_answers_with_the_dump),
+		cmocka_unit_test(test_socket_gives_no_answer_to_what_is_no_request),
 		cmocka_unit_test(test_forked_child_answers_for_itself),
 		cmocka_unit_test(test_socket_without_descriptors_waits_at_rest),
 	};

@@ -65,6 +65,20 @@ static int call_tcp(const ncclUniqueId *id)
 	return fd;
 }
 
+/* The socket by which this process's dump is asked for. */
+static int call_doctor(void)
+{
+	struct sockaddr_un address;
+	socklen_t bytes = shunt_dump_address(&address, geteuid(), shunt_dump_namespace("self"), getpid());
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, bytes)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 enum attack { GARBAGE, SILENT, DRIP, FLOOD, DESCRIPTORS, HANG_UP, ATTACKS };
 static const char *const attack_names[] = { "garbage", "silent", "drip", "flood", "descriptors", "hang up" };
 
@@ -105,7 +119,9 @@ static void *attacker_main(void *arg)
 	for (size_t i = 0; i < sizeof(junk); i++)
 		junk[i] = (char)rand_r(&seed);
 	for (int turn = 0; !atomic_load(&a->stop); turn++) {
-		int fd = turn % 2 ? call_tcp(&a->id) : rendezvous_call(&id, turn / 2 % RANKS);
+		int fd = turn % 3 == 0 ? call_doctor() :
+		    turn % 3 == 1      ? call_tcp(&a->id) :
+		                         rendezvous_call(&id, turn / 3 % RANKS);
 
 		if (fd >= 0) {
 			a->calls++;
@@ -152,6 +168,8 @@ static enum lifecycle_result under_attack(struct lifecycle *l, const struct job 
 	if (l->rank == 0) {
 		atomic_store(&a.stop, 1);
 		pthread_join(thread, NULL);
+		if (!until_dump_has(getpid(), "communicators"))
+			return LIFECYCLE_WRONG;
 	}
 	return end;
 }
