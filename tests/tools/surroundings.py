@@ -56,7 +56,7 @@ PRINTS = [
     ("doctor", False),
     ("doctor --json", False),
     ("doctor dumps --fields", False),
-    ("top --once --every 0.1 --below 1", False),
+    (f"top --once --every 0.1 --below {os.getpid()}", False),
     ("plugin --help", False),
     ("ras --help", False),
 ]
@@ -166,13 +166,13 @@ def terminals():
         prose = [line for line in text.splitlines() if re.match(" {6,11}[^ ]+ ", line)]
         check(f"{words}: at 40 columns", len(prose) > 5 and max(map(len, prose)) <= 40, prose)
     marks = b"\x1b[", b"\r"
-    plain = narrow("top --once --every 0.1 --below 1", NO_COLOR="1", TERM="dumb")
+    plain = narrow(f"top --once --every 0.1 --below {os.getpid()}", NO_COLOR="1", TERM="dumb")
     check("top --once: NO_COLOR", plain[1] == 0 and not any(m.decode() in plain[0] for m in marks), plain)
     for number in signal.SIGINT, signal.SIGTERM:
-        ended = narrow("top --every 0.1 --below 1", b"no process", number)
+        ended = narrow(f"top --every 0.1 --below {os.getpid()}", b"no process", number)
         check(f"top: gives the terminal back after {number.name}", ended[1:] == (-number, True), ended)
     with open("/dev/full", "wb") as full:
-        ran = run(["top", "--every", "0.1", "--below", "1"], out=full)
+        ran = run(["top", "--every", "0.1", "--below", str(os.getpid())], out=full)
     check("top: ends on a full disk", ran.returncode == 1 and b"No space left" in ran.stderr, ran)
 
 

@@ -124,7 +124,7 @@ static void table_print(const struct watch *w)
 {
 	bool narrow = columns() < 90;
 
-	if (!w->nprocesses)
+	if (!w->ngroups)
 		line_print(false, "no process of this user on this host runs Shunt, or none has made a communicator");
 	for (size_t i = 0; i < w->ngroups; i++) {
 		const struct watch_group *lead = &w->groups[i];
