@@ -21,6 +21,7 @@ BENCH_NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescat
                "send": "sendrecv"}
 PAIRS_ONLY, NOT_PAIRS = ("pairwise",), ("pipelined",)
 NO_OWN_GPU = "a time counts only where each rank has a GPU of its own"
+NOT_AS_MANY = "tables are for hosts with as many ranks each"
 NO_NCCL = "there is no real NCCL: --nccl PATH names one"
 
 
@@ -117,6 +118,17 @@ class Steps:
             self.bench("beside NCCL/%s/%s" % (c, mode), "times beside NCCL, plain and with registered buffers",
                        words + " --vs nccl --vs nccl:reg", 90, n, self.overlay_env, outcomes.bench_times,
                        self.no_times())
+
+    def hosts(self, n):
+        """Ranks on hosts that are names, one rank or two on each: Shunt by its own kernels at every size, which says what its tables should have."""
+        kinds = {c: next((kind for kind, name in BENCH_NAMES.items() if name == c), c) for c in COLLECTIVES}
+        env = dict(self.overlay_env, NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", SHUNT_NET="tcp",
+                   SHUNT_ALGO=",".join("%s:0-:hierarchical" % kind for kind in kinds.values() if kind != "send"))
+        for hosts in sorted({n, (n + 1) // 2} - {1}):
+            for c in COLLECTIVES[:-1] if hosts == n else [c for c in COLLECTIVES[:-1] if c not in ("alltoall", "gather", "scatter")]:
+                words = "%s -d float16 --no-check --mode graph --hosts %d --names -r 5 -i 20 -b 8 -e 64M -f 8 --out-of-place --vs nccl" % (c, hosts)
+                self.bench("hosts/%s/%d" % (c, hosts), "times over hosts by tcp over loopback, beside NCCL", words, 90, n, env, outcomes.bench_times,
+                           self.no_times() or (NOT_AS_MANY if n % hosts else None))
 
     def batch_invariant(self, n):
         """
@@ -256,6 +268,7 @@ class Steps:
             self.values(n)
             self.beside(n, "graph")
             self.batch_invariant(n)
+            self.hosts(n)
             self.expert_parallel(n)
             self.conformance(n)
             self.torture(n)
@@ -276,6 +289,7 @@ class Steps:
         for n in self.machine.ranks:
             self.sanitizers(n, False)
             if not self.times:
+                self.hosts(n)
                 self.batch_invariant(n)
                 self.beside(n, "graph")
         return self.list

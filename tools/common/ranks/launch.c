@@ -310,7 +310,8 @@ static int go_to_host(const struct watchdog *w, int rank)
 		err = netns_enter(w->netns, host);
 	if (err)
 		tool_error("rank %d cannot enter %s: %s", rank, name, strerror(-err));
-	else if (w->netns ? setenv("NCCL_SOCKET_IFNAME", "eth0", 1) : setenv("SHUNT_HOSTID", name, 1))
+	else if (w->netns ? setenv("NCCL_SOCKET_IFNAME", "eth0", 1) :
+	                    setenv("SHUNT_HOSTID", name, 1) || setenv("NCCL_HOSTID", name, 1))
 		err = -ENOMEM;
 	return err;
 }
@@ -327,7 +328,7 @@ static int hosts_make(struct watchdog *w)
 		                                 "it goes with ranks that this command starts as processes");
 		return -EINVAL;
 	}
-	err = netns_start(w->o->nhosts, 1, &w->netns);
+	err = w->o->names ? -EPERM : netns_start(w->o->nhosts, 1, &w->netns);
 	if (w->o->faults && err) {
 		tool_error(
 		    "--faults: the hosts must be network namespaces, which only root can make: %s", strerror(-err));

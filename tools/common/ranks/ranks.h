@@ -31,6 +31,7 @@ enum {
 struct ranks_opts {
 	int nranks;      /* 0: all devices */
 	int nhosts;      /* that the ranks are spread over, on this machine; 0: they are where they are */
+	bool names;      /* these hosts are names for root, too */
 	uint64_t faults; /* seed of the faults between these hosts; 0: no faults */
 	bool threads;
 	unsigned timeout_s;
@@ -60,7 +61,9 @@ struct ranks_opts {
 #define RANKS_OPTION_HOSTS \
 	{ "hosts", 0, OPTION_NUMBER, "N", offsetof(struct ranks_opts, nhosts), 1, NETNS_MAX_HOSTS, \
 		.help = "spread the ranks over N hosts on this machine: network namespaces for root, else names " \
-		        "(SHUNT_HOSTID)" }
+		        "(SHUNT_HOSTID, NCCL_HOSTID)" }, \
+	    { "names", 0, OPTION_FLAG, NULL, offsetof(struct ranks_opts, names), \
+		    .help = "the hosts are names for root, too: data goes over loopback, which is faster" }
 #define RANKS_OPTIONS_START(timeout) \
 	{ "threads", 0, OPTION_FLAG, NULL, offsetof(struct ranks_opts, threads), \
 		.help = "ranks are threads of one process" }, \
