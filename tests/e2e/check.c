@@ -111,6 +111,17 @@ static int call_fewer_in_group(struct rank *r, float *buf, int odd)
 	return 0;
 }
 
+/* Parts of one all-gather, which share a launch. */
+static int call_uneven_part(struct rank *r, float *buf, int odd)
+{
+	NCCL(ncclGroupStart());
+	for (int root = 0; root < 2; root++)
+		NCCL(ncclBroadcast(buf + root * 100, buf + root * 100, odd && root ? 70 : 20 + (size_t)root,
+		    ncclFloat32, root, r->comm, r->stream));
+	NCCL(ncclGroupEnd());
+	return 0;
+}
+
 static int call_in_graph(struct rank *r, float *buf, int odd)
 {
 	void *graph;
@@ -148,6 +159,10 @@ static const struct mismatch mismatches[] = {
 	{ "fewer in a group", call_fewer_in_group,
 	    "a group of 3 collectives that begins with allgather of 20 float32 (collective 2)",
 	    "a group of 2 collectives that begins with allgather of 20 float32 (collective 2)" },
+	{ "uneven part", call_uneven_part,
+	    "a group of 2 collectives that begins with broadcast of 20 float32, root 0 (collective 2)",
+	    "a group of 2 collectives that begins with broadcast of 20 float32, root 0 (collective 2)",
+	    "a later one of the group differs" },
 	{ "graph", call_in_graph, "allreduce of 8 int32, min", "allreduce of 7 int32, min" },
 };
 

@@ -653,6 +653,109 @@ static int body_group_on_one_end(struct rank *r)
 	return 0;
 }
 
+/*
+ * Groups of a broadcast and of a reduce for each root, of parts that differ, in which more than that is mixed: types,
+ * operators, streams, a second communicator, a root that comes twice, and calls of other kinds between them.
+ */
+enum { PART = 400 };
+
+static size_t part_count(int root)
+{
+	return root == 1 ? 0 : 100 + 97 * (size_t)root;
+}
+
+static int call_uneven(struct rank *r, ncclComm_t other, int *in, int *out, void *stream)
+{
+	int n = r->nranks, *sums = out + n * PART, *more = out + 2 * n * PART;
+	float *floats = (float *)(in + n * PART), *sum = (float *)(out + 3 * n * PART);
+
+	for (int i = 0; i < n; i++) {
+		int root = (i + 2) % n;
+		size_t count = part_count(root);
+
+		NCCL(ncclBroadcast(
+		    in + root * PART, out + root * PART, count, ncclInt32, root, r->comm, i % 2 ? stream : r->stream));
+		NCCL(ncclReduce(in + root * PART, sums + root * PART, count, ncclInt32, i % 2 ? ncclMax : ncclSum, root,
+		    r->comm, r->stream));
+		NCCL(ncclReduce(
+		    floats + root * PART, sum + root * PART, count, ncclFloat32, ncclSum, root, r->comm, r->stream));
+		NCCL(ncclBroadcast(in + root * PART, more + root * PART, count * 4, ncclUint8, root, other, stream));
+		if (i == 1)
+			NCCL(ncclAllReduce(
+			    in + n * PART - 1, out + n * PART - 1, 1, ncclInt32, ncclSum, r->comm, r->stream));
+	}
+	/* The last root again, which is another part. */
+	NCCL(ncclBroadcast(in + PART - 9, out + PART - 9, 5, ncclInt32, 1 % n, r->comm, r->stream));
+	return 0;
+}
+
+static int check_uneven(struct rank *r, const int *out)
+{
+	int n = r->nranks, ranks = n * (n - 1) / 2;
+	const int *sums = out + n * PART, *more = out + 2 * n * PART;
+	const float *sum = (const float *)(out + 3 * n * PART);
+
+	for (int i = 0; i < n; i++) {
+		int root = (i + 2) % n;
+
+		for (int k = 0; k < (int)part_count(root); k++) {
+			int at = root * PART + k, most = at + 10000 * (n - 1);
+
+			CHECK(out[at] == at + 10000 * root && more[at] == at + 10000 * root);
+			if (r->rank == root)
+				CHECK(sums[at] == (i % 2 ? most : n * at + 10000 * ranks) &&
+				    sum[at] == (float)(n * at + 10000 * ranks));
+		}
+	}
+	CHECK(out[n * PART - 1] == n * (n * PART - 1) + 10000 * ranks);
+	for (int k = 0; k < 5; k++)
+		CHECK(out[PART - 9 + k] == PART - 9 + k + 10000 * (1 % n));
+	return 0;
+}
+
+static int body_uneven(struct rank *r)
+{
+	size_t bytes = 4 * (size_t)r->nranks * PART * 4;
+	ncclComm_t other;
+	int *in, *out;
+	void *stream;
+
+	CHECK(
+	    !shunt_malloc((void **)&in, bytes) && !shunt_malloc((void **)&out, bytes) && !shunt_stream_create(&stream));
+	for (int k = 0; k < r->nranks * PART; k++) {
+		in[k] = k + 10000 * r->rank;
+		((float *)(in + r->nranks * PART))[k] = (float)in[k];
+	}
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &other, NULL));
+	for (int bad = 1; bad >= 0; bad--) {
+		memset(out, 0xff, bytes);
+		NCCL(ncclGroupStart());
+		CHECK(!call_uneven(r, other, in, out, stream));
+		/* An error in the middle drops the whole group, and the communicators go on. */
+		if (bad)
+			CHECK(
+			    ncclBroadcast(in, out, 5, ncclInt32, r->nranks, r->comm, r->stream) == ncclInvalidArgument);
+		CHECK(ncclGroupEnd() == (bad ? ncclInvalidArgument : ncclSuccess));
+		CHECK(!shunt_stream_synchronize(r->stream) && !shunt_stream_synchronize(stream));
+		for (size_t k = 0; bad && k < bytes / 4; k++)
+			CHECK(out[k] == -1);
+	}
+	CHECK(!check_uneven(r, out));
+	CHECK(ranks_count_calls(r->comm, "broadcast", "allgatherv") > 0 &&
+	    ranks_count_calls(other, "broadcast", "allgatherv") > 0);
+	CHECK(ranks_count_calls(r->comm, "reduce", "reduce_scatterv") > 0);
+	NCCL(ncclCommDestroy(other));
+	shunt_stream_destroy(stream);
+	shunt_free(in);
+	shunt_free(out);
+	return 0;
+}
+
+static void test_group_of_uneven_parts_and_more_runs(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_uneven), 0);
+}
+
 static void test_group_on_one_end_only_runs(void **state)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_group_on_one_end), 0);
@@ -796,6 +899,7 @@ int main(void)
 		cmocka_unit_test(test_efficiency_of_communicators_and_calls_takes_fewer_blocks),
 		cmocka_unit_test(test_launch_completion_event_comes_before_a_missing_rank),
 		cmocka_unit_test(test_group_on_streams_that_capture_apart_is_refused),
+		cmocka_unit_test(test_group_of_uneven_parts_and_more_runs),
 		cmocka_unit_test(test_group_on_one_end_only_runs),
 		cmocka_unit_test(test_messages_grouped_otherwise_on_each_rank_arrive),
 		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
