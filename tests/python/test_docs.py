@@ -10,6 +10,7 @@ tests/python/test_docs.py write
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import re
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +97,68 @@ def train(page: str) -> None:
         run(example, names, compare=os.environ["RANK"] == "0")
 
 
+LEAVES, COUNT = 8, 1024
+
+
+def leaf(number: int) -> array[float]:
+    """Of the tree, with magnitudes that make the order of a sum visible."""
+    return array("f", [((number * 37 + k * 101) % 97 - 48) / 7 * 10.0 ** ((number + k) % 5) for k in range(COUNT)])
+
+
+def rounded_sum(a: array[float], b: array[float]) -> array[float]:
+    return array("f", [x + y for x, y in zip(a, b, strict=True)])
+
+
+def upper_sum(nodes: list[array[float]]) -> array[float]:
+    while len(nodes) > 1:
+        nodes = [rounded_sum(a, b) for a, b in zip(nodes[::2], nodes[1::2], strict=True)]
+    return nodes[0]
+
+
+def check(status: int) -> None:
+    if status:
+        sys.exit(f"status {status}")
+
+
+def tree(ranks: int) -> None:
+    """Prints the sums of an all-reduce and of a reduce-scatter, by all ranks, whose inputs are nodes of the tree."""
+    lib = ctypes.CDLL(os.environ["SHUNT_LIB"])
+    size_t, pointers = ctypes.c_size_t, ctypes.c_void_p * ranks
+    comms, buffers, streams = pointers(), pointers(), pointers()
+    path = ctypes.c_char_p()
+    check(lib.ncclCommInitAll(comms, ranks, None))
+    for r in range(ranks):
+        check(lib.shunt_device_set(r))
+        check(lib.shunt_malloc(ctypes.byref(buffers, r * 8), size_t(4 * COUNT)))
+        check(lib.shunt_stream_create(ctypes.byref(streams, r * 8)))
+    for kind, plan in ("allreduce", "tree_sum"), ("reducescatter", "tree_scatter"):
+        part = COUNT if kind == "allreduce" else COUNT // ranks
+        for r in range(ranks):
+            check(lib.shunt_device_set(r))
+            node = upper_sum([leaf(i) for i in range(r * LEAVES // ranks, (r + 1) * LEAVES // ranks)]).tobytes()
+            check(lib.shunt_memcpy(ctypes.c_void_p(buffers[r]), node, size_t(len(node))))
+        check(lib.ncclGroupStart())
+        for r in range(ranks):
+            at = ctypes.c_void_p(buffers[r])
+            to = ctypes.c_void_p((buffers[r] or 0) + (0 if kind == "allreduce" else 4 * part * r))
+            call = lib.ncclAllReduce if kind == "allreduce" else lib.ncclReduceScatter
+            check(call(at, to, size_t(part), 7, 0, ctypes.c_void_p(comms[r]), ctypes.c_void_p(streams[r])))
+        check(lib.ncclGroupEnd())
+        check(lib.shunt_path_of(ctypes.c_void_p(comms[0]), kind.encode(), size_t(part), 7, 0, ctypes.byref(path)))
+        if ranks > 2 and path.value != f"{plan}_{ranks}".encode():
+            sys.exit(f"{kind}: by {path.value!r}, not by the plan")
+        sums = b""
+        for r in range(ranks):
+            check(lib.shunt_device_set(r))
+            check(lib.shunt_stream_synchronize(ctypes.c_void_p(streams[r])))
+            got = ctypes.create_string_buffer(4 * COUNT)
+            check(lib.shunt_memcpy(got, ctypes.c_void_p(buffers[r]), size_t(4 * COUNT)))
+            if kind == "allreduce" and sums not in (b"", got.raw):
+                sys.exit(f"rank {r} has another sum")
+            sums = got.raw if kind == "allreduce" else sums + got.raw[4 * part * r : 4 * part * (r + 1)]
+        print(sums.hex())
+
+
 class Docs(unittest.TestCase):
     def check_picture(self, page: str) -> None:
         with open(os.path.join(DOCS, PICTURES[page]), encoding="utf-8") as file:
@@ -115,6 +179,22 @@ class Docs(unittest.TestCase):
             for example in examples("batch-invariance.md"):
                 run(example, {}, compare=True)
             self.run_train("batch-invariance.md", made)
+
+    def test_tree_has_the_same_bits_for_any_number_of_ranks(self) -> None:
+        whole = upper_sum([leaf(i) for i in range(LEAVES)])
+        in_turn = leaf(0)
+        for i in range(1, LEAVES):
+            in_turn = rounded_sum(in_turn, leaf(i))
+        self.assertNotEqual(whole, in_turn)  # another order shows in these values
+        with folder() as made:
+            run(examples("batch-invariance.md")[0], {}, compare=True)
+            for ranks in 2, 4, 8:
+                with self.subTest(ranks=ranks):
+                    env = dict(os.environ, SHUNT_PLAN_DIR=made, SHUNT_SIM_DEVICES="8")
+                    command = [sys.executable, os.path.abspath(__file__), "tree", str(ranks)]
+                    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(done.stdout.split(), [whole.tobytes().hex()] * 2)
 
     def test_algorithms_of_ones_own(self) -> None:
         for page in "plugins.md", "plugins_mscclpp.md":
@@ -153,5 +233,7 @@ if __name__ == "__main__":
                 file.write(picture)
     elif sys.argv[1:2] == ["train"]:
         train(sys.argv[2])
+    elif sys.argv[1:2] == ["tree"]:
+        tree(int(sys.argv[2]))
     else:
         unittest.main()
