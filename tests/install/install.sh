@@ -112,6 +112,7 @@ for command in run info doctor bench conform torture plan tune path; do
 		text=$(LC_ALL=C MANWIDTH=100 man --warnings -l "$page" 2>&1) || complain "man cannot show $page"
 		case $text in *"shunt-$command - "*) ;; *) complain "$page has no name: $text" ;; esac
 		case $text in *": warning"*) complain "$page: $text" ;; esac
+		wide=$(echo "$text" | grep '.\{112\}') && complain "$page: too wide for 100 columns: $wide"
 	fi
 done
 for shell in bash zsh fish; do
@@ -139,6 +140,41 @@ if command -v bash >/dev/null; then
 	completed --by-name plan new --by
 	completed 'allreduce allgather alltoall' info select --op all
 fi
+# The same by the shells themselves.
+asked() { # shell, words that must be among what it offers, what was typed
+	offers=" $(cat "$work/offers" | tr -s '\n\r ' ' ') "
+	for word in $2; do
+		case $offers in *" $word "*) ;; *) complain "$1 completes '$3' by '$offers', without $word" ;; esac
+	done
+}
+cat >"$work/ask.zsh" <<'ZSH'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; zstyle ':completion:*' insert-tab false
+compadd() { builtin compadd \"\$@\"; local -a offers; (( \${@[(I)-[AOD]]} )) || { builtin compadd -A offers \"\$@\"; print -rl -- OFFER:\$^offers; }; }
+comppostfuncs=(exit); bindkey '^I' complete-word; echo rea''dy"
+zpty -r shell answer '*ready*'
+zpty -w -n shell "$2"$'\t'
+answer=
+while zpty -r shell part; do answer+=$part; done
+print -r -- $answer | sed -n 's/.*OFFER:\([^ =]*\).*/\1/p'
+ZSH
+for shell in zsh fish; do
+	command -v $shell >/dev/null || {
+		echo "skipped: what $shell completes: there is no $shell"
+		continue
+	}
+	for case in 'shunt ben:bench' 'shunt bench --mo:--mode' 'shunt bench --mode :eager graph both' 'shunt plan :check new run' 'shunt doctor j:job' \
+		'shunt plan new --by:--by-name' 'shunt info select --op all:allreduce allgather alltoall'; do
+		typed=${case%%:*}
+		if [ $shell = fish ]; then
+			fish --no-config -c "source '$share/fish/vendor_completions.d/shunt.fish'; complete -C '$typed'" | cut -f 1 >"$work/offers" 2>&1
+		else
+			(cd "$work" && timeout 60 zsh -f "$work/ask.zsh" "$share/zsh/site-functions" "$typed") >"$work/offers" 2>&1
+		fi
+		asked $shell "${case#*:}" "$typed"
+	done
+done
 # One that calls NCCL, too, and takes Shunt for it wherever it runs.
 linkdir=$("$pkg_config" --variable=linkdir shunt)
 linkdir=$stage${linkdir#"$stage"}

@@ -148,6 +148,12 @@ static void zsh_place(const struct place *p)
 			putchar('\'');
 		}
 	}
+	if (!p->action && p->cmd->actions) {
+		fputs(" \\\n\t\t'1:action:_alternative \"action:action:(", stdout);
+		for (const struct tool_action *a = p->cmd->actions; a->name; a++)
+			printf("%s%s", a == p->cmd->actions ? "" : " ", a->name);
+		fputs(")\" \"file:file:_files\"'", stdout);
+	}
 	fputs(" \\\n\t\t'(-h --help)'{-h,--help}'[print the text of help]' '*:file:_files' ;;\n", stdout);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Manual pages. The texts of --help have columns of their own, so they stay as they are. */
+/* Manual pages, from the texts of --help. */
 #include <ctype.h>
 #include <string.h>
 #include "tools/common/help.h"
@@ -26,16 +26,26 @@ static void man_text(const char *text)
 	man_put(text, strlen(text), true);
 }
 
-/* The lines as they are. */
-static void man_block(const char *text, size_t bytes)
+/* Lines with blanks in front are tables, and stay as they are; others are filled. */
+static void man_block(const char *text)
 {
-	while (bytes && text[bytes - 1] == '\n')
-		bytes--;
-	if (!bytes)
-		return;
-	puts(".nf");
-	man_put(text, bytes, true);
-	puts("\n.fi");
+	bool table = false;
+
+	for (size_t n; *text; text += n + (text[n] == '\n')) {
+		n = strcspn(text, "\n");
+		if (table != (*text == ' ')) {
+			table = !table;
+			puts(table ? ".nf" : ".fi");
+		}
+		if (!n) {
+			puts(".PP");
+			continue;
+		}
+		man_put(text, n, true);
+		puts(table || options_line_goes_on(text, n) ? "" : "\n.br");
+	}
+	if (table)
+		puts(".fi");
 }
 
 static void options_put(const struct option_table *t)
@@ -86,10 +96,10 @@ static void table_put(const struct option_table *t, const char *synopsis, const 
 	if (rest || t->notes)
 		printf("%s\n", description);
 	if (rest)
-		man_block(rest + 2, strlen(rest + 2));
+		man_block(rest + 2);
 	if (t->notes) {
 		puts(".PP");
-		man_block(t->notes, strlen(t->notes));
+		man_block(t->notes);
 	}
 	printf("%s\n", options);
 	options_put(t);

@@ -14,6 +14,7 @@ enum {
 	MAX_WORDS = 32,    /* bits of an OPTION_WORDS */
 	FIRST_VALUE = 256, /* getopt's value of row 0; below are letters */
 	COLUMNS = 118,     /* of a line of the text */
+	FULL = 100,        /* of a line whose sentence goes on in the next */
 	NARROW = 8,        /* column of a text below its name */
 	MAX_LEFT = 24,     /* columns for names; a longer name has a line of its own */
 };
@@ -328,31 +329,34 @@ static void row_print(const char *left, const char *help, int column, int column
 	fputc('\n', out);
 }
 
+bool options_line_goes_on(const char *text, size_t n)
+{
+	const char *next = text + n + (text[n] == '\n');
+
+	return *text != ' ' && *next && *next != ' ' && *next != '\n' && n + 1 + strcspn(next, " \n") > FULL;
+}
+
 /* Lines of text. Where they are too long for the terminal, paragraphs are filled, and other lines go on below. */
 static void lines_print(const char *text, FILE *out)
 {
 	int columns = columns_of(out, COLUMNS), at = 0;
 
 	for (size_t n; columns < COLUMNS && *text; text += n + (text[n] == '\n')) {
-		bool words = *text != ' ' && *text != '\n' && strncmp(text, "usage:", 6);
+		int blanks = (int)strspn(text, " ");
 
 		n = strcspn(text, "\n");
-		if (at && !words) {
+		if (!blanks && strncmp(text, "usage:", 6))
+			at = words_print(at, at, text, 0, columns, out);
+		else if ((int)n <= columns)
+			fprintf(out, "%.*s", (int)n, text);
+		else
+			words_print(fprintf(out, "%*s", blanks, ""), false, text + blanks, 9, columns, out);
+		if (!at || !options_line_goes_on(text, n)) {
 			fputc('\n', out);
 			at = 0;
 		}
-		if (words) {
-			at = words_print(at, at, text, 0, columns, out);
-			continue;
-		}
-		if ((int)n <= columns)
-			fprintf(out, "%.*s", (int)n, text);
-		else
-			words_print(fprintf(out, "%*s", (int)strspn(text, " "), ""), false, text + strspn(text, " "), 9,
-			    columns, out);
-		fputc('\n', out);
 	}
-	fprintf(out, "%s%s", at ? "\n" : "", text);
+	fputs(text, out);
 }
 
 void options_text_print(const char *left, const char *text, int column, FILE *out)

@@ -66,6 +66,8 @@ int options_parse(const struct option_table *table, void *opts, int argc, char *
 const char *options_word(const struct option_row *row, int i);
 /* "  left", and the text from a column on, wrapped at the width of a terminal; elsewhere a line. */
 void options_text_print(const char *left, const char *text, int column, FILE *out);
+/* True: the line of n bytes ends for want of room, in the middle of a paragraph of a help text. */
+bool options_line_goes_on(const char *text, size_t n);
 /* The text of --help. */
 void options_help_print(const struct option_table *table, FILE *out);
 #endif

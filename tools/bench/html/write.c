@@ -173,8 +173,9 @@ static int panel_write(const struct html_report *r, int panel, FILE *out)
 		chart_svg(&c, out);
 	}
 	err = ratios_write(p, out);
-	fputs("</div>\n", out);
+	fputs("<div>", out); /* beside the last chart, where there is room */
 	html_means_write(p, out);
+	fputs("</div></div>\n", out);
 	table_write(p, out);
 	fputs("</section>\n", out);
 	return err;
@@ -303,10 +304,13 @@ int html_write(const struct html_report *r)
 	    "body{font-family:sans-serif;margin:2em;color:var(--ink);background:var(--paper)}"
 	    ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:0 24px}"
 	    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:12px}"
-	    ".charts>svg{width:100%;height:auto;max-width:720px}section{min-width:0}details{overflow-x:auto}"
+	    ".charts>svg{width:100%;height:auto;max-width:720px}.charts>div:empty{display:none}section{min-width:0}"
+	    "details{overflow-x:auto}"
 	    "h2{font-size:1.1em;margin-top:2em}.where{color:var(--dim);margin:.2em 0}"
 	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px "
-	    "solid var(--axis);font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
+	    "solid "
+	    "var(--axis);font-size:.85em}td:first-child,th:first-child{text-align:left}summary{cursor:pointer}li{"
+	    "margin:.3em 0}";
 	struct tool_file f;
 	FILE *out;
 	int err = tool_file_begin(&f, r->output);
