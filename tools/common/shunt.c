@@ -19,13 +19,6 @@ enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
 static const struct tool_cmd *current;
 static const char *action;
 
-void tool_printable(char *text, const char *kept)
-{
-	for (; *text; text++)
-		if (((unsigned char)*text < ' ' || *text == 0x7f) && !strchr(kept, *text))
-			*text = '?';
-}
-
 static void error_print(const char *fmt, va_list args)
 {
 	char text[1024];

@@ -109,6 +109,13 @@ static int find_below(const char *name, int n)
 	return alias >= 0 ? alias : tool_lookup(name, names, n);
 }
 
+void tool_printable(char *text, const char *kept)
+{
+	for (; *text; text++)
+		if (((unsigned char)*text < ' ' || *text == 0x7f) && !strchr(kept, *text))
+			*text = '?';
+}
+
 const char *tool_dtype_at(int i)
 {
 	return i < SHUNT_NDTYPES ? shunt_dtype_rows[i].name : NULL;
