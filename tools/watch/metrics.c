@@ -210,7 +210,7 @@ int listen_open(const char *address)
 	return -1;
 }
 
-/* A client that is slow gets a second. */
+/* A client that is slow gets a second for its request and one for the answer. */
 void listen_answer(int listener, const struct watch *w)
 {
 	struct timeval second = { .tv_sec = 1 };
@@ -225,13 +225,14 @@ void listen_answer(int listener, const struct watch *w)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second));
 	n = recv(fd, request, sizeof(request), 0);
 	if (n >= 4 && !memcmp(request, "GET ", 4) && !metrics_text(w, &text, &bytes)) {
+		int64_t end = shunt_now_ms() + 1000 * second.tv_sec;
 		int length = snprintf(head, sizeof(head),
 		    "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %zu\r\n\r\n", bytes);
 
 		if (send(fd, head, (size_t)length, MSG_NOSIGNAL) == length)
 			for (size_t at = 0; at < bytes; at += (size_t)n) {
 				n = send(fd, text + at, bytes - at, MSG_NOSIGNAL);
-				if (n <= 0)
+				if (n <= 0 || shunt_now_ms() > end)
 					break;
 			}
 		free(text);
