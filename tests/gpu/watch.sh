@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # watch.sh [SHUNT]: calls that NCCL carries, seen from outside, on two GPUs with PyTorch's NCCL. The host's time of a call with SHUNT_MARKS=0, 1 and
 # all; graphs with marks; a program in which rank 1 skips a call, named by `shunt doctor job`, shown by `shunt top --once`, and ended with status 75
-# by `shunt run --watch`. Every command has an end, all together 150 s. Exit 77: torch or GPUs are missing.
+# by `shunt run --watch`; and NCCL's RAS beside Shunt's counts. Every command has an end, all together 200 s. Exit 77: torch or GPUs are missing.
 set -u
-[ -n "${WATCH_SH:-}" ] || WATCH_SH=1 exec timeout -k 5 150 sh "$0" "$@"
+[ -n "${WATCH_SH:-}" ] || WATCH_SH=1 exec timeout -k 5 200 sh "$0" "$@"
 shunt=$(realpath "${1:-build/tools/shunt}")
 SHUNT_LIB=$(realpath "${SHUNT_LIB:-$(dirname "$shunt")/../src/libshunt.so}")
 here=$(realpath "$(dirname "$0")")
@@ -93,4 +93,31 @@ status=$?
 grep '^shunt' "$dir/out"
 [ $status = 75 ] && grep -q 'rank 1 .* is behind' "$dir/out"
 told "run --watch ends it with 75, and names the rank (status $status)"
+
+# NCCL's own count of the calls that Shunt takes stands still.
+for calls in all ""; do
+	WATCH_HERE=$here SHUNT_FORCE_NCCL=$calls NCCL_RAS_ENABLE=1 NCCL_RAS_ADDR=localhost:28541 "$shunt" run -- $run 29544 "$dir/job.py" skip >"$dir/out" 2>&1 &
+	job=$!
+	tries=0
+	until [ "$(grep -c '^hanging' "$dir/out")" = 2 ] || [ $tries = 300 ]; do
+		tries=$((tries + 1))
+		sleep 0.1 # pause: poll
+	done
+	timeout 30 "$shunt" ras -f json --host localhost -p 28541 >"$dir/ras" 2>"$dir/ras.err"
+	python3 - "$dir/ras" <<'PY'
+import json, sys
+
+comms = json.load(open(sys.argv[1]))["communicators"]
+for c in comms:
+    counts = [r["collective_counts"]["AllReduce"] for r in sorted(c["ranks"], key=lambda r: r["rank"])]
+    print(c["hash"], c["size"], "AllReduce", counts, c.get("shunt"))
+    assert c["shunt"]["merged"] and c["shunt"].get("nccl_hash"), "not merged into an answer of NCCL's"
+assert any(counts[0] == counts[1] + 1 for c in comms for counts in [[r["collective_counts"]["AllReduce"] for r in c["ranks"]]] if c["size"] == 2)
+PY
+	told "the answer of NCCL's RAS has Shunt's counts (SHUNT_FORCE_NCCL=$calls)"
+	[ $failed = 0 ] || cat "$dir/ras" "$dir/ras.err"
+	kill -TERM $job
+	wait $job
+	job=
+done
 exit $failed
