@@ -22,6 +22,7 @@
 
 static struct {
 	_Alignas(64) char fake[FAKE_NCCL_SHARED_BYTES]; /* for the fake NCCL */
+	atomic_int made;                                /* test_names_that_are_none */
 	atomic_int begun;                               /* test_abort */
 } *shared;
 
@@ -163,6 +164,7 @@ static int body_names(struct rank *r)
 	REFUSED_SAYING(shunt_ep_error(group, NULL, 0), -EINVAL, text);
 	REFUSED_SAYING(shunt_ep_destroy(group, 1), -EINVAL, text);
 	CHECK(make(r, 2, 0, &next) == 0 && next != group);
+	ranks_barrier(r, &shared->made); /* as in body_abort() */
 	CHECK(shunt_ep_destroy(next, 1) == 0);
 	return 0;
 }
