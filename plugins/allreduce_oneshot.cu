@@ -9,33 +9,38 @@ enum { INT32 = 2, FLOAT32 = 7, BFLOAT16 = 9 }; /* NCCL's numbers */
 #define MOST (256u << 10)                      /* bytes */
 #define SLOTS_OF(bytes) (uint32_t)(((bytes) + SHUNT_K_SLOT_DATA - 1) / SHUNT_K_SLOT_DATA)
 
-/* The sum of 32 bits of each rank: of one number, or of two. */
-template <uint32_t DTYPE, uint32_t N> SHUNT_K_FN uint32_t add(const uint32_t (&x)[N], uint32_t nranks)
+/* The sum of 64 bits of each rank: of two numbers, or of four, in the ranks' order. */
+template <uint32_t DTYPE, uint32_t N> SHUNT_K_FN uint64_t add(const uint64_t (&x)[N], uint32_t nranks)
 {
-	float low = shunt_k_from_bf16(x[0] & 0xffff), high = shunt_k_from_bf16(x[0] >> 16);
-	uint32_t sum = x[0];
+	const uint32_t parts = DTYPE == BFLOAT16 ? 4 : 2, bits = 64 / parts;
+	uint64_t sums = 0;
 
-	SHUNT_K_UNROLL for (uint32_t r = 1; r < N; r++)
+	SHUNT_K_UNROLL for (uint32_t part = 0; part < parts; part++)
 	{
-		if (r >= nranks)
-			continue;
-		low += shunt_k_from_bf16(x[r] & 0xffff);
-		high += shunt_k_from_bf16(x[r] >> 16);
-		sum = DTYPE == INT32 ? sum + x[r] : shunt_k_bits(shunt_k_float(sum) + shunt_k_float(x[r]));
+		uint32_t sum = (uint32_t)(x[0] >> part * bits);
+		float bf16 = shunt_k_from_bf16(sum & 0xffff);
+
+		SHUNT_K_UNROLL for (uint32_t r = 1; r < N; r++)
+		{
+			const uint32_t of_rank = (uint32_t)(x[r] >> part * bits);
+
+			if (r >= nranks)
+				continue;
+			bf16 += shunt_k_from_bf16(of_rank & 0xffff);
+			sum =
+			    DTYPE == INT32 ? sum + of_rank : shunt_k_bits(shunt_k_float(sum) + shunt_k_float(of_rank));
+		}
+		sums |= (uint64_t)(DTYPE == BFLOAT16 ? shunt_k_to_bf16(bf16) : sum) << part * bits;
 	}
-	return DTYPE == BFLOAT16 ? shunt_k_to_bf16(low) | shunt_k_to_bf16(high) << 16 : sum;
+	return sums;
 }
 
-template <uint32_t DTYPE, uint32_t N> SHUNT_K_FN uint64_t add_both(const uint64_t (&x)[N], uint32_t nranks)
+/* The type is asked here, behind the exchange, which is the same for all: short code is fetched sooner. */
+template <uint32_t N> SHUNT_K_FN uint64_t add_as(uint32_t dtype, const uint64_t (&x)[N], uint32_t nranks)
 {
-	uint32_t low[N], high[N];
-
-	SHUNT_K_UNROLL for (uint32_t r = 0; r < N; r++)
-	{
-		low[r] = (uint32_t)x[r];
-		high[r] = (uint32_t)(x[r] >> 32);
-	}
-	return add<DTYPE, N>(low, nranks) | (uint64_t)add<DTYPE, N>(high, nranks) << 32;
+	return dtype == BFLOAT16 ? add<BFLOAT16, N>(x, nranks) :
+	    dtype == INT32       ? add<INT32, N>(x, nranks) :
+	                           add<FLOAT32, N>(x, nranks);
 }
 
 SHUNT_K_FN struct shunt_k_v16 load(const struct shunt_plugin_call &call, uint32_t slot)
@@ -61,40 +66,41 @@ SHUNT_K_FN char *box(const struct shunt_plugin_call &call, uint64_t epoch, uint3
 }
 
 /* For up to N ranks: every index into registers is a constant. False: a rank is gone. */
-template <uint32_t DTYPE, uint32_t N>
+template <uint32_t N>
 SHUNT_K_FN bool exchange(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
 {
-	const char *from[N];
-	struct shunt_k_v16 v[N];
+	const uint32_t nranks = N == 2 ? N : call.nranks, sources = N == 2 ? 1 : N;
+	const char *from[sources];
+	struct shunt_k_v16 v[sources];
 	uint64_t low[N], high[N];
 
-	SHUNT_K_ROLL for (uint32_t k = 1, peer = call.rank; k < call.nranks; k++)
+	SHUNT_K_ROLL for (uint32_t k = 1, peer = call.rank; k < nranks; k++)
 	{
-		peer = peer + 1 == call.nranks ? 0 : peer + 1; /* not all to one peer at a time */
+		peer = peer + 1 == nranks ? 0 : peer + 1; /* not all to one peer at a time */
 		shunt_k_slot_store(box(call, epoch, peer, call.rank, slot), own, epoch);
 	}
 	/* In place of this rank, and of ranks that do not exist, another one again: no load has a condition. */
-	SHUNT_K_UNROLL for (uint32_t r = 0; r < N; r++) from[r] =
-	    box(call, epoch, call.rank, r < call.nranks && r != call.rank ? r : !call.rank, slot);
+	SHUNT_K_UNROLL for (uint32_t r = 0; r < sources; r++) from[r] =
+	    box(call, epoch, call.rank, r < nranks && r != call.rank ? r : !call.rank, slot);
 	if (!shunt_k_slots_wait(call, from, epoch, v))
 		return false;
 	SHUNT_K_UNROLL for (uint32_t r = 0; r < N; r++)
 	{
-		low[r] = r == call.rank ? own.lo : v[r].lo;
-		high[r] = r == call.rank ? own.hi : v[r].hi;
+		low[r] = r == call.rank ? own.lo : v[r % sources].lo;
+		high[r] = r == call.rank ? own.hi : v[r % sources].hi;
 	}
-	store(call, slot, { add_both<DTYPE, N>(low, call.nranks), add_both<DTYPE, N>(high, call.nranks) });
+	store(call, slot, { add_as<N>(call.dtype, low, nranks), add_as<N>(call.dtype, high, nranks) });
 	return true;
 }
 
-template <uint32_t DTYPE>
-SHUNT_K_FN bool exchange_of(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
+SHUNT_K_FN bool exchange_all(
+    const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
 {
-	if (call.nranks == 2)
-		return exchange<DTYPE, 2>(call, epoch, slot, own);
-	if (call.nranks <= 4)
-		return exchange<DTYPE, 4>(call, epoch, slot, own);
-	return exchange<DTYPE, SHUNT_PLUGIN_RANKS>(call, epoch, slot, own);
+	if (call.nranks > 4)
+		return exchange<SHUNT_PLUGIN_RANKS>(call, epoch, slot, own);
+	if (call.nranks > 2)
+		return exchange<4>(call, epoch, slot, own);
+	return exchange<2>(call, epoch, slot, own);
 }
 
 /* A warp has a slot at a time. Its load comes before the first use of the epoch, so both are under way together. */
@@ -106,9 +112,8 @@ SHUNT_PLUGIN_KERNEL(allreduce_oneshot)
 	if (slot >= slots)
 		return;
 	for (struct shunt_k_v16 own = load(call, slot);; own = load(call, slot)) {
-		bool ok = call.dtype == FLOAT32 ? exchange_of<FLOAT32>(call, epoch, slot, own) :
-		    call.dtype == INT32         ? exchange_of<INT32>(call, epoch, slot, own) :
-		                                  exchange_of<BFLOAT16>(call, epoch, slot, own);
+		bool ok = exchange_all(call, epoch, slot, own);
+
 		slot += step;
 		if (!ok || slot >= slots)
 			return;

@@ -541,7 +541,7 @@ SHUNT_K_FN struct shunt_k_v16 shunt_k_slot_get(const void *p, uint64_t left, boo
 	const uint32_t at = shunt_k_slot_at(true);
 	struct shunt_k_v16 v;
 
-	if (!aligned)
+	if (__builtin_expect(!aligned, 0))
 		return shunt_k_slot_get_bytes((const char *)p, left);
 	v = shunt_k_load16((const char *)p + (at < left ? at : 0));
 	if (shunt_k_slot_has_flag() && shunt_k_tid() / 8 % 2)
@@ -553,7 +553,7 @@ SHUNT_K_FN void shunt_k_slot_put(void *p, uint64_t left, bool aligned, struct sh
 {
 	char *to = (char *)p + shunt_k_slot_at(false);
 
-	if (!aligned)
+	if (__builtin_expect(!aligned, 0))
 		shunt_k_slot_put_bytes((char *)p, left, v);
 	else if (shunt_k_slot_at(false) >= left)
 		return;
