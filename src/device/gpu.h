@@ -36,6 +36,8 @@
  *   gpu_popc(uint32_t)  number of bits that are set; not collective
  *   gpu_shfl_xor32(uint32_t v, mask)
  *                       v of lane gpu_lane() ^ mask; mask: the same on all lanes, below 32
+ *   gpu_warp_max32(uint32_t v)
+ *                       the largest v of the 32 lanes
  *   gpu_grid_dependency_wait()
  *                       called first in every kernel: a launch may begin before the launch ahead of it in its stream
  *                       is over, and must not read or write anything before this returns
@@ -61,7 +63,8 @@
  *   gpu_sem_acquire(uint64_t *) -> bool            device; takes 1 away if the value is not 0, with acquire
  *   gpu_sem_release(uint64_t *)                    device; adds 1, with release
  *   gpu_test_and_set32(uint32_t *p) -> bool        device or block; sets *p from 0 to 1, true for the thread that did
- *   gpu_or_block32(uint32_t *p, bits)              block; relaxed. Plain loads see it behind gpu_sync().
+ *   gpu_or_block32(uint32_t *p, bits)              block, in its shared memory; relaxed. Plain loads see it behind
+ *                                                  gpu_sync().
  *   gpu_ld_block32(const uint32_t *)               block; sees what gpu_test_and_set32() of another thread set
  *   gpu_ld_acquire_block32(uint32_t *)             block
  *   gpu_st_release_block32(uint32_t *, v)          block. If the thread that loads then does a gpu_st_release, this
@@ -69,6 +72,8 @@
  *   gpu_ld_credit(const uint64_t *)                system; a counter by which a reader returns slots: the loads of the
  *   gpu_st_credit(uint64_t *, v)                   reader, whose values it has used, are complete before the writer
  *                                                  sees the counter and writes again.
+ *   gpu_fetch_add_credit(uint64_t *, n) -> old     device; the same for a thread that returns slots for all blocks:
+ *                                                  what these have loaded and used before they add is complete.
  *   gpu_fence()                                    system; orders everything before it. A gpu_st_release by one thread
  *                                                  after gpu_sync covers the block's stores without a fence.
  *

@@ -12,6 +12,7 @@ struct ep_call {
 	struct shunt_ep_calls *calls;
 	uint32_t kind;
 	uint64_t number; /* 0: there is no such call; its fault was reported */
+	uint64_t read;   /* lanes of ranks: the last call that the rank had read in this call's set, as it began */
 };
 
 /*
@@ -20,13 +21,15 @@ struct ep_call {
  */
 GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t kind, struct ep_seen *seen)
 {
-	struct ep_call c = { &ep_ctrl(a.k, a.k.rank)->calls[kind], kind, 0 };
-	uint64_t key[2], number[2], sent = c.calls->sent;
+	struct ep_call c = { &ep_ctrl(a.k, a.k.rank)->calls[kind], kind, 0, 0 };
+	uint64_t key[2], number[2], read[2] = { 0, 0 }, sent = c.calls->sent;
 	bool sends = a.k.flags & SHUNT_K_EP_SEND;
 
 	GPU_UNROLL for (uint32_t set = 0; set < 2; set++) {
 		key[set] = c.calls->under_way[set].key;
 		number[set] = c.calls->under_way[set].number;
+		if (sends && gpu_tid() < a.k.nranks)
+			read[set] = gpu_ld_credit(&c.calls->read[set][gpu_tid()]);
 	}
 	ep_look(a.k, seen);
 	if (sends)
@@ -37,6 +40,7 @@ GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t 
 				c.number = number[set];
 	if (!c.number && gpu_bid() == 0 && gpu_tid() == 0)
 		ep_fault(a.k, SHUNT_FAULT_UNDER_WAY, a.k.rank, kind, 0, 0, sends);
+	c.read = read[c.number & 1];
 	return c;
 }
 
@@ -50,7 +54,7 @@ GPU_FN bool ep_call_await_set(const struct shunt_kargs_ep_ll &a, const struct ep
 
 	if (gpu_tid() < 32) {
 		const uint64_t *word = &c.calls->read[c.number & 1][peer < a.k.nranks ? peer : 0];
-		bool read = peer >= a.k.nranks || c.number <= 2;
+		bool read = peer >= a.k.nranks || c.read + 2 >= c.number;
 		struct spin spin;
 
 		spin_init(&spin, progress_ctrl(a.k));
@@ -68,10 +72,16 @@ GPU_FN bool ep_call_await_set(const struct shunt_kargs_ep_ll &a, const struct ep
 	return !seen->unread;
 }
 
-/* True for one thread of the launch, of its last block, behind all that the blocks have done. By the whole block. */
-GPU_FN bool ep_call_is_last(const struct ep_call &c)
+/*
+ * True for one thread of the launch, of its last block, behind all that the blocks have loaded; ordered: behind all
+ * that they have done, for which each block's stores must end first. By the whole block.
+ */
+GPU_FN bool ep_call_is_last(const struct ep_call &c, bool ordered)
 {
-	return !gpu_tid() && gpu_fetch_add_acq_rel(&c.calls->blocks, 1) + 1 >= gpu_nbid();
+	if (gpu_tid())
+		return false;
+	return (ordered ? gpu_fetch_add_acq_rel(&c.calls->blocks, 1) : gpu_fetch_add_credit(&c.calls->blocks, 1)) + 1 >=
+	    gpu_nbid();
 }
 
 /* By that thread. True: a receive phase has ended. */
@@ -100,6 +110,6 @@ GPU_FN bool ep_call_close(const struct shunt_kargs_ep_ll &a, const struct ep_cal
  */
 GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call &c)
 {
-	return ep_call_is_last(c) && ep_call_close(a, c);
+	return ep_call_is_last(c, a.wait_ns) && ep_call_close(a, c); /* the caller adds up the blocks' times */
 }
 #endif

@@ -247,7 +247,7 @@ GPU_FN bool ep_call_end_far(const struct shunt_kargs_ep_ll &a, const struct shun
 {
 	bool received;
 
-	if (!ep_call_is_last(c))
+	if (!ep_call_is_last(c, true))
 		return false;
 	if (a.k.flags & SHUNT_K_EP_SEND)
 		ep_ctrl(a.k, a.k.rank)->staged = gpu_fetch_add(&ep_net(a.k)->pushed, 0);

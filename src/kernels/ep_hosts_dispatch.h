@@ -206,7 +206,7 @@ GPU_FN void ep_read_routing(
 
 /* Slots of a row from another host's message, all of which has come. By a warp. */
 GPU_FN void ep_load_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t source,
-    uint32_t ordinal, uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
+    uint32_t ordinal, uint32_t token, uint32_t first, uint32_t end, struct gpu_v16 v[EP_DEPTH])
 {
 	const uint32_t *ours = d.ours + source * (d.per_rank / 32);
 	uint32_t place = gpu_popc(ours[token / 32] & ((1u << token % 32) - 1));
@@ -217,7 +217,7 @@ GPU_FN void ep_load_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispa
 		place += gpu_popc(ours[w]);
 	from += (uint64_t)place * ep_plain_bytes(d.row_lines);
 	GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
-		uint32_t lines = first + k < ep_slots(d.row_lines) ? ep_slot_lines(d.row_lines, first + k) : 0;
+		uint32_t lines = first + k < end ? ep_slot_lines(d.row_lines, first + k) : 0;
 
 		v[k] = ep_load_plain(from, ep_at(lines, first + k), ep_width(lines));
 	}

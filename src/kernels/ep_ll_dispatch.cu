@@ -19,6 +19,8 @@
  */
 #define EP_NAMES 4096u
 #define EP_SHARED (EP_NAMES * 6)
+#define EP_LANES 32u
+#define EP_ROWS (SHUNT_MAX_THREADS / 32 * EP_LANES)
 static_assert(SHUNT_EP_MAX_LL_TOKENS / 32 * SHUNT_NET_MAX_RANKS <= EP_NAMES, "at least one expert fits");
 static_assert(SHUNT_EP_MAX_LL_TOKENS * SHUNT_NET_MAX_RANKS - 32 <= UINT16_MAX, "the rows before a word");
 static_assert(SHUNT_EP_MAX_LL_HIDDEN + SHUNT_EP_MAX_LL_HIDDEN / 32 + 4 * SHUNT_EP_LINE_DATA <= EP_SHARED,
@@ -32,6 +34,7 @@ template <bool HOSTS> struct ep_dispatch {
 	uint32_t per_rank;              /* max_tokens, rounded up to a warp */
 	/* Shared by the block. */
 	char *shared;         /* EP_SHARED bytes: rows to be sent, or `names` and `before` */
+	uint64_t *rows;       /* of the warp: EP_LANES rows that a token's part goes to */
 	struct ep_seen *seen; /* at the beginning of a phase */
 	uint32_t *missing;    /* sources that have not come: bits, in one word */
 	/* Over hosts. */
@@ -123,18 +126,20 @@ template <bool HOSTS> GPU_FN void ep_send_heads(const struct shunt_kargs_ep_ll &
 	}
 }
 
-/* The ranks of this host that get the token, as bits of their ordinals. */
+/* The expert at this lane's place among those of a token; -1: none. */
+GPU_FN int64_t ep_expert_of(const struct shunt_kargs_ep_ll &a, uint32_t token)
+{
+	return token < a.tokens && gpu_lane() < a.topk ? a.topk_idx[token * a.topk + gpu_lane()] : -1;
+}
+
+/* The ranks of this host that get the token whose experts the lanes have, as bits of their ordinals. */
 template <bool HOSTS>
-GPU_FN uint32_t ep_ranks_of(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t token)
+GPU_FN uint32_t ep_ranks_of(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, int64_t id)
 {
 	uint32_t rank = HOSTS ? SHUNT_NET_MAX_RANKS : SHUNT_KARGS_MAX_RANKS, ranks = 0;
 
-	if (gpu_lane() < a.topk) {
-		int64_t id = a.topk_idx[token * a.topk + gpu_lane()];
-
-		if (ep_is_expert(a, id))
-			rank = ep_ordinal_of(d, (uint32_t)id / d.local);
-	}
+	if (ep_is_expert(a, id))
+		rank = ep_ordinal_of(d, (uint32_t)id / d.local);
 	for (uint32_t r = 0; r < a.k.nranks; r++)
 		ranks |= gpu_ballot(rank == r) ? 1u << r : 0;
 	return ranks & ~d.seen->masked;
@@ -195,17 +200,18 @@ template <bool HOSTS> GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a
 	char *cast = d.shared + d.warp / nwarps * ep_slots(d.row_lines) * EP_SLOT_DATA;
 
 	for (uint32_t first = gpu_bid() * n; first < a.tokens; first += gpu_nbid() * n) {
-		uint32_t t = first + d.warp / nwarps, ranks = t < a.tokens ? ep_ranks_of(a, d, t) : 0;
+		uint32_t t = first + d.warp / nwarps;
 		const char *x = (const char *)a.k.send + (uint64_t)t * a.hidden * 2;
+		int64_t id = ep_expert_of(a, t); /* looked at when the row is cast, as both are loaded together */
 
 		if (a.form == SHUNT_EP_FORM_AS_IS) {
-			ep_send_row(a, d, t, ranks, x, false, warp, nwarps);
+			ep_send_row(a, d, t, ep_ranks_of(a, d, id), x, false, warp, nwarps);
 			continue;
 		}
-		if (ranks)
+		if (t < a.tokens)
 			ep_cast_row(x, a.hidden, a.form, cast, warp, nwarps);
 		gpu_sync();
-		ep_send_row(a, d, t, ranks, cast, true, warp, nwarps);
+		ep_send_row(a, d, t, ep_ranks_of(a, d, id), cast, true, warp, nwarps);
 		if (first + gpu_nbid() * n < a.tokens)
 			gpu_sync();
 	}
@@ -314,10 +320,11 @@ GPU_FN void ep_read_head(const struct shunt_kargs_ep_ll &a, const struct ep_disp
     uint32_t source, uint32_t place, const union ep_ids &ids)
 {
 	uint32_t token = place / a.topk, k = place % a.topk, n = GPU_LL128_FLAG_LANE ? 4 : 8;
+	uint64_t word = ids.v.lo;
 
-	GPU_UNROLL for (uint32_t j = 0; j < 8; j++) {
-		if (j < n && token < a.max_tokens)
-			ep_name(a, d, p, source, token, ids.id[j]);
+	GPU_ROLL for (uint32_t j = 0; j < n && token < a.max_tokens; j++) {
+		ep_name(a, d, p, source, token, (int16_t)word);
+		word = j == 3 ? ids.v.hi : word >> 16;
 		if (++k == a.topk) {
 			k = 0;
 			token++;
@@ -385,36 +392,42 @@ GPU_FN void ep_count_rows(
 	}
 }
 
-/* Bytes of a slot of a row, from a register to the caller's memory. row: of the expert. */
-template <bool HOSTS>
-GPU_FN void ep_store_slot(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
-    uint32_t row, uint32_t lines, uint32_t i, struct gpu_v16 v)
+/* This lane's scales of a row, which lie apart from the elements: of the last slots only, so out of line. */
+GPU_NOINLINE void ep_store_scales(uint32_t *to, uint64_t rows, uint32_t n, struct gpu_v16 v)
 {
-	uint64_t rows = (uint64_t)ep_nranks(a, d) * a.max_tokens;
+	GPU_UNROLL for (uint32_t w = 0; w < 4; w++)
+		if (w < n)
+			to[w * rows] = (uint32_t)((w < 2 ? v.lo : v.hi) >> w % 2 * 32);
+}
+
+/* Bytes of a slot of a row, from a register to the caller's memory. place: the expert in the upper half, its row. */
+template <bool HOSTS>
+GPU_FN void ep_store_slot(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint64_t place,
+    uint32_t lines, uint32_t i, struct gpu_v16 v)
+{
+	uint32_t rows = ep_nranks(a, d) * a.max_tokens, local = (uint32_t)(place >> 32), row = (uint32_t)place;
 	uint32_t bytes = a.form == SHUNT_EP_FORM_AS_IS ? a.hidden * 2 : a.hidden;
 	uint32_t at = ep_at(lines, i), width = ep_width(lines);
 
 	if (width && at < bytes)
-		ep_store<u8>(
-		    (char *)a.k.recv + (local * rows + row) * bytes, at, width, bytes, a.k.flags & SHUNT_K_ALIGNED, v);
+		ep_store<u8>((char *)a.k.recv + (uint64_t)(local * rows + row) * bytes, at, width, bytes,
+		    a.k.flags & SHUNT_K_ALIGNED, v);
 	else if (width && at < bytes + 4 * a.scales) {
-		uint32_t scale = (at - bytes) / 4, n = width / 4 < a.scales - scale ? width / 4 : a.scales - scale;
-		uint32_t *to = (uint32_t *)a.recv_scales + (local * a.scales + scale) * rows + row;
+		uint32_t scale = (at - bytes) / 4, left = a.scales - scale;
 
-		GPU_UNROLL for (uint32_t w = 0; w < 4; w++)
-			if (w < n)
-				to[w * rows] = (uint32_t)((w < 2 ? v.lo : v.hi) >> w % 2 * 32);
+		ep_store_scales((uint32_t *)a.recv_scales + (uint64_t)(local * a.scales + scale) * rows + row, rows,
+		    width / 4 < left ? width / 4 : left, v);
 	}
 }
 
 /* kernels/ep_hosts_dispatch.h */
 GPU_FN void ep_load_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t source,
-    uint32_t ordinal, uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH]);
+    uint32_t ordinal, uint32_t token, uint32_t first, uint32_t end, struct gpu_v16 v[EP_DEPTH]);
 
-/* EP_DEPTH slots of a token's row, from `first` on. False: they do not come. By a warp. */
+/* The slots first to end - 1 of a token's row, up to EP_DEPTH. False: they do not come. By a warp. */
 template <bool HOSTS>
 GPU_FN bool ep_load_near(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t ordinal,
-    uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
+    uint32_t token, uint32_t first, uint32_t end, struct gpu_v16 v[EP_DEPTH])
 {
 	const char *from =
 	    ep_place(a, d, a.k.rank, ordinal) + (uint64_t)(d.head_lines + token * d.row_lines) * SHUNT_EP_LINE;
@@ -422,58 +435,64 @@ GPU_FN bool ep_load_near(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 
 	GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
 		slot[k] = { from + (first + k) * EP_SLOT_WIRE,
-			first + k < ep_slots(d.row_lines) ? ep_slot_lines(d.row_lines, first + k) : 0, ordinal };
+			first + k < end ? ep_slot_lines(d.row_lines, first + k) : 0, ordinal };
 	return ep_wait_slots<EP_DEPTH>(a.k, slot, d.call.number, v);
 }
 
 GPU_FN bool ep_load_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, uint32_t source,
-    uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
+    uint32_t token, uint32_t first, uint32_t end, struct gpu_v16 v[EP_DEPTH])
 {
-	return ep_load_near(a, d, source, token, first, v);
+	return ep_load_near(a, d, source, token, first, end, v);
 }
 
 GPU_FN bool ep_load_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t source,
-    uint32_t token, uint32_t first, struct gpu_v16 v[EP_DEPTH])
+    uint32_t token, uint32_t first, uint32_t end, struct gpu_v16 v[EP_DEPTH])
 {
 	uint32_t ordinal = ep_ordinal_of(d, source);
 
 	if (ordinal < a.k.nranks)
-		return ep_load_near(a, d, ordinal, token, first, v);
-	ep_load_far(a, d, source, ordinal, token, first, v);
+		return ep_load_near(a, d, ordinal, token, first, end, v);
+	ep_load_far(a, d, source, ordinal, token, first, end, v);
 	return true;
 }
 
 /*
- * A part of a token's row: EP_DEPTH slots, read once and stored for each of its experts here. False: it does not come.
- * By a warp.
+ * A part of a token's row: `depth` slots from `first` on, read once and stored for each of its experts here, whose rows
+ * the lanes find for each other. False: it does not come. By a warp.
  */
 template <bool HOSTS>
 GPU_FN bool ep_take_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p,
-    uint32_t source, uint32_t token, uint32_t part)
+    uint32_t source, uint32_t token, uint32_t first, uint32_t depth)
 {
-	uint32_t at = ep_name_at(d, p, source, token), bit = token % 32, slots = ep_slots(d.row_lines);
+	const uint32_t at = ep_name_at(d, p, source, token) + gpu_lane(), slots = ep_slots(d.row_lines);
+	const uint32_t rows = ep_nranks(a, d) * a.max_tokens, end = first + depth < slots ? first + depth : slots;
 	struct gpu_v16 v[EP_DEPTH];
 	bool came = false;
 
-	for (uint32_t e = 0; e < p.n; e += 32) {
-		uint32_t named = gpu_ballot(e + gpu_lane() < p.n && p.names[at + e + gpu_lane()] >> bit & 1);
+	for (uint32_t e = 0; e < p.n; e += EP_LANES) {
+		uint32_t names = e + gpu_lane() < p.n ? p.names[at + e] : 0, mine = names >> token % 32 & 1;
+		uint32_t named = gpu_ballot(mine);
 
-		if (named && !came) {
-			came = ep_load_part(a, d, source, token, part * EP_DEPTH, v);
-			if (!came)
-				return false;
+		if (named && !came && !(came = ep_load_part(a, d, source, token, first, end, v)))
+			return false;
+		if (mine) {
+			uint32_t local = p.first + e + gpu_lane();
+			uint32_t row = p.before[at + e] + gpu_popc(names & ((1u << token % 32) - 1));
+
+			d.rows[gpu_lane()] = (uint64_t)local << 32 | row;
+			if (first == 0)
+				a.src_idx[local * rows + row] = (int32_t)token;
 		}
-		for (; named; named &= named - 1) {
-			uint32_t expert = e + gpu_popc((named & -named) - 1), local = p.first + expert;
-			uint32_t row = p.before[at + expert] + gpu_popc(p.names[at + expert] & ((1u << bit) - 1));
+		gpu_warp_sync();
+		GPU_ROLL for (; named; named &= named - 1) {
+			uint64_t place = d.rows[gpu_popc((named & -named) - 1)];
 
-			if (part == 0 && gpu_lane() == 0)
-				a.src_idx[(uint64_t)local * ep_nranks(a, d) * a.max_tokens + row] = (int32_t)token;
 			GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++)
-				if (part * EP_DEPTH + k < slots)
-					ep_store_slot(a, d, local, row, ep_slot_lines(d.row_lines, part * EP_DEPTH + k),
-					    part * EP_DEPTH + k, v[k]);
+				if (first + k < end)
+					ep_store_slot(
+					    a, d, place, ep_slot_lines(d.row_lines, first + k), first + k, v[k]);
 		}
+		gpu_warp_sync();
 	}
 	return true;
 }
@@ -482,14 +501,20 @@ GPU_FN bool ep_take_part(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 template <bool HOSTS>
 GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p)
 {
-	uint32_t parts = (ep_slots(d.row_lines) + EP_DEPTH - 1) / EP_DEPTH,
-	         units = ep_nranks(a, d) * a.max_tokens * parts;
+	const uint32_t slots = ep_slots(d.row_lines), tokens = ep_nranks(a, d) * a.max_tokens,
+	               nwarps = gpu_nbid() * d.nwarps;
+	uint32_t depth = EP_DEPTH;
 	uint64_t lost = 0;
 
-	for (uint32_t u = gpu_bid() * d.nwarps + d.warp; u < units; u += gpu_nbid() * d.nwarps) {
-		uint32_t source = u / parts / a.max_tokens;
+	while (depth > 1 && tokens * slots <= depth / 2 * nwarps) /* all warps have a part, and the same number */
+		depth /= 2;
+	const uint32_t parts = (slots + depth - 1) / depth;
 
-		if (!(lost >> source & 1) && !ep_take_part(a, d, p, source, u / parts % a.max_tokens, u % parts))
+	for (uint32_t u = gpu_bid() * d.nwarps + d.warp; u < tokens * parts; u += nwarps) {
+		uint32_t item = u / parts, source = item / a.max_tokens;
+
+		if (!(lost >> source & 1) &&
+		    !ep_take_part(a, d, p, source, item % a.max_tokens, u % parts * depth, depth))
 			lost |= (uint64_t)1 << source;
 	}
 }
@@ -534,11 +559,13 @@ template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, 
 GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 {
 	GPU_SHARED(uint64_t, shared, EP_SHARED / 8);
+	GPU_SHARED(uint64_t, rows, EP_ROWS);
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, missing, 1);
 	struct ep_dispatch<false> d = { ep_call_begin(a, SHUNT_EP_DISPATCH, seen), gpu_tid() / 32, gpu_ntid() / 32,
 		a.experts / a.k.nranks, ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2),
-		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (char *)shared, seen, missing, 0, 0, 0, 0, 0 };
+		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (char *)shared, rows + gpu_tid() / 32 * EP_LANES,
+		seen, missing, 0, 0, 0, 0, 0 };
 
 	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
@@ -557,6 +584,7 @@ GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
 {
 	GPU_SHARED(uint64_t, shared, EP_SHARED / 8);
+	GPU_SHARED(uint64_t, rows, EP_ROWS);
 	GPU_SHARED(uint32_t, ours, EP_HOSTS_OURS);
 	GPU_SHARED(uint16_t, list, SHUNT_EP_MAX_LL_TOKENS);
 	GPU_SHARED(struct ep_seen, seen, 1);
@@ -566,7 +594,8 @@ GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
 	struct ep_dispatch<true> d = {
 		ep_call_begin(a, SHUNT_EP_DISPATCH, seen), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
 		    ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2), ep_lines(a.row_bytes),
-		    (a.max_tokens + 31) / 32 * 32, (char *)shared, seen, words, &h.hosts, ours, list, words + 1, stages
+		    (a.max_tokens + 31) / 32 * 32, (char *)shared, rows + gpu_tid() / 32 * EP_LANES, seen, words,
+		    &h.hosts, ours, list, words + 1, stages
 	};
 
 	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {

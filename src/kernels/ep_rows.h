@@ -73,7 +73,8 @@ struct ep_slot {
 
 /*
  * Waits until the lines of D slots have come, whose loads are under way together. False: those of some rank do not
- * come, see ep_try_again(). Collective over the warp.
+ * come, see ep_try_again(). Collective over the warp. Every look is at whole lines: of a line whose flag alone was
+ * looked at meanwhile, a later load may bring the flag and old data (docs/kernels/tried.json).
  */
 template <int D>
 GPU_FN bool ep_wait_slots(const struct shunt_kargs &a, const struct ep_slot slot[D], uint64_t flag, struct gpu_v16 v[D])

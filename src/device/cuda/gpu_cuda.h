@@ -30,6 +30,19 @@ GPU_FN bool gpu_warp_all(bool v) { return __all_sync(0xffffffffu, v); }
 GPU_FN uint32_t gpu_ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 GPU_FN uint32_t gpu_popc(uint32_t v) { return (uint32_t)__popc(v); }
 GPU_FN uint32_t gpu_shfl_xor32(uint32_t v, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, v, (int)mask); }
+GPU_FN uint32_t gpu_warp_max32(uint32_t v)
+{
+#if __CUDA_ARCH__ >= 800
+	return __reduce_max_sync(0xffffffffu, v);
+#else
+	for (uint32_t mask = 16; mask; mask /= 2) {
+		uint32_t other = gpu_shfl_xor32(v, mask);
+
+		v = other > v ? other : v;
+	}
+	return v;
+#endif
+}
 GPU_FN void gpu_relax(void) {}
 GPU_FN void gpu_nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
 GPU_FN void gpu_grid_dependency_wait(void)
@@ -93,6 +106,12 @@ GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
  */
 GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN uint64_t gpu_fetch_add_credit(uint64_t *p, uint64_t n)
+{
+	uint64_t old;
+	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+	return old;
+}
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
 {
 	asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
@@ -136,7 +155,10 @@ GPU_FN void gpu_sem_release(uint64_t *p)
 	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"((uint64_t)1) : "memory");
 }
 GPU_FN bool gpu_test_and_set32(uint32_t *p) { return atomicCAS(p, 0u, 1u) == 0; }
-GPU_FN void gpu_or_block32(uint32_t *p, uint32_t bits) { atomicOr_block(p, bits); }
+GPU_FN void gpu_or_block32(uint32_t *p, uint32_t bits)
+{
+	asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;" ::"r"(gpu_smem_addr(p)), "r"(bits) : "memory");
+}
 GPU_FN void gpu_fence(void) { __threadfence_system(); }
 
 struct gpu_v16 {

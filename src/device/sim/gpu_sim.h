@@ -63,6 +63,15 @@ GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
 GPU_FN uint32_t gpu_ballot(bool v) { return shunt_sim_ballot(v); }
 GPU_FN uint32_t gpu_popc(uint32_t v) { return (uint32_t)__builtin_popcount(v); }
 GPU_FN uint32_t gpu_shfl_xor32(uint32_t v, uint32_t mask) { return shunt_sim_shfl_xor(v, mask); }
+GPU_FN uint32_t gpu_warp_max32(uint32_t v)
+{
+	for (uint32_t mask = 16; mask; mask /= 2) {
+		uint32_t other = gpu_shfl_xor32(v, mask);
+
+		v = other > v ? other : v;
+	}
+	return v;
+}
 GPU_FN void gpu_grid_dependency_wait(void) {}
 GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
 GPU_FN void gpu_nanosleep(uint32_t) { shunt_sim_relax(); }
@@ -123,6 +132,10 @@ GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n, struct sim_site a
 	if (sim_weak(at, SIM_SITE_RELEASE))
 		return __atomic_fetch_add(p, n, __ATOMIC_ACQUIRE);
 	return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL);
+}
+GPU_FN uint64_t gpu_fetch_add_credit(uint64_t *p, uint64_t n, struct sim_site at = SIM_SITE_HERE)
+{
+	return gpu_fetch_add_acq_rel(p, n, at);
 }
 GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p, struct sim_site at = SIM_SITE_HERE)
 {
