@@ -56,16 +56,16 @@ static int end(void **state)
 
 static void test_places_come_from_sysfs(void **state)
 {
-	struct shunt_nic_place place;
+	struct shunt_pci_place place;
 	char text[32];
 
-	shunt_nic_sysfs(root);
+	shunt_pci_sysfs(root);
 	make_device("pci0000:16/0000:16:01.0/0000:17:00.0", "1\n", "class/infiniband/mlx5_7/device");
 	make_device("pci0000:16/0000:16:02.0/0000:19:00.0", NULL, "bus/pci/devices/0000:19:00.0");
 	shunt_nic_place("mlx5_7", &place);
 	assert_string_equal(place.pci, "/devices/pci0000:16/0000:16:01.0/0000:17:00.0");
 	assert_int_equal(place.numa, 1);
-	shunt_nic_pci_place("0000:19:00.0", &place);
+	shunt_pci_place("0000:19:00.0", &place);
 	assert_string_equal(place.pci, "/devices/pci0000:16/0000:16:02.0/0000:19:00.0");
 	assert_int_equal(place.numa, -1);
 	shunt_nic_place("mlx5_8", &place);
@@ -75,7 +75,7 @@ static void test_places_come_from_sysfs(void **state)
 	assert_true(shunt_nic_read("mlx5_7", "node_type", text, sizeof(text)));
 	assert_string_equal(text, "1: CA");
 	assert_false(shunt_nic_read("mlx5_7", "nothing", text, sizeof(text)));
-	shunt_nic_sysfs("/sys");
+	shunt_pci_sysfs("/sys");
 }
 
 /* ---- distances */
@@ -83,9 +83,9 @@ static void test_places_come_from_sysfs(void **state)
 #define ROOT "/devices/pci0000:16/0000:16:01.0"
 #define SWITCH ROOT "/0000:17:00.0"
 
-static struct shunt_nic_place at(const char *path, int numa)
+static struct shunt_pci_place at(const char *path, int numa)
 {
-	struct shunt_nic_place place = { .numa = numa };
+	struct shunt_pci_place place = { .numa = numa };
 
 	snprintf(place.pci, sizeof(place.pci), "%s", path);
 	return place;
@@ -93,26 +93,26 @@ static struct shunt_nic_place at(const char *path, int numa)
 
 static void test_distances_are_ordered(void **state)
 {
-	const struct shunt_nic_place gpu = at(SWITCH "/0000:18:00.0/0000:19:00.0", 0);
+	const struct shunt_pci_place gpu = at(SWITCH "/0000:18:00.0/0000:19:00.0", 0);
 	const struct {
-		struct shunt_nic_place nic;
-		enum shunt_nic_distance distance;
+		struct shunt_pci_place nic;
+		enum shunt_pci_distance distance;
 	} cases[] = {
-		{ at(SWITCH "/0000:18:01.0/0000:1a:00.0", 0), SHUNT_NIC_SWITCH },
-		{ at(SWITCH "/0000:18:01.0/0000:1a:00.1", 0), SHUNT_NIC_SWITCH },
-		{ at(SWITCH "/0000:18:02.0/0000:1b:00.0/0000:1c:00.0/0000:1d:00.0", 0), SHUNT_NIC_SWITCHES },
-		{ at("/devices/pci0000:16/0000:16:02.0/0000:30:00.0", 0), SHUNT_NIC_BRIDGE },
-		{ at("/devices/pci0000:40/0000:40:01.0/0000:41:00.0", 0), SHUNT_NIC_NODE },
-		{ at("/devices/pci0000:40/0000:40:01.0/0000:41:00.0", 1), SHUNT_NIC_SYSTEM },
-		{ at("/devices/pci0000:40/0000:40:01.0/0000:41:00.0", -1), SHUNT_NIC_SYSTEM },
-		{ at("", 0), SHUNT_NIC_NODE },
-		{ at("", -1), SHUNT_NIC_SYSTEM },
-		{ at("/devices/virtual/siw", -1), SHUNT_NIC_SYSTEM },
+		{ at(SWITCH "/0000:18:01.0/0000:1a:00.0", 0), SHUNT_PCI_SWITCH },
+		{ at(SWITCH "/0000:18:01.0/0000:1a:00.1", 0), SHUNT_PCI_SWITCH },
+		{ at(SWITCH "/0000:18:02.0/0000:1b:00.0/0000:1c:00.0/0000:1d:00.0", 0), SHUNT_PCI_SWITCHES },
+		{ at("/devices/pci0000:16/0000:16:02.0/0000:30:00.0", 0), SHUNT_PCI_BRIDGE },
+		{ at("/devices/pci0000:40/0000:40:01.0/0000:41:00.0", 0), SHUNT_PCI_NODE },
+		{ at("/devices/pci0000:40/0000:40:01.0/0000:41:00.0", 1), SHUNT_PCI_SYSTEM },
+		{ at("/devices/pci0000:40/0000:40:01.0/0000:41:00.0", -1), SHUNT_PCI_SYSTEM },
+		{ at("", 0), SHUNT_PCI_NODE },
+		{ at("", -1), SHUNT_PCI_SYSTEM },
+		{ at("/devices/virtual/siw", -1), SHUNT_PCI_SYSTEM },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		assert_int_equal(shunt_nic_distance(&gpu, &cases[i].nic), cases[i].distance);
-		assert_int_equal(shunt_nic_distance(&cases[i].nic, &gpu), cases[i].distance);
+		assert_int_equal(shunt_pci_distance(&gpu, &cases[i].nic), cases[i].distance);
+		assert_int_equal(shunt_pci_distance(&cases[i].nic, &gpu), cases[i].distance);
 	}
 }
 
@@ -120,7 +120,7 @@ static void test_distances_are_ordered(void **state)
 
 static void test_eight_gpus_and_eight_nics_are_pairs(void **state)
 {
-	struct shunt_nic_place gpus[8], nics[8];
+	struct shunt_pci_place gpus[8], nics[8];
 	char path[128];
 
 	/* A switch each, numbered the other way round. */
@@ -138,7 +138,7 @@ static void test_eight_gpus_and_eight_nics_are_pairs(void **state)
 
 static void test_gpus_share_nics_in_turn(void **state)
 {
-	struct shunt_nic_place gpus[8], nics[3];
+	struct shunt_pci_place gpus[8], nics[3];
 
 	/* A flat machine: only the NUMA node tells. */
 	for (int i = 0; i < 8; i++)
@@ -160,7 +160,7 @@ static void test_gpus_share_nics_in_turn(void **state)
 /* The GPU's own NIC, then those of its node, then the rest. */
 static void test_rails_are_the_nearest_first(void **state)
 {
-	struct shunt_nic_place gpus[4], nics[4];
+	struct shunt_pci_place gpus[4], nics[4];
 	int rails[4];
 
 	for (int i = 0; i < 4; i++) {

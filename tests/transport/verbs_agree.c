@@ -15,7 +15,7 @@ static void nic_in_sysfs(void)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
 
-	shunt_nic_sysfs(getenv("SHUNT_SYSFS_ROOT"));
+	shunt_pci_sysfs(getenv("SHUNT_SYSFS_ROOT"));
 	CHECK(ops->devices(info, SHUNT_NET_MAX_DEVICES) == 1);
 	CHECK(strstr(info[0].pci, "/devices/pci0000:16/0000:16:01.0/0000:17:00.0") == info[0].pci);
 	CHECK(info[0].numa == 1);
@@ -42,7 +42,7 @@ void test_ends_agree(void **state)
 
 static void works_by_sysfs(void)
 {
-	shunt_nic_sysfs(getenv("SHUNT_SYSFS_ROOT"));
+	shunt_pci_sysfs(getenv("SHUNT_SYSFS_ROOT"));
 	works();
 }
 

@@ -25,7 +25,7 @@ int tool_gpus_find(struct tool_gpus *gpus_p)
 
 		gpus_p->at[i].numa = -1;
 		if (!gpu->device_info(i, &info))
-			shunt_nic_pci_place(info.pci, &gpus_p->at[i]);
+			shunt_pci_place(info.pci, &gpus_p->at[i]);
 	}
 	gpus_p->n = n;
 	return 0;
@@ -60,7 +60,7 @@ void tool_interface_show(const struct shunt_net_info *info, char *text, size_t b
 void tool_nic_show(const struct shunt_verbs_look *look, int i, const struct tool_gpus *gpus, char *text, size_t bytes)
 {
 	const struct shunt_verbs_port *port = &look->ports[i];
-	struct shunt_nic_place nics[SHUNT_NET_MAX_DEVICES];
+	struct shunt_pci_place nics[SHUNT_NET_MAX_DEVICES];
 	int found = 0;
 
 	snprintf(text, bytes, "%s", port->info.where);

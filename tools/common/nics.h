@@ -9,7 +9,7 @@
 /* GPUs that the driver shows, with their places; 0: there are none, or no driver. */
 struct tool_gpus {
 	int n;
-	struct shunt_nic_place *at;
+	struct shunt_pci_place *at;
 };
 /* Opens the driver, if there is one. 0 or -ENOMEM; the caller frees at. */
 int tool_gpus_find(struct tool_gpus *gpus_p);

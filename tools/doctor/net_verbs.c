@@ -389,7 +389,7 @@ static int try_pair(const struct net *net, struct end *e, struct net_verbs *v, i
 /* As the library would choose: near the GPU, if there are GPUs; else the ranks of a host take turns. */
 static int choose(const struct net *net, const struct shunt_net_info *info, int n)
 {
-	struct shunt_nic_place nics[SHUNT_NET_MAX_DEVICES];
+	struct shunt_pci_place nics[SHUNT_NET_MAX_DEVICES];
 	struct tool_gpus gpus;
 	int local = 0, device;
 

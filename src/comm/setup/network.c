@@ -96,7 +96,7 @@ static struct shunt_net_rails nearest_devices(
     const struct shunt_net_ops *net, const char (*gpus)[16], int ngpus, int local)
 {
 	struct shunt_net_info info[SHUNT_NET_MAX_DEVICES];
-	struct shunt_nic_place devices[SHUNT_NET_MAX_DEVICES] = { 0 }, places[SHUNT_KARGS_MAX_RANKS];
+	struct shunt_pci_place devices[SHUNT_NET_MAX_DEVICES] = { 0 }, places[SHUNT_KARGS_MAX_RANKS];
 	int n = net->devices(info, SHUNT_NET_MAX_DEVICES), most = net->add_rail ? (int)shunt_config()->ib_rails : 1;
 	struct shunt_net_rails rails = { .n = 1 };
 
@@ -107,7 +107,7 @@ static struct shunt_net_rails nearest_devices(
 		devices[i].numa = info[i].numa;
 	}
 	for (int i = 0; i < ngpus; i++)
-		shunt_nic_pci_place(gpus[i], &places[i]);
+		shunt_pci_place(gpus[i], &places[i]);
 	rails.n = shunt_nic_rails(places, ngpus, local, devices, n, most, rails.index);
 	return rails;
 }

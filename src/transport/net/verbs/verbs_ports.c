@@ -98,7 +98,7 @@ static void take_port(struct shunt_ibv_context *context, const char *name, int n
 {
 	const char *listed = shunt_config()->ib_devices;
 	struct verbs_port *port = &ports[nports];
-	struct shunt_nic_place place;
+	struct shunt_pci_place place;
 	/* The library may write fewer fields than there are. */
 	struct shunt_ibv_port_attr attr = { 0 };
 
