@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,4 +170,60 @@ void shunt_files_cached(const struct shunt_files *files, const char *cache_dir, 
 	case SHUNT_FILES_NO_CACHE:
 		break;
 	}
+}
+
+bool shunt_files_kept(const char *path, char *text, size_t bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ? -1 : read(fd, text, bytes);
+	close(fd);
+	if (n <= 0 || (size_t)n == bytes)
+		return false;
+	text[n] = '\0';
+	return true;
+}
+
+/*
+ * Makes the directory of a file, and its parent and the parent's, if need be: proofs, shunt and .cache, but not a home
+ * that is not there. Whether that works shows when the file is opened.
+ */
+static void make_directories(const char *path)
+{
+	char dir[PATH_MAX];
+	char *ends[3];
+	int n = 0;
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	for (char *slash; n < 3 && (slash = strrchr(dir, '/')) && slash != dir; n++) {
+		*slash = '\0';
+		ends[n] = slash;
+		if (!mkdir(dir, 0700) || errno != ENOENT)
+			break;
+	}
+	while (n-- > 0) {
+		*ends[n] = '/';
+		mkdir(dir, 0700);
+	}
+}
+
+void shunt_files_keep(const char *path, const char *text)
+{
+	char draft[PATH_MAX];
+	ssize_t n = (ssize_t)strlen(text);
+	int fd;
+
+	if ((size_t)snprintf(draft, sizeof(draft), "%s.XXXXXX", path) >= sizeof(draft))
+		return;
+	make_directories(path);
+	fd = mkostemp(draft, O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (write(fd, text, (size_t)n) != n || rename(draft, path))
+		unlink(draft);
+	close(fd);
 }

@@ -40,6 +40,16 @@ enum shunt_files_cache {
 	SHUNT_FILES_FOREIGN_CACHE /* path, in HOME, is neither root's nor this user's, or closed to this user */
 };
 enum shunt_files_cache shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes);
+/*
+ * Reads a file that shunt_files_keep has written. False: there is none, it is another user's, too long, or cannot be
+ * read.
+ */
+bool shunt_files_kept(const char *path, char *text, size_t bytes);
+/*
+ * Writes such a file, and makes its directory if need be. Others may write the same file at once: the last one counts,
+ * and nobody reads half of one. A failure is ignored.
+ */
+void shunt_files_keep(const char *path, const char *text);
 /* Adds the files of the subdirectory, if this user has a cache directory. */
 void shunt_files_cached(const struct shunt_files *files, const char *cache_dir, const char *name);
 #endif

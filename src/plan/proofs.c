@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/proofs.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/config.h"
 #include "base/files.h"
 #include "plan/format/plan_priv.h"
@@ -31,64 +28,19 @@ static bool kept_path(const struct shunt_plan *plan, char path[PATH_MAX])
 /* Reads the kept result: "proved", "proved: UNREAD", "doubt: TEXT" or "wrong: TEXT". False: nothing. */
 static bool read_kept(const char *path, char text[TEXT_BYTES])
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	struct stat st;
-	ssize_t n;
-
-	if (fd < 0)
+	if (!shunt_files_kept(path, text, TEXT_BYTES))
 		return false;
-	n = fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ? -1 : read(fd, text, TEXT_BYTES - 1);
-	close(fd);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	return !strcmp(text, "proved") || !strncmp(text, "proved: ", 8) || !strncmp(text, "doubt: ", 7) ||
 	    !strncmp(text, "wrong: ", 7);
 }
 
-/*
- * Makes the directory of a file, and its parent and the parent's, if need be: proofs, shunt and .cache, but not a home
- * that is not there. Whether that works shows when the file is opened.
- */
-static void make_directories(const char *path)
-{
-	char dir[PATH_MAX];
-	char *ends[3];
-	int n = 0;
-
-	snprintf(dir, sizeof(dir), "%s", path);
-	for (char *slash; n < 3 && (slash = strrchr(dir, '/')) && slash != dir; n++) {
-		*slash = '\0';
-		ends[n] = slash;
-		if (!mkdir(dir, 0700) || errno != ENOENT)
-			break;
-	}
-	while (n-- > 0) {
-		*ends[n] = '/';
-		mkdir(dir, 0700);
-	}
-}
-
-/* Others may write the same at once: each writes a file of its own, and the last name counts. */
 static void keep(const char *path, const char *word, const char *text)
 {
-	char draft[PATH_MAX], line[TEXT_BYTES];
-	size_t n;
-	int fd;
+	char line[TEXT_BYTES];
 
-	if ((size_t)snprintf(draft, sizeof(draft), "%s.XXXXXX", path) >= sizeof(draft))
-		return;
-	make_directories(path);
-	fd = mkostemp(draft, O_CLOEXEC);
-	if (fd < 0)
-		return;
 	snprintf(line, sizeof(line) - 1, "%s%s%s", word, *text ? ": " : "", text);
-	n = strlen(line);
-	line[n++] = '\n';
-	if (write(fd, line, n) != (ssize_t)n || rename(draft, path))
-		unlink(draft);
-	close(fd);
+	shunt_files_keep(path, strcat(line, "\n"));
 }
 
 /* The text behind the plan's source, which another file with the same plan does not have. */
