@@ -61,7 +61,7 @@ static void make_mine(struct shunt_comm *comm, struct shunt_comm_region *region,
 		shunt_vote_refuse(vote, "the communicator's plans have used all numbers of regions or channels");
 		return;
 	}
-	err = shunt_host_memory_create(region->gpu, region->bytes, m);
+	err = shunt_host_memory_create(region->gpu, -1, region->bytes, m);
 	proxy.start = m->host;
 	proxy.counters = m->host;
 	if (!err)

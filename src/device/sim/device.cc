@@ -26,6 +26,7 @@ static const struct shunt_kernel_set *kernel_set;
 int sim_open(const struct shunt_kernel_set *kernels)
 {
 	kernel_set = kernels;
+	sim_link_open();
 	return 0;
 }
 

@@ -29,6 +29,10 @@
 /* A try may cost a sleep here, so check early. */
 #define GPU_SPIN_CHECK 16
 
+struct gpu_v16 {
+	uint64_t lo, hi;
+};
+
 struct shunt_sim_self {
 	uint32_t tid, ntid, bid, nbid;
 };
@@ -44,6 +48,9 @@ void shunt_sim_relax(void);
 void shunt_sim_linger(void);   /* between two parts of a line: now and then for as long as tests ask for */
 void shunt_sim_advanced(void); /* the thread made progress: others need not slow down their polling */
 void shunt_sim_fence(void);
+/* True: the link from the running block's device to this address does not bring the store (device/sim/sim_link.cc). */
+bool shunt_sim_link_loses(void *to, struct gpu_v16 *v, uint32_t bytes);
+extern bool shunt_sim_links_play __attribute__((visibility("hidden"))); /* some link is not honest */
 void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's shared memory for this key */
 }
 
@@ -84,10 +91,25 @@ GPU_FN uint64_t gpu_clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+GPU_FN bool sim_lost(void *to, struct gpu_v16 *v, uint32_t bytes)
+{
+	return __builtin_expect(shunt_sim_links_play, 0) && shunt_sim_link_loses(to, v, bytes);
+}
+template <typename Word> inline bool sim_word_lost(Word *to)
+{
+	struct gpu_v16 v = {};
+
+	return sim_lost(to, &v, sizeof(Word));
+}
+
 GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
-GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v)
+{
+	if (!sim_word_lost(p))
+		__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
 template <typename Word> inline Word sim_ld_acquire(const Word *p, struct sim_site at)
 {
 	Word v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
@@ -97,6 +119,8 @@ template <typename Word> inline Word sim_ld_acquire(const Word *p, struct sim_si
 }
 template <typename Word> inline void sim_st_release(Word *p, Word v, struct sim_site at)
 {
+	if (sim_word_lost(p))
+		return;
 	if (sim_weak(at, SIM_SITE_RELEASE))
 		__atomic_store_n(p, v, __ATOMIC_RELAXED);
 	else
@@ -165,10 +189,6 @@ GPU_FN void gpu_fence(struct sim_site at = SIM_SITE_HERE)
 		shunt_sim_fence();
 }
 
-struct gpu_v16 {
-	uint64_t lo, hi;
-};
-
 /* A device refuses an unaligned address; this machine would not. */
 GPU_FN void shunt_sim_aligned(const void *p, uintptr_t to = 16)
 {
@@ -184,7 +204,8 @@ GPU_FN struct gpu_v16 gpu_ld16(const void *p)
 GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
 {
 	shunt_sim_aligned(p);
-	*(struct gpu_v16 *)p = v;
+	if (!sim_lost(p, &v, sizeof(v)))
+		*(struct gpu_v16 *)p = v;
 }
 GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p, struct sim_site at = SIM_SITE_HERE)
 {

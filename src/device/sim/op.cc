@@ -157,6 +157,7 @@ static int launch_fn(int device, const struct shunt_sim_launch *launch, void *ha
 	stream = sim_stream_get(device, handle);
 	if (!stream)
 		return -EINVAL;
+	sim_link_look();
 	err = sim_pool_reserve(&stream->pool, blocks, threads);
 	if (err) {
 		shunt_error("sim: no resources for %u blocks of %u threads: %s", blocks, threads,

@@ -18,6 +18,7 @@ static void forget_work(void)
 	sim_handle_forget();
 	sim_stream_forget();
 	sim_mem_forget();
+	sim_link_forget();
 	sim_enqueue_lock = {};
 }
 SHUNT_IN_FORKED_CHILD(forget_work)

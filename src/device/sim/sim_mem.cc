@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,12 +20,14 @@ enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), rounded = (bytes + page - 1) / page * page;
+	char name[32];
 	void *ptr;
 	int fd, err;
 
 	if (!sim_device_ok(device) || !bytes || rounded < bytes)
 		return -EINVAL;
-	fd = SHUNT_FD(memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	snprintf(name, sizeof(name), "shunt-sim-%d", device);
+	fd = SHUNT_FD(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0) {
 		err = -errno;
 		shunt_error("sim: memfd_create: %s", shunt_error_text(-errno).s);

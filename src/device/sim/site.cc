@@ -8,7 +8,8 @@
 /* Written before main(). */
 bool shunt_sim_sites_watched;
 
-static const char *const kind_names[SIM_SITE_KINDS] = { "acquire", "release", "older", "fence", "barrier", "wait" };
+static const char *const kind_names[SIM_SITE_KINDS] = { "acquire", "release", "older", "fence", "barrier", "wait",
+	"sum" };
 static struct {
 	const char *file;
 	uint32_t first, last; /* lines */

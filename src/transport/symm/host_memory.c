@@ -2,6 +2,7 @@
 #include "transport/symm/host_memory.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -26,11 +27,14 @@ int shunt_host_memory_map(const struct shunt_gpu_ops *gpu, int fd, size_t bytes,
 	return 0;
 }
 
-int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, size_t bytes, struct shunt_gpu_mem *mem_p)
+int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	int fd = SHUNT_FD(memfd_create("shunt-memory", MFD_CLOEXEC)), err;
+	char name[32];
+	int fd, err;
 
+	snprintf(name, sizeof(name), "shunt-memory-%d", device);
+	fd = SHUNT_FD(memfd_create(name, MFD_CLOEXEC));
 	*mem_p = (struct shunt_gpu_mem){ .fd = -1 };
 	bytes = (bytes + page - 1) / page * page;
 	if (fd < 0)

@@ -8,8 +8,11 @@
  */
 #include "device/gpu_ops.h"
 
-/* Creates zeroed memory, all of which is there: -ENOMEM or -ENOSPC where the container has no room. */
-int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, size_t bytes, struct shunt_gpu_mem *mem_p);
+/*
+ * Creates zeroed memory, all of which is there: -ENOMEM or -ENOSPC where the container has no room. device: of the rank
+ * that it belongs to, or -1; part of the memory's name in /proc/self/maps.
+ */
+int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p);
 /* Maps it in another process, or once more. The caller keeps fd. */
 int shunt_host_memory_map(const struct shunt_gpu_ops *gpu, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
 /* Unmaps it, and closes its descriptor. mem may be empty, and is then. */

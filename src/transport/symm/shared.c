@@ -47,7 +47,8 @@ int shunt_shared_alloc(
 	int err = -ENOMEM;
 
 	if (s)
-		err = on_host ? shunt_host_memory_create(gpu, bytes, mem_p) : gpu->share_alloc(device, bytes, mem_p);
+		err = on_host ? shunt_host_memory_create(gpu, device, bytes, mem_p) :
+		                gpu->share_alloc(device, bytes, mem_p);
 
 	if (err) {
 		free(s);
