@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/config_types.h"
 #include "base/env.h"
+#include "base/link.h"
 #include "base/hash.h"
 #include "base/nearest.h"
 #include "base/os.h"
@@ -367,9 +368,28 @@ bool shunt_nccl_env_forbids_p2p(void)
 	return shunt_nccl_forbids_p2p(&settings()->nccl);
 }
 
+int shunt_nccl_p2p_level(const struct shunt_nccl_env *nccl)
+{
+	static const int8_t old[] = { SHUNT_DISTANCE_LOC, SHUNT_DISTANCE_PIX, SHUNT_DISTANCE_PXB, SHUNT_DISTANCE_PHB,
+		SHUNT_DISTANCE_SYS };
+	const char *text = nccl->p2p_level;
+
+	if (nccl->p2p_disable == 1)
+		return SHUNT_DISTANCE_LOC;
+	for (int i = 0; shunt_distance_names[i]; i++)
+		if (!strcmp(text, shunt_distance_names[i]))
+			return i;
+	if (*text < '0' || *text > '9')
+		return -1;
+
+	long n = strtol(text, NULL, 0);
+
+	return n >= 0 && n < (long)sizeof(old) ? old[n] : SHUNT_DISTANCE_SYS;
+}
+
 bool shunt_nccl_forbids_p2p(const struct shunt_nccl_env *nccl)
 {
-	return nccl->p2p_disable == 1 || !strcasecmp(nccl->p2p_level, "LOC") || !strcmp(nccl->p2p_level, "0");
+	return shunt_nccl_p2p_level(nccl) == SHUNT_DISTANCE_LOC;
 }
 
 unsigned shunt_nccl_env_max_ctas(void)

@@ -21,6 +21,8 @@ enum shunt_ibv_mode { SHUNT_IBV_HOST_NO_ATOMIC, SHUNT_IBV_HOST };
 enum shunt_ep_sum { SHUNT_EP_SUM_EXACT, SHUNT_EP_SUM_RANK };
 extern const char *const shunt_accumulate_names[]; /* of enum shunt_accumulate: "default", "fp32", ..., NULL */
 
+enum shunt_selftest_mode { SHUNT_SELFTEST_OFF, SHUNT_SELFTEST_SLOW_LINKS, SHUNT_SELFTEST_ALWAYS, SHUNT_SELFTEST_LONG };
+
 enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SIM };
 
 #define CFG_bool bool
@@ -35,6 +37,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_net enum shunt_net_choice
 #define CFG_ibvmode enum shunt_ibv_mode
 #define CFG_epsum enum shunt_ep_sum
+#define CFG_selftest enum shunt_selftest_mode
 #define CFG_accumulate enum shunt_accumulate
 #define CFG_loglevel enum shunt_loglevel
 #define CFG(name, type, def, field, aliases, doc) CFG_##type field;
@@ -60,6 +63,7 @@ struct shunt_nccl_env {
 #undef CFG_net
 #undef CFG_ibvmode
 #undef CFG_epsum
+#undef CFG_selftest
 #undef CFG_accumulate
 #undef CFG_loglevel
 
@@ -74,7 +78,12 @@ const struct shunt_nccl_env *shunt_nccl_env(void);
  *   SHUNT_REASON_NONE      none
  */
 enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind);
-/* True for NCCL_P2P_DISABLE=1, and NCCL_P2P_LEVEL=LOC or 0. */
+/*
+ * How far apart devices may be that map each other's memory, of enum shunt_distance, as NCCL reads NCCL_P2P_DISABLE and
+ * NCCL_P2P_LEVEL: by the letter, or a number from 0 that means LOC, PIX, PXB, PHB, SYS. -1: neither says.
+ */
+int shunt_nccl_p2p_level(const struct shunt_nccl_env *nccl);
+/* True: they may not do so at all, with NCCL_P2P_DISABLE=1, and NCCL_P2P_LEVEL=LOC or 0. */
 bool shunt_nccl_env_forbids_p2p(void);
 bool shunt_nccl_forbids_p2p(const struct shunt_nccl_env *nccl);
 /* The smaller of NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS; 0: no limit. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "topology/claim.h"
-#include <strings.h>
 #include "base/config.h"
+#include "topology/pci.h"
 
 /* The slower link wins, and its reason. */
 static void slow_down(enum shunt_link *link, enum shunt_link to, const char **reason_p, const char *reason)
@@ -12,21 +12,32 @@ static void slow_down(enum shunt_link *link, enum shunt_link to, const char **re
 	*reason_p = reason;
 }
 
-/* True: NCCL_P2P_LEVEL allows NVLink, and no peers over PCIe. */
-static bool forbids_pcie(void)
-{
-	static const char *const below[] = { "NVL", "NVB", "C2C" };
-
-	for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++)
-		if (!strcasecmp(shunt_nccl_env()->p2p_level, below[i]))
-			return true;
-	return false;
-}
-
 /* Drivers offer peer access also where stores over PCIe do not arrive. */
 static bool links_trusted(const struct shunt_gpu_info *theirs)
 {
 	return theirs->sim;
+}
+
+enum shunt_distance shunt_link_distance(
+    const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs, enum shunt_link link)
+{
+	static const enum shunt_distance of_pci[] = { [SHUNT_PCI_SWITCH] = SHUNT_DISTANCE_PIX,
+		[SHUNT_PCI_SWITCHES] = SHUNT_DISTANCE_PXB,
+		[SHUNT_PCI_BRIDGE] = SHUNT_DISTANCE_PHB,
+		[SHUNT_PCI_NODE] = SHUNT_DISTANCE_PHB,
+		[SHUNT_PCI_SYSTEM] = SHUNT_DISTANCE_SYS };
+	struct shunt_pci_place here, there;
+	struct shunt_gpu_info own;
+
+	if (link <= SHUNT_LINK_NVLINK)
+		return link == SHUNT_LINK_SELF ? SHUNT_DISTANCE_LOC : SHUNT_DISTANCE_NVL;
+	if (theirs->sim)
+		return shunt_link_rules_look(shunt_config()->sim_links, device, theirs->uuid[3]).distance;
+	if (gpu->device_info(device, &own))
+		return SHUNT_DISTANCE_SYS;
+	shunt_pci_place(own.pci, &here);
+	shunt_pci_place(theirs->pci, &there);
+	return of_pci[shunt_pci_distance(&here, &there)];
 }
 
 enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
@@ -41,8 +52,14 @@ enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, co
 		return link;
 	if (link == SHUNT_LINK_PEER && !links_trusted(theirs))
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "no test of stores over PCIe between them has passed");
-	if (obeys && link == SHUNT_LINK_PEER && forbids_pcie())
-		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "NCCL_P2P_LEVEL forbids peer access over PCIe");
+	int level = shunt_nccl_p2p_level(shunt_nccl_env());
+	enum shunt_distance most = level < 0 ? SHUNT_DISTANCE_PXB : (enum shunt_distance)level;
+
+	if (obeys && level != SHUNT_DISTANCE_LOC && link == SHUNT_LINK_PEER &&
+	    shunt_link_distance(gpu, device, theirs, link) > most)
+		slow_down(&link, SHUNT_LINK_SHARED, reason_p,
+		    level < 0 ? "peers over PCIe are beyond a host bridge, and NCCL_P2P_LEVEL is not set" :
+		                "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
 	if (obeys && shunt_nccl_env_forbids_p2p())
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	slow_down(&link, shunt_link_rules_find(shunt_config()->links, rank, peer), reason_p, "SHUNT_LINKS says so");

@@ -392,7 +392,7 @@ static int conf_body(int rank, void *arg)
 	struct shunt_config_row row;
 	char path[] = "/tmp/shunt_test_conf_XXXXXX";
 	int fd = mkstemp(path), err = 0;
-	const char *text = "NCCL_MAX_CTAS=6\nNCCL_ALGO=allreduce:ring\nNCCL_P2P_LEVEL=loc\n";
+	const char *text = "NCCL_MAX_CTAS=6\nNCCL_ALGO=allreduce:ring\nNCCL_P2P_LEVEL=LOC\n";
 
 	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
 		return -EIO;

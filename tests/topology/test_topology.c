@@ -2,9 +2,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
+#include "base/config.h"
 #include "topology/claim.h"
 #include "topology/topology.h"
 
@@ -116,7 +117,9 @@ static void test_pairs_have_the_slower_claim(void **state)
 static void test_rules_name_links_of_pairs(void **state)
 {
 	static const char *const bad[] = { "x", "0-1", "0-1:", "0-1:fast", "0-1:nvlink,", "0/:none", "-1:none",
-		"64:none", "0-1:none;;", "0-1:none x" };
+		"64:none", "0-1:none;;", "0-1:none x", "*:none,", "*:none,lie", "*:none,lie=", "*:none,lie=big",
+		"*:none,dies=x", "*:none,dies=4294967296", "*:none,distance=near", "*:none,,lie=old",
+		"*:none,lie=old;;" };
 	const char *rules = "*:none;0-1:nvlink;2/3-4/*:peer";
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -134,6 +137,57 @@ static void test_rules_name_links_of_pairs(void **state)
 	assert_int_equal(shunt_link_rules_find(rules, 6, 7), SHUNT_LINK_NVLINK);
 	assert_int_equal(shunt_link_rules_find("*-0:none", 0, 7), SHUNT_LINK_SHARED);
 	assert_int_equal(shunt_link_rules_find("*-0:none", 1, 7), SHUNT_LINK_NVLINK);
+	rules = "*:peer,distance=PHB,lie=old;0-1:none,dies=70;2-3:nvlink";
+	assert_null(shunt_link_rules_check(rules));
+
+	struct shunt_link_rule rule = shunt_link_rules_look(rules, 1, 4);
+
+	assert_int_equal(rule.link, SHUNT_LINK_PEER);
+	assert_int_equal(rule.distance, SHUNT_DISTANCE_PHB);
+	assert_int_equal(rule.play, SHUNT_LINK_OLD);
+	rule = shunt_link_rules_look(rules, 1, 0);
+	assert_int_equal(rule.play, SHUNT_LINK_DIES);
+	assert_int_equal(rule.after, 70);
+	rule = shunt_link_rules_look(rules, 3, 2);
+	assert_int_equal(rule.play, SHUNT_LINK_HONEST);
+	assert_int_equal(rule.distance, SHUNT_DISTANCE_NVL);
+}
+
+static int sim_peers(int device, const struct shunt_gpu_info *peer, const char **reason_p)
+{
+	return device == peer->uuid[3] ? SHUNT_LINK_SELF : SHUNT_LINK_PEER;
+}
+
+/* NCCL's words and numbers for distances, by the letter; a pair that is farther apart gets the host's memory. */
+static void test_peers_are_as_near_as_nccl_wants(void **state)
+{
+	static const struct {
+		const char *level;
+		int disable, is;
+	} levels[] = { { "", 0, -1 }, { "", 1, SHUNT_DISTANCE_LOC }, { "SYS", 1, SHUNT_DISTANCE_LOC },
+		{ "SYS", 2, SHUNT_DISTANCE_SYS }, { "LOC", 0, SHUNT_DISTANCE_LOC }, { "NVL", 0, SHUNT_DISTANCE_NVL },
+		{ "PHB", 0, SHUNT_DISTANCE_PHB }, { "0", 0, SHUNT_DISTANCE_LOC }, { "1", 0, SHUNT_DISTANCE_PIX },
+		{ "2", 0, SHUNT_DISTANCE_PXB }, { "3", 0, SHUNT_DISTANCE_PHB }, { "4", 0, SHUNT_DISTANCE_SYS },
+		{ "99", 0, SHUNT_DISTANCE_SYS }, { "0x1", 0, SHUNT_DISTANCE_PIX }, { "loc", 0, -1 }, { "far", 0, -1 } };
+	static const struct shunt_gpu_ops gpu = { .peer_check = sim_peers };
+	struct shunt_gpu_info theirs = { .sim = 1 };
+	const char *reason;
+
+	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+		const struct shunt_nccl_env env = { .p2p_disable = levels[i].disable, .p2p_level = levels[i].level };
+
+		assert_int_equal(shunt_nccl_p2p_level(&env), levels[i].is);
+	}
+	/* main() has set NCCL_P2P_LEVEL=PHB, and distances from device 0 to the others. */
+	for (int peer = 1; peer <= 4; peer++) {
+		theirs.uuid[3] = (uint8_t)peer;
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, true, &reason),
+		    peer < 4 ? SHUNT_LINK_PEER : SHUNT_LINK_SHARED);
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, false, &reason), SHUNT_LINK_PEER);
+	}
+	assert_int_equal(shunt_link_distance(&gpu, 0, &theirs, SHUNT_LINK_NVLINK), SHUNT_DISTANCE_NVL);
+	shunt_link_claim(&gpu, 0, &theirs, 0, 4, true, &reason);
+	assert_string_equal(reason, "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
 }
 
 static int peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
@@ -152,14 +206,11 @@ static void test_peers_over_pcie_are_tested_first(void **state)
 	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &real, 0, 1, false, &reason), SHUNT_LINK_SHARED);
 	assert_non_null(strstr(reason, "test"));
 	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &sim, 0, 1, false, &reason), SHUNT_LINK_PEER);
-	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &sim, 0, 1, true, &reason), SHUNT_LINK_SHARED);
-	assert_non_null(strstr(reason, "NCCL_P2P_LEVEL"));
 	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_NVLINK, &real, 0, 1, true, &reason), SHUNT_LINK_NVLINK);
 }
 
 int main(void)
 {
-	setenv("NCCL_P2P_LEVEL", "NVL", 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranks_of_one_host_are_one_island),
 		cmocka_unit_test(test_rails_join_ranks_of_one_index),
@@ -168,7 +219,11 @@ int main(void)
 		cmocka_unit_test(test_pairs_have_the_slower_claim),
 		cmocka_unit_test(test_rules_name_links_of_pairs),
 		cmocka_unit_test(test_peers_over_pcie_are_tested_first),
+		cmocka_unit_test(test_peers_are_as_near_as_nccl_wants),
 	};
+
+	setenv("NCCL_P2P_LEVEL", "PHB", 1);
+	setenv("SHUNT_SIM_LINKS", "*:peer;0-2:peer,distance=PXB;0-3:peer,distance=PHB;0-4:peer,distance=SYS", 1);
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
