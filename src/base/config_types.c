@@ -240,6 +240,23 @@ static void show_epsum(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", epsum_names[*(const enum shunt_ep_sum *)value]);
 }
 
+static const char *const selftest_names[] = { "0", "1", "always", "long", NULL };
+
+static int parse_selftest(const char *text, void *value)
+{
+	int i = parse_name(selftest_names, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_selftest_mode *)value = (enum shunt_selftest_mode)i;
+	return 0;
+}
+
+static void show_selftest(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", selftest_names[*(const enum shunt_selftest_mode *)value]);
+}
+
 const char *const shunt_accumulate_names[] = { "default", "fp32", "fp16", "own", NULL };
 
 static int parse_accumulate(const char *text, void *value)
@@ -321,6 +338,8 @@ const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tc
 const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", parse_ibvmode,
 	show_ibvmode };
 const struct shunt_config_type shunt_type_epsum = { "epsum", "exact or rank", parse_epsum, show_epsum };
+const struct shunt_config_type shunt_type_selftest = { "selftest", "one of 0, 1, always, long", parse_selftest,
+	show_selftest };
 const struct shunt_config_type shunt_type_accumulate = { "accumulate", "one of fp32, fp16, own", parse_accumulate,
 	show_accumulate };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",

@@ -60,6 +60,7 @@
 	X(ENVIRONMENT, PROCESS, "base/env.c: values from NCCL's configuration files") \
 	X(THREADS, PROCESS, "comm/observe/thread_note.c: the threads that call NCCL") \
 	X(LOG, PROCESS, "base/log.c: the file of the log, and the last error") \
+	X(TRUST, PROCESS, "topology/trust.c: what self-tests of links have found") \
 	X(DESCRIPTORS, PROCESS, "base/fd.c: which descriptors a forked child closes; a fork waits for it")
 
 enum shunt_lock {

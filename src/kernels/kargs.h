@@ -360,6 +360,36 @@ struct shunt_ctrl {
 	    ((n) > 2 ? 3u : 2u) * (uint64_t)SHUNT_STAGED_CHANNELS * SHUNT_LL128_SLOTS * SHUNT_LL128_SLOT_WIRE + \
 	    (uint64_t)SHUNT_STAGED_P2P_CHANNELS * SHUNT_P2P_RING * SHUNT_LL128_SLOT_WIRE + \
 	    (uint64_t)SHUNT_STAGED_SIMPLE_CHANNELS * SHUNT_STAGED_RING * SHUNT_SIMPLE_CHUNK)
+/*
+ * The self-test of links (kernels/selftest.cu): where what one rank sends another one in a lane, a warp, lies. It uses
+ * the end of the p2p rings of chunks, of which nothing is read that their counters do not announce.
+ */
+#define SHUNT_SELFTEST_LANES 4u
+struct shunt_selftest_lane {
+	uint64_t packet[64]; /* lower half: data, upper half: the round */
+	uint64_t chunk[512];
+	uint64_t tail, pad[15];  /* rounds that the chunk is there for */
+	uint64_t head, pad2[15]; /* rounds that the owner of this memory has read, in its lane to the other rank */
+};
+#define SHUNT_SELFTEST_BYTES \
+	((uint64_t)SHUNT_KARGS_MAX_RANKS * SHUNT_SELFTEST_LANES * sizeof(struct shunt_selftest_lane))
+/* Of one lane, in memory of the host. The first mistake; done: the lane and the one that sends have ended. */
+enum { SHUNT_SELFTEST_RIGHT, SHUNT_SELFTEST_PACKET, SHUNT_SELFTEST_CHUNK, SHUNT_SELFTEST_SILENT };
+struct shunt_selftest_status {
+	uint64_t done;
+	uint32_t kind, round, word, pad;
+	uint64_t expected, seen;
+};
+#define SHUNT_SELFTEST_STATUS_BYTES \
+	(SHUNT_KARGS_MAX_RANKS * SHUNT_SELFTEST_LANES * sizeof(struct shunt_selftest_status))
+struct shunt_kargs_selftest {
+	char *area[SHUNT_KARGS_MAX_RANKS];    /* SHUNT_SELFTEST_BYTES of each rank, as mapped here */
+	struct shunt_selftest_status *status; /* of each peer's lanes */
+	uint32_t rank, peers;                 /* peers to be tested, as bits */
+	uint32_t rounds, pad;
+	uint64_t first_ns, wait_ns; /* longest wait for a peer's first word, and for each later one */
+	uint64_t all_ns;            /* longest time of the kernel */
+};
 #define SHUNT_SCRATCH_BYTES(n) \
 	(SHUNT_SIMPLE_AT(n) + (uint64_t)SHUNT_SIMPLE_CHANNELS * SHUNT_SIMPLE_RING(n) * SHUNT_SIMPLE_CHUNK)
 #endif

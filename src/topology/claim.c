@@ -12,12 +12,6 @@ static void slow_down(enum shunt_link *link, enum shunt_link to, const char **re
 	*reason_p = reason;
 }
 
-/* Drivers offer peer access also where stores over PCIe do not arrive. */
-static bool links_trusted(const struct shunt_gpu_info *theirs)
-{
-	return theirs->sim;
-}
-
 enum shunt_distance shunt_link_distance(
     const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs, enum shunt_link link)
 {
@@ -50,8 +44,6 @@ enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, co
 	*reason_p = reason;
 	if (link == SHUNT_LINK_SELF)
 		return link;
-	if (link == SHUNT_LINK_PEER && !links_trusted(theirs))
-		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "no test of stores over PCIe between them has passed");
 	int level = shunt_nccl_p2p_level(shunt_nccl_env());
 	enum shunt_distance most = level < 0 ? SHUNT_DISTANCE_PXB : (enum shunt_distance)level;
 

@@ -142,6 +142,33 @@ static int body_shared_memory(struct rank *r)
 	return 0;
 }
 
+/* Stores into the peer's memory lie, over NVLink and then as peers: one line for each, and right values by the host's.
+ */
+static int body_refused_nvlink(struct rank *r)
+{
+	int failed, says = r->rank == 0;
+
+	CHECK(stderr_keep(&kept));
+	failed = body_shared_memory(r) ||
+	    stderr_count(&kept, "do not exchange data right over NVLink: word ") != says ||
+	    stderr_count(&kept, "do not exchange data right over PCIe: word ") != says ||
+	    stderr_count(&kept, "a slower link serves them; set NCCL_P2P_DISABLE=1 for NCCL's own calls") != 2 * says;
+	return stderr_give_back(&kept, failed);
+}
+
+static int body_refused_all(struct rank *r)
+{
+	int failed;
+
+	CHECK(stderr_keep(&kept));
+	failed = forward_only(r) ||
+	    stderr_count(
+	        &kept, "of rank 1 and Shunt sim device 2 of rank 2 do not exchange data right over shared memory") !=
+	        (r->rank == 0) ||
+	    (!r->rank && stderr_count(&kept, "the self-test of shared links found that word ") < 1);
+	return stderr_give_back(&kept, failed);
+}
+
 static int body_no_room(struct rank *r)
 {
 	int failed;
@@ -173,6 +200,22 @@ static void test_without_peers_data_goes_through_shared_memory(void **state)
 	    overlay_run_as(
 	        &(struct ranks){ .n = 3, .raw = 1, .body = body_shared_memory, .prepare = overlay_set_all }, 0),
 	    0);
+	/* NVLink that lies between two of them, and honest memory of the host. */
+	setenv("SHUNT_SIM_LINKS", "0-1:nvlink,lie=swap", 1);
+	overlay_odd_name = "SHUNT_SELFTEST";
+	overlay_odd_value = "always";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 3, .raw = 1, .body = body_refused_nvlink, .prepare = overlay_set_odd }, 1),
+	    0);
+	/* The host's memory lies: NCCL's. */
+	setenv("SHUNT_SIM_LINKS", "*:none;1-2:none,lie=old", 1);
+	overlay_odd_value = "1";
+	assert_int_equal(
+	    overlay_run_as(
+	        &(struct ranks){ .n = 3, .raw = 1, .body = body_refused_all, .prepare = overlay_set_odd }, 1),
+	    0);
+	unsetenv("SHUNT_SIM_LINKS");
 	overlay_odd_name = "SHUNT_SHARED_BYTES";
 	overlay_odd_value = "64k";
 	expect_forward_only(2, 1, little_shared_memory, body_no_room);

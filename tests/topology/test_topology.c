@@ -190,25 +190,6 @@ static void test_peers_are_as_near_as_nccl_wants(void **state)
 	assert_string_equal(reason, "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
 }
 
-static int peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
-{
-	*reason_p = "they have no NVLink";
-	return device;
-}
-
-/* The device number is the link that the driver offers. */
-static void test_peers_over_pcie_are_tested_first(void **state)
-{
-	const struct shunt_gpu_ops gpu = { .peer_check = peer_check };
-	const struct shunt_gpu_info real = { .sim = false }, sim = { .sim = true };
-	const char *reason;
-
-	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &real, 0, 1, false, &reason), SHUNT_LINK_SHARED);
-	assert_non_null(strstr(reason, "test"));
-	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_PEER, &sim, 0, 1, false, &reason), SHUNT_LINK_PEER);
-	assert_int_equal(shunt_link_claim(&gpu, SHUNT_LINK_NVLINK, &real, 0, 1, true, &reason), SHUNT_LINK_NVLINK);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,7 +199,6 @@ int main(void)
 		cmocka_unit_test(test_ranks_spread_evenly),
 		cmocka_unit_test(test_pairs_have_the_slower_claim),
 		cmocka_unit_test(test_rules_name_links_of_pairs),
-		cmocka_unit_test(test_peers_over_pcie_are_tested_first),
 		cmocka_unit_test(test_peers_are_as_near_as_nccl_wants),
 	};
 

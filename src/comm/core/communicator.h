@@ -92,6 +92,11 @@ struct shunt_comm {
 	struct shunt_symmem symmem;
 	struct shunt_ce ce;
 	struct shunt_topology topology; /* the ranks of a host are an island */
+	struct {
+		uint8_t peers[SHUNT_TOPOLOGY_RANKS]; /* of each rank: indices on its island, as bits */
+		bool is_long;
+		int tries; /* self-tests of this set-up */
+	} untested;        /* links that need a self-test first; alike on all ranks */
 	struct shunt_comm_net net;
 	void *side_stream; /* for forked groups (shunt_comm_fork_group); NULL until it is needed */
 	struct {

@@ -102,7 +102,9 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 			return;
 		}
 	}
-	err = gpu->host_alloc(sizeof(*comm->words) + comm->own.host_bytes, &host, &dev);
+	err = gpu->host_alloc(
+	    sizeof(*comm->words) + (comm->own.host_bytes ? comm->own.host_bytes : SHUNT_SELFTEST_STATUS_BYTES), &host,
+	    &dev);
 	if (err) {
 		shunt_vote_refuse(&symm->vote, "page-locked memory cannot be allocated: %s", shunt_error_text(err).s);
 		return;
@@ -169,6 +171,23 @@ int shunt_scratch_share(struct shunt_comm *comm, const struct shunt_hello *hello
 	for (int r = 0; r < comm->nranks && err == -EOPNOTSUPP; r++)
 		comm->own_differs |= memcmp(terms[r].value, terms[0].value, sizeof(terms[r].value)) != 0;
 	return err;
+}
+
+void shunt_scratch_drop(struct shunt_comm *comm)
+{
+	shunt_shared_gpu_release(comm);
+	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);
+	shunt_symm_free(comm->gpu, comm->segment, SHUNT_MAX_RANKS);
+	if (comm->words)
+		comm->gpu->host_free(comm->words);
+	comm->words = NULL;
+}
+
+void shunt_scratch_leave(struct shunt_comm *comm)
+{
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		comm->mem[r] = comm->segment[r] = (struct shunt_gpu_mem){ .fd = -1 };
+	comm->words = NULL;
 }
 
 int shunt_scratch_make_single(struct shunt_comm *comm)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * First use of a communicator: four rounds among all ranks.
+ * First use of a communicator: four rounds among all ranks. Where links need a self-test first, that is a fifth one; if
+ * it refuses a pair, the second round and those behind it come once more.
  *
  * | round | each rank says                                | it decides                  |
  * |-------|-----------------------------------------------|-----------------------------|
@@ -184,10 +185,22 @@ static int compare_plugins(struct shunt_comm *comm, struct setup *s)
 	return shunt_comm_plugins_agree(comm, hashes);
 }
 
-/* Third and fourth round. */
+/* Third and fourth round, and the self-test of links. */
 static int share_scratch(struct shunt_comm *comm, struct setup *s)
 {
-	return shunt_scratch_share(comm, s->hellos, s->reason, sizeof(s->reason));
+	int err;
+
+	for (;;) {
+		err = shunt_scratch_share(comm, s->hellos, s->reason, sizeof(s->reason));
+		if (!err)
+			err = shunt_comm_links_test(comm, s->hellos, s->logs, s->reason, sizeof(s->reason));
+		if (err != -EAGAIN)
+			return err;
+		shunt_scratch_drop(comm);
+		err = agree_on_links(comm, s);
+		if (err)
+			return err;
+	}
 }
 
 static int connect_hosts(struct shunt_comm *comm, struct setup *s)

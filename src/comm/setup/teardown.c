@@ -11,10 +11,9 @@
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
 #include "comm/core/plugin_check.h"
-#include "comm/core/shared_gpu.h"
 #include "comm/setup/plan_set.h"
 #include "comm/setup/plugin_set.h"
-#include "transport/symm/symm.h"
+#include "comm/setup/scratch.h"
 
 #define DEVICE_SYNC_MS 20000
 #define PLUGIN_MS 2000 /* of a plug-in's kernel: so long after it was told to end, it never will */
@@ -129,9 +128,7 @@ static void leave_memory(struct shunt_comm *comm)
 	           "stream and memory can be freed only with the process",
 	    last_plugin(comm));
 	shunt_comm_fail(comm, -ETIMEDOUT);
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		comm->mem[r] = (struct shunt_gpu_mem){ .fd = -1 };
-	comm->words = NULL;
+	shunt_scratch_leave(comm);
 	comm->plugins.state = NULL;
 	comm->plugins.watches = NULL;
 	comm->plugins.launched = false;
@@ -157,15 +154,10 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	shunt_peers_unwatch(comm);
 	shunt_comm_net_finish(comm);
 	shunt_recorder_unready(comm->recorder);
-	shunt_shared_gpu_release(comm);
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);
 	shunt_comm_plugins_drop(comm);
-	shunt_symm_free(comm->gpu, comm->mem, SHUNT_MAX_RANKS);
-	shunt_symm_free(comm->gpu, comm->segment, SHUNT_MAX_RANKS);
-	if (comm->words)
-		comm->gpu->host_free(comm->words);
-	comm->words = NULL;
+	shunt_scratch_drop(comm);
 }
 
 int shunt_comm_forward_from_now(struct shunt_comm *comm, bool logs, const char *reason)
