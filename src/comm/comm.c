@@ -116,6 +116,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	shunt_dump_start();
 	shunt_registry_add(&comm->registration, comm, comm->recorder);
 	comm->checks = shunt_config()->check;
+	comm->follows_forwarded = comm->checks || shunt_config()->marks;
 	comm->joined = desc->joined;
 	comm->may_span = desc->may_span;
 	comm->members_are_ranks = desc->members_are_ranks;
@@ -232,6 +233,8 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	shunt_topology_join(&comm->topology, nranks, rank);
 	shunt_comm_fill_early_key(comm);
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
+	if (shunt_config()->marks && !comm->sel_key.takes_all)
+		shunt_recorder_open_marks(comm->recorder, shunt_gpu());
 	if (!comm->may_span) { /* else set_hosts follows: a peer may have begun already, and wait for this rank */
 		if (rank >= 0 && device >= 0)
 			setup_wanted = shunt_comm_life_named(&comm->life);

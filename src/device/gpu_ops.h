@@ -176,6 +176,11 @@ struct shunt_gpu_ops {
 	int (*copy)(int device, void *dst, const void *src, size_t bytes);
 	int (*copy_async)(int device, void *dst, const void *src, size_t bytes, void *stream);
 	int (*memset_async)(int device, void *dst, int value, size_t bytes, void *stream);
+	/*
+	 * The stream writes value to a word of host_alloc's memory, behind all work that it has got. word: as the
+	 * device sees it. -EOPNOTSUPP, not logged: the driver refuses.
+	 */
+	int (*mark)(int device, void *stream, uint64_t *word, uint64_t value);
 
 	/*
 	 * Loads every kernel onto the device now: lazy loading deadlocks with kernels that spin. Repeated calls are

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "base/config.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "shim/calls/nvtx.h"
@@ -18,7 +19,9 @@ const struct shunt_mode_ops *shunt_mode_choose(void)
 	ops = atomic_load(&shunt_process_ops);
 	if (!ops) {
 		shunt_thread()->inside++; /* a constructor that calls NCCL must not take the lock again */
-		ops = shunt_real_open() ? &shunt_overlay_ops : &shunt_standalone_ops;
+		ops = !shunt_real_open()  ? &shunt_standalone_ops :
+		    shunt_config()->marks ? shunt_overlay_marked() :
+		                            &shunt_overlay_ops;
 		shunt_thread()->inside--;
 		shunt_nvtx_init();
 		atomic_store_explicit(&shunt_process_ops, ops, memory_order_release);

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include "comm/observe/dump.h"
+#include "comm/observe/marks.h"
 
 /* ---- the ring */
 
@@ -267,6 +268,127 @@ static void test_state_follows_from_progress(void **state)
 	assert_int_equal(shunt_operation_state(&op, NULL, &(struct shunt_fault){ 0 }), SHUNT_OPERATION_UNKNOWN);
 }
 
+/* ---- marks */
+
+/* What streams are to write, until a test has them do so. */
+static struct {
+	uint64_t *word, value;
+} writes[16];
+static unsigned nwrites, tries;
+static int mark_result;
+
+static int host_alloc(size_t bytes, void **host_p, void **dev_p)
+{
+	*host_p = *dev_p = calloc(1, bytes);
+	return 0;
+}
+
+static int mark_later(int device, void *stream, uint64_t *word, uint64_t value)
+{
+	tries++;
+	if (mark_result)
+		return mark_result;
+	writes[nwrites].word = word;
+	writes[nwrites++].value = value;
+	return 0;
+}
+
+static const struct shunt_gpu_ops marking_gpu = { .host_alloc = host_alloc, .mark = mark_later };
+
+static void land(unsigned i)
+{
+	*writes[i].word = writes[i].value;
+}
+
+static struct shunt_recorder *marked_recorder(void)
+{
+	struct shunt_recorder *rec = recorder_add(id_a);
+
+	shunt_recorder_set_rank(rec, 0, 2, 0);
+	shunt_recorder_open_marks(rec, &marking_gpu);
+	nwrites = tries = 0;
+	mark_result = 0;
+	return rec;
+}
+
+static void forward(struct shunt_recorder *rec, uintptr_t stream, bool captured)
+{
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
+
+	c.stream = (void *)stream;
+	shunt_recorder_add_marked(rec, &c, SHUNT_REASON_SIZE, captured);
+}
+
+static void check_marks(struct shunt_recorder *rec, uint64_t marked, uint64_t finished)
+{
+	struct shunt_recorder_snapshot s;
+
+	assert_int_equal(shunt_recorder_snapshot(rec, SHUNT_READ_NOTHING, 0, &s), 0);
+	assert_int_equal(s.marked, marked);
+	assert_int_equal(s.finished, finished);
+	shunt_recorder_snapshot_finish(&s);
+}
+
+static void test_marks_follow_what_nccl_has_launched(void **state)
+{
+	struct shunt_recorder *rec = marked_recorder();
+
+	forward(rec, 1, false);
+	assert_int_equal(nwrites, 0); /* NCCL has not returned */
+	shunt_marks_settle(true);
+	check_marks(rec, 1, 0);
+	land(0);
+	check_marks(rec, 1, 1);
+	forward(rec, 1, false);
+	shunt_marks_settle(false); /* NCCL has refused it */
+	forward(rec, 1, true);
+	shunt_marks_settle(true);
+	check_marks(rec, 1, 1);
+	for (int i = 0; i < 3; i++) /* a group: one mark on each stream */
+		forward(rec, 1, false);
+	forward(rec, 2, false);
+	shunt_marks_settle(true);
+	assert_int_equal(nwrites, 3);
+	check_marks(rec, 7, 1);
+	land(1); /* the later call's stream is the faster one */
+	land(2);
+	check_marks(rec, 7, 7);
+	recorder_remove(rec);
+}
+
+static void test_marks_of_an_ended_communicator_count_for_nothing(void **state)
+{
+	struct shunt_recorder *rec = marked_recorder();
+
+	forward(rec, 1, false);
+	recorder_remove(rec); /* by another thread, while this one is in NCCL */
+	shunt_marks_settle(true);
+	rec = marked_recorder();
+	nwrites = 1;
+	land(0);
+	check_marks(rec, 0, 0);
+	forward(rec, 1, false);
+	shunt_marks_settle(true);
+	assert_ptr_equal(writes[1].word, writes[0].word);
+	land(1);
+	check_marks(rec, 1, 1);
+	recorder_remove(rec);
+}
+
+static void test_a_driver_that_refuses_marks_is_asked_once(void **state)
+{
+	struct shunt_recorder *rec = marked_recorder();
+
+	mark_result = -EOPNOTSUPP;
+	for (int i = 0; i < 3; i++) {
+		forward(rec, 1, false);
+		shunt_marks_settle(true);
+	}
+	assert_int_equal(tries, 1);
+	check_marks(rec, 0, 0);
+	recorder_remove(rec);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,6 +400,9 @@ int main(void)
 		cmocka_unit_test(test_read_beside_a_writer_gives_whole_operations),
 		cmocka_unit_test(test_add_takes_no_lock_and_calls_no_system),
 		cmocka_unit_test(test_state_follows_from_progress),
+		cmocka_unit_test(test_marks_follow_what_nccl_has_launched),
+		cmocka_unit_test(test_marks_of_an_ended_communicator_count_for_nothing),
+		cmocka_unit_test(test_a_driver_that_refuses_marks_is_asked_once),
 	};
 
 	setenv("SHUNT_LOG", "error", 1);

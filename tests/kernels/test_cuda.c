@@ -292,6 +292,23 @@ static void test_capture_records_work_and_replays_it(void **state)
 	ops->stream_destroy(1, stream);
 }
 
+static void test_a_stream_writes_marks_unless_the_driver_refuses(void **state)
+{
+	void *host, *dev, *stream;
+
+	assert_int_equal(ops->host_alloc(64, &host, &dev), 0);
+	assert_int_equal(ops->stream_create(1, &stream), 0);
+	assert_int_equal(ops->mark(1, stream, (uint64_t *)dev + 1, 0x123456789a), 0);
+	assert_true(((uint64_t *)host)[1] == 0x123456789a);
+	fake_cuda.no_marks = true;
+	assert_int_equal(ops->mark(1, stream, (uint64_t *)dev + 1, 7), -EOPNOTSUPP);
+	fake_cuda.no_marks = false;
+	assert_true(((uint64_t *)host)[1] == 0x123456789a);
+	assert_int_equal(fake_cuda_pushed(), 0);
+	ops->stream_destroy(1, stream);
+	ops->host_free(host);
+}
+
 static void test_nodes_are_added_to_a_capture_in_progress(void **state)
 {
 	struct shunt_gpu_capture info, before;
@@ -541,6 +558,7 @@ int main(void)
 		cmocka_unit_test_setup(test_mem_free_finds_the_device, cuda_each_setup),
 		cmocka_unit_test_setup(test_host_alloc_is_zeroed, cuda_each_setup),
 		cmocka_unit_test_setup(test_capture_records_work_and_replays_it, cuda_each_setup),
+		cmocka_unit_test_setup(test_a_stream_writes_marks_unless_the_driver_refuses, cuda_each_setup),
 		cmocka_unit_test_setup(test_nodes_are_added_to_a_capture_in_progress, cuda_each_setup),
 		cmocka_unit_test_setup(test_slow_calls_work_while_the_thread_captures, cuda_each_setup),
 		cmocka_unit_test_setup(test_stream_capture_error_of_the_legacy_stream_is_invalid, cuda_each_setup),

@@ -13,6 +13,7 @@
 #include "transport/rendezvous/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/observe/dump.h"
+#include "comm/observe/marks.h"
 #include "base/config.h"
 #include "transport/rendezvous/bootstrap_group.h"
 #include "base/hash.h"
@@ -591,6 +592,10 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 }
 
 void shunt_comm_phase(struct shunt_comm *comm, const char *phase)
+{
+}
+
+void shunt_marks_settle(bool has_launched)
 {
 }
 

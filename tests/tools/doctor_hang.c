@@ -187,6 +187,39 @@ static void held_split(struct rank *r)
 	require(ncclCommSplit(r->comm, 0, r->rank, &child, NULL), "ncclCommSplit");
 }
 
+/* Rank 1's stream waits in a kernel of Shunt's, and NCCL's call comes behind that. With SHUNT_FORCE_NCCL=allreduce. */
+static void held_before(struct rank *r)
+{
+	require(ncclAllGather(r->buffer, r->out, COUNT, ncclFloat32, r->other, r->stream), "ncclAllGather");
+	require(shunt_stream_synchronize(r->stream), "the stream");
+	if (r->rank == 1)
+		require(ncclAllGather(r->buffer, r->out, COUNT, ncclFloat32, r->other, r->stream), "ncclAllGather");
+}
+
+static void held_device(struct rank *r)
+{
+	held_before(r);
+	reduce(r, r->comm, COUNT);
+}
+
+static void held_device_group(struct rank *r)
+{
+	held_before(r);
+	require(ncclGroupStart(), "ncclGroupStart");
+	reduce(r, r->comm, COUNT);
+	require(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+/* A graph that is never launched. */
+static void captured(struct rank *r)
+{
+	void *exec;
+
+	require(shunt_capture_begin(r->stream), "the capture");
+	reduce(r, r->comm, COUNT);
+	require(shunt_capture_end(r->stream, &exec), "the capture");
+}
+
 static const struct {
 	const char *name;
 	void (*fn)(struct rank *r);
@@ -207,6 +240,9 @@ static const struct {
 	{ "held_call", held_call },
 	{ "held_group", held_group },
 	{ "held_split", held_split },
+	{ "held_device", held_device },
+	{ "held_device_group", held_device_group },
+	{ "captured", captured },
 };
 
 static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))

@@ -155,6 +155,19 @@ expect error_writes_file 2 'rank 0 \(pid .*\) ended it with ETIMEDOUT, after wai
 comes error_and_peer 2 'rank 1 .* is behind: it has not called collective 6' "$shunt" doctor --pid "$pids"
 unset SHUNT_TIMEOUT SHUNT_DUMP_DIR SHUNT_DUMP_SIGNAL
 
+# NCCL has returned: marks tell what has finished on the device.
+SHUNT_NCCL_LIB=$(realpath "$4") SHUNT_FORCE_NCCL=all SHUNT_MARKS=1
+export SHUNT_FORCE_NCCL SHUNT_MARKS
+hang captured 2
+both marked_and_captured_are_no_hang 0 'nobody waits; all ranks have called 6 collectives'
+expect marks_are_kept 0 'nobody waits' "$shunt" doctor --output "$dir/marks" --pid "$pids"
+expect marks_are_of_calls_outside_of_graphs 0 '"marked":5,"finished":5' sh -c 'tr -d " \n" <"$1"' sh "$dir/marks/"*"-$(rank_pid 0)-asked.json"
+SHUNT_FORCE_NCCL=allreduce
+hang held_device 3
+both held_on_the_device_is_named 2 "NCCL has not finished on rank 1 \\(pid $(rank_pid 1) on .*\\): collective 6 \\(allreduce of 1000 float32, sum\\) since [0-9:]{8} \\([0-9.]+ s\\); ranks 0 and 2 have"
+unset SHUNT_FORCE_NCCL SHUNT_MARKS
+SHUNT_NCCL_LIB=none
+
 SHUNT_DOCTOR=0
 export SHUNT_DOCTOR
 hang idle 2

@@ -106,7 +106,12 @@ kill -TERM $watcher
 wait $watcher
 ! grep -q '"hang"' "$dir/idle" && echo "ok: idle_is_no_hang" || { echo "not ok: idle_is_no_hang"; failed=1; }
 end_job
-unset SHUNT_FORCE_NCCL
+SHUNT_FORCE_NCCL=allreduce SHUNT_MARKS=1
+export SHUNT_MARKS
+expect held_on_the_device_ends_with_75 75 'hang: communicator .* NCCL has not finished on rank 1 \(.*; ranks 0 and 2 have' \
+	"$shunt" run --watch --every 0.2 --hang 1.5 --on-hang exit --dumps "$dir/ended" --events "$dir/on_device" -- "$program" held_device_group 3
+expect that_event_names_the_rank 0 '^1$' grep -c '"where": "nccl_device".*"behind": \[1\]' "$dir/on_device"
+unset SHUNT_FORCE_NCCL SHUNT_MARKS
 SHUNT_NCCL_LIB=none
 
 # A program that says when it is ready, and which signal it got.

@@ -113,6 +113,7 @@ struct dump_comm {
 	const char *id, *key, *state, *reason, *error, *phase; /* "" for none */
 	int rank, nranks, device;
 	uint64_t phase_time_ns, calls, collectives, replays, last;
+	uint64_t nccl_finished; /* seq of the last call whose mark has come; 0: none */
 	bool has_progress, running, last_captured;
 	bool aborted;                /* its kernels were told to give up */
 	bool moved;                  /* between two looks */

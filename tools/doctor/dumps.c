@@ -93,6 +93,7 @@ static int comm_read(const struct dump_process *p, const json_t *o, struct dump_
 		.silent = shunt_dump_read_comm_unresponsive(o),
 		.running = shunt_dump_read_progress_running(progress),
 		.last_captured = shunt_dump_read_progress_captured(progress),
+		.nccl_finished = shunt_dump_read_nccl_finished(shunt_dump_read_comm_nccl(o)),
 		.fault_peer = shunt_dump_read_fault_peer(fault),
 		.fault_op = shunt_dump_read_fault_op(fault),
 		.fault_peer_call = shunt_dump_read_fault_theirs(fault),

@@ -96,7 +96,8 @@ static void group_check(struct findings *f, const struct dump_group *g)
 	before = f->n;
 	moved = find_moved(f, g);
 	any = moved || find_mismatch(f, g) || find_split_path(f, g) || find_setup_wait(f, g) ||
-	    find_inside_nccl(f, g) || find_straggler_calls(f, g) || find_straggler_device(f, g);
+	    find_inside_nccl(f, g) || find_straggler_calls(f, g) || find_nccl_unfinished(f, g) ||
+	    find_straggler_device(f, g);
 	if (!moved)
 		any |= find_messages(f, g);
 	if (!any)

@@ -25,6 +25,8 @@ bool find_split_path(struct findings *f, const struct dump_group *g);
 bool find_setup_wait(struct findings *f, const struct dump_group *g);
 bool find_teardown_wait(struct findings *f, const struct dump_group *g);
 bool find_straggler_calls(struct findings *f, const struct dump_group *g);
+/* NCCL has a collective, or a message, that has not finished on the device, as marks tell. */
+bool find_nccl_unfinished(struct findings *f, const struct dump_group *g);
 bool find_straggler_device(struct findings *f, const struct dump_group *g);
 bool find_straggler_replays(struct findings *f, const struct dump_group *g);
 /* A thread of a rank is inside a function of NCCL on this communicator. */

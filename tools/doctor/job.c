@@ -97,8 +97,8 @@ static bool comm_has_moved(const struct dump_comm *a, const struct dump_comm *b)
 	bool began_again =
 	    a->phase_time_ns + SAME_NS < b->phase_time_ns || b->phase_time_ns + SAME_NS < a->phase_time_ns;
 
-	return a->calls != b->calls || device_moved || strcmp(a->state, b->state) || strcmp(a->phase, b->phase) ||
-	    strcmp(a->error, b->error) || began_again;
+	return a->calls != b->calls || device_moved || a->nccl_finished != b->nccl_finished ||
+	    strcmp(a->state, b->state) || strcmp(a->phase, b->phase) || strcmp(a->error, b->error) || began_again;
 }
 
 void doctor_moved_mark(struct dumps *d, const struct dumps *before)

@@ -124,6 +124,11 @@ bool find_straggler_calls(struct findings *f, const struct dump_group *g)
 	return true;
 }
 
+static bool op_is_nccl(const struct dump_op *op)
+{
+	return !strcmp(op->path, "nccl");
+}
+
 /* A rank's first collective that our kernels have not finished; NULL: none known. */
 static const struct dump_op *running_collective(const struct dump_comm *c)
 {
@@ -132,8 +137,8 @@ static const struct dump_op *running_collective(const struct dump_comm *c)
 	for (size_t i = 0; c && i < c->nops; i++) {
 		const struct dump_op *op = &c->ops[i];
 
-		if (!op->message && !op->captured && (op_is(op, "running") || op_is(op, "enqueued")) &&
-		    (!first || op->number < first->number))
+		if (!op->message && !op->captured && !op_is_nccl(op) &&
+		    (op_is(op, "running") || op_is(op, "enqueued")) && (!first || op->number < first->number))
 			first = op;
 	}
 	return first;
@@ -245,6 +250,64 @@ bool find_straggler_device(struct findings *f, const struct dump_group *g)
 	if (g->ndumps < g->n)
 		level = level == FINDING_ERROR ? FINDING_WARN : level;
 	comm_finding_add(f, g, level, g->ndumps < g->n ? "look at the ranks that have no dump" : advice_for(level), &t);
+	return true;
+}
+
+/* A rank's first call that NCCL has not finished; NULL: none known. */
+static const struct dump_op *unfinished_in_nccl(const struct dump_comm *c)
+{
+	const struct dump_op *first = NULL;
+
+	for (size_t i = 0; c && i < c->nops; i++)
+		if (op_is_nccl(&c->ops[i]) && op_is(&c->ops[i], "running") && (!first || c->ops[i].seq < first->seq))
+			first = &c->ops[i];
+	return first;
+}
+
+bool find_nccl_unfinished(struct findings *f, const struct dump_group *g)
+{
+	bool *in = g->marks[0], *out = g->marks[1];
+	const struct dump_op *first = NULL;
+	const struct dump_comm *whose = NULL;
+	enum finding_level level;
+	struct text_buf t = { 0 };
+
+	for (int r = 0; r < g->n; r++) {
+		const struct dump_op *op = unfinished_in_nccl(g->member[r]), *ours = running_collective(g->member[r]);
+
+		if (!op || (ours && ours->seq < op->seq) ||
+		    (first && !first->message <= !op->message && first->number <= op->number))
+			continue;
+		first = op;
+		whose = g->member[r];
+	}
+	if (!first)
+		return false;
+	for (int r = 0; r < g->n; r++) {
+		const struct dump_op *op = unfinished_in_nccl(g->member[r]);
+
+		in[r] = first->message ? g->member[r] == whose : op && !op->message && op->number == first->number;
+		out[r] = !first->message && op_is(collective_at(g->member[r], first->number), "finished");
+	}
+	level = level_of_wait(first->time_ns, whose->process->time_ns);
+	if (level == FINDING_ERROR && !marks_count(g, out)) /* the program's own work may come first on all ranks */
+		level = FINDING_WARN;
+	text_add(&t, "NCCL has not finished on ");
+	text_add_processes(&t, g, in);
+	text_add(&t, first->message ? ": " : ": collective %" PRIu64 " (", first->number);
+	text_add_op(&t, first);
+	text_add(&t, first->message ? " " : ") ");
+	text_add_since(&t, first->time_ns, whose->process->time_ns);
+	if (marks_count(g, out)) {
+		text_add(&t, "; ");
+		text_add_ranks(&t, g, out);
+		text_add(&t, " %s", marks_count(g, out) == 1 ? "has" : "have");
+	}
+	text_add(&t, "; it is on stream %s", first->stream);
+	comm_finding_add(f, g, level,
+	    level == FINDING_INFO ? advice_for(level) :
+	                            "something before it on that stream has not ended, or NCCL waits for a rank there",
+	    &t);
 	return true;
 }
 

@@ -60,20 +60,24 @@ static void line_print(bool marked, const char *fmt, ...)
 
 struct sum {
 	uint64_t calls, nccl, bytes;
-	int here, behind;
+	int here, behind, unfinished; /* ranks, -1: none. unfinished: NCCL has not finished on it */
 	const struct dump_comm *first;
 };
 
 static struct sum sum_of(const struct watch *w, const struct watch_group *g)
 {
-	struct sum s = { .behind = -1 };
+	struct sum s = { .behind = -1, .unfinished = -1 };
 	uint64_t least = UINT64_MAX, most = 0;
 
 	for (size_t i = 0; i < w->nranks; i++) {
 		const struct watch_rank *r = &w->ranks[i];
+		const struct dump_op *op;
 
 		if (strcmp(r->key, g->key))
 			continue;
+		op = watch_unfinished(r->now);
+		if (op && !strcmp(op->path, "nccl") && (s.unfinished < 0 || r->rank < s.unfinished))
+			s.unfinished = r->rank;
 		s.here++;
 		s.calls = r->fresh_calls > s.calls ? r->fresh_calls : s.calls;
 		s.nccl = r->fresh_nccl > s.nccl ? r->fresh_nccl : s.nccl;
@@ -106,6 +110,8 @@ static void group_print(const struct watch *w, const struct watch_group *g, bool
 		    state, sizeof(state), "%s, %d of %d ranks here", stands ? "stands" : "runs", s.here, g->nranks);
 	else if (stands && s.behind >= 0)
 		snprintf(state, sizeof(state), "stands; rank %d is behind", s.behind);
+	else if (stands && s.unfinished >= 0)
+		snprintf(state, sizeof(state), "stands; NCCL has not finished on rank %d", s.unfinished);
 	else
 		snprintf(state, sizeof(state), "%s",
 		    g->broken    ? "broken" :

@@ -212,9 +212,13 @@ static int hang_report(struct watch *w, struct watch_group *g)
 			where = strcmp(c->phase, "destruction") ? "setup" : "destruction";
 	}
 	for (int r = 0; called && r < g->nranks; r++) {
-		behind[r] = is_inside(member(w, g, r));
+		const struct dump_comm *c = member(w, g, r);
+		const struct dump_op *op = c ? watch_unfinished(c) : NULL;
+		bool unfinished = op && !strcmp(op->path, "nccl");
+
+		behind[r] = is_inside(c) || unfinished;
 		waiting[r] = waiting[r] && !behind[r];
-		where = behind[r] ? "nccl_host" : where;
+		where = is_inside(c) ? "nccl_host" : unfinished && strcmp(where, "nccl_host") ? "nccl_device" : where;
 	}
 	if (!w->hung && whole_look(w)) {
 		free(behind);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/observe/dump.h"
+#include "kernels/set.h"
 
 bool shunt_comm_fail(struct shunt_comm *comm, int err)
 {
@@ -97,13 +98,32 @@ void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason)
 	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "", reason);
 }
 
+__attribute__((cold, noinline)) static void count_with_care(
+    struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
+{
+	const struct shunt_gpu_ops *gpu = shunt_config()->marks ? shunt_gpu() : NULL;
+	enum shunt_capture state = SHUNT_CAPTURE_ACTIVE;
+
+	if (comm->checks)
+		shunt_check_forward(&comm->check, comm->device, coll);
+	if (gpu && comm->device >= 0)
+		gpu->stream_capture(comm->device, coll->stream, &state);
+	if (gpu)
+		shunt_recorder_add_marked(comm->recorder, coll, reason, state != SHUNT_CAPTURE_NONE);
+	else
+		shunt_recorder_add_forward(comm->recorder, coll, reason);
+	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
+}
+
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
 	/* A reason from before the set-up is logged once the first call is forwarded for it. */
 	if (reason == SHUNT_REASON_COMM && comm->rank == 0 && shunt_comm_life_tell(&comm->life))
 		shunt_comm_log_forward(comm, comm->life.reason);
-	if (comm->checks)
-		shunt_check_forward(&comm->check, comm->device, coll);
+	if (comm->follows_forwarded) {
+		count_with_care(comm, coll, reason);
+		return;
+	}
 	shunt_recorder_add_forward(comm->recorder, coll, reason);
 	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
 }

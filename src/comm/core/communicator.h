@@ -72,9 +72,10 @@ struct shunt_comm {
 
 	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
-	unsigned checks; /* SHUNT_CHECK */
-	bool e4m3b15;    /* of struct shunt_numerics */
-	int accumulate;  /* likewise, never the default */
+	unsigned checks;        /* SHUNT_CHECK */
+	bool follows_forwarded; /* SHUNT_CHECK or SHUNT_MARKS concern calls that NCCL gets */
+	bool e4m3b15;           /* of struct shunt_numerics */
+	int accumulate;         /* likewise, never the default */
 	struct shunt_check_count check;
 
 	/*

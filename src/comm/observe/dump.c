@@ -166,6 +166,8 @@ static enum shunt_operation_state operation_state(
 {
 	if (!op->path && op->seq >= snapshot->held_by)
 		return SHUNT_OPERATION_IN_NCCL;
+	if (!op->path && !op->captured && op->seq <= snapshot->marked)
+		return op->seq <= snapshot->finished ? SHUNT_OPERATION_FINISHED : SHUNT_OPERATION_RUNNING;
 	return shunt_operation_state(op, snapshot->ctrl ? &snapshot->ctrl->progress : NULL, &snapshot->fault);
 }
 
@@ -231,6 +233,10 @@ static void put_calls(struct writer *writer, struct shunt_recorder *rec, const s
 
 	shunt_dump_write_comm_nccl_begin(w);
 	shunt_dump_write_nccl_returned(w, s->returned);
+	if (s->marked) {
+		shunt_dump_write_nccl_marked(w, s->marked);
+		shunt_dump_write_nccl_finished(w, s->finished);
+	}
 	if (s->nccl_result)
 		shunt_dump_write_nccl_result(w, s->nccl_result);
 	shunt_json_write_object_end(w);

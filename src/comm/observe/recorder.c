@@ -14,6 +14,7 @@
 #include "base/lock.h"
 #include "base/os.h"
 #include "comm/observe/counters.h"
+#include "comm/observe/marks.h"
 #include "comm/observe/thread_note.h"
 #include "comm/parts/comm_registry.h"
 
@@ -41,6 +42,7 @@ struct shunt_recorder {
 	atomic_uint_fast64_t tag;            /* the bytes of key as a number */
 	atomic_uint_fast64_t last_forwarded; /* seq */
 	atomic_int nccl_result;
+	struct shunt_marks marks;
 	struct ring eager, captured;
 	_Atomic(atomic_uint *) peers; /* [2][nranks]: sent to, received from; NULL: not counted */
 	_Atomic(const char *) phase;
@@ -181,6 +183,7 @@ void shunt_recorder_unref(struct shunt_recorder *rec)
 {
 	if (atomic_fetch_sub(&rec->users, 1) > 1)
 		return;
+	shunt_marks_close(&rec->marks);
 	shunt_mutex_destroy(&rec->lock);
 	shunt_mutex_destroy(&rec->reading);
 	free(atomic_load(&rec->eager.entries));
@@ -346,6 +349,25 @@ void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_c
 		return;
 	atomic_store_explicit(&rec->last_forwarded, seq, memory_order_relaxed);
 	shunt_inside_note_call(atomic_load_explicit(&rec->tag, memory_order_relaxed), seq, time);
+}
+
+void shunt_recorder_add_marked(
+    struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason, bool captured)
+{
+	uint64_t time, seq = record_operation(rec, coll, NULL, reason, 0, captured, &time) & ~SHUNT_OP_CAPTURED;
+
+	if (!rec)
+		return;
+	atomic_store_explicit(&rec->last_forwarded, seq, memory_order_relaxed);
+	shunt_inside_note_call(atomic_load_explicit(&rec->tag, memory_order_relaxed), seq, time);
+	if (!captured)
+		shunt_marks_due(&rec->marks, coll->stream, seq);
+}
+
+void shunt_recorder_open_marks(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu)
+{
+	if (rec)
+		shunt_marks_open(&rec->marks, gpu, atomic_load(&rec->device));
 }
 
 void shunt_recorder_note_function(struct shunt_recorder *rec)
@@ -628,6 +650,8 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_dept
 	snapshot->held_by = shunt_inside_first_seq(snapshot->tag);
 	if (snapshot->held_by <= snapshot->returned)
 		snapshot->returned = snapshot->held_by - 1;
+	snapshot->marked = shunt_marks_last(&rec->marks);
+	snapshot->finished = shunt_marks_finished(&rec->marks);
 	return 0;
 }
 

@@ -82,6 +82,11 @@ uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured);
 /* The same for a call that is forwarded, with its reason. */
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason);
+/* The same where marks are asked for: it becomes due (marks.h), unless it is captured. */
+void shunt_recorder_add_marked(
+    struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason, bool captured);
+/* To be called after set_rank where marks are asked for. gpu: NULL is allowed. */
+void shunt_recorder_open_marks(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu);
 /* The function of NCCL's that this thread calls next is on this communicator. */
 void shunt_recorder_note_function(struct shunt_recorder *rec);
 /* A call that NCCL got has failed with this ncclResult_t. */
@@ -125,7 +130,7 @@ enum shunt_operation_state {
 	SHUNT_OPERATION_IN_NCCL,  /* a thread is inside the real NCCL with it */
 	SHUNT_OPERATION_RETURNED, /* the real NCCL has got it, and runs it */
 	SHUNT_OPERATION_ENQUEUED, /* its kernel has not begun */
-	SHUNT_OPERATION_RUNNING,
+	SHUNT_OPERATION_RUNNING,  /* also one of NCCL's, whose mark has not come */
 	SHUNT_OPERATION_FINISHED,
 	SHUNT_OPERATION_FAILED, /* a kernel gave up in it, or it was launched after that */
 };
@@ -161,6 +166,8 @@ struct shunt_recorder_snapshot {
 	uint64_t tag;      /* for comm/observe/thread_note.h: the 8 bytes of key */
 	uint64_t held_by;  /* seq of the first call that a thread is inside the real NCCL with; UINT64_MAX: none */
 	uint64_t returned; /* seq of the last call that the real NCCL has come back from; 0: none */
+	uint64_t marked;   /* seq of the last call that a mark follows; 0: none */
+	uint64_t finished; /* seq of the last call whose mark has come; 0: none */
 	int nccl_result;   /* what a call that it got has failed with; 0: nothing */
 };
 

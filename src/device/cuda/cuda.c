@@ -223,6 +223,7 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.copy = shunt_cu_copy,
 	.copy_async = shunt_cu_copy_async,
 	.memset_async = shunt_cu_memset_async,
+	.mark = shunt_cu_mark,
 	.kernels_load = shunt_cu_kernels_load,
 	.cluster_blocks = shunt_cu_cluster_blocks,
 	.kernel_exists = shunt_cu_kernel_exists,

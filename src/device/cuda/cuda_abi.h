@@ -256,6 +256,7 @@ struct shunt_cu_launch_config {
 #define SHUNT_CU_CALLS_OPTIONAL(X) \
 	X(CtxGetId, , (void *ctx, unsigned long long *id)) \
 	X(FuncLoad, , (void *func)) \
+	X(StreamWriteValue64, _v2, (void *stream, unsigned long long ptr, unsigned long long value, unsigned flags)) \
 	X(OccupancyMaxActiveClusters, , (int *clusters, void *func, const struct shunt_cu_launch_config *config))
 
 #define SHUNT_CU_FIELD(name, version, params) int(*name) params;

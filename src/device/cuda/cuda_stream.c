@@ -26,6 +26,21 @@ int shunt_cu_stream_sync(int device, void *stream)
 	             shunt_cu_leave_with(&guard, device, shunt_cu.StreamSynchronize(stream), "cuStreamSynchronize");
 }
 
+int shunt_cu_mark(int device, void *stream, uint64_t *word, uint64_t value)
+{
+	struct shunt_cu_ctx_guard guard;
+	int res, err;
+
+	if (!shunt_cu.StreamWriteValue64)
+		return -EOPNOTSUPP;
+	err = shunt_cu_enter_fast(device, &guard);
+	if (err)
+		return err;
+	res = shunt_cu.StreamWriteValue64(stream, (unsigned long long)(uintptr_t)word, value, 0);
+	shunt_cu_leave(&guard);
+	return res ? -EOPNOTSUPP : 0;
+}
+
 /* Asks the driver without waiting whether an object's work is done. */
 static int query_done(int device, int (*query)(void *), const char *name, void *what, bool *done_p)
 {

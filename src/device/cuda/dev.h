@@ -114,6 +114,7 @@ unsigned shunt_cu_cluster_blocks(int device);
 /* cuda_stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);
 int shunt_cu_stream_sync(int device, void *stream);
+int shunt_cu_mark(int device, void *stream, uint64_t *word, uint64_t value);
 int shunt_cu_stream_idle(int device, void *stream, bool *idle_p);
 int shunt_cu_device_sync(int device);
 void shunt_cu_stream_destroy(int device, void *stream);

@@ -62,6 +62,12 @@ static int run_memset(struct sim_stream *, struct sim_op *op)
 	return 0;
 }
 
+static int run_mark(struct sim_stream *, struct sim_op *op)
+{
+	__atomic_store_n(op->mark.word, op->mark.value, __ATOMIC_RELEASE);
+	return 0;
+}
+
 static void completion_signal(struct sim_completion *completion)
 {
 	struct timespec t;
@@ -135,6 +141,7 @@ static void drop_graph(struct sim_op *op)
 const struct sim_op_kind sim_op_launch = { run_launch, drop_launch };
 const struct sim_op_kind sim_op_copy = { run_copy, nullptr };
 const struct sim_op_kind sim_op_memset = { run_memset, nullptr };
+const struct sim_op_kind sim_op_mark = { run_mark, nullptr };
 const struct sim_op_kind sim_op_record = { run_record, drop_completion };
 const struct sim_op_kind sim_op_wait = { run_wait, drop_completion };
 const struct sim_op_kind sim_op_graph_launch = { run_graph, drop_graph };
@@ -276,4 +283,15 @@ int sim_memset_async(int device, void *dst, int value, size_t bytes, void *strea
 	struct sim_copy copy = { dst, dst, bytes, value };
 
 	return submit_copy(&sim_op_memset, device, &copy, stream);
+}
+
+int sim_mark(int device, void *handle, uint64_t *word, uint64_t value)
+{
+	struct sim_stream *stream = sim_stream_get(device, handle);
+	struct sim_op *op = stream ? sim_op_create(&sim_op_mark) : nullptr;
+
+	if (!op)
+		return stream ? -ENOMEM : -EINVAL;
+	op->mark = { word, value };
+	return sim_stream_submit(stream, op);
 }

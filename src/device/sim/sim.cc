@@ -152,6 +152,7 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.copy = OP(sim_copy),
 	.copy_async = OP(sim_copy_async),
 	.memset_async = OP(sim_memset_async),
+	.mark = OP(sim_mark),
 	.kernels_load = OP(sim_kernels_load),
 	.kernel_exists = OP(sim_kernel_exists),
 	.launch = OP(sim_launch),

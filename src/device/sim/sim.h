@@ -81,6 +81,9 @@ struct sim_op {
 	union {
 		struct sim_launch launch;
 		struct sim_copy copy;
+		struct {
+			uint64_t *word, value;
+		} mark;
 		struct sim_completion *completion;
 		struct sim_event *event; /* of a node for an external event; a reference */
 		struct {
@@ -89,7 +92,7 @@ struct sim_op {
 		} graph_launch; /* completions: graph->external_nodes of them, of this launch */
 	};
 };
-extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_memset, sim_op_record, sim_op_wait,
+extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_memset, sim_op_mark, sim_op_record, sim_op_wait,
     sim_op_graph_launch;
 /* Only in graphs. The launch of the graph brings the completions. */
 extern const struct sim_op_kind sim_op_external_record, sim_op_external_wait;
@@ -183,6 +186,7 @@ int sim_launch_function(
     int device, const struct shunt_gpu_function *function, const struct shunt_gpu_launch *launch, size_t arg_bytes);
 int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
 int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
+int sim_mark(int device, void *stream, uint64_t *word, uint64_t value);
 int sim_event_create(int device, bool timing, void **event_p);
 int sim_event_record(int device, void *event, void *stream);
 int sim_event_wait(int device, void *event, void *stream);

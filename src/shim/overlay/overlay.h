@@ -6,6 +6,8 @@
 #include "shim/calls/thread.h"
 
 extern const struct shunt_mode_ops shunt_overlay_ops;
+/* The same with marks behind calls of the real NCCL (marked.c). To be called once, by the first call. */
+const struct shunt_mode_ops *shunt_overlay_marked(void);
 
 ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_call *call);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "base/log.h"
 #include "comm/calls/windows.h"
+#include "comm/observe/marks.h"
 #include "shim/real/real.h"
 #include "shim/real/forward.h"
 #include "shim/nccl/result.h"
@@ -283,6 +284,7 @@ static ncclResult_t simulate_group(struct shunt_group *g, ncclSimInfo_t *info)
 static void abandon_group(struct shunt_group *g)
 {
 	g->real_due = false;
+	shunt_marks_settle(false);
 	name_windows(g, ncclInvalidUsage);
 	shunt_pending_child_group_ended(g, true);
 	for (size_t i = 0; i < g->created_comms.n; i++)

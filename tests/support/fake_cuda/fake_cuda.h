@@ -30,7 +30,7 @@ struct fake_cuda {
 	int cc;               /* compute capability x 10 */
 	int clusters;         /* that have room on a device */
 	int shared;           /* most bytes of shared memory that a block can have */
-	bool no_peer, no_nvlink, no_rdma;
+	bool no_peer, no_nvlink, no_rdma, no_marks;
 	const char *missing_kernel;
 	/* Does what a kernel would, if it is set: its arguments, and how many warps it has. */
 	void (*kernel)(const void *args, unsigned warps);

@@ -114,6 +114,20 @@ int cuMemsetD8Async(unsigned long long dst, unsigned char value, size_t bytes, v
 	return res;
 }
 
+int cuStreamWriteValue64_v2(void *stream, unsigned long long ptr, unsigned long long value, unsigned flags)
+{
+	struct fake_object *capture;
+	int res;
+
+	ENTER();
+	if (fake_cuda.no_marks)
+		return SHUNT_CU_NOT_SUPPORTED;
+	res = fake_work_enqueue(stream, &capture);
+	if (!res && !capture)
+		*(volatile unsigned long long *)(uintptr_t)ptr = value;
+	return res;
+}
+
 int cuStreamIsCapturing(void *stream, int *status)
 {
 	struct fake_object *o = fake_object_find(STREAM, (uintptr_t)stream);
