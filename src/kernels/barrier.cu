@@ -37,7 +37,7 @@ GPU_FN void barrier_with(const struct shunt_kargs_barrier &a, struct shunt_ctrl 
 	gpu_st_release(&there->number, number);
 	spin_init(&spin, ctrl);
 	while ((seen = gpu_ld_acquire(&here->number)) < number) {
-		uint32_t expired = spin_expired(&spin);
+		uint32_t expired = spin_expired_for(&spin, peer);
 
 		if (expired) {
 			spin_report(ctrl, expired, a.k.rank, peer, 0, number, seen);

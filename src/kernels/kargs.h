@@ -240,6 +240,9 @@ struct shunt_fault {
  * call that waits for kernels, such as cudaFree, holds the driver as long as it waits.
  */
 #define SHUNT_LIMIT_ABORT UINT64_MAX
+struct shunt_wait {
+	uint64_t ns, last; /* how long kernels have waited for a peer, and when one last did so (spin.h) */
+};
 struct shunt_host_ctrl {
 	struct shunt_fault fault;
 	/* Written by the host. Longest time of a spin; 0: no limit; SHUNT_LIMIT_ABORT: every spin ends now. */
@@ -247,6 +250,7 @@ struct shunt_host_ctrl {
 	/* Of communicators whose kernels go on without ranks (kernels/ep_wait.h). */
 	uint64_t gone;                          /* written by the host: ranks whose processes have ended, as bits */
 	uint64_t masked[SHUNT_KARGS_MAX_RANKS]; /* not 0: a kernel has masked the rank */
+	struct shunt_wait waits[SHUNT_KARGS_MAX_RANKS]; /* by peer */
 };
 
 /*

@@ -60,6 +60,36 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 	return now - s->began > limit ? SHUNT_FAULT_TIMEOUT : 0;
 }
 
+/*
+ * To be called before spin_expired() in a wait for one peer: where that looks at the clock, adds the time since the
+ * last look to the account of waits for the peer. Of several threads that wait for it, the first to look adds the time;
+ * two at once may lose some. Kernels that have no register to spare do without.
+ */
+GPU_FN void spin_account(struct spin *s, uint32_t peer)
+{
+	if ((s->tries + 1) % GPU_SPIN_CHECK || peer >= SHUNT_KARGS_MAX_RANKS)
+		return;
+
+	struct shunt_wait *w = &s->ctrl->host_ctrl->waits[peer];
+	uint64_t now = gpu_clock_ns(), last = gpu_ld_relaxed(&w->last);
+
+	if (!s->began)
+		s->began = now;
+	if (last < s->began)
+		last = s->began;
+	if (now <= last)
+		return;
+	gpu_st_relaxed(&w->last, now);
+	gpu_st_relaxed(&w->ns, gpu_ld_relaxed(&w->ns) + (now - last));
+}
+
+/* spin_expired() in a wait for one peer, with an account of it. */
+GPU_FN uint32_t spin_expired_for(struct spin *s, uint32_t peer)
+{
+	spin_account(s, peer);
+	return spin_expired(s);
+}
+
 /* Reason of an expired spin, SHUNT_FAULT_*, for threads that did not call spin_expired() themselves. */
 GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 {

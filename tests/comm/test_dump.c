@@ -4,6 +4,7 @@
 #include "base/dump_schema.h"
 #include "comm/observe/counters.h"
 #include "comm/observe/dump.h"
+#include "comm/observe/marks.h"
 #include "comm/observe/thread_note.h"
 
 static int broken_copy(int device, void *dst, const void *src, size_t bytes)
@@ -40,8 +41,9 @@ static void check_dump_with_device(int device)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
-	struct shunt_fault fault = {
-		.set = SHUNT_FAULT_TIMEOUT, .rank = 1, .peer = 2, .channel = 4, .expected = 10, .seen = 9
+	struct shunt_host_ctrl words = {
+		.fault = { .set = SHUNT_FAULT_TIMEOUT, .rank = 1, .peer = 2, .channel = 4, .expected = 10, .seen = 9 },
+		.waits = { [2] = { .ns = 5000 } }
 	};
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0), b = collective(SHUNT_BROADCAST, 2000, 2),
 	                  s = collective(SHUNT_SEND, 7, 0);
@@ -58,7 +60,7 @@ static void check_dump_with_device(int device)
 	ctrl->ll128.sent[0] = 100;            /* to rank 0 */
 	ctrl->ll128.sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
 	ctrl->ll128.head[per_peer] = 50;
-	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
+	shunt_recorder_ready(rec, &fake_gpu, ctrl, &words);
 	shunt_dump_error(rec, -ETIMEDOUT);
 	shunt_recorder_phase(rec, "set-up");
 
@@ -73,6 +75,8 @@ static void check_dump_with_device(int device)
 	assert_int_equal(number(comm, "nranks"), 3);
 	assert_int_equal(number(comm, "collectives"), 2);
 	assert_int_equal(number(json_object_get(comm, "fault"), "peer"), 2);
+	assert_int_equal(json_array_size(json_object_get(comm, "waits_ns")), 3);
+	assert_int_equal(json_integer_value(json_array_get(json_object_get(comm, "waits_ns"), 2)), 5000);
 	assert_true(json_is_true(json_object_get(json_object_get(comm, "progress"), "running")));
 	assert_int_equal(number(json_object_get(comm, "channels"), "epochs"), 11);
 	json_t *sent = json_object_get(json_object_get(comm, "channels"), "sent");
@@ -236,18 +240,79 @@ static void test_dump_of_a_mismatch_has_both_calls(void **state)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
-	struct shunt_fault fault = {
-		.set = SHUNT_FAULT_MISMATCH, .rank = 1, .peer = 2, .mine_count = 7, .theirs_count = 8
+	struct shunt_host_ctrl words = {
+		.fault = { .set = SHUNT_FAULT_MISMATCH, .rank = 1, .peer = 2, .mine_count = 7, .theirs_count = 8 }
 	};
 	json_t *dump, *seen;
 
 	shunt_recorder_set_rank(rec, 1, 3, 0);
-	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
+	shunt_recorder_ready(rec, &fake_gpu, ctrl, &words);
 	dump = dump_now();
 	seen = json_object_get(json_array_get(json_object_get(dump, "communicators"), 0), "fault");
 	assert_string_equal(string(seen, "what"), "mismatch");
 	assert_non_null(strstr(string(seen, "mine"), "7"));
 	assert_non_null(strstr(string(seen, "theirs"), "8"));
+	json_decref(dump);
+	shunt_recorder_unready(rec);
+	recorder_remove(rec);
+	free(ctrl);
+}
+
+static int host_alloc(size_t bytes, void **host_p, void **dev_p)
+{
+	*host_p = *dev_p = calloc(1, bytes);
+	return 0;
+}
+
+/* The device is at the first call. */
+static int first_mark(int device, void *stream, uint64_t *word, uint64_t value)
+{
+	if ((value & 0xff) == 1)
+		*word = value;
+	return 0;
+}
+
+static void test_dump_tells_what_nccl_has_finished(void **state)
+{
+	static const struct shunt_gpu_ops marking_gpu = { .host_alloc = host_alloc, .mark = first_mark };
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
+	json_t *dump, *comm, *ops;
+
+	shunt_recorder_set_rank(rec, 1, 3, 0);
+	shunt_recorder_open_marks(rec, &marking_gpu);
+	for (int i = 0; i < 2; i++) {
+		shunt_recorder_add_marked(rec, &c, SHUNT_REASON_SIZE, false);
+		shunt_marks_settle(true);
+	}
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	ops = json_object_get(comm, "operations");
+	assert_int_equal(number(json_object_get(comm, "nccl"), "marked"), 2);
+	assert_int_equal(number(json_object_get(comm, "nccl"), "finished"), 1);
+	assert_string_equal(string(json_array_get(ops, 0), "state"), "finished");
+	assert_string_equal(string(json_array_get(ops, 1), "state"), "running");
+	json_decref(dump);
+	recorder_remove(rec);
+}
+
+/* Kernels over hosts keep no rings by rank, and those of expert parallel groups number the ranks in an order of their
+ * own. */
+static void test_dump_over_hosts_names_ranks_of_the_communicator(void **state)
+{
+	const uint8_t rank_of[4] = { 1, 3, 0, 2 };
+	struct shunt_recorder *rec = recorder_add(id_a);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	struct shunt_host_ctrl words = { .fault = { .set = SHUNT_FAULT_TIMEOUT, .rank = 0, .peer = 1 } };
+	json_t *dump, *comm;
+
+	shunt_recorder_set_rank(rec, 1, 4, 0);
+	shunt_recorder_over_hosts(rec, rank_of, 4);
+	shunt_recorder_ready(rec, &fake_gpu, ctrl, &words);
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	assert_int_equal(number(json_object_get(comm, "fault"), "peer"), 3);
+	assert_null(json_object_get(json_object_get(comm, "channels"), "sent"));
 	json_decref(dump);
 	shunt_recorder_unready(rec);
 	recorder_remove(rec);
@@ -381,6 +446,8 @@ int main(void)
 		cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
 		cmocka_unit_test(test_dump_while_communicators_come_and_go),
 		cmocka_unit_test(test_dump_of_a_mismatch_has_both_calls),
+		cmocka_unit_test(test_dump_tells_what_nccl_has_finished),
+		cmocka_unit_test(test_dump_over_hosts_names_ranks_of_the_communicator),
 		cmocka_unit_test(test_dump_names_the_function_that_holds_a_call),
 		cmocka_unit_test(test_requests_that_are_none_are_refused),
 		cmocka_unit_test(test_any_line_is_a_request_or_none),

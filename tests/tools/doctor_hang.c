@@ -157,6 +157,29 @@ static void idle(struct rank *r)
 {
 }
 
+/* From now on the communicator's buffers are windows: with SHUNT_ALGO=allreduce:0-:direct kernels wait in barriers. */
+static void use_windows(struct rank *r)
+{
+	ncclWindow_t in, out;
+
+	require(shunt_malloc_shared(&r->buffer, 1 << 20) || shunt_malloc_shared(&r->out, 1 << 20), "shared memory");
+	require(ncclCommWindowRegister(r->comm, r->buffer, 1 << 20, &in, NCCL_WIN_COLL_SYMMETRIC), "a window");
+	require(ncclCommWindowRegister(r->comm, r->out, 1 << 20, &out, NCCL_WIN_COLL_SYMMETRIC), "a window");
+}
+
+/* Nothing hangs, but rank 1 comes late to each call. */
+static void late(struct rank *r)
+{
+	use_windows(r);
+	for (;;) {
+		if (r->rank == 1)
+			pause_us(PAUSE_LATE, 20000);
+		reduce(r, r->comm, COUNT);
+		require(shunt_stream_synchronize(r->stream), "the stream");
+		hangs(r);
+	}
+}
+
 /* The real NCCL, a fake, never returns from a function on rank 1. */
 static void hold(struct rank *r, const char *function)
 {
@@ -237,6 +260,7 @@ static const struct {
 	{ "graph", graph },
 	{ "aborted", aborted },
 	{ "idle", idle },
+	{ "late", late },
 	{ "held_call", held_call },
 	{ "held_group", held_group },
 	{ "held_split", held_split },

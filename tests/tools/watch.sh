@@ -77,6 +77,18 @@ expect exit_needs_a_program 2 'exit ends what `shunt run --watch` started' "$shu
 expect times_are_checked 2 '"soon" is no time' "$shunt" watch --hang soon
 end_job
 
+# Rank 1 comes late to every call, and kernels of the others wait for it in barriers.
+SHUNT_ALGO=allreduce:0-:direct
+export SHUNT_ALGO
+hang late 3
+comes top_names_who_is_waited_for 0 'collective [0-9]+ +rank 1: [1-9][0-9]* % +runs' "$shunt" top --once --every 0.5 --below "$job"
+comes doctor_names_who_is_waited_for 0 'runs \([0-9]+ calls between two looks; rank 1 is waited for in [1-9][0-9]* % of the time\)' \
+	"$shunt" doctor --pid "$pids"
+mkdir -p "$dir/m"
+watched metrics_have_waits "$dir/m/shunt.prom" 'shunt_wait_seconds_total\{.*rank="0".*peer="1"\} [0-9.]+$' --prometheus "$dir/m"
+unset SHUNT_ALGO
+end_job
+
 expect hang_ends_with_75 75 'the program hangs: it is ended, with status 75' \
 	"$shunt" run --watch --every 0.2 --hang 1 --on-hang exit --dumps "$dir/ended" -- "$program" skip 3
 expect its_dumps_are_kept 0 'shunt-.*-hang.json' ls "$dir/ended"

@@ -108,6 +108,12 @@ struct dump_counter {
 	uint64_t calls, bytes;
 };
 
+/* The rank that others have waited for most between two looks. */
+struct dump_wait {
+	int rank;         /* -1: nobody has waited */
+	unsigned percent; /* of the time */
+};
+
 struct dump_comm {
 	const struct dump_process *process;
 	const char *id, *key, *state, *reason, *error, *phase; /* "" for none */
@@ -118,11 +124,13 @@ struct dump_comm {
 	bool aborted;                /* its kernels were told to give up */
 	bool moved;                  /* between two looks */
 	uint64_t new_calls;          /* ... and so many calls */
+	struct dump_wait waited;     /* ... and for which rank most */
 	bool silent;                 /* its device could not be read: another call holds the driver */
 	int fault_peer;              /* -1: no fault */
 	const char *fault_peer_call; /* the peer's call if it differs from this rank's, else "" */
 	uint64_t fault_op;           /* seq; 0: unknown */
-	size_t nops, ncollectives, npeers;
+	size_t nops, ncollectives, npeers, nwaits;
+	uint64_t *waits;            /* ns, nwaits of them: for how long its kernels have waited for each rank */
 	struct dump_op *ops;        /* collectives by number, then messages by number */
 	unsigned *sends, *receives; /* of npeers */
 	size_t ncounters;

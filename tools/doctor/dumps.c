@@ -53,6 +53,15 @@ static unsigned *counts_read(const json_t *array, size_t n)
 	return counts;
 }
 
+static int waits_read(const json_t *array, struct dump_comm *c)
+{
+	c->nwaits = json_array_size(array);
+	c->waits = calloc(c->nwaits + 1, sizeof(*c->waits));
+	for (size_t i = 0; c->waits && i < c->nwaits; i++)
+		c->waits[i] = shunt_json_uint_of(json_array_get(array, i));
+	return c->waits ? 0 : -ENOMEM;
+}
+
 static int counters_read(const json_t *rows, struct dump_comm *c)
 {
 	c->ncounters = json_array_size(rows);
@@ -103,7 +112,8 @@ static int comm_read(const struct dump_process *p, const json_t *o, struct dump_
 	c->ops = calloc(c->nops + 1, sizeof(*c->ops));
 	c->sends = counts_read(shunt_dump_read_comm_sends(o), c->npeers);
 	c->receives = counts_read(shunt_dump_read_comm_receives(o), c->npeers);
-	if (!c->ops || !c->sends || !c->receives || counters_read(shunt_dump_read_comm_counters(o), c))
+	if (!c->ops || !c->sends || !c->receives || counters_read(shunt_dump_read_comm_counters(o), c) ||
+	    waits_read(shunt_dump_read_comm_waits_ns(o), c))
 		return -ENOMEM;
 	for (size_t i = 0; i < c->nops; i++)
 		op_read(json_array_get(ops, i), &c->ops[i]);
@@ -120,6 +130,7 @@ static void process_free(struct dump_process *p)
 		free(p->comms[i].sends);
 		free(p->comms[i].receives);
 		free(p->comms[i].counters);
+		free(p->comms[i].waits);
 	}
 	free(p->comms);
 	free(p->threads);

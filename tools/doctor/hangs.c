@@ -74,16 +74,22 @@ static bool find_moved(struct findings *f, const struct dump_group *g)
 {
 	uint64_t calls = 0;
 	bool moved = false;
+	struct dump_wait w = { .rank = -1 };
+	char waits[64] = "";
 
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_comm *c = g->member[r];
 
 		moved |= c && c->moved;
 		calls = c && c->new_calls > calls ? c->new_calls : calls;
+		if (c && c->waited.rank >= 0 && (w.rank < 0 || c->waited.percent > w.percent))
+			w = c->waited;
 	}
+	if (w.rank >= 0 && w.percent)
+		snprintf(waits, sizeof(waits), "; rank %d is waited for in %u %% of the time", w.rank, w.percent);
 	if (moved)
 		finding_add(f, FINDING_OK, topic, "",
-		    "communicator %s of %d: runs (%" PRIu64 " calls between two looks)", g->id, g->n, calls);
+		    "communicator %s of %d: runs (%" PRIu64 " calls between two looks%s)", g->id, g->n, calls, waits);
 	return moved;
 }
 

@@ -101,6 +101,23 @@ static bool comm_has_moved(const struct dump_comm *a, const struct dump_comm *b)
 	    strcmp(a->state, b->state) || strcmp(a->phase, b->phase) || strcmp(a->error, b->error) || began_again;
 }
 
+static struct dump_wait waited_between(const struct dump_comm *before, const struct dump_comm *now)
+{
+	struct dump_wait w = { .rank = -1 };
+	uint64_t most = 0, time;
+
+	if (!before || !now || now->process->time_ns <= before->process->time_ns)
+		return w;
+	time = now->process->time_ns - before->process->time_ns;
+	for (size_t r = 0; r < now->nwaits && r < before->nwaits; r++)
+		if (now->waits[r] > before->waits[r] && now->waits[r] - before->waits[r] > most) {
+			most = now->waits[r] - before->waits[r];
+			w.rank = (int)r;
+		}
+	w.percent = most < time ? (unsigned)(100 * (double)most / (double)time) : 100;
+	return w;
+}
+
 void doctor_moved_mark(struct dumps *d, const struct dumps *before)
 {
 	for (size_t p = 0; p < d->n; p++)
@@ -109,6 +126,7 @@ void doctor_moved_mark(struct dumps *d, const struct dumps *before)
 			const struct dump_comm *old = comm_find(process_find(before, d->processes[p]), c);
 
 			c->moved = !old || comm_has_moved(old, c);
+			c->waited = waited_between(old, c);
 			c->new_calls = old && c->calls > old->calls ? c->calls - old->calls : 0;
 		}
 	for (size_t p = 0; p < before->n; p++)

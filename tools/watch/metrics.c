@@ -95,6 +95,21 @@ static void put_counts(FILE *out, const struct watch *w, bool bytes)
 	}
 }
 
+static void put_waits(FILE *out, const struct watch *w)
+{
+	put_head(
+	    out, "shunt_wait_seconds_total", "counter", "Time for which kernels of a rank have waited for a peer.");
+	for (size_t i = 0; i < w->nranks; i++) {
+		const struct watch_rank *r = &w->ranks[i];
+
+		for (size_t p = 0; p < r->now->nwaits && has_series(w, r); p++)
+			if (r->now->waits[p]) {
+				put_rank(out, "shunt_wait_seconds_total", r);
+				fprintf(out, ",peer=\"%zu\"} %.6f\n", p, (double)r->now->waits[p] / 1e9);
+			}
+	}
+}
+
 static void put_oldest(FILE *out, const struct watch *w)
 {
 	put_head(out, "shunt_oldest_unfinished_seconds", "gauge", "Age of the oldest call that has not finished.");
@@ -118,6 +133,7 @@ int metrics_text(const struct watch *w, char **text_p, size_t *bytes_p)
 		return -ENOMEM;
 	put_counts(out, w, false);
 	put_counts(out, w, true);
+	put_waits(out, w);
 	put_oldest(out, w);
 	put_head(out, "shunt_hang", "gauge", "1: a call of the communicator has not moved for the time of --hang.");
 	for (size_t i = 0; i < w->ngroups && i < MOST_COMMUNICATORS; i++) {

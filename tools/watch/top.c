@@ -28,6 +28,8 @@ static const struct option_table options = {
 	"usage: shunt top [--once] [--every TIME] [--below PID]\n\n"
 	"Shows what the communicators of this user's processes on this host do (root: of all users'). q ends it.\n\n",
 	rows,
+	"waited for: the rank that kernels of another one wait for most, and in how much of the time since the look "
+	"before.\n"
 	"NO_COLOR: no colors. Exit status: 0, or 1 if it could not look.\n",
 };
 
@@ -61,12 +63,13 @@ static void line_print(bool marked, const char *fmt, ...)
 struct sum {
 	uint64_t calls, nccl, bytes;
 	int here, behind, unfinished; /* ranks, -1: none. unfinished: NCCL has not finished on it */
+	struct dump_wait waited;
 	const struct dump_comm *first;
 };
 
 static struct sum sum_of(const struct watch *w, const struct watch_group *g)
 {
-	struct sum s = { .behind = -1, .unfinished = -1 };
+	struct sum s = { .behind = -1, .unfinished = -1, .waited = { .rank = -1 } };
 	uint64_t least = UINT64_MAX, most = 0;
 
 	for (size_t i = 0; i < w->nranks; i++) {
@@ -82,6 +85,8 @@ static struct sum sum_of(const struct watch *w, const struct watch_group *g)
 		s.calls = r->fresh_calls > s.calls ? r->fresh_calls : s.calls;
 		s.nccl = r->fresh_nccl > s.nccl ? r->fresh_nccl : s.nccl;
 		s.bytes = r->fresh_bytes > s.bytes ? r->fresh_bytes : s.bytes;
+		if (r->now->waited.rank >= 0 && (s.waited.rank < 0 || r->now->waited.percent > s.waited.percent))
+			s.waited = r->now->waited;
 		if (!s.first || r->rank < s.first->rank)
 			s.first = r->now;
 		most = r->now->collectives > most ? r->now->collectives : most;
@@ -100,11 +105,13 @@ static void group_print(const struct watch *w, const struct watch_group *g, bool
 	struct sum s = sum_of(w, g);
 	double seconds = (double)(w->look_ms - w->before_ms) / 1000;
 	uint64_t number = s.first ? s.first->collectives : 0;
-	char state[128], share[16] = "-";
+	char state[128], share[16] = "-", waited[32] = "-";
 	bool stands = g->waits && g->moved_ms < w->look_ms && !s.calls;
 
 	if (s.calls)
 		snprintf(share, sizeof(share), "%u %%", (unsigned)(100 - 100 * s.nccl / s.calls));
+	if (s.waited.rank >= 0)
+		snprintf(waited, sizeof(waited), "rank %d: %u %%", s.waited.rank, s.waited.percent);
 	if (s.here < g->nranks)
 		snprintf(
 		    state, sizeof(state), "%s, %d of %d ranks here", stands ? "stands" : "runs", s.here, g->nranks);
@@ -121,9 +128,9 @@ static void group_print(const struct watch *w, const struct watch_group *g, bool
 	if (narrow)
 		line_print(stands || g->broken, "%-8.8s %5d  %s", g->id, g->nranks, state);
 	else
-		line_print(stands || g->broken, " %-12.8s %5d %9.0f %7.0f %6s  collective %-10llu %s", g->id, g->nranks,
-		    (double)s.calls / seconds, (double)s.bytes / seconds / 1e6, share, (unsigned long long)number,
-		    state);
+		line_print(stands || g->broken, " %-12.8s %5d %9.0f %7.0f %6s  collective %-10llu %-14s %s", g->id,
+		    g->nranks, (double)s.calls / seconds, (double)s.bytes / seconds / 1e6, share,
+		    (unsigned long long)number, waited, state);
 }
 
 static void table_print(const struct watch *w)
@@ -143,8 +150,8 @@ static void table_print(const struct watch *w)
 		if (narrow)
 			line_print(false, "%-8s %5s  %s", "comm", "ranks", "state");
 		else
-			line_print(false, " %-12s %5s %9s %7s %6s  %-21s %s", "communicator", "ranks", "calls/s",
-			    "MB/s", "Shunt", "last", "state");
+			line_print(false, " %-12s %5s %9s %7s %6s  %-21s %-14s %s", "communicator", "ranks", "calls/s",
+			    "MB/s", "Shunt", "last", "waited for", "state");
 		for (size_t k = 0; k < w->ngroups; k++)
 			if (!strcmp(w->groups[k].job, lead->key))
 				group_print(w, &w->groups[k], narrow);

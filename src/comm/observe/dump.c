@@ -110,7 +110,8 @@ static void put_device(struct shunt_json_writer *w, const struct shunt_recorder_
 		return;
 	shunt_dump_write_comm_channels_begin(w);
 	shunt_dump_write_channels_epochs(w, sum(c->epoch, SHUNT_LL128_CHANNELS));
-	if (snapshot->nranks > 1 && snapshot->nranks <= SHUNT_MAX_RANKS && snapshot->rank >= 0) {
+	if (snapshot->nranks > 1 && snapshot->nranks <= SHUNT_MAX_RANKS && snapshot->rank >= 0 &&
+	    !snapshot->over_hosts) {
 		shunt_dump_write_channels_sent_begin(w);
 		put_peers(w, c->ll128.sent, c->simple.sent, snapshot);
 		shunt_dump_write_channels_received_begin(w);
@@ -240,6 +241,12 @@ static void put_calls(struct writer *writer, struct shunt_recorder *rec, const s
 	if (s->nccl_result)
 		shunt_dump_write_nccl_result(w, s->nccl_result);
 	shunt_json_write_object_end(w);
+	if (s->have_waits && s->nranks > 0) {
+		shunt_dump_write_comm_waits_ns_begin(w);
+		for (int r = 0; r < s->nranks && r < SHUNT_KARGS_MAX_RANKS; r++)
+			shunt_json_write_uint(w, NULL, s->waits_ns[r]);
+		shunt_json_write_array_end(w);
+	}
 	shunt_dump_write_comm_counters_begin(w);
 	for (size_t i = 0; i < n; i++) {
 		shunt_json_write_object(w, NULL);

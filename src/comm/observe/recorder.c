@@ -53,11 +53,13 @@ struct shunt_recorder {
 	struct shunt_mutex lock;    /* of the members below */
 	const struct shunt_gpu_ops *gpu;
 	const struct shunt_ctrl *ctrl;
-	const struct shunt_fault *fault;
+	const struct shunt_host_ctrl *words;
+	uint8_t rank_of[64];
+	unsigned nordinals; /* 0: rank_of is not used */
 	const struct shunt_counters_table *counters;
 	struct shunt_progress seen; /* what a reader found last, when there were seen_calls */
 	uint64_t seen_calls;
-	bool sim, forward;
+	bool sim, forward, over_hosts;
 	char reason[160];
 };
 
@@ -120,8 +122,20 @@ void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, i
 	atomic_store(&rec->nranks, nranks); /* last: a thread that sees it sees peers */
 }
 
+void shunt_recorder_over_hosts(struct shunt_recorder *rec, const uint8_t *rank_of, unsigned n)
+{
+	if (!rec)
+		return;
+	shunt_mutex_lock(&rec->lock);
+	rec->over_hosts = true;
+	rec->nordinals = rank_of && n <= sizeof(rec->rank_of) ? n : 0;
+	if (rec->nordinals)
+		memcpy(rec->rank_of, rank_of, n);
+	shunt_mutex_unlock(&rec->lock);
+}
+
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
-    const struct shunt_fault *fault)
+    const struct shunt_host_ctrl *words)
 {
 	struct shunt_gpu_info info = { 0 };
 
@@ -131,7 +145,7 @@ void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops
 	shunt_mutex_lock(&rec->lock);
 	rec->gpu = gpu;
 	rec->ctrl = ctrl;
-	rec->fault = fault;
+	rec->words = words;
 	rec->sim = info.sim;
 	shunt_mutex_unlock(&rec->lock);
 }
@@ -143,7 +157,7 @@ void shunt_recorder_unready(struct shunt_recorder *rec)
 	shunt_mutex_lock(&rec->reading);
 	shunt_mutex_lock(&rec->lock);
 	rec->ctrl = NULL;
-	rec->fault = NULL;
+	rec->words = NULL;
 	shunt_mutex_unlock(&rec->lock);
 	shunt_mutex_unlock(&rec->reading);
 }
@@ -601,6 +615,21 @@ size_t shunt_recorder_counters(struct shunt_recorder *rec, struct shunt_counter 
 	return n < cap ? n : cap;
 }
 
+/* With rec->lock. */
+static void read_words(const struct shunt_recorder *rec, struct shunt_recorder_snapshot *snapshot)
+{
+	const struct shunt_host_ctrl *words = rec->words;
+
+	snapshot->fault.set = __atomic_load_n(&words->fault.set, __ATOMIC_ACQUIRE);
+	if (snapshot->fault.set)
+		snapshot->fault = words->fault;
+	if (snapshot->fault.peer < rec->nordinals)
+		snapshot->fault.peer = rec->rank_of[snapshot->fault.peer];
+	for (unsigned r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
+		snapshot->waits_ns[r] = __atomic_load_n(&words->waits[r].ns, __ATOMIC_RELAXED);
+	snapshot->have_waits = true;
+}
+
 int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_depth depth, unsigned wait_ms,
     struct shunt_recorder_snapshot *snapshot)
 {
@@ -631,16 +660,14 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_dept
 	snapshot->forward = rec->forward;
 	memcpy(snapshot->reason, rec->reason, sizeof(snapshot->reason));
 	snapshot->have_device = rec->ctrl != NULL;
+	snapshot->over_hosts = rec->over_hosts;
 	shunt_mutex_unlock(&rec->lock);
 	if (snapshot->have_device && depth != SHUNT_READ_NOTHING)
 		read_device(rec, wait_ms, snapshot);
 	/* Read after the device: a kernel that gave up stores the fault before it counts itself as ended. */
 	shunt_mutex_lock(&rec->lock);
-	if (rec->fault) {
-		snapshot->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
-		if (snapshot->fault.set)
-			snapshot->fault = *rec->fault;
-	}
+	if (rec->words)
+		read_words(rec, snapshot);
 	shunt_mutex_unlock(&rec->lock);
 	/* Read after the device: operations that the device has begun were counted before. */
 	snapshot->captured = atomic_load(&rec->captured.next);

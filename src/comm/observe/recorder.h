@@ -51,9 +51,14 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16]);
 /* Another id: the first one was that of several communicators. */
 void shunt_recorder_set_id(struct shunt_recorder *rec, const uint8_t id[16]);
 void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device);
-/* From now on, until unready, the device side may be read. fault: as the host sees it, or NULL. */
+/*
+ * Over several hosts, before ready: the ranks in the order in which kernels with memory of their own number them in
+ * faults. NULL: all kernels number them as the communicator does.
+ */
+void shunt_recorder_over_hosts(struct shunt_recorder *rec, const uint8_t *rank_of, unsigned n);
+/* From now on, until unready, the device side may be read. words: as the host sees them, or NULL. */
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
-    const struct shunt_fault *fault);
+    const struct shunt_host_ctrl *words);
 /* To be called before that memory is freed; waits for a reader that is at it. */
 void shunt_recorder_unready(struct shunt_recorder *rec);
 /* The name of the communicator's wait on the host, such as "set-up", with static storage; NULL: no wait. */
@@ -154,6 +159,7 @@ struct shunt_recorder_snapshot {
 	int error;
 	bool forward, have_device;
 	bool only_progress; /* of ctrl */
+	bool over_hosts;    /* kernels between hosts keep no account of channels */
 	bool unresponsive;  /* the device was not read in time: another call holds the driver */
 	char reason[160];
 	const char *phase;
@@ -161,6 +167,8 @@ struct shunt_recorder_snapshot {
 	uint64_t calls, collectives, captured;
 	struct shunt_ctrl *ctrl; /* a copy, or NULL */
 	struct shunt_fault fault;
+	uint64_t waits_ns[SHUNT_KARGS_MAX_RANKS]; /* by rank: for how long kernels have waited for it */
+	bool have_waits;
 	unsigned npeers; /* 0, or nranks: how many messages were sent to, and received from, each rank */
 	unsigned *sends, *receives;
 	uint64_t tag;      /* for comm/observe/thread_note.h: the 8 bytes of key */

@@ -227,8 +227,14 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 		comm->kargs.peer[r] = comm->mem[r].ptr ? comm->mem[r].ptr : comm->segment[r].ptr;
 	comm->kargs.rank = (uint16_t)shunt_comm_local_rank(comm);
 	comm->kargs.nranks = (uint16_t)shunt_comm_local_ranks(comm);
-	shunt_recorder_ready(
-	    comm->recorder, comm->gpu, comm->mem[shunt_comm_local_rank(comm)].ptr, &comm->words->fault);
+	if (shunt_comm_spans_hosts(comm)) {
+		uint8_t rank_of[SHUNT_NET_MAX_RANKS];
+
+		for (int r = 0; r < comm->nranks; r++)
+			rank_of[r] = (uint8_t)shunt_comm_rank_of_ordinal(comm, (unsigned)r);
+		shunt_recorder_over_hosts(comm->recorder, comm->own.bytes ? rank_of : NULL, (unsigned)comm->nranks);
+	}
+	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[shunt_comm_local_rank(comm)].ptr, comm->words);
 	start_account(comm);
 	start_profiler(comm);
 	shunt_deferred_free_enter(comm);

@@ -15,7 +15,7 @@ GPU_NOINLINE bool plan_await(struct plan_run *r, const uint64_t *counter, uint64
 
 	spin_init(&spin, r->ctrl);
 	while ((seen = gpu_ld_acquire(counter)) < want) {
-		uint32_t reason = spin_expired(&spin);
+		uint32_t reason = spin_expired_for(&spin, peer);
 
 		if (reason) {
 			plan_give_up(r, reason, peer, want, seen);
