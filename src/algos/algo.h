@@ -208,6 +208,7 @@ struct shunt_algo {
 	 */
 	bool planned;
 	bool plugin; /* a user's own (algos/plugins.h) */
+	bool copies; /* copy engines move the data, and kernels only wait */
 };
 
 /*

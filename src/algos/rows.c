@@ -32,7 +32,7 @@
 #define BARRIER { SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier }
 #define CE(which, text) \
 	ROW(.name = "ce", .doc = "windows, no SMs: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \
-	    .shapes = BARRIER, .enqueue = shunt_ce_enqueue, OVER_NVLINK)
+	    .shapes = BARRIER, .enqueue = shunt_ce_enqueue, .copies = true, OVER_NVLINK)
 #define DIRECT_SHAPES { SHUNT_SHAPE_direct2, SHUNT_SHAPE_direct4, SHUNT_SHAPE_direct8 }
 #define DIRECT(which, text) \
 	ROW(.name = "direct", .doc = "windows, zero copy: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \

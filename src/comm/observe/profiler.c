@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "comm/observe/profiler_abi.h"
 
+#define MAX_SPARE 32u  /* events that wait for the next launches: making one takes longer than a small call */
 #define REBASE_US 1e6f /* events tell time as a float: of a second, to the tenth of a microsecond */
 
 /* Events are told if the plug-in wants them, or their children. */
@@ -63,6 +64,8 @@ struct shunt_profiler {
 	struct shunt_mutex lock; /* of all below */
 	pthread_cond_t changed;
 	struct times *first, **last;
+	void *spare[MAX_SPARE];
+	unsigned nspare;
 	int64_t end; /* when the thread ends even if launches have not ended; 0: not yet */
 };
 
@@ -219,17 +222,38 @@ static void stop(void *handle)
 
 /* ---- times */
 
-static void destroy_event(const struct shunt_profiler *p, void *event)
+/* Puts an event on the stream. */
+static int record_event(struct shunt_profiler *p, void *stream, void **event_p)
 {
+	int err = 0;
+
+	shunt_mutex_lock(&p->lock);
+	*event_p = p->nspare ? p->spare[--p->nspare] : NULL;
+	shunt_mutex_unlock(&p->lock);
+	if (!*event_p)
+		err = p->desc.gpu->event_create(p->desc.device, true, event_p);
+	return err ? err : p->desc.gpu->event_record(p->desc.device, *event_p, stream);
+}
+
+static void give_back_event(struct shunt_profiler *p, void *event)
+{
+	if (!event)
+		return;
+	shunt_mutex_lock(&p->lock);
+	if (p->nspare < MAX_SPARE) {
+		p->spare[p->nspare++] = event;
+		event = NULL;
+	}
+	shunt_mutex_unlock(&p->lock);
 	if (event)
 		p->desc.gpu->event_destroy(p->desc.device, event);
 }
 
 /* start: the event if it goes, too. */
-static void free_times(const struct shunt_profiler *p, struct times *t, void *start)
+static void free_times(struct shunt_profiler *p, struct times *t, void *start)
 {
-	destroy_event(p, start);
-	destroy_event(p, t->stop);
+	give_back_event(p, start);
+	give_back_event(p, t->stop);
 	free(t);
 }
 
@@ -263,7 +287,7 @@ static uint64_t time_of(struct shunt_profiler *p, void *event)
 		p->base_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	}
 	p->base = event;
-	destroy_event(p, old);
+	give_back_event(p, old);
 	return p->base_ns;
 }
 
@@ -337,7 +361,9 @@ void shunt_profiler_destroy(struct shunt_profiler *p, int wait_ms)
 		shunt_mutex_unlock(&p->lock);
 		pthread_join(p->thread, NULL);
 	}
-	destroy_event(p, p->base);
+	give_back_event(p, p->base);
+	while (p->nspare)
+		p->desc.gpu->event_destroy(p->desc.device, p->spare[--p->nspare]);
 	plugin->finalize(p->context);
 	pthread_cond_destroy(&p->changed);
 	shunt_mutex_destroy(&p->lock);
@@ -353,8 +379,7 @@ static void close_times(struct shunt_profiled *g)
 	g->open = NULL;
 	if (!t)
 		return;
-	if (p->desc.gpu->event_create(p->desc.device, true, &t->stop) ||
-	    p->desc.gpu->event_record(p->desc.device, t->stop, g->stream)) {
+	if (record_event(p, g->stream, &t->stop)) {
 		p->untimed = true;
 		free_times(p, t, t->start);
 		return;
@@ -380,8 +405,7 @@ void shunt_profiler_launches(struct shunt_profiled *g, const struct shunt_coll *
 	t->n = told;
 	if (!told) {
 		free(t);
-	} else if (p->desc.gpu->event_create(p->desc.device, true, &t->start) ||
-	    p->desc.gpu->event_record(p->desc.device, t->start, g->stream)) {
+	} else if (record_event(p, g->stream, &t->start)) {
 		p->untimed = true;
 		free_times(p, t, t->start);
 	} else {
@@ -411,19 +435,19 @@ static const char *func_text(const struct shunt_coll *coll)
 
 static void tell_api(struct shunt_profiled *g, const struct shunt_coll *coll, bool captured, int wants, void **api_p)
 {
+	bool p2p = shunt_kind_is_p2p(coll->kind);
 	struct profiler_descr descr;
 
 	*api_p = NULL;
-	if (shunt_kind_is_p2p(coll->kind)) {
+	if (!(wants & (p2p ? WANTS_P2P_API : WANTS_COLL_API)))
+		return;
+	if (p2p)
 		descr = (struct profiler_descr){ .p2p_api = { func_text(coll), coll->count, dtype_text(coll->dtype),
 			                             coll->stream, captured, 0 } };
-		if (wants & WANTS_P2P_API)
-			*api_p = start(g->p, PROFILER_P2P_API, g->group_api, &descr);
-	} else if (wants & WANTS_COLL_API) {
+	else
 		descr = (struct profiler_descr){ .coll_api = { func_text(coll), coll->count, dtype_text(coll->dtype),
 			                             coll->root, coll->stream, captured, 0 } };
-		*api_p = start(g->p, PROFILER_COLL_API, g->group_api, &descr);
-	}
+	*api_p = start(g->p, p2p ? PROFILER_P2P_API : PROFILER_COLL_API, g->group_api, &descr);
 	stop(*api_p);
 }
 
@@ -432,11 +456,16 @@ static void *tell_call(struct shunt_profiled *g, const struct shunt_coll *coll, 
     int wants, void *api, uint8_t channels, bool ce)
 {
 	struct shunt_profiler *p = g->p;
-	uint64_t seq = p->seq[coll->kind]++;
+	uint64_t seq = p->seq[coll->kind]++, type;
 	void *parent = version->number == 4 ? g->group : api;
+	bool p2p = shunt_kind_is_p2p(coll->kind);
 	struct profiler_descr descr;
 
-	if (shunt_kind_is_p2p(coll->kind)) {
+	ce = ce && !p2p && version->number >= 6;
+	if (!(wants & (p2p ? WANTS_P2P : ce ? WANTS_CE : WANTS_COLL)))
+		return NULL;
+	if (p2p) {
+		type = PROFILER_P2P;
 		descr =
 		    (struct profiler_descr){ .p2p = { .func = func_text(coll),
 			                         .buffer = coll->kind == SHUNT_SEND ? (void *)coll->send : coll->recv,
@@ -445,9 +474,8 @@ static void *tell_call(struct shunt_profiled *g, const struct shunt_coll *coll, 
 			                         .peer = coll->root,
 			                         .channels = channels,
 			                         .group = g->group } };
-		return wants & WANTS_P2P ? start(p, PROFILER_P2P, parent, &descr) : NULL;
-	}
-	if (ce && version->number >= 6) {
+	} else if (ce) {
+		type = PROFILER_CE_COLL;
 		descr = (struct profiler_descr){ .ce_coll = { .seq = seq,
 			                             .func = func_text(coll),
 			                             .send = coll->send,
@@ -458,22 +486,23 @@ static void *tell_call(struct shunt_profiled *g, const struct shunt_coll *coll, 
 			                             .sync = "UC",
 			                             .number = (uint32_t)seq,
 			                             .stream = coll->stream } };
-		return wants & WANTS_CE ? start(p, PROFILER_CE_COLL, parent, &descr) : NULL;
+	} else {
+		type = PROFILER_COLL;
+		descr = (struct profiler_descr){ .coll = { .seq = seq,
+			                             .func = func_text(coll),
+			                             .send = coll->send,
+			                             .recv = coll->recv,
+			                             .count = coll->count,
+			                             .root = coll->root,
+			                             .dtype = dtype_text(coll->dtype),
+			                             .channels = channels,
+			                             .algo = "SHUNT",
+			                             .proto = decision->path,
+			                             .group = g->group,
+			                             .variant = decision->algo->name,
+			                             .symmetric = decision->algo->fuse == SHUNT_FUSE_SYMMEM } };
 	}
-	descr = (struct profiler_descr){ .coll = { .seq = seq,
-		                             .func = func_text(coll),
-		                             .send = coll->send,
-		                             .recv = coll->recv,
-		                             .count = coll->count,
-		                             .root = coll->root,
-		                             .dtype = dtype_text(coll->dtype),
-		                             .channels = channels,
-		                             .algo = "SHUNT",
-		                             .proto = decision->path,
-		                             .group = g->group,
-		                             .variant = decision->algo->name,
-		                             .symmetric = decision->algo->fuse == SHUNT_FUSE_SYMMEM } };
-	return wants & WANTS_COLL ? start(p, PROFILER_COLL, parent, &descr) : NULL;
+	return start(p, type, parent, &descr);
 }
 
 struct shunt_profiled *shunt_profiler_begin(struct shunt_profiler *p, const struct shunt_coll *const *calls,
@@ -507,7 +536,7 @@ struct shunt_profiled *shunt_profiler_begin(struct shunt_profiler *p, const stru
 	if (wants & WANTS_GROUP)
 		g->group = start(p, PROFILER_GROUP, NULL, &(struct profiler_descr){ 0 });
 	for (size_t i = 0; i < n; i++) {
-		bool ce = !strcmp(decisions[i].algo->name, "ce");
+		bool ce = decisions[i].algo->copies;
 		uint8_t channels = wants & PROFILER_KERNEL_CH ? g->timed && !ce : 1;
 
 		g->calls[i].coll = calls[i];
