@@ -210,6 +210,16 @@ static void held_split(struct rank *r)
 	require(ncclCommSplit(r->comm, 0, r->rank, &child, NULL), "ncclCommSplit");
 }
 
+static void held_init(struct rank *r)
+{
+	ncclUniqueId id;
+	ncclComm_t alone;
+
+	require(ncclGetUniqueId(&id), "ncclGetUniqueId");
+	hold(r, "CommInitRank");
+	require(ncclCommInitRank(&alone, 1, id, 0), "ncclCommInitRank");
+}
+
 /* Rank 1's stream waits in a kernel of Shunt's, and NCCL's call comes behind that. With SHUNT_FORCE_NCCL=allreduce. */
 static void held_before(struct rank *r)
 {
@@ -264,6 +274,7 @@ static const struct {
 	{ "held_call", held_call },
 	{ "held_group", held_group },
 	{ "held_split", held_split },
+	{ "held_init", held_init },
 	{ "held_device", held_device },
 	{ "held_device_group", held_device_group },
 	{ "captured", captured },

@@ -104,6 +104,8 @@ for held in call:ncclAllReduce group:ncclGroupEnd split:ncclCommSplit; do
 		"$shunt" run --watch --every 0.2 --hang 1 --on-hang exit --dumps "$dir/ended" --events "$dir/held" -- "$program" held_${held%:*} 3
 done
 expect held_events_name_the_rank 0 '^3$' grep -c '"where": "nccl_host".*"behind": \[1\]' "$dir/held"
+expect held_init_ends_with_75 75 'hang: pid [0-9]+ on .* is inside ncclCommInitRank of NCCL since' \
+	"$shunt" run --watch --every 0.2 --hang 1 --on-hang exit --dumps "$dir/ended" -- "$program" held_init 3
 expect skip_in_nccl_ends_with_75 75 'hang: communicator .* rank 1 .* is behind: it has not called collective 6' \
 	"$shunt" run --watch --every 0.2 --hang 1 --on-hang exit --dumps "$dir/ended" -- "$program" skip 3
 hang skip 3

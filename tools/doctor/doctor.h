@@ -223,6 +223,12 @@ void doctor_hangs(struct findings *f, const struct dumps *d);
 
 /* A thread that is inside NCCL with this communicator; NULL: none, or c is NULL. */
 const struct dump_thread *doctor_thread_inside(const struct dump_comm *c);
+/*
+ * The next thread, from number *at on, that has been inside NCCL for longer than ns with a communicator that the
+ * process does not know, such as one that is being created; NULL: none.
+ */
+const struct dump_thread *doctor_thread_unknown(const struct dump_process *p, size_t *at, uint64_t ns);
+void doctor_unknown_tell(const struct dump_process *p, const struct dump_thread *thread, char *text, size_t bytes);
 /* Adds a finding that says why a process has not answered. */
 void doctor_silence_explain(struct findings *f, const struct ask_process *p);
 /* Prints the table of a dump's fields, for docs/doctor.md. */

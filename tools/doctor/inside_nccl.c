@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads that are inside a function of the real NCCL. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "tools/doctor/hangs.h"
 
@@ -65,24 +66,40 @@ bool find_inside_nccl(struct findings *f, const struct dump_group *g)
 	return true;
 }
 
+const struct dump_thread *doctor_thread_unknown(const struct dump_process *p, size_t *at, uint64_t ns)
+{
+	while (*at < p->nthreads) {
+		const struct dump_thread *thread = &p->threads[(*at)++];
+		bool known = p->time_ns <= thread->since_ns + ns;
+
+		for (size_t k = 0; k < p->ncomms; k++)
+			known |= !strcmp(thread->key, p->comms[k].key);
+		if (!known)
+			return thread;
+	}
+	return NULL;
+}
+
+void doctor_unknown_tell(const struct dump_process *p, const struct dump_thread *thread, char *text, size_t bytes)
+{
+	struct text_buf t = { 0 };
+
+	text_add(&t, "pid %d on %s is inside %s of NCCL ", p->pid, p->host, thread->function);
+	text_add_since(&t, thread->since_ns, p->time_ns);
+	snprintf(text, bytes, "%s", t.s);
+}
+
 void find_inside_unknown(struct findings *f, const struct dumps *d)
 {
-	for (size_t p = 0; p < d->n; p++)
-		for (size_t i = 0; i < d->processes[p]->nthreads; i++) {
-			const struct dump_process *process = d->processes[p];
-			const struct dump_thread *thread = &process->threads[i];
-			bool old = process->time_ns > thread->since_ns + CREATION_NS;
-			struct text_buf t = { 0 };
-			bool known = false;
+	for (size_t p = 0; p < d->n; p++) {
+		const struct dump_thread *thread;
 
-			for (size_t k = 0; k < process->ncomms; k++)
-				known |= !strcmp(thread->key, process->comms[k].key);
-			if (known || !old)
-				continue;
-			text_add(
-			    &t, "pid %d on %s is inside %s of NCCL ", process->pid, process->host, thread->function);
-			text_add_since(&t, thread->since_ns, process->time_ns);
+		for (size_t at = 0; (thread = doctor_thread_unknown(d->processes[p], &at, CREATION_NS));) {
+			char text[1024];
+
+			doctor_unknown_tell(d->processes[p], thread, text, sizeof(text));
 			finding_add(f, FINDING_ERROR, "who waits for whom",
-			    "it may wait for a rank that has not called it: look at the others", "%s", t.s);
+			    "it may wait for a rank that has not called it: look at the others", "%s", text);
 		}
+	}
 }

@@ -88,13 +88,13 @@ static char *line_make(struct watch *watch, enum watch_event event, const struct
 	shunt_json_write_text(&w, "time", time_text);
 	shunt_json_write_text(&w, "event", names[event]);
 	shunt_json_write_text(&w, "level", levels[level_of(event)]);
+	if (where)
+		shunt_json_write_text(&w, "where", where);
 	if (g) {
 		shunt_json_write_text(&w, "job", g->job);
 		shunt_json_write_text(&w, "communicator", g->key);
 		shunt_json_write_text(&w, "id", g->id);
 		shunt_json_write_int(&w, "ranks", g->nranks);
-		if (where)
-			shunt_json_write_text(&w, "where", where);
 		if (event == EVENT_HANG)
 			put_operation(&w, watch, g);
 		put_ranks(&w, "behind", behind, g->nranks);

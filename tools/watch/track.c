@@ -275,14 +275,43 @@ static int comm_update(struct watch *w, const struct dump_comm *c)
 	return 0;
 }
 
-static int process_seen(struct watch *w, int pid, const char *silent)
+static struct watch_process *process_find(struct watch *w, int pid)
 {
-	struct watch_process *p = NULL;
-	char text[256];
-
 	for (size_t i = 0; i < w->nprocesses; i++)
 		if (w->processes[i].pid == pid)
-			p = &w->processes[i];
+			return &w->processes[i];
+	return NULL;
+}
+
+/* A creation of a communicator that does not end. */
+static int process_judge(struct watch *w, const struct dump_process *dump)
+{
+	struct watch_process *p = process_find(w, dump->pid);
+	size_t at = 0;
+	const struct dump_thread *thread = doctor_thread_unknown(dump, &at, (uint64_t)(w->o->hang_s * 1e9));
+	char text[1024];
+
+	if (!p || p->hangs == (thread != NULL))
+		return 0;
+	p->hangs = thread != NULL;
+	snprintf(text, sizeof(text), "process %d goes on", dump->pid);
+	if (!thread) {
+		watch_event(w, EVENT_MOVED, NULL, NULL, NULL, NULL, text);
+		return 0;
+	}
+	if (!w->hung && whole_look(w))
+		return -ENOMEM;
+	w->hung = true;
+	doctor_unknown_tell(dump, thread, text, sizeof(text));
+	watch_event(w, EVENT_HANG, NULL, "nccl_host", NULL, NULL, text);
+	return 0;
+}
+
+static int process_seen(struct watch *w, int pid, const char *silent)
+{
+	struct watch_process *p = process_find(w, pid);
+	char text[256];
+
 	if (!p) {
 		p = row_add((void **)&w->processes, &w->nprocesses, sizeof(*p));
 		if (!p)
@@ -363,6 +392,8 @@ int watch_look(struct watch *w)
 		err = jobs_name(w);
 	for (size_t i = 0; i < w->ngroups && !err; i++)
 		err = group_judge(w, &w->groups[i]);
+	for (size_t i = 0; i < d.n && !err; i++)
+		err = process_judge(w, d.processes[i]);
 	forget(w);
 	findings_finish(&f);
 	return err;

@@ -83,7 +83,7 @@ struct watch {
 	struct watch_group *groups;
 	struct watch_process {
 		int pid;
-		bool here, silent;
+		bool here, silent, hangs; /* hangs: in a creation, which no communicator tells of */
 	} *processes;
 	size_t nranks, ngroups, nprocesses;
 	int64_t look_ms, before_ms;

@@ -449,6 +449,7 @@ static ncclResult_t init_comm(
 
 ncclResult_t ncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
+	hold("CommInitRank");
 	return init_comm("CommInitRank", newcomm, nranks, &id, rank, NULL);
 }
 

@@ -9,7 +9,7 @@
  * they threads or processes, and splits and shrinks give the right ranks. It behaves as NCCL does in what the shim has
  * to cope with: it calls its own exports through the PLT, its groups keep the first error, and a child's handle may be
  * written later by a thread of its own. FAKE_NCCL_VERSION is the version that it says to be. FAKE_NCCL_HOLD=AllReduce:
- * that function, a CommSplit or the GroupEnd never returns.
+ * that function, a CommInitRank, a CommSplit or the GroupEnd never returns.
  */
 #include "shim/nccl/abi.h"
 
