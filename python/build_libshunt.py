@@ -49,8 +49,9 @@ INSTALLED = (
 # The folder of libraries of an installation may be deeper than a wheel's.
 PLACES_OF_PC = (("prefix", "${pcfiledir}/../.."), ("libdir", "${prefix}/lib"), ("includedir", "${prefix}/include"))
 # For programs that are linked with -lnccl or -lshunt_api. The library beside them has NCCL's SONAME, which is what is
-# recorded. Not absolute paths, because a wheel does not know where it is put.
-SCRIPTS = {"lib/libnccl.so": "INPUT(-lshunt)\n", "lib/libshunt_api.so": "INPUT(-l:libshunt_api.so.0)\n"}
+# recorded. Not absolute paths, because a wheel does not know where it is put, and no -l, for which Meson, which links
+# by the file's path, gives no folder: linkers look for a plain name beside the script.
+SCRIPTS = {"lib/libnccl.so": "INPUT(libshunt.so)\n", "lib/libshunt_api.so": "INPUT(libshunt_api.so.0)\n"}
 # NCCL's client by name, which `shunt run --ras` puts into PATH.
 NCCLRAS = '#!/bin/sh\nexec "$(dirname "$(realpath "$0")")/../../../bin/shunt" ras "$@"\n'
 METADATA = """Metadata-Version: 2.4

@@ -423,6 +423,7 @@ class Mistakes(unittest.TestCase):
                 with self.assertRaises(ProgramError) as caught:
                     names["cell"](wrong)
                 self.assertTrue(str(caught.exception).startswith(place), caught.exception)
+                self.assertNotIn("77.py", str(caught.exception))
         with self.assertRaisesRegex(ProgramError, "^/tmp/k/77.py:6: "):
             names["cell"](True)
 

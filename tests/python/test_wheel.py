@@ -240,13 +240,19 @@ class Wheel(Case):
                     "int main(void) { int v = 0; return ncclGetVersion(&v) || !printf("
                     '"%d %s\\n", v > 0, shunt_version()); }\n'
                 )
-            command = ["cc", "-o", program, source, f"-I{paths['include']}", "-lnccl", "-lshunt_api"]
-            env = dict(os.environ, LIBRARY_PATH=paths["link"])
-            done = subprocess.run(command, capture_output=True, text=True, env=env)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            listing = subprocess.run(["readelf", "-d", program], capture_output=True, text=True).stdout
-            self.assertIn("[libnccl.so.2]", listing)
-            self.assertRegex(run("shunt", "run", "--", program).stdout, r"^1 \d")
+            command = ["cc", "-o", program, source, f"-I{paths['include']}"]
+            link = paths["link"]
+            # By names, and by paths as Meson does.
+            for libs, place in (
+                (["-lnccl", "-lshunt_api"], link),
+                ([f"{link}/libnccl.so", f"{link}/libshunt_api.so"], ""),
+            ):
+                env = dict(os.environ, LIBRARY_PATH=place)
+                done = subprocess.run([*command, *libs], capture_output=True, text=True, env=env)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                listing = subprocess.run(["readelf", "-d", program], capture_output=True, text=True).stdout
+                self.assertIn("[libnccl.so.2]", listing)
+                self.assertRegex(run("shunt", "run", "--", program).stdout, r"^1 \d")
             self.assertTrue(os.path.isfile(os.path.join(paths["cmake"], "shuntConfig.cmake")))
             pkg = ["pkg-config", "--variable=preload", "shunt"]
             env = dict(os.environ, PKG_CONFIG_LIBDIR=paths["pkgconfig"])

@@ -20,6 +20,9 @@ class ProgramError(Error, ValueError):
     cell of a notebook and the line in it."""
 
     def __init__(self, message: str, file: str | None = None, line: int = 0) -> None:
+        if _files:  # a proof names operations by their files
+            names = "|".join(map(re.escape, _files))
+            message = re.sub(rf"({names}):(\d+)", lambda at: _place(at[1], int(at[2])), message)
         self.message = message
         self.file = file
         self.line = line
