@@ -5,6 +5,7 @@
  * What the tests of a network's providers share: an end of a connection, which notes all that is told of it, and all
  * that is added to its words. One thread uses an end at a time.
  */
+#include "tests/support/pause.h"
 #include "tests/support/unit.h"
 #include "transport/net/net.h"
 
@@ -69,12 +70,14 @@ static inline int net_pair_step(struct net_pair *pair)
 	return pair->device[1] == pair->device[0] ? n : n + net_step(pair->ops, pair->device[1]);
 }
 
-/* Goes on with `step` until it is so; fails after AT_ONCE_MS. */
+/* Goes on with `step` until it is so; fails after AT_ONCE_MS. It leaves the CPU to the other end now and then. */
 #define NET_UNTIL(cond, step) \
 	do { \
 		int64_t net_end_ms = unit_now_ms() + AT_ONCE_MS; \
-		while (!(cond)) { \
+		for (uint32_t net_looks = 1; !(cond); net_looks++) { \
 			step; \
+			if (net_looks % 16 == 0) \
+				pause_us(PAUSE_POLL, 20); \
 			if (unit_now_ms() > net_end_ms) \
 				fail_msg("did not come: %s", #cond); \
 		} \
