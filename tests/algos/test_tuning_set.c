@@ -232,6 +232,35 @@ static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
 	shunt_tuning_set_finish(&set);
 }
 
+/* Before it is known on which hosts the ranks are: a call is looked at closer if any file may give it to Shunt. */
+static int before_the_ranks_are_placed(int rank, void *arg)
+{
+	static const struct shunt_topology nowhere = { .nranks = 2, .nislands = 2, .rails = 1 };
+	struct shunt_topology pair = { .nranks = 2, .nislands = 2, .island_of = { 0, 1 } };
+	struct shunt_sel_key early = { .nranks = 4, .topology = &nowhere, .early = true };
+
+	setenv("SHUNT_TUNING_FILE", arg, 1);
+	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096), "hierarchical");
+	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096 + 16), "nccl");
+	assert_string_equal(path_of(&early, SHUNT_SEND, 16), "nccl");
+	shunt_topology_complete(&pair); /* the file is for others */
+	early.topology = &pair;
+	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096), "nccl");
+	assert_string_equal(path_of(&early, SHUNT_ALLREDUCE, 4096), "hierarchical");
+	return 0;
+}
+
+static void test_tuning_set_over_hosts_counts_before_the_ranks_are_placed(void **state)
+{
+	char path[128];
+	int err;
+
+	unit_write_file(dir, "tuning/hosts.json", tuning_over_hosts);
+	snprintf(path, sizeof(path), "%s/tuning/hosts.json", dir);
+	unit_run_processes(1, before_the_ranks_are_placed, path, &err);
+	assert_int_equal(err, 0);
+}
+
 static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 {
 	char *text = tuning_edited("\"nccl\": \"2.28.9\", ", "");
@@ -252,6 +281,9 @@ static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* First: the configuration is read once. */
+		cmocka_unit_test_setup_teardown(
+		    test_tuning_set_over_hosts_counts_before_the_ranks_are_placed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_takes_named_files_then_the_cache, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 		    test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
