@@ -326,7 +326,7 @@ static void build(void)
 		for (int n = groups[i].low; n <= groups[i].high; n++)
 			build_one(&groups[i], n);
 	built.hash = shunt_fnv1a(built.hash, symmem_from, sizeof(symmem_from));
-	built.hash = shunt_tuning_islands_hash(shunt_fnv1a(built.hash, nvls_from, sizeof(nvls_from)));
+	built.hash = shunt_fnv1a(built.hash, nvls_from, sizeof(nvls_from));
 }
 
 const struct shunt_algo *shunt_tuning_symmem(int nranks, bool no_sms, enum shunt_kind kind, uint64_t bytes)

@@ -136,7 +136,7 @@ enum shunt_tuning_side shunt_tuning_over_islands(
 /* Calls add with the sizes at which that changes, if no file has the kind. */
 void shunt_tuning_islands_crossovers(
     const struct shunt_sel_key *key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
-/* Of the measurements that are built in. */
+/* Of the measurements that are built in: as for shunt_tuning_builtin_hash. */
 uint64_t shunt_tuning_islands_hash(uint64_t seed);
 /* nccl, nvls: as in the struct. Of one host. */
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m);

@@ -20,7 +20,7 @@ void shunt_hello_fill(struct shunt_comm *comm, struct shunt_hello *h)
 	h->protocol = shunt_setup_protocol;
 	h->vote.ok = 1;
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
-	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
+	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_islands_hash(shunt_tuning_builtin_hash());
 	h->process = shunt_process_token();
 	h->pid = (int32_t)getpid();
 	h->plans = shunt_comm_plan_set_acquire(comm);
