@@ -47,7 +47,7 @@ struct shunt_link_rule {
 	enum shunt_link link;
 	enum shunt_distance distance;
 	enum shunt_link_play play;
-	uint32_t after; /* stores of 16 bytes, of SHUNT_LINK_DIES */
+	uint32_t after; /* stores, of SHUNT_LINK_DIES */
 };
 
 /* What is not a rule in such a text ("0-1:nvlink;2/3-*:none", docs/links.md): where it begins. NULL: all is right. */

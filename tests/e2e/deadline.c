@@ -84,11 +84,49 @@ static void test_rank_that_does_not_call_runs_into_the_deadline(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_late_peer), 0);
 }
 
+/* After some calls nothing arrives any more: kernels end by their limit, and the calls behind fail. */
+static int body_dying_link(struct rank *r)
+{
+	ncclResult_t async = ncclSuccess;
+	void *buf;
+
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc(&buf, 64) == 0);
+	for (int i = 0; i < 100 && !async; i++) {
+		NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(ncclCommGetAsyncError(r->comm, &async));
+		if (i == 0)
+			CHECK(!async);
+		limits_of_kernels(IN_VAIN_MS);
+	}
+	CHECK(async == ncclRemoteError);
+	CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream) != ncclSuccess);
+	NCCL(ncclCommAbort(r->comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+/* The host's memory instead of NVLink: for a rank that does not call, and for a link that dies. */
+static void test_waits_over_shared_memory_have_the_deadline(void **state)
+{
+	*met = 0;
+	setenv("SHUNT_SIM_LINKS", "*:none", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_late_peer), 0);
+	*met = 0;
+	setenv("SHUNT_SIM_LINKS", "0-1:none,dies=1000", 1);
+	setenv("SHUNT_SELFTEST", "0", 1); /* its stores are not counted */
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_dying_link), 0);
+	unsetenv("SHUNT_SELFTEST");
+	unsetenv("SHUNT_SIM_LINKS");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plan_that_a_rank_does_not_call_breaks_the_communicator),
 		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
+		cmocka_unit_test(test_waits_over_shared_memory_have_the_deadline),
 	};
 
 	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Data through the host's memory, on 2 and 4 GPUs whose peers are off: values, torture, and times beside NCCL, as it is and with
 # NCCL_SHM_USE_CUDA_MEMCPY=1. Then NVLink used as PCIe: values and torture; times, which say how the kernels compare.
+# Last, the self-test of links: what it finds, and how long it takes.
 #
 #   links.sh BUILD NCCL
 set -u
@@ -39,4 +40,19 @@ for n in 2 4; do
 		run 60 env SHUNT_NCCL_LIB=none "$shunt" bench $op -n $n -b 1K -e 64M -f 8
 	done
 done
+unset SHUNT_LINKS
+# The self-test of links: the long one, then that of a set-up, anew and with what was found before.
+run 120 "$shunt" doctor --links
+cache=$(mktemp -d)
+for n in 2 4; do
+	[ "$gpus" -ge $n ] || continue
+	for links in '*:nvlink' '*:peer' '*:shared'; do
+		for what in anew kept; do
+			echo "# self-test of $n GPUs, $links, $what"
+			env SHUNT_SELFTEST=always SHUNT_CACHE_DIR="$cache" SHUNT_LINKS="$links" SHUNT_NCCL_LIB=none SHUNT_LOG=info \
+				timeout 60 "$shunt" bench all_reduce -n $n -b 1K -e 1K 2>&1 | grep -E 'self-test of|rank 0 .* ready in|not ok'
+		done
+	done
+done
+rm -r "$cache"
 exit $failed

@@ -127,6 +127,11 @@ says deterministic_wins 'ok +SHUNT_DETERMINISTIC wins over NCCL_ALGO' env SHUNT_
 says forced_wins 'warning +SHUNT_FORCE_NCCL=all wins over SHUNT_DETERMINISTIC' env SHUNT_NCCL_LIB="$fake" SHUNT_DETERMINISTIC=1 SHUNT_FORCE_NCCL=all "$shunt" doctor
 says p2p_off 'warning +NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 "$shunt" doctor
 says p2p_disable_is_1_alone '^0$' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=2 sh -c '"$0" doctor | grep -c "NCCL_P2P_LEVEL forbids"' "$shunt"
+# What the long self-test finds is kept where the library keeps it; one pair lies, in the memory of the host.
+links="env SHUNT_LIB=$mock SHUNT_DEVICE=sim SHUNT_SIM_DEVICES=3 SHUNT_CACHE_DIR=$dir/links SHUNT_NCCL_LIB=none SHUNT_SIM_LINKS=0-1:none,lie=swap;0-2:peer,distance=PXB"
+expect links_are_tested_for_long 1 'warning +devices 0 and 1 do not exchange data right by shared: word ' $links "$shunt" doctor --links
+says links_matrix 'device 0 with 1 shared WRONG, 2 ' $links "$shunt" doctor --links
+says info_shows_links '^links +0: 1 shared \(PIX, refused by its self-test\), 2 peer \(PXB' $links "$shunt" info -d
 says launch_order 'warning +NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put' env SHUNT_NCCL_LIB="$fake" NCCL_LAUNCH_ORDER_IMPLICIT=1 "$shunt" doctor
 says sim_beside_nccl 'warning +SHUNT_DEVICE=sim beside a real NCCL' env SHUNT_NCCL_LIB="$fake" SHUNT_DEVICE=sim "$shunt" doctor
 says missing_nccl_lib 'error +SHUNT_NCCL_LIB=/nonexistent is not there' env SHUNT_NCCL_LIB=/nonexistent "$shunt" doctor

@@ -8,7 +8,7 @@
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "device/gpu_ops.h"
-#include "topology/claim.h"
+#include "tools/common/links.h"
 #include "tools/common/tool.h"
 #include "tools/common/where.h"
 #include "tools/doctor/doctor.h"
@@ -84,21 +84,14 @@ static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, con
 	int bad = 0;
 
 	for (int i = 0; i < n; i++) {
-		char links[512] = "";
+		char links[768];
+		enum shunt_link link;
+		const char *why;
 
-		for (int k = 0; k < n; k++) {
-			const char *why;
-			enum shunt_link link;
-
-			if (i == k)
-				continue;
-			link = shunt_link_claim(gpu, i, &info[k], i, k, true, &why);
-			snprintf(links + strlen(links), sizeof(links) - strlen(links), "%s %d %s", *links ? "," : "", k,
-			    shunt_link_names[link]);
-			bad += link > SHUNT_LINK_NVLINK;
-			reason = link > slowest ? why : reason;
-			slowest = link > slowest ? link : slowest;
-		}
+		tool_links_show(gpu, info, n, i, links, sizeof(links), &link, &why);
+		bad += link > SHUNT_LINK_NVLINK;
+		reason = link > slowest ? why : reason;
+		slowest = link > slowest ? link : slowest;
 		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches:%s", i, info[i].name,
 		    (unsigned)info[i].cc, *links ? links : " none");
 	}
@@ -106,8 +99,9 @@ static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, con
 		finding_add(f, FINDING_INFO, topic, "", "one GPU: there are no peers");
 	else if (bad)
 		finding_add(f, FINDING_WARN, topic,
-		    "look at nvidia-smi topo -m and nvidia-smi nvlink -s; communicators over such pairs stay with NCCL",
-		    "%d of %d directions between GPUs cannot be used: %s", bad, n * (n - 1), reason);
+		    "look at nvidia-smi topo -m and nvidia-smi nvlink -s; shunt doctor --links tests what such pairs "
+		    "have",
+		    "%d of %d GPUs do not reach all others over NVLink: %s", bad, n, reason);
 	else
 		finding_add(f, FINDING_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
 }

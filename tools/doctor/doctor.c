@@ -17,7 +17,7 @@ struct doctor_opts {
 	struct pids pids;
 	bool net;
 	const char *output;
-	bool json;
+	bool json, links;
 };
 
 static int pids_apply(void *opts, const struct option_row *row, const char *text)
@@ -152,6 +152,8 @@ static const struct option_row rows[] = {
 	    .help = "tests the network between ranks, every pair over TCP and, where all have NICs with RDMA, by "
 	            "verbs: who "
 	            "reaches whom, latency, rate, large packets; under torchrun, mpirun or srun between hosts" },
+	{ "links", 0, OPTION_FLAG, AT(links),
+	    .help = "tests every link between the devices of this machine for long, and prints what is right" },
 	{ "ranks", 'n', OPTION_NUMBER, "N", offsetof(struct ranks_opts, nranks), 2, RANKS_MAX,
 	    .help = "with --net: ranks to start (4)" },
 	RANKS_OPTION_HOSTS,
@@ -164,6 +166,7 @@ static const struct option_table options = {
 	"usage: shunt doctor [--json] [PROGRAM]\n"
 	"       shunt doctor [--json] vllm|sglang|torch\n"
 	"       shunt doctor [--json] --net [-n N] [--hosts N]\n"
+	"       shunt doctor [--json] --links\n"
 	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
 	"       shunt doctor job [--json] [--output DIR] [--rank-of PID|--key KEY]\n"
 	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
@@ -193,6 +196,9 @@ static int doctor_run(struct doctor_opts *o, int argc, char **argv)
 		return tool_usage_error("--net goes with neither --pid nor a program");
 	if (o->net)
 		return doctor_net(&(struct doctor_net){ &o->ranks, o->json }, argc, argv);
+	if (o->links)
+		return first < argc || o->pids.n ? tool_usage_error("--links goes with neither --pid nor a program") :
+		                                   doctor_links(o->json);
 	if (o->ranks.nranks || o->ranks.nhosts)
 		return tool_usage_error("--ranks and --hosts go with --net");
 	return o->pids.n ? requests_run(&o->pids, o->output, o->json) : check_main(argv[first], o->json);

@@ -53,6 +53,8 @@ bool doctor_value(struct findings *f, const struct shunt_config_row *row, const 
 void doctor_host(struct findings *f);
 void doctor_nics(struct findings *f);
 void doctor_devices(struct findings *f, bool real_nccl);
+/* shunt doctor --links. Exit status. */
+int doctor_links(bool json);
 /* Returns true if a real NCCL would be used. */
 bool doctor_libraries(struct findings *f, const char *program);
 void doctor_plans(struct findings *f);

@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "base/renamed.h"
 #include "shim/nccl/abi.h"
+#include "tools/common/links.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 #include "tools/common/where.h"
@@ -94,6 +95,23 @@ static void nvls_print(const struct tool_lib *lib)
 	    shunt_nvls_name(why), id.multicast ? "set" : "not set", shunt_nccl_env()->nvls_enable);
 }
 
+/* What joins the devices, a row for each, with the reason for its slowest link. */
+static void links_print(const struct shunt_gpu_ops *gpu, const char *kind)
+{
+	struct shunt_gpu_info info[TOOL_LINKS_MOST];
+	int n = strcmp(kind, gpu->name) ? 0 : tool_links_find(gpu, info);
+
+	for (int i = 0; i < n && n > 1; i++) {
+		enum shunt_link slowest;
+		const char *why;
+		char text[768];
+
+		tool_links_show(gpu, info, n, i, text, sizeof(text), &slowest, &why);
+		printf("%s%d:%s%s%s\n", i ? "              " : "links         ", i, text,
+		    slowest > SHUNT_LINK_NVLINK ? "; " : "", slowest > SHUNT_LINK_NVLINK ? why : "");
+	}
+}
+
 static int devices_print(const struct tool_lib *lib)
 {
 	const char *kind = lib->device_kind();
@@ -110,6 +128,7 @@ static int devices_print(const struct tool_lib *lib)
 		lib->device_name(i, name, sizeof(name));
 		printf("  %-11d %s\n", i, name);
 	}
+	links_print(!strcmp(kind, "sim") ? &shunt_gpu_sim_ops : &shunt_gpu_cuda_ops, kind);
 	nvls_print(lib);
 	return TOOL_OK;
 }

@@ -205,12 +205,11 @@ static void log_refusal(const struct shunt_comm *comm, const struct shunt_hello 
 	shunt_pci_suspect(hellos[a].gpu.pci, cause, sizeof(cause));
 	if (!*cause)
 		shunt_pci_suspect(hellos[b].gpu.pci, cause, sizeof(cause));
-	shunt_warn(
-	    "GPUs %s of rank %d and %s of rank %d do not exchange data right over %s: %s. %s%s; a slower link serves "
-	    "them%s",
+	shunt_warn("GPUs %s of rank %d and %s of rank %d do not exchange data right over %s: %s. %s%s; %s%s",
 	    *hellos[a].gpu.pci ? hellos[a].gpu.pci : hellos[a].gpu.name, a,
 	    *hellos[b].gpu.pci ? hellos[b].gpu.pci : hellos[b].gpu.name, b, over[link], why,
 	    *cause ? "Perhaps because " : "Look at the IOMMU, at ACS and at dmesg", cause,
+	    link < SHUNT_LINK_SHARED ? "a slower link serves them" : "no slower link does",
 	    comm->sel_key.takes_all || link > SHUNT_LINK_PEER ? "" : "; set NCCL_P2P_DISABLE=1 for NCCL's own calls");
 }
 

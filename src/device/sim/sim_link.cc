@@ -29,7 +29,7 @@ struct ranges {
 bool shunt_sim_links_play;
 
 static struct shunt_link_rule rules[DEVICES][DEVICES];
-static uint32_t stores[DEVICES][DEVICES]; /* of 16 bytes */
+static uint32_t stores[DEVICES][DEVICES], packs[DEVICES][DEVICES]; /* packs: stores of 16 bytes */
 static const void *lost[DEVICES][DEVICES];
 static struct ranges *newest; /* those before it stay, as kernels may read them */
 static struct sim_lock reading;
@@ -106,7 +106,7 @@ extern "C" bool shunt_sim_link_loses(void *to, struct gpu_v16 *v, uint32_t bytes
 	const void **place = &lost[from][owner], *gone;
 
 	if (bytes == 16)
-		n = __atomic_add_fetch(&stores[from][owner], 1, __ATOMIC_RELAXED);
+		n = __atomic_add_fetch(&packs[from][owner], 1, __ATOMIC_RELAXED);
 	switch (rule->play) {
 	case SHUNT_LINK_OLD:
 		return n && n % ONE_IN == 0;
@@ -124,7 +124,7 @@ extern "C" bool shunt_sim_link_loses(void *to, struct gpu_v16 *v, uint32_t bytes
 	case SHUNT_LINK_ONEWAY:
 		return from < owner;
 	case SHUNT_LINK_DIES:
-		return __atomic_load_n(&stores[from][owner], __ATOMIC_RELAXED) > rule->after;
+		return __atomic_add_fetch(&stores[from][owner], 1, __ATOMIC_RELAXED) > rule->after;
 	default:
 		return false;
 	}
