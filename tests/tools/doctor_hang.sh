@@ -102,7 +102,12 @@ open(sys.argv[1], "w").write(re.sub(r'(_ns": )(\d+)', lambda m: m[1] + str(int(m
 END
 expect clocks_may_differ 2 'rank 1 .* is behind: .* in which ranks 0 and 2 wait since [0-9:]{8} \([0-9]{1,3}\.[0-9] s\)' "$shunt" doctor dumps "$dir/kept"
 expect skip_from_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
-[ "$(ls -l "$dir/kept" | grep -c '^-rw------- ')" = 3 ] && echo "ok: kept_files_are_private" || { echo "not ok: kept_files_are_private"; failed=1; }
+echo other >"$dir/other"
+for file in "$dir/kept/"*; do
+	ln -sf "$dir/other" "$file"
+done
+expect kept_in_the_place_of_links 2 'is behind' "$shunt" doctor --output "$dir/kept" --pid "$pids"
+[ "$(cat "$dir/other")" = other ] && [ "$(ls -l "$dir/kept" | grep -c '^-rw------- ')" = 3 ] && echo "ok: kept_files_are_private" || { echo "not ok: kept_files_are_private"; failed=1; }
 
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 --clear-groups "$shunt" --version >/dev/null 2>&1; then
 	expect other_user_is_told_whose_it_is 2 "process $(rank_pid 0) \(.*\) belongs to user root: only that user and root get an answer" \
@@ -196,6 +201,8 @@ for how in drip full; do
 done
 peer die
 expect one_that_ends_is_no_finding 0 'info +process [0-9]+ .* has ended meanwhile' timeout 60 "$shunt" doctor --pid "$(cat "$dir/job")"
+peer exec
+expect one_that_becomes_another_is_no_finding 0 'info +process [0-9]+ .* has ended meanwhile' "$shunt" doctor --pid "$(cat "$dir/job")"
 # Another version, and another process under the number of the first look.
 peer old
 expect old_answer_is_read 1 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum' "$shunt" doctor --pid "$(cat "$dir/job")"

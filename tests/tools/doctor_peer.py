@@ -4,7 +4,7 @@
 
 drip: answers a byte a second, for ever. full: takes no connection, and its queue is full.
 old: as a process of an earlier version, which reads no request. newer: as one of a later version.
-die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
+exec: answers once, and becomes another program. die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
 silent: a call stands, and the first look does not get the device's progress.
 ended: rank 1 of two in this process has ended the communicator at the second look.
 squat: another user's process, under a name of root's. escape: texts that a terminal would obey.
@@ -61,6 +61,7 @@ def main():
             "young": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=10 * 10**9)],
             "ended": [dump(3, "aaaaaaaa01", "aaaaaaaa01"), dump(3, "aaaaaaaa01")],
             "squat": [dump(3, "aaaaaaaa01")],
+            "exec": [dump(3, "aaaaaaaa01")],
             "escape": [dump(3, "a\x1b[31m\na", error="\x1b[31mE\n", state="\x1b[2J", reason="\x07")],
             "many": [dump(3, *[f"{i:08x}01" for i in range(1000)])],
         }.get(sys.argv[1], [])
@@ -69,6 +70,8 @@ def main():
                 if sys.argv[1] != "old":
                     client.recv(256)
                 client.sendall(answers[i % len(answers)])
+            if sys.argv[1] == "exec":
+                os.execvp("sleep", ["sleep", "100"])
         if sys.argv[1] == "drip":
             connection = listener.accept()[0]
         while time.monotonic() < end:

@@ -49,7 +49,34 @@ assert count["start"] == 3 and count["communicator"] == 2, count
 print("hang", count["hang"])' "$dir/events"
 expect dumps_are_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
 watched a_command_gets_the_event "$dir/got" '"event": "hang"' --on-hang "exec:cat >$dir/got"
+echo other >"$dir/other"
+ln -s "$dir/other" "$dir/m/shunt.prom"
+ln -s "$dir/other" "$dir/link"
+watched events_follow_no_link "$dir/watch.err" 'cannot write .*/link: Too many levels of symbolic links; events are lost' --events "$dir/link"
 watched metrics_tell_the_hang "$dir/m/shunt.prom" 'shunt_hang\{comm="[0-9a-f]+"\} 1' --prometheus "$dir/m"
+[ "$(cat "$dir/other")" = other ] && echo "ok: links_are_not_followed" || { echo "not ok: links_are_not_followed"; failed=1; }
+if [ "$HANGING_ALONE" = yes ]; then # else the port may be another's
+	python3 - >"$dir/served" <<'END' &
+import re, socket, time
+
+def get(request):
+    with socket.create_connection(("127.0.0.1", 9400)) as s:
+        s.sendall(request)
+        return b"".join(iter(lambda: s.recv(65536), b"")).decode()
+
+text = ""
+while not re.search('^shunt_hang.* 1$', text, re.M):
+    time.sleep(0.1)  # pause: poll
+    try:
+        odd = [get(request) for request in (b"POST / HTTP/1.0", bytes(3000), b"G")]
+        text = get(b"GET /metrics HTTP/1.0")
+    except OSError:
+        pass  # nobody listens yet
+assert not any(odd), odd
+print(text)
+END
+	watched metrics_are_served "$dir/served" '^shunt_hang.* 1$' --listen 127.0.0.1:9400
+fi
 expect metrics_have_calls_of_before 0 'rank="0".*op="allreduce",path="[a-z0-9]+",reason=""\} 6$' cat "$dir/prom"
 [ ! -e "$dir/m/shunt.prom" ] && echo "ok: metrics_are_removed" || { echo "not ok: metrics_are_removed"; failed=1; }
 expect metrics_are_well_formed 0 '^[0-9]+ series$' python3 -c '

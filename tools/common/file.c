@@ -47,16 +47,16 @@ static bool is_stdout(const struct stat *st)
 }
 
 /* Opens the file to write: a temporary one that will replace path, or path itself if it stays. 0 or -errno. */
-static int file_open(struct tool_file *f, const char *path)
+static int file_open(struct tool_file *f, const char *path, bool replaces)
 {
 	struct stat st;
-	bool there = !stat(path, &st);
+	bool there = !stat(path, &st) && !replaces;
 	int fd;
 
 	*f = (struct tool_file){ .path = path };
 	if (there && S_ISDIR(st.st_mode))
 		return -EISDIR;
-	f->in_place = stays(path);
+	f->in_place = !replaces && stays(path);
 	if (!f->in_place)
 		return tmp_open(f, path, there ? &st : NULL);
 	fflush(stdout);
@@ -74,7 +74,12 @@ static int write_error(const char *path, int err)
 
 int tool_file_begin(struct tool_file *f, const char *path)
 {
-	return write_error(path, file_open(f, path));
+	return write_error(path, file_open(f, path, false));
+}
+
+int tool_file_replace(struct tool_file *f, const char *path)
+{
+	return write_error(path, file_open(f, path, true));
 }
 
 int tool_file_end(struct tool_file *f, int err)
@@ -113,7 +118,7 @@ int tool_file_try(const char *path)
 	/* Opening a pipe would wait for its reader, and closing it would end the reader; a link's file would be cut. */
 	if (!stat(path, &st) && !S_ISDIR(st.st_mode) && stays(path))
 		return write_error(path, access(path, W_OK) ? -errno : 0);
-	err = file_open(&f, path);
+	err = file_open(&f, path, false);
 	if (!err) {
 		fclose(f.out);
 		if (!f.in_place)

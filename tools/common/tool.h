@@ -89,6 +89,11 @@ struct tool_file {
 	bool in_place;
 };
 int tool_file_begin(struct tool_file *f, const char *path);
+/*
+ * The same for a name that is the command's own choice: what is there is replaced, and no link is followed. The file's
+ * permissions are those of a new one.
+ */
+int tool_file_replace(struct tool_file *f, const char *path);
 /* Closes and renames the file. With err: removes it instead, and returns err without a message. */
 int tool_file_end(struct tool_file *f, int err);
 /* Writes a whole JSON file in this way. */

@@ -36,26 +36,20 @@ static int dump_save(
     const char *dir, const char *occasion, const struct dump_process *p, const struct ask_process *answer)
 {
 	char path[PATH_MAX];
+	struct tool_file f;
 	mode_t before;
-	FILE *f;
-	int err = 0;
+	int err;
 
 	/* The host's name comes from the process and may contain anything, also slashes. */
 	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-%s.json", dir, (int)strcspn(p->host, "/"), p->host,
 	    pid_of(answer), occasion);
 	before = umask(077);
-	f = fopen(path, "we");
+	err = tool_file_replace(&f, path);
 	umask(before);
-	if (f) {
-		fwrite(answer->text, 1, answer->bytes, f);
-		err = ferror(f);
-		err |= fclose(f);
-	}
-	if (!f || err)
-		tool_error("cannot write %s: %s", path, strerror(errno));
-	if (f && err)
-		unlink(path); /* a part would be refused by `shunt doctor dumps` */
-	return !f || err ? -EIO : 0;
+	if (err)
+		return -EIO;
+	fwrite(answer->text, 1, answer->bytes, f.out);
+	return tool_file_end(&f, 0) ? -EIO : 0;
 }
 
 int doctor_answer_add(struct dumps *d, const struct ask_process *p, const char *dir, const char *occasion)

@@ -177,9 +177,9 @@ void metrics_write(struct watch *w)
 	w->metrics_said_ms = shunt_now_ms();
 	if (metrics_text(w, &text, &bytes))
 		return;
-	if (!tool_file_begin(&f, path)) {
+	if (!tool_file_replace(&f, path)) {
 		fwrite(text, 1, bytes, f.out);
-		if (!f.in_place && fchmod(fileno(f.out), 0644))
+		if (fchmod(fileno(f.out), 0644))
 			tool_error("cannot let others read %s: %s", path, strerror(errno));
 		if (!tool_file_end(&f, 0))
 			w->metrics_said_ms = 0;

@@ -59,6 +59,8 @@ NEVER(int, ranks_run, const struct ranks_opts *o, int argc, char **argv)
 NEVER(int, ranks_slots_run, const struct ranks_opts *o, int (*run)(const void *, const struct ranks_slot *),
     const void *arg)
 NEVER(int, ranks_join, struct ranks_shared *own, int fd, int rank, unsigned timeout_s, struct ranks **ranks_p)
+NEVER(int, tool_file_replace, struct tool_file *f, const char *path)
+NEVER(int, tool_file_end, struct tool_file *f, int err)
 NEVER(int, ranks_barrier, struct ranks *ranks)
 NEVER(int, ranks_allgather, struct ranks *ranks, const void *mine, size_t bytes, void *all)
 NEVER(void, ranks_leave, struct ranks *ranks)
