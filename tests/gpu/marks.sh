@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# marks.sh [BUILD]: marks and waits on two GPUs with the real NCCL: what doctor says of jobs that NCCL does not finish, of a captured call, of a
-# late rank, and what a mark costs. Builds nothing (doctor_hang of the tests must be there); two minutes at most. Exit 77: no two GPUs, or no real NCCL.
+# marks.sh [BUILD]: marks and waits on two GPUs with the real NCCL, without PyTorch: what doctor says of jobs that NCCL does not finish, of a captured
+# call, and of a late rank. Builds nothing (the tests' doctor_hang must be there); a minute at most. Exit 77: no two GPUs. watch.sh has what a mark costs.
 set -u
 build=$(realpath "${1:-$(dirname "$0")/../../build}")
 [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -ge 2 ] || { echo "SKIP marks.sh: needs two GPUs"; exit 77; }
@@ -37,9 +37,4 @@ told skip 'rank 1 .* is behind: it has not called collective 6 .* in which rank 
 told held 'NCCL has not finished on rank 0 .*collective 6 \(allreduce' held_device SHUNT_MARKS=1 SHUNT_FORCE_NCCL=allreduce
 told captured 'nobody waits; all ranks have called 6 collectives' captured SHUNT_MARKS=1 SHUNT_FORCE_NCCL=all
 told late 'rank 1 is waited for in [0-9]+ % of the time' late SHUNT_ALGO=allreduce:0-:direct
-# One after the other on one machine: host time of a call that NCCL gets, and its time on the GPUs.
-for marks in 0 1 0 1; do
-	echo "SHUNT_MARKS=$marks"
-	SHUNT_MARKS=$marks SHUNT_FORCE_NCCL=all timeout 60 "$shunt" bench all_reduce -n 2 -b 1K -e 1M -f 32 --mode eager --host 2>&1 | tail -n 6
-done
 exit $failed

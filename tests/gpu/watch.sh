@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# watch.sh [SHUNT]: calls that NCCL carries, seen from outside, on two GPUs with PyTorch's NCCL. The host's time of a call with SHUNT_MARKS=0, 1 and
-# all; graphs with marks; a program in which rank 1 skips a call, named by `shunt doctor job`, shown by `shunt top --once`, and ended with status 75
+# watch.sh [SHUNT]: calls that NCCL carries, seen from outside, on two GPUs with PyTorch's NCCL. The host's time of a call with SHUNT_MARKS=0 and
+# 1; graphs with marks; a program in which rank 1 skips a call, named by `shunt doctor job`, shown by `shunt top --once`, and ended with status 75
 # by `shunt run --watch`; and NCCL's RAS beside Shunt's counts. Every command has an end, all together 200 s. Exit 77: torch or GPUs are missing.
 set -u
 [ -n "${WATCH_SH:-}" ] || WATCH_SH=1 exec timeout -k 5 200 sh "$0" "$@"
@@ -19,7 +19,7 @@ told() { # told NAME: by the last status
 }
 
 settings=
-"$shunt" info -c | grep -q SHUNT_MARKS && settings="0 1 all" # a Shunt without marks is told from one that has them
+"$shunt" info -c | grep -q SHUNT_MARKS && settings="0 1" # a Shunt without marks is told from one that has them
 for marks in ${settings:-none}; do
 	echo "== SHUNT_MARKS=$marks"
 	SHUNT_MARKS=$marks timeout 20 "$shunt" bench allreduce --host -n 2 -b 1K -e 64K -i 500 -r 20 --no-check
@@ -71,7 +71,7 @@ for marks in ${settings:-none}; do
 	[ $failed = 0 ] || tail -20 "$dir/out"
 done
 
-WATCH_HERE=$here SHUNT_MARKS=all "$shunt" run -- $run 29542 "$dir/job.py" skip >"$dir/out" 2>&1 &
+WATCH_HERE=$here SHUNT_MARKS=1 "$shunt" run -- $run 29542 "$dir/job.py" skip >"$dir/out" 2>&1 &
 job=$!
 tries=0
 until [ "$(grep -c '^hanging' "$dir/out")" = 2 ] || [ $tries = 300 ]; do
