@@ -214,11 +214,14 @@ static int hang_report(struct watch *w, struct watch_group *g)
 	for (int r = 0; called && r < g->nranks; r++) {
 		const struct dump_comm *c = member(w, g, r);
 		const struct dump_op *op = c ? watch_unfinished(c) : NULL;
-		bool unfinished = op && !strcmp(op->path, "nccl");
+		bool inside = c && is_inside(c), unfinished = op && !strcmp(op->path, "nccl");
 
-		behind[r] = is_inside(c) || unfinished;
+		behind[r] = inside || unfinished;
 		waiting[r] = waiting[r] && !behind[r];
-		where = is_inside(c) ? "nccl_host" : unfinished && strcmp(where, "nccl_host") ? "nccl_device" : where;
+		if (inside)
+			where = "nccl_host";
+		else if (unfinished && strcmp(where, "nccl_host"))
+			where = "nccl_device";
 	}
 	if (!w->hung && whole_look(w)) {
 		free(behind);
