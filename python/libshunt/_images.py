@@ -58,8 +58,8 @@ def kernels(data: bytes) -> dict[str, list[int]]:
             return _of_cubin(data)
         if data[:4] != _FATBIN:
             return _of_ptx(data.decode())
-    except (struct.error, ValueError, IndexError):
-        pass  # the driver says what is wrong with it
+    except (struct.error, ValueError, IndexError, OverflowError):
+        pass  # the library or the driver says what is wrong with it
     return {}
 
 
@@ -72,7 +72,7 @@ def _of_cubin(data: bytes) -> dict[str, list[int]]:
         at = rows[names][4] + row[0]
         name = data[at : data.index(b"\0", at)].decode()
         if name.startswith(".nv.info."):
-            found[name[len(".nv.info.") :]] = _parameters(data[row[4] : row[4] + row[5]])
+            found[_arguments.line(name[len(".nv.info.") :])] = _parameters(data[row[4] : row[4] + row[5]])
     return found
 
 

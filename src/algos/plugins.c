@@ -73,23 +73,6 @@ static uint32_t kinds_of(const char *list)
 	return kinds;
 }
 
-/* Cubins are ELF of machine 190, fatbins begin with one of two numbers, PTX is text with its directives. */
-static bool is_image(const char *image, uint64_t bytes)
-{
-	uint32_t magic = 0;
-	uint16_t machine = 0;
-
-	if (bytes < 20)
-		return false;
-	memcpy(&magic, image, sizeof(magic));
-	if (!memcmp(image, "\177ELF", 4)) {
-		memcpy(&machine, image + 18, sizeof(machine));
-		return machine == 190;
-	}
-	return magic == 0xba55ed50u || magic == 0x466243b1u ||
-	    (memmem(image, bytes, ".version", 8) && memmem(image, bytes, ".target", 7));
-}
-
 static int check_launch(const struct shunt_plugin *p, char *why, size_t bytes)
 {
 	const struct shunt_plugin_launch *l = &p->launch;
@@ -124,6 +107,9 @@ static bool is_param(uint16_t word)
 
 static int check(const struct shunt_plugin *p, char *why, size_t bytes)
 {
+	const char *fault =
+	    p->size == sizeof(*p) && p->image ? shunt_plugin_image_fault(p->image, p->image_bytes) : NULL;
+
 	if (p->size != sizeof(*p) || p->abi != SHUNT_PLUGIN_ABI)
 		return refuse(why, bytes, -EINVAL, "plug-in of size %u and abi %u, expected %zu and %u: build it anew",
 		    p->size, p->abi, sizeof(*p), SHUNT_PLUGIN_ABI);
@@ -161,10 +147,9 @@ static int check(const struct shunt_plugin *p, char *why, size_t bytes)
 	if (p->image && p->enqueue)
 		return refuse(
 		    why, bytes, -EINVAL, "plug-in %s: image and enqueue are both there, expected one", p->name);
-	if (p->image && !is_image(p->image, p->image_bytes))
-		return refuse(why, bytes, -ENOEXEC,
-		    "plug-in %s: its image of %llu bytes is no cubin, fatbin or PTX: build it with nvcc -fatbin",
-		    p->name, (unsigned long long)p->image_bytes);
+	if (fault)
+		return refuse(why, bytes, -ENOEXEC, "plug-in %s: its image of %llu bytes %s", p->name,
+		    (unsigned long long)p->image_bytes, fault);
 	if (p->nparams > SHUNT_PLUGIN_MAX_PARAMS || (p->nparams && (!p->image || !p->params)))
 		return refuse(why, bytes, -EINVAL,
 		    "plug-in %s: nparams is %llu, expected at most %u, and only with image", p->name,

@@ -35,6 +35,11 @@ struct shunt_plugin_entry *shunt_plugin_ref(struct shunt_plugin_entry *entry);
 void shunt_plugin_unref(struct shunt_plugin_entry *entry);
 /* The same for a `void *` from a thread that must not run it: the next one that may does. */
 void shunt_plugin_unref_later(void *entry);
+/*
+ * What is wrong with an image, as far as its heads tell, or NULL. CUDA is not told how long it is, and reads what they
+ * say. Of the bytes it reads those that there are.
+ */
+const char *shunt_plugin_image_fault(const void *image, uint64_t bytes);
 /* shunt_plugin_register without what follows for selection. file_hash: of the file that it is from, or 0. */
 int shunt_plugin_add(const struct shunt_plugin *plugin, uint64_t file_hash, char *why, size_t bytes);
 int shunt_plugin_remove(const char *name);

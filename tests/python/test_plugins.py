@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import io
 import os
+import random
 import struct
 import tempfile
 import unittest
@@ -32,7 +33,7 @@ def cubin(**kernels: list[int]) -> bytes:
     for name, data in zip(names, datas, strict=True):
         rows += struct.pack("<IIQQQQ24x", datas[0].index(name.encode() + b"\0"), 1, 0, 0, at, len(data))
         at += len(data)
-    head = b"\x7fELF" + bytes(14) + struct.pack("<H", 190) + bytes(20) + struct.pack("<Q10x", at)
+    head = b"\x7fELF\2\1" + bytes(12) + struct.pack("<H", 190) + bytes(20) + struct.pack("<Q10x", at)
     head += struct.pack("<HHH", 64, len(names), 0)
     return head.ljust(0x40, b"\0") + b"".join(datas) + rows
 
@@ -98,6 +99,28 @@ class Images(Case):
         self.assertEqual(_images.kernels(ptx.encode()), {"a": [8, 312, 4], "b": [], "c": []})
         for broken in (b"", b"\x7fELF", cubin(a=[8])[:90], b"\x50\xed\x55\xba" + bytes(60), b"\xff\xfe"):
             self.assertEqual(_images.kernels(broken), {})
+
+    def test_any_bytes(self) -> None:
+        """Some bytes of an image are others, or its end is missing: what is wrong is said in one line."""
+        chance = random.Random(38)
+        seeds = (
+            cubin(a=[8, 8, 4], bb=[WHOLE]),
+            b".version 9.0\n.target sm_90\n.visible .entry a(.param .u64 x, .param .align 8 .b8 y[312])\n{ ret; }",
+        )
+        said: set[str] = set()
+        for turn in range(6000):
+            data = bytearray(seeds[turn % 2])
+            for _ in range(chance.randrange(4)):
+                at = chance.randrange(chance.choice((0x40, len(data))))
+                data[at] = chance.choice((0, 10, 0x7F, 0xFF, chance.randrange(256)))
+            del data[len(data) if chance.randrange(3) else chance.randrange(1, len(data)) :]
+            try:
+                name, sizes = _images.kernel_of(bytes(data), chance.choice((None, "a")))
+                _images.parameters(None, sizes, name, 1 << 20)
+            except libshunt.Error as error:
+                self.assertNotIn("\n", str(error))
+                said.add(str(error).split(":")[0].split(" has ")[0])
+        self.assertLessEqual({"kernel is missing", 'kernel is "a"', "kernel a"}, said)
 
     def test_one_kernel_needs_no_name(self) -> None:
         registry = Registry()
