@@ -13,10 +13,9 @@
  */
 static int check_image(const struct shunt_plugin *p, char *why, size_t bytes)
 {
-	const struct shunt_gpu_image image = { .image = p->image,
-		.bytes = p->image_bytes,
-		.symbol = p->launch.symbol ? p->launch.symbol : p->name,
-		.shared = p->launch.shared_bytes };
+	const struct shunt_gpu_image image = {
+		.image = p->image, .bytes = p->image_bytes, .symbol = p->launch.symbol, .shared = p->launch.shared_bytes
+	};
 	struct shunt_gpu_function function;
 	char reason[256] = "";
 	int device, err;
@@ -33,10 +32,14 @@ static int check_image(const struct shunt_plugin *p, char *why, size_t bytes)
 int shunt_plugin_register(const struct shunt_plugin *plugin, char *why, size_t bytes)
 {
 	int err = shunt_plugin_add(plugin, 0, why, bytes);
+	struct shunt_plugin_set *set = err ? NULL : shunt_plugin_set_get();
+	const struct shunt_plugin_use *use = err ? NULL : shunt_plugin_set_find(set, plugin->name);
 
 	if (err)
 		return err;
-	err = check_image(plugin, why, bytes);
+	/* Of the copy, which ends with a NUL as CUDA wants it of PTX. */
+	err = use ? check_image(&use->entry->plugin, why, bytes) : 0;
+	shunt_plugin_set_free(set);
 	if (err)
 		shunt_plugin_forget(plugin->name);
 	else

@@ -238,7 +238,8 @@ static int print_blocks(void)
 static int register_alien(void)
 {
 	static const char cubin[64] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\276\0";
-	static const struct shunt_plugin alien = { .size = sizeof(alien),
+	static const char text[] = ".version 9.0\n.target sm_90\n";
+	static struct shunt_plugin alien = { .size = sizeof(alien),
 		.abi = SHUNT_PLUGIN_ABI,
 		.name = "alien",
 		.collectives = "allreduce",
@@ -259,6 +260,11 @@ static int register_alien(void)
 	check(shunt_plugin_register(&alien, why, sizeof(why)) == -ENOEXEC, "an image for no GPU here is refused");
 	check(!strcmp(why, "plug-in alien: the image, alien, on sm_90: CUDA_ERROR_OTHER (209)"), why);
 	check(shunt_plugin_unregister("alien") == -ENOENT, "what was refused is not registered");
+	/* PTX without a NUL, by which CUDA knows its end. */
+	alien.image = text;
+	alien.image_bytes = sizeof(text) - 7;
+	check(shunt_plugin_register(&alien, why, sizeof(why)) == -ENOEXEC && strstr(why, "on sm_90"), why);
+	check(fake_cuda.image_text == alien.image_bytes, "the driver gets no more of the text than there is");
 	return failures != 0;
 }
 

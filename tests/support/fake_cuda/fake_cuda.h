@@ -22,6 +22,7 @@ struct fake_cuda {
 	    ampere;           /* bits of the devices that have multicast, and of those of compute capability 8.0 */
 	int capturing_result; /* of cuStreamIsCapturing */
 	int image_result;     /* of cuLibraryLoadData for an image of a plug-in's */
+	size_t image_text;    /* bytes of that image's text, up to its NUL, as of PTX */
 	bool busy;            /* nothing that was put on a stream is done yet, say the queries */
 	bool not_shareable;   /* memory looks as if it had not been made to be shared */
 	bool edges_hidden;    /* the edges of a capture cannot be told */

@@ -18,8 +18,10 @@ int cuLibraryLoadData(void **library, const void *code, int *jit_options, void *
 
 	ENTER();
 	UNSAFE();
-	if (!nlib && fake_cuda.image_result)
+	if (!nlib && fake_cuda.image_result) {
+		fake_cuda.image_text = strlen(code);
 		return fake_cuda.image_result;
+	}
 	if (nlib != 1 || lib_options[0] != SHUNT_CU_LIBRARY_BINARY_IS_PRESERVED || !lib_values[0])
 		return SHUNT_CU_INVALID_VALUE;
 	o = fake_object_add(LIBRARY, 0, 0);
