@@ -17,6 +17,7 @@ enum { MAX_NAME = 31 };
 struct row {
 	struct row *next;
 	char name[MAX_NAME + 1];
+	unsigned nplugins; /* that have it: the registered one, and those that communicators and graphs keep */
 	struct shunt_algo algo;
 };
 
@@ -170,8 +171,33 @@ static char *copy_text(const char *text)
 	return strdup(text ? text : "");
 }
 
+/* With the lock held. */
+static struct row *find_row(enum shunt_kind kind, const char *name)
+{
+	struct row *r = rows;
+
+	while (r && (r->algo.kind != kind || strcmp(r->name, name)))
+		r = r->next;
+	return r;
+}
+
+/* With the lock held: its rows have a plug-in more, or less. */
+static void count_in_rows(const struct shunt_plugin_entry *e, int more)
+{
+	struct row *r;
+
+	for (int k = 0; k < SHUNT_NKINDS; k++)
+		if (e->kinds >> k & 1 && (r = find_row((enum shunt_kind)k, e->plugin.name)))
+			r->nplugins += (unsigned)more;
+}
+
 static void entry_free(struct shunt_plugin_entry *e)
 {
+	if (e->counted) {
+		shunt_lock_acquire(SHUNT_LOCK_PLUGINS);
+		count_in_rows(e, -1);
+		shunt_lock_release(SHUNT_LOCK_PLUGINS);
+	}
 	free((void *)(uintptr_t)e->plugin.name);
 	free((void *)(uintptr_t)e->plugin.doc);
 	free((void *)(uintptr_t)e->plugin.collectives);
@@ -312,10 +338,8 @@ static int plugin_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct 
 /* doc: for a new row; NULL: the plug-in is not there. */
 static struct row *row_of(enum shunt_kind kind, const char *name, const char *doc)
 {
-	struct row *r = rows;
+	struct row *r = find_row(kind, name);
 
-	while (r && (r->algo.kind != kind || strcmp(r->name, name)))
-		r = r->next;
 	if (r || !(r = calloc(1, sizeof(*r))))
 		return r;
 	snprintf(r->name, sizeof(r->name), "%s", name);
@@ -353,6 +377,8 @@ int shunt_plugin_add(const struct shunt_plugin *plugin, uint64_t file_hash, char
 		if (e->kinds >> k & 1 && !row_of((enum shunt_kind)k, e->plugin.name, e->plugin.doc))
 			err = -ENOMEM;
 	if (!err) {
+		count_in_rows(e, 1);
+		e->counted = true;
 		e->next = entries;
 		entries = e;
 	}
@@ -477,13 +503,12 @@ void shunt_plugin_summaries_differ(const struct shunt_plugin_summary *all, int n
 
 const struct shunt_algo *shunt_plugin_row(enum shunt_kind kind, const char *name)
 {
-	const struct shunt_plugin_entry *e;
-	struct row *r = NULL;
+	struct row *r;
 
 	shunt_lock_acquire(SHUNT_LOCK_PLUGINS);
-	e = find(name);
-	if (e && e->kinds >> kind & 1)
-		r = row_of(kind, name, e->plugin.doc);
+	r = find_row(kind, name);
+	if (r && !r->nplugins)
+		r = NULL;
 	shunt_lock_release(SHUNT_LOCK_PLUGINS);
 	return r ? &r->algo : NULL;
 }

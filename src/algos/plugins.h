@@ -17,6 +17,7 @@ struct shunt_plugin_entry {
 	uint32_t kinds;                  /* bits */
 	uint64_t hash;                   /* of all that ranks must have alike */
 	atomic_uint refs;
+	bool counted;                    /* in its rows */
 	struct shunt_plugin_entry *next; /* in the registry */
 };
 
@@ -65,7 +66,10 @@ struct shunt_plugin_summary {
 void shunt_plugin_set_summary(const struct shunt_plugin_set *set, struct shunt_plugin_summary *summary);
 void shunt_plugin_summaries_differ(const struct shunt_plugin_summary *all, int n, char *text, size_t bytes);
 
-/* The row of a registered plug-in that has this kind, or NULL. */
+/*
+ * The row of a plug-in that has this kind, or NULL. Registered, or kept by a communicator or graph: rules and selectors
+ * go on to name it for these, as on ranks that unregister it later.
+ */
 const struct shunt_algo *shunt_plugin_row(enum shunt_kind kind, const char *name);
 /* The same, also if no plug-in has this name now; NULL: it cannot be a plug-in's name, or no memory. */
 const struct shunt_algo *shunt_plugin_row_of_any(enum shunt_kind kind, const char *name);

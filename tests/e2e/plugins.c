@@ -18,6 +18,7 @@
 #include "shunt/shunt.h"
 #include "tests/e2e/ranks.h"
 #include "tests/support/own.h"
+#include "tests/support/pause.h"
 #include "tests/support/stderr.h"
 #include "tests/support/until.h"
 
@@ -472,6 +473,48 @@ static void test_a_graph_keeps_its_plugin(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_graph), 0);
 }
 
+static atomic_int waiting; /* ranks whose kernel waits for the others */
+
+/* Plug-ins come and go, images and functions, while the kernel of rank 0 waits for rank 1. */
+static int body_comes_and_goes(struct rank *r)
+{
+	static const char text[] = ".version 9.0\n.target sm_90\n.visible .entry guest() { ret; }\n";
+	struct shunt_plugin guest = table("guest");
+	ncclComm_t comm;
+	char why[256];
+	float *buf;
+
+	guest.drop = drop;
+	if (begin_with_a_sum(r, &comm, &buf))
+		return 1;
+	if (r->rank == 0) {
+		NCCL(sum(r, comm, buf));
+		atomic_store(&waiting, 1);
+		return sum_is_right(r, buf) || path_is(r, comm, "sound") || end(r, comm, buf);
+	}
+	while (!atomic_load(&waiting))
+		pause_us(PAUSE_POLL, 100);
+	atomic_store(&dropped, 0);
+	for (int i = 0; i < 100; i++) {
+		guest.image = i % 2 ? text : NULL;
+		guest.image_bytes = i % 2 ? sizeof(text) - 1 : 0;
+		guest.enqueue = i % 2 ? NULL : enqueue_nothing;
+		CHECK(shunt_plugin_register(&guest, why, sizeof(why)) == 0);
+		CHECK(shunt_plugin_load(defects, why, sizeof(why)) == -EEXIST);
+		CHECK(shunt_plugin_unregister("guest") == 0 && atomic_load(&dropped) == i + 1);
+	}
+	/* The communicator keeps the one that runs. */
+	CHECK(shunt_plugin_unregister("sound") == 0 && shunt_plugin_unregister("no_tail") == 0);
+	NCCL(sum(r, comm, buf));
+	return sum_is_right(r, buf) || path_is(r, comm, "sound") || end(r, comm, buf);
+}
+
+static void test_plugins_come_and_go_while_kernels_wait(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
+	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_comes_and_goes), 0);
+}
+
 /* 1,000 replays between eager calls. */
 static int body_replays(struct rank *r)
 {
@@ -542,6 +585,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_kernel_that_ignores_abort_is_left_behind),
 		cmocka_unit_test(test_a_rank_dies),
 		cmocka_unit_test(test_a_graph_keeps_its_plugin),
+		cmocka_unit_test(test_plugins_come_and_go_while_kernels_wait),
 		cmocka_unit_test(test_graphs_replay),
 		cmocka_unit_test(test_a_fork_has_plugins_of_its_own),
 	};
