@@ -2,9 +2,8 @@
 /* NCCL's configuration files. They are read once in a process, so each case has a process of its own. */
 #include "tests/support/unit.h"
 #include <fcntl.h>
-#include <sys/auxv.h>
-#include <sys/stat.h>
 #include "base/env.h"
+#include "tests/support/setuid.h"
 
 struct home {
 	char dir[64], conf[96];
@@ -208,46 +207,32 @@ static void test_env_many_variables_are_bounded(void **state)
 static int body_setuid(void)
 {
 	if (!getauxval(AT_SECURE))
-		return 77; /* the directory's file system knows no such programs */
+		return SETUID_UNKNOWN;
 	return shunt_env("SHUNT_NCCL_LIB") || shunt_env("NCCL_DEBUG_FILE") || shunt_env("NCCL_TEST_FILE") ||
 	    shunt_env_from_file("NCCL_TEST_FILE");
 }
 
-static int run_setuid(int rank, void *arg)
-{
-	const char *dir = arg;
-	char program[64], command[PATH_MAX + 512], self[PATH_MAX] = "";
-	int status;
-
-	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0) /* another process sees an emulator there */
-		return -errno;
-	snprintf(program, sizeof(program), "%s/program", dir);
-	snprintf(command, sizeof(command),
-	    "cp %s %s && chown 65534 %s && chmod 4755 %s && echo NCCL_TEST_FILE=1 >%s/.nccl.conf", self, program,
-	    program, program, dir);
-	if (system(command) || setenv("HOME", dir, 1) || setenv("SHUNT_NCCL_LIB", "/evil.so", 1) ||
-	    setenv("NCCL_DEBUG_FILE", "/evil", 1))
-		return -EIO;
-	snprintf(command, sizeof(command), "%s setuid", program);
-	status = system(command);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
-}
-
 static void test_env_of_a_setuid_program_is_not_read(void **state)
 {
-	char dir[] = "/tmp/shunt-env-XXXXXX", command[64];
-	int err;
+	char dir[] = "/tmp/shunt-env-XXXXXX", variables[128], command[64], conf[64];
+	FILE *file;
+	int status;
 
 	if (geteuid())
 		skip(); /* to give a file to another user */
 	assert_non_null(mkdtemp(dir));
-	assert_int_equal(chmod(dir, 0755), 0);
-	unit_run_processes(1, run_setuid, dir, &err);
+	snprintf(conf, sizeof(conf), "%s/.nccl.conf", dir);
+	file = fopen(conf, "w");
+	assert_non_null(file);
+	fputs("NCCL_TEST_FILE=1\n", file);
+	fclose(file);
+	snprintf(variables, sizeof(variables), "HOME=%s SHUNT_NCCL_LIB=/evil.so NCCL_DEBUG_FILE=/evil", dir);
+	status = setuid_run(dir, variables, "setuid");
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	assert_int_equal(system(command), 0);
-	if (err == 77)
+	if (status == SETUID_UNKNOWN)
 		skip();
-	assert_int_equal(err, 0);
+	assert_int_equal(status, 0);
 }
 
 int main(int argc, char **argv)
