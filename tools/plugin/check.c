@@ -22,7 +22,9 @@ static const char usage[] =
     "takes,\n"
     "sizes up to 1 MB, in place, unaligned, in groups and graphs, with each rank late in turn, and with a rank that "
     "does\n"
-    "not come. Build it with -fsanitize=thread, and use a Shunt that is built so, to find races, too.\n\n";
+    "not come. Build it with -fsanitize=thread, and use a Shunt that is built so, to find races, too. Launches then "
+    "have\n"
+    "at most 2 blocks of 64 threads, and TSAN_OPTIONS=halt_on_error=1 ends with the call that has the first race.\n\n";
 
 struct check_opts {
 	unsigned ranks, timeout;
@@ -87,6 +89,9 @@ static int trial(const struct plugin_job *job)
 	else if (WIFSIGNALED(status))
 		snprintf(r->failure, sizeof(r->failure), "it dies by signal %d (%s) in %s", WTERMSIG(status),
 		    strsignal(WTERMSIG(status)), r->at);
+	else if (PLUGIN_RACES && WEXITSTATUS(status) == PLUGIN_RACES)
+		snprintf(r->failure, sizeof(r->failure),
+		    "ThreadSanitizer has found a race, in %s or before: its report is above", r->at);
 	else
 		snprintf(r->failure, sizeof(r->failure), "its process ends with status %d in %s", WEXITSTATUS(status),
 		    r->at);

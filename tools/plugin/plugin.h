@@ -6,6 +6,15 @@
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 
+/* ThreadSanitizer, which has at most 8,128 threads, fibers of the sim included; else no launch is cut. */
+#if defined(__SANITIZE_THREAD__)
+#define PLUGIN_RACES 66 /* exit status of a process with a report */
+#define PLUGIN_LAUNCH "@2x64"
+#else
+#define PLUGIN_RACES 0
+#define PLUGIN_LAUNCH ""
+#endif
+
 /* argv[0] is the action's name; returns the exit status. */
 int plugin_check_main(int argc, char **argv);
 int plugin_new_main(int argc, char **argv);

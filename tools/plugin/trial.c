@@ -15,9 +15,9 @@
 #include "tools/bench/bench.h"
 #include "tools/plugin/plugin.h"
 
-#define LATE_MS 30      /* a rank comes so much later than the others, unless they have ended before */
-#define ENQUEUE_MS 3000 /* a call that has not returned by then waits for another rank */
-#define LIMIT_MS 500    /* of kernels, where a rank does not come */
+#define LATE_MS 30 /* a rank comes so much later than the others, unless they have ended before */
+#define ENQUEUE_MS (PLUGIN_RACES ? 60000 : 3000) /* a call that has not returned by then waits for another rank */
+#define LIMIT_MS 500                             /* of kernels, where a rank does not come */
 #define TEXT(number) TEXT_(number)
 #define TEXT_(number) #number
 #define MOST_BYTES ((size_t)1 << 20)
@@ -256,8 +256,11 @@ static void run_case(struct rank *r, const struct call *c, unsigned number)
 {
 	struct trial *t = r->t;
 	bool reduces = shunt_kind_reduces(c->kind), lates = t->job->trial == PLUGIN_CASES && number % 6 == 1;
+	const size_t bytes = c->count * shunt_dtype_bytes[c->dtype];
 	const char *path = NULL;
 
+	if (bytes < t->job->plugin->min_bytes || bytes > t->job->plugin->max_bytes)
+		return; /* nothing of the plug-in's runs */
 	if (atomic_load(&t->failed) || t->nccl.path_of(r->comm, c->coll->op, c->count, c->dtype, c->redop, &path))
 		return;
 	/* The answer need not be the same on all ranks, if the plug-in is wrong. */
@@ -400,7 +403,7 @@ static void rule_for(const struct shunt_plugin *p, char *text, size_t bytes)
 	*text = '\0';
 	for (int k = 0; k < SHUNT_NKINDS; k++)
 		if (strstr(p->collectives, shunt_kind_name((enum shunt_kind)k)) && at < bytes)
-			at += (size_t)snprintf(text + at, bytes - at, "%s%s:0-inf:%s", at ? "," : "",
+			at += (size_t)snprintf(text + at, bytes - at, "%s%s:0-inf:%s" PLUGIN_LAUNCH, at ? "," : "",
 			    shunt_kind_name((enum shunt_kind)k), p->name);
 }
 
@@ -424,6 +427,8 @@ void plugin_trial_run(const struct plugin_job *job)
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "none", 1);
 	setenv("SHUNT_TIMEOUT", limit, 1);
+	if (PLUGIN_RACES) /* of Shunt's own launches, with which results are compared */
+		setenv("NCCL_MAX_CTAS", "2", 1);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
 	if (tool_lib_open(&t.lib) || bench_nccl_open(&t.nccl, "shunt", &t.lib) || t.nccl.GetUniqueId(&t.id) ||
 	    pthread_barrier_init(&t.together, NULL, (unsigned)job->nranks)) {
