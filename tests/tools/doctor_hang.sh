@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor_hang.sh SHUNT LIBSHUNT PROGRAM FAKE_NCCL: jobs on the sim that hang, each in its way, and what the doctor says of them.
+# doctor_hang.sh SHUNT LIBSHUNT PROGRAM FAKE_NCCL PLUGINS.so: jobs on the sim that hang, each in its way, and what the doctor says of them.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") program=$(realpath "$3")
 . "$(dirname "$0")/hanging.sh"
@@ -114,9 +114,12 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor --pid "$(rank_pid 0)"
 fi
 
+SHUNT_PLUGINS=$5 SHUNT_ALGO=allreduce:0-inf:sound
+export SHUNT_PLUGINS SHUNT_ALGO
 hang stop 2
+unset SHUNT_PLUGINS SHUNT_ALGO
 both stop_is_named 2 "process $(rank_pid 1) .* is stopped"
-both stop_shows_who_waits 2 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum, .*\) since'
+both stop_shows_who_waits_in_which_plugin 2 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum, sound\) since'
 kill -CONT "$(rank_pid 1)"
 both stop_is_over 0 'nobody waits; all ranks have called 6 collectives'
 
