@@ -2,7 +2,8 @@
 """
 The examples of docs/dsl.md, docs/python.md, docs/batch-invariance.md and docs/plugins*.md run, one after the other,
 and their pictures are what they draw. A block of text after an example is what it prints, where "…" stands for
-anything. What comes after "In a program that trains" runs on two ranks, with a stand-in for PyTorch. With the
+anything. What comes after "In a program that trains" runs on two ranks, with a stand-in for PyTorch. What compilers of
+other packages make is registered on the sim, with stand-ins for those that cannot compile here, which it names. With the
 argument "write" the file writes the pictures: PYTHONPATH=python SHUNT_LIB=build/src/libshunt.so python3
 tests/python/test_docs.py write
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import io
 import os
 import re
@@ -157,6 +159,54 @@ def tree(ranks: int) -> None:
                 sys.exit(f"rank {r} has another sum")
             sums = got.raw if kind == "allreduce" else sums + got.raw[4 * part * r : 4 * part * (r + 1)]
         print(sums.hex())
+def compilers(include: str) -> dict[str, Any]:
+    """What the examples of other compilers use."""
+    from test_plugins import WHOLE, Compiled, cubin
+
+    sizes = [8] * 7 + [4, 8, 8, 8]  # as params of the page's Triton kernel
+    metadata = Compiled(name="pair", num_warps=4, shared=0)
+    names: dict[str, Any] = {
+        "torch": Compiled(float32="float32"),
+        "kernel": Compiled(warmup=lambda *_, grid: Compiled(asm={"cubin": cubin(pair=sizes)}, metadata=metadata)),
+    }
+
+    def cuda_core() -> dict[str, Any]:
+        core = importlib.import_module("cuda.core")
+        options = core.ProgramOptions(std="c++17", arch="sm_90", include_path=include)
+        core.Program("", "c++", options).compile("cubin")
+        return {"cuda": sys.modules["cuda"], "options": options}
+
+    def cupy() -> dict[str, Any]:
+        return {"cupy": importlib.import_module("cupy")}
+
+    def numba() -> dict[str, Any]:
+        cuda, types = importlib.import_module("numba.cuda"), importlib.import_module("numba.types")
+
+        def function(send: Any, recv: Any, count: int) -> None:
+            for i in range(cuda.grid(1), count, cuda.gridsize(1)):
+                recv[i] = 2 * send[i]
+
+        signature = types.void(*[types.CPointer(types.float32)] * 2, types.uint64)
+        cuda.compile(function, signature, device=False, abi="numba", cc=(9, 0))
+        return {"numba": sys.modules["numba"], "function": function, "signature": signature}
+
+    made = Compiled(compile=lambda form: Compiled(code=cubin(my_allreduce=[WHOLE])))
+    core = Compiled(core=Compiled(Program=lambda *_: made))
+    ptx = ".version 9.0\n.target sm_90\n.visible .entry f(.param .u64 a, .param .u64 b, .param .u64 c) { ret; }"
+    for real, stand_in in (
+        (cuda_core, {"cuda": core, "options": None}),
+        (cupy, {"cupy": Compiled(RawModule=Compiled)}),
+        (
+            numba,
+            {"numba": Compiled(cuda=Compiled(compile=lambda *_, **how: (ptx, how))), "function": 0, "signature": 0},
+        ),
+    ):
+        try:
+            names.update(real())
+        except Exception as error:  # not installed, or it lacks a part of CUDA
+            print(f"a stand-in for {real.__name__}: {type(error).__name__}: {error}".split("\n")[0])
+            names.update(stand_in)
+    return names
 
 
 class Docs(unittest.TestCase):
@@ -200,6 +250,22 @@ class Docs(unittest.TestCase):
         for page in "plugins.md", "plugins_mscclpp.md":
             with self.subTest(page=page), folder() as made:
                 self.run_train(page, made)
+
+    def test_kernels_of_other_compilers(self) -> None:
+        import libshunt
+        from libshunt import _nvrtc
+
+        with open(os.path.join(DOCS, "plugins.md"), encoding="utf-8") as file:
+            text = file.read()
+        (kernel,) = re.findall(r'^KERNEL = r"""(.*?)"""', text, re.DOTALL | re.MULTILINE)
+        (block,) = re.findall(r"^```py\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        names = compilers(_nvrtc.include_path())
+        names.update(KERNEL=kernel, libshunt=libshunt)
+        exec(compile(block, "plugins.md", "exec"), names)
+        there = {row.name: row.collective for row in libshunt.algorithms()}
+        for name in "abcd":
+            self.assertEqual(there[name], "allreduce")
+            libshunt.unregister(name)
 
     def run_train(self, page: str, made: str) -> None:
         env = dict(os.environ, WORLD_SIZE="2", STAND_IN_STORE=made)
