@@ -312,6 +312,8 @@ static int body_fault(struct rank *r)
 		CHECK(!expected_dump || until_dump_has(getpid(), expected_dump));
 		shunt_stream_synchronize(r->stream);
 	}
+	/* As for the doctor, which says that this rank waited for rank 1 in this call. */
+	CHECK(!expected_dump || until_dump_has(getpid(), "\"what\": \"timeout\",\n    \"peer\": 1,\n    \"op\": 1,"));
 	if (result != expected_result || !strstr(ncclGetLastError(comm), expected_text))
 		fprintf(stderr, "%d: %s\n", result, ncclGetLastError(comm));
 	CHECK(result == expected_result && strstr(ncclGetLastError(comm), expected_text));

@@ -139,6 +139,15 @@ static __attribute__((noinline)) void take_faults_of_plugins(struct shunt_comm *
 			continue;
 		if (s->fault->peer < (unsigned)comm->nranks)
 			snprintf(peer, sizeof(peer), "rank %u", s->fault->peer);
+		if (!shunt_comm_life_error(&comm->life))
+			shunt_recorder_found(comm->recorder,
+			    &(struct shunt_fault){ .set = SHUNT_FAULT_TIMEOUT,
+			        .rank = (uint32_t)comm->rank,
+			        .peer = s->fault->peer,
+			        .channel = SHUNT_CHECK_CHANNEL,
+			        .expected = s->fault->expected,
+			        .seen = s->fault->seen,
+			        .op = atomic_load(&s->op) });
 		if (lost >= 0)
 			shunt_fault_died(comm, lost, comm->life.lost_pid, atomic_load(&s->op));
 		else

@@ -55,7 +55,8 @@ struct shunt_recorder {
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_host_ctrl *words;
 	uint8_t rank_of[64];
-	unsigned nordinals; /* 0: rank_of is not used */
+	unsigned nordinals;       /* 0: rank_of is not used */
+	struct shunt_fault found; /* by shunt_recorder_found */
 	const struct shunt_counters_table *counters;
 	struct shunt_progress seen; /* what a reader found last, when there were seen_calls */
 	uint64_t seen_calls;
@@ -147,6 +148,16 @@ void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops
 	rec->ctrl = ctrl;
 	rec->words = words;
 	rec->sim = info.sim;
+	shunt_mutex_unlock(&rec->lock);
+}
+
+void shunt_recorder_found(struct shunt_recorder *rec, const struct shunt_fault *fault)
+{
+	if (!rec)
+		return;
+	shunt_mutex_lock(&rec->lock);
+	if (!rec->found.set)
+		rec->found = *fault;
 	shunt_mutex_unlock(&rec->lock);
 }
 
@@ -668,6 +679,8 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_dept
 	shunt_mutex_lock(&rec->lock);
 	if (rec->words)
 		read_words(rec, snapshot);
+	if (!snapshot->fault.set)
+		snapshot->fault = rec->found;
 	shunt_mutex_unlock(&rec->lock);
 	/* Read after the device: operations that the device has begun were counted before. */
 	snapshot->captured = atomic_load(&rec->captured.next);

@@ -59,6 +59,9 @@ void shunt_recorder_over_hosts(struct shunt_recorder *rec, const uint8_t *rank_o
 /* From now on, until unready, the device side may be read. words: as the host sees them, or NULL. */
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
     const struct shunt_host_ctrl *words);
+/* A fault that the host has from another place than that memory, with ranks of the communicator. The first one stays.
+ */
+void shunt_recorder_found(struct shunt_recorder *rec, const struct shunt_fault *fault);
 /* To be called before that memory is freed; waits for a reader that is at it. */
 void shunt_recorder_unready(struct shunt_recorder *rec);
 /* The name of the communicator's wait on the host, such as "set-up", with static storage; NULL: no wait. */
