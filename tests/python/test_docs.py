@@ -2,8 +2,8 @@
 """
 The examples of docs/dsl.md, docs/python.md, docs/batch-invariance.md and docs/plugins*.md run, one after the other,
 and their pictures are what they draw. A block of text after an example is what it prints, where "…" stands for
-anything. What comes after "In a program that trains" runs on two ranks, with a stand-in for PyTorch. What compilers of
-other packages make is registered on the sim, with stand-ins for those that cannot compile here, which it names. With the
+anything. What comes after "In a program that trains" runs on two ranks, with a stand-in for PyTorch. What other
+packages compile is registered on the sim, with stand-ins for those that cannot do so here, which are named. With the
 argument "write" the file writes the pictures: PYTHONPATH=python SHUNT_LIB=build/src/libshunt.so python3
 tests/python/test_docs.py write
 """
