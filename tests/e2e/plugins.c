@@ -235,6 +235,11 @@ static void test_ranks_with_different_plugins_of_a_name_use_none(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_twin), 0);
 }
 
+static void not_reached(const struct shunt_sim_ops *ops, const struct shunt_plugin_call *call)
+{
+	abort();
+}
+
 /* Each bad value is refused, by its field and value. */
 static int body_refused(struct rank *r)
 {
@@ -274,6 +279,10 @@ static int body_refused(struct rank *r)
 	    p.launch.threads = 33);
 	REFUSED(EINVAL, "launch.blocks is 65", p.enqueue = NULL; p.image = cubin; p.image_bytes = sizeof(cubin);
 	    p.launch.blocks = 65);
+	REFUSED(EINVAL, "launch.shared_bytes is 204801", p.enqueue = NULL; p.sim = not_reached;
+	    p.launch.shared_bytes = 204801);
+	REFUSED(EINVAL, "launch.cluster is 3", p.enqueue = NULL; p.sim = not_reached; p.launch.blocks = 4;
+	    p.launch.cluster = 3);
 	CHECK(shunt_plugin_register(NULL, NULL, 0) == -EINVAL && shunt_plugin_load(NULL, why, sizeof(why)) == -EINVAL);
 	CHECK(shunt_plugin_load("/dev/null/none.so", why, sizeof(why)) < 0 && strstr(why, "/dev/null/none.so"));
 	CHECK(shunt_plugin_register(&good, why, sizeof(why)) == 0);
@@ -517,6 +526,34 @@ static void test_plugins_come_and_go_while_kernels_wait(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_comes_and_goes), 0);
 }
 
+/* Two communicators have the plug-in; calls of the second are captured, and replayed between eager ones of the first.
+ */
+static int body_captures(struct rank *r)
+{
+	ncclComm_t first, second;
+	void *graph;
+	float *buf;
+
+	if (begin(r, &first, &buf))
+		return 1;
+	NCCL(ncclCommSplit(first, 0, r->rank, &second, NULL));
+	NCCL(sum(r, second, buf));
+	for (int i = 0; i < 3; i++) {
+		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_capture_begin(r->stream) == 0);
+		NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, second, r->stream));
+		CHECK(shunt_capture_end(r->stream, &graph) == 0);
+		NCCL(sum(r, first, buf));
+		if (sum_is_right(r, buf))
+			return 1;
+		CHECK(shunt_graph_launch(graph, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+		CHECK(shunt_graph_destroy(graph) == 0);
+	}
+	if (path_is(r, first, "sound") || path_is(r, second, "sound"))
+		return 1;
+	NCCL(ncclCommDestroy(second));
+	return end(r, first, buf);
+}
+
 /* 1,000 replays between eager calls. */
 static int body_replays(struct rank *r)
 {
@@ -544,10 +581,60 @@ static int body_replays(struct rank *r)
 	return path_is(r, comm, "sound") || end(r, comm, buf);
 }
 
+/* What SHUNT_CHECK does not look at is said once. */
+static int body_replays_unwatched(struct rank *r)
+{
+	struct stderr_kept kept;
+	int bad;
+
+	CHECK(stderr_keep(&kept));
+	bad = body_captures(r) || stderr_count(&kept, "plug-ins that are captured into graphs") != !r->rank;
+	return stderr_give_back(&kept, bad);
+}
+
 static void test_graphs_replay(void **state)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_replays), 0);
+	setenv("SHUNT_CHECK", "2", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_replays_unwatched), 0);
+	unsetenv("SHUNT_CHECK");
+}
+
+static int no_geometry(void *arg, const struct shunt_plugin_request *request, struct shunt_plugin_launch *launch)
+{
+	launch->blocks = request->max_blocks + 1;
+	return request->count == COUNT ? -ERANGE : 0;
+}
+
+static size_t geometry_count;
+
+/* Too many blocks, or an error: nothing is launched. */
+static int body_geometry(struct rank *r)
+{
+	struct shunt_plugin lost = table("lost");
+	ncclComm_t comm;
+	char why[256];
+	float *buf;
+
+	lost.sim = not_reached;
+	lost.geometry = no_geometry;
+	CHECK(shunt_plugin_register(&lost, why, sizeof(why)) == 0);
+	if (begin(r, &comm, &buf))
+		return 1;
+	CHECK(ncclAllReduce(buf, buf, geometry_count, ncclFloat32, ncclSum, comm, r->stream) != ncclSuccess);
+	CHECK(strstr(ncclGetLastError(comm), "plug-in lost: its geometry for allreduce of "));
+	CHECK(strstr(ncclGetLastError(comm), geometry_count == COUNT ? "400 bytes gave -34" : "396 bytes gave -22"));
+	NCCL(ncclCommAbort(comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_a_geometry_that_cannot_be_names_the_plugin(void **state)
+{
+	setenv("SHUNT_ALGO", "allreduce:0-inf:lost", 1);
+	for (geometry_count = COUNT - 1; geometry_count <= COUNT; geometry_count++)
+		assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_geometry), 0);
 }
 
 /* A child has the plug-ins, and what it does with them is its own. */
@@ -588,6 +675,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_rank_dies),
 		cmocka_unit_test(test_a_graph_keeps_its_plugin),
 		cmocka_unit_test(test_plugins_come_and_go_while_kernels_wait),
+		cmocka_unit_test(test_a_geometry_that_cannot_be_names_the_plugin),
 		cmocka_unit_test(test_graphs_replay),
 		cmocka_unit_test(test_a_fork_has_plugins_of_its_own),
 	};

@@ -159,6 +159,8 @@ def tree(ranks: int) -> None:
                 sys.exit(f"rank {r} has another sum")
             sums = got.raw if kind == "allreduce" else sums + got.raw[4 * part * r : 4 * part * (r + 1)]
         print(sums.hex())
+
+
 def compilers(include: str) -> dict[str, Any]:
     """What the examples of other compilers use."""
     from test_plugins import WHOLE, Compiled, cubin

@@ -21,6 +21,9 @@ fi
 "$shunt" plugin check -n 2 "$@" >"$out/examples" || { cat "$out/examples"; exit 1; }
 grep -q "^$# plug-ins, 0 wrong$" "$out/examples" || { cat "$out/examples"; exit 1; }
 
+SHUNT_PLUGINS=$(realpath "$1") SHUNT_ALGO=allreduce:0-inf:allreduce_oneshot "$shunt" conform -n 4 --device sim --quick --filter types.all_reduce.float32 >"$out/conform" 2>&1 ||
+	{ cat "$out/conform"; exit 1; }
+
 if "$shunt" plugin check -n 3 --timeout 2 "$defects" >"$out/defects"; then
 	echo "defects were not told"
 	cat "$out/defects"

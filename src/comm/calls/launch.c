@@ -233,6 +233,16 @@ static int plugin_retain(struct shunt_comm *comm, void *stream, struct shunt_plu
 	return comm->gpu->capture_retain(comm->device, &info, shunt_plugin_unref_later, shunt_plugin_ref(entry));
 }
 
+__attribute__((cold, noinline)) static void say_unwatched(const struct shunt_comm *comm)
+{
+	static atomic_bool said;
+
+	if (comm->rank == 0 && !atomic_exchange(&said, true))
+		shunt_warn("SHUNT_CHECK does not look at calls of plug-ins that are captured into graphs, as it copies "
+		           "their memory "
+		           "to the host: make such calls without a graph to have them checked");
+}
+
 /* In place of emit, for a call that a plug-in takes. */
 static int plugin(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
@@ -249,6 +259,8 @@ static int plugin(
 	if (!err && e->comm->checks && !captured)
 		err = shunt_plugin_watch_begin(enqueue, e->comm, e->stream,
 		    shunt_plugin_set_find(e->comm->plugins.set, decision->algo->name), coll, &staged, &watch);
+	else if (e->comm->checks)
+		say_unwatched(e->comm);
 	if (!err)
 		err = shunt_comm_plugin_run_init(
 		    e->comm, &staged, decision->algo, &enqueue->limits, e->base, captured, &run);
