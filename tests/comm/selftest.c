@@ -174,6 +174,15 @@ static void test_findings_are_kept_whole(void **state)
 	unlink(path);
 	assert_int_equal(symlink(other, path), 0);
 	assert_int_equal(shunt_trust_find(&a, &b, SHUNT_LINK_PEER, why), SHUNT_TRUST_UNKNOWN);
+	/* Half of a reason is none. */
+	unlink(path);
+	shunt_trust_keep(&a, &b, SHUNT_LINK_PEER, SHUNT_TRUST_BAD, "word 3 is 4", true);
+	f = fopen(path, "r");
+	n = fread(text, 1, sizeof(text), f);
+	fclose(f);
+	shunt_trust_forget();
+	write_text(path, text, n - 2);
+	assert_int_equal(shunt_trust_find(&a, &b, SHUNT_LINK_PEER, why), SHUNT_TRUST_UNKNOWN);
 }
 
 /* ---- what is known of causes */
