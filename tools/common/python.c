@@ -39,8 +39,9 @@ int tool_python_package(char dir[PATH_MAX])
 		if (is_package(dir))
 			return 0;
 	}
-	tool_error("python3 has no package libshunt: install it (pip install libshunt), or put the folder python of "
-	           "the sources into PYTHONPATH");
+	tool_error(
+	    "python3 has no package libshunt: install the wheel that tools/wheel.sh makes, or put the folder python of "
+	    "the sources into PYTHONPATH");
 	return -ENOENT;
 }
 
