@@ -149,8 +149,11 @@ void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const 
 		json_array_foreach(value, i, member) shunt_json_write_value(w, NULL, member);
 		shunt_json_write_array_end(w);
 		break;
-	case JSON_STRING:
-		shunt_json_write_text(w, key, json_string_value(value));
+	case JSON_STRING: /* jansson has numbers from 2^63 on as such */
+		if (shunt_json_uint_of(value))
+			shunt_json_write_uint(w, key, shunt_json_uint_of(value));
+		else
+			shunt_json_write_text(w, key, json_string_value(value));
 		break;
 	case JSON_INTEGER:
 		shunt_json_write_int(w, key, json_integer_value(value));

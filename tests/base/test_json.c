@@ -86,8 +86,8 @@ static void test_numbers_of_64_bits_come_back(void **state)
 
 static void test_value_comes_back_with_all_that_is_in_it(void **state)
 {
-	static const char document[] =
-	    "{\"a\": [1, -2, 1.5, true, false, null, \"x \\\" \\n\"], \"b\": {\"c\": {}, \"d\": []}}";
+	static const char document[] = "{\"a\": [1, -2, 18446744073709551615, 1.5, true, false, null, \"x \\\" \\n\"], "
+	                               "\"b\": {\"c\": {}, \"d\": []}}";
 	struct shunt_json_log log = { .source = "t", .reason = NULL };
 	struct shunt_json_writer w = begin(3);
 	json_t *before = shunt_json_parse(&log, document, strlen(document)), *after;
