@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "tools/common/tool.h"
 #include "tools/ras/ras.h"
 
 enum { REASON = 256 };

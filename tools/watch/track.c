@@ -159,7 +159,7 @@ static bool is_inside(const struct dump_comm *c)
 {
 	const struct dump_thread *thread = doctor_thread_inside(c);
 
-	return thread && c->process->time_ns >= thread->since_ns + INSIDE_NS;
+	return c && thread && c->process->time_ns >= thread->since_ns + INSIDE_NS;
 }
 
 /* A call that NCCL has got waits for the ranks that have not made it: *least_p is the smallest number of collectives.
