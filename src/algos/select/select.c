@@ -291,7 +291,7 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 	else if (sel->symmem && nccl_in_windows(sel_key, kind, bytes, &file))
 		snprintf(text, text_bytes, "%s%s",
 		    file ? "tuned here, " : "built-in, for NCCL with NVLink multicast, estimated",
-		    file ? sel_key->tuning->source : "");
+		    file && sel_key->tuning ? sel_key->tuning->source : "");
 	else if (unaligned_parts(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
 	else if (find_row(sel_key, kind, bytes, &table))
