@@ -29,6 +29,8 @@ static bool run_ranks(int n, const char *device, const char *links)
 	if (pid == 0) {
 		int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
+		if (null < 0)
+			_exit(127);
 		dup2(null, STDOUT_FILENO);
 		dup2(null, STDERR_FILENO);
 		setenv("SHUNT_SELFTEST", "long", 1);
