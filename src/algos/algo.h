@@ -45,7 +45,25 @@ struct shunt_sel_key {
 	uint32_t net_channels, net_slot_bytes; /* over several islands: geometry of the rings (kernels/net_rings.h) */
 	const char *net; /* ... and the provider between them; NULL: not known before the set-up, or one island */
 	const struct shunt_plugin_set *plugins; /* on which the ranks agreed (algos/plugins.h); NULL: none */
+	const struct shunt_part *parts;         /* SHUNT_PARTS of them; NULL: calls have no steps among some ranks */
 };
+
+/*
+ * Some ranks of a communicator on one host, which work together in steps of calls (algos/engines/by_parts.c): the ranks
+ * of this rank's island, and the ranks of its index on all islands. They have scratch of their own for that.
+ */
+enum shunt_part_kind { SHUNT_PART_ISLAND, SHUNT_PART_RAIL, SHUNT_PARTS };
+struct shunt_part {
+	struct shunt_topology topology;
+	struct shunt_sel_key key;         /* its ranks', numbered within the part */
+	struct shunt_kargs kargs;         /* equal for every launch */
+	uint8_t rank_of[SHUNT_MAX_RANKS]; /* by number in the part */
+};
+/* In place of kargs.op in a part's ctrl, so that a fault tells whose ranks it names. */
+#define SHUNT_PART_OP(kind) (((uint64_t)1 << 62) + (kind))
+
+/* All but kargs. The key is the communicator's. False: its ranks are not on several islands that are alike. */
+bool shunt_parts_make(struct shunt_part parts[SHUNT_PARTS], const struct shunt_sel_key *key);
 
 /* The input of selection for one call, beside its kind, type, operator and size. */
 struct shunt_sel {
@@ -136,6 +154,8 @@ struct shunt_enqueue_ctx {
 	const struct shunt_sel_key *sel_key;
 	const struct shunt_kargs *base; /* equal for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
+	/* The same for launches among the ranks of a part. NULL: emit. */
+	int (*emit_part[SHUNT_PARTS])(void *ctx, const struct shunt_work *work);
 	/* The next launches and copies are those of these calls, which share them. NULL: the caller need not know. */
 	int (*begin)(void *ctx, const struct shunt_coll *const *calls, size_t n);
 	/*
@@ -207,8 +227,9 @@ struct shunt_algo {
 	 * hosts. If no plan fits, the call is enqueued as with the kind's first row over islands.
 	 */
 	bool planned;
-	bool plugin; /* a user's own (algos/plugins.h) */
-	bool copies; /* copy engines move the data, and kernels only wait */
+	bool plugin;   /* a user's own (algos/plugins.h) */
+	bool copies;   /* copy engines move the data, and kernels only wait */
+	bool by_parts; /* in steps among some ranks, if shunt_islands_fit */
 };
 
 /*

@@ -17,7 +17,10 @@ SHUNT_ENQUEUES(shunt_uneven_enqueue);
 SHUNT_ENQUEUES(shunt_ce_enqueue);
 SHUNT_ENQUEUES(shunt_direct_enqueue);
 SHUNT_ENQUEUES(shunt_hierarchical_enqueue);
+SHUNT_ENQUEUES(shunt_islands_enqueue);
 #undef SHUNT_ENQUEUES
+/* True: it can do such a call. */
+bool shunt_islands_fit(const struct shunt_sel_key *key, const struct shunt_coll *coll);
 /* A pipelined broadcast, and a two-shot reduce. */
 int shunt_pipelined(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll);

@@ -42,6 +42,10 @@
 	.shapes = { SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts, SHUNT_SHAPE_hosts }, .over_islands = true, \
 	.enqueue = shunt_hierarchical_enqueue, OVER_NVLINK
 #define HIERARCHICAL(which, text) ROW(.name = "hierarchical", OVER_ISLANDS(which, text))
+#define ISLANDS(which, text) \
+	ROW(.name = "islands", .doc = "NVLink in parts of a host: " text, .kind = which, .fuse = SHUNT_FUSE_NONE, \
+	    .shapes = SIMPLE, .by_parts = true, .enqueue = shunt_islands_enqueue, \
+	    .links = 1u << SHUNT_LINK_PEER | 1u << SHUNT_LINK_SHARED)
 #define PLANNED(which) \
 	ROW(.name = "plan", .planned = true, OVER_ISLANDS(which, "a plan, such as the default ones; else hierarchical"))
 
@@ -105,6 +109,8 @@ static const struct shunt_algo *const rows[] = {
 	DIRECT(SHUNT_ALLREDUCE, "every rank reduces its part of all inputs, and stores it into all outputs"),
 	DIRECT(SHUNT_REDUCESCATTER, "rank r reduces part r of all inputs where they lie"),
 	DIRECT(SHUNT_REDUCE, "the root reduces all inputs where they lie"),
+	ISLANDS(SHUNT_ALLREDUCE, "each island's ranks reduce their parts, which islands add up, and gather"),
+	ISLANDS(SHUNT_ALLGATHER, "each block crosses to an island once, whose ranks gather what came"),
 	HIERARCHICAL(SHUNT_ALLREDUCE, "sums of each host's ranks, then of the hosts, which all ranks get"),
 	HIERARCHICAL(SHUNT_REDUCESCATTER, "sums of each host's ranks go to the rank's host, which adds them up"),
 	HIERARCHICAL(SHUNT_ALLGATHER, "each block crosses the network once to a host, and is passed on there"),

@@ -69,6 +69,28 @@ bool shunt_topology_agree(
 	return true;
 }
 
+bool shunt_topology_find_islands(const struct shunt_topology *t, struct shunt_topology *islands)
+{
+	*islands = (struct shunt_topology){ .nranks = t->nranks, .rank = t->rank };
+	for (int r = 0; r < t->nranks; r++) {
+		int island = 0;
+
+		for (int other = 0; other < r && island < islands->nislands;) {
+			if (islands->island_of[other] != island ||
+			    t->link[r][t->local_of[other]] <= SHUNT_LINK_NVLINK) {
+				other++;
+				continue;
+			}
+			island++;
+			other = 0;
+		}
+		islands->island_of[r] = (uint8_t)island;
+		islands->nislands += island == islands->nislands;
+	}
+	shunt_topology_complete(islands);
+	return islands->nislands > 1 && islands->rails > 1 && shunt_topology_is_regular(islands);
+}
+
 int shunt_topology_largest(const struct shunt_topology *t)
 {
 	int largest = 0;

@@ -46,6 +46,12 @@ void shunt_topology_complete(struct shunt_topology *t);
 void shunt_topology_place(struct shunt_topology *t, int nranks, int nislands, int rank, const uint8_t *island_of);
 
 /*
+ * The islands of one host whose pairs have links (shunt_topology_agree): a rank joins the first island of which NVLink
+ * joins it with all ranks, else it opens one. False: there is one island, or they are not alike, or of one rank.
+ */
+bool shunt_topology_find_islands(const struct shunt_topology *t, struct shunt_topology *islands);
+
+/*
  * The link of each pair is the slower of its ranks' claims, by rank and index on the island. served: links as bits; a
  * pair whose link is none of these gets the next slower link that is. False: there is none for the pair of *a_p, *b_p.
  */

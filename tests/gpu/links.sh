@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Data through the host's memory, on 2 and 4 GPUs whose peers are off: values, torture, and times beside NCCL, as it is and with
-# NCCL_SHM_USE_CUDA_MEMCPY=1. Then NVLink used as PCIe: values and torture; times, which say how the kernels compare.
+# NCCL_SHM_USE_CUDA_MEMCPY=1. Then NVLink used as PCIe, and in pairs: values, torture, and times, which say how the kernels compare.
 # Last, the self-test of links: what it finds, and how long it takes.
 #
 #   links.sh BUILD NCCL
@@ -40,6 +40,17 @@ for n in 2 4; do
 		run 60 env SHUNT_NCCL_LIB=none "$shunt" bench $op -n $n -b 1K -e 64M -f 8
 	done
 done
+# NVLink in pairs.
+if [ "$gpus" -ge 4 ]; then
+	export SHUNT_LINKS='*:shared;0/1:nvlink;2/3:nvlink'
+	run 90 env SHUNT_NCCL_LIB=none "$shunt" conform --quick -n 4 --device cuda
+	run 90 env SHUNT_NCCL_LIB=none SHUNT_ALGO='allreduce:0-:islands,allgather:0-:islands' "$shunt" torture -n 4 --device cuda --ops 2000
+	for op in all_reduce all_gather; do
+		for algo in "" "${op%_*}${op#*_}:0-:islands"; do
+			run 60 env SHUNT_NCCL_LIB=none SHUNT_ALGO="$algo" "$shunt" bench $op -n 4 -b 16K -e 64M -f 2
+		done
+	done
+fi
 unset SHUNT_LINKS
 # The self-test of links: the long one, then that of a set-up, anew and with what was found before.
 run 120 "$shunt" doctor --links

@@ -106,6 +106,8 @@ expect info_select_p2p_disable_is_1_alone 0 '^ +8  oneshot ' env NCCL_P2P_DISABL
 expect info_select_over_pcie 0 '^ +8K  oneshot  \(built-in, over PCIe, not measured' env SHUNT_LINKS='0-1:peer' "$shunt" info select --ranks 4 --overlay 8K
 expect info_select_over_pcie_large 0 '^ +16K  nccl' env SHUNT_LINKS='*:peer' "$shunt" info select --ranks 4 --overlay 16K
 expect info_select_mixed 0 '^ +8K  oneshot  \(built-in, for shared memory' env SHUNT_LINKS='0-1:peer;2-3:none' "$shunt" info select --ranks 4 --overlay 8K
+expect info_select_islands 0 '^ +512K  islands  \(built-in, for islands, estimated' env SHUNT_LINKS='0/1-2/3:none' "$shunt" info select --ranks 4 --overlay 512K
+expect info_select_islands_by_rank 0 '^ +512K  twoshot ' env SHUNT_LINKS='0/1-2/3:none' "$shunt" info select --ranks 4 --standalone 512K
 expect info_select_launch_order_is_nccls 0 '^ +8  nccl: NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order  \(the whole communicator\)$' \
 	env NCCL_LAUNCH_ORDER_IMPLICIT=1 "$shunt" info select --ranks 4 --overlay 8
 expect info_select_too_many_ranks 0 '^ +4 \.\.\. +nccl: more than 8 ranks' "$shunt" info select --ranks 9 --overlay

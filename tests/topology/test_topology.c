@@ -114,6 +114,38 @@ static void test_pairs_have_the_slower_claim(void **state)
 	assert_int_equal(t.link[0][0], SHUNT_LINK_SELF);
 }
 
+/* Links of pairs by SHUNT_LINKS' rules; islands as text, one letter a rank. NULL: not used. */
+static void test_islands_are_cliques_of_nvlink(void **state)
+{
+	static const struct {
+		int nranks;
+		const char *rules, *islands;
+	} cases[] = {
+		{ 4, "*:none;0/1:nvlink;2/3:nvlink", "aabb" },
+		{ 4, "*:peer;0/3:nvlink;1/2:nvlink", "abba" },
+		{ 8, "0/1/2/3-4/5/6/7:none", "aaaabbbb" },
+		{ 8, "*:none;0/4:nvlink;1/5:nvlink;2/6:nvlink;3/7:nvlink", "abcdabcd" },
+		{ 4, "0-3:none;1-2:none", "aabb" }, /* a ring */
+		{ 4, "*:none;0/1/2:nvlink", NULL },
+		{ 4, "*:none", NULL },
+		{ 4, "", NULL },
+	};
+	uint8_t claims[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL];
+	struct shunt_topology t, islands;
+	int x, y;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		shunt_topology_join(&t, cases[i].nranks, 0);
+		for (int a = 0; a < t.nranks; a++)
+			for (int b = 0; b < t.nranks; b++)
+				claims[a][b] = (uint8_t)shunt_link_rules_find(cases[i].rules, a, b);
+		assert_true(shunt_topology_agree(&t, claims, ~0u, &x, &y));
+		assert_int_equal(shunt_topology_find_islands(&t, &islands), cases[i].islands != NULL);
+		for (int r = 0; cases[i].islands && r < t.nranks; r++)
+			assert_int_equal(islands.island_of[r], cases[i].islands[r] - 'a');
+	}
+}
+
 static void test_rules_name_links_of_pairs(void **state)
 {
 	static const char *const bad[] = { "x", "0-1", "0-1:", "0-1:fast", "0-1:nvlink,", "0/:none", "-1:none",
@@ -198,6 +230,7 @@ int main(void)
 		cmocka_unit_test(test_placed_ranks_leave_one_island),
 		cmocka_unit_test(test_ranks_spread_evenly),
 		cmocka_unit_test(test_pairs_have_the_slower_claim),
+		cmocka_unit_test(test_islands_are_cliques_of_nvlink),
 		cmocka_unit_test(test_rules_name_links_of_pairs),
 		cmocka_unit_test(test_peers_are_as_near_as_nccl_wants),
 	};

@@ -105,7 +105,7 @@ void conform_determinism_add(struct conform_list *list)
 		variants_add(list, "determinism_large", 4000000, 4000000);
 }
 
-/* True: Shunt does the call itself. */
+/* True: Shunt does the call itself, and sums by rank. */
 static bool step_is_ours(const struct conform_side *s, const struct conform_step *step)
 {
 	const char *path = NULL;
@@ -113,7 +113,7 @@ static bool step_is_ours(const struct conform_side *s, const struct conform_step
 	return s->nccl.path_of &&
 	    !s->nccl.path_of(
 	        s->comm[CONFORM_WORLD], bench_colls[step->coll].op, step->count, step->dtype, step->redop, &path) &&
-	    strcmp(path, "nccl");
+	    strcmp(path, "nccl") && strcmp(path, "islands");
 }
 
 static uint64_t bits_hash(const unsigned char *p, size_t bytes)

@@ -37,6 +37,7 @@ struct select_query {
 	enum shunt_redop redop;
 	struct shunt_plan_set *plans; /* to be dropped */
 	struct shunt_topology at;
+	struct shunt_part parts[SHUNT_PARTS];
 	json_t *rows; /* --json; else NULL */
 };
 
@@ -370,6 +371,30 @@ static struct shunt_plan_set *plans_get(const struct select_query *q)
 	return shunt_plan_set_get_over(q->sel_key.nranks, q->at.rails, &placement, false);
 }
 
+/* What joins ranks without NVLink, as they agree in their set-up where NVLink joins all GPUs. */
+static void links_take(struct select_query *q)
+{
+	uint8_t claims[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL];
+	struct shunt_topology at;
+	int a, b;
+
+	if (shunt_topology_is_split(&q->at) || q->sel_key.nranks > SHUNT_MAX_RANKS)
+		return;
+	shunt_topology_join(&at, q->sel_key.nranks, 0);
+	for (a = 0; a < at.nranks; a++)
+		for (b = 0; b < at.nranks; b++)
+			claims[a][b] = shunt_nccl_env_forbids_p2p() ?
+			    SHUNT_LINK_SHARED :
+			    (uint8_t)shunt_link_rules_find(shunt_config()->links, a, b);
+	if (!shunt_topology_agree(&at, claims, ~0u, &a, &b) || at.within <= SHUNT_LINK_NVLINK)
+		return;
+	q->at = at;
+	q->sel_key.staged = true;
+	q->sel_key.tuning = NULL;
+	if (shunt_parts_make(q->parts, &q->sel_key))
+		q->sel_key.parts = q->parts;
+}
+
 /* Fills in the rest of the query: from the options, and from this machine. 0, or an exit status after a message. */
 static int query_complete(struct select_opts *o)
 {
@@ -411,19 +436,7 @@ static int query_complete(struct select_opts *o)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;
 	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
-	for (int a = 0; a < (int)o->ranks && !shunt_topology_is_split(&q->at);
-	    a++) /* as the ranks agree in their set-up */
-		for (int b = 0; b < a; b++) {
-			enum shunt_link link = shunt_nccl_env_forbids_p2p() ?
-			    SHUNT_LINK_SHARED :
-			    shunt_link_rules_find(shunt_config()->links, a, b);
-
-			q->at.within = link > q->at.within ? (uint8_t)link : q->at.within;
-		}
-	if (q->at.within > SHUNT_LINK_NVLINK) {
-		q->sel_key.staged = true;
-		q->sel_key.tuning = NULL;
-	}
+	links_take(q);
 	q->plans = plans_get(q);
 	return TOOL_OK;
 }

@@ -54,6 +54,7 @@ static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, co
 	    algo->over_islands == shunt_topology_is_split(sel->key->topology) &&
 	    (!algo->over_islands || shunt_tuning_serves_islands(sel->key, algo->kind)) &&
 	    (algo->fuse != SHUNT_FUSE_SYMMEM || sel->symmem) &&
+	    (!algo->by_parts || shunt_islands_fit(sel->key, coll)) &&
 	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
 }
 
@@ -106,6 +107,34 @@ static const struct shunt_algo *choose_over_islands(
 	return side == SHUNT_TUNING_OURS || never_declines(sel_key, kind) ? algo : NULL;
 }
 
+/*
+ * The size from which calls that Shunt takes go by steps among some ranks: estimated from the times of the steps on 2
+ * H200, and of the whole among 4 (docs/kernels/staged.md). Not measured on machines whose GPUs have NVLink in pairs.
+ */
+static uint64_t by_parts_from(enum shunt_kind kind)
+{
+	return kind == SHUNT_ALLREDUCE ? 128u << 10 : kind == SHUNT_ALLGATHER ? 32u << 10 : UINT64_MAX;
+}
+
+/* True: the result depends on the order of the inputs, which steps change. */
+static bool depends_on_order(const struct shunt_coll *coll)
+{
+	return shunt_kind_reduces(coll->kind) && shunt_dtype_is_float(coll->dtype) && coll->redop != SHUNT_MIN &&
+	    coll->redop != SHUNT_MAX;
+}
+
+/*
+ * NULL: such a call takes no steps. Without NCCL sums are by rank at every size; in front of it larger ones are in its
+ * order anyway.
+ */
+static const struct shunt_algo *by_parts(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll)
+{
+	if (shunt_coll_bytes(coll) < by_parts_from(coll->kind) || !shunt_islands_fit(sel_key, coll) ||
+	    (depends_on_order(coll) && never_declines(sel_key, coll->kind)))
+		return NULL;
+	return shunt_algo_row_find(coll->kind, "islands");
+}
+
 /* The algorithm, or NULL and the reason. */
 static const struct shunt_algo *choose_algo(
     const struct shunt_sel *sel, const struct shunt_coll *coll, struct shunt_geometry *g, enum shunt_reason *reason_p)
@@ -147,6 +176,8 @@ static const struct shunt_algo *choose_algo(
 		*reason_p = SHUNT_REASON_UNALIGNED;
 		return NULL;
 	}
+	if (sel_key->parts && (algo = by_parts(sel_key, coll)))
+		return algo;
 	*g = row->geometry;
 	return row->algo;
 }
@@ -258,6 +289,7 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 	const struct shunt_sel_key *sel_key = sel->key;
 	const struct shunt_tuning *table = NULL;
 	struct shunt_geometry g = { 0 };
+	struct shunt_decision decision;
 	const struct shunt_algo *algo;
 	bool file;
 	struct shunt_coll coll;
@@ -294,6 +326,8 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		    file && sel_key->tuning ? sel_key->tuning->source : "");
 	else if (unaligned_parts(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
+	else if (sel_key->parts && shunt_select(sel, &coll, &decision) && decision.algo->by_parts)
+		snprintf(text, text_bytes, "built-in, for islands, estimated");
 	else if (find_row(sel_key, kind, bytes, &table))
 		describe_table(sel_key, table, kind, text, text_bytes);
 }
@@ -316,6 +350,8 @@ void shunt_select_crossovers(
 			shunt_tuning_islands_crossovers(sel_key, kind, add, ctx);
 		return;
 	}
+	if (sel_key->parts && by_parts_from(kind) != UINT64_MAX)
+		add(ctx, by_parts_from(kind));
 	if (!find_row(sel_key, kind, 0, &table))
 		return;
 	for (unsigned i = table->first[kind]; i < table->first[kind + 1]; i++)

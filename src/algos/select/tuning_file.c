@@ -182,7 +182,8 @@ static bool row_read(
 	/* A plug-in that is not there leaves its sizes to the built-in rows. */
 	row->algo = plugin ? shunt_plugin_row_of_any(row->kind, algo) : shunt_algo_find(row->kind, algo);
 	/* Rows are for buffers anywhere. */
-	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->over_islands != over_hosts) {
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->by_parts ||
+	    row->algo->over_islands != over_hosts) {
 		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);
 
 		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (%s)", where,

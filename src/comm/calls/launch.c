@@ -38,7 +38,7 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 }
 
 /* The only place that launches kernels of Shunt. */
-static inline int emit_kernel(struct launcher *e, const struct shunt_work *work, unsigned kernel)
+static inline int emit_kernel(struct launcher *e, const struct shunt_work *work, unsigned kernel, bool counted)
 {
 	struct shunt_gpu_launch l = {
 		.kernel = kernel,
@@ -59,19 +59,32 @@ static inline int emit_kernel(struct launcher *e, const struct shunt_work *work,
 	if (err)
 		return err;
 	e->launched = NULL;
-	shunt_order_add_warps(&e->comm->order, work->uncounted ? 0 : l.blocks * l.threads / 32);
+	shunt_order_add_warps(&e->comm->order, work->uncounted || !counted ? 0 : l.blocks * l.threads / 32);
 	return 0;
 }
 
 static int emit(void *ctx, const struct shunt_work *work)
 {
-	return emit_kernel(ctx, work, work->kernel);
+	return emit_kernel(ctx, work, work->kernel, true);
 }
 
 /* The same where the ranks do not have NVLink. */
 static int emit_staged(void *ctx, const struct shunt_work *work)
 {
-	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel));
+	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel), true);
+}
+
+/* Among the ranks of an island, and those of a rail: their ctrl is not the one that keeps the account. */
+static int emit_on_island(void *ctx, const struct shunt_work *work)
+{
+	shunt_order_uncounted(&((struct launcher *)ctx)->comm->order);
+	return emit_kernel(ctx, work, work->kernel, false);
+}
+
+static int emit_on_rail(void *ctx, const struct shunt_work *work)
+{
+	shunt_order_uncounted(&((struct launcher *)ctx)->comm->order);
+	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel), false);
 }
 
 /* Records an event for which there was no launch, as with calls that only copy. */
@@ -469,6 +482,7 @@ __attribute__((always_inline)) static inline int launch_as(bool profiled, struct
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = comm->sel_key.staged ? emit_staged : emit,
+		.emit_part = { emit_on_island, emit_on_rail },
 		.copy = copy,
 		.offset = offset,
 		.peer_ptr = peer_ptr,

@@ -43,6 +43,13 @@
  */
 extern const uint32_t shunt_setup_protocol;
 
+/* Of the ranks of this one's island and rail (comm/setup/island_memory.h). */
+struct shunt_comm_islands {
+	struct shunt_part part[SHUNT_PARTS];
+	struct shunt_gpu_mem mem[SHUNT_PARTS][SHUNT_MAX_RANKS]; /* of the ranks of each part */
+	struct shunt_gpu_mem ctrl; /* over SHUNT_LINK_SHARED: what this rank alone writes between islands */
+};
+
 struct shunt_comm {
 	struct shunt_id id;
 	int member, nmembers, rank, nranks, device;
@@ -84,9 +91,10 @@ struct shunt_comm {
 	 */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS];
 	struct shunt_gpu_mem segment[SHUNT_MAX_RANKS]; /* over SHUNT_LINK_SHARED: of every rank */
-	struct shunt_host_ctrl *words;                 /* page-locked; kernels read and write it */
-	struct shunt_host_ctrl *words_dev;             /* its address on the device */
-	struct shunt_kargs kargs;                      /* equal for every launch */
+	struct shunt_comm_islands *islands; /* NULL: the ranks are not on several (comm/setup/island_memory.h) */
+	struct shunt_host_ctrl *words;      /* page-locked; kernels read and write it */
+	struct shunt_host_ctrl *words_dev;  /* its address on the device */
+	struct shunt_kargs kargs;           /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
 	struct shunt_comm_plugins plugins;

@@ -186,6 +186,13 @@ static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
 		copy.peer = (uint32_t)shunt_comm_rank_of_ordinal(comm, copy.peer);
 	}
 
+	if (comm->islands && copy.op >= SHUNT_PART_OP(0) && copy.op < SHUNT_PART_OP(SHUNT_PARTS)) {
+		const struct shunt_part *part = &comm->islands->part[copy.op - SHUNT_PART_OP(0)];
+
+		copy.rank = part->rank_of[copy.rank];
+		copy.peer = part->rank_of[copy.peer];
+		copy.op = 0;
+	}
 	if (set == SHUNT_FAULT_TIMEOUT && lost >= 0)
 		shunt_fault_died(comm, lost, comm->life.lost_pid, f->op);
 	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && reasons[set].fail)

@@ -27,6 +27,7 @@
 #include "comm/core/peers.h"
 #include "comm/setup/agreement.h"
 #include "comm/setup/hello.h"
+#include "comm/setup/island_memory.h"
 #include "comm/setup/links.h"
 #include "comm/setup/locate.h"
 #include "comm/setup/plan_set.h"
@@ -194,6 +195,8 @@ static int share_scratch(struct shunt_comm *comm, struct setup *s)
 		err = shunt_scratch_share(comm, s->hellos, s->reason, sizeof(s->reason));
 		if (!err)
 			err = shunt_comm_links_test(comm, s->hellos, s->logs, s->reason, sizeof(s->reason));
+		if (!err)
+			err = shunt_comm_islands_share(comm);
 		if (err != -EAGAIN)
 			return err;
 		shunt_scratch_drop(comm);
@@ -219,7 +222,7 @@ static double ms_between(const struct timespec *from, const struct timespec *to)
 
 static void become_ready(struct shunt_comm *comm, const struct setup *s)
 {
-	char hosts[96], shared[48] = "";
+	char hosts[96], shared[48] = "", islands[32] = "";
 	const struct shunt_gpu_mem *segment = &comm->segment[shunt_comm_local_rank(comm)];
 	struct timespec now;
 
@@ -244,9 +247,13 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_comm_net_describe(comm, hosts, sizeof(hosts));
 	if (segment->bytes)
 		snprintf(shared, sizeof(shared), ", and %.1f MiB of shared memory", segment->bytes / 1048576.0);
+	if (comm->islands)
+		snprintf(islands, sizeof(islands), ", %d islands of %d",
+		    comm->islands->part[SHUNT_PART_RAIL].key.nranks, comm->islands->part[SHUNT_PART_ISLAND].key.nranks);
 	shunt_info(SHUNT_LOG_INIT,
-	    "communicator %s rank %d of %d on device %d (%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB%s",
-	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts,
+	    "communicator %s rank %d of %d on device %d (%s%s%s): ready in %.1f ms after %.1f ms of waiting, %.1f "
+	    "MiB%s",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, hosts, islands,
 	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at),
 	    comm->mem[shunt_comm_local_rank(comm)].bytes / 1048576.0, shared);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */

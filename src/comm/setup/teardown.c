@@ -11,6 +11,7 @@
 #include "comm/core/deferred_free.h"
 #include "comm/core/peers.h"
 #include "comm/core/plugin_check.h"
+#include "comm/setup/island_memory.h"
 #include "comm/setup/plan_set.h"
 #include "comm/setup/plugin_set.h"
 #include "comm/setup/scratch.h"
@@ -157,6 +158,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);
 	shunt_comm_plugins_drop(comm);
+	shunt_comm_islands_drop(comm);
 	shunt_scratch_drop(comm);
 }
 
