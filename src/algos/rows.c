@@ -21,6 +21,13 @@
 	ROW(.name = "pairwise", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, \
 	    .shapes = { shape, shape, shape }, .geometry = shunt_oneshot_geometry, .enqueue = shunt_pairwise_enqueue, \
 	    .among = SHUNT_AMONG_TWO, STAGED_TOO)
+#define EXCHANGE(which, suffix, text) \
+	ROW(.name = "oneshot", .doc = "without NVLink, more than two ranks: " text, .kind = which, \
+	    .fuse = SHUNT_FUSE_COPY, \
+	    .shapes = { SHUNT_SHAPE_staged_exchange4##suffix, SHUNT_SHAPE_staged_exchange4##suffix, \
+	        SHUNT_SHAPE_staged_exchange8##suffix }, \
+	    .geometry = shunt_oneshot_geometry, .enqueue = shunt_pairwise_enqueue, \
+	    .links = 1u << SHUNT_LINK_PEER | 1u << SHUNT_LINK_SHARED)
 #define LL128 { SHUNT_SHAPE_ll128_2, SHUNT_SHAPE_ll128_4, SHUNT_SHAPE_simple8 } /* the last one has both protocols */
 #define SIMPLE { SHUNT_SHAPE_simple2, SHUNT_SHAPE_simple4, SHUNT_SHAPE_simple8 }
 #define P2P(called, text, which, fuses, kernels, ...) \
@@ -84,6 +91,8 @@ static const struct shunt_algo *const rows[] = {
 	    "a channel sends its LL128 lines of our part, and stores those of the other's"),
 	PAIRWISE(SHUNT_ALLTOALL, SHUNT_SHAPE_pairwise_parts,
 	    "a channel sends its LL128 lines of the other's part, and stores those of ours"),
+	EXCHANGE(SHUNT_ALLGATHER, , "every rank stores its part, which all load; no credits"),
+	EXCHANGE(SHUNT_ALLTOALL, _parts, "every rank stores to each its part; no credits"),
 	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
 	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_REDUCE,
 	    "every rank sends part r to rank r, which reduces what comes in rank order"),

@@ -13,7 +13,7 @@
  *   _many              for several messages at once: arguments with up to SHUNT_MANY_MESSAGES
  *   _one               for roles of one message each, with one batch on each channel
  *   v                  for parts whose sizes differ from rank to rank
- *   _parts             pairwise: each rank sends a part of its input (all-to-all), not all of it
+ *   _parts             pairwise, exchange: each rank sends a part of its input (all-to-all), not all of it
  *   _ll128             plan: packets travel as LL128, not as LL
  *   hosts              over several hosts, for any number of ranks
  *   staged_            of the same name, through shared memory of the host (kernels/staged.h)
@@ -115,6 +115,10 @@
 	X(staged_reduce_scatter8_few,    staged_reduce_scatter,  shunt_kargs_few) \
 	X(staged_pairwise,               staged_pairwise,        shunt_kargs) \
 	X(staged_pairwise_parts,         staged_pairwise,        shunt_kargs) \
+	X(staged_exchange4,              staged_exchange,        shunt_kargs) \
+	X(staged_exchange8,              staged_exchange,        shunt_kargs) \
+	X(staged_exchange4_parts,        staged_exchange,        shunt_kargs) \
+	X(staged_exchange8_parts,        staged_exchange,        shunt_kargs) \
 	X(staged_ll128_2,                staged_ll128,           shunt_kargs_few) \
 	X(staged_ll128_4,                staged_ll128,           shunt_kargs_few) \
 	X(staged_ll128_8,                staged_ll128,           shunt_kargs_few) \
@@ -130,7 +134,7 @@
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
 	X(uneven) X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine) \
 	X(staged_oneshot) X(staged_twoshot) X(staged_reduce_scatter) X(staged_pairwise) X(staged_ll128) \
-	X(staged_simple) X(selftest)
+	X(staged_simple) X(staged_exchange) X(selftest)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -258,6 +262,10 @@
 	SHUNT_HOT_ROWS(X, staged_reduce_scatter8_few) \
 	SHUNT_COPY_ROWS(X, staged_pairwise) \
 	SHUNT_COPY_ROWS(X, staged_pairwise_parts) \
+	SHUNT_COPY_ROWS(X, staged_exchange4) \
+	SHUNT_COPY_ROWS(X, staged_exchange8) \
+	SHUNT_COPY_ROWS(X, staged_exchange4_parts) \
+	SHUNT_COPY_ROWS(X, staged_exchange8_parts) \
 	SHUNT_HOT_ROWS(X, staged_ll128_2) \
 	SHUNT_HOT_ROWS(X, staged_ll128_4) \
 	SHUNT_COPY_ROWS(X, staged_ll128_8) \

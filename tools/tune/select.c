@@ -62,6 +62,8 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
 		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM || a->over_islands != o->over_hosts)
 			continue;
+		if (!(a->links >> SHUNT_LINK_NVLINK & 1)) /* files are for NVLink */
+			continue;
 		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* equals another row */
 			continue;
 		n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);

@@ -131,7 +131,7 @@ int shunt_ll128_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct sh
 	return err;
 }
 
-/* One call by a pairwise exchange. Several calls go to the p2p engine, which has one launch for all. */
+/* One call by an exchange. Several calls go to the p2p engine, which has one launch for all. */
 int shunt_pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
@@ -140,9 +140,9 @@ int shunt_pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
 
-	if (ncalls > 1 || enqueue->sel_key->nranks != 2)
+	if (ncalls > 1 || (enqueue->sel_key->nranks == 2) != (decisions->algo->among == SHUNT_AMONG_TWO))
 		return shunt_p2p_enqueue(enqueue, decisions, calls, ncalls);
-	work.kernel = SHUNT_KERNEL(decisions->algo->shapes[0], SHUNT_KOP_COPY,
+	work.kernel = SHUNT_KERNEL(decisions->algo->shapes[1 + (enqueue->sel_key->nranks > 4)], SHUNT_KOP_COPY,
 	    shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes));
 	*k = *enqueue->base;
 	k->send = c->send;

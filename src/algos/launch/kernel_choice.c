@@ -45,6 +45,7 @@ unsigned shunt_algo_kernel(
 unsigned shunt_algo_staged(unsigned kernel)
 {
 #define TWIN(shape) [SHUNT_SHAPE_##shape] = SHUNT_SHAPE_staged_##shape
+#define ALONE(shape) [SHUNT_SHAPE_staged_##shape] = SHUNT_SHAPE_staged_##shape
 #define PACKS(shape) [SHUNT_SHAPE_##shape##_packs] = SHUNT_SHAPE_staged_##shape
 	static const uint8_t twins[SHUNT_NSHAPES] = { TWIN(oneshot2), PACKS(oneshot2), TWIN(oneshot4), PACKS(oneshot4),
 		TWIN(oneshot8), TWIN(twoshot4), PACKS(twoshot4), TWIN(twoshot8), TWIN(oneshot2_few), TWIN(oneshot4_few),
@@ -52,7 +53,9 @@ unsigned shunt_algo_staged(unsigned kernel)
 		PACKS(reduce_scatter2), TWIN(reduce_scatter4), PACKS(reduce_scatter4), TWIN(reduce_scatter8),
 		TWIN(reduce_scatter2_few), TWIN(reduce_scatter4_few), TWIN(reduce_scatter8_few), TWIN(pairwise),
 		TWIN(pairwise_parts), TWIN(ll128_2), TWIN(ll128_4), TWIN(ll128_8), TWIN(ll128_one), TWIN(ll128_many),
-		TWIN(simple2), TWIN(simple4), TWIN(simple8), TWIN(simple_many) };
+		TWIN(simple2), TWIN(simple4), TWIN(simple8), TWIN(simple_many), ALONE(exchange4), ALONE(exchange8),
+		ALONE(exchange4_parts), ALONE(exchange8_parts) };
+#undef ALONE
 #undef TWIN
 #undef PACKS
 	unsigned shape = SHUNT_SHAPE_OF(kernel);
