@@ -154,8 +154,6 @@ struct shunt_enqueue_ctx {
 	const struct shunt_sel_key *sel_key;
 	const struct shunt_kargs *base; /* equal for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
-	/* The same for launches among the ranks of a part. NULL: emit. */
-	int (*emit_part[SHUNT_PARTS])(void *ctx, const struct shunt_work *work);
 	/* The next launches and copies are those of these calls, which share them. NULL: the caller need not know. */
 	int (*begin)(void *ctx, const struct shunt_coll *const *calls, size_t n);
 	/*

@@ -86,8 +86,6 @@ static int step(
 	}
 	sub.sel_key = sub.limits.key = &part->key;
 	sub.base = &part->kargs;
-	if (enqueue->emit_part[kind])
-		sub.emit = enqueue->emit_part[kind];
 	if (!shunt_kind_is_p2p(colls->kind)) {
 		int blocks = (int)shunt_grid_halve(sub.limits.few_ctas, decisions->geometry.blocks);
 

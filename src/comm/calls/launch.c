@@ -68,23 +68,28 @@ static int emit(void *ctx, const struct shunt_work *work)
 	return emit_kernel(ctx, work, work->kernel, true);
 }
 
+/*
+ * The same for a step of a call, among the ranks of an island or of a rail, whose ctrl is not the one that keeps the
+ * account.
+ */
+static int emit_step(struct launcher *e, const struct shunt_work *work)
+{
+	const struct shunt_kargs *k = &work->args.k, *island = &e->comm->islands->part[SHUNT_PART_ISLAND].kargs;
+	bool near = k->peer[k->rank] == island->peer[island->rank];
+
+	shunt_order_uncounted(&e->comm->order);
+	return emit_kernel(e, work, near ? work->kernel : shunt_algo_staged(work->kernel), false);
+}
+
 /* The same where the ranks do not have NVLink. */
 static int emit_staged(void *ctx, const struct shunt_work *work)
 {
-	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel), true);
-}
+	struct launcher *e = ctx;
+	const struct shunt_kargs *k = &work->args.k, *all = &e->comm->kargs;
 
-/* Among the ranks of an island, and those of a rail: their ctrl is not the one that keeps the account. */
-static int emit_on_island(void *ctx, const struct shunt_work *work)
-{
-	shunt_order_uncounted(&((struct launcher *)ctx)->comm->order);
-	return emit_kernel(ctx, work, work->kernel, false);
-}
-
-static int emit_on_rail(void *ctx, const struct shunt_work *work)
-{
-	shunt_order_uncounted(&((struct launcher *)ctx)->comm->order);
-	return emit_kernel(ctx, work, shunt_algo_staged(work->kernel), false);
+	if (e->comm->islands && k->peer[k->rank] != all->peer[all->rank])
+		return emit_step(e, work);
+	return emit_kernel(e, work, shunt_algo_staged(work->kernel), true);
 }
 
 /* Records an event for which there was no launch, as with calls that only copy. */
@@ -482,7 +487,6 @@ __attribute__((always_inline)) static inline int launch_as(bool profiled, struct
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = comm->sel_key.staged ? emit_staged : emit,
-		.emit_part = { emit_on_island, emit_on_rail },
 		.copy = copy,
 		.offset = offset,
 		.peer_ptr = peer_ptr,
