@@ -164,6 +164,9 @@ static const struct shunt_algo *choose_algo(
 		return NULL;
 	}
 	row = find_row(sel_key, kind, bytes, &table);
+	if (!sel_key->tuning && sel_key->parts && row && (!row->forward || never_declines(sel_key, kind)) &&
+	    (algo = by_parts(sel_key, coll)))
+		return algo;
 	if (row && row->algo->plugin && !shunt_plugin_fits(sel_key, coll, row->algo)) { /* as if it were not there */
 		table = shunt_tuning_builtin_of(sel_key);
 		row = table ? shunt_tuning_row(table, kind, bytes) : NULL;
@@ -176,8 +179,6 @@ static const struct shunt_algo *choose_algo(
 		*reason_p = SHUNT_REASON_UNALIGNED;
 		return NULL;
 	}
-	if (sel_key->parts && (algo = by_parts(sel_key, coll)))
-		return algo;
 	*g = row->geometry;
 	return row->algo;
 }
