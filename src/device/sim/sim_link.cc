@@ -17,8 +17,7 @@ enum { DEVICES = 8, RANGES = 512, ONE_IN = 256 };
 
 struct range {
 	uintptr_t from, to;
-	int owner;
-	bool of_host;
+	int owner, of_host; /* no padding: ranges are compared byte by byte */
 };
 struct ranges {
 	struct ranges *older;
