@@ -262,13 +262,20 @@ static void test_select_formats_are_never_nccls(void **state)
 				assert_true(shunt_select(SEL_WINDOW(&key), &coll, &d));
 				assert_int_equal(d.kernel, SHUNT_KERNEL(SHUNT_SHAPE_simple8, 0, SHUNT_KTYPE_ANY8));
 				assert_int_equal(d.flags / SHUNT_K_ELEMENT & 15, SHUNT_F8E4M3B15);
+				assert_null(d.algo->uses); /* such a row launches kernels of another one */
 			}
 	}
 	shunt_topology_place(&irregular, 3, 2, 0, (const uint8_t[]){ 0, 0, 1 });
-	struct shunt_sel_key over = { .nranks = 3, .topology = &irregular };
+	struct shunt_sel_key over = { .nranks = 3, .topology = &irregular },
+	                     near = { .nranks = 4, .topology = ONE_ISLAND };
 
 	coll.kind = SHUNT_REDUCE;
+	coll.count = 1000;
 	assert_false(shunt_select(SEL(&over), &coll, &d));
+	assert_int_equal(shunt_algo_force("reduce:0-:twoshot"), 0);
+	assert_true(shunt_select(SEL(&near), &coll, &d));
+	assert_string_equal(d.algo->name, "simple");
+	shunt_algo_force(NULL);
 }
 
 static void test_select_crossovers_are_those_of_rules_and_rows(void **state)

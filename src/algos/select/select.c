@@ -187,7 +187,7 @@ static const struct shunt_algo *choose_algo(
 static const struct shunt_algo *format_algo(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, const struct shunt_algo *algo)
 {
-	if (algo && (algo->over_islands || algo->shapes[2] == SHUNT_SHAPE_simple8))
+	if (algo && (algo->over_islands || (algo->shapes[2] == SHUNT_SHAPE_simple8 && !algo->uses)))
 		return algo;
 	if (!shunt_topology_is_split(sel_key->topology))
 		return sel_key->nranks == 1 ? algo : shunt_algo_row_find(kind, "simple");
