@@ -72,6 +72,7 @@
  *   gpu_ld_credit(const uint64_t *)                system; a counter by which a reader returns slots: the loads of the
  *   gpu_st_credit(uint64_t *, v)                   reader, whose values it has used, are complete before the writer
  *                                                  sees the counter and writes again.
+ *   gpu_ld_credit_early(const uint64_t *)          system; the same where a look in advance saves time, else 0
  *   gpu_fetch_add_credit(uint64_t *, n) -> old     device; the same for a thread that returns slots for all blocks:
  *                                                  what these have loaded and used before they add is complete.
  *   gpu_fence()                                    system; orders everything before it. A gpu_st_release by one thread

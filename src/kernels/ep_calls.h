@@ -29,7 +29,7 @@ GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t 
 		key[set] = c.calls->under_way[set].key;
 		number[set] = c.calls->under_way[set].number;
 		if (sends && gpu_tid() < a.k.nranks)
-			read[set] = gpu_ld_credit(&c.calls->read[set][gpu_tid()]);
+			read[set] = gpu_ld_credit_early(&c.calls->read[set][gpu_tid()]);
 	}
 	ep_look(a.k, seen);
 	if (sends)

@@ -105,6 +105,7 @@ GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
  * needed.
  */
 GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_relaxed(p); }
+GPU_FN uint64_t gpu_ld_credit_early(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
 GPU_FN uint64_t gpu_fetch_add_credit(uint64_t *p, uint64_t n)
 {
