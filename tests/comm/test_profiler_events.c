@@ -66,7 +66,7 @@ static int kernels_told(const struct fake_profiler *told)
 	int n = 0;
 
 	for (size_t i = 0; i < __atomic_load_n(&told->n, __ATOMIC_ACQUIRE); i++)
-		n += told->events[i].type == 64 && __atomic_load_n(&told->events[i].stops, __ATOMIC_ACQUIRE);
+		n += __atomic_load_n(&told->events[i].stops, __ATOMIC_ACQUIRE) && told->events[i].type == 64;
 	return n;
 }
 
