@@ -93,7 +93,7 @@ static int step(
 		sub.limits.max_threads = decisions->geometry.threads;
 	}
 	sub.check = false;
-	return decisions->algo->enqueue(&sub, decisions, calls, n);
+	return n ? decisions->algo->enqueue(&sub, decisions, calls, n) : 0;
 }
 
 static int allreduce(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *coll)
