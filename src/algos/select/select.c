@@ -108,12 +108,12 @@ static const struct shunt_algo *choose_over_islands(
 }
 
 /*
- * The size from which calls that Shunt takes go by steps among some ranks: estimated from the times of the steps on 2
- * H200, and of the whole among 4 (docs/kernels/staged.md). Not measured on machines whose GPUs have NVLink in pairs.
+ * The size from which calls that Shunt takes go by steps among some ranks: measured among 4 H200 that used NVLink in
+ * pairs and the host's memory between them (docs/links.md). An all-gather of less is faster in one hop.
  */
 static uint64_t by_parts_from(enum shunt_kind kind)
 {
-	return kind == SHUNT_ALLREDUCE ? 128u << 10 : kind == SHUNT_ALLGATHER ? 32u << 10 : UINT64_MAX;
+	return kind == SHUNT_ALLREDUCE ? 128u << 10 : kind == SHUNT_ALLGATHER ? 512u << 10 : UINT64_MAX;
 }
 
 /* True: the result depends on the order of the inputs, which steps change. */

@@ -39,7 +39,7 @@ static const struct group groups[] = {
 	{ MEASURED, 90, 4, 4, "built-in, measured on H200" },
 	{ ESTIMATED, 90, 5, 8, "built-in, estimated from 2 and 4 ranks of H200" },
 	{ SIM, 0, 2, 8, "built-in, for the sim" },
-	{ ESTIMATED, SHARED, 2, 8, "built-in, for shared memory, estimated from a prototype on H200" },
+	{ ESTIMATED, SHARED, 2, 8, "built-in, for shared memory, from 2 and 4 H200" },
 	{ ESTIMATED, PEER, 2, 8, "built-in, over PCIe, not measured" },
 };
 
@@ -140,7 +140,7 @@ static const struct range ranges[] = {
 	STAGED(ALLREDUCE, 3, 8, 1 * MB, "twoshot"),
 	STAGED_NCCL(ALLREDUCE),
 	STAGED(ALLGATHER, 2, 2, 512 * KB, "pairwise"),
-	STAGED(ALLGATHER, 3, 4, 256 * KB, "oneshot"), /* not measured: a reduce-scatter takes longer, and was */
+	STAGED(ALLGATHER, 3, 4, 256 * KB, "oneshot"),
 	STAGED(ALLGATHER, 5, 8, 16 * KB, "oneshot"),
 	STAGED_NCCL(ALLGATHER),
 	STAGED(REDUCESCATTER, 2, 2, 512 * KB, "oneshot"),
