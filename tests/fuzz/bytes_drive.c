@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fuzz/bytes_drive.h"
-#include <stdio.h>
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#include "tests/support/fuzz_try.h"
 
 static uint64_t state = 42;
 

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TESTS_SUPPORT_FUZZ_TRY_H
 #define SHUNT_TESTS_SUPPORT_FUZZ_TRY_H
-/* What libFuzzer and tests/fuzz/fuzz_drive.c put their texts into. */
+/* What libFuzzer and the drivers of tests/fuzz put bytes and texts into; the end of a process that breaks a promise. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 /* 0: the text was taken; else it was refused. Ends the process if it did harm. */
 int fuzz_try(const void *text, size_t bytes);
+
+static inline void require(bool cond, const char *what)
+{
+	if (cond)
+		return;
+	fprintf(stderr, "broken: %s\n", what);
+	abort();
+}
 #endif

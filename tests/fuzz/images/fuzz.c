@@ -10,18 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "algos/plugins.h"
+#include "tests/support/fuzz_try.h"
 
 #define ROOM ((size_t)1 << 16)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static void require(bool cond, const char *what)
-{
-	if (cond)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
-}
 
 /* As a loader reads; a wrong byte ends the process. */
 static unsigned read_all(const uint8_t *at, uint64_t n)

@@ -12,20 +12,11 @@
 #include <unistd.h>
 #include "transport/net/tcp/tcp.h"
 #include "transport/net/tcp/tcp_priv.h"
+#include "tests/support/fuzz_try.h"
 
 enum { GUARD = 512, MEMORY = 4096 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
 static uint8_t place[GUARD + MEMORY + GUARD] __attribute__((aligned(8)));
-
-static void require(bool cond, const char *what)
-{
-	if (cond)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
-}
 
 struct subject {
 	struct shunt_net_device *device;

@@ -12,16 +12,6 @@
 #include "tools/doctor/job_hosts.c"
 #include "tools/ras/ras.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static void require(bool cond, const char *what)
-{
-	if (cond)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
-}
-
 static void require_printable(const char *text)
 {
 	for (; *text; text++)

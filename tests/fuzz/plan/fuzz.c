@@ -3,8 +3,6 @@
 #include "tests/support/fuzz_try.h"
 #include "tests/plan/model.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
 int fuzz_try(const void *text, size_t bytes)
 {
 	return plan_model_try(text, bytes);

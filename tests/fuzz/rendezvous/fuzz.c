@@ -27,10 +27,10 @@
 #include "transport/rendezvous/object.h"
 #include "transport/rendezvous/wire/lobby.h"
 #include "transport/rendezvous/wire/wire.h"
+#include "tests/support/fuzz_try.h"
 
 enum { RANKS = 4 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
 ssize_t __wrap_getrandom(void *buf, size_t bytes, unsigned flags);
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
@@ -56,14 +56,6 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
 
 	h.ai_flags |= AI_NUMERICHOST;
 	return __real_getaddrinfo(host, service, &h, list);
-}
-
-static void require(bool cond, const char *what)
-{
-	if (cond)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
 }
 
 static struct rdzv_key fuzz_key(void)

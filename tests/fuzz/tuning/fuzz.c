@@ -9,16 +9,6 @@
 #include "base/log.h"
 #include "tests/support/fuzz_try.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static void require(bool cond, const char *what)
-{
-	if (cond)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
-}
-
 static void require_geometry(const struct shunt_geometry *g)
 {
 	require(g->blocks <= SHUNT_MAX_BLOCKS && g->threads <= SHUNT_MAX_THREADS && g->threads % 32 == 0 &&

@@ -4,8 +4,7 @@
 #include "tests/comm/order_books.h"
 #include "tests/shim/call_walk.h"
 #include "tests/shim/life_walk.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#include "tests/support/fuzz_try.h"
 
 static void walk_order(struct choices *choices)
 {
