@@ -107,12 +107,6 @@ GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
 GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN uint64_t gpu_ld_credit_early(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
-GPU_FN uint64_t gpu_fetch_add_credit(uint64_t *p, uint64_t n)
-{
-	uint64_t old;
-	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
-	return old;
-}
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
 {
 	asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
@@ -127,6 +121,7 @@ GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n)
 	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
 	return old;
 }
+GPU_FN uint64_t gpu_fetch_add_credit(uint64_t *p, uint64_t n) { return gpu_fetch_add(p, n); }
 GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n)
 {
 	uint64_t old;
