@@ -93,22 +93,24 @@ int shunt_comm_islands_share(struct shunt_comm *comm)
 {
 	struct shunt_comm_islands *islands;
 	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->setup_timeout);
-	struct shunt_part part[SHUNT_PARTS] = { 0 };
 	int err = 0;
 
-	if (comm->checks || !comm->sel_key.staged || !shunt_parts_make(part, &comm->sel_key))
+	if (comm->checks || !comm->sel_key.staged)
 		return 0;
 	islands = calloc(1, sizeof(*islands));
 	if (!islands) {
 		shunt_rendezvous_lacks_memory(&ranks);
 		return -ENOMEM;
 	}
+	if (!shunt_parts_make(islands->part, &comm->sel_key)) {
+		free(islands);
+		return 0;
+	}
 	comm->islands = islands;
 	islands->ctrl.fd = -1;
 	for (int kind = 0; kind < SHUNT_PARTS; kind++)
 		for (int i = 0; i < SHUNT_MAX_RANKS; i++)
 			islands->mem[kind][i].fd = -1;
-	shunt_parts_make(islands->part, &comm->sel_key);
 	for (int kind = 0; kind < SHUNT_PARTS && !err; kind++)
 		err = share(comm, (enum shunt_part_kind)kind);
 	if (!err)

@@ -177,7 +177,7 @@ static int run_test(struct shunt_comm *comm, struct outcome *mine)
 	for (int r = 0; r < t.nranks; r++)
 		t.args.area[r] = (char *)mem[r].ptr + at;
 	t.args.status = (struct shunt_selftest_status *)(comm->words_dev + 1);
-	shunt_selftest_limits(&t, !strcmp(comm->gpu->name, "sim"), comm->untested.is_long);
+	shunt_selftest_limits(&t, comm->sel_key.sim, comm->untested.is_long);
 	err = t.args.peers ? shunt_selftest_start(&t) : 0;
 	if (err || !t.args.peers)
 		return err;

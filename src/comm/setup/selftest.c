@@ -23,9 +23,13 @@ void shunt_selftest_limits(struct shunt_selftest *t, bool sim, bool is_long)
 	t->args.all_ns = t->args.first_ns + 20 * s;
 }
 
+static unsigned lanes_of(const struct shunt_selftest *t)
+{
+	return t->gpu->helpful_threads ? 1 : LANES;
+}
+
 int shunt_selftest_start(struct shunt_selftest *t)
 {
-	unsigned lanes = t->gpu->helpful_threads ? 1 : LANES;
 	int err = t->gpu->stream_create(t->device, &t->stream);
 
 	if (err)
@@ -33,7 +37,7 @@ int shunt_selftest_start(struct shunt_selftest *t)
 	err = t->gpu->launch(t->device,
 	    &(struct shunt_gpu_launch){ .kernel = SHUNT_KERNEL(SHUNT_SHAPE_selftest, 0, 1),
 	        .blocks = (unsigned)t->nranks,
-	        .threads = 64 * lanes,
+	        .threads = 64 * lanes_of(t),
 	        .args = &t->args,
 	        .stream = t->stream });
 	if (err)
@@ -45,7 +49,7 @@ int shunt_selftest_start(struct shunt_selftest *t)
 static bool has_ended(const struct shunt_selftest *t)
 {
 	for (int p = 0; p < t->nranks; p++)
-		for (int lane = 0; lane < (t->gpu->helpful_threads ? 1 : LANES); lane++)
+		for (unsigned lane = 0; lane < lanes_of(t); lane++)
 			if (t->args.peers >> p & 1 &&
 			    !__atomic_load_n(&t->status[p * LANES + lane].done, __ATOMIC_ACQUIRE))
 				return false;
