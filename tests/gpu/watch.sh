@@ -18,6 +18,14 @@ told() { # told NAME: by the last status
 	if [ $? = 0 ]; then echo "ok: $1"; else echo "not ok: $1"; failed=1; fi
 }
 
+await_hanging() { # until both ranks hang, 30 s at the most
+	tries=0
+	until [ "$(grep -c '^hanging' "$dir/out")" = 2 ] || [ $tries = 300 ]; do
+		tries=$((tries + 1))
+		sleep 0.1 # pause: poll
+	done
+}
+
 settings=
 "$shunt" info -c | grep -q SHUNT_MARKS && settings="0 1" # a Shunt without marks is told from one that has them
 for marks in ${settings:-none}; do
@@ -73,11 +81,7 @@ done
 
 WATCH_HERE=$here SHUNT_MARKS=1 "$shunt" run -- $run 29542 "$dir/job.py" skip >"$dir/out" 2>&1 &
 job=$!
-tries=0
-until [ "$(grep -c '^hanging' "$dir/out")" = 2 ] || [ $tries = 300 ]; do
-	tries=$((tries + 1))
-	sleep 0.1 # pause: poll
-done
+await_hanging
 timeout 20 "$shunt" doctor job --wait 2 | tee "$dir/job"
 grep -Eq 'rank 1 \(pid [0-9]+ on .*\) is behind: it has not called collective [0-9]+' "$dir/job"
 told "the doctor names the rank"
@@ -98,11 +102,7 @@ told "run --watch ends it with 75, and names the rank (status $status)"
 for calls in all ""; do
 	WATCH_HERE=$here SHUNT_FORCE_NCCL=$calls NCCL_RAS_ENABLE=1 NCCL_RAS_ADDR=localhost:28541 "$shunt" run -- $run 29544 "$dir/job.py" skip >"$dir/out" 2>&1 &
 	job=$!
-	tries=0
-	until [ "$(grep -c '^hanging' "$dir/out")" = 2 ] || [ $tries = 300 ]; do
-		tries=$((tries + 1))
-		sleep 0.1 # pause: poll
-	done
+	await_hanging
 	timeout 30 "$shunt" ras -f json --host localhost -p 28541 >"$dir/ras" 2>"$dir/ras.err"
 	python3 - "$dir/ras" <<'PY'
 import json, sys
