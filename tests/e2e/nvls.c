@@ -26,6 +26,7 @@
 #include "shunt/plugin.h"
 #include "shunt/shunt.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/support/plugin_table.h"
 
 #define KB ((size_t)1 << 10)
 #define MB ((size_t)1 << 20)
@@ -239,21 +240,12 @@ static int register_alien(void)
 {
 	static const char cubin[64] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\276\0";
 	static const char text[] = ".version 9.0\n.target sm_90\n";
-	static struct shunt_plugin alien = { .size = sizeof(alien),
-		.abi = SHUNT_PLUGIN_ABI,
-		.name = "alien",
-		.collectives = "allreduce",
-		.dtypes = 1u << ncclFloat32,
-		.redops = 1u << ncclSum,
-		.max_bytes = 1 << 20,
-		.min_ranks = 2,
-		.max_ranks = 8,
-		.image = cubin,
-		.image_bytes = sizeof(cubin),
-		.launch = { .blocks = 1, .threads = 64 } };
+	struct shunt_plugin alien = plugin_table("alien");
 	ncclComm_t comms[4];
 	char why[256] = "";
 
+	alien.image = cubin;
+	alien.image_bytes = sizeof(cubin);
 	comms_create(comms, 4, 0, NOBODY);
 	check(reduced_by_shunt(comms, 4, 1 * KB), "the device is in use");
 	fake_cuda.image_result = SHUNT_CU_NO_BINARY_FOR_GPU;

@@ -19,6 +19,7 @@
 #include "tests/e2e/ranks.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
+#include "tests/support/plugin_table.h"
 #include "tests/support/stderr.h"
 #include "tests/support/until.h"
 
@@ -193,20 +194,6 @@ static void test_ranks_with_different_plugins_use_none(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_one_without), 0);
 }
 
-static struct shunt_plugin table(const char *name)
-{
-	return (struct shunt_plugin){ .size = sizeof(struct shunt_plugin),
-		.abi = SHUNT_PLUGIN_ABI,
-		.name = name,
-		.collectives = "allreduce",
-		.dtypes = 1u << ncclFloat32,
-		.redops = 1u << ncclSum,
-		.max_bytes = 1 << 20,
-		.min_ranks = 2,
-		.max_ranks = 8,
-		.launch = { .blocks = 1, .threads = 64 } };
-}
-
 static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void *stream)
 {
 	return 0;
@@ -216,7 +203,7 @@ static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void
 static int body_twin(struct rank *r)
 {
 	static const char line[] = "uses no plug-ins: plug-in twin: rank 1 has another one than rank 0";
-	struct shunt_plugin twin = table("twin");
+	struct shunt_plugin twin = plugin_table("twin");
 	struct stderr_kept kept;
 	char why[256];
 	int bad;
@@ -245,7 +232,7 @@ static int body_refused(struct rank *r)
 {
 	static const char garbage[64] = "neither cubin nor fatbin nor text of PTX";
 	static const char cubin[64] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\276\0";
-	struct shunt_plugin p, good = table("good");
+	struct shunt_plugin p, good = plugin_table("good");
 	char why[256], name[40];
 
 	good.enqueue = enqueue_nothing;
@@ -449,7 +436,7 @@ static int copy_nothing(void *arg, const struct shunt_plugin_call *call, void *s
 /* A graph has the plug-in when nobody else has it any more. */
 static int body_graph(struct rank *r)
 {
-	struct shunt_plugin own = table("own");
+	struct shunt_plugin own = plugin_table("own");
 	ncclComm_t comm;
 	void *graph;
 	float *buf;
@@ -490,7 +477,7 @@ static atomic_int waiting; /* ranks whose kernel waits for the others */
 static int body_comes_and_goes(struct rank *r)
 {
 	static const char text[] = ".version 9.0\n.target sm_90\n.visible .entry guest() { ret; }\n";
-	struct shunt_plugin guest = table("guest");
+	struct shunt_plugin guest = plugin_table("guest");
 	ncclComm_t comm;
 	char why[256];
 	float *buf;
@@ -612,7 +599,7 @@ static size_t geometry_count;
 /* Too many blocks, or an error: nothing is launched. */
 static int body_geometry(struct rank *r)
 {
-	struct shunt_plugin lost = table("lost");
+	struct shunt_plugin lost = plugin_table("lost");
 	ncclComm_t comm;
 	char why[256];
 	float *buf;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What shunt tune makes of its numbers. */
 #include "tests/algos/sel.h"
+#include "tests/support/plugin_table.h"
 #include "tests/support/unit.h"
 #include "algos/algos.h"
 #include "algos/plugins.h"
@@ -96,20 +97,12 @@ static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void
 
 static void test_candidates_of_plugins_are_those_of_the_kind(void **state)
 {
-	const struct shunt_plugin plugin = { .size = sizeof(plugin),
-		.abi = SHUNT_PLUGIN_ABI,
-		.name = "mine",
-		.collectives = "allreduce",
-		.dtypes = 1u << SHUNT_F32,
-		.redops = 1,
-		.max_bytes = UINT64_MAX,
-		.min_ranks = 2,
-		.max_ranks = 8,
-		.enqueue = enqueue_nothing };
+	struct shunt_plugin plugin = plugin_table("mine");
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
 	char why[256];
 
+	plugin.enqueue = enqueue_nothing;
 	assert_int_equal(shunt_plugin_add(&plugin, 0, why, sizeof(why)), 0);
 	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLREDUCE, 256, 4, false, true, list), "mine"), 1);
 	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLGATHER, 256, 4, false, true, list), "mine"), 0);

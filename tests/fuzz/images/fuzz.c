@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include "algos/plugins.h"
 #include "tests/support/fuzz_try.h"
+#include "tests/support/plugin_table.h"
 
 #define ROOM ((size_t)1 << 16)
 
@@ -47,15 +48,7 @@ static unsigned load(const uint8_t *image)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	static uint8_t *end;
-	struct shunt_plugin p = { .size = sizeof(p),
-		.abi = SHUNT_PLUGIN_ABI,
-		.name = "fuzz",
-		.collectives = "allgather",
-		.dtypes = 1,
-		.max_bytes = 1,
-		.min_ranks = 2,
-		.max_ranks = 2,
-		.launch = { .blocks = 1, .threads = 32 } };
+	struct shunt_plugin p = plugin_table("fuzz");
 	char why[256] = "";
 	int err;
 
