@@ -405,6 +405,89 @@ static void test_tuning_file_over_hosts_wrong_values_are_refused(void **state)
 	}
 }
 
+/* ---- one host without NVLink between all ranks ---- */
+
+#define BY_LINK(more) \
+	TUNING_HEAD "\"machine\": {\"gpu\": \"NVIDIA H200\", \"cc\": 90, \"driver\": 13000, \"ranks\": 4, " more "}, "
+#define PAIRS "\"link\": \"shared\", \"islands\": 2"
+#define PAIRS_ROWS \
+	"\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\"}, " \
+	"{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"islands\"}]}"
+
+/* Pairs of NVLink that shared memory joins. */
+static struct shunt_topology two_pairs(void)
+{
+	uint8_t claims[4][SHUNT_TOPOLOGY_LOCAL] = { { 0, 1, 3, 3 }, { 1, 0, 3, 3 }, { 3, 3, 0, 1 }, { 3, 3, 1, 0 } };
+	struct shunt_topology t;
+	int a, b;
+
+	shunt_topology_join(&t, 4, 0);
+	assert_true(shunt_topology_agree(&t, claims, ~0u, &a, &b));
+	return t;
+}
+
+static void test_tuning_file_of_links_has_their_algorithms(void **state)
+{
+	struct shunt_topology at = two_pairs();
+	struct shunt_tuning *t = tuning_parsed(BY_LINK(PAIRS) PAIRS_ROWS);
+	struct shunt_part parts[SHUNT_PARTS];
+	struct shunt_sel_key s = { .topology = &at, .nranks = 4, .cc = 90, .tuning = t, .staged = true };
+	struct shunt_machine m = { 0 };
+	char text[64];
+
+	shunt_machine_join(&m, &at);
+	assert_true(m.link == SHUNT_LINK_SHARED && m.islands == 2);
+	assert_true(t->machine.link == SHUNT_LINK_SHARED && t->machine.islands == 2);
+	assert_true(shunt_parts_make(parts, &s));
+	s.parts = parts;
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 8192), "islands");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 1 * MB + 64), "nccl");
+	/* A count that its ranks cannot share, and sums whose order is fixed: the built-in table of such links. */
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 8193), "oneshot");
+	s.deterministic = true;
+	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_F32, 8192, text, sizeof(text));
+	assert_string_equal(text, "tuned here, x.json");
+	s.deterministic = false;
+	s.parts = NULL; /* as with SHUNT_CHECK */
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 8192), "oneshot");
+	/* Kinds that it lacks are those of the links' table. */
+	shunt_select_source(SEL(&s), SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "built-in, for shared memory, from 2 and 4 H200");
+	shunt_tuning_free(t);
+}
+
+static void test_tuning_file_of_links_wrong_values_are_refused(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} cases[] = {
+		{ BY_LINK("\"link\": \"nvlink\"") PAIRS_ROWS, "machine.link" },
+		{ BY_LINK("\"link\": 3") PAIRS_ROWS, "machine.link" },
+		{ BY_LINK("\"islands\": 2") PAIRS_ROWS, "machine.link" },
+		{ BY_LINK("\"link\": \"peer\", \"islands\": 3") PAIRS_ROWS, "machine.ranks is 4" },
+		{ BY_LINK("\"link\": \"peer\", \"islands\": 4") PAIRS_ROWS, "machine.ranks is 4" },
+		{ BY_LINK("\"link\": \"peer\", \"islands\": 5") PAIRS_ROWS, "machine.islands" },
+		{ BY_LINK("\"hosts\": 2, \"net\": \"tcp\", \"link\": \"peer\"") PAIRS_ROWS, "machine.link is peer" },
+		{ BY_LINK("\"link\": \"peer\"") PAIRS_ROWS, "none of allreduce by machine.link peer" },
+		{ BY_LINK("\"nvls\": false") PAIRS_ROWS, "rows[1].algorithm is \"islands\"" },
+		{ BY_LINK(PAIRS) "\"rows\": [{\"kind\": \"allreduce\", \"algorithm\": \"direct\"}]}",
+		    "rows[0].algorithm" },
+		{ BY_LINK(PAIRS) "\"rows\": [{\"kind\": \"allreduce\", \"algorithm\": \"hierarchical\"}]}",
+		    "rows[0].algorithm" },
+	};
+	char reason[256];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct shunt_tuning *t = NULL;
+
+		assert_int_equal(
+		    shunt_tuning_parse("x", cases[i].text, strlen(cases[i].text), &t, reason, sizeof(reason)), -EINVAL);
+		if (!strstr(reason, cases[i].says))
+			fail_msg("%s: %s", cases[i].text, reason);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -420,6 +503,8 @@ int main(void)
 		cmocka_unit_test(test_tuning_over_hosts_says_its_source),
 		cmocka_unit_test(test_tuning_file_over_hosts_wrong_values_are_refused),
 		cmocka_unit_test(test_tuning_file_over_hosts_may_want_plans),
+		cmocka_unit_test(test_tuning_file_of_links_has_their_algorithms),
+		cmocka_unit_test(test_tuning_file_of_links_wrong_values_are_refused),
 	};
 
 	path_alone();

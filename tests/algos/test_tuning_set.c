@@ -207,8 +207,11 @@ static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
 		int nranks, nhosts;
 		const char *net;
 		bool hosts, one; /* the file for several hosts, or for one, is taken */
-	} cases[] = { { 4, 2, "tcp", true, false }, { 4, 2, "verbs", false, false }, { 4, 4, "tcp", false, false },
-		{ 8, 2, "tcp", false, false }, { 4, 0, "", false, true } };
+		uint8_t link, islands;
+	} cases[] = { { 4, 2, "tcp", true, false, 0, 0 }, { 4, 2, "verbs", false, false, 0, 0 },
+		{ 4, 4, "tcp", false, false, 0, 0 }, { 8, 2, "tcp", false, false, 0, 0 },
+		{ 4, 0, "", false, true, 0, 0 }, { 4, 0, "", false, false, SHUNT_LINK_SHARED, 0 },
+		{ 4, 0, "", false, false, SHUNT_LINK_PEER, 2 } };
 	struct shunt_tuning_set set;
 	char list[256];
 
@@ -225,6 +228,8 @@ static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
 		m.nccl = 22809;
 		m.nranks = cases[i].nranks;
 		m.nhosts = cases[i].nhosts;
+		m.link = cases[i].link;
+		m.islands = cases[i].islands;
 		snprintf(m.net, sizeof(m.net), "%s", cases[i].net);
 		t = shunt_tuning_match(&set, &m, false, false);
 		assert_ptr_equal(t, cases[i].hosts ? set.tables[0] : cases[i].one ? set.tables[1] : NULL);

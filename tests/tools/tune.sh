@@ -64,6 +64,17 @@ for coll in all_reduce all_gather reduce_scatter broadcast reduce alltoall gathe
 	expect tuned_${coll}_right 0 '^# 0 wrong elements' $bench $coll -n 3 -b 256 -e 64K -f 16
 done
 
+# Without NVLink between all ranks the file is for these links, and NVLink's is not taken there.
+pairs='*:none;0/1:nvlink;2/3:nvlink'
+expect tune_by_links_is_written 0 "^# written to $dir/cache/tuning/shunt-sim-4-shared-2-islands.json" env SHUNT_SIM_LINKS="$pairs" $tune all_reduce -n 4 -b 256 -e 256
+expect file_says_link 0 '"link": "shared"' cat "$dir/cache/tuning/shunt-sim-4-shared-2-islands.json"
+expect show_says_link 0 '^# by shared links between 2 islands' "$shunt" tune --show "$dir/cache/tuning/shunt-sim-4-shared-2-islands.json"
+sed 's/"algorithm": "[a-z0-9]*"/"algorithm": "islands"/' "$dir/cache/tuning/shunt-sim-4-shared-2-islands.json" >"$dir/pairs.json"
+sed 's/"islands": 2/"islands": 3/' "$dir/pairs.json" >"$dir/threes.json"
+expect file_by_links_is_taken 0 ' eager out .* islands +0$' env SHUNT_TUNING_FILE="$dir/pairs.json" SHUNT_SIM_LINKS="$pairs" $bench -n 4 -b 256 -e 256 -d int32
+expect file_by_links_is_not_for_nvlink 0 ' eager out .* oneshot +0$' env SHUNT_TUNING_FILE="$dir/pairs.json" $bench -n 4 -b 256 -e 256 -d int32
+expect wrong_file_by_links_is_one_line 0 '^1$' env dir="$dir" SHUNT_TUNING_FILE="$dir/threes.json" SHUNT_SIM_LINKS="$pairs" sh -c '"$@" >"$dir/log" 2>&1 && grep -c "tuning file refused: $dir/threes.json: machine.ranks is 4" "$dir/log"' sh $bench -n 4 -b 256 -e 256 --threads
+
 # By hand: a file whose answer is not the built-in table's.
 file() {
 	printf '{"shunt_tuning": %s, "shunt": "%s", "machine": {"gpu": "%s", "cc": %s, "driver": 0, "ranks": 2, "sim": %s},

@@ -139,8 +139,10 @@ static void tunings_print(void)
 	const struct shunt_tuning_set *set = shunt_tuning_files();
 
 	for (size_t i = 0; i < set->n; i++)
-		printf("%s  %s: %d ranks on %s\n", i ? "            " : "tuning files", set->tables[i]->source,
-		    set->tables[i]->machine.nranks, set->tables[i]->machine.gpu);
+		printf("%s  %s: %d ranks on %s%s%s\n", i ? "            " : "tuning files", set->tables[i]->source,
+		    set->tables[i]->machine.nranks, set->tables[i]->machine.gpu,
+		    set->tables[i]->machine.link ? ", by " : "",
+		    set->tables[i]->machine.link ? shunt_link_names[set->tables[i]->machine.link] : "");
 }
 
 /* What became of a ready file: of another kind of GPU, of such a GPU with other software, or of this machine. */
@@ -157,6 +159,8 @@ static enum ready ready_look(struct shunt_tuning *t, struct shunt_machine here)
 	here.nranks = t->machine.nranks;
 	here.nhosts = t->machine.nhosts;
 	memcpy(here.net, t->machine.net, sizeof(here.net));
+	here.link = t->machine.link;
+	here.islands = t->machine.islands;
 	return shunt_tuning_match(&one, &here, !here.nccl, false) ? READY_FITS : READY_ALMOST;
 }
 

@@ -291,6 +291,7 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	if (nets)
 		q->sel_key.net = shunt_net_providers()[__builtin_ctz(nets)]->name;
 	snprintf(m.net, sizeof(m.net), "%s", nets ? q->sel_key.net : "");
+	shunt_machine_join(&m, &q->at);
 	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.takes_all, true);
 }
 
@@ -390,9 +391,6 @@ static void links_take(struct select_query *q)
 		return;
 	q->at = at;
 	q->sel_key.staged = true;
-	q->sel_key.tuning = NULL;
-	if (shunt_parts_make(q->parts, &q->sel_key))
-		q->sel_key.parts = q->parts;
 }
 
 /* Fills in the rest of the query: from the options, and from this machine. 0, or an exit status after a message. */
@@ -411,6 +409,7 @@ static int query_complete(struct select_opts *o)
 	q->sel_key.no_sms = q->sel.no_sms = shunt_nccl_env()->cta_policy >= 2;
 	q->sel_key.takes_all = o->mode == MODE_STANDALONE;
 	q->sel_key.deterministic = shunt_config()->deterministic;
+	links_take(q);
 	/*
 	 * Missing GPUs are expected here. The command's own copy of the code warns about files and variables; it reads
 	 * its log level here, before that.
@@ -436,7 +435,8 @@ static int query_complete(struct select_opts *o)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;
 	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
-	links_take(q);
+	if (q->sel_key.staged && shunt_parts_make(q->parts, &q->sel_key))
+		q->sel_key.parts = q->parts;
 	q->plans = plans_get(q);
 	return TOOL_OK;
 }

@@ -130,6 +130,25 @@ class Steps:
                 self.bench("hosts/%s/%d" % (c, hosts), "times over hosts by tcp over loopback, beside NCCL", words, 90, n, env, outcomes.bench_times,
                            self.no_times() or (NOT_AS_MANY if n % hosts else None))
 
+    def links(self, n):
+        """
+        Without NVLink: values, and times beside NCCL as it comes and where its copy engines go through the host's memory. Simple and the
+        selected algorithm, which says what the tables should have.
+        """
+        off = {"NCCL_P2P_DISABLE": "1"}
+        self.add("links/values/%d" % n, "conformance through the host's memory", self.command(n, "conform --quick"), 200, n,
+                 dict(self.alone, **off), outcomes.conform_lines, self.no_times())
+        kinds = {name: kind for kind, name in BENCH_NAMES.items()}
+        for c in COLLECTIVES:
+            words = c + " --no-check --mode graph -r 5 -i 20 -b 1K -e 256M -f 4 --out-of-place"
+            rule = {"SHUNT_ALGO": "%s:0-:simple" % kinds.get(c, c)} if c != "sendrecv" else {}
+            for name, tail, env in (("selected", " --vs nccl", {}), ("simple", " --vs nccl", rule),
+                                    ("copy engines", " --lib nccl", {"NCCL_SHM_USE_CUDA_MEMCPY": "1"})):
+                self.bench("links/%s/%s" % (c, name), "times through the host's memory", words + tail, 90, n,
+                           dict(self.overlay_env, **off, **env), outcomes.bench_times, self.no_times())
+        self.add("links/tune/%d" % n, "a table through the host's memory", self.command(n, "tune --quick -o @JSON"), 300, n,
+                 dict(self.overlay_env, **off), None, self.no_times())
+
     def batch_invariant(self, n):
         """
         The settings that frameworks export so that NCCL's sums do not depend on the batch, beside which Shunt needs one variable; and
@@ -269,6 +288,7 @@ class Steps:
             self.beside(n, "graph")
             self.batch_invariant(n)
             self.hosts(n)
+            self.links(n)
             self.expert_parallel(n)
             self.conformance(n)
             self.torture(n)
@@ -290,6 +310,7 @@ class Steps:
             self.sanitizers(n, False)
             if not self.times:
                 self.hosts(n)
+                self.links(n)
                 self.batch_invariant(n)
                 self.beside(n, "graph")
         return self.list

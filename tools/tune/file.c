@@ -65,7 +65,10 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 	if (m->nhosts)
 		snprintf(ranks, sizeof(ranks), "%dx%d-%s", m->nhosts, m->nranks / m->nhosts, m->net);
 	else
-		snprintf(ranks, sizeof(ranks), "%d", m->nranks);
+		snprintf(ranks, sizeof(ranks), "%d%s%s", m->nranks, m->link ? "-" : "",
+		    m->link ? shunt_link_names[m->link] : "");
+	if (m->islands)
+		snprintf(ranks + strlen(ranks), sizeof(ranks) - strlen(ranks), "-%d-islands", m->islands);
 	if (snprintf(path, PATH_MAX, "%s/%s-%s.json", dir, gpu, ranks) >= PATH_MAX) {
 		tool_error("the name of the cache directory is too long: %s", dir);
 		return -ENAMETOOLONG;
@@ -161,13 +164,14 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 	for (int i = 0; i < o->threads.n; i++)
 		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads.at[i]);
 	json = json_pack(
-	    "{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f, s:s}",
+	    "{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:b, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, "
+	    "s:f, s:s}",
 	    "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc",
 	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "hosts",
-	    r->machine.nhosts, "net", r->machine.net, "sim", r->machine.sim, "nvls", r->machine.nvls == 1, "nccl",
-	    r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
-	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
-	    o->base.rounds, "margin", o->margin, "plugins", hash);
+	    r->machine.nhosts, "net", r->machine.net, "link", r->machine.link, "islands", r->machine.islands, "sim",
+	    r->machine.sim, "nvls", r->machine.nvls == 1, "nccl", r->nccl, "dtype", r->dtype, "collectives", colls,
+	    "first", (json_int_t)o->base.first, "last", (json_int_t)o->base.last, "factor", (int)o->base.factor,
+	    "blocks", blocks, "threads", threads, "rounds", o->base.rounds, "margin", o->margin, "plugins", hash);
 	text = json ? shunt_json_line(json) : NULL;
 	json_decref(json);
 	return text;
@@ -373,6 +377,10 @@ static json_t *results_json(const struct tune_results *r, const struct tool_lib 
 		json_object_set_new(json_object_get(root, "machine"), "hosts", json_integer(m->nhosts));
 		json_object_set_new(json_object_get(root, "machine"), "net", json_string(m->net));
 	}
+	if (root && m->link)
+		json_object_set_new(json_object_get(root, "machine"), "link", json_string(shunt_link_names[m->link]));
+	if (root && m->islands)
+		json_object_set_new(json_object_get(root, "machine"), "islands", json_integer(m->islands));
 	if (root && *r->nccl)
 		json_object_set_new(root, "nccl", json_string(r->nccl));
 	json_object_set_new(root, "where", tool_where_json(lib->build(), lib, true));
@@ -433,6 +441,10 @@ void tune_print(const struct tune_results *r)
 
 	if (m->nhosts)
 		printf("# %d hosts by %s\n", m->nhosts, m->net);
+	if (m->islands)
+		printf("# by %s links between %d islands\n", shunt_link_names[m->link], m->islands);
+	else if (m->link)
+		printf("# by %s links\n", shunt_link_names[m->link]);
 	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s%s, %s\n", m->nranks, m->gpu,
 	    m->cc / 10, m->cc % 10, m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured",
 	    m->nvls == 1 ? " with NVLink multicast" : "", r->dtype);
@@ -505,7 +517,8 @@ static int results_read(const char *path, struct tune_results *r, char *reason, 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
 {
 	return !strcmp(a->gpu, b->gpu) && a->cc == b->cc && a->driver == b->driver && a->nranks == b->nranks &&
-	    a->nhosts == b->nhosts && !strcmp(a->net, b->net) && a->sim == b->sim && (a->nvls == 1) == (b->nvls == 1);
+	    a->nhosts == b->nhosts && !strcmp(a->net, b->net) && a->link == b->link && a->islands == b->islands &&
+	    a->sim == b->sim && (a->nvls == 1) == (b->nvls == 1);
 }
 
 void tune_merge(const struct tune_opts *o, const char *path, struct tune_results *r)

@@ -8,7 +8,9 @@
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "base/host.h"
+#include "device/gpu_ops.h"
 #include "tools/tune/rank.h"
+#include "topology/claim.h"
 #include "transport/net/providers.h"
 
 /* ---- set-up ---- */
@@ -97,6 +99,39 @@ static int hosts_identify(struct tune_rank *r, const uint8_t *const *hosts, unsi
 	return 0;
 }
 
+/*
+ * On one host: what joins the ranks, as their set-up will agree it. A self-test that refuses a link is no part of
+ * this: the communicator then takes no table that is for it.
+ */
+static int links_identify(struct tune_rank *r)
+{
+	const struct shunt_gpu_ops *gpu = r->sim ? &shunt_gpu_sim_ops : &shunt_gpu_cuda_ops;
+	struct shunt_gpu_info mine, all[RANKS_MAX];
+	uint8_t own[SHUNT_TOPOLOGY_LOCAL] = { SHUNT_LINK_SELF }, claims[RANKS_MAX][SHUNT_TOPOLOGY_LOCAL];
+	struct shunt_machine *m = &r->results->machine;
+	struct shunt_topology t;
+	const char *why;
+	int err = gpu->open(NULL), a, b;
+
+	memset(&mine, 0, sizeof(mine));
+	err = bench_rank_check(&r->bench, "cannot be asked", err ? err : gpu->device_info(r->bench.device, &mine));
+	if (!err)
+		err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
+	shunt_topology_join(&t, r->nranks, r->bench.rank);
+	for (int i = 0; !err && i < r->nranks; i++)
+		if (i != r->bench.rank)
+			own[i] = (uint8_t)shunt_link_claim(gpu, r->bench.device, &all[i], r->bench.rank, i, true, &why);
+	if (!err)
+		err = bench_allgather(&r->bench, own, sizeof(own), claims);
+	if (err ||
+	    !shunt_topology_agree(&t, claims, shunt_algo_links(false), &a, &b)) /* then it forwards, and says so */
+		return err;
+	shunt_machine_join(m, &t);
+	r->opts.link = m->link;
+	r->opts.islands = m->islands;
+	return 0;
+}
+
 /* All ranks must have devices of one kind, and either all ranks have a real NCCL or none has. */
 static int machine_identify(struct tune_rank *r)
 {
@@ -171,6 +206,8 @@ static int machine_identify(struct tune_rank *r)
 		nets &= all[i].nets;
 	}
 	err = hosts_identify(r, hosts, nets);
+	if (!err && !r->opts.over_hosts)
+		err = links_identify(r);
 	if (err)
 		return err;
 	if (mine.nccl)

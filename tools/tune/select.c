@@ -19,8 +19,8 @@ enum shunt_kind tune_kind(enum bench_coll_id coll)
 }
 
 /* True: both candidates make the same launch. Known only for an algorithm that reports its geometry. */
-static bool launch_equal(
-    const struct tune_candidate *a, const struct tune_candidate *b, uint64_t part, int nranks, bool sim)
+static bool launch_equal(const struct tune_opts *o, const struct tune_candidate *a, const struct tune_candidate *b,
+    uint64_t part, int nranks, bool sim)
 {
 	struct shunt_work x, y;
 
@@ -28,7 +28,9 @@ static bool launch_equal(
 		return false;
 	for (int i = 0; i < 2; i++) {
 		const struct tune_candidate *c = i ? b : a;
-		struct shunt_sel_key key = { .topology = &shunt_topology_one_island, .nranks = nranks, .sim = sim };
+		struct shunt_sel_key key = {
+			.topology = &shunt_topology_one_island, .nranks = nranks, .sim = sim, .staged = o->link
+		};
 		struct shunt_limits limits = {
 			.key = &key, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads
 		};
@@ -38,13 +40,13 @@ static bool launch_equal(
 	return x.blocks == y.blocks && x.threads == y.threads;
 }
 
-static int candidate_add(
-    struct tune_candidate *list, int n, struct tune_candidate c, uint64_t part, int nranks, bool sim)
+static int candidate_add(const struct tune_opts *o, struct tune_candidate *list, int n, struct tune_candidate c,
+    uint64_t part, int nranks, bool sim)
 {
 	if (n == TUNE_MAX_CANDIDATES)
 		return n;
 	for (int i = 0; i < n && c.algo; i++)
-		if (list[i].algo && launch_equal(&list[i], &c, part, nranks, sim))
+		if (list[i].algo && launch_equal(o, &list[i], &c, part, nranks, sim))
 			return n;
 	list[n] = c;
 	return n + 1;
@@ -55,33 +57,33 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 {
 	enum shunt_kind kind = tune_kind(coll);
 	const struct shunt_algo *a;
-	int n = candidate_add(list, 0, (struct tune_candidate){ 0 }, part, nranks, sim);
+	int n = candidate_add(o, list, 0, (struct tune_candidate){ 0 }, part, nranks, sim);
 
 	if (nccl)
-		n = candidate_add(list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
+		n = candidate_add(o, list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
 		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM || a->over_islands != o->over_hosts)
 			continue;
-		if (!(a->links >> SHUNT_LINK_NVLINK & 1)) /* files are for NVLink */
+		if (!(a->links >> (o->link ? o->link : SHUNT_LINK_NVLINK) & 1) || (a->by_parts && !o->islands))
 			continue;
 		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* equals another row */
 			continue;
-		n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
+		n = candidate_add(o, list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 		/*
 		 * The channels of a message between two ranks depend on its size only; over hosts the set-up fixes
-		 * the launch.
+		 * the launch; steps among some ranks choose their own.
 		 */
-		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND && !a->over_islands; b++)
+		for (int b = 0; b < o->blocks.n && kind != SHUNT_SEND && !a->over_islands && !a->by_parts; b++)
 			for (int t = 0; t < o->threads.n; t++)
-				n = candidate_add(list, n,
+				n = candidate_add(o, list, n,
 				    (struct tune_candidate){ .algo = a,
 				        .geometry = { (uint16_t)o->blocks.at[b], (uint16_t)o->threads.at[t], 0 } },
 				    part, nranks, sim);
 	}
 	/* What a plug-in takes, and with which geometry, it says itself. */
-	for (size_t i = 0; !o->over_hosts && (a = shunt_plugin_row_at(i)); i++)
+	for (size_t i = 0; !o->over_hosts && !o->link && (a = shunt_plugin_row_at(i)); i++)
 		if (a->kind == kind)
-			n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
+			n = candidate_add(o, list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 	return n;
 }
 

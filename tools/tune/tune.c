@@ -73,6 +73,7 @@ static const struct option_table options = {
 	"Over several hosts (--hosts, or under torchrun, mpirun or srun) the file is for as many hosts and ranks, and\n"
 	"for what carries data between them; it has all collectives but sendrecv, with several ranks on a host also\n"
 	"without alltoall, gather and scatter, and is of use in front of a real NCCL.\n"
+	"Where NVLink does not join all ranks (no peer access, PCIe, NCCL_P2P_DISABLE=1) the file is for what does.\n"
 	"Times are microseconds per call on the slowest rank, in graphs; a candidate must not lose to NCCL when it is\n"
 	"called eagerly either.\n"
 	"On the sim the numbers mean nothing, and the file says that it is for the sim.\n"

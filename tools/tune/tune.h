@@ -34,7 +34,8 @@ struct tune_opts {
 	const char *show;  /* print this file and measure nothing */
 	const char *share; /* copy this file for others */
 	bool restart, no_nccl, quick;
-	bool over_hosts;                    /* found out by the ranks */
+	bool over_hosts;                    /* found out by the ranks, as are the next ones */
+	uint8_t link, islands;              /* as in struct shunt_machine */
 	double minutes;                     /* time limit; 0: none */
 	double margin;                      /* required advantage over NCCL, as a fraction */
 	struct option_list blocks, threads; /* empty: the default of the device */

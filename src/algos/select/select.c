@@ -124,13 +124,29 @@ static bool depends_on_order(const struct shunt_coll *coll)
 }
 
 /*
- * NULL: such a call takes no steps. Without NCCL sums are by rank at every size; in front of it larger ones are in its
+ * True: such a call may take steps. Without NCCL sums are by rank at every size; in front of it larger ones are in its
  * order anyway.
  */
-static const struct shunt_algo *by_parts(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll)
+static bool may_go_by_parts(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll)
 {
-	if (shunt_coll_bytes(coll) < by_parts_from(coll->kind) || !shunt_islands_fit(sel_key, coll) ||
-	    (depends_on_order(coll) && never_declines(sel_key, coll->kind)))
+	return shunt_islands_fit(sel_key, coll) && !(depends_on_order(coll) && never_declines(sel_key, coll->kind));
+}
+
+/*
+ * Where some pair has no NVLink: the algorithm for steps among some ranks, where no file has measured them and the row
+ * leaves the call to Shunt. A file's row with such steps counts for calls that can take them; else *row_p becomes the
+ * built-in table's.
+ */
+static const struct shunt_algo *without_nvlink(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
+    uint64_t bytes, const struct shunt_tuning_row **row_p)
+{
+	const struct shunt_tuning_row *row = *row_p;
+
+	if (row && row->algo->by_parts && !may_go_by_parts(sel_key, coll))
+		row = *row_p = shunt_tuning_row(shunt_tuning_builtin_of(sel_key), row->kind, bytes);
+	if (!row || (row->forward && !never_declines(sel_key, row->kind)) || !sel_key->parts ||
+	    (sel_key->tuning && sel_key->tuning->own >> row->kind & 1) || bytes < by_parts_from(coll->kind) ||
+	    !may_go_by_parts(sel_key, coll))
 		return NULL;
 	return shunt_algo_row_find(coll->kind, "islands");
 }
@@ -164,8 +180,7 @@ static const struct shunt_algo *choose_algo(
 		return NULL;
 	}
 	row = find_row(sel_key, kind, bytes, &table);
-	if (!sel_key->tuning && sel_key->parts && row && (!row->forward || never_declines(sel_key, kind)) &&
-	    (algo = by_parts(sel_key, coll)))
+	if (sel_key->staged && (algo = without_nvlink(sel_key, coll, bytes, &row)))
 		return algo;
 	if (row && row->algo->plugin && !shunt_plugin_fits(sel_key, coll, row->algo)) { /* as if it were not there */
 		table = shunt_tuning_builtin_of(sel_key);
@@ -220,7 +235,9 @@ bool shunt_select(const struct shunt_sel *sel, const struct shunt_coll *coll, st
 	}
 	if (has_format(coll))
 		decision->algo = format_algo(sel_key, coll->kind, decision->algo);
-	if (decision->algo && !(decision->algo->links >> shunt_topology_within(sel_key->topology) & 1)) {
+	/* Before the set-up nobody knows the links. */
+	if (decision->algo && !(decision->algo->links >> shunt_topology_within(sel_key->topology) & 1) &&
+	    !sel_key->early) {
 		decision->algo = NULL;
 		decision->reason = SHUNT_REASON_LINK;
 	}
@@ -277,7 +294,7 @@ static void describe_table(const struct shunt_sel_key *sel_key, const struct shu
     char *text, size_t text_bytes)
 {
 	if (!table->builtin && !(table->own >> kind & 1))
-		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
+		table = shunt_tuning_builtin_of(sel_key);
 	snprintf(text, text_bytes, "%s%s%s", table->builtin ? "" : "tuned here, ", table->source,
 	    table->builtin && !sel_key->staged && sel_key->cc && sel_key->cc != table->machine.cc ?
 	        ", an estimate for this generation" :
@@ -327,7 +344,8 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		    file && sel_key->tuning ? sel_key->tuning->source : "");
 	else if (unaligned_parts(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
-	else if (sel_key->parts && shunt_select(sel, &coll, &decision) && decision.algo->by_parts)
+	else if (sel_key->parts && !(sel_key->tuning && sel_key->tuning->own >> kind & 1) &&
+	    shunt_select(sel, &coll, &decision) && decision.algo->by_parts)
 		snprintf(text, text_bytes, "built-in, for islands, estimated");
 	else if (find_row(sel_key, kind, bytes, &table))
 		describe_table(sel_key, table, kind, text, text_bytes);

@@ -267,6 +267,7 @@ static void index_rows(struct shunt_tuning *t)
 	}
 	h = hash_number(h, (uint64_t)m->nccl * 4 + (uint64_t)(m->nvls + 1));
 	h = shunt_fnv1a(hash_number(h, (uint64_t)m->nhosts), m->net, strlen(m->net));
+	h = hash_number(h, (uint64_t)m->link * 256 + m->islands);
 	for (int k = 0; k < SHUNT_NKINDS; k++)
 		if (t->windows >> k & 1)
 			h = hash_number(hash_number(h, (uint64_t)k), t->windows_from[k]);
@@ -369,17 +370,23 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 	return best;
 }
 
-const struct shunt_tuning *shunt_tuning_builtin_of(const struct shunt_sel_key *key)
+/* link: the slowest one, or 0. */
+static const struct shunt_tuning *builtin_over(unsigned link, bool sim, unsigned cc, int nranks)
 {
-	unsigned cc = shunt_topology_within(key->topology) == SHUNT_LINK_PEER ? PEER : SHARED;
+	unsigned of_link = link == SHUNT_LINK_PEER ? PEER : SHARED;
 
-	if (!key->staged || key->sim)
-		return shunt_tuning_builtin(key->sim, key->cc, key->nranks);
+	if (link <= SHUNT_LINK_NVLINK || sim)
+		return shunt_tuning_builtin(sim, cc, nranks);
 	pthread_once(&built_once, build);
 	for (size_t i = 0; i < built.n; i++)
-		if (built.tables[i].machine.cc == cc && built.tables[i].machine.nranks == key->nranks)
+		if (built.tables[i].machine.cc == of_link && built.tables[i].machine.nranks == nranks)
 			return &built.tables[i];
 	return NULL;
+}
+
+const struct shunt_tuning *shunt_tuning_builtin_of(const struct shunt_sel_key *key)
+{
+	return builtin_over(key->staged ? shunt_topology_within(key->topology) : 0, key->sim, key->cc, key->nranks);
 }
 
 const struct shunt_tuning *shunt_tuning_builtin_at(size_t i)
@@ -415,7 +422,7 @@ int shunt_tuning_finalize(struct shunt_tuning *t)
 {
 	/* Calls that a file over several hosts does not have go by tuning_islands.c. */
 	const struct shunt_tuning *base =
-	    t->machine.nhosts ? NULL : shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
+	    t->machine.nhosts ? NULL : builtin_over(t->machine.link, t->machine.sim, t->machine.cc, t->machine.nranks);
 	struct shunt_tuning_row *rows;
 	size_t n = t->nrows, had = n;
 

@@ -36,6 +36,9 @@ struct shunt_machine {
 	int nranks;
 	int nhosts;   /* that the ranks are on, each as many; 0: one host */
 	char net[16]; /* the provider between the hosts, "tcp"; "" on one host */
+	/* Of one host without NVLink between all ranks: enum shunt_link of the slowest pair, else 0; islands, 0: one.
+	 */
+	uint8_t link, islands;
 	bool sim;
 	int nccl; /* version of the real NCCL, 22809 for 2.28.9; 0: none */
 	int nvls; /* 1: NCCL uses NVLink multicast (algos/select/nvls.h); 0: it does not; -1: a file does not say */
@@ -140,6 +143,8 @@ void shunt_tuning_islands_crossovers(
 uint64_t shunt_tuning_islands_hash(uint64_t seed);
 /* nccl, nvls: as in the struct. Of one host. */
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nccl, bool nvls, struct shunt_machine *m);
+/* What joins its ranks, of one host, once they have agreed on links. */
+void shunt_machine_join(struct shunt_machine *m, const struct shunt_topology *t);
 
 /*
  * Reads a file's text, which may be anything. 0; -EINVAL: broken; -EXDEV: of another version of Shunt or of the format;

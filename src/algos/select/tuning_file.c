@@ -75,6 +75,35 @@ static bool hosts_read(
 	return true;
 }
 
+/* What joins the ranks of one host, where that is not NVLink alone. */
+static bool links_read(
+    struct shunt_json_log *log, const json_t *machine, uint64_t hosts, uint64_t ranks, struct shunt_machine *m)
+{
+	static const char *const names[] = { "peer", "shared", NULL };
+	struct shunt_json_at at = shunt_json_at(log, machine, "machine");
+	uint64_t islands;
+	unsigned link;
+
+	if (!json_object_get(machine, "link") && !json_object_get(machine, "islands"))
+		return true;
+	if (!shunt_json_word(at, "link", names, &link) ||
+	    !shunt_json_uint_or(at, "islands", 2, SHUNT_MAX_RANKS / 2, 0, &islands))
+		return false;
+	if (hosts > 1) {
+		shunt_json_fail(log, EINVAL, "machine.link is %s, and such a table is for one host, not for %u",
+		    names[link], (unsigned)hosts);
+		return false;
+	}
+	if (islands && (ranks % islands || ranks / islands < 2)) {
+		shunt_json_fail(log, EINVAL, "machine.ranks is %u, expected several and as many on each of %u islands",
+		    (unsigned)ranks, (unsigned)islands);
+		return false;
+	}
+	m->link = (uint8_t)(SHUNT_LINK_PEER + link);
+	m->islands = (uint8_t)islands;
+	return true;
+}
+
 static bool machine_read(struct shunt_json_log *log, const json_t *root, struct shunt_machine *m)
 {
 	uint64_t cc, driver, ranks, hosts;
@@ -90,7 +119,7 @@ static bool machine_read(struct shunt_json_log *log, const json_t *root, struct 
 	    !shunt_json_uint(shunt_json_at(log, object, "machine"), "ranks", 2,
 	        hosts > 1 ? SHUNT_NET_MAX_RANKS : SHUNT_MAX_RANKS, &ranks))
 		return false;
-	if (!hosts_read(log, object, hosts, ranks, m))
+	if (!hosts_read(log, object, hosts, ranks, m) || !links_read(log, object, hosts, ranks, m))
 		return false;
 	if (strlen(gpu) >= sizeof(m->gpu) || !printable(gpu)) {
 		shunt_json_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
@@ -156,9 +185,16 @@ static bool windows_read(struct shunt_json_log *log, const json_t *root, struct 
 	return true;
 }
 
+/* True: the machine's ranks can run it, whatever the buffers. */
+static bool is_for(const struct shunt_machine *m, const struct shunt_algo *algo)
+{
+	return algo->fuse != SHUNT_FUSE_SYMMEM && algo->over_islands == (m->nhosts != 0) &&
+	    (!algo->by_parts || m->islands) && algo->links >> (m->link ? m->link : SHUNT_LINK_NVLINK) & 1;
+}
+
 /* Reads row i. */
-static bool row_read(
-    struct shunt_json_log *log, const json_t *object, uint32_t i, bool over_hosts, struct shunt_tuning_row *row)
+static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t i, const struct shunt_machine *m,
+    struct shunt_tuning_row *row)
 {
 	const char *kinds[SHUNT_NKINDS + 1] = { 0 }, *algo;
 	uint64_t blocks, threads, channels;
@@ -181,13 +217,12 @@ static bool row_read(
 	row->kind = (enum shunt_kind)kind;
 	/* A plug-in that is not there leaves its sizes to the built-in rows. */
 	row->algo = plugin ? shunt_plugin_row_of_any(row->kind, algo) : shunt_algo_find(row->kind, algo);
-	/* Rows are for buffers anywhere. */
-	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM || row->algo->by_parts ||
-	    row->algo->over_islands != over_hosts) {
+	if (!row->algo || !is_for(m, row->algo)) {
 		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);
 
-		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (%s)", where,
-		    shunt_json_quote(algo).text, kinds[kind], now ? now : "`shunt info -a` lists them");
+		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s%s%s (%s)", where,
+		    shunt_json_quote(algo).text, kinds[kind], m->link ? " by machine.link " : "",
+		    m->link ? shunt_link_names[m->link] : "", now ? now : "`shunt info -a` lists them");
 		return false;
 	}
 	if (threads % 32) {
@@ -217,7 +252,7 @@ static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shu
 	t->nrows = n;
 	for (uint32_t i = 0; i < n; i++)
 		if (!shunt_json_object_at(shunt_json_at(log, array, "rows"), i, &object) ||
-		    !row_read(log, object, i, t->machine.nhosts != 0, &t->rows[i]))
+		    !row_read(log, object, i, &t->machine, &t->rows[i]))
 			return false;
 	return true;
 }

@@ -98,10 +98,23 @@ void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, int nc
 	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim's names have numbers */
 }
 
+void shunt_machine_join(struct shunt_machine *m, const struct shunt_topology *t)
+{
+	struct shunt_topology islands;
+
+	m->link = m->islands = 0;
+	if (shunt_topology_within(t) <= SHUNT_LINK_NVLINK)
+		return;
+	m->nvls = 0; /* multicast needs NVLink */
+	m->link = (uint8_t)shunt_topology_within(t);
+	m->islands = shunt_topology_find_islands(t, &islands) ? (uint8_t)islands.nislands : 0;
+}
+
 /* As many ranks, placed and connected alike. */
 static bool same_ranks(const struct shunt_machine *a, const struct shunt_machine *b)
 {
-	return a->nranks == b->nranks && a->nhosts == b->nhosts && !strcmp(a->net, b->net);
+	return a->nranks == b->nranks && a->nhosts == b->nhosts && !strcmp(a->net, b->net) && a->link == b->link &&
+	    a->islands == b->islands;
 }
 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)

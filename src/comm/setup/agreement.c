@@ -50,14 +50,14 @@ static void agree_on_nvls(struct shunt_comm *comm, const struct shunt_hello *h)
 		    why ? "no: " : "yes", shunt_nvls_name(why));
 }
 
-void shunt_comm_agree_on_link(struct shunt_comm *comm)
+void shunt_comm_agree_on_link(struct shunt_comm *comm, const struct shunt_hello *h)
 {
 	struct shunt_sel_key *key = &comm->sel_key;
 
 	if (comm->topology.within <= SHUNT_LINK_NVLINK)
 		return;
 	key->staged = true;
-	key->tuning = NULL;                           /* files are about peers' memory */
+	shunt_tunings_agree_on_link(comm, h);
 	if (key->sms > 2 * (SHUNT_STAGED_BLOCKS + 1)) /* for two launches of the blocks that there are channels for */
 		key->sms = 2 * (SHUNT_STAGED_BLOCKS + 1);
 }

@@ -164,7 +164,7 @@ static int agree_on_links(struct shunt_comm *comm, struct setup *s)
 	int err = shunt_comm_links_agree(comm, s->hellos, s->reason, sizeof(s->reason));
 
 	if (!err)
-		shunt_comm_agree_on_link(comm);
+		shunt_comm_agree_on_link(comm, s->hellos);
 	return err;
 }
 

@@ -8,25 +8,33 @@
 #include "comm/setup/hello.h"
 #include "transport/net/providers.h"
 
+/* Cases of one host. Those of links are for any number of islands. */
+enum { PLAIN, WITH_MULTICAST, BY_LINKS, CASES = BY_LINKS + SHUNT_LINK_SHARED - SHUNT_LINK_PEER + 1 };
+static_assert(CASES <= SHUNT_HELLO_TUNINGS, "a hello has them");
+
 static int count_cases(const struct shunt_comm *comm)
 {
 	int n = 0;
 
 	if (!shunt_comm_spans_hosts(comm))
-		return 2;
+		return CASES;
 	while (n < SHUNT_HELLO_TUNINGS && shunt_net_providers()[n])
 		n++;
 	return shunt_topology_is_regular(&comm->topology) ? n : 0;
 }
 
-/* This rank's table for a case; NULL: none. */
+/* This rank's table for a case, with links on so many islands; NULL: none. */
 static const struct shunt_tuning *find_table(
-    const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, int number, bool logs)
+    const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, int number, unsigned islands, bool logs)
 {
 	struct shunt_machine machine;
-	bool nvls = !shunt_comm_spans_hosts(comm) && number;
+	bool nvls = !shunt_comm_spans_hosts(comm) && number == WITH_MULTICAST;
 
 	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
+	if (!shunt_comm_spans_hosts(comm) && number >= BY_LINKS) {
+		machine.link = (uint8_t)(SHUNT_LINK_PEER + number - BY_LINKS);
+		machine.islands = (uint8_t)islands;
+	}
 	if (shunt_comm_spans_hosts(comm)) {
 		machine.nhosts = comm->topology.nislands;
 		snprintf(machine.net, sizeof(machine.net), "%s", shunt_net_providers()[number]->name);
@@ -36,15 +44,18 @@ static const struct shunt_tuning *find_table(
 
 void shunt_tunings_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, uint64_t *hashes)
 {
-	for (int i = 0; i < count_cases(comm); i++) {
-		const struct shunt_tuning *t = find_table(comm, gpu, i, false);
+	for (int i = 0; i < count_cases(comm); i++)
+		for (unsigned islands = 0; islands <= SHUNT_MAX_RANKS / 2; islands++) {
+			const struct shunt_tuning *t = find_table(comm, gpu, i, islands, false);
 
-		hashes[i] = t ? t->hash : 0;
-	}
+			if (t && (!islands || t->machine.islands))
+				hashes[i] = hashes[i] * 31 + t->hash;
+		}
 }
 
-/* The table for a case if all ranks have the same one, else NULL. */
-static const struct shunt_tuning *same_table(struct shunt_comm *comm, const struct shunt_hello *hellos, int number)
+/* The table for a case if all ranks have the same one, else NULL. islands: as for find_table. */
+static const struct shunt_tuning *same_table(
+    struct shunt_comm *comm, const struct shunt_hello *hellos, int number, unsigned islands)
 {
 	uint64_t first = hellos[0].tuning[number];
 	const struct shunt_tuning *table;
@@ -61,7 +72,7 @@ static const struct shunt_tuning *same_table(struct shunt_comm *comm, const stru
 			    first ? "one" : "none");
 		same = same && hellos[r].tuning[number] == first;
 	}
-	table = find_table(comm, &hellos[comm->rank].gpu, number, comm->rank == 0);
+	table = find_table(comm, &hellos[comm->rank].gpu, number, islands, comm->rank == 0);
 	return same && first ? table : NULL;
 }
 
@@ -69,12 +80,20 @@ void shunt_tunings_agree(struct shunt_comm *comm, const struct shunt_hello *hell
 {
 	if (shunt_comm_spans_hosts(comm)) {
 		for (int i = 0; i < count_cases(comm); i++)
-			comm->net.tuning[i] = same_table(comm, hellos, i);
+			comm->net.tuning[i] = same_table(comm, hellos, i, 0);
 		return;
 	}
-	comm->sel_key.tuning = same_table(comm, hellos, comm->sel_key.nvls);
+	comm->sel_key.tuning = same_table(comm, hellos, comm->sel_key.nvls ? WITH_MULTICAST : PLAIN, 0);
 	if (!comm->sel_key.tuning) /* looked up once, not for every call */
 		comm->sel_key.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, comm->sel_key.cc, comm->nranks);
+}
+
+void shunt_tunings_agree_on_link(struct shunt_comm *comm, const struct shunt_hello *hellos)
+{
+	struct shunt_machine m;
+
+	shunt_machine_join(&m, &comm->topology);
+	comm->sel_key.tuning = same_table(comm, hellos, BY_LINKS + m.link - SHUNT_LINK_PEER, m.islands);
 }
 
 void shunt_tunings_choose_provider(struct shunt_comm *comm)
