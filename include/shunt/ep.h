@@ -129,7 +129,7 @@ struct shunt_ep_layout {
 	const int64_t *topk_idx;       /* [tokens][topk]; -1: no expert. Another value breaks the group: -EINVAL */
 	int32_t tokens, topk, experts; /* up to 16,777,214 tokens */
 	int32_t *per_rank;             /* [nranks]: tokens; one that has two experts there counts once */
-	int32_t *per_host;             /* NULL: the ranks are on one host */
+	int32_t *per_host;             /* [hosts]: as per_rank; NULL: not wanted, or the ranks are on one host */
 	int32_t *per_expert;           /* [experts]: places; a token that names an expert twice counts twice */
 	uint8_t *in_rank;              /* [tokens][nranks]: 1 where the token goes, else 0 */
 };

@@ -41,8 +41,15 @@
  *   combine   [set]: `most_topk` units of rows, in the order of their expert, then token
  *   stages    SHUNT_EP_STAGE_UNITS units, from which this rank sends
  *
+ * and of normal mode a part for each connection, of what comes, and as many of what this rank sends, in the same
+ * places:
+ *
+ *   heads  [channel]
+ *   notify the counts, or
+ *   rings  [channel][slot]: a row
+ *
  * There a row has no flags: a signal says that all of a call has come from a rank. Signals are counted for ever, so the
- * count for call i of a set is known, and graphs count on.
+ * count for call i of a set is known, and graphs count on. In normal mode a rank counts the messages that it has taken.
  *
  * An ordinal is a rank as its kernels number it: the ranks of its host come first, by their index there, then those of
  * other hosts by connection. On one host it is the rank.
@@ -88,6 +95,8 @@ struct shunt_ep_calls {
 
 #define SHUNT_EP_CHANNELS (SHUNT_MAX_BLOCKS * SHUNT_MAX_THREADS / 64) /* two warps each */
 
+#define SHUNT_EP_FAR_CHANNELS 16u /* of a call of normal mode over hosts */
+
 /* Of normal mode. */
 struct shunt_ep_normal {
 	uint64_t number; /* of the last call */
@@ -106,6 +115,8 @@ struct shunt_ep_ctrl {
 	uint64_t waited[SHUNT_MAX_BLOCKS][SHUNT_KARGS_MAX_RANKS]; /* ns, by a block of a launch for a rank's data */
 	struct shunt_ep_normal normal;
 	uint64_t staged; /* over hosts: triggers before the end of the last launch that sent from the stages */
+	/* Of normal mode over hosts, by channel and connection: messages that this rank has taken. */
+	uint64_t far_taken[SHUNT_EP_FAR_CHANNELS][SHUNT_NET_MAX_RANKS];
 };
 
 /* Byte offsets in each rank's memory. */
@@ -219,6 +230,10 @@ static_assert(sizeof(struct shunt_ep_head) == 48, "three packs of a line");
 #define SHUNT_EP_SIGNAL(kind, number) ((uint32_t)((kind) * 2 + ((number) & 1)))
 #define SHUNT_EP_CREDIT(kind, number) (2 * SHUNT_EP_KINDS + SHUNT_EP_SIGNAL(kind, number))
 #define SHUNT_EP_BARRIER_SIGNAL (4 * SHUNT_EP_KINDS)
+/* Of normal mode: messages of a channel; rows of it that were taken; calls that have ended. */
+#define SHUNT_EP_FAR_DATA(channel) (SHUNT_EP_BARRIER_SIGNAL + 1 + (channel))
+#define SHUNT_EP_FAR_CREDIT(channel) (SHUNT_EP_FAR_DATA(SHUNT_EP_FAR_CHANNELS) + (channel))
+#define SHUNT_EP_FAR_END SHUNT_EP_FAR_CREDIT(SHUNT_EP_FAR_CHANNELS)
 /* Of how many calls a set has had, call `number` included. */
 #define SHUNT_EP_SET_CALLS(number) (((number) + 1) / 2)
 
@@ -228,9 +243,10 @@ static_assert(sizeof(struct shunt_ep_head) == 48, "three packs of a line");
 struct shunt_ep_hosts {
 	uint8_t ordinal_of[SHUNT_NET_MAX_RANKS]; /* by rank */
 	uint8_t rank_of[SHUNT_NET_MAX_RANKS];    /* by ordinal */
+	uint8_t host_of[SHUNT_NET_MAX_RANKS];    /* by rank */
 	uint16_t rank, nranks;                   /* in the group */
 	uint16_t sources;                        /* units of a set of dispatches */
-	uint16_t pad;
+	uint16_t nhosts;
 };
 
 struct shunt_kargs_ep_hosts {
@@ -238,7 +254,17 @@ struct shunt_kargs_ep_hosts {
 	struct shunt_ep_hosts hosts;
 };
 
-static_assert(SHUNT_EP_BARRIER_SIGNAL < SHUNT_NET_SIGNAL_CHANNELS, "a group has no rings, whose channels these are");
+/* Of normal mode over hosts. Bytes of heads in a part. */
+#define SHUNT_EP_FAR_HEADS ((uint64_t)SHUNT_EP_FAR_CHANNELS * sizeof(struct shunt_ep_head))
+struct shunt_kargs_ep_far {
+	struct shunt_kargs_ep ep; /* rank, nranks and peer are those of the host */
+	struct shunt_ep_hosts hosts;
+	uint64_t at, part;    /* in the page-locked memory: the parts of what comes, and their bytes */
+	uint32_t slot, slots; /* of a ring: bytes, and how many */
+};
+
+static_assert(SHUNT_EP_FAR_END < SHUNT_NET_SIGNAL_CHANNELS, "a group has no rings, whose channels these are");
+static_assert(sizeof(struct shunt_kargs_ep_far) <= 704, "a launch's arguments are few");
 static_assert(sizeof(struct shunt_ctrl) <= SHUNT_CTRL_BYTES, "the control words of a group follow");
 static_assert(sizeof(struct shunt_ep_ctrl) <= SHUNT_EP_CTRL_BYTES, "the rings follow");
 static_assert(offsetof(struct shunt_ep_ctrl, calls) % 8 == 0, "words of 8 bytes");

@@ -3,7 +3,7 @@
  * What goes where, of normal mode. Layout counts a rank's own tokens. Notify tells all ranks these counts, from which
  * follow the rows of each, and says which place a token has among this rank's rows on each rank.
  */
-#include "kernels/ep_rings.h"
+#include "kernels/ep_far.h"
 #include "kernels/kernel_list.h"
 
 /* ---- layout */
@@ -57,17 +57,17 @@ GPU_FN void ep_count_experts(const struct shunt_kargs_ep &a, uint32_t first, uin
 		a.per_expert[first + gpu_lane()] = (int32_t)count;
 }
 
-/* The tokens that go to a rank. By the whole block. */
-GPU_FN void ep_find_tokens(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t *shared)
+/* The tokens that go to a rank, of n. By the whole block. */
+GPU_FN void ep_find_tokens(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t n, uint32_t *shared)
 {
-	uint32_t local = a.experts / a.k.nranks, count = 0;
+	uint32_t local = a.experts / n, count = 0;
 
 	for (uint32_t t = gpu_tid(); t < a.tokens; t += gpu_ntid()) {
 		bool in = false;
 
 		for (uint32_t k = 0; k < a.topk; k++)
 			in |= (uint64_t)a.topk_idx[(uint64_t)t * a.topk + k] - rank * local < local;
-		a.in_rank[(uint64_t)t * a.k.nranks + rank] = in;
+		a.in_rank[(uint64_t)t * n + rank] = in;
 		count += in;
 	}
 	count = ep_sum_of_warps(shared, count);
@@ -84,9 +84,47 @@ GPU_FN void ep_notify_layout(const struct shunt_kargs_ep &a)
 
 	for (uint32_t i = gpu_bid(); i < groups + a.k.nranks; i += gpu_nbid())
 		if (i < a.k.nranks)
-			ep_find_tokens(a, i, shared);
+			ep_find_tokens(a, i, a.k.nranks, shared);
 		else
 			ep_count_experts(a, (i - a.k.nranks) * 32, shared);
+}
+
+/* The tokens that go to a host. By the whole block. */
+GPU_FN void ep_find_host(const struct shunt_kargs_ep_far &f, uint32_t host, uint32_t *shared)
+{
+	const struct shunt_kargs_ep &a = f.ep;
+	uint32_t local = a.experts / f.hosts.nranks, count = 0;
+
+	for (uint32_t t = gpu_tid(); t < a.tokens; t += gpu_ntid()) {
+		bool in = false;
+
+		for (uint32_t k = 0; k < a.topk; k++) {
+			uint64_t id = (uint64_t)a.topk_idx[(uint64_t)t * a.topk + k];
+
+			in |= id < a.experts && f.hosts.host_of[(uint32_t)id / local] == host;
+		}
+		count += in;
+	}
+	count = ep_sum_of_warps(shared, count);
+	for (uint32_t mask = 16; mask && gpu_tid() < 32; mask /= 2)
+		count += gpu_shfl_xor32(count, mask);
+	if (gpu_tid() == 0)
+		a.received[host] = (int32_t)count;
+}
+
+/* `received`: where the hosts' counts go, or NULL. */
+GPU_FN void ep_notify_layout_hosts(const struct shunt_kargs_ep_far &f)
+{
+	GPU_SHARED(uint32_t, shared, SHUNT_MAX_THREADS);
+	uint32_t groups = (f.ep.experts + 31) / 32, ranks = f.hosts.nranks, hosts = f.ep.received ? f.hosts.nhosts : 0;
+
+	for (uint32_t i = gpu_bid(); i < groups + ranks + hosts; i += gpu_nbid())
+		if (i < ranks)
+			ep_find_tokens(f.ep, i, ranks, shared);
+		else if (i < ranks + hosts)
+			ep_find_host(f, i - ranks, shared);
+		else
+			ep_count_experts(f.ep, (i - ranks - hosts) * 32, shared);
 }
 
 /* ---- notify */
@@ -98,28 +136,63 @@ GPU_FN char *ep_counts_at(const struct shunt_kargs_ep &a, uint32_t rank, uint32_
 	    (uint64_t)source * a.slot_bytes;
 }
 
-GPU_FN uint32_t ep_count_word(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t i)
+template <typename W>
+GPU_FN uint32_t ep_count_word(const struct shunt_kargs_ep &a, const W &w, uint32_t rank, uint32_t i)
 {
-	uint32_t local = a.experts / a.k.nranks;
+	uint32_t local = a.experts / ep_all(a, w);
 
-	if (i < a.k.nranks)
+	if (i < ep_all(a, w))
 		return (uint32_t)a.per_rank[i];
-	i -= a.k.nranks;
+	i -= ep_all(a, w);
 	return i < local && a.per_expert ? (uint32_t)a.per_expert[rank * local + i] : 0;
 }
 
-GPU_FN void ep_send_counts(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t rank)
+template <typename W> GPU_FN void ep_send_counts(const struct shunt_kargs_ep &a, const W &w, uint32_t ordinal)
 {
+	uint32_t rank = ep_rank_of(w, ordinal);
+
 	for (uint32_t i = 0; i < w.slots; i++) {
 		uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i) / 4;
 		struct gpu_v16 v = { 0, 0 };
 
 		if (ep_width(lines))
-			v.lo = ep_count_word(a, rank, at) | (uint64_t)ep_count_word(a, rank, at + 1) << 32;
+			v.lo = ep_count_word(a, w, rank, at) | (uint64_t)ep_count_word(a, w, rank, at + 1) << 32;
 		if (ep_width(lines) > 8)
-			v.hi = ep_count_word(a, rank, at + 2) | (uint64_t)ep_count_word(a, rank, at + 3) << 32;
-		gpu_ll128_st(ep_counts_at(a, rank, a.k.rank) + i * EP_SLOT_WIRE, v, ep_flag(w, 1), lines);
+			v.hi = ep_count_word(a, w, rank, at + 2) | (uint64_t)ep_count_word(a, w, rank, at + 3) << 32;
+		gpu_ll128_st(ep_counts_at(a, ordinal, a.k.rank) + i * EP_SLOT_WIRE, v, ep_flag(w, 1), lines);
 	}
+}
+
+/* To and from ranks of other hosts: sends; waits until all have come; this lane's counts of slot i of a rank. */
+GPU_FN void ep_far_send_counts(const struct ep_warp &) {}
+GPU_FN bool ep_far_await_counts(const struct ep_warp &) { return true; }
+GPU_FN struct gpu_v16 ep_far_counts(const struct ep_warp &, uint32_t, uint32_t) { return { 0, 0 }; }
+GPU_FN bool ep_is_far(const struct ep_warp &, uint32_t) { return false; }
+GPU_FN bool ep_is_far(const struct ep_far_warp &w, uint32_t ordinal) { return ordinal >= w.far->ep.k.nranks; }
+
+GPU_FN void ep_far_send_counts(const struct ep_far_warp &w)
+{
+	const struct shunt_kargs_ep &a = w.far->ep;
+
+	for (uint32_t c = 0; c + a.k.nranks < w.far->hosts.nranks; c++) {
+		uint32_t *to = (uint32_t *)ep_far_out(w, c, SHUNT_EP_FAR_HEADS);
+
+		for (uint32_t i = gpu_lane(); i < a.row_bytes / 4; i += 32)
+			to[i] = ep_count_word(a, w, ep_rank_of(w, a.k.nranks + c), i);
+		ep_far_put(w, c, SHUNT_EP_FAR_HEADS, ep_plain_bytes(w.lines), 1);
+	}
+}
+
+GPU_FN bool ep_far_await_counts(const struct ep_far_warp &w)
+{
+	return ep_far_each(
+	    w, ep_far_peers(w), SHUNT_EP_FAR_DATA(0), [&](uint32_t c) { return ep_far_before(w, c) + 2; },
+	    [](uint32_t) { return true; });
+}
+
+GPU_FN struct gpu_v16 ep_far_counts(const struct ep_far_warp &w, uint32_t ordinal, uint32_t i)
+{
+	return ep_far_load_pack(w, ep_far_in(w, ordinal - w.far->ep.k.nranks, SHUNT_EP_FAR_HEADS), i);
 }
 
 /* Where the host wants to have them, or NULL. */
@@ -129,46 +202,50 @@ GPU_FN struct shunt_ep_counts *ep_host_counts(const struct shunt_kargs_ep &a)
 }
 
 /* Slot i of all ranks' counts. rows: [source][rank], shared. False: a rank's do not come. By a warp. */
-GPU_FN bool ep_take_counts(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t i, uint32_t *rows)
+template <typename W> GPU_FN bool ep_take_counts(const struct shunt_kargs_ep &a, const W &w, uint32_t i, uint32_t *rows)
 {
 	uint32_t lines = ep_slot_lines(w.lines, i), at = ep_at(lines, i) / 4, width = ep_width(lines) / 4;
-	uint32_t sum[4] = { 0, 0, 0, 0 }, local = a.experts / a.k.nranks;
+	uint32_t sum[4] = { 0, 0, 0, 0 }, local = a.experts / ep_all(a, w);
 	struct shunt_ep_counts *counts = ep_host_counts(a);
 
-	for (uint32_t s = 0; s < a.k.nranks; s++) {
+	for (uint32_t s = 0; s < ep_all(a, w); s++) {
 		struct gpu_v16 v;
 
-		if (!ep_wait_slot(a.k, ep_counts_at(a, a.k.rank, s) + i * EP_SLOT_WIRE, lines, ep_flag(w, 1), s, &v))
+		if (ep_is_far(w, s))
+			v = ep_far_counts(w, s, i);
+		else if (!ep_wait_slot(
+		             a.k, ep_counts_at(a, a.k.rank, s) + i * EP_SLOT_WIRE, lines, ep_flag(w, 1), s, &v))
 			return false;
 		GPU_UNROLL for (uint32_t j = 0; j < 4; j++) {
 			uint32_t count = (uint32_t)((j < 2 ? v.lo : v.hi) >> 32 * (j % 2));
 
 			sum[j] += count;
-			if (j < width && at + j < a.k.nranks)
-				rows[s * SHUNT_KARGS_MAX_RANKS + at + j] = count;
+			if (j < width && at + j < ep_all(a, w))
+				rows[ep_rank_of(w, s) * W::MOST + at + j] = count;
 		}
 	}
 	GPU_UNROLL for (uint32_t j = 0; j < 4; j++) {
-		uint32_t e = at + j - a.k.nranks;
+		uint32_t e = at + j - ep_all(a, w);
 
-		if (counts && j < width && at + j >= a.k.nranks && e < local)
+		if (counts && j < width && at + j >= ep_all(a, w) && e < local)
 			counts->experts[e] = (int32_t)((sum[j] + a.alignment - 1) / a.alignment * a.alignment);
 	}
 	return true;
 }
 
 /* What all ranks' rows are. By the whole block. */
-GPU_FN void ep_write_prefix(const struct shunt_kargs_ep &a, const uint32_t *rows)
+template <typename W> GPU_FN void ep_write_prefix(const struct shunt_kargs_ep &a, const W &w, const uint32_t *rows)
 {
 	struct shunt_ep_counts *counts = ep_host_counts(a);
+	uint32_t n = ep_all(a, w);
 
-	for (uint32_t i = gpu_tid(); i < a.k.nranks * a.k.nranks; i += gpu_ntid()) {
-		uint32_t sum = 0, to = i % a.k.nranks;
+	for (uint32_t i = gpu_tid(); i < n * n; i += gpu_ntid()) {
+		uint32_t sum = 0, to = i % n;
 
-		for (uint32_t s = 0; s <= i / a.k.nranks; s++)
-			sum += rows[s * SHUNT_KARGS_MAX_RANKS + to];
+		for (uint32_t s = 0; s <= i / n; s++)
+			sum += rows[s * W::MOST + to];
 		a.rank_prefix[i] = (int32_t)sum;
-		if (i == (a.k.nranks - 1u) * a.k.nranks + a.k.rank) {
+		if (i == (n - 1) * n + ep_rank_of(w, a.k.rank)) {
 			*a.received = (int32_t)sum;
 			if (counts)
 				counts->rows = (int32_t)sum;
@@ -180,7 +257,7 @@ GPU_FN void ep_write_prefix(const struct shunt_kargs_ep &a, const uint32_t *rows
 }
 
 /* By the first block. */
-GPU_FN void ep_exchange(const struct shunt_kargs_ep &a, struct ep_warp w, uint32_t *rows, uint32_t *failed)
+template <typename W> GPU_FN void ep_exchange(const struct shunt_kargs_ep &a, W w, uint32_t *rows, uint32_t *failed)
 {
 	uint32_t warp = gpu_tid() / 32, nwarps = gpu_ntid() / 32;
 	bool there = true;
@@ -193,25 +270,27 @@ GPU_FN void ep_exchange(const struct shunt_kargs_ep &a, struct ep_warp w, uint32
 		there = ep_send_heads(a, w, 0);
 		for (uint32_t p = 0; p < a.k.nranks && there; p++)
 			ep_send_counts(a, w, p);
+		if (there)
+			ep_far_send_counts(w);
 	}
-	there = there && ep_take_heads(a, w);
+	there = there && ep_take_heads(a, w) && ep_far_await_counts(w);
 	for (uint32_t i = warp; i < w.slots && there; i += nwarps)
 		there = ep_take_counts(a, w, i, rows);
 	if (!there && gpu_lane() == 0)
 		gpu_test_and_set32(failed);
 	gpu_sync();
 	if (!*failed)
-		ep_write_prefix(a, rows);
+		ep_write_prefix(a, w, rows);
 }
 
-/* The places of this rank's tokens among its rows on a rank. totals: of the warps, shared. By a block. */
-GPU_FN void ep_number_rows(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t *totals)
+/* The places of this rank's tokens among its rows on a rank, of n. totals: of the warps, shared. By a block. */
+GPU_FN void ep_number_rows(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t n, uint32_t *totals)
 {
 	uint32_t before = 0;
 
 	for (uint32_t first = 0; first < a.tokens; first += gpu_ntid()) {
 		uint32_t t = first + gpu_tid(), row = before;
-		uint64_t at = (uint64_t)t * a.k.nranks + rank;
+		uint64_t at = (uint64_t)t * n + rank;
 		bool in = t < a.tokens && a.in_rank[at];
 		uint32_t bits = gpu_ballot(in);
 
@@ -239,12 +318,33 @@ GPU_FN void ep_notify(const struct shunt_kargs_ep &a)
 	if (gpu_bid() == 0)
 		ep_exchange(a, w, rows, failed);
 	else
-		ep_number_rows(a, gpu_bid() - 1, totals);
+		ep_number_rows(a, gpu_bid() - 1, a.k.nranks, totals);
 	ep_normal_end(a, w.number);
+}
+
+GPU_FN void ep_notify_hosts(const struct shunt_kargs_ep_far &f)
+{
+	EP_FAR_SHARED(shared);
+	GPU_SHARED(uint32_t, rows, SHUNT_NET_MAX_RANKS *SHUNT_NET_MAX_RANKS);
+	GPU_SHARED(uint32_t, totals, EP_MOST_WARPS);
+	GPU_SHARED(uint32_t, failed, 1);
+	struct ep_far_warp w = EP_FAR_WARP(shared, f);
+
+	w.channel = 0;
+	if (gpu_bid() == 0)
+		ep_exchange(f.ep, w, rows, failed);
+	else
+		ep_number_rows(f.ep, gpu_bid() - 1, f.hosts.nranks, totals);
+	ep_far_end(w, gpu_bid() == 0 && gpu_tid() < 32, 1);
 }
 
 #define INSTANCE(shape, op, opn, type, typen) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep) a) \
 	    PROGRESS(a, shape(a))
+#define INSTANCE_HOSTS(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_ep_far) a) \
+	    PROGRESS(a, shape(a))
 SHUNT_BARRIER_ROW(INSTANCE, ep_notify_layout)
 SHUNT_BARRIER_ROW(INSTANCE, ep_notify)
+SHUNT_BARRIER_ROW(INSTANCE_HOSTS, ep_notify_layout_hosts)
+SHUNT_BARRIER_ROW(INSTANCE_HOSTS, ep_notify_hosts)

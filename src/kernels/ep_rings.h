@@ -22,13 +22,16 @@ struct ep_warp {
 	    plain_end; /* slots that have four lines of the caller's aligned bytes; the others have few of them */
 	struct shunt_ep_head *head; /* of each rank. Shared memory of the warp, as is the next */
 	uint32_t *step;             /* rows that went to each rank, or came from it */
+
+	using set = uint32_t; /* of ranks, as bits */
+	static constexpr uint32_t MOST = SHUNT_KARGS_MAX_RANKS;
 };
 
 /* Shared memory of the block's warps. */
 #define EP_SHARED(name) \
 	GPU_SHARED(struct shunt_ep_head, name##_heads, EP_MOST_WARPS *SHUNT_KARGS_MAX_RANKS); \
 	GPU_SHARED(uint32_t, name##_steps, EP_MOST_WARPS *SHUNT_KARGS_MAX_RANKS)
-#define EP_WARP(name, a) ep_warp_begin(a, name##_heads, name##_steps)
+#define EP_WARP(name, a) ep_warp_begin(a, name##_heads, name##_steps, SHUNT_KARGS_MAX_RANKS)
 
 GPU_FN struct shunt_ep_normal *ep_normal(const struct shunt_kargs &a, uint32_t rank)
 {
@@ -38,17 +41,25 @@ GPU_FN struct shunt_ep_normal *ep_normal(const struct shunt_kargs &a, uint32_t r
 /* The first half of a block's warps send. */
 GPU_FN bool ep_warp_sends(void) { return gpu_tid() / 32 < gpu_ntid() / 64; }
 
-GPU_FN struct ep_warp ep_warp_begin(const struct shunt_kargs_ep &a, struct shunt_ep_head *heads, uint32_t *steps)
+/*
+ * A warp numbers the ranks by ordinals. These functions, and others in pairs, have another form for warps over hosts
+ * (kernels/ep_far.h): which rank an ordinal is, and how many ranks there are.
+ */
+GPU_FN uint32_t ep_rank_of(const struct ep_warp &, uint32_t ordinal) { return ordinal; }
+GPU_FN uint32_t ep_all(const struct shunt_kargs_ep &a, const struct ep_warp &) { return a.k.nranks; }
+
+/* most: ranks that the arrays are for. */
+GPU_FN struct ep_warp ep_warp_begin(
+    const struct shunt_kargs_ep &a, struct shunt_ep_head *heads, uint32_t *steps, uint32_t most)
 {
 	uint32_t warp = gpu_tid() / 32, half = gpu_ntid() / 64, lines = ep_lines(a.front + a.row_bytes);
 	uint32_t plain = (a.front + EP_SLOT_DATA - 1) / EP_SLOT_DATA, end = (a.front + a.row_bytes) / EP_SLOT_DATA;
 	struct ep_warp w = { ep_normal(a.k, a.k.rank)->number + 1,
 		gpu_bid() * half + (warp < half ? warp : warp - half), gpu_nbid() * half, ep_slots(lines), lines, plain,
-		a.k.flags & SHUNT_K_ALIGNED && plain < end ? end : plain, heads + warp * SHUNT_KARGS_MAX_RANKS,
-		steps + warp * SHUNT_KARGS_MAX_RANKS };
+		a.k.flags & SHUNT_K_ALIGNED && plain < end ? end : plain, heads + warp * most, steps + warp * most };
 
-	if (gpu_lane() < a.k.nranks)
-		w.step[gpu_lane()] = 0;
+	for (uint32_t i = gpu_lane(); i < (most > 32 ? most : a.k.nranks); i += 32)
+		w.step[i] = 0;
 	gpu_warp_sync();
 	return w;
 }
@@ -58,9 +69,10 @@ GPU_FN uint32_t ep_peers(const struct shunt_kargs &a) { return ((1u << a.nranks)
 GPU_FN uint64_t ep_flag(const struct ep_warp &w, uint32_t step) { return w.number << SHUNT_EP_STEP_BITS | step; }
 
 /* The rows of rank `to` begin with those of the ranks before `source`. */
-GPU_FN uint32_t ep_section(const struct shunt_kargs_ep &a, uint32_t to, uint32_t source)
+template <typename W>
+GPU_FN uint32_t ep_section(const struct shunt_kargs_ep &a, const W &w, uint32_t to, uint32_t source)
 {
-	return source ? (uint32_t)a.rank_prefix_in[(source - 1) * a.k.nranks + to] : 0;
+	return source ? (uint32_t)a.rank_prefix_in[(source - 1) * ep_all(a, w) + to] : 0;
 }
 
 /* ---- heads */
@@ -115,9 +127,9 @@ GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &
 }
 
 /* False: the rank has no room for its rows. */
-GPU_FN bool ep_has_room(const struct shunt_kargs_ep &a, uint32_t rank, uint32_t room)
+template <typename W> GPU_FN bool ep_has_room(const struct shunt_kargs_ep &a, const W &w, uint32_t rank, uint32_t room)
 {
-	uint32_t rows = a.rank_prefix_in ? (uint32_t)a.rank_prefix_in[(a.k.nranks - 1) * a.k.nranks + rank] : 0;
+	uint32_t rows = a.rank_prefix_in ? ep_section(a, w, ep_rank_of(w, rank), ep_all(a, w)) : 0;
 
 	if (rows <= room || a.k.flags & SHUNT_K_EP_DROP)
 		return true;
@@ -143,7 +155,7 @@ GPU_FN bool ep_head_fits(const struct shunt_kargs_ep &a, uint32_t source, const 
  * Waits for the heads of all sources, whichever comes first. False: one does not come or does not fit, or a rank has no
  * room. By a warp.
  */
-GPU_FN bool ep_take_heads(const struct shunt_kargs_ep &a, const struct ep_warp &w)
+template <typename W> GPU_FN bool ep_take_heads_here(const struct shunt_kargs_ep &a, const W &w)
 {
 	uint32_t left = ep_peers(a.k), source = gpu_lane() < a.k.nranks ? gpu_lane() : a.k.rank;
 	const uint64_t *word = (const uint64_t *)(ep_head_at(a, w, a.k.rank, source) + SHUNT_EP_LINE_DATA);
@@ -167,7 +179,7 @@ GPU_FN bool ep_take_heads(const struct shunt_kargs_ep &a, const struct ep_warp &
 			if (gpu_lane() < sizeof(struct shunt_ep_head) / 16)
 				((struct gpu_v16 *)&w.head[s])[gpu_lane()] = v;
 			gpu_warp_sync();
-			if (!ep_head_fits(a, s, &w.head[s]) || !ep_has_room(a, s, w.head[s].room))
+			if (!ep_head_fits(a, s, &w.head[s]) || !ep_has_room(a, w, s, w.head[s].room))
 				return false;
 		}
 		left &= ~ready;
@@ -177,24 +189,27 @@ GPU_FN bool ep_take_heads(const struct shunt_kargs_ep &a, const struct ep_warp &
 			return false;
 	}
 	gpu_warp_sync();
-	return ep_has_room(a, a.k.rank, a.room);
+	return ep_has_room(a, w, a.k.rank, a.room);
 }
+
+GPU_FN bool ep_take_heads(const struct shunt_kargs_ep &a, const struct ep_warp &w) { return ep_take_heads_here(a, w); }
 
 /*
  * Called last in a launch, by the whole block. The last block of the launch answers for all: peers may send the next
- * call.
+ * call. True: the calling thread is the one that did so.
  */
-GPU_FN void ep_normal_end(const struct shunt_kargs_ep &a, uint64_t number)
+GPU_FN bool ep_normal_end(const struct shunt_kargs_ep &a, uint64_t number)
 {
 	struct shunt_ep_normal *n = ep_normal(a.k, a.k.rank);
 
 	gpu_sync();
 	if (gpu_tid() || gpu_fetch_add_acq_rel(&n->blocks, 1) + 1 < gpu_nbid())
-		return;
+		return false;
 	n->blocks = 0;
 	n->number = number;
 	for (uint32_t p = 0; p < a.k.nranks && !ep_broken(a.k); p++)
 		gpu_st_credit(&ep_normal(a.k, p)->read[a.k.rank], number);
+	return true;
 }
 
 /* ---- rings */

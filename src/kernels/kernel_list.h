@@ -97,6 +97,10 @@
 	X(ep_barrier_hosts,      ep_barrier,     shunt_kargs) \
 	X(ep_ll_dispatch_hosts,  ep_ll_dispatch, shunt_kargs_ep_hosts) \
 	X(ep_ll_combine_hosts,   ep_ll_combine,  shunt_kargs_ep_hosts) \
+	X(ep_notify_layout_hosts, ep_notify,     shunt_kargs_ep_far) \
+	X(ep_notify_hosts,       ep_notify,      shunt_kargs_ep_far) \
+	X(ep_dispatch_hosts,     ep_dispatch,    shunt_kargs_ep_far) \
+	X(ep_combine_hosts,      ep_combine,     shunt_kargs_ep_far) \
 	X(staged_oneshot2,               staged_oneshot,         shunt_kargs) \
 	X(staged_oneshot4,               staged_oneshot,         shunt_kargs) \
 	X(staged_oneshot8,               staged_oneshot,         shunt_kargs) \
@@ -244,6 +248,10 @@
 	SHUNT_BARRIER_ROW(X, ep_barrier_hosts) \
 	SHUNT_BARRIER_ROW(X, ep_ll_dispatch_hosts) \
 	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_hosts) \
+	SHUNT_BARRIER_ROW(X, ep_notify_layout_hosts) \
+	SHUNT_BARRIER_ROW(X, ep_notify_hosts) \
+	SHUNT_BARRIER_ROW(X, ep_dispatch_hosts) \
+	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine_hosts) \
 	SHUNT_HOT_ROWS(X, staged_oneshot2) \
 	SHUNT_HOT_ROWS(X, staged_oneshot4) \
 	SHUNT_KERNEL_ROWS(X, staged_oneshot8) \

@@ -35,7 +35,7 @@
  * have channels of their own behind these.
  */
 #define SHUNT_NET_CREDIT_CHANNEL SHUNT_NET_REMOTE_RINGS
-#define SHUNT_NET_SIGNAL_CHANNELS (2 * SHUNT_NET_REMOTE_RINGS)
+#define SHUNT_NET_SIGNAL_CHANNELS 48u /* groups of kernels/ep.h have the most */
 
 /*
  * A trigger: 16 bytes in four halves of packets. The upper 4 bytes of each half are its place in the FIFO's count, from

@@ -29,6 +29,7 @@ struct shunt_work {
 		struct shunt_kargs_ep_ll ep_ll;
 		struct shunt_kargs_ep_hosts ep_hosts; /* begins with it */
 		struct shunt_kargs_ep ep;
+		struct shunt_kargs_ep_far ep_far; /* begins with it */
 	} args;
 };
 #endif

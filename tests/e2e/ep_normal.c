@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Normal mode: layout, notify, dispatch and combine against the reference, ranks as threads, on the sim. */
+/*
+ * Normal mode: layout, notify, dispatch and combine against the reference, ranks as threads, on the sim. With "hosts2"
+ * and the like (ep_job.h) over hosts, ranks as processes.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +27,6 @@ static const struct ep_normal_job small = { .job = { .experts = 12,
 
 static struct ep_normal_job the_job;
 static bool quick; /* under sanitizers: what differs in the order of memory, and no more */
-static struct ranks_ids ids;
 
 static int one_routing(struct rank *r, struct shunt_ep *group, const struct ep_normal_job *job)
 {
@@ -48,7 +50,7 @@ static int body_calls(struct rank *r)
 	struct shunt_ep *group;
 
 	job.job.nranks = r->nranks;
-	CHECK(ep_normal_group(r, ep_id(r, &ids, 0), ep_normal_bytes(&job, 3), flags, 0, &group) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), flags, 0, &group) == 0);
 	for (int i = 0; i < (quick ? 1 : 2); i++, job.job.seed++)
 		CHECK(one_routing(r, group, &job) == 0);
 	CHECK(shunt_ep_destroy(group, 0) == 0);
@@ -58,8 +60,7 @@ static int body_calls(struct rank *r)
 static int run(int n, struct ep_normal_job job, rank_fn body)
 {
 	the_job = job;
-	memset(&ids, 0, sizeof(ids));
-	return ranks_run(RANKS_THREADS, n, 1, body);
+	return ep_ranks_run(RANKS_THREADS, n, 0, body);
 }
 
 static void test_ranks(void **state)
@@ -167,7 +168,7 @@ static int body_handles(struct rank *r)
 	struct ep_normal_run n[2];
 
 	job.job.nranks = r->nranks;
-	CHECK(ep_normal_group(r, ep_id(r, &ids, 0), ep_normal_bytes(&job, 8), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 8), 0, 0, &group) == 0);
 	for (int b = 0; b < 2; b++, job.job.seed++) {
 		ep_normal_prepare(&n[b], &job, r);
 		CHECK(ep_normal_route(&n[b], group, r) == 0);
@@ -213,7 +214,7 @@ static int body_graph(struct rank *r)
 	job.job.nranks = r->nranks;
 	job.worst = true;
 	job.room = 40; /* for any routing */
-	CHECK(ep_normal_group(r, ep_id(r, &ids, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
 	ep_normal_prepare(&run, &job, r);
 	CHECK(shunt_capture_begin(r->stream) == 0);
 	run.notify.counts = 1;
@@ -269,7 +270,7 @@ static int body_tickets(struct rank *r)
 	int32_t rows;
 
 	job.job.nranks = r->nranks;
-	CHECK(ep_normal_group(r, ep_id(r, &ids, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
 	ep_normal_prepare(&n, &job, r);
 	CHECK(shunt_ep_layout(group, &n.layout) == 0);
 	CHECK(shunt_ep_counts(group, 0, &rows, NULL) == -EINVAL && shunt_ep_counts(group, 1, &rows, NULL) == -EINVAL);
@@ -303,8 +304,8 @@ static int body_bad_calls(struct rank *r)
 
 	job.job.nranks = r->nranks;
 	job.nscales = 1;
-	CHECK(ep_normal_group(r, ep_id(r, &ids, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
-	CHECK(ep_normal_group(r, ep_id(r, &ids, 1), 0, 0, 0, &none) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, ep_id(r, NULL, 1), 0, 0, 0, &none) == 0);
 	ep_normal_prepare(&n, &job, r);
 #define BAD(kind, change, expected) \
 	do { \
@@ -319,7 +320,7 @@ static int body_bad_calls(struct rank *r)
 	BAD(layout, bad.experts = 13, -EINVAL);
 	BAD(layout, bad.experts = 32768, -EINVAL);
 	BAD(layout, bad.per_rank = NULL, -EINVAL);
-	BAD(layout, bad.per_host = bad.per_rank, -EINVAL);
+	BAD(layout, bad.per_host = bad.per_rank, ep_hosts ? 0 : -EINVAL);
 	BAD(layout, bad.size = 8, -EINVAL);
 	BAD(notify, bad.alignment = 0, -EINVAL);
 	BAD(notify, bad.tokens = 1 << 24, -EINVAL);
@@ -373,11 +374,17 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_bad_calls),
 	};
 
+	int failed;
+
 	own_environment();
+	if (!ep_take_hosts(&argc, &argv))
+		return 1;
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ep_end_hosts();
+	return failed;
 }

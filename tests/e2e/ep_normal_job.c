@@ -6,6 +6,11 @@
 #include "kernels/ep.h"
 #include "tools/common/reference.h"
 
+static int hosts_of(const struct ep_normal_job *j)
+{
+	return ep_hosts < j->job.nranks ? ep_hosts : j->job.nranks;
+}
+
 uint64_t ep_normal_bytes(const struct ep_normal_job *j, int blocks)
 {
 	uint64_t widest = (uint64_t)j->job.hidden * shunt_dtype_bytes[j->job.dtype];
@@ -14,6 +19,14 @@ uint64_t ep_normal_bytes(const struct ep_normal_job *j, int blocks)
 	if ((uint64_t)(j->row_bytes + 4 * j->nscales) > widest)
 		widest = (uint64_t)(j->row_bytes + 4 * j->nscales);
 	slot = shunt_ep_wire(widest + 32 + 8 * (uint64_t)j->job.topk);
+	if (ep_hosts > 1 && j->job.nranks > 1) { /* a part for each rank of the host, two for each other one */
+		int hosts = hosts_of(j);
+		int local = (j->job.nranks + hosts - 1) / hosts, sources = j->job.nranks - j->job.nranks / hosts;
+
+		notify = shunt_ep_wire(4 * (SHUNT_EP_ALL_EXPERTS + (uint64_t)j->job.nranks));
+		calls = SHUNT_EP_FAR_HEADS + (uint64_t)blocks * (SHUNT_EP_LINE + 2 * slot);
+		return (uint64_t)(local + 2 * sources) * (SHUNT_EP_FAR_HEADS + (calls > notify ? calls : notify));
+	}
 	/* A block of the sim is one channel. */
 	calls = (uint64_t)blocks * (getenv("SHUNT_DEVICE") && strcmp(getenv("SHUNT_DEVICE"), "sim") ? 8 : 1) *
 	    ((uint64_t)j->job.nranks * SHUNT_EP_LINE + (uint64_t)(j->job.nranks - 1) * 2 * slot);
@@ -184,6 +197,8 @@ void ep_normal_prepare(struct ep_normal_run *n, const struct ep_normal_job *job,
 		.topk = j->topk,
 		.experts = j->experts,
 		.per_rank = ep_run_memory(&n->run, NULL, nranks * 4, false),
+		.per_host =
+		    ep_hosts > 1 && nranks > 1 ? ep_run_memory(&n->run, NULL, (size_t)hosts_of(job) * 4, false) : NULL,
 		.per_expert = ep_run_memory(&n->run, NULL, (size_t)j->experts * 4, false),
 		.in_rank = ep_run_memory(&n->run, NULL, t * nranks, false) };
 	n->notify = (struct shunt_ep_notify){ .size = sizeof(n->notify),
@@ -237,6 +252,7 @@ static int check_routing(struct ep_normal_run *n, const struct rank *r)
 	int R = j->nranks, tokens = j->tokens[r->rank], wrong = 0;
 	int32_t *per_rank = calloc((size_t)R, 4), *per_expert = calloc((size_t)j->experts, 4);
 	int32_t *prefix = calloc((size_t)(R * R), 4), *send_row = malloc((size_t)(tokens * R) * 4 + 4);
+	int32_t per_host[EP_MOST_RANKS] = { 0 };
 	uint8_t *in_rank = calloc((size_t)(tokens * R) + 1, 1);
 
 	for (int s = 0; s < R; s++) {
@@ -254,6 +270,16 @@ static int check_routing(struct ep_normal_run *n, const struct rank *r)
 	for (int q = 0; q < R; q++)
 		for (int t = 0, row = 0; t < tokens; t++)
 			send_row[t * R + q] = in_rank[t * R + q] ? row++ : -1;
+	for (int h = 0; h < hosts_of(&n->job); h++)
+		for (int t = 0; t < tokens; t++) {
+			bool in = false;
+
+			for (int q = h; q < R; q += hosts_of(&n->job))
+				in |= in_rank[t * R + q];
+			per_host[h] += in;
+		}
+	if (n->layout.per_host)
+		wrong |= ep_compare(r, "per_host", n->layout.per_host, per_host, (size_t)hosts_of(&n->job), SHUNT_I32);
 	wrong |= ep_compare(r, "per_rank", n->layout.per_rank, per_rank, (size_t)R, SHUNT_I32);
 	wrong |= ep_compare(r, "per_expert", n->layout.per_expert, per_expert, (size_t)j->experts, SHUNT_I32);
 	wrong |= ep_compare(r, "in_rank", n->layout.in_rank, in_rank, (size_t)(tokens * R), SHUNT_U8);

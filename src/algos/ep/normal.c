@@ -19,9 +19,6 @@ static int check_common(const struct shunt_ep_room *room, int64_t tokens, int64_
 {
 	int err = shunt_ep_check_range(why, "tokens", tokens, 0, SHUNT_EP_MAX_TOKENS);
 
-	if (!err && room->hosts)
-		err = shunt_ep_refuse(
-		    why, -EOPNOTSUPP, "normal mode is for ranks of one host, and the group's are on several");
 	if (!err)
 		err = shunt_ep_check_range(why, "topk", topk, from, SHUNT_EP_MAX_TOPK);
 	if (!err)
@@ -36,9 +33,16 @@ static int check_memory(const struct shunt_ep_room *room, struct shunt_ep_why *w
 	    shunt_ep_refuse(why, -ENOSPC, "the group was made with normal_bytes 0, so it has no calls of normal mode");
 }
 
-static struct shunt_kargs_ep *begin_work(unsigned kernel, unsigned blocks, unsigned threads, struct shunt_work *work)
+/* shape, over_hosts: of the kernel for one host, and for several. */
+static struct shunt_kargs_ep *begin_work(const struct shunt_ep_room *room, unsigned shape, unsigned over_hosts,
+    unsigned op, unsigned dtype, struct shunt_work *work)
 {
-	*work = (struct shunt_work){ .kernel = kernel, .blocks = blocks, .threads = threads };
+	*work = (struct shunt_work){ .kernel = SHUNT_KERNEL(room->hosts ? over_hosts : shape, op, dtype) };
+	if (room->hosts) {
+		work->args.ep_far.hosts = *room->hosts;
+		work->args.ep_far.at = shunt_ep_far_at(room);
+		work->args.ep_far.part = shunt_ep_normal_part(room);
+	}
 	return &work->args.ep;
 }
 
@@ -55,19 +59,22 @@ int shunt_ep_layout_work(const struct shunt_ep_room *room, const struct shunt_ep
 		c->tokens ? (const void *)c->in_rank : c->per_rank };
 	struct shunt_limits limits = shunt_limits_of(room->key);
 	struct shunt_kargs_ep *a;
+	uint64_t items;
 	int err = check_common(room, c->tokens, c->topk, 1, 0, why);
 
 	if (!err)
 		err = shunt_ep_check_experts(why, c->experts, room->nranks);
-	if (!err && c->per_host)
+	if (!err && c->per_host && !room->hosts)
 		err = shunt_ep_refuse(why, -EINVAL, "per_host is not NULL, and the ranks are on one host");
 	if (!err)
 		err = CHECK_POINTERS(why, names, pointers);
 	if (err)
 		return err;
-	a = begin_work(SHUNT_KERNEL(SHUNT_SHAPE_ep_notify_layout, 0, SHUNT_U8), 0, 0, work);
-	/* A block for 32 experts, and for each rank. */
-	shunt_grid_fit_wide(&limits, (uint64_t)((c->experts + 31) / 32 + room->nranks) * SHUNT_MAX_THREADS / 32, work);
+	a = begin_work(room, SHUNT_SHAPE_ep_notify_layout, SHUNT_SHAPE_ep_notify_layout_hosts, 0, SHUNT_U8, work);
+	/* A block for 32 experts, and for each rank and host. */
+	items = (uint64_t)((c->experts + 31) / 32 + room->nranks + (c->per_host ? room->hosts->nhosts : 0));
+	shunt_grid_fit_wide(&limits, items * SHUNT_MAX_THREADS / 32, work);
+	a->received = c->per_host;
 	a->tokens = (uint32_t)c->tokens;
 	a->topk = (uint32_t)c->topk;
 	a->experts = (uint32_t)c->experts;
@@ -100,8 +107,9 @@ int shunt_ep_notify_work(const struct shunt_ep_room *room, const struct shunt_ep
 	if (err)
 		return err;
 	/* The first block tells the counts; there is one for each rank, too. */
-	a = begin_work(SHUNT_KERNEL(SHUNT_SHAPE_ep_notify, 0, SHUNT_U8), 1 + (unsigned)room->nranks,
-	    room->key->sim ? 64 : SHUNT_MAX_THREADS, work);
+	a = begin_work(room, SHUNT_SHAPE_ep_notify, SHUNT_SHAPE_ep_notify_hosts, 0, SHUNT_U8, work);
+	work->blocks = 1 + (unsigned)room->nranks;
+	work->threads = room->key->sim || room->hosts ? 64 : SHUNT_MAX_THREADS;
 	a->row_bytes = 4 * (uint32_t)(room->nranks + c->experts / room->nranks);
 	a->slot_bytes = (uint32_t)shunt_ep_wire(a->row_bytes);
 	a->same[0] = SHUNT_EP_NOTIFY;
@@ -119,17 +127,22 @@ int shunt_ep_notify_work(const struct shunt_ep_room *room, const struct shunt_ep
 
 /* Of a dispatch and of a combine: the memory for rows of so many bytes. */
 static int divide(const struct shunt_ep_room *room, int blocks, uint32_t topk, uint32_t scales, uint32_t row_bytes,
-    unsigned kernel, struct shunt_work *work, struct shunt_ep_why *why)
+    struct shunt_work *work, struct shunt_ep_why *why)
 {
 	uint32_t front = shunt_ep_front(topk, scales);
 	uint32_t slot = (uint32_t)shunt_ep_wire((uint64_t)front + row_bytes);
 	struct shunt_ep_rings rings;
-	struct shunt_kargs_ep *a;
+	struct shunt_kargs_ep *a = &work->args.ep;
 	int err = shunt_ep_room_rings(room, blocks, slot / SHUNT_EP_LINE, &rings, why);
 
 	if (err)
 		return err;
-	a = begin_work(kernel, rings.blocks, rings.threads, work);
+	work->blocks = rings.blocks;
+	work->threads = rings.threads;
+	if (room->hosts) {
+		work->args.ep_far.slot = (slot / SHUNT_EP_LINE * SHUNT_EP_LINE_DATA + 15) & ~15u;
+		work->args.ep_far.slots = rings.far_slots;
+	}
 	a->rings_at = rings.at;
 	a->slot_bytes = slot;
 	a->slots = rings.slots;
@@ -168,9 +181,10 @@ int shunt_ep_dispatch_work(const struct shunt_ep_room *room, const struct shunt_
 		err = shunt_ep_check_experts(why, c->experts, room->nranks);
 	if (!err)
 		err = CHECK_POINTERS(why, names, pointers);
-	if (!err)
-		err = divide(room, c->blocks, (uint32_t)c->topk, (uint32_t)c->nscales, (uint32_t)c->row_bytes,
-		    SHUNT_KERNEL(SHUNT_SHAPE_ep_dispatch, 0, SHUNT_U8), work, why);
+	if (err)
+		return err;
+	begin_work(room, SHUNT_SHAPE_ep_dispatch, SHUNT_SHAPE_ep_dispatch_hosts, 0, SHUNT_U8, work);
+	err = divide(room, c->blocks, (uint32_t)c->topk, (uint32_t)c->nscales, (uint32_t)c->row_bytes, work, why);
 	if (err)
 		return err;
 	a->k.flags = flags_of(room, (uintptr_t)c->x | (uintptr_t)c->recv_x | (uintptr_t)c->row_bytes) |
@@ -226,8 +240,8 @@ int shunt_ep_combine_work(const struct shunt_ep_room *room, const struct shunt_e
 	if (err)
 		return err;
 	bytes = (uint32_t)c->hidden * (uint32_t)shunt_dtype_bytes[c->dtype];
-	err = divide(room, c->blocks, (uint32_t)c->topk, 0, bytes,
-	    SHUNT_KERNEL(SHUNT_SHAPE_ep_combine, SHUNT_KOP_SUM, (unsigned)c->dtype), work, why);
+	begin_work(room, SHUNT_SHAPE_ep_combine, SHUNT_SHAPE_ep_combine_hosts, SHUNT_KOP_SUM, (unsigned)c->dtype, work);
+	err = divide(room, c->blocks, (uint32_t)c->topk, 0, bytes, work, why);
 	if (err)
 		return err;
 	a->k.flags =

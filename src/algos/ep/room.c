@@ -77,6 +77,53 @@ static uint32_t most_slots(int nranks)
 	return nranks > 4 ? 2 : 4;
 }
 
+/* ---- over hosts */
+
+/* Threads of a block, which is a channel then: so the few channels are spread over multiprocessors. */
+#define FAR_THREADS 64
+#define FAR_SLOTS 4u /* of a ring to another host */
+
+uint64_t shunt_ep_notify_part(int nranks)
+{
+	return SHUNT_EP_FAR_HEADS + shunt_ep_wire(4 * ((uint64_t)nranks + SHUNT_EP_ALL_EXPERTS / (uint64_t)nranks));
+}
+
+/* Bytes for calls of so many blocks and rows of so many lines. */
+static uint64_t part_of(unsigned blocks, uint32_t slots, uint32_t lines)
+{
+	return SHUNT_EP_FAR_HEADS + blocks * (1 + (uint64_t)slots * lines) * SHUNT_EP_LINE;
+}
+
+/* How many such parts a group has: one for a rank of the host, two for a rank of another one. */
+static uint64_t parts(int local, int sources)
+{
+	return (uint64_t)(local + 2 * sources);
+}
+
+uint64_t shunt_ep_normal_part(const struct shunt_ep_room *room)
+{
+	return room->normal_bytes / parts(room->local, room->sources) / SHUNT_EP_LINE * SHUNT_EP_LINE;
+}
+
+/* ... of device memory. */
+static uint64_t normal_here(const struct shunt_ep_room *room)
+{
+	return room->sources ? shunt_ep_normal_part(room) * (unsigned)room->local : room->normal_bytes;
+}
+
+/* If the ranks are spread evenly. */
+static int local_of(const struct shunt_ep_shape *s)
+{
+	int hosts = s->hosts > 1 ? s->hosts : 1;
+
+	return (s->nranks + hosts - 1) / hosts;
+}
+
+static int sources_of(const struct shunt_ep_shape *s)
+{
+	return s->hosts > 1 ? s->nranks - s->nranks / s->hosts : 0;
+}
+
 static uint64_t normal_bytes(const struct shunt_ep_shape *s)
 {
 	uint32_t front = shunt_ep_front((uint32_t)most_topk(s->topk), (uint32_t)(s->hidden + 127) / 128);
@@ -87,6 +134,13 @@ static uint64_t normal_bytes(const struct shunt_ep_shape *s)
 	        rings_of(s->nranks, SHUNT_MAX_THREADS, most_slots(s->nranks), lines));
 	uint64_t notify = SHUNT_EP_NOTIFY_BYTES(s->nranks);
 
+	if (s->hosts > 1) {
+		unsigned blocks = s->blocks < (int)SHUNT_EP_FAR_CHANNELS ? (unsigned)s->blocks : SHUNT_EP_FAR_CHANNELS;
+		uint64_t n = parts(local_of(s), sources_of(s));
+
+		calls = n * part_of(blocks, FAR_SLOTS, lines);
+		notify = n * shunt_ep_notify_part(s->nranks);
+	}
 	return !s->blocks ? 0 : calls > notify ? calls : notify;
 }
 
@@ -95,25 +149,33 @@ int shunt_ep_room_rings(
 {
 	struct shunt_limits limits = shunt_limits_of(room->key);
 	unsigned most = room->key->sim ? SHUNT_MAX_BLOCKS : shunt_grid_max_blocks(&limits), asked;
+	uint64_t bytes = normal_here(room), part = shunt_ep_normal_part(room);
+	int n = room->local;
 
+	if (room->sources)
+		most = most < SHUNT_EP_FAR_CHANNELS ? most : SHUNT_EP_FAR_CHANNELS;
 	asked = blocks ? (unsigned)blocks : room->key->sim ? SIM_BLOCKS : BLOCKS;
 	*r = (struct shunt_ep_rings){ .blocks = asked < most ? asked : most,
-		.threads = room->key->sim ? 64 : SHUNT_MAX_THREADS,
-		.slots = most_slots(room->nranks) };
-	while (r->slots > 2 &&
-	    r->blocks * (heads_of(room->nranks, r->threads) + rings_of(room->nranks, r->threads, r->slots, lines)) >
-	        room->normal_bytes)
+		.threads = room->sources ? FAR_THREADS :
+		    room->key->sim       ? 64 :
+		                           SHUNT_MAX_THREADS,
+		.slots = most_slots(n),
+		.far_slots = room->sources ? FAR_SLOTS : 0 };
+	while (r->slots > 2 && r->blocks * (heads_of(n, r->threads) + rings_of(n, r->threads, r->slots, lines)) > bytes)
 		r->slots--;
+	while (r->far_slots > 2 && part_of(r->blocks, r->far_slots, lines) > part)
+		r->far_slots -= 2;
 	while (r->blocks &&
-	    r->blocks * (heads_of(room->nranks, r->threads) + rings_of(room->nranks, r->threads, r->slots, lines)) >
-	        room->normal_bytes)
+	    (r->blocks * (heads_of(n, r->threads) + rings_of(n, r->threads, r->slots, lines)) > bytes ||
+	        (room->sources && part_of(r->blocks, r->far_slots, lines) > part)))
 		r->blocks--;
-	r->at = SHUNT_EP_NORMAL_AT + r->blocks * heads_of(room->nranks, r->threads);
+	r->at = SHUNT_EP_NORMAL_AT + r->blocks * heads_of(n, r->threads);
 	if (r->blocks)
 		return 0;
 	return shunt_ep_refuse(why, -ENOSPC,
 	    "rows of %u bytes need %llu bytes of memory for normal mode, and the group has %llu", lines * SHUNT_EP_LINE,
-	    (unsigned long long)(heads_of(room->nranks, r->threads) + rings_of(room->nranks, r->threads, 2, lines)),
+	    (unsigned long long)(room->sources ? parts(n, room->sources) * part_of(1, 2, lines) :
+	                                         heads_of(n, r->threads) + rings_of(n, r->threads, 2, lines)),
 	    (unsigned long long)room->normal_bytes);
 }
 
@@ -143,11 +205,9 @@ uint64_t shunt_ep_ll_needed(const struct shunt_ep_room *room, int64_t tokens, in
 
 static uint64_t ll_bytes(const struct shunt_ep_shape *s)
 {
-	/* If the ranks are spread evenly. */
-	int hosts = s->hosts > 1 ? s->hosts : 1;
-	const struct shunt_ep_room room = { .most_topk = most_topk(s->topk),
-		.local = (s->nranks + hosts - 1) / hosts,
-		.sources = hosts > 1 ? s->nranks - s->nranks / hosts : 0 };
+	const struct shunt_ep_room room = {
+		.most_topk = most_topk(s->topk), .local = local_of(s), .sources = sources_of(s)
+	};
 
 	return shunt_ep_ll_needed(&room, s->ll_tokens, s->hidden);
 }
@@ -160,9 +220,6 @@ int shunt_ep_room_needed(const struct shunt_ep_shape *s, uint64_t *normal_p, uin
 	if (!err)
 		err = shunt_ep_check_range(
 		    why, "nranks", s->nranks, hosts, hosts * local < total ? hosts * local : total);
-	if (!err && hosts > 1 && s->blocks)
-		err =
-		    shunt_ep_refuse(why, -EINVAL, "blocks is %d, and normal mode is for ranks of one host", s->blocks);
 	if (!err)
 		err = shunt_ep_check_range(why, "topk", s->topk, 0, SHUNT_EP_MAX_TOPK);
 	if (!err)
@@ -191,7 +248,7 @@ uint64_t shunt_ep_ll_unit(const struct shunt_ep_room *room)
 
 uint64_t shunt_ep_ll_at(const struct shunt_ep_room *room)
 {
-	return SHUNT_EP_NORMAL_AT + up_to(room->normal_bytes, SHUNT_EP_LINE);
+	return SHUNT_EP_NORMAL_AT + up_to(normal_here(room), SHUNT_EP_LINE);
 }
 
 uint64_t shunt_ep_weights_at(const struct shunt_ep_room *room)
@@ -206,7 +263,12 @@ uint64_t shunt_ep_own_bytes(const struct shunt_ep_room *room)
 	    (room->rank_sums && room->ll_bytes ? SHUNT_EP_WEIGHTS_BYTES((unsigned)room->nranks) : 0);
 }
 
+uint64_t shunt_ep_far_at(const struct shunt_ep_room *room)
+{
+	return SHUNT_NET_REMOTE_AT + net_units(room->sources, room->most_topk) * shunt_ep_ll_unit(room);
+}
+
 uint64_t shunt_ep_net_bytes(const struct shunt_ep_room *room)
 {
-	return net_units(room->sources, room->most_topk) * shunt_ep_ll_unit(room);
+	return shunt_ep_far_at(room) - SHUNT_NET_REMOTE_AT + 2 * (uint64_t)room->sources * shunt_ep_normal_part(room);
 }

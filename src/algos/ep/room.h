@@ -11,7 +11,7 @@
 /* A group, as far as its launches depend on it. Alike on all ranks, except for `rank`. */
 struct shunt_ep_room {
 	int nranks, rank, most_topk;
-	int local, sources; /* most ranks of a host, and most ranks of other hosts that a rank has */
+	int local, sources; /* most ranks of a host, and most ranks of other hosts that a rank has; 0: one host */
 	uint32_t flags;     /* SHUNT_EP_* of shunt/ep.h */
 	uint64_t normal_bytes, ll_bytes;
 	const struct shunt_sel_key *key;
@@ -41,6 +41,7 @@ struct shunt_ep_rings {
 	unsigned blocks, threads; /* two warps of a block are a channel */
 	uint32_t slots;           /* of a ring */
 	uint64_t at;              /* the first ring */
+	uint32_t far_slots;       /* of a ring to another host */
 };
 /*
  * blocks: as many as asked for, or fewer where there is no room. lines: of a slot. -ENOSPC: there is no room for one
@@ -48,6 +49,13 @@ struct shunt_ep_rings {
  */
 int shunt_ep_room_rings(const struct shunt_ep_room *room, int blocks, uint32_t lines, struct shunt_ep_rings *rings,
     struct shunt_ep_why *why);
+/*
+ * Over hosts: bytes of normal mode for each rank of a host and, of page-locked memory, for each of another host and
+ * direction; how many a notify may need; and where the latter begin.
+ */
+uint64_t shunt_ep_normal_part(const struct shunt_ep_room *room);
+uint64_t shunt_ep_notify_part(int nranks);
+uint64_t shunt_ep_far_at(const struct shunt_ep_room *room);
 /* Words of 8 bytes in front of a row on the wire, in bytes. */
 uint32_t shunt_ep_front(uint32_t topk, uint32_t scales);
 

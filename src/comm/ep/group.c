@@ -49,11 +49,17 @@ static const char *refuse_over_hosts(const struct shunt_ep_room *room, struct sh
 
 	if (room->flags & SHUNT_EP_MASKS)
 		return "SHUNT_EP_MASKS is for ranks of one host, and these are on several";
-	if (room->normal_bytes)
-		return "normal_bytes must be 0: the ranks are on several hosts, and normal mode is for one";
+	if (room->normal_bytes && shunt_ep_normal_part(room) < shunt_ep_notify_part(room->nranks)) {
+		shunt_ep_refuse(why, -EINVAL, "normal_bytes is %llu, and for these hosts it must be at least %llu",
+		    (unsigned long long)room->normal_bytes,
+		    (unsigned long long)((uint64_t)(room->local + 2 * room->sources) *
+		        (shunt_ep_notify_part(room->nranks) + SHUNT_EP_LINE)));
+		return why->text;
+	}
 	if (bytes <= UINT32_MAX)
 		return NULL;
-	shunt_ep_refuse(why, -ENOSPC, "ll_bytes asks for %llu MiB of page-locked memory, and 4095 are the most",
+	shunt_ep_refuse(why, -ENOSPC,
+	    "normal_bytes and ll_bytes ask for %llu MiB of page-locked memory, and 4095 are the most",
 	    (unsigned long long)(bytes >> 20));
 	return why->text;
 }
@@ -82,16 +88,19 @@ static int take_hosts(struct shunt_ep_group *g, struct shunt_hosts *hosts)
 
 static void write_ordinals(struct shunt_ep_group *g)
 {
+	const struct shunt_hosts *hosts = shunt_comm_hosts(g->comm);
 	struct shunt_ep_hosts *h = &g->hosts;
 
 	if (!shunt_comm_spans_hosts(g->comm))
 		return;
-	*h = (struct shunt_ep_hosts){
-		.rank = (uint16_t)g->room.rank, .nranks = (uint16_t)g->room.nranks, .sources = (uint16_t)g->room.sources
-	};
+	*h = (struct shunt_ep_hosts){ .rank = (uint16_t)g->room.rank,
+		.nranks = (uint16_t)g->room.nranks,
+		.sources = (uint16_t)g->room.sources,
+		.nhosts = (uint16_t)hosts->nhosts };
 	for (int ordinal = 0; ordinal < g->room.nranks; ordinal++) {
 		h->rank_of[ordinal] = (uint8_t)shunt_comm_rank_of_ordinal(g->comm, (unsigned)ordinal);
 		h->ordinal_of[h->rank_of[ordinal]] = (uint8_t)ordinal;
+		h->host_of[ordinal] = (uint8_t)hosts->host_of[ordinal];
 	}
 	g->room.hosts = h;
 }
