@@ -58,7 +58,9 @@ struct shunt_part {
 	struct shunt_sel_key key;         /* its ranks', numbered within the part */
 	struct shunt_kargs kargs;         /* equal for every launch */
 	uint8_t rank_of[SHUNT_MAX_RANKS]; /* by number in the part */
+	char *room; /* of an island: SHUNT_PARTS_ROOM bytes of this rank's memory, for what a step leaves to the next */
 };
+#define SHUNT_PARTS_ROOM(sim) ((uint64_t)((sim) ? 4 << 10 : 8 << 20))
 /* In place of kargs.op in a part's ctrl, so that a fault tells whose ranks it names. */
 #define SHUNT_PART_OP(kind) (((uint64_t)1 << 62) + (kind))
 

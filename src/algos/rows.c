@@ -120,6 +120,7 @@ static const struct shunt_algo *const rows[] = {
 	DIRECT(SHUNT_REDUCE, "the root reduces all inputs where they lie"),
 	ISLANDS(SHUNT_ALLREDUCE, "each island's ranks reduce their parts, which islands add up, and gather"),
 	ISLANDS(SHUNT_ALLGATHER, "each block crosses to an island once, whose ranks gather what came"),
+	ISLANDS(SHUNT_REDUCESCATTER, "each island sums up for one of its ranks what a rail gets, whose ranks add that up"),
 	HIERARCHICAL(SHUNT_ALLREDUCE, "sums of each host's ranks, then of the hosts, which all ranks get"),
 	HIERARCHICAL(SHUNT_REDUCESCATTER, "sums of each host's ranks go to the rank's host, which adds them up"),
 	HIERARCHICAL(SHUNT_ALLGATHER, "each block crosses the network once to a host, and is passed on there"),

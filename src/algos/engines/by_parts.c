@@ -8,6 +8,8 @@
  * |------------|---------------------------|------------------------------|--------------------------------|
  * | all-reduce | reduce-scatter            | all-reduce of the rank's part| all-gather                     |
  * | all-gather |                           | the ranks' blocks            | all-gather of each island's    |
+ * | reduce-    | a reduction of each rank's| reduce-scatter of the parts  |                                |
+ * | scatter    | part, to its rail's rank  | of the rail's ranks          |                                |
  *
  * Sums are by rank on the island, then by island, as over hosts (docs/decisions/016.md).
  */
@@ -66,6 +68,8 @@ bool shunt_islands_fit(const struct shunt_sel_key *key, const struct shunt_coll 
 		return false;
 	if (coll->kind == SHUNT_ALLGATHER)
 		return are_ranges(parts);
+	if (coll->kind == SHUNT_REDUCESCATTER)
+		return coll->redop != SHUNT_AVG;
 	return coll->kind == SHUNT_ALLREDUCE && coll->redop != SHUNT_AVG &&
 	    !(coll->count % (size_t)parts[SHUNT_PART_ISLAND].key.nranks);
 }
@@ -148,10 +152,53 @@ static int allgather(const struct shunt_enqueue_ctx *enqueue, const struct shunt
 	return err ? err : step(enqueue, SHUNT_PART_ISLAND, c, (unsigned)far->key.nranks);
 }
 
+/*
+ * As much of each part at a time as the room has space for. All ranks of an island sum up for rank l of it what rank l
+ * of each island is to have, and rank l hands that on.
+ */
+static int reducescatter(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *coll)
+{
+	const struct shunt_part *near = &enqueue->sel_key->parts[SHUNT_PART_ISLAND],
+	                        *far = &enqueue->sel_key->parts[SHUNT_PART_RAIL];
+	int each = near->key.nranks, islands = far->key.nranks, err = 0;
+	uint64_t bytes = shunt_coll_bytes(coll), size = shunt_dtype_bytes[coll->dtype],
+	         most = SHUNT_PARTS_ROOM(near->key.sim) / (unsigned)islands / 128 * 128;
+	struct shunt_topology t;
+
+	shunt_topology_find_islands(enqueue->sel_key->topology, &t);
+	for (uint64_t from = 0; from < bytes && !err; from += most) {
+		struct shunt_coll c[SHUNT_MAX_RANKS], between = *coll;
+
+		between.algo = NULL;
+		between.count = (bytes - from < most ? bytes - from : most) / size;
+		for (int i = 0; i < islands * each; i++) {
+			c[i] = between;
+			c[i].kind = SHUNT_REDUCE;
+			c[i].root = i % each;
+			c[i].send = (char *)(uintptr_t)coll->send + t.rank_at[i / each][i % each] * bytes + from;
+			c[i].recv = (char *)near->room + (unsigned)(i / each) * between.count * size;
+		}
+		err = step(enqueue, SHUNT_PART_ISLAND, c, (unsigned)(islands * each));
+		between.send = near->room;
+		between.recv = (char *)coll->recv + from;
+		if (between.redop == SHUNT_PREMUL)
+			between.redop = SHUNT_SUM;
+		err = err ? err : step(enqueue, SHUNT_PART_RAIL, &between, 1);
+	}
+	return err;
+}
+
 int shunt_islands_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
 	(void)decisions;
 	(void)ncalls; /* they do not fuse */
-	return calls[0]->kind == SHUNT_ALLREDUCE ? allreduce(enqueue, calls[0]) : allgather(enqueue, calls[0]);
+	switch (calls[0]->kind) {
+	case SHUNT_ALLREDUCE:
+		return allreduce(enqueue, calls[0]);
+	case SHUNT_REDUCESCATTER:
+		return reducescatter(enqueue, calls[0]);
+	default:
+		return allgather(enqueue, calls[0]);
+	}
 }

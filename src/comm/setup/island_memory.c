@@ -29,6 +29,7 @@ static int fill(void *ctx)
 	uint64_t number = SHUNT_PART_OP(s->kind);
 	struct shunt_ctrl *ctrl;
 
+	part->room = (char *)mem[own].ptr + SHUNT_SCRATCH_BYTES(part->key.nranks);
 	k->rank = (uint16_t)own;
 	k->nranks = (uint16_t)part->key.nranks;
 	for (int i = 0; i < part->key.nranks; i++)
@@ -47,7 +48,9 @@ static void alloc(struct sharing *s, struct shunt_symm *symm)
 	struct shunt_comm *comm = s->comm;
 	int n = comm->islands->part[s->kind].key.nranks, err;
 	uint64_t limit = shunt_config()->shared_bytes,
-	         bytes = comm->islands->part[s->kind].key.staged ? SHUNT_SEGMENT_BYTES(n) : SHUNT_SCRATCH_BYTES(n);
+	         bytes = comm->islands->part[s->kind].key.staged ?
+	    SHUNT_SEGMENT_BYTES(n) :
+	    SHUNT_SCRATCH_BYTES(n) + SHUNT_PARTS_ROOM(comm->sel_key.sim);
 
 	if (s->on_host && limit && bytes + SHUNT_SEGMENT_BYTES(comm->nranks) > limit) {
 		shunt_vote_refuse(&symm->vote, "SHUNT_SHARED_BYTES allows %llu bytes, and that takes %llu",
