@@ -35,10 +35,11 @@ struct shunt_sel_key {
 	 * the set-up, or the sim.
 	 */
 	uint32_t sms;
-	bool tma;      /* all ranks' kernels can send chunks by TMA */
-	bool nvls;     /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
-	bool no_sms;   /* CTAPolicy zero: copies leave the SMs alone at any size */
-	bool few_ctas; /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
+	bool tma;       /* all ranks' kernels can send chunks by TMA */
+	bool nvls;      /* NCCL uses NVLink multicast on all ranks (algos/select/nvls.h), as far as can be told */
+	bool no_sms;    /* CTAPolicy zero: copies leave the SMs alone at any size */
+	bool ce_shared; /* segments of shared memory have room for copy engines (SHUNT_COPY_BYTES) */
+	bool few_ctas;  /* CTAPolicy efficiency: half the blocks, each with more warps (algos/launch/grid.c) */
 	const struct shunt_topology *topology; /* never NULL */
 	bool early;                            /* before the set-up: some of these values are not known */
 	bool staged; /* the kernels are those of kernels/staged.h: some pair has no NVLink (topology->within) */
@@ -141,15 +142,18 @@ struct shunt_decision {
 
 /*
  * Bytes that a copy engine copies. The peer's address is given by our own address at the same offset of the same
- * window: `to`, or `from` if this rank gets. If peer is this rank, both are its own.
+ * window: `to`, or `from` if this rank gets. If peer is this rank, both are its own. In place of a NULL address: the
+ * offset `at` in that rank's part of shared memory that copy engines have.
  */
 struct shunt_copy {
 	int peer;
 	bool is_get;
 	void *to;
 	const void *from;
-	uint64_t bytes;
+	uint64_t bytes, at;
 };
+/* Bytes of a segment that copy engines have, twice; less on the sim, so that tests have several pieces. */
+#define SHUNT_COPY_BYTES(sim) ((uint64_t)((sim) ? 1 << 10 : 4 << 20))
 
 /* Receives the launches and copies of a rank's calls. */
 struct shunt_enqueue_ctx {

@@ -15,6 +15,7 @@ SHUNT_ENQUEUES(shunt_pairwise_enqueue);
 SHUNT_ENQUEUES(shunt_p2p_enqueue);
 SHUNT_ENQUEUES(shunt_uneven_enqueue);
 SHUNT_ENQUEUES(shunt_ce_enqueue);
+SHUNT_ENQUEUES(shunt_ce_shared_enqueue);
 SHUNT_ENQUEUES(shunt_direct_enqueue);
 SHUNT_ENQUEUES(shunt_hierarchical_enqueue);
 SHUNT_ENQUEUES(shunt_islands_enqueue);

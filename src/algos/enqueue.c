@@ -170,6 +170,8 @@ unsigned shunt_select_blocks(
 
 	if (sel_key->nranks < 2 || shunt_topology_is_split(sel_key->topology) || !shunt_select(sel, &coll, &decision))
 		return 0;
+	if (decision.algo->copies)
+		return 0;
 	if (decision.algo->fuse == SHUNT_FUSE_SYMMEM) {
 		if (!decision.algo->geometry)
 			return 0;

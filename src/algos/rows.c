@@ -40,6 +40,9 @@
 #define CE(which, text) \
 	ROW(.name = "ce", .doc = "windows, no SMs: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \
 	    .shapes = BARRIER, .enqueue = shunt_ce_enqueue, .copies = true, OVER_NVLINK)
+#define CE_SHARED(which, text) \
+	ROW(.name = "ce_shared", .doc = "shared memory, no SMs: " text, .kind = which, .fuse = SHUNT_FUSE_NONE, \
+	    .shapes = BARRIER, .enqueue = shunt_ce_shared_enqueue, .copies = true, .links = 1u << SHUNT_LINK_SHARED)
 #define DIRECT_SHAPES { SHUNT_SHAPE_direct2, SHUNT_SHAPE_direct4, SHUNT_SHAPE_direct8 }
 #define DIRECT(which, text) \
 	ROW(.name = "direct", .doc = "windows, zero copy: " text, .kind = which, .fuse = SHUNT_FUSE_SYMMEM, \
@@ -115,12 +118,18 @@ static const struct shunt_algo *const rows[] = {
 	CE(SHUNT_BROADCAST, "the root's copy engine hands out shares, which the others put into each other"),
 	CE(SHUNT_GATHER, "the root's copy engine gets all parts"),
 	CE(SHUNT_SCATTER, "the root's copy engine puts part r into rank r"),
+	CE_SHARED(SHUNT_ALLGATHER, "copy engines put every rank's part there, once, and get the others'"),
+	CE_SHARED(SHUNT_ALLTOALL, "copy engines put part r there for rank r, and get this rank's"),
+	CE_SHARED(SHUNT_BROADCAST, "the root's copy engine puts all there, once"),
+	CE_SHARED(SHUNT_GATHER, "copy engines put all parts there, which the root's gets"),
+	CE_SHARED(SHUNT_SCATTER, "the root's copy engine puts part r there for rank r"),
 	DIRECT(SHUNT_ALLREDUCE, "every rank reduces its part of all inputs, and stores it into all outputs"),
 	DIRECT(SHUNT_REDUCESCATTER, "rank r reduces part r of all inputs where they lie"),
 	DIRECT(SHUNT_REDUCE, "the root reduces all inputs where they lie"),
 	ISLANDS(SHUNT_ALLREDUCE, "each island's ranks reduce their parts, which islands add up, and gather"),
 	ISLANDS(SHUNT_ALLGATHER, "each block crosses to an island once, whose ranks gather what came"),
-	ISLANDS(SHUNT_REDUCESCATTER, "each island sums up for one of its ranks what a rail gets, whose ranks add that up"),
+	ISLANDS(
+	    SHUNT_REDUCESCATTER, "each island sums up for one of its ranks what a rail gets, whose ranks add that up"),
 	HIERARCHICAL(SHUNT_ALLREDUCE, "sums of each host's ranks, then of the hosts, which all ranks get"),
 	HIERARCHICAL(SHUNT_REDUCESCATTER, "sums of each host's ranks go to the rank's host, which adds them up"),
 	HIERARCHICAL(SHUNT_ALLGATHER, "each block crosses the network once to a host, and is passed on there"),

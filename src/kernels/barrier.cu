@@ -29,7 +29,7 @@ GPU_NOINLINE void barrier_misplaced(
 GPU_FN void barrier_with(const struct shunt_kargs_barrier &a, struct shunt_ctrl *ctrl, uint32_t peer, uint64_t number)
 {
 	struct shunt_barrier_flag *there = &((struct shunt_ctrl *)a.k.peer[peer])->barrier[number & 1][a.k.rank];
-	const struct shunt_barrier_flag *here = &ctrl->barrier[number & 1][peer];
+	const struct shunt_barrier_flag *here = &spin_inbox(ctrl)->barrier[number & 1][peer];
 	struct spin spin;
 	uint64_t seen;
 

@@ -132,13 +132,14 @@
 	X(staged_simple4,                staged_simple,          shunt_kargs_few) \
 	X(staged_simple8,                staged_simple,          shunt_kargs_few) \
 	X(staged_simple_many,            staged_simple,          shunt_kargs_many) \
+	X(staged_barrier,                staged_barrier,         shunt_kargs_barrier) \
 	X(selftest,                      selftest,               shunt_kargs_selftest)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
 	X(uneven) X(hosts) X(ep_barrier) X(ep_ll_dispatch) X(ep_ll_combine) X(ep_notify) X(ep_dispatch) X(ep_combine) \
 	X(staged_oneshot) X(staged_twoshot) X(staged_reduce_scatter) X(staged_pairwise) X(staged_ll128) \
-	X(staged_simple) X(staged_exchange) X(selftest)
+	X(staged_simple) X(staged_exchange) X(staged_barrier) X(selftest)
 /*
  * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
  * the sums of HOT types have rows of their own.
@@ -285,6 +286,7 @@
 	SHUNT_FORMAT_ROWS(X, staged_simple8) \
 	SHUNT_COPY_ROWS(X, staged_simple8) \
 	SHUNT_COPY_ROWS(X, staged_simple_many) \
+	SHUNT_BARRIER_ROW(X, staged_barrier) \
 	SHUNT_BARRIER_ROW(X, selftest)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,

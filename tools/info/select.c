@@ -391,6 +391,7 @@ static void links_take(struct select_query *q)
 		return;
 	q->at = at;
 	q->sel_key.staged = true;
+	q->sel_key.ce_shared = q->sel_key.no_sms && at.within == SHUNT_LINK_SHARED;
 }
 
 /* Fills in the rest of the query: from the options, and from this machine. 0, or an exit status after a message. */

@@ -129,3 +129,112 @@ int shunt_ce_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt
 	}
 	return err;
 }
+
+/* ---- shared memory of the host, in pieces: a rank's copy engine puts one there while it gets the others' one before
+ */
+
+/* A call, in one of two halves of each rank's memory. */
+struct shared {
+	const struct shunt_enqueue_ctx *enqueue;
+	const struct shunt_coll *c;
+	int n, rank;
+	uint64_t half, part, piece; /* bytes: of a half; of a part; of it at a time */
+	bool parts;                 /* there is one for each rank */
+};
+
+static uint64_t piece_bytes(const struct shared *s, uint64_t number)
+{
+	uint64_t from = number * s->piece;
+
+	return from >= s->part ? 0 : s->part - from < s->piece ? s->part - from : s->piece;
+}
+
+/* The place of a rank's piece for another one. */
+static uint64_t shared_at(const struct shared *s, uint64_t number, int from, int to)
+{
+	return (number & 1) * s->half + (s->parts ? (uint64_t)(to - (to > from)) * s->piece : 0);
+}
+
+static bool takes_part(const struct shared *s, enum shunt_side side, int rank)
+{
+	return shunt_kind_has_side(s->c->kind, side, rank == s->c->root);
+}
+
+static int shared_put(const struct shared *s, uint64_t number)
+{
+	struct shunt_copy copy = { .peer = s->rank, .bytes = piece_bytes(s, number) };
+	int err = 0;
+
+	for (int i = 1; i < s->n && !err && copy.bytes && takes_part(s, SHUNT_SIDE_SEND, s->rank); i++) {
+		int p = (s->rank + i) % s->n;
+
+		copy.at = shared_at(s, number, s->rank, p);
+		copy.from =
+		    at(s->c->send, shunt_kind_part_of(s->c->kind, SHUNT_SIDE_SEND, p) * s->part + number * s->piece);
+		err = s->enqueue->copy(s->enqueue->ctx, &copy);
+		if (!s->parts) /* once for all */
+			break;
+	}
+	return err;
+}
+
+static int shared_get(const struct shared *s, uint64_t number)
+{
+	struct shunt_copy copy = { .is_get = true, .bytes = piece_bytes(s, number) };
+	int err = 0;
+
+	for (int i = 1; i < s->n && !err && takes_part(s, SHUNT_SIDE_RECV, s->rank); i++) {
+		copy.peer = (s->rank + i) % s->n;
+		if (!takes_part(s, SHUNT_SIDE_SEND, copy.peer))
+			continue;
+		copy.at = shared_at(s, number, copy.peer, s->rank);
+		copy.to = at(s->c->recv,
+		    shunt_kind_part_of(s->c->kind, SHUNT_SIDE_RECV, copy.peer) * s->part + number * s->piece);
+		err = s->enqueue->copy(s->enqueue->ctx, &copy);
+	}
+	return err;
+}
+
+/* What this rank keeps. */
+static int shared_keep(const struct shared *s)
+{
+	struct shunt_copy copy = { .peer = s->rank,
+		.to = at(s->c->recv, shunt_kind_part_of(s->c->kind, SHUNT_SIDE_RECV, s->rank) * s->part),
+		.from = at(s->c->send, shunt_kind_part_of(s->c->kind, SHUNT_SIDE_SEND, s->rank) * s->part),
+		.bytes = s->part };
+
+	return takes_part(s, SHUNT_SIDE_SEND, s->rank) && takes_part(s, SHUNT_SIDE_RECV, s->rank) &&
+	        copy.to != copy.from && s->part ?
+	    s->enqueue->copy(s->enqueue->ctx, &copy) :
+	    0;
+}
+
+int shunt_ce_shared_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	const struct shunt_sel_key *key = enqueue->sel_key;
+	struct shared s = { enqueue, c, key->nranks, enqueue->base->rank, SHUNT_COPY_BYTES(key->sim),
+		shunt_coll_bytes(c), SHUNT_COPY_BYTES(key->sim), shunt_kind_has_each(c->kind, SHUNT_SIDE_SEND) };
+	uint64_t pieces;
+	int err;
+
+	(void)decision;
+	(void)ncalls; /* they do not fuse */
+	if (s.parts)
+		s.piece = s.half / (unsigned)(s.n - 1) / 128 * 128;
+	pieces = s.part ? (s.part + s.piece - 1) / s.piece : 1;
+	err = shared_put(&s, 0);
+	if (!err)
+		err = shunt_barrier_enqueue(enqueue, NULL, 0, SHUNT_K_FIRST_BARRIER);
+	for (uint64_t i = 0; i < pieces && !err; i++) {
+		err = shared_put(&s, i + 1); /* first: on a stream of its own, beside what follows */
+		if (!err && !i)
+			err = shared_keep(&s);
+		if (!err)
+			err = shared_get(&s, i);
+		if (!err)
+			err = shunt_barrier_enqueue(enqueue, NULL, 0, i + 1 == pieces ? SHUNT_K_LAST_BARRIER : 0);
+	}
+	return err;
+}

@@ -53,8 +53,8 @@ unsigned shunt_algo_staged(unsigned kernel)
 		PACKS(reduce_scatter2), TWIN(reduce_scatter4), PACKS(reduce_scatter4), TWIN(reduce_scatter8),
 		TWIN(reduce_scatter2_few), TWIN(reduce_scatter4_few), TWIN(reduce_scatter8_few), TWIN(pairwise),
 		TWIN(pairwise_parts), TWIN(ll128_2), TWIN(ll128_4), TWIN(ll128_8), TWIN(ll128_one), TWIN(ll128_many),
-		TWIN(simple2), TWIN(simple4), TWIN(simple8), TWIN(simple_many), ALONE(exchange4), ALONE(exchange8),
-		ALONE(exchange4_parts), ALONE(exchange8_parts) };
+		TWIN(barrier), TWIN(simple2), TWIN(simple4), TWIN(simple8), TWIN(simple_many), ALONE(exchange4),
+		ALONE(exchange8), ALONE(exchange4_parts), ALONE(exchange8_parts) };
 #undef ALONE
 #undef TWIN
 #undef PACKS

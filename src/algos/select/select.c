@@ -55,6 +55,7 @@ static bool holds(const struct shunt_sel *sel, const struct shunt_coll *coll, co
 	    (!algo->over_islands || shunt_tuning_serves_islands(sel->key, algo->kind)) &&
 	    (algo->fuse != SHUNT_FUSE_SYMMEM || sel->symmem) &&
 	    (!algo->by_parts || shunt_islands_fit(sel->key, coll)) &&
+	    (!algo->copies || algo->fuse == SHUNT_FUSE_SYMMEM || sel->key->ce_shared) &&
 	    (!algo->plugin || shunt_plugin_fits(sel->key, coll, algo));
 }
 
@@ -133,6 +134,26 @@ static bool may_go_by_parts(const struct shunt_sel_key *sel_key, const struct sh
 }
 
 /*
+ * Bytes of a part from which copy engines go through shared memory where the SMs are to be left alone. In front of NCCL
+ * where they were faster than NCCL's SMs between two H200 (docs/kernels/staged.md); alone, where pieces are long enough
+ * to pay for their barriers.
+ */
+static uint64_t ce_shared_from(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
+{
+	if (!sel_key->ce_shared || !shunt_algo_row_find(kind, "ce_shared"))
+		return UINT64_MAX;
+	if (never_declines(sel_key, kind))
+		return (uint64_t)1 << 20;
+	return sel_key->nranks == 2 && (kind == SHUNT_ALLGATHER || kind == SHUNT_ALLTOALL) ? (uint64_t)8 << 20 :
+	                                                                                     UINT64_MAX;
+}
+
+static bool wants_no_sms(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll)
+{
+	return coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : sel_key->no_sms;
+}
+
+/*
  * Where some pair has no NVLink: the algorithm for steps among some ranks, where no file has measured them and the row
  * leaves the call to Shunt. A file's row with such steps counts for calls that can take them; else *row_p becomes the
  * built-in table's.
@@ -142,6 +163,8 @@ static const struct shunt_algo *without_nvlink(const struct shunt_sel_key *sel_k
 {
 	const struct shunt_tuning_row *row = *row_p;
 
+	if (sel_key->ce_shared && wants_no_sms(sel_key, coll) && bytes >= ce_shared_from(sel_key, coll->kind))
+		return shunt_algo_row_find(coll->kind, "ce_shared");
 	if (row && row->algo->by_parts && !may_go_by_parts(sel_key, coll))
 		row = *row_p = shunt_tuning_row(shunt_tuning_builtin_of(sel_key), row->kind, bytes);
 	if (!row || (row->forward && !never_declines(sel_key, row->kind)) || !sel_key->parts ||
@@ -344,6 +367,8 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		    file && sel_key->tuning ? sel_key->tuning->source : "");
 	else if (unaligned_parts(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
+	else if (sel_key->ce_shared && shunt_select(sel, &coll, &decision) && decision.algo->copies)
+		snprintf(text, text_bytes, "CTAPolicy zero");
 	else if (sel_key->parts && !(sel_key->tuning && sel_key->tuning->own >> kind & 1) &&
 	    shunt_select(sel, &coll, &decision) && decision.algo->by_parts)
 		snprintf(text, text_bytes, "built-in, for islands, estimated");
@@ -369,6 +394,8 @@ void shunt_select_crossovers(
 			shunt_tuning_islands_crossovers(sel_key, kind, add, ctx);
 		return;
 	}
+	if (ce_shared_from(sel_key, kind) != UINT64_MAX)
+		add(ctx, ce_shared_from(sel_key, kind));
 	if (sel_key->parts && by_parts_from(kind) != UINT64_MAX)
 		add(ctx, by_parts_from(kind));
 	if (!find_row(sel_key, kind, 0, &table))

@@ -54,10 +54,16 @@ int shunt_ce_copy(struct shunt_comm *comm, void *stream, const struct shunt_copy
 	const void *from = copy->from;
 	int err = 0;
 
+	if (!to)
+		to = (char *)comm->segment[copy->peer].ptr + SHUNT_SEGMENT_BYTES(comm->nranks) + copy->at;
+	if (!from)
+		from = (char *)comm->segment[copy->peer].ptr + SHUNT_SEGMENT_BYTES(comm->nranks) + copy->at;
 	if (copy->peer == comm->rank) {
 		err = fork_side_stream(comm, stream);
 		if (comm->ce.forked)
 			stream = comm->ce.side_stream;
+	} else if (!copy->to || !copy->from) {
+		/* through shared memory: both are known */
 	} else if (copy->is_get) {
 		from = shunt_symmem_peer_ptr(comm, from, copy->bytes, copy->peer);
 	} else {

@@ -53,11 +53,14 @@ static void agree_on_nvls(struct shunt_comm *comm, const struct shunt_hello *h)
 void shunt_comm_agree_on_link(struct shunt_comm *comm, const struct shunt_hello *h)
 {
 	struct shunt_sel_key *key = &comm->sel_key;
+	uint64_t most = shunt_config()->shared_bytes;
 
 	if (comm->topology.within <= SHUNT_LINK_NVLINK)
 		return;
 	key->staged = true;
 	shunt_tunings_agree_on_link(comm, h);
+	key->ce_shared = key->no_sms && comm->topology.within == SHUNT_LINK_SHARED &&
+	    (!most || SHUNT_SEGMENT_BYTES(comm->nranks) + 2 * SHUNT_COPY_BYTES(key->sim) <= most);
 	if (key->sms > 2 * (SHUNT_STAGED_BLOCKS + 1)) /* for two launches of the blocks that there are channels for */
 		key->sms = 2 * (SHUNT_STAGED_BLOCKS + 1);
 }

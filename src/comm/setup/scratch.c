@@ -63,7 +63,8 @@ static size_t scratch_bytes(struct shunt_comm *comm)
 	if (comm->own.bytes)
 		return SHUNT_CTRL_BYTES + comm->own.bytes;
 	if (comm->sel_key.staged)
-		return SHUNT_SEGMENT_BYTES(comm->nranks);
+		return SHUNT_SEGMENT_BYTES(comm->nranks) +
+		    (comm->sel_key.ce_shared ? 2 * SHUNT_COPY_BYTES(comm->sel_key.sim) : 0);
 	if (!shunt_comm_spans_hosts(comm))
 		return SHUNT_SCRATCH_BYTES(comm->nranks);
 	/* The same on all hosts. */

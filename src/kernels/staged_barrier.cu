@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/staged.h"
+/* Built for shared memory. */
+#include "kernels/barrier.cu"
