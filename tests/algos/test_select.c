@@ -527,6 +527,32 @@ static void test_old_names_are_answered_with_the_new_ones(void **state)
 	assert_non_null(strstr(reason, "\"swap\", which is none of allgather (it is called pairwise now)"));
 }
 
+/* Where the SMs are to be left alone and segments have room for copy engines. */
+static void test_shared_memory_takes_copy_engines_for_policy_zero(void **state)
+{
+	struct shunt_topology at;
+	struct shunt_sel_key s = {
+		.topology = &at, .nranks = 2, .cc = 90, .staged = true, .no_sms = true, .ce_shared = true
+	};
+	struct shunt_coll c = {
+		.kind = SHUNT_ALLGATHER, .dtype = SHUNT_U8, .count = 8 * MB, .cta_policy = SHUNT_CTAS_FEW
+	};
+	struct shunt_decision decision;
+
+	shunt_topology_join(&at, 2, 0);
+	at.within = SHUNT_LINK_SHARED;
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 8 * MB), "ce_shared");
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 8 * MB - 16), "simple");
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 8 * MB), "nccl");
+	assert_true(shunt_select(SEL(&s), &c, &decision));
+	assert_string_equal(decision.algo->name, "simple"); /* its own policy */
+	s.takes_all = true;
+	assert_string_equal(path_of(&s, SHUNT_BROADCAST, 1 * MB), "ce_shared");
+	assert_string_equal(path_of(&s, SHUNT_ALLREDUCE, 8 * MB), "simple");
+	s.ce_shared = false;
+	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 8 * MB), "simple");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -548,6 +574,7 @@ int main(void)
 		cmocka_unit_test(test_old_names_are_answered_with_the_new_ones),
 		cmocka_unit_test(test_symmem_takes_ce_from_a_size_on),
 		cmocka_unit_test(test_symmem_takes_direct_only_by_rule),
+		cmocka_unit_test(test_shared_memory_takes_copy_engines_for_policy_zero),
 	};
 
 	path_alone();

@@ -59,6 +59,8 @@ struct range {
 /* NCCL is faster up to here; alone, the algorithm runs. */
 #define STAGED_SLOWER(kind, low, high, upto, algo) \
 	{ SHUNT_##kind, SHARED, low, high, upto, algo, { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
+#define STAGED_ON(kind, low, high, upto, algo, blocks) \
+	{ SHUNT_##kind, SHARED, low, high, upto, algo, { blocks, 512, 0 }, false }
 #define STAGED_NCCL(kind) { SHUNT_##kind, SHARED, 2, 8, END, "simple", { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
 #define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
 #define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
@@ -134,43 +136,61 @@ static const struct range ranges[] = {
 	NCCL(SEND, 2, 2, "simple"),
 	NCCL(SEND, 3, 4, "simple"),
 	NCCL(SEND, 5, 8, "ll128"),
-	STAGED(ALLREDUCE, 2, 2, 1 * MB, "oneshot"),
+	/* Larger messages: fewer blocks disturb each other less, until it takes many to fill the link both ways. */
+	STAGED(ALLREDUCE, 2, 2, 512 * KB, "oneshot"),
+	STAGED_ON(ALLREDUCE, 2, 2, 2 * MB, "oneshot", 8),
+	STAGED_ON(ALLREDUCE, 2, 2, 4 * MB, "simple", 16),
+	STAGED(ALLREDUCE, 2, 2, 64 * MB, "simple"),
 	STAGED(ALLREDUCE, 3, 4, 64 * KB, "oneshot"),
 	STAGED(ALLREDUCE, 5, 8, 16 * KB, "oneshot"),
 	STAGED(ALLREDUCE, 3, 8, 1 * MB, "twoshot"),
 	STAGED_NCCL(ALLREDUCE),
-	STAGED(ALLGATHER, 2, 2, 512 * KB, "pairwise"),
+	STAGED(ALLGATHER, 2, 2, 256 * KB, "pairwise"),
+	STAGED_ON(ALLGATHER, 2, 2, 4 * MB, "pairwise", 8),
+	STAGED(ALLGATHER, 2, 2, 32 * MB, "simple"),
 	STAGED(ALLGATHER, 3, 4, 256 * KB, "oneshot"),
 	STAGED(ALLGATHER, 5, 8, 16 * KB, "oneshot"),
 	STAGED_NCCL(ALLGATHER),
-	STAGED(REDUCESCATTER, 2, 2, 512 * KB, "oneshot"),
+	STAGED(REDUCESCATTER, 2, 2, 256 * KB, "oneshot"),
+	STAGED_ON(REDUCESCATTER, 2, 2, 4 * MB, "oneshot", 8),
+	STAGED(REDUCESCATTER, 2, 2, 32 * MB, "simple"),
 	STAGED(REDUCESCATTER, 3, 4, 256 * KB, "oneshot"),
 	STAGED(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
 	STAGED_NCCL(REDUCESCATTER),
 	STAGED(ALLTOALL, 2, 2, 256 * KB, "pairwise"),
+	STAGED_ON(ALLTOALL, 2, 2, 4 * MB, "pairwise", 8),
+	STAGED(ALLTOALL, 2, 2, 32 * MB, "simple"),
 	STAGED(ALLTOALL, 3, 4, 128 * KB, "oneshot"),
 	STAGED(ALLTOALL, 5, 8, 16 * KB, "oneshot"),
 	STAGED_NCCL(ALLTOALL),
 	STAGED(BROADCAST, 2, 2, 8 * KB, "ll128"),
 	STAGED_SLOWER(BROADCAST, 2, 2, 64 * KB, "ll128"),
-	STAGED(BROADCAST, 2, 2, 256 * KB, "ll128"),
+	STAGED(BROADCAST, 2, 2, 512 * KB, "ll128"),
+	STAGED(BROADCAST, 2, 2, 2 * MB, "simple"),
 	STAGED(BROADCAST, 3, 8, 16 * KB, "ll128"),
 	STAGED_SLOWER(BROADCAST, 3, 8, 32 * KB, "ll128"),
 	STAGED_NCCL(BROADCAST),
 	STAGED(REDUCE, 2, 2, 4 * KB, "ll128"),
-	STAGED_SLOWER(REDUCE, 2, 2, 256 * KB, "ll128"),
+	STAGED_SLOWER(REDUCE, 2, 2, 512 * KB - 1, "ll128"),
+	STAGED(REDUCE, 2, 2, 2 * MB, "simple"),
 	STAGED(REDUCE, 3, 8, 256 * KB, "twoshot"),
 	STAGED_SLOWER(REDUCE, 3, 8, 512 * KB, "twoshot"),
 	STAGED_NCCL(REDUCE),
 	STAGED(GATHER, 2, 2, 4 * KB, "ll128"),
-	STAGED_SLOWER(GATHER, 2, 2, 256 * KB, "ll128"),
+	STAGED_SLOWER(GATHER, 2, 2, 1 * MB - 1, "ll128"),
+	STAGED(GATHER, 2, 2, 2 * MB, "simple"),
+	STAGED_SLOWER(GATHER, 2, 2, 8 * MB - 1, "simple"),
+	STAGED(GATHER, 2, 2, 32 * MB, "simple"),
 	STAGED(GATHER, 3, 8, 2 * KB, "ll128"),
 	STAGED_SLOWER(GATHER, 3, 8, 32 * KB, "ll128"),
 	STAGED_NCCL(GATHER),
 	STAGED(SCATTER, 2, 2, 8 * KB, "ll128"),
 	STAGED_SLOWER(SCATTER, 2, 2, 64 * KB, "ll128"),
 	STAGED(SCATTER, 2, 2, 128 * KB, "ll128"),
-	STAGED_SLOWER(SCATTER, 2, 2, 256 * KB, "ll128"),
+	STAGED_SLOWER(SCATTER, 2, 2, 1 * MB - 1, "ll128"),
+	STAGED(SCATTER, 2, 2, 2 * MB, "simple"),
+	STAGED_SLOWER(SCATTER, 2, 2, 8 * MB - 1, "simple"),
+	STAGED(SCATTER, 2, 2, 32 * MB, "simple"),
 	STAGED(SCATTER, 3, 8, 4 * KB, "ll128"),
 	STAGED_SLOWER(SCATTER, 3, 8, 32 * KB, "ll128"),
 	STAGED_NCCL(SCATTER),
@@ -207,6 +227,7 @@ static const struct range ranges[] = {
 #undef NCCL
 #undef STAGED
 #undef STAGED_NCCL
+#undef STAGED_ON
 #undef STAGED_SLOWER
 #undef ON_SIM
 #undef ON_TWO_OF_SIM
