@@ -106,6 +106,8 @@ SHUNT_API int shunt_ep_create(const struct shunt_ep_config *config, struct shunt
  * ends. NULL is allowed. Graphs with calls of the group must not run any more.
  */
 SHUNT_API int shunt_ep_destroy(struct shunt_ep *group, int abort);
+/* On how many hosts the ranks are; -EINVAL: the group is none. */
+SHUNT_API int shunt_ep_hosts(struct shunt_ep *group);
 /* 0, or the error that broke the group, with one line of text (at most bytes, terminated; NULL: none). Does not wait.
  */
 SHUNT_API int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes);

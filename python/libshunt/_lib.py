@@ -249,6 +249,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "shunt_ep_masks": (c_int, (c_void_p, c_void_p, c_void_p)),
     "shunt_ep_masks_clear": (c_int, (c_void_p, c_void_p)),
     "shunt_ep_barrier": (c_int, (c_void_p, c_void_p)),
+    "shunt_ep_hosts": (c_int, (c_void_p,)),
     "shunt_ep_layout": (c_int, (c_void_p, c_char_p)),
     "shunt_ep_notify": (c_int, (c_void_p, c_char_p, POINTER(c_uint64))),
     "shunt_ep_counts": (c_int, (c_void_p, c_uint64, POINTER(c_int32), POINTER(c_int32))),

@@ -359,6 +359,11 @@ int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes)
 	ON_GROUP("ep_error", shunt_ep_group_error(l->group, text, bytes));
 }
 
+int shunt_ep_hosts(struct shunt_ep *group)
+{
+	ON_GROUP("ep_hosts", shunt_ep_group_hosts(l->group));
+}
+
 int shunt_ep_mask(struct shunt_ep *group, int rank, int masked, void *stream)
 {
 	ON_GROUP("ep_mask", shunt_ep_group_mask(l->group, rank, masked, stream));

@@ -61,6 +61,7 @@ def worker(args):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("-n", type=int, default=2)
+    parser.add_argument("--hosts", action="store_true", help="each rank is on a host of its own, by name")
     parser.add_argument("--shunt", default=os.path.join(HERE, "..", "..", "build", "tools", "shunt"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -78,7 +79,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         env = dict(NCCL_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo", SHUNT_EP_TIMEOUT="10s", SHUNT_DEVICE="cuda") | dict(os.environ)
         command = [os.path.abspath(args.shunt), "run", "--deep-ep", "--", sys.executable, os.path.abspath(__file__), "-n", str(args.n), "--worker", folder]
-        ranks = [subprocess.Popen([*command, "--rank", str(rank), *args.programs], env=env) for rank in range(args.n)]
+        ranks = [subprocess.Popen([*command, "--rank", str(rank), *args.programs], env=env | ({"SHUNT_HOSTID": f"host{rank}"} if args.hosts else {}))
+                 for rank in range(args.n)]
         end = time.monotonic() + LIMIT_S
         try:
             codes = [rank.wait(max(1, end - time.monotonic())) for rank in ranks]

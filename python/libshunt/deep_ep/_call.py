@@ -32,13 +32,14 @@ _PACKERS = {name: struct.Struct(f"@{codes}0P") for name, codes in FORMATS.items(
 ID_BYTES = 128
 MASKS = 1  # a flag of a group
 SEND, RECEIVE = 1, 2
-MOST_RANKS, MOST_TOPK, MOST_EXPERTS, MOST_TOKENS, MOST_HIDDEN = 8, 16, 32767, 1024, 16384
+MOST_RANKS, MOST_TOPK, MOST_EXPERTS, MOST_TOKENS, MOST_HIDDEN = 64, 16, 32767, 1024, 16384
+_MOST_LOCAL = 8  # ranks of a host
 MOST_BLOCKS, MOST_ALIGNMENT = 64, 1 << 16
 # Of rows as wide as there may be, for so many blocks: with shorter rows there is room for more.
 _WIDEST_BYTES, _WIDEST_BLOCKS = 2 * MOST_HIDDEN, 24
 
 _CREATE = {
-    errno.EOPNOTSUPP: "the ranks must be on one host, at most 8, and joined by NVLink",
+    errno.EOPNOTSUPP: "the ranks of a host must be joined by NVLink, at most 8 of them, and 64 in all",
     errno.EPROTO: "the ranks' values differ",
     errno.ETIMEDOUT: "a rank did not come within SHUNT_EP_TIMEOUT",
 }
@@ -54,23 +55,43 @@ def _pack(name: str, *values: Any) -> bytes:
     return packer.pack(packer.size, *values)
 
 
-def _bytes(nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: int) -> tuple[int, int]:
+def _bytes(nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: int, one_host: bool) -> tuple[int, int]:
     _arguments.integer("num_ranks", nranks, 1, MOST_RANKS)
-    normal, low_latency = c_uint64(), c_uint64()
-    shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks, 0)
-    result = _lib.library(private=True).shunt_ep_bytes(shape, byref(normal), byref(low_latency))
-    _lib.check(result, "shunt_ep_bytes")
-    return normal.value, low_latency.value
+    most = [0, 0]
+    # With a host for each rank calls need the most, or on one host: that is so for any number of hosts in between.
+    for hosts in (0,) if one_host else (nranks,) if nranks > _MOST_LOCAL else (0, nranks):
+        found = c_uint64(), c_uint64()
+        shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks, hosts)
+        result = _lib.library(private=True).shunt_ep_bytes(shape, byref(found[0]), byref(found[1]))
+        _lib.check(result, "shunt_ep_bytes")
+        most = [max(pair) for pair in zip(most, (one.value for one in found), strict=True)]
+    return most[0], most[1]
 
 
-def normal_bytes(nranks: int, hidden_bytes: int = _WIDEST_BYTES, blocks: int = _WIDEST_BLOCKS) -> int:
+def normal_bytes(
+    nranks: int, hidden_bytes: int = _WIDEST_BYTES, blocks: int = _WIDEST_BLOCKS, one_host: bool = False
+) -> int:
     """Memory for calls of normal mode; without sizes, as much as can be of use."""
-    return _bytes(nranks, hidden_bytes, 1, 0, min(blocks, MOST_BLOCKS))[0]
+    return _bytes(nranks, hidden_bytes, 1, 0, min(blocks, MOST_BLOCKS), one_host)[0]
 
 
-def low_latency_bytes(nranks: int, tokens: int = MOST_TOKENS, hidden: int = MOST_HIDDEN) -> int:
+def low_latency_bytes(nranks: int, tokens: int = MOST_TOKENS, hidden: int = MOST_HIDDEN, one_host: bool = False) -> int:
     """The same for low latency calls."""
-    return _bytes(nranks, hidden, 2, tokens, 0)[1]
+    return _bytes(nranks, hidden, 2, tokens, 0, one_host)[1]
+
+
+def host() -> Any:
+    """
+    Processes with the same answer are on one host (docs/decisions/012.md). The library decides that by itself; None:
+    not known here.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read()
+        names = tuple(os.environ.get(name, "") for name in ("SHUNT_HOSTID", "NCCL_HOSTID", "MSCCLPP_HOSTID"))
+        return boot, os.stat("/proc/self/ns/net").st_ino, os.getuid(), names
+    except OSError:
+        return None
 
 
 def new_id() -> bytes:
@@ -105,6 +126,7 @@ class Group:
             why = _CREATE.get(-result, os.strerror(-result))
             raise _lib.Error(f"a group of {nranks} ranks was not made: {why}; Shunt's log has the reason")
         self.handle = handle.value or 0
+        self.hosts = int(library.shunt_ep_hosts(handle))
         self.layout = self._call("shunt_ep_layout")
         self.dispatch = self._call("shunt_ep_dispatch")
         self.combine = self._call("shunt_ep_combine")

@@ -50,7 +50,7 @@ def _same_on_all(rows: list[dict[str, Any]]) -> None:
             raise _arguments.ArgumentError(f"{row['wrong']} (on rank {rank})")
     for rank, row in enumerate(rows):
         for name, value in row.items():
-            if name != "id" and value != rows[0][name]:
+            if name not in ("id", "host") and value != rows[0][name]:
                 raise _arguments.ArgumentError(
                     f"{name} is {value} on rank {rank}, and {rows[0][name]} on rank 0: it is the same on all ranks"
                 )
@@ -73,8 +73,9 @@ class Buffer:
     """
     The memory and the calls of an expert parallel group; all ranks make it together, on one device each.
 
-    num_nvl_bytes is for normal mode, num_rdma_bytes, with low_latency_mode, for low latency mode. More than Shunt can
-    use is not allocated. The group ends with destroy(), or with the last reference, which waits for no peer.
+    num_nvl_bytes is for normal mode, num_rdma_bytes, with low_latency_mode, for low latency mode; over hosts, too. More
+    than Shunt can use is not allocated. The group ends with destroy(), or with the last reference, which waits for no
+    peer.
     """
 
     num_sms: int = 20
@@ -101,6 +102,7 @@ class Buffer:
         mine: dict[str, Any] = {
             "wrong": "",
             "id": None,
+            "host": _call.host(),
             "num_nvl_bytes": num_nvl_bytes,
             "num_rdma_bytes": num_rdma_bytes,
             **{name: bool(getattr(self, name)) for name in _SWITCHES},
@@ -110,13 +112,17 @@ class Buffer:
                 raise _lib.Error("Shunt is on the sim here, where a GPU's tensors are of no use: set SHUNT_DEVICE=cuda")
             for name in "num_nvl_bytes", "num_rdma_bytes":
                 mine[name] = _arguments.integer(name, mine[name], 0, _arguments.MOST_BYTES)
-            self._normal_bytes = min(num_nvl_bytes, _call.normal_bytes(self.group_size))
-            self._ll_bytes = min(num_rdma_bytes, _call.low_latency_bytes(self.group_size)) if low_latency_mode else 0
+            _call.normal_bytes(self.group_size)  # which checks the number of ranks
             mine["id"] = None if self.rank else _call.new_id()
         except _lib.Error as error:
             mine["wrong"] = str(error)
         rows = gather(mine)
         _same_on_all(rows)
+        one = rows[0]["host"] is not None and all(row["host"] == rows[0]["host"] for row in rows)
+        self._one_host = one
+        self._normal_bytes = min(num_nvl_bytes, _call.normal_bytes(self.group_size, one_host=one))
+        most = _call.low_latency_bytes(self.group_size, one_host=one)
+        self._ll_bytes = min(num_rdma_bytes, most) if low_latency_mode else 0
         self._device = int(torch.cuda.current_device())
         made = _call.Group(rows[0]["id"], self.group_size, self.rank, self._device, bool(enable_shrink),
                            self._normal_bytes, self._ll_bytes)  # fmt: skip
@@ -215,7 +221,7 @@ class Buffer:
     def _room(self, tokens: int, hidden: int) -> None:
         if (tokens, hidden) in self._fitting:
             return
-        needed = _call.low_latency_bytes(self.group_size, tokens, hidden)
+        needed = _call.low_latency_bytes(self.group_size, tokens, hidden, self._one_host)
         if self._ll_bytes < needed:
             what = "num_rdma_bytes" if self.low_latency_mode else "low_latency_mode is False, and num_rdma_bytes"
             _arguments.wrong(what, self.num_rdma_bytes, f"at least {needed} for {tokens} tokens of {hidden} elements "
@@ -289,7 +295,7 @@ class Buffer:
         previous_event: Any = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, None, Any, Any, EventOverlap]:
+    ) -> tuple[Any, Any, Any, Any, EventOverlap]:
         """
         Counts what goes where: tokens to each rank, to each host (None: there is one), to each expert, and whether a
         token goes to a rank.
@@ -301,14 +307,16 @@ class Buffer:
         current = self._enter(previous_event, async_finish, allocate_on_comm_stream)
         with self._allocating(allocate_on_comm_stream):
             per_rank = torch.empty((size,), dtype=torch.int32, device=where)
+            hosts = self._group.hosts
+            per_host = torch.empty((hosts,), dtype=torch.int32, device=where) if hosts > 1 else None
             per_expert = torch.empty((num_experts,), dtype=torch.int32, device=where)
             in_rank = torch.empty((tokens, size), dtype=torch.bool, device=where)
         self._group.layout(self._stream.cuda_stream, topk_idx.data_ptr(), tokens, topk, num_experts,
-                           per_rank.data_ptr(), 0, per_expert.data_ptr(), in_rank.data_ptr())  # fmt: skip
+                           per_rank.data_ptr(), _at(per_host), per_expert.data_ptr(), in_rank.data_ptr())  # fmt: skip
         event = self._leave_with(
-            current, async_finish, allocate_on_comm_stream, topk_idx, per_rank, per_expert, in_rank
+            current, async_finish, allocate_on_comm_stream, topk_idx, per_rank, per_host, per_expert, in_rank
         )
-        return per_rank, None, per_expert, in_rank, event
+        return per_rank, per_host, per_expert, in_rank, event
 
     def dispatch(
         self,

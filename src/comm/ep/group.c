@@ -163,6 +163,11 @@ void shunt_ep_group_destroy(struct shunt_ep_group *g)
 	free(g);
 }
 
+int shunt_ep_group_hosts(const struct shunt_ep_group *g)
+{
+	return g->room.hosts ? g->room.hosts->nhosts : 1;
+}
+
 int shunt_ep_group_error(struct shunt_ep_group *g, char *text, size_t bytes)
 {
 	int err = shunt_comm_error(g->comm);

@@ -31,6 +31,7 @@ int shunt_ep_group_create(const struct shunt_ep_desc *desc, struct shunt_ep_grou
 void shunt_ep_group_abort(struct shunt_ep_group *g);
 /* Waits for the group's launches unless it was aborted. */
 void shunt_ep_group_destroy(struct shunt_ep_group *g);
+int shunt_ep_group_hosts(const struct shunt_ep_group *g);
 int shunt_ep_group_error(struct shunt_ep_group *g, char *text, size_t bytes);
 
 int shunt_ep_group_mask(struct shunt_ep_group *g, int rank, int masked, void *stream);

@@ -127,7 +127,9 @@ class Normal(Batch):
         mine, job = self.topk[self.job.rank], self.job
         goes = [[any(e >= 0 and e // LOCAL == rank for e in row) for rank in range(job.n)] for row in mine]
         expect("num_tokens_per_rank", per_rank.tolist(), [sum(row[rank] for row in goes) for rank in range(job.n)])
-        expect("num_tokens_per_rdma_rank", per_host, None)
+        # Over hosts each rank has one of its own.
+        hosts = None if per_host is None else per_host.tolist()
+        expect("num_tokens_per_rdma_rank", hosts, None if hosts is None else per_rank.tolist())
         expect("is_token_in_rank", in_rank.tolist(), goes)
         counts = [sum(row.count(expert) for row in mine) for expert in range(job.experts)]
         expect("num_tokens_per_expert", per_expert.tolist(), counts)
