@@ -151,9 +151,24 @@ int shunt_ep_group_create(const struct shunt_ep_desc *d, struct shunt_ep_group *
 	return 0;
 }
 
+/* The ranks of other hosts hear of an abort at once, and may be in a call to which this rank has done its part. */
+static bool is_done(struct shunt_ep_group *g)
+{
+	bool done = false;
+
+	if (!g->room.hosts)
+		return false;
+	shunt_comm_lock(g->comm);
+	if (shunt_order_done(&g->comm->order, g->comm->gpu, g->comm->device, &done))
+		done = false;
+	shunt_comm_unlock(g->comm);
+	return done;
+}
+
 void shunt_ep_group_abort(struct shunt_ep_group *g)
 {
-	shunt_comm_abort(g->comm);
+	if (!is_done(g))
+		shunt_comm_abort(g->comm);
 }
 
 void shunt_ep_group_destroy(struct shunt_ep_group *g)

@@ -28,6 +28,7 @@ struct shunt_ep_desc {
 	void *ctx;
 };
 int shunt_ep_group_create(const struct shunt_ep_desc *desc, struct shunt_ep_group **group_p);
+/* Over hosts not where nothing of the group runs on this rank. */
 void shunt_ep_group_abort(struct shunt_ep_group *g);
 /* Waits for the group's launches unless it was aborted. */
 void shunt_ep_group_destroy(struct shunt_ep_group *g);
