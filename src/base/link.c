@@ -47,7 +47,7 @@ static int index_of(const char *const *names, const char *text, size_t n)
 	return -1;
 }
 
-/* "distance=PXB", "lie=old" or "dies=1000" at p; returns where it ends. NULL: neither. */
+/* "distance=PXB", "lie=old", "dies=1000" or "stores=posted" at p; returns where it ends. NULL: none of them. */
 static const char *read_option(const char *p, struct shunt_link_rule *rule)
 {
 	static const char *const lies[] = { "honest", "old", "lost", "swap", "silent", "oneway", NULL };
@@ -62,6 +62,10 @@ static const char *read_option(const char *p, struct shunt_link_rule *rule)
 	if (n && n < 10 && key == 4 && !memcmp(p, "dies", key) && strspn(value, "0123456789") == n) {
 		rule->play = SHUNT_LINK_DIES;
 		rule->after = (uint32_t)strtoul(value, NULL, 10);
+		i = 0;
+	}
+	if (n == 6 && key == 6 && !memcmp(p, "stores=posted", 13)) {
+		rule->play = SHUNT_LINK_POSTED;
 		i = 0;
 	}
 	return i < 0 ? NULL : value + n;

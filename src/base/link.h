@@ -29,6 +29,8 @@ enum shunt_link_play {
 	SHUNT_LINK_SILENT, /* no store arrives */
 	SHUNT_LINK_ONEWAY, /* none from the lower to the higher device */
 	SHUNT_LINK_DIES,   /* none after the first `after` stores */
+	SHUNT_LINK_POSTED, /* as PCIe is allowed to be: stores and looks in any order; no atomics, no lines of 128 bytes
+	                    */
 	SHUNT_LINK_PLAYS
 };
 /*

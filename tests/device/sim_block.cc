@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads of a block: who they are, barriers, votes, lines, polling, and what happens when a kernel is wrong. */
 #include "tests/device/sim_test.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BLOCKS = 4, THREADS = 128 };
 /* Every thread of a block costs ThreadSanitizer a little at every barrier of any of them. */
@@ -323,6 +325,132 @@ static void test_warp_barriers_are_cheap(void **state)
 	    __atomic_load_n(&switches, __ATOMIC_RELAXED) - before <= (uint64_t)BLOCKS * THREADS * (MANY_BARRIERS + 4));
 }
 
+/* ---- posted links (SHUNT_SIM_LINKS): this device's stores into memory of device 1 */
+
+enum { POSTED_WORDS = 64, POSTED_TIMES = 100 };
+struct posted {
+	uint64_t word[POSTED_WORDS], counter, other;
+};
+
+static uint64_t now_there(const uint64_t *p)
+{
+	return *(const volatile uint64_t *)p;
+} /* no look of a kernel */
+static uint64_t missing(const struct posted *to, uint64_t time)
+{
+	uint64_t n = 0;
+
+	for (const uint64_t &word : to->word)
+		n += now_there(&word) != time;
+	return n;
+}
+static void post_words(struct posted *to, uint64_t time)
+{
+	for (uint32_t i = 0; i < POSTED_WORDS; i += 2)
+		gpu_st16(&to->word[i], { time, time });
+}
+
+/* seen: words that a counter overtook; that were missing behind a release, and behind a fence; old looks; wrong ones.
+ */
+static void k_posted(const struct shunt_kargs &a)
+{
+	struct posted *to = (struct posted *)a.send;
+	uint64_t *seen = (uint64_t *)a.recv;
+
+	if (gpu_tid())
+		return;
+	for (uint64_t t = 1; t < POSTED_TIMES; t += 3) {
+		post_words(to, t);
+		gpu_st_relaxed(&to->counter, t);
+		while (now_there(&to->counter) != t)
+			gpu_relax();
+		seen[0] += missing(to, t);
+		post_words(to, t + 1);
+		gpu_st_release(&to->counter, t + 1);
+		seen[1] += missing(to, t + 1) + (now_there(&to->counter) != t + 1);
+		post_words(to, t + 2);
+		gpu_fence();
+		seen[2] += missing(to, t + 2);
+
+		*(volatile uint64_t *)&to->other = t;
+		seen[3] += gpu_ld_relaxed(&to->other) != t;
+		*(volatile uint64_t *)&to->other = t + 1;
+		gpu_ld_acquire(&to->counter);
+		seen[4] += gpu_ld_relaxed(&to->other) != t + 1;
+		gpu_st_relaxed(&to->other, t + 2);
+		seen[4] += gpu_ld_relaxed(&to->other) != t + 2;
+	}
+	post_words(to, POSTED_TIMES);
+}
+
+static void test_posted_stores_arrive_in_any_order_and_looks_are_old(void **state)
+{
+	uint64_t seen[5] = {};
+	struct shunt_gpu_mem mem;
+
+	assert_ok(ops->share_alloc(1, sizeof(struct posted), &mem));
+
+	struct shunt_kargs a = make_kargs(mem.ptr, seen);
+
+	assert_ok(run_kernel(k_posted, 1, 32, &a));
+	assert_true(seen[0] && seen[3]);
+	assert_int_equal(seen[1] + seen[2] + seen[4], 0);
+	assert_int_equal(missing((struct posted *)mem.ptr, POSTED_TIMES), 0); /* the launch is over */
+	ops->share_free(&mem);
+}
+
+/* ThreadSanitizer wants no threads in a child. */
+#if !defined(__SANITIZE_THREAD__)
+static void k_forbidden(const struct shunt_kargs &a)
+{
+	uint64_t *p = (uint64_t *)a.send;
+
+	if (a.count == 0)
+		gpu_add_release(p, 1);
+	else if (a.count == 1)
+		gpu_fetch_add(p, 1);
+	else if (a.count == 2)
+		gpu_sem_acquire(p);
+	else if (a.count == 3)
+		gpu_test_and_set32((uint32_t *)p);
+	else if (a.count == 4)
+		gpu_ll128_st(p, {}, 1);
+	else
+		gpu_st_release(p, 1);
+}
+
+static void test_posted_links_have_no_atomics(void **state)
+{
+	static const char *const texts[] = { "an addition", "an addition", "a semaphore", "a test and set",
+		"a line of 128 bytes" };
+	struct shunt_gpu_mem mem;
+
+	assert_ok(ops->share_alloc(1, 4096, &mem));
+	for (uint64_t i = 0; i <= 5; i++) {
+		struct shunt_kargs a = make_kargs(mem.ptr, NULL, i);
+		char said[4096] = "";
+		int out[2], status;
+
+		assert_ok(pipe(out));
+		pid_t child = fork();
+		if (child == 0) {
+			dup2(out[1], 2);
+			_exit(run_kernel(k_forbidden, 1, 32, &a));
+		}
+		close(out[1]);
+		assert_true(waitpid(child, &status, 0) == child);
+		if (i < 5) {
+			assert_true(read(out[0], said, sizeof(said) - 1) > 0);
+			assert_non_null(strstr(said, texts[i]));
+			assert_non_null(strstr(said, "on memory behind a link that has only stores and loads"));
+		}
+		assert_int_equal(status == 0, i == 5);
+		close(out[0]);
+	}
+	ops->share_free(&mem);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -337,7 +465,14 @@ int main(void)
 		cmocka_unit_test(test_block_barriers_that_never_complete_are_an_error),
 		cmocka_unit_test(test_launch_bad_shape_is_refused),
 		cmocka_unit_test(test_warp_barriers_are_cheap),
+		cmocka_unit_test(test_posted_stores_arrive_in_any_order_and_looks_are_old),
+#if !defined(__SANITIZE_THREAD__)
+		cmocka_unit_test(test_posted_links_have_no_atomics),
+#endif
 	};
 
+	setenv("SHUNT_SIM_LINKS", "0-1:peer,stores=posted", 1);
+	if (ops->open(NULL))
+		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include "device/sim/hooks.h"
+#include "device/sim/sim.h"
 #include "device/sim/sync.h"
 extern "C" {
 #include "base/log.h"
@@ -65,6 +66,7 @@ static uint32_t lane_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_L
  */
 static void end_round(struct sim_block *b)
 {
+	sim_link_drain(b, false);
 	if (b->progressed)
 		sim_block_set_idle(b, 0);
 	else if (b->has_polled && b->idle_rounds < 4)
@@ -210,6 +212,7 @@ extern "C" void shunt_sim_fence(void)
 	static char order;
 
 	/* Treats two fences of any threads as ordered by time, as a fence next to an atomic would be. */
+	shunt_sim_link_release();
 	tsan_release(&order);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	tsan_acquire(&order);
@@ -332,6 +335,7 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 	    /* Orders accesses to this thread's thread-local storage, which its fibers share. */
 	    &b->start_order);
 	sim_fiber_switch(&b->main, &b->warp[0]->lane[0], &b->prev);
+	sim_link_drain(b, true);
 	shunt_sim_self = nullptr;
 	if (b->deadlocked) {
 		shunt_error(
@@ -379,6 +383,8 @@ void sim_block_finish(struct sim_block *b)
 		sim_delete(s);
 	}
 	b->shared = nullptr;
+	sim_delete(b->posted);
+	b->posted = nullptr;
 	for (unsigned i = 0; i < SIM_MAX_WARPS; i++)
 		warp_destroy(b->warp[i]);
 }

@@ -57,6 +57,7 @@ struct sim_block {
 	unsigned polls;
 	uint64_t seed, random; /* of the jitter */
 	struct sim_fiber main, *prev;
+	struct sim_posted *posted; /* stores under way (sim_link.cc); NULL: never any */
 	struct sim_shared *shared; /* shared memory of kernels; kept from launch to launch */
 };
 

@@ -48,8 +48,17 @@ void shunt_sim_relax(void);
 void shunt_sim_linger(void);   /* between two parts of a line: now and then for as long as tests ask for */
 void shunt_sim_advanced(void); /* the thread made progress: others need not slow down their polling */
 void shunt_sim_fence(void);
-/* True: the link from the running block's device to this address does not bring the store (device/sim/sim_link.cc). */
-bool shunt_sim_link_loses(void *to, struct gpu_v16 *v, uint32_t bytes);
+/*
+ * Links that are not as good as memory (device/sim/sim_link.cc). Takes: true if the store is not to be made, because it
+ * is lost or comes later. Looks: true if the word is what it has seen. Forbid: ends the process if the address is
+ * behind a link on which `what` is an error.
+ */
+enum sim_store { SIM_STORE_PLAIN, SIM_STORE_RELAXED, SIM_STORE_PACKET, SIM_STORE_RELEASE };
+enum sim_look { SIM_LOOK_PLAIN, SIM_LOOK_PACKET, SIM_LOOK_ACQUIRE };
+bool shunt_sim_link_takes(void *to, struct gpu_v16 *v, uint32_t bytes, enum sim_store how);
+bool shunt_sim_link_looks(const uint64_t *at, enum sim_look how, uint64_t *seen_p);
+void shunt_sim_link_release(void); /* what the block has stored arrives */
+void shunt_sim_link_forbid(const void *at, const char *what);
 extern bool shunt_sim_links_play __attribute__((visibility("hidden"))); /* some link is not honest */
 void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's shared memory for this key */
 }
@@ -91,37 +100,61 @@ GPU_FN uint64_t gpu_clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-GPU_FN bool sim_lost(void *to, struct gpu_v16 *v, uint32_t bytes)
+GPU_FN bool sim_play(void) { return __builtin_expect(shunt_sim_links_play, 0); }
+template <typename Word> inline bool sim_link_takes(Word *to, Word word, enum sim_store how)
 {
-	return __builtin_expect(shunt_sim_links_play, 0) && shunt_sim_link_loses(to, v, bytes);
+	struct gpu_v16 v = { word, 0 };
+
+	return sim_play() && shunt_sim_link_takes(to, &v, sizeof(Word), how);
 }
-template <typename Word> inline bool sim_word_lost(Word *to)
+/* Of an operation that needs more than stores and loads. */
+GPU_FN void sim_link_forbid(const void *p, const char *what)
 {
-	struct gpu_v16 v = {};
-
-	return sim_lost(to, &v, sizeof(Word));
+	if (sim_play())
+		shunt_sim_link_forbid(p, what);
+}
+GPU_FN void sim_link_release(void)
+{
+	if (sim_play())
+		shunt_sim_link_release();
 }
 
-GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN uint64_t sim_look(const uint64_t *p, enum sim_look how)
+{
+	uint64_t v;
+
+	if (sim_play() && shunt_sim_link_looks(p, how, &v))
+		return v;
+	return how == SIM_LOOK_PLAIN ? __atomic_load_n(p, __ATOMIC_RELAXED) : __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return sim_look(p, SIM_LOOK_PLAIN); }
 GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v)
 {
-	if (!sim_word_lost(p))
+	if (!sim_link_takes(p, v, SIM_STORE_RELAXED))
 		__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 template <typename Word> inline Word sim_ld_acquire(const Word *p, struct sim_site at)
 {
-	Word v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
-	                                          __atomic_load_n(p, __ATOMIC_ACQUIRE);
+	bool weak = sim_weak(at, SIM_SITE_ACQUIRE);
+	Word v;
 
+	if (sizeof(Word) == sizeof(uint64_t))
+		v = (Word)sim_look((const uint64_t *)p, weak ? SIM_LOOK_PLAIN : SIM_LOOK_ACQUIRE);
+	else
+		v = weak ? __atomic_load_n(p, __ATOMIC_RELAXED) : __atomic_load_n(p, __ATOMIC_ACQUIRE);
 	return v + sim_weak(at, SIM_SITE_OLDER);
 }
-template <typename Word> inline void sim_st_release(Word *p, Word v, struct sim_site at)
+/* how: SIM_STORE_PACKET orders nothing but the packet's own data. */
+template <typename Word>
+inline void sim_st_release(Word *p, Word v, struct sim_site at, enum sim_store how = SIM_STORE_RELEASE)
 {
-	if (sim_word_lost(p))
+	bool weak = sim_weak(at, SIM_SITE_RELEASE);
+
+	if (sim_link_takes(p, v, weak ? SIM_STORE_RELAXED : how))
 		return;
-	if (sim_weak(at, SIM_SITE_RELEASE))
+	if (weak)
 		__atomic_store_n(p, v, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(p, v, __ATOMIC_RELEASE);
@@ -141,17 +174,33 @@ GPU_FN uint64_t gpu_ld_credit_early(const uint64_t *) { return 0; } /* so that e
 GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE) { gpu_st_release(p, v, at); }
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n, struct sim_site at = SIM_SITE_HERE)
 {
-	if (sim_weak(at, SIM_SITE_RELEASE))
+	bool weak = sim_weak(at, SIM_SITE_RELEASE);
+
+	sim_link_forbid(p, "an addition");
+	if (!weak)
+		sim_link_release();
+	if (weak)
 		__atomic_fetch_add(p, n, __ATOMIC_RELAXED);
 	else
 		__atomic_fetch_add(p, n, __ATOMIC_RELEASE);
 	shunt_sim_advanced();
 }
 /* Release, for sim_copy(): a device has no such order, but the host needs longer than the stores take. */
-GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
-GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n)
+{
+	sim_link_forbid(p, "an addition");
+	__atomic_fetch_add(p, n, __ATOMIC_RELEASE);
+}
+GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n)
+{
+	sim_link_forbid(p, "an addition");
+	return __atomic_fetch_add(p, n, __ATOMIC_RELAXED);
+}
 GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n, struct sim_site at = SIM_SITE_HERE)
 {
+	sim_link_forbid(p, "an addition");
+	if (!sim_weak(at, SIM_SITE_RELEASE))
+		sim_link_release();
 	if (sim_weak(at, SIM_SITE_ACQUIRE))
 		return __atomic_fetch_add(p, n, __ATOMIC_RELEASE);
 	if (sim_weak(at, SIM_SITE_RELEASE))
@@ -170,6 +219,7 @@ GPU_FN bool gpu_sem_acquire(uint64_t *p, struct sim_site at = SIM_SITE_HERE)
 {
 	uint64_t seen = gpu_ld_relaxed(p);
 
+	sim_link_forbid(p, "a semaphore");
 	if (!seen)
 		return sim_weak(at, SIM_SITE_OLDER);
 	if (sim_weak(at, SIM_SITE_ACQUIRE))
@@ -181,6 +231,7 @@ GPU_FN bool gpu_test_and_set32(uint32_t *p)
 {
 	uint32_t seen = 0;
 
+	sim_link_forbid(p, "a test and set");
 	return __atomic_compare_exchange_n(p, &seen, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 GPU_FN void gpu_or_block32(uint32_t *p, uint32_t bits) { __atomic_fetch_or(p, bits, __ATOMIC_RELAXED); }
@@ -205,21 +256,20 @@ GPU_FN struct gpu_v16 gpu_ld16(const void *p)
 GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
 {
 	shunt_sim_aligned(p);
-	if (!sim_lost(p, &v, sizeof(v)))
+	if (!sim_play() || !shunt_sim_link_takes(p, &v, sizeof(v), SIM_STORE_PLAIN))
 		*(struct gpu_v16 *)p = v;
 }
 GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p, struct sim_site at = SIM_SITE_HERE)
 {
 	const uint64_t *half = (const uint64_t *)p;
+	enum sim_look how = sim_weak(at, SIM_SITE_ACQUIRE) ? SIM_LOOK_PLAIN : SIM_LOOK_PACKET;
 
 	shunt_sim_aligned(p);
-	if (sim_weak(at, SIM_SITE_ACQUIRE))
-		return { gpu_ld_relaxed(half), gpu_ld_relaxed(half + 1) };
-	return { __atomic_load_n(half, __ATOMIC_ACQUIRE), __atomic_load_n(half + 1, __ATOMIC_ACQUIRE) };
+	return { sim_look(half, how), sim_look(half + 1, how) };
 }
 GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE)
 {
-	gpu_st_release(p, v, at);
+	sim_st_release(p, v, at, SIM_STORE_PACKET);
 	shunt_sim_advanced();
 }
 GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v, struct sim_site at = SIM_SITE_HERE)
@@ -256,6 +306,7 @@ GPU_FN void gpu_ll128_st(
 	bool mine = gpu_lane() / 8 < lines;
 
 	shunt_sim_aligned(slot, 128);
+	sim_link_forbid(slot, "a line of 128 bytes");
 	if (mine)
 		p[0] = v.lo;
 	if (mine && !GPU_LL128_FLAG_LANE)
@@ -274,6 +325,7 @@ GPU_FN void gpu_ll128_ld(
 	bool mine = gpu_lane() / 8 < lines;
 
 	shunt_sim_aligned(slot, 128);
+	sim_link_forbid(slot, "a line of 128 bytes");
 	if (mine && GPU_LL128_FLAG_LANE)
 		seen = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(&p[1], __ATOMIC_RELAXED) :
 		                                        __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
@@ -317,8 +369,8 @@ GPU_FN void gpu_sector_st(void *slot, struct gpu_v16 v, uint64_t flag, struct si
 		v.hi = whole;
 	for (int turn = 0; turn < 2; turn++) {
 		if (late == (turn == 1)) {
-			gpu_st_release(&p[0], v.lo, at);
-			gpu_st_release(&p[1], v.hi, at);
+			sim_st_release(&p[0], v.lo, at, SIM_STORE_PACKET);
+			sim_st_release(&p[1], v.hi, at, SIM_STORE_PACKET);
 		}
 		if (turn == 0 && shunt_sim_ballot(true) && gpu_lane() == 0)
 			shunt_sim_linger();

@@ -46,6 +46,14 @@ struct shunt_sim_nodes {
 	unsigned blocks; /* of the widest kernel */
 };
 struct shunt_sim_nodes shunt_sim_graph_nodes(const void *graph);
+/*
+ * Bytes that kernels of a device have stored and loaded, word by word, behind posted links in memory of a device, or of
+ * its rank's segment of the host's memory (SHUNT_SIM_LINKS). Data that they load plainly is not counted.
+ */
+struct shunt_sim_link_count {
+	uint64_t stored, loaded;
+};
+struct shunt_sim_link_count shunt_sim_link_counts(int device, int owner);
 /* Live streams, events, graphs and allocations of this process. */
 size_t shunt_sim_live(void);
 #ifdef __cplusplus

@@ -24,6 +24,7 @@ void __tsan_destroy_fiber(void *fiber);
 void __tsan_switch_to_fiber(void *fiber, unsigned flags);
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
+void __tsan_write16(void *addr);
 void __tsan_ignore_thread_begin(void);
 void __tsan_ignore_thread_end(void);
 }
@@ -34,6 +35,7 @@ static inline void tsan_destroy(void *fiber) { __tsan_destroy_fiber(fiber); }
 static inline void tsan_switch(void *fiber) { __tsan_switch_to_fiber(fiber, 1); }
 static inline void tsan_acquire(void *token) { __tsan_acquire(token); }
 static inline void tsan_release(void *token) { __tsan_release(token); }
+static inline void tsan_write16(void *p) { __tsan_write16(p); }
 static inline void tsan_ignore_begin(void) { __tsan_ignore_thread_begin(); }
 static inline void tsan_ignore_end(void) { __tsan_ignore_thread_end(); }
 #else
@@ -43,6 +45,7 @@ static inline void tsan_destroy(void *) {}
 static inline void tsan_switch(void *) {}
 static inline void tsan_acquire(void *) {}
 static inline void tsan_release(void *) {}
+static inline void tsan_write16(void *) {}
 static inline void tsan_ignore_begin(void) {}
 static inline void tsan_ignore_end(void) {}
 #endif

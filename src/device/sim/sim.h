@@ -50,9 +50,13 @@ bool sim_handle_remove(const void *object, enum sim_kind kind);
 void sim_handle_forget(void);
 void sim_stream_forget(void);
 void sim_mem_forget(void);
-/* Links that lie (sim_link.cc): reads SHUNT_SIM_LINKS; before a launch, looks whose memory is mapped where. */
+/*
+ * Links that are not as good as memory (sim_link.cc): reads SHUNT_SIM_LINKS; before a launch, looks whose memory is
+ * mapped where; stores of a block that are under way arrive, half of them or all.
+ */
 void sim_link_open(void);
 void sim_link_look(void);
+void sim_link_drain(struct sim_block *b, bool all);
 void sim_link_forget(void);
 
 /* op.cc: one operation of a stream. Run never changes it: a graph runs it again and again. */

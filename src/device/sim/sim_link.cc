@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Links that lie, as SHUNT_SIM_LINKS has them for the link of a rule, PCIe and NVLink or the memory of the host: a
- * kernel's store into memory of another device, or into another rank's segment of the host's memory, comes late, wrong,
- * or never. Whose memory it is says the name of the memfd, which each process finds in its own table of mappings; that
- * table is read at launches, where some link lies.
+ * Links that are not as good as memory, as SHUNT_SIM_LINKS has them for the link of a rule, PCIe and NVLink or the
+ * memory of the host. Whose memory it is says the name of the memfd, which each process finds in its own table of
+ * mappings; that table is read at launches, where some link is played.
+ *
+ * A link that lies: a kernel's store into memory of another device, or into another rank's segment of the host's
+ * memory, comes wrong or never.
+ *
+ * A posted link: the block keeps such stores, and those into its own rank's segment, word by word. They arrive in any
+ * order while the block waits for something, and all at once where it releases, fences or ends. A look at such memory
+ * may be as old as the block's last one at that word; what the block acquires ends that for all words. For
+ * ThreadSanitizer a store is made where the kernel makes it.
  */
 #include <stdio.h>
 #include <string.h>
 #include "device/sim/block.h"
+#include "device/sim/hooks.h"
 #include "device/sim/sim.h"
 extern "C" {
 #include "base/config.h"
 }
 
-enum { DEVICES = 8, RANGES = 512, ONE_IN = 256 };
+enum { DEVICES = 8, RANGES = 512, ONE_IN = 256, KEPT = 128, LOOKS = 64 };
 
 struct range {
 	uintptr_t from, to;
@@ -25,6 +33,18 @@ struct ranges {
 	struct range at[RANGES];
 };
 
+struct sim_posted {
+	unsigned n;
+	uint64_t random;
+	struct {
+		uint64_t *to, word;
+	} store[KEPT]; /* one for a word */
+	struct {
+		const uint64_t *at;
+		uint64_t seen;
+	} look[LOOKS];
+};
+
 bool shunt_sim_links_play;
 
 static struct shunt_link_rule rules[DEVICES][DEVICES];
@@ -32,6 +52,8 @@ static uint32_t stores[DEVICES][DEVICES], packs[DEVICES][DEVICES]; /* packs: sto
 static const void *lost[DEVICES][DEVICES];
 static struct ranges *newest; /* those before it stay, as kernels may read them */
 static struct sim_lock reading;
+static bool posted_host[DEVICES]; /* some pair of the device goes through the host's memory, posted */
+static struct shunt_sim_link_count counts[DEVICES][DEVICES];
 
 void sim_link_forget(void) { reading = {}; }
 
@@ -41,6 +63,8 @@ void sim_link_open(void)
 		for (int b = 0; b < DEVICES; b++) {
 			rules[a][b] = shunt_link_rules_look(shunt_config()->sim_links, a, b);
 			shunt_sim_links_play |= a != b && rules[a][b].play != SHUNT_LINK_HONEST;
+			posted_host[a] |=
+			    a != b && rules[a][b].play == SHUNT_LINK_POSTED && rules[a][b].link == SHUNT_LINK_SHARED;
 		}
 }
 
@@ -85,16 +109,159 @@ static const struct range *range_of(const void *p)
 {
 	const struct ranges *r = __atomic_load_n(&newest, __ATOMIC_ACQUIRE);
 
-	for (unsigned i = 0; r && i < r->n; i++)
-		if ((uintptr_t)p - r->at[i].from < r->at[i].to - r->at[i].from)
-			return &r->at[i];
+	unsigned from = 0, to = r ? r->n : 0;
+
+	while (from < to) { /* the table of mappings is sorted */
+		unsigned mid = (from + to) / 2;
+
+		if ((uintptr_t)p < r->at[mid].from)
+			to = mid;
+		else if ((uintptr_t)p >= r->at[mid].to)
+			from = mid + 1;
+		else
+			return &r->at[mid];
+	}
 	return nullptr;
 }
 
-extern "C" bool shunt_sim_link_loses(void *to, struct gpu_v16 *v, uint32_t bytes)
+static struct sim_block *this_block(void) { return (struct sim_block *)shunt_sim_self; /* its first member */ }
+
+/* Whose memory behind a posted link this is, as the running block's device sees it; -1: no such memory. */
+static int posted_owner(const void *p)
 {
-	const struct sim_block *b = (const struct sim_block *)shunt_sim_self; /* self is its first member */
+	int from = this_block()->launch->device;
+	const struct range *range = from < DEVICES ? range_of(p) : nullptr;
+
+	if (!range)
+		return -1;
+	if (range->owner == from)
+		return range->of_host && posted_host[from] ? from : -1;
+
+	const struct shunt_link_rule *rule = &rules[from][range->owner];
+
+	return rule->play == SHUNT_LINK_POSTED && rule->link == (range->of_host ? SHUNT_LINK_SHARED : SHUNT_LINK_PEER) ?
+	    range->owner :
+	    -1;
+}
+
+static uint64_t next_random(struct sim_posted *k)
+{
+	k->random ^= k->random << 13;
+	k->random ^= k->random >> 7;
+	k->random ^= k->random << 17;
+	return k->random >> 20;
+}
+
+static struct sim_posted *kept_of(struct sim_block *b)
+{
+	if (!b->posted && (b->posted = (struct sim_posted *)sim_new(sizeof(*b->posted))))
+		b->posted->random = ((unsigned)b->launch->device * 1024u + b->self.bid + 1) * 0x9e3779b97f4a7c15u;
+	if (!b->posted) {
+		shunt_error("sim: no memory for a block's stores"); /* a kernel cannot return an error */
+		__builtin_trap();
+	}
+	return b->posted;
+}
+
+static void arrive(struct sim_posted *k, unsigned i)
+{
+	__atomic_store_n(k->store[i].to, k->store[i].word, __ATOMIC_RELEASE);
+	k->store[i] = k->store[--k->n];
+}
+
+void sim_link_drain(struct sim_block *b, bool all)
+{
+	struct sim_posted *k = b->posted;
+
+	if (!k)
+		return;
+	for (unsigned left = all ? k->n : (k->n + 1) / 2; left; left--)
+		arrive(k, (unsigned)(next_random(k) % k->n));
+}
+
+static void keep(struct sim_posted *k, uint64_t *to, uint64_t word)
+{
+	unsigned i = 0;
+
+	while (i < k->n && k->store[i].to != to)
+		i++;
+	if (i == KEPT) {
+		arrive(k, (unsigned)(next_random(k) % KEPT));
+		i--;
+	}
+	if (i == k->n)
+		k->store[k->n++].to = to;
+	k->store[i].word = word;
+	if (k->look[(uintptr_t)to / 8 % LOOKS].at == to)
+		k->look[(uintptr_t)to / 8 % LOOKS].at = nullptr;
+}
+
+static void post(int owner, void *to, const struct gpu_v16 *v, uint32_t bytes, enum sim_store how)
+{
+	struct sim_block *b = this_block();
+	uint64_t *word = (uint64_t *)to;
+
+	__atomic_fetch_add(&counts[b->launch->device][owner].stored, bytes, __ATOMIC_RELAXED);
+	if (how == SIM_STORE_PLAIN)
+		tsan_write16(to);
+	if (how == SIM_STORE_PACKET)
+		tsan_release(to);
+	keep(kept_of(b), word, v->lo);
+	if (bytes == sizeof(*v))
+		keep(kept_of(b), word + 1, v->hi);
+}
+
+extern "C" void shunt_sim_link_release(void) { sim_link_drain(this_block(), true); }
+
+extern "C" bool shunt_sim_link_looks(const uint64_t *at, enum sim_look how, uint64_t *seen_p)
+{
+	struct sim_block *b = this_block();
+	int owner = posted_owner(at);
+
+	if (owner >= 0) {
+		struct sim_posted *k = kept_of(b);
+		auto *look = &k->look[(uintptr_t)at / 8 % LOOKS];
+
+		__atomic_fetch_add(&counts[b->launch->device][owner].loaded, sizeof(*at), __ATOMIC_RELAXED);
+		for (unsigned i = 0; i < k->n; i++)
+			if (k->store[i].to == at)
+				arrive(k, i);
+		if (look->at != at || next_random(k) % 4)
+			*look = { at, __atomic_load_n(at, __ATOMIC_ACQUIRE) };
+		*seen_p = look->seen;
+		if (how != SIM_LOOK_PLAIN)
+			tsan_acquire((void *)at);
+	}
+	for (unsigned i = 0; b->posted && how == SIM_LOOK_ACQUIRE && i < LOOKS; i++)
+		b->posted->look[i].at = nullptr;
+	return owner >= 0;
+}
+
+extern "C" void shunt_sim_link_forbid(const void *at, const char *what)
+{
+	if (posted_owner(at) < 0)
+		return;
+	shunt_error("sim: %s on memory behind a link that has only stores and loads", what);
+	__builtin_trap();
+}
+
+extern "C" struct shunt_sim_link_count shunt_sim_link_counts(int device, int owner)
+{
+	return { __atomic_load_n(&counts[device][owner].stored, __ATOMIC_RELAXED),
+		__atomic_load_n(&counts[device][owner].loaded, __ATOMIC_RELAXED) };
+}
+
+extern "C" bool shunt_sim_link_takes(void *to, struct gpu_v16 *v, uint32_t bytes, enum sim_store how)
+{
+	const struct sim_block *b = this_block();
 	const struct range *range = range_of(to);
+
+	if (how == SIM_STORE_RELEASE && bytes == sizeof(uint64_t))
+		shunt_sim_link_release();
+	else if (int posted = posted_owner(to); posted >= 0 && bytes >= sizeof(uint64_t)) {
+		post(posted, to, v, bytes, how);
+		return true;
+	}
 	int from = b->launch->device, owner = range ? range->owner : from;
 	uint32_t n = 0;
 
