@@ -34,8 +34,13 @@ enum shunt_distance shunt_link_distance(
 	return of_pci[shunt_pci_distance(&here, &there)];
 }
 
+enum shunt_distance shunt_link_farthest(bool amd, int ndevices)
+{
+	return amd && ndevices <= 2 ? SHUNT_DISTANCE_SYS : SHUNT_DISTANCE_PXB;
+}
+
 enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
-    int rank, int peer, bool obeys, const char **reason_p)
+    int rank, int peer, int ndevices, const char **reason_p)
 {
 	const char *reason = "no peer access";
 	int can = gpu->peer_check(device, theirs, &reason);
@@ -45,17 +50,18 @@ enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, co
 	if (link == SHUNT_LINK_SELF)
 		return link;
 	int level = shunt_nccl_p2p_level(shunt_nccl_env());
-	enum shunt_distance most = level < 0 ? SHUNT_DISTANCE_PXB : (enum shunt_distance)level;
+	enum shunt_distance most =
+	    level < 0 ? shunt_link_farthest(shunt_pci_amd(), ndevices) : (enum shunt_distance)level;
 
-	if (obeys && level != SHUNT_DISTANCE_LOC && link == SHUNT_LINK_PEER &&
+	if (ndevices && level != SHUNT_DISTANCE_LOC && link == SHUNT_LINK_PEER &&
 	    shunt_link_distance(gpu, device, theirs, link) > most)
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p,
 		    level < 0 ? "peers over PCIe are beyond a host bridge, and NCCL_P2P_LEVEL is not set" :
 		                "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
-	if (obeys && shunt_nccl_env_forbids_p2p())
+	if (ndevices && shunt_nccl_env_forbids_p2p())
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	slow_down(&link, shunt_link_rules_find(shunt_config()->links, rank, peer), reason_p, "SHUNT_LINKS says so");
-	if (obeys && link == SHUNT_LINK_SHARED && shunt_nccl_env()->shm_disable == 1)
+	if (ndevices && link == SHUNT_LINK_SHARED && shunt_nccl_env()->shm_disable == 1)
 		slow_down(&link, SHUNT_LINK_NET, reason_p, "NCCL_SHM_DISABLE forbids the host's memory");
 	return link;
 }

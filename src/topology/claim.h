@@ -8,10 +8,15 @@
 enum shunt_distance shunt_link_distance(
     const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs, enum shunt_link link);
 /*
+ * As NCCL has it without NCCL_P2P_LEVEL: peers reach each other through switches, and two GPUs on a host with AMD's
+ * processors (amd) through these, too.
+ */
+enum shunt_distance shunt_link_farthest(bool amd, int ndevices);
+/*
  * This rank is on `device`; theirs: the other rank's. NVLink and peer access as the device and NCCL's variables allow,
- * both and shared memory as SHUNT_LINKS does. obeys: NCCL's variables count. *reason_p (static storage): why it is not
- * NVLink.
+ * both and shared memory as SHUNT_LINKS does. ndevices: those that the communicator has on this host, where NCCL's
+ * rules and variables count; 0: they do not. *reason_p (static storage): why it is not NVLink.
  */
 enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
-    int rank, int peer, bool obeys, const char **reason_p);
+    int rank, int peer, int ndevices, const char **reason_p);
 #endif

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *sysfs = "/sys";
 
@@ -59,6 +62,18 @@ void shunt_pci_place(const char *bdf, struct shunt_pci_place *place_p)
 
 	snprintf(file, sizeof(file), "bus/pci/devices/%s", bdf);
 	shunt_pci_place_at(file, place_p);
+}
+
+bool shunt_pci_amd(void)
+{
+#if defined(__x86_64__)
+	unsigned most, b = 0, c = 0, d = 0;
+
+	return __get_cpuid(0, &most, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+	    d == signature_AMD_edx;
+#else
+	return false;
+#endif
 }
 
 /* Where the parts behind the root complex ("/devices/pci0000:16") begin. NULL: this is no path of a PCI device. */

@@ -15,6 +15,8 @@ void shunt_pci_place(const char *bdf, struct shunt_pci_place *place_p);
 void shunt_pci_place_at(const char *file, struct shunt_pci_place *place_p);
 /* First line of /sys/FILE. False: there is none, or it cannot be read. */
 bool shunt_pci_read(const char *file, char *text, size_t bytes);
+/* True: the processors are AMD's. */
+bool shunt_pci_amd(void);
 /* Reads this directory instead of /sys. For tests alone; call it before the other functions of this file. */
 void shunt_pci_sysfs(const char *root);
 

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include "base/config.h"
 #include "topology/claim.h"
+#include "topology/pci.h"
 #include "topology/topology.h"
 
 static void test_ranks_of_one_host_are_one_island(void **state)
@@ -151,7 +152,7 @@ static void test_rules_name_links_of_pairs(void **state)
 	static const char *const bad[] = { "x", "0-1", "0-1:", "0-1:fast", "0-1:nvlink,", "0/:none", "-1:none",
 		"64:none", "0-1:none;;", "0-1:none x", "*:none,", "*:none,lie", "*:none,lie=", "*:none,lie=big",
 		"*:none,dies=x", "*:none,dies=4294967296", "*:none,distance=near", "*:none,,lie=old",
-		"*:none,lie=old;;" };
+		"*:none,lie=old;;", "*:none,stores=late", "*:none,stores=postedx", "*:none,store=posted" };
 	const char *rules = "*:none;0-1:nvlink;2/3-4/*:peer";
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -180,6 +181,9 @@ static void test_rules_name_links_of_pairs(void **state)
 	rule = shunt_link_rules_look(rules, 1, 0);
 	assert_int_equal(rule.play, SHUNT_LINK_DIES);
 	assert_int_equal(rule.after, 70);
+	rule = shunt_link_rules_look("*:peer,stores=posted,distance=PXB", 1, 0);
+	assert_int_equal(rule.play, SHUNT_LINK_POSTED);
+	assert_int_equal(rule.distance, SHUNT_DISTANCE_PXB);
 	rule = shunt_link_rules_look(rules, 3, 2);
 	assert_int_equal(rule.play, SHUNT_LINK_HONEST);
 	assert_int_equal(rule.distance, SHUNT_DISTANCE_NVL);
@@ -213,13 +217,20 @@ static void test_peers_are_as_near_as_nccl_wants(void **state)
 	/* main() has set NCCL_P2P_LEVEL=PHB, and distances from device 0 to the others. */
 	for (int peer = 1; peer <= 4; peer++) {
 		theirs.uuid[3] = (uint8_t)peer;
-		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, true, &reason),
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, 5, &reason),
 		    peer < 4 ? SHUNT_LINK_PEER : SHUNT_LINK_SHARED);
-		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, false, &reason), SHUNT_LINK_PEER);
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, 0, &reason), SHUNT_LINK_PEER);
 	}
 	assert_int_equal(shunt_link_distance(&gpu, 0, &theirs, SHUNT_LINK_NVLINK), SHUNT_DISTANCE_NVL);
-	shunt_link_claim(&gpu, 0, &theirs, 0, 4, true, &reason);
+	shunt_link_claim(&gpu, 0, &theirs, 0, 4, 5, &reason);
 	assert_string_equal(reason, "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
+	/* Without it: two GPUs on a host with AMD's processors have peer access wherever they are. */
+	assert_int_equal(shunt_link_farthest(true, 2), SHUNT_DISTANCE_SYS);
+	assert_int_equal(shunt_link_farthest(true, 3), SHUNT_DISTANCE_PXB);
+	assert_int_equal(shunt_link_farthest(false, 2), SHUNT_DISTANCE_PXB);
+#if defined(__x86_64__)
+	assert_int_equal(shunt_pci_amd(), system("grep -q AuthenticAMD /proc/cpuinfo") == 0);
+#endif
 }
 
 int main(void)

@@ -31,7 +31,7 @@ void tool_links_show(const struct shunt_gpu_ops *gpu, const struct shunt_gpu_inf
 
 		if (from == k)
 			continue;
-		link = shunt_link_claim(gpu, from, &info[k], from, k, true, &why);
+		link = shunt_link_claim(gpu, from, &info[k], from, k, n, &why);
 		trust = shunt_trust_find(&info[from], &info[k], link, refused);
 		snprintf(
 		    text + strlen(text), bytes - strlen(text), "%s %d %s", *text ? "," : "", k, shunt_link_names[link]);

@@ -66,10 +66,27 @@ static uint8_t next_link(uint8_t link, unsigned served, unsigned bad)
 	return link;
 }
 
+/* The devices that ranks of this host have. */
+static int devices(const struct shunt_comm *comm, const struct shunt_hello *hellos)
+{
+	const uint8_t *locals = shunt_topology_locals(&comm->topology);
+	int n = 0;
+
+	for (int i = 0; i < shunt_comm_local_ranks(comm); i++) {
+		bool other = true;
+
+		for (int k = 0; k < i; k++)
+			other &= !shunt_hello_same_gpu(&hellos[locals[i]], &hellos[locals[k]]);
+		n += other;
+	}
+	return n;
+}
+
 static void claim(struct shunt_comm *comm, const struct shunt_hello *hellos, unsigned served, struct claims *mine)
 {
 	const uint8_t *locals = shunt_topology_locals(&comm->topology);
 	uint8_t slowest = SHUNT_LINK_NVLINK;
+	int ndevices = served >> SHUNT_LINK_SHARED & 1 ? devices(comm, hellos) : 0;
 
 	memset(mine, 0, sizeof(*mine));
 	mine->is_long = shunt_config()->selftest == SHUNT_SELFTEST_LONG;
@@ -82,7 +99,7 @@ static void claim(struct shunt_comm *comm, const struct shunt_hello *hellos, uns
 		if (locals[i] == comm->rank)
 			continue;
 		mine->link[i] = (uint8_t)shunt_link_claim(
-		    comm->gpu, comm->device, theirs, comm->rank, locals[i], served >> SHUNT_LINK_SHARED & 1, &reason);
+		    comm->gpu, comm->device, theirs, comm->rank, locals[i], ndevices, &reason);
 		claim_trust(comm, &hellos[comm->rank].gpu, theirs, &mine->good[i], &mine->bad[i], why);
 		link = next_link(mine->link[i], served, mine->bad[i]);
 		if (link > slowest && mine->bad[i] >> (link - 1) & 1)
