@@ -65,7 +65,7 @@ static uint32_t claimable(void)
 
 static bool is_text(const struct row *row)
 {
-	return row->type == &shunt_type_str || row->type == &shunt_type_links;
+	return row->type == &shunt_type_str || row->type == &shunt_type_links || row->type == &shunt_type_distance;
 }
 
 /* Parses the value of one variable. False: not set or malformed (logged), and the field keeps the default. */

@@ -33,6 +33,7 @@ enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SI
 #define CFG_ms int64_t
 #define CFG_str const char *
 #define CFG_links const char *
+#define CFG_distance const char *
 #define CFG_device enum shunt_device_choice
 #define CFG_net enum shunt_net_choice
 #define CFG_ibvmode enum shunt_ibv_mode
@@ -59,6 +60,7 @@ struct shunt_nccl_env {
 #undef CFG_ms
 #undef CFG_str
 #undef CFG_links
+#undef CFG_distance
 #undef CFG_device
 #undef CFG_net
 #undef CFG_ibvmode

@@ -162,6 +162,15 @@ static int parse_str(const char *text, void *value)
 	return 0;
 }
 
+static int parse_distance(const char *text, void *value)
+{
+	bool known = !*text || (*text >= '0' && *text <= '9');
+
+	for (int i = 0; shunt_distance_names[i]; i++)
+		known |= !strcmp(text, shunt_distance_names[i]);
+	return known ? parse_str(text, value) : -EINVAL;
+}
+
 static int parse_links(const char *text, void *value)
 {
 	return shunt_link_rules_check(text) ? -EINVAL : parse_str(text, value);
@@ -331,6 +340,8 @@ const struct shunt_config_type shunt_type_size = { "size", "a size (bytes, or a 
 const struct shunt_config_type shunt_type_ms = { "ms", "a time (seconds, or a number with ms, s, m or h)", parse_ms,
 	show_ms };
 const struct shunt_config_type shunt_type_str = { "str", "a text", parse_str, show_str };
+const struct shunt_config_type shunt_type_distance = { "distance",
+	"one of LOC, NVL, NVB, C2C, PIX, PXB, PHB, SYS, or a number from 0 to 4", parse_distance, show_str };
 const struct shunt_config_type shunt_type_links = { "links",
 	"a list of PAIRS:LINK joined by semicolons, such as *:shared;0-1:nvlink", parse_links, show_str };
 const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };

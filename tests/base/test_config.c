@@ -146,6 +146,12 @@ static void test_config_malformed_value_warns_and_gives_default(void **state)
 		{ "SHUNT_DEVICE=rocm", "auto, cuda, sim" },
 		{ "NCCL_MAX_CTAS=four", "a whole number" },
 		{ "NCCL_P2P_DISABLE=99999999999", "a whole number" },
+		{ "NCCL_P2P_LEVEL=near", "PIX, PXB, PHB, SYS" },
+		{ "NCCL_SHM_DISABLE=perhaps", "a whole number" },
+		{ "SHUNT_LINKS=0-1:fast", "PAIRS:LINK" },
+		{ "SHUNT_SIM_LINKS=*:none,stores=late", "PAIRS:LINK" },
+		{ "SHUNT_SELFTEST=maybe", "0, 1, always, long" },
+		{ "SHUNT_SHARED_BYTES=lots", "a size" },
 		{ "NCCL_CTA_POLICY=3", "EFFICIENCY, ZERO" },
 		{ "NCCL_CTA_POLICY=ZERO|FAST", "EFFICIENCY, ZERO" },
 	};
