@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
 #include <cmocka.h>
 #include "comm/setup/selftest.h"
 #include "kernels/set.h"
@@ -19,7 +21,7 @@ static bool many;
 /* Device 0 with the others, by number; 2 and 3, 3 and 4 are honest. */
 static const char links[] =
     "0-1:none,lie=old;0-2:peer,lie=swap;0-3:peer,lie=lost;0-4:none,lie=oneway;0-5:peer,lie=silent;"
-    "0-6:none,dies=300;2-3:none;3-4:peer;0-7:none,lie=swap";
+    "0-6:none,dies=300;2-3:none;3-4:peer;0-7:none,lie=swap;5-6:none,stores=posted;6-7:peer,stores=posted";
 
 /* The mistakes that two devices see in what comes from the other one. */
 static void test_pair(const int device[2], bool on_host, uint64_t limit_ms, struct shunt_selftest_status seen[2])
@@ -72,6 +74,10 @@ static void test_honest_links_pass(void **state)
 		test_pair(i & 1 ? (const int[]){ 2, 3 } : (const int[]){ 4, 3 }, i & 1, 0, seen);
 		assert_int_equal(seen[0].kind, SHUNT_SELFTEST_RIGHT);
 		assert_int_equal(seen[1].kind, SHUNT_SELFTEST_RIGHT);
+	}
+	for (int i = 0; i < 2; i++) { /* whatever the order is in which PCIe brings stores */
+		test_pair(i ? (const int[]){ 5, 6 } : (const int[]){ 7, 6 }, i, 0, seen);
+		assert_int_equal(seen[0].kind | seen[1].kind, SHUNT_SELFTEST_RIGHT);
 	}
 	/* The rule is about peers; what goes through the host's memory is honest. */
 	test_pair((const int[]){ 0, 2 }, true, 0, seen);
@@ -226,6 +232,56 @@ static void test_iommu_and_acs_are_named(void **state)
 	assert_int_equal(system(path), 0);
 }
 
+/* ---- where memory of the host lies */
+
+static int info_on_a_bus(int device, struct shunt_gpu_info *info)
+{
+	memset(info, 0, sizeof(*info));
+	strcpy(info->pci, "0000:3b:00.0");
+	return 0;
+}
+
+/* On the node of its device; a node that is not there, or is not known, takes nothing away. */
+static void test_memory_of_the_host_is_near_its_device(void **state)
+{
+	static const struct {
+		const char *text;
+		int mode;
+	} nodes[] = { { "0\n", MPOL_PREFERRED }, { "60\n", MPOL_DEFAULT }, { "-1\n", MPOL_DEFAULT },
+		{ "", MPOL_DEFAULT } };
+	char root[] = "/tmp/shunt-selftest-XXXXXX", path[600], link[600];
+	struct shunt_gpu_ops at_a_place = *gpu;
+
+	at_a_place.device_info = info_on_a_bus;
+	assert_non_null(mkdtemp(root));
+	make(root, "devices/pci0000:3a/0000:3b:00.0");
+	make(root, "bus/pci/devices");
+	snprintf(path, sizeof(path), "%s/devices/pci0000:3a/0000:3b:00.0", root);
+	snprintf(link, sizeof(link), "%s/bus/pci/devices/0000:3b:00.0", root);
+	assert_int_equal(symlink(path, link), 0);
+	strcat(path, "/numa_node");
+	shunt_pci_sysfs(root);
+	for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
+		unsigned long mask = 0;
+		struct shunt_gpu_mem mem;
+		int mode = MPOL_DEFAULT;
+
+		write_text(path, nodes[i].text, strlen(nodes[i].text));
+		assert_int_equal(shunt_host_memory_create(&at_a_place, 0, 8192, &mem), 0);
+		assert_int_equal(((char *)mem.host)[8191], 0);
+		/* Containers may forbid both calls. */
+		if (!syscall(SYS_get_mempolicy, &mode, &mask, 8 * sizeof(mask), mem.host, MPOL_F_ADDR) &&
+		    !syscall(SYS_mbind, mem.host, 0, MPOL_DEFAULT, NULL, 0, 0)) {
+			assert_int_equal(mode, nodes[i].mode);
+			assert_int_equal(mask, mode == MPOL_PREFERRED);
+		}
+		shunt_host_memory_free(gpu, &mem);
+	}
+	shunt_pci_sysfs("/sys");
+	snprintf(path, sizeof(path), "rm -r '%s'", root);
+	assert_int_equal(system(path), 0);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,6 +289,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lying_links_are_refused),
 		cmocka_unit_test(test_findings_are_kept_whole),
 		cmocka_unit_test(test_iommu_and_acs_are_named),
+		cmocka_unit_test(test_memory_of_the_host_is_near_its_device),
 	};
 	char cache[] = "/tmp/shunt-trust-XXXXXX", command[100];
 	int failed;

@@ -10,7 +10,8 @@
 
 /*
  * Creates zeroed memory, all of which is there: -ENOMEM or -ENOSPC where the container has no room. device: of the rank
- * that it belongs to, or -1; part of the memory's name in /proc/self/maps.
+ * that it belongs to, or -1; part of the memory's name in /proc/self/maps. The memory is on the NUMA node of the
+ * device, if that is known.
  */
 int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p);
 /* Maps it in another process, or once more. The caller keeps fd. */
