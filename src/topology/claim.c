@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "topology/claim.h"
+#include <string.h>
 #include "base/config.h"
 #include "topology/pci.h"
 
@@ -58,6 +59,8 @@ enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, co
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p,
 		    level < 0 ? "peers over PCIe are beyond a host bridge, and NCCL_P2P_LEVEL is not set" :
 		                "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
+	if (strstr(theirs->name, " MIG "))
+		slow_down(&link, SHUNT_LINK_NET, reason_p, "MIG slices are left to NCCL, as none was at hand");
 	if (ndevices && shunt_nccl_env_forbids_p2p())
 		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	slow_down(&link, shunt_link_rules_find(shunt_config()->links, rank, peer), reason_p, "SHUNT_LINKS says so");

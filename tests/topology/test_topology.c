@@ -224,6 +224,9 @@ static void test_peers_are_as_near_as_nccl_wants(void **state)
 	assert_int_equal(shunt_link_distance(&gpu, 0, &theirs, SHUNT_LINK_NVLINK), SHUNT_DISTANCE_NVL);
 	shunt_link_claim(&gpu, 0, &theirs, 0, 4, 5, &reason);
 	assert_string_equal(reason, "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
+	strcpy(theirs.name, "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
+	assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, 1, 5, &reason), SHUNT_LINK_NET);
+	assert_string_equal(reason, "MIG slices are left to NCCL, as none was at hand");
 	/* Without it: two GPUs on a host with AMD's processors have peer access wherever they are. */
 	assert_int_equal(shunt_link_farthest(true, 2), SHUNT_DISTANCE_SYS);
 	assert_int_equal(shunt_link_farthest(true, 3), SHUNT_DISTANCE_PXB);
