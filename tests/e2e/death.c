@@ -162,6 +162,13 @@ static void test_death_is_told_to_those_who_wait(void **state)
 		if (run(&(struct ranks){
 		        .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
+	/* Who dies has its segment mapped by the others. */
+	setenv("SHUNT_SIM_LINKS", "*:none", 1);
+	how = 0;
+	assert_int_equal(
+	    run(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }),
+	    0);
+	unsetenv("SHUNT_SIM_LINKS");
 }
 
 /* Makes stderr a pipe that is full and that nobody reads: whoever writes a line to it hangs. */

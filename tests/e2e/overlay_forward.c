@@ -69,6 +69,7 @@ static void test_other_settings_on_one_rank_forward_on_all(void **state)
 		{ "NCCL_PROTO", "simple" },
 		{ "NCCL_LAUNCH_ORDER_IMPLICIT", "1" },
 		{ "SHUNT_ACCUMULATE", "own" },
+		{ "SHUNT_LINKS", "0-1:shared" },
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
@@ -219,6 +220,80 @@ static void test_without_peers_data_goes_through_shared_memory(void **state)
 	overlay_odd_name = "SHUNT_SHARED_BYTES";
 	overlay_odd_value = "64k";
 	expect_forward_only(2, 1, little_shared_memory, body_no_room);
+}
+
+/*
+ * What may be wrong with links on one rank, or a limit that all have: the outcome is the same on all ranks, and lines
+ * say why.
+ */
+static void little_locked_memory(void)
+{
+	setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){ 64 << 10, 64 << 10 });
+}
+
+static void small_files(void) /* a memfd is one */
+{
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 1 << 20, 1 << 20 });
+}
+
+static const struct bad_links {
+	const char *links, *name, *value; /* of all ranks; of rank 1 */
+	void (*limit)(void);              /* of rank 1 */
+	enum how how;
+	const char *says; /* a line for some rank; if all forward, rank 0's alone is to have it */
+} bad_links[] = {
+	{ "*:none", .limit = little_locked_memory, .how = NATIVE },
+	{ "*:none", .limit = small_files, .how = FORWARDED,
+	    .says = "bytes of shared memory cannot be allocated: File too large" },
+	{ "*:none", "NCCL_SHM_DISABLE", "1", .how = FORWARDED, .says = "NCCL_SHM_DISABLE forbids the host's memory" },
+	{ "*:none", "SHUNT_SHARED_BYTES", "lots", .how = NATIVE },
+	{ "*:peer", "NCCL_P2P_LEVEL", "LOC", .how = NATIVE },
+	{ "*:peer,distance=PHB", "NCCL_P2P_LEVEL", "PIX", .how = NATIVE },
+	{ "*:peer", "NCCL_P2P_LEVEL", "near", .how = NATIVE },
+	{ "*:peer", "SHUNT_LINKS", "0-1", .how = NATIVE },
+	{ "*:peer", "SHUNT_LINKS", "*:shared", .how = FORWARDED, .says = "other SHUNT_ or NCCL_ settings" },
+	/* Refused by the rank that reads: stores of the other one do not come. */
+	{ "*:peer,lie=oneway", .how = NATIVE, .says = "do not exchange data right over PCIe: nothing arrives" },
+	{ "*:none,lie=oneway", .how = FORWARDED, .says = "nothing arrives" },
+};
+static const struct bad_links *bad;
+
+static void make_links_bad(int rank)
+{
+	if (rank != 1)
+		return;
+	if (bad->name)
+		setenv(bad->name, bad->value, 1);
+	if (bad->limit)
+		bad->limit();
+}
+
+static int body_bad_links(struct rank *r)
+{
+	ncclComm_t comm;
+	int failed = 0;
+
+	CHECK(stderr_keep(&kept));
+	failed = ncclCommInitRank(&comm, r->nranks, r->id, r->rank) ||
+	    overlay_reduce(r, comm, r->rank, r->nranks, 100, bad->how) || ncclCommDestroy(comm) ||
+	    stderr_count(&kept, "stays with NCCL") != (bad->how == FORWARDED && r->rank == 0);
+	overlay_shared->warnings[r->rank] = bad->says ? stderr_count(&kept, bad->says) : 0;
+	return stderr_give_back(&kept, failed);
+}
+
+static void test_links_that_are_wrong_have_one_outcome(void **state)
+{
+	for (size_t i = 0; i < sizeof(bad_links) / sizeof(bad_links[0]); i++) {
+		bad = &bad_links[i];
+		setenv("SHUNT_SIM_LINKS", bad->links, 1);
+		if (overlay_run_as(
+		        &(struct ranks){ .n = 2, .raw = 1, .body = body_bad_links, .prepare = make_links_bad }, 1))
+			fail_msg("%s %s", bad->links, bad->says ? bad->says : "");
+		if (bad->says && overlay_shared->warnings[0] + overlay_shared->warnings[1] < 1)
+			fail_msg("%s %s: no line says so", bad->links, bad->says);
+	}
+	unsetenv("SHUNT_SIM_LINKS");
 }
 
 /* The sim's devices are not joined by NVLink: the rank that finds so says it, and all forward. */
@@ -501,6 +576,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
 		cmocka_unit_test(test_numbers_that_nccl_lacks_are_never_forwarded),
 		cmocka_unit_test(test_without_peers_data_goes_through_shared_memory),
+		cmocka_unit_test(test_links_that_are_wrong_have_one_outcome),
 		cmocka_unit_test(test_more_than_8_ranks_forward),
 		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),
 		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),

@@ -591,6 +591,38 @@ static int body_init_all_shared(struct rank *r)
 	return 0;
 }
 
+/* Without a real NCCL nothing else can serve them: all ranks' first call fails. */
+static int body_no_link(struct rank *r)
+{
+	void *buf;
+
+	CHECK(shunt_malloc(&buf, 64) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	CHECK(ncclAllReduce(buf, buf, 4, ncclInt32, ncclSum, r->comm, r->stream) != ncclSuccess);
+	CHECK(strstr(ncclGetLastError(NULL), getenv("NO_LINK")));
+	NCCL(ncclCommAbort(r->comm));
+	return 0;
+}
+
+static void test_call_that_no_link_serves_fails_on_all(void **state)
+{
+	static const char *const cases[][4] = { { "*:none", "SHUNT_SHARED_BYTES", "64k",
+		                                    "SHUNT_SHARED_BYTES allows 65536" },
+		{ "*:none", "NCCL_SHM_DISABLE", "1", "NCCL_SHM_DISABLE forbids the host's memory" },
+		{ "*:none,lie=oneway", "SHUNT_SELFTEST", "1",
+		    "the self-test of shared links found that nothing arrives" } };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		setenv("SHUNT_SIM_LINKS", cases[i][0], 1);
+		setenv(cases[i][1], cases[i][2], 1);
+		setenv("NO_LINK", cases[i][3], 1);
+		if (ranks_run(RANKS_PROCESSES, 2, 1, body_no_link))
+			fail_msg("%s %s", cases[i][0], cases[i][1]);
+		unsetenv(cases[i][1]);
+	}
+	unsetenv("SHUNT_SIM_LINKS");
+}
+
 static void test_ranks_share_a_device_where_they_may(void **state)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 1, body_shared_refused), 0);
@@ -804,6 +836,7 @@ int main(void)
 		cmocka_unit_test(test_counters_name_the_path),
 		cmocka_unit_test(test_path_of_names_a_plan_that_goes_meanwhile),
 		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
+		cmocka_unit_test(test_call_that_no_link_serves_fails_on_all),
 		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
 		cmocka_unit_test(test_rank_in_another_network_namespace_is_told_so),

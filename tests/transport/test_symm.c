@@ -34,6 +34,7 @@ enum fault {
 	OTHER_SIZE,
 	OTHER_VALUE,
 	FAIL_MAP,
+	FAIL_REGISTER, /* of memory of the host */
 	FAIL_FILL,
 	/* The others' rounds fail, too. */
 	NO_MEMORY,
@@ -84,7 +85,7 @@ static struct usage usage_now(void)
 
 	assert_non_null(maps);
 	while (fgets(line, sizeof(line), maps))
-		u.maps += strstr(line, "memfd:shunt-sim") != NULL;
+		u.maps += strstr(line, "memfd:shunt-") != NULL;
 	fclose(maps);
 	return u;
 }
@@ -114,6 +115,11 @@ static int no_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
 	return -EMFILE;
 }
 
+static int no_register(void *host, size_t bytes, void **dev_p)
+{
+	return -ENOMEM;
+}
+
 static int no_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	return -EMFILE;
@@ -129,6 +135,7 @@ static const struct shunt_gpu_ops *ops_of(const struct rank *r)
 	case FAIL_ALLOC:
 	case FAIL_EXPORT:
 	case FAIL_MAP:
+	case FAIL_REGISTER:
 		return &failing;
 	default:
 		return sim;
@@ -142,6 +149,8 @@ static void prepare_failing(enum fault fault)
 		failing.share_alloc = no_alloc;
 	if (fault == FAIL_EXPORT)
 		failing.share_export = no_export;
+	if (fault == FAIL_REGISTER)
+		failing.host_register = no_register;
 	if (fault == FAIL_MAP) {
 		failing.share_map = no_map;
 		failing.share_borrow = failing.share_alias = no_borrow;
@@ -222,6 +231,7 @@ static void agree(struct rank *r)
 	        .gpu = ops_of(r),
 	        .device = r->rank,
 	        .process = process_of(r),
+	        .on_host = w->fault == FAIL_REGISTER,
 	        .what = "scratch",
 	        .mem = r->mem,
 	        .at = w->kind == REGISTERED ? r->at : NULL,
@@ -442,6 +452,7 @@ static void test_symm_refusal_of_one_rank_is_that_of_all(void **state)
 		bool not_allocated, not_registered;
 	} cases[] = {
 		{ FAIL_ALLOC, "65536 bytes of scratch cannot be allocated: Cannot allocate memory", false, true },
+		{ FAIL_REGISTER, "65536 bytes of scratch cannot be allocated: Cannot allocate memory", false, true },
 		{ FAIL_SECOND_STEP, "it has only 2 hands", false, false },
 		{ FAIL_EXPORT, no_files.s, true, false },
 		{ FOREIGN_MEMORY, "it is not from ncclMemAlloc", true, false },
