@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "tests/algos/sel.h"
 #include "tests/algos/world.h"
+#include "transport/symm/host_memory.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 
@@ -27,9 +28,27 @@ void world_start(struct world *w, int n)
 	}
 }
 
+void world_start_over(struct world *w, int n, enum shunt_link link)
+{
+	world_start(w, n);
+	w->staged = true;
+	for (int r = 0; r < n; r++) {
+		struct shunt_ctrl *ctrl = w->mem[r].ptr;
+
+		if (link == SHUNT_LINK_SHARED)
+			assert_int_equal(shunt_host_memory_create(gpu, r, SHUNT_SEGMENT_BYTES(n), &w->segment[r]), 0);
+		assert_true(SHUNT_SEGMENT_BYTES(n) <= w->mem[r].bytes);
+		assert_int_equal(
+		    gpu->copy(r, &ctrl->inbox, w->segment[r].ptr ? &w->segment[r].ptr : &w->mem[r].ptr, sizeof(char *)),
+		    0);
+	}
+}
+
 void world_stop(struct world *w)
 {
 	for (int r = 0; r < w->n; r++) {
+		if (w->segment[r].ptr)
+			shunt_host_memory_free(gpu, &w->segment[r]);
 		gpu->stream_destroy(r, w->stream[r]);
 		gpu->host_free(w->host_ctrl[r]);
 		gpu->share_free(&w->mem[r]);
@@ -52,7 +71,7 @@ struct emitter {
 static int emit(void *ctx, const struct shunt_work *work)
 {
 	const struct emitter *e = ctx;
-	struct shunt_gpu_launch l = { .kernel = work->kernel,
+	struct shunt_gpu_launch l = { .kernel = e->w->staged ? shunt_algo_staged(work->kernel) : work->kernel,
 		.blocks = work->blocks + (work->args.k.check.what != 0),
 		.threads = work->threads,
 		.args = &work->args,
@@ -72,6 +91,7 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 		.nranks = w->n,
 		.sim = true,
 		.takes_all = true,
+		.staged = w->staged,
 		.tma = tma || (w->tma && !without_tma) };
 	struct shunt_decision *decisions = calloc(n, sizeof(*decisions));
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n, .op = w->op };
@@ -83,7 +103,7 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 	int err;
 
 	for (int p = 0; p < w->n; p++)
-		base.peer[p] = w->mem[p].ptr;
+		base.peer[p] = w->segment[p].ptr && p != rank ? w->segment[p].ptr : w->mem[p].ptr;
 	for (size_t c = 0; c < n; c++) {
 		/* The selection's type, flags and factor in any case. */
 		assert_true(shunt_select(SEL(&sel_key), calls[c], &decisions[c]));

@@ -17,6 +17,8 @@
 struct world {
 	int n;
 	struct shunt_gpu_mem mem[8];
+	struct shunt_gpu_mem segment[8]; /* of world_start_over() the host's memory */
+	bool staged;                     /* the kernels are those without NVLink */
 	struct shunt_host_ctrl *host_ctrl[8];
 	void *stream[8];
 	unsigned launches[8];
@@ -26,6 +28,8 @@ struct world {
 };
 
 void world_start(struct world *w, int n);
+/* Ranks that have this link to each other, and not NVLink: SHUNT_LINK_PEER or SHUNT_LINK_SHARED. */
+void world_start_over(struct world *w, int n, enum shunt_link link);
 void world_stop(struct world *w);
 char *world_alloc(int rank, size_t bytes);
 /*

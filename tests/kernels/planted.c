@@ -29,9 +29,8 @@ enum { IN_A_ROW = 8, IN_A_ROW_MOST = 24, JITTER_US = 150 };
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 static uint64_t deadline_ms = 60000; /* of kernels */
 
-static void start(struct world *w, int n)
+static void limit(struct world *w, int n)
 {
-	world_start(w, n);
 	for (int r = 0; r < n; r++) {
 		struct shunt_ctrl *ctrl = w->mem[r].ptr;
 		char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
@@ -41,6 +40,12 @@ static void start(struct world *w, int n)
 			peer[p] = w->mem[p].ptr;
 		gpu->copy(r, ctrl->check.peer, peer, sizeof(peer));
 	}
+}
+
+static void start(struct world *w, int n)
+{
+	world_start(w, n);
+	limit(w, n);
 }
 
 /*
@@ -149,6 +154,48 @@ static void test_uneven(void **state)
 			}
 		world_stop(&w);
 	}
+}
+
+/* Through the host's memory, posted (main()). */
+static void staged(int n, struct job call, const char *algo)
+{
+	struct world w;
+
+	world_start_over(&w, n, SHUNT_LINK_SHARED);
+	limit(&w, n);
+	in_a_row(&w, &call, algo, IN_A_ROW, -1);
+	world_stop(&w);
+}
+
+static void test_staged_oneshot(void **state)
+{
+	staged(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot");
+}
+
+/* What all ranks need is stored once, and loaded by each of the others. */
+static void test_staged_exchange(void **state)
+{
+	enum { BYTES = 1600, WIRE = (BYTES / SHUNT_SECTOR_SLOT_DATA + 1) * SHUNT_LL128_SLOT_WIRE };
+
+	staged(3, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, BYTES }, "oneshot");
+	for (int r = 0; r < 3; r++)
+		for (int p = 0; p < 3; p++) {
+			struct shunt_sim_link_count n = shunt_sim_link_counts(r, p);
+
+			assert_int_equal(n.stored, r == p ? IN_A_ROW * WIRE : 0);
+			assert_true(r == p || n.loaded >= IN_A_ROW * WIRE);
+		}
+	staged(3, (struct job){ SHUNT_ALLTOALL, SHUNT_U8, 0, BYTES }, "oneshot");
+}
+
+static void test_staged_p2p(void **state)
+{
+	staged(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 9000 }, "ll128");
+}
+
+static void test_staged_p2p_reduce(void **state)
+{
+	staged(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 2000 }, "ll128");
 }
 
 static void test_p2p(void **state)
@@ -1012,6 +1059,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_twoshot_to_root),
 		cmocka_unit_test(test_reduce_scatter),
 		cmocka_unit_test(test_uneven),
+		cmocka_unit_test(test_staged_oneshot),
+		cmocka_unit_test(test_staged_exchange),
+		cmocka_unit_test(test_staged_p2p),
+		cmocka_unit_test(test_staged_p2p_reduce),
 		cmocka_unit_test(test_p2p),
 		cmocka_unit_test(test_p2p_reduce),
 		cmocka_unit_test(test_pipelined),
@@ -1067,5 +1118,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
+	if (argc < 2 || !strncmp(argv[1], "test_staged", strlen("test_staged")))
+		setenv("SHUNT_SIM_LINKS", "*:none,stores=posted", 1);
 	return gpu->open(&shunt_kernels) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }
