@@ -4,14 +4,9 @@
  * counts, odd addresses, in place and out, sizes up and down, many rounds, graphs. One process; ranks are devices 0 ...
  * n-1. KERNELS_QUICK=1 thins the cases out (for sanitizers).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "device/sim/hooks.h"
 #include "tests/algos/world.h"
+#include "tests/support/test.h"
 #include "tools/common/reference.h"
 #include "kernels/set.h"
 
@@ -113,7 +108,7 @@ static void job_run(struct world *w, const struct job *j, uint64_t seed)
 enum { ONESHOT, TWOSHOT, SIMPLE, TMA, NSHAPES };
 static const char *const shapes[NSHAPES] = { "oneshot", "twoshot", "simple", "tma" };
 
-static void test_kernels_every_type_and_op_matches_reference(void **state)
+TEST(test_kernels_every_type_and_op_matches_reference)
 {
 	/* ThreadSanitizer takes a while to make the threads of 8 ranks. */
 	const int ranks[] = { 2, 3, quick ? 4 : 8 };
@@ -167,7 +162,7 @@ static unsigned b15_of(double v)
 	return best | (__builtin_signbit(v) ? 0x80 : 0);
 }
 
-static void test_kernels_every_pair_of_e4m3b15_is_that_of_the_table(void **state)
+TEST(test_kernels_every_pair_of_e4m3b15_is_that_of_the_table)
 {
 	enum { N = 65536 };
 	static const enum shunt_redop ops[] = { SHUNT_SUM, SHUNT_MAX, SHUNT_MIN };
@@ -209,7 +204,7 @@ static void test_kernels_every_pair_of_e4m3b15_is_that_of_the_table(void **state
 	world_stop(&w);
 }
 
-static void test_kernels_every_count_and_alignment_matches_reference(void **state)
+TEST(test_kernels_every_count_and_alignment_matches_reference)
 {
 	/* Around an element, a pack, a unit (480 bytes = 240 elements); up and down again. */
 	static const size_t counts[] = { 1, 2, 7, 8, 9, 119, 239, 240, 241, 4095, 4096, 4097, 100003, 33, 1, 250001,
@@ -242,7 +237,7 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 	}
 }
 
-static void test_kernels_graph_replayed_between_eager_calls_matches_reference(void **state)
+TEST(test_kernels_graph_replayed_between_eager_calls_matches_reference)
 {
 	for (int n = 2; n <= 4; n += 2) {
 		struct world w;
@@ -263,7 +258,7 @@ static void test_kernels_graph_replayed_between_eager_calls_matches_reference(vo
  * Both shapes use the slots of the first hop: in any order, with nothing in between, on ranks that are as far apart as
  * they can be. Fresh numbers each time, or a slot that is read too late would hold what is expected.
  */
-static void test_kernels_shapes_in_turn_share_slots(void **state)
+TEST(test_kernels_shapes_in_turn_share_slots)
 {
 	enum { CALLS = 48, MOST = 4000 };
 	static const int ranks[] = { 2, 3, 8 };
@@ -311,7 +306,7 @@ static void test_kernels_shapes_in_turn_share_slots(void **state)
 	}
 }
 
-static void test_kernels_special_values_survive(void **state)
+TEST(test_kernels_special_values_survive)
 {
 	static const double values[] = { 0.0, -0.0, 1.0, -1.0, 1e-40, 65504, -65504, 3e38, 1.0 / 0.0, -1.0 / 0.0,
 		0.0 / 0.0, 5e-324 };
@@ -372,7 +367,7 @@ static void test_kernels_special_values_survive(void **state)
 	world_stop(&w);
 }
 
-static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
+TEST(test_kernels_missing_peer_gives_up_at_the_deadline)
 {
 	struct world w;
 	uint64_t zero = 0, in[48] = { 0 }, out[3][48], timeout = 500 * 1000000ull;
@@ -409,7 +404,7 @@ static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
  * Of two: also one whose sender finds no room for more, with copies under way. By the deadline, the device's abort
  * word, and the host's.
  */
-static void test_kernels_single_rank_ends_its_spins(void **state)
+TEST(test_kernels_single_rank_ends_its_spins)
 {
 	enum { COUNT = 30000 };
 	static float in[COUNT], out[COUNT];
@@ -437,7 +432,7 @@ static void test_kernels_single_rank_ends_its_spins(void **state)
 		}
 }
 
-static void test_sim_table_has_every_operation(void **state)
+TEST(test_sim_table_has_every_operation)
 {
 	void *const *op = (void *const *)gpu; /* behind the name there are only pointers to functions */
 
@@ -448,21 +443,9 @@ static void test_sim_table_has_every_operation(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sim_table_has_every_operation),
-		cmocka_unit_test(test_kernels_every_type_and_op_matches_reference),
-		cmocka_unit_test(test_kernels_every_pair_of_e4m3b15_is_that_of_the_table),
-		cmocka_unit_test(test_kernels_every_count_and_alignment_matches_reference),
-		cmocka_unit_test(test_kernels_graph_replayed_between_eager_calls_matches_reference),
-		cmocka_unit_test(test_kernels_shapes_in_turn_share_slots),
-		cmocka_unit_test(test_kernels_special_values_survive),
-		cmocka_unit_test(test_kernels_missing_peer_gives_up_at_the_deadline),
-		cmocka_unit_test(test_kernels_single_rank_ends_its_spins),
-	};
-
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -4,15 +4,9 @@
  * they make, element sizes and operators, odd counts and addresses, any root, in place and out, back to back with
  * random delays, several in flight. KERNELS_QUICK=1 thins the cases out.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "device/sim/hooks.h"
 #include "tests/algos/job.h"
+#include "tests/support/test.h"
 #include "kernels/set.h"
 
 static bool quick;
@@ -52,7 +46,7 @@ static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, S
 	SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER };
 #define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-static void test_collectives_every_type_and_op_matches_reference(void **state)
+TEST(test_collectives_every_type_and_op_matches_reference)
 {
 	/* ThreadSanitizer takes a while to make the threads of 8 ranks, and has a limit for them. */
 	const int ranks[] = { 2, 3, quick ? 4 : 8 };
@@ -77,7 +71,7 @@ static void test_collectives_every_type_and_op_matches_reference(void **state)
 	}
 }
 
-static void test_collectives_every_count_root_and_alignment_matches_reference(void **state)
+TEST(test_collectives_every_count_root_and_alignment_matches_reference)
 {
 	/* Around a pack, a unit (480 bytes), a full ring of all channels; up and down again. */
 	static const size_t counts[] = { 1, 3, 120, 121, 2400, 30011, 7, 100000, 5 };
@@ -103,7 +97,7 @@ static void test_collectives_every_count_root_and_alignment_matches_reference(vo
 	}
 }
 
-static void test_collectives_in_two_hops_every_share_matches_reference(void **state)
+TEST(test_collectives_in_two_hops_every_share_matches_reference)
 {
 	/*
 	 * A relay's shares are whole lines of 32 elements: fewer than there are relays, one each, a short last one,
@@ -155,7 +149,7 @@ static void run_in_a_row(
 }
 
 /* On the same slots, in rounds of every kernel that two ranks have for them. */
-static void test_collectives_between_two_in_a_row_match_reference(void **state)
+TEST(test_collectives_between_two_in_a_row_match_reference)
 {
 	static const enum shunt_kind pairwise_kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_ALLGATHER,
 		SHUNT_ALLTOALL };
@@ -189,7 +183,7 @@ static void test_collectives_between_two_in_a_row_match_reference(void **state)
 }
 
 /* On the same rings, one launch behind the other, and the ranks at different ones. */
-static void test_collectives_algorithms_in_a_row_match_reference(void **state)
+TEST(test_collectives_algorithms_in_a_row_match_reference)
 {
 	static const char *const algos_in_turn[] = { "pipelined", "ll128", "twoshot",
 		"simple" }; /* where a kind has none such, the built-in one */
@@ -222,7 +216,7 @@ static void test_collectives_algorithms_in_a_row_match_reference(void **state)
 }
 
 /* A root that runs ahead: nothing in a broadcast or scatter tells it how far the others are but the ring. */
-static void test_collectives_fast_sender_does_not_overrun_a_slow_receiver(void **state)
+TEST(test_collectives_fast_sender_does_not_overrun_a_slow_receiver)
 {
 	enum { N = 3, COUNT = 5000, TIMES = 12 };
 	struct world w;
@@ -260,7 +254,7 @@ static void test_collectives_fast_sender_does_not_overrun_a_slow_receiver(void *
 	world_stop(&w);
 }
 
-static void test_collectives_missing_peer_gives_up_at_the_deadline(void **state)
+TEST(test_collectives_missing_peer_gives_up_at_the_deadline)
 {
 	struct world w;
 	uint64_t in[64] = { 0 }, out[3][64], timeout = 500 * 1000000ull;
@@ -290,7 +284,7 @@ again:
 }
 
 /* Rank 1 has taken the first lines from the root, and rank 2 neither passes its own on nor makes room. */
-static void test_collectives_forward_without_credit_gives_up_at_the_deadline(void **state)
+TEST(test_collectives_forward_without_credit_gives_up_at_the_deadline)
 {
 	enum { N = 3, COUNT = 100000 };
 	uint64_t timeout = 500 * 1000000ull;
@@ -340,7 +334,7 @@ static uint64_t read_word(int rank, const uint64_t *place)
  * SHUNT_CHECK: the data is here, the message's size is not. Who goes by the account must not think that the launch has
  * ended.
  */
-static void test_collectives_block_that_compares_sizes_counts_until_it_has(void **state)
+TEST(test_collectives_block_that_compares_sizes_counts_until_it_has)
 {
 	enum { BYTES = 1000 };
 	const uint64_t size[2] = { BYTES | 1ull << 32, 1ull << 32 };
@@ -381,19 +375,7 @@ static void test_collectives_block_that_compares_sizes_counts_until_it_has(void 
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_collectives_every_type_and_op_matches_reference),
-		cmocka_unit_test(test_collectives_every_count_root_and_alignment_matches_reference),
-		cmocka_unit_test(test_collectives_in_two_hops_every_share_matches_reference),
-		cmocka_unit_test(test_collectives_between_two_in_a_row_match_reference),
-		cmocka_unit_test(test_collectives_algorithms_in_a_row_match_reference),
-		cmocka_unit_test(test_collectives_fast_sender_does_not_overrun_a_slow_receiver),
-		cmocka_unit_test(test_collectives_missing_peer_gives_up_at_the_deadline),
-		cmocka_unit_test(test_collectives_forward_without_credit_gives_up_at_the_deadline),
-		cmocka_unit_test(test_collectives_block_that_compares_sizes_counts_until_it_has),
-	};
-
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	return shunt_gpu_sim_ops.open(&shunt_kernels) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return shunt_gpu_sim_ops.open(&shunt_kernels) ? 1 : tests_run(NULL, NULL);
 }

@@ -3,15 +3,9 @@
  * Groups on the sim device: point-to-point of any pattern, calls that share launches, and both ends of a pair grouping
  * differently. KERNELS_QUICK=1 thins the cases out.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "device/sim/hooks.h"
 #include "tests/algos/job.h"
+#include "tests/support/test.h"
 #include "kernels/set.h"
 
 static bool quick;
@@ -153,7 +147,7 @@ static void random_group(struct world *w, size_t njobs, size_t nmsgs, uint64_t s
 	free(calls);
 }
 
-static void test_group_of_anything_in_any_order_matches_reference(void **state)
+TEST(test_group_of_anything_in_any_order_matches_reference)
 {
 	for (int n = 1; n <= 8; n++) {
 		struct world w;
@@ -172,7 +166,7 @@ static void test_group_of_anything_in_any_order_matches_reference(void **state)
 }
 
 /* More messages than one launch holds, all between two ranks or spread. */
-static void test_group_of_thousands_of_messages_matches_reference(void **state)
+TEST(test_group_of_thousands_of_messages_matches_reference)
 {
 	struct world w;
 
@@ -185,7 +179,7 @@ static void test_group_of_thousands_of_messages_matches_reference(void **state)
 }
 
 /* The patterns that programs really make take one launch on each rank. */
-static void test_group_of_calls_that_fuse_is_one_launch(void **state)
+TEST(test_group_of_calls_that_fuse_is_one_launch)
 {
 	static const struct {
 		enum shunt_kind kind;
@@ -246,7 +240,7 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
  * slot and of many rounds, so that a rank without data in a round meets one with much. A root that comes again begins a
  * second launch.
  */
-static void test_group_of_uneven_parts_matches_reference(void **state)
+TEST(test_group_of_uneven_parts_matches_reference)
 {
 	enum { GROUPS = 4, MOST = 9 };
 	static const size_t counts[] = { 0, 1, 239, 241, 1500, 9001 };
@@ -303,7 +297,7 @@ static void test_group_of_uneven_parts_matches_reference(void **state)
 }
 
 /* A relay has a launch of its own, and the others of its group share those before and after it. */
-static void test_group_with_one_pipelined_call_matches_reference(void **state)
+TEST(test_group_with_one_pipelined_call_matches_reference)
 {
 	enum { CALLS = 5 };
 	const int ranks = quick ? 3 : 4;
@@ -346,7 +340,7 @@ static void test_group_with_one_pipelined_call_matches_reference(void **state)
 }
 
 /* A pair need not agree about where groups begin and end. */
-static void test_group_ends_of_a_pair_may_group_differently(void **state)
+TEST(test_group_ends_of_a_pair_may_group_differently)
 {
 	enum { N = 9 };
 	struct msg msgs[N];
@@ -376,7 +370,7 @@ static void test_group_ends_of_a_pair_may_group_differently(void **state)
 }
 
 /* The same elements alone, among others in a group, and at another place of a larger message: the same bits. */
-static void test_group_reduces_to_the_same_bits_as_alone(void **state)
+TEST(test_group_reduces_to_the_same_bits_as_alone)
 {
 	enum { COUNT = 500, EXTRA = 3000, RANKS = 5 };
 	struct world w;
@@ -435,7 +429,7 @@ static void test_group_reduces_to_the_same_bits_as_alone(void **state)
 	world_stop(&w);
 }
 
-static void test_group_with_unpaired_message_to_itself_is_refused(void **state)
+TEST(test_group_with_unpaired_message_to_itself_is_refused)
 {
 	char a[64], b[64];
 	struct shunt_coll send = { .kind = SHUNT_SEND, .dtype = SHUNT_U8, .root = 1, .count = 64, .send = a };
@@ -460,18 +454,7 @@ static void test_group_with_unpaired_message_to_itself_is_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_group_of_anything_in_any_order_matches_reference),
-		cmocka_unit_test(test_group_of_thousands_of_messages_matches_reference),
-		cmocka_unit_test(test_group_of_calls_that_fuse_is_one_launch),
-		cmocka_unit_test(test_group_of_uneven_parts_matches_reference),
-		cmocka_unit_test(test_group_with_one_pipelined_call_matches_reference),
-		cmocka_unit_test(test_group_ends_of_a_pair_may_group_differently),
-		cmocka_unit_test(test_group_reduces_to_the_same_bits_as_alone),
-		cmocka_unit_test(test_group_with_unpaired_message_to_itself_is_refused),
-	};
-
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	return shunt_gpu_sim_ops.open(&shunt_kernels) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return shunt_gpu_sim_ops.open(&shunt_kernels) ? 1 : tests_run(NULL, NULL);
 }

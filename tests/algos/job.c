@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/algos/job.h"
+#include "tests/support/test.h"
 
 /* Elements that rank r sends and receives, and where in place puts them into one buffer. */
 static void job_extents(

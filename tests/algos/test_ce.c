@@ -62,7 +62,7 @@ static struct links links_of(enum shunt_kind kind, int rank, int n, int root, ui
 	return links;
 }
 
-static void test_ce_broadcast_leaves_the_root_once(void **state)
+TEST(test_ce_broadcast_leaves_the_root_once)
 {
 	static const uint64_t sizes[] = { 1, 127, 129, 1000, 1 << 20, (100 << 20) + 1, 1ull << 32 };
 
@@ -92,7 +92,7 @@ static void test_ce_broadcast_leaves_the_root_once(void **state)
 		}
 }
 
-static void test_ce_gather_is_the_roots_work(void **state)
+TEST(test_ce_gather_is_the_roots_work)
 {
 	for (int rank = 0; rank < 4; rank++) {
 		struct links g = links_of(SHUNT_GATHER, rank, 4, 2, 1000, false),
@@ -111,11 +111,6 @@ static void test_ce_gather_is_the_roots_work(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ce_broadcast_leaves_the_root_once),
-		cmocka_unit_test(test_ce_gather_is_the_roots_work),
-	};
-
 	path_alone();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

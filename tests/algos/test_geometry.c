@@ -47,7 +47,7 @@ static struct launch_seen launched(struct shunt_sel_key sel_key, enum shunt_kind
 	return launched_group(sel_key, kind, count, rule, 1);
 }
 
-static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **state)
+TEST(test_geometry_two_ranks_take_one_hop_singly_and_in_groups)
 {
 	struct shunt_sel_key two = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true },
 	                     four = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
@@ -61,7 +61,7 @@ static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **sta
 	    launched_group(four, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_twoshot4_few);
 }
 
-static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
+TEST(test_geometry_pairwise_is_for_one_call_between_two)
 {
 	struct shunt_sel_key two = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true },
 	                     four = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
@@ -75,7 +75,7 @@ static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
 	    launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:pairwise").shape, SHUNT_SHAPE_ll128_one);
 }
 
-static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
+TEST(test_geometry_roles_of_one_batch_have_a_kernel)
 {
 	struct shunt_sel_key four = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	const char *rule = "allgather:0-inf:ll128,broadcast:0-inf:pipelined";
@@ -89,7 +89,7 @@ static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
 	assert_int_equal(launched(four, SHUNT_BROADCAST, 4, rule).shape, SHUNT_SHAPE_ll128_8);
 }
 
-static void test_geometry_limits_blocks_threads_and_channels(void **state)
+TEST(test_geometry_limits_blocks_threads_and_channels)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	struct launch_seen x;
@@ -122,7 +122,7 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 }
 
 /* At most half the blocks, whatever chose their number, and warps of a small message share a block. */
-static void test_geometry_of_efficiency_has_half_the_blocks(void **state)
+TEST(test_geometry_of_efficiency_has_half_the_blocks)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true }, few = s;
 	struct launch_seen x, y;
@@ -157,7 +157,7 @@ static void test_geometry_of_efficiency_has_half_the_blocks(void **state)
  * Ranks may begin with different ones of two communicators' launches: both must find room at once, each with its block
  * of SHUNT_CHECK.
  */
-static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
+TEST(test_geometry_two_launches_find_room_on_a_small_gpu)
 {
 	static const uint32_t sms[] = { 132, 114, 108, 78, 16, 3, 1 };
 	static const struct {
@@ -191,7 +191,7 @@ static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
 }
 
 /* Likewise two for each of the ranks that share a GPU. */
-static void test_launches_of_ranks_that_share_a_gpu_find_room(void **state)
+TEST(test_launches_of_ranks_that_share_a_gpu_find_room)
 {
 	for (unsigned sms = 16; sms <= 148; sms++)
 		for (unsigned sharing = 1; sharing <= 8 && 4 * sharing <= sms; sharing++) {
@@ -202,7 +202,7 @@ static void test_launches_of_ranks_that_share_a_gpu_find_room(void **state)
 	assert_int_equal(shunt_grid_coresident_blocks(1, 16), 1);
 }
 
-static void test_geometry_simple_messages_come_in_clusters(void **state)
+TEST(test_geometry_simple_messages_come_in_clusters)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true };
 	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple";
@@ -221,7 +221,7 @@ static void test_geometry_simple_messages_come_in_clusters(void **state)
 	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, simple).cluster, 0);
 }
 
-static void test_geometry_tma_takes_fewer_blocks(void **state)
+TEST(test_geometry_tma_takes_fewer_blocks)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90, .takes_all = true, .tma = true };
 	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple,alltoall:0-inf:"
@@ -343,7 +343,7 @@ static void enqueue_two(struct shunt_sel_key *sel_key, enum shunt_kind kind, siz
 	assert_true(launches > 0);
 }
 
-static void test_geometry_every_channel_of_every_message_has_a_warp(void **state)
+TEST(test_geometry_every_channel_of_every_message_has_a_warp)
 {
 	static const char *const geometries[] = { "", "@2x64", "@3x96", "@16x256", "@64x128x7" };
 	static const int limits[] = { 0, 1, 2, 3, 7, 16, 24, 33 };
@@ -383,7 +383,7 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 	shunt_algo_force(NULL);
 }
 
-static void test_geometry_messages_channels_follow_from_size_alone(void **state)
+TEST(test_geometry_messages_channels_follow_from_size_alone)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .takes_all = true };
 	struct launch_seen x = launched(s, SHUNT_SEND, 1 << 20, NULL),
@@ -439,7 +439,7 @@ static struct pipelined pipelined(const struct shunt_sel_key *sel_key, int rank,
 	return launch_seen;
 }
 
-static void test_pipelined_the_roots_link_carries_the_message_once(void **state)
+TEST(test_pipelined_the_roots_link_carries_the_message_once)
 {
 	static const uint64_t sizes[] = { 1, 127, 129, 1000, 100000, (8 << 20) + 1, 1ull << 32 };
 	static const int limits[] = { 0, 1, 2, 7, 33 };
@@ -469,21 +469,6 @@ static void test_pipelined_the_roots_link_carries_the_message_once(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
-		cmocka_unit_test(test_geometry_of_efficiency_has_half_the_blocks),
-		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
-		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_singly_and_in_groups),
-		cmocka_unit_test(test_geometry_pairwise_is_for_one_call_between_two),
-		cmocka_unit_test(test_geometry_roles_of_one_batch_have_a_kernel),
-		cmocka_unit_test(test_geometry_two_launches_find_room_on_a_small_gpu),
-		cmocka_unit_test(test_launches_of_ranks_that_share_a_gpu_find_room),
-		cmocka_unit_test(test_geometry_simple_messages_come_in_clusters),
-		cmocka_unit_test(test_geometry_tma_takes_fewer_blocks),
-		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
-		cmocka_unit_test(test_pipelined_the_roots_link_carries_the_message_once),
-	};
-
 	path_alone();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -24,7 +24,7 @@ static int look(const char *path)
 	return err == -EPERM && strstr(why, path) && strstr(why, "with another user's rights") ? 1 : 2;
 }
 
-static void test_files_are_not_for_setuid_programs(void **state)
+TEST(test_files_are_not_for_setuid_programs)
 {
 	char dir[] = "/tmp/shunt-plugin-files-XXXXXX", variables[PATH_MAX + 32], arguments[PATH_MAX + 32], command[64];
 	int status, plain;
@@ -48,12 +48,10 @@ static void test_files_are_not_for_setuid_programs(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_files_are_not_for_setuid_programs) };
-
 	if (argc == 3) /* no leaks are looked for: that may not trace such a program */
 		_exit(getauxval(AT_SECURE) ? look(argv[2]) : SETUID_UNKNOWN);
 	if (argc != 2)
 		return 2;
 	defects = argv[1];
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

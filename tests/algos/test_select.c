@@ -58,7 +58,7 @@ static const char *next_path(size_t i, int n)
 	return "nccl";
 }
 
-static void test_tuning_builtin_ends_where_it_says(void **state)
+TEST(test_tuning_builtin_ends_where_it_says)
 {
 	for (int n = 2; n <= 8; n++)
 		for (size_t i = 0; i < NENDS; i++) {
@@ -81,7 +81,7 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 		}
 }
 
-static void test_tuning_builtin_small_sizes_are_ours(void **state)
+TEST(test_tuning_builtin_small_sizes_are_ours)
 {
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++) {
@@ -97,7 +97,7 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 		}
 }
 
-static void test_tuning_standalone_declines_nothing(void **state)
+TEST(test_tuning_standalone_declines_nothing)
 {
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
@@ -126,7 +126,7 @@ static void test_tuning_standalone_declines_nothing(void **state)
 			}
 }
 
-static void test_tuning_large_unaligned_parts_are_nccls(void **state)
+TEST(test_tuning_large_unaligned_parts_are_nccls)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_REDUCESCATTER, .dtype = SHUNT_U8, .count = MB + 8 };
@@ -153,7 +153,7 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
-static void test_tuning_sim_has_a_table_of_its_own(void **state)
+TEST(test_tuning_sim_has_a_table_of_its_own)
 {
 	struct shunt_sel_key sim = { .topology = ONE_ISLAND, .nranks = 5, .sim = true, .takes_all = true };
 
@@ -165,7 +165,7 @@ static void test_tuning_sim_has_a_table_of_its_own(void **state)
 	assert_string_equal(path_of(&sim, SHUNT_REDUCE, 32 * KB + 1), "simple");
 }
 
-static void test_tuning_too_many_ranks_is_nccl(void **state)
+TEST(test_tuning_too_many_ranks_is_nccl)
 {
 	struct shunt_sel_key many = { .topology = ONE_ISLAND, .nranks = 9, .cc = 90 };
 
@@ -173,7 +173,7 @@ static void test_tuning_too_many_ranks_is_nccl(void **state)
 	assert_string_equal(path_of(&many, SHUNT_ALLREDUCE, 8), "nccl");
 }
 
-static void test_tuning_builtin_rows_are_sound(void **state)
+TEST(test_tuning_builtin_rows_are_sound)
 {
 	for (int n = 2; n <= 8; n++)
 		for (int sim = 0; sim < 2; sim++) {
@@ -197,7 +197,7 @@ static void test_tuning_builtin_rows_are_sound(void **state)
 	assert_true(shunt_tuning_builtin(false, 90, 2)->hash != shunt_tuning_builtin(false, 90, 4)->hash);
 }
 
-static void test_tuning_source_says_what_was_measured(void **state)
+TEST(test_tuning_source_says_what_was_measured)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 2, .cc = 90 };
 	char text[128];
@@ -213,7 +213,7 @@ static void test_tuning_source_says_what_was_measured(void **state)
 	assert_non_null(strstr(text, "estimate for this generation"));
 }
 
-static void test_select_deterministic_sums_are_never_declined(void **state)
+TEST(test_select_deterministic_sums_are_never_declined)
 {
 	static const enum shunt_kind sums[] = { SHUNT_ALLREDUCE, SHUNT_REDUCE, SHUNT_REDUCESCATTER };
 	struct shunt_sel_key plain = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 }, s = plain;
@@ -247,7 +247,7 @@ static void crossover_add(void *ctx, uint64_t size)
 
 /* NCCL has no such numbers, so no table and no size gives it the call; only where no kernel is there does it get one.
  */
-static void test_select_formats_are_never_nccls(void **state)
+TEST(test_select_formats_are_never_nccls)
 {
 	struct shunt_topology irregular;
 	struct shunt_coll coll = { .dtype = SHUNT_F8E4M3B15, .count = 1 };
@@ -278,7 +278,7 @@ static void test_select_formats_are_never_nccls(void **state)
 	shunt_algo_force(NULL);
 }
 
-static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
+TEST(test_select_crossovers_are_those_of_rules_and_rows)
 {
 	struct shunt_tuning *t = tuning_parsed(tuning_good);
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
@@ -296,7 +296,7 @@ static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 
 /* ---- windows where NCCL has multicast ---- */
 
-static void test_select_windows_are_nccls_where_it_has_multicast(void **state)
+TEST(test_select_windows_are_nccls_where_it_has_multicast)
 {
 	static const uint64_t from[9] = { 0, 0, 0, 8 * MB, 8 * MB, 1 * MB, 512 * KB, 512 * KB, 512 * KB };
 
@@ -325,7 +325,7 @@ static void test_select_windows_are_nccls_where_it_has_multicast(void **state)
 				}
 }
 
-static void test_nvls_a_rank_names_its_first_obstacle(void **state)
+TEST(test_nvls_a_rank_names_its_first_obstacle)
 {
 	static const struct {
 		struct shunt_gpu_info gpu;
@@ -354,7 +354,7 @@ static void test_nvls_a_rank_names_its_first_obstacle(void **state)
 
 /* ---- windows that copy engines and pulls take ---- */
 
-static void test_symmem_takes_ce_from_a_size_on(void **state)
+TEST(test_symmem_takes_ce_from_a_size_on)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 },
 	                     w = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 };
@@ -409,7 +409,7 @@ static void test_symmem_takes_ce_from_a_size_on(void **state)
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
-static void test_symmem_takes_direct_only_by_rule(void **state)
+TEST(test_symmem_takes_direct_only_by_rule)
 {
 	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 },
@@ -441,7 +441,7 @@ static void test_symmem_takes_direct_only_by_rule(void **state)
 
 /* ---- SHUNT_ALGO ---- */
 
-static void test_force_rules_come_first_and_go_again(void **state)
+TEST(test_force_rules_come_first_and_go_again)
 {
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 64 };
@@ -464,7 +464,7 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	assert_string_equal(path_of(&s, SHUNT_RECV, END / 2), "nccl");
 }
 
-static void test_force_what_cannot_be_read_changes_nothing(void **state)
+TEST(test_force_what_cannot_be_read_changes_nothing)
 {
 	static const char *const bad[] = {
 		"allreduce:0-1k:twoshot@",
@@ -497,7 +497,7 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 }
 
 /* An old name does nothing, and the line about it has the new one. */
-static void test_old_names_are_answered_with_the_new_ones(void **state)
+TEST(test_old_names_are_answered_with_the_new_ones)
 {
 	static const struct {
 		const char *rule, *now;
@@ -528,7 +528,7 @@ static void test_old_names_are_answered_with_the_new_ones(void **state)
 }
 
 /* Where the SMs are to be left alone and segments have room for copy engines. */
-static void test_shared_memory_takes_copy_engines_for_policy_zero(void **state)
+TEST(test_shared_memory_takes_copy_engines_for_policy_zero)
 {
 	struct shunt_topology at;
 	struct shunt_sel_key s = {
@@ -555,28 +555,6 @@ static void test_shared_memory_takes_copy_engines_for_policy_zero(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tuning_builtin_ends_where_it_says),
-		cmocka_unit_test(test_tuning_builtin_small_sizes_are_ours),
-		cmocka_unit_test(test_tuning_standalone_declines_nothing),
-		cmocka_unit_test(test_tuning_large_unaligned_parts_are_nccls),
-		cmocka_unit_test(test_tuning_sim_has_a_table_of_its_own),
-		cmocka_unit_test(test_tuning_too_many_ranks_is_nccl),
-		cmocka_unit_test(test_tuning_builtin_rows_are_sound),
-		cmocka_unit_test(test_tuning_source_says_what_was_measured),
-		cmocka_unit_test(test_select_deterministic_sums_are_never_declined),
-		cmocka_unit_test(test_select_windows_are_nccls_where_it_has_multicast),
-		cmocka_unit_test(test_nvls_a_rank_names_its_first_obstacle),
-		cmocka_unit_test(test_select_formats_are_never_nccls),
-		cmocka_unit_test(test_select_crossovers_are_those_of_rules_and_rows),
-		cmocka_unit_test(test_force_rules_come_first_and_go_again),
-		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
-		cmocka_unit_test(test_old_names_are_answered_with_the_new_ones),
-		cmocka_unit_test(test_symmem_takes_ce_from_a_size_on),
-		cmocka_unit_test(test_symmem_takes_direct_only_by_rule),
-		cmocka_unit_test(test_shared_memory_takes_copy_engines_for_policy_zero),
-	};
-
 	path_alone();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

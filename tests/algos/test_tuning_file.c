@@ -6,7 +6,7 @@
 #include "algos/algos.h"
 #include "algos/select/tuning.h"
 
-static void test_tuning_file_rows_are_taken(void **state)
+TEST(test_tuning_file_rows_are_taken)
 {
 	struct shunt_tuning *t = tuning_parsed(tuning_good);
 	struct shunt_sel_key s = { .topology = ONE_ISLAND, .nranks = 4, .cc = 90, .tuning = t };
@@ -43,7 +43,7 @@ static void test_tuning_file_rows_are_taken(void **state)
 	shunt_tuning_free(t);
 }
 
-static void test_tuning_file_order_of_rows_is_free(void **state)
+TEST(test_tuning_file_order_of_rows_is_free)
 {
 	static const char turned[] = TUNING_HEAD TUNING_MACHINE
 	    "\"rows\": ["
@@ -59,7 +59,7 @@ static void test_tuning_file_order_of_rows_is_free(void **state)
 	shunt_tuning_free(b);
 }
 
-static void test_tuning_file_every_value_is_in_the_hash(void **state)
+TEST(test_tuning_file_every_value_is_in_the_hash)
 {
 	static const char *const edits[][2] = {
 		{ "\"driver\": 13000", "\"driver\": 12080" },
@@ -92,7 +92,7 @@ static void test_tuning_file_every_value_is_in_the_hash(void **state)
 	shunt_tuning_free(a);
 }
 
-static void test_tuning_file_wrong_values_are_refused(void **state)
+TEST(test_tuning_file_wrong_values_are_refused)
 {
 	static const struct {
 		const char *from, *to;
@@ -145,7 +145,7 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 	}
 }
 
-static void test_tuning_file_too_large_is_refused(void **state)
+TEST(test_tuning_file_too_large_is_refused)
 {
 	size_t bytes = SHUNT_TUNING_MAX_BYTES + 1, n;
 	char *text = malloc(bytes + 64), reason[256];
@@ -169,7 +169,7 @@ static void test_tuning_file_too_large_is_refused(void **state)
 }
 
 /* Whatever one byte, a piece, or the end is replaced by: a table that is sound, or an error with one line. */
-static void test_tuning_file_mutations_are_read_or_refused(void **state)
+TEST(test_tuning_file_mutations_are_read_or_refused)
 {
 	uint64_t random = 0x9e3779b97f4a7c15u;
 	unsigned taken = 0, refused = 0;
@@ -233,7 +233,7 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 	assert_true(taken > 100 && refused > 10000);
 }
 
-static void test_tuning_file_says_where_windows_are_nccls(void **state)
+TEST(test_tuning_file_says_where_windows_are_nccls)
 {
 	char *text = tuning_edited("\"rows\"", "\"windows\": {\"allreduce\": 3000, \"reducescatter\": null}, \"rows\"");
 	struct shunt_tuning *t = tuning_parsed(text);
@@ -264,7 +264,7 @@ static struct shunt_topology two_hosts(void)
 	return at;
 }
 
-static void test_tuning_file_over_hosts_says_what_is_nccls(void **state)
+TEST(test_tuning_file_over_hosts_says_what_is_nccls)
 {
 	struct shunt_topology at = two_hosts();
 	struct shunt_tuning *t = tuning_parsed(tuning_over_hosts);
@@ -309,7 +309,7 @@ static struct shunt_topology hosts_of(int hosts, int each)
 }
 
 /* Each kind, number of hosts, ranks of a host and provider by itself: what was measured for another has no say. */
-static void test_tuning_over_hosts_is_by_kind_place_and_provider(void **state)
+TEST(test_tuning_over_hosts_is_by_kind_place_and_provider)
 {
 	static const struct {
 		enum shunt_kind kind;
@@ -341,7 +341,7 @@ static void test_tuning_over_hosts_is_by_kind_place_and_provider(void **state)
 	}
 }
 
-static void test_tuning_over_hosts_says_its_source(void **state)
+TEST(test_tuning_over_hosts_says_its_source)
 {
 	struct shunt_topology at = hosts_of(2, 1);
 	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .topology = &at, .net = "tcp" };
@@ -353,7 +353,7 @@ static void test_tuning_over_hosts_says_its_source(void **state)
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 }
 
-static void test_tuning_file_over_hosts_may_want_plans(void **state)
+TEST(test_tuning_file_over_hosts_may_want_plans)
 {
 	static const char text[] = TUNING_HEAD TUNING_OVER_HOSTS
 	    "\"rows\": [{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"plan\"}, "
@@ -375,7 +375,7 @@ static void test_tuning_file_over_hosts_may_want_plans(void **state)
 	shunt_tuning_free(t);
 }
 
-static void test_tuning_file_over_hosts_wrong_values_are_refused(void **state)
+TEST(test_tuning_file_over_hosts_wrong_values_are_refused)
 {
 	static const struct {
 		const char *from, *to, *says;
@@ -426,7 +426,7 @@ static struct shunt_topology two_pairs(void)
 	return t;
 }
 
-static void test_tuning_file_of_links_has_their_algorithms(void **state)
+TEST(test_tuning_file_of_links_has_their_algorithms)
 {
 	struct shunt_topology at = two_pairs();
 	struct shunt_tuning *t = tuning_parsed(BY_LINK(PAIRS) PAIRS_ROWS);
@@ -457,7 +457,7 @@ static void test_tuning_file_of_links_has_their_algorithms(void **state)
 	shunt_tuning_free(t);
 }
 
-static void test_tuning_file_of_links_wrong_values_are_refused(void **state)
+TEST(test_tuning_file_of_links_wrong_values_are_refused)
 {
 	static const struct {
 		const char *text, *says;
@@ -490,23 +490,6 @@ static void test_tuning_file_of_links_wrong_values_are_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tuning_file_rows_are_taken),
-		cmocka_unit_test(test_tuning_file_says_where_windows_are_nccls),
-		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
-		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
-		cmocka_unit_test(test_tuning_file_wrong_values_are_refused),
-		cmocka_unit_test(test_tuning_file_too_large_is_refused),
-		cmocka_unit_test(test_tuning_file_mutations_are_read_or_refused),
-		cmocka_unit_test(test_tuning_file_over_hosts_says_what_is_nccls),
-		cmocka_unit_test(test_tuning_over_hosts_is_by_kind_place_and_provider),
-		cmocka_unit_test(test_tuning_over_hosts_says_its_source),
-		cmocka_unit_test(test_tuning_file_over_hosts_wrong_values_are_refused),
-		cmocka_unit_test(test_tuning_file_over_hosts_may_want_plans),
-		cmocka_unit_test(test_tuning_file_of_links_has_their_algorithms),
-		cmocka_unit_test(test_tuning_file_of_links_wrong_values_are_refused),
-	};
-
 	path_alone();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,8 +3,6 @@
 #include "tests/algos/paths.h"
 #include "tests/algos/tuning_text.h"
 #include "tests/support/unit.h"
-#include <fcntl.h>
-#include <sys/stat.h>
 #include "algos/select/tuning.h"
 
 static char *dir;
@@ -28,7 +26,7 @@ static int tear_down(void **state)
 	return system(command);
 }
 
-static void test_tuning_set_takes_named_files_then_the_cache(void **state)
+TEST(test_tuning_set_takes_named_files_then_the_cache)
 {
 	char *other = tuning_edited("\"upto\": 2048", "\"upto\": 1024"), list[256];
 	struct shunt_tuning_set set;
@@ -55,7 +53,7 @@ static void test_tuning_set_takes_named_files_then_the_cache(void **state)
 	free(other);
 }
 
-static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
+TEST(test_tuning_set_broken_files_are_left_out_with_a_line)
 {
 	struct shunt_tuning_set set;
 	struct unit_capture c;
@@ -79,7 +77,7 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 }
 
 /* Files that others may have written. */
-static void test_tuning_set_trusts_files_of_this_user_and_root(void **state)
+TEST(test_tuning_set_trusts_files_of_this_user_and_root)
 {
 	char file[300], folder[256];
 	struct shunt_tuning_set set;
@@ -109,7 +107,7 @@ static void test_tuning_set_trusts_files_of_this_user_and_root(void **state)
 	}
 }
 
-static void test_tuning_set_empty_directory_is_told_if_it_was_named(void **state)
+TEST(test_tuning_set_empty_directory_is_told_if_it_was_named)
 {
 	struct shunt_tuning_set set;
 	struct unit_capture c;
@@ -127,7 +125,7 @@ static void test_tuning_set_empty_directory_is_told_if_it_was_named(void **state
 	assert_int_equal(unit_count(c.text, "/empty: it has no *.json"), 1);
 }
 
-static void test_tuning_set_other_machine_is_refused_once(void **state)
+TEST(test_tuning_set_other_machine_is_refused_once)
 {
 	struct shunt_machine other = tuning_h200;
 	struct shunt_tuning_set set;
@@ -160,7 +158,7 @@ static void test_tuning_set_other_machine_is_refused_once(void **state)
 }
 
 /* A file is for one version of NCCL, and for NCCL with multicast or without; one of before is for that without. */
-static void test_tuning_set_is_keyed_by_nccl_and_its_multicast(void **state)
+TEST(test_tuning_set_is_keyed_by_nccl_and_its_multicast)
 {
 	static const char *const machines[] = { "\"ranks\": 4", "\"ranks\": 4, \"nvls\": false",
 		"\"ranks\": 4, \"nvls\": true" };
@@ -201,7 +199,7 @@ static void test_tuning_set_is_keyed_by_nccl_and_its_multicast(void **state)
 	}
 }
 
-static void test_tuning_set_is_keyed_by_hosts_and_provider(void **state)
+TEST(test_tuning_set_is_keyed_by_hosts_and_provider)
 {
 	static const struct {
 		int nranks, nhosts;
@@ -255,7 +253,7 @@ static int before_the_ranks_are_placed(int rank, void *arg)
 	return 0;
 }
 
-static void test_tuning_set_over_hosts_counts_before_the_ranks_are_placed(void **state)
+TEST(test_tuning_set_over_hosts_counts_before_the_ranks_are_placed)
 {
 	char path[128];
 	int err;
@@ -266,7 +264,7 @@ static void test_tuning_set_over_hosts_counts_before_the_ranks_are_placed(void *
 	assert_int_equal(err, 0);
 }
 
-static void test_tuning_set_without_nccl_is_for_standalone(void **state)
+TEST(test_tuning_set_without_nccl_is_for_standalone)
 {
 	char *text = tuning_edited("\"nccl\": \"2.28.9\", ", "");
 	struct shunt_tuning_set set;
@@ -285,22 +283,7 @@ static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		/* First: the configuration is read once. */
-		cmocka_unit_test_setup_teardown(
-		    test_tuning_set_over_hosts_counts_before_the_ranks_are_placed, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_takes_named_files_then_the_cache, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(
-		    test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(
-		    test_tuning_set_empty_directory_is_told_if_it_was_named, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_trusts_files_of_this_user_and_root, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_is_keyed_by_nccl_and_its_multicast, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_is_keyed_by_hosts_and_provider, set_up, tear_down),
-	};
-
 	path_alone();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(set_up, tear_down);
+	return tests_run(NULL, NULL);
 }

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/algos/sel.h"
 #include "tests/algos/world.h"
+#include "tests/support/test.h"
 #include "transport/symm/host_memory.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the rows of collectives.def, dtypes.def and ops.def give, beside what NCCL's documentation says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "base/coll.h"
 #include "shunt/shunt.h"
 
@@ -37,7 +33,7 @@ static int parts(enum shunt_kind kind, enum shunt_side side, int rank)
 	return shunt_kind_has_side(kind, side, rank == ROOT) ? (int)shunt_kind_parts(kind, side, NRANKS) : 0;
 }
 
-static void test_kinds_have_nccls_sides(void **state)
+TEST(test_kinds_have_nccls_sides)
 {
 	for (int i = 0; i < SHUNT_NKINDS; i++) {
 		enum shunt_kind k = (enum shunt_kind)i;
@@ -57,7 +53,7 @@ static void test_kinds_have_nccls_sides(void **state)
 	}
 }
 
-static void test_calls_are_in_place_where_a_rank_has_its_part(void **state)
+TEST(test_calls_are_in_place_where_a_rank_has_its_part)
 {
 	static char buffer[64];
 
@@ -69,7 +65,7 @@ static void test_calls_are_in_place_where_a_rank_has_its_part(void **state)
 	assert_false(shunt_kind_in_place(SHUNT_SCATTER, buffer, buffer + 8, 8, 2));
 }
 
-static void test_types_have_nccls_sizes(void **state)
+TEST(test_types_have_nccls_sizes)
 {
 	static const struct {
 		const char *name;
@@ -96,7 +92,7 @@ static void test_types_have_nccls_sizes(void **state)
 		assert_string_equal(shunt_redop_name((enum shunt_redop)i), ops[i]);
 }
 
-static void test_formats_are_of_types_and_accumulators(void **state)
+TEST(test_formats_are_of_types_and_accumulators)
 {
 	for (int i = SHUNT_NDTYPES; i < SHUNT_NFORMATS; i++) {
 		const struct shunt_dtype_row *row = &shunt_dtype_rows[i], *element = &shunt_dtype_rows[row->element];
@@ -121,7 +117,7 @@ static void test_formats_are_of_types_and_accumulators(void **state)
 	assert_int_equal(shunt_dtypes_with_formats(1u << SHUNT_BF16), 1u << SHUNT_BF16 | 1u << SHUNT_BF16_OWN);
 }
 
-static void test_reciprocals_are_rounded_to_nearest_even(void **state)
+TEST(test_reciprocals_are_rounded_to_nearest_even)
 {
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F16, 3), 0x3555);
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_BF16, 3), 0x3eab);
@@ -133,13 +129,5 @@ static void test_reciprocals_are_rounded_to_nearest_even(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds_have_nccls_sides),
-		cmocka_unit_test(test_calls_are_in_place_where_a_rank_has_its_part),
-		cmocka_unit_test(test_types_have_nccls_sizes),
-		cmocka_unit_test(test_formats_are_of_types_and_accumulators),
-		cmocka_unit_test(test_reciprocals_are_rounded_to_nearest_even),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

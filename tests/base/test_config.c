@@ -42,7 +42,45 @@ static const char *source_of(const struct shunt_settings *s, const char *name, c
 	return NULL;
 }
 
-static void test_config_empty_environment_gives_defaults(void **state)
+static int conf_body(int rank, void *arg)
+{
+	struct shunt_config_row row;
+	char path[] = "/tmp/shunt_test_conf_XXXXXX";
+	int fd = mkstemp(path), err = 0;
+	const char *text = "NCCL_MAX_CTAS=6\nNCCL_ALGO=allreduce:ring\nNCCL_P2P_LEVEL=LOC\n";
+
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		return -EIO;
+	close(fd);
+	setenv("NCCL_CONF_FILE", path, 1);
+	setenv("NCCL_MAX_NCHANNELS", "7", 1);
+	setenv("SHUNT_FORCE_NCCL", "reduce", 1);
+	if (shunt_nccl_env_max_ctas() != 6 || shunt_config_nccl_reason(SHUNT_ALLREDUCE) != SHUNT_REASON_NCCL_ENV ||
+	    !shunt_nccl_env_forbids_p2p())
+		err = -EINVAL;
+	if (shunt_config_nccl_reason(SHUNT_REDUCE) != SHUNT_REASON_FORCED ||
+	    shunt_config_nccl_reason(SHUNT_BROADCAST) != SHUNT_REASON_NONE)
+		err = -ERANGE;
+	for (size_t i = 0; shunt_config_row(i, &row); i++) {
+		if (!strcmp(row.name, "NCCL_ALGO") && !strstr(row.source, "configuration file"))
+			err = -ENOENT;
+		if (!strcmp(row.name, "NCCL_MAX_NCHANNELS") && strcmp(row.source, "NCCL_MAX_NCHANNELS"))
+			err = -ENODATA;
+	}
+	unlink(path);
+	return err;
+}
+
+TEST(test_config_reads_the_process_and_nccls_file_once)
+{
+	int err;
+
+	/* In a process of its own: what is read stays. */
+	unit_run_processes(1, conf_body, NULL, &err);
+	assert_int_equal(err, 0);
+}
+
+TEST(test_config_empty_environment_gives_defaults)
 {
 	struct shunt_settings s;
 	char value[256];
@@ -63,7 +101,7 @@ static void test_config_empty_environment_gives_defaults(void **state)
 	shunt_settings_finish(&s);
 }
 
-static void test_config_rows_show_values_that_parse_to_the_same(void **state)
+TEST(test_config_rows_show_values_that_parse_to_the_same)
 {
 	struct shunt_settings s, again;
 	char *list[SHUNT_CONFIG_MAX_ROWS + 1] = { 0 };
@@ -93,7 +131,7 @@ static void test_config_rows_show_values_that_parse_to_the_same(void **state)
 }
 
 /* One must not share memory that the other leaves alone. */
-static void test_config_integers_are_what_nccl_reads_in_them(void **state)
+TEST(test_config_integers_are_what_nccl_reads_in_them)
 {
 	static const char *const settings[] = { "NCCL_MAX_CTAS=4", "NCCL_MAX_CTAS= 4", "NCCL_MAX_CTAS=4 ",
 		"NCCL_MAX_CTAS=4\t# few", "NCCL_MAX_CTAS=+4;", "NCCL_MAX_CTAS=0x4", "NCCL_MAX_CTAS=04" };
@@ -107,7 +145,7 @@ static void test_config_integers_are_what_nccl_reads_in_them(void **state)
 	}
 }
 
-static void test_config_cta_policy_is_a_number_or_names(void **state)
+TEST(test_config_cta_policy_is_a_number_or_names)
 {
 	static const struct {
 		char *setting;
@@ -125,7 +163,7 @@ static void test_config_cta_policy_is_a_number_or_names(void **state)
 	}
 }
 
-static void test_config_malformed_value_warns_and_gives_default(void **state)
+TEST(test_config_malformed_value_warns_and_gives_default)
 {
 	static const struct {
 		const char *setting, *accepts;
@@ -177,7 +215,7 @@ static void test_config_malformed_value_warns_and_gives_default(void **state)
 	}
 }
 
-static void test_config_durations_are_read(void **state)
+TEST(test_config_durations_are_read)
 {
 	static const struct {
 		const char *setting;
@@ -201,7 +239,7 @@ static void test_config_durations_are_read(void **state)
 	}
 }
 
-static void test_config_alias_is_taken_after_our_own(void **state)
+TEST(test_config_alias_is_taken_after_our_own)
 {
 	struct shunt_settings s;
 	char value[256];
@@ -216,7 +254,7 @@ static void test_config_alias_is_taken_after_our_own(void **state)
 	shunt_settings_finish(&s);
 }
 
-static void test_config_unknown_name_warns_with_nearest(void **state)
+TEST(test_config_unknown_name_warns_with_nearest)
 {
 	struct shunt_settings s;
 	const char *log = parse(&s, ENV("SHUNT_AGLO=x", "SHUNTX=1", "NCCL_NONSENSE=1"));
@@ -238,7 +276,7 @@ static void test_config_unknown_name_warns_with_nearest(void **state)
 	shunt_settings_finish(&s);
 }
 
-static void test_config_foreign_variable_is_obeyed_or_names_ours(void **state)
+TEST(test_config_foreign_variable_is_obeyed_or_names_ours)
 {
 	struct shunt_settings s;
 
@@ -256,7 +294,7 @@ static void test_config_foreign_variable_is_obeyed_or_names_ours(void **state)
 	shunt_settings_finish(&s);
 }
 
-static void test_config_force_nccl_list_gives_kinds(void **state)
+TEST(test_config_force_nccl_list_gives_kinds)
 {
 	struct shunt_settings s;
 
@@ -273,7 +311,7 @@ static void test_config_force_nccl_list_gives_kinds(void **state)
 	shunt_settings_finish(&s);
 }
 
-static void test_config_nccl_algo_claims_the_named_collectives(void **state)
+TEST(test_config_nccl_algo_claims_the_named_collectives)
 {
 	const uint32_t all = 1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST |
 	    1u << SHUNT_ALLGATHER | 1u << SHUNT_REDUCESCATTER;
@@ -306,7 +344,7 @@ static void test_config_nccl_algo_claims_the_named_collectives(void **state)
 }
 
 /* What frameworks export so that NCCL's sums do not depend on the size: with SHUNT_DETERMINISTIC ours do not anyway. */
-static void test_config_deterministic_overrules_what_fixes_nccls_order(void **state)
+TEST(test_config_deterministic_overrules_what_fixes_nccls_order)
 {
 	char *const set[] = { "SHUNT_DETERMINISTIC=1", "NCCL_ALGO=ring,tree;allreduce:tree", "NCCL_PROTO=Simple",
 		"NCCL_MIN_NCHANNELS=1", "NCCL_MAX_NCHANNELS=1", "NCCL_NTHREADS=1", "NCCL_NVLS_ENABLE=0", NULL };
@@ -338,7 +376,7 @@ static void test_config_deterministic_overrules_what_fixes_nccls_order(void **st
 	shunt_settings_finish(&s);
 }
 
-static void test_config_fingerprint_follows_what_steers_selection(void **state)
+TEST(test_config_fingerprint_follows_what_steers_selection)
 {
 	static const char *const steer[] = { "SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DETERMINISTIC=1",
 		"SHUNT_DEVICE=sim", "NCCL_ALGO=ring", "NCCL_PROTO=reduce:ll", "NCCL_MAX_CTAS=4", "NCCL_MAX_NCHANNELS=5",
@@ -372,7 +410,7 @@ static void test_config_fingerprint_follows_what_steers_selection(void **state)
 	shunt_settings_finish(&plain);
 }
 
-static void test_env_file_lines_are_found(void **state)
+TEST(test_env_file_lines_are_found)
 {
 	const char *text = "# NCCL_ALGO=tree\n\nNCCL_ALGO=ring\r\n  NCCL_PROTO = ll128 "
 	                   "\nNCCL_ALGO=second\nNCCL_EMPTY=\nnonsense\nNCCL_LAST=1";
@@ -393,64 +431,7 @@ static void test_env_file_lines_are_found(void **state)
 	assert_string_equal(value, "0123456");
 }
 
-static int conf_body(int rank, void *arg)
-{
-	struct shunt_config_row row;
-	char path[] = "/tmp/shunt_test_conf_XXXXXX";
-	int fd = mkstemp(path), err = 0;
-	const char *text = "NCCL_MAX_CTAS=6\nNCCL_ALGO=allreduce:ring\nNCCL_P2P_LEVEL=LOC\n";
-
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		return -EIO;
-	close(fd);
-	setenv("NCCL_CONF_FILE", path, 1);
-	setenv("NCCL_MAX_NCHANNELS", "7", 1);
-	setenv("SHUNT_FORCE_NCCL", "reduce", 1);
-	if (shunt_nccl_env_max_ctas() != 6 || shunt_config_nccl_reason(SHUNT_ALLREDUCE) != SHUNT_REASON_NCCL_ENV ||
-	    !shunt_nccl_env_forbids_p2p())
-		err = -EINVAL;
-	if (shunt_config_nccl_reason(SHUNT_REDUCE) != SHUNT_REASON_FORCED ||
-	    shunt_config_nccl_reason(SHUNT_BROADCAST) != SHUNT_REASON_NONE)
-		err = -ERANGE;
-	for (size_t i = 0; shunt_config_row(i, &row); i++) {
-		if (!strcmp(row.name, "NCCL_ALGO") && !strstr(row.source, "configuration file"))
-			err = -ENOENT;
-		if (!strcmp(row.name, "NCCL_MAX_NCHANNELS") && strcmp(row.source, "NCCL_MAX_NCHANNELS"))
-			err = -ENODATA;
-	}
-	unlink(path);
-	return err;
-}
-
-static void test_config_reads_the_process_and_nccls_file_once(void **state)
-{
-	int err;
-
-	/* In a process of its own: what is read stays. */
-	unit_run_processes(1, conf_body, NULL, &err);
-	assert_int_equal(err, 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_config_reads_the_process_and_nccls_file_once), /* first: before anything of the
-		                                                                        process is read */
-		cmocka_unit_test(test_config_empty_environment_gives_defaults),
-		cmocka_unit_test(test_config_rows_show_values_that_parse_to_the_same),
-		cmocka_unit_test(test_config_integers_are_what_nccl_reads_in_them),
-		cmocka_unit_test(test_config_cta_policy_is_a_number_or_names),
-		cmocka_unit_test(test_config_malformed_value_warns_and_gives_default),
-		cmocka_unit_test(test_config_durations_are_read),
-		cmocka_unit_test(test_config_alias_is_taken_after_our_own),
-		cmocka_unit_test(test_config_unknown_name_warns_with_nearest),
-		cmocka_unit_test(test_config_foreign_variable_is_obeyed_or_names_ours),
-		cmocka_unit_test(test_config_force_nccl_list_gives_kinds),
-		cmocka_unit_test(test_config_nccl_algo_claims_the_named_collectives),
-		cmocka_unit_test(test_config_deterministic_overrules_what_fixes_nccls_order),
-		cmocka_unit_test(test_config_fingerprint_follows_what_steers_selection),
-		cmocka_unit_test(test_env_file_lines_are_found),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* NCCL's configuration files. They are read once in a process, so each case has a process of its own. */
 #include "tests/support/unit.h"
-#include <fcntl.h>
 #include "base/env.h"
 #include "tests/support/setuid.h"
 
@@ -69,7 +68,7 @@ static int body_values(void)
 	return 0;
 }
 
-static void test_env_file_gives_values_that_stay(void **state)
+TEST(test_env_file_gives_values_that_stay)
 {
 	check("# NCCL_PROTO=simple\n NCCL_P2P_LEVEL = LOC \nNCCL_ALGO=ring, tree", body_values);
 }
@@ -86,7 +85,7 @@ static int body_environment_first(void)
 	return 0;
 }
 
-static void test_env_environment_comes_before_the_file(void **state)
+TEST(test_env_environment_comes_before_the_file)
 {
 	check("NCCL_ALGO=ring\nSHUNT_ALGO=allreduce:0-1k:oneshot\n", body_environment_first);
 }
@@ -105,7 +104,7 @@ static int body_home(void)
 	return 0;
 }
 
-static void test_env_file_in_home_is_read(void **state)
+TEST(test_env_file_in_home_is_read)
 {
 	check_named(".nccl.conf", "NCCL_P2P_LEVEL=LOC\n", body_home);
 }
@@ -142,7 +141,7 @@ static int body_fifo(void)
 	return 0;
 }
 
-static void test_env_what_is_no_file_has_no_values(void **state)
+TEST(test_env_what_is_no_file_has_no_values)
 {
 	unsetenv("NCCL_P2P_LEVEL");
 	check("NCCL_P2P_LEVEL=LOC\n", body_directory);
@@ -159,7 +158,7 @@ static int body_long(void)
 	return 0;
 }
 
-static void test_env_long_values_and_files_are_cut(void **state)
+TEST(test_env_long_values_and_files_are_cut)
 {
 	static char text[70000];
 	size_t n = (size_t)snprintf(text, sizeof(text), "NCCL_ALGO=");
@@ -192,7 +191,7 @@ static int body_many(void)
 	return 0;
 }
 
-static void test_env_many_variables_are_bounded(void **state)
+TEST(test_env_many_variables_are_bounded)
 {
 	static char text[4096];
 	size_t n = 0;
@@ -212,7 +211,7 @@ static int body_setuid(void)
 	    shunt_env_from_file("NCCL_TEST_FILE");
 }
 
-static void test_env_of_a_setuid_program_is_not_read(void **state)
+TEST(test_env_of_a_setuid_program_is_not_read)
 {
 	char dir[] = "/tmp/shunt-env-XXXXXX", variables[128], command[64], conf[64];
 	FILE *file;
@@ -240,15 +239,5 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "setuid"))
 		_exit(body_setuid()); /* what looks for leaks at a program's end may not trace this one */
 
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_env_file_gives_values_that_stay),
-		cmocka_unit_test(test_env_environment_comes_before_the_file),
-		cmocka_unit_test(test_env_file_in_home_is_read),
-		cmocka_unit_test(test_env_what_is_no_file_has_no_values),
-		cmocka_unit_test(test_env_long_values_and_files_are_cut),
-		cmocka_unit_test(test_env_many_variables_are_bounded),
-		cmocka_unit_test(test_env_of_a_setuid_program_is_not_read),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,28 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* A forked child closes its copies of what was noted, and nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "base/fd.h"
 #include "base/inet/socket.h"
 #include "base/io.h"
 #include "tests/support/child.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 
 static bool is_open(int fd)
 {
@@ -72,7 +59,7 @@ static int has_no_copies(void *arg)
 	return is_open(again) ? 0 : 3;
 }
 
-static void test_a_child_has_no_copies(void **state)
+TEST(test_a_child_has_no_copies)
 {
 	int none = -1;
 	char x;
@@ -104,13 +91,13 @@ static int makes_its_own(void *arg)
 	return fd == -1 ? 0 : 2;
 }
 
-static void test_a_child_has_notes_of_its_own(void **state)
+TEST(test_a_child_has_notes_of_its_own)
 {
 	assert_int_equal(in_child(makes_its_own, NULL), 0);
 }
 
 /* What the program opens after us under the same number is the program's. */
-static void test_a_number_that_is_used_again_is_not_closed(void **state)
+TEST(test_a_number_that_is_used_again_is_not_closed)
 {
 	int ours = SHUNT_FD(eventfd(0, EFD_CLOEXEC)), number = ours, theirs;
 
@@ -127,7 +114,7 @@ static void test_a_number_that_is_used_again_is_not_closed(void **state)
 	close(pair[1]);
 }
 
-static void test_errors_pass_through(void **state)
+TEST(test_errors_pass_through)
 {
 	int fd = SHUNT_FD(fcntl(-1, F_DUPFD_CLOEXEC, 0));
 
@@ -137,7 +124,7 @@ static void test_errors_pass_through(void **state)
 	assert_int_equal(fd, -1);
 }
 
-static void test_what_is_closed_leaves_its_epoll_set(void **state)
+TEST(test_what_is_closed_leaves_its_epoll_set)
 {
 	struct epoll_event event = { .events = EPOLLOUT }, told;
 	int epoll_fd = epoll_create1(EPOLL_CLOEXEC), copy;
@@ -213,7 +200,7 @@ static int has_not_what_was_made(void *arg)
 	return is_open(atomic_load(&race.fd));
 }
 
-static void test_a_fork_waits_for_who_makes_a_descriptor(void **state)
+TEST(test_a_fork_waits_for_who_makes_a_descriptor)
 {
 	pthread_t thread;
 	int status, fd;
@@ -237,7 +224,7 @@ static void test_a_fork_waits_for_who_makes_a_descriptor(void **state)
 }
 
 /* In a handler of a signal, a thread may hold the lock itself. */
-static void test_a_thread_that_makes_a_descriptor_may_fork(void **state)
+TEST(test_a_thread_that_makes_a_descriptor_may_fork)
 {
 	pid_t child;
 	int status;
@@ -255,16 +242,6 @@ static void test_a_thread_that_makes_a_descriptor_may_fork(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_child_has_no_copies),
-		cmocka_unit_test(test_a_child_has_notes_of_its_own),
-		cmocka_unit_test(test_a_number_that_is_used_again_is_not_closed),
-		cmocka_unit_test(test_errors_pass_through),
-		cmocka_unit_test(test_what_is_closed_leaves_its_epoll_set),
-		cmocka_unit_test(test_a_fork_waits_for_who_makes_a_descriptor),
-		cmocka_unit_test(test_a_thread_that_makes_a_descriptor_may_fork),
-	};
-
 	pthread_atfork(fork_begins, NULL, NULL);
-	return cmocka_run_group_tests_name("fd", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -12,7 +12,7 @@ static struct shunt_json_writer begin(unsigned lines)
 	return (struct shunt_json_writer){ .out = open_memstream(&text, &bytes), .lines = lines };
 }
 
-static void test_lines_are_of_the_upper_levels(void **state)
+TEST(test_lines_are_of_the_upper_levels)
 {
 	struct shunt_json_writer w = begin(1);
 
@@ -34,7 +34,7 @@ static void test_lines_are_of_the_upper_levels(void **state)
 	free(text);
 }
 
-static void test_texts_come_back(void **state)
+TEST(test_texts_come_back)
 {
 	static const struct {
 		const char *in, *out; /* out: NULL if the same */
@@ -62,7 +62,7 @@ static void test_texts_come_back(void **state)
 	}
 }
 
-static void test_numbers_of_64_bits_come_back(void **state)
+TEST(test_numbers_of_64_bits_come_back)
 {
 	struct shunt_json_log log = { .source = "t", .reason = NULL };
 	struct shunt_json_writer w = begin(0);
@@ -84,7 +84,7 @@ static void test_numbers_of_64_bits_come_back(void **state)
 	free(text);
 }
 
-static void test_value_comes_back_with_all_that_is_in_it(void **state)
+TEST(test_value_comes_back_with_all_that_is_in_it)
 {
 	static const char document[] = "{\"a\": [1, -2, 18446744073709551615, 1.5, true, false, null, \"x \\\" \\n\"], "
 	                               "\"b\": {\"c\": {}, \"d\": []}}";
@@ -102,7 +102,7 @@ static void test_value_comes_back_with_all_that_is_in_it(void **state)
 	free(text);
 }
 
-static void test_what_is_no_file_is_refused(void **state)
+TEST(test_what_is_no_file_is_refused)
 {
 	char reason[128];
 	struct shunt_json_log log = { .source = "t", .reason = reason, .bytes = sizeof(reason) };
@@ -119,13 +119,5 @@ static void test_what_is_no_file_is_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines_are_of_the_upper_levels),
-		cmocka_unit_test(test_texts_come_back),
-		cmocka_unit_test(test_numbers_of_64_bits_come_back),
-		cmocka_unit_test(test_value_comes_back_with_all_that_is_in_it),
-		cmocka_unit_test(test_what_is_no_file_is_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A lock of the whole process is free in a forked child, whoever holds it in the parent. */
-#include <setjmp.h>
 #include <semaphore.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/child.h"
+#include "tests/support/test.h"
 #include "base/lock.h"
 
 static int dropped, guarded = 7;
@@ -53,7 +46,7 @@ static int take_both(void)
 	return 0;
 }
 
-static void test_lock_is_free_in_a_forked_child(void **state)
+TEST(test_lock_is_free_in_a_forked_child)
 {
 	pthread_t thread;
 	int status;
@@ -79,9 +72,5 @@ static void test_lock_is_free_in_a_forked_child(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lock_is_free_in_a_forked_child),
-	};
-
-	return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,16 +3,8 @@
  * The checks of base/lock.h, built with them whatever the rest is built with: a thread that breaks a rule ends the
  * process with a line that names both locks.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/child.h"
+#include "tests/support/test.h"
 #include "base/lock.h"
 
 static struct shunt_mutex comm, other, windows;
@@ -111,7 +103,7 @@ static int run(void (*fn)(void), char *text, size_t bytes)
 	return status;
 }
 
-static void test_lock_checks_name_both_locks(void **state)
+TEST(test_lock_checks_name_both_locks)
 {
 	static const struct {
 		void (*fn)(void);
@@ -138,7 +130,7 @@ static void test_lock_checks_name_both_locks(void **state)
 	}
 }
 
-static void test_lock_checks_let_a_try_pass(void **state)
+TEST(test_lock_checks_let_a_try_pass)
 {
 	char text[1024];
 
@@ -148,13 +140,8 @@ static void test_lock_checks_let_a_try_pass(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lock_checks_name_both_locks),
-		cmocka_unit_test(test_lock_checks_let_a_try_pass),
-	};
-
 	shunt_mutex_init(&comm, SHUNT_LOCK_COMM);
 	shunt_mutex_init(&other, SHUNT_LOCK_COMM);
 	shunt_mutex_init(&windows, SHUNT_LOCK_WINDOWS);
-	return cmocka_run_group_tests_name("lock_checks", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/unit.h"
-#include <fcntl.h>
 #include "base/io.h"
 #include "base/log.h"
 
@@ -34,7 +33,7 @@ static const char *log_all(void)
 	return unit_capture_end(&c);
 }
 
-static void test_log_levels_print_what_they_promise(void **state)
+TEST(test_log_levels_print_what_they_promise)
 {
 	/* Which of: error, warning, init info, coll info, graph trace, banner. */
 	static const struct {
@@ -77,7 +76,7 @@ static void test_log_levels_print_what_they_promise(void **state)
 	}
 }
 
-static void test_log_obeys_mscclpps_variables_after_nccls(void **state)
+TEST(test_log_obeys_mscclpps_variables_after_nccls)
 {
 	setenv("MSCCLPP_DEBUG", "INFO", 1);
 	set_log(NULL, NULL, NULL, NULL);
@@ -87,7 +86,7 @@ static void test_log_obeys_mscclpps_variables_after_nccls(void **state)
 	unsetenv("MSCCLPP_DEBUG");
 }
 
-static void test_log_line_has_host_process_thread_and_device(void **state)
+TEST(test_log_line_has_host_process_thread_and_device)
 {
 	struct unit_capture c;
 	char host[64], want[128];
@@ -107,7 +106,7 @@ static void test_log_line_has_host_process_thread_and_device(void **state)
 	assert_string_equal(c.text, want);
 }
 
-static void test_log_long_text_is_cut_to_one_line(void **state)
+TEST(test_log_long_text_is_cut_to_one_line)
 {
 	struct unit_capture c;
 	char text[5000];
@@ -124,7 +123,7 @@ static void test_log_long_text_is_cut_to_one_line(void **state)
 	assert_in_range(strlen(shunt_last_error()), 1000, 1023);
 }
 
-static void test_log_last_error_is_kept_when_nothing_prints(void **state)
+TEST(test_log_last_error_is_kept_when_nothing_prints)
 {
 	set_log("none", NULL, NULL, NULL);
 	shunt_warn("number %d", 1);
@@ -146,7 +145,7 @@ static char *slurp(const char *path, char *buf, size_t bytes)
 	return buf;
 }
 
-static void test_log_file_takes_host_and_process(void **state)
+TEST(test_log_file_takes_host_and_process)
 {
 	char dir[] = "/tmp/shunt_test_log_XXXXXX", pattern[128], path[256], host[64], text[4096];
 
@@ -168,7 +167,7 @@ static void test_log_file_takes_host_and_process(void **state)
 	rmdir(dir);
 }
 
-static void test_log_file_shared_with_another_writer_loses_no_line(void **state)
+TEST(test_log_file_shared_with_another_writer_loses_no_line)
 {
 	char path[] = "/tmp/shunt_test_log_XXXXXX", text[4096];
 	int fd = mkstemp(path); /* as NCCL has it: an offset of its own */
@@ -188,7 +187,7 @@ static void test_log_file_shared_with_another_writer_loses_no_line(void **state)
 	unlink(path);
 }
 
-static void test_log_unusable_file_falls_back_to_stderr_once(void **state)
+TEST(test_log_unusable_file_falls_back_to_stderr_once)
 {
 	static const struct {
 		const char *file, *says;
@@ -220,7 +219,7 @@ static int many_lines(int rank, void *arg)
 	return 0;
 }
 
-static void test_log_threads_do_not_mix_lines(void **state)
+TEST(test_log_threads_do_not_mix_lines)
 {
 	struct unit_capture c;
 	int errs[4];
@@ -246,7 +245,7 @@ static void fill(int fd)
 	fcntl(fd, F_SETFL, 0);
 }
 
-static void test_log_waits_a_second_for_its_reader_and_says_what_is_lost(void **state)
+TEST(test_log_waits_a_second_for_its_reader_and_says_what_is_lost)
 {
 	int ends[2], before = dup(STDERR_FILENO);
 	char text[1 << 17];
@@ -282,7 +281,7 @@ static void test_log_waits_a_second_for_its_reader_and_says_what_is_lost(void **
 	assert_non_null(strstr(text, "SHUNT WARN 500 lines before this one are lost: nobody read them within 1000 ms"));
 }
 
-static void test_log_held_lines_come_in_order_with_the_flush(void **state)
+TEST(test_log_held_lines_come_in_order_with_the_flush)
 {
 	struct unit_capture c;
 
@@ -307,19 +306,5 @@ static void test_log_held_lines_come_in_order_with_the_flush(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_log_levels_print_what_they_promise),
-		cmocka_unit_test(test_log_obeys_mscclpps_variables_after_nccls),
-		cmocka_unit_test(test_log_line_has_host_process_thread_and_device),
-		cmocka_unit_test(test_log_long_text_is_cut_to_one_line),
-		cmocka_unit_test(test_log_last_error_is_kept_when_nothing_prints),
-		cmocka_unit_test(test_log_file_takes_host_and_process),
-		cmocka_unit_test(test_log_file_shared_with_another_writer_loses_no_line),
-		cmocka_unit_test(test_log_unusable_file_falls_back_to_stderr_once),
-		cmocka_unit_test(test_log_threads_do_not_mix_lines),
-		cmocka_unit_test(test_log_waits_a_second_for_its_reader_and_says_what_is_lost),
-		cmocka_unit_test(test_log_held_lines_come_in_order_with_the_flush),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "base/inet/netif.h"
 #include "base/log.h"
 
-static void test_netif_match_follows_nccls_grammar(void **state)
+TEST(test_netif_match_follows_nccls_grammar)
 {
 	static const struct {
 		const char *spec, *name;
@@ -38,7 +38,7 @@ static void test_netif_match_follows_nccls_grammar(void **state)
 	}
 }
 
-static void test_nic_match_follows_nccls_grammar(void **state)
+TEST(test_nic_match_follows_nccls_grammar)
 {
 	static const struct {
 		const char *spec, *name;
@@ -75,7 +75,7 @@ static void test_nic_match_follows_nccls_grammar(void **state)
 	}
 }
 
-static void test_a_list_of_nics_has_an_order(void **state)
+TEST(test_a_list_of_nics_has_an_order)
 {
 	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_2", 1), 0);
 	assert_int_equal(shunt_device_list_index("mlx5_2,mlx5_0:2,mlx5_1", "mlx5_0", 2), 1);
@@ -95,7 +95,7 @@ static int list(const char *ifname, const char *family, struct shunt_netaddr *ad
 	return shunt_netif_list(&(struct shunt_netif_rules){ ifname, family, NULL }, addrs, max);
 }
 
-static void test_netif_select_takes_what_the_user_names(void **state)
+TEST(test_netif_select_takes_what_the_user_names)
 {
 	struct shunt_netaddr addr;
 
@@ -112,7 +112,7 @@ static void test_netif_select_takes_what_the_user_names(void **state)
 		assert_int_not_equal(choose("^lo,docker,veth,br-", NULL, &addr), 0);
 }
 
-static void test_netif_list_has_each_interface_once(void **state)
+TEST(test_netif_list_has_each_interface_once)
 {
 	enum { MAX = 64 };
 	struct shunt_netaddr addrs[MAX], first;
@@ -133,7 +133,7 @@ static void test_netif_list_has_each_interface_once(void **state)
 	assert_int_equal(list("=no_such_if", NULL, addrs, MAX), 0);
 }
 
-static void test_netif_parse_reads_all_forms(void **state)
+TEST(test_netif_parse_reads_all_forms)
 {
 	static const struct {
 		const char *text, *shown; /* NULL: refused */
@@ -170,14 +170,5 @@ static void test_netif_parse_reads_all_forms(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_netif_match_follows_nccls_grammar),
-		cmocka_unit_test(test_nic_match_follows_nccls_grammar),
-		cmocka_unit_test(test_a_list_of_nics_has_an_order),
-		cmocka_unit_test(test_netif_select_takes_what_the_user_names),
-		cmocka_unit_test(test_netif_list_has_each_interface_once),
-		cmocka_unit_test(test_netif_parse_reads_all_forms),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -2,8 +2,6 @@
 /* Where the parts of an installation find each other: as installed, moved, staged, by links, in a wheel and in a build
  * tree. */
 #include "tests/support/unit.h"
-#include <fcntl.h>
-#include <sys/stat.h>
 #include "base/place.h"
 
 static char root_dir[64];
@@ -96,7 +94,7 @@ static void check_installed(const char *command, const char *library, const char
 	check(SHUNT_PLACE_PLANS, command, expected);
 }
 
-static void test_place_in_an_installation(void **state)
+TEST(test_place_in_an_installation)
 {
 	char from[PATH_MAX], to[PATH_MAX];
 
@@ -117,7 +115,7 @@ static void test_place_in_an_installation(void **state)
 	check_installed("moved/bin/shunt", "moved/lib/arch-linux/libshunt.so", "moved");
 }
 
-static void test_place_in_a_wheel(void **state)
+TEST(test_place_in_a_wheel)
 {
 #define WHEEL "venv/packages/libshunt"
 	check(SHUNT_PLACE_LIBRARY, WHEEL "/bin/shunt", WHEEL "/lib");
@@ -131,7 +129,7 @@ static void test_place_in_a_wheel(void **state)
 	check(SHUNT_PLACE_TUNING, WHEEL "/bin/shunt", WHEEL "/share/shunt/tuning");
 }
 
-static void test_place_in_a_build_tree(void **state)
+TEST(test_place_in_a_build_tree)
 {
 	check(SHUNT_PLACE_LIBRARY, "source/build/tools/shunt", "source/build/src");
 	check(SHUNT_PLACE_PYTHON, "source/build/tools/shunt", "source/python/libshunt");
@@ -142,7 +140,7 @@ static void test_place_in_a_build_tree(void **state)
 }
 
 /* No part of another installation is taken, and the nearest one wins. */
-static void test_place_that_is_not_there(void **state)
+TEST(test_place_that_is_not_there)
 {
 	for (int what = 0; what < SHUNT_PLACE_COUNT; what++)
 		check(what, "alone/bin/shunt", what == SHUNT_PLACE_LIBRARY ? "alone/lib/arch-linux" : NULL);
@@ -153,7 +151,7 @@ static void test_place_that_is_not_there(void **state)
 	check(SHUNT_PLACE_HEADERS, "source/build/lib/arch-linux/libshunt.so", "source/build/include");
 }
 
-static void test_place_of_this_program(void **state)
+TEST(test_place_of_this_program)
 {
 	char own[PATH_MAX], exe[PATH_MAX];
 
@@ -168,14 +166,6 @@ static void test_place_of_this_program(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		TEST(test_place_in_an_installation),
-		TEST(test_place_in_a_wheel),
-		TEST(test_place_in_a_build_tree),
-		TEST(test_place_that_is_not_there),
-		TEST(test_place_of_this_program),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, teardown);
+	return tests_run(NULL, NULL);
 }

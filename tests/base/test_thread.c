@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads of ours, and what tells a process from its children. */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/child.h"
+#include "tests/support/test.h"
 #include "base/os.h"
 
 static void *mask_tell(void *arg)
@@ -17,7 +10,7 @@ static void *mask_tell(void *arg)
 	return NULL;
 }
 
-static void test_thread_blocks_signals_and_leaves_its_makers(void **state)
+TEST(test_thread_blocks_signals_and_leaves_its_makers)
 {
 	sigset_t before, after, theirs;
 	pthread_t thread;
@@ -39,7 +32,7 @@ static void *word_write(void *arg)
 	return (void *)write(*(int *)arg, &one, sizeof(one));
 }
 
-static void test_thread_that_nobody_joins_runs(void **state)
+TEST(test_thread_that_nobody_joins_runs)
 {
 	int fds[2], word = 0;
 
@@ -65,7 +58,7 @@ static void *stack_use(void *arg)
 	return NULL;
 }
 
-static void test_thread_has_room_beside_large_thread_local_variables(void **state)
+TEST(test_thread_has_room_beside_large_thread_local_variables)
 {
 	pthread_t thread;
 	char done = 0;
@@ -75,7 +68,7 @@ static void test_thread_has_room_beside_large_thread_local_variables(void **stat
 	assert_int_equal(done, 1);
 }
 
-static void test_process_is_not_taken_for_its_child(void **state)
+TEST(test_process_is_not_taken_for_its_child)
 {
 	uint64_t ours = shunt_process_token();
 	int status;
@@ -91,12 +84,5 @@ static void test_process_is_not_taken_for_its_child(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
-		cmocka_unit_test(test_thread_that_nobody_joins_runs),
-		cmocka_unit_test(test_thread_has_room_beside_large_thread_local_variables),
-		cmocka_unit_test(test_process_is_not_taken_for_its_child),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Self-tests of links on the sim's links: those that lie are refused, whichever way they lie, and honest ones pass. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tests/support/test.h"
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
-#include <cmocka.h>
 #include "comm/setup/selftest.h"
 #include "kernels/set.h"
 #include "topology/pci.h"
@@ -66,7 +60,7 @@ static void test_pair(const int device[2], bool on_host, uint64_t limit_ms, stru
 	}
 }
 
-static void test_honest_links_pass(void **state)
+TEST(test_honest_links_pass)
 {
 	struct shunt_selftest_status seen[2];
 
@@ -85,7 +79,7 @@ static void test_honest_links_pass(void **state)
 }
 
 /* None is accepted. What never arrives takes the limit, so there are fewer tests of that. */
-static void test_lying_links_are_refused(void **state)
+TEST(test_lying_links_are_refused)
 {
 	static const struct {
 		int with;
@@ -128,7 +122,7 @@ static void write_text(const char *path, const char *text, size_t bytes)
 	fclose(f);
 }
 
-static void test_findings_are_kept_whole(void **state)
+TEST(test_findings_are_kept_whole)
 {
 	struct shunt_gpu_info a, b;
 	char why[SHUNT_TRUST_WHY], text[4096], path[600], other[700], command[700];
@@ -201,7 +195,7 @@ static void make(const char *root, const char *path)
 	assert_int_equal(system(command), 0);
 }
 
-static void test_iommu_and_acs_are_named(void **state)
+TEST(test_iommu_and_acs_are_named)
 {
 	static const char bridge[] = "devices/pci0000:3a/0000:3a:00.0";
 	char root[] = "/tmp/shunt-selftest-XXXXXX", path[600], link[600], text[160];
@@ -242,7 +236,7 @@ static int info_on_a_bus(int device, struct shunt_gpu_info *info)
 }
 
 /* On the node of its device; a node that is not there, or is not known, takes nothing away. */
-static void test_memory_of_the_host_is_near_its_device(void **state)
+TEST(test_memory_of_the_host_is_near_its_device)
 {
 	static const struct {
 		const char *text;
@@ -284,13 +278,6 @@ static void test_memory_of_the_host_is_near_its_device(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_honest_links_pass),
-		cmocka_unit_test(test_lying_links_are_refused),
-		cmocka_unit_test(test_findings_are_kept_whole),
-		cmocka_unit_test(test_iommu_and_acs_are_named),
-		cmocka_unit_test(test_memory_of_the_host_is_near_its_device),
-	};
 	char cache[] = "/tmp/shunt-trust-XXXXXX", command[100];
 	int failed;
 
@@ -301,7 +288,7 @@ int main(int argc, char **argv)
 	setenv("SHUNT_SIM_LINKS", links, 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	gpu = shunt_gpu_open(&shunt_kernels);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	snprintf(command, sizeof(command), "rm -r '%s'", cache);
 	return failed | system(command);
 }

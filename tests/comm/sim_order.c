@@ -4,14 +4,10 @@
  * buffer over the ranks in place, so that a buffer tells how many calls it has seen; two launches that overlap leave
  * wrong sums, or none.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "comm/parts/stream_order.h"
 #include "device/sim/hooks.h"
 #include "tests/algos/world.h"
+#include "tests/support/test.h"
 #include "kernels/set.h"
 
 enum { RANKS = 3, STREAMS = 3, BUFFERS = 5, WORDS = 2500 };
@@ -152,7 +148,7 @@ static int stop(void **state)
 	return 0;
 }
 
-static void test_order_eager_calls_on_changing_streams_do_not_overlap(void **state)
+TEST(test_order_eager_calls_on_changing_streams_do_not_overlap)
 {
 	shunt_sim_set_jitter(5, 200);
 	for (int i = 0; i < ROUNDS * STREAMS * BUFFERS; i++) {
@@ -166,7 +162,7 @@ static void test_order_eager_calls_on_changing_streams_do_not_overlap(void **sta
 	check_buffers();
 }
 
-static void test_order_graphs_and_eager_calls_on_unordered_streams_do_not_overlap(void **state)
+TEST(test_order_graphs_and_eager_calls_on_unordered_streams_do_not_overlap)
 {
 	unsigned seed = 3;
 
@@ -205,7 +201,7 @@ static void test_order_graphs_and_eager_calls_on_unordered_streams_do_not_overla
 }
 
 /* Warm-up on a stream, then the capture of that very stream, as programs do. */
-static void test_order_capture_of_the_stream_of_the_last_eager_call_is_seen(void **state)
+TEST(test_order_capture_of_the_stream_of_the_last_eager_call_is_seen)
 {
 	for (int i = 0; i < 3; i++) {
 		calls[3]++;
@@ -233,15 +229,8 @@ static void test_order_capture_of_the_stream_of_the_last_eager_call_is_seen(void
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_order_eager_calls_on_changing_streams_do_not_overlap, start, stop),
-		cmocka_unit_test_setup_teardown(
-		    test_order_graphs_and_eager_calls_on_unordered_streams_do_not_overlap, start, stop),
-		cmocka_unit_test_setup_teardown(
-		    test_order_capture_of_the_stream_of_the_last_eager_call_is_seen, start, stop),
-	};
-
 	if (gpu->open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests_name("sim_order", tests, NULL, NULL);
+	tests_each(start, stop);
+	return tests_run(NULL, NULL);
 }

@@ -18,7 +18,7 @@ static int add_many(int rank, void *arg)
 	return 0;
 }
 
-static void test_counters_threads_lose_nothing(void **state)
+TEST(test_counters_threads_lose_nothing)
 {
 	struct shunt_counters_table *table = calloc(1, sizeof(*table));
 	struct shunt_counter rows[16];
@@ -40,7 +40,7 @@ static void test_counters_threads_lose_nothing(void **state)
 	free(table);
 }
 
-static void test_counters_small_cap_tells_how_many_exist(void **state)
+TEST(test_counters_small_cap_tells_how_many_exist)
 {
 	struct shunt_counters_table *table = calloc(1, sizeof(*table));
 	struct shunt_counter rows[2] = { 0 };
@@ -57,7 +57,7 @@ static void test_counters_small_cap_tells_how_many_exist(void **state)
 	free(table);
 }
 
-static void test_counters_too_many_paths_are_counted_as_other(void **state)
+TEST(test_counters_too_many_paths_are_counted_as_other)
 {
 	static char names[SHUNT_COUNTER_PATHS + 5][16];
 	struct shunt_counters_table *table = calloc(1, sizeof(*table));
@@ -75,7 +75,7 @@ static void test_counters_too_many_paths_are_counted_as_other(void **state)
 	free(table);
 }
 
-static void test_counters_print_shows_each_row(void **state)
+TEST(test_counters_print_shows_each_row)
 {
 	struct shunt_counters_table *table = calloc(1, sizeof(*table));
 	struct unit_capture c;
@@ -99,12 +99,5 @@ static void test_counters_print_shows_each_row(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counters_threads_lose_nothing),
-		cmocka_unit_test(test_counters_small_cap_tells_how_many_exist),
-		cmocka_unit_test(test_counters_too_many_paths_are_counted_as_other),
-		cmocka_unit_test(test_counters_print_shows_each_row),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

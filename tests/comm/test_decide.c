@@ -529,7 +529,7 @@ static int teardown(void **state)
 
 /* ---- tests ---- */
 
-static void test_decide_all_ranks_decide_alike(void **state)
+TEST(test_decide_all_ranks_decide_alike)
 {
 	enumerate(getenv("DECIDE_QUICK") ? 20 : 1);
 	print_message(
@@ -542,7 +542,7 @@ static void test_decide_all_ranks_decide_alike(void **state)
 	assert_true(seen.early && seen.forwarded && seen.plans && seen.windows && seen.forwarded < seen.calls);
 }
 
-static void test_decide_a_look_at_a_value_of_ones_own_is_noticed(void **state)
+TEST(test_decide_a_look_at_a_value_of_ones_own_is_noticed)
 {
 	for (int f = ALIGN; f < NFAULTS; f++) {
 		fault = f;
@@ -554,7 +554,7 @@ static void test_decide_a_look_at_a_value_of_ones_own_is_noticed(void **state)
 }
 
 /* A window that comes between a call and its group's end counts on all ranks, early or late. */
-static void test_decide_a_decision_holds_until_something_changes(void **state)
+TEST(test_decide_a_decision_holds_until_something_changes)
 {
 	struct setting t = { .nranks = 4, .no_sms = true };
 	struct slot *s = &slots[0];
@@ -601,11 +601,5 @@ static void test_decide_a_decision_holds_until_something_changes(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_decide_all_ranks_decide_alike),
-		cmocka_unit_test(test_decide_a_look_at_a_value_of_ones_own_is_noticed),
-		cmocka_unit_test(test_decide_a_decision_holds_until_something_changes),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return tests_run(setup, teardown);
 }

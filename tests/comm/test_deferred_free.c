@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which communicators live on a device, and who frees those that were aborted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "comm/core/communicator.h"
 #include "comm/core/deferred_free.h"
 
@@ -26,7 +21,7 @@ static void comm_free(struct shunt_comm *comm)
 	free(comm);
 }
 
-static void test_deferred_free_alone_is_who_has_the_device_for_itself(void **state)
+TEST(test_deferred_free_alone_is_who_has_the_device_for_itself)
 {
 	struct shunt_comm *a = comm_on(0), *b = comm_on(0), *c = comm_on(1);
 
@@ -48,7 +43,7 @@ static void test_deferred_free_alone_is_who_has_the_device_for_itself(void **sta
 	comm_free(c);
 }
 
-static void test_deferred_free_aborted_memory_waits_for_the_last_on_its_device(void **state)
+TEST(test_deferred_free_aborted_memory_waits_for_the_last_on_its_device)
 {
 	struct shunt_comm *a = comm_on(0), *b = comm_on(0);
 
@@ -69,7 +64,7 @@ static void test_deferred_free_aborted_memory_waits_for_the_last_on_its_device(v
 	comm_free(b);
 }
 
-static void test_deferred_free_memory_without_kernels_waits_too(void **state)
+TEST(test_deferred_free_memory_without_kernels_waits_too)
 {
 	struct shunt_comm *alone = comm_on(0), *other = comm_on(0), *bare = comm_on(0);
 
@@ -89,11 +84,5 @@ static void test_deferred_free_memory_without_kernels_waits_too(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_deferred_free_alone_is_who_has_the_device_for_itself),
-		cmocka_unit_test(test_deferred_free_aborted_memory_waits_for_the_last_on_its_device),
-		cmocka_unit_test(test_deferred_free_memory_without_kernels_waits_too),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

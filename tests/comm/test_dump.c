@@ -26,7 +26,7 @@ static int waiting_copy(int device, void *dst, const void *src, size_t bytes)
 static const struct shunt_gpu_ops waiting_gpu = { .device_info = fake_info, .copy = waiting_copy };
 static const struct shunt_gpu_ops broken_gpu = { .device_info = fake_info, .copy = broken_copy };
 
-static void test_dump_without_communicators_is_json(void **state)
+TEST(test_dump_without_communicators_is_json)
 {
 	json_t *dump = dump_now();
 
@@ -120,13 +120,13 @@ static void check_dump_with_device(int device)
 	recorder_remove(rec);
 }
 
-static void test_dump_shows_device_counters(void **state)
+TEST(test_dump_shows_device_counters)
 {
 	check_dump_with_device(0);
 	check_dump_with_device(3);
 }
 
-static void test_dump_with_unreadable_device_has_host_side(void **state)
+TEST(test_dump_with_unreadable_device_has_host_side)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
@@ -149,7 +149,7 @@ static void test_dump_with_unreadable_device_has_host_side(void **state)
  * A cudaFree that waits for a kernel holds the driver. What the host knows is told all the same, of all communicators,
  * and again when asked again.
  */
-static void test_dump_beside_a_held_driver_has_host_side(void **state)
+TEST(test_dump_beside_a_held_driver_has_host_side)
 {
 	struct shunt_recorder *rec[3];
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
@@ -186,7 +186,7 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 	free(ctrl);
 }
 
-static void test_dump_quotes_what_json_cannot_hold(void **state)
+TEST(test_dump_quotes_what_json_cannot_hold)
 {
 	struct shunt_recorder *a = recorder_add(id_a), *b = recorder_add(id_b);
 	json_t *dump, *comms;
@@ -223,7 +223,7 @@ static void *come_and_go(void *arg)
 	return NULL;
 }
 
-static void test_dump_while_communicators_come_and_go(void **state)
+TEST(test_dump_while_communicators_come_and_go)
 {
 	pthread_t threads[3];
 
@@ -236,7 +236,7 @@ static void test_dump_while_communicators_come_and_go(void **state)
 	test_dump_without_communicators_is_json(state);
 }
 
-static void test_dump_of_a_mismatch_has_both_calls(void **state)
+TEST(test_dump_of_a_mismatch_has_both_calls)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
@@ -272,7 +272,7 @@ static int first_mark(int device, void *stream, uint64_t *word, uint64_t value)
 	return 0;
 }
 
-static void test_dump_tells_what_nccl_has_finished(void **state)
+TEST(test_dump_tells_what_nccl_has_finished)
 {
 	static const struct shunt_gpu_ops marking_gpu = { .host_alloc = host_alloc, .mark = first_mark };
 	struct shunt_recorder *rec = recorder_add(id_a);
@@ -298,7 +298,7 @@ static void test_dump_tells_what_nccl_has_finished(void **state)
 
 /* Kernels over hosts keep no rings by rank, and those of expert parallel groups number the ranks in an order of their
  * own. */
-static void test_dump_over_hosts_names_ranks_of_the_communicator(void **state)
+TEST(test_dump_over_hosts_names_ranks_of_the_communicator)
 {
 	const uint8_t rank_of[4] = { 1, 3, 0, 2 };
 	struct shunt_recorder *rec = recorder_add(id_a);
@@ -344,7 +344,7 @@ static json_t *first(json_t *o, const char *list)
 }
 
 /* The 20th call is inside NCCL. `state 2` has it and the one before it, and earlier formats have no word for it. */
-static void test_dump_names_the_function_that_holds_a_call(void **state)
+TEST(test_dump_names_the_function_that_holds_a_call)
 {
 	static struct shunt_counters_table counters;
 	struct shunt_recorder *rec = recorder_add(id_a);
@@ -392,7 +392,7 @@ static void test_dump_names_the_function_that_holds_a_call(void **state)
 	recorder_remove(rec);
 }
 
-static void test_requests_that_are_none_are_refused(void **state)
+TEST(test_requests_that_are_none_are_refused)
 {
 	static const char *const none[] = { "", "State", "state -1", "state 1 ", "state  1", "state 12345", "dump ",
 		"count", "state x" };
@@ -403,7 +403,7 @@ static void test_requests_that_are_none_are_refused(void **state)
 }
 
 /* Pieces of requests in any order: a line is one of the four that there are, or none. */
-static void test_any_line_is_a_request_or_none(void **state)
+TEST(test_any_line_is_a_request_or_none)
 {
 	static const char *const pieces[] = { "state", " ", "dump", "counters", "7", "0", "99", "-", "\t", "\xff", "%s",
 		"+" };
@@ -428,7 +428,7 @@ static void test_any_line_is_a_request_or_none(void **state)
 	assert_true(taken > 1000);
 }
 
-static void test_dumps_had_each_field(void **state)
+TEST(test_dumps_had_each_field)
 {
 	for (size_t i = 0; shunt_dump_fields[i].name; i++)
 		if (!field_seen[i])
@@ -438,22 +438,6 @@ static void test_dumps_had_each_field(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dump_without_communicators_is_json),
-		cmocka_unit_test(test_dump_shows_device_counters),
-		cmocka_unit_test(test_dump_with_unreadable_device_has_host_side),
-		cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
-		cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
-		cmocka_unit_test(test_dump_while_communicators_come_and_go),
-		cmocka_unit_test(test_dump_of_a_mismatch_has_both_calls),
-		cmocka_unit_test(test_dump_tells_what_nccl_has_finished),
-		cmocka_unit_test(test_dump_over_hosts_names_ranks_of_the_communicator),
-		cmocka_unit_test(test_dump_names_the_function_that_holds_a_call),
-		cmocka_unit_test(test_requests_that_are_none_are_refused),
-		cmocka_unit_test(test_any_line_is_a_request_or_none),
-		cmocka_unit_test(test_dumps_had_each_field),
-	};
-
 	setenv("SHUNT_LOG", "error", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

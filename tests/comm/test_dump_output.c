@@ -50,7 +50,7 @@ static int count_files(char *last, size_t bytes)
 	return n;
 }
 
-static void test_file_is_private_and_complete(void **state)
+TEST(test_file_is_private_and_complete)
 {
 	char path[256], again[256];
 	struct stat st;
@@ -72,7 +72,7 @@ static void test_file_is_private_and_complete(void **state)
 }
 
 /* As in a directory for all, where nobody can remove what another user has put at the name. */
-static void test_file_whose_hidden_name_is_taken_is_written(void **state)
+TEST(test_file_whose_hidden_name_is_taken_is_written)
 {
 	char path[256], taken[256], *number;
 
@@ -87,7 +87,7 @@ static void test_file_whose_hidden_name_is_taken_is_written(void **state)
 }
 
 /* Two processes of one number may have one folder. What comes second has another name, and loses nothing either. */
-static void test_file_replaces_none_that_came_meanwhile(void **state)
+TEST(test_file_replaces_none_that_came_meanwhile)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
@@ -135,7 +135,7 @@ static int container_body(int rank, void *arg)
 	return first < 0 || waitpid(first, NULL, 0) != first ? -EPERM : 0;
 }
 
-static void test_files_of_containers_have_names_of_their_own(void **state)
+TEST(test_files_of_containers_have_names_of_their_own)
 {
 	struct containers *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	json_t *dump[2];
@@ -160,7 +160,7 @@ static void test_files_of_containers_have_names_of_their_own(void **state)
 	munmap(c, sizeof(*c));
 }
 
-static void test_error_is_dumped_once(void **state)
+TEST(test_error_is_dumped_once)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	int before = count_files(NULL, 0);
@@ -177,7 +177,7 @@ static void earlier_handler(int number)
 	earlier_handler_ran++;
 }
 
-static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state)
+TEST(test_signal_writes_a_file_and_calls_the_earlier_handler)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	int before = count_files(NULL, 0);
@@ -222,7 +222,7 @@ static char *ask(pid_t pid, size_t *bytes_p)
 	return text;
 }
 
-static void test_socket_answers_with_the_dump(void **state)
+TEST(test_socket_answers_with_the_dump)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
@@ -245,7 +245,7 @@ static void test_socket_answers_with_the_dump(void **state)
 }
 
 /* Whatever comes as the request: it ends without an answer, and the next client gets its own. */
-static void test_socket_gives_no_answer_to_what_is_no_request(void **state)
+TEST(test_socket_gives_no_answer_to_what_is_no_request)
 {
 	static char line_too_long[300] = "state", zeroes[8] = "dump\0\n";
 	static const struct {
@@ -272,7 +272,7 @@ static void test_socket_gives_no_answer_to_what_is_no_request(void **state)
 	recorder_remove(rec);
 }
 
-static void test_signal_to_a_child_is_not_the_parents(void **state)
+TEST(test_signal_to_a_child_is_not_the_parents)
 {
 	struct shunt_recorder *rec;
 	int before = count_files(NULL, 0), ran = earlier_handler_ran, status;
@@ -321,7 +321,7 @@ static int child_body(int rank, void *arg)
 	return 0;
 }
 
-static void test_forked_child_answers_for_itself(void **state)
+TEST(test_forked_child_answers_for_itself)
 {
 	struct shunt_recorder *rec;
 	int err;
@@ -395,7 +395,7 @@ static int full_body(int rank, void *arg)
 	return 0;
 }
 
-static void test_socket_without_descriptors_waits_at_rest(void **state)
+TEST(test_socket_without_descriptors_waits_at_rest)
 {
 	int err;
 
@@ -417,20 +417,6 @@ static int remove_dir(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_file_is_private_and_complete),
-		cmocka_unit_test(test_file_whose_hidden_name_is_taken_is_written),
-		cmocka_unit_test(test_file_replaces_none_that_came_meanwhile),
-		cmocka_unit_test(test_files_of_containers_have_names_of_their_own),
-		cmocka_unit_test(test_error_is_dumped_once),
-		cmocka_unit_test(test_signal_writes_a_file_and_calls_the_earlier_handler),
-		cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
-		cmocka_unit_test(test_socket_answers_with_the_dump),
-		cmocka_unit_test(test_socket_gives_no_answer_to_what_is_no_request),
-		cmocka_unit_test(test_forked_child_answers_for_itself),
-		cmocka_unit_test(test_socket_without_descriptors_waits_at_rest),
-	};
-
 	if (!mkdtemp(dump_dir))
 		return 1;
 	setenv("SHUNT_DUMP_DIR", dump_dir, 1);
@@ -438,5 +424,5 @@ int main(void)
 	setenv("SHUNT_LOG", "error", 1);
 	unsetenv("SHUNT_DOCTOR");
 	signal(SIGUSR1, earlier_handler);
-	return cmocka_run_group_tests(tests, NULL, remove_dir);
+	return tests_run(NULL, remove_dir);
 }

@@ -4,7 +4,7 @@
 #include "tests/comm/comm_life_walk.h"
 #include "tests/support/unit.h"
 
-static void test_life_follows_its_tables(void **state)
+TEST(test_life_follows_its_tables)
 {
 	for (uint64_t seed = 1; seed <= 20000; seed++)
 		comm_life_walk(&(struct choices){ .seed = seed * UINT64_C(0x9e3779b97f4a7c15) });
@@ -27,7 +27,7 @@ static int tell_and_fail(int rank, void *arg)
 	return shunt_comm_life_error(&shared);
 }
 
-static void test_life_one_thread_tells_and_the_first_error_stays(void **state)
+TEST(test_life_one_thread_tells_and_the_first_error_stays)
 {
 	int errs[4];
 
@@ -44,7 +44,7 @@ static void test_life_one_thread_tells_and_the_first_error_stays(void **state)
 	}
 }
 
-static void test_life_reason_is_cut_not_overrun(void **state)
+TEST(test_life_reason_is_cut_not_overrun)
 {
 	struct shunt_comm_life life = { 0 };
 	char text[1000];
@@ -57,11 +57,5 @@ static void test_life_reason_is_cut_not_overrun(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_life_follows_its_tables),
-		cmocka_unit_test(test_life_one_thread_tells_and_the_first_error_stays),
-		cmocka_unit_test(test_life_reason_is_cut_not_overrun),
-	};
-
-	return cmocka_run_group_tests_name("comm_life", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

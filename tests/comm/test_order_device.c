@@ -5,19 +5,11 @@
  * place to another, and put the launch's name in front. The tape then tells in which order the launches ran, and shows
  * any two that overlapped. Copies are long against the time between two launches.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "comm/parts/stream_order.h"
 #include "kernels/set.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 
 enum { CELLS = 512, NAMES = 64, STREAMS = 4, GRAPHS = 2, FORKED = 4 };
 
@@ -129,7 +121,7 @@ static int stop(void **state)
 	return 0;
 }
 
-static void test_device_order_eager_on_changing_streams(void **state)
+TEST(test_device_order_eager_on_changing_streams)
 {
 	for (int i = 0; i < 100; i++) {
 		void *s = i % 10 == 9 ? (void *)(uintptr_t)(i / 10 % 3) : streams[i % STREAMS];
@@ -141,7 +133,7 @@ static void test_device_order_eager_on_changing_streams(void **state)
 	check_tape();
 }
 
-static void test_device_order_graph_beside_eager(void **state)
+TEST(test_device_order_graph_beside_eager)
 {
 	void *graph = capture(50, 2, streams[0], NULL);
 
@@ -156,7 +148,7 @@ static void test_device_order_graph_beside_eager(void **state)
 	ops->graph_destroy(0, graph);
 }
 
-static void test_device_order_whatever_is_launched(void **state)
+TEST(test_device_order_whatever_is_launched)
 {
 	void *graph[GRAPHS] = { capture(50, 2, streams[0], NULL), capture(54, FORKED, streams[1], streams[2]) };
 	unsigned seed = 5;
@@ -188,7 +180,7 @@ static void test_device_order_whatever_is_launched(void **state)
 	check_tape();
 }
 
-static void test_device_order_destroyed_with_a_graph_alive(void **state)
+TEST(test_device_order_destroyed_with_a_graph_alive)
 {
 	void *graph = capture(50, 2, streams[0], NULL);
 
@@ -205,12 +197,6 @@ static void test_device_order_destroyed_with_a_graph_alive(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_device_order_eager_on_changing_streams, start, stop),
-		cmocka_unit_test_setup_teardown(test_device_order_graph_beside_eager, start, stop),
-		cmocka_unit_test_setup_teardown(test_device_order_whatever_is_launched, start, stop),
-		cmocka_unit_test_setup_teardown(test_device_order_destroyed_with_a_graph_alive, start, stop),
-	};
 	int count;
 
 	if (argc > 1 && !strcmp(argv[1], "sim")) {
@@ -221,5 +207,6 @@ int main(int argc, char **argv)
 		printf("skipped: test_order_device needs a GPU and a build with CUDA kernels\n");
 		return 77;
 	}
-	return cmocka_run_group_tests_name(ops->name, tests, NULL, NULL);
+	tests_each(start, stop);
+	return tests_run(NULL, NULL);
 }

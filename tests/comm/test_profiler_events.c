@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* test_profiler_events PLUGIN: the times of many launches take few events, which a fake device counts. */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
 #include "comm/observe/profiler.h"
 #include "tests/support/fake_profiler/fake_profiler.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 
 static const char *path;
 static int made, destroyed;
@@ -70,7 +67,7 @@ static int kernels_told(const struct fake_profiler *told)
 	return n;
 }
 
-static void test_launches_share_a_few_events(void **state)
+TEST(test_launches_share_a_few_events)
 {
 	const struct shunt_algo algo = { .name = "oneshot" };
 	const struct shunt_decision decision = { .algo = &algo, .path = "oneshot" };
@@ -99,10 +96,8 @@ static void test_launches_share_a_few_events(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_launches_share_a_few_events) };
-
 	path = argv[1];
 	setenv("NCCL_PROFILER_PLUGIN", path, 1);
 	setenv("FAKE_PROFILER", "i", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

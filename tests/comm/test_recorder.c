@@ -10,7 +10,7 @@
 
 /* ---- the ring */
 
-static void test_add_without_recorder_gives_zero(void **state)
+TEST(test_add_without_recorder_gives_zero)
 {
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1, 0);
 
@@ -22,7 +22,7 @@ static void test_add_without_recorder_gives_zero(void **state)
 	shunt_recorder_destroy(NULL);
 }
 
-static void test_read_after_overflow_gives_last_in_order(void **state)
+TEST(test_read_after_overflow_gives_last_in_order)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	static struct shunt_operation ops[2000];
@@ -52,7 +52,7 @@ static void test_read_after_overflow_gives_last_in_order(void **state)
 	recorder_remove(rec);
 }
 
-static void test_captured_operations_outlive_eager_ones(void **state)
+TEST(test_captured_operations_outlive_eager_ones)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
@@ -67,7 +67,7 @@ static void test_captured_operations_outlive_eager_ones(void **state)
 	recorder_remove(rec);
 }
 
-static void test_numbers_count_collectives_and_messages_apart(void **state)
+TEST(test_numbers_count_collectives_and_messages_apart)
 {
 	static const struct {
 		enum shunt_kind kind;
@@ -109,7 +109,7 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 	recorder_remove(rec);
 }
 
-static void test_calls_of_a_group_share_the_last_ones_word(void **state)
+TEST(test_calls_of_a_group_share_the_last_ones_word)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
@@ -140,7 +140,7 @@ static void *write_all_the_time(void *arg)
 	return NULL;
 }
 
-static void test_read_beside_a_writer_gives_whole_operations(void **state)
+TEST(test_read_beside_a_writer_gives_whole_operations)
 {
 	static struct shunt_operation ops[SHUNT_RECORDER_OPERATIONS];
 	uint64_t seen = 0, newest = 0;
@@ -195,7 +195,7 @@ static int add_body(int rank, void *arg)
 	return -3;
 }
 
-static void test_add_takes_no_lock_and_calls_no_system(void **state)
+TEST(test_add_takes_no_lock_and_calls_no_system)
 {
 	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
@@ -212,7 +212,7 @@ static void test_add_takes_no_lock_and_calls_no_system(void **state)
 
 /* ---- what the device says */
 
-static void test_state_follows_from_progress(void **state)
+TEST(test_state_follows_from_progress)
 {
 	const uint64_t cap = SHUNT_OP_CAPTURED;
 	const struct {
@@ -329,7 +329,7 @@ static void check_marks(struct shunt_recorder *rec, uint64_t marked, uint64_t fi
 	shunt_recorder_snapshot_finish(&s);
 }
 
-static void test_marks_follow_what_nccl_has_launched(void **state)
+TEST(test_marks_follow_what_nccl_has_launched)
 {
 	struct shunt_recorder *rec = marked_recorder();
 
@@ -356,7 +356,7 @@ static void test_marks_follow_what_nccl_has_launched(void **state)
 	recorder_remove(rec);
 }
 
-static void test_marks_of_an_ended_communicator_count_for_nothing(void **state)
+TEST(test_marks_of_an_ended_communicator_count_for_nothing)
 {
 	struct shunt_recorder *rec = marked_recorder();
 
@@ -375,7 +375,7 @@ static void test_marks_of_an_ended_communicator_count_for_nothing(void **state)
 	recorder_remove(rec);
 }
 
-static void test_a_driver_that_refuses_marks_is_asked_once(void **state)
+TEST(test_a_driver_that_refuses_marks_is_asked_once)
 {
 	struct shunt_recorder *rec = marked_recorder();
 
@@ -391,20 +391,6 @@ static void test_a_driver_that_refuses_marks_is_asked_once(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_add_without_recorder_gives_zero),
-		cmocka_unit_test(test_read_after_overflow_gives_last_in_order),
-		cmocka_unit_test(test_captured_operations_outlive_eager_ones),
-		cmocka_unit_test(test_numbers_count_collectives_and_messages_apart),
-		cmocka_unit_test(test_calls_of_a_group_share_the_last_ones_word),
-		cmocka_unit_test(test_read_beside_a_writer_gives_whole_operations),
-		cmocka_unit_test(test_add_takes_no_lock_and_calls_no_system),
-		cmocka_unit_test(test_state_follows_from_progress),
-		cmocka_unit_test(test_marks_follow_what_nccl_has_launched),
-		cmocka_unit_test(test_marks_of_an_ended_communicator_count_for_nothing),
-		cmocka_unit_test(test_a_driver_that_refuses_marks_is_asked_once),
-	};
-
 	setenv("SHUNT_LOG", "error", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The communicators of the process: a thread looks at one without the lock, and its end waits for the look. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/child.h"
+#include "tests/support/test.h"
 #include "comm/core/communicator.h"
 #include "tests/support/until.h"
 
@@ -49,7 +42,7 @@ static void remove_three(void)
 	shunt_registry_remove(&c);
 }
 
-static void test_registry_finds_what_is_wanted(void **state)
+TEST(test_registry_finds_what_is_wanted)
 {
 	add_three();
 	assert_int_equal(count(any), 3);
@@ -71,7 +64,7 @@ static void *remove_b(void *arg)
 	return NULL;
 }
 
-static void test_registry_removal_waits_for_a_look(void **state)
+TEST(test_registry_removal_waits_for_a_look)
 {
 	struct shunt_registration *r;
 	pthread_t thread;
@@ -94,7 +87,7 @@ static void test_registry_removal_waits_for_a_look(void **state)
 	remove_three();
 }
 
-static void test_registry_is_empty_in_a_forked_child(void **state)
+TEST(test_registry_is_empty_in_a_forked_child)
 {
 	struct shunt_registration *r;
 	pid_t child;
@@ -119,11 +112,5 @@ static void test_registry_is_empty_in_a_forked_child(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_registry_finds_what_is_wanted),
-		cmocka_unit_test(test_registry_removal_waits_for_a_look),
-		cmocka_unit_test(test_registry_is_empty_in_a_forked_child),
-	};
-
-	return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

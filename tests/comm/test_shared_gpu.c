@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads of a process that share a GPU have it for one communicator at a time. */
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "comm/core/communicator.h"
 #include "comm/core/shared_gpu.h"
 
@@ -30,7 +24,7 @@ static void rank_free(struct shunt_comm *comm)
 	free(comm);
 }
 
-static void test_shared_gpu_has_all_ranks_of_one_communicator(void **state)
+TEST(test_shared_gpu_has_all_ranks_of_one_communicator)
 {
 	struct shunt_comm *a[2] = { rank_on(0, 1), rank_on(0, 1) }, *b = rank_on(0, 2), *elsewhere = rank_on(1, 3);
 
@@ -54,7 +48,7 @@ static void *take(void *rank)
 	return shunt_shared_gpu_take(rank) ? rank : NULL;
 }
 
-static void test_shared_gpu_goes_to_one_of_many_threads(void **state)
+TEST(test_shared_gpu_goes_to_one_of_many_threads)
 {
 	struct shunt_comm *rank[THREADS];
 	pthread_t threads[THREADS];
@@ -77,10 +71,5 @@ static void test_shared_gpu_goes_to_one_of_many_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shared_gpu_has_all_ranks_of_one_communicator),
-		cmocka_unit_test(test_shared_gpu_goes_to_one_of_many_threads),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -19,7 +19,7 @@ static int stop(void **state)
 
 /* Eager calls. */
 
-static void test_order_same_stream_asks_only_for_the_capture(void **state)
+TEST(test_order_same_stream_asks_only_for_the_capture)
 {
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(books_collective(&o, &books.streams[0]), 0);
@@ -27,7 +27,7 @@ static void test_order_same_stream_asks_only_for_the_capture(void **state)
 	assert_int_equal(books.calls, 100);
 }
 
-static void test_order_changed_stream_costs_one_event(void **state)
+TEST(test_order_changed_stream_costs_one_event)
 {
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(books_collective(&o, &books.streams[i % 3]), 0);
@@ -42,7 +42,7 @@ static void test_order_changed_stream_costs_one_event(void **state)
 	assert_int_equal(books.calls, 1);
 }
 
-static void test_order_null_and_legacy_are_one_stream(void **state)
+TEST(test_order_null_and_legacy_are_one_stream)
 {
 	for (uintptr_t i = 0; i < 10; i++)
 		assert_int_equal(books_collective(&o, (void *)(i % 2)), 0);
@@ -58,7 +58,7 @@ static void *on_other_thread(void *order)
 	return NULL;
 }
 
-static void test_order_per_thread_stream_is_another_in_each_thread(void **state)
+TEST(test_order_per_thread_stream_is_another_in_each_thread)
 {
 	pthread_t thread;
 	void *failed;
@@ -78,7 +78,7 @@ static void test_order_per_thread_stream_is_another_in_each_thread(void **state)
 }
 
 /* The driver would not survive a question about it. */
-static void test_order_destroyed_stream_is_not_asked(void **state)
+TEST(test_order_destroyed_stream_is_not_asked)
 {
 	shunt_order_set_progress(&o, &books.progress);
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
@@ -101,7 +101,7 @@ static void test_order_destroyed_stream_is_not_asked(void **state)
 	assert_int_equal(books.syncs, 0);
 }
 
-static void test_order_account_begins_anew_after_graphs(void **state)
+TEST(test_order_account_begins_anew_after_graphs)
 {
 	struct graph *g;
 
@@ -140,7 +140,7 @@ static bool all_done(const struct shunt_order *o)
 }
 
 /* It would spoil a capture that has nothing to do with us. */
-static void test_order_done_asks_neither_streams_nor_the_device(void **state)
+TEST(test_order_done_asks_neither_streams_nor_the_device)
 {
 	struct graph *g;
 
@@ -172,7 +172,7 @@ static void test_order_done_asks_neither_streams_nor_the_device(void **state)
 }
 
 /* A call that fails half-way: what it has launched is waited for, and what would have ended its warps never comes. */
-static void test_order_done_after_a_failed_call(void **state)
+TEST(test_order_done_after_a_failed_call)
 {
 	struct stream *s = &books.streams[0];
 
@@ -189,7 +189,7 @@ static void test_order_done_after_a_failed_call(void **state)
 	assert_int_equal(books.syncs, 0);
 }
 
-static void test_order_destroyed_stream_waits_for_the_device(void **state)
+TEST(test_order_destroyed_stream_waits_for_the_device)
 {
 	assert_int_equal(books_collective(&o, &books.streams[0]), 0);
 	books.streams[0].gone = true;
@@ -199,7 +199,7 @@ static void test_order_destroyed_stream_waits_for_the_device(void **state)
 	assert_int_equal(books.syncs, 1);
 }
 
-static void test_order_invalidated_capture_is_busy(void **state)
+TEST(test_order_invalidated_capture_is_busy)
 {
 	struct unit_capture c;
 	int err;
@@ -214,7 +214,7 @@ static void test_order_invalidated_capture_is_busy(void **state)
 
 /* Graphs. */
 
-static void test_order_graph_has_one_wait_and_one_record(void **state)
+TEST(test_order_graph_has_one_wait_and_one_record)
 {
 	struct graph *g;
 
@@ -239,7 +239,7 @@ static void test_order_graph_has_one_wait_and_one_record(void **state)
 	books_graph_destroy(g);
 }
 
-static void test_order_forked_capture_is_chained(void **state)
+TEST(test_order_forked_capture_is_chained)
 {
 	struct graph *g;
 
@@ -256,7 +256,7 @@ static void test_order_forked_capture_is_chained(void **state)
 	books_graph_destroy(g);
 }
 
-static void test_order_eager_pays_only_while_a_graph_lives(void **state)
+TEST(test_order_eager_pays_only_while_a_graph_lives)
 {
 	struct graph *g;
 
@@ -281,7 +281,7 @@ static void test_order_eager_pays_only_while_a_graph_lives(void **state)
 	assert_int_equal(books.calls, 1);
 }
 
-static void test_order_graph_of_the_last_eager_stream_is_not_forgotten(void **state)
+TEST(test_order_graph_of_the_last_eager_stream_is_not_forgotten)
 {
 	struct graph *g;
 
@@ -296,7 +296,7 @@ static void test_order_graph_of_the_last_eager_stream_is_not_forgotten(void **st
 	books_graph_destroy(g);
 }
 
-static void test_order_without_mixing_adds_no_node(void **state)
+TEST(test_order_without_mixing_adds_no_node)
 {
 	struct shunt_order o;
 	struct graph *g;
@@ -320,7 +320,7 @@ static void test_order_without_mixing_adds_no_node(void **state)
 }
 
 /* The event says nothing about a graph that nothing orders. */
-static void test_order_done_after_a_failed_call_without_mixing_asks_the_device(void **state)
+TEST(test_order_done_after_a_failed_call_without_mixing_asks_the_device)
 {
 	struct shunt_order o;
 	struct graph *g;
@@ -339,7 +339,7 @@ static void test_order_done_after_a_failed_call_without_mixing_asks_the_device(v
 	shunt_order_finish(&o);
 }
 
-static void test_order_call_that_launches_nothing_does_no_harm(void **state)
+TEST(test_order_call_that_launches_nothing_does_no_harm)
 {
 	for (int mixing = 0; mixing < 2; mixing++) {
 		struct stream *s = &books.streams[0];
@@ -364,7 +364,7 @@ static void test_order_call_that_launches_nothing_does_no_harm(void **state)
 	}
 }
 
-static void test_order_two_communicators_in_one_graph_keep_apart(void **state)
+TEST(test_order_two_communicators_in_one_graph_keep_apart)
 {
 	struct shunt_order a, b;
 	struct graph *g;
@@ -391,7 +391,7 @@ static void test_order_two_communicators_in_one_graph_keep_apart(void **state)
 	shunt_order_finish(&b);
 }
 
-static void test_order_event_lives_as_long_as_a_graph(void **state)
+TEST(test_order_event_lives_as_long_as_a_graph)
 {
 	struct shunt_order o, next;
 	struct graph *g;
@@ -411,7 +411,7 @@ static void test_order_event_lives_as_long_as_a_graph(void **state)
 }
 
 /* Four captures at once, their launches in turns. */
-static void test_order_captures_in_progress_are_told_apart(void **state)
+TEST(test_order_captures_in_progress_are_told_apart)
 {
 	struct graph *g[SHUNT_ORDER_CAPTURES];
 
@@ -428,7 +428,7 @@ static void test_order_captures_in_progress_are_told_apart(void **state)
 	for (int i = 0; i < SHUNT_ORDER_CAPTURES; i++)
 		books_graph_destroy(g[i]);
 }
-static void test_order_holds_for_whatever_a_program_does(void **state)
+TEST(test_order_holds_for_whatever_a_program_does)
 {
 	long launches = 0;
 
@@ -443,7 +443,7 @@ static void test_order_holds_for_whatever_a_program_does(void **state)
 	assert_true(launches > 300000);
 }
 
-static void test_order_is_broken_without_mixing(void **state)
+TEST(test_order_is_broken_without_mixing)
 {
 	struct choices choices = { .seed = 1 };
 
@@ -451,7 +451,7 @@ static void test_order_is_broken_without_mixing(void **state)
 	assert_true(books_walk(&choices, 2000, false) > 10);
 }
 
-static void test_order_every_failure_is_an_error(void **state)
+TEST(test_order_every_failure_is_an_error)
 {
 	struct unit_capture c;
 	long n, failures = 0;
@@ -494,33 +494,6 @@ static void test_order_every_failure_is_an_error(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_order_same_stream_asks_only_for_the_capture, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_changed_stream_costs_one_event, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_null_and_legacy_are_one_stream, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_per_thread_stream_is_another_in_each_thread, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_destroyed_stream_is_not_asked, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_account_begins_anew_after_graphs, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_done_asks_neither_streams_nor_the_device, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_done_after_a_failed_call, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_destroyed_stream_waits_for_the_device, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_invalidated_capture_is_busy, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_graph_has_one_wait_and_one_record, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_forked_capture_is_chained, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_eager_pays_only_while_a_graph_lives, start, stop),
-		cmocka_unit_test_setup_teardown(
-		    test_order_graph_of_the_last_eager_stream_is_not_forgotten, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_without_mixing_adds_no_node, start, stop),
-		cmocka_unit_test_setup_teardown(
-		    test_order_done_after_a_failed_call_without_mixing_asks_the_device, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_call_that_launches_nothing_does_no_harm, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_two_communicators_in_one_graph_keep_apart, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_event_lives_as_long_as_a_graph, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_captures_in_progress_are_told_apart, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_holds_for_whatever_a_program_does, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_is_broken_without_mixing, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_every_failure_is_an_error, start, stop),
-	};
-
-	return cmocka_run_group_tests_name("order", tests, NULL, NULL);
+	tests_each(start, stop);
+	return tests_run(NULL, NULL);
 }

@@ -4,21 +4,13 @@
  * SHUNT_TIMEOUT; and programs that are right run as they do without it, however far their ranks run ahead of each
  * other.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
 #include "tests/support/stderr.h"
+#include "tests/support/test.h"
 
 enum { MOST = 1 << 18 };
 
@@ -213,7 +205,7 @@ static int body_mismatch(struct rank *r)
 	return stderr_give_back(&kept, failed);
 }
 
-static void test_check_each_field_on_each_rank_is_named_by_all(void **state)
+TEST(test_check_each_field_on_each_rank_is_named_by_all)
 {
 	for (size_t i = 0; i < sizeof(mismatches) / sizeof(mismatches[0]); i++)
 		for (int n = 2; n <= 4; n++)
@@ -245,7 +237,7 @@ static int body_mismatch_in_thread(struct rank *r)
 	return 0;
 }
 
-static void test_check_threads_all_get_the_error(void **state)
+TEST(test_check_threads_all_get_the_error)
 {
 	assert_int_equal(ranks_run(RANKS_THREADS, 4, 1, body_mismatch_in_thread), 0);
 }
@@ -314,7 +306,7 @@ static int body_message(struct rank *r)
 	return stderr_give_back(&kept, failed);
 }
 
-static void test_check_message_of_another_size_is_named_by_both_ends(void **state)
+TEST(test_check_message_of_another_size_is_named_by_both_ends)
 {
 	found = mmap(NULL, sizeof(*found), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(found, MAP_FAILED);
@@ -493,27 +485,27 @@ static void run_without_error(rank_fn body)
 	}
 }
 
-static void test_check_ranks_that_run_ahead_raise_no_alarm(void **state)
+TEST(test_check_ranks_that_run_ahead_raise_no_alarm)
 {
 	run_without_error(body_ahead);
 }
 
-static void test_check_messages_in_other_groups_raise_no_alarm(void **state)
+TEST(test_check_messages_in_other_groups_raise_no_alarm)
 {
 	run_without_error(body_other_groups);
 }
 
-static void test_check_graphs_captured_more_often_raise_no_alarm(void **state)
+TEST(test_check_graphs_captured_more_often_raise_no_alarm)
 {
 	run_without_error(body_graphs);
 }
 
-static void test_check_groups_of_several_launches_raise_no_alarm(void **state)
+TEST(test_check_groups_of_several_launches_raise_no_alarm)
 {
 	run_without_error(body_large_group);
 }
 
-static void test_check_buffers_at_other_places_raise_no_alarm(void **state)
+TEST(test_check_buffers_at_other_places_raise_no_alarm)
 {
 	run_without_error(body_odd_places);
 }
@@ -542,7 +534,7 @@ static int body_plan(struct rank *r)
 	return stderr_give_back(&kept, failed);
 }
 
-static void test_check_plan_of_another_count_is_named(void **state)
+TEST(test_check_plan_of_another_count_is_named)
 {
 	setenv("SHUNT_PLAN_DIR", getenv("CHECK_PLANS"), 1);
 	setenv("SHUNT_STATS", "1", 1);
@@ -577,7 +569,7 @@ static void set_by_rank(int rank)
 	setenv("SHUNT_CHECK", rank ? "1" : "0", 1);
 }
 
-static void test_check_on_some_ranks_only_is_an_error_at_the_first_call(void **state)
+TEST(test_check_on_some_ranks_only_is_an_error_at_the_first_call)
 {
 	assert_int_equal(ranks_run_as(&(struct ranks){
 	                     .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_differs, .prepare = set_by_rank }),
@@ -586,24 +578,11 @@ static void test_check_on_some_ranks_only_is_an_error_at_the_first_call(void **s
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check_each_field_on_each_rank_is_named_by_all),
-		cmocka_unit_test(test_check_threads_all_get_the_error),
-		cmocka_unit_test(test_check_message_of_another_size_is_named_by_both_ends),
-		cmocka_unit_test(test_check_ranks_that_run_ahead_raise_no_alarm),
-		cmocka_unit_test(test_check_messages_in_other_groups_raise_no_alarm),
-		cmocka_unit_test(test_check_graphs_captured_more_often_raise_no_alarm),
-		cmocka_unit_test(test_check_groups_of_several_launches_raise_no_alarm),
-		cmocka_unit_test(test_check_buffers_at_other_places_raise_no_alarm),
-		cmocka_unit_test(test_check_plan_of_another_count_is_named),
-		cmocka_unit_test(test_check_on_some_ranks_only_is_an_error_at_the_first_call),
-	};
-
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	setenv("SHUNT_CHECK", "1", 1);
 	setenv("SHUNT_TIMEOUT", "90s", 1); /* nothing here may take that long */
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

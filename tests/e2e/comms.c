@@ -3,22 +3,13 @@
  * How communicators are made, of others, and how they end: Shunt as the whole library, ranks as processes and as
  * threads, on the sim.
  */
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/clock.h"
 #include "tests/support/entries.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 /* Mapped before the ranks are forked, zeroed before each run. */
@@ -114,7 +105,7 @@ static int body_shrink_and_grow(struct rank *r)
 	return 0;
 }
 
-static void test_shrink_and_grow_make_working_communicators(void **state)
+TEST(test_shrink_and_grow_make_working_communicators)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 4, body_shrink_and_grow), 0);
 	assert_int_equal(run(RANKS_THREADS, 4, body_shrink_and_grow), 0);
@@ -152,7 +143,7 @@ static int body_survive(struct rank *r)
 	return 0;
 }
 
-static void test_survivors_of_a_dead_rank_go_on(void **state)
+TEST(test_survivors_of_a_dead_rank_go_on)
 {
 	memset(shared, 0, sizeof(*shared));
 	assert_int_equal(ranks_run_as(&(struct ranks){ .n = 4, .raw = 1, .body = body_survive, .dies = 1u << 1 }), 0);
@@ -237,7 +228,7 @@ static int body_revoke_in_nonblocking_split(struct rank *r)
 	return revoke_in_split(r, 0);
 }
 
-static void test_revoke_ends_a_split_and_no_more(void **state)
+TEST(test_revoke_ends_a_split_and_no_more)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke_in_split), 0);
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke_in_nonblocking_split), 0);
@@ -263,7 +254,7 @@ static int body_revoke_in_grow(struct rank *r)
 	return 0;
 }
 
-static void test_revoke_of_a_growth_leaves_its_error(void **state)
+TEST(test_revoke_of_a_growth_leaves_its_error)
 {
 	assert_int_equal(run(RANKS_THREADS, 1, body_revoke_in_grow), 0);
 }
@@ -293,12 +284,12 @@ static int body_revoke_behind(struct rank *r)
 	return 0;
 }
 
-static void test_revoke_does_not_wait_for_other_communicators(void **state)
+TEST(test_revoke_does_not_wait_for_other_communicators)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_revoke_behind), 0);
 }
 
-static void test_revoked_communicator_can_be_split(void **state)
+TEST(test_revoked_communicator_can_be_split)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke), 0);
 	assert_int_equal(run(RANKS_THREADS, 4, body_revoke), 0);
@@ -343,7 +334,7 @@ static int body_nonblocking(struct rank *r)
 	return 0;
 }
 
-static void test_nonblocking_communicators_come_by_themselves(void **state)
+TEST(test_nonblocking_communicators_come_by_themselves)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_nonblocking), 0);
 	assert_int_equal(run(RANKS_THREADS, 3, body_nonblocking), 0);
@@ -364,7 +355,7 @@ static int body_scalable(struct rank *r)
 	return 0;
 }
 
-static void test_scalable_init_uses_all_ids_up(void **state)
+TEST(test_scalable_init_uses_all_ids_up)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 4, body_scalable), 0);
 }
@@ -403,7 +394,7 @@ static void onto_two_hosts(int rank)
 	setenv("SHUNT_HOSTID", rank % 2 ? "odd" : "even", 1);
 }
 
-static void test_communicators_of_one_unique_id_live_side_by_side(void **state)
+TEST(test_communicators_of_one_unique_id_live_side_by_side)
 {
 	assert_true(own_comm_id());
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_one_id), 0);
@@ -436,7 +427,7 @@ static int body_descriptors(struct rank *r)
 	return 0;
 }
 
-static void test_used_communicator_has_one_connection(void **state)
+TEST(test_used_communicator_has_one_connection)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_descriptors), 0);
 	assert_int_equal(run(RANKS_PROCESSES, 4, body_descriptors), 0);
@@ -480,7 +471,7 @@ static int body_dozens(struct rank *r)
 	return 0;
 }
 
-static void test_dozens_of_communicators_end_in_any_order(void **state)
+TEST(test_dozens_of_communicators_end_in_any_order)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_dozens), 0);
 	assert_int_equal(run(RANKS_THREADS, 3, body_dozens), 0);
@@ -518,7 +509,7 @@ static int body_root_goes_first(struct rank *r)
 	return 0;
 }
 
-static void test_rank_may_end_while_peers_still_write_to_it(void **state)
+TEST(test_rank_may_end_while_peers_still_write_to_it)
 {
 	assert_int_equal(run(RANKS_THREADS, 4, body_root_goes_first), 0);
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_root_goes_first), 0);
@@ -560,7 +551,7 @@ static int body_graphs_outlive(struct rank *r)
 	return 0;
 }
 
-static void test_graphs_may_outlive_their_communicator(void **state)
+TEST(test_graphs_may_outlive_their_communicator)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_graphs_outlive), 0);
 	assert_int_equal(run(RANKS_THREADS, 2, body_graphs_outlive), 0);
@@ -590,7 +581,7 @@ static int body_end_in_a_capture(struct rank *r)
 	return 0;
 }
 
-static void test_another_communicator_may_end_during_a_capture(void **state)
+TEST(test_another_communicator_may_end_during_a_capture)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_end_in_a_capture), 0);
 }
@@ -619,7 +610,7 @@ static int body_spoiled_capture(struct rank *r)
 	return 0;
 }
 
-static void test_communicator_outlives_a_spoiled_capture(void **state)
+TEST(test_communicator_outlives_a_spoiled_capture)
 {
 	setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_spoiled_capture), 0);
@@ -656,7 +647,7 @@ static int body_end_beside_a_waiting_one(struct rank *r)
 	return 0;
 }
 
-static void test_communicator_may_end_beside_a_waiting_one(void **state)
+TEST(test_communicator_may_end_beside_a_waiting_one)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_end_beside_a_waiting_one), 0);
 }
@@ -698,7 +689,7 @@ static int body_one_rank(struct rank *r)
 	return 0;
 }
 
-static void test_one_rank_works_on_every_device(void **state)
+TEST(test_one_rank_works_on_every_device)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 1, body_one_rank), 0);
 }
@@ -732,39 +723,18 @@ static int body_memory(struct rank *r)
 	return 0;
 }
 
-static void test_memory_of_nccl_can_be_used_and_registered(void **state)
+TEST(test_memory_of_nccl_can_be_used_and_registered)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_memory), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shrink_and_grow_make_working_communicators),
-		cmocka_unit_test(test_survivors_of_a_dead_rank_go_on),
-		cmocka_unit_test(test_revoked_communicator_can_be_split),
-		cmocka_unit_test(test_revoke_ends_a_split_and_no_more),
-		cmocka_unit_test(test_revoke_of_a_growth_leaves_its_error),
-		cmocka_unit_test(test_revoke_does_not_wait_for_other_communicators),
-		cmocka_unit_test(test_nonblocking_communicators_come_by_themselves),
-		cmocka_unit_test(test_scalable_init_uses_all_ids_up),
-		cmocka_unit_test(test_communicators_of_one_unique_id_live_side_by_side),
-		cmocka_unit_test(test_used_communicator_has_one_connection),
-		cmocka_unit_test(test_dozens_of_communicators_end_in_any_order),
-		cmocka_unit_test(test_rank_may_end_while_peers_still_write_to_it),
-		cmocka_unit_test(test_graphs_may_outlive_their_communicator),
-		cmocka_unit_test(test_another_communicator_may_end_during_a_capture),
-		cmocka_unit_test(test_communicator_outlives_a_spoiled_capture),
-		cmocka_unit_test(test_communicator_may_end_beside_a_waiting_one),
-		cmocka_unit_test(test_one_rank_works_on_every_device),
-		cmocka_unit_test(test_memory_of_nccl_can_be_used_and_registered),
-	};
-
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,16 +3,11 @@
  * Ranks that wait in vain for one that lives and does not call: SHUNT_TIMEOUT ends the wait. It is long while all is to
  * go well, and short where a rank waits for what does not come.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <cmocka.h>
 #include "tests/e2e/ranks.h"
 #include "tests/plan/exec_plans.h"
 #include "tests/support/limits.h"
 #include "tests/support/own.h"
+#include "tests/support/test.h"
 #include "shunt/shunt.h"
 
 enum { IN_VAIN_MS = 1000 };
@@ -49,7 +44,7 @@ static int body_absent_from_plan(struct rank *r)
 	return 0;
 }
 
-static void test_plan_that_a_rank_does_not_call_breaks_the_communicator(void **state)
+TEST(test_plan_that_a_rank_does_not_call_breaks_the_communicator)
 {
 	*met = 0;
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_absent_from_plan), 0);
@@ -78,7 +73,7 @@ static int body_late_peer(struct rank *r)
 	return 0;
 }
 
-static void test_rank_that_does_not_call_runs_into_the_deadline(void **state)
+TEST(test_rank_that_does_not_call_runs_into_the_deadline)
 {
 	*met = 0;
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_late_peer), 0);
@@ -108,7 +103,7 @@ static int body_dying_link(struct rank *r)
 }
 
 /* The host's memory instead of NVLink: for a rank that does not call, and for a link that dies. */
-static void test_waits_over_shared_memory_have_the_deadline(void **state)
+TEST(test_waits_over_shared_memory_have_the_deadline)
 {
 	*met = 0;
 	setenv("SHUNT_SIM_LINKS", "*:none", 1);
@@ -123,17 +118,11 @@ static void test_waits_over_shared_memory_have_the_deadline(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plan_that_a_rank_does_not_call_breaks_the_communicator),
-		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
-		cmocka_unit_test(test_waits_over_shared_memory_have_the_deadline),
-	};
-
 	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(met != MAP_FAILED);
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_TIMEOUT", "100s", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

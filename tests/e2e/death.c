@@ -4,19 +4,7 @@
  * SHUNT_TIMEOUT is. Where nobody waits for it, nothing happens: programs end without destroying their communicators,
  * and not all at once.
  */
-#include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "comm/core/communicator.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"
@@ -26,6 +14,7 @@
 #include "tests/e2e/ranks.h"
 #include "tests/support/pause.h"
 #include "tests/support/stderr.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { N = 3, VICTIM = 1 };
@@ -156,7 +145,7 @@ static int body_killed(struct rank *r)
 	return stderr_give_back(&kept, failed);
 }
 
-static void test_death_is_told_to_those_who_wait(void **state)
+TEST(test_death_is_told_to_those_who_wait)
 {
 	for (how = 0; how < 5; how++)
 		if (run(&(struct ranks){
@@ -220,7 +209,7 @@ static int body_killed_and_log_hangs(struct rank *r)
 	return 0;
 }
 
-static void test_death_whose_line_of_log_hangs_keeps_no_abort(void **state)
+TEST(test_death_whose_line_of_log_hangs_keeps_no_abort)
 {
 	ids = mmap(NULL, sizeof(*ids), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(ids != MAP_FAILED);
@@ -266,7 +255,7 @@ static int body_killed_before_kernels(struct rank *r)
 	return 0;
 }
 
-static void test_death_before_kernels_is_told_though_a_child_lives(void **state)
+TEST(test_death_before_kernels_is_told_though_a_child_lives)
 {
 	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
 	for (in_plan = 0; in_plan < 2; in_plan++)
@@ -293,7 +282,7 @@ static int body_late(struct rank *r)
 	return 0;
 }
 
-static void test_late_rank_is_awaited_however_long_the_timeout_is(void **state)
+TEST(test_late_rank_is_awaited_however_long_the_timeout_is)
 {
 	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
 	setenv("SHUNT_TIMEOUT", "4294968296ms", 1); /* 50 days: 2^32 ms, and one second */
@@ -337,7 +326,7 @@ static int body_late_packets(struct rank *r)
 	return 0;
 }
 
-static void test_late_rank_whose_packets_are_awaited_is_told_without_its_number(void **state)
+TEST(test_late_rank_whose_packets_are_awaited_is_told_without_its_number)
 {
 	given_up = mmap(NULL, sizeof(*given_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(given_up, MAP_FAILED);
@@ -387,7 +376,7 @@ static int may_unshare(void)
 	return waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-static void test_death_in_another_pid_namespace_is_told(void **state)
+TEST(test_death_in_another_pid_namespace_is_told)
 {
 	if (!may_unshare()) {
 		print_message("not allowed to make a PID namespace\n");
@@ -431,7 +420,7 @@ static int body_leaves(struct rank *r)
 	return 0;
 }
 
-static void test_death_of_who_is_done_breaks_nothing(void **state)
+TEST(test_death_of_who_is_done_breaks_nothing)
 {
 	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_leaves }), 0);
 }
@@ -462,7 +451,7 @@ static int body_messages_go_on(struct rank *r)
 	return no_error(r);
 }
 
-static void test_death_leaves_the_others_messages_alone(void **state)
+TEST(test_death_leaves_the_others_messages_alone)
 {
 	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_messages_go_on }), 0);
 }
@@ -484,7 +473,7 @@ static int body_root_leaves(struct rank *r)
 	return no_error(r);
 }
 
-static void test_death_of_a_root_that_has_sent_all_breaks_nothing(void **state)
+TEST(test_death_of_a_root_that_has_sent_all_breaks_nothing)
 {
 	grace_ms = GRACE_LONG_MS;
 	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_root_leaves }), 0);
@@ -526,7 +515,7 @@ static int body_child_ends_its_copy(struct rank *r)
 	return shunt_free(buf);
 }
 
-static void test_death_of_a_child_with_a_copy_of_the_communicator_is_none(void **state)
+TEST(test_death_of_a_child_with_a_copy_of_the_communicator_is_none)
 {
 	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);
 	assert_int_equal(
@@ -606,27 +595,13 @@ static int body_forked(struct rank *r)
 	return no_error(r);
 }
 
-static void test_forked_child_is_refused_its_parents_communicators(void **state)
+TEST(test_forked_child_is_refused_its_parents_communicators)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_forked), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death_of_a_child_with_a_copy_of_the_communicator_is_none),
-		cmocka_unit_test(test_death_is_told_to_those_who_wait),
-		cmocka_unit_test(test_death_whose_line_of_log_hangs_keeps_no_abort),
-		cmocka_unit_test(test_death_before_kernels_is_told_though_a_child_lives),
-		cmocka_unit_test(test_late_rank_is_awaited_however_long_the_timeout_is),
-		cmocka_unit_test(test_late_rank_whose_packets_are_awaited_is_told_without_its_number),
-		cmocka_unit_test(test_death_in_another_pid_namespace_is_told),
-		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
-		cmocka_unit_test(test_death_leaves_the_others_messages_alone),
-		cmocka_unit_test(test_death_of_a_root_that_has_sent_all_breaks_nothing),
-		cmocka_unit_test(test_forked_child_is_refused_its_parents_communicators),
-	};
-
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		return 1;
@@ -635,5 +610,5 @@ int main(void)
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_TIMEOUT", "30m", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,19 +3,10 @@
  * What breaks an expert parallel group, and what one with masks survives. Ranks as processes, on the sim; with "hosts2"
  * and the like (ep_job.h) over hosts.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/e2e/ep_normal_job.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 #define LATE_NS 300000000ull /* for a rank that never comes */
@@ -98,7 +89,7 @@ static int body_differs(struct rank *r)
 	return broken(r, group, &call, -EPROTO, other.words[r->rank]);
 }
 
-static void test_values_that_differ(void **state)
+TEST(test_values_that_differ)
 {
 	static const __typeof__(other) rows[] = {
 		{ .max_tokens = 1,
@@ -134,7 +125,7 @@ static int body_bad_id(struct rank *r)
 	return leave(r, group, 1);
 }
 
-static void test_ids_that_are_no_experts(void **state)
+TEST(test_ids_that_are_no_experts)
 {
 	static const int64_t ids[] = { 6, -2, INT64_C(1) << 31, (INT64_C(1) << 33) + 1 };
 
@@ -163,7 +154,7 @@ static int body_third_of_a_graph(struct rank *r)
 	return broken(r, group, &call, -EDEADLK, "sends a third low latency dispatch");
 }
 
-static void test_third_call_of_a_graph(void **state)
+TEST(test_third_call_of_a_graph)
 {
 	assert_int_equal(run(2, 0, body_third_of_a_graph), 0);
 }
@@ -180,7 +171,7 @@ static int body_late(struct rank *r)
 	return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch");
 }
 
-static void test_rank_that_does_not_come(void **state)
+TEST(test_rank_that_does_not_come)
 {
 	assert_int_equal(run(2, 0, body_late), 0);
 }
@@ -225,14 +216,14 @@ static int body_stopped(struct rank *r)
 	return 0;
 }
 
-static void test_rank_that_is_stopped(void **state)
+TEST(test_rank_that_is_stopped)
 {
 	stopped_us = 0;
 	assert_int_equal(run(2, 0, body_stopped), 0);
 }
 
 /* Longer than it takes to notice a death. */
-static void test_long_rank_that_is_stopped(void **state)
+TEST(test_long_rank_that_is_stopped)
 {
 	stopped_us = 3000000;
 	assert_int_equal(run(2, 0, body_stopped), 0);
@@ -255,7 +246,7 @@ static int body_stopped_too_long(struct rank *r)
 	return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch");
 }
 
-static void test_rank_that_is_stopped_past_the_deadline(void **state)
+TEST(test_rank_that_is_stopped_past_the_deadline)
 {
 	assert_int_equal(run(2, 0, body_stopped_too_long), 0);
 }
@@ -281,7 +272,7 @@ static int body_half_ends(struct rank *r)
 	return 0;
 }
 
-static void test_half_of_the_ranks_end_the_group(void **state)
+TEST(test_half_of_the_ranks_end_the_group)
 {
 	if (ep_hosts)
 		skip(); /* they may hear first that a rank has left, or wait in vain */
@@ -312,7 +303,7 @@ static int body_killed(struct rank *r)
 	return broken(r, group, &call, -EOWNERDEAD, "rank 1 died");
 }
 
-static void test_rank_that_dies(void **state)
+TEST(test_rank_that_dies)
 {
 	assert_int_equal(run(3, 2, body_killed), 0);
 	if (ep_hosts == 2)
@@ -360,7 +351,7 @@ static int body_masked_dead(struct rank *r)
 	return 0;
 }
 
-static void test_masks_survive_a_death(void **state)
+TEST(test_masks_survive_a_death)
 {
 	if (ep_hosts)
 		skip(); /* masks are for one host */
@@ -383,7 +374,7 @@ static int body_masked_late(struct rank *r)
 	return 0;
 }
 
-static void test_masks_survive_a_rank_that_does_not_come(void **state)
+TEST(test_masks_survive_a_rank_that_does_not_come)
 {
 	if (ep_hosts)
 		skip(); /* masks are for one host */
@@ -416,7 +407,7 @@ static int body_masked_by_hand(struct rank *r)
 	return 0;
 }
 
-static void test_masks_by_hand(void **state)
+TEST(test_masks_by_hand)
 {
 	if (ep_hosts)
 		skip(); /* masks are for one host */
@@ -493,7 +484,7 @@ static int body_normal_differs(struct rank *r)
 	return broken_normal(r, group, &n, -EPROTO, normal_other.words[r->rank]);
 }
 
-static void test_normal_values_that_differ(void **state)
+TEST(test_normal_values_that_differ)
 {
 	static const __typeof__(normal_other) rows[] = {
 		{ .blocks = 1,
@@ -546,7 +537,7 @@ static int body_few_rows(struct rank *r)
 	return broken_normal(r, group, &n, -EOVERFLOW, "in ep_combine rank 1 gives");
 }
 
-static void test_overflow(void **state)
+TEST(test_overflow)
 {
 	assert_int_equal(run(3, 0, body_few_rows), 0);
 	assert_int_equal(run(3, 0, body_overflow), 0);
@@ -567,7 +558,7 @@ static int body_normal_late(struct rank *r)
 	return leave(r, group, 1);
 }
 
-static void test_counts_of_a_rank_that_does_not_come(void **state)
+TEST(test_counts_of_a_rank_that_does_not_come)
 {
 	assert_int_equal(run(2, 0, body_normal_late), 0);
 }
@@ -608,7 +599,7 @@ static int body_normal_killed(struct rank *r)
 	return broken_normal(r, group, &n, -EOWNERDEAD, ep_hosts ? "on host1" : "rank 1 died");
 }
 
-static void test_rank_that_dies_in_normal_mode(void **state)
+TEST(test_rank_that_dies_in_normal_mode)
 {
 	for (dies_before = 0; dies_before < 3; dies_before++)
 		assert_int_equal(run(3, 2, body_normal_killed), 0);
@@ -635,33 +626,13 @@ static int body_abort_counts(struct rank *r)
 	return 0;
 }
 
-static void test_abort_of_a_notify(void **state)
+TEST(test_abort_of_a_notify)
 {
 	assert_int_equal(run(2, 0, body_abort_counts), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values_that_differ),
-		cmocka_unit_test(test_ids_that_are_no_experts),
-		cmocka_unit_test(test_third_call_of_a_graph),
-		cmocka_unit_test(test_rank_that_does_not_come),
-		cmocka_unit_test(test_rank_that_is_stopped),
-		cmocka_unit_test(test_long_rank_that_is_stopped),
-		cmocka_unit_test(test_rank_that_is_stopped_past_the_deadline),
-		cmocka_unit_test(test_half_of_the_ranks_end_the_group),
-		cmocka_unit_test(test_rank_that_dies),
-		cmocka_unit_test(test_masks_survive_a_death),
-		cmocka_unit_test(test_masks_survive_a_rank_that_does_not_come),
-		cmocka_unit_test(test_masks_by_hand),
-		cmocka_unit_test(test_normal_values_that_differ),
-		cmocka_unit_test(test_overflow),
-		cmocka_unit_test(test_counts_of_a_rank_that_does_not_come),
-		cmocka_unit_test(test_rank_that_dies_in_normal_mode),
-		cmocka_unit_test(test_abort_of_a_notify),
-	};
-
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int failed;
 
@@ -674,7 +645,7 @@ int main(int argc, char **argv)
 		cmocka_set_test_filter(argv[1]);
 	else
 		cmocka_set_skip_filter("test_long_*");
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	ep_end_hosts();
 	return failed;
 }

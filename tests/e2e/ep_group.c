@@ -3,21 +3,11 @@
  * Expert parallel groups: how they are made, refused, broken and ended. Ranks as processes and threads, on the sim;
  * with SHUNT_NCCL_LIB in front of the fake NCCL; with "hosts2" and the like (ep_job.h) over hosts.
  */
-#include <errno.h>
 #include <dirent.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/e2e/ep_job.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/own.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 static struct {
@@ -119,7 +109,7 @@ static int body_of_id_and_communicator(struct rank *r)
 	return 0;
 }
 
-static void test_groups_of_an_id_and_of_a_communicator(void **state)
+TEST(test_groups_of_an_id_and_of_a_communicator)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_of_id_and_communicator), 0);
 	assert_int_equal(run(RANKS_THREADS, 2, body_of_id_and_communicator), 0);
@@ -169,7 +159,7 @@ static int body_names(struct rank *r)
 	return 0;
 }
 
-static void test_names_that_are_none(void **state)
+TEST(test_names_that_are_none)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_names), 0);
 }
@@ -223,7 +213,7 @@ static int body_refusals(struct rank *r)
 	return 0;
 }
 
-static void test_refused_on_all_ranks(void **state)
+TEST(test_refused_on_all_ranks)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_refusals), 0);
 }
@@ -246,7 +236,7 @@ static int body_other_sum(struct rank *r)
 	return 0;
 }
 
-static void test_sums_that_differ(void **state)
+TEST(test_sums_that_differ)
 {
 	struct ranks ranks = {
 		.how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_other_sum, .prepare = prepare_other_sum
@@ -312,7 +302,7 @@ static int body_bad_calls(struct rank *r)
 	return 0;
 }
 
-static void test_bad_calls(void **state)
+TEST(test_bad_calls)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_bad_calls), 0);
 }
@@ -371,7 +361,7 @@ static int body_lives(struct rank *r)
 	return 0;
 }
 
-static void test_lives_leave_nothing(void **state)
+TEST(test_lives_leave_nothing)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_lives), 0);
 }
@@ -399,23 +389,13 @@ static int body_abort(struct rank *r)
 	return 0;
 }
 
-static void test_abort(void **state)
+TEST(test_abort)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_abort), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_groups_of_an_id_and_of_a_communicator),
-		cmocka_unit_test(test_names_that_are_none),
-		cmocka_unit_test(test_refused_on_all_ranks),
-		cmocka_unit_test(test_sums_that_differ),
-		cmocka_unit_test(test_bad_calls),
-		cmocka_unit_test(test_lives_leave_nothing),
-		cmocka_unit_test(test_abort),
-	};
-
 	char address[32];
 	int failed;
 
@@ -429,7 +409,7 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	ep_end_hosts();
 	return failed;
 }

@@ -3,15 +3,9 @@
  * Low latency dispatch and combine against the reference, ranks as threads, on the sim. With "hosts2" and the like
  * (ep_job.h) over hosts, ranks as processes.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/e2e/ep_job.h"
 #include "tests/support/own.h"
+#include "tests/support/test.h"
 
 static const struct ep_job small = { .experts = 6,
 	.topk = 3,
@@ -60,7 +54,7 @@ static void calls(int n, const struct ep_job *job)
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, n, 0, body_calls), 0);
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
 	static const int experts[EP_MOST_RANKS + 1] = { 0, 3, 6, 6, 8, 5, 0, 7, 16, [12] = 24 };
 
@@ -73,7 +67,7 @@ static void test_ranks(void **state)
 	}
 }
 
-static void test_routings(void **state)
+TEST(test_routings)
 {
 	for (int routing = EP_TO_ONE; routing <= EP_TO_RANK_0; routing++) {
 		struct ep_job job = small;
@@ -84,7 +78,7 @@ static void test_routings(void **state)
 	}
 }
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
 	for (int form = SHUNT_EP_AS_IS; form <= SHUNT_EP_FP8_UE8M0; form++)
 		for (int odd = 0; odd < 2 - quick; odd++) {
@@ -98,7 +92,7 @@ static void test_forms(void **state)
 }
 
 /* Rows that end in the middle of a slot, a line, a half; sizes of which the group has just enough. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
 	static const struct {
 		int hidden, topk, local, max_tokens, tokens[2], form, dtype;
@@ -161,7 +155,7 @@ static int body_blocks(struct rank *r)
 	return 0;
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_blocks), 0);
 }
@@ -202,7 +196,7 @@ static int body_mixed(struct rank *r)
 	return 0;
 }
 
-static void test_mixed_sizes(void **state)
+TEST(test_mixed_sizes)
 {
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_mixed), 0);
 }
@@ -252,7 +246,7 @@ static int body_phases(struct rank *r)
 	return 0;
 }
 
-static void test_phases_in_any_order(void **state)
+TEST(test_phases_in_any_order)
 {
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_phases), 0);
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 1, 0, body_phases), 0);
@@ -284,7 +278,7 @@ static int body_third(struct rank *r)
 	return 0;
 }
 
-static void test_third_call_is_refused(void **state)
+TEST(test_third_call_is_refused)
 {
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_third), 0);
 }
@@ -340,14 +334,14 @@ static int body_graph(struct rank *r)
 	return 0;
 }
 
-static void test_graphs(void **state)
+TEST(test_graphs)
 {
 	the_job = small;
 	replays = quick ? 4 : 20;
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_graph), 0);
 }
 
-static void test_long_graphs(void **state)
+TEST(test_long_graphs)
 {
 	the_job = small;
 	the_job.hidden = 16;
@@ -395,27 +389,13 @@ static int body_stats(struct rank *r)
 	return 0;
 }
 
-static void test_stats(void **state)
+TEST(test_stats)
 {
 	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_stats), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_routings),
-		cmocka_unit_test(test_forms),
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_mixed_sizes),
-		cmocka_unit_test(test_phases_in_any_order),
-		cmocka_unit_test(test_third_call_is_refused),
-		cmocka_unit_test(test_graphs),
-		cmocka_unit_test(test_long_graphs),
-		cmocka_unit_test(test_stats),
-	};
-
 	int failed;
 
 	own_environment();
@@ -428,7 +408,7 @@ int main(int argc, char **argv)
 		cmocka_set_test_filter(argv[1]);
 	else
 		cmocka_set_skip_filter("test_long_*");
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	ep_end_hosts();
 	return failed;
 }

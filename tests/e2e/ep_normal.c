@@ -3,15 +3,9 @@
  * Normal mode: layout, notify, dispatch and combine against the reference, ranks as threads, on the sim. With "hosts2"
  * and the like (ep_job.h) over hosts, ranks as processes.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/e2e/ep_normal_job.h"
 #include "tests/support/own.h"
+#include "tests/support/test.h"
 
 static const struct ep_normal_job small = { .job = { .experts = 12,
 	                                        .topk = 3,
@@ -63,7 +57,7 @@ static int run(int n, struct ep_normal_job job, rank_fn body)
 	return ep_ranks_run(RANKS_THREADS, n, 0, body);
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
 	static const int experts[] = { 12, 12, 12, 12, 15, 12, 14, 16 };
 #if defined(__SANITIZE_THREAD__)
@@ -81,7 +75,7 @@ static void test_ranks(void **state)
 	}
 }
 
-static void test_routings(void **state)
+TEST(test_routings)
 {
 	static const int topk[] = { 1, 2, 8, 9, 16 };
 
@@ -103,7 +97,7 @@ static void test_routings(void **state)
 }
 
 /* Sizes of rows, of scales and of inputs; types; addresses. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
 	static const int rows[] = { 1, 3, 14, 16, 18, 127, 480, 481, 4096, 8193 };
 	static const int hiddens[] = { 1, 7, 8, 200, 2049 };
@@ -124,7 +118,7 @@ static void test_sizes(void **state)
 	}
 }
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
 	static const int tokens[][3] = { { 0, 0, 0 }, { 1, 0, 0 }, { 31, 33, 64 }, { 65, 1, 300 } };
 	struct ep_normal_job job = small;
@@ -136,7 +130,7 @@ static void test_tokens(void **state)
 }
 
 /* The host asks for nothing: outputs have room for more than comes, or for just that. */
-static void test_worst(void **state)
+TEST(test_worst)
 {
 	struct ep_normal_job job = small;
 
@@ -146,7 +140,7 @@ static void test_worst(void **state)
 }
 
 /* Rows without room are left out, and nothing is written behind the end. */
-static void test_drop(void **state)
+TEST(test_drop)
 {
 	struct ep_normal_job job = small;
 
@@ -197,7 +191,7 @@ static int body_handles(struct rank *r)
 	return 0;
 }
 
-static void test_handles(void **state)
+TEST(test_handles)
 {
 	assert_int_equal(run(3, small, body_handles), 0);
 }
@@ -255,7 +249,7 @@ static int body_graph(struct rank *r)
 	return 0;
 }
 
-static void test_graphs(void **state)
+TEST(test_graphs)
 {
 	assert_int_equal(run(2, small, body_graph), 0);
 }
@@ -290,7 +284,7 @@ static int body_tickets(struct rank *r)
 	return 0;
 }
 
-static void test_tickets(void **state)
+TEST(test_tickets)
 {
 	assert_int_equal(run(2, small, body_tickets), 0);
 }
@@ -351,7 +345,7 @@ static int body_bad_calls(struct rank *r)
 	return 0;
 }
 
-static void test_bad_calls(void **state)
+TEST(test_bad_calls)
 {
 	struct ep_normal_job job = small;
 
@@ -361,19 +355,6 @@ static void test_bad_calls(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_routings),
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_worst),
-		cmocka_unit_test(test_drop),
-		cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_graphs),
-		cmocka_unit_test(test_tickets),
-		cmocka_unit_test(test_bad_calls),
-	};
-
 	int failed;
 
 	own_environment();
@@ -384,7 +365,7 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 0);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	ep_end_hosts();
 	return failed;
 }

@@ -3,20 +3,13 @@
  * Point-to-point and groups through NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on
  * the sim.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tools/common/reference.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/entries.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 /* Bytes that `from` sends to `to` in message i of a test; the receiver knows them too. */
@@ -88,7 +81,7 @@ static int body_all_to_all_v(struct rank *r)
 	return 0;
 }
 
-static void test_send_recv_all_to_all_v_arrives(void **state)
+TEST(test_send_recv_all_to_all_v_arrives)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_all_to_all_v), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_all_to_all_v), 0);
@@ -119,7 +112,7 @@ static int body_pair(struct rank *r)
 	return 0;
 }
 
-static void test_send_recv_needs_only_its_two_ranks(void **state)
+TEST(test_send_recv_needs_only_its_two_ranks)
 {
 	arrived = mmap(NULL, sizeof(*arrived), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(arrived, MAP_FAILED);
@@ -148,7 +141,7 @@ static int body_pipeline(struct rank *r)
 	return 0;
 }
 
-static void test_send_recv_ungrouped_makes_a_pipeline(void **state)
+TEST(test_send_recv_ungrouped_makes_a_pipeline)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_pipeline), 0);
 }
@@ -194,7 +187,7 @@ static int body_mixed(struct rank *r)
 	return 0;
 }
 
-static void test_group_of_collectives_and_messages_runs(void **state)
+TEST(test_group_of_collectives_and_messages_runs)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_mixed), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_mixed), 0);
@@ -287,7 +280,7 @@ static int body_crosswise(struct rank *r)
 	return 0;
 }
 
-static void test_group_names_communicators_crosswise_runs(void **state)
+TEST(test_group_names_communicators_crosswise_runs)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_crosswise), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_crosswise), 0);
@@ -385,7 +378,7 @@ static int body_odds(struct rank *r)
 	return 0;
 }
 
-static void test_group_odd_calls_answer_as_nccl(void **state)
+TEST(test_group_odd_calls_answer_as_nccl)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_odds), 0);
 }
@@ -473,7 +466,7 @@ static void set_efficiency(int rank)
 		setenv("NCCL_CTA_POLICY", "EFFICIENCY", 1);
 }
 
-static void test_efficiency_of_communicators_and_calls_takes_fewer_blocks(void **state)
+TEST(test_efficiency_of_communicators_and_calls_takes_fewer_blocks)
 {
 	const struct ranks ranks = { RANKS_PROCESSES, 2, 0, body_policy, set_efficiency, 0 };
 
@@ -572,7 +565,7 @@ static int body_launched_alone(struct rank *r)
 	return 0;
 }
 
-static void test_launch_completion_event_comes_before_a_missing_rank(void **state)
+TEST(test_launch_completion_event_comes_before_a_missing_rank)
 {
 	places = mmap(NULL, 6 * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(places != MAP_FAILED);
@@ -618,7 +611,7 @@ static int body_captures_apart(struct rank *r)
 	return 0;
 }
 
-static void test_group_on_streams_that_capture_apart_is_refused(void **state)
+TEST(test_group_on_streams_that_capture_apart_is_refused)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_captures_apart), 0);
 }
@@ -751,12 +744,12 @@ static int body_uneven(struct rank *r)
 	return 0;
 }
 
-static void test_group_of_uneven_parts_and_more_runs(void **state)
+TEST(test_group_of_uneven_parts_and_more_runs)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_uneven), 0);
 }
 
-static void test_group_on_one_end_only_runs(void **state)
+TEST(test_group_on_one_end_only_runs)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_group_on_one_end), 0);
 }
@@ -842,7 +835,7 @@ static int body_grouped_apart(struct rank *r)
 	return 0;
 }
 
-static void test_messages_grouped_otherwise_on_each_rank_arrive(void **state)
+TEST(test_messages_grouped_otherwise_on_each_rank_arrive)
 {
 	for (apart_seed = 1; apart_seed < 4; apart_seed++)
 		assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_grouped_apart), 0);
@@ -882,32 +875,16 @@ static int body_alone(struct rank *r)
 	return 0;
 }
 
-static void test_one_rank_runs_everything_by_itself(void **state)
+TEST(test_one_rank_runs_everything_by_itself)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 0, body_alone), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_send_recv_all_to_all_v_arrives),
-		cmocka_unit_test(test_send_recv_needs_only_its_two_ranks),
-		cmocka_unit_test(test_send_recv_ungrouped_makes_a_pipeline),
-		cmocka_unit_test(test_group_of_collectives_and_messages_runs),
-		cmocka_unit_test(test_group_names_communicators_crosswise_runs),
-		cmocka_unit_test(test_group_odd_calls_answer_as_nccl),
-		cmocka_unit_test(test_efficiency_of_communicators_and_calls_takes_fewer_blocks),
-		cmocka_unit_test(test_launch_completion_event_comes_before_a_missing_rank),
-		cmocka_unit_test(test_group_on_streams_that_capture_apart_is_refused),
-		cmocka_unit_test(test_group_of_uneven_parts_and_more_runs),
-		cmocka_unit_test(test_group_on_one_end_only_runs),
-		cmocka_unit_test(test_messages_grouped_otherwise_on_each_rank_arrive),
-		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
-	};
-
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

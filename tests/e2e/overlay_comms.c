@@ -30,7 +30,7 @@ static int body_inits(struct rank *r)
 	return 0;
 }
 
-static void test_every_init_is_accelerated(void **state)
+TEST(test_every_init_is_accelerated)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_inits), 0);
 	assert_int_equal(overlay_run(RANKS_THREADS, 3, body_inits), 0);
@@ -86,7 +86,7 @@ static int body_init_all(struct rank *r)
 	return 0;
 }
 
-static void test_init_all_first_used_in_a_group_of_several_communicators(void **state)
+TEST(test_init_all_first_used_in_a_group_of_several_communicators)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_init_all), 0);
 }
@@ -138,7 +138,7 @@ static int body_children(struct rank *r)
 	return 0;
 }
 
-static void test_children_of_all_kinds_are_accelerated(void **state)
+TEST(test_children_of_all_kinds_are_accelerated)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 4, body_children), 0);
 	assert_int_equal(overlay_run(RANKS_THREADS, 4, body_children), 0);
@@ -171,7 +171,7 @@ static int body_late_children(struct rank *r)
 	return 0;
 }
 
-static void test_child_whose_handle_comes_late_is_accelerated(void **state)
+TEST(test_child_whose_handle_comes_late_is_accelerated)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_late_children), 0);
 	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_late_children), 0);
@@ -206,7 +206,7 @@ static int body_moved_children(struct rank *r)
 	return 0;
 }
 
-static void test_child_whose_handle_was_moved_is_accelerated(void **state)
+TEST(test_child_whose_handle_was_moved_is_accelerated)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_moved_children), 0);
 	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_moved_children), 0);
@@ -243,7 +243,7 @@ static int body_grow(struct rank *r)
 	return 0;
 }
 
-static void test_grown_communicator_is_accelerated(void **state)
+TEST(test_grown_communicator_is_accelerated)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_grow), 0);
 	assert_int_equal(overlay_run(RANKS_THREADS, 3, body_grow), 0);
@@ -281,7 +281,7 @@ static int body_ends(struct rank *r)
 	return 0;
 }
 
-static void test_handle_address_used_again_is_a_new_communicator(void **state)
+TEST(test_handle_address_used_again_is_a_new_communicator)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_ends), 0);
 }
@@ -305,7 +305,7 @@ static int body_same_id(struct rank *r)
 	return 0;
 }
 
-static void test_second_use_of_an_id_does_not_mix(void **state)
+TEST(test_second_use_of_an_id_does_not_mix)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_same_id), 0);
 }
@@ -333,27 +333,15 @@ static int body_comm_id(struct rank *r)
 	return 0;
 }
 
-static void test_equal_ids_of_nccl_comm_id_do_not_mix(void **state)
+TEST(test_equal_ids_of_nccl_comm_id_do_not_mix)
 {
 	assert_int_equal(overlay_run_set(2, "NCCL_COMM_ID", "127.0.0.1:29999", body_comm_id), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_init_is_accelerated),
-		cmocka_unit_test(test_init_all_first_used_in_a_group_of_several_communicators),
-		cmocka_unit_test(test_children_of_all_kinds_are_accelerated),
-		cmocka_unit_test(test_child_whose_handle_comes_late_is_accelerated),
-		cmocka_unit_test(test_child_whose_handle_was_moved_is_accelerated),
-		cmocka_unit_test(test_grown_communicator_is_accelerated),
-		cmocka_unit_test(test_handle_address_used_again_is_a_new_communicator),
-		cmocka_unit_test(test_second_use_of_an_id_does_not_mix),
-		cmocka_unit_test(test_equal_ids_of_nccl_comm_id_do_not_mix),
-	};
-
 	overlay_begin();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -127,13 +127,13 @@ static void expect_survivors(rank_fn body, int n, int who)
 	setenv("SHUNT_TIMEOUT", PATIENCE, 1);
 }
 
-static void test_rank_killed_before_the_first_call_is_an_error_for_the_rest(void **state)
+TEST(test_rank_killed_before_the_first_call_is_an_error_for_the_rest)
 {
 	expect_survivors(body_dies_before, 3, 0);
 	expect_survivors(body_dies_before, 3, 1);
 }
 
-static void test_rank_killed_during_set_up_is_an_error_for_the_rest(void **state)
+TEST(test_rank_killed_during_set_up_is_an_error_for_the_rest)
 {
 	expect_survivors(body_dies_while_waiting, 3, 0);
 	expect_survivors(body_dies_while_waiting, 3, 1);
@@ -143,7 +143,7 @@ static void test_rank_killed_during_set_up_is_an_error_for_the_rest(void **state
 	}
 }
 
-static void test_rank_killed_in_a_loop_is_an_error_for_the_rest(void **state)
+TEST(test_rank_killed_in_a_loop_is_an_error_for_the_rest)
 {
 	dies_after_us = 0;
 	dies_after_calls = 50;
@@ -206,7 +206,7 @@ static int body_abort(struct rank *r)
 	return 0;
 }
 
-static void test_abort_from_another_thread_frees_a_stuck_rank(void **state)
+TEST(test_abort_from_another_thread_frees_a_stuck_rank)
 {
 	for (int during_setup = 0; during_setup < 2; during_setup++) {
 		assert_int_equal(
@@ -260,7 +260,7 @@ static int body_abort_behind(struct rank *r)
 	return 0;
 }
 
-static void test_abort_reaches_nccl_before_it_waits_for_the_stream(void **state)
+TEST(test_abort_reaches_nccl_before_it_waits_for_the_stream)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_abort_behind), 0);
 }
@@ -317,7 +317,7 @@ static int body_watched(struct rank *r)
 	return 0;
 }
 
-static void test_watchdogs_poll_while_communicators_come_and_go(void **state)
+TEST(test_watchdogs_poll_while_communicators_come_and_go)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_watched), 0);
 	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_watched), 0);
@@ -325,17 +325,8 @@ static void test_watchdogs_poll_while_communicators_come_and_go(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rank_killed_before_the_first_call_is_an_error_for_the_rest),
-		cmocka_unit_test(test_rank_killed_during_set_up_is_an_error_for_the_rest),
-		cmocka_unit_test(test_rank_killed_in_a_loop_is_an_error_for_the_rest),
-		cmocka_unit_test(test_abort_from_another_thread_frees_a_stuck_rank),
-		cmocka_unit_test(test_abort_reaches_nccl_before_it_waits_for_the_stream),
-		cmocka_unit_test(test_watchdogs_poll_while_communicators_come_and_go),
-	};
-
 	overlay_begin();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void expect_forward_only(int n, int odd, void (*prepare)(int rank), rank_
 	assert_int_equal(others, 0);
 }
 
-static void test_other_settings_on_one_rank_forward_on_all(void **state)
+TEST(test_other_settings_on_one_rank_forward_on_all)
 {
 	static const char *const settings[][2] = {
 		{ "SHUNT_ALGO", "allreduce:0-inf:twoshot" },
@@ -80,7 +80,7 @@ static void test_other_settings_on_one_rank_forward_on_all(void **state)
 }
 
 /* Rank 0 is the odd one: it may know of nothing, but somebody says it. */
-static void test_other_settings_on_rank_0_forward_on_all(void **state)
+TEST(test_other_settings_on_rank_0_forward_on_all)
 {
 	int lines = 0;
 
@@ -122,7 +122,7 @@ static int body_numerics(struct rank *r)
 	return 0;
 }
 
-static void test_numbers_that_nccl_lacks_are_never_forwarded(void **state)
+TEST(test_numbers_that_nccl_lacks_are_never_forwarded)
 {
 	overlay_odd_name = "NCCL_LAUNCH_ORDER_IMPLICIT";
 	overlay_odd_value = "1";
@@ -187,7 +187,7 @@ static void little_shared_memory(int rank)
 }
 
 /* A setting of one rank holds for all. */
-static void test_without_peers_data_goes_through_shared_memory(void **state)
+TEST(test_without_peers_data_goes_through_shared_memory)
 {
 	overlay_odd_name = "NCCL_P2P_DISABLE";
 	overlay_odd_value = "1";
@@ -282,7 +282,7 @@ static int body_bad_links(struct rank *r)
 	return stderr_give_back(&kept, failed);
 }
 
-static void test_links_that_are_wrong_have_one_outcome(void **state)
+TEST(test_links_that_are_wrong_have_one_outcome)
 {
 	for (size_t i = 0; i < sizeof(bad_links) / sizeof(bad_links[0]); i++) {
 		bad = &bad_links[i];
@@ -297,7 +297,7 @@ static void test_links_that_are_wrong_have_one_outcome(void **state)
 }
 
 /* The sim's devices are not joined by NVLink: the rank that finds so says it, and all forward. */
-static void test_more_than_8_ranks_forward(void **state)
+TEST(test_more_than_8_ranks_forward)
 {
 	expect_forward_only(9, 0, NULL, body_forward_only);
 }
@@ -310,13 +310,13 @@ static void no_scratch(int rank)
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 1 << 20, 1 << 20 }); /* a memfd is a file */
 }
 
-static void test_scratch_that_one_rank_cannot_allocate_forwards_on_all(void **state)
+TEST(test_scratch_that_one_rank_cannot_allocate_forwards_on_all)
 {
 	expect_forward_only(3, 1, no_scratch, body_forward_only);
 	expect_forward_only(3, 0, no_scratch, body_forward_only);
 }
 
-static void test_device_that_one_rank_cannot_open_forwards_on_all(void **state)
+TEST(test_device_that_one_rank_cannot_open_forwards_on_all)
 {
 	overlay_odd_name = "SHUNT_SIM_DEVICES";
 	overlay_odd_value = "1";
@@ -340,7 +340,7 @@ static int body_without_shunt(struct rank *r)
 	return 0;
 }
 
-static void test_one_rank_without_shunt_forwards_on_all(void **state)
+TEST(test_one_rank_without_shunt_forwards_on_all)
 {
 	int lines = 0;
 
@@ -366,7 +366,7 @@ static int body_forced(struct rank *r)
 	return 0;
 }
 
-static void test_force_nccl_forwards(void **state)
+TEST(test_force_nccl_forwards)
 {
 	static const char *const settings[][2] = {
 		{ "SHUNT_FORCE_NCCL", "all" },
@@ -399,7 +399,7 @@ static void set_all_deterministic(int rank)
 }
 
 /* What asks for NCCL's order gets ours; what asks for NCCL gets it. */
-static void test_deterministic_sums_are_forwarded_by_name_only(void **state)
+TEST(test_deterministic_sums_are_forwarded_by_name_only)
 {
 	overlay_odd_name = "NCCL_ALGO";
 	overlay_odd_value = "allreduce:tree";
@@ -436,7 +436,7 @@ static int body_selector(struct rank *r)
 	return 0;
 }
 
-static void test_selector_of_one_rank_forwards_nothing(void **state)
+TEST(test_selector_of_one_rank_forwards_nothing)
 {
 	for (int odd = -1; odd < 2; odd++)
 		assert_int_equal(overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_selector }, odd), 0);
@@ -455,7 +455,7 @@ static int body_above_the_range(struct rank *r)
 	return 0;
 }
 
-static void test_size_above_the_native_range_is_forwarded(void **state)
+TEST(test_size_above_the_native_range_is_forwarded)
 {
 	assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body_above_the_range), 0);
 }
@@ -490,7 +490,7 @@ static int body_same_before_and_after(struct rank *r)
 	return 0;
 }
 
-static void test_what_goes_to_nccl_does_not_depend_on_the_set_up(void **state)
+TEST(test_what_goes_to_nccl_does_not_depend_on_the_set_up)
 {
 	for (int n = 2; n <= 8; n += 3)
 		assert_int_equal(
@@ -533,7 +533,7 @@ static int body_others(struct rank *r)
 	return 0;
 }
 
-static void test_other_collectives_reach_nccl_unchanged(void **state)
+TEST(test_other_collectives_reach_nccl_unchanged)
 {
 	assert_int_equal(
 	    overlay_run_as(
@@ -564,34 +564,15 @@ static int body_unknown(struct rank *r)
 	return 0;
 }
 
-static void test_unknown_handle_passes_through(void **state)
+TEST(test_unknown_handle_passes_through)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_unknown), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_other_settings_on_one_rank_forward_on_all),
-		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
-		cmocka_unit_test(test_numbers_that_nccl_lacks_are_never_forwarded),
-		cmocka_unit_test(test_without_peers_data_goes_through_shared_memory),
-		cmocka_unit_test(test_links_that_are_wrong_have_one_outcome),
-		cmocka_unit_test(test_more_than_8_ranks_forward),
-		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),
-		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),
-		cmocka_unit_test(test_one_rank_without_shunt_forwards_on_all),
-		cmocka_unit_test(test_force_nccl_forwards),
-		cmocka_unit_test(test_deterministic_sums_are_forwarded_by_name_only),
-		cmocka_unit_test(test_selector_of_one_rank_forwards_nothing),
-		cmocka_unit_test(test_size_above_the_native_range_is_forwarded),
-		cmocka_unit_test(test_what_goes_to_nccl_does_not_depend_on_the_set_up),
-		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
-		cmocka_unit_test(test_unknown_handle_passes_through),
-	};
-
 	overlay_begin();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -94,7 +94,7 @@ static int body_groups(struct rank *r)
 	return 0;
 }
 
-static void test_groups_mix_ours_and_forwarded_calls(void **state)
+TEST(test_groups_mix_ours_and_forwarded_calls)
 {
 	for (int n = 2; n <= 3; n++)
 		assert_int_equal(
@@ -229,7 +229,7 @@ static int body_question(struct rank *r)
 	return failed;
 }
 
-static void test_messages_of_a_group_go_on_beside_nccls(void **state)
+TEST(test_messages_of_a_group_go_on_beside_nccls)
 {
 	for (int i = 0; i < 2; i++) {
 		asks_without_blocking = i;
@@ -277,7 +277,7 @@ static int body_set_up_in_mid_group(struct rank *r)
 	return 0;
 }
 
-static void test_set_up_in_mid_group_keeps_the_order(void **state)
+TEST(test_set_up_in_mid_group_keeps_the_order)
 {
 	assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body_set_up_in_mid_group), 0);
 }
@@ -310,7 +310,7 @@ static int body_destroyed_too_early(struct rank *r)
 	return 0;
 }
 
-static void test_communicator_destroyed_too_early_lives_on(void **state)
+TEST(test_communicator_destroyed_too_early_lives_on)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_destroyed_too_early), 0);
 }
@@ -357,7 +357,7 @@ static int body_aborted_before_its_operator(struct rank *r)
 	return 0;
 }
 
-static void test_operator_goes_with_its_aborted_communicator(void **state)
+TEST(test_operator_goes_with_its_aborted_communicator)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_aborted_before_its_operator), 0);
 }
@@ -408,24 +408,15 @@ static int body_one_thread(struct rank *r)
 	return 0;
 }
 
-static void test_one_thread_drives_all_ranks_in_groups(void **state)
+TEST(test_one_thread_drives_all_ranks_in_groups)
 {
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_one_thread), 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_groups_mix_ours_and_forwarded_calls),
-		cmocka_unit_test(test_messages_of_a_group_go_on_beside_nccls),
-		cmocka_unit_test(test_set_up_in_mid_group_keeps_the_order),
-		cmocka_unit_test(test_communicator_destroyed_too_early_lives_on),
-		cmocka_unit_test(test_operator_goes_with_its_aborted_communicator),
-		cmocka_unit_test(test_one_thread_drives_all_ranks_in_groups),
-	};
-
 	overlay_begin();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -6,13 +6,8 @@
  * tests/fake_nccl, on the sim device. The fake gives the handles and writes down what is forwarded to it; what Shunt
  * takes is computed by its kernels.
  */
+#include "tests/support/test.h"
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <cmocka.h>
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/clock.h"
 #include "tests/e2e/ranks.h"

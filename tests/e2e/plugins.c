@@ -3,17 +3,6 @@
  * Plug-ins in communicators, through NCCL's ABI on the sim: what is agreed on, chosen, kept, and what happens when one
  * is wrong. tests/plugins/defects.cc has the plug-ins.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "shunt/plugin.h"
 #include "shunt/shunt.h"
 #include "tests/e2e/ranks.h"
@@ -21,6 +10,7 @@
 #include "tests/support/pause.h"
 #include "tests/support/plugin_table.h"
 #include "tests/support/stderr.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { COUNT = 100 };
@@ -101,7 +91,7 @@ static int body_runs(struct rank *r)
 }
 
 /* Rules, by which a plug-in is chosen although it comes after the first communicator. */
-static void test_a_named_plugin_runs(void **state)
+TEST(test_a_named_plugin_runs)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_runs), 0);
@@ -118,7 +108,7 @@ static int body_unnamed(struct rank *r)
 	return begin_with_a_sum(r, &comm, &buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
 }
 
-static void test_a_plugin_that_nobody_names_does_not_run(void **state)
+TEST(test_a_plugin_that_nobody_names_does_not_run)
 {
 	unsetenv("SHUNT_ALGO");
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_unnamed), 0);
@@ -135,7 +125,7 @@ static int body_selector(struct rank *r)
 	return body_runs(r);
 }
 
-static void test_a_selector_names_a_plugin(void **state)
+TEST(test_a_selector_names_a_plugin)
 {
 	unsetenv("SHUNT_ALGO");
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_selector), 0);
@@ -167,7 +157,7 @@ static int body_missing(struct rank *r)
 	return sum_is_right(r, buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
 }
 
-static void test_a_tuning_file_names_a_plugin(void **state)
+TEST(test_a_tuning_file_names_a_plugin)
 {
 	char path[] = "/tmp/shunt_test_plugins_XXXXXX";
 
@@ -188,7 +178,7 @@ static int body_one_without(struct rank *r)
 	return r->rank == 1 ? body_missing(r) : body_unnamed(r);
 }
 
-static void test_ranks_with_different_plugins_use_none(void **state)
+TEST(test_ranks_with_different_plugins_use_none)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_one_without), 0);
@@ -216,7 +206,7 @@ static int body_twin(struct rank *r)
 	return stderr_give_back(&kept, bad);
 }
 
-static void test_ranks_with_different_plugins_of_a_name_use_none(void **state)
+TEST(test_ranks_with_different_plugins_of_a_name_use_none)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:twin", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_twin), 0);
@@ -283,7 +273,7 @@ static int body_refused(struct rank *r)
 	return body_runs(r);
 }
 
-static void test_what_is_wrong_with_a_plugin_is_said(void **state)
+TEST(test_what_is_wrong_with_a_plugin_is_said)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_refused), 0);
@@ -333,7 +323,7 @@ static void fault(const char *name, const char *check, ncclResult_t result, cons
 	unsetenv("SHUNT_TIMEOUT");
 }
 
-static void test_faults_name_the_plugin(void **state)
+TEST(test_faults_name_the_plugin)
 {
 	fault("failing", "0", ncclSystemError, "plug-in failing: its enqueue gave -28");
 	expected_dump = "\"path\": \"for_ever\"";
@@ -363,7 +353,7 @@ static int body_unequal(struct rank *r)
 	return 0;
 }
 
-static void test_a_rank_that_chose_otherwise_is_told(void **state)
+TEST(test_a_rank_that_chose_otherwise_is_told)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	setenv("SHUNT_CHECK", "1", 1);
@@ -387,7 +377,7 @@ static int body_ignores(struct rank *r)
 	_exit(0); /* its stream is the process's */
 }
 
-static void test_a_kernel_that_ignores_abort_is_left_behind(void **state)
+TEST(test_a_kernel_that_ignores_abort_is_left_behind)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:no_limit", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_ignores), 0);
@@ -412,7 +402,7 @@ static int body_dies(struct rank *r)
 	return 0;
 }
 
-static void test_a_rank_dies(void **state)
+TEST(test_a_rank_dies)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(
@@ -465,7 +455,7 @@ static int body_graph(struct rank *r)
 	return 0;
 }
 
-static void test_a_graph_keeps_its_plugin(void **state)
+TEST(test_a_graph_keeps_its_plugin)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:own", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_graph), 0);
@@ -507,7 +497,7 @@ static int body_comes_and_goes(struct rank *r)
 	return sum_is_right(r, buf) || path_is(r, comm, "sound") || end(r, comm, buf);
 }
 
-static void test_plugins_come_and_go_while_kernels_wait(void **state)
+TEST(test_plugins_come_and_go_while_kernels_wait)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_comes_and_goes), 0);
@@ -579,7 +569,7 @@ static int body_replays_unwatched(struct rank *r)
 	return stderr_give_back(&kept, bad);
 }
 
-static void test_graphs_replay(void **state)
+TEST(test_graphs_replay)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_replays), 0);
@@ -617,7 +607,7 @@ static int body_geometry(struct rank *r)
 	return 0;
 }
 
-static void test_a_geometry_that_cannot_be_names_the_plugin(void **state)
+TEST(test_a_geometry_that_cannot_be_names_the_plugin)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:lost", 1);
 	for (geometry_count = COUNT - 1; geometry_count <= COUNT; geometry_count++)
@@ -640,7 +630,7 @@ static int body_fork(struct rank *r)
 	return body_runs(r);
 }
 
-static void test_a_fork_has_plugins_of_its_own(void **state)
+TEST(test_a_fork_has_plugins_of_its_own)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_fork), 0);
@@ -648,30 +638,11 @@ static void test_a_fork_has_plugins_of_its_own(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_named_plugin_runs),
-		cmocka_unit_test(test_a_plugin_that_nobody_names_does_not_run),
-		cmocka_unit_test(test_a_selector_names_a_plugin),
-		cmocka_unit_test(test_a_tuning_file_names_a_plugin),
-		cmocka_unit_test(test_ranks_with_different_plugins_use_none),
-		cmocka_unit_test(test_ranks_with_different_plugins_of_a_name_use_none),
-		cmocka_unit_test(test_what_is_wrong_with_a_plugin_is_said),
-		cmocka_unit_test(test_faults_name_the_plugin),
-		cmocka_unit_test(test_a_rank_that_chose_otherwise_is_told),
-		cmocka_unit_test(test_a_kernel_that_ignores_abort_is_left_behind),
-		cmocka_unit_test(test_a_rank_dies),
-		cmocka_unit_test(test_a_graph_keeps_its_plugin),
-		cmocka_unit_test(test_plugins_come_and_go_while_kernels_wait),
-		cmocka_unit_test(test_a_geometry_that_cannot_be_names_the_plugin),
-		cmocka_unit_test(test_graphs_replay),
-		cmocka_unit_test(test_a_fork_has_plugins_of_its_own),
-	};
-
 	if (argc != 2)
 		return 2;
 	defects = argv[1];
 	own_environment();
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

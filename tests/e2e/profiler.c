@@ -4,15 +4,10 @@
  * fake NCCL, too: what goes there is NCCL's to tell.
  */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "shunt/shunt.h"
 #include "tests/e2e/overlay_job.h"
 #include "tests/support/fake_profiler/fake_profiler.h"
+#include "tests/support/test.h"
 
 enum { COUNT = 1000, PART = 4096, WINDOW = 1 << 16 };
 enum { GROUP = 1, COLL = 2, P2P = 4, KERNEL_CH = 64, GROUP_API = 256, COLL_API = 512, P2P_API = 1024, CE_COLL = 4096 };
@@ -248,7 +243,7 @@ static int run(rank_fn body)
 	return overlay_run(RANKS_PROCESSES, 2, body);
 }
 
-static void test_each_version_is_told_all(void **state)
+TEST(test_each_version_is_told_all)
 {
 	for (int v = 4; v <= 7; v++) {
 		choose(v, "a");
@@ -256,7 +251,7 @@ static void test_each_version_is_told_all(void **state)
 	}
 }
 
-static void test_inspector_is_told_what_it_wants(void **state)
+TEST(test_inspector_is_told_what_it_wants)
 {
 	choose(5, "i");
 	assert_int_equal(run(body_inspector), 0);
@@ -265,7 +260,7 @@ static void test_inspector_is_told_what_it_wants(void **state)
 	unsetenv("SHUNT_TIMES");
 }
 
-static void test_null_handles_and_slowness_harm_nobody(void **state)
+TEST(test_null_handles_and_slowness_harm_nobody)
 {
 	choose(6, "an");
 	assert_int_equal(run(body_inspector), 0);
@@ -273,7 +268,7 @@ static void test_null_handles_and_slowness_harm_nobody(void **state)
 	assert_int_equal(run(body_calls), 0);
 }
 
-static void test_without_a_plugin_the_calls_run(void **state)
+TEST(test_without_a_plugin_the_calls_run)
 {
 	static const char *const values[] = { "", "none", "/dev/null", "no-such-plug-in" };
 
@@ -286,32 +281,23 @@ static void test_without_a_plugin_the_calls_run(void **state)
 	}
 }
 
-static void test_communicators_of_a_process(void **state)
-{
-	choose(7, "i");
-	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_two), 0);
-}
-
-static void test_an_abort_ends_the_times(void **state)
+TEST(test_an_abort_ends_the_times)
 {
 	choose(5, "i");
 	assert_int_equal(run(body_aborted), 0);
 }
 
+TEST(test_communicators_of_a_process)
+{
+	choose(7, "i");
+	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_two), 0);
+}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_version_is_told_all),
-		cmocka_unit_test(test_inspector_is_told_what_it_wants),
-		cmocka_unit_test(test_null_handles_and_slowness_harm_nobody),
-		cmocka_unit_test(test_without_a_plugin_the_calls_run),
-		cmocka_unit_test(test_an_abort_ends_the_times),
-		cmocka_unit_test(test_communicators_of_a_process), /* last: threads of this process load the library */
-	};
-
 	folder = argv[1];
 	overlay_begin();
 	setenv("SHUNT_FORCE_NCCL", "reduce", 1);
 	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,18 +3,10 @@
  * A program's selector, and what it learns of its communicators: through NCCL's ABI, on the sim, ranks as processes and
  * as threads.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "tests/plan/exec_plans.h"
+#include "tests/support/test.h"
 #include "shunt/shunt.h"
 
 /* Of this process: ranks that are threads share it. */
@@ -96,7 +88,7 @@ static int body_paths(struct rank *r)
 	return 0;
 }
 
-static void test_selector_chooses_plans_and_algorithms(void **state)
+TEST(test_selector_chooses_plans_and_algorithms)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_paths), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_paths), 0);
@@ -131,7 +123,7 @@ static int body_next_plan(struct rank *r)
 	return 0;
 }
 
-static void test_a_refused_plan_leaves_the_call_to_the_next(void **state)
+TEST(test_a_refused_plan_leaves_the_call_to_the_next)
 {
 	setenv("NCCL_MAX_CTAS", "1", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_next_plan), 0);
@@ -174,7 +166,7 @@ static int body_answers(struct rank *r)
 	return 0;
 }
 
-static void test_answers_are_remembered_and_forgotten(void **state)
+TEST(test_answers_are_remembered_and_forgotten)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_answers), 0);
 }
@@ -220,7 +212,7 @@ static int body_list(struct rank *r)
 	return 0;
 }
 
-static void test_communicators_are_listed_and_described(void **state)
+TEST(test_communicators_are_listed_and_described)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_list), 0);
 }
@@ -293,26 +285,18 @@ static int body_run(struct rank *r)
 	return 0;
 }
 
-static void test_a_plan_runs_by_its_name(void **state)
+TEST(test_a_plan_runs_by_its_name)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_run), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_selector_chooses_plans_and_algorithms),
-		cmocka_unit_test(test_a_refused_plan_leaves_the_call_to_the_next),
-		cmocka_unit_test(test_answers_are_remembered_and_forgotten),
-		cmocka_unit_test(test_communicators_are_listed_and_described),
-		cmocka_unit_test(test_a_plan_runs_by_its_name),
-	};
-
 	places = mmap(NULL, PLACES * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (places == MAP_FAILED)
 		return 1;
 	own_environment();
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

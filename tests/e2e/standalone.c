@@ -2,23 +2,15 @@
 /*
  * A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device.
  */
-#include <errno.h>
 #include <malloc.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/own.h"
 #include "tools/common/reference.h"
 #include "tests/plan/exec_plans.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 #define MAX_BYTES (1u << 20)
@@ -66,13 +58,13 @@ static int body_sizes(struct rank *r)
 	return 0;
 }
 
-static void test_allreduce_processes_match_reference(void **state)
+TEST(test_allreduce_processes_match_reference)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_sizes), 0);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 5, 0, body_sizes), 0);
 }
 
-static void test_allreduce_threads_match_reference(void **state)
+TEST(test_allreduce_threads_match_reference)
 {
 	assert_int_equal(ranks_run(RANKS_THREADS, 4, 0, body_sizes), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_sizes), 0);
@@ -162,7 +154,7 @@ static int body_numerics(struct rank *r)
 	return 0;
 }
 
-static void test_numbers_that_nccl_lacks_match_reference(void **state)
+TEST(test_numbers_that_nccl_lacks_match_reference)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_numerics), 0);
 }
@@ -188,7 +180,7 @@ static int body_numerics_differ(struct rank *r)
 	return numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16, SHUNT_SUM);
 }
 
-static void test_ranks_with_other_numbers_are_named(void **state)
+TEST(test_ranks_with_other_numbers_are_named)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_numerics_differ), 0);
 }
@@ -199,7 +191,7 @@ static int body_numbers_of_variable(struct rank *r)
 	    numbers_are(r, ncclFloat32, ncclSum, SHUNT_F32, SHUNT_SUM);
 }
 
-static void test_variable_says_what_sums_are_accumulated_in(void **state)
+TEST(test_variable_says_what_sums_are_accumulated_in)
 {
 	setenv("SHUNT_ACCUMULATE", "own", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_numbers_of_variable), 0);
@@ -237,7 +229,7 @@ static int body_queries(struct rank *r)
 	return allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, 100, ncclFloat32, ncclSum, 0);
 }
 
-static void test_queries_and_wrong_calls_answer_as_nccl(void **state)
+TEST(test_queries_and_wrong_calls_answer_as_nccl)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_queries), 0);
 }
@@ -273,7 +265,7 @@ static int body_split(struct rank *r)
 	return 0;
 }
 
-static void test_split_children_reduce_among_themselves(void **state)
+TEST(test_split_children_reduce_among_themselves)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_split), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_split), 0);
@@ -318,7 +310,7 @@ static int body_two_comms(struct rank *r)
 	return 0;
 }
 
-static void test_two_communicators_on_two_streams_do_not_mix(void **state)
+TEST(test_two_communicators_on_two_streams_do_not_mix)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_two_comms), 0);
 	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_two_comms), 0);
@@ -362,7 +354,7 @@ static int body_graph(struct rank *r)
 	return 0;
 }
 
-static void test_graph_replayed_and_mixed_with_eager_calls_stays_right(void **state)
+TEST(test_graph_replayed_and_mixed_with_eager_calls_stays_right)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_graph), 0);
 }
@@ -410,7 +402,7 @@ static int body_group(struct rank *r)
 	return 0;
 }
 
-static void test_group_runs_at_its_outermost_end(void **state)
+TEST(test_group_runs_at_its_outermost_end)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_group), 0);
 }
@@ -449,7 +441,7 @@ static int body_premul(struct rank *r)
 	return 0;
 }
 
-static void test_premulsum_takes_each_ranks_own_factor(void **state)
+TEST(test_premulsum_takes_each_ranks_own_factor)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_premul), 0);
 }
@@ -476,7 +468,7 @@ static int body_counters(struct rank *r)
 	return 0;
 }
 
-static void test_counters_name_the_path(void **state)
+TEST(test_counters_name_the_path)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_counters), 0);
 }
@@ -503,7 +495,7 @@ static int body_path_of_plan(struct rank *r)
 	return 0;
 }
 
-static void test_path_of_names_a_plan_that_goes_meanwhile(void **state)
+TEST(test_path_of_names_a_plan_that_goes_meanwhile)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_path_of_plan), 0);
 }
@@ -544,7 +536,7 @@ static int body_init_all(struct rank *r)
 	return 0;
 }
 
-static void test_init_all_one_thread_drives_all_devices(void **state)
+TEST(test_init_all_one_thread_drives_all_devices)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_init_all), 0);
 }
@@ -604,7 +596,7 @@ static int body_no_link(struct rank *r)
 	return 0;
 }
 
-static void test_call_that_no_link_serves_fails_on_all(void **state)
+TEST(test_call_that_no_link_serves_fails_on_all)
 {
 	static const char *const cases[][4] = { { "*:none", "SHUNT_SHARED_BYTES", "64k",
 		                                    "SHUNT_SHARED_BYTES allows 65536" },
@@ -623,7 +615,7 @@ static void test_call_that_no_link_serves_fails_on_all(void **state)
 	unsetenv("SHUNT_SIM_LINKS");
 }
 
-static void test_ranks_share_a_device_where_they_may(void **state)
+TEST(test_ranks_share_a_device_where_they_may)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 1, body_shared_refused), 0);
 	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
@@ -661,7 +653,7 @@ static int body_dead_peer_outer(struct rank *r)
 	return body_dead_peer(r);
 }
 
-static void test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest(void **state)
+TEST(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest)
 {
 	atomic_store(met, 0);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_dead_peer_outer), 0);
@@ -728,12 +720,12 @@ static int body_net_namespace(struct rank *r)
 	return 0;
 }
 
-static void test_rank_in_another_network_namespace_is_told_so(void **state)
+TEST(test_rank_in_another_network_namespace_is_told_so)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_net_namespace), 0);
 }
 
-static void test_plans_of_a_group_on_two_streams_wait_for_both(void **state)
+TEST(test_plans_of_a_group_on_two_streams_wait_for_both)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_plans_on_two_streams), 0);
 }
@@ -747,7 +739,7 @@ static int body_mismatch(struct rank *r)
 	return 0;
 }
 
-static void test_mismatched_nranks_fails_on_all_ranks(void **state)
+TEST(test_mismatched_nranks_fails_on_all_ranks)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_mismatch), 0);
 }
@@ -773,7 +765,7 @@ static int body_bad_init(struct rank *r)
 	return 0;
 }
 
-static void test_bad_init_arguments_and_one_rank(void **state)
+TEST(test_bad_init_arguments_and_one_rank)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_bad_init), 0);
 }
@@ -813,42 +805,17 @@ static int body_device_header(struct rank *r)
 	return 0;
 }
 
-static void test_device_header_is_right_about_edges(void **state)
+TEST(test_device_header_is_right_about_edges)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_device_header), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_device_header_is_right_about_edges),
-		cmocka_unit_test(test_allreduce_processes_match_reference),
-		cmocka_unit_test(test_allreduce_threads_match_reference),
-		cmocka_unit_test(test_numbers_that_nccl_lacks_match_reference),
-		cmocka_unit_test(test_variable_says_what_sums_are_accumulated_in),
-		cmocka_unit_test(test_ranks_with_other_numbers_are_named),
-		cmocka_unit_test(test_queries_and_wrong_calls_answer_as_nccl),
-		cmocka_unit_test(test_split_children_reduce_among_themselves),
-		cmocka_unit_test(test_two_communicators_on_two_streams_do_not_mix),
-		cmocka_unit_test(test_graph_replayed_and_mixed_with_eager_calls_stays_right),
-		cmocka_unit_test(test_group_runs_at_its_outermost_end),
-		cmocka_unit_test(test_premulsum_takes_each_ranks_own_factor),
-		cmocka_unit_test(test_counters_name_the_path),
-		cmocka_unit_test(test_path_of_names_a_plan_that_goes_meanwhile),
-		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
-		cmocka_unit_test(test_call_that_no_link_serves_fails_on_all),
-		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
-		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
-		cmocka_unit_test(test_rank_in_another_network_namespace_is_told_so),
-		cmocka_unit_test(test_plans_of_a_group_on_two_streams_wait_for_both),
-		cmocka_unit_test(test_mismatched_nranks_fails_on_all_ranks),
-		cmocka_unit_test(test_bad_init_arguments_and_one_rank),
-	};
-
 	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(met != MAP_FAILED);
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

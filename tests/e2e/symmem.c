@@ -27,7 +27,7 @@ static int body_every_kind(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_every_kind_uses_ce_in_windows(void **state)
+TEST(test_every_kind_uses_ce_in_windows)
 {
 	for (int n = 2; n <= 4; n++)
 		assert_int_equal(symm_run(RANKS_PROCESSES, n, body_every_kind), 0);
@@ -35,7 +35,7 @@ static void test_every_kind_uses_ce_in_windows(void **state)
 	assert_int_equal(symm_run(RANKS_THREADS, 8, body_every_kind), 0);
 }
 
-static void test_every_kind_is_compared_with_shunt_check(void **state)
+TEST(test_every_kind_is_compared_with_shunt_check)
 {
 	assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_every_kind, -1, symm_set_check), 0);
 }
@@ -81,7 +81,7 @@ static int body_mem_alloc(struct rank *r)
 	return 0;
 }
 
-static void test_memory_of_nccl_is_used_in_place_until_it_is_freed(void **state)
+TEST(test_memory_of_nccl_is_used_in_place_until_it_is_freed)
 {
 	if (symm_overlay)
 		skip(); /* the fake's memory is not the sim's */
@@ -120,7 +120,7 @@ static int body_again(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_address_registered_again_leads_to_the_new_memory(void **state)
+TEST(test_address_registered_again_leads_to_the_new_memory)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_again), 0);
 	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_again, 0, NULL), 0);
@@ -154,7 +154,7 @@ static int body_odd(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_window_that_one_rank_cannot_use_is_used_by_none(void **state)
+TEST(test_window_that_one_rank_cannot_use_is_used_by_none)
 {
 	for (int odd = 0; odd < 3; odd++)
 		assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_odd, odd, NULL), 0);
@@ -197,7 +197,7 @@ static int body_not_ours(struct rank *r)
 	return symm_end(r, &child);
 }
 
-static void test_window_belongs_to_one_communicator(void **state)
+TEST(test_window_belongs_to_one_communicator)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_not_ours), 0);
 	assert_int_equal(symm_run(RANKS_THREADS, 3, body_not_ours), 0);
@@ -253,7 +253,7 @@ static int body_two(struct rank *r)
 	return symm_end(r, &p[1]) || symm_end(r, &p[0]);
 }
 
-static void test_two_communicators_use_ce_at_once(void **state)
+TEST(test_two_communicators_use_ce_at_once)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_two), 0);
 	assert_int_equal(symm_run(RANKS_THREADS, 3, body_two), 0);
@@ -261,18 +261,8 @@ static void test_two_communicators_use_ce_at_once(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_kind_uses_ce_in_windows),
-		cmocka_unit_test(test_every_kind_is_compared_with_shunt_check),
-		cmocka_unit_test(test_memory_of_nccl_is_used_in_place_until_it_is_freed),
-		cmocka_unit_test(test_address_registered_again_leads_to_the_new_memory),
-		cmocka_unit_test(test_window_that_one_rank_cannot_use_is_used_by_none),
-		cmocka_unit_test(test_window_belongs_to_one_communicator),
-		cmocka_unit_test(test_two_communicators_use_ce_at_once),
-	};
-
 	symm_begin_all();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

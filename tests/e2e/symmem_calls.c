@@ -74,7 +74,7 @@ static int body_group(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_calls_of_a_group_share_barriers(void **state)
+TEST(test_calls_of_a_group_share_barriers)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 4, body_group), 0);
 	assert_int_equal(symm_run(RANKS_THREADS, 3, body_group), 0);
@@ -142,7 +142,7 @@ static int body_graph(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_graphs_replay_ce_mixed_with_eager_calls(void **state)
+TEST(test_graphs_replay_ce_mixed_with_eager_calls)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_graph), 0);
 	assert_int_equal(symm_run(RANKS_THREADS, 2, body_graph), 0);
@@ -176,7 +176,7 @@ static int body_misplaced(struct rank *r)
 	return symm_end_broken(r, &p, false);
 }
 
-static void test_buffer_at_another_offset_than_promised_is_an_error(void **state)
+TEST(test_buffer_at_another_offset_than_promised_is_an_error)
 {
 	for (int kind = 0; kind < KINDS; kind++)
 		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_misplaced, kind, NULL), 0);
@@ -211,7 +211,7 @@ static int body_abort(struct rank *r)
 	return symm_end_broken(r, &p, r->rank == 0);
 }
 
-static void test_abort_ends_a_barrier_and_an_agreement(void **state)
+TEST(test_abort_ends_a_barrier_and_an_agreement)
 {
 	for (int odd = 0; odd < 2; odd++) {
 		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_abort, odd, NULL), 0);
@@ -265,7 +265,7 @@ static int body_default(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_large_messages_and_zero_ctas_take_ce(void **state)
+TEST(test_large_messages_and_zero_ctas_take_ce)
 {
 	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_default, -1, set_default), 0);
 	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_default, 1, set_default), 0);
@@ -300,7 +300,7 @@ static int body_large_broadcast(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_large_broadcast_goes_in_segments(void **state)
+TEST(test_large_broadcast_goes_in_segments)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_large_broadcast), 0);
 }
@@ -363,7 +363,7 @@ static int body_plan(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_plans_reach_windows_in_place(void **state)
+TEST(test_plans_reach_windows_in_place)
 {
 	char path[80], *text;
 	FILE *f;
@@ -422,7 +422,7 @@ static int body_no_handle(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_window_without_a_handle_is_used(void **state)
+TEST(test_window_without_a_handle_is_used)
 {
 	if (!symm_overlay)
 		skip();
@@ -431,19 +431,8 @@ static void test_window_without_a_handle_is_used(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_calls_of_a_group_share_barriers),
-		cmocka_unit_test(test_graphs_replay_ce_mixed_with_eager_calls),
-		cmocka_unit_test(test_buffer_at_another_offset_than_promised_is_an_error),
-		cmocka_unit_test(test_abort_ends_a_barrier_and_an_agreement),
-		cmocka_unit_test(test_large_messages_and_zero_ctas_take_ce),
-		cmocka_unit_test(test_large_broadcast_goes_in_segments),
-		cmocka_unit_test(test_plans_reach_windows_in_place),
-		cmocka_unit_test(test_window_without_a_handle_is_used),
-	};
-
 	symm_begin_all();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

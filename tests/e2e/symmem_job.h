@@ -6,14 +6,7 @@
  * which values, and what becomes of the memory. In standalone and, where SHUNT_NCCL_LIB names tests/fake_nccl, in front
  * of an NCCL that has windows of its own.
  */
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/clock.h"
 #include "tests/e2e/ranks.h"

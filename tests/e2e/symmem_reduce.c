@@ -242,7 +242,7 @@ static int body_reductions(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_direct_of_any_size_and_offset_matches_staged_reductions(void **state)
+TEST(test_direct_of_any_size_and_offset_matches_staged_reductions)
 {
 	for (int n = 2; n <= 4; n++)
 		assert_int_equal(symm_run_with(RANKS_PROCESSES, n, body_reductions, 1, NULL), 0);
@@ -250,7 +250,7 @@ static void test_direct_of_any_size_and_offset_matches_staged_reductions(void **
 	assert_int_equal(symm_run_with(RANKS_THREADS, 8, body_reductions, 1, NULL), 0);
 }
 
-static void test_direct_of_every_type_and_operator_matches_staged_reductions(void **state)
+TEST(test_direct_of_every_type_and_operator_matches_staged_reductions)
 {
 	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reductions, 0, NULL), 0);
 	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_reductions, 0, NULL), 0);
@@ -300,7 +300,7 @@ static int body_reduction_windows(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_direct_needs_windows_for_all_that_peers_reach(void **state)
+TEST(test_direct_needs_windows_for_all_that_peers_reach)
 {
 	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_reduction_windows), 0);
 	assert_int_equal(symm_run(RANKS_THREADS, 2, body_reduction_windows), 0);
@@ -367,7 +367,7 @@ static int body_reduction_group(struct rank *r)
 	return symm_end(r, &p);
 }
 
-static void test_direct_in_groups_and_graphs_works_with_ce(void **state)
+TEST(test_direct_in_groups_and_graphs_works_with_ce)
 {
 	for (int graph = 0; graph < 2; graph++) {
 		assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_reduction_group, graph, NULL), 0);
@@ -412,7 +412,7 @@ static int body_reduction_misplaced(struct rank *r)
 	return reduction_untouched(r, &p, &f) || symm_end_broken(r, &p, false);
 }
 
-static void test_direct_from_another_offset_than_promised_is_an_error(void **state)
+TEST(test_direct_from_another_offset_than_promised_is_an_error)
 {
 	for (int odd = 0; odd <= REDUCE_KINDS; odd++) {
 		assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_misplaced, odd, NULL), 0);
@@ -453,7 +453,7 @@ static int body_reduction_abort(struct rank *r)
 	return reduction_untouched(r, &p, &f) || symm_end_broken(r, &p, r->rank == 0 && symm_shared->odd == 0);
 }
 
-static void test_direct_ends_with_abort_and_deadline_and_changes_nothing(void **state)
+TEST(test_direct_ends_with_abort_and_deadline_and_changes_nothing)
 {
 	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_abort, 0, NULL), 0);
 	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_reduction_abort, 0, NULL), 0);
@@ -462,17 +462,8 @@ static void test_direct_ends_with_abort_and_deadline_and_changes_nothing(void **
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_direct_of_any_size_and_offset_matches_staged_reductions),
-		cmocka_unit_test(test_direct_of_every_type_and_operator_matches_staged_reductions),
-		cmocka_unit_test(test_direct_needs_windows_for_all_that_peers_reach),
-		cmocka_unit_test(test_direct_in_groups_and_graphs_works_with_ce),
-		cmocka_unit_test(test_direct_from_another_offset_than_promised_is_an_error),
-		cmocka_unit_test(test_direct_ends_with_abort_and_deadline_and_changes_nothing),
-	};
-
 	symm_begin_all();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pair.h"
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include "tests/support/pause.h"
 #include "tests/support/unit.h"
 

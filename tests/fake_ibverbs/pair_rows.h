@@ -2,11 +2,7 @@
 #ifndef FAKE_IBVERBS_PAIR_ROWS_H
 #define FAKE_IBVERBS_PAIR_ROWS_H
 /* A test in a line: a body for both sides, and the options of its pair. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "pair.h"
 
 #define ENV(...) \

@@ -52,7 +52,7 @@ static void several(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_several_devices(void **state)
+TEST(test_several_devices)
 {
 	assert_int_equal(
 	    pair_alone(ENV("FAKE_IBV_DEVICES", "ib; eth link=roce mtu=1024 ports=2 gids=none,v2@10.0.0.7,v1@fe80::1"),
@@ -69,7 +69,7 @@ static void none(void)
 	ibv_free_device_list(list);
 }
 
-static void test_no_device(void **state)
+TEST(test_no_device)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", ""), none), 0);
 }
@@ -79,7 +79,7 @@ static void wrong_spec(void)
 	CHECK(!ibv_get_device_list(NULL) && errno == ENOENT);
 }
 
-static void test_wrong_setting(void **state)
+TEST(test_wrong_setting)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 colour=red"), wrong_spec), 0);
 }
@@ -98,7 +98,7 @@ static void attributes(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_attributes(void **state)
+TEST(test_attributes)
 {
 	assert_int_equal(
 	    pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 atomic=none depth=32 sges=2 rd=4 cqes=100 pkeys=0xffff,0x8002"),
@@ -120,7 +120,7 @@ static void short_port(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_query_port_is_short(void **state)
+TEST(test_query_port_is_short)
 {
 	assert_int_equal(pair_alone(NULL, short_port), 0);
 }
@@ -144,7 +144,7 @@ static void versions(void)
 	}
 }
 
-static void test_versions(void **state)
+TEST(test_versions)
 {
 	assert_int_equal(pair_alone(NULL, versions), 0);
 }
@@ -161,7 +161,7 @@ static void hidden(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_hidden_calls(void **state)
+TEST(test_hidden_calls)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr"), hidden), 0);
 }
@@ -194,7 +194,7 @@ static void regions(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_regions(void **state)
+TEST(test_regions)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_MEMLOCK", "65000"), regions), 0);
 }
@@ -223,7 +223,7 @@ static void device_memory(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_device_memory(void **state)
+TEST(test_device_memory)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICE_MAPS", "memfd:a_gpu"), device_memory), 0);
 	assert_int_equal(
@@ -240,7 +240,7 @@ static void no_dmabuf(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_no_dmabuf(void **state)
+TEST(test_no_dmabuf)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 dmabuf=0"), no_dmabuf), 0);
 }
@@ -318,7 +318,7 @@ static void states(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_exact_masks(void **state)
+TEST(test_exact_masks)
 {
 	assert_int_equal(pair_alone(NULL, states), 0);
 }
@@ -348,7 +348,7 @@ static void roce_address(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_roce_address(void **state)
+TEST(test_roce_address)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 link=roce"), roce_address), 0);
 }
@@ -375,7 +375,7 @@ static void limits(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 depth=32 cqes=100 inline=64"), limits), 0);
 }
@@ -401,7 +401,7 @@ static void ece(void)
 	CHECK(!ibv_close_device(c));
 }
 
-static void test_ece(void **state)
+TEST(test_ece)
 {
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c"), ece), 0);
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 ece=0", "NO_ECE", "1"), ece), 0);
@@ -442,7 +442,7 @@ static void sysfs(void)
 	CHECK(strstr(real, "/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0"));
 }
 
-static void test_sysfs(void **state)
+TEST(test_sysfs)
 {
 	char root[] = "/dev/shm/fake_ibv_sysfs.XXXXXX", command[100];
 
@@ -457,23 +457,5 @@ static void test_sysfs(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_several_devices),
-		cmocka_unit_test(test_no_device),
-		cmocka_unit_test(test_wrong_setting),
-		cmocka_unit_test(test_attributes),
-		cmocka_unit_test(test_query_port_is_short),
-		cmocka_unit_test(test_versions),
-		cmocka_unit_test(test_hidden_calls),
-		cmocka_unit_test(test_regions),
-		cmocka_unit_test(test_device_memory),
-		cmocka_unit_test(test_no_dmabuf),
-		cmocka_unit_test(test_exact_masks),
-		cmocka_unit_test(test_roce_address),
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_ece),
-		cmocka_unit_test(test_sysfs),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

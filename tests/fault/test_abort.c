@@ -4,23 +4,13 @@
  * the other thread comes back with an error, and all memory, mappings and descriptors are given back. SHUNT_TIMEOUT is
  * far away.
  */
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/fault/job.h"
 #include "device/sim/hooks.h"
 #include "tests/support/clock.h"
 #include "shunt/device.h"
 #include "tests/support/limits.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */
@@ -300,32 +290,6 @@ static const struct {
 	{ "open group of a non-blocking init", hang_before_nonblocking, HANG_IN_TEST, IN_VAIN_MS },
 };
 
-static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **state)
-{
-	enum { N = sizeof(scenarios) / sizeof(scenarios[0]) };
-	struct fault_balance mark = { 0 }, b = { 0 };
-
-	shunt_sim_set_free_blocks(1);
-	for (int round = 0; round < 3; round++) {
-		for (int i = 0; i < N; i++) {
-			limits_set(LIMIT_LONG_MS, scenarios[i].setup_ms);
-			run_scenario(scenarios[i].what, scenarios[i].hang, scenarios[i].in);
-		}
-		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
-		for (double begun = now(); now() < begun + AT_ONCE_S; pause_us(PAUSE_POLL, 20000)) {
-			b = fault_balance();
-			if (round && b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
-				break;
-			if (!round && now() > begun + 2)
-				break;
-		}
-		if (round && (b.allocs > mark.allocs || b.maps > mark.maps || b.fds > mark.fds))
-			fail_msg("round %d left %ld allocations, %ld mappings, %ld descriptors", round,
-			    b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds);
-		mark = b;
-	}
-}
-
 /* How far the ranks of a job are. */
 struct progress {
 	atomic_int ready, waiting, out; /* ranks */
@@ -366,13 +330,39 @@ static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const stru
 	return LIFECYCLE_FAILED;
 }
 
-static void test_abort_with_a_dead_peer_returns_and_a_new_communicator_works(void **state)
+TEST(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works)
 {
 	struct job c = { .n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death };
 	const char *reason = job_run_each(&c);
 
 	if (reason)
 		fail_msg("%s", reason);
+}
+
+TEST(test_abort_from_another_thread_ends_all_waits_and_frees_all)
+{
+	enum { N = sizeof(scenarios) / sizeof(scenarios[0]) };
+	struct fault_balance mark = { 0 }, b = { 0 };
+
+	shunt_sim_set_free_blocks(1);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < N; i++) {
+			limits_set(LIMIT_LONG_MS, scenarios[i].setup_ms);
+			run_scenario(scenarios[i].what, scenarios[i].hang, scenarios[i].in);
+		}
+		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
+		for (double begun = now(); now() < begun + AT_ONCE_S; pause_us(PAUSE_POLL, 20000)) {
+			b = fault_balance();
+			if (round && b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
+				break;
+			if (!round && now() > begun + 2)
+				break;
+		}
+		if (round && (b.allocs > mark.allocs || b.maps > mark.maps || b.fds > mark.fds))
+			fail_msg("round %d left %ld allocations, %ld mappings, %ld descriptors", round,
+			    b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds);
+		mark = b;
+	}
 }
 
 struct first_use {
@@ -421,7 +411,7 @@ static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct jo
 	return LIFECYCLE_FAILED;
 }
 
-static void test_abort_in_the_setup_ends_the_first_call(void **state)
+TEST(test_abort_in_the_setup_ends_the_first_call)
 {
 	struct job c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = abort_in_setup };
 	const char *reason = job_run_each(&c);
@@ -469,7 +459,7 @@ static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, co
 	return LIFECYCLE_FAILED;
 }
 
-static void test_abort_in_a_setup_with_kernels_that_hang_returns(void **state)
+TEST(test_abort_in_a_setup_with_kernels_that_hang_returns)
 {
 	struct job c = { .n = RANKS,
 		.victim = RANKS - 1,
@@ -512,7 +502,7 @@ static enum lifecycle_result abort_and_destroy(struct lifecycle *l, const struct
 	return ncclCommDestroy(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_OK;
 }
 
-static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
+TEST(test_abort_leaves_memory_to_the_next_that_is_destroyed)
 {
 	struct job c = { .n = RANKS, .victim = -1, .body = abort_and_destroy };
 	const char *reason;
@@ -524,14 +514,6 @@ static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
-		cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
-		cmocka_unit_test(test_abort_in_a_setup_with_kernels_that_hang_returns),
-		cmocka_unit_test(test_abort_leaves_memory_to_the_next_that_is_destroyed),
-		cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
-	};
-
 	lifecycle_environment("90s", "60s");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

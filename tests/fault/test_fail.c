@@ -4,23 +4,13 @@
  * are threads of one process, so that what is not given back shows. A lifecycle with a fault ends well or with an error
  * on whom it concerns; the next lifecycle in the same process is as good as ever.
  */
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include <sys/wait.h>
 #include "tests/fault/job.h"
 #include "tests/support/clock.h"
 #include "tests/support/limits.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { RANKS = 3, LIMIT_S = 100 };
@@ -164,26 +154,6 @@ static void sweep(unsigned kinds, long limit, int full)
 		lifecycle_finish(&lifecycles[r]);
 }
 
-static void test_fail_each_allocation_is_an_error_and_leaks_nothing(void **state)
-{
-	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
-}
-
-static void test_fail_each_system_call_is_an_error_and_leaks_nothing(void **state)
-{
-	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
-}
-
-static void test_fail_each_allocation_of_another_lifecycle_leaks_nothing(void **state)
-{
-	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
-}
-
-static void test_fail_each_system_call_of_another_lifecycle_leaks_nothing(void **state)
-{
-	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
-}
-
 /* The set-up is over, and a plan's first call finds no memory on one rank. */
 static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struct job *c, void *shared)
 {
@@ -219,7 +189,7 @@ static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struc
 	return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : err ? LIFECYCLE_FAILED : LIFECYCLE_OK;
 }
 
-static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(void **state)
+TEST(test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once)
 {
 	int failures = 0;
 
@@ -242,17 +212,29 @@ static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(v
 	assert_true(failures > 4);
 }
 
+TEST(test_fail_each_allocation_is_an_error_and_leaks_nothing)
+{
+	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
+}
+
+TEST(test_fail_each_system_call_is_an_error_and_leaks_nothing)
+{
+	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
+}
+
+TEST(test_fail_each_allocation_of_another_lifecycle_leaks_nothing)
+{
+	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
+}
+
+TEST(test_fail_each_system_call_of_another_lifecycle_leaks_nothing)
+{
+	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
+}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once), /* forks: first */
-		cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
-		cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
-		cmocka_unit_test(test_fail_each_allocation_of_another_lifecycle_leaks_nothing),
-		cmocka_unit_test(test_fail_each_system_call_of_another_lifecycle_leaks_nothing),
-	};
-
 	sanitized = getenv("FAULT_SLOW") != NULL;
 	lifecycle_environment("90s", "60s");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -4,15 +4,6 @@
  * sockets, join, rounds, mappings, destroy), while its own kernel waits for a peer, and while peers' kernels wait for
  * it.
  */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/fault/job.h"
 #include "comm/observe/recorder.h"
 #include "device/sim/hooks.h"
@@ -21,6 +12,7 @@
 #include "tests/support/limits.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { RANKS = 3 };
@@ -85,14 +77,14 @@ static void sweep(int victim, enum fault_action action, long count)
 	assert_true(hits > runs / 2 && (action == FAULT_STOP || failures > 0));
 }
 
-static void test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works(void **state)
+TEST(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works)
 {
 	lifecycle_environment("120s", "60s");
 	for (int r = 0; r < RANKS; r++)
 		sweep(r, FAULT_KILL, limit);
 }
 
-static void test_stop_at_any_call_breaks_nothing(void **state)
+TEST(test_stop_at_any_call_breaks_nothing)
 {
 	lifecycle_environment("120s", "60s");
 	for (int r = 0; r < RANKS; r++)
@@ -167,7 +159,7 @@ wrong:
 	return LIFECYCLE_WRONG;
 }
 
-static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
+TEST(test_kill_in_a_kernel_is_reported_by_all_others)
 {
 	for (int how = 1; how <= 2; how++)
 		run_patiently(&(struct job){ .n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel });
@@ -202,7 +194,7 @@ static enum lifecycle_result die_with_a_blocked_driver(struct lifecycle *l, cons
 	return LIFECYCLE_FAILED;
 }
 
-static void test_kill_with_a_blocked_driver_ends_the_kernel(void **state)
+TEST(test_kill_with_a_blocked_driver_ends_the_kernel)
 {
 	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver });
 }
@@ -271,7 +263,7 @@ wrong:
 	return LIFECYCLE_WRONG;
 }
 
-static void test_an_idle_peer_that_left_costs_nothing(void **state)
+TEST(test_an_idle_peer_that_left_costs_nothing)
 {
 	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = outlive_an_idle_peer });
 }
@@ -299,7 +291,7 @@ static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct 
 	return ncclCommDestroy(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_OK;
 }
 
-static void test_stop_in_a_kernel_breaks_nothing(void **state)
+TEST(test_stop_in_a_kernel_breaks_nothing)
 {
 	run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel });
 }
@@ -334,7 +326,7 @@ static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct
 	return LIFECYCLE_FAILED;
 }
 
-static void test_stop_for_good_before_the_setup_is_an_error_in_time(void **state)
+TEST(test_stop_for_good_before_the_setup_is_an_error_in_time)
 {
 	run_patiently(
 	    &(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = stop_before_setup });
@@ -342,17 +334,7 @@ static void test_stop_for_good_before_the_setup_is_an_error_in_time(void **state
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
-		cmocka_unit_test(test_kill_with_a_blocked_driver_ends_the_kernel),
-		cmocka_unit_test(test_an_idle_peer_that_left_costs_nothing),
-		cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
-		cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
-		cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),
-		cmocka_unit_test(test_stop_at_any_call_breaks_nothing),
-	};
-
 	grace_ms = GRACE_SHORT_MS;
 	limit = getenv("FAULT_ALL") ? 0 : getenv("FAULT_SLOW") ? 8 : 24;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -2,30 +2,16 @@
 /*
  * A process that may open nothing more, one that may have no more memory or threads, and a log file that takes nothing.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <cmocka.h>
 #include "base/rlimits.h"
 #include "base/log.h"
 #include "tests/fault/job.h"
+#include "tests/support/test.h"
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
 
@@ -97,7 +83,7 @@ static enum lifecycle_result few_files(struct lifecycle *l, const struct job *c,
 	return end;
 }
 
-static void test_limits_no_descriptor_left_is_an_error_at_every_number(void **state)
+TEST(test_limits_no_descriptor_left_is_an_error_at_every_number)
 {
 	int failed = 0, good = 0;
 
@@ -127,7 +113,7 @@ static int limit_after_init(void)
 	return limit.rlim_cur != 512;
 }
 
-static void test_limits_soft_limit_of_descriptors_is_raised(void **state)
+TEST(test_limits_soft_limit_of_descriptors_is_raised)
 {
 	int status = -1;
 	pid_t pid;
@@ -169,7 +155,7 @@ static enum lifecycle_result under_policy(struct lifecycle *l, const struct job 
 	return end == LIFECYCLE_FAILED && !*shunt_last_error() ? LIFECYCLE_WRONG : end;
 }
 
-static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
+TEST(test_limits_forbidden_calls_are_errors_on_all_ranks)
 {
 	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
 		skip();
@@ -205,7 +191,7 @@ static enum lifecycle_result with_log(struct lifecycle *l, const struct job *c, 
 	return lifecycle_run(l);
 }
 
-static void test_limits_log_file_that_takes_nothing_stops_nothing(void **state)
+TEST(test_limits_log_file_that_takes_nothing_stops_nothing)
 {
 	for (int i = 0; i < 3; i++) {
 		struct job c = { .n = 2, .victim = -1, .at = i, .body = with_log };
@@ -232,7 +218,7 @@ static enum lifecycle_result with_closed_pipe(struct lifecycle *l, const struct 
 	return lifecycle_run(l);
 }
 
-static void test_limits_closed_stderr_does_not_kill(void **state)
+TEST(test_limits_closed_stderr_does_not_kill)
 {
 	struct job c = { .n = 2, .victim = -1, .body = with_closed_pipe };
 	const char *reason = job_run(&c);
@@ -253,7 +239,7 @@ static enum lifecycle_result without_stderr(struct lifecycle *l, const struct jo
 	return lifecycle_run(l);
 }
 
-static void test_limits_no_stderr_at_all_spoils_nothing(void **state)
+TEST(test_limits_no_stderr_at_all_spoils_nothing)
 {
 	for (int i = 0; i < 4; i++) {
 		struct job c = { .n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr };
@@ -266,15 +252,6 @@ static void test_limits_no_stderr_at_all_spoils_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_limits_closed_stderr_does_not_kill),
-		cmocka_unit_test(test_limits_no_stderr_at_all_spoils_nothing),
-		cmocka_unit_test(test_limits_log_file_that_takes_nothing_stops_nothing),
-		cmocka_unit_test(test_limits_forbidden_calls_are_errors_on_all_ranks),
-		cmocka_unit_test(test_limits_soft_limit_of_descriptors_is_raised),
-		cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
-	};
-
 	limit_to(LONG);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

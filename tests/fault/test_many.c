@@ -4,20 +4,11 @@
  * may mix.
  */
 #include <dirent.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/fault/inject.h"
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -92,7 +83,7 @@ static void make_and_end(struct lifecycle *l, bool use)
 		assert_int_equal(ncclCommDestroy(comm[r]), ncclSuccess);
 }
 
-static void test_many_one_after_another_leave_nothing(void **state)
+TEST(test_many_one_after_another_leave_nothing)
 {
 	struct fault_balance mark, b = { 0 };
 	struct lifecycle l[RANKS];
@@ -149,7 +140,7 @@ static void *member_main(void *arg)
 	return NULL;
 }
 
-static void test_many_at_once_from_threads_do_not_mix(void **state)
+TEST(test_many_at_once_from_threads_do_not_mix)
 {
 	static struct member member[AT_ONCE][RANKS];
 
@@ -173,13 +164,8 @@ static void test_many_at_once_from_threads_do_not_mix(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_many_one_after_another_leave_nothing),
-		cmocka_unit_test(test_many_at_once_from_threads_do_not_mix),
-	};
-
 	if (getenv("FAULT_SLOW"))
 		pairs = 60;
 	lifecycle_environment("100s", "60s");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -4,25 +4,11 @@
  * a member that lies. And what a killed job leaves behind.
  */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "transport/rendezvous/wire/wire.h"
 #include "comm/core/communicator.h"
+#include "base/dump_address.h"
 #include "base/os.h"
 #include "tests/fault/job.h"
 #include "tests/support/child.h"
@@ -30,6 +16,7 @@
 #include "tests/support/rendezvous_name.h"
 #include "transport/rendezvous/rendezvous.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { RANKS = 3, HELD = 90, DEADLINE_S = 60 };
@@ -174,7 +161,7 @@ static enum lifecycle_result under_attack(struct lifecycle *l, const struct job 
 	return end;
 }
 
-static void test_peers_strangers_do_not_disturb_a_lifecycle(void **state)
+TEST(test_peers_strangers_do_not_disturb_a_lifecycle)
 {
 	long_limits();
 	for (int attack = 0; attack < ATTACKS; attack++) {
@@ -203,7 +190,7 @@ static void *joiner_main(void *arg)
 	return NULL;
 }
 
-static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
+TEST(test_peers_of_another_user_get_not_even_a_challenge)
 {
 	struct shunt_id id = { { 0 } };
 	struct joiner j[2];
@@ -367,12 +354,12 @@ static void stranger_starts_nothing(bool other_user)
 	close(go[1]);
 }
 
-static void test_peers_without_a_proof_start_no_set_up(void **state)
+TEST(test_peers_without_a_proof_start_no_set_up)
 {
 	stranger_starts_nothing(false);
 }
 
-static void test_peers_of_another_user_start_no_set_up(void **state)
+TEST(test_peers_of_another_user_start_no_set_up)
 {
 	if (geteuid())
 		skip(); /* to become another user */
@@ -380,7 +367,7 @@ static void test_peers_of_another_user_start_no_set_up(void **state)
 }
 
 /* Another user holds the name of member 1: it is as if nobody were there, and nothing is told to him. */
-static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
+TEST(test_peers_name_taken_by_another_user_counts_as_nobody)
 {
 	struct shunt_id id = { { 0 } };
 	struct shunt_rendezvous *rdzv;
@@ -438,7 +425,7 @@ static enum lifecycle_result run_forged(struct lifecycle *l, const struct job *c
 	return end;
 }
 
-static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state)
+TEST(test_peers_descriptor_that_was_not_asked_for_is_refused)
 {
 	for (int victim = 0; victim < 2; victim++)
 		for (int f = FORGE_OTHER_FILE; f < FORGERIES; f++) {
@@ -459,7 +446,7 @@ static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state
  * One byte of one message is another one: what proves the id is refused, what is only a table gives an outcome on all
  * ranks.
  */
-static void test_peers_corrupted_messages_end_in_an_outcome(void **state)
+TEST(test_peers_corrupted_messages_end_in_an_outcome)
 {
 	long points, corrupted = 0, failures = 0, step = getenv("FAULT_ALL") ? 1 : 7;
 	struct job c = { .n = RANKS, .victim = 1, .kinds = FAULT_SEND };
@@ -513,7 +500,7 @@ static bool listed(const char *file, const char *text)
 	return found;
 }
 
-static void test_peers_killed_job_leaves_nothing_behind(void **state)
+TEST(test_peers_killed_job_leaves_nothing_behind)
 {
 	struct job c = { .n = RANKS, .victim = 1, .action = FAULT_KILL, .once = 1, .body = die_in_use };
 	struct sockaddr_un addr;
@@ -535,17 +522,6 @@ static void test_peers_killed_job_leaves_nothing_behind(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_peers_strangers_do_not_disturb_a_lifecycle),
-		cmocka_unit_test(test_peers_descriptor_that_was_not_asked_for_is_refused),
-		cmocka_unit_test(test_peers_corrupted_messages_end_in_an_outcome),
-		cmocka_unit_test(test_peers_killed_job_leaves_nothing_behind),
-		cmocka_unit_test(test_peers_of_another_user_get_not_even_a_challenge),
-		cmocka_unit_test(test_peers_without_a_proof_start_no_set_up),
-		cmocka_unit_test(test_peers_of_another_user_start_no_set_up),
-		cmocka_unit_test(test_peers_name_taken_by_another_user_counts_as_nobody),
-	};
-
 	short_limits();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

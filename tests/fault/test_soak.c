@@ -4,18 +4,10 @@
  * ranks. All ranks draw the same program from one seed; every result is checked. FAULT_SOAK_ROUNDS says how long it is,
  * FAULT_SEED which it is.
  */
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 
 enum { RANKS = 3, BUFFERS = 8, MOST = 6000, GROUP = 4 };
 
@@ -294,7 +286,7 @@ static void *rank_main(void *arg)
 	return NULL;
 }
 
-static void test_soak_random_calls_give_right_values(void **state)
+TEST(test_soak_random_calls_give_right_values)
 {
 	static struct rank_state rank_state[RANKS];
 	const char *text = getenv("FAULT_SEED");
@@ -322,12 +314,8 @@ static void test_soak_random_calls_give_right_values(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_soak_random_calls_give_right_values),
-	};
-
 	if (getenv("FAULT_SOAK_ROUNDS"))
 		rounds = atol(getenv("FAULT_SOAK_ROUNDS"));
 	lifecycle_environment("60s", "60s");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

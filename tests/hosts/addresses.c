@@ -293,7 +293,7 @@ _Noreturn static void walk(const struct row *row)
 	child_exit(bad != 0);
 }
 
-static void test_every_user_of_an_address_follows_the_table(void **state)
+TEST(test_every_user_of_an_address_follows_the_table)
 {
 	pid_t pids[NROWS];
 	int status, bad = 0;
@@ -323,9 +323,6 @@ static int try_namespaces(void)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_user_of_an_address_follows_the_table),
-	};
 	int err = try_namespaces();
 
 	if (err) {
@@ -333,5 +330,5 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	nccl_path = argc > 1 ? argv[1] : NULL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

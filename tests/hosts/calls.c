@@ -3,20 +3,13 @@
  * Calls over several hosts, standalone on the sim: values, to the bit and in the documented order of sums
  * (docs/decisions/016.md), communicators and streams side by side, and graphs.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/naps.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tools/common/reference.h"
 
 #define MAX_RANKS 64
@@ -233,7 +226,7 @@ static int collectives_body(struct rank *r)
 	return 0;
 }
 
-static void test_calls_have_the_bits_of_the_documented_order(void **state)
+TEST(test_calls_have_the_bits_of_the_documented_order)
 {
 	static const char *const places[] = { "0011", "001", "01", "010", "0122", "01230123", "0000111122223333",
 		"0001112222" };
@@ -317,7 +310,7 @@ static int two_body(struct rank *r)
 	return 0;
 }
 
-static void test_two_communicators_on_two_streams(void **state)
+TEST(test_two_communicators_on_two_streams)
 {
 	if (!TSAN)
 		run_world(&(struct world){ .place = "0011", .body = two_body });
@@ -364,7 +357,7 @@ static int messages_body(struct rank *r)
 	return 0;
 }
 
-static void test_messages_in_groups(void **state)
+TEST(test_messages_in_groups)
 {
 	if (!TSAN)
 		run_world(&(struct world){ .place = "0011", .body = messages_body });
@@ -439,20 +432,13 @@ static int graph_body(struct rank *r)
 	return 0;
 }
 
-static void test_graphs_are_replayed(void **state)
+TEST(test_graphs_are_replayed)
 {
 	run_world(&(struct world){ .place = "001", .limit_s = all ? 600 : 0, .body = graph_body });
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_calls_have_the_bits_of_the_documented_order),
-		cmocka_unit_test(test_two_communicators_on_two_streams),
-		cmocka_unit_test(test_messages_in_groups),
-		cmocka_unit_test(test_graphs_are_replayed),
-	};
-
 	const struct CMUnitTest many[] = { cmocka_unit_test(test_as_many_ranks_as_there_may_be) };
 
 	all = argc > 1 && !strcmp(argv[1], "all");
@@ -464,5 +450,5 @@ int main(int argc, char **argv)
 	setenv("SHUNT_LOG", "error", 0);
 	if (all && cmocka_run_group_tests_name("hosts_calls_many", many, NULL, NULL))
 		return 1;
-	return cmocka_run_group_tests_name("hosts_calls", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -4,17 +4,6 @@
  * networks that are cut, lossy, slow or narrow, ranks that are stopped, abort and end out of step. Whoever is left
  * gets an error that names a rank, within a limit, and makes a new communicator.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/naps.h"
@@ -22,6 +11,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 static bool all;     /* what takes long, too */
@@ -288,21 +278,21 @@ static void die_in(enum phase when, const char *place, unsigned who, bool named)
 	run_world(&w);
 }
 
-static void test_a_rank_dies(void **state)
+TEST(test_a_rank_dies)
 {
 	for (enum phase p = IN_INIT; p <= IN_DESTROY; p++)
 		die_in(p, "0011", 8, p % 2);
 }
 
 /* Rank 0, whose process made the unique id. */
-static void test_the_root_dies(void **state)
+TEST(test_the_root_dies)
 {
 	for (enum phase p = IN_SETUP; p <= IN_DESTROY; p++)
 		if (all || p % 2 == 0)
 			die_in(p, "0011", 1, !(p % 2));
 }
 
-static void test_all_ranks_of_a_host_die(void **state)
+TEST(test_all_ranks_of_a_host_die)
 {
 	for (enum phase p = IN_SETUP; p <= IN_DESTROY; p++)
 		if (all || p == IN_LARGE)
@@ -349,7 +339,7 @@ static int healed_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_cut_that_heals_is_no_failure(void **state)
+TEST(test_a_cut_that_heals_is_no_failure)
 {
 	run_world(&(struct world){ .place = "0011", .body = healed_body });
 }
@@ -378,7 +368,7 @@ static int healed_setup_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_set_up_outlives_a_cut(void **state)
+TEST(test_a_set_up_outlives_a_cut)
 {
 	run_world(
 	    &(struct world){ .place = "0011", .env = { { "SHUNT_SETUP_TIMEOUT", "40s" } }, .body = healed_setup_body });
@@ -447,7 +437,7 @@ static void make_narrow(struct netns *netns)
 	assert_int_equal(netns_set_mtu(netns, 0, 1280), 0);
 }
 
-static void test_calls_over_bad_networks(void **state)
+TEST(test_calls_over_bad_networks)
 {
 	static void (*const make[])(struct netns *) = { make_lossy, make_slow, make_narrow };
 
@@ -518,7 +508,7 @@ static int stopped_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_stopped_rank_is_not_dead(void **state)
+TEST(test_a_stopped_rank_is_not_dead)
 {
 	run_world(&(struct world){ .place = "0011", .body = stopped_body });
 }
@@ -538,7 +528,7 @@ static int odd_body(struct rank *r)
 	return 0;
 }
 
-static void test_other_settings_on_one_rank_are_noticed(void **state)
+TEST(test_other_settings_on_one_rank_are_noticed)
 {
 	static const char *const odd[][2] = { { "NCCL_SOCKET_IFNAME", "eth7" },
 		{ "SHUNT_ALGO", "allreduce:0-:oneshot" } };
@@ -580,14 +570,14 @@ static int abort_body(struct rank *r)
 	return begin_anew(r, 0, 1);
 }
 
-static void test_an_abort_reaches_all(void **state)
+TEST(test_an_abort_reaches_all)
 {
 	phase = IN_LARGE;
 	run_world(&(struct world){ .place = "0011", .body = abort_body });
 }
 
 /* In the middle of a plan: the same as of other calls. */
-static void test_a_rank_dies_or_aborts_in_a_plan(void **state)
+TEST(test_a_rank_dies_or_aborts_in_a_plan)
 {
 	struct world w = { .place = "0011", .named = true, .body = abort_body };
 
@@ -638,7 +628,7 @@ static int nonblocking_body(struct rank *r)
 	return 0;
 }
 
-static void test_inits_that_do_not_block(void **state)
+TEST(test_inits_that_do_not_block)
 {
 	run_world(&(struct world){ .place = "0011", .body = nonblocking_body });
 }
@@ -672,7 +662,7 @@ static int skew_body(struct rank *r)
 	return 0;
 }
 
-static void test_ends_out_of_step(void **state)
+TEST(test_ends_out_of_step)
 {
 	run_world(&(struct world){ .place = "0123", .body = skew_body });
 }
@@ -725,7 +715,7 @@ static int left_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_rank_that_has_left_is_noticed_by_who_receives(void **state)
+TEST(test_a_rank_that_has_left_is_noticed_by_who_receives)
 {
 	static const char *const places[] = { "011", "01", "0122" };
 
@@ -771,7 +761,7 @@ static int check_body(struct rank *r)
 	return begin_anew(r, 0, 1);
 }
 
-static void test_calls_are_compared_over_hosts(void **state)
+TEST(test_calls_are_compared_over_hosts)
 {
 	static const char *const places[] = { "0110", "0123" };
 
@@ -879,7 +869,7 @@ static void make_far(struct netns *netns)
 		netns_link(netns, h)->delay_us = 10000;
 }
 
-static void test_an_abort_in_any_phase_of_the_setup(void **state)
+TEST(test_an_abort_in_any_phase_of_the_setup)
 {
 	run_world(&(struct world){ .place = "0011",
 	    .env = { { "SHUNT_TIMEOUT", "200s" }, { "SHUNT_SETUP_TIMEOUT", "100s" } },
@@ -926,7 +916,7 @@ static int idle_body(struct rank *r)
 	return 0;
 }
 
-static void test_an_idle_proxy_sleeps(void **state)
+TEST(test_an_idle_proxy_sleeps)
 {
 	run_world(&(struct world){ .place = "01", .named = true, .body = idle_body });
 }
@@ -959,7 +949,7 @@ static int untold_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_death_is_told_by_a_rank_of_the_same_host(void **state)
+TEST(test_a_death_is_told_by_a_rank_of_the_same_host)
 {
 	for (int idle = 0; idle < 2; idle++) {
 		phase = idle ? IN_IDLE : IN_SMALL;
@@ -1016,7 +1006,7 @@ static void test_a_rank_that_ends_in_peace_is_no_death(void **state)
 /* Hosts that are names, by the libibverbs of tests/fake_ibverbs. */
 static int run_by_verbs(void)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest by_verbs[] = {
 		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
 		cmocka_unit_test(test_a_death_is_told_by_a_rank_of_the_same_host),
 		cmocka_unit_test(test_a_rank_that_ends_in_peace_is_no_death),
@@ -1031,32 +1021,13 @@ static int run_by_verbs(void)
 	setenv("FAKE_IBV_DEVICES", "mlx0 link=roce", 1);
 	setenv("SHUNT_NET", "verbs", 1);
 	leaves_child = false; /* it would have the fake's own connections */
-	failed = cmocka_run_group_tests_name("hosts_faults_verbs", tests, NULL, NULL);
+	failed = cmocka_run_group_tests_name("hosts_faults_verbs", by_verbs, NULL, NULL);
 	own_folder_end(folder);
 	return failed;
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_rank_dies),
-		cmocka_unit_test(test_the_root_dies),
-		cmocka_unit_test(test_all_ranks_of_a_host_die),
-		cmocka_unit_test(test_a_cut_that_heals_is_no_failure),
-		cmocka_unit_test(test_a_set_up_outlives_a_cut),
-		cmocka_unit_test(test_calls_over_bad_networks),
-		cmocka_unit_test(test_a_stopped_rank_is_not_dead),
-		cmocka_unit_test(test_other_settings_on_one_rank_are_noticed),
-		cmocka_unit_test(test_an_abort_reaches_all),
-		cmocka_unit_test(test_a_rank_dies_or_aborts_in_a_plan),
-		cmocka_unit_test(test_a_death_is_told_by_a_rank_of_the_same_host),
-		cmocka_unit_test(test_inits_that_do_not_block),
-		cmocka_unit_test(test_ends_out_of_step),
-		cmocka_unit_test(test_a_rank_that_has_left_is_noticed_by_who_receives),
-		cmocka_unit_test(test_an_abort_in_any_phase_of_the_setup),
-		cmocka_unit_test(test_calls_are_compared_over_hosts),
-		cmocka_unit_test(test_an_idle_proxy_sleeps),
-	};
 	const struct CMUnitTest silent[] = {
 		cmocka_unit_test(test_a_host_that_is_cut_off_is_noticed),
 		cmocka_unit_test(test_a_black_hole_for_large_packets_is_noticed),
@@ -1072,5 +1043,5 @@ int main(int argc, char **argv)
 	all = argc > 1 && !strcmp(argv[1], "all");
 	if (all && cmocka_run_group_tests_name("hosts_faults_silent", silent, NULL, NULL))
 		return 1;
-	return cmocka_run_group_tests_name("hosts_faults", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

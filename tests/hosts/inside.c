@@ -4,18 +4,7 @@
  * what a graph has, how many blocks a call takes, what a communicator leaves behind, and a rank of another build.
  * Standalone, or in front of the fake NCCL, as SHUNT_NCCL_LIB says.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "device/sim/hooks.h"
@@ -27,6 +16,7 @@
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/limits.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 #include "transport/rendezvous/wire/wire.h"
 
@@ -118,7 +108,7 @@ static int nodes_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_a_captured_call_is_one_kernel(void **state)
+TEST(test_a_captured_call_is_one_kernel)
 {
 	run_world(&(struct world){ .place = "0011", .named = true, .body = nodes_body });
 	run_world(&(struct world){ .place = overlay ? "0101" : "001",
@@ -179,7 +169,7 @@ static int limit_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_a_call_s_own_limit_on_blocks_holds(void **state)
+TEST(test_a_call_s_own_limit_on_blocks_holds)
 {
 	run_world(&(struct world){ .place = "0011", .named = true, .body = limit_body });
 }
@@ -279,7 +269,7 @@ static int leaves_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_a_communicator_leaves_nothing_behind(void **state)
+TEST(test_a_communicator_leaves_nothing_behind)
 {
 	run_world(&(struct world){ .place = "0011", .named = true, .body = leaves_body });
 }
@@ -329,7 +319,7 @@ static int other_build_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_a_rank_of_another_build_is_noticed_by_all(void **state)
+TEST(test_a_rank_of_another_build_is_noticed_by_all)
 {
 	run_world(&(struct world){ .place = "0110", .named = true, .body = other_build_body });
 }
@@ -383,7 +373,7 @@ static int other_version_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_a_rank_of_another_version_is_noticed_by_all(void **state)
+TEST(test_a_rank_of_another_version_is_noticed_by_all)
 {
 	if (overlay)
 		return; /* there such a rank has another unique id's tail, or none */
@@ -451,7 +441,7 @@ static int told_body(struct rank *r)
 	return 0;
 }
 
-static void test_an_error_has_its_text(void **state)
+TEST(test_an_error_has_its_text)
 {
 	if (overlay)
 		return; /* the same connections carry calls there */
@@ -489,7 +479,7 @@ static int dead_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_death_has_its_text(void **state)
+TEST(test_a_death_has_its_text)
 {
 	if (overlay)
 		return; /* NCCL's part of the communicator knows nothing of the death */
@@ -565,7 +555,7 @@ static int absent_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_rank_that_does_not_come_is_named(void **state)
+TEST(test_a_rank_that_does_not_come_is_named)
 {
 	if (overlay)
 		return; /* there NCCL makes communicators of others */
@@ -605,7 +595,7 @@ static int stopped_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_stopped_rank_of_another_host_has_its_own_number(void **state)
+TEST(test_a_stopped_rank_of_another_host_has_its_own_number)
 {
 	if (!overlay)
 		run_world(&(struct world){ .place = "0011", .named = true, .body = stopped_body });
@@ -622,7 +612,7 @@ static int no_root_body(struct rank *r)
 	return 0;
 }
 
-static void test_rank_0_that_NCCL_COMM_ID_names_is_named(void **state)
+TEST(test_rank_0_that_NCCL_COMM_ID_names_is_named)
 {
 	if (!overlay)
 		run_world(&(struct world){
@@ -650,7 +640,7 @@ static int failed_before_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_call_after_an_error_leaves_its_text(void **state)
+TEST(test_a_call_after_an_error_leaves_its_text)
 {
 	if (!overlay)
 		run_world(&(struct world){ .place = "0", .named = true, .body = failed_before_body });
@@ -658,19 +648,6 @@ static void test_a_call_after_an_error_leaves_its_text(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_captured_call_is_one_kernel),
-		cmocka_unit_test(test_a_call_s_own_limit_on_blocks_holds),
-		cmocka_unit_test(test_a_communicator_leaves_nothing_behind),
-		cmocka_unit_test(test_a_rank_of_another_build_is_noticed_by_all),
-		cmocka_unit_test(test_a_rank_of_another_version_is_noticed_by_all),
-		cmocka_unit_test(test_an_error_has_its_text),
-		cmocka_unit_test(test_a_death_has_its_text),
-		cmocka_unit_test(test_a_rank_that_does_not_come_is_named),
-		cmocka_unit_test(test_a_stopped_rank_of_another_host_has_its_own_number),
-		cmocka_unit_test(test_rank_0_that_NCCL_COMM_ID_names_is_named),
-		cmocka_unit_test(test_a_call_after_an_error_leaves_its_text),
-	};
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];
 
@@ -682,5 +659,5 @@ int main(int argc, char **argv)
 	overlay = strcmp(getenv("SHUNT_NCCL_LIB"), "none") != 0;
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name(overlay ? "hosts_inside_overlay" : "hosts_inside", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

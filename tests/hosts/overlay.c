@@ -4,26 +4,17 @@
  * real init returns, and forward alike, with a line that says why. The fake NCCL's init returns when all ranks are
  * there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "transport/rendezvous/directory.h"
 
 /*
@@ -237,7 +228,7 @@ static int over_hosts_body(struct rank *r)
 }
 
 /* Whatever a rule says: ranks of other rails are not connected, and a message's two ranks alone do no set-up. */
-static void test_rules_for_unconnected_ranks_do_not_hold(void **state)
+TEST(test_rules_for_unconnected_ranks_do_not_hold)
 {
 	run_world(&(struct world){ .place = "0011",
 	    .named = true,
@@ -245,7 +236,7 @@ static void test_rules_for_unconnected_ranks_do_not_hold(void **state)
 	    .body = over_hosts_body });
 }
 
-static void test_hosts_by_name_run_our_kernels(void **state)
+TEST(test_hosts_by_name_run_our_kernels)
 {
 	static const char *const places[] = { "01", "0011", "1000", "0123", "01010101" };
 
@@ -319,14 +310,14 @@ static int grown_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_a_grown_communicator_runs_our_kernels(void **state)
+TEST(test_a_grown_communicator_runs_our_kernels)
 {
 	run_world(&(struct world){ .place = "0011", .named = true, .body = grown_body });
 	run_world(&(struct world){ .place = "0110", .body = grown_body });
 	run_world(&(struct world){ .place = "01", .named = true, .body = grown_body });
 }
 
-static void test_children_of_some_ranks_run_our_kernels(void **state)
+TEST(test_children_of_some_ranks_run_our_kernels)
 {
 	run_world(&(struct world){ .place = "0011", .named = true, .body = children_body });
 	run_world(&(struct world){ .place = "001122", .named = true, .body = children_body });
@@ -355,7 +346,7 @@ static int planned_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_default_plans_run_over_rails(void **state)
+TEST(test_default_plans_run_over_rails)
 {
 	static const char *const places[] = { "01", "0011", "0123" };
 
@@ -368,7 +359,7 @@ static void test_default_plans_run_over_rails(void **state)
 		    .body = planned_body });
 }
 
-static void test_hosts_of_namespaces_run_our_kernels(void **state)
+TEST(test_hosts_of_namespaces_run_our_kernels)
 {
 	run_world(&(struct world){ .place = "0011", .body = over_hosts_body });
 	run_world(&(struct world){
@@ -388,7 +379,7 @@ static int missing_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_hosts_a_rank_with_other_settings_is_missing_for_all(void **state)
+TEST(test_hosts_a_rank_with_other_settings_is_missing_for_all)
 {
 	run_world(&(struct world){ .place = "0110",
 	    .named = true,
@@ -436,7 +427,7 @@ static int without_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_hosts_a_rank_without_shunt_is_missing_for_all(void **state)
+TEST(test_hosts_a_rank_without_shunt_is_missing_for_all)
 {
 	for (rank_without = 3; rank_without >= 0; rank_without -= 3)
 		run_world(&(struct world){ .place = "0011", .named = true, .body = without_body });
@@ -456,7 +447,7 @@ static int apart_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_hosts_a_rank_with_a_name_of_its_own_is_a_host(void **state)
+TEST(test_hosts_a_rank_with_a_name_of_its_own_is_a_host)
 {
 	run_world(
 	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = apart_body });
@@ -477,13 +468,13 @@ static int cut_body(struct rank *r)
 	return end_together(r);
 }
 
-static void test_hosts_a_host_that_cannot_be_reached_is_missing_for_all(void **state)
+TEST(test_hosts_a_host_that_cannot_be_reached_is_missing_for_all)
 {
 	run_world(&(struct world){
 	    .place = "010", .env = { { "SHUNT_SETUP_TIMEOUT", "12s" } }, .body = cut_body, .meanwhile = cut_host_1 });
 }
 
-static void test_hosts_of_one_name_are_missing_for_all(void **state)
+TEST(test_hosts_of_one_name_are_missing_for_all)
 {
 	run_world(&(struct world){ .place = "010", .env = { { "SHUNT_HOSTID", "same" } }, .body = cut_body });
 }
@@ -506,7 +497,7 @@ static int death_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_the_directory_s_death_is_noticed(void **state)
+TEST(test_hosts_the_directory_s_death_is_noticed)
 {
 	run_world(&(struct world){ .place = "0112",
 	    .named = true,
@@ -535,7 +526,7 @@ static int stranger_body(struct rank *r)
 	return over_hosts_body(r);
 }
 
-static void test_hosts_strangers_at_the_directory_do_not_disturb(void **state)
+TEST(test_hosts_strangers_at_the_directory_do_not_disturb)
 {
 	run_world(&(struct world){
 	    .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .named = true, .body = stranger_body });
@@ -543,21 +534,6 @@ static void test_hosts_strangers_at_the_directory_do_not_disturb(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hosts_by_name_run_our_kernels),
-		cmocka_unit_test(test_rules_for_unconnected_ranks_do_not_hold),
-		cmocka_unit_test(test_children_of_some_ranks_run_our_kernels),
-		cmocka_unit_test(test_a_grown_communicator_runs_our_kernels),
-		cmocka_unit_test(test_hosts_of_namespaces_run_our_kernels),
-		cmocka_unit_test(test_default_plans_run_over_rails),
-		cmocka_unit_test(test_hosts_a_rank_with_other_settings_is_missing_for_all),
-		cmocka_unit_test(test_hosts_a_rank_without_shunt_is_missing_for_all),
-		cmocka_unit_test(test_hosts_a_rank_with_a_name_of_its_own_is_a_host),
-		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached_is_missing_for_all),
-		cmocka_unit_test(test_hosts_of_one_name_are_missing_for_all),
-		cmocka_unit_test(test_hosts_the_directory_s_death_is_noticed),
-		cmocka_unit_test(test_hosts_strangers_at_the_directory_do_not_disturb),
-	};
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];
 
@@ -565,5 +541,5 @@ int main(void)
 	setenv("FAKE_NCCL_SHARED", text, 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_LOG", "error", 0);
-	return cmocka_run_group_tests_name("hosts_overlay", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -5,19 +5,12 @@
  * default plans for two hosts of two ranks. With the argument "verbs" by the libibverbs of tests/fake_ibverbs, else by
  * tcp.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
 #include "tests/support/child.h"
 #include "tests/support/own.h"
+#include "tests/support/test.h"
 
 enum { MOST = 70000, CALLS = 2 };
 
@@ -221,19 +214,19 @@ static void run_rows(bool named, size_t step)
 	}
 }
 
-static void test_plans_run_over_hosts_by_name(void **state)
+TEST(test_plans_run_over_hosts_by_name)
 {
 	(void)state;
 	run_rows(true, 1);
 }
 
-static void test_plans_run_over_hosts_of_namespaces(void **state)
+TEST(test_plans_run_over_hosts_of_namespaces)
 {
 	(void)state;
 	run_rows(false, 6);
 }
 
-static void test_plans_run_inside_one_host_as_before(void **state)
+TEST(test_plans_run_inside_one_host_as_before)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -279,7 +272,7 @@ static int misfit_body(struct rank *r)
 	return 0;
 }
 
-static void test_plan_that_does_not_fit_is_none(void **state)
+TEST(test_plan_that_does_not_fit_is_none)
 {
 	(void)state;
 	assert_int_equal(run_named((struct world){ .place = "01", .body = misfit_body }), 0);
@@ -401,7 +394,7 @@ static int default_body(struct rank *r)
 	return 0;
 }
 
-static void test_default_plans_run_where_they_are_wanted(void **state)
+TEST(test_default_plans_run_where_they_are_wanted)
 {
 	(void)state;
 	if (!getenv("SHUNT_DEFAULT_PLANS"))
@@ -417,13 +410,6 @@ static void test_default_plans_run_where_they_are_wanted(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plans_run_over_hosts_by_name),
-		cmocka_unit_test(test_plans_run_over_hosts_of_namespaces),
-		cmocka_unit_test(test_plans_run_inside_one_host_as_before),
-		cmocka_unit_test(test_plan_that_does_not_fit_is_none),
-		cmocka_unit_test(test_default_plans_run_where_they_are_wanted),
-	};
 	const struct CMUnitTest by_verbs[] = {
 		cmocka_unit_test(test_plans_run_over_hosts_by_name),
 		cmocka_unit_test(test_default_plans_run_where_they_are_wanted),
@@ -434,7 +420,7 @@ int main(int argc, char **argv)
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
 	if (argc < 2)
-		return cmocka_run_group_tests_name("hosts_plans", tests, NULL, NULL);
+		return tests_run(NULL, NULL);
 	network = argv[1];
 	if (!own_folder(folder))
 		return 1;

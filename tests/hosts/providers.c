@@ -3,17 +3,11 @@
  * What carries data between hosts: verbs, on the libibverbs of tests/fake_ibverbs, where every rank has a NIC and all
  * connections are proven; else tcp, for all ranks alike. Sums are the same either way.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 #include "tests/hosts/world.h"
 #include "tests/support/own.h"
+#include "tests/support/test.h"
 
 static char folder[64], fabric[96], memory_file[96];
 static const char *wanted; /* the provider */
@@ -84,14 +78,14 @@ static unsigned long long run(const char *network, struct world world)
 	{ "FAKE_IBV_FABRIC", fabric }, { "FAKE_IBV_DEVICES", "mlx0 link=roce; mlx1 link=roce" }, \
 	    { "SHUNT_SETUP_TIMEOUT", "20s" }
 
-static void test_ranks_with_nics_use_verbs(void **state)
+TEST(test_ranks_with_nics_use_verbs)
 {
 	run("verbs", (struct world){ .env = { FAKE } });
 	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_NET", "verbs" } } });
 }
 
 /* Where a NIC can have no such memory, and with tcp, data lands in the host's as before. */
-static void test_data_lands_in_the_gpus_memory_where_it_is_asked_for(void **state)
+TEST(test_data_lands_in_the_gpus_memory_where_it_is_asked_for)
 {
 	unsigned long long plain = run("verbs", (struct world){ .env = { FAKE } });
 
@@ -105,7 +99,7 @@ static void test_data_lands_in_the_gpus_memory_where_it_is_asked_for(void **stat
 	run("verbs", (struct world){ .env = { FAKE }, .odd = 2, .odd_env = { "SHUNT_NET_GPU_MEMORY", "1" } });
 }
 
-static void test_signals_are_atomics_where_all_ranks_want_and_have_them(void **state)
+TEST(test_signals_are_atomics_where_all_ranks_want_and_have_them)
 {
 	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_IBV_MODE", "host" } } });
 	run("verbs",
@@ -117,45 +111,36 @@ static void test_signals_are_atomics_where_all_ranks_want_and_have_them(void **s
 	        .env = { FAKE, { "SHUNT_IBV_MODE", "host" } }, .odd = 3, .odd_env = { "SHUNT_IBV_MODE", "" } });
 }
 
-static void test_ranks_use_several_nics(void **state)
+TEST(test_ranks_use_several_nics)
 {
 	run("verbs", (struct world){ .env = { FAKE, { "SHUNT_IB_RAILS", "2" }, { "SHUNT_IB_QPS", "2" } } });
 }
 
-static void test_tcp_is_taken_where_it_is_asked_for(void **state)
+TEST(test_tcp_is_taken_where_it_is_asked_for)
 {
 	run("tcp", (struct world){ .env = { FAKE, { "SHUNT_NET", "tcp" } } });
 }
 
-static void test_a_rank_without_a_nic_makes_all_take_tcp(void **state)
+TEST(test_a_rank_without_a_nic_makes_all_take_tcp)
 {
 	run("tcp", (struct world){ .env = { FAKE }, .odd = 2, .odd_env = { "NCCL_IB_DISABLE", "1" } });
 }
 
 /* InfiniBand and RoCE do not reach each other. */
-static void test_a_connection_that_fails_makes_all_take_tcp(void **state)
+TEST(test_a_connection_that_fails_makes_all_take_tcp)
 {
 	run("tcp", (struct world){ .env = { FAKE }, .odd = 3, .odd_env = { "FAKE_IBV_DEVICES", "mlx0 link=ib" } });
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ranks_with_nics_use_verbs),
-		cmocka_unit_test(test_data_lands_in_the_gpus_memory_where_it_is_asked_for),
-		cmocka_unit_test(test_signals_are_atomics_where_all_ranks_want_and_have_them),
-		cmocka_unit_test(test_ranks_use_several_nics),
-		cmocka_unit_test(test_tcp_is_taken_where_it_is_asked_for),
-		cmocka_unit_test(test_a_rank_without_a_nic_makes_all_take_tcp),
-		cmocka_unit_test(test_a_connection_that_fails_makes_all_take_tcp),
-	};
 	int failed;
 
 	if (!own_folder(folder))
 		return 1;
 	snprintf(fabric, sizeof(fabric), "%s/fabric", folder);
 	snprintf(memory_file, sizeof(memory_file), "%s/memory", folder);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	own_folder_end(folder);
 	return failed;
 }

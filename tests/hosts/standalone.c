@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Standalone over several hosts: ranks find each other, know who is where, and notice what is missing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "shunt/device.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 #include "transport/rendezvous/wire/wire.h"
 
@@ -89,7 +80,7 @@ static int connect_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_by_name_connect(void **state)
+TEST(test_hosts_by_name_connect)
 {
 	static const char *const places[] = { "0", "00", "01", "0101", "0011", "0001", "10", "01230123" };
 
@@ -97,7 +88,7 @@ static void test_hosts_by_name_connect(void **state)
 		run_world(&(struct world){ .place = places[i], .named = true, .body = connect_body });
 }
 
-static void test_hosts_of_namespaces_connect(void **state)
+TEST(test_hosts_of_namespaces_connect)
 {
 	static const char *const places[] = { "01", "0011", "0120", "01230123" };
 
@@ -105,13 +96,13 @@ static void test_hosts_of_namespaces_connect(void **state)
 		run_world(&(struct world){ .place = places[i], .body = connect_body });
 }
 
-static void test_hosts_connect_by_ipv6(void **state)
+TEST(test_hosts_connect_by_ipv6)
 {
 	run_world(
 	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = connect_body });
 }
 
-static void test_hosts_connect_at_ports_of_the_range(void **state)
+TEST(test_hosts_connect_at_ports_of_the_range)
 {
 	run_world(
 	    &(struct world){ .place = "0101", .env = { { "SHUNT_PORT_RANGE", "41000-41031" } }, .body = connect_body });
@@ -130,7 +121,7 @@ static void make_bad_wire(struct netns *netns)
 	}
 }
 
-static void test_hosts_connect_over_a_bad_wire(void **state)
+TEST(test_hosts_connect_over_a_bad_wire)
 {
 	run_world(&(struct world){ .place = "0110", .body = connect_body, .meanwhile = make_bad_wire });
 }
@@ -168,7 +159,7 @@ static int change_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_grow_and_shrink(void **state)
+TEST(test_hosts_grow_and_shrink)
 {
 	run_world(&(struct world){ .place = "0101", .named = true, .body = change_body });
 	run_world(&(struct world){ .place = "0112", .named = true, .body = change_body });
@@ -209,7 +200,7 @@ static int grow_onto_hosts_body(struct rank *r)
 	return 0;
 }
 
-static void test_a_communicator_of_one_host_grows_onto_others(void **state)
+TEST(test_a_communicator_of_one_host_grows_onto_others)
 {
 	static const char *const places[] = { "01", "0012", "00011" };
 
@@ -239,7 +230,7 @@ static int shrink_after_death_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_shrink_after_a_death(void **state)
+TEST(test_hosts_shrink_after_a_death)
 {
 	run_world(&(struct world){ .place = "0011", .named = true, .dies = 1, .body = shrink_after_death_body });
 }
@@ -257,7 +248,7 @@ static int simple_body(struct rank *r)
 }
 
 /* The first interface has an address, but no carrier. */
-static void test_hosts_connect_where_there_is_a_carrier(void **state)
+TEST(test_hosts_connect_where_there_is_a_carrier)
 {
 	run_world(&(struct world){ .place = "01",
 	    .extra = &(struct netns_extra){ "a0", "10.50.0.1/24", false },
@@ -268,7 +259,7 @@ static void test_hosts_connect_where_there_is_a_carrier(void **state)
 /* The first interface is a network of each host for itself, in which all have the same address. */
 static const struct netns_extra private_network = { "a0", "172.31.3.1/24", true };
 
-static void test_hosts_connect_in_the_subnet_of_nccl_comm_id(void **state)
+TEST(test_hosts_connect_in_the_subnet_of_nccl_comm_id)
 {
 	run_world(&(struct world){ .place = "01",
 	    .extra = &private_network,
@@ -287,7 +278,7 @@ static int private_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_an_address_of_another_network_fails_the_init(void **state)
+TEST(test_hosts_an_address_of_another_network_fails_the_init)
 {
 	run_world(&(struct world){ .place = "01",
 	    .extra = &private_network,
@@ -311,7 +302,7 @@ static int private_id_body(struct rank *r)
 	return world_await(0, 1);
 }
 
-static void test_hosts_an_id_of_another_network_is_refused(void **state)
+TEST(test_hosts_an_id_of_another_network_is_refused)
 {
 	run_world(&(struct world){ .place = "01",
 	    .extra = &private_network,
@@ -319,7 +310,7 @@ static void test_hosts_an_id_of_another_network_is_refused(void **state)
 	    .body = private_id_body });
 }
 
-static void test_hosts_connect_by_link_local_addresses(void **state)
+TEST(test_hosts_connect_by_link_local_addresses)
 {
 	run_world(&(struct world){ .place = "0101", .link_local = true, .body = connect_body });
 }
@@ -350,7 +341,7 @@ static void cut_host_1(struct netns *netns)
 	netns_link(netns, 1)->cut_out = true;
 }
 
-static void test_hosts_a_host_that_cannot_be_reached(void **state)
+TEST(test_hosts_a_host_that_cannot_be_reached)
 {
 	run_world(
 	    &(struct world){ .place = "0011", .env = { LONGER }, .body = unreachable_body, .meanwhile = cut_host_1 });
@@ -371,7 +362,7 @@ static int down_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_an_interface_that_is_down(void **state)
+TEST(test_hosts_an_interface_that_is_down)
 {
 	run_world(&(struct world){ .place = "01", .env = { SHORT }, .body = down_body, .meanwhile = take_host_1_down });
 }
@@ -393,7 +384,7 @@ static int dead_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_a_rank_that_died_is_awaited_for_a_limit(void **state)
+TEST(test_hosts_a_rank_that_died_is_awaited_for_a_limit)
 {
 	run_world(&(struct world){ .place = "0101", .named = true, .dies = 8, .env = { LONGER }, .body = dead_body });
 }
@@ -415,7 +406,7 @@ static int dead_root_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_a_root_that_dies_is_noticed(void **state)
+TEST(test_hosts_a_root_that_dies_is_noticed)
 {
 	run_world(&(struct world){ .place = "01", .dies = 1, .env = { ENDLESS }, .body = dead_root_body });
 }
@@ -445,7 +436,7 @@ static int dead_in_init_body(struct rank *r)
 	return world_await(0, 3); /* rank 0 has the server */
 }
 
-static void test_hosts_a_rank_that_dies_in_its_init_is_named(void **state)
+TEST(test_hosts_a_rank_that_dies_in_its_init_is_named)
 {
 	run_world(&(struct world){ .place = "0011", .dies = 8, .env = { ENDLESS }, .body = dead_in_init_body });
 }
@@ -470,7 +461,7 @@ static int link_down_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_a_link_that_goes_down_ends_waits(void **state)
+TEST(test_hosts_a_link_that_goes_down_ends_waits)
 {
 	run_world(&(struct world){ .place = "0011", .env = { LONGER }, .body = link_down_body });
 }
@@ -496,7 +487,7 @@ static int stranger_body(struct rank *r)
 	return connect_body(r);
 }
 
-static void test_hosts_strangers_do_not_disturb(void **state)
+TEST(test_hosts_strangers_do_not_disturb)
 {
 	run_world(
 	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .body = stranger_body });
@@ -514,14 +505,14 @@ static int same_name_body(struct rank *r)
 	return 0;
 }
 
-static void test_hosts_of_one_name_are_noticed(void **state)
+TEST(test_hosts_of_one_name_are_noticed)
 {
 	run_world(
 	    &(struct world){ .place = "01", .env = { { "SHUNT_HOSTID", "same" }, LONGER }, .body = same_name_body });
 }
 
 /* The name is set for one rank of a host alone: that rank is a host of its own, and all the same reached. */
-static void test_hosts_a_rank_with_a_name_of_its_own_is_a_host(void **state)
+TEST(test_hosts_a_rank_with_a_name_of_its_own_is_a_host)
 {
 	run_world(
 	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = connect_body });
@@ -531,33 +522,8 @@ static void test_hosts_a_rank_with_a_name_of_its_own_is_a_host(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hosts_by_name_connect),
-		cmocka_unit_test(test_hosts_of_namespaces_connect),
-		cmocka_unit_test(test_hosts_connect_by_ipv6),
-		cmocka_unit_test(test_hosts_connect_at_ports_of_the_range),
-		cmocka_unit_test(test_hosts_connect_where_there_is_a_carrier),
-		cmocka_unit_test(test_hosts_connect_in_the_subnet_of_nccl_comm_id),
-		cmocka_unit_test(test_hosts_an_address_of_another_network_fails_the_init),
-		cmocka_unit_test(test_hosts_an_id_of_another_network_is_refused),
-		cmocka_unit_test(test_hosts_connect_by_link_local_addresses),
-		cmocka_unit_test(test_hosts_connect_over_a_bad_wire),
-		cmocka_unit_test(test_hosts_grow_and_shrink),
-		cmocka_unit_test(test_a_communicator_of_one_host_grows_onto_others),
-		cmocka_unit_test(test_hosts_shrink_after_a_death),
-		cmocka_unit_test(test_hosts_a_host_that_cannot_be_reached),
-		cmocka_unit_test(test_hosts_an_interface_that_is_down),
-		cmocka_unit_test(test_hosts_a_rank_that_died_is_awaited_for_a_limit),
-		cmocka_unit_test(test_hosts_a_root_that_dies_is_noticed),
-		cmocka_unit_test(test_hosts_of_one_name_are_noticed),
-		cmocka_unit_test(test_hosts_a_rank_with_a_name_of_its_own_is_a_host),
-		cmocka_unit_test(test_hosts_a_rank_that_dies_in_its_init_is_named),
-		cmocka_unit_test(test_hosts_a_link_that_goes_down_ends_waits),
-		cmocka_unit_test(test_hosts_strangers_do_not_disturb),
-	};
-
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
-	return cmocka_run_group_tests_name("hosts_standalone", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

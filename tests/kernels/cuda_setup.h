@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The CUDA device layer over a driver that needs no GPU (fake_cuda): what its tests share. */
 #pragma once
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "device/cuda/dev.h"
 #include "device/gpu_ops.h"
 #include "kernels/fatbin.h"

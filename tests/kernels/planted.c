@@ -4,15 +4,7 @@
  * reach every place that orders memory. Each must notice by a wrong value what ThreadSanitizer cannot see. An argument
  * names the one workload to run, a second one the kernels' deadline in ms; --list names all.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include "device/sim/hooks.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
@@ -23,6 +15,7 @@
 #include "tests/plan/exec_ranks.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 
 enum { IN_A_ROW = 8, IN_A_ROW_MOST = 24, JITTER_US = 150 };
 

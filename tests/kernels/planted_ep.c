@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/kernels/planted_ep.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "algos/ep/low_latency.h"
 #include "algos/ep/normal.h"
 #include "device/sim/hooks.h"
 #include "kernels/ep.h"
 #include "tests/algos/sel.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tools/common/ep_reference.h"
 #include "tools/common/reference.h"
 

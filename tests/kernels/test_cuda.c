@@ -9,7 +9,7 @@
 
 /* Devices. */
 
-static void test_device_info_tells_name_uuid_and_capability(void **state)
+TEST(test_device_info_tells_name_uuid_and_capability, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_info info;
 	int count;
@@ -26,7 +26,7 @@ static void test_device_info_tells_name_uuid_and_capability(void **state)
 	assert_int_equal(ops->device_info(-1, &info), -EINVAL);
 }
 
-static void test_device_get_without_context_is_zero(void **state)
+TEST(test_device_get_without_context_is_zero, .setup_func = cuda_each_setup)
 {
 	int device = -1;
 
@@ -39,7 +39,7 @@ static void test_device_get_without_context_is_zero(void **state)
 	assert_int_equal(fake_cuda_pushed(), 0);
 }
 
-static void test_calls_restore_the_current_device(void **state)
+TEST(test_calls_restore_the_current_device, .setup_func = cuda_each_setup)
 {
 	size_t free_bytes, total;
 	int device;
@@ -54,7 +54,7 @@ static void test_calls_restore_the_current_device(void **state)
 	assert_int_equal(fake_cuda_capture_mode(), 0);
 }
 
-static void test_peer_check_asks_driver_or_nvml(void **state)
+TEST(test_peer_check_asks_driver_or_nvml, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_info peer;
 	const char *reason = NULL;
@@ -95,7 +95,7 @@ static void test_peer_check_asks_driver_or_nvml(void **state)
 
 /* Memory. */
 
-static void test_share_alloc_is_zeroed_rounded_and_mapped_by_peers(void **state)
+TEST(test_share_alloc_is_zeroed_rounded_and_mapped_by_peers, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_mem mine, theirs, borrowed, again;
 	uint32_t value = 0xdeadbeef, back = 1;
@@ -141,7 +141,7 @@ static void test_share_alloc_is_zeroed_rounded_and_mapped_by_peers(void **state)
 	ops->share_free(&theirs);
 }
 
-static void test_share_bad_arguments_are_refused(void **state)
+TEST(test_share_bad_arguments_are_refused, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_mem mem = { .ptr = (void *)1 };
 
@@ -152,7 +152,7 @@ static void test_share_bad_arguments_are_refused(void **state)
 	assert_ptr_equal(mem.ptr, (void *)1);
 }
 
-static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(void **state)
+TEST(test_share_export_passes_on_what_the_allocator_made_to_be_shared, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_export out = { .fd = -1 };
 	struct shunt_gpu_mem theirs, alias;
@@ -213,7 +213,7 @@ static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(voi
 	assert_int_equal(ops->mem_alloc_shared(1, 0, (void **)&p), -EINVAL);
 }
 
-static void test_queries_do_not_wait(void **state)
+TEST(test_queries_do_not_wait, .setup_func = cuda_each_setup)
 {
 	void *stream, *event;
 	bool done = false;
@@ -237,7 +237,7 @@ static void test_queries_do_not_wait(void **state)
 	ops->stream_destroy(0, stream);
 }
 
-static void test_mem_free_finds_the_device(void **state)
+TEST(test_mem_free_finds_the_device, .setup_func = cuda_each_setup)
 {
 	void *p, *q;
 
@@ -251,7 +251,7 @@ static void test_mem_free_finds_the_device(void **state)
 	assert_non_null(strstr(mock_log_text, "CUDA_ERROR_"));
 }
 
-static void test_host_alloc_is_zeroed(void **state)
+TEST(test_host_alloc_is_zeroed, .setup_func = cuda_each_setup)
 {
 	unsigned char *host;
 	void *dev;
@@ -267,7 +267,7 @@ static void test_host_alloc_is_zeroed(void **state)
 
 /* Streams, events, graphs. */
 
-static void test_capture_records_work_and_replays_it(void **state)
+TEST(test_capture_records_work_and_replays_it, .setup_func = cuda_each_setup)
 {
 	enum shunt_capture cap;
 	void *stream, *graph;
@@ -292,7 +292,7 @@ static void test_capture_records_work_and_replays_it(void **state)
 	ops->stream_destroy(1, stream);
 }
 
-static void test_a_stream_writes_marks_unless_the_driver_refuses(void **state)
+TEST(test_a_stream_writes_marks_unless_the_driver_refuses, .setup_func = cuda_each_setup)
 {
 	void *host, *dev, *stream;
 
@@ -309,7 +309,7 @@ static void test_a_stream_writes_marks_unless_the_driver_refuses(void **state)
 	ops->host_free(host);
 }
 
-static void test_nodes_are_added_to_a_capture_in_progress(void **state)
+TEST(test_nodes_are_added_to_a_capture_in_progress, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_capture info, before;
 	void *stream, *event, *record, *graph;
@@ -364,7 +364,7 @@ static void test_nodes_are_added_to_a_capture_in_progress(void **state)
 	ops->stream_destroy(0, stream);
 }
 
-static void test_slow_calls_work_while_the_thread_captures(void **state)
+TEST(test_slow_calls_work_while_the_thread_captures, .setup_func = cuda_each_setup)
 {
 	struct shunt_gpu_mem mem;
 	void *stream, *graph, *p, *host, *dev;
@@ -388,7 +388,7 @@ static void test_slow_calls_work_while_the_thread_captures(void **state)
 	ops->stream_destroy(0, stream);
 }
 
-static void test_stream_capture_error_of_the_legacy_stream_is_invalid(void **state)
+TEST(test_stream_capture_error_of_the_legacy_stream_is_invalid, .setup_func = cuda_each_setup)
 {
 	enum shunt_capture cap = SHUNT_CAPTURE_NONE;
 	struct shunt_gpu_capture info;
@@ -404,7 +404,7 @@ static void test_stream_capture_error_of_the_legacy_stream_is_invalid(void **sta
 	assert_int_equal(mock_log_count, 1);
 }
 
-static void test_event_elapsed_is_in_microseconds(void **state)
+TEST(test_event_elapsed_is_in_microseconds, .setup_func = cuda_each_setup)
 {
 	void *stream, *a, *b;
 	float us = -1;
@@ -426,7 +426,7 @@ static void test_event_elapsed_is_in_microseconds(void **state)
 
 /* Kernels. */
 
-static void test_kernels_load_takes_every_row_of_the_list(void **state)
+TEST(test_kernels_load_takes_every_row_of_the_list, .setup_func = cuda_each_setup)
 {
 	int device = FAKE_DEVICES - 2;
 
@@ -442,7 +442,7 @@ static void test_kernels_load_takes_every_row_of_the_list(void **state)
 	assert_false(ops->kernel_exists(~0u));
 }
 
-static void test_launch_passes_arguments_stream_and_domain(void **state)
+TEST(test_launch_passes_arguments_stream_and_domain, .setup_func = cuda_each_setup)
 {
 	struct shunt_kargs args = { .count = 77, .rank = 3 };
 	struct shunt_gpu_launch launch = { .kernel = F32_SUM, .blocks = 8, .threads = 512, .args = &args };
@@ -468,7 +468,7 @@ static void test_launch_passes_arguments_stream_and_domain(void **state)
 	ops->stream_destroy(0, stream);
 }
 
-static void test_launch_of_the_programs_kernel_passes_its_parameters(void **state)
+TEST(test_launch_of_the_programs_kernel_passes_its_parameters, .setup_func = cuda_each_setup)
 {
 	struct shunt_kargs args = { .rank = 3 };
 	const void *params[] = { &args };
@@ -486,7 +486,7 @@ static void test_launch_of_the_programs_kernel_passes_its_parameters(void **stat
 	assert_memory_equal(fake_cuda.launch.args, &args, sizeof(args));
 }
 
-static void test_launch_costs_two_driver_calls_on_the_current_device(void **state)
+TEST(test_launch_costs_two_driver_calls_on_the_current_device, .setup_func = cuda_each_setup)
 {
 	struct shunt_kargs args = { 0 };
 	const struct shunt_gpu_launch launch = { .kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args };
@@ -500,7 +500,7 @@ static void test_launch_costs_two_driver_calls_on_the_current_device(void **stat
 
 /* Errors. */
 
-static void test_errors_have_errno_and_name_the_cause(void **state)
+TEST(test_errors_have_errno_and_name_the_cause, .setup_func = cuda_each_setup)
 {
 	static const struct {
 		int result, err;
@@ -533,7 +533,7 @@ static void test_errors_have_errno_and_name_the_cause(void **state)
 	assert_int_equal(mock_log_count, 0);
 }
 
-static void test_table_has_every_operation(void **state)
+TEST(test_table_has_every_operation)
 {
 	void *const *op = (void *const *)ops; /* from open() on there are only pointers to functions */
 
@@ -544,31 +544,5 @@ static void test_table_has_every_operation(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table_has_every_operation),
-		cmocka_unit_test_setup(test_device_info_tells_name_uuid_and_capability, cuda_each_setup),
-		cmocka_unit_test_setup(test_device_get_without_context_is_zero, cuda_each_setup),
-		cmocka_unit_test_setup(test_calls_restore_the_current_device, cuda_each_setup),
-		cmocka_unit_test_setup(test_peer_check_asks_driver_or_nvml, cuda_each_setup),
-		cmocka_unit_test_setup(test_share_alloc_is_zeroed_rounded_and_mapped_by_peers, cuda_each_setup),
-		cmocka_unit_test_setup(test_share_bad_arguments_are_refused, cuda_each_setup),
-		cmocka_unit_test_setup(
-		    test_share_export_passes_on_what_the_allocator_made_to_be_shared, cuda_each_setup),
-		cmocka_unit_test_setup(test_queries_do_not_wait, cuda_each_setup),
-		cmocka_unit_test_setup(test_mem_free_finds_the_device, cuda_each_setup),
-		cmocka_unit_test_setup(test_host_alloc_is_zeroed, cuda_each_setup),
-		cmocka_unit_test_setup(test_capture_records_work_and_replays_it, cuda_each_setup),
-		cmocka_unit_test_setup(test_a_stream_writes_marks_unless_the_driver_refuses, cuda_each_setup),
-		cmocka_unit_test_setup(test_nodes_are_added_to_a_capture_in_progress, cuda_each_setup),
-		cmocka_unit_test_setup(test_slow_calls_work_while_the_thread_captures, cuda_each_setup),
-		cmocka_unit_test_setup(test_stream_capture_error_of_the_legacy_stream_is_invalid, cuda_each_setup),
-		cmocka_unit_test_setup(test_event_elapsed_is_in_microseconds, cuda_each_setup),
-		cmocka_unit_test_setup(test_kernels_load_takes_every_row_of_the_list, cuda_each_setup),
-		cmocka_unit_test_setup(test_launch_passes_arguments_stream_and_domain, cuda_each_setup),
-		cmocka_unit_test_setup(test_launch_of_the_programs_kernel_passes_its_parameters, cuda_each_setup),
-		cmocka_unit_test_setup(test_launch_costs_two_driver_calls_on_the_current_device, cuda_each_setup),
-		cmocka_unit_test_setup(test_errors_have_errno_and_name_the_cause, cuda_each_setup),
-	};
-
-	return cmocka_run_group_tests_name("cuda", tests, cuda_setup, NULL);
+	return tests_run(cuda_setup, NULL);
 }

@@ -120,7 +120,7 @@ out:
 
 static int (*const use_cases[])(void) = { use_share, use_alias, use_mem, use_host, use_copy, use_stream };
 
-static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **state)
+TEST(test_every_call_that_fails_is_reported_and_leaks_nothing)
 {
 	for (size_t u = 0; u < sizeof(use_cases) / sizeof(use_cases[0]); u++) {
 		long n;
@@ -159,7 +159,7 @@ static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **stat
 	}
 }
 
-static void test_every_cleanup_that_fails_is_survived(void **state)
+TEST(test_every_cleanup_that_fails_is_survived)
 {
 	for (size_t u = 0; u < sizeof(use_cases) / sizeof(use_cases[0]); u++) {
 		for (long n = 1; n < 1000; n++) {
@@ -180,10 +180,6 @@ static void test_every_cleanup_that_fails_is_survived(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_every_call_that_fails_is_reported_and_leaks_nothing, cuda_each_setup),
-		cmocka_unit_test_setup(test_every_cleanup_that_fails_is_survived, cuda_each_setup),
-	};
-
-	return cmocka_run_group_tests_name("failures", tests, cuda_setup, NULL);
+	tests_each(cuda_each_setup, NULL);
+	return tests_run(cuda_setup, NULL);
 }

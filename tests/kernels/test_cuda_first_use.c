@@ -55,12 +55,12 @@ static void fail_each_until_none(int (*fn)(long), long at_least)
 	assert_true(n > at_least);
 }
 
-static void test_open_every_failure_is_an_error(void **state)
+TEST(test_open_every_failure_is_an_error)
 {
 	fail_each_until_none(fresh_open, 10);
 }
 
-static void test_kernels_load_every_failure_is_an_error_and_can_be_repeated(void **state)
+TEST(test_kernels_load_every_failure_is_an_error_and_can_be_repeated)
 {
 #ifdef __SANITIZE_THREAD__
 	skip(); /* hundreds of processes of one thread */
@@ -77,7 +77,7 @@ static int missing_kernel(long n)
 	return ops->kernels_load(0) == -ENOENT && strstr(mock_log_text, fake_cuda.missing_kernel) ? 0 : 1;
 }
 
-static void test_kernels_load_missing_kernel_is_named(void **state)
+TEST(test_kernels_load_missing_kernel_is_named)
 {
 	assert_int_equal(cuda_in_child(missing_kernel, 0), 0);
 }
@@ -105,7 +105,7 @@ static int fails_to_load(long at)
 }
 
 /* At once, or for each kernel where they are loaded lazily. */
-static void test_kernels_load_failure_tells_what_they_were_built_for(void **state)
+TEST(test_kernels_load_failure_tells_what_they_were_built_for)
 {
 	assert_int_equal(cuda_in_child(fails_to_load, 0), 0);
 	assert_int_equal(cuda_in_child(fails_to_load, 1), 0);
@@ -130,7 +130,7 @@ static int survives_device_reset(long program_first)
 }
 
 /* What is kept for a device is gone then, and the driver crashes when it is asked about a stream that is. */
-static void test_kernels_load_comes_back_from_a_device_reset(void **state)
+TEST(test_kernels_load_comes_back_from_a_device_reset)
 {
 	assert_int_equal(cuda_in_child(survives_device_reset, 0), 0);
 	assert_int_equal(cuda_in_child(survives_device_reset, 1), 0);
@@ -144,7 +144,7 @@ static int open_with_cuda_12_0(long unused)
 }
 
 /* It would load all kernels, and refuse to launch those with more than 4 KB of parameters. */
-static void test_open_a_driver_without_long_parameters_is_refused(void **state)
+TEST(test_open_a_driver_without_long_parameters_is_refused)
 {
 	assert_int_equal(cuda_in_child(open_with_cuda_12_0, 0), 0);
 }
@@ -160,12 +160,12 @@ static int context_means_in_use(long unused)
 	return ops->in_use() || ops->device_set(0) || !ops->in_use() ? 3 : 0;
 }
 
-static void test_a_context_tells_that_devices_are_in_use(void **state)
+TEST(test_a_context_tells_that_devices_are_in_use)
 {
 	assert_int_equal(cuda_in_child(context_means_in_use, 0), 0);
 }
 
-static void test_open_without_device_is_silent(void **state)
+TEST(test_open_without_device_is_silent)
 {
 	assert_int_equal(cuda_in_child(no_device, 0), 0);
 }
@@ -181,7 +181,7 @@ static int launch_on_sm_80(long n)
 	return fake_cuda.launch.count == 1 && fake_cuda.launch.mem_sync_domain == -1 ? 0 : 2;
 }
 
-static void test_launch_before_sm_90_has_no_domain(void **state)
+TEST(test_launch_before_sm_90_has_no_domain)
 {
 	assert_int_equal(cuda_in_child(launch_on_sm_80, 0), 0);
 }
@@ -220,7 +220,7 @@ static int launch_with_event(long n)
 	return 0;
 }
 
-static void test_launch_records_the_event_of_its_beginning(void **state)
+TEST(test_launch_records_the_event_of_its_beginning)
 {
 	for (long i = 0; i < 5; i++)
 		assert_int_equal(cuda_in_child(launch_with_event, i), 0);
@@ -269,7 +269,7 @@ static int launch_without_clusters(long n)
 	return cluster_of(cases[n].cc, cases[n].clusters, cases[n].blocks);
 }
 
-static void test_launch_comes_in_clusters_where_they_have_room(void **state)
+TEST(test_launch_comes_in_clusters_where_they_have_room)
 {
 	assert_int_equal(cuda_in_child(launch_in_clusters, 0), 0);
 	assert_int_equal(cuda_in_child(clusters_beside_others, 0), 0);
@@ -311,7 +311,7 @@ static int tma_copies_case(long n)
 	return tma_copies(cases[n].cc, cases[n].shared, cases[n].want);
 }
 
-static void test_tma_where_there_is_shared_memory_for_it(void **state)
+TEST(test_tma_where_there_is_shared_memory_for_it)
 {
 	for (long i = 0; i < 4; i++)
 		assert_int_equal(cuda_in_child(tma_copies_case, i), 0);
@@ -337,7 +337,7 @@ static int other_device_only(long n)
 	return fake_cuda.contexts[0] || !fake_cuda.contexts[1] ? 5 : 0;
 }
 
-static void test_host_alloc_makes_no_context_on_device_zero(void **state)
+TEST(test_host_alloc_makes_no_context_on_device_zero)
 {
 	assert_int_equal(cuda_in_child(other_device_only, 0), 0);
 	assert_int_equal(cuda_in_child(other_device_only, 1), 0);
@@ -368,29 +368,12 @@ static int first_use_by_many(long n)
 	    fake_cuda.contexts[1] != 1;
 }
 
-static void test_first_use_by_many_threads_happens_once(void **state)
+TEST(test_first_use_by_many_threads_happens_once)
 {
 	assert_int_equal(cuda_in_child(first_use_by_many, 0), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open_every_failure_is_an_error),
-		cmocka_unit_test(test_kernels_load_failure_tells_what_they_were_built_for),
-		cmocka_unit_test(test_kernels_load_comes_back_from_a_device_reset),
-		cmocka_unit_test(test_open_a_driver_without_long_parameters_is_refused),
-		cmocka_unit_test(test_a_context_tells_that_devices_are_in_use),
-		cmocka_unit_test(test_open_without_device_is_silent),
-		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),
-		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),
-		cmocka_unit_test(test_launch_before_sm_90_has_no_domain),
-		cmocka_unit_test(test_launch_records_the_event_of_its_beginning),
-		cmocka_unit_test(test_launch_comes_in_clusters_where_they_have_room),
-		cmocka_unit_test(test_tma_where_there_is_shared_memory_for_it),
-		cmocka_unit_test(test_host_alloc_makes_no_context_on_device_zero),
-		cmocka_unit_test(test_first_use_by_many_threads_happens_once),
-	};
-
-	return cmocka_run_group_tests_name("first_use", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* CUDA drivers that cannot be used: one that is too old (linked in), and a build without kernels. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <string.h>
 
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "device/gpu_ops.h"
 #include "kernels/fatbin.h"
 #include "tests/device/mock_base.h"
+#include "tests/support/test.h"
 #include "kernels/set.h"
 
 const char shunt_fatbins_made[] = "";

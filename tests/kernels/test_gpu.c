@@ -3,22 +3,10 @@
  * The CUDA device layer on the real driver. Needs a GPU: without one, or without CUDA kernels in the build, the whole
  * test is skipped (exit code 77, with the reason). What needs two GPUs is skipped by name on one.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tests/support/child.h"
+#include "tests/support/test.h"
 #include "device/gpu_ops.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
@@ -35,7 +23,7 @@ static void need_devices(int n)
 	}
 }
 
-static void test_gpu_device_info_is_sane(void **state)
+TEST(test_gpu_device_info_is_sane)
 {
 	for (int d = 0; d < ndevices; d++) {
 		struct shunt_gpu_info info;
@@ -49,7 +37,7 @@ static void test_gpu_device_info_is_sane(void **state)
 }
 
 /* No NIC is asked: that the driver gives a descriptor is all that one machine can show. */
-static void test_gpu_memory_has_a_dmabuf(void **state)
+TEST(test_gpu_memory_has_a_dmabuf)
 {
 	void *at;
 	int fd = -1, err;
@@ -66,7 +54,7 @@ static void test_gpu_memory_has_a_dmabuf(void **state)
 	close(fd);
 }
 
-static void test_gpu_kernels_load_every_kernel_on_every_device(void **state)
+TEST(test_gpu_kernels_load_every_kernel_on_every_device)
 {
 	for (int d = 0; d < ndevices; d++) {
 		struct timespec a, b;
@@ -84,7 +72,7 @@ static void test_gpu_kernels_load_every_kernel_on_every_device(void **state)
 	}
 }
 
-static void test_gpu_share_alloc_is_zeroed_and_freed(void **state)
+TEST(test_gpu_share_alloc_is_zeroed_and_freed)
 {
 	size_t before, after, total, bytes = 8 << 20;
 	char *host = calloc(1, bytes);
@@ -141,7 +129,7 @@ static int map_elsewhere(int sock, size_t bytes)
 	return 0;
 }
 
-static void test_gpu_share_map_in_another_process(void **state)
+TEST(test_gpu_share_map_in_another_process)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0, word[8], sock_text[16], bytes_text[24];
 	struct iovec iov = { &byte, 1 };
@@ -178,7 +166,7 @@ static void test_gpu_share_map_in_another_process(void **state)
 	close(sv[1]);
 }
 
-static void test_gpu_share_borrow_keeps_the_exporters_access(void **state)
+TEST(test_gpu_share_borrow_keeps_the_exporters_access)
 {
 	struct shunt_gpu_mem mine, theirs;
 	struct shunt_gpu_info peer;
@@ -206,7 +194,7 @@ static void test_gpu_share_borrow_keeps_the_exporters_access(void **state)
 	ops->share_free(&mine);
 }
 
-static void test_gpu_peer_check_takes_the_same_device(void **state)
+TEST(test_gpu_peer_check_takes_the_same_device)
 {
 	struct shunt_gpu_info peer;
 	const char *reason = NULL;
@@ -216,7 +204,7 @@ static void test_gpu_peer_check_takes_the_same_device(void **state)
 	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
 }
 
-static void test_gpu_copy_works_while_the_thread_captures(void **state)
+TEST(test_gpu_copy_works_while_the_thread_captures)
 {
 	void *stream, *graph, *p, *host, *dev;
 	enum shunt_capture cap;
@@ -249,7 +237,7 @@ static void test_gpu_copy_works_while_the_thread_captures(void **state)
 	assert_int_equal(ops->mem_free(p), 0);
 }
 
-static void test_gpu_event_elapsed_grows_with_the_work(void **state)
+TEST(test_gpu_event_elapsed_grows_with_the_work)
 {
 	void *stream, *a, *b, *p;
 	float us = 0;
@@ -280,7 +268,7 @@ static void *other_thread(void *arg)
 	return (void *)(intptr_t)(device != 0);
 }
 
-static void test_gpu_current_device_is_per_thread(void **state)
+TEST(test_gpu_current_device_is_per_thread)
 {
 	pthread_t t;
 	void *bad;
@@ -297,19 +285,6 @@ static void test_gpu_current_device_is_per_thread(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gpu_device_info_is_sane),
-		cmocka_unit_test(test_gpu_memory_has_a_dmabuf),
-		cmocka_unit_test(test_gpu_kernels_load_every_kernel_on_every_device),
-		cmocka_unit_test(test_gpu_share_alloc_is_zeroed_and_freed),
-		cmocka_unit_test(test_gpu_share_map_in_another_process),
-		cmocka_unit_test(test_gpu_share_borrow_keeps_the_exporters_access),
-		cmocka_unit_test(test_gpu_peer_check_takes_the_same_device),
-		cmocka_unit_test(test_gpu_copy_works_while_the_thread_captures),
-		cmocka_unit_test(test_gpu_event_elapsed_grows_with_the_work),
-		cmocka_unit_test(test_gpu_current_device_is_per_thread),
-	};
-
 	args = argv;
 	if (argc == 4 && !strcmp(argv[1], "map"))
 		return map_elsewhere(atoi(argv[2]), strtoull(argv[3], NULL, 10));
@@ -317,5 +292,5 @@ int main(int argc, char **argv)
 		printf("skipped: test_gpu needs a GPU and a build with CUDA kernels\n");
 		return 77;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

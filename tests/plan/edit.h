@@ -3,9 +3,6 @@
 #define SHUNT_TESTS_PLAN_EDIT_H
 /* Plans of tests/plan/corpus, and changes to them. */
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "plan/format/plan.h"
 #include "tests/support/unit.h"
 #include "plan/load.h"

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/plan/exec_ranks.h"
+#include "tests/support/test.h"
 #include "base/os.h"
 #include "plan/load.h"
 #include "tools/common/reference.h"

@@ -265,7 +265,7 @@ static const struct change changes[] = {
 	    NULL },
 };
 
-static void test_check_invalid_plans_are_refused(void **state)
+TEST(test_check_invalid_plans_are_refused)
 {
 	unsigned bad = 0;
 
@@ -293,7 +293,7 @@ static void test_check_invalid_plans_are_refused(void **state)
 }
 
 /* Both ranks wait before they signal. */
-static void test_check_deadlock_cycle_is_reported_with_every_block(void **state)
+TEST(test_check_deadlock_cycle_is_reported_with_every_block)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *plan = NULL;
@@ -317,7 +317,7 @@ static void test_check_deadlock_cycle_is_reported_with_every_block(void **state)
 }
 
 /* Every block waits for the next one's packets, all around, before it writes its own. */
-static void test_check_deadlock_cycle_of_packets_is_found(void **state)
+TEST(test_check_deadlock_cycle_of_packets_is_found)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *plan = NULL;
@@ -337,7 +337,7 @@ static void test_check_deadlock_cycle_of_packets_is_found(void **state)
 }
 
 /* Two blocks of one rank hold a semaphore each and want the other's. */
-static void test_check_deadlock_cycle_of_semaphores_is_found(void **state)
+TEST(test_check_deadlock_cycle_of_semaphores_is_found)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *plan = NULL;
@@ -360,7 +360,7 @@ static void test_check_deadlock_cycle_of_semaphores_is_found(void **state)
 }
 
 /* A barrier that only half of the blocks reach, because the other half waits for a signal that comes after it. */
-static void test_check_deadlock_cycle_through_a_barrier_is_found(void **state)
+TEST(test_check_deadlock_cycle_through_a_barrier_is_found)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *plan = NULL;
@@ -411,7 +411,7 @@ static json_t *ring(unsigned nranks, bool open)
 	return root;
 }
 
-static void test_check_deadlock_long_cycles_are_cut_in_the_text(void **state)
+TEST(test_check_deadlock_long_cycles_are_cut_in_the_text)
 {
 	static const unsigned sizes[] = { 3, 5, 64, 100, SHUNT_PLAN_MAX_RANKS };
 
@@ -448,7 +448,7 @@ int __wrap_shunt_simulation_launch(struct simulation *p, uint64_t units)
 }
 
 /* Work must follow the size of the text, not what numbers in it say. */
-static void test_check_deadlock_work_is_limited(void **state)
+TEST(test_check_deadlock_work_is_limited)
 {
 	static const char *const values[] = { "16", "64", "4096", "9223372036854775792" };
 	json_t *root = edit_open("sendrecv_pipeline_2");
@@ -502,7 +502,7 @@ static json_t *changed(const char *name, const char *path, const char *value)
 }
 
 /* Packets may travel in other pieces if all that read a range read the very range that was written. */
-static void test_check_ll128_follows_from_ranges_of_packets(void **state)
+TEST(test_check_ll128_follows_from_ranges_of_packets)
 {
 	json_t *root;
 
@@ -555,16 +555,5 @@ static void test_check_ll128_follows_from_ranges_of_packets(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check_invalid_plans_are_refused),
-		cmocka_unit_test(test_check_deadlock_cycle_is_reported_with_every_block),
-		cmocka_unit_test(test_check_deadlock_cycle_of_packets_is_found),
-		cmocka_unit_test(test_check_deadlock_cycle_of_semaphores_is_found),
-		cmocka_unit_test(test_check_deadlock_cycle_through_a_barrier_is_found),
-		cmocka_unit_test(test_check_deadlock_long_cycles_are_cut_in_the_text),
-		cmocka_unit_test(test_check_deadlock_work_is_limited),
-		cmocka_unit_test(test_check_ll128_follows_from_ranges_of_packets),
-	};
-
-	return cmocka_run_group_tests_name("check", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -284,7 +284,7 @@ static void check_counts(const struct effects_run *e, const struct op_case *c, c
 		fail_msg("%s: semaphore %d, arrivals %d", name, (int)e->semaphore, (int)e->arrivals);
 }
 
-static void test_effects_of_each_operation_are_those_of_its_row(void **state)
+TEST(test_effects_of_each_operation_are_those_of_its_row)
 {
 	struct op_case c = { 0, SHUNT_PLAN_NONE + 1 };
 	unsigned n = 0;
@@ -516,7 +516,7 @@ static void refuse_own_keys(struct misuse *m)
 	}
 }
 
-static void test_effects_misuse_of_each_operation_is_refused_with_its_reason(void **state)
+TEST(test_effects_misuse_of_each_operation_is_refused_with_its_reason)
 {
 	struct op_case c = { 0, SHUNT_PLAN_NONE + 1 };
 	unsigned refused = 0;
@@ -550,7 +550,7 @@ static void test_effects_misuse_of_each_operation_is_refused_with_its_reason(voi
 	assert_true(refused > 300);
 }
 
-static void test_effects_of_each_operation_are_documented(void **state)
+TEST(test_effects_of_each_operation_are_documented)
 {
 	char *doc = exec_read(getenv("DOC")), name[32], *table, *end;
 
@@ -578,14 +578,8 @@ static void test_effects_of_each_operation_are_documented(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_effects_of_each_operation_are_those_of_its_row),
-		cmocka_unit_test(test_effects_misuse_of_each_operation_is_refused_with_its_reason),
-		cmocka_unit_test(test_effects_of_each_operation_are_documented),
-	};
-
 	setenv("SHUNT_SIM_DEVICES", "2", 1);
 	if (gpu->open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -4,16 +4,9 @@
  * and not, graphs between eager launches, growing memory, plans that leave all meeting of ranks to the executor,
  * deadlines. EXEC_QUICK=1 thins out.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/plan/exec_ranks.h"
 #include "tests/plan/exec_plans.h"
+#include "tests/support/test.h"
 #include "device/sim/hooks.h"
 #include "kernels/plan/args.h"
 #include "tools/common/reference.h"
@@ -51,7 +44,7 @@ static const char *plan_redop_name(enum shunt_redop op)
 	return op == SHUNT_PREMUL || op == SHUNT_AVG ? "sum" : shunt_redop_name(op);
 }
 
-static void test_exec_every_type_and_op_matches_reference(void **state)
+TEST(test_exec_every_type_and_op_matches_reference)
 {
 	static const struct {
 		int ranks;
@@ -85,7 +78,7 @@ static void test_exec_every_type_and_op_matches_reference(void **state)
 		}
 }
 
-static void test_exec_every_count_and_alignment_matches_reference(void **state)
+TEST(test_exec_every_count_and_alignment_matches_reference)
 {
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch, plan_scatter };
 	static const uint64_t counts[] = { 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 63, 64, 100, 511, 1024, 4097 };
@@ -106,7 +99,7 @@ static void test_exec_every_count_and_alignment_matches_reference(void **state)
 	}
 }
 
-static void test_exec_graphs_between_eager_launches_match_reference(void **state)
+TEST(test_exec_graphs_between_eager_launches_match_reference)
 {
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
 
@@ -153,7 +146,7 @@ static void launch_words(const struct exec_rank *r, void *buf, uint64_t count)
 	assert_int_equal(exec_rank_launch(r, &call), 0);
 }
 
-static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **state)
+TEST(test_exec_graph_outlives_the_memory_it_was_captured_with)
 {
 	struct exec_ranks f;
 	float *buf[3];
@@ -201,7 +194,7 @@ static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **stat
 }
 
 /* Nobody signals in this plan: what a launch reads must be there, and stay until all have read it. */
-static void test_exec_plan_without_signals_sees_every_launchs_data(void **state)
+TEST(test_exec_plan_without_signals_sees_every_launchs_data)
 {
 	struct exec_ranks f;
 
@@ -216,7 +209,7 @@ static void test_exec_plan_without_signals_sees_every_launchs_data(void **state)
 }
 
 /* A rank that is ahead with large chunks writes where others' small ones may not have been read. */
-static void test_exec_alternating_sizes_do_not_overtake(void **state)
+TEST(test_exec_alternating_sizes_do_not_overtake)
 {
 	struct exec_ranks f;
 	const uint64_t small = 16, large = 4096;
@@ -265,7 +258,7 @@ static void test_exec_alternating_sizes_do_not_overtake(void **state)
 	close_ranks(&f);
 }
 
-static void test_exec_windows_and_semaphores_cover_all_sizes(void **state)
+TEST(test_exec_windows_and_semaphores_cover_all_sizes)
 {
 	static const uint64_t counts[] = { 1, 15, 16, 17, 48, 63, 64, 65, 500, 8000 };
 
@@ -285,7 +278,7 @@ static void test_exec_windows_and_semaphores_cover_all_sizes(void **state)
 }
 
 /* Longer than the part of shared memory that bytecode is kept in. */
-static void test_exec_long_program_runs_from_device_memory(void **state)
+TEST(test_exec_long_program_runs_from_device_memory)
 {
 	struct exec_job j = { SHUNT_I64, SHUNT_SUM, 400 * 4 + 3, false, 0, 3, false };
 	struct exec_ranks f;
@@ -295,7 +288,7 @@ static void test_exec_long_program_runs_from_device_memory(void **state)
 	close_ranks(&f);
 }
 
-static void test_exec_mixed_operators_follow_the_plan(void **state)
+TEST(test_exec_mixed_operators_follow_the_plan)
 {
 	struct exec_ranks f;
 	float *in, *out;
@@ -331,7 +324,7 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
  * What an all-gather in place sends is a part of what it receives, also if the plan gives that no chunks; a
  * reduce-scatter the other way round.
  */
-static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
+TEST(test_exec_buffer_without_chunks_has_room_for_all_parts)
 {
 	enum { BYTES = 4000 };
 
@@ -367,7 +360,7 @@ static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
 }
 
 /* Memory mapped as between processes, and packets in halves. */
-static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
+TEST(test_exec_mapped_memory_and_ll8_match_reference)
 {
 	struct exec_options options = { .mapped = true, .ll_format = SHUNT_PLAN_LL_FORMAT_LL8 };
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
@@ -389,7 +382,7 @@ static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
  * Chunks of many sizes, in which LL128 ranges lie apart or closely, one after the other; and data that is the number of
  * a launch to come: if any of it lay where a flag is looked for, that launch would take it for one.
  */
-static void test_exec_stale_data_is_no_flag(void **state)
+TEST(test_exec_stale_data_is_no_flag)
 {
 	static const uint64_t units[] = { 1, 40, 3, 100, 2, 7, 64, 4, 5, 31, 33, 90, 6 };
 	enum { BLOCKS = 2, LAUNCHES = 52 };
@@ -490,7 +483,7 @@ static void run_with_stale_scratch(bool graph_large, bool graph_small)
 	close_ranks(&f);
 }
 
-static void test_exec_plain_scratch_of_another_size_is_no_packet(void **state)
+TEST(test_exec_plain_scratch_of_another_size_is_no_packet)
 {
 	for (int i = 0; i < 4; i++)
 		run_with_stale_scratch(i & 1, i & 2);
@@ -500,7 +493,7 @@ static void test_exec_plain_scratch_of_another_size_is_no_packet(void **state)
  * Operations on packets and on bytes share out a slice in different ways, so without a nop between them the executor
  * must let threads meet.
  */
-static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **state)
+TEST(test_exec_packets_and_bytes_without_nop_follow_each_other)
 {
 	const uint64_t count = 3000;
 	uint32_t *in, *out;
@@ -528,7 +521,7 @@ static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **sta
 }
 
 /* The flag of packets is 32 bits and never 0, which fresh scratch is full of; launches are counted in 64. */
-static void test_exec_packet_flags_wrap(void **state)
+TEST(test_exec_packet_flags_wrap)
 {
 	static const uint64_t starts[] = { 0xfffffffeull - 4, 0xffffffffull };
 
@@ -556,7 +549,7 @@ static void test_exec_packet_flags_wrap(void **state)
 	}
 }
 
-static void test_exec_two_communicators_run_at_once(void **state)
+TEST(test_exec_two_communicators_run_at_once)
 {
 	struct exec_ranks a, b;
 	float *x[2][2];
@@ -599,7 +592,7 @@ static void test_exec_two_communicators_run_at_once(void **state)
 	close_ranks(&b);
 }
 
-static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
+TEST(test_exec_missing_peer_gives_up_at_the_deadline)
 {
 	char *(*const plans[])(int) = { plan_get, plan_acks };
 	uint64_t timeout = 300 * 1000000;
@@ -637,7 +630,7 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 	}
 }
 
-static void test_exec_abort_word_ends_every_wait(void **state)
+TEST(test_exec_abort_word_ends_every_wait)
 {
 	for (int ll_format = SHUNT_PLAN_LL_FORMAT_LL128; ll_format <= SHUNT_PLAN_LL_FORMAT_LL16; ll_format++) {
 		struct exec_options options = { .ll_format = (enum shunt_plan_ll_format)ll_format };
@@ -658,7 +651,7 @@ static void test_exec_abort_word_ends_every_wait(void **state)
 	}
 }
 
-static void test_exec_failed_prepare_is_the_same_on_all_ranks(void **state)
+TEST(test_exec_failed_prepare_is_the_same_on_all_ranks)
 {
 	struct exec_options few = { .max_blocks = 1 };
 	struct shunt_plan_call call = {
@@ -691,7 +684,7 @@ static int failing_mem_alloc(int device, size_t bytes, void **p)
 }
 
 /* A rank alone must not find at a launch that it lacks memory. */
-static void test_exec_memory_is_had_by_all_ranks_or_by_none(void **state)
+TEST(test_exec_memory_is_had_by_all_ranks_or_by_none)
 {
 	struct exec_job odd = { SHUNT_F32, SHUNT_SUM, 1001, false, 1, 2, false };
 	struct shunt_gpu_ops ops = *gpu;
@@ -718,7 +711,7 @@ static int failing_share_map(int device, int fd, size_t bytes, struct shunt_gpu_
 }
 
 /* Smaller messages go on in the memory that there is, as it is laid out. */
-static void test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was(void **state)
+TEST(test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was)
 {
 	struct exec_job job = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 2, false };
 	struct shunt_gpu_ops ops = *gpu;
@@ -770,7 +763,7 @@ static void check_direct(char *text, struct exec_job j, int inputs, int outputs,
 	assert_int_equal(last_launches.staged, staged ? 3 : 0);
 }
 
-static void test_exec_buffers_in_windows_are_reached_where_they_are(void **state)
+TEST(test_exec_buffers_in_windows_are_reached_where_they_are)
 {
 	struct exec_job j = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 3, false }, in = j, odd = j, avg = j;
 
@@ -792,7 +785,7 @@ static void test_exec_buffers_in_windows_are_reached_where_they_are(void **state
 }
 
 /* A rank means another place: told, and nobody hangs. */
-static void test_exec_windows_at_other_places_are_an_error(void **state)
+TEST(test_exec_windows_at_other_places_are_an_error)
 {
 	char *remote[2][3];
 	struct exec_ranks f;
@@ -828,37 +821,11 @@ static void test_exec_windows_at_other_places_are_an_error(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_exec_every_type_and_op_matches_reference),
-		cmocka_unit_test(test_exec_every_count_and_alignment_matches_reference),
-		cmocka_unit_test(test_exec_graphs_between_eager_launches_match_reference),
-		cmocka_unit_test(test_exec_graph_outlives_the_memory_it_was_captured_with),
-		cmocka_unit_test(test_exec_plan_without_signals_sees_every_launchs_data),
-		cmocka_unit_test(test_exec_alternating_sizes_do_not_overtake),
-		cmocka_unit_test(test_exec_windows_and_semaphores_cover_all_sizes),
-		cmocka_unit_test(test_exec_long_program_runs_from_device_memory),
-		cmocka_unit_test(test_exec_buffers_in_windows_are_reached_where_they_are),
-		cmocka_unit_test(test_exec_windows_at_other_places_are_an_error),
-		cmocka_unit_test(test_exec_mixed_operators_follow_the_plan),
-		cmocka_unit_test(test_exec_buffer_without_chunks_has_room_for_all_parts),
-		cmocka_unit_test(test_exec_mapped_memory_and_ll8_match_reference),
-		cmocka_unit_test(test_exec_stale_data_is_no_flag),
-		cmocka_unit_test(test_exec_plain_scratch_of_another_size_is_no_packet),
-		cmocka_unit_test(test_exec_packets_and_bytes_without_nop_follow_each_other),
-		cmocka_unit_test(test_exec_packet_flags_wrap),
-		cmocka_unit_test(test_exec_two_communicators_run_at_once),
-		cmocka_unit_test(test_exec_missing_peer_gives_up_at_the_deadline),
-		cmocka_unit_test(test_exec_abort_word_ends_every_wait),
-		cmocka_unit_test(test_exec_failed_prepare_is_the_same_on_all_ranks),
-		cmocka_unit_test(test_exec_memory_is_had_by_all_ranks_or_by_none),
-		cmocka_unit_test(test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was),
-	};
-
 	quick = getenv("EXEC_QUICK") != NULL;
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -5,14 +5,8 @@
  * the status in the table_column "sim". An argument: only plans whose name contains it. EXEC_QUICK=1: only what a
  * sanitizer can bear.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <cmocka.h>
 #include "tests/plan/exec_ranks.h"
+#include "tests/support/test.h"
 #include "device/sim/hooks.h"
 #include "kernels/set.h"
 
@@ -201,7 +195,7 @@ static void check_plan(const char *file, uint64_t seed)
 		run_plan(file, seed + 101 * i);
 }
 
-static void test_exec_plans_called_right_give_right_values(void **state)
+TEST(test_exec_plans_called_right_give_right_values)
 {
 	assert_true(for_plans("OK", "OK*", check_plan) > 0);
 }
@@ -211,22 +205,17 @@ static void end_plan(const char *file, uint64_t seed)
 	finish_plan(file);
 }
 
-static void test_exec_plans_without_defined_result_run_to_their_end(void **state)
+TEST(test_exec_plans_without_defined_result_run_to_their_end)
 {
 	assert_true(for_plans("runs", "runs*", end_plan) > (only ? -1 : 0));
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_exec_plans_called_right_give_right_values),
-		cmocka_unit_test(test_exec_plans_without_defined_result_run_to_their_end),
-	};
-
 	quick = getenv("EXEC_QUICK") != NULL;
 	only = argc > 1 ? argv[1] : NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (shunt_gpu_sim_ops.open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

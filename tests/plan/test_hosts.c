@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The hosts of plans: islands, and placements that fit. Plans of two and three ranks, made here. */
-#include <errno.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "plan/compile/program.h"
 #include "plan/format/hosts.h"
 #include "plan/load.h"
@@ -65,7 +57,7 @@ static void expect_fit(struct shunt_plan *plan, const uint8_t *host_of, const ui
 		assert_string_equal(reason, wrong);
 }
 
-static void test_islands_are_joined_by_memory(void **state)
+TEST(test_islands_are_joined_by_memory)
 {
 	struct shunt_plan *plan = plan_of(4, (const char *[]){ PORT("1"), MEMORY("3"), "", MEMORY("1") }, NULL, NULL);
 
@@ -74,7 +66,7 @@ static void test_islands_are_joined_by_memory(void **state)
 	shunt_plan_unref(plan);
 }
 
-static void test_islands_are_joined_through_others(void **state)
+TEST(test_islands_are_joined_through_others)
 {
 	struct shunt_plan *plan =
 	    plan_of(4, (const char *[]){ MEMORY("3"), "", MEMORY("3"), MEMORY("0, 2") }, NULL, NULL);
@@ -84,7 +76,7 @@ static void test_islands_are_joined_through_others(void **state)
 	shunt_plan_unref(plan);
 }
 
-static void test_all_that_joins_fits_one_host_alone(void **state)
+TEST(test_all_that_joins_fits_one_host_alone)
 {
 	static const uint8_t one[2] = { 0, 0 }, two[2] = { 0, 1 };
 	static const struct {
@@ -109,7 +101,7 @@ static void test_all_that_joins_fits_one_host_alone(void **state)
 	}
 }
 
-static void test_hosts_have_ranks_that_follow_each_other(void **state)
+TEST(test_hosts_have_ranks_that_follow_each_other)
 {
 	struct shunt_plan *plan = plan_of(3, (const char *[]){ "", "", "" }, NULL, NULL);
 
@@ -120,7 +112,7 @@ static void test_hosts_have_ranks_that_follow_each_other(void **state)
 	shunt_plan_unref(plan);
 }
 
-static void test_ports_stay_on_a_rail(void **state)
+TEST(test_ports_stay_on_a_rail)
 {
 	static const uint8_t host_of[4] = { 0, 0, 1, 1 }, rail_of[4] = { 0, 1, 0, 1 };
 	struct shunt_plan *plan =
@@ -136,7 +128,7 @@ static void test_ports_stay_on_a_rail(void **state)
 	shunt_plan_unref(plan);
 }
 
-static void test_spread_is_in_order(void **state)
+TEST(test_spread_is_in_order)
 {
 	struct shunt_plan *plan = plan_of(3, (const char *[]){ "", "", "" }, NULL, NULL);
 	uint8_t host_of[3];
@@ -186,7 +178,7 @@ static unsigned count_codes(const char *ops, const uint8_t *host_of, uint8_t cod
 	return n;
 }
 
-static void test_ports_between_hosts_push_triggers(void **state)
+TEST(test_ports_between_hosts_push_triggers)
 {
 	static const uint8_t one[2] = { 0, 0 }, two[2] = { 0, 1 };
 	static const char ops[] = BLOCK(PUT("pws", "i") ", " WAIT);
@@ -202,7 +194,7 @@ static void test_ports_between_hosts_push_triggers(void **state)
 	assert_false(ported[0] || ported[1] || ported[2]);
 }
 
-static void test_put_of_what_may_be_written_later_is_flushed(void **state)
+TEST(test_put_of_what_may_be_written_later_is_flushed)
 {
 	static const uint8_t two[2] = { 0, 1 };
 	static const char other[] =
@@ -221,7 +213,7 @@ static void test_put_of_what_may_be_written_later_is_flushed(void **state)
 	assert_int_equal(count_codes(blocks, two, SHUNT_PROG_PORT_FLUSH, ported), 1);
 }
 
-static void test_get_over_a_port_is_refused(void **state)
+TEST(test_get_over_a_port_is_refused)
 {
 	static const char text[] =
 	    "{\"name\": \"p\", \"collective\": \"test\", \"protocol\": \"Simple\", \"inplace\": false, \"gpus\": "
@@ -245,17 +237,5 @@ static void test_get_over_a_port_is_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_islands_are_joined_by_memory),
-		cmocka_unit_test(test_islands_are_joined_through_others),
-		cmocka_unit_test(test_all_that_joins_fits_one_host_alone),
-		cmocka_unit_test(test_hosts_have_ranks_that_follow_each_other),
-		cmocka_unit_test(test_ports_stay_on_a_rail),
-		cmocka_unit_test(test_spread_is_in_order),
-		cmocka_unit_test(test_ports_between_hosts_push_triggers),
-		cmocka_unit_test(test_put_of_what_may_be_written_later_is_flushed),
-		cmocka_unit_test(test_get_over_a_port_is_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void refuse_text(const char *text, size_t bytes, int err, const char *par
 	assert_says(reason, part);
 }
 
-static void test_load_packets_resolves_everything(void **state)
+TEST(test_load_packets_resolves_everything)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *p = load_ok(root);
@@ -89,7 +89,7 @@ static void test_load_packets_resolves_everything(void **state)
 	json_decref(root);
 }
 
-static void test_load_block_tables_lead_to_numbers_of_the_rank(void **state)
+TEST(test_load_block_tables_lead_to_numbers_of_the_rank)
 {
 	json_t *root = edit_open("alltoall_port_3");
 	struct shunt_plan *p;
@@ -116,7 +116,7 @@ static void test_load_block_tables_lead_to_numbers_of_the_rank(void **state)
 	json_decref(root);
 }
 
-static void test_load_pipeline_is_flat(void **state)
+TEST(test_load_pipeline_is_flat)
 {
 	json_t *root = edit_open("sendrecv_pipeline_2");
 	struct shunt_plan *p = load_ok(root);
@@ -139,7 +139,7 @@ static void test_load_pipeline_is_flat(void **state)
 	json_decref(root);
 }
 
-static void test_load_group_and_barrier_are_numbered(void **state)
+TEST(test_load_group_and_barrier_are_numbered)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *p = load_ok(root);
@@ -156,7 +156,7 @@ static void test_load_group_and_barrier_are_numbered(void **state)
 	json_decref(root);
 }
 
-static void test_load_glre_has_its_own_form(void **state)
+TEST(test_load_glre_has_its_own_form)
 {
 	json_t *root = edit_open("switch_all_2");
 	struct shunt_plan *p = load_ok(root);
@@ -177,7 +177,7 @@ static void test_load_glre_has_its_own_form(void **state)
 	json_decref(root);
 }
 
-static void test_load_extras_are_read(void **state)
+TEST(test_load_extras_are_read)
 {
 	json_t *root = edit_open("custom_reductions_2");
 	struct shunt_plan *p = load_ok(root);
@@ -196,7 +196,7 @@ static void test_load_extras_are_read(void **state)
 	json_decref(root);
 }
 
-static void test_load_defaults_are_the_formats(void **state)
+TEST(test_load_defaults_are_the_formats)
 {
 	static const char *const optional[] = { "reuse_resources", "use_double_scratch_buffer", "buffer_alignment",
 		"num_threads_per_block", "min_message_size", "max_message_size", "gpus/0/semaphores",
@@ -218,7 +218,7 @@ static void test_load_defaults_are_the_formats(void **state)
 }
 
 /* Numbers beyond jansson's own. */
-static void test_load_64_bits_are_kept(void **state)
+TEST(test_load_64_bits_are_kept)
 {
 	static const struct {
 		const char *value;
@@ -272,7 +272,7 @@ static void test_load_64_bits_are_kept(void **state)
 	json_decref(root);
 }
 
-static void test_load_unknown_keys_are_ignored(void **state)
+TEST(test_load_unknown_keys_are_ignored)
 {
 	static const char *const places[] = { "new", "gpus/0/new", "gpus/0/threadblocks/0/new",
 		"gpus/0/threadblocks/0/ops/0/new", "gpus/0/threadblocks/0/ops/0/src_buff/0/new",
@@ -386,7 +386,7 @@ static void visit_wrong(struct walk *w, const char *path, json_t *value)
 	}
 }
 
-static void test_load_any_value_wrong_is_refused_or_right(void **state)
+TEST(test_load_any_value_wrong_is_refused_or_right)
 {
 	unsigned n, refused;
 
@@ -429,7 +429,7 @@ static void visit_missing(struct walk *w, const char *path, json_t *value)
 	edit_set(w->root, path, old);
 }
 
-static void test_load_missing_key_is_named(void **state)
+TEST(test_load_missing_key_is_named)
 {
 	unsigned n, refused;
 
@@ -438,7 +438,7 @@ static void test_load_missing_key_is_named(void **state)
 	assert_true(n > 500 && refused > n / 2);
 }
 
-static void test_load_truncated_is_refused(void **state)
+TEST(test_load_truncated_is_refused)
 {
 	json_t *root = edit_open("sendrecv_pipeline_2");
 	char *text = json_dumps(root, JSON_COMPACT);
@@ -452,7 +452,7 @@ static void test_load_truncated_is_refused(void **state)
 }
 
 /* Editors of some systems put it there. */
-static void test_load_behind_a_mark_of_utf8_is_taken(void **state)
+TEST(test_load_behind_a_mark_of_utf8_is_taken)
 {
 	json_t *root = edit_open("sendrecv_pipeline_2");
 	char *text = json_dumps(root, JSON_COMPACT), *marked = malloc(strlen(text) + 4);
@@ -465,12 +465,12 @@ static void test_load_behind_a_mark_of_utf8_is_taken(void **state)
 	json_decref(root);
 }
 
-static void test_load_twice_the_same_key_is_refused(void **state)
+TEST(test_load_twice_the_same_key_is_refused)
 {
 	refuse_text("{\"name\":\"a\",\"name\":\"b\"}", 23, -EINVAL, "no JSON");
 }
 
-static void test_load_odd_texts_are_refused(void **state)
+TEST(test_load_odd_texts_are_refused)
 {
 	static const struct {
 		const char *text, *part;
@@ -497,7 +497,7 @@ static void test_load_odd_texts_are_refused(void **state)
 	refuse_text("{\"a\":\0}", 7, -EINVAL, "no JSON");
 }
 
-static void test_load_hostile_shapes_cost_nothing(void **state)
+TEST(test_load_hostile_shapes_cost_nothing)
 {
 	size_t n = (size_t)1 << 20;
 	char *text = malloc(n);
@@ -517,7 +517,7 @@ static void test_load_hostile_shapes_cost_nothing(void **state)
 	free(text);
 }
 
-static void test_load_names_of_the_file_are_made_printable(void **state)
+TEST(test_load_names_of_the_file_are_made_printable)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *p = NULL;
@@ -531,7 +531,7 @@ static void test_load_names_of_the_file_are_made_printable(void **state)
 	json_decref(root);
 }
 
-static void test_load_small_buffers_for_the_error_are_kept(void **state)
+TEST(test_load_small_buffers_for_the_error_are_kept)
 {
 	struct shunt_plan *p = NULL;
 	char little[8];
@@ -545,7 +545,7 @@ static void test_load_small_buffers_for_the_error_are_kept(void **state)
 	assert_int_equal(shunt_plan_load_buffer("x", "{}", 2, &p, NULL, 0), -EINVAL);
 }
 
-static void test_load_file_errors_are_reported(void **state)
+TEST(test_load_file_errors_are_reported)
 {
 	struct shunt_plan *p = NULL;
 	char dir[] = "/tmp/shunt-plan-XXXXXX", path[64];
@@ -622,7 +622,7 @@ static void visit_hash(struct walk *w, const char *path, json_t *value)
 	edit_set(w->root, path, old);
 }
 
-static void test_load_hash_is_of_the_content(void **state)
+TEST(test_load_hash_is_of_the_content)
 {
 	json_t *root = edit_open("custom_reductions_2");
 	struct shunt_plan *a = load_ok(root), *b = NULL;
@@ -640,7 +640,7 @@ static void test_load_hash_is_of_the_content(void **state)
 	assert_true(n > 40);
 }
 
-static void test_load_plans_are_reference_counted(void **state)
+TEST(test_load_plans_are_reference_counted)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *p = load_ok(root);
@@ -653,7 +653,7 @@ static void test_load_plans_are_reference_counted(void **state)
 	json_decref(root);
 }
 
-static void test_bytes_of_a_chunk_follow_the_parts(void **state)
+TEST(test_bytes_of_a_chunk_follow_the_parts)
 {
 	/* ceil(message / parts / (16 * part_chunks)), by hand */
 	static const struct {
@@ -683,7 +683,7 @@ static void test_bytes_of_a_chunk_follow_the_parts(void **state)
 	}
 }
 
-static void test_bytes_of_a_groups_parts_make_the_whole(void **state)
+TEST(test_bytes_of_a_groups_parts_make_the_whole)
 {
 	for (uint32_t parts = 1; parts < 9; parts++)
 		for (uint64_t units = 0; units < 40; units++) {
@@ -699,7 +699,7 @@ static void test_bytes_of_a_groups_parts_make_the_whole(void **state)
 		}
 }
 
-static void test_bytes_of_a_message_count_all_ranks(void **state)
+TEST(test_bytes_of_a_message_count_all_ranks)
 {
 	uint64_t bytes;
 
@@ -779,37 +779,11 @@ static void test_load_shared_plans_as_their_index_says(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_load_packets_resolves_everything),
-		cmocka_unit_test(test_load_block_tables_lead_to_numbers_of_the_rank),
-		cmocka_unit_test(test_load_pipeline_is_flat),
-		cmocka_unit_test(test_load_group_and_barrier_are_numbered),
-		cmocka_unit_test(test_load_glre_has_its_own_form),
-		cmocka_unit_test(test_load_extras_are_read),
-		cmocka_unit_test(test_load_defaults_are_the_formats),
-		cmocka_unit_test(test_load_64_bits_are_kept),
-		cmocka_unit_test(test_load_unknown_keys_are_ignored),
-		cmocka_unit_test(test_load_any_value_wrong_is_refused_or_right),
-		cmocka_unit_test(test_load_missing_key_is_named),
-		cmocka_unit_test(test_load_truncated_is_refused),
-		cmocka_unit_test(test_load_behind_a_mark_of_utf8_is_taken),
-		cmocka_unit_test(test_load_twice_the_same_key_is_refused),
-		cmocka_unit_test(test_load_odd_texts_are_refused),
-		cmocka_unit_test(test_load_hostile_shapes_cost_nothing),
-		cmocka_unit_test(test_load_names_of_the_file_are_made_printable),
-		cmocka_unit_test(test_load_small_buffers_for_the_error_are_kept),
-		cmocka_unit_test(test_load_file_errors_are_reported),
-		cmocka_unit_test(test_load_hash_is_of_the_content),
-		cmocka_unit_test(test_load_plans_are_reference_counted),
-		cmocka_unit_test(test_bytes_of_a_chunk_follow_the_parts),
-		cmocka_unit_test(test_bytes_of_a_groups_parts_make_the_whole),
-		cmocka_unit_test(test_bytes_of_a_message_count_all_ranks),
-	};
 	const struct CMUnitTest shared[] = {
 		cmocka_unit_test(test_load_shared_plans_as_their_index_says),
 	};
 
 	if (argc == 2 && !strcmp(argv[1], "shared"))
 		return cmocka_run_group_tests_name("shared", shared, NULL, NULL);
-	return cmocka_run_group_tests_name("load", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

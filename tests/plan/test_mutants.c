@@ -6,18 +6,12 @@
  * evenly chosen. SEEDS: runs of what is called right. ONLY_RIGHT: do not run the others, of which a sanitizer would say
  * what the proof has said.
  */
-#include <errno.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "device/sim/hooks.h"
 #include "kernels/set.h"
 #include "plan/format/plan.h"
 #include "tests/plan/exec_ranks.h"
+#include "tests/support/test.h"
 #include "plan/load.h"
 
 enum { MAX_SITES = 4096, REFUSED_SEEDS = 2 };
@@ -345,7 +339,7 @@ static void change_each(const char *path, unsigned step, unsigned *count_p, stru
 	json_decref(root);
 }
 
-static void test_mutants_called_right_are_right(void **state)
+TEST(test_mutants_called_right_are_right)
 {
 	const char *most = getenv("MUTANTS");
 	unsigned all = 0, count = 0, wanted = most ? (unsigned)atoi(most) : 0, step;
@@ -371,7 +365,7 @@ static void test_mutants_called_right_are_right(void **state)
 }
 
 /* The plans from which all begins are right themselves. */
-static void test_plans_without_change_are_right(void **state)
+TEST(test_plans_without_change_are_right)
 {
 	for (int i = 0; i < nfiles; i++) {
 		json_t *root = read_plan(files[i]);
@@ -388,11 +382,6 @@ static void test_plans_without_change_are_right(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plans_without_change_are_right),
-		cmocka_unit_test(test_mutants_called_right_are_right),
-	};
-
 	files = argv + 1;
 	nfiles = argc - 1;
 	if (getenv("SEEDS"))
@@ -401,5 +390,5 @@ int main(int argc, char **argv)
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (shunt_gpu_sim_ops.open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void expect(json_t *root, int err, const char *part)
 	json_decref(root);
 }
 
-static void test_prove_plans_of_the_corpus_are_right(void **state)
+TEST(test_prove_plans_of_the_corpus_are_right)
 {
 	DIR *dir = opendir(getenv("SHUNT_TEST_PLANS"));
 	const struct dirent *entry;
@@ -65,7 +65,7 @@ static void test_prove_plans_of_the_corpus_are_right(void **state)
 }
 
 /* Two blocks wait for one channel's signals: which of them gets which is not decided, and no reason to refuse. */
-static void test_prove_what_is_undecided_is_not_wrong(void **state)
+TEST(test_prove_what_is_undecided_is_not_wrong)
 {
 	json_t *root = edit_open("sendrecv_pipeline_2");
 	char *text = json_dumps(root, JSON_COMPACT), reason[1024];
@@ -115,7 +115,7 @@ static json_t *two_ranks(const char *collective, const char *chunks, const char 
 	",{\"name\":\"nop\"},{\"name\":\"signal\",\"channel_type\":\"memory\",\"channel_ids\":[0]}," \
 	"{\"name\":\"wait\",\"channel_type\":\"memory\",\"channel_ids\":[0]}"
 
-static void test_prove_needs_synchronization(void **state)
+TEST(test_prove_needs_synchronization)
 {
 	expect(two_ranks("allgather", GATHER, PUT(0) "," COPY(0) SYNC, PUT(1) "," COPY(1) SYNC), 0, NULL);
 	/* Without any, the other rank may end before its data is there. The line is the program's. */
@@ -129,7 +129,7 @@ static void test_prove_needs_synchronization(void **state)
 }
 
 /* The same with relaxed signals and waits: they order data, too (docs/plans.md, src/plan/compile/program_ops.c). */
-static void test_prove_counts_on_relaxed_signals(void **state)
+TEST(test_prove_counts_on_relaxed_signals)
 {
 	static const char *const relaxed[] = { "\"rlxsignal\"", "\"rlxwait\"" };
 
@@ -148,7 +148,7 @@ static void test_prove_counts_on_relaxed_signals(void **state)
 	}
 }
 
-static void test_prove_looks_at_values(void **state)
+TEST(test_prove_looks_at_values)
 {
 	/* Both write to the same place. */
 	expect(two_ranks("allgather", GATHER, PUT(0) "," COPY(0) SYNC, PUT(0) "," COPY(1) SYNC), -EINVAL,
@@ -226,7 +226,7 @@ static void expect_put(bool island, const char *const ops[4], int wanted, const 
 	shunt_plan_unref(plan);
 }
 
-static void test_prove_what_a_port_puts_is_there_for_who_hears_of_it_on_a_port(void **state)
+TEST(test_prove_what_a_port_puts_is_there_for_who_hears_of_it_on_a_port)
 {
 	/* A signal behind it; of another block, too, on another channel to the same rank. */
 	expect_put(false,
@@ -253,7 +253,7 @@ static void test_prove_what_a_port_puts_is_there_for_who_hears_of_it_on_a_port(v
 	expect_put(false, (const char *[]){ PORT_PUT, "", "", READ_PUT }, WRONG, "expected a nop, barrier");
 }
 
-static void test_prove_a_sum_of_half_the_message_is_wrong(void **state)
+TEST(test_prove_a_sum_of_half_the_message_is_wrong)
 {
 	expect(read_reduce(2, "sum"), 0, NULL);
 	expect(read_reduce(2, "max"), 0, NULL);
@@ -267,7 +267,7 @@ static void test_prove_a_sum_of_half_the_message_is_wrong(void **state)
  * Blocks 0 and 1 share a put of two chunks, each a half; the other side reads chunk 0, all of it, when block 0 has
  * signalled: half of a chunk may be missing if parts do not end where chunks do.
  */
-static void test_prove_parts_of_a_group_need_all_blocks(void **state)
+TEST(test_prove_parts_of_a_group_need_all_blocks)
 {
 	json_t *root = edit_open("allgather_put_2");
 	static const char *const paths[] = { "gpus/0/threadblocks/0/ops", "gpus/1/threadblocks/0/ops" };
@@ -338,7 +338,7 @@ static json_t *reduce_of_a_group(const char *behind_the_copy)
 	return root;
 }
 
-static void test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it(void **state)
+TEST(test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it)
 {
 	expect(reduce_of_a_group("{\"name\":\"nop\"},"), -EINVAL,
 	    "(rre): a race: reads rank 0's scratch[1], which rank 0, block 1, operation 0 (copy) writes");
@@ -348,7 +348,7 @@ static void test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it(void **
 }
 
 /* Nobody reads what a rank copies to its scratch: right, and said. */
-static void test_prove_names_what_nobody_reads(void **state)
+TEST(test_prove_names_what_nobody_reads)
 {
 	static const char extra[] = ",{\"name\":\"copy\",\"src\":\"extra.py:3\",\"src_buff\":[{\"type\":\"i\","
 	                            "\"index\":0,\"size\":1}],\"dst_buff\":"
@@ -374,7 +374,7 @@ static void test_prove_names_what_nobody_reads(void **state)
 }
 
 /* Packets in one half of scratch that the next launch may write over: the writer must know that they were read. */
-static void test_prove_launches_follow_each_other(void **state)
+TEST(test_prove_launches_follow_each_other)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 
@@ -389,7 +389,7 @@ static const char *name_of(const json_t *op)
 }
 
 /* Removes each operation of each right plan in turn. What is still called right is counted by the operation. */
-static void test_prove_each_operation_is_needed(void **state)
+TEST(test_prove_each_operation_is_needed)
 {
 	static const char *const plans[] = { "allgather_put_2", "allreduce_twoshot_2", "allreduce_oneshot_2",
 		"allreduce_switch_2" };
@@ -430,20 +430,5 @@ static void test_prove_each_operation_is_needed(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_prove_plans_of_the_corpus_are_right),
-		cmocka_unit_test(test_prove_what_is_undecided_is_not_wrong),
-		cmocka_unit_test(test_prove_needs_synchronization),
-		cmocka_unit_test(test_prove_counts_on_relaxed_signals),
-		cmocka_unit_test(test_prove_looks_at_values),
-		cmocka_unit_test(test_prove_what_a_port_puts_is_there_for_who_hears_of_it_on_a_port),
-		cmocka_unit_test(test_prove_a_sum_of_half_the_message_is_wrong),
-		cmocka_unit_test(test_prove_parts_of_a_group_need_all_blocks),
-		cmocka_unit_test(test_prove_who_reads_a_chunk_awaits_all_blocks_that_wrote_it),
-		cmocka_unit_test(test_prove_names_what_nobody_reads),
-		cmocka_unit_test(test_prove_launches_follow_each_other),
-		cmocka_unit_test(test_prove_each_operation_is_needed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -114,7 +114,7 @@ static void reset_to(const char *list, const char *cache)
 	shunt_plan_registry_reset(dirs, cache_dir, false);
 }
 
-static void test_registry_directories_come_in_order(void **state)
+TEST(test_registry_directories_come_in_order)
 {
 	write_plan("a/2.json", "allreduce_oneshot_2", "second", NULL, NULL);
 	write_plan("a/10.json", "allreduce_oneshot_2", "first", NULL, NULL);
@@ -136,7 +136,7 @@ static void test_registry_directories_come_in_order(void **state)
 	assert_string_equal(names_now(2), "program program2 fifth first second third fourth");
 }
 
-static void test_registry_one_file_may_be_named(void **state)
+TEST(test_registry_one_file_may_be_named)
 {
 	char path[128];
 
@@ -147,7 +147,7 @@ static void test_registry_one_file_may_be_named(void **state)
 }
 
 /* Files that others may have written: only where the program itself names one. */
-static void test_registry_files_that_others_may_write_are_left_out(void **state)
+TEST(test_registry_files_that_others_may_write_are_left_out)
 {
 	char path[128], reason[512];
 
@@ -191,7 +191,7 @@ static enum shunt_files_cache cache_of(const char *name)
 }
 
 /* A job that changes its user often keeps HOME: that is as if there were none, in silence, for reading and writing. */
-static void test_registry_home_of_another_user_is_as_none(void **state)
+TEST(test_registry_home_of_another_user_is_as_none)
 {
 	static const char *const parts[] = { "", "/.cache", "/.cache/shunt", "/.cache/shunt/default" };
 	char home[128], path[192];
@@ -229,7 +229,7 @@ static void test_registry_home_of_another_user_is_as_none(void **state)
 	setenv("HOME", "/dev/null/home", 1);
 }
 
-static void test_registry_priority_goes_before_order(void **state)
+TEST(test_registry_priority_goes_before_order)
 {
 	register_plan("allreduce_oneshot_2", "low", "tags", "{\"priority\":-1}", NULL, NULL);
 	register_plan("allreduce_oneshot_2", "plain", NULL, NULL, NULL, NULL);
@@ -238,7 +238,7 @@ static void test_registry_priority_goes_before_order(void **state)
 	assert_string_equal(names_now(2), "high plain plain2 low");
 }
 
-static void test_registry_broken_plan_is_refused_alone(void **state)
+TEST(test_registry_broken_plan_is_refused_alone)
 {
 	struct unit_capture c;
 	const char *text;
@@ -261,7 +261,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 	assert_non_null(strstr(text, "no plans from /no-such-place/plans: No such file"));
 }
 
-static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
+TEST(test_registry_nothing_there_is_silent_and_hashes_to_0)
 {
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan = NULL;
@@ -278,7 +278,7 @@ static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
 	shunt_plan_set_unref(NULL);
 }
 
-static void test_registry_same_plan_twice_is_reported(void **state)
+TEST(test_registry_same_plan_twice_is_reported)
 {
 	char *text = plan_text("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL), reason[512], path[128];
 
@@ -297,7 +297,7 @@ static void test_registry_same_plan_twice_is_reported(void **state)
 	free(text);
 }
 
-static void test_registry_unregister_takes_all_of_a_name(void **state)
+TEST(test_registry_unregister_takes_all_of_a_name)
 {
 	write_plan("a/1.json", "allreduce_oneshot_2", "x", NULL, NULL);
 	write_plan("a/2.json", "allreduce_twoshot_2", "y", NULL, NULL);
@@ -312,7 +312,7 @@ static void test_registry_unregister_takes_all_of_a_name(void **state)
 	assert_string_equal(names_now(2), "z v y");
 }
 
-static void test_registry_null_is_refused(void **state)
+TEST(test_registry_null_is_refused)
 {
 	char reason[64] = "";
 
@@ -326,7 +326,7 @@ static void test_registry_null_is_refused(void **state)
 	assert_int_equal(shunt_plan_unregister(NULL), -EINVAL);
 }
 
-static void test_registry_set_is_a_snapshot(void **state)
+TEST(test_registry_set_is_a_snapshot)
 {
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan;
@@ -368,7 +368,7 @@ static const char *matches(const struct shunt_plan_set *set, const struct shunt_
 	return text;
 }
 
-static void test_match_looks_at_kind_size_type_and_operator(void **state)
+TEST(test_match_looks_at_kind_size_type_and_operator)
 {
 	/* two: 1024 to 1048576 bytes; gather: 100 to 200 received bytes; max: float32 and up to 4096 bytes */
 	static const struct match_case cases[] = {
@@ -436,7 +436,7 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 	shunt_plan_set_unref(set);
 }
 
-static void test_match_ranks_per_node_are_the_plans_wish(void **state)
+TEST(test_match_ranks_per_node_are_the_plans_wish)
 {
 	struct shunt_plan_set *set;
 
@@ -461,7 +461,7 @@ static void write_default(const char *file, const char *name)
 	free(text);
 }
 
-static void test_defaults_are_read_when_they_are_wanted_and_run_by_name(void **state)
+TEST(test_defaults_are_read_when_they_are_wanted_and_run_by_name)
 {
 	struct shunt_plan_query call = {
 		.kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM, .count = 1024
@@ -516,7 +516,7 @@ static void register_out_of_place(const char *name)
 	free(text);
 }
 
-static void test_match_place_counts_only_with_the_promise(void **state)
+TEST(test_match_place_counts_only_with_the_promise)
 {
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	uint64_t hashes[2];
@@ -548,7 +548,7 @@ static enum shunt_plan_inplace place_of(
 	return shunt_plan_call_inplace(&coll, rank);
 }
 
-static void test_place_is_as_nccl_defines_it(void **state)
+TEST(test_place_is_as_nccl_defines_it)
 {
 	static char buffer[256];
 
@@ -602,7 +602,7 @@ static const char *ask(const struct shunt_plan_set *set, const struct shunt_plan
 	}
 }
 
-static void test_selector_is_asked_and_followed(void **state)
+TEST(test_selector_is_asked_and_followed)
 {
 	static const struct {
 		const char *said, *answer;
@@ -658,7 +658,7 @@ static void test_selector_is_asked_and_followed(void **state)
 	shunt_plan_set_unref(without);
 }
 
-static void test_selector_alone_makes_a_hash(void **state)
+TEST(test_selector_alone_makes_a_hash)
 {
 	struct script script = { .answer = "native" };
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_INPLACE_ANY };
@@ -675,7 +675,7 @@ static void test_selector_alone_makes_a_hash(void **state)
 	shunt_plan_set_unref(set);
 }
 
-static void test_selector_that_was_ended_is_not_called(void **state)
+TEST(test_selector_that_was_ended_is_not_called)
 {
 	struct script script = { .answer = "native" }, other = { .answer = "nccl" };
 	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_INPLACE_ANY };
@@ -743,7 +743,7 @@ static void *open_gate(void *arg)
 	return NULL;
 }
 
-static void test_selector_ends_when_nobody_is_in_it(void **state)
+TEST(test_selector_ends_when_nobody_is_in_it)
 {
 	pthread_t asker, opener;
 	struct shunt_plan_set *set;
@@ -773,7 +773,7 @@ static void test_selector_ends_when_nobody_is_in_it(void **state)
 	shunt_plan_set_unref(set);
 }
 
-static void test_plans_are_listed(void **state)
+TEST(test_plans_are_listed)
 {
 	struct shunt_plan_info info = { .size = sizeof(info) }, small = { .size = 8 };
 
@@ -800,7 +800,7 @@ static void test_plans_are_listed(void **state)
 	assert_int_equal(shunt_plan_at(0, NULL), -EINVAL);
 }
 
-static void test_verifying_reports_and_registers_nothing(void **state)
+TEST(test_verifying_reports_and_registers_nothing)
 {
 	char *text = plan_text("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL), report[1024];
 	size_t needed = 0;
@@ -850,7 +850,7 @@ static void assert_difference(const struct shunt_plan_summary *base, uint64_t ha
 	assert_string_equal(reason, text);
 }
 
-static void test_summaries_name_the_difference(void **state)
+TEST(test_summaries_name_the_difference)
 {
 	static struct shunt_plan_summary base;
 	uint64_t hash;
@@ -905,7 +905,7 @@ static void *register_and_match(void *arg)
 	return NULL;
 }
 
-static void test_registry_threads_do_not_disturb_each_other(void **state)
+TEST(test_registry_threads_do_not_disturb_each_other)
 {
 	char *text = plan_text("allreduce_oneshot_2", "shared", NULL, NULL, NULL, NULL);
 	pthread_t threads[4];
@@ -945,7 +945,7 @@ static void run_child(const char *self, const char *dir, const char *cache_name,
 
 static char self[1024];
 
-static void test_registry_reads_the_environment(void **state)
+TEST(test_registry_reads_the_environment)
 {
 	char a[128], b[128], path[160];
 
@@ -1047,7 +1047,7 @@ void __wrap_free(void *ptr)
 	fork_here();
 }
 
-static void test_a_forked_child_has_whole_plans(void **state)
+TEST(test_a_forked_child_has_whole_plans)
 {
 	enum { MANY = 20 };
 	char name[32];
@@ -1071,35 +1071,6 @@ static void test_a_forked_child_has_whole_plans(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		TEST(test_registry_directories_come_in_order),
-		TEST(test_registry_one_file_may_be_named),
-		TEST(test_registry_files_that_others_may_write_are_left_out),
-		TEST(test_registry_home_of_another_user_is_as_none),
-		TEST(test_registry_priority_goes_before_order),
-		TEST(test_registry_broken_plan_is_refused_alone),
-		TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),
-		TEST(test_registry_same_plan_twice_is_reported),
-		TEST(test_registry_unregister_takes_all_of_a_name),
-		TEST(test_registry_null_is_refused),
-		TEST(test_registry_set_is_a_snapshot),
-		TEST(test_match_looks_at_kind_size_type_and_operator),
-		TEST(test_match_ranks_per_node_are_the_plans_wish),
-		TEST(test_defaults_are_read_when_they_are_wanted_and_run_by_name),
-		TEST(test_match_place_counts_only_with_the_promise),
-		TEST(test_place_is_as_nccl_defines_it),
-		TEST(test_selector_is_asked_and_followed),
-		TEST(test_selector_alone_makes_a_hash),
-		TEST(test_selector_that_was_ended_is_not_called),
-		TEST(test_selector_ends_when_nobody_is_in_it),
-		TEST(test_plans_are_listed),
-		TEST(test_verifying_reports_and_registers_nothing),
-		TEST(test_summaries_name_the_difference),
-		TEST(test_registry_threads_do_not_disturb_each_other),
-		TEST(test_registry_reads_the_environment),
-		TEST(test_a_forked_child_has_whole_plans),
-	};
 	char folder[64];
 	int failed;
 
@@ -1110,7 +1081,8 @@ int main(int argc, char **argv)
 		return 1;
 	snprintf(defaults_dir, sizeof(defaults_dir), "%s/defaults", folder);
 	setenv("SHUNT_DEFAULT_PLANS", defaults_dir, 1);
-	failed = cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+	tests_each(setup, teardown);
+	failed = tests_run(NULL, NULL);
 	own_folder_end(folder);
 	return failed;
 }

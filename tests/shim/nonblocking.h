@@ -2,6 +2,7 @@
 #ifndef TESTS_SHIM_NONBLOCKING_H
 #define TESTS_SHIM_NONBLOCKING_H
 /* Non-blocking communicators. Behind <cmocka.h>. */
+#include "tests/support/test.h"
 #include "shim/nccl/abi.h"
 #include "tests/support/pause.h"
 

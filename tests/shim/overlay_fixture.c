@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
+#include "tests/support/test.h"
 
 struct overlay_fake fake;
 

@@ -27,6 +27,4 @@ ncclComm_t set_up_comm(int rank, int nranks);
 /* The same, non-blocking. */
 ncclComm_t nonblocking_comm(int rank, int nranks);
 ncclResult_t reduce(ncclComm_t comm, size_t count);
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
 #endif

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The way of a call through a group: a random walk against its table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "shim/calls/call_state.h"
 #include "tests/shim/call_walk.h"
+#include "tests/support/test.h"
 
-static void test_call_goes_as_the_table_says(void **state)
+TEST(test_call_goes_as_the_table_says)
 {
 	struct call_seen seen;
 	struct choices choices = { .seed = 88172645463325252 };
@@ -23,7 +19,5 @@ static void test_call_goes_as_the_table_says(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_call_goes_as_the_table_says) };
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,22 +3,12 @@
  * Which device layer is chosen, and shunt/device.h over it. The choice is made once, so each case is a process of its
  * own.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "kernels/set.h"
 #include "tests/device/mock_base.h"
+#include "tests/support/test.h"
 #include "shim/mode.h"
 #include "shunt/device.h"
 
@@ -219,7 +209,7 @@ static int check_row(const struct row *r)
 	return 0;
 }
 
-static void test_choice_follows_the_table(void **state)
+TEST(test_choice_follows_the_table)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		pid_t pid = child_fork();
@@ -233,7 +223,7 @@ static void test_choice_follows_the_table(void **state)
 	}
 }
 
-static void test_device_calls_use_the_current_device(void **state)
+TEST(test_device_calls_use_the_current_device)
 {
 	void *stream = NULL, *event = NULL;
 	char name[6], a = 1, b = 2;
@@ -263,7 +253,7 @@ static void test_device_calls_use_the_current_device(void **state)
 	assert_int_equal(shunt_device_name(9, name, sizeof(name)), -EINVAL);
 }
 
-static void test_device_calls_null_outputs_are_refused(void **state)
+TEST(test_device_calls_null_outputs_are_refused)
 {
 	size_t bytes;
 	char c;
@@ -286,11 +276,5 @@ static void test_device_calls_null_outputs_are_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_choice_follows_the_table),
-		cmocka_unit_test(test_device_calls_use_the_current_device),
-		cmocka_unit_test(test_device_calls_null_outputs_are_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

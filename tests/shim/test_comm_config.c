@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading ncclConfig_t, of every version. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "tests/support/test.h"
 #include <limits.h>
-#include <string.h>
-#include <cmocka.h>
 #include "base/config.h"
 #include "shim/handles/comm_config.h"
 
@@ -68,7 +60,7 @@ static int read_exactly(const ncclConfig_t *c, struct shunt_comm_config *out)
 static const unsigned versions[] = { 21400, 21705, 21800, 22005, 22505, 22600, 22700, 22809, 22907, 23003, 23007, 23100,
 	23200, 99900 };
 
-static void test_comm_config_of_every_version_is_read_within_its_size(void **state)
+TEST(test_comm_config_of_every_version_is_read_within_its_size)
 {
 	struct shunt_comm_config out;
 
@@ -87,7 +79,7 @@ static void test_comm_config_of_every_version_is_read_within_its_size(void **sta
 	}
 }
 
-static void test_comm_config_says_whether_launches_may_come_as_clusters(void **state)
+TEST(test_comm_config_says_whether_launches_may_come_as_clusters)
 {
 	static const struct {
 		int size, env;
@@ -113,7 +105,7 @@ static void test_comm_config_says_whether_launches_may_come_as_clusters(void **s
 	env.cga_cluster_size = -1;
 }
 
-static void test_comm_config_launch_order_is_the_programs_or_the_environments(void **state)
+TEST(test_comm_config_launch_order_is_the_programs_or_the_environments)
 {
 	static const struct {
 		int order, env;
@@ -133,7 +125,7 @@ static void test_comm_config_launch_order_is_the_programs_or_the_environments(vo
 	env.launch_order_implicit = 0;
 }
 
-static void test_comm_config_newer_than_ours_is_cut(void **state)
+TEST(test_comm_config_newer_than_ours_is_cut)
 {
 	struct {
 		ncclConfig_t c;
@@ -150,7 +142,7 @@ static void test_comm_config_newer_than_ours_is_cut(void **state)
 	assert_false(out.blocking);
 }
 
-static void test_comm_config_without_magic_is_refused(void **state)
+TEST(test_comm_config_without_magic_is_refused)
 {
 	ncclConfig_t c = fresh(22809);
 	struct shunt_comm_config out;
@@ -166,7 +158,7 @@ static void test_comm_config_without_magic_is_refused(void **state)
 	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 }
 
-static void test_comm_config_values_are_checked_as_nccl_does(void **state)
+TEST(test_comm_config_values_are_checked_as_nccl_does)
 {
 	static const struct {
 		const char *name;
@@ -216,7 +208,7 @@ static void test_comm_config_values_are_checked_as_nccl_does(void **state)
 		}
 }
 
-static void test_comm_config_padding_of_older_versions_is_ignored(void **state)
+TEST(test_comm_config_padding_of_older_versions_is_ignored)
 {
 	ncclConfig_t c = fresh(21800);
 	struct shunt_comm_config out;
@@ -231,7 +223,7 @@ static void test_comm_config_padding_of_older_versions_is_ignored(void **state)
 	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 }
 
-static void test_comm_config_minimum_of_blocks_needs_a_maximum(void **state)
+TEST(test_comm_config_minimum_of_blocks_needs_a_maximum)
 {
 	ncclConfig_t c = fresh(22809);
 	struct shunt_comm_config out;
@@ -249,7 +241,7 @@ static void test_comm_config_minimum_of_blocks_needs_a_maximum(void **state)
 	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 }
 
-static void test_comm_config_name_is_kept_and_cut(void **state)
+TEST(test_comm_config_name_is_kept_and_cut)
 {
 	ncclConfig_t c = fresh(22700);
 	struct shunt_comm_config out;
@@ -268,7 +260,7 @@ static void test_comm_config_name_is_kept_and_cut(void **state)
 	assert_string_equal(out.name, "");
 }
 
-static void test_comm_config_inherits_only_without_one(void **state)
+TEST(test_comm_config_inherits_only_without_one)
 {
 	struct shunt_comm_config parent = { .blocking = false, .max_ctas = 6, .name = "parent" }, out;
 	ncclConfig_t c = fresh(22809);
@@ -287,7 +279,7 @@ static void test_comm_config_inherits_only_without_one(void **state)
 }
 
 /* Of both policies zero counts; the environment's counts more than the program's, and a child's own more than none. */
-static void test_comm_config_policy_of_blocks(void **state)
+TEST(test_comm_config_policy_of_blocks)
 {
 	static const struct {
 		int policy, env;
@@ -319,7 +311,7 @@ static void test_comm_config_policy_of_blocks(void **state)
 	env.cta_policy = -1;
 }
 
-static void test_comm_config_environment_wins(void **state)
+TEST(test_comm_config_environment_wins)
 {
 	struct shunt_comm_config out;
 	ncclConfig_t c = fresh(22809);
@@ -342,20 +334,5 @@ static void test_comm_config_environment_wins(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_comm_config_of_every_version_is_read_within_its_size),
-		cmocka_unit_test(test_comm_config_says_whether_launches_may_come_as_clusters),
-		cmocka_unit_test(test_comm_config_launch_order_is_the_programs_or_the_environments),
-		cmocka_unit_test(test_comm_config_newer_than_ours_is_cut),
-		cmocka_unit_test(test_comm_config_without_magic_is_refused),
-		cmocka_unit_test(test_comm_config_values_are_checked_as_nccl_does),
-		cmocka_unit_test(test_comm_config_padding_of_older_versions_is_ignored),
-		cmocka_unit_test(test_comm_config_minimum_of_blocks_needs_a_maximum),
-		cmocka_unit_test(test_comm_config_name_is_kept_and_cut),
-		cmocka_unit_test(test_comm_config_inherits_only_without_one),
-		cmocka_unit_test(test_comm_config_policy_of_blocks),
-		cmocka_unit_test(test_comm_config_environment_wins),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

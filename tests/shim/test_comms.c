@@ -3,22 +3,12 @@
  * Communicators without a real NCCL, over the mock core: how they are made, of others, and how they end. Ranks are
  * threads.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdatomic.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "tests/support/clock.h"
 #include "tests/shim/mock_core.h"
 #include "tests/shim/nonblocking.h"
 #include "shim/nccl/abi.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { MAX = 6 };
@@ -114,7 +104,7 @@ static void *init_scalable(void *arg)
 	return NULL;
 }
 
-static void test_comms_scalable_init_takes_several_ids(void **state)
+TEST(test_comms_scalable_init_takes_several_ids)
 {
 	struct rank r[4] = { { 0 } };
 	ncclUniqueId ids[5];
@@ -140,7 +130,7 @@ static void test_comms_scalable_init_takes_several_ids(void **state)
 	assert_null(comm);
 }
 
-static void test_comms_nonblocking_group_returns_at_once(void **state)
+TEST(test_comms_nonblocking_group_returns_at_once)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comms[2], first[2], second[2];
@@ -194,7 +184,7 @@ static void *end_inside_a_group(void *arg)
 	return NULL;
 }
 
-static void test_comms_group_of_a_thread_that_ends_is_given_up(void **state)
+TEST(test_comms_group_of_a_thread_that_ends_is_given_up)
 {
 	ncclConfig_t config = nonblocking_config();
 	struct ends ends;
@@ -224,7 +214,7 @@ static void test_comms_group_of_a_thread_that_ends_is_given_up(void **state)
 	}
 }
 
-static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **state)
+TEST(test_comms_blocking_and_nonblocking_do_not_share_a_group)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclUniqueId id[2];
@@ -247,7 +237,7 @@ static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **stat
 	destroy_all(comms, 2);
 }
 
-static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **state)
+TEST(test_comms_nonblocking_init_that_fails_tells_by_its_state)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclResult_t are[2];
@@ -271,7 +261,7 @@ static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **sta
 		assert_int_equal(ncclCommAbort(comms[i]), ncclSuccess);
 }
 
-static void test_comms_bad_configuration_is_named(void **state)
+TEST(test_comms_bad_configuration_is_named)
 {
 	ncclConfig_t config = { .size = 48,
 		.magic = SHUNT_NCCL_CONFIG_MAGIC,
@@ -326,7 +316,7 @@ static void shrink_all(struct rank *r, ncclComm_t *comms, int n, const int *excl
 	run_ranks(r, n, shrink);
 }
 
-static void test_comms_shrink_closes_the_gaps(void **state)
+TEST(test_comms_shrink_closes_the_gaps)
 {
 	struct rank r[5], again[5];
 	ncclComm_t comms[5];
@@ -360,7 +350,7 @@ static void test_comms_shrink_closes_the_gaps(void **state)
 	destroy_all(comms, 5);
 }
 
-static void test_comms_shrink_with_abort_stops_the_parent(void **state)
+TEST(test_comms_shrink_with_abort_stops_the_parent)
 {
 	struct rank r[3];
 	ncclComm_t comms[3];
@@ -379,7 +369,7 @@ static void test_comms_shrink_with_abort_stops_the_parent(void **state)
 	destroy_all(comms, 3);
 }
 
-static void test_comms_shrink_refuses_bad_lists(void **state)
+TEST(test_comms_shrink_refuses_bad_lists)
 {
 	ncclComm_t comm, child;
 
@@ -404,7 +394,7 @@ static void *grow(void *arg)
 	return NULL;
 }
 
-static void test_comms_grow_adds_ranks_behind(void **state)
+TEST(test_comms_grow_adds_ranks_behind)
 {
 	ncclComm_t comms[3], bad = (ncclComm_t)1;
 	struct rank r[5] = { { 0 } };
@@ -443,7 +433,7 @@ static void test_comms_grow_adds_ranks_behind(void **state)
 	destroy_all(comms, 3);
 }
 
-static void test_comms_grow_nonblocking_of_one_rank(void **state)
+TEST(test_comms_grow_nonblocking_of_one_rank)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclComm_t old, grown[2];
@@ -469,7 +459,7 @@ static void *split_again(void *arg)
 	return NULL;
 }
 
-static void test_comms_children_of_children_outlive_them(void **state)
+TEST(test_comms_children_of_children_outlive_them)
 {
 	ncclComm_t comms[4];
 	struct rank r[4] = { { 0 } }, deeper[4] = { { 0 } };
@@ -497,7 +487,7 @@ static void test_comms_children_of_children_outlive_them(void **state)
  * --------------------------------------------------------------------------------------------------------------- end
  */
 
-static void test_comms_revoked_can_only_have_children_and_end(void **state)
+TEST(test_comms_revoked_can_only_have_children_and_end)
 {
 	ncclComm_t comms[3];
 	struct rank r[3] = { { 0 } };
@@ -539,7 +529,7 @@ static void test_comms_revoked_can_only_have_children_and_end(void **state)
 	destroy_all(comms, 3);
 }
 
-static void test_comms_suspended_refuse_calls_until_resumed(void **state)
+TEST(test_comms_suspended_refuse_calls_until_resumed)
 {
 	ncclComm_t comms[2];
 	uint64_t value;
@@ -566,7 +556,7 @@ static void test_comms_suspended_refuse_calls_until_resumed(void **state)
 	destroy_all(comms, 2);
 }
 
-static void test_comms_finalize_nonblocking_does_not_wait(void **state)
+TEST(test_comms_finalize_nonblocking_does_not_wait)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclResult_t async;
@@ -591,7 +581,7 @@ static void test_comms_finalize_nonblocking_does_not_wait(void **state)
 }
 
 /* An abort ends what waits, and afterwards nobody writes to the program's memory. */
-static void test_comms_abort_ends_a_waiting_split(void **state)
+TEST(test_comms_abort_ends_a_waiting_split)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comms[2], *place = malloc(sizeof(*place));
@@ -650,7 +640,7 @@ static void *allocate(void *arg)
 	return NULL;
 }
 
-static void test_comms_registration_beside_ends_and_waits(void **state)
+TEST(test_comms_registration_beside_ends_and_waits)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclResult_t worst[2] = { ncclSuccess, ncclSuccess };
@@ -700,7 +690,7 @@ static void *destroy_some(void *arg)
 	return NULL;
 }
 
-static void test_comms_dozens_end_in_any_order_from_any_thread(void **state)
+TEST(test_comms_dozens_end_in_any_order_from_any_thread)
 {
 	ncclComm_t comms[30][4];
 	pthread_t threads[4];
@@ -723,30 +713,8 @@ static void test_comms_dozens_end_in_any_order_from_any_thread(void **state)
 	}
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(test_comms_scalable_init_takes_several_ids),
-		TEST(test_comms_nonblocking_group_returns_at_once),
-		TEST(test_comms_group_of_a_thread_that_ends_is_given_up),
-		TEST(test_comms_blocking_and_nonblocking_do_not_share_a_group),
-		TEST(test_comms_nonblocking_init_that_fails_tells_by_its_state),
-		TEST(test_comms_bad_configuration_is_named),
-		TEST(test_comms_shrink_closes_the_gaps),
-		TEST(test_comms_shrink_with_abort_stops_the_parent),
-		TEST(test_comms_shrink_refuses_bad_lists),
-		TEST(test_comms_grow_adds_ranks_behind),
-		TEST(test_comms_grow_nonblocking_of_one_rank),
-		TEST(test_comms_children_of_children_outlive_them),
-		TEST(test_comms_revoked_can_only_have_children_and_end),
-		TEST(test_comms_suspended_refuse_calls_until_resumed),
-		TEST(test_comms_finalize_nonblocking_does_not_wait),
-		TEST(test_comms_abort_ends_a_waiting_split),
-		TEST(test_comms_registration_beside_ends_and_waits),
-		TEST(test_comms_dozens_end_in_any_order_from_any_thread),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, teardown);
+	return tests_run(NULL, NULL);
 }

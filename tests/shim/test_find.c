@@ -3,21 +3,11 @@
  * Which library becomes the real one. Each case runs in a process of its own, because the choice is made once.
  * Arguments: the fake's directory, and the path of the library under test.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <dlfcn.h>
-#include <cmocka.h>
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
+#include "tests/support/test.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
 
@@ -78,7 +68,7 @@ static void check_wrong(const char *lib, const char *reason)
 		assert_non_null(strstr(o.error, reason));
 }
 
-static void test_explicit_path_is_taken(void **state)
+TEST(test_explicit_path_is_taken)
 {
 	struct outcome o = run_search(fake_lib, "", NULL);
 
@@ -86,7 +76,7 @@ static void test_explicit_path_is_taken(void **state)
 	assert_int_equal(o.version, 22809);
 }
 
-static void test_none_is_standalone(void **state)
+TEST(test_none_is_standalone)
 {
 	struct outcome o = run_search("none", fake_dir, NULL);
 
@@ -94,32 +84,32 @@ static void test_none_is_standalone(void **state)
 	assert_int_equal(o.version, 22809);
 }
 
-static void test_missing_file_goes_on_searching(void **state)
+TEST(test_missing_file_goes_on_searching)
 {
 	check_wrong("/nonexistent/libnccl.so.2", "No such file");
 }
 
-static void test_bare_name_is_not_looked_up_by_the_loader(void **state)
+TEST(test_bare_name_is_not_looked_up_by_the_loader)
 {
 	check_wrong("libnccl.so.2", "No such file");
 }
 
-static void test_directory_goes_on_searching(void **state)
+TEST(test_directory_goes_on_searching)
 {
 	check_wrong("/tmp", "directory");
 }
 
-static void test_text_file_goes_on_searching(void **state)
+TEST(test_text_file_goes_on_searching)
 {
 	check_wrong("/etc/passwd", "not a shared library");
 }
 
-static void test_other_library_goes_on_searching(void **state)
+TEST(test_other_library_goes_on_searching)
 {
 	check_wrong("/proc/self/exe", "");
 }
 
-static void test_ourselves_goes_on_searching(void **state)
+TEST(test_ourselves_goes_on_searching)
 {
 	char link[128];
 
@@ -130,7 +120,7 @@ static void test_ourselves_goes_on_searching(void **state)
 	unlink(link);
 }
 
-static void test_copy_of_ourselves_goes_on_searching(void **state)
+TEST(test_copy_of_ourselves_goes_on_searching)
 {
 	char copy[128], command[2 * PATH_MAX];
 
@@ -146,7 +136,7 @@ static void map_fake(void)
 	dlopen(fake_lib, RTLD_NOW | RTLD_LOCAL);
 }
 
-static void test_mapped_library_is_found(void **state)
+TEST(test_mapped_library_is_found)
 {
 	struct outcome o = run_search("", "", map_fake);
 
@@ -162,7 +152,7 @@ static void use_wheel(void)
 	setenv("PYTHONPATH", wheel, 1);
 }
 
-static void test_python_path_is_searched(void **state)
+TEST(test_python_path_is_searched)
 {
 	char command[2 * PATH_MAX];
 	struct outcome o;
@@ -178,19 +168,6 @@ static void test_python_path_is_searched(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_explicit_path_is_taken),
-		cmocka_unit_test(test_none_is_standalone),
-		cmocka_unit_test(test_missing_file_goes_on_searching),
-		cmocka_unit_test(test_bare_name_is_not_looked_up_by_the_loader),
-		cmocka_unit_test(test_directory_goes_on_searching),
-		cmocka_unit_test(test_text_file_goes_on_searching),
-		cmocka_unit_test(test_other_library_goes_on_searching),
-		cmocka_unit_test(test_ourselves_goes_on_searching),
-		cmocka_unit_test(test_copy_of_ourselves_goes_on_searching),
-		cmocka_unit_test(test_mapped_library_is_found),
-		cmocka_unit_test(test_python_path_is_searched),
-	};
 	char command[128];
 	int failed;
 
@@ -200,7 +177,7 @@ int main(int argc, char **argv)
 	strcpy(dir, "/tmp/shunt-find-XXXXXX");
 	if (!mkdtemp(dir) || chdir("/")) /* a bare name must not be found where we stand */
 		return 2;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	return system(command) ? 2 : failed;
 }

@@ -3,23 +3,13 @@
  * The side table alone, with threads that look up while another one creates and destroys. Built with -fsanitize=thread
  * in CI.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "base/fd.h"
 #include "shim/handles/handles.h"
 #include "tests/support/child.h"
+#include "tests/support/test.h"
 
 struct shunt_comm {
 	uint64_t alive;

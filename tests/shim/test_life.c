@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The life of a handle: a random walk against its tables, and threads that make events at the same time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <errno.h>
-#include <pthread.h>
-#include <cmocka.h>
 #include "shim/handles/handle_life.h"
 #include "tests/shim/life_walk.h"
+#include "tests/support/test.h"
 
-static void test_life_is_as_the_tables_say(void **state)
+TEST(test_life_is_as_the_tables_say)
 {
 	struct life_seen seen = { 0 };
 	struct choices choices = { .seed = 88172645463325252 };
@@ -78,7 +72,7 @@ static void *racer_thread(void *arg)
 }
 
 /* One of the threads ends the use, and one gives the error; an abort stays, whatever comes with it. */
-static void test_events_at_the_same_time_are_made_one_after_another(void **state)
+TEST(test_events_at_the_same_time_are_made_one_after_another)
 {
 	static struct round rounds[ROUNDS];
 	struct racer racers[RACERS];
@@ -112,10 +106,5 @@ static void test_events_at_the_same_time_are_made_one_after_another(void **state
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_life_is_as_the_tables_say),
-		cmocka_unit_test(test_events_at_the_same_time_are_made_one_after_another),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -2,23 +2,14 @@
 /* The shim between a client and a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <errno.h>
-#include <pthread.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/overlay_fixture.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
-static void test_version_is_the_real_one(void **state)
+TEST(test_version_is_the_real_one)
 {
 	int version = 0;
 
@@ -29,7 +20,7 @@ static void test_version_is_the_real_one(void **state)
 	assert_non_null(strstr(shunt_real_nccl_path(), "libnccl"));
 }
 
-static void test_init_creates_ours_before_and_names_it_by_the_id(void **state)
+TEST(test_init_creates_ours_before_and_names_it_by_the_id)
 {
 	ncclComm_t comm = new_comm(1, 2);
 
@@ -41,7 +32,7 @@ static void test_init_creates_ours_before_and_names_it_by_the_id(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_init_that_fails_leaves_nothing(void **state)
+TEST(test_init_that_fails_leaves_nothing)
 {
 	ncclUniqueId id = { { 0 } };
 	ncclComm_t comm = NULL;
@@ -52,7 +43,7 @@ static void test_init_that_fails_leaves_nothing(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_config_of_an_old_caller_is_read_within_its_size(void **state)
+TEST(test_config_of_an_old_caller_is_read_within_its_size)
 {
 	struct {
 		size_t size;
@@ -74,7 +65,7 @@ static void test_config_of_an_old_caller_is_read_within_its_size(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_allreduce_small_is_ours_large_is_forwarded(void **state)
+TEST(test_allreduce_small_is_ours_large_is_forwarded)
 {
 	ncclComm_t comm = unused_comm(1, 2);
 
@@ -88,7 +79,7 @@ static void test_allreduce_small_is_ours_large_is_forwarded(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_allreduce_bad_calls_get_the_real_code(void **state)
+TEST(test_allreduce_bad_calls_get_the_real_code)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -101,7 +92,7 @@ static void test_allreduce_bad_calls_get_the_real_code(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_allreduce_error_of_ours_is_translated(void **state)
+TEST(test_allreduce_error_of_ours_is_translated)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -110,7 +101,7 @@ static void test_allreduce_error_of_ours_is_translated(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_forward_returns_the_real_code_unchanged(void **state)
+TEST(test_forward_returns_the_real_code_unchanged)
 {
 	static const char *const names[] = { "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send",
 		"Recv" };
@@ -149,7 +140,7 @@ static void test_forward_returns_the_real_code_unchanged(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_unknown_handle_goes_through_untouched(void **state)
+TEST(test_unknown_handle_goes_through_untouched)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	void *lib = dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_NOLOAD);
@@ -167,7 +158,7 @@ static void test_unknown_handle_goes_through_untouched(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_reentry_is_counted_once(void **state)
+TEST(test_reentry_is_counted_once)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	const char *first;
@@ -180,7 +171,7 @@ static void test_reentry_is_counted_once(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_missing_in_the_real_library_is_invalid_usage(void **state)
+TEST(test_missing_in_the_real_library_is_invalid_usage)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	ncclCollConfig_t config = { .size = sizeof(config) };
@@ -194,7 +185,7 @@ static void test_missing_in_the_real_library_is_invalid_usage(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_stub_keeps_every_argument(void **state)
+TEST(test_stub_keeps_every_argument)
 {
 	fake_nccl_16_args *bind = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclParamBind");
 	fake_nccl_team *team = (fake_nccl_team *)dlsym(RTLD_DEFAULT, "ncclTeamWorld");
@@ -226,7 +217,7 @@ static int first_call(void)
  * A thread of NCCL's writes the handle some time after success was returned; what stands in its place until then is no
  * name.
  */
-static void test_window_whose_handle_comes_late_goes_with_the_unnamed(void **state)
+TEST(test_window_whose_handle_comes_late_goes_with_the_unnamed)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	ncclWindow_t other = NULL, win;
@@ -244,7 +235,7 @@ static void test_window_whose_handle_comes_late_goes_with_the_unnamed(void **sta
 	ncclCommDestroy(comm);
 }
 
-static void test_user_op_is_remembered_by_value(void **state)
+TEST(test_user_op_is_remembered_by_value)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	float scalar = 2.5f;
@@ -278,7 +269,7 @@ static void test_user_op_is_remembered_by_value(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_memory_statistics_count_ours(void **state)
+TEST(test_memory_statistics_count_ours)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	uint64_t value;
@@ -302,7 +293,7 @@ static void *stop_kernel(void *arg)
 }
 
 /* Finalizing keeps our side until destroy, waits for kernels where the communicator blocks, and only there. */
-static void test_finalize_waits_only_where_the_communicator_blocks(void **state)
+TEST(test_finalize_waits_only_where_the_communicator_blocks)
 {
 	ncclComm_t comm = nonblocking_comm(0, 2);
 	pthread_t thread;
@@ -334,7 +325,7 @@ static void *abort_soon(void *comm)
 	return ncclCommAbort(comm) ? comm : NULL;
 }
 
-static void test_finalize_ends_when_another_thread_aborts(void **state)
+TEST(test_finalize_ends_when_another_thread_aborts)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	pthread_t thread;
@@ -351,7 +342,7 @@ static void test_finalize_ends_when_another_thread_aborts(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_counts_whose_bytes_wrap_are_refused(void **state)
+TEST(test_counts_whose_bytes_wrap_are_refused)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -363,7 +354,7 @@ static void test_counts_whose_bytes_wrap_are_refused(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_async_error_merges_ours(void **state)
+TEST(test_async_error_merges_ours)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	ncclResult_t result = ncclInternalError;
@@ -377,7 +368,7 @@ static void test_async_error_merges_ours(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_abort_goes_to_ours_first(void **state)
+TEST(test_abort_goes_to_ours_first)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -388,7 +379,7 @@ static void test_abort_goes_to_ours_first(void **state)
 	assert_int_equal(ncclCommDestroy(NULL), ncclSuccess);
 }
 
-static void test_suspended_and_revoked_are_not_ours(void **state)
+TEST(test_suspended_and_revoked_are_not_ours)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	ncclResult_t result;
@@ -409,7 +400,7 @@ static void test_suspended_and_revoked_are_not_ours(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_path_of_tells_the_path(void **state)
+TEST(test_path_of_tells_the_path)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	const char *path;
@@ -426,7 +417,7 @@ static void test_path_of_tells_the_path(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_counters_without_room_are_refused(void **state)
+TEST(test_counters_without_room_are_refused)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	size_t n;
@@ -438,7 +429,7 @@ static void test_counters_without_room_are_refused(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_last_error_is_of_whoever_failed_last(void **state)
+TEST(test_last_error_is_of_whoever_failed_last)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -449,7 +440,7 @@ static void test_last_error_is_of_whoever_failed_last(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_memory_goes_to_the_real_library(void **state)
+TEST(test_memory_goes_to_the_real_library)
 {
 	void *p;
 
@@ -472,7 +463,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-static void test_many_cycles_leave_nothing(void **state)
+TEST(test_many_cycles_leave_nothing)
 {
 	pthread_t thread;
 
@@ -504,40 +495,12 @@ static void test_communicator_that_cannot_be_revoked_stays_ours(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(test_version_is_the_real_one),
-		TEST(test_init_creates_ours_before_and_names_it_by_the_id),
-		TEST(test_init_that_fails_leaves_nothing),
-		TEST(test_config_of_an_old_caller_is_read_within_its_size),
-		TEST(test_allreduce_small_is_ours_large_is_forwarded),
-		TEST(test_allreduce_bad_calls_get_the_real_code),
-		TEST(test_allreduce_error_of_ours_is_translated),
-		TEST(test_forward_returns_the_real_code_unchanged),
-		TEST(test_unknown_handle_goes_through_untouched),
-		TEST(test_reentry_is_counted_once),
-		TEST(test_missing_in_the_real_library_is_invalid_usage),
-		TEST(test_stub_keeps_every_argument),
-		TEST(test_user_op_is_remembered_by_value),
-		TEST(test_memory_statistics_count_ours),
-		TEST(test_finalize_waits_only_where_the_communicator_blocks),
-		TEST(test_finalize_ends_when_another_thread_aborts),
-		TEST(test_counts_whose_bytes_wrap_are_refused),
-		TEST(test_async_error_merges_ours),
-		TEST(test_abort_goes_to_ours_first),
-		TEST(test_suspended_and_revoked_are_not_ours),
-		TEST(test_path_of_tells_the_path),
-		TEST(test_counters_without_room_are_refused),
-		TEST(test_last_error_is_of_whoever_failed_last),
-		TEST(test_memory_goes_to_the_real_library),
-		TEST(test_window_whose_handle_comes_late_goes_with_the_unnamed),
-		TEST(test_many_cycles_leave_nothing),
-	};
-
-	const struct CMUnitTest older[] = { TEST(test_communicator_that_cannot_be_revoked_stays_ours) };
+	const struct CMUnitTest older[] = { cmocka_unit_test_setup(test_communicator_that_cannot_be_revoked_stays_ours, setup) };
 
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return first_call();
 	if (argc > 1 && !strcmp(argv[1], "older"))
 		return cmocka_run_group_tests_name("older", older, NULL, NULL);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, NULL);
+	return tests_run(NULL, NULL);
 }

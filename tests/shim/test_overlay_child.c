@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Communicators that are made from others, in front of a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/overlay_fixture.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
-static void test_split_blocking_knows_the_child_at_once(void **state)
+TEST(test_split_blocking_knows_the_child_at_once)
 {
 	ncclComm_t comm = unused_comm(2, 4), child, none = comm;
 
@@ -30,7 +24,7 @@ static void test_split_blocking_knows_the_child_at_once(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_split_in_a_group_is_known_at_its_end(void **state)
+TEST(test_split_in_a_group_is_known_at_its_end)
 {
 	ncclComm_t comm = unused_comm(0, 4), child = NULL;
 
@@ -46,7 +40,7 @@ static void test_split_in_a_group_is_known_at_its_end(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_split_outlives_a_parent_that_ends_in_its_group(void **state)
+TEST(test_split_outlives_a_parent_that_ends_in_its_group)
 {
 	ncclComm_t comm = unused_comm(0, 4), child = NULL;
 
@@ -61,7 +55,7 @@ static void test_split_outlives_a_parent_that_ends_in_its_group(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_split_late_is_known_through_the_parent_state(void **state)
+TEST(test_split_late_is_known_through_the_parent_state)
 {
 	ncclComm_t comm = nonblocking_comm(0, 4), child, moved;
 	ncclResult_t result;
@@ -81,7 +75,7 @@ static void test_split_late_is_known_through_the_parent_state(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_split_late_is_known_without_asking_the_parent(void **state)
+TEST(test_split_late_is_known_without_asking_the_parent)
 {
 	ncclComm_t comm = nonblocking_comm(0, 4), child;
 
@@ -99,7 +93,7 @@ static void test_split_late_is_known_without_asking_the_parent(void **state)
 }
 
 /* The place may be gone as soon as the handle was seen there. */
-static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
+TEST(test_split_late_is_known_wherever_the_handle_was_moved)
 {
 	for (int grouped = 0; grouped < 2; grouped++) {
 		ncclComm_t comm = nonblocking_comm(0, 4), *place = malloc(sizeof(*place)), moved;
@@ -123,7 +117,7 @@ static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
 }
 
 /* Nothing is written to the program's memory any more once the parent is gone, whatever the real library still does. */
-static void test_split_whose_parent_dies_is_forgotten(void **state)
+TEST(test_split_whose_parent_dies_is_forgotten)
 {
 	int threads = until_all_threads_wait() ? until_threads_now() : 0;
 
@@ -146,7 +140,7 @@ static void test_split_whose_parent_dies_is_forgotten(void **state)
 	}
 }
 
-static void test_split_that_fails_leaves_nothing(void **state)
+TEST(test_split_that_fails_leaves_nothing)
 {
 	ncclComm_t comm = nonblocking_comm(0, 4), child = comm;
 
@@ -171,7 +165,7 @@ static void test_split_that_fails_leaves_nothing(void **state)
 }
 
 /* Set in a file of NCCL's or in the environment, it counts for our idea of what blocks. */
-static void test_settings_of_the_environment_win_over_the_program(void **state)
+TEST(test_settings_of_the_environment_win_over_the_program)
 {
 	ncclComm_t comm, child;
 	ncclResult_t result;
@@ -196,7 +190,7 @@ static void test_settings_of_the_environment_win_over_the_program(void **state)
 }
 
 /* A child without a configuration has its parent's, one with a configuration has NCCL's defaults for the rest. */
-static void test_children_inherit_the_configuration_only_as_a_whole(void **state)
+TEST(test_children_inherit_the_configuration_only_as_a_whole)
 {
 	ncclConfig_t config = { .size = 48,
 		.magic = SHUNT_NCCL_CONFIG_MAGIC,
@@ -235,7 +229,7 @@ static void created_id(char id[5])
 	id[4] = 0;
 }
 
-static void test_grow_gives_old_and_new_ranks_one_id(void **state)
+TEST(test_grow_gives_old_and_new_ranks_one_id)
 {
 	ncclUniqueId id, grow, unmarked;
 	ncclComm_t old[2], grown[3];
@@ -280,7 +274,7 @@ static void test_grow_gives_old_and_new_ranks_one_id(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_children_have_the_same_id_on_all_ranks(void **state)
+TEST(test_children_have_the_same_id_on_all_ranks)
 {
 	ncclUniqueId id;
 	ncclComm_t comms[2], child[2];
@@ -315,7 +309,7 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 }
 
 /* Numbers of ranks that cannot be are for NCCL to judge, and nothing is read from an array that may be shorter. */
-static void test_shrink_reads_no_more_ranks_than_there_are(void **state)
+TEST(test_shrink_reads_no_more_ranks_than_there_are)
 {
 	static const int counts[] = { 2, 3, INT_MAX };
 	ncclComm_t comm = unused_comm(0, 2), shrunk;
@@ -337,21 +331,6 @@ static void test_shrink_reads_no_more_ranks_than_there_are(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(test_split_blocking_knows_the_child_at_once),
-		TEST(test_split_in_a_group_is_known_at_its_end),
-		TEST(test_split_outlives_a_parent_that_ends_in_its_group),
-		TEST(test_split_late_is_known_through_the_parent_state),
-		TEST(test_split_late_is_known_without_asking_the_parent),
-		TEST(test_split_late_is_known_wherever_the_handle_was_moved),
-		TEST(test_split_whose_parent_dies_is_forgotten),
-		TEST(test_split_that_fails_leaves_nothing),
-		TEST(test_settings_of_the_environment_win_over_the_program),
-		TEST(test_children_inherit_the_configuration_only_as_a_whole),
-		TEST(test_grow_gives_old_and_new_ranks_one_id),
-		TEST(test_children_have_the_same_id_on_all_ranks),
-		TEST(test_shrink_reads_no_more_ranks_than_there_are),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Configurations of calls, in front of a libnccl of 2.31 that records calls. SHUNT_NCCL_LIB names the fake. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/overlay_fixture.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 /* A later header's configuration, with a vendor's option. */
-static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
+TEST(test_call_configuration_reaches_nccl_whole_or_short)
 {
 	ncclConfigExt_t ext = { .value.i = 7 };
 	struct {
@@ -49,7 +43,7 @@ static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
 }
 
 /* Ours only if it asks for nothing that we do not know. */
-static void test_call_configuration_of_every_version_is_understood_or_forwarded(void **state)
+TEST(test_call_configuration_of_every_version_is_understood_or_forwarded)
 {
 	struct {
 		ncclCollConfig_t c;
@@ -98,7 +92,7 @@ static void test_call_configuration_of_every_version_is_understood_or_forwarded(
 }
 
 /* Names of ours are ours, names of NCCL's are NCCL's; it gets them as they were at the call. */
-static void test_call_configuration_selects_among_both_libraries(void **state)
+TEST(test_call_configuration_selects_among_both_libraries)
 {
 	ncclCollConfig_t config = { .size = sizeof(config),
 		.magic = SHUNT_NCCL_CONFIG_MAGIC,
@@ -149,11 +143,6 @@ static void test_call_configuration_selects_among_both_libraries(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(test_call_configuration_reaches_nccl_whole_or_short),
-		TEST(test_call_configuration_of_every_version_is_understood_or_forwarded),
-		TEST(test_call_configuration_selects_among_both_libraries),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Groups in front of a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <pthread.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 #include "tests/support/until.h"
 
-static void test_group_runs_ours_after_the_real_end(void **state)
+TEST(test_group_runs_ours_after_the_real_end)
 {
 	ncclComm_t comm = set_up_comm(0, 2);
 
@@ -33,7 +25,7 @@ static void test_group_runs_ours_after_the_real_end(void **state)
 }
 
 /* What the real one launches then comes from a thread of its own, on some ranks before ours and on others behind. */
-static void test_group_nonblocking_runs_ours_before_the_real_end(void **state)
+TEST(test_group_nonblocking_runs_ours_before_the_real_end)
 {
 	ncclComm_t comm = nonblocking_comm(0, 2);
 
@@ -63,7 +55,7 @@ static void test_group_nonblocking_runs_ours_before_the_real_end(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_group_nested_acts_at_the_outermost_end(void **state)
+TEST(test_group_nested_acts_at_the_outermost_end)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -78,7 +70,7 @@ static void test_group_nested_acts_at_the_outermost_end(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_group_error_drops_ours_and_is_returned(void **state)
+TEST(test_group_error_drops_ours_and_is_returned)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -102,7 +94,7 @@ static void test_group_error_drops_ours_and_is_returned(void **state)
 }
 
 /* Nothing of it is the real library's, so it does not hear of it. */
-static void test_group_without_forwarded_calls_leaves_the_real_library_alone(void **state)
+TEST(test_group_without_forwarded_calls_leaves_the_real_library_alone)
 {
 	ncclComm_t comm = set_up_comm(0, 2);
 
@@ -123,7 +115,7 @@ static void test_group_without_forwarded_calls_leaves_the_real_library_alone(voi
 	ncclCommDestroy(comm);
 }
 
-static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(void **state)
+TEST(test_group_opens_the_real_one_once_with_the_first_forwarded_call)
 {
 	ncclComm_t comm = set_up_comm(0, 2);
 
@@ -154,7 +146,7 @@ static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(voi
 }
 
 /* What takes a place in the real group although we never look at it. */
-static void test_group_opens_the_real_one_for_every_kind_of_call(void **state)
+TEST(test_group_opens_the_real_one_for_every_kind_of_call)
 {
 	ncclComm_t comm = set_up_comm(0, 2), child, born;
 	ncclUniqueId id = { { 1 } };
@@ -203,7 +195,7 @@ static void test_group_opens_the_real_one_for_every_kind_of_call(void **state)
 }
 
 /* The program hears of it where the real library was first needed. */
-static void test_group_whose_real_one_cannot_be_opened_fails(void **state)
+TEST(test_group_whose_real_one_cannot_be_opened_fails)
 {
 	ncclComm_t comm = set_up_comm(0, 2);
 
@@ -228,7 +220,7 @@ static void test_group_whose_real_one_cannot_be_opened_fails(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_group_error_of_ours_drops_the_real_one(void **state)
+TEST(test_group_error_of_ours_drops_the_real_one)
 {
 	ncclComm_t comm = set_up_comm(0, 2);
 
@@ -251,7 +243,7 @@ static void test_group_error_of_ours_drops_the_real_one(void **state)
 }
 
 /* More than fit into what needs no memory. */
-static void test_group_of_many_calls_keeps_them_all_in_order(void **state)
+TEST(test_group_of_many_calls_keeps_them_all_in_order)
 {
 	enum { N = 100 };
 	ncclComm_t comm = set_up_comm(0, 2);
@@ -273,7 +265,7 @@ static void *reduce_ungrouped(void *comm)
 	return (void *)(intptr_t)reduce(comm, 5000);
 }
 
-static void test_group_belongs_to_its_thread(void **state)
+TEST(test_group_belongs_to_its_thread)
 {
 	ncclComm_t comm = set_up_comm(0, 2);
 	void *result = NULL;
@@ -314,7 +306,7 @@ static void *empty_group(void *arg)
 }
 
 /* The threads come one after another, and may get each other's stack. */
-static void test_group_of_a_thread_that_ends_is_given_up(void **state)
+TEST(test_group_of_a_thread_that_ends_is_given_up)
 {
 	void *result = (void *)1;
 	pthread_t thread;
@@ -337,7 +329,7 @@ static void test_group_of_a_thread_that_ends_is_given_up(void **state)
 	}
 }
 
-static void test_group_setup_that_declines_forwards_inside(void **state)
+TEST(test_group_setup_that_declines_forwards_inside)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -350,7 +342,7 @@ static void test_group_setup_that_declines_forwards_inside(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_group_sets_up_all_local_ranks_together(void **state)
+TEST(test_group_sets_up_all_local_ranks_together)
 {
 	ncclComm_t comms[4];
 
@@ -368,7 +360,7 @@ static void test_group_sets_up_all_local_ranks_together(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_group_simulate_launches_nothing(void **state)
+TEST(test_group_simulate_launches_nothing)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
@@ -392,7 +384,7 @@ static void test_group_simulate_launches_nothing(void **state)
 }
 
 /* Nor does the real NCCL launch anything, but it makes communicators. */
-static void test_group_simulate_passes_children_on(void **state)
+TEST(test_group_simulate_passes_children_on)
 {
 	ncclComm_t comm = unused_comm(0, 4), child = NULL;
 
@@ -407,7 +399,7 @@ static void test_group_simulate_passes_children_on(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_group_init_that_fails_drops_the_entry(void **state)
+TEST(test_group_init_that_fails_drops_the_entry)
 {
 	ncclUniqueId id = { { 0 } };
 	ncclComm_t comm;
@@ -420,7 +412,7 @@ static void test_group_init_that_fails_drops_the_entry(void **state)
 }
 
 /* The real one is at it still, and would warn. */
-static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
+TEST(test_group_init_nonblocking_asks_nothing_too_early)
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclResult_t result = ncclInProgress;
@@ -440,7 +432,7 @@ static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
 }
 
 /* Not of the call that makes the real group fail. */
-static void test_last_error_of_a_group_is_its_cause(void **state)
+TEST(test_last_error_of_a_group_is_its_cause)
 {
 	ncclComm_t comm = unused_comm(0, 2);
 
@@ -465,27 +457,6 @@ static void test_last_error_of_a_group_is_its_cause(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(test_group_runs_ours_after_the_real_end),
-		TEST(test_group_nonblocking_runs_ours_before_the_real_end),
-		TEST(test_group_nested_acts_at_the_outermost_end),
-		TEST(test_group_error_drops_ours_and_is_returned),
-		TEST(test_group_without_forwarded_calls_leaves_the_real_library_alone),
-		TEST(test_group_opens_the_real_one_once_with_the_first_forwarded_call),
-		TEST(test_group_opens_the_real_one_for_every_kind_of_call),
-		TEST(test_group_whose_real_one_cannot_be_opened_fails),
-		TEST(test_group_error_of_ours_drops_the_real_one),
-		TEST(test_group_of_many_calls_keeps_them_all_in_order),
-		TEST(test_group_belongs_to_its_thread),
-		TEST(test_group_of_a_thread_that_ends_is_given_up),
-		TEST(test_group_setup_that_declines_forwards_inside),
-		TEST(test_group_sets_up_all_local_ranks_together),
-		TEST(test_group_simulate_launches_nothing),
-		TEST(test_group_simulate_passes_children_on),
-		TEST(test_group_init_that_fails_drops_the_entry),
-		TEST(test_group_init_nonblocking_asks_nothing_too_early),
-		TEST(test_last_error_of_a_group_is_its_cause),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,17 +3,10 @@
  * What functions of the ABI answer for a communicator that is not ready, or not any more: every function in every
  * state, as docs/conformance.md has it. Without a real NCCL, or in front of the fake that SHUNT_NCCL_LIB names.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
+#include "tests/support/test.h"
 
 enum state {
 	BEGINS, /* its init is in progress */
@@ -65,7 +58,7 @@ CALL(suspend, ncclCommSuspend(c, 0))
 CALL(suspend_memory, ncclCommSuspend(c, NCCL_SUSPEND_MEM))
 CALL(resume, ncclCommResume(c))
 CALL(finalize, ncclCommFinalize(c))
-CALL(revoke, ncclCommRevoke(c, NCCL_REVOKE_DEFAULT))
+CALL(revoke_it, ncclCommRevoke(c, NCCL_REVOKE_DEFAULT))
 CALL(destroy, ncclCommDestroy(c))
 CALL(abort_it, ncclCommAbort(c))
 CALL(put_signal, ncclSignal(1, 0, 0, 0, c, NULL))
@@ -107,7 +100,7 @@ static const struct row {
 	{ "ncclCommSuspend", suspend_memory, "44577", "44" },
 	{ "ncclCommResume", resume, "44555", "44" },
 	{ "ncclCommFinalize", finalize, "44544", "44" },
-	{ "ncclCommRevoke", revoke, "00744", "00" },
+	{ "ncclCommRevoke", revoke_it, "00744", "00" },
 	{ "ncclCommDestroy", destroy, "44000", "44" },
 	{ "ncclCommAbort", abort_it, "00000", "00" },
 	{ "ncclSignal", put_signal, "55555", NULL },
@@ -197,7 +190,7 @@ static void try(const struct row *row, enum state state, ncclResult_t want)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_every_function_in_every_state(void **state)
+TEST(test_every_function_in_every_state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const char *want = overlay ? rows[i].overlay : rows[i].answers;
@@ -208,7 +201,7 @@ static void test_every_function_in_every_state(void **state)
 }
 
 /* A rank whose calls came too early has children under the ids that the other ranks have, and its kernels. */
-static void test_refused_calls_are_not_counted(void **state)
+TEST(test_refused_calls_are_not_counted)
 {
 	char ids[2][5] = { "", "" };
 	ncclComm_t comms[2], children[2] = { 0 };
@@ -249,7 +242,7 @@ static void test_refused_calls_are_not_counted(void **state)
  * NCCL's abort ends what is in progress, such as a connection to a dead rank, whether or not it then refuses the
  * shrink. So the call must reach NCCL; the one that NCCL refuses does not count.
  */
-static void test_a_shrink_with_abort_reaches_nccl(void **state)
+TEST(test_a_shrink_with_abort_reaches_nccl)
 {
 	ncclComm_t comms[3], children[3] = { 0 };
 	char ids[2][5] = { "", "" };
@@ -298,12 +291,7 @@ static int begin(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_every_function_in_every_state, begin),
-		cmocka_unit_test_setup(test_refused_calls_are_not_counted, begin),
-		cmocka_unit_test_setup(test_a_shrink_with_abort_reaches_nccl, begin),
-	};
-
 	overlay = getenv("SHUNT_NCCL_LIB") != NULL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(begin, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The shim without a real NCCL, over the mock core: ranks are threads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 #include <dlfcn.h>
-#include <cmocka.h>
 #include "tests/shim/mock_core.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
+#include "tests/support/test.h"
 
 static char a[8] = "abcdefg", b[8];
 
@@ -58,7 +49,7 @@ static void *init(void *arg)
 	return NULL;
 }
 
-static void test_standalone_init_knows_rank_and_count(void **state)
+TEST(test_standalone_init_knows_rank_and_count)
 {
 	struct rank r[3] = { { 0 } };
 	int version, value;
@@ -89,7 +80,7 @@ static void test_standalone_init_knows_rank_and_count(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_standalone_bad_arguments_are_refused(void **state)
+TEST(test_standalone_bad_arguments_are_refused)
 {
 	ncclUniqueId id;
 	ncclComm_t comm = NULL;
@@ -117,7 +108,7 @@ static void test_standalone_bad_arguments_are_refused(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_standalone_counts_whose_bytes_wrap_are_refused(void **state)
+TEST(test_standalone_counts_whose_bytes_wrap_are_refused)
 {
 	static const size_t counts[] = { SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4, (size_t)1 << 50 };
 	ncclUniqueId id;
@@ -140,7 +131,7 @@ static void test_standalone_counts_whose_bytes_wrap_are_refused(void **state)
 	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 }
 
-static void test_standalone_mismatched_count_fails(void **state)
+TEST(test_standalone_mismatched_count_fails)
 {
 	struct rank r[2] = { { .rank = 0, .nranks = 2 }, { .rank = 1, .nranks = 3 } };
 
@@ -160,7 +151,7 @@ static void test_standalone_mismatched_count_fails(void **state)
 	}
 }
 
-static void test_standalone_unsupported_is_invalid_usage_once_logged(void **state)
+TEST(test_standalone_unsupported_is_invalid_usage_once_logged)
 {
 	ncclComm_t comm;
 
@@ -174,7 +165,7 @@ static void test_standalone_unsupported_is_invalid_usage_once_logged(void **stat
 }
 
 /* A program that asks for a later NCCL's functions at its start gets the truth, and no line. */
-static void test_standalone_answers_what_clients_ask(void **state)
+TEST(test_standalone_answers_what_clients_ask)
 {
 	struct {
 		ncclCommProperties_t known;
@@ -221,7 +212,7 @@ static void test_standalone_answers_what_clients_ask(void **state)
 		ncclCommDestroy(comms[i]);
 }
 
-static void test_standalone_wrong_values_are_named(void **state)
+TEST(test_standalone_wrong_values_are_named)
 {
 	float factor = 2;
 	ncclRedOp_t op;
@@ -244,7 +235,7 @@ static void test_standalone_wrong_values_are_named(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_standalone_one_rank_copies(void **state)
+TEST(test_standalone_one_rank_copies)
 {
 	ncclComm_t comm;
 
@@ -256,7 +247,7 @@ static void test_standalone_one_rank_copies(void **state)
 	ncclCommDestroy(comm);
 }
 
-static void test_standalone_group_inits_and_reduces_from_one_thread(void **state)
+TEST(test_standalone_group_inits_and_reduces_from_one_thread)
 {
 	ncclComm_t comms[4];
 	ncclUniqueId id;
@@ -291,7 +282,7 @@ static void test_standalone_group_inits_and_reduces_from_one_thread(void **state
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_standalone_group_error_drops_the_rest(void **state)
+TEST(test_standalone_group_error_drops_the_rest)
 {
 	ncclComm_t comm = (ncclComm_t)1;
 	ncclUniqueId id;
@@ -323,7 +314,7 @@ static void *split(void *arg)
 	return NULL;
 }
 
-static void test_standalone_split_sorts_by_key_then_rank(void **state)
+TEST(test_standalone_split_sorts_by_key_then_rank)
 {
 	struct rank r[4] = { { .color = 1, .key = 5 }, { .color = NCCL_SPLIT_NOCOLOR }, { .color = 1, .key = 5 },
 		{ .color = 1, .key = -2 } };
@@ -339,7 +330,7 @@ static void test_standalone_split_sorts_by_key_then_rank(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_standalone_nonblocking_ranks_of_one_thread(void **state)
+TEST(test_standalone_nonblocking_ranks_of_one_thread)
 {
 	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0 };
 	ncclComm_t comms[2], children[2];
@@ -371,7 +362,7 @@ static void test_standalone_nonblocking_ranks_of_one_thread(void **state)
 }
 
 /* Communicators are made by a group that is only simulated, too, as NCCL does it. */
-static void test_standalone_simulated_group_makes_its_communicators(void **state)
+TEST(test_standalone_simulated_group_makes_its_communicators)
 {
 	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809 };
 	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
@@ -416,7 +407,7 @@ static void test_standalone_simulated_group_makes_its_communicators(void **state
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_standalone_abort_ends_a_waiting_init(void **state)
+TEST(test_standalone_abort_ends_a_waiting_init)
 {
 	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0 };
 	ncclComm_t comm;
@@ -430,7 +421,7 @@ static void test_standalone_abort_ends_a_waiting_init(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
-static void test_standalone_user_op_has_a_number_of_its_own(void **state)
+TEST(test_standalone_user_op_has_a_number_of_its_own)
 {
 	float two = 2;
 	ncclComm_t comms[2];
@@ -452,7 +443,7 @@ static void test_standalone_user_op_has_a_number_of_its_own(void **state)
 	ncclCommDestroy(comms[1]);
 }
 
-static void test_standalone_memory_and_registration(void **state)
+TEST(test_standalone_memory_and_registration)
 {
 	ncclComm_t comm;
 	ncclWindow_t win = (ncclWindow_t)1;
@@ -479,28 +470,8 @@ static void test_standalone_memory_and_registration(void **state)
 	assert_int_equal(ncclMemAlloc(NULL, 1), ncclInvalidArgument);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(test_standalone_init_knows_rank_and_count),
-		TEST(test_standalone_bad_arguments_are_refused),
-		TEST(test_standalone_counts_whose_bytes_wrap_are_refused),
-		TEST(test_standalone_mismatched_count_fails),
-		TEST(test_standalone_unsupported_is_invalid_usage_once_logged),
-		TEST(test_standalone_wrong_values_are_named),
-		TEST(test_standalone_answers_what_clients_ask),
-		TEST(test_standalone_one_rank_copies),
-		TEST(test_standalone_group_inits_and_reduces_from_one_thread),
-		TEST(test_standalone_group_error_drops_the_rest),
-		TEST(test_standalone_split_sorts_by_key_then_rank),
-		TEST(test_standalone_nonblocking_ranks_of_one_thread),
-		TEST(test_standalone_simulated_group_makes_its_communicators),
-		TEST(test_standalone_abort_ends_a_waiting_init),
-		TEST(test_standalone_user_op_has_a_number_of_its_own),
-		TEST(test_standalone_memory_and_registration),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	tests_each(setup, NULL);
+	return tests_run(NULL, NULL);
 }

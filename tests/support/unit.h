@@ -2,22 +2,7 @@
 #ifndef SHUNT_TESTS_SUPPORT_UNIT_H
 #define SHUNT_TESTS_SUPPORT_UNIT_H
 /* What the unit tests share: cmocka, ranks as threads and as processes, stderr as a string. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "tests/support/test.h"
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "tests/support/stderr.h"

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The benchmark's own reference: takes right results, refuses wrong ones. */
+#include "tests/support/test.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "tools/bench/bench.h"
 
 enum { COUNT = 5000, NRANKS = 4 };
@@ -43,7 +37,7 @@ static void reduce_f32(const struct bench_data *d, int nranks, enum shunt_redop 
 	free(in);
 }
 
-static void test_check_right_float_result_accepted(void **state)
+TEST(test_check_right_float_result_accepted)
 {
 	static float out[COUNT];
 
@@ -60,7 +54,7 @@ static void test_check_right_float_result_accepted(void **state)
 			}
 }
 
-static void test_check_one_wrong_float_found(void **state)
+TEST(test_check_one_wrong_float_found)
 {
 	static float out[COUNT];
 	struct bench_data *d = bench_data_create(SHUNT_F32, SHUNT_SUM, BENCH_EXACT, NRANKS, 7);
@@ -76,7 +70,7 @@ static void test_check_one_wrong_float_found(void **state)
 	bench_data_destroy(d);
 }
 
-static void test_check_missing_rank_found(void **state)
+TEST(test_check_missing_rank_found)
 {
 	static float out[COUNT];
 	struct bench_data *d = bench_data_create(SHUNT_F32, SHUNT_SUM, BENCH_REAL, NRANKS, 7);
@@ -86,7 +80,7 @@ static void test_check_missing_rank_found(void **state)
 	bench_data_destroy(d);
 }
 
-static void test_check_integers_wrap(void **state)
+TEST(test_check_integers_wrap)
 {
 	static int8_t in[COUNT], out[COUNT];
 
@@ -123,7 +117,7 @@ static void test_check_integers_wrap(void **state)
 }
 
 /* Small floats, with the formats written out here a second time: one rank's result is its input. */
-static void test_check_small_floats_one_rank_identity(void **state)
+TEST(test_check_small_floats_one_rank_identity)
 {
 	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_BF16, SHUNT_F8E4M3, SHUNT_F8E5M2 };
 	static uint16_t in[COUNT];
@@ -139,7 +133,7 @@ static void test_check_small_floats_one_rank_identity(void **state)
 }
 
 /* bfloat16 is the upper half of a float, so the sum can be computed with floats. */
-static void test_check_bfloat16_exact_sum(void **state)
+TEST(test_check_bfloat16_exact_sum)
 {
 	static uint16_t in[COUNT], out[COUNT];
 	static float sum[COUNT];
@@ -169,7 +163,7 @@ static void test_check_bfloat16_exact_sum(void **state)
 	bench_data_destroy(d);
 }
 
-static void test_input_ranks_and_seeds_differ(void **state)
+TEST(test_input_ranks_and_seeds_differ)
 {
 	static int32_t a[COUNT], b[COUNT];
 	struct bench_data *d = bench_data_create(SHUNT_I32, SHUNT_SUM, BENCH_EXACT, 2, 1);
@@ -189,14 +183,5 @@ static void test_input_ranks_and_seeds_differ(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check_right_float_result_accepted),
-		cmocka_unit_test(test_check_one_wrong_float_found),
-		cmocka_unit_test(test_check_missing_rank_found),
-		cmocka_unit_test(test_check_integers_wrap),
-		cmocka_unit_test(test_check_small_floats_one_rank_identity),
-		cmocka_unit_test(test_check_bfloat16_exact_sum),
-		cmocka_unit_test(test_input_ranks_and_seeds_differ),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

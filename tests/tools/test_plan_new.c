@@ -7,16 +7,11 @@
  * sanitizer can bear.
  */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include "device/sim/hooks.h"
 #include "tools/common/reference.h"
 #include "tools/plan/plan.h"
 #include "tests/plan/exec_ranks.h"
+#include "tests/support/test.h"
 #include "kernels/set.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
@@ -76,7 +71,7 @@ static void check_plan(struct shunt_plan *plan, uint64_t seed)
 	exec_ranks_stop(&f);
 }
 
-static void test_new_every_shape_gives_right_values(void **state)
+TEST(test_new_every_shape_gives_right_values)
 {
 	static const unsigned ranks[] = { 2, 3, 4, 8 };
 	uint64_t seed = 1;
@@ -102,7 +97,7 @@ static void test_new_every_shape_gives_right_values(void **state)
 			}
 }
 
-static void test_new_every_op_gives_right_values(void **state)
+TEST(test_new_every_op_gives_right_values)
 {
 	static const char *const ops[] = { "prod", "max", "min" };
 
@@ -123,7 +118,7 @@ static int is_plan(const struct dirent *entry)
 	return strstr(entry->d_name, ".json") != NULL;
 }
 
-static void test_new_shipped_plans_give_right_values(void **state)
+TEST(test_new_shipped_plans_give_right_values)
 {
 	const char *folder = getenv("PLANS");
 	struct dirent **entries;
@@ -148,7 +143,7 @@ static void test_new_shipped_plans_give_right_values(void **state)
 }
 
 /* The first JSON text of the environment's DOC. */
-static void test_new_documented_example_gives_right_values(void **state)
+TEST(test_new_documented_example_gives_right_values)
 {
 	char *doc = exec_read(getenv("DOC")), *begin, *end;
 	struct shunt_plan *plan;
@@ -171,7 +166,7 @@ static void test_new_documented_example_gives_right_values(void **state)
  * Numbers whose sum depends on the order of adding, in one shot: yet all ranks have the same bits, those of the order
  * of ranks.
  */
-static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
+TEST(test_new_oneshot_allreduce_adds_in_order_of_ranks)
 {
 	enum { N = 5, COUNT = 999, BYTES = COUNT * 4 };
 	struct plan_recipe r = recipe_of(&plan_shapes[0], N);
@@ -219,7 +214,7 @@ static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
 	}
 }
 
-static void test_new_same_recipe_gives_same_text(void **state)
+TEST(test_new_same_recipe_gives_same_text)
 {
 	for (const struct plan_shape *s = plan_shapes; s->name; s++) {
 		struct plan_recipe r = recipe_of(s, 4);
@@ -237,19 +232,10 @@ static void test_new_same_recipe_gives_same_text(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_new_same_recipe_gives_same_text),
-		cmocka_unit_test(test_new_oneshot_allreduce_adds_in_order_of_ranks),
-		cmocka_unit_test(test_new_every_shape_gives_right_values),
-		cmocka_unit_test(test_new_every_op_gives_right_values),
-		cmocka_unit_test(test_new_shipped_plans_give_right_values),
-		cmocka_unit_test(test_new_documented_example_gives_right_values),
-	};
-
 	quick = getenv("EXEC_QUICK") != NULL;
 	only = argc > 1 ? argv[1] : NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (shunt_gpu_sim_ops.open(&shunt_kernels))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -31,7 +31,7 @@ static int count(const struct tune_candidate *list, int n, const char *name)
 	return found;
 }
 
-static void test_candidates_large_call_has_every_geometry(void **state)
+TEST(test_candidates_large_call_has_every_geometry)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
@@ -57,7 +57,7 @@ static void test_candidates_large_call_has_every_geometry(void **state)
 	assert_int_equal(count(list, n, "pairwise"), 0);
 }
 
-static void test_candidates_same_launch_is_measured_once(void **state)
+TEST(test_candidates_same_launch_is_measured_once)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
@@ -66,7 +66,7 @@ static void test_candidates_same_launch_is_measured_once(void **state)
 	assert_int_equal(count(list, n, "oneshot"), 1); /* one warp, whatever the limits */
 }
 
-static void test_candidates_messages_have_one_geometry(void **state)
+TEST(test_candidates_messages_have_one_geometry)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
@@ -78,7 +78,7 @@ static void test_candidates_messages_have_one_geometry(void **state)
 		assert_int_equal(list[i].geometry.blocks, 0);
 }
 
-static void test_candidates_fit_the_list(void **state)
+TEST(test_candidates_fit_the_list)
 {
 	struct tune_opts o = { .blocks.n = OPTION_MAX_LIST, .threads.n = OPTION_MAX_LIST };
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
@@ -95,7 +95,7 @@ static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void
 	return 0;
 }
 
-static void test_candidates_of_plugins_are_those_of_the_kind(void **state)
+TEST(test_candidates_of_plugins_are_those_of_the_kind)
 {
 	struct shunt_plugin plugin = plugin_table("mine");
 	struct tune_opts o = gpu_opts();
@@ -113,7 +113,7 @@ static void test_candidates_of_plugins_are_those_of_the_kind(void **state)
 	assert_int_equal(count(list, tune_candidates(&o, BENCH_COLL_ALLREDUCE, 256, 4, false, true, list), "mine"), 0);
 }
 
-static void test_candidates_of_windows_are_left_out(void **state)
+TEST(test_candidates_of_windows_are_left_out)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
@@ -134,7 +134,7 @@ static struct tune_opts sized_opts(uint64_t first, uint64_t last, unsigned facto
 	return o;
 }
 
-static void test_schedule_is_every_size_once(void **state)
+TEST(test_schedule_is_every_size_once)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
@@ -154,7 +154,7 @@ static void test_schedule_is_every_size_once(void **state)
 	assert_int_equal(n, 5); /* 3 parts of at least 16 bytes: 64 to 1024 */
 }
 
-static void test_schedule_coarse_grid_comes_first(void **state)
+TEST(test_schedule_coarse_grid_comes_first)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
@@ -172,7 +172,7 @@ static void test_schedule_coarse_grid_comes_first(void **state)
 		assert_true(tasks[i].level >= tasks[i - 1].level);
 }
 
-static void test_schedule_coarse_grid_covers(void **state)
+TEST(test_schedule_coarse_grid_covers)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
@@ -186,7 +186,7 @@ static void test_schedule_coarse_grid_covers(void **state)
 	assert_true(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALLREDUCE));
 }
 
-static void test_schedule_larger_size_costs_more_for_one_call(void **state)
+TEST(test_schedule_larger_size_costs_more_for_one_call)
 {
 	double before = 0;
 
@@ -200,7 +200,7 @@ static void test_schedule_larger_size_costs_more_for_one_call(void **state)
 	}
 }
 
-static void test_burst_is_at_least_one_call(void **state)
+TEST(test_burst_is_at_least_one_call)
 {
 	for (uint64_t bytes = 1; bytes && bytes < 1ull << 40; bytes *= 2) {
 		assert_true(tune_burst(false, bytes).calls > 0 && tune_burst(false, bytes).launches > 0);
@@ -210,7 +210,7 @@ static void test_burst_is_at_least_one_call(void **state)
 
 /* ---- the best ---- */
 
-static void test_best_noise_keeps_the_own_geometry(void **state)
+TEST(test_best_noise_keeps_the_own_geometry)
 {
 	const struct shunt_algo *one = algo(SHUNT_ALLREDUCE, "oneshot"), *two = algo(SHUNT_ALLREDUCE, "twoshot");
 	struct tune_candidate list[] = { { 0 }, { .nccl = true }, { .algo = one }, { .algo = two },
@@ -223,7 +223,7 @@ static void test_best_noise_keeps_the_own_geometry(void **state)
 	assert_int_equal(tune_best(list, nearly, 2), -1);
 }
 
-static void test_forward_where_nccl_is_as_fast(void **state)
+TEST(test_forward_where_nccl_is_as_fast)
 {
 	assert_false(tune_forwards(9.8, 10, 11, 12, 0.01));
 	assert_true(tune_forwards(9.95, 10, 11, 12, 0.01));
@@ -266,7 +266,7 @@ static const char *path(const struct shunt_tuning *t, uint64_t bytes)
 	return shunt_select_name(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 }
 
-static void test_rows_between_two_points_ours_only_if_both_are(void **state)
+TEST(test_rows_between_two_points_ours_only_if_both_are)
 {
 	const struct tune_point points[] = {
 		point(BENCH_COLL_ALLREDUCE, 8192, "twoshot", 0, false),
@@ -289,7 +289,7 @@ static void test_rows_between_two_points_ours_only_if_both_are(void **state)
 	shunt_tuning_free(t);
 }
 
-static void test_rows_same_answers_are_one_row(void **state)
+TEST(test_rows_same_answers_are_one_row)
 {
 	struct tune_point points[40];
 	struct shunt_tuning_row rows[80 + SHUNT_NKINDS];
@@ -305,7 +305,7 @@ static void test_rows_same_answers_are_one_row(void **state)
 	assert_true(tune_rows(points, 40, rows) <= 2 + 40);
 }
 
-static void test_rows_no_point_loses(void **state)
+TEST(test_rows_no_point_loses)
 {
 	uint64_t random = 1;
 
@@ -329,7 +329,7 @@ static void test_rows_no_point_loses(void **state)
 	}
 }
 
-static void test_windows_begin_behind_our_largest(void **state)
+TEST(test_windows_begin_behind_our_largest)
 {
 	struct tune_point p[] = {
 		{ .coll = BENCH_COLL_ALLREDUCE, .part = 4096, .windows_us = 1, .windows_forward = true },
@@ -353,27 +353,7 @@ static void test_windows_begin_behind_our_largest(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_windows_begin_behind_our_largest),
-		cmocka_unit_test(test_candidates_large_call_has_every_geometry),
-		cmocka_unit_test(test_candidates_same_launch_is_measured_once),
-		cmocka_unit_test(test_candidates_messages_have_one_geometry),
-		cmocka_unit_test(test_candidates_fit_the_list),
-		cmocka_unit_test(test_candidates_of_plugins_are_those_of_the_kind),
-		cmocka_unit_test(test_candidates_of_windows_are_left_out),
-		cmocka_unit_test(test_schedule_is_every_size_once),
-		cmocka_unit_test(test_schedule_coarse_grid_comes_first),
-		cmocka_unit_test(test_schedule_coarse_grid_covers),
-		cmocka_unit_test(test_schedule_larger_size_costs_more_for_one_call),
-		cmocka_unit_test(test_burst_is_at_least_one_call),
-		cmocka_unit_test(test_best_noise_keeps_the_own_geometry),
-		cmocka_unit_test(test_forward_where_nccl_is_as_fast),
-		cmocka_unit_test(test_rows_between_two_points_ours_only_if_both_are),
-		cmocka_unit_test(test_rows_same_answers_are_one_row),
-		cmocka_unit_test(test_rows_no_point_loses),
-	};
-
 	setenv("SHUNT_TUNING_FILE", "none", 1);
 	unsetenv("SHUNT_ALGO");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

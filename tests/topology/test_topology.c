@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/support/test.h"
 #include "base/config.h"
 #include "topology/claim.h"
 #include "topology/pci.h"
 #include "topology/topology.h"
 
-static void test_ranks_of_one_host_are_one_island(void **state)
+TEST(test_ranks_of_one_host_are_one_island)
 {
 	struct shunt_topology t;
 
@@ -33,7 +28,7 @@ static void test_ranks_of_one_host_are_one_island(void **state)
 }
 
 /* Ranks 0, 2, 3 on one island, 1 and 4 on the other: two rails, and rank 3 on none. */
-static void test_rails_join_ranks_of_one_index(void **state)
+TEST(test_rails_join_ranks_of_one_index)
 {
 	struct shunt_topology t = { .nranks = 5, .nislands = 2, .rank = 4, .island_of = { 0, 1, 0, 0, 1 } };
 
@@ -59,7 +54,7 @@ static void test_rails_join_ranks_of_one_index(void **state)
 }
 
 /* A topology that threads have seen as one island gets all that another way of filling one in gives. */
-static void test_placed_ranks_leave_one_island(void **state)
+TEST(test_placed_ranks_leave_one_island)
 {
 	struct shunt_topology t, whole = { .nranks = 5, .nislands = 2, .rank = 4, .island_of = { 0, 1, 0, 0, 1 } };
 
@@ -72,7 +67,7 @@ static void test_placed_ranks_leave_one_island(void **state)
 	assert_int_equal(shunt_topology_nlocal(&t), 3);
 }
 
-static void test_ranks_spread_evenly(void **state)
+TEST(test_ranks_spread_evenly)
 {
 	uint8_t island_of[SHUNT_TOPOLOGY_RANKS];
 
@@ -83,7 +78,7 @@ static void test_ranks_spread_evenly(void **state)
 }
 
 /* The slower claim of a pair holds, and a link that nobody serves becomes the next slower one that is. */
-static void test_pairs_have_the_slower_claim(void **state)
+TEST(test_pairs_have_the_slower_claim)
 {
 	enum { NEAR = 1u << SHUNT_LINK_SELF | 1u << SHUNT_LINK_NVLINK };
 	uint8_t claims[SHUNT_TOPOLOGY_RANKS][SHUNT_TOPOLOGY_LOCAL] = { { 0, 1, 1 }, { 1, 0, 2 }, { 1, 1, 0 } };
@@ -116,7 +111,7 @@ static void test_pairs_have_the_slower_claim(void **state)
 }
 
 /* Links of pairs by SHUNT_LINKS' rules; islands as text, one letter a rank. NULL: not used. */
-static void test_islands_are_cliques_of_nvlink(void **state)
+TEST(test_islands_are_cliques_of_nvlink)
 {
 	static const struct {
 		int nranks;
@@ -147,7 +142,7 @@ static void test_islands_are_cliques_of_nvlink(void **state)
 	}
 }
 
-static void test_rules_name_links_of_pairs(void **state)
+TEST(test_rules_name_links_of_pairs)
 {
 	static const char *const bad[] = { "x", "0-1", "0-1:", "0-1:fast", "0-1:nvlink,", "0/:none", "-1:none",
 		"64:none", "0-1:none;;", "0-1:none x", "*:none,", "*:none,lie", "*:none,lie=", "*:none,lie=big",
@@ -195,7 +190,7 @@ static int sim_peers(int device, const struct shunt_gpu_info *peer, const char *
 }
 
 /* NCCL's words and numbers for distances, by the letter; a pair that is farther apart gets the host's memory. */
-static void test_peers_are_as_near_as_nccl_wants(void **state)
+TEST(test_peers_are_as_near_as_nccl_wants)
 {
 	static const struct {
 		const char *level;
@@ -238,19 +233,8 @@ static void test_peers_are_as_near_as_nccl_wants(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ranks_of_one_host_are_one_island),
-		cmocka_unit_test(test_rails_join_ranks_of_one_index),
-		cmocka_unit_test(test_placed_ranks_leave_one_island),
-		cmocka_unit_test(test_ranks_spread_evenly),
-		cmocka_unit_test(test_pairs_have_the_slower_claim),
-		cmocka_unit_test(test_islands_are_cliques_of_nvlink),
-		cmocka_unit_test(test_rules_name_links_of_pairs),
-		cmocka_unit_test(test_peers_are_as_near_as_nccl_wants),
-	};
-
 	setenv("NCCL_P2P_LEVEL", "PHB", 1);
 	setenv("SHUNT_SIM_LINKS", "*:peer;0-2:peer,distance=PXB;0-3:peer,distance=PHB;0-4:peer,distance=SYS", 1);
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

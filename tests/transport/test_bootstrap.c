@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -87,7 +86,7 @@ static int connect_to_root(const struct world *w)
 	return fd;
 }
 
-static void test_bootstrap_all_ranks_join(void **state)
+TEST(test_bootstrap_all_ranks_join)
 {
 	for (int n = 1; n <= 8; n++) {
 		for (int processes = 0; processes < 2; processes++) {
@@ -102,7 +101,7 @@ static void test_bootstrap_all_ranks_join(void **state)
 	}
 }
 
-static void test_bootstrap_ids_are_distinct(void **state)
+TEST(test_bootstrap_ids_are_distinct)
 {
 	struct world *a = world_create(1), *b = world_create(1);
 
@@ -113,7 +112,7 @@ static void test_bootstrap_ids_are_distinct(void **state)
 	world_destroy(b);
 }
 
-static void test_bootstrap_different_nranks_is_einval_on_all(void **state)
+TEST(test_bootstrap_different_nranks_is_einval_on_all)
 {
 	for (int processes = 0; processes < 2; processes++) {
 		struct world *w = world_create(4);
@@ -132,7 +131,7 @@ static void test_bootstrap_different_nranks_is_einval_on_all(void **state)
 	}
 }
 
-static void test_bootstrap_rank_twice_is_eexist_on_all(void **state)
+TEST(test_bootstrap_rank_twice_is_eexist_on_all)
 {
 	struct world *w = world_create(3);
 	int errs[UNIT_MAX_RANKS];
@@ -144,7 +143,7 @@ static void test_bootstrap_rank_twice_is_eexist_on_all(void **state)
 	world_destroy(w);
 }
 
-static void test_bootstrap_bad_arguments_are_einval(void **state)
+TEST(test_bootstrap_bad_arguments_are_einval)
 {
 	struct world *w = world_create(2);
 	uint8_t not_an_id[SHUNT_BOOTSTRAP_ID_BYTES] = { 1, 2, 3 };
@@ -157,7 +156,7 @@ static void test_bootstrap_bad_arguments_are_einval(void **state)
 	world_destroy(w);
 }
 
-static void test_bootstrap_second_use_is_eexist(void **state)
+TEST(test_bootstrap_second_use_is_eexist)
 {
 	struct world *w = world_create(2);
 	int errs[UNIT_MAX_RANKS];
@@ -172,7 +171,7 @@ static void test_bootstrap_second_use_is_eexist(void **state)
 	world_destroy(w);
 }
 
-static void test_bootstrap_wrong_secret_is_refused_without_harm(void **state)
+TEST(test_bootstrap_wrong_secret_is_refused_without_harm)
 {
 	struct world *w = world_create(2), *thief = world_create(1);
 	int errs[UNIT_MAX_RANKS], err;
@@ -189,7 +188,7 @@ static void test_bootstrap_wrong_secret_is_refused_without_harm(void **state)
 	world_destroy(thief);
 }
 
-static void test_bootstrap_root_of_another_host_that_is_gone_is_eexist(void **state)
+TEST(test_bootstrap_root_of_another_host_that_is_gone_is_eexist)
 {
 	struct world *w = world_create(1);
 	struct rdzv_unique_id id;
@@ -227,7 +226,7 @@ static void say_hello(const struct world *w, int fd, struct rdzv_hello *hello)
 	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
 }
 
-static void test_bootstrap_other_version_fails_on_all(void **state)
+TEST(test_bootstrap_other_version_fails_on_all)
 {
 	for (int i = 0; i < 2; i++) {
 		struct world *w = world_create(2);
@@ -252,7 +251,7 @@ static void test_bootstrap_other_version_fails_on_all(void **state)
 	}
 }
 
-static void test_bootstrap_replayed_hello_is_refused(void **state)
+TEST(test_bootstrap_replayed_hello_is_refused)
 {
 	struct world *w = world_create(2);
 	struct rdzv_hello hello = hello_of_rank_1();
@@ -279,7 +278,7 @@ static void test_bootstrap_replayed_hello_is_refused(void **state)
 }
 
 /* A rank whose connection broke behind its hello calls again, which the root may not have noticed. */
-static void test_bootstrap_second_call_takes_the_place_of_the_first(void **state)
+TEST(test_bootstrap_second_call_takes_the_place_of_the_first)
 {
 	for (uint32_t other = 0; other < 2; other++) {
 		struct world *w = world_create(2);
@@ -309,7 +308,7 @@ static void test_bootstrap_second_call_takes_the_place_of_the_first(void **state
 	}
 }
 
-static void test_bootstrap_strangers_do_not_disturb(void **state)
+TEST(test_bootstrap_strangers_do_not_disturb)
 {
 	struct world *w = world_create(4);
 	char rubbish[4096] = "GET / HTTP/1.1\r\n\r\n";
@@ -336,7 +335,7 @@ static void test_bootstrap_strangers_do_not_disturb(void **state)
 }
 
 /* More half-open connections than the root has places for: the oldest of them make room for the ranks. */
-static void test_bootstrap_many_silent_peers_only_delay(void **state)
+TEST(test_bootstrap_many_silent_peers_only_delay)
 {
 	enum { SILENT = RDZV_LOBBY_PLACES + 44 };
 	struct world *w = world_create(2);
@@ -371,7 +370,7 @@ static void expect_said(int fd, enum rdzv_kind kind)
 }
 
 /* The oldest connections make room at once, one for each that comes: nobody waits for a time to be over. */
-static void test_bootstrap_oldest_stranger_makes_room_at_once(void **state)
+TEST(test_bootstrap_oldest_stranger_makes_room_at_once)
 {
 	enum { MORE = 3 };
 	struct rdzv_lobby lobby = { .kind = &shunt_socket_tcp, .listen_fd = -1, .event_fd = -1 };
@@ -433,7 +432,7 @@ static void crowd_main(const struct world *w, atomic_int *is_complete)
  * Strangers who call again and again, ten times as many as there are places: the oldest goes, so each of them has a
  * moment only, and the ranks call until they get through.
  */
-static void test_bootstrap_crowd_that_comes_again_only_delays(void **state)
+TEST(test_bootstrap_crowd_that_comes_again_only_delays)
 {
 	struct rlimit files;
 	atomic_int *is_complete =
@@ -481,7 +480,7 @@ static void *loris_main(void *arg)
 	return NULL;
 }
 
-static void test_bootstrap_slow_loris_is_dropped(void **state)
+TEST(test_bootstrap_slow_loris_is_dropped)
 {
 	struct world *w = world_create(2);
 	struct loris l = { .fd = connect_to_root(w) };
@@ -518,7 +517,7 @@ static int dying_body(int rank, void *arg)
 	return rank_body(rank, w);
 }
 
-static void test_bootstrap_dead_rank_is_eownerdead_on_the_others(void **state)
+TEST(test_bootstrap_dead_rank_is_eownerdead_on_the_others)
 {
 	struct world *w = world_create(4);
 	int errs[UNIT_MAX_RANKS];
@@ -541,7 +540,7 @@ static void *cancel_later(void *arg)
 	return waits ? NULL : arg;
 }
 
-static void test_bootstrap_cancel_returns_and_tells_the_others(void **state)
+TEST(test_bootstrap_cancel_returns_and_tells_the_others)
 {
 	struct world *w = world_create(3);
 	int errs[UNIT_MAX_RANKS];
@@ -583,7 +582,7 @@ static int ending_body(int rank, void *arg)
 	return rank_body(rank, &w);
 }
 
-static void test_bootstrap_root_process_that_ends_early_has_served_all(void **state)
+TEST(test_bootstrap_root_process_that_ends_early_has_served_all)
 {
 	for (int i = 0; i < 10; i++) {
 		int fds[2], errs[UNIT_MAX_RANKS];
@@ -596,7 +595,7 @@ static void test_bootstrap_root_process_that_ends_early_has_served_all(void **st
 	}
 }
 
-static void test_bootstrap_something_else_at_the_address_is_eproto(void **state)
+TEST(test_bootstrap_something_else_at_the_address_is_eproto)
 {
 	struct world *w = world_create(1);
 	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -642,7 +641,7 @@ static int comm_id_body(int rank, void *arg)
 	return err;
 }
 
-static void test_bootstrap_comm_id_serves_on_rank_0(void **state)
+TEST(test_bootstrap_comm_id_serves_on_rank_0)
 {
 	struct world w = { .nranks = 3 };
 	int errs[UNIT_MAX_RANKS];
@@ -686,7 +685,7 @@ static int self_connect_body(int rank, void *arg)
 	return err ? err : -self_connects;
 }
 
-static void test_bootstrap_comm_id_waits_on_after_self_connect(void **state)
+TEST(test_bootstrap_comm_id_waits_on_after_self_connect)
 {
 	int64_t start = unit_now_ms();
 	int errs[UNIT_MAX_RANKS];
@@ -701,7 +700,7 @@ static void test_bootstrap_comm_id_waits_on_after_self_connect(void **state)
 	assert_true(unit_now_ms() - start < AT_ONCE_MS);
 }
 
-static void test_bootstrap_interface_variable_chooses_the_address(void **state)
+TEST(test_bootstrap_interface_variable_chooses_the_address)
 {
 	struct rdzv_unique_id id;
 	uint8_t bytes[SHUNT_BOOTSTRAP_ID_BYTES];
@@ -721,39 +720,9 @@ static void test_bootstrap_interface_variable_chooses_the_address(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		/*
-		 * These first: their processes start a root, which ThreadSanitizer forbids after a fork beside other
-		 * threads.
-		 */
-		cmocka_unit_test(test_bootstrap_root_process_that_ends_early_has_served_all),
-		cmocka_unit_test(test_bootstrap_comm_id_serves_on_rank_0),
-		cmocka_unit_test(test_bootstrap_comm_id_waits_on_after_self_connect),
-		cmocka_unit_test(test_bootstrap_all_ranks_join),
-		cmocka_unit_test(test_bootstrap_ids_are_distinct),
-		cmocka_unit_test(test_bootstrap_different_nranks_is_einval_on_all),
-		cmocka_unit_test(test_bootstrap_rank_twice_is_eexist_on_all),
-		cmocka_unit_test(test_bootstrap_bad_arguments_are_einval),
-		cmocka_unit_test(test_bootstrap_second_use_is_eexist),
-		cmocka_unit_test(test_bootstrap_wrong_secret_is_refused_without_harm),
-		cmocka_unit_test(test_bootstrap_root_of_another_host_that_is_gone_is_eexist),
-		cmocka_unit_test(test_bootstrap_other_version_fails_on_all),
-		cmocka_unit_test(test_bootstrap_replayed_hello_is_refused),
-		cmocka_unit_test(test_bootstrap_second_call_takes_the_place_of_the_first),
-		cmocka_unit_test(test_bootstrap_strangers_do_not_disturb),
-		cmocka_unit_test(test_bootstrap_many_silent_peers_only_delay),
-		cmocka_unit_test(test_bootstrap_oldest_stranger_makes_room_at_once),
-		cmocka_unit_test(test_bootstrap_crowd_that_comes_again_only_delays),
-		cmocka_unit_test(test_bootstrap_slow_loris_is_dropped),
-		cmocka_unit_test(test_bootstrap_dead_rank_is_eownerdead_on_the_others),
-		cmocka_unit_test(test_bootstrap_cancel_returns_and_tells_the_others),
-		cmocka_unit_test(test_bootstrap_something_else_at_the_address_is_eproto),
-		cmocka_unit_test(test_bootstrap_interface_variable_chooses_the_address),
-	};
-
 	own_environment();
 	/* An IPv4 address, which the strangers of these tests can reach. */
 	setenv("NCCL_SOCKET_FAMILY", "AF_INET", 1);
 	setenv("SHUNT_SETUP_TIMEOUT", "2m", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -2,7 +2,6 @@
 /* The directory of hosts: who is registered, what all are told, and who is refused. Hosts are names (SHUNT_HOSTID). */
 #include "tests/support/unit.h"
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include "base/host.h"
 #include "base/io.h"
@@ -99,7 +98,7 @@ static void expect(const char *place, int present, int missing, int nhosts)
 	munmap(w, sizeof(*w));
 }
 
-static void test_directory_tells_all_the_same(void **state)
+TEST(test_directory_tells_all_the_same)
 {
 	expect("0000", 4, -1, 1);
 	expect("0011", 4, -1, 2);
@@ -109,7 +108,7 @@ static void test_directory_tells_all_the_same(void **state)
 	expect("0--1", 2, 1, 2);
 }
 
-static void test_directory_a_registration_ends_with_its_process(void **state)
+TEST(test_directory_a_registration_ends_with_its_process)
 {
 	struct world *w = world_create("0011");
 	int errs[UNIT_MAX_RANKS];
@@ -125,7 +124,7 @@ static void test_directory_a_registration_ends_with_its_process(void **state)
 	munmap(w, sizeof(*w));
 }
 
-static void test_directory_leaves_an_id_without_room_alone(void **state)
+TEST(test_directory_leaves_an_id_without_room_alone)
 {
 	uint8_t id[SHUNT_DIRECTORY_ID_BYTES] = { 0 }, before[sizeof(id)];
 
@@ -181,7 +180,7 @@ static struct rdzv_hello good_hello(void)
 	return hello;
 }
 
-static void test_directory_tells_other_versions_apart(void **state)
+TEST(test_directory_tells_other_versions_apart)
 {
 	for (int i = 0; i < 2; i++) {
 		struct rdzv_hello hello = good_hello();
@@ -201,7 +200,7 @@ static void test_directory_tells_other_versions_apart(void **state)
 }
 
 /* A request without a proof, twice the same, or of a member that there is not, ends the connection. */
-static void test_directory_drops_who_asks_wrongly(void **state)
+TEST(test_directory_drops_who_asks_wrongly)
 {
 	for (int i = 0; i < 4; i++) {
 		struct rdzv_directory_request q = { .what = RDZV_DIRECTORY_ASK, .number = 1, .nmembers = 2 };
@@ -233,15 +232,6 @@ static void test_directory_drops_who_asks_wrongly(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		/* These first: their processes read settings of their own, and start threads. */
-		cmocka_unit_test(test_directory_tells_all_the_same),
-		cmocka_unit_test(test_directory_a_registration_ends_with_its_process),
-		cmocka_unit_test(test_directory_leaves_an_id_without_room_alone),
-		cmocka_unit_test(test_directory_tells_other_versions_apart),
-		cmocka_unit_test(test_directory_drops_who_asks_wrongly),
-	};
-
 	setenv("NCCL_SOCKET_FAMILY", "AF_INET", 1);
-	return cmocka_run_group_tests_name("directory", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

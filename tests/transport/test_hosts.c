@@ -3,9 +3,7 @@
 #include "tests/support/unit.h"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/io.h"
@@ -119,7 +117,36 @@ static int rank_body(int rank, void *arg)
 	return err;
 }
 
-static void test_hosts_rounds(void **state)
+/* In a process of its own: settings are read once. */
+static int identity_body(int rank, void *arg)
+{
+	uint8_t *ids = arg;
+
+	if (rank == 1 || rank == 2)
+		setenv(rank == 1 ? "SHUNT_HOSTID" : "NCCL_HOSTID", "one", 1);
+	if (rank == 3)
+		setenv("MSCCLPP_HOSTID", "other", 1);
+	shunt_host_id(ids + rank * 64, "0123456789abcdef", 16);
+	shunt_host_machine_id(ids + rank * 64 + 32, "0123456789abcdef", 16);
+	return 0;
+}
+
+TEST(test_hosts_identity_follows_the_variables)
+{
+	uint8_t *ids = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int errs[UNIT_MAX_RANKS];
+
+	unit_run_processes(5, identity_body, ids, errs);
+	assert_memory_equal(ids, ids + 4 * 64, SHUNT_HOST_BYTES);      /* no variable */
+	assert_memory_equal(ids + 64, ids + 2 * 64, SHUNT_HOST_BYTES); /* one name by two variables */
+	assert_memory_not_equal(ids, ids + 64, SHUNT_HOST_BYTES);
+	assert_memory_not_equal(ids + 64, ids + 3 * 64, SHUNT_HOST_BYTES);
+	for (int r = 1; r < 5; r++)
+		assert_memory_equal(ids + 32, ids + r * 64 + 32, SHUNT_HOST_BYTES);
+	munmap(ids, 4096);
+}
+
+TEST(test_hosts_rounds)
 {
 	static const char *const places[] = { "00", "01", "0011", "0101", "0001", "1000", "0123", "01230120" };
 
@@ -135,7 +162,7 @@ static void test_hosts_rounds(void **state)
 }
 
 /* A child's ranks may be in another order than its members: a host's root is not its lowest rank then. */
-static void test_hosts_rounds_of_a_child(void **state)
+TEST(test_hosts_rounds_of_a_child)
 {
 	static const int members[] = { 5, 3, 4, 0 };
 	struct world *w = world_create("0110", members);
@@ -161,13 +188,13 @@ static void expect_failure(enum what what, int who, int err)
 	munmap(w, sizeof(*w));
 }
 
-static void test_hosts_different_bytes_fail_on_all(void **state)
+TEST(test_hosts_different_bytes_fail_on_all)
 {
 	for (int who = 0; who < 5; who++)
 		expect_failure(BYTES_DIFFER, who, -EINVAL);
 }
 
-static void test_hosts_a_death_fails_on_all(void **state)
+TEST(test_hosts_a_death_fails_on_all)
 {
 	for (int who = 0; who < 5; who++)
 		expect_failure(DIES, who, -EOWNERDEAD);
@@ -223,7 +250,7 @@ static void round_with_keys(uint8_t roots, uint8_t members, int errs[2])
 }
 
 /* What is said over TCP counts only with the proof that belongs to the connection. */
-static void test_hosts_messages_are_proven(void **state)
+TEST(test_hosts_messages_are_proven)
 {
 	int errs[2];
 
@@ -319,7 +346,7 @@ static int call_after(int resets, int fails)
 	return err;
 }
 
-static void test_hosts_calls_are_made_again(void **state)
+TEST(test_hosts_calls_are_made_again)
 {
 	assert_int_equal(call_after(0, 0), 0);
 	assert_int_equal(call_after(3, 0), 0);
@@ -328,14 +355,14 @@ static void test_hosts_calls_are_made_again(void **state)
 
 /* The outcome that a root tells is final, also where it looks like a network's error: the next call would be refused.
  */
-static void test_hosts_what_the_root_tells_is_final(void **state)
+TEST(test_hosts_what_the_root_tells_is_final)
 {
 	assert_int_equal(call_after(0, -ETIMEDOUT), -ETIMEDOUT);
 	assert_int_equal(call_after(3, -ETIMEDOUT), -ETIMEDOUT);
 }
 
 /* Each probe of a connection on which nobody speaks may be lost: there are many until it counts as broken. */
-static void test_hosts_idle_connections_survive_lost_probes(void **state)
+TEST(test_hosts_idle_connections_survive_lost_probes)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0), idle = 0, interval = 0, probes = 0;
 	socklen_t len = sizeof(int);
@@ -349,7 +376,7 @@ static void test_hosts_idle_connections_survive_lost_probes(void **state)
 	close(fd);
 }
 
-static void test_hosts_are_placed_and_described(void **state)
+TEST(test_hosts_are_placed_and_described)
 {
 	struct shunt_hosts hosts = { .nranks = 5 };
 	char text[256];
@@ -373,49 +400,7 @@ static void test_hosts_are_placed_and_described(void **state)
 	assert_string_equal(text, "ranks 0+2-3");
 }
 
-/* In a process of its own: settings are read once. */
-static int identity_body(int rank, void *arg)
-{
-	uint8_t *ids = arg;
-
-	if (rank == 1 || rank == 2)
-		setenv(rank == 1 ? "SHUNT_HOSTID" : "NCCL_HOSTID", "one", 1);
-	if (rank == 3)
-		setenv("MSCCLPP_HOSTID", "other", 1);
-	shunt_host_id(ids + rank * 64, "0123456789abcdef", 16);
-	shunt_host_machine_id(ids + rank * 64 + 32, "0123456789abcdef", 16);
-	return 0;
-}
-
-static void test_hosts_identity_follows_the_variables(void **state)
-{
-	uint8_t *ids = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int errs[UNIT_MAX_RANKS];
-
-	unit_run_processes(5, identity_body, ids, errs);
-	assert_memory_equal(ids, ids + 4 * 64, SHUNT_HOST_BYTES);      /* no variable */
-	assert_memory_equal(ids + 64, ids + 2 * 64, SHUNT_HOST_BYTES); /* one name by two variables */
-	assert_memory_not_equal(ids, ids + 64, SHUNT_HOST_BYTES);
-	assert_memory_not_equal(ids + 64, ids + 3 * 64, SHUNT_HOST_BYTES);
-	for (int r = 1; r < 5; r++)
-		assert_memory_equal(ids + 32, ids + r * 64 + 32, SHUNT_HOST_BYTES);
-	munmap(ids, 4096);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hosts_identity_follows_the_variables), /* before anything reads the environment */
-		cmocka_unit_test(test_hosts_rounds),
-		cmocka_unit_test(test_hosts_rounds_of_a_child),
-		cmocka_unit_test(test_hosts_different_bytes_fail_on_all),
-		cmocka_unit_test(test_hosts_a_death_fails_on_all),
-		cmocka_unit_test(test_hosts_messages_are_proven),
-		cmocka_unit_test(test_hosts_are_placed_and_described),
-		cmocka_unit_test(test_hosts_calls_are_made_again),
-		cmocka_unit_test(test_hosts_what_the_root_tells_is_final),
-		cmocka_unit_test(test_hosts_idle_connections_survive_lost_probes),
-	};
-
-	return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

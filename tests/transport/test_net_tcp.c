@@ -50,9 +50,30 @@ static bool is_ended(int fd)
 	return n == 0 || errno == ECONNRESET;
 }
 
+/* In processes of their own: the variables are read once. No NIC of verbs is here, or NCCL_IB_DISABLE hides it. */
+static int what_is_usable(int rank, void *arg)
+{
+	static const char *const choices[] = { "auto", "verbs", "tcp" };
+
+	setenv("SHUNT_NET", choices[rank], 1);
+	setenv("NCCL_IB_DISABLE", "1", 1);
+	return shunt_net_usable() == bit_of("tcp") ? 0 : -2;
+}
+
+TEST(test_tcp_is_usable_whatever_is_chosen)
+{
+	int errs[3];
+
+	assert_ptr_equal(shunt_net_find("tcp"), ops);
+	assert_null(shunt_net_find("pigeons"));
+	unit_run_processes(3, what_is_usable, NULL, errs);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(errs[i], 0);
+}
+
 /* ---- strangers */
 
-static void test_a_crowd_of_strangers_keeps_nobody_out(void **state)
+TEST(test_a_crowd_of_strangers_keeps_nobody_out)
 {
 	enum { CROWD = 500 };
 	struct net_pair pair = { .ops = ops };
@@ -76,7 +97,7 @@ static void test_a_crowd_of_strangers_keeps_nobody_out(void **state)
 	net_pair_close(&pair);
 }
 
-static void test_strangers_that_talk_are_thrown_out(void **state)
+TEST(test_strangers_that_talk_are_thrown_out)
 {
 	struct shunt_net_device *device = net_open(ops);
 	struct net_end end = { 0 };
@@ -104,7 +125,7 @@ static void test_strangers_that_talk_are_thrown_out(void **state)
 }
 
 /* A listener that never speaks, as if each connection's handshake were incomplete there: others are tried. */
-static void test_a_connection_without_a_challenge_is_made_again(void **state)
+TEST(test_a_connection_without_a_challenge_is_made_again)
 {
 	struct shunt_net_device *device = net_open(ops);
 	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -223,7 +244,7 @@ static void liar_close(struct liar *liar)
 	ops->close(liar->device);
 }
 
-static void test_hellos_that_prove_nothing_are_refused(void **state)
+TEST(test_hellos_that_prove_nothing_are_refused)
 {
 	struct liar liar;
 	int fd;
@@ -249,7 +270,7 @@ static void test_hellos_that_prove_nothing_are_refused(void **state)
 	liar_close(&liar);
 }
 
-static void test_heads_that_there_are_not_kill_the_endpoint(void **state)
+TEST(test_heads_that_there_are_not_kill_the_endpoint)
 {
 	static const struct {
 		int socket;
@@ -310,7 +331,7 @@ static void send_head(struct liar *liar, int socket, struct tcp_head head, const
 		assert_int_equal(send(liar->fd[socket], "", 0, MSG_NOSIGNAL), 0);
 }
 
-static void test_pieces_come_before_and_after_their_put(void **state)
+TEST(test_pieces_come_before_and_after_their_put)
 {
 	static const uint8_t data[1024] = { [0] = 1, [1023] = 9 };
 	struct liar liar;
@@ -343,7 +364,7 @@ static void test_pieces_come_before_and_after_their_put(void **state)
 }
 
 /* However the network cuts them. */
-static void test_packets_are_stored_by_whole_words(void **state)
+TEST(test_packets_are_stored_by_whole_words)
 {
 	static const uint8_t data[24] = { [3] = 1, [11] = 2, [15] = 3, [23] = 4 };
 	struct tcp_head head = { .kind = TCP_PUT, .flags = TCP_PACKETS, .bytes = 24, .count = 1 };
@@ -366,7 +387,7 @@ static void test_packets_are_stored_by_whole_words(void **state)
 }
 
 /* Data sockets that have no room for long see none of the small puts that pass them by. */
-static void test_small_puts_pass_data_sockets_without_room(void **state)
+TEST(test_small_puts_pass_data_sockets_without_room)
 {
 	enum { BYTES = 300000 };
 	struct shunt_net_put signal = { .count = 1 }, large = { .bytes = BYTES, .count = 1 };
@@ -419,7 +440,7 @@ static uint32_t paced(struct tcp_pace *pace, uint32_t most, uint64_t bytes, uint
 }
 
 /* However many sockets there are: so many take pieces as lose nothing, and after each loss fewer, for longer. */
-static void test_sockets_take_pieces_as_long_as_nothing_is_lost(void **state)
+TEST(test_sockets_take_pieces_as_long_as_nothing_is_lost)
 {
 	struct tcp_pace pace = { .open = 1 };
 	uint64_t need;
@@ -450,7 +471,7 @@ static void test_sockets_take_pieces_as_long_as_nothing_is_lost(void **state)
 }
 
 /* Ends whose puts are small have one socket; a large put comes all the same. One end's word is enough. */
-static void test_small_puts_need_one_socket(void **state)
+TEST(test_small_puts_need_one_socket)
 {
 	enum { BYTES = 3000000 };
 	struct shunt_net_put put = { .bytes = BYTES, .count = 1 };
@@ -492,7 +513,7 @@ static void test_small_puts_need_one_socket(void **state)
 	}
 }
 
-static void test_more_pieces_than_the_put_has_kill_the_endpoint(void **state)
+TEST(test_more_pieces_than_the_put_has_kill_the_endpoint)
 {
 	static const uint8_t data[1024];
 	struct liar liar;
@@ -518,7 +539,7 @@ static void send_some(struct liar *liar, const void *bytes, size_t n, size_t *se
 }
 
 /* A peer may send more signals than are waited for; what does not fit stays in the socket. */
-static void test_signals_that_wait_are_bounded_and_not_lost(void **state)
+TEST(test_signals_that_wait_are_bounded_and_not_lost)
 {
 	enum { SIGNALS = 3 * TCP_MAX_SIGNALS };
 	static struct tcp_head heads[SIGNALS];
@@ -545,7 +566,7 @@ static void test_signals_that_wait_are_bounded_and_not_lost(void **state)
 	liar_close(&liar);
 }
 
-static void test_a_connection_cut_in_a_message_is_an_error(void **state)
+TEST(test_a_connection_cut_in_a_message_is_an_error)
 {
 	struct tcp_head head = { .kind = TCP_PUT, .bytes = 100, .count = 1 };
 	struct liar liar;
@@ -568,7 +589,7 @@ static void test_a_connection_cut_in_a_message_is_an_error(void **state)
 /* ---- hosts that do not answer */
 
 /* A listener whose queue is full drops what comes, as a host that is gone does. */
-static void test_connecting_to_a_black_hole_has_an_end(void **state)
+TEST(test_connecting_to_a_black_hole_has_an_end)
 {
 	struct shunt_net_device *device = net_open(ops);
 	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -617,7 +638,7 @@ static int longest_wait(int fd)
 }
 
 /* Looks at a connection that sends again each time, as one does that loses much: what is heard counts. */
-static void test_a_connection_that_gets_on_is_not_gone(void **state)
+TEST(test_a_connection_that_gets_on_is_not_gone)
 {
 	struct tcp_socket s = { .state = TCP_OPEN, .fd = socket(AF_INET, SOCK_STREAM, 0) };
 	struct tcp_info info = { .tcpi_unacked = 1, .tcpi_retransmits = 2 };
@@ -644,7 +665,7 @@ static void test_a_connection_that_gets_on_is_not_gone(void **state)
 	close(s.fd);
 }
 
-static void test_nobody_listens(void **state)
+TEST(test_nobody_listens)
 {
 	struct shunt_net_device *device = net_open(ops), *gone = net_open(ops);
 	struct net_end end = { 0 }, other = { 0 };
@@ -664,7 +685,7 @@ static void test_nobody_listens(void **state)
 	ops->close(device);
 }
 
-static void test_ipv6(void **state)
+TEST(test_ipv6)
 {
 	struct net_pair pair = { .ops = ops };
 	struct shunt_netaddr addr;
@@ -696,50 +717,8 @@ static unsigned bit_of(const char *name)
 	return 0;
 }
 
-/* In processes of their own: the variables are read once. No NIC of verbs is here, or NCCL_IB_DISABLE hides it. */
-static int what_is_usable(int rank, void *arg)
-{
-	static const char *const choices[] = { "auto", "verbs", "tcp" };
-
-	setenv("SHUNT_NET", choices[rank], 1);
-	setenv("NCCL_IB_DISABLE", "1", 1);
-	return shunt_net_usable() == bit_of("tcp") ? 0 : -2;
-}
-
-static void test_tcp_is_usable_whatever_is_chosen(void **state)
-{
-	int errs[3];
-
-	assert_ptr_equal(shunt_net_find("tcp"), ops);
-	assert_null(shunt_net_find("pigeons"));
-	unit_run_processes(3, what_is_usable, NULL, errs);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(errs[i], 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tcp_is_usable_whatever_is_chosen), /* reads no variables here */
-		cmocka_unit_test(test_a_crowd_of_strangers_keeps_nobody_out),
-		cmocka_unit_test(test_strangers_that_talk_are_thrown_out),
-		cmocka_unit_test(test_a_connection_without_a_challenge_is_made_again),
-		cmocka_unit_test(test_hellos_that_prove_nothing_are_refused),
-		cmocka_unit_test(test_heads_that_there_are_not_kill_the_endpoint),
-		cmocka_unit_test(test_pieces_come_before_and_after_their_put),
-		cmocka_unit_test(test_packets_are_stored_by_whole_words),
-		cmocka_unit_test(test_small_puts_pass_data_sockets_without_room),
-		cmocka_unit_test(test_sockets_take_pieces_as_long_as_nothing_is_lost),
-		cmocka_unit_test(test_small_puts_need_one_socket),
-		cmocka_unit_test(test_more_pieces_than_the_put_has_kill_the_endpoint),
-		cmocka_unit_test(test_signals_that_wait_are_bounded_and_not_lost),
-		cmocka_unit_test(test_a_connection_cut_in_a_message_is_an_error),
-		cmocka_unit_test(test_connecting_to_a_black_hole_has_an_end),
-		cmocka_unit_test(test_a_connection_that_gets_on_is_not_gone),
-		cmocka_unit_test(test_nobody_listens),
-		cmocka_unit_test(test_ipv6),
-	};
-
 	own_environment();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

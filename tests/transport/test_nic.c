@@ -2,7 +2,6 @@
 /* Which NICs are used, which is near to which GPU, and with which addresses they connect. */
 #include <arpa/inet.h>
 #include <ftw.h>
-#include <sys/stat.h>
 #include "tests/support/unit.h"
 #include "transport/net/nic.h"
 #include "transport/net/verbs/gid.h"
@@ -54,7 +53,7 @@ static int end(void **state)
 	return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static void test_places_come_from_sysfs(void **state)
+TEST(test_places_come_from_sysfs)
 {
 	struct shunt_pci_place place;
 	char text[32];
@@ -91,7 +90,7 @@ static struct shunt_pci_place at(const char *path, int numa)
 	return place;
 }
 
-static void test_distances_are_ordered(void **state)
+TEST(test_distances_are_ordered)
 {
 	const struct shunt_pci_place gpu = at(SWITCH "/0000:18:00.0/0000:19:00.0", 0);
 	const struct {
@@ -118,7 +117,7 @@ static void test_distances_are_ordered(void **state)
 
 /* ---- pairs */
 
-static void test_eight_gpus_and_eight_nics_are_pairs(void **state)
+TEST(test_eight_gpus_and_eight_nics_are_pairs)
 {
 	struct shunt_pci_place gpus[8], nics[8];
 	char path[128];
@@ -136,7 +135,7 @@ static void test_eight_gpus_and_eight_nics_are_pairs(void **state)
 		assert_int_equal(shunt_nic_pair(gpus, 8, i, nics, 8), 7 - i);
 }
 
-static void test_gpus_share_nics_in_turn(void **state)
+TEST(test_gpus_share_nics_in_turn)
 {
 	struct shunt_pci_place gpus[8], nics[3];
 
@@ -158,7 +157,7 @@ static void test_gpus_share_nics_in_turn(void **state)
 }
 
 /* The GPU's own NIC, then those of its node, then the rest. */
-static void test_rails_are_the_nearest_first(void **state)
+TEST(test_rails_are_the_nearest_first)
 {
 	struct shunt_pci_place gpus[4], nics[4];
 	int rails[4];
@@ -205,7 +204,7 @@ static int table(struct shunt_gid *t)
 	return 8;
 }
 
-static void test_gids_are_offered_by_preference(void **state)
+TEST(test_gids_are_offered_by_preference)
 {
 	static const int order[] = { 3, 7, 5, 1, 2, 4, 0 };
 	struct shunt_gid t[8], offered[SHUNT_GID_MAX_OFFERED];
@@ -228,7 +227,7 @@ static void expect_offer(const struct shunt_gid_rules *rules, const char *indice
 	assert_string_equal(got, indices);
 }
 
-static void test_rules_allow_gids(void **state)
+TEST(test_rules_allow_gids)
 {
 	struct shunt_gid_rules rules;
 	const char *bad = NULL;
@@ -256,7 +255,7 @@ static void test_rules_allow_gids(void **state)
 	expect_offer(&rules, "");
 }
 
-static void test_rules_that_cannot_be_read(void **state)
+TEST(test_rules_that_cannot_be_read)
 {
 	static const char *const ranges[] = { "10.0.0/8", "10.0.0.0/33", "10.0.0.0/", "fd00::/129", "x", "10.0.0.0/8x",
 		"::/0/0", "1234567890123456789012345678901234567890123456789/8" };
@@ -294,7 +293,7 @@ static bool choose(const struct shunt_gid *a, int na, const struct shunt_gid *b,
 	return found;
 }
 
-static void test_both_ends_choose_one_pair(void **state)
+TEST(test_both_ends_choose_one_pair)
 {
 	const struct shunt_gid v4 = gid("10.1.0.5", SHUNT_GID_ROCE_V2, 3), v4b = gid("10.2.0.5", SHUNT_GID_ROCE_V2, 7);
 	const struct shunt_gid v6 = gid("fd00::5", SHUNT_GID_ROCE_V2, 5), old = gid("10.1.0.6", SHUNT_GID_ROCE_V1, 2);
@@ -320,7 +319,7 @@ static void test_both_ends_choose_one_pair(void **state)
 	assert_false(choose(&v4, 0, &v4, 1, &a, &b));
 }
 
-static void test_every_two_lists_give_one_pair(void **state)
+TEST(test_every_two_lists_give_one_pair)
 {
 	struct shunt_gid all[7], own[7], peers[7];
 	struct shunt_gid_rules any = { .index = -1 };
@@ -346,7 +345,7 @@ static void test_every_two_lists_give_one_pair(void **state)
 	}
 }
 
-static void test_infiniband_offers_one(void **state)
+TEST(test_infiniband_offers_one)
 {
 	struct shunt_gid t[3] = { gid("fe80::1:2:3:4", SHUNT_GID_IB, 0), gid("::", SHUNT_GID_IB, 1),
 		gid("fec0::1:2:3:4", SHUNT_GID_IB, 2) };
@@ -361,7 +360,7 @@ static void test_infiniband_offers_one(void **state)
 	assert_int_equal(offered[0].index, 2);
 }
 
-static void test_gids_are_shown(void **state)
+TEST(test_gids_are_shown)
 {
 	struct shunt_gid v4 = gid("10.1.0.5", SHUNT_GID_ROCE_V2, 3), v6 = gid("fd00::5", SHUNT_GID_ROCE_V2, 5);
 	char text[64];
@@ -374,20 +373,5 @@ static void test_gids_are_shown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_places_come_from_sysfs),
-		cmocka_unit_test(test_distances_are_ordered),
-		cmocka_unit_test(test_eight_gpus_and_eight_nics_are_pairs),
-		cmocka_unit_test(test_gpus_share_nics_in_turn),
-		cmocka_unit_test(test_rails_are_the_nearest_first),
-		cmocka_unit_test(test_gids_are_offered_by_preference),
-		cmocka_unit_test(test_rules_allow_gids),
-		cmocka_unit_test(test_rules_that_cannot_be_read),
-		cmocka_unit_test(test_both_ends_choose_one_pair),
-		cmocka_unit_test(test_every_two_lists_give_one_pair),
-		cmocka_unit_test(test_infiniband_offers_one),
-		cmocka_unit_test(test_gids_are_shown),
-	};
-
-	return cmocka_run_group_tests(tests, begin, end);
+	return tests_run(begin, end);
 }

@@ -5,7 +5,6 @@
  */
 #include "tests/support/unit.h"
 #include <sched.h>
-#include <stdatomic.h>
 #include "kernels/net_rings.h"
 #include "base/config.h"
 #include "tests/support/limits.h"
@@ -71,7 +70,7 @@ static void side_create(struct side *side, int gpu)
 }
 
 /* A peer that never connects: whoever waits for it says its name. By tcp one end alone may connect. */
-static void test_proxy_names_the_peer_that_does_not_come(void **state)
+TEST(test_proxy_names_the_peer_that_does_not_come)
 {
 	struct side side[2];
 	char text[256];
@@ -197,14 +196,14 @@ static void carry(bool one_thread, uint32_t times)
 	close_sides(side);
 }
 
-static void test_triggers_are_carried(void **state)
+TEST(test_triggers_are_carried)
 {
 	carry(false, 70016); /* above 2^16, a multiple of a half of the slots */
 	carry(true, 4096);
 }
 
 /* A FIFO that was full many times over is carried in its order, and signals are counted, however many come at once. */
-static void test_a_full_fifo_is_carried(void **state)
+TEST(test_a_full_fifo_is_carried)
 {
 	struct side side[2];
 
@@ -224,7 +223,7 @@ static void test_a_full_fifo_is_carried(void **state)
 
 /* ---- ends */
 
-static void test_what_is_left_is_carried_before_the_end(void **state)
+TEST(test_what_is_left_is_carried_before_the_end)
 {
 	int before = 0;
 
@@ -250,7 +249,7 @@ static void test_what_is_left_is_carried_before_the_end(void **state)
 }
 
 /* What has ended keeps no connections, though its owner has not destroyed it. */
-static void test_what_has_ended_gives_its_descriptors_back(void **state)
+TEST(test_what_has_ended_gives_its_descriptors_back)
 {
 	struct side side[2], other[2];
 	int before;
@@ -266,7 +265,7 @@ static void test_what_has_ended_gives_its_descriptors_back(void **state)
 	close_sides(other);
 }
 
-static void test_an_abort_is_told(void **state)
+TEST(test_an_abort_is_told)
 {
 	struct side side[2];
 
@@ -284,7 +283,7 @@ static void test_an_abort_is_told(void **state)
 }
 
 /* The first cause is told with it. */
-static void test_a_rank_that_gives_up_because_of_another_says_so(void **state)
+TEST(test_a_rank_that_gives_up_because_of_another_says_so)
 {
 	struct side side[2];
 
@@ -297,7 +296,7 @@ static void test_a_rank_that_gives_up_because_of_another_says_so(void **state)
 }
 
 /* Of a rank without a connection here nothing follows; of one with, its death, unless its farewell has come. */
-static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void **state)
+TEST(test_a_death_that_the_network_does_not_tell_is_told_by_others)
 {
 	int doubt_ms = atomic_load(&shunt_proxy_doubt_ms);
 	struct side side[2];
@@ -332,7 +331,7 @@ static void test_a_death_that_the_network_does_not_tell_is_told_by_others(void *
 	atomic_store(&shunt_proxy_doubt_ms, doubt_ms);
 }
 
-static void test_a_peer_that_goes_is_told(void **state)
+TEST(test_a_peer_that_goes_is_told)
 {
 	struct side side[2];
 
@@ -346,7 +345,7 @@ static void test_a_peer_that_goes_is_told(void **state)
 }
 
 /* Where a third rank could not connect, each rank closes what it has. */
-static void test_a_peer_that_goes_before_the_start_is_told_at_the_start(void **state)
+TEST(test_a_peer_that_goes_before_the_start_is_told_at_the_start)
 {
 	for (int starts = 0; starts < 2; starts++) {
 		struct side side[2];
@@ -367,7 +366,7 @@ static void test_a_peer_that_goes_before_the_start_is_told_at_the_start(void **s
 
 /* ---- triggers that nobody should push */
 
-static void test_a_trigger_out_of_bounds_is_a_failure(void **state)
+TEST(test_a_trigger_out_of_bounds_is_a_failure)
 {
 	struct side side[2];
 
@@ -382,7 +381,7 @@ static void test_a_trigger_out_of_bounds_is_a_failure(void **state)
 	close_sides(side);
 }
 
-static void test_a_trigger_of_no_connection_is_a_failure(void **state)
+TEST(test_a_trigger_of_no_connection_is_a_failure)
 {
 	struct side side[2];
 	uint64_t *half;
@@ -399,25 +398,10 @@ static void test_a_trigger_of_no_connection_is_a_failure(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_proxy_names_the_peer_that_does_not_come),
-		cmocka_unit_test(test_triggers_are_carried),
-		cmocka_unit_test(test_a_full_fifo_is_carried),
-		cmocka_unit_test(test_what_is_left_is_carried_before_the_end),
-		cmocka_unit_test(test_what_has_ended_gives_its_descriptors_back),
-		cmocka_unit_test(test_an_abort_is_told),
-		cmocka_unit_test(test_a_rank_that_gives_up_because_of_another_says_so),
-		cmocka_unit_test(test_a_death_that_the_network_does_not_tell_is_told_by_others),
-		cmocka_unit_test(test_a_peer_that_goes_is_told),
-		cmocka_unit_test(test_a_peer_that_goes_before_the_start_is_told_at_the_start),
-		cmocka_unit_test(test_a_trigger_out_of_bounds_is_a_failure),
-		cmocka_unit_test(test_a_trigger_of_no_connection_is_a_failure),
-	};
-
 	own_environment();
 	net = shunt_net_find(argc > 1 ? argv[1] : "tcp");
 	if (!net)
 		return 2;
 	adds = shunt_net_usable() & SHUNT_NET_USABLE_ADDS;
-	return cmocka_run_group_tests_name("proxy", tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/unit.h"
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include "tests/support/rendezvous_name.h"
@@ -294,17 +291,17 @@ static void all_join(unit_run *run)
 	}
 }
 
-static void test_rendezvous_threads_gather_numbers_and_memfds(void **state)
+TEST(test_rendezvous_threads_gather_numbers_and_memfds)
 {
 	all_join(unit_run_threads);
 }
 
-static void test_rendezvous_processes_gather_numbers_and_memfds(void **state)
+TEST(test_rendezvous_processes_gather_numbers_and_memfds)
 {
 	all_join(unit_run_processes);
 }
 
-static void test_rendezvous_missing_member_is_enoent_on_all(void **state)
+TEST(test_rendezvous_missing_member_is_enoent_on_all)
 {
 	for (int processes = 0; processes < 2; processes++) {
 		struct world *w = world_create(3);
@@ -324,7 +321,7 @@ static void test_rendezvous_missing_member_is_enoent_on_all(void **state)
 }
 
 /* As programs do that begin as root. When each does so is its own matter. */
-static void test_rendezvous_members_that_become_another_user_are_the_same_members(void **state)
+TEST(test_rendezvous_members_that_become_another_user_are_the_same_members)
 {
 	static const struct {
 		unsigned drops_uid;
@@ -346,7 +343,7 @@ static void test_rendezvous_members_that_become_another_user_are_the_same_member
 	}
 }
 
-static void test_rendezvous_many_slots_are_probed(void **state)
+TEST(test_rendezvous_many_slots_are_probed)
 {
 	struct world *w = world_create(4);
 	int errs[UNIT_MAX_RANKS];
@@ -360,7 +357,7 @@ static void test_rendezvous_many_slots_are_probed(void **state)
 	world_destroy(w);
 }
 
-static void test_rendezvous_more_members_than_ranks_is_einval(void **state)
+TEST(test_rendezvous_more_members_than_ranks_is_einval)
 {
 	struct world *w = world_create(3);
 	int errs[UNIT_MAX_RANKS];
@@ -375,7 +372,7 @@ static void test_rendezvous_more_members_than_ranks_is_einval(void **state)
 	world_destroy(w);
 }
 
-static void test_rendezvous_colliding_ranks_fail_on_all(void **state)
+TEST(test_rendezvous_colliding_ranks_fail_on_all)
 {
 	struct world *w = world_create(4);
 	int errs[UNIT_MAX_RANKS];
@@ -388,7 +385,7 @@ static void test_rendezvous_colliding_ranks_fail_on_all(void **state)
 	world_destroy(w);
 }
 
-static void test_rendezvous_member_bound_twice_is_eaddrinuse(void **state)
+TEST(test_rendezvous_member_bound_twice_is_eaddrinuse)
 {
 	struct shunt_id id = { { 1 } };
 	struct shunt_rendezvous *a, *b;
@@ -404,7 +401,7 @@ static void test_rendezvous_member_bound_twice_is_eaddrinuse(void **state)
 	shunt_rendezvous_destroy(NULL);
 }
 
-static void test_rendezvous_wrong_id_finds_nobody(void **state)
+TEST(test_rendezvous_wrong_id_finds_nobody)
 {
 	struct shunt_id id, other;
 	struct shunt_rendezvous *a, *b;
@@ -460,19 +457,19 @@ static void dead_peer_ends_join_and_gather(bool leaves_child)
 	}
 }
 
-static void test_rendezvous_dead_peer_ends_join_and_gather(void **state)
+TEST(test_rendezvous_dead_peer_ends_join_and_gather)
 {
 	dead_peer_ends_join_and_gather(false);
 }
 
 /* Its sockets stay open then. */
-static void test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather(void **state)
+TEST(test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather)
 {
 	dead_peer_ends_join_and_gather(true);
 }
 
 /* All see its socket, and nobody answers there. */
-static void test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives(void **state)
+TEST(test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives)
 {
 	for (int dead = 0; dead < 3; dead++) {
 		struct world *w = world_create(3);
@@ -492,7 +489,7 @@ static void test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_li
 	}
 }
 
-static void test_rendezvous_member_that_leaves_ends_join(void **state)
+TEST(test_rendezvous_member_that_leaves_ends_join)
 {
 	for (int leaver = 0; leaver < 3; leaver++) {
 		struct world *w = world_create(3);
@@ -508,7 +505,7 @@ static void test_rendezvous_member_that_leaves_ends_join(void **state)
 }
 
 /* A late rank that finds a member dead must not leave those waiting who counted it as alive. */
-static void test_rendezvous_late_rank_tells_those_who_wait(void **state)
+TEST(test_rendezvous_late_rank_tells_those_who_wait)
 {
 	struct world *w = world_create(3);
 	int errs[UNIT_MAX_RANKS];
@@ -523,7 +520,7 @@ static void test_rendezvous_late_rank_tells_those_who_wait(void **state)
 	world_destroy(w);
 }
 
-static void test_rendezvous_cancel_ends_join_for_all(void **state)
+TEST(test_rendezvous_cancel_ends_join_for_all)
 {
 	for (int canceled = 0; canceled < 2; canceled++) {
 		struct world *w = world_create(3);
@@ -597,7 +594,7 @@ static void pair_finish(struct pair *p)
 	shunt_rendezvous_destroy(p->rdzv[1]);
 }
 
-static void test_rendezvous_gather_that_differs_is_einval_on_all(void **state)
+TEST(test_rendezvous_gather_that_differs_is_einval_on_all)
 {
 	for (int i = 0; i < 2; i++) {
 		struct pair p;
@@ -616,7 +613,7 @@ static void test_rendezvous_gather_that_differs_is_einval_on_all(void **state)
 	}
 }
 
-static void test_rendezvous_gather_without_memory_ends_on_all(void **state)
+TEST(test_rendezvous_gather_without_memory_ends_on_all)
 {
 	for (int lacking = 0; lacking < 2; lacking++) {
 		struct pair p;
@@ -632,7 +629,7 @@ static void test_rendezvous_gather_without_memory_ends_on_all(void **state)
 	}
 }
 
-static void test_rendezvous_gather_of_megabytes_and_of_nothing(void **state)
+TEST(test_rendezvous_gather_of_megabytes_and_of_nothing)
 {
 	struct pair p;
 	int errs[2];
@@ -652,7 +649,7 @@ static void test_rendezvous_gather_of_megabytes_and_of_nothing(void **state)
 	pair_finish(&p);
 }
 
-static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
+TEST(test_rendezvous_gather_times_out_or_is_cancelled)
 {
 	struct shunt_config *config = (struct shunt_config *)shunt_config();
 	int64_t setup_timeout = config->setup_timeout;
@@ -712,7 +709,7 @@ static int join_three(int rank, void *arg)
 	return shunt_rendezvous_join(((struct shunt_rendezvous **)arg)[rank], 3, rank, 3, NULL, NULL);
 }
 
-static void test_rendezvous_gather_names_who_is_missing_to_all(void **state)
+TEST(test_rendezvous_gather_names_who_is_missing_to_all)
 {
 	struct shunt_rendezvous *rdzv[3];
 	struct shunt_id id;
@@ -733,7 +730,7 @@ static void test_rendezvous_gather_names_who_is_missing_to_all(void **state)
 }
 
 /* Somebody of our own user who does not know the id, but found the sockets: connects, and sends rubbish or nothing. */
-static void test_rendezvous_strangers_do_not_disturb(void **state)
+TEST(test_rendezvous_strangers_do_not_disturb)
 {
 	struct shunt_id id;
 	struct pair p = { 0 };
@@ -770,7 +767,7 @@ static void test_rendezvous_strangers_do_not_disturb(void **state)
 }
 
 /* Silent ones of our own user, more than the root has places for. A member that has to go for them comes again. */
-static void test_rendezvous_crowd_only_delays(void **state)
+TEST(test_rendezvous_crowd_only_delays)
 {
 	struct shunt_id id;
 	struct pair p = { 0 };
@@ -794,7 +791,7 @@ static void test_rendezvous_crowd_only_delays(void **state)
 }
 
 /* The table tells hosts and members of all ranks, and is the same on all. */
-static void test_rendezvous_rows_name_host_and_member(void **state)
+TEST(test_rendezvous_rows_name_host_and_member)
 {
 	const struct shunt_rendezvous_row *rows[2];
 	struct pair p;
@@ -813,32 +810,6 @@ static void test_rendezvous_rows_name_host_and_member(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rendezvous_threads_gather_numbers_and_memfds),
-		cmocka_unit_test(test_rendezvous_processes_gather_numbers_and_memfds),
-		cmocka_unit_test(test_rendezvous_missing_member_is_enoent_on_all),
-		cmocka_unit_test(test_rendezvous_members_that_become_another_user_are_the_same_members),
-		cmocka_unit_test(test_rendezvous_many_slots_are_probed),
-		cmocka_unit_test(test_rendezvous_more_members_than_ranks_is_einval),
-		cmocka_unit_test(test_rendezvous_colliding_ranks_fail_on_all),
-		cmocka_unit_test(test_rendezvous_member_bound_twice_is_eaddrinuse),
-		cmocka_unit_test(test_rendezvous_wrong_id_finds_nobody),
-		cmocka_unit_test(test_rendezvous_dead_peer_ends_join_and_gather),
-		cmocka_unit_test(test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather),
-		cmocka_unit_test(test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives),
-		cmocka_unit_test(test_rendezvous_member_that_leaves_ends_join),
-		cmocka_unit_test(test_rendezvous_late_rank_tells_those_who_wait),
-		cmocka_unit_test(test_rendezvous_cancel_ends_join_for_all),
-		cmocka_unit_test(test_rendezvous_gather_that_differs_is_einval_on_all),
-		cmocka_unit_test(test_rendezvous_gather_without_memory_ends_on_all),
-		cmocka_unit_test(test_rendezvous_gather_of_megabytes_and_of_nothing),
-		cmocka_unit_test(test_rendezvous_gather_times_out_or_is_cancelled),
-		cmocka_unit_test(test_rendezvous_gather_names_who_is_missing_to_all),
-		cmocka_unit_test(test_rendezvous_strangers_do_not_disturb),
-		cmocka_unit_test(test_rendezvous_crowd_only_delays),
-		cmocka_unit_test(test_rendezvous_rows_name_host_and_member),
-	};
-
 	setenv("SHUNT_SETUP_TIMEOUT", "2m", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 #include <arpa/inet.h>
 #include <sched.h>
-#include <signal.h>
 #include "base/os.h"
 #include "base/rlimits.h"
 #include "device/gpu_ops.h"
@@ -391,7 +390,7 @@ static void world_destroy(struct world *w)
 	munmap(w, sizeof(*w));
 }
 
-static void test_symm_all_ranks_map_all_memory(void **state)
+TEST(test_symm_all_ranks_map_all_memory)
 {
 	for (int how = 0; how < NHOWS; how++)
 		for (int kind = ALLOCATED; kind <= REGISTERED; kind++) {
@@ -404,7 +403,7 @@ static void test_symm_all_ranks_map_all_memory(void **state)
 		}
 }
 
-static void test_symm_one_rank_alone_joins_nobody(void **state)
+TEST(test_symm_one_rank_alone_joins_nobody)
 {
 	static const enum fault faults[] = { NONE, FAIL_ALLOC, FAIL_FILL };
 
@@ -442,7 +441,7 @@ static void check_refusal(struct world *w, enum fault fault, const char *reason)
 	}
 }
 
-static void test_symm_refusal_of_one_rank_is_that_of_all(void **state)
+TEST(test_symm_refusal_of_one_rank_is_that_of_all)
 {
 	struct shunt_error_text no_files = shunt_error_text(-EMFILE);
 	char not_mapped[256];
@@ -493,7 +492,7 @@ static bool is_expected(const struct world *w, int rank)
 	}
 }
 
-static void test_symm_round_that_one_rank_ends_fails_on_all(void **state)
+TEST(test_symm_round_that_one_rank_ends_fails_on_all)
 {
 	for (int fault = NO_MEMORY; fault <= DIES_IN_FILL; fault++)
 		for (int how = 0; how < NHOWS; how++)
@@ -515,7 +514,7 @@ static void test_symm_round_that_one_rank_ends_fails_on_all(void **state)
 }
 
 /* A rendezvous over TCP passes no descriptors: its ranks may be on other hosts. */
-static void test_symm_without_descriptors_only_one_process_maps(void **state)
+TEST(test_symm_without_descriptors_only_one_process_maps)
 {
 	for (int how = ONE_ADDRESS; how <= MAPPED; how++) {
 		struct world *w = world_create(how, ALLOCATED);
@@ -538,13 +537,5 @@ static void test_symm_without_descriptors_only_one_process_maps(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_symm_all_ranks_map_all_memory),
-		cmocka_unit_test(test_symm_one_rank_alone_joins_nobody),
-		cmocka_unit_test(test_symm_refusal_of_one_rank_is_that_of_all),
-		cmocka_unit_test(test_symm_round_that_one_rank_ends_fails_on_all),
-		cmocka_unit_test(test_symm_without_descriptors_only_one_process_maps),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }
