@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_ALGO_H
-#define SHUNT_ALGOS_ALGO_H
+#pragma once
 /*
  * Algorithms as rows, and their selection. Selection is a pure function of values that are equal on all ranks: the
  * selection key below (agreed on in the set-up), the kind of collective, type, operator and size. It never depends on
@@ -336,4 +335,3 @@ void shunt_select_crossovers(
 
 /* Reads SHUNT_ALGO and the tuning files once, and warns about whatever cannot be used. */
 void shunt_select_check(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_ALGOS_H
-#define SHUNT_ALGOS_ALGOS_H
+#pragma once
 /* Declarations that the files of this folder share. */
 #include "algos/algo.h"
 
@@ -96,4 +95,3 @@ void shunt_grid_fit_wide(const struct shunt_limits *limits, uint64_t warps, stru
 
 /* Share i of n of the bytes in [from, to): its ends, in multiples of 128 bytes except for the last. */
 void shunt_partition(uint64_t from, uint64_t to, unsigned i, unsigned n, uint64_t *first_p, uint64_t *last_p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_PLUGINS_H
-#define SHUNT_ALGOS_PLUGINS_H
+#pragma once
 /*
  * Users' own kernels as algorithms (shunt/plugin.h): the process's plug-ins, and their rows. A row belongs to a name
  * and a kind, and stays for ever, since decisions and counters refer to it; whether a communicator has such a plug-in
@@ -82,4 +81,3 @@ const struct shunt_algo *shunt_plugin_row_at(size_t i);
 bool shunt_plugin_fits(const struct shunt_sel_key *key, const struct shunt_coll *coll, const struct shunt_algo *row);
 void shunt_plugin_request_init(const struct shunt_sel_key *key, const struct shunt_coll *coll,
     const struct shunt_limits *limits, struct shunt_plugin_request *request);
-#endif

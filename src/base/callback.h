@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_CALLBACK_H
-#define SHUNT_BASE_CALLBACK_H
+#pragma once
 /*
  * Functions of the program that are kept for longer than their code or their interpreter may live: selectors, and the
  * functions of plug-ins. The program may end one wherever it is kept. A thread that calls counts itself before it looks
@@ -34,4 +33,3 @@ void shunt_callback_leave(struct shunt_callback_inside *here);
  * is none; -ETIMEDOUT: a thread has been in one for ten seconds.
  */
 int shunt_callback_end(void *function, void *arg);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_COLL_H
-#define SHUNT_BASE_COLL_H
+#pragma once
 /*
  * A collective call after validation, and what is known of its kind, type and operator: rows of collectives.def,
  * dtypes.def and ops.def.
@@ -252,4 +251,3 @@ const char *shunt_dtype_name(enum shunt_dtype dtype); /* "float16" */
 uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n);
 const char *shunt_redop_name(enum shunt_redop redop); /* "sum" */
 const char *shunt_reason_name(enum shunt_reason reason);
-#endif

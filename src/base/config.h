@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_CONFIG_H
-#define SHUNT_BASE_CONFIG_H
+#pragma once
 /*
  * The configuration: one row per variable, in config.def (SHUNT_*) and nccl_env.def (the NCCL_* variables that Shunt
  * obeys). The first call of any function here reads the variables, once for the process. A malformed value is reported
@@ -132,4 +131,3 @@ void shunt_settings_parse(
     struct shunt_settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *const *names);
 void shunt_settings_finish(struct shunt_settings *s);
 bool shunt_settings_row(const struct shunt_settings *s, size_t i, struct shunt_config_row *row);
-#endif

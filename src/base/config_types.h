@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_CONFIG_TYPES_H
-#define SHUNT_BASE_CONFIG_TYPES_H
+#pragma once
 /* Parsers and formatters of the types of values. Internal to config.c. */
 #include <stddef.h>
 
@@ -14,4 +13,3 @@ struct shunt_config_type {
 extern const struct shunt_config_type shunt_type_bool, shunt_type_uint, shunt_type_int, shunt_type_size, shunt_type_ms,
     shunt_type_str, shunt_type_device, shunt_type_loglevel, shunt_type_net, shunt_type_ibvmode, shunt_type_epsum,
     shunt_type_selftest, shunt_type_accumulate, shunt_type_ctapolicy, shunt_type_links, shunt_type_distance;
-#endif

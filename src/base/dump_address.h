@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_DUMP_ADDRESS_H
-#define SHUNT_BASE_DUMP_ADDRESS_H
+#pragma once
 /*
  * Address of the Unix socket at which a process answers requests for a dump of its communicators (comm/observe/dump.h).
  */
@@ -15,4 +14,3 @@
 socklen_t shunt_dump_address(struct sockaddr_un *address, uid_t uid, ino_t pid_namespace, pid_t pid);
 /* Inode of a process's PID namespace; 0: unknown. process: "self" or a number. */
 ino_t shunt_dump_namespace(const char *process);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_DUMP_SCHEMA_H
-#define SHUNT_BASE_DUMP_SCHEMA_H
+#pragma once
 /*
  * The form of a dump (docs/doctor.md), from the rows of dump.def: functions that write each field, functions that read
  * each field of a dump that was checked, and the check.
@@ -110,4 +109,3 @@ const char *shunt_dump_get_text(const json_t *object, const char *name);
 	}
 #define DUMP_FIELD(object, name, type, presence, since, meaning) SHUNT_DUMP_READER(object, name, SHUNT_DUMP_READ_##type)
 #include "base/dump.def"
-#endif

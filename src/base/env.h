@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_ENV_H
-#define SHUNT_BASE_ENV_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -20,4 +19,3 @@ bool shunt_env_from_file(const char *name);
  * Finds NAME=value in the text of a configuration file and copies the value; false: not found. For shunt_env and tests.
  */
 bool shunt_env_find(const char *text, const char *name, char *value, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_FD_H
-#define SHUNT_BASE_FD_H
+#pragma once
 /*
  * Descriptors that this process does not share with its children. A copy in a child would keep a connection open when
  * this process has died, an address or a port taken, an entry in an epoll set, and memory of a device in use. So a
@@ -46,5 +45,4 @@ void shunt_close_watched(int epoll_fd, int *fd);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_FILES_H
-#define SHUNT_BASE_FILES_H
+#pragma once
 /*
  * JSON files that the configuration names: single files, and all *.json of a directory, sorted by the bytes of their
  * names. So the order is the same on all ranks whatever their locales are.
@@ -52,4 +51,3 @@ bool shunt_files_kept(const char *path, char *text, size_t bytes);
 void shunt_files_keep(const char *path, const char *text);
 /* Adds the files of the subdirectory, if this user has a cache directory. */
 void shunt_files_cached(const struct shunt_files *files, const char *cache_dir, const char *name);
-#endif

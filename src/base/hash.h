@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_HASH_H
-#define SHUNT_BASE_HASH_H
+#pragma once
 /* Hashes, and the identity of this host. Any thread. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,4 +28,3 @@ bool shunt_mac_equal(const uint8_t a[SHUNT_MAC_BYTES], const uint8_t b[SHUNT_MAC
 
 /* FNV-1a, not for secrets. seed chains calls; 0 begins a chain. */
 uint64_t shunt_fnv1a(uint64_t seed, const void *data, size_t bytes);
-#endif

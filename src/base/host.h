@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_HOST_H
-#define SHUNT_BASE_HOST_H
+#pragma once
 /*
  * What a host is: the processes that can find each other over abstract Unix sockets. These have one boot, one network
  * namespace and one user. SHUNT_HOSTID replaces boot and namespace, and is part of the sockets' names, so that
@@ -22,4 +21,3 @@ int shunt_host_machine_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t
 const char *shunt_host_override(void);
 /* For the log: SHUNT_HOSTID, else the host's name. */
 void shunt_host_name(char *text, size_t bytes);
-#endif

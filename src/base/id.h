@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_ID_H
-#define SHUNT_BASE_ID_H
+#pragma once
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,5 +25,3 @@ static inline struct shunt_id_text shunt_id_text(const uint8_t id[16])
 }
 /* Derives a child's id; the same inputs give the same id on every rank. tag: "split", "shrink", "all", ... */
 struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_IO_H
-#define SHUNT_BASE_IO_H
+#pragma once
 /*
  * Waiting on sockets with a deadline and a cancel flag. Sockets must be non-blocking. A deadline is a value of
  * shunt_now_ms(), SHUNT_NEVER for none. cancel may be NULL; another thread's store of nonzero is noticed within 50 ms.
@@ -25,4 +24,3 @@ int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, cons
 void shunt_io_close_all(const int *fds, int n);
 /* Converts a socket's errno (positive) to -errno. All that mean "the other side is gone" become -EOWNERDEAD. */
 int shunt_io_error(int err);
-#endif

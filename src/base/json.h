@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_JSON_H
-#define SHUNT_BASE_JSON_H
+#pragma once
 /*
  * The reader and the writer of JSON.
  *
@@ -115,4 +114,3 @@ void shunt_json_write_null(struct shunt_json_writer *w, const char *key);
 void shunt_json_write_value(struct shunt_json_writer *w, const char *key, const json_t *value);
 /* A value as a line, with its newline; the caller frees it. NULL: no memory. */
 char *shunt_json_line(const json_t *value);
-#endif

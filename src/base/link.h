@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_LINK_H
-#define SHUNT_BASE_LINK_H
+#pragma once
 /* What joins two ranks, fastest first, and the rules by which SHUNT_LINKS and SHUNT_SIM_LINKS name links. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,4 @@ struct shunt_link_rule shunt_link_rules_look(const char *text, int a, int b);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

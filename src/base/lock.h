@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_LOCK_H
-#define SHUNT_BASE_LOCK_H
+#pragma once
 /*
  * All locks of the library, in the order in which a thread may take them: while it holds a lock it takes only locks of
  * later rows, and never two of one row. So no two threads can wait for each other's locks.
@@ -154,4 +153,3 @@ void shunt_in_forked_child(void (*fn)(void));
 	{ \
 		shunt_in_forked_child(fn); \
 	}
-#endif

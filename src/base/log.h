@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_LOG_H
-#define SHUNT_BASE_LOG_H
+#pragma once
 /*
  * The log. Any thread, at any time, also while the configuration is being parsed. errno is kept, and %m works. A line
  * is "host:pid:tid [device] SHUNT LEVEL text", written with one write; control characters in the text become spaces.
@@ -74,4 +73,3 @@ struct shunt_log_settings {
 	char path[PATH_MAX];
 };
 void shunt_log_parse(const char *(*get)(void *arg, const char *name), void *arg, struct shunt_log_settings *out);
-#endif

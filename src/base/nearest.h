@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_NEAREST_H
-#define SHUNT_BASE_NEAREST_H
+#pragma once
 /* Which of the names that exist somebody meant who wrote another one. */
 #include <stddef.h>
 
@@ -17,4 +16,3 @@ void shunt_nearest_try(struct shunt_nearest *n, const char *name);
  * letters, which all names share, do not count.
  */
 const char *shunt_nearest_name(const struct shunt_nearest *n, size_t prefix);
-#endif

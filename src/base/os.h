@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_OS_H
-#define SHUNT_BASE_OS_H
+#pragma once
 /* Functions of the system: this process's identity, random bytes, threads, CPUs. */
 #include <pthread.h>
 #include <stddef.h>
@@ -31,4 +30,3 @@ int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void
 
 /* CPUs that the process may use: of its mask, and of its control group's share. At least 1. */
 int shunt_usable_cpus(void);
-#endif

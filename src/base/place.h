@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_PLACE_H
-#define SHUNT_BASE_PLACE_H
+#pragma once
 /*
  * Where this installation has its parts. A part looks from its own file upwards, so an installation may be moved,
  * staged (DESTDIR) or reached by links; a build tree and a wheel are found in the same way. The Python package has no
@@ -27,4 +26,3 @@ enum shunt_place {
 bool shunt_place_own(char path[PATH_MAX]);
 /* from: the file to look from; NULL: shunt_place_own(). False: this installation has no such part. */
 bool shunt_place_find(enum shunt_place what, const char *from, char path[PATH_MAX]);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_RENAMED_H
-#define SHUNT_BASE_RENAMED_H
+#pragma once
 /*
  * Names that are not Shunt's, so that a message about one says what is. Old names of Shunt do not work as aliases;
  * variables of MSCCL++ may. What is NCCL's alone stands here, too.
@@ -23,4 +22,3 @@ const char *shunt_renamed(enum shunt_renamed_kind kind, const char *name);
 /* The i-th name of a kind; NULL: there are fewer. It may end in *, for all that begin so. *now_p: as shunt_renamed().
  */
 const char *shunt_renamed_row(enum shunt_renamed_kind kind, size_t i, const char **now_p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_RLIMITS_H
-#define SHUNT_BASE_RLIMITS_H
+#pragma once
 /* Limits that the system sets to a process: how they are raised, and how an error of theirs is told. */
 
 #ifdef __cplusplus
@@ -24,5 +23,4 @@ struct shunt_error_text shunt_thread_error_text(int err);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

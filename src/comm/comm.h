@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_COMM_H
-#define SHUNT_COMM_COMM_H
+#pragma once
 /*
  * A communicator on Shunt's side: its ranks, whether Shunt's kernels may run on it, and the memory that they need. It
  * does not know ncclComm_t; the shim maps handles to communicators.
@@ -231,4 +230,3 @@ size_t shunt_comm_memory(struct shunt_comm *comm);
 void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info);
 /* As shunt_counters_list (comm/observe/counters.h). */
 size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_GPU_H
-#define SHUNT_DEVICE_GPU_H
+#pragma once
 /*
  * The contract between kernels and devices. Kernels include this header and nothing else. gpu_cuda.h implements it for
  * nvcc, gpu_sim.h for g++ (CPU threads: a block is an OS thread, its threads are fibers on it). .cu files have C-style
@@ -150,5 +149,4 @@
 #include "device/cuda/gpu_cuda.h"
 #else
 #include "device/sim/gpu_sim.h"
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_GPU_OPS_H
-#define SHUNT_DEVICE_GPU_OPS_H
+#pragma once
 /*
  * The device layer: one table of operations, for two machines. src/device/cuda speaks to the CUDA driver
  * (libcuda.so.1, opened at run time). src/device/sim runs the same kernels on CPU threads. Callers hold the const
@@ -263,5 +262,4 @@ void shunt_gpu_prefer_cuda(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_KERNEL_SET_H
-#define SHUNT_DEVICE_KERNEL_SET_H
+#pragma once
 /*
  * The kernels that a device layer loads and launches, described by the layer above (src/kernels/set.c). A launch
  * names a kernel by its index. All objects are constant and have static storage.
@@ -32,4 +31,3 @@ struct shunt_kernel_set {
 	unsigned cluster_kernel; /* the kernel launched as clusters that needs most */
 	uint32_t shared_bytes;   /* most dynamic shared memory of a block */
 };
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_ANY_H
-#define SHUNT_KERNELS_ANY_H
+#pragma once
 /*
  * Formats (base/dtypes.def): elements whose numbers, accumulator and operator the launch says in its flags. One kernel
  * of a shape serves all formats of a size, by code out of line. elements.h includes this file.
@@ -150,4 +149,3 @@ template <int B> GPU_NOINLINE struct gpu_v16 any_scale(struct gpu_v16 v, struct 
 		w.a[i] = gpu_mul(w.a[i], factor.value);
 	return any_finish<B>(w, factor.flags);
 }
-#endif

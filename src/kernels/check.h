@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_CHECK_H
-#define SHUNT_KERNELS_CHECK_H
+#pragma once
 /*
  * SHUNT_CHECK: do all ranks make the same calls? The launch has a block more than the kernel needs, which does
  * nothing but this check, so the data does not wait for it. The block ends when every peer has announced its calls.
@@ -127,4 +126,3 @@ GPU_NOINLINE void check_calls(
 	if (gpu_tid() == 0)
 		ctrl->check.launches = launch;
 }
-#endif

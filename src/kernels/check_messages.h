@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_CHECK_MESSAGES_H
-#define SHUNT_KERNELS_CHECK_MESSAGES_H
+#pragma once
 /*
  * SHUNT_CHECK for messages: is each message as long as its receiver expects? Runs in the block that kernels/check.h
  * describes.
@@ -110,4 +109,3 @@ GPU_NOINLINE void check_messages(struct shunt_ctrl *ctrl, uint32_t rank, const s
 			check_recvs(ctrl, rank, peer, message + role[i].first, role[i].count);
 	}
 }
-#endif

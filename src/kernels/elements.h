@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_ELEMENTS_H
-#define SHUNT_KERNELS_ELEMENTS_H
+#pragma once
 /*
  * Elements in 16-byte packs: loads from and stores to user memory, and reductions.
  *
@@ -373,4 +372,3 @@ template <typename T, typename Op> GPU_FN struct gpu_v16 acc_finish(struct acc<T
 	    divide<T>(v, a.nranks, a.flags & SHUNT_K_SIGNED) :
 	    v;
 }
-#endif

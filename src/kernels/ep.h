@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_H
-#define SHUNT_KERNELS_EP_H
+#pragma once
 /*
  * Expert parallel groups: the memory of a rank, which all ranks map, and the arguments of the kernels. Shared by host
  * and kernels; plain C.
@@ -271,4 +270,3 @@ static_assert(offsetof(struct shunt_ep_ctrl, calls) % 8 == 0, "words of 8 bytes"
 static_assert(SHUNT_EP_NORMAL_AT % SHUNT_EP_LINE == 0, "lines are aligned");
 static_assert(sizeof(struct shunt_kargs_ep_hosts) <= 512, "a launch's arguments are few");
 static_assert(SHUNT_EP_MAX_LL_HIDDEN < 1 << 16 && SHUNT_EP_MAX_LL_TOKENS < 1 << 16, "they fit into SHUNT_EP_VALUES");
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_CALLS_H
-#define SHUNT_KERNELS_EP_CALLS_H
+#pragma once
 /*
  * The numbers of low latency calls, and the credits for their sets. A launch has the send phase of a call, its receive
  * phase, or both. A send phase takes the next number, a receive phase that of the call with its key. A set may be
@@ -112,4 +111,3 @@ GPU_FN bool ep_call_end(const struct shunt_kargs_ep_ll &a, const struct ep_call 
 {
 	return ep_call_is_last(c, a.wait_ns) && ep_call_close(a, c); /* the caller adds up the blocks' times */
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_CAST_H
-#define SHUNT_KERNELS_EP_CAST_H
+#pragma once
 /*
  * bfloat16 to e4m3, 128 elements to a scale, as tools/common/ep_reference.c says, bit for bit. A NaN makes its group
  * NaN.
@@ -108,4 +107,3 @@ GPU_FN void ep_cast_row(const char *from, uint32_t hidden, uint32_t form, char *
 		}
 	}
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_FAR_H
-#define SHUNT_KERNELS_EP_FAR_H
+#pragma once
 /*
  * Calls of normal mode over hosts (kernels/ep.h). Among the ranks of a host they are as on one host. A channel also has
  * a ring to each rank of another host, and one from it: slots in page-locked memory, which the proxy thread puts into
@@ -361,4 +360,3 @@ GPU_FN void ep_far_store_slots(const struct ep_far_warp &w, char *row, uint32_t 
 		if (D > 1 && i + k < w.plain_end)
 			ll128_store_slot(row + (i + k) * EP_SLOT_DATA, v[k]);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_FAULT_H
-#define SHUNT_KERNELS_EP_FAULT_H
+#pragma once
 #include "kernels/ep_wait.h"
 
 /* Reports an error of this rank's call, or of the peer's; the first thread that reports is heard. */
@@ -18,4 +17,3 @@ GPU_NOINLINE void ep_fault(const struct shunt_kargs &a, uint32_t reason, uint32_
 	f->seen = seen;
 	spin_give_up(ctrl, f, reason);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_HOSTS_H
-#define SHUNT_KERNELS_EP_HOSTS_H
+#pragma once
 /*
  * Low latency calls over hosts (kernels/ep.h): what goes to ranks of other hosts, and what comes from them.
  *
@@ -256,4 +255,3 @@ GPU_FN bool ep_call_end_far(const struct shunt_kargs_ep_ll &a, const struct shun
 		ep_raise(a.k, ordinal, SHUNT_EP_CREDIT(c.kind, c.number));
 	return received;
 }
-#endif

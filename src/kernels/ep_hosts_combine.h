@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_HOSTS_COMBINE_H
-#define SHUNT_KERNELS_EP_HOSTS_COMBINE_H
+#pragma once
 /*
  * The part of ep_ll_combine.cu that is for other hosts: it includes this file behind what both parts share.
  */
@@ -161,4 +160,3 @@ GPU_FN void ep_await_messages(const struct shunt_kargs_ep_ll &a, const struct ep
 	ep_await_came(a.k, *c.hosts, c.call, a.k.nranks);
 	ep_look(a.k, c.seen);
 }
-#endif

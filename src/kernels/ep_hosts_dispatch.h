@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_HOSTS_DISPATCH_H
-#define SHUNT_KERNELS_EP_HOSTS_DISPATCH_H
+#pragma once
 /*
  * The part of ep_ll_dispatch.cu that is for other hosts: it includes this file behind what both parts share.
  */
@@ -222,4 +221,3 @@ GPU_FN void ep_load_far(const struct shunt_kargs_ep_ll &a, const struct ep_dispa
 		v[k] = ep_load_plain(from, ep_at(lines, first + k), ep_width(lines));
 	}
 }
-#endif

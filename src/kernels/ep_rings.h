@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_RINGS_H
-#define SHUNT_KERNELS_EP_RINGS_H
+#pragma once
 /*
  * Calls of normal mode (kernels/ep.h): their numbers, their heads, and their rings of rows.
  *
@@ -307,4 +306,3 @@ GPU_FN void ep_load_slots(const struct shunt_kargs_ep &a, const struct ep_warp &
 		p[k] = from + (k < last ? k : last) * EP_SLOT_DATA;
 	ll128_load_slots<D>(p, v);
 }
-#endif

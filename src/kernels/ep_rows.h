@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_ROWS_H
-#define SHUNT_KERNELS_EP_ROWS_H
+#pragma once
 /*
  * Rows as lines. A warp moves up to four lines at a time, a slot: in each line lanes 0-6 have 16 bytes, lane 7 has 8
  * bytes and the flag. So that packs of 16 bytes stay aligned, the packs of all lines of a slot come first in the row,
@@ -114,4 +113,3 @@ GPU_FN bool ep_wait_slot(
 
 	return ep_wait_slots<1>(a, &slot, flag, v);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_EP_WAIT_H
-#define SHUNT_KERNELS_EP_WAIT_H
+#pragma once
 /*
  * Waits of expert parallel groups. A wait for a rank ends when that rank has come, when it is masked, or when this rank
  * gives up. In a group with masks a wait that lasts too long masks the rank; else it breaks the group.
@@ -88,4 +87,3 @@ GPU_NOINLINE bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, u
 		ep_mask(a, rank);
 	return !ep_masked(a, rank);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_FATBIN_H
-#define SHUNT_KERNELS_FATBIN_H
+#pragma once
 /*
  * The CUDA kernels as nvcc built them: a fatbin per source file, in the library's read-only data. All are NULL in a
  * build without nvcc.
@@ -10,4 +9,3 @@
 extern const char *const shunt_fatbins[SHUNT_NSOURCES];
 /* Compiler and targets of the fatbins, for messages. */
 extern const char shunt_fatbins_made[];
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_FLAGS_H
-#define SHUNT_KERNELS_FLAGS_H
+#pragma once
 /*
  * The bits of each word that several files or folders share, and the proof that none stands for two things. Shared by
  * host and kernels; plain C.
@@ -101,4 +100,3 @@ SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, PLAN, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_LAUNCH_FLAG_LIST, EP, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_PROG_FLAG_LIST, PLAN, UINT32_MAX);
 SHUNT_FLAGS_APART(SHUNT_CHECK_FLAG_LIST, PLAN, UINT8_MAX);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_FORMATS_H
-#define SHUNT_KERNELS_FORMATS_H
+#pragma once
 /* The kernels of formats (base/dtypes.def, kernels/any.h), and what a launch tells them. */
 #include "base/coll.h"
 #include "kernels/kernel_list.h"
@@ -21,4 +20,3 @@ static inline uint32_t shunt_format_flags(enum shunt_dtype dtype)
 	return shunt_dtype_is_format(dtype) ? row->element * SHUNT_K_ELEMENT + row->accumulator * SHUNT_K_ACCUMULATOR :
 	                                      0;
 }
-#endif

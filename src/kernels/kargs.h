@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_KARGS_H
-#define SHUNT_KERNELS_KARGS_H
+#pragma once
 /*
  * Shared by host and kernels: the arguments of a launch and the layout of a communicator's scratch. Plain C. Pointers
  * into host memory are named as such.
@@ -396,4 +395,3 @@ struct shunt_kargs_selftest {
 };
 #define SHUNT_SCRATCH_BYTES(n) \
 	(SHUNT_SIMPLE_AT(n) + (uint64_t)SHUNT_SIMPLE_CHANNELS * SHUNT_SIMPLE_RING(n) * SHUNT_SIMPLE_CHUNK)
-#endif

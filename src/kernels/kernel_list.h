@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_KERNEL_LIST_H
-#define SHUNT_KERNELS_KERNEL_LIST_H
+#pragma once
 /*
  * The kernels. Each is made for a shape, an operator and a type: its index is SHUNT_KERNEL(shape, op, type), its name
  * SHUNT_KERNEL_NAME(shape, op, type).
@@ -316,4 +315,3 @@ enum { SHUNT_DTYPE_LIST(SHUNT_ELEMENT_ROW, ) SHUNT_FORMAT_LIST(SHUNT_ELEMENT_ROW
  * computation.
  */
 #define SHUNT_KERNEL_NAME(shape, op, type) ncclDevKernel_Shunt_##shape##_##op##_##type
-#endif

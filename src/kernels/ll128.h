@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_LL128_H
-#define SHUNT_KERNELS_LL128_H
+#pragma once
 /*
  * Shared by the LL128 kernels.
  *
@@ -421,4 +420,3 @@ GPU_FN struct gpu_v16 ll128_reduce_own(const struct shunt_kargs &a, const struct
 #endif
 #define FEW4(shape, op, opn, type, typen) LL128_INSTANCE(4, false, shape, op, type, shunt_kargs_few)
 #define FEW8(shape, op, opn, type, typen) LL128_INSTANCE(8, false, shape, op, type, shunt_kargs_few)
-#endif

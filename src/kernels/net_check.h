@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_NET_CHECK_H
-#define SHUNT_KERNELS_NET_CHECK_H
+#pragma once
 /*
  * SHUNT_CHECK over several hosts: as kernels/check.h, which says why two sets of packets suffice, among the ranks that
  * exchange data. Ranks of one host write into each other's scratch. For other hosts a rank writes its announcement into
@@ -76,4 +75,3 @@ GPU_NOINLINE void net_check_calls(struct shunt_ctrl *ctrl, struct shunt_check ch
 	if (gpu_tid() == 0)
 		ctrl->check.launches = launch;
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_NET_PUSH_H
-#define SHUNT_KERNELS_NET_PUSH_H
+#pragma once
 /* Kernels tell the proxy thread what to do (kernels/net_rings.h). */
 #include "kernels/net_rings.h"
 #include "kernels/spin.h"
@@ -46,4 +45,3 @@ GPU_FN uint32_t net_push(struct shunt_net_ctrl *net, struct shunt_ctrl *ctrl, st
 {
 	return net_write(net, ctrl, net_place(net), t);
 }
-#endif

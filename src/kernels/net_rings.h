@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_NET_RINGS_H
-#define SHUNT_KERNELS_NET_RINGS_H
+#pragma once
 /*
  * Calls over several hosts: the data that the host side, the kernels and the proxy thread share. Plain C.
  *
@@ -231,4 +230,3 @@ SHUNT_NET_FN uint32_t shunt_net_chunk(uint64_t bytes, uint32_t channels, uint32_
 		chunk = SHUNT_NET_MIN_CHUNK;
 	return chunk < slot_bytes ? (uint32_t)chunk : slot_bytes;
 }
-#endif

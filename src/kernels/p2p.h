@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_P2P_H
-#define SHUNT_KERNELS_P2P_H
+#pragma once
 /*
  * The p2p engine: each rank sends parts to some ranks and receives parts from some ranks. A part that comes in is
  * stored (all-gather, all-to-all, broadcast, gather, scatter, send and receive) or reduced in rank order
@@ -550,4 +549,3 @@ template <typename A> GPU_FN bool p2p_check_block(const A &a)
 #define REDUCE2(shape, op, opn, type, typen) REDUCE_KERNEL(2, shape, op, type)
 #define REDUCE4(shape, op, opn, type, typen) REDUCE_KERNEL(4, shape, op, type)
 #define REDUCE8(shape, op, opn, type, typen) REDUCE_KERNEL(8, shape, op, type)
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PAIRWISE_H
-#define SHUNT_KERNELS_PAIRWISE_H
+#pragma once
 /*
  * Collectives in LL128 between two ranks: each rank sends the other what the other needs, all of its input or a part.
  * Received data is reduced with the rank's own data, or only stored (op_copy). A channel sends its next round before it
@@ -117,4 +116,3 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 #define PACKS2(...)
 #endif
 #define FEW2(shape, op, opn, type, typen) PAIRWISE_INSTANCE(false, shape, op, type, shunt_kargs_few)
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PROGRESS_H
-#define SHUNT_KERNELS_PROGRESS_H
+#pragma once
 /*
  * A launch's account of its progress: for the diagnosis of hangs (comm/observe/recorder.h), and to tell whether the
  * launch has ended (comm/parts/stream_order.h). Consists of stores and additions that no kernel waits for.
@@ -65,4 +64,3 @@ GPU_FN void progress_check(struct shunt_ctrl *ctrl, const struct shunt_kargs &k)
 		together; \
 		progress_end(progress_ctrl(a), progress_args(a).op); \
 	}
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_SET_H
-#define SHUNT_KERNELS_SET_H
+#pragma once
 /* All kernels of this build, for the device layer. Indices are those of kernel_list.h. */
 #include "device/gpu_ops.h"
 #include "device/kernel_set.h"
@@ -18,4 +17,3 @@ extern shunt_sim_kernel *const shunt_sim_kernels[SHUNT_NKERNELS];
 
 /* This process's device layer with these kernels, as shunt_gpu_open returns it. */
 static inline const struct shunt_gpu_ops *shunt_gpu(void) { return shunt_gpu_open(&shunt_kernels); }
-#endif

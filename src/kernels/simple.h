@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_SIMPLE_H
-#define SHUNT_KERNELS_SIMPLE_H
+#pragma once
 /*
  * Simple: large messages of the p2p engine, in chunks of 4 KB. Chunks are to Simple what slots are to LL128 in p2p.h:
  * chunk k of a message travels on channel k mod c, and a slot of a ring holds one chunk.
@@ -551,4 +550,3 @@ GPU_FN void simple_done(const struct simple &c)
 	if (gpu_lane() == 0)
 		gpu_st_release_block32(c.post, c.moved_chunks | PUBLISHED_ALL);
 }
-#endif

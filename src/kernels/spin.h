@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_SPIN_H
-#define SHUNT_KERNELS_SPIN_H
+#pragma once
 /*
  * A wait for a peer ends early by an abort word in the rank's own device memory, and by a deadline or an abort in host
  * memory.
@@ -161,4 +160,3 @@ GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t
 	f->seen = seen;
 	spin_give_up(ctrl, f, reason);
 }
-#endif

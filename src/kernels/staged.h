@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_STAGED_H
-#define SHUNT_KERNELS_STAGED_H
+#pragma once
 /*
  * For the kernels staged_*: those of NVLink, built once more for ranks that do not reach each other's memory. They
  * exchange data through segments of page-locked memory of the host, one of each rank, which all ranks of the host map.
@@ -46,4 +45,3 @@
 static_assert(SHUNT_SCRATCH_BYTES(2) == SHUNT_SEGMENT_BYTES(2), "the host allocates what the kernels use");
 static_assert(SHUNT_SCRATCH_BYTES(3) == SHUNT_SEGMENT_BYTES(3), "the host allocates what the kernels use");
 static_assert(sizeof(struct shunt_ctrl) <= SHUNT_CTRL_BYTES, "a segment begins with the words that peers write");
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_TMA_H
-#define SHUNT_KERNELS_TMA_H
+#pragma once
 /*
  * Sends Simple's chunks (simple.h) by TMA copies: into shared memory, and from there into the peer's ring. A warp has
  * a few chunks under way, starts copies and waits for them, and holds no chunk in registers. So a few SMs send what
@@ -275,4 +274,3 @@ GPU_FN void tma_done(const struct tma &b)
 		if (t < b.nchans && gpu_lane() == 0)
 			gpu_st_release_block32(b.c.post + t * simple_warps(), b.chan[t].published | PUBLISHED_ALL);
 }
-#endif

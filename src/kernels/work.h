@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_WORK_H
-#define SHUNT_KERNELS_WORK_H
+#pragma once
 /* One launch, as it is handed from layer to layer. For the host alone. */
 #include <stdbool.h>
 #include "kernels/ep.h"
@@ -32,4 +31,3 @@ struct shunt_work {
 		struct shunt_kargs_ep_far ep_far; /* begins with it */
 	} args;
 };
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_LOAD_H
-#define SHUNT_PLAN_LOAD_H
+#pragma once
 #include "plan/format/plan.h"
 
 /*
@@ -12,4 +11,3 @@
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes);
 int shunt_plan_load_buffer(
     const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes);
-#endif

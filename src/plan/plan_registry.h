@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_PLAN_REGISTRY_H
-#define SHUNT_PLAN_PLAN_REGISTRY_H
+#pragma once
 /*
  * The plans of this process, and the choice of a plan for a call.
  *
@@ -135,4 +134,3 @@ void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, ch
 
 /* For tests: drops all plans and the selector. From the next use on these values replace the configuration's. */
 void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool same_place);
-#endif

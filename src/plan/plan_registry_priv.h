@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_PLAN_REGISTRY_PRIV_H
-#define SHUNT_PLAN_PLAN_REGISTRY_PRIV_H
+#pragma once
 /*
  * Shared by the registry's files: registry.c (the process's plans), match.c (choice from a set), api.c (public
  * functions).
@@ -59,4 +58,3 @@ struct shunt_selector *shunt_selector_ref(struct shunt_selector *s);
 void shunt_selector_unref(struct shunt_selector *s);
 /* False: the selector has been ended. */
 bool shunt_selector_ask(struct shunt_selector *s, const struct shunt_plan_request *request, const char **answer_p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_PLAN_REPORT_H
-#define SHUNT_PLAN_PLAN_REPORT_H
+#pragma once
 /* A plan, or what is wrong with it, as a JSON object. */
 #include "base/json.h"
 #include "plan/format/plan.h"
@@ -8,4 +7,3 @@
 /* plan: NULL if it was refused, for this reason. file: where it came from. */
 void shunt_plan_report(
     struct shunt_json_writer *w, const char *key, const char *file, const struct shunt_plan *plan, const char *reason);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_PROOFS_H
-#define SHUNT_PLAN_PROOFS_H
+#pragma once
 /*
  * Results of proofs, kept in $SHUNT_CACHE_DIR/proofs by the plan's hash and this version, so that a plan is proved
  * once and not by each rank of each job. Only files of this user are read. A directory that cannot be written is no
@@ -16,4 +15,3 @@ enum shunt_plan_proving { SHUNT_PLAN_PROVE, SHUNT_PLAN_PROVE_IF_KNOWN };
  * one line.
  */
 int shunt_plan_judge(struct shunt_plan *plan, enum shunt_plan_proving how, char *reason, size_t bytes);
-#endif

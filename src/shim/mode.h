@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_MODE_H
-#define SHUNT_SHIM_MODE_H
+#pragma once
 /*
  * The mode of the process, as a table of operations. An entry point of NCCL's ABI calls the table's function.
  *
@@ -42,4 +41,3 @@ static inline const struct shunt_mode_ops *shunt_mode_ops(void)
  * pncclX.
  */
 #define SHUNT_WEAK_ALIAS(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_STUBS_H
-#define SHUNT_SHIM_STUBS_H
+#pragma once
 /* Shared by stubs.S and stubs.c. */
 #include <stdatomic.h>
 #include "shim/nccl/abi.h"
@@ -22,4 +21,3 @@ _Static_assert(sizeof(struct shunt_stub) == 32, "a row of stubs.S");
  */
 void shunt_stubs_fill(struct shunt_stub *stubs);
 ncclResult_t shunt_stub_missing(struct shunt_stub *stub);
-#endif

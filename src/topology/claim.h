@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOPOLOGY_CLAIM_H
-#define SHUNT_TOPOLOGY_CLAIM_H
+#pragma once
 /* The link that a rank claims to have to another one of its host. */
 #include "device/gpu_ops.h"
 
@@ -19,4 +18,3 @@ enum shunt_distance shunt_link_farthest(bool amd, int ndevices);
  */
 enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
     int rank, int peer, int ndevices, const char **reason_p);
-#endif

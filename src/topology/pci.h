@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOPOLOGY_PCI_H
-#define SHUNT_TOPOLOGY_PCI_H
+#pragma once
 /* Where PCI devices are, how they reach each other, and what may stand between them. From /sys; any thread. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,4 +33,3 @@ enum shunt_pci_distance shunt_pci_distance(const struct shunt_pci_place *a, cons
  * or ACS, which only root can see. "": nothing that this process can see.
  */
 void shunt_pci_suspect(const char *bdf, char *text, size_t bytes);
-#endif

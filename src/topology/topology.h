@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOPOLOGY_TOPOLOGY_H
-#define SHUNT_TOPOLOGY_TOPOLOGY_H
+#pragma once
 /*
  * Who shares what with whom. An island is a set of ranks that map each other's memory; between islands data goes over a
  * network. The ranks of a host are an island, so ranks of one host are one island. Pure functions of values that all
@@ -109,5 +108,4 @@ void shunt_topology_spread(uint32_t nranks, uint32_t nislands, uint8_t *island_o
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOPOLOGY_TRUST_H
-#define SHUNT_TOPOLOGY_TRUST_H
+#pragma once
 /*
  * What self-tests of links have found: for this process, and in the user's cache for others of the same boot, driver
  * and devices. Any thread.
@@ -19,4 +18,3 @@ void shunt_trust_keep(const struct shunt_gpu_info *a, const struct shunt_gpu_inf
     enum shunt_trust trust, const char *why, bool in_cache);
 /* For tests: the process forgets what it found. */
 void shunt_trust_forget(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_KERNELS_JOB_H
-#define TESTS_KERNELS_JOB_H
+#pragma once
 /*
  * One collective call of all ranks of a world: fresh random inputs, poisoned outputs, and what must be there
  * afterwards.
@@ -28,4 +27,3 @@ void job_prepare(struct world *w, struct job *j, uint64_t seed);
  */
 void job_check(const struct world *w, const struct job *j);
 void job_drop(const struct world *w, struct job *j);
-#endif

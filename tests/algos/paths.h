@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_ALGOS_PATHS_H
-#define TESTS_ALGOS_PATHS_H
+#pragma once
 /* Names of the algorithms that the selection takes: of bytes, added up, in buffers anywhere or in windows. */
 #include "tests/algos/sel.h"
 
@@ -15,4 +14,3 @@ const char *path_in_window(const struct shunt_sel_key *key, enum shunt_kind kind
 
 /* What the machine's user has is no part of a test: to call before the first one. */
 void path_alone(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_ALGOS_TUNING_TEXT_H
-#define TESTS_ALGOS_TUNING_TEXT_H
+#pragma once
 /* Text of tuning files for one machine. */
 #include "algos/select/tuning.h"
 #include "shunt/shunt.h"
@@ -31,4 +30,3 @@ struct shunt_tuning *tuning_parsed(const char *text);
 
 /* tuning_good with one place replaced. To be freed. */
 char *tuning_edited(const char *from, const char *to);
-#endif

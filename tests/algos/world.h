@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_KERNELS_WORLD_H
-#define TESTS_KERNELS_WORLD_H
+#pragma once
 /*
  * Ranks 0 ... n-1 as devices of the sim in one process, with scratch and a stream each, and launches as a communicator
  * makes them.
@@ -41,4 +40,3 @@ void world_launch(struct world *w, int rank, const struct shunt_coll *coll, cons
 int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name);
 /* Waits for a rank's stream; fails the test if a kernel gave up. */
 void world_wait(struct world *w, int rank, const char *what);
-#endif

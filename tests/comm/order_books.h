@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_COMM_ORDER_BOOKS_H
-#define SHUNT_TESTS_COMM_ORDER_BOOKS_H
+#pragma once
 /*
  * A device that only keeps books, for the order of a communicator's launches. Launches are numbered in the order of
  * issue; a stream, an event and a node know the highest number that precedes them. A launch that is not preceded by the
@@ -95,4 +94,3 @@ void books_graph_destroy(struct graph *g);
  * broken: without mixing it is, which shows that the books can tell.
  */
 long books_walk(struct choices *choices, int steps, bool mixing);
-#endif

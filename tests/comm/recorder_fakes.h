@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_COMM_RECORDER_FAKES_H
-#define TESTS_COMM_RECORDER_FAKES_H
+#pragma once
 /* Recorders without communicators, a device of plain memory, and dumps of them as JSON. For tests of one thread each.
  */
 #include "tests/support/unit.h"
@@ -26,4 +25,3 @@ extern bool field_seen[128];
 /* A field of an object. */
 json_int_t number(json_t *o, const char *name);
 const char *string(json_t *o, const char *name);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_DEVICE_SIM_TEST_H
-#define SHUNT_TESTS_DEVICE_SIM_TEST_H
+#pragma once
 /* What the tests of the sim runtime share: cmocka in C++, and short names for one device's operations. */
 #include <initializer_list>
 #include <errno.h>
@@ -51,4 +50,3 @@ static inline int run_kernel(
 
 	return err ? err : ops->stream_sync(0, NULL);
 }
-#endif

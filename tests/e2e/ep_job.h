@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_E2E_EP_JOB_H
-#define TESTS_E2E_EP_JOB_H
+#pragma once
 /*
  * Expert parallel calls of all ranks with random inputs, and what must come of them. Every rank makes all ranks' inputs
  * from the seed, so that each can tell what it must receive.
@@ -79,4 +78,3 @@ const void *ep_id(const struct rank *r, struct ranks_ids *ids, int k);
 /* A group of all ranks that has room for the job. */
 int ep_group_make(const struct rank *r, const void *id, const struct ep_job *job, uint32_t flags, uint64_t timeout_ns,
     struct shunt_ep **group_p);
-#endif

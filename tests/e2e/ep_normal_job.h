@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_E2E_EP_NORMAL_JOB_H
-#define TESTS_E2E_EP_NORMAL_JOB_H
+#pragma once
 /* Calls of normal mode with random inputs, and what must come of them (ep_job.h). */
 #include "tests/e2e/ep_job.h"
 
@@ -37,4 +36,3 @@ void ep_normal_finish(struct ep_normal_run *n);
 
 int ep_normal_group(const struct rank *r, const void *id, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
     struct shunt_ep **group_p);
-#endif

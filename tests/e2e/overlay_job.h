@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_E2E_OVERLAY_JOB_H
-#define TESTS_E2E_OVERLAY_JOB_H
+#pragma once
 /*
  * What the tests of the overlay share. A program against NCCL's ABI with a real NCCL present: Shunt over
  * tests/fake_nccl, on the sim device. The fake gives the handles and writes down what is forwarded to it; what Shunt
@@ -66,4 +65,3 @@ ncclConfig_t overlay_config(int blocking, int max_ctas);
 
 /* To be called before the tests run: makes what ranks share, and the environment. */
 void overlay_begin(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_E2E_RANKS_H
-#define TESTS_E2E_RANKS_H
+#pragma once
 /*
  * Runs a body as n ranks, each a process or each a thread, against libshunt through NCCL's ABI on the sim device.
  * The parent touches no library call, so that children start clean. Every run is bounded; ranks that are still there at
@@ -70,4 +69,3 @@ void ranks_barrier(const struct rank *r, atomic_int *place);
 			return 1; \
 		} \
 	} while (0)
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_E2E_SYMMEM_JOB_H
-#define TESTS_E2E_SYMMEM_JOB_H
+#pragma once
 /*
  * What the tests of collectives in windows share, on the sim: which calls copy engines or pulling kernels take, with
  * which values, and what becomes of the memory. In standalone and, where SHUNT_NCCL_LIB names tests/fake_nccl, in front
@@ -93,4 +92,3 @@ int symm_lone_call_end(struct rank *r, struct symm_lone_call *l, void *stream);
 
 /* To be called before the tests run: makes what ranks share, and the environment. */
 void symm_begin_all(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FAKE_IBVERBS_FABRIC_H
-#define FAKE_IBVERBS_FABRIC_H
+#pragma once
 /*
  * The network: one file that all processes map. It has the ports of all hosts, the NICs (one for each opened device of
  * each process), the QPs, and for each QP one ring of packets, which its own NIC writes and the NIC of its peer reads.
@@ -133,4 +132,3 @@ bool fabric_room(struct fabric_qp *from, const struct packet *p);
 void fabric_put(struct fabric_qp *from, struct packet *p);
 /* True: the next packet in the ring of `from` after *head_p, which is moved. */
 bool fabric_take(struct fabric_qp *from, uint32_t number, uint64_t *head_p, struct packet *p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FAKE_IBVERBS_FAKE_H
-#define FAKE_IBVERBS_FAKE_H
+#pragma once
 /*
  * libibverbs.so.1 for tests: RDMA devices that are not there, with the ABI of the real library. A program, or
  * LD_LIBRARY_PATH, or SHUNT_IBV_LIB names it; nothing loads it by itself.
@@ -435,4 +434,3 @@ void fake_nic_stop(struct fake_nic *nic);
 void fake_faults_due(const struct fabric_port *here, const struct fabric_port *there);
 /* In a pass: what became of the NIC's ports. True: it must stand still. */
 bool fake_faults_look(struct fake_nic *nic, int64_t now);
-#endif

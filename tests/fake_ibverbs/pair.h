@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FAKE_IBVERBS_PAIR_H
-#define FAKE_IBVERBS_PAIR_H
+#pragma once
 /*
  * Two sides with a connected QP each, as two threads of a process or as two processes. The environment is read once in
  * a process, so each run is in processes of its own; a CHECK that fails ends its process, and then the test.
@@ -102,4 +101,3 @@ void pair_send(struct pair_side *s, enum ibv_wr_opcode op, uint64_t id, struct p
 int pair_receive(struct pair_side *s, uint64_t id, uint32_t at, uint32_t bytes);
 int pair_add(struct pair_side *s, uint64_t id, uint32_t at, uint32_t to, uint64_t what);
 int pair_swap(struct pair_side *s, uint64_t id, uint32_t at, uint32_t to, uint64_t compare, uint64_t with);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FAKE_IBVERBS_PAIR_ROWS_H
-#define FAKE_IBVERBS_PAIR_ROWS_H
+#pragma once
 /* A test in a line: a body for both sides, and the options of its pair. */
 #include "tests/support/test.h"
 #include "pair.h"
@@ -31,5 +30,3 @@ static inline void pair_run_both(const struct pair_options *o, void (*body)(stru
 	{ \
 		pair_run(PAIR_PROCESSES, &(struct pair_options){ __VA_ARGS__ }, body); \
 	}
-
-#endif

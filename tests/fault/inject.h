@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAULT_INJECT_H
-#define TESTS_FAULT_INJECT_H
+#pragma once
 /*
  * Faults at a chosen point. The tests link the library's objects statically, and the linker puts a function of ours
  * before each call that they make to the C library for memory, sockets, descriptors, mappings and threads (--wrap; the
@@ -60,4 +59,3 @@ struct fault_balance {
 	long allocs, maps, fds;
 };
 struct fault_balance fault_balance(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAULT_JOB_H
-#define TESTS_FAULT_JOB_H
+#pragma once
 /*
  * Ranks as processes with one victim among them. The victim lives with a fault; afterwards those who are alive make a
  * new communicator among themselves. Only the parent knows what should have come of it.
@@ -53,4 +52,3 @@ const char *job_run(struct job *job);
 const char *job_run_each(struct job *job);
 /* Memory that all processes of a run share; zeroed by each run. */
 enum { JOB_SHARED_BYTES = 4096 };
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAULT_LIFECYCLE_H
-#define TESTS_FAULT_LIFECYCLE_H
+#pragma once
 /*
  * What one rank does from the making of a communicator to its end: init, sums, a group, messages, a graph, a split,
  * destroy. Every result is checked. Nothing in here allocates, so that all points of inject.h are the library's.
@@ -36,4 +35,3 @@ void lifecycle_finish(struct lifecycle *lifecycle);
 enum lifecycle_result lifecycle_run(struct lifecycle *lifecycle);
 /* One sum among n of which we are `rank`, checked: 0, 1: an error was reported, -1: wrong. */
 int lifecycle_sum(struct lifecycle *lifecycle, ncclComm_t comm, int rank, int n, size_t count, void *stream);
-#endif

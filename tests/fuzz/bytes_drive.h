@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FUZZ_BYTES_DRIVE_H
-#define TESTS_FUZZ_BYTES_DRIVE_H
+#pragma once
 /*
  * bytes_drive SECONDS: inputs for a fuzz.c that takes bytes, without libFuzzer. They are the same in every run; the
  * last one is in the way of a crash.
@@ -12,4 +11,3 @@
 size_t drive_make(uint8_t *data, size_t most);
 /* The next random number, in [0, n). */
 uint32_t drive_below(uint32_t n);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_HOSTS_NAPS_H
-#define TESTS_HOSTS_NAPS_H
+#pragma once
 /*
  * How the library's proxy thread sleeps, counted: a test that is built with naps.c stands between the library and the C
  * library's ppoll(), which no other thread of the library calls, and epoll_wait(), which the proxy calls in each turn.
@@ -19,4 +18,3 @@ extern struct naps naps;
 bool naps_until_longest(int n);
 /* The proxy threads of this process. */
 int naps_proxies(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_HOSTS_WORLD_H
-#define TESTS_HOSTS_WORLD_H
+#pragma once
 /*
  * Ranks on several hosts, which are network namespaces (tools/common/netns), or, with `named`, names that SHUNT_HOSTID
  * gives: these need no root, and have no wire. A body runs as in tests/e2e/ranks.h, each rank a process on its host.
@@ -37,4 +36,3 @@ struct world_shared {
 struct world_shared *world_shared(void);
 /* Waits until this step is n, with an end. 0 or 1. */
 int world_await(int step, int n);
-#endif

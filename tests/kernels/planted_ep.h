@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_KERNELS_PLANTED_EP_H
-#define TESTS_KERNELS_PLANTED_EP_H
+#pragma once
 /* Calls of an expert parallel group, for planted.c. */
 #include <stdbool.h>
 #include "shunt/ep.h"
@@ -18,4 +17,3 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
  * counts. narrow: rings have two slots.
  */
 void planted_ep_normal(struct world *w, int times, bool narrow, int late);
-#endif

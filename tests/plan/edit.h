@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_PLAN_EDIT_H
-#define SHUNT_TESTS_PLAN_EDIT_H
+#pragma once
 /* Plans of tests/plan/corpus, and changes to them. */
 #include <jansson.h>
 #include "plan/format/plan.h"
@@ -88,4 +87,3 @@ static inline int edit_load(json_t *root, struct shunt_plan **plan_p, char *reas
 	free(text);
 	return err;
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_PLAN_EXEC_PLANS_H
-#define TESTS_PLAN_EXEC_PLANS_H
+#pragma once
 /* Plans as JSON texts, made for the executor's tests; to be freed. n ranks. */
 
 /* All-reduce in place by packets in two shots, `blocks` blocks; sums (redop "sum" ...). */
@@ -39,4 +38,3 @@ char *plan_answers(void);
  * swap these parts.
  */
 char *plan_parts(int scatter);
-#endif

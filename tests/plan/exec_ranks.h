@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_PLAN_EXEC_RANKS_H
-#define TESTS_PLAN_EXEC_RANKS_H
+#pragma once
 /*
  * Ranks 0 ... n-1 on devices of the sim in one process, and plans that run on them. A check fills random inputs whose
  * results are exact in any order of operations, launches a plan several times back to back on every rank, spoils each
@@ -71,4 +70,3 @@ struct shunt_plan *exec_load(const char *path, int *nranks_p);
 /* The same of a text with every `from` replaced by `to` (NULL: nothing). */
 struct shunt_plan *exec_load_text(const char *name, const char *text, const char *from, const char *to);
 char *exec_read(const char *path);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_PLAN_MODEL_H
-#define SHUNT_TESTS_PLAN_MODEL_H
+#pragma once
 #include "plan/format/plan.h"
 
 /*
@@ -10,4 +9,3 @@
 const char *plan_model_wrong(const struct shunt_plan *plan);
 /* Loads text as the fuzzer does: refused with a text, or right. Aborts otherwise. Returns what loading did. */
 int plan_model_try(const void *text, size_t bytes);
-#endif

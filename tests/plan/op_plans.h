@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_PLAN_OP_PLANS_H
-#define SHUNT_TESTS_PLAN_OP_PLANS_H
+#pragma once
 /*
  * Plans of two ranks for one operation of the table (plan/format/op_rows.def) each, made from its row: rank 0's block 0
  * runs it. Other operations only do what it needs: packets for it to read, and the other side of signals, semaphores
@@ -34,4 +33,3 @@ unsigned op_case_nslices(uint16_t list);
 json_t *op_case_plan(const struct op_case *c);
 /* Path of the operation in that plan. */
 const char *op_case_path(const struct op_case *c);
-#endif

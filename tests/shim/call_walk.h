@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SHIM_CALL_WALK_H
-#define SHUNT_TESTS_SHIM_CALL_WALK_H
+#pragma once
 /* A random walk of calls through a group, for the test and for the fuzzer. */
 #include "tests/support/choices.h"
 
@@ -12,4 +11,3 @@ struct call_seen {
 
 /* Makes up to max steps; ends the process where a step is not the table's. seen: NULL is allowed. */
 void call_walk(struct choices *choices, unsigned max, struct call_seen *seen);
-#endif

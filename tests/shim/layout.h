@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SHIM_LAYOUT_H
-#define SHUNT_TESTS_SHIM_LAYOUT_H
+#pragma once
 /* The facts of layout.def as each side sees them. */
 struct fact {
 	const char *name;
@@ -13,4 +12,3 @@ extern const int system_version;
 #define FIELD(type, member) \
 	{ "offset of " #type "." #member, (long)offsetof(type, member) }, \
 	    { "size of " #type "." #member, (long)sizeof(((type *)0)->member) },
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SHIM_LIFE_WALK_H
-#define SHUNT_TESTS_SHIM_LIFE_WALK_H
+#pragma once
 /* A random walk over the life of a handle, for the test and for the fuzzer. */
 #include "tests/support/choices.h"
 
@@ -13,4 +12,3 @@ struct life_seen {
 
 /* Makes up to max steps; ends the process where a step is not the tables'. seen: NULL is allowed. */
 void life_walk(struct choices *choices, unsigned max, struct life_seen *seen);
-#endif

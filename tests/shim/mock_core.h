@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SHIM_MOCK_CORE_H
-#define SHUNT_TESTS_SHIM_MOCK_CORE_H
+#pragma once
 /*
  * What stands under the shim in its tests: a core without devices and sockets that writes down what is asked of it.
  * Calls of up to 1000 elements on two ranks or more take the path "mock". The ranks of one process meet in bootstrap
@@ -26,4 +25,3 @@ int shunt_mock_waiting(void);
 /* Communicators that were created and not yet destroyed. */
 int shunt_mock_alive(void);
 #pragma GCC visibility pop
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SHIM_NONBLOCKING_H
-#define TESTS_SHIM_NONBLOCKING_H
+#pragma once
 /* Non-blocking communicators. Behind <cmocka.h>. */
 #include "tests/support/test.h"
 #include "shim/nccl/abi.h"
@@ -22,4 +21,3 @@ static inline ncclResult_t wait_async(ncclComm_t comm)
 	} while (state == ncclInProgress);
 	return state;
 }
-#endif

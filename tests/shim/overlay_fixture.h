@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SHIM_OVERLAY_FIXTURE_H
-#define TESTS_SHIM_OVERLAY_FIXTURE_H
+#pragma once
 /* What tests of the overlay share: the fake that SHUNT_NCCL_LIB names, and communicators in front of it. */
 #include "shim/nccl/abi.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
@@ -27,4 +26,3 @@ ncclComm_t set_up_comm(int rank, int nranks);
 /* The same, non-blocking. */
 ncclComm_t nonblocking_comm(int rank, int nranks);
 ncclResult_t reduce(ncclComm_t comm, size_t count);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_CHILD_H
-#define SHUNT_TESTS_SUPPORT_CHILD_H
+#pragma once
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -69,4 +68,3 @@ static inline int child_holds(const char *not_mapped)
 		return -1;
 	return WEXITSTATUS(status);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_CHILD_EXIT_H
-#define SHUNT_TESTS_SUPPORT_CHILD_EXIT_H
+#pragma once
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,4 +15,3 @@ static inline _Noreturn void child_exit(int status)
 	_exit(status);
 #endif
 }
-#endif

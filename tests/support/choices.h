@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_CHOICES_H
-#define SHUNT_TESTS_SUPPORT_CHOICES_H
+#pragma once
 /* What a random walk does next: as a fuzzer's bytes say, or at random from a seed. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,4 +31,3 @@ static inline unsigned choices_below(struct choices *c, unsigned n)
 	c->seed ^= c->seed << 17;
 	return (unsigned)(c->seed >> 33) % n;
 }
-#endif

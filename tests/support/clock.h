@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_LIB_CLOCK_H
-#define TESTS_LIB_CLOCK_H
+#pragma once
 #include <time.h>
 
 /*
@@ -21,4 +20,3 @@ static inline double now(void)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
-#endif

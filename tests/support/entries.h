@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_ENTRIES_H
-#define TESTS_SUPPORT_ENTRIES_H
+#pragma once
 #include <dirent.h>
 
 /* Entries of a directory, with "." and ".."; of /proc/self/fd, with the descriptor that reads it. */
@@ -15,4 +14,3 @@ static inline int entries(const char *path)
 		closedir(dir);
 	return n;
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_FUZZ_TRY_H
-#define SHUNT_TESTS_SUPPORT_FUZZ_TRY_H
+#pragma once
 /* What libFuzzer and the drivers of tests/fuzz put bytes and texts into; the end of a process that breaks a promise. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,4 +19,3 @@ static inline void require(bool cond, const char *what)
 	fprintf(stderr, "broken: %s\n", what);
 	abort();
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_GRACE_H
-#define TESTS_SUPPORT_GRACE_H
+#pragma once
 /*
  * With dep_grace. How long after the death of a peer, and after the last progress of a kernel, a communicator breaks,
  * in a program that links the library's own objects: this variable, in the place of two seconds. The time between two
@@ -18,4 +17,3 @@ extern int grace_ms; /* of processes that are forked from now on; 2000 at first 
  * over. False: it does not look.
  */
 bool grace_is_over(void);
-#endif

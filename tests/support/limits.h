@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_LIMITS_H
-#define TESTS_SUPPORT_LIMITS_H
+#pragma once
 /*
  * Changes SHUNT_TIMEOUT and SHUNT_SETUP_TIMEOUT of this process, which has read its environment, for what begins from
  * now on: short, where a fault makes ranks wait in vain, and long, where all is to go well however busy the machine is.
@@ -15,4 +14,3 @@ void limits_set(int timeout_ms, int setup_timeout_ms);
  * before have had all the time that they took.
  */
 void limits_of_kernels(int ms);
-#endif

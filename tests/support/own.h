@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_OWN_H
-#define SHUNT_TESTS_SUPPORT_OWN_H
+#pragma once
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <stdbool.h>
@@ -60,4 +59,3 @@ static inline void own_folder_end(const char *path)
 		closedir(dir);
 	rmdir(path);
 }
-#endif

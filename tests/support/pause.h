@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_PAUSE_H
-#define TESTS_SUPPORT_PAUSE_H
+#pragma once
 /*
  * The only sleeps of tests, each with its reason; tools/lint.sh finds others. A test that acts in the middle of what
  * others do waits for that (tests/support/until.h), or holds a stream at a gate (device/sim/hooks.h).
@@ -22,4 +21,3 @@ static inline void pause_us(enum pause_reason reason, unsigned us)
 	while (nanosleep(&t, &t) && errno == EINTR)
 		;
 }
-#endif

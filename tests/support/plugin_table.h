@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_PLUGIN_TABLE_H
-#define SHUNT_TESTS_SUPPORT_PLUGIN_TABLE_H
+#pragma once
 #include "shunt/plugin.h"
 
 /* A plug-in for sums of float32 that lacks only its kernel. */
@@ -17,4 +16,3 @@ static inline struct shunt_plugin plugin_table(const char *name)
 		.max_ranks = 8,
 		.launch = { .blocks = 1, .threads = 64 } };
 }
-#endif

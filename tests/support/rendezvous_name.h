@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_RENDEZVOUS_NAME_H
-#define SHUNT_TESTS_SUPPORT_RENDEZVOUS_NAME_H
+#pragma once
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,4 +39,3 @@ static inline int rendezvous_call(const struct shunt_id *id, int slot)
 	}
 	return fd;
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_SETUID_H
-#define SHUNT_TESTS_SUPPORT_SETUID_H
+#pragma once
 /* The test's program as one that another user has made setuid; for root. */
 #include <limits.h>
 #include <stdio.h>
@@ -29,4 +28,3 @@ static inline int setuid_run(const char *dir, const char *variables, const char 
 	status = system(command);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-#endif

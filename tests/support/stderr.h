@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_STDERR_H
-#define TESTS_SUPPORT_STDERR_H
+#pragma once
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -58,4 +57,3 @@ static inline int stderr_give_back(struct stderr_kept *k, int show)
 		fputs(text, stderr);
 	return show;
 }
-#endif

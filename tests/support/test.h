@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_TEST_H
-#define SHUNT_TESTS_SUPPORT_TEST_H
+#pragma once
 /*
  * What tests of cmocka include, and their list. TEST(test_NAME) stands in front of a test's body and adds it to the
  * tests of this file; a member of struct CMUnitTest may follow, such as .setup_func = NAME.
@@ -72,4 +71,3 @@ static inline int tests_run(CMFixtureFunction setup, CMFixtureFunction teardown)
 {
 	return _cmocka_run_group_tests("tests", tests_of_file.test, (size_t)tests_of_file.n, setup, teardown);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_UNIT_H
-#define SHUNT_TESTS_SUPPORT_UNIT_H
+#pragma once
 /* What the unit tests share: cmocka, ranks as threads and as processes, stderr as a string. */
 #include "tests/support/test.h"
 #include "tests/support/child.h"
@@ -113,4 +112,3 @@ static inline int unit_count(const char *text, const char *what)
 		n++;
 	return n;
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_UNTIL_H
-#define TESTS_SUPPORT_UNTIL_H
+#pragma once
 /*
  * Waits for what another thread, process or kernel does, so that a test acts in the middle of it for certain. Each call
  * returns true as soon as it is so. After AT_ONCE_S it returns false, with a line on stderr that says what did not
@@ -30,4 +29,3 @@ int until_threads_now(void);
 bool until_threads_are(int most);
 /* name: what is counted, for the line. */
 bool until_counted(const atomic_int *count, int least, const char *name);
-#endif

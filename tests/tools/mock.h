@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TOOLS_MOCK_H
-#define TOOLS_MOCK_H
+#pragma once
 /* What the files of the mock library (mock_lib.c) share: communicators, calls, and a thread's group of them. */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -100,5 +99,3 @@ bool mock_is_large(size_t count);
 const char *mock_path_name(bool large);
 /* Makes them, all of a group at once, in steps: one thread may make several ranks of a communicator. */
 ncclResult_t mock_comm_inits_run(struct comm_inits *comm_inits);
-
-#endif

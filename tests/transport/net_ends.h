@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_TRANSPORT_NET_ENDS_H
-#define TESTS_TRANSPORT_NET_ENDS_H
+#pragma once
 /*
  * What the tests of a network's providers share: an end of a connection, which notes all that is told of it, and all
  * that is added to its words. One thread uses an end at a time.
@@ -82,4 +81,3 @@ static inline int net_pair_step(struct net_pair *pair)
 				fail_msg("did not come: %s", #cond); \
 		} \
 	} while (0)
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_TRANSPORT_NET_SUITE_H
-#define TESTS_TRANSPORT_NET_SUITE_H
+#pragma once
 /* What the files of test_net share: the provider, random bytes, a pair of ends with memory; and all tests by file. */
 #include "tests/transport/net_ends.h"
 
@@ -57,4 +56,3 @@ void test_a_killed_peer_is_told_at_once(void **state);
 void test_what_is_closed_is_watched_no_more_though_a_child_has_copies(void **state);
 void test_an_idle_device_sleeps(void **state);
 void test_no_wakeup_is_lost(void **state);
-#endif

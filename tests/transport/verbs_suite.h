@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_TRANSPORT_VERBS_SUITE_H
-#define TESTS_TRANSPORT_VERBS_SUITE_H
+#pragma once
 /* What the files of test_verbs share: a process for each case, two ends with memory; and all tests by file. */
 #include "base/config.h"
 #include "tests/support/unit.h"
@@ -102,4 +101,3 @@ void test_the_limit_of_locked_memory_is_named(void **state);
 void test_a_gpus_memory_by_its_address(void **state);
 void test_signals_wait_until_gpus_see_the_data(void **state);
 void test_ordered_memory_has_its_order(void **state);
-#endif

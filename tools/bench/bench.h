@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_BENCH_BENCH_H
-#define SHUNT_TOOLS_BENCH_BENCH_H
+#pragma once
 /*
  * shunt bench: measures libraries that have NCCL's ABI against each other in one run. The launcher
  * (tools/common/ranks/ranks.h) starts its ranks; worker.c runs one.
@@ -293,4 +292,3 @@ extern const struct option_table bench_p2p_options;
 
 /* Worker process: runs all local ranks. Exit status. */
 int bench_worker(const struct bench_opts *o);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_BENCH_RANK_H
-#define SHUNT_TOOLS_BENCH_RANK_H
+#pragma once
 /*
  * One rank of shunt bench, for the files of this folder. Functions return 0 or -errno after a message, unless they say
  * otherwise.
@@ -183,4 +182,3 @@ int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, const str
 
 /* shunt bench --init; replaces all tasks. */
 int bench_init_run(struct bench_rank *r);
-#endif

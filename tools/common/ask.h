@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_ASK_H
-#define SHUNT_TOOLS_COMMON_ASK_H
+#pragma once
 /*
  * Asks running processes for the state of their communicators, through the socket of src/comm/observe/dump.h. The
  * answers are dumps (base/dump.def). All processes are asked at once, and have ten seconds together: one that hangs in
@@ -38,4 +37,3 @@ void ask_put_first(struct ask_process *processes, size_t i, size_t *first_p);
 /* request: a line of dump.h without its end, such as "state 8". Frees what earlier answers there were. */
 void ask_all(struct ask_process *processes, size_t n, const char *request);
 void ask_free(struct ask_process *processes, size_t n);
-#endif

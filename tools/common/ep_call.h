@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TOOLS_COMMON_EP_CALL_H
-#define TOOLS_COMMON_EP_CALL_H
+#pragma once
 /*
  * A dispatch and a combine of an expert parallel group, for shunt bench ep and shunt torture --ep: memory, inputs, and
  * the check of outputs against ep_reference.h.
@@ -124,4 +123,3 @@ int ep_normal_open(struct ep_call *c);
 int ep_normal_poison(struct ep_call *c, void *stream);
 int ep_normal_check_dispatch(struct ep_check *k);
 int ep_normal_check_combine(struct ep_check *k);
-#endif

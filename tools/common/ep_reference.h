@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TOOLS_COMMON_EP_REFERENCE_H
-#define TOOLS_COMMON_EP_REFERENCE_H
+#pragma once
 /*
  * What dispatch and combine must give (shunt/ep.h): all ranks' inputs in, one rank's outputs out. Slow and plain on
  * purpose; tests compare kernels with it, bit by bit, except that any NaN stands for every NaN.
@@ -57,4 +56,3 @@ void ep_row_experts(const struct ep_inputs *in, int rank, int source, int token,
  */
 void ep_combine(const struct ep_inputs *in, int rank, int dtype, const void *const *rows, const void *const bias[2],
     const float *const *weights, void *out, float *out_weights);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_LINKS_H
-#define SHUNT_TOOLS_COMMON_LINKS_H
+#pragma once
 /* What joins the devices that this process sees, for people. */
 #include "device/gpu_ops.h"
 
@@ -11,4 +10,3 @@ int tool_links_find(const struct shunt_gpu_ops *gpu, struct shunt_gpu_info info[
 /* The links of device `from`, as " 1 nvlink, 2 peer (PIX)"; *slowest_p and *reason_p: of its slowest. */
 void tool_links_show(const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n, int from, char *text,
     size_t bytes, enum shunt_link *slowest_p, const char **reason_p);
-#endif

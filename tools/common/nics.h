@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_NICS_H
-#define SHUNT_TOOLS_COMMON_NICS_H
+#pragma once
 /* The network devices of this machine as text, for shunt info and shunt doctor. */
 #include <stddef.h>
 #include "transport/net/nic.h"
@@ -18,4 +17,3 @@ int tool_gpus_find(struct tool_gpus *gpus_p);
 void tool_nic_show(const struct shunt_verbs_look *look, int i, const struct tool_gpus *gpus, char *text, size_t bytes);
 /* "eth0, 10.0.0.1, 10 Gb/s, NUMA node 0". */
 void tool_interface_show(const struct shunt_net_info *info, char *text, size_t bytes);
-#endif

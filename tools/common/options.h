@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_OPTIONS_H
-#define SHUNT_TOOLS_COMMON_OPTIONS_H
+#pragma once
 /*
  * Options of a command: a table with a row for each. The parser, the text of --help and the messages about wrong values
  * come from it. Every command has -h, --help without a row.
@@ -70,4 +69,3 @@ void options_text_print(const char *left, const char *text, int column, FILE *ou
 bool options_line_goes_on(const char *text, size_t n);
 /* The text of --help. */
 void options_help_print(const struct option_table *table, FILE *out);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_LIB_REFERENCE_H
-#define TESTS_LIB_REFERENCE_H
+#pragma once
 /*
  * Reference results of collectives in plain C, computed by other means than the kernels': number formats through
  * double, one loop per element. Sums run in rank order 0 ... n-1, in fp32 for 8- and 16-bit floats, so the result is
@@ -28,4 +27,3 @@ size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype 
 double ref_to_double(const void *element, enum shunt_dtype dtype);
 void ref_from_double(void *element, enum shunt_dtype dtype, double v);
 uint64_t ref_random(uint64_t *seed);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_TOOL_H
-#define SHUNT_TOOLS_COMMON_TOOL_H
+#pragma once
 /* Shared by the subcommands of `shunt`. A subcommand has a row in the table in shunt.c. */
 #include <limits.h>
 #include <stdbool.h>
@@ -152,4 +151,3 @@ void *tool_dlopen(const char *path);
  * *pid_p; NULL: it did not start.
  */
 FILE *tool_output_of(const char *const argv[], pid_t *pid_p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_WHERE_H
-#define SHUNT_TOOLS_COMMON_WHERE_H
+#pragma once
 /* Where and when a command ran: in everything that it measures, so that two results can be told apart later. */
 #include <jansson.h>
 #include <stdbool.h>
@@ -20,4 +19,3 @@ json_t *tool_where_json(const char *build, const struct tool_lib *lib, bool with
 json_t *tool_json_text(const char *text);
 /* One line, without an end: "2026-11-26T15:49:20Z, node7, commit 12ef02d, driver 580.95.05, Linux 6.8.0, 64 CPUs". */
 void tool_where_show(json_t *where, char *text, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_CONFORM_CONFORM_H
-#define SHUNT_TOOLS_CONFORM_CONFORM_H
+#pragma once
 /*
  * shunt conform: checks that a library with NCCL's ABI does what NCCL does.
  *
@@ -376,4 +375,3 @@ void conform_huge_run(struct conform_rank *r, const struct conform_case *c, stru
 int conform_worker(const struct conform_opts *o);
 /* Worker process: one thread drives all ranks' devices (single_thread.c). Exit status. */
 int conform_single_thread(const struct conform_opts *o);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_CONFORM_PATTERNS_H
-#define SHUNT_TOOLS_CONFORM_PATTERNS_H
+#pragma once
 /* Patterns of many calls, as real programs make them. A message has about as many elements as the case's count. */
 #include "tools/conform/conform.h"
 
@@ -19,4 +18,3 @@ void conform_ring(struct conform_build *b, size_t count, int step);
 #define PATTERN(name, ...) void conform_pattern_##name(struct conform_build *b, const struct conform_case *c);
 #include "tools/conform/patterns.def"
 #undef PATTERN
-#endif

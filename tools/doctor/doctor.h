@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_DOCTOR_DOCTOR_H
-#define SHUNT_TOOLS_DOCTOR_DOCTOR_H
+#pragma once
 /* shunt doctor: findings, and functions that look for them. One file per subject. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -245,4 +244,3 @@ struct doctor_net {
 	bool json;
 };
 int doctor_net(const struct doctor_net *o, int argc, char **argv);
-#endif

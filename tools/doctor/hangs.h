@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_DOCTOR_HANGS_H
-#define SHUNT_TOOLS_DOCTOR_HANGS_H
+#pragma once
 /*
  * Causes of hangs: dumps are grouped by communicator and compared rank by rank. First the calls (mismatch.c), then the
  * number of calls and the progress of the devices (stragglers.c), then messages (messages.c) and replays. The first
@@ -68,4 +67,3 @@ void comm_finding_add(struct findings *f, const struct dump_group *g, enum findi
  */
 enum finding_level level_of_wait(uint64_t since_ns, uint64_t now_ns);
 const char *advice_for(enum finding_level level);
-#endif

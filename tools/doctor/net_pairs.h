@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_DOCTOR_NET_PAIRS_H
-#define SHUNT_TOOLS_DOCTOR_NET_PAIRS_H
+#pragma once
 /* shunt doctor --net: what its files share. Functions that return int: 0 or -errno after a message, if not said. */
 #include <net/if.h>
 #include <sys/socket.h>
@@ -60,4 +59,3 @@ struct net_verbs {
 int net_verbs_try(const struct net *net, struct net_verbs *v);
 void net_verbs_print(const struct net *net, struct net_verbs *v);
 void net_verbs_find(struct findings *f, const struct net *net, const struct net_verbs *v);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_INFO_INFO_H
-#define SHUNT_TOOLS_INFO_INFO_H
+#pragma once
 #include "algos/select/tuning.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
@@ -18,4 +17,3 @@ bool info_machine(const struct tool_lib *lib, struct shunt_machine *m);
 /* shunt info select (select.c). Exit status. */
 int info_select_main(int argc, char **argv);
 extern const struct option_table info_select_options;
-#endif

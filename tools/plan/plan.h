@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_PLAN_PLAN_H
-#define SHUNT_TOOLS_PLAN_PLAN_H
+#pragma once
 /* shunt plan: declarations for the files of this folder. check, show, run, new and build have a file each. */
 #include <stdio.h>
 #include "plan/format/plan.h"
@@ -150,4 +149,3 @@ void plan_write_data(struct plan_writer *w, const char *op, const struct plan_sl
     const struct plan_slice *dst, unsigned ndst);
 void plan_write_pipeline(struct plan_writer *w);
 void plan_write_pipeline_end(struct plan_writer *w);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_PLUGIN_PLUGIN_H
-#define SHUNT_TOOLS_PLUGIN_PLUGIN_H
+#pragma once
 /* shunt plugin: declarations for the files of this folder. check and new have a file each. */
 #include "shunt/plugin.h"
 #include "tools/common/options.h"
@@ -50,4 +49,3 @@ struct plugin_job {
 
 /* In a process of its own, which it ends. */
 void plugin_trial_run(const struct plugin_job *job) __attribute__((noreturn));
-#endif

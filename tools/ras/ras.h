@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_RAS_RAS_H
-#define SHUNT_TOOLS_RAS_RAS_H
+#pragma once
 /* shunt ras, also as ncclras: the state of a job as NCCL's RAS tells it, with the calls that Shunt took. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,4 +67,3 @@ json_t *ras_alone(const struct ras_members *m, const struct ras_members *before,
 bool ras_has_unmerged(const json_t *root);
 /* Prints the section "Shunt" of an answer in text. */
 void ras_print(const json_t *root);
-#endif

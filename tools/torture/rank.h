@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_TORTURE_RANK_H
-#define SHUNT_TOOLS_TORTURE_RANK_H
+#pragma once
 /*
  * One rank of shunt torture, for the files of this folder. An error is printed at once and stored in `err`; then the
  * rank does nothing more.
@@ -100,4 +99,3 @@ void torture_graphs_drop(struct torture_rank *r);
 
 /* Runs until the communicators are destroyed again, or r->err or r->stop is set. */
 void torture_lifecycle(struct torture_rank *r);
-#endif

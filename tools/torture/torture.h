@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_TORTURE_TORTURE_H
-#define SHUNT_TOOLS_TORTURE_TORTURE_H
+#pragma once
 /*
  * shunt torture: random calls against a reference, for any length of time.
  *
@@ -159,4 +158,3 @@ void *torture_slot_scalar(const struct torture_slot *s);
 
 /* Worker process: runs all local ranks. Exit status. */
 int torture_worker(const struct torture_opts *o);
-#endif

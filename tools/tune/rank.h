@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_TUNE_RANK_H
-#define SHUNT_TOOLS_TUNE_RANK_H
+#pragma once
 /*
  * One rank of shunt tune, for the files of this folder. Every rank makes the same calls in the same order and decides
  * from the same numbers, those of the slowest rank. Rank 0 keeps the results. Functions return 0, or -errno after a
@@ -50,4 +49,3 @@ int tune_tasks_open(struct tune_rank *r);
 int tune_tasks_run(struct tune_rank *r);
 /* After all ranks are done: rank 0 writes the tuning file and prints it. */
 int tune_tasks_finish(struct tune_rank *r);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_TUNE_TUNE_H
-#define SHUNT_TOOLS_TUNE_TUNE_H
+#pragma once
 /*
  * shunt tune: finds, for each collective and size, the fastest of our algorithms on this machine, with its number of
  * blocks and threads, and whether it is faster than the real NCCL. The result is a tuning file (docs/tuning.md).
@@ -162,4 +161,3 @@ int tune_share(const char *path, const char *out);
 
 /* Worker process: runs its rank. Exit status. */
 int tune_worker(const struct tune_opts *o);
-#endif

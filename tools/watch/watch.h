@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_WATCH_WATCH_H
-#define SHUNT_TOOLS_WATCH_WATCH_H
+#pragma once
 /*
  * Watches the jobs of a host from outside. A look asks all processes that have libshunt.so for their state; what did
  * not change over many looks hangs.
@@ -124,4 +123,3 @@ void listen_answer(int listener, const struct watch *w);
 int watch_run(const struct watch_opts *o, int notify);
 /* Runs a program, watched; exit status. options: as given to shunt run. */
 int watch_program(struct watch_opts *o, char **argv);
-#endif

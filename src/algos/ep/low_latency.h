@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_EP_LOW_LATENCY_H
-#define SHUNT_ALGOS_EP_LOW_LATENCY_H
+#pragma once
 /* The launches of low latency calls. */
 #include "algos/ep/room.h"
 
@@ -12,4 +11,3 @@ int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shu
     struct shunt_work *work, struct shunt_ep_why *why);
 int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shunt_ep_ll_combine *call,
     struct shunt_work *work, struct shunt_ep_why *why);
-#endif

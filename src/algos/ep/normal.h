@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_EP_NORMAL_H
-#define SHUNT_ALGOS_EP_NORMAL_H
+#pragma once
 /* The launches of calls of normal mode. */
 #include "algos/ep/room.h"
 
@@ -14,4 +13,3 @@ int shunt_ep_dispatch_work(const struct shunt_ep_room *room, const struct shunt_
     struct shunt_work *work, struct shunt_ep_why *why);
 int shunt_ep_combine_work(const struct shunt_ep_room *room, const struct shunt_ep_combine *call,
     struct shunt_work *work, struct shunt_ep_why *why);
-#endif

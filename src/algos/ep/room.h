@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_EP_ROOM_H
-#define SHUNT_ALGOS_EP_ROOM_H
+#pragma once
 /* The memory of an expert parallel group: what a shape of calls needs, and how much a group has. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,4 +68,3 @@ uint64_t shunt_ep_weights_at(const struct shunt_ep_room *room);
 /* Bytes of all of a rank's memory behind the collectives' control words; and, over hosts, of page-locked memory. */
 uint64_t shunt_ep_own_bytes(const struct shunt_ep_room *room);
 uint64_t shunt_ep_net_bytes(const struct shunt_ep_room *room);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_SELECT_FORCED_H
-#define SHUNT_ALGOS_SELECT_FORCED_H
+#pragma once
 /* SHUNT_ALGO and shunt_algo_force(): rules that go before any table. */
 #include "algos/algo.h"
 
@@ -17,4 +16,3 @@ bool shunt_forced_plans(void);
 void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
 /* True: every rule of the text can be used. False: reason has one line about the first that cannot. */
 bool shunt_forced_check(const char *text, char *reason, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_SELECT_NVLS_H
-#define SHUNT_ALGOS_SELECT_NVLS_H
+#pragma once
 /*
  * Whether the real NCCL uses NVLink multicast (NVLS: the switch adds, and copies to all GPUs) for calls in windows.
  * There it is faster than Shunt's kernels from some size on, so selection has to know. Each rank says what it knows;
@@ -37,4 +36,3 @@ enum shunt_nvls {
 enum shunt_nvls shunt_nvls_of_rank(const struct shunt_gpu_info *gpu, const struct shunt_nvls_nccl *nccl, int enable);
 /* In words, to stand after "it cannot: ". */
 const char *shunt_nvls_name(enum shunt_nvls nvls);
-#endif

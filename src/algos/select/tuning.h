@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_ALGOS_SELECT_TUNING_H
-#define SHUNT_ALGOS_SELECT_TUNING_H
+#pragma once
 /*
  * Crossover points and launch geometry as data: for a kind of machine and a number of ranks, which algorithm takes
  * which size, with how many blocks, threads and channels. The built-in tables are for generations of GPUs (compute
@@ -160,4 +159,3 @@ void shunt_tuning_free(struct shunt_tuning *t); /* NULL allowed */
  * missing kinds from the built-in table, and hashes. 0, -EINVAL (two rows of a kind have the same size), -ENOMEM.
  */
 int shunt_tuning_finalize(struct shunt_tuning *t);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_INET_DEVICE_LIST_H
-#define SHUNT_BASE_INET_DEVICE_LIST_H
+#pragma once
 /* Lists of devices, as NCCL_SOCKET_IFNAME and NCCL_IB_HCA have them: name[:port],... */
 #include <stdbool.h>
 
@@ -12,4 +11,3 @@
 bool shunt_device_list_match(const char *spec, const char *name, int port);
 /* Index of the port in a list of whole names, name[:port],..., from 0; -1: it is not in the list. */
 int shunt_device_list_index(const char *list, const char *name, int port);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_INET_NETADDR_H
-#define SHUNT_BASE_INET_NETADDR_H
+#pragma once
 /* An address of a socket, with the interface that it belongs to. */
 #include <net/if.h>
 #include <netinet/in.h>
@@ -20,4 +19,3 @@ in_port_t *shunt_netaddr_port(struct shunt_netaddr *addr);
 void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes);
 /* "127.0.0.1" or "fe80::1%eth0". */
 void shunt_netaddr_show_host(const struct shunt_netaddr *addr, char *text, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_INET_NETIF_H
-#define SHUNT_BASE_INET_NETIF_H
+#pragma once
 /*
  * Which address a rank offers: the interfaces of this host, chosen by the rules of NCCL's variables. docs/hosts.md has
  * them as a table.
@@ -48,4 +47,3 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 
 /* Parses SHUNT_PORT_RANGE, "40000-40999". False: empty, or no range (logged once). */
 bool shunt_netif_port_range(const char *text, unsigned *first_p, unsigned *last_p);
-#endif

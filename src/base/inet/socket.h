@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_BASE_INET_SOCKET_H
-#define SHUNT_BASE_INET_SOCKET_H
+#pragma once
 /* The two kinds of addresses that ranks find each other at. All sockets are non-blocking and close-on-exec. */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -57,4 +56,3 @@ static inline void shunt_close_socket(int *fd)
 		shutdown(*fd, SHUT_RDWR);
 	shunt_close_fd(fd);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CALLS_COPIES_H
-#define SHUNT_COMM_CALLS_COPIES_H
+#pragma once
 /*
  * The copies of a launch, on two streams. Captures follow both. With the communicator's lock held.
  *
@@ -26,4 +25,3 @@ int shunt_ce_copy(struct shunt_comm *comm, void *stream, const struct shunt_copy
 int shunt_ce_join(struct shunt_comm *comm, void *stream);
 /* After the last launch. */
 void shunt_ce_finish(struct shunt_comm *comm);
-#endif

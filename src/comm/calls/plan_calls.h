@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CALLS_PLAN_CALLS_H
-#define SHUNT_COMM_CALLS_PLAN_CALLS_H
+#pragma once
 /*
  * A communicator's execution plans: the set that its ranks agreed on in the set-up, and the device's part of those that
  * ran. The functions need the communicator's lock, unless they say otherwise.
@@ -69,4 +68,3 @@ const struct shunt_plan *shunt_comm_plans_find(
 /* shunt_comm_plans_prepare for that plan. */
 int shunt_comm_plans_prepare_named(
     struct shunt_comm *comm, const struct shunt_plan *plan, uint64_t bytes, struct shunt_comm_exec **exec_p);
-#endif

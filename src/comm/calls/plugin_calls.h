@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CALLS_PLUGIN_CALLS_H
-#define SHUNT_COMM_CALLS_PLUGIN_CALLS_H
+#pragma once
 /*
  * A communicator's plug-ins: the set that its ranks agreed on in the set-up, and what each has on the device once it
  * was named. With the communicator's lock, unless a function says otherwise.
@@ -56,4 +55,3 @@ struct shunt_plugin_run {
 /* 0; or an error of the plug-in's geometry, which is the communicator's by then. */
 int shunt_comm_plugin_run_init(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_algo *row,
     const struct shunt_limits *limits, const struct shunt_kargs *base, bool captured, struct shunt_plugin_run *run);
-#endif

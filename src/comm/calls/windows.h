@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CALLS_WINDOWS_H
-#define SHUNT_COMM_CALLS_WINDOWS_H
+#pragma once
 /*
  * A communicator's windows: memory that the program registered. With a symmetric window the program promises that a
  * call's buffers lie at the same offset of the same window on every rank. So a rank that finds its own buffer in a
@@ -97,4 +96,3 @@ struct shunt_window *shunt_symmem_take_deferred(struct shunt_comm *comm);
  * program aborts the communicator, which takes the lock.
  */
 void shunt_symmem_free(struct shunt_comm *comm, struct shunt_window *deferred);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_COMMUNICATOR_H
-#define SHUNT_COMM_CORE_COMMUNICATOR_H
+#pragma once
 /*
  * struct shunt_comm, for the files that work on a whole communicator, and the functions of these. Each file of parts/
  * and observe/ has one part of the struct, and does not know the others.
@@ -240,4 +239,3 @@ static inline const char *shunt_comm_noun(const struct shunt_comm *comm)
 void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason);
 /* Waits for our kernels unless the set-up failed, and frees what the set-up made. */
 void shunt_comm_teardown(struct shunt_comm *comm);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_DEFERRED_FREE_H
-#define SHUNT_COMM_CORE_DEFERRED_FREE_H
+#pragma once
 /*
  * When an aborted communicator's memory is freed. The driver frees memory once the device is idle, and another
  * communicator's kernel may hang on the device. The program may be about to abort that communicator next, from the
@@ -24,4 +23,3 @@ bool shunt_deferred_free_alone(const struct shunt_comm *comm);
  * live on the device.
  */
 struct shunt_comm *shunt_deferred_free_pop(int device, bool waits);
-#endif

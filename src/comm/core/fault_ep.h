@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_FAULT_EP_H
-#define SHUNT_COMM_CORE_FAULT_EP_H
+#pragma once
 /* The records of kernels of expert parallel groups, as texts. err: the communicator's from now on. */
 
 struct shunt_comm;
@@ -10,4 +9,3 @@ void shunt_fault_expert(struct shunt_comm *comm, int err, const struct shunt_fau
 void shunt_fault_differs(struct shunt_comm *comm, int err, const struct shunt_fault *f);
 void shunt_fault_under_way(struct shunt_comm *comm, int err, const struct shunt_fault *f);
 void shunt_fault_overflow(struct shunt_comm *comm, int err, const struct shunt_fault *f);
-#endif

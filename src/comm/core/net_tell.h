@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_NET_TELL_H
-#define SHUNT_COMM_CORE_NET_TELL_H
+#pragma once
 /* What a communicator over hosts tells its proxy. On one host these do nothing. */
 #include "comm/comm.h"
 
@@ -10,4 +9,3 @@ void shunt_comm_net_wake(struct shunt_comm *comm);
 void shunt_comm_net_abort(struct shunt_comm *comm, int because_of);
 /* Tells them that the process of a rank of this host is dead. */
 void shunt_comm_net_died(struct shunt_comm *comm, int rank);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_PEERS_H
-#define SHUNT_COMM_CORE_PEERS_H
+#pragma once
 /*
  * Notices the death of a process that has ranks of our communicators: otherwise kernels would wait for it until
  * SHUNT_TIMEOUT.
@@ -55,4 +54,3 @@ void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers);
  * communicator that is not watched.
  */
 void shunt_peers_unwatch(struct shunt_comm *comm);
-#endif

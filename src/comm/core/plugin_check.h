@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_PLUGIN_CHECK_H
-#define SHUNT_COMM_CORE_PLUGIN_CHECK_H
+#pragma once
 /*
  * SHUNT_CHECK of plug-ins. With the communicator's lock. Not for captured calls.
  *
@@ -41,4 +40,3 @@ int shunt_plugin_watch_launched(struct shunt_comm *comm, void *stream, struct sh
 int shunt_plugin_watches_look(struct shunt_comm *comm);
 /* After the last kernel. */
 void shunt_plugin_watches_finish(struct shunt_comm *comm);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_CORE_SHARED_GPU_H
-#define SHUNT_COMM_CORE_SHARED_GPU_H
+#pragma once
 /*
  * Ranks that are threads of one process and share a GPU have one CUDA context, and CUDA does not promise that their
  * kernels progress at the same time. A block that waits keeps its multiprocessor from the blocks for which it waits. A
@@ -17,4 +16,3 @@ struct shunt_comm;
 bool shunt_shared_gpu_take(struct shunt_comm *comm);
 /* The communicator's kernels have ended. Does nothing if it has not taken the device. */
 void shunt_shared_gpu_release(struct shunt_comm *comm);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_EP_GROUP_H
-#define SHUNT_COMM_EP_GROUP_H
+#pragma once
 /*
  * An expert parallel group (shunt/ep.h): a communicator of its own, which runs no collectives and has the group's
  * memory as its scratch (kernels/ep.h). So its set-up, its order on streams, deaths of its ranks, its error, recorder,
@@ -46,4 +45,3 @@ int shunt_ep_group_dispatch(struct shunt_ep_group *g, const struct shunt_ep_disp
 int shunt_ep_group_combine(struct shunt_ep_group *g, const struct shunt_ep_combine *call);
 int shunt_ep_group_ll_dispatch(struct shunt_ep_group *g, const struct shunt_ep_ll_dispatch *call);
 int shunt_ep_group_ll_combine(struct shunt_ep_group *g, const struct shunt_ep_ll_combine *call);
-#endif

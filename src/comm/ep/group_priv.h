@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_EP_GROUP_PRIV_H
-#define SHUNT_COMM_EP_GROUP_PRIV_H
+#pragma once
 /* struct shunt_ep_group, for the files of this folder. */
 #include "algos/ep/room.h"
 #include "comm/core/communicator.h"
@@ -38,4 +37,3 @@ void shunt_ep_group_leave(struct shunt_ep_group *g);
 int shunt_ep_group_refuse(const struct shunt_ep_group *g, const char *call, int err, const struct shunt_ep_why *why);
 /* Launches work, with the lock. As shunt_comm_run_work, in the errors of shunt/ep.h. */
 int shunt_ep_group_run(struct shunt_ep_group *g, const struct shunt_comm_call *call, struct shunt_work *work);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_EP_UNDER_WAY_H
-#define SHUNT_COMM_EP_UNDER_WAY_H
+#pragma once
 /*
  * The calls of one kind that were sent outside of graphs and are not received yet, as the host knows them. The device
  * keeps the same account (kernels/ep_calls.h), and graphs, which the host does not see, are in that one only: this one
@@ -21,4 +20,3 @@ struct shunt_ep_under_way {
 bool shunt_ep_under_way_send(struct shunt_ep_under_way *u, uint64_t key);
 /* False: no such call was sent. */
 bool shunt_ep_under_way_receive(struct shunt_ep_under_way *u, uint64_t key);
-#endif

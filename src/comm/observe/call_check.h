@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_CALL_CHECK_H
-#define SHUNT_COMM_OBSERVE_CALL_CHECK_H
+#pragma once
 /*
  * SHUNT_CHECK on the host: a launch's description of its calls, which kernels/check.h compares. Not called where the
  * check is off.
@@ -30,4 +29,3 @@ void shunt_check_group(struct shunt_check_count *count, const struct shunt_coll 
     uint64_t plugins, struct shunt_kargs *base);
 /* One side of a mismatch: "allreduce of 1024 float32, sum (collective 17)", or "message 3 of 4096 bytes". */
 void shunt_check_text(const struct shunt_check *check, uint64_t count, char *text, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_COUNTERS_H
-#define SHUNT_COMM_OBSERVE_COUNTERS_H
+#pragma once
 /*
  * A communicator's counters: calls and bytes by (collective, path), or by (collective, reason) for calls that went to
  * NCCL. Adding is lock-free, from any thread. Zeroed memory is an empty table, and needs no clean-up.
@@ -28,4 +27,3 @@ void shunt_counters_add(struct shunt_counters_table *table, enum shunt_kind kind
 size_t shunt_counters_list(const struct shunt_counters_table *table, struct shunt_counter *rows, size_t cap);
 /* Prints the table as banner lines under a title; prints nothing if it is empty. */
 void shunt_counters_print(const struct shunt_counters_table *table, const char *title);
-#endif

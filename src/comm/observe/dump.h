@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_DUMP_H
-#define SHUNT_COMM_OBSERVE_DUMP_H
+#pragma once
 /*
  * A process's state of its communicators, as JSON (docs/doctor.md describes it). It is written
  * - when a communicator breaks, into SHUNT_DUMP_DIR if that is set, before the error is returned;
@@ -55,4 +54,3 @@ bool shunt_dump_request_read(const char *line, struct shunt_dump_request *reques
 int shunt_dump_answer(FILE *out, const char *reason, const struct shunt_dump_request *request);
 /* Writes a new file in dir, which is created if its parent exists. 0 and its path, or -errno (not logged). */
 int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes);
-#endif

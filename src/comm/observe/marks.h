@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_MARKS_H
-#define SHUNT_COMM_OBSERVE_MARKS_H
+#pragma once
 /*
  * Marks (SHUNT_MARKS): behind a call that the real NCCL has got, the call's stream writes the recorder's number of the
  * call into memory of the host. What has its number there has finished on the device. Calls in captures have no mark,
@@ -39,4 +38,3 @@ uint64_t shunt_marks_finished(const struct shunt_marks *m);
 void shunt_marks_due(const struct shunt_marks *m, void *stream, uint64_t seq);
 /* NCCL's function has returned: marks what is due on this thread, or with has_launched false forgets it. */
 void shunt_marks_settle(bool has_launched);
-#endif

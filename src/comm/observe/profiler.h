@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_PROFILER_H
-#define SHUNT_COMM_OBSERVE_PROFILER_H
+#pragma once
 /*
  * NCCL's profiler plug-ins (NCCL_PROFILER_PLUGIN) are told of the calls that Shunt takes. The real NCCL loads the same
  * file and tells it of its own calls. Each has a context of its own in the plug-in, so no call is told twice.
@@ -47,4 +46,3 @@ struct shunt_profiled *shunt_profiler_begin(struct shunt_profiler *p, const stru
 void shunt_profiler_launches(struct shunt_profiled *g, const struct shunt_coll *const *calls, size_t n);
 /* All is launched, or a launch has failed. */
 void shunt_profiler_end(struct shunt_profiled *g);
-#endif

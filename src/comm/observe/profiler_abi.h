@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_PROFILER_ABI_H
-#define SHUNT_COMM_OBSERVE_PROFILER_ABI_H
+#pragma once
 /*
  * What a profiler plug-in of NCCL exports, and what it is told. One description of an event serves the versions 4 to 7:
  * a version only adds members, at the end of the structures inside the union. Version 4 has one byte for the type; its
@@ -127,4 +126,3 @@ struct profiler_plugin {
 	int (*record_state)(void *handle, int state, union profiler_state_args *args);
 	int (*finalize)(void *context);
 };
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_RECORDER_H
-#define SHUNT_COMM_OBSERVE_RECORDER_H
+#pragma once
 /*
  * The flight recorder of a communicator: its last operations as the host issued them, and how far the device has come
  * with them. It is read only when something breaks or hangs; readers wait for no kernel and for no lock of the
@@ -206,4 +205,3 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, enum shunt_recorder_dept
 /* As shunt_counters_list(); nothing once the communicator has ended. */
 size_t shunt_recorder_counters(struct shunt_recorder *rec, struct shunt_counter *rows, size_t cap);
 void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_OBSERVE_THREAD_NOTE_H
-#define SHUNT_COMM_OBSERVE_THREAD_NOTE_H
+#pragma once
 /*
  * What a thread is doing inside the real NCCL, which may never return. The thread writes its note before each call of
  * NCCL, and takes no lock for it; the reader, which answers for the process (dump.h), sees the notes of all threads.
@@ -83,4 +82,3 @@ struct shunt_inside_call {
 size_t shunt_inside_read(struct shunt_inside_call *calls, size_t cap);
 /* The first call of a communicator that a thread is inside, by its seq; UINT64_MAX: none. */
 uint64_t shunt_inside_first_seq(uint64_t tag);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_PARTS_ANSWERS_H
-#define SHUNT_COMM_PARTS_ANSWERS_H
+#pragma once
 /*
  * The answers of a selector for a communicator. A selector must give equal answers to equal questions, so each question
  * is asked once. An answer holds for one set of plans: before the set-up the set may still change, and with the set the
@@ -33,4 +32,3 @@ void shunt_answers_finish(struct shunt_answers *a);
  */
 struct shunt_answer shunt_answers_get(
     struct shunt_answers *a, const struct shunt_plan_set *set, const struct shunt_plan_query *call);
-#endif

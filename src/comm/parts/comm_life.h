@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_PARTS_COMM_LIFE_H
-#define SHUNT_COMM_PARTS_COMM_LIFE_H
+#pragma once
 /*
  * The life of a communicator: two state machines, a function for each event. Queries are for any thread; an event is
  * for the thread that holds the communicator's lock, unless it says otherwise.
@@ -101,4 +100,3 @@ static inline void shunt_comm_life_abort(struct shunt_comm_life *life)
 
 /* err: a negative errno. False: there is an error already. */
 bool shunt_comm_life_failed(struct shunt_comm_life *life, int err);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_PARTS_COMM_REGISTRY_H
-#define SHUNT_COMM_PARTS_COMM_REGISTRY_H
+#pragma once
 /*
  * The communicators of the process, from creation to the end of their memory. SHUNT_LOCK_REGISTRY guards the list, and
  * each member of a registration belongs to a file that says what it means:
@@ -71,4 +70,3 @@ bool shunt_registry_wait(const struct timespec *until);
 void shunt_registry_changed(void);
 /* Waits until no thread looks at the communicator. */
 void shunt_registry_wait_unseen(const struct shunt_registration *r);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_PARTS_SERVICE_H
-#define SHUNT_COMM_PARTS_SERVICE_H
+#pragma once
 /*
  * One thread for each process that has communicators of several ranks. It sleeps until somebody connects to the socket
  * of a communicator. If that proves to be a peer, it wants to set the communicator up, and a thread does this rank's
@@ -40,4 +39,3 @@ void shunt_service_end_watch(struct shunt_registration *r);
 void shunt_service_wake(struct shunt_registration *r);
 /* Ends the watch; waits for run() if it is under way. Does nothing for a communicator that is not watched. */
 void shunt_service_unwatch(struct shunt_registration *r);
-#endif

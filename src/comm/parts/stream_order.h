@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_PARTS_STREAM_ORDER_H
-#define SHUNT_COMM_PARTS_STREAM_ORDER_H
+#pragma once
 /*
  * The launches of one communicator run one after another, in the order in which the program issues them: eager calls on
  * any stream, and graphs that captured such calls. The program issues a graph by launching it, which Shunt does not
@@ -149,4 +148,3 @@ void shunt_order_finish(struct shunt_order *order);
  * that run. An estimate, too high for a moment at times; always 0 without mixing. Any thread, but not during finish.
  */
 unsigned shunt_order_graphs(const struct shunt_order *order);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_AGREEMENT_H
-#define SHUNT_COMM_SETUP_AGREEMENT_H
+#pragma once
 /* The agreement of the ranks, from their hellos: every rank comes to the same selection key. */
 
 struct shunt_comm;
@@ -10,4 +9,3 @@ struct shunt_hello;
 void shunt_comm_agree(struct shunt_comm *comm, const struct shunt_hello *hellos);
 /* To be called once the links are agreed on: the selection key has what follows from them. */
 void shunt_comm_agree_on_link(struct shunt_comm *comm, const struct shunt_hello *hellos);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_HELLO_H
-#define SHUNT_COMM_SETUP_HELLO_H
+#pragma once
 /* The first round of the set-up: each rank describes itself, and all find out whether the ranks fit together. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,4 +42,3 @@ static inline bool shunt_hello_same_gpu(const struct shunt_hello *a, const struc
 {
 	return !memcmp(a->gpu.uuid, b->gpu.uuid, sizeof(a->gpu.uuid));
 }
-#endif

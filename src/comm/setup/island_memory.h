@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_ISLAND_MEMORY_H
-#define SHUNT_COMM_SETUP_ISLAND_MEMORY_H
+#pragma once
 /* Memory for the steps of calls over islands of one host (algos/engines/by_parts.c). */
 
 struct shunt_comm;
@@ -12,4 +11,3 @@ struct shunt_comm;
 int shunt_comm_islands_share(struct shunt_comm *comm);
 /* No kernel uses them. */
 void shunt_comm_islands_drop(struct shunt_comm *comm);
-#endif

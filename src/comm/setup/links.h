@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_LINKS_H
-#define SHUNT_COMM_SETUP_LINKS_H
+#pragma once
 /* What joins the ranks of a host (topology.h): each rank claims a link to each other one, and the slower claim holds.
  */
 #include <stdbool.h>
@@ -22,4 +21,3 @@ int shunt_comm_links_agree(struct shunt_comm *comm, const struct shunt_hello *he
  */
 int shunt_comm_links_test(
     struct shunt_comm *comm, const struct shunt_hello *hellos, bool logs, char *reason, size_t bytes);
-#endif

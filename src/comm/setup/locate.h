@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_LOCATE_H
-#define SHUNT_COMM_SETUP_LOCATE_H
+#pragma once
 /*
  * Overlay: on which hosts a communicator's ranks are, and how the hosts' roots find each other, from the directory of
  * hosts. shunt_comm_locate_locked is in core/communicator.h.
@@ -22,4 +21,3 @@ int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, in
 int shunt_comm_renumber(struct shunt_comm *comm);
 /* Writes a reason which says that this rank is missing, or this rank of the parent. */
 void shunt_comm_name_missing(const struct shunt_comm *comm, int missing, char *reason, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_NETWORK_H
-#define SHUNT_COMM_SETUP_NETWORK_H
+#pragma once
 /* A communicator's part over several hosts: the rings' memory, and the proxy's connections. */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -78,4 +77,3 @@ void shunt_comm_net_finish(struct shunt_comm *comm);
  * Frees the memory of communicators that have ended, once no peer can reach that memory any more or its time is over.
  */
 void shunt_comm_net_reap(void);
-#endif

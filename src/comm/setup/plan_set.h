@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_PLAN_SET_H
-#define SHUNT_COMM_SETUP_PLAN_SET_H
+#pragma once
 /* The set of execution plans that a communicator's ranks agree on in the set-up. With the communicator's lock. */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,4 +19,3 @@ uint64_t shunt_comm_plan_set_acquire(struct shunt_comm *comm);
 int shunt_comm_plan_set_agree(struct shunt_comm *comm, const uint64_t *hashes);
 /* After the last kernel: the set, and the device's part of its plans. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_PLUGIN_SET_H
-#define SHUNT_COMM_SETUP_PLUGIN_SET_H
+#pragma once
 /* The set of plug-ins that a communicator's ranks agree on in the set-up. With the communicator's lock. */
 #include <stdint.h>
 
@@ -15,4 +14,3 @@ uint64_t shunt_comm_plugins_acquire(struct shunt_comm *comm);
 int shunt_comm_plugins_agree(struct shunt_comm *comm, const uint64_t *hashes);
 /* After the last kernel. */
 void shunt_comm_plugins_drop(struct shunt_comm *comm);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_SCRATCH_H
-#define SHUNT_COMM_SETUP_SCRATCH_H
+#pragma once
 /* A communicator's scratch: each rank allocates its own, and maps that of the ranks of its host. */
 #include <stddef.h>
 
@@ -18,4 +17,3 @@ void shunt_scratch_drop(struct shunt_comm *comm);
 void shunt_scratch_leave(struct shunt_comm *comm);
 /* For a rank alone, whose kernels keep their counters there, and wait for nobody. Loads the kernels. 0 or -errno. */
 int shunt_scratch_make_single(struct shunt_comm *comm);
-#endif

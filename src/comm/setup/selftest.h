@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_SELFTEST_H
-#define SHUNT_COMM_SETUP_SELFTEST_H
+#pragma once
 /* One rank's part of a self-test of links (kernels/selftest.cu). The ranks agree around it (setup/links.h). */
 #include <stdatomic.h>
 #include "device/gpu_ops.h"
@@ -26,4 +25,3 @@ int shunt_selftest_start(struct shunt_selftest *t);
  */
 int shunt_selftest_finish(
     struct shunt_selftest *t, const atomic_int *cancel, struct shunt_selftest_status worst[SHUNT_KARGS_MAX_RANKS]);
-#endif

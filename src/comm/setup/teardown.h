@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_TEARDOWN_H
-#define SHUNT_COMM_SETUP_TEARDOWN_H
+#pragma once
 /* How a set-up ends that does not lead to a ready communicator. shunt_comm_teardown is in core/communicator.h. */
 #include <stdbool.h>
 
@@ -10,4 +9,3 @@ struct shunt_comm;
 int shunt_comm_forward_from_now(struct shunt_comm *comm, bool logs, const char *reason);
 /* Logs the failure, and breaks the communicator. reason: more than err says, or empty. Returns err. */
 int shunt_comm_setup_failed(struct shunt_comm *comm, const char *step, const char *reason, int err);
-#endif

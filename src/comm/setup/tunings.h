@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_COMM_SETUP_TUNINGS_H
-#define SHUNT_COMM_SETUP_TUNINGS_H
+#pragma once
 /*
  * The tables of the program's tuning files that a communicator may take. The ranks compare tables before they know
  * which case they are in, so a rank looks up a table for each case:
@@ -24,4 +23,3 @@ void shunt_tunings_agree(struct shunt_comm *comm, const struct shunt_hello *hell
 void shunt_tunings_agree_on_link(struct shunt_comm *comm, const struct shunt_hello *hellos);
 /* Over several hosts, once the ranks are connected by a provider: its table is the one. */
 void shunt_tunings_choose_provider(struct shunt_comm *comm);
-#endif

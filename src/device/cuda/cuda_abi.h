@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_CUDA_CUDA_ABI_H
-#define SHUNT_DEVICE_CUDA_CUDA_ABI_H
+#pragma once
 /*
  * The part of the ABI of the CUDA driver and of NVML that Shunt calls, in declarations of its own: the library builds
  * without their headers and finds libcuda.so.1 and libnvidia-ml.so.1 at run time. tests/device/cuda_abi.cc compares
@@ -284,4 +283,3 @@ struct shunt_nvml_table {
 	SHUNT_NVML_CALLS(SHUNT_NVML_FIELD)
 };
 #undef SHUNT_NVML_FIELD
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_CUDA_DEV_H
-#define SHUNT_DEVICE_CUDA_DEV_H
+#pragma once
 /*
  * Shared by the files of src/device/cuda: the driver's calls, the devices, and entering a device's context (context.c);
  * then the operations of each file, for the table in cuda.c. The files of operations do not call each other.
@@ -136,4 +135,3 @@ int shunt_cu_capture_join(int device, void *stream, void *node);
 int shunt_cu_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
 int shunt_cu_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record);
 int shunt_cu_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
-#endif

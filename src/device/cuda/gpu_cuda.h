@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_CUDA_GPU_CUDA_H
-#define SHUNT_DEVICE_CUDA_GPU_CUDA_H
+#pragma once
 /* gpu.h for nvcc. The only place with PTX. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -375,4 +374,3 @@ template <> __device__ __forceinline__ struct f16 gpu_from_f32<struct f16>(float
 } template <> __device__ __forceinline__ struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v) {
 	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E5M2) };
 }
-#endif

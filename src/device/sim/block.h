@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_BLOCK_H
-#define SHUNT_DEVICE_SIM_BLOCK_H
+#pragma once
 /*
  * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and
  * scheduling. Fibers and stacks are created once and kept from launch to launch.
@@ -79,4 +78,3 @@ static inline void sim_block_set_idle(struct sim_block *b, unsigned rounds)
 void sim_block_finish(struct sim_block *b);
 /* Sleeps for a random time if jitter is set. */
 void sim_block_jitter(struct sim_block *b);
-#endif

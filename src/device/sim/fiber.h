@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_FIBER_H
-#define SHUNT_DEVICE_SIM_FIBER_H
+#pragma once
 /*
  * Contexts of execution that switch by hand within one OS thread: a few instructions on x86-64 and aarch64, ucontext
  * elsewhere (or with -DSHUNT_SIM_UCONTEXT). A context for the thread itself starts as all zeroes plus
@@ -52,4 +51,3 @@ static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to
 }
 
 static inline void sim_fiber_entered(struct sim_fiber **prev) { asan_enter(nullptr, &(*prev)->low, &(*prev)->bytes); }
-#endif

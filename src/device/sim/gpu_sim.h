@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_GPU_SIM_H
-#define SHUNT_DEVICE_SIM_GPU_SIM_H
+#pragma once
 /*
  * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/device/sim/block.cc).
  *
@@ -480,4 +479,3 @@ template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *b, struct 
 	}
 	gpu_warp_sync();
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_GPU_SIM_NUM_H
-#define SHUNT_DEVICE_SIM_GPU_SIM_NUM_H
+#pragma once
 /*
  * The small floating-point formats in software, bit for bit as the GPU converts them: round to nearest even,
  * subnormals kept, NaN becomes the format's all-ones NaN without a sign. f16 and bf16 overflow to infinity, the 8-bit
@@ -114,4 +113,3 @@ template <> inline struct f16 gpu_from_f32<struct f16>(float v) {
 } template <> inline struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v) {
 	return { (uint8_t)shunt_sim_narrow<5, 2>(v, 0x7f, 0x7b) };
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_HOOKS_H
-#define SHUNT_DEVICE_SIM_HOOKS_H
+#pragma once
 /* Hooks for tests, in addition to shunt_gpu_sim_ops. Not exported by the library. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,4 @@ struct shunt_sim_link_count shunt_sim_link_counts(int device, int owner);
 size_t shunt_sim_live(void);
 #ifdef __cplusplus
 }
-#endif
 #endif

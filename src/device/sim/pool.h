@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_POOL_H
-#define SHUNT_DEVICE_SIM_POOL_H
+#pragma once
 /*
  * The OS threads that run a stream's launches: one per block, all at once, kept for the next launch. A pool belongs
  * to one stream: a thread that served two streams would order their kernels for ThreadSanitizer.
@@ -39,4 +38,3 @@ bool sim_pool_stuck(const struct sim_pool *t);
 void sim_pool_finish(struct sim_pool *t);
 /* pthread_create with all signals blocked: the program's handlers must not run on these threads. 0 or -errno. */
 int sim_thread_create(pthread_t *thread_p, void *(*main)(void *), void *arg);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_SANITIZE_H
-#define SHUNT_DEVICE_SIM_SANITIZE_H
+#pragma once
 /*
  * Annotations of the sim for the sanitizers.
  *
@@ -83,4 +82,3 @@ static inline void sim_delete(void *p)
 	free(p);
 	tsan_ignore_end();
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_SIM_H
-#define SHUNT_DEVICE_SIM_SIM_H
+#pragma once
 /*
  * Internals of the sim device. Files, from the bottom up:
  *
@@ -226,4 +225,3 @@ int sim_host_register(void *host, size_t bytes, void **dev_p);
 void sim_host_unregister(void *host);
 void sim_host_free(void *host);
 int sim_copy(int device, void *dst, const void *src, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_SITE_H
-#define SHUNT_DEVICE_SIM_SITE_H
+#pragma once
 /*
  * Planted faults (-Dplanted_faults=true): a site is a place in a kernel that orders memory, known by its file and line.
  * One of them can be weakened when a program starts, to show that ThreadSanitizer or a wrong value tells. Without that
@@ -57,5 +56,4 @@ struct sim_site {
 	}
 
 static inline bool sim_weak(const struct sim_site &, enum sim_site_kind) { return false; }
-#endif
 #endif

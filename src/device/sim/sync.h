@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_DEVICE_SIM_SYNC_H
-#define SHUNT_DEVICE_SIM_SYNC_H
+#pragma once
 /*
  * Locks and waits on a word, by futex. pthread's would tell ThreadSanitizer of an order between kernels that a device
  * does not have.
@@ -49,4 +48,3 @@ static inline void sim_sleep_us(unsigned us)
 
 	syscall(SYS_nanosleep, &t, nullptr);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_ACC_H
-#define SHUNT_KERNELS_PLAN_ACC_H
+#pragma once
 /*
  * The running result of a piece. Sums of the types that training uses have inline code (HOT). Other operators and
  * types have code out of line, and keep a pack where the accumulator is the type itself.
@@ -98,4 +97,3 @@ GPU_FN void plan_reduce_packs(
 		else if (want >> k & 1)
 			acc->add(v[k], redop);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_ARGS_H
-#define SHUNT_KERNELS_PLAN_ARGS_H
+#pragma once
 /*
  * Shared by src/plan and the plan kernels (plan.cu): programs, and the layout of the resources.
  *
@@ -148,4 +147,3 @@ struct shunt_plan_ports {
  * set of bytecodes behind the first.
  */
 #define SHUNT_PLAN_SHARED_BYTECODE 14336u
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_ENTER_H
-#define SHUNT_KERNELS_PLAN_ENTER_H
+#pragma once
 /*
  * Entering and leaving a launch: the waits and signals of blocks and ranks before and after the plan's own
  * operations. No rank may write to a staging buffer before all peers have left the last launch, or read one before it
@@ -100,4 +99,3 @@ GPU_NOINLINE bool plan_leave(struct plan_run *r)
 			return false;
 	return plan_sync(r);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_LL_H
-#define SHUNT_KERNELS_PLAN_LL_H
+#pragma once
 /*
  * Operations on packets as LL, in the plan format's layout: 4 bytes of data and 4 of flag, twice in 16 bytes. 16
  * bytes of data are 32 bytes of packets at twice the offset. A reader that sees the launch's flag has the data, so
@@ -282,4 +281,3 @@ template <typename T> GPU_FN bool plan_ll_step(struct plan_run *r, const struct 
 		return true;
 	}
 }
-#endif

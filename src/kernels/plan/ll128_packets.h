@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_LL128_PACKETS_H
-#define SHUNT_KERNELS_PLAN_LL128_PACKETS_H
+#pragma once
 /*
  * Operations on packets that travel as LL128 (kernels/plan/args.h). A warp handles a slot at a time: slot u of a range
  * is warp u's, modulo the number of warps. A warp may read data that it wrote in an earlier such operation. Where
@@ -287,4 +286,3 @@ GPU_FN bool plan_ll128_step(struct plan_run *r, const struct plan_now &now, cons
 		return true;
 	}
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_PLAIN_H
-#define SHUNT_KERNELS_PLAN_PLAIN_H
+#pragma once
 /* Operations on plain data: copies and reductions. */
 #include "kernels/plan/acc.h"
 
@@ -64,4 +63,3 @@ GPU_FN void plan_reduce(const struct plan_run *r, const struct shunt_prog_op *op
 	else
 		plan_reduce_as<T, false>(r, op, w);
 }
-#endif

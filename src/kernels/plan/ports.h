@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_PORTS_H
-#define SHUNT_KERNELS_PLAN_PORTS_H
+#pragma once
 /*
  * Plans over several hosts (kernels/plan/args.h): operations on ports between hosts, which push triggers for the proxy
  * thread, and the waits of ranks for each other before and after a launch. A rank waits for the ranks of its host, and
@@ -276,4 +275,3 @@ GPU_FN bool plan_port_step(struct plan_run *r, const struct shunt_prog_op *op, c
 		return plan_ports_leave(r);
 	}
 }
-#endif

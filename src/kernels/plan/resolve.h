@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_RESOLVE_H
-#define SHUNT_KERNELS_PLAN_RESOLVE_H
+#pragma once
 /*
  * Addresses of a launch's slices. They follow from the size of chunks, which comes with the launch. All threads
  * resolve them once, before the first operation: if each operation did so, that would be half of the interpreter's
@@ -80,4 +79,3 @@ GPU_NOINLINE void plan_resolve_all(const struct shunt_kargs_plan &a, const char 
 	for (uint32_t i = first + gpu_tid(); i < n; i += gpu_ntid())
 		plan_resolve(a, (const struct shunt_prog_head *)to, &to[i]);
 }
-#endif

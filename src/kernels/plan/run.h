@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_RUN_H
-#define SHUNT_KERNELS_PLAN_RUN_H
+#pragma once
 /*
  * A block's run of a plan. Shared memory holds what all threads look up: the bytecode, if it fits, and values that
  * follow from the bytecode and the launch. A thread that gives up marks the block as dead and returns. The others
@@ -132,5 +131,3 @@ GPU_FN bool plan_sync(struct plan_run *r)
 	gpu_sync();
 	return !gpu_ld_block32(&r->dead);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_SLICES_H
-#define SHUNT_KERNELS_PLAN_SLICES_H
+#pragma once
 /*
  * Addresses of an operation's slices, and their distribution among the threads of a block: 16-byte pieces in turn, in
  * all operations, so that a thread may read what it wrote in an earlier operation. A thread has a few pieces under
@@ -79,4 +78,3 @@ GPU_FN void plan_store(char *to, uint64_t first, uint64_t n, const struct gpu_v1
 	FOR_PIECES(k, i, first, n)
 	gpu_st16_stream(to + i * 16, v[k]);
 }
-#endif

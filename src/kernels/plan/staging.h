@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_STAGING_H
-#define SHUNT_KERNELS_PLAN_STAGING_H
+#pragma once
 /*
  * Copies between the caller's memory and the plan's: fills staging buffers and private copies before the plan's own
  * operations, and empties them afterwards.
@@ -65,4 +64,3 @@ GPU_NOINLINE void plan_stage(const struct plan_run *r, const struct shunt_kargs_
 		}
 	}
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_KERNELS_PLAN_WAITS_H
-#define SHUNT_KERNELS_PLAN_WAITS_H
+#pragma once
 /*
  * Waits of blocks and ranks for each other: operations on counters in the resources, which only ever grow, and on
  * semaphores.
@@ -126,4 +125,3 @@ GPU_FN void plan_sem_release(struct plan_run *r, const struct shunt_prog_op *op)
 	for (uint32_t j = gpu_tid(); j < op->nsrc; j += gpu_ntid())
 		gpu_sem_release(plan_semaphore(r, o[j]));
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_COMPILE_BYTECODE_H
-#define SHUNT_PLAN_COMPILE_BYTECODE_H
+#pragma once
 /*
  * Builder of a block's bytecode (kernels/plan/args.h): operations one after the other, with syncs of the block's
  * threads where these are needed.
@@ -47,4 +46,3 @@ void shunt_bytecode_sync_before(struct shunt_bytecode *bc, bool ll128);
 void shunt_bytecode_sync_if_needed(struct shunt_bytecode *bc);
 
 void shunt_bytecode_finish(struct shunt_bytecode *bc);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_COMPILE_PROGRAM_H
-#define SHUNT_PLAN_COMPILE_PROGRAM_H
+#pragma once
 /*
  * One rank's part of a plan, compiled for the plan kernels (kernels/plan/args.h). Pure: the same plan and rank give the
  * same program, and all ranks have the same layout of resources.
@@ -82,4 +81,3 @@ bool shunt_program_resources_bytes(const struct shunt_program *program, const st
  */
 void shunt_program_bind(
     struct shunt_program *program, const struct shunt_plan *plan, uint64_t units, char *const *table);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_COMPILE_PROGRAM_PRIV_H
-#define SHUNT_PLAN_COMPILE_PROGRAM_PRIV_H
+#pragma once
 /* A program under construction: shared by the files of the compiler. */
 #include "plan/compile/bytecode.h"
 #include "plan/compile/program.h"
@@ -47,4 +46,3 @@ uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_p
  */
 int shunt_program_layout_counters(
     const struct shunt_plan *plan, struct shunt_prog_head *h, struct shunt_program *program);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_COMPILE_RANGES_H
-#define SHUNT_PLAN_COMPILE_RANGES_H
+#pragma once
 /* Sets of chunks of a buffer, as ranges. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,4 +24,3 @@ bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t 
 /* True if some range has a chunk of [begin, end). They are merged. */
 bool shunt_ranges_overlap(const struct shunt_ranges *r, uint64_t begin, uint64_t end);
 void shunt_ranges_finish(struct shunt_ranges *r);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_EXEC_EXEC_H
-#define SHUNT_PLAN_EXEC_EXEC_H
+#pragma once
 /*
  * Executes a plan on one communicator: its program on the device, its memory, and the launches that its calls become.
  *
@@ -147,4 +146,3 @@ void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *exec, bool wants
 struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *exec);
 /* The newest resources of this rank (kernels/plan/args.h), or NULL: for tests. */
 void *shunt_plan_exec_resources(const struct shunt_plan_exec *exec);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_ARENA_H
-#define SHUNT_PLAN_FORMAT_ARENA_H
+#pragma once
 /* Allocator that frees all its memory at once: holds all that belongs to one plan. One thread at a time. */
 #include <stddef.h>
 
@@ -17,4 +16,3 @@ void *shunt_arena_alloc(struct shunt_arena *arena, size_t n, size_t each);
 char *shunt_arena_strdup(struct shunt_arena *arena, const char *text);
 /* Frees all; the arena is empty again. */
 void shunt_arena_finish(struct shunt_arena *arena);
-#endif

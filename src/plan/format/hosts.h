@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_HOSTS_H
-#define SHUNT_PLAN_FORMAT_HOSTS_H
+#pragma once
 /*
  * The hosts of a plan. A file does not name them. Ranks that a memory channel, a remote buffer of type memory or a
  * switch group joins, are on one host: an island. Ranks that ports alone join may be on different ones, or on the same,
@@ -28,4 +27,3 @@ bool shunt_plan_fits_hosts(
  * there are too few, or they do not fit; reason as above.
  */
 int shunt_plan_spread(const struct shunt_plan *plan, uint32_t nhosts, uint8_t *host_of, char *reason, size_t bytes);
-#endif

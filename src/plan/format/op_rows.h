@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_OP_ROWS_H
-#define SHUNT_PLAN_FORMAT_OP_ROWS_H
+#pragma once
 /* The table of the operations (ops.def): the syntax and the effects of each opcode. */
 #include "plan/format/plan.h"
 
@@ -96,4 +95,3 @@ static inline unsigned shunt_plan_list_kind(uint16_t list, uint32_t i)
 
 	return list >> 4 * (i < last ? i : last) & (SHUNT_PLAN_SLICE_PLACE | SHUNT_PLAN_SLICE_PACKETS);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_PLAN_H
-#define SHUNT_PLAN_FORMAT_PLAN_H
+#pragma once
 /*
  * An execution plan in memory: the steps of each block of each rank for one collective.
  *
@@ -271,4 +270,3 @@ static inline bool shunt_plan_is_custom(enum shunt_plan_collective collective)
  */
 bool shunt_plan_message_bytes(
     enum shunt_plan_collective collective, int nranks, uint64_t count, enum shunt_dtype dtype, uint64_t *bytes_p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_FORMAT_PLAN_PRIV_H
-#define SHUNT_PLAN_FORMAT_PLAN_PRIV_H
+#pragma once
 /* Shared by the files of the loader and the checker. */
 #include <errno.h>
 #include <stdatomic.h>
@@ -64,4 +63,3 @@ static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *
  * Most blocks that share an operation; the kernel wants the highest bit of their numbers to be 0 (kernels/plan/args.h).
  */
 #define SHUNT_PLAN_MAX_GROUP ((uint64_t)1 << 16)
-#endif

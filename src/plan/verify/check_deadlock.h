@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_VERIFY_CHECK_DEADLOCK_H
-#define SHUNT_PLAN_VERIFY_CHECK_DEADLOCK_H
+#pragma once
 #include "plan/format/plan_priv.h"
 
 /*
@@ -8,4 +7,3 @@
  * they began. The plan has passed shunt_plan_check.
  */
 int shunt_plan_check_deadlock(struct shunt_plan_log *log, const struct shunt_plan *plan);
-#endif

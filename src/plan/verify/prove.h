@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_VERIFY_PROVE_H
-#define SHUNT_PLAN_VERIFY_PROVE_H
+#pragma once
 /*
  * Proof that a plan does what its collective means, in every order of events: a simulation (simulate.h) in which each
  * unit of every buffer has a value, and each access a place in a partial order.
@@ -181,4 +180,3 @@ void shunt_proof_report_race(
 int shunt_proof_check_end(struct proof *p);
 void shunt_proof_describe_value(const struct proof *p, uint32_t value, char *text, size_t bytes);
 void shunt_proof_describe_cell(const struct proof *p, uint32_t rank, unsigned space, uint64_t cell, char text[96]);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_VERIFY_SIMULATE_H
-#define SHUNT_PLAN_VERIFY_SIMULATE_H
+#pragma once
 /*
  * Simulation of a launch: every block of every rank goes through its operations as far as signals, semaphores, barriers
  * and packets let it. No data is moved, so a launch takes microseconds. If some blocks cannot go on, no order of events
@@ -149,4 +148,3 @@ int shunt_simulation_check_balance(struct simulation *p);
  * the last were read.
  */
 int shunt_simulation_check_ordering(struct simulation *p);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_PLAN_VERIFY_SIZE_LIST_H
-#define SHUNT_PLAN_VERIFY_SIZE_LIST_H
+#pragma once
 /* The sizes at which a plan is simulated: units of a chunk, each size once, within bounds. */
 #include <stdint.h>
 
@@ -23,4 +22,3 @@ static inline void size_list_add(struct size_list *l, uint64_t units)
 	if (l->n < l->most)
 		l->units[l->n++] = units;
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_CALL_ARGS_H
-#define SHUNT_SHIM_CALLS_CALL_ARGS_H
+#pragma once
 /* The meaning of a call's arguments, and their validity. The same in both modes; each says what follows. */
 #include "shim/calls/coll_call.h"
 
@@ -77,4 +76,3 @@ ncclResult_t shunt_call_refuse_types(struct shunt_entry *entry, const struct shu
 __attribute__((cold)) ncclResult_t shunt_call_forward_failed(const struct shunt_coll *coll, ncclResult_t result);
 /* For a call that our kernels declined, where there is no real NCCL. */
 ncclResult_t shunt_call_declined(struct shunt_entry *entry, const struct shunt_coll *coll, enum shunt_reason reason);
-#endif

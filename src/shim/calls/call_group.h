@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_CALL_GROUP_H
-#define SHUNT_SHIM_CALLS_CALL_GROUP_H
+#pragma once
 /*
  * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. Calls that Shunt runs are recorded here, and launched at
  * the outermost end, which each mode has for itself (overlay/real_group.h, standalone/task.h).
@@ -88,4 +87,3 @@ static inline bool shunt_group_leave(struct shunt_group *group, const char *what
 	*result_p = ncclSuccess;
 	return !--group->depth;
 }
-#endif

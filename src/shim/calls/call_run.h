@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_CALL_RUN_H
-#define SHUNT_SHIM_CALLS_CALL_RUN_H
+#pragma once
 /* The way of a call to Shunt's kernels, with a range for a profiler that listens. */
 #include "shim/calls/call_group.h"
 #include "shim/calls/nvtx.h"
@@ -22,4 +21,3 @@ static inline ncclResult_t shunt_call_keep(struct shunt_group *group, const stru
 {
 	return shunt_nvtx_enabled ? shunt_call_keep_in_range(group, call) : shunt_group_record(group, call);
 }
-#endif

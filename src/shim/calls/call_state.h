@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_CALL_STATE_H
-#define SHUNT_SHIM_CALLS_CALL_STATE_H
+#pragma once
 /*
  * The way of a call through a group. A function stands for each event. 0, or -EBUSY where the table has no state: then
  * nothing has changed. A group belongs to a thread, and so do its calls.
@@ -88,4 +87,3 @@ static inline bool shunt_call_waits(enum shunt_call_state state)
 {
 	return state >= SHUNT_CALL_UNDECIDED && state <= SHUNT_CALL_FORKED;
 }
-#endif

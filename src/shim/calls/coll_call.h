@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_COLL_CALL_H
-#define SHUNT_SHIM_CALLS_COLL_CALL_H
+#pragma once
 /* A call of a collective or a message. */
 #include "algos/algo.h"
 #include "shim/calls/call_state.h"
@@ -28,4 +27,3 @@ struct shunt_coll_call {
 	struct shunt_decision decision;        /* of shunt_comm_decide */
 	enum shunt_call_state state;           /* in a group */
 };
-#endif

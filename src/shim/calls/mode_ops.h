@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_MODE_OPS_H
-#define SHUNT_SHIM_CALLS_MODE_OPS_H
+#pragma once
 /* The operations that differ between the modes, a function for each. shim/mode.h lists the tables. */
 #include "shim/calls/thread.h"
 #include "shim/nccl/abi.h"
@@ -11,4 +10,3 @@ struct shunt_mode_ops {
 #define TEXT(name, params, args) const char *(*name)params;
 #include "shim/nccl/symbols.def"
 };
-#endif

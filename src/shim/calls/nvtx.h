@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_NVTX_H
-#define SHUNT_SHIM_CALLS_NVTX_H
+#pragma once
 /*
  * Ranges on a profiler's time line of the host (NVTX): for each call that Shunt takes, and for a group's launches, in
  * NCCL's domain and with NCCL's names. A forwarded call has its range from NCCL. There are none if no tool listens, if
@@ -17,4 +16,3 @@ void shunt_nvtx_init(void);
 void shunt_nvtx_range_push(const struct shunt_coll *coll);
 void shunt_nvtx_range_push_group(size_t calls);
 void shunt_nvtx_range_pop(void);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_CALLS_THREAD_H
-#define SHUNT_SHIM_CALLS_THREAD_H
+#pragma once
 /* All that the shim keeps for a thread. */
 #include "comm/observe/thread_note.h"
 #include "shim/calls/call_group.h"
@@ -65,4 +64,3 @@ static inline struct shunt_group *shunt_group_open(void)
 
 /* Remembers the result as the open group's error if it is one and there is a group; returns it. */
 ncclResult_t shunt_group_result(ncclResult_t result);
-#endif

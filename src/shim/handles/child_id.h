@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_HANDLES_CHILD_ID_H
-#define SHUNT_SHIM_HANDLES_CHILD_ID_H
+#pragma once
 /*
  * Ids of communicators that are made from others: equal on all their ranks without communication, and different from
  * all other ids. Each call is counted, so it must be made exactly where NCCL's is.
@@ -26,4 +25,3 @@ struct shunt_id shunt_child_grown(struct shunt_entry *parent);
 const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_p);
 /* Standalone: the root in the id; of no family: none. */
 struct shunt_host_address shunt_child_grow_root(const ncclUniqueId *id);
-#endif

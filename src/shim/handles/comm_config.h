@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_HANDLES_COMM_CONFIG_H
-#define SHUNT_SHIM_HANDLES_COMM_CONFIG_H
+#pragma once
 /* Shunt's view of an ncclConfig_t. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,4 +25,3 @@ struct shunt_comm_config {
  */
 int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_config *inherit,
     struct shunt_comm_config *out, char *reason, size_t bytes);
-#endif

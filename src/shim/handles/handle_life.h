@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_HANDLES_HANDLE_LIFE_H
-#define SHUNT_SHIM_HANDLES_HANDLE_LIFE_H
+#pragma once
 /*
  * The life of a handle. It has independent parts. Each part has states, and a function for each event. Any thread may
  * call any of these functions at any time; an event is one compare-exchange. 0, or -EBUSY where the table says
@@ -122,4 +121,3 @@ static inline ncclResult_t shunt_life_result(const struct shunt_life *life)
 {
 	return (ncclResult_t)(atomic_load(&life->word) >> SHUNT_LIFE_RESULT_SHIFT);
 }
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_HANDLES_HANDLES_H
-#define SHUNT_SHIM_HANDLES_HANDLES_H
+#pragma once
 /*
  * The side table: from the program's ncclComm_t to Shunt's side of the communicator. In overlay the handle is the real
  * NCCL's own; in standalone it points to a struct shunt_standalone_comm.
@@ -131,4 +130,3 @@ void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm);
 
 /* How many earlier calls had the same set. */
 unsigned shunt_entry_count_set(struct shunt_entry *entry, uint64_t set);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_NCCL_ABI_H
-#define SHUNT_SHIM_NCCL_ABI_H
+#pragma once
 /*
  * NCCL's ABI in declarations of our own: what a caller built against nccl.h 2.14 to 2.32 passes and expects. No NCCL or
  * CUDA header is needed; tests/abi compares every type, value, layout and prototype with a system nccl.h if there is
@@ -220,5 +219,4 @@ _Static_assert(sizeof(ncclCollConfig_t) == 72 && offsetof(ncclCollConfig_t, laun
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_NCCL_COLL_PARAMS_H
-#define SHUNT_SHIM_NCCL_COLL_PARAMS_H
+#pragma once
 /*
  * The parameters of NCCL's collectives, which follow from two columns of collectives.def: ranks and operator. For a
  * message, root is the peer. Only macros: the assembler reads this file, too.
@@ -48,4 +47,3 @@
 #define SHUNT_IF_CONFIG_TO_ROOT(...) __VA_ARGS__
 #define SHUNT_IF_CONFIG_TO_PEER(...)
 #define SHUNT_IF_CONFIG_FROM_PEER(...)
-#endif

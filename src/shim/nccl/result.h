@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_NCCL_RESULT_H
-#define SHUNT_SHIM_NCCL_RESULT_H
+#pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "shim/nccl/abi.h"
@@ -12,4 +11,3 @@ extern atomic_bool shunt_real_error_is_last; /* the process's latest error came 
 
 /* The only place that turns 0 / -errno into a code of NCCL. */
 ncclResult_t shunt_to_nccl(int err);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_OVERLAY_ATTACH_H
-#define SHUNT_SHIM_OVERLAY_ATTACH_H
+#pragma once
 /* Overlay: makes Shunt's side of NCCL's communicators, and finds out their rank, size and device. */
 #include "shim/handles/handles.h"
 
@@ -42,4 +41,3 @@ void shunt_attach_refresh(ncclComm_t comm);
 
 /* Logs one line per process, on rank 0 of the first communicator. */
 void shunt_overlay_banner(int rank);
-#endif

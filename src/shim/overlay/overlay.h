@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_OVERLAY_OVERLAY_H
-#define SHUNT_SHIM_OVERLAY_OVERLAY_H
+#pragma once
 /* The library with a real NCCL: the functions of nccl.h that Shunt has a part in, for the table in overlay.c. */
 #include "shim/calls/mode_ops.h"
 #include "shim/calls/thread.h"
@@ -50,4 +49,3 @@ ncclResult_t shunt_overlay_redop_destroy(ncclRedOp_t op, ncclComm_t comm);
 ncclResult_t shunt_overlay_group_start(void);
 ncclResult_t shunt_overlay_group_end(void);
 ncclResult_t shunt_overlay_group_simulate_end(ncclSimInfo_t *info);
-#endif

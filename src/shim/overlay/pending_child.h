@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_OVERLAY_PENDING_CHILD_H
-#define SHUNT_SHIM_OVERLAY_PENDING_CHILD_H
+#pragma once
 /*
  * Overlay: children whose handle the real NCCL writes later, because they were split or shrunk in a group or from a
  * non-blocking parent.
@@ -43,4 +42,3 @@ void shunt_pending_child_parent_ends(ncclComm_t parent);
 void shunt_pending_child_parent_ended(ncclComm_t parent);
 /* shunt_entry_get, after publishing the children whose handles have come meanwhile. */
 struct shunt_entry *shunt_entry_find(ncclComm_t handle);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_OVERLAY_REAL_GROUP_H
-#define SHUNT_SHIM_OVERLAY_REAL_GROUP_H
+#pragma once
 /*
  * Groups with a real NCCL. The first call inside the group that reaches the real NCCL opens the real NCCL's group
  * (real/real.h). That group is closed at the end of ours, and the recorded calls are launched once it has ended without
@@ -25,4 +24,3 @@ bool shunt_group_defer_op_destroy(struct shunt_group *group, ncclRedOp_t op, ncc
  */
 void shunt_group_window(
     struct shunt_group *group, struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *handle_p);
-#endif

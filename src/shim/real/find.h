@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_REAL_FIND_H
-#define SHUNT_SHIM_REAL_FIND_H
+#pragma once
 /* Where the real libnccl.so.2 may be, in the order in which to try. Does not open the file. */
 #include <stdbool.h>
 
@@ -11,4 +10,3 @@ typedef bool shunt_find_fn(const char *path, const char *from, void *arg);
 bool shunt_find_nccl(shunt_find_fn *take, void *arg);
 /* True: our own code was loaded from this existing file, under whatever name. */
 bool shunt_find_is_self(const char *path);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_REAL_FORWARD_H
-#define SHUNT_SHIM_REAL_FORWARD_H
+#pragma once
 #include "shim/calls/coll_call.h"
 
 /*
@@ -8,4 +7,3 @@
  * hints.
  */
 ncclResult_t shunt_forward(const struct shunt_coll_call *call);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_REAL_REAL_H
-#define SHUNT_SHIM_REAL_REAL_H
+#pragma once
 /*
  * The real NCCL: found and opened by the first call, once per process (shim/mode.c). Its functions are called as
  * real_X(...), with X as in ncclX. A function that the real NCCL lacks, and in standalone every function, logs one line
@@ -89,4 +88,3 @@ ncclResult_t shunt_real_open_group(void);
 		shunt_thread()->inside--; \
 	}
 #include "shim/nccl/symbols.def"
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_STANDALONE_JOBS_H
-#define SHUNT_SHIM_STANDALONE_JOBS_H
+#pragma once
 /*
  * Standalone: work for the end of a group. Jobs of one queue run in order on one thread, different queues at the same
  * time.
@@ -21,4 +20,3 @@ struct shunt_job {
  * program's result.
  */
 ncclResult_t shunt_jobs_run(struct shunt_job *jobs, ncclResult_t error);
-#endif

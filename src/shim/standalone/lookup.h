@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_STANDALONE_LOOKUP_H
-#define SHUNT_SHIM_STANDALONE_LOOKUP_H
+#pragma once
 /* Standalone: communicators as the program names them. */
 #include "shim/handles/handles.h"
 
@@ -26,4 +25,3 @@ static inline ncclComm_t shunt_standalone_handle(const struct shunt_entry *entry
 {
 	return (ncclComm_t)entry->scomm;
 }
-#endif

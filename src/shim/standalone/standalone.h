@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_STANDALONE_STANDALONE_H
-#define SHUNT_SHIM_STANDALONE_STANDALONE_H
+#pragma once
 /* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for the table in standalone.c. */
 #include "shim/calls/mode_ops.h"
 #include "shim/calls/thread.h"
@@ -54,4 +53,3 @@ ncclResult_t shunt_standalone_redop_destroy(ncclRedOp_t op, ncclComm_t comm);
 ncclResult_t shunt_standalone_group_start(void);
 ncclResult_t shunt_standalone_group_end(void);
 ncclResult_t shunt_standalone_group_simulate_end(ncclSimInfo_t *info);
-#endif

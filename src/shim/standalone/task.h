@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_SHIM_STANDALONE_TASK_H
-#define SHUNT_SHIM_STANDALONE_TASK_H
+#pragma once
 /*
  * Standalone: work on a communicator that has to wait for other ranks or the device. A task runs at once, at the end of
  * the thread's group, or for a non-blocking communicator on a thread of ours, after the group if there is one. Tasks of
@@ -52,4 +51,3 @@ void shunt_task_revoke(struct shunt_entry *entry);
 void shunt_task_abandon(struct shunt_group *group);
 /* Waits until no thread of ours uses the communicator, or the program's memory for its tasks. */
 void shunt_task_wait(const struct shunt_standalone_comm *scomm);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_NET_H
-#define SHUNT_TRANSPORT_NET_NET_H
+#pragma once
 /*
  * Networks: the contract that lets the proxy carry data between hosts over any provider. tests/transport/test_net.c
  * tests every provider against this contract.
@@ -213,4 +212,3 @@ struct shunt_net_ops {
 	bool (*arm)(struct shunt_net_device *device);
 	int (*fd)(const struct shunt_net_device *device);
 };
-#endif

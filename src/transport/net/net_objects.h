@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_NET_OBJECTS_H
-#define SHUNT_TRANSPORT_NET_NET_OBJECTS_H
+#pragma once
 /*
  * For providers: the common part of their devices, memory and endpoints. A provider's struct begins with this part, as
  * its member `base`, so that a pointer to either is a pointer to both.
@@ -40,4 +39,3 @@ void shunt_net_device_set_timer(const struct shunt_net_device *device, int64_t m
 /* Copies the peer's description. 0 or -ENOMEM. */
 int shunt_net_endpoint_init(struct shunt_net_endpoint *endpoint, const struct shunt_net_peer *peer);
 void shunt_net_endpoint_finish(struct shunt_net_endpoint *endpoint);
-#endif

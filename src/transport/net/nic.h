@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_NIC_H
-#define SHUNT_TRANSPORT_NET_NIC_H
+#pragma once
 /* Which NICs to use, where they are, and which of them is near a GPU. No library is needed. Any thread. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,4 +21,3 @@ int shunt_nic_pair(
  */
 int shunt_nic_rails(const struct shunt_pci_place *gpus, int ngpus, int gpu, const struct shunt_pci_place *nics,
     int nnics, int most, int *rails);
-#endif

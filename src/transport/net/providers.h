@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_PROVIDERS_H
-#define SHUNT_TRANSPORT_NET_PROVIDERS_H
+#pragma once
 /* The built-in providers, and the choice of SHUNT_NET. Any thread. */
 #include "transport/net/net.h"
 
@@ -15,4 +14,3 @@ const struct shunt_net_ops *shunt_net_find(const char *name);
 unsigned shunt_net_usable(void);
 /* Beside these: SHUNT_IBV_MODE asks for additions to words (SHUNT_NET_ADD), and all of verbs' devices take them. */
 #define SHUNT_NET_USABLE_ADDS (1u << 31)
-#endif

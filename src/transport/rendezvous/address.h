@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_ADDRESS_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_ADDRESS_H
+#pragma once
 /* Where members listen, whether they do, and calls that fail. */
 #include <errno.h>
 #include <stdbool.h>
@@ -30,4 +29,3 @@ static inline bool rdzv_may_call_again(int err)
 	return err == -EAGAIN || err == -ETIMEDOUT || err == -ECONNRESET || err == -EHOSTUNREACH || err == -EHOSTDOWN ||
 	    err == -ENETUNREACH || err == -ENETDOWN || err == -EADDRNOTAVAIL;
 }
-#endif

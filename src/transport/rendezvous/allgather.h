@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_ALLGATHER_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_ALLGATHER_H
+#pragma once
 /* One round of a rendezvous; shunt_rendezvous_allgather() is in rendezvous.h. */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -19,4 +18,3 @@ struct rdzv_round {
 
 int rdzv_root_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
 int rdzv_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_H
+#pragma once
 /*
  * Standalone's bootstrap: a rendezvous of all ranks of a new communicator over TCP.
  *
@@ -47,4 +46,3 @@ int shunt_bootstrap_join(const uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES], int rank, i
     struct shunt_hosts **hosts_p, struct shunt_id *own_p);
 /* True: the unique id is NCCL_COMM_ID's, which all communicators of a job share. */
 bool shunt_bootstrap_id_is_shared(const uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES]);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_GROUP_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_GROUP_H
+#pragma once
 /*
  * Standalone: one allgather among ranks that share an id, but do not know whether the others have come yet. It has its
  * own connections. So it works whatever state the ranks' communicators are in, and leaves these alone. Over several
@@ -39,4 +38,3 @@ struct shunt_bootstrap_group {
  */
 int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *bootstrap_group, const void *mine, size_t bytes,
     void *all, struct shunt_hosts **hosts_p);
-#endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_SERVER_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_SERVER_H
+#pragma once
 #include "transport/rendezvous/wire/wire.h"
 
 /* Starts the thread of an id's server, which owns listen_fd from then on, also on an error. 0 or -errno. */
 int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_H
+#pragma once
 /*
  * Overlay: which members of a communicator run Shunt, on which hosts. The process that makes a unique id has a
  * directory, one for all its ids, and writes its address and a secret into each id, where NCCL leaves zeros: the id's
@@ -77,4 +76,3 @@ int shunt_directory_find(const struct shunt_directory_tail *tail, struct shunt_d
 /* link: as from register, or NULL. 0 or -errno. */
 int shunt_directory_ask(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
     const struct shunt_directory_member *member, const atomic_int *cancel, struct shunt_directory_table *table);
-#endif

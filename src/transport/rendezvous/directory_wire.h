@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_WIRE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_DIRECTORY_WIRE_H
+#pragma once
 /*
  * Messages between a process and a directory, after a join as of a rank that is alone (wire/wire.h): a request, and its
  * reply with rows. Each ends with a mac under the connection's key, and has a number that goes up, so that none can be
@@ -62,4 +61,3 @@ static inline struct shunt_id rdzv_directory_id(const struct shunt_directory_tai
 
 /* Starts a directory (directory_server.c). 0: *tail_p leads to it. */
 int rdzv_directory_start(struct shunt_directory_tail *tail_p);
-#endif

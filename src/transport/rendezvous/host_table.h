@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_HOST_TABLE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_HOST_TABLE_H
+#pragma once
 /*
  * Which ranks are on which host, alike on all ranks, and the addresses at which each rank listens. base/host.h says
  * what a host is. A communicator of one host has no struct shunt_hosts.
@@ -86,4 +85,3 @@ void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t by
 struct shunt_host_address shunt_host_address(const struct shunt_netaddr *addr);
 /* A link-local address of another host gets our interface: base/inet/netif.h. */
 struct shunt_netaddr shunt_host_netaddr(const struct shunt_host_address *at);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_JOIN_MEMBER_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_JOIN_MEMBER_H
+#pragma once
 /* A member's side of a join, and its calls of a root over TCP (root_call.c). */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -50,4 +49,3 @@ static inline int rdzv_keep_session(struct shunt_rendezvous *rdzv, const struct 
 	memcpy(rdzv->session[0], ask->session, sizeof(ask->session));
 	return 0;
 }
-#endif

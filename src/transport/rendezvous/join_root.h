@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_JOIN_ROOT_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_JOIN_ROOT_H
+#pragma once
 /*
  * The root's side of a join. A root takes in ranks until all have come or an error is certain, and tells all of them
  * the outcome. It is a rank itself, or a server for ranks that know its address.
@@ -82,4 +81,3 @@ int rdzv_root_conclude(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 int rdzv_root_run(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
 /* Gives the connections, their keys and the table to rdzv. 0 or -ENOMEM. */
 int rdzv_root_hand_over(struct rdzv_root *root, struct shunt_rendezvous *rdzv);
-#endif

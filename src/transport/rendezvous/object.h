@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_OBJECT_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_OBJECT_H
+#pragma once
 /* The object that rendezvous.h hands out, for the files of this folder and their tests. */
 #include <errno.h>
 #include <stdbool.h>
@@ -90,4 +89,3 @@ static inline int rdzv_peer_error(int err)
 struct shunt_rendezvous *rdzv_create(const struct shunt_socket_kind *kind, struct rdzv_key key);
 /* After an error, or at the end: of both levels. */
 void rdzv_close_connections(struct shunt_rendezvous *rdzv);
-#endif

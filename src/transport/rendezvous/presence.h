@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_PRESENCE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_PRESENCE_H
+#pragma once
 /* Which members are present; the calls for others are in rendezvous.h. */
 #include <stdatomic.h>
 #include "transport/rendezvous/object.h"
@@ -13,4 +12,3 @@
  */
 int rdzv_count_members(
     struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p);
-#endif

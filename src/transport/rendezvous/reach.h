@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_REACH_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_REACH_H
+#pragma once
 /* Whether a rank reaches the addresses that ranks of other hosts offer. */
 #include <stdatomic.h>
 #include "transport/rendezvous/host_table.h"
@@ -11,4 +10,3 @@
  * again, for SHUNT_SETUP_TIMEOUT. 0; or -errno, and *failed_p is the rank that cannot be reached, or -1.
  */
 int rdzv_reach_hosts(const struct shunt_hosts *hosts, int rank, const atomic_int *cancel, int *failed_p);
-#endif

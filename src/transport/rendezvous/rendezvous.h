@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
+#pragma once
 /*
  * Rendezvous of ranks, and rounds of bytes and descriptors among them.
  *
@@ -162,4 +161,3 @@ int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv);
 void shunt_rendezvous_close(struct shunt_rendezvous *rdzv);
 /* NULL is allowed. */
 void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv);
-#endif

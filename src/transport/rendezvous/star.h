@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_STAR_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_STAR_H
+#pragma once
 /*
  * A rendezvous over TCP whose connections stay: rank 0 is the root, at an address that the caller tells the others.
  * Ranks may be on several hosts. The caller rounds by shunt_rendezvous_allgather(), without descriptors.
@@ -33,4 +32,3 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 bool shunt_star_is_broken(const struct shunt_rendezvous *rdzv);
 /* Ends the connections, so that all ranks notice. Any thread; the object stays. */
 void shunt_star_abort(const struct shunt_rendezvous *rdzv);
-#endif

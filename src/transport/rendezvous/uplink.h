@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_UPLINK_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_UPLINK_H
+#pragma once
 /* The second level of a rendezvous over several hosts. */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -11,4 +10,3 @@
  * reason.
  */
 int rdzv_uplink_join(struct shunt_rendezvous *uplink, const atomic_int *cancel, char *text, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_SYMM_HOST_MEMORY_H
-#define SHUNT_TRANSPORT_SYMM_HOST_MEMORY_H
+#pragma once
 /*
  * Page-locked memory of the host that processes map of each other, by a descriptor: it has no name, needs no mount such
  * as /dev/shm, and ends with its last mapping. In struct shunt_gpu_mem: ptr is the address for kernels of every device,
@@ -18,4 +17,3 @@ int shunt_host_memory_create(const struct shunt_gpu_ops *gpu, int device, size_t
 int shunt_host_memory_map(const struct shunt_gpu_ops *gpu, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
 /* Unmaps it, and closes its descriptor. mem may be empty, and is then. */
 void shunt_host_memory_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem);
-#endif

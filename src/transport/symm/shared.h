@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_SYMM_SHARED_H
-#define SHUNT_TRANSPORT_SYMM_SHARED_H
+#pragma once
 /*
  * For symm.c: memory that one rank allocates and that ranks of the same process use at the same address. A rank
  * may destroy its communicator while a peer's kernel still writes its last acknowledgement there, so the last user
@@ -24,4 +23,3 @@ int shunt_shared_borrow(
     const struct shunt_gpu_ops *gpu, int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 /* Removes a user; the last one frees the memory. A mapping from share_map is unmapped. mem may be empty. */
 void shunt_shared_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_SYMM_SYMM_H
-#define SHUNT_TRANSPORT_SYMM_SYMM_H
+#pragma once
 /*
  * Symmetric memory: each rank of a communicator brings device memory of its own, and maps that of all others. Scratch,
  * the memory of plans, and windows are made in this way. All ranks take the same steps:
@@ -87,4 +86,3 @@ int shunt_symm_register(struct shunt_symm *symm, void *base, size_t bytes);
 int shunt_symm_agree(struct shunt_symm *symm);
 /* Unmaps the peers' memory, and frees our own if we are its last user. mem may be empty, and is then. */
 void shunt_symm_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem, int nranks);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_SYMM_VOTE_H
-#define SHUNT_TRANSPORT_SYMM_VOTE_H
+#pragma once
 /*
  * Vote of a rank in a round: it can go on, or the reason why it cannot. Every rank gets the same table of votes, so all
  * come to the same outcome.
@@ -16,4 +15,3 @@ struct shunt_vote {
 void shunt_vote_refuse(struct shunt_vote *vote, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Rank of the first of n votes that is not ok; -1: all are ok. */
 int shunt_vote_find_refusal(const struct shunt_vote *votes, int n);
-#endif

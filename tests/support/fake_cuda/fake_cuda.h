@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H
-#define SHUNT_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H
+#pragma once
 /*
  * A libcuda.so.1 without a GPU: device memory is host memory, shareable memory is a memfd, work is done when it is
  * enqueued and kernels are only noted down. It keeps count of everything that it hands out and can make any one call
@@ -75,4 +74,3 @@ struct fake_nvml {
 	int users;
 };
 extern struct fake_nvml fake_nvml __attribute__((visibility("default")));
-#endif

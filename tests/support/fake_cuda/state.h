@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef FAKE_CUDA_STATE_H
-#define FAKE_CUDA_STATE_H
+#pragma once
 /* What the files of the fake driver share: what its calls hand out, the state of threads, and how a call begins. */
 #include <pthread.h>
 #include <stdbool.h>
@@ -108,5 +107,3 @@ void fake_retained_drop(struct fake_object *o);
 
 /* *o_p: the stream if it captures, else NULL. The default stream is allowed. */
 int fake_work_enqueue(void *stream, struct fake_object **o_p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TESTS_SUPPORT_FAKE_NCCL_FAKE_NCCL_H
-#define SHUNT_TESTS_SUPPORT_FAKE_NCCL_FAKE_NCCL_H
+#pragma once
 /*
  * A libnccl.so.2 without GPUs for tests: it speaks enough of NCCL's ABI that a client can create communicators and call
  * collectives, does nothing with data, and writes down every call that reaches it. These are the extra functions that a
@@ -72,4 +71,3 @@ struct fake_large {
 };
 typedef struct fake_large fake_nccl_large(long a, double b);
 #pragma GCC visibility pop
-#endif

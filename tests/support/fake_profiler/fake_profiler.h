@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SUPPORT_FAKE_PROFILER_H
-#define TESTS_SUPPORT_FAKE_PROFILER_H
+#pragma once
 /*
  * A profiler plug-in of NCCL, one file for each version of the interface (libnccl-profiler-fake4.so to fake7.so), that
  * writes down what it is told. FAKE_PROFILER has letters:
@@ -36,4 +35,3 @@ struct fake_profiler {
 
 /* Of this process. */
 typedef const struct fake_profiler *fake_profiler_get(void);
-#endif

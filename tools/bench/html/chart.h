@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_BENCH_HTML_CHART_H
-#define SHUNT_TOOLS_BENCH_HTML_CHART_H
+#pragma once
 /* Charts of lines as SVG. The colours of all but the lines are variables of the page: --ink, --dim, --axis, --grid,
  * --faint, --paper. */
 #include <stdbool.h>
@@ -31,4 +30,3 @@ struct chart {
 
 /* Appends one <svg> element. */
 void chart_svg(const struct chart *c, FILE *out);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_BENCH_HTML_HTML_H
-#define SHUNT_TOOLS_BENCH_HTML_HTML_H
+#pragma once
 /*
  * shunt bench report: turns the files of --json into one HTML file without external parts. Each collective, type,
  * operator and way has a panel: a chart of times, a chart of bandwidths, with a line for each library, and a table.
@@ -77,4 +76,3 @@ void html_summary_write(const struct html_report *r, FILE *out);
 /* ---- write.c ---- */
 
 int html_write(const struct html_report *r);
-#endif

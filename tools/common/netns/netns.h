@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TOOLS_COMMON_NETNS_NETNS_H
-#define TOOLS_COMMON_NETNS_NETNS_H
+#pragma once
 /*
  * Hosts on one machine: network namespaces, each with a TAP interface, and a process that carries frames between them:
  * the wire. It can be late, lose, repeat, reorder, be slow or be cut. So nothing is needed of the kernel but TAP (no
@@ -57,4 +56,3 @@ int netns_add_address(const char *name, const char *address);
 int netns_remove_ipv6(const char *name, const char *address, int bits);
 /* carrier: false waits until the kernel knows that the interface has none. */
 int netns_set_flags(const char *name, bool up, bool carrier);
-#endif

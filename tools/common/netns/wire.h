@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TOOLS_COMMON_NETNS_WIRE_H
-#define TOOLS_COMMON_NETNS_WIRE_H
+#pragma once
 #include "tools/common/netns/netns.h"
 
 /* Carries Ethernet frames between TAPs for ever. The last byte of a host's MAC is its number + 1. */
 _Noreturn void netns_wire_run(const int *taps, int nhosts, struct netns_link *links, unsigned seed);
-#endif

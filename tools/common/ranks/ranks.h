@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_COMMON_RANKS_RANKS_H
-#define SHUNT_TOOLS_COMMON_RANKS_RANKS_H
+#pragma once
 /*
  * The launcher of every command that runs ranks: bench, conform, torture, tune and plan run.
  *
@@ -208,5 +207,3 @@ double ranks_now_us(void); /* monotonic */
 /* Tells the other ranks that this rank failed. ranks: NULL before join; own: as for join. */
 void ranks_abort(struct ranks *ranks, struct ranks_shared *own);
 void ranks_leave(struct ranks *ranks); /* NULL allowed */
-
-#endif

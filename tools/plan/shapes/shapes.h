@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TOOLS_PLAN_SHAPES_SHAPES_H
-#define SHUNT_TOOLS_PLAN_SHAPES_SHAPES_H
+#pragma once
 /*
  * Common functions of the shapes for new plans. On one host all shapes write to peers' scratch only. The slot of a
  * chunk follows from its sender, so a rank need not know the peers' layouts. Sums are in the order of ranks where slots
@@ -97,4 +96,3 @@ void plan_shape_allgather_hosts(struct plan_writer *w, const struct plan_recipe 
 void plan_shape_allgather_hosts_ll(struct plan_writer *w, const struct plan_recipe *r);
 void plan_shape_reducescatter_hosts(struct plan_writer *w, const struct plan_recipe *r);
 void plan_shape_reducescatter_hosts_ll(struct plan_writer *w, const struct plan_recipe *r);
-#endif

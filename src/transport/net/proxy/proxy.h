@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_PROXY_PROXY_H
-#define SHUNT_TRANSPORT_NET_PROXY_PROXY_H
+#pragma once
 /*
  * The proxy thread: carries data between a communicator's rank and the ranks on other hosts. It takes triggers out of
  * the FIFO that the rank's kernels fill (kernels/net_rings.h), posts them to a provider (net.h), and counts the signals
@@ -119,4 +118,3 @@ void shunt_proxy_finish(struct shunt_proxy *proxy);
 bool shunt_proxy_ended(const struct shunt_proxy *proxy);
 /* Closes the connections. NULL is allowed. */
 void shunt_proxy_destroy(struct shunt_proxy *proxy);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
-#define SHUNT_TRANSPORT_NET_PROXY_PROXY_PRIV_H
+#pragma once
 /*
  * For the files of this folder. Once the proxy thread has an object, everything in it but the atomics belongs to that
  * thread.
@@ -133,4 +132,3 @@ void shunt_proxy_thread_put(struct proxy_thread *thread);
 /* Runs fn(thread, arg) on the thread, and returns when it has. */
 void shunt_proxy_thread_call(struct proxy_thread *thread, void (*fn)(struct proxy_thread *, void *), void *arg);
 void shunt_proxy_thread_wake(struct proxy_thread *thread);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
-#define SHUNT_TRANSPORT_NET_TCP_TCP_PRIV_H
+#pragma once
 /*
  * The provider "tcp": what its files share. Lowest first: tcp_workers.c has threads for large transfers,
  * tcp_interfaces.c finds the devices, tcp_state.c ends endpoints, tcp_memory.c registers memory, tcp_connect.c makes
@@ -304,4 +303,3 @@ bool shunt_tcp_signal_due(const struct tcp_endpoint *endpoint);
 struct tcp_signal shunt_tcp_signal_take(struct tcp_endpoint *endpoint);
 /* True: the peer's end has come, and everything before it. */
 bool shunt_tcp_ended(const struct tcp_endpoint *endpoint);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_TCP_TCP_WIRE_H
-#define SHUNT_TRANSPORT_NET_TCP_TCP_WIRE_H
+#pragma once
 /*
  * The messages on the sockets of the provider "tcp", in the byte order of the hosts, which are little-endian. A number
  * that changes here raises TCP_VERSION.
@@ -93,4 +92,3 @@ _Static_assert(sizeof(struct tcp_hello) == 80, "no holes");
 _Static_assert(sizeof(struct tcp_answer) == 40, "no holes");
 _Static_assert(sizeof(struct tcp_head) == 24, "no holes");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "heads are sent as they lie in memory");
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_TCP_TCP_WORKERS_H
-#define SHUNT_TRANSPORT_NET_TCP_TCP_WORKERS_H
+#pragma once
 /*
  * Threads that carry bytes between memory and sockets for a device of the provider "tcp". One thread copies some 5 GB/s
  * in both directions together, which is less than a network gives.
@@ -48,4 +47,3 @@ bool shunt_tcp_job_is_out(const struct tcp_job *job);
 bool shunt_tcp_job_take(struct tcp_job *job);
 /* Takes the job back, done or not: afterwards no thread touches its memory. */
 void shunt_tcp_job_cancel(struct tcp_workers *workers, struct tcp_job *job);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_VERBS_GID_H
-#define SHUNT_TRANSPORT_NET_VERBS_GID_H
+#pragma once
 /*
  * The choice of the addresses (GIDs) of a connection over verbs. An end offers those that its settings allow; both
  * ends then choose from the two lists, and find the same pair. Pure functions.
@@ -53,4 +52,3 @@ int shunt_gid_offer(
 bool shunt_gid_choose(struct shunt_gids own, struct shunt_gids peers, bool first, int *own_p, int *peers_p);
 /* "10.0.0.1" or "fe80::1". bytes >= 46. */
 void shunt_gid_show(const struct shunt_gid *gid, char *text, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_VERBS_IBV_ABI_H
-#define SHUNT_TRANSPORT_NET_VERBS_IBV_ABI_H
+#pragma once
 /*
  * The part of libibverbs' binary interface that Shunt uses, so that a build needs neither its headers nor the library.
  * Names are those of the library with shunt_ in front. Fields that nobody here reads are in arrays named unused.
@@ -244,4 +243,3 @@ struct shunt_ibv_async_event {
 	} element;
 	int event_type;
 };
-#endif

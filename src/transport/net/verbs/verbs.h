@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_VERBS_VERBS_H
-#define SHUNT_TRANSPORT_NET_VERBS_VERBS_H
+#pragma once
 /*
  * The provider for NICs with RDMA, by libibverbs: InfiniBand and RoCE. Without the library, without such a NIC, and
  * with NCCL_IB_DISABLE it has no devices. It has run on tests/fake_ibverbs alone, on no NIC yet.
@@ -26,4 +25,3 @@ struct shunt_verbs_look {
 void shunt_verbs_look(size_t bytes, struct shunt_verbs_look *look_p);
 /* "RoCE v2, GID 3, 10.0.0.1" of an open device of this provider; "": none. bytes >= 96. */
 void shunt_verbs_address(struct shunt_net_device *device, char *text, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_VERBS_VERBS_LOAD_H
-#define SHUNT_TRANSPORT_NET_VERBS_VERBS_LOAD_H
+#pragma once
 /* libibverbs, opened at the first need: Shunt is not linked with it. Any thread. */
 #include <sys/types.h>
 #include "transport/net/verbs/ibv_abi.h"
@@ -74,4 +73,3 @@ struct shunt_ibv {
 int shunt_ibv_load(const struct shunt_ibv **ibv_p);
 /* Why the library cannot be used, in words: the path, and the loader's message. "": it can be used. */
 const char *shunt_ibv_problem(void);
-#endif

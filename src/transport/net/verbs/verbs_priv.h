@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_NET_VERBS_VERBS_PRIV_H
-#define SHUNT_TRANSPORT_NET_VERBS_VERBS_PRIV_H
+#pragma once
 /*
  * The network of NICs with RDMA: puts are RDMA writes of a reliable connection (RC), signals are the immediate values
  * of such writes, told by the completion queue. A NIC needs no atomics, and a process that sleeps is woken by a signal.
@@ -487,4 +486,3 @@ void verbs_endpoint_free(struct verbs_endpoint *ep);
 
 /* verbs_progress.c */
 int verbs_progress(struct shunt_net_device *device, struct shunt_net_event *events, int max);
-#endif

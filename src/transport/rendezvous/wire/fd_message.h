@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_FD_MESSAGE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_FD_MESSAGE_H
+#pragma once
 /* Messages with descriptors, sent and received piece by piece. */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -38,4 +37,3 @@ struct rdzv_send {
 };
 
 int rdzv_send_all(int fd, const struct rdzv_send *out, int64_t deadline, const atomic_int *cancel);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_LOBBY_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_LOBBY_H
+#pragma once
 /*
  * A socket that we listen on, and the connections that have not proved that they are ranks. Each gets a challenge and
  * has ten seconds for its hello. When all places are taken, the oldest connection without a proof goes and is told to
@@ -54,4 +53,3 @@ void rdzv_lobby_expire(struct rdzv_lobby *lobby, int64_t now);
 void rdzv_lobby_clear(struct rdzv_lobby *lobby, bool backlog);
 /* Closes the socket; the connections stay. */
 void rdzv_lobby_close(struct rdzv_lobby *lobby);
-#endif

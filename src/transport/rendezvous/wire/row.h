@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_ROW_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_ROW_H
+#pragma once
 /* Data of messages that callers see, too. */
 #include <stdint.h>
 #include "base/hash.h"
@@ -16,4 +15,3 @@ struct shunt_rendezvous_row {
 
 #define SHUNT_RENDEZVOUS_MAX_RANKS 128 /* so that all descriptors of a round fit one message */
 #define SHUNT_BOOTSTRAP_ID_BYTES 128   /* of a unique id */
-#endif

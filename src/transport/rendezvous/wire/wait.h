@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WAIT_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WAIT_H
+#pragma once
 /* Waiting for peers (liveness.c), the deadlines of such waits, and log lines during a wait (wait.c). */
 #include <poll.h>
 #include <stdatomic.h>
@@ -28,4 +27,3 @@ void rdzv_wait_log_say(struct rdzv_wait_log *p, const char *what);
  * reports them; a member waits longer, and only then takes the root for dead.
  */
 int64_t rdzv_member_deadline(int64_t timeout_ms);
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WIRE_H
-#define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_WIRE_H
+#pragma once
 /*
  * The unique id, and the messages of a rendezvous, which are the same over Unix and TCP sockets. All structs have a
  * fixed size and begin with the same header. Byte order is the sender's; a foreign one shows as a wrong magic.
@@ -143,4 +142,3 @@ void rdzv_message_mac(
     uint8_t mac[SHUNT_MAC_BYTES], const uint8_t session[RDZV_SECRET], struct shunt_bytes head, struct shunt_bytes body);
 bool rdzv_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
-#endif
