@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Where dumps go: to a file, on an error or a signal, and to a client of the socket. */
 #include "tests/comm/recorder_fakes.h"
-#include <dirent.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "base/dump_address.h"
 #include "comm/observe/dump.h"
 #include "tests/support/pause.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_profiler_events PLUGIN: the times of many launches take few events, which a fake device counts. */
-#include <dlfcn.h>
 #include "comm/observe/profiler.h"
 #include "tests/support/fake_profiler/fake_profiler.h"
 #include "tests/support/pause.h"

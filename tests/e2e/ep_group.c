@@ -3,7 +3,6 @@
  * Expert parallel groups: how they are made, refused, broken and ended. Ranks as processes and threads, on the sim;
  * with SHUNT_NCCL_LIB in front of the fake NCCL; with "hosts2" and the like (ep_job.h) over hosts.
  */
-#include <dirent.h>
 #include "tests/e2e/ep_job.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/own.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/e2e/ep_job.h"
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "base/coll.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"

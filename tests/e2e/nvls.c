@@ -11,15 +11,7 @@
  *
  * nvls image: registers a plug-in whose image the driver has nothing in for this GPU, where a communicator uses it.
  */
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "device/cuda/cuda_abi.h"
 #include "kernels/kargs.h"
 #include "shim/nccl/abi.h"

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The overlay: ranks that die, and communicators that are aborted and watched. */
 #include "tests/e2e/overlay_job.h"
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The overlay: what all ranks leave to the real NCCL, or none. */
 #include "tests/e2e/overlay_job.h"
-#include <errno.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/support/stderr.h"
 

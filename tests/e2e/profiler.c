@@ -3,7 +3,6 @@
  * NCCL's profiler plug-ins are told of Shunt's calls: tests/support/fake_profiler writes down what it is told. With the
  * fake NCCL, too: what goes there is NCCL's to tell.
  */
-#include <dlfcn.h>
 #include "shunt/shunt.h"
 #include "tests/e2e/overlay_job.h"
 #include "tests/support/fake_profiler/fake_profiler.h"

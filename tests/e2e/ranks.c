@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/e2e/symmem_job.h"
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tests/support/own.h"
 #include "tests/support/until.h"
 

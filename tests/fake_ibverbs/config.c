@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 static struct fake_config config;

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 /* One reference for each list and each context. */

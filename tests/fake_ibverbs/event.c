@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Asynchronous events: records in the pipe of async_fd, and counts that the program must acknowledge. */
-#include <errno.h>
-#include <stdio.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 #include "tests/support/pause.h"
 

@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "fabric.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 /* Bytes that processes lock, behind the end of the file. */
 enum { LOCK_ALL = 0, LOCK_NICS = 1 };

@@ -12,13 +12,7 @@
  * The variable names a file, or has the lines itself, with ; between them. Each time that a line acts, the file of
  * FAKE_IBV_FIRED gets a line: milliseconds since the fabric began, link, action.
  */
-#include <ctype.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 enum action { NOTHING, DOWN, UP, FLAP, DROP, CORRUPT, STALL, KILL, GID_CHANGE, FATAL };

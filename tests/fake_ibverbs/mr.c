@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Protection domains, memory regions and their keys, and address handles. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 /* Keys are 0xINDEXTT with a tag that changes at each use of the index; that for peers has this bit, so that the two are

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Texts of codes, and what else needs no device: forks and files of sysfs. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 #define TEXT(table, i) ((size_t)(i) < sizeof(table) / sizeof((table)[0]) && (table)[i] ? (table)[i] : "unknown")

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "pair.h"
-#include <poll.h>
 #include "tests/support/pause.h"
 #include "tests/support/unit.h"
 

@@ -5,9 +5,7 @@
  * imports. Whoever calls them all the same gets EOPNOTSUPP, as from a device without these. Names are aliases of one
  * function for each kind of result, so that their many prototypes need not be known.
  */
-#include <errno.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include "tools/common/libc.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

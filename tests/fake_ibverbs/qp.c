@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Queue pairs: creation, states, and posts. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 static int check_init(const struct fake_spec *s, const struct ibv_qp_init_attr *init)

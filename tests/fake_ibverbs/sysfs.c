@@ -5,12 +5,7 @@
  * may do it.
  */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "fake.h"
 
 /* All folders above the last slash. */

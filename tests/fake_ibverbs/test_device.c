@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* What a program meets before there are connections: devices, ports, addresses, states, regions, versions. */
-#include <dlfcn.h>
 #include "pair.h"
 #include "tests/support/unit.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* How connections fail: what the other side or the own NIC refuses, losses, and faults of a script. */
-#include <poll.h>
 #include "pair_rows.h"
 #include "tests/support/pause.h"
 #include "tests/support/unit.h"

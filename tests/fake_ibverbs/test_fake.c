@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How connections behave: what a real one does and a copy of memory does not, within a process and between two.
  * test_errors.c has what fails. */
-#include <poll.h>
 #include "pair_rows.h"
 #include "tests/support/pause.h"
 #include "tests/support/unit.h"

@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fault/inject.h"
 #include "tests/support/entries.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 static struct fault_state own, *state = &own;
 static atomic_long allocs, maps;

@@ -4,14 +4,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/limits.h"
 #include "tests/support/pause.h"
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 enum { LIMIT_S = 150 };
 

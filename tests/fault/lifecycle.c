@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fault/lifecycle.h"
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tests/support/own.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"

@@ -3,7 +3,6 @@
  * Many communicators: one after another, where nothing may be left over; and at once from many threads, where nothing
  * may mix.
  */
-#include <dirent.h>
 #include "tests/fault/inject.h"
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"

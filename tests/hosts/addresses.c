@@ -11,7 +11,6 @@
 #define _GNU_SOURCE
 #endif
 #include "tests/support/unit.h"
-#include <dlfcn.h>
 #include <sched.h>
 #include "base/env.h"
 #include "base/inet/netif.h"

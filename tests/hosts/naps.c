@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/hosts/naps.h"
-#include <dirent.h>
-#include <dlfcn.h>
-#include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
+#include "tools/common/libc.h"
 #include "tests/support/until.h"
 
 #define LONGEST_NS 2000000 /* NAP_LONGEST_NS of src/transport/net/proxy/proxy_thread.c */

@@ -5,7 +5,6 @@
  * there.
  */
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include "shunt/device.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/hosts/world.h"
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "tests/support/child_exit.h"
 #include "tests/support/pause.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/kernels/cuda_setup.h"
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The CUDA device layer against a driver that needs no GPU (fake_cuda). */
 #include "tests/kernels/cuda_setup.h"
-#include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 /* Devices. */
 

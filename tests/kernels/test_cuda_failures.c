@@ -2,10 +2,7 @@
 /* Each call of the driver fails once: the CUDA device layer says so and leaks nothing. */
 #include "tests/kernels/cuda_setup.h"
 #include "tests/support/entries.h"
-#include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 
 /* What cannot be entered cannot be given back: only the test of clean-up lets that fail. */
 static void cleanup_may_fail(void)

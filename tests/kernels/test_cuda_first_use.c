@@ -2,12 +2,7 @@
 /* The first use of the CUDA device layer, in a process in which it was not opened: failures, drivers and devices of
  * other kinds. */
 #include "tests/kernels/cuda_setup.h"
-#include <errno.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 /* In a process of its own: the n-th call of a first use fails; then it is tried again. */
 static int fresh_kernels_load(long n)

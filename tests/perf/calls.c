@@ -4,11 +4,7 @@
  * how long one takes on the host. Under callgrind, count.py looks at function measured(), which runs once for each
  * kind.
  */
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"

@@ -7,10 +7,7 @@
  *
  * Arguments: the place of each rank, a digit each (else 16 ranks on two hosts), and how often.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "shunt/device.h"
 #include "tests/hosts/world.h"
 #include "tests/support/clock.h"

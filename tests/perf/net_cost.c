@@ -3,16 +3,10 @@
  * What a put over TCP costs on the host, beside a bare send() of as many bytes, and how fast large puts are, over
  * loopback: `meson test --benchmark net_cost`. Nothing is compared with a limit: the times are those of the machine.
  */
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "transport/net/tcp/tcp.h"

@@ -4,16 +4,8 @@
  * put with its signal from one process's memory to another's and back, and until the death of a process is told.
  * Nothing is compared with a limit: the times are those of the machine.
  */
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "kernels/net_rings.h"
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"

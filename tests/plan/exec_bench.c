@@ -7,10 +7,7 @@
  * kernel's the plan's are. Exit status 1: wrong values, 77: too few devices, of which ranks share what there is with
  * SHUNT_MULTI_RANK_GPU=1.
  */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "base/os.h"
 #include "device/gpu_ops.h"

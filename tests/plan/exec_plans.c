@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tests/plan/exec_plans.h"
 
 /* A text under construction: commas are put where the last thing was not an opening bracket. */

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/plan/model.h"
 #include "plan/load.h"
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 
 #define WANT(condition) \
 	do { \

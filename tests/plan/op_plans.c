@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tests/plan/op_plans.h"
 
 bool op_case_next(struct op_case *c)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Description: JSON to model: what is read, what is refused, and what the refusal says. */
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "tests/plan/edit.h"
 #include "tests/plan/model.h"
 #include "plan/load.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Proofs of plans: what is right is proved, and what is wrong is refused with its place. */
-#include <dirent.h>
-#include <errno.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tests/plan/edit.h"
 #include "plan/load.h"
 

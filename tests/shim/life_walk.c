@@ -3,10 +3,7 @@
  * The tables of shim/handles/handle_life.h once more, as data. Each step makes one event on a life and on the states
  * here, and compares what the event returned and all that can be asked.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "shim/handles/handle_life.h"
 #include "tests/shim/life_walk.h"
 

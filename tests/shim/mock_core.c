@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "algos/algo.h"
 #include "algos/algos.h"
 #include "transport/rendezvous/bootstrap.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <dlfcn.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"

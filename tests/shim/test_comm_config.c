@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading ncclConfig_t, of every version. */
 #include "tests/support/test.h"
-#include <limits.h>
 #include "base/config.h"
 #include "shim/handles/comm_config.h"
 

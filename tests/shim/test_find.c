@@ -3,8 +3,6 @@
  * Which library becomes the real one. Each case runs in a process of its own, because the choice is made once.
  * Arguments: the fake's directory, and the path of the library under test.
  */
-#include <limits.h>
-#include <dlfcn.h>
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "tests/support/test.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The shim between a client and a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
-#include <dlfcn.h>
-#include <limits.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/overlay_fixture.h"
 #include "shunt/shunt.h"
@@ -495,7 +493,8 @@ static void test_communicator_that_cannot_be_revoked_stays_ours(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest older[] = { cmocka_unit_test_setup(test_communicator_that_cannot_be_revoked_stays_ours, setup) };
+	const struct CMUnitTest older[] = { cmocka_unit_test_setup(
+	    test_communicator_that_cannot_be_revoked_stays_ours, setup) };
 
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return first_call();

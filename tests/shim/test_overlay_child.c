@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Communicators that are made from others, in front of a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
-#include <limits.h>
 #include "tests/shim/mock_core.h"
 #include "tests/shim/overlay_fixture.h"
 #include "tests/support/pause.h"

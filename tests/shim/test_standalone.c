@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The shim without a real NCCL, over the mock core: ranks are threads. */
-#include <dlfcn.h>
 #include "tests/shim/mock_core.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"

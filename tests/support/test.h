@@ -4,24 +4,8 @@
  * What tests of cmocka include, and their list. TEST(test_NAME) stands in front of a test's body and adds it to the
  * tests of this file; a member of struct CMUnitTest may follow, such as .setup_func = NAME.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include <cmocka.h>
 
 enum { TESTS_MAX = 64 };

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/until.h"
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/dump_address.h"
 #include "tests/support/clock.h"
 #include "tests/support/pause.h"

@@ -4,14 +4,7 @@
  * on so many hosts, which are network namespaces and need root. Prints "pids P0 P1 ..." and, when every rank has made
  * the call that it hangs in, "hanging". Goes on until it is killed, and its ranks with it.
  */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tests/support/child.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "shim/nccl/abi.h"

@@ -3,9 +3,7 @@
  * ep_reference VECTORS: the reference of expert parallel calls in C against 200 cases of another one, in numpy
  * (ep_vectors.py). A case is a seed, and a CRC of all that it gives.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "shunt/ep.h"
 #include "tools/common/ep_reference.h"
 #include "tools/common/reference.h"

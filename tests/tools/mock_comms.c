@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The mock library: communicators, the memory and the windows that go with them. */
 #include "tests/tools/mock.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdalign.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 EXPORT ncclResult_t ncclGetVersion(int *version)
 {

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The mock library: its devices, streams, events and graphs, and what it counts. */
 #include "tests/tools/mock.h"
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 
 EXPORT const char *shunt_build(void)
 {

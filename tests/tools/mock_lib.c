@@ -18,15 +18,8 @@
  * ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of later versions.
  */
 #include "tests/tools/mock.h"
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/common/reference.h"
 #include "shim/nccl/coll_params.h"
 #include "tests/support/pause.h"

@@ -6,7 +6,6 @@
  * PLANS; and the example in its DOC. An argument: only plans whose name contains it. EXEC_QUICK=1: only what a
  * sanitizer can bear.
  */
-#include <dirent.h>
 #include "device/sim/hooks.h"
 #include "tools/common/reference.h"
 #include "tools/plan/plan.h"

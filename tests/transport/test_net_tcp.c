@@ -50,6 +50,14 @@ static bool is_ended(int fd)
 	return n == 0 || errno == ECONNRESET;
 }
 
+static unsigned bit_of(const char *name)
+{
+	for (unsigned i = 0; shunt_net_providers()[i]; i++)
+		if (!strcmp(shunt_net_providers()[i]->name, name))
+			return 1u << i;
+	return 0;
+}
+
 /* In processes of their own: the variables are read once. No NIC of verbs is here, or NCCL_IB_DISABLE hides it. */
 static int what_is_usable(int rank, void *arg)
 {
@@ -707,14 +715,6 @@ TEST(test_ipv6)
 		assert_int_equal(ops->endpoint_connect(pair.end[i].endpoint, &pair.end[!i].blob), 0);
 	NET_UNTIL(pair.end[0].ready && pair.end[1].ready, net_pair_step(&pair));
 	net_pair_close(&pair);
-}
-
-static unsigned bit_of(const char *name)
-{
-	for (unsigned i = 0; shunt_net_providers()[i]; i++)
-		if (!strcmp(shunt_net_providers()[i]->name, name))
-			return 1u << i;
-	return 0;
 }
 
 int main(void)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/unit.h"
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The buffers that calls use in turn: plain ones, and a library's own that are registered as windows. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/rank.h"
 
 enum {

@@ -3,10 +3,8 @@
  * shunt bench ep: expert parallel calls, dispatch and combine, each by itself. Times are those of the slowest rank in
  * each round; beside them the floor: the time that the rows of the busiest rank take on its link at least.
  */
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/bench.h"
 #include "tools/common/ep_call.h"
 #include "tools/common/where.h"

@@ -6,11 +6,8 @@
  * A round starts the multiplications, enough to outlast the calls, and then the calls. The same multiplications are
  * timed first without calls. The difference is the time that they lost while calls ran: their share of the calls' time.
  */
-#include <dlfcn.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/rank.h"
 
 enum {

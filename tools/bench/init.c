@@ -4,9 +4,7 @@
  * communicator, makes one call with it, splits --comms others from it by ncclCommSplit, makes one call with each of
  * these, and destroys all.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/rank.h"
 
 /* Reads the device's free memory between two barriers: no rank changes it meanwhile. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The options of shunt bench. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/bench.h"
 
 static const char usage[] =

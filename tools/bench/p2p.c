@@ -3,11 +3,9 @@
  * shunt bench p2p: messages between each pair of ranks, one pair at a time, as matrices: latency, and rate in one and
  * in both directions. The other ranks wait, without work on their devices.
  */
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/bench.h"
 #include "tools/common/where.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table on stdout, line by line, and the JSON file at the end. */
-#include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/bench.h"
 #include "tools/common/where.h"
 

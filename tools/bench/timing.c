@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls of one rank, and their times. */
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/bench/rank.h"
 
 /* ---- one call ---- */

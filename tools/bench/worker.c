@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of a benchmark: opens the libraries, then checks, measures and reports each size. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
+#include "tools/common/libc.h"
 #include "tools/bench/rank.h"
 
 void bench_rank_progress(struct bench_rank *r, enum ranks_stage stage, int lib, int way)

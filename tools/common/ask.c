@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/common/ask.h"
-#include <errno.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/dump_address.h"
 #include "base/io.h"
 #include "tools/common/tool.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The collectives, and patterns of messages: offsets and sources of blocks follow from a row's sides. */
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/nearest.h"
 #include "shim/nccl/coll_params.h"
 #include "tools/bench/bench.h"

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/common/ep_call.h"
-#include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "tools/common/reference.h"
 

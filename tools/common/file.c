@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Files that the subcommands write. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/json.h"
 #include "tools/common/tool.h"
 

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds and opens libshunt.so. */
-#include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "base/place.h"
 #include "tools/common/tool.h"
 

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One of several libraries with NCCL's ABI in one process. */
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/bench/bench.h"
 
 const char *const bench_memory_names[BENCH_NMEMORIES] = { "plain", "allocated", "registered" };

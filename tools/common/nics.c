@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/common/nics.h"
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "device/gpu_ops.h"
 
 int tool_gpus_find(struct tool_gpus *gpus_p)

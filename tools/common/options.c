@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Parses options by a command's table, and prints the table. */
 #include "tools/common/options.h"
-#include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <string.h>
 #include <sys/ioctl.h>
+#include "tools/common/libc.h"
 #include "base/nearest.h"
 #include "tools/common/tool.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads what another program prints. */
-#include <fcntl.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/common/tool.h"
 
 FILE *tool_output_of(const char *const argv[], pid_t *pid_p)

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the Python package libshunt. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
+#include "tools/common/libc.h"
 #include "base/place.h"
 #include "tools/common/tool.h"
 

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parses and prints values of the subcommands. */
-#include <ctype.h>
-#include <errno.h>
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/coll.h"
 #include "base/nearest.h"
 #include "tools/common/tool.h"

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/common/where.h"
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "base/host.h"
 #include "tools/common/tool.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of cases: sweeps over single calls. The other kinds add their own. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 
 #define BIT(x) (1u << (x))

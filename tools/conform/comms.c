@@ -2,9 +2,7 @@
 /*
  * The communicators that programs use in addition to the world. A row has their members, their order and their origin.
  */
-#include <dlfcn.h>
-#include <stdio.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 
 enum comm_origin { GIVEN, SPLIT, SHRINK, INIT_ASYNC };

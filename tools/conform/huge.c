@@ -5,9 +5,7 @@
  * element to an equal one; the results repeat in the same way. Every byte is compared. Reductions are of small
  * integers: exact in every order.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 #include "tools/common/reference.h"
 

@@ -4,13 +4,7 @@
  * Standard error is the process's, so ranks that are threads share what is kept. They make the same calls, and all end
  * a case before one begins the next but one.
  */
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 
 static struct {

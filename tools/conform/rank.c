@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of a conformance run on its device: its buffers, the steps of a program, and their results. */
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 
 void conform_rank_progress(struct conform_rank *r, enum ranks_stage stage, int lib)

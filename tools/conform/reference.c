@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Expected bytes after a program, in plain C, and the comparison with them. */
-#include <errno.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 #include "tools/common/reference.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A rank that is a process or a thread: runs each case with each library and sends the outcomes to rank 0. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 
 struct rank_slot {

@@ -5,10 +5,7 @@
  * other runs. If all of them have the same number of outermost calls and groups, these become a sequence of groups,
  * else a single group.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "tools/conform/conform.h"
 
 struct single_thread {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Driver, GPUs, and peer access between them. */
-#include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "algos/select/nvls.h"
 #include "base/config.h"
 #include "device/gpu_ops.h"

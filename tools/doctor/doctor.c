@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt doctor: finds problems of this host before a run, and the cause of a hang in a run. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 
 struct pids {

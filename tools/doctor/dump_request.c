@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Why a process has not answered. */
-#include <errno.h>
 #include <pwd.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 
 static const char topic[] = "processes";

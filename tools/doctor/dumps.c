@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Dumps from files and processes: JSON into structs. Files are untrusted. */
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "base/dump_schema.h"
 #include "tools/doctor/doctor.h"
 

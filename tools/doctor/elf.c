@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds NCCL in an ELF file. Every offset is checked: the file is untrusted. */
-#include <ctype.h>
 #include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 
 /* Of this program, from the linker. */

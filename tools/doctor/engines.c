@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What of an inference engine stands before NCCL. Of its package files are read; nothing of it runs. */
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 
 enum { FILE_MAX_BYTES = 16 << 20, TEXT = 1536 };

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Variables without effect, with unreadable values, or that contradict each other. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "algos/select/forced.h"
 #include "base/config.h"
 #include "base/env.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The list of findings, and its output. */
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/json.h"
 #include "tools/common/where.h"
 #include "tools/doctor/doctor.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shunt doctor dumps`: the findings for each communicator. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/hangs.h"
 
 static const char topic[] = "who waits for whom";

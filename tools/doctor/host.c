@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Limits of the host and of a container. Each is tried if possible. */
-#include <dirent.h>
-#include <errno.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/os.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads that are inside a function of the real NCCL. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/hangs.h"
 
 const struct dump_thread *doctor_thread_inside(const struct dump_comm *c)

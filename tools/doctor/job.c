@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shunt doctor job`: the processes of this host, asked twice. */
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 
 #define SAME_NS 500000000 /* times that differ by less are one */

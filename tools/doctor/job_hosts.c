@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shunt doctor job` over hosts: what each host's processes answered, as one line of JSON, and all put together. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 
 static void add_dumps(json_t *looks, const struct dumps *d)

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the NCCL that a program would get, its origin, and whether Shunt comes before it. */
-#include <dlfcn.h>
-#include <errno.h>
 #include <glob.h>
 #include <libgen.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "shim/real/find.h"
 #include "shim/nccl/abi.h"
 #include "tools/doctor/doctor.h"

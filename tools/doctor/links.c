@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt doctor --links: the long self-test of every link between the devices of this machine. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "tools/common/links.h"
 #include "tools/doctor/doctor.h"

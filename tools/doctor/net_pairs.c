@@ -4,16 +4,11 @@
  * latency, rate and the largest segment. One pair at a time, so that pairs do not measure each other. Then the same by
  * verbs (net_verbs.c).
  */
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "base/os.h"

@@ -3,13 +3,8 @@
  * shunt doctor --net by verbs: every pair connects two endpoints through the provider's table, as the library does,
  * proves that data and signals arrive both ways, and measures. The higher rank of a pair asks, the lower one answers.
  */
-#include <errno.h>
-#include <poll.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "base/id.h"
 #include "tools/common/nics.h"

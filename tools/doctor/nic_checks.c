@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The network devices that could carry data between hosts, of each provider, or why there are none. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "tools/common/nics.h"
 #include "tools/doctor/doctor.h"

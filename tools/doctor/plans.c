@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The plans that processes started here would load, and those that they would refuse. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "base/files.h"
 #include "plan/format/plan.h"

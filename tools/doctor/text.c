@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parts of the doctor's sentences about ranks and their calls. */
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/hangs.h"
 
 #define SECOND 1000000000ull

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Values of variables with text: checked as the library's parsers would do it. */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "algos/select/forced.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"

@@ -3,9 +3,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/host.h"
 #include "base/inet/netif.h"
 #include "tools/common/nics.h"

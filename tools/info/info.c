@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt info: devices and libraries, settings, and decisions. */
-#include <dlfcn.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "algos/algos.h"
 #include "algos/select/nvls.h"
 #include "algos/select/tuning.h"

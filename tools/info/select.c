@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt info select: which path a call takes, and where that is written. */
-#include <dlfcn.h>
-#include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "algos/algos.h"
 #include "algos/select/tuning.h"
 #include "base/config.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plan build: becomes Python, which runs the program and writes its plans (python/libshunt/_build.py). */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/plan/plan.h"
 
 struct build_opts {

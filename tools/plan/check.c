@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plan check: runs the library's loader and checker on files and directories. */
-#include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "plan/format/hosts.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plan new: writes a plan of a known shape. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/nearest.h"
 #include "plan/load.h"
 #include "tools/plan/plan.h"

@@ -4,11 +4,8 @@
  * ranks, calls NCCL's function, checks and measures. Here each rank registers the plan, sets a selector for it, and
  * sees that the library runs it.
  */
-#include <dlfcn.h>
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "plan/format/hosts.h"
 #include "tools/bench/rank.h"
 #include "tools/common/where.h"

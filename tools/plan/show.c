@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plan show: a plan as text, or as a picture. */
-#include <errno.h>
-#include <inttypes.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "base/json.h"
 #include "plan/format/hosts.h"
 #include "plan/plan_report.h"

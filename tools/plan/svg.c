@@ -5,9 +5,7 @@
  * and arrows from an operation to those that wait for it. Where these are many, those of rank 0 are drawn, and the
  * others appear under the mouse pointer: those of a box, or of the row whose name it is on.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "plan/format/op_rows.h"
 #include "tools/plan/plan.h"
 

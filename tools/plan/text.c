@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The effect of a plan's operation, as text. */
-#include <inttypes.h>
-#include <stdarg.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/plan/plan.h"
 #include "plan/format/op_rows.h"
 

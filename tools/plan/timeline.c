@@ -4,9 +4,7 @@
  * starts when its block has ended the operation before, and the signals for which it waits have come. The order follows
  * from the plan; the durations are invented.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "plan/format/op_rows.h"
 #include "plan/verify/simulate.h"
 #include "tools/plan/plan.h"

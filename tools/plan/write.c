@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes plans as JSON text. The format's numbers of channels and remote buffers follow from the peers of a rank. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/json.h"
 #include "plan/format/op_rows.h"
 #include "tools/plan/plan.h"

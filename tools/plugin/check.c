@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plugin check: runs plug-ins on the sim, each trial in a process of its own, and says what is wrong with them.
  */
-#include <dlfcn.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "algos/plugins.h"
 #include "base/io.h"
 #include "tools/plugin/plugin.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt plugin new: writes a small all-reduce that works, and the lines that build and check it. */
-#include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "algos/plugins.h"
 #include "tools/plugin/plugin.h"
 

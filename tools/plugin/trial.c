@@ -3,13 +3,7 @@
  * One trial of a plug-in: its ranks are threads of this process, each on a device of the sim. libshunt.so compares each
  * call with its own result (SHUNT_CHECK=2), and this file makes the calls, and has ranks come late.
  */
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/coll.h"
 #include "base/io.h"
 #include "tools/bench/bench.h"

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt ras: as NCCL's ncclras, with its options and exit statuses. */
-#include <dlfcn.h>
-#include <errno.h>
 #include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/place.h"

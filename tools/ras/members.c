@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What Shunt's processes of this host tell of their communicators. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/doctor/doctor.h"
 #include "tools/ras/ras.h"
 

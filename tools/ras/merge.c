@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Puts Shunt's counts into an answer of NCCL's RAS, for all ranks of a communicator or for none. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/common/tool.h"
 #include "tools/ras/ras.h"
 

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Talks to the service for clients of NCCL's RAS: lines over TCP. Whoever listens there is not trusted. */
-#include <errno.h>
 #include <netdb.h>
-#include <poll.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "tools/ras/ras.h"
 

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt run: sets the environment in which a program's NCCL calls go to Shunt, then exec. */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/place.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"

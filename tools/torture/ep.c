@@ -5,10 +5,7 @@
  * groups have calls under way at a time, on streams of their own. Each rank chooses by itself when it comes late.
  * Everything that comes is compared with the reference.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/common/ep_call.h"
 #include "tools/torture/torture.h"
 

@@ -3,10 +3,7 @@
  * Lifecycles of a torture run. Each creates communicators, uses them for some hundred operations and destroys them.
  * Then memory and descriptors must be as they were after the first lifecycles.
  */
-#include <dirent.h>
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/torture/rank.h"
 
 enum {

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of a torture run: set-up, lifecycles, and the summary at the end. */
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/common/where.h"
 #include "tools/torture/rank.h"
 

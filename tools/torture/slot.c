@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The buffers of an operation: filled before it, checked after it. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/torture/torture.h"
 
 enum {

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The files of shunt tune: the partial file, with a line for each point, and the tuning file. */
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "algos/algos.h"
 #include "algos/plugins.h"
 #include "base/files.h"

@@ -3,9 +3,7 @@
  * One point of shunt tune: calls, checks and times the candidates, times the fastest few again, and compares the best
  * one with NCCL.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "algos/algos.h"
 #include "tools/tune/rank.h"
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of shunt tune: machine, communicators and buffers. */
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "algos/plugins.h"
 #include "algos/select/nvls.h"
 #include "base/config.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The tasks of a run of shunt tune: points of an earlier run, points to measure, and the file at the end. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/tune/rank.h"
 
 int tune_tasks_open(struct tune_rank *r)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The options of shunt tune. */
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "base/env.h"
 #include "tools/tune/tune.h"
 

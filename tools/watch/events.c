@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Events: lines of JSON in a file, lines for the user, and commands. */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "tools/watch/watch.h"

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* One look: finds this host's processes with libshunt.so, and asks each. */
-#include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/dump_address.h"
 #include "tools/watch/watch.h"
 

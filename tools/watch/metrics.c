@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What the watcher knows as Prometheus' text: in a file, or to who asks over loopback. */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "tools/watch/watch.h"
 

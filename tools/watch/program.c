@@ -3,16 +3,9 @@
  * shunt run --watch: this process is the parent of the program, and of a watcher that looks at what descends from it.
  * Without the watcher the program goes on.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "tools/watch/watch.h"
 

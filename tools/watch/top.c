@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt top: a table of this host's communicators. */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <termios.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "tools/watch/watch.h"
 

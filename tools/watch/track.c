@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What many looks together say: what moved, and what hangs. */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "tools/watch/watch.h"
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shunt watch: looks at this host's jobs from time to time, and reports what hangs. */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/io.h"
 #include "tools/watch/watch.h"
 

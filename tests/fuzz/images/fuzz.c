@@ -4,11 +4,7 @@
  * reads by their headers; where not, one line says why. The byte behind the last is nobody's to read.
  */
 #include <elf.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "algos/plugins.h"
 #include "tests/support/fuzz_try.h"
 #include "tests/support/plugin_table.h"

@@ -4,12 +4,8 @@
  * one for data. Nothing but the registered memory may be written, and each signal is told once at most. For libFuzzer
  * and for bytes_drive.c. The sockets are a pair in this process; nothing goes out to the network.
  */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "transport/net/tcp/tcp.h"
 #include "transport/net/tcp/tcp_priv.h"
 #include "tests/support/fuzz_try.h"

@@ -6,13 +6,8 @@
  * linker puts functions of ours in the place of those of the C library.
  */
 #include <netdb.h>
-#include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <sys/socket.h>
+#include "tools/common/libc.h"
 #include "base/host.h"
 #include "base/config.h"
 #include "base/config_types.h"

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The fake driver: its objects and failures, devices and contexts. */
 #include "tests/support/fake_cuda/state.h"
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 struct fake_cuda fake_cuda = { .cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY };
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The fake driver: memory. */
 #include "tests/support/fake_cuda/state.h"
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The fake driver: streams, what is put on them, graphs and events. */
 #include "tests/support/fake_cuda/state.h"
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 
 int cuStreamCreate(void **stream, unsigned flags)
 {

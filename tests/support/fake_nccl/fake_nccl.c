@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/pause.h"
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The options of shunt bench report. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tools/common/libc.h"
 #include "tools/bench/html/html.h"
 
 static int limit_refuse(const char *text)

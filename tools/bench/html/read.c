@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads the files of a report: assigns rows to panels and lines, and names these. */
-#include <errno.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "base/json.h"
 #include "tools/bench/html/html.h"
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The page of a report: its runs, and for each panel charts and a table. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tools/common/libc.h"
 #include "tools/bench/html/html.h"
 #include "tools/common/where.h"
 

@@ -4,24 +4,15 @@
 #endif
 #include "tools/common/netns/netns.h"
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/if_tun.h>
 #include <linux/ipv6.h>
 #include <net/if.h>
 #include <net/if_arp.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/common/netns/wire.h"
 
 struct netns {

@@ -3,11 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <poll.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 
 #define FRAME_BYTES 2048
 #define QUEUE 8192 /* frames on their way, with a share for each host; more are lost, as in a switch */

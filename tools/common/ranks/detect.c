@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the launcher, if any, that started this process as one rank of many. */
-#include <errno.h>
 #include <netdb.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "tools/common/ranks/ranks.h"
 
 /* In order of precedence: people set torchrun's variables by hand, too, and these win. */

@@ -3,11 +3,7 @@
  * The faults between the hosts of --hosts with --faults: links lose, delay, repeat and reorder frames, or are slow or
  * cut for a while, and ranks are stopped. Each fault passes, so no call may fail because of it.
  */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tools/common/libc.h"
 #include "tools/common/ranks/ranks.h"
 
 enum fault { NONE, LOSS, DELAY, JITTER, REORDER, REPEAT, RATE, CUT, CUT_OUT, CUT_IN, STOP, NFAULTS };

@@ -5,18 +5,11 @@
  * /proc is not shared, a star of TCP connections (transport/rendezvous/star.h) does the same, slower. External ranks
  * keep these connections in any case: a closed one shows that a rank died.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/hash.h"
 #include "base/os.h"
 #include "tools/common/ranks/ranks.h"

@@ -3,16 +3,8 @@
  * The parent process: starts the workers and watches them. It ends in every case. It kills all workers when one of them
  * died, when one failed and the others do not end, or after --timeout seconds without progress.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "tools/common/libc.h"
 #include "base/config.h"
 #include "tools/common/ranks/ranks.h"
 

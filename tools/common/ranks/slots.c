@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks of a worker: the process's one, or with --threads all. */
-#include <pthread.h>
-#include <stdlib.h>
-#include <sys/mman.h>
+#include "tools/common/libc.h"
 #include "tools/common/ranks/ranks.h"
 
 void ranks_progress_set(struct ranks_progress *p, enum ranks_stage stage, int lib, int way)
