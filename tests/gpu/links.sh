@@ -22,7 +22,13 @@ for n in 2 4; do
 	[ "$gpus" -ge $n ] || continue
 	run 90 env SHUNT_NCCL_LIB=none "$shunt" conform --quick -n $n --device cuda
 	run 60 env SHUNT_NCCL_LIB=none "$shunt" torture -n $n --device cuda --ops 2000
-	for op in all_reduce all_gather reduce_scatter alltoall broadcast reduce gather scatter send_recv; do
+	copies=allgather:0-:ce_shared,alltoall:0-:ce_shared,broadcast:0-:ce_shared,gather:0-:ce_shared,scatter:0-:ce_shared
+	run 90 env SHUNT_NCCL_LIB=none NCCL_CTA_POLICY=2 SHUNT_ALGO="$copies" "$shunt" torture -n $n --device cuda --ops 2000
+	for op in all_gather alltoall broadcast gather scatter; do
+		run 60 env SHUNT_NCCL_LIB="$nccl" NCCL_CTA_POLICY=2 SHUNT_ALGO="$copies" "$shunt" bench $op -n $n -b 1M -e 64M -f 4 --vs nccl
+	done
+	run 300 env SHUNT_NCCL_LIB="$nccl" "$shunt" tune --quick -n $n -o "$(mktemp -d)/tune.json"
+	for op in all_reduce all_gather reduce_scatter alltoall broadcast reduce gather scatter sendrecv; do
 		run 60 env SHUNT_NCCL_LIB="$nccl" "$shunt" bench $op -n $n -b 1K -e 64M -f 8 --vs nccl
 		run 60 env SHUNT_NCCL_LIB="$nccl" NCCL_SHM_USE_CUDA_MEMCPY=1 "$shunt" bench $op -n $n -b 1K -e 64M -f 8 --lib nccl
 		# Large messages as well, which are NCCL's in front of it.
@@ -44,8 +50,8 @@ done
 if [ "$gpus" -ge 4 ]; then
 	export SHUNT_LINKS='*:shared;0/1:nvlink;2/3:nvlink'
 	run 90 env SHUNT_NCCL_LIB=none "$shunt" conform --quick -n 4 --device cuda
-	run 90 env SHUNT_NCCL_LIB=none SHUNT_ALGO='allreduce:0-:islands,allgather:0-:islands' "$shunt" torture -n 4 --device cuda --ops 2000
-	for op in all_reduce all_gather; do
+	run 90 env SHUNT_NCCL_LIB=none SHUNT_ALGO='allreduce:0-:islands,allgather:0-:islands,reducescatter:0-:islands' "$shunt" torture -n 4 --device cuda --ops 2000
+	for op in all_reduce all_gather reduce_scatter; do
 		for algo in "" "${op%_*}${op#*_}:0-:islands"; do
 			run 60 env SHUNT_NCCL_LIB=none SHUNT_ALGO="$algo" "$shunt" bench $op -n 4 -b 16K -e 64M -f 2
 		done
