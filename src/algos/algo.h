@@ -27,8 +27,9 @@ struct shunt_sel_key {
 	bool deterministic; /* SHUNT_DETERMINISTIC: reductions are never declined, and plans do not take them */
 	uint16_t
 	    cc; /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
-	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: not looked
-	                                      up yet (algos/select/tuning.h) */
+	const struct shunt_tuning *tuning;  /* a file's table that all ranks have, or the built-in one; NULL: not looked
+	                                       up yet (algos/select/tuning.h) */
+	const struct shunt_tuning *by_link; /* in its place where some pair has no NVLink: a file's table, or NULL */
 	/*
 	 * Multiprocessors, the fewest of the ranks', or as many as launches may have blocks for; 0: not known before
 	 * the set-up, or the sim.

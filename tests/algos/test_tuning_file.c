@@ -431,7 +431,7 @@ TEST(test_tuning_file_of_links_has_their_algorithms)
 	struct shunt_topology at = two_pairs();
 	struct shunt_tuning *t = tuning_parsed(BY_LINK(PAIRS) PAIRS_ROWS);
 	struct shunt_part parts[SHUNT_PARTS];
-	struct shunt_sel_key s = { .topology = &at, .nranks = 4, .cc = 90, .tuning = t, .staged = true };
+	struct shunt_sel_key s = { .topology = &at, .nranks = 4, .cc = 90, .by_link = t, .staged = true };
 	struct shunt_machine m = { 0 };
 	char text[64];
 

@@ -432,6 +432,10 @@ static int query_complete(struct select_opts *o)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;
 	q->sel_key.tma = shunt_config()->tma && (q->sel_key.sim || q->sel_key.cc >= 90);
+	if (q->sel_key.staged) {
+		q->sel_key.by_link = q->sel_key.tuning;
+		q->sel_key.tuning = NULL;
+	}
 	if (q->sel_key.staged && shunt_parts_make(q->parts, &q->sel_key))
 		q->sel_key.parts = q->parts;
 	q->plans = plans_get(q);

@@ -26,7 +26,7 @@ static void make_part(struct shunt_part *part, const struct shunt_sel_key *key, 
 	part->key.takes_all = true; /* NCCL cannot take a step of a call */
 	part->key.parts = NULL;
 	part->key.plugins = NULL;
-	part->key.tuning = NULL;
+	part->key.tuning = part->key.by_link = NULL;
 }
 
 bool shunt_parts_make(struct shunt_part parts[SHUNT_PARTS], const struct shunt_sel_key *key)

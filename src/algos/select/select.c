@@ -154,24 +154,26 @@ static bool wants_no_sms(const struct shunt_sel_key *sel_key, const struct shunt
 }
 
 /*
- * Where some pair has no NVLink: the algorithm for steps among some ranks, where no file has measured them and the row
- * leaves the call to Shunt. A file's row with such steps counts for calls that can take them; else *row_p becomes the
- * built-in table's.
+ * Where some pair has no NVLink: *algo_p is what goes before tables, copy engines for CTAPolicy zero, or steps among
+ * some ranks where no file has measured them and the row leaves the call to Shunt; else NULL, and the row counts that
+ * this returns. A file's row with such steps counts for calls that can take them; for others the built-in table does.
  */
-static const struct shunt_algo *without_nvlink(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll,
-    uint64_t bytes, const struct shunt_tuning_row **row_p)
+__attribute__((cold, noinline)) static const struct shunt_tuning_row *without_nvlink(
+    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, uint64_t bytes,
+    const struct shunt_tuning_row *row, const struct shunt_algo **algo_p)
 {
-	const struct shunt_tuning_row *row = *row_p;
-
-	if (sel_key->ce_shared && wants_no_sms(sel_key, coll) && bytes >= ce_shared_from(sel_key, coll->kind))
-		return shunt_algo_row_find(coll->kind, "ce_shared");
+	*algo_p = NULL;
+	if (sel_key->ce_shared && wants_no_sms(sel_key, coll) && bytes >= ce_shared_from(sel_key, coll->kind)) {
+		*algo_p = shunt_algo_row_find(coll->kind, "ce_shared");
+		return row;
+	}
 	if (row && row->algo->by_parts && !may_go_by_parts(sel_key, coll))
-		row = *row_p = shunt_tuning_row(shunt_tuning_builtin_of(sel_key), row->kind, bytes);
-	if (!row || (row->forward && !never_declines(sel_key, row->kind)) || !sel_key->parts ||
-	    (sel_key->tuning && sel_key->tuning->own >> row->kind & 1) || bytes < by_parts_from(coll->kind) ||
-	    !may_go_by_parts(sel_key, coll))
-		return NULL;
-	return shunt_algo_row_find(coll->kind, "islands");
+		row = shunt_tuning_row(shunt_tuning_builtin_of(sel_key), row->kind, bytes);
+	if (row && (!row->forward || never_declines(sel_key, row->kind)) && sel_key->parts &&
+	    !(sel_key->by_link && sel_key->by_link->own >> row->kind & 1) && bytes >= by_parts_from(coll->kind) &&
+	    may_go_by_parts(sel_key, coll))
+		*algo_p = shunt_algo_row_find(coll->kind, "islands");
+	return row;
 }
 
 /* The algorithm, or NULL and the reason. */
@@ -203,8 +205,11 @@ static const struct shunt_algo *choose_algo(
 		return NULL;
 	}
 	row = find_row(sel_key, kind, bytes, &table);
-	if (sel_key->staged && (algo = without_nvlink(sel_key, coll, bytes, &row)))
-		return algo;
+	if (!sel_key->tuning && sel_key->staged) {
+		row = without_nvlink(sel_key, coll, bytes, row, &algo);
+		if (algo)
+			return algo;
+	}
 	if (row && row->algo->plugin && !shunt_plugin_fits(sel_key, coll, row->algo)) { /* as if it were not there */
 		table = shunt_tuning_builtin_of(sel_key);
 		row = table ? shunt_tuning_row(table, kind, bytes) : NULL;
@@ -369,7 +374,7 @@ void shunt_select_source(const struct shunt_sel *sel, enum shunt_kind kind, enum
 		snprintf(text, text_bytes, "built-in, not measured");
 	else if (sel_key->ce_shared && shunt_select(sel, &coll, &decision) && decision.algo->copies)
 		snprintf(text, text_bytes, "CTAPolicy zero");
-	else if (sel_key->parts && !(sel_key->tuning && sel_key->tuning->own >> kind & 1) &&
+	else if (sel_key->parts && !(sel_key->by_link && sel_key->by_link->own >> kind & 1) &&
 	    shunt_select(sel, &coll, &decision) && decision.algo->by_parts)
 		snprintf(text, text_bytes, "built-in, for islands, estimated");
 	else if (find_row(sel_key, kind, bytes, &table))

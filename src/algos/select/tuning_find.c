@@ -40,6 +40,6 @@ const struct shunt_tuning_row *shunt_tuning_find(
 	*table_p = NULL;
 	if (!sel_key->cc && !sel_key->sim)
 		return find_any(sel_key, kind, bytes, table_p);
-	*table_p = shunt_tuning_builtin_of(sel_key);
+	*table_p = sel_key->by_link ? sel_key->by_link : shunt_tuning_builtin_of(sel_key);
 	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
 }

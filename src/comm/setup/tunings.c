@@ -93,7 +93,8 @@ void shunt_tunings_agree_on_link(struct shunt_comm *comm, const struct shunt_hel
 	struct shunt_machine m;
 
 	shunt_machine_join(&m, &comm->topology);
-	comm->sel_key.tuning = same_table(comm, hellos, BY_LINKS + m.link - SHUNT_LINK_PEER, m.islands);
+	comm->sel_key.tuning = NULL;
+	comm->sel_key.by_link = same_table(comm, hellos, BY_LINKS + m.link - SHUNT_LINK_PEER, m.islands);
 }
 
 void shunt_tunings_choose_provider(struct shunt_comm *comm)
