@@ -374,6 +374,8 @@ static int run_size(struct ep_rank *r, int tokens, bool normal)
 				err = time_part(r, part, way, blocks);
 		}
 	}
+	if (err) /* what poisons the outputs may not have run yet */
+		r->lib.stream_synchronize(r->stream);
 	ep_call_close(&r->call);
 	return err;
 }
@@ -397,7 +399,11 @@ static void fill_defaults(struct ep_opts *o, bool sim, int nranks)
 
 static int make_group(struct ep_rank *r)
 {
-	struct ep_job job = { .normal = true, .nranks = r->nranks, .topk = r->o.topk, .hidden = r->o.hidden };
+	struct ep_job job = { .normal = true,
+		.nranks = r->nranks,
+		.hosts = r->o.ranks.nhosts,
+		.topk = r->o.topk,
+		.hidden = r->o.hidden };
 	struct shunt_ep_config config = {
 		.size = sizeof(config), .nranks = r->nranks, .rank = r->rank, .device = r->device, .topk = r->o.topk
 	};

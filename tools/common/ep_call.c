@@ -152,8 +152,10 @@ static uint64_t scales(const struct ep_job *j)
 
 uint64_t ep_job_bytes(const struct ep_lib *ep, const struct ep_job *j, int blocks)
 {
+	int hosts = j->hosts > 1 ? j->hosts : 1;
 	struct shunt_ep_shape shape = { .size = sizeof(shape),
-		.nranks = j->nranks,
+		.nranks = (j->nranks + hosts - 1) / hosts * hosts,
+		.hosts = hosts,
 		.topk = j->topk,
 		.hidden = j->hidden,
 		.element_bytes = 2,

@@ -13,7 +13,7 @@
 #include "tools/common/ep_reference.h"
 #include "tools/common/tool.h"
 
-enum { EP_CALL_RANKS = 8 };
+enum { EP_CALL_RANKS = 64 };
 
 /* The functions of libshunt.so that it takes, which tool.h has not. */
 /* clang-format off */
@@ -47,6 +47,7 @@ enum ep_routing {
 struct ep_job {
 	bool normal; /* of normal mode, else low latency */
 	int nranks, experts, topk, hidden, max_tokens, form;
+	int hosts; /* 0: one */
 	int tokens[EP_CALL_RANKS];
 	enum ep_routing routing;
 	uint64_t seed;
