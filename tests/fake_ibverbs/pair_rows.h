@@ -21,12 +21,12 @@ static inline void pair_run_both(const struct pair_options *o, void (*body)(stru
 }
 
 #define ROW(name, body, ...) \
-	static void test_##name(void **state) \
+	TEST(test_##name) \
 	{ \
 		pair_run_both(&(struct pair_options){ __VA_ARGS__ }, body); \
 	}
 #define PROCESSES(name, body, ...) \
-	static void test_##name(void **state) \
+	TEST(test_##name) \
 	{ \
 		pair_run(PAIR_PROCESSES, &(struct pair_options){ __VA_ARGS__ }, body); \
 	}

@@ -423,7 +423,7 @@ static void write_script(const char *line)
 }
 
 #define FAULT(name, body, line, ...) \
-	static void test_##name(void **state) \
+	TEST(test_##name) \
 	{ \
 		write_script(line); \
 		pair_run_both(&(struct pair_options){ __VA_ARGS__ }, body); \
@@ -467,19 +467,19 @@ PROCESSES(link_of_smaller_mtu, mtu_mismatch, .env = ENV(QUICK), .mtu = { IBV_MTU
     .devices = { "mlx0 mtu=4096", "mlx0 mtu=1024" })
 
 #ifdef __SANITIZE_THREAD__
-static void test_race_with_arrival(void **state)
+TEST(test_race_with_arrival)
 {
 	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, reads_before_signal);
 }
 
-static void test_race_with_source(void **state)
+TEST(test_race_with_source)
 {
 	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, writes_before_completion);
 }
 #endif
 
 /* A line of the variable itself, that acts again and again, on one host after the other. */
-static void test_again_and_again(void **state)
+TEST(test_again_and_again)
 {
 	static char fired[] = "/dev/shm/fake_ibv_fired.XXXXXX";
 	int fd = mkstemp(fired), hosts[2] = { 0 };
@@ -506,7 +506,7 @@ static void test_again_and_again(void **state)
 	assert_true(hosts[0] >= 2 && hosts[1] >= 2);
 }
 
-static void test_killed_by_script(void **state)
+TEST(test_killed_by_script)
 {
 	write_script("at=30 link=host1:mlx0 action=kill");
 	pair_run(PAIR_PROCESSES, &(struct pair_options){ .env = ENV("FAKE_IBV_FAULTS", script, QUICK), .dies = true },
@@ -515,52 +515,13 @@ static void test_killed_by_script(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_port_not_active),
-		cmocka_unit_test(test_rnr_waits),
-		cmocka_unit_test(test_rnr_ends),
-		cmocka_unit_test(test_rnr_without_retry),
-		cmocka_unit_test(test_rnr_at_random),
-		cmocka_unit_test(test_bad_key),
-		cmocka_unit_test(test_out_of_bounds),
-		cmocka_unit_test(test_no_access),
-		cmocka_unit_test(test_access_error_at_random),
-		cmocka_unit_test(test_other_domain),
-		cmocka_unit_test(test_local_key),
-		cmocka_unit_test(test_receive_too_short),
-		cmocka_unit_test(test_no_atomics),
-		cmocka_unit_test(test_unaligned_atomic),
-		cmocka_unit_test(test_too_many_reads),
-		cmocka_unit_test(test_losses),
-		cmocka_unit_test(test_losses_and_pieces),
-		cmocka_unit_test(test_drop),
-		cmocka_unit_test(test_flap),
-		cmocka_unit_test(test_down),
-		cmocka_unit_test(test_corrupt_status),
-		cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_gid_change),
-		cmocka_unit_test(test_fatal),
-		cmocka_unit_test(test_peer_dies),
-		cmocka_unit_test(test_again_and_again),
-		cmocka_unit_test(test_killed_by_script),
-		cmocka_unit_test(test_wrong_gid),
-		cmocka_unit_test(test_wrong_gid_type),
-		cmocka_unit_test(test_wrong_pkey),
-		cmocka_unit_test(test_wrong_service_level),
-		cmocka_unit_test(test_mtu_mismatch),
-		cmocka_unit_test(test_link_of_smaller_mtu),
-#ifdef __SANITIZE_THREAD__
-		cmocka_unit_test(test_race_with_arrival),
-		cmocka_unit_test(test_race_with_source),
-#endif
-	};
 	int fd = mkstemp(script), failed;
 
 	if (fd < 0)
 		return 1;
 	close(fd);
 	alarm(600); /* no wait without an end */
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	unlink(script);
 	return failed;
 }

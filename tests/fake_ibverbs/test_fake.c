@@ -536,34 +536,6 @@ ROW(events_of_the_dead, events_of_the_dead, .channel = true)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_write),
-		cmocka_unit_test(test_write_roce),
-		cmocka_unit_test(test_read),
-		cmocka_unit_test(test_read_one_at_a_time),
-		cmocka_unit_test(test_send),
-		cmocka_unit_test(test_atomic),
-		cmocka_unit_test(test_atomic_global),
-		cmocka_unit_test(test_inline),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_write_routed),
-		cmocka_unit_test(test_pieces_relaxed),
-		cmocka_unit_test(test_pieces_in_order),
-		cmocka_unit_test(test_atomic_comes_after_data),
-		cmocka_unit_test(test_parked_until_a_read),
-		cmocka_unit_test(test_parked_device_memory),
-		cmocka_unit_test(test_parked_for_a_time),
-		cmocka_unit_test(test_source_read_late),
-		cmocka_unit_test(test_completions_in_any_order),
-		cmocka_unit_test(test_completions_in_batches),
-		cmocka_unit_test(test_send_queue_full),
-		cmocka_unit_test(test_recv_queue_full),
-		cmocka_unit_test(test_cq_overrun),
-		cmocka_unit_test(test_completion_channel),
-		cmocka_unit_test(test_completion_channel_unsolicited),
-		cmocka_unit_test(test_events_of_the_dead),
-	};
-
 	alarm(600); /* no wait without an end */
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }
