@@ -16,15 +16,6 @@
 
 static bool all; /* what takes long, too */
 
-static void run_world(const struct world *w)
-{
-	int failed = world_run(w);
-
-	if (failed == -EPERM)
-		skip(); /* hosts are network namespaces: root only */
-	assert_int_equal(failed, 0);
-}
-
 /* ---- calls and their results */
 
 struct call {

@@ -25,15 +25,6 @@ enum { LARGE = 1000003, STEP = 1, CHECKED_ROUNDS = 10 };
 #endif
 enum { SMALL = 300, LARGE_PLANNED = 500003, SILENCE_S = 60 };
 
-static void run_world(const struct world *w)
-{
-	int failed = world_run(w);
-
-	if (failed == -EPERM)
-		skip(); /* hosts are network namespaces: root only */
-	assert_int_equal(failed, 0);
-}
-
 /* ---- calls */
 
 /* What a call of `count` elements says, with its result if it has one. */

@@ -22,15 +22,6 @@
 
 static bool overlay;
 
-static void run_world(const struct world *w)
-{
-	int failed = world_run(w);
-
-	if (failed == -EPERM)
-		skip(); /* hosts are network namespaces: root only */
-	assert_int_equal(failed, 0);
-}
-
 /* In front of NCCL the directory ends with rank 0's process. */
 static int end_together(const struct rank *r)
 {

@@ -20,15 +20,6 @@
 		} \
 	} while (0)
 
-static void run_world(const struct world *w)
-{
-	int failed = world_run(w);
-
-	if (failed == -EPERM)
-		skip(); /* hosts are network namespaces: root only */
-	assert_int_equal(failed, 0);
-}
-
 /* ---- who is where */
 
 /* sum: of the members' ranks of the world, each and 1. */
