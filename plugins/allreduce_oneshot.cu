@@ -36,25 +36,15 @@ template <uint32_t DTYPE, uint32_t N> SHUNT_K_FN uint64_t add(const uint64_t (&x
 }
 
 /* The type is asked here, behind the exchange, which is the same for all: short code is fetched sooner. */
-template <uint32_t N> SHUNT_K_FN uint64_t add_as(uint32_t dtype, const uint64_t (&x)[N], uint32_t nranks)
+template <uint32_t N>
+SHUNT_K_FN struct shunt_k_v16 add_as(
+    uint32_t dtype, const uint64_t (&low)[N], const uint64_t (&high)[N], uint32_t nranks)
 {
-	return dtype == BFLOAT16 ? add<BFLOAT16, N>(x, nranks) :
-	    dtype == INT32       ? add<INT32, N>(x, nranks) :
-	                           add<FLOAT32, N>(x, nranks);
-}
-
-SHUNT_K_FN struct shunt_k_v16 load(const struct shunt_plugin_call &call, uint32_t slot)
-{
-	const uint64_t at = (uint64_t)slot * SHUNT_K_SLOT_DATA;
-
-	return shunt_k_slot_get((const char *)call.send + at, call.bytes - at, call.flags & SHUNT_PLUGIN_ALIGNED);
-}
-
-SHUNT_K_FN void store(const struct shunt_plugin_call &call, uint32_t slot, struct shunt_k_v16 v)
-{
-	const uint64_t at = (uint64_t)slot * SHUNT_K_SLOT_DATA;
-
-	shunt_k_slot_put((char *)call.recv + at, call.bytes - at, call.flags & SHUNT_PLUGIN_ALIGNED, v);
+	if (dtype == BFLOAT16)
+		return { add<BFLOAT16, N>(low, nranks), add<BFLOAT16, N>(high, nranks) };
+	if (dtype == INT32)
+		return { add<INT32, N>(low, nranks), add<INT32, N>(high, nranks) };
+	return { add<FLOAT32, N>(low, nranks), add<FLOAT32, N>(high, nranks) };
 }
 
 /* Where a slot of one rank lies at another. Two sets alternate: a rank is at most one call ahead. */
@@ -65,11 +55,17 @@ SHUNT_K_FN char *box(const struct shunt_plugin_call &call, uint64_t epoch, uint3
 	return call.scratch[at] + ((set + from) * SLOTS_OF(MOST) + slot) * SHUNT_K_SLOT_WIRE;
 }
 
-/* For up to N ranks: every index into registers is a constant. False: a rank is gone. */
-template <uint32_t N>
-SHUNT_K_FN bool exchange(const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
+/*
+ * One slot of a message, for up to N ranks: every index into registers is a constant. All conditions are known before
+ * it begins, so all that does not hang on the message is worked out while its load is under way. False: a rank is gone.
+ */
+template <uint32_t N, bool ALIGNED>
+SHUNT_K_FN bool exchange(const struct shunt_plugin_call &call, struct shunt_k_epoch count, uint32_t slot)
 {
 	const uint32_t nranks = N == 2 ? N : call.nranks, sources = N == 2 ? 1 : N;
+	const uint64_t at = (uint64_t)slot * SHUNT_K_SLOT_DATA;
+	const struct shunt_k_v16 own = shunt_k_slot_get((const char *)call.send + at, call.bytes - at, ALIGNED);
+	const uint64_t epoch = count;
 	const char *from[sources];
 	struct shunt_k_v16 v[sources];
 	uint64_t low[N], high[N];
@@ -89,35 +85,30 @@ SHUNT_K_FN bool exchange(const struct shunt_plugin_call &call, uint64_t epoch, u
 		low[r] = r == call.rank ? own.lo : v[r % sources].lo;
 		high[r] = r == call.rank ? own.hi : v[r % sources].hi;
 	}
-	store(call, slot, { add_as<N>(call.dtype, low, nranks), add_as<N>(call.dtype, high, nranks) });
+	shunt_k_slot_put((char *)call.recv + at, call.bytes - at, ALIGNED, add_as<N>(call.dtype, low, high, nranks));
 	return true;
 }
 
-SHUNT_K_FN bool exchange_all(
-    const struct shunt_plugin_call &call, uint64_t epoch, uint32_t slot, struct shunt_k_v16 own)
-{
-	if (call.nranks > 4)
-		return exchange<SHUNT_PLUGIN_RANKS>(call, epoch, slot, own);
-	if (call.nranks > 2)
-		return exchange<4>(call, epoch, slot, own);
-	return exchange<2>(call, epoch, slot, own);
-}
-
-/* A warp has a slot at a time. Its load comes before the first use of the epoch, so both are under way together. */
-SHUNT_PLUGIN_KERNEL(allreduce_oneshot)
+/* A warp has a slot at a time. */
+template <uint32_t N, bool ALIGNED>
+SHUNT_K_FN void exchange_all(const struct shunt_plugin_call &call, struct shunt_k_epoch epoch)
 {
 	const uint32_t slots = SLOTS_OF((uint32_t)call.bytes), step = shunt_k_nbid() * shunt_k_ntid() / 32;
 	uint32_t slot = (shunt_k_bid() * shunt_k_ntid() + shunt_k_tid()) / 32;
 
-	if (slot >= slots)
-		return;
-	for (struct shunt_k_v16 own = load(call, slot);; own = load(call, slot)) {
-		bool ok = exchange_all(call, epoch, slot, own);
+	SHUNT_K_ROLL while (slot < slots && exchange<N, ALIGNED>(call, epoch, slot)) slot += step;
+}
 
-		slot += step;
-		if (!ok || slot >= slots)
-			return;
-	}
+SHUNT_PLUGIN_KERNEL(allreduce_oneshot)
+{
+	if (!(call.flags & SHUNT_PLUGIN_ALIGNED))
+		exchange_all<SHUNT_PLUGIN_RANKS, false>(call, epoch);
+	else if (call.nranks > 4)
+		exchange_all<SHUNT_PLUGIN_RANKS, true>(call, epoch);
+	else if (call.nranks > 2)
+		exchange_all<4, true>(call, epoch);
+	else
+		exchange_all<2, true>(call, epoch);
 }
 
 /* ---- the table, which the host's compiler builds: as C++, with the image if nvcc has made one */

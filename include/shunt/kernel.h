@@ -389,15 +389,16 @@ SHUNT_K_FN bool shunt_k_aborted(const struct shunt_plugin_call &call)
 }
 
 /* The first thread that gives up tells the host why; the others leave, too. */
-SHUNT_K_COLD void shunt_k_give_up(const struct shunt_plugin_call &call, uint32_t peer, uint64_t expected, uint64_t seen)
+SHUNT_K_COLD void shunt_k_give_up(uint64_t *broken, struct shunt_plugin_fault *fault, const uint32_t *abort,
+    uint32_t peer, uint64_t expected, uint64_t seen)
 {
-	if (!shunt_k_count(&call.epoch[SHUNT_K_BROKEN], 1)) {
-		call.fault->peer = peer;
-		call.fault->expected = expected;
-		call.fault->seen = seen;
-		shunt_k_release32(&call.fault->set, 2);
+	if (!shunt_k_count(broken, 1)) {
+		fault->peer = peer;
+		fault->expected = expected;
+		fault->seen = seen;
+		shunt_k_release32(&fault->set, 2);
 	}
-	shunt_k_release32((uint32_t *)call.abort, 1);
+	shunt_k_release32((uint32_t *)abort, 1);
 }
 
 struct shunt_k_spin {
@@ -407,13 +408,14 @@ struct shunt_k_spin {
 
 /*
  * When a wait began, as far as there is a limit; 0: the communicator is broken; UINT64_MAX: the wait is too long. A
- * function of its own: kernels wait for instructions.
+ * function of its own: kernels wait for instructions. It takes words and not the call, whose address in the memory of
+ * the launch's parameters a kernel would load at its beginning.
  */
-SHUNT_K_COLD uint64_t shunt_k_look(const struct shunt_plugin_call &call, uint64_t began)
+SHUNT_K_COLD uint64_t shunt_k_look(const uint32_t *abort, const uint64_t *limit_ns, uint64_t began)
 {
-	uint64_t limit = shunt_k_load(call.limit_ns), now = shunt_k_clock_ns();
+	uint64_t limit = shunt_k_load(limit_ns), now = shunt_k_clock_ns();
 
-	if (shunt_k_aborted(call))
+	if (shunt_k_load32(abort) || limit == ~0ull)
 		return 0;
 	if (!limit || !began)
 		return now;
@@ -427,9 +429,10 @@ SHUNT_K_FN bool shunt_k_expired(
 	shunt_k_relax();
 	if (++spin->tries % SHUNT_K_SPINS)
 		return false;
-	spin->began = shunt_k_look(call, spin->began);
+	const struct shunt_plugin_call &late = (&call)[shunt_k_clock_ns() >> 63];
+	spin->began = shunt_k_look(late.abort, late.limit_ns, spin->began);
 	if (spin->began == ~0ull)
-		shunt_k_give_up(call, peer, expected, seen);
+		shunt_k_give_up(&late.epoch[SHUNT_K_BROKEN], late.fault, late.abort, peer, expected, seen);
 	return spin->began == 0 || spin->began == ~0ull;
 }
 
@@ -596,7 +599,13 @@ struct shunt_k_epoch {
 
 	SHUNT_K_METHOD operator uint64_t() const
 	{
+#if defined(__CUDACC__)
+		uint64_t calls;
+		asm volatile("shr.u64 %0, %1, 16;" : "=l"(calls) : "l"(word));
+		return calls + 1;
+#else
 		return word / SHUNT_K_CALL + 1;
+#endif
 	}
 };
 
