@@ -63,7 +63,8 @@
 
 #define SHUNT_EP_MAX_LL_TOKENS 1024u /* of a rank in a low latency call */
 #define SHUNT_EP_MAX_LL_HIDDEN 16384u
-#define SHUNT_EP_MAX_PLACES 16u /* among the experts of a token */
+#define SHUNT_EP_LL_BLOCKS (2 * SHUNT_MAX_BLOCKS) /* of a low latency launch, of half the threads */
+#define SHUNT_EP_MAX_PLACES 16u                   /* among the experts of a token */
 #define SHUNT_EP_LINE 128u
 #define SHUNT_EP_LINE_DATA 120u
 #define SHUNT_EP_WEIGHTS_BYTES(n) ((uint64_t)2 * (n) * SHUNT_EP_MAX_LL_TOKENS * SHUNT_EP_LINE)
@@ -111,7 +112,7 @@ struct shunt_ep_ctrl {
 	struct shunt_ep_calls calls[SHUNT_EP_KINDS];
 	/* With masks: twice the number of a call, and 1 if the rank did not come to it. For the blocks of a launch. */
 	uint64_t status[SHUNT_KARGS_MAX_RANKS];
-	uint64_t waited[SHUNT_MAX_BLOCKS][SHUNT_KARGS_MAX_RANKS]; /* ns, by a block of a launch for a rank's data */
+	uint64_t waited[SHUNT_EP_LL_BLOCKS][SHUNT_KARGS_MAX_RANKS]; /* ns, by a block of a launch for a rank's data */
 	struct shunt_ep_normal normal;
 	uint64_t staged; /* over hosts: triggers before the end of the last launch that sent from the stages */
 	/* Of normal mode over hosts, by channel and connection: messages that this rank has taken. */
@@ -189,6 +190,12 @@ struct shunt_kargs_ep_ll {
 	uint8_t form;
 	uint32_t row_bytes; /* of a row on the wire, without flags; combine: of an expert's row */
 	uint32_t scales;    /* of 4 bytes, in a row; 0: none */
+	/*
+	 * Of a launch of both phases: so many blocks send, and the others receive meanwhile. 0: all blocks send, then
+	 * receive.
+	 */
+	uint32_t senders;
+	uint32_t pad;
 };
 
 /* Of normal mode. `send` is x, or what is cast of it; `recv` recv_x or out. */

@@ -10,8 +10,10 @@
 struct ep_call {
 	struct shunt_ep_calls *calls;
 	uint32_t kind;
-	uint64_t number; /* 0: there is no such call; its fault was reported */
-	uint64_t read;   /* lanes of ranks: the last call that the rank had read in this call's set, as it began */
+	uint64_t number;      /* 0: there is no such call; its fault was reported */
+	uint64_t read;        /* lanes of ranks: the last call that the rank had read in this call's set, as it began */
+	bool sends, receives; /* the phases that this block takes part in */
+	uint32_t block, nblocks; /* its number among the blocks of its phases */
 };
 
 /*
@@ -20,7 +22,11 @@ struct ep_call {
  */
 GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t kind, struct ep_seen *seen)
 {
-	struct ep_call c = { &ep_ctrl(a.k, a.k.rank)->calls[kind], kind, 0, 0 };
+	const uint32_t bid = gpu_bid(), senders = a.senders;
+	struct ep_call c = { &ep_ctrl(a.k, a.k.rank)->calls[kind], kind, 0, 0,
+		a.k.flags & SHUNT_K_EP_SEND && (!senders || bid < senders),
+		a.k.flags & SHUNT_K_EP_RECEIVE && bid >= senders, bid < senders ? bid : bid - senders,
+		bid < senders ? senders : gpu_nbid() - senders };
 	uint64_t key[2], number[2], read[2] = { 0, 0 }, sent = c.calls->sent;
 	bool sends = a.k.flags & SHUNT_K_EP_SEND;
 
@@ -39,7 +45,7 @@ GPU_FN struct ep_call ep_call_begin(const struct shunt_kargs_ep_ll &a, uint32_t 
 				c.number = number[set];
 	if (!c.number && gpu_bid() == 0 && gpu_tid() == 0)
 		ep_fault(a.k, SHUNT_FAULT_UNDER_WAY, a.k.rank, kind, 0, 0, sends);
-	c.read = read[c.number & 1];
+	c.read = c.number & 1 ? read[1] : read[0]; /* no index: the words stay in registers */
 	return c;
 }
 

@@ -8,7 +8,7 @@
 #include "kernels/ep.h"
 
 #define EP_GROUP 128u
-#define EP_CAST_DEPTH 4 /* groups whose loads a warp has under way together */
+#define EP_CAST_DEPTH 4 /* pairs of groups whose loads a warp has under way together */
 
 /* 2 to the power of e, -149 to 128; from 128 on infinity. */
 GPU_FN float ep_exp2(int32_t e)
@@ -18,45 +18,50 @@ GPU_FN float ep_exp2(int32_t e)
 	return gpu_float(e < -126 ? 1u << (149 + e) : (uint32_t)(e + 127) << 23);
 }
 
-/* The lane's 4 of the 128 elements at p, as they are. */
-GPU_FN uint64_t ep_load_group(const char *p, bool aligned)
+/* The lane's 8 of the 128 elements at p, as they are. A half of a warp has a group. */
+GPU_FN struct gpu_v16 ep_load_group(const char *p, bool aligned)
 {
 	union {
-		uint64_t word;
-		uint16_t e[4];
+		struct gpu_v16 v;
+		uint16_t e[8];
 	} in;
 
-	p += gpu_lane() * sizeof(in);
+	p += gpu_lane() % 16 * sizeof(in);
 	if (aligned)
-		in.word = *(const uint64_t *)p;
+		in.v = gpu_ld16_stream(p);
 	else GPU_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
+		for (uint32_t i = 0; i < 8; i++)
 			in.e[i] = ((const uint16_t *)p)[i];
-	return in.word;
+	return in.v;
 }
 
-/* Casts a group: its 128 bytes go to `to`, the scale by which a reader multiplies is returned. By a warp. */
-GPU_FN float ep_cast_group(uint64_t word, bool round, char *to)
+/*
+ * Casts the lane's elements of two groups, one in each half of the warp; *inverse_p: the scale of the lane's group, by
+ * which a reader multiplies.
+ */
+GPU_FN uint64_t ep_cast_groups(struct gpu_v16 v, bool round, float *inverse_p)
 {
 	union {
-		uint64_t word;
-		struct bf16 e[4];
-	} in = { word };
+		struct gpu_v16 v;
+		struct bf16 e[8];
+	} in = { v };
 	union {
-		uint32_t word;
-		struct f8e4m3 e[4];
+		uint64_t word;
+		struct f8e4m3 e[8];
 	} out;
-	float x[4], scale, inverse, amax;
-	uint32_t most = gpu_bits(1e-4f);
+	float x[8], scale, inverse, amax;
+	uint32_t most = gpu_bits(1e-4f), first, second;
 
 	/* Without its sign a float's bits grow with it; those of NaN are above all others. */
-	GPU_UNROLL for (uint32_t i = 0; i < 4; i++) {
+	GPU_UNROLL for (uint32_t i = 0; i < 8; i++) {
 		x[i] = gpu_to_f32(in.e[i]);
 		uint32_t bits = gpu_bits(x[i]) & 0x7fffffff;
 
 		most = bits > most ? bits : most;
 	}
-	amax = gpu_float(gpu_warp_max32(most));
+	first = gpu_warp_max32(gpu_lane() < 16 ? most : 0);
+	second = gpu_warp_max32(gpu_lane() < 16 ? 0 : most);
+	amax = gpu_float(gpu_lane() < 16 ? first : second);
 	inverse = gpu_mul(amax, 1 / 448.0f);
 	scale = 448.0f / amax;
 	if (round) {
@@ -66,16 +71,15 @@ GPU_FN float ep_cast_group(uint64_t word, bool round, char *to)
 		scale = ep_exp2(-exponent);
 		inverse = ep_exp2(exponent);
 	}
-	GPU_UNROLL for (uint32_t i = 0; i < 4; i++)
+	GPU_UNROLL for (uint32_t i = 0; i < 8; i++)
 		out.e[i] = gpu_from_f32<struct f8e4m3>(gpu_mul(x[i], scale));
-	*(uint32_t *)(to + gpu_lane() * 4) = out.word;
-	return inverse;
+	*inverse_p = inverse;
+	return out.word;
 }
 
+/* By one lane of a group. */
 GPU_FN void ep_store_scale(uint32_t hidden, uint32_t form, uint32_t g, float inverse, char *to)
 {
-	if (gpu_lane())
-		return;
 	if (form == SHUNT_EP_FORM_FP8_UE8M0)
 		to[hidden + g] = (char)(gpu_bits(inverse) >> 23);
 	else
@@ -84,26 +88,33 @@ GPU_FN void ep_store_scale(uint32_t hidden, uint32_t form, uint32_t g, float inv
 
 /*
  * Casts a row into shared memory, its scales behind its elements. By `nwarps` warps, of which this is one. The loads of
- * some groups are under way together; what follows is code of one group, as a launch fetches its code anew.
+ * some pairs of groups are under way together; what follows is code of one pair, as a launch fetches its code anew.
  */
 GPU_FN void ep_cast_row(const char *from, uint32_t hidden, uint32_t form, char *to, uint32_t warp, uint32_t nwarps)
 {
-	const bool aligned = !((uintptr_t)from & 7);
-	const uint32_t groups = hidden / EP_GROUP;
+	const bool aligned = !((uintptr_t)from & 15);
+	const uint32_t groups = hidden / EP_GROUP, step = 2 * nwarps;
 
-	for (uint32_t first = warp; first < groups; first += EP_CAST_DEPTH * nwarps) {
-		uint64_t words[EP_CAST_DEPTH];
+	for (uint32_t first = 2 * warp; first < groups; first += EP_CAST_DEPTH * step) {
+		struct gpu_v16 v[EP_CAST_DEPTH];
 
 		GPU_UNROLL for (uint32_t k = 0; k < EP_CAST_DEPTH; k++) {
-			const uint32_t g = first + k * nwarps;
+			const uint32_t g = first + k * step + gpu_lane() / 16;
 
-			words[k] = ep_load_group(from + (g < groups ? g : first) * EP_GROUP * 2, aligned);
+			v[k] = ep_load_group(from + (g < groups ? g : 0) * EP_GROUP * 2, aligned);
 		}
-		GPU_ROLL for (uint32_t k = 0, g = first; k < EP_CAST_DEPTH && g < groups; k++, g += nwarps) {
-			ep_store_scale(
-			    hidden, form, g, ep_cast_group(words[0], form != SHUNT_EP_FORM_FP8, to + g * EP_GROUP), to);
+		GPU_ROLL for (uint32_t k = 0, pair = first; k < EP_CAST_DEPTH && pair < groups; k++, pair += step) {
+			const uint32_t g = pair + gpu_lane() / 16; /* behind an odd number of groups there is none */
+			float inverse;
+			uint64_t word = ep_cast_groups(v[0], form != SHUNT_EP_FORM_FP8, &inverse);
+
+			if (g < groups) {
+				*(uint64_t *)(to + g * EP_GROUP + gpu_lane() % 16 * 8) = word;
+				if (gpu_lane() % 16 == 0)
+					ep_store_scale(hidden, form, g, inverse, to);
+			}
 			GPU_UNROLL for (uint32_t i = 1; i < EP_CAST_DEPTH; i++)
-				words[i - 1] = words[i];
+				v[i - 1] = v[i];
 		}
 	}
 }

@@ -114,7 +114,8 @@ template <bool HOSTS> GPU_FN void ep_send_heads(const struct shunt_kargs_ep_ll &
 	uint32_t slots = ep_slots(d.head_lines);
 
 	/* The packs are made once for all ranks, each by another block; the last ones have the fewest tokens. */
-	for (uint32_t i = gpu_nbid() - 1 - gpu_bid() + d.warp * gpu_nbid(); i < slots; i += gpu_nbid() * d.nwarps) {
+	for (uint32_t i = d.call.nblocks - 1 - d.call.block + d.warp * d.call.nblocks; i < slots;
+	    i += d.call.nblocks * d.nwarps) {
 		struct gpu_v16 v = ep_head_pack(a, i);
 
 		for (uint32_t n = 0, r = a.k.rank; n < a.k.nranks; n++) {
@@ -188,7 +189,7 @@ GPU_FN uint32_t ep_tokens_at_a_time(const struct shunt_kargs_ep_ll &a, const str
 {
 	uint32_t n = 1;
 
-	while (n * gpu_nbid() < a.tokens && d.nwarps % (2 * n) == 0 &&
+	while (n * d.call.nblocks < a.tokens && d.nwarps % (2 * n) == 0 &&
 	    2 * n * ep_slots(d.row_lines) * EP_SLOT_DATA <= EP_SHARED)
 		n *= 2;
 	return n;
@@ -199,7 +200,7 @@ template <bool HOSTS> GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a
 	uint32_t n = ep_tokens_at_a_time(a, d), nwarps = d.nwarps / n, warp = d.warp % nwarps;
 	char *cast = d.shared + d.warp / nwarps * ep_slots(d.row_lines) * EP_SLOT_DATA;
 
-	for (uint32_t first = gpu_bid() * n; first < a.tokens; first += gpu_nbid() * n) {
+	for (uint32_t first = d.call.block * n; first < a.tokens; first += d.call.nblocks * n) {
 		uint32_t t = first + d.warp / nwarps;
 		const char *x = (const char *)a.k.send + (uint64_t)t * a.hidden * 2;
 		int64_t id = ep_expert_of(a, t); /* looked at when the row is cast, as both are loaded together */
@@ -212,7 +213,7 @@ template <bool HOSTS> GPU_FN void ep_send_rows(const struct shunt_kargs_ep_ll &a
 			ep_cast_row(x, a.hidden, a.form, cast, warp, nwarps);
 		gpu_sync();
 		ep_send_row(a, d, t, ep_ranks_of(a, d, id), cast, true, warp, nwarps);
-		if (first + gpu_nbid() * n < a.tokens)
+		if (first + d.call.nblocks * n < a.tokens)
 			gpu_sync();
 	}
 }
@@ -238,7 +239,7 @@ GPU_FN void ep_agree_on_sources(const struct shunt_kargs_ep_ll &a, const struct 
 {
 	struct shunt_ep_ctrl *ctrl = ep_ctrl(a.k, a.k.rank);
 
-	for (uint32_t s = d.warp; s < a.k.nranks && gpu_bid() == 0; s += d.nwarps) {
+	for (uint32_t s = d.warp; s < a.k.nranks && d.call.block == 0; s += d.nwarps) {
 		bool there = !(d.seen->masked >> s & 1);
 		struct gpu_v16 v;
 
@@ -334,7 +335,7 @@ GPU_FN void ep_read_head(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 
 /* Reads the heads of all sources, which the blocks write to `routing` together in their first pass. By the block. */
 GPU_FN void ep_read_heads(
-    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, const struct ep_pass &p, uint64_t began)
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, const struct ep_pass &p)
 {
 	uint32_t slots = ep_slots(d.head_lines);
 	uint64_t *waited = ep_ctrl(a.k, a.k.rank)->waited[0];
@@ -350,8 +351,8 @@ GPU_FN void ep_read_heads(
 			ep_lost(a.k, d.seen, s);
 			continue;
 		}
-		if (i == 0 && began && gpu_lane() == 0)
-			waited[s] = gpu_clock_ns() - began;
+		if (i == 0 && p.first == 0 && d.seen->began && gpu_lane() == 0)
+			waited[s] = gpu_clock_ns() - d.seen->began;
 		if (i == 0 && !gpu_warp_all(gpu_lane() != 0 || ep_head_fits(a, ids.v.lo, s))) {
 			ep_lost(a.k, d.seen, s);
 			continue;
@@ -359,7 +360,7 @@ GPU_FN void ep_read_heads(
 		if (place == UINT32_MAX)
 			continue;
 		ep_read_head(a, d, p, s, place, ids);
-		if (p.first == 0 && u % gpu_nbid() == gpu_bid())
+		if (p.first == 0 && u % d.call.nblocks == d.call.block)
 			ep_keep_head(a, s, place, ids);
 	}
 }
@@ -371,7 +372,7 @@ GPU_FN void ep_count_rows(
 {
 	for (uint32_t e = gpu_tid(); e < p.n; e += gpu_ntid()) {
 		uint32_t row = 0, at = e, local = p.first + e;
-		bool tells = local % gpu_nbid() == gpu_bid();
+		bool tells = local % d.call.nblocks == d.call.block;
 
 		for (uint32_t s = 0; s < ep_nranks(a, d); s++) {
 			uint32_t begin = row;
@@ -502,7 +503,7 @@ template <bool HOSTS>
 GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p)
 {
 	const uint32_t slots = ep_slots(d.row_lines), tokens = ep_nranks(a, d) * a.max_tokens,
-	               nwarps = gpu_nbid() * d.nwarps;
+	               nwarps = d.call.nblocks * d.nwarps;
 	uint32_t depth = EP_DEPTH;
 	uint64_t lost = 0;
 
@@ -510,7 +511,7 @@ GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 		depth /= 2;
 	const uint32_t parts = (slots + depth - 1) / depth;
 
-	for (uint32_t u = gpu_bid() * d.nwarps + d.warp; u < tokens * parts; u += nwarps) {
+	for (uint32_t u = d.call.block * d.nwarps + d.warp; u < tokens * parts; u += nwarps) {
 		uint32_t item = u / parts, source = item / a.max_tokens;
 
 		if (!(lost >> source & 1) &&
@@ -521,14 +522,15 @@ GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 
 template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
 {
-	uint64_t began = !HOSTS && a.wait_ns && gpu_bid() == 0 ? gpu_clock_ns() : 0;
 	uint32_t words = ep_nranks(a, d) * d.per_rank / 32, most = EP_NAMES / words;
 
 	if constexpr (HOSTS) {
 		ep_take_heads(a, d);
 		ep_look(a.k, d.seen);
-	} else if (gpu_tid() == 0)
-		*d.missing = 0; /* read behind the barrier below */
+	} else if (gpu_tid() == 0) { /* read behind the barrier below */
+		*d.missing = 0;
+		d.seen->began = a.wait_ns && d.call.block == 0 ? gpu_clock_ns() : 0;
+	}
 	if constexpr (!HOSTS)
 		if (a.k.flags & SHUNT_K_EP_MASKS)
 			ep_agree_on_sources(a, d);
@@ -543,7 +545,7 @@ template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, 
 		if constexpr (HOSTS)
 			ep_read_routing(a, d, p);
 		else
-			ep_read_heads(a, d, p, first == 0 ? began : 0);
+			ep_read_heads(a, d, p);
 		gpu_sync();
 		if (d.seen->broken)
 			break;
@@ -551,7 +553,7 @@ template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, 
 		gpu_sync();
 		ep_take_rows(a, d, p);
 	}
-	if (began && gpu_tid() < a.k.nranks && !(*d.missing >> gpu_tid() & 1))
+	if (!HOSTS && !d.seen->broken && d.seen->began && gpu_tid() < a.k.nranks && !(*d.missing >> gpu_tid() & 1))
 		a.wait_ns[gpu_tid()] += (int64_t)ep_ctrl(a.k, a.k.rank)->waited[0][gpu_tid()];
 	gpu_sync();
 }
@@ -567,11 +569,11 @@ GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (char *)shared, rows + gpu_tid() / 32 * EP_LANES,
 		seen, missing, 0, 0, 0, 0, 0 };
 
-	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
+	if (d.call.number && d.call.sends && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
 		ep_send_rows(a, d);
 	}
-	if (d.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+	if (d.call.number && d.call.receives)
 		ep_receive(a, d);
 	ep_call_end(a, d.call);
 }
@@ -598,12 +600,12 @@ GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
 		    &h.hosts, ours, list, words + 1, stages
 	};
 
-	if (d.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, d.call, seen)) {
+	if (d.call.number && d.call.sends && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
 		ep_send_rows(a, d);
 		ep_send_far(a, d);
 	}
-	if (d.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+	if (d.call.number && d.call.receives)
 		ep_receive(a, d);
 	ep_call_end_far(a, h.hosts, d.call);
 }

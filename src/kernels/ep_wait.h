@@ -22,10 +22,10 @@ GPU_FN bool ep_masked(const struct shunt_kargs &a, uint32_t rank)
 }
 
 /* The log gets a line from the host (comm/ep/masks.c). */
-GPU_NOINLINE void ep_mask(const struct shunt_kargs &a, uint32_t rank)
+GPU_FN void ep_mask(struct shunt_ctrl *ctrl, uint32_t rank)
 {
-	gpu_test_and_set32(&ep_ctrl(a, a.rank)->mask[rank]);
-	gpu_st_relaxed(&progress_ctrl(a)->host_ctrl->masked[rank], 1);
+	gpu_test_and_set32(&((struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT))->mask[rank]);
+	gpu_st_relaxed(&ctrl->host_ctrl->masked[rank], 1);
 }
 
 /* The group is broken: nothing is waited for any more. */
@@ -36,6 +36,7 @@ struct ep_seen {
 	uint32_t broken; /* ep_broken(), or data did not come */
 	uint32_t masked; /* the masked ranks, as bits */
 	uint32_t unread; /* not 0: ranks have not read what the next call would overwrite, and are not masked */
+	uint64_t began;  /* a dispatch: when the receive phase began, if the times of waits are asked for */
 };
 
 /* By the whole block. */
@@ -62,28 +63,49 @@ GPU_FN void ep_lost(const struct shunt_kargs &a, struct ep_seen *seen, uint32_t 
 }
 
 /*
+ * ep_try_again() where a spin has come to a check: when it began, or EP_GIVE_UP. It takes and gives values: a spin in
+ * memory would need a stack, which a launch sets up at its beginning.
+ */
+#define EP_GIVE_UP UINT64_MAX
+#define EP_WAIT_OF(masks, own, rank) ((uint32_t)(own) | (uint32_t)(rank) << 8 | (masks ? 1u << 16 : 0))
+GPU_NOINLINE uint64_t ep_check_wait(struct shunt_ctrl *ctrl, uint64_t began, uint32_t wait_of, uint32_t channel,
+    uint64_t expected, const uint64_t *word)
+{
+	const uint32_t own = wait_of & 0xff, rank = wait_of >> 8 & 0xff;
+	const bool masks = wait_of >> 16;
+	struct spin spin = { ctrl, began, GPU_SPIN_CHECK - 1 };
+	uint32_t expired = spin_expired(&spin);
+
+	/* This rank's own blocks run, and will come. */
+	if (expired == SHUNT_FAULT_TIMEOUT && masks && rank == own)
+		return spin.began;
+	if (expired == SHUNT_FAULT_TIMEOUT && masks) {
+		ep_mask(ctrl, rank);
+		return EP_GIVE_UP;
+	}
+	if (expired) {
+		spin_report(ctrl, expired, own, rank, channel, expected, gpu_ld_relaxed(word));
+		return EP_GIVE_UP;
+	}
+	if (!masks)
+		return spin.began;
+	if (gpu_ld_relaxed(&ctrl->host_ctrl->gone) >> rank & 1)
+		ep_mask(ctrl, rank);
+	return gpu_ld_relaxed32(&((struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT))->mask[rank]) ? EP_GIVE_UP :
+	                                                                                                    spin.began;
+}
+
+/*
  * By one thread, after a try in vain to see what `rank` has to store. True: try again. channel, expected, word: for the
  * report; word is what should become `expected`.
  */
-GPU_NOINLINE bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel,
+GPU_FN bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel,
     uint64_t expected, const uint64_t *word)
 {
-	uint32_t expired = spin_expired(spin);
-
-	/* This rank's own blocks run, and will come. */
-	if (expired == SHUNT_FAULT_TIMEOUT && (a.flags & SHUNT_K_EP_MASKS) && rank == a.rank)
+	gpu_relax();
+	if (++spin->tries % GPU_SPIN_CHECK)
 		return true;
-	if (expired == SHUNT_FAULT_TIMEOUT && (a.flags & SHUNT_K_EP_MASKS)) {
-		ep_mask(a, rank);
-		return false;
-	}
-	if (expired) {
-		spin_report(progress_ctrl(a), expired, a.rank, rank, channel, expected, gpu_ld_relaxed(word));
-		return false;
-	}
-	if (!(a.flags & SHUNT_K_EP_MASKS) || spin->tries % GPU_SPIN_CHECK)
-		return true;
-	if (gpu_ld_relaxed(&progress_ctrl(a)->host_ctrl->gone) >> rank & 1)
-		ep_mask(a, rank);
-	return !ep_masked(a, rank);
+	spin->began = ep_check_wait(
+	    spin->ctrl, spin->began, EP_WAIT_OF(a.flags & SHUNT_K_EP_MASKS, a.rank, rank), channel, expected, word);
+	return spin->began != EP_GIVE_UP;
 }

@@ -49,6 +49,37 @@ static void choose_grid(const struct shunt_ep_room *room, int64_t blocks, struct
 		shunt_grid_fit_wide(&limits, UINT32_MAX, work);
 }
 
+/*
+ * Twice the blocks, of half the threads each: they find room wherever the others do, and spread over all
+ * multiprocessors. Not where something bounds their number.
+ */
+static void spread(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_work *work)
+{
+	if (room->key->sim || room->hosts || s->blocks || room->key->max_ctas || room->key->few_ctas ||
+	    work->threads % 64)
+		return;
+	work->blocks *= 2;
+	work->threads /= 2;
+}
+
+/*
+ * A dispatch in one launch whose rows are few: half of the blocks send, and the others meanwhile read the heads and
+ * store rows. Where a warp has to store more than one part of a row, all blocks do both. Over hosts, too, as they share
+ * stages by number. The sim has few warps, and shares them so in any case.
+ */
+static void share(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_work *work)
+{
+	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
+	uint64_t lines = shunt_ep_wire(a->row_bytes) / SHUNT_EP_LINE, parts = (lines + 15) / 16; /* four slots each */
+	uint64_t warps = work->blocks * work->threads / 32;
+
+	if (room->hosts || s->phases != (SHUNT_EP_SEND | SHUNT_EP_RECEIVE) ||
+	    (!room->key->sim && parts * (uint64_t)(room->nranks * s->max_tokens) > warps / 2))
+		return;
+	spread(room, s, work);
+	a->senders = work->blocks / 2;
+}
+
 /* Heads and rows must fit. */
 static int check_room(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_ep_why *why)
 {
@@ -139,6 +170,7 @@ int shunt_ep_ll_dispatch_work(const struct shunt_ep_room *room, const struct shu
 	a->form = (uint8_t)c->form;
 	a->scales = c->form == SHUNT_EP_AS_IS ? 0 : a->hidden / (c->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128);
 	a->row_bytes = c->form == SHUNT_EP_AS_IS ? 2 * a->hidden : a->hidden + 4 * a->scales;
+	share(room, &s, work);
 	return 0;
 }
 
@@ -177,5 +209,7 @@ int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shun
 	a->routing = (int16_t *)c->routing;
 	a->wait_ns = c->wait_ns;
 	a->row_bytes = 2 * a->hidden;
+	if (s.max_tokens >= work->blocks) /* each is summed by a block */
+		spread(room, &s, work);
 	return 0;
 }
