@@ -95,6 +95,7 @@ void sim_link_look(void)
 	r = (struct ranges *)sim_new(sizeof(*r));
 	if (!r)
 		return;
+	tsan_ignore_begin(); /* of the C library's functions; it does not see the lock */
 	sim_lock(&reading);
 	read_maps(r);
 	r->older = newest;
@@ -103,6 +104,7 @@ void sim_link_look(void)
 	else
 		__atomic_store_n(&newest, r, __ATOMIC_RELEASE);
 	sim_unlock(&reading);
+	tsan_ignore_end();
 }
 
 static const struct range *range_of(const void *p)
