@@ -596,7 +596,7 @@ static int body_normal_killed(struct rank *r)
 		CHECK(may_be_dead(step == 2 && dies_before == 1 ? shunt_ep_dispatch(group, &n.dispatch) :
 		                                                  shunt_ep_combine(group, &n.combine)));
 	}
-	return broken_normal(r, group, &n, -EOWNERDEAD, ep_hosts ? "on host1" : "rank 1 died");
+	return broken_normal(r, group, &n, -EOWNERDEAD, ep_hosts ? "rank 1" : "rank 1 died");
 }
 
 TEST(test_rank_that_dies_in_normal_mode)
