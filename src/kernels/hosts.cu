@@ -233,13 +233,13 @@ struct net_chunk {
 
 /* A thread's packs that are under way together: a look into page-locked memory takes a microsecond and more. */
 enum { NET_PACKS = 4 };
-struct net_packs {
-	struct gpu_v16 v[NET_PACKS];
+template <uint32_t N> struct net_packs {
+	struct gpu_v16 v[N];
 };
 
 /* The packs at byte `at` of the chunk and from there on, a block's width apart; slot NULL: of own memory. */
 template <typename T>
-GPU_FN void net_load(const struct net_chunk &c, const char *slot, uint32_t at, struct net_packs &p)
+GPU_FN void net_load(const struct net_chunk &c, const char *slot, uint32_t at, struct net_packs<NET_PACKS> &p)
 {
 	GPU_UNROLL for (uint32_t i = 0; i < NET_PACKS; i++) {
 		uint32_t here = at + i * gpu_ntid() * 16;
@@ -253,47 +253,63 @@ GPU_FN void net_load(const struct net_chunk &c, const char *slot, uint32_t at, s
 	}
 }
 
-/* All sources in their order. */
-template <typename T, typename Op>
-GPU_FN void net_reduced(
-    const struct net &x, const struct net_chunk &c, char *const *slot, uint32_t at, struct net_packs &p)
+/* The data of a chunk's move at one place, and the slots of its sources. */
+struct net_from_slots {
+	const struct net_chunk &chunk;
+	char *const *slot;
+	uint32_t at;
+
+	template <typename T> GPU_METHOD bool own(struct net_packs<NET_PACKS> &p) const
+	{
+		net_load<T>(chunk, nullptr, at, p);
+		return true;
+	}
+	template <typename T> GPU_METHOD bool source(uint32_t i, struct net_packs<NET_PACKS> &p) const
+	{
+		net_load<T>(chunk, slot[i], at, p);
+		return true;
+	}
+};
+
+/* All sources in their order. False: one of them does not come. */
+template <typename T, typename Op, uint32_t N, typename From>
+GPU_FN bool net_reduced(const struct net &x, const struct shunt_net_move *m, const From &from, struct net_packs<N> &p)
 {
-	const struct shunt_net_move *m = c.move;
 	uint32_t n = m->nsources + (m->from ? 1u : 0u);
 
 	if constexpr (is_same<Op, op_copy>::value) {
-		net_load<T>(c, m->from ? nullptr : slot[0], at, p);
+		return m->from ? from.template own<T>(p) : from.template source<T>(0, p);
 	} else {
-		if (n == 1 && !m->from) { /* a result that is passed on, bit by bit */
-			net_load<T>(c, slot[0], at, p);
-			return;
-		}
+		if (n == 1 && !m->from) /* a result that is passed on, bit by bit */
+			return from.template source<T>(0, p);
 
-		struct acc<T, Op> acc[NET_PACKS];
+		struct acc<T, Op> acc[N];
 
 		GPU_ROLL for (uint32_t i = 0, s = 0; i < n; i++) {
 			bool own = m->from && i == m->own;
 
-			net_load<T>(c, own ? nullptr : slot[s], at, p);
+			if (!(own ? from.template own<T>(p) : from.template source<T>(s, p)))
+				return false;
 			s += !own;
 			if (own && (m->flags & SHUNT_NET_MOVE_SCALE) && (x.k->flags & SHUNT_K_PREMUL)) GPU_UNROLL
-				for (uint32_t k = 0; k < NET_PACKS; k++)
+				for (uint32_t k = 0; k < N; k++)
 					p.v[k] = premultiply<T, Op>(p.v[k], load_scalar<T>(*x.k));
 			if (n == 1)
-				return; /* one input is rounded by nobody */
-			GPU_UNROLL for (uint32_t k = 0; k < NET_PACKS; k++) {
+				return true; /* one input is rounded by nobody */
+			GPU_UNROLL for (uint32_t k = 0; k < N; k++) {
 				if (i)
 					acc[k].add(p.v[k], x.k->flags);
 				else
 					acc[k].start(p.v[k], x.k->flags);
 			}
 		}
-		GPU_UNROLL for (uint32_t k = 0; k < NET_PACKS; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < N; k++)
 			p.v[k] = acc[k].result(x.k->flags);
 		if constexpr (average<T>::exists && is_same<Op, op_sum>::value)
 			if ((m->flags & SHUNT_NET_MOVE_FINISH) && (x.k->flags & SHUNT_K_DIVIDE)) GPU_UNROLL
-				for (uint32_t k = 0; k < NET_PACKS; k++)
+				for (uint32_t k = 0; k < N; k++)
 					p.v[k] = divide<T>(p.v[k], x.total, x.k->flags & SHUNT_K_SIGNED);
+		return true;
 	}
 }
 
@@ -316,9 +332,9 @@ template <typename T, typename Op> GPU_FN void net_move(const struct net &x, str
 	}
 	gpu_sync();
 	GPU_ROLL for (uint32_t at = gpu_tid() * 16; at < c.bytes; at += NET_PACKS * gpu_ntid() * 16) {
-		struct net_packs p;
+		struct net_packs<NET_PACKS> p;
 
-		net_reduced<T, Op>(x, c, b->at, at, p);
+		net_reduced<T, Op>(x, m, net_from_slots{ c, b->at, at }, p);
 		GPU_UNROLL for (uint32_t i = 0; i < NET_PACKS; i++) {
 			uint32_t here = at + i * gpu_ntid() * 16;
 
@@ -364,11 +380,10 @@ GPU_NOINLINE void net_report(const struct net &x, const struct net_block *b, uin
  * The launch waits for a rank of another host that has left. Tells the ranks of this host, whose launches may wait for
  * this launch, and the proxy thread, which ends the communicator as if that rank had died. By one thread.
  */
-GPU_NOINLINE void net_forsaken(const struct net &x, struct net_block *b, uint32_t left)
+GPU_NOINLINE void net_forsaken(const struct net &x, uint32_t left)
 {
 	const struct shunt_net_pair *pair = &x.net->pair[left];
 
-	b->forsaken = 1;
 	for (uint32_t l = 0; l < x.k->nranks; l++)
 		if (l != x.k->rank)
 			gpu_st_relaxed(
@@ -391,8 +406,10 @@ GPU_NOINLINE void net_find_left(const struct net &x, struct net_block *b)
 
 			/* All data that the rank sent is visible once it is known to have left. */
 			if (!e.told && gpu_ld_acquire(&x.net->words->gone[e.connection]) &&
-			    !net_end_ready(e, i < m->nsources))
-				net_forsaken(x, b, x.end[m->ends + i] & 255);
+			    !net_end_ready(e, i < m->nsources)) {
+				b->forsaken = 1;
+				net_forsaken(x, x.end[m->ends + i] & 255);
+			}
 		}
 	}
 }
@@ -406,10 +423,12 @@ GPU_FN uint32_t net_waits(const struct net &x, struct net_block *b, struct spin 
 	if (expired || b->forsaken || spin->tries % GPU_SPIN_CHECK)
 		return expired;
 	left = gpu_ld_relaxed(&x.net->forsaken);
-	if (left)
-		net_forsaken(x, b, (uint32_t)left - 1);
-	else if (gpu_ld_relaxed(&x.net->words->left))
+	if (left) {
+		b->forsaken = 1;
+		net_forsaken(x, (uint32_t)left - 1);
+	} else if (gpu_ld_relaxed(&x.net->words->left)) {
 		net_find_left(x, b);
+	}
 	return 0;
 }
 
@@ -473,6 +492,8 @@ template <typename T, typename Op> GPU_FN bool net_run(const struct net &x, stru
 	return false;
 }
 
+#include "kernels/net_packets.h"
+
 /* A small launch's program. */
 struct net_program {
 	struct shunt_net_role role[SHUNT_NET_FEW_ROLES];
@@ -506,6 +527,19 @@ GPU_FN void net_set_program(struct net &x, const struct shunt_kargs_net_many &a)
 	x.found = 0;
 }
 
+template <typename T, typename Op> GPU_FN bool net_by_packets(const struct net &x, const struct shunt_kargs_net_few &a)
+{
+	if (!(a.sends | a.receives))
+		return false;
+	net_packets_run<T, Op>(x, a);
+	return true;
+}
+
+template <typename T, typename Op> GPU_FN bool net_by_packets(const struct net &, const struct shunt_kargs_net_many &)
+{
+	return false;
+}
+
 template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a)
 {
 	GPU_SHARED(struct net_block, block, 1);
@@ -520,6 +554,8 @@ template <typename T, typename Op, typename A> GPU_FN void net_kernel(const A &a
 	x.net = (struct shunt_net_ctrl *)((char *)x.ctrl + SHUNT_NET_CTRL_AT);
 	x.channels = x.net->channels;
 	x.slot_bytes = x.net->slot_bytes;
+	if (net_by_packets<T, Op>(x, a))
+		return;
 	x.groups = blocks > channels ? blocks / channels : 1;
 	x.group = x.groups > 1 ? gpu_bid() / channels : 0;
 	/* A launch that may have few blocks has several channels in each: all ranks take them in the same order. */

@@ -9,6 +9,9 @@
  * many: the kernel fills a slot and pushes a trigger into a FIFO, the proxy thread puts the slot into the peer's, and
  * the peer's proxy thread counts it (transport/net/proxy/proxy.h). Credits go the other way as signals.
  *
+ * Small messages between hosts of a rank each go as packets: 4 bytes of data and 4 of flag in each 8. Whoever sees the
+ * flags has the data, so the sender needs no fence, and the receiver one look instead of two (kernels/net_packets.h).
+ *
  * All counters go up for ever, in memory that launches share, so a graph's replays continue where the last launch
  * ended.
  */
@@ -30,10 +33,21 @@
 #define SHUNT_NET_RING(leg, channel) ((leg) * SHUNT_NET_CHANNELS + (channel))
 
 /*
- * Channels of signals between two ranks (transport/net/net.h): those of the rings, and of their credits behind. Regions
- * have channels of their own behind these.
+ * Packets: a message for each pair and direction in a launch, in a ring of its own. Its slots hold packets alone, so
+ * that no data is taken for a flag. A message is 32 bytes for each 16 of data, and 16 more for the credits.
+ */
+#define SHUNT_NET_PACKET_RANKS 8u   /* hosts of a rank each, at most */
+#define SHUNT_NET_PACKET_MOST 4096u /* bytes of data */
+#define SHUNT_NET_PACKET_PACKS(bytes) (((uint32_t)(bytes) + 15) / 16)
+#define SHUNT_NET_PACKET_BYTES(bytes) (SHUNT_NET_PACKET_PACKS(bytes) * 32 + 16)
+#define SHUNT_NET_PACKET_SLOT ((SHUNT_NET_PACKET_BYTES(SHUNT_NET_PACKET_MOST) + 63) & ~63u)
+
+/*
+ * Channels of signals between two ranks (transport/net/net.h): those of the rings, of their credits behind, and of the
+ * packets' credits. Regions have channels of their own behind these.
  */
 #define SHUNT_NET_CREDIT_CHANNEL SHUNT_NET_REMOTE_RINGS
+#define SHUNT_NET_PACKET_CHANNEL (2 * SHUNT_NET_REMOTE_RINGS)
 #define SHUNT_NET_SIGNAL_CHANNELS 48u /* groups of kernels/ep.h have the most */
 
 /*
@@ -57,6 +71,11 @@ enum {
 	 * the connection's peer.
 	 */
 	SHUNT_NET_TRIGGER_FORSAKEN = 16,
+	/*
+	 * With a put of packets that may still be on their way here: each has the flag of which the channel has the
+	 * lower half. There is no signal.
+	 */
+	SHUNT_NET_TRIGGER_FLAGGED = 32,
 };
 /* The values of the other halves. From and to are offsets in the memory of the sender and of the peer. */
 enum {
@@ -107,6 +126,14 @@ struct shunt_net_pair {
 	struct shunt_net_ctrl *ctrl; /* on one host: the peer's */
 };
 
+/* Messages of packets with a rank. The peer has taken credits + seen of them, at least. */
+struct shunt_net_mail {
+	uint64_t sent, received;
+	uint64_t told;    /* of the received ones, the peer knows of so many */
+	uint64_t credits; /* that came with messages */
+	uint64_t seen;    /* signals of the peer's, when this rank last looked */
+};
+
 /* In each rank's scratch, behind its struct shunt_ctrl. */
 struct shunt_net_ctrl {
 	struct shunt_net_words *words; /* device address */
@@ -118,6 +145,7 @@ struct shunt_net_ctrl {
 	/* Slots filled and taken by this rank. */
 	uint64_t sent[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS], received[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS];
 	uint64_t head_seen[SHUNT_NET_MAX_RANKS][SHUNT_NET_RINGS]; /* out_head, when this rank last looked */
+	struct shunt_net_mail mail[SHUNT_NET_PACKET_RANKS];       /* by rank */
 	/* Of pairs on one host: written by the peer. By index of the peer on its host. */
 	uint64_t tail[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS], head[SHUNT_KARGS_MAX_RANKS][SHUNT_NET_RINGS];
 	/*
@@ -138,9 +166,12 @@ struct shunt_net_ctrl {
 #define SHUNT_NET_PAIR_BYTES(slot_bytes) ((uint64_t)SHUNT_NET_RINGS * SHUNT_NET_SLOTS * (slot_bytes))
 #define SHUNT_NET_SCRATCH_BYTES(nlocal, slot_bytes) \
 	(SHUNT_NET_LOCAL_AT + (uint64_t)(nlocal) * SHUNT_NET_PAIR_BYTES(slot_bytes))
-/* Page-locked memory: words | slots to, and slots from, each rank on another host, by connection. */
+/* Page-locked memory: words | slots to, and slots from, each rank on another host, by connection; packets' come last.
+ */
 #define SHUNT_NET_REMOTE_AT (((uint64_t)sizeof(struct shunt_net_words) + 4095) & ~(uint64_t)4095)
-#define SHUNT_NET_REMOTE_BYTES(slot_bytes) ((uint64_t)SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS * (slot_bytes))
+#define SHUNT_NET_PACKETS_AT(slot_bytes) ((uint64_t)SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS * (slot_bytes))
+#define SHUNT_NET_REMOTE_BYTES(slot_bytes) \
+	(SHUNT_NET_PACKETS_AT(slot_bytes) + (uint64_t)SHUNT_NET_SLOTS * SHUNT_NET_PACKET_SLOT)
 #define SHUNT_NET_OUT_AT(connection, slot_bytes) \
 	(SHUNT_NET_REMOTE_AT + 2 * (uint64_t)(connection) * SHUNT_NET_REMOTE_BYTES(slot_bytes))
 #define SHUNT_NET_IN_AT(connection, slot_bytes) \
@@ -188,7 +219,9 @@ struct shunt_net_role {
 #define SHUNT_NET_MANY_ENDS 2400u
 struct shunt_kargs_net_few {
 	struct shunt_kargs k; /* rank, nranks and peer are those of the host */
-	uint32_t roles;
+	uint16_t roles;
+	/* Bits of ranks to which the launch sends packets, and from which it receives some; 0, 0: it has no packets. */
+	uint8_t sends, receives;
 	uint32_t total; /* ranks of all hosts */
 	struct shunt_net_role role[SHUNT_NET_FEW_ROLES];
 	struct shunt_net_move move[SHUNT_NET_FEW_MOVES];

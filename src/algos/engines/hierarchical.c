@@ -36,6 +36,8 @@ struct program {
 	uint64_t align;   /* own addresses and sizes, or-ed */
 	uint64_t largest; /* bytes of a move */
 	bool full;
+	bool packets; /* by packets (kernels/net_packets.h): sends come first, and no ring leads to this rank itself */
+	uint8_t sends, receives; /* ... to and from which ranks */
 };
 
 static char *offset(const void *base, uint64_t bytes)
@@ -102,11 +104,15 @@ static void end(struct program *p, uint8_t *count, int rank, unsigned leg)
 /* Sources of a move come in the order of the sum, outputs behind them. */
 static void source(struct program *p, struct shunt_net_move *m, int rank, unsigned leg)
 {
+	if (p->packets)
+		p->receives |= (uint8_t)(1u << rank);
 	end(p, &m->nsources, rank, leg);
 }
 
 static void output(struct program *p, struct shunt_net_move *m, int rank, unsigned leg)
 {
+	if (p->packets)
+		p->sends |= (uint8_t)(1u << rank);
 	end(p, &m->noutputs, rank, leg);
 }
 
@@ -153,10 +159,13 @@ static struct shunt_net_move *sum_of_hosts(struct program *p, const void *own, v
 	return m;
 }
 
-/* This rank's input, if it is the sum of its host and the result is not stored over it; else NULL. */
+/*
+ * This rank's input, if it is the sum of its host and the result is not stored over it; else NULL. By packets it may
+ * be: the thread that stores has loaded and sent it before.
+ */
 static const void *host_input(const struct program *p, const void *in, const void *out)
 {
-	return p->nlocal == 1 && in != out ? in : NULL;
+	return p->packets || (p->nlocal == 1 && in != out) ? in : NULL;
 }
 
 static void rails_of(const struct program *p, int who[SHUNT_NET_MAX_RANKS])
@@ -278,7 +287,7 @@ static void allreduce_two_legs(struct program *p, const struct shunt_coll *c, ui
 
 static void add_allreduce(struct program *p, const struct shunt_coll *c, uint64_t bytes)
 {
-	if (p->at->nislands == 2 || (p->at->nislands <= 4 && bytes / (unsigned)p->rails <= ONE_LEG_PART))
+	if (p->packets || p->at->nislands == 2 || (p->at->nislands <= 4 && bytes / (unsigned)p->rails <= ONE_LEG_PART))
 		allreduce_one_leg(p, c, bytes);
 	else
 		allreduce_two_legs(p, c, bytes);
@@ -310,6 +319,8 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 					send_scaled(p, offset(c->send, (unsigned)r * part), part, mate(p, g));
 					continue;
 				}
+				if (p->packets && h == p->host)
+					continue;
 				m = sum_of_mates(p, offset(c->send, (unsigned)r * part), part);
 				output(p, m, h == p->host ? p->rank : who[h], 0);
 			}
@@ -318,7 +329,8 @@ static void add_reduce_scatter(struct program *p, const struct shunt_coll *c, ui
 	if (p->local < p->rails) {
 		EACH_RANK_OF_RAIL(p, p->host, p->local, r)
 		{
-			m = sum_of_hosts(p, NULL, r == p->rank ? c->recv : NULL, part, who);
+			m = sum_of_hosts(p, p->packets ? offset(c->send, (unsigned)r * part) : NULL,
+			    r == p->rank ? c->recv : NULL, part, who);
 			if (r != p->rank)
 				output(p, m, r, 1);
 		}
@@ -428,13 +440,14 @@ static void add_reduce(struct program *p, const struct shunt_coll *c, uint64_t b
 		send_scaled(p, c->send, bytes, head);
 		return;
 	}
-	output(p, sum_of_mates(p, c->send, bytes), c->root, 0);
+	if (!p->packets || p->rank != c->root)
+		output(p, sum_of_mates(p, c->send, bytes), c->root, 0);
 	if (p->rank != c->root)
 		return;
 	for (int h = 0; h < p->at->nislands; h++)
 		who[h] = head_of(p, h, c->root);
 	role_in(p, GROUP_RECEIVE);
-	sum_of_hosts(p, NULL, c->recv, bytes, who);
+	sum_of_hosts(p, p->packets ? c->send : NULL, c->recv, bytes, who);
 }
 
 /* ---- messages */
@@ -444,25 +457,28 @@ static void add_pairs(struct program *p, const struct shunt_coll *c, uint64_t pa
 {
 	bool root = p->rank == c->root, sends = shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, root),
 	     receives = shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, root);
-	struct shunt_net_move *m;
 
-	for (int i = 0; i < p->at->nranks; i++) {
-		int to = (p->rank + i) % p->at->nranks, from = (p->rank - i + p->at->nranks) % p->at->nranks;
+	for (int i = 0; sends && i < p->at->nranks; i++) {
+		int to = (p->rank + i) % p->at->nranks;
 		char *in = offset(c->send, shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, to) * part);
-		char *out = offset(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, from) * part);
+		char *out = offset(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, to) * part);
 
-		if (!i && sends && receives && in != out) {
+		if (!i && receives && in != out) {
 			role_in(p, GROUP_SEND);
 			move(p, in, out, part);
 		}
-		if (i && sends && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, to == c->root)) {
+		if (i && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, to == c->root)) {
 			role_in(p, GROUP_SEND);
 			output(p, move(p, in, NULL, part), to, 0);
 		}
-		if (i && receives && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, from == c->root)) {
+	}
+	for (int i = 1; receives && i < p->at->nranks; i++) {
+		int from = (p->rank - i + p->at->nranks) % p->at->nranks;
+		char *out = offset(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, from) * part);
+
+		if (shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, from == c->root)) {
 			role_in(p, GROUP_RECEIVE);
-			m = move(p, NULL, out, part);
-			source(p, m, from, 0);
+			source(p, move(p, NULL, out, part), from, 0);
 		}
 	}
 }
@@ -568,7 +584,9 @@ static void fill_args(const struct program *p, struct shunt_work *work)
 		return;
 	}
 	few->k = p->args->k;
-	few->roles = p->args->roles;
+	few->roles = (uint16_t)p->args->roles;
+	few->sends = p->sends;
+	few->receives = p->receives;
 	few->total = p->args->total;
 	memcpy(few->role, p->args->role, p->nroles * sizeof(*few->role));
 	memcpy(few->move, p->args->move, p->nmoves * sizeof(*few->move));
@@ -607,10 +625,14 @@ static int launch(const struct shunt_enqueue_ctx *enqueue, struct program *p, un
 	/* The limit may be the call's, or this rank's alone: fewer blocks have the same channels. */
 	if (limits->max_ctas && (unsigned)limits->max_ctas < most)
 		most = (unsigned)limits->max_ctas;
+	if (p->packets)
+		most = 1;
 	groups = p->nroles > 1 && channels * SHUNT_NET_GROUPS <= most ? SHUNT_NET_GROUPS : 1;
 	*work = (struct shunt_work){ .kernel = kernel,
 		.blocks = channels < most ? channels * groups : most,
-		.threads = sel_key->sim ? 64 : threads_for(p->nroles, p->largest < chunk ? p->largest : chunk) };
+		.threads = sel_key->sim ? 64 :
+		    p->packets          ? SHUNT_NET_PACKET_PACKS(p->largest) / 32 * 32 + 32 : /* one for the credits */
+		                          threads_for(p->nroles, p->largest < chunk ? p->largest : chunk) };
 	fill_args(p, work);
 	return enqueue->emit(enqueue->ctx, work);
 }
@@ -651,6 +673,8 @@ static int enqueue_collective(const struct shunt_enqueue_ctx *enqueue, const str
 	struct program p = begin(enqueue, &draft->program);
 	uint64_t bytes = shunt_coll_bytes(c);
 
+	p.packets = p.at->nislands == p.at->nranks && p.at->nranks <= (int)SHUNT_NET_PACKET_RANKS &&
+	    bytes <= SHUNT_NET_PACKET_MOST;
 	switch (c->kind) {
 	case SHUNT_ALLREDUCE:
 		add_allreduce(&p, c, bytes);

@@ -112,6 +112,27 @@ static void name_peers(struct shunt_comm *comm, struct wires *w)
 	}
 }
 
+static void free_landing(struct shunt_comm *comm)
+{
+	if (comm->net.landing)
+		comm->gpu->mem_free(comm->net.landing);
+	comm->net.landing = NULL;
+}
+
+/* Flags of packets begin at 1, as in page-locked memory. */
+static int clear_packets(struct shunt_comm *comm)
+{
+	uint64_t bytes = SHUNT_NET_REMOTE_BYTES(comm->net.slot_bytes), at = SHUNT_NET_PACKETS_AT(comm->net.slot_bytes);
+	void *zeros = calloc(1, bytes - at);
+	int err = zeros ? 0 : -ENOMEM;
+
+	for (int i = 0; i < comm->net.nconnections && !err; i++)
+		err = comm->gpu->copy(
+		    comm->device, (char *)comm->net.landing + (unsigned)i * bytes + at, zeros, bytes - at);
+	free(zeros);
+	return err;
+}
+
 /*
  * Memory of the GPU for data from peers, if SHUNT_NET_GPU_MEMORY asks for it and the NIC can use it; else none. *fd_p:
  * its dma-buf, or -1.
@@ -131,8 +152,11 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 	if (device >= n || !info[device].gpu_memory)
 		return;
 	err = comm->gpu->mem_alloc_shared(comm->device, bytes, &comm->net.landing);
-	if (err) {
+	if (err)
 		comm->net.landing = NULL;
+	else if ((err = clear_packets(comm)))
+		free_landing(comm);
+	if (err) {
 		shunt_warn("rank %d: %zu bytes of the GPU's memory cannot be allocated for the network: %s; data goes "
 		           "through the host's",
 		    comm->rank, bytes, shunt_error_text(err).s);
@@ -140,13 +164,6 @@ static void make_landing(struct shunt_comm *comm, int provider, size_t bytes, in
 	}
 	if (comm->gpu->mem_dmabuf(comm->device, comm->net.landing, bytes, fd_p))
 		*fd_p = -1; /* a driver such as nvidia_peermem may take the address */
-}
-
-static void free_landing(struct shunt_comm *comm)
-{
-	if (comm->net.landing)
-		comm->gpu->mem_free(comm->net.landing);
-	comm->net.landing = NULL;
 }
 
 /* A failure becomes this rank's vote. */

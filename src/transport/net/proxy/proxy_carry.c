@@ -139,6 +139,25 @@ static bool read_trigger(const struct shunt_proxy *proxy, uint64_t number, uint3
 	return true;
 }
 
+/*
+ * True unless the trigger's put has packets of which some are on their way here. Those that are out of bounds have
+ * none: the provider refuses the put.
+ */
+static bool packets_are_here(const struct shunt_proxy *proxy, const uint32_t value[4])
+{
+	uint64_t from = value[SHUNT_NET_TRIGGER_FROM], bytes = value[SHUNT_NET_TRIGGER_BYTES];
+	const char *at = (const char *)proxy->config.memory + from;
+	uint32_t flag = value[0] >> 8 & 0xffff;
+
+	if (!(value[0] >> 24 & SHUNT_NET_TRIGGER_FLAGGED) || from % 8 || from + bytes > proxy->config.bytes)
+		return true;
+	for (uint64_t i = 0; i < bytes; i += 8)
+		if ((__atomic_load_n((const uint64_t *)(const void *)(at + i), __ATOMIC_ACQUIRE) >> 32 & 0xffff) !=
+		    flag)
+			return false;
+	return true;
+}
+
 /* A put in a region. A region that does not exist gives the put no memory, and the caller refuses it. */
 static void put_in_region(
     const struct shunt_proxy *proxy, const struct connection *c, const uint32_t value[4], struct shunt_net_put *put)
@@ -247,7 +266,8 @@ static int post_some(struct shunt_proxy *proxy)
 	struct connection *c;
 	int n = 0, taken;
 
-	if (!read_trigger(proxy, proxy->taken, value))
+	if (!read_trigger(proxy, proxy->taken, value) ||
+	    (!packets_are_here(proxy, value) && !atomic_load(&proxy->failed)))
 		return 0;
 	if ((value[0] & 255) >= (unsigned)proxy->config.npeers) {
 		shunt_proxy_fail(&proxy->connection[0], -EINVAL, "a trigger is of no connection");
@@ -261,7 +281,7 @@ static int post_some(struct shunt_proxy *proxy)
 	do {
 		puts[n++] = put_of(proxy, c, value);
 		if (n == BATCH || !read_trigger(proxy, proxy->taken + (unsigned)n, next) ||
-		    (next[0] ^ value[0]) & 255 || is_forsaken(next))
+		    (next[0] ^ value[0]) & 255 || is_forsaken(next) || !packets_are_here(proxy, next))
 			break;
 		puts[n - 1].flags |= SHUNT_NET_MORE;
 		memcpy(value, next, sizeof(value));
