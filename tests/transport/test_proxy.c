@@ -221,6 +221,39 @@ TEST(test_a_full_fifo_is_carried)
 	close_sides(side);
 }
 
+/*
+ * A kernel may tell of packets before they are there. The put waits until each has its flag, which the trigger has in
+ * place of a channel; what the thread carries meanwhile shows that it has looked.
+ */
+TEST(test_packets_are_awaited)
+{
+	enum { FLAGGED = SHUNT_NET_TRIGGER_PUT | SHUNT_NET_TRIGGER_PACKETS | SHUNT_NET_TRIGGER_FLAGGED, N = 6 };
+	const uint64_t flag = 0x12345678;
+	struct side side[2];
+	uint64_t *out, *in;
+
+	open_sides(side, true);
+	out = (uint64_t *)((char *)side[0].words + OUT_AT);
+	in = (uint64_t *)((char *)side[1].words + IN_AT);
+	push(&side[0], flag & 0xffff, FLAGGED, N * 8, OUT_AT, IN_AT);
+	push(&side[0], 1, SIGNAL, 1, 0, 0);
+	for (unsigned i = 0; i < N; i++) {
+		for (unsigned k = 0; k < 2; k++)
+			push(&side[1], 2, SIGNAL, 1, 0, 0);
+		COMES(raised(&side[0], 2) == 2 * (i + 1));
+		assert_int_equal(taken(&side[0]), 0);
+		__atomic_store_n(&out[N - 1 - i], (flag - 4) << 32, __ATOMIC_RELEASE); /* of the slot's last use */
+		__atomic_store_n(&out[N - 1 - i], flag << 32 | (i + 1), __ATOMIC_RELEASE);
+	}
+	COMES(raised(&side[1], 1) == 1);
+	for (unsigned i = 0; i < N; i++)
+		assert_true(__atomic_load_n(&in[i], __ATOMIC_ACQUIRE) == (flag << 32 | (N - i)));
+	for (unsigned c = 0; c < SHUNT_NET_SIGNAL_CHANNELS; c++)
+		assert_int_equal(raised(&side[1], c), c == 1);
+	assert_int_equal(side[0].failures + side[1].failures, 0);
+	close_sides(side);
+}
+
 /* ---- ends */
 
 TEST(test_what_is_left_is_carried_before_the_end)

@@ -16,7 +16,7 @@
 
 /* Device memory for the rings on a rank's host, at most. */
 #define LOCAL_BYTES (24u << 20)
-#define SLOT_MOST (256u << 10)
+#define SLOT_MOST (512u << 10) /* with 4 slots and 4 channels 8 MB are under way: with 4 MB the network waited */
 #define SLOT_LEAST SHUNT_NET_MIN_CHUNK
 /* A page of memory is written where a slot is used; the sim's machine has as many ranks as hosts. */
 #define SIM_SLOT_MOST (32u << 10)
@@ -67,7 +67,7 @@ static void size_rings(struct shunt_comm *comm)
 
 		connections = n > connections ? n : connections;
 	}
-	fits = SHUNT_NET_MEMORY_MOST / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
+	fits = SHUNT_NET_SLOTS_MOST / ((uint64_t)connections * 2 * SHUNT_NET_REMOTE_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;
 	fits = LOCAL_BYTES / ((uint64_t)largest * SHUNT_NET_RINGS * SHUNT_NET_SLOTS);
 	slot = fits < slot ? fits : slot;

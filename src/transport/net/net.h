@@ -30,7 +30,8 @@
 #define SHUNT_NET_MAX_COUNT 32767    /* of one signal */
 #define SHUNT_NET_MAX_DEVICES 16
 #define SHUNT_NET_MAX_RAILS 4             /* devices that are opened as one */
-#define SHUNT_NET_MEMORY_MOST (64u << 20) /* bytes that a rank registers for a communicator's rings, at most */
+#define SHUNT_NET_SLOTS_MOST (64u << 20)  /* bytes of chunks' slots that a rank has for a communicator, at most */
+#define SHUNT_NET_MEMORY_MOST (69u << 20) /* ... with packets' slots: what it registers */
 
 struct shunt_net_device;
 struct shunt_net_endpoint;

@@ -32,9 +32,11 @@ struct tcp_workers {
 
 unsigned shunt_tcp_workers_wanted(void)
 {
-	int64_t n = shunt_config()->socket_threads;
+	int64_t n = shunt_config()->socket_threads, each_way = shunt_nccl_env()->socket_nthreads;
 	unsigned spare = (unsigned)shunt_usable_cpus() / CPUS_A_WORKER;
 
+	if (n < 0 && each_way >= 0)
+		n = 2 * each_way;
 	if (n < 0)
 		return spare < WORKERS_AUTO ? spare : WORKERS_AUTO;
 	return n < TCP_MAX_WORKERS ? (unsigned)n : TCP_MAX_WORKERS;
