@@ -325,9 +325,17 @@ TEST(test_tuning_over_hosts_is_by_kind_place_and_provider)
 		{ SHUNT_ALLREDUCE, 2, 1, NULL, 16, "hierarchical" }, /* before the set-up */
 		{ SHUNT_ALLREDUCE, 4, 1, "tcp", 16, "nccl" },
 		{ SHUNT_ALLREDUCE, 2, 2, "tcp", 16, "nccl" },
-		{ SHUNT_ALLGATHER, 2, 1, "tcp", 16, "nccl" },
-		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 16, "nccl" },
-		{ SHUNT_BROADCAST, 2, 1, "tcp", 16, "nccl" },
+		{ SHUNT_ALLGATHER, 2, 1, "tcp", 16, "hierarchical" },
+		{ SHUNT_ALLGATHER, 2, 1, "tcp", 64 * MB, "nccl" },
+		{ SHUNT_ALLGATHER, 4, 1, "tcp", 16, "nccl" },
+		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 8 * MB, "hierarchical" },
+		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 8 * MB + 16, "nccl" },
+		{ SHUNT_BROADCAST, 2, 1, "verbs", 16, "nccl" },
+		{ SHUNT_BROADCAST, 2, 1, "tcp", 8 * MB, "hierarchical" },
+		{ SHUNT_ALLTOALL, 2, 1, "tcp", 8 * MB, "hierarchical" },
+		{ SHUNT_GATHER, 2, 1, "tcp", 8 * MB + 16, "nccl" },
+		{ SHUNT_SCATTER, 2, 1, "tcp", 16, "hierarchical" },
+		{ SHUNT_SCATTER, 2, 2, "tcp", 16, "nccl" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -349,6 +357,8 @@ TEST(test_tuning_over_hosts_says_its_source)
 
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for such hosts, measured on H200 over loopback");
+	at = hosts_of(4, 1);
+	s.nranks = 4;
 	shunt_select_source(SEL(&s), SHUNT_ALLGATHER, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 }

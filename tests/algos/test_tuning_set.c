@@ -244,11 +244,11 @@ static int before_the_ranks_are_placed(int rank, void *arg)
 
 	setenv("SHUNT_TUNING_FILE", arg, 1);
 	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096), "hierarchical");
-	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096 + 16), "nccl");
+	assert_string_equal(path_of(&early, SHUNT_BROADCAST, (8 << 20) + 16), "nccl");
 	assert_string_equal(path_of(&early, SHUNT_SEND, 16), "nccl");
 	shunt_topology_complete(&pair); /* the file is for others */
 	early.topology = &pair;
-	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096), "nccl");
+	assert_string_equal(path_of(&early, SHUNT_ALLGATHER, 64 << 20), "nccl");
 	assert_string_equal(path_of(&early, SHUNT_ALLREDUCE, 4096), "hierarchical");
 	return 0;
 }

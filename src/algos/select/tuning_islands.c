@@ -20,6 +20,14 @@ static const struct measured {
 	uint64_t from, upto;   /* bytes as in struct shunt_tuning_row, inclusive */
 } measured[] = {
 	{ SHUNT_ALLREDUCE, false, 2, 1, "tcp", 0, 64 * MB }, /* docs/results/2026-11-26-2xH200-hosts.json */
+	{ SHUNT_ALLGATHER, false, 2, 1, "tcp", 0,
+	    8 * MB }, /* docs/results/2026-11-27-2xH200-hosts.json, as all up to 8 MB */
+	{ SHUNT_REDUCESCATTER, false, 2, 1, "tcp", 0, 8 * MB },
+	{ SHUNT_BROADCAST, false, 2, 1, "tcp", 0, 8 * MB },
+	{ SHUNT_REDUCE, false, 2, 1, "tcp", 0, 8 * MB },
+	{ SHUNT_ALLTOALL, false, 2, 1, "tcp", 0, 8 * MB },
+	{ SHUNT_GATHER, false, 2, 1, "tcp", 0, 8 * MB },
+	{ SHUNT_SCATTER, false, 2, 1, "tcp", 0, 8 * MB },
 	{ SHUNT_ALLREDUCE, true, 0, 0, NULL, 0, 4 * MB },
 	{ SHUNT_ALLGATHER, true, 0, 0, NULL, 0, 1 * MB },
 	{ SHUNT_REDUCESCATTER, true, 0, 0, NULL, 0, 1 * MB },
