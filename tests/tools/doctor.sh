@@ -54,9 +54,9 @@ vllm() { # VERSION TEXT-OF-COMMUNICATORS
 }
 in_venv="env VIRTUAL_ENV=$dir/venv"
 expect engine_that_is_missing 2 'error +there is no vLLM beside the Python' env -u PYTHONPATH PATH="$dir" VIRTUAL_ENV="$dir/venv" "$shunt" doctor vllm
-vllm 'Version: 0.33.1rc2+cu130' 'self.fi_ar_comm self.ca_comm'
+vllm 'Version: 0.33.1rc2+cu130' 'self.fi_ar_comm self.fi_pcie_ipc_ar_comm self.ca_comm'
 expect engine_of_the_table 0 'ok +vLLM 0.33.1rc2\+cu130 \(table: 0.29 to 0.33\)' $in_venv "$shunt" doctor vllm
-says engine_has_its_order 'in this order: FlashInfer \(on\), vLLM.s own kernel \(on, up to 8 MB\), torch symmetric memory \(on' $in_venv "$shunt" doctor vllm
+says engine_has_its_order 'in this order: FlashInfer \(on\), vLLM.s own kernel \(on, up to 8 MB, less beside torch symmetric memory\), torch symmetric memory \(on' $in_venv "$shunt" doctor vllm
 says engine_has_its_switches 'VLLM_ALLREDUCE_USE_FLASHINFER=0 VLLM_ALLREDUCE_USE_SYMM_MEM=0 shunt run -- vllm serve MODEL --disable-custom-all-reduce$' $in_venv "$shunt" doctor vllm
 says longer_name_is_no_marker 'switches' $in_venv "$shunt" doctor vllm
 ! grep -q PCIE "$dir/out" || { echo 'not ok: a longer name is told'; failed=1; }
@@ -81,6 +81,10 @@ says pipe_for_a_file_is_told 'cuda_communicator.py cannot be read' $in_venv "$sh
 engine sglang 'Version: 0.5.11' srt/distributed/parallel_state.py 'self.ca_comm self.pymscclpp_comm self.pynccl_comm'
 expect sglang_is_known 0 'shunt run -- python3 -m sglang.launch_server --model-path MODEL --disable-custom-all-reduce$' $in_venv "$shunt" doctor sglang
 says sglang_has_what_is_off 'off, and would stand before NCCL: MSCCL\+\+ \(--enable-mscclpp\)' $in_venv "$shunt" doctor sglang
+engine sglang 'Version: 0.5.19' srt/server_args.py 'enforce_disable_flashinfer_allreduce_fusion: bool'
+says sglang_has_what_is_on_by_itself 'FlashInfer.s all-reduce, alone and with RMSNorm \(on, for some models on Hopper and Blackwell\)' \
+	$in_venv "$shunt" doctor sglang
+says sglang_has_its_switch '\-\-model-path MODEL --enforce-disable-flashinfer-allreduce-fusion$' $in_venv "$shunt" doctor sglang
 engine torch 'Version: 2.12.0' distributed/distributed_c10d.py '"nccl" "nccl2"' distributed/_symmetric_memory/__init__.py 'def set_backend'
 expect torch_is_known 0 'ok +PyTorch 2.12.0' $in_venv "$shunt" doctor torch
 says torch_has_two_back_ends 'nccl2 and nccl-legacy' $in_venv "$shunt" doctor torch
