@@ -52,10 +52,34 @@ expect files_are_put_together 2 "rank 1 \(pid $(rank_pid 1) on host1\) is behind
 cat "$dir/answers0" "$dir/answers1" "$dir/answers0" >"$dir/all"
 expect lines_of_one_file 2 'job [0-9a-f]{8}: 2 processes of ' "$shunt" doctor job "$dir/all"
 
+# Root asks the processes in all networks that it sees, here those of a PID namespace of their own.
+everywhere() {
+	unshare -pf --kill-child --mount-proc sh -c '
+		"$1" skip 2 2 >"$3" 2>&1 &
+		until grep -q "^hanging" "$3" || [ "$((tries = tries + 1))" = 600 ]; do sleep 0.1; done # pause: poll
+		until "$2" doctor job --namespaces >"$3.out"; [ $? = 2 ] || [ "$((tries = tries + 1))" = 700 ]; do sleep 0.2; done # pause: poll
+		cat "$3.out"; "$2" doctor job --namespaces >"$3.out"' sh "$program" "$shunt" "$dir/everywhere"
+}
+expect networks_are_entered 2 'rank 1 \(pid [0-9]+ on host1\) is behind: it has not called collective 6' everywhere
+
 expect the_other_never_comes 1 'the launcher.s other processes did not come or went away .*: this is what is known here' \
 	on 0 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=4000 "$shunt" doctor job --timeout 1
 expect here_waits_for_nobody 1 'rank 1 has no dump here' \
 	on 0 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=4000 "$shunt" doctor job --here
+hang late 2 2
+comes late_host_is_named 0 'rank 1: [1-9][0-9]* % +runs' on 0 "$shunt" top --once --every 0.5
+
+# The other host is dead: nothing of it answers, neither the rank nor the doctor there. In Shunt's calls, and in NCCL's.
+for dead in none "$4"; do
+	[ "$dead" = none ] || export SHUNT_FORCE_NCCL=all
+	SHUNT_NCCL_LIB=$dead
+	hang skip 2 2
+	on 1 ip link set eth0 down
+	comes dead_host_is_named_${SHUNT_FORCE_NCCL:-shunt} 1 'communicator [0-9a-f]{8} of 2: rank 1 has no dump here' \
+		on 0 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=4000 "$shunt" doctor job --timeout 1
+done
+unset SHUNT_FORCE_NCCL
+SHUNT_NCCL_LIB=none
 echo '{"looks": [[], 7], "findings": [[9, "a"], {}, 1]}' >"$dir/odd"
 expect odd_answers_are_no_job 1 'no process ' "$shunt" doctor job "$dir/odd"
 for text in '{}' '[]' 'hello' '{"looks": [[{}], []]}'; do

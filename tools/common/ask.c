@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/common/ask.h"
+#include <sched.h>
 #include <sys/socket.h>
 #include "tools/common/libc.h"
 #include "base/dump_address.h"
@@ -60,30 +61,91 @@ static bool line_read(const char *line, struct ask_process *p)
 	return true;
 }
 
-int ask_find(struct ask_process **processes_p, size_t *n_p)
+/* Adds the sockets that a file such as /proc/net/unix tells of. 0 or -ENOMEM. */
+static int sockets_add(const char *path, pid_t entry, struct ask_process **processes_p, size_t *n_p)
 {
-	FILE *f = fopen("/proc/net/unix", "re");
+	FILE *f = fopen(path, "re");
 	struct ask_process p, *more;
 	char line[512];
+	int err = 0;
 
-	*processes_p = NULL;
-	*n_p = 0;
-	if (!f)
-		return -errno;
-	while (fgets(line, sizeof(line), f)) {
+	while (f && !err && fgets(line, sizeof(line), f)) {
 		if (!line_read(line, &p))
 			continue;
 		more = realloc(*processes_p, (*n_p + 1) * sizeof(*more));
 		if (!more) {
-			ask_free(*processes_p, *n_p);
-			fclose(f);
-			return -ENOMEM;
+			err = -ENOMEM;
+			break;
 		}
 		*processes_p = more;
+		p.entry = entry;
 		more[(*n_p)++] = p;
 	}
-	fclose(f);
-	return 0;
+	if (f)
+		fclose(f);
+	return err;
+}
+
+static ino_t network_of(const char *process)
+{
+	char path[320];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%s/ns/net", process);
+	return stat(path, &st) ? 0 : st.st_ino;
+}
+
+/* Those of other network namespaces, each once. 0 or -ENOMEM. */
+static int others_add(struct ask_process **processes_p, size_t *n_p)
+{
+	DIR *dir = opendir("/proc");
+	ino_t *seen = calloc(1, sizeof(*seen)), *more, at;
+	size_t nseen = 1;
+	struct dirent *entry;
+	char path[320];
+	int err = seen ? 0 : -ENOMEM;
+
+	if (seen)
+		seen[0] = network_of("self");
+	while (dir && !err && (entry = readdir(dir))) {
+		size_t i = 0;
+
+		if (atoi(entry->d_name) <= 0 || !(at = network_of(entry->d_name)))
+			continue;
+		while (i < nseen && seen[i] != at)
+			i++;
+		if (i < nseen)
+			continue;
+		more = realloc(seen, (nseen + 1) * sizeof(*seen));
+		if (!more) {
+			err = -ENOMEM;
+			break;
+		}
+		seen = more;
+		seen[nseen++] = at;
+		snprintf(path, sizeof(path), "/proc/%s/net/unix", entry->d_name);
+		err = sockets_add(path, (pid_t)atoi(entry->d_name), processes_p, n_p);
+	}
+	if (dir)
+		closedir(dir);
+	free(seen);
+	return err;
+}
+
+int ask_find(bool everywhere, struct ask_process **processes_p, size_t *n_p)
+{
+	int err;
+
+	*processes_p = NULL;
+	*n_p = 0;
+	if (access("/proc/net/unix", R_OK))
+		return -errno;
+	err = sockets_add("/proc/net/unix", 0, processes_p, n_p);
+	if (!err && everywhere)
+		err = others_add(processes_p, n_p);
+	if (err)
+		ask_free(*processes_p, *n_p);
+	return err;
 }
 
 void ask_put_first(struct ask_process *processes, size_t i, size_t *first_p)
@@ -124,6 +186,30 @@ static int peer_check(struct ask_process *p)
 	return p->state == 'T' || p->state == 'Z' ? -ETIMEDOUT : 0;
 }
 
+/* A socket of the network namespace in which the process has its own, or -errno. */
+static int socket_open(pid_t entry)
+{
+	int here = entry ? open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC) : -1, there = -1, fd = -1, err = 0;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)entry);
+	if (entry && (here < 0 || (there = open(path, O_RDONLY | O_CLOEXEC)) < 0 || setns(there, CLONE_NEWNET)))
+		err = -errno;
+	else
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (!err && fd < 0)
+		err = -errno;
+	if (entry && !err && setns(here, CLONE_NEWNET)) { /* not back: nothing else is found from here */
+		err = -errno;
+		close(fd);
+	}
+	if (there >= 0)
+		close(there);
+	if (here >= 0)
+		close(here);
+	return err == -ENOENT || err == -ESRCH ? -ECONNREFUSED : err ? err : fd; /* it has ended */
+}
+
 /* Connects and sends the request. -EAGAIN: the queue of connections is full. */
 static int process_connect(struct ask_process *p, const char *request)
 {
@@ -135,9 +221,12 @@ static int process_connect(struct ask_process *p, const char *request)
 
 	if (p->state == 'T' || p->state == 'Z')
 		return -ETIMEDOUT;
-	p->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (p->fd < 0)
-		return -errno;
+	p->fd = socket_open(p->entry);
+	if (p->fd < 0) {
+		err = p->fd;
+		p->fd = -1;
+		return err == -EPERM ? -EACCES : err;
+	}
 	err = connect(p->fd, (const struct sockaddr *)&address, bytes) ? -errno : peer_check(p);
 	if (!err) {
 		sent = send(p->fd, line, (size_t)n, MSG_NOSIGNAL);
@@ -159,7 +248,9 @@ static int process_receive(struct ask_process *p, size_t *cap)
 	ssize_t n;
 
 	if (p->bytes == *cap) {
-		more = *cap < ASK_MAX_BYTES ? realloc(p->text, *cap = *cap ? *cap * 2 : 1 << 16) : NULL;
+		if (*cap >= ASK_MAX_BYTES)
+			return -EMSGSIZE;
+		more = realloc(p->text, *cap = *cap ? *cap * 2 : 1 << 16);
 		if (!more)
 			return -ENOMEM;
 		p->text = more;

@@ -5,9 +5,11 @@
  * answers are dumps (base/dump.def). All processes are asked at once, and have ten seconds together: one that hangs in
  * a debugger costs the others nothing.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
+/* The most that is read of an answer: a communicator with all its records takes half a MB. */
 enum { ASK_SECONDS = 10, ASK_MAX_BYTES = 256 << 20 };
 
 struct ask_process {
@@ -21,14 +23,16 @@ struct ask_process {
 	int err;    /* 0, or -errno: it has not answered */
 	char *text; /* the answer, or NULL */
 	size_t bytes;
-	int fd; /* while it is asked */
+	pid_t entry; /* 0, or a process in the network namespace in which its socket is */
+	int fd;      /* while it is asked */
 };
 
 /*
  * The processes that have a socket, of this network namespace: this user's, for root those of all users. Other users
- * may take such names, too: ask_all() gives them -EPERM. 0 or -errno; the caller calls ask_free().
+ * may take such names, too: ask_all() gives them -EPERM. everywhere: also those of each other network namespace that a
+ * process which is to be seen here has, and that may be entered. 0 or -errno; the caller calls ask_free().
  */
-int ask_find(struct ask_process **processes_p, size_t *n_p);
+int ask_find(bool everywhere, struct ask_process **processes_p, size_t *n_p);
 /* One process by its number. 0, or -errno: there is none. */
 int ask_process_read(pid_t pid, struct ask_process *p);
 /* Puts processes[i] behind the first *first_p, which it makes one more: a part of them that the rest is asked without.

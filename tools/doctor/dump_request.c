@@ -45,6 +45,12 @@ void doctor_silence_explain(struct findings *f, const struct ask_process *p)
 	else if (err == -EPERM || err == -ECONNRESET)
 		finding_add(f, FINDING_ERROR, topic, "",
 		    "the socket of process %d (%s) is not its own, or does not talk to this user", pid, p->name);
+	else if (err == -EACCES)
+		finding_add(f, FINDING_WARN, topic, "run the command as root, or in that container",
+		    "process %d of its container is in a network namespace that this user may not enter", pid);
+	else if (err == -EMSGSIZE)
+		finding_add(f, FINDING_ERROR, topic, "`shunt top` asks for less",
+		    "process %d (%s) answers with more than %d MB", pid, p->name, ASK_MAX_BYTES >> 20);
 	else
 		finding_add(f, FINDING_ERROR, topic, "", "process %d (%s): %s", pid, p->name, strerror(-err));
 }

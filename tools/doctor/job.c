@@ -217,7 +217,7 @@ void doctor_jobs_find(const struct dumps *d, size_t *job)
 
 struct job_opts {
 	struct ranks_opts ranks; /* the hosts under a launcher; the first member */
-	bool json, here, answers;
+	bool json, here, answers, namespaces;
 	const char *output, *key;
 	unsigned rank_of, wait, timeout;
 };
@@ -314,7 +314,7 @@ static int report(struct look *look, const struct job_opts *o)
 		finding_add(look->f, FINDING_WARN, "jobs",
 		    "they have no communicator yet, run without Shunt or with SHUNT_DOCTOR=0, belong to another user, "
 		    "or are in "
-		    "a container with another network: ask from inside that",
+		    "a container with another network: --namespaces (root), or ask from inside that",
 		    "no process here has a socket of Shunt");
 	status = findings_print(look->f, o->json);
 	return look->unkept ? TOOL_USAGE : status;
@@ -327,7 +327,7 @@ static int host_main(const void *arg, const struct ranks_slot *slot)
 	struct findings f = { 0 };
 	struct look look = { .f = &f, .request = "state 64", .output = o->output };
 	struct ranks *ranks = NULL;
-	int status = ask_find(&look.processes, &look.n), err;
+	int status = ask_find(o->namespaces, &look.processes, &look.n), err;
 
 	if (status)
 		finding_add(&f, FINDING_ERROR, "processes", "", "/proc/net/unix: %s", strerror(-status));
@@ -354,7 +354,7 @@ static int here_main(const struct job_opts *o)
 {
 	struct findings f = { 0 };
 	struct look look = { .f = &f, .request = o->answers ? "state 64" : "dump", .output = o->output };
-	int status = ask_find(&look.processes, &look.n);
+	int status = ask_find(o->namespaces, &look.processes, &look.n);
 
 	if (status) {
 		tool_error("/proc/net/unix: %s", strerror(-status));
@@ -397,6 +397,8 @@ static const struct option_row rows[] = {
 	{ "json", 0, OPTION_FLAG, AT(json), .help = "findings as JSON" },
 	{ "answers", 0, OPTION_FLAG, AT(answers),
 	    .help = "prints what the processes here answer, as one line for `shunt doctor job FILE...`" },
+	{ "namespaces", 0, OPTION_FLAG, AT(namespaces),
+	    .help = "also the processes in other network namespaces of this host, such as containers (root)" },
 	{ "here", 0, OPTION_FLAG, AT(here), .help = "this host alone, also under a launcher" },
 	{ "timeout", 0, OPTION_NUMBER, "S", offsetof(struct job_opts, timeout), 1, 3600,
 	    .help = "under a launcher: for its other processes to come (30)" },

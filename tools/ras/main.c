@@ -193,7 +193,7 @@ static int round_ask(const struct ras_opts *o, struct round *r)
 	struct ask_process *processes = NULL;
 	char *text = NULL;
 	size_t n = 0, bytes = 0;
-	int err = ask_find(&processes, &n);
+	int err = ask_find(false, &processes, &n);
 
 	json_decref(r->root);
 	r->root = NULL;

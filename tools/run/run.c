@@ -113,7 +113,7 @@ static const struct option_table options = {
 static int run_main(int argc, char **argv)
 {
 	char lib[PATH_MAX], links[PATH_MAX];
-	struct run_opts o = { .watch = { .every_s = 10, .hang_s = 600 }, .device = -1 };
+	struct run_opts o = { .watch = WATCH_OPTS, .device = -1 };
 	int first, err = 0, status = options_parse(&options, &o, argc, argv, &first);
 
 	if (status >= 0)

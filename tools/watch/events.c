@@ -15,12 +15,13 @@ static const char *const names[] = { [EVENT_START] = "start",
 	[EVENT_HANG] = "hang",
 	[EVENT_MOVED] = "moved",
 	[EVENT_MISMATCH] = "mismatch",
-	[EVENT_GONE] = "gone" };
+	[EVENT_GONE] = "gone",
+	[EVENT_STRAGGLER] = "straggler" };
 
 static enum finding_level level_of(enum watch_event event)
 {
 	return event == EVENT_HANG || event == EVENT_BROKEN || event == EVENT_MISMATCH ? FINDING_ERROR :
-	    event == EVENT_GONE                                                        ? FINDING_WARN :
+	    event == EVENT_GONE || event == EVENT_STRAGGLER                            ? FINDING_WARN :
 	                                                                                 FINDING_INFO;
 }
 

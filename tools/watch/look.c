@@ -38,11 +38,12 @@ int look_descendants(pid_t ancestor, pid_t **pids_p)
 	return n;
 }
 
-int look_take(struct dumps *d, struct findings *f, pid_t ancestor, const char *request, const char *dir)
+int look_take(
+    struct dumps *d, struct findings *f, pid_t ancestor, const char *request, const char *dir, bool everywhere)
 {
 	struct ask_process *all;
 	size_t n, kept = 0;
-	int err = ask_find(&all, &n);
+	int err = ask_find(everywhere, &all, &n);
 
 	if (err)
 		return err;

@@ -16,14 +16,15 @@ static const struct option_row rows[] = {
 	{ "every", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, every_s), .call = watch_seconds_apply,
 	    .help = "time between two looks (1s)" },
 	WATCH_OPTION_BELOW,
+	WATCH_OPTION_NAMESPACES,
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
-	"usage: shunt top [--once] [--every TIME] [--below PID]\n\n"
+	"usage: shunt top [--once] [--every TIME] [--below PID] [--namespaces]\n\n"
 	"Shows what the communicators of this user's processes on this host do (root: of all users'). q ends it.\n\n",
 	rows,
 	"waited for: the rank that kernels of another one wait for most, and in how much of the time since the look "
-	"before.\n"
+	"before.\nLL128, Simple and NCCL's kernels do not tell for whom they wait.\n"
 	"NO_COLOR: no colors. Exit status: 0, or 1 if it could not look.\n",
 };
 

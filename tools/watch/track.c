@@ -64,7 +64,8 @@ static struct watch_group *group_of(struct watch *w, const struct dump_comm *c, 
 	snprintf(g->id, sizeof(g->id), "%s", c->id);
 	snprintf(g->job, sizeof(g->job), "%s", c->key);
 	g->nranks = c->nranks;
-	g->moved_ms = w->look_ms;
+	g->moved_ms = g->compared_ms = w->look_ms;
+	g->late = -1;
 	*is_new_p = true;
 	return g;
 }
@@ -76,6 +77,15 @@ static uint64_t fresh(uint64_t *seen, uint64_t now, bool first)
 
 	*seen = now;
 	return more;
+}
+
+/* From now on its waits are added up anew. */
+static void waits_begin(struct watch_rank *r)
+{
+	memset(r->waits, 0, sizeof(r->waits));
+	for (size_t p = 0; p < r->now->nwaits && p < WATCH_PEERS; p++)
+		r->waits[p] = r->now->waits[p];
+	r->waits_ns = r->now->process->time_ns;
 }
 
 static void rank_update(struct watch_rank *r, const struct dump_comm *c)
@@ -90,6 +100,8 @@ static void rank_update(struct watch_rank *r, const struct dump_comm *c)
 		bytes += c->counters[i].bytes;
 		nccl += strcmp(c->counters[i].path, "nccl") ? 0 : c->counters[i].calls;
 	}
+	if (first)
+		waits_begin(r);
 	r->fresh_calls = fresh(&r->calls, calls, first);
 	r->fresh_nccl = fresh(&r->nccl, nccl, first);
 	r->fresh_bytes = fresh(&r->bytes, bytes, first);
@@ -145,7 +157,7 @@ static int whole_look(struct watch *w)
 	if (dir && doctor_directory_create("--dumps", dir))
 		dir = NULL;
 	dumps_finish(&w->whole);
-	err = look_take(&w->whole, &f, w->o->ancestor, "dump", dir);
+	err = look_take(&w->whole, &f, w->o->ancestor, "dump", dir, w->o->namespaces);
 	findings_finish(&f);
 	return err;
 }
@@ -244,6 +256,58 @@ static int group_judge(struct watch *w, struct watch_group *g)
 		return -ENOMEM;
 	g->hangs = is_hang;
 	return 0;
+}
+
+/*
+ * Who was late since the waits of the communicator's ranks were last compared: the rank for which others waited for
+ * longer than for all the rest together, if one of them waited for more than the share of its time that is asked for.
+ */
+static void straggler_judge(struct watch *w, struct watch_group *g)
+{
+	double waited[WATCH_PEERS] = { 0 }, all = 0, most[WATCH_PEERS] = { 0 };
+	int by[WATCH_PEERS], late = 0;
+	bool behind[WATCH_PEERS] = { 0 };
+	char text[256];
+
+	if (!w->o->straggler || !g->here || g->nranks > WATCH_PEERS ||
+	    (double)(w->look_ms - g->compared_ms) < w->o->straggler_s * 1000)
+		return;
+	g->compared_ms = w->look_ms;
+	for (size_t i = 0; i < w->nranks; i++) {
+		struct watch_rank *r = &w->ranks[i];
+		double time;
+
+		if (!r->here || strcmp(r->key, g->key))
+			continue;
+		time = (double)(r->now->process->time_ns - r->waits_ns);
+		for (size_t p = 0; p < r->now->nwaits && p < (size_t)g->nranks; p++) {
+			double ns = r->now->waits[p] > r->waits[p] ? (double)(r->now->waits[p] - r->waits[p]) : 0;
+
+			all += ns;
+			waited[p] += ns;
+			if (time > 0 && 100 * ns / time > most[p]) {
+				most[p] = 100 * ns / time;
+				by[p] = r->rank;
+			}
+		}
+		waits_begin(r);
+	}
+	for (int p = 0; p < g->nranks; p++)
+		late = waited[p] > waited[late] ? p : late;
+	if (2 * waited[late] <= all || most[late] <= w->o->straggler) {
+		g->late = -1;
+		return;
+	}
+	if (g->late == late)
+		return; /* it is known */
+	g->late = late;
+	behind[late] = true;
+	snprintf(text, sizeof(text),
+	    "rank %d is late: rank %d waited for it in %.0f %% of the last %.0f s, and %.0f %% of all waits of the "
+	    "ranks "
+	    "here were for it",
+	    late, by[late], most[late] > 100 ? 100 : most[late], w->o->straggler_s, 100 * waited[late] / all);
+	watch_event(w, EVENT_STRAGGLER, g, NULL, behind, NULL, text);
 }
 
 static int comm_update(struct watch *w, const struct dump_comm *c)
@@ -356,7 +420,7 @@ int watch_look(struct watch *w)
 {
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
-	int err = look_take(&d, &f, w->o->ancestor, "state", NULL);
+	int err = look_take(&d, &f, w->o->ancestor, "state", NULL, w->o->namespaces);
 
 	doctor_moved_mark(&d, &w->last);
 	dumps_finish(&w->last);
@@ -391,6 +455,8 @@ int watch_look(struct watch *w)
 		err = jobs_name(w);
 	for (size_t i = 0; i < w->ngroups && !err; i++)
 		err = group_judge(w, &w->groups[i]);
+	for (size_t i = 0; i < w->ngroups && !err; i++)
+		straggler_judge(w, &w->groups[i]);
 	for (size_t i = 0; i < d.n && !err; i++)
 		err = process_judge(w, d.processes[i]);
 	forget(w);

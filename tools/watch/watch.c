@@ -96,11 +96,12 @@ int watch_run(const struct watch_opts *o, int notify)
 static const struct option_row rows[] = {
 	WATCH_OPTIONS("", 1),
 	WATCH_OPTION_BELOW,
+	WATCH_OPTION_NAMESPACES,
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
-	"usage: shunt watch [--every TIME] [--hang TIME] [--on-hang WHAT] [--events FILE] [--prometheus DIR]\n"
-	"                   [--listen ADDRESS] [--below PID]\n\n"
+	"usage: shunt watch [--every TIME] [--hang TIME] [--on-hang WHAT] [--straggler PERCENT] [--events FILE]\n"
+	"                   [--prometheus DIR] [--listen ADDRESS] [--below PID] [--namespaces]\n\n"
 	"Looks at all processes of this user on this host that run Shunt (root: of all users), until a signal ends it, "
 	"and says what\n"
 	"hangs. The processes never notice. Lines for the user go to standard error.\n\n",
@@ -110,7 +111,7 @@ static const struct option_table options = {
 
 static int watch_main(int argc, char **argv)
 {
-	struct watch_opts o = { .every_s = 10, .hang_s = 600 };
+	struct watch_opts o = WATCH_OPTS;
 	int first, status = options_parse(&options, &o, argc, argv, &first);
 
 	if (status >= 0)
