@@ -42,6 +42,7 @@
  *                       is over, and must not read or write anything before this returns
  *   gpu_relax()         called in every spin
  *   GPU_SPIN_CHECK      number of tries after which a spin checks the abort word and the clock
+ *   gpu_here(x)         x, a pointer or a uint32_t; what is made of it is made here, and not in front of a loop
  *   gpu_nanosleep(ns)   waits for about ns, at most a few microseconds
  *   gpu_clock_ns()      a monotonic clock in ns
  *

@@ -37,7 +37,10 @@ GPU_FN void barrier_with(const struct shunt_kargs_barrier &a, struct shunt_ctrl 
 	gpu_st_release(&there->number, number);
 	spin_init(&spin, ctrl);
 	while ((seen = gpu_ld_acquire(&here->number)) < number) {
-		uint32_t expired = spin_expired_for(&spin, peer);
+		uint32_t expired;
+
+		spin_account_peer(&spin, peer);
+		expired = spin_expired(&spin);
 
 		if (expired) {
 			spin_report(ctrl, expired, a.k.rank, peer, 0, number, seen);

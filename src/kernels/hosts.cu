@@ -414,14 +414,37 @@ GPU_NOINLINE void net_find_left(const struct net &x, struct net_block *b)
 	}
 }
 
+/* Adds the time since the last look to the account of the ranks for which a role waits. By one thread. */
+GPU_NOINLINE void net_account(const struct net &x, const struct net_block *b, uint64_t began)
+{
+	uint64_t now = gpu_clock_ns();
+
+	for (uint32_t role = 0; role < x.roles; role++) {
+		if (b->state[role] == ROLE_DONE)
+			continue;
+
+		const struct shunt_net_move *m = &x.move[x.role[role].first + b->move[role]];
+
+		for (uint32_t i = 0; i < (uint32_t)m->nsources + m->noutputs; i++) {
+			struct net_end e = net_find(x, x.end[m->ends + i], i < m->nsources);
+
+			if (!net_end_ready(e, i < m->nsources))
+				spin_waited(&x.ctrl->host_ctrl->waits[x.end[m->ends + i] & 255], began, now);
+		}
+	}
+}
+
 /* Nothing can go on at the moment: why the wait ends, SHUNT_FAULT_*, or 0. By one thread. */
 GPU_FN uint32_t net_waits(const struct net &x, struct net_block *b, struct spin *spin)
 {
 	uint32_t expired = spin_expired(spin);
 	uint64_t left;
 
-	if (expired || b->forsaken || spin->tries % GPU_SPIN_CHECK)
+	if (expired || spin->tries % GPU_SPIN_CHECK)
 		return expired;
+	net_account(x, b, spin->began);
+	if (b->forsaken)
+		return 0;
 	left = gpu_ld_relaxed(&x.net->forsaken);
 	if (left) {
 		b->forsaken = 1;

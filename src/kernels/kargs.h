@@ -239,6 +239,7 @@ struct shunt_fault {
  * call that waits for kernels, such as cudaFree, holds the driver as long as it waits.
  */
 #define SHUNT_LIMIT_ABORT UINT64_MAX
+#define SHUNT_WAIT_RANKS 64u
 struct shunt_wait {
 	uint64_t ns, last; /* how long kernels have waited for a peer, and when one last did so (spin.h) */
 };
@@ -247,9 +248,9 @@ struct shunt_host_ctrl {
 	/* Written by the host. Longest time of a spin; 0: no limit; SHUNT_LIMIT_ABORT: every spin ends now. */
 	uint64_t limit_ns;
 	/* Of communicators whose kernels go on without ranks (kernels/ep_wait.h). */
-	uint64_t gone;                          /* written by the host: ranks whose processes have ended, as bits */
-	uint64_t masked[SHUNT_KARGS_MAX_RANKS]; /* not 0: a kernel has masked the rank */
-	struct shunt_wait waits[SHUNT_KARGS_MAX_RANKS]; /* by peer */
+	uint64_t gone;                             /* written by the host: ranks whose processes have ended, as bits */
+	uint64_t masked[SHUNT_KARGS_MAX_RANKS];    /* not 0: a kernel has masked the rank */
+	struct shunt_wait waits[SHUNT_WAIT_RANKS]; /* by rank of the communicator */
 };
 
 /*
@@ -324,7 +325,8 @@ struct shunt_ctrl {
 	 * the peers write the words that they would write into this one.
 	 */
 	struct shunt_ctrl *inbox;
-	uint64_t pad2;
+	/* Of the communicator, by the number that kernels on this memory have for it. */
+	uint8_t rank_of[SHUNT_KARGS_MAX_RANKS];
 	struct shunt_host_ctrl *host_ctrl; /* device address */
 	struct shunt_progress progress;
 	uint64_t epoch[SHUNT_LL128_CHANNELS]; /* of all-reduces, by whichever kernel */

@@ -361,7 +361,7 @@ GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint6
 		}
 		if (gpu_warp_all(!missing))
 			return true;
-		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired(&spin))) {
+		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired_for(&spin, missing))) {
 			if (missing)
 				ll128_give_up(l.ctrl, l.inbox + slots, S == 1 ? 0 : SHUNT_LL128_SLOT_WIRE, a.rank,
 				    l.channel, epoch, missing);

@@ -60,32 +60,65 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 }
 
 /*
- * To be called before spin_expired() in a wait for one peer: where that looks at the clock, adds the time since the
- * last look to the account of waits for the peer. Of several threads that wait for it, the first to look adds the time;
- * two at once may lose some. Kernels that have no register to spare do without.
+ * Adds the time since the last look of any thread, or since this thread's wait began, to the account of waits for a
+ * rank. Two threads at once may lose some.
  */
-GPU_FN void spin_account(struct spin *s, uint32_t peer)
+GPU_FN void spin_waited(struct shunt_wait *w, uint64_t began, uint64_t now)
 {
-	if ((s->tries + 1) % GPU_SPIN_CHECK || peer >= SHUNT_KARGS_MAX_RANKS)
-		return;
+	uint64_t last = gpu_ld_relaxed(&w->last);
 
-	struct shunt_wait *w = &s->ctrl->host_ctrl->waits[peer];
-	uint64_t now = gpu_clock_ns(), last = gpu_ld_relaxed(&w->last);
-
-	if (!s->began)
-		s->began = now;
-	if (last < s->began)
-		last = s->began;
+	if (last < began)
+		last = began;
 	if (now <= last)
 		return;
 	gpu_st_relaxed(&w->last, now);
 	gpu_st_relaxed(&w->ns, gpu_ld_relaxed(&w->ns) + (now - last));
 }
 
-/* spin_expired() in a wait for one peer, with an account of it. */
-GPU_FN uint32_t spin_expired_for(struct spin *s, uint32_t peer)
+/*
+ * To be called before spin_expired() in a wait for a rank of the communicator: accounts for it where that looks at the
+ * clock. Kernels that have no register to spare do without.
+ */
+GPU_FN void spin_account_rank(struct spin *s, uint32_t rank)
 {
-	spin_account(s, peer);
+	if ((s->tries + 1) % GPU_SPIN_CHECK || rank >= SHUNT_WAIT_RANKS)
+		return;
+
+	uint64_t now = gpu_clock_ns();
+
+	if (!s->began)
+		s->began = now;
+	spin_waited(&s->ctrl->host_ctrl->waits[rank], s->began, now);
+}
+
+/* The same for a rank of the launch. */
+GPU_FN void spin_account_peer(struct spin *s, uint32_t peer)
+{
+	if (!((s->tries + 1) % GPU_SPIN_CHECK))
+		spin_account_rank(s, s->ctrl->rank_of[peer]);
+}
+
+/* spin_expired() in a wait for ranks of the launch, as bits, with an account of them. */
+GPU_FN uint32_t spin_expired_for(struct spin *s, uint32_t ranks)
+{
+	if ((s->tries + 1) % GPU_SPIN_CHECK)
+		return spin_expired(s);
+
+	/* Else compilers make the addresses in front of the loop, and keep them in registers that kernels do not have.
+	 */
+	struct shunt_ctrl *ctrl = gpu_here(s->ctrl);
+
+	ranks = gpu_here(ranks);
+
+	struct shunt_wait *waits = ctrl->host_ctrl->waits;
+	const uint8_t *r = ctrl->rank_of;
+	uint64_t now = gpu_clock_ns();
+
+	if (!s->began)
+		s->began = now;
+	GPU_ROLL for (; ranks; ranks >>= 1, r++)
+		if (ranks & 1)
+			spin_waited(&waits[*r], s->began, now);
 	return spin_expired(s);
 }
 

@@ -95,7 +95,7 @@ template <typename A> GPU_FN bool tma_wait_credit(struct tma &b, const A &a, uin
 	spin_init(&spin, b.c.x.ctrl);
 	while (!gpu_warp_all(sent < (credit = tma_credit(b, a, t)))) {
 		if (gpu_lane() == 7)
-			spin_account(&spin, b.peer);
+			spin_account_peer(&spin, b.peer);
 		if (!p2p_spin(&spin)) {
 			p2p_give_up(b.c.x.ctrl, a.k.rank, b.peer, b.c.x.channel + t * b.width, sent + 1, credit);
 			return false;

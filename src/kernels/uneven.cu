@@ -58,7 +58,7 @@ GPU_FN bool wait_for_parts(const struct ll128 &l, const struct shunt_kargs_few &
 		}
 		if (gpu_warp_all(!missing))
 			return true;
-		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired(&spin))) {
+		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired_for(&spin, missing))) {
 			if (missing)
 				ll128_give_up(
 				    l.ctrl, l.inbox + slots, SHUNT_LL128_SLOT_WIRE, a.rank, l.channel, epoch, missing);

@@ -4,6 +4,8 @@
  * they make, element sizes and operators, odd counts and addresses, any root, in place and out, back to back with
  * random delays, several in flight. KERNELS_QUICK=1 thins the cases out.
  */
+#include <sched.h>
+#include "base/io.h"
 #include "device/sim/hooks.h"
 #include "tests/algos/job.h"
 #include "tests/support/test.h"
@@ -371,6 +373,40 @@ TEST(test_collectives_block_that_compares_sizes_counts_until_it_has)
 	shunt_gpu_sim_ops.mem_free(in);
 	shunt_gpu_sim_ops.mem_free(out);
 	world_stop(&w);
+}
+
+/* While rank 1 is late, another rank's kernel counts the time for it, under the number that it has elsewhere. */
+TEST(test_collectives_waits_are_counted_for_the_late_rank)
+{
+	static const struct {
+		enum shunt_kind kind;
+		const char *algo;
+		int n;
+	} cases[] = { { SHUNT_ALLREDUCE, "oneshot", 3 }, { SHUNT_ALLREDUCE, "twoshot", 3 },
+		{ SHUNT_REDUCESCATTER, "oneshot", 3 }, { SHUNT_ALLGATHER, "pairwise", 2 } };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct job j = { cases[i].kind, SHUNT_F32, SHUNT_SUM, 300 };
+		int64_t end = shunt_deadline_ms(60000);
+		uint32_t gate = 0;
+		struct world w;
+
+		world_start(&w, cases[i].n);
+		job_prepare(&w, &j, 4100 + i);
+		assert_int_equal(shunt_sim_gate(1, w.stream[1], &gate), 0);
+		for (int r = 0; r < w.n; r++)
+			world_launch(&w, r, &j.call[r], cases[i].algo);
+		while (!__atomic_load_n(&w.host_ctrl[0]->waits[11].ns, __ATOMIC_RELAXED) && shunt_now_ms() < end)
+			sched_yield();
+		if (!w.host_ctrl[0]->waits[11].ns)
+			fail_msg("%s %s: nothing is counted", shunt_kind_name(j.kind), cases[i].algo);
+		shunt_sim_gate_open(&gate);
+		for (int r = 0; r < w.n; r++)
+			world_wait(&w, r, cases[i].algo);
+		job_check(&w, &j);
+		job_drop(&w, &j);
+		world_stop(&w);
+	}
 }
 
 int main(void)

@@ -20,6 +20,8 @@ void world_start(struct world *w, int n)
 		w->host_ctrl[r]->limit_ns = 60ull * 1000000000;
 		struct shunt_ctrl *ctrl = w->mem[r].ptr;
 		assert_int_equal(gpu->copy(r, &ctrl->host_ctrl, &dev, sizeof(dev)), 0);
+		for (int p = 0; p < SHUNT_KARGS_MAX_RANKS; p++)
+			ctrl->rank_of[p] = (uint8_t)(10 + p);
 		assert_int_equal(gpu->stream_create(r, &w->stream[r]), 0);
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# marks.sh [BUILD]: marks and waits on two GPUs with the real NCCL, without PyTorch: what doctor says of jobs that NCCL does not finish, of a captured
-# call, and of a late rank. Builds nothing (the tests' doctor_hang must be there); a minute at most. Exit 77: no two GPUs. watch.sh has what a mark costs.
+# marks.sh [BUILD [OLDER/libshunt.so]]: marks and waits on two GPUs with the real NCCL, without PyTorch: what doctor says of jobs that NCCL does not finish, of a captured
+# call, and of a late rank; with an older library also the kernels' times beside its. Builds nothing (the tests' doctor_hang must be there); a minute at most. Exit 77: no two GPUs. watch.sh has what a mark costs.
 set -u
 build=$(realpath "${1:-$(dirname "$0")/../../build}")
 [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -ge 2 ] || { echo "SKIP marks.sh: needs two GPUs"; exit 77; }
@@ -37,4 +37,9 @@ told skip 'rank 1 .* is behind: it has not called collective 6 .* in which rank 
 told held 'NCCL has not finished on rank 0 .*collective 6 \(allreduce' held_device SHUNT_MARKS=1 SHUNT_FORCE_NCCL=allreduce
 told captured 'nobody waits; all ranks have called 6 collectives' captured SHUNT_MARKS=1 SHUNT_FORCE_NCCL=all
 told late 'rank 1 is waited for in [0-9]+ % of the time' late SHUNT_ALGO=allreduce:0-:direct
+told late_in_oneshot 'rank 1 is waited for in [0-9]+ % of the time' late SHUNT_ALGO=allreduce:0-:oneshot
+[ $# -lt 2 ] || for call in all_reduce all_gather reduce_scatter; do
+	"$shunt" bench $call -n 2 -b 1K -e 64M -f 4 --vs "$2" || failed=1
+	"$shunt" bench $call -n 2 -b 1K -e 64M -f 4 --register --vs "$2" || failed=1
+done
 exit $failed

@@ -166,7 +166,7 @@ static void late(struct rank *r)
 	use_windows(r);
 	for (;;) {
 		if (r->rank == 1)
-			pause_us(PAUSE_LATE, 20000);
+			pause_us(PAUSE_LATE, 100000);
 		reduce(r, r->comm, COUNT);
 		require(shunt_stream_synchronize(r->stream), "the stream");
 		hangs(r);

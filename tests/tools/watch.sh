@@ -112,6 +112,8 @@ comes top_names_who_is_waited_for 0 'collective [0-9]+ +rank 1: [1-9][0-9]* % +r
 comes doctor_names_who_is_waited_for 0 'runs \([0-9]+ calls between two looks; rank 1 is waited for in [1-9][0-9]* % of the time\)' \
 	"$shunt" doctor --pid "$pids"
 mkdir -p "$dir/m"
+watched a_late_rank_is_an_event "$dir/late" '"event": "straggler", "level": "warning".*"behind": \[1\].*rank 1 is late: rank [02] waited for it in [0-9]+ % of the last 0 s' \
+	--straggler 1 --straggler-time 0.4 --events "$dir/late"
 watched metrics_have_waits "$dir/m/shunt.prom" 'shunt_wait_seconds_total\{.*rank="0".*peer="1"\} [0-9.]+$' --prometheus "$dir/m"
 unset SHUNT_ALGO
 end_job

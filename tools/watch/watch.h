@@ -37,10 +37,10 @@ int watch_seconds_apply(void *opts, const struct option_row *row, const char *te
 	{ "every", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, every_s), .call = watch_seconds_apply, \
 	    .help = prefix "time between two looks (10s)" }, \
 	{ "straggler", 0, OPTION_NUMBER, "PERCENT", offsetof(struct watch_opts, straggler), 0, 100, \
-	    .help = prefix "a rank is late if a peer's kernels wait for it in more of the time than this, and for all " \
-	    "others together less (25; 0: no such events)" }, \
-	{ "straggler-time", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, straggler_s), .call = watch_seconds_apply, \
-	    .help = prefix "the time over which that is added up (1m)" }, \
+	    .help = prefix "a rank is late if a peer's kernels wait for it in more of the time than this, and for " \
+	    "all others together less (25; 0: no such events)" }, \
+	{ "straggler-time", 0, OPTION_CALL, "TIME", offsetof(struct watch_opts, straggler_s), \
+	    .call = watch_seconds_apply, .help = prefix "the time over which that is added up (1m)" }, \
 	{ "events", 0, OPTION_TEXT, "FILE", offsetof(struct watch_opts, events), \
 	    .help = prefix "add a line of JSON for each event; -: to the output" }, \
 	{ "prometheus", 0, OPTION_TEXT, "DIR", offsetof(struct watch_opts, prometheus), \

@@ -243,7 +243,7 @@ static void put_calls(struct writer *writer, struct shunt_recorder *rec, const s
 	shunt_json_write_object_end(w);
 	if (s->have_waits && s->nranks > 0) {
 		shunt_dump_write_comm_waits_ns_begin(w);
-		for (int r = 0; r < s->nranks && r < SHUNT_KARGS_MAX_RANKS; r++)
+		for (int r = 0; r < s->nranks && r < (int)SHUNT_WAIT_RANKS; r++)
 			shunt_json_write_uint(w, NULL, s->waits_ns[r]);
 		shunt_json_write_array_end(w);
 	}

@@ -636,7 +636,7 @@ static void read_words(const struct shunt_recorder *rec, struct shunt_recorder_s
 		snapshot->fault = words->fault;
 	if (snapshot->fault.peer < rec->nordinals)
 		snapshot->fault.peer = rec->rank_of[snapshot->fault.peer];
-	for (unsigned r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
+	for (unsigned r = 0; r < SHUNT_WAIT_RANKS; r++)
 		snapshot->waits_ns[r] = __atomic_load_n(&words->waits[r].ns, __ATOMIC_RELAXED);
 	snapshot->have_waits = true;
 }

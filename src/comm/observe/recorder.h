@@ -169,7 +169,7 @@ struct shunt_recorder_snapshot {
 	uint64_t calls, collectives, captured;
 	struct shunt_ctrl *ctrl; /* a copy, or NULL */
 	struct shunt_fault fault;
-	uint64_t waits_ns[SHUNT_KARGS_MAX_RANKS]; /* by rank: for how long kernels have waited for it */
+	uint64_t waits_ns[SHUNT_WAIT_RANKS]; /* by rank: for how long kernels have waited for it */
 	bool have_waits;
 	unsigned npeers; /* 0, or nranks: how many messages were sent to, and received from, each rank */
 	unsigned *sends, *receives;

@@ -38,6 +38,8 @@ static int fill(void *ctx)
 		k->peer[own] = comm->islands->ctrl.ptr;
 	ctrl = (struct shunt_ctrl *)k->peer[own];
 	err = comm->gpu->copy(comm->device, &ctrl->host_ctrl, &comm->words_dev, sizeof(comm->words_dev));
+	if (!err)
+		err = comm->gpu->copy(comm->device, &ctrl->rank_of, part->rank_of, sizeof(ctrl->rank_of));
 	if (!err && part->key.staged)
 		err = comm->gpu->copy(comm->device, &ctrl->inbox, &mem[own].ptr, sizeof(mem[own].ptr));
 	return err ? err : comm->gpu->copy(comm->device, &ctrl->progress.now, &number, sizeof(number));

@@ -75,6 +75,7 @@ static size_t scratch_bytes(struct shunt_comm *comm)
 static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hellos, struct shunt_symm *symm)
 {
 	const struct shunt_gpu_ops *gpu = comm->gpu;
+	uint8_t rank_of[SHUNT_KARGS_MAX_RANKS];
 	struct shunt_ctrl *ctrl;
 	size_t bytes = scratch_bytes(comm);
 	void *host, *dev;
@@ -114,7 +115,11 @@ static void make_scratch(struct shunt_comm *comm, const struct shunt_hello *hell
 	comm->words_dev = dev;
 	comm->words->limit_ns = shunt_comm_spin_limit(comm);
 	ctrl = comm->mem[shunt_comm_local_rank(comm)].ptr;
+	for (int r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
+		rank_of[r] = (uint8_t)r;
 	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
+	if (!err)
+		err = gpu->copy(comm->device, &ctrl->rank_of, rank_of, sizeof(rank_of));
 	if (err)
 		shunt_vote_refuse(&symm->vote, "its scratch cannot be written: %s", shunt_error_text(err).s);
 }

@@ -43,6 +43,16 @@ GPU_FN uint32_t gpu_warp_max32(uint32_t v)
 #endif
 }
 GPU_FN void gpu_relax(void) {}
+template <typename T> GPU_FN T *gpu_here(T *value)
+{
+	asm volatile("" : "+l"(value));
+	return value;
+}
+GPU_FN uint32_t gpu_here(uint32_t value)
+{
+	asm volatile("" : "+r"(value));
+	return value;
+}
 GPU_FN void gpu_nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
 GPU_FN void gpu_grid_dependency_wait(void)
 {

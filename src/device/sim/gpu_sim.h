@@ -89,6 +89,7 @@ GPU_FN uint32_t gpu_warp_max32(uint32_t v)
 }
 GPU_FN void gpu_grid_dependency_wait(void) {}
 GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
+template <typename T> GPU_FN T gpu_here(T value) { return value; }
 GPU_FN void gpu_nanosleep(uint32_t) { shunt_sim_relax(); }
 
 GPU_FN uint64_t gpu_clock_ns(void)

@@ -14,8 +14,10 @@ GPU_NOINLINE bool plan_await(struct plan_run *r, const uint64_t *counter, uint64
 
 	spin_init(&spin, r->ctrl);
 	while ((seen = gpu_ld_acquire(counter)) < want) {
-		uint32_t reason = spin_expired_for(&spin, peer);
+		uint32_t reason;
 
+		spin_account_rank(&spin, peer);
+		reason = spin_expired(&spin);
 		if (reason) {
 			plan_give_up(r, reason, peer, want, seen);
 			return false;
