@@ -206,9 +206,11 @@ static const struct shunt_algo *choose_algo(
 	}
 	row = find_row(sel_key, kind, bytes, &table);
 	if (!sel_key->tuning && sel_key->staged) {
-		row = without_nvlink(sel_key, coll, bytes, row, &algo);
-		if (algo)
-			return algo;
+		const struct shunt_algo *first; /* its address is taken, so that of `algo` is not */
+
+		row = without_nvlink(sel_key, coll, bytes, row, &first);
+		if (first)
+			return first;
 	}
 	if (row && row->algo->plugin && !shunt_plugin_fits(sel_key, coll, row->algo)) { /* as if it were not there */
 		table = shunt_tuning_builtin_of(sel_key);
