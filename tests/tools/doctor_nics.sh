@@ -30,7 +30,7 @@ sees no_port_is_active 1 'warning +no RDMA \(verbs\): libibverbs shows no port t
 sees no_nic 1 'warning +no RDMA \(verbs\): libibverbs shows no NIC' '' "$shunt" doctor
 sees rdma_is_off 0 'info +no RDMA \(verbs\): NCCL_IB_DISABLE=1' "$two" NCCL_IB_DISABLE=1 "$shunt" doctor
 sees tcp_was_asked_for 0 'info +SHUNT_NET=tcp: NICs with RDMA are not used' "$two" SHUNT_NET=tcp "$shunt" doctor
-sees memlock_is_too_small 1 'warning +verbs: mlx0 .*: 64 MB, .* the limit of locked memory is too small' mlx0 FAKE_IBV_MEMLOCK=1000000 "$shunt" doctor
+sees memlock_is_too_small 1 'warning +verbs: mlx0 .*: 69 MB, .* the limit of locked memory is too small' mlx0 FAKE_IBV_MEMLOCK=1000000 "$shunt" doctor
 sees memlock_is_lifted_by 1 '-> ulimit -l unlimited; docker run --ulimit memlock=-1' mlx0 FAKE_IBV_MEMLOCK=1000000 "$shunt" doctor
 sees no_gid_suits 1 'warning +verbs: mlx0 .* cannot find an address' "$two" SHUNT_IB_GID_INDEX=77 "$shunt" doctor
 sees info_lists_interface 0 '^tcp +lo, 127\.0\.0\.1' "$two" "$shunt" info
