@@ -13,9 +13,12 @@ Where the reason is that other places of the same function do the same, it begin
 weakened at once must be noticed.
 With arguments behind SRC only these places are weakened, with --some the first one of each kind in each file.
 """
+import atexit
 import concurrent.futures
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,8 @@ WEAK_S = 3  # the same where that is one way to notice: until then the kernels k
 END_S = 6  # what a workload may take longer than its kernels' deadline
 TRIES = 8  # of a place that should be noticed: a race has to happen to be seen, which a busy machine can prevent
 RACE = 66  # TSan's exit code
+# What the servers run first, because these make many GPU threads. test_staged* have links of their own.
+FIRST = ("test_ep_normal", "test_staged_p2p")
 
 # What a function of gpu.h that orders memory does, as the sim's site.h has it.
 KINDS = {
@@ -71,29 +76,37 @@ class Site:
         return "%s %s %s %d" % (self.file, self.function, self.kind, self.order)
 
 
-def run(program, workload, variable, deadline_s):
-    """(exit status, output, seconds); None as the status: it took too long."""
-    limit_s = deadline_s + END_S
-    env = dict(os.environ, **variable)
-    # A workload has joined its threads before it ends, so that no report comes late.
-    options = env.get("TSAN_OPTIONS", "") + " exitcode=%d halt_on_error=1 atexit_sleep_ms=0" % RACE
-    env["TSAN_OPTIONS"] = options.strip()
-    begun = time.monotonic()
-    try:
-        p = subprocess.run([program, workload, str(1000 * deadline_s)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s,
-                           check=False)
-    except subprocess.TimeoutExpired as e:
-        return None, (e.stdout or b"").decode(errors="replace"), limit_s
-    return p.returncode, p.stdout.decode(errors="replace"), time.monotonic() - begun
+class Server:
+    """planted.c with --serve, which runs a workload for each connection to its standard input."""
+
+    def __init__(self, program, first):
+        # A workload has joined its threads before it ends, so that no report comes late.
+        options = os.environ.get("TSAN_OPTIONS", "") + " exitcode=%d halt_on_error=1 atexit_sleep_ms=0" % RACE
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("")  # Linux makes up a name that no file has
+            listening.listen(64)
+            self.address = listening.getsockname()
+            self.process = subprocess.Popen([program, "--serve", first], env=dict(os.environ, TSAN_OPTIONS=options.strip()), stdin=listening)
+        atexit.register(self.process.kill)
+
+    def run(self, workload, deadline_s, sites="-", fault="-"):
+        """(exit status or minus the number of the signal that ended it, output, seconds). SIGALRM: it took too long."""
+        begun = time.monotonic()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.address)
+            connection.sendall(("%s %d %d %s %s" % (workload, 1000 * deadline_s, deadline_s + END_S, sites, fault)).encode())
+            with connection.makefile("rb") as f:
+                out, _, status = f.read().decode(errors="replace").rpartition("\n")
+        return int(status), out, time.monotonic() - begun
 
 
-def find(program, workloads, pool):
+def find(servers, workloads, pool):
     """{where: Site} of all workloads, which must end well."""
     sites = {}
 
     def one(workload):
         with tempfile.NamedTemporaryFile("r", prefix="sites") as f:
-            status, out, took = run(program, workload, {"SIM_FAULT_SITES": f.name}, RIGHT_S)
+            status, out, took = servers[workload.startswith("test_staged")].run(workload, RIGHT_S, sites=f.name)
             return workload, status, out, took, f.read()
 
     for workload, status, out, took, text in pool.map(one, workloads):
@@ -153,16 +166,16 @@ def read_list(path):
     return reasons
 
 
-def weaken(program, workloads, where, deadline_s):
+def weaken(servers, workloads, where, deadline_s):
     """("race", "value" or "" if nothing noticed; what was seen; seconds)"""
     took = 0
     for workload in workloads:
-        status, out, seconds = run(program, workload, {"SIM_FAULT": where}, deadline_s)
+        status, out, seconds = servers[workload.startswith("test_staged")].run(workload, deadline_s, fault=where)
         took += seconds
         if status == RACE and "WARNING: ThreadSanitizer: data race" in out:
             return "race", workload, took
         if status != 0:
-            return "value", "%s: %s" % (workload, "no end" if status is None else why(out, status)), took
+            return "value", "%s: %s" % (workload, "no end" if status == -signal.SIGALRM else why(out, status)), took
     return "", " ".join(workloads), took
 
 
@@ -214,7 +227,8 @@ def main():
     counts = {"race": 0, "value": 0, "": 0}
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() + 1) as pool:
-        sites = find(program, workloads, pool)
+        servers = [Server(program, first) for first in FIRST]
+        sites = find(servers, workloads, pool)
         found = time.monotonic() - begun
         wrong = check_places(sites, reasons, src, list_path)
         if some:
@@ -235,10 +249,10 @@ def main():
             site, reach, where = one
             order = [w for _, w in sorted(reach)]
             if is_listed(site, where):
-                return weaken(program, order, where, RIGHT_S)
+                return weaken(servers, order, where, RIGHT_S)
             took = 0
             for _ in range(TRIES):
-                noticed, what, seconds = weaken(program, order, where, WEAK_S)
+                noticed, what, seconds = weaken(servers, order, where, WEAK_S)
                 took += seconds
                 if noticed:
                     break

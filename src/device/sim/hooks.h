@@ -37,6 +37,8 @@ void shunt_sim_gate_open(uint32_t *gate);
  * threads poll in vain. False: the stream has come to its end. A kernel that gives up by its deadline ends the wait.
  */
 bool shunt_sim_wait_stuck(int device, void *stream);
+/* Reads the variables of device/sim/site.h, as the start of the program does. Only with -Dplanted_faults=true. */
+void shunt_sim_sites_init(void);
 /* Of a graph whose capture has ended, and of the graphs that it launches. */
 struct shunt_sim_nodes {
 	unsigned kernels;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "device/sim/hooks.h"
 #include "device/sim/sync.h"
 
 /* Written before main(). */
@@ -107,7 +108,7 @@ static bool fault_parse(const char *text)
 	return false;
 }
 
-__attribute__((constructor)) static void sites_init(void)
+extern "C" __attribute__((constructor)) void shunt_sim_sites_init(void)
 {
 	const char *text = getenv("SIM_FAULT");
 
