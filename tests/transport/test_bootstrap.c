@@ -85,6 +85,118 @@ static int connect_to_root(const struct world *w)
 	return fd;
 }
 
+/* These first: their processes start a root, which ThreadSanitizer forbids after a fork beside other threads. */
+
+/* Rank 0's process made the id and ends as soon as its join has returned: the others must have had their answer. */
+static int ending_body(int rank, void *arg)
+{
+	int *pipe_fds = arg;
+	struct world w = { .nranks = 4 };
+
+	for (int r = 0; r < 4; r++) {
+		w.says_rank[r] = r;
+		w.says_nranks[r] = 4;
+	}
+	if (rank == 0) {
+		if (shunt_bootstrap_new_id(w.id))
+			return -EIO;
+		for (int r = 1; r < 4; r++)
+			if (write(pipe_fds[1], w.id, sizeof(w.id)) != sizeof(w.id))
+				return -EIO;
+	} else if (read(pipe_fds[0], w.id, sizeof(w.id)) != sizeof(w.id)) {
+		return -EIO;
+	}
+	return rank_body(rank, &w);
+}
+
+TEST(test_bootstrap_root_process_that_ends_early_has_served_all)
+{
+	for (int i = 0; i < 10; i++) {
+		int fds[2], errs[UNIT_MAX_RANKS];
+
+		assert_int_equal(pipe(fds), 0);
+		unit_run_processes(4, ending_body, fds, errs);
+		expect_all(errs, 4, 0);
+		close(fds[0]);
+		close(fds[1]);
+	}
+}
+
+/* Every process makes the id itself; rank 0 comes last. */
+static int comm_id_body(int rank, void *arg)
+{
+	struct world *w = arg, mine = *w;
+	int err = shunt_bootstrap_new_id(mine.id);
+
+	if (err)
+		return err;
+	for (int i = 0; i < 2 && !err; i++) { /* and again: the variable is the only id there is */
+		if (rank == 0)
+			pause_us(PAUSE_LATE, 200000);
+		err = shunt_bootstrap_join(mine.id, rank, w->nranks, NULL, &hosts, NULL);
+	}
+	return err;
+}
+
+TEST(test_bootstrap_comm_id_serves_on_rank_0)
+{
+	struct world w = { .nranks = 3 };
+	int errs[UNIT_MAX_RANKS];
+
+	assert_true(own_comm_id());
+	unit_run_processes(3, comm_id_body, &w, errs);
+	expect_all(errs, 3, 0);
+	setenv("NCCL_COMM_ID", "127.0.0.1", 1);
+	assert_int_equal(shunt_bootstrap_new_id(w.id), -EINVAL);
+	unsetenv("NCCL_COMM_ID");
+}
+
+static int self_connects;     /* so many of this process's next connections, but for the last one */
+static int self_connected[2]; /* a pipe, which says that the last one begins, and the others are closed */
+
+/*
+ * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket
+ * cross, and it is connected to itself. Here that does not take chance.
+ */
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	if (self_connects && addr->sa_family == AF_INET) {
+		if (--self_connects ? bind(fd, addr, len) : write(self_connected[1], "", 1) != 1)
+			return -1;
+	}
+	return (int)syscall(SYS_connect, fd, addr, len);
+}
+
+static int self_connect_body(int rank, void *arg)
+{
+	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
+	int err = shunt_bootstrap_new_id(id);
+	char byte;
+
+	if (rank)
+		self_connects = 3;
+	else if (read(self_connected[0], &byte, 1) != 1)
+		return -EIO;
+	if (!err)
+		err = shunt_bootstrap_join(id, rank, 2, NULL, &hosts, NULL);
+	return err ? err : -self_connects;
+}
+
+TEST(test_bootstrap_comm_id_waits_on_after_self_connect)
+{
+	int64_t start = unit_now_ms();
+	int errs[UNIT_MAX_RANKS];
+
+	assert_true(own_comm_id());
+	assert_int_equal(pipe(self_connected), 0);
+	unit_run_processes(2, self_connect_body, NULL, errs);
+	unsetenv("NCCL_COMM_ID");
+	close(self_connected[0]);
+	close(self_connected[1]);
+	expect_all(errs, 2, 0);
+	assert_true(unit_now_ms() - start < AT_ONCE_MS);
+}
+
 TEST(test_bootstrap_all_ranks_join)
 {
 	for (int n = 1; n <= 8; n++) {
@@ -559,41 +671,6 @@ TEST(test_bootstrap_cancel_returns_and_tells_the_others)
 	world_destroy(w);
 }
 
-/* Rank 0's process made the id and ends as soon as its join has returned: the others must have had their answer. */
-static int ending_body(int rank, void *arg)
-{
-	int *pipe_fds = arg;
-	struct world w = { .nranks = 4 };
-
-	for (int r = 0; r < 4; r++) {
-		w.says_rank[r] = r;
-		w.says_nranks[r] = 4;
-	}
-	if (rank == 0) {
-		if (shunt_bootstrap_new_id(w.id))
-			return -EIO;
-		for (int r = 1; r < 4; r++)
-			if (write(pipe_fds[1], w.id, sizeof(w.id)) != sizeof(w.id))
-				return -EIO;
-	} else if (read(pipe_fds[0], w.id, sizeof(w.id)) != sizeof(w.id)) {
-		return -EIO;
-	}
-	return rank_body(rank, &w);
-}
-
-TEST(test_bootstrap_root_process_that_ends_early_has_served_all)
-{
-	for (int i = 0; i < 10; i++) {
-		int fds[2], errs[UNIT_MAX_RANKS];
-
-		assert_int_equal(pipe(fds), 0);
-		unit_run_processes(4, ending_body, fds, errs);
-		expect_all(errs, 4, 0);
-		close(fds[0]);
-		close(fds[1]);
-	}
-}
-
 TEST(test_bootstrap_something_else_at_the_address_is_eproto)
 {
 	struct world *w = world_create(1);
@@ -622,81 +699,6 @@ TEST(test_bootstrap_something_else_at_the_address_is_eproto)
 	waitpid(pid, NULL, 0);
 	close(fd);
 	world_destroy(w);
-}
-
-/* Every process makes the id itself; rank 0 comes last. */
-static int comm_id_body(int rank, void *arg)
-{
-	struct world *w = arg, mine = *w;
-	int err = shunt_bootstrap_new_id(mine.id);
-
-	if (err)
-		return err;
-	for (int i = 0; i < 2 && !err; i++) { /* and again: the variable is the only id there is */
-		if (rank == 0)
-			pause_us(PAUSE_LATE, 200000);
-		err = shunt_bootstrap_join(mine.id, rank, w->nranks, NULL, &hosts, NULL);
-	}
-	return err;
-}
-
-TEST(test_bootstrap_comm_id_serves_on_rank_0)
-{
-	struct world w = { .nranks = 3 };
-	int errs[UNIT_MAX_RANKS];
-
-	assert_true(own_comm_id());
-	unit_run_processes(3, comm_id_body, &w, errs);
-	expect_all(errs, 3, 0);
-	setenv("NCCL_COMM_ID", "127.0.0.1", 1);
-	assert_int_equal(shunt_bootstrap_new_id(w.id), -EINVAL);
-	unsetenv("NCCL_COMM_ID");
-}
-
-static int self_connects;     /* so many of this process's next connections, but for the last one */
-static int self_connected[2]; /* a pipe, which says that the last one begins, and the others are closed */
-
-/*
- * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket
- * cross, and it is connected to itself. Here that does not take chance.
- */
-int connect(int fd, const struct sockaddr *addr, socklen_t len)
-{
-	if (self_connects && addr->sa_family == AF_INET) {
-		if (--self_connects ? bind(fd, addr, len) : write(self_connected[1], "", 1) != 1)
-			return -1;
-	}
-	return (int)syscall(SYS_connect, fd, addr, len);
-}
-
-static int self_connect_body(int rank, void *arg)
-{
-	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
-	int err = shunt_bootstrap_new_id(id);
-	char byte;
-
-	if (rank)
-		self_connects = 3;
-	else if (read(self_connected[0], &byte, 1) != 1)
-		return -EIO;
-	if (!err)
-		err = shunt_bootstrap_join(id, rank, 2, NULL, &hosts, NULL);
-	return err ? err : -self_connects;
-}
-
-TEST(test_bootstrap_comm_id_waits_on_after_self_connect)
-{
-	int64_t start = unit_now_ms();
-	int errs[UNIT_MAX_RANKS];
-
-	assert_true(own_comm_id());
-	assert_int_equal(pipe(self_connected), 0);
-	unit_run_processes(2, self_connect_body, NULL, errs);
-	unsetenv("NCCL_COMM_ID");
-	close(self_connected[0]);
-	close(self_connected[1]);
-	expect_all(errs, 2, 0);
-	assert_true(unit_now_ms() - start < AT_ONCE_MS);
 }
 
 TEST(test_bootstrap_interface_variable_chooses_the_address)
