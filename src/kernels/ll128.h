@@ -336,9 +336,10 @@ GPU_NOINLINE void ll128_give_up(struct shunt_ctrl *ctrl, const char *slots, uint
 /*
  * Waits until the slots of the round that other ranks fill have arrived. v of this rank's own slot, if any, stays
  * unchanged. nslots: number of k in use in this round. once: they lie in the inboxes of those ranks. False: gave up.
- * Collective over the warp.
+ * ACCOUNT: the time is added to the account of the ranks that are waited for (spin_expired_for()). Collective over the
+ * warp.
  */
-template <int N>
+template <int N, bool ACCOUNT = true>
 GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint64_t slots, uint32_t nslots,
     uint64_t epoch, struct gpu_v16 v[SHUNT_LL128_SLOTS / N * SLOT_SOURCES(N)], bool once = false)
 {
@@ -361,7 +362,8 @@ GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint6
 		}
 		if (gpu_warp_all(!missing))
 			return true;
-		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired_for(&spin, missing))) {
+		if (!gpu_warp_all(
+		        gpu_lane() != 7 || !(ACCOUNT ? spin_expired_for(&spin, missing) : spin_expired(&spin)))) {
 			if (missing)
 				ll128_give_up(l.ctrl, l.inbox + slots, S == 1 ? 0 : SHUNT_LL128_SLOT_WIRE, a.rank,
 				    l.channel, epoch, missing);

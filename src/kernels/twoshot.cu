@@ -39,7 +39,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 				gpu_ll128_st(
 				    a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, v[k * N + r], epoch);
 		}
-		if (!ll128_wait<N>(l, a, shot1, nslots, epoch, v))
+		if (!ll128_wait<N, false>(l, a, shot1, nslots, epoch, v))
 			return;
 		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots) {
@@ -58,7 +58,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 			}
 		if (!stores)
 			continue;
-		if (!ll128_wait<N>(l, a, shot2, nslots, epoch, v, STORED_ONCE))
+		if (!ll128_wait<N, false>(l, a, shot2, nslots, epoch, v, STORED_ONCE))
 			return;
 		FOR_SLOTS (k, r, nslots, a) {
 			if (r != a.rank)

@@ -382,13 +382,14 @@ TEST(test_collectives_waits_are_counted_for_the_late_rank)
 		enum shunt_kind kind;
 		const char *algo;
 		int n;
-	} cases[] = { { SHUNT_ALLREDUCE, "oneshot", 3 }, { SHUNT_ALLREDUCE, "twoshot", 3 },
-		{ SHUNT_REDUCESCATTER, "oneshot", 3 }, { SHUNT_ALLGATHER, "pairwise", 2 } };
+	} cases[] = { { SHUNT_ALLREDUCE, "oneshot", 3 }, { SHUNT_REDUCESCATTER, "oneshot", 3 },
+		{ SHUNT_ALLGATHER, "pairwise", 2 } };
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct job j = { cases[i].kind, SHUNT_F32, SHUNT_SUM, 300 };
 		int64_t end = shunt_deadline_ms(60000);
 		uint32_t gate = 0;
+		uint64_t ns;
 		struct world w;
 
 		world_start(&w, cases[i].n);
@@ -396,9 +397,9 @@ TEST(test_collectives_waits_are_counted_for_the_late_rank)
 		assert_int_equal(shunt_sim_gate(1, w.stream[1], &gate), 0);
 		for (int r = 0; r < w.n; r++)
 			world_launch(&w, r, &j.call[r], cases[i].algo);
-		while (!__atomic_load_n(&w.host_ctrl[0]->waits[11].ns, __ATOMIC_RELAXED) && shunt_now_ms() < end)
+		while (!(ns = __atomic_load_n(&w.host_ctrl[0]->waits[11].ns, __ATOMIC_RELAXED)) && shunt_now_ms() < end)
 			sched_yield();
-		if (!w.host_ctrl[0]->waits[11].ns)
+		if (!ns)
 			fail_msg("%s %s: nothing is counted", shunt_kind_name(j.kind), cases[i].algo);
 		shunt_sim_gate_open(&gate);
 		for (int r = 0; r < w.n; r++)

@@ -24,7 +24,7 @@ static const struct option_table options = {
 	"Shows what the communicators of this user's processes on this host do (root: of all users'). q ends it.\n\n",
 	rows,
 	"waited for: the rank that kernels of another one wait for most, and in how much of the time since the look "
-	"before.\nLL128, Simple and NCCL's kernels do not tell for whom they wait.\n"
+	"before.\nTwoshot, LL128, Simple and NCCL's kernels do not tell for whom they wait.\n"
 	"NO_COLOR: no colors. Exit status: 0, or 1 if it could not look.\n",
 };
 
