@@ -46,6 +46,7 @@ GPU_FN uint32_t net_mail_waits(
 {
 	if (left && gpu_test_and_set32(&mails->forsaken))
 		net_forsaken(x, rank);
+	spin_account_rank(spin, gpu_here(rank));
 	return spin_expired(spin);
 }
 
