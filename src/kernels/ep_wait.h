@@ -71,27 +71,27 @@ GPU_FN void ep_lost(const struct shunt_kargs &a, struct ep_seen *seen, uint32_t 
 GPU_NOINLINE uint64_t ep_check_wait(struct shunt_ctrl *ctrl, uint64_t began, uint32_t wait_of, uint32_t channel,
     uint64_t expected, const uint64_t *word)
 {
-	const uint32_t own = wait_of & 0xff, rank = wait_of >> 8 & 0xff;
+	const uint32_t rank = wait_of & 0xff, peer = wait_of >> 8 & 0xff;
 	const bool masks = wait_of >> 16;
 	struct spin spin = { ctrl, began, GPU_SPIN_CHECK - 1 };
 	uint32_t expired = spin_expired(&spin);
 
 	/* This rank's own blocks run, and will come. */
-	if (expired == SHUNT_FAULT_TIMEOUT && masks && rank == own)
+	if (expired == SHUNT_FAULT_TIMEOUT && masks && peer == rank)
 		return spin.began;
 	if (expired == SHUNT_FAULT_TIMEOUT && masks) {
-		ep_mask(ctrl, rank);
+		ep_mask(ctrl, peer);
 		return EP_GIVE_UP;
 	}
 	if (expired) {
-		spin_report(ctrl, expired, own, rank, channel, expected, gpu_ld_relaxed(word));
+		spin_report(ctrl, expired, rank, peer, channel, expected, gpu_ld_relaxed(word));
 		return EP_GIVE_UP;
 	}
 	if (!masks)
 		return spin.began;
-	if (gpu_ld_relaxed(&ctrl->host_ctrl->gone) >> rank & 1)
-		ep_mask(ctrl, rank);
-	return gpu_ld_relaxed32(&((struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT))->mask[rank]) ? EP_GIVE_UP :
+	if (gpu_ld_relaxed(&ctrl->host_ctrl->gone) >> peer & 1)
+		ep_mask(ctrl, peer);
+	return gpu_ld_relaxed32(&((struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT))->mask[peer]) ? EP_GIVE_UP :
 	                                                                                                    spin.began;
 }
 

@@ -72,7 +72,8 @@ int shunt_ep_layout_work(const struct shunt_ep_room *room, const struct shunt_ep
 		return err;
 	a = begin_work(room, SHUNT_SHAPE_ep_notify_layout, SHUNT_SHAPE_ep_notify_layout_hosts, 0, SHUNT_U8, work);
 	/* A block for 32 experts, and for each rank and host. */
-	items = (uint64_t)((c->experts + 31) / 32 + room->nranks + (c->per_host ? room->hosts->nhosts : 0));
+	items =
+	    (uint64_t)((c->experts + 31) / 32 + room->nranks + (c->per_host && room->hosts ? room->hosts->nhosts : 0));
 	shunt_grid_fit_wide(&limits, items * SHUNT_MAX_THREADS / 32, work);
 	a->received = c->per_host;
 	a->tokens = (uint32_t)c->tokens;

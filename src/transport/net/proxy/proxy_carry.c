@@ -146,14 +146,13 @@ static bool read_trigger(const struct shunt_proxy *proxy, uint64_t number, uint3
 static bool packets_are_here(const struct shunt_proxy *proxy, const uint32_t value[4])
 {
 	uint64_t from = value[SHUNT_NET_TRIGGER_FROM], bytes = value[SHUNT_NET_TRIGGER_BYTES];
-	const char *at = (const char *)proxy->config.memory + from;
+	const uint64_t *at = (const uint64_t *)proxy->config.memory + from / 8;
 	uint32_t flag = value[0] >> 8 & 0xffff;
 
 	if (!(value[0] >> 24 & SHUNT_NET_TRIGGER_FLAGGED) || from % 8 || from + bytes > proxy->config.bytes)
 		return true;
 	for (uint64_t i = 0; i < bytes; i += 8)
-		if ((__atomic_load_n((const uint64_t *)(const void *)(at + i), __ATOMIC_ACQUIRE) >> 32 & 0xffff) !=
-		    flag)
+		if ((__atomic_load_n(&at[i / 8], __ATOMIC_ACQUIRE) >> 32 & 0xffff) != flag)
 			return false;
 	return true;
 }
