@@ -48,11 +48,11 @@ hang() {
 comes() {
 	name=$1 status=$2 pattern=$3 tries=0
 	shift 3
-	until "$@" >"$dir/soon" 2>&1; [ $? = "$status" ] && grep -Eq -e "$pattern" "$dir/soon" || [ $tries = 300 ]; do
+	until "$@" >"$dir/soon" 2>&1; said=$?; [ $said = "$status" ] && grep -Eq -e "$pattern" "$dir/soon" || [ $tries = 300 ]; do
 		tries=$((tries + 1))
 		sleep 0.2 # pause: poll
 	done
-	expect "$name" "$status" "$pattern" "$@"
+	expect "$name" "$status" "$pattern" sh -c 'cat "$1"; exit "$2"' sh "$dir/soon" $said
 }
 
 rank_pid() {
