@@ -35,6 +35,20 @@ enum shunt_distance shunt_link_distance(
 	return of_pci[shunt_pci_distance(&here, &there)];
 }
 
+int shunt_link_devices(const struct shunt_gpu_info *const *info, int n)
+{
+	int devices = 0;
+
+	for (int i = 0; i < n; i++) {
+		bool other = true;
+
+		for (int k = 0; k < i; k++)
+			other &= memcmp(info[i]->uuid, info[k]->uuid, sizeof(info[i]->uuid)) != 0;
+		devices += other;
+	}
+	return devices;
+}
+
 enum shunt_distance shunt_link_farthest(bool amd, int ndevices)
 {
 	return amd && ndevices <= 2 ? SHUNT_DISTANCE_SYS : SHUNT_DISTANCE_PXB;

@@ -6,6 +6,8 @@
 /* How far apart the two devices are. */
 enum shunt_distance shunt_link_distance(
     const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs, enum shunt_link link);
+/* How many devices these n ranks of a host have: some may share one. */
+int shunt_link_devices(const struct shunt_gpu_info *const *info, int n);
 /*
  * As NCCL has it without NCCL_P2P_LEVEL: peers reach each other through switches, and two GPUs on a host with AMD's
  * processors (amd) through these, too.

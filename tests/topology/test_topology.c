@@ -231,6 +231,18 @@ TEST(test_peers_are_as_near_as_nccl_wants)
 #endif
 }
 
+/* Ranks that share a device count once, whichever ones they are. */
+TEST(test_topology_counts_devices)
+{
+	static const struct shunt_gpu_info device[3] = { { .uuid = { 1 } }, { .uuid = { 2 } }, { .uuid = { 3 } } };
+	const struct shunt_gpu_info same = device[0],
+	                            *ranks[] = { &device[0], &device[1], &same, &device[1], &device[2] };
+	static const int counts[] = { 0, 1, 2, 2, 2, 3 };
+
+	for (int n = 0; n <= 5; n++)
+		assert_int_equal(shunt_link_devices(ranks, n), counts[n]);
+}
+
 int main(void)
 {
 	setenv("NCCL_P2P_LEVEL", "PHB", 1);

@@ -104,6 +104,7 @@ static int links_identify(struct tune_rank *r)
 {
 	const struct shunt_gpu_ops *gpu = r->sim ? &shunt_gpu_sim_ops : &shunt_gpu_cuda_ops;
 	struct shunt_gpu_info mine, all[RANKS_MAX];
+	const struct shunt_gpu_info *info[RANKS_MAX];
 	uint8_t own[SHUNT_TOPOLOGY_LOCAL] = { SHUNT_LINK_SELF }, claims[RANKS_MAX][SHUNT_TOPOLOGY_LOCAL];
 	struct shunt_machine *m = &r->results->machine;
 	struct shunt_topology t;
@@ -115,9 +116,12 @@ static int links_identify(struct tune_rank *r)
 	if (!err)
 		err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	shunt_topology_join(&t, r->nranks, r->bench.rank);
+	for (int i = 0; i < r->nranks; i++)
+		info[i] = &all[i];
 	for (int i = 0; !err && i < r->nranks; i++)
 		if (i != r->bench.rank)
-			own[i] = (uint8_t)shunt_link_claim(gpu, r->bench.device, &all[i], r->bench.rank, i, true, &why);
+			own[i] = (uint8_t)shunt_link_claim(
+			    gpu, r->bench.device, info[i], r->bench.rank, i, shunt_link_devices(info, r->nranks), &why);
 	if (!err)
 		err = bench_allgather(&r->bench, own, sizeof(own), claims);
 	if (err ||

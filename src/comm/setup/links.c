@@ -70,16 +70,12 @@ static uint8_t next_link(uint8_t link, unsigned served, unsigned bad)
 static int devices(const struct shunt_comm *comm, const struct shunt_hello *hellos)
 {
 	const uint8_t *locals = shunt_topology_locals(&comm->topology);
-	int n = 0;
+	const struct shunt_gpu_info *info[SHUNT_MAX_RANKS];
+	int n = shunt_comm_local_ranks(comm);
 
-	for (int i = 0; i < shunt_comm_local_ranks(comm); i++) {
-		bool other = true;
-
-		for (int k = 0; k < i; k++)
-			other &= !shunt_hello_same_gpu(&hellos[locals[i]], &hellos[locals[k]]);
-		n += other;
-	}
-	return n;
+	for (int i = 0; i < n; i++)
+		info[i] = &hellos[locals[i]].gpu;
+	return shunt_link_devices(info, n);
 }
 
 static void claim(struct shunt_comm *comm, const struct shunt_hello *hellos, unsigned served, struct claims *mine)
