@@ -10,7 +10,7 @@
 
 /* Cases of one host. Those of links are for any number of islands. */
 enum { PLAIN, WITH_MULTICAST, BY_LINKS, CASES = BY_LINKS + SHUNT_LINK_SHARED - SHUNT_LINK_PEER + 1 };
-static_assert(CASES <= SHUNT_HELLO_TUNINGS, "a hello has them");
+static_assert((int)CASES <= (int)SHUNT_HELLO_TUNINGS, "a hello has them");
 
 static int count_cases(const struct shunt_comm *comm)
 {
@@ -23,6 +23,11 @@ static int count_cases(const struct shunt_comm *comm)
 	return shunt_topology_is_regular(&comm->topology) ? n : 0;
 }
 
+static bool is_of_links(const struct shunt_comm *comm, int number)
+{
+	return !shunt_comm_spans_hosts(comm) && number >= BY_LINKS;
+}
+
 /* This rank's table for a case, with links on so many islands; NULL: none. */
 static const struct shunt_tuning *find_table(
     const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, int number, unsigned islands, bool logs)
@@ -31,7 +36,7 @@ static const struct shunt_tuning *find_table(
 	bool nvls = !shunt_comm_spans_hosts(comm) && number == WITH_MULTICAST;
 
 	shunt_machine_describe(gpu, comm->nranks, comm->nccl.version, nvls, &machine);
-	if (!shunt_comm_spans_hosts(comm) && number >= BY_LINKS) {
+	if (is_of_links(comm, number)) {
 		machine.link = (uint8_t)(SHUNT_LINK_PEER + number - BY_LINKS);
 		machine.islands = (uint8_t)islands;
 	}
@@ -44,13 +49,16 @@ static const struct shunt_tuning *find_table(
 
 void shunt_tunings_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu, uint64_t *hashes)
 {
-	for (int i = 0; i < count_cases(comm); i++)
-		for (unsigned islands = 0; islands <= SHUNT_MAX_RANKS / 2; islands++) {
+	for (int i = 0; i < count_cases(comm); i++) {
+		unsigned most = is_of_links(comm, i) ? SHUNT_MAX_RANKS / 2 : 0;
+
+		for (unsigned islands = 0; islands <= most; islands++) {
 			const struct shunt_tuning *t = find_table(comm, gpu, i, islands, false);
 
 			if (t && (!islands || t->machine.islands))
 				hashes[i] = hashes[i] * 31 + t->hash;
 		}
+	}
 }
 
 /* The table for a case if all ranks have the same one, else NULL. islands: as for find_table. */
