@@ -74,6 +74,11 @@ struct shunt_sel {
 	bool symmem; /* its buffers lie in windows that all ranks have mapped, or may still agree on */
 	bool no_sms; /* ... and its CTAPolicy, or the communicator's, is zero */
 };
+/* True: the call is to leave the SMs alone, by its own CTAPolicy or else the communicator's. */
+static inline bool shunt_coll_no_sms(const struct shunt_sel_key *key, const struct shunt_coll *coll)
+{
+	return coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : key->no_sms;
+}
 
 /* Limits on the launches of calls that share them: the communicator's, the calls' and their decision's. */
 struct shunt_limits {

@@ -148,11 +148,6 @@ static uint64_t ce_shared_from(const struct shunt_sel_key *sel_key, enum shunt_k
 	                                                                                     UINT64_MAX;
 }
 
-static bool wants_no_sms(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll)
-{
-	return coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : sel_key->no_sms;
-}
-
 /*
  * Where some pair has no NVLink: *algo_p is what goes before tables, copy engines for CTAPolicy zero, or steps among
  * some ranks where no file has measured them and the row leaves the call to Shunt; else NULL, and the row counts that
@@ -163,7 +158,7 @@ __attribute__((cold, noinline)) static const struct shunt_tuning_row *without_nv
     const struct shunt_tuning_row *row, const struct shunt_algo **algo_p)
 {
 	*algo_p = NULL;
-	if (sel_key->ce_shared && wants_no_sms(sel_key, coll) && bytes >= ce_shared_from(sel_key, coll->kind)) {
+	if (sel_key->ce_shared && shunt_coll_no_sms(sel_key, coll) && bytes >= ce_shared_from(sel_key, coll->kind)) {
 		*algo_p = shunt_algo_row_find(coll->kind, "ce_shared");
 		return row;
 	}

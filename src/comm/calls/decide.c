@@ -104,7 +104,7 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 
 	if (window != SHUNT_WINDOW_NONE) {
 		sel.symmem = true;
-		sel.no_sms = coll->cta_policy ? coll->cta_policy & SHUNT_CTAS_ZERO : sel.key->no_sms;
+		sel.no_sms = shunt_coll_no_sms(sel.key, coll);
 	}
 	if (!(wanted->algo && shunt_select_path(&sel, coll, wanted, d)) && !shunt_select(&sel, coll, d))
 		return;
