@@ -50,23 +50,20 @@ static int fork_side_stream(struct shunt_comm *comm, void *stream)
 
 int shunt_ce_copy(struct shunt_comm *comm, void *stream, const struct shunt_copy *copy)
 {
-	void *to = copy->to;
-	const void *from = copy->from;
+	bool shared = !copy->to || !copy->from;
+	char *there =
+	    shared ? (char *)comm->segment[copy->peer].ptr + SHUNT_SEGMENT_BYTES(comm->nranks) + copy->at : NULL;
+	void *to = copy->to ? copy->to : there;
+	const void *from = copy->from ? copy->from : there;
 	int err = 0;
 
-	if (!to)
-		to = (char *)comm->segment[copy->peer].ptr + SHUNT_SEGMENT_BYTES(comm->nranks) + copy->at;
-	if (!from)
-		from = (char *)comm->segment[copy->peer].ptr + SHUNT_SEGMENT_BYTES(comm->nranks) + copy->at;
 	if (copy->peer == comm->rank) {
 		err = fork_side_stream(comm, stream);
 		if (comm->ce.forked)
 			stream = comm->ce.side_stream;
-	} else if (!copy->to || !copy->from) {
-		/* through shared memory: both are known */
-	} else if (copy->is_get) {
+	} else if (copy->is_get && !shared) {
 		from = shunt_symmem_peer_ptr(comm, from, copy->bytes, copy->peer);
-	} else {
+	} else if (!shared) {
 		to = shunt_symmem_peer_ptr(comm, to, copy->bytes, copy->peer);
 	}
 	if (!to || !from) {
