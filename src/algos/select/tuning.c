@@ -54,13 +54,12 @@ struct range {
 };
 
 #define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
-#define STAGED(kind, low, high, upto, algo) \
-	{ SHUNT_##kind, SHARED, low, high, upto, algo, { SHUNT_STAGED_BLOCKS, 512, 0 }, false }
+#define STAGED_ON(kind, low, high, upto, algo, blocks) \
+	{ SHUNT_##kind, SHARED, low, high, upto, algo, { blocks, 512, 0 }, false }
+#define STAGED(kind, low, high, upto, algo) STAGED_ON(kind, low, high, upto, algo, SHUNT_STAGED_BLOCKS)
 /* NCCL is faster up to here; alone, the algorithm runs. */
 #define STAGED_SLOWER(kind, low, high, upto, algo) \
 	{ SHUNT_##kind, SHARED, low, high, upto, algo, { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
-#define STAGED_ON(kind, low, high, upto, algo, blocks) \
-	{ SHUNT_##kind, SHARED, low, high, upto, algo, { blocks, 512, 0 }, false }
 #define STAGED_NCCL(kind) { SHUNT_##kind, SHARED, 2, 8, END, "simple", { SHUNT_STAGED_BLOCKS, 512, 0 }, true }
 #define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
 #define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
