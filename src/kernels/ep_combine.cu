@@ -85,7 +85,6 @@ GPU_FN uint32_t ep_far_open(const struct ep_warp &, const uint32_t *, const uint
 GPU_FN uint32_t ep_far_rooms(const struct ep_warp &, uint32_t) { return 0; }
 GPU_FN bool ep_far_wait(const struct ep_warp &, struct spin *, uint32_t) { return true; }
 GPU_FN void ep_far_send_row(const struct ep_warp &, uint32_t, uint32_t *) {}
-GPU_FN void ep_far_flush(const struct ep_warp &) {}
 
 GPU_FN uint64_t ep_far_open(const struct ep_far_warp &w, const uint32_t *next, const uint32_t *end)
 {
@@ -214,8 +213,6 @@ GPU_FN struct ep_token<ep_far_warp> ep_token_of(
 
 GPU_FN uint32_t ep_ordinal_of(const struct ep_warp &, uint32_t bit) { return bit; }
 GPU_FN uint32_t ep_ordinal_of(const struct ep_far_warp &w, uint32_t bit) { return w.far->hosts.ordinal_of[bit]; }
-GPU_FN bool ep_is_far(const struct ep_warp &, uint32_t) { return false; }
-GPU_FN bool ep_is_far(const struct ep_far_warp &w, uint32_t ordinal) { return ordinal >= w.far->ep.k.nranks; }
 
 /* The rows of a token from other hosts: waits for them; slots of one; returns them. */
 GPU_FN bool ep_far_await_rows(const struct ep_token<ep_warp> &, const struct ep_warp &) { return true; }

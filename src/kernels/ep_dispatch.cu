@@ -137,7 +137,6 @@ GPU_FN void ep_far_send_slots(
 {
 }
 GPU_FN void ep_far_sent(const struct ep_warp &, uint32_t) {}
-GPU_FN void ep_far_flush(const struct ep_warp &) {}
 
 GPU_FN bool ep_far_wait_rings(const struct ep_far_warp &w, uint64_t ranks)
 {

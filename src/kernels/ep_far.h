@@ -50,6 +50,8 @@ GPU_FN struct ep_far_warp ep_far_begin(
 
 GPU_FN uint32_t ep_rank_of(const struct ep_far_warp &w, uint32_t ordinal) { return w.far->hosts.rank_of[ordinal]; }
 GPU_FN uint32_t ep_all(const struct shunt_kargs_ep &, const struct ep_far_warp &w) { return w.far->hosts.nranks; }
+GPU_FN bool ep_is_far(const struct ep_warp &, uint32_t) { return false; }
+GPU_FN bool ep_is_far(const struct ep_far_warp &w, uint32_t ordinal) { return ordinal >= w.far->ep.k.nranks; }
 GPU_FN uint32_t ep_first_bit(uint64_t bits)
 {
 	return (uint32_t)bits ? ep_first_bit((uint32_t)bits) : 32 + ep_first_bit((uint32_t)(bits >> 32));
@@ -291,6 +293,7 @@ GPU_FN void ep_far_flush(const struct ep_far_warp &w, uint32_t connection)
 	gpu_warp_sync();
 }
 
+GPU_FN void ep_far_flush(const struct ep_warp &) {}
 GPU_FN void ep_far_flush(const struct ep_far_warp &w)
 {
 	uint32_t near = w.far->ep.k.nranks;

@@ -21,6 +21,16 @@ GPU_FN uint32_t ep_sum_of_warps(uint32_t *shared, uint32_t mine)
 	return sum;
 }
 
+/* The first warp gets the sum of all threads. By the whole block. */
+GPU_FN uint32_t ep_sum_of_block(uint32_t *shared, uint32_t mine)
+{
+	uint32_t sum = ep_sum_of_warps(shared, mine);
+
+	for (uint32_t mask = 16; mask && gpu_tid() < 32; mask /= 2)
+		sum += gpu_shfl_xor32(sum, mask);
+	return sum;
+}
+
 GPU_FN int64_t ep_checked_id(const struct shunt_kargs_ep &a, uint64_t i, bool reports)
 {
 	int64_t id = a.topk_idx[i];
@@ -70,9 +80,7 @@ GPU_FN void ep_find_tokens(const struct shunt_kargs_ep &a, uint32_t rank, uint32
 		a.in_rank[(uint64_t)t * n + rank] = in;
 		count += in;
 	}
-	count = ep_sum_of_warps(shared, count);
-	for (uint32_t mask = 16; mask && gpu_tid() < 32; mask /= 2)
-		count += gpu_shfl_xor32(count, mask);
+	count = ep_sum_of_block(shared, count);
 	if (gpu_tid() == 0)
 		a.per_rank[rank] = (int32_t)count;
 }
@@ -105,9 +113,7 @@ GPU_FN void ep_find_host(const struct shunt_kargs_ep_far &f, uint32_t host, uint
 		}
 		count += in;
 	}
-	count = ep_sum_of_warps(shared, count);
-	for (uint32_t mask = 16; mask && gpu_tid() < 32; mask /= 2)
-		count += gpu_shfl_xor32(count, mask);
+	count = ep_sum_of_block(shared, count);
 	if (gpu_tid() == 0)
 		a.received[host] = (int32_t)count;
 }
@@ -167,8 +173,6 @@ template <typename W> GPU_FN void ep_send_counts(const struct shunt_kargs_ep &a,
 GPU_FN void ep_far_send_counts(const struct ep_warp &) {}
 GPU_FN bool ep_far_await_counts(const struct ep_warp &) { return true; }
 GPU_FN struct gpu_v16 ep_far_counts(const struct ep_warp &, uint32_t, uint32_t) { return { 0, 0 }; }
-GPU_FN bool ep_is_far(const struct ep_warp &, uint32_t) { return false; }
-GPU_FN bool ep_is_far(const struct ep_far_warp &w, uint32_t ordinal) { return ordinal >= w.far->ep.k.nranks; }
 
 GPU_FN void ep_far_send_counts(const struct ep_far_warp &w)
 {
