@@ -105,6 +105,11 @@ uint64_t shunt_ep_normal_part(const struct shunt_ep_room *room)
 	return room->normal_bytes / parts(room->local, room->sources) / SHUNT_EP_LINE * SHUNT_EP_LINE;
 }
 
+uint64_t shunt_ep_normal_least(const struct shunt_ep_room *room)
+{
+	return parts(room->local, room->sources) * (shunt_ep_notify_part(room->nranks) + SHUNT_EP_LINE);
+}
+
 /* ... of device memory. */
 static uint64_t normal_here(const struct shunt_ep_room *room)
 {

@@ -54,6 +54,7 @@ int shunt_ep_room_rings(const struct shunt_ep_room *room, int blocks, uint32_t l
  */
 uint64_t shunt_ep_normal_part(const struct shunt_ep_room *room);
 uint64_t shunt_ep_notify_part(int nranks);
+uint64_t shunt_ep_normal_least(const struct shunt_ep_room *room); /* normal_bytes, for a notify */
 uint64_t shunt_ep_far_at(const struct shunt_ep_room *room);
 /* Words of 8 bytes in front of a row on the wire, in bytes. */
 uint32_t shunt_ep_front(uint32_t topk, uint32_t scales);

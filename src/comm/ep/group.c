@@ -51,9 +51,7 @@ static const char *refuse_over_hosts(const struct shunt_ep_room *room, struct sh
 		return "SHUNT_EP_MASKS is for ranks of one host, and these are on several";
 	if (room->normal_bytes && shunt_ep_normal_part(room) < shunt_ep_notify_part(room->nranks)) {
 		shunt_ep_refuse(why, -EINVAL, "normal_bytes is %llu, and for these hosts it must be at least %llu",
-		    (unsigned long long)room->normal_bytes,
-		    (unsigned long long)((uint64_t)(room->local + 2 * room->sources) *
-		        (shunt_ep_notify_part(room->nranks) + SHUNT_EP_LINE)));
+		    (unsigned long long)room->normal_bytes, (unsigned long long)shunt_ep_normal_least(room));
 		return why->text;
 	}
 	if (bytes <= UINT32_MAX)
