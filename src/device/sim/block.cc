@@ -48,13 +48,8 @@ void sim_block_jitter(struct sim_block *b)
 		b->seed = seed;
 		b->random = seed * 0x9e3779b97f4a7c15u;
 	}
-	b->random ^= b->random << 13;
-	b->random ^= b->random >> 7;
-	b->random ^= b->random << 17;
-	sim_sleep_us((unsigned)(b->random >> 20) % (max_us + 1));
+	sim_sleep_us((unsigned)sim_random(&b->random) % (max_us + 1));
 }
-
-static struct sim_block *this_block(void) { return (struct sim_block *)shunt_sim_self; }
 
 static struct sim_warp *this_warp(struct sim_block *b) { return b->warp[b->self.tid / SIM_LANES]; }
 
@@ -132,7 +127,7 @@ static void open_block_barrier(struct sim_block *b)
 /* Lanes of the warp that voted true. A barrier of the warp's lanes that still run. */
 extern "C" uint32_t shunt_sim_ballot(bool vote)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 	struct sim_warp *w = this_warp(b);
 	uint32_t bit = lane_bit(b), parity = w->generation & 1;
 
@@ -153,7 +148,7 @@ extern "C" uint32_t shunt_sim_ballot(bool vote)
 /* A lane that is an exchange ahead writes the other half of value, and cannot be two ahead. */
 extern "C" uint32_t shunt_sim_shfl_xor(uint32_t v, uint32_t mask)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 	struct sim_warp *w = this_warp(b);
 	uint32_t lane = b->self.tid % SIM_LANES, parity = w->generation & 1;
 
@@ -164,14 +159,14 @@ extern "C" uint32_t shunt_sim_shfl_xor(uint32_t v, uint32_t mask)
 
 extern "C" bool shunt_sim_all(bool vote)
 {
-	uint32_t live = this_warp(this_block())->live;
+	uint32_t live = this_warp(sim_this_block())->live;
 
 	return (shunt_sim_ballot(vote) & live) == live;
 }
 
 extern "C" void shunt_sim_block_barrier(void)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 	struct sim_warp *w = this_warp(b);
 	uint32_t bit = lane_bit(b), parity = b->generation & 1;
 
@@ -189,7 +184,7 @@ extern "C" void shunt_sim_block_barrier(void)
 
 extern "C" void shunt_sim_relax(void)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 
 	b->has_polled = true;
 	if (++b->polls % 64 == 0)
@@ -199,13 +194,13 @@ extern "C" void shunt_sim_relax(void)
 
 extern "C" void shunt_sim_linger(void)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 
 	if (++b->polls % 8 == 0)
 		sim_block_jitter(b);
 }
 
-extern "C" void shunt_sim_advanced(void) { this_block()->progressed = true; }
+extern "C" void shunt_sim_advanced(void) { sim_this_block()->progressed = true; }
 
 extern "C" void shunt_sim_fence(void)
 {
@@ -237,7 +232,7 @@ static void lane_exit(struct sim_block *b)
 
 static void fiber_main(void)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 
 	sim_fiber_entered(&b->prev);
 	for (;;) {

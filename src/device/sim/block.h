@@ -76,5 +76,15 @@ static inline void sim_block_set_idle(struct sim_block *b, unsigned rounds)
 	__atomic_store_n(&b->idle_rounds, rounds, __ATOMIC_RELEASE);
 }
 void sim_block_finish(struct sim_block *b);
+/* The block whose fiber runs on this thread. */
+static inline struct sim_block *sim_this_block(void) { return (struct sim_block *)shunt_sim_self; }
+/* A number of 44 bits; state is not 0. */
+static inline uint64_t sim_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state >> 20;
+}
 /* Sleeps for a random time if jitter is set. */
 void sim_block_jitter(struct sim_block *b);

@@ -126,12 +126,10 @@ static const struct range *range_of(const void *p)
 	return nullptr;
 }
 
-static struct sim_block *this_block(void) { return (struct sim_block *)shunt_sim_self; /* its first member */ }
-
 /* Whose memory behind a posted link this is, as the running block's device sees it; -1: no such memory. */
 static int posted_owner(const void *p)
 {
-	int from = this_block()->launch->device;
+	int from = sim_this_block()->launch->device;
 	const struct range *range = from < DEVICES ? range_of(p) : nullptr;
 
 	if (!range)
@@ -144,14 +142,6 @@ static int posted_owner(const void *p)
 	return rule->play == SHUNT_LINK_POSTED && rule->link == (range->of_host ? SHUNT_LINK_SHARED : SHUNT_LINK_PEER) ?
 	    range->owner :
 	    -1;
-}
-
-static uint64_t next_random(struct sim_posted *k)
-{
-	k->random ^= k->random << 13;
-	k->random ^= k->random >> 7;
-	k->random ^= k->random << 17;
-	return k->random >> 20;
 }
 
 static struct sim_posted *kept_of(struct sim_block *b)
@@ -178,7 +168,7 @@ void sim_link_drain(struct sim_block *b, bool all)
 	if (!k)
 		return;
 	for (unsigned left = all ? k->n : (k->n + 1) / 2; left; left--)
-		arrive(k, (unsigned)(next_random(k) % k->n));
+		arrive(k, (unsigned)(sim_random(&k->random) % k->n));
 }
 
 static void keep(struct sim_posted *k, uint64_t *to, uint64_t word)
@@ -188,7 +178,7 @@ static void keep(struct sim_posted *k, uint64_t *to, uint64_t word)
 	while (i < k->n && k->store[i].to != to)
 		i++;
 	if (i == KEPT) {
-		arrive(k, (unsigned)(next_random(k) % KEPT));
+		arrive(k, (unsigned)(sim_random(&k->random) % KEPT));
 		i--;
 	}
 	if (i == k->n)
@@ -200,7 +190,7 @@ static void keep(struct sim_posted *k, uint64_t *to, uint64_t word)
 
 static void post(int owner, void *to, const struct gpu_v16 *v, uint32_t bytes, enum sim_store how)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 	uint64_t *word = (uint64_t *)to;
 
 	__atomic_fetch_add(&counts[b->launch->device][owner].stored, bytes, __ATOMIC_RELAXED);
@@ -213,11 +203,11 @@ static void post(int owner, void *to, const struct gpu_v16 *v, uint32_t bytes, e
 		keep(kept_of(b), word + 1, v->hi);
 }
 
-extern "C" void shunt_sim_link_release(void) { sim_link_drain(this_block(), true); }
+extern "C" void shunt_sim_link_release(void) { sim_link_drain(sim_this_block(), true); }
 
 extern "C" bool shunt_sim_link_looks(const uint64_t *at, enum sim_look how, uint64_t *seen_p)
 {
-	struct sim_block *b = this_block();
+	struct sim_block *b = sim_this_block();
 	int owner = posted_owner(at);
 
 	if (owner >= 0) {
@@ -228,7 +218,7 @@ extern "C" bool shunt_sim_link_looks(const uint64_t *at, enum sim_look how, uint
 		for (unsigned i = 0; i < k->n; i++)
 			if (k->store[i].to == at)
 				arrive(k, i);
-		if (look->at != at || next_random(k) % 4)
+		if (look->at != at || sim_random(&k->random) % 4)
 			*look = { at, __atomic_load_n(at, __ATOMIC_ACQUIRE) };
 		*seen_p = look->seen;
 		if (how != SIM_LOOK_PLAIN)
@@ -255,7 +245,7 @@ extern "C" struct shunt_sim_link_count shunt_sim_link_counts(int device, int own
 
 extern "C" bool shunt_sim_link_takes(void *to, struct gpu_v16 *v, uint32_t bytes, enum sim_store how)
 {
-	const struct sim_block *b = this_block();
+	const struct sim_block *b = sim_this_block();
 	const struct range *range = range_of(to);
 
 	if (how == SIM_STORE_RELEASE && bytes == sizeof(uint64_t))
