@@ -429,6 +429,7 @@ SHUNT_K_FN bool shunt_k_expired(
 	shunt_k_relax();
 	if (++spin->tries % SHUNT_K_SPINS)
 		return false;
+	/* The index is 0, which compilers do not know: else they load the call's words where the kernel begins. */
 	const struct shunt_plugin_call &late = (&call)[shunt_k_clock_ns() >> 63];
 	spin->began = shunt_k_look(late.abort, late.limit_ns, spin->began);
 	if (spin->began == ~0ull)
