@@ -441,11 +441,10 @@ TEST(test_sim_table_has_every_operation)
 			fail_msg("operation %zu is missing", i);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open(&shunt_kernels))
-		return 1;
-	return tests_run(NULL, NULL);
+		exit(1);
 }

@@ -109,8 +109,7 @@ TEST(test_ce_gather_is_the_roots_work)
 	}
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	path_alone();
-	return tests_run(NULL, NULL);
 }

@@ -467,8 +467,7 @@ TEST(test_pipelined_the_roots_link_carries_the_message_once)
 	shunt_algo_force(NULL);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	path_alone();
-	return tests_run(NULL, NULL);
 }

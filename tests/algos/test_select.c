@@ -553,8 +553,7 @@ TEST(test_shared_memory_takes_copy_engines_for_policy_zero)
 	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 8 * MB), "simple");
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	path_alone();
-	return tests_run(NULL, NULL);
 }

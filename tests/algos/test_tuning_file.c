@@ -498,8 +498,7 @@ TEST(test_tuning_file_of_links_wrong_values_are_refused)
 	}
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	path_alone();
-	return tests_run(NULL, NULL);
 }

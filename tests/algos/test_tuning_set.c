@@ -281,9 +281,9 @@ TEST(test_tuning_set_without_nccl_is_for_standalone)
 	free(text);
 }
 
-int main(void)
+TESTS_EACH(set_up, tear_down)
+
+TESTS_BEGIN
 {
 	path_alone();
-	tests_each(set_up, tear_down);
-	return tests_run(NULL, NULL);
 }

@@ -126,8 +126,3 @@ TEST(test_reciprocals_are_rounded_to_nearest_even)
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F8E5M2, 4), 0x34);
 	assert_int_equal(shunt_dtype_reciprocal(SHUNT_F8E4M3B15, 4), 0x68);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -430,8 +430,3 @@ TEST(test_env_file_lines_are_found)
 	assert_true(shunt_env_find("NCCL_LONG=0123456789", "NCCL_LONG", value, sizeof(value)));
 	assert_string_equal(value, "0123456");
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

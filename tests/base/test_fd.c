@@ -240,8 +240,7 @@ TEST(test_a_thread_that_makes_a_descriptor_may_fork)
 	alarm(0);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	pthread_atfork(fork_begins, NULL, NULL);
-	return tests_run(NULL, NULL);
 }

@@ -116,8 +116,3 @@ TEST(test_what_is_no_file_is_refused)
 	assert_null(shunt_json_parse_file(&log, "/proc/self/exe", 100));
 	assert_non_null(strstr(reason, "bytes, expected at most 100"));
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

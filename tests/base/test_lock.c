@@ -69,8 +69,3 @@ TEST(test_lock_is_free_in_a_forked_child)
 	assert_int_equal(guarded, 7);
 	assert_int_equal(shunt_process_generation(), 0);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -138,10 +138,9 @@ TEST(test_lock_checks_let_a_try_pass)
 	assert_string_equal(text, "");
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	shunt_mutex_init(&comm, SHUNT_LOCK_COMM);
 	shunt_mutex_init(&other, SHUNT_LOCK_COMM);
 	shunt_mutex_init(&windows, SHUNT_LOCK_WINDOWS);
-	return tests_run(NULL, NULL);
 }

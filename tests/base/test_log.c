@@ -303,8 +303,3 @@ TEST(test_log_held_lines_come_in_order_with_the_flush)
 	assert_true(strstr(c.text, "WARN one") < strstr(c.text, "WARN two"));
 	assert_true(strstr(c.text, "WARN two") < strstr(c.text, "WARN three"));
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -167,8 +167,3 @@ TEST(test_netif_parse_reads_all_forms)
 		assert_string_equal(text, cases[i].shown);
 	}
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

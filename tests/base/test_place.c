@@ -164,8 +164,4 @@ TEST(test_place_of_this_program)
 	assert_string_equal(own, exe);
 }
 
-int main(void)
-{
-	tests_each(setup, teardown);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(setup, teardown)

@@ -81,8 +81,3 @@ TEST(test_process_is_not_taken_for_its_child)
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -227,10 +227,10 @@ TEST(test_order_capture_of_the_stream_of_the_last_eager_call_is_seen)
 			gpu->graph_destroy(r, ranks[r].graph[g]);
 }
 
-int main(void)
+TESTS_EACH(start, stop)
+
+TESTS_BEGIN
 {
 	if (gpu->open(&shunt_kernels))
-		return 1;
-	tests_each(start, stop);
-	return tests_run(NULL, NULL);
+		exit(1);
 }

@@ -96,8 +96,3 @@ TEST(test_counters_print_shows_each_row)
 	assert_non_null(strstr(c.text, shunt_reason_name(SHUNT_REASON_SIZE)));
 	free(table);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

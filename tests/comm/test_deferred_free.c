@@ -81,8 +81,3 @@ TEST(test_deferred_free_memory_without_kernels_waits_too)
 	comm_free(other);
 	comm_free(bare);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

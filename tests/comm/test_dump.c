@@ -436,8 +436,7 @@ TEST(test_dumps_had_each_field)
 			    "no dump had %s (of object %d)", shunt_dump_fields[i].name, shunt_dump_fields[i].object);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("SHUNT_LOG", "error", 1);
-	return tests_run(NULL, NULL);
 }

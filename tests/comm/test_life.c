@@ -54,8 +54,3 @@ TEST(test_life_reason_is_cut_not_overrun)
 	shunt_comm_life_forward(&life, text, false);
 	assert_int_equal(strlen(life.reason), sizeof(life.reason) - 1);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

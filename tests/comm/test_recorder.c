@@ -389,8 +389,7 @@ TEST(test_a_driver_that_refuses_marks_is_asked_once)
 	recorder_remove(rec);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("SHUNT_LOG", "error", 1);
-	return tests_run(NULL, NULL);
 }

@@ -109,8 +109,3 @@ TEST(test_registry_is_empty_in_a_forked_child)
 	assert_null(shunt_registry_next(r, has_windows));
 	remove_three();
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

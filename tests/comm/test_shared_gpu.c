@@ -68,8 +68,3 @@ TEST(test_shared_gpu_goes_to_one_of_many_threads)
 	for (int t = 0; t < THREADS; t++)
 		rank_free(rank[t]);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

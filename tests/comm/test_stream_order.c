@@ -492,8 +492,4 @@ TEST(test_order_every_failure_is_an_error)
 	assert_true(failures > 20 && n < 200);
 }
 
-int main(void)
-{
-	tests_each(start, stop);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(start, stop)

@@ -25,7 +25,7 @@ static void k_identity(const struct shunt_kargs &a)
 	out[3] = gpu_lane();
 }
 
-static void test_block_identity_holds_across_switches(void **state)
+TEST(test_block_identity_holds_across_switches)
 {
 	static uint32_t out[BLOCKS * THREADS * 4];
 	struct shunt_kargs a = make_kargs(NULL, out);
@@ -58,7 +58,7 @@ static void k_scan(const struct shunt_kargs &a)
 	out[t] = sum[t];
 }
 
-static void test_block_barrier_separates_steps(void **state)
+TEST(test_block_barrier_separates_steps)
 {
 	static uint64_t out[BLOCKS * MANY_THREADS];
 	struct shunt_kargs a = make_kargs(NULL, out);
@@ -88,7 +88,7 @@ static void k_warp(const struct shunt_kargs &a)
 	((uint32_t *)a.recv)[gpu_bid() * gpu_ntid() + t] = wrong;
 }
 
-static void test_warp_barrier_and_votes(void **state)
+TEST(test_warp_barrier_and_votes)
 {
 	static uint32_t wrong[BLOCKS * THREADS];
 	struct shunt_kargs a = make_kargs(NULL, wrong);
@@ -115,7 +115,7 @@ static void k_exchange(const struct shunt_kargs &a)
 	((uint32_t *)a.recv)[gpu_bid() * gpu_ntid() + t] = wrong;
 }
 
-static void test_warp_exchange(void **state)
+TEST(test_warp_exchange)
 {
 	static uint32_t wrong[BLOCKS * THREADS];
 	struct shunt_kargs a = make_kargs(NULL, wrong);
@@ -160,7 +160,7 @@ static void k_ll128(const struct shunt_kargs &a)
 	}
 }
 
-static void test_ll128_line_is_whole_when_its_flag_is_there(void **state)
+TEST(test_ll128_line_is_whole_when_its_flag_is_there)
 {
 	enum { SLOTS = 200 };
 	static uint64_t out[1 + 64];
@@ -200,7 +200,7 @@ static void k_circle(const struct shunt_kargs &a)
 	}
 }
 
-static void test_block_all_blocks_of_a_launch_run_at_once(void **state)
+TEST(test_block_all_blocks_of_a_launch_run_at_once)
 {
 	static uint64_t word[MANY_BLOCKS];
 	struct shunt_kargs a = make_kargs(NULL, word);
@@ -222,7 +222,7 @@ static void k_claim(const struct shunt_kargs &a)
 	gpu_fence();
 }
 
-static void test_claim_has_one_winner(void **state)
+TEST(test_claim_has_one_winner)
 {
 	static uint32_t word;
 	static uint64_t winners;
@@ -245,7 +245,7 @@ static void k_early(const struct shunt_kargs &a)
 	((uint32_t *)a.recv)[gpu_bid() * 32 + gpu_tid()] = 1;
 }
 
-static void test_block_barrier_does_not_wait_for_returned_threads(void **state)
+TEST(test_block_barrier_does_not_wait_for_returned_threads)
 {
 	static uint32_t out[2 * 32];
 	struct shunt_kargs a = make_kargs(NULL, out);
@@ -263,7 +263,7 @@ static void k_stuck(const struct shunt_kargs &a)
 		gpu_warp_sync();
 }
 
-static void test_block_barriers_that_never_complete_are_an_error(void **state)
+TEST(test_block_barriers_that_never_complete_are_an_error)
 {
 	static uint32_t wrong[32];
 	struct shunt_kargs a = make_kargs(NULL, wrong);
@@ -281,7 +281,7 @@ static void test_block_barriers_that_never_complete_are_an_error(void **state)
 	ops->stream_destroy(0, stream);
 }
 
-static void test_launch_bad_shape_is_refused(void **state)
+TEST(test_launch_bad_shape_is_refused)
 {
 	struct shunt_kargs a = make_kargs(NULL, NULL);
 
@@ -315,7 +315,7 @@ static const uint64_t switches;
 #endif
 
 /* Each thread is left once at each of them. */
-static void test_warp_barriers_are_cheap(void **state)
+TEST(test_warp_barriers_are_cheap)
 {
 	struct shunt_kargs a = make_kargs(NULL, NULL);
 	uint64_t before = __atomic_load_n(&switches, __ATOMIC_RELAXED);
@@ -383,7 +383,7 @@ static void k_posted(const struct shunt_kargs &a)
 	post_words(to, POSTED_TIMES);
 }
 
-static void test_posted_stores_arrive_in_any_order_and_looks_are_old(void **state)
+TEST(test_posted_stores_arrive_in_any_order_and_looks_are_old)
 {
 	uint64_t seen[5] = {};
 	struct shunt_gpu_mem mem;
@@ -419,7 +419,7 @@ static void k_forbidden(const struct shunt_kargs &a)
 		gpu_st_release(p, 1);
 }
 
-static void test_posted_links_have_no_atomics(void **state)
+TEST(test_posted_links_have_no_atomics)
 {
 	static const char *const texts[] = { "an addition", "an addition", "a semaphore", "a test and set",
 		"a line of 128 bytes" };
@@ -451,28 +451,9 @@ static void test_posted_links_have_no_atomics(void **state)
 }
 #endif
 
-int main(void)
+TESTS_BEGIN
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_block_identity_holds_across_switches),
-		cmocka_unit_test(test_block_barrier_separates_steps),
-		cmocka_unit_test(test_warp_barrier_and_votes),
-		cmocka_unit_test(test_warp_exchange),
-		cmocka_unit_test(test_ll128_line_is_whole_when_its_flag_is_there),
-		cmocka_unit_test(test_block_all_blocks_of_a_launch_run_at_once),
-		cmocka_unit_test(test_claim_has_one_winner),
-		cmocka_unit_test(test_block_barrier_does_not_wait_for_returned_threads),
-		cmocka_unit_test(test_block_barriers_that_never_complete_are_an_error),
-		cmocka_unit_test(test_launch_bad_shape_is_refused),
-		cmocka_unit_test(test_warp_barriers_are_cheap),
-		cmocka_unit_test(test_posted_stores_arrive_in_any_order_and_looks_are_old),
-#if !defined(__SANITIZE_THREAD__)
-		cmocka_unit_test(test_posted_links_have_no_atomics),
-#endif
-	};
-
 	setenv("SHUNT_SIM_LINKS", "0-1:peer,stores=posted", 1);
 	if (ops->open(NULL))
-		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+		exit(1);
 }

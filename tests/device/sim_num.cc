@@ -66,7 +66,7 @@ static const struct format formats[] = {
 	{ "f8e5m2", 5, 2, 0x7b, 0x7b, [](uint32_t m) { return m > 0x7c; }, narrow<f8e5m2>, widen<f8e5m2> },
 };
 
-static void test_num_every_value_survives_the_round_trip(void **state)
+TEST(test_num_every_value_survives_the_round_trip)
 {
 	for (const struct format &f : formats) {
 		uint32_t sign = 1u << (f.exponent + f.fraction);
@@ -97,7 +97,7 @@ static void check_value(const struct format *f, float v)
 		fail_msg("%s: %a becomes %x instead of %x", f->name, (double)v, got, want);
 }
 
-static void test_num_halfway_values_go_to_even(void **state)
+TEST(test_num_halfway_values_go_to_even)
 {
 	for (const struct format &f : formats)
 		for (uint32_t x = 0; x <= f.largest; x++) {
@@ -114,7 +114,7 @@ static void test_num_halfway_values_go_to_even(void **state)
 		}
 }
 
-static void test_num_random_values_go_to_the_nearest(void **state)
+TEST(test_num_random_values_go_to_the_nearest)
 {
 	uint64_t r = 88172645463325252u;
 
@@ -133,7 +133,7 @@ static void test_num_random_values_go_to_the_nearest(void **state)
 		}
 }
 
-static void test_num_nan_and_infinity_become_what_the_contract_says(void **state)
+TEST(test_num_nan_and_infinity_become_what_the_contract_says)
 {
 	for (const struct format &f : formats) {
 		uint32_t sign = 1u << (f.exponent + f.fraction);
@@ -148,16 +148,4 @@ static void test_num_nan_and_infinity_become_what_the_contract_says(void **state
 		assert_int_equal(f.narrow(-0.0f), sign);
 		assert_int_equal(f.narrow(1e-45f), 0);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_num_every_value_survives_the_round_trip),
-		cmocka_unit_test(test_num_halfway_values_go_to_even),
-		cmocka_unit_test(test_num_random_values_go_to_the_nearest),
-		cmocka_unit_test(test_num_nan_and_infinity_become_what_the_contract_says),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

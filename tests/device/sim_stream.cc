@@ -36,7 +36,48 @@ static void enqueue_step(void *x, uint64_t n, void *stream, int device = 0)
 	assert_ok(launch_fn(k_step, device, 2, 32, &a, stream));
 }
 
-static void test_stream_runs_in_order(void **state)
+/* It forks: before any thread is there. */
+TEST(test_devices_are_told_apart_and_the_same_in_every_process)
+{
+	struct shunt_gpu_info info[8], theirs;
+	const char *reason = NULL;
+	int count, device = -1, pipes[2], status;
+
+	assert_ok(ops->device_count(&count));
+	assert_int_equal(count, 8);
+	for (int i = 0; i < count; i++)
+		assert_ok(ops->device_info(i, &info[i]));
+	for (int i = 0; i < count; i++)
+		for (int j = 0; j < count; j++) {
+			assert_int_equal(
+			    ops->peer_check(i, &info[j], &reason), i == j ? SHUNT_LINK_SELF : SHUNT_LINK_NVLINK);
+			assert_int_equal(!memcmp(info[i].uuid, info[j].uuid, 16), i == j);
+		}
+	assert_null(reason);
+	theirs = info[1];
+	theirs.uuid[9] ^= 1;
+	assert_int_equal(ops->peer_check(0, &theirs, &reason), -EOPNOTSUPP);
+	assert_non_null(reason);
+	assert_ok(ops->device_set(3));
+	assert_ok(ops->device_get(&device));
+	assert_int_equal(device, 3);
+	assert_ok(ops->device_set(0));
+
+	assert_ok(pipe(pipes));
+	pid_t child = child_fork();
+	if (!child) {
+		memset(&theirs, 0, sizeof(theirs));
+		ops->device_info(5, &theirs);
+		_exit(write(pipes[1], &theirs, sizeof(theirs)) != sizeof(theirs));
+	}
+	assert_int_equal(read(pipes[0], &theirs, sizeof(theirs)), sizeof(theirs));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_memory_equal(&theirs, &info[5], sizeof(theirs));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+TEST(test_stream_runs_in_order)
 {
 	uint64_t x = 0, want = 0, copy = 0, fill = 0;
 	void *s;
@@ -56,7 +97,7 @@ static void test_stream_runs_in_order(void **state)
 	ops->stream_destroy(0, s);
 }
 
-static void test_stream_args_are_copied_by_the_launch(void **state)
+TEST(test_stream_args_are_copied_by_the_launch)
 {
 	uint64_t x = 0;
 	struct shunt_kargs a = make_kargs(NULL, &x, 7);
@@ -70,7 +111,7 @@ static void test_stream_args_are_copied_by_the_launch(void **state)
 	ops->stream_destroy(0, s);
 }
 
-static void test_stream_destroy_drains(void **state)
+TEST(test_stream_destroy_drains)
 {
 	uint64_t x = 0;
 	void *s;
@@ -82,7 +123,7 @@ static void test_stream_destroy_drains(void **state)
 	assert_int_equal(x, 29524);
 }
 
-static void test_stream_default_handles_are_one_stream_per_device(void **state)
+TEST(test_stream_default_handles_are_one_stream_per_device)
 {
 	uint64_t x = 0, y = 0;
 
@@ -103,7 +144,7 @@ static void test_stream_default_handles_are_one_stream_per_device(void **state)
 	assert_int_equal(x, want * 3);
 }
 
-static void test_streams_are_independent_and_copy_reaches_a_spinning_kernel(void **state)
+TEST(test_streams_are_independent_and_copy_reaches_a_spinning_kernel)
 {
 	uint64_t word = 0, x = 0, value = 42;
 	struct shunt_kargs a = make_kargs(&word, NULL, 42);
@@ -121,7 +162,7 @@ static void test_streams_are_independent_and_copy_reaches_a_spinning_kernel(void
 	ops->stream_destroy(0, t);
 }
 
-static void test_event_wait_orders_two_streams(void **state)
+TEST(test_event_wait_orders_two_streams)
 {
 	uint64_t x = 0, want = 0;
 	void *s[2], *event;
@@ -144,7 +185,7 @@ static void test_event_wait_orders_two_streams(void **state)
 	ops->stream_destroy(1, s[1]);
 }
 
-static void test_event_wait_means_the_record_before_it(void **state)
+TEST(test_event_wait_means_the_record_before_it)
 {
 	uint64_t gate = 0, one = 1, x = 0;
 	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
@@ -177,7 +218,7 @@ static const struct shunt_kernel_desc kernel_descs[] = { {}, { "wait", sizeof(st
 static const struct shunt_kernel_set kernel_set = { 2, kernel_descs, kernels, nullptr, 0, "", 8, 512, 1, 1, 0 };
 
 /* Its blocks have begun, and wait; what comes before in the stream has ended. */
-static void test_event_of_a_launch_is_done_when_its_blocks_have_begun(void **state)
+TEST(test_event_of_a_launch_is_done_when_its_blocks_have_begun)
 {
 	uint32_t gate = 0;
 	uint64_t word = 0, x = 0;
@@ -209,7 +250,7 @@ static void test_event_of_a_launch_is_done_when_its_blocks_have_begun(void **sta
 	ops->stream_destroy(0, s);
 }
 
-static void test_event_elapsed_needs_two_complete_records(void **state)
+TEST(test_event_elapsed_needs_two_complete_records)
 {
 	uint64_t gate = 0, one = 1;
 	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
@@ -239,7 +280,7 @@ static void test_event_elapsed_needs_two_complete_records(void **state)
 	ops->stream_destroy(0, s);
 }
 
-static void test_graph_replays_what_was_captured(void **state)
+TEST(test_graph_replays_what_was_captured)
 {
 	enum shunt_capture capture;
 	uint64_t x = 0, y = 0, want = 0;
@@ -284,7 +325,7 @@ static void test_graph_replays_what_was_captured(void **state)
 	ops->stream_destroy(0, t);
 }
 
-static void test_device_sync_invalidates_captures(void **state)
+TEST(test_device_sync_invalidates_captures)
 {
 	enum shunt_capture capture;
 	void *s, *graph;
@@ -304,7 +345,7 @@ static void test_device_sync_invalidates_captures(void **state)
 	ops->stream_destroy(0, s);
 }
 
-static void test_capture_forks_to_a_stream_that_waits_for_it(void **state)
+TEST(test_capture_forks_to_a_stream_that_waits_for_it)
 {
 	enum shunt_capture capture;
 	void *s, *t, *graph, *event;
@@ -349,7 +390,7 @@ static void count_drop(void *arg)
 }
 
 /* x only grows right if no two of its steps overlap and all come in the order of issue. */
-static void test_external_events_order_graphs_by_their_launches(void **state)
+TEST(test_external_events_order_graphs_by_their_launches)
 {
 	struct shunt_gpu_capture info, after;
 	void *s[4], *graph[2], *outer, *event, *record;
@@ -414,7 +455,7 @@ static void test_external_events_order_graphs_by_their_launches(void **state)
 	assert_int_equal(dropped, 2);
 }
 
-static void test_wait_in_a_capture_for_work_outside_is_refused(void **state)
+TEST(test_wait_in_a_capture_for_work_outside_is_refused)
 {
 	void *s, *event;
 
@@ -428,7 +469,7 @@ static void test_wait_in_a_capture_for_work_outside_is_refused(void **state)
 	ops->event_destroy(0, event);
 }
 
-static void test_wrong_handles_are_errors(void **state)
+TEST(test_wrong_handles_are_errors)
 {
 	uint64_t x = 0;
 	char nothing[4096] = { 0 };
@@ -463,47 +504,7 @@ static void test_wrong_handles_are_errors(void **state)
 	ops->stream_destroy(0, s);
 }
 
-static void test_devices_are_told_apart_and_the_same_in_every_process(void **state)
-{
-	struct shunt_gpu_info info[8], theirs;
-	const char *reason = NULL;
-	int count, device = -1, pipes[2], status;
-
-	assert_ok(ops->device_count(&count));
-	assert_int_equal(count, 8);
-	for (int i = 0; i < count; i++)
-		assert_ok(ops->device_info(i, &info[i]));
-	for (int i = 0; i < count; i++)
-		for (int j = 0; j < count; j++) {
-			assert_int_equal(
-			    ops->peer_check(i, &info[j], &reason), i == j ? SHUNT_LINK_SELF : SHUNT_LINK_NVLINK);
-			assert_int_equal(!memcmp(info[i].uuid, info[j].uuid, 16), i == j);
-		}
-	assert_null(reason);
-	theirs = info[1];
-	theirs.uuid[9] ^= 1;
-	assert_int_equal(ops->peer_check(0, &theirs, &reason), -EOPNOTSUPP);
-	assert_non_null(reason);
-	assert_ok(ops->device_set(3));
-	assert_ok(ops->device_get(&device));
-	assert_int_equal(device, 3);
-	assert_ok(ops->device_set(0));
-
-	assert_ok(pipe(pipes));
-	pid_t child = child_fork();
-	if (!child) {
-		memset(&theirs, 0, sizeof(theirs));
-		ops->device_info(5, &theirs);
-		_exit(write(pipes[1], &theirs, sizeof(theirs)) != sizeof(theirs));
-	}
-	assert_int_equal(read(pipes[0], &theirs, sizeof(theirs)), sizeof(theirs));
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_memory_equal(&theirs, &info[5], sizeof(theirs));
-	close(pipes[0]);
-	close(pipes[1]);
-}
-
-static void test_memory_is_shared_by_descriptor(void **state)
+TEST(test_memory_is_shared_by_descriptor)
 {
 	struct shunt_gpu_mem mine, map, borrowed, zero = {};
 	int fd;
@@ -543,7 +544,7 @@ static void test_memory_is_shared_by_descriptor(void **state)
 	assert_null(map.ptr);
 }
 
-static void test_memory_to_be_shared_is_passed_on_by_address(void **state)
+TEST(test_memory_to_be_shared_is_passed_on_by_address)
 {
 	struct shunt_gpu_export out = { NULL, 0, -1 };
 	struct shunt_gpu_mem map, alias, other;
@@ -589,7 +590,7 @@ static void test_memory_to_be_shared_is_passed_on_by_address(void **state)
 	assert_int_equal(ops->mem_alloc_shared(8, 10, (void **)&p), -EINVAL);
 }
 
-static void test_queries_do_not_wait(void **state)
+TEST(test_queries_do_not_wait)
 {
 	uint64_t gate = 0, one = 1;
 	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
@@ -622,7 +623,7 @@ static void test_queries_do_not_wait(void **state)
 	ops->stream_destroy(1, s);
 }
 
-static void test_memory_of_a_device_and_of_the_host(void **state)
+TEST(test_memory_of_a_device_and_of_the_host)
 {
 	void *p, *host, *dev;
 	size_t free_bytes = 1, total = 1;
@@ -654,7 +655,7 @@ static void test_memory_of_a_device_and_of_the_host(void **state)
 	assert_ok(ops->copy(0, NULL, NULL, 0));
 }
 
-static void test_device_sync_waits_for_all_streams_of_the_device(void **state)
+TEST(test_device_sync_waits_for_all_streams_of_the_device)
 {
 	uint64_t x[3] = { 0, 0, 0 }, gate = 0, one = 1;
 	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
@@ -700,7 +701,7 @@ static void *use_streams(void *arg)
 	return NULL;
 }
 
-static void test_streams_may_be_used_from_many_threads(void **state)
+TEST(test_streams_may_be_used_from_many_threads)
 {
 	pthread_t t[4];
 
@@ -710,34 +711,7 @@ static void test_streams_may_be_used_from_many_threads(void **state)
 		pthread_join(i, NULL);
 }
 
-int main(void)
+TESTS_BEGIN
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-		    test_devices_are_told_apart_and_the_same_in_every_process), /* forks: before any thread */
-		cmocka_unit_test(test_stream_runs_in_order),
-		cmocka_unit_test(test_stream_args_are_copied_by_the_launch),
-		cmocka_unit_test(test_stream_destroy_drains),
-		cmocka_unit_test(test_stream_default_handles_are_one_stream_per_device),
-		cmocka_unit_test(test_streams_are_independent_and_copy_reaches_a_spinning_kernel),
-		cmocka_unit_test(test_event_wait_orders_two_streams),
-		cmocka_unit_test(test_event_wait_means_the_record_before_it),
-		cmocka_unit_test(test_event_of_a_launch_is_done_when_its_blocks_have_begun),
-		cmocka_unit_test(test_event_elapsed_needs_two_complete_records),
-		cmocka_unit_test(test_graph_replays_what_was_captured),
-		cmocka_unit_test(test_device_sync_invalidates_captures),
-		cmocka_unit_test(test_capture_forks_to_a_stream_that_waits_for_it),
-		cmocka_unit_test(test_external_events_order_graphs_by_their_launches),
-		cmocka_unit_test(test_wait_in_a_capture_for_work_outside_is_refused),
-		cmocka_unit_test(test_wrong_handles_are_errors),
-		cmocka_unit_test(test_memory_is_shared_by_descriptor),
-		cmocka_unit_test(test_memory_to_be_shared_is_passed_on_by_address),
-		cmocka_unit_test(test_queries_do_not_wait),
-		cmocka_unit_test(test_memory_of_a_device_and_of_the_host),
-		cmocka_unit_test(test_device_sync_waits_for_all_streams_of_the_device),
-		cmocka_unit_test(test_streams_may_be_used_from_many_threads),
-	};
-
 	assert_ok(ops->open(&kernel_set));
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

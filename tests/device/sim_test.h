@@ -3,16 +3,13 @@
 /* What the tests of the sim runtime share: cmocka in C++, and short names for one device's operations. */
 #include <initializer_list>
 #include <errno.h>
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-extern "C" {
-#include <cmocka.h>
-}
+#include "tests/support/test.h"
 #include "device/gpu_ops.h"
 #include "device/sim/hooks.h"
 #include "kernels/kargs.h"

@@ -576,7 +576,7 @@ TEST(test_check_on_some_ranks_only_is_an_error_at_the_first_call)
 	    0);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
@@ -584,5 +584,4 @@ int main(void)
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	setenv("SHUNT_CHECK", "1", 1);
 	setenv("SHUNT_TIMEOUT", "90s", 1); /* nothing here may take that long */
-	return tests_run(NULL, NULL);
 }

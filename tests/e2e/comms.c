@@ -728,13 +728,10 @@ TEST(test_memory_of_nccl_can_be_used_and_registered)
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_memory), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -116,7 +116,7 @@ TEST(test_waits_over_shared_memory_have_the_deadline)
 	unsetenv("SHUNT_SIM_LINKS");
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(met != MAP_FAILED);
@@ -124,5 +124,4 @@ int main(void)
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_TIMEOUT", "100s", 1);
-	return tests_run(NULL, NULL);
 }

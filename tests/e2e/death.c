@@ -600,15 +600,14 @@ TEST(test_forked_child_is_refused_its_parents_communicators)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_forked), 0);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
-		return 1;
+		exit(1);
 	grace_ms = GRACE_SHORT_MS;
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_TIMEOUT", "30m", 1);
-	return tests_run(NULL, NULL);
 }

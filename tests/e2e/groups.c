@@ -880,11 +880,10 @@ TEST(test_one_rank_runs_everything_by_itself)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 0, body_alone), 0);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	return tests_run(NULL, NULL);
 }

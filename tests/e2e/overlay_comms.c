@@ -338,10 +338,7 @@ TEST(test_equal_ids_of_nccl_comm_id_do_not_mix)
 	assert_int_equal(overlay_run_set(2, "NCCL_COMM_ID", "127.0.0.1:29999", body_comm_id), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	overlay_begin();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

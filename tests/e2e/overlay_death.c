@@ -318,10 +318,7 @@ TEST(test_watchdogs_poll_while_communicators_come_and_go)
 	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_watched), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	overlay_begin();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -564,10 +564,7 @@ TEST(test_unknown_handle_passes_through)
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_unknown), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	overlay_begin();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

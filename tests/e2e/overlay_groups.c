@@ -408,10 +408,7 @@ TEST(test_one_thread_drives_all_ranks_in_groups)
 	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_one_thread), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	overlay_begin();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -290,13 +290,12 @@ TEST(test_a_plan_runs_by_its_name)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_run), 0);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	places = mmap(NULL, PLACES * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (places == MAP_FAILED)
-		return 1;
+		exit(1);
 	own_environment();
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
-	return tests_run(NULL, NULL);
 }

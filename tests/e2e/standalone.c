@@ -810,12 +810,11 @@ TEST(test_device_header_is_right_about_edges)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_device_header), 0);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(met != MAP_FAILED);
 	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
-	return tests_run(NULL, NULL);
 }

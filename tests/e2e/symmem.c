@@ -259,10 +259,7 @@ TEST(test_two_communicators_use_ce_at_once)
 	assert_int_equal(symm_run(RANKS_THREADS, 3, body_two), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	symm_begin_all();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -427,10 +427,7 @@ TEST(test_window_without_a_handle_is_used)
 	assert_int_equal(symm_run(RANKS_PROCESSES, 2, body_no_handle), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	symm_begin_all();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -460,10 +460,7 @@ TEST(test_direct_ends_with_abort_and_deadline_and_changes_nothing)
 	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_abort, 1, NULL), 0);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	symm_begin_all();
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -453,8 +453,3 @@ TEST(test_sysfs)
 	snprintf(command, sizeof(command), "rm -r %s", root);
 	assert_int_equal(system(command), 0);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

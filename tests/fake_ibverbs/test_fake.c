@@ -534,8 +534,7 @@ ROW(completion_channel, channels, .channel = true)
 ROW(completion_channel_unsolicited, channels_unsolicited, .channel = true)
 ROW(events_of_the_dead, events_of_the_dead, .channel = true)
 
-int main(void)
+TESTS_BEGIN
 {
 	alarm(600); /* no wait without an end */
-	return tests_run(NULL, NULL);
 }

@@ -513,8 +513,7 @@ TEST(test_abort_from_another_thread_ends_all_waits_and_frees_all)
 	}
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	lifecycle_environment("90s", "60s");
-	return tests_run(NULL, NULL);
 }

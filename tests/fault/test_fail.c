@@ -232,9 +232,8 @@ TEST(test_fail_each_system_call_of_another_lifecycle_leaks_nothing)
 	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	sanitized = getenv("FAULT_SLOW") != NULL;
 	lifecycle_environment("90s", "60s");
-	return tests_run(NULL, NULL);
 }

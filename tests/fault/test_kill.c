@@ -332,9 +332,8 @@ TEST(test_stop_for_good_before_the_setup_is_an_error_in_time)
 	    &(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = stop_before_setup });
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	grace_ms = GRACE_SHORT_MS;
 	limit = getenv("FAULT_ALL") ? 0 : getenv("FAULT_SLOW") ? 8 : 24;
-	return tests_run(NULL, NULL);
 }

@@ -250,8 +250,7 @@ TEST(test_limits_no_stderr_at_all_spoils_nothing)
 	}
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	limit_to(LONG);
-	return tests_run(NULL, NULL);
 }

@@ -161,10 +161,9 @@ TEST(test_many_at_once_from_threads_do_not_mix)
 				fail_msg("communicator %d, rank %d failed", c, r);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	if (getenv("FAULT_SLOW"))
 		pairs = 60;
 	lifecycle_environment("100s", "60s");
-	return tests_run(NULL, NULL);
 }

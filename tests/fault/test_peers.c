@@ -520,8 +520,7 @@ TEST(test_peers_killed_job_leaves_nothing_behind)
 	}
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	short_limits();
-	return tests_run(NULL, NULL);
 }

@@ -312,10 +312,9 @@ TEST(test_soak_random_calls_give_right_values)
 	assert_true(rank_state[0].calls > 100);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	if (getenv("FAULT_SOAK_ROUNDS"))
 		rounds = atol(getenv("FAULT_SOAK_ROUNDS"));
 	lifecycle_environment("60s", "60s");
-	return tests_run(NULL, NULL);
 }

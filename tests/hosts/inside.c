@@ -637,7 +637,7 @@ TEST(test_a_call_after_an_error_leaves_its_text)
 		run_world(&(struct world){ .place = "0", .named = true, .body = failed_before_body });
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];
@@ -648,7 +648,4 @@ int main(int argc, char **argv)
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_LOG", "error", 0);
 	overlay = strcmp(getenv("SHUNT_NCCL_LIB"), "none") != 0;
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return tests_run(NULL, NULL);
 }

@@ -528,7 +528,7 @@ TEST(test_hosts_strangers_at_the_directory_do_not_disturb)
 	    .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .named = true, .body = stranger_body });
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];
@@ -537,5 +537,4 @@ int main(void)
 	setenv("FAKE_NCCL_SHARED", text, 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_LOG", "error", 0);
-	return tests_run(NULL, NULL);
 }

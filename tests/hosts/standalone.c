@@ -511,10 +511,9 @@ TEST(test_hosts_a_rank_with_a_name_of_its_own_is_a_host)
 	    &(struct world){ .place = "00", .odd = 1, .odd_env = { "SHUNT_HOSTID", "apart" }, .body = connect_body });
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
-	return tests_run(NULL, NULL);
 }

@@ -89,27 +89,27 @@ static void collective(int n, struct job call, const char *algo, int times)
 	world_stop(&w);
 }
 
-static void test_oneshot_of_two(void **state)
+TEST(test_oneshot_of_two)
 {
 	collective(2, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
 }
 
-static void test_oneshot_of_three(void **state)
+TEST(test_oneshot_of_three)
 {
 	collective(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
 }
 
-static void test_twoshot(void **state)
+TEST(test_twoshot)
 {
 	collective(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 700 }, "twoshot", IN_A_ROW);
 }
 
-static void test_twoshot_to_root(void **state)
+TEST(test_twoshot_to_root)
 {
 	collective(3, (struct job){ SHUNT_REDUCE, SHUNT_F32, SHUNT_SUM, 700, 1 }, "twoshot", IN_A_ROW);
 }
 
-static void test_reduce_scatter(void **state)
+TEST(test_reduce_scatter)
 {
 	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
 }
@@ -118,7 +118,7 @@ static void test_reduce_scatter(void **state)
  * All-gathers and reduce-scatters of two parts among three ranks. The rank without a part is late, or another one: a
  * rank must not run ahead of one that has nothing to send.
  */
-static void test_uneven(void **state)
+TEST(test_uneven)
 {
 	for (int late = 1; late < 3; late++) {
 		struct job parts[IN_A_ROW][2];
@@ -166,13 +166,13 @@ static void staged(int n, struct job call, const char *algo)
 	world_stop(&w);
 }
 
-static void test_staged_oneshot(void **state)
+TEST(test_staged_oneshot)
 {
 	staged(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot");
 }
 
 /* What all ranks need is stored once, and loaded by each of the others. */
-static void test_staged_exchange(void **state)
+TEST(test_staged_exchange)
 {
 	enum { BYTES = 1600, WIRE = (BYTES / SHUNT_SECTOR_SLOT_DATA + 1) * SHUNT_LL128_SLOT_WIRE };
 	struct shunt_sim_link_count before[3][3];
@@ -190,33 +190,33 @@ static void test_staged_exchange(void **state)
 	staged(3, (struct job){ SHUNT_ALLTOALL, SHUNT_U8, 0, BYTES }, "oneshot");
 }
 
-static void test_staged_p2p(void **state)
+TEST(test_staged_p2p)
 {
 	staged(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 9000 }, "ll128");
 }
 
-static void test_staged_p2p_reduce(void **state)
+TEST(test_staged_p2p_reduce)
 {
 	staged(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 2000 }, "ll128");
 }
 
-static void test_p2p(void **state)
+TEST(test_p2p)
 {
 	collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 30011 }, "ll128", IN_A_ROW);
 }
 
-static void test_p2p_reduce(void **state)
+TEST(test_p2p_reduce)
 {
 	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 4001 }, "ll128", IN_A_ROW);
 }
 
-static void test_pipelined(void **state)
+TEST(test_pipelined)
 {
 	collective(3, (struct job){ SHUNT_BROADCAST, SHUNT_F32, 0, 9000, 1 }, "pipelined", IN_A_ROW);
 }
 
 /* A slot in each launch, all by one relay, whose ring to the other rank fills up while that one has not begun. */
-static void test_pipelined_ahead(void **state)
+TEST(test_pipelined_ahead)
 {
 	const struct job call = { SHUNT_BROADCAST, SHUNT_F32, 0, 32, 1 };
 	struct world w;
@@ -228,28 +228,28 @@ static void test_pipelined_ahead(void **state)
 	}
 }
 
-static void test_simple(void **state)
+TEST(test_simple)
 {
 	collective(3, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 150001 }, "simple", 3);
 }
 
-static void test_simple_reduce(void **state)
+TEST(test_simple_reduce)
 {
 	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 40000 }, "simple", 3);
 }
 
-static void test_simple_in_place_of_two(void **state)
+TEST(test_simple_in_place_of_two)
 {
 	collective(
 	    2, (struct job){ .kind = SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 60001, .in_place = true }, "simple", 4);
 }
 
-static void test_tma(void **state)
+TEST(test_tma)
 {
 	collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 100001 }, "bulk", 3);
 }
 
-static void test_tma_reduce(void **state)
+TEST(test_tma_reduce)
 {
 	collective(2, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_PREMUL, 40001 }, "bulk", 3);
 }
@@ -297,18 +297,18 @@ static void send_ahead(bool checks)
 	world_stop(&w);
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
 	send_ahead(false);
 }
 
-static void test_messages_with_check(void **state)
+TEST(test_messages_with_check)
 {
 	send_ahead(true);
 }
 
 /* The sender compares in one launch more messages than the ring of their sizes has room for. */
-static void test_check_of_many_messages(void **state)
+TEST(test_check_of_many_messages)
 {
 	enum { BYTES = 16, TIMES = 3 * SHUNT_CHECK_RING };
 	struct shunt_coll sends[TIMES], recvs[TIMES];
@@ -402,12 +402,12 @@ static void barriers(unsigned kernel)
 	world_stop(&w);
 }
 
-static void test_barrier(void **state)
+TEST(test_barrier)
 {
 	barriers(SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8));
 }
 
-static void test_ep_barrier(void **state)
+TEST(test_ep_barrier)
 {
 	barriers(SHUNT_KERNEL(SHUNT_SHAPE_ep_barrier, 0, SHUNT_U8));
 }
@@ -422,34 +422,34 @@ static void expert_parallel(int times, int form, bool phases, bool masks, int la
 	world_stop(&w);
 }
 
-static void test_ep_calls(void **state)
+TEST(test_ep_calls)
 {
 	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1, false);
 }
 
 /* The others run ahead of a rank from which they hear nothing but credits. */
-static void test_ep_ahead(void **state)
+TEST(test_ep_ahead)
 {
 	for (int late = 0; late < 3; late += 2)
 		expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, late, false);
 }
 
-static void test_ep_cast(void **state)
+TEST(test_ep_cast)
 {
 	expert_parallel(4, SHUNT_EP_FP8_ROUND, false, false, -1, false);
 }
 
-static void test_ep_phases(void **state)
+TEST(test_ep_phases)
 {
 	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, false);
 }
 
-static void test_ep_masks(void **state)
+TEST(test_ep_masks)
 {
 	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, false);
 }
 
-static void test_ep_rank_sums(void **state)
+TEST(test_ep_rank_sums)
 {
 	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, true);
 	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, true);
@@ -465,12 +465,12 @@ static void normal_mode(int times, bool narrow, int late)
 	world_stop(&w);
 }
 
-static void test_ep_normal(void **state)
+TEST(test_ep_normal)
 {
 	normal_mode(IN_A_ROW, true, -1);
 }
 
-static void test_ep_normal_ahead(void **state)
+TEST(test_ep_normal_ahead)
 {
 	normal_mode(4, false, 1);
 }
@@ -493,7 +493,7 @@ static void launch_checked(struct world *w, int r, uint64_t count)
 	assert_int_equal(gpu->launch(r, &l), 0);
 }
 
-static void test_check_of_calls(void **state)
+TEST(test_check_of_calls)
 {
 	enum { TIMES = 10 };
 	struct world w;
@@ -516,7 +516,7 @@ static void test_check_of_calls(void **state)
 
 /* SHUNT_CHECK of messages: the receiver of a message expects another size, which its sender learns in its next launch.
  */
-static void test_check_of_messages(void **state)
+TEST(test_check_of_messages)
 {
 	enum { BYTES = 1600 };
 	char *buf[2];
@@ -579,13 +579,13 @@ static void give_up(uint64_t limit_ns, uint64_t expected)
 	world_stop(&w);
 }
 
-static void test_give_up_at_a_deadline(void **state)
+TEST(test_give_up_at_a_deadline)
 {
 	give_up(20 * 1000000ull, SHUNT_FAULT_TIMEOUT);
 }
 
 /* A sender that gives up has copies under way. */
-static void test_give_up_of_tma(void **state)
+TEST(test_give_up_of_tma)
 {
 	enum { BYTES = 200000 };
 	struct world w;
@@ -603,7 +603,7 @@ static void test_give_up_of_tma(void **state)
 	world_stop(&w);
 }
 
-static void test_give_up_by_an_abort(void **state)
+TEST(test_give_up_by_an_abort)
 {
 	give_up(SHUNT_LIMIT_ABORT, SHUNT_FAULT_ABORT);
 }
@@ -878,27 +878,27 @@ static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int la
 	hosts_stop(&h);
 }
 
-static void test_over_hosts(void **state)
+TEST(test_over_hosts)
 {
 	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1);
 }
 
 /* More chunks than slots, while one rank has not begun. */
-static void test_over_hosts_ahead(void **state)
+TEST(test_over_hosts_ahead)
 {
 	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 0);
 	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 2);
 }
 
 /* The receivers have nothing to say but that slots are free again. */
-static void test_over_hosts_one_way(void **state)
+TEST(test_over_hosts_one_way)
 {
 	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, 1);
 	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, -1);
 }
 
 /* As test_check_of_calls(). */
-static void test_over_hosts_check(void **state)
+TEST(test_over_hosts_check)
 {
 	enum { TIMES = 6, COUNT = 64 };
 	uint32_t *buf[HOSTS_RANKS];
@@ -933,7 +933,7 @@ static void test_over_hosts_check(void **state)
 }
 
 /* Two ranks receive from the third, which has left: their launches tell the proxy so, and end with it. */
-static void test_over_hosts_left(void **state)
+TEST(test_over_hosts_left)
 {
 	enum { COUNT = HOSTS_SLOT / 4 };
 	uint32_t *buf[HOSTS_LOCAL];
@@ -982,71 +982,71 @@ static void run_plan(char *text, enum shunt_plan_ll_format format, struct exec_j
 	free(text);
 }
 
-static void test_plan_ll8(void **state)
+TEST(test_plan_ll8)
 {
 	run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL8,
 	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false });
 }
 
-static void test_plan_ll16(void **state)
+TEST(test_plan_ll16)
 {
 	run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL16,
 	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false });
 }
 
-static void test_plan_ll128(void **state)
+TEST(test_plan_ll128)
 {
 	run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false });
 }
 
 /* Buffers off their alignment: all blocks fill the memory that each of them then works in, and empty it. */
-static void test_plan_blocks(void **state)
+TEST(test_plan_blocks)
 {
 	run_plan(plan_twoshot(2, 3, "sum"), SHUNT_PLAN_LL_FORMAT_LL16,
 	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 2400, true, 1, 6, false });
 }
 
 /* What a packet answers is overwritten by who gets the packet. */
-static void test_plan_answers(void **state)
+TEST(test_plan_answers)
 {
 	for (enum shunt_plan_ll_format format = SHUNT_PLAN_LL_FORMAT_LL16; format <= SHUNT_PLAN_LL_FORMAT_LL8; format++)
 		run_plan(plan_answers(), format, (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, true, 0, 4, false });
 }
 
 /* Scratch that its own operations fill first. */
-static void test_plan_staged(void **state)
+TEST(test_plan_staged)
 {
 	run_plan(plan_staged(), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, true, 0, 6, false });
 }
 
-static void test_plan_signals(void **state)
+TEST(test_plan_signals)
 {
 	run_plan(plan_acks(3), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false });
 }
 
-static void test_plan_semaphores(void **state)
+TEST(test_plan_semaphores)
 {
 	run_plan(plan_windows(256), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 8192, false, 0, 6, false });
 }
 
-static void test_plan_without_signals(void **state)
+TEST(test_plan_without_signals)
 {
 	run_plan(plan_get(3), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false });
 }
 
 /* More bytecode than fits into shared memory. */
-static void test_plan_long(void **state)
+TEST(test_plan_long)
 {
 	run_plan(plan_long(200), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 3200, false, 0, 4, false });
 }
 
-static void test_plan_direct(void **state)
+TEST(test_plan_direct)
 {
 	run_plan(plan_port(3, 0), SHUNT_PLAN_LL_FORMAT_LL128,
 	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, false, 0, 6, false, true });
@@ -1103,65 +1103,8 @@ static void serve(void)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_oneshot_of_two),
-		cmocka_unit_test(test_oneshot_of_three),
-		cmocka_unit_test(test_twoshot),
-		cmocka_unit_test(test_twoshot_to_root),
-		cmocka_unit_test(test_reduce_scatter),
-		cmocka_unit_test(test_uneven),
-		cmocka_unit_test(test_staged_oneshot),
-		cmocka_unit_test(test_staged_exchange),
-		cmocka_unit_test(test_staged_p2p),
-		cmocka_unit_test(test_staged_p2p_reduce),
-		cmocka_unit_test(test_p2p),
-		cmocka_unit_test(test_p2p_reduce),
-		cmocka_unit_test(test_pipelined),
-		cmocka_unit_test(test_pipelined_ahead),
-		cmocka_unit_test(test_simple),
-		cmocka_unit_test(test_simple_reduce),
-		cmocka_unit_test(test_simple_in_place_of_two),
-		cmocka_unit_test(test_tma),
-		cmocka_unit_test(test_tma_reduce),
-		cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_messages_with_check),
-		cmocka_unit_test(test_check_of_many_messages),
-		cmocka_unit_test(test_barrier),
-		cmocka_unit_test(test_ep_barrier),
-		cmocka_unit_test(test_ep_calls),
-		cmocka_unit_test(test_ep_ahead),
-		cmocka_unit_test(test_ep_cast),
-		cmocka_unit_test(test_ep_phases),
-		cmocka_unit_test(test_ep_masks),
-		cmocka_unit_test(test_ep_rank_sums),
-		cmocka_unit_test(test_ep_normal),
-		cmocka_unit_test(test_ep_normal_ahead),
-		cmocka_unit_test(test_check_of_calls),
-		cmocka_unit_test(test_check_of_messages),
-		cmocka_unit_test(test_give_up_at_a_deadline),
-		cmocka_unit_test(test_give_up_by_an_abort),
-		cmocka_unit_test(test_give_up_of_tma),
-		cmocka_unit_test(test_over_hosts),
-		cmocka_unit_test(test_over_hosts_ahead),
-		cmocka_unit_test(test_over_hosts_one_way),
-		cmocka_unit_test(test_over_hosts_check),
-		cmocka_unit_test(test_over_hosts_left),
-		cmocka_unit_test(test_plan_ll8),
-		cmocka_unit_test(test_plan_ll16),
-		cmocka_unit_test(test_plan_ll128),
-		cmocka_unit_test(test_plan_blocks),
-		cmocka_unit_test(test_plan_answers),
-		cmocka_unit_test(test_plan_staged),
-		cmocka_unit_test(test_plan_signals),
-		cmocka_unit_test(test_plan_semaphores),
-		cmocka_unit_test(test_plan_without_signals),
-		cmocka_unit_test(test_plan_long),
-		cmocka_unit_test(test_plan_direct),
-	};
-
 	if (argc == 2 && !strcmp(argv[1], "--list")) {
-		for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-			puts(tests[i].name);
+		tests_list();
 		return 0;
 	}
 	const bool served = argc > 2 && !strcmp(argv[1], "--serve");
@@ -1179,11 +1122,11 @@ int main(int argc, char **argv)
 
 		/* What runs need once: fibers, and the symbols of a report. */
 		__sanitizer_symbolize_pc((void *)run_served, "%f", name, sizeof(name));
-		if (cmocka_run_group_tests(tests, NULL, NULL))
+		if (tests_run(NULL, NULL))
 			return 1;
 		serve();
 	} else if (argc > 2) {
 		deadline_ms = strtoull(argv[2], NULL, 10);
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

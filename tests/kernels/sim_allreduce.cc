@@ -151,25 +151,25 @@ static void run_allreduce(void (*kernel)(const struct shunt_kargs &), int nranks
 	free(ranks);
 }
 
-static void test_allreduce_by_ll128(void **state)
+TEST(test_allreduce_by_ll128)
 {
 	for (int n = 2; n <= MAX_RANKS; n++)
 		run_allreduce(k_ll128, n, false, true);
 }
 
-static void test_allreduce_by_flagged_pieces(void **state)
+TEST(test_allreduce_by_flagged_pieces)
 {
 	for (int n = 2; n <= MAX_RANKS; n++)
 		run_allreduce(k_pieces, n, false, false);
 }
 
-static void test_allreduce_in_a_replayed_graph(void **state)
+TEST(test_allreduce_in_a_replayed_graph)
 {
 	run_allreduce(k_ll128, 2, true, true);
 	run_allreduce(k_pieces, 3, true, false);
 }
 
-static void test_allreduce_with_jitter(void **state)
+TEST(test_allreduce_with_jitter)
 {
 	for (unsigned seed = 1; seed <= 3; seed++) {
 		shunt_sim_set_jitter(seed, 300);
@@ -177,16 +177,4 @@ static void test_allreduce_with_jitter(void **state)
 		run_allreduce(k_pieces, 3, false, false);
 	}
 	shunt_sim_set_jitter(0, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_allreduce_by_ll128),
-		cmocka_unit_test(test_allreduce_by_flagged_pieces),
-		cmocka_unit_test(test_allreduce_in_a_replayed_graph),
-		cmocka_unit_test(test_allreduce_with_jitter),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

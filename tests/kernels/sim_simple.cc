@@ -66,7 +66,7 @@ static void expect_each_once(const struct shunt_kargs_few &a, uint32_t blocks)
 }
 
 /* Roles that have blocks of their own, few and many, and a block more that compares calls. */
-static void test_simple_each_warp_has_a_role_of_its_own(void **state)
+TEST(test_simple_each_warp_has_a_role_of_its_own)
 {
 	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
 		for (uint32_t each = 1; each * roles <= 64; each++)
@@ -87,7 +87,7 @@ static void test_simple_each_warp_has_a_role_of_its_own(void **state)
 }
 
 /* Fewer blocks than roles: all share all, but for the last one's own. */
-static void test_simple_roles_share_few_blocks(void **state)
+TEST(test_simple_roles_share_few_blocks)
 {
 	for (uint32_t roles = 2; roles <= SHUNT_MAX_ROLES; roles++)
 		for (uint32_t own = 0; own < 2; own++) {
@@ -104,20 +104,9 @@ static void test_simple_roles_share_few_blocks(void **state)
 }
 
 /* The exchange finds a warp's turn by a factor instead of a division. */
-static void test_p2p_warp_channel_is_a_division(void **state)
+TEST(test_p2p_warp_channel_is_a_division)
 {
 	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
 		for (uint32_t warp = 0; warp < SHUNT_MAX_BLOCKS * SHUNT_MAX_THREADS / 32; warp++)
 			assert_int_equal(p2p_warp_channel(warp, (65536 + roles - 1) / roles), warp / roles);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_simple_each_warp_has_a_role_of_its_own),
-		cmocka_unit_test(test_simple_roles_share_few_blocks),
-		cmocka_unit_test(test_p2p_warp_channel_is_a_division),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -367,8 +367,3 @@ TEST(test_first_use_by_many_threads_happens_once)
 {
 	assert_int_equal(cuda_in_child(first_use_by_many, 0), 0);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -11,19 +11,8 @@
 const char shunt_fatbins_made[] = "";
 #if TEST_NO_KERNELS
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };
-#else
-const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "ll128" };
-#endif
 
-static void test_open_missing_symbol_is_named(void **state)
-{
-	assert_int_equal(shunt_gpu_cuda_ops.open(&shunt_kernels), -ENOSYS);
-	assert_int_equal(mock_log_count, 1);
-	assert_non_null(strstr(mock_log_text, "CUDA 11.8 and lacks cuLibraryLoadData"));
-	assert_int_equal(fake_cuda.calls, 0);
-}
-
-static void test_open_without_kernels_is_no_device(void **state)
+TEST(test_open_without_kernels_is_no_device)
 {
 	assert_int_equal(shunt_gpu_cuda_ops.open(&shunt_kernels), -ENODEV);
 	assert_int_equal(mock_log_count, 0);
@@ -31,18 +20,14 @@ static void test_open_without_kernels_is_no_device(void **state)
 	assert_false(shunt_gpu_cuda_ops.kernel_exists(0));
 	assert_false(shunt_gpu_cuda_ops.kernel_exists(SHUNT_KERNEL(0, 0, 7)));
 }
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#if TEST_NO_KERNELS
-		cmocka_unit_test(test_open_without_kernels_is_no_device),
 #else
-		cmocka_unit_test(test_open_missing_symbol_is_named),
-#endif
-	};
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "ll128" };
 
-	(void)test_open_missing_symbol_is_named;
-	(void)test_open_without_kernels_is_no_device;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+TEST(test_open_missing_symbol_is_named)
+{
+	assert_int_equal(shunt_gpu_cuda_ops.open(&shunt_kernels), -ENOSYS);
+	assert_int_equal(mock_log_count, 1);
+	assert_non_null(strstr(mock_log_text, "CUDA 11.8 and lacks cuLibraryLoadData"));
+	assert_int_equal(fake_cuda.calls, 0);
 }
+#endif

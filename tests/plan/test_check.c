@@ -552,8 +552,3 @@ TEST(test_check_ll128_follows_from_ranges_of_packets)
 	    "[{\"type\":\"s\",\"index\":1,\"size\":1}]}");
 	assert_false(uses_ll128(root, 0));
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -576,10 +576,9 @@ TEST(test_effects_of_each_operation_are_documented)
 	free(doc);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("SHUNT_SIM_DEVICES", "2", 1);
 	if (gpu->open(&shunt_kernels))
-		return 1;
-	return tests_run(NULL, NULL);
+		exit(1);
 }

@@ -819,13 +819,10 @@ TEST(test_exec_windows_at_other_places_are_an_error)
 	close_ranks(&f);
 }
 
-int main(int argc, char **argv)
+TESTS_BEGIN
 {
 	quick = getenv("EXEC_QUICK") != NULL;
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open(&shunt_kernels))
-		return 1;
-	return tests_run(NULL, NULL);
+		exit(1);
 }

@@ -234,8 +234,3 @@ TEST(test_get_over_a_port_is_refused)
 	assert_non_null(strstr(reason, "channel_type"));
 	assert_null(strchr(reason, '\n'));
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

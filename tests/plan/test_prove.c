@@ -425,8 +425,3 @@ TEST(test_prove_each_operation_is_needed)
 	print_message("%u plans without one operation, %u of them right\n", mutants, right);
 	assert_true(mutants > 30 && right < mutants / 3);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

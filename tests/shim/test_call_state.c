@@ -16,8 +16,3 @@ TEST(test_call_goes_as_the_table_says)
 	assert_true(seen.refused > 1000);
 	assert_true(seen.calls > 1000);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

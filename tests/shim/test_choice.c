@@ -273,8 +273,3 @@ TEST(test_device_calls_null_outputs_are_refused)
 	assert_int_equal(shunt_capture_end(NULL, NULL), -EINVAL);
 	assert_int_equal(shunt_graph_launch(NULL, NULL), -EINVAL);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -330,8 +330,3 @@ TEST(test_comm_config_environment_wins)
 	assert_int_equal(out.max_ctas, 8);
 	env = (struct shunt_nccl_env){ .comm_blocking = -1, .cga_cluster_size = -1, .cta_policy = -1 };
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

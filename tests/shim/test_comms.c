@@ -713,8 +713,4 @@ TEST(test_comms_dozens_end_in_any_order_from_any_thread)
 	}
 }
 
-int main(void)
-{
-	tests_each(setup, teardown);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(setup, teardown)

@@ -47,7 +47,7 @@ static ncclComm_t handle(size_t i)
 	return (ncclComm_t)(0x10000 + 64 * i);
 }
 
-static void test_handles_find_what_was_published(void **state)
+TEST(test_handles_find_what_was_published)
 {
 	enum { N = 1000 };
 	struct shunt_entry *e[N];
@@ -77,7 +77,7 @@ static void test_handles_find_what_was_published(void **state)
 	assert_null(shunt_entry_remove(handle(1)));
 }
 
-static void test_handles_same_address_again_replaces(void **state)
+TEST(test_handles_same_address_again_replaces)
 {
 	struct shunt_entry *old = new_entry(), *fresh = new_entry(), *got;
 
@@ -91,7 +91,7 @@ static void test_handles_same_address_again_replaces(void **state)
 	assert_int_equal(alive, 0);
 }
 
-static void test_handles_held_entry_outlives_remove(void **state)
+TEST(test_handles_held_entry_outlives_remove)
 {
 	struct shunt_entry *kept_entry;
 
@@ -105,7 +105,7 @@ static void test_handles_held_entry_outlives_remove(void **state)
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* mallinfo knows nothing there */
-static void test_handles_many_cycles_need_no_more_memory(void **state)
+TEST(test_handles_many_cycles_need_no_more_memory)
 {
 	size_t before = 0;
 
@@ -141,7 +141,7 @@ static void *reader(void *arg)
 	return NULL;
 }
 
-static void test_handles_readers_beside_a_writer(void **state)
+TEST(test_handles_readers_beside_a_writer)
 {
 	pthread_t threads[3];
 
@@ -188,7 +188,7 @@ static int end_in_child(struct shunt_entry *e)
 	return shunt_entry_exists(handle(1)) || fcntl(own, F_GETFD) < 0 ? 2 : 0;
 }
 
-static void test_handles_of_the_parent_end_in_a_child_without_a_trace(void **state)
+TEST(test_handles_of_the_parent_end_in_a_child_without_a_trace)
 {
 	const struct shunt_comm_desc desc = { .rank = -1 };
 	const struct shunt_comm_config config = { .blocking = true };
@@ -226,20 +226,4 @@ static void test_handles_of_the_parent_end_in_a_child_without_a_trace(void **sta
 	shunt_entry_put(shunt_entry_remove(handle(1)));
 	assert_int_equal(read(pair[1], &x, 1), 0);
 	close(pair[1]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_handles_find_what_was_published),
-		cmocka_unit_test(test_handles_same_address_again_replaces),
-		cmocka_unit_test(test_handles_held_entry_outlives_remove),
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-		cmocka_unit_test(test_handles_many_cycles_need_no_more_memory),
-#endif
-		cmocka_unit_test(test_handles_readers_beside_a_writer),
-		cmocka_unit_test(test_handles_of_the_parent_end_in_a_child_without_a_trace),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

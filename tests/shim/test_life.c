@@ -103,8 +103,3 @@ TEST(test_events_at_the_same_time_are_made_one_after_another)
 		pthread_barrier_destroy(&r->start);
 	}
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -328,8 +328,4 @@ TEST(test_shrink_reads_no_more_ranks_than_there_are)
 	ncclCommDestroy(comm);
 }
 
-int main(void)
-{
-	tests_each(setup, NULL);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(setup, NULL)

@@ -141,8 +141,4 @@ TEST(test_call_configuration_selects_among_both_libraries)
 	ncclCommDestroy(comm);
 }
 
-int main(void)
-{
-	tests_each(setup, NULL);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(setup, NULL)

@@ -455,8 +455,4 @@ TEST(test_last_error_of_a_group_is_its_cause)
 	ncclCommDestroy(comm);
 }
 
-int main(void)
-{
-	tests_each(setup, NULL);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(setup, NULL)

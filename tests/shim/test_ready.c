@@ -289,9 +289,9 @@ static int begin(void **state)
 	return 0;
 }
 
-int main(void)
+TESTS_EACH(begin, NULL)
+
+TESTS_BEGIN
 {
 	overlay = getenv("SHUNT_NCCL_LIB") != NULL;
-	tests_each(begin, NULL);
-	return tests_run(NULL, NULL);
 }

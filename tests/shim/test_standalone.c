@@ -469,8 +469,4 @@ TEST(test_standalone_memory_and_registration)
 	assert_int_equal(ncclMemAlloc(NULL, 1), ncclInvalidArgument);
 }
 
-int main(void)
-{
-	tests_each(setup, NULL);
-	return tests_run(NULL, NULL);
-}
+TESTS_EACH(setup, NULL)

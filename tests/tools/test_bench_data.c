@@ -180,8 +180,3 @@ TEST(test_input_ranks_and_seeds_differ)
 	bench_data_destroy(d);
 	bench_data_destroy(e);
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

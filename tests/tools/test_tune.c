@@ -351,9 +351,8 @@ TEST(test_windows_begin_behind_our_largest)
 	assert_int_equal(from, 1024);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("SHUNT_TUNING_FILE", "none", 1);
 	unsetenv("SHUNT_ALGO");
-	return tests_run(NULL, NULL);
 }

@@ -243,10 +243,8 @@ TEST(test_topology_counts_devices)
 		assert_int_equal(shunt_link_devices(ranks, n), counts[n]);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("NCCL_P2P_LEVEL", "PHB", 1);
 	setenv("SHUNT_SIM_LINKS", "*:peer;0-2:peer,distance=PXB;0-3:peer,distance=PHB;0-4:peer,distance=SYS", 1);
-
-	return tests_run(NULL, NULL);
 }

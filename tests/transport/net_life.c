@@ -6,7 +6,7 @@
 
 /* ---- the end */
 
-void test_finish_loses_nothing(void **state)
+TEST(test_finish_loses_nothing)
 {
 	for (int turn = 0; turn < 10; turn++) {
 		struct lane lane;
@@ -40,7 +40,7 @@ void test_finish_loses_nothing(void **state)
 	}
 }
 
-void test_close_leaves_sources_alone(void **state)
+TEST(test_close_leaves_sources_alone)
 {
 	struct lane lane;
 	struct shunt_net_put put;
@@ -66,7 +66,7 @@ void test_close_leaves_sources_alone(void **state)
 	lane_close(&lane);
 }
 
-void test_closing_the_target_kills_the_sender(void **state)
+TEST(test_closing_the_target_kills_the_sender)
 {
 	struct lane lane;
 	struct shunt_net_put put;
@@ -90,7 +90,7 @@ void test_closing_the_target_kills_the_sender(void **state)
 
 /* ---- connecting */
 
-void test_another_key_is_refused(void **state)
+TEST(test_another_key_is_refused)
 {
 	struct shunt_net_device *device[2] = { net_open(ops), net_open(ops) };
 	struct net_end end[2] = { 0 };
@@ -112,7 +112,7 @@ void test_another_key_is_refused(void **state)
 		ops->close(device[i]);
 }
 
-void test_a_blob_of_nobody_is_refused(void **state)
+TEST(test_a_blob_of_nobody_is_refused)
 {
 	struct shunt_net_device *device = net_open(ops);
 	struct unit_capture capture;
@@ -133,7 +133,7 @@ void test_a_blob_of_nobody_is_refused(void **state)
 	ops->close(device);
 }
 
-void test_a_peer_that_does_not_connect_is_given_up(void **state)
+TEST(test_a_peer_that_does_not_connect_is_given_up)
 {
 	/* Both ways round: who connects depends on the blobs. */
 	for (int turn = 0; turn < 6; turn++) {
@@ -157,7 +157,7 @@ void test_a_peer_that_does_not_connect_is_given_up(void **state)
 	}
 }
 
-void test_one_side_may_connect_later(void **state)
+TEST(test_one_side_may_connect_later)
 {
 	for (int turn = 0; turn < 6; turn++) {
 		struct net_pair pair = { .ops = ops };
@@ -318,7 +318,7 @@ static void here_close(struct here *here, struct other_process *other)
 	close(other->out);
 }
 
-void test_two_processes(void **state)
+TEST(test_two_processes)
 {
 	struct other_process other;
 	struct here here;
@@ -344,7 +344,7 @@ void test_two_processes(void **state)
 	here_close(&here, &other);
 }
 
-void test_a_killed_peer_is_told_at_once(void **state)
+TEST(test_a_killed_peer_is_told_at_once)
 {
 	struct other_process other;
 	struct here here;
@@ -382,7 +382,7 @@ static int watched(const struct shunt_net_device *device)
 }
 
 /* Or an event would name memory that is freed. */
-void test_what_is_closed_is_watched_no_more_though_a_child_has_copies(void **state)
+TEST(test_what_is_closed_is_watched_no_more_though_a_child_has_copies)
 {
 	int held = child_holds("nothing");
 	struct shunt_net_device *fresh = net_open(ops);
@@ -410,7 +410,7 @@ void test_what_is_closed_is_watched_no_more_though_a_child_has_copies(void **sta
 /* ---- sleeping */
 
 /* Nothing comes: waits for the device end by themselves, but for a few that one of its timers ends. */
-void test_an_idle_device_sleeps(void **state)
+TEST(test_an_idle_device_sleeps)
 {
 	enum { WAITS = 12, WAIT_MS = 50, MOST_AWAKE = 100 };
 	struct net_pair pair;
@@ -464,7 +464,7 @@ static void *answer_thread(void *arg)
 	return NULL;
 }
 
-void test_no_wakeup_is_lost(void **state)
+TEST(test_no_wakeup_is_lost)
 {
 	struct net_pair pair;
 	struct ping here = { .pair = &pair, .turns = 10000 }, there = here;

@@ -5,7 +5,7 @@
 
 /* ---- puts */
 
-void test_bytes_arrive_at_any_size_and_offset(void **state)
+TEST(test_bytes_arrive_at_any_size_and_offset)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 7, 8, 9, 63, 64, 65, 255, 1000, 4095, 4097, 16383, 16384, 16385,
 		65535, 65536, 65537, 131071, 131072, 131073, 262145, 1000003, 4 << 20, 8 << 20 };
@@ -87,7 +87,7 @@ static struct shunt_net_put stream_put(const struct stream *stream, int i)
 	    (uint16_t)(stream->put[i].signals - before));
 }
 
-void test_a_signal_comes_after_all_earlier_puts(void **state)
+TEST(test_a_signal_comes_after_all_earlier_puts)
 {
 	static struct stream stream;
 	struct lane lane;
@@ -148,7 +148,7 @@ static void *send_stream(void *arg)
 	return NULL;
 }
 
-void test_devices_work_in_threads_of_their_own(void **state)
+TEST(test_devices_work_in_threads_of_their_own)
 {
 	/* Not on the stack, where ThreadSanitizer takes later tests' variables for these. */
 	static struct stream stream;
@@ -171,7 +171,7 @@ void test_devices_work_in_threads_of_their_own(void **state)
 
 /* ---- many endpoints, one device */
 
-void test_many_endpoints_of_one_device(void **state)
+TEST(test_many_endpoints_of_one_device)
 {
 	enum { N = 32, PUTS = 20 };
 	static struct net_end end[2 * N];
@@ -238,7 +238,7 @@ static void *read_packets(void *arg)
 	return NULL;
 }
 
-void test_packets_appear_8_bytes_at_once(void **state)
+TEST(test_packets_appear_8_bytes_at_once)
 {
 	enum { WORDS = 40000 };
 	struct lane lane;
@@ -276,7 +276,7 @@ void test_packets_appear_8_bytes_at_once(void **state)
 
 /* ---- posting */
 
-void test_post_has_an_end_and_room_again(void **state)
+TEST(test_post_has_an_end_and_room_again)
 {
 	struct lane lane;
 	struct shunt_net_put put, puts[16];
@@ -311,7 +311,7 @@ void test_post_has_an_end_and_room_again(void **state)
 	lane_close(&lane);
 }
 
-void test_more_is_sent_when_no_more_comes(void **state)
+TEST(test_more_is_sent_when_no_more_comes)
 {
 	struct lane lane;
 	struct shunt_net_put put;
@@ -326,7 +326,7 @@ void test_more_is_sent_when_no_more_comes(void **state)
 	lane_close(&lane);
 }
 
-void test_a_signal_alone_and_a_put_of_nothing(void **state)
+TEST(test_a_signal_alone_and_a_put_of_nothing)
 {
 	struct lane lane;
 	struct shunt_net_put signal = { .channel = SHUNT_NET_MAX_CHANNELS - 1, .count = SHUNT_NET_MAX_COUNT };
@@ -342,7 +342,7 @@ void test_a_signal_alone_and_a_put_of_nothing(void **state)
 	lane_close(&lane);
 }
 
-void test_post_refuses_what_is_out_of_bounds(void **state)
+TEST(test_post_refuses_what_is_out_of_bounds)
 {
 	struct lane lane;
 	struct shunt_net_put put;
@@ -378,7 +378,7 @@ void test_post_refuses_what_is_out_of_bounds(void **state)
 	lane_close(&lane);
 }
 
-void test_post_needs_a_connection(void **state)
+TEST(test_post_needs_a_connection)
 {
 	struct shunt_net_device *device = net_open(ops);
 	struct shunt_net_put signal = { .count = 1 };

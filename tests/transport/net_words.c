@@ -4,7 +4,7 @@
 
 /* ---- additions to words */
 
-void test_additions_are_refused_where_they_were_not_agreed_on(void **state)
+TEST(test_additions_are_refused_where_they_were_not_agreed_on)
 {
 	struct shunt_net_put put = { .count = 1, .flags = SHUNT_NET_ADD };
 	struct net_pair pair;
@@ -17,7 +17,7 @@ void test_additions_are_refused_where_they_were_not_agreed_on(void **state)
 }
 
 /* Carries go through all 64 bits, and signals that are told may come beside additions. */
-void test_a_word_has_64_bits(void **state)
+TEST(test_a_word_has_64_bits)
 {
 	struct lane lane;
 	struct shunt_net_put put, told = { .channel = 4, .count = 2 };
@@ -48,7 +48,7 @@ static void expect_bad_addition(struct lane *lane, uint64_t offset, uint16_t cou
 	expect_invalid(lane, put);
 }
 
-void test_additions_out_of_bounds(void **state)
+TEST(test_additions_out_of_bounds)
 {
 	for (int what = 0; net_adds && what < 3; what++) {
 		struct lane lane;
@@ -75,7 +75,7 @@ void test_additions_out_of_bounds(void **state)
 }
 
 /* Endpoints of one device lose none of each other's additions. */
-void test_many_endpoints_add_to_one_word(void **state)
+TEST(test_many_endpoints_add_to_one_word)
 {
 	enum { N = 8, TIMES = 400 };
 	struct shunt_net_device *device[2];
@@ -168,7 +168,7 @@ static struct shunt_net_put memory_that_is_gone(struct lane *lane)
 	return put;
 }
 
-void test_a_put_out_of_bounds_kills_the_endpoint(void **state)
+TEST(test_a_put_out_of_bounds_kills_the_endpoint)
 {
 	expect_refused(beyond_the_end, false);
 	expect_refused(beyond_the_end, true);
@@ -177,7 +177,7 @@ void test_a_put_out_of_bounds_kills_the_endpoint(void **state)
 	expect_refused(memory_that_is_gone, false);
 }
 
-void test_a_large_put_out_of_bounds_kills_the_endpoint(void **state)
+TEST(test_a_large_put_out_of_bounds_kills_the_endpoint)
 {
 	struct lane lane;
 	struct shunt_net_put put;

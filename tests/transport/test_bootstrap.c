@@ -719,11 +719,10 @@ TEST(test_bootstrap_interface_variable_chooses_the_address)
 	unsetenv("NCCL_SOCKET_FAMILY");
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	own_environment();
 	/* An IPv4 address, which the strangers of these tests can reach. */
 	setenv("NCCL_SOCKET_FAMILY", "AF_INET", 1);
 	setenv("SHUNT_SETUP_TIMEOUT", "2m", 1);
-	return tests_run(NULL, NULL);
 }

@@ -230,8 +230,7 @@ TEST(test_directory_drops_who_asks_wrongly)
 	}
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("NCCL_SOCKET_FAMILY", "AF_INET", 1);
-	return tests_run(NULL, NULL);
 }

@@ -399,8 +399,3 @@ TEST(test_hosts_are_placed_and_described)
 	shunt_hosts_describe(&hosts, text, 12);
 	assert_string_equal(text, "ranks 0+2-3");
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

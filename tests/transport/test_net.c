@@ -71,7 +71,7 @@ void expect_invalid(struct lane *lane, struct shunt_net_put bad)
 
 /* ---- devices */
 
-static void test_devices_are_alike_each_time(void **state)
+TEST(test_devices_are_alike_each_time)
 {
 	struct shunt_net_info a[SHUNT_NET_MAX_DEVICES], b[SHUNT_NET_MAX_DEVICES];
 	int n = ops->devices(a, SHUNT_NET_MAX_DEVICES);
@@ -87,45 +87,12 @@ static void test_devices_are_alike_each_time(void **state)
 	}
 }
 
-static void test_nothing_is_closed_without_harm(void **state)
+TEST(test_nothing_is_closed_without_harm)
 {
 	ops->close(NULL);
 	ops->endpoint_close(NULL);
 	ops->mem_deregister(NULL);
 }
-
-static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_devices_are_alike_each_time),
-	cmocka_unit_test(test_nothing_is_closed_without_harm),
-	cmocka_unit_test(test_bytes_arrive_at_any_size_and_offset),
-	cmocka_unit_test(test_a_signal_comes_after_all_earlier_puts),
-	cmocka_unit_test(test_devices_work_in_threads_of_their_own),
-	cmocka_unit_test(test_many_endpoints_of_one_device),
-	cmocka_unit_test(test_packets_appear_8_bytes_at_once),
-	cmocka_unit_test(test_post_has_an_end_and_room_again),
-	cmocka_unit_test(test_more_is_sent_when_no_more_comes),
-	cmocka_unit_test(test_a_signal_alone_and_a_put_of_nothing),
-	cmocka_unit_test(test_post_refuses_what_is_out_of_bounds),
-	cmocka_unit_test(test_post_needs_a_connection),
-	cmocka_unit_test(test_additions_are_refused_where_they_were_not_agreed_on),
-	cmocka_unit_test(test_a_word_has_64_bits),
-	cmocka_unit_test(test_additions_out_of_bounds),
-	cmocka_unit_test(test_many_endpoints_add_to_one_word),
-	cmocka_unit_test(test_a_put_out_of_bounds_kills_the_endpoint),
-	cmocka_unit_test(test_a_large_put_out_of_bounds_kills_the_endpoint),
-	cmocka_unit_test(test_finish_loses_nothing),
-	cmocka_unit_test(test_close_leaves_sources_alone),
-	cmocka_unit_test(test_closing_the_target_kills_the_sender),
-	cmocka_unit_test(test_another_key_is_refused),
-	cmocka_unit_test(test_a_blob_of_nobody_is_refused),
-	cmocka_unit_test(test_a_peer_that_does_not_connect_is_given_up),
-	cmocka_unit_test(test_one_side_may_connect_later),
-	cmocka_unit_test(test_two_processes),
-	cmocka_unit_test(test_a_killed_peer_is_told_at_once),
-	cmocka_unit_test(test_what_is_closed_is_watched_no_more_though_a_child_has_copies),
-	cmocka_unit_test(test_an_idle_device_sleeps),
-	cmocka_unit_test(test_no_wakeup_is_lost),
-};
 
 /* All tests with one provider; descriptors must be as many as before. */
 static int run(const struct shunt_net_ops *provider)
@@ -142,7 +109,7 @@ static int run(const struct shunt_net_ops *provider)
 	fprintf(stderr, "provider %s on %s, signals are %s\n", ops->name, info[0].name,
 	    net_adds ? "additions to words" : "told");
 	before = net_descriptors();
-	failed = cmocka_run_group_tests_name(ops->name, tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	if (net_descriptors() != before) {
 		fprintf(stderr, "%s: %d descriptors before, %d after\n", ops->name, before, net_descriptors());
 		failed++;

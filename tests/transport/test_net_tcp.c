@@ -717,8 +717,7 @@ TEST(test_ipv6)
 	net_pair_close(&pair);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	own_environment();
-	return tests_run(NULL, NULL);
 }

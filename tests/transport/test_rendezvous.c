@@ -807,8 +807,7 @@ TEST(test_rendezvous_rows_name_host_and_member)
 	pair_finish(&p);
 }
 
-int main(void)
+TESTS_BEGIN
 {
 	setenv("SHUNT_SETUP_TIMEOUT", "2m", 1);
-	return tests_run(NULL, NULL);
 }

@@ -534,8 +534,3 @@ TEST(test_symm_without_descriptors_only_one_process_maps)
 		world_destroy(w);
 	}
 }
-
-int main(void)
-{
-	return tests_run(NULL, NULL);
-}

@@ -46,7 +46,7 @@ static void another_library(void)
 	CHECK(strstr(c.text, "ibv_get_device_list"));
 }
 
-static void test_a_path_that_fails_is_one_line(void **state)
+TEST(test_a_path_that_fails_is_one_line)
 {
 	CASE(no_such_library, { "SHUNT_IBV_LIB", "/nonexistent/libibverbs.so.1" });
 	CASE(no_such_library, { "SHUNT_IBV_LIB", "" }, { "MSCCLPP_IBV_SO", "/nonexistent/libibverbs.so.1" },
@@ -63,7 +63,7 @@ static void nothing_there(void)
 	CHECK(unit_count(c.text, "no verbs") == 1);
 }
 
-static void test_the_real_library_without_devices(void **state)
+TEST(test_the_real_library_without_devices)
 {
 	DIR *d = opendir("/sys/class/infiniband");
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -89,7 +89,7 @@ static void disabled(void)
 	CHECK(ops->open(0, &device) == -ENODEV);
 }
 
-static void test_no_devices(void **state)
+TEST(test_no_devices)
 {
 	CASE(disabled, { "NCCL_IB_DISABLE", "1" });
 	CASE(nothing_there, { "FAKE_IBV_DEVICES", "" });
@@ -133,7 +133,7 @@ static void listed_nics(void)
 	expect_names("mlx10 mlx1:2 ");
 }
 
-static void test_nics_are_chosen_by_name(void **state)
+TEST(test_nics_are_chosen_by_name)
 {
 	CASE(all_nics, { "FAKE_IBV_DEVICES", NICS });
 	CASE(some_nics, { "FAKE_IBV_DEVICES", NICS }, { "NCCL_IB_HCA", "^=mlx0,mlx10" });
@@ -143,39 +143,6 @@ static void test_nics_are_chosen_by_name(void **state)
 	CASE(listed_nics, { "FAKE_IBV_DEVICES", NICS }, { "SHUNT_IB_DEVICES", "mlx10,mlx1:2" },
 	    { "MSCCLPP_HCA_DEVICES", "mlx0" });
 }
-
-static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(test_a_path_that_fails_is_one_line),
-	cmocka_unit_test(test_the_real_library_without_devices),
-	cmocka_unit_test(test_no_devices),
-	cmocka_unit_test(test_nics_are_chosen_by_name),
-	cmocka_unit_test(test_ends_agree),
-	cmocka_unit_test(test_sysfs_is_read),
-	cmocka_unit_test(test_ends_that_cannot_connect_say_why),
-	cmocka_unit_test(test_a_silent_network_is_found),
-	cmocka_unit_test(test_ends_use_what_both_nics_can_do),
-	cmocka_unit_test(test_data_may_land_late_and_in_pieces),
-	cmocka_unit_test(test_sources_are_read_late),
-	cmocka_unit_test(test_completions_come_late_and_in_batches),
-	cmocka_unit_test(test_a_full_queue_has_room_again),
-	cmocka_unit_test(test_completion_queues_do_not_overrun),
-	cmocka_unit_test(test_a_signal_always_finds_a_receive),
-	cmocka_unit_test(test_a_refused_write_kills_the_endpoint),
-	cmocka_unit_test(test_a_killed_process_is_told),
-	cmocka_unit_test(test_errors_of_nics_are_told),
-	cmocka_unit_test(test_short_faults_are_survived),
-	cmocka_unit_test(test_packets_that_are_lost_come_again),
-	cmocka_unit_test(test_a_receive_that_is_late_is_waited_for),
-	cmocka_unit_test(test_large_puts_go_over_rails_and_queue_pairs),
-	cmocka_unit_test(test_ends_take_as_many_lanes_as_both_have),
-	cmocka_unit_test(test_a_rail_that_fails_ends_the_endpoint),
-	cmocka_unit_test(test_additions_happen_once),
-	cmocka_unit_test(test_additions_need_atomics_at_both_ends),
-	cmocka_unit_test(test_the_limit_of_locked_memory_is_named),
-	cmocka_unit_test(test_a_gpus_memory_by_its_address),
-	cmocka_unit_test(test_signals_wait_until_gpus_see_the_data),
-	cmocka_unit_test(test_ordered_memory_has_its_order),
-};
 
 int main(int argc, char **argv)
 {
@@ -189,7 +156,7 @@ int main(int argc, char **argv)
 	if (argc > 3)
 		cmocka_set_test_filter(argv[3]);
 	close(fd);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	unlink(script);
 	return failed;
 }

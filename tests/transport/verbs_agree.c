@@ -21,7 +21,7 @@ static void nic_in_sysfs(void)
 	CHECK(info[0].numa == 1);
 }
 
-void test_ends_agree(void **state)
+TEST(test_ends_agree)
 {
 	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=roce mtu=4096; mlx1 link=roce mtu=512" });
 	CASE(works,
@@ -47,7 +47,7 @@ static void works_by_sysfs(void)
 }
 
 /* Where a NIC is, and, for a library that does not tell, which version of RoCE a GID has. */
-void test_sysfs_is_read(void **state)
+TEST(test_sysfs_is_read)
 {
 	char root[2][32] = { "/tmp/shunt_verbs_XXXXXX", "/tmp/shunt_verbs_XXXXXX" };
 	int status[2];
@@ -103,7 +103,7 @@ static void no_partition(void)
 	CHECK(ops->open(0, &ends[0].device) == -EINVAL);
 }
 
-void test_ends_that_cannot_connect_say_why(void **state)
+TEST(test_ends_that_cannot_connect_say_why)
 {
 	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@10.0.0.1; mlx1 link=roce gids=v1@10.0.0.2" });
 	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@fd00::1; mlx1 link=roce gids=v2@10.0.0.2" });
@@ -128,7 +128,7 @@ static void says_nothing(void)
 }
 
 /* What is lost without a word: another service level than the network has, another partition at the peer's place. */
-void test_a_silent_network_is_found(void **state)
+TEST(test_a_silent_network_is_found)
 {
 	CASE(says_nothing, { "FAKE_IBV_DEVICES", "mlx0 link=roce sls=1" }, { "NCCL_IB_SL", "3" });
 	CASE(says_nothing, { "FAKE_IBV_DROP", "1000" });
@@ -165,7 +165,7 @@ static void own_options(void)
 	expect_options(0x3c, 0x0f);
 }
 
-void test_ends_use_what_both_nics_can_do(void **state)
+TEST(test_ends_use_what_both_nics_can_do)
 {
 	CASE(common_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" });
 	CASE(own_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x78:0x0f" });

@@ -32,13 +32,13 @@ static void sources_change(void)
 	end_with(memory);
 }
 
-void test_data_may_land_late_and_in_pieces(void **state)
+TEST(test_data_may_land_late_and_in_pieces)
 {
 	CASE(works, { "FAKE_IBV_PIECE_US", "2" });
 	CASE(sources_change, { "FAKE_IBV_PIECE_US", "2" });
 }
 
-void test_sources_are_read_late(void **state)
+TEST(test_sources_are_read_late)
 {
 	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" });
 	/* What is small is copied when it is posted. */
@@ -47,7 +47,7 @@ void test_sources_are_read_late(void **state)
 	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "SHUNT_IB_QPS", "3" });
 }
 
-void test_completions_come_late_and_in_batches(void **state)
+TEST(test_completions_come_late_and_in_batches)
 {
 	CASE(works, { "FAKE_IBV_CQ_DELAY_US", "1000" });
 	CASE(works, { "FAKE_IBV_CQ_PERIOD_US", "700" });
@@ -82,7 +82,7 @@ static void many_without_signals(void)
 	end_with(memory);
 }
 
-void test_a_full_queue_has_room_again(void **state)
+TEST(test_a_full_queue_has_room_again)
 {
 	char shortest[64], queues[64];
 
@@ -134,7 +134,7 @@ static void all_fail_at_once(void)
 	ops->close(device);
 }
 
-void test_completion_queues_do_not_overrun(void **state)
+TEST(test_completion_queues_do_not_overrun)
 {
 	CASE(all_fail_at_once, { "FAKE_IBV_CQ_PERIOD_US", "3000" });
 }
@@ -166,7 +166,7 @@ static void signals_alone(void)
 	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
 }
 
-void test_a_signal_always_finds_a_receive(void **state)
+TEST(test_a_signal_always_finds_a_receive)
 {
 	CASE(signals_alone, { "FAKE_IBV_DEVICES", "mlx0 link=roce" });
 }
@@ -217,7 +217,7 @@ static void many_lanes(void)
 
 #define FOUR_NICS "mlx0 link=roce; mlx1 link=roce; mlx2 link=roce; mlx3 link=roce mtu=512"
 
-void test_large_puts_go_over_rails_and_queue_pairs(void **state)
+TEST(test_large_puts_go_over_rails_and_queue_pairs)
 {
 	CASE(many_lanes, { "LANES", "1" });
 	CASE(many_lanes, { "LANES", "4" }, { "NCCL_IB_QPS_PER_CONNECTION", "4" });
@@ -253,7 +253,7 @@ static void uneven(void)
 	CHECK(!ends[0].dead);
 }
 
-void test_ends_take_as_many_lanes_as_both_have(void **state)
+TEST(test_ends_take_as_many_lanes_as_both_have)
 {
 	CASE(uneven, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_QPS", "2" });
 }
@@ -307,7 +307,7 @@ static void silent_rail(void)
 	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
 }
 
-void test_a_rail_that_fails_ends_the_endpoint(void **state)
+TEST(test_a_rail_that_fails_ends_the_endpoint)
 {
 	write_script("at=3000 link=host0:mlx1 action=down\n");
 	CASE(rail_lost, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" }, { "FAKE_IBV_FAULTS", script },

@@ -43,7 +43,7 @@ static void refused(void)
 	dies_of(-EACCES, "status 10", "the NIC reports: local access violation");
 }
 
-void test_a_refused_write_kills_the_endpoint(void **state)
+TEST(test_a_refused_write_kills_the_endpoint)
 {
 	CASE(refused, { "FAKE_IBV_ACCESS_ERRORS", "20" });
 }
@@ -94,13 +94,13 @@ static void peer_is_killed(void)
 	ops->close(ends[0].device);
 }
 
-void test_a_killed_process_is_told(void **state)
+TEST(test_a_killed_process_is_told)
 {
 	write_script("at=500 link=host1:mlx0 action=kill\n");
 	CASE(peer_is_killed, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
 }
 
-void test_errors_of_nics_are_told(void **state)
+TEST(test_errors_of_nics_are_told)
 {
 	write_script("at=300 link=host0:mlx0 action=corrupt-status 11\n");
 	CASE(bad_status, { "FAKE_IBV_FAULTS", script });
@@ -110,7 +110,7 @@ void test_errors_of_nics_are_told(void **state)
 	CASE(link_lost, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
 }
 
-void test_short_faults_are_survived(void **state)
+TEST(test_short_faults_are_survived)
 {
 	write_script("at=300 link=host0:mlx0 action=flap 50ms\nat=900 link=host0:mlx0 action=drop 3\n"
 	             "at=1500 link=host0:mlx0 action=stall 100ms\nat=2000 link=host0:mlx0 action=gid-change\n");
@@ -120,13 +120,13 @@ void test_short_faults_are_survived(void **state)
 	CASE(works, { "FAKE_IBV_FAULTS", script });
 }
 
-void test_packets_that_are_lost_come_again(void **state)
+TEST(test_packets_that_are_lost_come_again)
 {
 	CASE(works, { "FAKE_IBV_DROP", "5" });
 	CASE(works, { "FAKE_IBV_DROP", "5" }, { "FAKE_IBV_PIECE_US", "1" });
 }
 
-void test_a_receive_that_is_late_is_waited_for(void **state)
+TEST(test_a_receive_that_is_late_is_waited_for)
 {
 	CASE(works, { "FAKE_IBV_RNR", "20" });
 }

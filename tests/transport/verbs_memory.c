@@ -29,7 +29,7 @@ static void additions(void)
 	end_with(memory);
 }
 
-void test_additions_happen_once(void **state)
+TEST(test_additions_happen_once)
 {
 	CASE(additions, { "SHUNT_IBV_MODE", "host" }, { "FAKE_IBV_DROP", "10" });
 	CASE(additions, { "MSCCLPP_IBV_MODE", "host" }, { "FAKE_IBV_DEVICES", "mlx0 atomic=glob rd=1; mlx1 rd=4" });
@@ -92,7 +92,7 @@ static void another_mode(void)
 	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
 }
 
-void test_additions_need_atomics_at_both_ends(void **state)
+TEST(test_additions_need_atomics_at_both_ends)
 {
 	CASE(no_additions, { "FAKE_IBV_DEVICES", "mlx0 atomic=none" }, { "SHUNT_IBV_MODE", "host" });
 	CASE(may_add, { "SHUNT_IBV_MODE", "host" });
@@ -120,7 +120,7 @@ static void too_much_memory(void)
 	ops->close(ends[0].device);
 }
 
-void test_the_limit_of_locked_memory_is_named(void **state)
+TEST(test_the_limit_of_locked_memory_is_named)
 {
 	CASE(too_much_memory, { "FAKE_IBV_MEMLOCK", "40000" });
 }
@@ -210,7 +210,7 @@ static void gpu_memory_by_address(void)
 	ops->close(ends[0].device);
 }
 
-void test_a_gpus_memory_by_its_address(void **state)
+TEST(test_a_gpus_memory_by_its_address)
 {
 	CASE(gpu_memory_by_address, { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" });
 	CASE(gpu_memory_by_address, { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" }, { "FAKE_IBV_PEERMEM", "1" });
@@ -228,7 +228,7 @@ static void no_gpu_memory(void)
 	ops->close(ends[0].device);
 }
 
-void test_signals_wait_until_gpus_see_the_data(void **state)
+TEST(test_signals_wait_until_gpus_see_the_data)
 {
 	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" });
 	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_DEVICES", "mlx0 link=ib" });
@@ -267,7 +267,7 @@ static void ordered_memory(void)
 	end_with(memory);
 }
 
-void test_ordered_memory_has_its_order(void **state)
+TEST(test_ordered_memory_has_its_order)
 {
 	CASE(ordered_memory, { "FAKE_IBV_PIECE_US", "20" });
 }

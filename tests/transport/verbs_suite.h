@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* What the files of test_verbs share: a process for each case, two ends with memory; and all tests by file. */
+/* What the files of test_verbs share: a process for each case and two ends with memory. */
 #include "base/config.h"
 #include "tests/support/unit.h"
 #include "transport/net/verbs/verbs.h"
@@ -67,37 +67,3 @@ void put_many(int n);
 void works(void);
 void expect_dead(const char *text);
 void write_script(const char *text);
-
-/* verbs_agree.c */
-void test_ends_agree(void **state);
-void test_sysfs_is_read(void **state);
-void test_ends_that_cannot_connect_say_why(void **state);
-void test_a_silent_network_is_found(void **state);
-void test_ends_use_what_both_nics_can_do(void **state);
-
-/* verbs_data.c */
-void test_data_may_land_late_and_in_pieces(void **state);
-void test_sources_are_read_late(void **state);
-void test_completions_come_late_and_in_batches(void **state);
-void test_a_full_queue_has_room_again(void **state);
-void test_completion_queues_do_not_overrun(void **state);
-void test_a_signal_always_finds_a_receive(void **state);
-void test_large_puts_go_over_rails_and_queue_pairs(void **state);
-void test_ends_take_as_many_lanes_as_both_have(void **state);
-void test_a_rail_that_fails_ends_the_endpoint(void **state);
-
-/* verbs_faults.c */
-void test_a_refused_write_kills_the_endpoint(void **state);
-void test_a_killed_process_is_told(void **state);
-void test_errors_of_nics_are_told(void **state);
-void test_short_faults_are_survived(void **state);
-void test_packets_that_are_lost_come_again(void **state);
-void test_a_receive_that_is_late_is_waited_for(void **state);
-
-/* verbs_memory.c */
-void test_additions_happen_once(void **state);
-void test_additions_need_atomics_at_both_ends(void **state);
-void test_the_limit_of_locked_memory_is_named(void **state);
-void test_a_gpus_memory_by_its_address(void **state);
-void test_signals_wait_until_gpus_see_the_data(void **state);
-void test_ordered_memory_has_its_order(void **state);
