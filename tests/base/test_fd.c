@@ -78,7 +78,7 @@ TEST(test_a_child_has_no_copies)
 }
 
 /* A child of a child has the same notes as any process. */
-static int makes_its_own(void *arg)
+TEST_OF(int, (void *arg), test_a_child_has_notes_of_its_own, in_child(body, NULL))
 {
 	int fd, other;
 
@@ -89,11 +89,6 @@ static int makes_its_own(void *arg)
 		return 1;
 	shunt_close_fd(&fd);
 	return fd == -1 ? 0 : 2;
-}
-
-TEST(test_a_child_has_notes_of_its_own)
-{
-	assert_int_equal(in_child(makes_its_own, NULL), 0);
 }
 
 /* What the program opens after us under the same number is the program's. */

@@ -187,9 +187,8 @@ static int body_mismatch(struct rank *r)
 	int odd = r->rank == odd_rank, other = odd ? -1 : odd_rank, failed;
 	struct stderr_kept kept;
 	char line[512];
-	float *buf;
+	float *buf = ranks_memory(r, MOST * sizeof(*buf));
 
-	CHECK(shunt_malloc((void **)&buf, MOST * sizeof(*buf)) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -201,7 +200,6 @@ static int body_mismatch(struct rank *r)
 		snprintf(
 		    line, sizeof(line), "rank %d calls %s where rank %d calls %s", r->rank, m->usual, other, m->odd);
 	failed = failed || expect_broken(r, &kept, line, odd ? m->usual : m->also);
-	shunt_free(buf);
 	return stderr_give_back(&kept, failed);
 }
 
@@ -218,13 +216,12 @@ TEST(test_check_each_field_on_each_rank_is_named_by_all)
 
 /* ---- threads as ranks: one log, so only the error counts */
 
-static int body_mismatch_in_thread(struct rank *r)
+RANKS_TEST(test_check_threads_all_get_the_error, ranks_run(RANKS_THREADS, 4, 1, body))
 {
 	ncclResult_t async = ncclSuccess;
 	double start;
-	float *buf;
+	float *buf = ranks_memory(r, 4096);
 
-	CHECK(shunt_malloc((void **)&buf, 4096) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclReduce(buf, buf, r->rank == 2 ? 11 : 12, ncclFloat64, ncclSum, 1, r->comm, r->stream));
 	start = now();
@@ -233,13 +230,7 @@ static int body_mismatch_in_thread(struct rank *r)
 	NCCL(ncclCommGetAsyncError(r->comm, &async));
 	CHECK(async == ncclInvalidUsage);
 	NCCL(ncclCommAbort(r->comm));
-	shunt_free(buf);
 	return 0;
-}
-
-TEST(test_check_threads_all_get_the_error)
-{
-	assert_int_equal(ranks_run(RANKS_THREADS, 4, 1, body_mismatch_in_thread), 0);
 }
 
 /* ---- messages */
@@ -258,7 +249,7 @@ static int body_message(struct rank *r)
 	size_t bytes = 3000;
 	char line[256], *buf;
 
-	CHECK(shunt_malloc((void **)&buf, 1 << 16) == 0);
+	buf = ranks_memory(r, 1 << 16);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 10, ncclUint8, ncclSum, r->comm, r->stream)); /* nobody leaves before the set-up */
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -302,7 +293,6 @@ static int body_message(struct rank *r)
 		failed = failed || expect_broken(r, &kept, line, NULL);
 	else
 		failed = ncclCommAbort(r->comm) != ncclSuccess; /* the third rank has no part in it */
-	shunt_free(buf);
 	return stderr_give_back(&kept, failed);
 }
 
@@ -336,9 +326,8 @@ static int expect_no_error(struct rank *r)
 /* Ranks come one after another, and roots run ahead. */
 static int body_ahead(struct rank *r)
 {
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 1 << 16);
 
-	CHECK(shunt_malloc((void **)&buf, 1 << 16) == 0);
 	pause_us(PAUSE_LATE, (unsigned)r->rank * 30000);
 	for (int i = 0; i < 40; i++) {
 		int root = i % r->nranks;
@@ -360,7 +349,6 @@ static int body_ahead(struct rank *r)
 	NCCL(ncclGroupEnd());
 	if (expect_no_error(r))
 		return 1;
-	shunt_free(buf);
 	return 0;
 }
 
@@ -368,9 +356,8 @@ static int body_ahead(struct rank *r)
 static int body_other_groups(struct rank *r)
 {
 	enum { N = 60 };
-	char *buf;
+	char *buf = ranks_memory(r, N * 4000);
 
-	CHECK(shunt_malloc((void **)&buf, N * 4000) == 0);
 	if (r->rank == 0) {
 		for (int i = 0; i < N; i++) {
 			buf[i * 4000] = (char)i;
@@ -397,7 +384,6 @@ static int body_other_groups(struct rank *r)
 	NCCL(ncclAllReduce(buf, buf, 100, ncclUint8, ncclSum, r->comm, r->stream));
 	if (expect_no_error(r))
 		return 1;
-	shunt_free(buf);
 	return 0;
 }
 
@@ -405,9 +391,8 @@ static int body_other_groups(struct rank *r)
 static int body_graphs(struct rank *r)
 {
 	void *graph = NULL;
-	float *buf;
+	float *buf = ranks_memory(r, 1 << 16);
 
-	CHECK(shunt_malloc((void **)&buf, 1 << 16) == 0);
 	for (int i = 0; i <= r->rank; i++) {
 		if (graph)
 			CHECK(shunt_graph_destroy(graph) == 0);
@@ -423,16 +408,14 @@ static int body_graphs(struct rank *r)
 	if (expect_no_error(r))
 		return 1;
 	CHECK(shunt_graph_destroy(graph) == 0);
-	shunt_free(buf);
 	return 0;
 }
 
 /* More calls than one launch holds, whose messages are more on the root than elsewhere. */
 static int body_large_group(struct rank *r)
 {
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 1 << 20);
 
-	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	for (int i = 0; i < 1 << 18; i++)
 		buf[i] = 1;
 	NCCL(ncclGroupStart());
@@ -446,16 +429,14 @@ static int body_large_group(struct rank *r)
 	NCCL(ncclGroupEnd());
 	if (expect_no_error(r))
 		return 1;
-	shunt_free(buf);
 	return 0;
 }
 
 /* The ranks' buffers lie differently, so that they take kernels for elements of other sizes. */
 static int body_odd_places(struct rank *r)
 {
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 1 << 16);
 
-	CHECK(shunt_malloc((void **)&buf, 1 << 16) == 0);
 	for (int i = 0; i < 16; i++) {
 		int32_t *at = buf + (r->rank == i % r->nranks ? 1 : 0);
 
@@ -473,7 +454,6 @@ static int body_odd_places(struct rank *r)
 	}
 	if (expect_no_error(r))
 		return 1;
-	shunt_free(buf);
 	return 0;
 }
 
@@ -516,10 +496,9 @@ static int body_plan(struct rank *r)
 {
 	struct stderr_kept kept;
 	char line[512];
-	float *buf;
+	float *buf = ranks_memory(r, 1 << 20);
 	int failed;
 
-	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	for (int i = 0; i < 5; i++)
 		NCCL(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream));
@@ -530,7 +509,6 @@ static int body_plan(struct rank *r)
 	snprintf(line, sizeof(line), "rank %d calls allreduce of %d float32, sum (collective 6) where rank ", r->rank,
 	    r->rank ? 20000 : 19999);
 	failed = expect_broken(r, &kept, line, r->rank ? "19999" : "20000");
-	shunt_free(buf);
 	return stderr_give_back(&kept, failed);
 }
 
@@ -545,13 +523,18 @@ TEST(test_check_plan_of_another_count_is_named)
 
 /* ---- all ranks or none */
 
-static int body_differs(struct rank *r)
+static void set_by_rank(int rank)
+{
+	setenv("SHUNT_CHECK", rank ? "1" : "0", 1);
+}
+
+RANKS_TEST(test_check_on_some_ranks_only_is_an_error_at_the_first_call,
+    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body, .prepare = set_by_rank }))
 {
 	struct stderr_kept kept;
-	float *buf;
+	float *buf = ranks_memory(r, 4096);
 
 	setenv("SHUNT_CHECK", r->rank ? "1" : "0", 1);
-	CHECK(shunt_malloc((void **)&buf, 4096) == 0);
 	CHECK(stderr_keep(&kept));
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	ncclResult_t res = ncclAllReduce(buf, buf, 100, ncclFloat32, ncclSum, r->comm, r->stream);
@@ -560,20 +543,7 @@ static int body_differs(struct rank *r)
 		CHECK(!"an error that names the settings");
 	}
 	NCCL(ncclCommAbort(r->comm));
-	shunt_free(buf);
 	return 0;
-}
-
-static void set_by_rank(int rank)
-{
-	setenv("SHUNT_CHECK", rank ? "1" : "0", 1);
-}
-
-TEST(test_check_on_some_ranks_only_is_an_error_at_the_first_call)
-{
-	assert_int_equal(ranks_run_as(&(struct ranks){
-	                     .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_differs, .prepare = set_by_rank }),
-	    0);
 }
 
 TESTS_BEGIN

@@ -66,7 +66,7 @@ static int sum(struct rank *r, ncclComm_t comm, int rank, int n)
 		} \
 	} while (0)
 
-static int body_shrink_and_grow(struct rank *r)
+RANKS_TEST(test_shrink_and_grow_make_working_communicators, run(RANKS_PROCESSES, 4, body) + run(RANKS_THREADS, 4, body))
 {
 	int last = r->nranks - 1, n = r->nranks;
 	ncclComm_t comm, shrunk = NULL, grown;
@@ -105,25 +105,18 @@ static int body_shrink_and_grow(struct rank *r)
 	return 0;
 }
 
-TEST(test_shrink_and_grow_make_working_communicators)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 4, body_shrink_and_grow), 0);
-	assert_int_equal(run(RANKS_THREADS, 4, body_shrink_and_grow), 0);
-}
-
 /* Rank 1 dies in the middle of things; the others revoke what hangs, and go on without it. */
 static int body_survive(struct rank *r)
 {
 	ncclComm_t comm, rest, again;
 	ncclResult_t async;
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 400);
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	SUM(comm, r->rank, r->nranks);
 	all_ranks_barrier(r, 0);
 	if (r->rank == 1)
 		kill(getpid(), SIGKILL);
-	CHECK(shunt_malloc((void **)&buf, 400) == 0);
 	NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
 	CHECK(until_begun(getpid(), 2));
 	if (r->rank == 0)
@@ -139,7 +132,6 @@ static int body_survive(struct rank *r)
 	NCCL(ncclCommDestroy(again));
 	NCCL(ncclCommAbort(comm));
 	NCCL(ncclCommDestroy(rest));
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
@@ -149,14 +141,13 @@ TEST(test_survivors_of_a_dead_rank_go_on)
 	assert_int_equal(ranks_run_as(&(struct ranks){ .n = 4, .raw = 1, .body = body_survive, .dies = 1u << 1 }), 0);
 }
 
-static int body_revoke(struct rank *r)
+RANKS_TEST(test_revoked_communicator_can_be_split, run(RANKS_PROCESSES, 3, body) + run(RANKS_THREADS, 4, body))
 {
 	ncclComm_t comm, half, all;
 	ncclResult_t async;
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 400);
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc((void **)&buf, 400) == 0);
 	SUM(comm, r->rank, r->nranks);
 	if (r->rank) /* without rank 0 it cannot end */
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
@@ -174,7 +165,6 @@ static int body_revoke(struct rank *r)
 	SUM(half, r->rank / 2, r->rank % 2 ? r->nranks / 2 : (r->nranks + 1) / 2);
 	NCCL(ncclCommDestroy(half));
 	NCCL(ncclCommDestroy(all));
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
@@ -235,7 +225,7 @@ TEST(test_revoke_ends_a_split_and_no_more)
 }
 
 /* The rank that is to come new never does: what was begun is no communicator, and never will be one. */
-static int body_revoke_in_grow(struct rank *r)
+RANKS_TEST(test_revoke_of_a_growth_leaves_its_error, run(RANKS_THREADS, 1, body))
 {
 	ncclConfig_t config = ranks_config();
 	ncclComm_t comm, grown;
@@ -254,22 +244,16 @@ static int body_revoke_in_grow(struct rank *r)
 	return 0;
 }
 
-TEST(test_revoke_of_a_growth_leaves_its_error)
-{
-	assert_int_equal(run(RANKS_THREADS, 1, body_revoke_in_grow), 0);
-}
-
 /* One that hangs behind another on its stream: who revokes one after the other comes to the second. */
-static int body_revoke_behind(struct rank *r)
+RANKS_TEST(test_revoke_does_not_wait_for_other_communicators, run(RANKS_PROCESSES, 2, body))
 {
 	ncclComm_t first, second;
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 400);
 
 	NCCL(ncclCommInitRank(&first, r->nranks, r->id, r->rank));
 	NCCL(ncclCommSplit(first, 0, r->rank, &second, NULL));
 	SUM(first, r->rank, r->nranks);
 	SUM(second, r->rank, r->nranks);
-	CHECK(shunt_malloc((void **)&buf, 400) == 0);
 	if (!r->rank) {
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, first, r->stream)); /* rank 1 does not come */
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, second, r->stream));
@@ -280,22 +264,11 @@ static int body_revoke_behind(struct rank *r)
 	all_ranks_barrier(r, 0);
 	NCCL(ncclCommAbort(second));
 	NCCL(ncclCommAbort(first));
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
-TEST(test_revoke_does_not_wait_for_other_communicators)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_revoke_behind), 0);
-}
-
-TEST(test_revoked_communicator_can_be_split)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke), 0);
-	assert_int_equal(run(RANKS_THREADS, 4, body_revoke), 0);
-}
-
-static int body_nonblocking(struct rank *r)
+RANKS_TEST(
+    test_nonblocking_communicators_come_by_themselves, run(RANKS_PROCESSES, 3, body) + run(RANKS_THREADS, 3, body))
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comm, child, second, grouped;
@@ -334,13 +307,7 @@ static int body_nonblocking(struct rank *r)
 	return 0;
 }
 
-TEST(test_nonblocking_communicators_come_by_themselves)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_nonblocking), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_nonblocking), 0);
-}
-
-static int body_scalable(struct rank *r)
+RANKS_TEST(test_scalable_init_uses_all_ids_up, run(RANKS_PROCESSES, 4, body))
 {
 	ncclUniqueId ids[3];
 	ncclComm_t comm;
@@ -353,11 +320,6 @@ static int body_scalable(struct rank *r)
 	all_ranks_barrier(r, 0);
 	CHECK(ncclCommInitRank(&comm, 1, ids[2], 0) != ncclSuccess); /* all of them are used up */
 	return 0;
-}
-
-TEST(test_scalable_init_uses_all_ids_up)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 4, body_scalable), 0);
 }
 
 /*
@@ -407,7 +369,7 @@ TEST(test_communicators_of_one_unique_id_live_side_by_side)
 }
 
 /* A used communicator has one connection: between the root and each other rank. */
-static int body_descriptors(struct rank *r)
+RANKS_TEST(test_used_communicator_has_one_connection, run(RANKS_PROCESSES, 2, body) + run(RANKS_PROCESSES, 4, body))
 {
 	ncclComm_t comms[4];
 	int before;
@@ -425,12 +387,6 @@ static int body_descriptors(struct rank *r)
 	for (int i = 0; i < 4; i++)
 		NCCL(ncclCommDestroy(comms[i]));
 	return 0;
-}
-
-TEST(test_used_communicator_has_one_connection)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_descriptors), 0);
-	assert_int_equal(run(RANKS_PROCESSES, 4, body_descriptors), 0);
 }
 
 /* Dozens alive, each used; ended in another order on each rank, and by another thread than the one that made them. */
@@ -452,7 +408,7 @@ static void *end_half(void *arg)
 	return NULL;
 }
 
-static int body_dozens(struct rank *r)
+RANKS_TEST(test_dozens_of_communicators_end_in_any_order, run(RANKS_PROCESSES, 2, body) + run(RANKS_THREADS, 3, body))
 {
 	ncclComm_t comms[DOZENS];
 	struct ending ending = { r, comms, 0 };
@@ -471,23 +427,17 @@ static int body_dozens(struct rank *r)
 	return 0;
 }
 
-TEST(test_dozens_of_communicators_end_in_any_order)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_dozens), 0);
-	assert_int_equal(run(RANKS_THREADS, 3, body_dozens), 0);
-}
-
 /*
  * The root is done as soon as its data lies in the others' memory; they still acknowledge it when it has ended its
  * communicator.
  */
-static int body_root_goes_first(struct rank *r)
+RANKS_TEST(test_rank_may_end_while_peers_still_write_to_it, run(RANKS_THREADS, 4, body) + run(RANKS_PROCESSES, 3, body))
 {
 	enum { COUNT = 20000 };
 	int32_t *host = malloc(COUNT * 4), *dev;
 	ncclComm_t comm;
 
-	CHECK(shunt_malloc((void **)&dev, COUNT * 4) == 0);
+	dev = ranks_memory(r, COUNT * 4);
 	for (int k = 0; k < 8; k++) {
 		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
 		SUM(comm, r->rank, r->nranks);
@@ -504,19 +454,12 @@ static int body_root_goes_first(struct rank *r)
 		for (int i = 0; i < 800; i++)
 			CHECK(host[i] == i + k);
 	}
-	CHECK(shunt_free(dev) == 0);
 	free(host);
 	return 0;
 }
 
-TEST(test_rank_may_end_while_peers_still_write_to_it)
-{
-	assert_int_equal(run(RANKS_THREADS, 4, body_root_goes_first), 0);
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_root_goes_first), 0);
-}
-
 /* Graphs outlive their communicator, as where a program ends in any order. */
-static int body_graphs_outlive(struct rank *r)
+RANKS_TEST(test_graphs_may_outlive_their_communicator, run(RANKS_PROCESSES, 3, body) + run(RANKS_THREADS, 2, body))
 {
 	enum { COUNT = 1000, GRAPHS = 3 };
 	void *graphs[GRAPHS], *other;
@@ -551,14 +494,8 @@ static int body_graphs_outlive(struct rank *r)
 	return 0;
 }
 
-TEST(test_graphs_may_outlive_their_communicator)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_graphs_outlive), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_graphs_outlive), 0);
-}
-
 /* Ended while another stream of the thread captures. */
-static int body_end_in_a_capture(struct rank *r)
+RANKS_TEST(test_another_communicator_may_end_during_a_capture, run(RANKS_PROCESSES, 2, body))
 {
 	ncclComm_t comm, other;
 	int32_t *dev, host[4] = { 1, 2, 3, 4 };
@@ -581,20 +518,14 @@ static int body_end_in_a_capture(struct rank *r)
 	return 0;
 }
 
-TEST(test_another_communicator_may_end_during_a_capture)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_end_in_a_capture), 0);
-}
-
 /* A rank by itself, on any device, with every way to be made. */
 /* A capture is spoiled: without mixing nobody knows what graphs have launched, and who ends waits for the device. */
 static int body_spoiled_capture(struct rank *r)
 {
 	ncclComm_t comm, other;
-	int32_t *dev;
+	int32_t *dev = ranks_memory(r, 16);
 	void *graph;
 
-	CHECK(shunt_malloc((void **)&dev, 16) == 0);
 	NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
 	NCCL(ncclCommInitRank(&other, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
 	SUM(comm, r->rank, r->nranks);
@@ -606,7 +537,6 @@ static int body_spoiled_capture(struct rank *r)
 	CHECK(shunt_capture_end(r->stream, &graph) != 0);
 	SUM(comm, r->rank, r->nranks);
 	NCCL(ncclCommDestroy(comm));
-	CHECK(shunt_free(dev) == 0);
 	return 0;
 }
 
@@ -618,7 +548,7 @@ TEST(test_communicator_outlives_a_spoiled_capture)
 }
 
 /* While a collective on another communicator waits for a peer, which comes only after that. */
-static int body_end_beside_a_waiting_one(struct rank *r)
+RANKS_TEST(test_communicator_may_end_beside_a_waiting_one, run(RANKS_PROCESSES, 2, body))
 {
 	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comm, other;
@@ -647,12 +577,7 @@ static int body_end_beside_a_waiting_one(struct rank *r)
 	return 0;
 }
 
-TEST(test_communicator_may_end_beside_a_waiting_one)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_end_beside_a_waiting_one), 0);
-}
-
-static int body_one_rank(struct rank *r)
+RANKS_TEST(test_one_rank_works_on_every_device, run(RANKS_PROCESSES, 1, body))
 {
 	ncclComm_t comm, child;
 	ncclUniqueId id;
@@ -689,12 +614,7 @@ static int body_one_rank(struct rank *r)
 	return 0;
 }
 
-TEST(test_one_rank_works_on_every_device)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 1, body_one_rank), 0);
-}
-
-static int body_memory(struct rank *r)
+RANKS_TEST(test_memory_of_nccl_can_be_used_and_registered, run(RANKS_PROCESSES, 2, body))
 {
 	int32_t host[100], *buf;
 	ncclComm_t comm;
@@ -721,11 +641,6 @@ static int body_memory(struct rank *r)
 	NCCL(ncclMemFree(buf));
 	NCCL(ncclCommDestroy(comm));
 	return 0;
-}
-
-TEST(test_memory_of_nccl_can_be_used_and_registered)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_memory), 0);
 }
 
 TESTS_BEGIN

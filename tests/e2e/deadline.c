@@ -22,11 +22,10 @@ static int body_absent_from_plan(struct rank *r)
 {
 	char *text = plan_twoshot(2, 1, "sum"), reason[256];
 	ncclResult_t state = ncclSuccess;
-	void *buf;
+	void *buf = ranks_memory(r, 4096);
 
 	CHECK(shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason)) == 0);
 	free(text);
-	CHECK(shunt_malloc(&buf, 4096) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream)); /* the set-up */
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -39,7 +38,6 @@ static int body_absent_from_plan(struct rank *r)
 	ranks_barrier(r, met);
 	CHECK(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream) ==
 	    (r->rank ? ncclSuccess : ncclRemoteError));
-	CHECK(shunt_free(buf) == 0);
 	NCCL(ncclCommAbort(r->comm));
 	return 0;
 }
@@ -52,11 +50,10 @@ TEST(test_plan_that_a_rank_does_not_call_breaks_the_communicator)
 
 static int body_late_peer(struct rank *r)
 {
-	void *buf;
+	void *buf = ranks_memory(r, 64);
 	ncclResult_t async = ncclSuccess;
 
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc(&buf, 64) == 0);
 	NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	if (r->rank != 1) {
@@ -69,7 +66,6 @@ static int body_late_peer(struct rank *r)
 	}
 	ranks_barrier(r, met);
 	NCCL(ncclCommAbort(r->comm));
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
@@ -83,10 +79,9 @@ TEST(test_rank_that_does_not_call_runs_into_the_deadline)
 static int body_dying_link(struct rank *r)
 {
 	ncclResult_t async = ncclSuccess;
-	void *buf;
+	void *buf = ranks_memory(r, 64);
 
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc(&buf, 64) == 0);
 	for (int i = 0; i < 100 && !async; i++) {
 		NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -98,7 +93,6 @@ static int body_dying_link(struct rank *r)
 	CHECK(async == ncclRemoteError);
 	CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream) != ncclSuccess);
 	NCCL(ncclCommAbort(r->comm));
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 

@@ -402,7 +402,7 @@ static int no_error(struct rank *r)
 }
 
 /* Its work is done; it ends without a word. The others idle, and then end as they should. */
-static int body_leaves(struct rank *r)
+RANKS_TEST(test_death_of_who_is_done_breaks_nothing, run(&(struct ranks){ .n = N, .raw = 1, .body = body }))
 {
 	int32_t *buf;
 
@@ -420,13 +420,8 @@ static int body_leaves(struct rank *r)
 	return 0;
 }
 
-TEST(test_death_of_who_is_done_breaks_nothing)
-{
-	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_leaves }), 0);
-}
-
 /* The others have messages for each other, and wait for these longer than a death would be waited for. */
-static int body_messages_go_on(struct rank *r)
+RANKS_TEST(test_death_leaves_the_others_messages_alone, run(&(struct ranks){ .n = N, .raw = 1, .body = body }))
 {
 	int32_t *buf;
 
@@ -449,11 +444,6 @@ static int body_messages_go_on(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(buf[0] == 4711);
 	return no_error(r);
-}
-
-TEST(test_death_leaves_the_others_messages_alone)
-{
-	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_messages_go_on }), 0);
 }
 
 /* A root may have sent all it has, and be gone when the others come for it. */
@@ -564,7 +554,7 @@ static int makes_a_communicator_in_child(const struct rank *r, int32_t *buf)
 }
 
 /* A forked child has its parent's handles, but not what they stand for: calls are refused, and wait for nobody. */
-static int body_forked(struct rank *r)
+RANKS_TEST(test_forked_child_is_refused_its_parents_communicators, ranks_run(RANKS_PROCESSES, N, 1, body))
 {
 	int32_t *buf;
 	pid_t child;
@@ -593,11 +583,6 @@ static int body_forked(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(buf[0] == 7);
 	return no_error(r);
-}
-
-TEST(test_forked_child_is_refused_its_parents_communicators)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_forked), 0);
 }
 
 TESTS_BEGIN

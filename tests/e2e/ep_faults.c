@@ -136,7 +136,7 @@ TEST(test_ids_that_are_no_experts)
 }
 
 /* The host does not see what a graph sends. */
-static int body_third_of_a_graph(struct rank *r)
+RANKS_TEST(test_third_call_of_a_graph, run(2, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_run call;
@@ -154,12 +154,7 @@ static int body_third_of_a_graph(struct rank *r)
 	return broken(r, group, &call, -EDEADLK, "sends a third low latency dispatch");
 }
 
-TEST(test_third_call_of_a_graph)
-{
-	assert_int_equal(run(2, 0, body_third_of_a_graph), 0);
-}
-
-static int body_late(struct rank *r)
+RANKS_TEST(test_rank_that_does_not_come, run(2, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_run call;
@@ -169,11 +164,6 @@ static int body_late(struct rank *r)
 		return leave(r, group, 0);
 	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
 	return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch");
-}
-
-TEST(test_rank_that_does_not_come)
-{
-	assert_int_equal(run(2, 0, body_late), 0);
 }
 
 /* Stops this rank until the other one lets it go on. */
@@ -229,7 +219,7 @@ TEST(test_long_rank_that_is_stopped)
 	assert_int_equal(run(2, 0, body_stopped), 0);
 }
 
-static int body_stopped_too_long(struct rank *r)
+RANKS_TEST(test_rank_that_is_stopped_past_the_deadline, run(2, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_run call;
@@ -244,11 +234,6 @@ static int body_stopped_too_long(struct rank *r)
 	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
 	CHECK(kill(shared->pid, SIGCONT) == 0);
 	return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank 1 in ep_ll_dispatch");
-}
-
-TEST(test_rank_that_is_stopped_past_the_deadline)
-{
-	assert_int_equal(run(2, 0, body_stopped_too_long), 0);
 }
 
 /* Ranks 0 and 1 end the group; the others wait for them in vain, and end it, too. */
@@ -543,7 +528,7 @@ TEST(test_overflow)
 	assert_int_equal(run(3, 0, body_overflow), 0);
 }
 
-static int body_normal_late(struct rank *r)
+RANKS_TEST(test_counts_of_a_rank_that_does_not_come, run(2, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_normal_run n;
@@ -556,11 +541,6 @@ static int body_normal_late(struct rank *r)
 	}
 	ep_normal_finish(&n);
 	return leave(r, group, 1);
-}
-
-TEST(test_counts_of_a_rank_that_does_not_come)
-{
-	assert_int_equal(run(2, 0, body_normal_late), 0);
 }
 
 /* Over hosts a death is known as soon as the connection ends. */
@@ -606,7 +586,7 @@ TEST(test_rank_that_dies_in_normal_mode)
 }
 
 /* A notify that waits for its peers ends with the group, and its ticket with it. */
-static int body_abort_counts(struct rank *r)
+RANKS_TEST(test_abort_of_a_notify, run(2, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_normal_run n;
@@ -624,11 +604,6 @@ static int body_abort_counts(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	ep_normal_finish(&n);
 	return 0;
-}
-
-TEST(test_abort_of_a_notify)
-{
-	assert_int_equal(run(2, 0, body_abort_counts), 0);
 }
 
 int main(int argc, char **argv)

@@ -86,7 +86,8 @@ static int make(struct rank *r, int k, uint32_t flags, struct shunt_ep **group_p
 	return ep_group_make(r, ep_id(r, NULL, k), &mine, flags, 0, group_p);
 }
 
-static int body_of_id_and_communicator(struct rank *r)
+RANKS_TEST(test_groups_of_an_id_and_of_a_communicator,
+    run(RANKS_PROCESSES, 3, body) + run(RANKS_THREADS, 2, body) + run(RANKS_PROCESSES, 1, body))
 {
 	struct ep_job mine = job;
 	struct shunt_ep_config config = { .size = sizeof(config), .topk = job.topk };
@@ -108,15 +109,8 @@ static int body_of_id_and_communicator(struct rank *r)
 	return 0;
 }
 
-TEST(test_groups_of_an_id_and_of_a_communicator)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 3, body_of_id_and_communicator), 0);
-	assert_int_equal(run(RANKS_THREADS, 2, body_of_id_and_communicator), 0);
-	assert_int_equal(run(RANKS_PROCESSES, 1, body_of_id_and_communicator), 0);
-}
-
 /* Names of groups that are none, or have ended, or are the parent's. */
-static int body_names(struct rank *r)
+RANKS_TEST(test_names_that_are_none, run(RANKS_PROCESSES, 2, body))
 {
 	struct shunt_ep *group, *next, *none = (struct shunt_ep *)&group;
 	char text[200];
@@ -158,13 +152,8 @@ static int body_names(struct rank *r)
 	return 0;
 }
 
-TEST(test_names_that_are_none)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_names), 0);
-}
-
 /* Each of these on one rank, or on all. All ranks get an error, none waits for ever. */
-static int body_refusals(struct rank *r)
+RANKS_TEST(test_refused_on_all_ranks, run(RANKS_PROCESSES, 2, body))
 {
 	struct ep_job mine = job;
 	struct shunt_ep_config good = {
@@ -212,11 +201,6 @@ static int body_refusals(struct rank *r)
 	return 0;
 }
 
-TEST(test_refused_on_all_ranks)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_refusals), 0);
-}
-
 /* SHUNT_EP_SUM is read once in a process: one rank has another. */
 static void prepare_other_sum(int rank)
 {
@@ -247,7 +231,7 @@ TEST(test_sums_that_differ)
 }
 
 /* Calls that are wrong: refused at once, and the group goes on. */
-static int body_bad_calls(struct rank *r)
+RANKS_TEST(test_bad_calls, run(RANKS_PROCESSES, 2, body))
 {
 	struct ep_job mine = job;
 	struct shunt_ep *group;
@@ -301,11 +285,6 @@ static int body_bad_calls(struct rank *r)
 	return 0;
 }
 
-TEST(test_bad_calls)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_bad_calls), 0);
-}
-
 static int descriptors(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -332,7 +311,7 @@ static int mapped(void)
 	return n;
 }
 
-static int body_lives(struct rank *r)
+RANKS_TEST(test_lives_leave_nothing, run(RANKS_PROCESSES, 2, body))
 {
 	enum { LIVES = 200, WARM = 20 };
 	struct ep_job mine = job;
@@ -358,11 +337,6 @@ static int body_lives(struct rank *r)
 	CHECK(mapped() == memory);
 	NCCL(ncclCommDestroy((ncclComm_t)config.comm));
 	return 0;
-}
-
-TEST(test_lives_leave_nothing)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_lives), 0);
 }
 
 /* An abort on one rank ends its calls, and not the other's process. */

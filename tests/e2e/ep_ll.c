@@ -125,7 +125,7 @@ TEST(test_sizes)
 }
 
 /* The number of blocks changes no bit: the reference has none. */
-static int body_blocks(struct rank *r)
+RANKS_TEST(test_blocks, ep_ranks_run(RANKS_THREADS, 2, 0, body))
 {
 	/* Under ThreadSanitizer a process has 8128 threads at most, and one of the sim's GPUs counts. */
 	static const int all[] = { 1, 2, 3, 5, 16, 64 }, few[] = { 1, 2, 3, 4, 5, 6 };
@@ -155,13 +155,8 @@ static int body_blocks(struct rank *r)
 	return 0;
 }
 
-TEST(test_blocks)
-{
-	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_blocks), 0);
-}
-
 /* One group, calls of all sizes one after the other, without a wait between them. */
-static int body_mixed(struct rank *r)
+RANKS_TEST(test_mixed_sizes, ep_ranks_run(RANKS_THREADS, 3, 0, body))
 {
 	enum { CALLS = 8 };
 	struct ep_run run[CALLS];
@@ -196,11 +191,6 @@ static int body_mixed(struct rank *r)
 	return 0;
 }
 
-TEST(test_mixed_sizes)
-{
-	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_mixed), 0);
-}
-
 /*
  * Phases of two batches, as programs overlap them: 0, 1 send a dispatch of the first and the second batch, 2, 3 receive
  * it, 4, 5 send a combine, 6, 7 receive it.
@@ -213,7 +203,7 @@ static int phase(struct shunt_ep *group, struct ep_run *run, char what)
 	return what < '4' ? shunt_ep_ll_dispatch(group, &run->dispatch) : shunt_ep_ll_combine(group, &run->combine);
 }
 
-static int body_phases(struct rank *r)
+RANKS_TEST(test_phases_in_any_order, ep_ranks_run(RANKS_THREADS, 3, 0, body) + ep_ranks_run(RANKS_THREADS, 1, 0, body))
 {
 	struct ep_job job = small;
 	struct shunt_ep *group;
@@ -246,14 +236,8 @@ static int body_phases(struct rank *r)
 	return 0;
 }
 
-TEST(test_phases_in_any_order)
-{
-	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_phases), 0);
-	assert_int_equal(ep_ranks_run(RANKS_THREADS, 1, 0, body_phases), 0);
-}
-
 /* A third call of a kind is refused at once; the two under way go on. */
-static int body_third(struct rank *r)
+RANKS_TEST(test_third_call_is_refused, ep_ranks_run(RANKS_THREADS, 2, 0, body))
 {
 	struct ep_job job = small;
 	struct shunt_ep *group;
@@ -276,11 +260,6 @@ static int body_third(struct rank *r)
 	}
 	CHECK(shunt_ep_destroy(group, 0) == 0);
 	return 0;
-}
-
-TEST(test_third_call_is_refused)
-{
-	assert_int_equal(ep_ranks_run(RANKS_THREADS, 2, 0, body_third), 0);
 }
 
 static int replays;
@@ -350,7 +329,7 @@ TEST(test_long_graphs)
 }
 
 /* What is added to, and a token alone and among others. */
-static int body_stats(struct rank *r)
+RANKS_TEST(test_stats, ep_ranks_run(RANKS_THREADS, 3, 0, body))
 {
 	struct ep_job job = small;
 	struct shunt_ep *group;
@@ -387,11 +366,6 @@ static int body_stats(struct rank *r)
 	CHECK(shunt_free(stats) == 0 && shunt_free(wait_ns) == 0);
 	CHECK(shunt_ep_destroy(group, 0) == 0);
 	return 0;
-}
-
-TEST(test_stats)
-{
-	assert_int_equal(ep_ranks_run(RANKS_THREADS, 3, 0, body_stats), 0);
 }
 
 int main(int argc, char **argv)

@@ -155,7 +155,7 @@ TEST(test_drop)
  * A routing serves any number of dispatches and combines, with any number of blocks, and two of them in turns; ten
  * dispatches of one in a row.
  */
-static int body_handles(struct rank *r)
+RANKS_TEST(test_handles, run(3, small, body))
 {
 	struct ep_normal_job job = the_job;
 	struct shunt_ep *group;
@@ -191,13 +191,8 @@ static int body_handles(struct rank *r)
 	return 0;
 }
 
-TEST(test_handles)
-{
-	assert_int_equal(run(3, small, body_handles), 0);
-}
-
 /* Replays with other tokens each time, and calls between them that are of no graph. */
-static int body_graph(struct rank *r)
+RANKS_TEST(test_graphs, run(2, small, body))
 {
 	struct ep_normal_job job = the_job;
 	struct ep_normal_run run, other;
@@ -249,13 +244,8 @@ static int body_graph(struct rank *r)
 	return 0;
 }
 
-TEST(test_graphs)
-{
-	assert_int_equal(run(2, small, body_graph), 0);
-}
-
 /* Tickets: each once, in any order; of nine, the last is refused. */
-static int body_tickets(struct rank *r)
+RANKS_TEST(test_tickets, run(2, small, body))
 {
 	struct ep_normal_job job = the_job;
 	struct shunt_ep *group;
@@ -282,11 +272,6 @@ static int body_tickets(struct rank *r)
 	ep_normal_finish(&n);
 	CHECK(shunt_ep_destroy(group, 0) == 0);
 	return 0;
-}
-
-TEST(test_tickets)
-{
-	assert_int_equal(run(2, small, body_tickets), 0);
 }
 
 /* Calls that are wrong: refused at once, and the group goes on. */

@@ -54,7 +54,8 @@ static size_t uneven_bytes(int from, int to, int i)
 	return (from + to + i) % 4 ? (size_t)(from * 1000 + to * 300 + i * 17 + 1) : 0;
 }
 
-static int body_all_to_all_v(struct rank *r)
+RANKS_TEST(
+    test_send_recv_all_to_all_v_arrives, ranks_run(RANKS_PROCESSES, 3, 0, body) + ranks_run(RANKS_THREADS, 8, 0, body))
 {
 	void *out[8][2], *in[8][2];
 	int n = r->nranks;
@@ -79,12 +80,6 @@ static int body_all_to_all_v(struct rank *r)
 			shunt_free(in[p][i]);
 		}
 	return 0;
-}
-
-TEST(test_send_recv_all_to_all_v_arrives)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_all_to_all_v), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_all_to_all_v), 0);
 }
 
 static atomic_int *arrived; /* ranks of the pair that are done */
@@ -123,7 +118,7 @@ TEST(test_send_recv_needs_only_its_two_ranks)
 }
 
 /* A pipeline: each rank receives from the one before and sends on, without groups. */
-static int body_pipeline(struct rank *r)
+RANKS_TEST(test_send_recv_ungrouped_makes_a_pipeline, ranks_run(RANKS_PROCESSES, 4, 0, body))
 {
 	size_t bytes = 100000;
 	void *buf = r->rank ? blank_buffer(bytes) : pattern_buffer(0, 9, 3, bytes);
@@ -141,13 +136,9 @@ static int body_pipeline(struct rank *r)
 	return 0;
 }
 
-TEST(test_send_recv_ungrouped_makes_a_pipeline)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_pipeline), 0);
-}
-
 /* Collectives and messages in one group, on two streams; ranks issue the messages in different places. */
-static int body_mixed(struct rank *r)
+RANKS_TEST(test_group_of_collectives_and_messages_runs,
+    ranks_run(RANKS_PROCESSES, 4, 0, body) + ranks_run(RANKS_THREADS, 5, 0, body))
 {
 	int n = r->nranks, next = (r->rank + 1) % n, before = (r->rank + n - 1) % n;
 	void *out = pattern_buffer(r->rank, next, 0, 3000), *in = blank_buffer(3000), *other;
@@ -185,12 +176,6 @@ static int body_mixed(struct rank *r)
 	shunt_free(sum);
 	shunt_free(all);
 	return 0;
-}
-
-TEST(test_group_of_collectives_and_messages_runs)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_mixed), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_mixed), 0);
 }
 
 /*
@@ -243,7 +228,8 @@ static int crosswise_check(struct rank *r, const struct crosswise *c)
 	return 0;
 }
 
-static int body_crosswise(struct rank *r)
+RANKS_TEST(test_group_names_communicators_crosswise_runs,
+    ranks_run(RANKS_PROCESSES, 3, 0, body) + ranks_run(RANKS_THREADS, 3, 0, body))
 {
 	struct crosswise c = { .comm = { r->comm } };
 	void *graph;
@@ -278,12 +264,6 @@ static int body_crosswise(struct rank *r)
 	shunt_free(c.out);
 	shunt_free(c.in);
 	return 0;
-}
-
-TEST(test_group_names_communicators_crosswise_runs)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_crosswise), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_crosswise), 0);
 }
 
 /* An algorithm of ours is taken by its name, among NCCL's too; a wish for NCCL's is none, a demand is an error. */
@@ -328,7 +308,7 @@ static int body_selection(struct rank *r, ncclCollConfig_t *config, int *a, int 
 }
 
 /* Configurations of single calls, estimates, and messages that do not pair up; the communicator goes on. */
-static int body_odds(struct rank *r)
+RANKS_TEST(test_group_odd_calls_answer_as_nccl, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	ncclCollConfig_t config = { .size = sizeof(config),
 		.magic = 0xcafebeef,
@@ -339,9 +319,8 @@ static int body_odds(struct rank *r)
 		.forceAlgSelection = 1,
 		.CTAPolicy = NCCL_CONFIG_UNDEF_INT };
 	ncclSimInfo_t info = { .size = sizeof(info), .magic = SHUNT_NCCL_SIM_MAGIC, .estimatedTime = 7 };
-	int *a, *b;
+	int *a = ranks_memory(r, 40000), *b = ranks_memory(r, 40000);
 
-	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));
 	for (int i = 0; i < 10000; i++)
 		a[i] = i;
 	memset(b, 0, 40000);
@@ -373,14 +352,7 @@ static int body_odds(struct rank *r)
 	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
 	if (body_selection(r, &config, a, b))
 		return 1;
-	shunt_free(a);
-	shunt_free(b);
 	return 0;
-}
-
-TEST(test_group_odd_calls_answer_as_nccl)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_odds), 0);
 }
 
 static ncclCollConfig_t config_with(void *event)
@@ -436,7 +408,8 @@ static int body_policy(struct rank *r)
 	ncclComm_t few;
 	int *a, *b, few_blocks = policy_of == POLICY_OF_ONE ? 2 : 1;
 
-	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));
+	a = ranks_memory(r, 40000);
+	b = ranks_memory(r, 40000);
 	for (int i = 0; i < 10000; i++)
 		a[i] = i;
 	if (policy_of == POLICY_OF_ALL || (policy_of == POLICY_OF_ONE && r->rank))
@@ -455,8 +428,6 @@ static int body_policy(struct rank *r)
 	for (int i = 0; i < 10000; i++)
 		CHECK(b[i] == i * r->nranks);
 	NCCL(ncclCommDestroy(few));
-	shunt_free(a);
-	shunt_free(b);
 	return 0;
 }
 
@@ -499,7 +470,8 @@ static int body_launched(struct rank *r)
 	int *a, *b, first;
 
 	CHECK(!shunt_event_create(&start) && !shunt_event_create(&events[0]) && !shunt_event_create(&events[1]));
-	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));
+	a = ranks_memory(r, 40000);
+	b = ranks_memory(r, 40000);
 	for (int i = 0; i < 10000; i++)
 		a[i] = i;
 	NCCL(ncclAllReduce(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream)); /* sets up */
@@ -537,8 +509,6 @@ static int body_launched(struct rank *r)
 	NCCL(ncclAllReduce(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(b[9999] == 9999 * r->nranks);
-	shunt_free(a);
-	shunt_free(b);
 	return 0;
 }
 
@@ -547,9 +517,8 @@ static int body_launched_alone(struct rank *r)
 {
 	ncclCollConfig_t config;
 	void *start, *event;
-	int *a, *b;
+	int *a = ranks_memory(r, 4000), *b = ranks_memory(r, 4000);
 
-	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000));
 	for (int in_place = 0; in_place < 2; in_place++) {
 		CHECK(!shunt_event_create(&start) && !shunt_event_create(&event));
 		config = config_with(event);
@@ -560,8 +529,6 @@ static int body_launched_alone(struct rank *r)
 		shunt_event_destroy(event);
 		shunt_event_destroy(start);
 	}
-	shunt_free(a);
-	shunt_free(b);
 	return 0;
 }
 
@@ -578,7 +545,7 @@ TEST(test_launch_completion_event_comes_before_a_missing_rank)
 
 /* One rank by itself: everything is a local copy, and pre-multiplied sums scale. */
 /* Of a group's two streams one captures. */
-static int body_captures_apart(struct rank *r)
+RANKS_TEST(test_group_on_streams_that_capture_apart_is_refused, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	void *streams[2] = { r->stream }, *graph;
 	int *a, *b;
@@ -611,16 +578,11 @@ static int body_captures_apart(struct rank *r)
 	return 0;
 }
 
-TEST(test_group_on_streams_that_capture_apart_is_refused)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_captures_apart), 0);
-}
-
 /*
  * A group on one end only: the other one takes message by message, and is to have each before the sender's next ones.
  * In one launch of the sender's there are messages in chunks and in lines.
  */
-static int body_group_on_one_end(struct rank *r)
+RANKS_TEST(test_group_on_one_end_only_runs, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	static const size_t bytes[] = { 262144, 16384, 16384, 16384 };
 	enum { N = sizeof(bytes) / sizeof(bytes[0]) };
@@ -706,7 +668,7 @@ static int check_uneven(struct rank *r, const int *out)
 	return 0;
 }
 
-static int body_uneven(struct rank *r)
+RANKS_TEST(test_group_of_uneven_parts_and_more_runs, ranks_run(RANKS_PROCESSES, 3, 0, body))
 {
 	size_t bytes = 4 * (size_t)r->nranks * PART * 4;
 	ncclComm_t other;
@@ -742,16 +704,6 @@ static int body_uneven(struct rank *r)
 	shunt_free(in);
 	shunt_free(out);
 	return 0;
-}
-
-TEST(test_group_of_uneven_parts_and_more_runs)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_uneven), 0);
-}
-
-TEST(test_group_on_one_end_only_runs)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_group_on_one_end), 0);
 }
 
 /* Messages of all sizes between all ranks, in rounds. Each rank makes groups of as many rounds as it likes. */
@@ -843,12 +795,13 @@ TEST(test_messages_grouped_otherwise_on_each_rank_arrive)
 	assert_int_equal(ranks_run(RANKS_THREADS, 4, 0, body_grouped_apart), 0);
 }
 
-static int body_alone(struct rank *r)
+RANKS_TEST(test_one_rank_runs_everything_by_itself, ranks_run(RANKS_PROCESSES, 1, 0, body))
 {
 	float *a, *b, two = 2;
 	ncclRedOp_t twice;
 
-	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000));
+	a = ranks_memory(r, 4000);
+	b = ranks_memory(r, 4000);
 	for (int i = 0; i < 1000; i++)
 		a[i] = (float)i;
 	memset(b, 0, 4000);
@@ -870,14 +823,7 @@ static int body_alone(struct rank *r)
 	NCCL(ncclAlltoAll(a, b + 10, 10, ncclFloat32, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(b[3] == 12 && b[13] == 12);
-	shunt_free(a);
-	shunt_free(b);
 	return 0;
-}
-
-TEST(test_one_rank_runs_everything_by_itself)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 0, body_alone), 0);
 }
 
 TESTS_BEGIN

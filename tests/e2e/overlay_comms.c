@@ -6,7 +6,7 @@
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
 
-static int body_inits(struct rank *r)
+RANKS_TEST(test_every_init_is_accelerated, overlay_run(RANKS_PROCESSES, 3, body) + overlay_run(RANKS_THREADS, 3, body))
 {
 	ncclConfig_t config = overlay_config(1, 1), lazy = overlay_config(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t comm[4];
@@ -30,14 +30,8 @@ static int body_inits(struct rank *r)
 	return 0;
 }
 
-TEST(test_every_init_is_accelerated)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_inits), 0);
-	assert_int_equal(overlay_run(RANKS_THREADS, 3, body_inits), 0);
-}
-
 /* One thread, all devices. */
-static int body_init_all(struct rank *r)
+RANKS_TEST(test_init_all_first_used_in_a_group_of_several_communicators, overlay_run(RANKS_PROCESSES, 1, body))
 {
 	enum { N = 4, COUNT = 1000 };
 	ncclComm_t comms[2][N];
@@ -86,12 +80,8 @@ static int body_init_all(struct rank *r)
 	return 0;
 }
 
-TEST(test_init_all_first_used_in_a_group_of_several_communicators)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_init_all), 0);
-}
-
-static int body_children(struct rank *r)
+RANKS_TEST(test_children_of_all_kinds_are_accelerated,
+    overlay_run(RANKS_PROCESSES, 4, body) + overlay_run(RANKS_THREADS, 4, body))
 {
 	int rank = r->rank, n = r->nranks, v, excluded[1] = { n - 1 };
 	ncclComm_t parent, half, reversed, none = (ncclComm_t)1, grandchild, grouped[2], shrunk;
@@ -138,14 +128,9 @@ static int body_children(struct rank *r)
 	return 0;
 }
 
-TEST(test_children_of_all_kinds_are_accelerated)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 4, body_children), 0);
-	assert_int_equal(overlay_run(RANKS_THREADS, 4, body_children), 0);
-}
-
 /* The child's handle is written by a thread of NCCL's, after the call has returned. */
-static int body_late_children(struct rank *r)
+RANKS_TEST(test_child_whose_handle_comes_late_is_accelerated,
+    overlay_run(RANKS_PROCESSES, 3, body) + overlay_run(RANKS_THREADS, 2, body))
 {
 	ncclConfig_t lazy = overlay_config(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t parent, child = NULL, second = NULL;
@@ -171,14 +156,9 @@ static int body_late_children(struct rank *r)
 	return 0;
 }
 
-TEST(test_child_whose_handle_comes_late_is_accelerated)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_late_children), 0);
-	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_late_children), 0);
-}
-
 /* The program moves the handle and frees its place as soon as it is there, and calls nothing of NCCL's in between. */
-static int body_moved_children(struct rank *r)
+RANKS_TEST(test_child_whose_handle_was_moved_is_accelerated,
+    overlay_run(RANKS_PROCESSES, 3, body) + overlay_run(RANKS_THREADS, 2, body))
 {
 	ncclConfig_t lazy = overlay_config(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t parent, moved[4];
@@ -206,14 +186,10 @@ static int body_moved_children(struct rank *r)
 	return 0;
 }
 
-TEST(test_child_whose_handle_was_moved_is_accelerated)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_moved_children), 0);
-	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_moved_children), 0);
-}
-
 /* The last rank is new; what its unique id says decides. */
-static int body_grow(struct rank *r)
+RANKS_TEST(test_grown_communicator_is_accelerated,
+    overlay_run(RANKS_PROCESSES, 3, body) + overlay_run(RANKS_THREADS, 3, body) +
+        overlay_run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body }, 1))
 {
 	ncclComm_t small = NULL, grown[2];
 	ncclUniqueId id;
@@ -243,16 +219,9 @@ static int body_grow(struct rank *r)
 	return 0;
 }
 
-TEST(test_grown_communicator_is_accelerated)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_grow), 0);
-	assert_int_equal(overlay_run(RANKS_THREADS, 3, body_grow), 0);
-	assert_int_equal(overlay_run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_grow }, 1), 0);
-}
-
 /* ---- ways to end */
 
-static int body_ends(struct rank *r)
+RANKS_TEST(test_handle_address_used_again_is_a_new_communicator, overlay_run(RANKS_PROCESSES, 2, body))
 {
 	ncclComm_t comm, before = NULL;
 	int reused = 0;
@@ -281,14 +250,9 @@ static int body_ends(struct rank *r)
 	return 0;
 }
 
-TEST(test_handle_address_used_again_is_a_new_communicator)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_ends), 0);
-}
-
 /* ---- equal ids */
 
-static int body_same_id(struct rank *r)
+RANKS_TEST(test_second_use_of_an_id_does_not_mix, overlay_run(RANKS_PROCESSES, 3, body))
 {
 	ncclComm_t first, second;
 
@@ -305,13 +269,8 @@ static int body_same_id(struct rank *r)
 	return 0;
 }
 
-TEST(test_second_use_of_an_id_does_not_mix)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 3, body_same_id), 0);
-}
-
 /* All communicators of the job have this id. Some ranks still have an old one when they make the next. */
-static int body_comm_id(struct rank *r)
+RANKS_TEST(test_equal_ids_of_nccl_comm_id_do_not_mix, overlay_run_set(2, "NCCL_COMM_ID", "127.0.0.1:29999", body))
 {
 	ncclComm_t first, second, third, child;
 
@@ -331,11 +290,6 @@ static int body_comm_id(struct rank *r)
 	if (r->rank != 0)
 		NCCL(ncclCommDestroy(first));
 	return 0;
-}
-
-TEST(test_equal_ids_of_nccl_comm_id_do_not_mix)
-{
-	assert_int_equal(overlay_run_set(2, "NCCL_COMM_ID", "127.0.0.1:29999", body_comm_id), 0);
 }
 
 TESTS_BEGIN

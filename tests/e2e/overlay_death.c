@@ -225,18 +225,17 @@ static void *abort_after_the_real_one(void *arg)
 	return NULL;
 }
 
-static int body_abort_behind(struct rank *r)
+RANKS_TEST(test_abort_reaches_nccl_before_it_waits_for_the_stream, overlay_run(RANKS_PROCESSES, 2, body))
 {
 	ncclComm_t ours, ahead;
 	pthread_t thread;
-	int32_t *buf;
+	int32_t *buf = ranks_memory(r, 400);
 	double began;
 
 	NCCL(ncclCommInitRank(&ours, r->nranks, ranks_id(r, &overlay_shared->ids, 0), r->rank));
 	NCCL(ncclCommInitRank(&ahead, r->nranks, ranks_id(r, &overlay_shared->ids, 1), r->rank));
 	REDUCE(ours, r->rank, r->nranks, 100, NATIVE);
 	REDUCE(ahead, r->rank, r->nranks, 100, NATIVE);
-	CHECK(shunt_malloc((void **)&buf, 400) == 0);
 	if (r->rank == 0) {
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, ahead, r->stream)); /* nobody else calls */
 		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, ours, r->stream));
@@ -251,13 +250,7 @@ static int body_abort_behind(struct rank *r)
 		NCCL(ncclCommAbort(ours));
 		NCCL(ncclCommAbort(ahead));
 	}
-	CHECK(shunt_free(buf) == 0);
 	return 0;
-}
-
-TEST(test_abort_reaches_nccl_before_it_waits_for_the_stream)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_abort_behind), 0);
 }
 
 /* ---- watchdogs */
@@ -289,7 +282,8 @@ static void *watchdog(void *arg)
 }
 
 /* The pollers may be a step behind: the handle is dead by then, or another communicator. */
-static int body_watched(struct rank *r)
+RANKS_TEST(test_watchdogs_poll_while_communicators_come_and_go,
+    overlay_run(RANKS_PROCESSES, 2, body) + overlay_run(RANKS_THREADS, 2, body))
 {
 	struct watch w = { 0 };
 	pthread_t threads[2];
@@ -310,12 +304,6 @@ static int body_watched(struct rank *r)
 		pthread_join(threads[i], NULL);
 	CHECK(w.polls > 0 && w.bad == 0);
 	return 0;
-}
-
-TEST(test_watchdogs_poll_while_communicators_come_and_go)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_watched), 0);
-	assert_int_equal(overlay_run(RANKS_THREADS, 2, body_watched), 0);
 }
 
 TESTS_BEGIN

@@ -437,7 +437,8 @@ TEST(test_selector_of_one_rank_forwards_nothing)
 		assert_int_equal(overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_selector }, odd), 0);
 }
 
-static int body_above_the_range(struct rank *r)
+RANKS_TEST(
+    test_size_above_the_native_range_is_forwarded, overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body))
 {
 	ncclComm_t comm;
 
@@ -448,11 +449,6 @@ static int body_above_the_range(struct rank *r)
 	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
 	NCCL(ncclCommDestroy(comm));
 	return 0;
-}
-
-TEST(test_size_above_the_native_range_is_forwarded)
-{
-	assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body_above_the_range), 0);
 }
 
 /*
@@ -492,7 +488,8 @@ TEST(test_what_goes_to_nccl_does_not_depend_on_the_set_up)
 		    overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_same_before_and_after }, 0), 0);
 }
 
-static int body_others(struct rank *r)
+RANKS_TEST(test_other_collectives_reach_nccl_unchanged,
+    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body, .prepare = overlay_only_allreduce }, 0))
 {
 	static char a[8], b[8]; /* never touched */
 	ncclComm_t comm;
@@ -528,16 +525,8 @@ static int body_others(struct rank *r)
 	return 0;
 }
 
-TEST(test_other_collectives_reach_nccl_unchanged)
-{
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 2, .raw = 1, .body = body_others, .prepare = overlay_only_allreduce }, 0),
-	    0);
-}
-
 /* A communicator that Shunt has not seen born: the program got it from another copy of the library. */
-static int body_unknown(struct rank *r)
+RANKS_TEST(test_unknown_handle_passes_through, overlay_run(RANKS_PROCESSES, 2, body))
 {
 	static char a[8], b[8];
 	struct fake_call got;
@@ -557,11 +546,6 @@ static int body_unknown(struct rank *r)
 	CHECK(v == r->rank);
 	NCCL(ncclCommDestroy(comm));
 	return 0;
-}
-
-TEST(test_unknown_handle_passes_through)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_unknown), 0);
 }
 
 TESTS_BEGIN

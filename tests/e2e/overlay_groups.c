@@ -237,7 +237,7 @@ TEST(test_messages_of_a_group_go_on_beside_nccls)
  * then. What is NCCL's reaches it in the order of issue all the same, of one communicator and of two, of which one was
  * in use before.
  */
-static int body_set_up_in_mid_group(struct rank *r)
+RANKS_TEST(test_set_up_in_mid_group_keeps_the_order, overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body))
 {
 	enum { LARGE = 20001, SMALL = 1000 };
 	static const char want[] =
@@ -272,16 +272,11 @@ static int body_set_up_in_mid_group(struct rank *r)
 	return 0;
 }
 
-TEST(test_set_up_in_mid_group_keeps_the_order)
-{
-	assert_int_equal(overlay_run_set(2, "SHUNT_ALGO", "allreduce:64k-inf:nccl", body_set_up_in_mid_group), 0);
-}
-
 /*
  * A split is under way on a non-blocking communicator: it may not be destroyed, as with NCCL. Both live on, and the
  * child comes.
  */
-static int body_destroyed_too_early(struct rank *r)
+RANKS_TEST(test_communicator_destroyed_too_early_lives_on, overlay_run(RANKS_PROCESSES, 2, body))
 {
 	ncclConfig_t config = ranks_config();
 	ncclComm_t comm, child = NULL;
@@ -305,11 +300,6 @@ static int body_destroyed_too_early(struct rank *r)
 	return 0;
 }
 
-TEST(test_communicator_destroyed_too_early_lives_on)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_destroyed_too_early), 0);
-}
-
 /*
  * An operator that a group's end is to destroy, because a call uses it, and a communicator that another thread has
  * aborted by then: both have gone.
@@ -322,7 +312,7 @@ static void *abort_in_set_up(void *comm)
 	return waits ? NULL : comm;
 }
 
-static int body_aborted_before_its_operator(struct rank *r)
+RANKS_TEST(test_operator_goes_with_its_aborted_communicator, overlay_run(RANKS_PROCESSES, 2, body))
 {
 	float half = 0.5f;
 	void *buf, *missed;
@@ -352,13 +342,8 @@ static int body_aborted_before_its_operator(struct rank *r)
 	return 0;
 }
 
-TEST(test_operator_goes_with_its_aborted_communicator)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 2, body_aborted_before_its_operator), 0);
-}
-
 /* One process, all ranks, communicators made in a group; then one is forwarded and one is ours in the same group. */
-static int body_one_thread(struct rank *r)
+RANKS_TEST(test_one_thread_drives_all_ranks_in_groups, overlay_run(RANKS_PROCESSES, 1, body))
 {
 	enum { N = 3, COUNT = 500 };
 	ncclComm_t comms[N];
@@ -401,11 +386,6 @@ static int body_one_thread(struct rank *r)
 		CHECK(overlay_count_calls(comms[d], 1) == -1 && shunt_free(buf[d]) == 0 &&
 		    shunt_stream_destroy(stream[d]) == 0);
 	return 0;
-}
-
-TEST(test_one_thread_drives_all_ranks_in_groups)
-{
-	assert_int_equal(overlay_run(RANKS_PROCESSES, 1, body_one_thread), 0);
 }
 
 TESTS_BEGIN

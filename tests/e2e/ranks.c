@@ -35,6 +35,8 @@ static int one_rank(struct shared *shared, int rank, int n, int raw, rank_fn bod
 	failed = body(&ctx);
 	if (!raw && !failed)
 		NCCL(ncclCommDestroy(ctx.comm));
+	while (!failed && ctx.nmemory)
+		CHECK(shunt_free(ctx.memory[--ctx.nmemory]) == 0);
 	shunt_stream_destroy(ctx.stream);
 	return failed;
 }
@@ -127,6 +129,17 @@ ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k)
 	while (ids->n <= k)
 		pause_us(PAUSE_POLL, 200);
 	return ids->id[k];
+}
+
+void *ranks_memory(struct rank *r, size_t bytes)
+{
+	void **memory_p = &r->memory[r->nmemory++];
+
+	if (r->nmemory > (int)(sizeof(r->memory) / sizeof(r->memory[0])) || shunt_malloc(memory_p, bytes)) {
+		fprintf(stderr, "rank %d: no memory of %zu bytes\n", r->rank, bytes);
+		abort();
+	}
+	return *memory_p;
 }
 
 ncclConfig_t ranks_config(void)

@@ -17,6 +17,8 @@ struct rank {
 	ncclComm_t comm; /* made before the body unless raw */
 	void *stream;
 	uint64_t seed; /* the same on all ranks */
+	void *memory[8];
+	int nmemory;
 };
 
 typedef int (*rank_fn)(struct rank *r); /* 0: passed; says itself what was wrong */
@@ -41,6 +43,8 @@ struct ranks_ids {
 	atomic_int n;
 };
 ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k);
+/* Memory of the device until the body has passed; without it the process ends. */
+void *ranks_memory(struct rank *r, size_t bytes);
 /* A configuration that leaves everything to the library. */
 ncclConfig_t ranks_config(void);
 /* Asks, as programs do, until a non-blocking communicator has come to an end with what it does, and how. */
@@ -69,3 +73,5 @@ void ranks_barrier(const struct rank *r, atomic_int *place);
 			return 1; \
 		} \
 	} while (0)
+/* With tests/support/test.h: a body that runs on each rank. */
+#define RANKS_TEST(function, failed) TEST_OF(int, (struct rank * r), function, failed)

@@ -60,7 +60,8 @@ static int path_is(struct rank *r, ncclComm_t comm, size_t bytes, const char *ex
 	return 0;
 }
 
-static int body_paths(struct rank *r)
+RANKS_TEST(test_selector_chooses_plans_and_algorithms,
+    ranks_run(RANKS_PROCESSES, 2, 1, body) + ranks_run(RANKS_THREADS, 2, 1, body))
 {
 	ncclComm_t comm;
 	void *buf;
@@ -86,12 +87,6 @@ static int body_paths(struct rank *r)
 	NCCL(ncclCommDestroy(comm));
 	CHECK(shunt_free(buf) == 0);
 	return 0;
-}
-
-TEST(test_selector_chooses_plans_and_algorithms)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_paths), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_paths), 0);
 }
 
 /* Two plans fit, and the first needs more blocks than a launch may have. */
@@ -131,15 +126,14 @@ TEST(test_a_refused_plan_leaves_the_call_to_the_next)
 }
 
 /* A wrong answer costs one line; other answers come only when the old ones are forgotten. */
-static int body_answers(struct rank *r)
+RANKS_TEST(test_answers_are_remembered_and_forgotten, ranks_run(RANKS_PROCESSES, 2, 1, body))
 {
 	ncclComm_t comm;
-	void *buf;
+	void *buf = ranks_memory(r, 1 << 20);
 
 	atomic_store(&questions.answer, "no_such_path");
 	shunt_plan_set_selector(select_path, &questions);
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc(&buf, 1 << 20) == 0);
 	if (path_is(r, comm, 1024, "oneshot") || reduce(r, comm, 1024, buf) || reduce(r, comm, 4096, buf))
 		return 1;
 	CHECK(atomic_load(&questions.n) == 2);
@@ -162,16 +156,10 @@ static int body_answers(struct rank *r)
 		return 1;
 	CHECK(atomic_load(&questions.n) == 4);
 	NCCL(ncclCommDestroy(comm));
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
-TEST(test_answers_are_remembered_and_forgotten)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_answers), 0);
-}
-
-static int body_list(struct rank *r)
+RANKS_TEST(test_communicators_are_listed_and_described, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	struct shunt_comm_info info = { .size = sizeof(info) }, small = { .size = 4 };
 	struct shunt_algo_info algo = { .size = sizeof(algo) };
@@ -192,7 +180,7 @@ static int body_list(struct rank *r)
 	if (plan_add(r))
 		return 1;
 	ranks_barrier(r, &places[AT_LIST]);
-	CHECK(shunt_malloc(&buf, 1 << 20) == 0);
+	buf = ranks_memory(r, 1 << 20);
 	if (reduce(r, r->comm, 4096, buf))
 		return 1;
 	CHECK(shunt_comm_describe(r->comm, &info) == 0 && !strcmp(info.state, "ready"));
@@ -208,17 +196,11 @@ static int body_list(struct rank *r)
 	for (size_t i = 0; !(err = shunt_algo_at(i, &algo)); i++)
 		found += !strcmp(algo.name, "twoshot") && !strcmp(algo.collective, "allreduce") && *algo.description;
 	CHECK(err == -ENOENT && found == 1);
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
-TEST(test_communicators_are_listed_and_described)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_list), 0);
-}
-
 /* An all-reduce, and the same as a plan of collective `custom`, which no function of NCCL means. */
-static int body_run(struct rank *r)
+RANKS_TEST(test_a_plan_runs_by_its_name, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	enum { N = 1024 };
 	struct shunt_plan_run run = { .size = sizeof(run),
@@ -243,7 +225,8 @@ static int body_run(struct rank *r)
 	memcpy(at, "\"another\"", 9);
 	CHECK(shunt_plan_register("another", custom, strlen(custom), reason, sizeof(reason)) == 0);
 	ranks_barrier(r, &places[AT_RUN]);
-	CHECK(shunt_malloc(&in, sizeof(host)) == 0 && shunt_malloc(&out, sizeof(host)) == 0);
+	in = ranks_memory(r, sizeof(host));
+	out = ranks_memory(r, sizeof(host));
 	run.send = in;
 	run.recv = out;
 	CHECK(shunt_plan_run(r->comm, NULL) == -EINVAL && shunt_plan_run(&run, &run) == -ENOENT);
@@ -279,15 +262,9 @@ static int body_run(struct rank *r)
 	CHECK(shunt_plan_run(r->comm, &run) == -EBUSY);
 	NCCL(ncclGroupEnd());
 	CHECK(shunt_plan_run(r->comm, &run) == 0 && shunt_stream_synchronize(r->stream) == 0);
-	CHECK(shunt_free(in) == 0 && shunt_free(out) == 0);
 	free(text);
 	free(custom);
 	return 0;
-}
-
-TEST(test_a_plan_runs_by_its_name)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_run), 0);
 }
 
 TESTS_BEGIN

@@ -105,7 +105,7 @@ static int numbers_are(struct rank *r, int dtype, int op, enum shunt_dtype forma
 	return 0;
 }
 
-static int body_numerics(struct rank *r)
+RANKS_TEST(test_numbers_that_nccl_lacks_match_reference, ranks_run(RANKS_PROCESSES, 3, 0, body))
 {
 	struct shunt_numerics mine = { .size = sizeof(mine), .e4m3b15 = 1, .accumulate = SHUNT_ACCUMULATE_FP16 },
 	                      own = { .size = sizeof(own), .accumulate = SHUNT_ACCUMULATE_OWN },
@@ -154,13 +154,8 @@ static int body_numerics(struct rank *r)
 	return 0;
 }
 
-TEST(test_numbers_that_nccl_lacks_match_reference)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_numerics), 0);
-}
-
 /* Nothing changes, and all ranks go on; what they agree on holds from there. */
-static int body_numerics_differ(struct rank *r)
+RANKS_TEST(test_ranks_with_other_numbers_are_named, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	struct shunt_numerics numerics = { .size = sizeof(numerics),
 		.accumulate = r->rank == 1 ? SHUNT_ACCUMULATE_OWN : SHUNT_ACCUMULATE_DEFAULT };
@@ -180,11 +175,6 @@ static int body_numerics_differ(struct rank *r)
 	return numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16, SHUNT_SUM);
 }
 
-TEST(test_ranks_with_other_numbers_are_named)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_numerics_differ), 0);
-}
-
 static int body_numbers_of_variable(struct rank *r)
 {
 	return numbers_are(r, ncclFloat16, ncclSum, SHUNT_F16_OWN, SHUNT_SUM) ||
@@ -198,7 +188,7 @@ TEST(test_variable_says_what_sums_are_accumulated_in)
 	unsetenv("SHUNT_ACCUMULATE");
 }
 
-static int body_queries(struct rank *r)
+RANKS_TEST(test_queries_and_wrong_calls_answer_as_nccl, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	int v = -1;
 	ncclResult_t async = ncclInternalError;
@@ -216,25 +206,19 @@ static int body_queries(struct rank *r)
 	CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
 
 	/* Calls that NCCL refuses, with NCCL's codes; the communicator stays usable. */
-	char *buf;
-	CHECK(shunt_malloc((void **)&buf, 64) == 0);
+	char *buf = ranks_memory(r, 64);
 	CHECK(ncclAllReduce(buf, buf, 1, 99, ncclSum, r->comm, r->stream) == ncclInvalidArgument);
 	CHECK(ncclAllReduce(buf, buf, 1, ncclFloat32, 77, r->comm, r->stream) == ncclInvalidArgument);
 	CHECK(ncclAllReduce(buf, buf, 1, ncclFloat32, ncclSum, NULL, r->stream) == ncclInvalidArgument);
 	CHECK(ncclGroupEnd() == ncclInvalidUsage);
 	NCCL(ncclAllReduce(buf, buf, 0, ncclFloat32, ncclSum, r->comm, r->stream));
-	CHECK(shunt_free(buf) == 0);
 
 	CHECK(strlen(ncclGetLastError(r->comm)) > 0);
 	return allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, 100, ncclFloat32, ncclSum, 0);
 }
 
-TEST(test_queries_and_wrong_calls_answer_as_nccl)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_queries), 0);
-}
-
-static int body_split(struct rank *r)
+RANKS_TEST(test_split_children_reduce_among_themselves,
+    ranks_run(RANKS_PROCESSES, 4, 0, body) + ranks_run(RANKS_THREADS, 5, 0, body))
 {
 	ncclComm_t half, reversed, none = (ncclComm_t)1, grandchild;
 	int v;
@@ -265,13 +249,8 @@ static int body_split(struct rank *r)
 	return 0;
 }
 
-TEST(test_split_children_reduce_among_themselves)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_split), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_split), 0);
-}
-
-static int body_two_comms(struct rank *r)
+RANKS_TEST(test_two_communicators_on_two_streams_do_not_mix,
+    ranks_run(RANKS_PROCESSES, 3, 0, body) + ranks_run(RANKS_THREADS, 3, 0, body))
 {
 	enum { N = 20000, TIMES = 10 };
 	ncclComm_t other;
@@ -310,13 +289,7 @@ static int body_two_comms(struct rank *r)
 	return 0;
 }
 
-TEST(test_two_communicators_on_two_streams_do_not_mix)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_two_comms), 0);
-	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_two_comms), 0);
-}
-
-static int body_graph(struct rank *r)
+RANKS_TEST(test_graph_replayed_and_mixed_with_eager_calls_stays_right, ranks_run(RANKS_PROCESSES, 3, 0, body))
 {
 	enum { N = 3001, REPLAYS = 200 };
 	uint32_t *host = malloc(N * 4), want;
@@ -354,12 +327,7 @@ static int body_graph(struct rank *r)
 	return 0;
 }
 
-TEST(test_graph_replayed_and_mixed_with_eager_calls_stays_right)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_graph), 0);
-}
-
-static int body_group(struct rank *r)
+RANKS_TEST(test_group_runs_at_its_outermost_end, ranks_run(RANKS_PROCESSES, 3, 0, body))
 {
 	enum { N = 1000, K = 5 };
 	int32_t host[N];
@@ -402,12 +370,7 @@ static int body_group(struct rank *r)
 	return 0;
 }
 
-TEST(test_group_runs_at_its_outermost_end)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_group), 0);
-}
-
-static int body_premul(struct rank *r)
+RANKS_TEST(test_premulsum_takes_each_ranks_own_factor, ranks_run(RANKS_PROCESSES, 3, 0, body))
 {
 	enum { N = 500 };
 	float host[N], factor = 0.5f + r->rank;
@@ -441,19 +404,13 @@ static int body_premul(struct rank *r)
 	return 0;
 }
 
-TEST(test_premulsum_takes_each_ranks_own_factor)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_premul), 0);
-}
-
-static int body_counters(struct rank *r)
+RANKS_TEST(test_counters_name_the_path, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	struct shunt_counter rows[16];
 	const char *path = NULL;
 	size_t n = 0;
-	void *buf;
+	void *buf = ranks_memory(r, 4096);
 
-	CHECK(shunt_malloc(&buf, 4096) == 0);
 	CHECK(shunt_path_of(r->comm, "allreduce", 16, ncclFloat32, ncclSum, &path) == 0 && !strcmp(path, "oneshot"));
 	CHECK(shunt_path_of(r->comm, "All_Reduce", 16, ncclFloat32, ncclSum, &path) == 0 && !strcmp(path, "oneshot"));
 	CHECK(shunt_path_of(r->comm, "allreduce", 0, ncclFloat32, ncclSum, &path) == 0);
@@ -464,13 +421,7 @@ static int body_counters(struct rank *r)
 	CHECK(!strcmp(rows[0].op, "allreduce") && !strcmp(rows[0].path, "oneshot") && rows[0].calls == 3 &&
 	    rows[0].bytes == 192);
 	CHECK(shunt_counters((void *)&n, rows, 16, &n) == -2);
-	CHECK(shunt_free(buf) == 0);
 	return 0;
-}
-
-TEST(test_counters_name_the_path)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_counters), 0);
 }
 
 /* What it wants is gone when it has said so, but for the one who asked. */
@@ -480,7 +431,7 @@ static const char *want_unregistered(void *arg, const struct shunt_plan_request 
 	return "twoshot";
 }
 
-static int body_path_of_plan(struct rank *r)
+RANKS_TEST(test_path_of_names_a_plan_that_goes_meanwhile, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	char *text = plan_twoshot(2, 1, "sum"), reason[256];
 	const char *path = NULL;
@@ -495,12 +446,7 @@ static int body_path_of_plan(struct rank *r)
 	return 0;
 }
 
-TEST(test_path_of_names_a_plan_that_goes_meanwhile)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_path_of_plan), 0);
-}
-
-static int body_init_all(struct rank *r)
+RANKS_TEST(test_init_all_one_thread_drives_all_devices, ranks_run(RANKS_PROCESSES, 1, 1, body))
 {
 	enum { N = 4, COUNT = 1000 };
 	ncclComm_t comms[N];
@@ -536,11 +482,6 @@ static int body_init_all(struct rank *r)
 	return 0;
 }
 
-TEST(test_init_all_one_thread_drives_all_devices)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_init_all), 0);
-}
-
 static int reduces_on_two_devices(struct rank *r)
 {
 	void *stream;
@@ -563,13 +504,12 @@ static int body_shared_refused(struct rank *r)
 	float *buf;
 
 	shunt_device_set(r->rank % 2);
-	CHECK(shunt_malloc((void **)&buf, 64) == 0);
+	buf = ranks_memory(r, 64);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, NULL) == ncclInvalidUsage);
 	CHECK(strstr(ncclGetLastError(NULL), "SHUNT_MULTI_RANK_GPU") != NULL);
 	NCCL(ncclCommDestroy(r->comm));
 	CHECK(ncclCommInitAll(comms, 2, (int[]){ 1, 1 }) != ncclSuccess);
-	CHECK(shunt_free(buf) == 0);
 	return 0;
 }
 
@@ -661,7 +601,7 @@ TEST(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest)
 
 /* Rank 1 never calls: the deadline ends the kernels of the others, GetAsyncError reports it, abort frees. */
 /* The streams of a group wait for each other, also for one on which a plan runs. */
-static int body_plans_on_two_streams(struct rank *r)
+RANKS_TEST(test_plans_of_a_group_on_two_streams_wait_for_both, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
 	enum { N = 1024 };
 	char *text = plan_twoshot(2, 1, "sum"), reason[256];
@@ -702,7 +642,7 @@ static int body_plans_on_two_streams(struct rank *r)
 }
 
 /* As containers are that share the host's addresses, or reach each other's. */
-static int body_net_namespace(struct rank *r)
+RANKS_TEST(test_rank_in_another_network_namespace_is_told_so, ranks_run(RANKS_PROCESSES, 2, 1, body))
 {
 	ncclComm_t comm;
 
@@ -720,17 +660,7 @@ static int body_net_namespace(struct rank *r)
 	return 0;
 }
 
-TEST(test_rank_in_another_network_namespace_is_told_so)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_net_namespace), 0);
-}
-
-TEST(test_plans_of_a_group_on_two_streams_wait_for_both)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_plans_on_two_streams), 0);
-}
-
-static int body_mismatch(struct rank *r)
+RANKS_TEST(test_mismatched_nranks_fails_on_all_ranks, ranks_run(RANKS_PROCESSES, 3, 1, body))
 {
 	ncclComm_t comm;
 
@@ -739,12 +669,7 @@ static int body_mismatch(struct rank *r)
 	return 0;
 }
 
-TEST(test_mismatched_nranks_fails_on_all_ranks)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_mismatch), 0);
-}
-
-static int body_bad_init(struct rank *r)
+RANKS_TEST(test_bad_init_arguments_and_one_rank, ranks_run(RANKS_PROCESSES, 1, 1, body))
 {
 	ncclComm_t comm;
 
@@ -765,13 +690,8 @@ static int body_bad_init(struct rank *r)
 	return 0;
 }
 
-TEST(test_bad_init_arguments_and_one_rank)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_bad_init), 0);
-}
-
 /* What shunt/device.h says of edges. The device layer is not opened in the process that forks the ranks. */
-static int body_device_header(struct rank *r)
+RANKS_TEST(test_device_header_is_right_about_edges, ranks_run(RANKS_PROCESSES, 1, 1, body))
 {
 	void *stream, *p, *shared, *a, *b, *graph;
 	char name[8], bytes[16];
@@ -803,11 +723,6 @@ static int body_device_header(struct rank *r)
 	CHECK(shunt_graph_destroy(graph) == 0 && shunt_event_destroy(a) == 0 && shunt_event_destroy(b) == 0 &&
 	    shunt_stream_destroy(stream) == 0);
 	return 0;
-}
-
-TEST(test_device_header_is_right_about_edges)
-{
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_device_header), 0);
 }
 
 TESTS_BEGIN

@@ -90,7 +90,8 @@ TEST(test_memory_of_nccl_is_used_in_place_until_it_is_freed)
 }
 
 /* The same address again and again, with other memory behind it. */
-static int body_again(struct rank *r)
+RANKS_TEST(test_address_registered_again_leads_to_the_new_memory,
+    symm_run(RANKS_PROCESSES, 3, body) + symm_run_with(RANKS_THREADS, 3, body, 0, NULL))
 {
 	int at_first = 0, same = 0, processes = symm_shared->odd < 0;
 	struct place p;
@@ -118,12 +119,6 @@ static int body_again(struct rank *r)
 	}
 	CHECK(!processes || same > 0); /* else the test shows nothing */
 	return symm_end(r, &p);
-}
-
-TEST(test_address_registered_again_leads_to_the_new_memory)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_again), 0);
-	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_again, 0, NULL), 0);
 }
 
 /* One rank's memory cannot be passed on, or its window is another one: nobody uses it. */
@@ -164,7 +159,8 @@ TEST(test_window_that_one_rank_cannot_use_is_used_by_none)
 }
 
 /* Not promised to be symmetric, or of another communicator. */
-static int body_not_ours(struct rank *r)
+RANKS_TEST(
+    test_window_belongs_to_one_communicator, symm_run(RANKS_PROCESSES, 3, body) + symm_run(RANKS_THREADS, 3, body))
 {
 	ncclWindow_t win;
 	struct place p, child;
@@ -197,14 +193,8 @@ static int body_not_ours(struct rank *r)
 	return symm_end(r, &child);
 }
 
-TEST(test_window_belongs_to_one_communicator)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_not_ours), 0);
-	assert_int_equal(symm_run(RANKS_THREADS, 3, body_not_ours), 0);
-}
-
 /* Two communicators at the same time, on streams of their own. */
-static int body_two(struct rank *r)
+RANKS_TEST(test_two_communicators_use_ce_at_once, symm_run(RANKS_PROCESSES, 3, body) + symm_run(RANKS_THREADS, 3, body))
 {
 	enum { TIMES = 20 };
 	struct place p[2];
@@ -251,12 +241,6 @@ static int body_two(struct rank *r)
 	    ranks_count_calls(p[1].comm, "alltoall", "ce") == TIMES + 1);
 	CHECK(shunt_stream_destroy(p[1].stream) == 0);
 	return symm_end(r, &p[1]) || symm_end(r, &p[0]);
-}
-
-TEST(test_two_communicators_use_ce_at_once)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_two), 0);
-	assert_int_equal(symm_run(RANKS_THREADS, 3, body_two), 0);
 }
 
 TESTS_BEGIN

@@ -7,7 +7,9 @@
 #include "tests/support/pause.h"
 
 /* Several calls of a group share the barriers; one that is not for windows is beside them. */
-static int body_group(struct rank *r)
+RANKS_TEST(test_calls_of_a_group_share_barriers,
+    symm_run(RANKS_PROCESSES, 4, body) + symm_run(RANKS_THREADS, 3, body) +
+        symm_run_with(RANKS_PROCESSES, 2, body, -1, symm_set_check))
 {
 	struct place p;
 	ncclWindow_t win;
@@ -16,7 +18,7 @@ static int body_group(struct rank *r)
 
 	if (symm_begin(r, &p))
 		return 1;
-	CHECK(shunt_malloc((void **)&sum, sizeof(host)) == 0);
+	sum = ranks_memory(r, sizeof(host));
 	/* Registered inside a group, too. */
 	NCCL(ncclGroupStart());
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
@@ -68,19 +70,12 @@ static int body_group(struct rank *r)
 		CHECK(ranks_count_calls(p.comm, symm_names[kind], "ce") == 3);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	RUN_CALL(&p, STAGED, .kind = ALLGATHER, .part = 100, .at = GUARD);
-	CHECK(shunt_free(sum) == 0);
 	return symm_end(r, &p);
 }
 
-TEST(test_calls_of_a_group_share_barriers)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 4, body_group), 0);
-	assert_int_equal(symm_run(RANKS_THREADS, 3, body_group), 0);
-	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_group, -1, symm_set_check), 0);
-}
-
 /* The agreement happens inside the capture; replays are mixed with eager calls, on another stream. */
-static int body_graph(struct rank *r)
+RANKS_TEST(
+    test_graphs_replay_ce_mixed_with_eager_calls, symm_run(RANKS_PROCESSES, 3, body) + symm_run(RANKS_THREADS, 2, body))
 {
 	enum { REPLAYS = 60 };
 	struct call c = { .kind = ALLGATHER, .part = 3001, .at = GUARD },
@@ -138,12 +133,6 @@ static int body_graph(struct rank *r)
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	CHECK(shunt_stream_destroy(other.stream) == 0);
 	return symm_end(r, &p);
-}
-
-TEST(test_graphs_replay_ce_mixed_with_eager_calls)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_graph), 0);
-	assert_int_equal(symm_run(RANKS_THREADS, 2, body_graph), 0);
 }
 
 /* Rank 1 has its buffer elsewhere in the window than it promised. */
@@ -231,7 +220,8 @@ static ncclConfig_t config_of(int policy)
 }
 
 /* Without a rule: from 64 MB of a message on, or at any size for who wants no SM used, if all ranks do. */
-static int body_default(struct rank *r)
+RANKS_TEST(test_large_messages_and_zero_ctas_take_ce,
+    symm_run_with(RANKS_PROCESSES, 2, body, -1, set_default) + symm_run_with(RANKS_PROCESSES, 2, body, 1, set_default))
 {
 	enum { LARGE = 64 << 20 };
 	ncclConfig_t config = config_of(
@@ -263,14 +253,8 @@ static int body_default(struct rank *r)
 	return symm_end(r, &p);
 }
 
-TEST(test_large_messages_and_zero_ctas_take_ce)
-{
-	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_default, -1, set_default), 0);
-	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_default, 1, set_default), 0);
-}
-
 /* Pieces and shares of a broadcast: more than one of each, and a last run_call that is short. */
-static int body_large_broadcast(struct rank *r)
+RANKS_TEST(test_large_broadcast_goes_in_segments, symm_run(RANKS_PROCESSES, 3, body))
 {
 	enum { BYTES = (40 << 20) + 77 };
 	unsigned char *window, *host = malloc(BYTES);
@@ -296,11 +280,6 @@ static int body_large_broadcast(struct rank *r)
 	CHECK(shunt_free(window) == 0);
 	free(host);
 	return symm_end(r, &p);
-}
-
-TEST(test_large_broadcast_goes_in_segments)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_large_broadcast), 0);
 }
 
 static char plan_folder[] = "/tmp/shunt-windows-XXXXXX";

@@ -259,7 +259,8 @@ TEST(test_direct_of_every_type_and_operator_matches_staged_reductions)
 }
 
 /* Input and output in windows of their own, and what is staged for want of one; a factor that is each rank's own. */
-static int body_reduction_windows(struct rank *r)
+RANKS_TEST(test_direct_needs_windows_for_all_that_peers_reach,
+    symm_run(RANKS_PROCESSES, 3, body) + symm_run(RANKS_THREADS, 2, body))
 {
 	struct reduction f = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 6001, .at = GUARD };
 	ncclWindow_t in, out;
@@ -298,12 +299,6 @@ static int body_reduction_windows(struct rank *r)
 		CHECK(host[i] == (float)(i * p.n * (p.n + 1) / 2));
 	NCCL(ncclRedOpDestroy(op, p.comm));
 	return symm_end(r, &p);
-}
-
-TEST(test_direct_needs_windows_for_all_that_peers_reach)
-{
-	assert_int_equal(symm_run(RANKS_PROCESSES, 3, body_reduction_windows), 0);
-	assert_int_equal(symm_run(RANKS_THREADS, 2, body_reduction_windows), 0);
 }
 
 /* Eager, in a group with copies, and in a graph that is replayed. */
@@ -422,7 +417,9 @@ TEST(test_direct_from_another_offset_than_promised_is_an_error)
 
 /* Rank 0 calls alone, is aborted, and has changed nothing; or its deadline passes, which is short for that call. */
 enum { IN_VAIN_MS = 1000 };
-static int body_reduction_abort(struct rank *r)
+RANKS_TEST(test_direct_ends_with_abort_and_deadline_and_changes_nothing,
+    symm_run_with(RANKS_PROCESSES, 2, body, 0, NULL) + symm_run_with(RANKS_THREADS, 3, body, 0, NULL) +
+        symm_run_with(RANKS_PROCESSES, 2, body, 1, NULL))
 {
 	struct reduction f = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD };
 	ncclResult_t async = ncclSuccess;
@@ -451,13 +448,6 @@ static int body_reduction_abort(struct rank *r)
 	}
 	symm_barrier(r, 0);
 	return reduction_untouched(r, &p, &f) || symm_end_broken(r, &p, r->rank == 0 && symm_shared->odd == 0);
-}
-
-TEST(test_direct_ends_with_abort_and_deadline_and_changes_nothing)
-{
-	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_abort, 0, NULL), 0);
-	assert_int_equal(symm_run_with(RANKS_THREADS, 3, body_reduction_abort, 0, NULL), 0);
-	assert_int_equal(symm_run_with(RANKS_PROCESSES, 2, body_reduction_abort, 1, NULL), 0);
 }
 
 TESTS_BEGIN

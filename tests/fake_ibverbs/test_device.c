@@ -73,14 +73,9 @@ TEST(test_no_device)
 	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", ""), none), 0);
 }
 
-static void wrong_spec(void)
+TEST_OF(void, (void), test_wrong_setting, pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 colour=red"), body))
 {
 	CHECK(!ibv_get_device_list(NULL) && errno == ENOENT);
-}
-
-TEST(test_wrong_setting)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 colour=red"), wrong_spec), 0);
 }
 
 static void attributes(void)
@@ -106,7 +101,7 @@ TEST(test_attributes)
 }
 
 /* The symbol, which old programs call, leaves alone what came later. */
-static void short_port(void)
+TEST_OF(void, (void), test_query_port_is_short, pair_alone(NULL, body))
 {
 	int (*query)(struct ibv_context *, uint8_t, struct ibv_port_attr *) = (int (*)(struct ibv_context *, uint8_t,
 	    struct ibv_port_attr *))dlvsym(RTLD_DEFAULT, "ibv_query_port", "IBVERBS_1.1");
@@ -117,11 +112,6 @@ static void short_port(void)
 	CHECK(query && !query(c, 1, &port));
 	CHECK(port.state == IBV_PORT_ACTIVE && port.flags == 0x77 && port.port_cap_flags2 == 0x7777);
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_query_port_is_short)
-{
-	assert_int_equal(pair_alone(NULL, short_port), 0);
 }
 
 /* ---- versions ---- */
@@ -148,7 +138,7 @@ TEST(test_versions)
 	assert_int_equal(pair_alone(NULL, versions), 0);
 }
 
-static void hidden(void)
+TEST_OF(void, (void), test_hidden_calls, pair_alone(ENV("FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr"), body))
 {
 	static char memory[4096];
 	struct ibv_context *c = open_first();
@@ -158,11 +148,6 @@ static void hidden(void)
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_hidden_calls)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr"), hidden), 0);
 }
 
 /* ---- regions ---- */
@@ -199,7 +184,9 @@ TEST(test_regions)
 }
 
 /* Memory of the sim's kind: a memfd. */
-static void device_memory(void)
+TEST_OF(void, (void), test_device_memory,
+    pair_alone(ENV("FAKE_IBV_DEVICE_MAPS", "memfd:a_gpu"), body) +
+        pair_alone(ENV("FAKE_IBV_DEVICE_MAPS", "memfd:a_gpu", "FAKE_IBV_PEERMEM", "1"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -222,14 +209,7 @@ static void device_memory(void)
 	CHECK(!ibv_close_device(c));
 }
 
-TEST(test_device_memory)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICE_MAPS", "memfd:a_gpu"), device_memory), 0);
-	assert_int_equal(
-	    pair_alone(ENV("FAKE_IBV_DEVICE_MAPS", "memfd:a_gpu", "FAKE_IBV_PEERMEM", "1"), device_memory), 0);
-}
-
-static void no_dmabuf(void)
+TEST_OF(void, (void), test_no_dmabuf, pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 dmabuf=0"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -237,11 +217,6 @@ static void no_dmabuf(void)
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_no_dmabuf)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 dmabuf=0"), no_dmabuf), 0);
 }
 
 /* ---- states ---- */
@@ -323,7 +298,7 @@ TEST(test_exact_masks)
 }
 
 /* On Ethernet there is no address without a GID, and an empty entry of the own table has none. */
-static void roce_address(void)
+TEST_OF(void, (void), test_roce_address, pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 link=roce"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -347,12 +322,7 @@ static void roce_address(void)
 	CHECK(!ibv_close_device(c));
 }
 
-TEST(test_roce_address)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 link=roce"), roce_address), 0);
-}
-
-static void limits(void)
+TEST_OF(void, (void), test_limits, pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 depth=32 cqes=100 inline=64"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -374,12 +344,9 @@ static void limits(void)
 	CHECK(!ibv_close_device(c));
 }
 
-TEST(test_limits)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 depth=32 cqes=100 inline=64"), limits), 0);
-}
-
-static void ece(void)
+TEST_OF(void, (void), test_ece,
+    pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c"), body) +
+        pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 ece=0", "NO_ECE", "1"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -398,12 +365,6 @@ static void ece(void)
 	}
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_ece)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c"), ece), 0);
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 ece=0", "NO_ECE", "1"), ece), 0);
 }
 
 /* ---- sysfs ---- */

@@ -316,8 +316,9 @@ static int messages_body(struct rank *r)
 	ncclComm_t comm;
 	int n = r->nranks, next = (r->rank + 1) % n, last = (r->rank + n - 1) % n;
 
-	CHECK(!shunt_malloc((void **)&out, (size_t)n * EACH) && !shunt_malloc((void **)&in, (size_t)n * EACH));
-	CHECK(!shunt_malloc((void **)&large, 2 * LARGE));
+	out = ranks_memory(r, (size_t)n * EACH);
+	in = ranks_memory(r, (size_t)n * EACH);
+	large = ranks_memory(r, 2 * LARGE);
 	NCCL(ncclCommInitRank(&comm, n, r->id, r->rank));
 	for (int p = 0; p < n; p++)
 		memset(out + (size_t)p * EACH, 1 + r->rank * n + p, EACH);
@@ -342,9 +343,6 @@ static int messages_body(struct rank *r)
 	for (int k = 0; k < LARGE; k++)
 		CHECK(large[LARGE + k] == (uint8_t)(last + 1));
 	NCCL(ncclCommDestroy(comm));
-	shunt_free(out);
-	shunt_free(in);
-	shunt_free(large);
 	return 0;
 }
 
@@ -361,7 +359,7 @@ TEST(test_messages_in_groups)
  * x becomes the sum of all ranks' x: after k replays 3^(k-1) times what it was after the first, on three ranks. So a
  * replay that is left out, or runs twice, shows.
  */
-static int graph_body(struct rank *r)
+HOSTS_TEST(test_graphs_are_replayed, { .place = "001", .limit_s = all ? 600 : 0 })
 {
 	enum { COUNT = 3001 };
 	int replays = all ? 10000 : TSAN ? 70 : 100;
@@ -370,7 +368,8 @@ static int graph_body(struct rank *r)
 	void *graph[2];
 	ncclComm_t comm;
 
-	CHECK(!shunt_malloc((void **)&x, COUNT * 4) && !shunt_malloc((void **)&y, COUNT * 4));
+	x = ranks_memory(r, COUNT * 4);
+	y = ranks_memory(r, COUNT * 4);
 	for (uint32_t k = 0; k < COUNT; k++) {
 		x[k] = (uint32_t)r->rank + k;
 		y[k] = 7;
@@ -418,14 +417,7 @@ static int graph_body(struct rank *r)
 	CHECK(!shunt_graph_destroy(graph[0]));
 	if (!r->rank)
 		NCCL(ncclCommDestroy(comm));
-	shunt_free(x);
-	shunt_free(y);
 	return 0;
-}
-
-TEST(test_graphs_are_replayed)
-{
-	run_world(&(struct world){ .place = "001", .limit_s = all ? 600 : 0, .body = graph_body });
 }
 
 int main(int argc, char **argv)

@@ -312,7 +312,7 @@ static int lose(const struct rank *r, int host, bool out, bool in, unsigned fram
 }
 
 /* TCP sends several times again, for less than the limit of silence. */
-static int healed_body(struct rank *r)
+HOSTS_TEST(test_a_cut_that_heals_is_no_failure, { .place = "0011" })
 {
 	ncclComm_t comm;
 
@@ -330,13 +330,8 @@ static int healed_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_a_cut_that_heals_is_no_failure)
-{
-	run_world(&(struct world){ .place = "0011", .body = healed_body });
-}
-
 /* The set-up and a split find a network that is away, for longer than a call tries by itself. */
-static int healed_setup_body(struct rank *r)
+HOSTS_TEST(test_a_set_up_outlives_a_cut, { .place = "0011", .env = { { "SHUNT_SETUP_TIMEOUT", "40s" } } })
 {
 	ncclComm_t comm, child;
 
@@ -357,12 +352,6 @@ static int healed_setup_body(struct rank *r)
 	NCCL(ncclCommDestroy(child));
 	NCCL(ncclCommDestroy(comm));
 	return 0;
-}
-
-TEST(test_a_set_up_outlives_a_cut)
-{
-	run_world(
-	    &(struct world){ .place = "0011", .env = { { "SHUNT_SETUP_TIMEOUT", "40s" } }, .body = healed_setup_body });
 }
 
 /* Nothing comes through any more: both sides hear nothing of the other one, say so, and go on by themselves. */
@@ -469,7 +458,7 @@ static void test_a_black_hole_for_large_packets_is_noticed(void **state)
 
 /* ---- ranks that are stopped */
 
-static int stopped_body(struct rank *r)
+HOSTS_TEST(test_a_stopped_rank_is_not_dead, { .place = "0011" })
 {
 	ncclComm_t comm;
 
@@ -497,11 +486,6 @@ static int stopped_body(struct rank *r)
 	}
 	NCCL(ncclCommDestroy(comm));
 	return 0;
-}
-
-TEST(test_a_stopped_rank_is_not_dead)
-{
-	run_world(&(struct world){ .place = "0011", .body = stopped_body });
 }
 
 /* ---- one rank is not like the others */
@@ -585,7 +569,7 @@ TEST(test_a_rank_dies_or_aborts_in_a_plan)
 }
 
 /* Rank 0 aborts an init in which a rank is missing; then all begin without blocking. */
-static int nonblocking_body(struct rank *r)
+HOSTS_TEST(test_inits_that_do_not_block, { .place = "0011" })
 {
 	ncclConfig_t config = ranks_config();
 	struct world_shared *s = world_shared();
@@ -619,18 +603,12 @@ static int nonblocking_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_inits_that_do_not_block)
-{
-	run_world(&(struct world){ .place = "0011", .body = nonblocking_body });
-}
-
 /* The root of a broadcast has ended its communicator before the others begin to receive. */
-static int skew_body(struct rank *r)
+HOSTS_TEST(test_ends_out_of_step, { .place = "0123" })
 {
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, 4096);
 	ncclComm_t comm;
 
-	CHECK(!shunt_malloc((void **)&buf, 4096));
 	for (int i = 0; i < 1024; i++)
 		buf[i] = r->rank ? 0 : (uint32_t)i + 5;
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
@@ -649,13 +627,7 @@ static int skew_body(struct rank *r)
 	for (int i = 0; i < 1024; i++)
 		CHECK(buf[i] == (uint32_t)i + 5);
 	atomic_fetch_add(&world_shared()->step[1], 1);
-	shunt_free(buf);
 	return 0;
-}
-
-TEST(test_ends_out_of_step)
-{
-	run_world(&(struct world){ .place = "0123", .body = skew_body });
 }
 
 /*
@@ -724,10 +696,9 @@ static int check_body(struct rank *r)
 {
 	size_t n = (size_t)r->nranks;
 	char want[64];
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, 2 * n * SMALL * 4);
 	ncclComm_t comm;
 
-	CHECK(!shunt_malloc((void **)&buf, 2 * n * SMALL * 4));
 	memset(buf, 0, 2 * n * SMALL * 4);
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	for (int k = 0; k < CHECKED_ROUNDS; k++) {
@@ -748,7 +719,6 @@ static int check_body(struct rank *r)
 	CHECK(strstr(world_error(), want));
 	ranks_barrier(r, &world_shared()->step[0]); /* an abort would reach who has not looked */
 	NCCL(ncclCommAbort(comm));
-	shunt_free(buf);
 	return begin_anew(r, 0, 1);
 }
 
@@ -842,7 +812,17 @@ static int abort_in_setup(struct rank *r, ncclConfig_t *config, int round)
 	return 0;
 }
 
-static int abort_in_setup_body(struct rank *r)
+/* So that the rounds of a set-up, and its connections, take their time. */
+static void make_far(struct netns *netns)
+{
+	for (int h = 0; h < 2; h++)
+		netns_link(netns, h)->delay_us = 10000;
+}
+
+HOSTS_TEST(test_an_abort_in_any_phase_of_the_setup,
+    { .place = "0011",
+        .env = { { "SHUNT_TIMEOUT", "200s" }, { "SHUNT_SETUP_TIMEOUT", "100s" } },
+        .meanwhile = make_far })
 {
 	ncclConfig_t config = ranks_config();
 
@@ -851,21 +831,6 @@ static int abort_in_setup_body(struct rank *r)
 		CHECK(!abort_in_setup(r, &config, round));
 	}
 	return begin_anew(r, 0, 4);
-}
-
-/* So that the rounds of a set-up, and its connections, take their time. */
-static void make_far(struct netns *netns)
-{
-	for (int h = 0; h < 2; h++)
-		netns_link(netns, h)->delay_us = 10000;
-}
-
-TEST(test_an_abort_in_any_phase_of_the_setup)
-{
-	run_world(&(struct world){ .place = "0011",
-	    .env = { { "SHUNT_TIMEOUT", "200s" }, { "SHUNT_SETUP_TIMEOUT", "100s" } },
-	    .body = abort_in_setup_body,
-	    .meanwhile = make_far });
 }
 
 /* ---- what an idle proxy does */
@@ -877,7 +842,7 @@ static int together(const struct rank *r, int step)
 	return world_await(step, r->nranks);
 }
 
-static int idle_body(struct rank *r)
+HOSTS_TEST(test_an_idle_proxy_sleeps, { .place = "01", .named = true })
 {
 	enum { NAPS = 300 };
 	int naps_before, turns_before, taken, turns;
@@ -905,11 +870,6 @@ static int idle_body(struct rank *r)
 	for (double end = now() + AT_ONCE_S; naps_proxies(); pause_us(PAUSE_POLL, 1000))
 		CHECK(now() < end); /* it ends with the last communicator */
 	return 0;
-}
-
-TEST(test_an_idle_proxy_sleeps)
-{
-	run_world(&(struct world){ .place = "01", .named = true, .body = idle_body });
 }
 
 /* ---- who tells of a death */
@@ -959,7 +919,7 @@ TEST(test_a_death_is_told_by_a_rank_of_the_same_host)
 static int peace_body(struct rank *r)
 {
 	ncclResult_t state;
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, SMALL * 4);
 	ncclComm_t comm;
 
 	if (r->rank == 3)
@@ -973,7 +933,6 @@ static int peace_body(struct rank *r)
 	}
 	ranks_barrier(r, &world_shared()->step[0]);
 	CHECK(until_process_ends(world_shared()->step[1]));
-	CHECK(!shunt_malloc((void **)&buf, SMALL * 4));
 	for (int k = 0; k < 50; k++) { /* for longer than a farewell is waited for */
 		NCCL(r->rank == 1    ? ncclSend(buf, SMALL, ncclUint32, 2, comm, r->stream) :
 		        r->rank == 2 ? ncclRecv(buf, SMALL, ncclUint32, 1, comm, r->stream) :
@@ -983,7 +942,6 @@ static int peace_body(struct rank *r)
 		NCCL(ncclCommGetAsyncError(comm, &state));
 		CHECK(state == ncclSuccess);
 	}
-	shunt_free(buf);
 	ranks_barrier(&(struct rank){ .rank = r->rank, .nranks = 3 }, &world_shared()->step[2]);
 	NCCL(ncclCommAbort(comm));
 	return 0;

@@ -65,15 +65,15 @@ static int kinds(void)
  * A captured call is one kernel, and nothing else. The order of graphs among each other, which the communicator keeps
  * unless NCCL_GRAPH_MIXING_SUPPORT is 0, has two nodes of a graph for itself.
  */
-static int nodes_body(struct rank *r)
+HOSTS_TEST(test_a_captured_call_is_one_kernel, { .place = "0011", .named = true },
+    { .place = overlay ? "0101" : "001", .named = true, .env = { { "NCCL_GRAPH_MIXING_SUPPORT", "0" } } })
 {
 	unsigned events = getenv("NCCL_GRAPH_MIXING_SUPPORT") ? 0 : 2;
 	struct shunt_sim_nodes nodes;
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, 2 * COUNT * sizeof(*buf));
 	ncclComm_t comm;
 	void *graph;
 
-	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
 	memset(buf, 0, 2 * COUNT * sizeof(*buf));
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	for (int eager = 0; eager < 2; eager++) { /* the first call that a communicator has may be a captured one */
@@ -95,17 +95,7 @@ static int nodes_body(struct rank *r)
 	}
 	CHECK(!shunt_stream_synchronize(r->stream));
 	NCCL(ncclCommDestroy(comm));
-	shunt_free(buf);
 	return end_together(r);
-}
-
-TEST(test_a_captured_call_is_one_kernel)
-{
-	run_world(&(struct world){ .place = "0011", .named = true, .body = nodes_body });
-	run_world(&(struct world){ .place = overlay ? "0101" : "001",
-	    .named = true,
-	    .env = { { "NCCL_GRAPH_MIXING_SUPPORT", "0" } },
-	    .body = nodes_body });
 }
 
 /* ---- a call's own limit */
@@ -143,26 +133,19 @@ static int limited_call(const struct rank *r, ncclComm_t comm, uint32_t *buf, in
 	return 0;
 }
 
-static int limit_body(struct rank *r)
+HOSTS_TEST(test_a_call_s_own_limit_on_blocks_holds, { .place = "0011", .named = true })
 {
 	unsigned wide, narrow, mixed;
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, COUNT * sizeof(*buf));
 	ncclComm_t comm;
 
-	CHECK(!shunt_malloc((void **)&buf, COUNT * sizeof(*buf)));
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	CHECK(!limited_call(r, comm, buf, 32, &wide));
 	CHECK(!limited_call(r, comm, buf, 1, &narrow));
 	CHECK(!limited_call(r, comm, buf, r->rank % 2 ? 1 : 32, &mixed));
 	CHECK(wide > 1 && narrow == 1 && mixed == (r->rank % 2 ? 1 : wide));
 	NCCL(ncclCommDestroy(comm));
-	shunt_free(buf);
 	return end_together(r);
-}
-
-TEST(test_a_call_s_own_limit_on_blocks_holds)
-{
-	run_world(&(struct world){ .place = "0011", .named = true, .body = limit_body });
 }
 
 /* ---- what a communicator leaves behind */
@@ -210,15 +193,14 @@ static int reap(const struct rank *r, uint32_t *buf)
 	return 0;
 }
 
-static int leaves_body(struct rank *r)
+HOSTS_TEST(test_a_communicator_leaves_nothing_behind, { .place = "0011", .named = true })
 {
 	struct holdings then = { 0 }, later = { 0 };
 	double end;
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, 2 * COUNT * sizeof(*buf));
 	ncclComm_t comm;
 	int looks;
 
-	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
 	memset(buf, 0, 2 * COUNT * sizeof(*buf));
 	/* The first round has what stays: the sim's threads, and the library's own. */
 	for (int round = 0; round < 5; round++) {
@@ -256,13 +238,7 @@ static int leaves_body(struct rank *r)
 		atomic_fetch_add(&world_shared()->step[2], 1);
 		CHECK(!world_await(2, (round + 1) * r->nranks));
 	}
-	shunt_free(buf);
 	return end_together(r);
-}
-
-TEST(test_a_communicator_leaves_nothing_behind)
-{
-	run_world(&(struct world){ .place = "0011", .named = true, .body = leaves_body });
 }
 
 /* ---- a rank of another build */
@@ -279,16 +255,15 @@ static int be_of_another_build(void)
 	return 0;
 }
 
-static int other_build_body(struct rank *r)
+HOSTS_TEST(test_a_rank_of_another_build_is_noticed_by_all, { .place = "0110", .named = true })
 {
 	struct shunt_comm_info info = { .size = sizeof(info) };
 	ncclResult_t res;
-	uint32_t *buf;
+	uint32_t *buf = ranks_memory(r, 2 * COUNT * sizeof(*buf));
 	ncclComm_t comm;
 
 	if (r->rank == 3)
 		CHECK(!be_of_another_build());
-	CHECK(!shunt_malloc((void **)&buf, 2 * COUNT * sizeof(*buf)));
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	res = one_call(r, comm, buf, 0);
 	if (overlay) {
@@ -306,13 +281,7 @@ static int other_build_body(struct rank *r)
 		CHECK(strstr(info.reason, "rank 3 has Shunt " SHUNT_VERSION " (set-up protocol "));
 		ncclCommAbort(comm);
 	}
-	shunt_free(buf);
 	return end_together(r);
-}
-
-TEST(test_a_rank_of_another_build_is_noticed_by_all)
-{
-	run_world(&(struct world){ .place = "0110", .named = true, .body = other_build_body });
 }
 
 /* Says to the unique id's process what a rank of version 0.0.1 would. */

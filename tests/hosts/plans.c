@@ -174,7 +174,7 @@ static int plan_body(struct rank *r)
 {
 	static const size_t sizes[] = { 1000, MOST, 20001, 16 }; /* the second needs larger regions */
 	char text[8192], why[512];
-	uint8_t *send, *recv;
+	uint8_t *send = ranks_memory(r, MOST + 16), *recv = ranks_memory(r, 2 * MOST + 16);
 	ncclComm_t comm;
 	int held = child_holds("shunt-region"), holds;
 
@@ -183,7 +183,6 @@ static int plan_body(struct rank *r)
 		fprintf(stderr, "%s\n", why);
 		return 1;
 	}
-	CHECK(!shunt_malloc((void **)&send, MOST + 16) && !shunt_malloc((void **)&recv, 2 * MOST + 16));
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		CHECK(!run_size(r, comm, send, recv, sizes[i]));
@@ -193,8 +192,6 @@ static int plan_body(struct rank *r)
 	holds = child_holds("shunt-region");
 	CHECK(held > 0 && (strcmp(network, "verbs") ? holds == held : holds >= held));
 	NCCL(ncclCommDestroy(comm));
-	shunt_free(send);
-	shunt_free(recv);
 	return 0;
 }
 

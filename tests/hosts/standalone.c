@@ -119,7 +119,7 @@ TEST(test_hosts_connect_over_a_bad_wire)
 
 /* ---- growing and shrinking */
 
-static int change_body(struct rank *r)
+HOSTS_TEST(test_hosts_grow_and_shrink, { .place = "0101", .named = true }, { .place = "0112", .named = true })
 {
 	int last = r->nranks - 1, n;
 	ncclComm_t few = NULL, all, shrunk;
@@ -148,12 +148,6 @@ static int change_body(struct rank *r)
 	if (few)
 		NCCL(ncclCommDestroy(few));
 	return 0;
-}
-
-TEST(test_hosts_grow_and_shrink)
-{
-	run_world(&(struct world){ .place = "0101", .named = true, .body = change_body });
-	run_world(&(struct world){ .place = "0112", .named = true, .body = change_body });
 }
 
 /*
@@ -202,7 +196,7 @@ TEST(test_a_communicator_of_one_host_grows_onto_others)
 }
 
 /* Rank 0, the root of the others' groups, dies; they go on without it. */
-static int shrink_after_death_body(struct rank *r)
+HOSTS_TEST(test_hosts_shrink_after_a_death, { .place = "0011", .named = true, .dies = 1 })
 {
 	ncclComm_t comm, shrunk;
 	int n;
@@ -219,11 +213,6 @@ static int shrink_after_death_body(struct rank *r)
 	NCCL(ncclCommDestroy(shrunk));
 	ncclCommAbort(comm);
 	return 0;
-}
-
-TEST(test_hosts_shrink_after_a_death)
-{
-	run_world(&(struct world){ .place = "0011", .named = true, .dies = 1, .body = shrink_after_death_body });
 }
 
 /* ---- hosts with several interfaces */
@@ -259,7 +248,12 @@ TEST(test_hosts_connect_in_the_subnet_of_nccl_comm_id)
 }
 
 /* Rank 1 offers an address that leads rank 0 to its own host: all know it in the init, and no time limit ends it. */
-static int private_body(struct rank *r)
+HOSTS_TEST(test_hosts_an_address_of_another_network_fails_the_init,
+    { .place = "01",
+        .extra = &private_network,
+        .env = { { "SHUNT_TIMEOUT", "2h" }, { "SHUNT_SETUP_TIMEOUT", "2h" } },
+        .odd = 1,
+        .odd_env = { "NCCL_SOCKET_IFNAME", "a0" } })
 {
 	ncclComm_t comm;
 
@@ -269,18 +263,11 @@ static int private_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_hosts_an_address_of_another_network_fails_the_init)
-{
-	run_world(&(struct world){ .place = "01",
-	    .extra = &private_network,
-	    .env = { { "SHUNT_TIMEOUT", "2h" }, { "SHUNT_SETUP_TIMEOUT", "2h" } },
-	    .odd = 1,
-	    .odd_env = { "NCCL_SOCKET_IFNAME", "a0" },
-	    .body = private_body });
-}
-
 /* The unique id has such an address: who has it knows at once. */
-static int private_id_body(struct rank *r)
+HOSTS_TEST(test_hosts_an_id_of_another_network_is_refused,
+    { .place = "01",
+        .extra = &private_network,
+        .env = { { "NCCL_SOCKET_IFNAME", "a0" }, { "SHUNT_TIMEOUT", "2h" }, { "SHUNT_SETUP_TIMEOUT", "2h" } } })
 {
 	ncclComm_t comm;
 
@@ -291,14 +278,6 @@ static int private_id_body(struct rank *r)
 	}
 	atomic_fetch_add(&world_shared()->step[0], r->rank);
 	return world_await(0, 1);
-}
-
-TEST(test_hosts_an_id_of_another_network_is_refused)
-{
-	run_world(&(struct world){ .place = "01",
-	    .extra = &private_network,
-	    .env = { { "NCCL_SOCKET_IFNAME", "a0" }, { "SHUNT_TIMEOUT", "2h" }, { "SHUNT_SETUP_TIMEOUT", "2h" } },
-	    .body = private_id_body });
 }
 
 TEST(test_hosts_connect_by_link_local_addresses)
@@ -314,7 +293,12 @@ TEST(test_hosts_connect_by_link_local_addresses)
 /* Where some ranks come together, however busy the machine is. */
 #define LONGER { "SHUNT_TIMEOUT", "12s" }, { "SHUNT_SETUP_TIMEOUT", "12s" }
 
-static int unreachable_body(struct rank *r)
+static void cut_host_1(struct netns *netns)
+{
+	netns_link(netns, 1)->cut_out = true;
+}
+
+HOSTS_TEST(test_hosts_a_host_that_cannot_be_reached, { .place = "0011", .env = { LONGER }, .meanwhile = cut_host_1 })
 {
 	ncclComm_t comm;
 
@@ -327,23 +311,12 @@ static int unreachable_body(struct rank *r)
 	return 0;
 }
 
-static void cut_host_1(struct netns *netns)
-{
-	netns_link(netns, 1)->cut_out = true;
-}
-
-TEST(test_hosts_a_host_that_cannot_be_reached)
-{
-	run_world(
-	    &(struct world){ .place = "0011", .env = { LONGER }, .body = unreachable_body, .meanwhile = cut_host_1 });
-}
-
 static void take_host_1_down(struct netns *netns)
 {
 	assert_int_equal(netns_set_up(netns, 1, false), 0);
 }
 
-static int down_body(struct rank *r)
+HOSTS_TEST(test_hosts_an_interface_that_is_down, { .place = "01", .env = { SHORT }, .meanwhile = take_host_1_down })
 {
 	ncclComm_t comm;
 
@@ -353,12 +326,8 @@ static int down_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_hosts_an_interface_that_is_down)
-{
-	run_world(&(struct world){ .place = "01", .env = { SHORT }, .body = down_body, .meanwhile = take_host_1_down });
-}
-
-static int dead_body(struct rank *r)
+HOSTS_TEST(test_hosts_a_rank_that_died_is_awaited_for_a_limit,
+    { .place = "0101", .named = true, .dies = 8, .env = { LONGER } })
 {
 	ncclComm_t comm, child;
 
@@ -375,13 +344,8 @@ static int dead_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_hosts_a_rank_that_died_is_awaited_for_a_limit)
-{
-	run_world(&(struct world){ .place = "0101", .named = true, .dies = 8, .env = { LONGER }, .body = dead_body });
-}
-
 /* The root's process dies while others wait for it: the end of its connections says so at once. */
-static int dead_root_body(struct rank *r)
+HOSTS_TEST(test_hosts_a_root_that_dies_is_noticed, { .place = "01", .dies = 1, .env = { ENDLESS } })
 {
 	ncclComm_t comm, child;
 
@@ -397,11 +361,6 @@ static int dead_root_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_hosts_a_root_that_dies_is_noticed)
-{
-	run_world(&(struct world){ .place = "01", .dies = 1, .env = { ENDLESS }, .body = dead_root_body });
-}
-
 static void *die_soon(void *arg)
 {
 	(void)arg;
@@ -412,7 +371,7 @@ static void *die_soon(void *arg)
 }
 
 /* Rank 3 dies while it waits in its init for rank 2, which comes when the others know. */
-static int dead_in_init_body(struct rank *r)
+HOSTS_TEST(test_hosts_a_rank_that_dies_in_its_init_is_named, { .place = "0011", .dies = 8, .env = { ENDLESS } })
 {
 	pthread_t thread;
 	ncclComm_t comm;
@@ -427,13 +386,8 @@ static int dead_in_init_body(struct rank *r)
 	return world_await(0, 3); /* rank 0 has the server */
 }
 
-TEST(test_hosts_a_rank_that_dies_in_its_init_is_named)
-{
-	run_world(&(struct world){ .place = "0011", .dies = 8, .env = { ENDLESS }, .body = dead_in_init_body });
-}
-
 /* The link goes down under a communicator. */
-static int link_down_body(struct rank *r)
+HOSTS_TEST(test_hosts_a_link_that_goes_down_ends_waits, { .place = "0011", .env = { LONGER } })
 {
 	ncclComm_t comm, child;
 
@@ -452,13 +406,8 @@ static int link_down_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_hosts_a_link_that_goes_down_ends_waits)
-{
-	run_world(&(struct world){ .place = "0011", .env = { LONGER }, .body = link_down_body });
-}
-
 /* Rubbish, silence and a wrong secret at the addresses of the unique id and of rank 0. */
-static int stranger_body(struct rank *r)
+HOSTS_TEST(test_hosts_strangers_do_not_disturb, { .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } } })
 {
 	struct rdzv_unique_id id;
 	struct sockaddr_in sin = { .sin_family = AF_INET };
@@ -478,14 +427,8 @@ static int stranger_body(struct rank *r)
 	return connect_body(r);
 }
 
-TEST(test_hosts_strangers_do_not_disturb)
-{
-	run_world(
-	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .body = stranger_body });
-}
-
 /* Two real hosts with one name: nobody can be found where the name says. */
-static int same_name_body(struct rank *r)
+HOSTS_TEST(test_hosts_of_one_name_are_noticed, { .place = "01", .env = { { "SHUNT_HOSTID", "same" }, LONGER } })
 {
 	ncclComm_t comm;
 
@@ -494,12 +437,6 @@ static int same_name_body(struct rank *r)
 	SAYS("SHUNT_HOSTID");
 	ncclCommAbort(comm);
 	return 0;
-}
-
-TEST(test_hosts_of_one_name_are_noticed)
-{
-	run_world(
-	    &(struct world){ .place = "01", .env = { { "SHUNT_HOSTID", "same" }, LONGER }, .body = same_name_body });
 }
 
 /* The name is set for one rank of a host alone: that rank is a host of its own, and all the same reached. */

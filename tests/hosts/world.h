@@ -38,3 +38,16 @@ struct world_shared {
 struct world_shared *world_shared(void);
 /* Waits until this step is n, with an end. 0 or 1. */
 int world_await(int step, int n);
+/* As RANKS_TEST(): the body runs in each of these worlds. */
+#define HOSTS_TEST(function, ...) \
+	static int function##_of_rank(struct rank *r); \
+	TEST(function) \
+	{ \
+		struct world worlds_[] = { __VA_ARGS__ }; \
+\
+		for (size_t i = 0; i < sizeof(worlds_) / sizeof(worlds_[0]); i++) { \
+			worlds_[i].body = function##_of_rank; \
+			run_world(&worlds_[i]); \
+		} \
+	} \
+	static int function##_of_rank(struct rank *r)

@@ -77,13 +77,15 @@ TEST(test_kernels_load_missing_kernel_is_named)
 	assert_int_equal(cuda_in_child(missing_kernel, 0), 0);
 }
 
-static int no_device(long n)
+TEST_OF(int, (long n), test_open_without_device_is_silent, cuda_in_child(body, 0))
 {
 	fake_cuda.init_result = SHUNT_CU_NO_DEVICE;
 	return ops->open(&shunt_kernels) == -ENODEV && !mock_log_count ? 0 : 1;
 }
 
-static int fails_to_load(long at)
+/* At once, or for each kernel where they are loaded lazily. */
+TEST_OF(int, (long at), test_kernels_load_failure_tells_what_they_were_built_for,
+    cuda_in_child(body, 0) + cuda_in_child(body, 1))
 {
 	char byte = 0, dst;
 
@@ -99,14 +101,9 @@ static int fails_to_load(long at)
 	return 2;
 }
 
-/* At once, or for each kernel where they are loaded lazily. */
-TEST(test_kernels_load_failure_tells_what_they_were_built_for)
-{
-	assert_int_equal(cuda_in_child(fails_to_load, 0), 0);
-	assert_int_equal(cuda_in_child(fails_to_load, 1), 0);
-}
-
-static int survives_device_reset(long program_first)
+/* What is kept for a device is gone then, and the driver crashes when it is asked about a stream that is. */
+TEST_OF(int, (long program_first), test_kernels_load_comes_back_from_a_device_reset,
+    cuda_in_child(body, 0) + cuda_in_child(body, 1))
 {
 	char from = 1, to = 0;
 
@@ -124,27 +121,15 @@ static int survives_device_reset(long program_first)
 	    0;
 }
 
-/* What is kept for a device is gone then, and the driver crashes when it is asked about a stream that is. */
-TEST(test_kernels_load_comes_back_from_a_device_reset)
-{
-	assert_int_equal(cuda_in_child(survives_device_reset, 0), 0);
-	assert_int_equal(cuda_in_child(survives_device_reset, 1), 0);
-}
-
-static int open_with_cuda_12_0(long unused)
+/* It would load all kernels, and refuse to launch those with more than 4 KB of parameters. */
+TEST_OF(int, (long unused), test_open_a_driver_without_long_parameters_is_refused, cuda_in_child(body, 0))
 {
 	fake_cuda.driver = 12000;
 	return ops->open(&shunt_kernels) != -ENOSYS ||
 	    !strstr(mock_log_text, "is for CUDA 12.0; Shunt needs a driver for CUDA 12.1");
 }
 
-/* It would load all kernels, and refuse to launch those with more than 4 KB of parameters. */
-TEST(test_open_a_driver_without_long_parameters_is_refused)
-{
-	assert_int_equal(cuda_in_child(open_with_cuda_12_0, 0), 0);
-}
-
-static int context_means_in_use(long unused)
+TEST_OF(int, (long unused), test_a_context_tells_that_devices_are_in_use, cuda_in_child(body, 0))
 {
 	if (ops->open(&shunt_kernels) || ops->in_use())
 		return 1;
@@ -155,17 +140,7 @@ static int context_means_in_use(long unused)
 	return ops->in_use() || ops->device_set(0) || !ops->in_use() ? 3 : 0;
 }
 
-TEST(test_a_context_tells_that_devices_are_in_use)
-{
-	assert_int_equal(cuda_in_child(context_means_in_use, 0), 0);
-}
-
-TEST(test_open_without_device_is_silent)
-{
-	assert_int_equal(cuda_in_child(no_device, 0), 0);
-}
-
-static int launch_on_sm_80(long n)
+TEST_OF(int, (long n), test_launch_before_sm_90_has_no_domain, cuda_in_child(body, 0))
 {
 	struct shunt_kargs args = { 0 };
 	const struct shunt_gpu_launch launch = { .kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args };
@@ -174,11 +149,6 @@ static int launch_on_sm_80(long n)
 	if (ops->open(&shunt_kernels) || ops->kernels_load(0) || ops->launch(0, &launch))
 		return 1;
 	return fake_cuda.launch.count == 1 && fake_cuda.launch.mem_sync_domain == -1 ? 0 : 2;
-}
-
-TEST(test_launch_before_sm_90_has_no_domain)
-{
-	assert_int_equal(cuda_in_child(launch_on_sm_80, 0), 0);
 }
 
 /*
@@ -312,7 +282,7 @@ TEST(test_tma_where_there_is_shared_memory_for_it)
 		assert_int_equal(cuda_in_child(tma_copies_case, i), 0);
 }
 
-static int other_device_only(long n)
+TEST_OF(int, (long n), test_host_alloc_makes_no_context_on_device_zero, cuda_in_child(body, 0) + cuda_in_child(body, 1))
 {
 	void *host, *dev, *ctx;
 	char a = 1, b = 2;
@@ -332,12 +302,6 @@ static int other_device_only(long n)
 	return fake_cuda.contexts[0] || !fake_cuda.contexts[1] ? 5 : 0;
 }
 
-TEST(test_host_alloc_makes_no_context_on_device_zero)
-{
-	assert_int_equal(cuda_in_child(other_device_only, 0), 0);
-	assert_int_equal(cuda_in_child(other_device_only, 1), 0);
-}
-
 static void *load_thread(void *arg)
 {
 	char a = 1, b = 2;
@@ -345,7 +309,7 @@ static void *load_thread(void *arg)
 	return (void *)(intptr_t)(ops->copy(0, &a, &b, 1) || a != 2 || ops->kernels_load(0) || ops->kernels_load(1));
 }
 
-static int first_use_by_many(long n)
+TEST_OF(int, (long n), test_first_use_by_many_threads_happens_once, cuda_in_child(body, 0))
 {
 	pthread_t t[8];
 	int bad = 0;
@@ -361,9 +325,4 @@ static int first_use_by_many(long n)
 	}
 	return bad || fake_cuda.kernels_loaded != 2 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 ||
 	    fake_cuda.contexts[1] != 1;
-}
-
-TEST(test_first_use_by_many_threads_happens_once)
-{
-	assert_int_equal(cuda_in_child(first_use_by_many, 0), 0);
 }

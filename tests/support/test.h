@@ -34,6 +34,19 @@ void tests_list(void); /* prints their names */
 		    (struct CMUnitTest){ .name = #function, .test_func = function, __VA_ARGS__ }, __FILE__, __LINE__); \
 	} \
 	static void function(void **state)
+/*
+ * The same in front of a body that the test has run by others, in processes of its own or on each rank: it passes if
+ * `failed`, which calls the body as `body`, is 0.
+ */
+#define TEST_OF(type, args, function, failed) \
+	static type function##_body args; \
+	TEST(function) \
+	{ \
+		type(*const body) args = function##_body; \
+\
+		assert_int_equal(failed, 0); \
+	} \
+	static type function##_body args
 #define TESTS_BEGIN void tests_begin(int argc, char **argv)
 #define TESTS_EACH(setup, teardown) \
 	__attribute__((constructor)) static void tests_each_of_file(void) \
