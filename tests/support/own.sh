@@ -9,6 +9,18 @@ dir=$(mktemp -d) || exit 1
 HOME=$dir/nobody NCCL_SOCKET_IFNAME=lo
 export HOME NCCL_SOCKET_IFNAME
 
+# verdict NAME [WHY]: of the command before, whose output is in $dir/out. The script ends with $failed.
+failed=0
+verdict() {
+	if [ $? = 0 ]; then
+		echo "ok: $1"
+	else
+		echo "not ok: $1${2:+: $2}"
+		[ ! -f "$dir/out" ] || sed 's/^/    /' "$dir/out"
+		failed=1
+	fi
+}
+
 # What the shell started in the background. The ranks of a command end with it.
 own_children() {
 	for own_pid in $(cat "/proc/$$/task/$$/children" 2>/dev/null); do

@@ -7,7 +7,6 @@ shunt=$1
 SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn
 export SHUNT_LIB SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
 out=$dir/out
-failed=0
 
 # right NAME PATTERN OPTIONS...: nothing wrong, and a line that matches.
 right() {
@@ -18,14 +17,9 @@ right() {
 		bench='bench ep'
 		shift
 	fi
-	if "$shunt" $bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -Eq '^# 0 wrong (elements|parts)' "$out" &&
-			grep -Eq "$pattern" "$out"; then
-		echo "ok: $name"
-	else
-		echo "not ok: $name"
-		sed 's/^/    /' "$out"
-		failed=1
-	fi
+	"$shunt" $bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -Eq '^# 0 wrong (elements|parts)' "$out" &&
+			grep -Eq "$pattern" "$out"
+	verdict "$name"
 }
 
 right four_processes_all_paths_right ' oneshot .* 0$' -n 4 -b 8 -e 256K -f 32
@@ -38,35 +32,19 @@ export SHUNT_DUMP_DIR
 right dump_dir_that_cannot_be_made_is_told_at_once 'SHUNT_DUMP_DIR=/nonexistent/x: no dump can be written there' -n 2 -b 64 -e 64 --mode eager
 unset SHUNT_DUMP_DIR
 # Some who start programs leave SIGCHLD ignored.
-name=sigchld_ignored_right
-if ! env --ignore-signal=CHLD true 2>/dev/null; then
-	echo "skip: $name: env cannot ignore signals"
-elif env --ignore-signal=CHLD "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --timeout 60 >"$out" 2>&1 &&
-		grep -q '^# 0 wrong elements' "$out"; then
-	echo "ok: $name"
+if env --ignore-signal=CHLD true 2>/dev/null; then
+	env --ignore-signal=CHLD "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --timeout 60 >"$out" 2>&1 &&
+		grep -q '^# 0 wrong elements' "$out"
+	verdict sigchld_ignored_right
 else
-	echo "not ok: $name"
-	sed 's/^/    /' "$out"
-	failed=1
+	echo "skip: sigchld_ignored_right: env cannot ignore signals"
 fi
 # Nor are stdout and stderr always there. What is printed must not go into what ranks share.
-name=closed_stderr_right
-if timeout 60 "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager 2>&- >"$out" && grep -q '^# 0 wrong elements' "$out"; then
-	echo "ok: $name"
-else
-	echo "not ok: $name"
-	sed 's/^/    /' "$out"
-	failed=1
-fi
-name=closed_stdout_is_error
+timeout 60 "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager 2>&- >"$out" && grep -q '^# 0 wrong elements' "$out"
+verdict closed_stderr_right
 timeout 60 "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager >&- 2>"$out"
-if [ $? = 1 ] && grep -q 'cannot write' "$out"; then
-	echo "ok: $name"
-else
-	echo "not ok: $name"
-	sed 's/^/    /' "$out"
-	failed=1
-fi
+[ $? = 1 ] && grep -q 'cannot write' "$out"
+verdict closed_stdout_is_error
 for algo in oneshot twoshot; do
 	SHUNT_ALGO=allreduce:0-inf:$algo
 	export SHUNT_ALGO
@@ -75,12 +53,8 @@ done
 SHUNT_ALGO=allgather:0-inf:ce
 right registered_path_is_the_one_taken ' ce .* 0$' all_gather -n 2 -b 8K -e 8K --mode graph --register
 unset SHUNT_ALGO
-if "$shunt" info select --ranks 4 2>&1 | grep -q 'standalone on the sim'; then
-	echo "ok: selection_is_that_of_the_sim"
-else
-	echo "not ok: selection_is_that_of_the_sim"
-	failed=1
-fi
+"$shunt" info select --ranks 4 2>&1 | grep -q 'standalone on the sim'
+verdict selection_is_that_of_the_sim
 
 # native COLLECTIVE OPTIONS...: as right, but skipped while the library does not have the collective.
 native() {
@@ -108,25 +82,13 @@ right registered_beside_plain_right '# B = shunt:reg: .*, buffers of ncclMemAllo
 right host_right 'shunt: own calls' -n 2 -b 1K -e 16K -f 16 --host
 # With something to forward to: what that costs. FAKE_NCCL has no data to check.
 SHUNT_NCCL_LIB=$3
-name=host_of_forwarded_calls
-if "$shunt" bench -n 2 --threads --no-check -w 1 -i 5 -r 2 -b 1K -e 1K --out-of-place --host --vs nccl --vs forwarded --stats >"$out" 2>&1 &&
+"$shunt" bench -n 2 --threads --no-check -w 1 -i 5 -r 2 -b 1K -e 1K --out-of-place --host --vs nccl --vs forwarded --stats >"$out" 2>&1 &&
 		grep -Eq '^# forwarded: forwarded calls [0-9]+ ns, the same calls of nccl [0-9]+ ns: [+-]' "$out" &&
-		grep -q 'allreduce  *nccl .*forced by SHUNT_FORCE_NCCL' "$out" && grep -Eq '^# shunt: own calls' "$out"; then
-	echo "ok: $name"
-else
-	echo "not ok: $name"
-	sed 's/^/    /' "$out"
-	failed=1
-fi
+		grep -q 'allreduce  *nccl .*forced by SHUNT_FORCE_NCCL' "$out" && grep -Eq '^# shunt: own calls' "$out"
+verdict host_of_forwarded_calls
 SHUNT_NCCL_LIB=none
 # Communicators by themselves: nothing is left over for the next round.
-name=init_of_many
-if "$shunt" bench --init -n 3 -r 3 -b 4K --comms 3 >"$out" 2>&1 && grep -Eq '^  shunt +first calls of these 3 +[0-9.]+ +[0-9.]+ ' "$out"; then
-	echo "ok: $name"
-else
-	echo "not ok: $name"
-	sed 's/^/    /' "$out"
-	failed=1
-fi
+"$shunt" bench --init -n 3 -r 3 -b 4K --comms 3 >"$out" 2>&1 && grep -Eq '^  shunt +first calls of these 3 +[0-9.]+ +[0-9.]+ ' "$out"
+verdict init_of_many
 right group_right 'groups of 4' -n 3 -b 1K -e 64K -f 64 -g 4
 exit $failed

@@ -134,12 +134,8 @@ expect info_select_unknown_type 2 '--dtype: there is no "float17" \(maybe float1
 # docs/variables.md: its tables are what the program has.
 "$shunt" info -c --markdown >"$dir/table" || failed=1
 sed -n '/^| variable | default | meaning |$/,$p' "$variables" >"$dir/page"
-if diff "$dir/page" "$dir/table"; then
-	echo "ok: variables_table_matches"
-else
-	echo "not ok: variables_table_matches: replace the tables in docs/variables.md by the output of: shunt info -c --markdown"
-	failed=1
-fi
+diff "$dir/page" "$dir/table" >"$dir/out"
+verdict variables_table_matches "replace the tables in docs/variables.md by the output of: shunt info -c --markdown"
 
 # bench
 expect bench_bad_size_is_usage_error 2 '"8x" is no whole number' "$shunt" bench -b 8x
@@ -158,12 +154,8 @@ expect report_more_limits_than_there_may_be 2 '--limit: there may be 16 limits' 
 # The text has each option of its table once, and no line that a terminal would break.
 for cmd in run info 'info select' doctor 'doctor dumps' bench 'bench ep' 'bench p2p' 'bench report' conform torture 'plan check' 'plan show' 'plan run' 'plan new' 'plan build' tune; do
 	"$shunt" $cmd --help >"$dir/help"
-	if sed -n 's/^ *\(-., \)*--\([a-z-]*\).*/\2/p' "$dir/help" | sort | uniq -d | grep . || grep '^  .\{120\}' "$dir/help" || ! grep -q '^  -h, --help ' "$dir/help"; then
-		echo "not ok: help of $cmd"
-		failed=1
-	else
-		echo "ok: help of $cmd"
-	fi
+	! { sed -n 's/^ *\(-., \)*--\([a-z-]*\).*/\2/p' "$dir/help" | sort | uniq -d | grep . || grep '^  .\{120\}' "$dir/help" || ! grep -q '^  -h, --help ' "$dir/help"; } >"$dir/out"
+	verdict "help of $cmd"
 done
 expect bench_unknown_collective_is_usage_error 2 'no collective "all_frob" to measure; there are all_reduce, ' "$shunt" bench all_frob
 expect bench_of_sizes_without_parts_is_error 1 'nothing was measured: alltoall of 2 ranks begins at 32 bytes, ' "$shunt" bench alltoall -n 2 -e 16

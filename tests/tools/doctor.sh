@@ -142,15 +142,12 @@ says missing_nccl_lib 'error +SHUNT_NCCL_LIB=/nonexistent is not there' env SHUN
 says dump_dir_missing 'error +SHUNT_DUMP_DIR=/nonexistent/x is no directory' $none SHUNT_DUMP_DIR=/nonexistent/x "$shunt" doctor
 says subsys_without_debug 'warning +NCCL_DEBUG_SUBSYS does nothing without NCCL_DEBUG' $none NCCL_DEBUG_SUBSYS=INIT "$shunt" doctor
 expect errors_are_status_2 2 'error' $none SHUNT_AGLO=1 "$shunt" doctor
-if $none SHUNT_AGLO=1 "$shunt" doctor --json 2>"$dir/err" | python3 -c 'import json, sys
+$none SHUNT_AGLO=1 "$shunt" doctor --json 2>"$dir/err" | python3 -c 'import json, sys
 d = json.load(sys.stdin)
-assert d["worst"] == "error" and any("SHUNT_AGLO" in f["text"] and f["level"] == "error" for f in d["findings"])'; then
-	echo "ok: json_holds_the_findings"
-else
-	echo "not ok: json_holds_the_findings"
-	failed=1
-fi
-[ -s "$dir/err" ] && { echo "not ok: json_is_all_there_is"; cat "$dir/err"; failed=1; } || echo "ok: json_is_all_there_is"
+assert d["worst"] == "error" and any("SHUNT_AGLO" in f["text"] and f["level"] == "error" for f in d["findings"])' 2>"$dir/out"
+verdict json_holds_the_findings
+! grep . "$dir/err" >"$dir/out"
+verdict json_is_all_there_is
 
 # libraries
 says library_is_named "ok +Shunt [0-9.]+: $mock" $none "$shunt" doctor
@@ -385,21 +382,13 @@ dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
 dump 1 1 "$(op 1 allreduce 8 finished)"
 sed -i 's/"host": "h"/"host": "\\u001b[31mh"/' "$dir"/d/*.json
 says_dumps escape_in_a_name_is_made_visible 2 'rank 1 \(pid 101 on \?\[31mh\) is behind' "$dir/d"
-if grep -q "$(printf '\033')" "$dir/out"; then
-	echo "not ok: escape_in_a_name_is_not_printed"
-	failed=1
-else
-	echo "ok: escape_in_a_name_is_not_printed"
-fi
+! grep -q "$(printf '\033')" "$dir/out"
+verdict escape_in_a_name_is_not_printed
 dump 0 1 "$(op 1 allreduce 8 finished)"
 sed 's/"rank": 0, "nranks": 2/"rank": 0, "nranks": 99999999/; s/"number": 1/"number": 9223372036854775807/; s/"collectives": 1/"collectives": 18446744073709551615/; s/"operations"/"sends": [18446744073709551615], "operations"/' "$good" >"$dir/e/a"
 says_dumps large_numbers_do_no_harm 0 'no dump has a communicator whose ranks are known' "$dir/e/a"
 "$shunt" doctor dumps --fields >"$dir/table" || failed=1
 sed -n '/^| field | type | since | meaning |$/,/^$/p' "$(dirname "$0")/../../docs/doctor.md" | sed '/^$/d' >"$dir/page"
-if diff "$dir/page" "$dir/table"; then
-	echo "ok: page_has_the_fields"
-else
-	echo "not ok: page_has_the_fields: replace the table in docs/doctor.md by the output of: shunt doctor dumps --fields"
-	failed=1
-fi
+diff "$dir/page" "$dir/table" >"$dir/out"
+verdict page_has_the_fields "replace the table in docs/doctor.md by the output of: shunt doctor dumps --fields"
 exit $failed

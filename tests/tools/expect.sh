@@ -3,7 +3,6 @@
 . "$(dirname "$0")/../support/own.sh"
 SHUNT_LIB=$mock
 export SHUNT_LIB
-failed=0
 
 # A command's lines of progress, and the end that SIGTERM makes: its status and its messages. $1: how the lines begin.
 ended_early() {
@@ -28,11 +27,6 @@ expect() {
 	shift 3
 	"$@" >"$dir/out" 2>&1 </dev/null
 	got=$?
-	if [ "$got" != "$status" ] || ! grep -Eq -e "$pattern" "$dir/out"; then
-		echo "not ok: $name: status $got, wanted $status and \"$pattern\" in:"
-		sed 's/^/    /' "$dir/out"
-		failed=1
-	else
-		echo "ok: $name"
-	fi
+	[ "$got" = "$status" ] && grep -Eq -e "$pattern" "$dir/out"
+	verdict "$name" "status $got, wanted $status and \"$pattern\" in:"
 }

@@ -7,7 +7,6 @@ shunt=$1
 SHUNT_LIB=$2 NVTX_INJECTION64_PATH=$3 SHUNT_NCCL_LIB=none SHUNT_DEVICE=sim SHUNT_LOG=error
 fake=$4
 export SHUNT_LIB NVTX_INJECTION64_PATH SHUNT_NCCL_LIB SHUNT_DEVICE SHUNT_LOG
-failed=0
 
 # sees NAME LINES COMMAND...: what begins, how often, and as many ends.
 sees() {
@@ -18,13 +17,8 @@ sees() {
 	status=$?
 	touch "$dir/ranges"
 	got=$(grep '^begin' "$dir/ranges" | sort | uniq -c | sed 's/^ *//' | tr '\n' ';')
-	if [ "$status" = 0 ] && [ "$got" = "$want" ] && [ "$(grep -c '^begin' "$dir/ranges")" = "$(grep -cx 'end NCCL' "$dir/ranges")" ]; then
-		echo "ok: $name"
-	else
-		echo "not ok: $name: status $status, \"$got\", not \"$want\""
-		sed 's/^/    /' "$dir/out"
-		failed=1
-	fi
+	[ "$status" = 0 ] && [ "$got" = "$want" ] && [ "$(grep -c '^begin' "$dir/ranges")" = "$(grep -cx 'end NCCL' "$dir/ranges")" ]
+	verdict "$name" "status $status, \"$got\", not \"$want\""
 }
 
 # Two ranks, each a call before those that are timed, and three of these.

@@ -37,35 +37,27 @@ grep -q '^ok' "$dir/out" && echo "not ok: check_quiet_leaves_out_right_ones: sho
 sed '0,/"name": "signal"/s//"name": "wait"/' "$ring" >"$dir/cycle.json"
 expect check_finds_a_deadlock 1 'waits' "$shunt" plan check "$dir/cycle.json"
 "$shunt" plan check --json "$dir/mixed" >"$dir/j" 2>&1 && echo "not ok: check_json: status 0" && failed=1
-if python3 -c '
+python3 -c '
 import json, sys
 rows = json.load(open(sys.argv[1]))
 assert [r["ok"] for r in rows] == [False, True, False], rows
 assert rows[1]["name"] == "all_reduce_ring_4" and rows[1]["ranks"] == 4 and rows[1]["max_message_size"] == 2**64 - 1, rows[1]
 assert "c.json" in rows[2]["file"] and "chunk 99" in rows[2]["error"], rows[2]
-' "$dir/j"; then
-	echo "ok: check_json"
-else
-	echo "not ok: check_json"
-	failed=1
-fi
+' "$dir/j" 2>"$dir/out"
+verdict check_json
 # Names of files are bytes, JSON is not: what is no UTF-8 becomes characters of these numbers.
 for odd in '\351' '\303' '\300\257' '\355\240\200' '\364\220\200\200' '\303\251\342\202\254\360\237\230\200'; do
 	head -c 1000 "$ring" >"$dir/$(printf "$odd").json"
 done
 "$shunt" plan check --json "$dir"/*[!a-z0-9].json >"$dir/j" 2>&1
-if python3 -c '
+python3 -c '
 import json, sys
 rows = json.loads(open(sys.argv[1], "rb").read().decode())
 names = {r["file"].split("/")[-1][:-5] for r in rows}
 assert names >= {"\xe9", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe9\u20ac\U0001f600"}, names
 assert all(r["file"] in r["error"] for r in rows), rows
-' "$dir/j"; then
-	echo "ok: check_json_of_names_that_are_no_text"
-else
-	echo "not ok: check_json_of_names_that_are_no_text"
-	failed=1
-fi
+' "$dir/j" 2>"$dir/out"
+verdict check_json_of_names_that_are_no_text
 
 # show
 expect show_names_operations 0 '^ +0 +ppkt +rank 3.s packets scratch\[2\] = input\[3\]; .*; part 0 of 2$' "$shunt" plan show -r 2 "$twoshot"
@@ -222,12 +214,8 @@ expect select_odd_ranks_over_hosts_is_usage_error 2 'not as many on each' "$shun
 expect select_local_without_hosts_is_usage_error 2 'goes with --hosts' "$shunt" info select --ranks 3 --local 3
 
 # The examples: the build has just written them. To see what changed, write them by the version before, too, and compare.
-if (cd "$plans" && sha256sum ./*.json | sed 's, \./, ,' | diff "$source/hashes" -); then
-	echo "ok: examples_are_what_new_writes"
-else
-	echo "not ok: examples_are_what_new_writes: plans/examples/hashes has others, and the left ones above"
-	failed=1
-fi
+(cd "$plans" && sha256sum ./*.json | sed 's, \./, ,' | diff "$source/hashes" -) >"$dir/out"
+verdict examples_are_what_new_writes "plans/examples/hashes has others, and the left ones above"
 for plan in "$source"/*.json; do
 	cmp "$plan" "$plans/$(basename "$plan")" || { echo "not ok: examples_to_read: shunt plan new writes others"; failed=1; }
 done
