@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 #include "topology/claim.h"
+#include <stdio.h>
 #include <string.h>
 #include "base/config.h"
 #include "topology/pci.h"
 
 /* The slower link wins, and its reason. */
-static void slow_down(enum shunt_link *link, enum shunt_link to, const char **reason_p, const char *reason)
+static void slow_down(enum shunt_link *link, enum shunt_link to, char why[SHUNT_LINK_WHY], const char *reason)
 {
 	if (to <= *link)
 		return;
 	*link = to;
-	*reason_p = reason;
+	snprintf(why, SHUNT_LINK_WHY, "%s", reason);
+}
+
+/* The devices do not reach each other, as `reason` says. */
+static void explain(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
+    const char *reason, char why[SHUNT_LINK_WHY])
+{
+	char cause[SHUNT_LINK_WHY] = "";
+	struct shunt_gpu_info own;
+
+	if (!theirs->sim && !gpu->device_info(device, &own))
+		shunt_pci_small_bar(own.pci, cause, sizeof(cause));
+	if (!theirs->sim && !*cause)
+		shunt_pci_small_bar(theirs->pci, cause, sizeof(cause));
+	snprintf(why, SHUNT_LINK_WHY, "%s%s%s", reason, *cause ? "; " : "", cause);
 }
 
 enum shunt_distance shunt_link_distance(
@@ -55,30 +70,33 @@ enum shunt_distance shunt_link_farthest(bool amd, int ndevices)
 }
 
 enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
-    int rank, int peer, int ndevices, const char **reason_p)
+    int rank, int peer, int ndevices, char why[SHUNT_LINK_WHY])
 {
 	const char *reason = "no peer access";
 	int can = gpu->peer_check(device, theirs, &reason);
 	enum shunt_link link = can < 0 ? SHUNT_LINK_SHARED : (enum shunt_link)can;
 
-	*reason_p = reason;
 	if (link == SHUNT_LINK_SELF)
 		return link;
+	if (can < 0)
+		explain(gpu, device, theirs, reason, why);
+	else
+		snprintf(why, SHUNT_LINK_WHY, "%s", reason);
 	int level = shunt_nccl_p2p_level(shunt_nccl_env());
 	enum shunt_distance most =
 	    level < 0 ? shunt_link_farthest(shunt_pci_amd(), ndevices) : (enum shunt_distance)level;
 
 	if (ndevices && level != SHUNT_DISTANCE_LOC && link == SHUNT_LINK_PEER &&
 	    shunt_link_distance(gpu, device, theirs, link) > most)
-		slow_down(&link, SHUNT_LINK_SHARED, reason_p,
+		slow_down(&link, SHUNT_LINK_SHARED, why,
 		    level < 0 ? "peers over PCIe are beyond a host bridge, and NCCL_P2P_LEVEL is not set" :
 		                "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
 	if (strstr(theirs->name, " MIG "))
-		slow_down(&link, SHUNT_LINK_NET, reason_p, "MIG slices are left to NCCL, as none was at hand");
+		slow_down(&link, SHUNT_LINK_NET, why, "MIG slices are left to NCCL, as none was at hand");
 	if (ndevices && shunt_nccl_env_forbids_p2p())
-		slow_down(&link, SHUNT_LINK_SHARED, reason_p, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
-	slow_down(&link, shunt_link_rules_find(shunt_config()->links, rank, peer), reason_p, "SHUNT_LINKS says so");
+		slow_down(&link, SHUNT_LINK_SHARED, why, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
+	slow_down(&link, shunt_link_rules_find(shunt_config()->links, rank, peer), why, "SHUNT_LINKS says so");
 	if (ndevices && link == SHUNT_LINK_SHARED && shunt_nccl_env()->shm_disable == 1)
-		slow_down(&link, SHUNT_LINK_NET, reason_p, "NCCL_SHM_DISABLE forbids the host's memory");
+		slow_down(&link, SHUNT_LINK_NET, why, "NCCL_SHM_DISABLE forbids the host's memory");
 	return link;
 }

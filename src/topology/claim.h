@@ -3,6 +3,8 @@
 /* The link that a rank claims to have to another one of its host. */
 #include "device/gpu_ops.h"
 
+#define SHUNT_LINK_WHY 120 /* bytes of a reason */
+
 /* How far apart the two devices are. */
 enum shunt_distance shunt_link_distance(
     const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs, enum shunt_link link);
@@ -16,7 +18,7 @@ enum shunt_distance shunt_link_farthest(bool amd, int ndevices);
 /*
  * This rank is on `device`; theirs: the other rank's. NVLink and peer access as the device and NCCL's variables allow,
  * both and shared memory as SHUNT_LINKS does. ndevices: those that the communicator has on this host, where NCCL's
- * rules and variables count; 0: they do not. *reason_p (static storage): why it is not NVLink.
+ * rules and variables count; 0: they do not. reason: why it is not NVLink.
  */
 enum shunt_link shunt_link_claim(const struct shunt_gpu_ops *gpu, int device, const struct shunt_gpu_info *theirs,
-    int rank, int peer, int ndevices, const char **reason_p);
+    int rank, int peer, int ndevices, char reason[SHUNT_LINK_WHY]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "topology/pci.h"
+#include <inttypes.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -167,4 +168,25 @@ void shunt_pci_suspect(const char *bdf, char *text, size_t bytes)
 		snprintf(text, bytes, "ACS redirects peers' packets at %s", strrchr(place.pci, '/') + 1);
 	else if (shunt_pci_read(file, type, sizeof(type)) && !strncmp(type, "DMA", 3))
 		snprintf(text, bytes, "the IOMMU translates the addresses of %s (iommu=pt turns that off)", bdf);
+}
+
+void shunt_pci_small_bar(const char *bdf, char *text, size_t bytes)
+{
+	enum { BARS = 6, IS_MEMORY = 0x200, SMALL_MIB = 256 };
+	uint64_t first, last, flags, most = 0; /* GPUs have their memory behind their largest BAR */
+	char file[PATH_MAX];
+	FILE *f;
+
+	*text = '\0';
+	snprintf(file, sizeof(file), "%s/bus/pci/devices/%s/resource", sysfs, bdf);
+	f = fopen(file, "re");
+	if (!f)
+		return;
+	for (int i = 0; i < BARS && fscanf(f, "%" SCNx64 " %" SCNx64 " %" SCNx64, &first, &last, &flags) == 3; i++)
+		if (flags & IS_MEMORY && last - first >= most)
+			most = last - first + 1;
+	fclose(f);
+	if (most && most >> 20 <= SMALL_MIB)
+		snprintf(
+		    text, bytes, "%s has a BAR1 of %u MiB only: turn on resizable BAR", bdf, (unsigned)(most >> 20));
 }

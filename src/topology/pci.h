@@ -33,3 +33,8 @@ enum shunt_pci_distance shunt_pci_distance(const struct shunt_pci_place *a, cons
  * or ACS, which only root can see. "": nothing that this process can see.
  */
 void shunt_pci_suspect(const char *bdf, char *text, size_t bytes);
+/*
+ * A clause if no more of the GPU's memory can be mapped at once than without resizable BAR; "": more can, or /sys does
+ * not say.
+ */
+void shunt_pci_small_bar(const char *bdf, char *text, size_t bytes);

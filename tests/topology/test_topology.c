@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "tests/support/fake_pci.h"
 #include "tests/support/test.h"
 #include "base/config.h"
 #include "topology/claim.h"
@@ -202,7 +203,7 @@ TEST(test_peers_are_as_near_as_nccl_wants)
 		{ "99", 0, SHUNT_DISTANCE_SYS }, { "0x1", 0, SHUNT_DISTANCE_PIX }, { "loc", 0, -1 }, { "far", 0, -1 } };
 	static const struct shunt_gpu_ops gpu = { .peer_check = sim_peers };
 	struct shunt_gpu_info theirs = { .sim = 1 };
-	const char *reason;
+	char reason[SHUNT_LINK_WHY];
 
 	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
 		const struct shunt_nccl_env env = { .p2p_disable = levels[i].disable, .p2p_level = levels[i].level };
@@ -212,15 +213,15 @@ TEST(test_peers_are_as_near_as_nccl_wants)
 	/* main() has set NCCL_P2P_LEVEL=PHB, and distances from device 0 to the others. */
 	for (int peer = 1; peer <= 4; peer++) {
 		theirs.uuid[3] = (uint8_t)peer;
-		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, 5, &reason),
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, 5, reason),
 		    peer < 4 ? SHUNT_LINK_PEER : SHUNT_LINK_SHARED);
-		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, 0, &reason), SHUNT_LINK_PEER);
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, peer, 0, reason), SHUNT_LINK_PEER);
 	}
 	assert_int_equal(shunt_link_distance(&gpu, 0, &theirs, SHUNT_LINK_NVLINK), SHUNT_DISTANCE_NVL);
-	shunt_link_claim(&gpu, 0, &theirs, 0, 4, 5, &reason);
+	shunt_link_claim(&gpu, 0, &theirs, 0, 4, 5, reason);
 	assert_string_equal(reason, "peers over PCIe are farther apart than NCCL_P2P_LEVEL says");
 	strcpy(theirs.name, "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
-	assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, 1, 5, &reason), SHUNT_LINK_NET);
+	assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, 1, 5, reason), SHUNT_LINK_NET);
 	assert_string_equal(reason, "MIG slices are left to NCCL, as none was at hand");
 	/* Without it: two GPUs on a host with AMD's processors have peer access wherever they are. */
 	assert_int_equal(shunt_link_farthest(true, 2), SHUNT_DISTANCE_SYS);
@@ -229,6 +230,49 @@ TEST(test_peers_are_as_near_as_nccl_wants)
 #if defined(__x86_64__)
 	assert_int_equal(shunt_pci_amd(), system("grep -q AuthenticAMD /proc/cpuinfo") == 0);
 #endif
+}
+
+static int no_peers(int device, const struct shunt_gpu_info *peer, const char **reason_p)
+{
+	*reason_p = "the devices cannot access each other's memory";
+	return -EOPNOTSUPP;
+}
+
+static int large_bar(int device, struct shunt_gpu_info *info_p)
+{
+	*info_p = (struct shunt_gpu_info){ .pci = "0000:5e:00.0" };
+	return 0;
+}
+
+/* GPUs have 256 MiB without resizable BAR. Whoever of the two has so little is named. */
+TEST(test_a_small_bar_is_named)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *says;
+	} bars[] = { { 0, "0000:3b:00.0 has a BAR1 of 32 MiB only: turn on resizable BAR" },
+		{ (uint64_t)256 << 20, "0000:3b:00.0 has a BAR1 of 256 MiB only: turn on resizable BAR" },
+		{ (uint64_t)512 << 20, "" }, { (uint64_t)128 << 30, "" } };
+	static const struct shunt_gpu_ops gpu = { .peer_check = no_peers, .device_info = large_bar };
+	const struct shunt_gpu_info theirs = { .pci = "0000:3b:00.0" };
+	char text[SHUNT_LINK_WHY], want[2 * SHUNT_LINK_WHY];
+	struct fake_pci pci;
+
+	for (size_t i = 0; i < sizeof(bars) / sizeof(bars[0]); i++) {
+		fake_pci_begin(&pci, theirs.pci, bars[i].bytes);
+		shunt_pci_small_bar(theirs.pci, text, sizeof(text));
+		assert_string_equal(text, bars[i].says);
+		snprintf(want, sizeof(want), "the devices cannot access each other's memory%s%s",
+		    *bars[i].says ? "; " : "", bars[i].says);
+		assert_int_equal(shunt_link_claim(&gpu, 0, &theirs, 0, 1, 0, text), SHUNT_LINK_SHARED);
+		assert_string_equal(text, want);
+		unit_write_file(pci.dir, "resource", "0x00000000fa000000 0x00000000faffffff\nno more\n");
+		shunt_pci_small_bar(theirs.pci, text, sizeof(text));
+		assert_string_equal(text, "");
+		shunt_pci_small_bar("0000:3c:00.0", text, sizeof(text));
+		assert_string_equal(text, "");
+		fake_pci_end(&pci);
+	}
 }
 
 /* Ranks that share a device count once, whichever ones they are. */

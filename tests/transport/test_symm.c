@@ -11,6 +11,7 @@
 #include "base/rlimits.h"
 #include "device/gpu_ops.h"
 #include "tests/support/entries.h"
+#include "tests/support/fake_pci.h"
 #include "transport/rendezvous/star.h"
 #include "transport/symm/symm.h"
 
@@ -57,7 +58,7 @@ struct world {
 	atomic_int bound, out, agreed, freed, read;
 	atomic_int cancel[NRANKS];
 	int err[NRANKS];
-	char refusal[NRANKS][128];
+	char refusal[NRANKS][144];
 	bool wrong[NRANKS], leaks[NRANKS];
 };
 
@@ -109,9 +110,11 @@ static int no_export(
 	return -EMFILE;
 }
 
+static int map_error = -EMFILE; /* of FAIL_MAP */
+
 static int no_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	return -EMFILE;
+	return map_error;
 }
 
 static int no_register(void *host, size_t bytes, void **dev_p)
@@ -121,10 +124,21 @@ static int no_register(void *host, size_t bytes, void **dev_p)
 
 static int no_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	return -EMFILE;
+	return map_error;
 }
 
-static struct shunt_gpu_ops failing; /* lives longer than any rank: the last user of memory calls it */
+/* As of a GPU behind PCIe. */
+#define PCI "ffff:ff:1f.7"
+static int info_on_pci(int device, struct shunt_gpu_info *info_p)
+{
+	int err = sim->device_info(device, info_p);
+
+	snprintf(info_p->pci, sizeof(info_p->pci), PCI);
+	return err;
+}
+
+/* These live longer than any rank: the last user of memory calls them. */
+static struct shunt_gpu_ops healthy, failing;
 
 static const struct shunt_gpu_ops *ops_of(const struct rank *r)
 {
@@ -137,13 +151,15 @@ static const struct shunt_gpu_ops *ops_of(const struct rank *r)
 	case FAIL_REGISTER:
 		return &failing;
 	default:
-		return sim;
+		return &healthy;
 	}
 }
 
 static void prepare_failing(enum fault fault)
 {
-	failing = *sim;
+	healthy = *sim;
+	healthy.device_info = info_on_pci;
+	failing = healthy;
 	if (fault == FAIL_ALLOC)
 		failing.share_alloc = no_alloc;
 	if (fault == FAIL_EXPORT)
@@ -470,6 +486,22 @@ TEST(test_symm_refusal_of_one_rank_is_that_of_all)
 				if (w.kind == ALLOCATED ? !cases[i].not_allocated : !cases[i].not_registered)
 					check_refusal(&w, cases[i].fault, cases[i].reason);
 		}
+}
+
+TEST(test_symm_names_a_small_bar)
+{
+	char reason[256];
+	struct fake_pci pci;
+
+	snprintf(reason, sizeof(reason),
+	    "rank %%d's scratch cannot be mapped: %s; " PCI " has a BAR1 of 256 MiB only: turn on resizable BAR",
+	    shunt_error_text(-EIO).s);
+	fake_pci_begin(&pci, PCI, 256 << 20);
+	map_error = -EIO;
+	for (int how = 0; how < NHOWS; how++)
+		check_refusal(&(struct world){ .how = how, .kind = ALLOCATED }, FAIL_MAP, reason);
+	map_error = -EMFILE;
+	fake_pci_end(&pci);
 }
 
 /* What the other ranks, and the faulty one itself, may end with. */

@@ -2,7 +2,6 @@
 #include "tools/common/links.h"
 #include <stdio.h>
 #include <string.h>
-#include "topology/claim.h"
 #include "topology/trust.h"
 
 int tool_links_find(const struct shunt_gpu_ops *gpu, struct shunt_gpu_info info[TOOL_LINKS_MOST])
@@ -19,19 +18,18 @@ int tool_links_find(const struct shunt_gpu_ops *gpu, struct shunt_gpu_info info[
 }
 
 void tool_links_show(const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n, int from, char *text,
-    size_t bytes, enum shunt_link *slowest_p, const char **reason_p)
+    size_t bytes, enum shunt_link *slowest_p, char reason[SHUNT_LINK_WHY])
 {
 	*text = '\0';
 	*slowest_p = SHUNT_LINK_SELF;
 	for (int k = 0; k < n; k++) {
-		const char *why;
-		char refused[SHUNT_TRUST_WHY];
+		char why[SHUNT_LINK_WHY], refused[SHUNT_TRUST_WHY];
 		enum shunt_link link;
 		enum shunt_trust trust;
 
 		if (from == k)
 			continue;
-		link = shunt_link_claim(gpu, from, &info[k], from, k, n, &why);
+		link = shunt_link_claim(gpu, from, &info[k], from, k, n, why);
 		trust = shunt_trust_find(&info[from], &info[k], link, refused);
 		snprintf(
 		    text + strlen(text), bytes - strlen(text), "%s %d %s", *text ? "," : "", k, shunt_link_names[link]);
@@ -43,7 +41,7 @@ void tool_links_show(const struct shunt_gpu_ops *gpu, const struct shunt_gpu_inf
 			                                    "");
 		if (link > *slowest_p) {
 			*slowest_p = link;
-			*reason_p = why;
+			memcpy(reason, why, sizeof(why));
 		}
 	}
 }

@@ -76,18 +76,19 @@ static bool driver_check(struct findings *f, bool real_nccl)
 static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
 {
 	enum shunt_link slowest = SHUNT_LINK_NVLINK;
-	const char *reason = "?";
+	char reason[SHUNT_LINK_WHY] = "?";
 	int bad = 0;
 
 	for (int i = 0; i < n; i++) {
-		char links[768];
+		char links[768], why[SHUNT_LINK_WHY];
 		enum shunt_link link;
-		const char *why;
 
-		tool_links_show(gpu, info, n, i, links, sizeof(links), &link, &why);
+		tool_links_show(gpu, info, n, i, links, sizeof(links), &link, why);
 		bad += link > SHUNT_LINK_NVLINK;
-		reason = link > slowest ? why : reason;
-		slowest = link > slowest ? link : slowest;
+		if (link > slowest) {
+			slowest = link;
+			memcpy(reason, why, sizeof(reason));
+		}
 		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches:%s", i, info[i].name,
 		    (unsigned)info[i].cc, *links ? links : " none");
 	}

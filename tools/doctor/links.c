@@ -40,9 +40,11 @@ static bool run_ranks(int n, const char *device, const char *links)
 }
 
 /* A row of the matrix. Returns the tests that are known; *bad_p grows by the refused ones. */
-static int show_row(struct findings *f, const struct shunt_gpu_info *info, int n, int from, int *bad_p)
+static int show_row(
+    struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n, int from, int *bad_p)
 {
-	char row[1024] = "";
+	char row[1024] = "", claims[768], why[SHUNT_LINK_WHY];
+	enum shunt_link slowest;
 	int known = 0;
 
 	for (int k = 0; k < n; k++) {
@@ -70,16 +72,19 @@ static int show_row(struct findings *f, const struct shunt_gpu_info *info, int n
 			snprintf(row + strlen(row), sizeof(row) - strlen(row), "%s %d%s", *row ? "," : "", k,
 			    *cell ? cell : " not tested");
 	}
-	finding_add(f, FINDING_INFO, topic, "", "device %d with%s", from, row);
+	tool_links_show(gpu, info, n, from, claims, sizeof(claims), &slowest, why);
+	finding_add(f, FINDING_INFO, topic, "", "device %d with%s%s%s", from, row,
+	    slowest > SHUNT_LINK_PEER ? "; " : "", slowest > SHUNT_LINK_PEER ? why : "");
 	return known;
 }
 
 int doctor_links(bool json)
 {
 	bool sim = shunt_config()->device == SHUNT_DEVICE_SIM;
+	const struct shunt_gpu_ops *gpu = sim ? &shunt_gpu_sim_ops : &shunt_gpu_cuda_ops;
 	struct shunt_gpu_info info[TOOL_LINKS_MOST];
 	struct findings f = { 0 };
-	int n = tool_links_find(sim ? &shunt_gpu_sim_ops : &shunt_gpu_cuda_ops, info), known = 0, bad = 0, status;
+	int n = tool_links_find(gpu, info), known = 0, bad = 0, status;
 	bool ran;
 
 	if (n < 2) {
@@ -90,7 +95,7 @@ int doctor_links(bool json)
 		ran = run_ranks(n, sim ? "sim" : "cuda", NULL);
 		ran &= run_ranks(n, sim ? "sim" : "cuda", "*:shared");
 		for (int i = 0; i < n; i++)
-			known += show_row(&f, info, n, i, &bad);
+			known += show_row(&f, gpu, info, n, i, &bad);
 		if (!known)
 			finding_add(&f, FINDING_ERROR, topic,
 			    "see the lines above; what is found must be kept in SHUNT_CACHE_DIR, or in the home of "

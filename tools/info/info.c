@@ -99,10 +99,9 @@ static void links_print(const struct shunt_gpu_ops *gpu, const char *kind)
 
 	for (int i = 0; i < n && n > 1; i++) {
 		enum shunt_link slowest;
-		const char *why;
-		char text[768];
+		char text[768], why[SHUNT_LINK_WHY];
 
-		tool_links_show(gpu, info, n, i, text, sizeof(text), &slowest, &why);
+		tool_links_show(gpu, info, n, i, text, sizeof(text), &slowest, why);
 		printf("%s%d:%s%s%s\n", i ? "              " : "links         ", i, text,
 		    slowest > SHUNT_LINK_NVLINK ? "; " : "", slowest > SHUNT_LINK_NVLINK ? why : "");
 	}

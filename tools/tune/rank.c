@@ -108,7 +108,7 @@ static int links_identify(struct tune_rank *r)
 	uint8_t own[SHUNT_TOPOLOGY_LOCAL] = { SHUNT_LINK_SELF }, claims[RANKS_MAX][SHUNT_TOPOLOGY_LOCAL];
 	struct shunt_machine *m = &r->results->machine;
 	struct shunt_topology t;
-	const char *why;
+	char why[SHUNT_LINK_WHY];
 	int err = gpu->open(NULL), a, b;
 
 	memset(&mine, 0, sizeof(mine));
@@ -121,7 +121,7 @@ static int links_identify(struct tune_rank *r)
 	for (int i = 0; !err && i < r->nranks; i++)
 		if (i != r->bench.rank)
 			own[i] = (uint8_t)shunt_link_claim(
-			    gpu, r->bench.device, info[i], r->bench.rank, i, shunt_link_devices(info, r->nranks), &why);
+			    gpu, r->bench.device, info[i], r->bench.rank, i, shunt_link_devices(info, r->nranks), why);
 	if (!err)
 		err = bench_allgather(&r->bench, own, sizeof(own), claims);
 	if (err ||

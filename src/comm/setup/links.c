@@ -23,7 +23,7 @@ struct claims {
 	/* Links as bits: those that need no self-test or have passed one; those that one has refused. */
 	uint8_t good[SHUNT_TOPOLOGY_LOCAL], bad[SHUNT_TOPOLOGY_LOCAL];
 	uint8_t is_long;
-	char reason[120];
+	char reason[SHUNT_LINK_WHY];
 };
 
 /* True: this rank wants a self-test of such a link. Those of the sim need none, unless they lie. */
@@ -88,14 +88,13 @@ static void claim(struct shunt_comm *comm, const struct shunt_hello *hellos, uns
 	mine->is_long = shunt_config()->selftest == SHUNT_SELFTEST_LONG;
 	for (int i = 0; i < shunt_comm_local_ranks(comm); i++) {
 		const struct shunt_gpu_info *theirs = &hellos[locals[i]].gpu;
-		char why[SHUNT_TRUST_WHY];
-		const char *reason;
+		char why[SHUNT_TRUST_WHY], reason[SHUNT_LINK_WHY];
 		uint8_t link;
 
 		if (locals[i] == comm->rank)
 			continue;
-		mine->link[i] = (uint8_t)shunt_link_claim(
-		    comm->gpu, comm->device, theirs, comm->rank, locals[i], ndevices, &reason);
+		mine->link[i] =
+		    (uint8_t)shunt_link_claim(comm->gpu, comm->device, theirs, comm->rank, locals[i], ndevices, reason);
 		claim_trust(comm, &hellos[comm->rank].gpu, theirs, &mine->good[i], &mine->bad[i], why);
 		link = next_link(mine->link[i], served, mine->bad[i]);
 		if (link > slowest && mine->bad[i] >> (link - 1) & 1)

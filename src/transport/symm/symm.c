@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/rlimits.h"
 #include "base/io.h"
+#include "topology/pci.h"
 #include "transport/symm/host_memory.h"
 #include "transport/symm/shared.h"
 
@@ -16,6 +17,7 @@ struct offer {
 	uint64_t process;
 	uint64_t ptr, whole; /* the allocation; ptr is valid in the same process only */
 	uint64_t at;
+	char pci[16]; /* of the rank's device */
 };
 
 /* The messages of all ranks, by rank. */
@@ -117,6 +119,7 @@ static int exchange_offers(struct shunt_symm *symm, struct tables *t)
 {
 	const struct shunt_symm_config *c = &symm->config;
 	bool with_fds = shunt_rendezvous_passes_fds(&c->ranks);
+	struct shunt_gpu_info own;
 	struct offer mine;
 	int err;
 
@@ -127,6 +130,8 @@ static int exchange_offers(struct shunt_symm *symm, struct tables *t)
 	mine.ptr = (uintptr_t)symm->base;
 	mine.whole = symm->whole;
 	mine.at = symm->at;
+	if (!c->gpu->device_info(c->device, &own))
+		memcpy(mine.pci, own.pci, sizeof(mine.pci));
 	err = shunt_rendezvous_allgather(&c->ranks, &mine, sizeof(mine), t->offers,
 	    with_fds && symm->vote.ok ? symm->fd : -1, with_fds ? t->fds : NULL);
 	for (int r = 0; r < c->ranks.nranks && c->terms && !err; r++)
@@ -170,6 +175,20 @@ static int map_peer(const struct shunt_symm *symm, const struct offer *o, int fd
 	                    c->gpu->share_map(c->device, fd, o->whole, mem_p);
 }
 
+/* Why the driver does not map another rank's memory, if that is known. */
+static struct cause {
+	char text[80];
+} find_cause(const struct shunt_symm_config *c, const struct offer *o, int err)
+{
+	struct cause cause = { "; " };
+
+	if (!c->on_host && (err == -EIO || err == -ENOMEM))
+		shunt_pci_small_bar(o->pci, cause.text + 2, sizeof(cause.text) - 2);
+	if (!cause.text[2])
+		cause.text[0] = '\0';
+	return cause;
+}
+
 static void map_peers(struct shunt_symm *symm, const struct tables *t)
 {
 	const struct shunt_symm_config *c = &symm->config;
@@ -182,8 +201,8 @@ static void map_peers(struct shunt_symm *symm, const struct tables *t)
 			c->at[i] = t->offers[r].at;
 		err = i == c->own ? 0 : map_peer(symm, &t->offers[r], t->fds[r], &c->mem[i]);
 		if (err)
-			shunt_vote_refuse(
-			    &symm->vote, "rank %d's %s cannot be mapped: %s", r, c->what, shunt_error_text(err).s);
+			shunt_vote_refuse(&symm->vote, "rank %d's %s cannot be mapped: %s%s", r, c->what,
+			    shunt_error_text(err).s, find_cause(c, &t->offers[r], err).text);
 	}
 	err = symm->vote.ok && c->fill ? c->fill(c->ctx) : 0;
 	if (err)

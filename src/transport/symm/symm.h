@@ -64,7 +64,7 @@ struct shunt_symm_config {
 struct shunt_symm {
 	struct shunt_symm_config config;
 	struct shunt_vote vote; /* this rank's */
-	char refusal[128];      /* after -EOPNOTSUPP of agree: "rank 1: reason" */
+	char refusal[144];      /* after -EOPNOTSUPP of agree: "rank 1: reason" */
 	/* Of this rank's memory. */
 	bool allocated;
 	size_t bytes, whole; /* as asked for; of the allocation that it lies in */

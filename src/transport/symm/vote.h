@@ -8,7 +8,7 @@
 
 struct shunt_vote {
 	int32_t ok;
-	char reason[96]; /* if not ok */
+	char reason[124]; /* if not ok */
 };
 
 /* Sets ok to 0. The first reason stays. */
