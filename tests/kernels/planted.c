@@ -475,6 +475,25 @@ TEST(test_ep_normal_ahead)
 	normal_mode(4, false, 1);
 }
 
+TEST(test_ep_notify)
+{
+	struct world w;
+
+	start(&w, 3);
+	planted_ep_notify(&w, false);
+	world_stop(&w);
+}
+
+TEST(test_give_up_of_ep_notify)
+{
+	struct world w;
+
+	start(&w, 3);
+	w.host_ctrl[0]->limit_ns = 20 * 1000000ull;
+	planted_ep_notify(&w, true);
+	world_stop(&w);
+}
+
 /* SHUNT_CHECK of collectives: the ranks agree, several times. Then one has another count, and both sides say so. */
 static void launch_checked(struct world *w, int r, uint64_t count)
 {
@@ -614,7 +633,7 @@ TEST(test_give_up_by_an_abort)
  * Three ranks, the last one on a host of its own. A thread for each does what the proxy does: takes triggers, copies,
  * and counts.
  */
-enum { HOSTS_RANKS = 3, HOSTS_LOCAL = 2, HOSTS_SLOT = SHUNT_NET_MIN_CHUNK, HOSTS_CHANNELS = 1 };
+enum { HOSTS_RANKS = 3, HOSTS_LOCAL = 2, HOSTS_SLOT = SHUNT_NET_MIN_CHUNK };
 
 struct hosts_rank {
 	struct hosts *hosts;
@@ -629,6 +648,7 @@ struct hosts_rank {
 struct hosts {
 	struct world w;
 	struct hosts_rank rank[HOSTS_RANKS];
+	uint32_t channels; /* several: one block has them all */
 	atomic_bool stop;
 };
 
@@ -747,11 +767,12 @@ static struct shunt_net_pair hosts_pair(const struct hosts *h, int rank, int pee
 		.remote = 1 };
 }
 
-static void hosts_start(struct hosts *h)
+static void hosts_start(struct hosts *h, uint32_t channels)
 {
 	static struct shunt_net_ctrl ctrl;
 
 	memset(h, 0, sizeof(*h));
+	h->channels = channels;
 	start(&h->w, HOSTS_RANKS);
 	assert_true(SHUNT_SCRATCH_BYTES(HOSTS_RANKS) >= SHUNT_NET_SCRATCH_BYTES(HOSTS_LOCAL, HOSTS_SLOT));
 	for (int r = 0; r < HOSTS_RANKS; r++) {
@@ -767,7 +788,7 @@ static void hosts_start(struct hosts *h)
 		ctrl.words = (struct shunt_net_words *)h->rank[r].memory;
 		ctrl.rank = (uint32_t)r;
 		ctrl.nranks = HOSTS_RANKS;
-		ctrl.channels = HOSTS_CHANNELS;
+		ctrl.channels = channels;
 		ctrl.slot_bytes = HOSTS_SLOT;
 		for (int p = 0; p < HOSTS_RANKS; p++)
 			ctrl.pair[p] = hosts_pair(h, r, p);
@@ -805,8 +826,9 @@ static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
 	const struct shunt_sel_key key = { .nranks = HOSTS_RANKS,
 		.sim = true,
 		.takes_all = true,
+		.max_ctas = own->hosts->channels > 1,
 		.topology = &own->at,
-		.net_channels = HOSTS_CHANNELS,
+		.net_channels = own->hosts->channels,
 		.net_slot_bytes = HOSTS_SLOT };
 	struct shunt_kargs base = { .rank = own->at.local_of[own->rank],
 		.nranks = own->at.nlocal[own->at.island_of[own->rank]],
@@ -825,12 +847,12 @@ static void hosts_launch(struct hosts_rank *own, const struct shunt_coll *call)
 }
 
 /* As in_a_row(); numbers are small and whole, so that the order of their sum does not show. late: as there. */
-static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int late)
+static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int late, uint32_t channels)
 {
 	uint32_t *in[HOSTS_RANKS][IN_A_ROW], *out[HOSTS_RANKS][IN_A_ROW], gate = 0;
 	struct hosts h;
 
-	hosts_start(&h);
+	hosts_start(&h, channels);
 	shunt_sim_set_jitter(17, JITTER_US);
 	if (late >= 0)
 		assert_int_equal(shunt_sim_gate(late, h.w.stream[late], &gate), 0);
@@ -880,21 +902,27 @@ static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int la
 
 TEST(test_over_hosts)
 {
-	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1);
+	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1, 1);
 }
 
 /* More chunks than slots, while one rank has not begun. */
 TEST(test_over_hosts_ahead)
 {
-	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 0);
-	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 2);
+	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 0, 1);
+	hosts_in_a_row(SHUNT_ALLGATHER, 2 * HOSTS_SLOT / sizeof(uint32_t), 6, 2, 1);
+}
+
+/* A block that has a channel after the other. */
+TEST(test_over_hosts_few_blocks)
+{
+	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1, 2);
 }
 
 /* The receivers have nothing to say but that slots are free again. */
 TEST(test_over_hosts_one_way)
 {
-	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, 1);
-	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, -1);
+	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, 1, 1);
+	hosts_in_a_row(SHUNT_BROADCAST, 3 * HOSTS_SLOT / sizeof(uint32_t), IN_A_ROW, -1, 1);
 }
 
 /* As test_check_of_calls(). */
@@ -904,7 +932,7 @@ TEST(test_over_hosts_check)
 	uint32_t *buf[HOSTS_RANKS];
 	struct hosts h;
 
-	hosts_start(&h);
+	hosts_start(&h, 1);
 	shunt_sim_set_jitter(13, JITTER_US);
 	for (int r = 0; r < HOSTS_RANKS; r++)
 		buf[r] = (uint32_t *)world_alloc(r, COUNT * sizeof(uint32_t));
@@ -939,7 +967,7 @@ TEST(test_over_hosts_left)
 	uint32_t *buf[HOSTS_LOCAL];
 	struct hosts h;
 
-	hosts_start(&h);
+	hosts_start(&h, 1);
 	for (int r = 0; r < HOSTS_LOCAL; r++) {
 		struct shunt_net_words *words = (struct shunt_net_words *)h.rank[r].memory;
 

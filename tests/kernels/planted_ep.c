@@ -439,3 +439,66 @@ void planted_ep_normal(struct world *w, int times, bool narrow, int late)
 			check_normal(&calls[i], r);
 	free(calls);
 }
+
+/* ---- notify alone */
+
+enum { MANY = 150 };
+
+struct notified {
+	int32_t per_rank[RANKS], prefix[RANKS * RANKS], send_row[MANY * RANKS], received;
+	uint8_t in_rank[MANY * RANKS];
+};
+
+static void launch_notify(struct world *w, int rank, struct notified *of, const struct shunt_ep_room *room)
+{
+	struct shunt_ep_notify notify = { .per_rank = of->per_rank,
+		.in_rank = of->in_rank,
+		.tokens = MANY,
+		.experts = RANKS * LOCAL,
+		.alignment = 1,
+		.rank_prefix = of->prefix,
+		.send_row = of->send_row,
+		.received = &of->received };
+	struct shunt_work work;
+	struct shunt_ep_why why;
+
+	assert_int_equal(shunt_ep_notify_work(room, &notify, &work, &why), 0);
+	launch(w, rank, &work);
+}
+
+static void check_notified(const struct notified *all, int rank)
+{
+	int32_t row[RANKS] = { 0 }, received = 0;
+
+	for (int i = 0; i < MANY * RANKS; i++)
+		assert_int_equal(all[rank].send_row[i], all[rank].in_rank[i] ? row[i % RANKS]++ : -1);
+	for (int s = 0; s < RANKS; s++)
+		received += all[s].per_rank[rank];
+	assert_int_equal(all[rank].received, received);
+}
+
+void planted_ep_notify(struct world *w, bool alone)
+{
+	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
+	struct notified *all = calloc(RANKS, sizeof(*all));
+	uint64_t seed = 5;
+
+	for (int r = 0; r < (alone ? 1 : RANKS); r++) {
+		struct shunt_ep_room room = {
+			.nranks = RANKS, .rank = r, .local = RANKS, .normal_bytes = 1 << 17, .key = &key
+		};
+
+		for (int i = 0; i < MANY * RANKS; i++)
+			all[r].per_rank[i % RANKS] += all[r].in_rank[i] = ref_random(&seed) % 3 != 0;
+		launch_notify(w, r, &all[r], &room);
+	}
+	if (alone) {
+		assert_int_equal(gpu->stream_sync(0, w->stream[0]), 0);
+		assert_int_equal(w->host_ctrl[0]->fault.set, SHUNT_FAULT_TIMEOUT);
+	}
+	for (int r = 0; r < RANKS && !alone; r++) {
+		world_wait(w, r, "notify");
+		check_notified(all, r);
+	}
+	free(all);
+}

@@ -17,3 +17,8 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
  * counts. narrow: rings have two slots.
  */
 void planted_ep_normal(struct world *w, int times, bool narrow, int late);
+/*
+ * One notify of more tokens than a block has threads. alone: the other ranks never come, and rank 0 gives up by its
+ * limit.
+ */
+void planted_ep_notify(struct world *w, bool alone);
