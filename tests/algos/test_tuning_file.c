@@ -323,11 +323,16 @@ TEST(test_tuning_over_hosts_is_by_kind_place_and_provider)
 		{ SHUNT_ALLREDUCE, 2, 1, "tcp", 64 * MB + 16, "nccl" },
 		{ SHUNT_ALLREDUCE, 2, 1, "verbs", 16, "nccl" },
 		{ SHUNT_ALLREDUCE, 2, 1, NULL, 16, "hierarchical" }, /* before the set-up */
-		{ SHUNT_ALLREDUCE, 4, 1, "tcp", 16, "nccl" },
-		{ SHUNT_ALLREDUCE, 2, 2, "tcp", 16, "nccl" },
+		{ SHUNT_ALLREDUCE, 4, 1, "tcp", 16 * MB, "hierarchical" },
+		{ SHUNT_ALLREDUCE, 2, 2, "tcp", 16 * MB + 16, "nccl" },
+		{ SHUNT_ALLREDUCE, 2, 4, "tcp", 16, "nccl" },
 		{ SHUNT_ALLGATHER, 2, 1, "tcp", 16, "hierarchical" },
 		{ SHUNT_ALLGATHER, 2, 1, "tcp", 64 * MB, "nccl" },
-		{ SHUNT_ALLGATHER, 4, 1, "tcp", 16, "nccl" },
+		{ SHUNT_ALLGATHER, 4, 1, "tcp", 64 * KB, "hierarchical" },
+		{ SHUNT_ALLGATHER, 4, 1, "tcp", 64 * KB + 16, "nccl" },
+		{ SHUNT_ALLGATHER, 2, 2, "tcp", 4 * MB, "hierarchical" },
+		{ SHUNT_REDUCESCATTER, 2, 2, "tcp", 256 * KB + 16, "nccl" },
+		{ SHUNT_REDUCESCATTER, 4, 1, "tcp", 4 * MB, "hierarchical" },
 		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 8 * MB, "hierarchical" },
 		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 8 * MB + 16, "nccl" },
 		{ SHUNT_BROADCAST, 2, 1, "verbs", 16, "nccl" },
@@ -357,8 +362,8 @@ TEST(test_tuning_over_hosts_says_its_source)
 
 	shunt_select_source(SEL(&s), SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for such hosts, measured on H200 over loopback");
-	at = hosts_of(4, 1);
-	s.nranks = 4;
+	at = hosts_of(3, 1);
+	s.nranks = 3;
 	shunt_select_source(SEL(&s), SHUNT_ALLGATHER, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "built-in, for several hosts, not measured");
 }

@@ -202,7 +202,7 @@ expect new_hosts_leaves_no_doubt 0 '^0$' sh -c '"$1" plan check "$2" | grep -Ec 
 expect new_hosts_fits_its_hosts_only 1 'different hosts' "$shunt" plan check --hosts 4 "$dir/hosts/all_reduce_hierarchical_2x2.json"
 over="env SHUNT_DEFAULT_PLANS=$dir/hosts $shunt info select --standalone --hosts 2 --local 2"
 expect select_over_hosts 0 '^allreduce of float32, sum, 4 ranks, on 2 hosts of 2, standalone' $over
-expect select_over_hosts_has_no_plan_by_itself 0 '^ +64K  hierarchical  \(built-in, for several hosts' $over 64K
+expect select_over_hosts_has_no_plan_by_itself 0 '^ +64K  hierarchical  \(built-in, for such hosts, measured' $over 64K
 expect select_over_hosts_shows_what_waits 0 '^ +0 ... 16K +all_reduce_hierarchical-ll_2x2 ' $over
 expect select_over_hosts_takes_the_plan_that_is_wanted 0 '^ +16K  all_reduce_hierarchical-ll_2x2  \(plan, .*, by SHUNT_ALGO\)$' \
 	env SHUNT_ALGO=allreduce:0-inf:plan $over 16K

@@ -28,6 +28,12 @@ static const struct measured {
 	{ SHUNT_ALLTOALL, false, 2, 1, "tcp", 0, 8 * MB },
 	{ SHUNT_GATHER, false, 2, 1, "tcp", 0, 8 * MB },
 	{ SHUNT_SCATTER, false, 2, 1, "tcp", 0, 8 * MB },
+	{ SHUNT_ALLREDUCE, false, 2, 2, "tcp", 0, 16 * MB }, /* docs/results/2026-11-27-4xH200-hosts-links.json, as all below */
+	{ SHUNT_ALLGATHER, false, 2, 2, "tcp", 0, 4 * MB },
+	{ SHUNT_REDUCESCATTER, false, 2, 2, "tcp", 0, 256 * KB },
+	{ SHUNT_ALLREDUCE, false, 4, 1, "tcp", 0, 16 * MB },
+	{ SHUNT_ALLGATHER, false, 4, 1, "tcp", 0, 64 * KB },
+	{ SHUNT_REDUCESCATTER, false, 4, 1, "tcp", 0, 4 * MB },
 	{ SHUNT_ALLREDUCE, true, 0, 0, NULL, 0, 4 * MB },
 	{ SHUNT_ALLGATHER, true, 0, 0, NULL, 0, 1 * MB },
 	{ SHUNT_REDUCESCATTER, true, 0, 0, NULL, 0, 1 * MB },
