@@ -138,10 +138,12 @@ int shunt_redop_create(const void *comm, int redop, int dtype, const struct shun
 		op.own = true;
 		op.e4m3b15 = numerics->e4m3b15;
 		op.accumulate = numerics->accumulate;
-		shunt_mutex_lock(&e->lock);
-		op.op = (ncclRedOp_t)(SHUNT_FIRST_OWN_OP + e->own_ops++);
-		shunt_mutex_unlock(&e->lock);
-		err = shunt_entry_op_add(e, &op);
+		do {
+			shunt_mutex_lock(&e->lock);
+			op.op = (ncclRedOp_t)(SHUNT_FIRST_OWN_OP + e->own_ops++);
+			shunt_mutex_unlock(&e->lock);
+			err = shunt_entry_op_add(e, &op);
+		} while (err == -EEXIST); /* a number of NCCL's */
 		*redop_p = (int)op.op;
 	}
 	shunt_entry_put(e);

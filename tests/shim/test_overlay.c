@@ -233,6 +233,25 @@ TEST(test_window_whose_handle_comes_late_goes_with_the_unnamed)
 	ncclCommDestroy(comm);
 }
 
+/* Whatever its number is: NCCL mixes numbers with addresses. */
+TEST(test_user_op_is_destroyed_by_nccl)
+{
+	ncclComm_t comm = unused_comm(0, 2);
+	float scalar = 2.5f;
+	ncclRedOp_t ops[2];
+	char want[64];
+
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ncclRedOpCreatePreMulSum(&ops[i], &scalar, ncclFloat32, ncclScalarHostImmediate, comm),
+		    ncclSuccess);
+	fake.reset();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ncclRedOpDestroy(ops[i], comm), ncclSuccess);
+	snprintf(want, sizeof(want), "RedOpDestroy %d\nRedOpDestroy %d\n", (int)ops[0], (int)ops[1]);
+	assert_string_equal(fake.log(), want);
+	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+}
+
 TEST(test_user_op_is_remembered_by_value)
 {
 	ncclComm_t comm = unused_comm(0, 2);

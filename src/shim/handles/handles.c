@@ -392,8 +392,10 @@ struct shunt_user_op shunt_user_op_describe(
 
 int shunt_entry_op_add(struct shunt_entry *e, const struct shunt_user_op *op)
 {
-	struct shunt_user_op *ops;
+	struct shunt_user_op *ops, before;
 
+	if (shunt_entry_op_find(e, op->op, &before))
+		return -EEXIST;
 	shunt_mutex_lock(&e->lock);
 	ops = realloc(e->ops, (e->nops + 1) * sizeof(*ops));
 	if (ops) {
@@ -418,13 +420,14 @@ bool shunt_entry_op_find(struct shunt_entry *e, ncclRedOp_t op, struct shunt_use
 	return found;
 }
 
-bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op)
+bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op, struct shunt_user_op *op_p)
 {
 	bool found = false;
 
 	shunt_mutex_lock(&e->lock);
 	for (size_t i = 0; i < e->nops && !found; i++)
 		if (e->ops[i].op == op) {
+			*op_p = e->ops[i];
 			e->ops[i] = e->ops[--e->nops];
 			found = true;
 		}

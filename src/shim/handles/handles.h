@@ -17,7 +17,7 @@
 #include "shim/nccl/abi.h"
 #include "transport/rendezvous/bootstrap_group.h"
 
-/* Of shunt_redop_create; NCCL's operators, and those of ncclRedOpCreatePreMulSum, have smaller numbers. */
+/* The first number that shunt_redop_create tries; NCCL's own are anywhere, since it mixes them with addresses. */
 #define SHUNT_FIRST_OWN_OP 0x60000000
 
 /* An operator that the program created. */
@@ -121,7 +121,7 @@ struct shunt_user_op shunt_user_op_describe(
 void shunt_entry_set_numerics(struct shunt_entry *entry, bool e4m3b15, int accumulate);
 int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
-bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);
+bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
 
 /* With one use, the entry's. NULL: no memory. */
 struct shunt_standalone_comm *shunt_standalone_comm_create(void);

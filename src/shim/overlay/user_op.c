@@ -15,6 +15,7 @@ ncclResult_t shunt_overlay_redop_create(
 	struct shunt_user_op user;
 	struct shunt_entry *e;
 	ncclResult_t result;
+	int err;
 
 	if (!op) { /* NCCL writes to it without a check */
 		shunt_warn("ncclRedOpCreatePreMulSum: the place for the operator is NULL");
@@ -25,10 +26,11 @@ ncclResult_t shunt_overlay_redop_create(
 	if (!e)
 		return result;
 	user = shunt_user_op_describe(*op, scalar, dtype, residence);
-	if (shunt_entry_op_add(e, &user)) {
+	err = shunt_entry_op_add(e, &user);
+	if (err) {
 		/* An error, because otherwise this rank alone would forward the calls that use the operator. */
 		real_RedOpDestroy(*op, comm);
-		result = shunt_to_nccl(-ENOMEM);
+		result = shunt_to_nccl(err);
 	}
 	shunt_entry_put(e);
 	return result;
@@ -38,10 +40,11 @@ ncclResult_t shunt_overlay_redop_destroy(ncclRedOp_t op, ncclComm_t comm)
 {
 	struct shunt_group *group = shunt_group_open();
 	struct shunt_entry *e = shunt_entry_find(comm);
-	bool known = e && shunt_entry_op_remove(e, op);
+	struct shunt_user_op user;
+	bool known = e && shunt_entry_op_remove(e, op, &user);
 
 	shunt_entry_put(e);
-	if ((int)op >= SHUNT_FIRST_OWN_OP && known)
+	if (known && user.own)
 		return ncclSuccess; /* NCCL does not know it */
 	/* A recorded call may still have to be forwarded with this operator. */
 	if (known && group && shunt_group_defer_op_destroy(group, op, comm))

@@ -41,6 +41,7 @@ ncclResult_t shunt_standalone_redop_create(
 
 ncclResult_t shunt_standalone_redop_destroy(ncclRedOp_t op, ncclComm_t comm)
 {
+	struct shunt_user_op user;
 	struct shunt_entry *e;
 	ncclResult_t result;
 	bool known;
@@ -48,7 +49,7 @@ ncclResult_t shunt_standalone_redop_destroy(ncclRedOp_t op, ncclComm_t comm)
 	e = shunt_standalone_find(comm, "ncclRedOpDestroy", &result);
 	if (!e)
 		return result;
-	known = shunt_entry_op_remove(e, op);
+	known = shunt_entry_op_remove(e, op, &user);
 	shunt_entry_put(e);
 	if (!known)
 		shunt_warn("ncclRedOpDestroy: operator %d does not belong to the communicator", (int)op);

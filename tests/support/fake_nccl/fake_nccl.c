@@ -731,14 +731,15 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 	return ncclSuccess;
 }
 
-/* NCCL's numbers look like this: a slot mixed with the communicator's address. */
+/* As NCCL's, which are a slot mixed with the communicator's address, numbers come from anywhere. */
 ncclResult_t ncclRedOpCreatePreMulSum(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	log_call("RedOpCreatePreMulSum\n");
 	if (!op || !scalar || !comm || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
-	*op = (ncclRedOp_t)(0x1000 + comm->next_op++);
+	*op = (ncclRedOp_t)((comm->next_op & 1 ? 0x60000000 : 0x1000) + comm->next_op);
+	comm->next_op++;
 	return ncclSuccess;
 }
 
