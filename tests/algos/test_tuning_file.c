@@ -268,7 +268,7 @@ TEST(test_tuning_file_over_hosts_says_what_is_nccls)
 {
 	struct shunt_topology at = two_hosts();
 	struct shunt_tuning *t = tuning_parsed(tuning_over_hosts);
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at, .net = "tcp" };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .topology = &at, .net = "verbs" };
 	char text[64];
 
 	assert_true(t->machine.nhosts == 2 && t->machine.nranks == 4);
@@ -323,8 +323,8 @@ TEST(test_tuning_over_hosts_is_by_kind_place_and_provider)
 		{ SHUNT_ALLREDUCE, 2, 1, "tcp", 64 * MB + 16, "nccl" },
 		{ SHUNT_ALLREDUCE, 2, 1, "verbs", 16, "nccl" },
 		{ SHUNT_ALLREDUCE, 2, 1, NULL, 16, "hierarchical" }, /* before the set-up */
-		{ SHUNT_ALLREDUCE, 4, 1, "tcp", 16 * MB, "hierarchical" },
-		{ SHUNT_ALLREDUCE, 2, 2, "tcp", 16 * MB + 16, "nccl" },
+		{ SHUNT_ALLREDUCE, 4, 1, "tcp", 64 * MB, "hierarchical" },
+		{ SHUNT_ALLREDUCE, 2, 2, "tcp", 64 * MB + 16, "nccl" },
 		{ SHUNT_ALLREDUCE, 2, 4, "tcp", 16, "nccl" },
 		{ SHUNT_ALLGATHER, 2, 1, "tcp", 16, "hierarchical" },
 		{ SHUNT_ALLGATHER, 2, 1, "tcp", 64 * MB, "nccl" },
@@ -332,7 +332,8 @@ TEST(test_tuning_over_hosts_is_by_kind_place_and_provider)
 		{ SHUNT_ALLGATHER, 4, 1, "tcp", 64 * KB + 16, "nccl" },
 		{ SHUNT_ALLGATHER, 2, 2, "tcp", 4 * MB, "hierarchical" },
 		{ SHUNT_REDUCESCATTER, 2, 2, "tcp", 256 * KB + 16, "nccl" },
-		{ SHUNT_REDUCESCATTER, 4, 1, "tcp", 4 * MB, "hierarchical" },
+		{ SHUNT_REDUCESCATTER, 2, 2, "tcp", 4 * MB, "hierarchical" }, /* two ranges, NCCL's in between */
+		{ SHUNT_REDUCESCATTER, 4, 1, "tcp", 16 * MB, "hierarchical" },
 		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 8 * MB, "hierarchical" },
 		{ SHUNT_REDUCESCATTER, 2, 1, "tcp", 8 * MB + 16, "nccl" },
 		{ SHUNT_BROADCAST, 2, 1, "verbs", 16, "nccl" },
@@ -341,6 +342,8 @@ TEST(test_tuning_over_hosts_is_by_kind_place_and_provider)
 		{ SHUNT_GATHER, 2, 1, "tcp", 8 * MB + 16, "nccl" },
 		{ SHUNT_SCATTER, 2, 1, "tcp", 16, "hierarchical" },
 		{ SHUNT_SCATTER, 2, 2, "tcp", 16, "nccl" },
+		{ SHUNT_SCATTER, 4, 1, "tcp", 16, "hierarchical" },
+		{ SHUNT_REDUCE, 2, 2, "tcp", 16, "nccl" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

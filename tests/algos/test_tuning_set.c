@@ -244,7 +244,7 @@ static int before_the_ranks_are_placed(int rank, void *arg)
 
 	setenv("SHUNT_TUNING_FILE", arg, 1);
 	assert_string_equal(path_of(&early, SHUNT_BROADCAST, 4096), "hierarchical");
-	assert_string_equal(path_of(&early, SHUNT_BROADCAST, (8 << 20) + 16), "nccl");
+	assert_string_equal(path_of(&early, SHUNT_BROADCAST, (16 << 20) + 16), "nccl");
 	assert_string_equal(path_of(&early, SHUNT_SEND, 16), "nccl");
 	shunt_topology_complete(&pair); /* the file is for others */
 	early.topology = &pair;
