@@ -24,20 +24,6 @@ static void make_pair(void)
 	shunt_fd_note(pair[0]);
 }
 
-/* The child's exit status; one that hangs is ended by its alarm. */
-static int in_child(int (*body)(void *arg), void *arg)
-{
-	pid_t child = child_fork();
-	int status;
-
-	if (!child) {
-		alarm(60);
-		_exit(body(arg));
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	return status;
-}
-
 /* arg: -1, or a descriptor that is not Shunt's. */
 static int has_no_copies(void *arg)
 {
@@ -66,7 +52,7 @@ TEST(test_a_child_has_no_copies)
 
 	make_pair();
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(in_child(has_no_copies, &none), 0);
+		assert_int_equal(IN_CHILD(has_no_copies(&none)), 0);
 	assert_true(is_open(pair[0]));
 	/* Nor did it end the connection. */
 	assert_int_equal(read(pair[1], &x, 1), -1);
@@ -78,14 +64,14 @@ TEST(test_a_child_has_no_copies)
 }
 
 /* A child of a child has the same notes as any process. */
-TEST_OF(int, (void *arg), test_a_child_has_notes_of_its_own, in_child(body, NULL))
+TEST_OF(int, (void *arg), test_a_child_has_notes_of_its_own, IN_CHILD(body(NULL)))
 {
 	int fd, other;
 
 	make_pair();
 	fd = SHUNT_FD(eventfd(0, EFD_CLOEXEC));
 	other = dup(fd);
-	if (in_child(has_no_copies, &other) || !is_open(fd))
+	if (IN_CHILD(has_no_copies(&other)) || !is_open(fd))
 		return 1;
 	shunt_close_fd(&fd);
 	return fd == -1 ? 0 : 2;
@@ -100,10 +86,10 @@ TEST(test_a_number_that_is_used_again_is_not_closed)
 	shunt_close_fd(&ours);
 	theirs = eventfd(0, EFD_CLOEXEC);
 	assert_int_equal(theirs, number);
-	assert_int_equal(in_child(has_no_copies, &theirs), 0);
+	assert_int_equal(IN_CHILD(has_no_copies(&theirs)), 0);
 	shunt_fd_note(theirs);
 	shunt_fd_forget(theirs); /* as before a library closes it */
-	assert_int_equal(in_child(has_no_copies, &theirs), 0);
+	assert_int_equal(IN_CHILD(has_no_copies(&theirs)), 0);
 	close(theirs);
 	shunt_close_fd(&pair[0]);
 	close(pair[1]);
@@ -198,8 +184,8 @@ static int has_not_what_was_made(void *arg)
 TEST(test_a_fork_waits_for_who_makes_a_descriptor)
 {
 	pthread_t thread;
-	int status, fd;
 	pid_t child;
+	int fd;
 
 	race.main = getpid();
 	sem_init(&race.forks, 0, 0);
@@ -212,8 +198,7 @@ TEST(test_a_fork_waits_for_who_makes_a_descriptor)
 		_exit(has_not_what_was_made(NULL));
 	atomic_store(&race.forked, true);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_wait(child), 0);
 	fd = atomic_load(&race.fd);
 	shunt_close_fd(&fd);
 }
@@ -222,7 +207,6 @@ TEST(test_a_fork_waits_for_who_makes_a_descriptor)
 TEST(test_a_thread_that_makes_a_descriptor_may_fork)
 {
 	pid_t child;
-	int status;
 
 	alarm(60);
 	shunt_fd_begin();
@@ -230,8 +214,7 @@ TEST(test_a_thread_that_makes_a_descriptor_may_fork)
 	if (!child)
 		_exit(0);
 	shunt_fd_end(-1);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_wait(child), 0);
 	alarm(0);
 }
 

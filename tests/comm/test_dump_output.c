@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include "tools/common/libc.h"
 #include "base/dump_address.h"
 #include "comm/observe/dump.h"
 #include "tests/support/pause.h"
@@ -270,20 +269,13 @@ TEST(test_socket_gives_no_answer_to_what_is_no_request)
 TEST(test_signal_to_a_child_is_not_the_parents)
 {
 	struct shunt_recorder *rec;
-	int before = count_files(NULL, 0), ran = earlier_handler_ran, status;
-	pid_t child;
+	int before = count_files(NULL, 0), ran = earlier_handler_ran;
 
 #if defined(__SANITIZE_THREAD__)
 	skip(); /* in a child of a process that has threads it runs no handlers */
 #endif
 	rec = recorder_add(id_a);
-	child = child_fork();
-	if (!child) {
-		raise(SIGUSR1);
-		_exit(earlier_handler_ran == ran + 1 ? 0 : 1);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(IN_CHILD(raise(SIGUSR1) || earlier_handler_ran != ran + 1), 0);
 	/* The thread that would write the file answers, and again after it has looked for a signal. */
 	for (int i = 0; i < 2; i++) {
 		size_t bytes;

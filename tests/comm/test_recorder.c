@@ -2,7 +2,6 @@
 /* The flight recorder: its rings, and what the device says of its operations. test_dump.c has what is written of it. */
 #include "tests/comm/recorder_fakes.h"
 #include <linux/seccomp.h>
-#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include "comm/observe/dump.h"

@@ -366,19 +366,9 @@ static void into_namespace(int rank)
 	}
 }
 
-static int may_unshare(void)
-{
-	int status;
-	pid_t child = child_fork();
-
-	if (!child)
-		_exit(unshare(CLONE_NEWPID) != 0);
-	return waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
-}
-
 TEST(test_death_in_another_pid_namespace_is_told)
 {
-	if (!may_unshare()) {
+	if (IN_CHILD(unshare(CLONE_NEWPID) != 0)) {
 		print_message("not allowed to make a PID namespace\n");
 		skip();
 	}
@@ -479,16 +469,12 @@ static int body_child_ends_its_copy(struct rank *r)
 	ncclResult_t async = ncclInternalError;
 	int32_t *buf, *window;
 	ncclWindow_t win;
-	pid_t child;
-	int status;
 
 	if (make_comm(r, &buf))
 		return 1;
 	for (int how_child = 0; how_child < 2; how_child++) {
-		child = r->rank ? -1 : child_fork();
-		if (!child)
-			_exit((how_child ? ncclCommAbort(r->comm) : ncclCommDestroy(r->comm)) != ncclSuccess);
-		CHECK(r->rank || (waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status)));
+		CHECK(r->rank ||
+		    !IN_CHILD((how_child ? ncclCommAbort(r->comm) : ncclCommDestroy(r->comm)) != ncclSuccess));
 		if (sum(r, buf, 1000 + 20000 * (size_t)how_child))
 			return 1;
 		/* What the ranks agree on goes over the sockets. */
@@ -556,11 +542,9 @@ static int makes_a_communicator_in_child(const struct rank *r, int32_t *buf)
 /* A forked child has its parent's handles, but not what they stand for: calls are refused, and wait for nobody. */
 RANKS_TEST(test_forked_child_is_refused_its_parents_communicators, ranks_run(RANKS_PROCESSES, N, 1, body))
 {
+	int held = child_holds("nothing");
 	int32_t *buf;
-	pid_t child;
-	int status, held;
 
-	held = child_holds("nothing");
 	if (make_comm(r, &buf))
 		return 1;
 	CHECK(held > 0 && child_holds("nothing") == held);
@@ -570,12 +554,7 @@ RANKS_TEST(test_forked_child_is_refused_its_parents_communicators, ranks_run(RAN
 	/* It is inside a group now, which has a call. */
 	NCCL(ncclGroupStart());
 	NCCL(ncclAllReduce(buf, buf, 1, ncclInt32, ncclMax, r->comm, r->stream));
-	child = child_fork();
-	if (!child) {
-		alarm(60);
-		_exit(is_refused_in_child(r, buf) || makes_a_communicator_in_child(r, buf));
-	}
-	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+	CHECK(!IN_CHILD(is_refused_in_child(r, buf) || makes_a_communicator_in_child(r, buf)));
 	NCCL(ncclGroupEnd());
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	buf[0] = 7;

@@ -4,6 +4,7 @@
  * with SHUNT_NCCL_LIB in front of the fake NCCL; with "hosts2" and the like (ep_job.h) over hosts.
  */
 #include "tests/e2e/ep_job.h"
+#include "tests/support/entries.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/own.h"
 #include "tests/support/test.h"
@@ -285,18 +286,6 @@ RANKS_TEST(test_bad_calls, run(RANKS_PROCESSES, 2, body))
 	return 0;
 }
 
-static int descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
 /* Mappings of memory that the sim's devices share. */
 static int mapped(void)
 {
@@ -329,11 +318,11 @@ RANKS_TEST(test_lives_leave_nothing, run(RANKS_PROCESSES, 2, body))
 		/* Over hosts an abort may reach a rank that is still in create. */
 		CHECK(shunt_ep_destroy(group, ep_hosts ? 0 : i % 2) == 0);
 		if (i == WARM) {
-			before = descriptors();
+			before = entries("/proc/self/fd");
 			memory = mapped();
 		}
 	}
-	CHECK(descriptors() == before);
+	CHECK(entries("/proc/self/fd") == before);
 	CHECK(mapped() == memory);
 	NCCL(ncclCommDestroy((ncclComm_t)config.comm));
 	return 0;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The overlay: every way to make a communicator, and to end one. */
 #include "tests/e2e/overlay_job.h"
-#include <stdatomic.h>
-#include <string.h>
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
 

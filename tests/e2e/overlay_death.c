@@ -2,7 +2,6 @@
 /* The overlay: ranks that die, and communicators that are aborted and watched. */
 #include "tests/e2e/overlay_job.h"
 #include <sched.h>
-#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"

@@ -2,7 +2,6 @@
 /* The overlay: what all ranks leave to the real NCCL, or none. */
 #include "tests/e2e/overlay_job.h"
 #include <sys/resource.h>
-#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/support/stderr.h"
 

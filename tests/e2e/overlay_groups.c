@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The overlay: groups with calls of ours and of the real NCCL. */
 #include "tests/e2e/overlay_job.h"
-#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
 #include "tests/support/until.h"

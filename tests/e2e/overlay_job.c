@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/e2e/overlay_job.h"
-#include <string.h>
-#include <sys/mman.h>
 #include "tests/support/own.h"
 
 struct overlay_shared *overlay_shared;

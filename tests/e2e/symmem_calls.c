@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Collectives in windows: groups, graphs, plans, large messages, and calls that go wrong. */
 #include "tests/e2e/symmem_job.h"
-#include "tools/common/libc.h"
 #include "shunt/shunt.h"
 #include "tests/plan/exec_plans.h"
 #include "tests/support/pause.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/e2e/symmem_job.h"
-#include "tools/common/libc.h"
 #include "tests/support/own.h"
 #include "tests/support/until.h"
 

@@ -2,8 +2,6 @@
 /* Reductions in windows, by kernels that pull. */
 #include "tests/e2e/symmem_job.h"
 #include "tests/support/limits.h"
-#include <stdbool.h>
-#include <string.h>
 #include "shunt/shunt.h"
 #include "tools/common/reference.h"
 

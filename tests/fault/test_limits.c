@@ -11,6 +11,7 @@
 #include "base/rlimits.h"
 #include "base/log.h"
 #include "tests/fault/job.h"
+#include "tests/support/child.h"
 #include "tests/support/test.h"
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
@@ -115,15 +116,8 @@ static int limit_after_init(void)
 
 TEST(test_limits_soft_limit_of_descriptors_is_raised)
 {
-	int status = -1;
-	pid_t pid;
-
 	limit_to(LONG);
-	pid = fork();
-	if (!pid)
-		_exit(limit_after_init());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_int_equal(IN_CHILD(limit_after_init()), 0);
 }
 
 /* As containers do: one call of the kernel's is forbidden. */

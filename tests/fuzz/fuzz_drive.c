@@ -6,9 +6,6 @@
  */
 #include <dirent.h>
 #include <inttypes.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "tests/support/fuzz_try.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/kernels/cuda_setup.h"
-#include "tools/common/libc.h"
 #include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 

@@ -5,12 +5,9 @@
  * names the one workload to run, a second one the kernels' deadline in ms; --list names all. planted.py has a process
  * of it serve all runs (--serve).
  */
-#include <inttypes.h>
 #include <sanitizer/common_interface_defs.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include "device/sim/hooks.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"

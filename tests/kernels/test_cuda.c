@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The CUDA device layer against a driver that needs no GPU (fake_cuda). */
 #include "tests/kernels/cuda_setup.h"
-#include "tools/common/libc.h"
 
 /* Devices. */
 

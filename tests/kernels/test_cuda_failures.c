@@ -2,7 +2,6 @@
 /* Each call of the driver fails once: the CUDA device layer says so and leaks nothing. */
 #include "tests/kernels/cuda_setup.h"
 #include "tests/support/entries.h"
-#include "tools/common/libc.h"
 
 /* What cannot be entered cannot be given back: only the test of clean-up lets that fail. */
 static void cleanup_may_fail(void)

@@ -2,7 +2,6 @@
 /* The first use of the CUDA device layer, in a process in which it was not opened: failures, drivers and devices of
  * other kinds. */
 #include "tests/kernels/cuda_setup.h"
-#include "tools/common/libc.h"
 
 /* In a process of its own: the n-th call of a first use fails; then it is tried again. */
 static int fresh_kernels_load(long n)

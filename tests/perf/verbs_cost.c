@@ -4,8 +4,6 @@
  * The calls of the driver are replaced by ones that note what was posted and complete it at once. Nothing is compared
  * with a limit: the times are those of the machine.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "transport/net/verbs/verbs.h"

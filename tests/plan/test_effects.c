@@ -4,7 +4,6 @@
  * buffers full of random bytes: it changes what its row says that it writes, and nothing else; the result depends on
  * what its row says that it reads, and on nothing else; and it signals and waits as often as its row says.
  */
-#include <errno.h>
 #include "tests/plan/edit.h"
 #include "tests/plan/exec_ranks.h"
 #include "tests/plan/op_plans.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Description: JSON to model: what is read, what is refused, and what the refusal says. */
-#include "tools/common/libc.h"
 #include "tests/plan/edit.h"
 #include "tests/plan/model.h"
 #include "plan/load.h"

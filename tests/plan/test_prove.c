@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Proofs of plans: what is right is proved, and what is wrong is refused with its place. */
-#include "tools/common/libc.h"
 #include "tests/plan/edit.h"
 #include "plan/load.h"
 

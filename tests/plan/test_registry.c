@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Description: where plans come from, which of them a call gets, and what ranks compare. */
 #include <semaphore.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include "base/config.h"
 #include "base/files.h"
 #include "base/lock.h"
@@ -997,9 +995,6 @@ static bool plans_are_whole(void)
 
 static void fork_here(void)
 {
-	pid_t child;
-	int status;
-
 	if (!forks)
 		return;
 	if (!pthread_mutex_trylock(&shunt_lock_mutex[SHUNT_LOCK_PLANS])) {
@@ -1007,12 +1002,7 @@ static void fork_here(void)
 		return;
 	}
 	forks = false;
-	child = child_fork();
-	if (!child) {
-		alarm(60);
-		_exit(!plans_are_whole());
-	}
-	ntorn += waitpid(child, &status, 0) != child || status;
+	ntorn += IN_CHILD(!plans_are_whole()) != 0;
 	nforks++;
 	forks = true;
 }

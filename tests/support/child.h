@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "tests/support/child_exit.h"
 #include "tests/support/entries.h"
 
 /*
@@ -48,6 +49,26 @@ static inline pid_t child_fork(void)
 		child_end_with(parent);
 	return child;
 }
+
+/* Its status, as waitpid() gives it; -1: it is no child. */
+static inline int child_wait(pid_t child)
+{
+	int status;
+
+	return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+/* The status of a child that ends with this expression's value; one that hangs is ended by its alarm. */
+#define IN_CHILD(expression) \
+	({ \
+		pid_t in_child_ = child_fork(); \
+\
+		if (!in_child_) { \
+			alarm(60); \
+			child_exit(expression); \
+		} \
+		child_wait(in_child_); \
+	})
 
 /* What a forked child of this process has: open descriptors, or -1 if it maps the file `not_mapped`. */
 static inline int child_holds(const char *not_mapped)

@@ -7,7 +7,7 @@
  * Ends a forked process without what its parent registered for its own end; but a build that counts lines writes its
  * counts there.
  */
-static inline _Noreturn void child_exit(int status)
+__attribute__((noreturn)) static inline void child_exit(int status)
 {
 #ifdef TEST_COVERAGE
 	exit(status);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/grace.h"
-#include <stdatomic.h>
 #include "comm/core/peers.h"
 #include "comm/parts/service.h"
 #include "tests/support/until.h"

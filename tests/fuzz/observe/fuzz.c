@@ -4,7 +4,6 @@
  * job --answers`, an answer of NCCL's RAS, or a line of /proc/net/unix. It is refused, or read and compared with what
  * was there before. For libFuzzer, and for fuzz_drive.c.
  */
-#include <stdarg.h>
 #include "shunt/shunt.h"
 #include "tests/support/fuzz_try.h"
 #include "tools/common/ask.c"

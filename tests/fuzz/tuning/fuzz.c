@@ -3,7 +3,6 @@
  * Any text as a tuning file: refused with one line, or a table that holds what tuning.h promises. What does not begin
  * as a file does is a list of rules for SHUNT_ALGO. For libFuzzer, and for fuzz_drive.c of the plans.
  */
-#include <stdio.h>
 #include "algos/select/forced.c"
 #include "algos/select/tuning.h"
 #include "base/log.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The options of every command that runs ranks. */
 #include <errno.h>
-#include <stdio.h>
 #include "tools/common/ranks/ranks.h"
 
 int ranks_option_vs(void *opts, const struct option_row *row, const char *text)
