@@ -6,6 +6,7 @@
 #include "shunt/plugin.h"
 #include "shunt/shunt.h"
 #include "tests/e2e/ranks.h"
+#include "tests/support/child.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "tests/support/plugin_table.h"
@@ -18,14 +19,14 @@ enum { COUNT = 100 };
 static const char *defects; /* the file */
 
 /* Loads the file's plug-ins, and makes a communicator. */
-static int begin(struct rank *r, ncclComm_t *comm_p, float **buf_p)
+static int begin(struct rank *r, float **buf_p)
 {
 	char why[256] = "";
 	int err = shunt_plugin_load(defects, why, sizeof(why));
 
 	CHECK(!err || err == -EEXIST); /* another thread's rank has done it */
-	NCCL(ncclCommInitRank(comm_p, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc((void **)buf_p, COUNT * sizeof(float)) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	*buf_p = ranks_memory(r, COUNT * sizeof(float));
 	return 0;
 }
 
@@ -51,19 +52,31 @@ static int sum_is_right(struct rank *r, const float *buf)
 }
 
 /* begin(), and a call that is right. */
-static int begin_with_a_sum(struct rank *r, ncclComm_t *comm_p, float **buf_p)
+static int begin_with_a_sum(struct rank *r, float **buf_p)
 {
-	if (begin(r, comm_p, buf_p))
+	if (begin(r, buf_p))
 		return 1;
-	NCCL(sum(r, *comm_p, *buf_p));
+	NCCL(sum(r, r->comm, *buf_p));
 	return sum_is_right(r, *buf_p);
 }
 
-static int end(struct rank *r, ncclComm_t comm, float *buf)
+static int end(struct rank *r)
 {
-	NCCL(ncclCommDestroy(comm));
-	CHECK(shunt_free(buf) == 0);
+	NCCL(ncclCommDestroy(r->comm));
 	return 0;
+}
+
+/* With the rule that all all-reduces are the plug-in's, or with none. */
+static int run(const char *plugin, enum ranks_how how, int n, rank_fn body)
+{
+	char rule[64];
+
+	snprintf(rule, sizeof(rule), "allreduce:0-inf:%s", plugin);
+	if (plugin)
+		setenv("SHUNT_ALGO", rule, 1);
+	else
+		unsetenv("SHUNT_ALGO");
+	return ranks_run(how, n, 1, body);
 }
 
 /* ---- what is right */
@@ -77,24 +90,22 @@ static int path_is(struct rank *r, ncclComm_t comm, const char *expected)
 
 static int body_runs(struct rank *r)
 {
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
 	for (int i = 0; i < 3; i++) {
-		NCCL(sum(r, comm, buf));
+		NCCL(sum(r, r->comm, buf));
 		if (sum_is_right(r, buf))
 			return 1;
 	}
-	return path_is(r, comm, "sound") || end(r, comm, buf);
+	return path_is(r, r->comm, "sound") || end(r);
 }
 
 /* Rules, by which a plug-in is chosen although it comes after the first communicator. */
 TEST(test_a_named_plugin_runs)
 {
-	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_runs), 0);
+	assert_int_equal(run("sound", RANKS_PROCESSES, 3, body_runs), 0);
 	setenv("SHUNT_CHECK", "2", 1);
 	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_runs), 0);
 	unsetenv("SHUNT_CHECK");
@@ -102,10 +113,9 @@ TEST(test_a_named_plugin_runs)
 
 static int body_unnamed(struct rank *r)
 {
-	ncclComm_t comm;
 	float *buf;
 
-	return begin_with_a_sum(r, &comm, &buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
+	return begin_with_a_sum(r, &buf) || path_is(r, r->comm, "oneshot") || end(r);
 }
 
 TEST(test_a_plugin_that_nobody_names_does_not_run)
@@ -119,16 +129,10 @@ static const char *select_path(void *arg, const struct shunt_plan_request *reque
 	return request->bytes == COUNT * sizeof(float) ? "sound" : NULL;
 }
 
-static int body_selector(struct rank *r)
+RANKS_TEST(test_a_selector_names_a_plugin, run(NULL, RANKS_PROCESSES, 2, body))
 {
 	shunt_plan_set_selector(select_path, NULL);
 	return body_runs(r);
-}
-
-TEST(test_a_selector_names_a_plugin)
-{
-	unsetenv("SHUNT_ALGO");
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_selector), 0);
 }
 
 /* A tuning file of the sim whose only row for all-reduces is a plug-in's. */
@@ -148,13 +152,11 @@ static void write_tuning(char *path)
 
 static int body_missing(struct rank *r)
 {
-	ncclComm_t comm;
-	float *buf;
+	float *buf = ranks_memory(r, COUNT * sizeof(float));
 
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc((void **)&buf, COUNT * sizeof(float)) == 0);
-	NCCL(sum(r, comm, buf));
-	return sum_is_right(r, buf) || path_is(r, comm, "oneshot") || end(r, comm, buf);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	NCCL(sum(r, r->comm, buf));
+	return sum_is_right(r, buf) || path_is(r, r->comm, "oneshot") || end(r);
 }
 
 TEST(test_a_tuning_file_names_a_plugin)
@@ -173,15 +175,9 @@ TEST(test_a_tuning_file_names_a_plugin)
 /* ---- what differs */
 
 /* Rank 1 has none. */
-static int body_one_without(struct rank *r)
+RANKS_TEST(test_ranks_with_different_plugins_use_none, run("sound", RANKS_PROCESSES, 3, body))
 {
 	return r->rank == 1 ? body_missing(r) : body_unnamed(r);
-}
-
-TEST(test_ranks_with_different_plugins_use_none)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_one_without), 0);
 }
 
 static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void *stream)
@@ -190,7 +186,7 @@ static int enqueue_nothing(void *arg, const struct shunt_plugin_call *call, void
 }
 
 /* A plug-in of the name on both ranks, but not the same one. */
-static int body_twin(struct rank *r)
+RANKS_TEST(test_ranks_with_different_plugins_of_a_name_use_none, run("twin", RANKS_PROCESSES, 2, body))
 {
 	static const char line[] = "uses no plug-ins: plug-in twin: rank 1 has another one than rank 0";
 	struct shunt_plugin twin = plugin_table("twin");
@@ -206,19 +202,13 @@ static int body_twin(struct rank *r)
 	return stderr_give_back(&kept, bad);
 }
 
-TEST(test_ranks_with_different_plugins_of_a_name_use_none)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:twin", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_twin), 0);
-}
-
 static void not_reached(const struct shunt_sim_ops *ops, const struct shunt_plugin_call *call)
 {
 	abort();
 }
 
 /* Each bad value is refused, by its field and value. */
-static int body_refused(struct rank *r)
+RANKS_TEST(test_what_is_wrong_with_a_plugin_is_said, run("sound", RANKS_PROCESSES, 2, body))
 {
 	static const char garbage[64] = "neither cubin nor fatbin nor text of PTX";
 	static const char cubin[64] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\276\0";
@@ -273,12 +263,6 @@ static int body_refused(struct rank *r)
 	return body_runs(r);
 }
 
-TEST(test_what_is_wrong_with_a_plugin_is_said)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_refused), 0);
-}
-
 /* ---- faults: the communicator has an error that names the plug-in, and nothing hangs */
 
 static const char *expected_text, *expected_dump; /* of the call while it runs; NULL: not looked at */
@@ -288,23 +272,21 @@ static ncclResult_t expected_result;
 static int body_fault(struct rank *r)
 {
 	ncclResult_t result = ncclSuccess;
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
 	for (int i = 0; i < 3 && !result; i++) {
-		result = sum(r, comm, buf);
+		result = sum(r, r->comm, buf);
 		CHECK(!expected_dump || until_dump_has(getpid(), expected_dump));
 		shunt_stream_synchronize(r->stream);
 	}
 	/* As for the doctor, which says that this rank waited for rank 1 in this call. */
 	CHECK(!expected_dump || until_dump_has(getpid(), "\"what\": \"timeout\",\n    \"peer\": 1,\n    \"op\": 1,"));
-	if (result != expected_result || !strstr(ncclGetLastError(comm), expected_text))
-		fprintf(stderr, "%d: %s\n", result, ncclGetLastError(comm));
-	CHECK(result == expected_result && strstr(ncclGetLastError(comm), expected_text));
-	NCCL(ncclCommAbort(comm));
-	CHECK(shunt_free(buf) == 0);
+	if (result != expected_result || !strstr(ncclGetLastError(r->comm), expected_text))
+		fprintf(stderr, "%d: %s\n", result, ncclGetLastError(r->comm));
+	CHECK(result == expected_result && strstr(ncclGetLastError(r->comm), expected_text));
+	NCCL(ncclCommAbort(r->comm));
 	return 0;
 }
 
@@ -337,19 +319,18 @@ TEST(test_faults_name_the_plugin)
 static int body_unequal(struct rank *r)
 {
 	ncclResult_t result = ncclSuccess;
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin_with_a_sum(r, &comm, &buf))
+	if (begin_with_a_sum(r, &buf))
 		return 1;
 	if (r->rank)
 		CHECK(shunt_algo_force("allreduce:0-inf:oneshot") == 0);
 	for (int i = 0; i < 2 && !result; i++) {
-		result = sum(r, comm, buf);
+		result = sum(r, r->comm, buf);
 		shunt_stream_synchronize(r->stream);
 	}
-	CHECK(result && strstr(ncclGetLastError(comm), "by a plug-in"));
-	NCCL(ncclCommAbort(comm));
+	CHECK(result && strstr(ncclGetLastError(r->comm), "by a plug-in"));
+	NCCL(ncclCommAbort(r->comm));
 	return 0;
 }
 
@@ -362,43 +343,35 @@ TEST(test_a_rank_that_chose_otherwise_is_told)
 }
 
 /* Rank 1 does not come; no_limit's kernel on rank 0 does not end, and rank 0 goes on. */
-static int body_ignores(struct rank *r)
+RANKS_TEST(test_a_kernel_that_ignores_abort_is_left_behind, run("no_limit", RANKS_PROCESSES, 2, body))
 {
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin_with_a_sum(r, &comm, &buf))
+	if (begin_with_a_sum(r, &buf))
 		return 1;
 	if (r->rank)
 		return 0;
-	NCCL(sum(r, comm, buf));
-	ncclCommAbort(comm);
+	NCCL(sum(r, r->comm, buf));
+	ncclCommAbort(r->comm);
 	CHECK(strstr(ncclGetLastError(NULL), "plug-in no_limit has not ended"));
 	_exit(0); /* its stream is the process's */
-}
-
-TEST(test_a_kernel_that_ignores_abort_is_left_behind)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:no_limit", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_ignores), 0);
 }
 
 static int body_dies(struct rank *r)
 {
 	ncclResult_t result = ncclSuccess;
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin_with_a_sum(r, &comm, &buf))
+	if (begin_with_a_sum(r, &buf))
 		return 1;
 	if (r->rank == 1)
 		raise(SIGKILL);
 	for (int i = 0; i < 2 && !result; i++) {
-		result = sum(r, comm, buf);
+		result = sum(r, r->comm, buf);
 		shunt_stream_synchronize(r->stream);
 	}
-	CHECK(result == ncclRemoteError && strstr(ncclGetLastError(comm), "rank 1 died"));
-	NCCL(ncclCommAbort(comm));
+	CHECK(result == ncclRemoteError && strstr(ncclGetLastError(r->comm), "rank 1 died"));
+	NCCL(ncclCommAbort(r->comm));
 	return 0;
 }
 
@@ -424,10 +397,9 @@ static int copy_nothing(void *arg, const struct shunt_plugin_call *call, void *s
 }
 
 /* A graph has the plug-in when nobody else has it any more. */
-static int body_graph(struct rank *r)
+RANKS_TEST(test_a_graph_keeps_its_plugin, run("own", RANKS_PROCESSES, 2, body))
 {
 	struct shunt_plugin own = plugin_table("own");
-	ncclComm_t comm;
 	void *graph;
 	float *buf;
 	char why[256];
@@ -435,50 +407,42 @@ static int body_graph(struct rank *r)
 	own.enqueue = copy_nothing;
 	own.drop = drop;
 	CHECK(shunt_plugin_register(&own, why, sizeof(why)) == 0);
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
-	NCCL(sum(r, comm, buf));
+	NCCL(sum(r, r->comm, buf));
 	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_capture_begin(r->stream) == 0);
-	NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, comm, r->stream));
+	NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_capture_end(r->stream, &graph) == 0);
 	CHECK(shunt_plugin_unregister("own") == 0);
 	for (int i = 0; i < 100; i++)
 		CHECK(shunt_graph_launch(graph, r->stream) == 0);
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	CHECK(path_is(r, comm, "own") == 0 && atomic_load(&dropped) == 0);
-	NCCL(ncclCommDestroy(comm));
+	CHECK(path_is(r, r->comm, "own") == 0 && atomic_load(&dropped) == 0);
+	NCCL(ncclCommDestroy(r->comm));
 	CHECK(atomic_load(&dropped) == 0);
 	CHECK(shunt_graph_destroy(graph) == 0);
 	shunt_plugin_unregister("nobody"); /* the next that may call drop */
 	CHECK(atomic_load(&dropped) == 1);
-	CHECK(shunt_free(buf) == 0);
 	return 0;
-}
-
-TEST(test_a_graph_keeps_its_plugin)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:own", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_graph), 0);
 }
 
 static atomic_int waiting; /* ranks whose kernel waits for the others */
 
 /* Plug-ins come and go, images and functions, while the kernel of rank 0 waits for rank 1. */
-static int body_comes_and_goes(struct rank *r)
+RANKS_TEST(test_plugins_come_and_go_while_kernels_wait, run("sound", RANKS_THREADS, 2, body))
 {
 	static const char text[] = ".version 9.0\n.target sm_90\n.visible .entry guest() { ret; }\n";
 	struct shunt_plugin guest = plugin_table("guest");
-	ncclComm_t comm;
 	char why[256];
 	float *buf;
 
 	guest.drop = drop;
-	if (begin_with_a_sum(r, &comm, &buf))
+	if (begin_with_a_sum(r, &buf))
 		return 1;
 	if (r->rank == 0) {
-		NCCL(sum(r, comm, buf));
+		NCCL(sum(r, r->comm, buf));
 		atomic_store(&waiting, 1);
-		return sum_is_right(r, buf) || path_is(r, comm, "sound") || end(r, comm, buf);
+		return sum_is_right(r, buf) || path_is(r, r->comm, "sound") || end(r);
 	}
 	while (!atomic_load(&waiting))
 		pause_us(PAUSE_POLL, 100);
@@ -493,56 +457,49 @@ static int body_comes_and_goes(struct rank *r)
 	}
 	/* The communicator keeps the one that runs. */
 	CHECK(shunt_plugin_unregister("sound") == 0 && shunt_plugin_unregister("no_tail") == 0);
-	NCCL(sum(r, comm, buf));
-	return sum_is_right(r, buf) || path_is(r, comm, "sound") || end(r, comm, buf);
-}
-
-TEST(test_plugins_come_and_go_while_kernels_wait)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(ranks_run(RANKS_THREADS, 2, 1, body_comes_and_goes), 0);
+	NCCL(sum(r, r->comm, buf));
+	return sum_is_right(r, buf) || path_is(r, r->comm, "sound") || end(r);
 }
 
 /* Two communicators have the plug-in; calls of the second are captured, and replayed between eager ones of the first.
  */
 static int body_captures(struct rank *r)
 {
-	ncclComm_t first, second;
+	ncclComm_t second;
 	void *graph;
 	float *buf;
 
-	if (begin(r, &first, &buf))
+	if (begin(r, &buf))
 		return 1;
-	NCCL(ncclCommSplit(first, 0, r->rank, &second, NULL));
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &second, NULL));
 	NCCL(sum(r, second, buf));
 	for (int i = 0; i < 3; i++) {
 		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_capture_begin(r->stream) == 0);
 		NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, second, r->stream));
 		CHECK(shunt_capture_end(r->stream, &graph) == 0);
-		NCCL(sum(r, first, buf));
+		NCCL(sum(r, r->comm, buf));
 		if (sum_is_right(r, buf))
 			return 1;
 		CHECK(shunt_graph_launch(graph, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
 		CHECK(shunt_graph_destroy(graph) == 0);
 	}
-	if (path_is(r, first, "sound") || path_is(r, second, "sound"))
+	if (path_is(r, r->comm, "sound") || path_is(r, second, "sound"))
 		return 1;
 	NCCL(ncclCommDestroy(second));
-	return end(r, first, buf);
+	return end(r);
 }
 
 /* 1,000 replays between eager calls. */
 static int body_replays(struct rank *r)
 {
-	ncclComm_t comm;
 	void *graph;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
-	NCCL(sum(r, comm, buf));
+	NCCL(sum(r, r->comm, buf));
 	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_capture_begin(r->stream) == 0);
-	NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, comm, r->stream));
+	NCCL(ncclAllReduce(buf, buf, COUNT, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_capture_end(r->stream, &graph) == 0);
 	for (int i = 0; i < 1000; i++) {
 		CHECK(shunt_memset_async(buf, 0, COUNT * sizeof(float), r->stream) == 0);
@@ -550,12 +507,12 @@ static int body_replays(struct rank *r)
 		if (i % 250)
 			continue;
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
-		NCCL(sum(r, comm, buf));
+		NCCL(sum(r, r->comm, buf));
 		if (sum_is_right(r, buf))
 			return 1;
 	}
 	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_graph_destroy(graph) == 0);
-	return path_is(r, comm, "sound") || end(r, comm, buf);
+	return path_is(r, r->comm, "sound") || end(r);
 }
 
 /* What SHUNT_CHECK does not look at is said once. */
@@ -571,8 +528,7 @@ static int body_replays_unwatched(struct rank *r)
 
 TEST(test_graphs_replay)
 {
-	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_replays), 0);
+	assert_int_equal(run("sound", RANKS_PROCESSES, 2, body_replays), 0);
 	setenv("SHUNT_CHECK", "2", 1);
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_replays_unwatched), 0);
 	unsetenv("SHUNT_CHECK");
@@ -590,20 +546,18 @@ static size_t geometry_count;
 static int body_geometry(struct rank *r)
 {
 	struct shunt_plugin lost = plugin_table("lost");
-	ncclComm_t comm;
 	char why[256];
 	float *buf;
 
 	lost.sim = not_reached;
 	lost.geometry = no_geometry;
 	CHECK(shunt_plugin_register(&lost, why, sizeof(why)) == 0);
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
-	CHECK(ncclAllReduce(buf, buf, geometry_count, ncclFloat32, ncclSum, comm, r->stream) != ncclSuccess);
-	CHECK(strstr(ncclGetLastError(comm), "plug-in lost: its geometry for allreduce of "));
-	CHECK(strstr(ncclGetLastError(comm), geometry_count == COUNT ? "400 bytes gave -34" : "396 bytes gave -22"));
-	NCCL(ncclCommAbort(comm));
-	CHECK(shunt_free(buf) == 0);
+	CHECK(ncclAllReduce(buf, buf, geometry_count, ncclFloat32, ncclSum, r->comm, r->stream) != ncclSuccess);
+	CHECK(strstr(ncclGetLastError(r->comm), "plug-in lost: its geometry for allreduce of "));
+	CHECK(strstr(ncclGetLastError(r->comm), geometry_count == COUNT ? "400 bytes gave -34" : "396 bytes gave -22"));
+	NCCL(ncclCommAbort(r->comm));
 	return 0;
 }
 
@@ -615,25 +569,14 @@ TEST(test_a_geometry_that_cannot_be_names_the_plugin)
 }
 
 /* A child has the plug-ins, and what it does with them is its own. */
-static int body_fork(struct rank *r)
+RANKS_TEST(test_a_fork_has_plugins_of_its_own, run("sound", RANKS_PROCESSES, 2, body))
 {
 	char why[64];
-	int status;
-	pid_t pid;
 
 	CHECK(shunt_plugin_load(defects, why, sizeof(why)) == 0);
-	pid = fork();
-	if (!pid)
-		_exit(shunt_plugin_unregister("sound") != 0);
-	CHECK(waitpid(pid, &status, 0) == pid && !status);
+	CHECK(!IN_CHILD(shunt_plugin_unregister("sound") != 0));
 	CHECK(shunt_plugin_load(defects, why, sizeof(why)) == -EEXIST);
 	return body_runs(r);
-}
-
-TEST(test_a_fork_has_plugins_of_its_own)
-{
-	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_fork), 0);
 }
 
 int main(int argc, char **argv)

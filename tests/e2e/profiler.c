@@ -6,7 +6,6 @@
 #include "shunt/shunt.h"
 #include "tests/e2e/overlay_job.h"
 #include "tests/support/fake_profiler/fake_profiler.h"
-#include "tests/support/test.h"
 
 enum { COUNT = 1000, PART = 4096, WINDOW = 1 << 16 };
 enum { GROUP = 1, COLL = 2, P2P = 4, KERNEL_CH = 64, GROUP_API = 256, COLL_API = 512, P2P_API = 1024, CE_COLL = 4096 };
@@ -66,13 +65,13 @@ static const struct fake_event *kernel_of(const struct fake_event *call)
 	return NULL;
 }
 
-static int begin(struct rank *r, ncclComm_t *comm_p, float **buf_p)
+static int begin(struct rank *r, float **buf_p)
 {
 	ncclConfig_t config = ranks_config();
 
 	config.commName = "mine";
-	NCCL(ncclCommInitRankConfig(comm_p, r->nranks, r->id, r->rank, &config));
-	CHECK(shunt_malloc((void **)buf_p, 2 * COUNT * sizeof(float)) == 0);
+	NCCL(ncclCommInitRankConfig(&r->comm, r->nranks, r->id, r->rank, &config));
+	*buf_p = ranks_memory(r, 2 * COUNT * sizeof(float));
 	return 0;
 }
 
@@ -153,12 +152,11 @@ static int check_calls(struct rank *r, const struct fake_profiler *t)
 static int body_calls(struct rank *r)
 {
 	const struct fake_profiler *t;
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf) || run_calls(r, comm, buf))
+	if (begin(r, &buf) || run_calls(r, r->comm, buf))
 		return 1;
-	NCCL(ncclCommDestroy(comm));
+	NCCL(ncclCommDestroy(r->comm));
 	t = told();
 	CHECK(t && t->inits == 1 && t->finalized == 1 && !t->wrong && !strcmp(t->name, "mine"));
 	return check_calls(r, t);
@@ -167,12 +165,11 @@ static int body_calls(struct rank *r)
 static int body_inspector(struct rank *r)
 {
 	const struct fake_profiler *t;
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf) || run_calls(r, comm, buf))
+	if (begin(r, &buf) || run_calls(r, r->comm, buf))
 		return 1;
-	NCCL(ncclCommDestroy(comm));
+	NCCL(ncclCommDestroy(r->comm));
 	t = told();
 	CHECK(t->finalized == 1 && !t->wrong);
 	/* A handle that is NULL has no kernels; without times no call has. */
@@ -186,12 +183,11 @@ static int body_inspector(struct rank *r)
 static int body_untold(struct rank *r)
 {
 	const struct fake_profiler *t;
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf) || run_calls(r, comm, buf))
+	if (begin(r, &buf) || run_calls(r, r->comm, buf))
 		return 1;
-	NCCL(ncclCommDestroy(comm));
+	NCCL(ncclCommDestroy(r->comm));
 	t = version ? told() : NULL;
 	CHECK(!t || (!t->n && !t->finalized && !t->inits));
 	return 0;
@@ -201,19 +197,19 @@ static int body_untold(struct rank *r)
 static int body_two(struct rank *r)
 {
 	const struct fake_profiler *t;
-	ncclComm_t comm, child;
+	ncclComm_t child;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
-	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &child, NULL));
 	for (int i = 0; i < 5; i++) {
-		NCCL(sum(r, comm, buf));
+		NCCL(sum(r, r->comm, buf));
 		NCCL(sum(r, child, buf));
 	}
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	NCCL(ncclCommDestroy(child));
-	NCCL(ncclCommDestroy(comm));
+	NCCL(ncclCommDestroy(r->comm));
 	overlay_barrier(r, 0);
 	t = told();
 	CHECK(t->inits == 4 && t->finalized == 4 && !t->wrong);
@@ -224,15 +220,14 @@ static int body_two(struct rank *r)
 /* Destroyed without a wait for the stream: what has ended is told, and nothing hangs. */
 static int body_aborted(struct rank *r)
 {
-	ncclComm_t comm;
 	float *buf;
 
-	if (begin(r, &comm, &buf))
+	if (begin(r, &buf))
 		return 1;
-	NCCL(sum(r, comm, buf));
+	NCCL(sum(r, r->comm, buf));
 	if (r->rank == 0)
-		NCCL(sum(r, comm, buf)); /* no partner: the kernel runs until the abort */
-	NCCL(ncclCommAbort(comm));
+		NCCL(sum(r, r->comm, buf)); /* no partner: the kernel runs until the abort */
+	NCCL(ncclCommAbort(r->comm));
 	CHECK(told()->inits == 1 && !told()->wrong);
 	return 0;
 }
