@@ -5,7 +5,7 @@
  */
 #include <jansson.h>
 #include "tools/common/libc.h"
-#include "tools/bench/bench.h"
+#include "tools/bench/rank.h"
 #include "tools/common/ep_call.h"
 #include "tools/common/where.h"
 
@@ -88,30 +88,15 @@ const struct option_table bench_ep_options = { "usage: shunt bench ep [options]\
 
 struct ep_rank {
 	struct ep_opts o; /* with defaults filled in */
-	struct ranks_shared *shared;
-	int rank, nranks, device;
-	struct ranks *ranks;
-	struct ranks_progress *progress;
-	struct tool_lib lib;
+	struct bench_rank bench;
+	int nranks;
 	struct ep_lib ep;
 	struct shunt_ep *group;
-	void *stream;
 	struct ep_call call;
 	uint64_t wrong;         /* on this rank, in what was checked last */
 	uint64_t all_wrong;     /* on all ranks, in all */
 	json_t *root, *results; /* of rank 0 */
 };
-
-static int barrier(struct ep_rank *r)
-{
-	ranks_progress_set(r->progress, RANKS_WAIT, -1, -1);
-	return ranks_error(r->rank, ranks_barrier(r->ranks));
-}
-
-static int device_check(const struct ep_rank *r, const char *what, int err)
-{
-	return ranks_device_error(r->rank, r->device, what, err);
-}
 
 /* An error of the group has its text from there. */
 static int group_check(struct ep_rank *r, const char *what, int err)
@@ -120,7 +105,7 @@ static int group_check(struct ep_rank *r, const char *what, int err)
 	int broken = r->group ? r->ep.error(r->group, text, sizeof(text)) : 0;
 
 	if (err || broken)
-		tool_error("rank %d: %s: %s", r->rank, what, *text ? text : strerror(-(err ? err : broken)));
+		tool_error("rank %d: %s: %s", r->bench.rank, what, *text ? text : strerror(-(err ? err : broken)));
 	return err ? err : broken;
 }
 
@@ -133,22 +118,22 @@ static int call_once(struct ep_rank *r, int part)
 
 static int wait_for_calls(struct ep_rank *r, const char *what)
 {
-	int err = device_check(r, "waiting for calls", r->lib.stream_synchronize(r->stream));
+	int err = bench_rank_check(&r->bench, "waiting for calls", r->bench.lib.stream_synchronize(r->bench.stream));
 
 	return err ? err : group_check(r, what, 0);
 }
 
 static int capture(struct ep_rank *r, int part, int calls, void **graph_p)
 {
-	int end, err = device_check(r, "capture", r->lib.capture_begin(r->stream));
+	int end, err = bench_rank_check(&r->bench, "capture", r->bench.lib.capture_begin(r->bench.stream));
 
-	ranks_progress_set(r->progress, RANKS_CAPTURE, -1, EP_GRAPH);
+	bench_rank_progress(&r->bench, RANKS_CAPTURE, -1, EP_GRAPH);
 	if (err)
 		return err;
 	for (int i = 0; i < calls && !err; i++)
 		err = call_once(r, part);
-	end = r->lib.capture_end(r->stream, graph_p);
-	return err ? err : device_check(r, "capture", end);
+	end = r->bench.lib.capture_end(r->bench.stream, graph_p);
+	return err ? err : bench_rank_check(&r->bench, "capture", end);
 }
 
 /* So many calls, in whole graphs if there is one. */
@@ -157,8 +142,9 @@ static int make_calls(struct ep_rank *r, int part, void *graph, int calls)
 	int err = 0;
 
 	for (int i = 0; i < calls && !err; i += graph ? GRAPH_CALLS : 1)
-		err =
-		    graph ? device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) : call_once(r, part);
+		err = graph ?
+		    bench_rank_check(&r->bench, "graph launch", r->bench.lib.graph_launch(graph, r->bench.stream)) :
+		    call_once(r, part);
 	return err;
 }
 
@@ -181,23 +167,23 @@ static int check_way(struct ep_rank *r, int way)
 	for (int part = 0; part < EP_NPARTS && way == EP_GRAPH && !err; part++)
 		err = capture(r, part, 1, &graph[part]);
 	if (!err)
-		err = device_check(r, "memset", ep_call_poison(&r->call, r->stream));
-	ranks_progress_set(r->progress, RANKS_CHECK, -1, way);
+		err = bench_rank_check(&r->bench, "memset", ep_call_poison(&r->call, r->bench.stream));
+	bench_rank_progress(&r->bench, RANKS_CHECK, -1, way);
 	for (int part = 0; part < EP_NPARTS && !err; part++)
 		err = make_calls(r, part, graph[part], 1);
 	if (!err)
 		err = wait_for_calls(r, "a checked call");
 	for (int part = 0; part < EP_NPARTS && !err; part++)
-		err = device_check(
-		    r, "copy", ep_call_check(&r->call, part, &wrong[part], text[part], sizeof(text[part])));
+		err = bench_rank_check(
+		    &r->bench, "copy", ep_call_check(&r->call, part, &wrong[part], text[part], sizeof(text[part])));
 	for (int part = 0; part < EP_NPARTS; part++) {
 		if (wrong[part])
-			tool_error("rank %d: %s, %s, %d tokens: %llu parts of rows are wrong; the first: %s", r->rank,
-			    part_names[part], way_names[way], r->call.job.max_tokens, (unsigned long long)wrong[part],
-			    text[part]);
+			tool_error("rank %d: %s, %s, %d tokens: %llu parts of rows are wrong; the first: %s",
+			    r->bench.rank, part_names[part], way_names[way], r->call.job.max_tokens,
+			    (unsigned long long)wrong[part], text[part]);
 		r->wrong += wrong[part];
 		if (graph[part])
-			r->lib.graph_destroy(graph[part]);
+			r->bench.lib.graph_destroy(graph[part]);
 	}
 	return err;
 }
@@ -207,20 +193,20 @@ static int time_round(struct ep_rank *r, int part, int way, void *graph, double 
 	int calls = graph ? (r->o.iters + GRAPH_CALLS - 1) / GRAPH_CALLS * GRAPH_CALLS : r->o.iters;
 	double start, mine, all[EP_CALL_RANKS] = { 0 };
 	/* The first barrier may sleep; the second one releases all ranks at once. */
-	int err = barrier(r);
+	int err = bench_barrier(&r->bench);
 
 	if (!err)
-		err = barrier(r);
+		err = bench_barrier(&r->bench);
 	if (err)
 		return err;
-	ranks_progress_set(r->progress, RANKS_TIME, -1, way);
+	bench_rank_progress(&r->bench, RANKS_TIME, -1, way);
 	start = ranks_now_us();
 	err = make_calls(r, part, graph, calls);
 	if (!err)
 		err = wait_for_calls(r, part_names[part]);
 	mine = (ranks_now_us() - start) / calls;
 	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, &mine, sizeof(mine), all));
+		err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	*us_p = 0;
 	for (int i = 0; i < r->nranks; i++)
 		*us_p = all[i] > *us_p ? all[i] : *us_p;
@@ -286,20 +272,20 @@ static int begin_report(struct ep_rank *r)
 	const char *source = o->link_source ? o->link_source : o->link == LINK_GBPS ? LINK_SOURCE : "as given";
 	char name[128] = "?", where[400];
 
-	r->lib.device_name(r->device, name, sizeof(name));
+	r->bench.lib.device_name(r->bench.device, name, sizeof(name));
 	r->results = json_array();
 	r->root =
 	    json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:I, s:b, s:O}",
-	        "shunt", r->lib.version(), "measures", "ep", "ranks", r->nranks, "device", r->shared->launch.kind,
-	        "device_name", name, "hidden", o->hidden, "topk", o->topk, "experts", o->experts, "form",
-	        form_names[o->form], "sum", ep_sums_by_rank() ? "rank" : "exact", "link_GBps", (int)o->link,
-	        "link_source", json_string_nocheck(source), "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds,
-	        "seed", (json_int_t)o->seed, "checked", o->check, "results", r->results);
+	        "shunt", r->bench.lib.version(), "measures", "ep", "ranks", r->nranks, "device",
+	        r->bench.shared->launch.kind, "device_name", name, "hidden", o->hidden, "topk", o->topk, "experts",
+	        o->experts, "form", form_names[o->form], "sum", ep_sums_by_rank() ? "rank" : "exact", "link_GBps",
+	        (int)o->link, "link_source", json_string_nocheck(source), "warmup", o->warmup, "iters", o->iters,
+	        "rounds", o->rounds, "seed", (json_int_t)o->seed, "checked", o->check, "results", r->results);
 	if (!r->root)
-		return device_check(r, "host memory", -ENOMEM);
-	json_object_set_new(r->root, "where", tool_where_json(r->lib.build(), &r->lib, !o->no_host));
-	printf("# shunt %s, expert parallel, %d ranks as %s, %s (%s)\n", r->lib.version(), r->nranks,
-	    o->ranks.threads ? "threads" : "processes", r->shared->launch.kind, name);
+		return bench_rank_check(&r->bench, "host memory", -ENOMEM);
+	json_object_set_new(r->root, "where", tool_where_json(r->bench.lib.build(), &r->bench.lib, !o->no_host));
+	printf("# shunt %s, expert parallel, %d ranks as %s, %s (%s)\n", r->bench.lib.version(), r->nranks,
+	    o->ranks.threads ? "threads" : "processes", r->bench.shared->launch.kind, name);
 	tool_where_show(json_object_get(r->root, "where"), where, sizeof(where));
 	printf("# %s\n", where);
 	printf("# %d experts, top %d, rows of %d, dispatched %s, sums %s; seed %llu\n", o->experts, o->topk, o->hidden,
@@ -308,7 +294,7 @@ static int begin_report(struct ep_rank *r)
 	    o->rounds, o->iters, o->warmup);
 	printf(
 	    "# floor: the rows of the busiest rank at %u GB/s (%s); GB/s: these rows in the time\n", o->link, source);
-	if (!strcmp(r->shared->launch.kind, "sim"))
+	if (!strcmp(r->bench.shared->launch.kind, "sim"))
 		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
 	printf("#\n# %-6s %7s %6s %-8s %-5s %10s %10s %10s %9s %9s %6s\n", "mode", "tokens", "blocks", "call", "calls",
 	    "us", "p99", "floor", "ratio", "GB/s", "wrong");
@@ -325,7 +311,7 @@ static int time_part(struct ep_rank *r, int part, int way, int blocks)
 	void *graph = NULL;
 	int err = way == EP_GRAPH ? capture(r, part, GRAPH_CALLS, &graph) : 0;
 
-	ranks_progress_set(r->progress, RANKS_WARMUP, -1, way);
+	bench_rank_progress(&r->bench, RANKS_WARMUP, -1, way);
 	if (!err)
 		err = make_calls(r, part, graph, r->o.warmup);
 	if (!err)
@@ -333,13 +319,13 @@ static int time_part(struct ep_rank *r, int part, int way, int blocks)
 	for (int i = 0; i < r->o.rounds && !err; i++)
 		err = time_round(r, part, way, graph, &us[i]);
 	if (graph)
-		r->lib.graph_destroy(graph);
+		r->bench.lib.graph_destroy(graph);
 	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, &r->wrong, sizeof(r->wrong), all));
+		err = bench_allgather(&r->bench, &r->wrong, sizeof(r->wrong), all);
 	for (int i = 0; i < r->nranks; i++)
 		wrong += all[i];
 	r->all_wrong += wrong;
-	if (!err && !r->rank)
+	if (!err && !r->bench.rank)
 		report(r, part, way, blocks, us, wrong);
 	return err;
 }
@@ -359,12 +345,13 @@ static int run_size(struct ep_rank *r, int tokens, bool normal)
 
 	for (int i = 0; i < r->nranks; i++)
 		job.tokens[i] = tokens;
-	atomic_store(&r->progress->bytes, (unsigned long long)tokens * (unsigned long long)job.hidden * 2);
-	err = device_check(r, "cannot allocate memory", ep_call_open(&r->call, &r->ep, &job, r->rank));
+	atomic_store(&r->bench.progress->bytes, (unsigned long long)tokens * (unsigned long long)job.hidden * 2);
+	err =
+	    bench_rank_check(&r->bench, "cannot allocate memory", ep_call_open(&r->call, &r->ep, &job, r->bench.rank));
 	for (int i = 0; i < nblocks && !err; i++) {
 		int blocks = r->o.blocks.n ? (int)r->o.blocks.at[i] : 0;
 
-		ep_call_place(&r->call, r->stream, blocks);
+		ep_call_place(&r->call, r->bench.stream, blocks);
 		for (int way = 0; way < EP_NWAYS && !err; way++) {
 			r->wrong = 0;
 			if (!(r->o.ways >> way & 1))
@@ -375,7 +362,7 @@ static int run_size(struct ep_rank *r, int tokens, bool normal)
 		}
 	}
 	if (err) /* what poisons the outputs may not have run yet */
-		r->lib.stream_synchronize(r->stream);
+		r->bench.lib.stream_synchronize(r->bench.stream);
 	ep_call_close(&r->call);
 	return err;
 }
@@ -404,15 +391,17 @@ static int make_group(struct ep_rank *r)
 		.hosts = r->o.ranks.nhosts,
 		.topk = r->o.topk,
 		.hidden = r->o.hidden };
-	struct shunt_ep_config config = {
-		.size = sizeof(config), .nranks = r->nranks, .rank = r->rank, .device = r->device, .topk = r->o.topk
-	};
+	struct shunt_ep_config config = { .size = sizeof(config),
+		.nranks = r->nranks,
+		.rank = r->bench.rank,
+		.device = r->bench.device,
+		.topk = r->o.topk };
 	char id[SHUNT_EP_ID_BYTES] = "", ids[EP_CALL_RANKS][SHUNT_EP_ID_BYTES];
-	int blocks = NORMAL_BLOCKS, err = r->rank ? 0 : r->ep.id(id);
+	int blocks = NORMAL_BLOCKS, err = r->bench.rank ? 0 : r->ep.id(id);
 
-	ranks_progress_set(r->progress, RANKS_INIT, -1, -1);
+	bench_rank_progress(&r->bench, RANKS_INIT, -1, -1);
 	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, id, sizeof(id), ids));
+		err = bench_allgather(&r->bench, id, sizeof(id), ids);
 	for (int i = 0; i < r->o.tokens.n; i++)
 		if (r->o.tokens.at[i] <= 1024 && (int)r->o.tokens.at[i] > job.max_tokens)
 			job.max_tokens = (int)r->o.tokens.at[i];
@@ -430,34 +419,26 @@ static int check_numbers(struct ep_rank *r)
 {
 	bool many = r->nranks > EP_CALL_RANKS, uneven = r->o.experts % r->nranks;
 
-	if (many && !r->rank)
+	if (many && !r->bench.rank)
 		tool_error("a group has %d ranks at most, and these are %d", EP_CALL_RANKS, r->nranks);
-	else if (uneven && !r->rank)
+	else if (uneven && !r->bench.rank)
 		tool_error("%d experts are no multiple of %d ranks; give --experts", r->o.experts, r->nranks);
 	if (many || uneven)
-		barrier(r);
+		bench_barrier(&r->bench);
 	return many || uneven ? -EINVAL : 0;
 }
 
 static int open_rank(struct ep_rank *r)
 {
-	int err;
+	int err = bench_rank_join(&r->bench, &r->o.ranks);
 
-	ranks_progress_set(r->progress, RANKS_RENDEZVOUS, -1, -1);
-	err = ranks_join(r->shared, r->o.ranks.worker_fd, r->rank, r->o.ranks.timeout_s, &r->ranks);
 	if (!err)
 		err = check_numbers(r);
 	if (!err)
-		err = tool_lib_open(&r->lib);
-	if (!err)
-		err = ep_lib_open(&r->ep, &r->lib);
-	if (!err)
-		err = device_check(r, "cannot be used", r->lib.device_set(r->device));
-	if (!err)
-		err = device_check(r, "cannot make a stream", r->lib.stream_create(&r->stream));
+		err = ep_lib_open(&r->ep, &r->bench.lib);
 	if (!err)
 		err = make_group(r);
-	return err || r->rank ? err : begin_report(r);
+	return err || r->bench.rank ? err : begin_report(r);
 }
 
 static int run_sizes(struct ep_rank *r)
@@ -481,10 +462,7 @@ static int run_rank(const void *arg, const struct ranks_slot *slot)
 		return TOOL_FAIL;
 	}
 	r->o = *(const struct ep_opts *)arg;
-	r->shared = slot->shared;
-	r->rank = slot->rank;
-	r->device = slot->device;
-	r->progress = slot->progress;
+	bench_rank_slot(&r->bench, slot);
 	r->nranks = slot->shared->launch.nranks;
 	fill_defaults(&r->o, !strcmp(slot->shared->launch.kind, "sim"), r->nranks);
 	err = open_rank(r);
@@ -492,7 +470,7 @@ static int run_rank(const void *arg, const struct ranks_slot *slot)
 		err = run_sizes(r);
 	/* Nobody ends before all are here. */
 	if (!err)
-		err = barrier(r);
+		err = bench_barrier(&r->bench);
 	if (!err && r->root) {
 		if (r->o.check)
 			printf("# %llu wrong parts of rows\n", (unsigned long long)r->all_wrong);
@@ -501,15 +479,15 @@ static int run_rank(const void *arg, const struct ranks_slot *slot)
 	if (!err)
 		status = r->all_wrong ? TOOL_FAIL : TOOL_OK;
 	else
-		ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->bench.ranks, r->bench.shared);
 	if (r->group)
 		r->ep.destroy(r->group, err != 0);
-	if (r->stream && !err)
-		r->lib.stream_destroy(r->stream);
+	if (r->bench.stream && !err)
+		r->bench.lib.stream_destroy(r->bench.stream);
 	json_decref(r->results);
 	json_decref(r->root);
-	ranks_progress_set(r->progress, RANKS_DONE, -1, -1);
-	ranks_leave(r->ranks);
+	bench_rank_progress(&r->bench, RANKS_DONE, -1, -1);
+	ranks_leave(r->bench.ranks);
 	free(r);
 	return status;
 }

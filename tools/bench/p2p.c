@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 #include "tools/common/libc.h"
-#include "tools/bench/bench.h"
+#include "tools/bench/rank.h"
 #include "tools/common/where.h"
 
 enum { GRAPH_TRIPS = 20 }; /* round trips in a graph, so that a launch's cost is not a message's */
@@ -63,14 +63,9 @@ const struct option_table bench_p2p_options = {
 
 struct p2p_rank {
 	struct p2p_opts o; /* with defaults filled in */
-	struct ranks_shared *shared;
-	int rank, nranks, device;
-	struct ranks *ranks;
-	struct ranks_progress *progress;
-	struct tool_lib lib;
-	struct bench_nccl nccl[RANKS_MAX_LIBS];
-	ncclComm_t comm[RANKS_MAX_LIBS];
-	void *stream, *send, *recv;
+	struct bench_rank bench;
+	int nranks;
+	void *send, *recv;
 	uint32_t *host; /* a message that arrived */
 	uint64_t wrong;
 	double *values[RANKS_MAX_LIBS][P2P_NKINDS]; /* rank 0: [from][to] */
@@ -81,38 +76,27 @@ struct pair {
 	int from, to, lib;
 };
 
-static int device_check(const struct p2p_rank *r, const char *what, int err)
-{
-	return ranks_device_error(r->rank, r->device, what, err);
-}
-
-static int barrier(struct p2p_rank *r)
-{
-	ranks_progress_set(r->progress, RANKS_WAIT, -1, -1);
-	return ranks_error(r->rank, ranks_barrier(r->ranks));
-}
-
 static bool takes_part(const struct p2p_rank *r, const struct pair *p)
 {
-	return r->rank == p->from || r->rank == p->to;
+	return r->bench.rank == p->from || r->bench.rank == p->to;
 }
 
 /* ---- messages */
 
 static int message(struct p2p_rank *r, const struct pair *p, bool sends, uint64_t bytes)
 {
-	const struct bench_nccl *n = &r->nccl[p->lib];
-	int peer = r->rank == p->from ? p->to : p->from;
+	const struct bench_nccl *n = &r->bench.nccl[p->lib];
+	int peer = r->bench.rank == p->from ? p->to : p->from;
 
-	return sends ? bench_nccl_check(n, r->rank, "ncclSend",
-	                   n->Send(r->send, bytes, ncclInt8, peer, r->comm[p->lib], r->stream)) :
-	               bench_nccl_check(
-	                   n, r->rank, "ncclRecv", n->Recv(r->recv, bytes, ncclInt8, peer, r->comm[p->lib], r->stream));
+	return sends ? bench_nccl_check(n, r->bench.rank, "ncclSend",
+	                   n->Send(r->send, bytes, ncclInt8, peer, r->bench.comm[p->lib], r->bench.stream)) :
+	               bench_nccl_check(n, r->bench.rank, "ncclRecv",
+	                   n->Recv(r->recv, bytes, ncclInt8, peer, r->bench.comm[p->lib], r->bench.stream));
 }
 
 static int round_trip(struct p2p_rank *r, const struct pair *p)
 {
-	bool first = r->rank == p->from;
+	bool first = r->bench.rank == p->from;
 	int err = message(r, p, first, r->o.small);
 
 	return err ? err : message(r, p, !first, r->o.small);
@@ -120,14 +104,14 @@ static int round_trip(struct p2p_rank *r, const struct pair *p)
 
 static int both_ways(struct p2p_rank *r, const struct pair *p)
 {
-	const struct bench_nccl *n = &r->nccl[p->lib];
-	int err = bench_nccl_check(n, r->rank, "ncclGroupStart", n->GroupStart());
+	const struct bench_nccl *n = &r->bench.nccl[p->lib];
+	int err = bench_nccl_check(n, r->bench.rank, "ncclGroupStart", n->GroupStart());
 
 	if (!err)
 		err = message(r, p, true, r->o.large);
 	if (!err)
 		err = message(r, p, false, r->o.large);
-	return err ? err : bench_nccl_check(n, r->rank, "ncclGroupEnd", n->GroupEnd());
+	return err ? err : bench_nccl_check(n, r->bench.rank, "ncclGroupEnd", n->GroupEnd());
 }
 
 /* graph: of GRAPH_TRIPS round trips; else so many messages. */
@@ -136,35 +120,36 @@ static int messages(struct p2p_rank *r, const struct pair *p, int kind, void *gr
 	int err = 0;
 
 	for (int i = 0; i < n && !err; i += graph ? GRAPH_TRIPS : 1)
-		err = graph             ? device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) :
+		err = graph ?
+		    bench_rank_check(&r->bench, "graph launch", r->bench.lib.graph_launch(graph, r->bench.stream)) :
 		    kind == P2P_LATENCY ? round_trip(r, p) :
-		    kind == P2P_RATE    ? message(r, p, r->rank == p->from, r->o.large) :
+		    kind == P2P_RATE    ? message(r, p, r->bench.rank == p->from, r->o.large) :
 		                          both_ways(r, p);
 	return err;
 }
 
 static int wait_for_messages(struct p2p_rank *r, const struct pair *p)
 {
-	const struct bench_nccl *n = &r->nccl[p->lib];
+	const struct bench_nccl *n = &r->bench.nccl[p->lib];
 	ncclResult_t result = ncclSuccess;
-	int err = device_check(r, "waiting for messages", r->lib.stream_synchronize(r->stream));
+	int err = bench_rank_check(&r->bench, "waiting for messages", r->bench.lib.stream_synchronize(r->bench.stream));
 
 	if (!err && n->CommGetAsyncError)
 		err = bench_nccl_check(
-		    n, r->rank, "ncclCommGetAsyncError", n->CommGetAsyncError(r->comm[p->lib], &result));
-	return err ? err : bench_nccl_check(n, r->rank, "ncclCommGetAsyncError's answer", result);
+		    n, r->bench.rank, "ncclCommGetAsyncError", n->CommGetAsyncError(r->bench.comm[p->lib], &result));
+	return err ? err : bench_nccl_check(n, r->bench.rank, "ncclCommGetAsyncError's answer", result);
 }
 
 static int capture(struct p2p_rank *r, const struct pair *p, void **graph_p)
 {
-	int end, err = device_check(r, "capture", r->lib.capture_begin(r->stream));
+	int end, err = bench_rank_check(&r->bench, "capture", r->bench.lib.capture_begin(r->bench.stream));
 
 	if (err)
 		return err;
 	for (int i = 0; i < GRAPH_TRIPS && !err; i++)
 		err = round_trip(r, p);
-	end = r->lib.capture_end(r->stream, graph_p);
-	return err ? err : device_check(r, "capture", end);
+	end = r->bench.lib.capture_end(r->bench.stream, graph_p);
+	return err ? err : bench_rank_check(&r->bench, "capture", end);
 }
 
 /* ---- data: words that tell the rank and the place */
@@ -178,7 +163,7 @@ static int check_data(struct p2p_rank *r, const struct pair *p)
 {
 	uint32_t last;
 	size_t n = r->o.large / 4, rest = r->o.large % 4;
-	int err = device_check(r, "copy", r->lib.memcpy(r->host, r->recv, r->o.large));
+	int err = bench_rank_check(&r->bench, "copy", r->bench.lib.memcpy(r->host, r->recv, r->o.large));
 
 	for (size_t i = 0; i < n && !err; i++)
 		r->wrong += r->host[i] != word(p->from, i);
@@ -190,11 +175,12 @@ static int check_data(struct p2p_rank *r, const struct pair *p)
 
 static int checked_message(struct p2p_rank *r, const struct pair *p)
 {
-	bool receives = r->rank == p->to;
+	bool receives = r->bench.rank == p->to;
 	int err = 0;
 
 	if (receives)
-		err = device_check(r, "memset", r->lib.memset_async(r->recv, 0xa5, r->o.large, r->stream));
+		err = bench_rank_check(
+		    &r->bench, "memset", r->bench.lib.memset_async(r->recv, 0xa5, r->o.large, r->bench.stream));
 	if (!err)
 		err = message(r, p, !receives, r->o.large);
 	if (!err)
@@ -214,12 +200,12 @@ static int time_round(struct p2p_rank *r, const struct pair *p, int kind, void *
 	int n = kind != P2P_LATENCY ? r->o.iters : (10 * r->o.iters + GRAPH_TRIPS - 1) / GRAPH_TRIPS * GRAPH_TRIPS;
 	double start, mine = 0, all[RANKS_MAX], us = 0;
 	/* The first barrier may sleep; the second one releases all ranks at once. */
-	int err = barrier(r);
+	int err = bench_barrier(&r->bench);
 
 	if (!err)
-		err = barrier(r);
+		err = bench_barrier(&r->bench);
 	if (!err && takes_part(r, p)) {
-		ranks_progress_set(r->progress, RANKS_TIME, p->lib, kind);
+		bench_rank_progress(&r->bench, RANKS_TIME, p->lib, kind);
 		start = ranks_now_us();
 		err = messages(r, p, kind, graph, n);
 		if (!err)
@@ -227,7 +213,7 @@ static int time_round(struct p2p_rank *r, const struct pair *p, int kind, void *
 		mine = ranks_now_us() - start;
 	}
 	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, &mine, sizeof(mine), all));
+		err = bench_allgather(&r->bench, &mine, sizeof(mine), all);
 	for (int i = 0; !err && i < r->nranks; i++)
 		us = all[i] > us ? all[i] : us;
 	*value_p = us > 0 ? value_of(r, kind, n, us) : 0;
@@ -240,9 +226,9 @@ static int measure(struct p2p_rank *r, const struct pair *p, int kind)
 	void *graph = NULL;
 	int err = 0;
 
-	atomic_store(&r->progress->bytes, kind == P2P_LATENCY ? r->o.small : r->o.large);
+	atomic_store(&r->bench.progress->bytes, kind == P2P_LATENCY ? r->o.small : r->o.large);
 	if (takes_part(r, p)) {
-		ranks_progress_set(r->progress, RANKS_WARMUP, p->lib, kind);
+		bench_rank_progress(&r->bench, RANKS_WARMUP, p->lib, kind);
 		/* The first message connects the pair. */
 		err = kind == P2P_RATE && r->o.check ? checked_message(r, p) : messages(r, p, kind, NULL, 2);
 		if (!err)
@@ -253,8 +239,8 @@ static int measure(struct p2p_rank *r, const struct pair *p, int kind)
 	for (int i = 0; i < r->o.rounds && !err; i++)
 		err = time_round(r, p, kind, graph, &values[i]);
 	if (graph)
-		r->lib.graph_destroy(graph);
-	if (err || r->rank)
+		r->bench.lib.graph_destroy(graph);
+	if (err || r->bench.rank)
 		return err;
 	median = bench_median(values, r->o.rounds, NULL);
 	r->values[p->lib][kind][p->from * r->nranks + p->to] = median;
@@ -275,8 +261,8 @@ static int measure_all(struct p2p_rank *r)
 				for (int kind = 0; kind < P2P_NKINDS && !err; kind++)
 					if (i < j || kinds[kind].one_way)
 						err = measure(r, &(struct pair){ i, j, lib }, kind);
-			snprintf(
-			    r->progress->so_far, sizeof(r->progress->so_far), "[p2p %d of %d pairs]", ++done, pairs);
+			snprintf(r->bench.progress->so_far, sizeof(r->bench.progress->so_far), "[p2p %d of %d pairs]",
+			    ++done, pairs);
 		}
 	return err;
 }
@@ -287,8 +273,8 @@ static void print_matrix(const struct p2p_rank *r, int lib, int kind)
 {
 	char size[24];
 
-	printf("#\n# %s: %s, %s, messages of %s bytes\n#    ", r->nccl[lib].label, kinds[kind].name, kinds[kind].unit,
-	    tool_format_size(kind == P2P_LATENCY ? r->o.small : r->o.large, size));
+	printf("#\n# %s: %s, %s, messages of %s bytes\n#    ", r->bench.nccl[lib].label, kinds[kind].name,
+	    kinds[kind].unit, tool_format_size(kind == P2P_LATENCY ? r->o.small : r->o.large, size));
 	for (int j = 0; j < r->nranks; j++)
 		printf(" %8d", j);
 	putchar('\n');
@@ -343,7 +329,8 @@ static void name_the_slow(const struct p2p_rank *r, int lib, int kind, double *s
 				if (i != j && is_far(r, i, j) == far && slow && (i < j || kinds[kind].one_way))
 					printf(
 					    "# slow: %s: %s of %d and %d: %.3g %s; the median of such pairs is %.3g\n",
-					    r->nccl[lib].label, kind_names[kind], i, j, v, kinds[kind].unit, median);
+					    r->bench.nccl[lib].label, kind_names[kind], i, j, v, kinds[kind].unit,
+					    median);
 			}
 	}
 }
@@ -385,8 +372,8 @@ static int report(struct p2p_rank *r, const char *device_name, json_t *where, ui
 	int err = 0;
 
 	for (int lib = 0; lib < r->o.ranks.nlibs; lib++) {
-		json_t *entry = json_pack("{s:o, s:o, s:i}", "label", json_string_nocheck(r->nccl[lib].label), "path",
-		    json_string_nocheck(r->nccl[lib].path), "version", r->nccl[lib].version);
+		json_t *entry = json_pack("{s:o, s:o, s:i}", "label", json_string_nocheck(r->bench.nccl[lib].label),
+		    "path", json_string_nocheck(r->bench.nccl[lib].path), "version", r->bench.nccl[lib].version);
 
 		for (int kind = 0; kind < P2P_NKINDS; kind++) {
 			print_matrix(r, lib, kind);
@@ -401,14 +388,14 @@ static int report(struct p2p_rank *r, const char *device_name, json_t *where, ui
 	for (int lib = 1; lib < r->o.ranks.nlibs; lib++)
 		printf("# %s is better than %s, in the geometric mean over the pairs: latency %.2f, rate %.2f, both "
 		       "directions %.2f times\n",
-		    r->nccl[0].label, r->nccl[lib].label, mean_ratio(r, lib, P2P_LATENCY), mean_ratio(r, lib, P2P_RATE),
-		    mean_ratio(r, lib, P2P_BOTH));
+		    r->bench.nccl[0].label, r->bench.nccl[lib].label, mean_ratio(r, lib, P2P_LATENCY),
+		    mean_ratio(r, lib, P2P_RATE), mean_ratio(r, lib, P2P_BOTH));
 	if (r->o.check && wrong)
 		printf("# %llu words arrived wrong\n", (unsigned long long)wrong);
 	else if (r->o.check)
 		puts("# all data arrived right");
 	root = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:i, s:i, s:o, s:o, s:O}", "measures", "p2p", "ranks",
-	    r->nranks, "device", r->shared->launch.kind, "device_name", device_name, "latency_bytes",
+	    r->nranks, "device", r->bench.shared->launch.kind, "device_name", device_name, "latency_bytes",
 	    (json_int_t)r->o.small, "rate_bytes", (json_int_t)r->o.large, "iters", r->o.iters, "rounds", r->o.rounds,
 	    "wrong", r->o.check ? json_integer((json_int_t)wrong) : json_null(), "libraries", libs, "where", where);
 	if (r->o.ranks.json)
@@ -422,13 +409,14 @@ static void print_title(const struct p2p_rank *r, const char *device_name, json_
 {
 	char text[400];
 
-	printf("# shunt %s, messages of pairs, %d ranks as %s, %s (%s)\n", r->lib.version(), r->nranks,
-	    r->o.ranks.threads ? "threads" : "processes", r->shared->launch.kind, device_name);
+	printf("# shunt %s, messages of pairs, %d ranks as %s, %s (%s)\n", r->bench.lib.version(), r->nranks,
+	    r->o.ranks.threads ? "threads" : "processes", r->bench.shared->launch.kind, device_name);
 	tool_where_show(where, text, sizeof(text));
 	printf("# %s\n", text);
 	for (int i = 0; i < r->o.ranks.nlibs; i++)
-		printf("# %s: %s, NCCL ABI %d\n", r->nccl[i].label, r->nccl[i].path, r->nccl[i].version);
-	if (!strcmp(r->shared->launch.kind, "sim"))
+		printf(
+		    "# %s: %s, NCCL ABI %d\n", r->bench.nccl[i].label, r->bench.nccl[i].path, r->bench.nccl[i].version);
+	if (!strcmp(r->bench.shared->launch.kind, "sim"))
 		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
 	fflush(stdout);
 }
@@ -438,9 +426,8 @@ static void print_title(const struct p2p_rank *r, const char *device_name, json_
 static int open_lib(struct p2p_rank *r, int i)
 {
 	static const char *const needs[] = { "Send", "Recv", "GroupStart", "GroupEnd" };
-	struct bench_nccl *n = &r->nccl[i];
-	ncclUniqueId id, ids[RANKS_MAX];
-	int err = bench_nccl_open(n, r->o.ranks.libs[i], &r->lib);
+	struct bench_nccl *n = &r->bench.nccl[i];
+	int err = bench_nccl_open(n, r->o.ranks.libs[i], &r->bench.lib);
 
 	if (!err && (!n->Send || !n->Recv || !n->GroupStart || !n->GroupEnd)) {
 		const bool there[] = { n->Send, n->Recv, n->GroupStart, n->GroupEnd };
@@ -448,72 +435,56 @@ static int open_lib(struct p2p_rank *r, int i)
 
 		while (there[k])
 			k++;
-		if (!r->rank)
+		if (!r->bench.rank)
 			tool_error("library %s has no nccl%s, so it has no messages", n->label, needs[k]);
-		barrier(r);
+		bench_barrier(&r->bench);
 		err = -ENOSYS;
 	}
-	memset(&id, 0, sizeof(id));
-	ranks_progress_set(r->progress, RANKS_INIT, i, -1);
-	if (!err && !r->rank)
-		err = bench_nccl_check(n, 0, "ncclGetUniqueId", n->GetUniqueId(&id));
-	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, &id, sizeof(id), ids));
-	if (!err)
-		err = bench_nccl_check(
-		    n, r->rank, "ncclCommInitRank", n->CommInitRank(&r->comm[i], r->nranks, ids[0], r->rank));
-	return err;
+	return err ? err : bench_comm_create(&r->bench, i, &r->bench.comm[i], NULL);
 }
 
 static int open_rank(struct p2p_rank *r)
 {
 	size_t bytes = r->o.large > r->o.small ? r->o.large : r->o.small, words = (bytes + 3) / 4;
-	int err;
+	int err = bench_rank_join(&r->bench, &r->o.ranks);
 
-	ranks_progress_set(r->progress, RANKS_RENDEZVOUS, -1, -1);
-	err = ranks_join(r->shared, r->o.ranks.worker_fd, r->rank, r->o.ranks.timeout_s, &r->ranks);
-	if (!err)
-		err = tool_lib_open(&r->lib);
-	if (!err)
-		err = device_check(r, "cannot be used", r->lib.device_set(r->device));
-	if (!err)
-		err = device_check(r, "cannot make a stream", r->lib.stream_create(&r->stream));
 	for (int i = 0; i < r->o.ranks.nlibs && !err; i++)
 		err = open_lib(r, i);
 	if (!err)
-		err = device_check(r, "cannot allocate memory", r->lib.malloc(&r->send, 4 * words));
+		err = bench_rank_check(&r->bench, "cannot allocate memory", r->bench.lib.malloc(&r->send, 4 * words));
 	if (!err)
-		err = device_check(r, "cannot allocate memory", r->lib.malloc(&r->recv, 4 * words));
+		err = bench_rank_check(&r->bench, "cannot allocate memory", r->bench.lib.malloc(&r->recv, 4 * words));
 	r->host = malloc(4 * words);
-	for (int lib = 0; lib < r->o.ranks.nlibs && !r->rank; lib++)
+	for (int lib = 0; lib < r->o.ranks.nlibs && !r->bench.rank; lib++)
 		for (int kind = 0; kind < P2P_NKINDS; kind++) {
 			r->values[lib][kind] = calloc((size_t)r->nranks * (size_t)r->nranks, sizeof(double));
-			err = r->values[lib][kind] || err ? err : device_check(r, "host memory", -ENOMEM);
+			err = r->values[lib][kind] || err ? err : bench_rank_check(&r->bench, "host memory", -ENOMEM);
 		}
 	if (!err && !r->host)
-		err = device_check(r, "host memory", -ENOMEM);
-	for (size_t i = 0; i < words && !err; i++)
-		r->host[i] = word(r->rank, i);
-	return err ? err : device_check(r, "copy", r->lib.memcpy(r->send, r->host, 4 * words));
+		err = bench_rank_check(&r->bench, "host memory", -ENOMEM);
+	for (size_t i = 0; r->host && i < words && !err; i++)
+		r->host[i] = word(r->bench.rank, i);
+	return err ? err : bench_rank_check(&r->bench, "copy", r->bench.lib.memcpy(r->send, r->host, 4 * words));
 }
 
 static void close_rank(struct p2p_rank *r, bool clean)
 {
-	ranks_progress_set(r->progress, RANKS_DESTROY, -1, -1);
+	bench_rank_progress(&r->bench, RANKS_DESTROY, -1, -1);
 	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	for (int i = 0; i < r->o.ranks.nlibs && clean; i++)
-		bench_nccl_check(&r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i]));
+		bench_nccl_check(&r->bench.nccl[i], r->bench.rank, "ncclCommDestroy",
+		    r->bench.nccl[i].CommDestroy(r->bench.comm[i]));
 	if (clean) {
-		r->lib.free(r->send);
-		r->lib.free(r->recv);
-		r->lib.stream_destroy(r->stream);
+		r->bench.lib.free(r->send);
+		r->bench.lib.free(r->recv);
+		r->bench.lib.stream_destroy(r->bench.stream);
 	}
 	free(r->host);
 	for (int lib = 0; lib < r->o.ranks.nlibs; lib++)
 		for (int kind = 0; kind < P2P_NKINDS; kind++)
 			free(r->values[lib][kind]);
-	ranks_progress_set(r->progress, RANKS_DONE, -1, -1);
-	ranks_leave(r->ranks);
+	bench_rank_progress(&r->bench, RANKS_DONE, -1, -1);
+	ranks_leave(r->bench.ranks);
 }
 
 static int run_rank(const void *arg, const struct ranks_slot *slot)
@@ -530,34 +501,31 @@ static int run_rank(const void *arg, const struct ranks_slot *slot)
 		return TOOL_FAIL;
 	}
 	r->o = *(const struct p2p_opts *)arg;
-	r->shared = slot->shared;
-	r->rank = slot->rank;
-	r->device = slot->device;
-	r->progress = slot->progress;
+	bench_rank_slot(&r->bench, slot);
 	r->nranks = slot->shared->launch.nranks;
 	sim = !strcmp(slot->shared->launch.kind, "sim");
 	r->o.large = r->o.large ? r->o.large : sim ? 1 << 20 : 64 << 20;
 	r->o.iters = r->o.iters ? r->o.iters : sim ? 2 : 10;
 	r->o.rounds = r->o.rounds ? r->o.rounds : sim ? 2 : 5;
 	err = open_rank(r);
-	if (!err && !r->rank) {
-		r->lib.device_name(r->device, device_name, sizeof(device_name));
-		where = tool_where_json(r->lib.build(), &r->lib, !r->o.no_host);
+	if (!err && !r->bench.rank) {
+		r->bench.lib.device_name(r->bench.device, device_name, sizeof(device_name));
+		where = tool_where_json(r->bench.lib.build(), &r->bench.lib, !r->o.no_host);
 		print_title(r, device_name, where);
 	}
 	if (!err)
 		err = measure_all(r);
 	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, &r->wrong, sizeof(r->wrong), all_wrong));
+		err = bench_allgather(&r->bench, &r->wrong, sizeof(r->wrong), all_wrong);
 	for (int i = 0; i < r->nranks && !err; i++)
 		wrong += all_wrong[i];
-	if (!err && !r->rank)
+	if (!err && !r->bench.rank)
 		status = report(r, device_name, where, wrong);
 	/* All ranks return rank 0's status. Nobody destroys a communicator that others still use. */
 	if (!err)
-		err = ranks_error(r->rank, ranks_allgather(r->ranks, &status, sizeof(status), statuses));
+		err = bench_allgather(&r->bench, &status, sizeof(status), statuses);
 	if (err)
-		ranks_abort(r->ranks, r->shared);
+		ranks_abort(r->bench.ranks, r->bench.shared);
 	status = err ? TOOL_FAIL : statuses[0];
 	close_rank(r, !err);
 	json_decref(where);

@@ -35,7 +35,6 @@ struct bench_rank {
 	const struct bench_opts *given; /* as the rank was started with; a guest's own options begin with them */
 	struct bench_opts opts;         /* with defaults filled in and one seed for all ranks */
 	struct ranks_shared *shared;
-	int fd;
 	int rank, device;
 	struct ranks *ranks;
 	struct ranks_progress *progress;
@@ -95,6 +94,10 @@ const char *bench_path_taken(const struct bench_rank *r, int lib);
 
 /* ---- worker.c ---- */
 
+/* A place among the ranks; nothing else is touched. */
+void bench_rank_slot(struct bench_rank *r, const struct ranks_slot *slot);
+/* Meets the other ranks, opens libshunt.so, and makes a stream on the device. */
+int bench_rank_join(struct bench_rank *r, const struct ranks_opts *o);
 /* Stores what this rank does now, for the parent's messages. lib, way: -1 if none. */
 void bench_rank_progress(struct bench_rank *r, enum ranks_stage stage, int lib, int way);
 int bench_barrier(struct bench_rank *r);

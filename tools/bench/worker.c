@@ -36,6 +36,28 @@ int bench_rank_check(const struct bench_rank *r, const char *what, int err)
 	return ranks_device_error(r->rank, r->device, what, err);
 }
 
+void bench_rank_slot(struct bench_rank *r, const struct ranks_slot *slot)
+{
+	r->shared = slot->shared;
+	r->rank = slot->rank;
+	r->device = slot->device;
+	r->progress = slot->progress;
+}
+
+int bench_rank_join(struct bench_rank *r, const struct ranks_opts *o)
+{
+	int err;
+
+	bench_rank_progress(r, RANKS_RENDEZVOUS, -1, -1);
+	err = ranks_join(r->shared, o->worker_fd, r->rank, o->timeout_s, &r->ranks);
+	bench_rank_progress(r, RANKS_INIT, -1, -1);
+	if (!err)
+		err = tool_lib_open(&r->lib);
+	if (!err)
+		err = bench_rank_check(r, "cannot be used", r->lib.device_set(r->device));
+	return err ? err : bench_rank_check(r, "cannot make a stream", r->lib.stream_create(&r->stream));
+}
+
 static int seed_broadcast(struct bench_rank *r)
 {
 	uint64_t seed = r->o->seed, seeds[RANKS_MAX];
@@ -152,22 +174,13 @@ static int rank_open(struct bench_rank *r)
 
 	if (err)
 		return err;
-	bench_rank_progress(r, RANKS_RENDEZVOUS, -1, -1);
-	err = ranks_join(r->shared, r->fd, r->rank, r->o->ranks.timeout_s, &r->ranks);
+	err = bench_rank_join(r, &r->o->ranks);
 	if (!err)
 		err = seed_broadcast(r);
-	if (err)
-		return err;
-	bench_rank_progress(r, RANKS_INIT, -1, -1);
-	err = tool_lib_open(&r->lib);
 	if (!err)
 		err = libs_open(r);
 	if (!err && r->o->guest)
 		err = r->o->guest->open(r);
-	if (!err)
-		err = bench_rank_check(r, "cannot be used", r->lib.device_set(r->device));
-	if (!err)
-		err = bench_rank_check(r, "cannot make a stream", r->lib.stream_create(&r->stream));
 	if (!err)
 		err = memory_alloc(r);
 	if (!err && r->o->gemm)
@@ -450,11 +463,7 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 	r->opts = *o;
 	defaults_fill(&r->opts, rank_slot->shared->launch.kind);
 	r->o = &r->opts;
-	r->shared = rank_slot->shared;
-	r->fd = o->ranks.worker_fd;
-	r->rank = rank_slot->rank;
-	r->device = rank_slot->device;
-	r->progress = rank_slot->progress;
+	bench_rank_slot(r, rank_slot);
 	rank_main(r);
 	status = r->status;
 	free(r);

@@ -294,18 +294,8 @@ static int windows_open(struct tune_rank *r)
 
 static int rank_open(struct tune_rank *r)
 {
-	int err;
+	int err = bench_rank_join(&r->bench, &r->o->base.ranks);
 
-	bench_rank_progress(&r->bench, RANKS_RENDEZVOUS, -1, -1);
-	err = ranks_join(
-	    r->bench.shared, r->o->base.ranks.worker_fd, r->bench.rank, r->o->base.ranks.timeout_s, &r->bench.ranks);
-	bench_rank_progress(&r->bench, RANKS_INIT, -1, -1);
-	if (!err)
-		err = tool_lib_open(&r->bench.lib);
-	if (!err)
-		err = bench_rank_check(&r->bench, "cannot be used", r->bench.lib.device_set(r->bench.device));
-	if (!err)
-		err = bench_rank_check(&r->bench, "cannot make a stream", r->bench.lib.stream_create(&r->bench.stream));
 	if (!err)
 		err = machine_identify(r);
 	if (!err)
@@ -350,10 +340,7 @@ static int rank_run(const void *arg, const struct ranks_slot *rank_slot)
 	}
 	r->opts = *(const struct tune_opts *)arg;
 	r->o = &r->opts;
-	r->bench.shared = rank_slot->shared;
-	r->bench.progress = rank_slot->progress;
-	r->bench.rank = rank_slot->rank;
-	r->bench.device = rank_slot->device;
+	bench_rank_slot(&r->bench, rank_slot);
 	r->nranks = rank_slot->shared->launch.nranks;
 	r->sim = !strcmp(rank_slot->shared->launch.kind, "sim");
 	r->start_us = ranks_now_us();
