@@ -81,6 +81,13 @@ int shunt_mock_alive(void)
 	return nalive;
 }
 
+int shunt_mock_teardown(void **state)
+{
+	if (nalive)
+		fprintf(stderr, "%d communicators are left\n", nalive);
+	return nalive;
+}
+
 /* Rendezvous of the threads of this process: everybody who comes with this key gives bytes and gets all of them. */
 struct mock_barrier {
 	struct mock_barrier *next;

@@ -24,4 +24,5 @@ void shunt_mock_host(int number);
 int shunt_mock_waiting(void);
 /* Communicators that were created and not yet destroyed. */
 int shunt_mock_alive(void);
+int shunt_mock_teardown(void **state); /* of tests: fails if one is left */
 #pragma GCC visibility pop

@@ -8,7 +8,6 @@
 #include "tests/shim/nonblocking.h"
 #include "shim/nccl/abi.h"
 #include "tests/support/pause.h"
-#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 enum { MAX = 6 };
@@ -32,15 +31,6 @@ static int setup(void **state)
 	shunt_mock_reset();
 	shunt_mock_kernel_runs(0);
 	return 0;
-}
-
-static int teardown(void **state)
-{
-	int left = shunt_mock_alive();
-
-	if (left)
-		print_error("%d communicators are left\n", left);
-	return left;
 }
 
 static void run_ranks(struct rank *r, int n, void *(*run)(void *))
@@ -713,4 +703,4 @@ TEST(test_comms_dozens_end_in_any_order_from_any_thread)
 	}
 }
 
-TESTS_EACH(setup, teardown)
+TESTS_EACH(setup, shunt_mock_teardown)

@@ -20,7 +20,6 @@ TEST(test_split_blocking_knows_the_child_at_once)
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	ncclCommDestroy(child);
 	ncclCommDestroy(comm);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 TEST(test_split_in_a_group_is_known_at_its_end)
@@ -36,7 +35,6 @@ TEST(test_split_in_a_group_is_known_at_its_end)
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	ncclCommDestroy(child);
 	ncclCommDestroy(comm);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 TEST(test_split_outlives_a_parent_that_ends_in_its_group)
@@ -51,7 +49,6 @@ TEST(test_split_outlives_a_parent_that_ends_in_its_group)
 	assert_int_equal(reduce(child, 5), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	ncclCommDestroy(child);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 TEST(test_split_late_is_known_through_the_parent_state)
@@ -71,7 +68,6 @@ TEST(test_split_late_is_known_through_the_parent_state)
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	ncclCommDestroy(moved);
 	ncclCommDestroy(comm);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 TEST(test_split_late_is_known_without_asking_the_parent)
@@ -88,7 +84,6 @@ TEST(test_split_late_is_known_without_asking_the_parent)
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	ncclCommDestroy(child);
 	ncclCommDestroy(comm);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 /* The place may be gone as soon as the handle was seen there. */
@@ -160,7 +155,6 @@ TEST(test_split_that_fails_leaves_nothing)
 	assert_int_equal(ncclGroupEnd(), ncclSystemError);
 	assert_null(child);
 	ncclCommDestroy(comm);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 /* Set in a file of NCCL's or in the environment, it counts for our idea of what blocks. */
@@ -270,7 +264,6 @@ TEST(test_grow_gives_old_and_new_ranks_one_id)
 	ncclCommDestroy(grown[2]);
 	for (int i = 0; i < 2; i++)
 		ncclCommDestroy(old[i]);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 TEST(test_children_have_the_same_id_on_all_ranks)
@@ -304,7 +297,6 @@ TEST(test_children_have_the_same_id_on_all_ranks)
 		ncclCommDestroy(comms[i]);
 	}
 	assert_string_equal(ids[0], ids[1]);
-	assert_int_equal(shunt_mock_alive(), 0);
 }
 
 /* Numbers of ranks that cannot be are for NCCL to judge, and nothing is read from an array that may be shorter. */
@@ -328,4 +320,4 @@ TEST(test_shrink_reads_no_more_ranks_than_there_are)
 	ncclCommDestroy(comm);
 }
 
-TESTS_EACH(setup, NULL)
+TESTS_EACH(setup, shunt_mock_teardown)
