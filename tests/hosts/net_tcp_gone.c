@@ -5,10 +5,8 @@
  * own, at the same time.
  */
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include "tests/support/own.h"

@@ -26,12 +26,6 @@ enum { MOST_RANKS = 4, LARGE_PART = 20011 };
 enum { MOST_RANKS = 8, LARGE_PART = 70001 };
 #endif
 
-static void run_few(const struct world *w)
-{
-	if (strlen(w->place) <= MOST_RANKS)
-		run_world(w);
-}
-
 static int call(const struct rank *r, ncclComm_t comm)
 {
 	uint32_t *buf;
@@ -226,7 +220,7 @@ static int over_hosts_body(struct rank *r)
 /* Whatever a rule says: ranks of other rails are not connected, and a message's two ranks alone do no set-up. */
 TEST(test_rules_for_unconnected_ranks_do_not_hold)
 {
-	run_few(&(struct world){ .place = "0011",
+	run_world(&(struct world){ .place = "0011",
 	    .named = true,
 	    .env = { { "SHUNT_ALGO", "alltoall:0-inf:hierarchical,send:0-inf:hierarchical" } },
 	    .body = over_hosts_body });
@@ -237,7 +231,7 @@ TEST(test_hosts_by_name_run_our_kernels)
 	static const char *const places[] = { "01", "0011", "1000", "0123", "01010101" };
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_few(&(struct world){ .place = places[i], .named = true, .body = over_hosts_body });
+		run_world(&(struct world){ .place = places[i], .named = true, .body = over_hosts_body });
 }
 
 /* What Shunt takes is right on a child, as which this rank is number `rank` of `nranks`. */
@@ -254,7 +248,8 @@ static int expect_child(const struct rank *r, ncclComm_t child, int rank, int nr
 }
 
 /* Twice two children, of even and of odd ranks, which turn around, and a child of each; then one of the even ranks. */
-static int children_body(struct rank *r)
+HOSTS_TEST(test_children_of_some_ranks_run_our_kernels, { .place = "0011", .named = true },
+    { .place = "001122", .named = true }, { .place = "1001" }, { .place = "00001111", .named = true })
 {
 	int odd = r->rank % 2, half = r->nranks / 2, number = r->rank / 2, excluded[16];
 	ncclComm_t comm, part, again, left;
@@ -282,7 +277,8 @@ static int children_body(struct rank *r)
 }
 
 /* The last rank comes later. */
-static int grown_body(struct rank *r)
+HOSTS_TEST(test_a_grown_communicator_runs_our_kernels, { .place = "0011", .named = true }, { .place = "0110" },
+    { .place = "01", .named = true })
 {
 	int old = r->nranks - 1;
 	struct world_shared *s = world_shared();
@@ -304,21 +300,6 @@ static int grown_body(struct rank *r)
 	NCCL(ncclCommDestroy(grown));
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
-}
-
-TEST(test_a_grown_communicator_runs_our_kernels)
-{
-	run_few(&(struct world){ .place = "0011", .named = true, .body = grown_body });
-	run_few(&(struct world){ .place = "0110", .body = grown_body });
-	run_few(&(struct world){ .place = "01", .named = true, .body = grown_body });
-}
-
-TEST(test_children_of_some_ranks_run_our_kernels)
-{
-	run_few(&(struct world){ .place = "0011", .named = true, .body = children_body });
-	run_few(&(struct world){ .place = "001122", .named = true, .body = children_body });
-	run_few(&(struct world){ .place = "1001", .body = children_body });
-	run_few(&(struct world){ .place = "00001111", .named = true, .body = children_body });
 }
 
 /* Default plans, whose ports join ranks of one rail only: no others are connected here. */
@@ -349,7 +330,7 @@ TEST(test_default_plans_run_over_rails)
 	if (!getenv("SHUNT_DEFAULT_PLANS"))
 		skip(); /* a build whose command does not run writes none */
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_few(&(struct world){ .place = places[i],
+		run_world(&(struct world){ .place = places[i],
 		    .named = true,
 		    .env = { { "SHUNT_ALGO", "allreduce:0-inf:plan" } },
 		    .body = planned_body });
@@ -357,14 +338,16 @@ TEST(test_default_plans_run_over_rails)
 
 TEST(test_hosts_of_namespaces_run_our_kernels)
 {
-	run_few(&(struct world){ .place = "0011", .body = over_hosts_body });
-	run_few(&(struct world){
+	run_world(&(struct world){ .place = "0011", .body = over_hosts_body });
+	run_world(&(struct world){
 	    .place = "0120", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = over_hosts_body });
-	run_few(&(struct world){ .place = "01", .link_local = true, .body = over_hosts_body });
+	run_world(&(struct world){ .place = "01", .link_local = true, .body = over_hosts_body });
 }
 
 /* Its settings keep it apart, or it cannot reach the directory: all others find that, with the same line. */
-static int missing_body(struct rank *r)
+HOSTS_TEST(test_hosts_a_rank_with_other_settings_is_missing_for_all,
+    { .place = "0110", .named = true, .odd = 3, .odd_env = { "SHUNT_FORCE_NCCL", "broadcast" } },
+    { .place = "0011", .named = true, .odd = 3, .odd_env = { "SHUNT_FORCE_NCCL", "broadcast" } })
 {
 	ncclComm_t comm;
 
@@ -373,20 +356,6 @@ static int missing_body(struct rank *r)
 		CHECK(!expect_forward(r, comm, "rank 3 has no Shunt"));
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
-}
-
-TEST(test_hosts_a_rank_with_other_settings_is_missing_for_all)
-{
-	run_few(&(struct world){ .place = "0110",
-	    .named = true,
-	    .odd = 3,
-	    .odd_env = { "SHUNT_FORCE_NCCL", "broadcast" },
-	    .body = missing_body });
-	run_few(&(struct world){ .place = "0011",
-	    .named = true,
-	    .odd = 3,
-	    .odd_env = { "SHUNT_FORCE_NCCL", "broadcast" },
-	    .body = missing_body });
 }
 
 /* The rank calls the real library, as a program without Shunt does. */
@@ -426,11 +395,12 @@ static int without_body(struct rank *r)
 TEST(test_hosts_a_rank_without_shunt_is_missing_for_all)
 {
 	for (rank_without = 3; rank_without >= 0; rank_without -= 3)
-		run_few(&(struct world){ .place = "0011", .named = true, .body = without_body });
+		run_world(&(struct world){ .place = "0011", .named = true, .body = without_body });
 }
 
 /* A rank that alone has a name for its host is a host of its own, and no rail has as many ranks as another. */
-static int apart_body(struct rank *r)
+HOSTS_TEST(test_hosts_a_rank_with_a_name_of_its_own_is_a_host,
+    { .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" } })
 {
 	struct shunt_comm_info info = { .size = sizeof(info) };
 	ncclComm_t comm;
@@ -441,12 +411,6 @@ static int apart_body(struct rank *r)
 	CHECK(info.hosts == 3);
 	NCCL(ncclCommDestroy(comm));
 	return end_together(r);
-}
-
-TEST(test_hosts_a_rank_with_a_name_of_its_own_is_a_host)
-{
-	run_few(
-	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = apart_body });
 }
 
 static void cut_host_1(struct netns *netns)
@@ -466,17 +430,18 @@ static int cut_body(struct rank *r)
 
 TEST(test_hosts_a_host_that_cannot_be_reached_is_missing_for_all)
 {
-	run_few(&(struct world){
+	run_world(&(struct world){
 	    .place = "010", .env = { { "SHUNT_SETUP_TIMEOUT", "12s" } }, .body = cut_body, .meanwhile = cut_host_1 });
 }
 
 TEST(test_hosts_of_one_name_are_missing_for_all)
 {
-	run_few(&(struct world){ .place = "010", .env = { { "SHUNT_HOSTID", "same" } }, .body = cut_body });
+	run_world(&(struct world){ .place = "010", .env = { { "SHUNT_HOSTID", "same" } }, .body = cut_body });
 }
 
 /* The directory's process dies: who asks afterwards forwards, too. */
-static int death_body(struct rank *r)
+HOSTS_TEST(test_hosts_the_directory_s_death_is_noticed,
+    { .place = "0112", .named = true, .dies = 1, .env = { { "SHUNT_SETUP_TIMEOUT", "2h" } } })
 {
 	ncclComm_t comm;
 
@@ -493,17 +458,9 @@ static int death_body(struct rank *r)
 	return 0;
 }
 
-TEST(test_hosts_the_directory_s_death_is_noticed)
-{
-	run_few(&(struct world){ .place = "0112",
-	    .named = true,
-	    .dies = 1,
-	    .env = { { "SHUNT_SETUP_TIMEOUT", "2h" } },
-	    .body = death_body });
-}
-
 /* Rubbish, silence and a wrong secret at the directory's address do not disturb the ranks. */
-static int stranger_body(struct rank *r)
+HOSTS_TEST(test_hosts_strangers_at_the_directory_do_not_disturb,
+    { .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .named = true })
 {
 	struct sockaddr_in sin = { .sin_family = AF_INET };
 	struct shunt_directory_tail tail;
@@ -522,17 +479,12 @@ static int stranger_body(struct rank *r)
 	return over_hosts_body(r);
 }
 
-TEST(test_hosts_strangers_at_the_directory_do_not_disturb)
-{
-	run_few(&(struct world){
-	    .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET" } }, .named = true, .body = stranger_body });
-}
-
 TESTS_BEGIN
 {
 	void *shared = mmap(NULL, FAKE_NCCL_SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char text[32];
 
+	world_most = MOST_RANKS;
 	snprintf(text, sizeof(text), "%p", shared);
 	setenv("FAKE_NCCL_SHARED", text, 1);
 	setenv("SHUNT_DEVICE", "sim", 1);

@@ -24,6 +24,8 @@ struct world {
 /* Runs it; number of ranks that failed, -EPERM: not `named`, and not root or a kernel without
  * TAPs (said). */
 int world_run(const struct world *world);
+/* Ranks that there may be; a test of more passes. */
+extern size_t world_most;
 /* The same as a test: skipped for lack of namespaces, and failed with any rank. */
 void run_world(const struct world *world);
 /* For bodies: host of a rank, the link of a host (of namespaces), the text of the last error. */
