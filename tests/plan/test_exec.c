@@ -23,6 +23,8 @@ static struct shunt_plan *load(char *text)
 	return plan;
 }
 
+static struct exec_ranks f; /* of the test that runs */
+
 static void open_ranks(struct exec_ranks *f, char *text, const struct exec_options *options)
 {
 	struct shunt_plan *plan = load(text);
@@ -55,8 +57,6 @@ TEST(test_exec_every_type_and_op_matches_reference)
 
 	for (int i = 0; i < (quick ? 2 : 4); i++)
 		for (int op = 0; op < SHUNT_NREDOPS; op++) {
-			struct exec_ranks f;
-
 			open_ranks(&f, plan_twoshot(runs[i].ranks, 2, plan_redop_name(op)), &runs[i].options);
 			for (int t = 0; t < SHUNT_NFORMATS; t++) {
 				uint64_t whole = (uint64_t)runs[i].ranks * 2 * 48 / shunt_dtype_bytes[t];
@@ -84,8 +84,6 @@ TEST(test_exec_every_count_and_alignment_matches_reference)
 	static const uint64_t counts[] = { 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 63, 64, 100, 511, 1024, 4097 };
 
 	for (size_t p = 0; p < 4 + 3; p++) {
-		struct exec_ranks f;
-
 		open_ranks(&f, p < 4 ? plans[p](3) : p < 6 ? plan_port(3, p == 5) : plan_twoshot(3, 2, "sum"), NULL);
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 			for (int skew = 0; skew < (quick ? 1 : 4); skew++) {
@@ -104,8 +102,6 @@ TEST(test_exec_graphs_between_eager_launches_match_reference)
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
 
 	for (int p = 0; p < 4; p++) {
-		struct exec_ranks f;
-
 		open_ranks(&f, p < 3 ? plans[p](3) : plan_twoshot(3, 2, "sum"), NULL);
 		for (int i = 0; i < (quick ? 3 : 12); i++) {
 			struct exec_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(1 + i * 37 % 11 * 24), i & 1, 0,
@@ -148,7 +144,6 @@ static void launch_words(const struct exec_rank *r, void *buf, uint64_t count)
 
 TEST(test_exec_graph_outlives_the_memory_it_was_captured_with)
 {
-	struct exec_ranks f;
 	float *buf[3];
 	void *graph[3];
 	const uint64_t count = 96;
@@ -196,8 +191,6 @@ TEST(test_exec_graph_outlives_the_memory_it_was_captured_with)
 /* Nobody signals in this plan: what a launch reads must be there, and stay until all have read it. */
 TEST(test_exec_plan_without_signals_sees_every_launchs_data)
 {
-	struct exec_ranks f;
-
 	open_ranks(&f, plan_get(4), NULL);
 	for (unsigned seed = 1; seed <= (quick ? 2u : 10u); seed++) {
 		struct exec_job j = { SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false };
@@ -211,7 +204,6 @@ TEST(test_exec_plan_without_signals_sees_every_launchs_data)
 /* A rank that is ahead with large chunks writes where others' small ones may not have been read. */
 TEST(test_exec_alternating_sizes_do_not_overtake)
 {
-	struct exec_ranks f;
 	const uint64_t small = 16, large = 4096;
 	char *in[3][24], *out[3][24];
 
@@ -263,8 +255,6 @@ TEST(test_exec_windows_and_semaphores_cover_all_sizes)
 	static const uint64_t counts[] = { 1, 15, 16, 17, 48, 63, 64, 65, 500, 8000 };
 
 	for (int window = 16; window <= 48; window += 32) {
-		struct exec_ranks f;
-
 		open_ranks(&f, plan_windows(window), NULL);
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
 			struct exec_job j = { SHUNT_I32, SHUNT_SUM, counts[c], c & 1, 0, 3, false };
@@ -281,8 +271,6 @@ TEST(test_exec_windows_and_semaphores_cover_all_sizes)
 TEST(test_exec_long_program_runs_from_device_memory)
 {
 	struct exec_job j = { SHUNT_I64, SHUNT_SUM, 400 * 4 + 3, false, 0, 3, false };
-	struct exec_ranks f;
-
 	open_ranks(&f, plan_long(200), NULL);
 	exec_ranks_check(&f, &j, 1);
 	close_ranks(&f);
@@ -290,7 +278,6 @@ TEST(test_exec_long_program_runs_from_device_memory)
 
 TEST(test_exec_mixed_operators_follow_the_plan)
 {
-	struct exec_ranks f;
 	float *in, *out;
 	void *p;
 
@@ -330,7 +317,6 @@ TEST(test_exec_buffer_without_chunks_has_room_for_all_parts)
 
 	for (int scatter = 0; scatter < 2; scatter++) {
 		char *whole[2];
-		struct exec_ranks f;
 		void *p;
 
 		open_ranks(&f, plan_parts(scatter), NULL);
@@ -368,8 +354,6 @@ TEST(test_exec_mapped_memory_and_ll8_match_reference)
 	for (int p = 0; p < 4; p++) {
 		struct exec_job small = { SHUNT_BF16, SHUNT_SUM, 777, p & 1, 0, 3, false },
 		                large = { SHUNT_BF16, SHUNT_SUM, 40000, p & 1, 0, 3, false };
-		struct exec_ranks f;
-
 		open_ranks(&f, p < 3 ? plans[p](4) : plan_twoshot(4, 2, "sum"), &options);
 		exec_ranks_check(&f, &small, (uint64_t)p);
 		if (!quick)
@@ -386,7 +370,6 @@ TEST(test_exec_stale_data_is_no_flag)
 {
 	static const uint64_t units[] = { 1, 40, 3, 100, 2, 7, 64, 4, 5, 31, 33, 90, 6 };
 	enum { BLOCKS = 2, LAUNCHES = 52 };
-	struct exec_ranks f;
 	uint64_t *buf[2][LAUNCHES];
 
 	for (int ll_format = SHUNT_PLAN_LL_FORMAT_LL128; ll_format <= SHUNT_PLAN_LL_FORMAT_LL16; ll_format++) {
@@ -440,7 +423,6 @@ static void run_with_stale_scratch(bool graph_large, bool graph_small)
 	enum { SMALL = 64, LARGE = 128, LAUNCHES = 3 };
 	void *graph[2][2] = { 0 };
 	uint32_t *buf[2][2];
-	struct exec_ranks f;
 	void *p;
 
 	open_ranks(&f, plan_staged(), NULL);
@@ -497,7 +479,6 @@ TEST(test_exec_packets_and_bytes_without_nop_follow_each_other)
 {
 	const uint64_t count = 3000;
 	uint32_t *in, *out;
-	struct exec_ranks f;
 	void *p;
 
 	open_ranks(&f, plan_packed(), NULL);
@@ -532,8 +513,6 @@ TEST(test_exec_packet_flags_wrap)
 		struct exec_options options = { .ll_format =
 			                            i / 2 ? SHUNT_PLAN_LL_FORMAT_LL16 : SHUNT_PLAN_LL_FORMAT_LL128 };
 		struct exec_job j = { SHUNT_F32, SHUNT_SUM, 200, true, 0, 9, false };
-		struct exec_ranks f;
-
 		open_ranks(&f, plan_twoshot(2, 2, "sum"), &options);
 		assert_int_equal(exec_ranks_prepare(&f, 800), 0);
 		for (int r = 0; r < 2; r++)
@@ -600,7 +579,6 @@ TEST(test_exec_missing_peer_gives_up_at_the_deadline)
 	for (int p = 0; p < 4; p++) {
 		struct exec_options options = { .ll_format =
 			                            p == 3 ? SHUNT_PLAN_LL_FORMAT_LL16 : SHUNT_PLAN_LL_FORMAT_LL128 };
-		struct exec_ranks f;
 		void *buf[2];
 
 		open_ranks(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), &options);
@@ -634,7 +612,6 @@ TEST(test_exec_abort_word_ends_every_wait)
 {
 	for (int ll_format = SHUNT_PLAN_LL_FORMAT_LL128; ll_format <= SHUNT_PLAN_LL_FORMAT_LL16; ll_format++) {
 		struct exec_options options = { .ll_format = (enum shunt_plan_ll_format)ll_format };
-		struct exec_ranks f;
 		uint32_t one = 1;
 		void *buf;
 
@@ -657,8 +634,6 @@ TEST(test_exec_failed_prepare_is_the_same_on_all_ranks)
 	struct shunt_plan_call call = {
 		.send = &few, .recv = &few, .send_bytes = 64, .recv_bytes = 64, .dtype = SHUNT_F32, .redop = SHUNT_SUM
 	};
-	struct exec_ranks f;
-
 	open_ranks(&f, plan_twoshot(2, 2, "sum"), &few);
 	assert_int_equal(exec_ranks_prepare(&f, 64), -EOPNOTSUPP);
 	/* Known from now on: no round is needed, and none would come about here. */
@@ -689,8 +664,6 @@ TEST(test_exec_memory_is_had_by_all_ranks_or_by_none)
 	struct exec_job odd = { SHUNT_F32, SHUNT_SUM, 1001, false, 1, 2, false };
 	struct shunt_gpu_ops ops = *gpu;
 	struct exec_options options = { .last = &ops };
-	struct exec_ranks f;
-
 	ops.mem_alloc = failing_mem_alloc;
 	open_ranks(&f, plan_twoshot(3, 2, "sum"), &options);
 	fail_alloc = true;
@@ -716,8 +689,6 @@ TEST(test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was)
 	struct exec_job job = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 2, false };
 	struct shunt_gpu_ops ops = *gpu;
 	struct exec_options options = { .mapped = true, .last = &ops };
-	struct exec_ranks f;
-
 	ops.share_map = failing_share_map;
 	open_ranks(&f, plan_switch(3), &options); /* peers use its input and its output */
 	exec_ranks_check(&f, &job, 1);
@@ -749,8 +720,6 @@ static void check_direct(char *text, struct exec_job j, int inputs, int outputs,
 {
 	struct shunt_gpu_ops ops = *gpu;
 	struct exec_options options = { .last = &ops };
-	struct exec_ranks f;
-
 	ops.launch = count_launch;
 	memset(&last_launches, 0, sizeof(last_launches));
 	open_ranks(&f, text, &options);
@@ -788,7 +757,6 @@ TEST(test_exec_buffers_in_windows_are_reached_where_they_are)
 TEST(test_exec_windows_at_other_places_are_an_error)
 {
 	char *remote[2][3];
-	struct exec_ranks f;
 	void *p;
 
 	open_ranks(&f, plan_port(3, 0), NULL);

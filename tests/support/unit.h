@@ -65,6 +65,15 @@ static inline void unit_run_processes(int n, int (*body)(int rank, void *arg), v
 
 typedef void unit_run(int n, int (*body)(int rank, void *arg), void *arg, int *errs);
 
+/* Memory that processes share, zero at first, for as long as the program runs. */
+static inline void *unit_shared(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(at != MAP_FAILED);
+	return at;
+}
+
 static inline int64_t unit_now_ms(void)
 {
 	struct timespec ts;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/transport/net_ends.h"
-#include <poll.h>
 #include "base/config.h"
 #include "tests/support/entries.h"
 

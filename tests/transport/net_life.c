@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How connections begin and end, with peers in other processes, and how a device sleeps. */
 #include "tests/transport/net_suite.h"
-#include <poll.h>
-#include <sys/mman.h>
 
 /* ---- the end */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Puts of all sizes, their signals, and the order of both. */
 #include "tests/transport/net_suite.h"
-#include <stdatomic.h>
 
 /* ---- puts */
 

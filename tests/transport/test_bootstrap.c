@@ -29,11 +29,12 @@ struct world {
 
 static struct shunt_hosts *hosts; /* of the last join: NULL, as all ranks are here */
 
+static int errs[UNIT_MAX_RANKS]; /* what the ranks of a run returned */
+
 static struct world *world_create(int nranks)
 {
-	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct world *w = unit_shared(sizeof(*w));
 
-	assert_true(w != MAP_FAILED);
 	w->nranks = nranks;
 	for (int r = 0; r < UNIT_MAX_RANKS; r++) {
 		w->says_rank[r] = r;
@@ -41,11 +42,6 @@ static struct world *world_create(int nranks)
 	}
 	assert_int_equal(shunt_bootstrap_new_id(w->id), 0);
 	return w;
-}
-
-static void world_destroy(struct world *w)
-{
-	munmap(w, sizeof(*w));
 }
 
 static int rank_body(int rank, void *arg)
@@ -141,7 +137,6 @@ static int comm_id_body(int rank, void *arg)
 TEST(test_bootstrap_comm_id_serves_on_rank_0)
 {
 	struct world w = { .nranks = 3 };
-	int errs[UNIT_MAX_RANKS];
 
 	assert_true(own_comm_id());
 	unit_run_processes(3, comm_id_body, &w, errs);
@@ -185,7 +180,6 @@ static int self_connect_body(int rank, void *arg)
 TEST(test_bootstrap_comm_id_waits_on_after_self_connect)
 {
 	int64_t start = unit_now_ms();
-	int errs[UNIT_MAX_RANKS];
 
 	assert_true(own_comm_id());
 	assert_int_equal(pipe(self_connected), 0);
@@ -202,12 +196,10 @@ TEST(test_bootstrap_all_ranks_join)
 	for (int n = 1; n <= 8; n++) {
 		for (int processes = 0; processes < 2; processes++) {
 			struct world *w = world_create(n);
-			int errs[UNIT_MAX_RANKS];
 
 			w->delay_ms[n / 2] = 50;
 			(processes ? unit_run_processes : unit_run_threads)(n, rank_body, w, errs);
 			expect_all(errs, n, 0);
-			world_destroy(w);
 		}
 	}
 }
@@ -219,15 +211,12 @@ TEST(test_bootstrap_ids_are_distinct)
 	assert_int_not_equal(memcmp(a->id + 32, b->id + 32, 32), 0);
 	assert_int_equal(rank_body(0, b), 0);
 	assert_int_equal(rank_body(0, a), 0);
-	world_destroy(a);
-	world_destroy(b);
 }
 
 TEST(test_bootstrap_different_nranks_is_einval_on_all)
 {
 	for (int processes = 0; processes < 2; processes++) {
 		struct world *w = world_create(4);
-		int errs[UNIT_MAX_RANKS];
 
 		w->says_nranks[2] = 5;
 		w->delay_ms[2] = 100;
@@ -238,20 +227,17 @@ TEST(test_bootstrap_different_nranks_is_einval_on_all)
 			for (int r = 0; r < 4; r++)
 				assert_true(strstr(w->text[r], "rank 2 says that there are 5 ranks") ||
 				    strstr(w->text[r], "rank 2 says 5")); /* it came first after all */
-		world_destroy(w);
 	}
 }
 
 TEST(test_bootstrap_rank_twice_is_eexist_on_all)
 {
 	struct world *w = world_create(3);
-	int errs[UNIT_MAX_RANKS];
 
 	w->says_rank[2] = 1;
 	unit_run_processes(3, rank_body, w, errs);
 	expect_all(errs, 3, -EEXIST);
 	assert_non_null(strstr(w->text[0], "joined as rank 1"));
-	world_destroy(w);
 }
 
 TEST(test_bootstrap_bad_arguments_are_einval)
@@ -264,13 +250,11 @@ TEST(test_bootstrap_bad_arguments_are_einval)
 	assert_int_equal(shunt_bootstrap_join(w->id, 0, 0, NULL, &hosts, NULL), -EINVAL);
 	assert_int_equal(shunt_bootstrap_join(w->id, 0, SHUNT_BOOTSTRAP_MAX_RANKS + 1, NULL, &hosts, NULL), -EINVAL);
 	assert_int_equal(shunt_bootstrap_join(not_an_id, 0, 1, NULL, &hosts, NULL), -EINVAL);
-	world_destroy(w);
 }
 
 TEST(test_bootstrap_second_use_is_eexist)
 {
 	struct world *w = world_create(2);
-	int errs[UNIT_MAX_RANKS];
 
 	unit_run_threads(2, rank_body, w, errs);
 	expect_all(errs, 2, 0);
@@ -279,13 +263,12 @@ TEST(test_bootstrap_second_use_is_eexist)
 	unit_run_processes(2, rank_body, w, errs);
 	expect_all(errs, 2, -EEXIST);
 	assert_non_null(strstr(w->text[0], "used already"));
-	world_destroy(w);
 }
 
 TEST(test_bootstrap_wrong_secret_is_refused_without_harm)
 {
 	struct world *w = world_create(2), *thief = world_create(1);
-	int errs[UNIT_MAX_RANKS], err;
+	int err;
 
 	/* Right address, wrong secret. */
 	memcpy(thief->id, w->id, sizeof(w->id));
@@ -295,8 +278,6 @@ TEST(test_bootstrap_wrong_secret_is_refused_without_harm)
 	assert_int_equal(err, -EOWNERDEAD);
 	unit_run_threads(2, rank_body, w, errs);
 	expect_all(errs, 2, 0);
-	world_destroy(w);
-	world_destroy(thief);
 }
 
 TEST(test_bootstrap_root_of_another_host_that_is_gone_is_eexist)
@@ -310,7 +291,6 @@ TEST(test_bootstrap_root_of_another_host_that_is_gone_is_eexist)
 	memcpy(w->id, &id, sizeof(id));
 	assert_int_equal(rank_body(0, w), -EEXIST);
 	assert_non_null(strstr(shunt_last_error(), "cannot reach the host where the unique id was made"));
-	world_destroy(w);
 }
 
 static struct rdzv_hello hello_of_rank_1(void)
@@ -358,7 +338,6 @@ TEST(test_bootstrap_other_version_fails_on_all)
 		assert_int_equal(answer.status, -EPROTO);
 		assert_int_equal(rank_body(0, w), -EPROTO);
 		close(fd);
-		world_destroy(w);
 	}
 }
 
@@ -385,7 +364,6 @@ TEST(test_bootstrap_replayed_hello_is_refused)
 	close(again);
 	unit_run_threads(2, rank_body, w, errs);
 	expect_all(errs, 2, 0);
-	world_destroy(w);
 }
 
 /* A rank whose connection broke behind its hello calls again, which the root may not have noticed. */
@@ -415,7 +393,6 @@ TEST(test_bootstrap_second_call_takes_the_place_of_the_first)
 			assert_true(recv(fd[0], &byte, 1, 0) <= 0);
 		close(fd[0]);
 		close(fd[1]);
-		world_destroy(w);
 	}
 }
 
@@ -442,7 +419,6 @@ TEST(test_bootstrap_strangers_do_not_disturb)
 	assert_true(unit_now_ms() - start < AT_ONCE_MS);
 	for (int i = 0; i < 60; i++)
 		close(fds[i]);
-	world_destroy(w);
 }
 
 /* More half-open connections than the root has places for: the oldest of them make room for the ranks. */
@@ -460,7 +436,6 @@ TEST(test_bootstrap_many_silent_peers_only_delay)
 	assert_true(unit_now_ms() - start < AT_ONCE_MS);
 	for (int i = 0; i < SILENT; i++)
 		close(fds[i]);
-	world_destroy(w);
 }
 
 static int connect_to_lobby(const struct shunt_netaddr *addr)
@@ -546,13 +521,10 @@ static void crowd_main(const struct world *w, atomic_int *is_complete)
 TEST(test_bootstrap_crowd_that_comes_again_only_delays)
 {
 	struct rlimit files;
-	atomic_int *is_complete =
-	    mmap(NULL, sizeof(*is_complete), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	atomic_int *is_complete = unit_shared(sizeof(*is_complete));
 	struct world *w = world_create(2);
-	int errs[UNIT_MAX_RANKS];
 	pid_t pid;
 
-	assert_true(is_complete != MAP_FAILED);
 	getrlimit(RLIMIT_NOFILE, &files);
 	if (files.rlim_max < CROWD + 64) {
 		print_message(
@@ -571,8 +543,6 @@ TEST(test_bootstrap_crowd_that_comes_again_only_delays)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	expect_all(errs, 2, 0);
-	world_destroy(w);
-	munmap(is_complete, sizeof(*is_complete));
 }
 
 struct loris {
@@ -595,7 +565,6 @@ TEST(test_bootstrap_slow_loris_is_dropped)
 {
 	struct world *w = world_create(2);
 	struct loris l = { .fd = connect_to_root(w) };
-	int errs[UNIT_MAX_RANKS];
 	pthread_t thread;
 	struct timeval recv_timeout = { AT_ONCE_MS / 1000, 0 };
 	char buf[256];
@@ -612,7 +581,6 @@ TEST(test_bootstrap_slow_loris_is_dropped)
 	atomic_store(&l.stop, 1);
 	pthread_join(thread, NULL);
 	close(l.fd);
-	world_destroy(w);
 }
 
 static int dying_body(int rank, void *arg)
@@ -631,7 +599,6 @@ static int dying_body(int rank, void *arg)
 TEST(test_bootstrap_dead_rank_is_eownerdead_on_the_others)
 {
 	struct world *w = world_create(4);
-	int errs[UNIT_MAX_RANKS];
 	int64_t start = unit_now_ms();
 
 	w->comes_after_0[3] = true; /* comes when it is all over */
@@ -640,7 +607,6 @@ TEST(test_bootstrap_dead_rank_is_eownerdead_on_the_others)
 		assert_int_equal(errs[r], r == 1 ? -1000 - SIGALRM : -EOWNERDEAD);
 	assert_non_null(strstr(w->text[3], "rank 1 died"));
 	assert_true(unit_now_ms() - start < AT_ONCE_MS);
-	world_destroy(w);
 }
 
 static void *cancel_later(void *arg)
@@ -654,7 +620,6 @@ static void *cancel_later(void *arg)
 TEST(test_bootstrap_cancel_returns_and_tells_the_others)
 {
 	struct world *w = world_create(3);
-	int errs[UNIT_MAX_RANKS];
 	void *missed;
 	pthread_t thread;
 	int64_t start = unit_now_ms();
@@ -668,7 +633,6 @@ TEST(test_bootstrap_cancel_returns_and_tells_the_others)
 	assert_int_equal(errs[1], -EOWNERDEAD);
 	assert_int_equal(errs[2], -EOWNERDEAD);
 	assert_true(unit_now_ms() - start < AT_ONCE_MS);
-	world_destroy(w);
 }
 
 TEST(test_bootstrap_something_else_at_the_address_is_eproto)
@@ -698,7 +662,6 @@ TEST(test_bootstrap_something_else_at_the_address_is_eproto)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	close(fd);
-	world_destroy(w);
 }
 
 TEST(test_bootstrap_interface_variable_chooses_the_address)

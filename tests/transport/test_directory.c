@@ -26,9 +26,8 @@ struct world {
 
 static struct world *world_create(const char *place)
 {
-	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct world *w = unit_shared(sizeof(*w));
 
-	assert_true(w != MAP_FAILED);
 	w->place = place;
 	assert_int_equal(shunt_random(&w->rendezvous_id, sizeof(w->rendezvous_id)), 0);
 	return w;
@@ -95,7 +94,6 @@ static void expect(const char *place, int present, int missing, int nhosts)
 		assert_int_equal(w->hosts[r].nhosts, nhosts);
 		assert_memory_equal(w->hosts[r].host_of, w->hosts[0].host_of, sizeof(w->hosts[0].host_of));
 	}
-	munmap(w, sizeof(*w));
 }
 
 TEST(test_directory_tells_all_the_same)
@@ -121,7 +119,6 @@ TEST(test_directory_a_registration_ends_with_its_process)
 		/* Its end may come later than a question, but all get the same answer. */
 		assert_int_equal(w->table[r].present, w->table[0].present);
 	}
-	munmap(w, sizeof(*w));
 }
 
 TEST(test_directory_leaves_an_id_without_room_alone)

@@ -32,9 +32,8 @@ struct world {
 
 static struct world *world_create(const char *place, const int *member)
 {
-	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct world *w = unit_shared(sizeof(*w));
 
-	assert_true(w != MAP_FAILED);
 	w->place = place;
 	assert_int_equal(shunt_random(&w->rendezvous_id, sizeof(w->rendezvous_id)), 0);
 	w->member = member;
@@ -157,7 +156,6 @@ TEST(test_hosts_rounds)
 		unit_run_processes(n, rank_body, w, errs);
 		for (int r = 0; r < n; r++)
 			assert_int_equal(errs[r], 0);
-		munmap(w, sizeof(*w));
 	}
 }
 
@@ -171,7 +169,6 @@ TEST(test_hosts_rounds_of_a_child)
 	unit_run_processes(4, rank_body, w, errs);
 	for (int r = 0; r < 4; r++)
 		assert_int_equal(errs[r], 0);
-	munmap(w, sizeof(*w));
 }
 
 /* The error tells that no rank waited for its deadline. */
@@ -185,7 +182,6 @@ static void expect_failure(enum what what, int who, int err)
 	unit_run_processes(5, rank_body, w, errs);
 	for (int r = 0; r < 5; r++)
 		assert_int_equal(errs[r], what == DIES && r == who ? -1000 - SIGKILL : err);
-	munmap(w, sizeof(*w));
 }
 
 TEST(test_hosts_different_bytes_fail_on_all)

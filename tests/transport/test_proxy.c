@@ -69,10 +69,11 @@ static void side_create(struct side *side, int gpu)
 	    0);
 }
 
+static struct side side[2]; /* of the test that runs */
+
 /* A peer that never connects: whoever waits for it says its name. By tcp one end alone may connect. */
 TEST(test_proxy_names_the_peer_that_does_not_come)
 {
-	struct side side[2];
 	char text[256];
 
 	if (!strcmp(net->name, "tcp"))
@@ -166,7 +167,6 @@ enum { SIGNAL = SHUNT_NET_TRIGGER_SIGNAL, PUT = SHUNT_NET_TRIGGER_SIGNAL | SHUNT
 /* Beyond the FIFO's length and what 16 bits count, with credits that come back as signals. */
 static void carry(bool one_thread, uint32_t times)
 {
-	struct side side[2];
 	uint32_t *out, *in;
 
 	open_sides(side, one_thread);
@@ -205,8 +205,6 @@ TEST(test_triggers_are_carried)
 /* A FIFO that was full many times over is carried in its order, and signals are counted, however many come at once. */
 TEST(test_a_full_fifo_is_carried)
 {
-	struct side side[2];
-
 	open_sides(side, false);
 	for (unsigned k = 0; k < 5 * SHUNT_NET_FIFO; k++)
 		push(&side[0], k % 7, SIGNAL, 1 + k % 3, 0, 0);
@@ -229,7 +227,6 @@ TEST(test_packets_are_awaited)
 {
 	enum { FLAGGED = SHUNT_NET_TRIGGER_PUT | SHUNT_NET_TRIGGER_PACKETS | SHUNT_NET_TRIGGER_FLAGGED, N = 6 };
 	const uint64_t flag = 0x12345678;
-	struct side side[2];
 	uint64_t *out, *in;
 
 	open_sides(side, true);
@@ -261,8 +258,6 @@ TEST(test_what_is_left_is_carried_before_the_end)
 	int before = 0;
 
 	for (int round = 0; round < 2; round++) {
-		struct side side[2];
-
 		open_sides(side, false);
 		for (int k = 0; k < 900; k++)
 			push(&side[0], 2, SIGNAL, 1, 0, 0);
@@ -284,7 +279,7 @@ TEST(test_what_is_left_is_carried_before_the_end)
 /* What has ended keeps no connections, though its owner has not destroyed it. */
 TEST(test_what_has_ended_gives_its_descriptors_back)
 {
-	struct side side[2], other[2];
+	struct side other[2];
 	int before;
 
 	open_sides(other, false); /* keeps the threads */
@@ -300,8 +295,6 @@ TEST(test_what_has_ended_gives_its_descriptors_back)
 
 TEST(test_an_abort_is_told)
 {
-	struct side side[2];
-
 	open_sides(side, false);
 	shunt_proxy_abort(side[0].proxy, -1);
 	for (unsigned k = 0; k < 3 * SHUNT_NET_FIFO; k++) /* dropped, so nobody waits for room */
@@ -318,8 +311,6 @@ TEST(test_an_abort_is_told)
 /* The first cause is told with it. */
 TEST(test_a_rank_that_gives_up_because_of_another_says_so)
 {
-	struct side side[2];
-
 	open_sides(side, false);
 	shunt_proxy_abort(side[0].proxy, 7);
 	COMES(side[1].failures);
@@ -332,8 +323,6 @@ TEST(test_a_rank_that_gives_up_because_of_another_says_so)
 TEST(test_a_death_that_the_network_does_not_tell_is_told_by_others)
 {
 	int doubt_ms = atomic_load(&shunt_proxy_doubt_ms);
-	struct side side[2];
-
 	open_sides(side, false);
 	shunt_proxy_died(side[0].proxy, 7);
 	shunt_proxy_died(side[0].proxy, 3);
@@ -366,8 +355,6 @@ TEST(test_a_death_that_the_network_does_not_tell_is_told_by_others)
 
 TEST(test_a_peer_that_goes_is_told)
 {
-	struct side side[2];
-
 	open_sides(side, false);
 	shunt_proxy_destroy(side[0].proxy);
 	side[0].proxy = NULL;
@@ -381,8 +368,6 @@ TEST(test_a_peer_that_goes_is_told)
 TEST(test_a_peer_that_goes_before_the_start_is_told_at_the_start)
 {
 	for (int starts = 0; starts < 2; starts++) {
-		struct side side[2];
-
 		connect_sides(side, false);
 		shunt_proxy_destroy(side[0].proxy);
 		side[0].proxy = NULL;
@@ -401,8 +386,6 @@ TEST(test_a_peer_that_goes_before_the_start_is_told_at_the_start)
 
 TEST(test_a_trigger_out_of_bounds_is_a_failure)
 {
-	struct side side[2];
-
 	open_sides(side, false);
 	push(&side[0], 0, PUT, 4096, MEMORY - 64, IN_AT);
 	COMES(side[0].failures && side[1].failures);
@@ -416,7 +399,6 @@ TEST(test_a_trigger_out_of_bounds_is_a_failure)
 
 TEST(test_a_trigger_of_no_connection_is_a_failure)
 {
-	struct side side[2];
 	uint64_t *half;
 
 	open_sides(side, false);

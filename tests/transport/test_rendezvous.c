@@ -46,11 +46,12 @@ struct world {
 	int rounds;
 };
 
+static int errs[UNIT_MAX_RANKS]; /* what the ranks of a run returned */
+
 static struct world *world_create(int nranks)
 {
-	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct world *w = unit_shared(sizeof(*w));
 
-	assert_true(w != MAP_FAILED);
 	w->nranks = nranks;
 	w->nmembers = NMEMBERS;
 	shunt_random(&w->id, sizeof(w->id));
@@ -64,11 +65,6 @@ static struct world *world_create(int nranks)
 	w->dies_in_join = w->dies_in_gather = w->leaves = -1;
 	w->rounds = 3;
 	return w;
-}
-
-static void world_destroy(struct world *w)
-{
-	munmap(w, sizeof(*w));
 }
 
 static void barrier(atomic_int *count, int n)
@@ -264,20 +260,11 @@ static int rank_body(int rank, void *arg)
 	return err;
 }
 
-static int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 512; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 static void all_join(unit_run *run)
 {
 	for (int n = 1; n <= 8; n++) {
 		struct world *w = world_create(n);
-		int errs[UNIT_MAX_RANKS], before = open_fds();
+		int before = entries("/proc/self/fd");
 
 		w->delay_ms[n / 2] = 30;
 		run(n, rank_body, w, errs);
@@ -285,8 +272,7 @@ static void all_join(unit_run *run)
 			assert_int_equal(errs[r], 0);
 			assert_int_equal(w->missing[r], -1);
 		}
-		assert_int_equal(open_fds(), before);
-		world_destroy(w);
+		assert_int_equal(entries("/proc/self/fd"), before);
 	}
 }
 
@@ -304,7 +290,6 @@ TEST(test_rendezvous_missing_member_is_enoent_on_all)
 {
 	for (int processes = 0; processes < 2; processes++) {
 		struct world *w = world_create(3);
-		int errs[UNIT_MAX_RANKS];
 
 		/* A fourth rank, which has no socket; members are 3, 10, 17 and (missing) 0. */
 		for (int r = 0; r < 3; r++)
@@ -315,7 +300,6 @@ TEST(test_rendezvous_missing_member_is_enoent_on_all)
 			assert_int_equal(errs[r], -ENOENT);
 			assert_int_equal(w->missing[r], 0);
 		}
-		world_destroy(w);
 	}
 }
 
@@ -332,20 +316,17 @@ TEST(test_rendezvous_members_that_become_another_user_are_the_same_members)
 		skip();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct world *w = world_create(3);
-		int errs[UNIT_MAX_RANKS];
 
 		w->drops_uid = cases[i].drops_uid;
 		unit_run_processes(3, rank_body, w, errs);
 		for (int r = 0; r < 3; r++)
 			assert_int_equal(!errs[r], cases[i].rdzv);
-		world_destroy(w);
 	}
 }
 
 TEST(test_rendezvous_many_slots_are_probed)
 {
 	struct world *w = world_create(4);
-	int errs[UNIT_MAX_RANKS];
 
 	w->nmembers = 4096;
 	for (int r = 0; r < 4; r++)
@@ -353,13 +334,11 @@ TEST(test_rendezvous_many_slots_are_probed)
 	unit_run_threads(4, rank_body, w, errs);
 	for (int r = 0; r < 4; r++)
 		assert_int_equal(errs[r], 0);
-	world_destroy(w);
 }
 
 TEST(test_rendezvous_more_members_than_ranks_is_einval)
 {
 	struct world *w = world_create(3);
-	int errs[UNIT_MAX_RANKS];
 
 	for (int r = 0; r < 3; r++) {
 		w->says_nranks[r] = 2;
@@ -368,20 +347,17 @@ TEST(test_rendezvous_more_members_than_ranks_is_einval)
 	unit_run_threads(3, rank_body, w, errs);
 	for (int r = 0; r < 3; r++)
 		assert_int_equal(errs[r], -EINVAL);
-	world_destroy(w);
 }
 
 TEST(test_rendezvous_colliding_ranks_fail_on_all)
 {
 	struct world *w = world_create(4);
-	int errs[UNIT_MAX_RANKS];
 
 	w->says_rank[2] = 1;
 	unit_run_threads(4, rank_body, w, errs);
 	for (int r = 0; r < 4; r++)
 		assert_true(errs[r] == -EINVAL || errs[r] == -EOWNERDEAD || errs[r] == -ENOENT);
 	assert_int_equal(errs[0], -EINVAL); /* the root, member 3 */
-	world_destroy(w);
 }
 
 TEST(test_rendezvous_member_bound_twice_is_eaddrinuse)
@@ -436,7 +412,6 @@ static void dead_peer_ends_join_and_gather(bool leaves_child)
 	for (int dead = 0; dead < 4; dead++) {
 		for (int in_gather = 0; in_gather < 2; in_gather++) {
 			struct world *w = world_create(4);
-			int errs[UNIT_MAX_RANKS];
 			int64_t start = unit_now_ms();
 
 			if (in_gather)
@@ -451,7 +426,6 @@ static void dead_peer_ends_join_and_gather(bool leaves_child)
 				assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
 			assert_true(unit_now_ms() - start < AT_ONCE_MS);
 			assert_all_name(w, dead, in_gather ? dead : w->member[dead]);
-			world_destroy(w);
 		}
 	}
 }
@@ -472,7 +446,6 @@ TEST(test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives)
 {
 	for (int dead = 0; dead < 3; dead++) {
 		struct world *w = world_create(3);
-		int errs[UNIT_MAX_RANKS];
 		int64_t start = unit_now_ms();
 
 		w->dies_in_join = dead;
@@ -484,7 +457,6 @@ TEST(test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives)
 		for (int r = 0; r < 3; r++)
 			assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
 		assert_true(unit_now_ms() - start < AT_ONCE_MS);
-		world_destroy(w);
 	}
 }
 
@@ -492,14 +464,12 @@ TEST(test_rendezvous_member_that_leaves_ends_join)
 {
 	for (int leaver = 0; leaver < 3; leaver++) {
 		struct world *w = world_create(3);
-		int errs[UNIT_MAX_RANKS];
 
 		w->leaves = leaver;
 		w->guests[leaver] = 2;
 		unit_run_threads(3, rank_body, w, errs);
 		for (int r = 0; r < 3; r++)
 			assert_int_equal(errs[r], r == leaver ? 0 : -EOWNERDEAD);
-		world_destroy(w);
 	}
 }
 
@@ -507,7 +477,6 @@ TEST(test_rendezvous_member_that_leaves_ends_join)
 TEST(test_rendezvous_late_rank_tells_those_who_wait)
 {
 	struct world *w = world_create(3);
-	int errs[UNIT_MAX_RANKS];
 
 	w->dies_in_join = 2;
 	w->guests[2] = 1;
@@ -516,14 +485,12 @@ TEST(test_rendezvous_late_rank_tells_those_who_wait)
 	assert_int_equal(errs[0], -ENOENT);
 	assert_int_equal(w->missing[0], 0); /* the lowest that is not there: member 0 was never used */
 	assert_int_equal(errs[1], -EOWNERDEAD);
-	world_destroy(w);
 }
 
 TEST(test_rendezvous_cancel_ends_join_for_all)
 {
 	for (int canceled = 0; canceled < 2; canceled++) {
 		struct world *w = world_create(3);
-		int errs[UNIT_MAX_RANKS];
 		int64_t start = unit_now_ms();
 
 		w->guests[2] = w->outs[2] = 2; /* meanwhile the others wait: rank 0 is the root */
@@ -533,7 +500,6 @@ TEST(test_rendezvous_cancel_ends_join_for_all)
 			assert_int_equal(errs[r], r == canceled ? -ECANCELED : -EOWNERDEAD);
 		assert_int_equal(errs[2], -ENOENT);
 		assert_true(unit_now_ms() - start < AT_ONCE_MS);
-		world_destroy(w);
 	}
 }
 

@@ -369,9 +369,8 @@ static int rank_body(int rank, void *arg)
 
 static struct world *world_create(enum how how, enum kind kind)
 {
-	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct world *w = unit_shared(sizeof(*w));
 
-	assert_true(w != MAP_FAILED);
 	shunt_random(&w->id, sizeof(w->id));
 	w->n = NRANKS;
 	w->how = how;
@@ -401,11 +400,6 @@ static void run(struct world *w)
 	assert_false(usage_differs(before));
 }
 
-static void world_destroy(struct world *w)
-{
-	munmap(w, sizeof(*w));
-}
-
 TEST(test_symm_all_ranks_map_all_memory)
 {
 	for (int how = 0; how < NHOWS; how++)
@@ -415,7 +409,6 @@ TEST(test_symm_all_ranks_map_all_memory)
 			run(w);
 			for (int r = 0; r < w->n; r++)
 				assert_int_equal(w->err[r], 0);
-			world_destroy(w);
 		}
 }
 
@@ -431,7 +424,6 @@ TEST(test_symm_one_rank_alone_joins_nobody)
 		w->fault = faults[f];
 		run(w);
 		assert_int_equal(w->err[0], faults[f] ? -EOPNOTSUPP : 0);
-		world_destroy(w);
 	}
 }
 
@@ -453,7 +445,6 @@ static void check_refusal(struct world *w, enum fault fault, const char *reason)
 			assert_int_equal(run_of->err[r], -EOPNOTSUPP);
 			assert_string_equal(run_of->refusal[r], want);
 		}
-		world_destroy(run_of);
 	}
 }
 
@@ -541,7 +532,6 @@ TEST(test_symm_round_that_one_rank_ends_fails_on_all)
 								fail_msg("fault %d of rank %d: rank %d has %d", fault,
 								    faulty, r, w->err[r]);
 					}
-					world_destroy(w);
 				}
 }
 
@@ -563,6 +553,5 @@ TEST(test_symm_without_descriptors_only_one_process_maps)
 				assert_string_equal(
 				    w->refusal[r], "rank 0: rank 1's scratch cannot be mapped: Object is remote");
 		}
-		world_destroy(w);
 	}
 }

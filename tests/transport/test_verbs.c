@@ -5,8 +5,6 @@
  * and the choice of NICs, the rest stands in verbs_*.c.
  */
 #include "tests/transport/verbs_suite.h"
-#include <dirent.h>
-#include <dlfcn.h>
 #include "tests/support/own.h"
 
 /* What devices says, and how many lines it logs, also when it is asked twice. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of test_verbs share. */
 #include "tests/transport/verbs_suite.h"
-#include <poll.h>
 
 const char *fake, *old;
 char script[] = "/tmp/shunt_faults_XXXXXX";
