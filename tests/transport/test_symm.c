@@ -481,7 +481,7 @@ TEST(test_symm_refusal_of_one_rank_is_that_of_all)
 
 TEST(test_symm_names_a_small_bar)
 {
-	char reason[256];
+	char reason[320];
 	struct fake_pci pci;
 
 	snprintf(reason, sizeof(reason),
