@@ -76,6 +76,8 @@ SHUNT_API void shunt_torch_free(void *ptr, size_t bytes, int device, void *strea
 SHUNT_API int shunt_free(void *ptr);
 /* Either side may be host or device memory; returns when done. Does not wait for other streams. */
 SHUNT_API int shunt_memcpy(void *dst, const void *src, size_t bytes);
+/* Enqueues a copy between two places of the current device's memory. */
+SHUNT_API int shunt_memcpy_async(void *dst, const void *src, size_t bytes, void *stream);
 /* Enqueues the filling of so many bytes with the value's lowest 8 bits. */
 SHUNT_API int shunt_memset_async(void *dst, int value, size_t bytes, void *stream);
 /* Free and total memory of the current device. On the sim both are 0. */

@@ -166,6 +166,13 @@ int shunt_memcpy(void *dst, const void *src, size_t bytes)
 	RETURN_ON_DEVICE(!bytes || (dst && src), ops->copy(device, dst, src, bytes));
 }
 
+int shunt_memcpy_async(void *dst, const void *src, size_t bytes, void *stream)
+{
+	if (!bytes)
+		return 0;
+	RETURN_ON_DEVICE(dst && src, ops->copy_async(device, dst, src, bytes, stream));
+}
+
 int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
 {
 	RETURN_ON_DEVICE(!bytes || dst, ops->memset_async(device, dst, value, bytes, stream));

@@ -261,6 +261,8 @@ TEST(test_device_calls_null_outputs_are_refused)
 	assert_int_equal(shunt_malloc(NULL, 5), -EINVAL);
 	assert_int_equal(shunt_memcpy(NULL, &c, 1), -EINVAL);
 	assert_int_equal(shunt_memcpy(&c, NULL, 1), -EINVAL);
+	assert_int_equal(shunt_memcpy_async(NULL, &c, 1, NULL), -EINVAL);
+	assert_int_equal(shunt_memcpy_async(&c, NULL, 1, NULL), -EINVAL);
 	assert_int_equal(shunt_memset_async(NULL, 0, 1, NULL), -EINVAL);
 	assert_int_equal(shunt_mem_info(&bytes, NULL), -EINVAL);
 	assert_int_equal(shunt_event_create(NULL), -EINVAL);

@@ -135,6 +135,12 @@ EXPORT int shunt_memcpy(void *dst, const void *src, size_t bytes)
 	return 0;
 }
 
+EXPORT int shunt_memcpy_async(void *dst, const void *src, size_t bytes, void *stream)
+{
+	memcpy(dst, src, bytes);
+	return 0;
+}
+
 EXPORT int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
 {
 	memset(dst, value, bytes);
