@@ -144,7 +144,8 @@ static uint64_t normal_bytes(const struct shunt_ep_shape *s)
 		uint64_t n = parts(local_of(s), sources_of(s));
 
 		calls = n * part_of(blocks, FAR_SLOTS, lines);
-		notify = n * shunt_ep_notify_part(s->nranks);
+		/* If hosts have fewer ranks than the largest, ranks have more experts each. */
+		notify = n * (shunt_ep_notify_part(local_of(s) + s->hosts - 1) + SHUNT_EP_LINE);
 	}
 	return !s->blocks ? 0 : calls > notify ? calls : notify;
 }
