@@ -261,9 +261,12 @@ static void drop(struct ep_ll_outputs *out)
 int ep_compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype)
 {
 	size_t each = shunt_dtype_bytes[dtype], bytes = n * each, first = 0;
-	char *got = malloc(bytes + 8);
+	char *got;
 	int wrong;
 
+	if (!dev)
+		return 0;
+	got = malloc(bytes + 8);
 	if (shunt_memcpy(got, dev, bytes + 8))
 		abort();
 	wrong = ref_compare(got, host, n, (enum shunt_dtype)dtype, &first) != 0;

@@ -48,7 +48,10 @@ struct ep_run {
 void ep_run_inputs(struct ep_run *run, const struct ep_job *job, int rank);
 /* Memory of the device until ep_run_finish(): poisoned, or a copy of `from`, with poison behind. odd: as in the job. */
 void *ep_run_memory(struct ep_run *run, const void *from, size_t bytes, bool odd);
-/* Bitwise, of the device's memory; dtype: any NaN is as good as another. Checks what lies behind, too. */
+/*
+ * Bitwise, of the device's memory; dtype: any NaN is as good as another. Checks what lies behind, too. dev NULL: what a
+ * test does not have is not compared.
+ */
 int ep_compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype);
 enum { EP_POISON = 0xa5 };
 /*
