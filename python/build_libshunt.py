@@ -41,6 +41,7 @@ Settings: TypeAlias = "Mapping[str, object] | None"
 # The end of an installed file's path, and its place in the package; groups of the first are in the second.
 INSTALLED = (
     (r"/(libshunt\.so|libshunt_api\.so\.0)$", r"lib/\1"),
+    (r"/(shunt/nccl_ep/libnccl_ep\.so\.0)$", r"lib/\1"),
     (r"/bin/(shunt)$", r"bin/\1"),
     (r"/include/(shunt/\w+\.h)$", r"include/\1"),
     (r"/(shunt/(?:plans|tuning)/[\w-]+\.json)$", r"share/\1"),

@@ -28,6 +28,8 @@ static const struct {
 	[SHUNT_PLACE_PYTHON] = { { "python/libshunt", SHUNT_PYTHONDIR "/libshunt", "." }, "compat/mscclpp/__init__.py",
 	    3 },
 	[SHUNT_PLACE_RAS] = { { "shunt/bin", "../tools" }, "ncclras", 0 }, /* tools: of a build tree */
+	/* A folder of its own: in front of NCCL, programs must find NVIDIA's. */
+	[SHUNT_PLACE_NCCL_EP] = { { "shim/nccl_ep", "shunt/nccl_ep" }, "libnccl_ep.so.0", 0 },
 };
 
 /* Path of the mapping that holds the address. */

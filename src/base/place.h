@@ -19,6 +19,7 @@ enum shunt_place {
 	SHUNT_PLACE_TUNING,    /* ready tuning files */
 	SHUNT_PLACE_PYTHON,    /* the package libshunt */
 	SHUNT_PLACE_RAS,       /* the folder of ncclras, for PATH */
+	SHUNT_PLACE_NCCL_EP,   /* the folder of libnccl_ep.so.0, for the loader */
 	SHUNT_PLACE_COUNT
 };
 

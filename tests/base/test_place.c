@@ -29,12 +29,14 @@ static int setup(void **state)
 		"lib/arch-linux/shunt/libnccl.so", "include/shunt/shunt.h", "data/shunt/plans/a.json",
 		"data/shunt/tuning/a.json", "lib/arch-linux/cmake/shunt/shuntConfig.cmake",
 		"lib/arch-linux/pkgconfig/shunt.pc", "lib/python3/packages/libshunt/compat/mscclpp/__init__.py",
-		"lib/arch-linux/shunt/bin/ncclras" };
+		"lib/arch-linux/shunt/bin/ncclras", "lib/arch-linux/shunt/nccl_ep/libnccl_ep.so.0" };
 	static const char *const wheel[] = { "bin/shunt", "lib/libshunt.so", "lib/libnccl.so", "lib/shunt/libnccl.so",
 		"include/shunt/shunt.h", "lib/cmake/shunt/shuntConfig.cmake", "lib/pkgconfig/shunt.pc",
-		"share/shunt/plans/a.json", "share/shunt/tuning/a.json", "compat/mscclpp/__init__.py" };
+		"share/shunt/plans/a.json", "share/shunt/tuning/a.json", "compat/mscclpp/__init__.py",
+		"lib/shunt/nccl_ep/libnccl_ep.so.0" };
 	static const char *const source[] = { "build/tools/shunt", "build/src/libshunt.so", "build/src/libnccl.so",
-		"include/shunt/shunt.h", "python/libshunt/compat/mscclpp/__init__.py" };
+		"include/shunt/shunt.h", "python/libshunt/compat/mscclpp/__init__.py",
+		"build/src/shim/nccl_ep/libnccl_ep.so.0" };
 	char name[PATH_MAX];
 
 	strcpy(root_dir, "/tmp/shunt-place-XXXXXX");
@@ -83,7 +85,8 @@ static void check_installed(const char *command, const char *library, const char
 {
 	static const char *const places[] = { "lib/arch-linux", "lib/arch-linux/shunt", "lib/arch-linux/shunt",
 		"include", "lib/arch-linux/cmake/shunt", "lib/arch-linux/pkgconfig", "data/shunt/plans",
-		"data/shunt/tuning", "lib/python3/packages/libshunt", "lib/arch-linux/shunt/bin" };
+		"data/shunt/tuning", "lib/python3/packages/libshunt", "lib/arch-linux/shunt/bin",
+		"lib/arch-linux/shunt/nccl_ep" };
 	char expected[PATH_MAX];
 
 	for (int what = 0; what < SHUNT_PLACE_COUNT; what++) {
@@ -127,6 +130,7 @@ TEST(test_place_in_a_wheel)
 	check(SHUNT_PLACE_PKGCONFIG, WHEEL "/lib/libshunt.so", WHEEL "/lib/pkgconfig");
 	check(SHUNT_PLACE_PLANS, WHEEL "/lib/libshunt.so", WHEEL "/share/shunt/plans");
 	check(SHUNT_PLACE_TUNING, WHEEL "/bin/shunt", WHEEL "/share/shunt/tuning");
+	check(SHUNT_PLACE_NCCL_EP, WHEEL "/lib/libshunt.so", WHEEL "/lib/shunt/nccl_ep");
 }
 
 TEST(test_place_in_a_build_tree)
@@ -137,6 +141,7 @@ TEST(test_place_in_a_build_tree)
 	check(SHUNT_PLACE_LINKING, "source/build/src/libshunt.so", "source/build/src");
 	check(SHUNT_PLACE_HEADERS, "source/build/src/libshunt.so", "source/include");
 	check(SHUNT_PLACE_PLANS, "source/build/src/libshunt.so", NULL);
+	check(SHUNT_PLACE_NCCL_EP, "source/build/src/libshunt.so", "source/build/src/shim/nccl_ep");
 }
 
 /* No part of another installation is taken, and the nearest one wins. */

@@ -38,6 +38,7 @@ check "shunt/bin/ncclras" "$(realpath "$(find "$stage" -path '*/bin/shunt' -type
 for link in "$libdir/libshunt_api.so" "$libdir/shunt/libshunt_api.so.0"; do
 	check "$link" "$(realpath "$libdir")/libshunt_api.so.0" "$(realpath "$link")"
 done
+[ -f "$libdir/shunt/nccl_ep/libnccl_ep.so.0" ] || complain "no shunt/nccl_ep/libnccl_ep.so.0"
 include=$(dirname "$(find "$stage" -path '*/include/shunt' -type d)")
 for header in shunt device ep; do
 	[ -f "$include/shunt/$header.h" ] || complain "no include/shunt/$header.h"

@@ -31,6 +31,7 @@ ELF_FILES = {
     "libshunt/lib/libshunt_api.so.0",
     "libshunt/lib/shunt/libnccl.so",
     "libshunt/lib/shunt/libshunt_api.so.0",
+    "libshunt/lib/shunt/nccl_ep/libnccl_ep.so.0",
 }
 OTHERS = {
     "libshunt/include/shunt/device.h",

@@ -70,7 +70,7 @@ static int preload_set(const char *lib)
 
 struct run_opts {
 	struct watch_opts watch;
-	bool watches, stats, print, mscclpp, deep_ep, ras;
+	bool watches, stats, print, mscclpp, deep_ep, nccl_ep, ras;
 	int device; /* index in devices, -1: none given */
 };
 static const char *const devices[] = { "auto", "cuda", "sim", NULL };
@@ -85,6 +85,8 @@ static const struct option_row rows[] = {
 	    .help = "`import mscclpp` in a Python program is Shunt's package of that name (PYTHONPATH)" },
 	{ "deep-ep", 0, OPTION_FLAG, AT(deep_ep),
 	    .help = "`import deep_ep` in a Python program is Shunt's module of that name (docs/ep.md)" },
+	{ "nccl-ep", 0, OPTION_FLAG, AT(nccl_ep),
+	    .help = "libnccl_ep.so.0 is Shunt's, for programs without a real NCCL (docs/ep.md)" },
 	{ "watch", 0, OPTION_FLAG, AT(watches),
 	    .help =
 	        "stay the program's parent, and look at it and its children from time to time, as `shunt watch` does" },
@@ -96,9 +98,10 @@ static const struct option_row rows[] = {
 	{ .type = OPTION_END },
 };
 static const struct option_table options = {
-	"usage: shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--ras] [--] PROGRAM [ARGUMENT...]\n"
+	"usage: shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--nccl-ep] [--ras] [--] PROGRAM "
+	"[ARGUMENT...]\n"
 	"       shunt run --watch [--hang TIME] [--on-hang WHAT] ... [--] PROGRAM [ARGUMENT...]\n"
-	"       shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--ras] --print\n\n"
+	"       shunt run [--stats] [--device D] [--mscclpp] [--deep-ep] [--nccl-ep] [--ras] --print\n\n"
 	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH "
 	"too, "
 	"and\n"
@@ -126,6 +129,10 @@ static int run_main(int argc, char **argv)
 	}
 	if (first == argc && !o.print)
 		return tool_usage_error("which program?");
+	if (o.nccl_ep && (!tool_nccl_lib() || strcmp(tool_nccl_lib(), "none")))
+		return tool_usage_error(
+		    "--nccl-ep is for programs without a real NCCL: set SHUNT_NCCL_LIB=none, too; with "
+		    "one, NVIDIA's libnccl_ep runs as it is");
 	if (first < argc && o.print)
 		return tool_usage_error("--print runs no program, so it takes no \"%s\"", argv[first]);
 	if (tool_lib_path(lib))
@@ -140,6 +147,12 @@ static int run_main(int argc, char **argv)
 	}
 	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
 	if (!err && shunt_place_find(SHUNT_PLACE_LINKS, lib, links))
+		err = tool_env_prepend("LD_LIBRARY_PATH", links);
+	if (!err && o.nccl_ep && !shunt_place_find(SHUNT_PLACE_NCCL_EP, lib, links)) {
+		tool_error("--nccl-ep: there is no libnccl_ep.so.0 beside %s: is it installed as a whole?", lib);
+		return TOOL_FAIL;
+	}
+	if (!err && o.nccl_ep)
 		err = tool_env_prepend("LD_LIBRARY_PATH", links);
 	if (!err && o.ras && !shunt_place_find(SHUNT_PLACE_RAS, lib, links)) {
 		tool_error("--ras: there is no shunt/bin/ncclras beside %s: is it installed as a whole?", lib);
