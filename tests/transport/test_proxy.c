@@ -18,7 +18,9 @@
 enum { PAYLOAD = 4096, SLOTS = 64 };
 
 static const struct shunt_net_ops *net;
-static bool adds; /* signals are additions to words */
+static bool adds;    /* signals are additions to words */
+static bool goes_on; /* sides go on without their peers */
+static int64_t patience_ms;
 
 /* One side: its memory is words | slots to send | slots to receive. */
 struct side {
@@ -27,7 +29,7 @@ struct side {
 	size_t bytes;
 	struct shunt_proxy_offer offer;
 	uint64_t pushed;
-	atomic_int failures, err;
+	atomic_int failures, err, lost;
 	char text[256];
 };
 
@@ -43,6 +45,15 @@ static void side_failed(void *ctx, int connection, int err, const char *text)
 	snprintf(side->text, sizeof(side->text), "%s", text);
 	atomic_store(&side->err, err);
 	atomic_fetch_add(&side->failures, 1);
+}
+
+static void side_lost(void *ctx, int connection, const char *text)
+{
+	struct side *side = ctx;
+
+	assert_int_equal(connection, 0);
+	snprintf(side->text, sizeof(side->text), "%s", text ? text : "has finished");
+	atomic_fetch_add(&side->lost, 1);
 }
 
 /* gpu: another one has another thread. */
@@ -64,6 +75,8 @@ static void side_create(struct side *side, int gpu)
 	                                        .peers = &peer,
 	                                        .ranks = (const uint8_t[]){ 3 },
 	                                        .failed = side_failed,
+	                                        .gone = goes_on ? side_lost : NULL,
+	                                        .patience_ms = patience_ms,
 	                                        .ctx = side },
 	                     &side->offer, &side->proxy),
 	    0);
@@ -380,6 +393,88 @@ TEST(test_a_peer_that_goes_before_the_start_is_told_at_the_start)
 		if (starts)
 			assert_non_null(strstr(side[1].text, "rank 3 on node2"));
 	}
+}
+
+/* ---- an owner that goes on without its peers */
+
+/* The connection ends alone, and what is to go over it is dropped. */
+TEST(test_an_owner_goes_on_without_its_peer)
+{
+	static const char *const words[] = { "rank 3 on node2", "rank 3 on node2 has given up", "has finished" };
+
+	for (int how = 0; how < 3; how++) {
+		struct side side[2];
+
+		goes_on = true;
+		open_sides(side, false);
+		goes_on = false;
+		if (how == 0) {
+			shunt_proxy_destroy(side[0].proxy);
+			side[0].proxy = NULL;
+		} else if (how == 1) {
+			shunt_proxy_abort(side[0].proxy, -1);
+		} else {
+			shunt_proxy_finish(side[0].proxy);
+		}
+		COMES(side[1].lost);
+		for (unsigned k = 0; k < 3 * SHUNT_NET_FIFO; k++)
+			push(&side[1], 0, PUT, PAYLOAD, OUT_AT, IN_AT);
+		COMES(taken(&side[1]) == 3 * SHUNT_NET_FIFO);
+		assert_int_equal(__atomic_load_n(&side[1].words->busy[0], __ATOMIC_ACQUIRE), 0);
+		shunt_proxy_finish(side[1].proxy);
+		COMES(shunt_proxy_ended(side[1].proxy) && (how < 2 || shunt_proxy_ended(side[0].proxy)));
+		assert_non_null(strstr(side[1].text, words[how]));
+		close_sides(side);
+		assert_int_equal(side[1].lost, 1);
+		assert_int_equal(side[1].failures, 0);
+	}
+}
+
+static void wait_for(struct proxy_thread *thread, void *arg)
+{
+	(void)thread;
+	sem_wait(arg);
+}
+
+struct held {
+	struct side *side;
+	sem_t let_go;
+};
+
+static void *hold(void *arg)
+{
+	struct held *held = arg;
+
+	shunt_proxy_thread_call(held->side->proxy->thread, wait_for, &held->let_go);
+	return NULL;
+}
+
+/* A peer whose proxy thread stands still: sockets fill up. A NIC would take all. */
+TEST(test_a_peer_that_takes_no_data_is_gone_on_without)
+{
+	struct side side[2];
+	struct held held = { .side = side };
+	pthread_t thread;
+
+	if (strcmp(net->name, "tcp") != 0)
+		return;
+	goes_on = true;
+	patience_ms = 50;
+	open_sides(side, false);
+	goes_on = false;
+	patience_ms = 0;
+	assert_int_equal(sem_init(&held.let_go, 0, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, hold, &held), 0);
+	for (int k = 0; k < 200; k++)
+		push(&side[1], 0, PUT, SLOTS * PAYLOAD, OUT_AT, IN_AT);
+	COMES(side[1].lost);
+	COMES(taken(&side[1]) == 200);
+	assert_string_equal(side[1].text, "rank 3 on node2 has taken no data for 50 ms");
+	sem_post(&held.let_go);
+	pthread_join(thread, NULL);
+	sem_destroy(&held.let_go);
+	close_sides(side);
+	assert_int_equal(side[1].failures, 0);
 }
 
 /* ---- triggers that nobody should push */

@@ -45,6 +45,14 @@ struct shunt_proxy_config {
 	 */
 	void (*failed)(void *ctx, int connection, int err, const char *text);
 	/*
+	 * Not NULL: the owner goes on without peers. A connection that fails after start, or whose peer gives up or
+	 * dies, ends alone: what is to go over it is dropped, and the other peers hear nothing of it. Called instead of
+	 * failed, once for a connection; text NULL: the peer has finished. A connection that takes no data for
+	 * patience_ms ends, too; 0: no limit.
+	 */
+	void (*gone)(void *ctx, int connection, const char *text);
+	int64_t patience_ms;
+	/*
 	 * Called from time to time while connections are made, on the thread that waits for them. True: a peer has left
 	 * the set-up. NULL: not known.
 	 */

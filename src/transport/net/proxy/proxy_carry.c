@@ -30,6 +30,8 @@ static void publish_busy(struct connection *c)
 /* n triggers, from this place on. */
 static void note_posted(struct connection *c, uint64_t place, int n)
 {
+	if (c->proxy->config.gone && c->posted == c->done)
+		c->moved_ms = shunt_now_ms();
 	for (int i = 0; i < n; i++)
 		c->places[c->posted++ % SHUNT_PROXY_POSTED] = place + (unsigned)i;
 	publish_busy(c);
@@ -59,6 +61,29 @@ void shunt_proxy_tell_death(struct shunt_proxy *proxy, int rank)
 	tell(proxy, SHUNT_PROXY_DIED_CHANNEL + (uint32_t)rank);
 }
 
+/* The owner goes on without this peer. */
+static void end_alone(struct connection *c, const char *text)
+{
+	struct shunt_proxy *proxy = c->proxy;
+	bool known = c->state == CONNECTION_ENDED || c->state == CONNECTION_DEAD;
+
+	c->state = CONNECTION_DEAD;
+	/* The text may be the endpoint's. */
+	if (!known && !proxy->finishing)
+		proxy->config.gone(proxy->config.ctx, (int)(c - proxy->connection), text);
+	proxy->config.net->endpoint_close(c->endpoint);
+	c->endpoint = NULL;
+	c->doubted_ms = 0;
+	/* Nothing reads the sources any more. */
+	c->done = c->posted;
+	publish_busy(c);
+}
+
+static bool may_end_alone(const struct connection *c)
+{
+	return c->proxy->config.gone && c->proxy->takes && !atomic_load(&c->proxy->failed);
+}
+
 /* rank: of the first cause, which the peers are told. */
 static void fail_because(struct connection *c, int err, int rank, const char *text)
 {
@@ -79,6 +104,20 @@ static void fail_because(struct connection *c, int err, int rank, const char *te
 void shunt_proxy_fail(struct connection *c, int err, const char *text)
 {
 	fail_because(c, err, c->rank, text);
+}
+
+/* The peer, or the connection with it, has ended because of this rank. */
+static void lose_because(struct connection *c, int err, int rank, const char *text)
+{
+	if (may_end_alone(c))
+		end_alone(c, text);
+	else
+		fail_because(c, err, rank, text);
+}
+
+static void lose(struct connection *c, int err, const char *text)
+{
+	lose_because(c, err, c->rank, text);
 }
 
 atomic_int shunt_proxy_doubt_ms = 200;
@@ -116,10 +155,27 @@ static void end_doubts(struct shunt_proxy *proxy)
 		if (c->state != CONNECTION_READY)
 			continue;
 		snprintf(text, sizeof(text), "%s has died, as another rank of its host tells", c->name);
-		shunt_proxy_fail(c, -EOWNERDEAD, text);
+		lose(c, -EOWNERDEAD, text);
 		c->state = CONNECTION_DEAD;
 	}
 	proxy->doubts = left;
+}
+
+/* A peer that takes nothing would keep the others' data from going out. */
+static void end_stuck(struct shunt_proxy *proxy)
+{
+	char text[160];
+
+	for (int i = 0; i < proxy->config.npeers; i++) {
+		struct connection *c = &proxy->connection[i];
+
+		if (c->posted == c->done || !may_end_alone(c) ||
+		    shunt_now_ms() - c->moved_ms < proxy->config.patience_ms)
+			continue;
+		snprintf(text, sizeof(text), "%s has taken no data for %lld ms", c->name,
+		    (long long)proxy->config.patience_ms);
+		end_alone(c, text);
+	}
 }
 
 /* ---- triggers */
@@ -285,8 +341,10 @@ static int post_some(struct shunt_proxy *proxy)
 		puts[n - 1].flags |= SHUNT_NET_MORE;
 		memcpy(value, next, sizeof(value));
 	} while (true);
+	if (c->state == CONNECTION_ENDED && proxy->config.gone)
+		return n; /* dropped, as is what is for a peer without which the owner has gone on */
 	/* Dead without a failure: closed, by a peer that had left. */
-	if ((c->state == CONNECTION_ENDED || c->state == CONNECTION_DEAD) && puts[0].bytes)
+	if ((c->state == CONNECTION_ENDED || c->state == CONNECTION_DEAD) && puts[0].bytes && !proxy->config.gone)
 		fail_left(c, c->name, "sends to it");
 	if (atomic_load(&proxy->failed) || c->state == CONNECTION_DEAD)
 		return n; /* dropped */
@@ -392,6 +450,8 @@ bool shunt_proxy_work(struct shunt_proxy *proxy)
 {
 	bool any = proxy->takes && carry(proxy);
 
+	if (proxy->config.patience_ms && proxy->config.gone)
+		end_stuck(proxy);
 	if (proxy->doubts)
 		end_doubts(proxy);
 	if (proxy->finishing && !atomic_load(&proxy->ended))
@@ -432,13 +492,18 @@ static void raise_channel(struct connection *c, uint32_t channel, uint32_t count
 		snprintf(text, sizeof(text), "%s raised channel %u, which is none", c->name, channel);
 		err = -EPROTO;
 	}
-	fail_because(c, err, because, text);
+	if (err == -EPROTO)
+		fail_because(c, err, because, text);
+	else
+		lose_because(c, err, because, text);
 }
 
 void shunt_proxy_event(const struct shunt_net_event *event)
 {
 	struct connection *c = event->user;
 
+	if (!c->endpoint) /* it has ended alone */
+		return;
 	switch (event->kind) {
 	case SHUNT_NET_READY:
 		c->state = CONNECTION_READY;
@@ -447,18 +512,21 @@ void shunt_proxy_event(const struct shunt_net_event *event)
 		break;
 	case SHUNT_NET_PUT_DONE:
 		c->done += event->count;
+		c->moved_ms = c->proxy->config.gone ? shunt_now_ms() : 0;
 		publish_busy(c);
 		break;
 	case SHUNT_NET_SIGNAL:
 		raise_channel(c, event->channel, event->count);
 		break;
 	case SHUNT_NET_END:
+		if (may_end_alone(c) && !c->proxy->finishing)
+			c->proxy->config.gone(c->proxy->config.ctx, (int)(c - c->proxy->connection), NULL);
 		c->state = CONNECTION_ENDED;
 		tell_left(c);
 		break;
 	case SHUNT_NET_ERROR:
-		if (c->state != CONNECTION_ENDED)
-			shunt_proxy_fail(c, event->err, event->text);
+		if (c->state != CONNECTION_ENDED || may_end_alone(c))
+			lose(c, event->err, event->text);
 		c->state = CONNECTION_DEAD;
 		break;
 	}

@@ -39,11 +39,12 @@ struct connection {
 	struct shunt_net_remote words;  /* of additions: the same, and where this rank's signals are counted in it */
 	uint64_t raised_at;
 	enum connection_state state;
-	int rank;                            /* the peer's */
-	bool finished;                       /* the peer was told that no more puts follow */
-	int64_t doubted_ms;                  /* the peer is dead, unless its farewell comes until then; 0: not so */
-	bool doubt_is_over;                  /* so it was at the last work: the network was looked at after that */
-	uint64_t posted, done;               /* puts */
+	int rank;              /* the peer's */
+	bool finished;         /* the peer was told that no more puts follow */
+	int64_t doubted_ms;    /* the peer is dead, unless its farewell comes until then; 0: not so */
+	bool doubt_is_over;    /* so it was at the last work: the network was looked at after that */
+	uint64_t posted, done; /* puts */
+	int64_t moved_ms;      /* with an owner that goes on: when one was done, or the first was posted */
 	uint64_t places[SHUNT_PROXY_POSTED]; /* in the FIFO, from 1, of those that are posted and not done */
 	char name[96];
 };
