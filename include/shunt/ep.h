@@ -73,6 +73,7 @@ struct shunt_ep_shape {
 	int32_t ll_tokens;     /* most tokens of a rank in a low latency call; 0: none */
 	int32_t blocks;        /* of calls of normal mode, up to 64; 0: none */
 	int32_t hosts;         /* 0 or 1: the ranks are on one host; else on how many, with as many ranks each */
+	uint64_t flags;        /* of the group: with SHUNT_EP_MASKS low latency calls over hosts need more */
 };
 /*
  * Bytes for struct shunt_ep_config. Either pointer may be NULL. Hosts with unequal numbers of ranks: nranks as if each
@@ -114,7 +115,11 @@ SHUNT_API int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes);
 
 /* ---- masks, of groups with SHUNT_EP_MASKS. Each rank has its own */
 
-/* From here on in the stream, this rank goes on without that one (masked 1), or with it again (0). */
+/*
+ * From here on in the stream, this rank goes on without that one (masked 1), or with it again (0). For that both ranks
+ * must have made the same number of calls, and take each other back before the same one. Over hosts a rank whose
+ * connection has ended is masked again by the next wait.
+ */
 SHUNT_API int shunt_ep_mask(struct shunt_ep *group, int rank, int masked, void *stream);
 /* masks: [nranks], 1: masked. */
 SHUNT_API int shunt_ep_masks(struct shunt_ep *group, int32_t *masks, void *stream);

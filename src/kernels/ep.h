@@ -37,7 +37,8 @@
  * (kernels/net_rings.h), which has, in the same units, behind its words:
  *
  *   dispatch  [set][source, by its connection here]: a head, then the rows of the tokens that name this rank, in order
- *   combine   [set]: `most_topk` units of rows, in the order of their expert, then token
+ *   combine   [set]: `most_topk` units of rows, in the order of their expert, then token; in a group with masks
+ *             [set][source]: the same of one source, behind a head
  *   stages    SHUNT_EP_STAGE_UNITS units, from which this rank sends
  *
  * and of normal mode a part for each connection, of what comes, and as many of what this rank sends, in the same
@@ -117,6 +118,17 @@ struct shunt_ep_ctrl {
 	uint64_t staged; /* over hosts: triggers before the end of the last launch that sent from the stages */
 	/* Of normal mode over hosts, by channel and connection: messages that this rank has taken. */
 	uint64_t far_taken[SHUNT_EP_FAR_CHANNELS][SHUNT_NET_MAX_RANKS];
+	/*
+	 * With masks over hosts, by ordinal: `mask` for the ranks of other hosts; and how often this rank has raised
+	 * the signal of a set there, as a masked rank gets none.
+	 */
+	uint32_t far_mask[SHUNT_NET_MAX_RANKS];
+	uint64_t far_sent[SHUNT_EP_KINDS][2][SHUNT_NET_MAX_RANKS];
+};
+
+/* Page-locked, behind the rank's host_ctrl. By ordinal: not 0: a kernel has masked that rank of another host. */
+struct shunt_ep_words {
+	uint64_t masked[SHUNT_NET_MAX_RANKS];
 };
 
 /* Byte offsets in each rank's memory. */
@@ -147,7 +159,7 @@ struct shunt_ep_head {
 	((uint64_t)(n) * (SHUNT_EP_LINE + shunt_ep_wire(4 * ((uint64_t)(n) + SHUNT_EP_ALL_EXPERTS / (uint64_t)(n)))))
 #define SHUNT_EP_ALL_EXPERTS 32767u
 
-/* Counts for the host, in page-locked memory behind the rank's host_ctrl: each ticket's, in turns. */
+/* Counts for the host, in page-locked memory behind the rank's struct shunt_ep_words: each ticket's, in turns. */
 #define SHUNT_EP_TICKETS 8u
 struct shunt_ep_counts {
 	uint64_t ticket; /* written last */
@@ -240,6 +252,12 @@ static_assert(sizeof(struct shunt_ep_head) == 48, "three packs of a line");
 #define SHUNT_EP_FAR_DATA(channel) (SHUNT_EP_BARRIER_SIGNAL + 1 + (channel))
 #define SHUNT_EP_FAR_CREDIT(channel) (SHUNT_EP_FAR_DATA(SHUNT_EP_FAR_CHANNELS) + (channel))
 #define SHUNT_EP_FAR_END SHUNT_EP_FAR_CREDIT(SHUNT_EP_FAR_CHANNELS)
+/*
+ * Units of a set of combines from other hosts. A rank that is masked may still put what it had begun, so with masks
+ * each source has a place of its own.
+ */
+#define SHUNT_EP_FAR_PLACES(masks, sources, most_topk) \
+	((masks) ? (uint64_t)(sources) * (most_topk) : (uint64_t)(most_topk))
 /* Of how many calls a set has had, call `number` included. */
 #define SHUNT_EP_SET_CALLS(number) (((number) + 1) / 2)
 

@@ -3,7 +3,7 @@
  * A barrier among the ranks of an expert parallel group, which masks whom it misses if the group has masks. Lane p
  * signals rank p and waits for it. Two sets of words in turns suffice, as in barrier.cu. A masked rank is signalled,
  * too, so that it may take part again once it is no longer masked. It may be behind by any number of barriers: a later
- * number lets it pass. Ranks of other hosts are signalled by the network, where signals are counted.
+ * number lets it pass. Ranks of other hosts are signalled by the network, where signals are counted; masked ones, too.
  */
 #include "kernels/ep_hosts.h"
 #include "kernels/kernel_list.h"
@@ -32,7 +32,7 @@ template <bool HOSTS> GPU_FN void ep_barrier(const struct shunt_kargs &a)
 		for (uint32_t ordinal = a.nranks + gpu_tid(); ordinal < nranks; ordinal += 32)
 			ep_raise(a, ordinal, SHUNT_EP_BARRIER_SIGNAL);
 		for (uint32_t ordinal = a.nranks + gpu_tid(); ordinal < nranks; ordinal += 32)
-			ep_await_raised(a, ordinal, SHUNT_EP_BARRIER_SIGNAL, number);
+			ep_await_raised(a, ordinal, SHUNT_EP_BARRIER_SIGNAL, number, 0);
 	}
 	gpu_warp_sync();
 	if (gpu_tid() == 0)

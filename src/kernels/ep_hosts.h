@@ -32,14 +32,22 @@ GPU_FN uint64_t ep_far_dispatch(
 	return SHUNT_NET_REMOTE_AT + ((number & 1) * h.sources + connection) * a.unit;
 }
 
-GPU_FN uint64_t ep_far_combine(const struct shunt_kargs_ep_ll &a, const struct shunt_ep_hosts &h, uint64_t number)
+GPU_FN bool ep_has_masks(const struct shunt_kargs &a) { return a.flags & SHUNT_K_EP_MASKS; }
+
+/* connection: by which the rows come; it counts in a group with masks. */
+GPU_FN uint64_t ep_far_combine(
+    const struct shunt_kargs_ep_ll &a, const struct shunt_ep_hosts &h, uint64_t number, uint32_t connection)
 {
-	return SHUNT_NET_REMOTE_AT + (2 * (uint64_t)h.sources + (number & 1) * a.most_topk) * a.unit;
+	bool masks = ep_has_masks(a.k);
+	uint64_t units = 2 * (uint64_t)h.sources + (number & 1) * SHUNT_EP_FAR_PLACES(masks, h.sources, a.most_topk);
+
+	return SHUNT_NET_REMOTE_AT + (units + (masks ? (uint64_t)connection * a.most_topk : 0)) * a.unit;
 }
 
 GPU_FN uint64_t ep_far_stages(const struct shunt_kargs_ep_ll &a, const struct shunt_ep_hosts &h)
 {
-	return SHUNT_NET_REMOTE_AT + 2 * ((uint64_t)h.sources + a.most_topk) * a.unit;
+	return SHUNT_NET_REMOTE_AT +
+	    2 * (h.sources + SHUNT_EP_FAR_PLACES(ep_has_masks(a.k), h.sources, a.most_topk)) * a.unit;
 }
 
 GPU_FN char *ep_far_memory(const struct shunt_kargs_ep_ll &a, uint64_t at) { return (char *)ep_net(a.k)->words + at; }
@@ -64,27 +72,60 @@ GPU_FN struct gpu_v16 ep_load_plain(const char *row, uint32_t at, uint32_t width
 	return v;
 }
 
-/* Waits until a rank of another host has raised the channel so often. By one thread; false: as ep_try_again(). */
-GPU_FN bool ep_await_raised(const struct shunt_kargs &a, uint32_t ordinal, uint32_t channel, uint64_t times)
+GPU_FN bool ep_far_masked(const struct shunt_kargs &a, uint32_t ordinal)
 {
-	const uint64_t *word = &ep_net(a)->words->raised[ordinal - a.nranks][channel];
+	return ep_has_masks(a) && gpu_ld_relaxed32(ep_mask_of<true>(progress_ctrl(a), ordinal));
+}
+
+GPU_FN const uint64_t *ep_raised(const struct shunt_kargs &a, uint32_t ordinal, uint32_t channel)
+{
+	return &ep_net(a)->words->raised[ordinal - a.nranks][channel];
+}
+
+/*
+ * Waits until a rank of another host has raised the channel so often, unless it is masked. began: when the wait began,
+ * if others began with it; else 0. By one thread; false: as ep_try_again().
+ */
+GPU_FN bool ep_await_raised(
+    const struct shunt_kargs &a, uint32_t ordinal, uint32_t channel, uint64_t times, uint64_t began)
+{
+	const uint64_t *word = ep_raised(a, ordinal, channel);
 	struct spin spin;
 
+	if (ep_far_masked(a, ordinal))
+		return false;
 	spin_init(&spin, progress_ctrl(a));
+	spin.began = began;
 	while (gpu_ld_acquire(word) < times)
-		if (!ep_try_again(&spin, a, ordinal, SHUNT_CHECK_CHANNEL, times, word))
-			return false;
+		if (!ep_try_again<true>(&spin, a, ordinal, SHUNT_CHECK_CHANNEL, times, word)) {
+			/* What a rank sent before its end counts: its end is told behind that. */
+			gpu_ld_acquire(&spin.ctrl->host_ctrl->gone);
+			return gpu_ld_acquire(word) >= times;
+		}
 	return true;
 }
 
-/* By one thread; false: the group is broken. */
-GPU_FN bool ep_raise(const struct shunt_kargs &a, uint32_t ordinal, uint32_t channel)
+/* times: up to SHUNT_EP_MOST_RAISED. By one thread; false: the group is broken. */
+#define SHUNT_EP_MOST_RAISED 32767u
+GPU_FN bool ep_raise(const struct shunt_kargs &a, uint32_t ordinal, uint32_t channel, uint32_t times = 1)
 {
 	uint32_t reason = net_push(ep_net(a), progress_ctrl(a),
-	    { SHUNT_NET_TRIGGER(ordinal - a.nranks, channel, SHUNT_NET_TRIGGER_SIGNAL), 1, 0, 0 });
+	    { SHUNT_NET_TRIGGER(ordinal - a.nranks, channel, SHUNT_NET_TRIGGER_SIGNAL), times, 0, 0 });
 
 	if (reason)
 		spin_report(progress_ctrl(a), reason, a.rank, ordinal, SHUNT_CHECK_CHANNEL, 0, 0);
+	return !reason;
+}
+
+/* As ep_try_again(), in a wait that masks do not end. */
+GPU_FN bool ep_wait_goes_on(
+    struct spin *spin, const struct shunt_kargs &a, uint32_t ordinal, uint64_t expected, const uint64_t *word)
+{
+	uint32_t reason = spin_expired(spin);
+
+	if (reason)
+		spin_report(
+		    progress_ctrl(a), reason, a.rank, ordinal, SHUNT_CHECK_CHANNEL, expected, gpu_ld_relaxed(word));
 	return !reason;
 }
 
@@ -95,6 +136,7 @@ struct ep_stages {
 	uint64_t place[EP_STAGES];      /* behind the trigger of the last put from a stage; 0: none in this launch */
 	uint32_t connection[EP_STAGES]; /* of that put */
 	uint32_t broken;
+	uint32_t may; /* ep_may_send() */
 };
 
 /* A block that sends. */
@@ -105,7 +147,10 @@ struct ep_sender {
 	uint32_t blocks; /* that send */
 };
 
-/* Waits until the sources of all puts to a connection before this place of the FIFO may be written. By one thread. */
+/*
+ * Waits until the sources of all puts to a connection before this place of the FIFO may be written. No mask ends that:
+ * the proxy thread ends a connection that takes no data. By one thread.
+ */
 GPU_FN bool ep_await_puts(const struct shunt_kargs &a, uint64_t place, uint32_t connection)
 {
 	const struct shunt_net_words *words = ep_net(a)->words;
@@ -119,7 +164,7 @@ GPU_FN bool ep_await_puts(const struct shunt_kargs &a, uint64_t place, uint32_t 
 			if (!busy || busy > place)
 				break;
 		}
-		if (!ep_try_again(&spin, a, a.nranks + connection, SHUNT_CHECK_CHANNEL, place, &words->taken))
+		if (!ep_wait_goes_on(&spin, a, a.nranks + connection, place, &words->taken))
 			return false;
 	}
 	return true;
@@ -190,25 +235,68 @@ GPU_FN void ep_stage_put(const struct shunt_kargs &a, struct ep_sender &s, uint3
 	s.next = s.next + 1 == s.n ? 0 : s.next + 1;
 }
 
+/* Has a rank of another host read the call before the last one? By one thread; false: it does not come. */
+GPU_FN bool ep_await_credit(const struct shunt_kargs &a, const struct ep_call &c, uint32_t ordinal)
+{
+	return ep_await_raised(a, ordinal, SHUNT_EP_CREDIT(c.kind, c.number), SHUNT_EP_SET_CALLS(c.number) - 1, 0);
+}
+
 /*
- * May the call be sent to this ordinal of another host? It may when the rank has read the call before the last one. By
- * the whole block.
+ * With masks all blocks wait for all ranks first, as those of one host do (ep_call_await_set): so the ranks begin to
+ * wait for data at the same time, and do not take each other for late. By the whole block.
+ */
+GPU_FN void ep_await_far_set(const struct shunt_kargs &a, const struct shunt_ep_hosts &h, const struct ep_call &c)
+{
+	if (!ep_has_masks(a))
+		return;
+	for (uint32_t ordinal = a.nranks + gpu_tid(); ordinal < h.nranks; ordinal += gpu_ntid())
+		ep_await_credit(a, c, ordinal);
+	gpu_sync();
+}
+
+/*
+ * With masks, before a call is sent to a rank: raises the signals that it has missed, so that they count calls again. A
+ * rank that has read this call without this one gets nothing. By one thread; false: it is such a rank.
+ */
+GPU_FN bool ep_catch_up(const struct shunt_kargs &a, const struct ep_call &c, uint32_t ordinal)
+{
+	uint64_t *sent = &ep_ctrl(a, a.rank)->far_sent[c.kind][c.number & 1][ordinal],
+	         calls = SHUNT_EP_SET_CALLS(c.number);
+
+	if (!ep_has_masks(a))
+		return true;
+	if (gpu_ld_relaxed(ep_raised(a, ordinal, SHUNT_EP_CREDIT(c.kind, c.number))) >= calls)
+		return false;
+	for (uint64_t missed = calls - 1 - *sent; missed;) {
+		uint32_t n = missed < SHUNT_EP_MOST_RAISED ? (uint32_t)missed : SHUNT_EP_MOST_RAISED;
+
+		ep_raise(a, ordinal, SHUNT_EP_SIGNAL(c.kind, c.number), n);
+		missed -= n;
+	}
+	*sent = calls;
+	return true;
+}
+
+/*
+ * May the call be sent to this ordinal of another host? Not to a masked rank, which is passed over. By the whole block.
  */
 GPU_FN bool ep_may_send(const struct shunt_kargs &a, const struct ep_call &c, struct ep_sender &s, uint32_t ordinal)
 {
-	if (gpu_tid() == 0 &&
-	    !ep_await_raised(a, ordinal, SHUNT_EP_CREDIT(c.kind, c.number), SHUNT_EP_SET_CALLS(c.number) - 1))
-		s.shared->broken = 1;
+	if (gpu_tid() == 0) {
+		s.shared->may = ep_await_credit(a, c, ordinal) && ep_catch_up(a, c, ordinal);
+		if (!s.shared->may && (!ep_has_masks(a) || ep_broken(a)))
+			s.shared->broken = 1;
+	}
 	gpu_sync();
-	return !s.shared->broken;
+	return s.shared->may;
 }
 
 /* ---- the ends of a call */
 
-/* Has the data of an ordinal of another host come? By one thread. */
-GPU_FN bool ep_await_far(const struct shunt_kargs &a, const struct ep_call &c, uint32_t ordinal)
+/* Has the data of an ordinal of another host come? began: as ep_await_raised(). By one thread. */
+GPU_FN bool ep_await_far(const struct shunt_kargs &a, const struct ep_call &c, uint32_t ordinal, uint64_t began)
 {
-	return ep_await_raised(a, ordinal, SHUNT_EP_SIGNAL(c.kind, c.number), SHUNT_EP_SET_CALLS(c.number));
+	return ep_await_raised(a, ordinal, SHUNT_EP_SIGNAL(c.kind, c.number), SHUNT_EP_SET_CALLS(c.number), began);
 }
 
 /* Tells all blocks of the launch that the data of an ordinal has come, or does not. By one thread, behind what it

@@ -145,13 +145,14 @@ GPU_FN bool ep_take_head(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 }
 
 /* The same of another host. */
-GPU_FN bool ep_take_far_head(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t ordinal)
+GPU_FN bool ep_take_far_head(
+    const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d, uint32_t ordinal, uint64_t began)
 {
 	const char *head = ep_far_memory(a, ep_far_dispatch(a, *d.hosts, d.call.number, ordinal - a.k.nranks));
 	uint32_t n = a.max_tokens * a.topk;
 
 	if (gpu_tid() == 0 &&
-	    !(ep_await_far(a.k, d.call, ordinal) && ep_head_fits(a, *(const uint64_t *)head, ordinal)))
+	    !(ep_await_far(a.k, d.call, ordinal, began) && ep_head_fits(a, *(const uint64_t *)head, ordinal)))
 		*d.missing = 1;
 	gpu_sync();
 	for (uint32_t i = gpu_tid(); i < n && !*d.missing; i += gpu_ntid())
@@ -164,7 +165,7 @@ GPU_FN bool ep_take_far_head(const struct shunt_kargs_ep_ll &a, const struct ep_
 /* Each block takes the heads of some ordinals to `routing`, from which all blocks go on. */
 GPU_FN void ep_take_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<true> &d)
 {
-	uint64_t began = a.wait_ns ? gpu_clock_ns() : 0;
+	uint64_t began = a.wait_ns || ep_has_masks(a.k) ? gpu_clock_ns() : 0;
 
 	for (uint32_t ordinal = gpu_bid(); ordinal < d.hosts->nranks; ordinal += gpu_nbid()) {
 		bool came;
@@ -172,7 +173,10 @@ GPU_FN void ep_take_heads(const struct shunt_kargs_ep_ll &a, const struct ep_dis
 		if (gpu_tid() == 0)
 			*d.missing = 0;
 		gpu_sync();
-		came = ordinal < a.k.nranks ? ep_take_head(a, d, ordinal) : ep_take_far_head(a, d, ordinal);
+		if (ordinal < a.k.nranks)
+			came = !(d.seen->masked >> ordinal & 1) && ep_take_head(a, d, ordinal);
+		else
+			came = ep_take_far_head(a, d, ordinal, ep_has_masks(a.k) ? began : 0);
 		if (gpu_tid() == 0 && came && a.wait_ns)
 			a.wait_ns[d.hosts->rank_of[ordinal]] += (int64_t)(gpu_clock_ns() - began);
 		if (gpu_tid() == 0)

@@ -11,7 +11,7 @@
  *
  * Between hosts, the kernels with HOSTS, a message goes from each rank to each other: the rows in the order of their
  * expert, then token. Where it lies among the rows of all ranks follows from the experts of the receiver's tokens,
- * which the sender knows.
+ * which the sender knows. In a group with masks each sender has a place for itself, and its message a head.
  */
 #include "kernels/ep_calls.h"
 #include "kernels/ep_hosts.h"
@@ -50,7 +50,7 @@ template <bool HOSTS> struct ep_combine {
 	/* Over hosts. */
 	const struct shunt_ep_hosts *hosts;
 	struct ep_stages *stages;
-	uint32_t *far_row; /* of a token, by place: 1 + the row from another host; 0: the place has none */
+	uint64_t *far_at; /* of a token, by place: where its row from another host is; 0: the place has none */
 };
 
 /* Ranks of the group, and this one. */
@@ -525,16 +525,17 @@ template <typename T> GPU_FN void ep_ll_combine_hosts(const struct shunt_kargs_e
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
 	GPU_SHARED(struct ep_summands, summands, EP_MOST_WARPS);
 	GPU_SHARED(struct ep_stages, stages, 1);
-	GPU_SHARED(uint32_t, far_row, SHUNT_EP_MAX_PLACES);
+	GPU_SHARED(uint64_t, far_at, SHUNT_EP_MAX_PLACES);
 	const struct shunt_kargs_ep_ll &a = h.ll;
 	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
 		absent[gpu_tid()] = 0; /* read behind the barriers of ep_call_begin() */
 	struct ep_combine<true> c = {
 		ep_call_begin(a, SHUNT_EP_COMBINE, seen), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
-		    ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], 0, &h.hosts, stages, far_row
+		    ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], 0, &h.hosts, stages, far_at
 	};
 
 	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
+		ep_await_far_set(a.k, h.hosts, c.call);
 		ep_send(a, c);
 		ep_send_far(a, c);
 	}

@@ -601,6 +601,7 @@ GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
 	};
 
 	if (d.call.number && d.call.sends && ep_call_await_set(a, d.call, seen)) {
+		ep_await_far_set(a.k, h.hosts, d.call);
 		ep_send_heads(a, d);
 		ep_send_rows(a, d);
 		ep_send_far(a, d);

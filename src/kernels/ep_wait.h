@@ -21,11 +21,22 @@ GPU_FN bool ep_masked(const struct shunt_kargs &a, uint32_t rank)
 	return (a.flags & SHUNT_K_EP_MASKS) && gpu_ld_relaxed32(&ep_ctrl(a, a.rank)->mask[rank]);
 }
 
-/* The log gets a line from the host (comm/ep/masks.c). */
-GPU_FN void ep_mask(struct shunt_ctrl *ctrl, uint32_t rank)
+/* The mask of an ordinal; FAR: of another host. */
+template <bool FAR> GPU_FN uint32_t *ep_mask_of(struct shunt_ctrl *ctrl, uint32_t ordinal)
 {
-	gpu_test_and_set32(&((struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT))->mask[rank]);
-	gpu_st_relaxed(&ctrl->host_ctrl->masked[rank], 1);
+	struct shunt_ep_ctrl *ep = (struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT);
+
+	return FAR ? &ep->far_mask[ordinal] : &ep->mask[ordinal];
+}
+
+/* The log gets a line from the host (comm/ep/masks.c). */
+template <bool FAR> GPU_FN void ep_mask(struct shunt_ctrl *ctrl, uint32_t ordinal)
+{
+	gpu_test_and_set32(ep_mask_of<FAR>(ctrl, ordinal));
+	if (FAR)
+		gpu_st_relaxed(&((struct shunt_ep_words *)(ctrl->host_ctrl + 1))->masked[ordinal], 1);
+	else
+		gpu_st_relaxed(&ctrl->host_ctrl->masked[ordinal], 1);
 }
 
 /* The group is broken: nothing is waited for any more. */
@@ -68,6 +79,7 @@ GPU_FN void ep_lost(const struct shunt_kargs &a, struct ep_seen *seen, uint32_t 
  */
 #define EP_GIVE_UP UINT64_MAX
 #define EP_WAIT_OF(masks, own, rank) ((uint32_t)(own) | (uint32_t)(rank) << 8 | (masks ? 1u << 16 : 0))
+template <bool FAR>
 GPU_NOINLINE uint64_t ep_check_wait(struct shunt_ctrl *ctrl, uint64_t began, uint32_t wait_of, uint32_t channel,
     uint64_t expected, const uint64_t *word)
 {
@@ -80,7 +92,7 @@ GPU_NOINLINE uint64_t ep_check_wait(struct shunt_ctrl *ctrl, uint64_t began, uin
 	if (expired == SHUNT_FAULT_TIMEOUT && masks && peer == rank)
 		return spin.began;
 	if (expired == SHUNT_FAULT_TIMEOUT && masks) {
-		ep_mask(ctrl, peer);
+		ep_mask<FAR>(ctrl, peer);
 		return EP_GIVE_UP;
 	}
 	if (expired) {
@@ -90,22 +102,22 @@ GPU_NOINLINE uint64_t ep_check_wait(struct shunt_ctrl *ctrl, uint64_t began, uin
 	if (!masks)
 		return spin.began;
 	if (gpu_ld_relaxed(&ctrl->host_ctrl->gone) >> peer & 1)
-		ep_mask(ctrl, peer);
-	return gpu_ld_relaxed32(&((struct shunt_ep_ctrl *)((char *)ctrl + SHUNT_EP_CTRL_AT))->mask[peer]) ? EP_GIVE_UP :
-	                                                                                                    spin.began;
+		ep_mask<FAR>(ctrl, peer);
+	return gpu_ld_relaxed32(ep_mask_of<FAR>(ctrl, peer)) ? EP_GIVE_UP : spin.began;
 }
 
 /*
  * By one thread, after a try in vain to see what `rank` has to store. True: try again. channel, expected, word: for the
- * report; word is what should become `expected`.
+ * report; word is what should become `expected`. FAR: it is an ordinal of another host.
  */
+template <bool FAR = false>
 GPU_FN bool ep_try_again(struct spin *spin, const struct shunt_kargs &a, uint32_t rank, uint32_t channel,
     uint64_t expected, const uint64_t *word)
 {
 	gpu_relax();
 	if (++spin->tries % GPU_SPIN_CHECK)
 		return true;
-	spin->began = ep_check_wait(
+	spin->began = ep_check_wait<FAR>(
 	    spin->ctrl, spin->began, EP_WAIT_OF(a.flags & SHUNT_K_EP_MASKS, a.rank, rank), channel, expected, word);
 	return spin->began != EP_GIVE_UP;
 }

@@ -99,7 +99,7 @@ RANKS_TEST(test_groups_of_an_id_and_of_a_communicator,
 	CHECK(make(r, 0, 0, &by_id) == 0);
 	mine.nranks = r->nranks;
 	config.comm = comm;
-	config.ll_bytes = ep_job_bytes(&mine);
+	config.ll_bytes = ep_job_bytes(&mine, 0);
 	CHECK(shunt_ep_create(&config, &first) == 0 && shunt_ep_create(&config, &second) == 0);
 	CHECK(first != second && first != by_id);
 	CHECK(use(r, first) == 0 && use(r, by_id) == 0 && use(r, second) == 0);
@@ -125,9 +125,9 @@ RANKS_TEST(test_names_that_are_none, run(RANKS_PROCESSES, 2, body))
 	REFUSED_SAYING(shunt_ep_error(none, NULL, 0), -EINVAL, text);
 	REFUSED_SAYING(shunt_ep_barrier(NULL, NULL), -EINVAL, "ep_barrier: group is ");
 	REFUSED_SAYING(shunt_ep_ll_dispatch(none, NULL), -EINVAL, text);
-	CHECK(make(r, 0, ep_hosts ? 0 : SHUNT_EP_MASKS, &group) == 0);
-	REFUSED_SAYING(
-	    shunt_ep_masks(group, NULL, NULL), -EINVAL, ep_hosts ? "without SHUNT_EP_MASKS" : "masks is NULL");
+	CHECK(make(r, 0, SHUNT_EP_MASKS, &group) == 0);
+	REFUSED_SAYING(shunt_ep_masks(group, NULL, NULL), -EINVAL, "masks is NULL");
+	REFUSED_SAYING(shunt_ep_mask(group, 2, 1, NULL), -EINVAL, "rank is 2, which is not between 0 and 1");
 	CHECK(shunt_ep_destroy(group, 0) == 0);
 	CHECK(make(r, 1, 0, &group) == 0);
 	REFUSED_SAYING(shunt_ep_ll_combine(group, NULL), -EINVAL, "ep_ll_combine: call is NULL");
@@ -166,7 +166,7 @@ RANKS_TEST(test_refused_on_all_ranks, run(RANKS_PROCESSES, 2, body))
 	int k = 0;
 
 	mine.nranks = r->nranks;
-	good.ll_bytes = ep_job_bytes(&mine);
+	good.ll_bytes = ep_job_bytes(&mine, 0);
 #define REFUSED(change, expected) \
 	do { \
 		bad = good; \
@@ -176,7 +176,7 @@ RANKS_TEST(test_refused_on_all_ranks, run(RANKS_PROCESSES, 2, body))
 	} while (0)
 	REFUSED(bad.ll_bytes += one ? 4096 : 0, -EINVAL);
 	REFUSED(bad.normal_bytes += one ? 1 << 20 : 0, -EINVAL);
-	REFUSED(bad.flags = one ? SHUNT_EP_MASKS : 0, one || !ep_hosts ? -EINVAL : -EOPNOTSUPP);
+	REFUSED(bad.flags = one ? SHUNT_EP_MASKS : 0, -EINVAL);
 	REFUSED(bad.topk = one ? 3 : 2, -EINVAL);
 	REFUSED(bad.flags = one ? 64 : 0, one ? -EINVAL : -EOPNOTSUPP);
 	REFUSED(bad.topk = one ? 17 : 2, one ? -EINVAL : -EOPNOTSUPP);
@@ -310,7 +310,7 @@ RANKS_TEST(test_lives_leave_nothing, run(RANKS_PROCESSES, 2, body))
 
 	NCCL(ncclCommInitRank((ncclComm_t *)&config.comm, r->nranks, r->id, r->rank));
 	mine.nranks = r->nranks;
-	config.ll_bytes = ep_job_bytes(&mine);
+	config.ll_bytes = ep_job_bytes(&mine, 0);
 	for (int i = 0; i < LIVES; i++) {
 		CHECK(shunt_ep_create(&config, &group) == 0);
 		if (i % 20 == 0)

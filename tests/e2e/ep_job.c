@@ -85,7 +85,7 @@ int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body)
 	return ep_ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = 1, .body = body, .dies = dies });
 }
 
-uint64_t ep_job_bytes(const struct ep_job *j)
+uint64_t ep_job_bytes(const struct ep_job *j, uint32_t flags)
 {
 	int hosts = ep_hosts < j->nranks ? ep_hosts : j->nranks;
 	struct shunt_ep_shape shape = { .size = sizeof(shape),
@@ -94,7 +94,8 @@ uint64_t ep_job_bytes(const struct ep_job *j)
 		.topk = j->topk,
 		.hidden = j->hidden,
 		.element_bytes = 2,
-		.ll_tokens = j->max_tokens };
+		.ll_tokens = j->max_tokens,
+		.flags = flags };
 	uint64_t bytes = 0;
 
 	return shunt_ep_bytes(&shape, NULL, &bytes) ? 0 : bytes;
@@ -395,7 +396,7 @@ int ep_group_make(const struct rank *r, const void *id, const struct ep_job *job
 		.rank = r->rank,
 		.device = -1,
 		.flags = flags,
-		.ll_bytes = ep_job_bytes(job),
+		.ll_bytes = ep_job_bytes(job, flags),
 		.topk = job->topk,
 		.timeout_ns = timeout_ns };
 

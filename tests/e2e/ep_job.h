@@ -67,7 +67,7 @@ int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body);
 int ep_ranks_run_as(struct ranks *ranks);
 
 /* Bytes of memory for low latency calls. */
-uint64_t ep_job_bytes(const struct ep_job *job);
+uint64_t ep_job_bytes(const struct ep_job *job, uint32_t flags);
 int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct rank *r);
 /* Compares what a dispatch has left with what it must leave; 0, or says what is wrong. */
 int ep_run_check_dispatch(struct ep_run *run, const struct rank *r);

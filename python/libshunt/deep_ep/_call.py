@@ -18,7 +18,7 @@ from libshunt import _arguments, _fork, _lib
 
 # Fields in C's order, by struct's letters; a test compares them with the header.
 FORMATS = {
-    "shunt_ep_shape": "Niiiiiii",
+    "shunt_ep_shape": "NiiiiiiiQ",
     "shunt_ep_config": "NPPiiiIQQiQ",
     "shunt_ep_layout": "NPPiiiPPPP",
     "shunt_ep_notify": "NPPPPiiiPPPi",
@@ -55,13 +55,15 @@ def _pack(name: str, *values: Any) -> bytes:
     return packer.pack(packer.size, *values)
 
 
-def _bytes(nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: int, one_host: bool) -> tuple[int, int]:
+def _bytes(
+    nranks: int, hidden: int, element_bytes: int, tokens: int, blocks: int, one_host: bool, masks: bool = False
+) -> tuple[int, int]:
     _arguments.integer("num_ranks", nranks, 1, MOST_RANKS)
     most = [0, 0]
     # With a host for each rank calls need the most, or on one host: that is so for any number of hosts in between.
     for hosts in (0,) if one_host else (nranks,) if nranks > _MOST_LOCAL else (0, nranks):
         found = c_uint64(), c_uint64()
-        shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks, hosts)
+        shape = _pack("shunt_ep_shape", nranks, 0, hidden, element_bytes, tokens, blocks, hosts, masks * MASKS)
         result = _lib.library(private=True).shunt_ep_bytes(shape, byref(found[0]), byref(found[1]))
         _lib.check(result, "shunt_ep_bytes")
         most = [max(pair) for pair in zip(most, (one.value for one in found), strict=True)]
@@ -75,9 +77,11 @@ def normal_bytes(
     return _bytes(nranks, hidden_bytes, 1, 0, min(blocks, MOST_BLOCKS), one_host)[0]
 
 
-def low_latency_bytes(nranks: int, tokens: int = MOST_TOKENS, hidden: int = MOST_HIDDEN, one_host: bool = False) -> int:
+def low_latency_bytes(
+    nranks: int, tokens: int = MOST_TOKENS, hidden: int = MOST_HIDDEN, one_host: bool = False, masks: bool = False
+) -> int:
     """The same for low latency calls."""
-    return _bytes(nranks, hidden, 2, tokens, 0, one_host)[1]
+    return _bytes(nranks, hidden, 2, tokens, 0, one_host, masks)[1]
 
 
 def host() -> Any:

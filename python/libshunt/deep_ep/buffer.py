@@ -121,8 +121,10 @@ class Buffer:
         one = rows[0]["host"] is not None and all(row["host"] == rows[0]["host"] for row in rows)
         self._one_host = one
         self._normal_bytes = min(num_nvl_bytes, _call.normal_bytes(self.group_size, one_host=one))
-        most = _call.low_latency_bytes(self.group_size, one_host=one)
-        self._ll_bytes = min(num_rdma_bytes, most) if low_latency_mode else 0
+        plain = _call.low_latency_bytes(self.group_size, one_host=one)
+        most = _call.low_latency_bytes(self.group_size, one_host=one, masks=enable_shrink)
+        # The hint knows nothing of enable_shrink, with which the same calls over hosts need more.
+        self._ll_bytes = min(num_rdma_bytes * most // plain, most) if low_latency_mode else 0
         self._device = int(torch.cuda.current_device())
         made = _call.Group(rows[0]["id"], self.group_size, self.rank, self._device, bool(enable_shrink),
                            self._normal_bytes, self._ll_bytes)  # fmt: skip
@@ -222,7 +224,9 @@ class Buffer:
         if (tokens, hidden) in self._fitting:
             return
         needed = _call.low_latency_bytes(self.group_size, tokens, hidden, self._one_host)
-        if self._ll_bytes < needed:
+        if self._ll_bytes < _call.low_latency_bytes(
+            self.group_size, tokens, hidden, self._one_host, self.enable_shrink
+        ):
             what = "num_rdma_bytes" if self.low_latency_mode else "low_latency_mode is False, and num_rdma_bytes"
             _arguments.wrong(what, self.num_rdma_bytes, f"at least {needed} for {tokens} tokens of {hidden} elements "
                              "(get_low_latency_rdma_size_hint())")  # fmt: skip

@@ -191,15 +191,18 @@ static uint64_t units(int nranks, int topk)
 	return 2 * (uint64_t)(nranks + topk);
 }
 
-/* Of page-locked memory; sources: of other hosts. */
-static uint64_t net_units(int sources, int topk)
+/* Of page-locked memory. */
+static uint64_t net_units(const struct shunt_ep_room *room)
 {
-	return sources ? units(sources, topk) + SHUNT_EP_STAGE_UNITS : 0;
+	uint64_t places =
+	    SHUNT_EP_FAR_PLACES(room->flags & SHUNT_EP_MASKS, (unsigned)room->sources, (unsigned)room->most_topk);
+
+	return room->sources ? 2 * ((unsigned)room->sources + places) + SHUNT_EP_STAGE_UNITS : 0;
 }
 
 static uint64_t all_units(const struct shunt_ep_room *room)
 {
-	return units(room->local, room->most_topk) + net_units(room->sources, room->most_topk);
+	return units(room->local, room->most_topk) + net_units(room);
 }
 
 uint64_t shunt_ep_ll_needed(const struct shunt_ep_room *room, int64_t tokens, int64_t hidden)
@@ -211,9 +214,10 @@ uint64_t shunt_ep_ll_needed(const struct shunt_ep_room *room, int64_t tokens, in
 
 static uint64_t ll_bytes(const struct shunt_ep_shape *s)
 {
-	const struct shunt_ep_room room = {
-		.most_topk = most_topk(s->topk), .local = local_of(s), .sources = sources_of(s)
-	};
+	const struct shunt_ep_room room = { .most_topk = most_topk(s->topk),
+		.local = local_of(s),
+		.sources = sources_of(s),
+		.flags = (uint32_t)s->flags };
 
 	return shunt_ep_ll_needed(&room, s->ll_tokens, s->hidden);
 }
@@ -238,6 +242,8 @@ int shunt_ep_room_needed(const struct shunt_ep_shape *s, uint64_t *normal_p, uin
 		err = shunt_ep_check_range(why, "hidden", s->hidden, 1, SHUNT_EP_MAX_LL_HIDDEN);
 	if (!err)
 		err = shunt_ep_check_range(why, "blocks", s->blocks, 0, SHUNT_MAX_BLOCKS);
+	if (!err)
+		err = shunt_ep_check_range(why, "flags", (int64_t)s->flags, 0, SHUNT_EP_MASKS | SHUNT_EP_DROP);
 	if (err)
 		return err;
 	if (normal_p)
@@ -271,7 +277,7 @@ uint64_t shunt_ep_own_bytes(const struct shunt_ep_room *room)
 
 uint64_t shunt_ep_far_at(const struct shunt_ep_room *room)
 {
-	return SHUNT_NET_REMOTE_AT + net_units(room->sources, room->most_topk) * shunt_ep_ll_unit(room);
+	return SHUNT_NET_REMOTE_AT + net_units(room) * shunt_ep_ll_unit(room);
 }
 
 uint64_t shunt_ep_net_bytes(const struct shunt_ep_room *room)

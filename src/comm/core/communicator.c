@@ -65,17 +65,18 @@ uint64_t shunt_comm_spin_limit(const struct shunt_comm *comm)
 	return comm->own.bytes ? comm->own.limit_ns : (uint64_t)shunt_config()->timeout * 1000000;
 }
 
-void shunt_comm_miss(struct shunt_comm *comm, int rank, int pid)
+void shunt_comm_miss(struct shunt_comm *comm, int rank, const char *fmt, ...)
 {
-	if (atomic_fetch_or(&comm->missed, 1u << rank) >> rank & 1)
+	char why[512];
+	va_list ap;
+
+	if (atomic_fetch_or(&comm->missed, UINT64_C(1) << rank) >> rank & 1)
 		return;
-	if (pid)
-		shunt_warn("rank %d died (pid %d): %s %s goes on without it on rank %d", rank, pid,
-		    shunt_comm_noun(comm), shunt_id_text(comm->id.b).s, comm->rank);
-	else
-		shunt_warn("rank %d did not come within %lld ms: %s %s goes on without it on rank %d", rank,
-		    (long long)(shunt_comm_spin_limit(comm) / 1000000), shunt_comm_noun(comm),
-		    shunt_id_text(comm->id.b).s, comm->rank);
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	shunt_warn("%s: %s %s goes on without it on rank %d", why, shunt_comm_noun(comm), shunt_id_text(comm->id.b).s,
+	    comm->rank);
 }
 
 void shunt_comm_stop_kernels(struct shunt_comm *comm)

@@ -73,7 +73,7 @@ struct shunt_comm {
 	struct shunt_nvls_nccl nccl;         /* of this rank; sel_key has what follows for all */
 	struct shunt_comm_own own;           /* as in the description */
 	bool own_differs;                    /* values of it differ between the ranks */
-	_Atomic uint32_t missed;             /* of the ranks without which it goes on, those that the log has named */
+	_Atomic uint64_t missed;             /* of the ranks without which it goes on, those that the log has named */
 	_Atomic(char *) error_text;          /* of the first error that has one */
 
 	struct shunt_mutex lock; /* set-up and launches */
@@ -224,8 +224,8 @@ bool shunt_comm_fail_saying(struct shunt_comm *comm, int err, const char *fmt, .
 int shunt_comm_fail_round(struct shunt_comm *comm, int err, const char *what);
 /* The first text of an error stays, for communicators with memory of their own. */
 void shunt_comm_keep_text(struct shunt_comm *comm, const char *text);
-/* The log names a rank without which the communicator goes on, once. pid: of a process that has died; 0: it is late. */
-void shunt_comm_miss(struct shunt_comm *comm, int rank, int pid);
+/* The log says why the communicator goes on without a rank, once. */
+void shunt_comm_miss(struct shunt_comm *comm, int rank, const char *fmt, ...) SHUNT_LOG_PRINTF(3, 4);
 /* Raises the abort word: the kernels of a READY communicator give up within milliseconds. */
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* How long a kernel may wait for a peer, in ns; 0: for ever. */

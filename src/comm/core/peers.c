@@ -322,16 +322,18 @@ static bool tell_kernels(struct shunt_peers *m)
 	uint64_t gone = 0;
 	bool again = false;
 
-	for (int r = 0; r < comm->nranks; r++) {
+	for (unsigned i = 0; i < (unsigned)comm->nranks; i++) {
+		int r = shunt_comm_rank_of_ordinal(comm, i);
+
 		if (long_dead(m, r)) {
-			gone |= UINT64_C(1) << r;
-			shunt_comm_miss(comm, r, (int)m->of[r]->pid);
+			gone |= UINT64_C(1) << i;
+			shunt_comm_miss(comm, r, "rank %d died (pid %d)", r, (int)m->of[r]->pid);
 		} else {
 			again |= m->of[r] && m->of[r]->dead;
 		}
 	}
 	if (comm->words)
-		__atomic_store_n(&comm->words->gone, gone, __ATOMIC_RELEASE);
+		__atomic_fetch_or(&comm->words->gone, gone, __ATOMIC_RELEASE);
 	return again || !comm->words;
 }
 
@@ -345,13 +347,13 @@ static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 
 	for (int r = 0; r < comm->nranks; r++)
 		dead = dead || (m->of[r] && m->of[r]->dead);
-	if (dead && comm->own.tolerates)
-		return tell_kernels(m);
 	if (!dead || m->failed)
 		return false;
 	if (shunt_comm_life_state(&comm->life) != COMM_READY)
 		return true;
 	tell_other_hosts(m);
+	if (comm->own.tolerates)
+		return tell_kernels(m);
 	if (!comm->recorder)
 		return false;
 	issued = shunt_recorder_issued(comm->recorder);

@@ -14,7 +14,8 @@ static struct shunt_comm_own describe_memory(const struct shunt_ep_config *c, in
 	bool rank_sums = shunt_config()->ep_sum == SHUNT_EP_SUM_RANK;
 
 	return (struct shunt_comm_own){ .bytes = SHUNT_EP_CTRL_BYTES, /* until the hosts are known */
-		.host_bytes = c->normal_bytes ? SHUNT_EP_TICKETS * SHUNT_EP_COUNTS_BYTES(nranks) : 0,
+		.host_bytes = sizeof(struct shunt_ep_words) +
+		    (c->normal_bytes ? SHUNT_EP_TICKETS * SHUNT_EP_COUNTS_BYTES(nranks) : 0),
 		.noun = "expert parallel group",
 		.limit_name = c->timeout_ns ? "timeout_ns" : "SHUNT_EP_TIMEOUT",
 		.limit_ns = c->timeout_ns ? c->timeout_ns : (uint64_t)shunt_config()->ep_timeout * 1000000,
@@ -47,8 +48,6 @@ static const char *refuse_over_hosts(const struct shunt_ep_room *room, struct sh
 {
 	uint64_t bytes = SHUNT_NET_REMOTE_AT + shunt_ep_net_bytes(room);
 
-	if (room->flags & SHUNT_EP_MASKS)
-		return "SHUNT_EP_MASKS is for ranks of one host, and these are on several";
 	if (room->normal_bytes && shunt_ep_normal_part(room) < shunt_ep_notify_part(room->nranks)) {
 		shunt_ep_refuse(why, -EINVAL, "normal_bytes is %llu, and for these hosts it must be at least %llu",
 		    (unsigned long long)room->normal_bytes, (unsigned long long)shunt_ep_normal_least(room));
@@ -194,12 +193,31 @@ int shunt_ep_group_error(struct shunt_ep_group *g, char *text, size_t bytes)
 	return err;
 }
 
+uint64_t *shunt_ep_group_told(const struct shunt_ep_group *g, unsigned ordinal)
+{
+	struct shunt_host_ctrl *words = g->comm->words;
+
+	return ordinal < (unsigned)shunt_comm_local_ranks(g->comm) ?
+	    &words->masked[ordinal] :
+	    &((struct shunt_ep_words *)(words + 1))->masked[ordinal];
+}
+
 /* Kernels have told of the ranks that they did not wait for any longer. */
 static void name_masked(struct shunt_ep_group *g)
 {
-	for (int r = 0; r < g->room.nranks; r++)
-		if (__atomic_load_n(&g->comm->words->masked[r], __ATOMIC_ACQUIRE))
-			shunt_comm_miss(g->comm, r, 0);
+	uint64_t gone = __atomic_load_n(&g->comm->words->gone, __ATOMIC_ACQUIRE);
+
+	for (unsigned i = 0; i < (unsigned)g->room.nranks; i++) {
+		int r = shunt_comm_rank_of_ordinal(g->comm, i);
+
+		if (!__atomic_load_n(shunt_ep_group_told(g, i), __ATOMIC_ACQUIRE))
+			continue;
+		if (gone >> i & 1)
+			shunt_comm_miss(g->comm, r, "rank %d has left", r);
+		else
+			shunt_comm_miss(g->comm, r, "rank %d did not come within %lld ms", r,
+			    (long long)(shunt_comm_spin_limit(g->comm) / 1000000));
+	}
 }
 
 int shunt_ep_group_enter(struct shunt_ep_group *g)

@@ -27,6 +27,9 @@ static inline struct shunt_ep_ctrl *shunt_ep_group_ctrl(const struct shunt_ep_gr
 	return (struct shunt_ep_ctrl *)((char *)g->comm->mem[shunt_comm_local_rank(g->comm)].ptr + SHUNT_EP_CTRL_AT);
 }
 
+/* The word in which a kernel tells the host that it has masked this ordinal. */
+uint64_t *shunt_ep_group_told(const struct shunt_ep_group *g, unsigned ordinal);
+
 /*
  * Called first in every call, after what can be refused without the group: takes the communicator's lock unless the
  * group is broken. 0, or the error. The log names ranks that kernels have masked since the last call.

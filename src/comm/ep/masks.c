@@ -15,11 +15,28 @@ static int check_masks(const struct shunt_ep_group *g, const char *call)
 	        g, call, shunt_ep_refuse(&why, -EINVAL, "the group was made without SHUNT_EP_MASKS"), &why);
 }
 
-/* The rank is waited for again; the next time that it does not come, the log says so. */
+static unsigned ordinal_of(const struct shunt_ep_group *g, int rank)
+{
+	return g->room.hosts ? g->room.hosts->ordinal_of[rank] : (unsigned)rank;
+}
+
+/* On the device. The masks of ranks that follow each other mostly do so, too. */
+static uint32_t *mask_of(const struct shunt_ep_group *g, int rank)
+{
+	struct shunt_ep_ctrl *ctrl = shunt_ep_group_ctrl(g);
+	unsigned ordinal = ordinal_of(g, rank);
+
+	return ordinal < (unsigned)shunt_comm_local_ranks(g->comm) ? &ctrl->mask[ordinal] : &ctrl->far_mask[ordinal];
+}
+
+/* The rank is waited for again; the next time that it does not come, the log says so, unless it has gone. */
 static void expect(struct shunt_ep_group *g, int rank)
 {
-	__atomic_store_n(&g->comm->words->masked[rank], 0, __ATOMIC_RELEASE);
-	atomic_fetch_and(&g->comm->missed, ~(1u << rank));
+	unsigned ordinal = ordinal_of(g, rank);
+
+	__atomic_store_n(shunt_ep_group_told(g, ordinal), 0, __ATOMIC_RELEASE);
+	if (!(__atomic_load_n(&g->comm->words->gone, __ATOMIC_ACQUIRE) >> ordinal & 1))
+		atomic_fetch_and(&g->comm->missed, ~(UINT64_C(1) << rank));
 }
 
 int shunt_ep_group_mask(struct shunt_ep_group *g, int rank, int masked, void *stream)
@@ -36,7 +53,7 @@ int shunt_ep_group_mask(struct shunt_ep_group *g, int rank, int masked, void *st
 	if (!masked)
 		expect(g, rank);
 	/* The lowest byte of a word: no memory of the host has to last until it runs. */
-	err = g->comm->gpu->memset_async(g->comm->device, &shunt_ep_group_ctrl(g)->mask[rank], masked != 0, 1, stream);
+	err = g->comm->gpu->memset_async(g->comm->device, mask_of(g, rank), masked != 0, 1, stream);
 	shunt_ep_group_leave(g);
 	return err;
 }
@@ -52,14 +69,19 @@ int shunt_ep_group_masks(struct shunt_ep_group *g, int32_t *masks, void *stream)
 		err = shunt_ep_group_enter(g);
 	if (err)
 		return err;
-	err = g->comm->gpu->copy_async(
-	    g->comm->device, masks, shunt_ep_group_ctrl(g)->mask, (size_t)g->room.nranks * sizeof(*masks), stream);
+	for (int r = 0, n; r < g->room.nranks && !err; r += n) {
+		for (n = 1; r + n < g->room.nranks && mask_of(g, r + n) == mask_of(g, r) + n; n++)
+			;
+		err = g->comm->gpu->copy_async(
+		    g->comm->device, masks + r, mask_of(g, r), (size_t)n * sizeof(*masks), stream);
+	}
 	shunt_ep_group_leave(g);
 	return err;
 }
 
 int shunt_ep_group_masks_clear(struct shunt_ep_group *g, void *stream)
 {
+	struct shunt_ep_ctrl *ctrl = shunt_ep_group_ctrl(g);
 	int err = check_masks(g, "ep_masks_clear");
 
 	if (!err)
@@ -68,8 +90,9 @@ int shunt_ep_group_masks_clear(struct shunt_ep_group *g, void *stream)
 		return err;
 	for (int r = 0; r < g->room.nranks; r++)
 		expect(g, r);
-	err = g->comm->gpu->memset_async(
-	    g->comm->device, shunt_ep_group_ctrl(g)->mask, 0, sizeof(shunt_ep_group_ctrl(g)->mask), stream);
+	err = g->comm->gpu->memset_async(g->comm->device, ctrl->mask, 0, sizeof(ctrl->mask), stream);
+	if (!err && g->room.hosts)
+		err = g->comm->gpu->memset_async(g->comm->device, ctrl->far_mask, 0, sizeof(ctrl->far_mask), stream);
 	shunt_ep_group_leave(g);
 	return err;
 }

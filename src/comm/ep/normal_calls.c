@@ -58,7 +58,8 @@ int shunt_ep_group_combine(struct shunt_ep_group *g, const struct shunt_ep_combi
 /* From the host's control words on. */
 static uint64_t counts_at(const struct shunt_ep_group *g, uint64_t ticket)
 {
-	return sizeof(struct shunt_host_ctrl) + ticket % SHUNT_EP_TICKETS * SHUNT_EP_COUNTS_BYTES(g->room.nranks);
+	return sizeof(struct shunt_host_ctrl) + sizeof(struct shunt_ep_words) +
+	    ticket % SHUNT_EP_TICKETS * SHUNT_EP_COUNTS_BYTES(g->room.nranks);
 }
 
 /* A ticket for a notify that is about to be launched. With the lock. */

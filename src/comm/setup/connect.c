@@ -17,6 +17,17 @@
 
 #define CONNECT_NAME 128 /* bytes of a peer's name */
 
+/* On the proxy thread: kernels wait for the rank no more, and the others go on. */
+static void connection_lost(void *ctx, int connection, const char *text)
+{
+	struct shunt_comm *comm = ctx;
+	int ordinal = shunt_comm_local_ranks(comm) + connection;
+
+	if (text && !shunt_comm_life_aborted(&comm->life))
+		shunt_comm_miss(comm, comm->net.rank_of[connection], "%s", text);
+	__atomic_fetch_or(&comm->words->gone, UINT64_C(1) << ordinal, __ATOMIC_RELEASE);
+}
+
 /* On the proxy thread: kernels give up by a word in host memory, and the next call reports the error. */
 static void connection_failed(void *ctx, int connection, int err, const char *text)
 {
@@ -198,6 +209,8 @@ static void open_proxy(struct shunt_comm *comm, int provider, struct wires *w)
 	                             .peers = w->peers,
 	                             .ranks = net->rank_of,
 	                             .failed = connection_failed,
+	                             .gone = comm->own.tolerates ? connection_lost : NULL,
+	                             .patience_ms = (int64_t)(comm->own.limit_ns / 2000000),
 	                             .lost = peers_lost,
 	                             .ctx = comm },
 	    w->mine, &net->proxy);
