@@ -6,6 +6,9 @@ A generated block stands between two comments. The first one says what it is mad
 
   <!-- results: table FILE STEP -->             the table of a step, with where it comes from
   <!-- results: tables FILE STEP... -->         the same, of steps, without that
+  <!-- results: grid FILE COLUMN STEP           one table of steps: a column for each value of COLUMN, a row for the
+  ... -->                                       cells before the values. The text of a cell has {NAME} for a value.
+                                                STEP may have a * for text without a /, which begins its rows
   <!-- results: beside FILE RANKS SIZE... -->   our time beside NCCL's, for each collective
   <!-- results: list -->                        a line for each file
   <!-- results: share LINK                      the share of the link that calls reach. LINK names the cell
@@ -20,6 +23,7 @@ A CELL is FILE::STEP::ROW::COLUMN; ROW is * for a column. COLUMN.0 is the first 
 blocks with a unit of time or rate, or such as "2 times as fast": nobody could tell when it was measured, or on what.
 Settings, and what programs print, stand in code spans and code blocks, where figures are free.
 """
+
 import glob
 import json
 import os
@@ -29,12 +33,16 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = "docs/results"
 BLOCK = re.compile(r"(<!-- results: (.*?)-->\n)(.*?)(<!-- /results -->)", re.S)
-UNITS = (r"(?:µs|us|ns|ms|s|sec|seconds?|milliseconds?|microseconds?|nanoseconds?|min|minutes?|hours?"
-         r"|[GMTK]i?B/s|[GMT]bit/s|[TG]FLOP/s)")
+UNITS = (
+    r"(?:µs|us|ns|ms|s|sec|seconds?|milliseconds?|microseconds?|nanoseconds?|min|minutes?|hours?"
+    r"|[GMTK]i?B/s|[GMT]bit/s|[TG]FLOP/s)"
+)
 AMOUNT = r"\d[\d.,]*(?:(?: to |–|-| and | or )\d[\d.,]*)?"
-FIGURE = re.compile(r"(?<![\w.#/])%s(?: |-)?%s(?![\w/])"
-                    r"|%s times (?:as (?:fast|long|slow|quick)|faster|slower|longer|quicker)"
-                    r"|%s ?%% (?:less time|more time|faster|slower|longer)" % (AMOUNT, UNITS, AMOUNT, AMOUNT))
+FIGURE = re.compile(
+    r"(?<![\w.#/])%s(?: |-)?%s(?![\w/])"
+    r"|%s times (?:as (?:fast|long|slow|quick)|faster|slower|longer|quicker)"
+    r"|%s ?%% (?:less time|more time|faster|slower|longer)" % (AMOUNT, UNITS, AMOUNT, AMOUNT)
+)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 KEYS = {"date": str, "machine": dict, "nccl": str, "entries": list}
 
@@ -83,8 +91,10 @@ class Data:
         for entry in data.get("entries", []):
             for row in entry.get("rows", []):
                 if len(row) != len(entry.get("columns", [])):
-                    wrong.append("%s: a row of %d cells for %d columns: %s" %
-                                 (entry.get("step"), len(row), len(entry.get("columns", [])), row[:2]))
+                    wrong.append(
+                        "%s: a row of %d cells for %d columns: %s"
+                        % (entry.get("step"), len(row), len(entry.get("columns", [])), row[:2])
+                    )
         return wrong
 
 
@@ -162,6 +172,42 @@ def view_table(data, name, *step):
     return lines + [""] + markdown(entry["columns"], entry["rows"])
 
 
+def value_text(value):
+    return rounded(value) if isinstance(value, float) else shown(value)
+
+
+def grid(data, head, cell):
+    """A table in which the values of one column are columns. Columns that have one value in all rows are left out."""
+    name, key, step = head.split(" ", 2)
+    pattern = re.compile("([^/]*)".join(re.escape(part) for part in step.split("*")))
+    entries = [(m, e) for e in data.file(name)["entries"] for m in [pattern.fullmatch(e["step"])] if m]
+    if not entries:
+        raise Wrong("%s.json has no step %s" % (name, step))
+    columns = entries[0][1]["columns"]
+    values = re.findall(r"\{([^{}]+)\}", cell)
+    missing = [column for column in [key, *values] if column not in columns]
+    if missing:
+        raise Wrong("%s: there is no column %s" % (step, missing[0]))
+    front = [i for i, column in enumerate(columns[: min(map(columns.index, values))]) if column != key]
+    rows, across = {}, []
+    for match, entry in entries:
+        for row in entry["rows"]:
+            at = size_text(row[columns.index(key)])
+            across += [] if at in across else [at]
+            text = re.sub(r"\{([^{}]+)\}", lambda m, row=row: value_text(row[columns.index(m.group(1))]), cell.strip())
+            rows.setdefault(match.groups() + tuple(row[i] for i in front), {})[at] = text
+    if all(re.fullmatch(r"\d+[KMG]?", at) for at in across):
+        across.sort(key=size_bytes)
+    heads = [""] * pattern.groups + [columns[i] for i in front]
+    kept = [i for i in range(len(heads)) if len({row[i] for row in rows}) > 1]
+    entry = entries[0][1]
+    lines = ["%s: %s. A cell is `%s`." % (source(data, name, entry), entry["what"].rstrip(".:"), cell.strip())]
+    if entry.get("command") and "`" not in entry["what"]:
+        lines.append("`%s`" % entry["command"])
+    table = [[row[i] for i in kept] + [cells.get(at, "") for at in across] for row, cells in rows.items()]
+    return lines + [""] + markdown([heads[i] for i in kept] + across, table)
+
+
 def view_tables(data, name, *steps):
     lines = []
     for step in steps:
@@ -190,8 +236,15 @@ def view_list(data):
         d = data.file(name)
         m = d["machine"]
         gpus = "%d %s" % (m["gpus"], m["gpu"].replace("NVIDIA ", "")) if m["gpus"] else m["gpu"]
-        rows.append(["[%s](@RESULTS/%s.json)" % (name, name), d.get("title", "tools/measure.sh"), gpus, d["nccl"],
-                     ", ".join(d.get("commits") or [d.get("commit") or ""])])
+        rows.append(
+            [
+                "[%s](@RESULTS/%s.json)" % (name, name),
+                d.get("title", "tools/measure.sh"),
+                gpus,
+                d["nccl"],
+                ", ".join(d.get("commits") or [d.get("commit") or ""]),
+            ]
+        )
     return markdown(["file", "what", "GPUs", "NCCL", "commits"], rows)
 
 
@@ -246,6 +299,7 @@ def share(data, link, text):
     return [text, ""] + markdown(["", "size", "us", "GB/s", "share"], rows)
 
 
+TEXTS = {"grid": grid, "share": share}
 VIEWS = {"table": view_table, "tables": view_tables, "beside": view_beside, "list": view_list}
 
 
@@ -254,15 +308,13 @@ def generate(data, spec, folder):
     kind, _, rest = spec.strip().partition("\n" if spec.startswith("say\n") else " ")
     if kind == "say":
         lines = say(data, rest)
-    elif kind == "share":
-        lines = share(data, *rest.split("\n", 1))
-    elif kind in VIEWS:
+    elif kind in TEXTS or kind in VIEWS:
         try:
-            lines = VIEWS[kind](data, *rest.split())
-        except TypeError:
+            lines = TEXTS[kind](data, *rest.split("\n", 1)) if kind in TEXTS else VIEWS[kind](data, *rest.split())
+        except (TypeError, ValueError):
             raise Wrong("%s: wrong number of words" % spec.strip()) from None
     else:
-        raise Wrong("there is no view %s: there are say, %s" % (kind, ", ".join(VIEWS)))
+        raise Wrong("there is no view %s: there are say, %s" % (kind, ", ".join([*TEXTS, *VIEWS])))
     return "\n".join(lines).replace("@RESULTS", os.path.relpath(RESULTS, folder or "."))
 
 
@@ -297,8 +349,10 @@ def stray_figures(path, text):
     """Figures outside blocks, code spans and code blocks."""
     text = re.sub(r"^ *(```|~~~).*?^ *\1", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
     text = re.sub(r"(`+)(?!`)[^`]*?\1", blank, text)
-    what = ("%s:%d: %s is a figure that was measured, or a setting: the one belongs into a block of results, "
-            "the other into `code`")
+    what = (
+        "%s:%d: %s is a figure that was measured, or a setting: the one belongs into a block of results, "
+        "the other into `code`"
+    )
     return [what % (path, text.count("\n", 0, m.start()) + 1, m.group(0).strip()) for m in FIGURE.finditer(text)]
 
 
