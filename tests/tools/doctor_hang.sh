@@ -242,6 +242,8 @@ if [ "$HANGING_ALONE" = yes ]; then
 fi
 peer silent
 expect silence_is_no_progress 1 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum' "$shunt" doctor --pid "$(cat "$dir/job")"
+peer between
+expect between_two_calls_it_runs 0 ' aaaaaaaa +2 .* runs$' "$shunt" top --once --every 0.2 --below "$(cat "$dir/job")"
 peer creation
 expect long_creation_is_named 2 'communicator aaaaaaaa of 2: rank 0 waits in the creation since .*; look at the ranks that have no dump' \
 	"$shunt" doctor --pid "$(cat "$dir/job")"

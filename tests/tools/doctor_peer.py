@@ -8,6 +8,7 @@ exec: answers once, and becomes another program. die: ends when it is asked. reu
 silent: a call stands, and the first look does not get the device's progress.
 ended: rank 1 of two in this process has ended the communicator at the second look.
 squat: another user's process, under a name of root's. escape: texts that a terminal would obey.
+between: all calls are done at each look, and there are three more at the second one.
 creation: the host waits in a creation since a time that its clocks tell to some nanoseconds. young: since nine seconds.
 """
 
@@ -18,9 +19,9 @@ import sys
 import time
 
 
-def dump(form, *keys, **device):
+def dump(form, *keys, state="running", **device):
     op = {"seq": 6, "number": 6, "kind": "allreduce", "count": 1000, "dtype": "float32", "op": "sum"}
-    op |= {"path": "oneshot", "stream": "0x1", "time_ns": 5 * 10**9, "captured": False, "state": "running"}
+    op |= {"path": "oneshot", "stream": "0x1", "time_ns": 5 * 10**9, "captured": False, "state": state}
     row = {"rank": 0, "nranks": 2, "device": 0, "state": "ready", "calls": 6, "collectives": 6, "captured_calls": 0}
     comms = [{"id": key[:8], "key": key, **row, **device, "operations": [op]} for key in keys]
     for i, comm in enumerate(comms):
@@ -52,11 +53,15 @@ def main():
             listener.accept()[0].recv(1)
             return
         progress = {"last": 6, "captured": False, "eager": 6, "replays": 0, "running": True}
+        counter = {"op": "allreduce", "path": "oneshot", "reason": "", "bytes": 4000}
         answers = {
             "old": [dump(1, "aaaaaaaa01")],
             "newer": [dump(99, "aaaaaaaa01")],
             "reused": [dump(3, "aaaaaaaa01"), dump(3, "bbbbbbbb01")],
             "silent": [dump(3, "aaaaaaaa01", unresponsive=True), dump(3, "aaaaaaaa01", progress=progress)],
+            "between": [
+                dump(3, "aaaaaaaa01", "aaaaaaaa01", state="finished", counters=[counter | {"calls": n}]) for n in (6, 9)
+            ],
             "creation": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=5 * 10**9 + i) for i in (-1, 1)],
             "young": [dump(3, "aaaaaaaa01", phase="creation", phase_time_ns=10 * 10**9)],
             "ended": [dump(3, "aaaaaaaa01", "aaaaaaaa01"), dump(3, "aaaaaaaa01")],

@@ -102,24 +102,20 @@ static void group_print(const struct watch *w, const struct watch_group *g, bool
 	uint64_t number = s.first ? s.first->collectives : 0;
 	char state[128], share[16] = "-", waited[32] = "-";
 	bool stands = g->waits && g->moved_ms < w->look_ms && !s.calls;
+	const char *does = g->broken ? "broken" : stands ? "stands" : g->waits || s.calls ? "runs" : "idle";
 
 	if (s.calls)
 		snprintf(share, sizeof(share), "%u %%", (unsigned)(100 - 100 * s.nccl / s.calls));
 	if (s.waited.rank >= 0)
 		snprintf(waited, sizeof(waited), "rank %d: %u %%", s.waited.rank, s.waited.percent);
 	if (s.here < g->nranks)
-		snprintf(
-		    state, sizeof(state), "%s, %d of %d ranks here", stands ? "stands" : "runs", s.here, g->nranks);
+		snprintf(state, sizeof(state), "%s, %d of %d ranks here", does, s.here, g->nranks);
 	else if (stands && s.behind >= 0)
 		snprintf(state, sizeof(state), "stands; rank %d is behind", s.behind);
 	else if (stands && s.unfinished >= 0)
 		snprintf(state, sizeof(state), "stands; NCCL has not finished on rank %d", s.unfinished);
 	else
-		snprintf(state, sizeof(state), "%s",
-		    g->broken    ? "broken" :
-		        stands   ? "stands" :
-		        g->waits ? "runs" :
-		                   "idle");
+		snprintf(state, sizeof(state), "%s", does);
 	if (narrow)
 		line_print(stands || g->broken, "%-8.8s %5d  %s", g->id, g->nranks, state);
 	else
