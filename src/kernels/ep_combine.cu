@@ -51,7 +51,7 @@ GPU_FN void ep_send_row(const struct shunt_kargs_ep &a, const struct ep_warp &w,
 				gpu_ll128_st(to + (i + k) * EP_SLOT_WIRE, v[k], flag);
 	}
 	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i))
-		gpu_ll128_st(to + i * EP_SLOT_WIRE, ep_load_pack(a, w, row, i), flag, ep_slot_lines(w.lines, i));
+		gpu_ll128_st(to + i * EP_SLOT_WIRE, ep_load_pack<u8>(a, w, row, i), flag, ep_slot_lines(w.lines, i));
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
 		w.step[rank]++;
@@ -120,7 +120,7 @@ GPU_FN void ep_far_send_row(const struct ep_far_warp &w, uint32_t c, uint32_t *n
 		ep_far_store_slots<EP_ROW_DEPTH>(w, to, i, v);
 	}
 	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i)) {
-		struct gpu_v16 v = ep_load_pack(a, w, row, i);
+		struct gpu_v16 v = ep_load_pack<u8>(a, w, row, i);
 
 		ep_far_store_slots<1>(w, to, i, &v);
 	}
@@ -295,7 +295,7 @@ GPU_NOINLINE bool ep_add_edge(const struct shunt_kargs_ep &a, const W &w, const 
 		struct gpu_v16 v;
 
 		if (r == a.k.rank)
-			v = ep_load_pack(a, w, t.own, i);
+			v = ep_load_pack<u8>(a, w, t.own, i);
 		else if (ep_is_far(w, r))
 			ep_far_row_slots<1>(w, r, i, &v);
 		else if (!ep_wait_slot(

@@ -191,7 +191,7 @@ GPU_FN void ep_send_token(
 		ep_far_send_slots<EP_ROW_DEPTH>(w, token, ranks, rows, i, v);
 	}
 	for (uint32_t i = ep_first_edge(w); i < w.slots; i = ep_next_edge(w, i)) {
-		struct gpu_v16 v = ep_load_pack(a, w, token, i);
+		struct gpu_v16 v = ep_load_pack<u8>(a, w, token, i);
 
 		if (i == 0 && gpu_lane() == 0)
 			v.lo = row | (uint64_t)token << 32;

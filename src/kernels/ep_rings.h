@@ -267,7 +267,11 @@ GPU_FN uint64_t ep_front_word(const struct shunt_kargs_ep &a, uint64_t row, uint
  * other slots need is out of line: a multiprocessor waits for code that it has not run for long.
  */
 
-/* This lane's bytes of slot i of a row. Out of line, as are the other accesses of slots that are not plain. */
+/*
+ * This lane's bytes of slot i of a row. Out of line, as are the other accesses of slots that are not plain. A template,
+ * as ep_notify.cu has no use for it.
+ */
+template <typename T>
 GPU_NOINLINE struct gpu_v16 ep_load_pack(
     const struct shunt_kargs_ep &a, const struct ep_warp &w, uint64_t row, uint32_t i)
 {
@@ -275,7 +279,7 @@ GPU_NOINLINE struct gpu_v16 ep_load_pack(
 	struct gpu_v16 v = { 0, 0 };
 
 	if (width && at >= a.front)
-		return load_user<u8>((const char *)a.k.send + row * a.row_bytes, at - a.front, width, a.row_bytes,
+		return load_user<T>((const char *)a.k.send + row * a.row_bytes, at - a.front, width, a.row_bytes,
 		    a.k.flags & SHUNT_K_ALIGNED);
 	if (width)
 		v.lo = ep_front_word(a, row, at / 8);
