@@ -77,7 +77,7 @@ static bool take_value(struct shunt_settings *s, const struct row *row, const ch
 
 	if (!text || !*text)
 		return false;
-	err = row->type->parse(text, value);
+	err = shunt_type_parse(row->type, text, value);
 	if (err == -ENOMEM)
 		return false;
 	while (b < NBOUNDS && strcmp(bounds[b].name, row->name))
@@ -85,7 +85,7 @@ static bool take_value(struct shunt_settings *s, const struct row *row, const ch
 	if (b < NBOUNDS && (err || *(unsigned *)value < bounds[b].low || *(unsigned *)value > bounds[b].high)) {
 		shunt_warn("%s=%s is not a number from %u to %u; using the default %s", name, text, bounds[b].low,
 		    bounds[b].high, row->def);
-		row->type->parse(row->def, value);
+		shunt_type_parse(row->type, row->def, value);
 		return false;
 	}
 	if (err)
@@ -103,7 +103,7 @@ static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(voi
 	if (is_text(row))
 		*(const char **)((char *)s + row->offset) = row->def;
 	else
-		row->type->parse(row->def, (char *)s + row->offset);
+		shunt_type_parse(row->type, row->def, (char *)s + row->offset);
 	snprintf(name, sizeof(name), "%s", row->name);
 	while ((!text || !*text) && *alias) {
 		size_t n = strcspn(alias, " ");
@@ -293,7 +293,7 @@ bool shunt_settings_row(const struct shunt_settings *s, size_t i, struct shunt_c
 		return false;
 	*row = (struct shunt_config_row){ rows[i].name, rows[i].type->name, rows[i].def, rows[i].aliases,
 		rows[i].type->accepts, rows[i].doc, s->source[i], "" };
-	rows[i].type->show((const char *)s + rows[i].offset, row->value, sizeof(row->value));
+	shunt_type_show(rows[i].type, (const char *)s + rows[i].offset, row->value, sizeof(row->value));
 	return true;
 }
 

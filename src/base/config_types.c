@@ -182,106 +182,11 @@ static void show_str(const void *value, char *text, size_t bytes)
 }
 
 static const char *const device_names[] = { "auto", "cuda", "sim", NULL };
-
-static int parse_device(const char *text, void *value)
-{
-	int i = parse_name(device_names, text);
-
-	if (i < 0)
-		return i;
-	*(enum shunt_device_choice *)value = (enum shunt_device_choice)i;
-	return 0;
-}
-
-static void show_device(const void *value, char *text, size_t bytes)
-{
-	snprintf(text, bytes, "%s", device_names[*(const enum shunt_device_choice *)value]);
-}
-
 const char *const shunt_net_names[] = { "auto", "verbs", "tcp", NULL };
-
-static int parse_net(const char *text, void *value)
-{
-	int i = parse_name(shunt_net_names, text);
-
-	if (i < 0)
-		return i;
-	*(enum shunt_net_choice *)value = (enum shunt_net_choice)i;
-	return 0;
-}
-
-static void show_net(const void *value, char *text, size_t bytes)
-{
-	snprintf(text, bytes, "%s", shunt_net_names[*(const enum shunt_net_choice *)value]);
-}
-
 static const char *const ibvmode_names[] = { "host-no-atomic", "host", NULL };
-
-static int parse_ibvmode(const char *text, void *value)
-{
-	int i = parse_name(ibvmode_names, text);
-
-	if (i < 0)
-		return i;
-	*(enum shunt_ibv_mode *)value = (enum shunt_ibv_mode)i;
-	return 0;
-}
-
-static void show_ibvmode(const void *value, char *text, size_t bytes)
-{
-	snprintf(text, bytes, "%s", ibvmode_names[*(const enum shunt_ibv_mode *)value]);
-}
-
 static const char *const epsum_names[] = { "exact", "rank", NULL };
-
-static int parse_epsum(const char *text, void *value)
-{
-	int i = parse_name(epsum_names, text);
-
-	if (i < 0)
-		return i;
-	*(enum shunt_ep_sum *)value = (enum shunt_ep_sum)i;
-	return 0;
-}
-
-static void show_epsum(const void *value, char *text, size_t bytes)
-{
-	snprintf(text, bytes, "%s", epsum_names[*(const enum shunt_ep_sum *)value]);
-}
-
 static const char *const selftest_names[] = { "0", "1", "always", "long", NULL };
-
-static int parse_selftest(const char *text, void *value)
-{
-	int i = parse_name(selftest_names, text);
-
-	if (i < 0)
-		return i;
-	*(enum shunt_selftest_mode *)value = (enum shunt_selftest_mode)i;
-	return 0;
-}
-
-static void show_selftest(const void *value, char *text, size_t bytes)
-{
-	snprintf(text, bytes, "%s", selftest_names[*(const enum shunt_selftest_mode *)value]);
-}
-
 const char *const shunt_accumulate_names[] = { "default", "fp32", "fp16", "own", NULL };
-
-static int parse_accumulate(const char *text, void *value)
-{
-	int i = parse_name(shunt_accumulate_names + 1, text);
-
-	if (i < 0)
-		return i;
-	*(enum shunt_accumulate *)value = (enum shunt_accumulate)(i + 1);
-	return 0;
-}
-
-static void show_accumulate(const void *value, char *text, size_t bytes)
-{
-	snprintf(text, bytes, "%s", shunt_accumulate_names[*(const enum shunt_accumulate *)value]);
-}
 
 /* As NCCL reads it: a number, or names joined by bars. -1: not set. */
 static int parse_ctapolicy(const char *text, void *value)
@@ -316,19 +221,25 @@ static void show_ctapolicy(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", names[*(const int *)value + 1]);
 }
 
-static int parse_loglevel(const char *text, void *value)
+int shunt_type_parse(const struct shunt_config_type *type, const char *text, void *value)
 {
-	int i = parse_name(shunt_loglevel_names, text);
+	int i;
 
+	if (type->parse)
+		return type->parse(text, value);
+	i = parse_name(type->names + type->first, text);
 	if (i < 0)
 		return i;
-	*(enum shunt_loglevel *)value = (enum shunt_loglevel)i;
+	*(int *)value = i + type->first;
 	return 0;
 }
 
-static void show_loglevel(const void *value, char *text, size_t bytes)
+void shunt_type_show(const struct shunt_config_type *type, const void *value, char *text, size_t bytes)
 {
-	snprintf(text, bytes, "%s", shunt_loglevel_names[*(const enum shunt_loglevel *)value]);
+	if (type->show)
+		type->show(value, text, bytes);
+	else
+		snprintf(text, bytes, "%s", type->names[*(const int *)value]);
 }
 
 const struct shunt_config_type shunt_type_bool = { "bool", "0 or 1 (no, yes, off, on, false, true)", parse_bool,
@@ -344,16 +255,15 @@ const struct shunt_config_type shunt_type_distance = { "distance",
 	"one of LOC, NVL, NVB, C2C, PIX, PXB, PHB, SYS, or a number from 0 to 4", parse_distance, show_str };
 const struct shunt_config_type shunt_type_links = { "links",
 	"a list of PAIRS:LINK joined by semicolons, such as *:shared;0-1:nvlink", parse_links, show_str };
-const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };
-const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", parse_net, show_net };
-const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", parse_ibvmode,
-	show_ibvmode };
-const struct shunt_config_type shunt_type_epsum = { "epsum", "exact or rank", parse_epsum, show_epsum };
-const struct shunt_config_type shunt_type_selftest = { "selftest", "one of 0, 1, always, long", parse_selftest,
-	show_selftest };
-const struct shunt_config_type shunt_type_accumulate = { "accumulate", "one of fp32, fp16, own", parse_accumulate,
-	show_accumulate };
+const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", .names = device_names };
+const struct shunt_config_type shunt_type_net = { "net", "one of auto, verbs, tcp", .names = shunt_net_names };
+const struct shunt_config_type shunt_type_ibvmode = { "ibvmode", "host-no-atomic or host", .names = ibvmode_names };
+const struct shunt_config_type shunt_type_epsum = { "epsum", "exact or rank", .names = epsum_names };
+const struct shunt_config_type shunt_type_selftest = { "selftest", "one of 0, 1, always, long",
+	.names = selftest_names };
+const struct shunt_config_type shunt_type_accumulate = { "accumulate", "one of fp32, fp16, own",
+	.names = shunt_accumulate_names, .first = 1 };
 const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
-	parse_loglevel, show_loglevel };
+	.names = shunt_loglevel_names };
 const struct shunt_config_type shunt_type_ctapolicy = { "ctapolicy",
 	"one of DEFAULT, EFFICIENCY, ZERO, or several with |", parse_ctapolicy, show_ctapolicy };
