@@ -239,7 +239,7 @@ int shunt_cu_copy_stream(int device, void **stream_p)
 	return 0;
 }
 
-int shunt_cu_current_device(int *device_p)
+int shunt_cu_device_get(int *device_p)
 {
 	void *ctx;
 	int dev, res;
@@ -270,7 +270,7 @@ int shunt_cu_any_device(void)
 	int device = 0;
 
 	/* A context takes hundreds of MiB: create none on device 0 in a process that uses another device. */
-	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !shunt_cu_current_device(&device))
+	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !shunt_cu_device_get(&device))
 		return device;
 	for (device = 0; device < shunt_cu_ndevices; device++)
 		if (atomic_load_explicit(&shunt_cu_devices[device].ctx, memory_order_acquire))

@@ -90,7 +90,7 @@ static int read_device(int device, struct shunt_cu_device *d)
 
 static const struct shunt_kernel_set no_kernels;
 
-static int cuda_open(const struct shunt_kernel_set *kernels)
+int shunt_cu_open(const struct shunt_kernel_set *kernels)
 {
 	struct shunt_cu_device *devices;
 	const char *missing;
@@ -152,7 +152,7 @@ err_free_devices:
 	return err;
 }
 
-static int device_set(int device)
+int shunt_cu_device_set(int device)
 {
 	struct shunt_cu_ctx_guard guard;
 	int res, err;
@@ -167,13 +167,13 @@ static int device_set(int device)
 	return 0;
 }
 
-static int device_count(int *count_p)
+int shunt_cu_device_count(int *count_p)
 {
 	*count_p = shunt_cu_ndevices;
 	return 0;
 }
 
-static bool in_use(void)
+bool shunt_cu_in_use(void)
 {
 	int active = 0;
 	unsigned flags;
@@ -187,7 +187,7 @@ static bool in_use(void)
 	return active;
 }
 
-static int device_info(int device, struct shunt_gpu_info *info_p)
+int shunt_cu_device_info(int device, struct shunt_gpu_info *info_p)
 {
 	if ((unsigned)device >= (unsigned)shunt_cu_ndevices)
 		return -EINVAL;
@@ -197,59 +197,6 @@ static int device_info(int device, struct shunt_gpu_info *info_p)
 
 const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.name = "cuda",
-	.open = cuda_open,
-	.device_count = device_count,
-	.in_use = in_use,
-	.device_get = shunt_cu_current_device,
-	.device_set = device_set,
-	.device_info = device_info,
-	.peer_check = shunt_cu_peer_check,
-	.share_alloc = shunt_cu_share_alloc,
-	.share_map = shunt_cu_share_map,
-	.share_borrow = shunt_cu_share_borrow,
-	.share_alias = shunt_cu_share_alias,
-	.share_free = shunt_cu_share_free,
-	.share_export = shunt_cu_share_export,
-	.mem_alloc = shunt_cu_mem_alloc,
-	.mem_free = shunt_cu_mem_free,
-	.mem_alloc_shared = shunt_cu_mem_alloc_shared,
-	.mem_dmabuf = shunt_cu_mem_dmabuf,
-	.mem_range = shunt_cu_mem_range,
-	.mem_info = shunt_cu_mem_info,
-	.host_alloc = shunt_cu_host_alloc,
-	.host_free = shunt_cu_host_free,
-	.host_register = shunt_cu_host_register,
-	.host_unregister = shunt_cu_host_unregister,
-	.copy = shunt_cu_copy,
-	.copy_async = shunt_cu_copy_async,
-	.memset_async = shunt_cu_memset_async,
-	.mark = shunt_cu_mark,
-	.kernels_load = shunt_cu_kernels_load,
-	.cluster_blocks = shunt_cu_cluster_blocks,
-	.kernel_exists = shunt_cu_kernel_exists,
-	.launch = shunt_cu_launch,
-	.image_load = shunt_cu_image_load,
-	.launch_function = shunt_cu_launch_function,
-	.stream_create = shunt_cu_stream_create,
-	.stream_sync = shunt_cu_stream_sync,
-	.stream_idle = shunt_cu_stream_idle,
-	.device_sync = shunt_cu_device_sync,
-	.stream_destroy = shunt_cu_stream_destroy,
-	.stream_capture = shunt_cu_stream_capture,
-	.event_create = shunt_cu_event_create,
-	.event_record = shunt_cu_event_record,
-	.event_wait = shunt_cu_event_wait,
-	.event_done = shunt_cu_event_done,
-	.event_elapsed_us = shunt_cu_event_elapsed_us,
-	.event_destroy = shunt_cu_event_destroy,
-	.capture_begin = shunt_cu_capture_begin,
-	.capture_end = shunt_cu_capture_end,
-	.capture_info = shunt_cu_capture_info,
-	.capture_wait = shunt_cu_capture_wait,
-	.capture_join = shunt_cu_capture_join,
-	.capture_record = shunt_cu_capture_record,
-	.capture_move_record = shunt_cu_capture_move_record,
-	.capture_retain = shunt_cu_capture_retain,
-	.graph_launch = shunt_cu_graph_launch,
-	.graph_destroy = shunt_cu_graph_destroy,
+#define OP(result, name, params) .name = shunt_cu_##name,
+#include "device/gpu_ops.def"
 };

@@ -23,19 +23,19 @@ static void forget_work(void)
 }
 SHUNT_IN_FORKED_CHILD(forget_work)
 
-static int sim_device_count(int *count_p)
+int sim_device_count(int *count_p)
 {
 	*count_p = sim_device_total();
 	return 0;
 }
 
-static int sim_device_get(int *device_p)
+int sim_device_get(int *device_p)
 {
 	*device_p = current_device;
 	return 0;
 }
 
-static int sim_device_set(int device)
+int sim_device_set(int device)
 {
 	if (!sim_device_ok(device))
 		return -EINVAL;
@@ -61,7 +61,7 @@ static void device_uuid(int device, uint8_t uuid[16])
 			n++;
 }
 
-static int sim_device_info(int device, struct shunt_gpu_info *info_p)
+int sim_device_info(int device, struct shunt_gpu_info *info_p)
 {
 	if (!sim_device_ok(device))
 		return -EINVAL;
@@ -74,7 +74,7 @@ static int sim_device_info(int device, struct shunt_gpu_info *info_p)
 	return 0;
 }
 
-static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
+int sim_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
 {
 	uint8_t mine[16];
 	int link;
@@ -94,19 +94,19 @@ static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const c
 	return link > SHUNT_LINK_PEER ? -EOPNOTSUPP : link;
 }
 
-static unsigned sim_cluster_blocks(int) { return 0; }
+unsigned sim_cluster_blocks(int) { return 0; }
 
-static bool sim_in_use(void) { return false; }
+bool sim_in_use(void) { return false; }
 
-static int sim_kernels_load(int device) { return sim_device_ok(device) ? 0 : -EINVAL; }
+int sim_kernels_load(int device) { return sim_device_ok(device) ? 0 : -EINVAL; }
 
-static int sim_image_load(int, const struct shunt_gpu_image *, struct shunt_gpu_function *, char *why, size_t bytes)
+int sim_image_load(int, const struct shunt_gpu_image *, struct shunt_gpu_function *, char *why, size_t bytes)
 {
 	snprintf(why, bytes, "the sim runs no images");
 	return -EOPNOTSUPP;
 }
 
-static bool sim_kernel_exists(unsigned kernel) { return sim_kernel(kernel); }
+bool sim_kernel_exists(unsigned kernel) { return sim_kernel(kernel); }
 
 #if SHUNT_LOCK_CHECKS
 /* An operation that first looks at the locks that the thread holds, as each may wait for kernels. */
@@ -118,67 +118,15 @@ template <typename R, typename... A, R (*fn)(A...)> struct checked<fn> {
 		return fn(args...);
 	}
 };
-#define OP(fn) checked<fn>::call
+#define CHECKED(fn) checked<fn>::call
 #else
-#define OP(fn) fn
+#define CHECKED(fn) fn
 #endif
 
 extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",
 	.helpful_threads = 64,
-	.open = OP(sim_open),
-	.device_count = OP(sim_device_count),
-	.in_use = sim_in_use,
-	.device_get = OP(sim_device_get),
-	.device_set = OP(sim_device_set),
-	.device_info = OP(sim_device_info),
-	.peer_check = OP(sim_peer_check),
-	.share_alloc = OP(sim_share_alloc),
-	.share_map = OP(sim_share_map),
-	.share_borrow = OP(sim_share_borrow),
-	.share_alias = OP(sim_share_alias),
-	.share_free = OP(sim_share_free),
-	.share_export = OP(sim_share_export),
-	.mem_alloc = OP(sim_mem_alloc),
-	.mem_free = OP(sim_mem_free),
-	.mem_alloc_shared = OP(sim_mem_alloc_shared),
-	.mem_dmabuf = OP(sim_mem_dmabuf),
-	.mem_range = OP(sim_mem_range),
-	.mem_info = OP(sim_mem_info),
-	.host_alloc = OP(sim_host_alloc),
-	.host_free = OP(sim_host_free),
-	.host_register = OP(sim_host_register),
-	.host_unregister = OP(sim_host_unregister),
-	.copy = OP(sim_copy),
-	.copy_async = OP(sim_copy_async),
-	.memset_async = OP(sim_memset_async),
-	.mark = OP(sim_mark),
-	.kernels_load = OP(sim_kernels_load),
-	.kernel_exists = OP(sim_kernel_exists),
-	.launch = OP(sim_launch),
-	.image_load = OP(sim_image_load),
-	.launch_function = OP(sim_launch_function),
-	.cluster_blocks = OP(sim_cluster_blocks),
-	.stream_create = OP(sim_stream_create),
-	.stream_sync = OP(sim_stream_sync),
-	.stream_idle = OP(sim_stream_idle),
-	.device_sync = OP(sim_device_sync),
-	.stream_destroy = OP(sim_stream_destroy),
-	.stream_capture = OP(sim_stream_capture),
-	.event_create = OP(sim_event_create),
-	.event_record = OP(sim_event_record),
-	.event_wait = OP(sim_event_wait),
-	.event_done = OP(sim_event_done),
-	.event_elapsed_us = OP(sim_event_elapsed_us),
-	.event_destroy = OP(sim_event_destroy),
-	.capture_begin = OP(sim_capture_begin),
-	.capture_end = OP(sim_capture_end),
-	.capture_info = OP(sim_capture_info),
-	.capture_wait = OP(sim_capture_wait),
-	.capture_join = OP(sim_capture_join),
-	.capture_record = OP(sim_capture_record),
-	.capture_move_record = OP(sim_capture_move_record),
-	.capture_retain = OP(sim_capture_retain),
-	.graph_launch = OP(sim_graph_launch),
-	.graph_destroy = OP(sim_graph_destroy),
+#define OP(result, name, params) .name = CHECKED(sim_##name),
+#define ASK(result, name, params) .name = sim_##name,
+#include "device/gpu_ops.def"
 };

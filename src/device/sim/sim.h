@@ -33,7 +33,6 @@ enum { SIM_MAX_DEVICES = 8 };
 int sim_device_total(void);
 /* Logs when false. */
 bool sim_device_ok(int device);
-int sim_open(const struct shunt_kernel_set *kernels);
 /* Of the kernel set that sim_open() was given. NULL: not in this build, or no such index. */
 const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel);
 shunt_sim_kernel *sim_kernel(unsigned kernel);
@@ -178,50 +177,6 @@ struct sim_graph *sim_stream_graph(struct sim_stream *stream);
 /* Waits for all streams of the device, except for captured operations. */
 int sim_device_drain(int device);
 
-/* Entries of the table. */
-int sim_stream_create(int device, void **stream_p);
-int sim_stream_sync(int device, void *stream);
-int sim_stream_idle(int device, void *stream, bool *idle_p);
-int sim_device_sync(int device);
-void sim_stream_destroy(int device, void *stream);
-int sim_launch(int device, const struct shunt_gpu_launch *launch);
-int sim_launch_function(
-    int device, const struct shunt_gpu_function *function, const struct shunt_gpu_launch *launch, size_t arg_bytes);
-int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
-int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
-int sim_mark(int device, void *stream, uint64_t *word, uint64_t value);
-int sim_event_create(int device, bool timing, void **event_p);
-int sim_event_record(int device, void *event, void *stream);
-int sim_event_wait(int device, void *event, void *stream);
-int sim_event_done(int device, void *event, bool *done_p);
-int sim_event_elapsed_us(int device, void *start, void *stop, float *us_p);
-void sim_event_destroy(int device, void *event);
-int sim_stream_capture(int device, void *stream, enum shunt_capture *state_p);
-int sim_capture_begin(int device, void *stream);
-int sim_capture_end(int device, void *stream, void **graph_p);
-int sim_capture_info(int device, void *stream, struct shunt_gpu_capture *info_p);
-int sim_capture_wait(int device, void *event, void *stream);
-int sim_capture_join(int device, void *stream, void *node);
-int sim_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
-int sim_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record);
-int sim_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
-int sim_graph_launch(int device, void *graph, void *stream);
-void sim_graph_destroy(int device, void *graph);
-int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
-int sim_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
-int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
-int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
-void sim_share_free(struct shunt_gpu_mem *mem);
-int sim_share_export(
-    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p);
-int sim_mem_alloc(int device, size_t bytes, void **ptr_p);
-int sim_mem_free(void *ptr);
-int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
-int sim_mem_dmabuf(int device, const void *ptr, size_t bytes, int *fd_p);
-int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
-int sim_mem_info(int device, size_t *free_p, size_t *total_p);
-int sim_host_alloc(size_t bytes, void **host_p, void **dev_p);
-int sim_host_register(void *host, size_t bytes, void **dev_p);
-void sim_host_unregister(void *host);
-void sim_host_free(void *host);
-int sim_copy(int device, void *dst, const void *src, size_t bytes);
+/* The operations, each in the file of its subject. */
+#define OP(result, name, params) result sim_##name params;
+#include "device/gpu_ops.def"
