@@ -27,7 +27,7 @@ static struct shunt_entry *detach_entry(ncclComm_t comm, bool abort)
 }
 
 /* From now on our kernels stay off the communicator; their memory is freed when it is destroyed. */
-ncclResult_t shunt_overlay_finalize(ncclComm_t comm)
+ncclResult_t shunt_overlay_CommFinalize(ncclComm_t comm)
 {
 	struct shunt_entry *e;
 	int err = 0;
@@ -47,7 +47,7 @@ ncclResult_t shunt_overlay_finalize(ncclComm_t comm)
 	return err == -ECANCELED ? shunt_to_nccl(err) : real_CommFinalize(comm);
 }
 
-ncclResult_t shunt_overlay_destroy(ncclComm_t comm)
+ncclResult_t shunt_overlay_CommDestroy(ncclComm_t comm)
 {
 	ncclResult_t result;
 
@@ -60,7 +60,7 @@ ncclResult_t shunt_overlay_destroy(ncclComm_t comm)
 	return result;
 }
 
-ncclResult_t shunt_overlay_abort(ncclComm_t comm)
+ncclResult_t shunt_overlay_CommAbort(ncclComm_t comm)
 {
 	struct shunt_entry *e = detach_entry(comm, true);
 	ncclResult_t result = real_CommAbort(comm);
@@ -81,7 +81,7 @@ static void note_event(ncclComm_t comm, int (*event)(struct shunt_life *life))
 	shunt_entry_put(e);
 }
 
-ncclResult_t shunt_overlay_revoke(ncclComm_t comm, int flags)
+ncclResult_t shunt_overlay_CommRevoke(ncclComm_t comm, int flags)
 {
 	/* NCCL before 2.28.7 refuses, and then nothing is revoked. */
 	bool refused = flags != NCCL_REVOKE_DEFAULT || !shunt_real_symbol("ncclCommRevoke");
@@ -94,7 +94,7 @@ ncclResult_t shunt_overlay_revoke(ncclComm_t comm, int flags)
 	return real_CommRevoke(comm, flags);
 }
 
-ncclResult_t shunt_overlay_suspend(ncclComm_t comm, int flags)
+ncclResult_t shunt_overlay_CommSuspend(ncclComm_t comm, int flags)
 {
 	ncclResult_t result = real_CommSuspend(comm, flags);
 
@@ -103,7 +103,7 @@ ncclResult_t shunt_overlay_suspend(ncclComm_t comm, int flags)
 	return result;
 }
 
-ncclResult_t shunt_overlay_resume(ncclComm_t comm)
+ncclResult_t shunt_overlay_CommResume(ncclComm_t comm)
 {
 	ncclResult_t result = real_CommResume(comm);
 
@@ -113,7 +113,7 @@ ncclResult_t shunt_overlay_resume(ncclComm_t comm)
 }
 
 /* Watchdog threads call this often, while other threads use and destroy the communicator. */
-ncclResult_t shunt_overlay_async_error(ncclComm_t comm, ncclResult_t *state)
+ncclResult_t shunt_overlay_CommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
 	ncclResult_t result = real_CommGetAsyncError(comm, state);
 	struct shunt_entry *e;
@@ -135,7 +135,7 @@ ncclResult_t shunt_overlay_async_error(ncclComm_t comm, ncclResult_t *state)
 }
 
 /* Both libraries have memory. Ours cannot be suspended, because graphs keep addresses in it. */
-ncclResult_t shunt_overlay_mem_stats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
+ncclResult_t shunt_overlay_CommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
 {
 	ncclResult_t result = real_CommMemStats(comm, stat, value);
 	struct shunt_entry *e = result == ncclSuccess ? shunt_entry_find(comm) : NULL;

@@ -40,7 +40,7 @@ static const char *shared_id_reason(const ncclUniqueId *id)
 }
 
 /* The directory's address is in the id from the start, so that all ranks find each other before NCCL's init is done. */
-ncclResult_t shunt_overlay_unique_id(ncclUniqueId *id)
+ncclResult_t shunt_overlay_GetUniqueId(ncclUniqueId *id)
 {
 	ncclResult_t result = real_GetUniqueId(id);
 
@@ -87,14 +87,14 @@ static ncclResult_t publish_rank(struct shunt_entry *e, int rank, const ncclComm
 	return result;
 }
 
-ncclResult_t shunt_overlay_init_rank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
+ncclResult_t shunt_overlay_CommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
 	struct shunt_entry *e = prepare_rank(nranks, rank, &id, NULL);
 
 	return publish_rank(e, rank, newcomm, real_CommInitRank(newcomm, nranks, id, rank));
 }
 
-ncclResult_t shunt_overlay_init_rank_config(
+ncclResult_t shunt_overlay_CommInitRankConfig(
     ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
 	struct shunt_entry *e = prepare_rank(nranks, rank, &id, config);
@@ -102,7 +102,7 @@ ncclResult_t shunt_overlay_init_rank_config(
 	return publish_rank(e, rank, newcomm, real_CommInitRankConfig(newcomm, nranks, id, rank, config));
 }
 
-ncclResult_t shunt_overlay_init_rank_scalable(
+ncclResult_t shunt_overlay_CommInitRankScalable(
     ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
 	struct shunt_entry *e = nids < 1 ? NULL : prepare_rank(nranks, rank, ids, config);
@@ -110,7 +110,7 @@ ncclResult_t shunt_overlay_init_rank_scalable(
 	return publish_rank(e, rank, newcomm, real_CommInitRankScalable(newcomm, nranks, rank, nids, ids, config));
 }
 
-ncclResult_t shunt_overlay_init_all(ncclComm_t *comms, int ndev, const int *devlist)
+ncclResult_t shunt_overlay_CommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 {
 	struct shunt_comm_config config;
 	struct shunt_entry **entries = NULL;
@@ -193,7 +193,7 @@ static ncclResult_t publish_child(
 	return result;
 }
 
-ncclResult_t shunt_overlay_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+ncclResult_t shunt_overlay_CommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	struct shunt_entry *parent, *child = NULL;
 	struct shunt_pending_child *pending;
@@ -216,7 +216,7 @@ ncclResult_t shunt_overlay_split(ncclComm_t comm, int color, int key, ncclComm_t
 	return publish_child(child, pending, newcomm, real_CommSplit(comm, color, key, real_handle_p, config));
 }
 
-ncclResult_t shunt_overlay_shrink(
+ncclResult_t shunt_overlay_CommShrink(
     ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	struct shunt_entry *parent, *child = NULL;
@@ -262,7 +262,7 @@ ncclResult_t shunt_overlay_shrink(
  * Shunt's part of the id is a secret that is derived from the communicator's own: the old ranks know it, and the new
  * ones find it in the id.
  */
-ncclResult_t shunt_overlay_grow_id(ncclComm_t comm, ncclUniqueId *id)
+ncclResult_t shunt_overlay_CommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 {
 	struct shunt_entry *e;
 	ncclResult_t result;
@@ -309,7 +309,7 @@ out:
 	return e;
 }
 
-ncclResult_t shunt_overlay_grow(
+ncclResult_t shunt_overlay_CommGrow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	struct shunt_entry *e;

@@ -31,7 +31,7 @@ static ncclResult_t marked_group_end(void)
 /* Where the real group was not opened, nothing is due; a call that failed before its end is not marked. */
 static ncclResult_t marked_overlay_group_end(void)
 {
-	ncclResult_t result = shunt_overlay_group_end();
+	ncclResult_t result = shunt_overlay_GroupEnd();
 
 	if (!shunt_thread()->group.depth)
 		shunt_marks_settle(false);

@@ -292,7 +292,7 @@ static void abandon_group(struct shunt_group *g)
 	shunt_group_forget_async(g);
 }
 
-ncclResult_t shunt_overlay_group_start(void)
+ncclResult_t shunt_overlay_GroupStart(void)
 {
 	struct shunt_thread *thread = shunt_thread();
 
@@ -302,7 +302,7 @@ ncclResult_t shunt_overlay_group_start(void)
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_overlay_group_end(void)
+ncclResult_t shunt_overlay_GroupEnd(void)
 {
 	struct shunt_group *g = shunt_group_open();
 	ncclResult_t result;
@@ -312,7 +312,7 @@ ncclResult_t shunt_overlay_group_end(void)
 	return shunt_group_leave(g, "ncclGroupEnd", &result) ? settle_group(g, run_group(g)) : result;
 }
 
-ncclResult_t shunt_overlay_group_simulate_end(ncclSimInfo_t *info)
+ncclResult_t shunt_overlay_GroupSimulateEnd(ncclSimInfo_t *info)
 {
 	struct shunt_group *g = shunt_group_open();
 	ncclResult_t result;

@@ -13,14 +13,14 @@
 #include "shim/overlay/overlay.h"
 #include "shim/calls/thread.h"
 
-ncclResult_t shunt_overlay_mem_free(void *ptr)
+ncclResult_t shunt_overlay_MemFree(void *ptr)
 {
 	if (ptr)
 		shunt_symmem_forget(ptr);
 	return real_MemFree(ptr);
 }
 
-ncclResult_t shunt_overlay_window_register(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+ncclResult_t shunt_overlay_CommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
 	struct shunt_window *window;
 	struct shunt_group *group = shunt_group_open();
@@ -58,7 +58,7 @@ ncclResult_t shunt_overlay_window_register(ncclComm_t comm, void *buff, size_t s
 	return result;
 }
 
-ncclResult_t shunt_overlay_window_deregister(ncclComm_t comm, ncclWindow_t win)
+ncclResult_t shunt_overlay_CommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
 

@@ -9,7 +9,7 @@
 #include "shim/overlay/pending_child.h"
 #include "shim/calls/thread.h"
 
-ncclResult_t shunt_overlay_redop_create(
+ncclResult_t shunt_overlay_RedOpCreatePreMulSum(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	struct shunt_user_op user;
@@ -36,7 +36,7 @@ ncclResult_t shunt_overlay_redop_create(
 	return result;
 }
 
-ncclResult_t shunt_overlay_redop_destroy(ncclRedOp_t op, ncclComm_t comm)
+ncclResult_t shunt_overlay_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
 	struct shunt_group *group = shunt_group_open();
 	struct shunt_entry *e = shunt_entry_find(comm);

@@ -159,7 +159,7 @@ static ncclResult_t start_child(
 	return shunt_task_start(&w->task, parent->config.blocking);
 }
 
-ncclResult_t shunt_standalone_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+ncclResult_t shunt_standalone_CommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	struct standalone_child_task w = {
 		.task = { .run = split_run, .phase = "split" }, .newcomm = newcomm, .color = color, .key = key
@@ -238,7 +238,7 @@ static const char *check_excluded(const struct shunt_entry *parent, const int *e
 	return NULL;
 }
 
-ncclResult_t shunt_standalone_shrink(
+ncclResult_t shunt_standalone_CommShrink(
     ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	struct standalone_child_task w = { .task = { .run = barrier_run, .phase = "shrink" }, .newcomm = newcomm };
@@ -297,7 +297,7 @@ static const struct shunt_host_address *make_grow_root(struct shunt_entry *e)
 	return shunt_host_address_listen(&root->at, &root->fd) ? NULL : &root->at;
 }
 
-ncclResult_t shunt_standalone_grow_id(ncclComm_t comm, ncclUniqueId *id)
+ncclResult_t shunt_standalone_CommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 {
 	struct shunt_entry *e;
 	ncclResult_t result;
@@ -410,7 +410,7 @@ static const char *describe_grown(
 	return reason;
 }
 
-ncclResult_t shunt_standalone_grow(
+ncclResult_t shunt_standalone_CommGrow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	struct shunt_entry *parent = NULL, *child;

@@ -35,12 +35,12 @@ static ncclResult_t end_comm(ncclComm_t comm, bool abort)
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_standalone_destroy(ncclComm_t comm)
+ncclResult_t shunt_standalone_CommDestroy(ncclComm_t comm)
 {
 	return end_comm(comm, false);
 }
 
-ncclResult_t shunt_standalone_abort(ncclComm_t comm)
+ncclResult_t shunt_standalone_CommAbort(ncclComm_t comm)
 {
 	return end_comm(comm, true);
 }
@@ -68,7 +68,7 @@ static ncclResult_t start_quiesce(struct shunt_entry *e)
 	return shunt_task_start(w, e->config.blocking);
 }
 
-ncclResult_t shunt_standalone_finalize(ncclComm_t comm)
+ncclResult_t shunt_standalone_CommFinalize(ncclComm_t comm)
 {
 	struct shunt_entry *e;
 	ncclResult_t result;
@@ -85,7 +85,7 @@ ncclResult_t shunt_standalone_finalize(ncclComm_t comm)
 	return start_quiesce(e);
 }
 
-ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags)
+ncclResult_t shunt_standalone_CommRevoke(ncclComm_t comm, int flags)
 {
 	struct shunt_entry *e;
 
@@ -133,7 +133,7 @@ static ncclResult_t set_suspended(ncclComm_t comm, const char *what, bool on)
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_standalone_suspend(ncclComm_t comm, int flags)
+ncclResult_t shunt_standalone_CommSuspend(ncclComm_t comm, int flags)
 {
 	struct shunt_entry *e;
 	ncclResult_t result;
@@ -145,12 +145,12 @@ ncclResult_t shunt_standalone_suspend(ncclComm_t comm, int flags)
 	return e ? ncclSuccess : shunt_group_result(result); /* nothing to suspend */
 }
 
-ncclResult_t shunt_standalone_resume(ncclComm_t comm)
+ncclResult_t shunt_standalone_CommResume(ncclComm_t comm)
 {
 	return set_suspended(comm, "ncclCommResume", false);
 }
 
-ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state)
+ncclResult_t shunt_standalone_CommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
 
@@ -165,7 +165,7 @@ ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state)
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_standalone_mem_stats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
+ncclResult_t shunt_standalone_CommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
 {
 	struct shunt_entry *e;
 	ncclResult_t result;

@@ -13,7 +13,7 @@ static void abandon_group(struct shunt_group *g)
 	shunt_group_forget_async(g);
 }
 
-ncclResult_t shunt_standalone_group_start(void)
+ncclResult_t shunt_standalone_GroupStart(void)
 {
 	shunt_group_enter(shunt_thread(), abandon_group);
 	return ncclSuccess;
@@ -33,7 +33,7 @@ static ncclResult_t run_group(struct shunt_group *g)
 	return result == ncclSuccess ? jobs_result : result;
 }
 
-ncclResult_t shunt_standalone_group_end(void)
+ncclResult_t shunt_standalone_GroupEnd(void)
 {
 	struct shunt_group *g = &shunt_thread()->group;
 	ncclResult_t result;
@@ -55,7 +55,7 @@ static ncclResult_t simulate_group(struct shunt_group *g, ncclSimInfo_t *info)
 }
 
 /* Launches nothing; the group's other work is done. */
-ncclResult_t shunt_standalone_group_simulate_end(ncclSimInfo_t *info)
+ncclResult_t shunt_standalone_GroupSimulateEnd(ncclSimInfo_t *info)
 {
 	struct shunt_group *g = &shunt_thread()->group;
 	ncclResult_t result;

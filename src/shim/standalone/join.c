@@ -26,7 +26,7 @@ struct init {
 	int rank, nranks;
 };
 
-ncclResult_t shunt_standalone_unique_id(ncclUniqueId *id)
+ncclResult_t shunt_standalone_GetUniqueId(ncclUniqueId *id)
 {
 	if (!id)
 		return shunt_standalone_refuse("ncclGetUniqueId", "the pointer is NULL");
@@ -187,13 +187,13 @@ static ncclResult_t init_comm(const struct init_call *call)
 	return shunt_task_start_new(&w->task, call->newcomm);
 }
 
-ncclResult_t shunt_standalone_init_rank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
+ncclResult_t shunt_standalone_CommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
 	return init_comm(&(struct init_call){
 	    .what = "ncclCommInitRank", .newcomm = newcomm, .ids = &id, .nids = 1, .rank = rank, .nranks = nranks });
 }
 
-ncclResult_t shunt_standalone_init_rank_config(
+ncclResult_t shunt_standalone_CommInitRankConfig(
     ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
 	return init_comm(&(struct init_call){ .what = "ncclCommInitRankConfig",
@@ -205,7 +205,7 @@ ncclResult_t shunt_standalone_init_rank_config(
 	    .config = config });
 }
 
-ncclResult_t shunt_standalone_init_rank_scalable(
+ncclResult_t shunt_standalone_CommInitRankScalable(
     ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
 	return init_comm(&(struct init_call){ .what = "ncclCommInitRankScalable",
@@ -240,7 +240,7 @@ static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, con
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *devlist)
+ncclResult_t shunt_standalone_CommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 {
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	struct shunt_comm_config config;

@@ -6,7 +6,7 @@
 #include "shim/standalone/lookup.h"
 #include "shim/standalone/standalone.h"
 
-ncclResult_t shunt_standalone_redop_create(
+ncclResult_t shunt_standalone_RedOpCreatePreMulSum(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	struct shunt_user_op user;
@@ -39,7 +39,7 @@ ncclResult_t shunt_standalone_redop_create(
 	return result;
 }
 
-ncclResult_t shunt_standalone_redop_destroy(ncclRedOp_t op, ncclComm_t comm)
+ncclResult_t shunt_standalone_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
 	struct shunt_user_op user;
 	struct shunt_entry *e;

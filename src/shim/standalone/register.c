@@ -15,7 +15,7 @@
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 
-ncclResult_t shunt_standalone_mem_alloc(void **ptr, size_t size)
+ncclResult_t shunt_standalone_MemAlloc(void **ptr, size_t size)
 {
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	int device, err;
@@ -35,7 +35,7 @@ ncclResult_t shunt_standalone_mem_alloc(void **ptr, size_t size)
 	return err == -ENOMEM ? shunt_to_nccl(-EIO) : shunt_to_nccl(err); /* NCCL reports a CUDA error */
 }
 
-ncclResult_t shunt_standalone_mem_free(void *ptr)
+ncclResult_t shunt_standalone_MemFree(void *ptr)
 {
 	if (!ptr)
 		return ncclSuccess;
@@ -43,7 +43,7 @@ ncclResult_t shunt_standalone_mem_free(void *ptr)
 	return shunt_gpu() ? shunt_to_nccl(shunt_gpu()->mem_free(ptr)) : shunt_to_nccl(-ENODEV);
 }
 
-ncclResult_t shunt_standalone_register(const ncclComm_t comm, void *buff, size_t size, void **handle)
+ncclResult_t shunt_standalone_CommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
 {
 	ncclResult_t result;
 
@@ -55,7 +55,7 @@ ncclResult_t shunt_standalone_register(const ncclComm_t comm, void *buff, size_t
 	return result;
 }
 
-ncclResult_t shunt_standalone_deregister(const ncclComm_t comm, void *handle)
+ncclResult_t shunt_standalone_CommDeregister(const ncclComm_t comm, void *handle)
 {
 	return shunt_standalone_check(comm, "ncclCommDeregister");
 }
@@ -81,7 +81,7 @@ static bool memory_has(const void *buff, size_t size)
 	return true;
 }
 
-ncclResult_t shunt_standalone_window_register(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+ncclResult_t shunt_standalone_CommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
 	const char *me = "ncclCommWindowRegister";
 	ncclResult_t result = shunt_standalone_check(comm, me);
@@ -108,7 +108,7 @@ ncclResult_t shunt_standalone_window_register(ncclComm_t comm, void *buff, size_
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_standalone_window_deregister(ncclComm_t comm, ncclWindow_t win)
+ncclResult_t shunt_standalone_CommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
 	const char *me = "ncclCommWindowDeregister";
 	ncclResult_t result = shunt_standalone_check(comm, me);
@@ -121,7 +121,7 @@ ncclResult_t shunt_standalone_window_deregister(ncclComm_t comm, ncclWindow_t wi
 	    result;
 }
 
-ncclResult_t shunt_standalone_window_ptr(ncclComm_t comm, ncclWindow_t win, void **ptr)
+ncclResult_t shunt_standalone_WinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 {
 	const char *me = "ncclWinGetUserPtr";
 	ncclResult_t result = shunt_standalone_check(comm, me);

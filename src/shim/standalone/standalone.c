@@ -10,7 +10,7 @@
 #include "shim/standalone/standalone.h"
 #include "transport/rendezvous/host_table.h"
 
-static ncclResult_t version(int *number)
+ncclResult_t shunt_standalone_GetVersion(int *number)
 {
 	if (!number)
 		return shunt_to_nccl(-EINVAL);
@@ -18,7 +18,7 @@ static ncclResult_t version(int *number)
 	return ncclSuccess;
 }
 
-static const char *error_string(ncclResult_t result)
+const char *shunt_standalone_GetErrorString(ncclResult_t result)
 {
 	static const char *const texts[] = {
 		[ncclSuccess] = "no error",
@@ -37,7 +37,7 @@ static const char *error_string(ncclResult_t result)
 	return texts[result];
 }
 
-static const char *last_error(ncclComm_t comm)
+const char *shunt_standalone_GetLastError(ncclComm_t comm)
 {
 	const char *ours = shunt_last_error();
 
@@ -61,17 +61,17 @@ static ncclResult_t query(ncclComm_t comm, const char *what, int (*read)(const s
 	return result;
 }
 
-static ncclResult_t count(const ncclComm_t comm, int *count)
+ncclResult_t shunt_standalone_CommCount(const ncclComm_t comm, int *count)
 {
 	return query(comm, "ncclCommCount", shunt_comm_nranks, count);
 }
 
-static ncclResult_t device(const ncclComm_t comm, int *device)
+ncclResult_t shunt_standalone_CommCuDevice(const ncclComm_t comm, int *device)
 {
 	return query(comm, "ncclCommCuDevice", shunt_comm_device, device);
 }
 
-static ncclResult_t user_rank(const ncclComm_t comm, int *rank)
+ncclResult_t shunt_standalone_CommUserRank(const ncclComm_t comm, int *rank)
 {
 	return query(comm, "ncclCommUserRank", shunt_comm_rank, rank);
 }
@@ -80,7 +80,7 @@ static ncclResult_t user_rank(const ncclComm_t comm, int *rank)
  * As much of it as the caller's header has. There is no device API, no multicast and no one-sided call without a real
  * NCCL, and what is 0 here says so. The number of a device for NVML is not known: -1.
  */
-static ncclResult_t query_properties(ncclComm_t comm, ncclCommProperties_t *properties)
+ncclResult_t shunt_standalone_CommQueryProperties(ncclComm_t comm, ncclCommProperties_t *properties)
 {
 	const size_t head = offsetof(ncclCommProperties_t, rank);
 	const struct shunt_hosts *hosts;
@@ -112,40 +112,7 @@ static ncclResult_t query_properties(ncclComm_t comm, ncclCommProperties_t *prop
 
 const struct shunt_mode_ops shunt_standalone_ops = {
 	.coll = shunt_standalone_coll,
-	.GetVersion = version,
-	.GetErrorString = error_string,
-	.GetLastError = last_error,
-	.GetUniqueId = shunt_standalone_unique_id,
-	.CommInitRank = shunt_standalone_init_rank,
-	.CommInitRankConfig = shunt_standalone_init_rank_config,
-	.CommInitRankScalable = shunt_standalone_init_rank_scalable,
-	.CommInitAll = shunt_standalone_init_all,
-	.CommSplit = shunt_standalone_split,
-	.CommShrink = shunt_standalone_shrink,
-	.CommGrow = shunt_standalone_grow,
-	.CommGetUniqueId = shunt_standalone_grow_id,
-	.CommFinalize = shunt_standalone_finalize,
-	.CommDestroy = shunt_standalone_destroy,
-	.CommAbort = shunt_standalone_abort,
-	.CommRevoke = shunt_standalone_revoke,
-	.CommSuspend = shunt_standalone_suspend,
-	.CommResume = shunt_standalone_resume,
-	.CommGetAsyncError = shunt_standalone_async_error,
-	.CommMemStats = shunt_standalone_mem_stats,
-	.CommCount = count,
-	.CommCuDevice = device,
-	.CommUserRank = user_rank,
-	.CommQueryProperties = query_properties,
-	.MemAlloc = shunt_standalone_mem_alloc,
-	.MemFree = shunt_standalone_mem_free,
-	.CommRegister = shunt_standalone_register,
-	.CommDeregister = shunt_standalone_deregister,
-	.CommWindowRegister = shunt_standalone_window_register,
-	.CommWindowDeregister = shunt_standalone_window_deregister,
-	.WinGetUserPtr = shunt_standalone_window_ptr,
-	.RedOpCreatePreMulSum = shunt_standalone_redop_create,
-	.RedOpDestroy = shunt_standalone_redop_destroy,
-	.GroupStart = shunt_standalone_group_start,
-	.GroupEnd = shunt_standalone_group_end,
-	.GroupSimulateEnd = shunt_standalone_group_simulate_end,
+#define MODE(name, params, args) .name = shunt_standalone_##name,
+#define TEXT(name, params, args) .name = shunt_standalone_##name,
+#include "shim/nccl/symbols.def"
 };
