@@ -3,32 +3,7 @@
 #include "shim/real/real.h"
 #include "shim/nccl/result.h"
 
-static ncclResult_t forward_plain(const struct shunt_coll_call *call)
-{
-	const struct shunt_coll *c = &call->coll;
-	const void *send = c->send;
-	void *recv = c->recv;
-	size_t count = c->count;
-	ncclDataType_t dtype = call->dtype;
-	ncclRedOp_t op = call->op;
-	int root = c->root;
-	ncclComm_t comm = call->comm;
-	cudaStream_t stream = c->stream;
-
-	if (call->bcast)
-		return real_Bcast(recv, count, dtype, root, comm, stream);
-	switch (c->kind) {
-#define FORWARD(id, name, long_name, function, ranks, sends, recvs, operator, ...) \
-	case SHUNT_##id: \
-		return real_##function(SHUNT_COLL_ARGS(ranks, operator));
-		SHUNT_COLLECTIVE_LIST(FORWARD)
-#undef FORWARD
-	default:
-		return ncclInternalError;
-	}
-}
-
-static ncclResult_t forward_with_config(const struct shunt_coll_call *call)
+ncclResult_t shunt_forward(const struct shunt_coll_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
 	const ncclCollConfig_t *config = call->caller_config ? call->caller_config : &call->config;
@@ -40,22 +15,20 @@ static ncclResult_t forward_with_config(const struct shunt_coll_call *call)
 	int root = c->root;
 	ncclComm_t comm = call->comm;
 	cudaStream_t stream = c->stream;
+	bool configured = call->config_kind == SHUNT_CONFIG_ANY ||
+	    (call->config_kind == SHUNT_CONFIG_HINTS && shunt_real_symbol("ncclAllReduceConfig"));
 
+	if (call->bcast)
+		return real_Bcast(recv, count, dtype, root, comm, stream);
 	switch (c->kind) {
 #define FORWARD(id, name, long_name, function, ranks, sends, recvs, operator, ...) \
-	SHUNT_IF_CONFIG( \
-	    ranks, case SHUNT_##id : return real_##function##Config(SHUNT_COLL_ARGS(ranks, operator), config);)
+	case SHUNT_##id: \
+		SHUNT_IF_CONFIG( \
+		    ranks, if (configured) return real_##function##Config(SHUNT_COLL_ARGS(ranks, operator), config);) \
+		return real_##function(SHUNT_COLL_ARGS(ranks, operator));
 		SHUNT_COLLECTIVE_LIST(FORWARD)
 #undef FORWARD
 	default:
 		return ncclInternalError;
 	}
-}
-
-ncclResult_t shunt_forward(const struct shunt_coll_call *call)
-{
-	return call->config_kind == SHUNT_CONFIG_ANY ||
-	        (call->config_kind == SHUNT_CONFIG_HINTS && shunt_real_symbol("ncclAllReduceConfig")) ?
-	    forward_with_config(call) :
-	    forward_plain(call);
 }
