@@ -5,11 +5,11 @@
 
 #define SAY(type) \
 	printf("_Static_assert(sizeof(struct " #type ") == %zu, \"as in the kernels\");\n", sizeof(struct type));
-#define ROW(shape, source, args) SAY(args)
+#define ROW(shape, source, args, ...) SAY(args)
 
 int main(void)
 {
-	SHUNT_SHAPE_LIST(ROW)
+	SHUNT_SHAPE_LIST(ROW, )
 	SAY(shunt_ctrl)
 	SAY(shunt_net_words)
 	SAY(shunt_net_move)

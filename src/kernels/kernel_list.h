@@ -36,103 +36,104 @@
 #include "kernels/net_rings.h"
 
 /* clang-format off */
-#define SHUNT_SHAPE_LIST(X) \
-	X(oneshot2,              oneshot,        shunt_kargs) \
-	X(oneshot2_packs,        oneshot,        shunt_kargs) \
-	X(oneshot4,              oneshot,        shunt_kargs) \
-	X(oneshot4_packs,        oneshot,        shunt_kargs) \
-	X(oneshot8,              oneshot,        shunt_kargs) \
-	X(twoshot4,              twoshot,        shunt_kargs) \
-	X(twoshot4_packs,        twoshot,        shunt_kargs) \
-	X(twoshot8,              twoshot,        shunt_kargs) \
-	X(oneshot2_few,          oneshot,        shunt_kargs_few) \
-	X(oneshot4_few,          oneshot,        shunt_kargs_few) \
-	X(oneshot8_few,          oneshot,        shunt_kargs_few) \
-	X(twoshot4_few,          twoshot,        shunt_kargs_few) \
-	X(twoshot8_few,          twoshot,        shunt_kargs_few) \
-	X(reduce_scatter2,       reduce_scatter, shunt_kargs) \
-	X(reduce_scatter2_packs, reduce_scatter, shunt_kargs) \
-	X(reduce_scatter4,       reduce_scatter, shunt_kargs) \
-	X(reduce_scatter4_packs, reduce_scatter, shunt_kargs) \
-	X(reduce_scatter8,       reduce_scatter, shunt_kargs) \
-	X(reduce_scatter2_few,   reduce_scatter, shunt_kargs_few) \
-	X(reduce_scatter4_few,   reduce_scatter, shunt_kargs_few) \
-	X(reduce_scatter8_few,   reduce_scatter, shunt_kargs_few) \
-	X(pairwise,              pairwise,       shunt_kargs) \
-	X(pairwise_parts,        pairwise,       shunt_kargs) \
-	X(allgatherv4,           uneven,         shunt_kargs_few) \
-	X(allgatherv8,           uneven,         shunt_kargs_few) \
-	X(reduce_scatterv4,      uneven,         shunt_kargs_few) \
-	X(reduce_scatterv8,      uneven,         shunt_kargs_few) \
-	X(ll128_2,               ll128,          shunt_kargs_few) \
-	X(ll128_4,               ll128,          shunt_kargs_few) \
-	X(ll128_8,               ll128,          shunt_kargs_few) \
-	X(ll128_one,             ll128,          shunt_kargs_few) \
-	X(ll128_many,            ll128,          shunt_kargs_many) \
-	X(simple2,               simple,         shunt_kargs_few) \
-	X(simple4,               simple,         shunt_kargs_few) \
-	X(simple8,               simple,         shunt_kargs_few) \
-	X(simple_many,           simple,         shunt_kargs_many) \
-	X(tma2,                  tma,            shunt_kargs_few) \
-	X(tma,                   tma,            shunt_kargs_few) \
-	X(tma_many,              tma,            shunt_kargs_many) \
-	X(barrier,               barrier,        shunt_kargs_barrier) \
-	X(direct2,               direct,         shunt_kargs_direct) \
-	X(direct4,               direct,         shunt_kargs_direct) \
-	X(direct8,               direct,         shunt_kargs_direct) \
-	X(plan,                  plan,           shunt_kargs_plan) \
-	X(plan_ll128,            plan,           shunt_kargs_plan) \
-	X(plan_hosts,            plan,           shunt_kargs_plan) \
-	X(hosts,                 hosts,          shunt_kargs_net_few) \
-	X(hosts_many,            hosts,          shunt_kargs_net_many) \
-	X(ep_barrier,            ep_barrier,     shunt_kargs) \
-	X(ep_ll_dispatch,        ep_ll_dispatch, shunt_kargs_ep_ll) \
-	X(ep_ll_combine,         ep_ll_combine,  shunt_kargs_ep_ll) \
-	X(ep_ll_combine_sums,    ep_ll_combine,  shunt_kargs_ep_ll) \
-	X(ep_notify_layout,      ep_notify,      shunt_kargs_ep) \
-	X(ep_notify,             ep_notify,      shunt_kargs_ep) \
-	X(ep_dispatch,           ep_dispatch,    shunt_kargs_ep) \
-	X(ep_combine,            ep_combine,     shunt_kargs_ep) \
-	X(ep_barrier_hosts,      ep_barrier,     shunt_kargs) \
-	X(ep_ll_dispatch_hosts,  ep_ll_dispatch, shunt_kargs_ep_hosts) \
-	X(ep_ll_combine_hosts,   ep_ll_combine,  shunt_kargs_ep_hosts) \
-	X(ep_notify_layout_hosts, ep_notify,     shunt_kargs_ep_far) \
-	X(ep_notify_hosts,       ep_notify,      shunt_kargs_ep_far) \
-	X(ep_dispatch_hosts,     ep_dispatch,    shunt_kargs_ep_far) \
-	X(ep_combine_hosts,      ep_combine,     shunt_kargs_ep_far) \
-	X(staged_oneshot2,               staged_oneshot,         shunt_kargs) \
-	X(staged_oneshot4,               staged_oneshot,         shunt_kargs) \
-	X(staged_oneshot8,               staged_oneshot,         shunt_kargs) \
-	X(staged_twoshot4,               staged_twoshot,         shunt_kargs) \
-	X(staged_twoshot8,               staged_twoshot,         shunt_kargs) \
-	X(staged_oneshot2_few,           staged_oneshot,         shunt_kargs_few) \
-	X(staged_oneshot4_few,           staged_oneshot,         shunt_kargs_few) \
-	X(staged_oneshot8_few,           staged_oneshot,         shunt_kargs_few) \
-	X(staged_twoshot4_few,           staged_twoshot,         shunt_kargs_few) \
-	X(staged_twoshot8_few,           staged_twoshot,         shunt_kargs_few) \
-	X(staged_reduce_scatter2,        staged_reduce_scatter,  shunt_kargs) \
-	X(staged_reduce_scatter4,        staged_reduce_scatter,  shunt_kargs) \
-	X(staged_reduce_scatter8,        staged_reduce_scatter,  shunt_kargs) \
-	X(staged_reduce_scatter2_few,    staged_reduce_scatter,  shunt_kargs_few) \
-	X(staged_reduce_scatter4_few,    staged_reduce_scatter,  shunt_kargs_few) \
-	X(staged_reduce_scatter8_few,    staged_reduce_scatter,  shunt_kargs_few) \
-	X(staged_pairwise,               staged_pairwise,        shunt_kargs) \
-	X(staged_pairwise_parts,         staged_pairwise,        shunt_kargs) \
-	X(staged_exchange4,              staged_exchange,        shunt_kargs) \
-	X(staged_exchange8,              staged_exchange,        shunt_kargs) \
-	X(staged_exchange4_parts,        staged_exchange,        shunt_kargs) \
-	X(staged_exchange8_parts,        staged_exchange,        shunt_kargs) \
-	X(staged_ll128_2,                staged_ll128,           shunt_kargs_few) \
-	X(staged_ll128_4,                staged_ll128,           shunt_kargs_few) \
-	X(staged_ll128_8,                staged_ll128,           shunt_kargs_few) \
-	X(staged_ll128_one,              staged_ll128,           shunt_kargs_few) \
-	X(staged_ll128_many,             staged_ll128,           shunt_kargs_many) \
-	X(staged_simple2,                staged_simple,          shunt_kargs_few) \
-	X(staged_simple4,                staged_simple,          shunt_kargs_few) \
-	X(staged_simple8,                staged_simple,          shunt_kargs_few) \
-	X(staged_simple_many,            staged_simple,          shunt_kargs_many) \
-	X(staged_barrier,                staged_barrier,         shunt_kargs_barrier) \
-	X(selftest,                      selftest,               shunt_kargs_selftest)
+/* Shape, .cu file, arguments, and the rows, of those below, that its kernels are; Y is for X. */
+#define SHUNT_SHAPE_LIST(X, Y) \
+	X(oneshot2,                oneshot,               shunt_kargs,          HOT_ROWS, Y) \
+	X(oneshot2_packs,          oneshot,               shunt_kargs,          HOT_ROWS, Y) \
+	X(oneshot4,                oneshot,               shunt_kargs,          HOT_ROWS, Y) \
+	X(oneshot4_packs,          oneshot,               shunt_kargs,          HOT_ROWS, Y) \
+	X(oneshot8,                oneshot,               shunt_kargs,          KERNEL_ROWS, Y) \
+	X(twoshot4,                twoshot,               shunt_kargs,          HOT_ROWS, Y) \
+	X(twoshot4_packs,          twoshot,               shunt_kargs,          HOT_ROWS, Y) \
+	X(twoshot8,                twoshot,               shunt_kargs,          KERNEL_ROWS, Y) \
+	X(oneshot2_few,            oneshot,               shunt_kargs_few,      HOT_ROWS, Y) \
+	X(oneshot4_few,            oneshot,               shunt_kargs_few,      HOT_ROWS, Y) \
+	X(oneshot8_few,            oneshot,               shunt_kargs_few,      HOT_ROWS, Y) \
+	X(twoshot4_few,            twoshot,               shunt_kargs_few,      HOT_ROWS, Y) \
+	X(twoshot8_few,            twoshot,               shunt_kargs_few,      HOT_ROWS, Y) \
+	X(reduce_scatter2,         reduce_scatter,        shunt_kargs,          HOT_ROWS, Y) \
+	X(reduce_scatter2_packs,   reduce_scatter,        shunt_kargs,          HOT_ROWS, Y) \
+	X(reduce_scatter4,         reduce_scatter,        shunt_kargs,          HOT_ROWS, Y) \
+	X(reduce_scatter4_packs,   reduce_scatter,        shunt_kargs,          HOT_ROWS, Y) \
+	X(reduce_scatter8,         reduce_scatter,        shunt_kargs,          KERNEL_ROWS, Y) \
+	X(reduce_scatter2_few,     reduce_scatter,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(reduce_scatter4_few,     reduce_scatter,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(reduce_scatter8_few,     reduce_scatter,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(pairwise,                pairwise,              shunt_kargs,          COPY_ROWS, Y) \
+	X(pairwise_parts,          pairwise,              shunt_kargs,          COPY_ROWS, Y) \
+	X(allgatherv4,             uneven,                shunt_kargs_few,      UNEVEN_ROWS, Y) \
+	X(allgatherv8,             uneven,                shunt_kargs_few,      UNEVEN_ROWS, Y) \
+	X(reduce_scatterv4,        uneven,                shunt_kargs_few,      HOT_ROWS, Y) \
+	X(reduce_scatterv8,        uneven,                shunt_kargs_few,      HOT_ROWS, Y) \
+	X(ll128_2,                 ll128,                 shunt_kargs_few,      HOT_ROWS, Y) \
+	X(ll128_4,                 ll128,                 shunt_kargs_few,      HOT_ROWS, Y) \
+	X(ll128_8,                 ll128,                 shunt_kargs_few,      COPY_ROWS, Y) \
+	X(ll128_one,               ll128,                 shunt_kargs_few,      PACKS_ROW, Y) \
+	X(ll128_many,              ll128,                 shunt_kargs_many,     COPY_ROWS, Y) \
+	X(simple2,                 simple,                shunt_kargs_few,      HOT_ROWS, Y) \
+	X(simple4,                 simple,                shunt_kargs_few,      HOT_ROWS, Y) \
+	X(simple8,                 simple,                shunt_kargs_few,      ALL_ROWS, Y) \
+	X(simple_many,             simple,                shunt_kargs_many,     COPY_ROWS, Y) \
+	X(tma2,                    tma,                   shunt_kargs_few,      HOT_ROWS, Y) \
+	X(tma,                     tma,                   shunt_kargs_few,      COPY_ROWS, Y) \
+	X(tma_many,                tma,                   shunt_kargs_many,     COPY_ROWS, Y) \
+	X(barrier,                 barrier,               shunt_kargs_barrier,  BARRIER_ROW, Y) \
+	X(direct2,                 direct,                shunt_kargs_direct,   HOT_ROWS, Y) \
+	X(direct4,                 direct,                shunt_kargs_direct,   HOT_ROWS, Y) \
+	X(direct8,                 direct,                shunt_kargs_direct,   KERNEL_ROWS, Y) \
+	X(plan,                    plan,                  shunt_kargs_plan,     PLAN_ROWS, Y) \
+	X(plan_ll128,              plan,                  shunt_kargs_plan,     PLAN_ROWS, Y) \
+	X(plan_hosts,              plan,                  shunt_kargs_plan,     PLAN_ROWS, Y) \
+	X(hosts,                   hosts,                 shunt_kargs_net_few,  ALL_ROWS, Y) \
+	X(hosts_many,              hosts,                 shunt_kargs_net_many, ALL_ROWS, Y) \
+	X(ep_barrier,              ep_barrier,            shunt_kargs,          BARRIER_ROW, Y) \
+	X(ep_ll_dispatch,          ep_ll_dispatch,        shunt_kargs_ep_ll,    BARRIER_ROW, Y) \
+	X(ep_ll_combine,           ep_ll_combine,         shunt_kargs_ep_ll,    EP_SUM_ROWS, Y) \
+	X(ep_ll_combine_sums,      ep_ll_combine,         shunt_kargs_ep_ll,    EP_SUM_ROWS, Y) \
+	X(ep_notify_layout,        ep_notify,             shunt_kargs_ep,       BARRIER_ROW, Y) \
+	X(ep_notify,               ep_notify,             shunt_kargs_ep,       BARRIER_ROW, Y) \
+	X(ep_dispatch,             ep_dispatch,           shunt_kargs_ep,       BARRIER_ROW, Y) \
+	X(ep_combine,              ep_combine,            shunt_kargs_ep,       EP_NORMAL_SUM_ROWS, Y) \
+	X(ep_barrier_hosts,        ep_barrier,            shunt_kargs,          BARRIER_ROW, Y) \
+	X(ep_ll_dispatch_hosts,    ep_ll_dispatch,        shunt_kargs_ep_hosts, BARRIER_ROW, Y) \
+	X(ep_ll_combine_hosts,     ep_ll_combine,         shunt_kargs_ep_hosts, EP_SUM_ROWS, Y) \
+	X(ep_notify_layout_hosts,  ep_notify,             shunt_kargs_ep_far,   BARRIER_ROW, Y) \
+	X(ep_notify_hosts,         ep_notify,             shunt_kargs_ep_far,   BARRIER_ROW, Y) \
+	X(ep_dispatch_hosts,       ep_dispatch,           shunt_kargs_ep_far,   BARRIER_ROW, Y) \
+	X(ep_combine_hosts,        ep_combine,            shunt_kargs_ep_far,   EP_NORMAL_SUM_ROWS, Y) \
+	X(staged_oneshot2,         staged_oneshot,        shunt_kargs,          HOT_ROWS, Y) \
+	X(staged_oneshot4,         staged_oneshot,        shunt_kargs,          HOT_ROWS, Y) \
+	X(staged_oneshot8,         staged_oneshot,        shunt_kargs,          KERNEL_ROWS, Y) \
+	X(staged_twoshot4,         staged_twoshot,        shunt_kargs,          HOT_ROWS, Y) \
+	X(staged_twoshot8,         staged_twoshot,        shunt_kargs,          KERNEL_ROWS, Y) \
+	X(staged_oneshot2_few,     staged_oneshot,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_oneshot4_few,     staged_oneshot,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_oneshot8_few,     staged_oneshot,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_twoshot4_few,     staged_twoshot,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_twoshot8_few,     staged_twoshot,        shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_reduce_scatter2,  staged_reduce_scatter, shunt_kargs,          HOT_ROWS, Y) \
+	X(staged_reduce_scatter4,  staged_reduce_scatter, shunt_kargs,          HOT_ROWS, Y) \
+	X(staged_reduce_scatter8,  staged_reduce_scatter, shunt_kargs,          KERNEL_ROWS, Y) \
+	X(staged_reduce_scatter2_few, staged_reduce_scatter, shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_reduce_scatter4_few, staged_reduce_scatter, shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_reduce_scatter8_few, staged_reduce_scatter, shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_pairwise,         staged_pairwise,       shunt_kargs,          COPY_ROWS, Y) \
+	X(staged_pairwise_parts,   staged_pairwise,       shunt_kargs,          COPY_ROWS, Y) \
+	X(staged_exchange4,        staged_exchange,       shunt_kargs,          COPY_ROWS, Y) \
+	X(staged_exchange8,        staged_exchange,       shunt_kargs,          COPY_ROWS, Y) \
+	X(staged_exchange4_parts,  staged_exchange,       shunt_kargs,          COPY_ROWS, Y) \
+	X(staged_exchange8_parts,  staged_exchange,       shunt_kargs,          COPY_ROWS, Y) \
+	X(staged_ll128_2,          staged_ll128,          shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_ll128_4,          staged_ll128,          shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_ll128_8,          staged_ll128,          shunt_kargs_few,      COPY_ROWS, Y) \
+	X(staged_ll128_one,        staged_ll128,          shunt_kargs_few,      PACKS_ROW, Y) \
+	X(staged_ll128_many,       staged_ll128,          shunt_kargs_many,     COPY_ROWS, Y) \
+	X(staged_simple2,          staged_simple,         shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_simple4,          staged_simple,         shunt_kargs_few,      HOT_ROWS, Y) \
+	X(staged_simple8,          staged_simple,         shunt_kargs_few,      ALL_ROWS, Y) \
+	X(staged_simple_many,      staged_simple,         shunt_kargs_many,     COPY_ROWS, Y) \
+	X(staged_barrier,          staged_barrier,        shunt_kargs_barrier,  BARRIER_ROW, Y) \
+	X(selftest,                selftest,              shunt_kargs_selftest, BARRIER_ROW, Y)
 /* The .cu files, which meson.build compiles in this order. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(barrier) X(tma) X(simple) X(ll128) X(oneshot) X(plan) X(direct) X(reduce_scatter) X(pairwise) X(twoshot) \
@@ -182,115 +183,13 @@
 	X(shape, all, 0, type, number)
 #define SHUNT_KERNEL_ROWS(X, shape) \
 	SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
-#define SHUNT_KERNEL_LIST(X) \
-	SHUNT_HOT_ROWS(X, oneshot2) \
-	SHUNT_HOT_ROWS(X, oneshot2_packs) \
-	SHUNT_HOT_ROWS(X, oneshot4) \
-	SHUNT_HOT_ROWS(X, oneshot4_packs) \
-	SHUNT_KERNEL_ROWS(X, oneshot8) \
-	SHUNT_HOT_ROWS(X, twoshot4) \
-	SHUNT_HOT_ROWS(X, twoshot4_packs) \
-	SHUNT_KERNEL_ROWS(X, twoshot8) \
-	SHUNT_HOT_ROWS(X, oneshot2_few) \
-	SHUNT_HOT_ROWS(X, oneshot4_few) \
-	SHUNT_HOT_ROWS(X, oneshot8_few) \
-	SHUNT_HOT_ROWS(X, twoshot4_few) \
-	SHUNT_HOT_ROWS(X, twoshot8_few) \
-	SHUNT_HOT_ROWS(X, reduce_scatter2) \
-	SHUNT_HOT_ROWS(X, reduce_scatter2_packs) \
-	SHUNT_HOT_ROWS(X, reduce_scatter4) \
-	SHUNT_HOT_ROWS(X, reduce_scatter4_packs) \
-	SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
-	SHUNT_HOT_ROWS(X, reduce_scatter2_few) \
-	SHUNT_HOT_ROWS(X, reduce_scatter4_few) \
-	SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
-	SHUNT_COPY_ROWS(X, pairwise) \
-	SHUNT_COPY_ROWS(X, pairwise_parts) \
-	SHUNT_UNEVEN_ROWS(X, allgatherv4) \
-	SHUNT_UNEVEN_ROWS(X, allgatherv8) \
-	SHUNT_HOT_ROWS(X, reduce_scatterv4) \
-	SHUNT_HOT_ROWS(X, reduce_scatterv8) \
-	SHUNT_HOT_ROWS(X, ll128_2) \
-	SHUNT_HOT_ROWS(X, ll128_4) \
-	SHUNT_COPY_ROWS(X, ll128_8) \
-	SHUNT_PACKS_ROW(X, ll128_one) \
-	SHUNT_COPY_ROWS(X, ll128_many) \
-	SHUNT_HOT_ROWS(X, simple2) \
-	SHUNT_HOT_ROWS(X, simple4) \
-	SHUNT_KERNEL_ROWS(X, simple8) \
-	SHUNT_FORMAT_ROWS(X, simple8) \
-	SHUNT_COPY_ROWS(X, simple8) \
-	SHUNT_COPY_ROWS(X, simple_many) \
-	SHUNT_HOT_ROWS(X, tma2) \
-	SHUNT_COPY_ROWS(X, tma) \
-	SHUNT_COPY_ROWS(X, tma_many) \
-	SHUNT_BARRIER_ROW(X, barrier) \
-	SHUNT_HOT_ROWS(X, direct2) \
-	SHUNT_HOT_ROWS(X, direct4) \
-	SHUNT_KERNEL_ROWS(X, direct8) \
-	SHUNT_PLAN_ROWS(X, plan) \
-	SHUNT_PLAN_ROWS(X, plan_ll128) \
-	SHUNT_PLAN_ROWS(X, plan_hosts) \
-	SHUNT_KERNEL_ROWS(X, hosts) \
-	SHUNT_FORMAT_ROWS(X, hosts) \
-	SHUNT_COPY_ROWS(X, hosts) \
-	SHUNT_KERNEL_ROWS(X, hosts_many) \
-	SHUNT_FORMAT_ROWS(X, hosts_many) \
-	SHUNT_COPY_ROWS(X, hosts_many) \
-	SHUNT_BARRIER_ROW(X, ep_barrier) \
-	SHUNT_BARRIER_ROW(X, ep_ll_dispatch) \
-	SHUNT_EP_SUM_ROWS(X, ep_ll_combine) \
-	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_sums) \
-	SHUNT_BARRIER_ROW(X, ep_notify_layout) \
-	SHUNT_BARRIER_ROW(X, ep_notify) \
-	SHUNT_BARRIER_ROW(X, ep_dispatch) \
-	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine) \
-	SHUNT_BARRIER_ROW(X, ep_barrier_hosts) \
-	SHUNT_BARRIER_ROW(X, ep_ll_dispatch_hosts) \
-	SHUNT_EP_SUM_ROWS(X, ep_ll_combine_hosts) \
-	SHUNT_BARRIER_ROW(X, ep_notify_layout_hosts) \
-	SHUNT_BARRIER_ROW(X, ep_notify_hosts) \
-	SHUNT_BARRIER_ROW(X, ep_dispatch_hosts) \
-	SHUNT_EP_NORMAL_SUM_ROWS(X, ep_combine_hosts) \
-	SHUNT_HOT_ROWS(X, staged_oneshot2) \
-	SHUNT_HOT_ROWS(X, staged_oneshot4) \
-	SHUNT_KERNEL_ROWS(X, staged_oneshot8) \
-	SHUNT_HOT_ROWS(X, staged_twoshot4) \
-	SHUNT_KERNEL_ROWS(X, staged_twoshot8) \
-	SHUNT_HOT_ROWS(X, staged_oneshot2_few) \
-	SHUNT_HOT_ROWS(X, staged_oneshot4_few) \
-	SHUNT_HOT_ROWS(X, staged_oneshot8_few) \
-	SHUNT_HOT_ROWS(X, staged_twoshot4_few) \
-	SHUNT_HOT_ROWS(X, staged_twoshot8_few) \
-	SHUNT_HOT_ROWS(X, staged_reduce_scatter2) \
-	SHUNT_HOT_ROWS(X, staged_reduce_scatter4) \
-	SHUNT_KERNEL_ROWS(X, staged_reduce_scatter8) \
-	SHUNT_HOT_ROWS(X, staged_reduce_scatter2_few) \
-	SHUNT_HOT_ROWS(X, staged_reduce_scatter4_few) \
-	SHUNT_HOT_ROWS(X, staged_reduce_scatter8_few) \
-	SHUNT_COPY_ROWS(X, staged_pairwise) \
-	SHUNT_COPY_ROWS(X, staged_pairwise_parts) \
-	SHUNT_COPY_ROWS(X, staged_exchange4) \
-	SHUNT_COPY_ROWS(X, staged_exchange8) \
-	SHUNT_COPY_ROWS(X, staged_exchange4_parts) \
-	SHUNT_COPY_ROWS(X, staged_exchange8_parts) \
-	SHUNT_HOT_ROWS(X, staged_ll128_2) \
-	SHUNT_HOT_ROWS(X, staged_ll128_4) \
-	SHUNT_COPY_ROWS(X, staged_ll128_8) \
-	SHUNT_PACKS_ROW(X, staged_ll128_one) \
-	SHUNT_COPY_ROWS(X, staged_ll128_many) \
-	SHUNT_HOT_ROWS(X, staged_simple2) \
-	SHUNT_HOT_ROWS(X, staged_simple4) \
-	SHUNT_KERNEL_ROWS(X, staged_simple8) \
-	SHUNT_FORMAT_ROWS(X, staged_simple8) \
-	SHUNT_COPY_ROWS(X, staged_simple8) \
-	SHUNT_COPY_ROWS(X, staged_simple_many) \
-	SHUNT_BARRIER_ROW(X, staged_barrier) \
-	SHUNT_BARRIER_ROW(X, selftest)
+#define SHUNT_ALL_ROWS(X, shape) SHUNT_KERNEL_ROWS(X, shape) SHUNT_FORMAT_ROWS(X, shape) SHUNT_COPY_ROWS(X, shape)
+#define SHUNT_KERNEL_LIST(X) SHUNT_SHAPE_LIST(SHUNT_ROWS_OF, X)
+#define SHUNT_ROWS_OF(shape, source, args, rows, X) SHUNT_##rows(X, shape)
 /* clang-format on */
-#define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
+#define SHUNT_SHAPE_ENUM(name, ...) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,
-enum shunt_shape { SHUNT_SHAPE_LIST(SHUNT_SHAPE_ENUM) SHUNT_NSHAPES };
+enum shunt_shape { SHUNT_SHAPE_LIST(SHUNT_SHAPE_ENUM, ) SHUNT_NSHAPES };
 enum shunt_source { SHUNT_SOURCE_LIST(SHUNT_SOURCE_ENUM) SHUNT_NSOURCES };
 #undef SHUNT_SHAPE_ENUM
 #undef SHUNT_SOURCE_ENUM

@@ -8,8 +8,9 @@
 
 /* Source, and so fatbin, of a shape. */
 enum {
-#define SOURCE(name, source, args) FATBIN_OF_##name = SHUNT_SOURCE_##source, ARG_BYTES_OF_##name = sizeof(struct args),
-	SHUNT_SHAPE_LIST(SOURCE)
+#define SOURCE(name, source, args, ...) \
+	FATBIN_OF_##name = SHUNT_SOURCE_##source, ARG_BYTES_OF_##name = sizeof(struct args),
+	SHUNT_SHAPE_LIST(SOURCE, )
 #undef SOURCE
 };
 

@@ -34,10 +34,10 @@ int cuLibraryLoadData(void **library, const void *code, int *jit_options, void *
 /* True: the kernel is one of the source file. */
 static bool is_in(const char *source, const char *name)
 {
-#define IS_IN(shape, file, kargs) { "ncclDevKernel_Shunt_" #shape "_", #file },
+#define IS_IN(shape, file, ...) { "ncclDevKernel_Shunt_" #shape "_", #file },
 	static const struct {
 		const char *kernel, *file;
-	} rows[] = { SHUNT_SHAPE_LIST(IS_IN) };
+	} rows[] = { SHUNT_SHAPE_LIST(IS_IN, ) };
 #undef IS_IN
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
