@@ -27,13 +27,16 @@ static int current_device(const struct shunt_gpu_ops **ops_p, int *device_p)
 	return *ops_p ? (*ops_p)->device_get(device_p) : -ENODEV;
 }
 
-/* A function's body: `call`, which uses `ops` and `device`, on the current device; -EINVAL unless the arguments are
- * good. */
-#define RETURN_ON_DEVICE(good, call) \
-	const struct shunt_gpu_ops *ops; \
-	int device, err = (good) ? current_device(&ops, &device) : -EINVAL; \
+/* A function that does `call`, with `ops` and `device`, on the current device; -EINVAL unless its arguments are good.
+ */
+#define ON_DEVICE(name, params, good, call) \
+	int shunt_##name params \
+	{ \
+		const struct shunt_gpu_ops *ops; \
+		int device, err = (good) ? current_device(&ops, &device) : -EINVAL; \
 \
-	return err ? err : (call)
+		return err ? err : (call); \
+	}
 
 const char *shunt_device_kind(void)
 {
@@ -95,31 +98,6 @@ int shunt_device_set(int device)
 	return ops ? ops->device_set(device) : -ENODEV;
 }
 
-int shunt_stream_create(void **stream_p)
-{
-	RETURN_ON_DEVICE(stream_p, ops->stream_create(device, stream_p));
-}
-
-int shunt_stream_synchronize(void *stream)
-{
-	RETURN_ON_DEVICE(true, ops->stream_sync(device, stream));
-}
-
-int shunt_stream_destroy(void *stream)
-{
-	RETURN_ON_DEVICE(true, (ops->stream_destroy(device, stream), 0));
-}
-
-int shunt_malloc(void **ptr_p, size_t bytes)
-{
-	RETURN_ON_DEVICE(ptr_p, ops->mem_alloc(device, bytes, ptr_p));
-}
-
-int shunt_malloc_shared(void **ptr_p, size_t bytes)
-{
-	RETURN_ON_DEVICE(ptr_p, ops->mem_alloc_shared(device, bytes, ptr_p));
-}
-
 /* PyTorch makes the device current before it calls; other callers need not. */
 void *shunt_torch_alloc(size_t bytes, int device, void *stream)
 {
@@ -161,64 +139,36 @@ int shunt_free(void *ptr)
 	return ops ? ops->mem_free(ptr) : -ENODEV;
 }
 
-int shunt_memcpy(void *dst, const void *src, size_t bytes)
-{
-	RETURN_ON_DEVICE(!bytes || (dst && src), ops->copy(device, dst, src, bytes));
-}
+/* clang-format off */
+ON_DEVICE(stream_create, (void **stream_p), stream_p, ops->stream_create(device, stream_p))
+ON_DEVICE(stream_synchronize, (void *stream), true, ops->stream_sync(device, stream))
+ON_DEVICE(stream_destroy, (void *stream), true, (ops->stream_destroy(device, stream), 0))
+ON_DEVICE(malloc, (void **ptr_p, size_t bytes), ptr_p, ops->mem_alloc(device, bytes, ptr_p))
+ON_DEVICE(malloc_shared, (void **ptr_p, size_t bytes), ptr_p, ops->mem_alloc_shared(device, bytes, ptr_p))
+ON_DEVICE(memcpy, (void *dst, const void *src, size_t bytes), !bytes || (dst && src), ops->copy(device, dst, src,
+	bytes))
+ON_DEVICE(memset_async, (void *dst, int value, size_t bytes, void *stream), !bytes || dst, ops->memset_async(device,
+	dst, value, bytes, stream))
+ON_DEVICE(mem_info, (size_t *free_p, size_t *total_p), free_p && total_p, ops->mem_info(device, free_p, total_p))
+ON_DEVICE(event_create, (void **event_p), event_p, ops->event_create(device, true, event_p))
+ON_DEVICE(event_record, (void *event, void *stream), event, ops->event_record(device, event, stream))
+ON_DEVICE(event_elapsed_us, (void *start, void *stop, float *us_p), start && stop && us_p,
+	ops->event_elapsed_us(device, start, stop, us_p))
+ON_DEVICE(event_destroy, (void *event), true, (ops->event_destroy(device, event), 0))
+ON_DEVICE(capture_begin, (void *stream), true, ops->capture_begin(device, stream))
+ON_DEVICE(capture_end, (void *stream, void **graph_p), graph_p, ops->capture_end(device, stream, graph_p))
+ON_DEVICE(graph_launch, (void *graph, void *stream), graph, ops->graph_launch(device, graph, stream))
+ON_DEVICE(graph_destroy, (void *graph), true, (ops->graph_destroy(device, graph), 0))
+/* clang-format on */
 
+/* Of no bytes: nothing to do, with or without a device. */
 int shunt_memcpy_async(void *dst, const void *src, size_t bytes, void *stream)
 {
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
 	if (!bytes)
 		return 0;
-	RETURN_ON_DEVICE(dst && src, ops->copy_async(device, dst, src, bytes, stream));
-}
-
-int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
-{
-	RETURN_ON_DEVICE(!bytes || dst, ops->memset_async(device, dst, value, bytes, stream));
-}
-
-int shunt_mem_info(size_t *free_p, size_t *total_p)
-{
-	RETURN_ON_DEVICE(free_p && total_p, ops->mem_info(device, free_p, total_p));
-}
-
-int shunt_event_create(void **event_p)
-{
-	RETURN_ON_DEVICE(event_p, ops->event_create(device, true, event_p));
-}
-
-int shunt_event_record(void *event, void *stream)
-{
-	RETURN_ON_DEVICE(event, ops->event_record(device, event, stream));
-}
-
-int shunt_event_elapsed_us(void *start, void *stop, float *us_p)
-{
-	RETURN_ON_DEVICE(start && stop && us_p, ops->event_elapsed_us(device, start, stop, us_p));
-}
-
-int shunt_event_destroy(void *event)
-{
-	RETURN_ON_DEVICE(true, (ops->event_destroy(device, event), 0));
-}
-
-int shunt_capture_begin(void *stream)
-{
-	RETURN_ON_DEVICE(true, ops->capture_begin(device, stream));
-}
-
-int shunt_capture_end(void *stream, void **graph_p)
-{
-	RETURN_ON_DEVICE(graph_p, ops->capture_end(device, stream, graph_p));
-}
-
-int shunt_graph_launch(void *graph, void *stream)
-{
-	RETURN_ON_DEVICE(graph, ops->graph_launch(device, graph, stream));
-}
-
-int shunt_graph_destroy(void *graph)
-{
-	RETURN_ON_DEVICE(true, (ops->graph_destroy(device, graph), 0));
+	err = dst && src ? current_device(&ops, &device) : -EINVAL;
+	return err ? err : ops->copy_async(device, dst, src, bytes, stream);
 }

@@ -338,97 +338,42 @@ int shunt_ep_bytes(const struct shunt_ep_shape *shape, uint64_t *normal_p, uint6
 	return err ? refuse("ep_bytes", err, why.text) : 0;
 }
 
+/* A function of a group, which comm has; `before` goes first. */
+#define ON_GROUP_AFTER(name, before, params, args) \
+	int shunt_ep_##name params \
+	{ \
+		struct live *l = look_up("ep_" #name, group); \
+		int err; \
+\
+		if (!l) \
+			return -EINVAL; \
+		before; \
+		if (!err) \
+			err = shunt_ep_group_##name args; \
+		put(l); \
+		return err; \
+	}
+#define ON_GROUP(name, params, args) ON_GROUP_AFTER(name, err = 0, params, args)
+/* One whose struct goes to c. least: the size that it must have, as early callers do not know all fields. */
+#define WITH_CALL(name, least, params, args) \
+	ON_GROUP_AFTER(name, struct shunt_ep_##name c; \
+	    err = take("ep_" #name, "call", call, least, &c, sizeof(c)), params, args)
 /* clang-format off */
-#define ON_GROUP(name, call) \
-	struct live *l = look_up(name, group); \
-	int err; \
-	if (!l) \
-		return -EINVAL; \
-	err = call; \
-	put(l); \
-	return err
+ON_GROUP(error, (struct shunt_ep *group, char *text, size_t bytes), (l->group, text, bytes))
+ON_GROUP(hosts, (struct shunt_ep *group), (l->group))
+ON_GROUP(mask, (struct shunt_ep *group, int rank, int masked, void *stream), (l->group, rank, masked, stream))
+ON_GROUP(masks, (struct shunt_ep *group, int32_t *masks, void *stream), (l->group, masks, stream))
+ON_GROUP(masks_clear, (struct shunt_ep *group, void *stream), (l->group, stream))
+ON_GROUP(barrier, (struct shunt_ep *group, void *stream), (l->group, stream))
+ON_GROUP(counts, (struct shunt_ep *group, uint64_t ticket, int32_t *rows_p, int32_t *experts),
+	(l->group, ticket, rows_p, experts))
+WITH_CALL(layout, sizeof(c), (struct shunt_ep *group, const struct shunt_ep_layout *call), (l->group, &c))
+WITH_CALL(notify, sizeof(c), (struct shunt_ep *group, const struct shunt_ep_notify *call, uint64_t *ticket_p),
+	(l->group, &c, ticket_p))
+WITH_CALL(dispatch, sizeof(c), (struct shunt_ep *group, const struct shunt_ep_dispatch *call), (l->group, &c))
+WITH_CALL(combine, sizeof(c), (struct shunt_ep *group, const struct shunt_ep_combine *call), (l->group, &c))
+WITH_CALL(ll_dispatch, offsetof(struct shunt_ep_ll_dispatch, blocks),
+	(struct shunt_ep *group, const struct shunt_ep_ll_dispatch *call), (l->group, &c))
+WITH_CALL(ll_combine, offsetof(struct shunt_ep_ll_combine, blocks),
+	(struct shunt_ep *group, const struct shunt_ep_ll_combine *call), (l->group, &c))
 /* clang-format on */
-
-/* The caller's struct to c. newest: the first field that early callers do not know. */
-#define TAKE(name, call, newest) take(name, "call", call, offsetof(__typeof__(c), newest), &c, sizeof(c))
-/* The same of one that no caller knows without some field. */
-#define TAKE_ALL(name, call) take(name, "call", call, sizeof(c), &c, sizeof(c))
-
-int shunt_ep_error(struct shunt_ep *group, char *text, size_t bytes)
-{
-	ON_GROUP("ep_error", shunt_ep_group_error(l->group, text, bytes));
-}
-
-int shunt_ep_hosts(struct shunt_ep *group)
-{
-	ON_GROUP("ep_hosts", shunt_ep_group_hosts(l->group));
-}
-
-int shunt_ep_mask(struct shunt_ep *group, int rank, int masked, void *stream)
-{
-	ON_GROUP("ep_mask", shunt_ep_group_mask(l->group, rank, masked, stream));
-}
-
-int shunt_ep_masks(struct shunt_ep *group, int32_t *masks, void *stream)
-{
-	ON_GROUP("ep_masks", shunt_ep_group_masks(l->group, masks, stream));
-}
-
-int shunt_ep_masks_clear(struct shunt_ep *group, void *stream)
-{
-	ON_GROUP("ep_masks_clear", shunt_ep_group_masks_clear(l->group, stream));
-}
-
-int shunt_ep_barrier(struct shunt_ep *group, void *stream)
-{
-	ON_GROUP("ep_barrier", shunt_ep_group_barrier(l->group, stream));
-}
-
-int shunt_ep_layout(struct shunt_ep *group, const struct shunt_ep_layout *call)
-{
-	struct shunt_ep_layout c;
-
-	ON_GROUP("ep_layout", TAKE_ALL("ep_layout", call) ? -EINVAL : shunt_ep_group_layout(l->group, &c));
-}
-
-int shunt_ep_notify(struct shunt_ep *group, const struct shunt_ep_notify *call, uint64_t *ticket_p)
-{
-	struct shunt_ep_notify c;
-
-	ON_GROUP("ep_notify", TAKE_ALL("ep_notify", call) ? -EINVAL : shunt_ep_group_notify(l->group, &c, ticket_p));
-}
-
-int shunt_ep_counts(struct shunt_ep *group, uint64_t ticket, int32_t *rows_p, int32_t *experts)
-{
-	ON_GROUP("ep_counts", shunt_ep_group_counts(l->group, ticket, rows_p, experts));
-}
-
-int shunt_ep_dispatch(struct shunt_ep *group, const struct shunt_ep_dispatch *call)
-{
-	struct shunt_ep_dispatch c;
-
-	ON_GROUP("ep_dispatch", TAKE_ALL("ep_dispatch", call) ? -EINVAL : shunt_ep_group_dispatch(l->group, &c));
-}
-
-int shunt_ep_combine(struct shunt_ep *group, const struct shunt_ep_combine *call)
-{
-	struct shunt_ep_combine c;
-
-	ON_GROUP("ep_combine", TAKE_ALL("ep_combine", call) ? -EINVAL : shunt_ep_group_combine(l->group, &c));
-}
-
-int shunt_ep_ll_dispatch(struct shunt_ep *group, const struct shunt_ep_ll_dispatch *call)
-{
-	struct shunt_ep_ll_dispatch c;
-
-	ON_GROUP("ep_ll_dispatch",
-	    TAKE("ep_ll_dispatch", call, blocks) ? -EINVAL : shunt_ep_group_ll_dispatch(l->group, &c));
-}
-
-int shunt_ep_ll_combine(struct shunt_ep *group, const struct shunt_ep_ll_combine *call)
-{
-	struct shunt_ep_ll_combine c;
-
-	ON_GROUP(
-	    "ep_ll_combine", TAKE("ep_ll_combine", call, blocks) ? -EINVAL : shunt_ep_group_ll_combine(l->group, &c));
-}
