@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/config.h"
-#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 #include "base/config_types.h"

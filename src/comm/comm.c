@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/config.h"
-#include "base/hash.h"
 #include "base/rlimits.h"
 #include "base/log.h"
 #include "base/os.h"

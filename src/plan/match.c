@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/hash.h"
 #include "base/lock.h"
 #include "plan/plan_registry_priv.h"
 

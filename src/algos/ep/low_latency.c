@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "algos/ep/low_latency.h"
 #include <errno.h>
-#include <string.h>
 #include "algos/algos.h"
 #include "kernels/ep.h"
 

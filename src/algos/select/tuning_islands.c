@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which calls over several islands are Shunt's in front of a real NCCL: by a tuning file, or by what was measured. */
 #include <string.h>
-#include "algos/algos.h"
 #include "algos/select/tuning.h"
 #include "base/hash.h"
 

@@ -11,10 +11,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include "algos/algos.h"
 #include "comm/core/communicator.h"
-#include "base/log.h"
 
 /*
  * State of the call's buffers for algorithms on symmetric memory: NONE if one of them lies in no window, NEW if the

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/calls/plugin_calls.h"
 #include <errno.h>
-#include <stdio.h>
-#include "algos/algos.h"
 #include "algos/plugins.h"
 #include "base/config.h"
 #include "base/log.h"

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "algos/plugins.h"
-#include "base/config.h"
-#include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/core/fault_ep.h"
 

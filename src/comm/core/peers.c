@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/core/net_tell.h"
 #include "comm/core/peers.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "algos/algos.h"
 #include "algos/plugins.h"
 #include "base/io.h"
-#include "base/log.h"
 #include "comm/core/communicator.h"
 
 #define GRACE_MS 2000 /* of a kernel whose limit has passed: it looks at the clock now and then */

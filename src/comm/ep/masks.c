@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Masked ranks: words in the device's memory, which kernels look at in every wait. And the barrier that sets them. */
 #include <errno.h>
-#include "algos/algos.h"
 #include "comm/ep/group_priv.h"
 #include "kernels/work.h"
 

@@ -4,7 +4,6 @@
 #include <time.h>
 #include "base/io.h"
 #include "base/lock.h"
-#include "base/os.h"
 #include "comm/core/communicator.h"
 #include "comm/setup/network.h"
 #include "transport/net/proxy/proxy.h"

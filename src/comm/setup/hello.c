@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include "algos/select/tuning.h"
 #include "base/config.h"
-#include "base/hash.h"
 #include "base/os.h"
 #include "comm/core/communicator.h"
 #include "comm/setup/plan_set.h"

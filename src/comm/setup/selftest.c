@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/setup/selftest.h"
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 #include "base/config.h"
 #include "base/io.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Gates: tests hold a stream at a point, and learn that a kernel can go no further, without a sleep. */
-#include <errno.h>
 #include "device/sim/hooks.h"
 #include "device/sim/sim.h"
 #include "device/sim/sync.h"

@@ -3,7 +3,6 @@
  * Translates the plan's operations to the kernel's. Adjacent packings, or unpackings, become one operation. Threads
  * synchronize where the format orders the work of several threads.
  */
-#include <errno.h>
 #include "plan/compile/program_priv.h"
 #include "plan/format/op_rows.h"
 

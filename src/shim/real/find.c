@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
 #include <link.h>

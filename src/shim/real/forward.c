@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "shim/real/forward.h"
 #include "shim/real/real.h"
-#include "shim/nccl/result.h"
 
 ncclResult_t shunt_forward(const struct shunt_coll_call *call)
 {

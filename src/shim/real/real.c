@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include "base/config.h"
 #include "base/log.h"
-#include "base/lock.h"
 #include "device/gpu_ops.h"
 #include "shim/real/find.h"
 #include "shim/real/real.h"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "transport/rendezvous/bootstrap_group.h"
-#include "base/log.h"
 #include "kernels/set.h"
 #include "shim/standalone/task.h"
 #include "shim/handles/child_id.h"

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "shim/standalone/jobs.h"
 #include "shim/standalone/task.h"
-#include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 #include "shim/calls/thread.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include "base/lock.h"
 #include "base/log.h"
 #include "shim/calls/thread.h"
 #include "shim/nccl/result.h"

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/io.h"

@@ -3,7 +3,6 @@
 #include "transport/rendezvous/directory.h"
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"

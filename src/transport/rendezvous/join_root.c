@@ -17,7 +17,6 @@
 #include "base/io.h"
 #include "base/rlimits.h"
 #include "base/log.h"
-#include "shunt/shunt.h"
 #include "transport/rendezvous/address.h"
 #include "transport/rendezvous/bootstrap.h"
 #include "transport/rendezvous/object.h"

@@ -11,7 +11,6 @@
 #include "transport/rendezvous/join_root.h"
 #include "transport/rendezvous/object.h"
 #include "transport/rendezvous/wire/wait.h"
-#include "transport/rendezvous/wire/wire.h"
 
 #define BACKOFF_MIN_MS 1
 #define BACKOFF_MAX_MS 32

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/rendezvous/star.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include "base/io.h"
 #include "transport/rendezvous/join_member.h"

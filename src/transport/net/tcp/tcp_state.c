@@ -2,7 +2,6 @@
 /* An endpoint's place in the device's queue, its jobs, and its death, for all other files. */
 #include <stdarg.h>
 #include <stdio.h>
-#include "base/inet/socket.h"
 #include "transport/net/tcp/tcp_priv.h"
 
 void shunt_tcp_queue(struct tcp_endpoint *ep)

@@ -7,7 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/config.h"
-#include "base/io.h"
 #include "base/rlimits.h"
 #include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"

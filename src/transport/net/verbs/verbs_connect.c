@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <string.h>
-#include "base/config.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include "base/io.h"
-#include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
 
 #define POLL 16

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include "transport/net/verbs/verbs_priv.h"

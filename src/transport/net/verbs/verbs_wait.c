@@ -2,11 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 #include "base/fd.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
 

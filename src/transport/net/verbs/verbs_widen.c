@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/log.h"
 #include "transport/net/verbs/verbs_priv.h"
 
 /* The peer's key of the rails is known once it has told of its lanes. */

@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/rlimits.h"
 #include "transport/rendezvous/wire/wait.h"
-#include "transport/rendezvous/wire/wire.h"
 
 void rdzv_recv_close(struct rdzv_recv *in)
 {

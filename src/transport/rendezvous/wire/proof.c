@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include "base/host.h"
 #include "base/os.h"
-#include "shunt/shunt.h"
 #include "transport/rendezvous/wire/wire.h"
 
 struct rdzv_key rdzv_key(const void *secret, size_t bytes)
