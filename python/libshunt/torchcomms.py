@@ -318,6 +318,10 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         event.record(self._stream)
         return Work(event, self._device, tensors)
 
+    def _call(self, name: str, async_op: bool, arguments: tuple[object, ...], *tensors: Any) -> Work | None:
+        """One of NCCL's functions, which takes the communicator and the stream behind these arguments."""
+        return self._issue(async_op, lambda stream: getattr(self._nccl, name)(*arguments, self._comm, stream), *tensors)
+
     @contextlib.contextmanager
     def _group(self) -> Iterator[None]:
         self._nccl.GroupStart()
@@ -359,11 +363,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         self._check("all_reduce", tensor)
         number, at = _names.dtype_number(tensor.dtype), tensor.data_ptr()
         with self._operator(op, tensor.dtype) as operator:
-            return self._issue(
-                async_op,
-                lambda stream: self._nccl.AllReduce(at, at, tensor.numel(), number, operator, self._comm, stream),
-                tensor,
-            )
+            return self._call("AllReduce", async_op, (at, at, tensor.numel(), number, operator), tensor)
 
     def reduce(self, tensor: Any, root: int, op: Any, async_op: bool) -> Work | None:
         """Into the root's tensor."""
@@ -372,21 +372,13 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         number, at = _names.dtype_number(tensor.dtype), tensor.data_ptr()
         to = at if root == self._rank else None
         with self._operator(op, tensor.dtype) as operator:
-            return self._issue(
-                async_op,
-                lambda stream: self._nccl.Reduce(at, to, tensor.numel(), number, operator, root, self._comm, stream),
-                tensor,
-            )
+            return self._call("Reduce", async_op, (at, to, tensor.numel(), number, operator, root), tensor)
 
     def broadcast(self, tensor: Any, root: int, async_op: bool) -> Work | None:
         self._check("broadcast", tensor)
         self._check_peer("broadcast", root)
         number, at = _names.dtype_number(tensor.dtype), tensor.data_ptr()
-        return self._issue(
-            async_op,
-            lambda stream: self._nccl.Broadcast(at, at, tensor.numel(), number, root, self._comm, stream),
-            tensor,
-        )
+        return self._call("Broadcast", async_op, (at, at, tensor.numel(), number, root), tensor)
 
     def barrier(self, async_op: bool) -> Work | None:
         """Orders streams: what comes later on this one comes after what came before on all ranks'.
@@ -406,13 +398,8 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         self._check("all_gather_single", output, input)
         self._check_whole("all_gather_single", output, input)
         number = _names.dtype_number(input.dtype)
-        return self._issue(
-            async_op,
-            lambda stream: self._nccl.AllGather(
-                input.data_ptr(), output.data_ptr(), input.numel(), number, self._comm, stream
-            ),
-            output,
-            input,
+        return self._call(
+            "AllGather", async_op, (input.data_ptr(), output.data_ptr(), input.numel(), number), output, input
         )
 
     def all_gather(self, tensor_list: Sequence[Any], tensor: Any, async_op: bool) -> Work | None:
@@ -445,11 +432,10 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         self._check_whole("reduce_scatter_single", input, output)
         number = _names.dtype_number(input.dtype)
         with self._operator(op, input.dtype) as operator:
-            return self._issue(
+            return self._call(
+                "ReduceScatter",
                 async_op,
-                lambda stream: self._nccl.ReduceScatter(
-                    input.data_ptr(), output.data_ptr(), output.numel(), number, operator, self._comm, stream
-                ),
+                (input.data_ptr(), output.data_ptr(), output.numel(), number, operator),
                 output,
                 input,
             )
@@ -487,12 +473,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
                 f"the {self._size} ranks"
             )
         number, count = _names.dtype_number(input.dtype), input.numel() // self._size
-        return self._issue(
-            async_op,
-            lambda stream: self._nccl.AlltoAll(input.data_ptr(), output.data_ptr(), count, number, self._comm, stream),
-            output,
-            input,
-        )
+        return self._call("AlltoAll", async_op, (input.data_ptr(), output.data_ptr(), count, number), output, input)
 
     def all_to_all_v_single(
         self,
@@ -556,21 +537,13 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
         self._check("send", tensor)
         self._check_peer("send", dst)
         number = _names.dtype_number(tensor.dtype)
-        return self._issue(
-            async_op,
-            lambda stream: self._nccl.Send(tensor.data_ptr(), tensor.numel(), number, dst, self._comm, stream),
-            tensor,
-        )
+        return self._call("Send", async_op, (tensor.data_ptr(), tensor.numel(), number, dst), tensor)
 
     def recv(self, tensor: Any, src: int, async_op: bool) -> Work | None:
         self._check("recv", tensor)
         self._check_peer("recv", src)
         number = _names.dtype_number(tensor.dtype)
-        return self._issue(
-            async_op,
-            lambda stream: self._nccl.Recv(tensor.data_ptr(), tensor.numel(), number, src, self._comm, stream),
-            tensor,
-        )
+        return self._call("Recv", async_op, (tensor.data_ptr(), tensor.numel(), number, src), tensor)
 
     def _exchange(
         self,
