@@ -24,23 +24,23 @@ enum shunt_selftest_mode { SHUNT_SELFTEST_OFF, SHUNT_SELFTEST_SLOW_LINKS, SHUNT_
 
 enum shunt_device_choice { SHUNT_DEVICE_AUTO, SHUNT_DEVICE_CUDA, SHUNT_DEVICE_SIM };
 
-#define CFG_bool bool
-#define CFG_uint unsigned
-#define CFG_int int
-#define CFG_ctapolicy int
-#define CFG_size uint64_t
-#define CFG_ms int64_t
-#define CFG_str const char *
-#define CFG_links const char *
-#define CFG_distance const char *
-#define CFG_device enum shunt_device_choice
-#define CFG_net enum shunt_net_choice
-#define CFG_ibvmode enum shunt_ibv_mode
-#define CFG_epsum enum shunt_ep_sum
-#define CFG_selftest enum shunt_selftest_mode
-#define CFG_accumulate enum shunt_accumulate
-#define CFG_loglevel enum shunt_loglevel
-#define CFG(name, type, def, field, aliases, doc) CFG_##type field;
+#define SHUNT_CFG_bool bool
+#define SHUNT_CFG_uint unsigned
+#define SHUNT_CFG_int int
+#define SHUNT_CFG_ctapolicy int
+#define SHUNT_CFG_size uint64_t
+#define SHUNT_CFG_ms int64_t
+#define SHUNT_CFG_str const char *
+#define SHUNT_CFG_links const char *
+#define SHUNT_CFG_distance const char *
+#define SHUNT_CFG_device enum shunt_device_choice
+#define SHUNT_CFG_net enum shunt_net_choice
+#define SHUNT_CFG_ibvmode enum shunt_ibv_mode
+#define SHUNT_CFG_epsum enum shunt_ep_sum
+#define SHUNT_CFG_selftest enum shunt_selftest_mode
+#define SHUNT_CFG_accumulate enum shunt_accumulate
+#define SHUNT_CFG_loglevel enum shunt_loglevel
+#define CFG(name, type, def, field, aliases, doc) SHUNT_CFG_##type field;
 
 struct shunt_config {
 #include "base/config.def"
@@ -51,22 +51,6 @@ struct shunt_nccl_env {
 };
 
 #undef CFG
-#undef CFG_bool
-#undef CFG_uint
-#undef CFG_int
-#undef CFG_ctapolicy
-#undef CFG_size
-#undef CFG_ms
-#undef CFG_str
-#undef CFG_links
-#undef CFG_distance
-#undef CFG_device
-#undef CFG_net
-#undef CFG_ibvmode
-#undef CFG_epsum
-#undef CFG_selftest
-#undef CFG_accumulate
-#undef CFG_loglevel
 
 /* Strings are never NULL and live as long as the process. */
 const struct shunt_config *shunt_config(void);

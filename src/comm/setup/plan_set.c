@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/core/communicator.h"
+#include "comm/setup/hello.h"
 
 struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bool speak)
 {
@@ -35,7 +36,7 @@ static void drop_set(struct shunt_comm *comm)
 	comm->plans.set = NULL;
 }
 
-int shunt_comm_plan_set_agree(struct shunt_comm *comm, const uint64_t *hashes)
+int shunt_comm_plan_set_agree(struct shunt_comm *comm, const struct shunt_hello *hellos)
 {
 	struct shunt_ranks ranks = shunt_comm_ranks(comm, shunt_config()->timeout);
 	struct shunt_plan_summary mine, *all;
@@ -44,9 +45,9 @@ int shunt_comm_plan_set_agree(struct shunt_comm *comm, const uint64_t *hashes)
 	int err;
 
 	for (int r = 1; r < comm->nranks; r++)
-		same = same && hashes[r] == hashes[0];
+		same = same && hellos[r].plans == hellos[0].plans;
 	if (same) {
-		if (!hashes[0])
+		if (!hellos[0].plans)
 			drop_set(comm);
 		return 0;
 	}

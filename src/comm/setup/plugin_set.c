@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "comm/core/communicator.h"
 #include "comm/core/plugin_check.h"
+#include "comm/setup/hello.h"
 #include "transport/symm/symm.h"
 
 /* ---- images. They stay loaded until the process ends: graphs may have their kernels. */
@@ -105,16 +106,16 @@ static int say_difference(struct shunt_comm *comm)
 	return err;
 }
 
-int shunt_comm_plugins_agree(struct shunt_comm *comm, const uint64_t *hashes)
+int shunt_comm_plugins_agree(struct shunt_comm *comm, const struct shunt_hello *hellos)
 {
 	bool same = true;
 	int err = 0;
 
 	for (int r = 1; r < comm->nranks; r++)
-		same = same && hashes[r] == hashes[0];
+		same = same && hellos[r].plugins == hellos[0].plugins;
 	if (same && comm->rank == 0 && comm->sel_key.tuning)
 		shunt_tuning_tell_missing(comm->sel_key.tuning, comm->plugins.set);
-	if (same && !hashes[0])
+	if (same && !hellos[0].plugins)
 		return 0;
 	if (!same)
 		err = say_difference(comm);

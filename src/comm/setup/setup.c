@@ -170,20 +170,12 @@ static int agree_on_links(struct shunt_comm *comm, struct setup *s)
 
 static int compare_plans(struct shunt_comm *comm, struct setup *s)
 {
-	uint64_t plans[SHUNT_NET_MAX_RANKS];
-
-	for (int r = 0; r < comm->nranks; r++)
-		plans[r] = s->hellos[r].plans;
-	return shunt_comm_plan_set_agree(comm, plans);
+	return shunt_comm_plan_set_agree(comm, s->hellos);
 }
 
 static int compare_plugins(struct shunt_comm *comm, struct setup *s)
 {
-	uint64_t hashes[SHUNT_NET_MAX_RANKS];
-
-	for (int r = 0; r < comm->nranks; r++)
-		hashes[r] = s->hellos[r].plugins;
-	return shunt_comm_plugins_agree(comm, hashes);
+	return shunt_comm_plugins_agree(comm, s->hellos);
 }
 
 /* Third and fourth round, and the self-test of links. */
