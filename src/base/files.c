@@ -172,6 +172,18 @@ void shunt_files_cached(const struct shunt_files *files, const char *cache_dir, 
 	}
 }
 
+bool shunt_files_line(const char *path, char *text, size_t bytes)
+{
+	FILE *f = fopen(path, "re");
+	bool ok = f && fgets(text, (int)bytes, f);
+
+	if (f)
+		fclose(f);
+	if (ok)
+		text[strcspn(text, "\n")] = '\0';
+	return ok;
+}
+
 bool shunt_files_kept(const char *path, char *text, size_t bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

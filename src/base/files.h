@@ -39,6 +39,8 @@ enum shunt_files_cache {
 	SHUNT_FILES_FOREIGN_CACHE /* path, in HOME, is neither root's nor this user's, or closed to this user */
 };
 enum shunt_files_cache shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes);
+/* The first line of a file of /proc or /sys, without its newline, cut to fit. False: there is none. */
+bool shunt_files_line(const char *path, char *text, size_t bytes);
 /*
  * Reads a file that shunt_files_keep has written. False: there is none, it is another user's, too long, or cannot be
  * read.

@@ -9,6 +9,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#include "base/files.h"
 
 static const char *sysfs = "/sys";
 
@@ -17,26 +18,12 @@ void shunt_pci_sysfs(const char *root)
 	sysfs = root;
 }
 
-/* A line of /sys/FILE. */
-static bool read_path(const char *path, char *text, size_t bytes)
-{
-	FILE *f = fopen(path, "re");
-	bool ok;
-
-	if (!f)
-		return false;
-	ok = fgets(text, (int)bytes, f);
-	fclose(f);
-	if (ok)
-		text[strcspn(text, "\n")] = '\0';
-	return ok;
-}
-
 bool shunt_pci_read(const char *file, char *text, size_t bytes)
 {
 	char path[PATH_MAX];
 
-	return snprintf(path, sizeof(path), "%s/%s", sysfs, file) < (int)sizeof(path) && read_path(path, text, bytes);
+	return snprintf(path, sizeof(path), "%s/%s", sysfs, file) < (int)sizeof(path) &&
+	    shunt_files_line(path, text, bytes);
 }
 
 void shunt_pci_place_at(const char *file, struct shunt_pci_place *place_p)
@@ -53,7 +40,7 @@ void shunt_pci_place_at(const char *file, struct shunt_pci_place *place_p)
 		return;
 	memcpy(place_p->pci, path + n, strlen(path + n) + 1);
 	snprintf(numa, sizeof(numa), "%s/numa_node", path);
-	if (read_path(numa, text, sizeof(text)))
+	if (shunt_files_line(numa, text, sizeof(text)))
 		place_p->numa = atoi(text);
 }
 

@@ -32,13 +32,8 @@ static void key_of(const struct shunt_gpu_info *a, const struct shunt_gpu_info *
 {
 	char boot[64] = "?", driver[64] = "?", from[33], to[33];
 	bool swap = memcmp(a->uuid, b->uuid, sizeof(a->uuid)) > 0;
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 
-	if (f) {
-		if (fgets(boot, sizeof(boot), f))
-			boot[strcspn(boot, "\n")] = '\0';
-		fclose(f);
-	}
+	shunt_files_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
 	if (!a->sim)
 		shunt_pci_read("module/nvidia/version", driver, sizeof(driver));
 	uuid_text(swap ? b : a, from);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/config.h"
+#include "base/files.h"
 #include "base/inet/netif.h"
 #include "transport/net/tcp/tcp_priv.h"
 
@@ -20,15 +21,10 @@ static int list_interfaces(struct shunt_netaddr *addrs, int max)
 
 static long read_number(const char *path, long otherwise)
 {
-	FILE *f = fopen(path, "re");
-	long value = otherwise;
+	char text[32], *end;
+	long value = shunt_files_line(path, text, sizeof(text)) ? strtol(text, &end, 10) : otherwise;
 
-	if (!f)
-		return otherwise;
-	if (fscanf(f, "%ld", &value) != 1)
-		value = otherwise;
-	fclose(f);
-	return value;
+	return value != otherwise && end == text ? otherwise : value;
 }
 
 /* "0000:3b:00.1" */
