@@ -171,6 +171,12 @@ struct shunt_net_memory *net_register(
 	return memory;
 }
 
+void net_expect_only(uint8_t value, const uint8_t *at, size_t n)
+{
+	assert_int_equal(at[0], value);
+	assert_int_equal(memcmp(at + 1, at, n - 1), 0); /* ThreadSanitizer does not see into assert_memory_equal() */
+}
+
 int net_descriptors(void)
 {
 	return entries("/proc/self/fd");

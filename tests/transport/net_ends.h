@@ -51,6 +51,8 @@ void net_put(const struct shunt_net_ops *ops, struct shunt_net_device *device, s
     const struct shunt_net_put *put);
 struct shunt_net_memory *net_register(
     const struct shunt_net_ops *ops, struct shunt_net_device *device, void *start, size_t bytes);
+/* All bytes there are that value. */
+void net_expect_only(uint8_t value, const uint8_t *at, size_t n);
 /* Open descriptors of this process. */
 int net_descriptors(void);
 

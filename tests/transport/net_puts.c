@@ -12,7 +12,8 @@ TEST(test_bytes_arrive_at_any_size_and_offset)
 
 	lane_open(&lane, 9 * MIB);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		for (int turn = 0; turn < 3; turn++) {
+		/* The largest are for what is more than a socket has room for, wherever they lie. */
+		for (int turn = 0; turn < (sizes[i] > MIB ? 1 : 3); turn++) {
 			size_t from = below(100), to = 1 + below(100), before = lane.pair.end[1].signalled;
 			struct shunt_net_put put = lane_put(&lane, from, to, sizes[i], 1);
 
@@ -21,8 +22,7 @@ TEST(test_bytes_arrive_at_any_size_and_offset)
 			NET_UNTIL(lane.pair.end[1].signalled == before + 1, net_pair_step(&lane.pair));
 			assert_memory_equal(lane.to + to, lane.from + from, sizes[i]);
 			assert_int_equal(lane.to[to - 1], 0xee);
-			for (size_t j = 0; j < 64; j++)
-				assert_int_equal(lane.to[to + sizes[i] + j], 0xee);
+			net_expect_only(0xee, lane.to + to + sizes[i], 64);
 		}
 	}
 	assert_false(lane.pair.end[0].dead || lane.pair.end[1].dead);
@@ -63,7 +63,7 @@ static void plan_stream(struct stream *stream, struct lane *lane, int nputs)
 
 	*stream = (struct stream){ .lane = lane };
 	for (int i = 0; i < nputs; i++) {
-		uint32_t bytes = below(4) ? below(3000) : below(3) ? below(70000) : below(700000);
+		uint32_t bytes = below(4) ? below(3000) : below(3) ? below(70000) : below(300000);
 
 		if (at + bytes > lane->bytes)
 			break;
@@ -91,7 +91,7 @@ TEST(test_a_signal_comes_after_all_earlier_puts)
 	static struct stream stream;
 	struct lane lane;
 
-	lane_open(&lane, 16 * MIB);
+	lane_open(&lane, 8 * MIB);
 	for (int turn = 0; turn < 3; turn++) {
 		struct net_end *end = &lane.pair.end[1];
 		int posted = 0;
@@ -155,7 +155,7 @@ TEST(test_devices_work_in_threads_of_their_own)
 	static struct runner runner = { &lane, &stream };
 	pthread_t thread;
 
-	lane_open(&lane, 24 * MIB);
+	lane_open(&lane, 12 * MIB);
 	plan_stream(&stream, &lane, 600);
 	lane.pair.end[1].on_signal = check_stream;
 	lane.pair.end[1].arg = &stream;
@@ -263,9 +263,7 @@ TEST(test_packets_appear_8_bytes_at_once)
 		net_put(ops, lane.pair.device[0], &lane.pair.end[0], &put);
 		NET_UNTIL(
 		    lane.pair.end[1].signalled == turn && lane.pair.end[0].done == done + 1, net_pair_step(&lane.pair));
-		for (size_t i = 0; i < words; i++)
-			assert_int_equal(__atomic_load_n(&reader.words[at + i], __ATOMIC_RELAXED),
-			    ((uint64_t *)(void *)lane.from)[1 + i]);
+		assert_int_equal(memcmp(&reader.words[at], lane.from + 8, words * 8), 0);
 	}
 	atomic_store(&reader.stop, 1);
 	pthread_join(thread, NULL);

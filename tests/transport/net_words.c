@@ -124,8 +124,7 @@ static void expect_refused(struct shunt_net_put (*make)(struct lane *lane), bool
 	NET_UNTIL(lane.pair.end[0].dead && (lane.pair.end[1].dead || lane.pair.end[0].err == -EPROTO),
 	    net_pair_step(&lane.pair));
 	assert_int_equal(lane.pair.end[1].signalled, 0);
-	for (size_t i = 0; i < lane.bytes; i++)
-		assert_int_equal(lane.to[i], 0xee);
+	net_expect_only(0xee, lane.to, lane.bytes);
 	if (lane.pair.end[1].dead)
 		assert_non_null(strstr(lane.pair.end[1].text, "rank 3 on node2"));
 	assert_int_equal(ops->post(lane.pair.end[0].endpoint, &put, 1), -ENOTCONN);
@@ -195,7 +194,6 @@ TEST(test_a_large_put_out_of_bounds_kills_the_endpoint)
 	NET_UNTIL(lane.pair.end[0].dead && (lane.pair.end[1].dead || lane.pair.end[0].err == -EPROTO),
 	    net_pair_step(&lane.pair));
 	assert_int_equal(lane.pair.end[1].signalled, 0);
-	for (size_t i = 0; i < MIB / 2; i++)
-		assert_int_equal(guard[i], 0xee);
+	net_expect_only(0xee, guard, MIB / 2);
 	lane_close(&lane);
 }

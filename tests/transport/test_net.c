@@ -23,6 +23,8 @@ void fill(uint8_t *at, size_t n)
 		at[i] = (uint8_t)below(256);
 }
 
+enum { PERIOD = 65521 }; /* no multiple of a piece's bytes: pieces that change places are noticed */
+
 void lane_open(struct lane *lane, size_t bytes)
 {
 	*lane = (struct lane){ .bytes = bytes };
@@ -30,9 +32,11 @@ void lane_open(struct lane *lane, size_t bytes)
 	lane->from = aligned_alloc(64, bytes);
 	lane->to = aligned_alloc(64, bytes);
 	assert_true(lane->from && lane->to);
-	fill(lane->from, bytes < 65536 ? bytes : 65536);
-	for (size_t i = 65536; i < bytes; i++)
-		lane->from[i] = (uint8_t)(lane->from[i % 65521] + i / 65536);
+	fill(lane->from, bytes < PERIOD ? bytes : PERIOD);
+	for (size_t at = PERIOD; at < bytes; at += PERIOD) {
+		memcpy(lane->from + at, lane->from, bytes - at < PERIOD ? bytes - at : PERIOD);
+		lane->from[at] = (uint8_t)(at / PERIOD);
+	}
 	memset(lane->to, 0xee, bytes);
 	lane->source = net_register(ops, lane->pair.device[0], lane->from, bytes);
 	lane->target = net_register(ops, lane->pair.device[1], lane->to, bytes);
