@@ -5,9 +5,14 @@
  * names the one workload to run, a second one the kernels' deadline in ms; --list names all. planted.py has a process
  * of it serve all runs (--serve).
  */
+#include <inttypes.h>
+#include <poll.h>
 #include <sanitizer/common_interface_defs.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include "device/sim/hooks.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
@@ -1087,19 +1092,11 @@ static void run_served(int connection)
 {
 	char line[2048], workload[64], sites[1024], fault[256];
 	unsigned limit_s;
-	int status;
-	pid_t pid;
 	ssize_t got = read(connection, line, sizeof(line) - 1);
 
 	line[got > 0 ? got : 0] = 0;
 	if (sscanf(line, "%63s %" SCNu64 " %u %1023s %255s", workload, &deadline_ms, &limit_s, sites, fault) != 5)
 		_exit(2);
-	pid = _Fork();
-	if (pid) {
-		waitpid(pid, &status, 0);
-		dprintf(connection, "\n%d", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-		_exit(0);
-	}
 	alarm(limit_s);
 	dup2(connection, STDOUT_FILENO);
 	dup2(connection, STDERR_FILENO);
@@ -1112,18 +1109,47 @@ static void run_served(int connection)
 	cmocka_set_test_filter(strdup(workload));
 }
 
-/* Returns in the process of each run. */
+/* Returns in the process of each run. No process but the server waits for it: each copy of all these fibers takes long.
+ */
 static void serve(void)
 {
-	signal(SIGCHLD, SIG_IGN);
-	for (int connection; (connection = accept(STDIN_FILENO, NULL, NULL)) >= 0; close(connection))
-		if (!_Fork()) {
-			signal(SIGCHLD, SIG_DFL);
-			close(STDIN_FILENO);
-			run_served(connection);
-			return;
+	static pid_t runs[64]; /* by connection */
+	struct pollfd fd[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .events = POLLIN } };
+	sigset_t ends, none;
+	int status;
+
+	sigemptyset(&none);
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	fd[1].fd = signalfd(-1, &ends, SFD_CLOEXEC);
+	for (;;) {
+		poll(fd, 2, -1);
+		if (fd[1].revents)
+			read(fd[1].fd, &(struct signalfd_siginfo){ 0 }, sizeof(struct signalfd_siginfo));
+		for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+			for (int c = 0; c < (int)(sizeof(runs) / sizeof(runs[0])); c++)
+				if (runs[c] == pid) {
+					dprintf(
+					    c, "\n%d", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+					shutdown(c, SHUT_WR); /* a later run has a copy of it */
+					close(c);
+					runs[c] = 0;
+				}
+		if (fd[0].revents) {
+			int c = accept(STDIN_FILENO, NULL, NULL);
+
+			if (c < 0 || c >= (int)(sizeof(runs) / sizeof(runs[0])))
+				_exit(1);
+			runs[c] = _Fork();
+			if (!runs[c]) {
+				sigprocmask(SIG_SETMASK, &none, NULL);
+				close(STDIN_FILENO);
+				run_served(c);
+				return;
+			}
 		}
-	_exit(0);
+	}
 }
 
 int main(int argc, char **argv)
