@@ -89,13 +89,14 @@ for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
     folder = os.path.relpath(path).split("/")[0]
     if os.path.exists(path) and (folder in ("src", "tools") or path.endswith(".sim.cc")):
         print(path)' "$dir" | sort -u | grep '\.cc\?$' |
-	nice xargs -P "$(nproc)" -n 1 sh -c 'clang-tidy -p "$0" --config-file="$1" --quiet "$2" 2>"$0/lint-$$.err" || {
+	nice xargs -P "$(nproc)" -n 8 sh -c 'dir=$0 checks=$1 && shift
+	clang-tidy -p "$dir" --config-file="$checks" --quiet "$@" 2>"$dir/lint-$$.err" || {
 		code=$?
-		grep -v "warnings\? \(generated\|treated\)" "$0/lint-$$.err"
-		echo "lint: clang-tidy ended with $code: $2"
+		grep -v -e "warnings\? \(generated\|treated\)" -e "Processing file" "$dir/lint-$$.err"
+		echo "lint: clang-tidy ended with $code: $*"
 		exit 1
 	}
-	rm -f "$0/lint-$$.err"' "$dir" "$checks" >"$found" 2>&1 || {
+	rm -f "$dir/lint-$$.err"' "$dir" "$checks" >"$found" 2>&1 || {
 	cat "$found"
 	broken "clang-tidy"
 }
