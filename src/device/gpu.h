@@ -107,6 +107,11 @@
  *                                      then, and what a lane releases afterwards covers these copies.
  *   gpu_tma_fence()                    between the lanes' own accesses of memory and TMA copies of the same memory, in
  *                                      either order
+ *   gpu_tma_scatter(struct gpu_tma_group *, void *to, const void *shared, bytes)
+ *                                      starts a copy, by each lane for itself. Any number may be under way.
+ *   gpu_tma_scatter_fence()            between the lanes' stores to shared memory and copies of it
+ *   gpu_tma_scatter_wait(struct gpu_tma_group *)
+ *                                      shared memory may be used again. At the end of the launch the copies are done.
  *
  * LL128. A warp handles a slot of 512 aligned bytes, 16 per lane. Lanes 0-7, 8-15, 16-23, 24-31 are its four lines. The
  * last lane of a line has 8 bytes of data (lo) and the line's flag (hi). A reader that sees the flag sees all data of

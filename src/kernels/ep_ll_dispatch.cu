@@ -21,6 +21,12 @@
 #define EP_SHARED (EP_NAMES * 6)
 #define EP_LANES 32u
 #define EP_ROWS (SHUNT_MAX_THREADS / 32 * EP_LANES)
+/* Parts of rows on their way from lines to the rows of experts: of a block, in shared memory; divided by its warps. */
+#define EP_COPIED (8 * EP_DEPTH * EP_SLOT_DATA)
+struct alignas(16) ep_pack {
+	uint64_t lo, hi;
+};
+static_assert(EP_COPIED / (SHUNT_MAX_THREADS / 32) >= EP_SLOT_DATA && EP_SLOT_DATA % 16 == 0, "a slot for each warp");
 static_assert(SHUNT_EP_MAX_LL_TOKENS / 32 * SHUNT_NET_MAX_RANKS <= EP_NAMES, "at least one expert fits");
 static_assert(SHUNT_EP_MAX_LL_TOKENS * SHUNT_NET_MAX_RANKS - 32 <= UINT16_MAX, "the rows before a word");
 static_assert(SHUNT_EP_MAX_LL_HIDDEN + SHUNT_EP_MAX_LL_HIDDEN / 32 + 4 * SHUNT_EP_LINE_DATA <= EP_SHARED,
@@ -37,6 +43,8 @@ template <bool HOSTS> struct ep_dispatch {
 	uint64_t *rows;       /* of the warp: EP_LANES rows that a token's part goes to */
 	struct ep_seen *seen; /* at the beginning of a phase */
 	uint32_t *missing;    /* sources that have not come: bits, in one word */
+	char *copied;         /* of the warp: `depth` slots of a row */
+	uint32_t depth;
 	/* Over hosts. */
 	const struct shunt_ep_hosts *hosts;
 	uint32_t *ours; /* per token, as a bit: it names an expert of this rank */
@@ -498,13 +506,97 @@ GPU_FN bool ep_take_part(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 	return true;
 }
 
+/* Where TMA copies rows to the caller's memory: from there on they are whole packs of 16 bytes. */
+template <bool HOSTS> GPU_FN bool ep_copies(const struct shunt_kargs_ep_ll &a)
+{
+	return !HOSTS && a.k.flags & SHUNT_K_ALIGNED;
+}
+
+/* The slots first to end - 1 of a token's row, into the warp's shared memory. False: they do not come. By a warp. */
+GPU_FN bool ep_gather_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, uint32_t source,
+    uint32_t token, uint32_t first, uint32_t end, struct gpu_tma_group *copies)
+{
+	struct gpu_v16 v[EP_DEPTH];
+
+	if (!ep_load_near(a, d, source, token, first, end, v))
+		return false;
+	gpu_tma_scatter_wait(copies); /* of the part before */
+	GPU_UNROLL for (uint32_t k = 0; k < EP_DEPTH; k++) {
+		uint32_t lines = first + k < end ? ep_slot_lines(d.row_lines, first + k) : 0, width = ep_width(lines);
+		char *to = d.copied + k * EP_SLOT_DATA + ep_at(lines, 0);
+
+		if (width == 16)
+			*(struct ep_pack *)to = { v[k].lo, v[k].hi };
+		else if (width)
+			*(uint64_t *)to = v[k].lo;
+	}
+	gpu_tma_scatter_fence();
+	return true;
+}
+
+/* The scales of a part, which are behind its first `bytes` bytes, for the rows that the lanes of `named` have. */
+GPU_FN void ep_spread_scales(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, uint32_t named,
+    uint32_t bytes, uint32_t scale, uint32_t n)
+{
+	const uint32_t rows = a.k.nranks * a.max_tokens;
+
+	GPU_ROLL for (; named; named &= named - 1) {
+		uint64_t place = d.rows[gpu_popc((named & -named) - 1)];
+		uint32_t *to = (uint32_t *)a.recv_scales + ((place >> 32) * a.scales + scale) * rows + (uint32_t)place;
+
+		GPU_ROLL for (uint32_t i = gpu_lane(); i < n; i += 32)
+			to[(uint64_t)i * rows] = ((const uint32_t *)(d.copied + bytes))[i];
+	}
+}
+
+/* ep_take_part() by TMA, which stores whole parts: each lane those of the experts that it has found. */
+GPU_FN bool ep_copy_part(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<false> &d, const struct ep_pass &p,
+    uint32_t source, uint32_t token, uint32_t first, uint32_t depth, struct gpu_tma_group *copies)
+{
+	const uint32_t at = ep_name_at(d, p, source, token) + gpu_lane(), slots = ep_slots(d.row_lines);
+	const uint32_t rows = a.k.nranks * a.max_tokens, end = first + depth < slots ? first + depth : slots;
+	const uint32_t begin = first * EP_SLOT_DATA, all = a.form == SHUNT_EP_FORM_AS_IS ? a.hidden * 2 : a.hidden;
+	const uint32_t last = end * EP_SLOT_DATA < a.row_bytes ? end * EP_SLOT_DATA : a.row_bytes;
+	const uint32_t bytes = begin >= all ? 0 : (last < all ? last : all) - begin;
+	const uint32_t scale = begin > all ? (begin - all) / 4 : 0, scales = last > all ? (last - all) / 4 - scale : 0;
+	bool came = false;
+
+	for (uint32_t e = 0; e < p.n; e += EP_LANES) {
+		uint32_t names = e + gpu_lane() < p.n ? p.names[at + e] : 0, mine = names >> token % 32 & 1;
+		uint32_t named = gpu_ballot(mine);
+
+		if (!named)
+			continue;
+		if (!came && !(came = ep_gather_part(a, d, source, token, first, end, copies)))
+			return false;
+		if (mine) {
+			uint32_t local = p.first + e + gpu_lane();
+			uint32_t row = p.before[at + e] + gpu_popc(names & ((1u << token % 32) - 1));
+
+			d.rows[gpu_lane()] = (uint64_t)local << 32 | row;
+			if (first == 0)
+				a.src_idx[local * rows + row] = (int32_t)token;
+			if (bytes)
+				gpu_tma_scatter(copies, (char *)a.k.recv + (uint64_t)(local * rows + row) * all + begin,
+				    d.copied, bytes);
+		}
+		if (scales) {
+			gpu_warp_sync();
+			ep_spread_scales(a, d, named, bytes, scale, scales);
+			gpu_warp_sync();
+		}
+	}
+	return true;
+}
+
 /* The rows of a pass. Those of a source that does not come any more stay as they are. */
 template <bool HOSTS>
 GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, const struct ep_pass &p)
 {
 	const uint32_t slots = ep_slots(d.row_lines), tokens = ep_nranks(a, d) * a.max_tokens,
 	               nwarps = d.call.nblocks * d.nwarps;
-	uint32_t depth = EP_DEPTH;
+	uint32_t depth = ep_copies<HOSTS>(a) ? d.depth : EP_DEPTH;
+	struct gpu_tma_group copies = {};
 	uint64_t lost = 0;
 
 	while (depth > 1 && tokens * slots <= depth / 2 * nwarps) /* all warps have a part, and the same number */
@@ -512,12 +604,20 @@ GPU_FN void ep_take_rows(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 	const uint32_t parts = (slots + depth - 1) / depth;
 
 	for (uint32_t u = d.call.block * d.nwarps + d.warp; u < tokens * parts; u += nwarps) {
-		uint32_t item = u / parts, source = item / a.max_tokens;
+		uint32_t item = u / parts, source = item / a.max_tokens, token = item % a.max_tokens,
+		         slot = u % parts * depth;
+		bool came;
 
-		if (!(lost >> source & 1) &&
-		    !ep_take_part(a, d, p, source, item % a.max_tokens, u % parts * depth, depth))
-			lost |= (uint64_t)1 << source;
+		if (lost >> source & 1)
+			continue;
+		if constexpr (HOSTS)
+			came = ep_take_part(a, d, p, source, token, slot, depth);
+		else
+			came = ep_copies<HOSTS>(a) ? ep_copy_part(a, d, p, source, token, slot, depth, &copies) :
+			                             ep_take_part(a, d, p, source, token, slot, depth);
+		lost |= came ? 0 : (uint64_t)1 << source;
 	}
+	gpu_tma_scatter_wait(&copies);
 }
 
 template <bool HOSTS> GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d)
@@ -562,12 +662,15 @@ GPU_FN void ep_ll_dispatch(const struct shunt_kargs_ep_ll &a)
 {
 	GPU_SHARED(uint64_t, shared, EP_SHARED / 8);
 	GPU_SHARED(uint64_t, rows, EP_ROWS);
+	GPU_SHARED(struct ep_pack, copied, EP_COPIED / sizeof(struct ep_pack));
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, missing, 1);
+	const uint32_t slots = EP_COPIED / EP_SLOT_DATA / (gpu_ntid() / 32),
+	               depth = slots < EP_DEPTH ? slots : EP_DEPTH;
 	struct ep_dispatch<false> d = { ep_call_begin(a, SHUNT_EP_DISPATCH, seen), gpu_tid() / 32, gpu_ntid() / 32,
 		a.experts / a.k.nranks, ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2),
 		ep_lines(a.row_bytes), (a.max_tokens + 31) / 32 * 32, (char *)shared, rows + gpu_tid() / 32 * EP_LANES,
-		seen, missing, 0, 0, 0, 0, 0 };
+		seen, missing, (char *)copied + gpu_tid() / 32 * depth * EP_SLOT_DATA, depth, 0, 0, 0, 0, 0 };
 
 	if (d.call.number && d.call.sends && ep_call_await_set(a, d.call, seen)) {
 		ep_send_heads(a, d);
@@ -596,7 +699,7 @@ GPU_FN void ep_ll_dispatch_hosts(const struct shunt_kargs_ep_hosts &h)
 	struct ep_dispatch<true> d = {
 		ep_call_begin(a, SHUNT_EP_DISPATCH, seen), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
 		    ep_lines(SHUNT_EP_HEAD_BYTES + a.max_tokens * a.topk * 2), ep_lines(a.row_bytes),
-		    (a.max_tokens + 31) / 32 * 32, (char *)shared, rows + gpu_tid() / 32 * EP_LANES, seen, words,
+		    (a.max_tokens + 31) / 32 * 32, (char *)shared, rows + gpu_tid() / 32 * EP_LANES, seen, words, 0, 0,
 		    &h.hosts, ours, list, words + 1, stages
 	};
 

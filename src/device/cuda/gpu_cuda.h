@@ -338,6 +338,22 @@ template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *)
 	asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 	__syncwarp();
 }
+GPU_FN void gpu_tma_scatter(struct gpu_tma_group *, void *to, const void *from, uint32_t bytes)
+{
+	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(gpu_smem_addr(from)),
+	    "r"(bytes)
+	    : "memory");
+}
+GPU_FN void gpu_tma_scatter_fence(void)
+{
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+	__syncwarp();
+}
+GPU_FN void gpu_tma_scatter_wait(struct gpu_tma_group *)
+{
+	asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;" ::: "memory");
+	__syncwarp();
+}
 #else
 GPU_FN void gpu_tma_fence(void) { __syncwarp(); }
 GPU_FN void gpu_mbar_init(struct gpu_mbar *) {}
@@ -351,6 +367,13 @@ GPU_FN void gpu_tma_store(struct gpu_tma_group *, void *to, const void *from, ui
 	gpu_tma_fallback((char *)to, (const char *)from, bytes);
 }
 template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *) {}
+GPU_FN void gpu_tma_scatter(struct gpu_tma_group *, void *to, const void *from, uint32_t bytes)
+{
+	for (uint32_t at = 0; at < bytes; at += 16)
+		*(uint4 *)((char *)to + at) = *(const uint4 *)((const char *)from + at);
+}
+GPU_FN void gpu_tma_scatter_fence(void) { __syncwarp(); }
+GPU_FN void gpu_tma_scatter_wait(struct gpu_tma_group *) { __syncwarp(); }
 #endif
 
 struct f16 {

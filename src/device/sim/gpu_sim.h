@@ -480,3 +480,25 @@ template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *b, struct 
 	}
 	gpu_warp_sync();
 }
+GPU_FN void shunt_sim_tma_finish(struct gpu_tma_group *b, bool copies)
+{
+	if (copies)
+		shunt_sim_tma_copy(b->out[0].to, b->out[0].from, b->out[0].bytes);
+	b->out[0] = b->out[1];
+	b->n--;
+}
+GPU_FN void gpu_tma_scatter(struct gpu_tma_group *b, void *to, const void *from, uint32_t bytes)
+{
+	shunt_sim_tma_check(to, from, bytes);
+	if (b->n == 2)
+		shunt_sim_tma_finish(b, true);
+	b->out[b->n++] = { to, from, bytes };
+	shunt_sim_tma_peek(from, bytes);
+}
+GPU_FN void gpu_tma_scatter_fence(struct sim_site at = SIM_SITE_HERE) { gpu_tma_fence(at); }
+GPU_FN void gpu_tma_scatter_wait(struct gpu_tma_group *b, struct sim_site at = SIM_SITE_HERE)
+{
+	while (b->n)
+		shunt_sim_tma_finish(b, !sim_weak(at, SIM_SITE_WAIT));
+	gpu_warp_sync();
+}
