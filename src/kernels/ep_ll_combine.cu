@@ -38,6 +38,13 @@ struct ep_summands {
 	float weight[SHUNT_EP_MAX_PLACES];
 };
 
+/* A slot of a row that is sent: where it is in x, and up to which of its bytes the row goes on; where it goes. */
+struct ep_sent {
+	const char *from;
+	char *to;
+	uint32_t lines, bytes;
+};
+
 template <bool HOSTS> struct ep_combine {
 	struct ep_call call;
 	uint32_t warp, nwarps; /* of the block */
@@ -46,6 +53,7 @@ template <bool HOSTS> struct ep_combine {
 	struct ep_seen *seen;  /* of the block, at the beginning of a phase */
 	uint32_t *absent;      /* of the block: ranks whose rows are left out, as bits; then a word for each rank */
 	struct ep_summands *summands; /* of the warp */
+	struct ep_sent *sent;         /* of the warp, 32: what its lanes have found */
 	uint64_t began;               /* when the receive phase began, if the times of waits are asked for */
 	/* Over hosts. */
 	const struct shunt_ep_hosts *hosts;
@@ -85,89 +93,106 @@ GPU_FN char *ep_slot_of(
 	    ((uint64_t)token * a.topk + place) * c.row_lines * SHUNT_EP_LINE;
 }
 
-/* The first place of the expert among those of a token; topk: none. By a warp. */
-GPU_FN uint32_t ep_first_place(const struct shunt_kargs_ep_ll &a, const int16_t *experts, uint32_t expert)
-{
-	uint32_t places = gpu_ballot(gpu_lane() < a.topk && experts[gpu_lane()] == (int16_t)expert);
-
-	return places ? gpu_popc((places & -places) - 1) : a.topk;
-}
-
-/* Slots of a row that are the caller's aligned bytes from end to end. */
-GPU_FN uint32_t ep_whole_slots(const struct shunt_kargs_ep_ll &a)
-{
-	return a.k.flags & SHUNT_K_ALIGNED && a.row_bytes % 16 == 0 ? a.row_bytes / EP_SLOT_DATA : 0;
-}
-
-/* Part `part` of `parts` of a row. By a warp. */
+/*
+ * The row of x of the expert at a place of a source's token; false: the expert is of another rank, gave no row, or is
+ * at an earlier place, too. By each lane for itself.
+ */
 template <bool HOSTS>
-GPU_FN void ep_send_part(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, const char *row,
-    char *to, uint32_t part, uint32_t parts)
+GPU_FN bool ep_find_sent(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t source,
+    uint32_t token, uint32_t place, uint64_t *row_p)
 {
-	uint32_t whole = ep_whole_slots(a), i = part;
+	const int16_t *experts = a.routing + ((uint64_t)source * a.max_tokens + token) * a.topk;
+	const int16_t id = experts[place];
+	uint32_t local = (uint32_t)id - ep_rank(a, c) * c.local, end;
+	bool first = id >= 0 && local < c.local;
 
-	for (; i < whole; i += EP_SENDS * parts) {
-		struct gpu_v16 v[EP_SENDS];
-		const char *p[EP_SENDS];
+	if (!first)
+		return false;
+	uint64_t range = (uint64_t)a.ranges[local * ep_nranks(a, c) + source];
 
-		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
-			p[k] = row + (i + k * parts < whole ? i + k * parts : i) * EP_SLOT_DATA;
-		ll128_load_slots<EP_SENDS>(p, v);
-		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
-			if (i + k * parts < whole)
-				gpu_ll128_st(to + (i + k * parts) * EP_SLOT_WIRE, v[k], c.call.number);
+	for (uint32_t k = 0; k < place; k++)
+		first = first && experts[k] != id;
+	/* The tokens of a range ascend. */
+	uint64_t row = (uint64_t)local * ep_nranks(a, c) * a.max_tokens + (range >> 32);
+
+	for (end = (uint32_t)range; end;) {
+		uint32_t middle = end / 2;
+		bool behind = (uint32_t)a.src_idx[row + middle] < token;
+
+		row += behind ? middle + 1 : 0;
+		end = behind ? end - middle - 1 : middle;
 	}
-	for (i = part; i < ep_slots(c.row_lines); i += parts) {
-		uint32_t lines = ep_slot_lines(c.row_lines, i);
-		struct gpu_v16 v = { 0, 0 };
+	range = (uint64_t)local * ep_nranks(a, c) * a.max_tokens + (range >> 32) + (uint32_t)range;
+	*row_p = row;
+	return first && row < range && (uint32_t)a.src_idx[row] == token;
+}
 
-		if (i < whole)
-			continue;
-		if (ep_width(lines))
-			v = ep_load<u16>(
-			    row, ep_at(lines, i), ep_width(lines), a.row_bytes, a.k.flags & SHUNT_K_ALIGNED);
-		gpu_ll128_st(to + i * EP_SLOT_WIRE, v, c.call.number, lines);
+/*
+ * This lane's aligned pack of a slot; of the lanes behind the end of the row, some pack of it. Rows are whole packs of
+ * 16 bytes. The other half of a pack of which a lane sends one half is dropped by ll128_unpack_half().
+ */
+GPU_FN const char *ep_sent_pack(const struct ep_sent &s)
+{
+	uint32_t line = gpu_lane() / 8;
+	uint32_t at = GPU_LL128_FLAG_LANE ? s.lines * 112 + line / 2 * 16 : (line * 7 + gpu_lane() % 8) * 16;
+
+	return s.from + (at + 16 <= s.bytes ? at : 0);
+}
+
+/* Sends n slots, of which EP_SENDS are under way together. By a warp. */
+template <bool HOSTS>
+GPU_FN void ep_send_slots(
+    const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, const struct ep_sent *sent, uint32_t n)
+{
+	if (!(a.k.flags & SHUNT_K_ALIGNED)) {
+		GPU_ROLL for (uint32_t i = 0; i < n; i++)
+			gpu_ll128_st(sent[i].to,
+			    ep_load_elements<u16>(
+			        sent[i].from, ep_at(sent[i].lines, 0), ep_width(sent[i].lines), sent[i].bytes),
+			    c.call.number, sent[i].lines);
+		return;
+	}
+	GPU_ROLL for (uint32_t i = 0; i < n; i += EP_SENDS) {
+		struct gpu_v16 v[EP_SENDS];
+
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
+			v[k] = gpu_ld16_stream(ep_sent_pack(sent[i + k < n ? i + k : i]));
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
+			ll128_unpack_half(&v[k]);
+		GPU_UNROLL for (uint32_t k = 0; k < EP_SENDS; k++)
+			if (i + k < n)
+				gpu_ll128_st(sent[i + k].to, v[k], c.call.number, sent[i + k].lines);
 	}
 }
 
 /*
- * The rows of a local expert that came from one rank, which is given by its ordinal. By `nwarps` warps, of which this
- * is number `warp`. If they are more than rows, several take the parts of a row.
+ * The slots of the rows that go to the ranks of this host, in the order in which receivers add them: by token, then
+ * slot of the row; then by rank, the next one first, and place. So a receiver adds a token while later ones are on
+ * their way. A lane looks for the row of one place. Each warp gets as many places as the others.
  */
-template <bool HOSTS>
-GPU_FN void ep_send_range(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c, uint32_t local,
-    uint32_t ordinal, uint32_t warp, uint32_t nwarps)
-{
-	uint32_t nranks = ep_nranks(a, c), rank = ep_rank_of(c, ordinal);
-	uint64_t rows = (uint64_t)nranks * a.max_tokens, range = (uint64_t)a.ranges[local * nranks + rank];
-	uint32_t begin = (uint32_t)(range >> 32), count = (uint32_t)range;
-	uint32_t parts = count && nwarps > count ? nwarps / count : 1;
-
-	parts = parts < EP_PARTS ? parts : EP_PARTS;
-	for (uint32_t u = warp; u < count * parts; u += nwarps) {
-		uint64_t row = local * rows + begin + u / parts;
-		uint32_t token = (uint32_t)a.src_idx[row];
-		uint32_t place = ep_first_place(
-		    a, a.routing + ((uint64_t)rank * a.max_tokens + token) * a.topk, ep_rank(a, c) * c.local + local);
-
-		if (place < a.topk)
-			ep_send_part(a, c, (const char *)a.k.send + row * a.row_bytes,
-			    ep_slot_of(a, c, ordinal, token, place), u % parts, parts);
-	}
-}
-
 template <bool HOSTS> GPU_FN void ep_send(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
 {
-	uint32_t ranges = c.local * a.k.nranks, warps = gpu_nbid() * c.nwarps,
-	         each = warps > ranges ? warps / ranges : 1;
+	const uint32_t slots = ep_slots(c.row_lines), warps = c.call.nblocks * c.nwarps;
+	const uint32_t n = a.max_tokens * slots * a.k.nranks * a.topk;
+	const uint32_t most = 32 * warps, each = (n / ((n + most - 1) / most) + warps - 1) / warps;
 
-	/* Neighbours send to other ranks, the first warp to the next one, so that not all ranks store to one at once.
-	 */
-	for (uint32_t u = c.warp * gpu_nbid() + gpu_bid(); u < ranges * each; u += warps) {
-		uint32_t range = u / each, rank = (range + a.k.rank + 1) % a.k.nranks;
+	for (uint32_t first = (c.warp * c.call.nblocks + c.call.block) * each; first < n; first += warps * each) {
+		uint32_t i = first + gpu_lane(), place = i % a.topk, u = i / a.topk;
+		uint32_t ordinal = (u % a.k.nranks + a.k.rank + 1) % a.k.nranks;
+		uint32_t slot = u / a.k.nranks % slots, token = u / a.k.nranks / slots;
+		uint64_t row;
+		bool sends = gpu_lane() < each && i < n && !(c.seen->masked >> ordinal & 1) &&
+		    ep_find_sent(a, c, ep_rank_of(c, ordinal), token, place, &row);
+		uint32_t senders = gpu_ballot(sends);
 
-		if (!(c.seen->masked >> rank & 1))
-			ep_send_range(a, c, range / a.k.nranks, rank, u % each, each);
+		if (sends)
+			c.sent[gpu_popc(senders & ((1u << gpu_lane()) - 1))] = { (const char *)a.k.send +
+				    row * a.row_bytes + slot * EP_SLOT_DATA,
+				ep_slot_of(a, c, ordinal, token, place) + slot * EP_SLOT_WIRE,
+				ep_slot_lines(c.row_lines, slot), a.row_bytes - slot * EP_SLOT_DATA };
+		gpu_warp_sync();
+		ep_send_slots(a, c, c.sent, gpu_popc(senders));
+		gpu_warp_sync(); /* before the next ones */
 	}
 }
 
@@ -198,7 +223,7 @@ GPU_FN struct gpu_v16 ep_weights_pack(const struct shunt_kargs_ep_ll &a, uint32_
 
 GPU_FN void ep_send_weights(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c)
 {
-	for (uint32_t i = gpu_bid() * c.nwarps + c.warp; i < ep_slots(a.tokens); i += gpu_nbid() * c.nwarps) {
+	for (uint32_t i = c.call.block * c.nwarps + c.warp; i < ep_slots(a.tokens); i += c.call.nblocks * c.nwarps) {
 		struct gpu_v16 v = ep_weights_pack(a, i);
 
 		for (uint32_t n = 0, r = a.k.rank; n < a.k.nranks; n++) {
@@ -311,7 +336,7 @@ GPU_FN void ep_send_sums(const struct shunt_kargs_ep_ll &a, const struct ep_comb
 	uint32_t all = a.k.nranks * a.max_tokens * EP_PARTS;
 
 	ep_send_weights(a, c);
-	for (uint32_t u = gpu_bid() * c.nwarps + c.warp; u < all; u += gpu_nbid() * c.nwarps) {
+	for (uint32_t u = c.call.block * c.nwarps + c.warp; u < all; u += c.call.nblocks * c.nwarps) {
 		uint32_t item = u / EP_PARTS, token = item % a.max_tokens, first, there;
 		uint32_t source = (item / a.max_tokens + a.k.rank + 1) % a.k.nranks;
 
@@ -429,8 +454,8 @@ GPU_FN bool ep_sum_slot(
 			if (!slot[k].lines && !far[k])
 				continue;
 			if (c.began && !far[k] && gpu_lane() == 0)
-				gpu_st_relaxed(
-				    &ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][slot[k].rank], gpu_clock_ns() - c.began);
+				gpu_st_relaxed(&ep_ctrl(a.k, a.k.rank)->waited[c.call.block][slot[k].rank],
+				    gpu_clock_ns() - c.began);
 			ep_add<T>(sum, v[k], c.summands->weight[n + k]);
 		}
 	}
@@ -442,18 +467,11 @@ GPU_FN bool ep_sum_slot(
 	return true;
 }
 
+/* By tokens, each by a whole block, as all parts of a token must leave out the same rows. */
 template <typename T, bool RANKS, bool HOSTS>
-GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine<HOSTS> &c)
+GPU_FN void ep_receive_tokens(const struct shunt_kargs_ep_ll &a, const struct ep_combine<HOSTS> &c)
 {
-	if (a.wait_ns) {
-		c.began = gpu_clock_ns();
-		if (gpu_tid() < a.k.nranks)
-			ep_ctrl(a.k, a.k.rank)->waited[gpu_bid()][gpu_tid()] = 0;
-		gpu_sync();
-	}
-	if constexpr (HOSTS)
-		ep_await_messages(a, c);
-	for (uint32_t t = gpu_bid(); t < a.tokens && !c.seen->broken; t += gpu_nbid()) {
+	for (uint32_t t = c.call.block; t < a.tokens && !c.seen->broken; t += c.call.nblocks) {
 		bool there = true;
 
 		if (a.k.flags & SHUNT_K_EP_MASKS)
@@ -463,11 +481,40 @@ GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine<HOST
 		ep_find_summands<RANKS>(a, c, t, *c.absent);
 		for (uint32_t i = c.warp; i < ep_slots(c.row_lines) && there; i += c.nwarps)
 			there = ep_sum_slot<T, RANKS, HOSTS>(a, c, t, i);
-		if (HOSTS || a.k.flags & SHUNT_K_EP_MASKS)
-			ep_look(a.k, c.seen); /* the block goes on to the next token together */
-		else if (!there)
-			break;
+		ep_look(a.k, c.seen); /* the block goes on to the next token together */
 	}
+}
+
+/* By slots of tokens, each by whichever warp. */
+template <typename T, bool RANKS>
+GPU_FN void ep_receive_slots(const struct shunt_kargs_ep_ll &a, const struct ep_combine<false> &c)
+{
+	const uint32_t slots = ep_slots(c.row_lines), n = a.tokens * slots, warps = c.call.nblocks * c.nwarps;
+	bool there = !c.seen->broken;
+
+	for (uint32_t u = c.warp * c.call.nblocks + c.call.block; u < n && there; u += warps) {
+		ep_find_summands<RANKS>(a, c, u / slots, *c.absent);
+		there = ep_sum_slot<T, RANKS, false>(a, c, u / slots, u % slots);
+	}
+}
+
+template <typename T, bool RANKS, bool HOSTS>
+GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine<HOSTS> &c)
+{
+	if (a.wait_ns) {
+		c.began = gpu_clock_ns();
+		if (gpu_tid() < a.k.nranks)
+			ep_ctrl(a.k, a.k.rank)->waited[c.call.block][gpu_tid()] = 0;
+		gpu_sync();
+	}
+	if constexpr (HOSTS)
+		ep_await_messages(a, c);
+	if constexpr (HOSTS)
+		ep_receive_tokens<T, RANKS>(a, c);
+	else if (a.k.flags & SHUNT_K_EP_MASKS)
+		ep_receive_tokens<T, RANKS>(a, c);
+	else
+		ep_receive_slots<T, RANKS>(a, c);
 	gpu_sync();
 }
 
@@ -477,7 +524,7 @@ template <bool HOSTS> GPU_FN void ep_add_waits(const struct shunt_kargs_ep_ll &a
 	for (uint32_t r = 0; r < a.k.nranks; r++) {
 		uint64_t most = 0;
 
-		for (uint32_t b = 0; b < gpu_nbid(); b++) {
+		for (uint32_t b = 0; b < gpu_nbid() - a.senders; b++) {
 			uint64_t ns = gpu_ld_relaxed(&ep_ctrl(a.k, a.k.rank)->waited[b][r]);
 
 			most = ns > most ? ns : most;
@@ -491,18 +538,20 @@ template <typename T, bool RANKS> GPU_FN void ep_ll_combine(const struct shunt_k
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
 	GPU_SHARED(struct ep_summands, summands, EP_MOST_WARPS);
+	GPU_SHARED(struct ep_sent, sent, EP_MOST_WARPS * 32);
 	if (gpu_tid() < 1 + SHUNT_KARGS_MAX_RANKS)
 		absent[gpu_tid()] = 0; /* read behind the barriers of ep_call_begin() */
 	struct ep_combine<false> c = { ep_call_begin(a, SHUNT_EP_COMBINE, seen), gpu_tid() / 32, gpu_ntid() / 32,
-		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], 0, 0, 0, 0 };
+		a.experts / a.k.nranks, ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32],
+		&sent[gpu_tid() / 32 * 32], 0, 0, 0, 0 };
 
-	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
+	if (c.call.number && c.call.sends && ep_call_await_set(a, c.call, seen)) {
 		if (RANKS)
 			ep_send_sums<T>(a, c, &places[c.warp]);
 		else
 			ep_send(a, c);
 	}
-	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+	if (c.call.number && c.call.receives)
 		ep_receive<T, RANKS>(a, c);
 	if (ep_call_end(a, c.call) && a.wait_ns)
 		ep_add_waits(a, c);
@@ -524,6 +573,7 @@ template <typename T> GPU_FN void ep_ll_combine_hosts(const struct shunt_kargs_e
 	GPU_SHARED(struct ep_seen, seen, 1);
 	GPU_SHARED(uint32_t, absent, 1 + SHUNT_KARGS_MAX_RANKS);
 	GPU_SHARED(struct ep_summands, summands, EP_MOST_WARPS);
+	GPU_SHARED(struct ep_sent, sent, EP_MOST_WARPS * 32);
 	GPU_SHARED(struct ep_stages, stages, 1);
 	GPU_SHARED(uint64_t, far_at, SHUNT_EP_MAX_PLACES);
 	const struct shunt_kargs_ep_ll &a = h.ll;
@@ -531,15 +581,16 @@ template <typename T> GPU_FN void ep_ll_combine_hosts(const struct shunt_kargs_e
 		absent[gpu_tid()] = 0; /* read behind the barriers of ep_call_begin() */
 	struct ep_combine<true> c = {
 		ep_call_begin(a, SHUNT_EP_COMBINE, seen), gpu_tid() / 32, gpu_ntid() / 32, a.experts / h.hosts.nranks,
-		    ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], 0, &h.hosts, stages, far_at
+		    ep_lines(a.row_bytes), seen, absent, &summands[gpu_tid() / 32], &sent[gpu_tid() / 32 * 32], 0,
+		    &h.hosts, stages, far_at
 	};
 
-	if (c.call.number && a.k.flags & SHUNT_K_EP_SEND && ep_call_await_set(a, c.call, seen)) {
+	if (c.call.number && c.call.sends && ep_call_await_set(a, c.call, seen)) {
 		ep_await_far_set(a.k, h.hosts, c.call);
 		ep_send(a, c);
 		ep_send_far(a, c);
 	}
-	if (c.call.number && a.k.flags & SHUNT_K_EP_RECEIVE)
+	if (c.call.number && c.call.receives)
 		ep_receive<T, false>(a, c);
 	if (ep_call_end_far(a, h.hosts, c.call) && a.wait_ns)
 		ep_add_waits(a, c);

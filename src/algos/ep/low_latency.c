@@ -62,21 +62,16 @@ static void spread(const struct shunt_ep_room *room, const struct sizes *s, stru
 }
 
 /*
- * A dispatch in one launch whose rows are few: half of the blocks send, and the others meanwhile read the heads and
- * store rows. Where a warp has to store more than one part of a row, all blocks do both. Over hosts, too, as they share
- * stages by number. The sim has few warps, and shares them so in any case.
+ * A launch of both phases: half of its blocks send, and the others receive meanwhile. Over hosts all blocks do both, as
+ * they share stages by number. False: the launch stays as it is.
  */
-static void share(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_work *work)
+static bool share(const struct shunt_ep_room *room, const struct sizes *s, struct shunt_work *work)
 {
-	struct shunt_kargs_ep_ll *a = &work->args.ep_ll;
-	uint64_t lines = shunt_ep_wire(a->row_bytes) / SHUNT_EP_LINE, parts = (lines + 15) / 16; /* four slots each */
-	uint64_t warps = work->blocks * work->threads / 32;
-
-	if (room->hosts || s->phases != (SHUNT_EP_SEND | SHUNT_EP_RECEIVE) ||
-	    (!room->key->sim && parts * (uint64_t)(room->nranks * s->max_tokens) > warps / 2))
-		return;
+	if (room->hosts || s->phases != (SHUNT_EP_SEND | SHUNT_EP_RECEIVE))
+		return false;
 	spread(room, s, work);
-	a->senders = work->blocks / 2;
+	work->args.ep_ll.senders = work->blocks / 2;
+	return true;
 }
 
 /* Heads and rows must fit. */
@@ -208,7 +203,8 @@ int shunt_ep_ll_combine_work(const struct shunt_ep_room *room, const struct shun
 	a->routing = (int16_t *)c->routing;
 	a->wait_ns = c->wait_ns;
 	a->row_bytes = 2 * a->hidden;
-	if (s.max_tokens >= work->blocks) /* each is summed by a block */
+	/* Rows that are sums wait for weights first, so all blocks do both. */
+	if ((room->rank_sums || !share(room, &s, work)) && s.max_tokens >= work->blocks)
 		spread(room, &s, work);
 	return 0;
 }
