@@ -58,6 +58,8 @@ KINDS = {
     "gpu_tma_fence": ("fence",),
     "gpu_mbar_wait": ("wait",),
     "gpu_tma_store_wait": ("wait",),
+    "gpu_tma_scatter_fence": ("fence",),
+    "gpu_tma_scatter_wait": ("wait",),
 }
 
 
