@@ -509,11 +509,9 @@ GPU_FN void ep_receive(const struct shunt_kargs_ep_ll &a, struct ep_combine<HOST
 	}
 	if constexpr (HOSTS)
 		ep_await_messages(a, c);
-	if constexpr (HOSTS)
+	if (HOSTS || a.k.flags & SHUNT_K_EP_MASKS)
 		ep_receive_tokens<T, RANKS>(a, c);
-	else if (a.k.flags & SHUNT_K_EP_MASKS)
-		ep_receive_tokens<T, RANKS>(a, c);
-	else
+	else if constexpr (!HOSTS)
 		ep_receive_slots<T, RANKS>(a, c);
 	gpu_sync();
 }
