@@ -4,7 +4,7 @@
 # all tests plainly (those of GPUs in a build of their own), the ABI's also under valgrind, and much of it again under
 # ThreadSanitizer and AddressSanitizer. A test that failed runs once more, alone, at the end. The last line is "N passed, N failed, N
 # skipped"; lines "flaky: TEST (RUN)" in front of it name the tests that passed only then. The exit status is 0 only if something ran and
-# nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 16 minutes.
+# nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 16 to 21 minutes.
 # --all: also the tests of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy on longer
 # paths, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
 # --arch aarch64: none of this, but a cross build of everything, and the suites unit and abi, the sim and conform in it under qemu; --all does
