@@ -390,47 +390,55 @@ struct shunt_user_op shunt_user_op_describe(
 	return user;
 }
 
+/* With the lock held. NULL: the communicator has no such operator. */
+static struct shunt_user_op *op_at(struct shunt_entry *e, ncclRedOp_t op)
+{
+	for (size_t i = 0; i < e->nops; i++)
+		if (e->ops[i].op == op)
+			return &e->ops[i];
+	return NULL;
+}
+
 int shunt_entry_op_add(struct shunt_entry *e, const struct shunt_user_op *op)
 {
-	struct shunt_user_op *ops, before;
+	struct shunt_user_op *ops;
+	int err = 0;
 
-	if (shunt_entry_op_find(e, op->op, &before))
-		return -EEXIST;
 	shunt_mutex_lock(&e->lock);
-	ops = realloc(e->ops, (e->nops + 1) * sizeof(*ops));
-	if (ops) {
+	if (op_at(e, op->op))
+		err = -EEXIST;
+	else if (!(ops = realloc(e->ops, (e->nops + 1) * sizeof(*ops))))
+		err = -ENOMEM;
+	else {
 		e->ops = ops;
 		ops[e->nops++] = *op;
 	}
 	shunt_mutex_unlock(&e->lock);
-	return ops ? 0 : -ENOMEM;
+	return err;
 }
 
 bool shunt_entry_op_find(struct shunt_entry *e, ncclRedOp_t op, struct shunt_user_op *op_p)
 {
-	bool found = false;
+	const struct shunt_user_op *found;
 
 	shunt_mutex_lock(&e->lock);
-	for (size_t i = 0; i < e->nops && !found; i++)
-		if (e->ops[i].op == op) {
-			*op_p = e->ops[i];
-			found = true;
-		}
+	found = op_at(e, op);
+	if (found)
+		*op_p = *found;
 	shunt_mutex_unlock(&e->lock);
 	return found;
 }
 
 bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op, struct shunt_user_op *op_p)
 {
-	bool found = false;
+	struct shunt_user_op *found;
 
 	shunt_mutex_lock(&e->lock);
-	for (size_t i = 0; i < e->nops && !found; i++)
-		if (e->ops[i].op == op) {
-			*op_p = e->ops[i];
-			e->ops[i] = e->ops[--e->nops];
-			found = true;
-		}
+	found = op_at(e, op);
+	if (found) {
+		*op_p = *found;
+		*found = e->ops[--e->nops];
+	}
 	shunt_mutex_unlock(&e->lock);
 	return found;
 }
