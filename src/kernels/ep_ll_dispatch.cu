@@ -466,6 +466,22 @@ GPU_FN bool ep_load_part(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 }
 
 /*
+ * The row of a local expert, which this lane has found, where a token's row goes; the first part says whose row it is.
+ * d.rows has the place for the other lanes. names: the expert's bits of 32 tokens; before: its rows in front of those.
+ */
+template <bool HOSTS>
+GPU_FN uint32_t ep_place_row(const struct shunt_kargs_ep_ll &a, const struct ep_dispatch<HOSTS> &d, uint32_t local,
+    uint32_t rows, uint32_t before, uint32_t names, uint32_t token, uint32_t first)
+{
+	uint32_t row = before + gpu_popc(names & ((1u << token % 32) - 1));
+
+	d.rows[gpu_lane()] = (uint64_t)local << 32 | row;
+	if (first == 0)
+		a.src_idx[local * rows + row] = (int32_t)token;
+	return row;
+}
+
+/*
  * A part of a token's row: `depth` slots from `first` on, read once and stored for each of its experts here, whose rows
  * the lanes find for each other. False: it does not come. By a warp.
  */
@@ -484,14 +500,8 @@ GPU_FN bool ep_take_part(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 
 		if (named && !came && !(came = ep_load_part(a, d, source, token, first, end, v)))
 			return false;
-		if (mine) {
-			uint32_t local = p.first + e + gpu_lane();
-			uint32_t row = p.before[at + e] + gpu_popc(names & ((1u << token % 32) - 1));
-
-			d.rows[gpu_lane()] = (uint64_t)local << 32 | row;
-			if (first == 0)
-				a.src_idx[local * rows + row] = (int32_t)token;
-		}
+		if (mine)
+			ep_place_row(a, d, p.first + e + gpu_lane(), rows, p.before[at + e], names, token, first);
 		gpu_warp_sync();
 		GPU_ROLL for (; named; named &= named - 1) {
 			uint64_t place = d.rows[gpu_popc((named & -named) - 1)];
@@ -571,11 +581,8 @@ GPU_FN bool ep_copy_part(const struct shunt_kargs_ep_ll &a, const struct ep_disp
 			return false;
 		if (mine) {
 			uint32_t local = p.first + e + gpu_lane();
-			uint32_t row = p.before[at + e] + gpu_popc(names & ((1u << token % 32) - 1));
+			uint32_t row = ep_place_row(a, d, local, rows, p.before[at + e], names, token, first);
 
-			d.rows[gpu_lane()] = (uint64_t)local << 32 | row;
-			if (first == 0)
-				a.src_idx[local * rows + row] = (int32_t)token;
 			if (bytes)
 				gpu_tma_scatter(copies, (char *)a.k.recv + (uint64_t)(local * rows + row) * all + begin,
 				    d.copied, bytes);
