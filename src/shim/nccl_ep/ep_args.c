@@ -4,9 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/coll.h"
 #include "shim/nccl/result.h"
-
-static const uint8_t element_bytes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 1 }; /* by ncclDataType_t */
 
 void arg_refuse(struct arg_check *c, ncclResult_t result, const char *fmt, ...)
 {
@@ -85,7 +84,7 @@ void *arg_tensor(
 		    t->sizes ? t->ndim : 0, ndim);
 		return NULL;
 	}
-	if ((unsigned)t->datatype >= sizeof(element_bytes) || !(types & ARG_TYPE(t->datatype)))
+	if ((unsigned)t->datatype >= SHUNT_NDTYPES || !(types & ARG_TYPE(t->datatype)))
 		arg_refuse(c, ncclInvalidArgument, "%s is of type %d, and should be of one of the bits of 0x%x", name,
 		    t->datatype, types);
 	for (size_t i = 0; !c->result && i < ndim; i++) {
@@ -103,5 +102,5 @@ void *arg_tensor(
 
 size_t arg_row_bytes(const ncclEpTensor_t *t)
 {
-	return t->sizes[t->ndim - 1] * element_bytes[t->datatype];
+	return t->sizes[t->ndim - 1] * shunt_dtype_bytes[t->datatype];
 }

@@ -431,11 +431,13 @@ static int32_t tokens_of(struct arg_check *c, struct ncclEpHandle *h, const char
 	return (int32_t)t->sizes[0];
 }
 
-static void check_stage(struct arg_check *c, const struct ncclEpHandle *h, unsigned send_only)
+/* Of a dispatch's or combine's configuration, what both have. */
+static void check_phase(struct arg_check *c, const struct ncclEpHandle *h, unsigned send_only, unsigned pass_direction)
 {
 	arg_forbid(c, send_only && !h->group->ll, "send_only is set, and calls of high throughput have one phase");
 	arg_forbid(
 	    c, send_only && h->staged, "send_only is set, and ncclEpComplete was not called after the last such call");
+	arg_range(c, "pass_direction", pass_direction, 0, h->group->ll ? 0 : NCCL_EP_BWD_PASS);
 }
 
 static void dispatch_ll(struct arg_check *c, struct ncclEpHandle *h, const ncclEpDispatchInputs_t *in,
@@ -556,8 +558,7 @@ ncclResult_t ncclEpDispatch(ncclEpHandle_t h, const ncclEpDispatchInputs_t *inpu
 	ARG_TAKE_OR_NONE(&c, ncclEpDispatchConfig_t, config, &how);
 	if (c.result)
 		return c.result;
-	check_stage(&c, h, how.send_only);
-	arg_range(&c, "pass_direction", (unsigned)how.pass_direction, 0, h->group->ll ? 0 : NCCL_EP_BWD_PASS);
+	check_phase(&c, h, how.send_only, (unsigned)how.pass_direction);
 	arg_range(&c, "quant_recipe", (unsigned)how.quant_recipe, 0, NCCL_EP_DISP_QUANT_DS_FP8E3M4);
 	arg_forbid(&c, how.quant_recipe == NCCL_EP_DISP_QUANT_DS_FP8E3M4,
 	    "quant_recipe is DS_FP8E3M4, whose scales lie by row, and those of Shunt's casts by column");
@@ -656,8 +657,7 @@ ncclResult_t ncclEpCombine(ncclEpHandle_t h, const ncclEpCombineInputs_t *inputs
 	ARG_TAKE_OR_NONE(&c, ncclEpCombineConfig_t, config, &how);
 	if (c.result)
 		return c.result;
-	check_stage(&c, h, how.send_only);
-	arg_range(&c, "pass_direction", (unsigned)how.pass_direction, 0, h->group->ll ? 0 : NCCL_EP_BWD_PASS);
+	check_phase(&c, h, how.send_only, (unsigned)how.pass_direction);
 	arg_forbid(&c, how.quant_recipe || in.scales, "quant_recipe or scales: Shunt's combine has none");
 	if (!c.result && h->group->ll)
 		combine_ll(&c, h, &in, &out, how.send_only, stream);
