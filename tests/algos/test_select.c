@@ -555,6 +555,38 @@ TEST(test_shared_memory_takes_copy_engines_for_policy_zero)
 	assert_string_equal(path_of(&s, SHUNT_ALLGATHER, 8 * MB), "simple");
 }
 
+/* Between two ranks; where NCCL was faster, eagerly or in graphs, in place or not. */
+TEST(test_shared_memory_leaves_to_nccl_what_it_does_faster)
+{
+	struct shunt_topology at;
+	struct shunt_sel_key s = { .topology = &at, .nranks = 2, .cc = 90, .staged = true };
+	static const struct {
+		enum shunt_kind kind;
+		uint64_t bytes;
+		const char *path, *alone;
+	} calls[] = {
+		{ SHUNT_SEND, 8 * KB, "ll128", "ll128" },
+		{ SHUNT_SEND, 16 * KB, "nccl", "ll128" },
+		{ SHUNT_SEND, 256 * KB, "nccl", "ll128" },
+		{ SHUNT_SCATTER, 4 * KB, "ll128", "ll128" },
+		{ SHUNT_SCATTER, 8 * KB, "nccl", "ll128" },
+		{ SHUNT_SCATTER, 128 * KB, "nccl", "ll128" },
+		{ SHUNT_SCATTER, 2 * MB, "simple", "simple" },
+		{ SHUNT_REDUCESCATTER, 1 * MB, "oneshot", "oneshot" },
+		{ SHUNT_REDUCESCATTER, 2 * MB, "nccl", "simple" },
+		{ SHUNT_REDUCESCATTER, 4 * MB, "simple", "simple" },
+	};
+
+	shunt_topology_join(&at, 2, 0);
+	at.within = SHUNT_LINK_SHARED;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		s.takes_all = false;
+		assert_string_equal(path_of(&s, calls[i].kind, calls[i].bytes), calls[i].path);
+		s.takes_all = true;
+		assert_string_equal(path_of(&s, calls[i].kind, calls[i].bytes), calls[i].alone);
+	}
+}
+
 TESTS_BEGIN
 {
 	path_alone();
