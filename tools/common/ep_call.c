@@ -112,32 +112,39 @@ static int make_routing(struct ep_call *c, int rank)
 
 /* ---- memory */
 
-int ep_device_memory(struct ep_call *c, const void *from, uint64_t bytes, const void *out)
+void *ep_device_memory(struct ep_call *c, const void *from, uint64_t bytes)
 {
 	void *ptr = NULL;
-	int err = c->ep->lib->malloc(&ptr, bytes + 16);
 
-	if (err)
-		return err;
-	c->memory[c->nmemory++] = ptr;
-	memcpy((void *)(uintptr_t)out, &ptr, sizeof(ptr));
-	return from && bytes ? c->ep->lib->memcpy(ptr, from, bytes) : 0;
+	if (!c->err)
+		c->err = c->ep->lib->malloc(&ptr, bytes + 16);
+	if (ptr)
+		c->memory[c->nmemory++].at = ptr;
+	if (!c->err && from && bytes)
+		c->err = c->ep->lib->memcpy(ptr, from, bytes);
+	return ptr;
 }
 
-/* n elements of the pattern from `at` on, in the device's memory. */
-int ep_pattern_memory(struct ep_call *c, uint64_t at, uint64_t n, const void *out)
+void *ep_output_memory(struct ep_call *c, uint64_t bytes)
 {
-	char *to;
-	int err = ep_device_memory(c, NULL, n * 2, out);
+	void *ptr = ep_device_memory(c, NULL, bytes);
 
-	memcpy(&to, out, sizeof(to));
-	for (uint64_t done = 0, count; !err && done < n; done += count) {
+	if (ptr)
+		c->memory[c->nmemory - 1].output = bytes + 16;
+	return ptr;
+}
+
+void *ep_pattern_memory(struct ep_call *c, uint64_t at, uint64_t n)
+{
+	char *to = ep_device_memory(c, NULL, n * 2);
+
+	for (uint64_t done = 0, count; !c->err && done < n; done += count) {
 		uint64_t from = (at + done) % PATTERN;
 
 		count = n - done < PATTERN - from ? n - done : PATTERN - from;
-		err = c->ep->lib->memcpy(to + done * 2, c->pattern + from, count * 2);
+		c->err = c->ep->lib->memcpy(to + done * 2, c->pattern + from, count * 2);
 	}
-	return err;
+	return to;
 }
 
 static uint64_t row_bytes(const struct ep_job *j)
@@ -166,12 +173,11 @@ uint64_t ep_job_bytes(const struct ep_lib *ep, const struct ep_job *j, int block
 	return ep->bytes(&shape, &normal, &ll) ? 0 : j->normal ? normal : ll;
 }
 
-static int open_dispatch(struct ep_call *c)
+static void open_calls(struct ep_call *c)
 {
 	const struct ep_job *j = &c->job;
-	uint64_t n = (uint64_t)j->tokens[c->rank], rows = local(j) * slots(j);
+	uint64_t n = (uint64_t)j->tokens[c->rank], rows = local(j) * slots(j), hidden = (uint64_t)j->hidden;
 	struct shunt_ep_ll_dispatch *d = &c->dispatch;
-	int err;
 
 	*d = (struct shunt_ep_ll_dispatch){ .size = sizeof(*d),
 		.phases = SHUNT_EP_SEND | SHUNT_EP_RECEIVE,
@@ -180,46 +186,30 @@ static int open_dispatch(struct ep_call *c)
 		.max_tokens = j->max_tokens,
 		.hidden = j->hidden,
 		.topk = j->topk,
-		.experts = j->experts };
-	err = ep_pattern_memory(c, ep_pattern_begin(j, c->rank, EP_TOKENS), n * (uint64_t)j->hidden, &d->x);
-	if (!err)
-		err = ep_device_memory(c, c->topk_idx[c->rank], n * (uint64_t)j->topk * 8, &d->topk_idx);
-	if (!err)
-		err = ep_device_memory(c, NULL, rows * row_bytes(j), &d->recv_x);
-	if (!err && scales(j))
-		err = ep_device_memory(c, NULL, rows * scales(j) * 4, &d->recv_scales);
-	if (!err)
-		err = ep_device_memory(c, NULL, local(j) * 4, &d->count);
-	if (!err)
-		err = ep_device_memory(c, NULL, rows * 4, &d->src_idx);
-	if (!err)
-		err = ep_device_memory(c, NULL, local(j) * (uint64_t)j->nranks * 8, &d->ranges);
-	return err ? err : ep_device_memory(c, NULL, slots(j) * (uint64_t)j->topk * 2, &d->routing);
-}
-
-static int open_combine(struct ep_call *c)
-{
-	const struct ep_job *j = &c->job;
-	uint64_t n = (uint64_t)j->tokens[c->rank], rows = local(j) * slots(j);
-	struct shunt_ep_ll_combine *d = &c->combine;
-	int err;
-
-	*d = (struct shunt_ep_ll_combine){ .size = sizeof(*d),
-		.phases = SHUNT_EP_SEND | SHUNT_EP_RECEIVE,
-		.dtype = SHUNT_BF16,
-		.tokens = j->tokens[c->rank],
-		.max_tokens = j->max_tokens,
-		.hidden = j->hidden,
-		.topk = j->topk,
 		.experts = j->experts,
-		.src_idx = c->dispatch.src_idx,
-		.ranges = c->dispatch.ranges,
-		.routing = c->dispatch.routing,
-		.topk_idx = c->dispatch.topk_idx };
-	err = ep_pattern_memory(c, ep_pattern_begin(j, c->rank, EP_ROWS), rows * (uint64_t)j->hidden, &d->x);
-	if (!err)
-		err = ep_device_memory(c, c->topk_weights[c->rank], n * (uint64_t)j->topk * 4, &d->topk_weights);
-	return err ? err : ep_device_memory(c, NULL, n * (uint64_t)j->hidden * 2, &d->out);
+		.x = ep_pattern_memory(c, ep_pattern_begin(j, c->rank, EP_TOKENS), n * hidden),
+		.topk_idx = ep_device_memory(c, c->topk_idx[c->rank], n * (uint64_t)j->topk * 8),
+		.recv_x = ep_output_memory(c, rows * row_bytes(j)),
+		.recv_scales = scales(j) ? ep_output_memory(c, rows * scales(j) * 4) : NULL,
+		.count = ep_output_memory(c, local(j) * 4),
+		.src_idx = ep_output_memory(c, rows * 4),
+		.ranges = ep_output_memory(c, local(j) * (uint64_t)j->nranks * 8),
+		.routing = ep_output_memory(c, slots(j) * (uint64_t)j->topk * 2) };
+	c->combine = (struct shunt_ep_ll_combine){ .size = sizeof(c->combine),
+		.phases = d->phases,
+		.dtype = SHUNT_BF16,
+		.tokens = d->tokens,
+		.max_tokens = d->max_tokens,
+		.hidden = d->hidden,
+		.topk = d->topk,
+		.experts = d->experts,
+		.src_idx = d->src_idx,
+		.ranges = d->ranges,
+		.routing = d->routing,
+		.topk_idx = d->topk_idx,
+		.x = ep_pattern_memory(c, ep_pattern_begin(j, c->rank, EP_ROWS), rows * hidden),
+		.topk_weights = ep_device_memory(c, c->topk_weights[c->rank], n * (uint64_t)j->topk * 4),
+		.out = ep_output_memory(c, n * hidden * 2) };
 }
 
 static uint16_t pattern[PATTERN];
@@ -234,15 +224,14 @@ static void fill_pattern(void)
 int ep_call_open(struct ep_call *c, const struct ep_lib *ep, const struct ep_job *job, int rank)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	int err = 0;
 
 	pthread_once(&once, fill_pattern);
 	*c = (struct ep_call){ .ep = ep, .job = *job, .rank = rank, .pattern = pattern };
-	for (int r = 0; r < job->nranks && !err; r++)
-		err = make_routing(c, r);
-	if (!err)
-		err = job->normal ? ep_normal_open(c) : open_dispatch(c);
-	return err || job->normal ? err : open_combine(c);
+	for (int r = 0; r < job->nranks && !c->err; r++)
+		c->err = make_routing(c, r);
+	if (!c->err)
+		(job->normal ? ep_normal_open : open_calls)(c);
+	return c->err;
 }
 
 void ep_call_place(struct ep_call *c, void *stream, int blocks)
@@ -272,7 +261,7 @@ int ep_call_run(const struct ep_call *c, struct shunt_ep *group, int part)
 void ep_call_close(struct ep_call *c)
 {
 	for (int i = 0; i < c->nmemory; i++)
-		c->ep->lib->free(c->memory[i]);
+		c->ep->lib->free(c->memory[i].at);
 	for (int r = 0; r < EP_CALL_RANKS; r++) {
 		free(c->topk_idx[r]);
 		free(c->topk_weights[r]);
@@ -282,21 +271,11 @@ void ep_call_close(struct ep_call *c)
 
 int ep_call_poison(struct ep_call *c, void *stream)
 {
-	const struct ep_job *j = &c->job;
-	const struct shunt_ep_ll_dispatch *d = &c->dispatch;
-	uint64_t rows = local(j) * slots(j);
-	const struct {
-		void *at;
-		uint64_t bytes;
-	} outputs[] = { { d->recv_x, rows * row_bytes(j) }, { d->recv_scales, rows * scales(j) * 4 },
-		{ d->count, local(j) * 4 }, { d->src_idx, rows * 4 }, { d->ranges, local(j) * (uint64_t)j->nranks * 8 },
-		{ d->routing, slots(j) * (uint64_t)j->topk * 2 },
-		{ c->combine.out, (uint64_t)j->tokens[c->rank] * (uint64_t)j->hidden * 2 } };
-	int err = j->normal ? ep_normal_poison(c, stream) : 0;
+	int err = 0;
 
-	for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]) && !err; i++)
-		if (!j->normal && outputs[i].at)
-			err = c->ep->lib->memset_async(outputs[i].at, EP_POISON, outputs[i].bytes + 16, stream);
+	for (int i = 0; i < c->nmemory && !err; i++)
+		if (c->memory[i].output)
+			err = c->ep->lib->memset_async(c->memory[i].at, EP_POISON, c->memory[i].output, stream);
 	return err;
 }
 
@@ -313,16 +292,15 @@ void ep_check_bytes(struct ep_check *k, const char *what, uint64_t row, uint64_t
 		    (unsigned long long)column);
 }
 
-/* A copy of the device's memory; NULL: no memory, or it cannot be read. */
-void *ep_fetch(const struct ep_call *c, const void *from, uint64_t bytes)
+void *ep_fetch(struct ep_check *k, const void *from, uint64_t bytes)
 {
-	void *host = malloc(bytes + 1);
+	void *host = k->err ? NULL : malloc(bytes + 1);
 
-	if (host && c->ep->lib->memcpy(host, from, bytes)) {
-		free(host);
-		host = NULL;
-	}
-	return host;
+	if (host && !k->c->ep->lib->memcpy(host, from, bytes))
+		return host;
+	k->err = k->err ? k->err : -EIO;
+	free(host);
+	return NULL;
 }
 
 struct ep_inputs ep_call_inputs(const struct ep_call *c)
@@ -398,7 +376,7 @@ static int strip_width(const struct ep_job *j, int64_t column)
 }
 
 /* A strip of a received row, and its scales; all_scales NULL: rows that are sent as they are have none. */
-static int check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64_t column, int source, int token,
+static void check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64_t column, int source, int token,
     const uint32_t *all_scales)
 {
 	const struct ep_job *j = &k->c->job;
@@ -407,18 +385,18 @@ static int check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64
 	uint16_t x[EP_STRIP], got[EP_STRIP];
 	uint8_t cast[EP_STRIP];
 	uint32_t want[EP_STRIP / 128] = { 0 };
-	int per = j->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128,
-	    err = k->c->ep->lib->memcpy(
-	        got, (char *)k->c->dispatch.recv_x + row * row_bytes(j) + (uint64_t)column * each, (size_t)n * each);
+	int per = j->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128;
 
-	if (err)
-		return err;
+	k->err = k->c->ep->lib->memcpy(
+	    got, (char *)k->c->dispatch.recv_x + row * row_bytes(j) + (uint64_t)column * each, (size_t)n * each);
+	if (k->err)
+		return;
 	ep_pattern_take(k->c,
 	    ep_pattern_begin(j, source, EP_TOKENS) + (uint64_t)token * (uint64_t)j->hidden + (uint64_t)column,
 	    (uint64_t)n, x);
 	if (!all_scales) {
 		ep_check_bytes(k, "recv_x", row, (uint64_t)column, got, x, (size_t)n * 2);
-		return 0;
+		return;
 	}
 	ep_cast_row(x, n, j->form, cast, want);
 	ep_check_bytes(k, "recv_x", row, (uint64_t)column, got, cast, (size_t)n);
@@ -427,58 +405,49 @@ static int check_strip(struct ep_check *k, uint64_t expert, uint64_t slot, int64
 		    &all_scales[(expert * scales(j) + (uint64_t)column / (uint64_t)per + (uint64_t)i) * slots(j) +
 		        slot],
 		    &want[i], 4);
-	return 0;
 }
 
-static int check_rows(struct ep_check *k, const struct ep_ll_outputs *out)
+static void check_rows(struct ep_check *k, const struct ep_ll_outputs *out)
 {
 	const struct ep_job *j = &k->c->job;
 	uint32_t *all_scales =
-	    scales(j) ? ep_fetch(k->c, k->c->dispatch.recv_scales, local(j) * slots(j) * scales(j) * 4) : NULL;
-	int err = scales(j) && !all_scales ? -EIO : 0;
+	    scales(j) ? ep_fetch(k, k->c->dispatch.recv_scales, local(j) * slots(j) * scales(j) * 4) : NULL;
 
 	for (uint64_t e = 0; e < local(j); e++)
 		for (int s = 0; s < j->nranks; s++) {
 			uint64_t range = (uint64_t)out->ranges[e * (uint64_t)j->nranks + (uint64_t)s];
 
 			for (uint64_t i = range >> 32; i < (range >> 32) + (range & 0xffffffff); i++)
-				for (int64_t at = next_strip(j, -1); at >= 0 && !err; at = next_strip(j, at))
-					err = check_strip(k, e, i, at, s, out->src_idx[e * slots(j) + i], all_scales);
+				for (int64_t at = next_strip(j, -1); at >= 0 && !k->err; at = next_strip(j, at))
+					check_strip(k, e, i, at, s, out->src_idx[e * slots(j) + i], all_scales);
 		}
 	free(all_scales);
-	return err;
 }
 
-int ep_check_array(struct ep_check *k, const char *what, const void *dev, const void *want, uint64_t bytes)
+void ep_check_array(struct ep_check *k, const char *what, const void *dev, const void *want, uint64_t bytes)
 {
-	void *got = ep_fetch(k->c, dev, bytes);
+	void *got = ep_fetch(k, dev, bytes);
 
-	if (!got)
-		return -EIO;
-	ep_check_bytes(k, what, 0, 0, got, want, bytes);
+	if (got)
+		ep_check_bytes(k, what, 0, 0, got, want, bytes);
 	free(got);
-	return 0;
 }
 
-static int check_dispatch(struct ep_check *k)
+static void check_dispatch(struct ep_check *k)
 {
 	struct ep_call *c = k->c;
 	const struct ep_job *j = &c->job;
 	struct ep_ll_outputs out;
-	int err = lay_out(c, c->rank, &out);
 
-	if (!err)
-		err = ep_check_array(k, "count", c->dispatch.count, out.count, local(j) * 4);
-	if (!err)
-		err = ep_check_array(k, "src_idx", c->dispatch.src_idx, out.src_idx, local(j) * slots(j) * 4);
-	if (!err)
-		err = ep_check_array(k, "ranges", c->dispatch.ranges, out.ranges, local(j) * (uint64_t)j->nranks * 8);
-	if (!err)
-		err = ep_check_array(k, "routing", c->dispatch.routing, out.routing, slots(j) * (uint64_t)j->topk * 2);
-	if (!err)
-		err = check_rows(k, &out);
+	k->err = lay_out(c, c->rank, &out);
+	if (!k->err) {
+		ep_check_array(k, "count", c->dispatch.count, out.count, local(j) * 4);
+		ep_check_array(k, "src_idx", c->dispatch.src_idx, out.src_idx, local(j) * slots(j) * 4);
+		ep_check_array(k, "ranges", c->dispatch.ranges, out.ranges, local(j) * (uint64_t)j->nranks * 8);
+		ep_check_array(k, "routing", c->dispatch.routing, out.routing, slots(j) * (uint64_t)j->topk * 2);
+		check_rows(k, &out);
+	}
 	drop(&out);
-	return err;
 }
 
 /* The slot of a token of this rank at an expert. */
@@ -537,18 +506,17 @@ static void sum_of(const struct ep_call *c, const struct ep_ll_outputs *all, int
 	free(rows);
 }
 
-static int check_combine(struct ep_check *k)
+static void check_combine(struct ep_check *k)
 {
 	struct ep_call *c = k->c;
 	const struct ep_job *j = &c->job;
 	struct ep_ll_outputs all[EP_CALL_RANKS] = { 0 };
 	uint64_t n = (uint64_t)j->tokens[c->rank];
-	uint16_t *got = ep_fetch(c, c->combine.out, n * (uint64_t)j->hidden * 2), want[EP_STRIP];
-	int err = got ? 0 : -EIO;
+	uint16_t *got = ep_fetch(k, c->combine.out, n * (uint64_t)j->hidden * 2), want[EP_STRIP];
 
-	for (int r = 0; r < j->nranks && !err; r++)
-		err = lay_out(c, r, &all[r]);
-	for (int t = 0; t < (int)n && !err; t++)
+	for (int r = 0; r < j->nranks && !k->err; r++)
+		k->err = lay_out(c, r, &all[r]);
+	for (int t = 0; t < (int)n && !k->err; t++)
 		for (int64_t at = next_strip(j, -1); at >= 0; at = next_strip(j, at)) {
 			sum_of(c, all, t, at, want);
 			ep_check_bytes(k, "out", (uint64_t)t, (uint64_t)at,
@@ -557,17 +525,18 @@ static int check_combine(struct ep_check *k)
 	for (int r = 0; r < j->nranks; r++)
 		drop(&all[r]);
 	free(got);
-	return err;
 }
 
 int ep_call_check(struct ep_call *c, int part, uint64_t *wrong_p, char *text, size_t bytes)
 {
-	struct ep_check k = { c, wrong_p, text, bytes };
+	struct ep_check k = { c, wrong_p, text, bytes, 0 };
 
 	*wrong_p = 0;
 	if (part == EP_DISPATCHES)
-		return c->job.normal ? ep_normal_check_dispatch(&k) : check_dispatch(&k);
-	return part == EP_LAYOUT ? 0 : c->job.normal ? ep_normal_check_combine(&k) : check_combine(&k);
+		(c->job.normal ? ep_normal_check_dispatch : check_dispatch)(&k);
+	else if (part == EP_COMBINES)
+		(c->job.normal ? ep_normal_check_combine : check_combine)(&k);
+	return k.err;
 }
 
 /* ---- floors */

@@ -61,8 +61,11 @@ struct ep_call {
 	const uint16_t *pattern; /* of which all rows are made */
 	int64_t *topk_idx[EP_CALL_RANKS];
 	float *topk_weights[EP_CALL_RANKS];
-	void *memory[24]; /* of the device */
-	int nmemory;
+	struct {
+		void *at;
+		uint64_t output; /* bytes to poison; 0: an input */
+	} memory[24];            /* of the device */
+	int nmemory, err;        /* err: the first one */
 	struct shunt_ep_ll_dispatch dispatch;
 	struct shunt_ep_ll_combine combine;
 	struct ep_normal {
@@ -101,13 +104,14 @@ struct ep_check {
 	uint64_t *wrong_p;
 	char *text;
 	size_t bytes;
+	int err; /* the first one */
 };
 /* The same bytes? Row and column are for the text. */
 void ep_check_bytes(struct ep_check *k, const char *what, uint64_t row, uint64_t column, const void *got,
     const void *want, size_t bytes);
-int ep_check_array(struct ep_check *k, const char *what, const void *dev, const void *want, uint64_t bytes);
-/* A copy of the device's memory, which the caller frees; NULL: no memory, or it cannot be read. */
-void *ep_fetch(const struct ep_call *c, const void *from, uint64_t bytes);
+void ep_check_array(struct ep_check *k, const char *what, const void *dev, const void *want, uint64_t bytes);
+/* A copy of the device's memory, which the caller frees; NULL, with k->err: no memory, or it cannot be read. */
+void *ep_fetch(struct ep_check *k, const void *from, uint64_t bytes);
 /* The columns of a row of n elements to look at behind `column`; -1: no more. -1 before the first. */
 int64_t ep_next_strip(int n, bool whole, int64_t column);
 int ep_strip_width(int n, int64_t column);
@@ -115,12 +119,13 @@ int ep_strip_width(int n, int64_t column);
 enum ep_pattern { EP_TOKENS = 1, EP_ROWS, EP_SCALES = 4 };
 uint64_t ep_pattern_begin(const struct ep_job *j, int rank, enum ep_pattern what);
 void ep_pattern_take(const struct ep_call *c, uint64_t at, uint64_t n, uint16_t *out);
-/* Memory of the device, of which *out becomes the address. */
-int ep_device_memory(struct ep_call *c, const void *from, uint64_t bytes, const void *out);
-int ep_pattern_memory(struct ep_call *c, uint64_t at, uint64_t n, const void *out);
+/* Memory of the device until ep_call_close(): a copy of `from`, or an output. NULL: c->err is set. */
+void *ep_device_memory(struct ep_call *c, const void *from, uint64_t bytes);
+void *ep_output_memory(struct ep_call *c, uint64_t bytes);
+/* n elements of the pattern from `at` on. */
+void *ep_pattern_memory(struct ep_call *c, uint64_t at, uint64_t n);
 struct ep_inputs ep_call_inputs(const struct ep_call *c);
 /* Normal mode (ep_call_normal.c). */
-int ep_normal_open(struct ep_call *c);
-int ep_normal_poison(struct ep_call *c, void *stream);
-int ep_normal_check_dispatch(struct ep_check *k);
-int ep_normal_check_combine(struct ep_check *k);
+void ep_normal_open(struct ep_call *c);
+void ep_normal_check_dispatch(struct ep_check *k);
+void ep_normal_check_combine(struct ep_check *k);
