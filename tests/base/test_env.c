@@ -68,10 +68,8 @@ static int body_values(void)
 	return 0;
 }
 
-TEST(test_env_file_gives_values_that_stay)
-{
-	check("# NCCL_PROTO=simple\n NCCL_P2P_LEVEL = LOC \nNCCL_ALGO=ring, tree", body_values);
-}
+TEST_CALL(test_env_file_gives_values_that_stay,
+    check("# NCCL_PROTO=simple\n NCCL_P2P_LEVEL = LOC \nNCCL_ALGO=ring, tree", body_values))
 
 static int body_environment_first(void)
 {
@@ -85,10 +83,8 @@ static int body_environment_first(void)
 	return 0;
 }
 
-TEST(test_env_environment_comes_before_the_file)
-{
-	check("NCCL_ALGO=ring\nSHUNT_ALGO=allreduce:0-1k:oneshot\n", body_environment_first);
-}
+TEST_CALL(test_env_environment_comes_before_the_file,
+    check("NCCL_ALGO=ring\nSHUNT_ALGO=allreduce:0-1k:oneshot\n", body_environment_first))
 
 /* A home that is not the account's, as containers and batch systems give. */
 static int body_home(void)
@@ -104,10 +100,7 @@ static int body_home(void)
 	return 0;
 }
 
-TEST(test_env_file_in_home_is_read)
-{
-	check_named(".nccl.conf", "NCCL_P2P_LEVEL=LOC\n", body_home);
-}
+TEST_CALL(test_env_file_in_home_is_read, check_named(".nccl.conf", "NCCL_P2P_LEVEL=LOC\n", body_home))
 
 static int body_not_read(void)
 {

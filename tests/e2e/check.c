@@ -465,30 +465,11 @@ static void run_without_error(rank_fn body)
 	}
 }
 
-TEST(test_check_ranks_that_run_ahead_raise_no_alarm)
-{
-	run_without_error(body_ahead);
-}
-
-TEST(test_check_messages_in_other_groups_raise_no_alarm)
-{
-	run_without_error(body_other_groups);
-}
-
-TEST(test_check_graphs_captured_more_often_raise_no_alarm)
-{
-	run_without_error(body_graphs);
-}
-
-TEST(test_check_groups_of_several_launches_raise_no_alarm)
-{
-	run_without_error(body_large_group);
-}
-
-TEST(test_check_buffers_at_other_places_raise_no_alarm)
-{
-	run_without_error(body_odd_places);
-}
+TEST_CALL(test_check_ranks_that_run_ahead_raise_no_alarm, run_without_error(body_ahead))
+TEST_CALL(test_check_messages_in_other_groups_raise_no_alarm, run_without_error(body_other_groups))
+TEST_CALL(test_check_graphs_captured_more_often_raise_no_alarm, run_without_error(body_graphs))
+TEST_CALL(test_check_groups_of_several_launches_raise_no_alarm, run_without_error(body_large_group))
+TEST_CALL(test_check_buffers_at_other_places_raise_no_alarm, run_without_error(body_odd_places))
 
 /* ---- plans: their kernel has no other contact with the peers' scratch */
 

@@ -383,7 +383,7 @@ TEST(test_masks_survive_ranks_that_leave)
 	assert_int_equal(run(4, 0, body_masked_left), 0);
 }
 
-static int body_masked_late(struct rank *r)
+RANKS_TEST(test_masks_survive_a_rank_that_does_not_come, run(2, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_run call;
@@ -399,13 +399,8 @@ static int body_masked_late(struct rank *r)
 	return 0;
 }
 
-TEST(test_masks_survive_a_rank_that_does_not_come)
-{
-	assert_int_equal(run(2, 0, body_masked_late), 0);
-}
-
 /* Masked by hand on both sides, and taken back. */
-static int body_masked_by_hand(struct rank *r)
+RANKS_TEST(test_masks_by_hand, run(3, 0, body))
 {
 	struct shunt_ep *group;
 	struct ep_run call;
@@ -430,16 +425,11 @@ static int body_masked_by_hand(struct rank *r)
 	return 0;
 }
 
-TEST(test_masks_by_hand)
-{
-	assert_int_equal(run(3, 0, body_masked_by_hand), 0);
-}
-
 /*
  * Masked for so many calls that all that counts them has gone round, the triggers of the proxy, too. The ranks work
  * alone meanwhile, each at its own pace.
  */
-static int body_masked_long(struct rank *r)
+RANKS_TEST(test_masks_for_many_calls, run(3, 0, body))
 {
 	enum { CALLS = 300 };
 	struct ep_job mine = job_of(r);
@@ -463,11 +453,6 @@ static int body_masked_long(struct rank *r)
 	CHECK(go_on(r, group, 0, 3) == 0);
 	ep_run_finish(&call);
 	return leave(r, group, 0);
-}
-
-TEST(test_masks_for_many_calls)
-{
-	assert_int_equal(run(3, 0, body_masked_long), 0);
 }
 
 /*

@@ -351,10 +351,7 @@ static int body_abort(struct rank *r)
 	return 0;
 }
 
-TEST(test_abort)
-{
-	assert_int_equal(run(RANKS_PROCESSES, 2, body_abort), 0);
-}
+TEST_CALL(test_abort, assert_int_equal(run(RANKS_PROCESSES, 2, body_abort), 0))
 
 int main(int argc, char **argv)
 {

@@ -291,10 +291,7 @@ TEST(test_links_that_are_wrong_have_one_outcome)
 }
 
 /* The sim's devices are not joined by NVLink: the rank that finds so says it, and all forward. */
-TEST(test_more_than_8_ranks_forward)
-{
-	expect_forward_only(9, 0, NULL, body_forward_only);
-}
+TEST_CALL(test_more_than_8_ranks_forward, expect_forward_only(9, 0, NULL, body_forward_only))
 
 static void no_scratch(int rank)
 {

@@ -35,10 +35,8 @@ TEST(test_every_kind_uses_ce_in_windows)
 	assert_int_equal(symm_run(RANKS_THREADS, 8, body_every_kind), 0);
 }
 
-TEST(test_every_kind_is_compared_with_shunt_check)
-{
-	assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_every_kind, -1, symm_set_check), 0);
-}
+TEST_CALL(test_every_kind_is_compared_with_shunt_check,
+    assert_int_equal(symm_run_with(RANKS_PROCESSES, 3, body_every_kind, -1, symm_set_check), 0))
 
 /* Memory of NCCL's own allocator, in the middle of which the window begins. */
 static int body_mem_alloc(struct rank *r)

@@ -23,7 +23,8 @@ static struct ibv_context *open_first(void)
 
 /* ---- devices and addresses ---- */
 
-static void several(void)
+TEST_OF(void, (void), test_several_devices,
+    pair_alone(ENV("FAKE_IBV_DEVICES", "ib; eth link=roce mtu=1024 ports=2 gids=none,v2@10.0.0.7,v1@fe80::1"), body))
 {
 	struct ibv_device **list;
 	struct ibv_port_attr port;
@@ -51,15 +52,7 @@ static void several(void)
 	CHECK(!ibv_close_device(c));
 }
 
-TEST(test_several_devices)
-{
-	assert_int_equal(
-	    pair_alone(ENV("FAKE_IBV_DEVICES", "ib; eth link=roce mtu=1024 ports=2 gids=none,v2@10.0.0.7,v1@fe80::1"),
-	        several),
-	    0);
-}
-
-static void none(void)
+TEST_OF(void, (void), test_no_device, pair_alone(ENV("FAKE_IBV_DEVICES", ""), body))
 {
 	int n = 5;
 	struct ibv_device **list = ibv_get_device_list(&n);
@@ -68,17 +61,13 @@ static void none(void)
 	ibv_free_device_list(list);
 }
 
-TEST(test_no_device)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_DEVICES", ""), none), 0);
-}
-
 TEST_OF(void, (void), test_wrong_setting, pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 colour=red"), body))
 {
 	CHECK(!ibv_get_device_list(NULL) && errno == ENOENT);
 }
 
-static void attributes(void)
+TEST_OF(void, (void), test_attributes,
+    pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 atomic=none depth=32 sges=2 rd=4 cqes=100 pkeys=0xffff,0x8002"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_device_attr_ex ex;
@@ -90,14 +79,6 @@ static void attributes(void)
 	CHECK(!ibv_query_device_ex(c, NULL, &ex) && ex.orig_attr.max_cqe == 100);
 	CHECK(!ibv_query_pkey(c, 1, 1, &pkey) && pkey == htobe16(0x8002));
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_attributes)
-{
-	assert_int_equal(
-	    pair_alone(ENV("FAKE_IBV_DEVICES", "mlx0 atomic=none depth=32 sges=2 rd=4 cqes=100 pkeys=0xffff,0x8002"),
-	        attributes),
-	    0);
 }
 
 /* The symbol, which old programs call, leaves alone what came later. */
@@ -116,7 +97,7 @@ TEST_OF(void, (void), test_query_port_is_short, pair_alone(NULL, body))
 
 /* ---- versions ---- */
 
-static void versions(void)
+TEST_OF(void, (void), test_versions, pair_alone(NULL, body))
 {
 	static const struct {
 		const char *name, *version;
@@ -133,11 +114,6 @@ static void versions(void)
 	}
 }
 
-TEST(test_versions)
-{
-	assert_int_equal(pair_alone(NULL, versions), 0);
-}
-
 TEST_OF(void, (void), test_hidden_calls, pair_alone(ENV("FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr"), body))
 {
 	static char memory[4096];
@@ -152,7 +128,7 @@ TEST_OF(void, (void), test_hidden_calls, pair_alone(ENV("FAKE_IBV_HIDE", "reg_mr
 
 /* ---- regions ---- */
 
-static void regions(void)
+TEST_OF(void, (void), test_regions, pair_alone(ENV("FAKE_IBV_MEMLOCK", "65000"), body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -176,11 +152,6 @@ static void regions(void)
 	CHECK(!ibv_dereg_mr(a));
 	CHECK(!ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_regions)
-{
-	assert_int_equal(pair_alone(ENV("FAKE_IBV_MEMLOCK", "65000"), regions), 0);
 }
 
 /* Memory of the sim's kind: a memfd. */
@@ -252,7 +223,7 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 	return ibv_create_qp(pd, &init);
 }
 
-static void states(void)
+TEST_OF(void, (void), test_exact_masks, pair_alone(NULL, body))
 {
 	struct ibv_context *c = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(c);
@@ -290,11 +261,6 @@ static void states(void)
 	CHECK(ibv_destroy_cq(cq) == EBUSY);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c));
-}
-
-TEST(test_exact_masks)
-{
-	assert_int_equal(pair_alone(NULL, states), 0);
 }
 
 /* On Ethernet there is no address without a GID, and an empty entry of the own table has none. */

@@ -467,15 +467,10 @@ PROCESSES(link_of_smaller_mtu, mtu_mismatch, .env = ENV(QUICK), .mtu = { IBV_MTU
     .devices = { "mlx0 mtu=4096", "mlx0 mtu=1024" })
 
 #ifdef __SANITIZE_THREAD__
-TEST(test_race_with_arrival)
-{
-	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, reads_before_signal);
-}
-
-TEST(test_race_with_source)
-{
-	pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, writes_before_completion);
-}
+TEST_CALL(
+    test_race_with_arrival, pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, reads_before_signal))
+TEST_CALL(test_race_with_source,
+    pair_run(PAIR_THREADS, &(struct pair_options){ .status = TSAN_FOUND }, writes_before_completion))
 #endif
 
 /* A line of the variable itself, that acts again and again, on one host after the other. */

@@ -194,10 +194,8 @@ static enum lifecycle_result die_with_a_blocked_driver(struct lifecycle *l, cons
 	return LIFECYCLE_FAILED;
 }
 
-TEST(test_kill_with_a_blocked_driver_ends_the_kernel)
-{
-	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver });
-}
+TEST_CALL(test_kill_with_a_blocked_driver_ends_the_kernel,
+    run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver }))
 
 /* The linker leads the library's reads of devices here. */
 static atomic_int device_reads;
@@ -263,10 +261,8 @@ wrong:
 	return LIFECYCLE_WRONG;
 }
 
-TEST(test_an_idle_peer_that_left_costs_nothing)
-{
-	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = outlive_an_idle_peer });
-}
+TEST_CALL(test_an_idle_peer_that_left_costs_nothing,
+    run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = outlive_an_idle_peer }))
 
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
 static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct job *c, void *shared)
@@ -291,10 +287,8 @@ static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct 
 	return ncclCommDestroy(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_OK;
 }
 
-TEST(test_stop_in_a_kernel_breaks_nothing)
-{
-	run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel });
-}
+TEST_CALL(test_stop_in_a_kernel_breaks_nothing,
+    run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel }))
 
 /* Stopped for good: the others do not wait longer than the variables say, and name who is missing. */
 static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct job *c, void *shared)
@@ -326,11 +320,8 @@ static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct
 	return LIFECYCLE_FAILED;
 }
 
-TEST(test_stop_for_good_before_the_setup_is_an_error_in_time)
-{
-	run_patiently(
-	    &(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = stop_before_setup });
-}
+TEST_CALL(test_stop_for_good_before_the_setup_is_an_error_in_time,
+    run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = stop_before_setup }))
 
 TESTS_BEGIN
 {

@@ -354,10 +354,7 @@ static void stranger_starts_nothing(bool other_user)
 	close(go[1]);
 }
 
-TEST(test_peers_without_a_proof_start_no_set_up)
-{
-	stranger_starts_nothing(false);
-}
+TEST_CALL(test_peers_without_a_proof_start_no_set_up, stranger_starts_nothing(false))
 
 TEST(test_peers_of_another_user_start_no_set_up)
 {

@@ -91,30 +91,15 @@ static void collective(int n, struct job call, const char *algo, int times)
 	world_stop(&w);
 }
 
-TEST(test_oneshot_of_two)
-{
-	collective(2, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
-}
-
-TEST(test_oneshot_of_three)
-{
-	collective(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
-}
-
-TEST(test_twoshot)
-{
-	collective(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 700 }, "twoshot", IN_A_ROW);
-}
-
-TEST(test_twoshot_to_root)
-{
-	collective(3, (struct job){ SHUNT_REDUCE, SHUNT_F32, SHUNT_SUM, 700, 1 }, "twoshot", IN_A_ROW);
-}
-
-TEST(test_reduce_scatter)
-{
-	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW);
-}
+TEST_CALL(
+    test_oneshot_of_two, collective(2, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW))
+TEST_CALL(test_oneshot_of_three,
+    collective(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW))
+TEST_CALL(test_twoshot, collective(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 700 }, "twoshot", IN_A_ROW))
+TEST_CALL(test_twoshot_to_root,
+    collective(3, (struct job){ SHUNT_REDUCE, SHUNT_F32, SHUNT_SUM, 700, 1 }, "twoshot", IN_A_ROW))
+TEST_CALL(test_reduce_scatter,
+    collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot", IN_A_ROW))
 
 /*
  * All-gathers and reduce-scatters of two parts among three ranks. The rank without a part is late, or another one: a
@@ -168,10 +153,7 @@ static void staged(int n, struct job call, const char *algo)
 	world_stop(&w);
 }
 
-TEST(test_staged_oneshot)
-{
-	staged(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot");
-}
+TEST_CALL(test_staged_oneshot, staged(3, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 400 }, "oneshot"))
 
 /* What all ranks need is stored once, and loaded by each of the others. */
 TEST(test_staged_exchange)
@@ -192,30 +174,12 @@ TEST(test_staged_exchange)
 	staged(3, (struct job){ SHUNT_ALLTOALL, SHUNT_U8, 0, BYTES }, "oneshot");
 }
 
-TEST(test_staged_p2p)
-{
-	staged(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 9000 }, "ll128");
-}
-
-TEST(test_staged_p2p_reduce)
-{
-	staged(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 2000 }, "ll128");
-}
-
-TEST(test_p2p)
-{
-	collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 30011 }, "ll128", IN_A_ROW);
-}
-
-TEST(test_p2p_reduce)
-{
-	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 4001 }, "ll128", IN_A_ROW);
-}
-
-TEST(test_pipelined)
-{
-	collective(3, (struct job){ SHUNT_BROADCAST, SHUNT_F32, 0, 9000, 1 }, "pipelined", IN_A_ROW);
-}
+TEST_CALL(test_staged_p2p, staged(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 9000 }, "ll128"))
+TEST_CALL(test_staged_p2p_reduce, staged(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 2000 }, "ll128"))
+TEST_CALL(test_p2p, collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 30011 }, "ll128", IN_A_ROW))
+TEST_CALL(
+    test_p2p_reduce, collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 4001 }, "ll128", IN_A_ROW))
+TEST_CALL(test_pipelined, collective(3, (struct job){ SHUNT_BROADCAST, SHUNT_F32, 0, 9000, 1 }, "pipelined", IN_A_ROW))
 
 /* A slot in each launch, all by one relay, whose ring to the other rank fills up while that one has not begun. */
 TEST(test_pipelined_ahead)
@@ -230,31 +194,13 @@ TEST(test_pipelined_ahead)
 	}
 }
 
-TEST(test_simple)
-{
-	collective(3, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 150001 }, "simple", 3);
-}
-
-TEST(test_simple_reduce)
-{
-	collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 40000 }, "simple", 3);
-}
-
-TEST(test_simple_in_place_of_two)
-{
-	collective(
-	    2, (struct job){ .kind = SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 60001, .in_place = true }, "simple", 4);
-}
-
-TEST(test_tma)
-{
-	collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 100001 }, "bulk", 3);
-}
-
-TEST(test_tma_reduce)
-{
-	collective(2, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_PREMUL, 40001 }, "bulk", 3);
-}
+TEST_CALL(test_simple, collective(3, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 150001 }, "simple", 3))
+TEST_CALL(
+    test_simple_reduce, collective(3, (struct job){ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 40000 }, "simple", 3))
+TEST_CALL(test_simple_in_place_of_two,
+    collective(2, (struct job){ .kind = SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 60001, .in_place = true }, "simple", 4))
+TEST_CALL(test_tma, collective(2, (struct job){ SHUNT_ALLGATHER, SHUNT_U8, 0, 100001 }, "bulk", 3))
+TEST_CALL(test_tma_reduce, collective(2, (struct job){ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_PREMUL, 40001 }, "bulk", 3))
 
 /*
  * Small messages in one batch each, more of them than a ring has slots. The receiver begins when the sender can go no
@@ -299,15 +245,8 @@ static void send_ahead(bool checks)
 	world_stop(&w);
 }
 
-TEST(test_messages)
-{
-	send_ahead(false);
-}
-
-TEST(test_messages_with_check)
-{
-	send_ahead(true);
-}
+TEST_CALL(test_messages, send_ahead(false))
+TEST_CALL(test_messages_with_check, send_ahead(true))
 
 /* The sender compares in one launch more messages than the ring of their sizes has room for. */
 TEST(test_check_of_many_messages)
@@ -404,15 +343,8 @@ static void barriers(unsigned kernel)
 	world_stop(&w);
 }
 
-TEST(test_barrier)
-{
-	barriers(SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8));
-}
-
-TEST(test_ep_barrier)
-{
-	barriers(SHUNT_KERNEL(SHUNT_SHAPE_ep_barrier, 0, SHUNT_U8));
-}
+TEST_CALL(test_barrier, barriers(SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8)))
+TEST_CALL(test_ep_barrier, barriers(SHUNT_KERNEL(SHUNT_SHAPE_ep_barrier, 0, SHUNT_U8)))
 
 static void expert_parallel(int times, int form, bool phases, bool masks, int late, bool rank_sums)
 {
@@ -424,10 +356,7 @@ static void expert_parallel(int times, int form, bool phases, bool masks, int la
 	world_stop(&w);
 }
 
-TEST(test_ep_calls)
-{
-	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1, false);
-}
+TEST_CALL(test_ep_calls, expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1, false))
 
 /* The others run ahead of a rank from which they hear nothing but credits. */
 TEST(test_ep_ahead)
@@ -436,20 +365,9 @@ TEST(test_ep_ahead)
 		expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, false, false, late, false);
 }
 
-TEST(test_ep_cast)
-{
-	expert_parallel(4, SHUNT_EP_FP8_ROUND, false, false, -1, false);
-}
-
-TEST(test_ep_phases)
-{
-	expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, false);
-}
-
-TEST(test_ep_masks)
-{
-	expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, false);
-}
+TEST_CALL(test_ep_cast, expert_parallel(4, SHUNT_EP_FP8_ROUND, false, false, -1, false))
+TEST_CALL(test_ep_phases, expert_parallel(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, false))
+TEST_CALL(test_ep_masks, expert_parallel(4, SHUNT_EP_AS_IS, false, true, -1, false))
 
 TEST(test_ep_rank_sums)
 {
@@ -467,15 +385,8 @@ static void normal_mode(int times, bool narrow, int late)
 	world_stop(&w);
 }
 
-TEST(test_ep_normal)
-{
-	normal_mode(IN_A_ROW, true, -1);
-}
-
-TEST(test_ep_normal_ahead)
-{
-	normal_mode(4, false, 1);
-}
+TEST_CALL(test_ep_normal, normal_mode(IN_A_ROW, true, -1))
+TEST_CALL(test_ep_normal_ahead, normal_mode(4, false, 1))
 
 TEST(test_ep_notify)
 {
@@ -600,10 +511,7 @@ static void give_up(uint64_t limit_ns, uint64_t expected)
 	world_stop(&w);
 }
 
-TEST(test_give_up_at_a_deadline)
-{
-	give_up(20 * 1000000ull, SHUNT_FAULT_TIMEOUT);
-}
+TEST_CALL(test_give_up_at_a_deadline, give_up(20 * 1000000ull, SHUNT_FAULT_TIMEOUT))
 
 /* A sender that gives up has copies under way. */
 TEST(test_give_up_of_tma)
@@ -624,10 +532,7 @@ TEST(test_give_up_of_tma)
 	world_stop(&w);
 }
 
-TEST(test_give_up_by_an_abort)
-{
-	give_up(SHUNT_LIMIT_ABORT, SHUNT_FAULT_ABORT);
-}
+TEST_CALL(test_give_up_by_an_abort, give_up(SHUNT_LIMIT_ABORT, SHUNT_FAULT_ABORT))
 
 /* ---- calls over hosts */
 
@@ -902,10 +807,7 @@ static void hosts_in_a_row(enum shunt_kind kind, size_t count, int times, int la
 	hosts_stop(&h);
 }
 
-TEST(test_over_hosts)
-{
-	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1, 1);
-}
+TEST_CALL(test_over_hosts, hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1, 1))
 
 /* More chunks than slots, while one rank has not begun. */
 TEST(test_over_hosts_ahead)
@@ -915,10 +817,7 @@ TEST(test_over_hosts_ahead)
 }
 
 /* A block that has a channel after the other. */
-TEST(test_over_hosts_few_blocks)
-{
-	hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1, 2);
-}
+TEST_CALL(test_over_hosts_few_blocks, hosts_in_a_row(SHUNT_ALLREDUCE, 3 * HOSTS_SLOT / sizeof(uint32_t), 4, -1, 2))
 
 /* The receivers have nothing to say but that slots are free again. */
 TEST(test_over_hosts_one_way)
@@ -1012,30 +911,20 @@ static void run_plan(char *text, enum shunt_plan_ll_format format, struct exec_j
 	free(text);
 }
 
-TEST(test_plan_ll8)
-{
-	run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL8,
-	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false });
-}
-
-TEST(test_plan_ll16)
-{
-	run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL16,
-	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false });
-}
-
-TEST(test_plan_ll128)
-{
-	run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false });
-}
+TEST_CALL(test_plan_ll8,
+    run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL8,
+        (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false }))
+TEST_CALL(test_plan_ll16,
+    run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL16,
+        (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false }))
+TEST_CALL(test_plan_ll128,
+    run_plan(plan_twoshot(3, 1, "sum"), SHUNT_PLAN_LL_FORMAT_LL128,
+        (struct exec_job){ SHUNT_F32, SHUNT_SUM, 720, true, 0, 6, false }))
 
 /* Buffers off their alignment: all blocks fill the memory that each of them then works in, and empty it. */
-TEST(test_plan_blocks)
-{
-	run_plan(plan_twoshot(2, 3, "sum"), SHUNT_PLAN_LL_FORMAT_LL16,
-	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 2400, true, 1, 6, false });
-}
+TEST_CALL(test_plan_blocks,
+    run_plan(plan_twoshot(2, 3, "sum"), SHUNT_PLAN_LL_FORMAT_LL16,
+        (struct exec_job){ SHUNT_F32, SHUNT_SUM, 2400, true, 1, 6, false }))
 
 /* What a packet answers is overwritten by who gets the packet. */
 TEST(test_plan_answers)
@@ -1045,42 +934,26 @@ TEST(test_plan_answers)
 }
 
 /* Scratch that its own operations fill first. */
-TEST(test_plan_staged)
-{
-	run_plan(plan_staged(), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, true, 0, 6, false });
-}
-
-TEST(test_plan_signals)
-{
-	run_plan(plan_acks(3), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false });
-}
-
-TEST(test_plan_semaphores)
-{
-	run_plan(plan_windows(256), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 8192, false, 0, 6, false });
-}
-
-TEST(test_plan_without_signals)
-{
-	run_plan(plan_get(3), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false });
-}
+TEST_CALL(test_plan_staged,
+    run_plan(
+        plan_staged(), SHUNT_PLAN_LL_FORMAT_LL128, (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, true, 0, 6, false }))
+TEST_CALL(test_plan_signals,
+    run_plan(
+        plan_acks(3), SHUNT_PLAN_LL_FORMAT_LL128, (struct exec_job){ SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false }))
+TEST_CALL(test_plan_semaphores,
+    run_plan(plan_windows(256), SHUNT_PLAN_LL_FORMAT_LL128,
+        (struct exec_job){ SHUNT_U8, SHUNT_SUM, 8192, false, 0, 6, false }))
+TEST_CALL(test_plan_without_signals,
+    run_plan(
+        plan_get(3), SHUNT_PLAN_LL_FORMAT_LL128, (struct exec_job){ SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false }))
 
 /* More bytecode than fits into shared memory. */
-TEST(test_plan_long)
-{
-	run_plan(plan_long(200), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_U8, SHUNT_SUM, 3200, false, 0, 4, false });
-}
-
-TEST(test_plan_direct)
-{
-	run_plan(plan_port(3, 0), SHUNT_PLAN_LL_FORMAT_LL128,
-	    (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, false, 0, 6, false, true });
-}
+TEST_CALL(test_plan_long,
+    run_plan(
+        plan_long(200), SHUNT_PLAN_LL_FORMAT_LL128, (struct exec_job){ SHUNT_U8, SHUNT_SUM, 3200, false, 0, 4, false }))
+TEST_CALL(test_plan_direct,
+    run_plan(plan_port(3, 0), SHUNT_PLAN_LL_FORMAT_LL128,
+        (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, false, 0, 6, false, true }))
 
 /*
  * --serve: each connection at the listening socket that is stdin names a run, which gets a process of its own, whose

@@ -49,10 +49,7 @@ static void fail_each_until_none(int (*fn)(long), long at_least)
 	assert_true(n > at_least);
 }
 
-TEST(test_open_every_failure_is_an_error)
-{
-	fail_each_until_none(fresh_open, 10);
-}
+TEST_CALL(test_open_every_failure_is_an_error, fail_each_until_none(fresh_open, 10))
 
 TEST(test_kernels_load_every_failure_is_an_error_and_can_be_repeated)
 {
@@ -71,10 +68,7 @@ static int missing_kernel(long n)
 	return ops->kernels_load(0) == -ENOENT && strstr(mock_log_text, fake_cuda.missing_kernel) ? 0 : 1;
 }
 
-TEST(test_kernels_load_missing_kernel_is_named)
-{
-	assert_int_equal(cuda_in_child(missing_kernel, 0), 0);
-}
+TEST_CALL(test_kernels_load_missing_kernel_is_named, assert_int_equal(cuda_in_child(missing_kernel, 0), 0))
 
 TEST_OF(int, (long n), test_open_without_device_is_silent, cuda_in_child(body, 0))
 {

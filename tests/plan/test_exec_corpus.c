@@ -195,20 +195,15 @@ static void check_plan(const char *file, uint64_t seed)
 		run_plan(file, seed + 101 * i);
 }
 
-TEST(test_exec_plans_called_right_give_right_values)
-{
-	assert_true(for_plans("OK", "OK*", check_plan) > 0);
-}
+TEST_CALL(test_exec_plans_called_right_give_right_values, assert_true(for_plans("OK", "OK*", check_plan) > 0))
 
 static void end_plan(const char *file, uint64_t seed)
 {
 	finish_plan(file);
 }
 
-TEST(test_exec_plans_without_defined_result_run_to_their_end)
-{
-	assert_true(for_plans("runs", "runs*", end_plan) > (only ? -1 : 0));
-}
+TEST_CALL(test_exec_plans_without_defined_result_run_to_their_end,
+    assert_true(for_plans("runs", "runs*", end_plan) > (only ? -1 : 0)))
 
 int main(int argc, char **argv)
 {

@@ -462,10 +462,8 @@ TEST(test_load_behind_a_mark_of_utf8_is_taken)
 	json_decref(root);
 }
 
-TEST(test_load_twice_the_same_key_is_refused)
-{
-	refuse_text("{\"name\":\"a\",\"name\":\"b\"}", 23, -EINVAL, "no JSON");
-}
+TEST_CALL(
+    test_load_twice_the_same_key_is_refused, refuse_text("{\"name\":\"a\",\"name\":\"b\"}", 23, -EINVAL, "no JSON"))
 
 TEST(test_load_odd_texts_are_refused)
 {

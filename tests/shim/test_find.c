@@ -82,30 +82,11 @@ TEST(test_none_is_standalone)
 	assert_int_equal(o.version, 22809);
 }
 
-TEST(test_missing_file_goes_on_searching)
-{
-	check_wrong("/nonexistent/libnccl.so.2", "No such file");
-}
-
-TEST(test_bare_name_is_not_looked_up_by_the_loader)
-{
-	check_wrong("libnccl.so.2", "No such file");
-}
-
-TEST(test_directory_goes_on_searching)
-{
-	check_wrong("/tmp", "directory");
-}
-
-TEST(test_text_file_goes_on_searching)
-{
-	check_wrong("/etc/passwd", "not a shared library");
-}
-
-TEST(test_other_library_goes_on_searching)
-{
-	check_wrong("/proc/self/exe", "");
-}
+TEST_CALL(test_missing_file_goes_on_searching, check_wrong("/nonexistent/libnccl.so.2", "No such file"))
+TEST_CALL(test_bare_name_is_not_looked_up_by_the_loader, check_wrong("libnccl.so.2", "No such file"))
+TEST_CALL(test_directory_goes_on_searching, check_wrong("/tmp", "directory"))
+TEST_CALL(test_text_file_goes_on_searching, check_wrong("/etc/passwd", "not a shared library"))
+TEST_CALL(test_other_library_goes_on_searching, check_wrong("/proc/self/exe", ""))
 
 TEST(test_ourselves_goes_on_searching)
 {

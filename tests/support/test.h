@@ -34,8 +34,14 @@ void tests_list(void); /* prints their names */
 		    (struct CMUnitTest){ .name = #function, .test_func = function, __VA_ARGS__ }, __FILE__, __LINE__); \
 	} \
 	static void function(void **state)
+/* The same of a body that is one statement. */
+#define TEST_CALL(function, ...) \
+	TEST(function) \
+	{ \
+		__VA_ARGS__; \
+	}
 /*
- * The same in front of a body that the test has run by others, in processes of its own or on each rank: it passes if
+ * TEST() in front of a body that the test has run by others, in processes of its own or on each rank: it passes if
  * `failed`, which calls the body as `body`, is 0.
  */
 #define TEST_OF(type, args, function, failed) \

@@ -276,15 +276,8 @@ static void all_join(unit_run *run)
 	}
 }
 
-TEST(test_rendezvous_threads_gather_numbers_and_memfds)
-{
-	all_join(unit_run_threads);
-}
-
-TEST(test_rendezvous_processes_gather_numbers_and_memfds)
-{
-	all_join(unit_run_processes);
-}
+TEST_CALL(test_rendezvous_threads_gather_numbers_and_memfds, all_join(unit_run_threads))
+TEST_CALL(test_rendezvous_processes_gather_numbers_and_memfds, all_join(unit_run_processes))
 
 TEST(test_rendezvous_missing_member_is_enoent_on_all)
 {
@@ -430,16 +423,10 @@ static void dead_peer_ends_join_and_gather(bool leaves_child)
 	}
 }
 
-TEST(test_rendezvous_dead_peer_ends_join_and_gather)
-{
-	dead_peer_ends_join_and_gather(false);
-}
+TEST_CALL(test_rendezvous_dead_peer_ends_join_and_gather, dead_peer_ends_join_and_gather(false))
 
 /* Its sockets stay open then. */
-TEST(test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather)
-{
-	dead_peer_ends_join_and_gather(true);
-}
+TEST_CALL(test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather, dead_peer_ends_join_and_gather(true))
 
 /* All see its socket, and nobody answers there. */
 TEST(test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives)

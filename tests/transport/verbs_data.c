@@ -134,10 +134,7 @@ static void all_fail_at_once(void)
 	ops->close(device);
 }
 
-TEST(test_completion_queues_do_not_overrun)
-{
-	CASE(all_fail_at_once, { "FAKE_IBV_CQ_PERIOD_US", "3000" });
-}
+TEST_CALL(test_completion_queues_do_not_overrun, CASE(all_fail_at_once, { "FAKE_IBV_CQ_PERIOD_US", "3000" }))
 
 /* ---- signals */
 
@@ -166,10 +163,7 @@ static void signals_alone(void)
 	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
 }
 
-TEST(test_a_signal_always_finds_a_receive)
-{
-	CASE(signals_alone, { "FAKE_IBV_DEVICES", "mlx0 link=roce" });
-}
+TEST_CALL(test_a_signal_always_finds_a_receive, CASE(signals_alone, { "FAKE_IBV_DEVICES", "mlx0 link=roce" }))
 
 /* ---- several rails and queue pairs */
 
@@ -253,10 +247,8 @@ static void uneven(void)
 	CHECK(!ends[0].dead);
 }
 
-TEST(test_ends_take_as_many_lanes_as_both_have)
-{
-	CASE(uneven, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_QPS", "2" });
-}
+TEST_CALL(
+    test_ends_take_as_many_lanes_as_both_have, CASE(uneven, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_QPS", "2" }))
 
 /* Names the rail, once. */
 static void rail_lost(void)

@@ -43,10 +43,7 @@ static void refused(void)
 	dies_of(-EACCES, "status 10", "the NIC reports: local access violation");
 }
 
-TEST(test_a_refused_write_kills_the_endpoint)
-{
-	CASE(refused, { "FAKE_IBV_ACCESS_ERRORS", "20" });
-}
+TEST_CALL(test_a_refused_write_kills_the_endpoint, CASE(refused, { "FAKE_IBV_ACCESS_ERRORS", "20" }))
 
 /* A process that the script kills, with this one's peer. */
 static void peer_process(int pipe_fd)
@@ -126,7 +123,4 @@ TEST(test_packets_that_are_lost_come_again)
 	CASE(works, { "FAKE_IBV_DROP", "5" }, { "FAKE_IBV_PIECE_US", "1" });
 }
 
-TEST(test_a_receive_that_is_late_is_waited_for)
-{
-	CASE(works, { "FAKE_IBV_RNR", "20" });
-}
+TEST_CALL(test_a_receive_that_is_late_is_waited_for, CASE(works, { "FAKE_IBV_RNR", "20" }))

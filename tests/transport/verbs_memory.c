@@ -120,10 +120,7 @@ static void too_much_memory(void)
 	ops->close(ends[0].device);
 }
 
-TEST(test_the_limit_of_locked_memory_is_named)
-{
-	CASE(too_much_memory, { "FAKE_IBV_MEMLOCK", "40000" });
-}
+TEST_CALL(test_the_limit_of_locked_memory_is_named, CASE(too_much_memory, { "FAKE_IBV_MEMLOCK", "40000" }))
 
 #define GPU_BYTES 65536
 
@@ -267,7 +264,4 @@ static void ordered_memory(void)
 	end_with(memory);
 }
 
-TEST(test_ordered_memory_has_its_order)
-{
-	CASE(ordered_memory, { "FAKE_IBV_PIECE_US", "20" });
-}
+TEST_CALL(test_ordered_memory_has_its_order, CASE(ordered_memory, { "FAKE_IBV_PIECE_US", "20" }))
