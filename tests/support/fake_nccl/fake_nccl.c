@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/common/libc.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
+#include "shim/nccl/coll_params.h"
 #include "tests/support/pause.h"
 
 #ifndef VERSION
@@ -596,35 +597,17 @@ static ncclResult_t end_comm(const char *name, ncclComm_t comm, bool frees)
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-	return end_comm("CommFinalize", comm, false);
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-	return end_comm("CommDestroy", comm, true);
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t comm)
-{
-	return end_comm("CommAbort", comm, true);
-}
-
-ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
-{
-	return end_comm("CommRevoke", comm, false);
-}
-
-ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
-{
-	return end_comm("CommSuspend", comm, false);
-}
-
-ncclResult_t ncclCommResume(ncclComm_t comm)
-{
-	return end_comm("CommResume", comm, false);
-}
+#define COMM_END(name, frees, ...) \
+	ncclResult_t nccl##name(__VA_ARGS__) \
+	{ \
+		return end_comm(#name, comm, frees); \
+	}
+COMM_END(CommFinalize, false, ncclComm_t comm)
+COMM_END(CommDestroy, true, ncclComm_t comm)
+COMM_END(CommAbort, true, ncclComm_t comm)
+COMM_END(CommRevoke, false, ncclComm_t comm, int flags)
+COMM_END(CommSuspend, false, ncclComm_t comm, int flags)
+COMM_END(CommResume, false, ncclComm_t comm)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
@@ -648,20 +631,14 @@ static ncclResult_t query(ncclComm_t comm, int value, int *out)
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
-{
-	return query(comm, comm ? comm->nranks : 0, count);
-}
-
-ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
-{
-	return query(comm, comm ? comm->device : 0, device);
-}
-
-ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
-{
-	return query(comm, comm ? comm->rank : 0, rank);
-}
+#define QUERY(name, field) \
+	ncclResult_t nccl##name(const ncclComm_t comm, int *value) \
+	{ \
+		return query(comm, comm ? comm->field : 0, value); \
+	}
+QUERY(CommCount, nranks)
+QUERY(CommCuDevice, device)
+QUERY(CommUserRank, rank)
 
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
@@ -788,52 +765,24 @@ struct fake_call fake_nccl_last_call(void)
 	return call;
 }
 
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
-    ncclComm_t comm, cudaStream_t stream)
-{
-	hold("AllReduce");
-	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
-}
-
-ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, int root,
-    ncclComm_t comm, cudaStream_t stream)
-{
-	return collective((struct fake_call){ "Reduce", send, recv, count, dtype, op, root, comm, stream });
-}
-
-ncclResult_t ncclBroadcast(
-    const void *send, void *recv, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
-{
-	return collective((struct fake_call){ "Broadcast", send, recv, count, dtype, 0, root, comm, stream });
-}
+#define COLLECTIVE(name, ranks, operator) \
+	ncclResult_t nccl##name(SHUNT_COLL_PARAMS(ranks, operator)) \
+	{ \
+		hold(#name); \
+		return collective((struct fake_call){ #name, SHUNT_COLL_VALUES(ranks, operator), comm, stream }); \
+	}
+COLLECTIVE(AllReduce, ALL, REDUCES)
+COLLECTIVE(Reduce, TO_ROOT, REDUCES)
+COLLECTIVE(Broadcast, FROM_ROOT, MOVES)
+COLLECTIVE(ReduceScatter, ALL, REDUCES)
+COLLECTIVE(AllGather, ALL, MOVES)
+COLLECTIVE(Send, TO_PEER, MOVES)
+COLLECTIVE(Recv, FROM_PEER, MOVES)
 
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
 	log_call("Bcast\n");
 	return ncclBroadcast(buff, buff, count, dtype, root, comm, stream); /* through the PLT, as the real one */
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
-    ncclComm_t comm, cudaStream_t stream)
-{
-	return collective((struct fake_call){ "ReduceScatter", send, recv, count, dtype, op, 0, comm, stream });
-}
-
-ncclResult_t ncclAllGather(
-    const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclComm_t comm, cudaStream_t stream)
-{
-	return collective((struct fake_call){ "AllGather", send, recv, count, dtype, 0, 0, comm, stream });
-}
-
-ncclResult_t ncclSend(
-    const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
-{
-	return collective((struct fake_call){ "Send", send, NULL, count, dtype, 0, peer, comm, stream });
-}
-
-ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
-{
-	return collective((struct fake_call){ "Recv", NULL, recv, count, dtype, 0, peer, comm, stream });
 }
 
 ncclResult_t ncclPutSignal(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win,
