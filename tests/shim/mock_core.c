@@ -35,6 +35,17 @@ static char text[1 << 16], copy[1 << 16], last_error[512];
 static size_t size;
 static atomic_int setup_result, error_result, nalive;
 
+/* A function that returns a value and does nothing else; and without a value. */
+#define STUB(type, name, params, ...) \
+	type name params \
+	{ \
+		return __VA_ARGS__; \
+	}
+#define NOTHING(name, params) \
+	void name params \
+	{ \
+	}
+
 static void log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void log_call(const char *format, ...)
 {
@@ -76,10 +87,7 @@ void shunt_mock_error(int err)
 	error_result = err;
 }
 
-int shunt_mock_alive(void)
-{
-	return nalive;
-}
+STUB(int, shunt_mock_alive, (void), nalive)
 
 int shunt_mock_teardown(void **state)
 {
@@ -226,17 +234,20 @@ static void print(const char *level, const char *fmt, va_list ap)
 }
 
 #define PRINTER(name, level, ...) \
+	void name(__VA_ARGS__ const char *fmt, ...) \
 	{ \
 		va_list ap; \
 		va_start(ap, fmt); \
 		print(level, fmt, ap); \
 		va_end(ap); \
 	}
-void shunt_warn_again(const char *fmt, ...) PRINTER(shunt_warn_again, "AGAIN") void shunt_error(const char *fmt, ...)
-    PRINTER(shunt_error, "ERROR") void shunt_warn(const char *fmt, ...)
-        PRINTER(shunt_warn, "WARN") void shunt_info(unsigned subsys, const char *fmt, ...)
-            PRINTER(shunt_info, "INFO") void shunt_trace(unsigned subsys, const char *fmt, ...)
-                PRINTER(shunt_trace, "INFO") void shunt_banner(const char *fmt, ...)
+PRINTER(shunt_warn_again, "AGAIN")
+PRINTER(shunt_error, "ERROR")
+PRINTER(shunt_warn, "WARN")
+PRINTER(shunt_info, "INFO", unsigned subsys, )
+PRINTER(shunt_trace, "INFO", unsigned subsys, )
+
+void shunt_banner(const char *fmt, ...)
 {
 	char line[512];
 	va_list ap;
@@ -247,18 +258,9 @@ void shunt_warn_again(const char *fmt, ...) PRINTER(shunt_warn_again, "AGAIN") v
 	log_call("banner %s\n", line);
 }
 
-void shunt_log_hold(void)
-{
-}
-
-void shunt_log_flush(void)
-{
-}
-
-const char *shunt_last_error(void)
-{
-	return last_error;
-}
+NOTHING(shunt_log_hold, (void))
+NOTHING(shunt_log_flush, (void))
+STUB(const char *, shunt_last_error, (void), last_error)
 
 void shunt_last_error_set(const char *error)
 {
@@ -272,15 +274,8 @@ void shunt_log_reset(void)
 	log_call("log reset\n");
 }
 
-const char *shunt_build(void)
-{
-	return "0.0.0-mock (unknown)";
-}
-
-const char *shunt_version(void)
-{
-	return "0.0.0-mock";
-}
+STUB(const char *, shunt_build, (void), "0.0.0-mock (unknown)")
+STUB(const char *, shunt_version, (void), "0.0.0-mock")
 
 int shunt_bootstrap_new_id(uint8_t id[128])
 {
@@ -292,15 +287,8 @@ int shunt_bootstrap_new_id(uint8_t id[128])
 	return 0;
 }
 
-bool shunt_bootstrap_id_is_shared(const uint8_t id[128])
-{
-	return false;
-}
-
-int shunt_comm_set_id(struct shunt_comm *comm, const struct shunt_id *id)
-{
-	return 0;
-}
+STUB(bool, shunt_bootstrap_id_is_shared, (const uint8_t id[128]), false)
+STUB(int, shunt_comm_set_id, (struct shunt_comm * comm, const struct shunt_id *id), 0)
 
 int shunt_bootstrap_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel,
     struct shunt_hosts **hosts_p, struct shunt_id *own_p)
@@ -323,41 +311,15 @@ struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *ta
 }
 
 /* All ranks are on one host. */
-void shunt_directory_mark(uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
-{
-}
-
-void shunt_directory_copy(uint8_t id[SHUNT_DIRECTORY_ID_BYTES], const struct shunt_directory_tail *tail)
-{
-}
-
-struct shunt_directory_tail shunt_directory_tail_of(const uint8_t id[SHUNT_DIRECTORY_ID_BYTES])
-{
-	return (struct shunt_directory_tail){ 0 };
-}
-
-const struct shunt_directory_tail *shunt_comm_directory(const struct shunt_comm *comm)
-{
-	return NULL;
-}
-
-int shunt_comm_set_hosts(struct shunt_comm *comm, struct shunt_hosts *hosts)
-{
-	return 0;
-}
-
-const struct shunt_hosts *shunt_comm_hosts(const struct shunt_comm *comm)
-{
-	return NULL;
-}
-
-void shunt_hosts_destroy(struct shunt_hosts *hosts)
-{
-}
-
-void shunt_hosts_select(struct shunt_hosts *hosts, const int *ranks, int n)
-{
-}
+NOTHING(shunt_directory_mark, (uint8_t id[SHUNT_DIRECTORY_ID_BYTES]))
+NOTHING(shunt_directory_copy, (uint8_t id[SHUNT_DIRECTORY_ID_BYTES], const struct shunt_directory_tail *tail))
+STUB(struct shunt_directory_tail, shunt_directory_tail_of, (const uint8_t id[SHUNT_DIRECTORY_ID_BYTES]),
+    (struct shunt_directory_tail){ 0 })
+STUB(const struct shunt_directory_tail *, shunt_comm_directory, (const struct shunt_comm *comm), NULL)
+STUB(int, shunt_comm_set_hosts, (struct shunt_comm * comm, struct shunt_hosts *hosts), 0)
+STUB(const struct shunt_hosts *, shunt_comm_hosts, (const struct shunt_comm *comm), NULL)
+NOTHING(shunt_hosts_destroy, (struct shunt_hosts * hosts))
+NOTHING(shunt_hosts_select, (struct shunt_hosts * hosts, const int *ranks, int n))
 
 void shunt_hosts_describe(const struct shunt_hosts *hosts, char *text, size_t bytes)
 {
@@ -484,10 +446,8 @@ static enum shunt_reason reason_of(const struct shunt_comm *comm, const struct s
 	                                    SHUNT_REASON_NONE;
 }
 
-const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason)
-{
-	return shunt_reason_name(reason);
-}
+STUB(const char *, shunt_comm_reason, (const struct shunt_comm *comm, enum shunt_reason reason),
+    shunt_reason_name(reason))
 
 static bool needs_setup(const struct shunt_comm *comm)
 {
@@ -508,10 +468,8 @@ bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, s
 	return decision->algo;
 }
 
-bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_decision *decision)
-{
-	return decision->need;
-}
+STUB(bool, shunt_comm_needs_round, (const struct shunt_comm *comm, const struct shunt_decision *decision),
+    decision->need)
 
 /* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
 int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
@@ -568,14 +526,8 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	return 0;
 }
 
-void shunt_comm_join_later(struct shunt_comm *comm)
-{
-}
-
-int shunt_comm_join_due(struct shunt_comm *comm)
-{
-	return 0;
-}
+NOTHING(shunt_comm_join_later, (struct shunt_comm * comm))
+STUB(int, shunt_comm_join_due, (struct shunt_comm * comm), 0)
 
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
     struct shunt_decision *decisions, size_t n, bool forked)
@@ -590,21 +542,10 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	return err;
 }
 
-void shunt_comm_phase(struct shunt_comm *comm, const char *phase)
-{
-}
-
-void shunt_marks_settle(bool has_launched)
-{
-}
-
-void shunt_comm_note_function(struct shunt_comm *comm)
-{
-}
-
-void shunt_comm_nccl_failed(struct shunt_comm *comm, int result)
-{
-}
+NOTHING(shunt_comm_phase, (struct shunt_comm * comm, const char *phase))
+NOTHING(shunt_marks_settle, (bool has_launched))
+NOTHING(shunt_comm_note_function, (struct shunt_comm * comm))
+NOTHING(shunt_comm_nccl_failed, (struct shunt_comm * comm, int result))
 
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
@@ -612,30 +553,12 @@ void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *
 	    shunt_reason_name(reason));
 }
 
-int shunt_comm_error(struct shunt_comm *comm)
-{
-	return error_result;
-}
-
-int shunt_comm_rank(const struct shunt_comm *comm)
-{
-	return comm->desc.rank;
-}
-
-int shunt_comm_nranks(const struct shunt_comm *comm)
-{
-	return comm->desc.nranks;
-}
-
-int shunt_comm_device(const struct shunt_comm *comm)
-{
-	return comm->desc.device;
-}
-
-int shunt_host_address_listen(struct shunt_host_address *at, int *fd)
-{
-	return -EADDRNOTAVAIL; /* all ranks are threads */
-}
+STUB(int, shunt_comm_error, (struct shunt_comm * comm), error_result)
+STUB(int, shunt_comm_rank, (const struct shunt_comm *comm), comm->desc.rank)
+STUB(int, shunt_comm_nranks, (const struct shunt_comm *comm), comm->desc.nranks)
+STUB(int, shunt_comm_device, (const struct shunt_comm *comm), comm->desc.device)
+STUB(int, shunt_host_address_listen, (struct shunt_host_address * at, int *fd),
+    -EADDRNOTAVAIL) /* all ranks are threads */
 
 int shunt_bootstrap_allgather(
     const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all, struct shunt_hosts **hosts_p)
@@ -662,35 +585,17 @@ int shunt_comm_quiesce(struct shunt_comm *comm)
 	return !aborted && __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : 0;
 }
 
-size_t shunt_comm_memory(struct shunt_comm *comm)
-{
-	return 1000;
-}
-
-int shunt_comm_set_numerics(struct shunt_comm *comm, bool e4m3b15, int accumulate)
-{
-	return 0;
-}
-
-int shunt_comm_run_plan(struct shunt_comm *comm, const char *name, struct shunt_plan_call *call)
-{
-	return -ENOSYS;
-}
-
-int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
-{
-	return -ENOSYS;
-}
+STUB(size_t, shunt_comm_memory, (struct shunt_comm * comm), 1000)
+STUB(int, shunt_comm_set_numerics, (struct shunt_comm * comm, bool e4m3b15, int accumulate), 0)
+STUB(int, shunt_comm_run_plan, (struct shunt_comm * comm, const char *name, struct shunt_plan_call *call), -ENOSYS)
+STUB(int, shunt_dump_file, (const char *dir, const char *reason, char *path, size_t bytes), -ENOSYS)
 
 void shunt_comm_info(struct shunt_comm *comm, struct shunt_comm_info *info)
 {
 	*info = (struct shunt_comm_info){ .size = info->size, .state = "untouched" };
 }
 
-size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)
-{
-	return 0;
-}
+STUB(size_t, shunt_comm_counters, (const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap), 0)
 
 static _Thread_local int device_now;
 
@@ -737,10 +642,7 @@ static int copy_now(int device, void *dst, const void *src, size_t bytes, void *
 }
 
 /* It knows no memory. */
-static int mem_range(const void *ptr, void **base_p, size_t *bytes_p)
-{
-	return -ENOENT;
-}
+STUB(static int, mem_range, (const void *ptr, void **base_p, size_t *bytes_p), -ENOENT)
 
 const struct shunt_kernel_set shunt_kernels;
 
