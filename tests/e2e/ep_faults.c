@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What breaks an expert parallel group, and what one with masks survives. Ranks as processes, on the sim; with "hosts2"
- * and the like (ep_job.h) over hosts.
+ * and the like (ep_ranks.h) over hosts.
  */
-#include "tests/e2e/ep_normal_job.h"
-#include "tests/support/own.h"
+#include "tests/e2e/ep_ranks.h"
 #include "tests/support/pause.h"
 #include "tests/support/test.h"
 #include "tests/support/until.h"
@@ -42,7 +41,7 @@ static int make(struct rank *r, uint32_t flags, uint64_t timeout_ns, struct ep_r
 {
 	struct ep_job mine = job_of(r);
 
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &mine, flags, timeout_ns, group_p) == 0);
+	CHECK(ep_group_make(r, 0, &mine, flags, timeout_ns, group_p) == 0);
 	return ep_run_prepare(call, &mine, r);
 }
 
@@ -252,7 +251,7 @@ static int body_half_ends(struct rank *r)
 
 	mine.nranks = r->nranks;
 	mine.experts = 8;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &mine, 0, LATE_NS, &group) == 0);
+	CHECK(ep_group_make(r, 0, &mine, 0, LATE_NS, &group) == 0);
 	ep_run_prepare(&call, &mine, r);
 	if (r->rank >= 2) {
 		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
@@ -509,7 +508,7 @@ static int make_normal(
 
 	mine.job.nranks = r->nranks;
 	mine.room = room;
-	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
+	CHECK(ep_normal_group(r, 0, ep_normal_bytes(&mine, 4), flags, timeout_ns, group_p) == 0);
 	ep_normal_prepare(n, &mine, r);
 	return 0;
 }
@@ -702,18 +701,5 @@ RANKS_TEST(test_abort_of_a_notify, run(2, 0, body))
 int main(int argc, char **argv)
 {
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int failed;
-
-	own_environment();
-	if (!ep_take_hosts(&argc, &argv))
-		return 1;
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 0);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	else
-		cmocka_set_skip_filter("test_long_*");
-	failed = tests_run(NULL, NULL);
-	ep_end_hosts();
-	return failed;
+	return ep_main(argc, argv, true);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Expert parallel groups: how they are made, refused, broken and ended. Ranks as processes and threads, on the sim;
- * with SHUNT_NCCL_LIB in front of the fake NCCL; with "hosts2" and the like (ep_job.h) over hosts.
+ * with SHUNT_NCCL_LIB in front of the fake NCCL; with "hosts2" and the like (ep_ranks.h) over hosts.
  */
-#include "tests/e2e/ep_job.h"
+#include "tests/e2e/ep_ranks.h"
 #include "tests/support/entries.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
-#include "tests/support/own.h"
 #include "tests/support/test.h"
 #include "tests/support/until.h"
 
@@ -84,7 +83,7 @@ static int make(struct rank *r, int k, uint32_t flags, struct shunt_ep **group_p
 	struct ep_job mine = job;
 
 	mine.nranks = r->nranks;
-	return ep_group_make(r, ep_id(r, NULL, k), &mine, flags, 0, group_p);
+	return ep_group_make(r, k, &mine, flags, 0, group_p);
 }
 
 RANKS_TEST(test_groups_of_an_id_and_of_a_communicator,
@@ -170,7 +169,7 @@ RANKS_TEST(test_refused_on_all_ranks, run(RANKS_PROCESSES, 2, body))
 #define REFUSED(change, expected) \
 	do { \
 		bad = good; \
-		bad.id = ep_id(r, NULL, k++); \
+		bad.id = ep_id(r, k++); \
 		change; \
 		CHECK(shunt_ep_create(&bad, &group) == (expected) && !group); \
 	} while (0)
@@ -356,19 +355,9 @@ TEST_CALL(test_abort, assert_int_equal(run(RANKS_PROCESSES, 2, body_abort), 0))
 int main(int argc, char **argv)
 {
 	char address[32];
-	int failed;
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	own_environment();
-	if (!ep_take_hosts(&argc, &argv))
-		return 1;
 	snprintf(address, sizeof(address), "%p", (void *)shared->fake);
 	setenv("FAKE_NCCL_SHARED", address, 1);
-	setenv("SHUNT_NCCL_LIB", "none", 0);
-	setenv("SHUNT_DEVICE", "sim", 0);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	failed = tests_run(NULL, NULL);
-	ep_end_hosts();
-	return failed;
+	return ep_main(argc, argv, false);
 }

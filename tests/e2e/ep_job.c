@@ -2,8 +2,6 @@
 #include "tests/e2e/ep_job.h"
 #include "tools/common/libc.h"
 #include "base/coll.h"
-#include "tests/support/own.h"
-#include "tests/support/pause.h"
 #include "tools/common/reference.h"
 
 #define POISON EP_POISON
@@ -29,80 +27,19 @@ static size_t scales(const struct ep_job *j)
 }
 
 int ep_hosts;
-static char folder[64];       /* of verbs */
-static struct ranks_ids *own; /* shared by the ranks of a run */
 
-bool ep_take_hosts(int *argc_p, char ***argv_p)
+int ep_hosts_of(const struct ep_job *j)
 {
-	const char *how = *argc_p > 1 ? (*argv_p)[1] : "";
-	char fabric[96];
-
-	own = mmap(NULL, sizeof(*own), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (own == MAP_FAILED || (strncmp(how, "hosts", 5) && strncmp(how, "verbs", 5)))
-		return own != MAP_FAILED;
-	ep_hosts = atoi(how + 5);
-	--*argc_p;
-	++*argv_p;
-	setenv("SHUNT_NET", *how == 'v' ? "verbs" : "tcp", 1);
-	if (*how == 'h')
-		return true;
-	if (!own_folder(folder))
-		return false;
-	snprintf(fabric, sizeof(fabric), "%s/fabric", folder);
-	setenv("FAKE_IBV_FABRIC", fabric, 1);
-	setenv("FAKE_IBV_DEVICES", "mlx0 link=roce", 1);
-	return true;
+	return ep_hosts < j->nranks ? ep_hosts : j->nranks;
 }
 
-void ep_end_hosts(void)
+/* Of expert k of token t of rank s. */
+static int64_t choose_expert(const struct ep_job *j, int s, size_t t, const int64_t *before, int k, uint64_t *seed)
 {
-	if (*folder)
-		own_folder_end(folder);
-}
+	bool stays = j->routing == EP_STAY && (s || t || k);
 
-/* In the rank's process, before the library is touched. */
-static void enter_host(int rank)
-{
-	char name[16];
-
-	snprintf(name, sizeof(name), "host%d", rank % ep_hosts);
-	setenv("SHUNT_HOSTID", name, 1);
-	setenv("SHUNT_MULTI_RANK_GPU", "1", 1); /* more ranks than the sim has devices */
-}
-
-int ep_ranks_run_as(struct ranks *ranks)
-{
-	memset(own, 0, sizeof(*own));
-	if (ep_hosts) {
-		ranks->how = RANKS_PROCESSES;
-		ranks->prepare = enter_host;
-	}
-	return ranks_run_as(ranks);
-}
-
-int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body)
-{
-	return ep_ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = 1, .body = body, .dies = dies });
-}
-
-uint64_t ep_job_bytes(const struct ep_job *j, uint32_t flags)
-{
-	int hosts = ep_hosts < j->nranks ? ep_hosts : j->nranks;
-	struct shunt_ep_shape shape = { .size = sizeof(shape),
-		.nranks = hosts > 1 ? (j->nranks + hosts - 1) / hosts * hosts : j->nranks,
-		.hosts = hosts,
-		.topk = j->topk,
-		.hidden = j->hidden,
-		.element_bytes = 2,
-		.ll_tokens = j->max_tokens,
-		.flags = flags };
-	uint64_t bytes = 0;
-
-	return shunt_ep_bytes(&shape, NULL, &bytes) ? 0 : bytes;
-}
-
-static int64_t choose_expert(const struct ep_job *j, const int64_t *before, int k, uint64_t *seed)
-{
+	if (stays)
+		return s * (int64_t)local(j) + k % (int)local(j);
 	switch (j->routing) {
 	case EP_TO_ONE:
 		return k ? -1 : 0;
@@ -131,7 +68,7 @@ static void make_inputs(struct ep_run *run, int s)
 	run->x[s] = calloc(n * h + 1, sizeof(uint16_t));
 	for (size_t t = 0; t < n; t++)
 		for (size_t i = 0; i < k; i++)
-			run->topk_idx[s][t * k + i] = choose_expert(j, &run->topk_idx[s][t * k], (int)i, &seed);
+			run->topk_idx[s][t * k + i] = choose_expert(j, s, t, &run->topk_idx[s][t * k], (int)i, &seed);
 	ref_fill(run->topk_weights[s], n * k, SHUNT_F32, &seed);
 	ref_fill(run->x[s], n * h, (enum shunt_dtype)j->dtype, &seed);
 	/* Numbers that casts get wrong. */
@@ -374,31 +311,4 @@ void ep_run_finish(struct ep_run *run)
 	}
 	for (int i = 0; i < run->nmemory; i++)
 		shunt_free(run->memory[i]);
-}
-
-const void *ep_id(const struct rank *r, struct ranks_ids *ids, int k)
-{
-	ids = ids ? ids : own;
-	for (; r->rank == 0 && ids->n <= k; ids->n++)
-		if (shunt_ep_id(&ids->id[ids->n]))
-			abort();
-	while (ids->n <= k)
-		pause_us(PAUSE_POLL, 200);
-	return &ids->id[k];
-}
-
-int ep_group_make(const struct rank *r, const void *id, const struct ep_job *job, uint32_t flags, uint64_t timeout_ns,
-    struct shunt_ep **group_p)
-{
-	struct shunt_ep_config config = { .size = sizeof(config),
-		.id = id,
-		.nranks = r->nranks,
-		.rank = r->rank,
-		.device = -1,
-		.flags = flags,
-		.ll_bytes = ep_job_bytes(job, flags),
-		.topk = job->topk,
-		.timeout_ns = timeout_ns };
-
-	return shunt_ep_create(&config, group_p);
 }

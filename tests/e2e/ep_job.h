@@ -19,6 +19,7 @@ enum ep_routing {
 	EP_NOWHERE,   /* all -1 */
 	EP_SAME,      /* a token names one expert topk times */
 	EP_TO_RANK_0, /* one rank's experts alone */
+	EP_STAY,      /* on their rank, but for the first choice of rank 0, which goes anywhere */
 };
 
 struct ep_job {
@@ -29,6 +30,9 @@ struct ep_job {
 	bool odd;        /* rows begin 2 bytes behind a multiple of 16 */
 	uint32_t masked; /* ranks that are left out, as bits */
 };
+extern int ep_hosts; /* over which the ranks are spread in turns; 0: one host */
+/* Of them those that have a rank. */
+int ep_hosts_of(const struct ep_job *job);
 
 /* Of one rank's calls: inputs of all ranks, in the host's memory, and this rank's memory of the device. */
 struct ep_run {
@@ -54,20 +58,6 @@ void *ep_run_memory(struct ep_run *run, const void *from, size_t bytes, bool odd
  */
 int ep_compare(const struct rank *r, const char *what, const void *dev, const void *host, size_t n, int dtype);
 enum { EP_POISON = 0xa5 };
-/*
- * Hosts over which the ranks are spread in turns, as names; 0: one host. Set by ep_take_hosts() from a program's first
- * argument: "hosts2" or "hosts3" by tcp, "verbs2" or "verbs3" by the libibverbs of tests/fake_ibverbs. *argv_p: without
- * that argument. False: there is no place for what the ranks share.
- */
-extern int ep_hosts;
-bool ep_take_hosts(int *argc_p, char ***argv_p);
-void ep_end_hosts(void);
-/* As ranks_run(), over these hosts: then ranks are processes. dies: bits of those that must end by SIGKILL. */
-int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body);
-int ep_ranks_run_as(struct ranks *ranks);
-
-/* Bytes of memory for low latency calls. */
-uint64_t ep_job_bytes(const struct ep_job *job, uint32_t flags);
 int ep_run_prepare(struct ep_run *run, const struct ep_job *job, const struct rank *r);
 /* Compares what a dispatch has left with what it must leave; 0, or says what is wrong. */
 int ep_run_check_dispatch(struct ep_run *run, const struct rank *r);
@@ -75,9 +65,3 @@ int ep_run_check_dispatch(struct ep_run *run, const struct rank *r);
 int ep_run_fill_rows(struct ep_run *run, const struct rank *r);
 int ep_run_check_combine(struct ep_run *run, const struct rank *r);
 void ep_run_finish(struct ep_run *run);
-
-/* Id k of groups, which rank 0 makes. ids: zeroed, of all ranks; NULL: those of ep_ranks_run(). */
-const void *ep_id(const struct rank *r, struct ranks_ids *ids, int k);
-/* A group of all ranks that has room for the job. */
-int ep_group_make(const struct rank *r, const void *id, const struct ep_job *job, uint32_t flags, uint64_t timeout_ns,
-    struct shunt_ep **group_p);

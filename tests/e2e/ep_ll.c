@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Low latency dispatch and combine against the reference, ranks as threads, on the sim. With "hosts2" and the like
- * (ep_job.h) over hosts, ranks as processes.
+ * (ep_ranks.h) over hosts, ranks as processes.
  */
-#include "tests/e2e/ep_job.h"
-#include "tests/support/own.h"
+#include "tests/e2e/ep_ranks.h"
 #include "tests/support/test.h"
 
 static const struct ep_job small = { .experts = 6,
@@ -49,7 +48,7 @@ static int body_calls(struct rank *r)
 		struct shunt_ep *group;
 
 		job.nranks = r->nranks;
-		CHECK(ep_group_make(r, ep_id(r, NULL, k), &job, 0, 0, &group) == 0);
+		CHECK(ep_group_make(r, k, &job, 0, 0, &group) == 0);
 		for (int i = 0; i < 3; i++, job.seed++)
 			CHECK(one_call(r, group, &job) == 0);
 		CHECK(shunt_ep_destroy(group, 0) == 0);
@@ -160,7 +159,7 @@ RANKS_TEST(test_blocks, ep_ranks_run(RANKS_THREADS, 2, 0, body))
 	job.form = SHUNT_EP_FP8;
 	job.max_tokens = 12;
 	job.tokens[0] = 12;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, 0, &job, 0, 0, &group) == 0);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		ep_run_prepare(&run, &job, r);
 		CHECK(ep_run_fill_rows(&run, r) == 0);
@@ -187,7 +186,7 @@ RANKS_TEST(test_mixed_sizes, ep_ranks_run(RANKS_THREADS, 3, 0, body))
 	job.nranks = r->nranks;
 	job.hidden = 1024;
 	job.max_tokens = 16;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, 0, &job, 0, 0, &group) == 0);
 	for (int i = 0; i < CALLS; i++) {
 		struct ep_job mine = job;
 
@@ -232,7 +231,7 @@ RANKS_TEST(test_phases_in_any_order, ep_ranks_run(RANKS_THREADS, 3, 0, body) + e
 	void *streams[2];
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, 0, &job, 0, 0, &group) == 0);
 	CHECK(shunt_stream_create(&streams[0]) == 0 && shunt_stream_create(&streams[1]) == 0);
 	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
 		for (int b = 0; b < 2; b++, job.seed++) {
@@ -265,7 +264,7 @@ RANKS_TEST(test_third_call_is_refused, ep_ranks_run(RANKS_THREADS, 2, 0, body))
 	struct ep_run run[3];
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, 0, &job, 0, 0, &group) == 0);
 	for (int i = 0; i < 3; i++, job.seed++)
 		ep_run_prepare(&run[i], &job, r);
 	CHECK(phase(group, &run[0], '0') == 0 && phase(group, &run[1], '0') == 0);
@@ -295,7 +294,7 @@ static int body_graph(struct rank *r)
 	size_t bytes;
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, 0, &job, 0, 0, &group) == 0);
 	ep_run_prepare(&run, &job, r);
 	CHECK(ep_run_fill_rows(&run, r) == 0);
 	CHECK(shunt_ep_barrier(group, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
@@ -359,7 +358,7 @@ RANKS_TEST(test_stats, ep_ranks_run(RANKS_THREADS, 3, 0, body))
 	int64_t *wait_ns, waited[8];
 
 	job.nranks = r->nranks;
-	CHECK(ep_group_make(r, ep_id(r, NULL, 0), &job, 0, 0, &group) == 0);
+	CHECK(ep_group_make(r, 0, &job, 0, 0, &group) == 0);
 	CHECK(shunt_malloc((void **)&stats, sizeof(host)) == 0 && shunt_malloc((void **)&wait_ns, sizeof(waited)) == 0);
 	memset(host, 0, sizeof(host));
 	memset(waited, 0, sizeof(waited));
@@ -391,19 +390,6 @@ RANKS_TEST(test_stats, ep_ranks_run(RANKS_THREADS, 3, 0, body))
 
 int main(int argc, char **argv)
 {
-	int failed;
-
-	own_environment();
-	if (!ep_take_hosts(&argc, &argv))
-		return 1;
 	quick = getenv("KERNELS_QUICK") != NULL;
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 0);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	else
-		cmocka_set_skip_filter("test_long_*");
-	failed = tests_run(NULL, NULL);
-	ep_end_hosts();
-	return failed;
+	return ep_main(argc, argv, true);
 }

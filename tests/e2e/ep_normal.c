@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Normal mode: layout, notify, dispatch and combine against the reference, ranks as threads, on the sim. With "hosts2"
- * and the like (ep_job.h) over hosts, ranks as processes.
+ * and the like (ep_ranks.h) over hosts, ranks as processes.
  */
-#include "tests/e2e/ep_normal_job.h"
-#include "tests/support/own.h"
+#include "tests/e2e/ep_ranks.h"
 #include "tests/support/test.h"
 
 static const struct ep_normal_job small = { .job = { .experts = 12,
@@ -52,7 +51,7 @@ static int body_calls(struct rank *r)
 		struct shunt_ep *group;
 
 		job.job.nranks = r->nranks;
-		CHECK(ep_normal_group(r, ep_id(r, NULL, k), ep_normal_bytes(&job, 3), flags, 0, &group) == 0);
+		CHECK(ep_normal_group(r, k, ep_normal_bytes(&job, 3), flags, 0, &group) == 0);
 		for (int i = 0; i < (quick ? 1 : 2); i++, job.job.seed++)
 			CHECK(one_routing(r, group, &job) == 0);
 		CHECK(shunt_ep_destroy(group, 0) == 0);
@@ -191,7 +190,7 @@ RANKS_TEST(test_handles, run(3, small, body))
 	struct ep_normal_run n[2];
 
 	job.job.nranks = r->nranks;
-	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 8), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, 0, ep_normal_bytes(&job, 8), 0, 0, &group) == 0);
 	for (int b = 0; b < 2; b++, job.job.seed++) {
 		ep_normal_prepare(&n[b], &job, r);
 		CHECK(ep_normal_route(&n[b], group, r) == 0);
@@ -232,7 +231,7 @@ RANKS_TEST(test_graphs, run(2, small, body))
 	job.job.nranks = r->nranks;
 	job.worst = true;
 	job.room = 40; /* for any routing */
-	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, 0, ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
 	ep_normal_prepare(&run, &job, r);
 	CHECK(shunt_capture_begin(r->stream) == 0);
 	run.notify.counts = 1;
@@ -283,7 +282,7 @@ RANKS_TEST(test_tickets, run(2, small, body))
 	int32_t rows;
 
 	job.job.nranks = r->nranks;
-	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, 0, ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
 	ep_normal_prepare(&n, &job, r);
 	CHECK(shunt_ep_layout(group, &n.layout) == 0);
 	CHECK(shunt_ep_counts(group, 0, &rows, NULL) == -EINVAL && shunt_ep_counts(group, 1, &rows, NULL) == -EINVAL);
@@ -312,8 +311,8 @@ static int body_bad_calls(struct rank *r)
 
 	job.job.nranks = r->nranks;
 	job.nscales = 1;
-	CHECK(ep_normal_group(r, ep_id(r, NULL, 0), ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
-	CHECK(ep_normal_group(r, ep_id(r, NULL, 1), 0, 0, 0, &none) == 0);
+	CHECK(ep_normal_group(r, 0, ep_normal_bytes(&job, 3), 0, 0, &group) == 0);
+	CHECK(ep_normal_group(r, 1, 0, 0, 0, &none) == 0);
 	ep_normal_prepare(&n, &job, r);
 #define BAD(kind, change, expected) \
 	do { \
@@ -369,17 +368,6 @@ TEST(test_bad_calls)
 
 int main(int argc, char **argv)
 {
-	int failed;
-
-	own_environment();
-	if (!ep_take_hosts(&argc, &argv))
-		return 1;
 	quick = getenv("KERNELS_QUICK") != NULL;
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 0);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	failed = tests_run(NULL, NULL);
-	ep_end_hosts();
-	return failed;
+	return ep_main(argc, argv, true);
 }

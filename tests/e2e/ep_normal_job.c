@@ -6,33 +6,6 @@
 #include "kernels/ep.h"
 #include "tools/common/reference.h"
 
-static int hosts_of(const struct ep_normal_job *j)
-{
-	return ep_hosts < j->job.nranks ? ep_hosts : j->job.nranks;
-}
-
-uint64_t ep_normal_bytes(const struct ep_normal_job *j, int blocks)
-{
-	uint64_t widest = (uint64_t)j->job.hidden * shunt_dtype_bytes[j->job.dtype];
-	uint64_t slot, notify = SHUNT_EP_NOTIFY_BYTES(j->job.nranks), calls;
-
-	if ((uint64_t)(j->row_bytes + 4 * j->nscales) > widest)
-		widest = (uint64_t)(j->row_bytes + 4 * j->nscales);
-	slot = shunt_ep_wire(widest + 32 + 8 * (uint64_t)j->job.topk);
-	if (ep_hosts > 1 && j->job.nranks > 1) { /* a part for each rank of the host, two for each other one */
-		int hosts = hosts_of(j);
-		int local = (j->job.nranks + hosts - 1) / hosts, sources = j->job.nranks - j->job.nranks / hosts;
-
-		notify = shunt_ep_wire(4 * (SHUNT_EP_ALL_EXPERTS + (uint64_t)j->job.nranks));
-		calls = SHUNT_EP_FAR_HEADS + (uint64_t)blocks * (SHUNT_EP_LINE + 2 * slot);
-		return (uint64_t)(local + 2 * sources) * (SHUNT_EP_FAR_HEADS + (calls > notify ? calls : notify));
-	}
-	/* A block of the sim is one channel. */
-	calls = (uint64_t)blocks * (getenv("SHUNT_DEVICE") && strcmp(getenv("SHUNT_DEVICE"), "sim") ? 8 : 1) *
-	    ((uint64_t)j->job.nranks * SHUNT_EP_LINE + (uint64_t)(j->job.nranks - 1) * 2 * slot);
-	return calls > notify ? calls : notify;
-}
-
 /* Row of a token on the wire of a dispatch, and its scales. */
 static void make_row(const struct ep_normal_job *j, int rank, int token, uint8_t *row, uint32_t *scales)
 {
@@ -197,8 +170,9 @@ void ep_normal_prepare(struct ep_normal_run *n, const struct ep_normal_job *job,
 		.topk = j->topk,
 		.experts = j->experts,
 		.per_rank = ep_run_memory(&n->run, NULL, nranks * 4, false),
-		.per_host =
-		    ep_hosts > 1 && nranks > 1 ? ep_run_memory(&n->run, NULL, (size_t)hosts_of(job) * 4, false) : NULL,
+		.per_host = ep_hosts > 1 && nranks > 1 ?
+		    ep_run_memory(&n->run, NULL, (size_t)ep_hosts_of(&job->job) * 4, false) :
+		    NULL,
 		.per_expert = ep_run_memory(&n->run, NULL, (size_t)j->experts * 4, false),
 		.in_rank = ep_run_memory(&n->run, NULL, t * nranks, false) };
 	n->notify = (struct shunt_ep_notify){ .size = sizeof(n->notify),
@@ -217,33 +191,15 @@ void ep_normal_prepare(struct ep_normal_run *n, const struct ep_normal_job *job,
 	prepare_combine(n, r);
 }
 
-int ep_normal_route(struct ep_normal_run *n, struct shunt_ep *group, const struct rank *r)
+int ep_normal_tokens(const struct ep_normal_run *n, int expert)
 {
 	const struct ep_job *j = &n->run.job;
-	int32_t rows = -1, experts[64];
+	int count = 0;
 
-	CHECK(shunt_ep_layout(group, &n->layout) == 0);
-	CHECK(shunt_ep_notify(group, &n->notify, &n->ticket) == 0);
-	if (!n->notify.counts)
-		return 0;
-	CHECK(shunt_ep_counts(group, n->ticket, &rows, j->experts / j->nranks <= 64 ? experts : NULL) == 0);
-	CHECK(rows == n->rows);
-	for (int e = 0; e < j->experts / j->nranks && j->experts / j->nranks <= 64; e++) {
-		int count = 0, a = n->notify.alignment;
-
-		for (int s = 0; s < j->nranks; s++)
-			for (int i = 0; i < j->tokens[s] * j->topk; i++)
-				count += n->run.topk_idx[s][i] == r->rank * (j->experts / j->nranks) + e;
-		CHECK(experts[e] == (count + a - 1) / a * a);
-	}
-	return 0;
-}
-
-int ep_normal_go(struct ep_normal_run *n, struct shunt_ep *group, const struct rank *r)
-{
-	CHECK(shunt_ep_dispatch(group, &n->dispatch) == 0);
-	CHECK(shunt_ep_combine(group, &n->combine) == 0);
-	return 0;
+	for (int s = 0; s < j->nranks; s++)
+		for (int i = 0; i < j->tokens[s] * j->topk; i++)
+			count += n->run.topk_idx[s][i] == expert;
+	return count;
 }
 
 static int check_routing(struct ep_normal_run *n, const struct rank *r)
@@ -270,16 +226,17 @@ static int check_routing(struct ep_normal_run *n, const struct rank *r)
 	for (int q = 0; q < R; q++)
 		for (int t = 0, row = 0; t < tokens; t++)
 			send_row[t * R + q] = in_rank[t * R + q] ? row++ : -1;
-	for (int h = 0; h < hosts_of(&n->job); h++)
+	for (int h = 0; h < ep_hosts_of(&n->job.job); h++)
 		for (int t = 0; t < tokens; t++) {
 			bool in = false;
 
-			for (int q = h; q < R; q += hosts_of(&n->job))
+			for (int q = h; q < R; q += ep_hosts_of(&n->job.job))
 				in |= in_rank[t * R + q];
 			per_host[h] += in;
 		}
 	if (n->layout.per_host)
-		wrong |= ep_compare(r, "per_host", n->layout.per_host, per_host, (size_t)hosts_of(&n->job), SHUNT_I32);
+		wrong |= ep_compare(
+		    r, "per_host", n->layout.per_host, per_host, (size_t)ep_hosts_of(&n->job.job), SHUNT_I32);
 	wrong |= ep_compare(r, "per_rank", n->layout.per_rank, per_rank, (size_t)R, SHUNT_I32);
 	wrong |= ep_compare(r, "per_expert", n->layout.per_expert, per_expert, (size_t)j->experts, SHUNT_I32);
 	wrong |= ep_compare(r, "in_rank", n->layout.in_rank, in_rank, (size_t)(tokens * R), SHUNT_U8);
@@ -385,19 +342,4 @@ int ep_normal_check(struct ep_normal_run *n, const struct rank *r)
 void ep_normal_finish(struct ep_normal_run *n)
 {
 	ep_run_finish(&n->run);
-}
-
-int ep_normal_group(const struct rank *r, const void *id, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
-    struct shunt_ep **group_p)
-{
-	struct shunt_ep_config config = { .size = sizeof(config),
-		.id = id,
-		.nranks = r->nranks,
-		.rank = r->rank,
-		.device = -1,
-		.flags = flags,
-		.normal_bytes = bytes,
-		.timeout_ns = timeout_ns };
-
-	return shunt_ep_create(&config, group_p);
 }

@@ -24,15 +24,9 @@ struct ep_normal_run {
 	struct shunt_ep_combine combine;
 };
 
-/* Bytes of memory for calls of so many blocks, with rings of 2 slots. */
-uint64_t ep_normal_bytes(const struct ep_normal_job *job, int blocks);
 void ep_normal_prepare(struct ep_normal_run *n, const struct ep_normal_job *job, const struct rank *r);
-/* Makes the calls; the first two are the routing. Asks for the counts, and checks them, unless `worst`. */
-int ep_normal_route(struct ep_normal_run *n, struct shunt_ep *group, const struct rank *r);
-int ep_normal_go(struct ep_normal_run *n, struct shunt_ep *group, const struct rank *r);
 /* After the stream: of all that was called. */
 int ep_normal_check(struct ep_normal_run *n, const struct rank *r);
 void ep_normal_finish(struct ep_normal_run *n);
-
-int ep_normal_group(const struct rank *r, const void *id, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
-    struct shunt_ep **group_p);
+/* How often tokens of all ranks name an expert. */
+int ep_normal_tokens(const struct ep_normal_run *n, int expert);
