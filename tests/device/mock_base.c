@@ -5,15 +5,13 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "tests/support/stub.h"
 
 char mock_log_text[512];
 int mock_log_count;
 struct shunt_config mock_config;
 
-const struct shunt_config *shunt_config(void)
-{
-	return &mock_config;
-}
+STUB(const struct shunt_config *, shunt_config, (void), &mock_config)
 
 static void record_log(const char *fmt, va_list ap)
 {
@@ -21,32 +19,16 @@ static void record_log(const char *fmt, va_list ap)
 	mock_log_count++;
 }
 
-void shunt_error(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	record_log(fmt, ap);
-	va_end(ap);
-}
-
-void shunt_warn(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	record_log(fmt, ap);
-	va_end(ap);
-}
-
-void shunt_info(unsigned subsys, const char *fmt, ...)
-{
-}
-
-void shunt_log_hold(void)
-{
-}
-
-void shunt_log_flush(void)
-{
-}
+#define RECORDER(name) \
+	void name(const char *fmt, ...) \
+	{ \
+		va_list ap; \
+		va_start(ap, fmt); \
+		record_log(fmt, ap); \
+		va_end(ap); \
+	}
+RECORDER(shunt_error)
+RECORDER(shunt_warn)
+NOTHING(shunt_info, (unsigned subsys, const char *fmt, ...))
+NOTHING(shunt_log_hold, (void))
+NOTHING(shunt_log_flush, (void))

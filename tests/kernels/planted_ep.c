@@ -7,6 +7,7 @@
 #include "tests/algos/sel.h"
 #include "tests/e2e/ep_normal_job.h"
 #include "tests/support/pause.h"
+#include "tests/support/stub.h"
 #include "tests/support/test.h"
 #include "tools/common/reference.h"
 
@@ -16,23 +17,9 @@ static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 static const struct rank ranks[RANKS] = { { 0, RANKS }, { 1, RANKS }, { 2, RANKS } };
 
 /* The memory of ep_job.h: the sim's kernels take the host's. */
-int shunt_malloc(void **ptr_p, size_t bytes)
-{
-	*ptr_p = malloc(bytes);
-	return *ptr_p ? 0 : -ENOMEM;
-}
-
-int shunt_free(void *ptr)
-{
-	free(ptr);
-	return 0;
-}
-
-int shunt_memcpy(void *dst, const void *src, size_t bytes)
-{
-	memcpy(dst, src, bytes);
-	return 0;
-}
+STUB(int, shunt_malloc, (void **ptr_p, size_t bytes), (*ptr_p = malloc(bytes)) ? 0 : -ENOMEM)
+STUB(int, shunt_free, (void *ptr), (free(ptr), 0))
+STUB(int, shunt_memcpy, (void *dst, const void *src, size_t bytes), (memcpy(dst, src, bytes), 0))
 
 static void launch(struct world *w, int rank, struct shunt_work *work)
 {

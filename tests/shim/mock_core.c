@@ -16,6 +16,7 @@
 #include "kernels/set.h"
 #include "tests/shim/mock_core.h"
 #include "tests/support/pause.h"
+#include "tests/support/stub.h"
 
 struct shunt_window {
 	struct shunt_window *next;
@@ -34,17 +35,6 @@ static pthread_cond_t arrivals_changed = PTHREAD_COND_INITIALIZER;
 static char text[1 << 16], copy[1 << 16], last_error[512];
 static size_t size;
 static atomic_int setup_result, error_result, nalive;
-
-/* A function that returns a value and does nothing else; and without a value. */
-#define STUB(type, name, params, ...) \
-	type name params \
-	{ \
-		return __VA_ARGS__; \
-	}
-#define NOTHING(name, params) \
-	void name params \
-	{ \
-	}
 
 static void log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void log_call(const char *format, ...)

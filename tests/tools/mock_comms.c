@@ -3,6 +3,7 @@
 #include "tests/tools/mock.h"
 #include <stdalign.h>
 #include <sys/random.h>
+#include "tests/support/stub.h"
 #include "tools/common/libc.h"
 
 EXPORT ncclResult_t ncclGetVersion(int *version)
@@ -198,10 +199,7 @@ EXPORT ncclResult_t ncclCommShrink(
 	return comm_init_add(&b);
 }
 
-EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-	return ncclSuccess;
-}
+STUB(EXPORT ncclResult_t, ncclCommFinalize, (ncclComm_t comm), ncclSuccess)
 #endif
 
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -225,20 +223,12 @@ static ncclResult_t value_get(ncclComm_t comm, int value, int *value_p)
 	return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
-{
-	return value_get(comm, comm ? comm->nranks : 0, count);
-}
-
-EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
-{
-	return value_get(comm, comm ? comm->rank : 0, rank);
-}
-
-EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device_p)
-{
-	return value_get(comm, comm ? comm->device : 0, device_p);
-}
+#define QUERY(name, field) \
+	STUB(EXPORT ncclResult_t, name, (const ncclComm_t comm, int *value_p), \
+	    value_get(comm, comm ? comm->field : 0, value_p))
+QUERY(ncclCommCount, nranks)
+QUERY(ncclCommUserRank, rank)
+QUERY(ncclCommCuDevice, device)
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
@@ -313,12 +303,5 @@ EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 }
 #endif
 
-EXPORT const char *ncclGetErrorString(ncclResult_t result)
-{
-	return result ? "mock error" : "no error";
-}
-
-EXPORT const char *ncclGetLastError(ncclComm_t comm)
-{
-	return "because it was told to";
-}
+STUB(EXPORT const char *, ncclGetErrorString, (ncclResult_t result), result ? "mock error" : "no error")
+STUB(EXPORT const char *, ncclGetLastError, (ncclComm_t comm), "because it was told to")

@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The mock library: its devices, streams, events and graphs, and what it counts. */
 #include "tests/tools/mock.h"
+#include "tests/support/stub.h"
 #include "tools/common/libc.h"
 
-EXPORT const char *shunt_build(void)
-{
-	return "mock (abc1234, 2026-01-01; gcc 1)";
-}
+/* Does one thing, and returns 0. */
+#define DOES(name, params, what) STUB(EXPORT int, name, params, ((what), 0))
 
-EXPORT const char *shunt_version(void)
-{
-	return "mock";
-}
-
-EXPORT const char *shunt_real_nccl_path(void)
-{
-	return getenv("MOCK_REAL");
-}
+STUB(EXPORT const char *, shunt_build, (void), "mock (abc1234, 2026-01-01; gcc 1)")
+STUB(EXPORT const char *, shunt_version, (void), "mock")
+STUB(EXPORT const char *, shunt_real_nccl_path, (void), getenv("MOCK_REAL"))
 
 EXPORT int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
 {
@@ -33,28 +26,11 @@ EXPORT int shunt_counters(const void *comm, struct shunt_counter *rows, size_t c
 	return 0;
 }
 
-EXPORT int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)
-{
-	*path_p = mock_path_name(mock_is_large(count));
-	return 0;
-}
-
-EXPORT const char *shunt_device_kind(void)
-{
-	return getenv("MOCK_KIND") ? getenv("MOCK_KIND") : "sim";
-}
-
-EXPORT int shunt_device_name(int device, char *name, size_t bytes)
-{
-	snprintf(name, bytes, "mock device");
-	return 0;
-}
-
-EXPORT int shunt_device_count(int *count_p)
-{
-	*count_p = MAX_RANKS;
-	return 0;
-}
+DOES(shunt_path_of, (const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p),
+    *path_p = mock_path_name(mock_is_large(count)))
+STUB(EXPORT const char *, shunt_device_kind, (void), getenv("MOCK_KIND") ? getenv("MOCK_KIND") : "sim")
+DOES(shunt_device_name, (int device, char *name, size_t bytes), snprintf(name, bytes, "mock device"))
+DOES(shunt_device_count, (int *count_p), *count_p = MAX_RANKS)
 
 EXPORT int shunt_device_set(int wanted)
 {
@@ -64,11 +40,7 @@ EXPORT int shunt_device_set(int wanted)
 	return 0;
 }
 
-EXPORT int shunt_stream_create(void **stream_p)
-{
-	*stream_p = calloc(1, sizeof(struct stream));
-	return *stream_p ? 0 : -ENOMEM;
-}
+STUB(EXPORT int, shunt_stream_create, (void **stream_p), (*stream_p = calloc(1, sizeof(struct stream))) ? 0 : -ENOMEM)
 
 EXPORT int shunt_stream_synchronize(void *stream)
 {
@@ -77,11 +49,7 @@ EXPORT int shunt_stream_synchronize(void *stream)
 	return 0;
 }
 
-EXPORT int shunt_event_create(void **event_p)
-{
-	*event_p = calloc(1, sizeof(struct event));
-	return *event_p ? 0 : -ENOMEM;
-}
+STUB(EXPORT int, shunt_event_create, (void **event_p), (*event_p = calloc(1, sizeof(struct event))) ? 0 : -ENOMEM)
 
 EXPORT int shunt_event_record(void *event, void *stream)
 {
@@ -105,53 +73,14 @@ EXPORT int shunt_event_elapsed_us(void *start, void *stop, float *us_p)
 	return 0;
 }
 
-EXPORT int shunt_event_destroy(void *event)
-{
-	free(event);
-	return 0;
-}
-
-EXPORT int shunt_stream_destroy(void *stream)
-{
-	free(stream);
-	return 0;
-}
-
-EXPORT int shunt_malloc(void **ptr_p, size_t bytes)
-{
-	*ptr_p = malloc(bytes);
-	return *ptr_p ? 0 : -ENOMEM;
-}
-
-EXPORT int shunt_free(void *ptr)
-{
-	free(ptr);
-	return 0;
-}
-
-EXPORT int shunt_memcpy(void *dst, const void *src, size_t bytes)
-{
-	memcpy(dst, src, bytes);
-	return 0;
-}
-
-EXPORT int shunt_memcpy_async(void *dst, const void *src, size_t bytes, void *stream)
-{
-	memcpy(dst, src, bytes);
-	return 0;
-}
-
-EXPORT int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
-{
-	memset(dst, value, bytes);
-	return 0;
-}
-
-EXPORT int shunt_mem_info(size_t *free_p, size_t *total_p)
-{
-	*free_p = *total_p = 0;
-	return 0;
-}
+DOES(shunt_event_destroy, (void *event), free(event))
+DOES(shunt_stream_destroy, (void *stream), free(stream))
+STUB(EXPORT int, shunt_malloc, (void **ptr_p, size_t bytes), (*ptr_p = malloc(bytes)) ? 0 : -ENOMEM)
+DOES(shunt_free, (void *ptr), free(ptr))
+DOES(shunt_memcpy, (void *dst, const void *src, size_t bytes), memcpy(dst, src, bytes))
+DOES(shunt_memcpy_async, (void *dst, const void *src, size_t bytes, void *stream), memcpy(dst, src, bytes))
+DOES(shunt_memset_async, (void *dst, int value, size_t bytes, void *stream), memset(dst, value, bytes))
+DOES(shunt_mem_info, (size_t *free_p, size_t *total_p), *free_p = *total_p = 0)
 
 EXPORT int shunt_capture_begin(void *stream)
 {
