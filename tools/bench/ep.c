@@ -505,13 +505,11 @@ int bench_ep_main(int argc, char **argv)
 		.rounds = -1,
 		.seed = 1,
 		.check = true };
-	int first, status;
+	int status;
 
 	o.ranks.way_names = way_names;
-	status = options_parse(&bench_ep_options, &o, argc, argv, &first);
+	status = options_parse(&bench_ep_options, &o, argc, argv, NULL);
 	if (status >= 0)
 		return status;
-	if (first < argc)
-		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	return o.ranks.worker_fd >= 0 ? ranks_slots_run(&o.ranks, run_rank, &o) : ranks_run(&o.ranks, argc, argv);
 }

@@ -536,13 +536,11 @@ static int run_rank(const void *arg, const struct ranks_slot *slot)
 int bench_p2p_main(int argc, char **argv)
 {
 	struct p2p_opts o = { .ranks = RANKS_OPTS(300, "shunt"), .small = 8, .check = true };
-	int first, status;
+	int status;
 
 	o.ranks.way_names = kind_names;
-	status = options_parse(&bench_p2p_options, &o, argc, argv, &first);
+	status = options_parse(&bench_p2p_options, &o, argc, argv, NULL);
 	if (status >= 0)
 		return status;
-	if (first < argc)
-		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	return o.ranks.worker_fd >= 0 ? ranks_slots_run(&o.ranks, run_rank, &o) : ranks_run(&o.ranks, argc, argv);
 }

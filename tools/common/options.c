@@ -266,7 +266,10 @@ int options_parse(const struct option_table *t, void *opts, int argc, char **arg
 		if (err)
 			return value_error(row, optarg, err);
 	}
-	*first_p = optind;
+	if (!first_p && optind < argc)
+		return tool_usage_error("\"%s\" is not an option", argv[optind]);
+	if (first_p)
+		*first_p = optind;
 	return -1;
 }
 

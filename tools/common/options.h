@@ -57,8 +57,8 @@ struct option_table {
 };
 
 /*
- * Applies the options to opts. Other arguments begin at *first_p, and argv is reordered for that. -1: go on; else the
- * exit status after a message or the text of --help.
+ * Applies the options to opts. Other arguments begin at *first_p, and argv is reordered for that; NULL: there may be
+ * none. -1: go on; else the exit status after a message or the text of --help.
  */
 int options_parse(const struct option_table *table, void *opts, int argc, char **argv, int *first_p);
 /* The i-th word that the option takes, or that a shell completes; NULL: there are no more, as i goes up from 0. */

@@ -67,16 +67,13 @@ static int list_print(const struct conform_opts *o)
 static int conform_main(int argc, char **argv)
 {
 	struct conform_opts o = { .ranks = RANKS_OPTS(60, "shunt"), .seed = 1 };
-	int first, status;
+	int status = options_parse(&options, &o, argc, argv, NULL);
 
 	/* Thousands of cases allocate buffers: keep the pages. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
-	status = options_parse(&options, &o, argc, argv, &first);
 	if (status >= 0)
 		return status;
-	if (first < argc)
-		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	if (o.list)
 		return list_print(&o);
 	return o.ranks.worker_fd >= 0 ? conform_worker(&o) : ranks_run(&o.ranks, argc, argv);

@@ -42,13 +42,10 @@ static const struct option_table options = {
 static int torture_main(int argc, char **argv)
 {
 	struct torture_opts o = { .ranks = RANKS_OPTS(60, "shunt") };
-	int first, status;
+	int status = options_parse(&options, &o, argc, argv, NULL);
 
-	status = options_parse(&options, &o, argc, argv, &first);
 	if (status >= 0)
 		return status;
-	if (first < argc)
-		return tool_usage_error("\"%s\" is not an option", argv[first]);
 	if (o.minutes > 0 && o.ops)
 		return tool_usage_error("--minutes and --ops are two ends for one run; give one of them");
 	if (o.ep && (o.ranks.nhosts || o.ranks.json || o.max_bytes || o.shared))
