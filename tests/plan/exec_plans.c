@@ -8,7 +8,8 @@ struct text {
 	char *p;
 	size_t n;
 	int ranks, rank;
-	const char *channel, *buffers;
+	bool gpu, block; /* are open */
+	const char *channel, *buffers, *more;
 };
 
 static void begin_plan(
@@ -24,11 +25,27 @@ static void begin_plan(
 	fprintf(t->f, "\"num_threads_per_block\":256,\"gpus\":[");
 }
 
+static void close_block(struct text *t)
+{
+	if (t->block)
+		fprintf(t->f, "]},");
+	t->block = false;
+}
+
+static void close_gpu(struct text *t)
+{
+	close_block(t);
+	if (t->gpu)
+		fprintf(t->f, "]%s},", t->more);
+	t->gpu = false;
+}
+
 static char *end_plan(struct text *t)
 {
 	char *out;
 	size_t w = 0;
 
+	close_gpu(t);
 	fprintf(t->f, "]}");
 	fclose(t->f);
 	/* ",]" and ",}" are easier to repair than to avoid. */
@@ -53,14 +70,17 @@ static int buffer_id(const struct text *t, int p, char letter)
 
 /*
  * A rank with `channels` channels of one type to each other rank (numbered peer by peer) that may use all of their
- * `buffers`.
+ * `buffers`. It ends where the next one, or the plan, begins or ends; so do blocks.
  */
 static void gpu_begin(struct text *t, int rank, int in, int out, int scratch, const char *channel, int channels,
     const char *buffers, const char *more)
 {
+	close_gpu(t);
+	t->gpu = true;
 	t->rank = rank;
 	t->channel = channel;
 	t->buffers = buffers;
+	t->more = "";
 	fprintf(t->f, "{\"id\":%d,\"input_chunks\":%d,\"output_chunks\":%d,\"scratch_chunks\":%d,\"channels\":[", rank,
 	    in, out, scratch);
 	if (t->ranks > 1 && channels) {
@@ -86,16 +106,13 @@ static void gpu_begin(struct text *t, int rank, int in, int out, int scratch, co
 	fprintf(t->f, "],\"threadblocks\":[");
 }
 
-static void gpu_end(struct text *t, const char *more)
-{
-	fprintf(t->f, "]%s},", more);
-}
-
 /* A block that may use channels first .. first + count - 1 and everything else. */
 static void block_begin(struct text *t, int id, int first, int count, int switches)
 {
 	int buffers = (t->ranks - 1) * (int)strlen(t->buffers);
 
+	close_block(t);
+	t->block = true;
 	fprintf(t->f, "{\"id\":%d,\"channels\":[", id);
 	if (count) {
 		fprintf(t->f, "{\"channel_type\":\"%s\",\"channel_ids\":[", t->channel);
@@ -117,11 +134,6 @@ static void block_begin(struct text *t, int id, int first, int count, int switch
 		fprintf(t->f, "]},");
 	}
 	fprintf(t->f, "],\"ops\":[");
-}
-
-static void block_end(struct text *t)
-{
-	fprintf(t->f, "]},");
 }
 
 static void write_nop(struct text *t)
@@ -182,9 +194,7 @@ char *plan_twoshot(int n, int blocks, const char *redop)
 			for (int p = 0; p < n; p++)
 				if (p != r)
 					local_copy(&t, "upkt", 's', (n + p) * blocks + b, 'i', p * blocks + b);
-			block_end(&t);
 		}
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -204,8 +214,6 @@ char *plan_get(int n)
 				    "{\"name\":\"get\",\"channel_type\":\"memory\",\"src_buff\":[" REMOTE
 				    "],\"dst_buff\":[" LOCAL "]},",
 				    buffer_id(&t, p, 'i'), 0, 'o', p);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -232,9 +240,7 @@ char *plan_acks(int n)
 			write_nop(&t);
 			write_channels(&t, "signal", 1, 2);
 			write_channels(&t, "wait", 1, 2);
-			block_end(&t);
 		}
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -261,8 +267,6 @@ char *plan_switch(int n)
 		write_nop(&t);
 		write_channels(&t, "signal", 0, n - 1);
 		write_channels(&t, "wait", 0, n - 1);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -287,8 +291,6 @@ char *plan_port(int n, int inplace)
 			}
 		write_channels(&t, "flush", 0, n - 1);
 		write_channels(&t, "wait", 0, n - 1);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -307,8 +309,6 @@ char *plan_long(int count)
 			local_copy(&t, "copy", 'i', i, 'o', r * count + i);
 			local_copy(&t, "upkt", 's', i, 'o', (1 - r) * count + i);
 		}
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -336,9 +336,8 @@ char *plan_windows(int window)
 			fprintf(t.f, "{\"name\":\"sem_release\",\"semaphore_ids\":[0]},");
 		}
 		fprintf(t.f, "]}");
-		block_end(&t);
 	}
-	gpu_end(&t, ",\"semaphores\":[{\"init_value\":0}]");
+	t.more = ",\"semaphores\":[{\"init_value\":0}]";
 	return end_plan(&t);
 }
 
@@ -353,8 +352,6 @@ char *plan_packed(void)
 	local_copy(&t, "cpkt", 'o', 0, 's', 0);
 	local_copy(&t, "upkt", 's', 0, 'o', 1);
 	local_copy(&t, "copy", 'o', 1, 'o', 2);
-	block_end(&t);
-	gpu_end(&t, "");
 	return end_plan(&t);
 }
 
@@ -371,8 +368,6 @@ char *plan_mixed(void)
 		    "{\"name\":\"re\",\"reduce_op\":\"%s\",\"src_buff\":[" LOCAL LOCAL LOCAL "],\"dst_buff\":[" LOCAL
 		    "]},",
 		    redops[i], 'i', 0, 'i', 1, 'i', 2, 'o', i);
-	block_end(&t);
-	gpu_end(&t, "");
 	return end_plan(&t);
 }
 
@@ -390,8 +385,6 @@ char *plan_scatter(int n)
 			if (p != r)
 				fprintf(t.f, REMOTE, buffer_id(&t, p, 'i'), r);
 		fprintf(t.f, "],\"dst_buff\":[" LOCAL "]},", 'i', r);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -414,8 +407,6 @@ char *plan_parts(int scatter)
 		write_nop(&t);
 		write_channels(&t, "signal", 0, 1);
 		write_channels(&t, "wait", 0, 1);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -435,8 +426,6 @@ char *plan_staged(void)
 		    "{\"name\":\"repkt\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL LOCAL "],\"dst_buff\":[" LOCAL
 		    "]},",
 		    'i', 0, 's', 0, 'i', 0);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
@@ -456,8 +445,6 @@ char *plan_answers(void)
 		write_nop(&t);
 		write_put(&t, "ppkt", 'i', r, 1 - r, 's', r);
 		local_copy(&t, "upkt", 's', 1 - r, 'i', 1 - r);
-		block_end(&t);
-		gpu_end(&t, "");
 	}
 	return end_plan(&t);
 }
