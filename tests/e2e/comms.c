@@ -178,7 +178,7 @@ static void *revoke_later(void *comm)
 
 static int revoke_in_split(struct rank *r, int blocking)
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t comm, child = NULL, rest = NULL;
 	ncclResult_t async;
 	pthread_t thread;
@@ -227,7 +227,7 @@ TEST(test_revoke_ends_a_split_and_no_more)
 /* The rank that is to come new never does: what was begun is no communicator, and never will be one. */
 RANKS_TEST(test_revoke_of_a_growth_leaves_its_error, run(RANKS_THREADS, 1, body))
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t comm, grown;
 	ncclResult_t state;
 	ncclUniqueId id;

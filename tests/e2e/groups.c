@@ -310,17 +310,11 @@ static int body_selection(struct rank *r, ncclCollConfig_t *config, int *a, int 
 /* Configurations of single calls, estimates, and messages that do not pair up; the communicator goes on. */
 RANKS_TEST(test_group_odd_calls_answer_as_nccl, ranks_run(RANKS_PROCESSES, 2, 0, body))
 {
-	ncclCollConfig_t config = { .size = sizeof(config),
-		.magic = 0xcafebeef,
-		.minCTAs = NCCL_CONFIG_UNDEF_INT,
-		.maxCTAs = 1,
-		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
-		.forceAlgSelection = 1,
-		.CTAPolicy = NCCL_CONFIG_UNDEF_INT };
+	ncclCollConfig_t config = nccl_coll_config_unset();
 	ncclSimInfo_t info = { .size = sizeof(info), .magic = SHUNT_NCCL_SIM_MAGIC, .estimatedTime = 7 };
 	int *a = ranks_memory(r, 40000), *b = ranks_memory(r, 40000);
 
+	config.maxCTAs = 1;
 	for (int i = 0; i < 10000; i++)
 		a[i] = i;
 	memset(b, 0, 40000);
@@ -357,16 +351,10 @@ RANKS_TEST(test_group_odd_calls_answer_as_nccl, ranks_run(RANKS_PROCESSES, 2, 0,
 
 static ncclCollConfig_t config_with(void *event)
 {
-	return (ncclCollConfig_t){ .size = sizeof(ncclCollConfig_t),
-		.magic = SHUNT_NCCL_CONFIG_MAGIC,
-		.version = 23200,
-		.minCTAs = NCCL_CONFIG_UNDEF_INT,
-		.maxCTAs = NCCL_CONFIG_UNDEF_INT,
-		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
-		.forceAlgSelection = 1,
-		.CTAPolicy = NCCL_CONFIG_UNDEF_INT,
-		.launchCompletionEvent = event };
+	ncclCollConfig_t config = nccl_coll_config_unset();
+
+	config.launchCompletionEvent = event;
+	return config;
 }
 
 /* Threads of this process, once none has come or gone for 50 ms: one that was joined may still be listed. */
@@ -404,7 +392,7 @@ static int policy_of; /* set before the ranks are made */
 static int body_policy(struct rank *r)
 {
 	ncclCollConfig_t own = config_with(NULL);
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t few;
 	int *a, *b, few_blocks = policy_of == POLICY_OF_ONE ? 2 : 1;
 

@@ -206,7 +206,7 @@ static bool asks_without_blocking;
 
 static int body_question(struct rank *r)
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t comm, other;
 	int failed;
 
@@ -277,7 +277,7 @@ RANKS_TEST(test_set_up_in_mid_group_keeps_the_order, overlay_run_set(2, "SHUNT_A
  */
 RANKS_TEST(test_communicator_destroyed_too_early_lives_on, overlay_run(RANKS_PROCESSES, 2, body))
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t comm, child = NULL;
 
 	config.blocking = 0;

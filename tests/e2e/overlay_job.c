@@ -97,7 +97,7 @@ int overlay_reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t coun
 
 ncclConfig_t overlay_config(int blocking, int max_ctas)
 {
-	ncclConfig_t c = ranks_config();
+	ncclConfig_t c = nccl_config_unset();
 
 	c.blocking = blocking;
 	c.maxCTAs = max_ctas;

@@ -67,7 +67,7 @@ static const struct fake_event *kernel_of(const struct fake_event *call)
 
 static int begin(struct rank *r, float **buf_p)
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 
 	config.commName = "mine";
 	NCCL(ncclCommInitRankConfig(&r->comm, r->nranks, r->id, r->rank, &config));

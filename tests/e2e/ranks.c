@@ -142,20 +142,6 @@ void *ranks_memory(struct rank *r, size_t bytes)
 	return *memory_p;
 }
 
-ncclConfig_t ranks_config(void)
-{
-	ncclConfig_t c;
-
-	memset(&c, 0, sizeof(c));
-	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
-		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
-	c.size = sizeof(c);
-	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
-	c.version = 23200;
-	c.netName = c.commName = NULL;
-	return c;
-}
-
 ncclResult_t ranks_settled(ncclComm_t comm)
 {
 	ncclResult_t state = ncclInProgress, res = ncclSuccess;

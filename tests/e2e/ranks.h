@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
+#include "tools/common/nccl_config.h"
 
 struct rank {
 	int rank, nranks;
@@ -45,8 +46,6 @@ struct ranks_ids {
 ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k);
 /* Memory of the device until the body has passed; without it the process ends. */
 void *ranks_memory(struct rank *r, size_t bytes);
-/* A configuration that leaves everything to the library. */
-ncclConfig_t ranks_config(void);
 /* Asks, as programs do, until a non-blocking communicator has come to an end with what it does, and how. */
 ncclResult_t ranks_settled(ncclComm_t comm);
 /*

@@ -212,7 +212,7 @@ static void set_default(int rank)
 
 static ncclConfig_t config_of(int policy)
 {
-	ncclConfig_t c = ranks_config();
+	ncclConfig_t c = nccl_config_unset();
 
 	c.CTAPolicy = policy;
 	return c;

@@ -571,7 +571,7 @@ TEST(test_a_rank_dies_or_aborts_in_a_plan)
 /* Rank 0 aborts an init in which a rank is missing; then all begin without blocking. */
 HOSTS_TEST(test_inits_that_do_not_block, { .place = "0011" })
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	struct world_shared *s = world_shared();
 	ncclComm_t comm;
 	double start = now();
@@ -824,7 +824,7 @@ HOSTS_TEST(test_an_abort_in_any_phase_of_the_setup,
         .env = { { "SHUNT_TIMEOUT", "200s" }, { "SHUNT_SETUP_TIMEOUT", "100s" } },
         .meanwhile = make_far })
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 
 	for (int round = 0; round < (all ? 24 : 10); round++) {
 		config.blocking = round % 2;

@@ -582,7 +582,7 @@ TEST(test_rank_0_that_NCCL_COMM_ID_names_is_named)
 /* A call on a communicator that has failed says so; the last error is still why it failed. */
 static int failed_before_body(struct rank *r)
 {
-	ncclConfig_t config = ranks_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t comm, grown, child;
 	ncclUniqueId id;
 

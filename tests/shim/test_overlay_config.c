@@ -4,6 +4,7 @@
 #include "tests/shim/overlay_fixture.h"
 #include "tests/support/test.h"
 #include "tests/support/until.h"
+#include "tools/common/nccl_config.h"
 
 /* A later header's configuration, with a vendor's option. */
 TEST(test_call_configuration_reaches_nccl_whole_or_short)
@@ -12,18 +13,12 @@ TEST(test_call_configuration_reaches_nccl_whole_or_short)
 	struct {
 		ncclCollConfig_t known;
 		char later[16];
-	} config = { .known = { .size = sizeof(config),
-		         .magic = SHUNT_NCCL_CONFIG_MAGIC,
-		         .version = 23300,
-		         .ext = &ext,
-		         .minCTAs = NCCL_CONFIG_UNDEF_INT,
-		         .maxCTAs = NCCL_CONFIG_UNDEF_INT,
-		         .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-		         .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
-		         .forceAlgSelection = 1,
-		         .CTAPolicy = NCCL_CONFIG_UNDEF_INT } };
+	} config = { .known = nccl_coll_config_unset() };
 	ncclComm_t comm = unused_comm(0, 2);
 
+	config.known.size = sizeof(config);
+	config.known.version = 23300;
+	config.known.ext = &ext;
 	memset(config.later, 1, sizeof(config.later));
 	/*
 	 * Behind a call that may be NCCL's it is kept until the group's end, when the program may have other things
@@ -48,20 +43,13 @@ TEST(test_call_configuration_of_every_version_is_understood_or_forwarded)
 	struct {
 		ncclCollConfig_t c;
 		char later[8];
-	} room = { .c = { .size = sizeof(ncclCollConfig_t),
-		       .magic = SHUNT_NCCL_CONFIG_MAGIC,
-		       .version = 23200,
-		       .minCTAs = NCCL_CONFIG_UNDEF_INT,
-		       .maxCTAs = 2,
-		       .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-		       .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
-		       .forceAlgSelection = 1,
-		       .CTAPolicy = NCCL_CONFIG_UNDEF_INT } };
+	} room = { .c = nccl_coll_config_unset() };
 	ncclCollConfig_t *config = &room.c;
 	const size_t first = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31's ends here, and its memory */
 	ncclComm_t comm = unused_comm(0, 2);
 	void *earlier = malloc(first);
 
+	config->maxCTAs = 2;
 	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, config), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
 	shunt_mock_reset();
@@ -94,18 +82,11 @@ TEST(test_call_configuration_of_every_version_is_understood_or_forwarded)
 /* Names of ours are ours, names of NCCL's are NCCL's; it gets them as they were at the call. */
 TEST(test_call_configuration_selects_among_both_libraries)
 {
-	ncclCollConfig_t config = { .size = sizeof(config),
-		.magic = SHUNT_NCCL_CONFIG_MAGIC,
-		.version = 23200,
-		.minCTAs = NCCL_CONFIG_UNDEF_INT,
-		.maxCTAs = NCCL_CONFIG_UNDEF_INT,
-		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
-		.forceAlgSelection = 1,
-		.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY };
+	ncclCollConfig_t config = nccl_coll_config_unset();
 	ncclComm_t comm = unused_comm(0, 2);
 	char name[] = "RING_LL,TREE_LL";
 
+	config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
 	shunt_mock_reset();
 	fake.reset();

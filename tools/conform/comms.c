@@ -3,6 +3,7 @@
  * The communicators that programs use in addition to the world. A row has their members, their order and their origin.
  */
 #include "tools/common/libc.h"
+#include "tools/common/nccl_config.h"
 #include "tools/conform/conform.h"
 
 enum comm_origin { GIVEN, SPLIT, SHRINK, INIT_ASYNC };
@@ -145,40 +146,12 @@ int conform_comm_members(enum conform_comm comm, int rank, int nranks, int membe
 	return in;
 }
 
-ncclConfig_t conform_comm_config(void)
-{
-	return (ncclConfig_t){ .size = sizeof(ncclConfig_t),
-		.magic = SHUNT_NCCL_CONFIG_MAGIC,
-		.version = 23200,
-		.blocking = NCCL_CONFIG_UNDEF_INT,
-		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
-		.minCTAs = NCCL_CONFIG_UNDEF_INT,
-		.maxCTAs = NCCL_CONFIG_UNDEF_INT,
-		.splitShare = NCCL_CONFIG_UNDEF_INT,
-		.trafficClass = NCCL_CONFIG_UNDEF_INT,
-		.collnetEnable = NCCL_CONFIG_UNDEF_INT,
-		.CTAPolicy = NCCL_CONFIG_UNDEF_INT,
-		.shrinkShare = NCCL_CONFIG_UNDEF_INT,
-		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-		.nChannelsPerNetPeer = NCCL_CONFIG_UNDEF_INT,
-		.nvlinkCentricSched = NCCL_CONFIG_UNDEF_INT,
-		.graphUsageMode = NCCL_CONFIG_UNDEF_INT,
-		.numRmaCtx = NCCL_CONFIG_UNDEF_INT,
-		.maxP2pPeers = NCCL_CONFIG_UNDEF_INT,
-		.graphStreamOrdering = NCCL_CONFIG_UNDEF_INT,
-		.launchOrderImplicit = NCCL_CONFIG_UNDEF_INT,
-		.numRmaSig = NCCL_CONFIG_UNDEF_INT,
-		.rmaEagerInit = NCCL_CONFIG_UNDEF_INT,
-		.hostCftMode = NCCL_CONFIG_UNDEF_INT,
-		.nvlsHostMode = NCCL_CONFIG_UNDEF_INT };
-}
-
 ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks,
     const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS])
 {
 	const struct row *row = &rows[comm];
 	int parents[RANKS_MAX], mine = 0, n = conform_comm_members(row->parent, rank, nranks, parents, &mine);
-	ncclConfig_t config = conform_comm_config();
+	ncclConfig_t config = nccl_config_unset();
 
 	if (!n)
 		return ncclSuccess;

@@ -65,8 +65,6 @@ struct conform_made {
 };
 /* Waits until the communicator is usable. False: text has the error. */
 bool conform_comm_check(const struct bench_nccl *nccl, const struct conform_made *made, char *text, size_t text_bytes);
-/* A configuration without settings. */
-ncclConfig_t conform_comm_config(void);
 /* Waits while the result is ncclInProgress. */
 ncclResult_t conform_comm_wait(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result);
 bool conform_comm_is_async(enum conform_comm comm);

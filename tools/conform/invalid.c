@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "tools/common/nccl_config.h"
 #include "tools/conform/conform.h"
 #include "base/config.h"
 
@@ -284,7 +285,7 @@ static ncclResult_t group_simulate(const struct conform_invalid_env *e, unsigned
 
 static ncclResult_t init_config(const struct conform_invalid_env *e, bool null, unsigned magic, int blocking)
 {
-	ncclConfig_t config = conform_comm_config();
+	ncclConfig_t config = nccl_config_unset();
 	ncclComm_t comm = NULL;
 	ncclUniqueId id;
 
