@@ -54,8 +54,8 @@ static int leave(struct rank *r, struct shunt_ep *group, int abort)
 	return 0;
 }
 
-/* The group is broken by this error, whose text has these words, and says so to every call from then on. */
-static int broken(struct rank *r, struct shunt_ep *group, struct ep_run *call, int expected, const char *words)
+/* The group is broken by this error, whose text has these words. */
+static int is_broken(struct rank *r, struct shunt_ep *group, int expected, const char *words)
 {
 	char text[300];
 	int err;
@@ -65,6 +65,13 @@ static int broken(struct rank *r, struct shunt_ep *group, struct ep_run *call, i
 	if (err != expected || !strstr(text, words))
 		fprintf(stderr, "rank %d: error %d (%s), not %d (%s)\n", r->rank, err, text, expected, words);
 	CHECK(err == expected && strstr(text, words));
+	return 0;
+}
+
+/* It says so to every call from then on. */
+static int broken(struct rank *r, struct shunt_ep *group, struct ep_run *call, int expected, const char *words)
+{
+	CHECK(is_broken(r, group, expected, words) == 0);
 	CHECK(shunt_ep_ll_dispatch(group, &call->dispatch) == expected);
 	CHECK(shunt_ep_barrier(group, r->stream) == expected);
 	ep_run_finish(call);
@@ -247,12 +254,8 @@ static int body_half_ends(struct rank *r)
 {
 	struct shunt_ep *group;
 	struct ep_run call;
-	struct ep_job mine = job;
 
-	mine.nranks = r->nranks;
-	mine.experts = 8;
-	CHECK(ep_group_make(r, 0, &mine, 0, LATE_NS, &group) == 0);
-	ep_run_prepare(&call, &mine, r);
+	CHECK(make(r, 0, LATE_NS, &call, &group) == 0);
 	if (r->rank >= 2) {
 		CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0);
 		return broken(r, group, &call, -ETIMEDOUT, "waited 300 ms for the call of rank ");
@@ -516,14 +519,7 @@ static int make_normal(
 static int broken_normal(
     struct rank *r, struct shunt_ep *group, struct ep_normal_run *n, int expected, const char *words)
 {
-	char text[300];
-	int err;
-
-	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	err = shunt_ep_error(group, text, sizeof(text));
-	if (err != expected || !strstr(text, words))
-		fprintf(stderr, "rank %d: error %d (%s), not %d (%s)\n", r->rank, err, text, expected, words);
-	CHECK(err == expected && strstr(text, words));
+	CHECK(is_broken(r, group, expected, words) == 0);
 	CHECK(shunt_ep_layout(group, &n->layout) == expected && shunt_ep_dispatch(group, &n->dispatch) == expected);
 	CHECK(shunt_ep_notify(group, &n->notify, &n->ticket) == expected);
 	CHECK(shunt_ep_counts(group, 1, NULL, NULL) == expected);
