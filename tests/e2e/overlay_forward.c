@@ -52,6 +52,14 @@ static void expect_forward_only(int n, int odd, void (*prepare)(int rank), rank_
 	assert_int_equal(others, 0);
 }
 
+/* n processes; one of them, or all, have a setting. */
+static void run_with(int n, int odd, const char *name, const char *value, void (*prepare)(int rank), rank_fn body)
+{
+	overlay_odd_name = name;
+	overlay_odd_value = value;
+	assert_int_equal(overlay_run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .prepare = prepare }, odd), 0);
+}
+
 TEST(test_other_settings_on_one_rank_forward_on_all)
 {
 	static const char *const settings[][2] = {
@@ -78,12 +86,7 @@ TEST(test_other_settings_on_rank_0_forward_on_all)
 {
 	int lines = 0;
 
-	overlay_odd_name = "SHUNT_FORCE_NCCL";
-	overlay_odd_value = "allreduce";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 3, .raw = 1, .body = body_forward_only, .prepare = overlay_set_odd }, 0),
-	    0);
+	run_with(3, 0, "SHUNT_FORCE_NCCL", "allreduce", overlay_set_odd, body_forward_only);
 	for (int i = 0; i < 3; i++)
 		lines += overlay_shared->warnings[i];
 	assert_int_equal(lines, 1);
@@ -116,14 +119,8 @@ static int body_numerics(struct rank *r)
 	return 0;
 }
 
-TEST(test_numbers_that_nccl_lacks_are_never_forwarded)
-{
-	overlay_odd_name = "NCCL_LAUNCH_ORDER_IMPLICIT";
-	overlay_odd_value = "1";
-	assert_int_equal(
-	    overlay_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_numerics, .prepare = overlay_set_all }, 0),
-	    0);
-}
+TEST_CALL(test_numbers_that_nccl_lacks_are_never_forwarded,
+    run_with(2, 0, "NCCL_LAUNCH_ORDER_IMPLICIT", "1", overlay_set_all, body_numerics))
 
 static int body_shared_memory(struct rank *r)
 {
@@ -183,33 +180,14 @@ static void little_shared_memory(int rank)
 /* A setting of one rank holds for all. */
 TEST(test_without_peers_data_goes_through_shared_memory)
 {
-	overlay_odd_name = "NCCL_P2P_DISABLE";
-	overlay_odd_value = "1";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 3, .raw = 1, .body = body_shared_memory, .prepare = overlay_set_odd }, 1),
-	    0);
-	overlay_odd_name = "SHUNT_LINKS";
-	overlay_odd_value = "0-1:shared";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 3, .raw = 1, .body = body_shared_memory, .prepare = overlay_set_all }, 0),
-	    0);
+	run_with(3, 1, "NCCL_P2P_DISABLE", "1", overlay_set_odd, body_shared_memory);
+	run_with(3, 0, "SHUNT_LINKS", "0-1:shared", overlay_set_all, body_shared_memory);
 	/* NVLink that lies between two of them, and honest memory of the host. */
 	setenv("SHUNT_SIM_LINKS", "0-1:nvlink,lie=swap", 1);
-	overlay_odd_name = "SHUNT_SELFTEST";
-	overlay_odd_value = "always";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 3, .raw = 1, .body = body_refused_nvlink, .prepare = overlay_set_odd }, 1),
-	    0);
+	run_with(3, 1, "SHUNT_SELFTEST", "always", overlay_set_odd, body_refused_nvlink);
 	/* The host's memory lies: NCCL's. */
 	setenv("SHUNT_SIM_LINKS", "*:none;1-2:none,lie=old", 1);
-	overlay_odd_value = "1";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 3, .raw = 1, .body = body_refused_all, .prepare = overlay_set_odd }, 1),
-	    0);
+	run_with(3, 1, "SHUNT_SELFTEST", "1", overlay_set_odd, body_refused_all);
 	unsetenv("SHUNT_SIM_LINKS");
 	overlay_odd_name = "SHUNT_SHARED_BYTES";
 	overlay_odd_value = "64k";
@@ -392,18 +370,8 @@ static void set_all_deterministic(int rank)
 /* What asks for NCCL's order gets ours; what asks for NCCL gets it. */
 TEST(test_deterministic_sums_are_forwarded_by_name_only)
 {
-	overlay_odd_name = "NCCL_ALGO";
-	overlay_odd_value = "allreduce:tree";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic }, 0),
-	    0);
-	overlay_odd_name = "SHUNT_FORCE_NCCL";
-	overlay_odd_value = "allreduce";
-	assert_int_equal(
-	    overlay_run_as(
-	        &(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic }, 0),
-	    0);
+	run_with(2, 0, "NCCL_ALGO", "allreduce:tree", set_all_deterministic, body_not_forced);
+	run_with(2, 0, "SHUNT_FORCE_NCCL", "allreduce", set_all_deterministic, body_forced);
 }
 
 static const char *want_nccl(void *arg, const struct shunt_plan_request *request)
