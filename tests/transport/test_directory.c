@@ -42,6 +42,7 @@ static int member_body(int rank, void *arg)
 	struct shunt_directory_tail tail;
 	struct shunt_rendezvous *rdzv = NULL;
 	char name[8];
+	struct shunt_directory_member one_of_many = { .id = w->rendezvous_id, .member = rank, .nmembers = 65 };
 	int err = 0;
 
 	snprintf(name, sizeof(name), "%c", w->place[rank]);
@@ -66,6 +67,9 @@ static int member_body(int rank, void *arg)
 	atomic_fetch_add(&w->ready, 1);
 	if (!until_counted(&w->ready, MEMBERS - w->dies, "members are ready"))
 		return -ETIME;
+	/* A directory would drop the process, and with it what else is registered there. */
+	if (!err && w->place[rank] != '-')
+		err = shunt_directory_ask(&tail, link, &one_of_many, NULL, &w->table[rank]) == -E2BIG ? 0 : -EBADMSG;
 	if (!err && w->place[rank] != '-')
 		err = shunt_directory_ask(&tail, link, &me, NULL, &w->table[rank]);
 	if (!err && w->table[rank].hosts) {

@@ -362,10 +362,15 @@ int shunt_directory_find(const struct shunt_directory_tail *tail, struct shunt_d
 int shunt_directory_ask(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
     const struct shunt_directory_member *member, const atomic_int *cancel, struct shunt_directory_table *table)
 {
-	struct shunt_directory_link *own_link = link ? NULL : link_take(tail);
-	struct rdzv_directory_reply *reply = malloc(sizeof(*reply));
-	int err = reply && (link || own_link) ? 0 : -ENOMEM;
+	struct shunt_directory_link *own_link;
+	struct rdzv_directory_reply *reply;
+	int err;
 
+	if (member->nmembers > SHUNT_DIRECTORY_MAX_MEMBERS)
+		return -E2BIG;
+	own_link = link ? NULL : link_take(tail);
+	reply = malloc(sizeof(*reply));
+	err = reply && (link || own_link) ? 0 : -ENOMEM;
 	if (!err)
 		err = request(link ? link : own_link, RDZV_DIRECTORY_ASK, member, reply, cancel);
 	if (!err)

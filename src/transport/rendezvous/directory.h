@@ -73,6 +73,6 @@ int shunt_directory_offer(const struct shunt_directory_tail *tail, struct shunt_
     const struct shunt_directory_member *member, const struct shunt_host_address *at);
 int shunt_directory_find(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
     const struct shunt_directory_member *member, int wanted, const atomic_int *cancel, struct shunt_host_address *at_p);
-/* link: as from register, or NULL. 0 or -errno. */
+/* link: as from register, or NULL. 0 or -errno; -E2BIG: more members than a directory knows. */
 int shunt_directory_ask(const struct shunt_directory_tail *tail, struct shunt_directory_link *link,
     const struct shunt_directory_member *member, const atomic_int *cancel, struct shunt_directory_table *table);
