@@ -4,11 +4,12 @@
  * A libnccl.so.2 without GPUs for tests: it speaks enough of NCCL's ABI that a client can create communicators and call
  * collectives, does nothing with data, and writes down every call that reaches it. These are the extra functions that a
  * test finds with dlsym. Ranks do not meet, unless FAKE_NCCL_SHARED holds the address (hexadecimal) of
- * FAKE_NCCL_SHARED_BYTES of zeroes that all ranks share: then making a communicator is a barrier among its ranks, be
- * they threads or processes, and splits and shrinks give the right ranks. It behaves as NCCL does in what the shim has
- * to cope with: it calls its own exports through the PLT, its groups keep the first error, and a child's handle may be
- * written later by a thread of its own. FAKE_NCCL_VERSION is the version that it says to be. FAKE_NCCL_HOLD=AllReduce:
- * that function, a CommInitRank, a CommSplit or the GroupEnd never returns.
+ * FAKE_NCCL_SHARED_BYTES of zeroes that all ranks share, or the path (from /) of a file with them: then making a
+ * communicator is a barrier among its ranks, be they threads or processes, and splits and shrinks give the right ranks.
+ * It behaves as NCCL does in what the shim has to cope with: it calls its own exports through the PLT, its groups keep
+ * the first error, and a child's handle may be written later by a thread of its own. FAKE_NCCL_VERSION is the version
+ * that it says to be. FAKE_NCCL_HOLD=AllReduce: that function, a CommInitRank, a CommSplit or the GroupEnd never
+ * returns.
  */
 #include "shim/nccl/abi.h"
 
