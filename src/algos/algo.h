@@ -24,6 +24,7 @@ struct shunt_sel_key {
 	int max_ctas; /* 0: no limit */
 	bool sim;
 	bool takes_all;     /* no call is declined, since there is no real NCCL to forward it to */
+	bool pairs;         /* over several islands: any two ranks are connected; else those of a rail alone */
 	bool deterministic; /* SHUNT_DETERMINISTIC: reductions are never declined, and plans do not take them */
 	uint16_t
 	    cc; /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
@@ -288,6 +289,13 @@ bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, 
 const struct shunt_algo *shunt_algo_row(size_t i);
 /* The links that some row is right on, as bits, of those over islands or of the others. */
 unsigned shunt_algo_links(bool over_islands);
+/* True: over islands, data of its calls goes between any two ranks, not on rails alone. */
+static inline bool shunt_algo_needs_pairs(const struct shunt_algo *algo)
+{
+	const unsigned kinds = 1u << SHUNT_SEND | 1u << SHUNT_ALLTOALL | 1u << SHUNT_GATHER | 1u << SHUNT_SCATTER;
+
+	return algo->over_islands && kinds >> algo->kind & 1;
+}
 /* The kind's first row over islands, or NULL. */
 const struct shunt_algo *shunt_algo_over_islands(enum shunt_kind kind);
 
@@ -317,6 +325,8 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
  * the default ones are to be loaded.
  */
 bool shunt_select_wants_plans(void);
+/* The same of calls whose data goes between any two ranks of several hosts, beyond those of a rail. */
+bool shunt_select_wants_pairs(void);
 /* The row to run if a row with `planned` finds no plan. */
 const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo);
 

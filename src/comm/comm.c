@@ -27,14 +27,23 @@ static void become_forward(struct shunt_comm *comm, const char *reason)
 /*
  * Ranks with different settings must not find each other: a rank that forwards a call never comes to the set-up, and
  * the others would wait for it. Without a real NCCL no call is forwarded: there the ranks may find each other, and the
- * set-up logs the difference.
+ * set-up logs the difference. Ranks of which only some take messages over hosts differ in this way.
  */
 static struct shunt_id rendezvous_id_of(const struct shunt_comm *comm)
 {
 	if (comm->sel_key.takes_all)
 		return comm->id;
-	return shunt_id_derive(
-	    &comm->id, sizeof(comm->id), "rendezvous " SHUNT_VERSION, shunt_setup_protocol, shunt_config_fingerprint());
+	return shunt_id_derive(&comm->id, sizeof(comm->id), "rendezvous " SHUNT_VERSION,
+	    (uint64_t)shunt_setup_protocol << 1 | comm->sel_key.pairs, shunt_config_fingerprint());
+}
+
+/*
+ * True: others may set the communicator up before a call on this rank, so this rank, if it is the root of a host, must
+ * say where it listens. The hosts of other communicators are looked for by their first calls, which all ranks make.
+ */
+static bool is_to_be_found(const struct shunt_comm *comm)
+{
+	return comm->sel_key.pairs && comm->nranks > 1 && shunt_comm_may_be_anywhere(comm);
 }
 
 /*
@@ -46,6 +55,8 @@ static bool answer_peer(struct shunt_comm *comm)
 	bool again = false;
 
 	shunt_mutex_lock(&comm->lock);
+	if (is_to_be_found(comm) && shunt_comm_life_state(&comm->life) == COMM_NEW)
+		shunt_comm_locate_locked(comm);
 	if (shunt_comm_life_state(&comm->life) >= COMM_READY || shunt_comm_life_error(&comm->life)) {
 		/* The set-up has been done, or will never be. */
 	} else if (!shunt_rendezvous_answer(comm->rendezvous)) {
@@ -139,6 +150,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r].fd = comm->segment[r].fd = -1;
 	shunt_select_check();
+	comm->sel_key.pairs = desc->takes_all || shunt_select_wants_pairs();
 
 	if (desc->forward_reason) {
 		become_forward(comm, desc->forward_reason);
@@ -236,7 +248,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 		shunt_recorder_open_marks(comm->recorder, shunt_gpu());
 	if (!comm->may_span) { /* else set_hosts follows: a peer may have begun already, and wait for this rank */
 		if (rank >= 0 && device >= 0)
-			setup_wanted = shunt_comm_life_named(&comm->life);
+			setup_wanted = shunt_comm_life_named(&comm->life) || is_to_be_found(comm);
 		forward_many(comm);
 	}
 	shunt_mutex_unlock(&comm->lock);

@@ -587,6 +587,37 @@ TEST(test_shared_memory_leaves_to_nccl_what_it_does_faster)
 	}
 }
 
+/* ---- over hosts, in front of NCCL ---- */
+
+TEST(test_messages_over_hosts_need_pairs_that_a_rule_or_a_file_wants)
+{
+	static const uint8_t two[] = { 0, 0, 1, 1 }, alone[] = { 0, 1, 2, 3 };
+	static const enum shunt_kind kinds[] = { SHUNT_SEND, SHUNT_ALLTOALL, SHUNT_GATHER, SHUNT_SCATTER };
+	struct shunt_topology t = { 0 };
+	struct shunt_sel_key key = { .topology = &t, .nranks = 4, .cc = 90 };
+
+	for (int each = 1; each <= 2; each++) {
+		shunt_topology_place(&t, 4, each == 2 ? 2 : 4, 0, each == 2 ? two : alone);
+		for (int k = 0; k < 4; k++) {
+			key.pairs = false;
+			assert_int_equal(
+			    shunt_tuning_serves_islands(&key, kinds[k]), each == 1 && kinds[k] != SHUNT_SEND);
+			key.pairs = true;
+			assert_true(shunt_tuning_serves_islands(&key, kinds[k]));
+		}
+	}
+	assert_false(shunt_select_wants_pairs());
+	assert_int_equal(shunt_algo_force("allreduce:0-:hierarchical,send:0-:nccl,alltoall:0-:ll128"), 0);
+	assert_false(shunt_select_wants_pairs());
+	assert_int_equal(shunt_algo_force("gather:0-1k:hierarchical"), 0);
+	assert_true(shunt_select_wants_pairs());
+	assert_string_equal(path_of(&key, SHUNT_GATHER, 512), "hierarchical");
+	assert_string_equal(path_of(&key, SHUNT_SEND, 512), "nccl");
+	assert_int_equal(shunt_algo_force(NULL), 0);
+	assert_true(shunt_select_wants_pairs()); /* communicators of then have them */
+	assert_string_equal(path_of(&key, SHUNT_GATHER, 512), "nccl");
+}
+
 TESTS_BEGIN
 {
 	path_alone();

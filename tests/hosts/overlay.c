@@ -129,13 +129,43 @@ static int expect_sum(const struct rank *r, ncclComm_t comm, int count)
 	return 0;
 }
 
-/* From and to any root, through the rail of the root; between all ranks only where each is alone on its host. */
+/* Between all ranks, if all pairs are connected: each is alone on its host, or a rule has asked for that. */
+static int expect_exchange(const struct rank *r, ncclComm_t comm)
+{
+	enum { COUNT = 2003 };
+	static const char *const kinds[] = { "alltoall", "gather", "scatter", "send" };
+	size_t n = (size_t)r->nranks, me = (size_t)r->rank, rule = getenv("SHUNT_ALGO") != NULL;
+	bool connected = rule || count_hosts(r) == r->nranks;
+	uint32_t *in, *out;
+	const char *path;
+
+	for (int k = 0; k < 4; k++) {
+		bool ours = kinds[k][0] == 's' && kinds[k][1] == 'e' ? rule : connected && (rule || !k);
+
+		CHECK(!shunt_path_of(comm, kinds[k], COUNT, ncclUint32, ncclSum, &path));
+		CHECK(!strcmp(path, ours ? "hierarchical" : "nccl"));
+	}
+	if (!connected)
+		return 0;
+	CHECK(!shunt_malloc((void **)&in, n * COUNT * 4) && !shunt_malloc((void **)&out, n * COUNT * 4));
+	for (size_t i = 0; i < n * COUNT; i++)
+		in[i] = (uint32_t)(me * 1000003 + i);
+	NCCL(ncclAlltoAll(in, out, COUNT, ncclUint32, comm, r->stream));
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (size_t p = 0; p < n; p++)
+		for (size_t i = 0; i < COUNT; i++)
+			CHECK(out[p * COUNT + i] == (uint32_t)(p * 1000003 + me * COUNT + i));
+	shunt_free(in);
+	shunt_free(out);
+	return 0;
+}
+
+/* From and to any root, through the rail of the root. */
 static int expect_roots(const struct rank *r, ncclComm_t comm)
 {
 	enum { COUNT = 2003 };
-	size_t n = (size_t)r->nranks, me = (size_t)r->rank, alone = count_hosts(r) == r->nranks;
+	size_t n = (size_t)r->nranks, me = (size_t)r->rank;
 	uint32_t *in, *out;
-	const char *path;
 
 	CHECK(!shunt_malloc((void **)&in, n * COUNT * 4) && !shunt_malloc((void **)&out, n * COUNT * 4));
 	for (int root = 0; root < r->nranks; root++) {
@@ -152,15 +182,6 @@ static int expect_roots(const struct rank *r, ncclComm_t comm)
 	}
 	CHECK(ranks_count_calls(comm, "broadcast", RANKS_NATIVE) == (int)n &&
 	    ranks_count_calls(comm, "reduce", RANKS_NATIVE) == (int)n);
-	CHECK(!shunt_path_of(comm, "alltoall", COUNT, ncclUint32, ncclSum, &path));
-	CHECK(!strcmp(path, alone ? "hierarchical" : "nccl"));
-	CHECK(!shunt_path_of(comm, "send", COUNT, ncclUint32, ncclSum, &path) && !strcmp(path, "nccl"));
-	if (alone)
-		NCCL(ncclAlltoAll(in, out, COUNT, ncclUint32, comm, r->stream));
-	CHECK(!shunt_stream_synchronize(r->stream));
-	for (size_t p = 0; p < n && alone; p++)
-		for (size_t i = 0; i < COUNT; i++)
-			CHECK(out[p * COUNT + i] == (uint32_t)(p * 1000003 + me * COUNT + i));
 	shunt_free(in);
 	shunt_free(out);
 	return 0;
@@ -201,6 +222,8 @@ static int over_hosts_body(struct rank *r)
 	} else {
 		CHECK(!call(r, comm));
 	}
+	if (getenv("SHUNT_ALGO") || is_regular(r))
+		CHECK(!expect_exchange(r, comm));
 	turned.rank = r->nranks - 1 - r->rank;
 	if (is_regular(r)) {
 		CHECK(!expect_ready(&turned, half));
@@ -217,13 +240,18 @@ static int over_hosts_body(struct rank *r)
 	return end_together(r);
 }
 
-/* Whatever a rule says: ranks of other rails are not connected, and a message's two ranks alone do no set-up. */
-TEST(test_rules_for_unconnected_ranks_do_not_hold)
+/* Ranks of different rails are connected where a rule has data go between them, and hosts may differ in size. */
+TEST(test_rules_connect_any_two_ranks)
 {
-	run_world(&(struct world){ .place = "0011",
-	    .named = true,
-	    .env = { { "SHUNT_ALGO", "alltoall:0-inf:hierarchical,send:0-inf:hierarchical" } },
-	    .body = over_hosts_body });
+	static const char *const places[] = { "0011", "1000" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		run_world(&(struct world){ .place = places[i],
+		    .named = true,
+		    .env = { { "SHUNT_ALGO",
+		        "alltoall:0-inf:hierarchical,gather:0-inf:hierarchical,scatter:0-inf:hierarchical,"
+		        "send:0-inf:hierarchical" } },
+		    .body = over_hosts_body });
 }
 
 TEST(test_hosts_by_name_run_our_kernels)

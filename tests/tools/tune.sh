@@ -214,12 +214,15 @@ expect every_row_is_nccls 0 "^$(rows '"kind"') rows\$" echo "$(rows '"nccl": tru
 expect there_are_rows 0 '^[1-9]' rows '"kind"'
 # Over several hosts: network namespaces for root, else names, on loopback.
 export NCCL_SOCKET_IFNAME=lo
+# The init of the fake ends when all ranks have come to it, as NCCL's does.
+truncate -s 64K "$dir/meeting"
+export FAKE_NCCL_SHARED="$dir/meeting"
 hosts="-n 2 --hosts 2 -b 256 -e 1K --no-check"
 expect over_hosts_a_table_needs_nccl 1 'over several hosts a table says what is left to NCCL' $tune $hosts
 expect over_hosts_ranks_are_as_many 1 'a host has [12] of 3 ranks on 2 hosts' env SHUNT_NCCL_LIB="$fake" $tune -n 3 --hosts 2
 expect over_hosts_is_written 0 "^# written to $dir/cache/tuning/shunt-sim-2x1-tcp.json" env SHUNT_NCCL_LIB="$fake" $tune $hosts
 cp "$dir/out" "$dir/all"
-expect over_hosts_all_collectives 0 '^\[10/10\] reduce 1K: hierarchical' cat "$dir/all"
+expect over_hosts_all_collectives 0 '^\[12/12\] sendrecv 1K: hierarchical' cat "$dir/all"
 expect over_hosts_file_says_so 0 '"net": "tcp"' cat "$dir/cache/tuning/shunt-sim-2x1-tcp.json"
 expect over_hosts_is_shown 0 '^# 2 hosts by tcp' $shunt tune --show "$dir/cache/tuning/shunt-sim-2x1-tcp.json"
 spread="$bench -n 2 --hosts 2 -b 1K -e 1K"
@@ -228,6 +231,10 @@ expect over_hosts_without_file_it_is_ours 0 ' eager out .* hierarchical +[0-9-]+
 expect over_hosts_file_is_of_its_provider 0 ' eager out .* hierarchical +[0-9-]+$' sh -c 'sed "s/\"net\": \"tcp\"/\"net\": \"verbs\"/" "$1" >"$2" && shift 2 && "$@"' sh \
 	"$dir/cache/tuning/shunt-sim-2x1-tcp.json" "$dir/verbs.json" env SHUNT_CACHE_DIR=/dev/null SHUNT_TUNING_FILE="$dir/verbs.json" SHUNT_NCCL_LIB="$fake" $spread --no-check
 expect over_hosts_file_is_not_for_one_host 0 ' eager out .* oneshot +0$' $bench -n 2 -b 1K -e 1K
+# A file that has messages has ranks set up communicators by them, and connects all pairs.
+sed 's/"nccl": true/"nccl": false/g' "$dir/cache/tuning/shunt-sim-2x1-tcp.json" >"$dir/messages.json"
+expect over_hosts_file_may_have_messages 0 ' eager out .* hierarchical +0$' env SHUNT_NCCL_LIB="$fake" SHUNT_TUNING_FILE="$dir/messages.json" SHUNT_CACHE_DIR=/dev/null \
+	$bench sendrecv -n 2 --hosts 2 -b 1K -e 1K
 # Default plans are measured, too, and run where the file says so.
 mkdir "$dir/defaults"
 for collective in all_reduce all_gather reduce_scatter; do

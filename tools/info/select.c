@@ -360,7 +360,7 @@ static int sizes_check(int n, char **sizes)
 /* The plans for the ranks, over hosts with the default ones. */
 static struct shunt_plan_set *plans_get(const struct select_query *q)
 {
-	const struct shunt_plan_placement placement = { q->at.island_of, q->sel_key.takes_all ? NULL : q->at.local_of };
+	const struct shunt_plan_placement placement = { q->at.island_of, q->sel_key.pairs ? NULL : q->at.local_of };
 
 	if (!shunt_topology_is_split(&q->at))
 		return shunt_plan_set_get(q->sel_key.nranks, q->sel_key.nranks);
@@ -428,6 +428,7 @@ static int query_complete(struct select_opts *o)
 	} else if (!o->cc && !tool_lib_open(&lib)) {
 		tables_find(q, &lib, true);
 	}
+	q->sel_key.pairs = q->sel_key.takes_all || shunt_select_wants_pairs();
 	if (!q->sel_key.cc && !q->sel_key.sim)
 		q->sel_key.cc = (uint16_t)(o->cc ? o->cc : 90);
 	q->sel_key.nvls &= !q->sel_key.takes_all;

@@ -87,8 +87,8 @@ static int hosts_identify(struct tune_rank *r, const uint8_t *const *hosts, unsi
 		return -ENOENT;
 	}
 	r->opts.over_hosts = true;
-	/* A communicator takes the default plans at its first call, if a rule has wanted plans by then. */
-	if (r->force("allreduce:0-1:plan") || r->force(NULL))
+	/* A communicator takes default plans, and connects all pairs, if a rule has wanted that by then. */
+	if (r->force("allreduce:0-1:plan,send:0-1:hierarchical") || r->force(NULL))
 		return -EINVAL;
 	m->nhosts = n;
 	m->nvls = 0; /* no windows over hosts */

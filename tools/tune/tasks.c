@@ -86,7 +86,7 @@ static unsigned colls_available(const struct tune_rank *r)
 	const struct shunt_topology hosts = {
 		.nranks = m->nranks, .nislands = m->nhosts, .rails = m->nhosts ? m->nranks / m->nhosts : 0
 	};
-	const struct shunt_sel_key key = { .topology = &hosts };
+	const struct shunt_sel_key key = { .topology = &hosts, .pairs = true };
 	unsigned colls = 0;
 
 	for (int coll = 0; bench_colls[coll].name; coll++) {

@@ -35,7 +35,7 @@ static struct rules *all, *variable;
 static _Atomic(const struct rules *) current = &unread;
 _Atomic uint32_t shunt_select_version;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_bool named_plans;
+static atomic_bool named_plans, named_pairs;
 
 /* "64k", "1m", "" (open). */
 static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
@@ -223,6 +223,8 @@ static int parse(const char *text, enum source source, struct rules **rules_p)
 		if (!wrong) {
 			if (r->rule[r->n].path.algo && r->rule[r->n].path.algo->planned)
 				atomic_store(&named_plans, true);
+			if (r->rule[r->n].path.algo && shunt_algo_needs_pairs(r->rule[r->n].path.algo))
+				atomic_store(&named_pairs, true);
 			r->n++;
 			continue;
 		}
@@ -324,6 +326,12 @@ bool shunt_forced_plans(void)
 {
 	pthread_once(&once, parse_variable);
 	return atomic_load(&named_plans);
+}
+
+bool shunt_forced_pairs(void)
+{
+	pthread_once(&once, parse_variable);
+	return atomic_load(&named_pairs);
 }
 
 void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)

@@ -12,6 +12,8 @@ void shunt_forced_reread(void);
 bool shunt_forced_nccl_adds(const char *text);
 /* True: a rule wants plans, or one of earlier did. */
 bool shunt_forced_plans(void);
+/* True: a rule gives Shunt calls whose data goes between any two ranks of islands, or one of earlier did. */
+bool shunt_forced_pairs(void);
 /* Calls add with the sizes at which a kind's rules begin and end, in any order. */
 void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
 /* True: every rule of the text can be used. False: reason has one line about the first that cannot. */

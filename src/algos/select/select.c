@@ -296,6 +296,26 @@ bool shunt_select_wants_plans(void)
 	return shunt_forced_plans();
 }
 
+/* Alone on its host, a rank is on a rail with all others; but for a message no other rank makes a call. */
+static bool table_wants_pairs(const struct shunt_tuning *t)
+{
+	for (size_t k = 0; k < t->nrows; k++)
+		if (shunt_algo_needs_pairs(t->rows[k].algo) && !t->rows[k].forward &&
+		    (shunt_kind_is_p2p(t->rows[k].kind) || t->machine.nhosts < t->machine.nranks))
+			return true;
+	return false;
+}
+
+bool shunt_select_wants_pairs(void)
+{
+	const struct shunt_tuning_set *set = shunt_tuning_files();
+
+	for (size_t i = 0; i < set->n; i++)
+		if (table_wants_pairs(set->tables[i]))
+			return true;
+	return shunt_forced_pairs();
+}
+
 const struct shunt_algo *shunt_select_unplanned(const struct shunt_algo *algo)
 {
 	return shunt_algo_over_islands(algo->kind);

@@ -124,8 +124,8 @@ struct shunt_plugin_set;
 void shunt_tuning_tell_missing(const struct shunt_tuning *table, const struct shunt_plugin_set *plugins);
 /*
  * True: Shunt can run the kind over the key's islands. In front of a real NCCL only ranks of one rail are connected, as
- * each island's rank i is with the others' rank i. Messages are never Shunt's there: a set-up needs all ranks, and a
- * message has two.
+ * each island's rank i is with the others' rank i, unless the key has pairs. Messages need these in any case: the ranks
+ * without a call are ready for a set-up only then (docs/decisions/025.md).
  */
 bool shunt_tuning_serves_islands(const struct shunt_sel_key *key, enum shunt_kind kind);
 /*

@@ -106,9 +106,9 @@ bool shunt_tuning_serves_islands(const struct shunt_sel_key *key, enum shunt_kin
 	case SHUNT_ALLTOALL:
 	case SHUNT_GATHER:
 	case SHUNT_SCATTER:
-		return t->nislands == t->nranks;
+		return key->pairs || t->nislands == t->nranks;
 	default:
-		return false;
+		return key->pairs;
 	}
 }
 

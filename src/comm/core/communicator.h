@@ -158,6 +158,7 @@ static inline void shunt_comm_fill_early_key(struct shunt_comm *comm)
 	    (struct shunt_sel_key){ .nranks = comm->nranks < SHUNT_MAX_RANKS ? comm->nranks : SHUNT_MAX_RANKS,
 		    .sim = shunt_config()->device == SHUNT_DEVICE_SIM,
 		    .takes_all = comm->sel_key.takes_all,
+		    .pairs = comm->sel_key.pairs,
 		    .deterministic = comm->sel_key.deterministic,
 		    .no_sms = comm->no_sms,
 		    .topology = comm->sel_key.topology,

@@ -181,7 +181,7 @@ static int first_dead(const struct shunt_peers *m)
  */
 static bool others_tell(const struct shunt_comm *comm)
 {
-	return shunt_comm_spans_hosts(comm) && comm->sel_key.takes_all;
+	return shunt_comm_spans_hosts(comm) && comm->sel_key.pairs;
 }
 
 /*

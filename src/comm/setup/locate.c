@@ -38,17 +38,12 @@ static int find_root(struct shunt_comm *comm, struct shunt_hosts *hosts, int hos
 
 int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank, char *reason, size_t bytes)
 {
-	int host = hosts->host_of[rank], err;
+	int host = hosts->host_of[rank], err = 0;
 
 	if (rank != hosts->leader[host])
 		return 0;
-	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[rank].at);
-	if (err && err != -ECANCELED)
-		snprintf(reason, bytes,
-		    "the process that made the unique id, which tells hosts where others listen: %s",
-		    err == -EOWNERDEAD ? "it has ended" : strerror(-err));
 	if (host)
-		return err ? err : find_root(comm, hosts, 0, reason, bytes);
+		return find_root(comm, hosts, 0, reason, bytes);
 	for (int h = 1; h < hosts->nhosts && !err; h++)
 		err = find_root(comm, hosts, h, reason, bytes);
 	return err;
@@ -57,15 +52,18 @@ int shunt_comm_find_roots(struct shunt_comm *comm, struct shunt_hosts *hosts, in
 /*
  * Not all ranks are on this host: those of others have registered, or are missing. *hosts_p: all are there; NULL:
  * reason names the missing ranks. The table is the same on all ranks; only a rank that the directory's process has left
- * behind goes on without one.
+ * behind goes on without one, and gets an error.
  */
-static void ask_directory(
-    struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
+static int ask_directory(struct shunt_comm *comm, int missing, struct shunt_hosts **hosts_p, char *reason, size_t bytes)
 {
 	struct shunt_directory_table table = { .missing = missing };
 	int err = shunt_directory_ask(&comm->directory, comm->registered, &comm->as_member, &comm->life.cancel, &table);
 
 	*hosts_p = NULL;
+	if (err == -E2BIG) {
+		snprintf(reason, bytes, "%s", SHUNT_COMM_TOO_LARGE);
+		return 0; /* so it is on all ranks */
+	}
 	if (err) {
 		shunt_info(SHUNT_LOG_INIT,
 		    "communicator of %d ranks, rank %d: the directory of hosts does not answer: %s", comm->nranks,
@@ -73,11 +71,12 @@ static void ask_directory(
 		table.missing = missing;
 	} else if (table.present >= comm->nranks) {
 		*hosts_p = table.hosts;
-		return;
+		return 0;
 	} else {
 		shunt_hosts_destroy(table.hosts);
 	}
 	shunt_comm_name_missing(comm, table.missing, reason, bytes);
+	return err;
 }
 
 static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, const char *why)
@@ -94,22 +93,48 @@ static int stay_with_nccl(struct shunt_comm *comm, struct shunt_hosts *hosts, co
 	    comm, comm->rank == 0 || (!hosts && shunt_rendezvous_is_leader(comm->rendezvous)), reason);
 }
 
+/* The same by this rank's own decision: the others find it missing, and do not wait for it. */
+static int leave(struct shunt_comm *comm, const char *why)
+{
+	shunt_directory_leave(comm->registered, &comm->as_member);
+	comm->registered = NULL;
+	shunt_rendezvous_give_up(comm->rendezvous);
+	return stay_with_nccl(comm, NULL, why);
+}
+
+/* The root of a host listens for those of others, and says where. 0, or -errno with a reason. */
+static int offer(struct shunt_comm *comm, struct shunt_hosts *hosts, int rank, char *reason, size_t bytes)
+{
+	int err = shunt_hosts_listen(hosts, rank);
+
+	if (err) {
+		snprintf(reason, bytes, "rank %d cannot listen for other hosts: %s", comm->rank, strerror(-err));
+		return err;
+	}
+	err = shunt_directory_offer(&comm->directory, &comm->registered, &comm->as_member, &hosts->rank[rank].at);
+	if (err)
+		snprintf(reason, bytes,
+		    "the process that made the unique id, which tells hosts where others listen: %s",
+		    err == -EOWNERDEAD ? "it has ended" : strerror(-err));
+	return err;
+}
+
 int shunt_comm_locate_locked(struct shunt_comm *comm)
 {
 	struct shunt_hosts *hosts = NULL;
-	int missing, present, rank;
+	int missing, present, rank, err = 0;
 	char reason[160];
 
 	if (atomic_load(&comm->located) || shunt_comm_life_state(&comm->life) >= COMM_READY)
 		return 0;
 	present = shunt_rendezvous_present(comm->rendezvous, comm->nmembers, &missing);
 	if (present < comm->nranks)
-		ask_directory(comm, missing, &hosts, reason, sizeof(reason));
+		err = ask_directory(comm, missing, &hosts, reason, sizeof(reason));
 	atomic_store(&comm->located, true);
 	if (present >= comm->nranks)
 		return comm->nranks > SHUNT_MAX_RANKS ? stay_with_nccl(comm, NULL, "more than 8 ranks") : 0;
 	if (!hosts)
-		return stay_with_nccl(comm, NULL, reason);
+		return err ? leave(comm, reason) : stay_with_nccl(comm, NULL, reason);
 	rank = shunt_hosts_find(hosts, comm->member);
 	if (rank < 0 || hosts->nranks != comm->nranks) {
 		shunt_hosts_destroy(hosts);
@@ -118,9 +143,11 @@ int shunt_comm_locate_locked(struct shunt_comm *comm)
 	hosts->by_member = !comm->members_are_ranks;
 	if (hosts->largest > SHUNT_HOSTS_MAX_LOCAL)
 		return stay_with_nccl(comm, hosts, SHUNT_COMM_TOO_LARGE);
-	if (hosts->leader[hosts->host_of[rank]] == rank)
-		(void)shunt_hosts_listen(hosts, rank); /* logged; then the set-up finds no address, and fails */
-	shunt_comm_net_place(comm, hosts);             /* a child's ranks are placed after the join */
+	if (hosts->leader[hosts->host_of[rank]] == rank && offer(comm, hosts, rank, reason, sizeof(reason))) {
+		shunt_hosts_destroy(hosts);
+		return leave(comm, reason);
+	}
+	shunt_comm_net_place(comm, hosts); /* a child's ranks are placed after the join */
 	return shunt_rendezvous_set_hosts(comm->rendezvous, hosts, rank);
 }
 

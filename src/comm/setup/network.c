@@ -29,10 +29,9 @@ void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hos
 
 /* ---- connections */
 
-/* Without a real NCCL any two ranks of different hosts exchange data, else those of a rail alone. */
 static bool connects(const struct shunt_comm *comm, int a, int b)
 {
-	return shunt_topology_connects(&comm->topology, comm->sel_key.takes_all, a, b);
+	return shunt_topology_connects(&comm->topology, comm->sel_key.pairs, a, b);
 }
 
 /* The number of rank a's connection with rank b; b = nranks: how many a has. */

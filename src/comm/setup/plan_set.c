@@ -11,7 +11,7 @@ struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bo
 {
 	const struct shunt_topology *t = &comm->topology;
 	uint8_t rail_of[SHUNT_TOPOLOGY_RANKS];
-	struct shunt_plan_placement placement = { t->island_of, comm->sel_key.takes_all ? NULL : rail_of };
+	struct shunt_plan_placement placement = { t->island_of, comm->sel_key.pairs ? NULL : rail_of };
 	int each;
 
 	if (!shunt_topology_is_split(t))

@@ -112,6 +112,15 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	if (!err && hosts && hosts->by_member)
 		err = shunt_comm_renumber(comm);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
+	/* A message that needs no rank which is lost can be NCCL's: nobody runs our kernels before all have come here.
+	 */
+	if (err && err != -ENOENT && err != -ECANCELED && comm->directory.magic && hosts && comm->sel_key.pairs) {
+		if (!s->reason[0])
+			snprintf(s->reason, sizeof(s->reason), "%s", shunt_rendezvous_why(comm->rendezvous, err));
+		s->logs = s->logs || shunt_rendezvous_is_leader(comm->rendezvous);
+		shunt_rendezvous_give_up(comm->rendezvous);
+		return -EOPNOTSUPP;
+	}
 	if (err != -ENOENT)
 		return err;
 	if (comm->joined) { /* it was there at init */

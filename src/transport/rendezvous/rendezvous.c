@@ -165,6 +165,20 @@ static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomi
 	return err;
 }
 
+/* Ends connections in the backlog, too. */
+static void end_lobby(struct rdzv_lobby *lobby)
+{
+	rdzv_lobby_clear(lobby, true);
+	rdzv_lobby_close(lobby);
+}
+
+void shunt_rendezvous_give_up(struct shunt_rendezvous *rdzv)
+{
+	end_lobby(&rdzv->lobby);
+	if (rdzv->uplink)
+		end_lobby(&rdzv->uplink->lobby);
+}
+
 int shunt_rendezvous_join(
     struct shunt_rendezvous *rdzv, int nmembers, int rank, int nranks, const atomic_int *cancel, int *missing_p)
 {
@@ -192,6 +206,8 @@ int shunt_rendezvous_join(
 	}
 	rdzv_set_error(rdzv, err);
 	rdzv_close_connections(rdzv);
+	if (rdzv->uplink)
+		end_lobby(&rdzv->uplink->lobby);
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
 	/*

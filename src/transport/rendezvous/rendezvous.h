@@ -157,6 +157,8 @@ bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv);
 /* The Unix socket of a member. The rendezvous owns it. */
 int shunt_rendezvous_socket(const struct shunt_rendezvous *rdzv);
 
+/* Before a join: this rank does not come. Ranks that wait for it, or will, are told as by the end of its process. */
+void shunt_rendezvous_give_up(struct shunt_rendezvous *rdzv);
 /* After a join: nobody looks for this member's socket any more, which closes, and the descriptor of _fd(). */
 void shunt_rendezvous_close(struct shunt_rendezvous *rdzv);
 /* NULL is allowed. */
