@@ -510,7 +510,7 @@ static void set_by_rank(int rank)
 }
 
 RANKS_TEST(test_check_on_some_ranks_only_is_an_error_at_the_first_call,
-    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body, .prepare = set_by_rank }))
+    ranks_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body, .prepare = set_by_rank }))
 {
 	struct stderr_kept kept;
 	float *buf = ranks_memory(r, 4096);

@@ -362,9 +362,7 @@ TEST(test_communicators_of_one_unique_id_live_side_by_side)
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_one_id), 0);
 	assert_int_equal(run(RANKS_THREADS, 2, body_one_id), 0);
 	assert_int_equal(
-	    ranks_run_as(&(struct ranks){
-	        .how = RANKS_PROCESSES, .n = 3, .raw = 1, .body = body_one_id, .prepare = onto_two_hosts }),
-	    0);
+	    ranks_run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_one_id, .prepare = onto_two_hosts }), 0);
 	unsetenv("NCCL_COMM_ID");
 }
 

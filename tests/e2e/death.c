@@ -148,15 +148,12 @@ static int body_killed(struct rank *r)
 TEST(test_death_is_told_to_those_who_wait)
 {
 	for (how = 0; how < 5; how++)
-		if (run(&(struct ranks){
-		        .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
+		if (run(&(struct ranks){ .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
 	/* Who dies has its segment mapped by the others. */
 	setenv("SHUNT_SIM_LINKS", "*:none", 1);
 	how = 0;
-	assert_int_equal(
-	    run(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }),
-	    0);
+	assert_int_equal(run(&(struct ranks){ .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }), 0);
 	unsetenv("SHUNT_SIM_LINKS");
 }
 
@@ -214,9 +211,7 @@ TEST(test_death_whose_line_of_log_hangs_keeps_no_abort)
 	ids = mmap(NULL, sizeof(*ids), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(ids != MAP_FAILED);
 	assert_int_equal(
-	    run(&(struct ranks){
-	        .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_killed_and_log_hangs, .dies = 1 << VICTIM }),
-	    0);
+	    run(&(struct ranks){ .n = 2, .raw = 1, .body = body_killed_and_log_hangs, .dies = 1 << VICTIM }), 0);
 }
 
 /* The others wait for it on the host: in the set-up, or in what a plan's first call agrees on after that. */
@@ -259,11 +254,7 @@ TEST(test_death_before_kernels_is_told_though_a_child_lives)
 {
 	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
 	for (in_plan = 0; in_plan < 2; in_plan++)
-		if (run(&(struct ranks){ .how = RANKS_PROCESSES,
-		        .n = 2,
-		        .raw = 1,
-		        .body = body_killed_before_kernels,
-		        .dies = 1 << VICTIM }))
+		if (run(&(struct ranks){ .n = 2, .raw = 1, .body = body_killed_before_kernels, .dies = 1 << VICTIM }))
 			fail_msg("in_plan %d", in_plan);
 	unsetenv("SHUNT_PLAN_DIR");
 }
@@ -373,12 +364,8 @@ TEST(test_death_in_another_pid_namespace_is_told)
 		skip();
 	}
 	how = 0;
-	assert_int_equal(run(&(struct ranks){ .how = RANKS_PROCESSES,
-	                     .n = N,
-	                     .raw = 1,
-	                     .body = body_killed,
-	                     .prepare = into_namespace,
-	                     .dies = 1 << VICTIM }),
+	assert_int_equal(run(&(struct ranks){
+	                     .n = N, .raw = 1, .body = body_killed, .prepare = into_namespace, .dies = 1 << VICTIM }),
 	    0);
 }
 
@@ -494,9 +481,7 @@ static int body_child_ends_its_copy(struct rank *r)
 TEST(test_death_of_a_child_with_a_copy_of_the_communicator_is_none)
 {
 	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);
-	assert_int_equal(
-	    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_child_ends_its_copy }),
-	    0);
+	assert_int_equal(ranks_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_child_ends_its_copy }), 0);
 	unsetenv("SHUNT_ALGO");
 }
 

@@ -221,9 +221,7 @@ static int body_other_sum(struct rank *r)
 
 TEST(test_sums_that_differ)
 {
-	struct ranks ranks = {
-		.how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_other_sum, .prepare = prepare_other_sum
-	};
+	struct ranks ranks = { .n = 2, .raw = 1, .body = body_other_sum, .prepare = prepare_other_sum };
 
 	if (ep_hosts)
 		skip(); /* another preparation */

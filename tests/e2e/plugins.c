@@ -378,8 +378,7 @@ static int body_dies(struct rank *r)
 TEST(test_a_rank_dies)
 {
 	setenv("SHUNT_ALGO", "allreduce:0-inf:sound", 1);
-	assert_int_equal(
-	    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_dies, .dies = 2 }), 0);
+	assert_int_equal(ranks_run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_dies, .dies = 2 }), 0);
 }
 
 /* ---- lives */

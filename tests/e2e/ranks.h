@@ -24,7 +24,7 @@ struct rank {
 
 typedef int (*rank_fn)(struct rank *r); /* 0: passed; says itself what was wrong */
 
-enum ranks_how { RANKS_PROCESSES, RANKS_THREADS };
+enum ranks_how { RANKS_PROCESSES /* unless a test says otherwise */, RANKS_THREADS };
 
 struct ranks {
 	enum ranks_how how;
