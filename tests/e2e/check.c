@@ -529,9 +529,7 @@ RANKS_TEST(test_check_on_some_ranks_only_is_an_error_at_the_first_call,
 
 TESTS_BEGIN
 {
-	own_environment();
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	own_standalone();
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	setenv("SHUNT_CHECK", "1", 1);
 	setenv("SHUNT_TIMEOUT", "90s", 1); /* nothing here may take that long */

@@ -644,7 +644,5 @@ RANKS_TEST(test_memory_of_nccl_can_be_used_and_registered, run(RANKS_PROCESSES, 
 TESTS_BEGIN
 {
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	own_environment();
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	own_standalone();
 }

@@ -114,8 +114,6 @@ TESTS_BEGIN
 {
 	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(met != MAP_FAILED);
-	own_environment();
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	own_standalone();
 	setenv("SHUNT_TIMEOUT", "100s", 1);
 }

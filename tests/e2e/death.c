@@ -555,8 +555,6 @@ TESTS_BEGIN
 	if (shared == MAP_FAILED)
 		exit(1);
 	grace_ms = GRACE_SHORT_MS;
-	own_environment();
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	own_standalone();
 	setenv("SHUNT_TIMEOUT", "30m", 1);
 }

@@ -816,8 +816,6 @@ RANKS_TEST(test_one_rank_runs_everything_by_itself, ranks_run(RANKS_PROCESSES, 1
 
 TESTS_BEGIN
 {
-	own_environment();
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	own_standalone();
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 }

@@ -272,7 +272,5 @@ TESTS_BEGIN
 	places = mmap(NULL, PLACES * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (places == MAP_FAILED)
 		exit(1);
-	own_environment();
-	setenv("SHUNT_DEVICE", "sim", 1);
-	setenv("SHUNT_NCCL_LIB", "none", 1);
+	own_standalone();
 }

@@ -9,9 +9,7 @@ enum { COUNT = 6000, PART = 500 };
 
 void lifecycle_environment(const char *timeout, const char *setup_timeout)
 {
-	own_environment();
-	setenv("SHUNT_NCCL_LIB", "none", 1);
-	setenv("SHUNT_DEVICE", "sim", 1);
+	own_standalone();
 	setenv("SHUNT_TIMEOUT", timeout, 1);
 	setenv("SHUNT_SETUP_TIMEOUT", setup_timeout, 1);
 	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);

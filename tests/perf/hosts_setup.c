@@ -128,9 +128,7 @@ int main(int argc, char **argv)
 	const char *place = argc > 1 ? argv[1] : "0000000011111111";
 	int err;
 
-	own_environment();
-	setenv("SHUNT_DEVICE", "sim", 1);
-	setenv("SHUNT_NCCL_LIB", "none", 1);
+	own_standalone();
 	setenv("SHUNT_LOG", "error", 0);
 	if (argc > 2)
 		rounds = atoi(argv[2]) + WARM;

@@ -23,6 +23,14 @@ static inline void own_environment(void)
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
 }
 
+/* The same, and Shunt without NCCL, on the sim. */
+static inline void own_standalone(void)
+{
+	own_environment();
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+}
+
 /*
  * Sets NCCL_COMM_ID to a port that is free, and stays so, as nobody else uses this address of the loopback interface.
  */
