@@ -51,6 +51,9 @@
 	X(GROUPS, PROCESS, "shim/ep.c: expert parallel groups, and who uses them") \
 	X(LINGERING, PROCESS, "comm/setup/farewell.c: connections that stay open for peers that are late") \
 	X(PROXY, PROCESS, "transport/net/proxy/proxy_thread.c: the proxy's threads, and what they are to do") \
+	X(SOCKETS, OBJECT, "transport/net/tcp/tcp_workers.c: the sockets that a thread carries") \
+	X(PIECES, OBJECT, \
+	    "transport/net/tcp/tcp_priv.h: pieces of an endpoint, or the memory of a device, for its threads") \
 	X(SYMM, PROCESS, "transport/symm/shared.c: memory that ranks of this process share, and its users") \
 	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \
 	X(DEVICE, OBJECT, "device/cuda/dev.h: a device's first use, and access to memory from it") \

@@ -169,6 +169,11 @@ struct shunt_net_ops {
 	int (*add_rail)(struct shunt_net_device *device, int index);
 	/* All endpoints and memory of the device are closed before. NULL is allowed. */
 	void (*close)(struct shunt_net_device *device);
+	/*
+	 * The process ends, and memory may be unmapped that is still registered: from now on only what is called here
+	 * uses it. Data may stand still. NULL: this holds anyway.
+	 */
+	void (*halt)(struct shunt_net_device *device);
 
 	/* 0; -EOPNOTSUPP: this device cannot use such memory; -ENOMEM and others (logged, with a remedy). */
 	int (*mem_register)(

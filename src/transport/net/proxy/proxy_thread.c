@@ -127,6 +127,8 @@ static void leave(struct proxy_thread *t)
 		p->finishing = true;
 	while (t->proxies && shunt_now_ms() < end && !shunt_proxy_left(t->proxies))
 		work(t);
+	if (t->proxies && t->net->halt)
+		t->net->halt(t->device);
 	while (!last) {
 		run_commands(t);
 		shunt_lock_acquire(SHUNT_LOCK_PROXY);

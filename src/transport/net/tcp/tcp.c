@@ -2,13 +2,15 @@
 /* The provider "tcp": its table, its devices and memory, and progress. tcp_priv.h says what the other files have. */
 #include "transport/net/tcp/tcp.h"
 #include <errno.h>
-#include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/inet/socket.h"
 #include "base/io.h"
 #include "base/rlimits.h"
@@ -43,10 +45,17 @@ static void device_close(struct shunt_net_device *net_device)
 	for (size_t i = 0; i < TCP_STRANGERS; i++)
 		shunt_tcp_stranger_drop(device, &device->stranger[i]);
 	shunt_tcp_workers_stop(device->workers);
+	shunt_close_watched(device->base.epoll_fd, &device->news_fd);
 	shunt_close_watched(device->base.epoll_fd, &device->listen_fd);
 	shunt_net_device_finish(&device->base);
+	shunt_mutex_destroy(&device->lock);
 	free(device->slot);
 	free(device);
+}
+
+static void device_halt(struct shunt_net_device *net_device)
+{
+	shunt_tcp_workers_halt(tcp_device_of(net_device)->workers);
 }
 
 static int open_descriptors(struct tcp_device *device)
@@ -57,10 +66,46 @@ static int open_descriptors(struct tcp_device *device)
 	return err ? err : shunt_tcp_listen(device);
 }
 
+static void take_edges(struct tcp_socket *s, uint32_t edges)
+{
+	bool in = edges & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+
+	s->readable |= in && !s->at_end;
+	s->hangup |= (edges & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+	if (edges & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+		s->writable = true;
+}
+
+/* Goes on with a data socket, on its thread. True: there was something to do. */
+static bool carry(struct tcp_load *load)
+{
+	/* NOLINTNEXTLINE(bugprone-casting-through-void): it is a member of that struct */
+	struct tcp_socket *s = (struct tcp_socket *)(void *)((char *)load - offsetof(struct tcp_socket, load));
+	bool any;
+
+	take_edges(s, load->edges);
+	load->edges = 0;
+	if (s->failed)
+		return false;
+	any = shunt_tcp_receive(s);
+	return shunt_tcp_send_pieces(s) || any;
+}
+
+static int start_threads(struct tcp_device *device, uint32_t n)
+{
+	/* Edges: nobody reads its count. */
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &device->news_watch };
+
+	device->news_fd = SHUNT_FD(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (device->news_fd < 0 || epoll_ctl(device->base.epoll_fd, EPOLL_CTL_ADD, device->news_fd, &event))
+		return -errno;
+	return shunt_tcp_workers_start(n, carry, &device->workers);
+}
+
 /* Without them the device's own thread carries all. */
 static void start_workers(struct tcp_device *device, uint32_t n)
 {
-	int err = n && device->data_sockets ? shunt_tcp_workers_start(n, &device->workers) : 0;
+	int err = n && device->data_sockets ? start_threads(device, n) : 0;
 
 	if (err)
 		shunt_warn(
@@ -76,8 +121,10 @@ static int device_open(int index, struct shunt_net_device **device_p)
 
 	if (!device)
 		return -ENOMEM;
-	device->base.epoll_fd = device->base.timer_fd = device->listen_fd = -1;
+	shunt_mutex_init(&device->lock, SHUNT_LOCK_PIECES);
+	device->base.epoll_fd = device->base.timer_fd = device->listen_fd = device->news_fd = -1;
 	device->listener.kind = TCP_WATCH_LISTENER;
+	device->news_watch.kind = TCP_WATCH_NEWS;
 	device->timer.kind = TCP_WATCH_TIMER;
 	device->timer_at = SHUNT_NEVER;
 	device->queue_end = &device->queue;
@@ -108,6 +155,7 @@ static void endpoint_free(struct tcp_endpoint *ep)
 	free(ep->signal);
 	free(ep->large);
 	shunt_net_endpoint_finish(&ep->base);
+	shunt_mutex_destroy(&ep->lock);
 	free(ep);
 }
 
@@ -119,6 +167,7 @@ static int endpoint_create(struct shunt_net_device *net_device, const struct shu
 	int err = -ENOMEM;
 
 	if (ep) {
+		shunt_mutex_init(&ep->lock, SHUNT_LOCK_PIECES);
 		ep->put = calloc(TCP_MAX_PUTS, sizeof(*ep->put));
 		err = shunt_net_endpoint_init(&ep->base, peer);
 		err = !err && ep->put ? shunt_random(&ep->id, sizeof(ep->id)) : -ENOMEM;
@@ -184,10 +233,9 @@ static void endpoint_close(struct shunt_net_endpoint *endpoint)
 
 /* ---- progress */
 
-static void take_edge(struct tcp_device *device, const struct epoll_event *event)
+static void take_event(struct tcp_device *device, const struct epoll_event *event)
 {
 	struct tcp_watch *watch = event->data.ptr;
-	bool in = event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 
 	switch (watch->kind) {
 	case TCP_WATCH_LISTENER:
@@ -201,17 +249,17 @@ static void take_edge(struct tcp_device *device, const struct epoll_event *event
 		device->timer_at = 0; /* it is set anew */
 		break;
 	}
+	case TCP_WATCH_NEWS:
+		break; /* they are looked for anyway */
 	case TCP_WATCH_STRANGER:
 		/* NOLINTNEXTLINE(bugprone-casting-through-void): each watch is the first member of its struct */
-		((struct tcp_stranger *)(void *)watch)->readable |= in;
+		((struct tcp_stranger *)(void *)watch)->readable |= (event->events & ~(uint32_t)EPOLLOUT) != 0;
 		break;
 	case TCP_WATCH_SOCKET: {
 		/* NOLINTNEXTLINE(bugprone-casting-through-void): as above */
 		struct tcp_socket *s = (struct tcp_socket *)(void *)watch;
 
-		s->readable |= in && !s->at_end;
-		s->hangup |= (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-		s->writable |= (event->events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
+		take_edges(s, event->events);
 		shunt_tcp_queue(s->endpoint);
 		break;
 	}
@@ -222,8 +270,15 @@ static void work(struct tcp_endpoint *ep)
 {
 	if (ep->state == TCP_CREATED || ep->state == TCP_JOINING)
 		shunt_tcp_join(ep);
-	shunt_tcp_receive(ep);
+	if (ep->state != TCP_CONNECTED)
+		return;
+	shunt_tcp_receive(&ep->socket[0]);
 	shunt_tcp_send(ep);
+	for (uint32_t i = 1; i < shunt_tcp_own_sockets(ep); i++)
+		carry(&ep->socket[i].load);
+	shunt_tcp_count_done(ep);
+	if (atomic_load(&ep->trouble))
+		shunt_tcp_fail(ep, atomic_load(&ep->trouble), "%s", ep->trouble_text);
 }
 
 /* The next thing that an endpoint has to tell. */
@@ -273,7 +328,7 @@ static bool has_more(const struct tcp_endpoint *ep)
 	if (ep->state == TCP_DEAD || ep->puts_done || (ep->state == TCP_CONNECTED && !ep->ready_told) ||
 	    shunt_tcp_signal_due(ep) || (!ep->end_told && shunt_tcp_ended(ep)))
 		return true;
-	return ep->njobs || shunt_tcp_can_send(ep) || shunt_tcp_can_receive(ep);
+	return shunt_tcp_can_send(ep) || shunt_tcp_can_receive(ep);
 }
 
 static struct tcp_endpoint *unqueue(struct tcp_device *device)
@@ -289,14 +344,16 @@ static struct tcp_endpoint *unqueue(struct tcp_device *device)
 	return ep;
 }
 
-/* Threads are at work for all that is in the queue: helps them, or lets them have the CPU. */
-static void attend_jobs(const struct tcp_device *device)
+/* Queues the endpoints of which sockets' threads tell. */
+static void hear_news(struct tcp_device *device)
 {
-	for (const struct tcp_endpoint *ep = device->queue; ep; ep = ep->queue_next)
-		if (!ep->njobs)
-			return;
-	if (!shunt_tcp_workers_help(device->workers))
-		sched_yield();
+	if (atomic_load_explicit(&device->armed, memory_order_relaxed))
+		atomic_store(&device->armed, false);
+	if (!atomic_load_explicit(&device->news, memory_order_relaxed) || !atomic_exchange(&device->news, false))
+		return;
+	for (struct tcp_endpoint *ep = device->endpoints; ep; ep = ep->next)
+		if (atomic_exchange(&ep->news, false))
+			shunt_tcp_queue(ep);
 }
 
 static int progress(struct shunt_net_device *net_device, struct shunt_net_event *events, int max)
@@ -307,7 +364,9 @@ static int progress(struct shunt_net_device *net_device, struct shunt_net_event 
 	struct tcp_endpoint *last, *ep;
 
 	for (int i = 0; i < nedges; i++)
-		take_edge(device, &edges[i]);
+		take_event(device, &edges[i]);
+	if (device->workers)
+		hear_news(device);
 	if (device->listener_readable || device->nstrangers)
 		shunt_tcp_strangers(device);
 	last = NULL;
@@ -324,8 +383,6 @@ static int progress(struct shunt_net_device *net_device, struct shunt_net_event 
 			break;
 	}
 	shunt_tcp_time(device);
-	if (device->workers && device->queue && !n)
-		attend_jobs(device);
 	return n;
 }
 
@@ -333,7 +390,8 @@ static bool arm(struct shunt_net_device *net_device)
 {
 	struct tcp_device *device = tcp_device_of(net_device);
 
-	return !device->queue && (!device->listener_readable || device->accept_at);
+	atomic_store(&device->armed, true); /* before the look for news */
+	return !device->queue && !atomic_load(&device->news) && (!device->listener_readable || device->accept_at);
 }
 
 const struct shunt_net_ops shunt_net_tcp_ops = {
@@ -343,6 +401,7 @@ const struct shunt_net_ops shunt_net_tcp_ops = {
 	.devices = shunt_tcp_devices,
 	.open = device_open,
 	.close = device_close,
+	.halt = device_halt,
 	.mem_register = shunt_tcp_mem_register,
 	.mem_deregister = shunt_tcp_mem_deregister,
 	.mem_remote = shunt_tcp_mem_remote,

@@ -132,6 +132,22 @@ static int make_buffers(struct tcp_endpoint *ep, uint32_t nsockets)
 	return 0;
 }
 
+/* Gives the data sockets to threads, if there are some. */
+static void give_sockets(struct tcp_endpoint *ep)
+{
+	struct tcp_device *device = ep->device;
+	int err = 0;
+
+	for (uint32_t i = 1; i < ep->nsockets && device->workers && !err; i++) {
+		struct tcp_socket *s = &ep->socket[i];
+
+		(void)epoll_ctl(device->base.epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+		err = shunt_tcp_load_give(device->workers, &s->load, s->fd);
+	}
+	if (err)
+		shunt_tcp_fail(ep, err, "no thread can wait for its data: %s", strerror(-err));
+}
+
 /* Connected, if all sockets are and the program has asked for it. */
 static void check_connected(struct tcp_endpoint *ep)
 {
@@ -147,6 +163,7 @@ static void check_connected(struct tcp_endpoint *ep)
 	/* epoll tells no new edge for bytes that came before this. */
 	for (uint32_t i = 0; i < ep->nsockets; i++)
 		ep->socket[i].readable = ep->socket[i].writable = true;
+	give_sockets(ep);
 	shunt_tcp_queue(ep);
 }
 

@@ -12,7 +12,7 @@
 static int new_slot(struct tcp_device *device, uint32_t *slot_p)
 {
 	uint32_t i = 0, more;
-	struct tcp_slot *slots;
+	struct tcp_slot *slots, *old = device->slot;
 
 	while (i < device->nslots && device->slot[i].memory)
 		i++;
@@ -20,16 +20,22 @@ static int new_slot(struct tcp_device *device, uint32_t *slot_p)
 		more = device->nslots ? 2 * device->nslots : 16;
 		if (more > MAX_SLOTS)
 			return -ENOSPC;
-		slots = realloc(device->slot, more * sizeof(*slots));
+		slots = calloc(more, sizeof(*slots));
 		if (!slots)
 			return -ENOMEM;
-		device->slot = slots;
-		memset(slots + device->nslots, 0, (more - device->nslots) * sizeof(*slots));
+		if (old)
+			memcpy(slots, old, device->nslots * sizeof(*slots));
 		/* Begins at random: a name of another device's or process's memory shall not fit. */
 		for (uint32_t j = device->nslots; j < more; j++)
-			if (shunt_random(&slots[j].turn, sizeof(slots[j].turn)))
+			if (shunt_random(&slots[j].turn, sizeof(slots[j].turn))) {
+				free(slots);
 				return -EIO;
+			}
+		shunt_mutex_lock(&device->lock);
+		device->slot = slots;
 		device->nslots = more;
+		shunt_mutex_unlock(&device->lock);
+		free(old);
 	}
 	*slot_p = i;
 	return 0;
@@ -53,10 +59,12 @@ int shunt_tcp_mem_register(
 		free(memory);
 		return err;
 	}
-	device->slot[slot].memory = memory;
 	memory->device = device;
 	memory->base = (struct shunt_net_memory){ region->start, region->bytes };
 	memory->id = (uint32_t)++device->slot[slot].turn << 16 | slot;
+	shunt_mutex_lock(&device->lock);
+	device->slot[slot].memory = memory;
+	shunt_mutex_unlock(&device->lock);
 	*memory_p = &memory->base;
 	return 0;
 }
@@ -69,12 +77,20 @@ void shunt_tcp_mem_deregister(struct shunt_net_memory *net_memory)
 	if (!memory)
 		return;
 	device = memory->device;
+	shunt_mutex_lock(&device->lock);
+	device->slot[memory->id & 0xffff].memory = NULL;
+	shunt_mutex_unlock(&device->lock);
 	/* A peer may be in the middle of a put that it should not have posted. */
 	for (struct tcp_endpoint *ep = device->endpoints; ep; ep = ep->next)
-		for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++)
-			if (ep->socket[i].memory == memory)
+		for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++) {
+			bool used;
+
+			shunt_tcp_load_lock(&ep->socket[i].load);
+			used = ep->socket[i].memory == memory;
+			shunt_tcp_load_unlock(&ep->socket[i].load);
+			if (used)
 				shunt_tcp_fail(ep, -EPROTO, "it puts into memory that is not registered any more");
-	device->slot[memory->id & 0xffff].memory = NULL;
+		}
 	free(memory);
 }
 
@@ -85,12 +101,15 @@ struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *net_
 	return (struct shunt_net_remote){ { memory->id, memory->base.bytes } };
 }
 
-struct tcp_memory *shunt_tcp_memory_find(const struct tcp_device *device, const struct tcp_head *head)
+struct tcp_memory *shunt_tcp_memory_find(struct tcp_device *device, const struct tcp_head *head)
 {
 	uint64_t offset = tcp_head_offset(head);
 	uint32_t slot = head->memory & 0xffff;
-	struct tcp_memory *memory = slot < device->nslots ? device->slot[slot].memory : NULL;
+	struct tcp_memory *memory;
 
+	shunt_mutex_lock(&device->lock);
+	memory = slot < device->nslots ? device->slot[slot].memory : NULL;
+	shunt_mutex_unlock(&device->lock);
 	if (!memory || memory->id != head->memory || offset > memory->base.bytes ||
 	    head->bytes > memory->base.bytes - offset)
 		return NULL;

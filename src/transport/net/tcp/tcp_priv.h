@@ -5,6 +5,10 @@
  * tcp_interfaces.c finds the devices, tcp_state.c ends endpoints, tcp_memory.c registers memory, tcp_connect.c makes
  * connections, tcp_send.c and tcp_receive.c use them, tcp.c is the table and makes progress.
  *
+ * Where there are threads, they carry the data sockets of connected endpoints, from then on until the endpoint dies or
+ * is closed; else the device's own thread, that of struct shunt_net_ops, does. "The socket's thread" is whichever it
+ * is. All else is done by the device's own thread.
+ *
  * An endpoint has one socket for signals and small puts, and data sockets for large puts. Large puts are cut into
  * pieces; a data socket that can be written takes the next piece, so a slow socket takes fewer pieces. Socket 0 has a
  * head for each put in the order of the puts. That order, and the number of bytes of each large put, tell the receiver
@@ -13,10 +17,12 @@
  * epoll tells edges: readable and writable of a socket stay set until the kernel says EAGAIN, or gives less than it was
  * asked for. An endpoint with work stands in the device's queue; a thread that finds the queue empty may sleep.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/inet/netaddr.h"
+#include "base/lock.h"
 #include "transport/net/net_objects.h"
 #include "transport/net/tcp/tcp_wire.h"
 #include "transport/net/tcp/tcp_workers.h"
@@ -24,13 +30,11 @@
 #define TCP_SMALL_BYTES 65536u  /* a put of more goes in pieces */
 #define TCP_PIECE_BYTES 131072u /* large enough to hide the cost of a call, small enough to spread over sockets */
 /*
- * If threads carry the pieces: the waiting bytes are cut into two pieces for each socket, within these bounds. A piece
- * costs the proxy thread 2 us, in which a thread carries 16 KB.
+ * If threads carry the pieces: the waiting bytes are cut into two pieces for each socket, within these bounds.
  */
 #define TCP_SMALL_BYTES_SPREAD 16384u
 #define TCP_PIECE_LEAST_SPREAD 32768u
 #define TCP_PIECE_MOST_SPREAD 262144u
-#define TCP_JOB_BYTES 16384u   /* fewer bytes are carried at once, not given to a thread */
 #define TCP_MAX_PUTS 1024u     /* posted and not done, of an endpoint; a power of two */
 #define TCP_WINDOW 4096u       /* large puts that the receiver keeps count of; a power of two above TCP_MAX_PUTS */
 #define TCP_MAX_SIGNALS 16384u /* that wait at the receiver; with so many it reads no further */
@@ -59,7 +63,7 @@
 #define TCP_MAX_SOCKETS (1 + TCP_MAX_DATA_SOCKETS)
 
 /* The source of an epoll event. */
-enum tcp_watch_kind { TCP_WATCH_LISTENER, TCP_WATCH_TIMER, TCP_WATCH_STRANGER, TCP_WATCH_SOCKET };
+enum tcp_watch_kind { TCP_WATCH_LISTENER, TCP_WATCH_TIMER, TCP_WATCH_NEWS, TCP_WATCH_STRANGER, TCP_WATCH_SOCKET };
 struct tcp_watch {
 	enum tcp_watch_kind kind;
 };
@@ -82,13 +86,18 @@ enum tcp_socket_state {
 struct tcp_socket {
 	struct tcp_watch watch;
 	struct tcp_endpoint *endpoint;
+	struct tcp_load load;
 	enum tcp_socket_state state;
 	int fd;
 	uint32_t index;
-	bool readable, writable;
-	bool hangup;         /* the other side sends no more; bytes that it has sent may still be unread */
-	bool at_end;         /* all of that is read */
-	bool blocked;        /* the message that comes next does not fit yet */
+	/* from here on the socket's thread's, but for what says otherwise */
+	bool failed; /* the endpoint dies of it; it is not used any more */
+	bool readable;
+	atomic_bool writable; /* read by other threads, too */
+	bool hangup;          /* the other side sends no more; bytes that it has sent may still be unread */
+	bool at_end;          /* all of that is read */
+	bool blocked;         /* the message that comes next does not fit yet */
+	/* the device's own thread's, as the next four */
 	int64_t stuck_since; /* sent bytes are unacknowledged since then; 0: all are acknowledged */
 	unsigned tries;      /* ... and was sent again so often */
 	bool hurries;        /* ... and is sent again every SHUNT_TCP_AGAIN_MS at least */
@@ -108,8 +117,6 @@ struct tcp_socket {
 	const uint8_t *out_at;
 	uint64_t out_put;
 	uint32_t unlooked, retransmitted; /* bytes since the last look at its losses, and all retransmissions by then */
-	/* the jobs of threads for a data socket (tcp_workers.h) */
-	struct tcp_job read_job, write_job;
 };
 
 /*
@@ -119,7 +126,8 @@ struct tcp_socket {
  * bytes and packets decide, and no times.
  */
 struct tcp_pace {
-	uint32_t open, lost;    /* lost: retransmissions since `open` is as it is */
+	_Atomic uint32_t open;
+	uint32_t lost;          /* retransmissions since `open` is as it is */
 	uint64_t carried, need; /* bytes since then; bytes after which there are more. need 0: no loss yet */
 };
 
@@ -127,8 +135,8 @@ struct tcp_pace {
 struct tcp_out_put {
 	struct tcp_head head;
 	const uint8_t *source;
-	uint32_t left;    /* bytes that the kernel has not taken */
-	bool large, told; /* told: its head is sent */
+	_Atomic uint32_t left; /* bytes that the kernel has not taken */
+	bool large, told;      /* told: its head is sent */
 	uint32_t memory;
 	uint64_t offset;
 };
@@ -162,14 +170,23 @@ struct tcp_endpoint {
 	uint32_t nsockets;
 	struct tcp_socket socket[TCP_MAX_SOCKETS];
 	unsigned refused; /* connections for it without a proof */
-	unsigned njobs;   /* that are not taken */
+
+	/* Guards what sockets' threads share; what is atomic is also read without it. */
+	struct shunt_mutex lock;
+	atomic_bool news;    /* of a socket's thread, for the device's own */
+	_Atomic int trouble; /* the endpoint is to die of it: an errno below 0; and why */
+	char trouble_text[256];
 
 	/* out: puts [done, posted) are in the ring; heads up to sent are on socket 0 but for the bytes of `put[sent]`
 	 * that sent_bytes counts. */
 	struct tcp_out_put *put;
-	uint64_t done, posted, sent, pieces; /* pieces: the put from which the next piece comes */
-	uint32_t sent_bytes, piece_offset, nlarge, next_data;
-	uint64_t waiting; /* bytes of large puts that no piece has yet */
+	uint64_t done, posted, sent;
+	uint32_t sent_bytes, nlarge;
+	/* under the lock: puts [pieces, pieces_end) may have bytes that no piece has yet, the first from piece_offset
+	 * on */
+	uint64_t pieces, pieces_end;
+	uint32_t piece_offset;
+	_Atomic uint64_t waiting; /* ... all of these bytes */
 	struct tcp_pace pace;
 	bool finished, end_sent;
 	struct tcp_head end_head;
@@ -177,8 +194,10 @@ struct tcp_endpoint {
 	/* in */
 	struct tcp_signal *signal; /* ring */
 	uint32_t signal_cap, signal_first, nsignals;
-	struct tcp_in_large *large;
-	uint32_t large_done, large_announced;
+	struct tcp_in_large *large; /* under the lock, as the next */
+	_Atomic uint32_t large_done;
+	uint32_t large_announced; /* changed by the device's own thread */
+	atomic_bool may_block;    /* a data socket has been blocked once */
 	bool end_come;
 
 	/* to tell */
@@ -206,13 +225,17 @@ struct tcp_device {
 	struct shunt_net_device base;
 	struct shunt_netaddr addr;
 	int listen_fd;
-	struct tcp_watch listener, timer;
+	struct tcp_watch listener, timer, news_watch;
 	bool listener_readable;
 	int64_t accept_at; /* out of descriptors: not before */
 	int64_t check_at;  /* the next look at whether peers' hosts answer */
 	int64_t timer_at;  /* when the timer ends; SHUNT_NEVER: it is not set */
 	uint32_t data_sockets;
 	struct tcp_workers *workers; /* NULL: none */
+	atomic_bool news;            /* an endpoint has news */
+	atomic_bool armed;           /* the device's own thread may sleep; news_fd wakes it */
+	int news_fd;
+	struct shunt_mutex lock; /* guards the slots for sockets' threads; the device's own thread alone changes them */
 	struct tcp_slot *slot;
 	uint32_t nslots;
 	struct tcp_endpoint *endpoints, *queue, **queue_end;
@@ -235,6 +258,12 @@ static inline struct tcp_endpoint *tcp_endpoint_of(struct shunt_net_endpoint *en
 	return (struct tcp_endpoint *)endpoint;
 }
 
+/* How many of its sockets, from 0 on, the device's own thread carries. */
+static inline uint32_t shunt_tcp_own_sockets(const struct tcp_endpoint *endpoint)
+{
+	return endpoint->nsockets && endpoint->device->workers ? 1 : endpoint->nsockets;
+}
+
 /* Bytes of a put that goes through socket 0, at most. */
 static inline uint32_t shunt_tcp_small(const struct tcp_device *device)
 {
@@ -247,17 +276,20 @@ int shunt_tcp_devices(struct shunt_net_info *info, int max);
 int shunt_tcp_device_address(int index, struct shunt_netaddr *addr);
 
 /* tcp_state.c */
-/* Gives a job of the endpoint's sockets to a thread. False: the caller does it. */
-bool shunt_tcp_submit(struct tcp_endpoint *endpoint, struct tcp_job *job);
-/* True: the job was submitted and is done now. */
-bool shunt_tcp_take(struct tcp_endpoint *endpoint, struct tcp_job *job);
+/* On a socket's thread: there is something for the device's own. */
+void shunt_tcp_tell(struct tcp_endpoint *endpoint);
+/* On the socket's thread: the socket is not used any more, and its endpoint dies soon, with this reason. */
+void shunt_tcp_fail_socket(struct tcp_socket *socket, int err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Wakes the threads of n data sockets that may take pieces and have room; fewer where there are not so many. */
+void shunt_tcp_wake_writers(struct tcp_endpoint *endpoint, uint64_t n);
 /* Something is to be done, or told. */
 void shunt_tcp_queue(struct tcp_endpoint *endpoint);
 /* Makes the endpoint dead, with this reason, unless it is dead already, and closes its sockets. */
 void shunt_tcp_fail(struct tcp_endpoint *endpoint, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The endpoint is neither joining nor connected any more, in the device's counts. */
 void shunt_tcp_leave_state(struct tcp_endpoint *endpoint);
-/* Closes its sockets, and takes their jobs back. */
+/* Takes its sockets back from their threads, and closes them. */
 void shunt_tcp_close_sockets(struct tcp_endpoint *endpoint);
 
 /* tcp_memory.c */
@@ -266,7 +298,7 @@ int shunt_tcp_mem_register(
 void shunt_tcp_mem_deregister(struct shunt_net_memory *memory);
 struct shunt_net_remote shunt_tcp_mem_remote(const struct shunt_net_memory *memory);
 /* The memory that a head names if all its bytes lie in it, else NULL. */
-struct tcp_memory *shunt_tcp_memory_find(const struct tcp_device *device, const struct tcp_head *head);
+struct tcp_memory *shunt_tcp_memory_find(struct tcp_device *device, const struct tcp_head *head);
 
 /* tcp_connect.c */
 int shunt_tcp_listen(struct tcp_device *device);
@@ -288,15 +320,21 @@ bool shunt_tcp_look(struct tcp_socket *socket, const struct tcp_info *info, int6
 
 /* tcp_send.c */
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n);
-/* Sends as much as the sockets take. */
+/* Sends heads and small puts, as much as socket 0 takes. */
 void shunt_tcp_send(struct tcp_endpoint *endpoint);
+/* Sends pieces on a data socket. True: it took something. */
+bool shunt_tcp_send_pieces(struct tcp_socket *socket);
+/* Counts the puts that are done. */
+void shunt_tcp_count_done(struct tcp_endpoint *endpoint);
 /* So many bytes were carried, of which so many packets were sent again. most: data sockets. */
 void shunt_tcp_pace(struct tcp_pace *pace, uint32_t most, uint32_t bytes, uint32_t again);
-/* A socket can be written, and data waits for it. */
+/* A socket of the device's own thread can be written, and data waits for it. */
 bool shunt_tcp_can_send(const struct tcp_endpoint *endpoint);
 
 /* tcp_receive.c */
-void shunt_tcp_receive(struct tcp_endpoint *endpoint);
+/* Reads what has come on a socket. True: there was something. */
+bool shunt_tcp_receive(struct tcp_socket *socket);
+/* A socket of the device's own thread can be read. */
 bool shunt_tcp_can_receive(const struct tcp_endpoint *endpoint);
 /* True: there is a signal, and all puts before the oldest one have come. */
 bool shunt_tcp_signal_due(const struct tcp_endpoint *endpoint);

@@ -37,14 +37,16 @@ bool shunt_tcp_ended(const struct tcp_endpoint *ep)
 	return ep->end_come && !ep->nsignals && ep->large_done == ep->large_announced;
 }
 
-static bool grow_signals(struct tcp_endpoint *ep)
+/* The new room; 0: no memory. */
+static uint32_t grow_signals(struct tcp_socket *s)
 {
+	struct tcp_endpoint *ep = s->endpoint;
 	uint32_t cap = ep->signal_cap ? 2 * ep->signal_cap : 64;
 	struct tcp_signal *ring = malloc(cap * sizeof(*ring));
 
 	if (!ring) {
-		shunt_tcp_fail(ep, -ENOMEM, "no memory for %u signals", cap);
-		return false;
+		shunt_tcp_fail_socket(s, -ENOMEM, "no memory for %u signals", cap);
+		return 0;
 	}
 	for (uint32_t i = 0; ep->signal_cap && i < ep->nsignals; i++)
 		ring[i] = ep->signal[(ep->signal_first + i) % ep->signal_cap];
@@ -52,87 +54,114 @@ static bool grow_signals(struct tcp_endpoint *ep)
 	ep->signal = ring;
 	ep->signal_cap = cap;
 	ep->signal_first = 0;
-	return true;
+	return cap;
 }
 
-/* False: the endpoint is dead. */
-static bool add_signal(struct tcp_endpoint *ep, const struct tcp_head *head)
+/* Fails where there is no memory. */
+static void add_signal(struct tcp_socket *s, const struct tcp_head *head)
 {
+	struct tcp_endpoint *ep = s->endpoint;
+	uint32_t cap = ep->signal_cap;
 	struct tcp_signal *last;
 
 	if (!head->count)
-		return true;
+		return;
 	if (ep->nsignals) {
 		last = &ep->signal[(ep->signal_first + ep->nsignals - 1) % ep->signal_cap];
 		if (last->channel == head->channel && last->after == ep->large_announced &&
 		    last->count <= UINT32_MAX - head->count) {
 			last->count += head->count;
-			return true;
+			return;
 		}
 	}
-	if (ep->nsignals == ep->signal_cap && !grow_signals(ep))
-		return false;
-	ep->signal[(ep->signal_first + ep->nsignals++) % ep->signal_cap] =
-	    (struct tcp_signal){ head->channel, head->count, ep->large_announced };
-	return true;
+	if (ep->nsignals == cap)
+		cap = grow_signals(s);
+	if (cap)
+		ep->signal[(ep->signal_first + ep->nsignals++) % cap] =
+		    (struct tcp_signal){ head->channel, head->count, ep->large_announced };
 }
 
 /* ---- large puts */
 
+/* Under the lock. NULL: no memory. */
 static struct tcp_in_large *in_large(struct tcp_endpoint *ep, uint32_t number)
 {
-	if (!ep->large) {
+	if (!ep->large)
 		ep->large = calloc(TCP_WINDOW, sizeof(*ep->large));
-		if (!ep->large) {
-			shunt_tcp_fail(ep, -ENOMEM, "no memory to count large puts");
-			return NULL;
-		}
-	}
-	return &ep->large[number % TCP_WINDOW];
+	return ep->large ? &ep->large[number % TCP_WINDOW] : NULL;
 }
 
-static void advance_large(struct tcp_endpoint *ep)
+/* Under the lock. True: puts are complete. */
+static bool advance_large(struct tcp_endpoint *ep)
 {
-	while (ep->large_done != ep->large_announced) {
-		struct tcp_in_large *large = &ep->large[ep->large_done % TCP_WINDOW];
+	uint32_t done = ep->large_done, was = done;
+
+	for (; done != ep->large_announced; done++) {
+		struct tcp_in_large *large = &ep->large[done % TCP_WINDOW];
 
 		if (large->arrived != large->bytes)
 			break;
 		*large = (struct tcp_in_large){ 0 };
-		ep->large_done++;
 	}
+	atomic_store(&ep->large_done, done);
+	return done != was;
 }
 
-static void announce(struct tcp_endpoint *ep, const struct tcp_head *head)
+/* Puts are complete: for the device's own thread, and for sockets that wait for room in the window. */
+static void large_are_done(struct tcp_endpoint *ep)
 {
-	struct tcp_in_large *large = in_large(ep, head->put);
-
-	if (!large)
-		return;
-	if (head->put != ep->large_announced || large->arrived > head->bytes) {
-		shunt_tcp_fail(ep, -EPROTO, "it counts large puts wrong (%u of %u bytes)", head->put, head->bytes);
-		return;
-	}
-	large->bytes = head->bytes;
-	large->announced = true;
-	ep->large_announced++;
-	if (add_signal(ep, head))
-		advance_large(ep);
+	shunt_tcp_tell(ep);
+	for (uint32_t i = 1; atomic_load(&ep->may_block) && i < ep->nsockets; i++)
+		shunt_tcp_load_wake(&ep->socket[i].load);
 }
 
-static void piece_arrived(struct tcp_endpoint *ep, const struct tcp_head *head)
+static void announce(struct tcp_socket *s, const struct tcp_head *head)
 {
-	struct tcp_in_large *large = in_large(ep, head->put);
+	struct tcp_endpoint *ep = s->endpoint;
+	struct tcp_in_large *large;
+	bool right, done;
 
-	if (!large)
-		return;
-	if (head->bytes > UINT32_MAX - large->arrived ||
-	    (large->announced && large->arrived + head->bytes > large->bytes)) {
-		shunt_tcp_fail(ep, -EPROTO, "it sends more of large put %u than it has", head->put);
-		return;
+	shunt_mutex_lock(&ep->lock);
+	large = in_large(ep, head->put);
+	right = large && head->put == ep->large_announced && large->arrived <= head->bytes;
+	if (right) {
+		large->bytes = head->bytes;
+		large->announced = true;
+		ep->large_announced++;
 	}
-	large->arrived += head->bytes;
-	advance_large(ep);
+	done = right && advance_large(ep);
+	shunt_mutex_unlock(&ep->lock);
+	if (!large)
+		shunt_tcp_fail_socket(s, -ENOMEM, "no memory to count large puts");
+	else if (!right)
+		shunt_tcp_fail_socket(
+		    s, -EPROTO, "it counts large puts wrong (%u of %u bytes)", head->put, head->bytes);
+	else
+		add_signal(s, head);
+	if (done)
+		large_are_done(ep);
+}
+
+static void piece_arrived(struct tcp_socket *s, const struct tcp_head *head)
+{
+	struct tcp_endpoint *ep = s->endpoint;
+	struct tcp_in_large *large;
+	bool right, done;
+
+	shunt_mutex_lock(&ep->lock);
+	large = in_large(ep, head->put);
+	right = large && head->bytes <= UINT32_MAX - large->arrived &&
+	    (!large->announced || large->arrived + head->bytes <= large->bytes);
+	if (right)
+		large->arrived += head->bytes;
+	done = right && advance_large(ep);
+	shunt_mutex_unlock(&ep->lock);
+	if (!large)
+		shunt_tcp_fail_socket(s, -ENOMEM, "no memory to count large puts");
+	else if (!right)
+		shunt_tcp_fail_socket(s, -EPROTO, "it sends more of large put %u than it has", head->put);
+	if (done)
+		large_are_done(ep);
 }
 
 /* ---- heads */
@@ -174,13 +203,14 @@ static bool aim(struct tcp_socket *s, const struct tcp_head *head)
 	struct tcp_memory *memory = shunt_tcp_memory_find(ep->device, head);
 
 	if (!memory) {
-		shunt_tcp_fail(ep, -EPROTO,
+		shunt_tcp_fail_socket(s, -EPROTO,
 		    "it put %u bytes at offset %llu of memory %08x, which is not registered here or is smaller",
 		    head->bytes, (unsigned long long)offset, head->memory);
 		return false;
 	}
 	if ((head->flags & TCP_PACKETS) && (((uintptr_t)memory->base.start + offset) & 7 || head->bytes & 7)) {
-		shunt_tcp_fail(ep, -EPROTO, "it put packets at offset %llu of memory %08x, which is not aligned to 8",
+		shunt_tcp_fail_socket(s, -EPROTO,
+		    "it put packets at offset %llu of memory %08x, which is not aligned to 8",
 		    (unsigned long long)offset, head->memory);
 		return false;
 	}
@@ -196,26 +226,32 @@ static void message_done(struct tcp_socket *s)
 	s->receiving = false;
 	s->memory = NULL;
 	if (head.kind == TCP_PIECE)
-		piece_arrived(s->endpoint, &head);
+		piece_arrived(s, &head);
 	else
-		(void)add_signal(s->endpoint, &head);
+		add_signal(s, &head);
 }
 
-/* False: it waits, or the endpoint is dead. */
+/* False: it waits, or the socket has failed. */
 static bool begin_message(struct tcp_socket *s, const struct tcp_head *head)
 {
 	struct tcp_endpoint *ep = s->endpoint;
 
 	if (!head_fits_socket(ep, s, head) || (head->kind == TCP_PIECE && is_before(head->put, ep->large_done))) {
-		shunt_tcp_fail(ep, -EPROTO, "a message that there is not: kind %u on socket %u", head->kind, s->index);
+		shunt_tcp_fail_socket(
+		    s, -EPROTO, "a message that there is not: kind %u on socket %u", head->kind, s->index);
 		return false;
 	}
 	s->blocked = head_must_wait(ep, head);
+	if (s->blocked && s->index) {
+		/* Whoever completes a put after this look wakes the thread. */
+		atomic_store(&ep->may_block, true);
+		s->blocked = head_must_wait(ep, head);
+	}
 	if (s->blocked)
 		return false;
 	s->in_from += sizeof(*head);
 	if (head->kind == TCP_LARGE) {
-		announce(ep, head);
+		announce(s, head);
 	} else if (head->kind == TCP_END) {
 		ep->end_come = true;
 	} else {
@@ -227,7 +263,7 @@ static bool begin_message(struct tcp_socket *s, const struct tcp_head *head)
 		if (!head->bytes)
 			message_done(s);
 	}
-	return ep->state == TCP_CONNECTED;
+	return !s->failed;
 }
 
 /* ---- bytes */
@@ -265,7 +301,7 @@ static bool take_payload(struct tcp_socket *s)
 	if (s->target_left)
 		return false;
 	message_done(s);
-	return s->endpoint->state == TCP_CONNECTED;
+	return !s->failed;
 }
 
 /* Reads the messages in the buffer. */
@@ -285,8 +321,6 @@ static void parse(struct tcp_socket *s)
 			break;
 		}
 	}
-	if (s->endpoint->state != TCP_CONNECTED)
-		return;
 	if (s->in_from) {
 		memmove(s->in, s->in + s->in_from, s->in_to - s->in_from);
 		s->in_to -= s->in_from;
@@ -301,11 +335,12 @@ static void at_end(struct tcp_socket *s)
 	s->at_end = true;
 	s->readable = false;
 	if (s->receiving || s->in_to) {
-		shunt_tcp_fail(ep, -EOWNERDEAD,
+		shunt_tcp_fail_socket(s, -EOWNERDEAD,
 		    "the connection ended in the middle of a message: the other process has "
 		    "gone");
 	} else if (s->index == 0 && !(ep->end_come && ep->end_sent && ep->done == ep->posted)) {
-		shunt_tcp_fail(ep, -EOWNERDEAD, "the connection ended: the other process has gone, or has given up");
+		shunt_tcp_fail_socket(
+		    s, -EOWNERDEAD, "the connection ended: the other process has gone, or has given up");
 	}
 	/* The end of a data socket says nothing: that of socket 0 comes as well. */
 }
@@ -340,19 +375,9 @@ static void note_read(struct tcp_socket *s, size_t got, int err, bool more)
 		at_end(s);
 	} else if (err && err != EAGAIN && err != EWOULDBLOCK) {
 		err = shunt_io_error(err);
-		shunt_tcp_fail(s->endpoint, err, "the connection broke: %s",
+		shunt_tcp_fail_socket(s, err, "the connection broke: %s",
 		    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
 	}
-}
-
-static int read_places(struct tcp_socket *s, struct iovec iov[2])
-{
-	int n = 0;
-
-	if (is_direct(s))
-		iov[n++] = (struct iovec){ s->target, s->target_left };
-	iov[n++] = (struct iovec){ s->in + s->in_to, s->in_bytes - s->in_to };
-	return n;
 }
 
 /* Bytes that came; 0: no bytes now, or the end. */
@@ -360,9 +385,12 @@ static size_t read_in(struct tcp_socket *s)
 {
 	size_t want = read_room(s);
 	struct iovec iov[2];
-	int n = read_places(s, iov);
+	int n = 0;
 	ssize_t got;
 
+	if (is_direct(s))
+		iov[n++] = (struct iovec){ s->target, s->target_left };
+	iov[n++] = (struct iovec){ s->in + s->in_to, s->in_bytes - s->in_to };
 	s->readable = false;
 	do
 		got = readv(s->fd, iov, n);
@@ -375,68 +403,34 @@ static size_t read_in(struct tcp_socket *s)
 	return got < 0 ? 0 : (size_t)got;
 }
 
-/* Gives a large payload to a thread. */
-static bool submit_read(struct tcp_socket *s)
+bool shunt_tcp_receive(struct tcp_socket *s)
 {
-	struct tcp_job *job = &s->read_job;
+	size_t budget = s->index ? TCP_PIECE_MOST_SPREAD : TCP_BUDGET;
+	bool any = false;
 
-	if (!is_direct(s) || s->target_left < TCP_JOB_BYTES)
-		return false;
-	job->fd = s->fd;
-	job->writes = false;
-	job->n = read_places(s, job->iov);
-	if (!shunt_tcp_submit(s->endpoint, job))
-		return false;
-	s->readable = false; /* an edge that is told meanwhile may be of bytes that the thread does not see */
-	return true;
-}
-
-/* A thread may be reading for the socket. False: it still is, or the endpoint is dead. */
-static bool end_read_job(struct tcp_socket *s)
-{
-	struct tcp_endpoint *ep = s->endpoint;
-	struct tcp_job *job = &s->read_job;
-
-	if (!shunt_tcp_job_is_out(job))
-		return true;
-	if (!shunt_tcp_take(ep, job))
-		return false;
-	note_read(s, job->bytes, job->err, !job->err);
-	if (ep->state == TCP_CONNECTED)
+	if (s->blocked) {
 		parse(s);
-	return ep->state == TCP_CONNECTED;
-}
-
-void shunt_tcp_receive(struct tcp_endpoint *ep)
-{
-	for (uint32_t i = 0; i < ep->nsockets && ep->state == TCP_CONNECTED; i++) {
-		struct tcp_socket *s = &ep->socket[i];
-		size_t budget = TCP_BUDGET;
-
-		if (!end_read_job(s))
-			continue;
-		if (s->blocked)
-			parse(s);
-		while (ep->state == TCP_CONNECTED && s->readable && !s->blocked && budget && !submit_read(s)) {
-			size_t got = read_in(s);
-
-			if (!got)
-				break;
-			if (ep->state == TCP_CONNECTED)
-				parse(s);
-			budget -= got < budget ? got : budget;
-		}
+		any = !s->blocked;
 	}
+	while (s->readable && !s->failed && !s->blocked && budget) {
+		size_t got = read_in(s);
+
+		if (!got)
+			break;
+		any = true;
+		if (!s->failed)
+			parse(s);
+		budget -= got < budget ? got : budget;
+	}
+	return any;
 }
 
 bool shunt_tcp_can_receive(const struct tcp_endpoint *ep)
 {
-	for (uint32_t i = 0; ep->state == TCP_CONNECTED && i < ep->nsockets; i++) {
+	for (uint32_t i = 0; ep->state == TCP_CONNECTED && i < shunt_tcp_own_sockets(ep); i++) {
 		const struct tcp_socket *s = &ep->socket[i];
 		struct tcp_head head;
 
-		if (shunt_tcp_job_is_out(&s->read_job))
-			continue;
 		if (s->readable && !s->blocked)
 			return true;
 		if (!s->blocked)

@@ -49,18 +49,33 @@ static void put_fill(struct tcp_endpoint *ep, const struct shunt_net_put *put, s
 	out->offset = put->remote_offset;
 	if (large) {
 		out->head.put = ep->nlarge++;
-		ep->waiting += put->bytes;
 	} else if (put->bytes) {
 		out->head.memory = out->memory;
 		tcp_head_set_offset(&out->head, out->offset);
 	}
 }
 
+/* These bytes of large puts, up to the last put, may go out in pieces. */
+static void release_pieces(struct tcp_endpoint *ep, uint64_t bytes)
+{
+	uint64_t waiting;
+
+	shunt_mutex_lock(&ep->lock);
+	if (ep->pieces < ep->done) { /* those between are small, and their places have others now */
+		ep->pieces = ep->done;
+		ep->piece_offset = 0;
+	}
+	ep->pieces_end = ep->posted;
+	waiting = atomic_fetch_add(&ep->waiting, bytes) + bytes;
+	shunt_mutex_unlock(&ep->lock);
+	shunt_tcp_wake_writers(ep, waiting / TCP_PIECE_LEAST_SPREAD + 1);
+}
+
 int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(endpoint);
 	/* Puts that are done but not told take room, too: telling them makes room. */
-	uint64_t room = TCP_MAX_PUTS - (ep->posted - ep->done) - ep->puts_done;
+	uint64_t room = TCP_MAX_PUTS - (ep->posted - ep->done) - ep->puts_done, large = 0;
 	bool more = false;
 
 	if (ep->state != TCP_CONNECTED || !ep->ready_told || ep->finished)
@@ -71,9 +86,14 @@ int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_p
 	if (n > 0 && (uint64_t)n > room)
 		n = (int)room;
 	for (int i = 0; i < n; i++) {
-		put_fill(ep, &puts[i], out_put(ep, ep->posted++));
+		struct tcp_out_put *out = out_put(ep, ep->posted++);
+
+		put_fill(ep, &puts[i], out);
+		large += out->large ? puts[i].bytes : 0;
 		more = puts[i].flags & SHUNT_NET_MORE;
 	}
+	if (large)
+		release_pieces(ep, large);
 	/*
 	 * Puts that wait for more go out with the next post or progress. A full ring takes no more puts, so send now.
 	 */
@@ -86,9 +106,9 @@ int shunt_tcp_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_p
 
 /* ---- sending */
 
-static void count_done(struct tcp_endpoint *ep)
+void shunt_tcp_count_done(struct tcp_endpoint *ep)
 {
-	while (ep->done < ep->posted && out_put(ep, ep->done)->told && !out_put(ep, ep->done)->left) {
+	while (ep->done < ep->posted && out_put(ep, ep->done)->told && !atomic_load(&out_put(ep, ep->done)->left)) {
 		ep->done++;
 		ep->puts_done++;
 	}
@@ -102,7 +122,7 @@ static void note_sent(struct tcp_socket *s, size_t sent, size_t want, int err)
 	if (!err || err == EAGAIN || err == EWOULDBLOCK)
 		return;
 	err = shunt_io_error(err);
-	shunt_tcp_fail(s->endpoint, err, "the connection broke while sending: %s",
+	shunt_tcp_fail_socket(s, err, "the connection broke while sending: %s",
 	    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
 }
 
@@ -240,7 +260,9 @@ static void look_at_losses(struct tcp_endpoint *ep, struct tcp_socket *s, size_t
 	s->unlooked += (uint32_t)sent;
 	if (s->unlooked < TCP_LOOK_BYTES || getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 		return;
+	shunt_mutex_lock(&ep->lock);
 	shunt_tcp_pace(&ep->pace, ep->nsockets - 1, s->unlooked, info.tcpi_total_retrans - s->retransmitted);
+	shunt_mutex_unlock(&ep->lock);
 	s->retransmitted = info.tcpi_total_retrans;
 	s->unlooked = 0;
 }
@@ -257,22 +279,18 @@ static uint32_t piece_bytes(const struct tcp_endpoint *ep)
 	return share < TCP_PIECE_MOST_SPREAD ? (uint32_t)share : TCP_PIECE_MOST_SPREAD;
 }
 
-/* The next piece of the oldest large put with unsent bytes. */
-static bool take_piece(struct tcp_endpoint *ep, struct tcp_socket *s)
+/* The next piece of the oldest large put with unsent bytes. Under the lock. */
+static bool next_piece(struct tcp_endpoint *ep, struct tcp_socket *s)
 {
 	struct tcp_out_put *put;
 	uint32_t bytes, most;
 
-	if (ep->pieces < ep->done) {
-		ep->pieces = ep->done;
-		ep->piece_offset = 0;
-	}
-	for (; ep->pieces < ep->posted; ep->pieces++, ep->piece_offset = 0) {
+	for (; ep->pieces < ep->pieces_end; ep->pieces++, ep->piece_offset = 0) {
 		put = out_put(ep, ep->pieces);
 		if (put->large && ep->piece_offset < put->head.bytes)
 			break;
 	}
-	if (ep->pieces >= ep->posted)
+	if (ep->pieces >= ep->pieces_end)
 		return false;
 	bytes = put->head.bytes - ep->piece_offset;
 	most = piece_bytes(ep);
@@ -291,6 +309,24 @@ static bool take_piece(struct tcp_endpoint *ep, struct tcp_socket *s)
 	return true;
 }
 
+static bool has_piece(const struct tcp_endpoint *ep, const struct tcp_socket *s)
+{
+	return s->out_head_left || s->out_left || (atomic_load(&ep->waiting) && s->index <= ep->pace.open);
+}
+
+/* The socket has a piece, or takes one. */
+static bool take_piece(struct tcp_endpoint *ep, struct tcp_socket *s)
+{
+	bool taken;
+
+	if (s->out_head_left || s->out_left || !has_piece(ep, s))
+		return s->out_head_left || s->out_left;
+	shunt_mutex_lock(&ep->lock);
+	taken = next_piece(ep, s);
+	shunt_mutex_unlock(&ep->lock);
+	return taken;
+}
+
 /* So many bytes of the socket's piece went out. */
 static void piece_sent(struct tcp_endpoint *ep, struct tcp_socket *s, size_t sent)
 {
@@ -300,83 +336,37 @@ static void piece_sent(struct tcp_endpoint *ep, struct tcp_socket *s, size_t sen
 	sent -= head;
 	s->out_at += sent;
 	s->out_left -= (uint32_t)sent;
-	out_put(ep, s->out_put)->left -= (uint32_t)sent;
+	if (sent && atomic_fetch_sub(&out_put(ep, s->out_put)->left, (uint32_t)sent) == sent)
+		shunt_tcp_tell(ep);
 	look_at_losses(ep, s, sent);
 }
 
-/* Sends as much of one piece as the socket takes, or gives it to a thread. */
-static void send_piece(struct tcp_endpoint *ep, struct tcp_socket *s, size_t *budget)
+bool shunt_tcp_send_pieces(struct tcp_socket *s)
 {
-	struct tcp_job *job = &s->write_job;
-	size_t sent, want;
+	struct tcp_endpoint *ep = s->endpoint;
+	size_t budget = TCP_PIECE_MOST_SPREAD, sent;
+	bool any = false, had_room = s->writable;
 
-	if (!s->out_head_left && !s->out_left && !take_piece(ep, s))
-		return;
-	job->fd = s->fd;
-	job->writes = true;
-	job->n = 0;
-	if (s->out_head_left)
-		job->iov[job->n++] =
-		    (struct iovec){ (uint8_t *)&s->out + sizeof(s->out) - s->out_head_left, s->out_head_left };
-	job->iov[job->n++] = (struct iovec){ (void *)(uintptr_t)s->out_at, s->out_left };
-	want = s->out_head_left + s->out_left;
-	if (s->out_left >= TCP_JOB_BYTES && shunt_tcp_submit(ep, job)) {
-		s->writable = false; /* until the job, or an edge, says that there is room */
-		sent = want;
-	} else if (write_out(s, job->iov, (size_t)job->n, want, &sent)) {
+	while (s->writable && !s->failed && budget && take_piece(ep, s)) {
+		struct iovec iov[2] = { { (uint8_t *)&s->out + sizeof(s->out) - s->out_head_left, s->out_head_left },
+			{ (void *)(uintptr_t)s->out_at, s->out_left } };
+
+		if (!write_out(s, iov, 2, s->out_head_left + s->out_left, &sent))
+			break;
 		piece_sent(ep, s, sent);
-	} else {
-		return;
+		any = true;
+		budget -= sent < budget ? sent : budget;
 	}
-	*budget -= sent < *budget ? sent : *budget;
-}
-
-/* A thread may be at work on the socket's piece. False: it still is. */
-static bool end_write_job(struct tcp_endpoint *ep, struct tcp_socket *s)
-{
-	size_t want;
-
-	if (!shunt_tcp_job_is_out(&s->write_job))
-		return true;
-	if (!shunt_tcp_take(ep, &s->write_job))
-		return false;
-	want = s->out_head_left + s->out_left;
-	piece_sent(ep, s, s->write_job.bytes);
-	note_sent(s, s->write_job.bytes, want, s->write_job.err);
-	return ep->state == TCP_CONNECTED;
-}
-
-static bool has_piece(const struct tcp_endpoint *ep, const struct tcp_socket *s)
-{
-	return s->out_head_left || s->out_left || (ep->pieces < ep->posted && s->index <= ep->pace.open);
-}
-
-static void send_pieces(struct tcp_endpoint *ep)
-{
-	size_t budget = TCP_BUDGET;
-	uint32_t idle = 0, ndata = ep->nsockets - 1;
-
-	while (ep->state == TCP_CONNECTED && budget && idle < ndata) {
-		struct tcp_socket *s = &ep->socket[1 + ep->next_data++ % ndata];
-
-		if (end_write_job(ep, s) && s->writable && has_piece(ep, s)) {
-			send_piece(ep, s, &budget);
-			idle = s->writable && has_piece(ep, s) && !shunt_tcp_job_is_out(&s->write_job) ? 0 : idle + 1;
-		} else {
-			idle++;
-		}
-	}
+	/* No room any more: others may have some, whose threads sleep. */
+	if (had_room && !s->writable && atomic_load(&ep->waiting))
+		shunt_tcp_wake_writers(ep, ep->nsockets);
+	return any;
 }
 
 void shunt_tcp_send(struct tcp_endpoint *ep)
 {
-	if (ep->state != TCP_CONNECTED)
-		return;
-	send_heads(ep);
-	if (ep->nsockets > 1 && ep->state == TCP_CONNECTED)
-		send_pieces(ep);
 	if (ep->state == TCP_CONNECTED)
-		count_done(ep);
+		send_heads(ep);
 }
 
 bool shunt_tcp_can_send(const struct tcp_endpoint *ep)
@@ -385,9 +375,8 @@ bool shunt_tcp_can_send(const struct tcp_endpoint *ep)
 		return false;
 	if (ep->socket[0].writable && (ep->sent < ep->posted || (ep->finished && !ep->end_sent)))
 		return true;
-	for (uint32_t i = 1; i < ep->nsockets; i++)
-		if (ep->socket[i].writable && has_piece(ep, &ep->socket[i]) &&
-		    !shunt_tcp_job_is_out(&ep->socket[i].write_job))
+	for (uint32_t i = 1; i < shunt_tcp_own_sockets(ep); i++)
+		if (ep->socket[i].writable && has_piece(ep, &ep->socket[i]))
 			return true;
 	return false;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* An endpoint's place in the device's queue, its jobs, and its death, for all other files. */
+/* An endpoint's place in the device's queue, its news, and its death, for all other files. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 #include "transport/net/tcp/tcp_priv.h"
 
 void shunt_tcp_queue(struct tcp_endpoint *ep)
@@ -16,20 +17,45 @@ void shunt_tcp_queue(struct tcp_endpoint *ep)
 	device->queue_end = &ep->queue_next;
 }
 
-bool shunt_tcp_submit(struct tcp_endpoint *ep, struct tcp_job *job)
+void shunt_tcp_tell(struct tcp_endpoint *ep)
 {
-	bool submitted = ep->device->workers && shunt_tcp_workers_submit(ep->device->workers, job);
+	struct tcp_device *device = ep->device;
+	uint64_t one = 1;
 
-	ep->njobs += submitted;
-	return submitted;
+	if (!device->workers)
+		return; /* this is the device's own thread, and looks anyway */
+	atomic_store(&ep->news, true);
+	atomic_store(&device->news, true);
+	/* The device's own thread arms first, and looks for news then. */
+	if (atomic_load(&device->armed) && atomic_exchange(&device->armed, false) &&
+	    write(device->news_fd, &one, sizeof(one)) < 0)
+		return; /* its count is full: it has woken the thread */
 }
 
-bool shunt_tcp_take(struct tcp_endpoint *ep, struct tcp_job *job)
+void shunt_tcp_fail_socket(struct tcp_socket *s, int err, const char *fmt, ...)
 {
-	bool taken = shunt_tcp_job_take(job);
+	struct tcp_endpoint *ep = s->endpoint;
+	va_list args;
 
-	ep->njobs -= taken;
-	return taken;
+	s->failed = true;
+	shunt_mutex_lock(&ep->lock);
+	if (!atomic_load(&ep->trouble)) {
+		va_start(args, fmt);
+		vsnprintf(ep->trouble_text, sizeof(ep->trouble_text), fmt, args);
+		va_end(args);
+		atomic_store(&ep->trouble, err);
+	}
+	shunt_mutex_unlock(&ep->lock);
+	shunt_tcp_tell(ep);
+}
+
+void shunt_tcp_wake_writers(struct tcp_endpoint *ep, uint64_t n)
+{
+	for (uint32_t i = 1; n && i <= ep->pace.open && i < ep->nsockets; i++)
+		if (atomic_load(&ep->socket[i].writable)) { /* else an edge wakes it */
+			shunt_tcp_load_wake(&ep->socket[i].load);
+			n--;
+		}
 }
 
 void shunt_tcp_close_sockets(struct tcp_endpoint *ep)
@@ -37,16 +63,12 @@ void shunt_tcp_close_sockets(struct tcp_endpoint *ep)
 	for (uint32_t i = 0; i < TCP_MAX_SOCKETS; i++) {
 		struct tcp_socket *s = &ep->socket[i];
 
-		if (ep->njobs) {
-			shunt_tcp_job_cancel(ep->device->workers, &s->read_job);
-			shunt_tcp_job_cancel(ep->device->workers, &s->write_job);
-		}
+		shunt_tcp_load_take(&s->load, s->fd);
 		shunt_net_device_close_socket(&ep->device->base, &s->fd);
 		s->state = TCP_CLOSED;
 		s->readable = s->writable = s->receiving = false;
 		s->memory = NULL;
 	}
-	ep->njobs = 0;
 }
 
 void shunt_tcp_leave_state(struct tcp_endpoint *ep)

@@ -1,33 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/net/tcp/tcp_workers.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
-#include <stdint.h>
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/io.h"
+#include "base/lock.h"
 #include "base/os.h"
 
-#define PLACES 64
 #define CPUS_A_WORKER 4 /* a host has a proxy for each of up to 8 GPUs, whose threads seldom work at the same time */
 #define WORKERS_AUTO 8
-#define SPIN_US 50 /* at most: they are many, and a job wakes one */
+#define SPIN_US 50 /* at most: they are many, and an edge wakes one */
+#define MAX_EVENTS 64
 
-/* JOB_IDLE: whoever prepares it has it. */
-enum { JOB_IDLE, JOB_QUEUED, JOB_DONE };
+struct tcp_worker {
+	struct tcp_workers *all;
+	struct shunt_mutex lock; /* while it works on its sockets */
+	atomic_uint wanted;      /* threads that wait for the lock: a mutex alone would let this one have it again */
+	struct tcp_load *first;
+	int epoll_fd, wake_fd;
+	atomic_bool asleep;
+	bool runs;
+	pthread_t id;
+};
 
 struct tcp_workers {
-	_Atomic(struct tcp_job *) place[PLACES]; /* jobs that no thread has begun */
-	atomic_uint queued;                      /* of them; may be too large for a moment */
-	atomic_uint sleeping;
+	bool (*carry)(struct tcp_load *load);
 	atomic_bool stopping;
-	sem_t wake;
-	int64_t spin_ns; /* for which an idle thread looks for jobs before it sleeps */
-	unsigned n;
-	pthread_t id[TCP_MAX_WORKERS];
+	int64_t spin_ns;  /* for which a thread without work looks for some before it sleeps */
+	unsigned n, next; /* next: which gets the next socket */
+	struct tcp_worker worker[TCP_MAX_WORKERS];
 };
 
 unsigned shunt_tcp_workers_wanted(void)
@@ -42,183 +51,196 @@ unsigned shunt_tcp_workers_wanted(void)
 	return n < TCP_MAX_WORKERS ? (unsigned)n : TCP_MAX_WORKERS;
 }
 
-static ssize_t carry(const struct tcp_job *job)
+/* Goes on with each socket. True: there was something to do. */
+static bool pass(struct tcp_worker *w)
 {
-	struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)job->iov, .msg_iovlen = (size_t)job->n };
+	struct epoll_event events[MAX_EVENTS];
+	bool any = false;
+	int n;
 
-	return job->writes ? sendmsg(job->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) : readv(job->fd, job->iov, job->n);
-}
+	while (atomic_load(&w->wanted))
+		sched_yield();
+	shunt_mutex_lock(&w->lock);
+	n = epoll_wait(w->epoll_fd, events, MAX_EVENTS, 0);
+	for (int i = 0; i < n; i++) {
+		struct tcp_load *load = events[i].data.ptr;
 
-/* The job's memory behind its first `bytes`. */
-static void advance(struct tcp_job *job, size_t bytes)
-{
-	for (int i = 0; i < job->n; i++) {
-		size_t now = bytes < job->iov[i].iov_len ? bytes : job->iov[i].iov_len;
-
-		job->iov[i].iov_base = (char *)job->iov[i].iov_base + now;
-		job->iov[i].iov_len -= now;
-		bytes -= now;
+		if (load) /* else it is wake_fd */
+			load->edges |= events[i].events;
 	}
+	for (struct tcp_load *load = w->first; load; load = load->next)
+		any |= w->all->carry(load);
+	shunt_mutex_unlock(&w->lock);
+	return any;
 }
 
-static void run(struct tcp_job *job)
+static void wake(struct tcp_worker *w)
 {
-	size_t left = 0;
+	uint64_t one = 1;
 
-	job->bytes = 0;
-	job->err = 0;
-	for (int i = 0; i < job->n; i++)
-		left += job->iov[i].iov_len;
-	while (left) {
-		ssize_t n = carry(job);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			job->err = n < 0 ? errno : 0;
-			break;
-		}
-		job->bytes += (size_t)n;
-		left -= (size_t)n;
-		advance(job, (size_t)n);
-	}
-	atomic_store_explicit(&job->state, JOB_DONE, memory_order_release);
+	if (write(w->wake_fd, &one, sizeof(one)) < 0)
+		return; /* its count is full: it has woken the thread */
 }
 
-static struct tcp_job *next_job(struct tcp_workers *w)
+/* Until there is an edge, or wake. */
+static void sleep_idle(struct tcp_worker *w)
 {
-	for (unsigned i = 0; i < PLACES && atomic_load(&w->queued); i++) {
-		struct tcp_job *job = atomic_load_explicit(&w->place[i], memory_order_relaxed);
+	struct pollfd fd = { .fd = w->epoll_fd, .events = POLLIN };
 
-		if (job && atomic_compare_exchange_strong(&w->place[i], &job, NULL)) {
-			atomic_fetch_sub(&w->queued, 1);
-			return job;
-		}
-	}
-	return NULL;
-}
-
-/* Until a job is submitted, or the threads are to stop. */
-static void sleep_idle(struct tcp_workers *w)
-{
-	atomic_fetch_add(&w->sleeping, 1);
-	/* A job that is submitted after this look finds that a thread sleeps, and wakes it. */
-	while (!atomic_load(&w->queued) && !atomic_load(&w->stopping) && sem_wait(&w->wake))
-		;
-	atomic_fetch_sub(&w->sleeping, 1);
+	atomic_store(&w->asleep, true);
+	/* Whoever makes work after this look finds that the thread sleeps, and wakes it. */
+	if (!pass(w) && !atomic_load(&w->all->stopping))
+		poll(&fd, 1, -1);
+	atomic_store(&w->asleep, false);
 }
 
 static void *worker_main(void *arg)
 {
-	struct tcp_workers *w = arg;
+	struct tcp_worker *w = arg;
 	int64_t last = shunt_now_ns();
 
 	pthread_setname_np(pthread_self(), "shunt-socket");
-	while (!atomic_load(&w->stopping)) {
-		struct tcp_job *job = next_job(w);
-
-		if (job)
-			run(job);
-		else if (shunt_now_ns() - last < w->spin_ns)
-			continue;
-		else
+	while (!atomic_load(&w->all->stopping)) {
+		if (!pass(w)) {
+			if (shunt_now_ns() - last < w->all->spin_ns)
+				continue;
 			sleep_idle(w);
+		}
 		last = shunt_now_ns();
 	}
 	return NULL;
 }
 
-int shunt_tcp_workers_start(unsigned n, struct tcp_workers **workers_p)
+static int start(struct tcp_worker *w)
 {
-	struct tcp_workers *w = calloc(1, sizeof(*w));
+	/* Edges: nobody reads its count. */
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	int err;
+
+	shunt_mutex_init(&w->lock, SHUNT_LOCK_SOCKETS);
+	w->epoll_fd = SHUNT_FD(epoll_create1(EPOLL_CLOEXEC));
+	w->wake_fd = SHUNT_FD(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (w->epoll_fd < 0 || w->wake_fd < 0 || epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->wake_fd, &event))
+		return -errno;
+	err = shunt_thread_start(&w->id, 0, worker_main, w);
+	w->runs = !err;
+	return err;
+}
+
+int shunt_tcp_workers_start(unsigned n, bool (*carry)(struct tcp_load *load), struct tcp_workers **workers_p)
+{
+	struct tcp_workers *all = calloc(1, sizeof(*all));
 	int err = 0;
 
-	if (!w)
+	if (!all)
 		return -ENOMEM;
-	sem_init(&w->wake, 0, 0);
+	all->carry = carry;
 	/* The proxy thread and the program need CPUs as well. */
 	if ((unsigned)shunt_usable_cpus() > n + 2)
-		w->spin_ns =
+		all->spin_ns =
 		    (int64_t)(shunt_config()->proxy_spin < SPIN_US ? shunt_config()->proxy_spin : SPIN_US) * 1000;
-	for (w->n = 0; w->n < n && !err; w->n += !err)
-		err = shunt_thread_start(&w->id[w->n], 0, worker_main, w);
+	while (all->n < n && !err) {
+		all->worker[all->n].all = all;
+		err = start(&all->worker[all->n++]);
+	}
 	if (err) {
-		shunt_tcp_workers_stop(w);
+		shunt_tcp_workers_stop(all);
 		return err;
 	}
-	*workers_p = w;
+	*workers_p = all;
 	return 0;
 }
 
-void shunt_tcp_workers_stop(struct tcp_workers *w)
+void shunt_tcp_workers_halt(struct tcp_workers *all)
 {
+	if (!all)
+		return;
+	atomic_store(&all->stopping, true);
+	for (unsigned i = 0; i < all->n; i++)
+		if (all->worker[i].runs)
+			wake(&all->worker[i]);
+	for (unsigned i = 0; i < all->n; i++)
+		if (all->worker[i].runs)
+			pthread_join(all->worker[i].id, NULL);
+	for (unsigned i = 0; i < all->n; i++)
+		all->worker[i].runs = false;
+}
+
+void shunt_tcp_workers_stop(struct tcp_workers *all)
+{
+	if (!all)
+		return;
+	shunt_tcp_workers_halt(all);
+	for (unsigned i = 0; i < all->n; i++) {
+		struct tcp_worker *w = &all->worker[i];
+
+		shunt_close_watched(w->epoll_fd, &w->wake_fd);
+		shunt_close_fd(&w->epoll_fd);
+		shunt_mutex_destroy(&w->lock);
+	}
+	free(all);
+}
+
+static void lock(struct tcp_worker *w)
+{
+	atomic_fetch_add(&w->wanted, 1);
+	shunt_mutex_lock(&w->lock);
+	atomic_fetch_sub(&w->wanted, 1);
+}
+
+int shunt_tcp_load_give(struct tcp_workers *all, struct tcp_load *load, int fd)
+{
+	struct tcp_worker *w = &all->worker[all->next++ % all->n];
+	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = load };
+	int err;
+
+	lock(w);
+	err = epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+	if (!err) {
+		load->worker = w;
+		load->next = w->first;
+		w->first = load;
+	}
+	shunt_mutex_unlock(&w->lock);
+	return err;
+}
+
+void shunt_tcp_load_take(struct tcp_load *load, int fd)
+{
+	struct tcp_worker *w = load->worker;
+	struct tcp_load **link;
+
 	if (!w)
 		return;
-	atomic_store(&w->stopping, true);
-	for (unsigned i = 0; i < w->n; i++)
-		sem_post(&w->wake);
-	for (unsigned i = 0; i < w->n; i++)
-		pthread_join(w->id[i], NULL);
-	sem_destroy(&w->wake);
-	free(w);
+	lock(w);
+	(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	for (link = &w->first; *link != load; link = &(*link)->next)
+		;
+	*link = load->next;
+	load->worker = NULL;
+	shunt_mutex_unlock(&w->lock);
 }
 
-bool shunt_tcp_workers_submit(struct tcp_workers *w, struct tcp_job *job)
+void shunt_tcp_load_lock(struct tcp_load *load)
 {
-	for (unsigned i = 0; i < PLACES; i++) {
-		struct tcp_job *none = NULL;
+	struct tcp_worker *w = load->worker;
 
-		if (atomic_load_explicit(&w->place[i], memory_order_relaxed))
-			continue;
-		atomic_store_explicit(&job->state, JOB_QUEUED, memory_order_relaxed);
-		/* Counted first, so that the count is never below the number of jobs. */
-		atomic_fetch_add(&w->queued, 1);
-		if (atomic_compare_exchange_strong(&w->place[i], &none, job)) {
-			if (atomic_load(&w->sleeping))
-				sem_post(&w->wake);
-			return true;
-		}
-		atomic_fetch_sub(&w->queued, 1);
-	}
-	atomic_store_explicit(&job->state, JOB_IDLE, memory_order_relaxed);
-	return false;
+	if (w)
+		lock(w);
 }
 
-bool shunt_tcp_workers_help(struct tcp_workers *w)
+void shunt_tcp_load_unlock(struct tcp_load *load)
 {
-	struct tcp_job *job = next_job(w);
+	struct tcp_worker *w = load->worker;
 
-	if (job)
-		run(job);
-	return job;
+	if (w)
+		shunt_mutex_unlock(&w->lock);
 }
 
-bool shunt_tcp_job_is_out(const struct tcp_job *job)
+void shunt_tcp_load_wake(struct tcp_load *load)
 {
-	return atomic_load_explicit(&job->state, memory_order_relaxed) != JOB_IDLE;
-}
+	struct tcp_worker *w = load->worker;
 
-bool shunt_tcp_job_take(struct tcp_job *job)
-{
-	if (atomic_load_explicit(&job->state, memory_order_acquire) != JOB_DONE)
-		return false;
-	atomic_store_explicit(&job->state, JOB_IDLE, memory_order_relaxed);
-	return true;
-}
-
-void shunt_tcp_job_cancel(struct tcp_workers *w, struct tcp_job *job)
-{
-	if (!shunt_tcp_job_is_out(job))
-		return;
-	for (unsigned i = 0; i < PLACES; i++) {
-		struct tcp_job *mine = job;
-
-		if (atomic_compare_exchange_strong(&w->place[i], &mine, NULL)) {
-			atomic_fetch_sub(&w->queued, 1);
-			atomic_store_explicit(&job->state, JOB_IDLE, memory_order_relaxed);
-			return;
-		}
-	}
-	while (!shunt_tcp_job_take(job)) /* a system call that does not wait */
-		sched_yield();
+	if (w && atomic_load(&w->asleep) && atomic_exchange(&w->asleep, false))
+		wake(w);
 }
