@@ -122,10 +122,10 @@ class Steps:
     def hosts(self, n):
         """Ranks on hosts that are names, one rank or two on each: Shunt by its own kernels at every size, which says what its tables should have."""
         kinds = {c: next((kind for kind, name in BENCH_NAMES.items() if name == c), c) for c in COLLECTIVES}
-        env = dict(self.overlay_env, NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", SHUNT_NET="tcp",
-                   SHUNT_ALGO=",".join("%s:0-:hierarchical" % kind for kind in kinds.values() if kind != "send"))
         for hosts in sorted({n, (n + 1) // 2} - {1}):
-            for c in COLLECTIVES[:-1] if hosts == n else [c for c in COLLECTIVES[:-1] if c not in ("alltoall", "gather", "scatter")]:
+            for c in COLLECTIVES:
+                env = dict(self.overlay_env, NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", SHUNT_NET="tcp",
+                           SHUNT_ALGO="%s:0-:hierarchical" % kinds[c])
                 words = "%s -d float16 --no-check --mode graph --hosts %d --names -r 5 -i 20 -b 8 -e 64M -f 8 --out-of-place --vs nccl" % (c, hosts)
                 self.bench("hosts/%s/%d" % (c, hosts), "times over hosts by tcp over loopback, beside NCCL", words, 90, n, env, outcomes.bench_times,
                            self.no_times() or (NOT_AS_MANY if n % hosts else None))
