@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # What holds of the sources without running them: layers, words, tables of the rows, format, figures in the docs, types of the Python
-# package, and clang-tidy (.clang-tidy) and cppcheck on src/, tools/ and include/ as they are built for the sim. Each step prints its name, and runs even if others fail; the exit status is 0
-# if all are silent, 77 if a tool cannot be installed, else 1. The tools' findings change from version to version: the versions of tools/lint.txt
-# come from PyPI in the versions of tools/lint.txt, cppcheck is that of Debian 12. What is right in spite of them is marked where it stands, with
-# a reason. `tools/lint.sh quick` leaves clang-tidy and cppcheck out. LINT_DEEP=1: clang-tidy follows more paths through large functions.
+# package, and clang-tidy (.clang-tidy) on src/ and tools/ as they are built for the sim. Each step prints its name, and runs even if others
+# fail; the exit status is 0 if all are silent, 77 if a tool cannot be installed, else 1. The tools' findings change from version to version:
+# tools/lint.txt has the versions that come from PyPI. What is right in spite of them is marked where it stands, with a reason. `tools/lint.sh
+# quick` leaves clang-tidy out. LINT_DEEP=1: clang-tidy follows more paths through large functions, and cppcheck (that of Debian 12) reads all.
 set -u
 cd "$(dirname "$0")/.." || exit
 . tools/setup.sh
@@ -59,15 +59,6 @@ done
 	broken "sleeps: a test's ends with a comment: # pause: poll, late or grace, as in tests/support/pause.h; on GPUs also middle"
 [ "${1:-}" != quick ] || exit "$status"
 
-if ! need_packages cppcheck; then
-	echo "lint: neither here nor to be installed: cppcheck"
-	exit 77
-fi
-check=$(cppcheck --version | sed 's/[^0-9.]//g')
-if [ "$check" != 2.10 ] && [ "${LINT_ANY_VERSION:-0}" = 0 ]; then
-	echo "lint: made for cppcheck 2.10, here is $check; LINT_ANY_VERSION=1 runs it all the same"
-	exit 77
-fi
 dir=${LINT_BUILD:-build-lint} # LINT_BUILD: one that is set up already
 if [ -z "${LINT_BUILD:-}" ]; then
 	need_build_tools || exit 1
@@ -101,6 +92,17 @@ for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
 	broken "clang-tidy"
 }
 rm -f "$dir"/lint-*.err
+[ -n "${LINT_DEEP:-}" ] || exit "$status"
+
+if ! need_packages cppcheck; then
+	echo "lint: neither here nor to be installed: cppcheck"
+	exit 77
+fi
+check=$(cppcheck --version | sed 's/[^0-9.]//g')
+if [ "$check" != 2.10 ] && [ "${LINT_ANY_VERSION:-0}" = 0 ]; then
+	echo "lint: made for cppcheck 2.10, here is $check; LINT_ANY_VERSION=1 runs it all the same"
+	exit 77
+fi
 nice cppcheck -j "$(nproc)" --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr \
 	--suppressions-list=tools/cppcheck.txt --std=c17 --library=posix -D_GNU_SOURCE -I. -Isrc -Iinclude src tools include >"$found" 2>&1 || {
 	cat "$found"
