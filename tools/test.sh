@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what the tests need (as root, on Debian or Ubuntu), checks the sources, builds, and runs every suite that this machine can run:
-# all tests plainly (those of GPUs in a build of their own), the ABI's also under valgrind, and much of it again under
-# ThreadSanitizer and AddressSanitizer. A test that failed runs once more, alone, at the end. The last line is "N passed, N failed, N
-# skipped"; lines "flaky: TEST (RUN)" in front of it name the tests that passed only then. The exit status is 0 only if something ran and
-# nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need 16 to 21 minutes.
-# --all: also the tests of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy on longer
-# paths, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
+# Installs what the tests need (as root, on Debian or Ubuntu), checks the sources, builds, and runs every suite that this machine can run. What
+# has threads runs under ThreadSanitizer, and the suites unit, sim and abi under AddressSanitizer; all else runs plainly, and so does what has
+# fewer cases under a sanitizer (suite proof). Those of the ABI run under valgrind, too, and those of GPUs in a build of their own. A test that
+# failed runs once more, alone, at the end. The last line is "N passed, N failed, N skipped"; lines "flaky: TEST (RUN)" in front of it name the
+# tests that passed only then. The exit status is 0 only if something ran and nothing failed, and nothing skipped that tests/required.txt lists
+# for a machine of this kind. Two cores need 16 to 21 minutes.
+# --all: every test also plainly, those of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer,
+# clang-tidy on longer paths, cppcheck, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
 # --arch aarch64: none of this, but a cross build of everything, and the suites unit and abi, the sim and conform in it under qemu; --all does
 # that, too, and a run without --all a small part of it, --arch aarch64 brief.
 set -u
@@ -43,45 +44,52 @@ find_tsan_wrapper() {
 }
 
 # Reports need lines, and no types, which take a quarter of the compiler's time; -O2 of code that checks each access takes a third of it,
-# and its tests no less time than -O1.
+# and its tests no less time than -O1. AddressSanitizer's code takes a third less of it with -Og.
 lines="-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1"
 suites_of_thread="unit abi sim threads"
 suites_of_address="unit abi sim"
 
-# sanitized DIRECTORY SUITES OPTION...: a build of all that the tests of these suites need.
+# sanitized DIRECTORY OPTION...: a build with a sanitizer, whose own symbols are undefined.
 sanitized() {
-	dir=$1 suites=$2
-	shift 2
+	dir=$1
+	shift
 	# shellcheck disable=SC2086
-	configured "$dir" $lines -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=disabled -Db_lundef=false "$@" || return
-	# Undefined symbols are the sanitizer's own.
-	# shellcheck disable=SC2046,SC2086
-	build "$dir" $(python3 tools/test_targets.py "$dir" $suites ${all:+long})
+	configured "$dir" $lines -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=disabled -Db_lundef=false "$@"
+}
+
+# build_for DIRECTORY ARGUMENT...: builds what those tests need that tools/test_targets.py is told.
+build_for() {
+	dir=$1
+	shift
+	# shellcheck disable=SC2046
+	build "$dir" $(python3 tools/test_targets.py "$dir" "$@" ${all:+long})
 }
 
 # The kernels by nvcc: in a library, with the suites that it makes a difference to, or, without a GPU, by themselves: that nvcc and its assembler
 # take them shows without most of the optimizations, which are five sixths of the work.
 with_cuda() {
-	archs=90 targets=src/kernels/shunt_fatbin.S
+	archs=90
 	[ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
 	if [ "$(gpu_count)" = 0 ] && [ -z "$all" ] && "$(nvcc_path | head -n 1)" --help | grep -q -e --Ofast-compile; then
 		export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --Ofast-compile=max"
 	fi
 	configured build-gpu -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=enabled -Dgpu_archs="${CUDA_ARCHS:-$archs}" || return
 	if [ "$(gpu_count)" != 0 ] || [ -n "$all" ]; then
-		targets=$(python3 tools/test_targets.py build-gpu abi gpu ${all:+long})
+		build_for build-gpu abi gpu
+	else
+		build build-gpu src/kernels/shunt_fatbin.S
 	fi
-	# shellcheck disable=SC2086
-	build build-gpu $targets
 }
 
 # What the tests leave of the CPUs goes to the next builds, and to the checks of the sources, which read the plain build's commands.
 beside_the_tests() {
 	sh -c 'renice -n 19 -p "$PPID"' >/dev/null
 	if [ "$tsan_starts" = 1 ]; then
-		part thread sanitized build-tsan "$suites_of_thread" -Doptimization=1 -Db_sanitize=thread -Dplanted_faults=true
+		# shellcheck disable=SC2086
+		part thread build_for build-tsan $suites_of_thread
 	fi
-	part address sanitized build-asan "$suites_of_address" -Doptimization=1 -Db_sanitize=address,undefined
+	# shellcheck disable=SC2086
+	part address build_for build-asan $suites_of_address
 	! nvcc_found || part gpu with_cuda
 	part lint env LINT_BUILD=build LINT_DEEP="$all" tools/lint.sh
 	# shellcheck disable=SC2046
@@ -102,12 +110,24 @@ tsan_wrapper=$(find_tsan_wrapper) && tsan_starts=1
 
 rm -f "$log"/*-ended
 # shellcheck disable=SC2086
-configured build $lines -Dtests=enabled -Dlibfuzzer="$libfuzzer" -Dcuda=disabled && build build
+configured build $lines -Dtests=enabled -Dlibfuzzer="$libfuzzer" -Dcuda=disabled &&
+	{ [ "$tsan_starts" = 0 ] || sanitized build-tsan -Doptimization=1 -Db_sanitize=thread -Dplanted_faults=true; } &&
+	sanitized build-asan -Doptimization=g -Db_sanitize=address,undefined
+configured=$?
+# The names of the tests that run plainly.
+elsewhere="--but build:gpu"
+if [ -z "$all" ]; then
+	elsewhere="$elsewhere --but build-asan:unit,sim"
+	[ "$tsan_starts" = 0 ] || elsewhere="$elsewhere --but build-tsan:unit,sim,threads"
+fi
+# shellcheck disable=SC2086
+[ "$configured" = 0 ] && plain=$(python3 tools/test_targets.py --names build $elsewhere ${all:+long}) && build_for build --sources $elsewhere
 built=$?
 beside_the_tests &
 beside=$!
 if [ "$built" = 0 ]; then
-	tests plain --no-suite gpu
+	# shellcheck disable=SC2086
+	tests plain $plain
 	if command -v valgrind >/dev/null; then
 		tests valgrind --suite abi --no-suite script
 	else

@@ -185,6 +185,7 @@ TEST(test_drop)
  */
 RANKS_TEST(test_handles, run(3, small, body))
 {
+	const int most = quick ? 3 : 8; /* blocks */
 	struct ep_normal_job job = the_job;
 	struct shunt_ep *group;
 	struct ep_normal_run n[2];
@@ -198,8 +199,8 @@ RANKS_TEST(test_handles, run(3, small, body))
 	for (int i = 0; i < (quick ? 4 : 10); i++) {
 		struct ep_normal_run *run = &n[i % 2];
 
-		run->dispatch.blocks = 1 + i % 8;
-		run->combine.blocks = 1 + i * 3 % 8;
+		run->dispatch.blocks = 1 + i % most;
+		run->combine.blocks = 1 + i * 3 % most;
 		CHECK(ep_normal_go(run, group, r) == 0);
 		CHECK(shunt_ep_combine(group, &run->combine) == 0);
 		if (i % 5 == 0)
