@@ -72,15 +72,15 @@ build() {
 	return 1
 }
 
-# How a run starts meson test: meson_test RUN ARGUMENT...
+# How a run starts meson test: meson_test RUN ARGUMENT... The tests' limits are for idle machines; they end hangs, and judge nothing else.
 meson_test() {
-	run=$1 multiplier=1 wrapper='' options=${TSAN_OPTIONS:-}
+	run=$1 multiplier=3 wrapper='' options=${TSAN_OPTIONS:-}
 	shift
 	case $run in
 	valgrind) set -- --setup valgrind "$@" ;;
-	coverage | address) multiplier=2 ;;
+	coverage | address) multiplier=4 ;;
 	aarch64) multiplier=10 ;;
-	thread) multiplier=3 wrapper=$tsan_wrapper options=suppressions=$PWD/tests/tsan.supp ;;
+	thread) multiplier=6 wrapper=$tsan_wrapper options=suppressions=$PWD/tests/tsan.supp ;;
 	esac
 	rm -f "$(dir_of "$run")"/meson-logs/testlog*.json "$(dir_of "$run")"/meson-logs/testlog*.junit.xml
 	TSAN_OPTIONS=$options $wrapper meson test -C "$(dir_of "$run")" --no-rebuild --timeout-multiplier "$multiplier" "$@"
@@ -116,14 +116,17 @@ count() {
 	passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 }
 
-# tests RUN ARGUMENT...: meson test with these arguments. Its tests that failed run once more, by `again`.
+# tests RUN ARGUMENT...: meson test with these arguments, names or options. Its tests that failed run once more, by `again`.
 tests() {
 	run=$1
 	shift
+	case $1 in
+	-*) say "tests in $(dir_of "$run") $*" ;;
+	*) say "$# tests in $(dir_of "$run")" ;;
+	esac
 	[ -n "$all" ] || set -- "$@" --no-suite long
 	ran="$ran $run"
 	rm -f "$log/$run-again"
-	say "tests in $(dir_of "$run") $*"
 	began=$(date +%s)
 	meson_test "$run" --num-processes "$jobs" "$@" >"$log/$run-test" 2>&1
 	status=$?

@@ -80,17 +80,21 @@ static enum lifecycle_result live_well(unsigned kinds, int full, long *points_p)
 
 /*
  * With short limits, as so many ranks wait in vain for one that had the fault. Where these end a lifecycle on a busy
- * machine before it is at its point, again with longer ones.
+ * machine before it is at its point, again with longer ones; the mark is then taken anew, as an id to which no rank has
+ * come keeps its thread for an hour.
  */
-static enum lifecycle_result live_with_fault(unsigned kinds, long at, int full, long *points_p)
+static enum lifecycle_result live_with_fault(
+    unsigned kinds, long at, int full, long *points_p, struct fault_balance *mark)
 {
 	enum lifecycle_result end = LIFECYCLE_FAILED;
 
 	for (int ms = 120; ms < 20000 && end == LIFECYCLE_FAILED; ms *= 10) {
 		limits_set(ms, ms);
 		end = run_lifecycles(kinds, FAULT_FAIL, at, full, points_p);
-		if (*fault_hit())
+		if (*fault_hit() || end != LIFECYCLE_FAILED)
 			break;
+		assert_true(until_all_threads_wait());
+		*mark = fault_balance();
 	}
 	return end;
 }
@@ -133,7 +137,7 @@ static void sweep(unsigned kinds, int full)
 	assert_true(back_to(&mark));
 	step = limit > 0 && all > limit ? (all + limit - 1) / limit : 1;
 	for (long at = 1; at <= all; at += step) {
-		enum lifecycle_result end = live_with_fault(kinds, at, full, &points);
+		enum lifecycle_result end = live_with_fault(kinds, at, full, &points, &mark);
 
 		injected += *fault_hit() != '\0';
 		failures += end == LIFECYCLE_FAILED;

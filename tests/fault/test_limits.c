@@ -95,6 +95,10 @@ TEST(test_limits_no_descriptor_left_is_an_error_at_every_number)
 
 			limit_to(left < 25 ? SHORT : LONG); /* with so many it ends well */
 			reason = job_run(&c);
+			if (reason) { /* A rank of a busy machine may have been late for the short limits. */
+				limit_to(LONG);
+				reason = job_run(&c);
+			}
 			if (reason)
 				fail_msg("rank %d with %d descriptors left: %s", victim, left, reason);
 			good += c.rank[victim].end == LIFECYCLE_OK;
@@ -187,6 +191,7 @@ static enum lifecycle_result with_log(struct lifecycle *l, const struct job *c, 
 
 TEST(test_limits_log_file_that_takes_nothing_stops_nothing)
 {
+	limit_to(LONG);
 	for (int i = 0; i < 3; i++) {
 		struct job c = { .n = 2, .victim = -1, .at = i, .body = with_log };
 		const char *reason = job_run(&c);
@@ -215,8 +220,10 @@ static enum lifecycle_result with_closed_pipe(struct lifecycle *l, const struct 
 TEST(test_limits_closed_stderr_does_not_kill)
 {
 	struct job c = { .n = 2, .victim = -1, .body = with_closed_pipe };
-	const char *reason = job_run(&c);
+	const char *reason;
 
+	limit_to(LONG);
+	reason = job_run(&c);
 	if (reason || c.rank[0].end != LIFECYCLE_OK || c.rank[1].end != LIFECYCLE_OK)
 		fail_msg("%s, %d, %d", reason ? reason : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
 }
@@ -235,6 +242,7 @@ static enum lifecycle_result without_stderr(struct lifecycle *l, const struct jo
 
 TEST(test_limits_no_stderr_at_all_spoils_nothing)
 {
+	limit_to(LONG);
 	for (int i = 0; i < 4; i++) {
 		struct job c = { .n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr };
 		const char *reason = job_run(&c);

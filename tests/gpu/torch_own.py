@@ -34,6 +34,8 @@ if importlib.util.find_spec("expecttest") is None:
 os.environ.update(BACKEND="nccl", WORLD_SIZE="2", PYTORCH_NVML_BASED_CUDA_CHECK="1")
 from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
 
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # the tests compare with exact products
+
 LIMIT_S = 90
 COUNTER = re.compile(r" SHUNT +\w+ +(\w+) +(\d+) +\d+ ")
 

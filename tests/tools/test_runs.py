@@ -170,11 +170,11 @@ class Runs(unittest.TestCase):
         self.run_tests("abi a FO\n", "tests valgrind --suite abi")
         self.assertIn("flaky: a (valgrind)", self.text)
         for call in self.calls():
-            self.assertIn("-C build --no-rebuild --timeout-multiplier 1 --setup valgrind", call)
+            self.assertIn("-C build --no-rebuild --timeout-multiplier 3 --setup valgrind", call)
         os.remove(self.path("calls"))
         self.run_tests("abi a FO\n", "tests thread --suite abi")
         for call in self.calls():
-            self.assertIn("-C build-tsan --no-rebuild --timeout-multiplier 3", call)
+            self.assertIn("-C build-tsan --no-rebuild --timeout-multiplier 6", call)
 
     def test_nothing_that_ran_is_no_success(self):
         status, lines = self.run_tests("unit a S\n")
