@@ -22,7 +22,7 @@ def settings() -> set[str]:
 
 def body(source: str, test: str) -> str | None:
     """The text of a test, with the macros of its devices; None: it is not there."""
-    found = re.search(rf"^TEST\(test_{test}\)\n\{{.*?^\}}", source, re.S | re.M)
+    found = re.search(rf"^TEST(\(test_{test}\)\n\{{.*?^\}}|_CALL\(test_{test},.*?\)$)", source, re.S | re.M)
     if not found:
         return None
     text = found.group(0)
