@@ -7,7 +7,7 @@
 # tests that passed only then. The exit status is 0 only if something ran and nothing failed, and nothing skipped that tests/required.txt lists
 # for a machine of this kind. Two cores need 16 to 21 minutes.
 # --all: every test also plainly, those of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer,
-# clang-tidy on longer paths, cppcheck, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
+# clang-tidy's analyzer and cppcheck, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
 # --arch aarch64: none of this, but a cross build of everything, and the suites unit and abi, the sim and conform in it under qemu; --all does
 # that, too, and a run without --all a small part of it, --arch aarch64 brief.
 set -u
