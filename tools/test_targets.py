@@ -24,9 +24,10 @@ def suites_of(test):
     return {suite.rpartition(":")[2] for suite in test["suite"]}
 
 
-def needed(test, targets):
-    """The files of the targets that a test needs."""
-    texts = test["cmd"] + list(test["env"].values())
+def needed(test, targets, build):
+    """The files of the targets that a test needs. A folder that the build is in is no reason for all of them."""
+    here = os.path.abspath(build) + "/"
+    texts = [text for text in test["cmd"] + list(test["env"].values()) if not here.startswith(text.rstrip("/") + "/")]
     folders = tuple(text.rstrip("/") + "/" for text in texts if text.startswith("/"))
     for target in targets:
         named = any(file.startswith(folders) or any(file in text for text in texts) for file in target["filename"])
@@ -64,7 +65,7 @@ def main():
     files = set()
     for test in introspect(args.build, "--tests"):
         if test["name"] in chosen:
-            files.update(needed(test, targets))
+            files.update(needed(test, targets, args.build))
     if args.sources:
         for target in targets:
             if os.path.relpath(os.path.dirname(target["defined_in"])).split(os.sep)[0] != "tests":
