@@ -32,9 +32,9 @@ if importlib.util.find_spec("expecttest") is None:
 # The next module reads them when it is imported. It asks through NVML whether there are GPUs: a process that has asked
 # CUDA has no use of it in children that it forks, and each test is one.
 os.environ.update(BACKEND="nccl", WORLD_SIZE="2", PYTORCH_NVML_BASED_CUDA_CHECK="1")
+# The tests compare with exact products. Once their module is there this can no longer be set.
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
-
-torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # the tests compare with exact products
 
 LIMIT_S = 90
 COUNTER = re.compile(r" SHUNT +\w+ +(\w+) +(\d+) +\d+ ")
