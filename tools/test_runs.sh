@@ -120,8 +120,8 @@ count() {
 tests() {
 	run=$1
 	shift
-	case $1 in
-	-*) say "tests in $(dir_of "$run") $*" ;;
+	case ${1:-} in
+	'' | -*) say "tests in $(dir_of "$run") $*" ;;
 	*) say "$# tests in $(dir_of "$run")" ;;
 	esac
 	[ -n "$all" ] || set -- "$@" --no-suite long
