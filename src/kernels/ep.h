@@ -100,8 +100,9 @@ struct shunt_ep_calls {
 
 /* Of normal mode. */
 struct shunt_ep_normal {
-	uint64_t number; /* of the last call */
-	uint64_t blocks; /* of the running launch, that have ended */
+	uint64_t number;  /* of the last call */
+	uint64_t blocks;  /* of the running launch, that have ended */
+	uint64_t refused; /* the call in which this rank has found that calls differ, or that a rank has no room */
 	/* Written by peers: the last call that the peer has ended; and flags of the rows that it has read. */
 	uint64_t read[SHUNT_KARGS_MAX_RANKS];
 	uint64_t taken[SHUNT_KARGS_MAX_RANKS][SHUNT_EP_CHANNELS];

@@ -78,24 +78,30 @@ GPU_FN const uint64_t *ep_far_word(const struct ep_far_warp &w, uint32_t connect
 	return &ep_net(w.far->ep.k)->words->raised[connection][signal];
 }
 
-/* After a try in vain to see a signal of any of `left`. False: give up. need: how often each must raise it. By a warp.
+/*
+ * After a try in vain to see a signal of any of `left`. False: give up. need: how often each must raise it. TELLS: as
+ * ep_try_to_tell(). By a warp.
  */
-template <typename N>
+template <bool TELLS = false, typename N>
 GPU_FN bool ep_far_try_again(
     const struct ep_far_warp &w, struct spin *spin, uint64_t left, uint32_t signal, uint32_t channel, N need)
 {
 	uint32_t c = left >> gpu_lane() & 1 ? gpu_lane() : 32 + gpu_lane();
 	const struct shunt_kargs &k = w.far->ep.k;
+	bool on = true;
 
-	return gpu_warp_all(
-	    !(left >> c & 1) || ep_try_again(spin, k, k.nranks + c, channel, need(c), ep_far_word(w, c, signal)));
+	if (left >> c & 1)
+		on = TELLS ? ep_try_to_tell(spin, w.far->ep, w, k.nranks + c, need(c), ep_far_word(w, c, signal)) :
+		             ep_try_again(spin, k, k.nranks + c, channel, need(c), ep_far_word(w, c, signal));
+	return gpu_warp_all(on);
 }
 
 /*
  * Goes on with each of `left` once it has raised the signal so often, whichever comes first. False: one does not. The
- * others are gone on with even where the group is broken, as they learn from that what differs. By a warp.
+ * others are gone on with even where the group is broken, as they learn from that what differs. TELLS: as
+ * ep_try_to_tell(). By a warp.
  */
-template <typename N, typename G>
+template <bool TELLS = false, typename N, typename G>
 GPU_FN bool ep_far_each(const struct ep_far_warp &w, uint64_t left, uint32_t signal, N need, G go)
 {
 	struct spin spin;
@@ -112,7 +118,7 @@ GPU_FN bool ep_far_each(const struct ep_far_warp &w, uint64_t left, uint32_t sig
 		left &= ~ready;
 		if (!on)
 			break;
-		on = ready || ep_far_try_again(w, &spin, left, signal, SHUNT_CHECK_CHANNEL, need);
+		on = ready || ep_far_try_again<TELLS>(w, &spin, left, signal, SHUNT_CHECK_CHANNEL, need);
 	}
 	return !left;
 }
@@ -198,7 +204,7 @@ GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_far_wa
 {
 	bool here = ep_send_heads(a, (const struct ep_warp &)w, rows);
 
-	return ep_far_each(
+	return ep_far_each<true>(
 	           w, ep_far_peers(w), SHUNT_EP_FAR_END, [&](uint32_t) { return w.number - 1; },
 	           [&](uint32_t c) {
 		           ep_far_send_head(w, c, rows ? rows[a.k.nranks + c] : 0);
@@ -226,7 +232,7 @@ GPU_FN bool ep_take_heads(const struct shunt_kargs_ep &a, const struct ep_far_wa
 		    if (gpu_lane() < sizeof(struct shunt_ep_head) / 16)
 			    ((struct gpu_v16 *)&w.head[ordinal])[gpu_lane()] = gpu_ld16_stream(head + gpu_lane());
 		    gpu_warp_sync();
-		    return ep_head_fits(a, ordinal, &w.head[ordinal]) &&
+		    return ep_head_fits(a, w, ordinal, &w.head[ordinal]) &&
 		        ep_has_room(a, w, ordinal, w.head[ordinal].room);
 	    });
 }

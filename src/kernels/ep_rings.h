@@ -92,9 +92,48 @@ GPU_FN void ep_send_head(const struct shunt_kargs_ep &a, const struct ep_warp &w
 	gpu_ll128_st(ep_head_at(a, w, peer, a.k.rank), v, ep_flag(w, 0), 1);
 }
 
+/* What breaks the group is known from the heads of this call. */
+GPU_FN void ep_refuse(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t reason, uint32_t rank,
+    uint32_t value, uint64_t expected, uint64_t seen)
+{
+	gpu_st_relaxed(&ep_normal(a.k, a.k.rank)->refused, w.number);
+	ep_fault(a.k, reason, rank, a.same[0], value, expected, seen);
+}
+
+/* In a wait that began then, or has never looked at the clock: when it began; EP_GIVE_UP: it is to end. By one thread.
+ */
+GPU_NOINLINE uint64_t ep_check_refused(
+    struct shunt_ctrl *ctrl, const uint64_t *refused, uint64_t number, uint64_t began)
+{
+	uint64_t limit = gpu_ld_relaxed(&ctrl->host_ctrl->limit_ns), now = gpu_clock_ns();
+
+	gpu_ld_acquire((const uint64_t *)&ctrl->abort);
+	if (gpu_ld_relaxed(refused) != number || limit == SHUNT_LIMIT_ABORT)
+		return EP_GIVE_UP;
+	if (!began)
+		began = now;
+	return limit && now - began > limit ? EP_GIVE_UP : began;
+}
+
+/*
+ * As ep_try_again(), in a wait for a peer that is to get this call's head. Where this call is what breaks the group,
+ * the wait goes on until its deadline: the peer learns from the head what is wrong, and without it would wait until its
+ * own.
+ */
+GPU_FN bool ep_try_to_tell(struct spin *spin, const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t rank,
+    uint64_t expected, const uint64_t *word)
+{
+	uint64_t began = spin->began;
+
+	if (ep_try_again(spin, a.k, rank, SHUNT_CHECK_CHANNEL, expected, word))
+		return true;
+	spin->began = ep_check_refused(progress_ctrl(a.k), &ep_normal(a.k, a.k.rank)->refused, w.number, began);
+	return spin->began != EP_GIVE_UP;
+}
+
 /*
  * rows: for each rank, in shared memory; NULL: none. False: a peer does not end the call before. Peers that have ended
- * it get the head even where the group is broken: from it they learn what differs. By a warp.
+ * it get the head even where the group is broken. By a warp.
  */
 GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &w, const uint32_t *rows)
 {
@@ -118,9 +157,7 @@ GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &
 			break;
 		/* A peer may have ended its call since the look: it is looked at once more before this rank gives up.
 		 */
-		on = ready ||
-		    gpu_warp_all(
-		        !waits || ep_try_again(&spin, a.k, gpu_lane(), SHUNT_CHECK_CHANNEL, w.number - 1, word));
+		on = ready || gpu_warp_all(!waits || ep_try_to_tell(&spin, a, w, gpu_lane(), w.number - 1, word));
 	}
 	return !left;
 }
@@ -133,12 +170,13 @@ template <typename W> GPU_FN bool ep_has_room(const struct shunt_kargs_ep &a, co
 	if (rows <= room || a.k.flags & SHUNT_K_EP_DROP)
 		return true;
 	if (gpu_lane() == 0)
-		ep_fault(a.k, SHUNT_FAULT_OVERFLOW, rank, a.same[0], 0, room, rows);
+		ep_refuse(a, w, SHUNT_FAULT_OVERFLOW, rank, 0, room, rows);
 	return false;
 }
 
 /* False: the head is that of another call. By a warp. */
-GPU_FN bool ep_head_fits(const struct shunt_kargs_ep &a, uint32_t source, const struct shunt_ep_head *head)
+GPU_FN bool ep_head_fits(
+    const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t source, const struct shunt_ep_head *head)
 {
 	uint32_t i = gpu_lane(), other = gpu_ballot(i < SHUNT_EP_SAME && head->same[i] != a.same[i]);
 
@@ -146,7 +184,7 @@ GPU_FN bool ep_head_fits(const struct shunt_kargs_ep &a, uint32_t source, const 
 		return true;
 	i = ep_first_bit(other);
 	if (gpu_lane() == 0)
-		ep_fault(a.k, SHUNT_FAULT_DIFFERS, source, a.same[0], i, a.same[i], head->same[i]);
+		ep_refuse(a, w, SHUNT_FAULT_DIFFERS, source, i, a.same[i], head->same[i]);
 	return false;
 }
 
@@ -178,7 +216,7 @@ template <typename W> GPU_FN bool ep_take_heads_here(const struct shunt_kargs_ep
 			if (gpu_lane() < sizeof(struct shunt_ep_head) / 16)
 				((struct gpu_v16 *)&w.head[s])[gpu_lane()] = v;
 			gpu_warp_sync();
-			if (!ep_head_fits(a, s, &w.head[s]) || !ep_has_room(a, w, s, w.head[s].room))
+			if (!ep_head_fits(a, w, s, &w.head[s]) || !ep_has_room(a, w, s, w.head[s].room))
 				return false;
 		}
 		left &= ~ready;

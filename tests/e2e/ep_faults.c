@@ -610,12 +610,8 @@ static int body_few_rows(struct rank *r)
 	return broken_normal(r, group, &n, -EOVERFLOW, "in ep_combine rank 1 gives");
 }
 
-/* Over hosts in --all, by three: a rank whose earlier call has not ended for rank 1 yet waits in vain
- * (KNOWN_ISSUES.md). */
 TEST(test_overflow)
 {
-	if (ep_hosts == 2)
-		skip();
 	assert_int_equal(run(3, 0, body_few_rows), 0);
 	assert_int_equal(run(3, 0, body_overflow), 0);
 }

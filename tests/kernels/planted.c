@@ -388,6 +388,15 @@ static void normal_mode(int times, bool narrow, int late)
 TEST_CALL(test_ep_normal, normal_mode(IN_A_ROW, true, -1))
 TEST_CALL(test_ep_normal_ahead, normal_mode(4, false, 1))
 
+TEST(test_ep_refused)
+{
+	struct world w;
+
+	start(&w, 3);
+	planted_ep_refused(&w);
+	world_stop(&w);
+}
+
 TEST(test_ep_notify)
 {
 	struct world w;

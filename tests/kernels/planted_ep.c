@@ -231,6 +231,67 @@ void planted_ep_normal(struct world *w, int times, bool narrow, int late)
 	free(calls);
 }
 
+/* ---- a call that breaks the group */
+
+/* By the device's stores: how far a peer has come, as its end of a call says it. */
+static void set_read(struct world *w, int rank, int peer, uint64_t number)
+{
+	struct shunt_ep_ctrl *ctrl = (struct shunt_ep_ctrl *)((char *)w->mem[rank].ptr + SHUNT_EP_CTRL_AT);
+
+	__atomic_store_n(&ctrl->normal.read[peer], number, __ATOMIC_RELEASE);
+}
+
+static void launch_dispatch(
+    struct world *w, int rank, const struct shunt_ep_dispatch *dispatch, const struct shunt_ep_room *room)
+{
+	struct shunt_work work;
+	struct shunt_ep_why why;
+
+	assert_int_equal(shunt_ep_dispatch_work(room, dispatch, &work, &why), 0);
+	launch(w, rank, &work);
+}
+
+void planted_ep_refused(struct world *w)
+{
+	enum { LATE = RANKS - 1 };
+	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
+	struct ep_normal_run calls[RANKS];
+	struct shunt_ep_room rooms[RANKS];
+
+	for (int r = 0; r < RANKS; r++) {
+		rooms[r] = (struct shunt_ep_room){ .nranks = RANKS,
+			.rank = r,
+			.most_topk = TOPK,
+			.local = RANKS,
+			.normal_bytes = 1 << 17,
+			.key = &key };
+		prepare_normal(&calls[r], r, 0);
+		launch_normal(w, &calls[r], 1, &rooms[r]);
+	}
+	for (int r = 0; r < RANKS; r++)
+		world_wait(w, r, "the calls before");
+	for (int r = 0; r < LATE; r++) {
+		struct shunt_ep_dispatch dispatch = calls[r].dispatch;
+
+		dispatch.experts -= r == 1 ? RANKS : 0;
+		set_read(w, r, LATE, 2);
+		launch_dispatch(w, r, &dispatch, &rooms[r]);
+	}
+	/* Both know what differs, and wait for the late rank's end of its call before. */
+	for (int r = 0; r < LATE; r++)
+		assert_true(shunt_sim_wait_stuck(r, w->stream[r]));
+	for (int r = 0; r < LATE; r++) {
+		assert_int_equal(__atomic_load_n(&w->host_ctrl[r]->fault.set, __ATOMIC_ACQUIRE), SHUNT_FAULT_DIFFERS);
+		set_read(w, r, LATE, 3);
+	}
+	launch_dispatch(w, LATE, &calls[LATE].dispatch, &rooms[LATE]);
+	for (int r = 0; r < RANKS; r++) {
+		assert_int_equal(gpu->stream_sync(r, w->stream[r]), 0);
+		assert_int_equal(w->host_ctrl[r]->fault.set, SHUNT_FAULT_DIFFERS);
+		ep_normal_finish(&calls[r]);
+	}
+}
+
 /* ---- notify alone */
 
 enum { MANY = 150 };

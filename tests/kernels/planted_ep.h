@@ -18,6 +18,11 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
  */
 void planted_ep_normal(struct world *w, int times, bool narrow, int late);
 /*
+ * In normal mode two ranks make calls that differ, before the third has ended its call before. It hears from both of
+ * what is wrong.
+ */
+void planted_ep_refused(struct world *w);
+/*
  * One notify of more tokens than a block has threads. alone: the other ranks never come, and rank 0 gives up by its
  * limit.
  */
