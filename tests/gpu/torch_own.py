@@ -29,12 +29,18 @@ gpus.need("torch_own")
 if importlib.util.find_spec("expecttest") is None:
     print("SKIP torch_own: no expecttest")
     sys.exit(77)
-# The next module reads them when it is imported. It asks through NVML whether there are GPUs: a process that has asked
-# CUDA has no use of it in children that it forks, and each test is one.
+# The tests' module reads them when it is imported. It asks through NVML whether there are GPUs: a process that has
+# asked CUDA has no use of it in children that it forks, and all ranks are such.
 os.environ.update(BACKEND="nccl", WORLD_SIZE="2", PYTORCH_NVML_BASED_CUDA_CHECK="1")
 # The tests compare with exact products. Once their module is there this can no longer be set.
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 from torch.testing._internal.distributed.distributed_test import Barrier, DistributedTest, TestDistBackend
+
+# Each test imports it, and it asks CUDA for a device if there is Triton.
+has_triton, torch.utils._triton.has_triton = torch.utils._triton.has_triton, lambda: False
+import torch.testing._internal.common_device_type
+
+torch.utils._triton.has_triton = has_triton
 
 LIMIT_S = 90
 Barrier.sync.__func__.__defaults__ = None, LIMIT_S  # 10 s are too few for ranks that start beside many others
