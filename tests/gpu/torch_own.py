@@ -36,23 +36,41 @@ os.environ.update(BACKEND="nccl", WORLD_SIZE="2", PYTORCH_NVML_BASED_CUDA_CHECK=
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 from torch.testing._internal.distributed.distributed_test import Barrier, DistributedTest, TestDistBackend
 
-# Each test imports it, and it asks CUDA for a device if there is Triton.
-has_triton, torch.utils._triton.has_triton = torch.utils._triton.has_triton, lambda: False
-import torch.testing._internal.common_device_type
-
-torch.utils._triton.has_triton = has_triton
-
 LIMIT_S = 90
 Barrier.sync.__func__.__defaults__ = None, LIMIT_S  # 10 s are too few for ranks that start beside many others
 COUNTER = re.compile(r" SHUNT +\w+ +(\w+) +(\d+) +\d+ ")
 
 
 class Tests(TestDistBackend, DistributedTest._DistTestBase):
-    """Ranks are forked: to import PyTorch takes them longer than most tests."""
+    """
+    Ranks are forked: to import PyTorch takes them longer than most tests. They are there before the test begins, as its
+    set-up asks CUDA, and then wait for the values that it has made.
+    """
+
+    def fork_ranks(self):
+        context = torch.multiprocessing.get_context("fork")
+        for rank in range(int(self.world_size)):
+            (go, wait), (ours, theirs) = context.Pipe(), context.Pipe()
+            process = context.Process(target=self.wait_and_run, args=(wait, rank, self._testMethodName, theirs))
+            process.start()
+            self.forked.append((process, go, ours))
+
+    @classmethod
+    def wait_and_run(cls, wait, rank, name, pipe):
+        file_name, environ = wait.recv()
+        os.environ.update(environ)
+        cls._run(rank, name, file_name, pipe)
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.forked = []
 
     def setUp(self):
         super().setUp()
-        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+        for process, go, ours in self.forked:
+            self.processes.append(process)
+            self.pid_to_pipe[process.pid] = ours
+            go.send((self.file_name, dict(os.environ)))
 
 
 def start(test, out):
@@ -66,6 +84,7 @@ def start(test, out):
     os.dup2(out.fileno(), 2)
     status = 1
     try:
+        test.fork_ranks()
         result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite([test]))
         status = 1 if not result.wasSuccessful() else 77 if result.skipped else 0
         sys.stdout.flush()
