@@ -6,9 +6,9 @@
   torch_own.py [--jobs N] [TEST...]
 
 With libshunt preloaded or without. N tests run at a time, each for at most LIMIT_S. Prints a line for each test that
-failed and what it said, and the counts; with SHUNT_STATS=1 also how many calls Shunt took and how many went to NCCL,
-since all tests pass too if all calls do. Ends with 1 if a test failed. Exit 77: fewer than two GPUs, or no
-`expecttest`, which PyTorch's tests need.
+failed and what it said, and the counts, also when SIGTERM stops it; with SHUNT_STATS=1 also how many calls Shunt took
+and how many went to NCCL, since all tests pass too if all calls do. Ends with 1 if a test failed or is left. Exit 77:
+fewer than two GPUs, or no `expecttest`, which PyTorch's tests need.
 """
 
 import argparse
@@ -82,9 +82,12 @@ def start(test, out):
     os.setsid()
     os.dup2(out.fileno(), 1)
     os.dup2(out.fileno(), 2)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     status = 1
     try:
         test.fork_ranks()
+        # With Triton the set-up would ask CUDA for a device, which takes a second for nothing.
+        torch.utils._triton.has_triton = lambda: False
         result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite([test]))
         status = 1 if not result.wasSuccessful() else 77 if result.skipped else 0
         sys.stdout.flush()
@@ -103,20 +106,24 @@ def ended(pid, late):
 def run(tests, jobs):
     """Yields the name of each test, the outcome, and what it said."""
     running = {}
-    while tests or running:
-        while tests and len(running) < jobs:
-            out = tempfile.TemporaryFile("w+", errors="replace")
-            test = tests.pop(0)
-            running[start(test, out)] = test, out, time.monotonic() + LIMIT_S
-        time.sleep(0.05)  # pause: poll
-        for pid, (test, out, until) in list(running.items()):
-            late = time.monotonic() > until
-            outcome = ended(pid, late)
-            if outcome:
-                del running[pid]
-                out.seek(0)
-                yield test._testMethodName, outcome, out.read() + (f"\nno end after {LIMIT_S} s\n" if late else "")
-                out.close()
+    try:
+        while tests or running:
+            while tests and len(running) < jobs:
+                out = tempfile.TemporaryFile("w+", errors="replace")
+                test = tests.pop(0)
+                running[start(test, out)] = test, out, time.monotonic() + LIMIT_S
+            time.sleep(0.05)  # pause: poll
+            for pid, (test, out, until) in list(running.items()):
+                late = time.monotonic() > until
+                outcome = ended(pid, late)
+                if outcome:
+                    del running[pid]
+                    out.seek(0)
+                    yield test._testMethodName, outcome, out.read() + (f"\nno end after {LIMIT_S} s\n" if late else "")
+                    out.close()
+    finally:
+        for pid in running:
+            ended(pid, True)
 
 
 def main():
@@ -127,16 +134,21 @@ def main():
     names = args.tests or unittest.TestLoader().getTestCaseNames(Tests)
     counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
     ours, forwarded = 0, 0
-    for name, outcome, said in run([Tests(name) for name in names], args.jobs):
-        counts[outcome] += 1
-        for path, calls in COUNTER.findall(said):
-            ours, forwarded = ours + int(calls) * (path != "nccl"), forwarded + int(calls) * (path == "nccl")
-        if outcome == "failed":
-            print(f"FAIL {name}\n" + "\n".join(said.splitlines()[-40:]), flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for name, outcome, said in run([Tests(name) for name in names], args.jobs):
+            counts[outcome] += 1
+            for path, calls in COUNTER.findall(said):
+                ours, forwarded = ours + int(calls) * (path != "nccl"), forwarded + int(calls) * (path == "nccl")
+            if outcome == "failed":
+                print(f"FAIL {name}\n" + "\n".join(said.splitlines()[-40:]), flush=True)
+    except KeyboardInterrupt:
+        print("stopped")
+    left = len(names) - sum(counts.values())
     passed, failed, skipped = counts.values()
     calls = f"; calls: {ours} by Shunt, {forwarded} by NCCL" if ours or forwarded else ""
-    print(f"{passed} passed, {failed} failed, {skipped} skipped (torch {torch.__version__}){calls}")
-    return 1 if failed or not passed else 0
+    print(f"{passed} passed, {failed} failed, {skipped} skipped, {left} left (torch {torch.__version__}){calls}")
+    return 1 if failed or left or not passed else 0
 
 
 if __name__ == "__main__":
