@@ -69,8 +69,8 @@ static const struct option_table options = {
 	"Of those not named the file keeps what it has.\n\n",
 	rows,
 	"Over several hosts (--hosts, or under torchrun, mpirun or srun) the file is for as many hosts and ranks, and\n"
-	"for what carries data between them; it has all collectives but sendrecv, with several ranks on a host also\n"
-	"without alltoall, gather and scatter, and is of use in front of a real NCCL.\n"
+	"for what carries data between them, and is of use in front of a real NCCL. With sendrecv, or with alltoall,\n"
+	"gather or scatter of several ranks on a host, it must be on all hosts.\n"
 	"Where NVLink does not join all ranks (no peer access, PCIe, NCCL_P2P_DISABLE=1) the file is for what does.\n"
 	"Times are microseconds per call on the slowest rank, in graphs; a candidate must not lose to NCCL when it is\n"
 	"called eagerly either.\n"
