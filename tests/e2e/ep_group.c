@@ -11,7 +11,7 @@
 
 static struct {
 	_Alignas(64) char fake[FAKE_NCCL_SHARED_BYTES]; /* for the fake NCCL */
-	atomic_int made;                                /* test_names_that_are_none */
+	atomic_int made;                                /* test_names_that_are_none, test_refused_on_all_ranks */
 	atomic_int begun;                               /* test_abort */
 } *shared;
 
@@ -198,6 +198,8 @@ RANKS_TEST(test_refused_on_all_ranks, run(RANKS_PROCESSES, 2, body))
 	REFUSED_SAYING(
 	    shunt_ep_bytes(&(struct shunt_ep_shape){ .size = sizeof(struct shunt_ep_shape), .nranks = 9 }, NULL, NULL),
 	    -EINVAL, "nranks is 9");
+	/* The id's server, which tells the others, ends with the process that made the id. */
+	ranks_barrier(r, &shared->made);
 	return 0;
 }
 
