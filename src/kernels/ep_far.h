@@ -52,10 +52,6 @@ GPU_FN uint32_t ep_rank_of(const struct ep_far_warp &w, uint32_t ordinal) { retu
 GPU_FN uint32_t ep_all(const struct shunt_kargs_ep &, const struct ep_far_warp &w) { return w.far->hosts.nranks; }
 GPU_FN bool ep_is_far(const struct ep_warp &, uint32_t) { return false; }
 GPU_FN bool ep_is_far(const struct ep_far_warp &w, uint32_t ordinal) { return ordinal >= w.far->ep.k.nranks; }
-GPU_FN uint32_t ep_first_bit(uint64_t bits)
-{
-	return (uint32_t)bits ? ep_first_bit((uint32_t)bits) : 32 + ep_first_bit((uint32_t)(bits >> 32));
-}
 
 /* The connections, as bits. */
 GPU_FN uint64_t ep_far_peers(const struct ep_far_warp &w)
@@ -78,30 +74,24 @@ GPU_FN const uint64_t *ep_far_word(const struct ep_far_warp &w, uint32_t connect
 	return &ep_net(w.far->ep.k)->words->raised[connection][signal];
 }
 
-/*
- * After a try in vain to see a signal of any of `left`. False: give up. need: how often each must raise it. TELLS: as
- * ep_try_to_tell(). By a warp.
+/* After a try in vain to see a signal of any of `left`. False: give up. need: how often each must raise it. By a warp.
  */
-template <bool TELLS = false, typename N>
+template <typename N>
 GPU_FN bool ep_far_try_again(
     const struct ep_far_warp &w, struct spin *spin, uint64_t left, uint32_t signal, uint32_t channel, N need)
 {
 	uint32_t c = left >> gpu_lane() & 1 ? gpu_lane() : 32 + gpu_lane();
 	const struct shunt_kargs &k = w.far->ep.k;
-	bool on = true;
 
-	if (left >> c & 1)
-		on = TELLS ? ep_try_to_tell(spin, w.far->ep, w, k.nranks + c, need(c), ep_far_word(w, c, signal)) :
-		             ep_try_again(spin, k, k.nranks + c, channel, need(c), ep_far_word(w, c, signal));
-	return gpu_warp_all(on);
+	return gpu_warp_all(
+	    !(left >> c & 1) || ep_try_again(spin, k, k.nranks + c, channel, need(c), ep_far_word(w, c, signal)));
 }
 
 /*
  * Goes on with each of `left` once it has raised the signal so often, whichever comes first. False: one does not. The
- * others are gone on with even where the group is broken, as they learn from that what differs. TELLS: as
- * ep_try_to_tell(). By a warp.
+ * others are gone on with even where the group is broken, as they learn from that what differs. By a warp.
  */
-template <bool TELLS = false, typename N, typename G>
+template <typename N, typename G>
 GPU_FN bool ep_far_each(const struct ep_far_warp &w, uint64_t left, uint32_t signal, N need, G go)
 {
 	struct spin spin;
@@ -118,7 +108,7 @@ GPU_FN bool ep_far_each(const struct ep_far_warp &w, uint64_t left, uint32_t sig
 		left &= ~ready;
 		if (!on)
 			break;
-		on = ready || ep_far_try_again<TELLS>(w, &spin, left, signal, SHUNT_CHECK_CHANNEL, need);
+		on = ready || ep_far_try_again(w, &spin, left, signal, SHUNT_CHECK_CHANNEL, need);
 	}
 	return !left;
 }
@@ -199,18 +189,20 @@ GPU_FN void ep_far_send_head(const struct ep_far_warp &w, uint32_t connection, u
 	ep_far_put(w, connection, ep_far_head_at(w), sizeof(struct shunt_ep_head), 1);
 }
 
-/* As on one host. */
-GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_far_warp &w, const uint32_t *rows)
+/* Those of `left` that have ended the call before; what ep_try_to_tell() says of all of them. By a warp. */
+GPU_FN uint64_t ep_far_ended(const struct ep_far_warp &w, uint64_t left)
 {
-	bool here = ep_send_heads(a, (const struct ep_warp &)w, rows);
+	return ep_far_which(
+	    left, [&](uint32_t c) { return gpu_ld_acquire(ep_far_word(w, c, SHUNT_EP_FAR_END)) + 1 >= w.number; });
+}
 
-	return ep_far_each<true>(
-	           w, ep_far_peers(w), SHUNT_EP_FAR_END, [&](uint32_t) { return w.number - 1; },
-	           [&](uint32_t c) {
-		           ep_far_send_head(w, c, rows ? rows[a.k.nranks + c] : 0);
-		           return true;
-	           }) &&
-	    here;
+GPU_FN bool ep_far_try_to_tell(const struct ep_far_warp &w, struct spin *spin, uint64_t left)
+{
+	uint32_t c = left >> gpu_lane() & 1 ? gpu_lane() : 32 + gpu_lane();
+
+	return !(left >> c & 1) ||
+	    ep_try_to_tell(
+	        spin, w.far->ep, w, w.far->ep.k.nranks + c, w.number - 1, ep_far_word(w, c, SHUNT_EP_FAR_END));
 }
 
 /* So many messages had come on the channel before this call. */

@@ -64,6 +64,10 @@ GPU_FN struct ep_warp ep_warp_begin(
 }
 
 GPU_FN uint32_t ep_first_bit(uint32_t bits) { return gpu_popc((bits & -bits) - 1); }
+GPU_FN uint32_t ep_first_bit(uint64_t bits)
+{
+	return (uint32_t)bits ? ep_first_bit((uint32_t)bits) : 32 + ep_first_bit((uint32_t)(bits >> 32));
+}
 GPU_FN uint32_t ep_peers(const struct shunt_kargs &a) { return ((1u << a.nranks) - 1) & ~(1u << a.rank); }
 GPU_FN uint64_t ep_flag(const struct ep_warp &w, uint32_t step) { return w.number << SHUNT_EP_STEP_BITS | step; }
 
@@ -92,23 +96,26 @@ GPU_FN void ep_send_head(const struct shunt_kargs_ep &a, const struct ep_warp &w
 	gpu_ll128_st(ep_head_at(a, w, peer, a.k.rank), v, ep_flag(w, 0), 1);
 }
 
-/* What breaks the group is known from the heads of this call. */
+/* The heads of this call say what breaks the group. Only the first call that breaks it counts. */
 GPU_FN void ep_refuse(const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t reason, uint32_t rank,
     uint32_t value, uint64_t expected, uint64_t seen)
 {
-	gpu_st_relaxed(&ep_normal(a.k, a.k.rank)->refused, w.number);
+	if (!ep_broken(a.k))
+		gpu_st_relaxed(&ep_normal(a.k, a.k.rank)->refused, w.number);
 	ep_fault(a.k, reason, rank, a.same[0], value, expected, seen);
 }
 
-/* In a wait that began then, or has never looked at the clock: when it began; EP_GIVE_UP: it is to end. By one thread.
+/*
+ * began: when the wait for the peer began; 0: it has not looked at the clock. Returns it, or EP_GIVE_UP. By one thread.
  */
 GPU_NOINLINE uint64_t ep_check_refused(
-    struct shunt_ctrl *ctrl, const uint64_t *refused, uint64_t number, uint64_t began)
+    struct shunt_ctrl *ctrl, const uint64_t *refused, uint64_t number, uint32_t peer, uint64_t began)
 {
 	uint64_t limit = gpu_ld_relaxed(&ctrl->host_ctrl->limit_ns), now = gpu_clock_ns();
 
 	gpu_ld_acquire((const uint64_t *)&ctrl->abort);
-	if (gpu_ld_relaxed(refused) != number || limit == SHUNT_LIMIT_ABORT)
+	if (gpu_ld_relaxed(refused) != number || limit == SHUNT_LIMIT_ABORT ||
+	    gpu_ld_relaxed(&ctrl->host_ctrl->gone) >> peer & 1)
 		return EP_GIVE_UP;
 	if (!began)
 		began = now;
@@ -117,49 +124,65 @@ GPU_NOINLINE uint64_t ep_check_refused(
 
 /*
  * As ep_try_again(), in a wait for a peer that is to get this call's head. Where this call is what breaks the group,
- * the wait goes on until its deadline: the peer learns from the head what is wrong, and without it would wait until its
- * own.
+ * the wait goes on, since the peer learns from the head what is wrong, and would report a late rank without it. The
+ * wait ends at its deadline, by an abort of the host, and by the end of the peer's process.
  */
-GPU_FN bool ep_try_to_tell(struct spin *spin, const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t rank,
+GPU_FN bool ep_try_to_tell(struct spin *spin, const struct shunt_kargs_ep &a, const struct ep_warp &w, uint32_t peer,
     uint64_t expected, const uint64_t *word)
 {
 	uint64_t began = spin->began;
 
-	if (ep_try_again(spin, a.k, rank, SHUNT_CHECK_CHANNEL, expected, word))
+	if (ep_try_again(spin, a.k, peer, SHUNT_CHECK_CHANNEL, expected, word))
 		return true;
-	spin->began = ep_check_refused(progress_ctrl(a.k), &ep_normal(a.k, a.k.rank)->refused, w.number, began);
+	spin->began = ep_check_refused(progress_ctrl(a.k), &ep_normal(a.k, a.k.rank)->refused, w.number, peer, began);
 	return spin->began != EP_GIVE_UP;
 }
+
+/* Ranks of other hosts: those that get heads; as in ep_far.h. */
+GPU_FN uint32_t ep_far_peers(const struct ep_warp &) { return 0; }
+GPU_FN uint32_t ep_far_ended(const struct ep_warp &, uint32_t) { return 0; }
+GPU_FN bool ep_far_try_to_tell(const struct ep_warp &, struct spin *, uint32_t) { return true; }
+GPU_FN void ep_far_send_head(const struct ep_warp &, uint32_t, uint32_t) {}
 
 /*
  * rows: for each rank, in shared memory; NULL: none. False: a peer does not end the call before. Peers that have ended
  * it get the head even where the group is broken. By a warp.
  */
-GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const struct ep_warp &w, const uint32_t *rows)
+template <typename W> GPU_FN bool ep_send_heads(const struct shunt_kargs_ep &a, const W &w, const uint32_t *rows)
 {
 	const uint64_t *word = &ep_normal(a.k, a.k.rank)->read[gpu_lane() % SHUNT_KARGS_MAX_RANKS];
 	uint32_t left = ep_peers(a.k);
+	typename W::set far = ep_far_peers(w);
 	bool on = true;
 	struct spin spin;
 
 	spin_init(&spin, progress_ctrl(a.k));
-	while (left) {
+	while (left || far) {
 		bool waits = left >> gpu_lane() & 1;
 		uint32_t ready = gpu_ballot(waits && gpu_ld_credit(word) + 1 >= w.number);
+		typename W::set ended = ep_far_ended(w, far);
 
 		for (uint32_t bits = ready; bits; bits &= bits - 1) {
 			uint32_t p = ep_first_bit(bits);
 
 			ep_send_head(a, w, p, rows ? rows[p] : 0);
 		}
+		for (typename W::set bits = ended; bits; bits &= bits - 1) {
+			uint32_t c = ep_first_bit(bits);
+
+			ep_far_send_head(w, c, rows ? rows[a.k.nranks + c] : 0);
+		}
 		left &= ~ready;
+		far &= ~ended;
 		if (!on)
 			break;
 		/* A peer may have ended its call since the look: it is looked at once more before this rank gives up.
 		 */
-		on = ready || gpu_warp_all(!waits || ep_try_to_tell(&spin, a, w, gpu_lane(), w.number - 1, word));
+		on = ready || ended ||
+		    gpu_warp_all(waits ? ep_try_to_tell(&spin, a, w, gpu_lane(), w.number - 1, word) :
+		                         ep_far_try_to_tell(w, &spin, far));
 	}
-	return !left;
+	return !left && !far;
 }
 
 /* False: the rank has no room for its rows. */

@@ -39,7 +39,7 @@ template <bool FAR> GPU_FN void ep_mask(struct shunt_ctrl *ctrl, uint32_t ordina
 		gpu_st_relaxed(&ctrl->host_ctrl->masked[ordinal], 1);
 }
 
-/* The group is broken: nothing is waited for any more. */
+/* The group is broken: nothing is waited for any more, but for peers that are to hear why (ep_rings.h). */
 GPU_FN bool ep_broken(const struct shunt_kargs &a) { return gpu_ld_relaxed32(&progress_ctrl(a)->abort); }
 
 /* What a block's threads must see alike, since they go the same ways: in shared memory. */

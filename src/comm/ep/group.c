@@ -170,6 +170,9 @@ void shunt_ep_group_abort(struct shunt_ep_group *g)
 
 void shunt_ep_group_destroy(struct shunt_ep_group *g)
 {
+	/* The kernels of a broken group may still wait to tell a peer what is wrong (kernels/ep_rings.h). */
+	if (g->comm && shunt_comm_life_state(&g->comm->life) == COMM_READY && shunt_comm_error(g->comm))
+		shunt_comm_stop_kernels(g->comm);
 	if (g->comm)
 		shunt_comm_destroy(g->comm);
 	free(g);
