@@ -11,7 +11,8 @@
  *   GPU_KERNEL          before a kernel's return type. Kernels are extern "C" and take one GPU_ARG(struct shunt_kargs).
  *   GPU_ARG(T)          a kernel's parameter of type T, read only
  *   GPU_FN              before every device function: inlined
- *   GPU_NOINLINE        the same, kept out of line
+ *   GPU_FN_WRAPS        the same, in which signed integers may wrap around
+ *   GPU_NOINLINE        as GPU_FN, kept out of line
  *   GPU_METHOD          before a member function
  *   GPU_SHARED(T, name, n)
  *                       n elements of T shared by the block; uninitialised

@@ -68,10 +68,10 @@ GPU_FN void from_acc(struct f8e5m2 *d, f32 v) { *d = gpu_from_f32<struct f8e5m2>
 
 /* Operators. flags: of the launch; one kernel serves both extrema. A NaN loses against a number. */
 struct op_sum {
-	template <typename A> GPU_FN A apply(A a, A b, u32 flags) { return (A)(a + b); }
+	template <typename A> GPU_FN_WRAPS A apply(A a, A b, u32 flags) { return (A)(a + b); }
 };
 struct op_prod {
-	template <typename A> GPU_FN A apply(A a, A b, u32 flags) { return (A)(a * b); }
+	template <typename A> GPU_FN_WRAPS A apply(A a, A b, u32 flags) { return (A)(a * b); }
 };
 struct op_ext {
 	template <typename A> GPU_FN A apply(A a, A b, u32 flags)
@@ -234,7 +234,7 @@ template <> struct is_hot<f32, op_sum> {
 };
 
 /* Every input is rounded to T after the multiplication: T is the type on the wire. */
-template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, typename factor_of<T>::type factor)
+template <typename T> GPU_FN_WRAPS struct gpu_v16 scale(struct gpu_v16 v, typename factor_of<T>::type factor)
 {
 	union pack<T> p;
 

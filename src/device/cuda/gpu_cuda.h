@@ -6,6 +6,7 @@
 #include <cuda_fp8.h>
 
 #define GPU_FN static __device__ __forceinline__
+#define GPU_FN_WRAPS GPU_FN
 #define GPU_METHOD __device__ __forceinline__
 #define GPU_NOINLINE static __device__ __noinline__
 #define GPU_KERNEL __global__ __launch_bounds__(SHUNT_MAX_THREADS, 1)

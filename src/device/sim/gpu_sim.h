@@ -13,6 +13,7 @@
 #include "device/sim/site.h"
 
 #define GPU_FN static inline
+#define GPU_FN_WRAPS __attribute__((no_sanitize("signed-integer-overflow"))) static inline
 #define GPU_METHOD inline
 #define GPU_NOINLINE static __attribute__((noinline))
 #define GPU_KERNEL
