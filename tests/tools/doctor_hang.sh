@@ -19,6 +19,7 @@ planted() {
 	: >"$dir/rows"
 	while read -r scenario n line; do
 		case " $leave " in *" $scenario "*) continue ;; esac
+		: >"$dir/$scenario" # it has another job's processes, until the new one opens it
 		"$program" "$scenario" "$n" >"$dir/$scenario" 2>"$dir/$scenario.err" &
 		job="$job $!"
 		echo "$scenario $! $line" >>"$dir/rows"
