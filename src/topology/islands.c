@@ -40,7 +40,8 @@ void shunt_topology_place(struct shunt_topology *t, int nranks, int nislands, in
 
 	memcpy(placed.island_of, island_of, (size_t)nranks);
 	shunt_topology_complete(&placed);
-	memcpy((char *)t + at, (const char *)&placed + at, sizeof(placed) - at);
+	memcpy((char *)t + at, (const char *)&placed + at, offsetof(struct shunt_topology, within) - at);
+	__atomic_store_n(&t->within, placed.within, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->nislands, nislands, __ATOMIC_RELEASE);
 }
 

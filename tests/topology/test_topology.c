@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <pthread.h>
 #include "tests/support/fake_pci.h"
 #include "tests/support/test.h"
 #include "base/config.h"
@@ -66,6 +67,40 @@ TEST(test_placed_ranks_leave_one_island)
 	shunt_topology_place(&t, 3, 1, 2, (const uint8_t[]){ 0, 0, 0 });
 	assert_false(shunt_topology_is_split(&t));
 	assert_int_equal(shunt_topology_nlocal(&t), 3);
+}
+
+struct reading {
+	const struct shunt_topology *topology;
+	bool begun, wrong;
+};
+
+/* Reads what a call asks before its communicator is set up. Its marks are relaxed, so they order nothing. */
+static void *read_until_split(void *arg)
+{
+	struct reading *reading = arg;
+
+	while (!shunt_topology_is_split(reading->topology)) {
+		reading->wrong |= shunt_topology_within(reading->topology) != SHUNT_LINK_NVLINK;
+		__atomic_store_n(&reading->begun, true, __ATOMIC_RELAXED);
+		sched_yield();
+	}
+	reading->wrong |= reading->topology->rails != 2;
+	return NULL;
+}
+
+TEST(test_threads_may_read_while_ranks_are_placed)
+{
+	struct shunt_topology t;
+	struct reading reading = { .topology = &t };
+	pthread_t thread;
+
+	shunt_topology_join(&t, 5, 4);
+	assert_int_equal(pthread_create(&thread, NULL, read_until_split, &reading), 0);
+	while (!__atomic_load_n(&reading.begun, __ATOMIC_RELAXED))
+		sched_yield();
+	shunt_topology_place(&t, 5, 2, 4, (const uint8_t[]){ 0, 1, 0, 0, 1 });
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(reading.wrong);
 }
 
 TEST(test_ranks_spread_evenly)
