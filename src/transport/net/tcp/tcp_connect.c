@@ -162,7 +162,7 @@ static void check_connected(struct tcp_endpoint *ep)
 		ep->device->check_at = shunt_now_ms() + TCP_CHECK_MS;
 	/* epoll tells no new edge for bytes that came before this. */
 	for (uint32_t i = 0; i < ep->nsockets; i++)
-		ep->socket[i].readable = ep->socket[i].writable = true;
+		ep->socket[i].writable = ep->socket[i].readable = true;
 	give_sockets(ep);
 	shunt_tcp_queue(ep);
 }
@@ -172,7 +172,7 @@ static void retry(struct tcp_socket *s)
 	shunt_net_device_close_socket(&s->endpoint->device->base, &s->fd);
 	s->state = TCP_RETRY;
 	s->retry_at = shunt_now_ms() + TCP_RETRY_MS;
-	s->readable = s->writable = s->hangup = false;
+	s->writable = s->readable = s->hangup = false;
 	s->in_to = 0;
 }
 

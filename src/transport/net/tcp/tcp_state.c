@@ -66,7 +66,7 @@ void shunt_tcp_close_sockets(struct tcp_endpoint *ep)
 		shunt_tcp_load_take(&s->load, s->fd);
 		shunt_net_device_close_socket(&ep->device->base, &s->fd);
 		s->state = TCP_CLOSED;
-		s->readable = s->writable = s->receiving = false;
+		s->writable = s->readable = s->receiving = false;
 		s->memory = NULL;
 	}
 }
