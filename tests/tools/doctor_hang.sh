@@ -205,6 +205,8 @@ for how in drip full; do
 done
 peer die
 expect one_that_ends_is_no_finding 0 'info +process [0-9]+ .* has ended meanwhile' timeout 60 "$shunt" doctor --pid "$(cat "$dir/job")"
+peer deaf
+expect one_that_does_not_answer_is_told 2 'process [0-9]+ .* closed the connection without an answer' "$shunt" doctor --pid "$(cat "$dir/job")"
 peer exec
 expect one_that_becomes_another_is_no_finding 0 'info +process [0-9]+ .* has ended meanwhile' "$shunt" doctor --pid "$(cat "$dir/job")"
 # Another version, and another process under the number of the first look.
@@ -238,7 +240,7 @@ if [ "$HANGING_ALONE" = yes ]; then
 	stranger="setpriv --reuid=65534 --clear-groups env PATH=/usr/bin:/bin"
 	if [ "$(id -u)" = 0 ] && $stranger python3 -c '' 2>/dev/null; then
 		peer squat $stranger
-		expect stranger_under_a_name_of_root 2 'the socket of process [0-9]+ .* is not its own, or does not talk to this user' "$shunt" doctor job
+		expect stranger_under_a_name_of_root 2 'the socket of process [0-9]+ .* is not its own$' "$shunt" doctor job
 	fi
 fi
 peer silent

@@ -4,7 +4,7 @@
 
 drip: answers a byte a second, for ever. full: takes no connection, and its queue is full.
 old: as a process of an earlier version, which reads no request. newer: as one of a later version.
-exec: answers once, and becomes another program. die: ends when it is asked. reused: another process has its number at the second look. many: has 1,000 communicators.
+exec: answers once, and becomes another program. die: ends when it is asked. deaf: closes each connection. reused: another process has its number at the second look. many: has 1,000 communicators.
 silent: a call stands, and the first look does not get the device's progress.
 ended: rank 1 of two in this process has ended the communicator at the second look.
 squat: another user's process, under a name of root's. escape: texts that a terminal would obey.
@@ -51,7 +51,9 @@ def main():
         listener.settimeout(120)
         if sys.argv[1] == "die":
             listener.accept()[0].recv(1)
-            return
+            os._exit(0)  # at once: an interpreter that ends may live longer than the command looks
+        while sys.argv[1] == "deaf":
+            listener.accept()[0].close()
         progress = {"last": 6, "captured": False, "eager": 6, "replays": 0, "running": True}
         counter = {"op": "allreduce", "path": "oneshot", "reason": "", "bytes": 4000}
         answers = {

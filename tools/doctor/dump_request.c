@@ -42,9 +42,11 @@ void doctor_silence_explain(struct findings *f, const struct ask_process *p)
 		    "another "
 		    "network: ask from inside that",
 		    "process %d (%s) has no socket of Shunt", pid, p->name);
-	else if (err == -EPERM || err == -ECONNRESET)
-		finding_add(f, FINDING_ERROR, topic, "",
-		    "the socket of process %d (%s) is not its own, or does not talk to this user", pid, p->name);
+	else if (err == -ECONNRESET)
+		finding_add(f, FINDING_ERROR, topic, "if it is about to end, ask again",
+		    "process %d (%s) closed the connection without an answer", pid, p->name);
+	else if (err == -EPERM)
+		finding_add(f, FINDING_ERROR, topic, "", "the socket of process %d (%s) is not its own", pid, p->name);
 	else if (err == -EACCES)
 		finding_add(f, FINDING_WARN, topic, "run the command as root, or in that container",
 		    "process %d of its container is in a network namespace that this user may not enter", pid);
