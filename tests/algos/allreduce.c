@@ -144,22 +144,15 @@ static double b15_value(unsigned bits)
 	return bits & 0x80 ? -size : size;
 }
 
-/* Rounded to float16, which has 11 bits and no unit below 2^-24. The sum has no bits left behind the unit. */
-static double to_half(double size)
-{
-	double unit = 0x1p-24;
-
-	while (size >= 2048 * unit)
-		unit *= 2;
-	return size + 0x1.8p52 * unit - 0x1.8p52 * unit;
-}
-
 /* float16 first, as MSCCL++ does; then the nearest of the table, of two equally near ones the larger one. */
 static unsigned b15_of(double v)
 {
-	double size = to_half(v < 0 ? -v : v), least = 1e9;
+	double size, least = 1e9;
 	unsigned best = 0;
+	char half[8];
 
+	ref_from_double(half, SHUNT_F16, v < 0 ? -v : v);
+	size = ref_to_double(half, SHUNT_F16);
 	for (unsigned i = 0; i < 0x80; i++) {
 		double far = size - b15_value(i);
 
