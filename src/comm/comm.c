@@ -131,7 +131,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->may_span = desc->may_span;
 	comm->members_are_ranks = desc->members_are_ranks;
 	comm->sel_key.takes_all = desc->takes_all;
-	comm->topology = shunt_topology_one_island;
+	comm->topology = comm->early_topology = shunt_topology_one_island;
 	comm->sel_key.topology = &comm->topology;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
@@ -242,6 +242,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->device = device;
 	comm->sel_key.nranks = nranks;
 	shunt_topology_join(&comm->topology, nranks, rank);
+	shunt_topology_join(&comm->early_topology, nranks, rank);
 	shunt_comm_fill_early_key(comm);
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
 	if (shunt_config()->marks && !comm->sel_key.takes_all)

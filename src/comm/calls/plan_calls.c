@@ -279,7 +279,8 @@ enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision, struct shunt_path *path_p)
 {
 	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY, named = false;
-	struct shunt_plan_set *set = fresh ? shunt_comm_plan_set_get(comm, false) : comm->plans.set;
+	struct shunt_plan_set *set =
+	    fresh ? shunt_comm_plan_set_get(comm, &comm->early_topology, false) : comm->plans.set;
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
 	const struct shunt_plan *plan = NULL;
 	struct shunt_plan_query query;

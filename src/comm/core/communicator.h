@@ -100,6 +100,8 @@ struct shunt_comm {
 	struct shunt_symmem symmem;
 	struct shunt_ce ce;
 	struct shunt_topology topology; /* the ranks of a host are an island */
+	/* The same before the set-up, which places ranks of children once more while calls are decided about. */
+	struct shunt_topology early_topology;
 	struct {
 		uint8_t peers[SHUNT_TOPOLOGY_RANKS]; /* of each rank: indices on its island, as bits */
 		bool is_long;
@@ -161,7 +163,7 @@ static inline void shunt_comm_fill_early_key(struct shunt_comm *comm)
 		    .pairs = comm->sel_key.pairs,
 		    .deterministic = comm->sel_key.deterministic,
 		    .no_sms = comm->no_sms,
-		    .topology = comm->sel_key.topology,
+		    .topology = &comm->early_topology,
 		    .early = true };
 }
 

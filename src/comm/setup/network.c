@@ -25,6 +25,8 @@
 void shunt_comm_net_place(struct shunt_comm *comm, const struct shunt_hosts *hosts)
 {
 	shunt_topology_place(&comm->topology, hosts->nranks, hosts->nhosts, comm->rank, hosts->host_of);
+	if (!shunt_topology_is_split(&comm->early_topology)) /* threads may read it, so it changes once */
+		shunt_topology_place(&comm->early_topology, hosts->nranks, hosts->nhosts, comm->rank, hosts->host_of);
 }
 
 /* ---- connections */

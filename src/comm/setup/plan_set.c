@@ -7,9 +7,9 @@
 #include "comm/core/communicator.h"
 #include "comm/setup/hello.h"
 
-struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bool speak)
+struct shunt_plan_set *shunt_comm_plan_set_get(
+    const struct shunt_comm *comm, const struct shunt_topology *t, bool speak)
 {
-	const struct shunt_topology *t = &comm->topology;
 	uint8_t rail_of[SHUNT_TOPOLOGY_RANKS];
 	struct shunt_plan_placement placement = { t->island_of, comm->sel_key.pairs ? NULL : rail_of };
 	int each;
@@ -26,7 +26,7 @@ struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bo
 
 uint64_t shunt_comm_plan_set_acquire(struct shunt_comm *comm)
 {
-	comm->plans.set = shunt_comm_plan_set_get(comm, true);
+	comm->plans.set = shunt_comm_plan_set_get(comm, &comm->topology, true);
 	return comm->plans.set ? shunt_plan_set_hash(comm->plans.set) : 0;
 }
 

@@ -7,10 +7,14 @@
 struct shunt_comm;
 struct shunt_hello;
 struct shunt_plan_set;
+struct shunt_topology;
 
-/* The plans for the communicator's ranks, and their hosts. speak: say which do not fit. NULL: out of memory. Any
- * thread. */
-struct shunt_plan_set *shunt_comm_plan_set_get(const struct shunt_comm *comm, bool speak);
+/*
+ * The plans for the communicator's ranks, and their hosts as t has them. speak: say which do not fit. NULL: out of
+ * memory. Any thread that may read t.
+ */
+struct shunt_plan_set *shunt_comm_plan_set_get(
+    const struct shunt_comm *comm, const struct shunt_topology *t, bool speak);
 /* Takes the current set of plans, and returns its hash for the first round; 0: no plans. */
 uint64_t shunt_comm_plan_set_acquire(struct shunt_comm *comm);
 /*
