@@ -396,5 +396,5 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    os.chdir(os.environ.get("RESULTS_ROOT", ROOT))
+    os.chdir(ROOT)
     sys.exit(main(sys.argv[1:]))
