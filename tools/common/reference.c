@@ -24,6 +24,16 @@ static uint64_t bits_of(const void *p, size_t bytes)
 	return v;
 }
 
+/* ldexp(1, exponent), for those of normal numbers. */
+static double power_of_two(int exponent)
+{
+	uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+	double v;
+
+	memcpy(&v, &bits, sizeof(v));
+	return v;
+}
+
 static double small_to_double(uint32_t x, enum shunt_dtype t)
 {
 	struct format f = format_of(t);
@@ -38,8 +48,8 @@ static double small_to_double(uint32_t x, enum shunt_dtype t)
 			return NAN;
 	}
 	if (!exp)
-		return sign * ldexp(frac, 1 - f.bias - m);
-	return sign * ldexp((double)frac + (1u << m), exp - f.bias - m);
+		return sign * frac * power_of_two(1 - f.bias - m);
+	return sign * (frac + (1u << m)) * power_of_two(exp - f.bias - m);
 }
 
 /* Round to nearest even; 8-bit formats saturate, 16-bit ones overflow to infinity. */
@@ -62,8 +72,8 @@ static uint32_t small_from_double(double v, enum shunt_dtype t)
 	exp--;
 	if (exp < 1 - f.bias)
 		exp = 1 - f.bias;
-	double scaled =
-	    nearbyint(ldexp(v, m - exp)); /* the mantissa with its leading one; a carry into the exponent is correct */
+	double scaled = nearbyint(
+	    v * power_of_two(m - exp)); /* the mantissa with its leading one; a carry into the exponent is correct */
 	uint64_t r = (uint64_t)scaled;
 	if (r >= 1u << m)
 		r += (uint64_t)(exp + f.bias - 1) << m;
@@ -83,7 +93,7 @@ static uint32_t b15_from_double(double v)
 		return sign | 0x7f;
 	frexp(size, &exp);
 	exp = size == 0 || exp - 1 < -14 ? -14 : exp - 1;
-	unit = ldexp(1, exp - 3);
+	unit = power_of_two(exp - 3);
 	size = floor(size / unit + 0.5) * unit;
 	for (uint32_t x = 0; x < 0x80; x++)
 		if (small_to_double(x, SHUNT_F8E4M3B15) == size)
@@ -320,6 +330,7 @@ void ref_allreduce_over(void *out, const void *const *in, const int *hosts, int 
     enum shunt_redop op, const void *const *scalars)
 {
 	size_t bytes = shunt_dtype_bytes[t];
+	struct operands o = { 0 };
 	char average[8];
 	bool one_host = true;
 
@@ -328,8 +339,6 @@ void ref_allreduce_over(void *out, const void *const *in, const int *hosts, int 
 	if (shunt_dtype_is_float(t))
 		ref_from_double(average, t, 1.0 / n);
 	for (size_t i = 0; i < count; i++) {
-		struct operands o = { 0 };
-
 		for (int r = 0; r < n; r++) {
 			load(&o, r, (const char *)in[r] + i * bytes, t);
 			if (op == SHUNT_PREMUL)
