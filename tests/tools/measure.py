@@ -5,6 +5,7 @@
 On the sim with the command of BUILD; and as if there were GPUs, with an nvidia-smi and a command that only pretend. NCCL and OLDER_NCCL are
 libraries that say versions of NCCL.
 """
+
 import glob
 import json
 import os
@@ -79,13 +80,29 @@ class Place:
         program(os.path.join(self.dir, "build", "tools", "shunt"), SHUNT.replace("@DIR", self.dir))
         program(os.path.join(self.dir, "build", "src", "libshunt.so"), "")
         shutil.copytree(os.path.join(BUILD, "plans", "examples"), os.path.join(self.dir, "build", "plans", "examples"))
-        self.env = dict(os.environ, GPUS=str(gpus), PATH=os.path.join(self.dir, "bin") + ":" + os.environ["PATH"], NCCL_NVLS_ENABLE="1",
-                        SHUNT_TIMEOUT="1s")
+        self.env = dict(
+            os.environ,
+            GPUS=str(gpus),
+            PATH=os.path.join(self.dir, "bin") + ":" + os.environ["PATH"],
+            NCCL_NVLS_ENABLE="1",
+            SHUNT_TIMEOUT="1s",
+        )
         self.env.pop("SHUNT_NCCL_LIB", None)
 
     def run(self, *args, build=None):
-        command = [sys.executable, MEASURE, "--build", build or os.path.join(self.dir, "build"), "--out", self.out, "--state", self.state,
-                   "--commit", "1234567", *args]
+        command = [
+            sys.executable,
+            MEASURE,
+            "--build",
+            build or os.path.join(self.dir, "build"),
+            "--out",
+            self.out,
+            "--state",
+            self.state,
+            "--commit",
+            "1234567",
+            *args,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=300)
         return done.returncode, done.stdout + done.stderr
 
@@ -98,38 +115,92 @@ class Place:
 
 def on_the_sim(folder):
     p = Place(folder, "sim")
-    some = ["--device", "sim", "--only", "values/all_gather", "--only", "conformance/", "--only", "replays/reduce/", "--only", "beside", "--only",
-            "plans/all_reduce_ring/eager", "--only", "expert parallel/low latency"]
+    some = [
+        "--device",
+        "sim",
+        "--only",
+        "values/all_gather",
+        "--only",
+        "conformance/",
+        "--only",
+        "replays/reduce/",
+        "--only",
+        "beside",
+        "--only",
+        "plans/all_reduce_ring/eager",
+        "--only",
+        "expert parallel/low latency",
+    ]
     status, text = p.run(*some, build=BUILD)
     name, data = p.result()
     check("sim_passes", status == 0 and "5 steps done, 0 failed" in text, text)
     check("sim_names_the_file", name.endswith("-sim-1234567.json") and data["commit"] == "1234567", name)
     check("sim_has_values", [e["result"] for e in data["entries"]] == ["passed"] * 5, data)
-    check("sim_shows_commands", "SHUNT_NCCL_LIB=none shunt bench all_gather " in data["entries"][0]["command"], data["entries"][0])
+    check(
+        "sim_shows_commands",
+        "SHUNT_NCCL_LIB=none shunt bench all_gather " in data["entries"][0]["command"],
+        data["entries"][0],
+    )
     check("sim_writes_no_times", not any("rows" in e for e in data["entries"]), data)
-    check("sim_leaves_times_out", {e["group"]: len(e["steps"]) for e in data["left_out"]} == {"plans beside kernels": 5, "beside NCCL": 18}, data["left_out"])
+    check(
+        "sim_leaves_times_out",
+        {e["group"]: len(e["steps"]) for e in data["left_out"]} == {"plans beside kernels": 5, "beside NCCL": 18},
+        data["left_out"],
+    )
     check("sim_says_how", "tools/measure.sh --only 'beside NCCL/'" in text, text)
     status, text = p.run(*some, build=BUILD)
-    check("done_is_not_done_again", status == 0 and "passed" not in text and p.result()[1]["entries"] == data["entries"], text)
+    check(
+        "done_is_not_done_again",
+        status == 0 and "passed" not in text and p.result()[1]["entries"] == data["entries"],
+        text,
+    )
     status, text = p.run("--again", *some, build=BUILD)
     check("again_does_it_again", status == 0 and len(re.findall(r"passed, \d+ s:", text)) == 5, text)
 
 
 def on_two_gpus(folder):
     p = Place(folder, "own", gpus=2)
-    status, text = p.run("--nccl", NCCL, "--only", "beside NCCL/reduce/", "--only", "communicators", "--only", "plans beside", "--only", "conformance")
+    status, text = p.run(
+        "--nccl",
+        NCCL,
+        "--only",
+        "beside NCCL/reduce/",
+        "--only",
+        "communicators",
+        "--only",
+        "plans beside",
+        "--only",
+        "conformance",
+    )
     name, data = p.result()
     entries = {e["step"]: e for e in data["entries"]}
     check("own_passes", status == 0 and name.endswith("-2xH100-80GB-HBM3-1234567.json"), name, text)
-    check("own_knows_the_machine", data["machine"]["driver"] == "580.65" and data["machine"]["topology"] == "GPU0 NV18", data["machine"])
+    check(
+        "own_knows_the_machine",
+        data["machine"]["driver"] == "580.65" and data["machine"]["topology"] == "GPU0 NV18",
+        data["machine"],
+    )
     check("own_knows_nccl", data["nccl"].count(".") == 2, data["nccl"])
     row = entries["beside NCCL/reduce/graph/2"]
-    check("own_has_times", row["columns"] == ["bytes", "mode", "place", "path", "us", "us of nccl", "us of nccl:reg"] and
-          row["rows"] == [[1024, "graph", "out", "oneshot", 3, 6, 4.5]], row)
+    check(
+        "own_has_times",
+        row["columns"] == ["bytes", "mode", "place", "path", "us", "us of nccl", "us of nccl:reg"]
+        and row["rows"] == [[1024, "graph", "out", "oneshot", 3, 6, 4.5]],
+        row,
+    )
     check("own_hides_the_path", row["command"].startswith("SHUNT_NCCL_LIB=$NCCL shunt bench reduce "), row)
-    check("own_costs_of_communicators", entries["communicators/2"]["rows"] == [["shunt", "init", 9, 9, 2]], entries["communicators/2"])
+    check(
+        "own_costs_of_communicators",
+        entries["communicators/2"]["rows"] == [["shunt", "init", 9, 9, 2]],
+        entries["communicators/2"],
+    )
     check("own_in_front_of_nccl", "conformance in front of NCCL/2" in entries, list(entries))
-    check("own_plans", "SHUNT_PLAN_DIR=$BUILD/plans/examples/all_reduce_twoshot-ll_2.json" in entries["plans beside kernels/all_reduce_twoshot-ll/plan/2"]["command"], entries)
+    check(
+        "own_plans",
+        "SHUNT_PLAN_DIR=$BUILD/plans/examples/all_reduce_twoshot-ll_2.json"
+        in entries["plans beside kernels/all_reduce_twoshot-ll/plan/2"]["command"],
+        entries,
+    )
     logs = [open(path, encoding="utf-8").read() for path in glob.glob(os.path.join(p.state, "*.log"))]
     check("no_multicast", logs and all("NVLS 0 " in log for log in logs if "NVLS" in log), logs[:1])
     check("own_variables_only", all("TIMEOUT unset" in log for log in logs if "NVLS" in log), logs[:1])
@@ -149,30 +220,75 @@ def on_two_gpus(folder):
 
 def two_nccls(p, version):
     """Each step in front of NCCL with both, in turns; the others once."""
-    status, text = p.run("--nccl", NCCL, "--nccl", OLDER_NCCL, "--only", "beside NCCL/reduce/graph", "--only", "conformance/")
+    status, text = p.run(
+        "--nccl", NCCL, "--nccl", OLDER_NCCL, "--only", "beside NCCL/reduce/graph", "--only", "conformance/"
+    )
     data = p.result()[1]
     both = ["beside NCCL/reduce/graph/2/NCCL " + v for v in data["nccl"].split(", ")]
-    check("two_nccls_in_turns", status == 0 and [e["step"] for e in data["entries"]] == [both[0], both[1], "conformance/2"], text)
-    check("two_nccls_are_named", data["nccl"].startswith(version + ", ") and len(set(data["nccl"].split(", "))) == 2, data["nccl"])
-    check("two_nccls_rows", ["%s %s" % (e.get("nccl"), e["command"][:e["command"].index(" shunt")]) for e in data["entries"]] ==
-          ["%s SHUNT_NCCL_LIB=$NCCL_%s" % (v, v.replace(".", "_")) for v in data["nccl"].split(", ")] + ["None SHUNT_NCCL_LIB=none"], data["entries"])
+    check(
+        "two_nccls_in_turns",
+        status == 0 and [e["step"] for e in data["entries"]] == [both[0], both[1], "conformance/2"],
+        text,
+    )
+    check(
+        "two_nccls_are_named",
+        data["nccl"].startswith(version + ", ") and len(set(data["nccl"].split(", "))) == 2,
+        data["nccl"],
+    )
+    check(
+        "two_nccls_rows",
+        ["%s %s" % (e.get("nccl"), e["command"][: e["command"].index(" shunt")]) for e in data["entries"]]
+        == ["%s SHUNT_NCCL_LIB=$NCCL_%s" % (v, v.replace(".", "_")) for v in data["nccl"].split(", ")]
+        + ["None SHUNT_NCCL_LIB=none"],
+        data["entries"],
+    )
     status, text = p.run("--nccl", NCCL, "--nccl", NCCL)
-    check("one_nccl_twice", status == 1 and "NCCL %s is named twice; each --nccl takes another version" % version in text, text)
+    check(
+        "one_nccl_twice",
+        status == 1 and "NCCL %s is named twice; each --nccl takes another version" % version in text,
+        text,
+    )
     status, text = p.run("--nccl", NCCL, "--nccl", "none")
     check("one_nccl_and_none", status == 1 and "measure: --nccl none: it goes alone" in text, text)
 
 
 def on_one_gpu(folder):
     p = Place(folder, "shared", gpus=1)
-    status, text = p.run("--nccl", "none", "--only", "values/reduce/", "--only", "beside NCCL/reduce/graph", "--only", "algorithms/")
+    status, text = p.run(
+        "--nccl", "none", "--only", "values/reduce/", "--only", "beside NCCL/reduce/graph", "--only", "algorithms/"
+    )
     data = p.result()[1]
-    check("shared_passes", status == 0 and [e["ranks"] for e in data["entries"] if e["step"].startswith("values")] == [2, 4], text)
-    check("shared_says_so", all(e["command"].startswith(("SHUNT_MULTI", "SHUNT_ALGO")) and "SHUNT_MULTI_RANK_GPU=1" in e["command"]
-                                for e in data["entries"]), data["entries"])
-    check("shared_writes_no_times", not any("rows" in e for e in data["entries"]) and data["left_out"][0]["group"] == "beside NCCL", data)
+    check(
+        "shared_passes",
+        status == 0 and [e["ranks"] for e in data["entries"] if e["step"].startswith("values")] == [2, 4],
+        text,
+    )
+    check(
+        "shared_says_so",
+        all(
+            e["command"].startswith(("SHUNT_MULTI", "SHUNT_ALGO")) and "SHUNT_MULTI_RANK_GPU=1" in e["command"]
+            for e in data["entries"]
+        ),
+        data["entries"],
+    )
+    check(
+        "shared_writes_no_times",
+        not any("rows" in e for e in data["entries"]) and data["left_out"][0]["group"] == "beside NCCL",
+        data,
+    )
     names = [e["step"] for e in data["entries"] if e["step"].startswith("algorithms")]
-    check("algorithms_of_the_library", names == ["algorithms/allreduce/oneshot/2", "algorithms/allgather/pairwise/2", "algorithms/scatter/ce/2",
-                                                 "algorithms/allreduce/oneshot/4", "algorithms/scatter/ce/4"], names)
+    check(
+        "algorithms_of_the_library",
+        names
+        == [
+            "algorithms/allreduce/oneshot/2",
+            "algorithms/allgather/pairwise/2",
+            "algorithms/scatter/ce/2",
+            "algorithms/allreduce/oneshot/4",
+            "algorithms/scatter/ce/4",
+        ],
+        names,
+    )
 
 
 def time_limits(folder):
@@ -181,7 +297,12 @@ def time_limits(folder):
     open(sleep, "w", encoding="utf-8").close()
     status, text = p.run("--budget", "3", "--only", "values/reduce/", "--only", "torture/")
     check("ends_in_time", status == 0, status, text)
-    check("says_what_is_left", "0 steps done, 0 failed, 3 left out" in text and "the next one goes on with it\n  tools/measure.sh --only 'values/'" in text, text)
+    check(
+        "says_what_is_left",
+        "0 steps done, 0 failed, 3 left out" in text
+        and "the next one goes on with it\n  tools/measure.sh --only 'values/'" in text,
+        text,
+    )
     os.unlink(sleep)
     status, text = p.run("--only", "values/reduce/", "--only", "torture/")
     check("goes_on", status == 0 and "3 steps done, 0 failed, 0 left out" in text, text)
@@ -196,16 +317,34 @@ def own_build(folder):
     source = os.path.join(p.dir, "source")
     shutil.copytree(os.path.dirname(MEASURE), os.path.join(source, "tools", "measure"))
     program(os.path.join(p.dir, "bin", "meson"), '#!/bin/sh\nmkdir -p "$2" && echo "$*" >"$2/build.ninja"\n')
-    program(os.path.join(p.dir, "bin", "ninja"), '#!/bin/sh\n[ ! -e "%s/sleep" ] || exec sleep 600\n[ ! -e "%s/fail" ] || { echo no jansson; exit 1; }\n'
-            'cp -r "%s/build/"* "$2"\n' % ((p.dir,) * 3))
-    command = [sys.executable, os.path.join(source, "tools", "measure", "measure.py"), "--out", p.out, "--state", p.state, "--nccl", "none", "--only",
-               "values/reduce/", "--commit", "1"]
+    program(
+        os.path.join(p.dir, "bin", "ninja"),
+        '#!/bin/sh\n[ ! -e "%s/sleep" ] || exec sleep 600\n[ ! -e "%s/fail" ] || { echo no jansson; exit 1; }\n'
+        'cp -r "%s/build/"* "$2"\n' % ((p.dir,) * 3),
+    )
+    command = [
+        sys.executable,
+        os.path.join(source, "tools", "measure", "measure.py"),
+        "--out",
+        p.out,
+        "--state",
+        p.state,
+        "--nccl",
+        "none",
+        "--only",
+        "values/reduce/",
+        "--commit",
+        "1",
+    ]
 
     def run(*more):
         done = subprocess.run(command + list(more), capture_output=True, text=True, env=p.env, timeout=120)
         return done.returncode, done.stdout + done.stderr
 
-    for flaw, words in (("fail", "no jansson\n\nmeasure: the build failed: ninja -C "), ("sleep", "measure: the build did not end in this run's time: run it again")):
+    for flaw, words in (
+        ("fail", "no jansson\n\nmeasure: the build failed: ninja -C "),
+        ("sleep", "measure: the build did not end in this run's time: run it again"),
+    ):
         open(os.path.join(p.dir, flaw), "w", encoding="utf-8").close()
         status, text = run("--budget", "3" if flaw == "sleep" else "1000")
         check("build_" + flaw, status == 1 and words in text and "Traceback" not in text, text)
@@ -218,18 +357,23 @@ def own_build(folder):
     os.unlink(os.path.join(p.dir, "bin", "ninja"))
     p.env["PATH"] = os.path.join(p.dir, "bin")
     status, text = run()
-    check("build_no_ninja", status == 1 and "measure: there is no ninja: build elsewhere, and name the folder by --build DIR" in text, text)
+    check(
+        "build_no_ninja",
+        status == 1 and "measure: there is no ninja: build elsewhere, and name the folder by --build DIR" in text,
+        text,
+    )
 
 
 def bad_input(folder):
     p = Place(folder, "bad", gpus=0)
     for name, args, want, words in (
-            ("gpu_wanted", ["--device", "gpu"], 1, "--device gpu: nvidia-smi shows no GPU here"),
-            ("ranks", ["--ranks", "9"], 2, "9: 2 to 8 ranks, separated by commas"),
-            ("ranks_text", ["--ranks", "two"], 2, "--ranks"),
-            ("budget", ["--budget", "soon"], 2, "--budget"),
-            ("option", ["--fast"], 2, "--fast"),
-            ("no_step", ["--only", "nothing"], 1, "no step's name contains")):
+        ("gpu_wanted", ["--device", "gpu"], 1, "--device gpu: nvidia-smi shows no GPU here"),
+        ("ranks", ["--ranks", "9"], 2, "9: 2 to 8 ranks, separated by commas"),
+        ("ranks_text", ["--ranks", "two"], 2, "--ranks"),
+        ("budget", ["--budget", "soon"], 2, "--budget"),
+        ("option", ["--fast"], 2, "--fast"),
+        ("no_step", ["--only", "nothing"], 1, "no step's name contains"),
+    ):
         status, text = p.run(*args)
         check("bad_" + name, status == want and words in text and "Traceback" not in text, status, text)
     status, text = p.run(build=os.path.join(folder, "empty"))
