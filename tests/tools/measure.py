@@ -25,7 +25,9 @@ case "$*" in
 esac
 """
 # Writes what `shunt bench --json` does: 3 us, and 6 and 4.5 us for the others. It sleeps, or has wrong values, where a file says so.
-SHUNT = """#!/usr/bin/env python3
+SHUNT = (
+    f"#!{sys.executable} -S"
+    + """
 import json, os, sys, time
 if sys.argv[1] == "--help":
     sys.exit(0)
@@ -51,6 +53,7 @@ if "--json" in sys.argv:
         report["init"] = [{"library": "shunt", "step": "init", "time_us": 9, "rounds_us": [9], "memory_bytes": 2 << 20}]
     json.dump(report, open(sys.argv[sys.argv.index("--json") + 1], "w"))
 """
+)
 failures = 0
 
 
