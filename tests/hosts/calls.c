@@ -179,10 +179,10 @@ static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCE, SHUNT_RE
 	SHUNT_BROADCAST, SHUNT_ALLTOALL, SHUNT_GATHER, SHUNT_SCATTER };
 
 /* ThreadSanitizer looks at the order of chunks, not at how many they are or how many bits are right. */
-#ifdef __SANITIZE_THREAD__
-enum { TSAN = 1, MANY = 30011, MOST = 100003, LARGE = 300001 };
+#if WORLD_TSAN
+enum { MANY = 20011, MOST = 100003, LARGE = 300001, ROUNDS = 8, STEP = 1001, REPLAYS = 40 };
 #else
-enum { TSAN = 0, MANY = 100003, MOST = 300007, LARGE = 600011 };
+enum { MANY = 100003, MOST = 300007, LARGE = 600011, ROUNDS = 12, STEP = 3001, REPLAYS = 100 };
 #endif
 
 static int collectives_body(struct rank *r)
@@ -202,15 +202,15 @@ static int collectives_body(struct rank *r)
 		for (size_t s = 0; s < sizeof(counts) / sizeof(counts[0]); s++) {
 			size_t t = (k + s) % (sizeof(types) / sizeof(types[0]));
 
-			if (TSAN && s % 2) /* within a chunk, and of many */
+			if (WORLD_TSAN && s % 2) /* within a chunk, and of many */
 				continue;
 			CHECK(!one_call(r, &m,
 			    &(struct call){ kinds[k], types[t].dtype, types[t].op, counts[s], (int)(k + s) % r->nranks,
-			        s % 2 == !TSAN && kinds[k] == SHUNT_ALLREDUCE },
+			        s % 2 == !WORLD_TSAN && kinds[k] == SHUNT_ALLREDUCE },
 			    seed++));
 		}
 	/* Many chunks, whose sums every rank must have alike. */
-	for (size_t t = 0; t < 2; t++)
+	for (size_t t = 0; t < 2 - WORLD_TSAN; t++)
 		CHECK(!one_call(
 		    r, &m, &(struct call){ SHUNT_ALLREDUCE, types[t].dtype, types[t].op, MOST, 0, false }, seed++));
 	NCCL(ncclCommDestroy(m.comm));
@@ -222,8 +222,9 @@ TEST(test_calls_have_the_bits_of_the_documented_order)
 	static const char *const places[] = { "0011", "001", "01", "010", "0122", "01230123", "0000111122223333",
 		"0001112222" };
 
-	for (size_t i = TSAN; i < (all ? 8 : 3); i++) /* the first one's placement has others' calls, too */
-		run_world(&(struct world){ .place = places[i], .named = i == 2, .body = collectives_body });
+	for (size_t i = 0; i < (all ? 8 : 3); i++)
+		run_world(
+		    &(struct world){ .place = places[i], .named = i == 2, .plain = i != 1, .body = collectives_body });
 }
 
 /* 61 ranks on 9 hosts with 6 or 7, in any order; and 8 hosts with 8. Names: a wire in user space does not carry so
@@ -271,7 +272,6 @@ static void test_as_many_ranks_as_there_may_be(void **state)
 
 static int two_body(struct rank *r)
 {
-	enum { ROUNDS = 12 };
 	struct members m[2];
 	struct issued i[2][ROUNDS];
 	void *streams[2] = { r->stream };
@@ -287,7 +287,7 @@ static int two_body(struct rank *r)
 	for (int k = 0; k < ROUNDS; k++)
 		for (int c = 0; c < 2; c++)
 			CHECK(!issue(r, &m[c],
-			    &(struct call){ kinds[(k + c) % 8], SHUNT_F32, SHUNT_SUM, (size_t)(1 + k * 3001),
+			    &(struct call){ kinds[(k + c) % 8], SHUNT_F32, SHUNT_SUM, (size_t)(1 + k * STEP),
 			        k % r->nranks, false },
 			    (uint64_t)(100 + 2 * k + c), streams[c], &i[c][k]));
 	for (int c = 0; c < 2; c++)
@@ -303,8 +303,7 @@ static int two_body(struct rank *r)
 
 TEST(test_two_communicators_on_two_streams)
 {
-	if (!TSAN)
-		run_world(&(struct world){ .place = "0011", .body = two_body });
+	run_world(&(struct world){ .place = "0011", .plain = true, .body = two_body });
 	run_world(&(struct world){ .place = "001", .body = two_body });
 }
 
@@ -348,8 +347,7 @@ static int messages_body(struct rank *r)
 
 TEST(test_messages_in_groups)
 {
-	if (!TSAN)
-		run_world(&(struct world){ .place = "0011", .body = messages_body });
+	run_world(&(struct world){ .place = "0011", .plain = true, .body = messages_body });
 	run_world(&(struct world){ .place = "0012", .body = messages_body });
 }
 
@@ -362,7 +360,7 @@ TEST(test_messages_in_groups)
 HOSTS_TEST(test_graphs_are_replayed, { .place = "001", .limit_s = all ? 600 : 0 })
 {
 	enum { COUNT = 3001 };
-	int replays = all ? 10000 : TSAN ? 70 : 100;
+	int replays = all ? 10000 : REPLAYS;
 	double start = now();
 	uint32_t *x, *y, want = 0, eager = 0;
 	void *graph[2];
@@ -389,7 +387,7 @@ HOSTS_TEST(test_graphs_are_replayed, { .place = "001", .limit_s = all ? 600 : 0 
 			NCCL(ncclAllReduce(y, y, COUNT, ncclUint32, ncclSum, comm, r->stream)); /* eager, in between */
 			eager++;
 		}
-		if (k % 64 == 63)
+		if (k % 32 == 31)
 			CHECK(!shunt_stream_synchronize(r->stream));
 		if (k == replays / 2) {
 			CHECK(!shunt_stream_synchronize(r->stream));

@@ -76,7 +76,7 @@ TEST(test_hosts_by_name_connect)
 	static const char *const places[] = { "0", "00", "01", "0101", "0011", "0001", "10", "01230123" };
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_world(&(struct world){ .place = places[i], .named = true, .body = connect_body });
+		run_world(&(struct world){ .place = places[i], .named = true, .plain = i != 5, .body = connect_body });
 }
 
 TEST(test_hosts_of_namespaces_connect)
@@ -84,19 +84,19 @@ TEST(test_hosts_of_namespaces_connect)
 	static const char *const places[] = { "01", "0011", "0120", "01230123" };
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_world(&(struct world){ .place = places[i], .body = connect_body });
+		run_world(&(struct world){ .place = places[i], .plain = i != 2, .body = connect_body });
 }
 
 TEST(test_hosts_connect_by_ipv6)
 {
-	run_world(
-	    &(struct world){ .place = "0101", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = connect_body });
+	run_world(&(struct world){
+	    .place = "0101", .plain = true, .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = connect_body });
 }
 
 TEST(test_hosts_connect_at_ports_of_the_range)
 {
-	run_world(
-	    &(struct world){ .place = "0101", .env = { { "SHUNT_PORT_RANGE", "41000-41031" } }, .body = connect_body });
+	run_world(&(struct world){
+	    .place = "0101", .plain = true, .env = { { "SHUNT_PORT_RANGE", "41000-41031" } }, .body = connect_body });
 }
 
 static void make_bad_wire(struct netns *netns)
@@ -190,9 +190,12 @@ TEST(test_a_communicator_of_one_host_grows_onto_others)
 	static const char *const places[] = { "01", "0012", "00011" };
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		run_world(&(struct world){ .place = places[i], .named = i == 0, .body = grow_onto_hosts_body });
-	run_world(&(struct world){
-	    .place = "001", .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } }, .body = grow_onto_hosts_body });
+		run_world(&(struct world){
+		    .place = places[i], .named = i == 0, .plain = i != 1, .body = grow_onto_hosts_body });
+	run_world(&(struct world){ .place = "001",
+	    .plain = true,
+	    .env = { { "NCCL_SOCKET_FAMILY", "AF_INET6" } },
+	    .body = grow_onto_hosts_body });
 }
 
 /* Rank 0, the root of the others' groups, dies; they go on without it. */
@@ -282,7 +285,7 @@ HOSTS_TEST(test_hosts_an_id_of_another_network_is_refused,
 
 TEST(test_hosts_connect_by_link_local_addresses)
 {
-	run_world(&(struct world){ .place = "0101", .link_local = true, .body = connect_body });
+	run_world(&(struct world){ .place = "0101", .link_local = true, .plain = true, .body = connect_body });
 }
 
 /* ---- what is missing */
@@ -444,8 +447,8 @@ TEST(test_hosts_a_rank_with_a_name_of_its_own_is_a_host)
 {
 	run_world(
 	    &(struct world){ .place = "0011", .odd = 3, .odd_env = { "NCCL_HOSTID", "apart" }, .body = connect_body });
-	run_world(
-	    &(struct world){ .place = "00", .odd = 1, .odd_env = { "SHUNT_HOSTID", "apart" }, .body = connect_body });
+	run_world(&(struct world){
+	    .place = "00", .plain = true, .odd = 1, .odd_env = { "SHUNT_HOSTID", "apart" }, .body = connect_body });
 }
 
 TESTS_BEGIN

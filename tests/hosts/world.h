@@ -7,9 +7,16 @@
 #include "tests/e2e/ranks.h"
 #include "tools/common/netns/netns.h"
 
+#ifdef __SANITIZE_THREAD__
+#define WORLD_TSAN 1
+#else
+#define WORLD_TSAN 0
+#endif
+
 struct world {
 	const char *place; /* the host of each rank, a digit each: "0011" has ranks 0 and 1 on the first one */
 	bool named;
+	bool plain;                      /* ThreadSanitizer leaves it out: another world has the same threads */
 	unsigned dies;                   /* bits of ranks that must end by SIGKILL */
 	int limit_s;                     /* as in struct ranks */
 	const char *env[8][2];           /* set in each rank, or unset where the value is NULL; ends with NULL */
