@@ -366,6 +366,13 @@ static void try_value(struct walk *w, const char *path, json_t *value)
 	edit_set(w->root, path, old);
 }
 
+/* Under AddressSanitizer each value at a third of the places: all run plainly. */
+#ifdef __SANITIZE_ADDRESS__
+enum { STEP = 3 };
+#else
+enum { STEP = 1 };
+#endif
+
 static void visit_wrong(struct walk *w, const char *path, json_t *value)
 {
 	static const char *const values[] = { "null", "true", "\"x\"", "[]", "{}", "0", "-1", "1.5", "2", "4294967295",
@@ -374,7 +381,7 @@ static void visit_wrong(struct walk *w, const char *path, json_t *value)
 	/* Ranks after the first have the same fields. */
 	if (!strncmp(path, "gpus/", 5) && path[5] != '0')
 		return;
-	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+	for (size_t i = w->n % STEP; i < sizeof(values) / sizeof(values[0]); i += STEP)
 		try_value(w, path, json_loads(values[i], JSON_DECODE_ANY, NULL));
 	if (json_is_integer(value)) {
 		if (json_integer_value(value) != INT64_MAX)
@@ -389,7 +396,7 @@ TEST(test_load_any_value_wrong_is_refused_or_right)
 
 	walk_all(visit_wrong, &n, &refused);
 	print_message("%u plans with one wrong value, %u of them refused\n", n, refused);
-	assert_true(n > 10000);
+	assert_true(n > 10000 / STEP);
 	assert_true(refused > n / 2);
 }
 
