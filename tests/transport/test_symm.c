@@ -6,12 +6,12 @@
  */
 #include "tests/support/unit.h"
 #include <arpa/inet.h>
-#include <sched.h>
 #include "base/os.h"
 #include "base/rlimits.h"
 #include "device/gpu_ops.h"
 #include "tests/support/entries.h"
 #include "tests/support/fake_pci.h"
+#include "tests/support/pause.h"
 #include "transport/rendezvous/star.h"
 #include "transport/symm/symm.h"
 
@@ -179,7 +179,7 @@ static void await(atomic_int *count, int n)
 	int64_t end = unit_now_ms() + AT_ONCE_MS;
 
 	while (atomic_load(count) < n && unit_now_ms() < end)
-		sched_yield();
+		pause_us(PAUSE_POLL, 100);
 }
 
 static void synchronize(atomic_int *count, int n)
