@@ -179,8 +179,9 @@ TEST(test_kernels_every_pair_of_e4m3b15_is_that_of_the_table)
 		for (unsigned i = 0; i < N; i++)
 			in[r][i] = (unsigned char)(r ? i >> 8 : i);
 	}
-	for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++)
-		for (enum shunt_dtype t = SHUNT_F8E4M3B15; t <= (ops[k] ? SHUNT_F8E4M3B15 : SHUNT_F8E4M3B15_OWN); t++) {
+	for (size_t k = 0; k < (quick ? 1 : sizeof(ops) / sizeof(ops[0])); k++)
+		for (enum shunt_dtype t = SHUNT_F8E4M3B15;
+		    t <= (ops[k] || quick ? SHUNT_F8E4M3B15 : SHUNT_F8E4M3B15_OWN); t++) {
 			struct job j = { "simple", t, ops[k], N, 0, false, false, false };
 
 			for (int r = 0; r < 2; r++)
@@ -225,7 +226,8 @@ TEST(test_kernels_every_count_and_alignment_matches_reference)
 					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c],
 						skew == 2 ? 8 : skew, skew & 1, false, false };
 
-					if ((skew && counts[c] > 10000) ||
+					/* Many chunks of 5 to 7 ranks are as those of 4 and 8. */
+					if ((counts[c] > 10000 && (skew || (n > 4 && n < 8))) ||
 					    (quick && (counts[c] > 5000 || (s >= SIMPLE && (c + (size_t)skew) % 4))))
 						continue;
 					/* Each count and alignment with 3 ranks or with 4. */
@@ -246,7 +248,7 @@ TEST(test_kernels_graph_replayed_between_eager_calls_matches_reference)
 		struct world w;
 
 		world_start(&w, n);
-		for (int i = 0; i < (quick ? 3 : 20); i++)
+		for (int i = 0; i < (quick ? 2 : 20); i++)
 			for (int s = 0; s < NSHAPES; s++) {
 				struct job j = { shapes[(i + s) % NSHAPES], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000,
 					i & 1, i % 3 != s && (i & 2), false, i % 3 == s };

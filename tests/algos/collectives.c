@@ -89,7 +89,8 @@ TEST(test_collectives_every_count_root_and_alignment_matches_reference)
 				struct job j = { kinds[k], SHUNT_F32, SHUNT_SUM, counts[c], (int)(c + k) % n,
 					(int)c % 3, c & 1 && kinds[k] != SHUNT_ALLTOALL };
 
-				if (counts[c] > (size_t)(quick ? 3000 : 200000 / n))
+				/* Full rings of 5 to 7 ranks are as those of 4 and 8. */
+				if (counts[c] > (size_t)(quick || (n > 4 && n < 8) ? 3000 : 200000 / n))
 					continue;
 				if (quick && (c + k) % 2 != (size_t)(n == 3)) /* each with 2 ranks or with 3 */
 					continue;
@@ -124,6 +125,9 @@ TEST(test_collectives_in_two_hops_every_share_matches_reference)
 						(int)(c + (size_t)root) % 3, root & 1 };
 
 					if (quick && (root != (int)c % n || counts[c] > 3000))
+						continue;
+					if (counts[c] > 3000 &&
+					    root != (int)c % n) /* rings are full whoever is the root */
 						continue;
 					shunt_sim_set_jitter(counts[c] + (uint64_t)root, root % 3 ? 0 : 100);
 					run_algo(&w, &j, counts[c] * 8 + (uint64_t)root, two_hops[k].algo);
@@ -198,7 +202,7 @@ TEST(test_collectives_algorithms_in_a_row_match_reference)
 		struct world w;
 		uint64_t seed = (uint64_t)n;
 
-		if (quick && n != 3 && n != 4)
+		if (quick && n != 3)
 			continue;
 		world_start(&w, n);
 		for (int i = 0; i < CALLS; i++) {

@@ -171,10 +171,10 @@ TEST(test_group_of_thousands_of_messages_matches_reference)
 	struct world w;
 
 	world_start(&w, 2);
-	random_group(&w, 0, quick ? 200 : 3000, 5);
+	random_group(&w, 0, quick ? 100 : 3000, 5);
 	world_stop(&w);
 	world_start(&w, 3);
-	random_group(&w, quick ? 20 : 60, quick ? 100 : 1500, 6);
+	random_group(&w, quick ? 10 : 60, quick ? 60 : 1500, 6);
 	world_stop(&w);
 }
 

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include "tests/device/sim_test.h"
 
-enum { MAX_RANKS = 4, BLOCKS = 2, THREADS = 64, CHANNELS = BLOCKS * THREADS / 32, ROUNDS = 25 };
+enum { MAX_RANKS = 4, BLOCKS = 2, THREADS = 64, CHANNELS = BLOCKS * THREADS / 32, ROUNDS = 10 };
 
 struct scratch {
 	uint64_t ll128_epoch[CHANNELS];
