@@ -34,7 +34,7 @@ struct rank_state {
 	long calls, graphs, groups;
 };
 
-static long rounds = 6000;
+static long rounds = 4000;
 
 static uint32_t random_below(uint64_t *s, uint32_t n)
 {
