@@ -56,19 +56,9 @@ unset SHUNT_ALGO
 "$shunt" info select --ranks 4 2>&1 | grep -q 'standalone on the sim'
 verdict selection_is_that_of_the_sim
 
-# native COLLECTIVE OPTIONS...: as right, but skipped while the library does not have the collective.
-native() {
-	coll=$1
-	shift
-	if "$shunt" bench "$coll" -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --out-of-place --timeout 60 2>&1 |
-		grep -q "not supported without a real NCCL\|has no nccl"; then
-		echo "skip: ${coll}_right: the library does not have it"
-		return
-	fi
-	right "${coll}_right" ' float32 .* 0$' "$coll" "$@"
-}
+# By the way of small and by that of large messages.
 for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
-	native $coll -n 3 -b 1K -e 256K -f 16 -R 1 -d float32,uint8
+	right ${coll}_right ' float32 .* 0$' $coll -n 3 -b 1K -e 256K -f 256 -R 1 -d float32,uint8
 done
 right numbers_that_nccl_lacks_right ' float8e4m3b15 .* 0$' -n 2 -d float8e4m3b15,float16/own -b 1K -e 64K -f 64
 right ep_right ' normal +5 +- combine +graph .* 0$' ep -n 3 -t 5 --form ue8m0 --calls graph
