@@ -9,8 +9,9 @@ if [ -z "${HANGING_ALONE:-}" ]; then
 	done
 fi
 . "$(dirname "$0")/expect.sh"
-SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error
-export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
+# A job shall hang where its scenario says, and not end in its set-up on a machine that stands still for a while.
+SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error SHUNT_SETUP_TIMEOUT=30m
+export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG SHUNT_SETUP_TIMEOUT
 job=
 
 end_job() {
