@@ -33,7 +33,7 @@ right dump_dir_that_cannot_be_made_is_told_at_once 'SHUNT_DUMP_DIR=/nonexistent/
 unset SHUNT_DUMP_DIR
 # Some who start programs leave SIGCHLD ignored.
 if env --ignore-signal=CHLD true 2>/dev/null; then
-	env --ignore-signal=CHLD "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --timeout 60 >"$out" 2>&1 &&
+	env --ignore-signal=CHLD "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --timeout 300 >"$out" 2>&1 &&
 		grep -q '^# 0 wrong elements' "$out"
 	verdict sigchld_ignored_right
 else

@@ -372,7 +372,7 @@ expect report_draws_no_png 2 "there is no option --png" "$shunt" bench report "$
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.
 outside() {
 	for r in 0 1 2; do
-		env "$1=$r" "$2=3" "$3=$r" "$shunt" bench -e 64 --timeout 30 $4 >"$dir/rank$r" 2>&1 &
+		env "$1=$r" "$2=3" "$3=$r" "$shunt" bench -e 64 --timeout 300 $4 >"$dir/rank$r" 2>&1 &
 	done
 	wait
 	cat "$dir"/rank?
