@@ -81,19 +81,20 @@ with_cuda() {
 	fi
 }
 
-# What the tests leave of the CPUs goes to the next builds, and to the checks of the sources, which read the plain build's commands.
+# What the tests leave of the CPUs goes to the next builds, and to the checks of the sources, which read the plain build's commands. What
+# downloads and unpacks, one file behind the other, comes before what can use all CPUs at the end.
 beside_the_tests() {
 	sh -c 'renice -n 19 -p "$PPID"' >/dev/null
 	if [ "$tsan_starts" = 1 ]; then
 		# shellcheck disable=SC2086
 		part thread build_for build-tsan $suites_of_thread
 	fi
+	# shellcheck disable=SC2046
+	[ "$(uname -m)" != x86_64 ] || part aarch64 tools/test.sh --arch aarch64 $([ -n "$all" ] || echo brief)
+	part lint env LINT_BUILD=build LINT_DEEP="$all" tools/lint.sh
 	# shellcheck disable=SC2086
 	part address build_for build-asan $suites_of_address
 	! nvcc_found || part gpu with_cuda
-	part lint env LINT_BUILD=build LINT_DEEP="$all" tools/lint.sh
-	# shellcheck disable=SC2046
-	[ "$(uname -m)" != x86_64 ] || part aarch64 tools/test.sh --arch aarch64 $([ -n "$all" ] || echo brief)
 }
 
 if ! need_build_tools libcmocka-dev; then
