@@ -41,10 +41,8 @@ struct pair_options {
 	bool wrong_gid;                             /* side 0 is given an address that nobody has */
 	bool channel;                               /* CQs have a completion channel */
 	uint8_t sl;
-	/* Of the process with threads, if it shall end with another than 0; its stderr is dropped. One of ten runs that
-	   ends so is enough: ThreadSanitizer sees most races only in most runs. */
-	int status;
-	bool dies; /* side 1 is killed in the course of the test */
+	int status; /* of the process with threads, if it shall end with another than 0; its stderr is dropped */
+	bool dies;  /* side 1 is killed in the course of the test */
 };
 
 struct pair_side {

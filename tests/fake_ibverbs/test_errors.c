@@ -385,10 +385,13 @@ static void killed(struct pair_side *s)
 static void reads_before_signal(struct pair_side *s)
 {
 	if (s->me == 0) {
+		/* The reader has looked at this side's steps for the last time, which would say that data has come. */
+		pair_await_step(&s->shared->words[0], 1);
 		pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 4096));
 		__atomic_store_n((uint64_t *)(void *)s->memory, 1, __ATOMIC_RELAXED);
 		pair_send(s, IBV_WR_RDMA_WRITE, 2, SPAN(0, 8192, 8));
 	} else {
+		atomic_store(&s->shared->words[0], 1);
 		CHECK(!pair_receive(s, 1, 0, 0)); /* rings: which must not order anything */
 		pair_await(s->memory + 8192, 1);
 		CHECK(!pair_receive(s, 1, 0, 0));
