@@ -55,6 +55,9 @@ static struct sim_warp *this_warp(struct sim_block *b) { return b->warp[b->self.
 
 static uint32_t lane_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_LANES; }
 
+/* A pause takes this much longer with each round of polls in vain: after n of them it is about 2 / n of the wait. */
+enum { PAUSE_STEP_US = 12, PAUSE_STEPS = 160 };
+
 /*
  * Called once a round, when every ready fiber has run. If all fibers only polled, others need the core. There may be
  * many more blocks than cores, so soon sleep rather than yield.
@@ -67,7 +70,7 @@ static void end_round(struct sim_block *b)
 	else if (b->has_polled && b->idle_rounds < 4)
 		sched_yield();
 	else if (b->has_polled)
-		sim_sleep_us(b->idle_rounds < 8 ? 20 : 100);
+		sim_sleep_us(PAUSE_STEP_US * (b->idle_rounds < PAUSE_STEPS ? b->idle_rounds : PAUSE_STEPS));
 	sim_block_set_idle(b, b->idle_rounds + b->has_polled);
 	b->has_polled = b->progressed = false;
 }

@@ -153,6 +153,7 @@ inline void sim_st_release(Word *p, Word v, struct sim_site at, enum sim_store h
 {
 	bool weak = sim_weak(at, SIM_SITE_RELEASE);
 
+	shunt_sim_advanced();
 	if (sim_link_takes(p, v, weak ? SIM_STORE_RELAXED : how))
 		return;
 	if (weak)
@@ -200,6 +201,7 @@ GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n)
 GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n, struct sim_site at = SIM_SITE_HERE)
 {
 	sim_link_forbid(p, "an addition");
+	shunt_sim_advanced();
 	if (!sim_weak(at, SIM_SITE_RELEASE))
 		sim_link_release();
 	if (sim_weak(at, SIM_SITE_ACQUIRE))
@@ -271,7 +273,6 @@ GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p, struct sim_site at = SIM_SITE_H
 GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE)
 {
 	sim_st_release(p, v, at, SIM_STORE_PACKET);
-	shunt_sim_advanced();
 }
 GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v, struct sim_site at = SIM_SITE_HERE)
 {
@@ -315,7 +316,6 @@ GPU_FN void gpu_ll128_st(
 	shunt_sim_ballot(true);
 	if (mine && GPU_LL128_FLAG_LANE)
 		gpu_st_release(&p[1], flag, at);
-	shunt_sim_advanced();
 }
 
 GPU_FN void gpu_ll128_ld(
@@ -376,7 +376,6 @@ GPU_FN void gpu_sector_st(void *slot, struct gpu_v16 v, uint64_t flag, struct si
 		if (turn == 0 && shunt_sim_ballot(true) && gpu_lane() == 0)
 			shunt_sim_linger();
 	}
-	shunt_sim_advanced();
 }
 GPU_FN void gpu_sector_ld(const void *slot, struct gpu_v16 *v, uint64_t, struct sim_site at = SIM_SITE_HERE)
 {
