@@ -26,6 +26,7 @@
 #include "tests/support/test.h"
 
 enum { IN_A_ROW = 8, IN_A_ROW_MOST = 24, JITTER_US = 150 };
+enum { FIBERS = 768 }; /* more than these only test_simple needs */
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 static uint64_t deadline_ms = 60000; /* of kernels */
@@ -967,8 +968,8 @@ TEST_CALL(test_plan_direct,
 /*
  * --serve: each connection at the listening socket that is stdin names a run, which gets a process of its own, whose
  * output goes there; the line behind it is the process's status, or minus the signal that ended it. These processes
- * take over the fibers of a first run, which take longer to make than a workload takes. After fork() ThreadSanitizer
- * would see nothing, because the fibers are threads to it, and are lost there.
+ * take over the server's fibers, which take longer to make than a workload takes. After fork() ThreadSanitizer would
+ * see nothing, because the fibers are threads to it, and are lost there.
  */
 static void run_served(int connection)
 {
@@ -1041,22 +1042,21 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	const bool served = argc > 2 && !strcmp(argv[1], "--serve");
-	const char *first = argc > 1 ? argv[1 + served] : "test_staged";
+	const char *workload = argc > 1 ? argv[1 + served] : "test_staged";
 
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	if (!strncmp(first, "test_staged", strlen("test_staged")))
+	if (!strncmp(workload, "test_staged", strlen("test_staged")))
 		setenv("SHUNT_SIM_LINKS", "*:none,stores=posted", 1);
 	if (gpu->open(&shunt_kernels))
 		return 1;
 	if (argc > 1)
-		cmocka_set_test_filter(first);
+		cmocka_set_test_filter(workload);
 	if (served) {
 		char name[256];
 
 		/* What runs need once: fibers, and the symbols of a report. */
 		__sanitizer_symbolize_pc((void *)run_served, "%f", name, sizeof(name));
-		if (tests_run(NULL, NULL))
-			return 1;
+		shunt_sim_make_fibers(FIBERS);
 		serve();
 	} else if (argc > 2) {
 		deadline_ms = strtoull(argv[2], NULL, 10);

@@ -29,8 +29,8 @@ WEAK_S = 3  # the same where that is one way to notice: until then the kernels k
 END_S = 6  # what a workload may take longer than its kernels' deadline
 TRIES = 8  # of a place that should be noticed: a race has to happen to be seen, which a busy machine can prevent
 RACE = 66  # TSan's exit code
-# What the servers run first, because these make many GPU threads. test_staged* have links of their own.
-FIRST = ("test_ep_normal", "test_staged_p2p")
+# What the names of a server's workloads begin with: test_staged* have links of their own.
+SERVERS = ("test_", "test_staged")
 
 # What a function of gpu.h that orders memory does, as the sim's site.h has it.
 KINDS = {
@@ -81,14 +81,14 @@ class Site:
 class Server:
     """planted.c with --serve, which runs a workload for each connection to its standard input."""
 
-    def __init__(self, program, first):
+    def __init__(self, program, prefix):
         # A workload has joined its threads before it ends, so that no report comes late.
         options = os.environ.get("TSAN_OPTIONS", "") + " exitcode=%d halt_on_error=1 atexit_sleep_ms=0" % RACE
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind("")  # Linux makes up a name that no file has
             listening.listen(64)
             self.address = listening.getsockname()
-            self.process = subprocess.Popen([program, "--serve", first], env=dict(os.environ, TSAN_OPTIONS=options.strip()), stdin=listening)
+            self.process = subprocess.Popen([program, "--serve", prefix], env=dict(os.environ, TSAN_OPTIONS=options.strip()), stdin=listening)
         atexit.register(self.process.kill)
 
     def run(self, workload, deadline_s, sites="-", fault="-"):
@@ -229,7 +229,7 @@ def main():
     counts = {"race": 0, "value": 0, "": 0}
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() + 1) as pool:
-        servers = [Server(program, first) for first in FIRST]
+        servers = [Server(program, prefix) for prefix in SERVERS]
         sites = find(servers, workloads, pool)
         found = time.monotonic() - begun
         wrong = check_places(sites, reasons, src, list_path)
