@@ -966,10 +966,10 @@ TEST_CALL(test_plan_direct,
         (struct exec_job){ SHUNT_F32, SHUNT_SUM, 480, false, 0, 6, false, true }))
 
 /*
- * --serve: each connection at the listening socket that is stdin names a run, which gets a process of its own, whose
- * output goes there; the line behind it is the process's status, or minus the signal that ended it. These processes
- * take over the server's fibers, which take longer to make than a workload takes. After fork() ThreadSanitizer would
- * see nothing, because the fibers are threads to it, and are lost there.
+ * --serve PREFIX, with which its workloads begin: each connection at the listening socket that is stdin names a run,
+ * which gets a process of its own, whose output goes there; the line behind it is the process's status, or minus the
+ * signal that ended it. These processes take over the server's fibers, which take longer to make than a workload takes.
+ * After fork() ThreadSanitizer would see nothing, because the fibers are threads to it, and are lost there.
  */
 static void run_served(int connection)
 {

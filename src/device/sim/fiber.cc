@@ -85,78 +85,64 @@ shunt_sim_switch:
 
 #if defined(SHUNT_SIM_TSAN)
 /*
- * ThreadSanitizer's fibers in the order of their creation. A finished one is kept for later: each has memory of its own
- * that is cleared when it is created. A fiber that is taken again knows what the earlier one knew, which was over
- * before it was finished. The oldest is taken first: whatever orders fibers costs time by the greatest number among
- * theirs.
+ * ThreadSanitizer's fibers that were finished, for the next ones: each has memory of its own that is cleared when it is
+ * created. A fiber that is taken again knows what the earlier one knew, which was over before it was finished.
  */
 static struct {
 	struct sim_lock lock;
-	unsigned created, from; /* none below `from` is free */
+	unsigned count;
 	void *fiber[2048];
-	bool free[2048];
-} kept;
+} spare;
 
-static void free_lock(void) { kept.lock = {}; }
+static void free_lock(void) { spare.lock = {}; }
 SHUNT_IN_FORKED_CHILD(free_lock)
 
-static const unsigned KEPT = sizeof(kept.fiber) / sizeof(*kept.fiber);
-
+/*
+ * The fibers that are taken first have the smallest numbers, and 64 smaller ones are left to the child's own threads:
+ * whatever orders threads costs ThreadSanitizer time by the greatest number among theirs.
+ */
 void shunt_sim_make_fibers(unsigned n)
 {
+	const unsigned most = sizeof(spare.fiber) / sizeof(*spare.fiber);
 	void *low[64];
 
-	/* Leaves low numbers to the child's own threads. */
 	for (void *&fiber : low)
 		fiber = tsan_create();
-	for (; kept.created < n && kept.created < KEPT; kept.created++) {
-		kept.fiber[kept.created] = tsan_create();
-		kept.free[kept.created] = true;
-	}
+	spare.count = n < most ? n : most;
+	for (unsigned i = spare.count; i--;)
+		spare.fiber[i] = tsan_create();
 	for (void *fiber : low)
 		tsan_destroy(fiber);
 }
 
-static void *take_fiber(void)
+static void *take_spare(void)
 {
-	void *fiber;
+	void *fiber = nullptr;
 
-	sim_lock(&kept.lock);
-	while (kept.from < kept.created && !kept.free[kept.from])
-		kept.from++;
-	if (kept.from < kept.created) {
-		kept.free[kept.from] = false;
-		fiber = kept.fiber[kept.from];
-	} else {
-		fiber = tsan_create();
-		if (kept.created < KEPT)
-			kept.fiber[kept.created++] = fiber;
-	}
-	sim_unlock(&kept.lock);
+	sim_lock(&spare.lock);
+	if (spare.count)
+		fiber = spare.fiber[--spare.count];
+	sim_unlock(&spare.lock);
 	return fiber;
 }
 
-static void give_fiber(void *fiber)
+static bool keep_spare(void *fiber)
 {
-	unsigned i = 0;
+	bool room;
 
-	sim_lock(&kept.lock);
-	while (i < kept.created && kept.fiber[i] != fiber)
-		i++;
-	if (i < kept.created) {
-		kept.free[i] = true;
-		kept.from = i < kept.from ? i : kept.from;
-	}
-	sim_unlock(&kept.lock);
-	if (i == kept.created)
-		tsan_destroy(fiber);
+	sim_lock(&spare.lock);
+	room = spare.count < sizeof(spare.fiber) / sizeof(*spare.fiber);
+	if (room)
+		spare.fiber[spare.count++] = fiber;
+	sim_unlock(&spare.lock);
+	return room;
 }
 #else
 void shunt_sim_make_fibers(unsigned) {}
 
-static void *take_fiber(void) { return nullptr; }
+static void *take_spare(void) { return nullptr; }
 
-static void give_fiber(void *) {}
+static bool keep_spare(void *) { return false; }
 #endif
 
 void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void))
@@ -164,7 +150,9 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 	memset(f, 0, sizeof(*f));
 	f->low = low;
 	f->bytes = bytes;
-	f->tsan = take_fiber();
+	f->tsan = take_spare();
+	if (!f->tsan)
+		f->tsan = tsan_create();
 #if defined(SHUNT_SIM_UCONTEXT)
 	getcontext(&f->uc);
 	f->uc.uc_stack.ss_sp = low;
@@ -193,7 +181,7 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 
 void sim_fiber_finish(struct sim_fiber *f)
 {
-	if (f->tsan)
-		give_fiber(f->tsan);
+	if (f->tsan && !keep_spare(f->tsan))
+		tsan_destroy(f->tsan);
 	memset(f, 0, sizeof(*f));
 }

@@ -37,7 +37,7 @@ void shunt_sim_gate_open(uint32_t *gate);
  * threads poll in vain. False: the stream has come to its end. A kernel that gives up by its deadline ends the wait.
  */
 bool shunt_sim_wait_stuck(int device, void *stream);
-/* Makes what ThreadSanitizer keeps of n GPU threads, at most 2048, for the kernels of forked children. */
+/* Makes what ThreadSanitizer keeps of n GPU threads, at most 2048, for forked children. Before the first kernel. */
 void shunt_sim_make_fibers(unsigned n);
 /* Reads the variables of device/sim/site.h, as the start of the program does. Only with -Dplanted_faults=true. */
 void shunt_sim_sites_init(void);
