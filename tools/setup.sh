@@ -50,6 +50,9 @@ need_build_tools() {
 	command -v meson >/dev/null || packages="$packages meson"
 	# shellcheck disable=SC2086
 	need_packages $packages "$@" || return 1
+	# pyenv's python3 is a script that looks for the interpreter at each start, which takes longer than the start.
+	python=$(python3 -c 'import sys; print(sys.executable)')
+	[ "$(command -v python3)" = "$python" ] || export PATH="${python%/*}:$PATH"
 	if ! version_at_least "$(meson --version)" 1.0; then
 		need_venv || return 1
 		if ! version_at_least "$(meson --version)" 1.0; then
