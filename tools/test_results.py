@@ -9,7 +9,7 @@ has failed: what it saw is there, though it may not come again. If Meson was int
 again RUN BUILD TESTLOG AGAIN FLAKY: counts that second run of the tests in AGAIN. Those that passed add a line to the file FLAKY; those
 that did not, or did not run, have failed.
 
-Names and suites of the tests are those of `meson introspect --tests`. The log has only a title for each, which differs between versions
+Names and suites of the tests are those of meson-info/intro-tests.json. The log has only a title for each, which differs between versions
 of Meson: "shunt:sim+threads / ring", "ring", "sim+threads - shunt:ring".
 """
 
@@ -47,7 +47,7 @@ def reporter(test):
 
 def read(build, path):
     """The rows of the log, with the name and the suites of each test."""
-    suites = {test["name"]: suites_of(test) for test in introspect(build, "--tests")}
+    suites = {test["name"]: suites_of(test) for test in introspect(build, "tests")}
     with open(path) as lines:
         tests = [json.loads(line) for line in lines]
     for test in tests:

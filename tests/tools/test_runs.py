@@ -20,12 +20,12 @@ MESON = r"""#!/usr/bin/env python3
 import json, os, sys
 args = sys.argv[1:]
 rows = [line.split() for line in open("results")]
-if args[0] == "introspect":
-    print(json.dumps([{"name": name, "suite": ["shunt:" + s for s in suites.split("+")]} for suites, name, _ in rows]))
-    sys.exit()
-at = args.index("-C")
-logs = args[at + 1] + "/meson-logs"
-os.makedirs(logs, exist_ok=True)
+build = args[args.index("-C") + 1]
+logs, info = build + "/meson-logs", build + "/meson-info"
+for folder in logs, info:
+    os.makedirs(folder, exist_ok=True)
+with open(info + "/intro-tests.json", "w") as f:
+    json.dump([{"name": name, "suite": ["shunt:" + s for s in suites.split("+")]} for suites, name, _ in rows], f)
 version = open("version").read()
 title = {"1.0": "shunt:%s / %s", "1.0 with one suite": "%.0s%s", "1.12": "%s - shunt:%s"}[version]
 named = [name for _, name, _ in rows if name in args]
