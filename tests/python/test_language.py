@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
 Programs of programs/: each method with each of its options is proved for 2, 3, 4 and 8 ranks, and gives right values
-on the sim for 3, with whole and with short chunks, and for 8. And what is wrong with a program is said with its line.
+on the sim for 3, with whole and with short chunks. And what is wrong with a program is said with its line.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Programs(unittest.TestCase):
                 with self.subTest(program.name, ranks=ranks):
                     report = program.verify()
                     self.assertEqual((report["name"], report["ranks"]), (program.name, ranks))
-                    sizes = {3: [9216, 732], 8: [24576]}.get(ranks, [])  # 3072 bytes a rank fill all chunks
-                    self.assertGreaterEqual(len(program.run(sizes)), len(sizes))
+                    if ranks == 3:
+                        self.assertGreaterEqual(len(program.run([9216, 732])), 2)  # 3072 bytes a rank fill all chunks
 
     def test_methods(self) -> None:
         """All public methods of ranks, channels and semaphores, and all keywords, are used by some program."""
