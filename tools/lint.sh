@@ -81,7 +81,7 @@ for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
     if os.path.exists(path) and (folder in ("src", "tools") or path.endswith(".sim.cc")):
         print(path)' "$dir" | sort -u | grep '\.cc\?$' |
 	nice xargs -P "$(nproc)" -n 8 sh -c 'dir=$0 checks=$1 && shift
-	clang-tidy -p "$dir" --config-file="$checks" --quiet --extra-arg=-DSHUNT_ONLY_HOT_ROWS "$@" 2>"$dir/lint-$$.err" || {
+	clang-tidy -p "$dir" --config-file="$checks" --quiet --extra-arg=-DSHUNT_FEW_ROWS "$@" 2>"$dir/lint-$$.err" || {
 		code=$?
 		grep -v -e "warnings\? \(generated\|treated\)" -e "Processing file" "$dir/lint-$$.err"
 		echo "lint: clang-tidy ended with $code: $*"

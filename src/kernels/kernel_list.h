@@ -181,12 +181,19 @@
 #define SHUNT_FORMAT_ROWS(X, shape) X(shape, all, 0, any8, 12) X(shape, all, 0, any16, 13)
 #define SHUNT_PLAN_TYPE_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
 	X(shape, all, 0, type, number)
-#if defined(SHUNT_ONLY_HOT_ROWS) /* for checks of the sources: the other rows are of the same templates */
-#define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape)
-#else
 #define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
-#endif
 #define SHUNT_ALL_ROWS(X, shape) SHUNT_KERNEL_ROWS(X, shape) SHUNT_FORMAT_ROWS(X, shape) SHUNT_COPY_ROWS(X, shape)
+/* For checks of the sources: the other rows are of the same templates, and plans have all types. */
+#if defined(SHUNT_FEW_ROWS)
+#undef SHUNT_HOT_ROWS
+#undef SHUNT_COLD_ROWS
+#undef SHUNT_COPY_ROWS
+#undef SHUNT_ALL_ROWS
+#define SHUNT_HOT_ROWS(X, shape) X(shape, sum, 0, bf16, 9)
+#define SHUNT_COLD_ROWS(X, shape)
+#define SHUNT_COPY_ROWS(X, shape) X(shape, copy, 3, u8, 1) SHUNT_PACKS_ROW(X, shape)
+#define SHUNT_ALL_ROWS(X, shape) SHUNT_KERNEL_ROWS(X, shape) SHUNT_COPY_ROWS(X, shape)
+#endif
 #define SHUNT_KERNEL_LIST(X) SHUNT_SHAPE_LIST(SHUNT_ROWS_OF, X)
 #define SHUNT_ROWS_OF(shape, source, args, rows, X) SHUNT_##rows(X, shape)
 /* clang-format on */
