@@ -5,9 +5,10 @@
 # fewer cases under a sanitizer (suite proof). Those of the ABI run under valgrind, too, and those of GPUs in a build of their own. A test that
 # failed runs once more, alone, at the end. The last line is "N passed, N failed, N skipped"; lines "flaky: TEST (RUN)" in front of it name the
 # tests that passed only then. The exit status is 0 only if something ran and nothing failed, and nothing skipped that tests/required.txt lists
-# for a machine of this kind. Two cores need 16 to 21 minutes.
-# --all: every test also plainly, those of suite long, the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer,
-# clang-tidy's analyzer and cppcheck, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
+# for a machine of this kind. Two cores need 13 to 15 minutes.
+# --all: every test also plainly, those of suite long, each GPU thread of the sim as one of ThreadSanitizer's (tests of hosts, threads and
+# faults have a warp as one otherwise), the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy's analyzer and cppcheck, the
+# kernels as nvcc optimizes them, and how much of src/ the tests reach.
 # --arch aarch64: none of this, but a cross build of everything, and the suites unit and abi, the sim and conform in it under qemu; --all does
 # that, too, and a run without --all a small part of it, --arch aarch64 brief.
 set -u

@@ -74,7 +74,7 @@ build() {
 
 # How a run starts meson test: meson_test RUN ARGUMENT... The tests' limits are for idle machines; they end hangs, and judge nothing else.
 meson_test() {
-	run=$1 multiplier=3 wrapper='' options=${TSAN_OPTIONS:-}
+	run=$1 multiplier=3 wrapper='' options=${TSAN_OPTIONS:-} lanes=${all:+apart}
 	shift
 	case $run in
 	valgrind) set -- --setup valgrind "$@" ;;
@@ -83,7 +83,7 @@ meson_test() {
 	thread) multiplier=6 wrapper=$tsan_wrapper options=suppressions=$PWD/tests/tsan.supp ;;
 	esac
 	rm -f "$(dir_of "$run")"/meson-logs/testlog*.json "$(dir_of "$run")"/meson-logs/testlog*.junit.xml
-	TSAN_OPTIONS=$options $wrapper meson test -C "$(dir_of "$run")" --no-rebuild --timeout-multiplier "$multiplier" "$@"
+	SIM_LANES=${lanes:-together} TSAN_OPTIONS=$options $wrapper meson test -C "$(dir_of "$run")" --no-rebuild --timeout-multiplier "$multiplier" "$@"
 }
 
 dir_of() {

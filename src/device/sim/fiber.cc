@@ -145,12 +145,13 @@ static void *take_spare(void) { return nullptr; }
 static bool keep_spare(void *) { return false; }
 #endif
 
-void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void))
+void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void), const struct sim_fiber *as)
 {
 	memset(f, 0, sizeof(*f));
 	f->low = low;
 	f->bytes = bytes;
-	f->tsan = take_spare();
+	f->shares = as;
+	f->tsan = as ? as->tsan : take_spare();
 	if (!f->tsan)
 		f->tsan = tsan_create();
 #if defined(SHUNT_SIM_UCONTEXT)
@@ -181,7 +182,7 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 
 void sim_fiber_finish(struct sim_fiber *f)
 {
-	if (f->tsan && !keep_spare(f->tsan))
+	if (f->tsan && !f->shares && !keep_spare(f->tsan))
 		tsan_destroy(f->tsan);
 	memset(f, 0, sizeof(*f));
 }

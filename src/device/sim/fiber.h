@@ -22,13 +22,17 @@ struct sim_fiber {
 	void *sp;
 #endif
 	void *tsan;
+	bool shares;     /* another one's tsan */
 	void *fake;      /* ASan's */
 	const void *low; /* of the stack */
 	size_t bytes;
 };
 
-/* The caller owns the stack. entry must never return, and calls sim_fiber_entered first. */
-void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void));
+/*
+ * The caller owns the stack. entry must never return, and calls sim_fiber_entered first. as: ThreadSanitizer takes f
+ * for this one, which runs in the same OS thread and lives longer; NULL: for a thread of its own.
+ */
+void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void), const struct sim_fiber *as);
 void sim_fiber_finish(struct sim_fiber *f);
 
 /* Makes f the context of the calling thread. */
@@ -41,7 +45,8 @@ static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to
 {
 	*prev = from;
 	asan_leave(&from->fake, to->low, to->bytes);
-	tsan_switch(to->tsan);
+	if (to->tsan != from->tsan)
+		tsan_switch(to->tsan);
 #if defined(SHUNT_SIM_UCONTEXT)
 	swapcontext(&from->uc, &to->uc);
 #else
