@@ -7,8 +7,8 @@
 # tests that passed only then. The exit status is 0 only if something ran and nothing failed, and nothing skipped that tests/required.txt lists
 # for a machine of this kind. Two cores need 13 to 15 minutes.
 # --all: every test also plainly, those of suite long, each GPU thread of the sim as one of ThreadSanitizer's (tests of hosts, threads and
-# faults have a warp as one otherwise), the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy's analyzer and cppcheck, the
-# kernels as nvcc optimizes them, and how much of src/ the tests reach.
+# faults have a warp as one otherwise), the random ones (libFuzzer, fault_soak) with seeds of their own, fault_soak for longer, clang-tidy's
+# analyzer and cppcheck, the kernels as nvcc optimizes them, and how much of src/ the tests reach.
 # --arch aarch64: none of this, but a cross build of everything, and the suites unit and abi, the sim and conform in it under qemu; --all does
 # that, too, and a run without --all a small part of it, --arch aarch64 brief.
 set -u
@@ -67,7 +67,8 @@ build_for() {
 }
 
 # The kernels by nvcc: in a library, with the suites that it makes a difference to, or, without a GPU, by themselves: that nvcc and its assembler
-# take them shows without most of the optimizations, which are five sixths of the work, and with few rows of types, which takes two fifths off the rest.
+# take them shows without most of the optimizations, which are five sixths of the work, and with few rows of types, which takes two fifths off
+# the rest.
 with_cuda() {
 	archs=90
 	[ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
