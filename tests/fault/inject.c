@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fault/inject.h"
 #include "tests/support/entries.h"
+#include "tests/support/pause.h"
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -67,6 +68,28 @@ struct fault_balance fault_balance(void)
 	return (struct fault_balance){
 		.allocs = atomic_load(&allocs), .maps = atomic_load(&maps), .fds = entries("/proc/self/fd") - 1
 	};
+}
+
+bool fault_back_to(const struct fault_balance *mark, int looks)
+{
+	for (;; pause_us(PAUSE_POLL, 2000)) {
+		struct fault_balance b = fault_balance();
+
+		if (b.allocs <= mark->allocs && b.maps <= mark->maps && b.fds <= mark->fds)
+			return true;
+		if (looks-- <= 0)
+			return false;
+	}
+}
+
+const char *fault_left_since(const struct fault_balance *mark)
+{
+	static char text[96];
+	struct fault_balance b = fault_balance();
+
+	snprintf(text, sizeof(text), "%+ld allocations, %+ld mappings, %+ld descriptors", b.allocs - mark->allocs,
+	    b.maps - mark->maps, b.fds - mark->fds);
+	return text;
 }
 
 /* A function that returns -1 and errno. */

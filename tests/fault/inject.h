@@ -7,6 +7,7 @@
  * the process. The library itself knows nothing of it. What the C library calls by itself is not counted.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum fault_kind {
 	FAULT_ALLOC = 1, /* malloc and its like */
@@ -59,3 +60,7 @@ struct fault_balance {
 	long allocs, maps, fds;
 };
 struct fault_balance fault_balance(void);
+/* True: within so many looks, of 2 ms each, no more is held than at the mark. Threads of ours may be about to end. */
+bool fault_back_to(const struct fault_balance *mark, int looks);
+/* What is held and was not at the mark, as a text that lasts until the next call. */
+const char *fault_left_since(const struct fault_balance *mark);

@@ -490,7 +490,7 @@ TEST(test_abort_leaves_memory_to_the_next_that_is_destroyed)
 TEST(test_abort_from_another_thread_ends_all_waits_and_frees_all)
 {
 	enum { N = sizeof(scenarios) / sizeof(scenarios[0]) };
-	struct fault_balance mark = { 0 }, b = { 0 };
+	struct fault_balance mark = { 0 };
 
 	shunt_sim_set_free_blocks(1);
 	for (int round = 0; round < 2; round++) {
@@ -499,17 +499,11 @@ TEST(test_abort_from_another_thread_ends_all_waits_and_frees_all)
 			run_scenario(scenarios[i].what, scenarios[i].hang, scenarios[i].in);
 		}
 		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
-		for (double begun = now(); now() < begun + AT_ONCE_S; pause_us(PAUSE_POLL, 20000)) {
-			b = fault_balance();
-			if (round && b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
-				break;
-			if (!round && now() > begun + 2)
-				break;
-		}
-		if (round && (b.allocs > mark.allocs || b.maps > mark.maps || b.fds > mark.fds))
-			fail_msg("round %d left %ld allocations, %ld mappings, %ld descriptors", round,
-			    b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds);
-		mark = b;
+		if (!round)
+			pause_us(PAUSE_GRACE, 2000000);
+		else if (!fault_back_to(&mark, AT_ONCE_S * 500))
+			fail_msg("round %d left %s", round, fault_left_since(&mark));
+		mark = fault_balance();
 	}
 }
 

@@ -98,43 +98,22 @@ static enum lifecycle_result live_with_fault(unsigned kinds, long at, int full, 
 	return end;
 }
 
-static bool within(const struct fault_balance *mark)
-{
-	struct fault_balance b = fault_balance();
-
-	return b.allocs <= mark->allocs && b.maps <= mark->maps && b.fds <= mark->fds;
-}
-
-/* What threads of ours still hold is on its way: it comes down to the mark. */
-static bool comes_down(const struct fault_balance *mark, int looks)
-{
-	while (!within(mark)) {
-		if (!looks--)
-			return false;
-		pause_us(PAUSE_POLL, 2000);
-	}
-	return true;
-}
-
 /*
  * An id to which no rank has come, because the limits ended all of them before, keeps its thread for an hour: a rank
  * comes to those of the last lifecycles.
  */
 static bool back_to(const struct fault_balance *mark)
 {
-	struct fault_balance b;
 	ncclComm_t comm;
 
-	if (comes_down(mark, 500))
+	if (fault_back_to(mark, 500))
 		return true;
 	limits_set(120, 120);
 	for (int i = 0; i < IDS; i++)
 		assert_int_not_equal(ncclCommInitRank(&comm, RANKS, ids[i], 0), ncclSuccess);
-	if (comes_down(mark, AT_ONCE_S * 500))
+	if (fault_back_to(mark, AT_ONCE_S * 500))
 		return true;
-	b = fault_balance();
-	print_error("left over: %ld allocations, %ld mappings, %ld descriptors\n", b.allocs - mark->allocs,
-	    b.maps - mark->maps, b.fds - mark->fds);
+	print_error("left over: %s\n", fault_left_since(mark));
 	return false;
 }
 
