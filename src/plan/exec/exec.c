@@ -31,7 +31,7 @@ struct shunt_plan_exec {
 	struct shunt_program *program;
 	struct resources *resources_list; /* the newest first */
 	uint64_t refused_units;           /* units of the smallest chunks that were refused */
-	char reason[128];
+	char reason[144];                 /* as long as shunt_symm.refusal */
 };
 
 /* The number of ranks that map each other's memory, and this rank's index among them. */
