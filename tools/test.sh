@@ -86,7 +86,6 @@ with_cuda() {
 # What the tests leave of the CPUs goes to the next builds, and to the checks of the sources, which read the plain build's commands. What
 # downloads and unpacks, one file behind the other, comes before what can use all CPUs at the end.
 beside_the_tests() {
-	sh -c 'renice -n 19 -p "$PPID"' >/dev/null
 	if [ "$tsan_starts" = 1 ]; then
 		# shellcheck disable=SC2086
 		part thread build_for build-tsan $suites_of_thread
@@ -128,6 +127,7 @@ fi
 built=$?
 beside_the_tests &
 beside=$!
+priority 19
 if [ "$built" = 0 ]; then
 	# shellcheck disable=SC2086
 	tests plain $plain

@@ -162,10 +162,20 @@ part() {
 	mv "$log/$part-ended.new" "$log/$part-ended"
 }
 
+# priority N: of all that runs in the background.
+priority() {
+	cat /proc/[0-9]*/stat 2>/dev/null | awk -v top="$beside" '
+		{ sub(/\(.*\)/, ""); parent[$1] = $3 }
+		END { for (pid in parent) for (p = pid; p in parent; p = parent[p]) if (p == top) print pid }' | xargs renice -n "$1" -p >/dev/null 2>&1
+}
+
+# What is waited for has this script's priority: at 19 it would stand still beside busy processes.
 await() {
 	while [ ! -e "$log/$1-ended" ] && kill -0 "$beside" 2>/dev/null; do
+		priority "$(nice)"
 		sleep 1
 	done
+	priority 19
 	[ -e "$log/$1-ended" ] || return 1
 	cat "$log/$1-said"
 	return "$(cat "$log/$1-ended")"

@@ -256,6 +256,25 @@ need_nvcc
         status, lines = self.run_tests("unit a O\n", script)
         self.assertEqual(lines[-5:], ["built", "broken", "status 3", "not ok: never", "1 passed, 1 failed, 0 skipped"])
 
+    @unittest.skipIf(os.geteuid(), "only root may raise a priority")
+    def test_what_is_awaited_has_the_priority_of_the_script(self):
+        script = """
+until_nice() {
+	i=0
+	until [ "$(nice)" = $1 ]; do
+		[ $((i += 1)) -lt 3000 ] && sleep 0.02 || return # pause: poll
+	done
+}
+both() { until_nice 19 && touch low && until_nice $own; }
+own=$(nice)
+(part a both; part b until_nice 19) & beside=$!
+priority 19
+until [ -e low ] || [ -e log/a-ended ]; do sleep 0.02; done # pause: poll
+await a && wait && await b && tests plain --suite unit
+"""
+        status, lines = self.run_tests("unit a O\n", script)
+        self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 0 skipped"))
+
     def test_the_sum_of_another_run_is_added(self):
         self.write("said", "flaky: a (plain)\n2 passed, 1 failed, 3 skipped\n")
         self.write("cut", "2 passed, 1 failed, 3 skipped\nended\n")
