@@ -61,14 +61,14 @@ if sys.argv[1] == "graph":
         torch.cuda.synchronize()
         assert y[0].item() == 4 and x[0].item() == 2, (mode, y[0].item(), x[0].item())
     del graph  # NCCL ends a communicator when no graph has its calls any more
-    print(f"graphs are right on rank {rank}", flush=True)
+    print(f"graphs are right on rank {rank}\n", end="", flush=True)  # in one piece, as both ranks print
     dist.destroy_process_group()
     sys.exit(0)
 time.sleep(1.1)  # pause: middle: a mark is due
 for i in range(3):
     if rank != 1 or i < 2:
         dist.all_reduce(x)
-print("hanging", flush=True)
+print("hanging\n", end="", flush=True)
 time.sleep(60)  # pause: late
 PY
 run="timeout 60 torchrun --nproc-per-node 2 --master-port"
