@@ -31,7 +31,7 @@ static const struct {
 	{ SHUNT_REDUCESCATTER, "simple", FEW_AND_MANY(NO_END, 0, 0) },
 	{ SHUNT_ALLTOALL, "pairwise", FEW_AND_MANY(8 * MB, 0, 0) },
 	{ SHUNT_ALLTOALL, "ll128", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
-	{ SHUNT_ALLTOALL, "simple", FEW_AND_MANY(NO_END, 64 * MB, 0) },
+	{ SHUNT_ALLTOALL, "simple", FEW_AND_MANY(NO_END, 32 * MB, 0) },
 	{ SHUNT_BROADCAST, "ll128", FEW_AND_MANY(4 * MB, 128 * KB, 64 * KB) },
 	{ SHUNT_BROADCAST, "pipelined", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
 	{ SHUNT_BROADCAST, "simple", FEW_AND_MANY(128 * MB, 0, 0) },
