@@ -286,10 +286,13 @@ static int body_killed(struct rank *r)
 	ranks_barrier(r, &shared->barrier[0]);
 	if (dead >> r->rank & 1)
 		kill(getpid(), SIGKILL);
-	/* Over hosts the end of a connection breaks the group at once; what came before it may be lost. */
+	/*
+	 * Over hosts the end of a connection breaks the group at once; what came before it may be lost. A rank may hear
+	 * of the death from one of a third host, which has given up because of it.
+	 */
 	if (ep_hosts) {
 		(void)shunt_ep_barrier(group, r->stream);
-		return broken(r, group, &call, -EOWNERDEAD, "on host1");
+		return broken(r, group, &call, -EOWNERDEAD, ep_hosts == 2 ? "on host1" : "rank 1");
 	}
 	call.dispatch.phases = SHUNT_EP_RECEIVE;
 	CHECK(shunt_ep_ll_dispatch(group, &call.dispatch) == 0 && shunt_stream_synchronize(r->stream) == 0);
