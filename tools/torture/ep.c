@@ -248,7 +248,7 @@ static void make_groups(struct ep_torture *r)
 
 static void run_life(struct ep_torture *r)
 {
-	bool ends = false, all[EP_CALL_RANKS];
+	bool ends = false, all[EP_CALL_RANKS] = { false };
 
 	ranks_progress_set(r->progress, RANKS_INIT, 0, -1);
 	make_groups(r);
