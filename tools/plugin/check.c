@@ -36,7 +36,8 @@ const struct option_table plugin_check_options = { usage, rows,
 /* Waits for the process, as long as it comes forward. */
 static int wait_for(pid_t pid, const struct plugin_job *job)
 {
-	int64_t patience = (int64_t)job->timeout_s * 1000 + 30000, end = shunt_deadline_ms(patience);
+	int64_t patience = (int64_t)job->timeout_s * 1000 + PLUGIN_ENQUEUE_MS + 27000;
+	int64_t end = shunt_deadline_ms(patience);
 	volatile const unsigned *ncases = &job->report->ncases;
 	unsigned seen = *ncases;
 	int status;

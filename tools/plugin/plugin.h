@@ -9,9 +9,11 @@
 #if defined(__SANITIZE_THREAD__)
 #define PLUGIN_RACES 66 /* exit status of a process with a report */
 #define PLUGIN_LAUNCH "@2x64"
+#define PLUGIN_ENQUEUE_MS 60000 /* a call that has not returned by then waits for another rank */
 #else
 #define PLUGIN_RACES 0
 #define PLUGIN_LAUNCH ""
+#define PLUGIN_ENQUEUE_MS 3000
 #endif
 
 /* argv[0] is the action's name; returns the exit status. */

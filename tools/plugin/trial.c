@@ -9,9 +9,8 @@
 #include "tools/bench/bench.h"
 #include "tools/plugin/plugin.h"
 
-#define LATE_MS 30 /* a rank comes so much later than the others, unless they have ended before */
-#define ENQUEUE_MS (PLUGIN_RACES ? 60000 : 3000) /* a call that has not returned by then waits for another rank */
-#define LIMIT_MS 500                             /* of kernels, where a rank does not come */
+#define LATE_MS 30   /* a rank comes so much later than the others, unless they have ended before */
+#define LIMIT_MS 500 /* of kernels, where a rank does not come */
 #define TEXT(number) TEXT_(number)
 #define TEXT_(number) #number
 #define MOST_BYTES ((size_t)1 << 20)
@@ -117,7 +116,7 @@ static bool come_late(struct rank *r)
 	while (atomic_load(&t->returned) < others) {
 		if (atomic_load(&t->failed))
 			return true;
-		if (shunt_now_ms() - begun > ENQUEUE_MS) {
+		if (shunt_now_ms() - begun > PLUGIN_ENQUEUE_MS) {
 			fail(r, "its enqueue waits for another rank in %s: it must only enqueue", t->report->at);
 			return false;
 		}
@@ -346,7 +345,8 @@ static void run_missing(struct rank *r, struct call *c)
 		atomic_fetch_add(&t->given_up, 1);
 		return;
 	}
-	for (int64_t end = shunt_now_ms() + LIMIT_MS + ENQUEUE_MS; atomic_load(&t->given_up) < t->job->nranks - 1;) {
+	for (int64_t end = shunt_now_ms() + LIMIT_MS + PLUGIN_ENQUEUE_MS;
+	    atomic_load(&t->given_up) < t->job->nranks - 1;) {
 		if (shunt_now_ms() > end) {
 			fail(r, "it goes on after " TEXT(LIMIT_MS) " ms, SHUNT_TIMEOUT, in %s", t->report->at);
 			t->report->is_over = true;
