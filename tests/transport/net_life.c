@@ -85,6 +85,26 @@ TEST(test_closing_the_target_kills_the_sender)
 	lane_close(&lane);
 }
 
+/* The peer takes nothing meanwhile, so that verbs has no room for more than 512 signals. */
+TEST(test_a_last_signal_comes_though_its_endpoint_is_closed_at_once)
+{
+	struct shunt_net_put signal = { .channel = 7, .count = 1 };
+	struct shunt_net_put last = { .channel = 9, .count = 1, .flags = SHUNT_NET_LAST };
+	struct lane lane;
+
+	for (int signals = 0; signals <= 600; signals += 600) {
+		lane_open(&lane, 64);
+		for (int i = 0; i < signals && ops->post(lane.pair.end[0].endpoint, &signal, 1) == 1; i++)
+			continue;
+		assert_true(ops->post(lane.pair.end[0].endpoint, &last, 1) >= 0);
+		net_end_close(ops, &lane.pair.end[0]);
+		NET_UNTIL(lane.pair.end[1].dead, net_pair_step(&lane.pair));
+		assert_int_equal(lane.pair.end[1].err, -EOWNERDEAD);
+		assert_in_range(lane.pair.end[1].signals[9], 1, 2);
+		lane_close(&lane);
+	}
+}
+
 /* ---- connecting */
 
 TEST(test_another_key_is_refused)

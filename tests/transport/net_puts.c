@@ -358,6 +358,8 @@ TEST(test_post_refuses_what_is_out_of_bounds)
 	put = lane_put(&lane, 0, 0, 8, 1);
 	put.flags = 0x80;
 	expect_invalid(&lane, put);
+	put.flags = SHUNT_NET_LAST; /* has no data */
+	expect_invalid(&lane, put);
 	put = lane_put(&lane, 0, 4, 8, 1);
 	put.flags = SHUNT_NET_PACKETS;
 	expect_invalid(&lane, put);

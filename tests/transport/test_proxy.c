@@ -329,15 +329,23 @@ TEST(test_an_abort_is_told)
 	assert_int_equal(side[1].failures, 1);
 }
 
-/* The first cause is told with it. */
+/* The first cause is told with it, even if what was sent before has not come. */
 TEST(test_a_rank_that_gives_up_because_of_another_says_so)
 {
-	open_sides(side, false);
-	shunt_proxy_abort(side[0].proxy, 7);
-	COMES(side[1].failures);
-	assert_int_equal(side[1].err, -EOWNERDEAD);
-	assert_string_equal(side[1].text, "rank 3 on node2 has given up, because of rank 7");
-	close_sides(side);
+	for (int at_once = 0; at_once < 2; at_once++) {
+		open_sides(side, false);
+		for (unsigned k = 0; k < SHUNT_NET_FIFO && at_once; k++)
+			push(&side[0], 0, SIGNAL, 1, 0, 0);
+		shunt_proxy_abort(side[0].proxy, 7);
+		if (at_once) {
+			shunt_proxy_destroy(side[0].proxy);
+			side[0].proxy = NULL;
+		}
+		COMES(side[1].failures);
+		assert_int_equal(side[1].err, -EOWNERDEAD);
+		assert_string_equal(side[1].text, "rank 3 on node2 has given up, because of rank 7");
+		close_sides(side);
+	}
 }
 
 /* Of a rank without a connection here nothing follows; of one with, its death, unless its farewell has come. */

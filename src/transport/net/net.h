@@ -99,6 +99,12 @@ enum shunt_net_put_flag {
 	SHUNT_NET_MORE = 2,
 	/* The signal is an addition of `count`, which is not 0, to the word; the channel is not used. */
 	SHUNT_NET_ADD = 4,
+	/*
+	 * A signal alone, with a count of 1; the endpoint is closed next, perhaps at once. Its end tells the peer of
+	 * the signal, even if no room was left and post took none; the signal may come twice. Over tcp it comes unless
+	 * the socket is full of what was posted before.
+	 */
+	SHUNT_NET_LAST = 8,
 };
 
 struct shunt_net_put {
@@ -118,7 +124,9 @@ struct shunt_net_put {
 /* True if the put is valid; does not look at its memory. adds: the endpoint takes SHUNT_NET_ADD. */
 static inline bool shunt_net_put_is_formed(const struct shunt_net_put *put, bool adds)
 {
-	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE | SHUNT_NET_ADD))
+	if (put->flags & ~(unsigned)(SHUNT_NET_PACKETS | SHUNT_NET_MORE | SHUNT_NET_ADD | SHUNT_NET_LAST))
+		return false;
+	if (put->flags & SHUNT_NET_LAST && (put->flags != SHUNT_NET_LAST || put->bytes || put->count != 1))
 		return false;
 	if (put->flags & SHUNT_NET_ADD && (!adds || !put->count || put->word_offset & 7))
 		return false;

@@ -39,9 +39,9 @@ static void note_posted(struct connection *c, uint64_t place, int n)
 
 /* ---- failure */
 
-static void tell(struct shunt_proxy *proxy, uint32_t channel)
+static void tell(struct shunt_proxy *proxy, uint32_t channel, unsigned flags)
 {
-	const struct shunt_net_put word = { .channel = channel, .count = 1 };
+	const struct shunt_net_put word = { .channel = channel, .count = 1, .flags = flags };
 
 	for (int i = 0; i < proxy->config.npeers; i++) {
 		struct connection *c = &proxy->connection[i];
@@ -53,12 +53,13 @@ static void tell(struct shunt_proxy *proxy, uint32_t channel)
 
 void shunt_proxy_tell_peers(struct shunt_proxy *proxy, int rank)
 {
-	tell(proxy, rank < 0 ? SHUNT_PROXY_ABORT_CHANNEL : SHUNT_PROXY_BECAUSE_CHANNEL + (uint32_t)rank);
+	tell(
+	    proxy, rank < 0 ? SHUNT_PROXY_ABORT_CHANNEL : SHUNT_PROXY_BECAUSE_CHANNEL + (uint32_t)rank, SHUNT_NET_LAST);
 }
 
 void shunt_proxy_tell_death(struct shunt_proxy *proxy, int rank)
 {
-	tell(proxy, SHUNT_PROXY_DIED_CHANNEL + (uint32_t)rank);
+	tell(proxy, SHUNT_PROXY_DIED_CHANNEL + (uint32_t)rank, 0);
 }
 
 /* The owner goes on without this peer. */

@@ -88,6 +88,7 @@ static struct verbs_endpoint *allocate(struct verbs_device *device, const struct
 	ep->device = device;
 	ep->adds = peer->adds;
 	ep->nlanes = 1;
+	ep->last = VERBS_OWN_CHANNEL;
 	for (int i = 0; i < VERBS_RAILS; i++)
 		ep->cq[i] = -1;
 	ep->signals_allowed = VERBS_SIGNALS;

@@ -147,7 +147,7 @@ enum verbs_message {
 	VERBS_PONG = 2 << 12,
 	VERBS_CREDIT = 3 << 12, /* so many signals may come in addition */
 	VERBS_END = 4 << 12,
-	VERBS_BYE = 5 << 12,
+	VERBS_BYE = 5 << 12,      /* with the channel of the last signal, if there is one */
 	VERBS_LANES = 6 << 12,    /* the other lanes of this end are in the peer's memory */
 	VERBS_LANES_UP = 7 << 12, /* ... and can receive */
 	VERBS_LANES_OK = 8 << 12, /* a ping has come on each lane of the peer */
@@ -269,6 +269,7 @@ struct verbs_endpoint {
 	uint32_t side_round; /* how often the side QP has begun */
 	bool ping_came, pong_came, pong_sent;
 	bool reached;            /* the peer's QPs have answered */
+	uint16_t last;           /* the channel of SHUNT_NET_LAST, for the last message; VERBS_OWN_CHANNEL: none */
 	bool bye_sent, bye_done; /* sent: the peer was told that this end is closed; done: that message is complete */
 
 	/* Counts that go round; taken >= the lanes' posted; done: the least of the lanes' */

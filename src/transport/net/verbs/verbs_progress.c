@@ -77,8 +77,8 @@ static void tell_ready(struct verbs_endpoint *ep, struct verbs_sink *sink)
 		verbs_own(ep, VERBS_END);
 }
 
-/* One of the provider's own messages has come. */
-static void message_came(struct verbs_endpoint *ep, uint32_t number, struct verbs_sink *sink)
+/* One of the provider's own messages has come; the side QP's may have a channel. */
+static void message_came(struct verbs_endpoint *ep, uint32_t channel, uint32_t number, struct verbs_sink *sink)
 {
 	switch (number & ~(uint32_t)VERBS_NUMBER) {
 	case VERBS_PING:
@@ -107,6 +107,8 @@ static void message_came(struct verbs_endpoint *ep, uint32_t number, struct verb
 	case VERBS_BYE:
 		/* The peer needs no such message from us. */
 		ep->bye_sent = ep->bye_done = true;
+		if (channel != VERBS_OWN_CHANNEL && ep->state == VERBS_READY)
+			verbs_tell(sink, ep, SHUNT_NET_SIGNAL, channel, 1);
 		verbs_fail(ep, -EOWNERDEAD, "the other end has closed the connection, or given it up");
 		return;
 	default:
@@ -163,7 +165,7 @@ static void signal_came(struct verbs_endpoint *ep, uint32_t imm, struct verbs_si
 	bool striped = imm & VERBS_STRIPED;
 
 	if (event.channel == SHUNT_NET_MAX_CHANNELS)
-		message_came(ep, imm & 0xffff, sink);
+		message_came(ep, event.channel, imm & 0xffff, sink);
 	else if (ep->state != VERBS_READY || (!event.count && !striped))
 		verbs_fail(ep, -EPROTO, "a signal before the connection was ready");
 	else
@@ -214,9 +216,11 @@ static void side_sent(struct verbs_endpoint *ep, const struct shunt_ibv_wc *wc)
 
 static void side_received(struct verbs_endpoint *ep, const struct shunt_ibv_wc *wc, struct verbs_sink *sink)
 {
+	uint32_t imm = ntohl(wc->imm_data);
+
 	/* The receives of the rounds before are flushed. */
 	if (wc->status == SHUNT_IBV_WC_SUCCESS)
-		message_came(ep, ntohl(wc->imm_data) & 0xffff, sink);
+		message_came(ep, imm >> 16, imm & 0xffff, sink);
 }
 
 /* Tells one event at most. */

@@ -52,7 +52,7 @@ int verbs_side_send(struct verbs_endpoint *ep, enum verbs_message message)
 		.wr_id = verbs_wr_id(ep->id, VERBS_SIDE_SEND, 0, message ? VERBS_LAST_SIDE_SEND : ep->side_round),
 		.opcode = message ? SHUNT_IBV_WR_RDMA_WRITE_WITH_IMM : SHUNT_IBV_WR_RDMA_WRITE,
 		.send_flags = SHUNT_IBV_SEND_SIGNALED,
-		.imm_data = verbs_immediate(VERBS_OWN_CHANNEL, message),
+		.imm_data = verbs_immediate(ep->last, message),
 		.remote_addr = ep->peer.ping_at,
 		.rkey = verbs_ping_rkey(ep, ep->lane),
 	}, *bad;
