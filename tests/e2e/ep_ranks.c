@@ -42,13 +42,19 @@ static void enter_host(int rank)
 	setenv("SHUNT_MULTI_RANK_GPU", "1", 1); /* more ranks than the sim has devices */
 }
 
+/* Then a call of CUDA by one thread may wait for another thread's kernel, which waits for a call of the first one. */
+static bool gpus_are_shared(void)
+{
+	return getenv("SHUNT_MULTI_RANK_GPU") && strcmp(getenv("SHUNT_DEVICE"), "sim");
+}
+
 int ep_ranks_run_as(struct ranks *ranks)
 {
 	memset(ids, 0, sizeof(*ids));
-	if (ep_hosts) {
-		ranks->how = RANKS_PROCESSES;
+	if (ep_hosts)
 		ranks->prepare = enter_host;
-	}
+	if (ep_hosts || gpus_are_shared())
+		ranks->how = RANKS_PROCESSES;
 	return ranks_run_as(ranks);
 }
 
