@@ -548,7 +548,7 @@ uint64_t ep_job_wire_bytes(const struct ep_job *j, int64_t *const topk_idx[], ui
 	for (int s = 0; s < j->nranks; s++)
 		for (int t = 0; t < j->tokens[s]; t++) {
 			const int64_t *experts = topk_idx[s] + (size_t)t * (size_t)j->topk;
-			uint32_t seen = 0;
+			uint64_t seen = 0; /* ranks that get the token, as bits */
 
 			for (int k = 0; k < j->topk; k++) {
 				int at = (int)((uint64_t)experts[k] / local(j));
@@ -556,7 +556,7 @@ uint64_t ep_job_wire_bytes(const struct ep_job *j, int64_t *const topk_idx[], ui
 				if (experts[k] < 0 || at == s || has(experts, k, experts[k]) ||
 				    (!each && seen >> at & 1))
 					continue;
-				seen |= 1u << at;
+				seen |= UINT64_C(1) << at;
 				out[s]++;
 				in[at]++;
 			}

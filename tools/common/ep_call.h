@@ -51,7 +51,7 @@ struct ep_job {
 	int tokens[EP_CALL_RANKS];
 	enum ep_routing routing;
 	uint64_t seed;
-	uint32_t masked; /* ranks that are left out, as bits */
+	uint64_t masked; /* ranks that are left out, as bits */
 };
 
 struct ep_call {

@@ -17,7 +17,7 @@ struct ep_inputs {
 	const int64_t *const *topk_idx; /* of each rank: [tokens][topk] */
 	const float *const *topk_weights;
 	const uint16_t *const *x; /* of each rank: [tokens][hidden] */
-	uint32_t masked;          /* ranks whose tokens and rows are left out, as bits */
+	uint64_t masked;          /* ranks whose tokens and rows are left out, as bits */
 	bool rank_sums;           /* low latency combine as with SHUNT_EP_SUM=rank */
 };
 

@@ -76,7 +76,7 @@ static void choose_job(struct ep_torture *r, struct ep_job *j, bool normal, int 
 	if (j->hidden % (j->form == SHUNT_EP_FP8_UE8M0 ? 512 : 128))
 		j->form = SHUNT_EP_AS_IS;
 	if (masked >= 0)
-		j->masked = r->rank == masked ? ((1u << r->nranks) - 1) & ~(1u << masked) : 1u << masked;
+		j->masked = r->rank == masked ? ~(UINT64_C(1) << masked) : UINT64_C(1) << masked;
 }
 
 static void choose_op(struct ep_torture *r, struct op *op)
