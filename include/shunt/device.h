@@ -3,8 +3,9 @@
 #define SHUNT_DEVICE_H
 /*
  * The few device calls that a client needs in addition to nccl.h. They work the same on GPUs (CUDA driver) and on the
- * sim device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses; auto means cuda with a real NCCL,
- * without one the GPUs if there are at least two, else the sim.
+ * sim device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses. auto means cuda with a real NCCL;
+ * without one the GPUs if there are at least two, or one that the program already uses or that ranks may share
+ * (SHUNT_MULTI_RANK_GPU), else the sim.
  *
  * Functions return 0 or a negative errno: -ENODEV without a device layer, -EINVAL for a device that does not exist or a
  * NULL where a value is needed, -ENOMEM, -EIO for an error of the device. They may be called from any thread. The

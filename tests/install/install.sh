@@ -99,7 +99,7 @@ sources=$(dirname "$0")/../..
 check "ready tuning files" "$(ls "$sources/tuning" | grep '\.json$')" "$(ls "$(find "$stage" -path '*/share/shunt' -type d)/tuning" 2>/dev/null)"
 # Manual pages and completion, with every option of each command's help.
 share=$(dirname "$(find "$stage" -path '*/share/shunt' -type d)")
-for command in run info doctor bench conform torture plan tune path; do
+for command in run info doctor top watch bench conform torture plan plugin tune path ras; do
 	page=$share/man/man1/shunt-$command.1
 	[ -f "$page" ] || complain "no $page"
 	for option in $("$shunt" "$command" --help | sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p'); do
