@@ -76,36 +76,22 @@ static void refused_with(struct pair_side *s, int (*post)(struct pair_side *s), 
 	CHECK(!ibv_query_qp(s->qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_ERR);
 }
 
-static int post_bad_key(struct pair_side *s)
-{
-	s->peer.rkey ^= 0x10;
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, 0, 8), 0);
-}
+/* A body, of which side 0 posts a request, and it comes back with a status. */
+#define REFUSED(name, status, request) \
+	static int post_##name(struct pair_side *s) \
+	{ \
+		return request; \
+	} \
+	static void name(struct pair_side *s) \
+	{ \
+		refused_with(s, post_##name, status); \
+	}
 
-static void bad_key(struct pair_side *s)
-{
-	refused_with(s, post_bad_key, IBV_WC_REM_ACCESS_ERR);
-}
-
-static int post_out_of_bounds(struct pair_side *s)
-{
-	return pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, PAIR_BYTES - 4, 8), 0);
-}
-
-static void out_of_bounds(struct pair_side *s)
-{
-	refused_with(s, post_out_of_bounds, IBV_WC_REM_ACCESS_ERR);
-}
-
-static int post_read(struct pair_side *s)
-{
-	return pair_post(s, IBV_WR_RDMA_READ, 100, SPAN(0, 0, 8), 0);
-}
-
-static void no_access(struct pair_side *s)
-{
-	refused_with(s, post_read, IBV_WC_REM_ACCESS_ERR);
-}
+REFUSED(bad_key, IBV_WC_REM_ACCESS_ERR, (s->peer.rkey ^= 0x10, pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, 0, 8), 0)))
+REFUSED(out_of_bounds, IBV_WC_REM_ACCESS_ERR, pair_post(s, IBV_WR_RDMA_WRITE, 100, SPAN(0, PAIR_BYTES - 4, 8), 0))
+REFUSED(no_access, IBV_WC_REM_ACCESS_ERR, pair_post(s, IBV_WR_RDMA_READ, 100, SPAN(0, 0, 8), 0))
+REFUSED(no_atomics, IBV_WC_REM_INV_REQ_ERR, pair_add(s, 100, 0, 8, 1))
+REFUSED(unaligned_atomic, IBV_WC_REM_INV_REQ_ERR, pair_add(s, 100, 0, 12, 1))
 
 static int post_write(struct pair_side *s)
 {
@@ -164,26 +150,6 @@ static void too_long(struct pair_side *s)
 		CHECK(pair_poll(s->recv_cq).status == IBV_WC_LOC_LEN_ERR);
 		CHECK(pair_event(s).event_type == IBV_EVENT_QP_REQ_ERR);
 	}
-}
-
-static int post_add(struct pair_side *s)
-{
-	return pair_add(s, 100, 0, 8, 1);
-}
-
-static void no_atomics(struct pair_side *s)
-{
-	refused_with(s, post_add, IBV_WC_REM_INV_REQ_ERR);
-}
-
-static int post_add_unaligned(struct pair_side *s)
-{
-	return pair_add(s, 100, 0, 12, 1);
-}
-
-static void unaligned_atomic(struct pair_side *s)
-{
-	refused_with(s, post_add_unaligned, IBV_WC_REM_INV_REQ_ERR);
 }
 
 /* More reads in flight than the other side takes: in one list, so that no answer comes between them. */
@@ -255,17 +221,24 @@ static void flap(struct pair_side *s)
 		CHECK(pair_word(s->memory + 30000) == 50);
 }
 
+/* The status of the first of so many writes, one after the other, that fails. */
+static enum ibv_wc_status fails(struct pair_side *s, uint64_t most)
+{
+	struct ibv_wc wc = { 0 };
+
+	for (uint64_t i = 0; i < most && wc.status == IBV_WC_SUCCESS; i++) {
+		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
+		wc = pair_poll(s->send_cq);
+	}
+	return wc.status;
+}
+
 static void down(struct pair_side *s)
 {
 	if (s->me == 0) {
 		struct ibv_port_attr port;
-		struct ibv_wc wc = { 0 };
 
-		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
-			wc = pair_poll(s->send_cq);
-		}
-		CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
+		CHECK(fails(s, 60) == IBV_WC_RETRY_EXC_ERR);
 		CHECK(!ibv_query_port(s->context, 1, &port) && port.state == IBV_PORT_DOWN);
 	}
 }
@@ -301,31 +274,15 @@ static void peer_dies(struct pair_side *s)
 	}
 	pair_send(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8));
 	pair_synchronize(s);
-	for (int i = 0;; i++) {
-		struct ibv_wc wc;
-
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, 1, SPAN(0, 0, 8), 0));
-		wc = pair_poll(s->send_cq);
-		if (wc.status == IBV_WC_SUCCESS && i < 100000)
-			continue; /* it is not dead yet */
-		CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
-		child_exit(0); /* there is nobody to end with */
-	}
+	CHECK(fails(s, 100000) == IBV_WC_RETRY_EXC_ERR); /* it is not dead at once */
+	child_exit(0);                                   /* there is nobody to end with */
 }
 
 /* ---- faults ---- */
 
 static void corrupt(struct pair_side *s)
 {
-	if (s->me == 0) {
-		struct ibv_wc wc = { 0 };
-
-		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
-			wc = pair_poll(s->send_cq);
-		}
-		CHECK(wc.status == IBV_WC_REM_OP_ERR);
-	}
+	CHECK(s->me == 1 || fails(s, 60) == IBV_WC_REM_OP_ERR);
 }
 
 static void stall(struct pair_side *s)
@@ -352,13 +309,8 @@ static void fatal(struct pair_side *s)
 {
 	if (s->me == 0) {
 		struct ibv_async_event e;
-		struct ibv_wc wc = { 0 };
 
-		for (uint64_t i = 0; i < 60 && wc.status == IBV_WC_SUCCESS; i++) {
-			CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
-			wc = pair_poll(s->send_cq);
-		}
-		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+		CHECK(fails(s, 60) == IBV_WC_WR_FLUSH_ERR);
 		e = pair_event(s);
 		CHECK(e.event_type == IBV_EVENT_QP_FATAL && e.element.qp == s->qp);
 		CHECK(pair_event(s).event_type == IBV_EVENT_DEVICE_FATAL);
@@ -368,15 +320,9 @@ static void fatal(struct pair_side *s)
 /* A script kills who has the device open; the other side learns of it by its time-outs alone. */
 static void killed(struct pair_side *s)
 {
-	struct ibv_wc wc = { 0 };
-
 	if (s->me == 1)
 		pair_await_step(&s->shared->words[0], 1); /* never comes */
-	for (uint64_t i = 0; i < 1000 && wc.status == IBV_WC_SUCCESS; i++) {
-		CHECK(!pair_post(s, IBV_WR_RDMA_WRITE, i, SPAN(0, 0, 8), 0));
-		wc = pair_poll(s->send_cq);
-	}
-	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR);
+	CHECK(fails(s, 1000) == IBV_WC_RETRY_EXC_ERR);
 	child_exit(0);
 }
 
