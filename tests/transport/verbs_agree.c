@@ -23,18 +23,18 @@ static void nic_in_sysfs(void)
 
 TEST(test_ends_agree)
 {
-	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=roce mtu=4096; mlx1 link=roce mtu=512" });
-	CASE(works,
+	CASE(works(), { "FAKE_IBV_DEVICES", "mlx0 link=roce mtu=4096; mlx1 link=roce mtu=512" });
+	CASE(works(),
 	    { "FAKE_IBV_DEVICES",
 	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1,v2@fd00::1; mlx1 link=roce gids=v2@fd00::2,v1@10.0.0.2" });
-	CASE(works,
+	CASE(works(),
 	    { "FAKE_IBV_DEVICES",
 	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=none,none,v1@10.0.0.2" });
-	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=ib mtu=2048" });
-	CASE(works, { "NCCL_IB_SL", "3" }, { "NCCL_IB_TC", "106" }, { "NCCL_IB_TIMEOUT", "22" });
-	CASE(works, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" }, { "FAKE_IBV_PIECE_US", "1" });
-	CASE(works, { "FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr,ece" }, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" });
-	CASE(works,
+	CASE(works(), { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=ib mtu=2048" });
+	CASE(works(), { "NCCL_IB_SL", "3" }, { "NCCL_IB_TC", "106" }, { "NCCL_IB_TIMEOUT", "22" });
+	CASE(works(), { "NCCL_IB_PCI_RELAXED_ORDERING", "0" }, { "FAKE_IBV_PIECE_US", "1" });
+	CASE(works(), { "FAKE_IBV_HIDE", "reg_mr_iova2,reg_dmabuf_mr,ece" }, { "NCCL_IB_PCI_RELAXED_ORDERING", "0" });
+	CASE(works(),
 	    { "FAKE_IBV_DEVICES",
 	        "mlx0 link=roce gids=v2@10.0.0.1,v1@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.2" },
 	    { "SHUNT_IB_GID_INDEX", "1" });
@@ -54,35 +54,15 @@ TEST(test_sysfs_is_read)
 
 	for (int i = 0; i < 2; i++)
 		assert_non_null(mkdtemp(root[i]));
-	status[0] =
-	    in_process((const struct setting[]){ { "SHUNT_SYSFS_ROOT", root[0] },
-	                   { "FAKE_IBV_DEVICES", "mlx0 pci=0000:17:00.0 path=pci0000:16/0000:16:01.0 numa=1" }, NONE },
-	        nic_in_sysfs);
-	status[1] = in_process(
-	    (const struct setting[]){ { "SHUNT_SYSFS_ROOT", root[1] }, { "SHUNT_IBV_LIB", old },
-	        { "FAKE_IBV_DEVICES",
-	            "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.3" },
-	        NONE },
-	    works_by_sysfs);
+	status[0] = IN_PROCESS(nic_in_sysfs(), { "SHUNT_SYSFS_ROOT", root[0] },
+	    { "FAKE_IBV_DEVICES", "mlx0 pci=0000:17:00.0 path=pci0000:16/0000:16:01.0 numa=1" });
+	status[1] = IN_PROCESS(works_by_sysfs(), { "SHUNT_SYSFS_ROOT", root[1] }, { "SHUNT_IBV_LIB", old },
+	    { "FAKE_IBV_DEVICES",
+	        "mlx0 link=roce gids=v1@10.0.0.1,v2@10.0.0.1; mlx1 link=roce gids=v2@10.0.0.2,v1@10.0.0.3" });
 	for (int i = 0; i < 2; i++)
 		nftw(root[i], remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	assert_int_equal(status[0], 0);
 	assert_int_equal(status[1], 0);
-}
-
-static void no_common_gid(void)
-{
-	expect_dead("no GID of this end");
-}
-
-static void two_kinds(void)
-{
-	expect_dead("RoCE");
-}
-
-static void two_partitions(void)
-{
-	expect_dead("partition keys differ");
 }
 
 static void no_gid(void)
@@ -98,23 +78,20 @@ static void no_gid(void)
 	ops->close(ends[0].device);
 }
 
-static void no_partition(void)
-{
-	CHECK(ops->open(0, &ends[0].device) == -EINVAL);
-}
-
 TEST(test_ends_that_cannot_connect_say_why)
 {
-	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@10.0.0.1; mlx1 link=roce gids=v1@10.0.0.2" });
-	CASE(no_common_gid, { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@fd00::1; mlx1 link=roce gids=v2@10.0.0.2" });
-	CASE(no_common_gid,
+	CASE(expect_dead("no GID of this end"),
+	    { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@10.0.0.1; mlx1 link=roce gids=v1@10.0.0.2" });
+	CASE(expect_dead("no GID of this end"),
+	    { "FAKE_IBV_DEVICES", "mlx0 link=roce gids=v2@fd00::1; mlx1 link=roce gids=v2@10.0.0.2" });
+	CASE(expect_dead("no GID of this end"),
 	    { "FAKE_IBV_DEVICES",
 	        "mlx0 link=roce gids=v2@10.0.0.1,v2@fd00::1; mlx1 link=roce gids=v2@10.1.0.2,v2@fd00::2,v1@10.0.0.2" },
 	    { "NCCL_IB_ADDR_RANGE", "10.0.0.0/16" });
-	CASE(two_kinds, { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=roce" });
-	CASE(two_partitions, { "FAKE_IBV_DEVICES", "mlx0 pkeys=0xffff; mlx1 pkeys=0x8001" });
-	CASE(no_gid, { "NCCL_IB_GID_INDEX", "77" });
-	CASE(no_partition, { "NCCL_IB_PKEY", "99" });
+	CASE(expect_dead("RoCE"), { "FAKE_IBV_DEVICES", "mlx0 link=ib; mlx1 link=roce" });
+	CASE(expect_dead("partition keys differ"), { "FAKE_IBV_DEVICES", "mlx0 pkeys=0xffff; mlx1 pkeys=0x8001" });
+	CASE(no_gid(), { "NCCL_IB_GID_INDEX", "77" });
+	CASE(CHECK(ops->open(0, &ends[0].device) == -EINVAL), { "NCCL_IB_PKEY", "99" });
 }
 
 static void says_nothing(void)
@@ -130,8 +107,8 @@ static void says_nothing(void)
 /* What is lost without a word: another service level than the network has, another partition at the peer's place. */
 TEST(test_a_silent_network_is_found)
 {
-	CASE(says_nothing, { "FAKE_IBV_DEVICES", "mlx0 link=roce sls=1" }, { "NCCL_IB_SL", "3" });
-	CASE(says_nothing, { "FAKE_IBV_DROP", "1000" });
+	CASE(says_nothing(), { "FAKE_IBV_DEVICES", "mlx0 link=roce sls=1" }, { "NCCL_IB_SL", "3" });
+	CASE(says_nothing(), { "FAKE_IBV_DROP", "1000" });
 }
 
 /* ---- what NICs of one vendor can do */
@@ -154,24 +131,14 @@ static void expect_options(uint32_t first, uint32_t second)
 	CHECK(!ends[0].dead);
 }
 
-static void common_options(void)
-{
-	expect_options(0x0c, 0x0c);
-}
-
-/* Nobody has set any. */
-static void own_options(void)
-{
-	expect_options(0x3c, 0x0f);
-}
-
 TEST(test_ends_use_what_both_nics_can_do)
 {
-	CASE(common_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" });
-	CASE(own_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x78:0x0f" });
-	CASE(own_options, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" },
+	CASE(expect_options(0x0c, 0x0c), { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" });
+	/* Nobody has set any. */
+	CASE(expect_options(0x3c, 0x0f), { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x78:0x0f" });
+	CASE(expect_options(0x3c, 0x0f), { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0x77:0x0f" },
 	    { "NCCL_IB_ECE_ENABLE", "0" });
-	CASE(works, { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0" });
-	CASE(works, { "FAKE_IBV_HIDE", "ece" });
-	CASE(works, { "SHUNT_IBV_LIB", old });
+	CASE(works(), { "FAKE_IBV_DEVICES", "mlx0 ece=0x77:0x3c; mlx1 ece=0" });
+	CASE(works(), { "FAKE_IBV_HIDE", "ece" });
+	CASE(works(), { "SHUNT_IBV_LIB", old });
 }

@@ -34,24 +34,24 @@ static void sources_change(void)
 
 TEST(test_data_may_land_late_and_in_pieces)
 {
-	CASE(works, { "FAKE_IBV_PIECE_US", "2" });
-	CASE(sources_change, { "FAKE_IBV_PIECE_US", "2" });
+	CASE(works(), { "FAKE_IBV_PIECE_US", "2" });
+	CASE(sources_change(), { "FAKE_IBV_PIECE_US", "2" });
 }
 
 TEST(test_sources_are_read_late)
 {
-	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" });
+	CASE(sources_change(), { "FAKE_IBV_LATE_READ_US", "500" });
 	/* What is small is copied when it is posted. */
-	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=0" });
-	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=64" });
-	CASE(sources_change, { "FAKE_IBV_LATE_READ_US", "500" }, { "SHUNT_IB_QPS", "3" });
+	CASE(sources_change(), { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=0" });
+	CASE(sources_change(), { "FAKE_IBV_LATE_READ_US", "500" }, { "FAKE_IBV_DEVICES", "mlx0 inline=64" });
+	CASE(sources_change(), { "FAKE_IBV_LATE_READ_US", "500" }, { "SHUNT_IB_QPS", "3" });
 }
 
 TEST(test_completions_come_late_and_in_batches)
 {
-	CASE(works, { "FAKE_IBV_CQ_DELAY_US", "1000" });
-	CASE(works, { "FAKE_IBV_CQ_PERIOD_US", "700" });
-	CASE(works, { "FAKE_IBV_CQ_PERIOD_US", "500" }, { "FAKE_IBV_CQ_DELAY_US", "300" });
+	CASE(works(), { "FAKE_IBV_CQ_DELAY_US", "1000" });
+	CASE(works(), { "FAKE_IBV_CQ_PERIOD_US", "700" });
+	CASE(works(), { "FAKE_IBV_CQ_PERIOD_US", "500" }, { "FAKE_IBV_CQ_DELAY_US", "300" });
 }
 
 /* Puts without signals, more than a queue holds: most have no completion of their own, which would give a slot back. */
@@ -88,8 +88,8 @@ TEST(test_a_full_queue_has_room_again)
 
 	snprintf(shortest, sizeof(shortest), "mlx0 depth=%d", VERBS_RECEIVES);
 	snprintf(queues, sizeof(queues), "mlx0 cqes=%d", VERBS_CQ_ENTRIES(1) + VERBS_MAX_GPU_MEMORY);
-	CASE(many_without_signals, { "FAKE_IBV_DEVICES", shortest });
-	CASE(many_without_signals, { "FAKE_IBV_DEVICES", queues });
+	CASE(many_without_signals(), { "FAKE_IBV_DEVICES", shortest });
+	CASE(many_without_signals(), { "FAKE_IBV_DEVICES", queues });
 }
 
 /* Everything of 32 endpoints fails at once, in completion queues that are as short as they may be: none is too short.
@@ -134,7 +134,7 @@ static void all_fail_at_once(void)
 	ops->close(device);
 }
 
-TEST_CALL(test_completion_queues_do_not_overrun, CASE(all_fail_at_once, { "FAKE_IBV_CQ_PERIOD_US", "3000" }))
+TEST_CALL(test_completion_queues_do_not_overrun, CASE(all_fail_at_once(), { "FAKE_IBV_CQ_PERIOD_US", "3000" }))
 
 /* ---- signals */
 
@@ -163,7 +163,7 @@ static void signals_alone(void)
 	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
 }
 
-TEST_CALL(test_a_signal_always_finds_a_receive, CASE(signals_alone, { "FAKE_IBV_DEVICES", "mlx0 link=roce" }))
+TEST_CALL(test_a_signal_always_finds_a_receive, CASE(signals_alone(), { "FAKE_IBV_DEVICES", "mlx0 link=roce" }))
 
 /* ---- several rails and queue pairs */
 
@@ -213,18 +213,18 @@ static void many_lanes(void)
 
 TEST(test_large_puts_go_over_rails_and_queue_pairs)
 {
-	CASE(many_lanes, { "LANES", "1" });
-	CASE(many_lanes, { "LANES", "4" }, { "NCCL_IB_QPS_PER_CONNECTION", "4" });
-	CASE(many_lanes, { "LANES", "8" }, { "SHUNT_IB_QPS", "100" });
-	CASE(many_lanes, { "LANES", "2" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" });
-	CASE(many_lanes, { "LANES", "4" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" },
+	CASE(many_lanes(), { "LANES", "1" });
+	CASE(many_lanes(), { "LANES", "4" }, { "NCCL_IB_QPS_PER_CONNECTION", "4" });
+	CASE(many_lanes(), { "LANES", "8" }, { "SHUNT_IB_QPS", "100" });
+	CASE(many_lanes(), { "LANES", "2" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" });
+	CASE(many_lanes(), { "LANES", "4" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" },
 	    { "SHUNT_IB_QPS", "2" }, { "FAKE_IBV_PIECE_US", "2" }, { "FAKE_IBV_CQ_DELAY_US", "300" });
 	/* Additions would not wait for the other lanes. */
-	CASE(many_lanes, { "LANES", "1" }, { "SHUNT_IBV_MODE", "host" }, { "SHUNT_IB_QPS", "4" });
+	CASE(many_lanes(), { "LANES", "1" }, { "SHUNT_IBV_MODE", "host" }, { "SHUNT_IB_QPS", "4" });
 	/* Queues that have no room for more. */
-	CASE(many_lanes, { "LANES", "2" }, { "SHUNT_IB_QPS", "8" }, { "FAKE_IBV_DEVICES", "mlx0 cqes=2000" });
+	CASE(many_lanes(), { "LANES", "2" }, { "SHUNT_IB_QPS", "8" }, { "FAKE_IBV_DEVICES", "mlx0 cqes=2000" });
 	write_script("at=2000 link=host0:mlx1 action=stall 100ms\nat=5000 link=host0:mlx1 action=flap 50ms\n");
-	CASE(many_lanes, { "LANES", "2" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" },
+	CASE(many_lanes(), { "LANES", "2" }, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" },
 	    { "FAKE_IBV_FAULTS", script });
 }
 
@@ -247,8 +247,8 @@ static void uneven(void)
 	CHECK(!ends[0].dead);
 }
 
-TEST_CALL(
-    test_ends_take_as_many_lanes_as_both_have, CASE(uneven, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_QPS", "2" }))
+TEST_CALL(test_ends_take_as_many_lanes_as_both_have,
+    CASE(uneven(), { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_QPS", "2" }))
 
 /* Names the rail, once. */
 static void rail_lost(void)
@@ -302,13 +302,13 @@ static void silent_rail(void)
 TEST(test_a_rail_that_fails_ends_the_endpoint)
 {
 	write_script("at=3000 link=host0:mlx1 action=down\n");
-	CASE(rail_lost, { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" }, { "FAKE_IBV_FAULTS", script },
+	CASE(rail_lost(), { "FAKE_IBV_DEVICES", FOUR_NICS }, { "SHUNT_IB_RAILS", "2" }, { "FAKE_IBV_FAULTS", script },
 	    { "NCCL_IB_TIMEOUT", "14" });
-	CASE(no_gid_on_a_rail,
+	CASE(no_gid_on_a_rail(),
 	    { "FAKE_IBV_DEVICES",
 	        "mlx0 link=roce; mlx1 link=roce gids=v1@10.0.0.1; mlx2 link=roce; mlx3 link=roce gids=v2@10.0.0.2" },
 	    { "SHUNT_IB_RAILS", "2" });
-	CASE(silent_rail,
+	CASE(silent_rail(),
 	    { "FAKE_IBV_DEVICES", "mlx0 link=roce; mlx1 link=roce sls=1; mlx2 link=roce; mlx3 link=roce sls=1" },
 	    { "SHUNT_IB_RAILS", "2" }, { "NCCL_IB_SL", "1" });
 }

@@ -23,27 +23,8 @@ static void dies_of(int err, const char *text, const char *other)
 	CHECK(strstr(met->text, text) || strstr(met->text, other));
 }
 
-static void bad_status(void)
-{
-	dies_of(-EIO, "status 11", "status 11");
-}
-
-static void fatal(void)
-{
-	dies_of(-EIO, "the NIC reports", "the NIC reports");
-}
-
-static void link_lost(void)
-{
-	dies_of(-EOWNERDEAD, "status 12", "status 12");
-}
-
-static void refused(void)
-{
-	dies_of(-EACCES, "status 10", "the NIC reports: local access violation");
-}
-
-TEST_CALL(test_a_refused_write_kills_the_endpoint, CASE(refused, { "FAKE_IBV_ACCESS_ERRORS", "20" }))
+TEST_CALL(test_a_refused_write_kills_the_endpoint,
+    CASE(dies_of(-EACCES, "status 10", "the NIC reports: local access violation"), { "FAKE_IBV_ACCESS_ERRORS", "20" }))
 
 /* A process that the script kills, with this one's peer. */
 static void peer_process(int pipe_fd)
@@ -94,33 +75,34 @@ static void peer_is_killed(void)
 TEST(test_a_killed_process_is_told)
 {
 	write_script("at=500 link=host1:mlx0 action=kill\n");
-	CASE(peer_is_killed, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
+	CASE(peer_is_killed(), { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
 }
 
 TEST(test_errors_of_nics_are_told)
 {
 	write_script("at=300 link=host0:mlx0 action=corrupt-status 11\n");
-	CASE(bad_status, { "FAKE_IBV_FAULTS", script });
+	CASE(dies_of(-EIO, "status 11", "status 11"), { "FAKE_IBV_FAULTS", script });
 	write_script("at=300 link=host0:mlx0 action=fatal\n");
-	CASE(fatal, { "FAKE_IBV_FAULTS", script });
+	CASE(dies_of(-EIO, "the NIC reports", "the NIC reports"), { "FAKE_IBV_FAULTS", script });
 	write_script("at=300 link=host0:mlx0 action=down\n");
-	CASE(link_lost, { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
+	CASE(
+	    dies_of(-EOWNERDEAD, "status 12", "status 12"), { "FAKE_IBV_FAULTS", script }, { "NCCL_IB_TIMEOUT", "14" });
 }
 
 TEST(test_short_faults_are_survived)
 {
 	write_script("at=300 link=host0:mlx0 action=flap 50ms\nat=900 link=host0:mlx0 action=drop 3\n"
 	             "at=1500 link=host0:mlx0 action=stall 100ms\nat=2000 link=host0:mlx0 action=gid-change\n");
-	CASE(works, { "FAKE_IBV_FAULTS", script });
+	CASE(works(), { "FAKE_IBV_FAULTS", script });
 	/* Longer than one time-out, and not as long as all. */
 	write_script("at=300 link=host0:mlx0 action=down\nat=600 link=host0:mlx0 action=up\n");
-	CASE(works, { "FAKE_IBV_FAULTS", script });
+	CASE(works(), { "FAKE_IBV_FAULTS", script });
 }
 
 TEST(test_packets_that_are_lost_come_again)
 {
-	CASE(works, { "FAKE_IBV_DROP", "5" });
-	CASE(works, { "FAKE_IBV_DROP", "5" }, { "FAKE_IBV_PIECE_US", "1" });
+	CASE(works(), { "FAKE_IBV_DROP", "5" });
+	CASE(works(), { "FAKE_IBV_DROP", "5" }, { "FAKE_IBV_PIECE_US", "1" });
 }
 
-TEST_CALL(test_a_receive_that_is_late_is_waited_for, CASE(works, { "FAKE_IBV_RNR", "20" }))
+TEST_CALL(test_a_receive_that_is_late_is_waited_for, CASE(works(), { "FAKE_IBV_RNR", "20" }))

@@ -31,8 +31,8 @@ static void additions(void)
 
 TEST(test_additions_happen_once)
 {
-	CASE(additions, { "SHUNT_IBV_MODE", "host" }, { "FAKE_IBV_DROP", "10" });
-	CASE(additions, { "MSCCLPP_IBV_MODE", "host" }, { "FAKE_IBV_DEVICES", "mlx0 atomic=glob rd=1; mlx1 rd=4" });
+	CASE(additions(), { "SHUNT_IBV_MODE", "host" }, { "FAKE_IBV_DROP", "10" });
+	CASE(additions(), { "MSCCLPP_IBV_MODE", "host" }, { "FAKE_IBV_DEVICES", "mlx0 atomic=glob rd=1; mlx1 rd=4" });
 }
 
 static void no_additions(void)
@@ -94,12 +94,12 @@ static void another_mode(void)
 
 TEST(test_additions_need_atomics_at_both_ends)
 {
-	CASE(no_additions, { "FAKE_IBV_DEVICES", "mlx0 atomic=none" }, { "SHUNT_IBV_MODE", "host" });
-	CASE(may_add, { "SHUNT_IBV_MODE", "host" });
-	CASE(may_add, { "SHUNT_IBV_MODE", "host-no-atomic" });
-	CASE(may_add, { "SHUNT_IBV_MODE", "hots" });
-	CASE(lands_in_gpus, { "SHUNT_IBV_MODE", "host" }, { "SHUNT_NET_GPU_MEMORY", "1" });
-	CASE(another_mode, { "FAKE_IBV_DEVICES", "mlx0" });
+	CASE(no_additions(), { "FAKE_IBV_DEVICES", "mlx0 atomic=none" }, { "SHUNT_IBV_MODE", "host" });
+	CASE(may_add(), { "SHUNT_IBV_MODE", "host" });
+	CASE(may_add(), { "SHUNT_IBV_MODE", "host-no-atomic" });
+	CASE(may_add(), { "SHUNT_IBV_MODE", "hots" });
+	CASE(lands_in_gpus(), { "SHUNT_IBV_MODE", "host" }, { "SHUNT_NET_GPU_MEMORY", "1" });
+	CASE(another_mode(), { "FAKE_IBV_DEVICES", "mlx0" });
 }
 
 /* ---- memory */
@@ -120,7 +120,7 @@ static void too_much_memory(void)
 	ops->close(ends[0].device);
 }
 
-TEST_CALL(test_the_limit_of_locked_memory_is_named, CASE(too_much_memory, { "FAKE_IBV_MEMLOCK", "40000" }))
+TEST_CALL(test_the_limit_of_locked_memory_is_named, CASE(too_much_memory(), { "FAKE_IBV_MEMLOCK", "40000" }))
 
 #define GPU_BYTES 65536
 
@@ -209,8 +209,8 @@ static void gpu_memory_by_address(void)
 
 TEST(test_a_gpus_memory_by_its_address)
 {
-	CASE(gpu_memory_by_address, { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" });
-	CASE(gpu_memory_by_address, { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" }, { "FAKE_IBV_PEERMEM", "1" });
+	CASE(gpu_memory_by_address(), { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" });
+	CASE(gpu_memory_by_address(), { "FAKE_IBV_DEVICE_MAPS", "shunt-test-gpu" }, { "FAKE_IBV_PEERMEM", "1" });
 }
 
 static void no_gpu_memory(void)
@@ -227,12 +227,12 @@ static void no_gpu_memory(void)
 
 TEST(test_signals_wait_until_gpus_see_the_data)
 {
-	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" });
-	CASE(gpu_memory, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_DEVICES", "mlx0 link=ib" });
-	CASE(words_of_a_gpu, { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" },
+	CASE(gpu_memory(), { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" });
+	CASE(gpu_memory(), { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_DEVICES", "mlx0 link=ib" });
+	CASE(words_of_a_gpu(), { "FAKE_IBV_ORDERING", "none" }, { "FAKE_IBV_PARK_US", "3000000" },
 	    { "SHUNT_IBV_MODE", "host" });
-	CASE(no_gpu_memory, { "FAKE_IBV_DEVICES", "mlx0 dmabuf=0" });
-	CASE(no_gpu_memory, { "FAKE_IBV_HIDE", "reg_dmabuf_mr" });
+	CASE(no_gpu_memory(), { "FAKE_IBV_DEVICES", "mlx0 dmabuf=0" });
+	CASE(no_gpu_memory(), { "FAKE_IBV_HIDE", "reg_dmabuf_mr" });
 }
 
 /* Without relaxed ordering what is written first is seen first: packets and words rely on it. */
@@ -264,4 +264,4 @@ static void ordered_memory(void)
 	end_with(memory);
 }
 
-TEST_CALL(test_ordered_memory_has_its_order, CASE(ordered_memory, { "FAKE_IBV_PIECE_US", "20" }))
+TEST_CALL(test_ordered_memory_has_its_order, CASE(ordered_memory(), { "FAKE_IBV_PIECE_US", "20" }))

@@ -24,10 +24,20 @@ struct setting {
 };
 #define NONE { NULL, NULL }
 
-/* Runs body in a process with these settings: its status. */
-int in_process(const struct setting *settings, void (*body)(void));
-#define CASE(body, ...) \
-	assert_int_equal(in_process((const struct setting[]){ __VA_ARGS__ __VA_OPT__(, ) NONE }, body), 0)
+/* As fork(); the child has these settings. */
+pid_t fork_with(const struct setting *settings);
+/* The status of a process with these settings that does this, or -1. */
+#define IN_PROCESS(statement, ...) \
+	({ \
+		pid_t in_process_ = fork_with((const struct setting[]){ __VA_ARGS__ __VA_OPT__(, ) NONE }); \
+\
+		if (!in_process_) { \
+			statement; \
+			child_exit(0); \
+		} \
+		child_wait(in_process_); \
+	})
+#define CASE(statement, ...) assert_int_equal(IN_PROCESS(statement, __VA_ARGS__), 0)
 
 struct end {
 	struct shunt_net_device *device;
