@@ -7,17 +7,10 @@
 /* A source is written anew at the moment at which it may be. With several queue pairs most puts have parts on all. */
 static void sources_change(void)
 {
-	struct shunt_net_region source = { wide_from, WIDE, -1, 0, 0 }, target = { wide_to, WIDE, -1, 0, 0 };
+	struct shunt_net_put put = begin_put(REGION(wide_from, 0), REGION(wide_to, 0));
 	uint32_t most = shunt_config()->ib_qps > 1 ? WIDE : 65536;
-	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put = { .source = wide_from, .count = 1 };
 
-	begin();
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	UNTIL(ends[0].ready && ends[1].ready);
-	put.memory = memory[0];
-	put.remote = ops->mem_remote(memory[1]);
+	put.count = 1;
 	for (uint32_t turn = 1; turn <= 100; turn++) {
 		put.bytes = turn % 3 ? 1 + turn * 104729 % most : turn;
 		memset(wide_from, (int)(turn & 0x7f), put.bytes);
@@ -29,7 +22,7 @@ static void sources_change(void)
 		for (uint32_t i = 0; i < put.bytes; i++)
 			CHECK(wide_to[i] == (turn & 0x7f));
 	}
-	end_with(memory);
+	end_all();
 }
 
 TEST(test_data_may_land_late_and_in_pieces)
@@ -57,17 +50,10 @@ TEST(test_completions_come_late_and_in_batches)
 /* Puts without signals, more than a queue holds: most have no completion of their own, which would give a slot back. */
 static void many_without_signals(void)
 {
-	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 }, target = { to, sizeof(to), -1, 0, 0 };
-	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put = { .source = from, .bytes = 100 };
+	struct shunt_net_put put = begin_put(REGION(from, 0), REGION(to, 0));
 	uint64_t posted = 0;
 
-	begin();
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	UNTIL(ends[0].ready && ends[1].ready);
-	put.memory = memory[0];
-	put.remote = ops->mem_remote(memory[1]);
+	put.bytes = 100;
 	/* As fast as it takes them, and the NIC is looked at only when it takes none. */
 	for (int64_t stop = unit_now_ms() + AT_ONCE_MS; posted < 20 * VERBS_SENDS;) {
 		int taken = ops->post(ends[0].endpoint, &put, 1);
@@ -79,7 +65,7 @@ static void many_without_signals(void)
 	}
 	UNTIL(ends[0].done == posted);
 	CHECK(!ends[0].dead);
-	end_with(memory);
+	end_all();
 }
 
 TEST(test_a_full_queue_has_room_again)
@@ -160,7 +146,7 @@ static void signals_alone(void)
 		step(&ends[0]);
 	CHECK(ends[0].done == VERBS_SIGNALS);
 	UNTIL(ends[0].done == posted && ends[1].signalled == posted);
-	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+	end_all();
 }
 
 TEST_CALL(test_a_signal_always_finds_a_receive, CASE(signals_alone(), { "FAKE_IBV_DEVICES", "mlx0 link=roce" }))
@@ -170,18 +156,11 @@ TEST_CALL(test_a_signal_always_finds_a_receive, CASE(signals_alone(), { "FAKE_IB
 /* Large puts, some without a signal of their own; a signal, of whatever put, says that all before it are there. */
 static void many_lanes(void)
 {
-	struct shunt_net_region source = { wide_from, WIDE, -1, 0, 0 }, target = { wide_to, WIDE, -1, 0, 0 };
+	struct shunt_net_put put = begin_put(REGION(wide_from, 0), REGION(wide_to, 0));
 	int nlanes = atoi(getenv("LANES"));
-	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put;
 
-	begin();
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	UNTIL(ends[0].ready && ends[1].ready);
 	for (int i = 0; i < 2; i++)
 		CHECK(verbs_endpoint_of(ends[i].endpoint)->nlanes == nlanes);
-	put = (struct shunt_net_put){ .memory = memory[0], .remote = ops->mem_remote(memory[1]) };
 	for (uint32_t turn = 1; turn <= 100; turn++) {
 		uint32_t large = 1 + turn * 104729 % (WIDE - 100), done = 2 * (turn - 1);
 
@@ -206,7 +185,7 @@ static void many_lanes(void)
 		ops->finish(ends[i].endpoint);
 	UNTIL(ends[0].ended && ends[1].ended);
 	CHECK(!ends[0].dead && !ends[1].dead);
-	end_with(memory);
+	end_all();
 }
 
 #define FOUR_NICS "mlx0 link=roce; mlx1 link=roce; mlx2 link=roce; mlx3 link=roce mtu=512"
@@ -253,21 +232,12 @@ TEST_CALL(test_ends_take_as_many_lanes_as_both_have,
 /* Names the rail, once. */
 static void rail_lost(void)
 {
-	struct shunt_net_region source = { wide_from, WIDE, -1, 0, 0 }, target = { wide_to, WIDE, -1, 0, 0 };
-	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put;
+	struct shunt_net_put put = begin_put(REGION(wide_from, 0), REGION(wide_to, 0));
 	const struct end *met;
 	int64_t stop = unit_now_ms() + AT_ONCE_MS;
 
-	begin();
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	UNTIL(ends[0].ready && ends[1].ready);
-	put = (struct shunt_net_put){ .source = wide_from,
-		.bytes = WIDE,
-		.memory = memory[0],
-		.remote = ops->mem_remote(memory[1]),
-		.count = 1 };
+	put.bytes = WIDE;
+	put.count = 1;
 	while (!ends[0].dead || !ends[1].dead) {
 		if (!ends[0].dead)
 			ops->post(ends[0].endpoint, &put, 1);
@@ -277,7 +247,7 @@ static void rail_lost(void)
 	}
 	met = strstr(ends[0].text, "mlx1") ? &ends[0] : &ends[1];
 	CHECK(strstr(met->text, met == ends ? "mlx1 port 1" : "mlx3 port 1") && strstr(met->text, "status 12"));
-	end_with(memory);
+	end_all();
 }
 
 static void no_gid_on_a_rail(void)
@@ -287,7 +257,7 @@ static void no_gid_on_a_rail(void)
 	CHECK(!ends[0].ready && !ends[1].ready);
 	CHECK((strstr(ends[0].text, "mlx1 port 1") && strstr(ends[0].text, "no GID of this end")) ||
 	    (strstr(ends[1].text, "mlx3 port 1") && strstr(ends[1].text, "no GID of this end")));
-	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+	end_all();
 }
 
 static void silent_rail(void)
@@ -296,7 +266,7 @@ static void silent_rail(void)
 	UNTIL(ends[0].dead && ends[1].dead);
 	CHECK(!ends[0].ready && !ends[1].ready);
 	CHECK(strstr(ends[0].text, "mlx1 port 1") || strstr(ends[1].text, "mlx3 port 1"));
-	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+	end_all();
 }
 
 TEST(test_a_rail_that_fails_ends_the_endpoint)

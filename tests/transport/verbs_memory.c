@@ -10,13 +10,11 @@ static uint64_t words[8];
 
 static void additions(void)
 {
-	struct shunt_net_region region = { words, sizeof(words), -1, 0, SHUNT_NET_MEMORY_WORDS };
-	struct shunt_net_memory *memory[2] = { NULL };
 	struct shunt_net_put put = { .count = 3, .flags = SHUNT_NET_ADD };
 
 	begin();
-	CHECK(!ops->mem_register(ends[1].device, &region, &memory[1]));
-	put.words = ops->mem_remote(memory[1]);
+	CHECK(!ops->mem_register(ends[1].device, &REGION(words, SHUNT_NET_MEMORY_WORDS), &ends[1].memory));
+	put.words = ops->mem_remote(ends[1].memory);
 	UNTIL(ends[0].ready && ends[1].ready);
 	for (uint64_t i = 0; i < 2000; i++) {
 		put.word_offset = 8 * (i % 8);
@@ -26,7 +24,7 @@ static void additions(void)
 	for (int i = 0; i < 8; i++)
 		CHECK(__atomic_load_n(&words[i], __ATOMIC_ACQUIRE) == 750);
 	CHECK(!ends[0].dead && !ends[1].dead && !ends[1].signalled);
-	end_with(memory);
+	end_all();
 }
 
 TEST(test_additions_happen_once)
@@ -38,7 +36,6 @@ TEST(test_additions_happen_once)
 static void no_additions(void)
 {
 	struct shunt_net_peer peer = { .name = "rank 3 on node2", .connect_ms = AT_ONCE_MS, .adds = true };
-	struct shunt_net_region region = { words, sizeof(words), -1, 0, SHUNT_NET_MEMORY_WORDS };
 	struct shunt_net_memory *memory;
 	struct shunt_net_info info[1];
 	struct unit_capture c;
@@ -49,7 +46,7 @@ static void no_additions(void)
 	unit_capture_end(&c);
 	CHECK(unit_count(c.text, "no atomics") == 1 && strstr(c.text, "mlx0 port 1"));
 	CHECK(!ops->open(0, &ends[0].device));
-	CHECK(ops->mem_register(ends[0].device, &region, &memory) == -EOPNOTSUPP);
+	CHECK(ops->mem_register(ends[0].device, &REGION(words, SHUNT_NET_MEMORY_WORDS), &memory) == -EOPNOTSUPP);
 	CHECK(ops->endpoint_create(ends[0].device, &peer, &ends[0].endpoint, &ends[0].blob) == -EOPNOTSUPP);
 	ops->close(ends[0].device);
 }
@@ -89,7 +86,7 @@ static void another_mode(void)
 		CHECK(!ops->endpoint_connect(ends[i].endpoint, &ends[!i].blob));
 	UNTIL(ends[0].dead && ends[1].dead);
 	CHECK(ends[0].err == -EPROTO && strstr(ends[0].text, "SHUNT_IBV_MODE"));
-	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+	end_all();
 }
 
 TEST(test_additions_need_atomics_at_both_ends)
@@ -107,14 +104,13 @@ TEST(test_additions_need_atomics_at_both_ends)
 static void too_much_memory(void)
 {
 	struct rlimit limit = { 8 << 20, 8 << 20 };
-	struct shunt_net_region region = { from, sizeof(from), -1, 0, 0 };
 	struct shunt_net_memory *memory;
 	struct unit_capture c;
 
 	setrlimit(RLIMIT_MEMLOCK, &limit);
 	CHECK(!ops->open(0, &ends[0].device));
 	unit_capture_begin(&c);
-	CHECK(ops->mem_register(ends[0].device, &region, &memory) == -ENOMEM);
+	CHECK(ops->mem_register(ends[0].device, &REGION(from, 0), &memory) == -ENOMEM);
 	unit_capture_end(&c);
 	CHECK(strstr(c.text, "ulimit -l") && strstr(c.text, "8192 KiB") && unit_count(c.text, "\n") == 1);
 	ops->close(ends[0].device);
@@ -125,28 +121,26 @@ TEST_CALL(test_the_limit_of_locked_memory_is_named, CASE(too_much_memory(), { "F
 #define GPU_BYTES 65536
 
 /* A GPU's memory: a dma-buf, which the NIC writes to, and which is seen here through another mapping. */
-static void gpu_memory(void)
+static struct shunt_net_region gpu_region(unsigned more_flags)
 {
-	int fd = memfd_create("gpu", MFD_CLOEXEC);
-	struct shunt_net_region target = { NULL, GPU_BYTES, fd, 0, SHUNT_NET_MEMORY_GPU },
-	                        source = { from, sizeof(from), -1, 0, 0 };
-	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put = { 0 };
-	struct shunt_net_info info[1];
+	int fd = memfd_create("shunt-test-gpu", MFD_CLOEXEC);
+	struct shunt_net_region region = { NULL, GPU_BYTES, fd, 0, SHUNT_NET_MEMORY_GPU | more_flags };
 
 	CHECK(!ftruncate(fd, GPU_BYTES));
-	target.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(target.start != MAP_FAILED);
-	begin();
+	region.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(region.start != MAP_FAILED);
+	return region;
+}
+
+static void gpu_memory(void)
+{
+	struct shunt_net_region target = gpu_region(0);
+	struct shunt_net_put put = begin_put(REGION(from, 0), target);
+	struct shunt_net_info info[1];
+
 	CHECK(ops->devices(info, 1) == 1 && info[0].gpu_memory);
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	UNTIL(ends[0].ready && ends[1].ready);
-	put.memory = memory[0];
-	put.remote = ops->mem_remote(memory[1]);
 	put.count = 1;
 	for (uint32_t turn = 1; turn <= 200; turn++) {
-		put.source = from;
 		put.bytes = 1 + turn * 317 % GPU_BYTES;
 		memset(from, (int)(turn & 0xff), sizeof(from));
 		UNTIL(ops->post(ends[0].endpoint, &put, 1));
@@ -154,32 +148,23 @@ static void gpu_memory(void)
 		CHECK(!memcmp(target.start, from, put.bytes));
 		UNTIL(ends[0].done == turn);
 	}
-	end_with(memory);
+	end_all();
 }
 
 /* The same, with signals that are words of that memory. */
 static void words_of_a_gpu(void)
 {
-	int fd = memfd_create("gpu", MFD_CLOEXEC);
-	struct shunt_net_region target = { NULL, GPU_BYTES, fd, 0, SHUNT_NET_MEMORY_GPU | SHUNT_NET_MEMORY_WORDS },
-	                        source = { from, sizeof(from), -1, 0, 0 },
-	                        elsewhere = { words, sizeof(words), -1, 0, SHUNT_NET_MEMORY_WORDS };
-	struct shunt_net_memory *memory[2], *unused;
-	struct shunt_net_put put = { .source = from, .remote_offset = 8, .count = 1, .flags = SHUNT_NET_ADD };
-	uint64_t *word;
+	struct shunt_net_region target = gpu_region(SHUNT_NET_MEMORY_WORDS);
+	struct shunt_net_put put = begin_put(REGION(from, 0), target);
+	struct shunt_net_memory *unused;
+	uint64_t *word = target.start;
 
-	CHECK(!ftruncate(fd, GPU_BYTES));
-	target.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(target.start != MAP_FAILED);
-	word = target.start;
-	begin();
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
 	/* An addition in the host's memory would not wait for the GPU's. */
-	CHECK(ops->mem_register(ends[1].device, &elsewhere, &unused) == -EOPNOTSUPP);
-	UNTIL(ends[0].ready && ends[1].ready);
-	put.memory = memory[0];
-	put.remote = put.words = ops->mem_remote(memory[1]);
+	CHECK(ops->mem_register(ends[1].device, &REGION(words, SHUNT_NET_MEMORY_WORDS), &unused) == -EOPNOTSUPP);
+	put.words = put.remote;
+	put.remote_offset = 8;
+	put.count = 1;
+	put.flags = SHUNT_NET_ADD;
 	for (uint32_t turn = 1; turn <= 200; turn++) {
 		put.bytes = 1 + turn * 317 % (GPU_BYTES - 8);
 		memset(from, (int)(turn & 0xff), sizeof(from));
@@ -188,20 +173,18 @@ static void words_of_a_gpu(void)
 		CHECK(!memcmp((char *)target.start + 8, from, put.bytes));
 		UNTIL(ends[0].done == turn);
 	}
-	end_with(memory);
+	end_all();
 }
 
 /* A GPU's memory by its address, which the kernel's module for it must know. */
 static void gpu_memory_by_address(void)
 {
 	bool may = getenv("FAKE_IBV_PEERMEM");
-	int fd = memfd_create("shunt-test-gpu", MFD_CLOEXEC);
-	struct shunt_net_region region = { NULL, GPU_BYTES, -1, 0, SHUNT_NET_MEMORY_GPU };
+	struct shunt_net_region region = gpu_region(0);
 	struct shunt_net_memory *memory = NULL;
 
-	CHECK(!ftruncate(fd, GPU_BYTES));
-	region.start = mmap(NULL, GPU_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(region.start != MAP_FAILED && !ops->open(0, &ends[0].device));
+	region.dmabuf_fd = -1;
+	CHECK(!ops->open(0, &ends[0].device));
 	CHECK(ops->mem_register(ends[0].device, &region, &memory) == (may ? 0 : -EOPNOTSUPP));
 	ops->mem_deregister(memory);
 	ops->close(ends[0].device);
@@ -215,13 +198,12 @@ TEST(test_a_gpus_memory_by_its_address)
 
 static void no_gpu_memory(void)
 {
-	struct shunt_net_region region = { from, sizeof(from), -1, 0, SHUNT_NET_MEMORY_GPU };
 	struct shunt_net_memory *memory;
 	struct shunt_net_info info[1];
 
 	CHECK(ops->devices(info, 1) == 1 && !info[0].gpu_memory);
 	CHECK(!ops->open(0, &ends[0].device));
-	CHECK(ops->mem_register(ends[0].device, &region, &memory) == -EOPNOTSUPP);
+	CHECK(ops->mem_register(ends[0].device, &REGION(from, SHUNT_NET_MEMORY_GPU), &memory) == -EOPNOTSUPP);
 	ops->close(ends[0].device);
 }
 
@@ -238,20 +220,11 @@ TEST(test_signals_wait_until_gpus_see_the_data)
 /* Without relaxed ordering what is written first is seen first: packets and words rely on it. */
 static void ordered_memory(void)
 {
-	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 },
-	                        target = { to, sizeof(to), -1, 0, SHUNT_NET_MEMORY_ORDERED };
+	struct shunt_net_put put = begin_put(REGION(from, 0), REGION(to, SHUNT_NET_MEMORY_ORDERED));
 	const uint64_t *first = (const uint64_t *)(void *)to, *last = first + 1023;
-	struct shunt_net_memory *memory[2];
-	struct shunt_net_put put = { 0 };
 	int64_t stop;
 
-	begin();
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	UNTIL(ends[0].ready && ends[1].ready);
-	put = (struct shunt_net_put){
-		.source = from, .memory = memory[0], .remote = ops->mem_remote(memory[1]), .bytes = 8192
-	};
+	put.bytes = 8192;
 	for (int turn = 1; turn <= 30; turn++) {
 		memset(from, turn, 8192);
 		CHECK(ops->post(ends[0].endpoint, &put, 1) == 1);
@@ -261,7 +234,7 @@ static void ordered_memory(void)
 		CHECK((uint8_t)__atomic_load_n(first, __ATOMIC_RELAXED) == turn);
 		UNTIL(ends[0].done == (uint64_t)turn);
 	}
-	end_with(memory);
+	end_all();
 }
 
 TEST_CALL(test_ordered_memory_has_its_order, CASE(ordered_memory(), { "FAKE_IBV_PIECE_US", "20" }))

@@ -75,25 +75,40 @@ void begin(void)
 	begin_within(AT_ONCE_MS);
 }
 
-void end_with(struct shunt_net_memory *const memory[2])
+void end_all(void)
 {
 	for (int i = 0; i < 2; i++)
 		ops->endpoint_close(ends[i].endpoint);
 	for (int i = 0; i < 2; i++) {
-		ops->mem_deregister(memory[i]);
+		ops->mem_deregister(ends[i].memory);
 		ops->close(ends[i].device);
 	}
 }
 
-void put_many(int n)
+struct shunt_net_put put_between(struct shunt_net_region source, struct shunt_net_region target)
 {
-	struct shunt_net_region source = { from, sizeof(from), -1, 0, 0 }, target = { to, sizeof(to), -1, 0, 0 };
-	struct shunt_net_memory *memory[2];
+	CHECK(!ops->mem_register(ends[0].device, &source, &ends[0].memory));
+	CHECK(!ops->mem_register(ends[1].device, &target, &ends[1].memory));
+	return (struct shunt_net_put){
+		.source = source.start, .memory = ends[0].memory, .remote = ops->mem_remote(ends[1].memory)
+	};
+}
+
+struct shunt_net_put begin_put(struct shunt_net_region source, struct shunt_net_region target)
+{
 	struct shunt_net_put put;
 
-	CHECK(!ops->mem_register(ends[0].device, &source, &memory[0]));
-	CHECK(!ops->mem_register(ends[1].device, &target, &memory[1]));
-	put = (struct shunt_net_put){ .memory = memory[0], .remote = ops->mem_remote(memory[1]), .count = 1 };
+	begin();
+	put = put_between(source, target);
+	UNTIL(ends[0].ready && ends[1].ready);
+	return put;
+}
+
+void put_many(int n)
+{
+	struct shunt_net_put put = put_between(REGION(from, 0), REGION(to, 0));
+
+	put.count = 1;
 	for (int i = 0; i < n && !ends[0].dead; i++) {
 		put.source = from + i % 1000;
 		put.bytes = 1 + (uint32_t)(i * 37 % 60000);
@@ -104,7 +119,7 @@ void put_many(int n)
 		UNTIL(ends[1].dead);
 	else
 		CHECK(!memcmp(to, put.source, put.bytes));
-	end_with(memory);
+	end_all();
 }
 
 void works(void)
@@ -126,7 +141,7 @@ void expect_dead(const char *text)
 		CHECK(strstr(ends[i].text, "rank 3 on node2") && strstr(ends[i].text, "mlx") &&
 		    strstr(ends[i].text, text));
 	}
-	end_with((struct shunt_net_memory *const[2]){ NULL, NULL });
+	end_all();
 }
 
 void write_script(const char *text)

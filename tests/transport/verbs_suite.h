@@ -43,6 +43,7 @@ struct end {
 	struct shunt_net_device *device;
 	struct shunt_net_endpoint *endpoint;
 	struct shunt_net_blob blob;
+	struct shunt_net_memory *memory;
 	bool ready, ended, dead;
 	int err;
 	char text[512];
@@ -65,12 +66,18 @@ void step(struct end *end);
 /* End i on device i, or both on one; on so many rails, and with additions to words, if the settings say so. */
 void begin_within(int64_t connect_ms);
 void begin(void);
-/* memory: of each end, or NULL. */
-void end_with(struct shunt_net_memory *const memory[2]);
+/* Their memory, too. */
+void end_all(void);
 
 extern _Alignas(64) uint8_t from[65536], to[65536];
 #define WIDE ((size_t)1 << 20)
 extern uint8_t wide_from[WIDE], wide_to[WIDE];
+
+#define REGION(array, flags) ((struct shunt_net_region){ array, sizeof(array), -1, 0, flags })
+/* Registers memory of end 0 and of end 1: a put of nothing yet from the beginning of one to that of the other. */
+struct shunt_net_put put_between(struct shunt_net_region source, struct shunt_net_region target);
+/* Begins, and gives the same when both ends are ready. */
+struct shunt_net_put begin_put(struct shunt_net_region source, struct shunt_net_region target);
 
 /* Puts with signals, n of them, as long as end 0 lives. */
 void put_many(int n);
