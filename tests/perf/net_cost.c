@@ -6,102 +6,51 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include "tools/common/libc.h"
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
+#include "tests/transport/net_ends.h"
 #include "transport/net/tcp/tcp.h"
 #include "transport/net/tcp/tcp_wire.h"
 
 enum { ROUNDS = 400, EACH = 256, BATCH = 16, PAYLOAD = 64, LARGE = 4 << 20, LARGE_PUTS = 512, IN_FLIGHT = 8 };
 
 static const struct shunt_net_ops *const ops = &shunt_net_tcp_ops;
+static struct net_pair pair;
+static const struct net_end *const end = pair.end;
+static uint8_t bytes[2][LARGE];
+static struct shunt_net_memory *memory[2];
 
-static void require(int cond, const char *what)
+static void step(int i)
 {
-	if (cond)
-		return;
-	perror(what);
-	exit(1);
-}
-
-struct end {
-	struct shunt_net_device *device;
-	struct shunt_net_endpoint *endpoint;
-	struct shunt_net_blob blob;
-	struct shunt_net_memory *memory;
-	uint8_t *bytes;
-	bool ready;
-	uint64_t done, signalled;
-};
-
-static void step(struct end *end)
-{
-	struct shunt_net_event events[16];
-	int n = ops->progress(end->device, events, 16);
-
-	for (int i = 0; i < n; i++) {
-		require(events[i].kind != SHUNT_NET_ERROR, "the endpoint died");
-		end->ready |= events[i].kind == SHUNT_NET_READY;
-		end->done += events[i].kind == SHUNT_NET_PUT_DONE ? events[i].count : 0;
-		end->signalled += events[i].kind == SHUNT_NET_SIGNAL ? events[i].count : 0;
-	}
-}
-
-static void open_ends(struct end end[2])
-{
-	struct shunt_net_peer peer = { .name = "the other end", .connect_ms = 10000 };
-
-	for (int i = 0; i < 2; i++) {
-		struct shunt_net_region region = { .bytes = LARGE, .dmabuf_fd = -1 };
-
-		end[i].bytes = region.start = calloc(1, LARGE);
-		require(region.start && !ops->open(0, &end[i].device), "open");
-		require(!ops->mem_register(end[i].device, &region, &end[i].memory), "register");
-		require(!ops->endpoint_create(end[i].device, &peer, &end[i].endpoint, &end[i].blob), "create");
-	}
-	for (int i = 0; i < 2; i++)
-		require(!ops->endpoint_connect(end[i].endpoint, &end[!i].blob), "connect");
-	while (!end[0].ready || !end[1].ready) {
-		step(&end[0]);
-		step(&end[1]);
-	}
-}
-
-static void close_ends(struct end end[2])
-{
-	for (int i = 0; i < 2; i++) {
-		ops->endpoint_close(end[i].endpoint);
-		ops->mem_deregister(end[i].memory);
-		ops->close(end[i].device);
-		free(end[i].bytes);
-	}
+	net_step(ops, pair.device[i]);
+	assert_false(end[i].dead);
 }
 
 /* ns of a send() of as many bytes as a put has with its head. The other end reads between rounds. */
 static double bare_send(void)
 {
-	char bytes[sizeof(struct tcp_head) + PAYLOAD] = { 0 }, sink[65536];
+	char packet[sizeof(struct tcp_head) + PAYLOAD] = { 0 }, sink[65536];
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 	int from = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), to;
 	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(sin);
 	double spent = 0;
 
-	require(!bind(listener, (struct sockaddr *)&sin, sizeof(sin)) && !listen(listener, 1), "listen");
-	require(!getsockname(listener, (struct sockaddr *)&sin, &len), "getsockname");
-	require(!connect(from, (struct sockaddr *)&sin, sizeof(sin)), "connect");
+	assert_true(!bind(listener, (struct sockaddr *)&sin, sizeof(sin)) && !listen(listener, 1));
+	assert_true(!getsockname(listener, (struct sockaddr *)&sin, &len));
+	assert_true(!connect(from, (struct sockaddr *)&sin, sizeof(sin)));
 	to = accept(listener, NULL, NULL);
 	setsockopt(from, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	for (int r = 0; r < ROUNDS; r++) {
 		double start = now();
 
 		for (int i = 0; i < EACH; i++)
-			require(send(from, bytes, sizeof(bytes), MSG_DONTWAIT) == sizeof(bytes), "send");
+			assert_true(send(from, packet, sizeof(packet), MSG_DONTWAIT) == sizeof(packet));
 		spent += now() - start;
-		for (size_t got = 0; got < EACH * sizeof(bytes);) {
+		for (size_t got = 0; got < EACH * sizeof(packet);) {
 			ssize_t n = recv(to, sink, sizeof(sink), 0);
 
-			require(n > 0, "recv");
+			assert_true(n > 0);
 			got += (size_t)n;
 		}
 	}
@@ -112,16 +61,16 @@ static double bare_send(void)
 }
 
 /* ns of a put with its signal, `batch` in one call, with the progress that tells that they are done. */
-static double small_puts(struct end end[2], int batch)
+static double small_puts(int batch)
 {
 	uint64_t posted = end[0].done, signals = end[1].signalled;
 	struct shunt_net_put puts[BATCH];
 	double spent = 0;
 
 	for (int i = 0; i < batch; i++)
-		puts[i] = (struct shunt_net_put){ .source = end[0].bytes + i * PAYLOAD,
-			.memory = end[0].memory,
-			.remote = ops->mem_remote(end[1].memory),
+		puts[i] = (struct shunt_net_put){ .source = bytes[0] + i * PAYLOAD,
+			.memory = memory[0],
+			.remote = ops->mem_remote(memory[1]),
 			.remote_offset = (uint64_t)i * PAYLOAD,
 			.bytes = PAYLOAD,
 			.count = 1 };
@@ -129,47 +78,46 @@ static double small_puts(struct end end[2], int batch)
 		double start = now();
 
 		for (int i = 0; i < EACH; i += batch) {
-			require(ops->post(end[0].endpoint, puts, batch) == batch, "post");
-			step(&end[0]);
+			assert_int_equal(ops->post(end[0].endpoint, puts, batch), batch);
+			step(0);
 		}
 		posted += EACH;
 		while (end[0].done < posted)
-			step(&end[0]);
+			step(0);
 		spent += now() - start;
 		signals += EACH;
 		while (end[1].signalled < signals)
-			step(&end[1]);
+			step(1);
 	}
 	return spent / ROUNDS / EACH * 1e9;
 }
 
 static void *receive_large(void *arg)
 {
-	struct end *end = arg;
-	uint64_t signals = end->signalled + LARGE_PUTS;
+	uint64_t signals = end[1].signalled + LARGE_PUTS;
 
-	while (end->signalled < signals)
-		step(end);
+	while (end[1].signalled < signals)
+		step(1);
 	return NULL;
 }
 
 /* GB/s, each end in a thread. */
-static double large_puts(struct end end[2])
+static double large_puts(void)
 {
-	struct shunt_net_put put = { .source = end[0].bytes,
-		.memory = end[0].memory,
-		.remote = ops->mem_remote(end[1].memory),
+	struct shunt_net_put put = { .source = bytes[0],
+		.memory = memory[0],
+		.remote = ops->mem_remote(memory[1]),
 		.bytes = LARGE,
 		.count = 1 };
 	uint64_t posted = end[0].done, last = posted + LARGE_PUTS;
 	pthread_t thread;
 	double start = now();
 
-	require(!pthread_create(&thread, NULL, receive_large, &end[1]), "thread");
+	assert_true(!pthread_create(&thread, NULL, receive_large, NULL));
 	while (end[0].done < last) {
 		if (posted < last && posted - end[0].done < IN_FLIGHT && ops->post(end[0].endpoint, &put, 1) == 1)
 			posted++;
-		step(&end[0]);
+		step(0);
 	}
 	pthread_join(thread, NULL);
 	return (double)LARGE_PUTS * LARGE / (now() - start) / 1e9;
@@ -177,15 +125,19 @@ static double large_puts(struct end end[2])
 
 int main(void)
 {
-	struct end end[2] = { 0 };
-
 	own_environment();
-	open_ends(end);
-	small_puts(end, 1); /* the first ones are slower */
+	net_pair_open(&pair, ops);
+	for (int i = 0; i < 2; i++)
+		memory[i] = net_register(ops, pair.device[i], bytes[i], LARGE);
+	small_puts(1); /* the first ones are slower */
 	printf("send() of %zu bytes: %.0f ns\n", sizeof(struct tcp_head) + PAYLOAD, bare_send());
-	printf("put of %d bytes with a signal: %.0f ns\n", PAYLOAD, small_puts(end, 1));
-	printf("... in batches of %d: %.0f ns each\n", BATCH, small_puts(end, BATCH));
-	printf("puts of %d MiB: %.2f GB/s\n", LARGE >> 20, large_puts(end));
-	close_ends(end);
+	printf("put of %d bytes with a signal: %.0f ns\n", PAYLOAD, small_puts(1));
+	printf("... in batches of %d: %.0f ns each\n", BATCH, small_puts(BATCH));
+	printf("puts of %d MiB: %.2f GB/s\n", LARGE >> 20, large_puts());
+	for (int i = 0; i < 2; i++) {
+		net_end_close(ops, &pair.end[i]);
+		ops->mem_deregister(memory[i]);
+		ops->close(pair.device[i]);
+	}
 	return 0;
 }
