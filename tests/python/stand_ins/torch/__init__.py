@@ -29,7 +29,7 @@ class dtype:
 NAMES = {"float8e4m3": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 DTYPES = {name: dtype(NAMES.get(name, name)) for name in _names.DTYPES}
 globals().update({repr(made).split(".")[1]: made for made in [*DTYPES.values(), dtype("bool")]})
-float32 = DTYPES["float32"]
+float = float32 = DTYPES["float32"]
 
 
 def _float8(exponent_bits: int, bits: int) -> float:
@@ -51,7 +51,7 @@ def _pack(kind: dtype, values: Sequence[float]) -> bytes:
         return b"".join(struct.pack("<f", value)[2:] for value in values)
     if name in _EXPONENT_BITS:
         words = {_float8(_EXPONENT_BITS[name], bits): bits for bits in range(256)}
-        return bytes(words[float(value)] for value in values)
+        return bytes(words[value] for value in values)
     return struct.pack(f"<{len(values)}{_FORMS[name]}", *values)
 
 
@@ -150,17 +150,28 @@ class Tensor:
     def to(self, kind: dtype) -> Tensor:
         return Tensor(self.count, kind, self.device, self.shape)._write(self._flat())
 
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.element_size()
+
+    def fill_(self, value: float) -> Tensor:
+        return self._write([value], self.count)
+
     def zero_(self) -> Tensor:
-        return self._write([0] * self.count)
+        return self.fill_(0)
+
+    def is_filled(self, value: float) -> bool:
+        """Not of PyTorch: for more elements than a list is to have."""
+        return self.buffer.read() == _pack(self.dtype, [value]) * self.count
 
     def copy_(self, other: Tensor) -> Tensor:
         return self._write(other._flat())
 
-    def _write(self, values: Sequence[float]) -> Tensor:
+    def _write(self, values: Sequence[float], times: int = 1) -> Tensor:
         cuda.current_stream().synchronize()
         assert self.contiguous
-        if values:
-            self.buffer.write(_pack(self.dtype, values), self.first * self.element_size())
+        if self.count:
+            self.buffer.write(_pack(self.dtype, values) * times, self.first * self.element_size())
         return self
 
     def _flat(self) -> list[float]:
@@ -200,17 +211,21 @@ def tensor(values: Sequence[Any], dtype: dtype = float32, device: object = None)
     return Tensor(math.prod(shape), dtype, device, shape)._write(_elements(values))
 
 
-def ones(count: int, dtype: dtype = float32, device: object = None) -> Tensor:
-    return tensor([1] * count, dtype)
-
-
 def empty(size: int | tuple[int, ...], dtype: dtype = float32, device: object = None) -> Tensor:
     shape = (size,) if isinstance(size, int) else tuple(size)
     return Tensor(math.prod(shape), dtype, device, shape)
 
 
+def full(size: int | tuple[int, ...], value: float, dtype: dtype = float32, device: object = None) -> Tensor:
+    return empty(size, dtype, device).fill_(value)
+
+
 def zeros(size: int | tuple[int, ...], dtype: dtype = float32, device: object = None) -> Tensor:
-    return empty(size, dtype, device).zero_()
+    return full(size, 0, dtype, device)
+
+
+def ones(size: int | tuple[int, ...], dtype: dtype = float32, device: object = None) -> Tensor:
+    return full(size, 1, dtype, device)
 
 
 class Stream:
@@ -376,3 +391,22 @@ class _Cuda:
 
 
 cuda = _Cuda()
+
+
+def _from_dlpack(capsule: object) -> Tensor:
+    """Of one dimension; its memory goes with the capsule's structure."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    managed = ctypes.string_at(get(capsule, b"dltensor"), 48)
+    address, _, _, ndim, code, bits, _, shape, _, _ = struct.unpack("PiiiBBHPPQ", managed)
+    assert ndim == 1
+    kind = DTYPES[{(2, 16): "float16", (2, 32): "float32", (4, 16): "bfloat16"}[code, bits]]
+    made = Tensor(0, kind)._view((ctypes.c_int64.from_address(shape).value,), (1,), 0, kind)
+    made.buffer.free()
+    made.buffer.address, made.buffer.nbytes, made.capsule = address, made.nbytes, capsule
+    return made
+
+
+utils = SimpleNamespace(dlpack=SimpleNamespace(from_dlpack=_from_dlpack))
+# Programs use it without importing it.
+from torch import distributed as distributed  # noqa: E402

@@ -151,11 +151,14 @@ def get_rank() -> int:
     return rank
 
 
-def all_reduce(tensor: torch.Tensor) -> None:
+ReduceOp = SimpleNamespace(SUM=0, MIN=3)
+
+
+def all_reduce(tensor: torch.Tensor, op: int = ReduceOp.SUM) -> None:
     stream, nccl = torch.cuda.current_stream(), _nccl.Nccl()
     number = _names.dtype_number(tensor.dtype)
     at, handle = tensor.data_ptr(), group.WORLD.backend.handle
-    nccl.AllReduce(at, at, tensor.numel(), number, 0, handle, stream.cuda_stream)
+    nccl.AllReduce(at, at, tensor.numel(), number, op, handle, stream.cuda_stream)
     stream.synchronize()
 
 
@@ -165,6 +168,10 @@ def all_gather_into_tensor(output: torch.Tensor, tensor: torch.Tensor) -> None:
     nccl = _nccl.Nccl()
     nccl.AllGather(tensor.data_ptr(), output.data_ptr(), tensor.numel(), number, handle, stream.cuda_stream)
     stream.synchronize()
+
+
+def barrier() -> None:
+    torch.cuda.synchronize()
 
 
 def is_initialized() -> bool:
