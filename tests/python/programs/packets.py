@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from libshunt.language import (
     AllGather,
     AllReduce,
@@ -69,25 +71,27 @@ def allreduce_twoshot(n: int) -> CollectiveProgram:
     return program
 
 
-def allreduce_copies(n: int) -> CollectiveProgram:
-    """The result is kept as packets too, which are passed on: one operation does all of it, in two instances."""
+def allreduce_copies(n: int, ports: bool = False) -> CollectiveProgram:
+    """The result is kept as packets too, which are passed on: by one operation in two instances, or by ports."""
+    name, instances = ("allreduce_over_ports", 1) if ports else ("allreduce_copies", 2)
     with CollectiveProgram(
-        "allreduce_copies", AllReduce(n, 1, True), n, instances=2, protocol="LL", use_double_scratch_buffer=True
+        name, AllReduce(n, 1, True), n, instances=instances, protocol="LL", use_double_scratch_buffer=True
     ) as program:
         parts = [Buffer(rank, n - 1) for rank in range(n)]
         results = [Buffer(rank, n) for rank in range(n)]
-        channels = mesh(n, MemoryChannel)
+        near = mesh(n, MemoryChannel)
+        far = mesh(n, PortChannel) if ports else near
         for rank in range(n):
             this = Rank(rank)
             buffer = this.get_input_buffer()
             for peer in peers(n, rank):
                 at = _slot(n, peer, rank)
-                channels[rank, peer].put_packets(parts[peer][at : at + 1], buffer[peer : peer + 1], tb=0)
+                near[rank, peer].put_packets(parts[peer][at : at + 1], buffer[peer : peer + 1], tb=0)
             own, packets = buffer[rank : rank + 1], results[rank][rank : rank + 1]
             this.reduce(own, [parts[rank][i : i + 1] for i in range(n - 1)], tb=0, packet=True)
             this.copy_packets(packets, own, tb=0)
             for peer in peers(n, rank):
-                channels[rank, peer].read_put_packets(results[peer][rank : rank + 1], packets, tb=0)
+                far[rank, peer].read_put_packets(results[peer][rank : rank + 1], packets, tb=0)
             for peer in peers(n, rank):
                 this.unpack_packets(buffer[peer : peer + 1], results[rank][peer : peer + 1], tb=0)
     return program
@@ -152,35 +156,11 @@ def _port_packets(forwards: bool, shared: bool) -> Builder:
     return build
 
 
-def allreduce_over_ports(n: int) -> CollectiveProgram:
-    """The result becomes packets as it is made, and ports send these."""
-    with CollectiveProgram(
-        "allreduce_over_ports", AllReduce(n, 1, True), n, protocol="LL", use_double_scratch_buffer=True
-    ) as program:
-        parts = [Buffer(rank, n - 1) for rank in range(n)]
-        results = [Buffer(rank, n) for rank in range(n)]
-        near, far = mesh(n, MemoryChannel), mesh(n, PortChannel)
-        for rank in range(n):
-            this = Rank(rank)
-            buffer = this.get_input_buffer()
-            for peer in peers(n, rank):
-                at = _slot(n, peer, rank)
-                near[rank, peer].put_packets(parts[peer][at : at + 1], buffer[peer : peer + 1], tb=0)
-            own, packets = buffer[rank : rank + 1], results[rank][rank : rank + 1]
-            this.reduce(own, [parts[rank][i : i + 1] for i in range(n - 1)], tb=0, packet=True)
-            this.copy_packets(packets, own, tb=0)
-            for peer in peers(n, rank):
-                far[rank, peer].read_put_packets(results[peer][rank : rank + 1], packets, tb=0)
-            for peer in peers(n, rank):
-                this.unpack_packets(buffer[peer : peer + 1], results[rank][peer : peer + 1], tb=0)
-    return program
-
-
 PROGRAMS: list[Builder] = [
     allreduce_oneshot,
     allreduce_twoshot,
     allreduce_copies,
-    allreduce_over_ports,
+    partial(allreduce_copies, ports=True),
     allgather_forward,
     _port_packets(forwards=True, shared=False),
     _port_packets(forwards=True, shared=True),
