@@ -41,33 +41,10 @@ REPLAYS = {"nvrtc": 1000}  # others: 50, since ranks that share a GPU take turns
 MOST = 1 << 18  # bytes
 FITS = {"dtypes": ["float32"], "sizes": (0, MOST), "scratch": 16 * MOST}
 
-# A kernel for any number of ranks. Of CUDA C alone, so that all compilers of it take the text.
-KERNEL = r"""
-#include <shunt/kernel.h>
-
-SHUNT_PLUGIN_KERNEL(add)
-{
-	const uint64_t first = shunt_k_bid() * shunt_k_ntid() + shunt_k_tid(), step = shunt_k_nbid() * shunt_k_ntid();
-	const uint64_t half = epoch % 2 * (call.scratch_bytes / 2);
-	const float *mine = (const float *)call.send;
-	float *sums = (float *)call.recv;
-
-	for (uint32_t rank = 0; rank < call.nranks; rank++) {
-		float *box = (float *)(call.scratch[rank] + half) + call.rank * call.count;
-		for (uint64_t i = first; i < call.count; i += step)
-			box[i] = mine[i];
-	}
-	if (!shunt_k_barrier(call))
-		return;
-	const float *boxes = (const float *)(call.scratch[call.rank] + half);
-	for (uint64_t i = first; i < call.count; i += step) {
-		float sum = 0;
-		for (uint32_t rank = 0; rank < call.nranks; rank++)
-			sum += boxes[rank * call.count + i];
-		sums[i] = sum;
-	}
-}
-"""
+# docs/plugins.md's, for any number of ranks. Of CUDA C alone, so that all compilers of it take the text.
+with open(os.path.join(ROOT, "docs", "plugins.md"), encoding="utf-8") as file:
+    (KERNEL,) = re.findall(r'^KERNEL = r"""(.*?my_allreduce.*?)"""$', file.read(), re.DOTALL | re.MULTILINE)
+KERNEL = KERNEL.replace("my_allreduce", "add")
 BLOCKS, THREADS = 16, 256
 LAUNCH = {"blocks": BLOCKS, "threads": THREADS}
 
