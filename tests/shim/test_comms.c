@@ -123,7 +123,7 @@ TEST(test_comms_scalable_init_takes_several_ids)
 TEST(test_comms_nonblocking_group_returns_at_once)
 {
 	ncclConfig_t config = nonblocking_config();
-	ncclComm_t comms[2], first[2], second[2];
+	ncclComm_t comms[2], first[2], second[2], alone[2];
 	ncclUniqueId id;
 
 	ncclGetUniqueId(&id);
@@ -146,10 +146,17 @@ TEST(test_comms_nonblocking_group_returns_at_once)
 	assert_int_equal(ncclGroupEnd(), ncclInProgress);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(wait_async(comms[i]), ncclSuccess);
+	/* And one without a group. */
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ncclCommSplit(comms[i], 0, 0, &alone[i], NULL), ncclInProgress);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(rank_of(first[i]), i);
 		assert_int_equal(rank_of(second[i]), 1 - i);
+		assert_int_equal(rank_of(alone[i]), i);
 	}
+	destroy_all(alone, 2);
 	destroy_all(first, 2);
 	destroy_all(second, 2);
 	destroy_all(comms, 2);

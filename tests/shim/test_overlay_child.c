@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Communicators that are made from others, in front of a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
 #include "tests/shim/mock_core.h"
+#include "tests/shim/nonblocking.h"
 #include "tests/shim/overlay_fixture.h"
 #include "tests/support/pause.h"
-#include "tests/support/test.h"
 #include "tests/support/until.h"
 
 TEST(test_split_blocking_knows_the_child_at_once)
@@ -54,14 +54,10 @@ TEST(test_split_outlives_a_parent_that_ends_in_its_group)
 TEST(test_split_late_is_known_through_the_parent_state)
 {
 	ncclComm_t comm = nonblocking_comm(0, 4), child, moved;
-	ncclResult_t result;
 
 	fake.late(30);
 	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclInProgress);
-	do {
-		pause_us(PAUSE_POLL, 1000);
-		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
-	} while (result == ncclInProgress);
+	assert_int_equal(wait_async(comm), ncclSuccess);
 	moved = child;
 	child = NULL; /* our entry does not depend on the place any more */
 	assert_int_equal(reduce(moved, 5), ncclSuccess);
@@ -70,23 +66,7 @@ TEST(test_split_late_is_known_through_the_parent_state)
 	ncclCommDestroy(comm);
 }
 
-TEST(test_split_late_is_known_without_asking_the_parent)
-{
-	ncclComm_t comm = nonblocking_comm(0, 4), child;
-
-	fake.late(20);
-	ncclGroupStart();
-	ncclCommSplit(comm, 1, 0, &child, NULL);
-	assert_int_equal(ncclGroupEnd(), ncclInProgress);
-	while (!__atomic_load_n(&child, __ATOMIC_ACQUIRE))
-		pause_us(PAUSE_POLL, 1000); /* as PyTorch does */
-	assert_int_equal(reduce(child, 5), ncclSuccess);
-	assert_non_null(strstr(shunt_mock_log(), "run 5"));
-	ncclCommDestroy(child);
-	ncclCommDestroy(comm);
-}
-
-/* The place may be gone as soon as the handle was seen there. */
+/* Without asking the parent, as PyTorch does. The place may be gone as soon as the handle was seen there. */
 TEST(test_split_late_is_known_wherever_the_handle_was_moved)
 {
 	for (int grouped = 0; grouped < 2; grouped++) {
@@ -161,7 +141,6 @@ TEST(test_split_that_fails_leaves_nothing)
 TEST(test_settings_of_the_environment_win_over_the_program)
 {
 	ncclComm_t comm, child;
-	ncclResult_t result;
 	ncclUniqueId id;
 
 	setenv("NCCL_COMM_BLOCKING", "0", 1);
@@ -171,9 +150,7 @@ TEST(test_settings_of_the_environment_win_over_the_program)
 	assert_non_null(strstr(shunt_mock_log(), "ctas 3"));
 	fake.late(10);
 	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclInProgress);
-	do
-		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
-	while (result == ncclInProgress);
+	assert_int_equal(wait_async(comm), ncclSuccess);
 	assert_int_equal(reduce(child, 5), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	unsetenv("NCCL_COMM_BLOCKING");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The shim without a real NCCL, over the mock core: ranks are threads. */
 #include "tests/shim/mock_core.h"
+#include "tests/shim/nonblocking.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
 #include "tests/support/pause.h"
-#include "tests/support/test.h"
 
 static char a[8] = "abcdefg", b[8];
 
@@ -324,44 +324,12 @@ TEST(test_standalone_split_sorts_by_key_then_rank)
 	assert_int_equal(r[1].child_rank, -1);
 }
 
-TEST(test_standalone_nonblocking_ranks_of_one_thread)
-{
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0 };
-	ncclComm_t comms[2], children[2];
-	ncclResult_t async;
-	ncclUniqueId id;
-	int value;
-
-	ncclGetUniqueId(&id);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(ncclCommInitRankConfig(&comms[i], 2, id, i, &config), ncclInProgress);
-	for (int i = 0; i < 2; i++)
-		do
-			assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
-		while (async == ncclInProgress);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(ncclCommSplit(comms[i], 0, 0, &children[i], NULL), ncclInProgress);
-	for (int i = 0; i < 2; i++) {
-		do
-			assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
-		while (async == ncclInProgress);
-		assert_int_equal(async, ncclSuccess);
-		assert_int_equal(ncclCommUserRank(children[i], &value), ncclSuccess);
-		assert_int_equal(value, i);
-	}
-	for (int i = 0; i < 2; i++) {
-		ncclCommDestroy(children[i]);
-		ncclCommDestroy(comms[i]);
-	}
-}
-
 /* Communicators are made by a group that is only simulated, too, as NCCL does it. */
 TEST(test_standalone_simulated_group_makes_its_communicators)
 {
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809 };
+	ncclConfig_t config = nonblocking_config();
 	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
 	ncclComm_t comms[2], children[2];
-	ncclResult_t async;
 	ncclUniqueId id;
 
 	for (int blocking = 0; blocking < 2; blocking++) {
@@ -373,19 +341,14 @@ TEST(test_standalone_simulated_group_makes_its_communicators)
 		assert_int_equal(ncclGroupSimulateEnd(&info), blocking ? ncclSuccess : ncclInProgress);
 		for (int round = 0; round < 2; round++) {
 			for (int i = 0; i < 2; i++)
-				do
-					assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
-				while (async == ncclInProgress);
+				assert_int_equal(wait_async(comms[i]), ncclSuccess);
 			ncclGroupStart();
 			for (int i = 0; i < 2; i++)
 				assert_int_equal(ncclCommSplit(comms[i], 0, i, &children[i], NULL), ncclSuccess);
 			assert_int_equal(round ? ncclGroupEnd() : ncclGroupSimulateEnd(NULL),
 			    blocking ? ncclSuccess : ncclInProgress);
 			for (int i = 0; i < 2; i++) {
-				do
-					assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
-				while (async == ncclInProgress);
-				assert_int_equal(async, ncclSuccess);
+				assert_int_equal(wait_async(comms[i]), ncclSuccess);
 				assert_int_equal(ncclCommDestroy(children[i]), ncclSuccess);
 			}
 		}
@@ -402,7 +365,7 @@ TEST(test_standalone_simulated_group_makes_its_communicators)
 
 TEST(test_standalone_abort_ends_a_waiting_init)
 {
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0 };
+	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comm;
 	ncclUniqueId id;
 
