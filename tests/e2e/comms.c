@@ -30,11 +30,6 @@ static void all_ranks_barrier(struct rank *r, int place)
 	ranks_barrier(r, &shared->barrier[place]);
 }
 
-static ncclConfig_t nonblocking_config(void)
-{
-	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
-}
-
 /* One sum over a communicator in which we are `rank` of n, checked. */
 static int sum(struct rank *r, ncclComm_t comm, int rank, int n)
 {
@@ -227,12 +222,11 @@ TEST(test_revoke_ends_a_split_and_no_more)
 /* The rank that is to come new never does: what was begun is no communicator, and never will be one. */
 RANKS_TEST(test_revoke_of_a_growth_leaves_its_error, run(RANKS_THREADS, 1, body))
 {
-	ncclConfig_t config = nccl_config_unset();
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclComm_t comm, grown;
 	ncclResult_t state;
 	ncclUniqueId id;
 
-	config.blocking = 0;
 	NCCL(ncclCommInitRank(&comm, 1, r->id, 0));
 	NCCL(ncclCommGetUniqueId(comm, &id));
 	CHECK(ncclCommGrow(comm, 2, &id, -1, &grown, &config) == ncclInProgress);
@@ -270,7 +264,7 @@ RANKS_TEST(test_revoke_does_not_wait_for_other_communicators, run(RANKS_PROCESSE
 RANKS_TEST(
     test_nonblocking_communicators_come_by_themselves, run(RANKS_PROCESSES, 3, body) + run(RANKS_THREADS, 3, body))
 {
-	ncclConfig_t config = nonblocking_config();
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclComm_t comm, child, second, grouped;
 	ncclResult_t res;
 
@@ -548,7 +542,7 @@ TEST(test_communicator_outlives_a_spoiled_capture)
 /* While a collective on another communicator waits for a peer, which comes only after that. */
 RANKS_TEST(test_communicator_may_end_beside_a_waiting_one, run(RANKS_PROCESSES, 2, body))
 {
-	ncclConfig_t config = nonblocking_config();
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclComm_t comm, other;
 	ncclResult_t res;
 	int32_t *dev, host[4] = { 1, 2, 3, 4 };

@@ -277,10 +277,9 @@ RANKS_TEST(test_set_up_in_mid_group_keeps_the_order, overlay_run_set(2, "SHUNT_A
  */
 RANKS_TEST(test_communicator_destroyed_too_early_lives_on, overlay_run(RANKS_PROCESSES, 2, body))
 {
-	ncclConfig_t config = nccl_config_unset();
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclComm_t comm, child = NULL;
 
-	config.blocking = 0;
 	ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
 	CHECK(ranks_settled(comm) == ncclSuccess);
 	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);

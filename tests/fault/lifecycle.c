@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fault/lifecycle.h"
 #include "tools/common/libc.h"
+#include "tools/common/nccl_config.h"
 #include "tests/support/own.h"
 #include "shunt/device.h"
 #include "tests/support/pause.h"
@@ -275,21 +276,6 @@ static int freed_window(struct lifecycle *l)
 	return err;
 }
 
-static ncclConfig_t nonblocking_config(void)
-{
-	ncclConfig_t c;
-
-	memset(&c, 0, sizeof(c));
-	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
-		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
-	c.size = sizeof(c);
-	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
-	c.version = 23100;
-	c.netName = c.commName = NULL;
-	c.blocking = 0;
-	return c;
-}
-
 static ncclResult_t async_result(ncclComm_t comm)
 {
 	ncclResult_t state;
@@ -306,7 +292,7 @@ static ncclResult_t async_result(ncclComm_t comm)
 static int lazy_children(struct lifecycle *l)
 {
 	ncclComm_t one = NULL, two = NULL, other = NULL;
-	ncclConfig_t config = nonblocking_config();
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclResult_t res, end;
 	int err = 0;
 

@@ -12,6 +12,7 @@
 #include "tests/support/pause.h"
 #include "tests/support/test.h"
 #include "tests/support/until.h"
+#include "tools/common/nccl_config.h"
 
 enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */
 
@@ -169,7 +170,7 @@ static int hang_in_graph(struct scenario *s, int r)
 /* A background task of a non-blocking communicator waits for rank 2. */
 static int hang_nonblocking(struct scenario *s, int r)
 {
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclResult_t res = ncclInProgress;
 
 	shunt_device_set(r);
@@ -186,8 +187,7 @@ static int hang_nonblocking(struct scenario *s, int r)
 static int hang_before_nonblocking(struct scenario *s, int r)
 {
 	ncclComm_t alone;
-
-	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
+	ncclConfig_t config = nccl_config_nonblocking();
 
 	shunt_device_set(r);
 	if (r < 2 && (ncclGroupStart() || ncclCommInitRankConfig(&s->comm[r], RANKS, s->id, r, &config)))

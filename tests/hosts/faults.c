@@ -574,12 +574,11 @@ TEST(test_a_rank_dies_or_aborts_in_a_plan)
 /* Rank 0 aborts an init in which a rank is missing; then all begin without blocking. */
 HOSTS_TEST(test_inits_that_do_not_block, { .place = "0011" })
 {
-	ncclConfig_t config = nccl_config_unset();
+	ncclConfig_t config = nccl_config_nonblocking();
 	struct world_shared *s = world_shared();
 	ncclComm_t comm;
 	double start = now();
 
-	config.blocking = 0;
 	if (r->rank != 3) {
 		ncclResult_t res = ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config), state;
 

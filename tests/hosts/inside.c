@@ -585,11 +585,10 @@ TEST(test_rank_0_that_NCCL_COMM_ID_names_is_named)
 /* A call on a communicator that has failed says so; the last error is still why it failed. */
 static int failed_before_body(struct rank *r)
 {
-	ncclConfig_t config = nccl_config_unset();
+	ncclConfig_t config = nccl_config_nonblocking();
 	ncclComm_t comm, grown, child;
 	ncclUniqueId id;
 
-	config.blocking = 0;
 	NCCL(ncclCommInitRank(&comm, 1, r->id, 0));
 	NCCL(ncclCommGetUniqueId(comm, &id));
 	limits_set(100, 100);

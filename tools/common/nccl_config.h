@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Configurations that leave everything to the library. */
+/* Configurations that leave everything, or all else, to the library. */
 #include <stddef.h>
 #include <string.h>
 #include "shim/nccl/abi.h"
@@ -16,6 +16,14 @@ static inline ncclConfig_t nccl_config_unset(void)
 	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
 	c.version = 23200;
 	c.netName = c.commName = NULL;
+	return c;
+}
+
+static inline ncclConfig_t nccl_config_nonblocking(void)
+{
+	ncclConfig_t c = nccl_config_unset();
+
+	c.blocking = 0;
 	return c;
 }
 
