@@ -4,7 +4,8 @@
 #include "tests/support/clock.h"
 #include "tests/support/limits.h"
 #include "tests/support/pause.h"
-#include "tools/common/libc.h"
+#include "tests/support/test.h"
+#include "tests/support/until.h"
 
 enum { LIMIT_S = 150 };
 
@@ -13,7 +14,7 @@ struct job_state {
 	atomic_int have_id, have_again, over, done, ended;
 	struct fault_state fault;
 	struct job_rank rank[JOB_MAX_RANKS];
-	_Alignas(64) char shared[JOB_SHARED_BYTES];
+	struct job_progress progress;
 };
 
 /* Those who are alive by themselves: ranks are counted without the victim if it is to die. */
@@ -70,7 +71,7 @@ static void run_rank(struct job_state *m, const struct job *c, int rank)
 	start = now();
 	out->end = LIFECYCLE_FAILED;
 	if (m->have_id == 1)
-		out->end = c->body ? c->body(&lifecycle, c, m->shared) : lifecycle_run(&lifecycle);
+		out->end = c->body ? c->body(&lifecycle, c, &m->progress) : lifecycle_run(&lifecycle);
 	out->seconds = now() - start;
 	out->error = lifecycle.error;
 	out->step = lifecycle.step;
@@ -159,9 +160,8 @@ const char *job_run(struct job *c)
 	return *reason ? reason : NULL;
 }
 
-const char *job_run_each(struct job *c)
+void job_run_each(struct job *c)
 {
-	static char text[240];
 	const char *reason;
 
 	for (c->victim = 0; c->victim < c->n; c->victim++) {
@@ -170,10 +170,21 @@ const char *job_run_each(struct job *c)
 			reason = "it lives";
 		if (!reason && c->action == FAULT_STOP && !c->stopped)
 			reason = "not stopped";
-		if (reason) {
-			snprintf(text, sizeof(text), "rank %d: %s", c->victim, reason);
-			return text;
-		}
+		if (reason)
+			fail_msg("rank %d: %s", c->victim, reason);
 	}
-	return NULL;
+}
+
+void job_assert(const char *reason)
+{
+	if (reason)
+		fail_msg("%s", reason);
+}
+
+bool job_all_ready(const struct lifecycle *l, const struct job *c, struct job_progress *at)
+{
+	if (l->rank == c->victim)
+		atomic_store(&at->victim, getpid());
+	atomic_fetch_add(&at->ready, 1);
+	return until_counted(&at->ready, c->n, "ranks are ready");
 }

@@ -18,6 +18,12 @@ struct job_rank {
 	double seconds; /* that the lifecycle took */
 };
 
+/* How far the ranks are, in memory that all of them share; zeroed by each run. */
+struct job_progress {
+	atomic_int ready, waiting, out; /* ranks */
+	atomic_int victim;              /* its process */
+};
+
 struct job {
 	/* To be set. */
 	int n, victim, full;
@@ -31,7 +37,7 @@ struct job {
 	 * Instead of life_run(), which returns an enum lifecycle_result; for the phases that no call to the system
 	 * marks. NULL: life_run.
 	 */
-	enum lifecycle_result (*body)(struct lifecycle *lifecycle, const struct job *job, void *shared);
+	enum lifecycle_result (*body)(struct lifecycle *lifecycle, const struct job *job, struct job_progress *at);
 	/* Results. */
 	struct job_rank rank[JOB_MAX_RANKS];
 	ncclUniqueId id; /* of the lifecycle */
@@ -46,9 +52,9 @@ struct job {
  * none.
  */
 const char *job_run(struct job *job);
-/*
- * The same with each rank in turn for the victim, which is to be killed or stopped: that it was not is a reason, too.
- */
-const char *job_run_each(struct job *job);
-/* Memory that all processes of a run share; zeroed by each run. */
-enum { JOB_SHARED_BYTES = 4096 };
+/* Fails the test with the reason, unless it is NULL. */
+void job_assert(const char *reason);
+/* A run with each rank in turn for the victim. That it was not killed or stopped as it should be is a reason, too. */
+void job_run_each(struct job *job);
+/* On each rank: all have come to where the victim's fault is to strike. */
+bool job_all_ready(const struct lifecycle *lifecycle, const struct job *job, struct job_progress *at);

@@ -33,5 +33,7 @@ void lifecycle_environment(const char *timeout, const char *setup_timeout);
 int lifecycle_prepare(struct lifecycle *lifecycle, int rank, int nranks);
 void lifecycle_finish(struct lifecycle *lifecycle);
 enum lifecycle_result lifecycle_run(struct lifecycle *lifecycle);
+/* A communicator, and a small sum over it; 0 if all went well. */
+int lifecycle_begin(struct lifecycle *lifecycle);
 /* One sum among n of which we are `rank`, checked: 0, 1: an error was reported, -1: wrong. */
 int lifecycle_sum(struct lifecycle *lifecycle, ncclComm_t comm, int rank, int n, size_t count, void *stream);

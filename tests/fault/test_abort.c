@@ -290,29 +290,12 @@ static const struct {
 	{ "open group of a non-blocking init", hang_before_nonblocking, HANG_IN_TEST, IN_VAIN_MS },
 };
 
-/* How far the ranks of a job are. */
-struct progress {
-	atomic_int ready, waiting, out; /* ranks */
-	atomic_int victim;              /* its process */
-};
-
-/* All ranks have come to where the victim's fault is to strike. */
-static bool all_ready(struct lifecycle *l, const struct job *c, struct progress *at)
-{
-	if (l->rank == c->victim)
-		atomic_store(&at->victim, getpid());
-	atomic_fetch_add(&at->ready, 1);
-	return until_counted(&at->ready, c->n, "ranks are ready");
-}
-
 /* One rank is dead, the others' kernels wait for it. */
-static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
-	struct progress *at = shared;
 	double start;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]) || !all_ready(l, c, at))
+	if (lifecycle_begin(l) || !job_all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim && until_counted(&at->waiting, c->n - 1, "kernels wait"))
 		kill(getpid(), SIGKILL);
@@ -330,14 +313,8 @@ static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const stru
 	return LIFECYCLE_FAILED;
 }
 
-TEST(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works)
-{
-	struct job c = { .n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death };
-	const char *reason = job_run_each(&c);
-
-	if (reason)
-		fail_msg("%s", reason);
-}
+TEST_CALL(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works,
+    job_run_each(&(struct job){ .n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death }))
 
 struct first_use {
 	struct lifecycle *lifecycle;
@@ -354,16 +331,15 @@ static void *first_use_main(void *arg)
 }
 
 /* One rank is stopped before the first use, the others hang in the set-up. */
-static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	struct first_use use = { l, 0 };
-	struct progress *at = shared;
 	pthread_t thread;
 	double start;
 	bool waits;
 	int err;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || !all_ready(l, c, at))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || !job_all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim) {
 		kill(getpid(), SIGSTOP);
@@ -385,24 +361,18 @@ static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct jo
 	return LIFECYCLE_FAILED;
 }
 
-TEST(test_abort_in_the_setup_ends_the_first_call)
-{
-	struct job c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = abort_in_setup };
-	const char *reason = job_run_each(&c);
-
-	if (reason)
-		fail_msg("%s", reason);
-}
+TEST_CALL(test_abort_in_the_setup_ends_the_first_call,
+    job_run_each(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = abort_in_setup }))
 
 /*
  * One rank is stopped in the middle of a second communicator's set-up, when the others have memory for it already, and
  * the first one's kernels wait for that rank. Rank 0 makes the call, the others' service answers it.
  */
-static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result abort_in_setup_with_kernels(
+    struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	bool dies = l->rank == c->victim, hangs;
 	struct first_use use = { l, 0 };
-	struct progress *at = shared;
 	ncclComm_t other = NULL;
 	pthread_t thread;
 	double start;
@@ -417,7 +387,7 @@ static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, co
 		fault_arm(FAULT_SEND, FAULT_STOP, SETUP_SENDS);
 	else if (ncclAllReduce(l->dev + 6000, l->dev + 6000, 5000, ncclInt32, ncclSum, other, l->stream[1]))
 		return LIFECYCLE_WRONG;
-	if (!all_ready(l, c, at) || (!l->rank && pthread_create(&thread, NULL, first_use_main, &use)))
+	if (!job_all_ready(l, c, at) || (!l->rank && pthread_create(&thread, NULL, first_use_main, &use)))
 		return LIFECYCLE_WRONG;
 	hangs = dies ? until_counted(&at->out, c->n - 1, "ranks are out") : until_process_stops(at->victim);
 	start = now();
@@ -441,10 +411,8 @@ TEST(test_abort_in_a_setup_with_kernels_that_hang_returns)
 		.at = -1,
 		.stopped_ms = 1500,
 		.body = abort_in_setup_with_kernels };
-	const char *reason = job_run(&c);
 
-	if (reason)
-		fail_msg("%s", reason);
+	job_assert(job_run(&c));
 	assert_true(c.stopped);
 }
 
@@ -457,12 +425,11 @@ static int child_of(struct lifecycle *l, ncclComm_t parent, ncclResult_t (*end)(
 }
 
 /* Aborted beside one that lives on: what they had goes with the next that is destroyed. */
-static enum lifecycle_result abort_and_destroy(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result abort_and_destroy(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	long before;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 300, l->stream[0]) || child_of(l, l->comm, ncclCommDestroy))
+	if (lifecycle_begin(l) || child_of(l, l->comm, ncclCommDestroy))
 		return LIFECYCLE_WRONG;
 	before = fault_balance().maps;
 	for (int i = 0; i < 3; i++)
@@ -476,15 +443,8 @@ static enum lifecycle_result abort_and_destroy(struct lifecycle *l, const struct
 	return ncclCommDestroy(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_OK;
 }
 
-TEST(test_abort_leaves_memory_to_the_next_that_is_destroyed)
-{
-	struct job c = { .n = RANKS, .victim = -1, .body = abort_and_destroy };
-	const char *reason;
-
-	reason = job_run(&c);
-	if (reason)
-		fail_msg("%s", reason);
-}
+TEST_CALL(test_abort_leaves_memory_to_the_next_that_is_destroyed,
+    job_assert(job_run(&(struct job){ .n = RANKS, .victim = -1, .body = abort_and_destroy })))
 
 /* Last: ThreadSanitizer forbids processes with threads of their own after a fork beside other threads. */
 TEST(test_abort_from_another_thread_ends_all_waits_and_frees_all)

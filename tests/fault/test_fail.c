@@ -162,9 +162,8 @@ static void sweep(unsigned kinds, int full)
 }
 
 /* The set-up is over, and a plan's first call finds no memory on one rank. */
-static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
-	atomic_int *ready = shared;
 	char path[1024], reason[512];
 	double start, took;
 	int err;
@@ -173,11 +172,9 @@ static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struc
 	if (shunt_plan_register_file(path, reason, sizeof(reason)) || ncclCommInitRank(&l->comm, 2, l->id, l->rank) ||
 	    ncclAllReduce(
 	        l->dev, l->dev, 100, ncclInt32, ncclMax, l->comm, l->stream[0]) || /* no sum: not by the plan */
-	    shunt_stream_synchronize(l->stream[0]))
+	    shunt_stream_synchronize(l->stream[0]) ||
+	    !job_all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
-	atomic_fetch_add(ready, 1);
-	while (*ready < c->n)
-		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim)
 		fault_arm(FAULT_ALLOC, FAULT_FAIL, c->at);
 	start = now();
@@ -186,10 +183,8 @@ static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struc
 		fault_disarm();
 	took = now() - start;
 	/* The others are told although this rank's program goes on. */
-	atomic_fetch_add(ready, 1);
-	while (*ready < 2 * c->n && now() - start < AT_ONCE_S)
-		pause_us(PAUSE_POLL, 200);
-	if (err < 0 || took > AT_ONCE_S || *ready < 2 * c->n) {
+	atomic_fetch_add(&at->out, 1);
+	if (!until_counted(&at->out, c->n, "calls are over") || err < 0 || took > AT_ONCE_S) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the call gave %d after %.2f s", l->rank, err, took);
 		return LIFECYCLE_WRONG;
 	}

@@ -24,6 +24,12 @@ static const char *name_of(enum fault_action action)
 	return action == FAULT_KILL ? "killed" : action == FAULT_STOP ? "stopped" : "failed";
 }
 
+/* With time-outs that nothing is to run into. */
+static void patient_environment(void)
+{
+	lifecycle_environment("120s", "60s");
+}
+
 /*
  * With short limits, as so many survivors run into them. Where these end a lifecycle on a busy machine before the
  * victim is at its place, again with longer ones.
@@ -38,7 +44,7 @@ static const char *run_hastily(struct job *c)
 		lifecycle_environment(limits[i], limits[i]);
 		reason = job_run(c);
 	}
-	lifecycle_environment("120s", "60s");
+	patient_environment();
 	return reason;
 }
 
@@ -79,60 +85,35 @@ static void sweep(int victim, enum fault_action action, long count)
 
 TEST(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works)
 {
-	lifecycle_environment("120s", "60s");
 	for (int r = 0; r < RANKS; r++)
 		sweep(r, FAULT_KILL, limit);
 }
 
 TEST(test_stop_at_any_call_breaks_nothing)
 {
-	lifecycle_environment("120s", "60s");
 	for (int r = 0; r < RANKS; r++)
 		sweep(r, FAULT_STOP, limit / 2);
 }
-
-/* With time-outs that nothing is to run into. */
-static void run_patiently(struct job *c)
-{
-	const char *reason;
-
-	lifecycle_environment("120s", "60s");
-	reason = job_run_each(c);
-	if (reason)
-		fail_msg("%s", reason);
-}
-
-struct progress {
-	atomic_int ready, launched; /* ranks */
-	atomic_int victim;          /* its process */
-};
 
 /*
  * The victim dies while kernels run: its own, which waits for a peer that has not called yet, or (at 2) only those of
  * the others.
  */
-static enum lifecycle_result die_in_a_kernel(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result die_in_a_kernel(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	bool victim = l->rank == c->victim, last = l->rank == (c->victim + 1) % c->n;
-	struct progress *at = shared;
 	ncclResult_t async = ncclSuccess;
 	double start = now();
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
-		goto wrong;
-	if (victim)
-		atomic_store(&at->victim, getpid());
-	atomic_fetch_add(&at->ready, 1);
-	if (!until_counted(&at->ready, c->n, "ranks are ready"))
+	if (lifecycle_begin(l) || !job_all_ready(l, c, at))
 		goto wrong;
 	if (c->at == 1 ? !last : !victim) {
 		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]) ||
 		    !shunt_sim_wait_stuck(l->rank, l->stream[0]))
 			goto wrong;
-		atomic_fetch_add(&at->launched, 1);
+		atomic_fetch_add(&at->waiting, 1);
 	}
-	if (victim && until_counted(&at->launched, c->n - 1, "kernels wait"))
+	if (victim && until_counted(&at->waiting, c->n - 1, "kernels wait"))
 		kill(getpid(), SIGKILL);
 	start = now();
 	if (c->at == 1 && last) {
@@ -162,20 +143,20 @@ wrong:
 TEST(test_kill_in_a_kernel_is_reported_by_all_others)
 {
 	for (int how = 1; how <= 2; how++)
-		run_patiently(&(struct job){ .n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel });
+		job_run_each(&(struct job){ .n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel });
 }
 
 /*
  * ... also where the survivor's program is in a call that waits for the kernel and keeps the driver from everybody:
  * nothing can be read of the device.
  */
-static enum lifecycle_result die_with_a_blocked_driver(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result die_with_a_blocked_driver(
+    struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	ncclResult_t async = ncclSuccess;
 	double start;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	if (lifecycle_begin(l))
 		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
@@ -195,7 +176,7 @@ static enum lifecycle_result die_with_a_blocked_driver(struct lifecycle *l, cons
 }
 
 TEST_CALL(test_kill_with_a_blocked_driver_ends_the_kernel,
-    run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver }))
+    job_run_each(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver }))
 
 /* The linker leads the library's reads of devices here. */
 static atomic_int device_reads;
@@ -215,10 +196,9 @@ int __wrap_shunt_recorder_snapshot(
  * A peer leaves while nothing is under way, and the survivor's program goes on without its communicators: watching them
  * costs next to nothing. A call that needs the peer after all is reported as soon as any other.
  */
-static enum lifecycle_result outlive_an_idle_peer(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result outlive_an_idle_peer(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	enum { COMMS = 12, GRACES = 3 };
-	struct progress *at = shared;
 	ncclResult_t async = ncclSuccess;
 	ncclComm_t comm[COMMS];
 	double start, end = now() + AT_ONCE_S;
@@ -230,9 +210,8 @@ static enum lifecycle_result outlive_an_idle_peer(struct lifecycle *l, const str
 		if (ncclCommSplit(l->comm, 0, l->rank, &comm[i], NULL) ||
 		    lifecycle_sum(l, comm[i], l->rank, l->nranks, 100, l->stream[0]))
 			return LIFECYCLE_WRONG;
-	atomic_fetch_add(&at->ready, 1);
-	while (at->ready < c->n)
-		pause_us(PAUSE_POLL, 200);
+	if (!job_all_ready(l, c, at))
+		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
 	/* Each device is read until it has said once that it has nothing to do. */
@@ -262,18 +241,15 @@ wrong:
 }
 
 TEST_CALL(test_an_idle_peer_that_left_costs_nothing,
-    run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = outlive_an_idle_peer }))
+    job_run_each(&(struct job){ .n = 2, .action = FAULT_KILL, .body = outlive_an_idle_peer }))
 
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
-static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
-	struct progress *at = shared;
-
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
 		return LIFECYCLE_WRONG;
 	for (int i = 0; i < 30; i++) {
 		if (l->rank == c->victim && i == 10) {
-			atomic_store(&at->launched, 1);
 			if (ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 				return LIFECYCLE_WRONG;
 			kill(getpid(), SIGSTOP);
@@ -288,21 +264,15 @@ static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct 
 }
 
 TEST_CALL(test_stop_in_a_kernel_breaks_nothing,
-    run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel }))
+    job_run_each(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel }))
 
 /* Stopped for good: the others do not wait longer than the variables say, and name who is missing. */
-static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
-	struct progress *at = shared;
 	double start;
 	int err;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
-		return LIFECYCLE_WRONG;
-	if (l->rank == c->victim)
-		atomic_store(&at->victim, getpid());
-	atomic_fetch_add(&at->ready, 1);
-	if (!until_counted(&at->ready, c->n, "ranks are ready"))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || !job_all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim) {
 		kill(getpid(), SIGSTOP);
@@ -321,10 +291,11 @@ static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct
 }
 
 TEST_CALL(test_stop_for_good_before_the_setup_is_an_error_in_time,
-    run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = stop_before_setup }))
+    job_run_each(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 60000, .body = stop_before_setup }))
 
 TESTS_BEGIN
 {
+	patient_environment();
 	grace_ms = GRACE_SHORT_MS;
 	limit = getenv("FAULT_ALL") ? 0 : getenv("FAULT_SLOW") ? 8 : 24;
 }

@@ -55,7 +55,7 @@ static bool was_printed(int fd, const char *text)
  * The victim has at.. descriptors left when it begins; afterwards the limit is lifted again, and all is well. Whatever
  * could not be opened, a line of the victim's names the limit.
  */
-static enum lifecycle_result few_files(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result few_files(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	bool is_victim = l->rank == c->victim;
 	enum lifecycle_result end;
@@ -143,7 +143,7 @@ static int forbid(long number)
 static const long forbidden[] = { SYS_sendmsg, SYS_getrandom, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1,
 	SYS_connect, SYS_bind };
 
-static enum lifecycle_result under_policy(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result under_policy(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	enum lifecycle_result end;
 
@@ -176,7 +176,7 @@ TEST(test_limits_forbidden_calls_are_errors_on_all_ranks)
 }
 
 /* What the library says while its log file is of no use must not stop anything, and must be said once elsewhere. */
-static enum lifecycle_result with_log(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result with_log(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	static const char *const files[] = { "/dev/full", "/nowhere/at/all", "." };
 
@@ -203,7 +203,7 @@ TEST(test_limits_log_file_that_takes_nothing_stops_nothing)
 }
 
 /* Nobody reads what the library prints: neither a signal nor a wait may come of it. */
-static enum lifecycle_result with_closed_pipe(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result with_closed_pipe(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	int fds[2];
 
@@ -229,7 +229,7 @@ TEST(test_limits_closed_stderr_does_not_kill)
 }
 
 /* As daemons are started: what the library opens must not become what it, and the program, print to. */
-static enum lifecycle_result without_stderr(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result without_stderr(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	close(STDIN_FILENO);
 	if (c->at)

@@ -135,11 +135,11 @@ static void *attacker_main(void *arg)
 }
 
 /* All ranks live under attack from a thread of rank 0, which is of the same user. */
-static enum lifecycle_result under_attack(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result under_attack(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	struct attacker a = { .id = l->id, .attack = (enum attack)c->at };
 	enum { CROWD = 5 };
-	atomic_int *crowd = shared; /* is there first */
+	atomic_int *crowd = &at->ready; /* is there first */
 	enum lifecycle_result end;
 	pthread_t thread;
 
@@ -411,7 +411,7 @@ TEST(test_peers_name_taken_by_another_user_counts_as_nobody)
 	}
 }
 
-static enum lifecycle_result run_forged(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result run_forged(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
 	enum lifecycle_result end;
 
@@ -471,14 +471,10 @@ TEST(test_peers_corrupted_messages_end_in_an_outcome)
 	assert_true(corrupted > 0 && failures > 0);
 }
 
-static enum lifecycle_result die_in_use(struct lifecycle *l, const struct job *c, void *shared)
+static enum lifecycle_result die_in_use(struct lifecycle *l, const struct job *c, struct job_progress *at)
 {
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	if (lifecycle_begin(l) || !job_all_ready(l, c, at))
 		return LIFECYCLE_WRONG;
-	atomic_fetch_add((atomic_int *)shared, 1);
-	while (*(atomic_int *)shared < c->n)
-		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
 	return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
@@ -507,8 +503,7 @@ TEST(test_peers_killed_job_leaves_nothing_behind)
 	long_limits();
 	reason = job_run(&c);
 	short_limits();
-	if (reason || !c.killed)
-		fail_msg("%s", reason ? reason : "it lives");
+	job_assert(reason ? reason : c.killed ? NULL : "it lives");
 	id = shunt_id_derive(c.id.internal, sizeof(c.id.internal), "init", 0, 0);
 	for (int r = 0; r < RANKS; r++) {
 		rendezvous_name(&id, r, &addr);
