@@ -144,10 +144,9 @@ def triton_kernel():
         block = tl.program_id(0)
         call = tl.load(epoch + block) + 1
         half = (call % 2) * HALF
-        at = block * BLOCK + tl.arange(0, BLOCK)
-        inside = at < n
-        x = tl.load(send + at, mask=inside)
-        tl.store(theirs + half + at, x, mask=inside)
+        for first in range(block * BLOCK, n, tl.num_programs(0) * BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            tl.store(theirs + half + at, tl.load(send + at, mask=at < n), mask=at < n)
         tl.debug_barrier()
         tl.atomic_xchg(their_signals + rank * 64 + block, call, sem="release", scope="sys")
         seen = tl.atomic_add(my_signals + (1 - rank) * 64 + block, 0, sem="acquire", scope="sys")
@@ -156,8 +155,10 @@ def triton_kernel():
             seen = tl.atomic_add(my_signals + (1 - rank) * 64 + block, 0, sem="acquire", scope="sys")
             gone = tl.load(abort, volatile=True)
         tl.debug_barrier()
-        y = tl.load(mine + half + at, mask=inside, volatile=True)
-        tl.store(recv + at, x + y, mask=inside)
+        for first in range(block * BLOCK, n, tl.num_programs(0) * BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            y = tl.load(mine + half + at, mask=at < n, volatile=True)
+            tl.store(recv + at, tl.load(send + at, mask=at < n) + y, mask=at < n)
         tl.debug_barrier()
         tl.store(epoch + block, call)
 
