@@ -898,7 +898,7 @@ static int untold_body(struct rank *r)
 	if (state != ncclRemoteError || !strstr(world_error(), "rank 3"))
 		fprintf(stderr, "rank %d: %d, \"%s\"\n", r->rank, (int)state, world_error());
 	CHECK(state == ncclRemoteError && strstr(world_error(), "rank 3"));
-	/* At once: rank 2 hears the reason from the others all the same. */
+	/* At once: rank 2 hears the reason from the others all the same, and inside a host an abort tells nobody. */
 	NCCL(ncclCommAbort(comm));
 	return 0;
 }

@@ -358,7 +358,13 @@ TEST(test_post_refuses_what_is_out_of_bounds)
 	put = lane_put(&lane, 0, 0, 8, 1);
 	put.flags = 0x80;
 	expect_invalid(&lane, put);
-	put.flags = SHUNT_NET_LAST; /* has no data */
+	put.flags = SHUNT_NET_LAST; /* has no data, a count of 1, and no other flag */
+	expect_invalid(&lane, put);
+	put.bytes = 0;
+	put.count = 2;
+	expect_invalid(&lane, put);
+	put.count = 1;
+	put.flags |= SHUNT_NET_MORE;
 	expect_invalid(&lane, put);
 	put = lane_put(&lane, 0, 4, 8, 1);
 	put.flags = SHUNT_NET_PACKETS;

@@ -101,8 +101,9 @@ enum shunt_net_put_flag {
 	SHUNT_NET_ADD = 4,
 	/*
 	 * A signal alone, with a count of 1; the endpoint is closed next, perhaps at once. Its end tells the peer of
-	 * the signal, even if no room was left and post took none; the signal may come twice. Over tcp it comes unless
-	 * the socket is full of what was posted before.
+	 * the signal, even if no room was left and post took none; the signal may come twice. It does not come to a
+	 * peer that has not had its SHUNT_NET_READY. Over tcp it may be lost while data is under way, in either
+	 * direction.
 	 */
 	SHUNT_NET_LAST = 8,
 };

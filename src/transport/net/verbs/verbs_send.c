@@ -314,8 +314,9 @@ int verbs_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *
 	for (int i = 0; i < n; i++)
 		if (!legal(&puts[i], ep->adds))
 			return -EINVAL;
-	if (n && puts[n - 1].flags & SHUNT_NET_LAST)
-		ep->last = puts[n - 1].channel;
+	for (int i = 0; i < n; i++)
+		if (puts[i].flags & SHUNT_NET_LAST)
+			ep->last = puts[i].channel;
 	ep->device->touched = true;
 	for (; taken < n && ep->taken - ep->done < VERBS_PUTS; taken++)
 		ep->puts[ep->taken++ % VERBS_PUTS] = put_of(ep, &puts[taken]);
