@@ -268,6 +268,9 @@ RANKS_TEST(
 	ncclComm_t comm, child, second, grouped;
 	ncclResult_t res;
 
+	/* The structure of NCCL 2.14. */
+	config.size = 24;
+	config.version = 21400;
 	res = ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
 	CHECK(res == ncclInProgress && ranks_settled(comm) == ncclSuccess);
 	SUM(comm, r->rank, r->nranks);

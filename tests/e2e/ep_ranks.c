@@ -45,7 +45,9 @@ static void enter_host(int rank)
 /* Then a call of CUDA by one thread may wait for another thread's kernel, which waits for a call of the first one. */
 static bool gpus_are_shared(void)
 {
-	return getenv("SHUNT_MULTI_RANK_GPU") && strcmp(getenv("SHUNT_DEVICE"), "sim");
+	const char *device = getenv("SHUNT_DEVICE"), *shared = getenv("SHUNT_MULTI_RANK_GPU");
+
+	return shared && strcmp(shared, "0") && device && strcmp(device, "sim");
 }
 
 int ep_ranks_run_as(struct ranks *ranks)

@@ -34,8 +34,8 @@ struct job {
 	unsigned salt;  /* of FAULT_LIE */
 	int stopped_ms; /* of FAULT_STOP: until SIGCONT, which comes earlier when the lives of all others are over */
 	/*
-	 * Instead of life_run(), which returns an enum lifecycle_result; for the phases that no call to the system
-	 * marks. NULL: life_run.
+	 * Instead of lifecycle_run(), which returns an enum lifecycle_result; for the phases that no call to the system
+	 * marks. NULL: lifecycle_run.
 	 */
 	enum lifecycle_result (*body)(struct lifecycle *lifecycle, const struct job *job, struct job_progress *at);
 	/* Results. */
@@ -54,7 +54,11 @@ struct job {
 const char *job_run(struct job *job);
 /* Fails the test with the reason, unless it is NULL. */
 void job_assert(const char *reason);
-/* A run with each rank in turn for the victim. That it was not killed or stopped as it should be is a reason, too. */
+/* Runs with each rank in turn for the victim. Fails the test for any reason, and if the victim was not killed or
+ * stopped. */
 void job_run_each(struct job *job);
-/* On each rank: all have come to where the victim's fault is to strike. */
+/*
+ * On each rank, once: waits in at->ready until all have come to where the victim's fault is to strike, and notes the
+ * victim's process. False: they did not come within AT_ONCE_S.
+ */
 bool job_all_ready(const struct lifecycle *lifecycle, const struct job *job, struct job_progress *at);

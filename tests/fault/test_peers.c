@@ -139,7 +139,7 @@ static enum lifecycle_result under_attack(struct lifecycle *l, const struct job 
 {
 	struct attacker a = { .id = l->id, .attack = (enum attack)c->at };
 	enum { CROWD = 5 };
-	atomic_int *crowd = &at->ready; /* is there first */
+	atomic_int *crowd = &at->waiting; /* is there first */
 	enum lifecycle_result end;
 	pthread_t thread;
 

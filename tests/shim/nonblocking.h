@@ -3,6 +3,7 @@
 /* Non-blocking communicators. Behind <cmocka.h>. */
 #include "tests/support/test.h"
 #include "shim/nccl/abi.h"
+#include "tests/support/clock.h"
 #include "tests/support/pause.h"
 
 static inline ncclConfig_t nonblocking_config(void)
@@ -13,11 +14,13 @@ static inline ncclConfig_t nonblocking_config(void)
 /* The communicator's state once nothing is in progress. */
 static inline ncclResult_t wait_async(ncclComm_t comm)
 {
+	double end = now() + AT_ONCE_S;
 	ncclResult_t state;
 
 	do {
 		assert_int_equal(ncclCommGetAsyncError(comm, &state), ncclSuccess);
 		pause_us(PAUSE_POLL, 100);
-	} while (state == ncclInProgress);
+	} while (state == ncclInProgress && now() < end);
+	assert_int_not_equal(state, ncclInProgress);
 	return state;
 }
