@@ -77,7 +77,7 @@ with_cuda() {
 	fi
 	configured build-gpu -Dtests=enabled -Dlibfuzzer=disabled -Dcuda=enabled -Dgpu_archs="${CUDA_ARCHS:-$archs}" || return
 	if [ "$(gpu_count)" != 0 ] || [ -n "$all" ]; then
-		build_for build-gpu abi gpu
+		build_for build-gpu --sources abi gpu # suite abi installs all of it
 	else
 		build build-gpu src/kernels/shunt_fatbin.S
 	fi
