@@ -743,13 +743,14 @@ struct aborter {
 	bool sure; /* the call was in its set-up */
 };
 
-/* Once this rank waits in its set-up, rank 3 may come, and the set-up goes on for a while. */
+/* Once this rank waits in its set-up, for which rank 3 is stopped, that one goes on, and so does the set-up for a
+ * while. */
 static void *abort_soon(void *arg)
 {
 	struct aborter *a = arg;
 
 	a->sure = until_dump_has(getpid(), "\"phase\": \"set-up\"");
-	world_shared()->step[3] = a->round + 1;
+	kill(world_shared()->step[3], SIGCONT);
 	pause_us(PAUSE_LATE, (unsigned)a->round * 20000);
 	ncclCommAbort(a->comm);
 	return NULL;
@@ -794,10 +795,15 @@ static int abort_in_setup(struct rank *r, ncclConfig_t *config, int round)
 	atomic_fetch_add(&s->step[1], 1);
 	CHECK(!world_await(1, (round + 1) * r->nranks));
 	start = now();
+	/* Nobody answers for rank 3 then: a set-up needs its process, but no call of it. */
+	if (r->rank == 3) {
+		s->step[3] = getpid();
+		raise(SIGSTOP);
+	} else {
+		CHECK(!world_await(3, 1) && until_process_stops(s->step[3]));
+	}
 	if (r->rank == 2)
 		CHECK(!pthread_create(&thread, NULL, abort_soon, &aborter));
-	if (r->rank == 3)
-		CHECK(!world_await(3, round + 1));
 	res = ncclAllReduce(buf, buf, SMALL, ncclUint32, ncclSum, aborter.comm, r->stream);
 	if (r->rank == 2) {
 		CHECK(!pthread_join(thread, NULL));
