@@ -9,8 +9,10 @@
  * left out. Without alone SHUNT_NCCL_LIB stays as it is, if it is set.
  */
 int ep_main(int argc, char **argv, bool alone);
-/* As ranks_run(), over these hosts; then, and with SHUNT_MULTI_RANK_GPU on GPUs, ranks are processes. dies: bits of
- * those that must end by SIGKILL. */
+/*
+ * As ranks_run(), over these hosts; then, and with SHUNT_MULTI_RANK_GPU on GPUs, ranks are processes. dies: bits of
+ * those that must end by SIGKILL.
+ */
 int ep_ranks_run(enum ranks_how how, int n, unsigned dies, rank_fn body);
 int ep_ranks_run_as(struct ranks *ranks);
 

@@ -248,6 +248,7 @@ static int make_comms(struct rank_state *s)
 static void *rank_main(void *arg)
 {
 	struct rank_state *s = arg;
+	long most = getenv("FAULT_SLOW") ? (rounds + 4) / 5 : rounds;
 	ncclResult_t async;
 
 	s->failed = 1;
@@ -261,7 +262,7 @@ static void *rank_main(void *arg)
 			return NULL;
 	if (make_comms(s))
 		return NULL;
-	for (long round = 0; round < (getenv("FAULT_SLOW") ? (rounds + 4) / 5 : rounds); round++) {
+	for (long round = 0; round < most; round++) {
 		if (round_of(s))
 			return NULL;
 		/* Now and then a new child takes the old one's place. */

@@ -307,16 +307,18 @@ static struct verbs_put put_of(const struct verbs_endpoint *ep, const struct shu
 int verbs_post(struct shunt_net_endpoint *endpoint, const struct shunt_net_put *puts, int n)
 {
 	struct verbs_endpoint *ep = verbs_endpoint_of(endpoint);
+	uint16_t last = ep->last;
 	int taken = 0;
 
 	if (ep->state != VERBS_READY || ep->finished)
 		return -ENOTCONN;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		if (!legal(&puts[i], ep->adds))
 			return -EINVAL;
-	for (int i = 0; i < n; i++)
 		if (puts[i].flags & SHUNT_NET_LAST)
-			ep->last = puts[i].channel;
+			last = puts[i].channel;
+	}
+	ep->last = last;
 	ep->device->touched = true;
 	for (; taken < n && ep->taken - ep->done < VERBS_PUTS; taken++)
 		ep->puts[ep->taken++ % VERBS_PUTS] = put_of(ep, &puts[taken]);
