@@ -74,8 +74,6 @@ static _Thread_local struct {
 	struct held_line *first, **end_p;
 } held;
 
-static _Thread_local int thread_device = -1;
-
 /* The name of a forked child's file may be another one (%p). */
 static void set_up_again(void)
 {
@@ -259,13 +257,9 @@ static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
 /* With the lock held, or once the log is set up. */
 static size_t format_line(char *line, const char *level, const char *text)
 {
-	char device[16] = "";
-	int n;
+	int n = snprintf(line, LINE_BYTES, "%s:%d:%d SHUNT %s%s%s\n", host, (int)getpid(), (int)syscall(SYS_gettid),
+	    level, *level ? " " : "", text);
 
-	if (thread_device >= 0)
-		snprintf(device, sizeof(device), " [%d]", thread_device);
-	n = snprintf(line, LINE_BYTES, "%s:%d:%d%s SHUNT %s%s%s\n", host, (int)getpid(), (int)syscall(SYS_gettid),
-	    device, level, *level ? " " : "", text);
 	if (n >= LINE_BYTES) {
 		n = LINE_BYTES - 1;
 		line[n - 1] = '\n';
@@ -435,11 +429,6 @@ bool shunt_log_enabled(enum shunt_loglevel level, unsigned subsys)
 	    (level <= SHUNT_LOGLEVEL_WARN || (atomic_load(&mask_now) & subsys));
 }
 
-void shunt_log_set_device(int device)
-{
-	thread_device = device;
-}
-
 static void put_line(const char *line, size_t bytes)
 {
 	struct log_file *f = file_get();
@@ -566,17 +555,6 @@ void shunt_info(unsigned subsys, const char *fmt, ...)
 		return;
 	va_start(ap, fmt);
 	write_line("INFO", true, false, fmt, ap);
-	va_end(ap);
-}
-
-void shunt_trace(unsigned subsys, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (!shunt_log_enabled(SHUNT_LOGLEVEL_TRACE, subsys))
-		return;
-	va_start(ap, fmt);
-	write_line("TRACE", true, false, fmt, ap);
 	va_end(ap);
 }
 

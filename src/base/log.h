@@ -2,7 +2,7 @@
 #pragma once
 /*
  * The log. Any thread, at any time, also while the configuration is being parsed. errno is kept, and %m works. A line
- * is "host:pid:tid [device] SHUNT LEVEL text", written with one write; control characters in the text become spaces.
+ * is "host:pid:tid SHUNT LEVEL text", written with one write; control characters in the text become spaces.
  * No lock is held meanwhile. A line that nobody reads, as in a full pipe, is lost after a second, and a later line says
  * how many were.
  *
@@ -41,14 +41,11 @@ void shunt_warn(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 /* A warning about what follows from an error before: that one stays the last error. */
 void shunt_warn_again(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 void shunt_info(unsigned subsys, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
-void shunt_trace(unsigned subsys, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
 /* A line without a level, for users who did not ask for any. Printed unless SHUNT_LOG is none or error. */
 void shunt_banner(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 
 /* False if a line of this level and subsystem would not be printed. Saves callers the work of collecting its text. */
 bool shunt_log_enabled(enum shunt_loglevel level, unsigned subsys);
-/* The calling thread's lines carry this device from now on; -1: none. */
-void shunt_log_set_device(int device);
 /*
  * Text of the last error or warning of the process, printed or not, "" if none. Valid in this thread until its next
  * call.

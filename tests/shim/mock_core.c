@@ -235,7 +235,6 @@ PRINTER(shunt_warn_again, "AGAIN")
 PRINTER(shunt_error, "ERROR")
 PRINTER(shunt_warn, "WARN")
 PRINTER(shunt_info, "INFO", unsigned subsys, )
-PRINTER(shunt_trace, "INFO", unsigned subsys, )
 
 void shunt_banner(const char *fmt, ...)
 {

@@ -101,20 +101,6 @@ static inline struct shunt_entry *lookup(ncclComm_t handle)
 	return e;
 }
 
-bool shunt_entry_exists(ncclComm_t handle)
-{
-	while (handle) {
-		unsigned before = atomic_load(&sequence);
-
-		if (lookup(handle))
-			return true;
-		if (!(before & 1) && atomic_load(&sequence) == before)
-			return false;
-		sched_yield();
-	}
-	return false;
-}
-
 struct shunt_entry *shunt_entry_get(ncclComm_t handle)
 {
 	if (!handle)

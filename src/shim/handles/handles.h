@@ -93,8 +93,6 @@ struct shunt_entry *shunt_entry_create(
 int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle);
 /* The handle's entry, with a reference; NULL: the handle is unknown. */
 struct shunt_entry *shunt_entry_get(ncclComm_t handle);
-/* True: the handle is known now. Takes no lock and no reference, so this call never destroys an entry. */
-bool shunt_entry_exists(ncclComm_t handle);
 /*
  * Takes the handle out of the table; the table's reference goes to the caller. NULL: the handle is unknown. To be
  * called before the handle becomes invalid.
