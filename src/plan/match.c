@@ -6,15 +6,9 @@
 #include "base/lock.h"
 #include "plan/plan_registry_priv.h"
 
-struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set)
+void shunt_plan_set_free(struct shunt_plan_set *set)
 {
-	atomic_fetch_add_explicit(&set->refcount, 1, memory_order_relaxed);
-	return set;
-}
-
-void shunt_plan_set_unref(struct shunt_plan_set *set)
-{
-	if (!set || atomic_fetch_sub_explicit(&set->refcount, 1, memory_order_acq_rel) != 1)
+	if (!set)
 		return;
 	for (size_t i = 0; i < set->n; i++)
 		shunt_plan_unref(set->entries[i].plan);

@@ -330,7 +330,6 @@ struct shunt_plan_set *shunt_plan_set_get_over(
 		shunt_lock_release(SHUNT_LOCK_PLANS);
 		return NULL;
 	}
-	atomic_init(&set->refcount, 1);
 	set->nranks = nranks;
 	set->ranks_per_node = ranks_per_node;
 	set->same_place = registry.same_place;

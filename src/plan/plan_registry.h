@@ -39,12 +39,12 @@ struct shunt_plan_query {
 	enum shunt_plan_inplace place;
 };
 
-/* Immutable; reference-counted. */
+/* Immutable. */
 struct shunt_plan_set;
 
 /*
- * The set for a communicator of nranks ranks, ranks_per_node on each host (0: unknown or not equal). The caller owns a
- * reference. The first call in the process reads the directories. NULL: out of memory.
+ * The set for a communicator of nranks ranks, ranks_per_node on each host (0: unknown or not equal). The caller frees
+ * it. The first call in the process reads the directories. NULL: out of memory.
  */
 struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node);
 /*
@@ -59,8 +59,7 @@ void shunt_plan_defaults_load(int nhosts, int nlocals);
  */
 struct shunt_plan_set *shunt_plan_set_get_over(
     int nranks, int ranks_per_node, const struct shunt_plan_placement *placement, bool speak);
-struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set);
-void shunt_plan_set_unref(struct shunt_plan_set *set); /* NULL allowed */
+void shunt_plan_set_free(struct shunt_plan_set *set); /* NULL allowed */
 /*
  * Equal if and only if everything that steers the choice is equal. 0: no plans and no selector, so the choice is always
  * NONE.

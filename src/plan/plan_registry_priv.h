@@ -26,7 +26,6 @@ struct shunt_plan_entry {
 };
 
 struct shunt_plan_set {
-	atomic_uint refcount;
 	int nranks, ranks_per_node;
 	bool same_place;
 	struct shunt_selector *selector;

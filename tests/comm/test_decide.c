@@ -220,7 +220,7 @@ static void slot_close(struct slot *s)
 {
 	for (size_t i = 0; i < s->nexecs; i++)
 		shunt_plan_exec_destroy(s->execs[i].exec);
-	shunt_plan_set_unref(s->comm.plans.set);
+	shunt_plan_set_free(s->comm.plans.set);
 	shunt_symmem_finish(&s->comm);
 	shunt_answers_finish(&s->comm.plans.answers);
 }

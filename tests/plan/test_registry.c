@@ -93,7 +93,7 @@ static const char *names_now(int nranks)
 	struct shunt_plan_set *set = shunt_plan_set_get(nranks, nranks);
 	const char *text = names_of(set);
 
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	return text;
 }
 
@@ -272,8 +272,8 @@ TEST(test_registry_nothing_there_is_silent_and_hashes_to_0)
 	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NONE);
 	assert_null(plan);
 	assert_string_equal(unit_capture_end(&c), "");
-	shunt_plan_set_unref(set);
-	shunt_plan_set_unref(NULL);
+	shunt_plan_set_free(set);
+	shunt_plan_set_free(NULL);
 }
 
 TEST(test_registry_same_plan_twice_is_reported)
@@ -340,11 +340,9 @@ TEST(test_registry_set_is_a_snapshot)
 	assert_int_equal(shunt_plan_set_choose(before, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
 	assert_string_equal(plan->name, "old");
 	shunt_plan_registry_reset("", "/dev/null/cache", false);
-	assert_ptr_equal(shunt_plan_set_ref(before), before);
-	shunt_plan_set_unref(before);
 	assert_string_equal(names_of(before), "old");
-	shunt_plan_set_unref(before);
-	shunt_plan_set_unref(after);
+	shunt_plan_set_free(before);
+	shunt_plan_set_free(after);
 }
 
 struct match_case {
@@ -431,7 +429,7 @@ TEST(test_match_looks_at_kind_size_type_and_operator)
 		if (strcmp(matches(set, &call), m->names))
 			fail_msg("case %zu: \"%s\", expected \"%s\"", i, matches(set, &call), m->names);
 	}
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 }
 
 TEST(test_match_ranks_per_node_are_the_plans_wish)
@@ -444,10 +442,10 @@ TEST(test_match_ranks_per_node_are_the_plans_wish)
 	assert_string_equal(names_now(2), "any pair");
 	set = shunt_plan_set_get(2, 1);
 	assert_string_equal(names_of(set), "any each");
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	set = shunt_plan_set_get(2, 0);
 	assert_string_equal(names_of(set), "any");
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 }
 
 /* One for two hosts of one rank, which runs by name only, and one for other hosts. */
@@ -474,7 +472,7 @@ TEST(test_defaults_are_read_when_they_are_wanted_and_run_by_name)
 	set = shunt_plan_set_get(2, 1);
 	assert_string_equal(names_of(set), "");
 	assert_null(shunt_plan_set_any(set, &call));
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	for (int again = 0; again < 2; again++) {
 		shunt_plan_defaults_load(2, 1);
 		shunt_plan_defaults_load(65, 1);
@@ -488,12 +486,12 @@ TEST(test_defaults_are_read_when_they_are_wanted_and_run_by_name)
 	call.redop = SHUNT_MAX;
 	assert_null(shunt_plan_set_any(set, &call));
 	call.redop = SHUNT_SUM;
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	/* What fits by itself is any plan, too. */
 	register_plan("allreduce_oneshot_2", "mine", NULL, NULL, NULL, NULL);
 	set = shunt_plan_set_get(2, 1);
 	assert_string_equal(shunt_plan_set_any(set, &call)->name, "mine");
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 }
 
 /* Ranks may disagree about the place, so it must make no difference unless the user promises that they do not. */
@@ -533,7 +531,7 @@ TEST(test_match_place_counts_only_with_the_promise)
 		assert_string_equal(matches(set, &call), "in out");
 		call.place = SHUNT_PLAN_INPLACE_NO;
 		assert_string_equal(matches(set, &call), promise ? "out in" : "in out");
-		shunt_plan_set_unref(set);
+		shunt_plan_set_free(set);
 	}
 	assert_true(hashes[0] != hashes[1]);
 }
@@ -652,8 +650,8 @@ TEST(test_selector_is_asked_and_followed)
 	script.answer = "nccl";
 	assert_string_equal(ask(set, &call), "nccl");
 	assert_string_equal(script.names, "");
-	shunt_plan_set_unref(set);
-	shunt_plan_set_unref(without);
+	shunt_plan_set_free(set);
+	shunt_plan_set_free(without);
 }
 
 TEST(test_selector_alone_makes_a_hash)
@@ -666,11 +664,11 @@ TEST(test_selector_alone_makes_a_hash)
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) != 0);
 	assert_string_equal(ask(set, &call), "native");
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	shunt_plan_set_selector(NULL, NULL);
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) == 0);
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 }
 
 TEST(test_selector_that_was_ended_is_not_called)
@@ -693,9 +691,9 @@ TEST(test_selector_that_was_ended_is_not_called)
 	assert_string_equal(ask(set, &call), "");
 	assert_int_equal(script.ncalls, 1);
 	assert_string_equal(ask(later, &call), "nccl");
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	assert_int_equal(shunt_plan_end_selector(selector, &script), -ENOENT); /* nobody has it any more */
-	shunt_plan_set_unref(later);
+	shunt_plan_set_free(later);
 }
 
 /* A thread is in the selector until the test lets it go. */
@@ -761,14 +759,14 @@ TEST(test_selector_ends_when_nobody_is_in_it)
 	assert_int_equal((uintptr_t)choice, SHUNT_PLAN_CHOICE_NCCL);
 	assert_int_equal((uintptr_t)ask_through_gate(NULL), SHUNT_PLAN_CHOICE_NONE);
 	assert_int_equal(gate.calls, 1);
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 
 	shunt_plan_set_selector(ending_selector, NULL);
 	gate.set = set = shunt_plan_set_get(2, 2);
 	assert_int_equal((uintptr_t)ask_through_gate(NULL), SHUNT_PLAN_CHOICE_NCCL);
 	assert_int_equal((uintptr_t)ask_through_gate(NULL), SHUNT_PLAN_CHOICE_NONE);
 	assert_int_equal(gate.calls, 2);
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 }
 
 TEST(test_plans_are_listed)
@@ -831,7 +829,7 @@ static void summary_now(struct shunt_plan_summary *s, uint64_t *hash_p)
 
 	shunt_plan_set_summary(set, s);
 	*hash_p = shunt_plan_set_hash(set);
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 }
 
 /* Rank 0's set is what base says, rank 1 has what is registered now. "": that is the same. */
@@ -898,7 +896,7 @@ static void *register_and_match(void *arg)
 		if (err && err != -EEXIST)
 			return (void *)"not registered";
 		shunt_plan_unregister("shared");
-		shunt_plan_set_unref(set);
+		shunt_plan_set_free(set);
 	}
 	return NULL;
 }
@@ -926,7 +924,7 @@ static int child(const char *expected)
 
 	if (wrong)
 		print_error("\"%s\", expected \"%s\"\n", names_of(set), expected);
-	shunt_plan_set_unref(set);
+	shunt_plan_set_free(set);
 	return wrong;
 }
 

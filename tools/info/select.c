@@ -557,6 +557,6 @@ int info_select_main(int argc, char **argv)
 			printf("%10s  %s%s%s  (%s)", argv[i], is.name, *is.reason ? ": " : "", is.reason, is.source);
 		selection_show(q, &is, bytes, bytes);
 	}
-	shunt_plan_set_unref(o.query.plans);
+	shunt_plan_set_free(o.query.plans);
 	return o.json && !status ? json_write(&o) : status;
 }

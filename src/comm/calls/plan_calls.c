@@ -296,7 +296,7 @@ enum shunt_plan_choice shunt_comm_plans_choose(
 	    (named || !choose_next(comm, coll, &query, decision)))
 		choice = SHUNT_PLAN_CHOICE_NONE;
 	if (fresh)
-		shunt_plan_set_unref(set);
+		shunt_plan_set_free(set);
 	return choice;
 }
 

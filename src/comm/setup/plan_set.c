@@ -32,7 +32,7 @@ uint64_t shunt_comm_plan_set_acquire(struct shunt_comm *comm)
 
 static void drop_set(struct shunt_comm *comm)
 {
-	shunt_plan_set_unref(comm->plans.set);
+	shunt_plan_set_free(comm->plans.set);
 	comm->plans.set = NULL;
 }
 
