@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "tests/kernels/planted_ep.h"
+/* Workloads of planted.c: calls of an expert parallel group. */
 #include "algos/ep/low_latency.h"
 #include "algos/ep/normal.h"
 #include "device/sim/hooks.h"
 #include "kernels/ep.h"
 #include "tests/algos/sel.h"
 #include "tests/e2e/ep_normal_job.h"
+#include "tests/kernels/planted.h"
 #include "tests/support/pause.h"
 #include "tests/support/stub.h"
 #include "tests/support/test.h"
@@ -95,16 +96,25 @@ static void launch_pair(struct world *w, struct ep_run *first, struct ep_run *se
 			    w, i % 3 ? second : first, i < 2 ? SHUNT_EP_SEND : SHUNT_EP_RECEIVE, combines, room);
 }
 
-void planted_ep(struct world *w, int times, int form, bool phases, bool masks, int late, bool rank_sums)
+/*
+ * Three ranks make `times` dispatches and combines in a row, in the given form of rows, and all that they get is
+ * compared with the reference. phases: a launch for each phase, and two calls under way. masks: as of a group that has
+ * them; a rank is masked. late: a rank that begins when the others can go no further; -1: none. rank_sums: as with
+ * SHUNT_EP_SUM=rank.
+ */
+static void low_latency(int times, int form, bool phases, bool masks, int late, bool rank_sums)
 {
 	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
 	struct ep_run(*calls)[RANKS] = calloc((size_t)times, sizeof(*calls));
 	uint32_t gate = 0, masked = masks ? 1u << (RANKS - 1) : 0;
+	struct world w;
 
+	planted_start(&w, RANKS);
+	shunt_sim_set_jitter(13, JITTER_US);
 	for (int i = 0; i < times * RANKS; i++)
 		prepare(&calls[i / RANKS][i % RANKS], i % RANKS, i / RANKS, form, masked, rank_sums);
 	if (late >= 0)
-		assert_int_equal(shunt_sim_gate(late, w->stream[late], &gate), 0);
+		assert_int_equal(shunt_sim_gate(late, w.stream[late], &gate), 0);
 	for (int r = 0; r < RANKS; r++) {
 		struct shunt_ep_room room = { .nranks = RANKS,
 			.rank = r,
@@ -114,20 +124,21 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
 			.ll_bytes = 1 << 20,
 			.key = &key,
 			.rank_sums = rank_sums };
-		struct shunt_ep_ctrl *ctrl = (struct shunt_ep_ctrl *)((char *)w->mem[r].ptr + SHUNT_EP_CTRL_AT);
+		struct shunt_ep_ctrl *ctrl = (struct shunt_ep_ctrl *)((char *)w.mem[r].ptr + SHUNT_EP_CTRL_AT);
 
 		if (masks)
 			ctrl->mask[RANKS - 1] = 1;
 		for (int i = 0; i < times && !(masked >> r & 1); i++)
 			if (phases && i % 2 == 0)
-				launch_pair(w, &calls[i][r], &calls[i + 1][r], &room);
+				launch_pair(&w, &calls[i][r], &calls[i + 1][r], &room);
 			else
 				for (int combines = 0; combines < 2 && !phases; combines++)
-					launch_call(w, &calls[i][r], SHUNT_EP_SEND | SHUNT_EP_RECEIVE, combines, &room);
+					launch_call(
+					    &w, &calls[i][r], SHUNT_EP_SEND | SHUNT_EP_RECEIVE, combines, &room);
 	}
-	let_begin(w, late, &gate);
+	let_begin(&w, late, &gate);
 	for (int r = 0; r < RANKS; r++)
-		world_wait(w, r, "expert parallel");
+		world_wait(&w, r, "expert parallel");
 	for (int i = 0; i < times; i++)
 		for (int r = 0; r < RANKS; r++) {
 			struct ep_run *run = &calls[i][r];
@@ -137,6 +148,26 @@ void planted_ep(struct world *w, int times, int form, bool phases, bool masks, i
 			ep_run_finish(run);
 		}
 	free(calls);
+	world_stop(&w);
+}
+
+TEST_CALL(test_ep_calls, low_latency(IN_A_ROW, SHUNT_EP_AS_IS, false, false, -1, false))
+
+/* The others run ahead of a rank from which they hear nothing but credits. */
+TEST(test_ep_ahead)
+{
+	for (int late = 0; late < 3; late += 2)
+		low_latency(IN_A_ROW, SHUNT_EP_AS_IS, false, false, late, false);
+}
+
+TEST_CALL(test_ep_cast, low_latency(4, SHUNT_EP_FP8_ROUND, false, false, -1, false))
+TEST_CALL(test_ep_phases, low_latency(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, false))
+TEST_CALL(test_ep_masks, low_latency(4, SHUNT_EP_AS_IS, false, true, -1, false))
+
+TEST(test_ep_rank_sums)
+{
+	low_latency(IN_A_ROW, SHUNT_EP_AS_IS, true, false, -1, true);
+	low_latency(4, SHUNT_EP_AS_IS, false, true, -1, true);
 }
 
 /* ---- normal mode */
@@ -196,17 +227,24 @@ static void check_counts(struct world *w, const struct ep_normal_run n[RANKS], u
 	}
 }
 
-void planted_ep_normal(struct world *w, int times, bool narrow, int late)
+/*
+ * The same of normal mode: `times` layouts, notifies, dispatches and combines, each with a thread that waits for the
+ * counts. narrow: rings have two slots.
+ */
+static void normal_mode(int times, bool narrow, int late)
 {
 	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
 	struct ep_normal_run(*calls)[RANKS] = calloc((size_t)times, sizeof(*calls));
 	uint64_t slot = shunt_ep_wire(shunt_ep_front(TOPK, 1) + 2 * 496);
 	uint32_t gate = 0;
+	struct world w;
 
+	planted_start(&w, RANKS);
+	shunt_sim_set_jitter(17, JITTER_US);
 	for (int i = 0; i < times * RANKS; i++)
 		prepare_normal(&calls[i / RANKS][i % RANKS], i % RANKS, i / RANKS);
 	if (late >= 0)
-		assert_int_equal(shunt_sim_gate(late, w->stream[late], &gate), 0);
+		assert_int_equal(shunt_sim_gate(late, w.stream[late], &gate), 0);
 	for (int r = 0; r < RANKS; r++) {
 		/* Two channels, each with rings of two rows. */
 		struct shunt_ep_room room = { .nranks = RANKS,
@@ -217,19 +255,23 @@ void planted_ep_normal(struct world *w, int times, bool narrow, int late)
 			.key = &key };
 
 		for (int i = 0; i < times; i++)
-			launch_normal(w, &calls[i][r], i + 1 == times ? (uint64_t)times : UINT64_MAX, &room);
+			launch_normal(&w, &calls[i][r], i + 1 == times ? (uint64_t)times : UINT64_MAX, &room);
 	}
-	let_begin(w, late, &gate);
-	check_counts(w, calls[times - 1], (uint64_t)times);
+	let_begin(&w, late, &gate);
+	check_counts(&w, calls[times - 1], (uint64_t)times);
 	for (int r = 0; r < RANKS; r++)
-		world_wait(w, r, "expert parallel");
+		world_wait(&w, r, "expert parallel");
 	for (int i = 0; i < times; i++)
 		for (int r = 0; r < RANKS; r++) {
 			assert_int_equal(ep_normal_check(&calls[i][r], &ranks[r]), 0);
 			ep_normal_finish(&calls[i][r]);
 		}
 	free(calls);
+	world_stop(&w);
 }
+
+TEST_CALL(test_ep_normal, normal_mode(IN_A_ROW, true, -1))
+TEST_CALL(test_ep_normal_ahead, normal_mode(4, false, 1))
 
 /* ---- a call that breaks the group */
 
@@ -251,13 +293,19 @@ static void launch_dispatch(
 	launch(w, rank, &work);
 }
 
-void planted_ep_refused(struct world *w)
+/*
+ * In normal mode two ranks make calls that differ, before the third has ended its call before. It hears from both of
+ * what is wrong.
+ */
+TEST(test_ep_refused)
 {
 	enum { LATE = RANKS - 1 };
 	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
 	struct ep_normal_run calls[RANKS];
 	struct shunt_ep_room rooms[RANKS];
+	struct world w;
 
+	planted_start(&w, RANKS);
 	for (int r = 0; r < RANKS; r++) {
 		rooms[r] = (struct shunt_ep_room){ .nranks = RANKS,
 			.rank = r,
@@ -266,30 +314,31 @@ void planted_ep_refused(struct world *w)
 			.normal_bytes = 1 << 17,
 			.key = &key };
 		prepare_normal(&calls[r], r, 0);
-		launch_normal(w, &calls[r], 1, &rooms[r]);
+		launch_normal(&w, &calls[r], 1, &rooms[r]);
 	}
 	for (int r = 0; r < RANKS; r++)
-		world_wait(w, r, "the calls before");
+		world_wait(&w, r, "the calls before");
 	for (int r = 0; r < LATE; r++) {
 		struct shunt_ep_dispatch dispatch = calls[r].dispatch;
 
 		dispatch.experts -= r == 1 ? RANKS : 0;
-		set_read(w, r, LATE, 2);
-		launch_dispatch(w, r, &dispatch, &rooms[r]);
+		set_read(&w, r, LATE, 2);
+		launch_dispatch(&w, r, &dispatch, &rooms[r]);
 	}
 	/* Both know what differs, and wait for the late rank's end of its call before. */
 	for (int r = 0; r < LATE; r++)
-		assert_true(shunt_sim_wait_stuck(r, w->stream[r]));
+		assert_true(shunt_sim_wait_stuck(r, w.stream[r]));
 	for (int r = 0; r < LATE; r++) {
-		assert_int_equal(__atomic_load_n(&w->host_ctrl[r]->fault.set, __ATOMIC_ACQUIRE), SHUNT_FAULT_DIFFERS);
-		set_read(w, r, LATE, 3);
+		assert_int_equal(__atomic_load_n(&w.host_ctrl[r]->fault.set, __ATOMIC_ACQUIRE), SHUNT_FAULT_DIFFERS);
+		set_read(&w, r, LATE, 3);
 	}
-	launch_dispatch(w, LATE, &calls[LATE].dispatch, &rooms[LATE]);
+	launch_dispatch(&w, LATE, &calls[LATE].dispatch, &rooms[LATE]);
 	for (int r = 0; r < RANKS; r++) {
-		assert_int_equal(gpu->stream_sync(r, w->stream[r]), 0);
-		assert_int_equal(w->host_ctrl[r]->fault.set, SHUNT_FAULT_DIFFERS);
+		assert_int_equal(gpu->stream_sync(r, w.stream[r]), 0);
+		assert_int_equal(w.host_ctrl[r]->fault.set, SHUNT_FAULT_DIFFERS);
 		ep_normal_finish(&calls[r]);
 	}
+	world_stop(&w);
 }
 
 /* ---- notify alone */
@@ -329,12 +378,20 @@ static void check_notified(const struct notified *all, int rank)
 	assert_int_equal(all[rank].received, received);
 }
 
-void planted_ep_notify(struct world *w, bool alone)
+/*
+ * One notify of more tokens than a block has threads. alone: the other ranks never come, and rank 0 gives up by its
+ * limit.
+ */
+static void notify(bool alone)
 {
 	struct shunt_sel_key key = { .topology = ONE_ISLAND, .nranks = RANKS, .sim = true, .takes_all = true };
 	struct notified *all = calloc(RANKS, sizeof(*all));
 	uint64_t seed = 5;
+	struct world w;
 
+	planted_start(&w, RANKS);
+	if (alone)
+		w.host_ctrl[0]->limit_ns = 20 * 1000000ull;
 	for (int r = 0; r < (alone ? 1 : RANKS); r++) {
 		struct shunt_ep_room room = {
 			.nranks = RANKS, .rank = r, .local = RANKS, .normal_bytes = 1 << 17, .key = &key
@@ -342,15 +399,19 @@ void planted_ep_notify(struct world *w, bool alone)
 
 		for (int i = 0; i < MANY * RANKS; i++)
 			all[r].per_rank[i % RANKS] += all[r].in_rank[i] = ref_random(&seed) % 3 != 0;
-		launch_notify(w, r, &all[r], &room);
+		launch_notify(&w, r, &all[r], &room);
 	}
 	if (alone) {
-		assert_int_equal(gpu->stream_sync(0, w->stream[0]), 0);
-		assert_int_equal(w->host_ctrl[0]->fault.set, SHUNT_FAULT_TIMEOUT);
+		assert_int_equal(gpu->stream_sync(0, w.stream[0]), 0);
+		assert_int_equal(w.host_ctrl[0]->fault.set, SHUNT_FAULT_TIMEOUT);
 	}
 	for (int r = 0; r < RANKS && !alone; r++) {
-		world_wait(w, r, "notify");
+		world_wait(&w, r, "notify");
 		check_notified(all, r);
 	}
 	free(all);
+	world_stop(&w);
 }
+
+TEST_CALL(test_ep_notify, notify(false))
+TEST_CALL(test_give_up_of_ep_notify, notify(true))
