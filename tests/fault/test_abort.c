@@ -409,7 +409,7 @@ TEST(test_abort_in_a_setup_with_kernels_that_hang_returns)
 		.victim = RANKS - 1,
 		.action = FAULT_STOP,
 		.at = -1,
-		.stopped_ms = 1500,
+		.stopped_ms = 60000,
 		.body = abort_in_setup_with_kernels };
 
 	job_assert(job_run(&c));
