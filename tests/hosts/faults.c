@@ -6,32 +6,23 @@
  */
 #include "shunt/device.h"
 #include "shunt/shunt.h"
+#include "tests/hosts/faults.h"
 #include "tests/hosts/naps.h"
-#include "tests/hosts/world.h"
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "tests/support/pause.h"
 #include "tests/support/test.h"
 #include "tests/support/until.h"
 
-static bool all;     /* what takes long, too */
-static bool planned; /* all-reduces run as default plans */
+enum { LARGE_PLANNED = WORLD_TSAN ? 200003 : 500003, CHECKED_ROUNDS = WORLD_TSAN ? 3 : 10 };
 
-/*
- * ThreadSanitizer looks at the order of threads: large is what all slots do not hold, fewer calls have all kinds, and
- * kernels, whose waiting takes the most of the time, wait for less long.
- */
-#if WORLD_TSAN
-enum { LARGE = 100003, LARGE_PLANNED = 200003, STEP = 2, CHECKED_ROUNDS = 3, LOST = 3, STOPPED_US = 200000 };
-#else
-enum { LARGE = 1000003, LARGE_PLANNED = 500003, STEP = 1, CHECKED_ROUNDS = 10, LOST = 6, STOPPED_US = 700000 };
-#endif
-enum { SMALL = 300, SILENCE_S = 60 };
+bool all;
+enum phase phase;
+static bool planned; /* all-reduces run as default plans */
 
 /* ---- calls */
 
-/* What a call of `count` elements says, with its result if it has one. */
-static ncclResult_t sum(const struct rank *r, ncclComm_t comm, size_t count, uint32_t want, bool *right_p)
+ncclResult_t sum(const struct rank *r, ncclComm_t comm, size_t count, uint32_t want, bool *right_p)
 {
 	uint32_t *buf = NULL;
 	ncclResult_t res, state = ncclSuccess;
@@ -76,7 +67,7 @@ static size_t large_count(void)
 	return planned ? LARGE_PLANNED : LARGE;
 }
 
-static int good_call(const struct rank *r, ncclComm_t comm, size_t count, unsigned without)
+int good_call(const struct rank *r, ncclComm_t comm, size_t count, unsigned without)
 {
 	bool right;
 
@@ -85,8 +76,7 @@ static int good_call(const struct rank *r, ncclComm_t comm, size_t count, unsign
 	return 0;
 }
 
-/* Calls until one fails, which must be within the limit, with an error that names a rank. */
-static int await_failure(const struct rank *r, ncclComm_t comm, size_t count)
+int await_failure(const struct rank *r, ncclComm_t comm, size_t count)
 {
 	double end = now() + SILENCE_S;
 	ncclResult_t res = ncclSuccess;
@@ -101,8 +91,7 @@ static int await_failure(const struct rank *r, ncclComm_t comm, size_t count)
 	return 0;
 }
 
-/* A communicator of the ranks that are left, by an id that the first of them makes. */
-static int begin_anew(const struct rank *r, unsigned without, int place)
+int begin_anew(const struct rank *r, unsigned without, int place)
 {
 	struct world_shared *s = world_shared();
 	int n = 0, me = 0;
@@ -125,9 +114,6 @@ static int begin_anew(const struct rank *r, unsigned without, int place)
 
 /* ---- death */
 
-enum phase { IN_INIT, IN_SETUP, IN_SMALL, IN_LARGE, IN_IDLE, IN_DESTROY };
-
-static enum phase phase;
 static bool leaves_child = true;
 static unsigned victims;
 
@@ -291,204 +277,6 @@ TEST(test_all_ranks_of_a_host_die)
 	for (enum phase p = IN_SETUP; p <= IN_DESTROY; p++)
 		if (all || p == IN_LARGE)
 			die_in(p, "0110", 6, false);
-}
-
-/* ---- networks that are cut */
-
-static void cut(int host, bool out, bool in)
-{
-	netns_link(world_netns(), host)->cut_out = out;
-	netns_link(world_netns(), host)->cut_in = in;
-}
-
-/* Loses so many frames of the host's, or to it. Each is sent again, and twice as long after the one before it. */
-static int lose(const struct rank *r, int host, bool out, bool in, unsigned frames)
-{
-	struct netns_link *link = netns_link(world_netns(), host);
-	unsigned long long before = atomic_load(&link->cut);
-
-	cut(host, out, in);
-	for (double end = now() + AT_ONCE_S; atomic_load(&link->cut) < before + frames; pause_us(PAUSE_POLL, 1000))
-		CHECK(now() < end);
-	cut(host, false, false);
-	return 0;
-}
-
-/* TCP sends several times again, for less than the limit of silence. */
-HOSTS_TEST(test_a_cut_that_heals_is_no_failure, { .place = "0011" })
-{
-	ncclComm_t comm;
-
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	for (int k = 0; k < 3; k++) {
-		CHECK(!good_call(r, comm, SMALL, 0));
-		ranks_barrier(r, &world_shared()->step[2 * k]);
-		if (!r->rank) {
-			CHECK(!lose(r, 1, k != 1, k != 0, all ? 12 : LOST));
-		}
-		CHECK(!good_call(r, comm, k == 2 ? LARGE : SMALL, 0));
-		ranks_barrier(r, &world_shared()->step[2 * k + 1]);
-	}
-	NCCL(ncclCommDestroy(comm));
-	return 0;
-}
-
-/* The set-up and a split find a network that is away, for longer than a call tries by itself. */
-HOSTS_TEST(test_a_set_up_outlives_a_cut, { .place = "0011", .env = { { "SHUNT_SETUP_TIMEOUT", "40s" } } })
-{
-	ncclComm_t comm, child;
-
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	for (int k = 0; k < 2; k++) {
-		ranks_barrier(r, &world_shared()->step[3 * k]);
-		if (r->rank == 3)
-			cut(1, true, true);
-		ranks_barrier(r, &world_shared()->step[3 * k + 1]);
-		if (r->rank == 3) {
-			pause_us(PAUSE_LATE, 5500000);
-			cut(1, false, false);
-		}
-		if (k)
-			NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
-		CHECK(!good_call(r, k ? child : comm, SMALL, 0));
-	}
-	NCCL(ncclCommDestroy(child));
-	NCCL(ncclCommDestroy(comm));
-	return 0;
-}
-
-/* Nothing comes through any more: both sides hear nothing of the other one, say so, and go on by themselves. */
-static int silence_body(struct rank *r)
-{
-	unsigned others = world_host(r->rank) ? 3 : 12;
-	double start;
-	ncclComm_t comm;
-
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	CHECK(!good_call(r, comm, SMALL, 0));
-	ranks_barrier(r, &world_shared()->step[0]);
-	if (!r->rank)
-		cut(1, true, true);
-	start = now();
-	CHECK(!await_failure(r, comm, phase == IN_LARGE ? LARGE : SMALL));
-	CHECK(now() - start < SILENCE_S);
-	fprintf(stderr, "rank %d: silence was noticed after %.1f s: %s\n", r->rank, now() - start, world_error());
-	ranks_barrier(r, &world_shared()->step[3]);
-	if (!r->rank)
-		cut(1, false, false); /* too late */
-	ncclCommAbort(comm);
-	return begin_anew(r, others, 1 + world_host(r->rank));
-}
-
-static void test_a_host_that_is_cut_off_is_noticed(void **state)
-{
-	for (phase = IN_SMALL; phase <= IN_LARGE; phase++)
-		run_world(&(struct world){ .place = "0011", .body = silence_body });
-}
-
-/* ---- networks that are bad */
-
-static int calls_body(struct rank *r)
-{
-	ncclComm_t comm;
-
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	for (int k = 0; k < 20; k += STEP)
-		CHECK(!good_call(r, comm, (size_t)(2 + k * k * 211), 0));
-	NCCL(ncclCommDestroy(comm));
-	return 0;
-}
-
-static void make_lossy(struct netns *netns)
-{
-	for (int h = 0; h < 2; h++) {
-		netns_link(netns, h)->loss_ppm = 10000;
-		netns_link(netns, h)->delay_us = 1000;
-		netns_link(netns, h)->reorder_ppm = 20000;
-		netns_link(netns, h)->repeat_ppm = 10000;
-	}
-}
-
-static void make_slow(struct netns *netns)
-{
-	for (int h = 0; h < 2; h++)
-		netns_link(netns, h)->rate_kbps = 20000;
-}
-
-static void make_narrow(struct netns *netns)
-{
-	assert_int_equal(netns_set_mtu(netns, 0, 1280), 0);
-}
-
-TEST(test_calls_over_bad_networks)
-{
-	static void (*const make[])(struct netns *) = { make_lossy, make_slow, make_narrow };
-
-	for (size_t i = 0; i < (all ? 3 : 1); i++)
-		run_world(&(struct world){ .place = "0011", .body = calls_body, .meanwhile = make[i] });
-}
-
-static void lose_large_frames(struct netns *netns)
-{
-	for (int h = 0; h < 2; h++)
-		netns_link(netns, h)->largest = 900;
-}
-
-/* Small calls may come through; the large one ends with a line, on all ranks. */
-static int black_hole_body(struct rank *r)
-{
-	ncclResult_t res;
-	ncclComm_t comm;
-	bool right;
-
-	res = ncclCommInitRank(&comm, r->nranks, r->id, r->rank);
-	if (res) {
-		CHECK(strstr(world_error(), "rank") || strstr(world_error(), "missing"));
-		return 0;
-	}
-	res = sum(r, comm, LARGE, 0, &right);
-	CHECK(res == ncclRemoteError || res == ncclSystemError || res == ncclInvalidUsage);
-	CHECK(strstr(world_error(), "rank"));
-	fprintf(stderr, "rank %d: %s\n", r->rank, world_error());
-	ncclCommAbort(comm);
-	return 0;
-}
-
-static void test_a_black_hole_for_large_packets_is_noticed(void **state)
-{
-	run_world(&(struct world){ .place = "0011", .body = black_hole_body, .meanwhile = lose_large_frames });
-}
-
-/* ---- ranks that are stopped */
-
-HOSTS_TEST(test_a_stopped_rank_is_not_dead, { .place = "0011" })
-{
-	ncclComm_t comm;
-
-	if (r->rank == 3)
-		world_shared()->step[0] = (int)getpid();
-	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	CHECK(!good_call(r, comm, SMALL, 0));
-	for (int k = 0; k < 3; k++) {
-		if (!r->rank)
-			kill(world_shared()->step[0], SIGSTOP);
-		if (!r->rank && k < 2) { /* ... and while this rank waits for it */
-			pause_us(PAUSE_LATE, STOPPED_US);
-			kill(world_shared()->step[0], SIGCONT);
-		}
-		if (!r->rank && k == 2) {
-			pid_t child = fork();
-
-			if (!child) {
-				pause_us(PAUSE_LATE, all ? 30000000 : 2 * STOPPED_US);
-				kill(world_shared()->step[0], SIGCONT);
-				_exit(0);
-			}
-		}
-		CHECK(!good_call(r, comm, LARGE, 0));
-	}
-	NCCL(ncclCommDestroy(comm));
-	return 0;
 }
 
 /* ---- one rank is not like the others */
@@ -795,15 +583,20 @@ static int abort_in_setup(struct rank *r, ncclConfig_t *config, int round)
 	atomic_fetch_add(&s->step[1], 1);
 	CHECK(!world_await(1, (round + 1) * r->nranks));
 	start = now();
-	/* Nobody answers for rank 3 then: a set-up needs its process, but no call of it. */
+	/*
+	 * Nobody answers for rank 3 then: a set-up needs its process, but no call of it. Rank 2 alone looks, since it
+	 * alone ends the stop, and might do so before another rank's look.
+	 */
 	if (r->rank == 3) {
 		s->step[3] = getpid();
 		raise(SIGSTOP);
-	} else {
+	} else if (r->rank == 2) {
 		CHECK(!world_await(3, 1) && until_process_stops(s->step[3]));
-	}
-	if (r->rank == 2)
+		s->step[5] = round + 1;
 		CHECK(!pthread_create(&thread, NULL, abort_soon, &aborter));
+	} else {
+		CHECK(!world_await(5, round + 1));
+	}
 	res = ncclAllReduce(buf, buf, SMALL, ncclUint32, ncclSum, aborter.comm, r->stream);
 	if (r->rank == 2) {
 		CHECK(!pthread_join(thread, NULL));
@@ -986,11 +779,6 @@ static int run_by_verbs(void)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest silent[] = {
-		cmocka_unit_test(test_a_host_that_is_cut_off_is_noticed),
-		cmocka_unit_test(test_a_black_hole_for_large_packets_is_noticed),
-	};
-
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_LOG", "error", 0);
@@ -999,7 +787,7 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "verbs"))
 		return run_by_verbs();
 	all = argc > 1 && !strcmp(argv[1], "all");
-	if (all && cmocka_run_group_tests_name("hosts_faults_silent", silent, NULL, NULL))
+	if (all && run_silences())
 		return 1;
 	return tests_run(NULL, NULL);
 }
