@@ -205,6 +205,28 @@ struct tcp_endpoint {
 	uint32_t puts_done;
 };
 
+/*
+ * ThreadSanitizer does not know that a peer's answer comes after what it answers was sent. A socket's thread may have
+ * sent, and not gone on yet, when another thread hears the answer and lets a kernel write the memory anew. So these
+ * tell of an endpoint's sends before they are made.
+ */
+#ifdef __SANITIZE_THREAD__
+void __tsan_read_range(void *at, long bytes);
+void __tsan_acquire(void *token);
+void __tsan_release(void *token);
+void __tsan_ignore_thread_begin(void);
+void __tsan_ignore_thread_end(void);
+#define TCP_READS(at, bytes) __tsan_read_range(at, (long)(bytes))
+#define TCP_SENDS(endpoint) (__tsan_release(endpoint), __tsan_ignore_thread_begin())
+#define TCP_HAS_SENT() __tsan_ignore_thread_end()
+#define TCP_HEARS(endpoint) __tsan_acquire(endpoint)
+#else
+#define TCP_READS(at, bytes) (void)(at)
+#define TCP_SENDS(endpoint) (void)(endpoint)
+#define TCP_HAS_SENT() (void)0
+#define TCP_HEARS(endpoint) (void)(endpoint)
+#endif
+
 /* A connection that has not proved itself. */
 struct tcp_stranger {
 	struct tcp_watch watch;

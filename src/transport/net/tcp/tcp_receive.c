@@ -418,6 +418,7 @@ bool shunt_tcp_receive(struct tcp_socket *s)
 		if (!got)
 			break;
 		any = true;
+		TCP_HEARS(s->endpoint);
 		if (!s->failed)
 			parse(s);
 		budget -= got < budget ? got : budget;

@@ -126,6 +126,19 @@ static void note_sent(struct tcp_socket *s, size_t sent, size_t want, int err)
 	    err == -EOWNERDEAD ? "the other process has gone" : strerror(-err));
 }
 
+/* Tells ThreadSanitizer of the reads before they are made (tcp_priv.h). */
+static ssize_t send_message(const struct tcp_socket *s, const struct msghdr *msg)
+{
+	ssize_t sent;
+
+	for (size_t i = 0; i < msg->msg_iovlen; i++)
+		TCP_READS(msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len);
+	TCP_SENDS(s->endpoint);
+	sent = sendmsg(s->fd, msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	TCP_HAS_SENT();
+	return sent;
+}
+
 /* False: not now, or never. */
 static bool write_out(struct tcp_socket *s, struct iovec *iov, size_t n, size_t want, size_t *sent_p)
 {
@@ -134,7 +147,7 @@ static bool write_out(struct tcp_socket *s, struct iovec *iov, size_t n, size_t 
 
 	s->writable = false;
 	do
-		sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		sent = send_message(s, &msg);
 	while (sent < 0 && errno == EINTR);
 	note_sent(s, sent < 0 ? 0 : (size_t)sent, want, sent < 0 ? errno : 0);
 	if (sent < 0)
