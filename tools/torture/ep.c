@@ -215,6 +215,8 @@ static void end_op(struct ep_torture *r, struct op *op, int g)
 	if (op->masked >= 0 && !r->err) {
 		fail(r, "masks", r->ep.masks_clear(r->group[g], r->stream[g][0]));
 		fail(r, "a barrier", r->ep.barrier(r->group[g], r->stream[g][0]));
+		/* After the last round a rank may abort the group, and would not come to the barrier any more. */
+		wait_for(r, g);
 	}
 }
 
